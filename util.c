@@ -1,0 +1,310 @@
+// util.c: see util.h.
+#define _GNU_SOURCE
+#include "util.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+// ---- errors ---------------------------------------------------------------------------------------------------------
+
+Status status_error(int code, const char *format, ...) {
+    Status st = {.code = code};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(st.message, sizeof st.message, format, args);
+    va_end(args);
+    for (char *c = st.message; *c; c++) // one line, whatever the input's names carry
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+    return st;
+}
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+static _Noreturn void out_of_memory(size_t n) {
+    fprintf(stderr, "quill: out of memory: %zu bytes more were refused by the system\n", n);
+    exit(QUILL_MEMORY);
+}
+
+void *mem_alloc(size_t n) {
+    void *p = calloc(1, n ? n : 1);
+    if (!p) out_of_memory(n);
+    return p;
+}
+
+void *mem_resize(void *p, size_t n) {
+    void *q = realloc(p, n ? n : 1);
+    if (!q) out_of_memory(n);
+    return q;
+}
+
+char *mem_copy(const char *bytes, size_t n) {
+    char *p = mem_alloc(n + 1);
+    if (n) memcpy(p, bytes, n);
+    return p;
+}
+
+void *pages_alloc(size_t n, bool huge) {
+    if (n == 0) n = 1;
+    void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    if (huge) madvise(p, n, MADV_HUGEPAGE);
+    return p;
+}
+
+void pages_free(void *p, size_t n) {
+    if (p) munmap(p, n ? n : 1);
+}
+
+// The number in a one-line file of /sys or /proc; SIZE_MAX if there is none ("max").
+static size_t file_number(const char *path, const char *key) {
+    FILE *f = fopen(path, "r");
+    if (!f) return SIZE_MAX;
+    char line[256];
+    size_t value = SIZE_MAX;
+    while (fgets(line, sizeof line, f)) {
+        const char *at = key ? strstr(line, key) : line;
+        if (!at) continue;
+        unsigned long long v;
+        if (sscanf(key ? at + strlen(key) : at, " %llu", &v) == 1) value = (size_t)v;
+        break;
+    }
+    fclose(f);
+    return value;
+}
+
+size_t memory_available(void) {
+    size_t system_kib = file_number("/proc/meminfo", "MemAvailable:");
+    size_t available = system_kib == SIZE_MAX ? SIZE_MAX : system_kib * 1024;
+    size_t limit = file_number("/sys/fs/cgroup/memory.max", NULL);
+    size_t used = file_number("/sys/fs/cgroup/memory.current", NULL);
+    if (limit != SIZE_MAX && used != SIZE_MAX) {
+        size_t left = limit > used ? limit - used : 0;
+        if (left < available) available = left;
+    }
+    return available;
+}
+
+size_t memory_peak(void) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (size_t)u.ru_maxrss * 1024;
+}
+
+// ---- bytes ----------------------------------------------------------------------------------------------------------
+
+bool str_eq(Str a, Str b) { return a.n == b.n && (a.n == 0 || memcmp(a.data, b.data, a.n) == 0); }
+bool str_is(Str a, const char *c_string) { return str_eq(a, str_of(c_string)); }
+bool str_has_prefix(Str a, const char *c_string) {
+    size_t n = strlen(c_string);
+    return a.n >= n && (n == 0 || memcmp(a.data, c_string, n) == 0);
+}
+
+static void buf_room(Buf *b, size_t n) {
+    size_t need;
+    if (!size_add(b->n, n, &need) || !size_add(need, 1, &need)) out_of_memory(n);
+    if (need <= b->cap) return;
+    size_t cap = b->cap ? b->cap : 64;
+    while (cap < need) cap = cap > SIZE_MAX / 2 ? need : cap * 2;
+    b->data = mem_resize(b->data, cap);
+    b->cap = cap;
+}
+
+void buf_append(Buf *b, const void *bytes, size_t n) {
+    buf_room(b, n);
+    if (n) memcpy(b->data + b->n, bytes, n);
+    b->n += n;
+    b->data[b->n] = 0;
+}
+
+void buf_str(Buf *b, const char *c_string) { buf_append(b, c_string, strlen(c_string)); }
+
+void buf_printf(Buf *b, const char *format, ...) {
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    assert(n >= 0);
+    buf_room(b, (size_t)n);
+    vsnprintf(b->data + b->n, (size_t)n + 1, format, again);
+    va_end(again);
+    b->n += (size_t)n;
+}
+
+void buf_free(Buf *b) {
+    free(b->data);
+    *b = (Buf){0};
+}
+
+int edit_distance(const char *a, const char *b) {
+    enum { MAX = 64 };
+    int row[MAX + 1];
+    int na = (int)strnlen(a, MAX), nb = (int)strnlen(b, MAX);
+    for (int j = 0; j <= nb; j++) row[j] = j;
+    for (int i = 1; i <= na; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= nb; j++) {
+            int cost = int_min(diagonal + (a[i - 1] != b[j - 1]), int_min(row[j], row[j - 1]) + 1);
+            diagonal = row[j];
+            row[j] = cost;
+        }
+    }
+    return row[nb];
+}
+
+// ---- UTF-8 ----------------------------------------------------------------------------------------------------------
+
+int utf8_next(const char *s, size_t n) {
+    const unsigned char *u = (const unsigned char *)s;
+    if (n == 0) return 0;
+    if (u[0] < 0x80) return 1;
+    int len = u[0] >= 0xc2 && u[0] < 0xe0 ? 2 : u[0] >= 0xe0 && u[0] < 0xf0 ? 3 : u[0] >= 0xf0 && u[0] < 0xf5 ? 4 : 0;
+    if (len == 0) return 0;
+    for (int i = 1; i < len; i++) {
+        if ((size_t)i >= n) return -1;
+        unsigned char low = 0x80, high = 0xbf; // the second byte's range rules out overlong forms and surrogates
+        if (i == 1 && u[0] == 0xe0) low = 0xa0;
+        if (i == 1 && u[0] == 0xed) high = 0x9f;
+        if (i == 1 && u[0] == 0xf0) low = 0x90;
+        if (i == 1 && u[0] == 0xf4) high = 0x8f;
+        if (u[i] < low || u[i] > high) return 0;
+    }
+    return len;
+}
+
+size_t utf8_whole(const char *s, size_t n) {
+    // Only the last three bytes can begin a character that is cut off.
+    for (size_t back = 1; back <= 3 && back <= n; back++)
+        if (utf8_next(s + n - back, back) == -1) return n - back;
+    return n;
+}
+
+void utf8_repair(Buf *out, const char *s, size_t n) {
+    buf_room(out, n);
+    for (size_t i = 0; i < n;) {
+        int len = utf8_next(s + i, n - i);
+        if (len > 0) {
+            buf_append(out, s + i, (size_t)len);
+            i += (size_t)len;
+        } else {
+            buf_append(out, "\xef\xbf\xbd", 3);
+            i++;
+        }
+    }
+    if (n == 0) buf_append(out, "", 0);
+}
+
+void utf8_escape(Buf *out, const char *s, size_t n) {
+    for (size_t i = 0; i < n;) {
+        int len = utf8_next(s + i, n - i);
+        unsigned char c = (unsigned char)s[i];
+        if (c == '\n') buf_str(out, "\\n"), i++;
+        else if (c == '\t') buf_str(out, "\\t"), i++;
+        else if (c == '\r') buf_str(out, "\\r"), i++;
+        else if (c == '\\') buf_str(out, "\\\\"), i++;
+        else if (len <= 0 || c < 0x20 || c == 0x7f) buf_printf(out, "\\x%02x", c), i++;
+        else buf_append(out, s + i, (size_t)len), i += (size_t)len;
+    }
+    if (n == 0) buf_append(out, "", 0);
+}
+
+// ---- clock, files ---------------------------------------------------------------------------------------------------
+
+double clock_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+Status file_map(const char *path, FileMap *out) {
+    *out = (FileMap){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return status_error(QUILL_IO, "%s: cannot open: %s", path, strerror(errno));
+    struct stat info;
+    if (fstat(fd, &info) != 0) {
+        int e = errno;
+        close(fd);
+        return status_error(QUILL_IO, "%s: cannot stat: %s", path, strerror(e));
+    }
+    if (!S_ISREG(info.st_mode)) {
+        close(fd);
+        return status_error(QUILL_IO, "%s: expected a regular file, found %s", path,
+                            S_ISDIR(info.st_mode) ? "a directory" : "a device, pipe or socket");
+    }
+    if (info.st_size > 0) {
+        void *p = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        if (p == MAP_FAILED) {
+            int e = errno;
+            close(fd);
+            return status_error(QUILL_IO, "%s: cannot map %lld bytes: %s", path, (long long)info.st_size, strerror(e));
+        }
+        *out = (FileMap){p, (size_t)info.st_size};
+    }
+    close(fd);
+    return OK;
+}
+
+void file_unmap(FileMap *m) {
+    if (m->data) munmap((void *)m->data, m->n);
+    *m = (FileMap){0};
+}
+
+Status fd_read_all(int fd, const char *name, Buf *out) {
+    buf_append(out, "", 0);
+    for (;;) {
+        buf_room(out, 65536);
+        ssize_t n = read(fd, out->data + out->n, out->cap - out->n - 1);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return status_error(QUILL_IO, "%s: cannot read: %s", name, strerror(errno));
+        out->n += (size_t)n;
+        out->data[out->n] = 0;
+        if (n == 0) return OK;
+    }
+}
+
+Status file_read(const char *path, Buf *out) {
+    if (strcmp(path, "-") == 0) return fd_read_all(STDIN_FILENO, "stdin", out);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return status_error(QUILL_IO, "%s: cannot open: %s", path, strerror(errno));
+    Status st = fd_read_all(fd, path, out);
+    close(fd);
+    return st;
+}
+
+Status fd_write_all(int fd, const void *bytes, size_t n) {
+    const char *p = bytes;
+    while (n > 0) {
+        ssize_t w = write(fd, p, n);
+        if (w < 0 && errno == EINTR) continue;
+        if (w < 0) {
+            int e = errno;
+            Status st = status_error(QUILL_IO, "cannot write %zu bytes: %s", n, strerror(e));
+            errno = e;
+            return st;
+        }
+        p += w;
+        n -= (size_t)w;
+    }
+    return OK;
+}
+
+bool cache_dir(char *out, size_t cap) {
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char base[1024];
+    if (xdg && xdg[0] == '/') snprintf(base, sizeof base, "%s", xdg);
+    else if (home && home[0] == '/') snprintf(base, sizeof base, "%s/.cache", home);
+    else return false;
+    if (mkdir(base, 0777) != 0 && errno != EEXIST) return false;
+    if ((size_t)snprintf(out, cap, "%s/quill", base) >= cap) return false;
+    return mkdir(out, 0777) == 0 || errno == EEXIST;
+}

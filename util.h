@@ -1,0 +1,120 @@
+// util.h: what every file needs: errors, checked sizes, memory, growable bytes, the clock, file mapping, UTF-8.
+//
+// Three kinds of failure, three treatments. Bad input: return a Status, which travels to main and becomes one line on
+// stderr and an exit code. An expected shortage (no free KV block): return false with nothing changed. A bug: assert.
+#ifndef QUILL_UTIL_H
+#define QUILL_UTIL_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// ---- errors ---------------------------------------------------------------------------------------------------------
+
+// The codes are the process's exit codes.
+enum {
+    QUILL_OK = 0,
+    QUILL_INTERNAL = 1, // a bug or something the system refused
+    QUILL_USAGE = 2,    // flags and arguments
+    QUILL_MODEL = 3,    // model, tokenizer, template or device unusable
+    QUILL_MEMORY = 4,   // out of memory
+    QUILL_CONTEXT = 5,  // prompt longer than the context
+    QUILL_IO = 6,       // reading or writing failed
+};
+
+typedef struct {
+    int code;           // QUILL_OK or the exit code
+    char message[1020]; // one line: what, where, expected, found, what to do; no newline at its end
+} Status;
+
+#define OK ((Status){0})
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        Status try_status_ = (call);                                                                                   \
+        if (try_status_.code) return try_status_;                                                                      \
+    } while (0)
+
+Status status_error(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+// For sizes that are small or already bounded: never return NULL, print one line and exit with QUILL_MEMORY instead.
+void *mem_alloc(size_t n);                   // zeroed; free with free()
+void *mem_resize(void *p, size_t n);         // like realloc
+char *mem_copy(const char *bytes, size_t n); // n bytes and a NUL
+
+// For sizes that follow the model or the user's flags: NULL when the system refuses. Page-aligned, zeroed, committed
+// when first touched; `huge` asks for huge pages.
+void *pages_alloc(size_t n, bool huge);
+void pages_free(void *p, size_t n);
+size_t memory_available(void); // bytes that can be used now without swapping, cgroup limits counted; SIZE_MAX unknown
+size_t memory_peak(void);      // bytes, the process's peak resident set
+
+static inline bool size_mul(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
+static inline bool size_add(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+static inline int int_min(int a, int b) { return a < b ? a : b; }
+static inline int int_max(int a, int b) { return a > b ? a : b; }
+static inline size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+// ---- bytes ----------------------------------------------------------------------------------------------------------
+
+// A view of bytes owned by somebody else; not NUL-terminated.
+typedef struct {
+    const char *data;
+    size_t n;
+} Str;
+
+static inline Str str_of(const char *c_string) { return (Str){c_string, __builtin_strlen(c_string)}; }
+bool str_eq(Str a, Str b);
+bool str_is(Str a, const char *c_string);
+bool str_has_prefix(Str a, const char *c_string);
+
+// Growable bytes, always NUL-terminated once something was appended. Start from (Buf){0}; the owner calls buf_free.
+typedef struct {
+    char *data;
+    size_t n, cap;
+} Buf;
+
+void buf_append(Buf *b, const void *bytes, size_t n);
+void buf_str(Buf *b, const char *c_string);
+void buf_printf(Buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void buf_free(Buf *b);
+
+// The edit distance of two words; did-you-mean uses it.
+int edit_distance(const char *a, const char *b);
+
+// ---- UTF-8 ----------------------------------------------------------------------------------------------------------
+
+// Length of the character that starts at s (1..4), 0 if the n bytes there cannot start one, -1 if they are the
+// beginning of one that is cut off.
+int utf8_next(const char *s, size_t n);
+// The longest prefix of s that does not end inside a character; invalid bytes count as whole.
+size_t utf8_whole(const char *s, size_t n);
+// Appends s with every invalid byte replaced by U+FFFD.
+void utf8_repair(Buf *out, const char *s, size_t n);
+// Appends s as one readable line: \n \t \r \\ and \xNN for control and invalid bytes.
+void utf8_escape(Buf *out, const char *s, size_t n);
+
+// ---- clock, files ---------------------------------------------------------------------------------------------------
+
+double clock_now(void); // seconds, monotonic
+
+// A file mapped read-only. An empty file gives data == NULL, n == 0.
+typedef struct {
+    const uint8_t *data;
+    size_t n;
+} FileMap;
+
+Status file_map(const char *path, FileMap *out); // QUILL_IO: missing, a directory, unreadable
+void file_unmap(FileMap *m);
+Status file_read(const char *path, Buf *out); // the whole file; "-" is stdin
+Status fd_read_all(int fd, const char *name, Buf *out);
+Status fd_write_all(int fd, const void *bytes, size_t n); // QUILL_IO, errno kept
+
+// Where quill keeps what it measured: $XDG_CACHE_HOME/quill or ~/.cache/quill, made if missing; false if there is none.
+bool cache_dir(char *out, size_t cap);
+
+#endif
