@@ -1,0 +1,17 @@
+// costs.h: FLOPs and bytes of a forward, by exact formulas that stand at the head of costs.c.
+#ifndef QUILL_COSTS_H
+#define QUILL_COSTS_H
+
+#include "kvcache.h"
+#include "model.h"
+
+typedef struct {
+    double flops, bytes;
+} Cost;
+
+// Of one step. Only the numbers of the batch are read: n_rows, n_out, slot, seq.
+Cost cost_batch(const Model *m, const KvPool *kv, const Batch *b);
+// The same for one sequence: rows at slots [first, first + n_rows) with n_out rows of logits, in one step.
+Cost cost_rows(const Model *m, const KvShape *kv, int first, int n_rows, int n_out);
+
+#endif

@@ -1,0 +1,120 @@
+// kernels.h: the one contract between the model and what computes it: tensors, layers, batches, KV storage, backends.
+//
+// A batch is rows. A row is a token of a sequence with two numbers that are never conflated: its `slot`, the row in its
+// sequence's cache, and its `pos`, the RoPE position. A row sees the keys of its own sequence at slots <= its own and
+// writes its K and V at its slot; all K and V of a layer are written before any row of that layer reads. There is no
+// prefill flag, no length and no mask: prefill, chunked prefill, decoding, batches, speculation are choices of rows.
+// A layer is five operations, the same on every backend; n_rows == 1 is a batch of one.
+#ifndef QUILL_KERNELS_H
+#define QUILL_KERNELS_H
+
+#include "quants.h"
+#include "threads.h"
+#include "util.h"
+
+// A matrix as the file has it: n_out rows of n_in elements. The data belongs to the model file.
+typedef struct {
+    const void *data;
+    const float *scales; // TYPE_I8G alone: (n_out * n_in / group), unaligned
+    const float *bias;   // (n_out), or NULL
+    int type;            // TYPE_ of quants.h
+    int group;           // TYPE_I8G alone: elements under one scale, counted over the flat tensor
+    int n_out, n_in;
+    size_t row_bytes;
+} Tensor;
+
+typedef struct {
+    int n_heads, n_kv_heads, head_dim;
+    int n_rot;               // leading elements of a head that RoPE turns, even
+    int window;              // a row sees its last `window` slots; 0: all
+    bool rope_adjacent;      // pairs are (2i, 2i+1); otherwise (i, i + n_rot/2)
+    float scale;             // of the scores, 1/sqrt(head_dim)
+    float rope_mscale;       // YaRN's magnitude, on cos and sin; otherwise 1
+    const double *rope_freq; // (n_rot/2) radians a position
+} Heads;
+
+typedef struct Backend Backend;
+
+typedef struct {
+    Tensor wq, wk, wv, wo;       // (n_heads*head_dim, dim), 2 x (n_kv_heads*head_dim, dim), (dim, n_heads*head_dim)
+    Tensor w_gate, w_up, w_down; // 2 x (ffn, dim), (dim, ffn)
+    const float *norm_att, *norm_ffn; // (dim)
+    const float *norm_q, *norm_k;     // (head_dim), or NULL: no QK-norm
+    Heads heads;
+    float eps;
+    int index; // of the layer
+    const Backend *be;
+} Layer;
+
+typedef struct {
+    int n_rows, n_out, n_seqs, max_blocks, n_copies;
+    int *token, *pos, *slot, *seq; // (n_rows) rows of a sequence are adjacent, their slots ascending, gaps allowed
+    int *out_row;                  // (n_out) rows whose logits are wanted
+    int *block_table;              // (n_seqs, max_blocks) physical block of each logical block
+    int (*copy)[2];                // (n_copies) blocks (src, dst) copied in every layer before anything is written
+} Batch;
+
+// The K and V of all layers in blocks of `block` slots; (n_layers, n_blocks, n_kv_heads, block, head_dim) each.
+typedef struct {
+    int n_layers, n_blocks, n_kv_heads, block, head_dim;
+    int type_k, type_v; // TYPE_F32, TYPE_F16 or TYPE_BF16
+    uint8_t *k, *v;
+    size_t bytes_k, bytes_v; // of the whole planes
+} KvPool;
+
+static inline size_t kv_type_bytes(int type) { return type == TYPE_F32 ? 4 : 2; }
+// Index, in elements, of the head_dim values of one slot of one block and KV head.
+static inline size_t kv_index(const KvPool *kv, int layer, int block, int head, int offset) {
+    return ((((size_t)layer * (size_t)kv->n_blocks + (size_t)block) * (size_t)kv->n_kv_heads + (size_t)head) *
+                (size_t)kv->block +
+            (size_t)offset) *
+           (size_t)kv->head_dim;
+}
+
+// Scratch of a forward, sized once for max_rows; nothing is allocated while decoding.
+typedef struct {
+    int max_rows, max_out;
+    int dim, q_dim, kv_dim, ffn, n_vocab, n_rot; // q_dim = n_heads*head_dim
+    ThreadPool *pool;
+    float *x;                   // (max_rows, dim) the residual stream
+    float *q;                   // (max_rows, q_dim) queries, turned
+    float *a;                   // (max_rows, q_dim) what attention found
+    float *h, *up;              // (max_rows, ffn) gated activations, and what gates them
+    float *k, *v;               // (max_rows, kv_dim) before they are stored
+    float *xn;                  // (max_rows, dim) a normalised copy of x
+    float *rope_cos, *rope_sin; // (max_rows, n_rot/2)
+    float *logits;              // (max_out, n_vocab)
+    uint8_t *packed;            // the matrix kernels' copy of the activations
+    uint8_t *panels;            // (threads, panel_bytes) a worker's own scratch
+    size_t packed_bytes, panel_bytes;
+    void *pages; // the one allocation all of them lie in
+    size_t n_bytes;
+} Workspace;
+
+struct Backend {
+    const char *name;    // "cpu"
+    const char *isa;     // "scalar", "avx512+amx", ...
+    const char *kernels; // which kernels run, for --verbose: "decode ...; prefill ..."
+    size_t (*packed_bytes)(const Backend *be, int max_rows, int max_n_in); // what Workspace.packed must hold
+    size_t panel_bytes;                                                    // what each thread needs of Workspace.panels
+    const void *impl;                                                      // the backend's own
+
+    void (*copy_blocks)(Workspace *w, KvPool *kv, const Batch *b); // Batch.copy, in every layer
+    // tokens -> x, and what the layers need of positions
+    void (*embed)(Workspace *w, const Backend *be, const Tensor *tok, const Heads *h, const Batch *b);
+    void (*attn_in)(Workspace *w, const Layer *l, KvPool *kv, const Batch *b);         // norm, QKV, RoPE; K,V to slots
+    void (*attention)(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b); // a = softmax(q K) V
+    void (*attn_out)(Workspace *w, const Layer *l, const Batch *b);                    // x += Wo a
+    void (*ffn_in)(Workspace *w, const Layer *l, const Batch *b);                      // h = silu(Wgate xn) * (Wup xn)
+    void (*ffn_out)(Workspace *w, const Layer *l, const Batch *b);                     // x += Wdown h
+    // logits[i] = Whead norm(x[rows[i]]) for i in [0, n_rows), n_rows <= max_out
+    void (*logits)(Workspace *w, const Backend *be, const Tensor *head, const float *norm, float eps, const int *rows,
+                   int n_rows);
+};
+
+// The CPU's backends. isa: "auto", "scalar", "portable", "avx2", "avx512", "amx"; QUILL_USAGE if unknown, QUILL_MODEL
+// if this CPU lacks it (both name what there is).
+Status cpu_backend(const char *isa, const Backend **out);
+const char *cpu_isa_list(void); // those this CPU can run, "scalar, portable, avx2, ..."
+
+#endif

@@ -1,0 +1,176 @@
+// kvcache.c: see kvcache.h.
+#include "kvcache.h"
+
+#include "rng.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- sizes ----------------------------------------------------------------------------------------------------------
+
+static int block_slots(const KvShape *s) { return s->block > 0 ? s->block : s->n_ctx; }
+
+static int block_count(const KvShape *s) {
+    if (s->n_blocks > 0) return s->n_blocks;
+    int block = block_slots(s);
+    return (s->n_ctx + block - 1) / block * s->n_seqs;
+}
+
+static size_t plane_bytes(const KvShape *s, int type) {
+    size_t n = kv_type_bytes(type);
+    int factors[] = {s->n_layers, block_count(s), s->n_kv_heads, block_slots(s), s->head_dim};
+    for (size_t i = 0; i < ARRAY_LEN(factors); i++)
+        if (!size_mul(n, (size_t)factors[i], &n)) return SIZE_MAX;
+    return n;
+}
+
+size_t kv_bytes(const KvShape *s) {
+    size_t n, k = plane_bytes(s, s->type_k), v = plane_bytes(s, s->type_v);
+    return size_add(k, v, &n) ? n : SIZE_MAX;
+}
+
+size_t kv_bytes_per_slot(const KvShape *s) {
+    return (kv_type_bytes(s->type_k) + kv_type_bytes(s->type_v)) * (size_t)s->n_layers * (size_t)s->n_kv_heads *
+           (size_t)s->head_dim;
+}
+
+Status kv_new(KvCache *kv, const KvShape *s) {
+    *kv = (KvCache){.max_slots = s->n_ctx};
+    int n = block_count(s);
+    KvPool *pool = &kv->pool;
+    *pool = (KvPool){.n_layers = s->n_layers,
+                     .n_blocks = n,
+                     .n_kv_heads = s->n_kv_heads,
+                     .block = block_slots(s),
+                     .head_dim = s->head_dim,
+                     .type_k = s->type_k,
+                     .type_v = s->type_v,
+                     .bytes_k = plane_bytes(s, s->type_k),
+                     .bytes_v = plane_bytes(s, s->type_v)};
+    if (kv_bytes(s) != SIZE_MAX) {
+        pool->k = pages_alloc(pool->bytes_k, true);
+        pool->v = pages_alloc(pool->bytes_v, true);
+    }
+    if (!pool->k || !pool->v) {
+        pages_free(pool->k, pool->bytes_k);
+        pages_free(pool->v, pool->bytes_v);
+        *pool = (KvPool){0};
+        return status_error(QUILL_MEMORY,
+                            "KV cache: %zu bytes for %d slots were refused by the system; try a smaller -c",
+                            kv_bytes(s), s->n_ctx);
+    }
+    kv->refs = mem_alloc((size_t)n * sizeof *kv->refs);
+    kv->free_list = mem_alloc((size_t)n * sizeof *kv->free_list);
+    kv->copies = mem_alloc((size_t)n * sizeof *kv->copies);
+    for (int i = 0; i < n; i++) kv->free_list[i] = n - 1 - i; // block 0 is handed out first
+    kv->n_free = n;
+    return OK;
+}
+
+void kv_free(KvCache *kv) {
+    pages_free(kv->pool.k, kv->pool.bytes_k);
+    pages_free(kv->pool.v, kv->pool.bytes_v);
+    free(kv->refs);
+    free(kv->free_list);
+    free(kv->copies);
+    *kv = (KvCache){0};
+}
+
+void kv_shuffle(KvCache *kv, uint64_t seed) {
+    for (int i = kv->n_free - 1; i > 0; i--) {
+        int j = (int)(rng_bits(seed, 0, (uint64_t)i) % (uint64_t)(i + 1)), t = kv->free_list[i];
+        kv->free_list[i] = kv->free_list[j];
+        kv->free_list[j] = t;
+    }
+}
+
+// ---- sequences ------------------------------------------------------------------------------------------------------
+
+void sequence_push(Sequence *s, const int *tokens, int n) {
+    if (s->n_tokens + n > s->cap_tokens) {
+        s->cap_tokens = int_max(s->n_tokens + n, s->cap_tokens * 2);
+        s->tokens = mem_resize(s->tokens, (size_t)s->cap_tokens * sizeof *s->tokens);
+    }
+    memcpy(s->tokens + s->n_tokens, tokens, (size_t)n * sizeof *tokens);
+    s->n_tokens += n;
+}
+
+void sequence_free(Sequence *s) {
+    free(s->tokens);
+    free(s->blocks);
+    *s = (Sequence){0};
+}
+
+static void push_block(Sequence *s, int block) {
+    if (s->n_blocks == s->cap_blocks) {
+        s->cap_blocks = s->cap_blocks ? 2 * s->cap_blocks : 8;
+        s->blocks = mem_resize(s->blocks, (size_t)s->cap_blocks * sizeof *s->blocks);
+    }
+    s->blocks[s->n_blocks++] = block;
+}
+
+static int take_block(KvCache *kv) {
+    int block = kv->free_list[--kv->n_free];
+    assert(kv->refs[block] == 0);
+    kv->refs[block] = 1;
+    return block;
+}
+
+static void drop_block(KvCache *kv, int block) {
+    assert(kv->refs[block] > 0);
+    if (--kv->refs[block] > 0) return;
+    kv->free_list[kv->n_free++] = block;
+    // A copy into a block that nobody holds any more must not happen: the block may be handed out again before it.
+    int kept = 0;
+    for (int i = 0; i < kv->n_copies; i++)
+        if (kv->copies[i][1] != block) memmove(kv->copies[kept++], kv->copies[i], sizeof kv->copies[i]);
+    kv->n_copies = kept;
+}
+
+bool kv_reserve(KvCache *kv, Sequence *s, int n_slots) {
+    if (n_slots > kv->max_slots) return false;
+    int size = kv->pool.block, need = (n_slots + size - 1) / size;
+    // Blocks that rows [n_cached, n_slots) write into: shared ones among them are copied first.
+    int first_written = s->n_cached / size, n_shared = 0;
+    for (int i = first_written; i < s->n_blocks && i < need; i++) n_shared += kv->refs[s->blocks[i]] > 1;
+    if (n_shared + int_max(0, need - s->n_blocks) > kv->n_free) return false;
+
+    for (int i = first_written; i < s->n_blocks && i < need; i++) {
+        int old = s->blocks[i];
+        if (kv->refs[old] == 1) continue; // a pending copy may still read it: copies are made before any write
+        s->blocks[i] = take_block(kv);
+        if (i * size < s->n_cached) { // it holds slots that stay
+            kv->copies[kv->n_copies][0] = old;
+            kv->copies[kv->n_copies++][1] = s->blocks[i];
+        }
+        kv->refs[old]--;
+    }
+    while (s->n_blocks < need) push_block(s, take_block(kv));
+    return true;
+}
+
+void kv_truncate(KvCache *kv, Sequence *s, int n_tokens) {
+    assert(n_tokens >= 0);
+    s->n_tokens = int_min(s->n_tokens, n_tokens);
+    s->n_cached = int_min(s->n_cached, n_tokens);
+    int keep = (s->n_cached + kv->pool.block - 1) / kv->pool.block;
+    while (s->n_blocks > keep) drop_block(kv, s->blocks[--s->n_blocks]);
+}
+
+bool kv_fork(KvCache *kv, const Sequence *from, Sequence *to) {
+    assert(to->n_blocks == 0 && to->n_tokens == 0);
+    sequence_push(to, from->tokens, from->n_tokens);
+    int n = (from->n_cached + kv->pool.block - 1) / kv->pool.block;
+    for (int i = 0; i < n; i++) {
+        kv->refs[from->blocks[i]]++;
+        push_block(to, from->blocks[i]);
+    }
+    to->n_cached = from->n_cached;
+    return true;
+}
+
+void kv_release(KvCache *kv, Sequence *s) {
+    while (s->n_blocks > 0) drop_block(kv, s->blocks[--s->n_blocks]);
+    s->n_cached = 0;
+}

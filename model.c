@@ -1,0 +1,487 @@
+// model.c: see model.h. The families are data: a row of the table, and tensors that are there or not.
+#include "model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const char *arch;
+    bool rope_adjacent; // RoPE turns pairs (2i, 2i+1); otherwise (i, i + n_rot/2)
+    bool qk_norm;       // every head of Q and K has an RMSNorm: its tensors must be there
+} Family;
+
+static const Family families[] = {
+    {.arch = "llama", .rope_adjacent = true},
+    {.arch = "qwen2"},
+    {.arch = "qwen3", .qk_norm = true},
+};
+
+const char *model_arch_list(void) { return "llama, qwen2, qwen3"; }
+
+enum { MAX_DIM = 1 << 24, MAX_HEAD_DIM = 512, MAX_HEADS = 1 << 16 };
+
+// What the loading functions share.
+typedef struct {
+    Model *m;
+    const Gguf *g;
+    const Family *family;
+    const char *file;
+} Loader;
+
+// ---- hyper-parameters -----------------------------------------------------------------------------------------------
+
+static Status get_int(const Loader *l, const char *suffix, int low, int high, bool required, int fallback, int *out) {
+    char key[96];
+    uint32_t v;
+    snprintf(key, sizeof key, "%s.%s", l->family->arch, suffix);
+    TRY(gguf_u32(l->g, key, &v, required, (uint32_t)fallback));
+    if (v < (uint32_t)low || v > (uint32_t)high)
+        return status_error(QUILL_MODEL, "%s: %s: %d to %d expected, %u found", l->file, key, low, high, v);
+    *out = (int)v;
+    return OK;
+}
+
+static Status get_float(const Loader *l, const char *suffix, bool required, float fallback, float *out) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", l->family->arch, suffix);
+    TRY(gguf_f32(l->g, key, out, required, fallback));
+    if (!isfinite(*out) || *out <= 0)
+        return status_error(QUILL_MODEL, "%s: %s: a positive number expected, %g found", l->file, key, (double)*out);
+    return OK;
+}
+
+static Status find_family(Loader *l) {
+    Str arch;
+    TRY(gguf_str(l->g, "general.architecture", &arch, true));
+    for (size_t i = 0; i < ARRAY_LEN(families); i++)
+        if (str_is(arch, families[i].arch)) l->family = &families[i];
+    if (!l->family)
+        return status_error(QUILL_MODEL, "%s: general.architecture: one of %s expected, %.*s found", l->file,
+                            model_arch_list(), (int)(arch.n < 64 ? arch.n : 64), arch.data);
+    return OK;
+}
+
+static Status load_shape(const Loader *l) {
+    Config *c = &l->m->c;
+    int experts;
+    snprintf(c->arch, sizeof c->arch, "%s", l->family->arch);
+    Str name;
+    TRY(gguf_str(l->g, "general.name", &name, false));
+    snprintf(c->name, sizeof c->name, "%.*s", (int)(name.n < 127 ? name.n : 127), name.data ? name.data : "");
+    TRY(get_int(l, "expert_count", 0, 1 << 30, false, 0, &experts));
+    if (experts > 0)
+        return status_error(QUILL_MODEL, "%s: %s.expert_count is %d: mixtures of experts are not supported", l->file,
+                            c->arch, experts);
+    // A layer has at least nine tensors, so their number bounds the layers before anything is allocated.
+    int most_layers = int_max(1, gguf_n_tensors(l->g) / 9);
+    TRY(get_int(l, "block_count", 1, most_layers, true, 0, &c->n_layers));
+    TRY(get_int(l, "embedding_length", 1, MAX_DIM, true, 0, &c->dim));
+    TRY(get_int(l, "feed_forward_length", 1, MAX_DIM, true, 0, &c->ffn));
+    TRY(get_int(l, "attention.head_count", 1, MAX_HEADS, true, 0, &c->n_heads));
+    TRY(get_int(l, "attention.head_count_kv", 1, c->n_heads, false, c->n_heads, &c->n_kv_heads));
+    TRY(get_int(l, "context_length", 1, 1 << 30, true, 0, &c->n_ctx_train));
+    if (c->n_heads % c->n_kv_heads)
+        return status_error(QUILL_MODEL, "%s: %s.attention.head_count_kv: a divisor of %d heads expected, %d found",
+                            l->file, c->arch, c->n_heads, c->n_kv_heads);
+    char key[96];
+    snprintf(key, sizeof key, "%s.attention.key_length", c->arch);
+    if (!gguf_value(l->g, key) && c->dim % c->n_heads)
+        return status_error(QUILL_MODEL,
+                            "%s: %s.attention.head_count: a divisor of the embedding's %d expected, %d found", l->file,
+                            c->arch, c->dim, c->n_heads);
+    int value_length;
+    int natural = int_max(1, int_min(c->dim / c->n_heads, MAX_HEAD_DIM));
+    TRY(get_int(l, "attention.key_length", 1, MAX_HEAD_DIM, false, natural, &c->head_dim));
+    TRY(get_int(l, "attention.value_length", 1, MAX_HEAD_DIM, false, c->head_dim, &value_length));
+    if (value_length != c->head_dim)
+        return status_error(QUILL_MODEL, "%s: %s.attention.value_length: key_length's %d expected, %d found", l->file,
+                            c->arch, c->head_dim, value_length);
+    TRY(get_float(l, "attention.layer_norm_rms_epsilon", true, 0, &c->eps));
+    TRY(get_int(l, "attention.sliding_window", 0, 1 << 30, false, 0, &c->window));
+    return OK;
+}
+
+// ---- RoPE -----------------------------------------------------------------------------------------------------------
+
+// YaRN (Peng et al. 2023): the dimension whose wave turns `turns` times over the original context.
+static double yarn_dim(const Config *c, double turns) {
+    return c->n_rot * log(c->rope_ctx_orig / (turns * 6.283185307179586)) / (2 * log((double)c->rope_base));
+}
+
+static Status scale_yarn(const Loader *l, double *freq, float *mscale) {
+    const Config *c = &l->m->c;
+    float fast, slow, attn_factor;
+    TRY(get_float(l, "rope.scaling.yarn_beta_fast", false, 32, &fast));
+    TRY(get_float(l, "rope.scaling.yarn_beta_slow", false, 1, &slow));
+    TRY(get_float(l, "rope.scaling.attn_factor", false, 1, &attn_factor));
+    double low = fmax(0, floor(yarn_dim(c, fast))), high = fmin(c->n_rot - 1, ceil(yarn_dim(c, slow)));
+    for (int i = 0; i < c->n_rot / 2; i++) {
+        double ramp = (i - low) / fmax(0.001, high - low);
+        double keep = 1 - fmin(1, fmax(0, ramp)); // 1: turns often enough to stay as it is; 0: interpolated
+        freq[i] = freq[i] / c->rope_factor * (1 - keep) + freq[i] * keep;
+    }
+    *mscale = attn_factor * (float)(1 + 0.1 * log((double)c->rope_factor));
+    return OK;
+}
+
+// The divisors of a rope_freqs.weight tensor (Llama 3.1 and later), if there is one.
+static Status divide_by_tensor(const Loader *l, double *freq) {
+    const GgufTensor *t = gguf_tensor(l->g, "rope_freqs.weight");
+    if (!t) return OK;
+    int n = l->m->c.n_rot / 2;
+    if (t->type != TYPE_F32 || t->n_dims != 1 || t->dims[0] != (uint64_t)n)
+        return status_error(QUILL_MODEL, "%s: tensor rope_freqs.weight: F32 %d expected, %s %llu found", l->file, n,
+                            type_name(t->type), (unsigned long long)t->dims[0]);
+    for (int i = 0; i < n; i++) {
+        float divisor;
+        memcpy(&divisor, (const char *)t->data + 4 * (size_t)i, 4);
+        if (!isfinite(divisor) || divisor <= 0)
+            return status_error(QUILL_MODEL, "%s: tensor rope_freqs.weight: positive numbers expected, %g found",
+                                l->file, (double)divisor);
+        freq[i] /= divisor;
+    }
+    return OK;
+}
+
+static Status load_rope(const Loader *l, Heads *h) {
+    Config *c = &l->m->c;
+    TRY(get_int(l, "rope.dimension_count", 1, c->head_dim, false, c->head_dim, &c->n_rot));
+    if (c->n_rot % 2)
+        return status_error(QUILL_MODEL, "%s: %s.rope.dimension_count: an even number expected, %d found", l->file,
+                            c->arch, c->n_rot);
+    TRY(get_float(l, "rope.freq_base", false, 10000, &c->rope_base));
+    Str kind;
+    char key[96];
+    snprintf(key, sizeof key, "%s.rope.scaling.type", c->arch);
+    TRY(gguf_str(l->g, key, &kind, false));
+    float legacy; // files from before scaling.type had only this
+    TRY(get_float(l, "rope.scale_linear", false, 1, &legacy));
+    if (!kind.data) kind = str_of(legacy != 1 ? "linear" : "none");
+    if (!str_is(kind, "none") && !str_is(kind, "linear") && !str_is(kind, "yarn"))
+        return status_error(QUILL_MODEL, "%s: %s: none, linear or yarn expected, %.*s found", l->file, key,
+                            (int)(kind.n < 32 ? kind.n : 32), kind.data);
+    snprintf(c->rope_scaling, sizeof c->rope_scaling, "%.*s", (int)kind.n, kind.data);
+    TRY(get_float(l, "rope.scaling.factor", false, legacy, &c->rope_factor));
+    TRY(get_int(l, "rope.scaling.original_context_length", 1, 1 << 30, false, c->n_ctx_train, &c->rope_ctx_orig));
+
+    double *freq = l->m->rope_freq = mem_alloc((size_t)(c->n_rot / 2) * sizeof *freq);
+    *h = (Heads){.n_heads = c->n_heads,
+                 .n_kv_heads = c->n_kv_heads,
+                 .head_dim = c->head_dim,
+                 .n_rot = c->n_rot,
+                 .window = c->window,
+                 .rope_adjacent = l->family->rope_adjacent,
+                 .scale = (float)(1 / sqrt((double)c->head_dim)),
+                 .rope_mscale = 1,
+                 .rope_freq = freq};
+    for (int i = 0; i < c->n_rot / 2; i++) freq[i] = pow((double)c->rope_base, -2.0 * i / c->n_rot);
+    TRY(divide_by_tensor(l, freq));
+    if (str_is(kind, "linear"))
+        for (int i = 0; i < c->n_rot / 2; i++) freq[i] /= c->rope_factor;
+    if (str_is(kind, "yarn")) TRY(scale_yarn(l, freq, &h->rope_mscale));
+    return OK;
+}
+
+// ---- tensors --------------------------------------------------------------------------------------------------------
+
+static Status load_matrix(const Loader *l, Tensor *out, const char *name, int n_out, int n_in) {
+    const GgufTensor *t = gguf_tensor(l->g, name);
+    if (!t)
+        return status_error(QUILL_MODEL, "%s: tensor %s: %d x %d expected, none found; is the file complete?", l->file,
+                            name, n_in, n_out);
+    if (t->n_dims > 2 || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out)
+        return status_error(QUILL_MODEL, "%s: tensor %s: %d x %d expected, %llu x %llu%s found", l->file, name, n_in,
+                            n_out, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
+                            t->n_dims > 2 ? " x ..." : "");
+    const TypeInfo *info = type_info(t->type);
+    if (!info)
+        return status_error(QUILL_MODEL, "%s: tensor %s: type %s expected, %s found", l->file, name, type_list,
+                            type_name(t->type));
+    *out = (Tensor){.data = t->data,
+                    .scales = t->scales,
+                    .group = t->group,
+                    .type = t->type,
+                    .n_out = n_out,
+                    .n_in = n_in,
+                    .row_bytes = (size_t)n_in / (size_t)info->block * (size_t)info->bytes};
+    return OK;
+}
+
+// A vector in f32: where the file has it so, in place; otherwise converted into memory of the model's.
+static Status load_vector(const Loader *l, const float **out, const char *name, int n, bool required) {
+    Model *m = l->m;
+    const GgufTensor *t = gguf_tensor(l->g, name);
+    *out = NULL;
+    if (!t && !required) return OK;
+    if (!t)
+        return status_error(QUILL_MODEL, "%s: tensor %s: %d elements expected, none found; is the file complete?",
+                            l->file, name, n);
+    if (t->n_dims != 1 || t->dims[0] != (uint64_t)n)
+        return status_error(QUILL_MODEL, "%s: tensor %s: %d elements expected, %llu%s found", l->file, name, n,
+                            (unsigned long long)t->dims[0], t->n_dims > 1 ? " x ..." : "");
+    const TypeInfo *info = type_info(t->type);
+    if (!info || info->block != 1 || !info->dequantize)
+        return status_error(QUILL_MODEL, "%s: tensor %s: type F32, F16 or BF16 expected, %s found", l->file, name,
+                            type_name(t->type));
+    if (t->type == TYPE_F32 && (uintptr_t)t->data % sizeof(float) == 0) {
+        *out = t->data;
+        return OK;
+    }
+    float *copy = mem_alloc((size_t)n * sizeof *copy);
+    // dequantize reads elements of the type's own alignment; the file may have them at any byte
+    void *aligned = mem_alloc((size_t)n * (size_t)info->bytes);
+    memcpy(aligned, t->data, (size_t)n * (size_t)info->bytes);
+    info->dequantize(aligned, copy, (size_t)n);
+    free(aligned);
+    m->owned = mem_resize(m->owned, (size_t)(m->n_owned + 1) * sizeof *m->owned);
+    m->owned[m->n_owned++] = copy;
+    *out = copy;
+    return OK;
+}
+
+static Status layer_matrix(const Loader *l, int layer, const char *part, Tensor *out, int n_out, int n_in) {
+    char name[96];
+    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
+    TRY(load_matrix(l, out, name, n_out, n_in));
+    snprintf(name, sizeof name, "blk.%d.%s.bias", layer, part);
+    return load_vector(l, &out->bias, name, n_out, false);
+}
+
+static Status layer_vector(const Loader *l, int layer, const char *part, const float **out, int n, bool required) {
+    char name[96];
+    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
+    return load_vector(l, out, name, n, required);
+}
+
+static Status load_layer(const Loader *l, int i, const Heads *heads) {
+    const Config *c = &l->m->c;
+    Layer *y = &l->m->layers[i];
+    int q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
+    *y = (Layer){.heads = *heads, .eps = c->eps, .index = i, .be = l->m->be};
+    TRY(layer_vector(l, i, "attn_norm", &y->norm_att, c->dim, true));
+    TRY(layer_matrix(l, i, "attn_q", &y->wq, q_dim, c->dim));
+    TRY(layer_matrix(l, i, "attn_k", &y->wk, kv_dim, c->dim));
+    TRY(layer_matrix(l, i, "attn_v", &y->wv, kv_dim, c->dim));
+    TRY(layer_matrix(l, i, "attn_output", &y->wo, c->dim, q_dim));
+    TRY(layer_vector(l, i, "attn_q_norm", &y->norm_q, c->head_dim, l->family->qk_norm));
+    TRY(layer_vector(l, i, "attn_k_norm", &y->norm_k, c->head_dim, l->family->qk_norm));
+    TRY(layer_vector(l, i, "ffn_norm", &y->norm_ffn, c->dim, true));
+    TRY(layer_matrix(l, i, "ffn_gate", &y->w_gate, c->ffn, c->dim));
+    TRY(layer_matrix(l, i, "ffn_up", &y->w_up, c->ffn, c->dim));
+    return layer_matrix(l, i, "ffn_down", &y->w_down, c->dim, c->ffn);
+}
+
+static Status load_ends(const Loader *l) {
+    Model *m = l->m;
+    Config *c = &m->c;
+    const GgufTensor *embd = gguf_tensor(l->g, "token_embd.weight");
+    if (!embd || embd->n_dims != 2 || embd->dims[1] > MAX_DIM)
+        return status_error(QUILL_MODEL, "%s: tensor token_embd.weight: %d x (up to %d) expected, %s found", l->file,
+                            c->dim, MAX_DIM, embd ? "another shape" : "none");
+    c->n_vocab = (int)embd->dims[1];
+    const GgufValue *tokens = gguf_value(l->g, "tokenizer.ggml.tokens");
+    if (tokens && tokens->type == GGUF_ARRAY && tokens->n > (uint64_t)c->n_vocab)
+        return status_error(QUILL_MODEL,
+                            "%s: tokenizer.ggml.tokens: at most the embedding's %d tokens expected, %llu found",
+                            l->file, c->n_vocab, (unsigned long long)tokens->n);
+    TRY(load_matrix(l, &m->tok_embd, "token_embd.weight", c->n_vocab, c->dim));
+    TRY(load_vector(l, &m->norm_out, "output_norm.weight", c->dim, true));
+    c->tied = !gguf_tensor(l->g, "output.weight");
+    if (c->tied) m->head = m->tok_embd;
+    else TRY(load_matrix(l, &m->head, "output.weight", c->n_vocab, c->dim));
+    return OK;
+}
+
+static Status load_all(Loader *l) {
+    Heads heads = {0};
+    TRY(find_family(l));
+    TRY(load_shape(l));
+    TRY(load_rope(l, &heads));
+    TRY(load_ends(l));
+    l->m->layers = mem_alloc((size_t)l->m->c.n_layers * sizeof *l->m->layers);
+    for (int i = 0; i < l->m->c.n_layers; i++) TRY(load_layer(l, i, &heads));
+    return OK;
+}
+
+Status model_load(Model *m, const Gguf *g, const Backend *be) {
+    *m = (Model){.be = be, .gguf = g};
+    Loader l = {.m = m, .g = g, .file = gguf_name(g)};
+    Status st = load_all(&l);
+    if (st.code) model_free(m);
+    return st;
+}
+
+void model_free(Model *m) {
+    for (int i = 0; i < m->n_owned; i++) free(m->owned[i]);
+    free(m->owned);
+    free(m->layers);
+    free(m->rope_freq);
+    *m = (Model){0};
+}
+
+// ---- what it holds --------------------------------------------------------------------------------------------------
+
+// Calls visit with each matrix of the model, a tied head once.
+static void each_matrix(const Model *m, void (*visit)(const Tensor *t, void *arg), void *arg) {
+    visit(&m->tok_embd, arg);
+    for (int i = 0; i < m->c.n_layers; i++) {
+        const Layer *y = &m->layers[i];
+        const Tensor *all[] = {&y->wq, &y->wk, &y->wv, &y->wo, &y->w_gate, &y->w_up, &y->w_down};
+        for (size_t k = 0; k < ARRAY_LEN(all); k++) visit(all[k], arg);
+    }
+    if (!m->c.tied) visit(&m->head, arg);
+}
+
+static void add_bytes(const Tensor *t, void *arg) {
+    size_t n = (size_t)t->n_out * t->row_bytes;
+    if (t->type == TYPE_I8G) n += (size_t)t->n_out * (size_t)t->n_in / (size_t)t->group * sizeof(float);
+    *(size_t *)arg += n;
+}
+
+static void add_params(const Tensor *t, void *arg) { *(size_t *)arg += (size_t)t->n_out * (size_t)t->n_in; }
+
+static size_t norm_params(const Model *m) {
+    size_t n = (size_t)m->c.dim;
+    for (int i = 0; i < m->c.n_layers; i++) {
+        const Layer *y = &m->layers[i];
+        n += 2 * (size_t)m->c.dim + ((y->norm_q != NULL) + (y->norm_k != NULL)) * (size_t)m->c.head_dim;
+        const Tensor *biased[] = {&y->wq, &y->wk, &y->wv, &y->wo, &y->w_gate, &y->w_up, &y->w_down};
+        for (size_t k = 0; k < ARRAY_LEN(biased); k++) n += biased[k]->bias ? (size_t)biased[k]->n_out : 0;
+    }
+    return n;
+}
+
+size_t model_weight_bytes(const Model *m) {
+    size_t n = norm_params(m) * sizeof(float);
+    each_matrix(m, add_bytes, &n);
+    return n;
+}
+
+size_t model_n_params(const Model *m) {
+    size_t n = norm_params(m);
+    each_matrix(m, add_params, &n);
+    return n;
+}
+
+Status model_check_tensors(const Model *m) {
+    int n = gguf_n_tensors(m->gguf);
+    float values[QK_K];
+    for (int i = 0; i < n; i++) {
+        const GgufTensor *t = gguf_tensor_at(m->gguf, i);
+        const TypeInfo *info = type_info(t->type);
+        if (!info || !info->dequantize) continue;
+        size_t step = (size_t)info->block * (QK_K / (size_t)info->block), done = 0;
+        size_t count = t->n_bytes / (size_t)info->bytes * (size_t)info->block;
+        for (; done < count; done += step) {
+            size_t now = count - done < step ? count - done : step;
+            info->dequantize((const char *)t->data + done / (size_t)info->block * (size_t)info->bytes, values, now);
+            for (size_t k = 0; k < now; k++)
+                if (!isfinite(values[k]))
+                    return status_error(QUILL_MODEL,
+                                        "%s: tensor %.*s: finite weights expected, %g found at element %zu",
+                                        gguf_name(m->gguf), (int)t->name.n, t->name.data, (double)values[k], done + k);
+        }
+    }
+    return OK;
+}
+
+// ---- scratch --------------------------------------------------------------------------------------------------------
+
+// Lays the parts of a workspace out one after another; with base NULL it only counts.
+static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
+    size_t rows = (size_t)w->max_rows, at = 0;
+    int widest = int_max(w->dim, int_max(w->q_dim, w->ffn));
+    w->packed_bytes = m->be->packed_bytes(m->be, w->max_rows, widest);
+    w->panel_bytes = m->be->panel_bytes;
+    struct {
+        void **to;
+        size_t bytes;
+    } parts[] = {
+        {(void **)&w->x, rows * (size_t)w->dim * 4},
+        {(void **)&w->q, rows * (size_t)w->q_dim * 4},
+        {(void **)&w->a, rows * (size_t)w->q_dim * 4},
+        {(void **)&w->h, rows * (size_t)w->ffn * 4},
+        {(void **)&w->up, rows * (size_t)w->ffn * 4},
+        {(void **)&w->k, rows * (size_t)w->kv_dim * 4},
+        {(void **)&w->v, rows * (size_t)w->kv_dim * 4},
+        {(void **)&w->xn, rows * (size_t)w->dim * 4},
+        {(void **)&w->rope_cos, rows * (size_t)(w->n_rot / 2) * 4},
+        {(void **)&w->rope_sin, rows * (size_t)(w->n_rot / 2) * 4},
+        {(void **)&w->logits, (size_t)w->max_out * (size_t)w->n_vocab * 4},
+        {(void **)&w->packed, w->packed_bytes},
+        {(void **)&w->panels, w->panel_bytes * (size_t)n_threads},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        if (base) *parts[i].to = base + at;
+        at += round_up(parts[i].bytes, 128);
+    }
+    return at;
+}
+
+static Workspace workspace_shape(const Model *m, int max_rows, int max_out) {
+    const Config *c = &m->c;
+    return (Workspace){.max_rows = max_rows,
+                       .max_out = max_out,
+                       .dim = c->dim,
+                       .q_dim = c->n_heads * c->head_dim,
+                       .kv_dim = c->n_kv_heads * c->head_dim,
+                       .ffn = c->ffn,
+                       .n_vocab = c->n_vocab,
+                       .n_rot = c->n_rot};
+}
+
+size_t workspace_bytes(const Model *m, int n_threads, int max_rows, int max_out) {
+    Workspace w = workspace_shape(m, max_rows, max_out);
+    return lay_out(&w, m, n_threads, NULL);
+}
+
+Status workspace_new(Workspace *w, const Model *m, ThreadPool *pool, int max_rows, int max_out) {
+    *w = workspace_shape(m, max_rows, max_out);
+    w->pool = pool;
+    w->n_bytes = lay_out(w, m, threads_count(pool), NULL);
+    w->pages = pages_alloc(w->n_bytes, true);
+    if (!w->pages)
+        return status_error(QUILL_MEMORY,
+                            "scratch: %zu bytes for steps of %d rows were refused by the system; try a "
+                            "smaller -ub",
+                            w->n_bytes, max_rows);
+    lay_out(w, m, threads_count(pool), w->pages);
+    return OK;
+}
+
+void workspace_free(Workspace *w) {
+    pages_free(w->pages, w->n_bytes);
+    *w = (Workspace){0};
+}
+
+// ---- the forward ----------------------------------------------------------------------------------------------------
+
+void model_embed(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
+    if (b->n_copies > 0) m->be->copy_blocks(w, kv, b);
+    m->be->embed(w, m->be, &m->tok_embd, &m->layers[0].heads, b);
+}
+
+void model_layers(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
+    for (int i = 0; i < m->c.n_layers; i++) {
+        const Layer *l = &m->layers[i];
+        l->be->attn_in(w, l, kv, b);   // RMSNorm -> Q,K,V (+bias, +QK-norm) -> RoPE -> K,V into their slots
+        l->be->attention(w, l, kv, b); // softmax(Q K^T) V over the block table
+        l->be->attn_out(w, l, b);      // x += Wo a
+        l->be->ffn_in(w, l, b);        // RMSNorm -> gate, up -> GLU
+        l->be->ffn_out(w, l, b);       // x += Wdown h
+    }
+}
+
+float *model_logits(const Model *m, Workspace *w, const int *rows, int n_rows) {
+    m->be->logits(w, m->be, &m->head, m->norm_out, m->c.eps, rows, n_rows);
+    return w->logits;
+}
+
+float *model_forward(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
+    model_embed(m, w, kv, b);
+    model_layers(m, w, kv, b);
+    if (b->n_out == 0) return w->logits; // a chunk inside a prompt
+    return model_logits(m, w, b->out_row, b->n_out);
+}

@@ -1,0 +1,58 @@
+// model.h: a model file's weights and shape, and the one forward.
+//
+// Model is read-only after model_load and may be shared. Its tensors point into the file's mapping: the Gguf must
+// outlive it. A Workspace is the scratch of one forward at a time. The families are rows of one table in model.c.
+#ifndef QUILL_MODEL_H
+#define QUILL_MODEL_H
+
+#include "gguf.h"
+#include "kernels.h"
+
+typedef struct {
+    char arch[32];  // "llama"
+    char name[128]; // general.name, may be empty
+    int n_layers, dim, n_heads, n_kv_heads, head_dim, ffn, n_vocab;
+    int n_ctx_train; // the context it was trained for
+    int n_rot, window;
+    bool tied; // the head is the embedding
+    float eps, rope_base;
+    char rope_scaling[16]; // "none", "linear", "yarn"
+    float rope_factor;
+    int rope_ctx_orig;
+} Config;
+
+typedef struct {
+    Config c;
+    Layer *layers; // (n_layers)
+    Tensor tok_embd, head;
+    const float *norm_out; // (dim)
+    double *rope_freq;     // (n_rot/2), shared by the layers
+    const Backend *be;
+    const Gguf *gguf;
+    float **owned; // norms and biases that the file has in another type than f32, converted
+    int n_owned;
+} Model;
+
+// Everything that kernels will index with is validated here. QUILL_MODEL with the tensor or key that is wrong.
+Status model_load(Model *m, const Gguf *g, const Backend *be);
+void model_free(Model *m);
+const char *model_arch_list(void); // "llama, qwen2, qwen3"
+// Reads every weight once and reports the first that is not finite (--check-tensors).
+Status model_check_tensors(const Model *m);
+size_t model_weight_bytes(const Model *m); // of the tensors that the model uses, each counted once
+size_t model_n_params(const Model *m);
+
+// Room for batches of up to max_rows rows and max_out rows of logits. QUILL_MEMORY if the system refuses.
+Status workspace_new(Workspace *w, const Model *m, ThreadPool *pool, int max_rows, int max_out);
+void workspace_free(Workspace *w);
+size_t workspace_bytes(const Model *m, int n_threads, int max_rows, int max_out);
+
+// The forward. Returns the logits of b->out_row, (b->n_out, n_vocab), valid until the next call with this workspace.
+float *model_forward(const Model *m, Workspace *w, KvPool *kv, const Batch *b);
+// Its three parts, for callers that want many rows of logits in slices of max_out: embed, then layers, then logits of
+// any of the batch's rows.
+void model_embed(const Model *m, Workspace *w, KvPool *kv, const Batch *b);
+void model_layers(const Model *m, Workspace *w, KvPool *kv, const Batch *b);
+float *model_logits(const Model *m, Workspace *w, const int *rows, int n_rows);
+
+#endif

@@ -1,0 +1,219 @@
+// sampler.c: see sampler.h.
+#include "sampler.h"
+
+#include "rng.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    int id;
+    float logit;
+    float p;     // probability, after softmax()
+    float score; // typical's distance, while it sorts
+} Candidate;
+
+struct Sampler {
+    int n_vocab;
+    float *logits;    // (n_vocab) with bias and penalties
+    Candidate *cands; // (n_vocab)
+    int *counts;      // (n_vocab) occurrences in the penalty window; zero between calls
+};
+
+SamplerParams sampler_defaults(void) {
+    return (SamplerParams){.temp = 0.8f,
+                           .top_k = 40,
+                           .top_p = 0.95f,
+                           .min_p = 0.05f,
+                           .typical = 1,
+                           .repeat_penalty = 1,
+                           .repeat_last_n = 64};
+}
+
+Sampler *sampler_new(int n_vocab) {
+    Sampler *s = mem_alloc(sizeof *s);
+    s->n_vocab = n_vocab;
+    s->logits = mem_alloc((size_t)n_vocab * sizeof *s->logits);
+    s->cands = mem_alloc((size_t)n_vocab * sizeof *s->cands);
+    s->counts = mem_alloc((size_t)n_vocab * sizeof *s->counts);
+    return s;
+}
+
+void sampler_free(Sampler *s) {
+    if (!s) return;
+    free(s->logits);
+    free(s->cands);
+    free(s->counts);
+    free(s);
+}
+
+// ---- before the candidates ------------------------------------------------------------------------------------------
+
+static void apply_bias(Sampler *s, const SamplerParams *p) {
+    for (int i = 0; i < p->n_bias; i++)
+        if (p->bias[i].id >= 0 && p->bias[i].id < s->n_vocab) s->logits[p->bias[i].id] += p->bias[i].bias;
+}
+
+static void apply_penalties(Sampler *s, const SamplerParams *p, const int *history, int n_history) {
+    int n = p->repeat_last_n < 0 ? n_history : int_min(p->repeat_last_n, n_history);
+    if (n == 0 || (p->repeat_penalty == 1 && p->presence_penalty == 0 && p->frequency_penalty == 0)) return;
+    const int *recent = history + n_history - n;
+    for (int i = 0; i < n; i++)
+        if (recent[i] >= 0 && recent[i] < s->n_vocab) s->counts[recent[i]]++;
+    for (int i = 0; i < n; i++) {
+        int id = recent[i];
+        if (id < 0 || id >= s->n_vocab || s->counts[id] == 0) continue;
+        float *l = &s->logits[id];
+        *l = *l > 0 ? *l / p->repeat_penalty : *l * p->repeat_penalty;
+        *l -= (float)s->counts[id] * p->frequency_penalty + p->presence_penalty;
+        s->counts[id] = 0; // each token once
+    }
+}
+
+static int argmax(const float *logits, int n) {
+    int best = -1;
+    for (int i = 0; i < n; i++)
+        if (logits[i] > -INFINITY && (best < 0 || logits[i] > logits[best])) best = i;
+    return best;
+}
+
+// ---- candidates, sorted by logit ------------------------------------------------------------------------------------
+
+static bool before(const Candidate *a, const Candidate *b) {
+    return a->logit > b->logit || (a->logit == b->logit && a->id < b->id);
+}
+
+static int compare_logit(const void *a, const void *b) { return before(b, a) - before(a, b); }
+
+static int compare_score(const void *a, const void *b) {
+    const Candidate *x = a, *y = b;
+    return x->score != y->score ? (x->score > y->score) - (x->score < y->score) : (x->id > y->id) - (x->id < y->id);
+}
+
+// Sinks element i of a heap whose root comes last in the order.
+static void heap_sink(Candidate *heap, int n, int i) {
+    for (;;) {
+        int worst = i, left = 2 * i + 1, right = left + 1;
+        if (left < n && before(&heap[worst], &heap[left])) worst = left;
+        if (right < n && before(&heap[worst], &heap[right])) worst = right;
+        if (worst == i) return;
+        Candidate t = heap[i];
+        heap[i] = heap[worst];
+        heap[worst] = t;
+        i = worst;
+    }
+}
+
+// The k best (all if k <= 0) of logits in descending order; returns how many.
+static int top_candidates(Candidate *out, const float *logits, int n, int k) {
+    int m = 0;
+    if (k <= 0 || k >= n) {
+        for (int i = 0; i < n; i++)
+            if (logits[i] > -INFINITY) out[m++] = (Candidate){.id = i, .logit = logits[i]};
+    } else {
+        for (int i = 0; i < n; i++) {
+            Candidate c = {.id = i, .logit = logits[i]};
+            if (!(c.logit > -INFINITY)) continue;
+            if (m < k) {
+                out[m++] = c;
+                if (m == k)
+                    for (int j = k / 2 - 1; j >= 0; j--) heap_sink(out, k, j);
+            } else if (before(&c, &out[0])) {
+                out[0] = c;
+                heap_sink(out, k, 0);
+            }
+        }
+    }
+    qsort(out, (size_t)m, sizeof *out, compare_logit);
+    return m;
+}
+
+static void softmax(Candidate *c, int n, float temp) {
+    double sum = 0, max = c[0].logit;
+    for (int i = 1; i < n; i++)
+        if (c[i].logit > max) max = c[i].logit;
+    for (int i = 0; i < n; i++) {
+        // +inf (by a bias) takes everything; inf - inf would be NaN
+        double d = c[i].logit == max ? 0 : ((double)c[i].logit - max) / temp;
+        c[i].p = (float)exp(d);
+        sum += c[i].p;
+    }
+    for (int i = 0; i < n; i++) c[i].p = (float)(c[i].p / sum);
+}
+
+// Locally typical sampling (Meister et al. 2022): the tokens whose surprise is nearest to the entropy.
+static int keep_typical(Candidate *c, int n, float mass) {
+    softmax(c, n, 1);
+    double entropy = 0;
+    for (int i = 0; i < n; i++)
+        if (c[i].p > 0) entropy -= c[i].p * log(c[i].p);
+    for (int i = 0; i < n; i++) c[i].score = c[i].p > 0 ? (float)fabs(-log(c[i].p) - entropy) : INFINITY;
+    qsort(c, (size_t)n, sizeof *c, compare_score);
+    double sum = 0;
+    int kept = 0;
+    while (kept < n) {
+        sum += c[kept++].p;
+        if (sum > mass) break;
+    }
+    qsort(c, (size_t)kept, sizeof *c, compare_logit);
+    return kept;
+}
+
+static int keep_top_p(Candidate *c, int n, float top_p) {
+    softmax(c, n, 1);
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        sum += c[i].p;
+        if (sum >= top_p) return i + 1;
+    }
+    return n;
+}
+
+static int keep_min_p(const Candidate *c, int n, float min_p) {
+    int kept = 1;
+    float least = c[0].logit + logf(min_p); // p_i >= min_p * p_max
+    while (kept < n && c[kept].logit >= least) kept++;
+    return kept;
+}
+
+static int draw(Candidate *c, int n, float temp, double u) {
+    softmax(c, n, temp);
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        sum += c[i].p;
+        if (u < sum) return c[i].id;
+    }
+    return c[n - 1].id; // the probabilities rounded to a little under 1
+}
+
+int sampler_sample(Sampler *s, const SamplerParams *p, const float *logits, const int *history, int n_history,
+                   uint64_t sequence, uint64_t position) {
+    for (int i = 0; i < s->n_vocab; i++) s->logits[i] = logits[i] == logits[i] ? logits[i] : -INFINITY;
+    apply_bias(s, p);
+    apply_penalties(s, p, history, n_history);
+    if (p->greedy || p->temp <= 0) return argmax(s->logits, s->n_vocab);
+
+    Candidate *c = s->cands;
+    int n = top_candidates(c, s->logits, s->n_vocab, p->top_k);
+    if (n == 0) return -1;
+    if (p->typical < 1) n = keep_typical(c, n, p->typical);
+    if (p->top_p < 1) n = keep_top_p(c, n, p->top_p);
+    if (p->min_p > 0) n = keep_min_p(c, n, p->min_p);
+    return draw(c, n, p->temp, rng_uniform(p->seed, sequence, position));
+}
+
+float sampler_logprobs(Sampler *s, const float *logits, int id, TokenLogprob *top, int n_top) {
+    double max = -INFINITY, sum = 0;
+    for (int i = 0; i < s->n_vocab; i++)
+        if (logits[i] > max) max = logits[i];
+    for (int i = 0; i < s->n_vocab; i++)
+        if (logits[i] == logits[i]) sum += exp(logits[i] - max);
+    double log_sum = max + log(sum);
+    int n = n_top > 0 ? top_candidates(s->cands, logits, s->n_vocab, n_top) : 0;
+    for (int i = 0; i < n_top; i++)
+        top[i] = i < n ? (TokenLogprob){s->cands[i].id, (float)(s->cands[i].logit - log_sum)}
+                       : (TokenLogprob){-1, -INFINITY};
+    return (float)(logits[id] - log_sum);
+}

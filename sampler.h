@@ -1,0 +1,52 @@
+// sampler.h: logits -> token.
+//
+// The chain, in this order: logit bias; repeat, frequency and presence penalties over the last repeat_last_n tokens;
+// top-k; typical; top-p; min-p; temperature; one draw. The draw's random number is keyed by (seed, sequence, position)
+// alone: a sampled text does not depend on batching, preemption or speculation. temp <= 0 or greedy takes the largest
+// logit, the lowest id on ties, after bias and penalties.
+#ifndef QUILL_SAMPLER_H
+#define QUILL_SAMPLER_H
+
+#include "util.h"
+
+typedef struct {
+    int id;
+    float bias;
+} LogitBias;
+
+typedef struct {
+    float temp;             // 0.8
+    int top_k;              // 40; 0: all
+    float top_p;            // 0.95; 1: off
+    float min_p;            // 0.05; 0: off
+    float typical;          // 1: off
+    float repeat_penalty;   // 1: off
+    int repeat_last_n;      // 64; 0: off, -1: the whole context
+    float presence_penalty; // 0: off
+    float frequency_penalty;
+    bool greedy;
+    uint64_t seed;
+    const LogitBias *bias; // (n_bias), the caller's
+    int n_bias;
+} SamplerParams;
+
+SamplerParams sampler_defaults(void);
+
+typedef struct Sampler Sampler; // scratch for one vocabulary; shared by requests, one thread at a time
+
+Sampler *sampler_new(int n_vocab);
+void sampler_free(Sampler *s);
+
+// logits: (n_vocab), left as they are. history: the sequence's tokens so far, the newest last. position: the slot that
+// the drawn token will have. NaN logits count as -inf; if nothing is left, the result is -1.
+int sampler_sample(Sampler *s, const SamplerParams *p, const float *logits, const int *history, int n_history,
+                   uint64_t sequence, uint64_t position);
+
+// Log-probability of `id` and of the n most likely tokens under softmax(logits), before any of the chain.
+typedef struct {
+    int id;
+    float logprob;
+} TokenLogprob;
+float sampler_logprobs(Sampler *s, const float *logits, int id, TokenLogprob *top, int n_top);
+
+#endif

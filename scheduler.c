@@ -1,0 +1,171 @@
+// scheduler.c: see scheduler.h.
+#include "scheduler.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct Scheduler {
+    KvCache *kv;
+    Sampler *sampler;
+    int n_vocab, max_rows, max_seqs;
+    Request *first;     // running and waiting, oldest first
+    Request **in_batch; // (max_seqs) the request of each sequence of the batch
+    int *rows_of;       // (max_seqs) how many rows it has there
+    Batch batch;
+    atomic_bool interrupted;
+};
+
+const char *finish_name(Finish f) {
+    switch (f) {
+    case RUNNING: return "running";
+    case FINISH_EOG: return "eog";
+    case FINISH_STOP: return "stop";
+    case FINISH_LENGTH:
+    case FINISH_CONTEXT: return "length";
+    case FINISH_INTERRUPT: return "interrupt";
+    }
+    return "?";
+}
+
+Scheduler *scheduler_new(KvCache *kv, Sampler *sampler, int n_vocab, int max_rows, int max_seqs) {
+    Scheduler *s = mem_alloc(sizeof *s);
+    *s = (Scheduler){.kv = kv, .sampler = sampler, .n_vocab = n_vocab, .max_rows = max_rows, .max_seqs = max_seqs};
+    s->in_batch = mem_alloc((size_t)max_seqs * sizeof *s->in_batch);
+    s->rows_of = mem_alloc((size_t)max_seqs * sizeof *s->rows_of);
+    Batch *b = &s->batch;
+    size_t row_ints = (size_t)max_rows * sizeof(int);
+    b->token = mem_alloc(row_ints);
+    b->pos = mem_alloc(row_ints);
+    b->slot = mem_alloc(row_ints);
+    b->seq = mem_alloc(row_ints);
+    b->out_row = mem_alloc(row_ints);
+    b->max_blocks = (kv->max_slots + kv->pool.block - 1) / kv->pool.block;
+    b->block_table = mem_alloc((size_t)max_seqs * (size_t)b->max_blocks * sizeof(int));
+    return s;
+}
+
+void scheduler_free(Scheduler *s) {
+    if (!s) return;
+    free(s->in_batch);
+    free(s->rows_of);
+    free(s->batch.token);
+    free(s->batch.pos);
+    free(s->batch.slot);
+    free(s->batch.seq);
+    free(s->batch.out_row);
+    free(s->batch.block_table);
+    free(s);
+}
+
+int scheduler_max_rows(const Scheduler *s) { return s->max_rows; }
+
+void scheduler_interrupt(Scheduler *s) { atomic_store(&s->interrupted, true); }
+
+void scheduler_add(Scheduler *s, Request *r) {
+    assert(r->seq.n_cached < r->seq.n_tokens);
+    r->n_prompt = r->seq.n_tokens;
+    r->n_reused = r->seq.n_cached;
+    r->n_new = 0;
+    r->finish = RUNNING;
+    r->next = NULL;
+    r->time.start = clock_now();
+    Request **at = &s->first;
+    while (*at) at = &(*at)->next;
+    *at = r;
+}
+
+// ---- the rows of a step ---------------------------------------------------------------------------------------------
+
+static bool decoding(const Request *r) { return r->n_new > 0 && r->seq.n_tokens - r->seq.n_cached == 1; }
+
+// Puts up to `limit` uncomputed tokens of r into the batch; false when no block is free for them.
+static bool add_rows(Scheduler *s, Request *r, int limit) {
+    Batch *b = &s->batch;
+    Sequence *q = &r->seq;
+    int n = int_min(limit, q->n_tokens - q->n_cached);
+    if (!kv_reserve(s->kv, q, q->n_cached + n)) return false;
+    int seq = b->n_seqs++;
+    s->in_batch[seq] = r;
+    s->rows_of[seq] = n;
+    memcpy(b->block_table + (size_t)seq * (size_t)b->max_blocks, q->blocks, (size_t)q->n_blocks * sizeof(int));
+    for (int i = 0; i < n; i++) {
+        int row = b->n_rows++;
+        b->token[row] = q->tokens[q->n_cached + i];
+        b->pos[row] = b->slot[row] = q->n_cached + i;
+        b->seq[row] = seq;
+    }
+    bool wants_logits = q->n_cached + n == q->n_tokens && r->max_new != 0;
+    if (wants_logits) b->out_row[b->n_out++] = b->n_rows - 1;
+    return true;
+}
+
+static void add_all(Scheduler *s, bool decode_rows) {
+    Batch *b = &s->batch;
+    for (Request *r = s->first; r && b->n_rows < s->max_rows && b->n_seqs < s->max_seqs; r = r->next)
+        if (decoding(r) == decode_rows) add_rows(s, r, s->max_rows - b->n_rows);
+}
+
+static void finish(Scheduler *s, Request *r, Finish why) {
+    r->finish = why;
+    for (Request **at = &s->first; *at; at = &(*at)->next)
+        if (*at == r) {
+            *at = r->next;
+            break;
+        }
+    r->next = NULL;
+}
+
+bool scheduler_next(Scheduler *s, Batch **out) {
+    Batch *b = &s->batch;
+    if (atomic_exchange(&s->interrupted, false))
+        while (s->first) finish(s, s->first, FINISH_INTERRUPT);
+    while (s->first) {
+        b->n_rows = b->n_out = b->n_seqs = 0;
+        add_all(s, true);
+        add_all(s, false);
+        if (b->n_rows > 0) {
+            b->copy = s->kv->copies;
+            b->n_copies = s->kv->n_copies;
+            *out = b;
+            return true;
+        }
+        finish(s, s->first, FINISH_CONTEXT); // its next slot does not exist: the cache is full
+    }
+    return false;
+}
+
+// ---- what came of it ------------------------------------------------------------------------------------------------
+
+static void take_token(Scheduler *s, Request *r, const float *logits, double now) {
+    Sequence *q = &r->seq;
+    int token = sampler_sample(s->sampler, &r->sampling, logits, q->tokens, q->n_tokens, r->sequence_key,
+                               (uint64_t)q->n_tokens);
+    if (token < 0) { // nothing has a finite logit: the weights are broken, or a bias forbids every token
+        finish(s, r, FINISH_STOP);
+        return;
+    }
+    sequence_push(q, &token, 1);
+    r->n_new++;
+    timeline_token(&r->time, now);
+    Finish verdict = r->emit ? r->emit(r, token, logits) : RUNNING;
+    if (verdict == RUNNING && r->max_new >= 0 && r->n_new >= r->max_new) verdict = FINISH_LENGTH;
+    if (verdict == RUNNING && q->n_tokens > s->kv->max_slots) verdict = FINISH_CONTEXT;
+    if (verdict != RUNNING) finish(s, r, verdict);
+}
+
+void scheduler_take(Scheduler *s, const float *logits) {
+    Batch *b = &s->batch;
+    double now = clock_now();
+    s->kv->n_copies = 0;
+    for (int seq = 0, out = 0, row = 0; seq < b->n_seqs; seq++) {
+        Request *r = s->in_batch[seq];
+        r->seq.n_cached += s->rows_of[seq];
+        row += s->rows_of[seq];
+        if (r->n_new == 0 && r->seq.n_cached == r->seq.n_tokens) r->time.prefill_end = now;
+        bool has_logits = out < b->n_out && b->out_row[out] == row - 1;
+        if (has_logits) take_token(s, r, logits + (size_t)out++ * (size_t)s->n_vocab, now);
+        else if (r->seq.n_cached == r->seq.n_tokens) finish(s, r, FINISH_LENGTH);
+    }
+}
