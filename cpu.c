@@ -1,0 +1,438 @@
+// cpu.c: the CPU backend: the five operations of a layer as plain steps over a thread pool, and the choice of kernels.
+//
+// Every operation cuts its work into tasks (rows, output features, heads); what a task computes comes from the table of
+// kernels in Backend.impl. Few rows go through matvec (weights read once, straight from the file's blocks); many rows
+// go through a matrix kernel.
+#include "cpu.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const CpuKernels *kernels_of(const Backend *be) { return be->impl; }
+
+// Work smaller than this many multiply-adds a task is not worth waking another core for.
+enum { TASK_WORK = 1 << 15, MAX_JOBS = 3 };
+
+static int task_count(const Workspace *w, double work, int most) {
+    int by_work = work / TASK_WORK > 1e6 ? 1000000 : (int)(work / TASK_WORK);
+    return int_max(1, int_min(int_min(by_work, most), 8 * threads_count(w->pool)));
+}
+
+static void *thread_scratch(const Workspace *w, int thread) { return w->panels + (size_t)thread * w->panel_bytes; }
+
+// ---- steps over rows ------------------------------------------------------------------------------------------------
+
+// Runs a step on ranges of rows: step(arg, first, last, thread).
+typedef struct {
+    void (*step)(void *arg, int first, int last, int thread);
+    void *arg;
+    int n_rows, n_tasks;
+} RowRun;
+
+static void row_task(void *arg, int task, int thread) {
+    RowRun *r = arg;
+    int first = (int)((int64_t)r->n_rows * task / r->n_tasks),
+        last = (int)((int64_t)r->n_rows * (task + 1) / r->n_tasks);
+    r->step(r->arg, first, last, thread);
+}
+
+static void over_rows(Workspace *w, int n_rows, double work_per_row, void (*step)(void *, int, int, int), void *arg) {
+    RowRun r = {step, arg, n_rows, task_count(w, work_per_row * n_rows, n_rows)};
+    threads_run(w->pool, row_task, &r, r.n_tasks);
+}
+
+typedef struct {
+    const CpuKernels *k;
+    Workspace *w;
+    const Layer *l;
+    const Tensor *embd;
+    const Heads *heads;
+    const KvPool *kv;
+    const Batch *b;
+    const float *norm;
+    const int *rows; // NULL: all
+    float eps;
+} Step;
+
+static void norm_rows(void *arg, int first, int last, int thread) {
+    (void)thread;
+    Step *s = arg;
+    size_t dim = (size_t)s->w->dim;
+    for (int i = first; i < last; i++) {
+        size_t row = (size_t)(s->rows ? s->rows[i] : i);
+        s->k->rmsnorm(s->w->xn + (size_t)i * dim, s->w->x + row * dim, s->norm, s->w->dim, s->eps);
+    }
+}
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+// y (+)= W x for one matrix; up to MAX_JOBS that share x run together.
+typedef struct {
+    const Tensor *w;
+    float *y;
+    size_t y_stride;
+    bool add;
+} Job;
+
+typedef struct {
+    const CpuKernels *k;
+    Workspace *w;
+    const Job *jobs;
+    int n_jobs;
+    const float *x;
+    size_t x_stride;
+    int n_rows, n_in;
+    int step[MAX_JOBS]; // features of a task of each job
+    int first_task[MAX_JOBS + 1];
+    const MatrixKernel *matrix[MAX_JOBS]; // NULL: matvec
+    const void *packed[MAX_JOBS];
+    // while packing
+    const MatrixKernel *packer;
+    void *pack_to;
+} Product;
+
+static void product_task(void *arg, int task, int thread) {
+    Product *p = arg;
+    int j = 0;
+    while (task >= p->first_task[j + 1]) j++;
+    const Job *job = &p->jobs[j];
+    int first = (task - p->first_task[j]) * p->step[j], last = int_min(first + p->step[j], job->w->n_out);
+    void *scratch = thread_scratch(p->w, thread);
+    if (p->matrix[j])
+        p->matrix[j]->run(job->w, first, last, p->packed[j], p->n_rows, job->y, job->y_stride, job->add, scratch);
+    else p->k->matvec(job->w, first, last, p->x, p->x_stride, p->n_rows, job->y, job->y_stride, job->add, scratch);
+}
+
+static void pack_task(void *arg, int task, int thread) {
+    (void)thread;
+    Product *p = arg;
+    int first = task * p->packer->tile, rows = int_min(p->packer->tile, p->n_rows - first);
+    p->packer->pack(p->pack_to, task, p->x + (size_t)first * p->x_stride, p->x_stride, rows, p->n_in);
+}
+
+static const MatrixKernel *matrix_for(const CpuKernels *k, const Tensor *t, int n_rows) {
+    if (n_rows < k->min_matrix_rows) return NULL;
+    return t->type != TYPE_F32 && k->matrix_bf16 ? k->matrix_bf16 : k->matrix;
+}
+
+// Packs the rows once for each kind of matrix kernel that the jobs need.
+static void pack_rows(Product *p) {
+    uint8_t *at = p->w->packed;
+    for (int j = 0; j < p->n_jobs; j++) {
+        if (!p->matrix[j]) continue;
+        for (int i = 0; i < j; i++)
+            if (p->matrix[i] == p->matrix[j]) p->packed[j] = p->packed[i];
+        if (p->packed[j]) continue;
+        p->packed[j] = p->pack_to = at;
+        p->packer = p->matrix[j];
+        at += round_up(p->packer->packed_bytes(p->n_rows, p->n_in), 128);
+        threads_run(p->w->pool, pack_task, p, (p->n_rows + p->packer->tile - 1) / p->packer->tile);
+    }
+}
+
+static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_jobs, const float *x, size_t x_stride,
+                     int n_rows) {
+    Product p = {.k = k,
+                 .w = w,
+                 .jobs = jobs,
+                 .n_jobs = n_jobs,
+                 .x = x,
+                 .x_stride = x_stride,
+                 .n_rows = n_rows,
+                 .n_in = jobs[0].w->n_in};
+    for (int j = 0; j < n_jobs; j++) {
+        const Tensor *t = jobs[j].w;
+        p.matrix[j] = matrix_for(k, t, n_rows);
+        if (p.matrix[j]) {
+            p.step[j] = p.matrix[j]->features;
+        } else {
+            int tasks = task_count(w, (double)t->n_out * t->n_in * n_rows, (t->n_out + 15) / 16);
+            p.step[j] = (int)round_up((size_t)(t->n_out + tasks - 1) / (size_t)tasks, 16);
+        }
+        p.first_task[j + 1] = p.first_task[j] + (t->n_out + p.step[j] - 1) / p.step[j];
+    }
+    pack_rows(&p);
+    int n_tasks = p.first_task[n_jobs];
+    double work = 0;
+    for (int j = 0; j < n_jobs; j++) work += (double)jobs[j].w->n_out * p.n_in * n_rows;
+    if (work < 2 * TASK_WORK) // together too little for a second core
+        for (int i = 0; i < n_tasks; i++) product_task(&p, i, 0);
+    else threads_run(w->pool, product_task, &p, n_tasks);
+}
+
+// ---- the operations -------------------------------------------------------------------------------------------------
+
+static void op_copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
+    (void)w;
+    size_t k = kv->bytes_k / (size_t)kv->n_layers / (size_t)kv->n_blocks;
+    size_t v = kv->bytes_v / (size_t)kv->n_layers / (size_t)kv->n_blocks;
+    for (int layer = 0; layer < kv->n_layers; layer++)
+        for (int i = 0; i < b->n_copies; i++) {
+            size_t base = (size_t)layer * (size_t)kv->n_blocks;
+            size_t src = base + (size_t)b->copy[i][0], dst = base + (size_t)b->copy[i][1];
+            memcpy(kv->k + dst * k, kv->k + src * k, k);
+            memcpy(kv->v + dst * v, kv->v + src * v, v);
+        }
+}
+
+static void embed_rows(void *arg, int first, int last, int thread) {
+    (void)thread;
+    Step *s = arg;
+    Workspace *w = s->w;
+    int half = s->heads->n_rot / 2;
+    for (int i = first; i < last; i++) {
+        s->k->embed(s->embd, s->b->token[i], w->x + (size_t)i * (size_t)w->dim);
+        for (int j = 0; j < half; j++) {
+            double angle = s->b->pos[i] * s->heads->rope_freq[j];
+            w->rope_cos[(size_t)i * (size_t)half + (size_t)j] = (float)cos(angle) * s->heads->rope_mscale;
+            w->rope_sin[(size_t)i * (size_t)half + (size_t)j] = (float)sin(angle) * s->heads->rope_mscale;
+        }
+    }
+}
+
+static void op_embed(Workspace *w, const Backend *be, const Tensor *tok, const Heads *h, const Batch *b) {
+    Step s = {.k = kernels_of(be), .w = w, .embd = tok, .heads = h, .b = b};
+    over_rows(w, b->n_rows, w->dim + 20.0 * h->n_rot, embed_rows, &s);
+}
+
+// QK-norm, RoPE and the store of K and V, row by row.
+static void turn_rows(void *arg, int first, int last, int thread) {
+    (void)thread;
+    Step *s = arg;
+    Workspace *w = s->w;
+    const Layer *l = s->l;
+    const Heads *h = &l->heads;
+    const Batch *b = s->b;
+    const KvPool *kv = s->kv;
+    size_t hd = (size_t)h->head_dim, half = (size_t)h->n_rot / 2;
+    for (int i = first; i < last; i++) {
+        const float *c = w->rope_cos + (size_t)i * half, *sn = w->rope_sin + (size_t)i * half;
+        for (int n = 0; n < h->n_heads; n++) {
+            float *q = w->q + (size_t)i * (size_t)w->q_dim + (size_t)n * hd;
+            if (l->norm_q) s->k->rmsnorm(q, q, l->norm_q, h->head_dim, l->eps);
+            s->k->rope(q, c, sn, h->n_rot, h->rope_adjacent);
+        }
+        int block = b->block_table[(size_t)b->seq[i] * (size_t)b->max_blocks + (size_t)(b->slot[i] / kv->block)];
+        for (int n = 0; n < h->n_kv_heads; n++) {
+            float *k = w->k + (size_t)i * (size_t)w->kv_dim + (size_t)n * hd;
+            float *v = w->v + (size_t)i * (size_t)w->kv_dim + (size_t)n * hd;
+            if (l->norm_k) s->k->rmsnorm(k, k, l->norm_k, h->head_dim, l->eps);
+            s->k->rope(k, c, sn, h->n_rot, h->rope_adjacent);
+            size_t at = kv_index(kv, l->index, block, n, b->slot[i] % kv->block);
+            s->k->to_kv(kv->k + at * kv_type_bytes(kv->type_k), kv->type_k, k, h->head_dim);
+            s->k->to_kv(kv->v + at * kv_type_bytes(kv->type_v), kv->type_v, v, h->head_dim);
+        }
+    }
+}
+
+static void op_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
+    const CpuKernels *k = kernels_of(l->be);
+    Step s = {.k = k, .w = w, .l = l, .kv = kv, .b = b, .norm = l->norm_att, .eps = l->eps};
+    over_rows(w, b->n_rows, w->dim, norm_rows, &s);
+    Job jobs[] = {{&l->wq, w->q, (size_t)w->q_dim, false},
+                  {&l->wk, w->k, (size_t)w->kv_dim, false},
+                  {&l->wv, w->v, (size_t)w->kv_dim, false}};
+    multiply(k, w, jobs, 3, w->xn, (size_t)w->dim, b->n_rows);
+    over_rows(w, b->n_rows, 2.0 * w->q_dim, turn_rows, &s);
+}
+
+typedef struct {
+    const CpuKernels *k;
+    Workspace *w;
+    const Layer *l;
+    const KvPool *kv;
+    const Batch *b;
+    int first_row, n_rows; // the rows of one sequence
+    int n_chunks, chunk;   // of (row, head) pairs
+} Attention;
+
+static void attend_task(void *arg, int task, int thread) {
+    Attention *a = arg;
+    const Heads *h = &a->l->heads;
+    int pairs = a->n_rows * (h->n_heads / h->n_kv_heads);
+    // The longest rows come last; hand them out first, so that no worker ends alone with them.
+    int chunk = a->n_chunks - 1 - task / h->n_kv_heads;
+    AttendTask t = {.heads = h,
+                    .kv = a->kv,
+                    .table = a->b->block_table + (size_t)a->b->seq[a->first_row] * (size_t)a->b->max_blocks,
+                    .slot = a->b->slot + a->first_row,
+                    .q = a->w->q + (size_t)a->first_row * (size_t)a->w->q_dim,
+                    .out = a->w->a + (size_t)a->first_row * (size_t)a->w->q_dim,
+                    .layer = a->l->index,
+                    .kv_head = task % h->n_kv_heads,
+                    .first = chunk * a->chunk,
+                    .last = int_min((chunk + 1) * a->chunk, pairs),
+                    .scratch = thread_scratch(a->w, thread)};
+    a->k->attend(&t);
+}
+
+static void op_attention(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
+    const CpuKernels *k = kernels_of(l->be);
+    int group = l->heads.n_heads / l->heads.n_kv_heads;
+    for (int first = 0, last; first < b->n_rows; first = last) {
+        for (last = first + 1; last < b->n_rows && b->seq[last] == b->seq[first]; last++) {
+        }
+        Attention a = {k, w, l, kv, b, first, last - first, 0, k->attend_pairs};
+        a.n_chunks = ((last - first) * group + a.chunk - 1) / a.chunk;
+        int n_tasks = a.n_chunks * l->heads.n_kv_heads;
+        double work = 2.0 * (last - first) * w->q_dim * (b->slot[last - 1] + 1);
+        if (work < 2 * TASK_WORK)
+            for (int i = 0; i < n_tasks; i++) attend_task(&a, i, 0);
+        else threads_run(w->pool, attend_task, &a, n_tasks);
+    }
+}
+
+static void op_attn_out(Workspace *w, const Layer *l, const Batch *b) {
+    Job job = {&l->wo, w->x, (size_t)w->dim, true};
+    multiply(kernels_of(l->be), w, &job, 1, w->a, (size_t)w->q_dim, b->n_rows);
+}
+
+static void glu_rows(void *arg, int first, int last, int thread) {
+    (void)thread;
+    Step *s = arg;
+    size_t n = (size_t)s->w->ffn;
+    for (int i = first; i < last; i++) s->k->silu_mul(s->w->h + (size_t)i * n, s->w->up + (size_t)i * n, s->w->ffn);
+}
+
+static void op_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
+    const CpuKernels *k = kernels_of(l->be);
+    Step s = {.k = k, .w = w, .l = l, .b = b, .norm = l->norm_ffn, .eps = l->eps};
+    over_rows(w, b->n_rows, w->dim, norm_rows, &s);
+    Job jobs[] = {{&l->w_gate, w->h, (size_t)w->ffn, false}, {&l->w_up, w->up, (size_t)w->ffn, false}};
+    multiply(k, w, jobs, 2, w->xn, (size_t)w->dim, b->n_rows);
+    over_rows(w, b->n_rows, 8.0 * w->ffn, glu_rows, &s);
+}
+
+static void op_ffn_out(Workspace *w, const Layer *l, const Batch *b) {
+    Job job = {&l->w_down, w->x, (size_t)w->dim, true};
+    multiply(kernels_of(l->be), w, &job, 1, w->h, (size_t)w->ffn, b->n_rows);
+}
+
+static void op_logits(Workspace *w, const Backend *be, const Tensor *head, const float *norm, float eps,
+                      const int *rows, int n_rows) {
+    const CpuKernels *k = kernels_of(be);
+    Step s = {.k = k, .w = w, .norm = norm, .eps = eps, .rows = rows};
+    over_rows(w, n_rows, w->dim, norm_rows, &s);
+    Job job = {head, w->logits, (size_t)w->n_vocab, false};
+    multiply(k, w, &job, 1, w->xn, (size_t)w->dim, n_rows);
+}
+
+// ---- the choice -----------------------------------------------------------------------------------------------------
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+// Whether the system saves the given register states (XCR0).
+static bool os_saves(uint64_t states) {
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return false; // OSXSAVE
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (((uint64_t)high << 32 | low) & states) == states;
+}
+
+static bool has_avx2(void) {
+    unsigned a, b, c, d;
+    if (!os_saves(0x6) || !__get_cpuid(1, &a, &b, &c, &d)) return false;
+    bool fma = c >> 12 & 1, f16c = c >> 29 & 1;
+    return fma && f16c && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b >> 5 & 1);
+}
+
+static bool has_avx512(void) { // F, DQ, BW, VL
+    unsigned a, b, c, d;
+    if (!has_avx2() || !os_saves(0xe6) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    return (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1);
+}
+
+static bool has_amx(void) { // AMX-TILE, AMX-BF16, AVX512-BF16
+    unsigned a, b, c, d;
+    if (!has_avx512() || !os_saves(0x60000) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    bool tile = d >> 24 & 1, bf16 = d >> 22 & 1;
+    return tile && bf16 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1) && cpu_amx_enable();
+}
+#endif
+
+static bool has_any(void) { return true; }
+
+// Fastest last; "auto" takes the last that this CPU has, with scalar never chosen by itself.
+typedef struct {
+    const char *isa;
+    bool (*available)(void);
+    const CpuKernels *kernels;
+    const MatrixKernel *matrix_bf16;
+} Choice;
+
+static const Choice choices[] = {
+    {"scalar", has_any, &cpu_scalar, NULL},
+    {"portable", has_any, &cpu_portable, NULL},
+#if defined(__x86_64__)
+    {"avx2", has_avx2, &cpu_avx2, NULL},
+    {"avx512", has_avx512, &cpu_avx512, NULL},
+    {"amx", has_amx, &cpu_avx512, &cpu_amx_matrix},
+#endif
+};
+
+const char *cpu_isa_list(void) {
+    static char list[64];
+    list[0] = 0;
+    for (size_t i = 0; i < ARRAY_LEN(choices); i++) {
+        if (!choices[i].available()) continue;
+        if (list[0]) strcat(list, ", ");
+        strcat(list, choices[i].isa);
+    }
+    return list;
+}
+
+static size_t backend_packed_bytes(const Backend *be, int max_rows, int max_n_in) {
+    const CpuKernels *k = kernels_of(be);
+    size_t n = 0;
+    if (max_rows < k->min_matrix_rows) return 0;
+    if (k->matrix) n += round_up(k->matrix->packed_bytes(max_rows, max_n_in), 128);
+    if (k->matrix_bf16) n += round_up(k->matrix_bf16->packed_bytes(max_rows, max_n_in), 128);
+    return n;
+}
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+Status cpu_backend(const char *isa, const Backend **out) {
+    static CpuKernels kernels[ARRAY_LEN(choices)];
+    static Backend backends[ARRAY_LEN(choices)];
+    const Choice *choice = NULL;
+    bool automatic = strcmp(isa, "auto") == 0;
+    for (size_t i = 0; i < ARRAY_LEN(choices); i++)
+        if (automatic ? choices[i].available() : strcmp(isa, choices[i].isa) == 0) choice = &choices[i];
+    if (!choice)
+        return status_error(QUILL_USAGE, "--isa %s: one of auto, scalar, portable, avx2, avx512, amx expected", isa);
+    if (!choice->available())
+        return status_error(QUILL_MODEL, "--isa %s: this CPU cannot run it; it has %s", isa, cpu_isa_list());
+    size_t i = (size_t)(choice - choices);
+    kernels[i] = *choice->kernels;
+    CpuKernels *k = &kernels[i];
+    if (choice->matrix_bf16) {
+        k->isa = choice->isa;
+        k->describe = "matvec f32 avx512; prefill bf16 amx panels (F32 files: f32 avx512 panels)";
+        k->matrix_bf16 = choice->matrix_bf16;
+    }
+    size_t scratch = k->scratch;
+    if (k->matrix) scratch = larger(scratch, k->matrix->scratch);
+    if (k->matrix_bf16) scratch = larger(scratch, k->matrix_bf16->scratch);
+    backends[i] = (Backend){
+        .name = "cpu",
+        .isa = k->isa,
+        .kernels = k->describe,
+        .packed_bytes = backend_packed_bytes,
+        .panel_bytes = round_up(scratch, 4096),
+        .impl = k,
+        .copy_blocks = op_copy_blocks,
+        .embed = op_embed,
+        .attn_in = op_attn_in,
+        .attention = op_attention,
+        .attn_out = op_attn_out,
+        .ffn_in = op_ffn_in,
+        .ffn_out = op_ffn_out,
+        .logits = op_logits,
+    };
+    *out = &backends[i];
+    return OK;
+}

@@ -1,0 +1,62 @@
+// cpu.h: between the CPU backend's operations (cpu.c) and the kernels they call, one table an instruction set.
+//
+// cpu_scalar.c is the specification: plain f32 loops, one fixed order of summation an output. cpu_simd.c is compiled
+// once an instruction set (see simd.h), cpu_amx.c adds the matrix unit. A kernel sees rows of activations and a range
+// of a matrix's output features; threads never enter here.
+#ifndef QUILL_CPU_H
+#define QUILL_CPU_H
+
+#include "kernels.h"
+
+// The attention of some rows of one sequence to one KV head: heads [kv_head*g, (kv_head+1)*g), g = n_heads/n_kv_heads.
+typedef struct {
+    const Heads *heads;
+    const KvPool *kv;
+    const int *table; // the sequence's physical blocks
+    const int *slot;  // (n_rows) ascending
+    const float *q;   // (n_rows, n_heads, head_dim), the sequence's first row of them
+    float *out;       // (n_rows, n_heads, head_dim)
+    int layer, kv_head;
+    int first, last; // (row, head of the group) pairs to do, counted row by row: pair = row*g + head
+    void *scratch;   // panel_bytes of the thread's own
+} AttendTask;
+
+// A matrix product for many rows: the activations are packed once a tile of rows, then every task takes a range of
+// output features past all tiles. y(row, f) for f in [first, last); y has n_rows rows y_stride apart.
+typedef struct {
+    int tile;       // rows of a tile
+    int features;   // output features of a task
+    size_t scratch; // bytes a task needs
+    size_t (*packed_bytes)(int n_rows, int n_in);
+    void (*pack)(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in); // x: the first row
+    void (*run)(const Tensor *w, int first, int last, const void *packed, int n_rows, float *y, size_t y_stride,
+                bool add, void *scratch);
+} MatrixKernel;
+
+typedef struct {
+    const char *isa;
+    const char *describe;
+    void (*embed)(const Tensor *t, int row, float *out);
+    void (*rmsnorm)(float *out, const float *x, const float *weight, int n, float eps);
+    void (*rope)(float *head, const float *cos, const float *sin, int n_rot, bool adjacent);
+    void (*silu_mul)(float *gate, const float *up, int n);     // gate = silu(gate) * up
+    void (*to_kv)(void *out, int type, const float *x, int n); // f32 -> the cache's type
+    // y(row, f) (+)= w[f] . x[row] for f in [first, last), a few rows; scratch as a task of `matrix` has it
+    void (*matvec)(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
+                   size_t y_stride, bool add, void *scratch);
+    void (*attend)(const AttendTask *t);
+    int min_matrix_rows;             // from this many rows on the matrix kernels; INT_MAX: never
+    const MatrixKernel *matrix;      // for f32 weights and wherever there is no better one
+    const MatrixKernel *matrix_bf16; // for all other types, NULL: none
+    size_t scratch;                  // bytes that attend and matvec need of a thread
+    int attend_pairs;                // (row, head) pairs a task of attention
+} CpuKernels;
+
+extern const CpuKernels cpu_scalar, cpu_portable;
+#if defined(__x86_64__)
+extern const CpuKernels cpu_avx2, cpu_avx512;
+extern const MatrixKernel cpu_amx_matrix;
+bool cpu_amx_enable(void); // asks the system for the tile registers; false: it refuses
+#endif
+
+#endif

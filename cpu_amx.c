@@ -1,0 +1,175 @@
+// cpu_amx.c: the matrix kernel on Intel's AMX unit: bf16 products, f32 sums, for every type but F32.
+//
+// A task takes FEATURES output features past all rows. Weights become a bf16 panel of 32 features at a depth of KC
+// (32 KiB, in L1): row-major, which is what the unit wants of its left operand. Activations were packed once in pairs
+// along the depth, what it wants of the right one, and stream from L2. Four tile products a step share two tiles of
+// each. Tile shapes and the pair layout: Intel's Architecture Instruction Set Extensions Reference, chapter on AMX.
+#define _GNU_SOURCE
+#define QUILL_SIMD 512
+#include "cpu.h"
+
+#include "unpack.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    ROWS = 32,       // rows of activations in a packed tile: two unit tiles of 16
+    GROUP = 32,      // features in a panel: two unit tiles of 16
+    FEATURES = 128,  // of a task
+    KC = 512,        // depth of a panel
+    STEP = 32,       // depth of one product
+    ROW_BLOCK = 512, // rows whose sums a task keeps
+    UNIT = 16 * 32,  // bf16 elements of a unit tile: 16 rows of 64 bytes
+};
+
+// The kernel saves tile registers only for processes that ask.
+bool cpu_amx_enable(void) {
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
+// All eight tiles are 16 rows of 64 bytes.
+static void tiles_configure(void) {
+    struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } config = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        config.bytes[i] = 64;
+        config.rows[i] = 16;
+    }
+    __asm__ volatile("" ::"r"(&config) : "memory"); // the intrinsic names eight bytes only to the compiler
+    _tile_loadconfig(&config);
+}
+
+static size_t packed_bytes(int n_rows, int n_in) {
+    return round_up((size_t)n_rows, ROWS) * round_up((size_t)n_in, STEP) * sizeof(uint16_t);
+}
+
+// (depth / 32, 2 unit tiles, 16 pairs, 16 rows, 2): pair p of row r holds elements 2p and 2p + 1.
+static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
+    int steps = (n_in + STEP - 1) / STEP;
+    uint16_t *out = (uint16_t *)packed + (size_t)tile * (size_t)steps * 2 * UNIT;
+    for (int s = 0; s < steps; s++)
+        for (int half = 0; half < 2; half++, out += UNIT) {
+            __attribute__((aligned(64))) float pairs[16][16] = {0}; // (row, pair of bf16)
+            for (int r = 0; r < 16 && 16 * half + r < n_rows; r++) {
+                const float *from = x + (size_t)(16 * half + r) * x_stride + STEP * s;
+                int n = int_min(STEP, n_in - STEP * s);
+                __mmask16 low = (__mmask16)(n >= 16 ? 0xffff : (1 << n) - 1);
+                __mmask16 high = (__mmask16)(n >= 32 ? 0xffff : n > 16 ? (1 << (n - 16)) - 1 : 0);
+                __m512 a = _mm512_maskz_loadu_ps(low, from), b = _mm512_maskz_loadu_ps(high, from + 16);
+                __m512bh bf = _mm512_cvtne2ps_pbh(b, a);
+                memcpy(pairs[r], &bf, sizeof bf);
+            }
+            for (int r = 0; r < 16; r += 4)
+                for (int p = 0; p < 16; p += 4) {
+                    v4f v[4];
+                    for (int i = 0; i < 4; i++) memcpy(&v[i], &pairs[r + i][p], sizeof v[i]);
+                    transpose4(v);
+                    for (int i = 0; i < 4; i++) memcpy(out + ((p + i) * 16 + r) * 2, &v[i], sizeof v[i]);
+                }
+        }
+}
+
+// n elements of a weight row from block b0 as bf16, 32 at a time, UNIT * 2 apart: the row's lines in its unit tiles.
+INLINE void row_to_bf16(Unpack *unpack, const Tensor *t, int row, int b0, int n, uint16_t *out) {
+    bool i8_whole = t->type == TYPE_I8G && i8_whole_blocks(t);
+    for (int i = 0; i < n; i += 32, out += 2 * UNIT) {
+        vf w[NV];
+        if (n - i >= 32) unpack_at(unpack, t, i8_whole, row, b0 + i / 32, w);
+        else unpack_slow(t, row, 32 * b0 + i, n - i, w);
+        __m512bh bf = _mm512_cvtne2ps_pbh((__m512)w[1], (__m512)w[0]);
+        memcpy(out, &bf, sizeof bf);
+    }
+}
+
+// (depth / 32, 2 unit tiles, 16 features, 32): features past the end are zero.
+static void fill_panel(const Tensor *w, int first, int n_features, int k0, int n, uint16_t *panel) {
+    for (int f = 0; f < GROUP; f++) {
+        uint16_t *to = panel + f / 16 * UNIT + f % 16 * STEP;
+        if (f < n_features) WITH_UNPACK(w->type, row_to_bf16, w, first + f, k0 / 32, n, to)
+        else
+            for (int i = 0; i < n; i += STEP) memset(to + (size_t)(i / STEP) * 2 * UNIT, 0, STEP * sizeof *to);
+    }
+}
+
+// sums (32 features, 32 rows) += panel x packed rows, over `steps` steps.
+static void multiply(int steps, const uint16_t *panel, const uint16_t *x, float *sums) {
+    enum { SUMS_STRIDE = ROWS * sizeof(float) };
+    _tile_loadd(0, sums, SUMS_STRIDE);
+    _tile_loadd(1, sums + 16, SUMS_STRIDE);
+    _tile_loadd(2, sums + 16 * ROWS, SUMS_STRIDE);
+    _tile_loadd(3, sums + 16 * ROWS + 16, SUMS_STRIDE);
+    for (int s = 0; s < steps; s++, panel += 2 * UNIT, x += 2 * UNIT) {
+        _tile_loadd(4, panel, 64);
+        _tile_loadd(6, x, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, x + UNIT, 64);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(5, panel + UNIT, 64);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, sums, SUMS_STRIDE);
+    _tile_stored(1, sums + 16, SUMS_STRIDE);
+    _tile_stored(2, sums + 16 * ROWS, SUMS_STRIDE);
+    _tile_stored(3, sums + 16 * ROWS + 16, SUMS_STRIDE);
+}
+
+// sums: (features, ROWS) of one tile of rows -> y(row, first + feature), with bias.
+static void write_sums(const Tensor *w, int first, int n_features, const float *sums, int n_rows, float *y,
+                       size_t y_stride, bool add) {
+    for (int f = 0; f < n_features; f += 4)
+        for (int r = 0; r < n_rows; r += 4) {
+            v4f v[4];
+            for (int i = 0; i < 4; i++) memcpy(&v[i], sums + (f + i) * ROWS + r, sizeof v[i]);
+            transpose4(v);
+            int n = int_min(4, n_features - f);
+            for (int i = 0; i < 4 && r + i < n_rows; i++)
+                for (int j = 0; j < n; j++) {
+                    float *out = y + (size_t)(r + i) * y_stride + first + f + j;
+                    float value = v[i][j] + (w->bias ? w->bias[first + f + j] : 0);
+                    *out = add ? *out + value : value;
+                }
+        }
+}
+
+static void run(const Tensor *w, int first, int last, const void *packed, int n_rows, float *y, size_t y_stride,
+                bool add, void *scratch) {
+    uint16_t *panel = scratch;
+    float *sums = (float *)(panel + GROUP * KC); // (tile of rows, FEATURES, ROWS)
+    int n_features = last - first, groups = (n_features + GROUP - 1) / GROUP;
+    int all_steps = (w->n_in + STEP - 1) / STEP;
+    tiles_configure();
+    for (int r0 = 0; r0 < n_rows; r0 += ROW_BLOCK) {
+        int rows = int_min(ROW_BLOCK, n_rows - r0), tiles = (rows + ROWS - 1) / ROWS;
+        memset(sums, 0, (size_t)tiles * FEATURES * ROWS * sizeof *sums);
+        for (int k0 = 0; k0 < w->n_in; k0 += KC) {
+            int n = int_min(KC, w->n_in - k0), steps = (n + STEP - 1) / STEP;
+            for (int g = 0; g < groups; g++) {
+                fill_panel(w, first + g * GROUP, int_min(GROUP, n_features - g * GROUP), k0, n, panel);
+                for (int t = 0; t < tiles; t++) {
+                    size_t tile = (size_t)(r0 / ROWS + t) * (size_t)all_steps + (size_t)(k0 / STEP);
+                    multiply(steps, panel, (const uint16_t *)packed + tile * 2 * UNIT,
+                             sums + ((size_t)t * FEATURES + (size_t)g * GROUP) * ROWS);
+                }
+            }
+        }
+        for (int t = 0; t < tiles; t++)
+            write_sums(w, first, n_features, sums + (size_t)t * FEATURES * ROWS, int_min(ROWS, rows - t * ROWS),
+                       y + (size_t)(r0 + t * ROWS) * y_stride, y_stride, add);
+    }
+    _tile_release();
+}
+
+const MatrixKernel cpu_amx_matrix = {
+    .tile = ROWS,
+    .features = FEATURES,
+    .scratch = GROUP * KC * sizeof(uint16_t) + (size_t)FEATURES * ROW_BLOCK * sizeof(float),
+    .packed_bytes = packed_bytes,
+    .pack = pack,
+    .run = run,
+};

@@ -1,0 +1,142 @@
+// cpu_scalar.c: the specification: every operation in plain f32 loops.
+//
+// Each output has one fixed order of summation, whatever the batch, the chunking, the block size and the number of
+// threads, so all of them give the same bits. Compiled without contraction or fast-math.
+#include "cpu.h"
+
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+enum { CHUNK = QK_K }; // a multiple of every block
+
+// Elements [first, first + n) of a row in f32; first a multiple of CHUNK.
+static void dequantize(const Tensor *t, int row, int first, int n, float *out) {
+    if (t->type == TYPE_I8G) {
+        size_t at = (size_t)row * (size_t)t->n_in + (size_t)first;
+        for (int i = 0; i < n; i++) {
+            float scale;
+            memcpy(&scale, (const char *)t->scales + (at + (size_t)i) / (size_t)t->group * 4, 4);
+            out[i] = scale * (float)((const int8_t *)t->data)[at + (size_t)i];
+        }
+        return;
+    }
+    const TypeInfo *info = type_info(t->type);
+    const char *blocks = (const char *)t->data + (size_t)row * t->row_bytes;
+    info->dequantize(blocks + (size_t)(first / info->block) * (size_t)info->bytes, out, (size_t)n);
+}
+
+static void embed(const Tensor *t, int row, float *out) {
+    for (int i = 0; i < t->n_in; i += CHUNK) dequantize(t, row, i, int_min(CHUNK, t->n_in - i), out + i);
+}
+
+static void rmsnorm(float *out, const float *x, const float *weight, int n, float eps) {
+    float sum = 0;
+    for (int i = 0; i < n; i++) sum += x[i] * x[i];
+    float scale = 1 / sqrtf(sum / (float)n + eps);
+    for (int i = 0; i < n; i++) out[i] = x[i] * scale * weight[i];
+}
+
+static void rope(float *head, const float *cosine, const float *sine, int n_rot, bool adjacent) {
+    for (int i = 0; i < n_rot / 2; i++) {
+        float *a = adjacent ? &head[2 * i] : &head[i], *b = adjacent ? &head[2 * i + 1] : &head[i + n_rot / 2];
+        float x = *a, y = *b;
+        *a = x * cosine[i] - y * sine[i];
+        *b = x * sine[i] + y * cosine[i];
+    }
+}
+
+static void silu_mul(float *gate, const float *up, int n) {
+    for (int i = 0; i < n; i++) gate[i] = gate[i] / (1 + expf(-gate[i])) * up[i];
+}
+
+static void to_kv(void *out, int type, const float *x, int n) {
+    for (int i = 0; i < n; i++) {
+        if (type == TYPE_F32) ((float *)out)[i] = x[i];
+        else if (type == TYPE_F16) ((uint16_t *)out)[i] = float_half(x[i]);
+        else ((uint16_t *)out)[i] = float_bf16(x[i]);
+    }
+}
+
+static float from_kv(const uint8_t *plane, int type, size_t i) {
+    if (type == TYPE_F32) return ((const float *)plane)[i];
+    uint16_t bits = ((const uint16_t *)plane)[i];
+    return type == TYPE_F16 ? half_float(bits) : bf16_float(bits);
+}
+
+static void matvec(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
+                   size_t y_stride, bool add, void *scratch) {
+    (void)scratch;
+    float weights[CHUNK];
+    enum { ROWS = 64 };
+    for (int f = first; f < last; f++)
+        for (int r0 = 0; r0 < n_rows; r0 += ROWS) {
+            float sum[ROWS] = {0};
+            int rows = int_min(ROWS, n_rows - r0);
+            for (int i = 0; i < w->n_in; i += CHUNK) {
+                int n = int_min(CHUNK, w->n_in - i);
+                dequantize(w, f, i, n, weights);
+                for (int r = 0; r < rows; r++) {
+                    const float *xr = x + (size_t)(r0 + r) * x_stride + i;
+                    for (int k = 0; k < n; k++) sum[r] += weights[k] * xr[k];
+                }
+            }
+            for (int r = 0; r < rows; r++) {
+                float *out = &y[(size_t)(r0 + r) * y_stride + (size_t)f];
+                float value = sum[r] + (w->bias ? w->bias[f] : 0);
+                *out = add ? *out + value : value;
+            }
+        }
+}
+
+// ---- attention ------------------------------------------------------------------------------------------------------
+
+static size_t key_at(const AttendTask *t, int slot) {
+    return kv_index(t->kv, t->layer, t->table[slot / t->kv->block], t->kv_head, slot % t->kv->block);
+}
+
+static float score(const AttendTask *t, const float *q, int slot) {
+    size_t at = key_at(t, slot);
+    float sum = 0;
+    for (int i = 0; i < t->kv->head_dim; i++) sum += q[i] * from_kv(t->kv->k, t->kv->type_k, at + (size_t)i);
+    return sum * t->heads->scale;
+}
+
+// One row and head: the largest score first, then the weighted sum; scores are computed twice and never stored.
+static void attend_pair(const AttendTask *t, const float *q, float *out, int slot) {
+    int n = t->kv->head_dim, first = t->heads->window ? int_max(0, slot - t->heads->window + 1) : 0;
+    float max = -INFINITY, sum = 0;
+    for (int s = first; s <= slot; s++) max = fmaxf(max, score(t, q, s));
+    memset(out, 0, (size_t)n * sizeof *out);
+    for (int s = first; s <= slot; s++) {
+        float p = expf(score(t, q, s) - max);
+        size_t at = key_at(t, s);
+        sum += p;
+        for (int i = 0; i < n; i++) out[i] += p * from_kv(t->kv->v, t->kv->type_v, at + (size_t)i);
+    }
+    for (int i = 0; i < n; i++) out[i] /= sum;
+}
+
+static void attend(const AttendTask *t) {
+    const Heads *h = t->heads;
+    int group = h->n_heads / h->n_kv_heads;
+    for (int pair = t->first; pair < t->last; pair++) {
+        int row = pair / group, head = t->kv_head * group + pair % group;
+        size_t at = ((size_t)row * (size_t)h->n_heads + (size_t)head) * (size_t)h->head_dim;
+        attend_pair(t, t->q + at, t->out + at, t->slot[row]);
+    }
+}
+
+const CpuKernels cpu_scalar = {
+    .isa = "scalar",
+    .describe = "plain f32 loops (the reference)",
+    .embed = embed,
+    .rmsnorm = rmsnorm,
+    .rope = rope,
+    .silu_mul = silu_mul,
+    .to_kv = to_kv,
+    .matvec = matvec,
+    .attend = attend,
+    .min_matrix_rows = INT_MAX,
+    .attend_pairs = 8,
+};

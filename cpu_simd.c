@@ -1,0 +1,491 @@
+// cpu_simd.c: the vector kernels of the CPU backend, compiled once an instruction set (QUILL_SIMD, see simd.h).
+//
+// Weights are unpacked to f32 in registers, straight from the file's blocks, and all arithmetic is f32. Three shapes of
+// loop: matvec (few rows: lanes run along a weight row), a matrix kernel (many rows: lanes are rows of activations,
+// weights are broadcast), and attention, which uses the matrix kernel's inner loop for many queries and a loop along
+// the keys for few.
+#include "cpu.h"
+
+#include "unpack.h"
+
+#include <limits.h>
+
+static void embed(const Tensor *t, int row, float *out) {
+    float chunk[QK_K];
+    for (int i = 0; i < t->n_in; i += QK_K) {
+        int n = int_min(QK_K, t->n_in - i);
+        WITH_UNPACK(t->type, row_to_f32, t, row, i / 32, n, chunk);
+        memcpy(out + i, chunk, (size_t)n * sizeof *out);
+    }
+}
+
+// ---- few rows -------------------------------------------------------------------------------------------------------
+
+// F weight rows times C rows of activations; F and C are constants in every copy.
+INLINE void matvec_tile(Unpack *unpack, const Tensor *t, int f, int F, const float *x, size_t x_stride, int C, float *y,
+                        size_t y_stride, bool add) {
+    vf sum[4][4] = {0};
+    bool i8_whole = !unpack && i8_whole_blocks(t);
+    int n_blocks = t->n_in / 32, tail = t->n_in % 32;
+    for (int b = 0; b < n_blocks; b++) {
+        const float *xb = x + 32 * (size_t)b;
+#pragma GCC unroll 4
+        for (int i = 0; i < F; i++) {
+            vf w[NV];
+            unpack_at(unpack, t, i8_whole, f + i, b, w);
+#pragma GCC unroll 4
+            for (int c = 0; c < C; c++)
+#pragma GCC unroll 8
+                for (int k = 0; k < NV; k++) sum[i][c] += w[k] * vload(xb + (size_t)c * x_stride + VL * k);
+        }
+    }
+    if (tail)
+        for (int c = 0; c < C; c++) {
+            float xt[32] = {0};
+            memcpy(xt, x + (size_t)c * x_stride + 32 * (size_t)n_blocks, (size_t)tail * sizeof *xt);
+            for (int i = 0; i < F; i++) {
+                vf w[NV];
+                unpack_slow(t, f + i, 32 * n_blocks, tail, w);
+                for (int k = 0; k < NV; k++) sum[i][c] += w[k] * vload(xt + VL * k);
+            }
+        }
+    for (int i = 0; i < F; i++)
+        for (int c = 0; c < C; c++) {
+            float *out = &y[(size_t)c * y_stride + (size_t)(f + i)];
+            float value = vsum(sum[i][c]) + (t->bias ? t->bias[f + i] : 0);
+            *out = add ? *out + value : value;
+        }
+}
+
+INLINE void matvec_rows(Unpack *unpack, const Tensor *t, int first, int last, const float *x, size_t x_stride, int C,
+                        float *y, size_t y_stride, bool add) {
+    int step = C <= 2 || VL == 16 ? 4 : 2, f = first; // as many sums as registers hold
+    for (; f + step <= last; f += step) {
+        if (step == 4) matvec_tile(unpack, t, f, 4, x, x_stride, C, y, y_stride, add);
+        else matvec_tile(unpack, t, f, 2, x, x_stride, C, y, y_stride, add);
+    }
+    for (; f < last; f++) matvec_tile(unpack, t, f, 1, x, x_stride, C, y, y_stride, add);
+}
+
+INLINE void matvec_any(Unpack *unpack, const Tensor *t, int first, int last, const float *x, size_t x_stride,
+                       int n_rows, float *y, size_t y_stride, bool add) {
+    int r = 0;
+    for (; n_rows - r >= 4; r += 4)
+        matvec_rows(unpack, t, first, last, x + (size_t)r * x_stride, x_stride, 4, y + (size_t)r * y_stride, y_stride,
+                    add);
+    x += (size_t)r * x_stride;
+    y += (size_t)r * y_stride;
+    if (n_rows - r == 3) matvec_rows(unpack, t, first, last, x, x_stride, 3, y, y_stride, add);
+    if (n_rows - r == 2) matvec_rows(unpack, t, first, last, x, x_stride, 2, y, y_stride, add);
+    if (n_rows - r == 1) matvec_rows(unpack, t, first, last, x, x_stride, 1, y, y_stride, add);
+}
+
+static void matvec(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
+                   size_t y_stride, bool add, void *scratch) {
+    (void)scratch;
+    // A few features at a time past all rows of x: their weights are in the cache for the second group of rows.
+    for (int f = first; f < last; f += 16) {
+        int end = int_min(f + 16, last);
+        WITH_UNPACK(w->type, matvec_any, w, f, end, x, x_stride, n_rows, y, y_stride, add);
+    }
+}
+
+// ---- many rows ------------------------------------------------------------------------------------------------------
+
+enum {
+    T = 2 * VL, // rows of activations in a tile: the lanes of two vectors
+    NF = VL == 16  ? 12
+         : VL == 8 ? 6
+                   : 4,     // weights at a time: NF x 2 sums stay in registers
+    FEATURES = 96,          // of a task
+    KC = 512,               // depth of a panel, so that it and a slab of activations stay in L2
+    PANEL_STRIDE = KC + 16, // not a power of two: rows must not share their cache sets
+    ROW_BLOCK = 512,        // rows whose sums a task keeps
+};
+
+// c(f, lane) += sum over k of w(f, k) x(k, lane) for NF features and T lanes. w(f, k) lies at w[f*wf + k*wk], x and c
+// have T floats a row, so c of consecutive features is contiguous.
+static void micro(int n, const float *w, size_t wf, size_t wk, const float *x, float *c) {
+    vf sum[NF][2];
+#pragma GCC unroll 12
+    for (int f = 0; f < NF; f++) {
+        sum[f][0] = vload(c + f * T);
+        sum[f][1] = vload(c + f * T + VL);
+    }
+    for (int k = 0; k < n; k++) {
+        vf x0 = vload(x), x1 = vload(x + VL);
+#pragma GCC unroll 12
+        for (int f = 0; f < NF; f++) {
+            vf broadcast = vset(w[(size_t)f * wf]);
+            sum[f][0] += broadcast * x0;
+            sum[f][1] += broadcast * x1;
+        }
+        x += T;
+        w += wk;
+    }
+#pragma GCC unroll 12
+    for (int f = 0; f < NF; f++) {
+        vstore(c + f * T, sum[f][0]);
+        vstore(c + f * T + VL, sum[f][1]);
+    }
+}
+
+static size_t packed_bytes(int n_rows, int n_in) { return round_up((size_t)n_rows, T) * (size_t)n_in * sizeof(float); }
+
+// A tile of rows becomes (n_in, T): element k of all rows side by side; missing rows are zero.
+static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
+    float *out = (float *)packed + (size_t)tile * T * (size_t)n_in;
+    for (int r = 0; r < T; r += 4) {
+        int k = 0;
+        if (r + 4 <= n_rows)
+            for (; k + 4 <= n_in; k += 4) {
+                v4f v[4];
+                for (int i = 0; i < 4; i++) memcpy(&v[i], x + (size_t)(r + i) * x_stride + k, sizeof v[i]);
+                transpose4(v);
+                for (int i = 0; i < 4; i++) memcpy(out + (size_t)(k + i) * T + r, &v[i], sizeof v[i]);
+            }
+        for (; k < n_in; k++)
+            for (int i = r; i < r + 4; i++) out[(size_t)k * T + i] = i < n_rows ? x[(size_t)i * x_stride + k] : 0;
+    }
+}
+
+// sums: (tile, feature, T) -> y(row, first + feature), with bias.
+static void write_sums(const Tensor *w, int first, int n_features, const float *sums, int padded, int n_rows, float *y,
+                       size_t y_stride, bool add) {
+    for (int r = 0; r < n_rows; r++) {
+        const float *s = sums + (size_t)(r / T) * (size_t)padded * T + r % T;
+        float *out = y + (size_t)r * y_stride + first;
+        for (int f = 0; f < n_features; f++) {
+            float value = s[(size_t)f * T] + (w->bias ? w->bias[first + f] : 0);
+            out[f] = add ? out[f] + value : value;
+        }
+    }
+}
+
+static void run(const Tensor *w, int first, int last, const void *packed, int n_rows, float *y, size_t y_stride,
+                bool add, void *scratch) {
+    float *panel = scratch, *sums = panel + FEATURES * PANEL_STRIDE;
+    int n_features = last - first, padded = (int)round_up((size_t)n_features, NF);
+    memset(panel + (size_t)n_features * PANEL_STRIDE, 0, (size_t)(padded - n_features) * PANEL_STRIDE * sizeof *panel);
+    for (int r0 = 0; r0 < n_rows; r0 += ROW_BLOCK) {
+        int rows = int_min(ROW_BLOCK, n_rows - r0), tiles = (rows + T - 1) / T;
+        memset(sums, 0, (size_t)tiles * (size_t)padded * T * sizeof *sums);
+        for (int k0 = 0; k0 < w->n_in; k0 += KC) {
+            int n = int_min(KC, w->n_in - k0);
+            for (int f = 0; f < n_features; f++) {
+                float *to = panel + (size_t)f * PANEL_STRIDE;
+                WITH_UNPACK(w->type, row_to_f32, w, first + f, k0 / 32, n, to);
+            }
+            for (int f = 0; f < padded; f += NF)
+                for (int t = 0; t < tiles; t++) {
+                    const float *x = (const float *)packed + ((size_t)(r0 / T + t) * (size_t)w->n_in + (size_t)k0) * T;
+                    micro(n, panel + (size_t)f * PANEL_STRIDE, PANEL_STRIDE, 1, x,
+                          sums + ((size_t)t * (size_t)padded + (size_t)f) * T);
+                }
+        }
+        write_sums(w, first, n_features, sums, padded, rows, y + (size_t)r0 * y_stride, y_stride, add);
+    }
+}
+
+static const MatrixKernel matrix_f32 = {
+    .tile = T,
+    .features = FEATURES,
+    .scratch = (FEATURES * PANEL_STRIDE + FEATURES * ROW_BLOCK) * sizeof(float),
+    .packed_bytes = packed_bytes,
+    .pack = pack,
+    .run = run,
+};
+
+// ---- steps of a row -------------------------------------------------------------------------------------------------
+
+static void rmsnorm(float *out, const float *x, const float *weight, int n, float eps) {
+    vf sums = {0};
+    int i = 0;
+    for (; i + VL <= n; i += VL) sums += vload(x + i) * vload(x + i);
+    float sum = vsum(sums);
+    for (; i < n; i++) sum += x[i] * x[i];
+    float scale = 1 / sqrtf(sum / (float)n + eps);
+    for (i = 0; i + VL <= n; i += VL) vstore(out + i, vload(x + i) * scale * vload(weight + i));
+    for (; i < n; i++) out[i] = x[i] * scale * weight[i];
+}
+
+static void rope(float *head, const float *restrict cosine, const float *restrict sine, int n_rot, bool adjacent) {
+    int half = n_rot / 2;
+    if (adjacent) {
+        for (int i = 0; i < half; i++) {
+            float x = head[2 * i], y = head[2 * i + 1];
+            head[2 * i] = x * cosine[i] - y * sine[i];
+            head[2 * i + 1] = x * sine[i] + y * cosine[i];
+        }
+        return;
+    }
+    float *restrict first = head, *restrict second = head + half;
+    for (int i = 0; i < half; i++) {
+        float x = first[i], y = second[i];
+        first[i] = x * cosine[i] - y * sine[i];
+        second[i] = x * sine[i] + y * cosine[i];
+    }
+}
+
+static void silu_mul(float *gate, const float *up, int n) {
+    int i = 0;
+    for (; i + VL <= n; i += VL) {
+        vf g = vload(gate + i);
+        vstore(gate + i, g / (vexp(-g) + 1.0f) * vload(up + i));
+    }
+    for (; i < n; i++) gate[i] = gate[i] / (1 + expf(-gate[i])) * up[i];
+}
+
+static void to_kv(void *out, int type, const float *x, int n) {
+    if (type == TYPE_F32) {
+        memcpy(out, x, (size_t)n * sizeof *x);
+        return;
+    }
+    uint16_t *half = out;
+    int i = 0;
+    for (; i + VL <= n; i += VL) {
+        if (type == TYPE_F16) vstore_half(half + i, vload(x + i));
+        else vstore_bf16(half + i, vload(x + i));
+    }
+    for (; i < n; i++) half[i] = type == TYPE_F16 ? float_half(x[i]) : float_bf16(x[i]);
+}
+
+// Elements [i, i + VL) of a head in the cache; the end of a head that is no multiple of VL is padded with zeros.
+INLINE vf load_kv(const uint8_t *plane, int type, size_t at, int i, int head_dim) {
+    uint8_t padded[VL * 4] = {0};
+    size_t size = type == TYPE_F32 ? 4 : 2;
+    const uint8_t *p = plane + (at + (size_t)i) * size;
+    if (i + VL > head_dim) {
+        memcpy(padded, p, (size_t)(head_dim - i) * size);
+        p = padded;
+    }
+    if (type == TYPE_F32) return vload((const float *)(const void *)p);
+    if (type == TYPE_F16) return vload_half((const uint16_t *)(const void *)p);
+    return vload_bf16((const uint16_t *)(const void *)p);
+}
+
+// ---- attention ------------------------------------------------------------------------------------------------------
+
+enum {
+    KEYS = 96,      // keys of a tile; a multiple of NF on every instruction set
+    HEAD_MAX = 512, // largest head_dim (model.c refuses more)
+    HEAD_PAD = 528, // rounded up to vectors and to NF
+    GROUP = 8,      // queries that share a pass over the keys when there are few
+};
+
+static const float masked = -1e30f;
+
+static size_t key_at(const AttendTask *t, int slot) {
+    return kv_index(t->kv, t->layer, t->table[slot / t->kv->block], t->kv_head, slot % t->kv->block);
+}
+
+static int first_key(const AttendTask *t, int slot) {
+    return t->heads->window ? int_max(0, slot - t->heads->window + 1) : 0;
+}
+
+static size_t query_at(const AttendTask *t, int pair) {
+    int group = t->heads->n_heads / t->heads->n_kv_heads;
+    size_t head = (size_t)t->kv_head * (size_t)group + (size_t)(pair % group);
+    return ((size_t)(pair / group) * (size_t)t->heads->n_heads + head) * (size_t)t->heads->head_dim;
+}
+
+// Few queries, all of one row: G heads of a group. Lanes run along the head for K and V, along the keys for softmax.
+INLINE void attend_heads(const AttendTask *t, int pair, int G) {
+    const KvPool *kv = t->kv;
+    int hd = kv->head_dim, slot = t->slot[pair / (t->heads->n_heads / t->heads->n_kv_heads)];
+    int n_vectors = (hd + VL - 1) / VL, padded = n_vectors * VL;
+    float *q = t->scratch, *out = q + GROUP * HEAD_PAD, *scores = out + GROUP * HEAD_PAD; // (G, KEYS)
+    float max[GROUP], sum[GROUP];
+    size_t at[KEYS];
+    memset(q, 0, (size_t)(G * padded) * sizeof *q);
+    memset(out, 0, (size_t)(G * padded) * sizeof *out);
+    for (int g = 0; g < G; g++) {
+        memcpy(q + g * padded, t->q + query_at(t, pair + g), (size_t)hd * sizeof *q);
+        max[g] = masked;
+        sum[g] = 0;
+    }
+    for (int k0 = first_key(t, slot); k0 <= slot; k0 += KEYS) {
+        int n = int_min(KEYS, slot + 1 - k0);
+        for (int k = 0; k < n; k++) {
+            at[k] = key_at(t, k0 + k);
+            vf s[GROUP] = {0};
+            for (int i = 0; i < n_vectors; i++) {
+                vf key = load_kv(kv->k, kv->type_k, at[k], i * VL, hd);
+#pragma GCC unroll 8
+                for (int g = 0; g < G; g++) s[g] += key * vload(q + g * padded + i * VL);
+            }
+#pragma GCC unroll 8
+            for (int g = 0; g < G; g++) scores[g * KEYS + k] = vsum(s[g]) * t->heads->scale;
+        }
+        float scale[GROUP];
+        for (int g = 0; g < G; g++) { // online softmax: a new maximum rescales what was summed before
+            float *s = scores + g * KEYS;
+            for (int k = n; k < (int)round_up((size_t)n, VL); k++) s[k] = masked;
+            vf tops = vset(max[g]), total = {0};
+            for (int k = 0; k < n; k += VL) tops = vmax(tops, vload(s + k));
+            float top = vmax_of(tops);
+            for (int k = 0; k < n; k += VL) {
+                vf p = vexp(vload(s + k) - top);
+                vstore(s + k, p);
+                total += p;
+            }
+            scale[g] = expf(max[g] - top);
+            sum[g] = sum[g] * scale[g] + vsum(total);
+            max[g] = top;
+        }
+        for (int i = 0; i < n_vectors; i++) {
+            vf o[GROUP];
+#pragma GCC unroll 8
+            for (int g = 0; g < G; g++) o[g] = vload(out + g * padded + i * VL) * scale[g];
+            for (int k = 0; k < n; k++) {
+                vf value = load_kv(kv->v, kv->type_v, at[k], i * VL, hd);
+#pragma GCC unroll 8
+                for (int g = 0; g < G; g++) o[g] += value * scores[g * KEYS + k];
+            }
+#pragma GCC unroll 8
+            for (int g = 0; g < G; g++) vstore(out + g * padded + i * VL, o[g]);
+        }
+    }
+    for (int g = 0; g < G; g++) {
+        float *to = t->out + query_at(t, pair + g);
+        for (int i = 0; i < hd; i++) to[i] = out[g * padded + i] / sum[g];
+    }
+}
+
+static void attend_few(const AttendTask *t) {
+    int group = t->heads->n_heads / t->heads->n_kv_heads;
+    for (int pair = t->first; pair < t->last;) {
+        int left = int_min(t->last - pair, group - pair % group); // of this row
+        if (left >= 8) attend_heads(t, pair, 8), pair += 8;
+        else if (left >= 4) attend_heads(t, pair, 4), pair += 4;
+        else if (left >= 2) attend_heads(t, pair, 2), pair += 2;
+        else attend_heads(t, pair, 1), pair += 1;
+    }
+}
+
+// What a tile of up to T queries keeps. A lane is a query.
+typedef struct {
+    float queries[HEAD_PAD * T]; // (head_dim, T), scaled
+    float out[HEAD_PAD * T];     // (head_dim padded to NF, T)
+    float scores[KEYS * T];      // (key, T), then their exponentials
+    float tile[KEYS * HEAD_PAD]; // (key, head_dim) of K, then of V
+    float max[T], sum[T];
+    int slot[T];
+} QueryTile;
+
+static void load_queries(const AttendTask *t, QueryTile *s, int *first_slot, int *last_slot) {
+    int hd = t->heads->head_dim, group = t->heads->n_heads / t->heads->n_kv_heads;
+    memset(s->queries, 0, (size_t)hd * T * sizeof *s->queries);
+    memset(s->out, 0, round_up((size_t)hd, NF) * T * sizeof *s->out);
+    *first_slot = INT_MAX;
+    *last_slot = 0;
+    for (int lane = 0; lane < T; lane++) {
+        int pair = int_min(t->first + lane, t->last - 1);
+        s->slot[lane] = t->slot[pair / group];
+        s->max[lane] = masked;
+        s->sum[lane] = 0;
+        *first_slot = int_min(*first_slot, first_key(t, s->slot[lane]));
+        *last_slot = int_max(*last_slot, s->slot[lane]);
+        if (t->first + lane >= t->last) continue; // an empty lane: zeros that nobody reads
+        const float *q = t->q + query_at(t, pair);
+        for (int i = 0; i < hd; i++) s->queries[i * T + lane] = q[i] * t->heads->scale;
+    }
+}
+
+// n keys' rows of one plane as f32; rows up to a multiple of NF are zero.
+static void load_tile(const AttendTask *t, float *tile, const uint8_t *plane, int type, int first, int n) {
+    int hd = t->heads->head_dim;
+    for (int k = 0; k < n; k++) {
+        size_t at = key_at(t, first + k);
+        for (int i = 0; i < hd; i += VL) vstore(tile + (size_t)k * HEAD_PAD + i, load_kv(plane, type, at, i, hd));
+    }
+    for (int k = n; k < (int)round_up((size_t)n, NF); k++) memset(tile + (size_t)k * HEAD_PAD, 0, (size_t)hd * 4);
+}
+
+// Masks, takes the new maxima, and turns scores into exponentials; rescales the output where a maximum grew.
+static void softmax_tile(const AttendTask *t, QueryTile *s, int first, int n) {
+    int hd = t->heads->head_dim, window = t->heads->window ? t->heads->window : INT_MAX;
+    for (int half = 0; half < T; half += VL) {
+        vi slot, oldest;
+        memcpy(&slot, s->slot + half, sizeof slot);
+        oldest = slot - window; // the newest slot that is too old
+        vf before = vload(s->max + half), top = before, total = {0};
+        for (int k = 0; k < n; k++) {
+            float *row = s->scores + k * T + half;
+            vi key = (vi){0} + (first + k);
+            vf score = vselect((key <= slot) & (key > oldest), vload(row), vset(masked));
+            vstore(row, score);
+            top = vmax(top, score);
+        }
+        for (int k = 0; k < n; k++) {
+            float *row = s->scores + k * T + half;
+            vf score = vload(row);
+            vf p = vselect(score > masked, vexp(score - top), vset(0));
+            vstore(row, p);
+            total += p;
+        }
+        vf scale = vexp(before - top);
+        vstore(s->max + half, top);
+        vstore(s->sum + half, vload(s->sum + half) * scale + total);
+        for (int i = 0; i < hd; i++) {
+            float *o = s->out + i * T + half;
+            vstore(o, vload(o) * scale);
+        }
+    }
+}
+
+static void attend_many(const AttendTask *t) {
+    QueryTile *s = t->scratch;
+    int hd = t->heads->head_dim, first, last;
+    load_queries(t, s, &first, &last);
+    for (int k0 = first; k0 <= last; k0 += KEYS) {
+        int n = int_min(KEYS, last + 1 - k0);
+        load_tile(t, s->tile, t->kv->k, t->kv->type_k, k0, n);
+        memset(s->scores, 0, sizeof s->scores);
+        for (int k = 0; k < n; k += NF) // scores(key, lane) = K(key, i) queries(i, lane)
+            micro(hd, s->tile + (size_t)k * HEAD_PAD, HEAD_PAD, 1, s->queries, s->scores + k * T);
+        softmax_tile(t, s, k0, n);
+        load_tile(t, s->tile, t->kv->v, t->kv->type_v, k0, n);
+        for (int i = 0; i < hd; i += NF) // out(i, lane) += V(key, i) scores(key, lane)
+            micro(n, s->tile + i, 1, HEAD_PAD, s->scores, s->out + i * T);
+    }
+    for (int pair = t->first; pair < t->last; pair++) {
+        int lane = pair - t->first;
+        float *to = t->out + query_at(t, pair), inverse = 1 / s->sum[lane];
+        for (int i = 0; i < hd; i++) to[i] = s->out[i * T + lane] * inverse;
+    }
+}
+
+static void attend(const AttendTask *t) {
+    if (t->last - t->first >= T / 2) attend_many(t);
+    else attend_few(t);
+}
+
+// ---- the table ------------------------------------------------------------------------------------------------------
+
+#if QUILL_SIMD == 512
+#define NAME cpu_avx512
+#define ISA "avx512"
+#elif QUILL_SIMD == 256
+#define NAME cpu_avx2
+#define ISA "avx2"
+#else
+#define NAME cpu_portable
+#define ISA "portable"
+#endif
+
+const CpuKernels NAME = {
+    .isa = ISA,
+    .describe = "matvec f32 " ISA "; prefill f32 " ISA " panels",
+    .embed = embed,
+    .rmsnorm = rmsnorm,
+    .rope = rope,
+    .silu_mul = silu_mul,
+    .to_kv = to_kv,
+    .matvec = matvec,
+    .attend = attend,
+    .min_matrix_rows = VL == 16 ? 13 : 9,
+    .matrix = &matrix_f32,
+    .scratch = sizeof(QueryTile),
+    .attend_pairs = T,
+};

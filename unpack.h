@@ -1,0 +1,265 @@
+// unpack.h: 32 weights of any tensor type as vectors of floats, straight from the file's blocks.
+//
+// What every CPU kernel reads weights through. One line of arithmetic a type: small integers by byte operations, then
+// scale and minimum. The scalar functions of quants.c are the specification.
+#ifndef QUILL_UNPACK_H
+#define QUILL_UNPACK_H
+
+#include "kernels.h"
+#include "simd.h"
+
+// ---- 32 small integers and their weights ----------------------------------------------------------------------------
+
+enum { NV = 32 / VL }; // vectors that hold 32 weights
+
+#if QUILL_SIMD
+typedef __m256i q32; // 32 int8
+
+INLINE q32 q_load(const void *p) { return _mm256_loadu_si256(p); }
+INLINE q32 q_and(q32 a, int mask) { return _mm256_and_si256(a, _mm256_set1_epi8((char)mask)); }
+INLINE q32 q_or(q32 a, q32 b) { return _mm256_or_si256(a, b); }
+INLINE q32 q_sub(q32 a, int b) { return _mm256_sub_epi8(a, _mm256_set1_epi8((char)b)); }
+INLINE q32 q_shr(q32 a, int n, int mask) { return q_and(_mm256_srli_epi16(a, n), mask); } // (a >> n) & mask a byte
+INLINE q32 q_shl(q32 a, int n) { return _mm256_slli_epi16(a, n); }                        // a << n; no bit may cross
+// 16 bytes as 32 nibbles: the low ones first.
+INLINE q32 q_nibbles(const uint8_t *p) {
+    __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return q_and(_mm256_set_m128i(_mm_srli_epi16(x, 4), x), 15);
+}
+// Bit i of four bytes becomes byte i, 16 where it is set.
+INLINE q32 q_fifth(const uint8_t *p) {
+    uint32_t bits;
+    memcpy(&bits, p, 4);
+    const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), spread);
+    const __m256i select = _mm256_set1_epi64x((long long)0x8040201008040201);
+    return q_and(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, select), select), 16);
+}
+INLINE q32 q_iq4(q32 index) {
+    const __m128i levels = _mm_setr_epi8(IQ4_VALUES);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(levels), index);
+}
+INLINE void q_floats(q32 q, vf w[NV]) {
+    __m128i low = _mm256_castsi256_si128(q), high = _mm256_extracti128_si256(q, 1);
+#if QUILL_SIMD == 512
+    w[0] = (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(low));
+    w[1] = (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(high));
+#else
+    w[0] = (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(low));
+    w[1] = (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(low, 8)));
+    w[2] = (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(high));
+    w[3] = (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(high, 8)));
+#endif
+}
+INLINE float half_scale(half_bits h) { return _cvtsh_ss(h); }
+#else
+typedef struct {
+    int8_t v[32];
+} q32;
+
+INLINE q32 q_load(const void *p) {
+    q32 q;
+    memcpy(&q, p, sizeof q);
+    return q;
+}
+#define Q_EACH(expression)                                                                                             \
+    for (int i = 0; i < 32; i++) a.v[i] = (int8_t)(expression);                                                        \
+    return a
+INLINE q32 q_and(q32 a, int mask) { Q_EACH(a.v[i] & mask); }
+INLINE q32 q_or(q32 a, q32 b) { Q_EACH(a.v[i] | b.v[i]); }
+INLINE q32 q_sub(q32 a, int b) { Q_EACH(a.v[i] - b); }
+INLINE q32 q_shr(q32 a, int n, int mask) { Q_EACH((uint8_t)a.v[i] >> n & mask); }
+INLINE q32 q_shl(q32 a, int n) { Q_EACH((uint8_t)a.v[i] << n); }
+INLINE q32 q_nibbles(const uint8_t *p) {
+    q32 a;
+    Q_EACH(i < 16 ? p[i] & 15 : p[i - 16] >> 4);
+}
+INLINE q32 q_fifth(const uint8_t *p) {
+    q32 a;
+    Q_EACH((p[i / 8] >> (i % 8) & 1) << 4);
+}
+INLINE q32 q_iq4(q32 a) {
+    static const int8_t levels[16] = {IQ4_VALUES};
+    Q_EACH(levels[a.v[i] & 15]);
+}
+INLINE void q_floats(q32 q, vf w[NV]) {
+    for (int i = 0; i < NV; i++) w[i] = (vf){q.v[VL * i], q.v[VL * i + 1], q.v[VL * i + 2], q.v[VL * i + 3]};
+}
+INLINE float half_scale(half_bits h) { return half_float(h); }
+#endif
+
+// w = q * s, or q * s - m; a scale and a minimum for each half.
+INLINE void q_scaled(q32 q, float s0, float s1, vf w[NV]) {
+    q_floats(q, w);
+    for (int i = 0; i < NV; i++) w[i] *= i * VL < 16 ? s0 : s1;
+}
+INLINE void q_scaled_min(q32 q, float s0, float s1, float m0, float m1, vf w[NV]) {
+    q_floats(q, w);
+    for (int i = 0; i < NV; i++) w[i] = w[i] * (i * VL < 16 ? s0 : s1) - (i * VL < 16 ? m0 : m1);
+}
+
+// ---- 32 weights of a row, by type: unpack_X(row, b, w) gives elements [32 b, 32 b + 32)
+// ------------------------------
+
+INLINE void unpack_f32(const uint8_t *row, int b, vf w[NV]) {
+    for (int i = 0; i < NV; i++) w[i] = vload((const float *)(const void *)row + 32 * (size_t)b + VL * i);
+}
+INLINE void unpack_f16(const uint8_t *row, int b, vf w[NV]) {
+    for (int i = 0; i < NV; i++) w[i] = vload_half((const uint16_t *)(const void *)row + 32 * (size_t)b + VL * i);
+}
+INLINE void unpack_bf16(const uint8_t *row, int b, vf w[NV]) {
+    for (int i = 0; i < NV; i++) w[i] = vload_bf16((const uint16_t *)(const void *)row + 32 * (size_t)b + VL * i);
+}
+INLINE void unpack_q4_0(const uint8_t *row, int b, vf w[NV]) {
+    const BlockQ4_0 *k = (const BlockQ4_0 *)(const void *)row + b;
+    float d = half_scale(k->d);
+    q_scaled(q_sub(q_nibbles(k->qs), 8), d, d, w);
+}
+INLINE void unpack_q4_1(const uint8_t *row, int b, vf w[NV]) {
+    const BlockQ4_1 *k = (const BlockQ4_1 *)(const void *)row + b;
+    float d = half_scale(k->d), m = -half_scale(k->m);
+    q_scaled_min(q_nibbles(k->qs), d, d, m, m, w);
+}
+INLINE void unpack_q5_0(const uint8_t *row, int b, vf w[NV]) {
+    const BlockQ5_0 *k = (const BlockQ5_0 *)(const void *)row + b;
+    float d = half_scale(k->d);
+    q_scaled(q_sub(q_or(q_nibbles(k->qs), q_fifth(k->qh)), 16), d, d, w);
+}
+INLINE void unpack_q5_1(const uint8_t *row, int b, vf w[NV]) {
+    const BlockQ5_1 *k = (const BlockQ5_1 *)(const void *)row + b;
+    float d = half_scale(k->d), m = -half_scale(k->m);
+    q_scaled_min(q_or(q_nibbles(k->qs), q_fifth(k->qh)), d, d, m, m, w);
+}
+INLINE void unpack_q8_0(const uint8_t *row, int b, vf w[NV]) {
+    const BlockQ8_0 *k = (const BlockQ8_0 *)(const void *)row + b;
+    float d = half_scale(k->d);
+    q_scaled(q_load(k->qs), d, d, w);
+}
+INLINE void unpack_q2_k(const uint8_t *row, int b, vf w[NV]) {
+    const BlockQ2_K *k = (const BlockQ2_K *)(const void *)row + b / 8;
+    int j = b % 8;
+    float d = half_scale(k->d), dmin = half_scale(k->dmin);
+    uint8_t a = k->scales[2 * j], c = k->scales[2 * j + 1];
+    q32 q = q_shr(q_load(k->qs + j / 4 * 32), 2 * (j % 4), 3);
+    q_scaled_min(q, d * (float)(a & 15), d * (float)(c & 15), dmin * (float)(a >> 4), dmin * (float)(c >> 4), w);
+}
+INLINE void unpack_q3_k(const uint8_t *row, int b, vf w[NV]) {
+    const BlockQ3_K *k = (const BlockQ3_K *)(const void *)row + b / 8;
+    int j = b % 8;
+    float d = half_scale(k->d);
+    q32 low = q_shr(q_load(k->qs + j / 4 * 32), 2 * (j % 4), 3);
+    q32 high = q_shl(q_shr(q_load(k->hmask), j, 1), 2);
+    float s0 = d * (float)(k3_scale(k->scales, 2 * j) - 32), s1 = d * (float)(k3_scale(k->scales, 2 * j + 1) - 32);
+    q_scaled(q_sub(q_or(low, high), 4), s0, s1, w);
+}
+INLINE void unpack_q4_k(const uint8_t *row, int b, vf w[NV]) {
+    const BlockQ4_K *k = (const BlockQ4_K *)(const void *)row + b / 8;
+    int j = b % 8;
+    uint8_t s, m;
+    k4_scale_min(k->scales, j, &s, &m);
+    float d = half_scale(k->d) * (float)s, dmin = half_scale(k->dmin) * (float)m;
+    q_scaled_min(q_shr(q_load(k->qs + j / 2 * 32), 4 * (j % 2), 15), d, d, dmin, dmin, w);
+}
+INLINE void unpack_q5_k(const uint8_t *row, int b, vf w[NV]) {
+    const BlockQ5_K *k = (const BlockQ5_K *)(const void *)row + b / 8;
+    int j = b % 8;
+    uint8_t s, m;
+    k4_scale_min(k->scales, j, &s, &m);
+    float d = half_scale(k->d) * (float)s, dmin = half_scale(k->dmin) * (float)m;
+    q32 high = q_shl(q_shr(q_load(k->qh), j, 1), 4);
+    q_scaled_min(q_or(q_shr(q_load(k->qs + j / 2 * 32), 4 * (j % 2), 15), high), d, d, dmin, dmin, w);
+}
+INLINE void unpack_q6_k(const uint8_t *row, int b, vf w[NV]) {
+    const BlockQ6_K *k = (const BlockQ6_K *)(const void *)row + b / 8;
+    int j = b % 8, half = j / 4, quarter = j % 4;
+    float d = half_scale(k->d);
+    q32 low = q_shr(q_load(k->ql + half * 64 + (quarter & 1) * 32), quarter < 2 ? 0 : 4, 15);
+    q32 high = q_shl(q_shr(q_load(k->qh + half * 32), 2 * quarter, 3), 4);
+    q_scaled(q_sub(q_or(low, high), 32), d * (float)k->scales[2 * j], d * (float)k->scales[2 * j + 1], w);
+}
+INLINE void unpack_iq4_nl(const uint8_t *row, int b, vf w[NV]) {
+    const BlockIQ4_NL *k = (const BlockIQ4_NL *)(const void *)row + b;
+    float d = half_scale(k->d);
+    q_scaled(q_iq4(q_nibbles(k->qs)), d, d, w);
+}
+INLINE void unpack_iq4_xs(const uint8_t *row, int b, vf w[NV]) {
+    const BlockIQ4_XS *k = (const BlockIQ4_XS *)(const void *)row + b / 8;
+    float d = half_scale(k->d) * (float)(iq4xs_scale(k, b % 8) - 32);
+    q_scaled(q_iq4(q_nibbles(k->qs + b % 8 * 16)), d, d, w);
+}
+
+// ---- a weight row of any type ---------------------------------------------------------------------------------------
+
+typedef void Unpack(const uint8_t *row, int b, vf w[NV]);
+
+// Elements [first, first + n) of a row, n <= 32, as vectors padded with zeros: the end of a row that is no multiple
+// of 32, and int8 groups, which may straddle rows.
+static inline void unpack_slow(const Tensor *t, int row, int first, int n, vf w[NV]) {
+    float values[32] = {0};
+    const uint8_t *bytes = (const uint8_t *)t->data + (size_t)row * t->row_bytes;
+    for (int i = 0; i < n; i++) {
+        size_t in_row = (size_t)(first + i), flat = (size_t)row * (size_t)t->n_in + in_row;
+        if (t->type == TYPE_F32) memcpy(&values[i], bytes + in_row * 4, 4);
+        else if (t->type == TYPE_I8G) {
+            float scale;
+            memcpy(&scale, (const char *)t->scales + flat / (size_t)t->group * 4, 4);
+            values[i] = scale * (float)((const int8_t *)t->data)[flat];
+        } else {
+            uint16_t half;
+            memcpy(&half, bytes + in_row * 2, 2);
+            values[i] = t->type == TYPE_F16 ? half_float(half) : bf16_float(half);
+        }
+    }
+    for (int i = 0; i < NV; i++) w[i] = vload(values + VL * i);
+}
+
+// One block of int8 with one scale: groups that hold whole blocks.
+INLINE void unpack_i8(const Tensor *t, int row, int b, vf w[NV]) {
+    size_t flat = (size_t)row * (size_t)t->n_in + 32 * (size_t)b;
+    float scale;
+    memcpy(&scale, (const char *)t->scales + flat / (size_t)t->group * 4, 4);
+    q_scaled(q_load((const int8_t *)t->data + flat), scale, scale, w);
+}
+
+// Calls BODY(unpack, ...) with the type's own unpack function, so that it is inlined into each copy of the loop.
+#define WITH_UNPACK(type, BODY, ...)                                                                                   \
+    switch (type) {                                                                                                    \
+    case TYPE_F32: BODY(unpack_f32, __VA_ARGS__); break;                                                               \
+    case TYPE_F16: BODY(unpack_f16, __VA_ARGS__); break;                                                               \
+    case TYPE_BF16: BODY(unpack_bf16, __VA_ARGS__); break;                                                             \
+    case TYPE_Q4_0: BODY(unpack_q4_0, __VA_ARGS__); break;                                                             \
+    case TYPE_Q4_1: BODY(unpack_q4_1, __VA_ARGS__); break;                                                             \
+    case TYPE_Q5_0: BODY(unpack_q5_0, __VA_ARGS__); break;                                                             \
+    case TYPE_Q5_1: BODY(unpack_q5_1, __VA_ARGS__); break;                                                             \
+    case TYPE_Q8_0: BODY(unpack_q8_0, __VA_ARGS__); break;                                                             \
+    case TYPE_Q2_K: BODY(unpack_q2_k, __VA_ARGS__); break;                                                             \
+    case TYPE_Q3_K: BODY(unpack_q3_k, __VA_ARGS__); break;                                                             \
+    case TYPE_Q4_K: BODY(unpack_q4_k, __VA_ARGS__); break;                                                             \
+    case TYPE_Q5_K: BODY(unpack_q5_k, __VA_ARGS__); break;                                                             \
+    case TYPE_Q6_K: BODY(unpack_q6_k, __VA_ARGS__); break;                                                             \
+    case TYPE_IQ4_NL: BODY(unpack_iq4_nl, __VA_ARGS__); break;                                                         \
+    case TYPE_IQ4_XS: BODY(unpack_iq4_xs, __VA_ARGS__); break;                                                         \
+    default: BODY(NULL, __VA_ARGS__); break;                                                                           \
+    }
+
+static inline bool i8_whole_blocks(const Tensor *t) { return t->n_in % 32 == 0 && t->group % 32 == 0; }
+
+// 32 weights at block b. A NULL unpack means TYPE_I8G.
+INLINE void unpack_at(Unpack *unpack, const Tensor *t, bool i8_whole, int row, int b, vf w[NV]) {
+    if (unpack) unpack((const uint8_t *)t->data + (size_t)row * t->row_bytes, b, w);
+    else if (i8_whole) unpack_i8(t, row, b, w);
+    else unpack_slow(t, row, 32 * b, 32, w);
+}
+
+// Elements [32 * b0, 32 * b0 + n) of a row in f32; out has room for round_up(n, 32).
+INLINE void row_to_f32(Unpack *unpack, const Tensor *t, int row, int b0, int n, float *out) {
+    bool i8_whole = t->type == TYPE_I8G && i8_whole_blocks(t);
+    vf w[NV];
+    for (int i = 0; i < n; i += 32) {
+        if (n - i >= 32) unpack_at(unpack, t, i8_whole, row, b0 + i / 32, w);
+        else unpack_slow(t, row, 32 * b0 + i, n - i, w);
+        for (int k = 0; k < NV; k++) vstore(out + i + VL * k, w[k]);
+    }
+}
+
+#endif
