@@ -1,0 +1,106 @@
+# quill: `make` builds the binary, `make test` runs everything, `make install` places it. `make help` lists the targets.
+CC      ?= cc
+CFLAGS  ?= -O2 -g
+PREFIX  ?= /usr/local
+DESTDIR ?=
+BUILD   ?= build/release
+
+# ---- files: one noun each; floors from the bottom up ----
+CORE  := util threads quants gguf gguf_write llama2c pretokenize vocab tokenizer model sampler kvcache costs stats scheduler \
+         cpu cpu_scalar
+SHELL_ := cli cli_help engine report output signals prompt complete chat repl look inspect shape roofline roofline_kernels bench
+TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
+FUZZ  := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
+
+# ---- flags ----
+# -ffp-contract=off: a product and a sum fuse only where the file says so. The vector kernels do say so.
+override CFLAGS += -std=c11 -Wall -Wextra -Wno-psabi -Wvla -ffp-contract=off -fno-math-errno -pthread -MMD -MP $(CPPFLAGS) $(SANITIZE)
+SIMD    := -O3 -ffp-contract=fast
+AVX2    := -DQUILL_SIMD=256 -mavx2 -mfma -mf16c
+AVX512  := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl
+AMX     := $(AVX512) -mavx512bf16 -mamx-tile -mamx-bf16
+MACHINE := $(shell $(CC) -dumpmachine)
+
+OBJS = $(CORE:%=$(BUILD)/%.o) $(SHELL_:%=$(BUILD)/%.o) $(BUILD)/cpu_portable.o
+ifneq ($(filter x86_64%,$(MACHINE)),)
+OBJS += $(BUILD)/cpu_avx2.o $(BUILD)/cpu_avx512.o $(BUILD)/cpu_amx.o
+endif
+
+# A library's static archive where the distribution has it, the shared one otherwise.
+static  = $(if $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a)),-l:lib$(1).a,-l$(1))
+LIBS   := $(call static,pcre2-8) $(call static,jansson) -lm -pthread
+
+# ---- the binary ----
+quill: $(BUILD)/quill ## the binary (the default)
+	cp $< $@
+$(BUILD)/quill: $(BUILD)/main.o $(OBJS)
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+$(BUILD)/%.o: %.c Makefile | $(BUILD)
+	$(CC) $(CFLAGS) -c -o $@ $<
+# One source, one object an instruction set.
+$(BUILD)/cpu_portable.o: cpu_simd.c Makefile | $(BUILD)
+	$(CC) $(CFLAGS) $(SIMD) -DQUILL_SIMD=0 -c -o $@ $<
+$(BUILD)/cpu_avx2.o: cpu_simd.c Makefile | $(BUILD)
+	$(CC) $(CFLAGS) $(SIMD) $(AVX2) -c -o $@ $<
+$(BUILD)/cpu_avx512.o: cpu_simd.c Makefile | $(BUILD)
+	$(CC) $(CFLAGS) $(SIMD) -DQUILL_SIMD=512 $(AVX512) -c -o $@ $<
+$(BUILD)/cpu_amx.o: cpu_amx.c Makefile | $(BUILD)
+	$(CC) $(CFLAGS) $(SIMD) $(AMX) -c -o $@ $<
+$(BUILD):
+	mkdir -p $@
+
+# ---- tests ----
+# QUILL_TEST_DATA=DIR adds the tests over outside models, golden logits and vocabularies.
+export QUILL_TEST_TMP ?= $(CURDIR)/$(BUILD)/tmp
+$(BUILD)/tests/%.o: tests/%.c Makefile | $(BUILD)/tests
+	$(CC) $(CFLAGS) -I. -c -o $@ $<
+$(BUILD)/tests:
+	mkdir -p $@ $(BUILD)/tmp
+$(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(BUILD)/tests/tiny_model.o $(OBJS)
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+$(BUILD)/tests/make_tiny: $(BUILD)/tests/make_tiny.o $(BUILD)/tests/tiny_model.o $(OBJS)
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+.SECONDARY:
+
+unit: $(TESTS:%=$(BUILD)/tests/%) ## the unit tests alone
+	@for t in $^; do echo "== $$t"; $$t || exit 1; done
+cli: $(BUILD)/quill $(BUILD)/tests/make_tiny ## the command-line tests alone
+	QUILL=$(CURDIR)/$(BUILD)/quill MAKE_TINY=$(CURDIR)/$(BUILD)/tests/make_tiny bats tests
+test-build: $(TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/make_tiny # what the tests run, so that -j helps
+test: quill unit cli fuzz-short ## everything
+	@echo "all tests passed"
+
+asan: ## unit and command-line tests under AddressSanitizer and UBSan
+	$(MAKE) unit cli BUILD=build/asan CFLAGS="-O1 -g" SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all"
+
+# ---- fuzzing: libFuzzer comes with clang ----
+FUZZ_SECONDS ?= 300
+HAS_FUZZER := $(shell command -v clang >/dev/null 2>&1 && echo 'int LLVMFuzzerTestOneInput(const char*d,long n){return d&&n<0;}' | clang -x c -fsanitize=fuzzer -o /dev/null - 2>/dev/null && echo yes)
+fuzz-build:
+	$(MAKE) $(FUZZ:%=build/fuzz/tests/%) BUILD=build/fuzz CC=clang CFLAGS="-O1 -g" SANITIZE="-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all"
+$(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(OBJS)
+	$(CC) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(LIBS)
+fuzz: fuzz-build ## each fuzzer for FUZZ_SECONDS (300)
+	@for f in $(FUZZ); do mkdir -p build/fuzz/corpus/$$f; (cd build/fuzz && tests/$$f -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 corpus/$$f) || exit 1; done
+fuzz-short:
+ifeq ($(HAS_FUZZER),yes)
+	$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=10
+else
+	@echo "skipped: fuzzing needs clang with libFuzzer (libclang-rt)"
+endif
+
+# ---- the rest ----
+format: ## clang-format over all sources
+	clang-format -i *.c *.h tests/*.c tests/*.h
+install: quill ## PREFIX=/usr/local DESTDIR=
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 quill $(DESTDIR)$(PREFIX)/bin/quill
+deps: ## installs what is missing (Debian, Ubuntu)
+	scripts/deps.sh
+clean:
+	rm -rf build quill
+help:
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+.PHONY: unit cli test-build test asan fuzz fuzz-build fuzz-short format install deps clean help
+-include $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d)

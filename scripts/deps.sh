@@ -1,0 +1,60 @@
+#!/bin/sh
+# Installs what quill needs and this machine lacks: `deps.sh build` for the binary alone, `deps.sh` for the tests too.
+# Debian and Ubuntu by apt-get, as root or with sudo; elsewhere it names what is missing.
+set -eu
+
+what=${1:-test}
+missing=
+
+need() { # need PACKAGE CHECK...: the package, and a command that succeeds where it is there
+  package=$1
+  shift
+  "$@" >/dev/null 2>&1 || missing="$missing $package"
+}
+has_header() { # has_header FILE: the C compiler finds it
+  echo "#include <$1>" | "${CC:-cc}" -E -include stdint.h -x c - >/dev/null 2>&1
+}
+has_header_of_cmocka() {
+  printf '#include <stdarg.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <setjmp.h>\n#include <cmocka.h>\n' |
+    "${CC:-cc}" -E -x c - >/dev/null 2>&1
+}
+has_header_of_pcre2() {
+  printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n' | "${CC:-cc}" -E -x c - >/dev/null 2>&1
+}
+has_libc() { has_header stdio.h; }
+has_jansson() { has_header jansson.h; }
+
+need gcc command -v "${CC:-cc}"
+need libc6-dev has_libc
+need make command -v make
+need libpcre2-dev has_header_of_pcre2
+need libjansson-dev has_jansson
+if [ "$what" = test ]; then
+  need libcmocka-dev has_header_of_cmocka
+  need bats command -v bats
+fi
+
+if [ -z "$missing" ]; then
+  echo "deps: nothing is missing"
+  exit 0
+fi
+if ! command -v apt-get >/dev/null 2>&1; then
+  echo "deps: missing (Debian package names):$missing" >&2
+  echo "deps: this is not Debian or Ubuntu; install the same libraries with your package manager:" >&2
+  echo "deps: a C compiler, make, PCRE2 (8-bit), jansson; for the tests cmocka and bats" >&2
+  exit 1
+fi
+if [ "$(id -u)" = 0 ]; then
+  as_root=
+elif command -v sudo >/dev/null 2>&1; then
+  as_root=sudo
+else
+  echo "deps: missing:$missing" >&2
+  echo "deps: run as root: apt-get install$missing" >&2
+  exit 1
+fi
+echo "deps: installing$missing"
+export DEBIAN_FRONTEND=noninteractive
+$as_root apt-get update -q
+# shellcheck disable=SC2086
+$as_root apt-get install -y -q --no-install-recommends $missing

@@ -1,0 +1,327 @@
+// tokenizer.c: see tokenizer.h. Both kinds merge neighbours in a linked list of symbols, the best pair first, taken
+// from a heap whose stale entries are skipped: O(n log n) for any text. SentencePiece-BPE finds a pair by its bytes and
+// rates it by the token's score; byte-level BPE finds it by its two ids and rates it by the merge's rank.
+//
+// Ids equal llama.cpp's, with these exceptions, all on purpose: invalid UTF-8 keeps its bytes, control tokens never
+// come out of merges, and of added tokens that overlap the leftmost is found, of those the longest.
+#include "tokenizer.h"
+
+#include "pretokenize.h"
+#include "vocab.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// A stretch of text that is a token, or will be part of one.
+typedef struct {
+    int32_t begin, n;   // bytes; n == 0: merged into its left neighbour
+    int32_t prev, next; // -1: none
+    int32_t id;         // -1: no token
+} Symbol;
+
+typedef struct {
+    uint64_t order; // priority << 32 | left symbol: the lowest goes first
+    int32_t n;      // bytes of both when they were met; another sum means that one of them has merged since
+    int32_t merged;
+} Pair;
+
+typedef struct {
+    Symbol *symbols;
+    size_t symbols_cap;
+    Pair *heap;
+    size_t n_heap, heap_cap;
+    char *text; // SentencePiece: the fragment with its space in front
+    size_t text_cap;
+} Scratch;
+
+struct Tokenizer {
+    char kind[80];
+    Vocab vocab;
+    Pretokenizer *pre; // byte-level BPE
+    Scratch *scratch;
+};
+
+// ---- loading --------------------------------------------------------------------------------------------------------
+
+static Status load_kind(Tokenizer *t, const Gguf *g, bool *spm) {
+    Str model, pre;
+    TRY(gguf_str(g, "tokenizer.ggml.model", &model, true));
+    *spm = str_is(model, "llama");
+    if (!*spm && !str_is(model, "gpt2"))
+        return status_error(QUILL_MODEL,
+                            "%s: tokenizer.ggml.model: \"llama\" or \"gpt2\" expected, \"%.*s\" found; models "
+                            "with such a vocabulary are not supported",
+                            gguf_name(g), int_min((int)model.n, 64), model.data);
+    snprintf(t->kind, sizeof t->kind, "llama");
+    if (*spm) return OK;
+    TRY(gguf_str(g, "tokenizer.ggml.pre", &pre, false));
+    if (pre.n == 0) pre = str_of("default"); // files from before 2024
+    t->pre = pretokenizer_new(pre);
+    if (!t->pre) {
+        Buf names = {0};
+        pretokenizer_names(&names);
+        Status st =
+            status_error(QUILL_MODEL, "%s: tokenizer.ggml.pre: \"%.*s\" is not a known pre-tokenizer; expected: %s",
+                         gguf_name(g), int_min((int)pre.n, 64), pre.data, names.data);
+        buf_free(&names);
+        return st;
+    }
+    snprintf(t->kind, sizeof t->kind, "gpt2/%.*s", (int)pre.n, pre.data);
+    return OK;
+}
+
+Status tokenizer_load(const Gguf *g, Tokenizer **out) {
+    *out = NULL;
+    Tokenizer *t = mem_alloc(sizeof *t);
+    t->scratch = mem_alloc(sizeof *t->scratch);
+    bool spm = false;
+    Status st = load_kind(t, g, &spm);
+    if (!st.code) st = vocab_load(&t->vocab, g, spm, spm || pretokenizer_adds_bos(t->pre));
+    if (st.code) tokenizer_free(t);
+    else *out = t;
+    return st;
+}
+
+void tokenizer_free(Tokenizer *t) {
+    if (!t) return;
+    vocab_free(&t->vocab);
+    pretokenizer_free(t->pre);
+    free(t->scratch->symbols);
+    free(t->scratch->heap);
+    free(t->scratch->text);
+    free(t->scratch);
+    free(t);
+}
+
+// ---- merging --------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    int *ids;
+    size_t n, max;
+} Output;
+
+static void emit(Output *out, int id) {
+    if (id < 0) return;
+    if (out->n < out->max) out->ids[out->n] = id;
+    out->n++;
+}
+
+static void heap_push(Scratch *s, Pair pair) {
+    if (s->n_heap == s->heap_cap) {
+        s->heap_cap = s->heap_cap ? s->heap_cap * 2 : 256;
+        s->heap = mem_resize(s->heap, s->heap_cap * sizeof *s->heap);
+    }
+    size_t at = s->n_heap++;
+    for (; at > 0 && s->heap[(at - 1) / 2].order > pair.order; at = (at - 1) / 2) s->heap[at] = s->heap[(at - 1) / 2];
+    s->heap[at] = pair;
+}
+
+static Pair heap_pop(Scratch *s) {
+    Pair top = s->heap[0], last = s->heap[--s->n_heap];
+    size_t at = 0;
+    for (size_t child = 1; child < s->n_heap; child = 2 * at + 1) {
+        if (child + 1 < s->n_heap && s->heap[child + 1].order < s->heap[child].order) child++;
+        if (s->heap[child].order >= last.order) break;
+        s->heap[at] = s->heap[child];
+        at = child;
+    }
+    s->heap[at] = last;
+    return top;
+}
+
+// Notes the pair that starts at this symbol, if it can merge.
+static void consider(const Tokenizer *t, const char *text, int left) {
+    Scratch *s = t->scratch;
+    if (left < 0 || s->symbols[left].next < 0) return;
+    const Symbol *a = &s->symbols[left], *b = &s->symbols[a->next];
+    int n = a->n + b->n;
+    uint32_t priority;
+    int merged;
+    if (t->vocab.spm) {
+        merged = vocab_piece(&t->vocab, text + a->begin, (size_t)n);
+        if (merged < 0) return;
+        priority = t->vocab.priority[merged];
+    } else {
+        const MergeSlot *slot = vocab_merge(&t->vocab, a->id, b->id);
+        if (!slot) return;
+        merged = slot->merged;
+        priority = slot->rank_plus_1;
+    }
+    heap_push(s, (Pair){(uint64_t)priority << 32 | (uint32_t)left, n, merged});
+}
+
+static void merge(const Tokenizer *t, const char *text, int n_symbols) {
+    Scratch *s = t->scratch;
+    s->n_heap = 0;
+    for (int i = 0; i + 1 < n_symbols; i++) consider(t, text, i);
+    while (s->n_heap > 0) {
+        Pair pair = heap_pop(s);
+        int left = (int)(uint32_t)pair.order, right = s->symbols[left].next;
+        Symbol *a = &s->symbols[left];
+        if (a->n == 0 || right < 0 || a->n + s->symbols[right].n != pair.n) continue; // one of them has merged since
+        a->id = pair.merged;
+        a->n = pair.n;
+        a->next = s->symbols[right].next;
+        s->symbols[right].n = 0;
+        if (a->next >= 0) s->symbols[a->next].prev = left;
+        consider(t, text, a->prev);
+        consider(t, text, left);
+    }
+}
+
+static void append_symbol(Scratch *s, int i, int begin, int n, int id) {
+    if ((size_t)i == s->symbols_cap) {
+        s->symbols_cap = s->symbols_cap ? s->symbols_cap * 2 : 256;
+        s->symbols = mem_resize(s->symbols, s->symbols_cap * sizeof *s->symbols);
+    }
+    s->symbols[i] = (Symbol){begin, n, i - 1, -1, id};
+    if (i > 0) s->symbols[i - 1].next = i;
+}
+
+// A symbol without a token goes byte by byte. SentencePiece calls it unknown if it has no token for one of the bytes;
+// byte-level BPE, whose vocabularies have them all, drops such bytes, as llama.cpp does.
+static void emit_unmerged(const Vocab *v, const char *s, int n, Output *out) {
+    for (int i = 0; i < n && v->spm; i++)
+        if (v->byte_id[(unsigned char)s[i]] < 0) {
+            emit(out, v->unk);
+            return;
+        }
+    for (int i = 0; i < n; i++) emit(out, v->byte_id[(unsigned char)s[i]]);
+}
+
+static void emit_symbols(const Tokenizer *t, const char *text, Output *out) {
+    const Symbol *symbols = t->scratch->symbols;
+    for (int i = 0; i >= 0; i = symbols[i].next) {
+        if (symbols[i].id >= 0) emit(out, symbols[i].id);
+        else emit_unmerged(&t->vocab, text + symbols[i].begin, symbols[i].n, out);
+    }
+}
+
+// ---- encoding -------------------------------------------------------------------------------------------------------
+
+static void encode_word(const Tokenizer *t, const char *text, int n, Output *out) {
+    int whole = n == 1 || pretokenizer_ignores_merges(t->pre) ? vocab_piece(&t->vocab, text, (size_t)n) : -1;
+    if (whole >= 0) {
+        emit(out, whole);
+        return;
+    }
+    for (int i = 0; i < n; i++) append_symbol(t->scratch, i, i, 1, t->vocab.byte_id[(unsigned char)text[i]]);
+    merge(t, text, n);
+    emit_symbols(t, text, out);
+}
+
+static void encode_bytes(const Tokenizer *t, const char *text, int n, Output *out) {
+    int n_words;
+    const Piece *words = pretokenizer_split(t->pre, text, n, &n_words);
+    for (int i = 0; i < n_words; i++) encode_word(t, text + words[i].begin, words[i].end - words[i].begin, out);
+}
+
+// A space goes in front, at the start and after an added token alike, as in llama.cpp.
+static void encode_sentence(const Tokenizer *t, const char *fragment, int n_fragment, Output *out) {
+    Scratch *s = t->scratch;
+    if (s->text_cap < (size_t)n_fragment + 1) {
+        s->text_cap = (size_t)n_fragment + 1;
+        s->text = mem_resize(s->text, s->text_cap);
+    }
+    size_t prefix = t->vocab.add_space_prefix;
+    s->text[0] = ' ';
+    int n = (int)(prefix + spaces_decode((Str){fragment, (size_t)n_fragment}, s->text + prefix));
+    int n_symbols = 0;
+    for (int i = 0; i < n; n_symbols++) {
+        int len = int_max(1, utf8_next(s->text + i, (size_t)(n - i)));
+        append_symbol(s, n_symbols, i, len, vocab_piece(&t->vocab, s->text + i, (size_t)len));
+        i += len;
+    }
+    merge(t, s->text, n_symbols);
+    emit_symbols(t, s->text, out);
+}
+
+static void encode_fragment(const Tokenizer *t, const char *text, size_t n, Output *out) {
+    if (n == 0) return;
+    if (t->vocab.spm) encode_sentence(t, text, (int)n, out);
+    else encode_bytes(t, text, (int)n, out);
+}
+
+size_t tokenizer_encode(const Tokenizer *t, const char *text, size_t n, const uint8_t *trusted, int *ids, size_t max) {
+    Output out = {ids, 0, max};
+    if (n == 0) return 0;
+    if (n >= INT_MAX / 2) return SIZE_MAX; // offsets are ints
+    size_t begin = 0;
+    bool search = t->vocab.n_user_defined > 0 || (trusted && t->vocab.n_added > 0);
+    for (size_t i = 0; i < n && search;) {
+        size_t n_found = 1;
+        int id = vocab_added(&t->vocab, text + i, n - i, trusted ? trusted + i : NULL, &n_found);
+        if (id >= 0) {
+            encode_fragment(t, text + begin, i - begin, &out);
+            emit(&out, id);
+            begin = i + n_found;
+        }
+        i += n_found;
+    }
+    encode_fragment(t, text + begin, n - begin, &out);
+    return out.n;
+}
+
+size_t tokenizer_bound(const Tokenizer *t, size_t n_bytes) {
+    // SentencePiece: every other byte may be an added token, with a space put in front of what follows.
+    size_t spaces = t->vocab.spm ? n_bytes / 2 + 1 : 0, bound;
+    return size_add(n_bytes, spaces, &bound) ? bound : SIZE_MAX;
+}
+
+// ---- decoding, looking things up ------------------------------------------------------------------------------------
+
+Str tokenizer_piece(const Tokenizer *t, int id) {
+    assert(id >= 0 && id < t->vocab.n);
+    return t->vocab.pieces[id];
+}
+
+Str tokenizer_stream_piece(const Tokenizer *t, int id, bool first) {
+    Str s = tokenizer_piece(t, id);
+    const Vocab *v = &t->vocab;
+    if (!first || !v->spm || !v->add_space_prefix || s.n == 0 || s.data[0] != ' ') return s;
+    // Only what text is encoded to: nothing is put in front of an added token.
+    bool from_text = v->types[id] == TOKEN_BYTE || vocab_piece(v, s.data, s.n) == id;
+    return from_text ? (Str){s.data + 1, s.n - 1} : s;
+}
+
+void tokenizer_decode(const Tokenizer *t, const int *ids, size_t n, bool special, Buf *out) {
+    bool first = true;
+    for (size_t i = 0; i < n; i++) {
+        bool control = tokenizer_is_control(t, ids[i]);
+        if (control && !special) continue;
+        Str s = tokenizer_stream_piece(t, ids[i], first);
+        buf_append(out, s.data, s.n);
+        first = first && control;
+    }
+}
+
+int tokenizer_n(const Tokenizer *t) { return t->vocab.n; }
+const char *tokenizer_kind(const Tokenizer *t) { return t->kind; }
+
+int tokenizer_find(const Tokenizer *t, const char *piece) {
+    Str s = str_of(piece);
+    for (int id = 0; id < t->vocab.n; id++)
+        if (t->vocab.pieces[id].n == s.n && str_eq(t->vocab.pieces[id], s)) return id;
+    return -1;
+}
+
+bool tokenizer_is_control(const Tokenizer *t, int id) { return vocab_is_control(&t->vocab, id); }
+
+bool tokenizer_is_eog(const Tokenizer *t, int id) {
+    for (int i = 0; i < t->vocab.n_eog; i++)
+        if (t->vocab.eog[i] == id) return true;
+    return false;
+}
+
+int tokenizer_eog_ids(const Tokenizer *t, int *ids, int max) {
+    for (int i = 0; i < t->vocab.n_eog && i < max; i++) ids[i] = t->vocab.eog[i];
+    return t->vocab.n_eog;
+}
+
+int tokenizer_bos(const Tokenizer *t) { return t->vocab.bos; }
+int tokenizer_eos(const Tokenizer *t) { return t->vocab.eos; }
+bool tokenizer_add_bos(const Tokenizer *t) { return t->vocab.add_bos && t->vocab.bos >= 0; }
+bool tokenizer_add_eos(const Tokenizer *t) { return t->vocab.add_eos && t->vocab.eos >= 0; }

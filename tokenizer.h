@@ -1,0 +1,43 @@
+// tokenizer.h: text <-> tokens, from the vocabulary in a model file.
+//
+// Two kinds: SentencePiece-BPE with byte fallback (tokenizer.ggml.model "llama") and byte-level BPE ("gpt2") whose text
+// is first cut by the pattern that tokenizer.ggml.pre names. Ids equal llama.cpp's; decode(encode(x)) == x for every
+// byte string the vocabulary can say. Read-only after tokenizer_load and shared by threads, but for encoding, which
+// uses scratch inside: one thread at a time.
+#ifndef QUILL_TOKENIZER_H
+#define QUILL_TOKENIZER_H
+
+#include "gguf.h"
+
+typedef struct Tokenizer Tokenizer;
+
+Status tokenizer_load(const Gguf *g, Tokenizer **out); // QUILL_MODEL: no vocabulary, unknown kind or pattern, broken
+void tokenizer_free(Tokenizer *t);                     // NULL is fine
+
+// Encodes n bytes; no BOS or EOS is added. `trusted` (n bytes, non-zero where control tokens may be recognised: the text
+// of a template) or NULL for none: then no text becomes a control token. Writes at most `max` ids and returns how many
+// the text needs (as snprintf does): a result above max means call again with more room; tokenizer_bound() is enough.
+// SIZE_MAX: nothing was encoded, the text has 1 GiB or more.
+size_t tokenizer_encode(const Tokenizer *t, const char *text, size_t n, const uint8_t *trusted, int *ids, size_t max);
+size_t tokenizer_bound(const Tokenizer *t, size_t n_bytes);
+
+// The bytes of one token, as they follow another token; may end inside a UTF-8 character. Control tokens give their
+// name (callers print it only under --special). Valid until tokenizer_free. id must be in [0, tokenizer_n).
+Str tokenizer_piece(const Tokenizer *t, int id);
+// Decodes a whole sequence: as the pieces joined, but without the one space that encoding put in front (SentencePiece).
+void tokenizer_decode(const Tokenizer *t, const int *ids, size_t n, bool special, Buf *out);
+// The same, one token at a time: `first` is true for the first token of a text.
+Str tokenizer_stream_piece(const Tokenizer *t, int id, bool first);
+
+int tokenizer_n(const Tokenizer *t);                    // vocabulary size
+const char *tokenizer_kind(const Tokenizer *t);         // "llama" or "gpt2/llama-bpe"
+int tokenizer_find(const Tokenizer *t, const char *piece); // the lowest id whose text is exactly this, -1: none
+bool tokenizer_is_control(const Tokenizer *t, int id);  // printed only on request
+bool tokenizer_is_eog(const Tokenizer *t, int id);      // end of generation: eos, eot, eom and the known names
+int tokenizer_eog_ids(const Tokenizer *t, int *ids, int max); // returns how many there are
+int tokenizer_bos(const Tokenizer *t);                  // -1: none
+int tokenizer_eos(const Tokenizer *t);                  // -1: none
+bool tokenizer_add_bos(const Tokenizer *t);             // put BOS in front of a prompt
+bool tokenizer_add_eos(const Tokenizer *t);
+
+#endif
