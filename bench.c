@@ -1,0 +1,450 @@
+// bench.c: measures prefill and decoding on the product's own path: requests, scheduler, model_forward.
+//
+// A test brings its sequences to the depth once, untimed, and before every repetition cuts them back to it, so that
+// each measures the same work: prefill is one request of n random tokens that generates none; decoding is B requests
+// that generate n tokens each, greedily, whatever comes out. One repetition ahead of the others warms up and is not
+// counted.
+#define _GNU_SOURCE
+#include "bench.h"
+
+#include "engine.h"
+#include "rng.h"
+#include "roofline.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WARM_TOKENS = 8 }; // of a decode test's warm-up: enough to touch every weight
+
+typedef struct {
+    bool decode; // or prefill
+    int n;       // tokens of a repetition, of one sequence
+    int n_seqs, depth;
+    char name[64]; // "pp512", "tg128 x16 @ d4096"
+    int n_reps;
+    double *seconds; // (n_reps)
+    Cost cost;       // of one repetition
+} Test;
+
+typedef struct {
+    const Options *o;
+    Engine e;
+    Sequence *seqs;    // (n_seqs) all at the test's depth
+    Request *requests; // (n_seqs)
+    uint64_t n_drawn;  // random tokens drawn so far
+    Test tests[2];
+    int n_tests;
+    Roofline roof; // threads == 0: none is stored
+} Bench;
+
+// ---- running --------------------------------------------------------------------------------------------------------
+
+static void progress(const Bench *b, const char *what, int done, int all) {
+    if (b->o->quiet || !isatty(STDERR_FILENO)) return;
+    if (all) fprintf(stderr, "\r\x1b[K%s: %d of %d", what, done, all);
+    else fprintf(stderr, "\r\x1b[K%s", what);
+    fflush(stderr);
+}
+
+static void push_random(Bench *b, Sequence *s, int n) {
+    for (int i = 0; i < n; i++) {
+        int token = (int)(rng_bits(1, 0, b->n_drawn++) % (uint64_t)b->e.model.c.n_vocab);
+        sequence_push(s, &token, 1);
+    }
+}
+
+static Status check_finish(const Bench *b, const Test *t, Finish why) {
+    if (why == FINISH_CONTEXT)
+        return status_error(QUILL_CONTEXT, "bench: %s: the KV cache of %d slots is full; try a larger --kv-mem",
+                            t->name, b->e.kv.max_slots);
+    if (why == FINISH_STOP)
+        return status_error(QUILL_MODEL,
+                            "bench: %s: finite logits expected, none found; quill inspect --check-tensors "
+                            "tells which weights are to blame",
+                            t->name);
+    return OK;
+}
+
+// Runs sequences [first, last), whose newest tokens are uncomputed, until each has max_new more tokens.
+static Status run(Bench *b, const Test *t, int first, int last, int max_new, double *seconds, Cost *cost) {
+    Engine *e = &b->e;
+    *cost = (Cost){0};
+    double start = clock_now();
+    for (int i = first; i < last; i++) {
+        b->requests[i] = (Request){.seq = b->seqs[i], .sampling = sampler_defaults(), .max_new = max_new};
+        b->requests[i].sampling.greedy = true;
+        b->requests[i].sequence_key = (uint64_t)i;
+        scheduler_add(e->sched, &b->requests[i]);
+    }
+    for (Batch *batch; scheduler_next(e->sched, &batch);) {
+        Cost step = cost_batch(&e->model, &e->kv.pool, batch);
+        cost->flops += step.flops;
+        cost->bytes += step.bytes;
+        scheduler_take(e->sched, model_forward(&e->model, &e->work, &e->kv.pool, batch));
+    }
+    *seconds = clock_now() - start;
+    for (int i = first; i < last; i++) {
+        b->seqs[i] = b->requests[i].seq; // its arrays may have moved
+        timeline_free(&b->requests[i].time);
+    }
+    for (int i = first; i < last; i++) TRY(check_finish(b, t, b->requests[i].finish));
+    return OK;
+}
+
+static Status run_repetition(Bench *b, const Test *t, int n, double *seconds, Cost *cost) {
+    for (int i = 0; i < t->n_seqs; i++) {
+        kv_truncate(&b->e.kv, &b->seqs[i], t->depth);
+        push_random(b, &b->seqs[i], t->decode ? 1 : n);
+    }
+    return run(b, t, 0, t->n_seqs, t->decode ? n : 0, seconds, cost);
+}
+
+// Brings the test's sequences to its depth: an earlier test may have left some of them there already.
+static Status go_deep(Bench *b, const Test *t) {
+    int first = t->n_seqs; // those that are short of it come after those that are not
+    for (int i = t->n_seqs - 1; i >= 0; i--) {
+        Sequence *s = &b->seqs[i];
+        kv_truncate(&b->e.kv, s, t->depth);
+        push_random(b, s, t->depth - s->n_tokens);
+        if (s->n_cached < t->depth) first = i;
+    }
+    double seconds;
+    Cost cost;
+    return first < t->n_seqs ? run(b, t, first, t->n_seqs, 0, &seconds, &cost) : OK;
+}
+
+static Status run_test(Bench *b, Test *t) {
+    double seconds;
+    progress(b, t->name, 0, t->n_reps);
+    TRY(go_deep(b, t));
+    TRY(run_repetition(b, t, t->decode ? int_min(t->n, WARM_TOKENS) : t->n, &seconds, &t->cost));
+    for (int i = 0; i < t->n_reps; i++) {
+        progress(b, t->name, i + 1, t->n_reps);
+        TRY(run_repetition(b, t, t->n, &t->seconds[i], &t->cost));
+    }
+    return OK;
+}
+
+static void add_test(Bench *b, bool decode, int n) {
+    const Options *o = b->o;
+    if (n <= 0) return;
+    Test *t = &b->tests[b->n_tests++];
+    *t = (Test){.decode = decode, .n = n, .depth = o->bench_depth, .n_reps = o->bench_reps};
+    t->n_seqs = decode ? int_max(1, o->bench_sequences) : 1;
+    t->seconds = mem_alloc((size_t)t->n_reps * sizeof *t->seconds);
+    int at = snprintf(t->name, sizeof t->name, "%s%d", decode ? "tg" : "pp", n);
+    if (t->n_seqs > 1) at += snprintf(t->name + at, sizeof t->name - (size_t)at, " x%d", t->n_seqs);
+    if (t->depth) snprintf(t->name + at, sizeof t->name - (size_t)at, " @ d%d", t->depth);
+}
+
+// ---- figures --------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    double rate, least, most; // tok/s, all sequences together: median, slowest, fastest repetition
+    double tflops, gbs;       // at the median
+    double share;             // of the stored ceiling: FLOP rate of a prefill, bandwidth of decoding; 0: unknown
+} Figures;
+
+static Figures figures_of(const Bench *b, const Test *t) {
+    double tokens = (double)t->n * t->n_seqs, seconds = median_of(t->seconds, t->n_reps);
+    Figures f = {.rate = tokens / seconds, .tflops = t->cost.flops / seconds * 1e-12};
+    f.gbs = t->cost.bytes / seconds * 1e-9;
+    f.least = f.most = tokens / t->seconds[0];
+    for (int i = 1; i < t->n_reps; i++) {
+        double rate = tokens / t->seconds[i];
+        if (rate < f.least) f.least = rate;
+        if (rate > f.most) f.most = rate;
+    }
+    if (b->roof.threads == 0) return f;
+    int threads = threads_count(b->e.pool);
+    double peak = t->decode ? roofline_read(&b->roof, threads)
+                            : roofline_peak_gflops(&b->roof, b->e.model.be->isa, threads) * 1e-3;
+    if (peak > 0) f.share = (t->decode ? f.gbs : f.tflops) / peak;
+    return f;
+}
+
+// The type that most of the weights' bytes are in.
+static const char *main_type(const Model *m) {
+    int types[16], n = 0;
+    double bytes[ARRAY_LEN(types)];
+    for (int i = 0; i < m->c.n_layers; i++) {
+        const Layer *l = &m->layers[i];
+        const Tensor *all[] = {&l->wq, &l->wk, &l->wv, &l->wo, &l->w_gate, &l->w_up, &l->w_down};
+        for (size_t k = 0; k < ARRAY_LEN(all); k++) {
+            int at = 0;
+            while (at < n && types[at] != all[k]->type) at++;
+            if (at == n && n < (int)ARRAY_LEN(types)) types[n++] = all[k]->type, bytes[at] = 0;
+            if (at < n) bytes[at] += (double)all[k]->n_out * (double)all[k]->row_bytes;
+        }
+    }
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        if (bytes[i] > bytes[best]) best = i;
+    return type_name(types[best]);
+}
+
+// The model's own name, else its file's without the directories.
+static const char *model_label(const Bench *b) {
+    const Model *m = &b->e.model;
+    if (m->c.name[0]) return m->c.name;
+    const char *path = gguf_name(m->gguf), *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+// ---- tables ---------------------------------------------------------------------------------------------------------
+
+static const char *const columns[] = {"model", "size MB", "params M", "type",    "threads", "isa",    "test",
+                                      "tok/s", "min",     "max",      "TFLOP/s", "GB/s",    "of peak"};
+enum { N_COLUMNS = ARRAY_LEN(columns) };
+
+typedef struct {
+    char cells[N_COLUMNS][160];
+} Row;
+
+static bool is_text(int column) { return column == 0 || column == 3 || column == 5 || column == 6; }
+
+static void make_row(const Bench *b, const Test *t, Row *r) {
+    const Model *m = &b->e.model;
+    Figures f = figures_of(b, t);
+    Buf name = {0};
+    utf8_escape(&name, model_label(b), strlen(model_label(b))); // the file's word: nothing of it may steer a terminal
+    int c = 0;
+#define CELL(...) snprintf(r->cells[c++], sizeof r->cells[0], __VA_ARGS__)
+    CELL("%.150s", name.data);
+    CELL("%.1f", (double)model_weight_bytes(m) * 1e-6);
+    CELL("%.2f", (double)model_n_params(m) * 1e-6);
+    CELL("%s", main_type(m));
+    CELL("%d", threads_count(b->e.pool));
+    CELL("%s", m->be->isa);
+    CELL("%s", t->name);
+    CELL("%.2f", f.rate);
+    CELL("%.2f", f.least);
+    CELL("%.2f", f.most);
+    CELL("%.3f", f.tflops);
+    CELL("%.2f", f.gbs);
+    if (f.share > 0) CELL("%.1f%%", 100 * f.share);
+    else CELL("-");
+#undef CELL
+    buf_free(&name);
+}
+
+static int width_of(const Row *rows, int n_rows, int column) {
+    int width = (int)strlen(columns[column]);
+    for (int i = 0; i < n_rows; i++) width = int_max(width, (int)strlen(rows[i].cells[column]));
+    return width;
+}
+
+// Columns padded to their widest cell; md puts bars between them.
+static void print_padded(const Row *rows, int n_rows, bool md, Buf *out) {
+    for (int line = -2; line < n_rows; line++) { // the head, a rule under it in md, the rows
+        if (line == -1 && !md) continue;
+        for (int c = 0; c < N_COLUMNS; c++) {
+            int width = width_of(rows, n_rows, c);
+            const char *cell = line == -2 ? columns[c] : line == -1 ? "" : rows[line].cells[c];
+            buf_str(out, md ? "| " : c ? "  " : "");
+            if (line == -1)
+                for (int i = 0; i < width; i++) buf_str(out, i == width - 1 && !is_text(c) ? ":" : "-");
+            else buf_printf(out, "%*s", is_text(c) ? -width : width, cell);
+            if (md) buf_str(out, c == N_COLUMNS - 1 ? " |" : " ");
+        }
+        buf_str(out, "\n");
+    }
+}
+
+static void print_csv(const Row *rows, int n_rows, Buf *out) {
+    for (int line = -1; line < n_rows; line++)
+        for (int c = 0; c < N_COLUMNS; c++) {
+            const char *cell = line < 0 ? columns[c] : rows[line].cells[c];
+            bool quote = strpbrk(cell, ",\"") != NULL;
+            if (quote) buf_str(out, "\"");
+            for (; *cell; cell++) buf_printf(out, *cell == '"' ? "\"\"" : "%c", *cell);
+            if (quote) buf_str(out, "\"");
+            buf_str(out, c == N_COLUMNS - 1 ? "\n" : ",");
+        }
+}
+
+// ---- JSON -----------------------------------------------------------------------------------------------------------
+
+static json_t *json_text(const char *s) { // the file's bytes may be no UTF-8
+    Buf b = {0};
+    utf8_repair(&b, s, strlen(s));
+    json_t *j = json_string(b.data);
+    buf_free(&b);
+    return j;
+}
+
+static json_t *machine_json(const Bench *b) {
+    char cpu[64];
+    roofline_cpu_name(cpu, sizeof cpu);
+    double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    json_t *roof = json_null();
+    const Roofline *r = &b->roof;
+    if (r->threads)
+        roof = json_pack("{s:i, s:f, s:f, s:f, s:f, s:f}", "threads", r->threads, "read_gbs", r->read_gbs, "read_gbs_1",
+                         r->read_gbs_1, "avx2_gflops", r->avx2_gflops, "avx512_gflops", r->avx512_gflops, "amx_gflops",
+                         r->amx_gflops);
+    return json_pack("{s:o, s:i, s:f, s:o}", "cpu", json_text(cpu), "cores", threads_default(), "memory_gb",
+                     memory * 1e-9, "roofline", roof);
+}
+
+static json_t *model_json(const Bench *b) {
+    const Model *m = &b->e.model;
+    if (!m->be) return json_null();
+    const KvPool *kv = &b->e.kv.pool;
+    return json_pack("{s:o, s:o, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:s}", "name",
+                     json_text(model_label(b)), "file", json_text(gguf_name(m->gguf)), "arch", m->c.arch, "type",
+                     main_type(m), "bytes", (json_int_t)model_weight_bytes(m), "params", (json_int_t)model_n_params(m),
+                     "layers", m->c.n_layers, "dim", m->c.dim, "threads", threads_count(b->e.pool), "isa", m->be->isa,
+                     "kernels", m->be->kernels, "type_k", type_name(kv->type_k), "type_v", type_name(kv->type_v),
+                     "kv_layout", b->o->paged ? "paged" : "contiguous");
+}
+
+static json_t *test_json(const Bench *b, const Test *t) {
+    Figures f = figures_of(b, t);
+    json_t *samples = json_array();
+    for (int i = 0; i < t->n_reps; i++) json_array_append_new(samples, json_real(t->seconds[i]));
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "test", t->name, "phase",
+                     t->decode ? "decode" : "prefill", "n", t->n, "sequences", t->n_seqs, "depth", t->depth, "tok_s",
+                     f.rate, "tok_s_min", f.least, "tok_s_max", f.most, "flops", t->cost.flops, "bytes", t->cost.bytes,
+                     "tflop_s", f.tflops, "gb_s", f.gbs, "of_peak", f.share > 0 ? json_real(f.share) : json_null(),
+                     "seconds", samples);
+}
+
+static void print_json(const Bench *b, Buf *out) {
+    json_t *results = json_array();
+    for (int i = 0; i < b->n_tests; i++) json_array_append_new(results, test_json(b, &b->tests[i]));
+    json_t *all = json_pack("{s:o, s:o, s:o}", "machine", machine_json(b), "model", model_json(b), "results", results);
+    char *text = json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    buf_str(out, text ? text : "null");
+    buf_str(out, "\n");
+    free(text);
+    json_decref(all);
+}
+
+// ---- the mode -------------------------------------------------------------------------------------------------------
+
+static bool output_is(const Bench *b, const char *format) {
+    return strcmp(b->o->output ? b->o->output : "table", format) == 0;
+}
+
+static Status write_out(const Buf *text) {
+    Status st = text->n ? fd_write_all(STDOUT_FILENO, text->data, text->n) : OK;
+    return st.code && errno == EPIPE ? OK : st; // a reader that has seen enough is no failure
+}
+
+static Status print_results(const Bench *b) {
+    Buf out = {0};
+    Row rows[ARRAY_LEN(b->tests)];
+    for (int i = 0; i < b->n_tests; i++) make_row(b, &b->tests[i], &rows[i]);
+    if (output_is(b, "json")) print_json(b, &out);
+    else if (output_is(b, "csv")) print_csv(rows, b->n_tests, &out);
+    else print_padded(rows, b->n_tests, output_is(b, "md"), &out);
+    Status st = write_out(&out);
+    buf_free(&out);
+    return st;
+}
+
+// Measures, prints and stores the ceilings; they stand in the machine's part of the JSON, and beside a CSV on stderr.
+static Status measure_roofline(Bench *b) {
+    progress(b, "measuring this machine's ceilings", 0, 0);
+    TRY(roofline_measure(&b->roof));
+    progress(b, "", 0, 0);
+    bool disturbed = b->roof.cpu_share < 0.9; // too low to keep: later figures would pass 100% of them
+    if (!disturbed && !roofline_save(&b->roof) && !b->o->quiet)
+        fprintf(stderr, "quill: the ceilings were not stored: there is no cache directory that can be written\n");
+    if (disturbed && !b->o->quiet)
+        fprintf(stderr, "quill: the ceilings were not stored: other programs took %.0f%% of the CPU meanwhile\n",
+                100 * (1 - b->roof.cpu_share));
+    if (output_is(b, "json")) return OK;
+    Buf out = {0};
+    roofline_print(&b->roof, &out);
+    Status st = OK;
+    if (output_is(b, "csv")) fputs(out.data, stderr);
+    else st = write_out(&out);
+    buf_free(&out);
+    return st;
+}
+
+// What to measure must be named once; QUILL_MODEL stands back behind --shape.
+static Status check_options(const Options *o) {
+    const char *environment = getenv("QUILL_MODEL");
+    bool said = o->model && !(environment && strcmp(o->model, environment) == 0);
+    if (o->shape && said)
+        return status_error(QUILL_USAGE, "--shape and %s: a random model or a file expected, found both", o->model);
+    if (!o->shape && o->save)
+        return status_error(QUILL_USAGE, "--save: writes the random model of --shape, which is missing");
+    if (!o->shape && !o->model && !o->roofline)
+        return status_error(QUILL_USAGE, "bench: nothing to measure: -m FILE, --shape NAME or --roofline expected");
+    if (o->bench_prompt <= 0 && o->bench_gen <= 0 && !o->save && !o->roofline)
+        return status_error(QUILL_USAGE, "bench: -p 0 and -n 0 leave nothing to measure");
+    return OK;
+}
+
+// The random model, saved if that was asked for; NULL where the options name a file.
+static Status make_shape(const Options *o, Gguf **out) {
+    *out = NULL;
+    if (!o->shape) return OK;
+    const TypeInfo *info = type_by_name(o->type ? o->type : "Q8_0");
+    if (!info) return status_error(QUILL_USAGE, "--type: one of %s expected, \"%s\" found", type_list, o->type);
+    TRY(shape_model(o->shape, info->id, o->seed_given ? o->sampling.seed : 1, out));
+    Status st = o->save ? gguf_save(*out, o->save) : OK;
+    if (st.code) {
+        gguf_close(*out);
+        *out = NULL;
+    } else if (o->save && !o->quiet) fprintf(stderr, "quill: wrote %s\n", o->save);
+    return st;
+}
+
+static Status run_tests(Bench *b, Gguf *g) {
+    const Options *o = b->o;
+    // Every test starts at the depth; one more slot for the token that a decode test starts from.
+    long long n_ctx = (long long)o->bench_depth + int_max(o->bench_prompt, o->bench_gen) + 1;
+    if (n_ctx > 1 << 30) {
+        gguf_close(g);
+        return status_error(QUILL_USAGE, "-d, -p, -n: at most %d tokens together expected, %lld found", 1 << 30, n_ctx);
+    }
+    int n_seqs = int_max(1, o->bench_sequences);
+    EngineNeeds needs = {.n_ctx = (int)n_ctx, .n_seqs = n_seqs, .max_out = n_seqs};
+    progress(b, "loading", 0, 0);
+    TRY(g ? engine_open_view(&b->e, o, needs, g) : engine_open(&b->e, o, needs));
+    b->seqs = mem_alloc((size_t)n_seqs * sizeof *b->seqs);
+    b->requests = mem_alloc((size_t)n_seqs * sizeof *b->requests);
+    Status st = OK;
+    for (int i = 0; i < b->n_tests && !st.code; i++) st = run_test(b, &b->tests[i]);
+    progress(b, "", 0, 0);
+    if (!st.code) st = print_results(b);
+    for (int i = 0; i < n_seqs; i++) {
+        kv_release(&b->e.kv, &b->seqs[i]);
+        sequence_free(&b->seqs[i]);
+    }
+    free(b->seqs);
+    free(b->requests);
+    engine_close(&b->e);
+    return st;
+}
+
+Status bench_run(const Options *o) {
+    Bench b = {.o = o};
+    TRY(check_options(o));
+    if (o->roofline) TRY(measure_roofline(&b));
+    else roofline_load(&b.roof);
+    Gguf *g;
+    TRY(make_shape(o, &g));
+    bool only_roofline = o->roofline && !o->shape && !o->model;
+    if (!only_roofline) {
+        add_test(&b, false, o->bench_prompt);
+        add_test(&b, true, o->bench_gen);
+    }
+    Status st = OK;
+    if (b.n_tests > 0) st = run_tests(&b, g);
+    else {
+        gguf_close(g);
+        if (output_is(&b, "json")) st = print_results(&b);
+    }
+    for (int i = 0; i < b.n_tests; i++) free(b.tests[i].seconds);
+    return st;
+}

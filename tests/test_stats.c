@@ -1,0 +1,395 @@
+// test_stats.c: percentiles and timelines, the cost formulas against numbers worked out by hand, random models, the
+// file of stored ceilings.
+#define _GNU_SOURCE
+#include "testing.h"
+
+#include "../bench.h"
+#include "../costs.h"
+#include "../roofline.h"
+#include "../stats.h"
+#include "../threads.h"
+
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// ---- stats ----------------------------------------------------------------------------------------------------------
+
+static void test_percentile(void **state) {
+    (void)state;
+    const float v[] = {4, 1, 3, 2, 5};
+    assert_true(percentile(v, 5, 0) == 1);
+    assert_true(percentile(v, 5, 50) == 3);
+    assert_true(percentile(v, 5, 100) == 5);
+    assert_true(percentile(v, 5, 25) == 2);
+    assert_float_equal(percentile(v, 5, 99), 4.96, 1e-12); // rank 3.96: between 4 and 5
+    assert_float_equal(percentile(v, 4, 50), 2.5, 1e-12);
+    assert_true(percentile(v, 1, 99) == 4);
+    assert_true(percentile(v, 5, -3) == 1 && percentile(v, 5, 200) == 5);
+    assert_true(percentile(NULL, 0, 50) == 0);
+    assert_true(v[0] == 4 && v[4] == 5); // the caller's order stays
+}
+
+static void test_median(void **state) {
+    (void)state;
+    const double v[] = {9, 1, 5, 3};
+    assert_true(median_of(v, 4) == 4);
+    assert_true(median_of(v, 3) == 5);
+    assert_true(median_of(v, 1) == 9);
+    assert_true(median_of(NULL, 0) == 0);
+}
+
+static void test_timeline(void **state) {
+    (void)state;
+    Timeline t = {.start = 100};
+    assert_true(timeline_ttft(&t) == 0 && timeline_tpot(&t) == 0 && timeline_total(&t) == 0);
+    timeline_token(&t, 100.5);
+    assert_true(timeline_ttft(&t) == 0.5 && timeline_tpot(&t) == 0 && timeline_total(&t) == 0.5);
+    uint64_t seed = 1;
+    double now = 100.5;
+    enum { N = 1000 };
+    for (int i = 1; i < N; i++) timeline_token(&t, now += 0.01 + 0.005 * (double)test_uniform(&seed));
+    assert_int_equal(t.n_gaps, N - 1);
+    assert_float_equal(timeline_total(&t), timeline_ttft(&t) + timeline_tpot(&t) * (N - 1), 1e-12);
+    assert_float_equal(timeline_total(&t), now - 100, 1e-9);
+    assert_float_equal(timeline_tpot(&t), 0.01, 0.001);
+    double p50 = percentile(t.gaps, t.n_gaps, 50), p99 = percentile(t.gaps, t.n_gaps, 99);
+    assert_true(p50 > 0.008 && p50 < 0.012 && p99 > p50 && p99 < 0.0151);
+    timeline_free(&t);
+    assert_null(t.gaps);
+}
+
+// ---- costs ----------------------------------------------------------------------------------------------------------
+
+#define SMALL "dim=64,layers=2,heads=4,kv_heads=2,ffn=96,vocab=300"
+
+static void open_model(const char *shape, int type, Gguf **g, Model *m) {
+    assert_ok(shape_model(shape, type, 1, g));
+    assert_ok(model_load(m, *g, NULL)); // nothing is computed: no backend
+}
+
+// Of SMALL: a layer's matrices have 64*64 + 2*32*64 + 64*64 + 3*64*96 = 30720 elements; a row's attention in a layer is
+// 4 * seen * 64 FLOPs; a slot's K and V in f16 are 128 bytes a layer.
+static const KvShape small_kv = {
+    .n_layers = 2, .n_kv_heads = 2, .head_dim = 16, .type_k = TYPE_F16, .type_v = TYPE_F16};
+
+static void test_cost_rows(void **state) {
+    (void)state;
+    Gguf *g;
+    Model m;
+    open_model(SMALL, TYPE_F32, &g, &m);
+    Cost c = cost_rows(&m, &small_kv, 3, 2, 1); // rows at slots 3 and 4 see 4 and 5
+    assert_true(c.flops == 2 * (2 * 61440 + 256 * (4 + 5)) + 2 * 300 * 64);
+    double weights = 2 * (30720 * 4 + 2 * 64 * 4), head = 300 * 64 * 4 + 64 * 4, rows = 2 * 64 * 4;
+    assert_true(c.bytes == weights + head + rows + 2 * 128 * (5 + 2)); // slots 0..4 read, 2 written
+
+    c = cost_rows(&m, &small_kv, 0, 1, 0); // no logits: no head
+    assert_true(c.flops == 2 * (61440 + 256));
+    assert_true(c.bytes == weights + rows / 2 + 2 * 128 * 2);
+
+    m.layers[1].heads.window = 3; // there rows 3 and 4 see 3 slots each, 1..4 together
+    c = cost_rows(&m, &small_kv, 3, 2, 1);
+    assert_true(c.flops == 4 * 61440 + 256 * (4 + 5) + 256 * (3 + 3) + 2 * 300 * 64);
+    assert_true(c.bytes == weights + head + rows + 128 * (5 + 2) + 128 * (4 + 2));
+    model_free(&m);
+    gguf_close(g);
+}
+
+static void test_cost_batch(void **state) {
+    (void)state;
+    Gguf *g;
+    Model m;
+    open_model(SMALL, TYPE_F32, &g, &m);
+    KvPool kv = {.n_layers = 2, .n_kv_heads = 2, .head_dim = 16, .type_k = TYPE_F16, .type_v = TYPE_F16};
+    int slot[] = {9, 0, 1, 2}, seq[] = {0, 1, 1, 1};
+    Batch b = {.n_rows = 4, .n_out = 2, .n_seqs = 2, .slot = slot, .seq = seq};
+    Cost both = cost_batch(&m, &kv, &b), one = cost_rows(&m, &small_kv, 9, 1, 1),
+         three = cost_rows(&m, &small_kv, 0, 3, 1);
+    double weights = 2 * (30720 * 4 + 2 * 64 * 4) + 300 * 64 * 4 + 64 * 4;
+    assert_true(both.flops == one.flops + three.flops);
+    assert_true(both.bytes == one.bytes + three.bytes - weights); // which are read once for both
+
+    int gapped[] = {9, 2, 5, 7}; // slots between the rows were computed before and are read
+    b.slot = gapped;
+    both = cost_batch(&m, &kv, &b);
+    assert_true(both.flops == 4 * 2 * 61440 + 2 * 256 * (10 + 3 + 6 + 8) + 2 * 2 * 300 * 64);
+    assert_true(both.bytes == weights + 4 * 64 * 4 + 2 * 128 * ((10 + 1) + (8 + 3)));
+    model_free(&m);
+    gguf_close(g);
+}
+
+static void test_cost_types(void **state) {
+    (void)state;
+    Gguf *g;
+    Model m;
+    open_model("dim=256,layers=1,heads=4,ffn=256,vocab=300,tied=1", TYPE_Q4_K, &g, &m);
+    KvShape kv = {.n_layers = 1, .n_kv_heads = 4, .head_dim = 64, .type_k = TYPE_F32, .type_v = TYPE_F16};
+    Cost c = cost_rows(&m, &kv, 0, 1, 1); // every row of every matrix is one block of 144 bytes; six bytes a KV element
+    assert_true(c.bytes == 7 * 256 * 144 + 3 * 256 * 4 + 300 * 144 + 144 + 2 * 4 * 64 * 6);
+    assert_true(c.flops == 2 * 7 * 256 * 256 + 4 * 256 + 2 * 300 * 256);
+    model_free(&m);
+    gguf_close(g);
+
+    open_model("dim=64,layers=1,heads=4,ffn=64,vocab=300", TYPE_I8G, &g, &m); // a float of scale for 32 bytes
+    kv.head_dim = 16;
+    c = cost_rows(&m, &kv, 0, 1, 0);
+    assert_true(c.bytes == 7 * 64 * 64 * 9 / 8 + 2 * 64 * 4 + 64 * 9 / 8 + 2 * 4 * 16 * 6);
+    model_free(&m);
+    gguf_close(g);
+}
+
+// ---- shapes ---------------------------------------------------------------------------------------------------------
+
+static const int all_types[] = {TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_Q4_0,   TYPE_Q4_1,
+                                TYPE_Q5_0, TYPE_Q5_1, TYPE_Q8_0, TYPE_Q2_K,   TYPE_Q3_K,
+                                TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS};
+
+// Every element is finite; a matrix's mean is near 0 and its mean square near 1 / n_in, so that no forward overflows.
+static void check_tensor(const GgufTensor *t) {
+    const TypeInfo *info = type_info(t->type);
+    size_t n = (size_t)(t->dims[0] * t->dims[1]);
+    float *x = malloc(n * sizeof *x);
+    info->dequantize(t->data, x, n);
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(x[i]))
+            fail_msg("%.*s %s: element %zu is %g", (int)t->name.n, t->name.data, info->name, i, (double)x[i]);
+        sum += (double)x[i];
+        squares += (double)x[i] * (double)x[i];
+    }
+    double unit = 1 / sqrt((double)t->dims[0]), rms = sqrt(squares / (double)n) / unit, mean = sum / (double)n / unit;
+    if (t->n_dims == 1) assert_true(x[0] == 1 && x[n - 1] == 1);
+    else if (rms < 0.6 || rms > 1.6 || fabs(mean) > 4 / sqrt((double)n / 32)) // elements of a block share a mean
+        fail_msg("%.*s %s: root mean square %.3f, mean %.3f of 1/sqrt(n_in)", (int)t->name.n, t->name.data, info->name,
+                 rms, mean);
+    free(x);
+}
+
+static void test_shape_blocks(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(all_types); i++) {
+        Gguf *g;
+        assert_ok(shape_model("dim=256,layers=2,heads=4,kv_heads=2,ffn=512,vocab=400", all_types[i], 3, &g));
+        assert_int_equal(gguf_n_tensors(g), 3 + 2 * 9);
+        for (int t = 0; t < gguf_n_tensors(g); t++) check_tensor(gguf_tensor_at(g, t));
+        Model m;
+        assert_ok(model_load(&m, g, NULL));
+        assert_ok(model_check_tensors(&m));
+        char name[64];
+        snprintf(name, sizeof name, "random-custom-%s", type_name(all_types[i]));
+        assert_string_equal(m.c.name, name);
+        model_free(&m);
+        gguf_close(g);
+    }
+}
+
+static void test_shape_seed(void **state) {
+    (void)state;
+    Gguf *g[3];
+    for (int i = 0; i < 3; i++) assert_ok(shape_model(SMALL, TYPE_Q8_0, i == 2 ? 2 : 1, &g[i]));
+    const GgufTensor *t[3];
+    for (int i = 0; i < 3; i++) t[i] = gguf_tensor(g[i], "blk.1.ffn_up.weight");
+    assert_memory_equal(t[0]->data, t[1]->data, t[0]->n_bytes);
+    assert_memory_not_equal(t[0]->data, t[2]->data, t[0]->n_bytes);
+    const GgufTensor *other = gguf_tensor(g[0], "blk.1.ffn_gate.weight");
+    assert_memory_not_equal(t[0]->data, other->data, other->n_bytes);
+    for (int i = 0; i < 3; i++) gguf_close(g[i]);
+}
+
+static int compare_strs(const void *a, const void *b) {
+    const Str *x = a, *y = b;
+    int c = memcmp(x->data, y->data, x->n < y->n ? x->n : y->n);
+    return c ? c : (x->n > y->n) - (x->n < y->n);
+}
+
+static void test_shape_vocabulary(void **state) {
+    (void)state;
+    enum { N = 40000 };
+    Gguf *g;
+    char shape[96];
+    snprintf(shape, sizeof shape, "dim=32,layers=1,heads=1,ffn=32,vocab=%d", N);
+    assert_ok(shape_model(shape, TYPE_Q4_0, 1, &g));
+    const GgufValue *v = gguf_value(g, "tokenizer.ggml.tokens");
+    assert_true(v && v->n == N);
+    Str *pieces = malloc(N * sizeof *pieces);
+    int32_t *types = malloc(N * sizeof *types);
+    assert_ok(gguf_strings(g, v, pieces));
+    assert_ok(gguf_ints(g, gguf_value(g, "tokenizer.ggml.token_type"), types));
+    assert_true(str_is(pieces[0], "<unk>") && str_is(pieces[1], "<s>") && str_is(pieces[2], "</s>"));
+    assert_true(str_is(pieces[3], "<0x00>") && str_is(pieces[258], "<0xFF>") && str_is(pieces[259 + 33], "A"));
+    assert_true(types[0] == 2 && types[1] == 3 && types[3] == 6 && types[258] == 6 && types[259] == 1);
+    qsort(pieces, N, sizeof *pieces, compare_strs);
+    for (int i = 1; i < N; i++)
+        if (compare_strs(&pieces[i - 1], &pieces[i]) == 0)
+            fail_msg("piece %.*s twice", (int)pieces[i].n, pieces[i].data);
+    free(pieces);
+    free(types);
+    gguf_close(g);
+}
+
+static void test_shape_file(void **state) {
+    (void)state;
+    Gguf *g, *back;
+    const char *path = test_tmp("test_stats.gguf");
+    assert_ok(shape_model(SMALL ",tied=1", TYPE_Q5_0, 1, &g));
+    assert_null(gguf_tensor(g, "output.weight"));
+    assert_ok(gguf_save(g, path));
+    assert_ok(gguf_open(path, &back));
+    unlink(path);
+    assert_int_equal(gguf_n_tensors(back), gguf_n_tensors(g));
+    const GgufTensor *a = gguf_tensor(g, "blk.1.ffn_down.weight"), *b = gguf_tensor(back, "blk.1.ffn_down.weight");
+    assert_true(a->n_bytes == b->n_bytes && a->type == b->type);
+    assert_memory_equal(a->data, b->data, a->n_bytes);
+    gguf_close(g);
+    gguf_close(back);
+}
+
+static void test_shape_presets(void **state) {
+    (void)state;
+    Gguf *g;
+    Model m;
+    open_model("1.1b,layers=1,vocab=300", TYPE_Q4_K, &g, &m);
+    assert_true(m.c.dim == 2048 && m.c.n_heads == 32 && m.c.n_kv_heads == 4 && m.c.ffn == 5632 && m.c.head_dim == 64);
+    model_free(&m);
+    gguf_close(g);
+    open_model("1b,layers=1,vocab=300", TYPE_Q4_0, &g, &m);
+    assert_true(m.c.ffn == 8192 && m.c.n_kv_heads == 8 && m.c.tied);
+    model_free(&m);
+    gguf_close(g);
+}
+
+static void test_shape_errors(void **state) {
+    (void)state;
+    const struct {
+        const char *shape;
+        int type, code;
+        const char *says;
+    } bad[] = {
+        {"7b", TYPE_F32, QUILL_USAGE, "1.1b, 1b, 8b"},
+        {"", TYPE_F32, QUILL_USAGE, "1.1b, 1b, 8b"},
+        {"dim=64,layer=2", TYPE_F32, QUILL_USAGE, "layer=2"},
+        {"dim=64,layers=2,heads=4,ffn=96", TYPE_F32, QUILL_USAGE, "vocab"},
+        {SMALL ",", TYPE_F32, QUILL_USAGE, "expected"},
+        {SMALL ",ctx=", TYPE_F32, QUILL_USAGE, "ctx"},
+        {SMALL ",ctx=4x", TYPE_F32, QUILL_USAGE, "4x"},
+        {SMALL ",ctx=-1", TYPE_F32, QUILL_USAGE, "1 to"},
+        {SMALL ",layers=99999999999999999999", TYPE_F32, QUILL_USAGE, "layers"},
+        {SMALL ",tied=2", TYPE_F32, QUILL_USAGE, "0 to 1"},
+        {SMALL ",kv_heads=3", TYPE_F32, QUILL_USAGE, "divisor"},
+        {SMALL ",heads=5,kv_heads=5", TYPE_F32, QUILL_USAGE, "divisor of dim"},
+        {SMALL ",head_dim=15", TYPE_F32, QUILL_USAGE, "even"},
+        {SMALL ",vocab=258", TYPE_F32, QUILL_USAGE, "vocab"},
+        {SMALL, TYPE_Q4_K, QUILL_USAGE, "multiple of 256"},
+        {SMALL ",ffn=100", TYPE_Q4_0, QUILL_USAGE, "ffn"},
+        {SMALL ",head_dim=6", TYPE_Q8_0, QUILL_USAGE, "heads * head_dim"},
+        {SMALL, 9, QUILL_USAGE, "Q8_1"},
+        {"dim=65536,layers=1024,heads=1024,ffn=1048576,vocab=1048576", TYPE_F32, QUILL_MEMORY, "GB"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        Gguf *g;
+        Status st = shape_model(bad[i].shape, bad[i].type, 1, &g);
+        if (st.code != bad[i].code || !strstr(st.message, bad[i].says))
+            fail_msg("%s: code %d and \"%s\" expected, %d \"%s\" found", bad[i].shape, bad[i].code, bad[i].says,
+                     st.code, st.message);
+        assert_null(g);
+    }
+}
+
+// ---- the stored ceilings --------------------------------------------------------------------------------------------
+
+static void write_text(const char *path, const char *text) {
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void test_roofline_file(void **state) {
+    (void)state;
+    char dir[256], path[320];
+    snprintf(dir, sizeof dir, "%s", test_tmp("quill-cache-XXXXXX"));
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(setenv("XDG_CACHE_HOME", dir, 1), 0);
+    int cores = threads_default();
+    Roofline r = {.threads = cores, .read_gbs = 30.25, .read_gbs_1 = 15.5, .amx_gflops = 7600}, back;
+    roofline_cpu_name(r.cpu, sizeof r.cpu);
+    assert_false(roofline_load(&back));
+    assert_true(roofline_save(&r));
+    assert_true(roofline_load(&back));
+    assert_true(back.threads == cores && back.read_gbs == 30.25 && back.read_gbs_1 == 15.5 && back.avx2_gflops == 0);
+    assert_string_equal(back.cpu, r.cpu);
+
+    r.threads++; // the same CPU with more cores
+    assert_true(roofline_save(&r));
+    assert_false(roofline_load(&back));
+    r.threads--;
+    snprintf(r.cpu, sizeof r.cpu, "another machine's");
+    assert_true(roofline_save(&r));
+    assert_false(roofline_load(&back));
+    assert_true(back.threads == 0);
+    snprintf(path, sizeof path, "%s/quill/roofline.json", dir);
+    const char *damaged[] = {"",        "{", "[]", "null", "{\"version\":1}", "{\"version\":1,\"cpu\":3,\"cores\":[]}",
+                             "\xff\xfe"};
+    for (size_t i = 0; i < ARRAY_LEN(damaged); i++) {
+        write_text(path, damaged[i]);
+        assert_false(roofline_load(&back));
+    }
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0); // must not wait for a writer
+    assert_false(roofline_load(&back));
+    unlink(path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_false(roofline_load(&back));
+    assert_false(roofline_save(&r)); // and leaves nothing behind:
+    assert_int_equal(rmdir(path), 0);
+    snprintf(path, sizeof path, "%s/quill", dir);
+    assert_int_equal(rmdir(path), 0);
+    rmdir(dir);
+}
+
+static void test_roofline_scaling(void **state) {
+    (void)state;
+    Roofline r = {
+        .threads = 4, .read_gbs = 40, .read_gbs_1 = 15, .avx2_gflops = 100, .avx512_gflops = 200, .amx_gflops = 800};
+    assert_true(roofline_read(&r, 1) == 15 && roofline_read(&r, 2) == 30 && roofline_read(&r, 3) == 40);
+    assert_true(roofline_read(&r, 4) == 40 && roofline_read(&r, 8) == 40);
+    assert_true(roofline_peak_gflops(&r, "avx512+amx", 4) == 800 && roofline_peak_gflops(&r, "amx", 1) == 200);
+    assert_true(roofline_peak_gflops(&r, "amx", 8) == 800 && roofline_peak_gflops(&r, "avx512", 4) == 200 &&
+                roofline_peak_gflops(&r, "avx2", 2) == 50);
+    assert_true(roofline_peak_gflops(&r, "scalar", 4) == 0 && roofline_peak_gflops(&(Roofline){0}, "amx", 4) == 0);
+}
+
+static void test_loops(void **state) {
+    (void)state;
+    uint64_t *data = aligned_alloc(64, 4096), sum = 0; // the same words, whatever the number of streams
+    for (size_t i = 0; i < 512; i++) sum += data[i] = i * 0x9e3779b97f4a7c15u;
+    for (int streams = 1; streams <= 8; streams *= 2) assert_true(read_loop(data, 4096, streams) == sum);
+    free(data);
+    const char *isas[] = {"avx2", "avx512", "amx"};
+    for (size_t i = 0; i < ARRAY_LEN(isas); i++) {
+        FlopLoop *loop = flop_loop(isas[i]);
+        if (loop) assert_true(loop(10) > 0 && loop(20) == 2 * loop(10));
+    }
+    assert_null(flop_loop("mmx"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_percentile),
+        cmocka_unit_test(test_median),
+        cmocka_unit_test(test_timeline),
+        cmocka_unit_test(test_cost_rows),
+        cmocka_unit_test(test_cost_batch),
+        cmocka_unit_test(test_cost_types),
+        cmocka_unit_test(test_shape_blocks),
+        cmocka_unit_test(test_shape_seed),
+        cmocka_unit_test(test_shape_vocabulary),
+        cmocka_unit_test(test_shape_file),
+        cmocka_unit_test(test_shape_presets),
+        cmocka_unit_test(test_shape_errors),
+        cmocka_unit_test(test_roofline_file),
+        cmocka_unit_test(test_roofline_scaling),
+        cmocka_unit_test(test_loops),
+    };
+    return cmocka_run_group_tests_name("stats", tests, NULL, NULL);
+}
