@@ -14,7 +14,7 @@ static int block_slots(const KvShape *s) { return s->block > 0 ? s->block : s->n
 static int block_count(const KvShape *s) {
     if (s->n_blocks > 0) return s->n_blocks;
     int block = block_slots(s);
-    return (s->n_ctx + block - 1) / block * s->n_seqs;
+    return (int)(((int64_t)s->n_ctx + block - 1) / block * s->n_seqs);
 }
 
 static size_t plane_bytes(const KvShape *s, int type) {
@@ -49,8 +49,11 @@ Status kv_new(KvCache *kv, const KvShape *s) {
                      .bytes_k = plane_bytes(s, s->type_k),
                      .bytes_v = plane_bytes(s, s->type_v)};
     if (kv_bytes(s) != SIZE_MAX) {
-        pool->k = pages_alloc(pool->bytes_k, true);
-        pool->v = pages_alloc(pool->bytes_v, true);
+        // Huge pages for small blocks alone: a contiguous block is touched a little in each head's part of each layer,
+        // and a huge page for each of these would commit most of a long context at the first token.
+        bool huge = s->block > 0;
+        pool->k = pages_alloc(pool->bytes_k, huge);
+        pool->v = pages_alloc(pool->bytes_v, huge);
     }
     if (!pool->k || !pool->v) {
         pages_free(pool->k, pool->bytes_k);

@@ -228,7 +228,7 @@ double clock_now(void) {
 
 Status file_map(const char *path, FileMap *out) {
     *out = (FileMap){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a FIFO without a writer must not hang
     if (fd < 0) return status_error(QUILL_IO, "%s: cannot open: %s", path, strerror(errno));
     struct stat info;
     if (fstat(fd, &info) != 0) {
