@@ -86,11 +86,17 @@ INLINE void row_to_bf16(Unpack *unpack, const Tensor *t, int row, int b0, int n,
     }
 }
 
+#define ROW_CASE(TYPE, UNPACK)                                                                                         \
+    case TYPE: row_to_bf16(UNPACK, t, row, b0, n, out); break;
+static void load_row(const Tensor *t, int row, int b0, int n, uint16_t *out) {
+    switch (t->type) { EACH_TYPE(ROW_CASE) }
+}
+
 // (depth / 32, 2 unit tiles, 16 features, 32): features past the end are zero.
 static void fill_panel(const Tensor *w, int first, int n_features, int k0, int n, uint16_t *panel) {
     for (int f = 0; f < GROUP; f++) {
         uint16_t *to = panel + f / 16 * UNIT + f % 16 * STEP;
-        if (f < n_features) WITH_UNPACK(w->type, row_to_bf16, w, first + f, k0 / 32, n, to)
+        if (f < n_features) load_row(w, first + f, k0 / 32, n, to);
         else
             for (int i = 0; i < n; i += STEP) memset(to + (size_t)(i / STEP) * 2 * UNIT, 0, STEP * sizeof *to);
     }
@@ -122,19 +128,29 @@ static void multiply(int steps, const uint16_t *panel, const uint16_t *x, float 
 // sums: (features, ROWS) of one tile of rows -> y(row, first + feature), with bias.
 static void write_sums(const Tensor *w, int first, int n_features, const float *sums, int n_rows, float *y,
                        size_t y_stride, bool add) {
-    for (int f = 0; f < n_features; f += 4)
+    for (int f = 0; f < n_features; f += 4) {
+        size_t n = (size_t)int_min(4, n_features - f) * sizeof(float); // bytes of the features that are there
+        v4f bias = {0};
+        if (w->bias) memcpy(&bias, w->bias + first + f, n);
         for (int r = 0; r < n_rows; r += 4) {
             v4f v[4];
             for (int i = 0; i < 4; i++) memcpy(&v[i], sums + (f + i) * ROWS + r, sizeof v[i]);
             transpose4(v);
-            int n = int_min(4, n_features - f);
-            for (int i = 0; i < 4 && r + i < n_rows; i++)
-                for (int j = 0; j < n; j++) {
-                    float *out = y + (size_t)(r + i) * y_stride + first + f + j;
-                    float value = v[i][j] + (w->bias ? w->bias[first + f + j] : 0);
-                    *out = add ? *out + value : value;
+            for (int i = 0; i < 4 && r + i < n_rows; i++) {
+                float *out = y + (size_t)(r + i) * y_stride + first + f;
+                v4f value = v[i] + bias, old = {0};
+                if (n == sizeof value) {
+                    if (add) memcpy(&old, out, sizeof old);
+                    value += old;
+                    memcpy(out, &value, sizeof value);
+                } else {
+                    if (add) memcpy(&old, out, n);
+                    value += old;
+                    memcpy(out, &value, n);
                 }
+            }
         }
+    }
 }
 
 static void run(const Tensor *w, int first, int last, const void *packed, int n_rows, float *y, size_t y_stride,

@@ -30,10 +30,18 @@ static void embed(const Tensor *t, int row, float *out) {
     for (int i = 0; i < t->n_in; i += CHUNK) dequantize(t, row, i, int_min(CHUNK, t->n_in - i), out + i);
 }
 
+// Element i goes to sum i % 8: eight short sums round less than one long one.
+static float dot(const float *a, const float *b, int n) {
+    float s[8] = {0};
+    int i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int k = 0; k < 8; k++) s[k] += a[i + k] * b[i + k];
+    for (int k = 0; i < n; i++, k++) s[k] += a[i] * b[i];
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
 static void rmsnorm(float *out, const float *x, const float *weight, int n, float eps) {
-    float sum = 0;
-    for (int i = 0; i < n; i++) sum += x[i] * x[i];
-    float scale = 1 / sqrtf(sum / (float)n + eps);
+    float scale = 1 / sqrtf(dot(x, x, n) / (float)n + eps);
     for (int i = 0; i < n; i++) out[i] = x[i] * scale * weight[i];
 }
 
@@ -76,10 +84,7 @@ static void matvec(const Tensor *w, int first, int last, const float *x, size_t 
             for (int i = 0; i < w->n_in; i += CHUNK) {
                 int n = int_min(CHUNK, w->n_in - i);
                 dequantize(w, f, i, n, weights);
-                for (int r = 0; r < rows; r++) {
-                    const float *xr = x + (size_t)(r0 + r) * x_stride + i;
-                    for (int k = 0; k < n; k++) sum[r] += weights[k] * xr[k];
-                }
+                for (int r = 0; r < rows; r++) sum[r] += dot(weights, x + (size_t)(r0 + r) * x_stride + i, n);
             }
             for (int r = 0; r < rows; r++) {
                 float *out = &y[(size_t)(r0 + r) * y_stride + (size_t)f];

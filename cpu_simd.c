@@ -10,16 +10,55 @@
 
 #include <limits.h>
 
+#define ROW_CASE(TYPE, UNPACK)                                                                                         \
+    case TYPE: row_to_f32(UNPACK, t, row, b0, n, out); break;
+static void load_row(const Tensor *t, int row, int b0, int n, float *out) {
+    switch (t->type) { EACH_TYPE(ROW_CASE) }
+}
+
 static void embed(const Tensor *t, int row, float *out) {
     float chunk[QK_K];
     for (int i = 0; i < t->n_in; i += QK_K) {
         int n = int_min(QK_K, t->n_in - i);
-        WITH_UNPACK(t->type, row_to_f32, t, row, i / 32, n, chunk);
+        load_row(t, row, i / 32, n, chunk);
         memcpy(out + i, chunk, (size_t)n * sizeof *out);
     }
 }
 
 // ---- few rows -------------------------------------------------------------------------------------------------------
+
+// One weight row times one row of activations: the loop of decoding. The matrix is read as one stream from front to
+// back, which is what the memory system is best at; four sums hide the latency of the additions.
+INLINE void matvec_one(Unpack *unpack, const Tensor *t, int f, const float *x, float *y, bool add) {
+    enum { AHEAD = 1536 }; // bytes to prefetch ahead of the loop
+    vf sum[4] = {0};
+    bool i8_whole = !unpack && i8_whole_blocks(t);
+    int n_blocks = t->n_in / 32, tail = t->n_in % 32, b = 0;
+    const char *stream = (const char *)t->data + (size_t)f * t->row_bytes;
+    size_t block_bytes = n_blocks ? t->row_bytes / (size_t)n_blocks : 0;
+    for (; b + 2 <= n_blocks; b += 2) {
+        __builtin_prefetch(stream + (size_t)b * block_bytes + AHEAD);
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+            vf w[NV];
+            unpack_at(unpack, t, i8_whole, f, b + i, w);
+#pragma GCC unroll 8
+            for (int k = 0; k < NV; k++) sum[2 * i + k % 2] += w[k] * vload(x + 32 * (size_t)(b + i) + VL * k);
+        }
+    }
+    for (; b < n_blocks + (tail > 0); b++) {
+        float xt[32] = {0};
+        vf w[NV];
+        int n = int_min(32, t->n_in - 32 * b);
+        memcpy(xt, x + 32 * (size_t)b, (size_t)n * sizeof *xt);
+        if (n == 32) unpack_at(unpack, t, i8_whole, f, b, w);
+        else unpack_slow(t, f, 32 * b, n, w);
+#pragma GCC unroll 8
+        for (int k = 0; k < NV; k++) sum[k % 2] += w[k] * vload(xt + VL * k);
+    }
+    float value = vsum((sum[0] + sum[1]) + (sum[2] + sum[3])) + (t->bias ? t->bias[f] : 0);
+    y[f] = add ? y[f] + value : value;
+}
 
 // F weight rows times C rows of activations; F and C are constants in every copy.
 INLINE void matvec_tile(Unpack *unpack, const Tensor *t, int f, int F, const float *x, size_t x_stride, int C, float *y,
@@ -39,17 +78,23 @@ INLINE void matvec_tile(Unpack *unpack, const Tensor *t, int f, int F, const flo
                 for (int k = 0; k < NV; k++) sum[i][c] += w[k] * vload(xb + (size_t)c * x_stride + VL * k);
         }
     }
+    // Every loop over `sum` is unrolled, so that it lives in registers.
     if (tail)
+#pragma GCC unroll 4
         for (int c = 0; c < C; c++) {
             float xt[32] = {0};
             memcpy(xt, x + (size_t)c * x_stride + 32 * (size_t)n_blocks, (size_t)tail * sizeof *xt);
+#pragma GCC unroll 4
             for (int i = 0; i < F; i++) {
                 vf w[NV];
                 unpack_slow(t, f + i, 32 * n_blocks, tail, w);
+#pragma GCC unroll 8
                 for (int k = 0; k < NV; k++) sum[i][c] += w[k] * vload(xt + VL * k);
             }
         }
+#pragma GCC unroll 4
     for (int i = 0; i < F; i++)
+#pragma GCC unroll 4
         for (int c = 0; c < C; c++) {
             float *out = &y[(size_t)c * y_stride + (size_t)(f + i)];
             float value = vsum(sum[i][c]) + (t->bias ? t->bias[f + i] : 0);
@@ -59,35 +104,53 @@ INLINE void matvec_tile(Unpack *unpack, const Tensor *t, int f, int F, const flo
 
 INLINE void matvec_rows(Unpack *unpack, const Tensor *t, int first, int last, const float *x, size_t x_stride, int C,
                         float *y, size_t y_stride, bool add) {
-    int step = C <= 2 || VL == 16 ? 4 : 2, f = first; // as many sums as registers hold
+    if (C == 1) {
+        for (int f = first; f < last; f++) matvec_one(unpack, t, f, x, y, add);
+        return;
+    }
+    int step = C <= 2 ? 4 : 2, f = first; // as many sums as registers hold beside the rows of x
     for (; f + step <= last; f += step) {
-        if (step == 4) matvec_tile(unpack, t, f, 4, x, x_stride, C, y, y_stride, add);
+        if (C <= 2) matvec_tile(unpack, t, f, 4, x, x_stride, C, y, y_stride, add);
         else matvec_tile(unpack, t, f, 2, x, x_stride, C, y, y_stride, add);
     }
     for (; f < last; f++) matvec_tile(unpack, t, f, 1, x, x_stride, C, y, y_stride, add);
 }
 
-INLINE void matvec_any(Unpack *unpack, const Tensor *t, int first, int last, const float *x, size_t x_stride,
-                       int n_rows, float *y, size_t y_stride, bool add) {
-    int r = 0;
-    for (; n_rows - r >= 4; r += 4)
-        matvec_rows(unpack, t, first, last, x + (size_t)r * x_stride, x_stride, 4, y + (size_t)r * y_stride, y_stride,
-                    add);
-    x += (size_t)r * x_stride;
-    y += (size_t)r * y_stride;
-    if (n_rows - r == 3) matvec_rows(unpack, t, first, last, x, x_stride, 3, y, y_stride, add);
-    if (n_rows - r == 2) matvec_rows(unpack, t, first, last, x, x_stride, 2, y, y_stride, add);
-    if (n_rows - r == 1) matvec_rows(unpack, t, first, last, x, x_stride, 1, y, y_stride, add);
+// One function a type and number of rows: in a larger one the compiler would run out of registers.
+typedef void MatvecRows(const Tensor *t, int first, int last, const float *x, size_t x_stride, float *y,
+                        size_t y_stride, bool add);
+
+#define DEFINE_ROWS(NAME, UNPACK, C)                                                                                   \
+    static __attribute__((noinline)) void NAME##_##C(const Tensor *t, int first, int last, const float *x,             \
+                                                     size_t x_stride, float *y, size_t y_stride, bool add) {           \
+        matvec_rows(UNPACK, t, first, last, x, x_stride, C, y, y_stride, add);                                         \
+    }
+#define DEFINE_MATVEC(TYPE, UNPACK)                                                                                    \
+    DEFINE_ROWS(matvec_##TYPE, UNPACK, 1)                                                                              \
+    DEFINE_ROWS(matvec_##TYPE, UNPACK, 2)                                                                              \
+    DEFINE_ROWS(matvec_##TYPE, UNPACK, 3)                                                                              \
+    DEFINE_ROWS(matvec_##TYPE, UNPACK, 4)
+EACH_TYPE(DEFINE_MATVEC)
+
+#define MATVEC_CASE(TYPE, UNPACK)                                                                                      \
+    case TYPE: {                                                                                                       \
+        static MatvecRows *const functions[] = {matvec_##TYPE##_1, matvec_##TYPE##_2, matvec_##TYPE##_3,               \
+                                                matvec_##TYPE##_4};                                                    \
+        return functions[n_rows - 1];                                                                                  \
+    }
+static MatvecRows *matvec_function(int type, int n_rows) {
+    switch (type) { EACH_TYPE(MATVEC_CASE) }
+    return NULL;
 }
 
 static void matvec(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
                    size_t y_stride, bool add, void *scratch) {
     (void)scratch;
     // A few features at a time past all rows of x: their weights are in the cache for the second group of rows.
-    for (int f = first; f < last; f += 16) {
-        int end = int_min(f + 16, last);
-        WITH_UNPACK(w->type, matvec_any, w, f, end, x, x_stride, n_rows, y, y_stride, add);
-    }
+    for (int f = first; f < last; f += 16)
+        for (int r = 0; r < n_rows; r += 4)
+            matvec_function(w->type, int_min(4, n_rows - r))(w, f, int_min(f + 16, last), x + (size_t)r * x_stride,
+                                                             x_stride, y + (size_t)r * y_stride, y_stride, add);
 }
 
 // ---- many rows ------------------------------------------------------------------------------------------------------
@@ -172,10 +235,7 @@ static void run(const Tensor *w, int first, int last, const void *packed, int n_
         memset(sums, 0, (size_t)tiles * (size_t)padded * T * sizeof *sums);
         for (int k0 = 0; k0 < w->n_in; k0 += KC) {
             int n = int_min(KC, w->n_in - k0);
-            for (int f = 0; f < n_features; f++) {
-                float *to = panel + (size_t)f * PANEL_STRIDE;
-                WITH_UNPACK(w->type, row_to_f32, w, first + f, k0 / 32, n, to);
-            }
+            for (int f = 0; f < n_features; f++) load_row(w, first + f, k0 / 32, n, panel + (size_t)f * PANEL_STRIDE);
             for (int f = 0; f < padded; f += NF)
                 for (int t = 0; t < tiles; t++) {
                     const float *x = (const float *)packed + ((size_t)(r0 / T + t) * (size_t)w->n_in + (size_t)k0) * T;

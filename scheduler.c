@@ -61,6 +61,8 @@ void scheduler_free(Scheduler *s) {
 
 int scheduler_max_rows(const Scheduler *s) { return s->max_rows; }
 
+Request *scheduler_request(const Scheduler *s, int seq) { return s->in_batch[seq]; }
+
 void scheduler_interrupt(Scheduler *s) { atomic_store(&s->interrupted, true); }
 
 void scheduler_add(Scheduler *s, Request *r) {

@@ -46,5 +46,6 @@ bool scheduler_next(Scheduler *s, Batch **b);           // false: every request 
 void scheduler_take(Scheduler *s, const float *logits); // (b->n_out, n_vocab)
 void scheduler_interrupt(Scheduler *s);                 // finishes all with FINISH_INTERRUPT; async-signal-safe flag
 int scheduler_max_rows(const Scheduler *s);
+Request *scheduler_request(const Scheduler *s, int seq); // whose rows have this seq in the batch of scheduler_next
 
 #endif

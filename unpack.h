@@ -194,7 +194,7 @@ typedef void Unpack(const uint8_t *row, int b, vf w[NV]);
 
 // Elements [first, first + n) of a row, n <= 32, as vectors padded with zeros: the end of a row that is no multiple
 // of 32, and int8 groups, which may straddle rows.
-static inline void unpack_slow(const Tensor *t, int row, int first, int n, vf w[NV]) {
+static __attribute__((noinline, unused)) void unpack_slow(const Tensor *t, int row, int first, int n, vf w[NV]) {
     float values[32] = {0};
     const uint8_t *bytes = (const uint8_t *)t->data + (size_t)row * t->row_bytes;
     for (int i = 0; i < n; i++) {
@@ -221,26 +221,24 @@ INLINE void unpack_i8(const Tensor *t, int row, int b, vf w[NV]) {
     q_scaled(q_load((const int8_t *)t->data + flat), scale, scale, w);
 }
 
-// Calls BODY(unpack, ...) with the type's own unpack function, so that it is inlined into each copy of the loop.
-#define WITH_UNPACK(type, BODY, ...)                                                                                   \
-    switch (type) {                                                                                                    \
-    case TYPE_F32: BODY(unpack_f32, __VA_ARGS__); break;                                                               \
-    case TYPE_F16: BODY(unpack_f16, __VA_ARGS__); break;                                                               \
-    case TYPE_BF16: BODY(unpack_bf16, __VA_ARGS__); break;                                                             \
-    case TYPE_Q4_0: BODY(unpack_q4_0, __VA_ARGS__); break;                                                             \
-    case TYPE_Q4_1: BODY(unpack_q4_1, __VA_ARGS__); break;                                                             \
-    case TYPE_Q5_0: BODY(unpack_q5_0, __VA_ARGS__); break;                                                             \
-    case TYPE_Q5_1: BODY(unpack_q5_1, __VA_ARGS__); break;                                                             \
-    case TYPE_Q8_0: BODY(unpack_q8_0, __VA_ARGS__); break;                                                             \
-    case TYPE_Q2_K: BODY(unpack_q2_k, __VA_ARGS__); break;                                                             \
-    case TYPE_Q3_K: BODY(unpack_q3_k, __VA_ARGS__); break;                                                             \
-    case TYPE_Q4_K: BODY(unpack_q4_k, __VA_ARGS__); break;                                                             \
-    case TYPE_Q5_K: BODY(unpack_q5_k, __VA_ARGS__); break;                                                             \
-    case TYPE_Q6_K: BODY(unpack_q6_k, __VA_ARGS__); break;                                                             \
-    case TYPE_IQ4_NL: BODY(unpack_iq4_nl, __VA_ARGS__); break;                                                         \
-    case TYPE_IQ4_XS: BODY(unpack_iq4_xs, __VA_ARGS__); break;                                                         \
-    default: BODY(NULL, __VA_ARGS__); break;                                                                           \
-    }
+// X(type, unpack function) for every type: kernels make a copy of their loop for each, with the function inlined.
+#define EACH_TYPE(X)                                                                                                   \
+    X(TYPE_F32, unpack_f32)                                                                                            \
+    X(TYPE_F16, unpack_f16)                                                                                            \
+    X(TYPE_BF16, unpack_bf16)                                                                                          \
+    X(TYPE_Q4_0, unpack_q4_0)                                                                                          \
+    X(TYPE_Q4_1, unpack_q4_1)                                                                                          \
+    X(TYPE_Q5_0, unpack_q5_0)                                                                                          \
+    X(TYPE_Q5_1, unpack_q5_1)                                                                                          \
+    X(TYPE_Q8_0, unpack_q8_0)                                                                                          \
+    X(TYPE_Q2_K, unpack_q2_k)                                                                                          \
+    X(TYPE_Q3_K, unpack_q3_k)                                                                                          \
+    X(TYPE_Q4_K, unpack_q4_k)                                                                                          \
+    X(TYPE_Q5_K, unpack_q5_k)                                                                                          \
+    X(TYPE_Q6_K, unpack_q6_k)                                                                                          \
+    X(TYPE_IQ4_NL, unpack_iq4_nl)                                                                                      \
+    X(TYPE_IQ4_XS, unpack_iq4_xs)                                                                                      \
+    X(TYPE_I8G, NULL)
 
 static inline bool i8_whole_blocks(const Tensor *t) { return t->n_in % 32 == 0 && t->group % 32 == 0; }
 
