@@ -1,0 +1,502 @@
+// cli.c: the table of options, and what walks it: parsing and the did-you-mean (see cli.h); cli_help.c prints it.
+#define _GNU_SOURCE
+#include "cli_table.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "quants.h"
+
+// ---- the table ------------------------------------------------------------------------------------------------------
+
+#define M(mode) (1u << MODE_##mode)
+enum {
+    TEXT_IN = M(RUN) | M(TOKENIZE) | M(LOGITS) | M(PERPLEXITY), // modes that read text
+    COMPUTE = M(RUN) | M(BENCH) | M(LOGITS) | M(PERPLEXITY),    // modes that run a model
+    EVERY = TEXT_IN | COMPUTE | M(INSPECT),
+    FILES = EVERY, // modes that open a model
+};
+#define AT(field) offsetof(Options, field)
+#define LATER "this version of quill does not have it yet"
+
+// clang-format off
+const Option cli_options[] = {
+    // names (short first, hidden aliases last), argument, modes, group, kind, where, least, most, default, help, later
+    {"-m --model", "FILE", FILES, G_MODEL, TEXT, AT(model), 0, 0, NULL, "model: GGUF, or llama2.c .bin with its tokenizer.bin (environment: QUILL_MODEL)", NULL},
+    {"-z --tokenizer", "FILE", FILES, G_MODEL, TEXT, AT(tokenizer), 0, 0, NULL, "tokenizer.bin of a llama2.c model; found by itself when it lies beside it", NULL},
+    {"--no-mmap", NULL, FILES, G_MODEL, FLAG, AT(no_mmap), 0, 0, NULL, "read the model into memory instead of mapping it", NULL},
+    {"--mlock", NULL, COMPUTE, G_MODEL, FLAG, AT(mlock), 0, 0, NULL, "keep the model's pages in memory (as far as the system allows)", NULL},
+    {"--check-tensors", NULL, M(RUN) | M(INSPECT) | M(PERPLEXITY) | M(LOGITS), G_MODEL, FLAG, AT(check_tensors), 0, 0, NULL, "read every weight first and refuse what is not finite", NULL},
+
+    {"-p --prompt", "TEXT", TEXT_IN, G_PROMPT, TEXT, AT(prompt), 0, 0, NULL, "the prompt; words without a flag are the same", NULL},
+    {"-f --file", "FILE", TEXT_IN, G_PROMPT, TEXT, AT(file), 0, 0, NULL, "text from a file, byte for byte; - is stdin", NULL},
+    {"-sys --system-prompt", "TEXT", M(RUN), G_PROMPT, TEXT, AT(system), 0, 0, NULL, "a system message (models with a chat template)", NULL},
+    {"-sysf --system-prompt-file", "FILE", M(RUN), G_PROMPT, TEXT, AT(system_file), 0, 0, NULL, "the same from a file", NULL},
+    {"-e --escape", NULL, TEXT_IN, G_PROMPT, FLAG, AT(escape), 0, 0, NULL, "\\n \\t \\r \\\\ \\' \\\" \\xHH mean what they mean in C in -p and words", NULL},
+    {"--raw", NULL, M(RUN), G_PROMPT, FLAG, AT(raw), 0, 0, NULL, "complete the bare text, whatever template the model carries", NULL},
+    {"--chat", NULL, M(RUN), G_PROMPT, FLAG, AT(chat), 0, 0, NULL, "insist on the model's chat template", NULL},
+    {"-i --interactive", NULL, M(RUN), G_PROMPT, FLAG, AT(interactive), 0, 0, NULL, "chat line by line; a prompt given is the first turn", NULL},
+    {"--parse-special", NULL, TEXT_IN, G_PROMPT, FLAG, AT(parse_special), 0, 0, NULL, "recognise control tokens in raw text", NULL},
+    {"--no-stdin", NULL, TEXT_IN, G_PROMPT, FLAG, AT(no_stdin), 0, 0, NULL, "never read stdin", NULL},
+    {"--tokens", "ID,ID,...", M(LOGITS), G_PROMPT, TEXT, AT(tokens), 0, 0, NULL, "token ids instead of text", NULL},
+    {"--ids", NULL, M(TOKENIZE), G_PROMPT, FLAG, AT(ids), 0, 0, NULL, "print the ids alone, separated by spaces", NULL},
+    {"--no-bos", NULL, M(TOKENIZE) | M(LOGITS) | M(PERPLEXITY), G_PROMPT, FLAG, AT(no_bos), 0, 0, NULL, "do not put the beginning token in front of text", NULL},
+    {"--chat-template", "NAME", M(RUN), G_PROMPT, TEXT, 0, 0, 0, NULL, NULL, LATER},
+    {"--chat-template-file", "FILE", M(RUN), G_PROMPT, TEXT, 0, 0, 0, NULL, NULL, LATER},
+    {"--think", "on|off|show|hide", M(RUN), G_PROMPT, TEXT, 0, 0, 0, NULL, NULL, LATER},
+
+    {"-n --predict --n-predict", "N", M(RUN), G_LENGTH, INT, AT(predict), -1, INT_MAX, "-1", "tokens to generate; -1: until the end or a full context", NULL},
+    {"-c --ctx-size", "N", COMPUTE, G_LENGTH, INT, AT(ctx_size), 0, (1 << 30) - 1, "0", "context in tokens; 0: the model's, if it fits into memory", NULL},
+    {"--ignore-eos", NULL, M(RUN), G_LENGTH, FLAG, AT(ignore_eos), 0, 0, NULL, "never generate an end-of-generation token", NULL},
+    {"-r --stop --reverse-prompt", "TEXT", M(RUN), G_LENGTH, STOPS, AT(stop), 0, 0, NULL, "stop before this text; may be repeated", NULL},
+
+    {"--temp --temperature", "T", M(RUN), G_SAMPLING, REAL, AT(sampling.temp), 0, 1000, "0.8", "temperature; 0 is greedy", NULL},
+    {"--top-k", "N", M(RUN), G_SAMPLING, INT, AT(sampling.top_k), 0, INT_MAX, "40", "only the N most likely tokens; 0: all", NULL},
+    {"--top-p", "P", M(RUN), G_SAMPLING, REAL, AT(sampling.top_p), 0, 1, "0.95", "only the most likely tokens that make up P; 1: off", NULL},
+    {"--min-p", "P", M(RUN), G_SAMPLING, REAL, AT(sampling.min_p), 0, 1, "0.05", "only tokens at least P times as likely as the first; 0: off", NULL},
+    {"--typical --typical-p", "P", M(RUN), G_SAMPLING, REAL, AT(sampling.typical), 0, 1, "1", "locally typical sampling; 1: off", NULL},
+    {"--repeat-penalty", "X", M(RUN), G_SAMPLING, REAL, AT(sampling.repeat_penalty), 0.001, 1000, "1", "divide the logits of recent tokens by X; 1: off", NULL},
+    {"--repeat-last-n", "N", M(RUN), G_SAMPLING, INT, AT(sampling.repeat_last_n), -1, INT_MAX, "64", "tokens that the penalties look at; -1: all", NULL},
+    {"--presence-penalty", "X", M(RUN), G_SAMPLING, REAL, AT(sampling.presence_penalty), -100, 100, "0", "subtracted once from tokens that occurred", NULL},
+    {"--frequency-penalty", "X", M(RUN), G_SAMPLING, REAL, AT(sampling.frequency_penalty), -100, 100, "0", "subtracted for each time they occurred", NULL},
+    {"--logit-bias", "ID+B|ID-B", M(RUN), G_SAMPLING, BIAS, AT(sampling.bias), 0, 0, NULL, "added to a token's logit (ID-inf forbids it); may be repeated", NULL},
+    {"-s --seed", "N", M(RUN) | M(BENCH), G_SAMPLING, SEED, AT(sampling.seed), 0, 0, "-1", "of the random numbers; -1: from the system, shown by -v and --json", NULL},
+    {"--greedy", NULL, M(RUN), G_SAMPLING, FLAG, AT(sampling.greedy), 0, 0, NULL, "always the most likely token", NULL},
+
+    {"-t --threads", "N", COMPUTE, G_SPEED, INT, AT(threads), 0, 1024, "0", "threads; 0: one for each physical core", NULL},
+    {"-ngl --gpu-layers --n-gpu-layers", "auto|all|N", COMPUTE, G_SPEED, LAYERS, AT(gpu_layers), 0, INT_MAX, "auto", NULL, NULL},
+    {"--device", "auto|cuda|cpu", COMPUTE, G_SPEED, CHOICE, AT(device), 0, 0, "auto", "where to compute; this build has no CUDA (environment: QUILL_DEVICE)", NULL},
+    {"--isa", "auto|scalar|portable|avx2|avx512|amx", COMPUTE, G_SPEED, CHOICE, AT(isa), 0, 0, "auto", "CPU kernels; scalar is the reference", NULL},
+    {"-ub --ubatch-size", "N", COMPUTE, G_SPEED, INT, AT(ubatch), 1, 65536, "512", "rows in one step: the prefill chunk and the batch's budget", NULL},
+    {"-ctk --cache-type-k", "auto|f32|f16|bf16", COMPUTE, G_SPEED, KVTYPE, AT(type_k), 0, 0, "auto", "how the KV cache stores keys; auto: f16, and f32 for models in F32", NULL},
+    {"-ctv --cache-type-v", "auto|f32|f16|bf16", COMPUTE, G_SPEED, KVTYPE, AT(type_v), 0, 0, "auto", "how the KV cache stores values", NULL},
+    {"--deterministic", NULL, COMPUTE, G_SPEED, FLAG, 0, 0, 0, NULL, NULL, LATER},
+
+    {"--kv-layout", "contiguous|paged", COMPUTE, G_KV, LAYOUT, AT(paged), 0, 0, "contiguous", "one block a sequence, or many", NULL},
+    {"--kv-block", "N", COMPUTE, G_KV, INT, AT(kv_block), 1, 65536, "32", "slots in a block of the paged layout", NULL},
+    {"--kv-mem", "SIZE", COMPUTE, G_KV, SIZE, AT(kv_mem), 0, 0x1p62, "0", "the most memory the KV cache may take; 0: what the context needs", NULL},
+    {"--kv-dir", "DIR[,size=8G]", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
+    {"--evict", "POLICY", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
+    {"--context-shift", NULL, M(RUN), G_KV, FLAG, 0, 0, 0, NULL, NULL, LATER},
+    {"--kv-out", "FILE", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
+    {"--kv-in", "FILE", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
+
+    {"-p --n-prompt", "N", M(BENCH), G_BENCH, INT, AT(bench_prompt), 0, INT_MAX, "512", "prompt tokens of the prefill test; 0: no such test", NULL},
+    {"-n --n-gen", "N", M(BENCH), G_BENCH, INT, AT(bench_gen), 0, INT_MAX, "128", "tokens of the decode test; 0: no such test", NULL},
+    {"-d --n-depth", "N", M(BENCH), G_BENCH, INT, AT(bench_depth), 0, INT_MAX, "0", "tokens that are in the context before a test begins", NULL},
+    {"--sequences -np --parallel", "N", M(BENCH), G_BENCH, INT, AT(bench_sequences), 1, 4096, "1", "sequences at once", NULL},
+    {"-r --repetitions", "N", M(BENCH), G_BENCH, INT, AT(bench_reps), 1, 100000, "5", "repetitions; the median is shown", NULL},
+    {"--shape", "NAME|k=v,...", M(BENCH), G_BENCH, TEXT, AT(shape), 0, 0, NULL, "a random model: 1.1b, 1b, 8b or dim=..,layers=..,heads=..,kv_heads=..,ffn=..,vocab=..", NULL},
+    {"--type", "TYPE", M(BENCH), G_BENCH, TEXT, AT(type), 0, 0, "Q8_0", "type of its matrices", NULL},
+    {"--save", "FILE", M(BENCH), G_BENCH, TEXT, AT(save), 0, 0, NULL, "write the random model as GGUF", NULL},
+    {"-o --output", "table|json|csv|md", M(BENCH), G_BENCH, CHOICE, AT(output), 0, 0, "table", "format of the results", NULL},
+    {"--roofline", NULL, M(BENCH), G_BENCH, FLAG, AT(roofline), 0, 0, NULL, "measure this machine's ceilings and store them", NULL},
+
+    {"-v --verbose", NULL, EVERY, G_LOOK, FLAG, AT(verbose), 0, 0, NULL, "say on stderr what was done and how fast", NULL},
+    {"-q --quiet", NULL, EVERY, G_LOOK, FLAG, AT(quiet), 0, 0, NULL, "errors alone on stderr: no notes, no progress", NULL},
+    {"--color", "auto|always|never", M(RUN), G_LOOK, CHOICE, AT(color), 0, 0, "auto", "colour of the chat's prompt (NO_COLOR is honoured)", NULL},
+    {"--echo", NULL, M(RUN), G_LOOK, FLAG, AT(echo), 0, 0, NULL, "print the prompt before the answer", NULL},
+    {"--special", NULL, M(RUN), G_LOOK, FLAG, AT(special), 0, 0, NULL, "print control tokens too", NULL},
+    {"--json", NULL, M(RUN) | M(INSPECT) | M(PERPLEXITY), G_LOOK, FLAG, AT(json), 0, 0, NULL, "one JSON object instead of text", NULL},
+    {"--jsonl", NULL, M(RUN), G_LOOK, FLAG, AT(jsonl), 0, 0, NULL, "one JSON object a token as it comes, then the same object", NULL},
+    {"--logprobs", "N", M(RUN), G_LOOK, INT, AT(logprobs), 0, 1000, NULL, "log-probabilities of each token and the N likeliest, in JSON", NULL},
+    {"--dump-prompt", NULL, M(RUN), G_LOOK, FLAG, AT(dump_prompt), 0, 0, NULL, "show the rendered prompt on stderr", NULL},
+    {"--dump-tokens", NULL, M(RUN), G_LOOK, FLAG, AT(dump_tokens), 0, 0, NULL, "show the prompt's tokens on stderr", NULL},
+    {"--dry-run", NULL, M(RUN), G_LOOK, FLAG, AT(dry_run), 0, 0, NULL, "show the memory budget on stderr and stop", NULL},
+    {"-h --help", NULL, EVERY, G_LOOK, HELP, 0, 0, 0, NULL, "this help", NULL},
+    {"--version", NULL, EVERY, G_LOOK, VERSION, 0, 0, 0, NULL, "version, compiler, kernels", NULL},
+};
+// clang-format on
+const int cli_n_options = ARRAY_LEN(cli_options);
+
+const char *const cli_modes[N_MODES] = {
+    [MODE_RUN] = "",
+    [MODE_BENCH] = "bench",
+    [MODE_PERPLEXITY] = "perplexity",
+    [MODE_INSPECT] = "inspect",
+    [MODE_TOKENIZE] = "tokenize",
+    [MODE_LOGITS] = "logits",
+    [MODE_BATCH] = "batch",
+    [MODE_PREFILL] = "prefill",
+    [MODE_DECODE] = "decode",
+    [MODE_KV] = "kv",
+    [MODE_TEMPLATE] = "template",
+    [MODE_QUANTIZE] = "quantize",
+};
+
+const char *mode_name(Mode m) { return m == MODE_RUN ? "quill" : cli_modes[m]; }
+static bool mode_exists(Mode m) { return m <= MODE_LOGITS; }
+
+// ---- looking up -----------------------------------------------------------------------------------------------------
+
+// Walks the names of a row: copies the next one and returns where to go on, NULL after the last.
+static const char *next_name(const char *names, char name[32]) {
+    while (*names == ' ') names++;
+    if (!*names) return NULL;
+    size_t n = strcspn(names, " ");
+    snprintf(name, 32, "%.*s", (int)n, names);
+    return names + n;
+}
+
+static bool has_name(const Option *o, const char *flag) {
+    char name[32];
+    for (const char *at = o->names; (at = next_name(at, name));)
+        if (strcmp(name, flag) == 0) return true;
+    return false;
+}
+
+static const Option *find_option(const char *flag, unsigned modes) {
+    for (int i = 0; i < cli_n_options; i++)
+        if (cli_options[i].modes & modes && has_name(&cli_options[i], flag)) return &cli_options[i];
+    return NULL;
+}
+
+// The flag without its =value, `_` turned into `-` in long names.
+static void flag_name(const char *arg, char name[64]) {
+    size_t n = strcspn(arg, "=");
+    if (n > 63) n = 63;
+    memcpy(name, arg, n);
+    name[n] = 0;
+    if (arg[0] == '-' && arg[1] == '-')
+        for (size_t i = 2; i < n; i++)
+            if (name[i] == '_') name[i] = '-';
+}
+
+static Status unknown_flag(const char *flag, Mode m) {
+    if (find_option(flag, EVERY)) {
+        Buf where = {0};
+        for (int other = 0; other < N_MODES; other++)
+            if (mode_exists((Mode)other) && find_option(flag, 1u << other))
+                buf_printf(&where, "%s%s%s", where.n ? ", " : "", other ? "quill " : "", mode_name((Mode)other));
+        Status st = status_error(QUILL_USAGE, "%s: not an option of %s%s; it belongs to %s", flag, m ? "quill " : "",
+                                 mode_name(m), where.data);
+        buf_free(&where);
+        return st;
+    }
+    char name[32], best[32] = "";
+    int best_distance = INT_MAX;
+    for (int i = 0; i < cli_n_options; i++) {
+        if (!(cli_options[i].modes & 1u << m) || cli_options[i].later) continue;
+        for (const char *at = cli_options[i].names; (at = next_name(at, name));) {
+            int d = edit_distance(flag, name);
+            if (d < best_distance) best_distance = d, memcpy(best, name, sizeof best);
+        }
+    }
+    if (best_distance <= int_max(1, (int)strlen(flag) / 3))
+        return status_error(QUILL_USAGE, "%s: unknown option; did you mean %s?", flag, best);
+    return status_error(QUILL_USAGE, "%s: unknown option; %s%s -h lists them, and words after -- are taken as they are",
+                        flag, m ? "quill " : "", mode_name(m));
+}
+
+// ---- values ---------------------------------------------------------------------------------------------------------
+
+// A whole number with an optional k, M or G (1024 each). False: not one, or too large for 64 bits.
+static bool parse_whole(const char *s, int64_t *out) {
+    const char *digits = s + (*s == '-' || *s == '+');
+    if (!isdigit((unsigned char)*digits)) return false;
+    char *end;
+    errno = 0;
+    long long v = strtoll(s, &end, 10);
+    if (errno == ERANGE) return false;
+    int64_t unit = *end == 'k' || *end == 'K' ? 1024 : *end == 'm' || *end == 'M' ? 1 << 20 : 1;
+    if (*end == 'g' || *end == 'G') unit = 1 << 30;
+    if (unit > 1) end++;
+    return *end == 0 && !__builtin_mul_overflow((int64_t)v, unit, out);
+}
+
+// A plain decimal number: no hexadecimal, no inf, no NaN.
+static bool parse_real(const char *s, double *out) {
+    if (!*s || s[strspn(s, "+-.0123456789eE")]) return false;
+    char *end;
+    *out = strtod(s, &end);
+    return *end == 0 && end != s && isfinite(*out);
+}
+
+static Status bad_value(const char *flag, const char *value, const char *allowed) {
+    return status_error(QUILL_USAGE, "%s: %s expected, found \"%.200s\"", flag, allowed, value);
+}
+
+static Status number_out_of_range(const Option *o, const char *flag, const char *value) {
+    char allowed[160];
+    const char *kind = o->kind == REAL   ? "a number"
+                       : o->kind == SIZE ? "a size (bytes, or with k, M, G)"
+                                         : "a whole number";
+    if (o->kind == SIZE) snprintf(allowed, sizeof allowed, "%s", kind);
+    else if (o->kind == INT) snprintf(allowed, sizeof allowed, "%s from %.0f to %.0f", kind, o->least, o->most);
+    else snprintf(allowed, sizeof allowed, "%s from %g to %g", kind, o->least, o->most);
+    if (o->fallback)
+        snprintf(allowed + strlen(allowed), sizeof allowed - strlen(allowed), " (default %s)", o->fallback);
+    return bad_value(flag, value, allowed);
+}
+
+// One of the words of "a|b|c".
+static bool is_choice(const char *choices, const char *value) {
+    size_t n = strlen(value);
+    for (const char *at = choices;; at++) {
+        size_t len = strcspn(at, "|");
+        if (len == n && memcmp(at, value, n) == 0) return true;
+        at += len;
+        if (!*at) return false;
+    }
+}
+
+static Status parse_kv_type(const Option *o, const char *flag, const char *value, int *out) {
+    if (is_choice("fp8|q8_0|q4_0|kivi2", value))
+        return status_error(QUILL_USAGE, "%s %s: %s; %s are there", flag, value, LATER, o->arg);
+    if (!is_choice(o->arg, value)) return bad_value(flag, value, o->arg);
+    const TypeInfo *t = type_by_name(value);
+    *out = t ? t->id : KV_TYPE_AUTO;
+    return OK;
+}
+
+static Status parse_layers(const char *flag, const char *value, int *out) {
+    int64_t n;
+    if (strcmp(value, "auto") == 0) *out = -1;
+    else if (strcmp(value, "all") == 0) *out = INT_MAX;
+    else if (parse_whole(value, &n) && n >= -1 && n <= INT_MAX) *out = (int)n;
+    else return bad_value(flag, value, "auto, all or a whole number");
+    return OK;
+}
+
+// ID+B, ID-B, and ID-inf, which forbids a token.
+static Status parse_bias(const char *flag, const char *value, SamplerParams *s) {
+    char *end;
+    errno = 0;
+    long id = isdigit((unsigned char)*value) ? strtol(value, &end, 10) : -1;
+    double bias = 0;
+    bool good = id >= 0 && id <= INT_MAX && errno == 0 && (*end == '+' || *end == '-');
+    if (good && strcmp(end, "-inf") == 0) bias = -INFINITY;
+    else good = good && parse_real(end, &bias) && fabs(bias) <= 1e6;
+    if (!good) return bad_value(flag, value, "a token id and a number with its sign, as 15043+1.5 or 15043-inf,");
+    LogitBias *all = mem_resize((void *)s->bias, (size_t)(s->n_bias + 1) * sizeof *all);
+    all[s->n_bias++] = (LogitBias){(int)id, (float)bias};
+    s->bias = all;
+    return OK;
+}
+
+static Status parse_seed(const char *flag, const char *value, Options *out) {
+    char *end;
+    errno = 0;
+    out->seed_given = strcmp(value, "-1") != 0;
+    if (!out->seed_given) return OK;
+    long long v = isdigit((unsigned char)*value) ? strtoll(value, &end, 10) : -1;
+    if (v < 0 || *end || errno == ERANGE) // more than that has no place in a JSON integer
+        return bad_value(flag, value, "a whole number from 0 to 9223372036854775807, or -1 for a random one,");
+    out->sampling.seed = (uint64_t)v;
+    return OK;
+}
+
+static Status parse_stop(const char *flag, const char *value, Options *out) {
+    if (!*value) return bad_value(flag, value, "a text of at least one byte");
+    out->stop = mem_resize(out->stop, (size_t)(out->n_stop + 1) * sizeof *out->stop);
+    out->stop[out->n_stop++] = value;
+    return OK;
+}
+
+// Puts `value` where the row says. `flag` is what the user wrote, for messages.
+static Status set_value(const Option *o, const char *flag, const char *value, Options *out) {
+    void *at = (char *)out + o->at;
+    int64_t n;
+    double x;
+    switch (o->kind) {
+    case FLAG: *(bool *)at = true; return OK;
+    case INT:
+        if (!parse_whole(value, &n) || (double)n < o->least || (double)n > o->most)
+            return number_out_of_range(o, flag, value);
+        *(int *)at = (int)n;
+        return OK;
+    case SIZE:
+        if (!parse_whole(value, &n) || (double)n < o->least || (double)n > o->most)
+            return number_out_of_range(o, flag, value);
+        *(size_t *)at = (size_t)n;
+        return OK;
+    case REAL:
+        if (!parse_real(value, &x) || x < o->least || x > o->most) return number_out_of_range(o, flag, value);
+        *(float *)at = (float)x;
+        return OK;
+    case TEXT: *(const char **)at = value; return OK;
+    case CHOICE:
+        if (!is_choice(o->arg, value)) return bad_value(flag, value, o->arg);
+        *(const char **)at = value;
+        return OK;
+    case LAYOUT:
+        if (!is_choice(o->arg, value)) return bad_value(flag, value, o->arg);
+        *(bool *)at = strcmp(value, "paged") == 0;
+        return OK;
+    case STOPS: return parse_stop(flag, value, out);
+    case BIAS: return parse_bias(flag, value, &out->sampling);
+    case SEED: return parse_seed(flag, value, out);
+    case KVTYPE: return parse_kv_type(o, flag, value, at);
+    case LAYERS: return parse_layers(flag, value, at);
+    case HELP:
+    case VERSION: break;
+    }
+    return OK;
+}
+
+// ---- the arguments --------------------------------------------------------------------------------------------------
+
+typedef struct {
+    int argc, next;
+    char **argv;
+    bool words_only; // after --
+    Buf words;       // joined by single spaces
+    int n_words;
+} Args;
+
+// One flag with its value. *stop: it was --help or --version.
+static Status parse_flag(Args *a, Options *out, bool *stop) {
+    const char *arg = a->argv[a->next++], *equals = strchr(arg, '=');
+    char flag[64];
+    flag_name(arg, flag);
+    const Option *o = find_option(flag, 1u << out->mode);
+    if (!o) return unknown_flag(flag, out->mode);
+    if (o->later) return status_error(QUILL_USAGE, "%s: %s", flag, o->later);
+    if (!o->arg && equals) return status_error(QUILL_USAGE, "%s: takes no value, found \"%.200s\"", flag, equals + 1);
+    if (o->kind == HELP || o->kind == VERSION) {
+        if (o->kind == HELP) cli_help(out->mode);
+        else cli_version();
+        *stop = true;
+        return OK;
+    }
+    const char *value = equals ? equals + 1 : NULL;
+    if (o->arg && !value) {
+        if (a->next == a->argc)
+            return status_error(QUILL_USAGE, "%s: needs a value (%s), found the end of the line", flag, o->arg);
+        value = a->argv[a->next++];
+        char name[64];
+        flag_name(value, name);
+        if (value[0] == '-' && find_option(name, 1u << out->mode))
+            return status_error(QUILL_USAGE, "%s: needs a value (%s), found the option %s; %s=%s if that is the value",
+                                flag, o->arg, name, flag, value);
+    }
+    return set_value(o, flag, value, out);
+}
+
+static void add_word(Args *a, const char *word) {
+    if (a->n_words++) buf_str(&a->words, " ");
+    buf_str(&a->words, word);
+}
+
+static Status parse_args(Args *a, Options *out, bool *stop) {
+    while (a->next < a->argc && !*stop) {
+        const char *arg = a->argv[a->next];
+        if (a->words_only || arg[0] != '-' || arg[1] == 0) {
+            add_word(a, arg);
+            a->next++;
+        } else if (strcmp(arg, "--") == 0) {
+            a->words_only = true;
+            a->next++;
+        } else TRY(parse_flag(a, out, stop));
+    }
+    return OK;
+}
+
+static Status choose_mode(Args *a, Options *out) {
+    const char *first = a->argc > 1 ? a->argv[1] : "";
+    for (int m = MODE_RUN + 1; m < N_MODES; m++)
+        if (strcmp(first, cli_modes[m]) == 0) {
+            out->mode = (Mode)m;
+            a->next = 2;
+            if (!mode_exists((Mode)m)) return status_error(QUILL_USAGE, "quill %s: not in this version yet", first);
+        }
+    return OK;
+}
+
+static Status set_defaults(Options *out) {
+    out->sampling = sampler_defaults();
+    out->logprobs = -1;
+    for (int i = 0; i < cli_n_options; i++)
+        if (cli_options[i].fallback)
+            TRY(set_value(&cli_options[i], cli_options[i].names, cli_options[i].fallback, out));
+    return OK;
+}
+
+// The environment, for what no flag has said.
+static Status from_environment(Options *out) {
+    const char *model = getenv("QUILL_MODEL"), *device = getenv("QUILL_DEVICE");
+    if (!out->model && model && *model) out->model = model;
+    const Option *o = find_option("--device", 1u << out->mode);
+    if (o && !out->device && device && *device) return set_value(o, "QUILL_DEVICE", device, out);
+    return OK;
+}
+
+// The words are the prompt; in `inspect` and `bench` a model's path.
+static Status place_words(Args *a, Options *out) {
+    if (a->n_words == 0) {
+        if (out->prompt) out->prompt = mem_copy(out->prompt, strlen(out->prompt)); // cli_free's, like joined words
+        return OK;
+    }
+    if (!(TEXT_IN & 1u << out->mode)) {
+        if (a->n_words > 1 || out->model)
+            return status_error(QUILL_USAGE, "quill %s: one model expected, found \"%.200s\"%s%.200s",
+                                mode_name(out->mode), a->words.data, out->model ? " and -m " : "",
+                                out->model ? out->model : "");
+        out->prompt = mem_copy(a->words.data, a->words.n); // owned by the same pointer that cli_free knows
+        out->model = out->prompt;
+        return OK;
+    }
+    Buf all = {0};
+    if (out->prompt) buf_printf(&all, "%s ", out->prompt);
+    buf_append(&all, a->words.data, a->words.n);
+    out->prompt = all.data;
+    return OK;
+}
+
+// What no single row can see.
+static Status check_together(const Options *o) {
+    if (o->raw && o->chat) return status_error(QUILL_USAGE, "--raw and --chat: one of them expected, found both");
+    if (o->system && o->system_file)
+        return status_error(QUILL_USAGE, "-sys and -sysf: one of them expected, found both");
+    if (o->raw && (o->system || o->system_file))
+        return status_error(QUILL_USAGE,
+                            "-sys: raw text has no system message; put it into the prompt, or leave --raw out");
+    if (o->verbose && o->quiet) return status_error(QUILL_USAGE, "-v and -q: one of them expected, found both");
+    if (o->logprobs >= 0 && !o->json && !o->jsonl)
+        return status_error(QUILL_USAGE, "--logprobs: is printed in JSON alone; add --json or --jsonl");
+    if (o->interactive && (o->json || o->jsonl))
+        return status_error(QUILL_USAGE,
+                            "-i: a chat has no JSON form; leave --json out, or give one prompt without -i");
+    if (o->no_stdin && o->file && strcmp(o->file, "-") == 0)
+        return status_error(QUILL_USAGE, "--no-stdin and -f -: one of them expected, found both");
+    if (o->mode == MODE_LOGITS && o->tokens && (o->prompt || o->file))
+        return status_error(QUILL_USAGE, "--tokens: ids or text expected, found both");
+    if (!o->model && o->mode != MODE_BENCH)
+        return status_error(QUILL_USAGE,
+                            "no model: give one with -m FILE or set QUILL_MODEL; %s%s -h shows all options",
+                            o->mode ? "quill " : "", mode_name(o->mode));
+    return OK;
+}
+
+Status cli_parse(int argc, char **argv, Options *o, bool *stop) {
+    *o = (Options){0};
+    *stop = false;
+    Args a = {.argc = argc, .argv = argv, .next = 1};
+    Status st = choose_mode(&a, o);
+    if (!st.code) st = set_defaults(o);
+    o->device = NULL; // so that the environment knows whether a flag has spoken
+    if (!st.code) st = parse_args(&a, o, stop);
+    if (st.code || *stop) o->prompt = NULL; // still argv's
+    else st = place_words(&a, o);
+    if (!st.code && !*stop) st = from_environment(o);
+    if (!o->device) o->device = "auto";
+    if (!st.code && !*stop) st = check_together(o);
+    if (!o->seed_given && getrandom(&o->sampling.seed, sizeof o->sampling.seed, 0) < 0)
+        o->sampling.seed = (uint64_t)(clock_now() * 1e9);
+    if (!o->seed_given) o->sampling.seed &= 0xffffffff; // short enough to type again
+    buf_free(&a.words);
+    return st;
+}
+
+void cli_free(Options *o) {
+    free((void *)o->prompt);
+    free((void *)o->sampling.bias);
+    free(o->stop);
+    *o = (Options){0};
+}

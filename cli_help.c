@@ -1,0 +1,110 @@
+// cli_help.c: --help and --version, from the option table. Plain text for 96 columns, to stdout.
+#include "cli_table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels.h"
+
+enum { WIDTH = 96, HELP_COLUMN = 30 };
+
+static const char *const group_names[N_GROUPS] = {
+    [G_MODEL] = "Model", [G_PROMPT] = "Prompt", [G_LENGTH] = "Length",   [G_SAMPLING] = "Sampling",
+    [G_SPEED] = "Speed", [G_KV] = "KV cache",   [G_BENCH] = "Benchmark", [G_LOOK] = "Look",
+};
+
+typedef struct {
+    const char *usage, *what, *examples;
+} About;
+
+static const About about[N_MODES] = {
+    [MODE_RUN] = {"quill [options] [PROMPT...]",
+                  "Runs a language model: one answer to a prompt, or a chat on a terminal.\n"
+                  "Words, -p, -f and a pipe on stdin are the prompt. stdout carries the answer and nothing else.\n\n"
+                  "Other modes: quill bench | perplexity | inspect | tokenize | logits (each has its -h).",
+                  "  quill -m stories.gguf \"Once upon a time\"\n"
+                  "  git diff | quill -m qwen3.gguf \"Write a commit message\"\n"
+                  "  quill -m qwen3.gguf --json --temp 0 -n 100 \"Why is the sky blue?\" | jq -r .text\n"
+                  "  quill -m qwen3.gguf\n"},
+    [MODE_BENCH] = {"quill bench [options] [MODEL]", "Measures how fast a model runs here.",
+                    "  quill bench -m model.gguf -p 512 -n 64\n"
+                    "  quill bench --shape 1.1b --type Q4_K -o json\n"
+                    "  quill bench --roofline\n"},
+    [MODE_PERPLEXITY] = {"quill perplexity [options] [-f FILE]",
+                         "How well a model predicts a text. The text is cut into chunks of the context (-c), each\n"
+                         "with the beginning token in front where the model wants one; every token but the first\n"
+                         "of a chunk is scored.",
+                         "  quill perplexity -m model.gguf -f wiki.test.raw -c 512\n"},
+    [MODE_INSPECT] = {"quill inspect [options] MODEL", "What is in a model file, and what it will cost to run.",
+                      "  quill inspect model.gguf\n  quill inspect --json model.gguf | jq .config\n"},
+    [MODE_TOKENIZE] =
+        {"quill tokenize [options] [TEXT...]", "Text to tokens: a line a token, its id and its piece.",
+         "  quill tokenize -m model.gguf \"Hello world\"\n  quill tokenize -m model.gguf --ids -f text.txt\n"},
+    [MODE_LOGITS] = {"quill logits [options] --tokens ID,ID,... > FILE",
+                     "The logits after every token, as raw float32 (n_tokens, n_vocab) on stdout.\n"
+                     "-ub decides how many rows are computed at a time.",
+                     "  quill logits -m model.gguf --tokens 1,2,3 > logits.f32\n"
+                     "  quill logits -m model.gguf -ub 1 -p \"Once upon a time\" > logits.f32\n"},
+};
+
+// "  -n, --predict N"
+static void print_names(const Option *o, char out[128]) {
+    const char *first = o->names, *space = strchr(first, ' ');
+    int n_first = space ? (int)(space - first) : (int)strlen(first);
+    int at = first[1] == '-' ? snprintf(out, 128, "      ") : snprintf(out, 128, "  ");
+    at += snprintf(out + at, 128 - (size_t)at, "%.*s", n_first, first);
+    if (space && first[1] != '-')
+        at += snprintf(out + at, 128 - (size_t)at, ", %.*s", (int)strcspn(space + 1, " "), space + 1);
+    if (o->arg) snprintf(out + at, 128 - (size_t)at, " %s", o->arg);
+}
+
+// Wraps `text` at WIDTH; the first line goes on at column `at`.
+static void print_wrapped(const char *text, int at) {
+    if (at >= HELP_COLUMN) printf("\n"), at = 0;
+    printf("%*s", HELP_COLUMN - at, "");
+    int column = HELP_COLUMN;
+    for (const char *word = text; *word;) {
+        int n = (int)strcspn(word, " ");
+        if (column > HELP_COLUMN && column + 1 + n > WIDTH) printf("\n%*s", HELP_COLUMN, ""), column = HELP_COLUMN;
+        else if (column > HELP_COLUMN) printf(" "), column++;
+        printf("%.*s", n, word);
+        column += n;
+        word += n + (word[n] == ' ');
+    }
+    printf("\n");
+}
+
+void cli_help(Mode m) {
+    printf("Usage: %s\n\n%s\n", about[m].usage, about[m].what);
+    for (int group = 0; group < N_GROUPS; group++) {
+        bool titled = false;
+        for (int i = 0; i < cli_n_options; i++) {
+            const Option *o = &cli_options[i];
+            if (o->group != (Group)group || !(o->modes & 1u << m) || o->later || !o->help) continue;
+            if (!titled) printf("\n%s\n", group_names[group]);
+            titled = true;
+            char names[128], help[256];
+            print_names(o, names);
+            bool shown = o->fallback && o->kind != SEED;
+            snprintf(help, sizeof help, "%s%s%s%s", o->help, shown ? " (" : "", shown ? o->fallback : "",
+                     shown ? ")" : "");
+            printf("%s", names);
+            print_wrapped(help, (int)strlen(names) + 1 > HELP_COLUMN ? HELP_COLUMN : (int)strlen(names));
+        }
+    }
+    printf("\nNumbers take k, M and G (1024 each); _ is - in long names; --opt=value works; -- ends options.\n");
+    printf("\nExamples\n%s", about[m].examples);
+    if (m == MODE_RUN)
+        printf("\nExit codes: 0 done, 2 usage, 3 model or device unusable, 4 out of memory, 5 prompt longer than the\n"
+               "context, 6 I/O, 130 and 143 interrupted.\n");
+}
+
+void cli_version(void) {
+    printf("quill %s\ncompiler: %s\nCPU: %s\nCUDA: no\n", QUILL_VERSION,
+#ifdef __clang__
+           __VERSION__,
+#else
+           "gcc " __VERSION__,
+#endif
+           cpu_isa_list());
+}

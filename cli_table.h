@@ -1,0 +1,46 @@
+// cli_table.h: the rows of the option table, for the two files that walk it: cli.c parses, cli_help.c explains.
+#ifndef QUILL_CLI_TABLE_H
+#define QUILL_CLI_TABLE_H
+
+#include "cli.h"
+
+typedef enum {
+    FLAG,   // bool, set to true
+    INT,    // int, 4k and 2M suffixes (k = 1024)
+    SIZE,   // size_t, the same suffixes
+    REAL,   // float
+    TEXT,   // const char *, argv's own
+    CHOICE, // const char *, one of the words of `arg`
+    STOPS,  // Options.stop, n_stop
+    BIAS,   // Options.sampling.bias, n_bias
+    SEED,   // uint64_t and seed_given
+    KVTYPE, // int, a TYPE_ of quants.h
+    LAYERS, // int: -1 auto, INT_MAX all
+    LAYOUT, // bool paged
+    HELP,
+    VERSION,
+} Kind;
+
+typedef enum { G_MODEL, G_PROMPT, G_LENGTH, G_SAMPLING, G_SPEED, G_KV, G_BENCH, G_LOOK, N_GROUPS } Group;
+
+typedef struct {
+    const char *names; // separated by spaces; the first short and the first long one are shown
+    const char *arg;   // what follows; NULL: nothing does; of a CHOICE all that is allowed, a|b|c
+    unsigned modes;    // 1 << Mode
+    Group group;
+    Kind kind;
+    size_t at;            // offset into Options
+    double least, most;   // INT, SIZE, REAL, LAYERS
+    const char *fallback; // the default, as one would write it; NULL: zero of the kind
+    const char *help;     // NULL: the flag works and --help leaves it out
+    const char *later;    // not NULL: the flag is known, --help leaves it out and using it says this
+} Option;
+
+extern const Option cli_options[];
+extern const int cli_n_options;
+extern const char *const cli_modes[N_MODES]; // the word that chooses a mode; "" for MODE_RUN
+
+void cli_help(Mode m);  // to stdout
+void cli_version(void); // to stdout
+
+#endif

@@ -1,0 +1,243 @@
+// complete.c: see complete.h.
+#include "complete.h"
+
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "prompt.h"
+#include "report.h"
+#include "signals.h"
+
+// ---- writing --------------------------------------------------------------------------------------------------------
+
+static void write_out(Answer *a, const char *bytes, size_t n) {
+    if (!a->failed.code) a->failed = output_write(bytes, n, &a->gone);
+}
+
+// What may be shown goes out, or waits for the JSON object.
+static void flush_text(Answer *a) {
+    bool json = a->o->json || a->o->jsonl;
+    buf_append(&a->text, a->out.data, a->out.n);
+    if (!json) write_out(a, a->out.data, a->out.n);
+    a->out.n = 0;
+}
+
+static void write_json(Answer *a, json_t *object) {
+    Buf line = {0};
+    report_dump(object, &line);
+    write_out(a, line.data, line.n);
+    buf_free(&line);
+}
+
+// ---- a token --------------------------------------------------------------------------------------------------------
+
+static void put_piece(const Engine *e, json_t *j, int token, bool fresh) {
+    Str piece = engine_piece(e, token, fresh);
+    json_t *bytes = json_array();
+    for (size_t i = 0; i < piece.n; i++) json_array_append_new(bytes, json_integer((unsigned char)piece.data[i]));
+    json_object_set_new(j, "id", json_integer(token));
+    json_object_set_new(j, "piece", report_text(piece));
+    json_object_set_new(j, "bytes", bytes);
+}
+
+// What JSON says of a token: {"id","piece","bytes"} and, with --logprobs N, "logprob" and the N likeliest in "top".
+static json_t *token_json(const Answer *a, int token, const float *logits, bool fresh) {
+    json_t *j = json_object();
+    put_piece(a->e, j, token, fresh);
+    if (a->o->logprobs < 0) return j;
+    int n = int_min(a->o->logprobs, a->e->model.c.n_vocab);
+    TokenLogprob *top = mem_alloc((size_t)n * sizeof *top + 1);
+    float own = sampler_logprobs(a->e->sampler, logits, token, top, n);
+    json_object_set_new(j, "logprob", report_number(own, 6));
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++) {
+        json_t *one = json_object();
+        put_piece(a->e, one, top[i].id, fresh);
+        json_object_set_new(one, "logprob", report_number(top[i].logprob, 6));
+        json_array_append_new(list, one);
+    }
+    json_object_set_new(j, "top", list);
+    free(top);
+    return j;
+}
+
+void answer_start(Answer *a, Engine *e, const Options *o, bool fresh) {
+    *a = (Answer){.e = e, .o = o, .fresh = fresh, .terminal = isatty(STDOUT_FILENO)};
+    bool json = o->json || o->jsonl;
+    a->stream = (TextStream){.stop = o->stop, .n_stop = o->n_stop, .whole = json || a->terminal};
+    if (o->logprobs >= 0) a->tokens = json_array();
+}
+
+Finish answer_emit(Request *r, int token, const float *logits) {
+    Answer *a = r->arg;
+    const Tokenizer *t = a->e->tok;
+    bool known = token < tokenizer_n(t), end = known && tokenizer_is_eog(t, token);
+    bool hidden = (end || (known && tokenizer_is_control(t, token))) && !a->o->special;
+    bool fresh = a->fresh;
+    Str piece = hidden ? (Str){"", 0} : engine_piece(a->e, token, fresh);
+    if (!hidden) a->fresh = false;
+    bool stopped = text_add(&a->stream, piece.data, piece.n, &a->out);
+    if (a->tokens || a->o->jsonl) {
+        json_t *j = token_json(a, token, logits, fresh);
+        if (a->tokens) json_array_append(a->tokens, j);
+        json_t *line = a->o->jsonl ? json_copy(j) : NULL;
+        if (line) {
+            json_object_set_new(line, "text", report_text((Str){a->out.data ? a->out.data : "", a->out.n}));
+            write_json(a, line);
+        }
+        json_decref(j);
+    }
+    flush_text(a);
+    if (a->gone || a->failed.code || stopped) return FINISH_STOP;
+    return end ? FINISH_EOG : RUNNING;
+}
+
+// ---- the end --------------------------------------------------------------------------------------------------------
+
+Status answer_finish(Answer *a, const Request *r) {
+    if (!a->stream.stopped) text_end(&a->stream, &a->out);
+    flush_text(a);
+    if (a->o->json || a->o->jsonl) {
+        json_t *j = report_json(a->e, a->o, r, (Str){a->text.data ? a->text.data : "", a->text.n});
+        if (a->tokens) json_object_set(j, "tokens", a->tokens);
+        write_json(a, j);
+    } else if (a->terminal) write_out(a, "\n", 1);
+    if (a->failed.code) return a->failed;
+    if (r->finish == FINISH_STOP && !a->stream.stopped && !a->gone)
+        return status_error(QUILL_MODEL,
+                            "%s: a finite logit expected after %d tokens, none found; --check-tensors looks for "
+                            "broken weights, --logit-bias may forbid all tokens",
+                            gguf_name(a->e->gguf), r->seq.n_tokens);
+    if (r->finish == FINISH_INTERRUPT && signals_caught()) return (Status){.code = 128 + signals_caught()};
+    return OK;
+}
+
+void answer_free(Answer *a) {
+    text_free(&a->stream);
+    buf_free(&a->out);
+    buf_free(&a->text);
+    json_decref(a->tokens);
+    a->tokens = NULL;
+}
+
+// ---- before the first token -----------------------------------------------------------------------------------------
+
+Status answer_sampling(const Engine *e, const Options *o, SamplerParams *out, LogitBias **bias) {
+    *out = o->sampling;
+    *bias = NULL;
+    for (int i = 0; i < o->sampling.n_bias; i++)
+        if (o->sampling.bias[i].id >= e->model.c.n_vocab)
+            return status_error(QUILL_USAGE, "--logit-bias: a token id below %d expected, found %d", e->model.c.n_vocab,
+                                o->sampling.bias[i].id);
+    if (!o->ignore_eos) return OK;
+    int n_eog = tokenizer_eog_ids(e->tok, NULL, 0), n = o->sampling.n_bias;
+    int *ids = mem_alloc((size_t)n_eog * sizeof *ids);
+    tokenizer_eog_ids(e->tok, ids, n_eog);
+    LogitBias *all = mem_alloc((size_t)(n + n_eog) * sizeof *all);
+    if (n) memcpy(all, o->sampling.bias, (size_t)n * sizeof *all);
+    for (int i = 0; i < n_eog; i++) all[n + i] = (LogitBias){ids[i], -INFINITY};
+    free(ids);
+    out->bias = *bias = all;
+    out->n_bias = n + n_eog;
+    return OK;
+}
+
+Status answer_fits(const Engine *e, const Options *o, int n_prompt) {
+    if (n_prompt <= e->shape.n_ctx) return OK;
+    int64_t fits = (int64_t)n_prompt + (o->predict > 0 ? o->predict : 0);
+    fits = (fits + 255) / 256 * 256;
+    return status_error(QUILL_CONTEXT, "the prompt has %d tokens, the context %d; -c %lld fits, or shorten the prompt",
+                        n_prompt, e->shape.n_ctx, (long long)fits);
+}
+
+void answer_dump(const Engine *e, const Options *o, const Rendered *text, const int *ids, int n) {
+    if (o->dump_prompt) {
+        fwrite(text->text.data, 1, text->text.n, stderr);
+        fputc('\n', stderr);
+    }
+    for (int i = 0; o->dump_tokens && i < n; i++) {
+        Buf line = {0};
+        Str piece = tokenizer_piece(e->tok, ids[i]);
+        utf8_escape(&line, piece.data, piece.n);
+        fprintf(stderr, "%d\t%s\n", ids[i], line.data);
+        buf_free(&line);
+    }
+}
+
+// ---- one answer -----------------------------------------------------------------------------------------------------
+
+// The prompt as the model wants it, in tokens. `form` says what was chosen.
+static Status prepare(const Engine *e, const Options *o, Str prompt, ChatForm *form, Sequence *seq) {
+    TRY(chat_choose(e->gguf, e->tok, o, form));
+    Buf system = {0};
+    Status st = prompt_system(o, &system);
+    Message messages[2];
+    int n_messages = 0;
+    if (system.data) messages[n_messages++] = (Message){"system", {system.data, system.n}};
+    messages[n_messages++] = (Message){"user", prompt};
+    Rendered text = {0};
+    int *ids = NULL, n = 0;
+    if (!st.code) {
+        chat_render(*form, messages, n_messages, true, &text);
+        if (*form == CHAT_RAW && o->parse_special && text.text.n) memset(text.trusted.data, 1, text.text.n);
+        st = chat_encode(e->tok, &text, true, &ids, &n);
+    }
+    if (!st.code) {
+        answer_dump(e, o, &text, ids, n);
+        st = answer_fits(e, o, n);
+    }
+    if (!st.code) sequence_push(seq, ids, n);
+    free(ids);
+    rendered_free(&text);
+    buf_free(&system);
+    return st;
+}
+
+static Status answer(Engine *e, const Options *o, Str prompt) {
+    Request r = {.max_new = o->predict, .emit = answer_emit};
+    LogitBias *bias = NULL;
+    ChatForm form;
+    Status st = prepare(e, o, prompt, &form, &r.seq);
+    if (!st.code) st = answer_sampling(e, o, &r.sampling, &bias);
+    if (!st.code) {
+        if (o->verbose) report_before(e, o, chat_name(form));
+        Answer a;
+        answer_start(&a, e, o, form == CHAT_RAW && prompt.n == 0);
+        r.arg = &a;
+        if (o->echo) buf_append(&a.out, prompt.data, prompt.n), flush_text(&a);
+        signals_catch();
+        scheduler_add(e->sched, &r);
+        engine_run(e);
+        st = answer_finish(&a, &r);
+        signals_release();
+        if (r.finish == FINISH_CONTEXT && !o->quiet && (form != CHAT_RAW || o->verbose))
+            fprintf(stderr, "quill: note: the context of %d tokens is full and the answer ends there; -c gives more\n",
+                    e->shape.n_ctx);
+        if (o->verbose) report_after(e, &r);
+        answer_free(&a);
+    }
+    kv_release(&e->kv, &r.seq);
+    sequence_free(&r.seq);
+    timeline_free(&r.time);
+    free(bias);
+    return st;
+}
+
+Status complete_run(const Options *o, Str prompt) {
+    Engine e;
+    TRY(engine_open(&e, o, (EngineNeeds){.need_tokenizer = true}));
+    Status st = OK;
+    if (o->dry_run) {
+        Buf budget = {0};
+        engine_budget(&e.model, &e.shape, e.scratch, &budget);
+        fputs(budget.data, stderr);
+        buf_free(&budget);
+    } else st = answer(&e, o, prompt);
+    engine_close(&e);
+    return st;
+}

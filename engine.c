@@ -1,0 +1,314 @@
+// engine.c: see engine.h.
+#define _GNU_SOURCE
+#include "engine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "llama2c.h"
+#include "signals.h"
+
+static void note(const Options *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void note(const Options *o, const char *format, ...) {
+    if (!o->verbose) return;
+    va_list args;
+    va_start(args, format);
+    fputs("quill: note: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+}
+
+// ---- the file -------------------------------------------------------------------------------------------------------
+
+static void show_progress(const char *what, double done, double all) {
+    fprintf(stderr, "\r%s %3.0f%%\033[K", what, all > 0 ? 100 * done / all : 100);
+    fflush(stderr);
+}
+
+static void erase_progress(void) {
+    fputs("\r\033[K", stderr);
+    fflush(stderr);
+}
+
+static Status read_pages(const Options *o, int fd, size_t n, uint8_t **out) {
+    uint8_t *bytes = pages_alloc(n, true);
+    if (!bytes) return status_error(QUILL_MEMORY, "%s: --no-mmap: %zu bytes were refused by the system", o->model, n);
+    bool progress = isatty(STDERR_FILENO) && !o->quiet, shown = false;
+    double start = clock_now();
+    Status st = OK;
+    for (size_t at = 0; at < n && !st.code;) {
+        ssize_t got = read(fd, bytes + at, n - at < 64u << 20 ? n - at : 64u << 20);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0)
+            st = status_error(QUILL_IO, "%s: cannot read at byte %zu of %zu: %s", o->model, at, n,
+                              got < 0 ? strerror(errno) : "the file has become shorter");
+        else at += (size_t)got;
+        if (progress && clock_now() - start > 1) shown = true, show_progress("load", (double)at, (double)n);
+    }
+    if (shown) erase_progress();
+    if (st.code) pages_free(bytes, n);
+    else *out = bytes;
+    return st;
+}
+
+// --no-mmap: the whole file in memory of our own.
+static Status open_in_memory(const Options *o, Gguf **out) {
+    int fd = open(o->model, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return status_error(QUILL_MODEL, "%s: cannot open: %s", o->model, strerror(errno));
+    struct stat info;
+    char magic[4] = "";
+    bool is_gguf =
+        fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && pread(fd, magic, 4, 0) == 4 && memcmp(magic, "GGUF", 4) == 0;
+    uint8_t *bytes = NULL;
+    size_t n = is_gguf ? (size_t)info.st_size : 0;
+    Status st = OK;
+    if (!is_gguf || o->tokenizer)
+        st = status_error(QUILL_USAGE, "%s: --no-mmap: a GGUF file expected; leave --no-mmap out for others", o->model);
+    if (!st.code) st = read_pages(o, fd, n, &bytes);
+    close(fd);
+    if (st.code) return st;
+    Gguf *g;
+    st = gguf_open_memory(o->model, bytes, n, &g);
+    if (st.code) {
+        pages_free(bytes, n);
+        return st;
+    }
+    gguf_own_pages(g, bytes, n);
+    uint32_t parts;
+    st = gguf_u32(g, "split.count", &parts, false, 1);
+    if (!st.code && parts > 1)
+        st = status_error(QUILL_USAGE, "%s: --no-mmap: one file expected, part of a split model found; leave it out",
+                          o->model);
+    if (st.code) gguf_close(g);
+    else *out = g;
+    return st;
+}
+
+Status engine_file(const Options *o, Gguf **out) {
+    *out = NULL;
+    return o->no_mmap ? open_in_memory(o, out) : model_file_open(o->model, o->tokenizer, out);
+}
+
+static void lock_weights(const Options *o, const Gguf *g) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), locked = 0;
+    for (int i = 0; i < gguf_n_tensors(g); i++) {
+        const GgufTensor *t = gguf_tensor_at(g, i);
+        uintptr_t from = (uintptr_t)t->data / page * page, to = (uintptr_t)t->data + t->n_bytes;
+        if (mlock((const void *)from, to - from) != 0) {
+            note(o, "--mlock: the system locked %zu bytes and then refused (%s); ulimit -l is the limit", locked,
+                 strerror(errno));
+            return;
+        }
+        locked += t->n_bytes;
+    }
+}
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+const char *size_text(double bytes, char out[24]) {
+    const char *unit = bytes < 1e3 ? "B" : bytes < 1e6 ? "KB" : bytes < 1e9 ? "MB" : "GB";
+    double scale = bytes < 1e3 ? 1 : bytes < 1e6 ? 1e3 : bytes < 1e9 ? 1e6 : 1e9;
+    double value = bytes / scale;
+    int digits = scale == 1 || value >= 100 ? 0 : value >= 10 ? 1 : 2;
+    snprintf(out, 24, "%.*f %s", digits, value, unit);
+    return out;
+}
+
+void engine_budget(const Model *m, const KvShape *s, size_t scratch, Buf *out) {
+    char a[24], b[24];
+    size_t available = memory_available();
+    buf_printf(out, "  weights    %9s  %d layers\n", size_text((double)model_weight_bytes(m), a), m->c.n_layers);
+    buf_printf(out, "  KV cache   %9s  %d x %d slots of %s (%s, %s)\n", size_text((double)kv_bytes(s), a), s->n_seqs,
+               s->n_ctx, size_text((double)kv_bytes_per_slot(s), b), type_name(s->type_k), type_name(s->type_v));
+    buf_printf(out, "  scratch    %9s\n", size_text((double)scratch, a));
+    buf_printf(out, "  available  %9s\n", available == SIZE_MAX ? "unknown" : size_text((double)available, a));
+}
+
+static size_t scratch_for(const Engine *e, const Options *o, EngineNeeds needs, int n_ctx, int *rows) {
+    *rows = int_min(o->ubatch, n_ctx > INT_MAX / needs.n_seqs ? INT_MAX : n_ctx * needs.n_seqs);
+    return workspace_bytes(&e->model, threads_count(e->pool), *rows, int_min(needs.max_out, *rows));
+}
+
+// The largest context whose KV cache stays within `limit` bytes.
+static int context_within(const KvShape *s, size_t limit) {
+    size_t slots = limit / kv_bytes_per_slot(s) / (size_t)s->n_seqs;
+    if (s->block) slots = slots / (size_t)s->block * (size_t)s->block;
+    return slots < 1 << 30 ? (int)slots : (1 << 30) - 1;
+}
+
+// A refusal in several lines: what, two flags to try, and the budget.
+static Status too_large(const Engine *e, const Options *o, size_t limit) {
+    char need[24], have[24], smaller[32] = "a shorter -c";
+    const KvShape *s = &e->shape;
+    int fits = context_within(s, limit);
+    if (fits > 512) fits = fits / 256 * 256;
+    if (fits > 0) snprintf(smaller, sizeof smaller, "-c %d", fits);
+    bool wide = s->type_k == TYPE_F32 || s->type_v == TYPE_F32;
+    Status st = status_error(QUILL_MEMORY, "-c %d: the KV cache needs %s, %s can be had%s; try %s or %s", s->n_ctx,
+                             size_text((double)kv_bytes(s), need), size_text((double)limit, have),
+                             o->kv_mem ? " within --kv-mem" : "", smaller,
+                             o->kv_mem ? "a larger --kv-mem"
+                             : wide    ? "-ctk f16 -ctv f16"
+                                       : "a smaller -ub");
+    Buf budget = {0};
+    engine_budget(&e->model, s, e->scratch, &budget);
+    size_t at = strlen(st.message), room = sizeof st.message - at;
+    snprintf(st.message + at, room, "\n%.*s", (int)budget.n - 1, budget.data);
+    buf_free(&budget);
+    return st;
+}
+
+// A model in F32 is computed in f32 throughout, so that its cache does not round either; for all others f16 is as good.
+static int kv_type(const Model *m, int asked) {
+    if (asked != KV_TYPE_AUTO) return asked;
+    return m->layers[0].wk.type == TYPE_F32 ? TYPE_F32 : TYPE_F16;
+}
+
+// Settles the context: what was asked for, or the model's own if that fits, or what fits.
+static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *rows) {
+    const Config *c = &e->model.c;
+    int asked = needs.n_ctx ? needs.n_ctx : o->ctx_size, trained = int_max(1, c->n_ctx_train);
+    int own = needs.ctx_of_use ? int_min(needs.ctx_of_use, trained) : trained;
+    e->shape = (KvShape){.n_layers = c->n_layers,
+                         .n_kv_heads = c->n_kv_heads,
+                         .head_dim = c->head_dim,
+                         .type_k = kv_type(&e->model, o->type_k),
+                         .type_v = kv_type(&e->model, o->type_v),
+                         .block = o->paged ? o->kv_block : 0,
+                         .n_ctx = asked ? asked : own,
+                         .n_seqs = needs.n_seqs};
+    KvShape *s = &e->shape;
+    e->scratch = scratch_for(e, o, needs, s->n_ctx, rows);
+    size_t available = memory_available(), limit = available;
+    if (limit != SIZE_MAX) limit = limit > e->scratch ? limit - e->scratch : 0;
+    // Left to us, the weights keep their room; asked for, a context may push them out of memory.
+    size_t weights = o->no_mmap ? 0 : model_weight_bytes(&e->model);
+    if (!asked && limit != SIZE_MAX) limit -= weights < limit / 2 ? weights : limit / 2;
+    if (o->kv_mem && o->kv_mem < limit) limit = o->kv_mem;
+    bool countable = s->n_ctx < 1 << 30 && (size_t)s->n_ctx * (size_t)s->n_seqs < 1 << 30;
+    if (countable && kv_bytes(s) <= limit) {
+        if (asked > trained)
+            note(o, "-c %d: the model was trained for a context of %d; it may lose the thread beyond", asked, trained);
+        return OK;
+    }
+    int fits = context_within(s, limit);
+    if (asked || fits < 1) return too_large(e, o, limit);
+    note(o, "a context of %d fits, of the model's %d; -c chooses another", fits, s->n_ctx);
+    s->n_ctx = int_min(fits, s->n_ctx);
+    e->scratch = scratch_for(e, o, needs, s->n_ctx, rows);
+    return OK;
+}
+
+// ---- open, close ----------------------------------------------------------------------------------------------------
+
+static Status check_device(const Options *o) {
+    if (strcmp(o->device, "cuda") == 0)
+        return status_error(QUILL_MODEL, "--device cuda: no usable GPU: this build has no CUDA; --device cpu works");
+    if (o->gpu_layers > 0)
+        return status_error(QUILL_MODEL, "-ngl: no usable GPU: this build has no CUDA; -ngl 0 or auto works");
+    return OK;
+}
+
+static Status load(Engine *e, const Options *o, EngineNeeds needs) {
+    TRY(check_device(o));
+    TRY(cpu_backend(o->isa, &e->be));
+    TRY(model_load(&e->model, e->gguf, e->be));
+    if (needs.need_tokenizer) TRY(tokenizer_load(e->gguf, &e->tok));
+    if (e->tok && tokenizer_n(e->tok) > e->model.c.n_vocab)
+        return status_error(QUILL_MODEL,
+                            "%s: tensor token_embd.weight: a row for each of the %d tokens expected, %d found",
+                            gguf_name(e->gguf), tokenizer_n(e->tok), e->model.c.n_vocab);
+    e->pool = threads_new(o->threads);
+    int rows;
+    TRY(plan_memory(e, o, needs, &rows));
+    if (o->dry_run) return OK;
+    if (o->check_tensors) TRY(model_check_tensors(&e->model));
+    if (o->mlock) lock_weights(o, e->gguf);
+    TRY(kv_new(&e->kv, &e->shape));
+    TRY(workspace_new(&e->work, &e->model, e->pool, rows, int_min(needs.max_out, rows)));
+    e->sampler = sampler_new(e->model.c.n_vocab);
+    e->sched = scheduler_new(&e->kv, e->sampler, e->model.c.n_vocab, rows, needs.n_seqs);
+    return OK;
+}
+
+Status engine_open_view(Engine *e, const Options *o, EngineNeeds needs, Gguf *g) {
+    double start = clock_now();
+    *e = (Engine){.gguf = g, .progress = !o->quiet && isatty(STDERR_FILENO)};
+    needs.n_seqs = int_max(1, needs.n_seqs);
+    needs.max_out = int_max(needs.n_seqs, needs.max_out);
+    Status st = load(e, o, needs);
+    if (st.code) engine_close(e);
+    e->load_seconds = clock_now() - start;
+    return st;
+}
+
+Status engine_open(Engine *e, const Options *o, EngineNeeds needs) {
+    double start = clock_now();
+    *e = (Engine){0};
+    Gguf *g;
+    TRY(check_device(o)); // before a minute of reading
+    TRY(engine_file(o, &g));
+    TRY(engine_open_view(e, o, needs, g));
+    e->load_seconds = clock_now() - start;
+    return OK;
+}
+
+void engine_close(Engine *e) {
+    scheduler_free(e->sched);
+    if (e->sampler) sampler_free(e->sampler);
+    workspace_free(&e->work);
+    kv_free(&e->kv);
+    if (e->pool) threads_free(e->pool);
+    tokenizer_free(e->tok);
+    model_free(&e->model);
+    gguf_close(e->gguf);
+    *e = (Engine){0};
+}
+
+// ---- the loop -------------------------------------------------------------------------------------------------------
+
+// A step's cost is shared by the rows in it.
+static void count_costs(Engine *e, const Batch *b) {
+    Cost c = cost_batch(&e->model, &e->kv.pool, b);
+    for (int row = 0, n; row < b->n_rows; row += n) {
+        for (n = 1; row + n < b->n_rows && b->seq[row + n] == b->seq[row];) n++;
+        Request *r = scheduler_request(e->sched, b->seq[row]);
+        double share = (double)n / b->n_rows;
+        bool prefill = b->slot[row] < r->n_prompt;
+        *(prefill ? &r->time.prefill_flops : &r->time.decode_flops) += share * c.flops;
+        *(prefill ? &r->time.prefill_bytes : &r->time.decode_bytes) += share * c.bytes;
+    }
+}
+
+void engine_run(Engine *e) {
+    Batch *b;
+    double start = clock_now();
+    bool shown = false;
+    for (;;) {
+        if (signals_caught()) scheduler_interrupt(e->sched);
+        if (!scheduler_next(e->sched, &b)) break;
+        float *logits = model_forward(&e->model, &e->work, &e->kv.pool, b);
+        count_costs(e, b);
+        if (shown && b->n_out > 0) erase_progress(), shown = false; // the answer may go to the same terminal
+        scheduler_take(e->sched, logits);
+        const Request *r = scheduler_request(e->sched, 0);
+        if (e->progress && b->n_seqs == 1 && r->n_new == 0 && clock_now() - start > 1) {
+            shown = true;
+            show_progress("prefill", r->seq.n_cached, r->n_prompt);
+        }
+    }
+    if (shown) erase_progress();
+}
+
+Str engine_piece(const Engine *e, int token, bool first) {
+    if (token < 0 || token >= tokenizer_n(e->tok)) return (Str){"", 0};
+    return tokenizer_stream_piece(e->tok, token, first);
+}

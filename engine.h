@@ -1,0 +1,55 @@
+// engine.h: a model opened and ready: file, tokenizer, weights, threads, scratch, KV cache, scheduler.
+//
+// The one place where the options become the pieces of the core; every mode that computes starts here.
+#ifndef QUILL_ENGINE_H
+#define QUILL_ENGINE_H
+
+#include "cli.h"
+#include "costs.h"
+#include "model.h"
+#include "scheduler.h"
+#include "tokenizer.h"
+
+typedef struct {
+    Gguf *gguf;
+    Tokenizer *tok; // NULL unless needs.need_tokenizer
+    Model model;
+    const Backend *be;
+    ThreadPool *pool;
+    Workspace work;
+    KvShape shape; // n_ctx is what one sequence may use
+    KvCache kv;
+    Sampler *sampler;
+    Scheduler *sched; // NULL under --dry-run: everything is planned, nothing reserved
+    size_t scratch;   // bytes of the workspace
+    double load_seconds;
+    bool progress; // stderr is a terminal and may show a line that comes and goes
+} Engine;
+
+typedef struct {
+    bool need_tokenizer;
+    int n_ctx;      // slots a sequence; 0: by the options and the model
+    int n_seqs;     // sequences at once; 0: 1
+    int max_out;    // rows of logits at once; 0: n_seqs
+    int ctx_of_use; // where neither says: the model's context, but no more than this; 0: no limit
+} EngineNeeds;
+
+// Opens o->model. QUILL_MEMORY comes with the memory budget and two flags to try.
+Status engine_open(Engine *e, const Options *o, EngineNeeds needs);
+// The same over a view that is already there (bench's random models); the engine owns it from here on, failing or not.
+Status engine_open_view(Engine *e, const Options *o, EngineNeeds needs, Gguf *g);
+void engine_close(Engine *e); // also after a failed open
+// The model's file alone, mapped or read as the options say: for modes that look without computing.
+Status engine_file(const Options *o, Gguf **out);
+
+// Runs the scheduler until every request has finished and counts each step's cost into its requests' timelines. SIGINT
+// and SIGTERM (signals.h) finish them all after a step.
+void engine_run(Engine *e);
+
+// The bytes of a token for showing: empty for ids that the model has and the vocabulary does not name.
+Str engine_piece(const Engine *e, int token, bool first);
+// The four lines of the memory budget: weights, KV, scratch, what is available.
+void engine_budget(const Model *m, const KvShape *s, size_t scratch, Buf *out);
+const char *size_text(double bytes, char out[24]); // "1.17 GB"; returns out
+
+#endif

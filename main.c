@@ -1,0 +1,56 @@
+// main.c: the modes, and what becomes of their errors: one line on stderr and an exit code.
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench.h"
+#include "cli.h"
+#include "complete.h"
+#include "look.h"
+#include "prompt.h"
+#include "repl.h"
+
+// `quill` itself: one answer where there is a prompt, a chat where there is a terminal on both ends.
+static Status run(Options *o) {
+    Buf prompt = {0};
+    bool given = false, chat = o->interactive;
+    if (chat) o->no_stdin = true; // its lines are the chat's
+    if (o->dry_run) return complete_run(o, (Str){"", 0});
+    Status st = prompt_read(o, &prompt, &given);
+    if (!given && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) chat = true;
+    if (!st.code && !given && !chat)
+        st = status_error(QUILL_USAGE, "no prompt: words, -p, -f or a pipe on stdin expected; -i chats line by line");
+    if (!st.code && chat && (o->json || o->jsonl))
+        st = status_error(QUILL_USAGE, "--json: a prompt expected; a chat has no JSON form");
+    buf_append(&prompt, "", 0);
+    if (!st.code && chat) st = repl_run(o, (Str){given ? prompt.data : NULL, prompt.n});
+    else if (!st.code) st = complete_run(o, (Str){prompt.data, prompt.n});
+    buf_free(&prompt);
+    return st;
+}
+
+static Status dispatch(Options *o) {
+    switch (o->mode) {
+    case MODE_RUN: return run(o);
+    case MODE_BENCH: return bench_run(o);
+    case MODE_PERPLEXITY: return perplexity_run(o);
+    case MODE_INSPECT: return inspect_run(o);
+    case MODE_TOKENIZE: return tokenize_run(o);
+    case MODE_LOGITS: return logits_run(o);
+    default: return status_error(QUILL_USAGE, "quill %s: not in this version yet", mode_name(o->mode));
+    }
+}
+
+int main(int argc, char **argv) {
+    signal(SIGPIPE, SIG_IGN); // a reader that leaves is an EPIPE, which ends quietly
+    Options o;
+    bool stop;
+    Status st = cli_parse(argc, argv, &o, &stop);
+    if (!st.code && !stop) st = dispatch(&o);
+    if (fflush(stdout) != 0 && errno != EPIPE && !st.code) st = status_error(QUILL_IO, "stdout: %s", strerror(errno));
+    if (st.message[0]) fprintf(stderr, "quill: %s\n", st.message);
+    cli_free(&o);
+    return st.code;
+}

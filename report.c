@@ -1,0 +1,168 @@
+// report.c: see report.h.
+#include "report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "roofline.h"
+
+static double rounded(double v, int digits) {
+    double scale = pow(10, digits);
+    return round(v * scale) / scale;
+}
+
+static double rate(double amount, double ms) { return ms > 0 ? 1e3 * amount / ms : 0; }
+
+Timing report_timing(const Engine *e, const Request *r) {
+    const Timeline *t = &r->time;
+    Timing out = {.tokens = r->n_new, .load_ms = rounded(1e3 * e->load_seconds, 4)};
+    if (t->prefill_end > t->start) out.prefill_ms = rounded(1e3 * (t->prefill_end - t->start), 4);
+    out.prefill_tps = rounded(rate(r->n_prompt - r->n_reused, out.prefill_ms), 2);
+    out.total_ms = out.prefill_ms;
+    if (r->n_new == 0) return out;
+    out.ttft_ms = rounded(1e3 * (t->first - t->start), 4);
+    if (r->n_new > 1) {
+        out.tpot_ms = rounded(1e3 * (t->last - t->first) / (r->n_new - 1), 4);
+        out.itl_p50_ms = rounded(1e3 * percentile(t->gaps, t->n_gaps, 50), 4);
+        out.itl_p99_ms = rounded(1e3 * percentile(t->gaps, t->n_gaps, 99), 4);
+        out.decode_ms = rounded(out.tpot_ms * (r->n_new - 1), 4);
+        out.decode_tps = rounded(rate(r->n_new - 1, out.decode_ms), 2);
+    }
+    out.total_ms = rounded(out.ttft_ms + out.decode_ms, 4);
+    return out;
+}
+
+// ---- --verbose ------------------------------------------------------------------------------------------------------
+
+static void print_eog(const Engine *e) {
+    int ids[32], n = tokenizer_eog_ids(e->tok, ids, 32);
+    fprintf(stderr, "end        ");
+    for (int i = 0; i < n && i < 32; i++) {
+        Buf name = {0};
+        Str piece = tokenizer_piece(e->tok, ids[i]);
+        utf8_escape(&name, piece.data, piece.n);
+        fprintf(stderr, "%s%d %s", i ? ", " : "", ids[i], name.data);
+        buf_free(&name);
+    }
+    fprintf(stderr, "%s\n", n == 0 ? "no token ends the generation" : n > 32 ? ", ..." : "");
+}
+
+void report_before(const Engine *e, const Options *o, const char *template_name) {
+    const Config *c = &e->model.c;
+    char size[24];
+    fprintf(stderr, "model      %s: %s, %d layers, dim %d, %.4g million parameters, file of %s\n", gguf_name(e->gguf),
+            c->arch, c->n_layers, c->dim, (double)model_n_params(&e->model) / 1e6,
+            size_text((double)gguf_file_bytes(e->gguf), size));
+    fprintf(stderr, "backend    %s %s, %d thread%s: %s\n", e->be->name, e->be->isa, threads_count(e->pool),
+            threads_count(e->pool) == 1 ? "" : "s", e->be->kernels);
+    fprintf(stderr, "context    %d, trained for %d; %s KV, %d rows a step\n", e->shape.n_ctx, c->n_ctx_train,
+            e->shape.block ? "paged" : "contiguous", scheduler_max_rows(e->sched));
+    Buf budget = {0};
+    engine_budget(&e->model, &e->shape, e->scratch, &budget);
+    fprintf(stderr, "memory\n%s", budget.data);
+    buf_free(&budget);
+    if (e->tok) print_eog(e);
+    if (!template_name) return; // nothing is generated
+    fprintf(stderr, "template   %s\n", template_name);
+    if (o->sampling.greedy || o->sampling.temp <= 0) fprintf(stderr, "sampling   greedy\n");
+    else fprintf(stderr, "seed       %llu\n", (unsigned long long)o->sampling.seed);
+}
+
+// "2.31 GB/s (80.1% of 2.88)": an achieved rate in units of 1e9, against a ceiling if there is one.
+static void print_rate(double amount, double ms, double ceiling, const char *unit) {
+    double achieved = rate(amount, ms) / 1e9;
+    fprintf(stderr, ", %.4g %s", achieved, unit);
+    if (ceiling > 0) fprintf(stderr, " (%.1f%% of %.4g)", 100 * achieved / ceiling, ceiling);
+}
+
+void report_after(const Engine *e, const Request *r) {
+    Timing t = report_timing(e, r);
+    const Timeline *time = &r->time;
+    Roofline roof = {0};
+    bool has_roof = roofline_load(&roof);
+    char a[24], b[24];
+    fprintf(stderr, "load       %.4f ms\n", t.load_ms);
+    fprintf(stderr, "prefill    %d tokens, %d cached, %.4f ms, %.2f tok/s, %.4g GFLOP", r->n_prompt - r->n_reused,
+            r->n_reused, t.prefill_ms, t.prefill_tps, time->prefill_flops / 1e9);
+    print_rate(time->prefill_flops / 1e3, t.prefill_ms,
+               has_roof ? roofline_peak_gflops(&roof, e->be->isa, threads_count(e->pool)) / 1e3 : 0, "TFLOP/s");
+    if (time->prefill_bytes > 0) fprintf(stderr, ", %.3g FLOP/byte", time->prefill_flops / time->prefill_bytes);
+    fprintf(stderr, "\n");
+    if (t.tokens > 1) {
+        fprintf(stderr, "decode     %d tokens, %.4f ms, %.2f tok/s, %s", t.tokens - 1, t.decode_ms, t.decode_tps,
+                size_text(time->decode_bytes, a));
+        print_rate(time->decode_bytes, t.decode_ms, has_roof ? roofline_read(&roof, threads_count(e->pool)) : 0,
+                   "GB/s");
+        if (time->decode_bytes > 0) fprintf(stderr, ", %.3g FLOP/byte", time->decode_flops / time->decode_bytes);
+        fprintf(stderr, "\n");
+    }
+    if (t.tokens > 0)
+        fprintf(stderr, "latency    TTFT %.4f ms, TPOT %.4f ms, ITL p50 %.4f p99 %.4f ms\n", t.ttft_ms, t.tpot_ms,
+                t.itl_p50_ms, t.itl_p99_ms);
+    fprintf(stderr, "total      %.4f ms = TTFT + TPOT x %d, %d tokens, %s\n", t.total_ms, int_max(0, t.tokens - 1),
+            t.tokens, finish_name(r->finish));
+    int shared = 0;
+    for (int i = 0; i < e->kv.pool.n_blocks; i++) shared += e->kv.refs[i] > 1;
+    fprintf(stderr, "KV         %d slots, %d of %d blocks used, %d shared, %s of %s\n", r->seq.n_cached,
+            e->kv.pool.n_blocks - e->kv.n_free, e->kv.pool.n_blocks, shared,
+            size_text((double)kv_bytes_per_slot(&e->shape) * r->seq.n_cached, a),
+            size_text((double)kv_bytes(&e->shape), b));
+    fprintf(stderr, "peak       %s resident\n", size_text((double)memory_peak(), a));
+}
+
+void report_turn(const Engine *e, const Request *r) {
+    Timing t = report_timing(e, r);
+    fprintf(stderr, "turn       %d new tokens, %d cached, TTFT %.4f ms, %d tokens at %.2f tok/s, total %.4f ms, %s\n",
+            r->n_prompt - r->n_reused, r->n_reused, t.ttft_ms, t.tokens, t.decode_tps, t.total_ms,
+            finish_name(r->finish));
+}
+
+// ---- --json ---------------------------------------------------------------------------------------------------------
+
+json_t *report_number(double v, int digits) { return isfinite(v) ? json_real(rounded(v, digits)) : json_null(); }
+
+json_t *report_text(Str bytes) {
+    Buf good = {0};
+    utf8_repair(&good, bytes.data, bytes.n);
+    json_t *s = json_stringn(good.data, good.n);
+    buf_free(&good);
+    return s;
+}
+
+static void put_ms(json_t *object, const char *key, double ms, bool known) {
+    json_object_set_new(object, key, known ? json_real(ms) : json_null());
+}
+
+json_t *report_json(const Engine *e, const Options *o, const Request *r, Str text) {
+    Timing t = report_timing(e, r);
+    bool any = t.tokens > 0;
+    json_t *j = json_object(), *itl = json_object();
+    json_object_set_new(j, "text", report_text(text));
+    json_object_set_new(j, "finish_reason", json_string(finish_name(r->finish)));
+    json_object_set_new(j, "prompt_tokens", json_integer(r->n_prompt));
+    json_object_set_new(j, "cached_tokens", json_integer(r->n_reused));
+    json_object_set_new(j, "completion_tokens", json_integer(t.tokens));
+    put_ms(j, "load_ms", t.load_ms, true);
+    put_ms(j, "prefill_ms", t.prefill_ms, true);
+    put_ms(j, "ttft_ms", t.ttft_ms, any);
+    put_ms(j, "tpot_ms", t.tpot_ms, any);
+    put_ms(itl, "p50", t.itl_p50_ms, any);
+    put_ms(itl, "p99", t.itl_p99_ms, any);
+    json_object_set_new(j, "itl_ms", itl);
+    put_ms(j, "decode_ms", t.decode_ms, true);
+    json_object_set_new(j, "prefill_tps", json_real(t.prefill_tps));
+    json_object_set_new(j, "decode_tps", json_real(t.decode_tps));
+    put_ms(j, "total_ms", t.total_ms, true);
+    json_object_set_new(j, "seed", json_integer((json_int_t)o->sampling.seed));
+    json_object_set_new(j, "model", report_text(str_of(gguf_name(e->gguf))));
+    return j;
+}
+
+void report_dump(json_t *object, Buf *out) {
+    char *line = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(12));
+    buf_str(out, line ? line : "null");
+    buf_str(out, "\n");
+    free(line);
+    json_decref(object);
+}

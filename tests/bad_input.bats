@@ -1,0 +1,124 @@
+#!/usr/bin/env bats
+# bad_input.bats: hostile files and prompts at the front door: an exit code and one line, never a crash.
+
+setup_file() {
+    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
+    export TINY="$BATS_FILE_TMPDIR"
+    unset QUILL_DEVICE QUILL_MODEL
+    "$MAKE_TINY" "$TINY/base.gguf" ctx=256
+    "$MAKE_TINY" "$TINY/chat.gguf" arch=qwen2 template=chatml ctx=256
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
+}
+
+# refused CODE ARGS...: this exit code and one line on stderr that starts with quill:, nothing on stdout
+refused() {
+    local expected="$1" found=0
+    shift
+    "$QUILL" "$@" >out 2>errors </dev/null || found=$?
+    if [ "$found" -ne "$expected" ] || [ -s out ] || [ "$(wc -l <errors)" -ne 1 ] || ! grep -q '^quill: ' errors; then
+        echo "quill $*: exit $found, $expected expected"
+        cat errors
+        return 1
+    fi
+}
+
+@test "files that are no model" {
+    : >empty
+    printf 'GGUF' >magic
+    printf 'GGUF\1\0\0\0' >v1
+    printf 'GGUF\143\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' >v99
+    printf 'FUGG\3\0\0\0' >swapped
+    printf 'GGUF\3\0\0\0\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377' >counts
+    head -c 5000 /dev/urandom >noise
+    for file in empty magic v1 v99 swapped counts noise missing . /dev/null; do
+        refused 3 -m "$file" hi
+        refused 3 tokenize -m "$file" hi
+        refused 3 perplexity -m "$file" -p hi
+    done
+}
+
+@test "a model cut off anywhere" {
+    size="$(stat -c %s "$TINY/base.gguf")"
+    for n in 1 4 8 16 23 24 31 100 200 333 1000 2000 4000 5000 8000 $((size / 2)) $((size - 32)) $((size - 1)); do
+        head -c "$n" "$TINY/base.gguf" >cut.gguf
+        refused 3 -m cut.gguf -n 1 hi
+    done
+}
+
+@test "metadata that cannot be" {
+    i=0
+    for change in u32:llama.block_count=0 u32:llama.block_count=1000000000 u32:llama.attention.head_count=0 \
+        u32:llama.attention.head_count_kv=0 u32:llama.attention.head_count_kv=3 u32:llama.attention.head_count=4000000000 \
+        u32:llama.embedding_length=0 u32:llama.embedding_length=63 u32:llama.rope.dimension_count=7 \
+        u32:llama.rope.dimension_count=4096 f32:llama.attention.layer_norm_rms_epsilon=nan \
+        f32:llama.rope.freq_base=0 str:llama.block_count=2 str:general.architecture=nonesuch \
+        u32:tokenizer.ggml.bos_token_id=320 u32:tokenizer.ggml.eos_token_id=4294967295 str:tokenizer.ggml.model=nonesuch; do
+        "$MAKE_TINY" "bad$((++i)).gguf" "$change"
+        "$QUILL" -m "bad$i.gguf" -n 1 hi >out 2>errors </dev/null && found=0 || found=$?
+        # An id in an optional role may mean "none"; everything else is refused.
+        case "$change" in *token_id*) [ "$found" -eq 0 ] || [ "$found" -eq 3 ] ;; *) [ "$found" -eq 3 ] ;; esac
+        [ "$(wc -l <errors)" -le 1 ]
+    done
+}
+
+@test "a chat template that is no text" {
+    "$MAKE_TINY" number.gguf arch=qwen2 u32:tokenizer.chat_template=7
+    refused 3 -m number.gguf hi
+    "$QUILL" -m number.gguf --raw -n 1 hi </dev/null >/dev/null
+}
+
+@test "numbers that are none" {
+    for flag in -n -c -t -ub -s --temp --top-k --top-p --min-p --typical --repeat-penalty --repeat-last-n --kv-block --kv-mem \
+        --presence-penalty --frequency-penalty --logprobs -ngl; do
+        for value in "" " " x 1x 1e 0x10 nan inf -inf 1e99999 --5 99999999999999999999999 "$(head -c 3000 /dev/zero | tr '\0' 9)"; do
+            refused 2 -m "$TINY/base.gguf" "$flag=$value" hi
+        done
+    done
+}
+
+@test "prompts of every kind of bytes" {
+    export QUILL_MODEL="$TINY/base.gguf"
+    for c in A ' ' '\n' '\0' '\377' '\345'; do
+        head -c 200 /dev/zero | tr '\0' "$c" | "$QUILL" -n 2 --raw >/dev/null
+        head -c 200 /dev/zero | tr '\0' "$c" | "$QUILL" -m "$TINY/chat.gguf" -n 2 >/dev/null
+        head -c 1048576 /dev/zero | tr '\0' "$c" | "$QUILL" tokenize --ids >ids
+        [ -s ids ]
+        head -c 1048576 /dev/zero | tr '\0' "$c" >mebibyte
+        refused 5 -f mebibyte
+        refused 5 -m "$TINY/chat.gguf" -f mebibyte
+    done
+    printf '\357\273\277bom\0nul\346\255' | "$QUILL" -n 2 --echo >out
+    printf '\357\273\277bom\0nul\346\255' | cmp -n 12 - out
+}
+
+@test "random bytes become ids of the vocabulary" {
+    export QUILL_MODEL="$TINY/base.gguf"
+    head -c 4096 /dev/urandom >noise
+    ids="$("$QUILL" tokenize --ids -f noise | tr ' ' ',')"
+    [ "$(tr ',' '\n' <<<"$ids" | sort -n | tail -n 1)" -lt 320 ]
+}
+
+@test "limits of lengths and ids" {
+    export QUILL_MODEL="$TINY/base.gguf"
+    "$QUILL" -n 2147483647 -c 32 hi </dev/null >/dev/null
+    "$QUILL" -n 0 hi </dev/null >out
+    [ ! -s out ]
+    "$QUILL" -c 1 -n 5 "" </dev/null >/dev/null
+    refused 2 -n 2147483648 hi
+    refused 2 --logit-bias 320+1 hi
+    refused 2 --logit-bias 4294967296+1 hi
+    refused 2 logits --tokens 4294967297
+    refused 2 logits --tokens 1,2,
+    refused 2 logits --tokens ""
+    refused 2 -z "$TINY/base.gguf" hi
+}
+
+@test "forbidding every token is an error, not a hang" {
+    bias=()
+    for ((i = 0; i < 320; i++)); do bias+=(--logit-bias "$i-inf"); done
+    refused 3 -m "$TINY/base.gguf" "${bias[@]}" hi
+}

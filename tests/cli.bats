@@ -1,0 +1,352 @@
+#!/usr/bin/env bats
+# cli.bats: the command line as a person in a shell meets it: streams, pipes, files, signals, exit codes.
+# QUILL is the binary, MAKE_TINY the maker of random models; QUILL_TEST_DATA adds the texts of trained models.
+
+setup_file() {
+    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
+    export TINY="$BATS_FILE_TMPDIR"
+    unset QUILL_DEVICE NO_COLOR
+    "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=256
+    "$MAKE_TINY" "$TINY/chat.gguf" arch=qwen2 template=chatml ctx=512
+    "$MAKE_TINY" "$TINY/other.gguf" "template={{ messages }}"
+    export QUILL_MODEL="$TINY/base.gguf"
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
+}
+
+# The exit code of a command whose output does not matter.
+code() {
+    "$@" >/dev/null 2>&1 </dev/null && echo 0 || echo $?
+}
+
+# Fails if the command succeeds; a bare `!` would not fail a test.
+not() {
+    ! "$@"
+}
+
+# needs FILE: its path in the outside test data, or the test is skipped.
+needs() {
+    [ -n "$QUILL_TEST_DATA" ] || skip "QUILL_TEST_DATA is not set; it would have used $1"
+    data="$QUILL_TEST_DATA"
+}
+
+golden() { # golden NAME ARGS...: the greedy text of a trained model
+    text="$data/models/golden/$1.greedy.txt"
+    shift
+    "$QUILL" --raw --greedy --echo -n 260 "$@" "Once upon a time" >out </dev/null
+    head -c "$(stat -c %s "$text")" out | cmp - "$text"
+}
+
+@test "stories260K says what llama2.c says, from all its files" {
+    needs models/stories260K.gguf
+    golden stories260K -m "$data/models/stories260K.gguf"
+    golden stories260K -m "$data/models/stories260K.gguf" --isa scalar -ctk f32 -ctv f32
+    golden stories260K -m "$data/models/stories260K.gguf" --kv-layout paged --kv-block 8 -ub 3
+    golden stories260K -m "$data/models/stories260K.gguf" --no-mmap -t 1
+    golden stories260K -m "$data/models/stories260K.bin" -z "$data/models/tok512.bin"
+    golden stories260K -m "$data/models/stories260K_v1.bin" -z "$data/models/tok512.bin"
+}
+
+@test "TinyStories-656K says what llama2.c says" {
+    needs models/TinyStories-656K.F32.gguf
+    golden TinyStories-656K -m "$data/models/TinyStories-656K.F32.gguf"
+    golden TinyStories-656K -m "$data/models/TinyStories-656K.llama2c.bin" -z "$data/models/TinyStories-656K.tok.bin"
+}
+
+@test "stdout is the answer and nothing else, and stderr is quiet" {
+    "$QUILL" --greedy -n 8 hello >plain 2>errors </dev/null
+    [ ! -s errors ]
+    [ -s plain ]
+    "$QUILL" --greedy -n 8 -v --dump-prompt --dump-tokens hello >verbose 2>/dev/null </dev/null
+    cmp plain verbose
+    "$QUILL" --greedy -n 8 hello 2>&- </dev/null | cmp - plain
+    "$QUILL" --greedy -n 8 --echo hello >echoed </dev/null
+    printf hello | cat - plain | cmp - echoed
+}
+
+@test "words, -p, -f and stdin are the same prompt" {
+    printf hello >prompt
+    "$QUILL" --greedy -n 5 --echo hello </dev/null >out.1
+    for form in "-p hello" "-f prompt" "--prompt=hello" "--file=prompt" "-- hello"; do
+        "$QUILL" --greedy -n 5 --echo $form </dev/null | cmp - out.1
+    done
+    "$QUILL" --greedy -n 5 --echo <prompt | cmp - out.1
+    cat prompt | "$QUILL" --greedy -n 5 --echo | cmp - out.1
+    cat prompt | "$QUILL" --greedy -n 5 --echo -f - | cmp - out.1
+}
+
+@test "words and a pipe: words, a blank line, then the bytes of stdin" {
+    printf ' in \n\\n' | "$QUILL" -n 0 --echo two words >out
+    printf 'two words\n\n in \n\\n' | cmp - out
+    printf ' in \n\\n' | "$QUILL" -n 0 --echo -e 'a\tb\x41' 'c\n' >out
+    printf 'a\tbA c\n\n\n in \n\\n' | cmp - out
+    printf 'x' | "$QUILL" -n 0 --echo --no-stdin words >out
+    printf 'words' | cmp - out
+    : | "$QUILL" -n 0 --echo words | cmp - out
+    "$QUILL" -n 0 --echo words </dev/null | cmp - out
+    printf 'a\0b\xe6\xad' >bytes
+    "$QUILL" -n 0 --echo <bytes | cmp - bytes
+}
+
+@test "a mode is the first argument; after -- everything is a prompt" {
+    "$QUILL" -n 0 --echo -- bench press tips </dev/null >out
+    printf 'bench press tips' | cmp - out
+    "$QUILL" -n 0 --echo -- -n 5 --bogus </dev/null >out
+    printf -- '-n 5 --bogus' | cmp - out
+    "$QUILL" a -n 0 bench --echo </dev/null >out
+    printf 'a bench' | cmp - out
+}
+
+@test "the exit codes" {
+    [ "$(code "$QUILL" -n 2 hi)" -eq 0 ]
+    [ "$(code "$QUILL" --help)" -eq 0 ]
+    [ "$(code "$QUILL" bench -h)" -eq 0 ]
+    [ "$(code "$QUILL" --version)" -eq 0 ]
+    [ "$(code "$QUILL" --bogus hi)" -eq 2 ]
+    [ "$(code "$QUILL" batch)" -eq 2 ]
+    [ "$(code "$QUILL")" -eq 2 ]
+    [ "$(code env -u QUILL_MODEL "$QUILL" hi)" -eq 2 ]
+    [ "$(code "$QUILL" -m missing.gguf hi)" -eq 3 ]
+    [ "$(code "$QUILL" -m . hi)" -eq 3 ]
+    [ "$(code "$QUILL" --device cuda hi)" -eq 3 ]
+    [ "$(code "$QUILL" -ngl 1 hi)" -eq 3 ]
+    [ "$(code env QUILL_DEVICE=cuda "$QUILL" hi)" -eq 3 ]
+    [ "$(code env QUILL_DEVICE=cuda "$QUILL" --device cpu -ngl 0 -n 1 hi)" -eq 0 ]
+    [ "$(code "$QUILL" --chat hi)" -eq 3 ]
+    [ "$(code "$QUILL" -m "$TINY/other.gguf" hi)" -eq 3 ]
+    [ "$(code "$QUILL" -m "$TINY/other.gguf" --raw -n 1 hi)" -eq 0 ]
+    [ "$(code "$QUILL" -c 512M -ctk f32 hi)" -eq 4 ]
+    [ "$(code "$QUILL" --kv-mem 1k -c 200 hi)" -eq 4 ]
+    [ "$(code "$QUILL" -c 4 a prompt that is longer)" -eq 5 ]
+    [ "$(code "$QUILL" -f missing.txt)" -eq 6 ]
+}
+
+@test "a failure is one line that starts with quill:" {
+    for args in "--bogus" "-n x" "-m missing.gguf hi" "-f missing" "--chat hi" "-c 3 long prompt" "--device cuda x"; do
+        "$QUILL" $args >out 2>errors </dev/null && return 1
+        [ ! -s out ]
+        [ "$(wc -l <errors)" -eq 1 ]
+        grep -q '^quill: ' errors
+    done
+}
+
+@test "a prompt that is too long names the count, the limit and the -c that fits" {
+    run "$QUILL" -c 8 "a prompt that is longer than that" </dev/null
+    [ "$status" -eq 5 ]
+    [[ "$output" =~ "has "[0-9]+" tokens, the context 8; -c "([0-9]+)" fits" ]]
+    [ "$(code "$QUILL" -n 1 -c "${BASH_REMATCH[1]}" "a prompt that is longer than that")" -eq 0 ]
+}
+
+@test "a KV cache that does not fit comes with the budget and two flags to try" {
+    run "$QUILL" -c 512M -ctk f32 hi </dev/null
+    [ "$status" -eq 4 ]
+    [ "${#lines[@]}" -eq 5 ]
+    [[ "${lines[0]}" == *"try -c "*" or -ctk f16"* ]]
+    [[ "${lines[1]}" == *weights* && "${lines[2]}" == *"KV cache"* && "${lines[3]}" == *scratch* ]]
+    [[ "${lines[4]}" == *available* ]]
+    "$QUILL" --dry-run >out 2>errors
+    [ ! -s out ]
+    [ "$(wc -l <errors)" -eq 4 ]
+}
+
+@test "a reader that leaves ends it quietly" {
+    "$QUILL" --ignore-eos -n -1 -c 4096 hello </dev/null 2>errors | head -c 5 >/dev/null
+    [ "${PIPESTATUS[0]}" -eq 0 ]
+    [ ! -s errors ]
+    "$QUILL" --ignore-eos --jsonl -n -1 -c 4096 hello </dev/null 2>errors | head -n 1 >/dev/null
+    [ "${PIPESTATUS[0]}" -eq 0 ]
+    [ ! -s errors ]
+    "$QUILL" --help | head -n 1 >/dev/null
+    [ "${PIPESTATUS[0]}" -eq 0 ]
+}
+
+@test "a stdout that cannot be written is exit 6" {
+    [ -e /dev/full ] || skip "no /dev/full"
+    for args in "-n 3 hi" "-n 3 --json hi" "--help" "tokenize hi" "inspect"; do
+        run sh -c '"$@" >/dev/full </dev/null' sh "$QUILL" $args
+        [ "$status" -eq 6 ]
+        [[ "$output" == "quill: stdout: "* ]]
+    done
+}
+
+# interrupted SIGNAL FILE ARGS...: quill, sent the signal once there is something in FILE; its exit code in $status
+interrupted() {
+    local signal="$1" sign="$2" pid i
+    shift 2
+    : >out
+    : >errors
+    "$QUILL" "$@" >out 2>errors </dev/null &
+    pid=$!
+    for ((i = 0; i < 300; i++)); do [ -s "$sign" ] && break || sleep 0.05; done
+    sleep 0.2
+    kill -s "$signal" "$pid"
+    status=0
+    wait "$pid" || status=$?
+}
+
+@test "SIGINT and SIGTERM flush what was generated" {
+    for pair in INT:130 TERM:143; do
+        interrupted "${pair%:*}" out --ignore-eos -n -1 -c 4M hello
+        [ "$status" -eq "${pair#*:}" ]
+        [ ! -s errors ]
+        interrupted "${pair%:*}" errors -v --ignore-eos --json -n -1 -c 4M hello
+        [ "$status" -eq "${pair#*:}" ]
+        grep -q '^{"text":".*"finish_reason":"interrupt"' out
+    done
+}
+
+@test "SIGINT stops a long prefill between two chunks" {
+    head -c 300000 /dev/zero | tr '\0' 'x' >long
+    interrupted INT errors -v -c 1M -ub 16 --isa scalar --json -f long
+    [ "$status" -eq 130 ]
+    grep -q '"finish_reason":"interrupt".*"completion_tokens":0' out
+}
+
+@test "stop strings are not printed, whatever tokens they lie in" {
+    "$QUILL" --greedy -n 40 hello </dev/null >whole
+    stop="$(head -c 14 whole | tail -c 4)"
+    [[ "$stop" == *[[:print:]]* ]]
+    "$QUILL" --greedy -n 40 --stop "$stop" -r "never there" hello </dev/null >cut
+    [ "$(stat -c %s cut)" -lt "$(stat -c %s whole)" ]
+    head -c "$(stat -c %s cut)" whole | cmp - cut
+    not grep -qaF -- "$stop" cut
+}
+
+@test "--json is one object with what the contract names" {
+    "$QUILL" --json --greedy -n 6 --logprobs 2 hello </dev/null >out
+    [ "$(wc -l <out)" -eq 1 ]
+    for key in text finish_reason prompt_tokens cached_tokens completion_tokens load_ms prefill_ms ttft_ms tpot_ms itl_ms \
+        p50 p99 decode_ms prefill_tps decode_tps total_ms seed model id piece bytes logprob top; do
+        grep -q "\"$key\":" out
+    done
+    "$QUILL" --jsonl --greedy -n 6 hello </dev/null >lines
+    [ "$(wc -l <lines)" -eq 7 ]
+    tail -n 1 lines | grep -q '"finish_reason":"length"'
+    command -v python3 >/dev/null || skip "no python3 to read the JSON with"
+    python3 - out lines <<'PYTHON'
+import json, sys
+j = json.load(open(sys.argv[1]))
+assert abs(j["total_ms"] - (j["ttft_ms"] + j["tpot_ms"] * (j["completion_tokens"] - 1))) < 1e-9, j
+assert j["completion_tokens"] == 6 == len(j["tokens"])
+for t in j["tokens"]:
+    assert t["logprob"] <= 0 and len(t["top"]) == 2
+    assert t["logprob"] <= t["top"][0]["logprob"] + 1e-6
+all_lines = [json.loads(line) for line in open(sys.argv[2])]
+assert all_lines[-1]["text"].startswith("".join(t["text"] for t in all_lines[:-1]))
+PYTHON
+}
+
+@test "invalid UTF-8 never leaves as JSON" {
+    printf 'a\xff\0\xe6\xad' | "$QUILL" --json --echo -n 20 --temp 5 -s 3 >out
+    command -v python3 >/dev/null || skip "no python3 to read the JSON with"
+    python3 -c 'import json; json.loads(open("out", "rb").read().decode("utf-8"))'
+}
+
+@test "the total of --verbose is TTFT and TPOT" {
+    "$QUILL" -v -n 7 --ignore-eos hello >/dev/null 2>errors </dev/null
+    for word in model backend context memory weights "KV cache" scratch available template end seed load prefill decode \
+        TTFT TPOT ITL total TFLOP/s GB/s FLOP/byte blocks; do
+        grep -q -- "$word" errors
+    done
+    awk '/^latency/ { gsub(",", ""); ttft = $3; tpot = $6 }
+         /^total/ { total = $2; n = $9; sub(",", "", n); d = total - ttft - tpot * n; exit !(d < 1e-6 && d > -1e-6 && n == 6) }' errors
+}
+
+@test "a seed gives the same text again, and 0 degrees is greedy" {
+    for i in 1 2; do "$QUILL" -s 5 -n 30 hello </dev/null >"seed$i"; done
+    cmp seed1 seed2
+    "$QUILL" -s 6 -n 30 hello </dev/null >seed3
+    not cmp -s seed1 seed3
+    "$QUILL" --temp 0 -n 30 hello </dev/null >zero
+    "$QUILL" --greedy -n 30 hello </dev/null | cmp - zero
+    # The seed that was drawn is shown, and draws the same again.
+    "$QUILL" --json -n 30 hello </dev/null >drawn
+    "$QUILL" --json -n 30 -s "$(sed 's/.*"seed":\([0-9]*\).*/\1/' drawn)" hello </dev/null >again
+    [ "$(sed 's/","finish.*//' drawn)" = "$(sed 's/","finish.*//' again)" ]
+}
+
+@test "KV layouts and chunks do not change a text" {
+    "$QUILL" --greedy -n 40 --isa scalar -ctk f32 -ctv f32 hello there </dev/null >one
+    for args in "--kv-layout paged" "--kv-layout paged --kv-block 1" "-ub 1" "-ub 3 -t 1" "-c 64" "--kv_mem=64k"; do
+        "$QUILL" --greedy -n 40 --isa scalar -ctk f32 -ctv f32 $args hello there </dev/null | cmp - one
+    done
+}
+
+@test "a chat model gets its template, and the user cannot forge it" {
+    export QUILL_MODEL="$TINY/chat.gguf"
+    "$QUILL" -n 1 --dump-prompt -sys "Be kind." "hi <|im_end|>" >/dev/null 2>errors </dev/null
+    printf '<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nhi <|im_end|><|im_end|>\n<|im_start|>assistant\n\n' |
+        cmp - errors
+    "$QUILL" -n 1 --dump-tokens "hi <|im_end|>" >/dev/null 2>errors </dev/null
+    [ "$(grep -c '<|im_end|>$' errors)" -eq 1 ]
+    [ "$(grep -c '<|im_start|>$' errors)" -eq 2 ]
+    "$QUILL" --raw -n 1 --dump-tokens "<|im_end|>" >/dev/null 2>errors </dev/null
+    not grep -q '<|im_end|>$' errors
+    "$QUILL" --raw --parse-special -n 1 --dump-tokens "<|im_end|>" >/dev/null 2>errors </dev/null
+    [ "$(grep -c '<|im_end|>$' errors)" -eq 1 ]
+}
+
+@test "a beginning token is there once" {
+    [ "$("$QUILL" tokenize --ids hello | tr ' ' '\n' | grep -cx 1)" -eq 1 ]
+    [ "$("$QUILL" tokenize --ids --parse-special '<s>hello' | tr ' ' '\n' | grep -cx 1)" -eq 1 ]
+    [ "$("$QUILL" tokenize --ids --no-bos hello | tr ' ' '\n' | grep -cx 1)" -eq 0 ]
+}
+
+@test "tokenize, logits and perplexity agree on their inputs" {
+    ids="$("$QUILL" tokenize --ids "hello you" | tr ' ' ',')"
+    "$QUILL" logits --tokens "$ids" >a
+    "$QUILL" logits -p "hello you" </dev/null >b
+    cmp a b
+    [ "$(stat -c %s a)" -eq "$(($(tr ',' '\n' <<<"$ids" | wc -l) * 320 * 4))" ]
+    "$QUILL" logits --isa scalar -ctk f32 -ctv f32 --tokens "$ids" >a
+    "$QUILL" logits --isa scalar -ctk f32 -ctv f32 -ub 1 --tokens "$ids" | cmp - a
+    [ "$(code "$QUILL" logits --tokens 1,320)" -eq 2 ]
+    [ "$(code "$QUILL" logits --tokens 1,,2)" -eq 2 ]
+    [ "$(code "$QUILL" logits --tokens -1)" -eq 2 ]
+    [ "$(code "$QUILL" logits -c 2 --tokens 1,2,3)" -eq 5 ]
+    head -c 3000 /dev/zero | tr '\0' 'a' >text
+    "$QUILL" perplexity -c 64 -f text | grep -q '^tokens [0-9]*  nll [0-9.]*  perplexity [0-9.]* +- [0-9.]*$'
+    "$QUILL" perplexity --json -f text | grep -q '"perplexity":[0-9.]*'
+    [ "$(code "$QUILL" perplexity -p "")" -eq 2 ]
+}
+
+@test "inspect shows the file, as text and as JSON" {
+    run "$QUILL" inspect "$TINY/chat.gguf"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"qwen2"*"ChatML"*"general.architecture"*"blk.1.ffn_down.weight"*"KV cache"*"prefill of"* ]]
+    "$QUILL" inspect --json --check-tensors "$TINY/base.gguf" | grep -q '^{"file":.*"tensors":\[.*}$'
+}
+
+@test "-i chats line by line, over a pipe too, and computes what is new alone" {
+    printf 'hello\n\nand you?\n/help\n/exit\nnever seen\n' |
+        "$QUILL" -m "$TINY/chat.gguf" -i -v --greedy -n 5 >out 2>errors
+    [ -s out ]
+    [ "$(grep -ac '^turn' errors)" -eq 2 ]
+    grep -a '^turn' errors | sed -n 1p | grep -q ' 0 cached'
+    grep -a '^turn' errors | sed -n 2p >second
+    not grep -q ' 0 cached' second
+    # The turns' prompts, one after the other, are what one prompt with the whole conversation would be.
+    printf 'a\n' | "$QUILL" -i --greedy -n 5 >chat
+    "$QUILL" --greedy -n 5 a </dev/null | cmp - chat
+    [ "$(code "$QUILL" -i --json)" -eq 2 ]
+}
+
+@test "help fits a terminal, leaves out what is not there, and is on stdout" {
+    for mode in "" bench perplexity inspect tokenize logits; do
+        "$QUILL" $mode --help >help 2>errors
+        [ ! -s errors ]
+        grep -q '^Usage: quill' help
+        [ "$(wc -L <help)" -le 100 ]
+        not grep -q -e '--evict' -e '--think' -e '--kv-out' help
+    done
+}
+
+@test "the binary needs the C library and its kin alone" {
+    command -v ldd >/dev/null || skip "no ldd"
+    case "$(ldd "$QUILL" 2>&1)" in *asan* | *"not a dynamic"*) skip "instrumented or static" ;; esac
+    ldd "$QUILL" >libraries
+    not grep -v -e linux-vdso -e 'libc\.so' -e 'libm\.so' -e libpthread -e ld-linux -e libgcc_s libraries
+}

@@ -1,0 +1,295 @@
+// test_cli.c: the command line: what is read, what is refused and how it is said.
+#define _GNU_SOURCE // setenv
+#include "testing.h"
+
+#include <limits.h>
+#include <math.h>
+#include <unistd.h>
+
+#include "../cli_table.h"
+#include "../quants.h"
+
+enum { MAX_ARGS = 32 };
+
+// Splits at single spaces; "_" alone stands for an empty argument.
+static Status parse(const char *line, Options *o, bool *stop) {
+    static char copy[512]; // Options point into it, as they point into argv
+    char *argv[MAX_ARGS + 1] = {"quill"};
+    int argc = 1;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *word = strtok(copy, " "); word && argc < MAX_ARGS; word = strtok(NULL, " "))
+        argv[argc++] = strcmp(word, "_") == 0 ? "" : word;
+    return cli_parse(argc, argv, o, stop);
+}
+
+static void good(const char *line, Options *o) {
+    bool stop;
+    Status st = parse(line, o, &stop);
+    if (st.code || stop) fail_msg("%s: code %d, stop %d: %s", line, st.code, stop, st.message);
+}
+
+static int clear_environment(void **state) {
+    (void)state;
+    unsetenv("QUILL_MODEL");
+    unsetenv("QUILL_DEVICE");
+    return 0;
+}
+
+static void test_defaults(void **state) {
+    (void)state;
+    Options o;
+    SamplerParams s = sampler_defaults();
+    good("-m x", &o);
+    assert_int_equal(o.mode, MODE_RUN);
+    assert_null(o.prompt);
+    assert_int_equal(o.predict, -1);
+    assert_int_equal(o.ctx_size, 0);
+    assert_int_equal(o.ubatch, 512);
+    assert_int_equal(o.type_k, TYPE_F16);
+    assert_int_equal(o.type_v, TYPE_F16);
+    assert_int_equal(o.gpu_layers, -1);
+    assert_int_equal(o.kv_block, 32);
+    assert_int_equal(o.logprobs, -1);
+    assert_false(o.paged);
+    assert_string_equal(o.device, "auto");
+    assert_string_equal(o.isa, "auto");
+    // The table and the sampler say the same.
+    assert_true(o.sampling.temp == s.temp && o.sampling.top_k == s.top_k && o.sampling.top_p == s.top_p);
+    assert_true(o.sampling.min_p == s.min_p && o.sampling.typical == s.typical);
+    assert_true(o.sampling.repeat_penalty == s.repeat_penalty && o.sampling.repeat_last_n == s.repeat_last_n);
+    assert_true(o.sampling.presence_penalty == s.presence_penalty);
+    assert_true(o.sampling.frequency_penalty == s.frequency_penalty && o.sampling.greedy == s.greedy);
+    cli_free(&o);
+}
+
+static void test_values(void **state) {
+    (void)state;
+    Options o;
+    good("-m x --temp 1.5 --top_k=7 -n 4k -c 2K --n-predict 3 --min-p=0 -s 9 --logit-bias 5-inf --logit-bias 6+1.5",
+         &o);
+    assert_true(o.sampling.temp == 1.5f && o.sampling.min_p == 0.0f);
+    assert_int_equal(o.sampling.top_k, 7);
+    assert_int_equal(o.predict, 3); // the last one wins
+    assert_int_equal(o.ctx_size, 2048);
+    assert_true(o.seed_given && o.sampling.seed == 9);
+    assert_int_equal(o.sampling.n_bias, 2);
+    assert_true(o.sampling.bias[0].id == 5 && isinf(o.sampling.bias[0].bias) && o.sampling.bias[0].bias < 0);
+    assert_true(o.sampling.bias[1].id == 6 && o.sampling.bias[1].bias == 1.5f);
+    cli_free(&o);
+    good("-m x --kv-mem 3G --kv_layout=paged -ctk f32 -ctv=bf16 -ngl 0 -r a --stop=b --reverse-prompt c", &o);
+    assert_true(o.kv_mem == (size_t)3 << 30 && o.paged);
+    assert_int_equal(o.type_k, TYPE_F32);
+    assert_int_equal(o.type_v, TYPE_BF16);
+    assert_int_equal(o.gpu_layers, 0);
+    assert_int_equal(o.n_stop, 3);
+    assert_string_equal(o.stop[1], "b");
+    cli_free(&o);
+    good("-m x -ngl all -n -1 -s -1", &o);
+    assert_int_equal(o.gpu_layers, INT_MAX);
+    assert_false(o.seed_given);
+    cli_free(&o);
+    good("bench -m x -p 2k -n 8 -d 16 -np 4 -r 3 -o json", &o);
+    assert_int_equal(o.mode, MODE_BENCH);
+    assert_int_equal(o.bench_prompt, 2048);
+    assert_int_equal(o.bench_gen, 8);
+    assert_int_equal(o.bench_depth, 16);
+    assert_int_equal(o.bench_sequences, 4);
+    assert_int_equal(o.bench_reps, 3);
+    assert_string_equal(o.output, "json");
+    cli_free(&o);
+}
+
+static void test_words(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *prompt;
+    } cases[] = {
+        {"-m x Once upon a", "Once upon a"},
+        {"Once -m x upon -n 3", "Once upon"},
+        {"-m x -p Once", "Once"},
+        {"-m x -p Once -p Twice", "Twice"},
+        {"-m x -p Once upon", "Once upon"},
+        {"-m x -- -n 5 --bogus", "-n 5 --bogus"},
+        {"-m x -- bench x", "bench x"},
+        {"-m x bench x", "bench x"}, // a mode is the first argument
+        {"-m x -", "-"},
+        {"-m x _", ""},
+        {"-m x --prompt=-v", "-v"},
+        {"-m x -p=--help", "--help"},
+        {"tokenize -m x bench", "bench"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Options o;
+        good(cases[i].line, &o);
+        if (!o.prompt) fail_msg("%s: no prompt", cases[i].line);
+        assert_string_equal(o.prompt, cases[i].prompt);
+        cli_free(&o);
+    }
+}
+
+static void test_modes(void **state) {
+    (void)state;
+    Options o;
+    good("inspect model.gguf", &o);
+    assert_int_equal(o.mode, MODE_INSPECT);
+    assert_string_equal(o.model, "model.gguf");
+    cli_free(&o);
+    setenv("QUILL_MODEL", "env.gguf", 1);
+    good("inspect model.gguf", &o); // an argument comes before the environment
+    assert_string_equal(o.model, "model.gguf");
+    cli_free(&o);
+    good("hello", &o);
+    assert_string_equal(o.model, "env.gguf");
+    cli_free(&o);
+    setenv("QUILL_DEVICE", "cpu", 1);
+    good("hello", &o);
+    assert_string_equal(o.device, "cpu");
+    cli_free(&o);
+    good("hello --device auto", &o);
+    assert_string_equal(o.device, "auto");
+    cli_free(&o);
+    clear_environment(NULL);
+    good("bench --shape 1.1b", &o); // bench needs no model
+    cli_free(&o);
+}
+
+// Each is QUILL_USAGE, and the message has the words that follow.
+static void test_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *says, *says_too;
+    } cases[] = {
+        {"-m x --temp abc", "--temp", "\"abc\""},
+        {"-m x --temp nan", "--temp", "0 to 1000"},
+        {"-m x --temp inf", "--temp", "\"inf\""},
+        {"-m x --temp 1e999", "--temp", "1e999"},
+        {"-m x --temp 0x1p3", "--temp", "0x1p3"},
+        {"-m x --temp 1,5", "--temp", "1,5"},
+        {"-m x --temp -1", "--temp", "-1"},
+        {"-m x --temp _", "--temp", "\"\""},
+        {"-m x --top-p 1.01", "--top-p", "0 to 1"},
+        {"-m x --top-k -1", "--top-k", "-1"},
+        {"-m x --repeat-penalty 0", "--repeat-penalty", "0.001"},
+        {"-m x -n 2.5", "-n", "whole number"},
+        {"-m x -n -2", "-n", "-1 to"},
+        {"-m x -n 99999999999", "-n", "99999999999"},
+        {"-m x -n 9999999999999999999999", "-n", "9999999999999999999999"},
+        {"-m x -n 0x10", "-n", "0x10"},
+        {"-m x -n 4kk", "-n", "4kk"},
+        {"-m x -n 4T", "-n", "4T"},
+        {"-m x -n k", "-n", "\"k\""},
+        {"-m x -n 9223372036854775807G", "-n", "9223372036854775807G"},
+        {"-m x -c -1", "-c", "0 to 1073741823"},
+        {"-m x -c 4G", "-c", "4G"},
+        {"-m x -ub 0", "-ub", "1 to"},
+        {"-m x --ubatch_size=0", "--ubatch-size", "1 to"},
+        {"-m x -t 5000", "-t", "0 to 1024"},
+        {"-m x --kv-mem -1", "--kv-mem", "size"},
+        {"-m x -s -5", "-s", "-5"},
+        {"-m x -s 9223372036854775808", "-s", "9223372036854775807"},
+        {"-m x --logit-bias 5", "--logit-bias", "15043"},
+        {"-m x --logit-bias -5+1", "--logit-bias", "-5+1"},
+        {"-m x --logit-bias 5+nan", "--logit-bias", "5+nan"},
+        {"-m x --logit-bias 99999999999+1", "--logit-bias", "99999999999"},
+        {"-m x --stop _", "--stop", "one byte"},
+        {"-m x --isa sse", "--isa", "scalar"},
+        {"-m x --device tpu", "--device", "auto|cuda|cpu"},
+        {"-m x -ctk q5_0", "-ctk", "f16"},
+        {"-m x -ctk q8_0", "-ctk q8_0", "not have it yet"},
+        {"-m x -ctv kivi2", "kivi2", "not have it yet"},
+        {"-m x -ngl some", "-ngl", "auto"},
+        {"-m x -ngl -2", "-ngl", "-2"},
+        {"-m x --kv-layout tree", "--kv-layout", "paged"},
+        {"-m x --greedy=1", "--greedy", "no value"},
+        {"-m x --bogus", "--bogus", "unknown option"},
+        {"-m x --tmp 1", "--tmp", "did you mean --temp"},
+        {"-m x --prompts a", "--prompts", "did you mean --prompt"},
+        {"-m x -pp a", "-pp", "did you mean"},
+        {"-m x -5", "-5", "unknown"},
+        {"-m x --temp", "--temp", "needs a value"},
+        {"-m", "-m", "needs a value"},
+        {"-m --verbose", "-m", "--verbose"},
+        {"-m x --roofline", "--roofline", "belongs to quill bench"},
+        {"-m x --ids", "--ids", "quill tokenize"},
+        {"bench -m x --greedy", "--greedy", "belongs to quill"},
+        {"bench -m x -r 0", "-r", "1 to"},
+        {"bench -m x -o xml", "-o", "table|json|csv|md"},
+        {"-m x --evict sink=4", "--evict", "not have it yet"},
+        {"-m x --kv-out f", "--kv-out", "not have it yet"},
+        {"-m x --think on", "--think", "not have it yet"},
+        {"-m x --deterministic", "--deterministic", "not have it yet"},
+        {"-m x --chat-template chatml", "--chat-template", "not have it yet"},
+        {"batch", "batch", "not in this version"},
+        {"kv ls", "kv", "not in this version"},
+        {"template", "template", "not in this version"},
+        {"hello", "no model", "QUILL_MODEL"},
+        {"tokenize hello", "no model", "quill tokenize -h"},
+        {"-m x --raw --chat", "--raw", "--chat"},
+        {"-m x --raw -sys a", "-sys", "--raw"},
+        {"-m x -sys a -sysf b", "-sys", "-sysf"},
+        {"-m x -v -q", "-v", "-q"},
+        {"-m x --logprobs 2", "--logprobs", "--json"},
+        {"-m x --json -i", "-i", "JSON"},
+        {"-m x -f - --no-stdin", "--no-stdin", "-f -"},
+        {"logits -m x --tokens 1 -p a", "--tokens", "both"},
+        {"inspect a b", "inspect", "a b"},
+        {"inspect -m x a", "inspect", "-m x"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Options o;
+        bool stop;
+        Status st = parse(cases[i].line, &o, &stop);
+        if (st.code != QUILL_USAGE || !strstr(st.message, cases[i].says) || !strstr(st.message, cases[i].says_too))
+            fail_msg("%s: code %d: %s", cases[i].line, st.code, st.message);
+        assert_null(strchr(st.message, '\n'));
+        cli_free(&o);
+    }
+}
+
+static void test_environment_is_checked(void **state) {
+    (void)state;
+    Options o;
+    bool stop;
+    setenv("QUILL_DEVICE", "tpu", 1);
+    Status st = parse("-m x hi", &o, &stop);
+    assert_int_equal(st.code, QUILL_USAGE);
+    assert_non_null(strstr(st.message, "QUILL_DEVICE"));
+    cli_free(&o);
+    good("-m x --device cpu hi", &o);
+    cli_free(&o);
+    good("inspect x", &o); // has no device
+    cli_free(&o);
+    clear_environment(NULL);
+}
+
+// Every row can be told from every other of its modes, and its default passes its own check.
+static void test_table(void **state) {
+    (void)state;
+    for (int i = 0; i < cli_n_options; i++) {
+        const Option *a = &cli_options[i];
+        assert_true(a->modes != 0 && a->group < N_GROUPS);
+        assert_true(a->names[0] == '-' && strlen(a->names) < 64);
+        assert_true(!a->help || strlen(a->help) < 200);
+        assert_true((a->kind == FLAG || a->kind == HELP || a->kind == VERSION) == !a->arg);
+        for (int k = i + 1; k < cli_n_options; k++) {
+            if (!(a->modes & cli_options[k].modes)) continue;
+            char names[64];
+            snprintf(names, sizeof names, "%s", a->names);
+            for (char *name = strtok(names, " "); name; name = strtok(NULL, " "))
+                for (const char *at = cli_options[k].names; (at = strstr(at, name)); at++) {
+                    bool begins = at == cli_options[k].names || at[-1] == ' ';
+                    bool ends = at[strlen(name)] == 0 || at[strlen(name)] == ' ';
+                    if (begins && ends) fail_msg("%s is in two rows of one mode", name);
+                }
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults), cmocka_unit_test(test_values),  cmocka_unit_test(test_words),
+        cmocka_unit_test(test_modes),    cmocka_unit_test(test_refused), cmocka_unit_test(test_environment_is_checked),
+        cmocka_unit_test(test_table),
+    };
+    return cmocka_run_group_tests(tests, clear_environment, NULL);
+}
