@@ -16,15 +16,27 @@
 #include "util.h"
 
 typedef enum {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STR, GGUF_ARRAY,
-    GGUF_U64, GGUF_I64, GGUF_F64, GGUF_N_TYPES
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STR,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
+    GGUF_N_TYPES
 } GgufType;
 
 typedef struct {
     Str key;
-    GgufType type;      // GGUF_ARRAY: elem_type and n say what of
-    GgufType elem_type; // equal to type for a scalar
-    uint64_t n;         // elements; 1 for a scalar
+    GgufType type;       // GGUF_ARRAY: elem_type and n say what of
+    GgufType elem_type;  // equal to type for a scalar
+    uint64_t n;          // elements; 1 for a scalar
     const uint8_t *data; // n little-endian elements, unaligned; a string is a u64 length and its bytes
     size_t n_bytes;      // of data
 } GgufValue;
@@ -47,9 +59,9 @@ Status gguf_open(const char *path, Gguf **out);
 Status gguf_open_memory(const char *name, const void *bytes, size_t n, Gguf **out);
 void gguf_close(Gguf *g); // NULL is fine
 
-const char *gguf_name(const Gguf *g);     // the path as given
-uint32_t gguf_version(const Gguf *g);     // 2, 3; 0: built in memory or llama2.c
-size_t gguf_file_bytes(const Gguf *g);    // of all mapped files
+const char *gguf_name(const Gguf *g);  // the path as given
+uint32_t gguf_version(const Gguf *g);  // 2, 3; 0: built in memory or llama2.c
+size_t gguf_file_bytes(const Gguf *g); // of all mapped files
 int gguf_n_values(const Gguf *g);
 const char *gguf_type_name(GgufType type); // "U32"
 const GgufValue *gguf_value_at(const Gguf *g, int i);
@@ -67,8 +79,8 @@ Status gguf_str(const Gguf *g, const char *key, Str *out, bool required); // abs
 
 // Arrays. The caller gives room for value->n elements. An error if the value is not an array of that type.
 Status gguf_strings(const Gguf *g, const GgufValue *v, Str *out);
-Status gguf_floats(const Gguf *g, const GgufValue *v, float *out);    // F32
-Status gguf_ints(const Gguf *g, const GgufValue *v, int32_t *out);    // I32 or U32 (ids, token types)
+Status gguf_floats(const Gguf *g, const GgufValue *v, float *out); // F32
+Status gguf_ints(const Gguf *g, const GgufValue *v, int32_t *out); // I32 or U32 (ids, token types)
 
 // Building a view in memory: llama2.c files, random shapes, tests. Keys, names and values are copied; tensor data is
 // not: the caller keeps it alive, or hands it over with gguf_own / gguf_own_map.

@@ -14,10 +14,10 @@ typedef struct Tokenizer Tokenizer;
 Status tokenizer_load(const Gguf *g, Tokenizer **out); // QUILL_MODEL: no vocabulary, unknown kind or pattern, broken
 void tokenizer_free(Tokenizer *t);                     // NULL is fine
 
-// Encodes n bytes; no BOS or EOS is added. `trusted` (n bytes, non-zero where control tokens may be recognised: the text
-// of a template) or NULL for none: then no text becomes a control token. Writes at most `max` ids and returns how many
-// the text needs (as snprintf does): a result above max means call again with more room; tokenizer_bound() is enough.
-// SIZE_MAX: nothing was encoded, the text has 1 GiB or more.
+// Encodes n bytes; no BOS or EOS is added. `trusted` (n bytes, non-zero where control tokens may be recognised: the
+// text of a template) or NULL for none: then no text becomes a control token. Writes at most `max` ids and returns how
+// many the text needs (as snprintf does): a result above max means call again with more room; tokenizer_bound() is
+// enough. SIZE_MAX: nothing was encoded, the text has 1 GiB or more.
 size_t tokenizer_encode(const Tokenizer *t, const char *text, size_t n, const uint8_t *trusted, int *ids, size_t max);
 size_t tokenizer_bound(const Tokenizer *t, size_t n_bytes);
 
@@ -29,15 +29,15 @@ void tokenizer_decode(const Tokenizer *t, const int *ids, size_t n, bool special
 // The same, one token at a time: `first` is true for the first token of a text.
 Str tokenizer_stream_piece(const Tokenizer *t, int id, bool first);
 
-int tokenizer_n(const Tokenizer *t);                    // vocabulary size
-const char *tokenizer_kind(const Tokenizer *t);         // "llama" or "gpt2/llama-bpe"
-int tokenizer_find(const Tokenizer *t, const char *piece); // the lowest id whose text is exactly this, -1: none
-bool tokenizer_is_control(const Tokenizer *t, int id);  // printed only on request
-bool tokenizer_is_eog(const Tokenizer *t, int id);      // end of generation: eos, eot, eom and the known names
+int tokenizer_n(const Tokenizer *t);                          // vocabulary size
+const char *tokenizer_kind(const Tokenizer *t);               // "llama" or "gpt2/llama-bpe"
+int tokenizer_find(const Tokenizer *t, const char *piece);    // the lowest id whose text is exactly this, -1: none
+bool tokenizer_is_control(const Tokenizer *t, int id);        // printed only on request
+bool tokenizer_is_eog(const Tokenizer *t, int id);            // end of generation: eos, eot, eom and the known names
 int tokenizer_eog_ids(const Tokenizer *t, int *ids, int max); // returns how many there are
-int tokenizer_bos(const Tokenizer *t);                  // -1: none
-int tokenizer_eos(const Tokenizer *t);                  // -1: none
-bool tokenizer_add_bos(const Tokenizer *t);             // put BOS in front of a prompt
+int tokenizer_bos(const Tokenizer *t);                        // -1: none
+int tokenizer_eos(const Tokenizer *t);                        // -1: none
+bool tokenizer_add_bos(const Tokenizer *t);                   // put BOS in front of a prompt
 bool tokenizer_add_eos(const Tokenizer *t);
 
 #endif
