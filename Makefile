@@ -6,24 +6,30 @@ DESTDIR ?=
 BUILD   ?= build/release
 
 # ---- files: one noun each; floors from the bottom up ----
-CORE  := util threads quants gguf gguf_write llama2c pretokenize vocab tokenizer model sampler kvcache costs stats scheduler \
-         cpu cpu_scalar
-SHELL_ := cli cli_help engine report output signals prompt complete chat repl look inspect shape roofline roofline_kernels bench
+READ  := util quants gguf gguf_write llama2c pretokenize vocab tokenizer
+CORE  := threads model sampler kvcache costs stats scheduler cpu cpu_scalar
+FACE  := cli cli_help engine report output signals prompt complete chat repl look inspect shape roofline roofline_kernels bench
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 FUZZ  := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
 
 # ---- flags ----
 # -ffp-contract=off: a product and a sum fuse only where the file says so. The vector kernels do say so.
 override CFLAGS += -std=c11 -Wall -Wextra -Wno-psabi -Wvla -ffp-contract=off -fno-math-errno -pthread -MMD -MP $(CPPFLAGS) $(SANITIZE)
-SIMD    := -O3 -ffp-contract=fast
+SIMD    ?= -O3 -ffp-contract=fast
 AVX2    := -DQUILL_SIMD=256 -mavx2 -mfma -mf16c
 AVX512  := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl
 AMX     := $(AVX512) -mavx512bf16 -mamx-tile -mamx-bf16
 MACHINE := $(shell $(CC) -dumpmachine)
 
-OBJS = $(CORE:%=$(BUILD)/%.o) $(SHELL_:%=$(BUILD)/%.o) $(BUILD)/cpu_portable.o
+READ_OBJS = $(READ:%=$(BUILD)/%.o)
+OBJS = $(READ_OBJS) $(CORE:%=$(BUILD)/%.o) $(FACE:%=$(BUILD)/%.o) $(BUILD)/cpu_portable.o
 ifneq ($(filter x86_64%,$(MACHINE)),)
-OBJS += $(BUILD)/cpu_avx2.o $(BUILD)/cpu_avx512.o $(BUILD)/cpu_amx.o
+OBJS += $(BUILD)/cpu_avx2.o $(BUILD)/cpu_avx512.o
+ifeq ($(shell $(CC) $(AMX) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
+OBJS += $(BUILD)/cpu_amx.o
+else # gcc before 11
+override CFLAGS += -DQUILL_NO_AMX
+endif
 endif
 
 # A library's static archive where the distribution has it, the shared one otherwise.
@@ -71,14 +77,14 @@ test: quill unit cli fuzz-short ## everything
 	@echo "all tests passed"
 
 asan: ## unit and command-line tests under AddressSanitizer and UBSan
-	$(MAKE) unit cli BUILD=build/asan CFLAGS="-O1 -g" SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all"
+	$(MAKE) unit cli BUILD=build/asan CFLAGS="-O1 -g" SIMD="-O1 -ffp-contract=fast" SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all"
 
 # ---- fuzzing: libFuzzer comes with clang ----
 FUZZ_SECONDS ?= 300
 HAS_FUZZER := $(shell command -v clang >/dev/null 2>&1 && echo 'int LLVMFuzzerTestOneInput(const char*d,long n){return d&&n<0;}' | clang -x c -fsanitize=fuzzer -o /dev/null - 2>/dev/null && echo yes)
 fuzz-build:
 	$(MAKE) $(FUZZ:%=build/fuzz/tests/%) BUILD=build/fuzz CC=clang CFLAGS="-O1 -g" SANITIZE="-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all"
-$(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(OBJS)
+$(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(READ_OBJS)
 	$(CC) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(LIBS)
 fuzz: fuzz-build ## each fuzzer for FUZZ_SECONDS (300)
 	@for f in $(FUZZ); do mkdir -p build/fuzz/corpus/$$f; (cd build/fuzz && tests/$$f -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 corpus/$$f) || exit 1; done

@@ -345,12 +345,14 @@ static bool has_avx512(void) { // F, DQ, BW, VL
     return (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1);
 }
 
+#if defined(QUILL_AMX)
 static bool has_amx(void) { // AMX-TILE, AMX-BF16, AVX512-BF16
     unsigned a, b, c, d;
     if (!has_avx512() || !os_saves(0x60000) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
     bool tile = d >> 24 & 1, bf16 = d >> 22 & 1;
     return tile && bf16 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1) && cpu_amx_enable();
 }
+#endif
 #endif
 
 static bool has_any(void) { return true; }
@@ -369,9 +371,17 @@ static const Choice choices[] = {
 #if defined(__x86_64__)
     {"avx2", has_avx2, &cpu_avx2, NULL},
     {"avx512", has_avx512, &cpu_avx512, NULL},
+#endif
+#if defined(QUILL_AMX)
     {"amx", has_amx, &cpu_avx512, &cpu_amx_matrix},
 #endif
 };
+
+bool cpu_has_isa(const char *isa) {
+    for (size_t i = 0; i < ARRAY_LEN(choices); i++)
+        if (strcmp(isa, choices[i].isa) == 0) return choices[i].available();
+    return false;
+}
 
 const char *cpu_isa_list(void) {
     static char list[64];

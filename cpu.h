@@ -55,6 +55,9 @@ typedef struct {
 extern const CpuKernels cpu_scalar, cpu_portable;
 #if defined(__x86_64__)
 extern const CpuKernels cpu_avx2, cpu_avx512;
+#endif
+#if defined(__x86_64__) && !defined(QUILL_NO_AMX) // the makefile sets it for compilers that cannot build it
+#define QUILL_AMX
 extern const MatrixKernel cpu_amx_matrix;
 bool cpu_amx_enable(void); // asks the system for the tile registers; false: it refuses
 #endif

@@ -115,6 +115,7 @@ struct Backend {
 // The CPU's backends. isa: "auto", "scalar", "portable", "avx2", "avx512", "amx"; QUILL_USAGE if unknown, QUILL_MODEL
 // if this CPU lacks it (both name what there is).
 Status cpu_backend(const char *isa, const Backend **out);
+bool cpu_has_isa(const char *isa);
 const char *cpu_isa_list(void); // those this CPU can run, "scalar, portable, avx2, ..."
 
 #endif

@@ -1,7 +1,8 @@
 // roofline_kernels.c: the loops behind the ceilings (see roofline.h), each built for its own instruction set and chosen
 // by CPUID, so that one binary carries them all.
-#define _GNU_SOURCE
 #include "roofline.h"
+
+#include "cpu.h"
 
 #include <string.h>
 
@@ -26,10 +27,7 @@ uint64_t read_loop(const void *data, size_t n, int streams) {
 }
 
 #if defined(__x86_64__)
-#include <cpuid.h>
 #include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 // Twelve sums hide the latency of two multiply-adds a cycle; with the two factors they fill AVX2's registers. x = x f +
 // g stays near g / (1 - f).
@@ -61,6 +59,7 @@ __attribute__((target("avx512f"))) static double loop_avx512(long rounds) {
     return 12.0 * 16 * 2 * (double)rounds;
 }
 
+#if defined(QUILL_AMX)
 typedef struct { // Intel's layout of LDTILECFG's 64 bytes
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
@@ -98,22 +97,15 @@ __attribute__((target("amx-tile,amx-bf16"))) static double loop_amx(long rounds)
     return 4.0 * 16 * 16 * 32 * 2 * (double)rounds;
 }
 
-// CPUID says that the CPU has the tiles, XCR0 that the system saves them; then this process must ask for them.
-static bool amx_enable(void) {
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-    unsigned a, b, c, d, low, high;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return false;                            // OSXSAVE
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 22 & 1) || !(d >> 24 & 1)) return false; // BF16, TILE
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    if ((low >> 17 & 3) != 3) return false;
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
-}
+#endif
 
 FlopLoop *flop_loop(const char *isa) {
-    __builtin_cpu_init();
-    if (strcmp(isa, "avx2") == 0 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return loop_avx2;
-    if (strcmp(isa, "avx512") == 0 && __builtin_cpu_supports("avx512f")) return loop_avx512;
-    if (strcmp(isa, "amx") == 0 && amx_enable()) return loop_amx;
+    if (!cpu_has_isa(isa)) return NULL;
+    if (strcmp(isa, "avx2") == 0) return loop_avx2;
+    if (strcmp(isa, "avx512") == 0) return loop_avx512;
+#if defined(QUILL_AMX)
+    if (strcmp(isa, "amx") == 0) return loop_amx;
+#endif
     return NULL;
 }
 #else

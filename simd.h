@@ -127,14 +127,22 @@ INLINE vf vexp(vf x) {
     return (vf)((vi)p + ((vi)t << 23));
 }
 
+// Elements of a (0..3) and b (4..7) by constant indices.
+#if defined(__clang__)
+#define SHUFFLE4(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+typedef int32_t v4i __attribute__((vector_size(16)));
+#define SHUFFLE4(a, b, ...) __builtin_shuffle(a, b, (v4i){__VA_ARGS__})
+#endif
+
 // Transposes 4 x 4 floats (or any 32-bit values): rows in, columns out.
 INLINE void transpose4(v4f r[4]) {
-    v4f a = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5), b = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
-    v4f c = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7), d = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
-    r[0] = __builtin_shufflevector(a, b, 0, 1, 4, 5);
-    r[1] = __builtin_shufflevector(a, b, 2, 3, 6, 7);
-    r[2] = __builtin_shufflevector(c, d, 0, 1, 4, 5);
-    r[3] = __builtin_shufflevector(c, d, 2, 3, 6, 7);
+    v4f a = SHUFFLE4(r[0], r[1], 0, 4, 1, 5), b = SHUFFLE4(r[2], r[3], 0, 4, 1, 5);
+    v4f c = SHUFFLE4(r[0], r[1], 2, 6, 3, 7), d = SHUFFLE4(r[2], r[3], 2, 6, 3, 7);
+    r[0] = SHUFFLE4(a, b, 0, 1, 4, 5);
+    r[1] = SHUFFLE4(a, b, 2, 3, 6, 7);
+    r[2] = SHUFFLE4(c, d, 0, 1, 4, 5);
+    r[3] = SHUFFLE4(c, d, 2, 3, 6, 7);
 }
 
 #endif
