@@ -69,7 +69,8 @@ $(BUILD)/tests/make_tiny: $(BUILD)/tests/make_tiny.o $(BUILD)/tests/tiny_model.o
 .SECONDARY:
 
 unit: $(TESTS:%=$(BUILD)/tests/%) ## the unit tests alone
-	@for t in $^; do echo "== $$t"; $$t || exit 1; done
+	@failed=; for t in $^; do echo "== $$t"; $$t || failed="$$failed $$t"; done; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 cli: $(BUILD)/quill $(BUILD)/tests/make_tiny ## the command-line tests alone
 	QUILL=$(CURDIR)/$(BUILD)/quill MAKE_TINY=$(CURDIR)/$(BUILD)/tests/make_tiny bats tests
 test-build: $(TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/make_tiny # what the tests run, so that -j helps

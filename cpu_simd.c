@@ -452,10 +452,24 @@ static void load_queries(const AttendTask *t, QueryTile *s, int *first_slot, int
     }
 }
 
-// n keys' rows of one plane as f32; rows up to a multiple of NF are zero.
-static void load_tile(const AttendTask *t, float *tile, const uint8_t *plane, int type, int first, int n) {
+// Whether some query of the tile sees the key. Between the windows of rows far apart lie keys that none does, and whose
+// memory nobody may have written.
+static bool key_seen(const AttendTask *t, const QueryTile *s, int key) {
+    if (!t->heads->window) return true;
+    for (int lane = 0; lane < T; lane++)
+        if (key <= s->slot[lane] && key > s->slot[lane] - t->heads->window) return true;
+    return false;
+}
+
+// n keys' rows of one plane as f32; unseen rows, and those up to a multiple of NF, are zero.
+static void load_tile(const AttendTask *t, QueryTile *s, const uint8_t *plane, int type, int first, int n) {
     int hd = t->heads->head_dim;
+    float *tile = s->tile;
     for (int k = 0; k < n; k++) {
+        if (!key_seen(t, s, first + k)) {
+            memset(tile + (size_t)k * HEAD_PAD, 0, (size_t)hd * sizeof *tile);
+            continue;
+        }
         size_t at = key_at(t, first + k);
         for (int i = 0; i < hd; i += VL) vstore(tile + (size_t)k * HEAD_PAD + i, load_kv(plane, type, at, i, hd));
     }
@@ -500,12 +514,12 @@ static void attend_many(const AttendTask *t) {
     load_queries(t, s, &first, &last);
     for (int k0 = first; k0 <= last; k0 += KEYS) {
         int n = int_min(KEYS, last + 1 - k0);
-        load_tile(t, s->tile, t->kv->k, t->kv->type_k, k0, n);
+        load_tile(t, s, t->kv->k, t->kv->type_k, k0, n);
         memset(s->scores, 0, sizeof s->scores);
         for (int k = 0; k < n; k += NF) // scores(key, lane) = K(key, i) queries(i, lane)
             micro(hd, s->tile + (size_t)k * HEAD_PAD, HEAD_PAD, 1, s->queries, s->scores + k * T);
         softmax_tile(t, s, k0, n);
-        load_tile(t, s->tile, t->kv->v, t->kv->type_v, k0, n);
+        load_tile(t, s, t->kv->v, t->kv->type_v, k0, n);
         for (int i = 0; i < hd; i += NF) // out(i, lane) += V(key, i) scores(key, lane)
             micro(n, s->tile + i, 1, HEAD_PAD, s->scores, s->out + i * T);
     }

@@ -51,7 +51,7 @@ typedef struct {
     int *token, *pos, *slot, *seq; // (n_rows) rows of a sequence are adjacent, their slots ascending, gaps allowed
     int *out_row;                  // (n_out) rows whose logits are wanted
     int *block_table;              // (n_seqs, max_blocks) physical block of each logical block
-    int (*copy)[2];                // (n_copies) blocks (src, dst) copied in every layer before anything is written
+    int (*copy)[2]; // (n_copies) blocks (src, dst) copied in every layer, in this order, before any write
 } Batch;
 
 // The K and V of all layers in blocks of `block` slots; (n_layers, n_blocks, n_kv_heads, block, head_dim) each.

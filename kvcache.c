@@ -65,7 +65,6 @@ Status kv_new(KvCache *kv, const KvShape *s) {
     }
     kv->refs = mem_alloc((size_t)n * sizeof *kv->refs);
     kv->free_list = mem_alloc((size_t)n * sizeof *kv->free_list);
-    kv->copies = mem_alloc((size_t)n * sizeof *kv->copies);
     for (int i = 0; i < n; i++) kv->free_list[i] = n - 1 - i; // block 0 is handed out first
     kv->n_free = n;
     return OK;
@@ -91,6 +90,7 @@ void kv_shuffle(KvCache *kv, uint64_t seed) {
 // ---- sequences ------------------------------------------------------------------------------------------------------
 
 void sequence_push(Sequence *s, const int *tokens, int n) {
+    if (n == 0) return;
     if (s->n_tokens + n > s->cap_tokens) {
         s->cap_tokens = int_max(s->n_tokens + n, s->cap_tokens * 2);
         s->tokens = mem_resize(s->tokens, (size_t)s->cap_tokens * sizeof *s->tokens);
@@ -122,13 +122,18 @@ static int take_block(KvCache *kv) {
 
 static void drop_block(KvCache *kv, int block) {
     assert(kv->refs[block] > 0);
-    if (--kv->refs[block] > 0) return;
-    kv->free_list[kv->n_free++] = block;
-    // A copy into a block that nobody holds any more must not happen: the block may be handed out again before it.
-    int kept = 0;
-    for (int i = 0; i < kv->n_copies; i++)
-        if (kv->copies[i][1] != block) memmove(kv->copies[kept++], kv->copies[i], sizeof kv->copies[i]);
-    kv->n_copies = kept;
+    // A pending copy into it stays: copies are made in order and before any write, so that one too many does no harm,
+    // and another copy may be waiting to read what it brings.
+    if (--kv->refs[block] == 0) kv->free_list[kv->n_free++] = block;
+}
+
+static void push_copy(KvCache *kv, int from, int to) {
+    if (kv->n_copies == kv->cap_copies) {
+        kv->cap_copies = int_max(16, 2 * kv->cap_copies);
+        kv->copies = mem_resize(kv->copies, (size_t)kv->cap_copies * sizeof *kv->copies);
+    }
+    kv->copies[kv->n_copies][0] = from;
+    kv->copies[kv->n_copies++][1] = to;
 }
 
 bool kv_reserve(KvCache *kv, Sequence *s, int n_slots) {
@@ -143,10 +148,7 @@ bool kv_reserve(KvCache *kv, Sequence *s, int n_slots) {
         int old = s->blocks[i];
         if (kv->refs[old] == 1) continue; // a pending copy may still read it: copies are made before any write
         s->blocks[i] = take_block(kv);
-        if (i * size < s->n_cached) { // it holds slots that stay
-            kv->copies[kv->n_copies][0] = old;
-            kv->copies[kv->n_copies++][1] = s->blocks[i];
-        }
+        if (i * size < s->n_cached) push_copy(kv, old, s->blocks[i]); // it holds slots that stay
         kv->refs[old]--;
     }
     while (s->n_blocks < need) push_block(s, take_block(kv));

@@ -20,8 +20,9 @@ typedef struct {
     KvPool pool;
     int *refs; // (n_blocks) sequences that use the block
     int *free_list, n_free;
-    int (*copies)[2]; // pending copies (src, dst) for the next batch, at most n_blocks
-    int n_copies;
+    int (*copies)[2]; // pending copies (src, dst) for the next batch, to be made in this order before anything is
+                      // written
+    int n_copies, cap_copies;
     int max_slots; // of one sequence: the context
 } KvCache;
 

@@ -365,24 +365,38 @@ size_t model_n_params(const Model *m) {
     return n;
 }
 
+static Status not_finite(const Model *m, const GgufTensor *t, double value, size_t element) {
+    return status_error(QUILL_MODEL, "%s: tensor %.*s: finite weights expected, %g found at element %zu",
+                        gguf_name(m->gguf), (int)t->name.n, t->name.data, value, element);
+}
+
+static Status check_scales(const Model *m, const GgufTensor *t) { // int8 values are finite, their scales may not be
+    for (size_t i = 0; i < t->n_bytes / (size_t)t->group; i++) {
+        float scale;
+        memcpy(&scale, (const char *)t->scales + i * sizeof scale, sizeof scale);
+        if (!isfinite(scale)) return not_finite(m, t, (double)scale, i * (size_t)t->group);
+    }
+    return OK;
+}
+
+static Status check_values(const Model *m, const GgufTensor *t, const TypeInfo *info) {
+    float values[QK_K]; // whole blocks of every type
+    size_t block = (size_t)info->block, n = t->n_bytes / (size_t)info->bytes * block;
+    for (size_t done = 0; done < n; done += QK_K) {
+        size_t now = n - done < QK_K ? n - done : QK_K;
+        info->dequantize((const char *)t->data + done / block * (size_t)info->bytes, values, now);
+        for (size_t k = 0; k < now; k++)
+            if (!isfinite(values[k])) return not_finite(m, t, (double)values[k], done + k);
+    }
+    return OK;
+}
+
 Status model_check_tensors(const Model *m) {
-    int n = gguf_n_tensors(m->gguf);
-    float values[QK_K];
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < gguf_n_tensors(m->gguf); i++) {
         const GgufTensor *t = gguf_tensor_at(m->gguf, i);
         const TypeInfo *info = type_info(t->type);
-        if (!info || !info->dequantize) continue;
-        size_t step = (size_t)info->block * (QK_K / (size_t)info->block), done = 0;
-        size_t count = t->n_bytes / (size_t)info->bytes * (size_t)info->block;
-        for (; done < count; done += step) {
-            size_t now = count - done < step ? count - done : step;
-            info->dequantize((const char *)t->data + done / (size_t)info->block * (size_t)info->bytes, values, now);
-            for (size_t k = 0; k < now; k++)
-                if (!isfinite(values[k]))
-                    return status_error(QUILL_MODEL,
-                                        "%s: tensor %.*s: finite weights expected, %g found at element %zu",
-                                        gguf_name(m->gguf), (int)t->name.n, t->name.data, (double)values[k], done + k);
-        }
+        if (!info) continue;
+        TRY(info->dequantize ? check_values(m, t, info) : check_scales(m, t));
     }
     return OK;
 }

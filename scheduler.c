@@ -82,12 +82,28 @@ void scheduler_add(Scheduler *s, Request *r) {
 
 static bool decoding(const Request *r) { return r->n_new > 0 && r->seq.n_tokens - r->seq.n_cached == 1; }
 
-// Puts up to `limit` uncomputed tokens of r into the batch; false when no block is free for them.
-static bool add_rows(Scheduler *s, Request *r, int limit) {
+static bool in_batch(const Scheduler *s, const Request *r) {
+    for (int i = 0; i < s->batch.n_seqs; i++)
+        if (s->in_batch[i] == r) return true;
+    return false;
+}
+
+// Takes the blocks of the newest request after r, which computes its tokens again later; false when there is none.
+static bool preempt_for(Scheduler *s, const Request *r) {
+    Request *newest = NULL;
+    for (Request *q = r->next; q; q = q->next)
+        if (q->seq.n_blocks > 0 && !in_batch(s, q)) newest = q;
+    if (newest) kv_release(s->kv, &newest->seq);
+    return newest != NULL;
+}
+
+// Puts up to `limit` uncomputed tokens of r into the batch; nothing when no block is to be had for them.
+static void add_rows(Scheduler *s, Request *r, int limit) {
     Batch *b = &s->batch;
     Sequence *q = &r->seq;
     int n = int_min(limit, q->n_tokens - q->n_cached);
-    if (!kv_reserve(s->kv, q, q->n_cached + n)) return false;
+    while (!kv_reserve(s->kv, q, q->n_cached + n))
+        if (q->n_cached + n > s->kv->max_slots || !preempt_for(s, r)) return;
     int seq = b->n_seqs++;
     s->in_batch[seq] = r;
     s->rows_of[seq] = n;
@@ -100,7 +116,6 @@ static bool add_rows(Scheduler *s, Request *r, int limit) {
     }
     bool wants_logits = q->n_cached + n == q->n_tokens && r->max_new != 0;
     if (wants_logits) b->out_row[b->n_out++] = b->n_rows - 1;
-    return true;
 }
 
 static void add_all(Scheduler *s, bool decode_rows) {

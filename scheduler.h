@@ -4,7 +4,8 @@
 //       scheduler_take(s, model_forward(m, w, &kv->pool, batch));
 //
 // A request is a sequence with a wish. Each step takes one decode row of every running sequence first and fills the
-// rest of max_rows with prefill chunks of the tokens whose K and V are not computed yet, oldest request first.
+// rest of max_rows with prefill chunks of the tokens whose K and V are not computed yet, oldest request first. When
+// blocks run out, the newest request gives its own back and computes them again later.
 #ifndef QUILL_SCHEDULER_H
 #define QUILL_SCHEDULER_H
 

@@ -98,8 +98,56 @@ INLINE void q_scaled_min(q32 q, float s0, float s1, float m0, float m1, vf w[NV]
     for (int i = 0; i < NV; i++) w[i] = w[i] * (i * VL < 16 ? s0 : s1) - (i * VL < 16 ? m0 : m1);
 }
 
-// ---- 32 weights of a row, by type: unpack_X(row, b, w) gives elements [32 b, 32 b + 32)
-// ------------------------------
+// A scale in every lane. Broadcast first and convert then: one conversion, no moves between register files. (Integer
+// tricks are faster still until they meet a subnormal half, which the scales of K-quants often are.)
+INLINE vf half_vector(half_bits h) {
+#if QUILL_SIMD == 512
+    return (vf)_mm512_cvtph_ps(_mm256_set1_epi16((short)h));
+#else
+    return vset(half_scale(h));
+#endif
+}
+
+// d q - m for nibbles q: the 32 of 16 bytes, the low ones first; or the low or high ones of 32 bytes. With AVX-512 the
+// sixteen weights that a block can have are a table in one register, and a nibble is looked up, not converted.
+#if QUILL_SIMD == 512
+INLINE __m512i q_wide(const uint8_t *p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+INLINE vf q_look_up(__m512i index, vf table) { return (vf)_mm512_permutexvar_ps(index, (__m512)table); }
+INLINE vf q_table(vf d, vf m) {
+    const vf levels = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return levels * d - m;
+}
+INLINE void nibbles16(const uint8_t *p, vf table, vf w[NV]) {
+    __m512i q = q_wide(p);
+    w[0] = q_look_up(q, table); // looks at the low four bits alone
+    w[1] = q_look_up(_mm512_srli_epi32(q, 4), table);
+}
+INLINE void affine16(const uint8_t *p, vf d, vf m, vf w[NV]) { nibbles16(p, q_table(d, m), w); }
+INLINE void affine32(const uint8_t *p, bool high, vf d, vf m, vf w[NV]) {
+    vf table = q_table(d, m);
+    int shift = high ? 4 : 0;
+    w[0] = q_look_up(_mm512_srli_epi32(q_wide(p), (unsigned)shift), table);
+    w[1] = q_look_up(_mm512_srli_epi32(q_wide(p + 16), (unsigned)shift), table);
+}
+INLINE void levels16(const uint8_t *p, vf d, vf w[NV]) {
+    const vf levels = {IQ4_VALUES};
+    nibbles16(p, levels * d, w);
+}
+#else
+INLINE void q_affine(q32 q, vf d, vf m, vf w[NV]) {
+    q_floats(q, w);
+    for (int i = 0; i < NV; i++) w[i] = w[i] * d - m;
+}
+INLINE void affine16(const uint8_t *p, vf d, vf m, vf w[NV]) { q_affine(q_nibbles(p), d, m, w); }
+INLINE void affine32(const uint8_t *p, bool high, vf d, vf m, vf w[NV]) {
+    q_affine(q_shr(q_load(p), high ? 4 : 0, 15), d, m, w);
+}
+INLINE void levels16(const uint8_t *p, vf d, vf w[NV]) { q_affine(q_iq4(q_nibbles(p)), d, vset(0), w); }
+#endif
+
+// ---- 32 weights of a row, by type: unpack_X(row, b, w) gives elements [32 b, 32 b + 32) ---------------------------
 
 INLINE void unpack_f32(const uint8_t *row, int b, vf w[NV]) {
     for (int i = 0; i < NV; i++) w[i] = vload((const float *)(const void *)row + 32 * (size_t)b + VL * i);
@@ -112,13 +160,12 @@ INLINE void unpack_bf16(const uint8_t *row, int b, vf w[NV]) {
 }
 INLINE void unpack_q4_0(const uint8_t *row, int b, vf w[NV]) {
     const BlockQ4_0 *k = (const BlockQ4_0 *)(const void *)row + b;
-    float d = half_scale(k->d);
-    q_scaled(q_sub(q_nibbles(k->qs), 8), d, d, w);
+    vf d = half_vector(k->d);
+    affine16(k->qs, d, 8 * d, w); // d q - 8 d is d (q - 8) exactly: the products fit a float
 }
 INLINE void unpack_q4_1(const uint8_t *row, int b, vf w[NV]) {
     const BlockQ4_1 *k = (const BlockQ4_1 *)(const void *)row + b;
-    float d = half_scale(k->d), m = -half_scale(k->m);
-    q_scaled_min(q_nibbles(k->qs), d, d, m, m, w);
+    affine16(k->qs, half_vector(k->d), -half_vector(k->m), w);
 }
 INLINE void unpack_q5_0(const uint8_t *row, int b, vf w[NV]) {
     const BlockQ5_0 *k = (const BlockQ5_0 *)(const void *)row + b;
@@ -132,8 +179,9 @@ INLINE void unpack_q5_1(const uint8_t *row, int b, vf w[NV]) {
 }
 INLINE void unpack_q8_0(const uint8_t *row, int b, vf w[NV]) {
     const BlockQ8_0 *k = (const BlockQ8_0 *)(const void *)row + b;
-    float d = half_scale(k->d);
-    q_scaled(q_load(k->qs), d, d, w);
+    vf d = half_vector(k->d);
+    q_floats(q_load(k->qs), w);
+    for (int i = 0; i < NV; i++) w[i] *= d;
 }
 INLINE void unpack_q2_k(const uint8_t *row, int b, vf w[NV]) {
     const BlockQ2_K *k = (const BlockQ2_K *)(const void *)row + b / 8;
@@ -157,8 +205,7 @@ INLINE void unpack_q4_k(const uint8_t *row, int b, vf w[NV]) {
     int j = b % 8;
     uint8_t s, m;
     k4_scale_min(k->scales, j, &s, &m);
-    float d = half_scale(k->d) * (float)s, dmin = half_scale(k->dmin) * (float)m;
-    q_scaled_min(q_shr(q_load(k->qs + j / 2 * 32), 4 * (j % 2), 15), d, d, dmin, dmin, w);
+    affine32(k->qs + j / 2 * 32, j % 2, half_vector(k->d) * (float)s, half_vector(k->dmin) * (float)m, w);
 }
 INLINE void unpack_q5_k(const uint8_t *row, int b, vf w[NV]) {
     const BlockQ5_K *k = (const BlockQ5_K *)(const void *)row + b / 8;
@@ -179,13 +226,11 @@ INLINE void unpack_q6_k(const uint8_t *row, int b, vf w[NV]) {
 }
 INLINE void unpack_iq4_nl(const uint8_t *row, int b, vf w[NV]) {
     const BlockIQ4_NL *k = (const BlockIQ4_NL *)(const void *)row + b;
-    float d = half_scale(k->d);
-    q_scaled(q_iq4(q_nibbles(k->qs)), d, d, w);
+    levels16(k->qs, half_vector(k->d), w);
 }
 INLINE void unpack_iq4_xs(const uint8_t *row, int b, vf w[NV]) {
     const BlockIQ4_XS *k = (const BlockIQ4_XS *)(const void *)row + b / 8;
-    float d = half_scale(k->d) * (float)(iq4xs_scale(k, b % 8) - 32);
-    q_scaled(q_iq4(q_nibbles(k->qs + b % 8 * 16)), d, d, w);
+    levels16(k->qs + b % 8 * 16, half_vector(k->d) * (float)(iq4xs_scale(k, b % 8) - 32), w);
 }
 
 // ---- a weight row of any type ---------------------------------------------------------------------------------------

@@ -45,8 +45,8 @@ static void test_defaults(void **state) {
     assert_int_equal(o.predict, -1);
     assert_int_equal(o.ctx_size, 0);
     assert_int_equal(o.ubatch, 512);
-    assert_int_equal(o.type_k, TYPE_F16);
-    assert_int_equal(o.type_v, TYPE_F16);
+    assert_int_equal(o.type_k, KV_TYPE_AUTO);
+    assert_int_equal(o.type_v, KV_TYPE_AUTO);
     assert_int_equal(o.gpu_layers, -1);
     assert_int_equal(o.kv_block, 32);
     assert_int_equal(o.logprobs, -1);

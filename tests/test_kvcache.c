@@ -1,0 +1,514 @@
+// test_kvcache.c: blocks, their counts and their contents, under many random operations.
+//
+// A second, simple book is kept here: for each sequence the tag of every computed slot. Tags are written to the real
+// pool and copied by the real copy_blocks; after every step each sequence must still read its own.
+#include "testing.h"
+
+#include "../kvcache.h"
+
+enum { MOST_SEQS = 6, MOST_CTX = 64, N_LAYERS = 2, N_HEADS = 2, HEAD_DIM = 3, MOST_COPIES = 256 };
+
+typedef struct {
+    KvCache kv;
+    Workspace *none; // copy_blocks does not need one
+    const Backend *be;
+    Sequence seq[MOST_SEQS];
+    float tags[MOST_SEQS][MOST_CTX]; // of slots [0, n_cached)
+    int reserved[MOST_SEQS];         // slots that the coming step computes up to; 0: it takes no part
+    uint64_t random;
+    float next_tag;
+    int n_ctx;
+    bool pending; // changes may come between reserving and the step that makes the copies
+} Book;
+
+static int pick(Book *k, int n) { return (int)(test_random(&k->random) % (uint64_t)n); }
+
+static KvShape shape_of(int block, int n_ctx, int n_blocks, int n_seqs) {
+    return (KvShape){.n_layers = N_LAYERS,
+                     .n_kv_heads = N_HEADS,
+                     .head_dim = HEAD_DIM,
+                     .type_k = TYPE_F32,
+                     .type_v = TYPE_F16,
+                     .block = block,
+                     .n_ctx = n_ctx,
+                     .n_blocks = n_blocks,
+                     .n_seqs = n_seqs};
+}
+
+static void book_open(Book *k, int block, int n_ctx, int n_blocks, uint64_t seed) {
+    *k = (Book){.random = seed, .n_ctx = n_ctx};
+    KvShape s = shape_of(block, n_ctx, n_blocks, MOST_SEQS);
+    assert_ok(kv_new(&k->kv, &s));
+    assert_ok(cpu_backend("scalar", &k->be));
+}
+
+static void book_close(Book *k) {
+    for (int i = 0; i < MOST_SEQS; i++) {
+        kv_release(&k->kv, &k->seq[i]);
+        sequence_free(&k->seq[i]);
+    }
+    assert_int_equal(k->kv.n_free, k->kv.pool.n_blocks); // nothing was lost
+    kv_free(&k->kv);
+}
+
+// ---- invariants -----------------------------------------------------------------------------------------------------
+
+static void check_counts(const Book *k) {
+    const KvCache *kv = &k->kv;
+    int n = kv->pool.n_blocks, refs[256] = {0}, n_unused = 0;
+    bool free_seen[256] = {false};
+    for (int i = 0; i < MOST_SEQS; i++) {
+        const Sequence *s = &k->seq[i];
+        assert_true(s->n_cached <= s->n_tokens && s->n_cached <= s->n_blocks * kv->pool.block);
+        for (int b = 0; b < s->n_blocks; b++) {
+            assert_in_range(s->blocks[b], 0, n - 1);
+            refs[s->blocks[b]]++;
+        }
+    }
+    for (int b = 0; b < n; b++) {
+        assert_int_equal(kv->refs[b], refs[b]);
+        n_unused += refs[b] == 0;
+    }
+    assert_int_equal(kv->n_free, n_unused);
+    for (int i = 0; i < kv->n_free; i++) {
+        int b = kv->free_list[i];
+        assert_in_range(b, 0, n - 1);
+        assert_false(free_seen[b]);
+        assert_int_equal(refs[b], 0);
+        free_seen[b] = true;
+    }
+    // A copy may go to a block that was given back meanwhile: check_contents shows that it does no harm.
+    assert_true(kv->n_copies <= MOST_COPIES);
+    for (int i = 0; i < kv->n_copies; i++) {
+        assert_in_range(kv->copies[i][0], 0, n - 1);
+        assert_in_range(kv->copies[i][1], 0, n - 1);
+    }
+}
+
+static void tag_at(const Book *k, int seq, int slot, int layer, int head, float **key, uint16_t **value) {
+    const KvPool *p = &k->kv.pool;
+    size_t at = kv_index(p, layer, k->seq[seq].blocks[slot / p->block], head, slot % p->block);
+    *key = (float *)(void *)p->k + at;
+    *value = (uint16_t *)(void *)p->v + at;
+}
+
+static void write_tag(Book *k, int seq, int slot, float tag) {
+    for (int layer = 0; layer < N_LAYERS; layer++)
+        for (int head = 0; head < N_HEADS; head++)
+            for (int i = 0; i < HEAD_DIM; i++) {
+                float *key;
+                uint16_t *value;
+                tag_at(k, seq, slot, layer, head, &key, &value);
+                key[i] = tag + (float)(layer * 16 + head * 4 + i) / 64;
+                value[i] = (uint16_t)((int)tag * 64 + layer * 16 + head * 4 + i);
+            }
+    k->tags[seq][slot] = tag;
+}
+
+static void check_contents(const Book *k) {
+    for (int seq = 0; seq < MOST_SEQS; seq++)
+        for (int slot = 0; slot < k->seq[seq].n_cached; slot++)
+            for (int layer = 0; layer < N_LAYERS; layer++)
+                for (int head = 0; head < N_HEADS; head++)
+                    for (int i = 0; i < HEAD_DIM; i++) {
+                        float *key, tag = k->tags[seq][slot];
+                        uint16_t *value;
+                        tag_at(k, seq, slot, layer, head, &key, &value);
+                        int part = layer * 16 + head * 4 + i;
+                        if (key[i] != tag + (float)part / 64 || value[i] != (uint16_t)((int)tag * 64 + part))
+                            fail_msg("sequence %d slot %d layer %d head %d: tag %g expected, %g found", seq, slot,
+                                     layer, head, (double)tag, (double)(key[i] - (float)part / 64));
+                    }
+}
+
+// ---- operations -----------------------------------------------------------------------------------------------------
+
+static void push_tokens(Book *k, int seq, int n) {
+    for (int i = 0; i < n; i++) sequence_push(&k->seq[seq], &(int){pick(k, 1000)}, 1);
+}
+
+// Blocks that reserving would take, by the rules in the header.
+static int blocks_needed(const Book *k, const Sequence *s, int n_slots) {
+    int size = k->kv.pool.block, need = (n_slots + size - 1) / size, n = need > s->n_blocks ? need - s->n_blocks : 0;
+    for (int i = s->n_cached / size; i < s->n_blocks && i < need; i++) n += k->kv.refs[s->blocks[i]] > 1;
+    return n;
+}
+
+typedef struct {
+    int refs[256], free_list[256], blocks[256], copies[MOST_COPIES][2];
+    int n_free, n_copies, n_blocks, n_cached, n_tokens;
+} Snapshot;
+
+static Snapshot snapshot(const Book *k, const Sequence *s) {
+    Snapshot c = {.n_free = k->kv.n_free,
+                  .n_copies = k->kv.n_copies,
+                  .n_blocks = s->n_blocks,
+                  .n_cached = s->n_cached,
+                  .n_tokens = s->n_tokens};
+    size_t n = (size_t)k->kv.pool.n_blocks * sizeof(int);
+    memcpy(c.refs, k->kv.refs, n);
+    memcpy(c.free_list, k->kv.free_list, (size_t)c.n_free * sizeof(int));
+    memcpy(c.copies, k->kv.copies, (size_t)c.n_copies * sizeof c.copies[0]);
+    if (s->n_blocks) memcpy(c.blocks, s->blocks, (size_t)s->n_blocks * sizeof(int));
+    return c;
+}
+
+static void reserve(Book *k, int seq, int n_slots) {
+    Sequence *s = &k->seq[seq];
+    Snapshot before = snapshot(k, s);
+    bool want = n_slots <= k->n_ctx && blocks_needed(k, s, n_slots) <= k->kv.n_free;
+    assert_int_equal(kv_reserve(&k->kv, s, n_slots), want);
+    if (!want) {
+        Snapshot after = snapshot(k, s);
+        assert_memory_equal(&before, &after, sizeof before);
+        return;
+    }
+    k->reserved[seq] = n_slots;
+    assert_true(s->n_blocks * k->kv.pool.block >= n_slots);
+    for (int i = s->n_cached / k->kv.pool.block; i < (n_slots + k->kv.pool.block - 1) / k->kv.pool.block; i++)
+        assert_int_equal(k->kv.refs[s->blocks[i]], 1); // what will be written is nobody else's
+}
+
+// What a forward does: copies first, then the rows' slots.
+static void compute(Book *k) {
+    Batch b = {.n_copies = k->kv.n_copies, .copy = k->kv.copies};
+    k->be->copy_blocks(k->none, &k->kv.pool, &b);
+    k->kv.n_copies = 0;
+    for (int seq = 0; seq < MOST_SEQS; seq++) {
+        for (int slot = k->seq[seq].n_cached; slot < k->reserved[seq]; slot++) {
+            write_tag(k, seq, slot, k->next_tag);
+            k->next_tag = k->next_tag >= 1000 ? 1 : k->next_tag + 1;
+        }
+        if (k->reserved[seq]) k->seq[seq].n_cached = k->reserved[seq];
+        k->reserved[seq] = 0;
+    }
+}
+
+// False: refused, which may only be while copies are pending, and then changes nothing.
+static bool fork(Book *k, int from, int to) {
+    Sequence *a = &k->seq[from], *b = &k->seq[to];
+    Snapshot before = snapshot(k, b);
+    if (!kv_fork(&k->kv, a, b)) {
+        Snapshot after = snapshot(k, b);
+        assert_true(k->kv.n_copies > 0);
+        assert_memory_equal(&before, &after, sizeof before);
+        return false;
+    }
+    assert_int_equal(b->n_cached, a->n_cached);
+    assert_int_equal(b->n_tokens, a->n_tokens);
+    if (a->n_tokens) assert_memory_equal(b->tokens, a->tokens, (size_t)a->n_tokens * sizeof(int));
+    memcpy(k->tags[to], k->tags[from], sizeof k->tags[to]);
+    return true;
+}
+
+static void truncate_to(Book *k, int seq, int n) {
+    Sequence *s = &k->seq[seq];
+    int tokens = int_min(s->n_tokens, n), cached = int_min(s->n_cached, n), size = k->kv.pool.block;
+    kv_truncate(&k->kv, s, n);
+    k->reserved[seq] = 0;
+    assert_int_equal(s->n_tokens, tokens);
+    assert_int_equal(s->n_cached, cached);
+    assert_int_equal(s->n_blocks, (cached + size - 1) / size);
+}
+
+static void release(Book *k, int seq) {
+    int tokens = k->seq[seq].n_tokens;
+    kv_release(&k->kv, &k->seq[seq]);
+    k->reserved[seq] = 0;
+    assert_int_equal(k->seq[seq].n_blocks, 0);
+    assert_int_equal(k->seq[seq].n_cached, 0);
+    assert_int_equal(k->seq[seq].n_tokens, tokens);
+    if (pick(k, 4)) sequence_free(&k->seq[seq]); // empty again, so that it can be forked into
+}
+
+// A sequence with computed slots, if a few tries find one.
+static int pick_computed(Book *k) {
+    int seq = pick(k, MOST_SEQS);
+    for (int i = 0; i < 8 && k->seq[seq].n_cached == 0; i++) seq = pick(k, MOST_SEQS);
+    return seq;
+}
+
+// The new one takes a random other's place and writes at once, into the block that both share.
+static void fork_and_reserve(Book *k, int from) {
+    int to = (from + 1 + pick(k, MOST_SEQS - 1)) % MOST_SEQS;
+    release(k, to);
+    sequence_free(&k->seq[to]);
+    bool forked = fork(k, from, to);
+    check_counts(k);
+    if (!forked) return;
+    push_tokens(k, to, 1 + pick(k, 3));
+    reserve(k, to, k->seq[to].n_cached + 1);
+    if (!k->pending) compute(k);
+}
+
+// One random operation that changes what is owned.
+static void change(Book *k) {
+    int seq = pick(k, MOST_SEQS), n = k->seq[seq].n_tokens;
+    switch (pick(k, 6)) {
+    case 0: push_tokens(k, seq, pick(k, 8)); break;
+    case 1: truncate_to(k, seq, pick(k, 3) ? int_max(0, n + 2 - pick(k, 6)) : pick(k, n + 1)); break;
+    case 2:
+        if (pick(k, 2)) release(k, seq);
+        break;
+    case 3: kv_shuffle(&k->kv, test_random(&k->random)); break;
+    default: fork_and_reserve(k, pick_computed(k));
+    }
+    check_counts(k);
+}
+
+// Several sequences reserve room for tokens of theirs (or more, or past the context).
+static void reserve_some(Book *k) {
+    for (int n = pick(k, MOST_SEQS); n >= 0; n--) {
+        int seq = pick(k, MOST_SEQS);
+        Sequence *s = &k->seq[seq];
+        if (s->n_tokens == s->n_cached) push_tokens(k, seq, 1 + pick(k, 6));
+        int slots = s->n_cached + 1 + pick(k, s->n_tokens - s->n_cached);
+        if (k->reserved[seq] == 0) reserve(k, seq, pick(k, 20) ? slots : k->n_ctx + 1);
+        check_counts(k);
+    }
+}
+
+static void run_book(int block, int n_ctx, int n_blocks, uint64_t seed, bool pending) {
+    Book k;
+    book_open(&k, block, n_ctx, n_blocks, seed);
+    k.pending = pending;
+    for (int step = 0; step < 400; step++) {
+        for (int n = pick(&k, 4); n > 0; n--) change(&k);
+        reserve_some(&k);
+        for (int n = pending ? pick(&k, 5) : 0; n > 0; n--) {
+            change(&k);
+            reserve_some(&k);
+        }
+        compute(&k);
+        check_counts(&k);
+        check_contents(&k);
+    }
+    book_close(&k);
+}
+
+static const struct {
+    int block, n_ctx, n_blocks;
+} shapes[] = {{1, 20, 40}, {4, 40, 30}, {4, 30, 9}, {16, 64, 12}, {16, 50, 0}, {0, 30, 0}, {0, 30, 3}, {7, 64, 20}};
+
+static void test_random_steps(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
+        for (uint64_t seed = 1; seed <= 12; seed++)
+            run_book(shapes[i].block, shapes[i].n_ctx, shapes[i].n_blocks, seed * 100 + i, false);
+}
+
+// Forks, truncations and releases also between reserving and the step that makes the copies.
+static void test_random_steps_with_pending_copies(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
+        for (uint64_t seed = 1; seed <= 12; seed++)
+            run_book(shapes[i].block, shapes[i].n_ctx, shapes[i].n_blocks, seed * 100 + i, true);
+}
+
+// ---- by hand --------------------------------------------------------------------------------------------------------
+
+// Sequence `seq` computes its tokens up to n_slots.
+static void step_to(Book *k, int seq, int n_slots) {
+    if (k->seq[seq].n_tokens < n_slots) push_tokens(k, seq, n_slots - k->seq[seq].n_tokens);
+    reserve(k, seq, n_slots);
+    compute(k);
+    check_counts(k);
+    check_contents(k);
+}
+
+static void test_copy_on_write(void **state) {
+    (void)state;
+    Book k;
+    book_open(&k, 4, 40, 20, 1);
+    step_to(&k, 0, 10); // blocks of 4, 4 and 2 slots
+    assert_true(fork(&k, 0, 1));
+    assert_int_equal(k.kv.n_free, 17); // all shared
+    push_tokens(&k, 1, 1);
+    reserve(&k, 1, 11);
+    assert_int_equal(k.kv.n_copies, 1); // the block that is half full; the full ones stay shared
+    assert_int_equal(k.kv.copies[0][0], k.seq[0].blocks[2]);
+    assert_int_equal(k.kv.copies[0][1], k.seq[1].blocks[2]);
+    assert_int_equal(k.seq[0].blocks[1], k.seq[1].blocks[1]);
+    compute(&k);
+    check_contents(&k);
+    step_to(&k, 0, 12); // its own again: no copy
+    assert_int_equal(k.kv.n_free, 16);
+    release(&k, 0);
+    check_counts(&k);
+    check_contents(&k); // the other keeps what was shared
+    book_close(&k);
+}
+
+// A fork at a block's edge shares everything and copies nothing.
+static void test_fork_at_an_edge(void **state) {
+    (void)state;
+    Book k;
+    book_open(&k, 4, 40, 20, 1);
+    step_to(&k, 0, 8);
+    assert_true(fork(&k, 0, 1));
+    push_tokens(&k, 1, 1);
+    reserve(&k, 1, 9);
+    assert_int_equal(k.kv.n_copies, 0);
+    compute(&k);
+    check_contents(&k);
+    truncate_to(&k, 1, 6); // back into a shared block: the next write copies it
+    push_tokens(&k, 1, 1);
+    reserve(&k, 1, 7);
+    assert_int_equal(k.kv.n_copies, 1);
+    compute(&k);
+    check_contents(&k);
+    book_close(&k);
+}
+
+// Sequence 1 has a pending copy A -> B, and 2 is forked from it and writes too: B -> C. Then 1 may go away before the
+// step, and C must still get what B was to be. A cache that refuses the fork is right as well.
+static void fork_of_a_pending_copy(bool release_middle) {
+    Book k;
+    book_open(&k, 4, 40, 20, 1);
+    step_to(&k, 0, 6);
+    assert_true(fork(&k, 0, 1));
+    push_tokens(&k, 1, 1);
+    reserve(&k, 1, 7);
+    if (fork(&k, 1, 2)) {
+        push_tokens(&k, 2, 2);
+        reserve(&k, 2, 8);
+    }
+    if (release_middle) release(&k, 1);
+    compute(&k);
+    check_counts(&k);
+    check_contents(&k);
+    book_close(&k);
+}
+
+static void test_fork_of_a_pending_copy(void **state) {
+    (void)state;
+    fork_of_a_pending_copy(false);
+}
+
+static void test_release_of_a_pending_copy(void **state) {
+    (void)state;
+    fork_of_a_pending_copy(true);
+}
+
+static void test_full_pool_changes_nothing(void **state) {
+    (void)state;
+    Book k;
+    book_open(&k, 4, 40, 5, 1);
+    step_to(&k, 0, 16);
+    assert_true(fork(&k, 0, 1));
+    push_tokens(&k, 1, 10);
+    reserve(&k, 1, 20); // one block is left, one is needed
+    compute(&k);
+    check_contents(&k);
+    reserve(&k, 1, 21);     // refused: checked inside
+    truncate_to(&k, 0, 14); // into a shared block
+    push_tokens(&k, 0, 1);
+    reserve(&k, 0, 15); // needs a copy, and there is no block for it
+    assert_int_equal(k.reserved[0], 0);
+    release(&k, 1);
+    reserve(&k, 0, 15);
+    assert_int_equal(k.reserved[0], 15);
+    compute(&k);
+    check_counts(&k);
+    check_contents(&k);
+    book_close(&k);
+}
+
+// ---- sizes ----------------------------------------------------------------------------------------------------------
+
+static void test_sizes(void **state) {
+    (void)state;
+    KvShape s = shape_of(16, 100, 0, 3); // 7 blocks a sequence
+    KvCache kv;
+    assert_int_equal(kv_bytes(&s), (size_t)N_LAYERS * 21 * N_HEADS * 16 * HEAD_DIM * (4 + 2));
+    assert_int_equal(kv_bytes_per_slot(&s), N_LAYERS * N_HEADS * HEAD_DIM * 6);
+    assert_ok(kv_new(&kv, &s));
+    assert_int_equal(kv.pool.n_blocks, 21);
+    assert_int_equal(kv.pool.bytes_k + kv.pool.bytes_v, kv_bytes(&s));
+    assert_int_equal(kv.n_free, 21);
+    assert_int_equal(kv.max_slots, 100);
+    kv_free(&kv);
+    s.block = 0;
+    assert_ok(kv_new(&kv, &s));
+    assert_int_equal(kv.pool.n_blocks, 3);
+    assert_int_equal(kv.pool.block, 100);
+    kv_free(&kv);
+    s.n_blocks = 2;
+    s.block = 8;
+    assert_int_equal(kv_bytes(&s), (size_t)N_LAYERS * 2 * N_HEADS * 8 * HEAD_DIM * 6);
+}
+
+static void test_refused_sizes(void **state) {
+    (void)state;
+    KvShape huge = {.n_layers = 1 << 20,
+                    .n_kv_heads = 1 << 16,
+                    .head_dim = 512,
+                    .type_k = TYPE_F32,
+                    .type_v = TYPE_F32,
+                    .n_ctx = 1 << 30,
+                    .n_seqs = 4};
+    KvCache kv;
+    assert_true(kv_bytes(&huge) == SIZE_MAX); // does not fit 64 bits
+    Status st = kv_new(&kv, &huge);
+    assert_int_equal(st.code, QUILL_MEMORY);
+    kv_free(&kv); // safe after an error
+    huge.n_layers = 128;
+    huge.n_kv_heads = 1024;
+    assert_true(kv_bytes(&huge) < SIZE_MAX); // fits, but no machine has it
+    st = kv_new(&kv, &huge);
+    assert_int_equal(st.code, QUILL_MEMORY);
+    assert_non_null(strstr(st.message, "KV cache"));
+    kv_free(&kv);
+}
+
+static void test_sequences(void **state) {
+    (void)state;
+    Sequence s = {0};
+    int tokens[100];
+    for (int i = 0; i < 100; i++) tokens[i] = i;
+    sequence_push(&s, tokens, 3);
+    sequence_push(&s, tokens, 0);
+    for (int i = 0; i < 50; i++) sequence_push(&s, tokens + i, 1);
+    sequence_push(&s, tokens, 100);
+    assert_int_equal(s.n_tokens, 153);
+    assert_int_equal(s.n_cached, 0);
+    assert_memory_equal(s.tokens, tokens, 3 * sizeof(int));
+    assert_memory_equal(s.tokens + 3, tokens, 50 * sizeof(int));
+    assert_memory_equal(s.tokens + 53, tokens, sizeof tokens);
+    sequence_free(&s);
+    assert_null(s.tokens);
+    sequence_free(&s);
+}
+
+static void test_shuffle_is_a_permutation(void **state) {
+    (void)state;
+    Book k;
+    int moved = 0;
+    book_open(&k, 1, 40, 40, 1);
+    step_to(&k, 0, 5);
+    int before[40];
+    memcpy(before, k.kv.free_list, 35 * sizeof(int));
+    kv_shuffle(&k.kv, 7);
+    check_counts(&k);
+    for (int i = 0; i < 35; i++) moved += before[i] != k.kv.free_list[i];
+    assert_true(moved > 20);
+    check_contents(&k);
+    book_close(&k);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_refused_sizes),
+        cmocka_unit_test(test_sequences),
+        cmocka_unit_test(test_copy_on_write),
+        cmocka_unit_test(test_fork_at_an_edge),
+        cmocka_unit_test(test_fork_of_a_pending_copy),
+        cmocka_unit_test(test_release_of_a_pending_copy),
+        cmocka_unit_test(test_full_pool_changes_nothing),
+        cmocka_unit_test(test_shuffle_is_a_permutation),
+        cmocka_unit_test(test_random_steps),
+        cmocka_unit_test(test_random_steps_with_pending_copies),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

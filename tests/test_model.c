@@ -1,0 +1,1074 @@
+// test_model.c: the forward: one result whatever the batching, each instruction set against the scalar reference, all
+// of it against golden logits from outside; and what model_load refuses.
+#include "testing.h"
+
+#include "../kvcache.h"
+#include "../model.h"
+#include "tiny_model.h"
+
+#include <math.h>
+
+enum { PROMPT = 40, MOST_ROWS = 160, N_CTX = 128, N_ISA = 5 };
+
+static const char *const isas[N_ISA] = {"scalar", "portable", "avx2", "avx512", "amx"};
+static const char *const archs[] = {"llama", "qwen2", "qwen3"};
+
+// ---- a model with all that a forward needs --------------------------------------------------------------------------
+
+typedef struct {
+    const char *isa; // NULL: "scalar"
+    int threads;     // 0: 1
+    int kv_type;
+    int block;        // 0: contiguous
+    uint64_t shuffle; // of the blocks; 0: as they come
+} Setup;
+
+typedef struct {
+    Model m;
+    ThreadPool *pool;
+    Workspace w;
+    KvCache kv;
+} Rig;
+
+static bool rig_open(Rig *r, const Gguf *g, Setup s) {
+    const Backend *be;
+    *r = (Rig){0};
+    if (cpu_backend(s.isa ? s.isa : "scalar", &be).code) return false; // this CPU cannot run it
+    assert_ok(model_load(&r->m, g, be));
+    r->pool = threads_new(s.threads ? s.threads : 1);
+    assert_ok(workspace_new(&r->w, &r->m, r->pool, MOST_ROWS, MOST_ROWS));
+    KvShape shape = {.n_layers = r->m.c.n_layers,
+                     .n_kv_heads = r->m.c.n_kv_heads,
+                     .head_dim = r->m.c.head_dim,
+                     .type_k = s.kv_type,
+                     .type_v = s.kv_type,
+                     .block = s.block,
+                     .n_ctx = N_CTX,
+                     .n_seqs = 5};
+    assert_ok(kv_new(&r->kv, &shape));
+    memset(r->kv.pool.k, 0xff, r->kv.pool.bytes_k); // NaN wherever nothing was written
+    memset(r->kv.pool.v, 0xff, r->kv.pool.bytes_v);
+    if (s.shuffle) kv_shuffle(&r->kv, s.shuffle);
+    return true;
+}
+
+static void rig_close(Rig *r) {
+    kv_free(&r->kv);
+    workspace_free(&r->w);
+    threads_free(r->pool);
+    model_free(&r->m);
+}
+
+// A part of a step: the next n uncomputed tokens of a sequence, and where the logits of all of them go (or NULL).
+typedef struct {
+    Sequence *s;
+    int n;
+    float *logits; // (n, n_vocab)
+} Part;
+
+static void step(Rig *r, const Part *parts, int n_parts) {
+    int token[MOST_ROWS], pos[MOST_ROWS], seq[MOST_ROWS], out[MOST_ROWS], table[5 * N_CTX];
+    int max_blocks = (N_CTX + r->kv.pool.block - 1) / r->kv.pool.block;
+    Batch b = {.n_seqs = n_parts,
+               .max_blocks = max_blocks,
+               .token = token,
+               .pos = pos,
+               .slot = pos,
+               .seq = seq,
+               .out_row = out,
+               .block_table = table};
+    for (int p = 0; p < n_parts; p++) {
+        Sequence *s = parts[p].s;
+        assert_true(kv_reserve(&r->kv, s, s->n_cached + parts[p].n));
+        memcpy(table + p * max_blocks, s->blocks, (size_t)s->n_blocks * sizeof *table);
+        for (int i = 0; i < parts[p].n; i++, b.n_rows++) {
+            token[b.n_rows] = s->tokens[s->n_cached + i];
+            pos[b.n_rows] = s->n_cached + i;
+            seq[b.n_rows] = p;
+            if (parts[p].logits) out[b.n_out++] = b.n_rows;
+        }
+    }
+    b.copy = r->kv.copies;
+    b.n_copies = r->kv.n_copies;
+    const float *logits = model_forward(&r->m, &r->w, &r->kv.pool, &b);
+    r->kv.n_copies = 0;
+    for (int p = 0; p < n_parts; p++) {
+        size_t n = (size_t)parts[p].n * (size_t)r->m.c.n_vocab;
+        parts[p].s->n_cached += parts[p].n;
+        if (!parts[p].logits) continue;
+        memcpy(parts[p].logits, logits, n * sizeof *logits);
+        logits += n;
+    }
+}
+
+static void random_tokens(int *out, int n, int n_vocab, uint64_t seed) {
+    for (int i = 0; i < n; i++) out[i] = (int)(test_random(&seed) % (uint64_t)n_vocab);
+}
+
+// All logits of one sequence, computed `chunk` tokens a step; (n, n_vocab), the caller frees.
+static float *run_tokens(Rig *r, const int *tokens, int n, int chunk) {
+    size_t n_vocab = (size_t)r->m.c.n_vocab;
+    float *logits = malloc((size_t)n * n_vocab * sizeof *logits);
+    Sequence s = {0};
+    sequence_push(&s, tokens, n);
+    while (s.n_cached < n)
+        step(r, &(Part){&s, int_min(chunk, n - s.n_cached), logits + (size_t)s.n_cached * n_vocab}, 1);
+    kv_release(&r->kv, &s);
+    sequence_free(&s);
+    return logits;
+}
+
+// The same between two strangers, whose chunks are of other lengths and who end before or after.
+static float *run_among_strangers(Rig *r, const int *tokens, int n, int chunk) {
+    size_t n_vocab = (size_t)r->m.c.n_vocab;
+    float *logits = malloc((size_t)n * n_vocab * sizeof *logits);
+    Sequence s = {0}, before = {0}, after = {0};
+    int strange[N_CTX];
+    random_tokens(strange, N_CTX, r->m.c.n_vocab, 99);
+    sequence_push(&s, tokens, n);
+    sequence_push(&before, strange, 70);
+    sequence_push(&after, strange + 30, 25);
+    while (s.n_cached < n) {
+        Part parts[3];
+        int n_parts = 0;
+        if (before.n_cached < 70) parts[n_parts++] = (Part){&before, int_min(11, 70 - before.n_cached), NULL};
+        parts[n_parts++] = (Part){&s, int_min(chunk, n - s.n_cached), logits + (size_t)s.n_cached * n_vocab};
+        if (after.n_cached < 25) parts[n_parts++] = (Part){&after, 1, NULL};
+        step(r, parts, n_parts);
+    }
+    Sequence *all[] = {&s, &before, &after};
+    for (int i = 0; i < 3; i++) {
+        kv_release(&r->kv, all[i]);
+        sequence_free(all[i]);
+    }
+    return logits;
+}
+
+static double distance(const float *got, const float *want, size_t n) {
+    double error = 0, norm = 0;
+    for (size_t i = 0; i < n; i++) {
+        error += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
+        norm += (double)want[i] * (double)want[i];
+    }
+    return sqrt(error / norm);
+}
+
+static void assert_same_bits(const float *got, const float *want, int rows, int n_vocab, const char *what) {
+    if (memcmp(got, want, (size_t)(rows * n_vocab) * sizeof *got) == 0) return;
+    for (int i = 0; i < rows * n_vocab; i++)
+        if (memcmp(&got[i], &want[i], sizeof *got) != 0)
+            fail_msg("%s: row %d, token %d: %.9g expected, %.9g found", what, i / n_vocab, i % n_vocab, (double)want[i],
+                     (double)got[i]);
+}
+
+static TinyModel tiny(const char *arch) { // head_dim is not dim / n_heads, groups of 3
+    return (TinyModel){.arch = arch, .n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .dim = 64, .ffn = 96, .seed = 3};
+}
+
+// ---- one result whatever the batching -------------------------------------------------------------------------------
+
+static const struct {
+    int chunk;
+    bool strangers;
+} batchings[] = {{PROMPT, false}, {7, false}, {1, false}, {PROMPT, true}, {7, true}, {1, true}};
+
+static const Setup layouts[] = {{.block = 0},
+                                {.block = 1},
+                                {.block = 16},
+                                {.block = 128},
+                                {.block = 16, .shuffle = 7},
+                                {.block = 1, .shuffle = 8},
+                                {.block = 7, .shuffle = 9, .threads = 2},
+                                {.block = 0, .threads = 2}};
+
+static void invariance_of(const char *arch, int kv_type, int type) {
+    TinyModel shape = tiny(arch);
+    if (type != TYPE_F32)
+        shape.dim = 256, shape.ffn = 256, shape.head_dim = 128, shape.n_heads = 2, shape.n_kv_heads = 1;
+    shape.type = type;
+    Gguf *g = tiny_model(&shape);
+    int tokens[PROMPT];
+    float *want = NULL;
+    for (size_t l = 0; l < ARRAY_LEN(layouts); l++) {
+        Setup s = layouts[l];
+        Rig r;
+        s.kv_type = kv_type;
+        assert_true(rig_open(&r, g, s));
+        random_tokens(tokens, PROMPT, r.m.c.n_vocab, 5);
+        for (size_t b = 0; b < ARRAY_LEN(batchings); b++) {
+            float *got = batchings[b].strangers ? run_among_strangers(&r, tokens, PROMPT, batchings[b].chunk)
+                                                : run_tokens(&r, tokens, PROMPT, batchings[b].chunk);
+            char what[128];
+            snprintf(what, sizeof what, "%s, KV %s, block %d, %d threads, chunks of %d%s", arch, type_name(kv_type),
+                     s.block, s.threads, batchings[b].chunk, batchings[b].strangers ? ", strangers" : "");
+            if (!want) want = got;
+            else {
+                assert_same_bits(got, want, PROMPT, r.m.c.n_vocab, what);
+                free(got);
+            }
+        }
+        rig_close(&r);
+    }
+    for (int i = 0; i < PROMPT * 320; i++) assert_true(isfinite(want[i]));
+    free(want);
+    gguf_close(g);
+}
+
+static void test_scalar_is_invariant(void **state) {
+    (void)state;
+    for (size_t a = 0; a < ARRAY_LEN(archs); a++) {
+        invariance_of(archs[a], TYPE_F32, TYPE_F32);
+        invariance_of(archs[a], TYPE_F16, TYPE_F32);
+    }
+    invariance_of("llama", TYPE_BF16, TYPE_Q4_K);
+}
+
+// Same shapes of batches, other places of the blocks: the same bits on every instruction set.
+static void test_fast_paths_paged_as_contiguous(void **state) {
+    (void)state;
+    static const int kv_types[] = {TYPE_F32, TYPE_F16, TYPE_BF16};
+    for (size_t a = 0; a < ARRAY_LEN(archs); a++) {
+        TinyModel shape = tiny(archs[a]);
+        Gguf *g = tiny_model(&shape);
+        int tokens[PROMPT];
+        for (int isa = 1; isa < N_ISA; isa++)
+            for (int kv = 0; kv < 3; kv++)
+                for (size_t b = 0; b < ARRAY_LEN(batchings); b++) {
+                    float *want = NULL;
+                    for (size_t l = 0; l < 6; l++) {
+                        Setup s = layouts[l];
+                        Rig r;
+                        s.isa = isas[isa];
+                        s.kv_type = kv_types[kv];
+                        if (!rig_open(&r, g, s)) break;
+                        random_tokens(tokens, PROMPT, r.m.c.n_vocab, 5);
+                        float *got = batchings[b].strangers
+                                         ? run_among_strangers(&r, tokens, PROMPT, batchings[b].chunk)
+                                         : run_tokens(&r, tokens, PROMPT, batchings[b].chunk);
+                        if (!want) want = got;
+                        else {
+                            assert_same_bits(got, want, PROMPT, r.m.c.n_vocab, isas[isa]);
+                            free(got);
+                        }
+                        rig_close(&r);
+                    }
+                    free(want);
+                }
+        gguf_close(g);
+    }
+}
+
+static void test_fast_paths_batchings_agree(void **state) {
+    (void)state;
+    double worst[N_ISA] = {0};
+    for (size_t a = 0; a < ARRAY_LEN(archs); a++) {
+        TinyModel shape = tiny(archs[a]);
+        Gguf *g = tiny_model(&shape);
+        int tokens[PROMPT];
+        Rig r;
+        assert_true(rig_open(&r, g, (Setup){.block = 16}));
+        random_tokens(tokens, PROMPT, r.m.c.n_vocab, 5);
+        float *want = run_tokens(&r, tokens, PROMPT, PROMPT);
+        size_t n = (size_t)(PROMPT * r.m.c.n_vocab);
+        rig_close(&r);
+        for (int isa = 1; isa < N_ISA; isa++) {
+            if (!rig_open(&r, g, (Setup){.isa = isas[isa], .block = 16})) continue;
+            for (size_t b = 0; b < ARRAY_LEN(batchings); b++) {
+                float *got = batchings[b].strangers ? run_among_strangers(&r, tokens, PROMPT, batchings[b].chunk)
+                                                    : run_tokens(&r, tokens, PROMPT, batchings[b].chunk);
+                double d = distance(got, want, n);
+                assert_true(d <= 1e-4);
+                if (d > worst[isa]) worst[isa] = d;
+                free(got);
+            }
+            rig_close(&r);
+        }
+        free(want);
+        gguf_close(g);
+    }
+    for (int isa = 1; isa < N_ISA; isa++)
+        print_message("F32 model, any batching, %-8s: %.1e from scalar\n", isas[isa], worst[isa]);
+}
+
+// ---- every weight type on every instruction set ---------------------------------------------------------------------
+
+static const int types[] = {TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0,   TYPE_Q5_1,   TYPE_Q8_0,
+                            TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_I8G};
+
+static void test_types_on_every_isa(void **state) {
+    (void)state;
+    enum { STEPS = 12 };
+    print_message("distance from scalar: one prefill of %d, %d single steps\n", PROMPT, STEPS);
+    for (size_t t = 0; t < ARRAY_LEN(types); t++) {
+        Gguf *g = tiny_model(&(TinyModel){
+            .arch = archs[t % 3], .type = types[t], .dim = 256, .n_heads = 4, .n_kv_heads = 2, .ffn = 512, .seed = t});
+        int tokens[PROMPT];
+        Rig r;
+        assert_true(rig_open(&r, g, (Setup){.block = 16}));
+        size_t n_vocab = (size_t)r.m.c.n_vocab;
+        random_tokens(tokens, PROMPT, r.m.c.n_vocab, 6);
+        float *want = run_tokens(&r, tokens, PROMPT, PROMPT);
+        rig_close(&r);
+        print_message("  %-7s", type_name(types[t]));
+        for (int isa = 1; isa < N_ISA; isa++) {
+            if (!rig_open(&r, g, (Setup){.isa = isas[isa], .block = 16, .threads = 2})) continue;
+            float *prefill = run_tokens(&r, tokens, PROMPT, PROMPT), *decode = run_tokens(&r, tokens, STEPS, 1);
+            double a = distance(prefill, want, PROMPT * n_vocab), b = distance(decode, want, STEPS * n_vocab);
+            print_message("  %s %.1e %.1e", isas[isa], a, b);
+            bool bf16 = isa == 4 && types[t] != TYPE_F32;
+            if (!(a <= (bf16 ? 3e-2 : 1e-4) && b <= 1e-4)) fail_msg("%s: too far", isas[isa]);
+            free(prefill);
+            free(decode);
+            rig_close(&r);
+        }
+        print_message("\n");
+        free(want);
+        gguf_close(g);
+    }
+}
+
+// ---- forks ----------------------------------------------------------------------------------------------------------
+
+// Parent and child go on in one batch, each with tokens of its own, as two sequences from scratch would.
+static void fork_at(const Gguf *g, Setup setup, int at) {
+    enum { MORE = 9 };
+    Rig r;
+    assert_true(rig_open(&r, g, setup));
+    int n_vocab = r.m.c.n_vocab, tokens[2][PROMPT], shared = int_min(at, PROMPT - MORE);
+    random_tokens(tokens[0], PROMPT, n_vocab, 5);
+    random_tokens(tokens[1], PROMPT, n_vocab, 6);
+    memcpy(tokens[1], tokens[0], (size_t)shared * sizeof(int));
+    float *want[2], *got[2];
+    for (int i = 0; i < 2; i++) {
+        want[i] = run_tokens(&r, tokens[i], shared + MORE, PROMPT);
+        got[i] = malloc((size_t)(MORE * n_vocab) * sizeof(float));
+    }
+    Sequence s[2] = {{0}, {0}};
+    sequence_push(&s[0], tokens[0], shared);
+    step(&r, &(Part){&s[0], shared, NULL}, 1);
+    assert_true(kv_fork(&r.kv, &s[0], &s[1]));
+    for (int i = 0; i < 2; i++) sequence_push(&s[i], tokens[i] + shared, MORE);
+    for (int k = 0; k < MORE; k++) {
+        Part parts[] = {{&s[0], 1, got[0] + k * n_vocab}, {&s[1], 1, got[1] + k * n_vocab}};
+        step(&r, parts, 2);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_same_bits(got[i], want[i] + shared * n_vocab, MORE, n_vocab, i ? "the child" : "the parent");
+        kv_release(&r.kv, &s[i]);
+        sequence_free(&s[i]);
+        free(want[i]);
+        free(got[i]);
+    }
+    rig_close(&r);
+}
+
+static void test_forks(void **state) {
+    (void)state;
+    static const int lengths[] = {1, 5, 15, 16, 17, 31};
+    for (size_t a = 0; a < ARRAY_LEN(archs); a++) {
+        TinyModel shape = tiny(archs[a]);
+        Gguf *g = tiny_model(&shape);
+        for (size_t l = 0; l < 6; l++)
+            for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
+                Setup s = layouts[l];
+                s.kv_type = l % 2 ? TYPE_F16 : TYPE_F32;
+                fork_at(g, s, lengths[i]);
+            }
+        gguf_close(g);
+    }
+}
+
+// ---- golden logits --------------------------------------------------------------------------------------------------
+
+enum { GOLDEN = 20, GOLDEN_VOCAB = 512 };
+
+static const char *const golden_files[] = {
+    "arch/llama_gqa",  "arch/llama_hd64", "arch/llama_linear", "arch/llama_mqa", "arch/llama_rope_freqs_tied",
+    "arch/llama_yarn", "arch/qwen2",      "arch/qwen3",        "quants/F32",     "quants/F16",
+    "quants/BF16",     "quants/Q4_0",     "quants/Q4_1",       "quants/Q5_0",    "quants/Q5_1",
+    "quants/Q8_0",     "quants/Q2_K",     "quants/Q3_K_M",     "quants/Q4_K_M",  "quants/Q5_K_M",
+    "quants/Q6_K",     "quants/IQ4_NL",   "quants/IQ4_XS"};
+
+// How far llama.cpp is from the golden logits of a file; 1 where it has not been measured.
+static double llama_cpp_distance(const char *name) {
+    Buf text = {0};
+    char key[64];
+    double d = 1;
+    assert_ok(file_read(test_data("golden/llama_cpp_distance.txt"), &text));
+    snprintf(key, sizeof key, "%s.gguf relL2 ", name);
+    const char *at = strstr(text.data, key);
+    if (at) d = strtod(at + strlen(key), NULL);
+    buf_free(&text);
+    return d;
+}
+
+static void golden_tokens(int *out) {
+    Buf text = {0};
+    assert_ok(file_read(test_data("golden/tokens.txt"), &text));
+    char *at = text.data;
+    for (int i = 0; i < GOLDEN; i++, at++) out[i] = (int)strtol(at, &at, 10);
+    buf_free(&text);
+}
+
+static double golden_limit(const char *name, int kv_type, const char *isa) {
+    if (strcmp(isa, "scalar") == 0) return 1e-5;
+    if (strncmp(name, "arch/", 5) == 0 || strcmp(name, "quants/F32") == 0) return kv_type == TYPE_F32 ? 1e-3 : 2e-3;
+    if (strcmp(name, "quants/F16") == 0 || strcmp(name, "quants/BF16") == 0) return 2e-2;
+    return fmin(5e-2, llama_cpp_distance(name));
+}
+
+// The distances of one prefill and of single steps; false: too far.
+static bool golden_run(const char *name, const Gguf *g, const float *want, const char *isa, int kv_type) {
+    int tokens[GOLDEN];
+    Rig r;
+    assert_true(rig_open(&r, g, (Setup){.isa = isa, .kv_type = kv_type, .block = 16, .threads = 2}));
+    assert_int_equal(r.m.c.n_vocab, GOLDEN_VOCAB);
+    golden_tokens(tokens);
+    float *prefill = run_tokens(&r, tokens, GOLDEN, GOLDEN), *steps = run_tokens(&r, tokens, GOLDEN, 1);
+    double a = distance(prefill, want, GOLDEN * GOLDEN_VOCAB), b = distance(steps, want, GOLDEN * GOLDEN_VOCAB);
+    double limit = golden_limit(name, kv_type, isa);
+    print_message("  %.1e %.1e", a, b);
+    free(prefill);
+    free(steps);
+    rig_close(&r);
+    return a <= limit && b <= limit;
+}
+
+static void test_golden(void **state) {
+    (void)state;
+    static const struct {
+        const char *isa;
+        int kv_type;
+    } runs[] = {{"scalar", TYPE_F32}, {"auto", TYPE_F32}, {"auto", TYPE_F16}};
+    int n_far = 0;
+    test_data("golden"); // skips here, before anything is printed
+    print_message("%-28s  scalar, KV F32   auto, KV F32     auto, KV F16     llama.cpp\n", "prefill, single steps");
+    for (size_t i = 0; i < ARRAY_LEN(golden_files); i++) {
+        char file[64];
+        Gguf *g;
+        FileMap map;
+        snprintf(file, sizeof file, "golden/%s.f32", golden_files[i]);
+        assert_ok(file_map(test_data(file), &map));
+        assert_int_equal(map.n, GOLDEN * GOLDEN_VOCAB * sizeof(float));
+        snprintf(file, sizeof file, "golden/%s.gguf", golden_files[i]);
+        assert_ok(gguf_open(test_data(file), &g));
+        print_message("%-28s", golden_files[i]);
+        bool near = true;
+        for (size_t k = 0; k < ARRAY_LEN(runs); k++)
+            near &= golden_run(golden_files[i], g, (const float *)(const void *)map.data, runs[k].isa, runs[k].kv_type);
+        print_message("  %.1e%s\n", llama_cpp_distance(golden_files[i]), near ? "" : "  TOO FAR");
+        n_far += !near;
+        gguf_close(g);
+        file_unmap(&map);
+    }
+    assert_int_equal(n_far, 0);
+}
+
+// ---- what model_load refuses ----------------------------------------------------------------------------------------
+
+static Status load(const Gguf *g) {
+    const Backend *be;
+    Model m;
+    assert_ok(cpu_backend("scalar", &be));
+    Status st = model_load(&m, g, be);
+    model_free(&m); // after an error too
+    return st;
+}
+
+// The message names the file ("tiny") and the key or tensor.
+static void assert_refused(const Gguf *g, const char *name) {
+    Status st = load(g);
+    if (st.code != QUILL_MODEL) fail_msg("%s: exit code 3 expected, %d found: %s", name, st.code, st.message);
+    if (!strstr(st.message, "tiny") || !strstr(st.message, name))
+        fail_msg("a message about %s in tiny expected, found: %s", name, st.message);
+}
+
+static void test_refused_integers(void **state) {
+    (void)state;
+    static const struct {
+        const char *key;
+        uint32_t value;
+    } cases[] = {{"llama.attention.head_count", 0},
+                 {"llama.attention.head_count", 5},
+                 {"llama.attention.head_count", UINT32_MAX},
+                 {"llama.attention.head_count_kv", 0},
+                 {"llama.attention.head_count_kv", 3},
+                 {"llama.attention.head_count_kv", 8},
+                 {"llama.block_count", 0},
+                 {"llama.block_count", 3},
+                 {"llama.block_count", 1000000000},
+                 {"llama.block_count", UINT32_MAX},
+                 {"llama.embedding_length", 0},
+                 {"llama.embedding_length", 1u << 31},
+                 {"llama.feed_forward_length", 0},
+                 {"llama.feed_forward_length", UINT32_MAX},
+                 {"llama.context_length", 0},
+                 {"llama.context_length", UINT32_MAX},
+                 {"llama.expert_count", 1},
+                 {"llama.expert_count", 8},
+                 {"llama.expert_count", UINT32_MAX},
+                 {"llama.attention.key_length", 0},
+                 {"llama.attention.key_length", 1024},
+                 {"llama.attention.value_length", 8},
+                 {"llama.attention.value_length", 0},
+                 {"llama.attention.sliding_window", UINT32_MAX},
+                 {"llama.rope.dimension_count", 0},
+                 {"llama.rope.dimension_count", 7},
+                 {"llama.rope.dimension_count", 18},
+                 {"llama.rope.dimension_count", UINT32_MAX},
+                 {"llama.rope.scaling.original_context_length", 0}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Gguf *g = tiny_model(&(TinyModel){.seed = 1});
+        gguf_set_u32(g, cases[i].key, cases[i].value);
+        assert_refused(g, cases[i].key);
+        gguf_close(g);
+    }
+}
+
+static void test_refused_floats(void **state) {
+    (void)state;
+    static const char *const keys[] = {"llama.attention.layer_norm_rms_epsilon",
+                                       "llama.rope.freq_base",
+                                       "llama.rope.scaling.factor",
+                                       "llama.rope.scale_linear",
+                                       "llama.rope.scaling.yarn_beta_fast",
+                                       "llama.rope.scaling.attn_factor"};
+    const float values[] = {0, -1, NAN, INFINITY, -INFINITY};
+    for (size_t k = 0; k < ARRAY_LEN(keys); k++)
+        for (size_t v = 0; v < ARRAY_LEN(values); v++) {
+            Gguf *g = tiny_model(&(TinyModel){.seed = 1, .rope = "yarn"});
+            gguf_set_f32(g, keys[k], values[v]);
+            assert_refused(g, keys[k]);
+            gguf_close(g);
+        }
+}
+
+// A scalar where an array belongs, and the other way round; other types altogether.
+static void test_refused_value_types(void **state) {
+    (void)state;
+    static const char *const integers[] = {"llama.attention.head_count", "llama.block_count", "llama.context_length",
+                                           "llama.attention.head_count_kv", "llama.rope.dimension_count"};
+    for (size_t i = 0; i < ARRAY_LEN(integers); i++)
+        for (int kind = 0; kind < 3; kind++) {
+            Gguf *g = tiny_model(&(TinyModel){.seed = 1});
+            if (kind == 0) gguf_set_ints(g, integers[i], (int32_t[]){2, 2}, 2);
+            if (kind == 1) gguf_set_str(g, integers[i], "4");
+            if (kind == 2) gguf_set_f32(g, integers[i], 4);
+            assert_refused(g, integers[i]);
+            gguf_close(g);
+        }
+    Gguf *g = tiny_model(&(TinyModel){.seed = 1});
+    gguf_set_floats(g, "llama.rope.freq_base", (float[]){1, 2}, 2);
+    assert_refused(g, "llama.rope.freq_base");
+    gguf_close(g);
+    g = tiny_model(&(TinyModel){.seed = 1});
+    gguf_set_u32(g, "llama.rope.scaling.type", 1);
+    assert_refused(g, "llama.rope.scaling.type");
+    gguf_set_str(g, "llama.rope.scaling.type", "ntk");
+    assert_refused(g, "llama.rope.scaling.type");
+    gguf_close(g);
+}
+
+static void test_refused_architectures(void **state) {
+    (void)state;
+    Gguf *g = tiny_model(&(TinyModel){.seed = 1});
+    gguf_set_str(g, "general.architecture", "mamba");
+    Status st = load(g);
+    assert_int_equal(st.code, QUILL_MODEL);
+    assert_non_null(strstr(st.message, "mamba"));
+    assert_non_null(strstr(st.message, model_arch_list()));
+    gguf_set_str(g, "general.architecture", "llama2"); // no prefixes
+    assert_int_equal(load(g).code, QUILL_MODEL);
+    gguf_set_str(g, "general.architecture", "");
+    assert_int_equal(load(g).code, QUILL_MODEL);
+    gguf_set_u32(g, "general.architecture", 1);
+    assert_refused(g, "general.architecture");
+    gguf_close(g);
+    g = gguf_new("tiny");
+    assert_refused(g, "general.architecture");
+    gguf_close(g);
+}
+
+// A copy of the view without one tensor; the data stays g's.
+static Gguf *copy_without(const Gguf *g, const char *name) {
+    Gguf *out = gguf_new("tiny");
+    for (int i = 0; i < gguf_n_values(g); i++) gguf_set(out, gguf_value_at(g, i));
+    for (int i = 0; i < gguf_n_tensors(g); i++) {
+        const GgufTensor *t = gguf_tensor_at(g, i);
+        char own[128];
+        snprintf(own, sizeof own, "%.*s", (int)t->name.n, t->name.data);
+        if (strcmp(own, name) != 0)
+            gguf_add_tensor(out, own, t->type, (size_t)t->dims[0], t->n_dims == 1 ? 0 : (size_t)t->dims[1], t->data,
+                            t->scales, t->group);
+    }
+    return out;
+}
+
+static GgufTensor *tensor_of(Gguf *g, const char *name) {
+    GgufTensor *t = (GgufTensor *)gguf_tensor(g, name);
+    assert_non_null(t);
+    return t;
+}
+
+static const char *const layer_tensors[] = {
+    "token_embd.weight",       "output_norm.weight",  "blk.1.attn_norm.weight",   "blk.0.attn_q.weight",
+    "blk.1.attn_k.weight",     "blk.0.attn_v.weight", "blk.1.attn_output.weight", "blk.0.ffn_norm.weight",
+    "blk.1.ffn_gate.weight",   "blk.0.ffn_up.weight", "blk.1.ffn_down.weight",    "blk.0.attn_q_norm.weight",
+    "blk.1.attn_k_norm.weight"};
+
+static void test_missing_tensors(void **state) {
+    (void)state;
+    Gguf *whole = tiny_model(&(TinyModel){.arch = "qwen3", .seed = 1, .n_layers = 3});
+    assert_ok(load(whole));
+    for (size_t i = 0; i < ARRAY_LEN(layer_tensors); i++) {
+        Gguf *g = copy_without(whole, layer_tensors[i]);
+        assert_refused(g, layer_tensors[i]);
+        gguf_close(g);
+    }
+    Gguf *g = copy_without(whole, "output.weight"); // then the head is the embedding
+    assert_ok(load(g));
+    gguf_close(g);
+    gguf_close(whole);
+}
+
+static void test_wrong_shapes_and_types(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(layer_tensors); i++)
+        for (int kind = 0; kind < 7; kind++) {
+            Gguf *g = tiny_model(&(TinyModel){.arch = "qwen3", .seed = 1});
+            GgufTensor *t = tensor_of(g, layer_tensors[i]);
+            bool vector = t->n_dims == 1;
+            if (kind == 0) t->dims[0]--;
+            if (kind == 1) t->dims[0] += 32;
+            if (kind == 2) t->n_dims = 3, t->dims[2] = 2;
+            if (kind == 3) t->type = 16; // IQ2_XXS
+            if (kind == 4) t->type = 26; // I32
+            if (kind == 5) t->dims[vector ? 0 : 1] = 1ull << 40;
+            if (kind == 6 && vector) t->type = TYPE_Q8_0;
+            if (kind == 6 && !vector) t->dims[1]++;
+            // one more row of the embedding is a larger vocabulary, which the head then lacks
+            assert_refused(g, kind == 6 && i == 0 ? "output.weight" : layer_tensors[i]);
+            gguf_close(g);
+        }
+}
+
+static void test_refused_rope_freqs(void **state) {
+    (void)state;
+    const float values[] = {0, -1, NAN, INFINITY};
+    for (size_t i = 0; i < ARRAY_LEN(values) + 2; i++) {
+        Gguf *g = tiny_model(&(TinyModel){.seed = 1, .rope_freqs = true});
+        GgufTensor *t = tensor_of(g, "rope_freqs.weight");
+        if (i < ARRAY_LEN(values)) ((float *)t->data)[3] = values[i];
+        else if (i == ARRAY_LEN(values)) t->dims[0]--;
+        else t->type = TYPE_F16;
+        assert_refused(g, "rope_freqs.weight");
+        gguf_close(g);
+    }
+}
+
+static void test_vocabulary_and_embedding(void **state) {
+    (void)state;
+    static Str many[400];
+    for (int i = 0; i < 400; i++) many[i] = str_of("x");
+    Gguf *g = tiny_model(&(TinyModel){.seed = 1}); // 320 rows
+    gguf_set_strings(g, "tokenizer.ggml.tokens", many, 321);
+    assert_refused(g, "tokenizer.ggml.tokens");
+    gguf_set_strings(g, "tokenizer.ggml.tokens", many, 300); // rows beyond the vocabulary are padding
+    assert_ok(load(g));
+    gguf_close(g);
+}
+
+static void test_accepted_oddities(void **state) {
+    (void)state;
+    static const float floats[320 * 64];
+    Gguf *g = tiny_model(&(TinyModel){.seed = 1});
+    gguf_add_tensor(g, "blk.7.unheard_of.weight", TYPE_F32, 10, 3, floats, NULL, 0);
+    gguf_add_tensor(g, "vision.patch", TYPE_F32, 5, 0, floats, NULL, 0);
+    gguf_set_str(g, "unknown.key", "value");
+    gguf_set_u32(g, "llama.expert_count", 0);
+    gguf_set_u32(g, "llama.expert_used_count", 0);
+    gguf_set_bool(g, "llama.tie_word_embeddings", true); // metadata says tied, the file has a head: the head counts
+    assert_ok(load(g));
+    const Backend *be;
+    Model m;
+    assert_ok(cpu_backend("scalar", &be));
+    assert_ok(model_load(&m, g, be));
+    assert_false(m.c.tied);
+    assert_ptr_equal(m.head.data, gguf_tensor(g, "output.weight")->data);
+    model_free(&m);
+    gguf_close(g);
+}
+
+// Keys that may be absent, and what holds then.
+static void test_absent_keys(void **state) {
+    (void)state;
+    Gguf *whole = tiny_model(&(TinyModel){.seed = 1, .n_heads = 4, .n_kv_heads = 4}), *g = gguf_new("tiny");
+    static const char *const optional[] = {"llama.attention.head_count_kv", "llama.attention.key_length",
+                                           "llama.attention.value_length",  "llama.rope.dimension_count",
+                                           "llama.rope.freq_base",          "general.name"};
+    for (int i = 0; i < gguf_n_values(whole); i++) {
+        bool skipped = false;
+        for (size_t k = 0; k < ARRAY_LEN(optional); k++) skipped |= str_is(gguf_value_at(whole, i)->key, optional[k]);
+        if (!skipped) gguf_set(g, gguf_value_at(whole, i));
+    }
+    for (int i = 0; i < gguf_n_tensors(whole); i++) {
+        const GgufTensor *t = gguf_tensor_at(whole, i);
+        char name[128];
+        snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.data);
+        gguf_add_tensor(g, name, t->type, (size_t)t->dims[0], t->n_dims == 1 ? 0 : (size_t)t->dims[1], t->data, NULL,
+                        0);
+    }
+    const Backend *be;
+    Model m;
+    assert_ok(cpu_backend("scalar", &be));
+    assert_ok(model_load(&m, g, be));
+    assert_int_equal(m.c.n_kv_heads, 4);
+    assert_int_equal(m.c.head_dim, 16);
+    assert_int_equal(m.c.n_rot, 16);
+    assert_true(m.c.rope_base == 10000);
+    assert_string_equal(m.c.name, "");
+    model_free(&m);
+    gguf_set_u32(g, "llama.attention.head_count", 3); // 64 elements are not three heads
+    gguf_set_u32(g, "llama.attention.head_count_kv", 3);
+    assert_refused(g, "llama.attention.head_count");
+    gguf_close(g);
+    gguf_close(whole);
+}
+
+// ---- --check-tensors ------------------------------------------------------------------------------------------------
+
+// The byte of a block where a half-precision scale lies; plain types: the element itself.
+static size_t scale_at(int type) {
+    switch (type) {
+    case TYPE_Q2_K: return offsetof(BlockQ2_K, dmin);
+    case TYPE_Q3_K: return offsetof(BlockQ3_K, d);
+    case TYPE_Q6_K: return offsetof(BlockQ6_K, d);
+    case TYPE_Q4_1: return offsetof(BlockQ4_1, m);
+    case TYPE_Q5_1: return offsetof(BlockQ5_1, m);
+    case TYPE_Q4_K: return offsetof(BlockQ4_K, dmin);
+    default: return 0;
+    }
+}
+
+static void poison_last_block(GgufTensor *t, bool nan) {
+    const TypeInfo *info = type_info(t->type);
+    uint8_t *block = (uint8_t *)t->data + t->n_bytes - (size_t)info->bytes;
+    float f = nan ? NAN : -INFINITY;
+    uint16_t half = t->type == TYPE_BF16 ? float_bf16(f) : float_half(f);
+    if (t->type == TYPE_F32) memcpy(block, &f, 4);
+    else memcpy(block + scale_at(t->type), &half, 2);
+}
+
+static Status check_tensors(const Gguf *g) {
+    const Backend *be;
+    Model m;
+    assert_ok(cpu_backend("scalar", &be));
+    assert_ok(model_load(&m, g, be));
+    Status st = model_check_tensors(&m);
+    model_free(&m);
+    return st;
+}
+
+static void test_check_tensors(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        for (int nan = 0; nan < 2 && types[i] != TYPE_I8G; nan++) {
+            Gguf *g = tiny_model(&(TinyModel){.type = types[i], .dim = 256, .ffn = 256, .n_heads = 2, .seed = 4});
+            assert_ok(check_tensors(g));
+            poison_last_block(tensor_of(g, "blk.1.ffn_down.weight"), nan);
+            Status st = check_tensors(g);
+            assert_int_equal(st.code, QUILL_MODEL);
+            assert_non_null(strstr(st.message, "tiny"));
+            assert_non_null(strstr(st.message, "blk.1.ffn_down.weight"));
+            gguf_close(g);
+        }
+}
+
+static void test_check_tensors_in_vectors(void **state) {
+    (void)state;
+    Gguf *g = tiny_model(&(TinyModel){.arch = "qwen2", .seed = 4});
+    ((float *)tensor_of(g, "blk.0.attn_k.bias")->data)[1] = NAN;
+    Status st = check_tensors(g);
+    assert_int_equal(st.code, QUILL_MODEL);
+    assert_non_null(strstr(st.message, "blk.0.attn_k.bias"));
+    gguf_close(g);
+}
+
+// llama2.c's int8 groups: their scales are floats of the file too.
+static void test_check_tensors_int8_scales(void **state) {
+    (void)state;
+    Gguf *g = tiny_model(&(TinyModel){.type = TYPE_I8G, .seed = 4});
+    assert_ok(check_tensors(g));
+    GgufTensor *t = tensor_of(g, "blk.1.ffn_down.weight");
+    float nan = NAN;
+    memcpy((char *)t->scales + 4 * (size_t)(t->dims[0] * t->dims[1] / (uint64_t)t->group - 1), &nan, sizeof nan);
+    Status st = check_tensors(g);
+    assert_int_equal(st.code, QUILL_MODEL);
+    assert_non_null(strstr(st.message, "blk.1.ffn_down.weight"));
+    gguf_close(g);
+}
+
+// ---- sizes ----------------------------------------------------------------------------------------------------------
+
+static void test_sizes(void **state) {
+    (void)state;
+    for (int tied = 0; tied < 2; tied++) {
+        Gguf *g = tiny_model(&(TinyModel){.arch = "qwen2", .type = TYPE_Q8_0, .tied = tied, .seed = 4});
+        const Backend *be;
+        Model m;
+        assert_ok(cpu_backend("scalar", &be));
+        assert_ok(model_load(&m, g, be));
+        // 64 wide, 4 heads of 16, 2 KV heads, ffn 128, vocabulary 320, two layers
+        size_t matrices = (size_t)(320 * 64 * (2 - tied) + 2 * (64 * 64 * 2 + 2 * 64 * 32 + 3 * 64 * 128));
+        size_t vectors = 64 + 2 * (2 * 64 + 64 + 32 + 32);
+        assert_int_equal(model_n_params(&m), matrices + vectors);
+        assert_int_equal(model_weight_bytes(&m), matrices / 32 * 34 + vectors * 4);
+        assert_int_equal(m.c.tied, tied);
+        model_free(&m);
+        gguf_close(g);
+    }
+}
+
+// ---- every feature is used ------------------------------------------------------------------------------------------
+
+static float *logits_of(const Gguf *g) {
+    Rig r;
+    int tokens[PROMPT];
+    assert_true(rig_open(&r, g, (Setup){.block = 16}));
+    random_tokens(tokens, PROMPT, 200, 5); // ids from 200 on are never in the prompt
+    float *logits = run_tokens(&r, tokens, PROMPT, PROMPT);
+    rig_close(&r);
+    return logits;
+}
+
+// How far the logits are from what they were; `before` is freed by the caller.
+static double changed(const Gguf *g, const float *before) {
+    float *after = logits_of(g);
+    double d = distance(after, before, PROMPT * 320);
+    free(after);
+    return d;
+}
+
+// A wrong value in one element of each tensor must reach the logits.
+static void test_planted_values(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch, *tensor;
+    } cases[] = {{"qwen3", "blk.1.attn_q_norm.weight"}, {"qwen3", "blk.0.attn_k_norm.weight"},
+                 {"qwen2", "blk.0.attn_q.bias"},        {"qwen2", "blk.1.attn_k.bias"},
+                 {"qwen2", "blk.1.attn_v.bias"},        {"llama", "blk.1.attn_norm.weight"},
+                 {"llama", "blk.0.ffn_norm.weight"},    {"llama", "output_norm.weight"},
+                 {"llama", "rope_freqs.weight"},        {"qwen2", "rope_freqs.weight"},
+                 {"llama", "blk.1.attn_q.weight"},      {"llama", "blk.1.attn_k.weight"},
+                 {"llama", "blk.1.attn_v.weight"},      {"llama", "blk.1.attn_output.weight"},
+                 {"llama", "blk.1.ffn_gate.weight"},    {"llama", "blk.1.ffn_up.weight"},
+                 {"llama", "blk.1.ffn_down.weight"},    {"llama", "output.weight"}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Gguf *g = tiny_model(&(TinyModel){.arch = cases[i].arch, .seed = 8, .rope_freqs = true});
+        float *before = logits_of(g);
+        assert_true(changed(g, before) == 0);
+        ((float *)tensor_of(g, cases[i].tensor)->data)[2] += 3;
+        if (!(changed(g, before) > 1e-4)) fail_msg("%s %s is not used", cases[i].arch, cases[i].tensor);
+        free(before);
+        gguf_close(g);
+    }
+}
+
+// Biases that the families do not ask for, but that count where a file has them; QK-norm likewise.
+static void test_optional_tensors(void **state) {
+    (void)state;
+    static float values[128];
+    static const char *const biases[] = {"blk.1.attn_output.bias", "blk.0.ffn_gate.bias", "blk.1.ffn_up.bias",
+                                         "blk.1.ffn_down.bias"};
+    for (int i = 0; i < 128; i++) values[i] = (float)(i % 7) / 7;
+    for (size_t i = 0; i < ARRAY_LEN(biases); i++) {
+        Gguf *g = tiny_model(&(TinyModel){.seed = 8});
+        float *before = logits_of(g);
+        bool wide = strstr(biases[i], "gate") || strstr(biases[i], "up");
+        gguf_add_tensor(g, biases[i], TYPE_F32, wide ? 128 : 64, 0, values, NULL, 0);
+        if (!(changed(g, before) > 1e-4)) fail_msg("%s is not used", biases[i]);
+        free(before);
+        gguf_close(g);
+    }
+    Gguf *plain = tiny_model(&(TinyModel){.seed = 8}), *normed = copy_without(plain, "");
+    float *before = logits_of(plain);
+    gguf_add_tensor(normed, "blk.0.attn_q_norm.weight", TYPE_F32, 16, 0, values + 1, NULL, 0);
+    assert_true(changed(normed, before) > 1e-4);
+    free(before);
+    gguf_close(normed);
+    gguf_close(plain);
+}
+
+static void test_tied_head(void **state) {
+    (void)state;
+    for (int tied = 0; tied < 2; tied++) {
+        Gguf *g = tiny_model(&(TinyModel){.seed = 8, .tied = tied});
+        float *before = logits_of(g);
+        ((float *)tensor_of(g, "token_embd.weight")->data)[300 * 64] += 3; // a token that the prompt does not have
+        float *after = logits_of(g);
+        for (int row = 0; row < PROMPT; row++)
+            for (int id = 0; id < 320; id++) {
+                bool same = before[row * 320 + id] == after[row * 320 + id];
+                assert_int_equal(same, !(tied && id == 300));
+            }
+        free(before);
+        free(after);
+        gguf_close(g);
+    }
+}
+
+static void test_rope_settings(void **state) {
+    (void)state;
+    static const struct {
+        const char *key;
+        float value;
+    } cases[] = {{"llama.rope.freq_base", 500000},
+                 {"llama.rope.scaling.factor", 8},
+                 {"llama.rope.scaling.attn_factor", 1.5f},
+                 {"llama.rope.scaling.yarn_beta_slow", 0.1f}};
+    Gguf *plain = tiny_model(&(TinyModel){.seed = 8}), *linear = tiny_model(&(TinyModel){.seed = 8, .rope = "linear"});
+    Gguf *yarn = tiny_model(&(TinyModel){.seed = 8, .rope = "yarn"});
+    float *a = logits_of(plain), *b = logits_of(linear), *c = logits_of(yarn);
+    assert_true(distance(a, b, PROMPT * 320) > 1e-3);
+    assert_true(distance(a, c, PROMPT * 320) > 1e-3);
+    assert_true(distance(b, c, PROMPT * 320) > 1e-3);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Gguf *g = copy_without(yarn, "");
+        gguf_set_f32(g, cases[i].key, cases[i].value);
+        if (!(changed(g, c) > 1e-5)) fail_msg("%s is not used", cases[i].key);
+        gguf_close(g);
+    }
+    gguf_set_str(plain, "llama.rope.scaling.type", "none");
+    gguf_set_f32(plain, "llama.rope.scaling.factor", 8); // of a scaling that there is not
+    assert_true(changed(plain, a) == 0);
+    gguf_set_u32(plain, "llama.rope.dimension_count", 8); // half of the head
+    assert_true(changed(plain, a) > 1e-3);
+    free(a);
+    free(b);
+    free(c);
+    gguf_close(plain);
+    gguf_close(linear);
+    gguf_close(yarn);
+}
+
+// A linear factor is a slower clock: at factor 1 it changes nothing, and the legacy key means the same.
+static void test_linear_by_either_key(void **state) {
+    (void)state;
+    Gguf *one = tiny_model(&(TinyModel){.seed = 8}), *two = tiny_model(&(TinyModel){.seed = 8, .rope = "linear"});
+    Gguf *neutral = tiny_model(&(TinyModel){.seed = 8, .rope = "linear", .rope_factor = 1});
+    float *plain = logits_of(one), *linear = logits_of(two);
+    assert_true(changed(neutral, plain) == 0);
+    gguf_set_f32(one, "llama.rope.scale_linear", 4);
+    assert_true(changed(one, linear) == 0);
+    free(plain);
+    free(linear);
+    gguf_close(one);
+    gguf_close(two);
+    gguf_close(neutral);
+}
+
+// With a window, a row's logits do not depend on tokens that lie further back than all layers together can see.
+static void test_window(void **state) {
+    (void)state;
+    enum { WINDOW = 5 };
+    for (int isa = 0; isa < N_ISA; isa++) {
+        Gguf *g = tiny_model(&(TinyModel){.seed = 8});
+        Rig r;
+        int tokens[PROMPT];
+        gguf_set_u32(g, "llama.attention.sliding_window", WINDOW);
+        if (rig_open(&r, g, (Setup){.isa = isas[isa], .block = 16})) {
+            random_tokens(tokens, PROMPT, 320, 5);
+            float *a = run_tokens(&r, tokens, PROMPT, PROMPT), *one = run_tokens(&r, tokens, PROMPT, 1);
+            assert_true(distance(one, a, PROMPT * 320) < 1e-4);
+            tokens[10] = (tokens[10] + 1) % 320;
+            float *b = run_tokens(&r, tokens, PROMPT, PROMPT);
+            for (int row = 0; row < PROMPT; row++) { // two layers reach back twice WINDOW - 1
+                double d = distance(b + row * 320, a + row * 320, 320);
+                assert_int_equal(d > 0, row >= 10 && row <= 10 + 2 * (WINDOW - 1));
+            }
+            free(a);
+            free(b);
+            free(one);
+            rig_close(&r);
+        }
+        gguf_close(g);
+    }
+}
+
+// Slots and positions are two numbers: rows far along the RoPE clock, at the cache's beginning.
+static void test_positions_apart_from_slots(void **state) {
+    (void)state;
+    Gguf *g = tiny_model(&(TinyModel){.seed = 8});
+    Rig r;
+    float *out[2];
+    assert_true(rig_open(&r, g, (Setup){.block = 16}));
+    for (int shift = 0; shift < 2; shift++) {
+        int token[] = {5, 9, 3, 7}, pos[4], slot[] = {0, 1, 2, 3}, seq[4] = {0}, last = 3;
+        Sequence s = {0};
+        sequence_push(&s, token, 4);
+        assert_true(kv_reserve(&r.kv, &s, 4));
+        for (int i = 0; i < 4; i++) pos[i] = slot[i] + 100 * shift;
+        Batch b = {.n_rows = 4,
+                   .n_out = 1,
+                   .n_seqs = 1,
+                   .max_blocks = 1,
+                   .token = token,
+                   .pos = pos,
+                   .slot = slot,
+                   .seq = seq,
+                   .out_row = &last,
+                   .block_table = s.blocks};
+        out[shift] = malloc(320 * sizeof(float));
+        memcpy(out[shift], model_forward(&r.m, &r.w, &r.kv.pool, &b), 320 * sizeof(float));
+        kv_release(&r.kv, &s);
+        sequence_free(&s);
+    }
+    double d = distance(out[1], out[0], 320); // RoPE is relative: only rounding differs
+    assert_true(d > 0 && d < 1e-4);
+    free(out[0]);
+    free(out[1]);
+    rig_close(&r);
+    gguf_close(g);
+}
+
+static int name_missing(void **state) {
+    (void)state;
+    const Backend *be;
+    for (int i = 0; i < N_ISA; i++)
+        if (cpu_backend(isas[i], &be).code)
+            print_message("skipped: this CPU cannot run %s (it has %s)\n", isas[i], cpu_isa_list());
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scalar_is_invariant),
+        cmocka_unit_test(test_fast_paths_paged_as_contiguous),
+        cmocka_unit_test(test_fast_paths_batchings_agree),
+        cmocka_unit_test(test_types_on_every_isa),
+        cmocka_unit_test(test_forks),
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_refused_integers),
+        cmocka_unit_test(test_refused_floats),
+        cmocka_unit_test(test_refused_value_types),
+        cmocka_unit_test(test_refused_architectures),
+        cmocka_unit_test(test_missing_tensors),
+        cmocka_unit_test(test_wrong_shapes_and_types),
+        cmocka_unit_test(test_refused_rope_freqs),
+        cmocka_unit_test(test_vocabulary_and_embedding),
+        cmocka_unit_test(test_accepted_oddities),
+        cmocka_unit_test(test_absent_keys),
+        cmocka_unit_test(test_check_tensors),
+        cmocka_unit_test(test_check_tensors_in_vectors),
+        cmocka_unit_test(test_check_tensors_int8_scales),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_planted_values),
+        cmocka_unit_test(test_optional_tensors),
+        cmocka_unit_test(test_tied_head),
+        cmocka_unit_test(test_rope_settings),
+        cmocka_unit_test(test_linear_by_either_key),
+        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_positions_apart_from_slots),
+    };
+    return cmocka_run_group_tests(tests, name_missing, NULL);
+}

@@ -1,0 +1,596 @@
+// test_scheduler.c: which rows each step has, and when and why a request ends.
+//
+// The forward here is a fake: its cache remembers tokens instead of keys and values, and the logits of a row are a hash
+// of all tokens that the row sees through its block table. A wrong slot, table, position or order gives another text
+// than the one that the test makes without a scheduler.
+#include "testing.h"
+
+#include "../scheduler.h"
+
+#include <math.h>
+
+enum { VOCAB = 40, N_CTX = 64, MOST_REQUESTS = 8, MOST_ROWS = 256, MOST_BLOCKS = 512, MOST_SLOTS = 4096 };
+
+// ---- the fake model -------------------------------------------------------------------------------------------------
+
+static uint64_t mix(uint64_t h, uint64_t v) {
+    uint64_t state = h ^ (v + 1) * 0xff51afd7ed558ccdu;
+    return test_random(&state);
+}
+
+static void logits_of(uint64_t hash, float *out) {
+    for (int i = 0; i < VOCAB; i++) out[i] = 3 * test_uniform(&(uint64_t){mix(hash, (uint64_t)i)});
+}
+
+typedef struct {
+    KvCache kv;
+    Sampler *sampler;
+    Scheduler *s;
+    int memory[MOST_SLOTS]; // (n_blocks, block) tokens; -1: nothing was written
+    float logits[MOST_ROWS * VOCAB];
+    int max_rows, n_steps;
+} Bench;
+
+static void bench_open(Bench *b, int block, int n_blocks, int max_rows, int max_seqs) {
+    memset(b, 0, sizeof *b);
+    KvShape shape = {.n_layers = 1,
+                     .n_kv_heads = 1,
+                     .head_dim = 1,
+                     .type_k = TYPE_F32,
+                     .type_v = TYPE_F32,
+                     .block = block,
+                     .n_ctx = N_CTX,
+                     .n_blocks = n_blocks,
+                     .n_seqs = MOST_REQUESTS};
+    assert_ok(kv_new(&b->kv, &shape));
+    assert_true(b->kv.pool.n_blocks * b->kv.pool.block <= MOST_SLOTS);
+    kv_shuffle(&b->kv, 5);
+    for (int i = 0; i < MOST_SLOTS; i++) b->memory[i] = -1;
+    b->sampler = sampler_new(VOCAB);
+    b->max_rows = max_rows;
+    b->s = scheduler_new(&b->kv, b->sampler, VOCAB, max_rows, max_seqs);
+    assert_int_equal(scheduler_max_rows(b->s), max_rows);
+}
+
+static void bench_close(Bench *b) {
+    scheduler_free(b->s);
+    sampler_free(b->sampler);
+    kv_free(&b->kv);
+}
+
+static int *cell(Bench *f, const Batch *b, int seq, int slot) {
+    int block = b->block_table[seq * b->max_blocks + slot / f->kv.pool.block];
+    assert_in_range(block, 0, f->kv.pool.n_blocks - 1);
+    return &f->memory[block * f->kv.pool.block + slot % f->kv.pool.block];
+}
+
+static void check_rows(const Bench *f, const Batch *b) {
+    assert_in_range(b->n_rows, 1, f->max_rows);
+    assert_in_range(b->n_seqs, 1, b->n_rows);
+    assert_in_range(b->n_out, 0, b->n_seqs);
+    for (int i = 0; i < b->n_rows; i++) {
+        assert_int_equal(b->pos[i], b->slot[i]);
+        assert_in_range(b->slot[i], 0, N_CTX - 1);
+        int before = i ? b->seq[i - 1] : -1;
+        assert_true(b->seq[i] == before || b->seq[i] == before + 1); // adjacent, in order
+        if (b->seq[i] == before) assert_int_equal(b->slot[i], b->slot[i - 1] + 1);
+    }
+    assert_int_equal(b->seq[b->n_rows - 1], b->n_seqs - 1);
+    for (int i = 0; i < b->n_out; i++) { // each is the last row of its sequence
+        int row = b->out_row[i];
+        assert_true(i == 0 || row > b->out_row[i - 1]);
+        assert_true(row == b->n_rows - 1 || b->seq[row + 1] != b->seq[row]);
+    }
+}
+
+static const float *fake_forward(Bench *f, const Batch *b) {
+    check_rows(f, b);
+    int size = f->kv.pool.block;
+    for (int i = 0; i < b->n_copies; i++)
+        memcpy(f->memory + b->copy[i][1] * size, f->memory + b->copy[i][0] * size, (size_t)size * sizeof(int));
+    for (int i = 0; i < b->n_rows; i++) *cell(f, b, b->seq[i], b->slot[i]) = b->token[i];
+    for (int i = 0; i < b->n_out; i++) {
+        int row = b->out_row[i];
+        uint64_t hash = 0;
+        for (int slot = 0; slot <= b->slot[row]; slot++) hash = mix(hash, (uint64_t)*cell(f, b, b->seq[row], slot));
+        logits_of(hash, f->logits + i * VOCAB);
+    }
+    f->n_steps++;
+    return f->logits;
+}
+
+static void run_all(Bench *f) {
+    for (Batch *b; scheduler_next(f->s, &b);) {
+        scheduler_take(f->s, fake_forward(f, b));
+        if (f->n_steps > 5000) fail_msg("no end after %d steps", f->n_steps);
+    }
+}
+
+// ---- requests, and what they should give ----------------------------------------------------------------------------
+
+static void request_new(Request *r, int n_prompt, int max_new, uint64_t key) {
+    memset(r, 0, sizeof *r);
+    r->sampling = sampler_defaults();
+    r->sampling.seed = 9;
+    r->sampling.repeat_penalty = 1.1f; // the history matters too
+    r->sequence_key = key;
+    r->max_new = max_new;
+    for (int i = 0; i < n_prompt; i++) sequence_push(&r->seq, &(int){(int)(mix(key, (uint64_t)i) % VOCAB)}, 1);
+}
+
+static void request_free(Bench *f, Request *r) {
+    kv_release(&f->kv, &r->seq);
+    sequence_free(&r->seq);
+    timeline_free(&r->time);
+}
+
+// The text of a request that nothing but max_new (or the context) ends, without a scheduler; returns its length.
+static int expected_text(const Request *r, int n_prompt, int *out) {
+    Sampler *s = sampler_new(VOCAB);
+    float logits[VOCAB];
+    int n = 0, history[N_CTX + 1];
+    uint64_t hash = 0;
+    memcpy(history, r->seq.tokens, (size_t)n_prompt * sizeof(int));
+    for (int i = 0; i < n_prompt; i++) hash = mix(hash, (uint64_t)history[i]);
+    while ((r->max_new < 0 || n < r->max_new) && n_prompt + n <= N_CTX) {
+        logits_of(hash, logits);
+        out[n] = history[n_prompt + n] =
+            sampler_sample(s, &r->sampling, logits, history, n_prompt + n, r->sequence_key, (uint64_t)(n_prompt + n));
+        hash = mix(hash, (uint64_t)out[n++]);
+    }
+    sampler_free(s);
+    return n;
+}
+
+static void assert_text(const Request *r) {
+    int want[N_CTX + 1], n = expected_text(r, r->n_prompt, want);
+    assert_int_equal(r->n_new, n);
+    assert_int_equal(r->seq.n_tokens, r->n_prompt + n);
+    for (int i = 0; i < n; i++)
+        if (r->seq.tokens[r->n_prompt + i] != want[i])
+            fail_msg("request %d: token %d differs", (int)r->sequence_key, i);
+    assert_int_equal(r->time.n_gaps, n > 1 ? n - 1 : 0);
+}
+
+// ---- the rows of a step ---------------------------------------------------------------------------------------------
+
+static void test_prompt_in_chunks(void **state) {
+    (void)state;
+    static Bench f;
+    Request r;
+    Batch *b;
+    static const int rows[] = {16, 16, 16, 2};
+    bench_open(&f, 8, 0, 16, 4);
+    request_new(&r, 50, 3, 1);
+    scheduler_add(f.s, &r);
+    assert_int_equal(r.n_prompt, 50);
+    for (int i = 0; i < 4; i++) {
+        assert_true(scheduler_next(f.s, &b));
+        assert_int_equal(b->n_rows, rows[i]);
+        assert_int_equal(b->slot[0], 16 * i);
+        assert_int_equal(b->n_out, i == 3); // logits of the last row alone
+        scheduler_take(f.s, fake_forward(&f, b));
+        assert_int_equal(r.n_new, i == 3);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_true(scheduler_next(f.s, &b));
+        assert_int_equal(b->n_rows, 1);
+        assert_int_equal(b->slot[0], 50 + i);
+        scheduler_take(f.s, fake_forward(&f, b));
+    }
+    assert_false(scheduler_next(f.s, &b));
+    assert_int_equal(r.finish, FINISH_LENGTH);
+    assert_text(&r);
+    assert_true(r.time.prefill_end >= r.time.start && r.time.first >= r.time.prefill_end);
+    request_free(&f, &r);
+    bench_close(&f);
+}
+
+static void test_decode_rows_come_first(void **state) {
+    (void)state;
+    static Bench f;
+    Request r[3];
+    Batch *b;
+    bench_open(&f, 8, 0, 10, 8);
+    for (int i = 0; i < 3; i++) request_new(&r[i], i == 0 ? 40 : 3, 20, (uint64_t)i);
+    scheduler_add(f.s, &r[1]);
+    scheduler_add(f.s, &r[2]);
+    assert_true(scheduler_next(f.s, &b));
+    scheduler_take(f.s, fake_forward(&f, b)); // both small prompts in one step
+    assert_int_equal(r[1].n_new + r[2].n_new, 2);
+    scheduler_add(f.s, &r[0]);
+    for (int step = 0; step < 5; step++) {
+        assert_true(scheduler_next(f.s, &b));
+        assert_int_equal(b->n_rows, 10); // two decode rows, eight of the prompt
+        assert_int_equal(b->n_seqs, 3);
+        assert_int_equal(b->slot[0], 3 + step);
+        assert_int_equal(b->slot[1], 3 + step);
+        assert_int_equal(b->slot[2], 8 * step);
+        assert_int_equal(b->n_out, step == 4 ? 3 : 2);
+        scheduler_take(f.s, fake_forward(&f, b));
+    }
+    assert_true(scheduler_next(f.s, &b));
+    assert_int_equal(b->n_rows, 3);
+    scheduler_take(f.s, fake_forward(&f, b));
+    run_all(&f);
+    for (int i = 0; i < 3; i++) {
+        assert_text(&r[i]);
+        request_free(&f, &r[i]);
+    }
+    bench_close(&f);
+}
+
+// The oldest prompt first; the rest of the step goes to the next.
+static void test_prompts_share_a_step(void **state) {
+    (void)state;
+    static Bench f;
+    Request r[3];
+    Batch *b;
+    bench_open(&f, 8, 0, 12, 8);
+    for (int i = 0; i < 3; i++) {
+        request_new(&r[i], 5, 1, (uint64_t)i);
+        scheduler_add(f.s, &r[i]);
+    }
+    assert_true(scheduler_next(f.s, &b));
+    assert_int_equal(b->n_rows, 12);
+    assert_int_equal(b->n_seqs, 3);
+    assert_int_equal(b->n_out, 2);
+    for (int i = 0; i < 12; i++) assert_int_equal(b->token[i], r[i / 5].seq.tokens[i % 5]);
+    scheduler_take(f.s, fake_forward(&f, b));
+    assert_int_equal(r[0].finish, FINISH_LENGTH);
+    assert_int_equal(r[2].finish, RUNNING);
+    run_all(&f);
+    for (int i = 0; i < 3; i++) {
+        assert_text(&r[i]);
+        request_free(&f, &r[i]);
+    }
+    bench_close(&f);
+}
+
+static void many_requests(int block, int max_rows, int max_seqs) {
+    static Bench f;
+    Request r[MOST_REQUESTS];
+    static const int prompts[] = {1, 7, 33, 2, 50, 8, 16, 64}, news[] = {5, 20, 1, 40, 14, 0, -1, -1};
+    bench_open(&f, block, 0, max_rows, max_seqs);
+    for (int i = 0; i < MOST_REQUESTS; i++) request_new(&r[i], prompts[i], news[i], (uint64_t)i);
+    for (int i = 0; i < MOST_REQUESTS / 2; i++) scheduler_add(f.s, &r[i]);
+    Batch *b;
+    for (int i = 0; i < 3 && scheduler_next(f.s, &b); i++) scheduler_take(f.s, fake_forward(&f, b));
+    for (int i = MOST_REQUESTS / 2; i < MOST_REQUESTS; i++) scheduler_add(f.s, &r[i]); // while others run
+    run_all(&f);
+    for (int i = 0; i < MOST_REQUESTS; i++) {
+        assert_text(&r[i]);
+        assert_int_equal(r[i].finish, news[i] < 0 ? FINISH_CONTEXT : FINISH_LENGTH);
+        request_free(&f, &r[i]);
+    }
+    assert_int_equal(f.kv.n_free, f.kv.pool.n_blocks);
+    bench_close(&f);
+}
+
+static void test_together_as_alone(void **state) {
+    (void)state;
+    static const int blocks[] = {1, 8, 16, 0}, rows[] = {1, 2, 7, 64, 200}, seqs[] = {1, 2, 8};
+    for (size_t b = 0; b < ARRAY_LEN(blocks); b++)
+        for (size_t r = 0; r < ARRAY_LEN(rows); r++)
+            for (size_t s = 0; s < ARRAY_LEN(seqs); s++) many_requests(blocks[b], rows[r], seqs[s]);
+}
+
+// ---- why a request ends ---------------------------------------------------------------------------------------------
+
+static int n_emitted;
+
+static Finish count_emits(Request *r, int token, const float *logits) {
+    (void)r;
+    (void)token;
+    (void)logits;
+    n_emitted++;
+    return RUNNING;
+}
+
+static Request run_one(Bench *f, int n_prompt, int max_new) {
+    Request r;
+    request_new(&r, n_prompt, max_new, 3);
+    r.emit = count_emits;
+    n_emitted = 0;
+    scheduler_add(f->s, &r);
+    run_all(f);
+    return r;
+}
+
+static void test_max_new(void **state) {
+    (void)state;
+    static Bench f;
+    static const struct {
+        int n_prompt, max_new, n_new;
+        Finish finish;
+    } cases[] = {{5, 0, 0, FINISH_LENGTH},           {5, 1, 1, FINISH_LENGTH},     {5, 7, 7, FINISH_LENGTH},
+                 {N_CTX, 0, 0, FINISH_LENGTH},       {N_CTX, 1, 1, FINISH_LENGTH}, {N_CTX, 5, 1, FINISH_CONTEXT},
+                 {N_CTX - 1, -1, 2, FINISH_CONTEXT}, {60, 5, 5, FINISH_LENGTH},    {60, 6, 5, FINISH_CONTEXT}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        bench_open(&f, 8, 0, 16, 4);
+        Request r = run_one(&f, cases[i].n_prompt, cases[i].max_new);
+        assert_int_equal(r.n_new, cases[i].n_new);
+        assert_int_equal(n_emitted, cases[i].n_new);
+        assert_int_equal(r.finish, cases[i].finish);
+        assert_int_equal(r.seq.n_cached, cases[i].n_new ? r.seq.n_tokens - 1 : r.seq.n_tokens);
+        assert_text(&r);
+        request_free(&f, &r);
+        bench_close(&f);
+    }
+}
+
+static void test_prompt_past_the_context(void **state) {
+    (void)state;
+    static Bench f;
+    bench_open(&f, 8, 0, 16, 4);
+    Request r = run_one(&f, N_CTX + 3, -1);
+    assert_int_equal(r.finish, FINISH_CONTEXT);
+    assert_int_equal(r.n_new, 0);
+    request_free(&f, &r);
+    bench_close(&f);
+}
+
+typedef struct {
+    int stop_after;
+    Finish verdict;
+    int n;
+    uint64_t hash; // of all tokens so far, to know what the logits must be
+} EmitLog;
+
+static Finish emit_until(Request *r, int token, const float *logits) {
+    EmitLog *log = r->arg;
+    float want[VOCAB];
+    uint64_t hash = 0;
+    assert_int_equal(r->seq.tokens[r->seq.n_tokens - 1], token); // appended before
+    assert_int_equal(r->n_new, ++log->n);
+    for (int i = 0; i < r->seq.n_tokens - 1; i++) hash = mix(hash, (uint64_t)r->seq.tokens[i]);
+    logits_of(hash, want);
+    assert_memory_equal(logits, want, sizeof want); // the raw ones, of its own row
+    return log->n == log->stop_after ? log->verdict : RUNNING;
+}
+
+static void test_emit_verdicts(void **state) {
+    (void)state;
+    static Bench f;
+    static const Finish verdicts[] = {FINISH_EOG, FINISH_STOP, FINISH_LENGTH, FINISH_INTERRUPT};
+    Request r[4];
+    EmitLog log[4];
+    bench_open(&f, 8, 0, 16, 4);
+    for (int i = 0; i < 4; i++) {
+        request_new(&r[i], 5 + i, i == 3 ? 4 : 10, (uint64_t)i);
+        log[i] = (EmitLog){.stop_after = 1 + i, .verdict = verdicts[i]};
+        r[i].emit = emit_until;
+        r[i].arg = &log[i];
+        scheduler_add(f.s, &r[i]);
+    }
+    run_all(&f);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(r[i].finish, verdicts[i]); // emit's word goes before max_new's
+        assert_int_equal(r[i].n_new, 1 + i);
+        request_free(&f, &r[i]);
+    }
+    bench_close(&f);
+}
+
+static void test_no_finite_logit(void **state) {
+    (void)state;
+    static Bench f;
+    Request r, other;
+    Batch *b;
+    bench_open(&f, 8, 0, 16, 4);
+    request_new(&r, 3, 10, 0);
+    request_new(&other, 3, 4, 1);
+    scheduler_add(f.s, &r);
+    scheduler_add(f.s, &other);
+    assert_true(scheduler_next(f.s, &b));
+    float *logits = (float *)fake_forward(&f, b);
+    for (int i = 0; i < VOCAB; i++) logits[i] = NAN;
+    scheduler_take(f.s, logits);
+    assert_int_equal(r.finish, FINISH_STOP);
+    assert_int_equal(r.n_new, 0);
+    assert_int_equal(r.seq.n_tokens, 3);
+    run_all(&f);
+    assert_text(&other);
+    request_free(&f, &r);
+    request_free(&f, &other);
+    bench_close(&f);
+}
+
+static void test_interrupt(void **state) {
+    (void)state;
+    static Bench f;
+    for (int after = 0; after < 6; after++) {
+        Request r[3];
+        Batch *b;
+        bench_open(&f, 8, 0, 8, 2); // one of three waits
+        for (int i = 0; i < 3; i++) {
+            request_new(&r[i], 12, -1, (uint64_t)i);
+            scheduler_add(f.s, &r[i]);
+        }
+        for (int i = 0; i < after; i++) {
+            assert_true(scheduler_next(f.s, &b));
+            scheduler_take(f.s, fake_forward(&f, b));
+        }
+        scheduler_interrupt(f.s);
+        assert_false(scheduler_next(f.s, &b));
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(r[i].finish, FINISH_INTERRUPT);
+            assert_int_equal(r[i].seq.n_tokens, 12 + r[i].n_new); // what there is stays usable
+            request_free(&f, &r[i]);
+        }
+        Request next;
+        request_new(&next, 4, 3, 7); // the chat goes on after Ctrl-C
+        scheduler_add(f.s, &next);
+        run_all(&f);
+        assert_text(&next);
+        request_free(&f, &next);
+        bench_close(&f);
+    }
+}
+
+static void test_finish_names(void **state) {
+    (void)state;
+    assert_string_equal(finish_name(FINISH_EOG), "eog");
+    assert_string_equal(finish_name(FINISH_STOP), "stop");
+    assert_string_equal(finish_name(FINISH_LENGTH), "length");
+    assert_string_equal(finish_name(FINISH_CONTEXT), "length");
+    assert_string_equal(finish_name(FINISH_INTERRUPT), "interrupt");
+}
+
+// ---- computed slots, shared blocks ----------------------------------------------------------------------------------
+
+// A chat's next turn: most of the prompt is in the cache already.
+static void test_reused_prefix(void **state) {
+    (void)state;
+    static Bench f;
+    bench_open(&f, 8, 0, 16, 4);
+    Request r;
+    Batch *b;
+    request_new(&r, 20, 4, 2);
+    scheduler_add(f.s, &r);
+    run_all(&f);
+    assert_text(&r);
+    for (int i = 0; i < 3; i++) sequence_push(&r.seq, &i, 1);
+    scheduler_add(f.s, &r);
+    assert_int_equal(r.n_prompt, 27);
+    assert_int_equal(r.n_reused, 23); // all but the last token of the first turn
+    assert_int_equal(r.n_new, 0);
+    assert_true(scheduler_next(f.s, &b));
+    assert_int_equal(b->n_rows, 4);
+    assert_int_equal(b->slot[0], 23);
+    scheduler_take(f.s, fake_forward(&f, b));
+    run_all(&f);
+    int want[N_CTX];
+    assert_int_equal(expected_text(&r, 27, want), 4);
+    assert_memory_equal(r.seq.tokens + 27, want, 4 * sizeof(int));
+    request_free(&f, &r);
+    bench_close(&f);
+}
+
+static void test_forked_requests(void **state) {
+    (void)state;
+    static Bench f;
+    for (int block = 1; block <= 8; block += 7) {
+        Request parent, child[4];
+        bench_open(&f, block, 0, 16, 8);
+        request_new(&parent, 21, 0, 2);
+        scheduler_add(f.s, &parent);
+        run_all(&f);
+        for (int i = 0; i < 4; i++) {
+            request_new(&child[i], 0, 15, 10 + (uint64_t)i);
+            assert_true(kv_fork(&f.kv, &parent.seq, &child[i].seq));
+            sequence_push(&child[i].seq, &i, 1);
+            scheduler_add(f.s, &child[i]);
+        }
+        run_all(&f);
+        for (int i = 0; i < 4; i++) {
+            assert_int_equal(child[i].n_reused, 21);
+            assert_text(&child[i]);
+            request_free(&f, &child[i]);
+        }
+        request_free(&f, &parent);
+        assert_int_equal(f.kv.n_free, f.kv.pool.n_blocks);
+        bench_close(&f);
+    }
+}
+
+// ---- a pool too small for all ---------------------------------------------------------------------------------------
+
+// The caller gives the blocks of finished requests back between steps, as the scheduler's header has it.
+static void run_and_release(Bench *f, Request *r, int n) {
+    for (Batch *b; scheduler_next(f->s, &b);) {
+        scheduler_take(f->s, fake_forward(f, b));
+        for (int i = 0; i < n; i++)
+            if (r[i].finish != RUNNING) kv_release(&f->kv, &r[i].seq);
+        if (f->n_steps > 5000) fail_msg("no end after %d steps", f->n_steps);
+    }
+}
+
+static void four_in_a_pool_for_one(int max_rows) {
+    static Bench f;
+    Request r[4];
+    bench_open(&f, 8, 5, max_rows, 4); // 40 slots
+    for (int i = 0; i < 4; i++) {
+        request_new(&r[i], 30, 5, (uint64_t)i); // 34 slots each
+        scheduler_add(f.s, &r[i]);
+    }
+    run_and_release(&f, r, 4);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(r[i].finish, FINISH_LENGTH);
+        assert_text(&r[i]);
+        request_free(&f, &r[i]);
+    }
+    bench_close(&f);
+}
+
+// Each fits alone, two do not fit together: the second waits whole, and both come out right.
+static void test_requests_wait_for_blocks(void **state) {
+    (void)state;
+    four_in_a_pool_for_one(64);
+}
+
+// A prompt that comes in chunks must not take the blocks that an older request needs to end.
+static void test_chunks_wait_for_blocks(void **state) {
+    (void)state;
+    four_in_a_pool_for_one(16);
+}
+
+// All begin and none has room to end: somebody must give way, and the run must end. Texts that were cut are cut, not
+// wrong.
+static void test_full_pool_ends(void **state) {
+    (void)state;
+    static Bench f;
+    for (int block = 1; block <= 8; block *= 2)
+        for (int release = 0; release < 2; release++) {
+            Request r[4];
+            bench_open(&f, block, 40 / block, 16, 4);
+            for (int i = 0; i < 4; i++) {
+                request_new(&r[i], 8, 30, (uint64_t)i);
+                scheduler_add(f.s, &r[i]);
+            }
+            if (release) run_and_release(&f, r, 4);
+            else run_all(&f);
+            for (int i = 0; i < 4; i++) {
+                int want[N_CTX + 1], n = expected_text(&r[i], 8, want);
+                assert_true(r[i].finish == FINISH_LENGTH || r[i].finish == FINISH_CONTEXT);
+                assert_int_equal(r[i].finish == FINISH_LENGTH, r[i].n_new == n);
+                assert_memory_equal(r[i].seq.tokens + 8, want, (size_t)r[i].n_new * sizeof(int));
+                request_free(&f, &r[i]);
+            }
+            assert_int_equal(f.kv.n_free, f.kv.pool.n_blocks);
+            bench_close(&f);
+        }
+}
+
+// Nothing to do, nothing owed.
+static void test_empty(void **state) {
+    (void)state;
+    static Bench f;
+    Batch *b;
+    bench_open(&f, 8, 0, 16, 4);
+    assert_false(scheduler_next(f.s, &b));
+    bench_close(&f);
+    scheduler_free(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_prompt_in_chunks),
+        cmocka_unit_test(test_decode_rows_come_first),
+        cmocka_unit_test(test_prompts_share_a_step),
+        cmocka_unit_test(test_together_as_alone),
+        cmocka_unit_test(test_max_new),
+        cmocka_unit_test(test_prompt_past_the_context),
+        cmocka_unit_test(test_emit_verdicts),
+        cmocka_unit_test(test_no_finite_logit),
+        cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_finish_names),
+        cmocka_unit_test(test_reused_prefix),
+        cmocka_unit_test(test_forked_requests),
+        cmocka_unit_test(test_requests_wait_for_blocks),
+        cmocka_unit_test(test_chunks_wait_for_blocks),
+        cmocka_unit_test(test_full_pool_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
