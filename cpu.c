@@ -113,7 +113,8 @@ static void pack_task(void *arg, int task, int thread) {
 
 static const MatrixKernel *matrix_for(const CpuKernels *k, const Tensor *t, int n_rows) {
     if (n_rows < k->min_matrix_rows) return NULL;
-    return t->type != TYPE_F32 && k->matrix_bf16 ? k->matrix_bf16 : k->matrix;
+    const MatrixKernel *better = k->matrix_of ? k->matrix_of(t->type) : NULL;
+    return better ? better : k->matrix;
 }
 
 // Packs the rows once for each kind of matrix kernel that the jobs need.
@@ -122,7 +123,7 @@ static void pack_rows(Product *p) {
     for (int j = 0; j < p->n_jobs; j++) {
         if (!p->matrix[j]) continue;
         for (int i = 0; i < j; i++)
-            if (p->matrix[i] == p->matrix[j]) p->packed[j] = p->packed[i];
+            if (p->matrix[i] && p->matrix[i]->pack == p->matrix[j]->pack) p->packed[j] = p->packed[i];
         if (p->packed[j]) continue;
         p->packed[j] = p->pack_to = at;
         p->packer = p->matrix[j];
@@ -362,18 +363,20 @@ typedef struct {
     const char *isa;
     bool (*available)(void);
     const CpuKernels *kernels;
-    const MatrixKernel *matrix_bf16;
+    const MatrixKernel *(*matrix_of)(int type);
+    const char *describe; // NULL: as the kernels say
 } Choice;
 
 static const Choice choices[] = {
-    {"scalar", has_any, &cpu_scalar, NULL},
-    {"portable", has_any, &cpu_portable, NULL},
+    {"scalar", has_any, &cpu_scalar, NULL, NULL},
+    {"portable", has_any, &cpu_portable, NULL, NULL},
 #if defined(__x86_64__)
-    {"avx2", has_avx2, &cpu_avx2, NULL},
-    {"avx512", has_avx512, &cpu_avx512, NULL},
+    {"avx2", has_avx2, &cpu_avx2, NULL, NULL},
+    {"avx512", has_avx512, &cpu_avx512, NULL, NULL},
 #endif
 #if defined(QUILL_AMX)
-    {"amx", has_amx, &cpu_avx512, &cpu_amx_matrix},
+    {"amx", has_amx, &cpu_avx512, cpu_amx_matrix,
+     "matvec f32 avx512; prefill bf16 amx panels (F32 weights: f32 avx512 panels)"},
 #endif
 };
 
@@ -394,12 +397,17 @@ const char *cpu_isa_list(void) {
     return list;
 }
 
+// The jobs of one product may need every layout that there is; types stand for the layouts they are packed in.
 static size_t backend_packed_bytes(const Backend *be, int max_rows, int max_n_in) {
+    static const int types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0};
     const CpuKernels *k = kernels_of(be);
     size_t n = 0;
-    if (max_rows < k->min_matrix_rows) return 0;
-    if (k->matrix) n += round_up(k->matrix->packed_bytes(max_rows, max_n_in), 128);
-    if (k->matrix_bf16) n += round_up(k->matrix_bf16->packed_bytes(max_rows, max_n_in), 128);
+    const MatrixKernel *last = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+        const MatrixKernel *m = matrix_for(k, &(Tensor){.type = types[i]}, max_rows);
+        if (m && m != last) n += round_up(m->packed_bytes(max_rows, max_n_in), 128);
+        last = m;
+    }
     return n;
 }
 
@@ -419,14 +427,12 @@ Status cpu_backend(const char *isa, const Backend **out) {
     size_t i = (size_t)(choice - choices);
     kernels[i] = *choice->kernels;
     CpuKernels *k = &kernels[i];
-    if (choice->matrix_bf16) {
-        k->isa = choice->isa;
-        k->describe = "matvec f32 avx512; prefill bf16 amx panels (F32 files: f32 avx512 panels)";
-        k->matrix_bf16 = choice->matrix_bf16;
-    }
+    k->isa = choice->isa;
+    if (choice->describe) k->describe = choice->describe;
+    k->matrix_of = choice->matrix_of;
     size_t scratch = k->scratch;
     if (k->matrix) scratch = larger(scratch, k->matrix->scratch);
-    if (k->matrix_bf16) scratch = larger(scratch, k->matrix_bf16->scratch);
+    if (k->matrix_of) scratch = larger(scratch, k->matrix_of(TYPE_Q8_0)->scratch); // the same for all types
     backends[i] = (Backend){
         .name = "cpu",
         .isa = k->isa,

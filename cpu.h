@@ -22,7 +22,8 @@ typedef struct {
 } AttendTask;
 
 // A matrix product for many rows: the activations are packed once a tile of rows, then every task takes a range of
-// output features past all tiles. y(row, f) for f in [first, last); y has n_rows rows y_stride apart.
+// output features past all tiles. Kernels with the same `pack` share what it packed. y(row, f) for f in [first, last);
+// y has n_rows rows y_stride apart.
 typedef struct {
     int tile;       // rows of a tile
     int features;   // output features of a task
@@ -45,11 +46,11 @@ typedef struct {
     void (*matvec)(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
                    size_t y_stride, bool add, void *scratch);
     void (*attend)(const AttendTask *t);
-    int min_matrix_rows;             // from this many rows on the matrix kernels; INT_MAX: never
-    const MatrixKernel *matrix;      // for f32 weights and wherever there is no better one
-    const MatrixKernel *matrix_bf16; // for all other types, NULL: none
-    size_t scratch;                  // bytes that attend and matvec need of a thread
-    int attend_pairs;                // (row, head) pairs a task of attention
+    int min_matrix_rows;                        // from this many rows on the matrix kernels; INT_MAX: never
+    const MatrixKernel *matrix;                 // for every type; NULL: none
+    const MatrixKernel *(*matrix_of)(int type); // a better one for a type of weights, or NULL
+    size_t scratch;                             // bytes that attend and matvec need of a thread
+    int attend_pairs;                           // (row, head) pairs a task of attention
 } CpuKernels;
 
 extern const CpuKernels cpu_scalar, cpu_portable;
@@ -58,7 +59,7 @@ extern const CpuKernels cpu_avx2, cpu_avx512;
 #endif
 #if defined(__x86_64__) && !defined(QUILL_NO_AMX) // the makefile sets it for compilers that cannot build it
 #define QUILL_AMX
-extern const MatrixKernel cpu_amx_matrix;
+const MatrixKernel *cpu_amx_matrix(int type);
 bool cpu_amx_enable(void); // asks the system for the tile registers; false: it refuses
 #endif
 
