@@ -98,11 +98,13 @@ INLINE void pack_parts(void *packed, int tile, const float *x, size_t x_stride, 
 }
 
 // n elements of a weight row from block b0 as bf16: the row's lines in the unit tiles of its steps.
-INLINE void row_to_bf16(Unpack *unpack, const Tensor *t, int row, int b0, int n, uint16_t *out, int parts) {
-    bool i8_whole = t->type == TYPE_I8G && i8_whole_blocks(t);
+INLINE void row_to_bf16(int type, const Tensor *t, int row, int b0, int n, uint16_t *out, int parts) {
+    bool i8_whole = type == TYPE_I8G && i8_whole_blocks(t);
+    Scales c;
     for (int i = 0; i < n; i += 32, out += parts * 2 * UNIT) {
         vf w[NV];
-        if (n - i >= 32) unpack_at(unpack, t, i8_whole, row, b0 + i / 32, w);
+        if (i % QK_K == 0) load_scales(type, t, row, b0 + i / 32, &c);
+        if (n - i >= 32) unpack_block(type, t, i8_whole, row, b0 + i / 32, &c, w);
         else unpack_slow(t, row, 32 * b0 + i, n - i, w);
         __m512bh bf = to_bf16((__m512)w[0], (__m512)w[1]);
         memcpy(out, &bf, sizeof bf);
@@ -112,10 +114,10 @@ INLINE void row_to_bf16(Unpack *unpack, const Tensor *t, int row, int b0, int n,
     }
 }
 
-#define ROW_CASE(TYPE, UNPACK)                                                                                         \
-    case TYPE: row_to_bf16(UNPACK, t, row, b0, n, out, 1); break;
+#define ROW_CASE(TYPE)                                                                                                 \
+    case TYPE: row_to_bf16(TYPE, t, row, b0, n, out, 1); break;
 static void load_row(const Tensor *t, int row, int b0, int n, uint16_t *out, int parts) {
-    if (parts == 2) row_to_bf16(unpack_f16, t, row, b0, n, out, 2);
+    if (parts == 2) row_to_bf16(TYPE_F16, t, row, b0, n, out, 2);
     else switch (t->type) {
             EACH_TYPE(ROW_CASE)
         }

@@ -1,4 +1,4 @@
-// cpu_simd.c: the vector kernels of the CPU backend, compiled once an instruction set (QUILL_SIMD, see simd.h).
+// cpu_simd.c: the vector kernels of the CPU backend, compiled once per instruction set (QUILL_SIMD, see simd.h).
 //
 // Weights are unpacked to f32 in registers, straight from the file's blocks, and all arithmetic is f32. Three shapes of
 // loop: matvec (few rows: lanes run along a weight row), a matrix kernel (many rows: lanes are rows of activations,
@@ -10,8 +10,8 @@
 
 #include <limits.h>
 
-#define ROW_CASE(TYPE, UNPACK)                                                                                         \
-    case TYPE: row_to_f32(UNPACK, t, row, b0, n, out); break;
+#define ROW_CASE(TYPE)                                                                                                 \
+    case TYPE: row_to_f32(TYPE, t, row, b0, n, out); break;
 static void load_row(const Tensor *t, int row, int b0, int n, float *out) {
     switch (t->type) { EACH_TYPE(ROW_CASE) }
 }
@@ -29,29 +29,34 @@ static void embed(const Tensor *t, int row, float *out) {
 
 // One weight row times one row of activations: the loop of decoding. The matrix is read as one stream from front to
 // back, which is what the memory system is best at; four sums hide the latency of the additions.
-INLINE void matvec_one(Unpack *unpack, const Tensor *t, int f, const float *x, float *y, bool add) {
+INLINE void matvec_one(int type, const Tensor *t, int f, const float *x, float *y, bool add) {
     enum { AHEAD = 1536 }; // bytes to prefetch ahead of the loop
     vf sum[4] = {0};
-    bool i8_whole = !unpack && i8_whole_blocks(t);
+    bool i8_whole = type == TYPE_I8G && i8_whole_blocks(t);
     int n_blocks = t->n_in / 32, tail = t->n_in % 32, b = 0;
     const char *stream = (const char *)t->data + (size_t)f * t->row_bytes;
     size_t block_bytes = n_blocks ? t->row_bytes / (size_t)n_blocks : 0;
-    for (; b + 2 <= n_blocks; b += 2) {
-        __builtin_prefetch(stream + (size_t)b * block_bytes + AHEAD);
-#pragma GCC unroll 2
-        for (int i = 0; i < 2; i++) {
-            vf w[NV];
-            unpack_at(unpack, t, i8_whole, f, b + i, w);
+    Scales c;
+    for (; b + 8 <= n_blocks; b += 8) {
+        const char *ahead = stream + (size_t)b * block_bytes + AHEAD;
+        for (size_t at = 0; at < 8 * block_bytes; at += 64) __builtin_prefetch(ahead + at);
+        load_scales(type, t, f, b, &c);
+#if QUILL_SIMD // where a shift by a constant is one instruction; elsewhere it would only be long
 #pragma GCC unroll 8
-            for (int k = 0; k < NV; k++) sum[2 * i + k % 2] += w[k] * vload(x + 32 * (size_t)(b + i) + VL * k);
+#endif
+        for (int i = 0; i < 8; i++) {
+            vf w[NV];
+            unpack_block(type, t, i8_whole, f, b + i, &c, w);
+#pragma GCC unroll 8
+            for (int k = 0; k < NV; k++) sum[(NV * i + k) % 4] += w[k] * vload(x + 32 * (size_t)(b + i) + VL * k);
         }
     }
-    for (; b < n_blocks + (tail > 0); b++) {
+    for (; b < n_blocks + (tail > 0); b++) { // rows of K-quants are whole super-blocks: none of theirs are left
         float xt[32] = {0};
         vf w[NV];
         int n = int_min(32, t->n_in - 32 * b);
         memcpy(xt, x + 32 * (size_t)b, (size_t)n * sizeof *xt);
-        if (n == 32) unpack_at(unpack, t, i8_whole, f, b, w);
+        if (n == 32) unpack_block(type, t, i8_whole, f, b, &c, w);
         else unpack_slow(t, f, 32 * b, n, w);
 #pragma GCC unroll 8
         for (int k = 0; k < NV; k++) sum[k % 2] += w[k] * vload(xt + VL * k);
@@ -61,21 +66,24 @@ INLINE void matvec_one(Unpack *unpack, const Tensor *t, int f, const float *x, f
 }
 
 // F weight rows times C rows of activations; F and C are constants in every copy.
-INLINE void matvec_tile(Unpack *unpack, const Tensor *t, int f, int F, const float *x, size_t x_stride, int C, float *y,
+INLINE void matvec_tile(int type, const Tensor *t, int f, int F, const float *x, size_t x_stride, int C, float *y,
                         size_t y_stride, bool add) {
     vf sum[4][4] = {0};
-    bool i8_whole = !unpack && i8_whole_blocks(t);
+    bool i8_whole = type == TYPE_I8G && i8_whole_blocks(t);
     int n_blocks = t->n_in / 32, tail = t->n_in % 32;
+    Scales c[4];
     for (int b = 0; b < n_blocks; b++) {
         const float *xb = x + 32 * (size_t)b;
+        if (b % 8 == 0)
+            for (int i = 0; i < F; i++) load_scales(type, t, f + i, b, &c[i]);
 #pragma GCC unroll 4
         for (int i = 0; i < F; i++) {
             vf w[NV];
-            unpack_at(unpack, t, i8_whole, f + i, b, w);
+            unpack_block(type, t, i8_whole, f + i, b, &c[i], w);
 #pragma GCC unroll 4
-            for (int c = 0; c < C; c++)
+            for (int r = 0; r < C; r++)
 #pragma GCC unroll 8
-                for (int k = 0; k < NV; k++) sum[i][c] += w[k] * vload(xb + (size_t)c * x_stride + VL * k);
+                for (int k = 0; k < NV; k++) sum[i][r] += w[k] * vload(xb + (size_t)r * x_stride + VL * k);
         }
     }
     // Every loop over `sum` is unrolled, so that it lives in registers.
@@ -102,37 +110,37 @@ INLINE void matvec_tile(Unpack *unpack, const Tensor *t, int f, int F, const flo
         }
 }
 
-INLINE void matvec_rows(Unpack *unpack, const Tensor *t, int first, int last, const float *x, size_t x_stride, int C,
+INLINE void matvec_rows(int type, const Tensor *t, int first, int last, const float *x, size_t x_stride, int C,
                         float *y, size_t y_stride, bool add) {
     if (C == 1) {
-        for (int f = first; f < last; f++) matvec_one(unpack, t, f, x, y, add);
+        for (int f = first; f < last; f++) matvec_one(type, t, f, x, y, add);
         return;
     }
     int step = C <= 2 ? 4 : 2, f = first; // as many sums as registers hold beside the rows of x
     for (; f + step <= last; f += step) {
-        if (C <= 2) matvec_tile(unpack, t, f, 4, x, x_stride, C, y, y_stride, add);
-        else matvec_tile(unpack, t, f, 2, x, x_stride, C, y, y_stride, add);
+        if (C <= 2) matvec_tile(type, t, f, 4, x, x_stride, C, y, y_stride, add);
+        else matvec_tile(type, t, f, 2, x, x_stride, C, y, y_stride, add);
     }
-    for (; f < last; f++) matvec_tile(unpack, t, f, 1, x, x_stride, C, y, y_stride, add);
+    for (; f < last; f++) matvec_tile(type, t, f, 1, x, x_stride, C, y, y_stride, add);
 }
 
 // One function a type and number of rows: in a larger one the compiler would run out of registers.
 typedef void MatvecRows(const Tensor *t, int first, int last, const float *x, size_t x_stride, float *y,
                         size_t y_stride, bool add);
 
-#define DEFINE_ROWS(NAME, UNPACK, C)                                                                                   \
+#define DEFINE_ROWS(NAME, TYPE, C)                                                                                     \
     static __attribute__((noinline)) void NAME##_##C(const Tensor *t, int first, int last, const float *x,             \
                                                      size_t x_stride, float *y, size_t y_stride, bool add) {           \
-        matvec_rows(UNPACK, t, first, last, x, x_stride, C, y, y_stride, add);                                         \
+        matvec_rows(TYPE, t, first, last, x, x_stride, C, y, y_stride, add);                                           \
     }
-#define DEFINE_MATVEC(TYPE, UNPACK)                                                                                    \
-    DEFINE_ROWS(matvec_##TYPE, UNPACK, 1)                                                                              \
-    DEFINE_ROWS(matvec_##TYPE, UNPACK, 2)                                                                              \
-    DEFINE_ROWS(matvec_##TYPE, UNPACK, 3)                                                                              \
-    DEFINE_ROWS(matvec_##TYPE, UNPACK, 4)
+#define DEFINE_MATVEC(TYPE)                                                                                            \
+    DEFINE_ROWS(matvec_##TYPE, TYPE, 1)                                                                                \
+    DEFINE_ROWS(matvec_##TYPE, TYPE, 2)                                                                                \
+    DEFINE_ROWS(matvec_##TYPE, TYPE, 3)                                                                                \
+    DEFINE_ROWS(matvec_##TYPE, TYPE, 4)
 EACH_TYPE(DEFINE_MATVEC)
 
-#define MATVEC_CASE(TYPE, UNPACK)                                                                                      \
+#define MATVEC_CASE(TYPE)                                                                                              \
     case TYPE: {                                                                                                       \
         static MatvecRows *const functions[] = {matvec_##TYPE##_1, matvec_##TYPE##_2, matvec_##TYPE##_3,               \
                                                 matvec_##TYPE##_4};                                                    \

@@ -147,7 +147,59 @@ INLINE void affine32(const uint8_t *p, bool high, vf d, vf m, vf w[NV]) {
 INLINE void levels16(const uint8_t *p, vf d, vf w[NV]) { q_affine(q_iq4(q_nibbles(p)), d, vset(0), w); }
 #endif
 
-// ---- 32 weights of a row, by type: unpack_X(row, b, w) gives elements [32 b, 32 b + 32) ---------------------------
+// ---- 32 weights of a row, by type ---------------------------------------------------------------------------------
+// unpack_X(row, b, w) gives elements [32 b, 32 b + 32).
+
+typedef struct {
+    float s[16], m[16]; // of a super-block's 16 or 8 parts, multiplied by its own
+} Scales;
+
+INLINE vf vload_i8(const void *p) { // VL bytes
+#if QUILL_SIMD == 512
+    return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
+#elif QUILL_SIMD == 256
+    return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)));
+#else
+    const int8_t *b = p;
+    return (vf){b[0], b[1], b[2], b[3]};
+#endif
+}
+INLINE void scaled_bytes(const int8_t bytes[16], float d, float *out) {
+    for (int i = 0; i < 16; i += VL) vstore(out + i, vload_i8(bytes + i) * d);
+}
+
+// The eight scales and eight minima of Q4_K and Q5_K, six bits each: k4_scale_min for all of them at once.
+INLINE void scales_k4(const uint8_t *packed, float d, float dmin, Scales *k) {
+    uint32_t u[3], low[4]; // four bytes each: scales 0..3, 4..7, minima 0..3, 4..7
+    memcpy(u, packed, sizeof u);
+    low[0] = u[0] & 0x3f3f3f3f;
+    low[1] = (u[2] & 0x0f0f0f0f) | (u[0] >> 6 & 0x03030303) << 4;
+    low[2] = u[1] & 0x3f3f3f3f;
+    low[3] = (u[2] >> 4 & 0x0f0f0f0f) | (u[1] >> 6 & 0x03030303) << 4;
+    int8_t bytes[16];
+    float all[16];
+    memcpy(bytes, low, sizeof bytes);
+    scaled_bytes(bytes, 1, all);
+    for (int i = 0; i < 8; i++) k->s[i] = all[i] * d, k->m[i] = all[8 + i] * dmin;
+}
+INLINE void scales_q2_k(const BlockQ2_K *block, Scales *k) {
+    int8_t s[16], m[16];
+    for (int i = 0; i < 16; i++) s[i] = block->scales[i] & 15, m[i] = (int8_t)(block->scales[i] >> 4);
+    scaled_bytes(s, half_scale(block->d), k->s);
+    scaled_bytes(m, half_scale(block->dmin), k->m);
+}
+INLINE void scales_q3_k(const BlockQ3_K *block, Scales *k) {
+    uint32_t u[3], six[4]; // k3_scale for all of them at once
+    memcpy(u, block->scales, sizeof u);
+    six[0] = (u[0] & 0x0f0f0f0f) | (u[2] & 0x03030303) << 4;
+    six[1] = (u[1] & 0x0f0f0f0f) | (u[2] >> 2 & 0x03030303) << 4;
+    six[2] = (u[0] >> 4 & 0x0f0f0f0f) | (u[2] >> 4 & 0x03030303) << 4;
+    six[3] = (u[1] >> 4 & 0x0f0f0f0f) | (u[2] >> 6 & 0x03030303) << 4;
+    int8_t bytes[16];
+    memcpy(bytes, six, sizeof bytes);
+    for (int i = 0; i < 16; i++) bytes[i] = (int8_t)(bytes[i] - 32);
+    scaled_bytes(bytes, half_scale(block->d), k->s);
+}
 
 INLINE void unpack_f32(const uint8_t *row, int b, vf w[NV]) {
     for (int i = 0; i < NV; i++) w[i] = vload((const float *)(const void *)row + 32 * (size_t)b + VL * i);
@@ -183,46 +235,36 @@ INLINE void unpack_q8_0(const uint8_t *row, int b, vf w[NV]) {
     q_floats(q_load(k->qs), w);
     for (int i = 0; i < NV; i++) w[i] *= d;
 }
-INLINE void unpack_q2_k(const uint8_t *row, int b, vf w[NV]) {
+INLINE void unpack_q2_k(const uint8_t *row, int b, const Scales *c, vf w[NV]) {
     const BlockQ2_K *k = (const BlockQ2_K *)(const void *)row + b / 8;
     int j = b % 8;
-    float d = half_scale(k->d), dmin = half_scale(k->dmin);
-    uint8_t a = k->scales[2 * j], c = k->scales[2 * j + 1];
     q32 q = q_shr(q_load(k->qs + j / 4 * 32), 2 * (j % 4), 3);
-    q_scaled_min(q, d * (float)(a & 15), d * (float)(c & 15), dmin * (float)(a >> 4), dmin * (float)(c >> 4), w);
+    q_scaled_min(q, c->s[2 * j], c->s[2 * j + 1], c->m[2 * j], c->m[2 * j + 1], w);
 }
-INLINE void unpack_q3_k(const uint8_t *row, int b, vf w[NV]) {
+INLINE void unpack_q3_k(const uint8_t *row, int b, const Scales *c, vf w[NV]) {
     const BlockQ3_K *k = (const BlockQ3_K *)(const void *)row + b / 8;
     int j = b % 8;
-    float d = half_scale(k->d);
     q32 low = q_shr(q_load(k->qs + j / 4 * 32), 2 * (j % 4), 3);
     q32 high = q_shl(q_shr(q_load(k->hmask), j, 1), 2);
-    float s0 = d * (float)(k3_scale(k->scales, 2 * j) - 32), s1 = d * (float)(k3_scale(k->scales, 2 * j + 1) - 32);
-    q_scaled(q_sub(q_or(low, high), 4), s0, s1, w);
+    q_scaled(q_sub(q_or(low, high), 4), c->s[2 * j], c->s[2 * j + 1], w);
 }
-INLINE void unpack_q4_k(const uint8_t *row, int b, vf w[NV]) {
+INLINE void unpack_q4_k(const uint8_t *row, int b, const Scales *c, vf w[NV]) {
     const BlockQ4_K *k = (const BlockQ4_K *)(const void *)row + b / 8;
     int j = b % 8;
-    uint8_t s, m;
-    k4_scale_min(k->scales, j, &s, &m);
-    affine32(k->qs + j / 2 * 32, j % 2, half_vector(k->d) * (float)s, half_vector(k->dmin) * (float)m, w);
+    affine32(k->qs + j / 2 * 32, j % 2, vset(c->s[j]), vset(c->m[j]), w);
 }
-INLINE void unpack_q5_k(const uint8_t *row, int b, vf w[NV]) {
+INLINE void unpack_q5_k(const uint8_t *row, int b, const Scales *c, vf w[NV]) {
     const BlockQ5_K *k = (const BlockQ5_K *)(const void *)row + b / 8;
     int j = b % 8;
-    uint8_t s, m;
-    k4_scale_min(k->scales, j, &s, &m);
-    float d = half_scale(k->d) * (float)s, dmin = half_scale(k->dmin) * (float)m;
     q32 high = q_shl(q_shr(q_load(k->qh), j, 1), 4);
-    q_scaled_min(q_or(q_shr(q_load(k->qs + j / 2 * 32), 4 * (j % 2), 15), high), d, d, dmin, dmin, w);
+    q_scaled_min(q_or(q_shr(q_load(k->qs + j / 2 * 32), 4 * (j % 2), 15), high), c->s[j], c->s[j], c->m[j], c->m[j], w);
 }
-INLINE void unpack_q6_k(const uint8_t *row, int b, vf w[NV]) {
+INLINE void unpack_q6_k(const uint8_t *row, int b, const Scales *c, vf w[NV]) {
     const BlockQ6_K *k = (const BlockQ6_K *)(const void *)row + b / 8;
     int j = b % 8, half = j / 4, quarter = j % 4;
-    float d = half_scale(k->d);
     q32 low = q_shr(q_load(k->ql + half * 64 + (quarter & 1) * 32), quarter < 2 ? 0 : 4, 15);
     q32 high = q_shl(q_shr(q_load(k->qh + half * 32), 2 * quarter, 3), 4);
-    q_scaled(q_sub(q_or(low, high), 32), d * (float)k->scales[2 * j], d * (float)k->scales[2 * j + 1], w);
+    q_scaled(q_sub(q_or(low, high), 32), c->s[2 * j], c->s[2 * j + 1], w);
 }
 INLINE void unpack_iq4_nl(const uint8_t *row, int b, vf w[NV]) {
     const BlockIQ4_NL *k = (const BlockIQ4_NL *)(const void *)row + b;
@@ -234,8 +276,6 @@ INLINE void unpack_iq4_xs(const uint8_t *row, int b, vf w[NV]) {
 }
 
 // ---- a weight row of any type ---------------------------------------------------------------------------------------
-
-typedef void Unpack(const uint8_t *row, int b, vf w[NV]);
 
 // Elements [first, first + n) of a row, n <= 32, as vectors padded with zeros: the end of a row that is no multiple
 // of 32, and int8 groups, which may straddle rows.
@@ -266,40 +306,63 @@ INLINE void unpack_i8(const Tensor *t, int row, int b, vf w[NV]) {
     q_scaled(q_load((const int8_t *)t->data + flat), scale, scale, w);
 }
 
-// X(type, unpack function) for every type: kernels make a copy of their loop for each, with the function inlined.
+// X(type) for every type: kernels make a copy of their loop for each, in which the type is a constant.
 #define EACH_TYPE(X)                                                                                                   \
-    X(TYPE_F32, unpack_f32)                                                                                            \
-    X(TYPE_F16, unpack_f16)                                                                                            \
-    X(TYPE_BF16, unpack_bf16)                                                                                          \
-    X(TYPE_Q4_0, unpack_q4_0)                                                                                          \
-    X(TYPE_Q4_1, unpack_q4_1)                                                                                          \
-    X(TYPE_Q5_0, unpack_q5_0)                                                                                          \
-    X(TYPE_Q5_1, unpack_q5_1)                                                                                          \
-    X(TYPE_Q8_0, unpack_q8_0)                                                                                          \
-    X(TYPE_Q2_K, unpack_q2_k)                                                                                          \
-    X(TYPE_Q3_K, unpack_q3_k)                                                                                          \
-    X(TYPE_Q4_K, unpack_q4_k)                                                                                          \
-    X(TYPE_Q5_K, unpack_q5_k)                                                                                          \
-    X(TYPE_Q6_K, unpack_q6_k)                                                                                          \
-    X(TYPE_IQ4_NL, unpack_iq4_nl)                                                                                      \
-    X(TYPE_IQ4_XS, unpack_iq4_xs)                                                                                      \
-    X(TYPE_I8G, NULL)
+    X(TYPE_F32)                                                                                                        \
+    X(TYPE_F16) X(TYPE_BF16) X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0) X(TYPE_Q5_1) X(TYPE_Q8_0) X(TYPE_Q2_K)             \
+        X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS) X(TYPE_I8G)
 
 static inline bool i8_whole_blocks(const Tensor *t) { return t->n_in % 32 == 0 && t->group % 32 == 0; }
 
-// 32 weights at block b. A NULL unpack means TYPE_I8G.
-INLINE void unpack_at(Unpack *unpack, const Tensor *t, bool i8_whole, int row, int b, vf w[NV]) {
-    if (unpack) unpack((const uint8_t *)t->data + (size_t)row * t->row_bytes, b, w);
-    else if (i8_whole) unpack_i8(t, row, b, w);
-    else unpack_slow(t, row, 32 * b, 32, w);
+// The scales of the super-block that block b (a multiple of 8) begins; other types have none.
+INLINE void load_scales(int type, const Tensor *t, int row, int b, Scales *c) {
+    const uint8_t *bytes = (const uint8_t *)t->data + (size_t)row * t->row_bytes;
+    const BlockQ4_K *q4 = (const BlockQ4_K *)(const void *)bytes + b / 8;
+    const BlockQ5_K *q5 = (const BlockQ5_K *)(const void *)bytes + b / 8;
+    const BlockQ6_K *q6 = (const BlockQ6_K *)(const void *)bytes + b / 8;
+    switch (type) {
+    case TYPE_Q2_K: scales_q2_k((const BlockQ2_K *)(const void *)bytes + b / 8, c); break;
+    case TYPE_Q3_K: scales_q3_k((const BlockQ3_K *)(const void *)bytes + b / 8, c); break;
+    case TYPE_Q4_K: scales_k4(q4->scales, half_scale(q4->d), half_scale(q4->dmin), c); break;
+    case TYPE_Q5_K: scales_k4(q5->scales, half_scale(q5->d), half_scale(q5->dmin), c); break;
+    case TYPE_Q6_K: scaled_bytes(q6->scales, half_scale(q6->d), c->s); break;
+    default: break;
+    }
 }
 
-// Elements [32 * b0, 32 * b0 + n) of a row in f32; out has room for round_up(n, 32).
-INLINE void row_to_f32(Unpack *unpack, const Tensor *t, int row, int b0, int n, float *out) {
-    bool i8_whole = t->type == TYPE_I8G && i8_whole_blocks(t);
+// 32 weights at block b; c was loaded for its super-block.
+INLINE void unpack_block(int type, const Tensor *t, bool i8_whole, int row, int b, const Scales *c, vf w[NV]) {
+    const uint8_t *bytes = (const uint8_t *)t->data + (size_t)row * t->row_bytes;
+    switch (type) {
+    case TYPE_F32: unpack_f32(bytes, b, w); break;
+    case TYPE_F16: unpack_f16(bytes, b, w); break;
+    case TYPE_BF16: unpack_bf16(bytes, b, w); break;
+    case TYPE_Q4_0: unpack_q4_0(bytes, b, w); break;
+    case TYPE_Q4_1: unpack_q4_1(bytes, b, w); break;
+    case TYPE_Q5_0: unpack_q5_0(bytes, b, w); break;
+    case TYPE_Q5_1: unpack_q5_1(bytes, b, w); break;
+    case TYPE_Q8_0: unpack_q8_0(bytes, b, w); break;
+    case TYPE_Q2_K: unpack_q2_k(bytes, b, c, w); break;
+    case TYPE_Q3_K: unpack_q3_k(bytes, b, c, w); break;
+    case TYPE_Q4_K: unpack_q4_k(bytes, b, c, w); break;
+    case TYPE_Q5_K: unpack_q5_k(bytes, b, c, w); break;
+    case TYPE_Q6_K: unpack_q6_k(bytes, b, c, w); break;
+    case TYPE_IQ4_NL: unpack_iq4_nl(bytes, b, w); break;
+    case TYPE_IQ4_XS: unpack_iq4_xs(bytes, b, w); break;
+    default:
+        if (i8_whole) unpack_i8(t, row, b, w);
+        else unpack_slow(t, row, 32 * b, 32, w);
+    }
+}
+
+// Elements [32 * b0, 32 * b0 + n) of a row in f32; b0 a multiple of 8, out has room for round_up(n, 32).
+INLINE void row_to_f32(int type, const Tensor *t, int row, int b0, int n, float *out) {
+    bool i8_whole = type == TYPE_I8G && i8_whole_blocks(t);
+    Scales c;
     vf w[NV];
     for (int i = 0; i < n; i += 32) {
-        if (n - i >= 32) unpack_at(unpack, t, i8_whole, row, b0 + i / 32, w);
+        if (i % QK_K == 0) load_scales(type, t, row, b0 + i / 32, &c);
+        if (n - i >= 32) unpack_block(type, t, i8_whole, row, b0 + i / 32, &c, w);
         else unpack_slow(t, row, 32 * b0 + i, n - i, w);
         for (int k = 0; k < NV; k++) vstore(out + i + VL * k, w[k]);
     }
