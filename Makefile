@@ -8,7 +8,7 @@ BUILD   ?= build/release
 # ---- files: one noun each; floors from the bottom up ----
 READ  := util quants gguf gguf_write llama2c pretokenize vocab tokenizer
 CORE  := threads model sampler kvcache costs stats scheduler cpu cpu_scalar
-FACE  := cli cli_help engine report output signals prompt complete chat repl look inspect shape roofline roofline_kernels bench
+FACE  := cli cli_help engine progress report output signals prompt complete template chat repl look inspect shape roofline roofline_kernels bench
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 FUZZ  := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
 
@@ -43,7 +43,7 @@ $(BUILD)/quill: $(BUILD)/main.o $(OBJS)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 $(BUILD)/%.o: %.c Makefile | $(BUILD)
 	$(CC) $(CFLAGS) -c -o $@ $<
-# One source, one object an instruction set.
+# One source, one object per instruction set.
 $(BUILD)/cpu_portable.o: cpu_simd.c Makefile | $(BUILD)
 	$(CC) $(CFLAGS) $(SIMD) -DQUILL_SIMD=0 -c -o $@ $<
 $(BUILD)/cpu_avx2.o: cpu_simd.c Makefile | $(BUILD)

@@ -1,7 +1,7 @@
 // cpu.h: between the CPU backend's operations (cpu.c) and the kernels they call, one table an instruction set.
 //
 // cpu_scalar.c is the specification: plain f32 loops, one fixed order of summation an output. cpu_simd.c is compiled
-// once an instruction set (see simd.h), cpu_amx.c adds the matrix unit. A kernel sees rows of activations and a range
+// once per instruction set (see simd.h), cpu_amx.c adds the matrix unit. A kernel sees rows of activations and a range
 // of a matrix's output features; threads never enter here.
 #ifndef QUILL_CPU_H
 #define QUILL_CPU_H

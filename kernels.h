@@ -93,7 +93,7 @@ typedef struct {
 
 struct Backend {
     const char *name;    // "cpu"
-    const char *isa;     // "scalar", "avx512+amx", ...
+    const char *isa;     // "scalar", "amx", ...
     const char *kernels; // which kernels run, for --verbose: "decode ...; prefill ..."
     size_t (*packed_bytes)(const Backend *be, int max_rows, int max_n_in); // what Workspace.packed must hold
     size_t panel_bytes;                                                    // what each thread needs of Workspace.panels

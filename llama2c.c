@@ -274,6 +274,7 @@ static void set_vocabulary(Gguf *g, const Vocabulary *v, int n) {
     gguf_set_u32(g, "tokenizer.ggml.unknown_token_id", 0);
     gguf_set_u32(g, "tokenizer.ggml.bos_token_id", 1);
     gguf_set_u32(g, "tokenizer.ggml.eos_token_id", 2);
+    gguf_set_u32(g, "tokenizer.ggml.eot_token_id", 1); // these models were trained on texts with BOS in between
     gguf_set_bool(g, "tokenizer.ggml.add_bos_token", true);
     gguf_set_bool(g, "tokenizer.ggml.add_eos_token", false);
     gguf_set_bool(g, "tokenizer.ggml.add_space_prefix", true);

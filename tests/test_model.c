@@ -327,6 +327,51 @@ static void test_types_on_every_isa(void **state) {
     }
 }
 
+// The same model with every int8 matrix as the floats it stands for: q times its group's scale.
+static Gguf *float_twin(const Gguf *g) {
+    Gguf *twin = gguf_new("twin");
+    for (int i = 0; i < gguf_n_values(g); i++) gguf_set(twin, gguf_value_at(g, i));
+    for (int i = 0; i < gguf_n_tensors(g); i++) {
+        const GgufTensor *t = gguf_tensor_at(g, i);
+        size_t n = (size_t)(t->dims[0] * t->dims[1]);
+        float *values = pages_alloc(n * sizeof *values, false);
+        gguf_own_pages(twin, values, n * sizeof *values);
+        for (size_t k = 0; k < n; k++) {
+            if (t->type == TYPE_F32) values[k] = ((const float *)t->data)[k];
+            else values[k] = t->scales[k / (size_t)t->group] * (float)((const int8_t *)t->data)[k];
+        }
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.data);
+        gguf_add_tensor(twin, name, TYPE_F32, (size_t)t->dims[0], t->n_dims > 1 ? (size_t)t->dims[1] : 0, values, NULL,
+                        0);
+    }
+    return twin;
+}
+
+// llama2.c's int8 files against their own dequantised floats: bit for bit on the reference path, which multiplies the
+// same numbers, and within rounding on the others. Rows of 172 straddle their groups of 32.
+static void test_int8_groups_are_their_floats(void **state) {
+    (void)state;
+    Gguf *g = tiny_model(&(TinyModel){.type = TYPE_I8G, .ffn = 172, .seed = 8}), *twin = float_twin(g);
+    for (int isa = 0; isa < N_ISA; isa++) {
+        Rig a, b;
+        if (!rig_open(&a, g, (Setup){.isa = isas[isa]})) continue;
+        assert_true(rig_open(&b, twin, (Setup){.isa = isas[isa]}));
+        int tokens[PROMPT];
+        random_tokens(tokens, PROMPT, a.m.c.n_vocab, 15);
+        size_t n = (size_t)PROMPT * (size_t)a.m.c.n_vocab;
+        float *ints = run_tokens(&a, tokens, PROMPT, PROMPT), *floats = run_tokens(&b, tokens, PROMPT, PROMPT);
+        if (isa == 0) assert_memory_equal(ints, floats, n * sizeof *ints);
+        if (!(distance(ints, floats, n) <= (isa == 4 ? 3e-2 : 1e-5))) fail_msg("%s: too far", isas[isa]);
+        free(ints);
+        free(floats);
+        rig_close(&a);
+        rig_close(&b);
+    }
+    gguf_close(twin);
+    gguf_close(g);
+}
+
 // ---- forks ----------------------------------------------------------------------------------------------------------
 
 // Parent and child go on in one batch, each with tokens of its own, as two sequences from scratch would.
@@ -1046,6 +1091,7 @@ int main(void) {
         cmocka_unit_test(test_fast_paths_paged_as_contiguous),
         cmocka_unit_test(test_fast_paths_batchings_agree),
         cmocka_unit_test(test_types_on_every_isa),
+        cmocka_unit_test(test_int8_groups_are_their_floats),
         cmocka_unit_test(test_forks),
         cmocka_unit_test(test_golden),
         cmocka_unit_test(test_refused_integers),
