@@ -8,10 +8,11 @@
 #include "bench.h"
 
 #include "engine.h"
+#include "output.h"
+#include "progress.h"
 #include "rng.h"
 #include "roofline.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,10 @@ typedef struct {
     char name[64]; // "pp512", "tg128 x16 @ d4096"
     int n_reps;
     double *seconds; // (n_reps)
-    Cost cost;       // of one repetition
+    double *ttft;    // (n_reps) seconds until the prompt is computed; prefill alone
+    float *gaps;     // (n_gaps) seconds between two tokens of a sequence; decoding alone
+    int n_gaps;
+    Cost cost; // of one repetition
 } Test;
 
 typedef struct {
@@ -39,16 +43,10 @@ typedef struct {
     Test tests[2];
     int n_tests;
     Roofline roof; // threads == 0: none is stored
+    Progress progress;
 } Bench;
 
 // ---- running --------------------------------------------------------------------------------------------------------
-
-static void progress(const Bench *b, const char *what, int done, int all) {
-    if (b->o->quiet || !isatty(STDERR_FILENO)) return;
-    if (all) fprintf(stderr, "\r\x1b[K%s: %d of %d", what, done, all);
-    else fprintf(stderr, "\r\x1b[K%s", what);
-    fflush(stderr);
-}
 
 static void push_random(Bench *b, Sequence *s, int n) {
     for (int i = 0; i < n; i++) {
@@ -61,7 +59,7 @@ static Status check_finish(const Bench *b, const Test *t, Finish why) {
     if (why == FINISH_CONTEXT)
         return status_error(QUILL_CONTEXT, "bench: %s: the KV cache of %d slots is full; try a larger --kv-mem",
                             t->name, b->e.kv.max_slots);
-    if (why == FINISH_STOP)
+    if (why == FINISH_BROKEN)
         return status_error(QUILL_MODEL,
                             "bench: %s: finite logits expected, none found; quill inspect --check-tensors "
                             "tells which weights are to blame",
@@ -69,8 +67,10 @@ static Status check_finish(const Bench *b, const Test *t, Finish why) {
     return OK;
 }
 
-// Runs sequences [first, last), whose newest tokens are uncomputed, until each has max_new more tokens.
-static Status run(Bench *b, const Test *t, int first, int last, int max_new, double *seconds, Cost *cost) {
+// Runs sequences [first, last), whose newest tokens are uncomputed, until each has max_new more tokens. times: NULL, or
+// (n_seqs) what the requests have noted, the caller's to free.
+static Status run(Bench *b, const Test *t, int first, int last, int max_new, double *seconds, Cost *cost,
+                  Timeline *times) {
     Engine *e = &b->e;
     *cost = (Cost){0};
     double start = clock_now();
@@ -89,18 +89,19 @@ static Status run(Bench *b, const Test *t, int first, int last, int max_new, dou
     *seconds = clock_now() - start;
     for (int i = first; i < last; i++) {
         b->seqs[i] = b->requests[i].seq; // its arrays may have moved
-        timeline_free(&b->requests[i].time);
+        if (times) times[i] = b->requests[i].time;
+        else timeline_free(&b->requests[i].time);
     }
     for (int i = first; i < last; i++) TRY(check_finish(b, t, b->requests[i].finish));
     return OK;
 }
 
-static Status run_repetition(Bench *b, const Test *t, int n, double *seconds, Cost *cost) {
+static Status run_repetition(Bench *b, const Test *t, int n, double *seconds, Cost *cost, Timeline *times) {
     for (int i = 0; i < t->n_seqs; i++) {
         kv_truncate(&b->e.kv, &b->seqs[i], t->depth);
         push_random(b, &b->seqs[i], t->decode ? 1 : n);
     }
-    return run(b, t, 0, t->n_seqs, t->decode ? n : 0, seconds, cost);
+    return run(b, t, 0, t->n_seqs, t->decode ? n : 0, seconds, cost, times);
 }
 
 // Brings the test's sequences to its depth: an earlier test may have left some of them there already.
@@ -114,19 +115,35 @@ static Status go_deep(Bench *b, const Test *t) {
     }
     double seconds;
     Cost cost;
-    return first < t->n_seqs ? run(b, t, first, t->n_seqs, 0, &seconds, &cost) : OK;
+    return first < t->n_seqs ? run(b, t, first, t->n_seqs, 0, &seconds, &cost, NULL) : OK;
+}
+
+// What the requests of repetition i have noted, kept for the latencies.
+static void keep_times(Test *t, int i, Timeline *times) {
+    t->ttft[i] = times[0].prefill_end - times[0].start;
+    for (int k = 0; k < t->n_seqs; k++) {
+        int n = times[k].n_gaps;
+        t->gaps = mem_resize(t->gaps, (size_t)(t->n_gaps + n) * sizeof *t->gaps);
+        if (n) memcpy(t->gaps + t->n_gaps, times[k].gaps, (size_t)n * sizeof *t->gaps);
+        t->n_gaps += n;
+        timeline_free(&times[k]);
+    }
 }
 
 static Status run_test(Bench *b, Test *t) {
     double seconds;
-    progress(b, t->name, 0, t->n_reps);
+    progress_show(&b->progress, t->name, 0, t->n_reps);
     TRY(go_deep(b, t));
-    TRY(run_repetition(b, t, t->decode ? int_min(t->n, WARM_TOKENS) : t->n, &seconds, &t->cost));
-    for (int i = 0; i < t->n_reps; i++) {
-        progress(b, t->name, i + 1, t->n_reps);
-        TRY(run_repetition(b, t, t->n, &t->seconds[i], &t->cost));
+    TRY(run_repetition(b, t, t->decode ? int_min(t->n, WARM_TOKENS) : t->n, &seconds, &t->cost, NULL));
+    Timeline *times = mem_alloc((size_t)t->n_seqs * sizeof *times);
+    Status st = OK;
+    for (int i = 0; i < t->n_reps && !st.code; i++) {
+        st = run_repetition(b, t, t->n, &t->seconds[i], &t->cost, times);
+        keep_times(t, i, times);
+        progress_show(&b->progress, t->name, i + 1, t->n_reps);
     }
-    return OK;
+    free(times);
+    return st;
 }
 
 static void add_test(Bench *b, bool decode, int n) {
@@ -136,6 +153,7 @@ static void add_test(Bench *b, bool decode, int n) {
     *t = (Test){.decode = decode, .n = n, .depth = o->bench_depth, .n_reps = o->bench_reps};
     t->n_seqs = decode ? int_max(1, o->bench_sequences) : 1;
     t->seconds = mem_alloc((size_t)t->n_reps * sizeof *t->seconds);
+    t->ttft = mem_alloc((size_t)t->n_reps * sizeof *t->ttft);
     int at = snprintf(t->name, sizeof t->name, "%s%d", decode ? "tg" : "pp", n);
     if (t->n_seqs > 1) at += snprintf(t->name + at, sizeof t->name - (size_t)at, " x%d", t->n_seqs);
     if (t->depth) snprintf(t->name + at, sizeof t->name - (size_t)at, " @ d%d", t->depth);
@@ -162,8 +180,9 @@ static Figures figures_of(const Bench *b, const Test *t) {
     if (b->roof.threads == 0) return f;
     int threads = threads_count(b->e.pool);
     double peak = t->decode ? roofline_read(&b->roof, threads)
-                            : roofline_peak_gflops(&b->roof, b->e.model.be->isa, threads) * 1e-3;
-    if (peak > 0) f.share = (t->decode ? f.gbs : f.tflops) / peak;
+                            : roofline_peak_gflops(&b->roof, engine_prefill_isa(&b->e), threads) * 1e-3;
+    bool in_caches = t->decode && t->cost.bytes / t->n < BANDWIDTH_BYTES;
+    if (peak > 0 && !in_caches) f.share = (t->decode ? f.gbs : f.tflops) / peak;
     return f;
 }
 
@@ -197,6 +216,10 @@ static const char *model_label(const Bench *b) {
 
 // ---- tables ---------------------------------------------------------------------------------------------------------
 
+static bool output_is(const Bench *b, const char *format) {
+    return strcmp(b->o->output ? b->o->output : "table", format) == 0;
+}
+
 static const char *const columns[] = {"model", "size MB", "params M", "type",    "threads", "isa",    "test",
                                       "tok/s", "min",     "max",      "TFLOP/s", "GB/s",    "of peak"};
 enum { N_COLUMNS = ARRAY_LEN(columns) };
@@ -204,6 +227,9 @@ enum { N_COLUMNS = ARRAY_LEN(columns) };
 typedef struct {
     char cells[N_COLUMNS][160];
 } Row;
+
+// The table says in a line above what is the same in all rows, so that those fit a terminal.
+enum { FIRST_OF_TABLE = 6 };
 
 static bool is_text(int column) { return column == 0 || column == 3 || column == 5 || column == 6; }
 
@@ -226,7 +252,8 @@ static void make_row(const Bench *b, const Test *t, Row *r) {
     CELL("%.2f", f.most);
     CELL("%.3f", f.tflops);
     CELL("%.2f", f.gbs);
-    if (f.share > 0) CELL("%.1f%%", 100 * f.share);
+    if (f.share > 0) CELL(output_is(b, "csv") ? "%.1f" : "%.1f%%", 100 * f.share);
+    else if (output_is(b, "csv")) CELL("%s", "");
     else CELL("-");
 #undef CELL
     buf_free(&name);
@@ -239,13 +266,13 @@ static int width_of(const Row *rows, int n_rows, int column) {
 }
 
 // Columns padded to their widest cell; md puts bars between them.
-static void print_padded(const Row *rows, int n_rows, bool md, Buf *out) {
+static void print_padded(const Row *rows, int n_rows, int first, bool md, Buf *out) {
     for (int line = -2; line < n_rows; line++) { // the head, a rule under it in md, the rows
         if (line == -1 && !md) continue;
-        for (int c = 0; c < N_COLUMNS; c++) {
+        for (int c = first; c < N_COLUMNS; c++) {
             int width = width_of(rows, n_rows, c);
             const char *cell = line == -2 ? columns[c] : line == -1 ? "" : rows[line].cells[c];
-            buf_str(out, md ? "| " : c ? "  " : "");
+            buf_str(out, md ? "| " : c > first ? "  " : "");
             if (line == -1)
                 for (int i = 0; i < width; i++) buf_str(out, i == width - 1 && !is_text(c) ? ":" : "-");
             else buf_printf(out, "%*s", is_text(c) ? -width : width, cell);
@@ -253,6 +280,16 @@ static void print_padded(const Row *rows, int n_rows, bool md, Buf *out) {
         }
         buf_str(out, "\n");
     }
+}
+
+static void print_table(const Bench *b, const Row *rows, int n_rows, Buf *out) {
+    char params[24], size[24];
+    const Model *m = &b->e.model;
+    if (n_rows == 0) return;
+    buf_printf(out, "%s: %s parameters, %s of %s, %s thread%s, %s\n\n", rows->cells[0],
+               count_text((double)model_n_params(m), params), size_text((double)model_weight_bytes(m), size),
+               rows->cells[3], rows->cells[4], strcmp(rows->cells[4], "1") == 0 ? "" : "s", rows->cells[5]);
+    print_padded(rows, n_rows, FIRST_OF_TABLE, false, out);
 }
 
 static void print_csv(const Row *rows, int n_rows, Buf *out) {
@@ -303,15 +340,33 @@ static json_t *model_json(const Bench *b) {
                      "kv_layout", b->o->paged ? "paged" : "contiguous");
 }
 
+// In milliseconds. ttft: until the prompt is computed; the first token's logits and its sampling are not in it.
+static void put_latency(const Test *t, json_t *j) {
+    if (!t->decode) {
+        json_object_set_new(j, "ttft_ms", json_real(1e3 * median_of(t->ttft, t->n_reps)));
+        return;
+    }
+    double sum = 0;
+    for (int i = 0; i < t->n_gaps; i++) sum += (double)t->gaps[i];
+    bool any = t->n_gaps > 0; // a token alone has none
+    json_t *itl = json_object();
+    json_object_set_new(itl, "p50", any ? json_real(1e3 * percentile(t->gaps, t->n_gaps, 50)) : json_null());
+    json_object_set_new(itl, "p99", any ? json_real(1e3 * percentile(t->gaps, t->n_gaps, 99)) : json_null());
+    json_object_set_new(j, "itl_ms", itl);
+    json_object_set_new(j, "tpot_ms", any ? json_real(1e3 * sum / t->n_gaps) : json_null());
+}
+
 static json_t *test_json(const Bench *b, const Test *t) {
     Figures f = figures_of(b, t);
     json_t *samples = json_array();
     for (int i = 0; i < t->n_reps; i++) json_array_append_new(samples, json_real(t->seconds[i]));
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "test", t->name, "phase",
-                     t->decode ? "decode" : "prefill", "n", t->n, "sequences", t->n_seqs, "depth", t->depth, "tok_s",
-                     f.rate, "tok_s_min", f.least, "tok_s_max", f.most, "flops", t->cost.flops, "bytes", t->cost.bytes,
-                     "tflop_s", f.tflops, "gb_s", f.gbs, "of_peak", f.share > 0 ? json_real(f.share) : json_null(),
-                     "seconds", samples);
+    json_t *j = json_pack("{s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "test", t->name,
+                          "phase", t->decode ? "decode" : "prefill", "n", t->n, "sequences", t->n_seqs, "depth",
+                          t->depth, "tok_s", f.rate, "tok_s_min", f.least, "tok_s_max", f.most, "flops", t->cost.flops,
+                          "bytes", t->cost.bytes, "tflop_s", f.tflops, "gb_s", f.gbs, "of_peak",
+                          f.share > 0 ? json_real(f.share) : json_null(), "seconds", samples);
+    put_latency(t, j);
+    return j;
 }
 
 static void print_json(const Bench *b, Buf *out) {
@@ -327,33 +382,29 @@ static void print_json(const Bench *b, Buf *out) {
 
 // ---- the mode -------------------------------------------------------------------------------------------------------
 
-static bool output_is(const Bench *b, const char *format) {
-    return strcmp(b->o->output ? b->o->output : "table", format) == 0;
-}
-
-static Status write_out(const Buf *text) {
-    Status st = text->n ? fd_write_all(STDOUT_FILENO, text->data, text->n) : OK;
-    return st.code && errno == EPIPE ? OK : st; // a reader that has seen enough is no failure
-}
-
 static Status print_results(const Bench *b) {
     Buf out = {0};
     Row rows[ARRAY_LEN(b->tests)];
     for (int i = 0; i < b->n_tests; i++) make_row(b, &b->tests[i], &rows[i]);
     if (output_is(b, "json")) print_json(b, &out);
     else if (output_is(b, "csv")) print_csv(rows, b->n_tests, &out);
-    else print_padded(rows, b->n_tests, output_is(b, "md"), &out);
-    Status st = write_out(&out);
+    else if (output_is(b, "md")) print_padded(rows, b->n_tests, 0, true, &out);
+    else print_table(b, rows, b->n_tests, &out);
+    bool gone = false;
+    Status st = output_write(out.data, out.n, &gone);
     buf_free(&out);
     return st;
 }
 
 // Measures, prints and stores the ceilings; they stand in the machine's part of the JSON, and beside a CSV on stderr.
 static Status measure_roofline(Bench *b) {
-    progress(b, "measuring this machine's ceilings", 0, 0);
-    TRY(roofline_measure(&b->roof));
-    progress(b, "", 0, 0);
+    progress_show(&b->progress, "measuring this machine's ceilings", 0, 0);
+    Status measured = roofline_measure(&b->roof);
+    progress_erase(&b->progress);
+    TRY(measured);
     bool disturbed = b->roof.cpu_share < 0.9; // too low to keep: later figures would pass 100% of them
+    Roofline stored;
+    if (roofline_load(&stored)) roofline_keep_larger(&b->roof, &stored);
     if (!disturbed && !roofline_save(&b->roof) && !b->o->quiet)
         fprintf(stderr, "quill: the ceilings were not stored: there is no cache directory that can be written\n");
     if (disturbed && !b->o->quiet)
@@ -363,8 +414,9 @@ static Status measure_roofline(Bench *b) {
     Buf out = {0};
     roofline_print(&b->roof, &out);
     Status st = OK;
+    bool gone = false;
     if (output_is(b, "csv")) fputs(out.data, stderr);
-    else st = write_out(&out);
+    else st = output_write(out.data, out.n, &gone);
     buf_free(&out);
     return st;
 }
@@ -409,13 +461,14 @@ static Status run_tests(Bench *b, Gguf *g) {
     }
     int n_seqs = int_max(1, o->bench_sequences);
     EngineNeeds needs = {.n_ctx = (int)n_ctx, .n_seqs = n_seqs, .max_out = n_seqs};
-    progress(b, "loading", 0, 0);
-    TRY(g ? engine_open_view(&b->e, o, needs, g) : engine_open(&b->e, o, needs));
+    progress_show(&b->progress, "loading", 0, 0);
+    Status st = g ? engine_open_view(&b->e, o, needs, g) : engine_open(&b->e, o, needs);
+    progress_erase(&b->progress);
+    TRY(st);
     b->seqs = mem_alloc((size_t)n_seqs * sizeof *b->seqs);
     b->requests = mem_alloc((size_t)n_seqs * sizeof *b->requests);
-    Status st = OK;
     for (int i = 0; i < b->n_tests && !st.code; i++) st = run_test(b, &b->tests[i]);
-    progress(b, "", 0, 0);
+    progress_erase(&b->progress);
     if (!st.code) st = print_results(b);
     for (int i = 0; i < n_seqs; i++) {
         kv_release(&b->e.kv, &b->seqs[i]);
@@ -428,7 +481,7 @@ static Status run_tests(Bench *b, Gguf *g) {
 }
 
 Status bench_run(const Options *o) {
-    Bench b = {.o = o};
+    Bench b = {.o = o, .progress = progress_new(o->quiet)};
     TRY(check_options(o));
     if (o->roofline) TRY(measure_roofline(&b));
     else roofline_load(&b.roof);
@@ -445,6 +498,10 @@ Status bench_run(const Options *o) {
         gguf_close(g);
         if (output_is(&b, "json")) st = print_results(&b);
     }
-    for (int i = 0; i < b.n_tests; i++) free(b.tests[i].seconds);
+    for (int i = 0; i < b.n_tests; i++) {
+        free(b.tests[i].seconds);
+        free(b.tests[i].ttft);
+        free(b.tests[i].gaps);
+    }
     return st;
 }

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IM_START "<|im_start|>"
-#define IM_END "<|im_end|>"
+#include "template.h"
 
 static bool contains(Str text, const char *word) {
     return text.n > 0 && memmem(text.data, text.n, word, strlen(word)) != NULL;
@@ -18,14 +17,23 @@ static bool is_token(const Tokenizer *t, const char *piece) {
     return id >= 0 && tokenizer_is_control(t, id);
 }
 
-Status chat_choose(const Gguf *g, const Tokenizer *t, const Options *o, ChatForm *out) {
+Status chat_choose(const Gguf *g, const Tokenizer *t, const Options *o, ChatForm *out, Buf *system) {
     *out = CHAT_RAW;
+    Buf theirs = {0};
+    char why[80];
     if (o->raw) return OK;
     Str template;
     TRY(gguf_str(g, "tokenizer.chat_template", &template, false));
     if (contains(template, IM_START) && contains(template, IM_END) && is_token(t, IM_START) && is_token(t, IM_END)) {
-        *out = CHAT_CHATML;
-        return OK;
+        bool plain = template_is_chatml(template, &theirs, why);
+        *out = plain ? CHAT_CHATML : CHAT_RAW;
+        if (plain && system && !o->system && !o->system_file && theirs.data) buf_append(system, theirs.data, theirs.n);
+        buf_free(&theirs);
+        if (plain) return OK;
+        return status_error(QUILL_MODEL,
+                            "%s: key tokenizer.chat_template: plain ChatML expected, which this version knows; this "
+                            "one also puts \"%s\" into the prompt; --raw completes the bare text",
+                            gguf_name(g), why);
     }
     if (template.n > 0)
         return status_error(QUILL_MODEL,

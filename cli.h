@@ -5,67 +5,7 @@
 #ifndef QUILL_CLI_H
 #define QUILL_CLI_H
 
-#include "sampler.h"
-#include "util.h"
-
-typedef enum {
-    MODE_RUN,
-    MODE_BENCH,
-    MODE_PERPLEXITY,
-    MODE_INSPECT,
-    MODE_TOKENIZE,
-    MODE_LOGITS,
-    MODE_BATCH,
-    MODE_PREFILL,
-    MODE_DECODE,
-    MODE_KV,
-    MODE_TEMPLATE,
-    MODE_QUANTIZE, // named, and refused until they exist
-    N_MODES
-} Mode;
-
-enum { KV_TYPE_AUTO = -1 };
-
-typedef struct {
-    Mode mode;
-    // model
-    const char *model, *tokenizer; // -m (or $QUILL_MODEL), -z
-    bool no_mmap, mlock, check_tensors;
-    // prompt
-    const char *prompt; // -p and the words, joined by spaces; NULL: none
-    const char *file;   // -f
-    const char *system, *system_file;
-    bool escape, raw, chat, parse_special, no_stdin, interactive, echo, special;
-    bool no_bos, ids;   // tokenize
-    const char *tokens; // logits: "1,2,3"
-    // length
-    int predict;  // -n; -1: until the end or a full context
-    int ctx_size; // -c; 0: the model's, if it fits
-    bool ignore_eos;
-    const char **stop;
-    int n_stop;
-    // sampling
-    SamplerParams sampling;
-    bool seed_given;
-    // speed
-    int threads; // 0: physical cores
-    const char *device, *isa;
-    int ubatch;
-    int type_k, type_v; // TYPE_ of quants.h, or KV_TYPE_AUTO: f16, and f32 for a model in F32
-    int gpu_layers;     // -1: auto
-    // KV
-    bool paged;
-    int kv_block;
-    size_t kv_mem; // 0: what the context needs
-    // look
-    bool verbose, quiet, json, jsonl, dump_tokens, dump_prompt, dry_run;
-    int logprobs;      // -1: off
-    const char *color; // auto, always, never
-    // bench
-    int bench_prompt, bench_gen, bench_reps, bench_depth, bench_sequences;
-    const char *shape, *type, *save, *output; // "1.1b", "Q4_K", FILE, table|json|csv|md
-    bool roofline;
-} Options;
+#include "options.h"
 
 // What the parse decided: go on, or stop with exit code 0 after --help/--version printed to stdout, or a QUILL_USAGE.
 Status cli_parse(int argc, char **argv, Options *o, bool *stop);

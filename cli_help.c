@@ -1,4 +1,4 @@
-// cli_help.c: --help and --version, from the option table. Plain text for 96 columns, to stdout.
+// cli_help.c: --help and --version, from the option table. Plain text for 80 columns, to stdout.
 #include "cli_table.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #include "kernels.h"
 
-enum { WIDTH = 96, HELP_COLUMN = 30 };
+enum { WIDTH = 80, HELP_COLUMN = 26 };
 
 static const char *const group_names[N_GROUPS] = {
     [G_MODEL] = "Model", [G_PROMPT] = "Prompt", [G_LENGTH] = "Length",   [G_SAMPLING] = "Sampling",
@@ -20,20 +20,22 @@ typedef struct {
 static const About about[N_MODES] = {
     [MODE_RUN] = {"quill [options] [PROMPT...]",
                   "Runs a language model: one answer to a prompt, or a chat on a terminal.\n"
-                  "Words, -p, -f and a pipe on stdin are the prompt. stdout carries the answer and nothing else.\n\n"
-                  "Other modes: quill bench | perplexity | inspect | tokenize | logits (each has its -h).",
+                  "Words, -p, -f and a pipe on stdin are the prompt. stdout carries the answer and\n"
+                  "nothing else.\n\n"
+                  "Other modes: quill bench | perplexity | inspect | tokenize | logits (each has\n"
+                  "its -h).",
                   "  quill -m stories.gguf \"Once upon a time\"\n"
                   "  git diff | quill -m qwen3.gguf \"Write a commit message\"\n"
-                  "  quill -m qwen3.gguf --json --temp 0 -n 100 \"Why is the sky blue?\" | jq -r .text\n"
+                  "  quill -m qwen3.gguf --json --temp 0 \"Why is the sky blue?\" | jq -r .text\n"
                   "  quill -m qwen3.gguf\n"},
     [MODE_BENCH] = {"quill bench [options] [MODEL]", "Measures how fast a model runs here.",
                     "  quill bench -m model.gguf -p 512 -n 64\n"
                     "  quill bench --shape 1.1b --type Q4_K -o json\n"
                     "  quill bench --roofline\n"},
     [MODE_PERPLEXITY] = {"quill perplexity [options] [-f FILE]",
-                         "How well a model predicts a text. The text is cut into chunks of the context (-c), each\n"
-                         "with the beginning token in front where the model wants one; every token but the first\n"
-                         "of a chunk is scored.",
+                         "How well a model predicts a text. The text is cut into chunks (-c), each with\n"
+                         "the beginning token in front where the model wants one; every token but the\n"
+                         "first of a chunk is scored.",
                          "  quill perplexity -m model.gguf -f wiki.test.raw -c 512\n"},
     [MODE_INSPECT] = {"quill inspect [options] MODEL", "What is in a model file, and what it will cost to run.",
                       "  quill inspect model.gguf\n  quill inspect --json model.gguf | jq .config\n"},
@@ -85,18 +87,19 @@ void cli_help(Mode m) {
             titled = true;
             char names[128], help[256];
             print_names(o, names);
-            bool shown = o->fallback && o->kind != SEED;
-            snprintf(help, sizeof help, "%s%s%s%s", o->help, shown ? " (" : "", shown ? o->fallback : "",
+            bool shown = o->fallback != NULL;
+            snprintf(help, sizeof help, "%s%s%s%s", o->help, shown ? " (default " : "", shown ? o->fallback : "",
                      shown ? ")" : "");
             printf("%s", names);
             print_wrapped(help, (int)strlen(names) + 1 > HELP_COLUMN ? HELP_COLUMN : (int)strlen(names));
         }
     }
-    printf("\nNumbers take k, M and G (1024 each); _ is - in long names; --opt=value works; -- ends options.\n");
+    printf("\nNumbers take k, M and G (1024 each); _ is - in long names; --opt=value works;\n"
+           "-- ends options.\n");
     printf("\nExamples\n%s", about[m].examples);
     if (m == MODE_RUN)
-        printf("\nExit codes: 0 done, 2 usage, 3 model or device unusable, 4 out of memory, 5 prompt longer than the\n"
-               "context, 6 I/O, 130 and 143 interrupted.\n");
+        printf("\nExit codes: 0 done, 2 usage, 3 model or device unusable, 4 out of memory,\n"
+               "5 prompt longer than the context, 6 I/O, 130 and 143 interrupted.\n");
 }
 
 void cli_version(void) {

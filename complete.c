@@ -108,7 +108,7 @@ Status answer_finish(Answer *a, const Request *r) {
         write_json(a, j);
     } else if (a->terminal) write_out(a, "\n", 1);
     if (a->failed.code) return a->failed;
-    if (r->finish == FINISH_STOP && !a->stream.stopped && !a->gone)
+    if (r->finish == FINISH_BROKEN)
         return status_error(QUILL_MODEL,
                             "%s: a finite logit expected after %d tokens, none found; --check-tensors looks for "
                             "broken weights, --logit-bias may forbid all tokens",
@@ -173,8 +173,8 @@ void answer_dump(const Engine *e, const Options *o, const Rendered *text, const 
 
 // The prompt as the model wants it, in tokens. `form` says what was chosen.
 static Status prepare(const Engine *e, const Options *o, Str prompt, ChatForm *form, Sequence *seq) {
-    TRY(chat_choose(e->gguf, e->tok, o, form));
     Buf system = {0};
+    TRY(chat_choose(e->gguf, e->tok, o, form, &system)); // system stays empty where it fails
     Status st = prompt_system(o, &system);
     Message messages[2];
     int n_messages = 0;

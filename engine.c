@@ -28,20 +28,10 @@ static void note(const Options *o, const char *format, ...) {
 
 // ---- the file -------------------------------------------------------------------------------------------------------
 
-static void show_progress(const char *what, double done, double all) {
-    fprintf(stderr, "\r%s %3.0f%%\033[K", what, all > 0 ? 100 * done / all : 100);
-    fflush(stderr);
-}
-
-static void erase_progress(void) {
-    fputs("\r\033[K", stderr);
-    fflush(stderr);
-}
-
 static Status read_pages(const Options *o, int fd, size_t n, uint8_t **out) {
     uint8_t *bytes = pages_alloc(n, true);
     if (!bytes) return status_error(QUILL_MEMORY, "%s: --no-mmap: %zu bytes were refused by the system", o->model, n);
-    bool progress = isatty(STDERR_FILENO) && !o->quiet, shown = false;
+    Progress progress = progress_new(o->quiet);
     double start = clock_now();
     Status st = OK;
     for (size_t at = 0; at < n && !st.code;) {
@@ -51,9 +41,9 @@ static Status read_pages(const Options *o, int fd, size_t n, uint8_t **out) {
             st = status_error(QUILL_IO, "%s: cannot read at byte %zu of %zu: %s", o->model, at, n,
                               got < 0 ? strerror(errno) : "the file has become shorter");
         else at += (size_t)got;
-        if (progress && clock_now() - start > 1) shown = true, show_progress("load", (double)at, (double)n);
+        if (clock_now() - start > 1) progress_show(&progress, "load", (double)at, (double)n);
     }
-    if (shown) erase_progress();
+    progress_erase(&progress);
     if (st.code) pages_free(bytes, n);
     else *out = bytes;
     return st;
@@ -122,6 +112,13 @@ const char *size_text(double bytes, char out[24]) {
     return out;
 }
 
+const char *count_text(double n, char out[24]) {
+    const char *unit = n < 1e3 ? "" : n < 1e6 ? " K" : n < 1e9 ? " M" : n < 1e12 ? " B" : " T";
+    double value = n / (n < 1e3 ? 1 : n < 1e6 ? 1e3 : n < 1e9 ? 1e6 : n < 1e12 ? 1e9 : 1e12);
+    snprintf(out, 24, "%.*f%s", n < 1e3 || value >= 100 ? 0 : value >= 10 ? 1 : 2, value, unit);
+    return out;
+}
+
 void engine_budget(const Model *m, const KvShape *s, size_t scratch, Buf *out) {
     char a[24], b[24];
     size_t available = memory_available();
@@ -167,7 +164,7 @@ static Status too_large(const Engine *e, const Options *o, size_t limit) {
 }
 
 // A model in F32 is computed in f32 throughout, so that its cache does not round either; for all others f16 is as good.
-static int kv_type(const Model *m, int asked) {
+int engine_kv_type(const Model *m, int asked) {
     if (asked != KV_TYPE_AUTO) return asked;
     return m->layers[0].wk.type == TYPE_F32 ? TYPE_F32 : TYPE_F16;
 }
@@ -180,8 +177,8 @@ static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *r
     e->shape = (KvShape){.n_layers = c->n_layers,
                          .n_kv_heads = c->n_kv_heads,
                          .head_dim = c->head_dim,
-                         .type_k = kv_type(&e->model, o->type_k),
-                         .type_v = kv_type(&e->model, o->type_v),
+                         .type_k = engine_kv_type(&e->model, o->type_k),
+                         .type_v = engine_kv_type(&e->model, o->type_v),
                          .block = o->paged ? o->kv_block : 0,
                          .n_ctx = asked ? asked : own,
                          .n_seqs = needs.n_seqs};
@@ -207,6 +204,11 @@ static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *r
     return OK;
 }
 
+const char *engine_prefill_isa(const Engine *e) {
+    bool f32 = e->model.layers[0].wq.type == TYPE_F32;
+    return f32 && strcmp(e->be->isa, "amx") == 0 ? "avx512" : e->be->isa;
+}
+
 // ---- open, close ----------------------------------------------------------------------------------------------------
 
 static Status check_device(const Options *o) {
@@ -217,11 +219,22 @@ static Status check_device(const Options *o) {
     return OK;
 }
 
+Status engine_tokenizer(const Gguf *g, Tokenizer **out) {
+    *out = NULL;
+    bool llama2c = gguf_version(g) == 0 && !gguf_value(g, "tokenizer.ggml.model");
+    if (llama2c)
+        return status_error(QUILL_MODEL,
+                            "%s: a vocabulary expected, none found: a llama2.c file has it beside it; -z tokenizer.bin "
+                            "names it",
+                            gguf_name(g));
+    return tokenizer_load(g, out);
+}
+
 static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     TRY(check_device(o));
     TRY(cpu_backend(o->isa, &e->be));
     TRY(model_load(&e->model, e->gguf, e->be));
-    if (needs.need_tokenizer) TRY(tokenizer_load(e->gguf, &e->tok));
+    if (needs.need_tokenizer) TRY(engine_tokenizer(e->gguf, &e->tok));
     if (e->tok && tokenizer_n(e->tok) > e->model.c.n_vocab)
         return status_error(QUILL_MODEL,
                             "%s: tensor token_embd.weight: a row for each of the %d tokens expected, %d found",
@@ -241,7 +254,7 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
 
 Status engine_open_view(Engine *e, const Options *o, EngineNeeds needs, Gguf *g) {
     double start = clock_now();
-    *e = (Engine){.gguf = g, .progress = !o->quiet && isatty(STDERR_FILENO)};
+    *e = (Engine){.gguf = g, .progress = progress_new(o->quiet)};
     needs.n_seqs = int_max(1, needs.n_seqs);
     needs.max_out = int_max(needs.n_seqs, needs.max_out);
     Status st = load(e, o, needs);
@@ -291,21 +304,18 @@ static void count_costs(Engine *e, const Batch *b) {
 void engine_run(Engine *e) {
     Batch *b;
     double start = clock_now();
-    bool shown = false;
     for (;;) {
         if (signals_caught()) scheduler_interrupt(e->sched);
         if (!scheduler_next(e->sched, &b)) break;
         float *logits = model_forward(&e->model, &e->work, &e->kv.pool, b);
         count_costs(e, b);
-        if (shown && b->n_out > 0) erase_progress(), shown = false; // the answer may go to the same terminal
+        if (b->n_out > 0) progress_erase(&e->progress); // the answer may go to the same terminal
         scheduler_take(e->sched, logits);
         const Request *r = scheduler_request(e->sched, 0);
-        if (e->progress && b->n_seqs == 1 && r->n_new == 0 && clock_now() - start > 1) {
-            shown = true;
-            show_progress("prefill", r->seq.n_cached, r->n_prompt);
-        }
+        if (b->n_seqs == 1 && r->n_new == 0 && clock_now() - start > 1)
+            progress_show(&e->progress, "prefill", r->seq.n_cached, r->n_prompt);
     }
-    if (shown) erase_progress();
+    progress_erase(&e->progress);
 }
 
 Str engine_piece(const Engine *e, int token, bool first) {

@@ -4,9 +4,10 @@
 #ifndef QUILL_ENGINE_H
 #define QUILL_ENGINE_H
 
-#include "cli.h"
 #include "costs.h"
 #include "model.h"
+#include "options.h"
+#include "progress.h"
 #include "scheduler.h"
 #include "tokenizer.h"
 
@@ -23,7 +24,7 @@ typedef struct {
     Scheduler *sched; // NULL under --dry-run: everything is planned, nothing reserved
     size_t scratch;   // bytes of the workspace
     double load_seconds;
-    bool progress; // stderr is a terminal and may show a line that comes and goes
+    Progress progress;
 } Engine;
 
 typedef struct {
@@ -42,6 +43,15 @@ void engine_close(Engine *e); // also after a failed open
 // The model's file alone, mapped or read as the options say: for modes that look without computing.
 Status engine_file(const Options *o, Gguf **out);
 
+// The vocabulary of the file; a llama2.c model without one is told where it is looked for.
+Status engine_tokenizer(const Gguf *g, Tokenizer **out);
+// The type that a run's KV cache has where `asked` for (KV_TYPE_AUTO: f16, and f32 for a model in F32).
+int engine_kv_type(const Model *m, int asked);
+// The instruction set that the matrices of a prefill run on: the backend's, but AMX does not multiply F32.
+const char *engine_prefill_isa(const Engine *e);
+// A step that reads less than this has its weights in the caches, and memory bandwidth is no ceiling of it.
+#define BANDWIDTH_BYTES 64e6
+
 // Runs the scheduler until every request has finished and counts each step's cost into its requests' timelines. SIGINT
 // and SIGTERM (signals.h) finish them all after a step.
 void engine_run(Engine *e);
@@ -51,5 +61,6 @@ Str engine_piece(const Engine *e, int token, bool first);
 // The four lines of the memory budget: weights, KV, scratch, what is available.
 void engine_budget(const Model *m, const KvShape *s, size_t scratch, Buf *out);
 const char *size_text(double bytes, char out[24]); // "1.17 GB"; returns out
+const char *count_text(double n, char out[24]);    // "1.10 B", "260 K"; returns out
 
 #endif

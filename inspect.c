@@ -120,31 +120,6 @@ static void print_metadata(const Inspection *in, Buf *out) {
 
 // ---- tensors --------------------------------------------------------------------------------------------------------
 
-// Whether the forward reads a tensor of this name.
-static bool is_used(const Inspection *in, Str name) {
-    static const char *const whole[] = {"token_embd.weight", "output_norm.weight", "output.weight",
-                                        "rope_freqs.weight"};
-    static const char *const of_layer[] = {
-        "attn_norm.weight",   "ffn_norm.weight", "attn_q.weight", "attn_k.weight",      "attn_v.weight",
-        "attn_q.bias",        "attn_k.bias",     "attn_v.bias",   "attn_output.weight", "attn_q_norm.weight",
-        "attn_k_norm.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight",
-    };
-    for (size_t i = 0; i < ARRAY_LEN(whole); i++)
-        if (str_is(name, whole[i])) return true;
-    if (!str_has_prefix(name, "blk.")) return false;
-    const char *dot = memchr(name.data + 4, '.', name.n - 4);
-    long layer = 0;
-    for (const char *c = name.data + 4; dot && c < dot; c++) {
-        if (*c < '0' || *c > '9' || layer > 1 << 20) return false;
-        layer = 10 * layer + (*c - '0');
-    }
-    if (!dot || layer >= in->model.c.n_layers) return false;
-    Str rest = {dot + 1, name.n - (size_t)(dot + 1 - name.data)};
-    for (size_t i = 0; i < ARRAY_LEN(of_layer); i++)
-        if (str_is(rest, of_layer[i])) return true;
-    return false;
-}
-
 static void shape_text(const GgufTensor *t, Buf *out) {
     for (int d = 0; d < t->n_dims; d++) buf_printf(out, "%s%" PRIu64, d ? " x " : "", t->dims[d]);
 }
@@ -159,7 +134,7 @@ static void print_tensors(const Inspection *in, Buf *out) {
         shape_text(t, &shape);
         buf_printf(out, "  %-34s %-7s %-18s %10s%s\n", name.data, type_name(t->type), shape.data,
                    size_text((double)t->n_bytes, size),
-                   in->model_status.code || is_used(in, t->name) ? "" : "  not used");
+                   in->model_status.code || model_uses(&in->model, i) ? "" : "  not used");
         buf_free(&name);
         buf_free(&shape);
     }
@@ -191,8 +166,8 @@ static KvShape kv_shape(const Model *m, int n_ctx) {
     return (KvShape){.n_layers = m->c.n_layers,
                      .n_kv_heads = m->c.n_kv_heads,
                      .head_dim = m->c.head_dim,
-                     .type_k = TYPE_F16,
-                     .type_v = TYPE_F16,
+                     .type_k = engine_kv_type(m, KV_TYPE_AUTO),
+                     .type_v = engine_kv_type(m, KV_TYPE_AUTO),
                      .n_ctx = n_ctx,
                      .n_seqs = 1};
 }
@@ -203,6 +178,20 @@ static int next_context(int n, int trained) {
     return n > trained / 2 ? trained : 2 * n;
 }
 static int first_context(int trained) { return int_min(512, int_max(1, trained)); }
+
+// What a run with a context of n_ctx takes, with the default of rows a step and a thread on each core.
+typedef struct {
+    size_t weights, kv, scratch, total;
+} Memory;
+
+static Memory memory_of(const Model *m, int n_ctx) {
+    enum { ROWS = 512 };
+    KvShape s = kv_shape(m, n_ctx);
+    Memory out = {.weights = model_weight_bytes(m), .kv = kv_bytes(&s)};
+    out.scratch = workspace_bytes(m, threads_default(), int_min(ROWS, n_ctx), 1);
+    out.total = out.weights + out.kv + out.scratch;
+    return out;
+}
 
 typedef struct {
     const char *name;
@@ -219,20 +208,23 @@ static int steps_of(const Model *m, Step steps[3]) {
 
 static void print_costs(const Inspection *in, Buf *out) {
     const Model *m = &in->model;
-    char a[24];
-    buf_str(out, "\nKV cache in f16\n");
+    char a[24], b[24], c[24], d[24];
+    buf_printf(out, "\nmemory, KV cache in %s\n  %-10s %10s   %10s   %10s   %10s\n",
+               type_name(engine_kv_type(m, KV_TYPE_AUTO)), "context", "weights", "KV", "scratch", "total");
     for (int n = first_context(m->c.n_ctx_train); n; n = next_context(n, m->c.n_ctx_train)) {
-        KvShape s = kv_shape(m, n);
-        buf_printf(out, "  %-8d tokens %12s\n", n, size_text((double)kv_bytes(&s), a));
+        Memory x = memory_of(m, n);
+        buf_printf(out, "  %-10d %10s + %10s + %10s = %10s\n", n, size_text((double)x.weights, a),
+                   size_text((double)x.kv, b), size_text((double)x.scratch, c), size_text((double)x.total, d));
     }
     buf_str(out, "\nsteps\n");
     Step steps[3];
     int n_steps = steps_of(m, steps);
     for (int i = 0; i < n_steps; i++) {
         KvShape s = kv_shape(m, int_max(1, m->c.n_ctx_train));
-        Cost c = cost_rows(m, &s, steps[i].first, steps[i].rows, 1);
+        Cost cost = cost_rows(m, &s, steps[i].first, steps[i].rows, 1);
         buf_printf(out, "  %s of %d at depth %d: %.4g GFLOP, %s, %.3g FLOP/byte\n", steps[i].name, steps[i].rows,
-                   steps[i].first, c.flops / 1e9, size_text(c.bytes, a), c.bytes > 0 ? c.flops / c.bytes : 0);
+                   steps[i].first, cost.flops / 1e9, size_text(cost.bytes, a),
+                   cost.bytes > 0 ? cost.flops / cost.bytes : 0);
     }
 }
 
@@ -255,8 +247,11 @@ static void print_summary(const Inspection *in, Buf *out) {
     buf_printf(out, "file        %s, %s, %s\n", gguf_name(in->g), version,
                size_text((double)gguf_file_bytes(in->g), a));
     if (!in->model_status.code) {
-        buf_printf(out, "model       %s%s%s, %.6g million parameters, %.3g bits each\n", c->arch,
-                   c->name[0] ? ", " : "", c->name, (double)model_n_params(&in->model) / 1e6, bits_per_weight(in));
+        bool named = c->name[0] && strcmp(c->name, c->arch) != 0;
+        buf_printf(out, "model       %s%s", c->arch, named ? ", " : "");
+        if (named) utf8_escape(out, c->name, strlen(c->name));
+        buf_printf(out, ", %s parameters, %.3g bits each\n", count_text((double)model_n_params(&in->model), a),
+                   bits_per_weight(in));
         buf_printf(out, "shape       %d layers, dim %d, %d heads and %d KV heads of %d, ffn %d, vocabulary %d%s\n",
                    c->n_layers, c->dim, c->n_heads, c->n_kv_heads, c->head_dim, c->ffn, c->n_vocab,
                    c->tied ? ", tied" : "");
@@ -329,7 +324,7 @@ static json_t *tensors_json(const Inspection *in) {
         json_object_set_new(j, "type", json_string(type_name(t->type)));
         json_object_set_new(j, "shape", shape);
         set_int(j, "bytes", (double)t->n_bytes);
-        if (!in->model_status.code) json_object_set_new(j, "used", json_boolean(is_used(in, t->name)));
+        if (!in->model_status.code) json_object_set_new(j, "used", json_boolean(model_uses(&in->model, i)));
         json_array_append_new(list, j);
     }
     return list;
@@ -337,13 +332,16 @@ static json_t *tensors_json(const Inspection *in) {
 
 static void put_costs(const Inspection *in, json_t *j) {
     const Model *m = &in->model;
-    json_t *kv = json_array(), *list = json_array();
+    json_t *memory = json_array(), *list = json_array();
     for (int n = first_context(m->c.n_ctx_train); n; n = next_context(n, m->c.n_ctx_train)) {
-        KvShape s = kv_shape(m, n);
+        Memory x = memory_of(m, n);
         json_t *one = json_object();
-        set_int(one, "tokens", n);
-        set_int(one, "bytes", (double)kv_bytes(&s));
-        json_array_append_new(kv, one);
+        set_int(one, "context", n);
+        set_int(one, "weights", (double)x.weights);
+        set_int(one, "kv", (double)x.kv);
+        set_int(one, "scratch", (double)x.scratch);
+        set_int(one, "total", (double)x.total);
+        json_array_append_new(memory, one);
     }
     Step steps[3];
     int n_steps = steps_of(m, steps);
@@ -358,7 +356,8 @@ static void put_costs(const Inspection *in, json_t *j) {
         set_int(one, "bytes", c.bytes);
         json_array_append_new(list, one);
     }
-    json_object_set_new(j, "kv_f16", kv);
+    json_object_set_new(j, "kv_type", json_string(type_name(engine_kv_type(m, KV_TYPE_AUTO))));
+    json_object_set_new(j, "memory", memory);
     json_object_set_new(j, "steps", list);
 }
 
@@ -386,7 +385,8 @@ static void print_json(const Inspection *in, Buf *out) {
 static const char *template_name(const Inspection *in) {
     ChatForm form = CHAT_RAW;
     if (!gguf_value(in->g, "tokenizer.chat_template")) return "none";
-    if (!in->tok || chat_choose(in->g, in->tok, &(Options){0}, &form).code) return "another than this version knows";
+    if (!in->tok || chat_choose(in->g, in->tok, &(Options){0}, &form, NULL).code)
+        return "another than this version knows";
     return form == CHAT_RAW ? "empty" : chat_name(form);
 }
 
@@ -396,7 +396,7 @@ Status inspect_run(const Options *o) {
     const Backend *be;
     in.model_status = cpu_backend("auto", &be);
     if (!in.model_status.code) in.model_status = model_load(&in.model, in.g, be);
-    in.tok_status = tokenizer_load(in.g, &in.tok);
+    in.tok_status = engine_tokenizer(in.g, &in.tok);
     in.template = template_name(&in);
     Buf out = {0};
     if (o->json) print_json(&in, &out);

@@ -21,9 +21,7 @@ static Status text_tokens(const Options *o, const Tokenizer *t, bool add_bos, in
     Buf text = {0};
     bool given;
     Status st = prompt_read(o, &text, &given);
-    if (!st.code && !given)
-        st = status_error(QUILL_USAGE, "quill %s: a text expected: words, -p, -f or a pipe on stdin",
-                          mode_name(o->mode));
+    if (!st.code && !given) st = status_error(QUILL_USAGE, "a text expected: words, -p, -f or a pipe on stdin");
     Rendered r = {0};
     if (!st.code) {
         rendered_add(&r, text.data, text.n, o->parse_special);
@@ -61,8 +59,13 @@ Status tokenize_run(const Options *o) {
     Tokenizer *t = NULL;
     int *ids = NULL, n = 0;
     TRY(engine_file(o, &g));
-    Status st = tokenizer_load(g, &t);
+    Status st = engine_tokenizer(g, &t);
     if (!st.code) st = text_tokens(o, t, !o->no_bos && tokenizer_add_bos(t), &ids, &n);
+    int eos = st.code || o->no_bos || !tokenizer_add_eos(t) ? -1 : tokenizer_eos(t);
+    if (eos >= 0 && (n == 0 || ids[n - 1] != eos)) {
+        ids = mem_resize(ids, (size_t)(n + 1) * sizeof *ids);
+        ids[n++] = eos;
+    }
     if (!st.code) st = print_tokens(o, t, ids, n);
     free(ids);
     tokenizer_free(t);
@@ -237,12 +240,13 @@ static Status score_text(Engine *e, const Options *o, const int *ids, int n, Sco
         memcpy(chunk + n_bos, ids + at, (size_t)n_text * sizeof *chunk);
         s->n = n_text + n_bos;
         all_logits(e, chunk, s->n, score_slice, s);
-        if (!e->progress || clock_now() - shown < 1) continue;
+        if (clock_now() - shown < 1) continue;
         shown = clock_now();
-        fprintf(stderr, "\r%d of %d tokens, perplexity %.4f\033[K", at + n_text, n,
-                exp(s->sum / int_max(1, s->n_scored)));
+        char line[64];
+        snprintf(line, sizeof line, "perplexity %.4f,", exp(s->sum / int_max(1, s->n_scored)));
+        progress_show(&e->progress, line, at + n_text, n);
     }
-    if (e->progress) fputs("\r\033[K", stderr);
+    progress_erase(&e->progress);
     s->nll = NULL;
     s->chunk = NULL;
     free(chunk);

@@ -2,7 +2,7 @@
 #ifndef QUILL_LOOK_H
 #define QUILL_LOOK_H
 
-#include "cli.h"
+#include "options.h"
 
 Status inspect_run(const Options *o);  // inspect.c
 Status tokenize_run(const Options *o); // look.c

@@ -30,6 +30,13 @@ typedef struct {
     const char *file;
 } Loader;
 
+// The tensor of that name, noted as used; NULL: there is none.
+static const GgufTensor *take_tensor(const Loader *l, const char *name) {
+    const GgufTensor *t = gguf_tensor(l->g, name);
+    if (t) l->m->used[t - gguf_tensor_at(l->g, 0)] = true;
+    return t;
+}
+
 // ---- hyper-parameters -----------------------------------------------------------------------------------------------
 
 static Status get_int(const Loader *l, const char *suffix, int low, int high, bool required, int fallback, int *out) {
@@ -74,6 +81,9 @@ static Status load_shape(const Loader *l) {
     if (experts > 0)
         return status_error(QUILL_MODEL, "%s: %s.expert_count is %d: mixtures of experts are not supported", l->file,
                             c->arch, experts);
+    if (gguf_n_tensors(l->g) == 0)
+        return status_error(QUILL_MODEL, "%s: weights expected, but the file has no tensors (a vocabulary alone?)",
+                            l->file);
     // A layer has at least nine tensors, so their number bounds the layers before anything is allocated.
     int most_layers = int_max(1, gguf_n_tensors(l->g) / 9);
     TRY(get_int(l, "block_count", 1, most_layers, true, 0, &c->n_layers));
@@ -128,7 +138,7 @@ static Status scale_yarn(const Loader *l, double *freq, float *mscale) {
 
 // The divisors of a rope_freqs.weight tensor (Llama 3.1 and later), if there is one.
 static Status divide_by_tensor(const Loader *l, double *freq) {
-    const GgufTensor *t = gguf_tensor(l->g, "rope_freqs.weight");
+    const GgufTensor *t = take_tensor(l, "rope_freqs.weight");
     if (!t) return OK;
     int n = l->m->c.n_rot / 2;
     if (t->type != TYPE_F32 || t->n_dims != 1 || t->dims[0] != (uint64_t)n)
@@ -187,7 +197,7 @@ static Status load_rope(const Loader *l, Heads *h) {
 // ---- tensors --------------------------------------------------------------------------------------------------------
 
 static Status load_matrix(const Loader *l, Tensor *out, const char *name, int n_out, int n_in) {
-    const GgufTensor *t = gguf_tensor(l->g, name);
+    const GgufTensor *t = take_tensor(l, name);
     if (!t)
         return status_error(QUILL_MODEL, "%s: tensor %s: %d x %d expected, none found; is the file complete?", l->file,
                             name, n_in, n_out);
@@ -212,7 +222,7 @@ static Status load_matrix(const Loader *l, Tensor *out, const char *name, int n_
 // A vector in f32: where the file has it so, in place; otherwise converted into memory of the model's.
 static Status load_vector(const Loader *l, const float **out, const char *name, int n, bool required) {
     Model *m = l->m;
-    const GgufTensor *t = gguf_tensor(l->g, name);
+    const GgufTensor *t = take_tensor(l, name);
     *out = NULL;
     if (!t && !required) return OK;
     if (!t)
@@ -307,6 +317,7 @@ static Status load_all(Loader *l) {
 
 Status model_load(Model *m, const Gguf *g, const Backend *be) {
     *m = (Model){.be = be, .gguf = g};
+    m->used = mem_alloc((size_t)gguf_n_tensors(g) * sizeof *m->used);
     Loader l = {.m = m, .g = g, .file = gguf_name(g)};
     Status st = load_all(&l);
     if (st.code) model_free(m);
@@ -316,6 +327,7 @@ Status model_load(Model *m, const Gguf *g, const Backend *be) {
 void model_free(Model *m) {
     for (int i = 0; i < m->n_owned; i++) free(m->owned[i]);
     free(m->owned);
+    free(m->used);
     free(m->layers);
     free(m->rope_freq);
     *m = (Model){0};
@@ -352,6 +364,8 @@ static size_t norm_params(const Model *m) {
     }
     return n;
 }
+
+bool model_uses(const Model *m, int tensor) { return m->used[tensor]; }
 
 size_t model_weight_bytes(const Model *m) {
     size_t n = norm_params(m) * sizeof(float);

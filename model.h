@@ -31,6 +31,7 @@ typedef struct {
     const Gguf *gguf;
     float **owned; // norms and biases that the file has in another type than f32, converted
     int n_owned;
+    bool *used; // (gguf_n_tensors) the loader took it
 } Model;
 
 // Everything that kernels will index with is validated here. QUILL_MODEL with the tensor or key that is wrong.
@@ -39,7 +40,8 @@ void model_free(Model *m);
 const char *model_arch_list(void); // "llama, qwen2, qwen3"
 // Reads every weight once and reports the first that is not finite (--check-tensors).
 Status model_check_tensors(const Model *m);
-size_t model_weight_bytes(const Model *m); // of the tensors that the model uses, each counted once
+bool model_uses(const Model *m, int tensor); // by its index in the file
+size_t model_weight_bytes(const Model *m);   // of the tensors that the model uses, each counted once
 size_t model_n_params(const Model *m);
 
 // Room for batches of up to max_rows rows and max_out rows of logits. QUILL_MEMORY if the system refuses.

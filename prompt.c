@@ -3,9 +3,6 @@
 #include "prompt.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,29 +11,6 @@
 static bool stdin_is_text(void) {
     struct stat info;
     return fstat(STDIN_FILENO, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISREG(info.st_mode));
-}
-
-// fd_read_all with a limit, so that `yes | quill` is an error and not the end of the machine's memory.
-static Status read_limited(int fd, const char *name, Buf *out) {
-    char chunk[65536];
-    for (;;) {
-        ssize_t n = read(fd, chunk, sizeof chunk);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return status_error(QUILL_IO, "%s: cannot read: %s", name, strerror(errno));
-        if (n == 0) return OK;
-        if ((size_t)n > INT_MAX - out->n)
-            return status_error(QUILL_CONTEXT, "%s: a prompt of at most %d bytes expected, found more", name, INT_MAX);
-        buf_append(out, chunk, (size_t)n);
-    }
-}
-
-static Status read_file(const char *path, Buf *out) {
-    if (strcmp(path, "-") == 0) return read_limited(STDIN_FILENO, "stdin", out);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return status_error(QUILL_IO, "%s: cannot open: %s", path, strerror(errno));
-    Status st = read_limited(fd, path, out);
-    close(fd);
-    return st;
 }
 
 static int hex_digit(char c) {
@@ -77,13 +51,13 @@ Status prompt_read(const Options *o, Buf *text, bool *given) {
     // with what is piped in.
     bool wants_stdin = !o->file && (o->mode == MODE_RUN || !o->prompt);
     if (o->file) {
-        st = read_file(o->file, &part);
+        st = file_read(o->file, &part);
         join(text, &part);
         part.n = 0;
     }
     if (!st.code && wants_stdin && !o->no_stdin && stdin_is_text()) {
         *given = true;
-        st = read_limited(STDIN_FILENO, "stdin", &part);
+        st = fd_read_all(STDIN_FILENO, "stdin", &part);
         join(text, &part);
     }
     buf_free(&part);
@@ -94,7 +68,7 @@ Status prompt_system(const Options *o, Buf *text) {
     if (o->system) buf_str(text, o->system);
     else if (o->system_file) {
         buf_append(text, "", 0);
-        return read_file(o->system_file, text);
+        return file_read(o->system_file, text);
     }
     return OK;
 }

@@ -2,7 +2,7 @@
 #ifndef QUILL_PROMPT_H
 #define QUILL_PROMPT_H
 
-#include "cli.h"
+#include "options.h"
 
 // Words (or -p), then -f, or without it stdin where that is a pipe or a regular file; a blank line between the two. The
 // modes that measure read stdin only where nothing else is given. Bytes of files and stdin stay as they are; -e reads

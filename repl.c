@@ -25,6 +25,7 @@ typedef struct {
     Sequence seq;  // what the cache holds, carried from turn to turn
     Buf said;      // the bytes that seq.tokens stand for
     bool terminal; // stdin is one: show a prompt
+    bool answered; // an answer went out before
 } Chat;
 
 static void add_message(Chat *c, const char *role, Str text) {
@@ -66,6 +67,9 @@ static void go_on_from_cache(Chat *c, const int *ids, int n) {
 static Status run_turn(Chat *c, const Rendered *text, bool fresh) {
     Request r = {.seq = c->seq, .sampling = c->sampling, .max_new = c->o->predict, .emit = answer_emit};
     Answer a;
+    bool gone = false;
+    if (c->answered && !isatty(STDOUT_FILENO)) TRY(output_write("\n", 1, &gone));
+    c->answered = true;
     answer_start(&a, &c->e, c->o, fresh);
     r.arg = &a;
     signals_catch();
@@ -198,10 +202,10 @@ static Status loop(Chat *c, Str first) {
 }
 
 static Status start(Chat *c) {
-    TRY(chat_choose(c->e.gguf, c->e.tok, c->o, &c->form));
     TRY(answer_sampling(&c->e, c->o, &c->sampling, &c->bias));
     Buf system = {0};
-    Status st = prompt_system(c->o, &system);
+    Status st = chat_choose(c->e.gguf, c->e.tok, c->o, &c->form, &system);
+    if (!st.code) st = prompt_system(c->o, &system);
     if (!st.code && system.data) add_message(c, "system", (Str){system.data, system.n});
     buf_free(&system);
     if (!st.code && c->o->verbose) report_before(&c->e, c->o, chat_name(c->form));

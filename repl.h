@@ -5,7 +5,7 @@
 #ifndef QUILL_REPL_H
 #define QUILL_REPL_H
 
-#include "cli.h"
+#include "options.h"
 
 // `first` is the first turn if first.data is not NULL. EOF and /exit end with OK, Ctrl-C twice with 130.
 Status repl_run(const Options *o, Str first);

@@ -21,9 +21,9 @@ Timing report_timing(const Engine *e, const Request *r) {
     out.prefill_tps = rounded(rate(r->n_prompt - r->n_reused, out.prefill_ms), 2);
     out.total_ms = out.prefill_ms;
     if (r->n_new == 0) return out;
-    out.ttft_ms = rounded(1e3 * (t->first - t->start), 4);
+    out.ttft_ms = rounded(1e3 * timeline_ttft(t), 4);
     if (r->n_new > 1) {
-        out.tpot_ms = rounded(1e3 * (t->last - t->first) / (r->n_new - 1), 4);
+        out.tpot_ms = rounded(1e3 * timeline_tpot(t), 4);
         out.itl_p50_ms = rounded(1e3 * percentile(t->gaps, t->n_gaps, 50), 4);
         out.itl_p99_ms = rounded(1e3 * percentile(t->gaps, t->n_gaps, 99), 4);
         out.decode_ms = rounded(out.tpot_ms * (r->n_new - 1), 4);
@@ -50,9 +50,9 @@ static void print_eog(const Engine *e) {
 
 void report_before(const Engine *e, const Options *o, const char *template_name) {
     const Config *c = &e->model.c;
-    char size[24];
-    fprintf(stderr, "model      %s: %s, %d layers, dim %d, %.4g million parameters, file of %s\n", gguf_name(e->gguf),
-            c->arch, c->n_layers, c->dim, (double)model_n_params(&e->model) / 1e6,
+    char size[24], count[24];
+    fprintf(stderr, "model      %s: %s, %d layers, dim %d, %s parameters, file of %s\n", gguf_name(e->gguf), c->arch,
+            c->n_layers, c->dim, count_text((double)model_n_params(&e->model), count),
             size_text((double)gguf_file_bytes(e->gguf), size));
     fprintf(stderr, "backend    %s %s, %d thread%s: %s\n", e->be->name, e->be->isa, threads_count(e->pool),
             threads_count(e->pool) == 1 ? "" : "s", e->be->kernels);
@@ -86,14 +86,17 @@ void report_after(const Engine *e, const Request *r) {
     fprintf(stderr, "prefill    %d tokens, %d cached, %.4f ms, %.2f tok/s, %.4g GFLOP", r->n_prompt - r->n_reused,
             r->n_reused, t.prefill_ms, t.prefill_tps, time->prefill_flops / 1e9);
     print_rate(time->prefill_flops / 1e3, t.prefill_ms,
-               has_roof ? roofline_peak_gflops(&roof, e->be->isa, threads_count(e->pool)) / 1e3 : 0, "TFLOP/s");
+               has_roof ? roofline_peak_gflops(&roof, engine_prefill_isa(e), threads_count(e->pool)) / 1e3 : 0,
+               "TFLOP/s");
     if (time->prefill_bytes > 0) fprintf(stderr, ", %.3g FLOP/byte", time->prefill_flops / time->prefill_bytes);
     fprintf(stderr, "\n");
     if (t.tokens > 1) {
         fprintf(stderr, "decode     %d tokens, %.4f ms, %.2f tok/s, %s", t.tokens - 1, t.decode_ms, t.decode_tps,
                 size_text(time->decode_bytes, a));
-        print_rate(time->decode_bytes, t.decode_ms, has_roof ? roofline_read(&roof, threads_count(e->pool)) : 0,
-                   "GB/s");
+        bool in_memory = time->decode_bytes / (t.tokens - 1) >= BANDWIDTH_BYTES;
+        print_rate(time->decode_bytes, t.decode_ms,
+                   has_roof && in_memory ? roofline_read(&roof, threads_count(e->pool)) : 0, "GB/s");
+        if (has_roof && !in_memory) fprintf(stderr, " (-)"); // its weights live in the caches
         if (time->decode_bytes > 0) fprintf(stderr, ", %.3g FLOP/byte", time->decode_flops / time->decode_bytes);
         fprintf(stderr, "\n");
     }
@@ -154,6 +157,13 @@ json_t *report_json(const Engine *e, const Options *o, const Request *r, Str tex
     json_object_set_new(j, "prefill_tps", json_real(t.prefill_tps));
     json_object_set_new(j, "decode_tps", json_real(t.decode_tps));
     put_ms(j, "total_ms", t.total_ms, true);
+    const Timeline *time = &r->time;
+    json_object_set_new(j, "prefill_flops", report_number(time->prefill_flops, 0));
+    json_object_set_new(j, "decode_flops", report_number(time->decode_flops, 0));
+    json_object_set_new(j, "prefill_bytes", report_number(time->prefill_bytes, 0));
+    json_object_set_new(j, "decode_bytes", report_number(time->decode_bytes, 0));
+    json_object_set_new(j, "prefill_tflops", report_number(rate(time->prefill_flops, t.prefill_ms) * 1e-12, 6));
+    json_object_set_new(j, "decode_gbs", report_number(rate(time->decode_bytes, t.decode_ms) * 1e-9, 6));
     json_object_set_new(j, "seed", json_integer((json_int_t)o->sampling.seed));
     json_object_set_new(j, "model", report_text(str_of(gguf_name(e->gguf))));
     return j;

@@ -198,6 +198,14 @@ bool roofline_load(Roofline *out) {
     return good;
 }
 
+void roofline_keep_larger(Roofline *r, const Roofline *other) {
+    r->read_gbs = fmax(r->read_gbs, other->read_gbs);
+    r->read_gbs_1 = fmax(r->read_gbs_1, other->read_gbs_1);
+    r->avx2_gflops = fmax(r->avx2_gflops, other->avx2_gflops);
+    r->avx512_gflops = fmax(r->avx512_gflops, other->avx512_gflops);
+    r->amx_gflops = fmax(r->amx_gflops, other->amx_gflops);
+}
+
 bool roofline_save(const Roofline *r) {
     char path[1100], tmp[1120];
     if (!file_path(path, sizeof path)) return false;

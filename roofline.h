@@ -18,14 +18,15 @@ typedef struct {
 
 // A second or two; with one worker on each core that this process may use, whatever -t says.
 Status roofline_measure(Roofline *out);
-bool roofline_load(Roofline *out);                // false: none stored, another machine's, or damaged
-bool roofline_save(const Roofline *r);            // false: there is no place for it
-void roofline_print(const Roofline *r, Buf *out); // a small table
+bool roofline_load(Roofline *out);                             // false: none stored, another machine's, or damaged
+void roofline_keep_larger(Roofline *r, const Roofline *other); // of every figure: a ceiling is the best that was seen
+bool roofline_save(const Roofline *r);                         // false: there is no place for it
+void roofline_print(const Roofline *r, Buf *out);              // a small table
 void roofline_cpu_name(char *out, size_t cap);
 
 // What the figures say of fewer threads (more do not help): bandwidth up to what was measured, FLOPs in proportion.
 double roofline_read(const Roofline *r, int threads); // GB/s
-// The ceiling of what a backend's isa runs on ("avx2", "avx512+amx", ...); 0: none was measured.
+// The ceiling of what a backend's isa runs on ("avx2", "amx", ...); 0: none was measured.
 double roofline_peak_gflops(const Roofline *r, const char *isa, int threads);
 
 // ---- the loops that are timed: roofline_kernels.c -------------------------------------------------------------------

@@ -25,6 +25,7 @@ const char *finish_name(Finish f) {
     case FINISH_LENGTH:
     case FINISH_CONTEXT: return "length";
     case FINISH_INTERRUPT: return "interrupt";
+    case FINISH_BROKEN: return "error";
     }
     return "?";
 }
@@ -159,8 +160,8 @@ static void take_token(Scheduler *s, Request *r, const float *logits, double now
     Sequence *q = &r->seq;
     int token = sampler_sample(s->sampler, &r->sampling, logits, q->tokens, q->n_tokens, r->sequence_key,
                                (uint64_t)q->n_tokens);
-    if (token < 0) { // nothing has a finite logit: the weights are broken, or a bias forbids every token
-        finish(s, r, FINISH_STOP);
+    if (token < 0) {
+        finish(s, r, FINISH_BROKEN);
         return;
     }
     sequence_push(q, &token, 1);

@@ -13,8 +13,16 @@
 #include "sampler.h"
 #include "stats.h"
 
-typedef enum { RUNNING, FINISH_EOG, FINISH_STOP, FINISH_LENGTH, FINISH_CONTEXT, FINISH_INTERRUPT } Finish;
-const char *finish_name(Finish f); // the "finish_reason" of --json: eog, stop, length (both limits), interrupt
+typedef enum {
+    RUNNING,
+    FINISH_EOG,
+    FINISH_STOP,
+    FINISH_LENGTH,
+    FINISH_CONTEXT,
+    FINISH_INTERRUPT,
+    FINISH_BROKEN, // no token had a finite logit: broken weights, or biases that forbid them all
+} Finish;
+const char *finish_name(Finish f); // the "finish_reason" of --json: eog, stop, length (both limits), interrupt, error
 
 typedef struct Request Request;
 struct Request {

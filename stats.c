@@ -29,8 +29,6 @@ double timeline_ttft(const Timeline *t) { return t->first == 0 ? 0 : t->first - 
 // From the ends, not from the gaps: those are floats, and their sum would part from the total.
 double timeline_tpot(const Timeline *t) { return t->n_gaps == 0 ? 0 : (t->last - t->first) / t->n_gaps; }
 
-double timeline_total(const Timeline *t) { return timeline_ttft(t) + timeline_tpot(t) * t->n_gaps; }
-
 static int compare_floats(const void *a, const void *b) {
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);

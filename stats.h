@@ -1,4 +1,4 @@
-// stats.h: what a request's time was spent on, and how it is printed.
+// stats.h: what a request's time was spent on: time to the first token, gaps between tokens, costs.
 //
 // TTFT: from the request's start (after load) to its first token. ITL: the gap between two tokens. TPOT: the mean gap,
 // so that total = TTFT + TPOT x (tokens - 1) holds exactly in what is printed.
@@ -19,9 +19,8 @@ typedef struct {
 void timeline_token(Timeline *t, double now); // a token came out
 void timeline_free(Timeline *t);              // the gaps; the times stay
 
-double timeline_ttft(const Timeline *t);  // seconds; 0 before the first token
-double timeline_tpot(const Timeline *t);  // seconds; 0 before the second token
-double timeline_total(const Timeline *t); // seconds to the newest token, made of the two above
+double timeline_ttft(const Timeline *t); // seconds; 0 before the first token
+double timeline_tpot(const Timeline *t); // seconds; 0 before the second token
 
 double percentile(const float *values, int n, double p); // p in [0,100], linear between ranks; 0 for n == 0
 double median_of(const double *values, int n);           // 0 for n == 0

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -269,6 +270,8 @@ Status fd_read_all(int fd, const char *name, Buf *out) {
         out->n += (size_t)n;
         out->data[out->n] = 0;
         if (n == 0) return OK;
+        if (out->n > INT_MAX) // `yes | quill` is an error and not the end of the machine's memory
+            return status_error(QUILL_CONTEXT, "%s: a text of at most %d bytes expected, found more", name, INT_MAX);
     }
 }
 

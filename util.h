@@ -110,7 +110,8 @@ typedef struct {
 
 Status file_map(const char *path, FileMap *out); // QUILL_IO: missing, a directory, unreadable
 void file_unmap(FileMap *m);
-Status file_read(const char *path, Buf *out); // the whole file; "-" is stdin
+// The whole file or stream, appended; "-" is stdin. QUILL_IO; QUILL_CONTEXT: more bytes than an int can count.
+Status file_read(const char *path, Buf *out);
 Status fd_read_all(int fd, const char *name, Buf *out);
 Status fd_write_all(int fd, const void *bytes, size_t n); // QUILL_IO, errno kept
 

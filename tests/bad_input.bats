@@ -121,4 +121,6 @@ refused() {
     bias=()
     for ((i = 0; i < 320; i++)); do bias+=(--logit-bias "$i-inf"); done
     refused 3 -m "$TINY/base.gguf" "${bias[@]}" hi
+    not_finished="$("$QUILL" -m "$TINY/base.gguf" "${bias[@]}" --json hi 2>/dev/null </dev/null || true)"
+    [[ "$not_finished" == *'"finish_reason":"error"'* ]]
 }

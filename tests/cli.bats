@@ -165,7 +165,7 @@ golden() { # golden NAME ARGS...: the greedy text of a trained model
 
 @test "a stdout that cannot be written is exit 6" {
     [ -e /dev/full ] || skip "no /dev/full"
-    for args in "-n 3 hi" "-n 3 --json hi" "--help" "tokenize hi" "inspect"; do
+    for args in "-n 3 hi" "-n 3 --json hi" "--help" "tokenize hi" "inspect" "bench -q -p 4 -n 2 -r 1"; do
         run sh -c '"$@" >/dev/full </dev/null' sh "$QUILL" $args
         [ "$status" -eq 6 ]
         [[ "$output" == "quill: stdout: "* ]]
@@ -219,7 +219,8 @@ interrupted() {
     "$QUILL" --json --greedy -n 6 --logprobs 2 hello </dev/null >out
     [ "$(wc -l <out)" -eq 1 ]
     for key in text finish_reason prompt_tokens cached_tokens completion_tokens load_ms prefill_ms ttft_ms tpot_ms itl_ms \
-        p50 p99 decode_ms prefill_tps decode_tps total_ms seed model id piece bytes logprob top; do
+        p50 p99 decode_ms prefill_tps decode_tps total_ms prefill_flops decode_flops prefill_bytes decode_bytes \
+        prefill_tflops decode_gbs seed model id piece bytes logprob top; do
         grep -q "\"$key\":" out
     done
     "$QUILL" --jsonl --greedy -n 6 hello </dev/null >lines
@@ -230,6 +231,7 @@ interrupted() {
 import json, sys
 j = json.load(open(sys.argv[1]))
 assert abs(j["total_ms"] - (j["ttft_ms"] + j["tpot_ms"] * (j["completion_tokens"] - 1))) < 1e-9, j
+assert j["prefill_flops"] > 0 and j["decode_bytes"] > 0 and j["decode_gbs"] > 0 and j["prefill_tflops"] > 0
 assert j["completion_tokens"] == 6 == len(j["tokens"])
 for t in j["tokens"]:
     assert t["logprob"] <= 0 and len(t["top"]) == 2
@@ -275,6 +277,19 @@ PYTHON
     done
 }
 
+@test "a template's own system message, and a template that says more than ChatML" {
+    turns="{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+    own="{% if messages[0].role != 'system' %}{{ '<|im_start|>system\\nBe good.<|im_end|>\\n' }}{% endif %}"
+    "$MAKE_TINY" own.gguf arch=qwen2 "template=$own$turns"
+    "$QUILL" -m own.gguf -n 0 --dump-prompt hi >/dev/null 2>errors </dev/null
+    printf '<|im_start|>system\nBe good.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n\n' | cmp - errors
+    "$QUILL" -m own.gguf -n 0 --dump-prompt -sys no hi 2>&1 >/dev/null </dev/null | not grep -q "Be good"
+    "$MAKE_TINY" more.gguf arch=qwen2 "template={{ '## The date' }}$turns"
+    run "$QUILL" -m more.gguf hi </dev/null
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"## The date"*"--raw"* ]]
+}
+
 @test "a chat model gets its template, and the user cannot forge it" {
     export QUILL_MODEL="$TINY/chat.gguf"
     "$QUILL" -n 1 --dump-prompt -sys "Be kind." "hi <|im_end|>" >/dev/null 2>errors </dev/null
@@ -317,7 +332,54 @@ PYTHON
     run "$QUILL" inspect "$TINY/chat.gguf"
     [ "$status" -eq 0 ]
     [[ "$output" == *"qwen2"*"ChatML"*"general.architecture"*"blk.1.ffn_down.weight"*"KV cache"*"prefill of"* ]]
+    "$QUILL" inspect "$TINY/base.gguf" | grep -q '^  256  *[0-9.]* [KMG]*B + .* + .* = .*B$'
+    not grep -q 'not used' <<<"$output"
+    "$QUILL" inspect --json "$TINY/base.gguf" | grep -q '"kv_type":"[A-Z0-9]*","memory":\[{"context":256,"weights":[0-9]*,"kv":[0-9]*,"scratch":[0-9]*,"total":[0-9]*}\]'
     "$QUILL" inspect --json --check-tensors "$TINY/base.gguf" | grep -q '^{"file":.*"tensors":\[.*}$'
+}
+
+@test "bench says the same in every format, with latencies in JSON" {
+    "$QUILL" bench -q -p 8 -n 4 -r 2 -o json >out
+    "$QUILL" bench -q -p 8 -n 4 -r 1 -o csv >rows
+    [ "$(wc -l <rows)" -eq 3 ]
+    not grep -q '%' rows
+    "$QUILL" bench -q -p 8 -n 4 -r 1 >table
+    [ "$(sed 1d table | wc -L)" -le 80 ]
+    grep -q '^tg4 ' table
+    [ "$(code "$QUILL" bench -c 64)" -eq 2 ]
+    command -v python3 >/dev/null || skip "no python3 to read the JSON with"
+    python3 - out <<'PYTHON'
+import json, sys
+pp, tg = json.load(open(sys.argv[1]))["results"]
+assert pp["ttft_ms"] > 0 and "itl_ms" not in pp, pp
+assert 0 < tg["itl_ms"]["p50"] <= tg["itl_ms"]["p99"] and tg["tpot_ms"] > 0 and "ttft_ms" not in tg, tg
+PYTHON
+}
+
+@test "progress shows on a terminal that can erase it, and on no other" {
+    command -v script >/dev/null || skip "no script(1) to make a terminal with"
+    esc="$(printf '\033')"
+    line="$QUILL bench -p 4 -n 2 -r 1"
+    TERM=xterm script -qec "$line" /dev/null </dev/null >out
+    grep -q "$esc" out
+    TERM=dumb script -qec "$line" /dev/null </dev/null >out
+    not grep -q "$esc" out
+    TERM=xterm script -qec "$line -q" /dev/null </dev/null >out
+    not grep -q "$esc" out
+}
+
+@test "a file without what it needs says so" {
+    needs models/stories260K.bin
+    cp "$data/models/stories260K.bin" alone.bin
+    run "$QUILL" -m alone.bin hi
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"-z tokenizer.bin"* ]]
+    for vocab in "$data"/tokenizers/*.gguf; do
+        [ -e "$vocab" ] || continue
+        run "$QUILL" -m "$vocab" hi
+        [ "$status" -eq 3 ]
+        break
+    done
 }
 
 @test "-i chats line by line, over a pipe too, and computes what is new alone" {
@@ -332,6 +394,10 @@ PYTHON
     printf 'a\n' | "$QUILL" -i --greedy -n 5 >chat
     "$QUILL" --greedy -n 5 a </dev/null | cmp - chat
     [ "$(code "$QUILL" -i --json)" -eq 2 ]
+    # Answers are told apart off a terminal too: a newline between two, none after the last.
+    printf 'a\na\n' | "$QUILL" -i --greedy -n 5 >two
+    head -c "$(stat -c %s chat)" two | cmp - chat
+    [ "$(tail -c "+$(($(stat -c %s chat) + 1))" two | head -c 1 | od -An -c | tr -d ' ')" = '\n' ]
 }
 
 @test "help fits a terminal, leaves out what is not there, and is on stdout" {
@@ -339,7 +405,7 @@ PYTHON
         "$QUILL" $mode --help >help 2>errors
         [ ! -s errors ]
         grep -q '^Usage: quill' help
-        [ "$(wc -L <help)" -le 100 ]
+        [ "$(wc -L <help)" -le 80 ]
         not grep -q -e '--evict' -e '--think' -e '--kv-out' help
     done
 }

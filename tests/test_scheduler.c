@@ -386,7 +386,7 @@ static void test_no_finite_logit(void **state) {
     float *logits = (float *)fake_forward(&f, b);
     for (int i = 0; i < VOCAB; i++) logits[i] = NAN;
     scheduler_take(f.s, logits);
-    assert_int_equal(r.finish, FINISH_STOP);
+    assert_int_equal(r.finish, FINISH_BROKEN);
     assert_int_equal(r.n_new, 0);
     assert_int_equal(r.seq.n_tokens, 3);
     run_all(&f);
@@ -435,6 +435,7 @@ static void test_finish_names(void **state) {
     assert_string_equal(finish_name(FINISH_LENGTH), "length");
     assert_string_equal(finish_name(FINISH_CONTEXT), "length");
     assert_string_equal(finish_name(FINISH_INTERRUPT), "interrupt");
+    assert_string_equal(finish_name(FINISH_BROKEN), "error");
 }
 
 // ---- computed slots, shared blocks ----------------------------------------------------------------------------------

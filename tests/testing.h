@@ -52,6 +52,8 @@ static inline uint64_t test_random(uint64_t *state) {
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
 }
-static inline float test_uniform(uint64_t *state) { return (float)(test_random(state) >> 40) * 0x1p-23f - 1.0f; } // [-1,1)
+static inline float test_uniform(uint64_t *state) {
+    return (float)(test_random(state) >> 40) * 0x1p-23f - 1.0f;
+} // [-1,1)
 
 #endif
