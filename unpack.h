@@ -307,10 +307,11 @@ INLINE void unpack_i8(const Tensor *t, int row, int b, vf w[NV]) {
 }
 
 // X(type) for every type: kernels make a copy of their loop for each, in which the type is a constant.
-#define EACH_TYPE(X)                                                                                                   \
-    X(TYPE_F32)                                                                                                        \
-    X(TYPE_F16) X(TYPE_BF16) X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0) X(TYPE_Q5_1) X(TYPE_Q8_0) X(TYPE_Q2_K)             \
-        X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS) X(TYPE_I8G)
+// clang-format off
+#define EACH_TYPE(X) \
+    X(TYPE_F32)  X(TYPE_F16)  X(TYPE_BF16) X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0)   X(TYPE_Q5_1)   X(TYPE_Q8_0) \
+    X(TYPE_Q2_K) X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS) X(TYPE_I8G)
+// clang-format on
 
 static inline bool i8_whole_blocks(const Tensor *t) { return t->n_in % 32 == 0 && t->group % 32 == 0; }
 
