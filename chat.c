@@ -90,6 +90,11 @@ Status chat_encode(const Tokenizer *t, const Rendered *r, bool add_bos, int **ou
     size_t count = tokenizer_encode(t, r->text.data ? r->text.data : "", r->text.n, (const uint8_t *)r->trusted.data,
                                     ids + 1, bound);
     int bos = tokenizer_bos(t);
+    if (count > bound) { // SIZE_MAX: longer than the tokenizer takes
+        free(ids);
+        return status_error(QUILL_CONTEXT, "the prompt has %zu bytes, more than any context holds; shorten it",
+                            r->text.n);
+    }
     bool has_bos = count > 0 && ids[1] == bos;
     // An empty prompt has to begin with something, whether or not the model usually wants it.
     bool put = add_bos && bos >= 0 && !has_bos && (tokenizer_add_bos(t) || count == 0);

@@ -245,13 +245,13 @@ typedef struct {
     const KvPool *kv;
     const Batch *b;
     int first_row, n_rows; // the rows of one sequence
-    int n_chunks, chunk;   // of (row, head) pairs
+    int pairs;             // (row, head of a group) pairs of them
+    int n_chunks, chunk;   // of pairs
 } Attention;
 
 static void attend_task(void *arg, int task, int thread) {
     Attention *a = arg;
     const Heads *h = &a->l->heads;
-    int pairs = a->n_rows * (h->n_heads / h->n_kv_heads);
     // The longest rows come last; hand them out first, so that no worker ends alone with them.
     int chunk = a->n_chunks - 1 - task / h->n_kv_heads;
     AttendTask t = {.heads = h,
@@ -263,7 +263,7 @@ static void attend_task(void *arg, int task, int thread) {
                     .layer = a->l->index,
                     .kv_head = task % h->n_kv_heads,
                     .first = chunk * a->chunk,
-                    .last = int_min((chunk + 1) * a->chunk, pairs),
+                    .last = int_min((chunk + 1) * a->chunk, a->pairs),
                     .scratch = thread_scratch(a->w, thread)};
     a->k->attend(&t);
 }
@@ -274,8 +274,10 @@ static void op_attention(Workspace *w, const Layer *l, const KvPool *kv, const B
     for (int first = 0, last; first < b->n_rows; first = last) {
         for (last = first + 1; last < b->n_rows && b->seq[last] == b->seq[first]; last++) {
         }
-        Attention a = {k, w, l, kv, b, first, last - first, 0, k->attend_pairs};
-        a.n_chunks = ((last - first) * group + a.chunk - 1) / a.chunk;
+        Attention a = {.k = k, .w = w, .l = l, .kv = kv, .b = b, .first_row = first, .n_rows = last - first};
+        a.pairs = (last - first) * group;
+        a.chunk = k->attend_pairs;
+        a.n_chunks = (a.pairs + a.chunk - 1) / a.chunk;
         int n_tasks = a.n_chunks * l->heads.n_kv_heads;
         double work = 2.0 * (last - first) * w->q_dim * (b->slot[last - 1] + 1);
         if (work < 2 * TASK_WORK)

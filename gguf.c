@@ -1,6 +1,8 @@
 // gguf.c: see gguf.h. Reading: one bounds-checked cursor over the bytes, a table with a hash index for keys and one for
 // tensors, split files, typed getters; and the primitives by which a view is built in memory.
 #include "gguf.h"
+
+#include "hash.h"
 #include "quants.h"
 
 #include <assert.h>
@@ -50,25 +52,14 @@ typedef struct {
     int n, cap;
     uint32_t *slots;  // record number + 1; 0: empty. Linear probing, at most half full
     uint32_t n_slots; // a power of two, or 0
+    HashKey key;
 } Table;
 
 static void *table_at(const Table *t, int i) { return t->records + (size_t)i * t->record_bytes; }
 
-// Eight bytes a step. The table's own address is the seed: names chosen to collide would have to know it.
-static uint64_t name_hash(const Table *t, Str name) {
-    uint64_t h = (uint64_t)(uintptr_t)t ^ name.n * 0x9e3779b97f4a7c15u;
-    for (size_t i = 0; i < name.n; i += 8) {
-        uint64_t word = 0;
-        memcpy(&word, name.data + i, name.n - i < 8 ? name.n - i : 8);
-        h = (h ^ word) * 0xbf58476d1ce4e5b9u;
-        h ^= h >> 29;
-    }
-    return h ^ (h >> 32);
-}
-
 // The slot that holds the name, or the empty one where it belongs.
 static uint32_t table_slot(const Table *t, Str name) {
-    uint32_t slot = (uint32_t)name_hash(t, name) & (t->n_slots - 1);
+    uint32_t slot = (uint32_t)hash_bytes(t->key, name.data, name.n) & (t->n_slots - 1);
     while (t->slots[slot] && !str_eq(*(const Str *)table_at(t, (int)t->slots[slot] - 1), name))
         slot = (slot + 1) & (t->n_slots - 1);
     return slot;
@@ -80,6 +71,7 @@ static void table_reserve(Table *t, int n) {
     if (n <= t->cap) return;
     t->cap = n;
     t->records = mem_resize(t->records, (size_t)n * t->record_bytes);
+    if (t->n_slots == 0) t->key = hash_key();
     while (t->n_slots < 2 * (uint32_t)n) t->n_slots = t->n_slots ? t->n_slots * 2 : 16;
     free(t->slots);
     t->slots = mem_alloc(t->n_slots * sizeof *t->slots);
@@ -250,8 +242,9 @@ __attribute__((format(printf, 3, 4))) static bool fail(Cursor *c, size_t at, con
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
+    Str subject = c->kind ? c->subject : (Str){"", 0};
     c->status = status_error(QUILL_MODEL, "%s: byte %zu: %s%.*s%s%s", c->file, at, c->kind ? c->kind : "",
-                             SHOW(c->subject), c->kind ? ": " : "", what);
+                             SHOW(subject), c->kind ? ": " : "", what);
     return false;
 }
 

@@ -272,7 +272,9 @@ static void print_summary(const Inspection *in, Buf *out) {
 
 // ---- JSON -----------------------------------------------------------------------------------------------------------
 
-static void set_int(json_t *j, const char *key, double v) { json_object_set_new(j, key, json_integer((json_int_t)v)); }
+static void set_int(json_t *j, const char *key, double v) { // a double is a whole number for sure up to 2^53
+    json_object_set_new(j, key, v < 0x1p53 ? json_integer((json_int_t)v) : json_real(v));
+}
 
 static json_t *config_json(const Config *c) {
     json_t *j = json_object();

@@ -20,7 +20,7 @@ static const Family families[] = {
 
 const char *model_arch_list(void) { return "llama, qwen2, qwen3"; }
 
-enum { MAX_DIM = 1 << 24, MAX_HEAD_DIM = 512, MAX_HEADS = 1 << 16 };
+enum { MAX_DIM = 1 << 24, MAX_HEAD_DIM = 512, MAX_HEADS = 1 << 12 };
 
 // What the loading functions share.
 typedef struct {

@@ -209,9 +209,13 @@ static Status start(Chat *c) {
     if (!st.code && system.data) add_message(c, "system", (Str){system.data, system.n});
     buf_free(&system);
     if (!st.code && c->o->verbose) report_before(&c->e, c->o, chat_name(c->form));
-    if (!st.code && c->terminal && isatty(STDOUT_FILENO) && !c->o->quiet)
-        fprintf(stderr, "%s, context %d; /help lists commands, Ctrl-D leaves\n",
-                c->e.model.c.name[0] ? c->e.model.c.name : gguf_name(c->e.gguf), c->e.shape.n_ctx);
+    if (!st.code && c->terminal && isatty(STDOUT_FILENO) && !c->o->quiet) {
+        Str name = str_of(c->e.model.c.name[0] ? c->e.model.c.name : gguf_name(c->e.gguf));
+        Buf shown = {0}; // the file chose the name
+        utf8_escape(&shown, name.data, name.n);
+        fprintf(stderr, "%s, context %d; /help lists commands, Ctrl-D leaves\n", shown.data, c->e.shape.n_ctx);
+        buf_free(&shown);
+    }
     return st;
 }
 

@@ -8,7 +8,6 @@
 
 #include "util.h"
 
-#include <assert.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -86,12 +85,29 @@ static void wake_sleepers(ThreadPool *p) {
     pthread_mutex_unlock(&p->mutex);
 }
 
+// More tasks than a ticket counts are run a slice at a time.
+typedef struct {
+    ThreadWork *work;
+    void *arg;
+    int first;
+} Slice;
+
+static void slice_work(void *arg, int task, int thread) {
+    Slice *s = arg;
+    s->work(s->arg, s->first + task, thread);
+}
+
 void threads_run(ThreadPool *p, ThreadWork *work, void *arg, int n_tasks) {
+    enum { MOST = TASK_MASK - 1 };
+    if (n_tasks > MOST) {
+        for (int first = 0; first < n_tasks; first += int_min(MOST, n_tasks - first))
+            threads_run(p, slice_work, &(Slice){work, arg, first}, int_min(MOST, n_tasks - first));
+        return;
+    }
     if (p->n == 1 || n_tasks <= 1) {
         for (int i = 0; i < n_tasks; i++) work(arg, i, 0);
         return;
     }
-    assert(n_tasks < (int)TASK_MASK);
     atomic_store(&p->work, work);
     atomic_store(&p->arg, arg);
     atomic_store(&p->done, 0);

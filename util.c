@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "util.h"
 
+#include "hash.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -23,8 +26,11 @@ Status status_error(int code, const char *format, ...) {
     va_start(args, format);
     vsnprintf(st.message, sizeof st.message, format, args);
     va_end(args);
-    for (char *c = st.message; *c; c++) // one line, whatever the input's names carry
+    for (char *c = st.message; *c; c++) { // one line that no terminal obeys, whatever the input's names carry
+        bool c1 = (unsigned char)c[0] == 0xc2 && (unsigned char)c[1] >= 0x80 && (unsigned char)c[1] < 0xa0;
         if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+        if (c1) c[0] = c[1] = '?';
+    }
     return st;
 }
 
@@ -214,9 +220,23 @@ void utf8_escape(Buf *out, const char *s, size_t n) {
         else if (c == '\r') buf_str(out, "\\r"), i++;
         else if (c == '\\') buf_str(out, "\\\\"), i++;
         else if (len <= 0 || c < 0x20 || c == 0x7f) buf_printf(out, "\\x%02x", c), i++;
+        else if (c == 0xc2 && (unsigned char)s[i + 1] < 0xa0) // the C1 controls, which terminals obey
+            buf_printf(out, "\\xc2\\x%02x", (unsigned char)s[i + 1]), i += 2;
         else buf_append(out, s + i, (size_t)len), i += (size_t)len;
     }
     if (n == 0) buf_append(out, "", 0);
+}
+
+// ---- hashing --------------------------------------------------------------------------------------------------------
+
+HashKey hash_key(void) {
+    HashKey k;
+    if (getrandom(&k, sizeof k, GRND_NONBLOCK) != (ssize_t)sizeof k) { // too early after boot: the next best
+        uint64_t now = (uint64_t)(clock_now() * 1e9);
+        k = (HashKey){now * 0x9e3779b97f4a7c15u, (uint64_t)(uintptr_t)&k ^ now << 32};
+    }
+    k.factor |= 1;
+    return k;
 }
 
 // ---- clock, files ---------------------------------------------------------------------------------------------------

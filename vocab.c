@@ -8,27 +8,10 @@
 
 // ---- tables ---------------------------------------------------------------------------------------------------------
 
-static uint32_t hash_bytes(const char *s, size_t n) {
-    uint64_t h = n * 0x9e3779b97f4a7c15u, w;
-    for (; n >= 8; s += 8, n -= 8) {
-        memcpy(&w, s, 8);
-        h = (h ^ w) * 0xff51afd7ed558ccdu;
-        h ^= h >> 32;
-    }
-    uint32_t low = 0, high = 0; // of the last 0 to 7 bytes; two loads may overlap
-    if (n >= 4) {
-        memcpy(&low, s, 4);
-        memcpy(&high, s + n - 4, 4);
-    } else if (n > 0) {
-        low = (unsigned char)s[0] | (uint32_t)(unsigned char)s[n / 2] << 8 | (uint32_t)(unsigned char)s[n - 1] << 16;
-    }
-    h = (h ^ low ^ (uint64_t)high << 32) * 0xff51afd7ed558ccdu;
-    return (uint32_t)(h >> 32);
-}
+static uint32_t piece_hash(const Vocab *v, const char *s, size_t n) { return (uint32_t)hash_bytes(v->key, s, n); }
 
-static uint32_t hash_pair(int32_t left, int32_t right) {
-    uint64_t h = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9e3779b97f4a7c15u;
-    return (uint32_t)((h ^ h >> 29) * 0xff51afd7ed558ccdu >> 32);
+static uint32_t pair_hash(const Vocab *v, int32_t left, int32_t right) {
+    return (uint32_t)hash_step(v->key, 0, (uint64_t)(uint32_t)left << 32 | (uint32_t)right);
 }
 
 // One less than a power of two that leaves a third of the slots free.
@@ -56,11 +39,11 @@ static PieceSlot *piece_slot(const Vocab *v, uint32_t hash, const char *s, size_
 }
 
 int vocab_piece(const Vocab *v, const char *s, size_t n) {
-    return n > (size_t)v->max_piece ? -1 : piece_slot(v, hash_bytes(s, n), s, n)->id_plus_1 - 1;
+    return n > (size_t)v->max_piece ? -1 : piece_slot(v, piece_hash(v, s, n), s, n)->id_plus_1 - 1;
 }
 
 static MergeSlot *merge_slot(const Vocab *v, int32_t left, int32_t right) {
-    for (uint32_t i = hash_pair(left, right) & v->by_pair_mask;; i = (i + 1) & v->by_pair_mask) {
+    for (uint32_t i = pair_hash(v, left, right) & v->by_pair_mask;; i = (i + 1) & v->by_pair_mask) {
         MergeSlot *slot = &v->by_pair[i];
         if (slot->rank_plus_1 == 0 || (slot->left == left && slot->right == right)) return slot;
     }
@@ -280,7 +263,7 @@ static void load_pieces(Vocab *v, const Str *texts) {
         bool mergeable = decode_text(v, id, texts[id], at, &piece->n) && piece->n > 0 && piece->n <= INT_MAX;
         at += piece->n;
         if (!mergeable) continue;
-        uint32_t hash = hash_bytes(piece->data, piece->n);
+        uint32_t hash = piece_hash(v, piece->data, piece->n);
         PieceSlot *slot = piece_slot(v, hash, piece->data, piece->n);
         if (slot->id_plus_1 == 0) *slot = (PieceSlot){hash, id + 1}; // of duplicates the lowest id
         v->max_piece = int_max(v->max_piece, (int)piece->n);
@@ -329,6 +312,9 @@ static Status load_merges(Vocab *v, const Gguf *g) {
 
 // ---- loading: added tokens, roles -----------------------------------------------------------------------------------
 
+// Longer ones are not looked for: each place of a text may be compared with one of them in full.
+enum { ADDED_MAX = 1024 };
+
 static int compare_added(const void *a, const void *b) {
     const Added *x = a, *y = b;
     int order = memcmp(x->text.data, y->text.data, x->text.n < y->text.n ? x->text.n : y->text.n);
@@ -339,10 +325,24 @@ static int compare_added(const void *a, const void *b) {
 
 static bool is_added(const Vocab *v, int id, const Str *texts) {
     int type = v->types[id];
-    if (texts[id].n == 0) return false;
+    if (texts[id].n == 0 || texts[id].n > ADDED_MAX) return false;
     // SentencePiece: written with U+2581 it stands for spaces, which are merged, not looked for.
     if (v->spm && type == TOKEN_USER_DEFINED) return v->pieces[id].n == texts[id].n;
     return type == TOKEN_USER_DEFINED || type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
+}
+
+// Of equal texts the lowest user-defined id and the lowest other one are enough; a file may hold a million.
+static int drop_duplicates(Vocab *v, int n) {
+    int kept = 0;
+    bool seen[2] = {false, false};
+    for (int i = 0; i < n; i++) {
+        if (i == 0 || !str_eq(v->added[i].text, v->added[i - 1].text)) seen[0] = seen[1] = false;
+        bool user_defined = v->types[v->added[i].id] == TOKEN_USER_DEFINED;
+        Added one = v->added[i];
+        if (!seen[user_defined]) v->added[kept++] = one;
+        seen[user_defined] = true;
+    }
+    return kept;
 }
 
 static void load_added(Vocab *v, const Str *texts) {
@@ -355,6 +355,7 @@ static void load_added(Vocab *v, const Str *texts) {
         v->n_user_defined += v->types[id] == TOKEN_USER_DEFINED;
     }
     qsort(v->added, (size_t)n, sizeof *v->added, compare_added);
+    v->n_added = n = drop_duplicates(v, n);
     for (int i = 0, c = 0; c <= 256; c++) {
         while (i < n && (unsigned char)v->added[i].text.data[0] < c) i++;
         v->added_first[c] = i;
@@ -433,7 +434,7 @@ static Status load_all(Vocab *v, const Gguf *g, const Str *texts) {
 }
 
 Status vocab_load(Vocab *v, const Gguf *g, bool spm, bool add_bos) {
-    *v = (Vocab){.spm = spm, .add_bos = add_bos};
+    *v = (Vocab){.spm = spm, .add_bos = add_bos, .key = hash_key()};
     const char *key = "tokenizer.ggml.tokens";
     const GgufValue *value = gguf_value(g, key);
     if (!value || value->type != GGUF_ARRAY || value->elem_type != GGUF_STR || value->n == 0)

@@ -8,6 +8,7 @@
 #define QUILL_VOCAB_H
 
 #include "gguf.h"
+#include "hash.h"
 
 // tokenizer.ggml.token_type
 enum {
@@ -44,6 +45,7 @@ typedef struct {
     int bos, eos, unk; // -1: none
     int *eog, n_eog;   // ascending
 
+    HashKey key;
     PieceSlot *by_piece; // every token that merging may give: no control token
     uint32_t by_piece_mask;
     int max_piece;      // bytes of the longest of them

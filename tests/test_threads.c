@@ -183,6 +183,24 @@ static void test_on_one_processor(void **state) {
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
+// More tasks than one ticket holds are run in slices.
+static void mark_task(void *arg, int task, int thread) {
+    (void)thread;
+    ((uint8_t *)arg)[task]++;
+}
+
+static void test_more_tasks_than_a_ticket_holds(void **state) {
+    (void)state;
+    enum { N = (1 << 21) + 3 };
+    uint8_t *times = calloc(N, 1);
+    ThreadPool *p = threads_new(2);
+    threads_run(p, mark_task, times, N);
+    threads_free(p);
+    for (int i = 0; i < N; i++)
+        if (times[i] != 1) fail_msg("task %d ran %d times", i, times[i]);
+    free(times);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_task_once),
@@ -194,6 +212,7 @@ int main(void) {
         cmocka_unit_test(test_default),
         cmocka_unit_test(test_default_follows_affinity),
         cmocka_unit_test(test_on_one_processor),
+        cmocka_unit_test(test_more_tasks_than_a_ticket_holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

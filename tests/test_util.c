@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "testing.h"
 
+#include "../hash.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -441,6 +443,31 @@ static void test_cache_dir(void **state) {
         else unsetenv(names[i]);
 }
 
+// Names that a file chose must not be obeyed by a terminal: C0, DEL and the two bytes of C1.
+static void test_controls_are_escaped(void **state) {
+    (void)state;
+    Buf b = {0};
+    const char text[] = "a\x1b[2J\xc2\x9b\xc3\xa9\x7f";
+    utf8_escape(&b, text, sizeof text - 1);
+    assert_string_equal(b.data, "a\\x1b[2J\\xc2\\x9b\xc3\xa9\\x7f");
+    buf_free(&b);
+    Status st = status_error(QUILL_MODEL, "%s", text);
+    assert_string_equal(st.message, "a?[2J??\xc3\xa9?");
+}
+
+// Strings that collide under one key must not under another: these do whatever the key of a plain multiply-xor hash.
+static void test_hash_depends_on_its_key(void **state) {
+    (void)state;
+    HashKey a = hash_key(), b = hash_key();
+    assert_true(a.start != b.start && a.factor % 2 == 1);
+    uint64_t words[4] = {1, 2, 1 ^ 1ull << 63, 2 ^ (1ull << 63 | 1ull << 34)};
+    uint64_t first = hash_bytes(a, (const char *)words, 16), second = hash_bytes(a, (const char *)(words + 2), 16);
+    assert_true(first != second);
+    assert_true(first == hash_bytes(a, (const char *)words, 16) && first != hash_bytes(b, (const char *)words, 16));
+    for (size_t n = 0; n < 16; n++) // every length counts
+        assert_true(hash_bytes(a, "aaaaaaaaaaaaaaaa", n) != hash_bytes(a, "aaaaaaaaaaaaaaaa", n + 1));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_status_is_one_line),
@@ -465,6 +492,8 @@ int main(void) {
         cmocka_unit_test(test_pipes),
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_cache_dir),
+        cmocka_unit_test(test_controls_are_escaped),
+        cmocka_unit_test(test_hash_depends_on_its_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
