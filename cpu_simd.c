@@ -51,15 +51,19 @@ INLINE void matvec_one(int type, const Tensor *t, int f, const float *x, float *
             for (int k = 0; k < NV; k++) sum[(NV * i + k) % 4] += w[k] * vload(x + 32 * (size_t)(b + i) + VL * k);
         }
     }
-    for (; b < n_blocks + (tail > 0); b++) { // rows of K-quants are whole super-blocks: none of theirs are left
+    for (; b < n_blocks; b++) { // rows of K-quants are whole super-blocks: none of theirs are left
+        vf w[NV];
+        unpack_block(type, t, i8_whole, f, b, &c, w);
+#pragma GCC unroll 8
+        for (int k = 0; k < NV; k++) sum[k % 4] += w[k] * vload(x + 32 * (size_t)b + VL * k);
+    }
+    if (tail) {
         float xt[32] = {0};
         vf w[NV];
-        int n = int_min(32, t->n_in - 32 * b);
-        memcpy(xt, x + 32 * (size_t)b, (size_t)n * sizeof *xt);
-        if (n == 32) unpack_block(type, t, i8_whole, f, b, &c, w);
-        else unpack_slow(t, f, 32 * b, n, w);
+        memcpy(xt, x + 32 * (size_t)b, (size_t)tail * sizeof *xt);
+        unpack_slow(t, f, 32 * b, tail, w);
 #pragma GCC unroll 8
-        for (int k = 0; k < NV; k++) sum[k % 2] += w[k] * vload(xt + VL * k);
+        for (int k = 0; k < NV; k++) sum[k % 4] += w[k] * vload(xt + VL * k);
     }
     float value = vsum((sum[0] + sum[1]) + (sum[2] + sum[3])) + (t->bias ? t->bias[f] : 0);
     y[f] = add ? y[f] + value : value;
@@ -320,9 +324,16 @@ static void to_kv(void *out, int type, const float *x, int n) {
 
 // Elements [i, i + VL) of a head in the cache; the end of a head that is no multiple of VL is padded with zeros.
 INLINE vf load_kv(const uint8_t *plane, int type, size_t at, int i, int head_dim) {
-    uint8_t padded[VL * 4] = {0};
     size_t size = type == TYPE_F32 ? 4 : 2;
     const uint8_t *p = plane + (at + (size_t)i) * size;
+#if QUILL_SIMD == 512
+    __mmask16 there = (__mmask16)(head_dim - i >= VL ? 0xffff : (1 << (head_dim - i)) - 1);
+    if (type == TYPE_F32) return (vf)_mm512_maskz_loadu_ps(there, p);
+    __m256i half = _mm256_maskz_loadu_epi16(there, p);
+    if (type == TYPE_F16) return (vf)_mm512_cvtph_ps(half);
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
+#else
+    uint8_t padded[VL * 4] = {0};
     if (i + VL > head_dim) {
         memcpy(padded, p, (size_t)(head_dim - i) * size);
         p = padded;
@@ -330,6 +341,7 @@ INLINE vf load_kv(const uint8_t *plane, int type, size_t at, int i, int head_dim
     if (type == TYPE_F32) return vload((const float *)(const void *)p);
     if (type == TYPE_F16) return vload_half((const uint16_t *)(const void *)p);
     return vload_bf16((const uint16_t *)(const void *)p);
+#endif
 }
 
 // ---- attention ------------------------------------------------------------------------------------------------------
@@ -345,6 +357,17 @@ static const float masked = -1e30f;
 
 static size_t key_at(const AttendTask *t, int slot) {
     return kv_index(t->kv, t->layer, t->table[slot / t->kv->block], t->kv_head, slot % t->kv->block);
+}
+
+// Where keys [first, first + n) lie: one after another within a block.
+static void keys_at(const AttendTask *t, int first, int n, size_t *at) {
+    int left = 0;
+    for (int k = 0; k < n; k++, left--) {
+        if (left == 0) {
+            at[k] = key_at(t, first + k);
+            left = t->kv->block - (first + k) % t->kv->block;
+        } else at[k] = at[k - 1] + (size_t)t->kv->head_dim;
+    }
 }
 
 static int first_key(const AttendTask *t, int slot) {
@@ -374,8 +397,8 @@ INLINE void attend_heads(const AttendTask *t, int pair, int G) {
     }
     for (int k0 = first_key(t, slot); k0 <= slot; k0 += KEYS) {
         int n = int_min(KEYS, slot + 1 - k0);
+        keys_at(t, k0, n, at);
         for (int k = 0; k < n; k++) {
-            at[k] = key_at(t, k0 + k);
             vf s[GROUP] = {0};
             for (int i = 0; i < n_vectors; i++) {
                 vf key = load_kv(kv->k, kv->type_k, at[k], i * VL, hd);
@@ -473,13 +496,14 @@ static bool key_seen(const AttendTask *t, const QueryTile *s, int key) {
 static void load_tile(const AttendTask *t, QueryTile *s, const uint8_t *plane, int type, int first, int n) {
     int hd = t->heads->head_dim;
     float *tile = s->tile;
+    size_t at[KEYS];
+    keys_at(t, first, n, at);
     for (int k = 0; k < n; k++) {
         if (!key_seen(t, s, first + k)) {
             memset(tile + (size_t)k * HEAD_PAD, 0, (size_t)hd * sizeof *tile);
             continue;
         }
-        size_t at = key_at(t, first + k);
-        for (int i = 0; i < hd; i += VL) vstore(tile + (size_t)k * HEAD_PAD + i, load_kv(plane, type, at, i, hd));
+        for (int i = 0; i < hd; i += VL) vstore(tile + (size_t)k * HEAD_PAD + i, load_kv(plane, type, at[k], i, hd));
     }
     for (int k = n; k < (int)round_up((size_t)n, NF); k++) memset(tile + (size_t)k * HEAD_PAD, 0, (size_t)hd * 4);
 }

@@ -282,19 +282,20 @@ INLINE void unpack_iq4_xs(const uint8_t *row, int b, vf w[NV]) {
 static __attribute__((noinline, unused)) void unpack_slow(const Tensor *t, int row, int first, int n, vf w[NV]) {
     float values[32] = {0};
     const uint8_t *bytes = (const uint8_t *)t->data + (size_t)row * t->row_bytes;
-    for (int i = 0; i < n; i++) {
-        size_t in_row = (size_t)(first + i), flat = (size_t)row * (size_t)t->n_in + in_row;
-        if (t->type == TYPE_F32) memcpy(&values[i], bytes + in_row * 4, 4);
-        else if (t->type == TYPE_I8G) {
-            float scale;
-            memcpy(&scale, (const char *)t->scales + flat / (size_t)t->group * 4, 4);
-            values[i] = scale * (float)((const int8_t *)t->data)[flat];
-        } else {
-            uint16_t half;
-            memcpy(&half, bytes + in_row * 2, 2);
-            values[i] = t->type == TYPE_F16 ? half_float(half) : bf16_float(half);
+    if (t->type == TYPE_F32) memcpy(values, bytes + (size_t)first * 4, (size_t)n * 4);
+    else
+        for (int i = 0; i < n; i++) {
+            size_t in_row = (size_t)(first + i), flat = (size_t)row * (size_t)t->n_in + in_row;
+            if (t->type == TYPE_I8G) {
+                float scale;
+                memcpy(&scale, (const char *)t->scales + flat / (size_t)t->group * 4, 4);
+                values[i] = scale * (float)((const int8_t *)t->data)[flat];
+            } else {
+                uint16_t half;
+                memcpy(&half, bytes + in_row * 2, 2);
+                values[i] = t->type == TYPE_F16 ? half_float(half) : bf16_float(half);
+            }
         }
-    }
     for (int i = 0; i < NV; i++) w[i] = vload(values + VL * i);
 }
 
