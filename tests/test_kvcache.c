@@ -148,7 +148,7 @@ static Snapshot snapshot(const Book *k, const Sequence *s) {
     size_t n = (size_t)k->kv.pool.n_blocks * sizeof(int);
     memcpy(c.refs, k->kv.refs, n);
     memcpy(c.free_list, k->kv.free_list, (size_t)c.n_free * sizeof(int));
-    memcpy(c.copies, k->kv.copies, (size_t)c.n_copies * sizeof c.copies[0]);
+    if (c.n_copies) memcpy(c.copies, k->kv.copies, (size_t)c.n_copies * sizeof c.copies[0]);
     if (s->n_blocks) memcpy(c.blocks, s->blocks, (size_t)s->n_blocks * sizeof(int));
     return c;
 }

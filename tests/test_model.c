@@ -337,8 +337,9 @@ static Gguf *float_twin(const Gguf *g) {
         float *values = pages_alloc(n * sizeof *values, false);
         gguf_own_pages(twin, values, n * sizeof *values);
         for (size_t k = 0; k < n; k++) {
-            if (t->type == TYPE_F32) values[k] = ((const float *)t->data)[k];
-            else values[k] = t->scales[k / (size_t)t->group] * (float)((const int8_t *)t->data)[k];
+            float scale = 1;
+            if (t->type == TYPE_I8G) memcpy(&scale, (const char *)t->scales + k / (size_t)t->group * 4, 4); // unaligned
+            values[k] = t->type == TYPE_F32 ? ((const float *)t->data)[k] : scale * (float)((const int8_t *)t->data)[k];
         }
         char name[64];
         snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.data);
