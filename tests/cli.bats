@@ -357,7 +357,7 @@ PYTHON
 }
 
 @test "progress shows on a terminal that can erase it, and on no other" {
-    command -v script >/dev/null || skip "no script(1) to make a terminal with"
+    script -qec true /dev/null </dev/null >/dev/null 2>&1 || skip "no script(1), or no pseudo-terminal, to test with"
     esc="$(printf '\033')"
     line="$QUILL bench -p 4 -n 2 -r 1"
     TERM=xterm script -qec "$line" /dev/null </dev/null >out
