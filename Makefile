@@ -101,12 +101,12 @@ format: ## clang-format over all sources
 	clang-format -i *.c *.h tests/*.c tests/*.h
 install: quill ## PREFIX=/usr/local DESTDIR=
 	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 quill $(DESTDIR)$(PREFIX)/bin/quill
+	install -s -m 755 quill $(DESTDIR)$(PREFIX)/bin/quill
 deps: ## installs what is missing (Debian, Ubuntu)
 	scripts/deps.sh
-clean:
+clean: ## removes what was built
 	rm -rf build quill
-help:
+help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 .PHONY: unit cli test-build test asan fuzz fuzz-build fuzz-short format install deps clean help
