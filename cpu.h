@@ -21,6 +21,20 @@ typedef struct {
     void *scratch;   // panel_bytes of the thread's own
 } AttendTask;
 
+// Where a task's elements lie: the head_dim values of a slot's K or V in the pool, the oldest slot that a row at `slot`
+// sees, the head_dim values of a pair in q and out.
+static inline size_t attend_key(const AttendTask *t, int slot) {
+    return kv_index(t->kv, t->layer, t->table[slot / t->kv->block], t->kv_head, slot % t->kv->block);
+}
+static inline int attend_first(const AttendTask *t, int slot) {
+    return t->heads->window ? int_max(0, slot - t->heads->window + 1) : 0;
+}
+static inline size_t attend_query(const AttendTask *t, int pair) {
+    int group = t->heads->n_heads / t->heads->n_kv_heads;
+    size_t head = (size_t)t->kv_head * (size_t)group + (size_t)(pair % group);
+    return ((size_t)(pair / group) * (size_t)t->heads->n_heads + head) * (size_t)t->heads->head_dim;
+}
+
 // A matrix product for many rows: the activations are packed once a tile of rows, then every task takes a range of
 // output features past all tiles. Kernels with the same `pack` share what it packed. y(row, f) for f in [first, last);
 // y has n_rows rows y_stride apart.

@@ -96,12 +96,8 @@ static void matvec(const Tensor *w, int first, int last, const float *x, size_t 
 
 // ---- attention ------------------------------------------------------------------------------------------------------
 
-static size_t key_at(const AttendTask *t, int slot) {
-    return kv_index(t->kv, t->layer, t->table[slot / t->kv->block], t->kv_head, slot % t->kv->block);
-}
-
 static float score(const AttendTask *t, const float *q, int slot) {
-    size_t at = key_at(t, slot);
+    size_t at = attend_key(t, slot);
     float sum = 0;
     for (int i = 0; i < t->kv->head_dim; i++) sum += q[i] * from_kv(t->kv->k, t->kv->type_k, at + (size_t)i);
     return sum * t->heads->scale;
@@ -109,13 +105,13 @@ static float score(const AttendTask *t, const float *q, int slot) {
 
 // One row and head: the largest score first, then the weighted sum; scores are computed twice and never stored.
 static void attend_pair(const AttendTask *t, const float *q, float *out, int slot) {
-    int n = t->kv->head_dim, first = t->heads->window ? int_max(0, slot - t->heads->window + 1) : 0;
+    int n = t->kv->head_dim, first = attend_first(t, slot);
     float max = -INFINITY, sum = 0;
     for (int s = first; s <= slot; s++) max = fmaxf(max, score(t, q, s));
     memset(out, 0, (size_t)n * sizeof *out);
     for (int s = first; s <= slot; s++) {
         float p = expf(score(t, q, s) - max);
-        size_t at = key_at(t, s);
+        size_t at = attend_key(t, s);
         sum += p;
         for (int i = 0; i < n; i++) out[i] += p * from_kv(t->kv->v, t->kv->type_v, at + (size_t)i);
     }
@@ -123,12 +119,10 @@ static void attend_pair(const AttendTask *t, const float *q, float *out, int slo
 }
 
 static void attend(const AttendTask *t) {
-    const Heads *h = t->heads;
-    int group = h->n_heads / h->n_kv_heads;
+    int group = t->heads->n_heads / t->heads->n_kv_heads;
     for (int pair = t->first; pair < t->last; pair++) {
-        int row = pair / group, head = t->kv_head * group + pair % group;
-        size_t at = ((size_t)row * (size_t)h->n_heads + (size_t)head) * (size_t)h->head_dim;
-        attend_pair(t, t->q + at, t->out + at, t->slot[row]);
+        size_t at = attend_query(t, pair);
+        attend_pair(t, t->q + at, t->out + at, t->slot[pair / group]);
     }
 }
 

@@ -355,29 +355,15 @@ enum {
 
 static const float masked = -1e30f;
 
-static size_t key_at(const AttendTask *t, int slot) {
-    return kv_index(t->kv, t->layer, t->table[slot / t->kv->block], t->kv_head, slot % t->kv->block);
-}
-
 // Where keys [first, first + n) lie: one after another within a block.
 static void keys_at(const AttendTask *t, int first, int n, size_t *at) {
     int left = 0;
     for (int k = 0; k < n; k++, left--) {
         if (left == 0) {
-            at[k] = key_at(t, first + k);
+            at[k] = attend_key(t, first + k);
             left = t->kv->block - (first + k) % t->kv->block;
         } else at[k] = at[k - 1] + (size_t)t->kv->head_dim;
     }
-}
-
-static int first_key(const AttendTask *t, int slot) {
-    return t->heads->window ? int_max(0, slot - t->heads->window + 1) : 0;
-}
-
-static size_t query_at(const AttendTask *t, int pair) {
-    int group = t->heads->n_heads / t->heads->n_kv_heads;
-    size_t head = (size_t)t->kv_head * (size_t)group + (size_t)(pair % group);
-    return ((size_t)(pair / group) * (size_t)t->heads->n_heads + head) * (size_t)t->heads->head_dim;
 }
 
 // Few queries, all of one row: G heads of a group. Lanes run along the head for K and V, along the keys for softmax.
@@ -391,11 +377,11 @@ INLINE void attend_heads(const AttendTask *t, int pair, int G) {
     memset(q, 0, (size_t)(G * padded) * sizeof *q);
     memset(out, 0, (size_t)(G * padded) * sizeof *out);
     for (int g = 0; g < G; g++) {
-        memcpy(q + g * padded, t->q + query_at(t, pair + g), (size_t)hd * sizeof *q);
+        memcpy(q + g * padded, t->q + attend_query(t, pair + g), (size_t)hd * sizeof *q);
         max[g] = masked;
         sum[g] = 0;
     }
-    for (int k0 = first_key(t, slot); k0 <= slot; k0 += KEYS) {
+    for (int k0 = attend_first(t, slot); k0 <= slot; k0 += KEYS) {
         int n = int_min(KEYS, slot + 1 - k0);
         keys_at(t, k0, n, at);
         for (int k = 0; k < n; k++) {
@@ -438,7 +424,7 @@ INLINE void attend_heads(const AttendTask *t, int pair, int G) {
         }
     }
     for (int g = 0; g < G; g++) {
-        float *to = t->out + query_at(t, pair + g);
+        float *to = t->out + attend_query(t, pair + g);
         for (int i = 0; i < hd; i++) to[i] = out[g * padded + i] / sum[g];
     }
 }
@@ -475,10 +461,10 @@ static void load_queries(const AttendTask *t, QueryTile *s, int *first_slot, int
         s->slot[lane] = t->slot[pair / group];
         s->max[lane] = masked;
         s->sum[lane] = 0;
-        *first_slot = int_min(*first_slot, first_key(t, s->slot[lane]));
+        *first_slot = int_min(*first_slot, attend_first(t, s->slot[lane]));
         *last_slot = int_max(*last_slot, s->slot[lane]);
         if (t->first + lane >= t->last) continue; // an empty lane: zeros that nobody reads
-        const float *q = t->q + query_at(t, pair);
+        const float *q = t->q + attend_query(t, pair);
         for (int i = 0; i < hd; i++) s->queries[i * T + lane] = q[i] * t->heads->scale;
     }
 }
@@ -557,7 +543,7 @@ static void attend_many(const AttendTask *t) {
     }
     for (int pair = t->first; pair < t->last; pair++) {
         int lane = pair - t->first;
-        float *to = t->out + query_at(t, pair), inverse = 1 / s->sum[lane];
+        float *to = t->out + attend_query(t, pair), inverse = 1 / s->sum[lane];
         for (int i = 0; i < hd; i++) to[i] = s->out[i * T + lane] * inverse;
     }
 }
