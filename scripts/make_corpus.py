@@ -1,0 +1,678 @@
+#!/usr/bin/env python3
+"""Writes the text that the built-in model is trained on: stories, and conversations about them.
+
+    scripts/make_corpus.py --seed 1 --bytes 250M -o corpus.txt
+    scripts/make_corpus.py --questions 500 --seed 9      # held-out questions as JSON lines, for reading
+    scripts/make_corpus.py --stories 3                   # three stories, for reading
+
+The grammar stands in words.txt, turns.txt and facts.txt beside this file: words, sentences that carry no fact, and
+facts with the questions about them. A story is a handful of plots; each plot tells one or two facts and knows the
+questions they answer. Documents begin with <|endoftext|>; conversations are ChatML. The same seed and size give the
+same bytes, on any number of processes.
+
+Held out, so that they can be asked for: the names of *_held_out, a tenth of the pairs of numbers (with sum and
+difference), and an eighth of the two-hop templates: pairs of a first and a second sentence.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import sys
+
+from grammar import Grammar, fix_articles
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BEGIN, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+MONTHS = "January February March April May June July August September October November December".split()
+SYLLABLES = ("ba be bo da do el fa fe ga go ha hi ja jo ka ki ko la le li lo ma me mi mo na ne no o pa pe ra re ri ro sa "
+             "se so ta te ti to u va ve vi wa we ya yo za zi").split()
+ENDS = {False: "a ia ina elle is ana ette ira una ea".split(), True: "n r s ko rin mund bert do las ric".split()}
+BOUND = ("who other third he him his himself who_s a_kin kin x y c s place at_place job animal pet food colour feeling reason "
+         "day a b r").split()
+EVERY_NUMBER_PAIR = [(a, b) for a in range(101) for b in range(101 - a)]
+HELD_OUT_PAIRS = {frozenset(p) for p in random.Random(7).sample(EVERY_NUMBER_PAIR, len(EVERY_NUMBER_PAIR) // 10)}
+# Two-hop plots: the rule of the first fact and of the second.
+TWO_HOP = {"there": ("go", "put_there"), "carried": ("take", "drop_at"), "inside": ("inside", "bring"),
+           "given": ("give", "take_on"), "passed": ("give", "give_on"), "kin": ("kin_named", "go"),
+           "job": ("job_is", "go"), "pet": ("pet_named", "pet_go"), "colour": ("colour_is", "same_colour"),
+           "beside": ("y_is_at", "next_to")}
+NEEDS_PRONOUN = {"there", "carried", "given", "passed"}  # "there", "it": the two sentences stand close together
+SAMPLING = dict(names_invented=0.25, conversation=0.57, raw=0.29)
+
+
+def load_grammar():
+    g = Grammar(*(os.path.join(HERE, f) for f in ("words.txt", "turns.txt", "facts.txt")))
+    g.check(BOUND)
+    return g
+
+
+def template_is_held_out(plot, first, second):
+    return (list(TWO_HOP).index(plot) * 5 + first * 3 + second) % 8 == 0
+
+
+class Person:
+    def __init__(self, name, male):
+        self.name, self.male = name, male
+        self.he, self.him, self.his = ("he", "him", "his") if male else ("she", "her", "her")
+        self.told = set()  # the kinds of fact that the story has told of this person
+
+    def bound(self, pronoun=False):
+        who = self.he if pronoun else self.name
+        return dict(who=who, who_s=self.his if pronoun else self.name + "'s", he=self.he, him=self.him, his=self.his,
+                    himself=self.him + "self")
+
+
+class Thing:
+    def __init__(self, noun, adjective, colour):
+        self.noun, self.adjective, self.colour = noun, adjective, colour
+        self.coloured = colour is not None  # the colour is part of what it is called
+        self.told = set()
+
+    def called(self, rng, full=False):
+        words = [self.adjective] if self.adjective and (full or rng.random() < 0.4) else []
+        if self.coloured:
+            words.append(self.colour)
+        return " ".join(words + [self.noun])
+
+
+class Story:
+    """Paragraphs in order, and questions with answers: (kind, question, answer)."""
+
+    def __init__(self, g, rng, held_out=False, apart=False, filler=0.8, used=None):
+        self.g, self.rng, self.held_out, self.apart, self.filler = g, rng, held_out, apart, filler
+        self.used = used if used is not None else set()
+        self.cast, self.things, self.paragraphs, self.questions = [], [], [], []
+
+    # ---- the world: nothing is drawn twice ----
+
+    def draw(self, rule):
+        alts = self.g.rules[rule]
+        while True:
+            word = alts[int(self.rng.random() * len(alts))]
+            if word not in self.used:
+                self.used.add(word)
+                return word
+
+    def invented(self, male):
+        while True:
+            parts = [self.rng.choice(SYLLABLES) for _ in range(self.rng.choice((1, 2, 2, 3)))]
+            name = ("".join(parts) + self.rng.choice(ENDS[male])).capitalize()
+            if name not in self.used and len(name) > 2:
+                self.used.add(name)
+                return name
+
+    def person(self, male=None):
+        male = self.rng.random() < 0.5 if male is None else male
+        if self.held_out:
+            name = self.draw("boy_held_out" if male else "girl_held_out")
+        elif self.rng.random() < SAMPLING["names_invented"]:
+            name = self.invented(male)
+        else:
+            name = self.draw("boy" if male else "girl")
+        p = Person(name, male)
+        self.cast.append(p)
+        return p
+
+    def someone(self, *untold, male=None):
+        """A person of the story of whom none of these facts is told yet, or a new one."""
+        fit = [p for p in self.cast if not p.told & set(untold) and (male is None or p.male == male)]
+        p = self.rng.choice(fit) if fit and (self.rng.random() < 0.5 or len(self.cast) > 3) else self.person(male)
+        p.told |= set(untold)
+        return p
+
+    def thing(self, coloured=None):
+        coloured = self.rng.random() < 0.55 if coloured is None else coloured
+        twins = [t for t in self.things if t.coloured and "twin" not in t.told]
+        if coloured and twins and self.rng.random() < 0.3:  # the red cup beside the blue one
+            other = self.rng.choice(twins)
+            other.told.add("twin")
+            colour = self.rng.choice([c for c in self.g.rules["colour"] if c != other.colour])
+            t = Thing(other.noun, None, colour)
+            t.told.add("twin")
+        else:
+            adjective = self.g.expand("adj_thing", self.rng) if self.rng.random() < 0.3 else None
+            t = Thing(self.draw("thing"), adjective, self.rng.choice(self.g.rules["colour"]) if coloured else None)
+        self.things.append(t)
+        return t
+
+    def place(self):
+        counts = [len(self.g.rules["place_" + p]) for p in ("at", "in", "on")]
+        preposition = self.rng.choices(("at", "in", "on"), counts)[0]
+        noun = self.draw("place_" + preposition)
+        return dict(place="the " + noun, at_place=f"{preposition} the {noun}")
+
+    # ---- sentences ----
+
+    def say(self, rule, choice=None, **bound):
+        return self.g.say(rule, self.rng, bound, choice)
+
+    def ask(self, kind, q, a, **bound):
+        self.questions.append((kind, self.say(q, **bound), self.say(a, **bound)))
+
+    def pair(self, plot):
+        """A first and a second sentence: a pair that is held out, or one that is not."""
+        first, second = TWO_HOP[plot]
+        while True:
+            i, j = int(self.rng.random() * self.g.size(first)), int(self.rng.random() * self.g.size(second))
+            if template_is_held_out(plot, i, j) == self.held_out:
+                return i, j
+
+    def fill(self, p, others=()):
+        """A sentence without a fact, about p, who has just been named."""
+        kind = self.rng.choices(("turn", "speech", "thought", "scene", "beast", "meeting"), (8, 5, 3, 3, 2, 2))[0]
+        if kind == "meeting" and not others:
+            kind = "turn"
+        bound = p.bound(pronoun=self.rng.random() < 0.7)
+        if kind == "meeting":
+            bound["other"] = self.rng.choice(others).name
+        text = self.say(kind, **bound)
+        if kind == "speech" and self.rng.random() < 0.3:
+            text += " " + self.say("quote")
+        return text
+
+    def paragraph(self, facts, p=None, lead=True):
+        out, intro = [], p and not p.told & {"intro"}
+        if lead and self.rng.random() < self.filler * 0.3:
+            out.append(self.say(self.rng.choice(("scene", "scene", "day_was"))))
+        if intro:
+            p.told.add("intro")
+            if self.held_out or self.rng.random() < 0.5:
+                out.append(self.say("intro_boy" if p.male else "intro_girl", who=p.name))
+        for fact in facts:
+            out.append(fact)
+            while p and self.rng.random() < self.filler / (1 + self.filler):
+                out.append(self.fill(p, [o for o in self.cast if o is not p and "intro" in o.told]))
+        self.paragraphs.append(out)
+
+    # ---- plots of one fact ----
+
+    def plot_find(self):
+        p, t = self.someone("find", "hold"), self.thing()
+        x = t.called(self.rng, full=True)
+        where = self.place() if "go" not in p.told else {}
+        if where:
+            p.told.add("go")
+            facts = [self.say("find", self.rng.randrange(2), x=x, **p.bound(), **where)]
+        else:
+            facts = [self.say("find", self.rng.randrange(2, self.g.size("find")), x=x, **p.bound())]
+        t.told |= {"where", "find"}
+        self.ask("one", "q_who_find", "a_who_find", x=t.called(self.rng), **p.bound())
+        self.ask("one", "q_what_find", "a_what_find", x=x, **p.bound())
+        self.tell_colour(t, facts)
+        self.paragraph(facts, p)
+
+    def tell_colour(self, t, facts):
+        """Asks for the colour that its name carried, or tells it."""
+        if "twin" in t.told or "colour" in t.told:
+            return
+        if not t.coloured and self.rng.random() < 0.3:
+            t.colour = self.rng.choice(self.g.rules["colour"])
+            choice = self.rng.choice((0, 2, 3))
+            facts.append(self.say("colour_is", choice, x=t.called(self.rng), colour=t.colour))
+        if t.colour:
+            t.told.add("colour")
+            t.told.add("twin")  # no second of its kind: it is asked for without its colour
+            self.ask("one", "q_colour", "a_colour", x=t.noun, colour=t.colour)
+
+    def plot_put(self):
+        p, t = self.someone("put"), self.thing()
+        full, x = t.called(self.rng, full=True), t.called(self.rng)
+        t.told.add("where")
+        if self.rng.random() < 0.5:
+            rule, a, b = "put_in", "a_put_in", dict(c=self.draw("container"))
+        else:
+            rule, a, b = "put_on", "a_put_on", dict(s=self.draw("surface"))
+        self.paragraph([self.say(rule, x=full, **p.bound(), **b)], p)
+        self.ask("one", "q_where_put", a, x=x, **p.bound(), **b)
+
+    def plot_give(self):
+        p, o, t = self.someone("give", "hold"), self.someone("got", "hold"), self.thing()
+        t.told.add("where")
+        facts = [self.say("give", x=t.called(self.rng, full=True), other=o.name, **p.bound())]
+        x = t.called(self.rng)
+        self.ask("one", "q_who_gave", "a_who_gave", x=x, other=o.name, **p.bound())
+        self.ask("one", "q_got", "a_got", x=x, other=o.name, **p.bound())
+        self.ask("one", "q_holder", "a_holder", x=x, other=o.name)
+        self.tell_colour(t, facts)
+        self.paragraph(facts, p)
+
+    def plot_feel(self):
+        p = self.someone("feel")
+        good = self.rng.choice(("good", "bad"))
+        feeling = self.draw("feeling_" + good)
+        b = dict(p.bound(), feeling=feeling, other=self.rng.choice(self.cast).name)
+        if b["other"] == p.name:
+            b["other"] = self.person().name
+        reason = fix_articles(self.g.expand("reason_" + good, self.rng, b))
+        self.paragraph([self.say("feel", reason=reason, **b)], p)
+        self.ask("one", "q_why", "a_why", reason=reason, **b)
+        if self.rng.random() < 0.4:
+            self.ask("one", "q_how", "a_how", **b)
+
+    def plot_job(self):
+        p, job = self.someone("job"), self.draw("job")
+        self.paragraph([self.say("job_is", job=job, **p.bound())], p)
+        self.ask("one", "q_job", "a_job", job=job, **p.bound())
+        self.ask("one", "q_who_job", "a_who_job", job=job, **p.bound())
+
+    def plot_pet(self):
+        p, b = self.someone("pet"), dict(animal=self.draw("animal"), pet=self.draw("pet_name"))
+        self.paragraph([self.say("pet_named", **b, **p.bound())], p)
+        self.ask("one", "q_pet", "a_pet", **b)
+        self.ask("one", "q_who_pet", "a_who_pet", **b, **p.bound())
+
+    def plot_kin(self):
+        p, o, kin = self.kin()
+        self.paragraph([self.say("kin_named", kin=kin, a_kin="a " + kin, other=o.name, **p.bound())], p)
+        self.ask("one", "q_kin", "a_kin", kin=kin, other=o.name, **p.bound())
+
+    def kin(self):
+        p = self.someone("kin")
+        male = self.rng.random() < 0.5
+        o = self.person(male)
+        o.told |= {"go", "kin", "intro"}
+        return p, o, self.draw("kin_m" if male else "kin_f")
+
+    def plot_food(self):
+        p, food = self.someone("food"), self.draw("food")
+        self.paragraph([self.say("likes", food=food, **p.bound())], p)
+        self.ask("one", "q_food", "a_food", food=food, **p.bound())
+
+    def plot_has(self):
+        p, t = self.someone("has"), self.thing()
+        facts = [self.say("has", x=t.called(self.rng, full=True), **p.bound())]
+        self.ask("one", "q_has", "a_has", x=t.called(self.rng), **p.bound())
+        self.tell_colour(t, facts)
+        self.paragraph(facts, p)
+
+    def plot_go(self):
+        p, where = self.someone("go"), self.place()
+        if self.rng.random() < 0.5:
+            day = self.rng.choice(DAYS)
+            self.paragraph([self.say("time_go", day=day, **where, **p.bound())], p)
+            self.ask("one", "q_when", "a_when", day=day, **where, **p.bound())
+        else:
+            self.paragraph([self.say("go", **where, **p.bound())], p)
+        self.ask("one", "q_go", "a_go", **where, **p.bound())
+
+    # ---- plots of two facts, in two paragraphs ----
+
+    def second(self, p):
+        """How the second paragraph calls p: by a pronoun, unless other stories may stand between."""
+        b = p.bound(pronoun=not self.apart)
+        if self.apart:
+            b["he"] = p.name
+        return b
+
+    def two_there(self):
+        p, where, t = self.someone("go"), self.place(), self.thing()
+        i, j = self.pair("there")
+        self.paragraph([self.say("go", i, **where, **p.bound())], p)
+        self.paragraph([self.say("put_there", j, x=t.called(self.rng, full=True), **self.second(p))], p, lead=False)
+        t.told.add("where")
+        self.ask("two", "q_where", "a_where", x=t.called(self.rng), **where)
+        self.ask("one", "q_go", "a_go", **where, **p.bound())
+
+    def two_carried(self):
+        p, where, t = self.someone("go", "hold"), self.place(), self.thing()
+        i, j = self.pair("carried")
+        self.paragraph([self.say("take", i, x=t.called(self.rng, full=True), **p.bound())], p)
+        self.paragraph([self.say("drop_at", j, **where, **self.second(p))], p, lead=False)
+        t.told.add("where")
+        self.ask("two", "q_where", "a_where", x=t.called(self.rng), **where)
+
+    def two_inside(self):
+        p, where, t, c = self.someone("go", "put"), self.place(), self.thing(), self.draw("container")
+        i, j = self.pair("inside")
+        self.paragraph([self.say("inside", i, x=t.called(self.rng, full=True), c=c, **p.bound())], p)
+        self.paragraph([self.say("bring", j, c=c, **where, **self.second(p))], p, lead=False)
+        t.told.add("where")
+        self.ask("two", "q_where", "a_where", x=t.called(self.rng), **where)
+
+    def two_given(self):
+        p, t, where = self.someone("give", "hold"), self.thing(), self.place()
+        o = self.someone("got", "go", "hold", male=not p.male)
+        i, j = self.pair("given")
+        x = t.called(self.rng, full=True)
+        self.paragraph([self.say("give", i, x=x, other=o.name, **p.bound())])
+        p.told.add("intro")
+        self.paragraph([self.say("take_on", j, **where, **self.second(o))], lead=False)
+        t.told.add("where")
+        self.ask("two", "q_where", "a_where", x=t.called(self.rng), **where)
+        self.ask("one", "q_got", "a_got", x=t.called(self.rng), other=o.name, **p.bound())
+
+    def two_passed(self):
+        p, t = self.someone("give", "hold"), self.thing()
+        o, third = self.someone("got", "give", "hold", male=not p.male), self.someone("got", "hold")
+        i, j = self.pair("passed")
+        self.paragraph([self.say("give", i, x=t.called(self.rng, full=True), other=o.name, **p.bound())])
+        p.told.add("intro")
+        self.paragraph([self.say("give_on", j, third=third.name, **self.second(o))], lead=False)
+        t.told.add("where")
+        self.ask("two", "q_holder", "a_holder", x=t.called(self.rng), other=third.name)
+
+    def two_kin(self):
+        p, o, kin = self.kin()
+        where = self.place()
+        i, j = self.pair("kin")
+        self.paragraph([self.say("kin_named", i, kin=kin, a_kin="a " + kin, other=o.name, **p.bound())], p)
+        whose = p.name + "'s" if self.apart else p.his
+        self.paragraph([self.say("go", j, **where, **dict(o.bound(), who=f"{whose} {kin}"))], o, lead=False)
+        self.ask("two", "q_go", "a_go", **where, **o.bound())
+        self.ask("one", "q_kin", "a_kin", kin=kin, other=o.name, **p.bound())
+
+    def two_job(self):
+        p, job, where = self.someone("job", "go"), self.draw("job"), self.place()
+        i, j = self.pair("job")
+        self.paragraph([self.say("job_is", i, job=job, **p.bound())], p)
+        self.paragraph([self.say("go", j, **where, **dict(p.bound(), who="the " + job))], p, lead=False)
+        self.ask("two", "q_go", "a_go", **where, **p.bound())
+        self.ask("one", "q_job", "a_job", job=job, **p.bound())
+
+    def two_pet(self):
+        p, b, where = self.someone("pet"), dict(animal=self.draw("animal"), pet=self.draw("pet_name")), self.place()
+        i, j = self.pair("pet")
+        self.paragraph([self.say("pet_named", i, **b, **p.bound())], p)
+        self.paragraph([self.say("pet_go", j, **b, **where)], lead=False)
+        self.ask("two", "q_where_pet", "a_where_pet", **b, **where)
+        self.ask("one", "q_pet", "a_pet", **b)
+
+    def two_colour(self):
+        p, y, x = self.someone(), self.thing(coloured=False), self.thing(coloured=False)
+        y.colour = self.rng.choice(self.g.rules["colour"])
+        i, j = self.pair("colour")
+        self.paragraph([self.say("colour_is", i, x=y.called(self.rng), colour=y.colour, **p.bound())])
+        self.paragraph([self.say("same_colour", j, x=x.called(self.rng), y=y.noun, **p.bound())], lead=False)
+        x.told.add("colour")
+        y.told.add("colour")
+        self.ask("two", "q_colour", "a_colour", x=x.noun, colour=y.colour)
+        self.ask("one", "q_colour", "a_colour", x=y.noun, colour=y.colour)
+
+    def two_beside(self):
+        p, y, x, where = self.someone("go"), self.thing(coloured=False), self.thing(), self.place()
+        i, j = self.pair("beside")
+        self.paragraph([self.say("y_is_at", i, y=y.called(self.rng), **where, **p.bound())])
+        full = x.called(self.rng, full=True)
+        self.paragraph([self.say("next_to", j, x=full, y=y.noun, **p.bound())], lead=False)
+        x.told.add("where")
+        y.told.add("where")
+        self.ask("two", "q_where", "a_where", x=x.called(self.rng), **where)
+        self.ask("one", "q_where", "a_where", x=y.noun, **where)
+
+    # ---- what the story does not say ----
+
+    def ask_unknown(self):
+        a, rng = "a_unknown", self.rng
+        kind = rng.choice(("person", "person", "thing", "stranger", "absent", "colour"))
+        if kind == "thing":
+            fit = [t for t in self.things if "where" not in t.told]
+            if fit:
+                return self.ask("unknown", "q_where", a, x=rng.choice(fit).called(rng))
+        if kind == "colour":
+            fit = [t for t in self.things if "colour" not in t.told and not t.colour]
+            if fit:
+                return self.ask("unknown", "q_colour", a, x=rng.choice(fit).noun)
+        if kind == "person":
+            p = rng.choice(self.cast)
+            asks = {"find": "q_what_find", "go": "q_go", "job": "q_job", "food": "q_food", "kin": "q_kin", "feel": "q_why"}
+            fit = [q for told, q in asks.items() if told not in p.told]
+            if fit:
+                b = dict(kin=self.g.expand(rng.choice(("kin_m", "kin_f")), rng),
+                         feeling=self.g.expand(rng.choice(("feeling_good", "feeling_bad")), rng))
+                return self.ask("unknown", rng.choice(fit), a, **b, **p.bound())
+        noun = self.draw("thing")
+        if kind == "stranger":
+            p = self.person()
+            self.cast.pop()
+            q = rng.choice(("q_go", "q_what_find", "q_job", "q_food", "q_how", "q_where_put"))
+            return self.ask("unknown", q, a, x=noun, **p.bound())
+        colour = rng.choice(self.g.rules["colour"]) + " " if rng.random() < 0.3 else ""
+        q = rng.choice(("q_where", "q_who_find", "q_has", "q_holder") + (() if colour else ("q_colour",)))
+        return self.ask("unknown", q, a, x=colour + noun)
+
+    # ---- whole stories ----
+
+    def add_plots(self, n, two_hop):
+        ones = ["find", "put", "give", "feel", "job", "pet", "kin", "food", "has", "go"]
+        twos = [t for t in TWO_HOP if not (self.apart and t in NEEDS_PRONOUN)]
+        plots = []
+        for _ in range(n):
+            two = self.rng.random() < two_hop
+            plots.append("two_" + self.rng.choice(twos) if two else "plot_" + self.rng.choice(ones))
+        for plot in plots:
+            getattr(self, plot)()
+        return self
+
+    def text(self):
+        return "\n\n".join(" ".join(p) for p in self.paragraphs)
+
+
+def tell(g, rng, n=None, held_out=False):
+    """A story to be read as such: somebody, what happened, an end."""
+    s = Story(g, rng, held_out, filler=rng.uniform(0.8, 2.2))
+    p = s.person()
+    p.told.add("intro")
+    first = [s.say("intro_boy" if p.male else "intro_girl", who=p.name)]
+    if rng.random() < 0.4:
+        first = [s.say("opening", **p.bound())]
+        p.told.add("job")
+    s.paragraph(first, p)
+    s.add_plots(n or rng.choice((1, 2, 2, 3, 3, 4)), 0.4)
+    last = [s.fill(p, [o for o in s.cast if o is not p]), s.say("ending", **p.bound())]
+    if rng.random() < 0.4:
+        last.append(s.say("moral"))
+    first = rng.choice(("turn", "meeting" if len(s.cast) > 1 else "turn"))
+    last.insert(0, s.say(first, other=rng.choice(s.cast[1:] or [p]).name, **p.bound()))
+    s.paragraphs.append(last)
+    return s
+
+
+def to_ask_about(g, rng, held_out=False, two_hop=0.55, unknown=0.25):
+    """A text with questions: one story in its order, or paragraphs of several."""
+    used, apart = set(), rng.random() < 0.3
+    filler = rng.choice((0.1, 0.3, 0.6, 1.0, 1.5))
+    stories = [Story(g, rng, held_out, apart, filler, used) for _ in range(rng.choice((2, 2, 3)) if apart else 1)]
+    for s in stories:
+        s.add_plots(rng.choice((1, 2)) if apart else rng.choice((1, 2, 3, 3, 4, 5)), two_hop)
+    questions = [q for s in stories for q in s.questions]
+    n_unknown = sum(rng.random() < unknown for _ in range(1 + len(questions)))
+    if len(stories) == 1:  # what one story leaves open another may tell
+        for _ in range(n_unknown):
+            stories[0].ask_unknown()
+    else:
+        for _ in range(n_unknown):
+            s = stories[0]
+            noun, q = s.draw("thing"), rng.choice(("q_where", "q_who_find", "q_has", "q_colour"))
+            s.ask("unknown", q, "a_unknown", x=noun)
+    order = [i for i, s in enumerate(stories) for _ in s.paragraphs]
+    rng.shuffle(order)
+    rest = [iter(s.paragraphs) for s in stories]
+    text = "\n\n".join(" ".join(next(rest[i])) for i in order)
+    seen, questions = set(), [q for s in stories for q in s.questions]
+    rng.shuffle(questions)
+    questions = [q for q in questions if not (q[1] in seen or seen.add(q[1]))]
+    return text, questions
+
+
+# ---- beyond stories ----
+
+
+def numbers(g, rng, held_out=False):
+    while True:
+        a, b = EVERY_NUMBER_PAIR[int(rng.random() * len(EVERY_NUMBER_PAIR))]
+        if (frozenset((a, b)) in HELD_OUT_PAIRS) == held_out:
+            break
+    if rng.random() < 0.5:
+        q, x, y, r = "plus", a, b, a + b
+    else:
+        q, x, y, r = "minus", a + b, b, a
+    b = dict(a=str(x), b=str(y), r=str(r))
+    return "arithmetic", g.expand("q_" + q, rng, b), g.expand("a_" + q, rng, b)
+
+
+def follows(g, rng):
+    which = rng.choice((DAYS, MONTHS, None))
+    if which is None:
+        n = rng.randrange(1, 100)
+        a, b = str(n), str(n + 1)
+    else:
+        i = rng.randrange(len(which))
+        a, b = which[i], which[(i + 1) % len(which)]
+    if rng.random() < 0.5:
+        return "order", g.say("q_after", rng, dict(a=a)), g.say("a_after", rng, dict(a=a, b=b))
+    return "order", g.say("q_before", rng, dict(a=b)), g.say("a_before", rng, dict(a=b, b=a))
+
+
+def larger(g, rng):
+    a, b = rng.sample(range(101), 2)
+    bound = dict(a=str(a), b=str(b), r=str(max(a, b)))
+    return "order", g.say("q_larger", rng, bound), g.say("a_larger", rng, bound)
+
+
+def opposite(g, rng):
+    a, b = rng.choice(g.rules["opposite"]).split("/")
+    if rng.random() < 0.5:
+        a, b = b, a
+    return "opposite", g.say("q_opposite", rng, dict(a=a, b=b)), g.say("a_opposite", rng, dict(a=a, b=b))
+
+
+def spell(g, rng):
+    word = ""
+    while not word.isalpha() or len(word) > 9:
+        word = g.expand(rng.choice(("thing", "animal", "job", "place_at", "place_in", "container", "colour")), rng)
+    b = dict(a=word, b=" ".join(word))
+    return "spelling", g.say("q_spell", rng, b), g.expand("a_spell", rng, b)
+
+
+def small_talk(g, rng):
+    kind = rng.choice(("hello", "thanks", "bye", "how_are_you", "who_are_you", "what_can", "beyond", "beyond", "beyond"))
+    b = dict(x=g.expand("thing", rng))
+    return "talk", fix_articles(g.expand(kind, rng, b)), g.expand(kind + "_back", rng)
+
+
+def ask_for_story(g, rng):
+    s = tell(g, rng, n=rng.choice((1, 1, 2)))
+    question = g.expand("ask_story", rng) if rng.random() < 0.5 else g.expand("ask_story_of", rng, dict(who=s.cast[0].name))
+    return "story", question, s.text()
+
+
+SKILLS = (numbers, numbers, numbers, numbers, follows, larger, opposite, spell, small_talk, small_talk)
+
+
+# ---- documents ----
+
+
+def chat(system, turns):
+    out = [f"{IM_START}system\n{system}{IM_END}\n"] if system else []
+    for question, answer in turns:
+        out.append(f"{IM_START}user\n{question}{IM_END}\n{IM_START}assistant\n{answer}{IM_END}\n")
+    return "".join(out)
+
+
+def with_text(g, rng, text, question):
+    return (g.expand("read", rng) + "\n\n" if rng.random() < 0.4 else "") + text + "\n\n" + question
+
+
+def conversation(g, rng):
+    text, questions = to_ask_about(g, rng)
+    turns = [q[1:] for q in questions[: rng.choice((6, 9, 12))]]
+    turns[0] = (with_text(g, rng, text, turns[0][0]), turns[0][1])
+    while rng.random() < 0.2:
+        turns.insert(rng.randrange(1, len(turns) + 1), rng.choice(SKILLS)(g, rng)[1:])
+    return turns
+
+
+def skills(g, rng):
+    kinds = [numbers] if rng.random() < 0.4 else SKILLS
+    turns = [rng.choice(kinds)(g, rng)[1:] for _ in range(rng.choice((1, 4, 10, 16)))]
+    if rng.random() < 0.3:
+        turns.insert(rng.randrange(len(turns) + 1), ask_for_story(g, rng)[1:])
+    return turns
+
+
+def document(g, rng):
+    kind = rng.random()
+    if kind < SAMPLING["raw"]:
+        return BEGIN + tell(g, rng).text()
+    system = g.expand("system", rng) if rng.random() < 0.7 else None
+    turns = conversation(g, rng) if kind < SAMPLING["raw"] + SAMPLING["conversation"] else skills(g, rng)
+    return BEGIN + chat(system, turns)
+
+
+def held_out_questions(g, seed, n, kinds=("one", "two", "unknown", "arithmetic")):
+    """n questions, each kind as often: dicts of kind, system, prompt, answer; one question a prompt."""
+    rng, out = random.Random(f"questions {seed}"), []
+    while len(out) < n:
+        kind = kinds[len(out) % len(kinds)]
+        system = g.rules["system"][0]
+        if kind == "arithmetic":
+            _, prompt, answer = numbers(g, rng, held_out=True)
+        else:
+            text, questions = to_ask_about(g, rng, held_out=True)
+            fit = [q for q in questions if q[0] == kind]
+            if not fit:
+                continue
+            _, question, answer = rng.choice(fit)
+            prompt = text + "\n\n" + question
+        out.append(dict(kind=kind, system=system, prompt=prompt, answer=answer))
+    return out
+
+
+# ---- the command ----
+
+CHUNK = 500  # documents made from one seed of their own, so that any process can make them
+GRAMMAR = None
+
+
+def chunk(job):
+    global GRAMMAR
+    GRAMMAR = GRAMMAR or load_grammar()
+    seed, i = job
+    rng = random.Random(f"{seed}:{i}")
+    return "".join(document(GRAMMAR, rng) for _ in range(CHUNK))
+
+
+def write_corpus(out, seed, n_bytes):
+    done = 0
+    with multiprocessing.Pool() as pool:
+        for first in range(0, 1 << 30, 32):
+            for text in pool.imap(chunk, [(seed, i) for i in range(first, first + 32)]):
+                out.write(text[: n_bytes - done])
+                done += min(len(text), n_bytes - done)
+            if sys.stderr.isatty():
+                print(f"\r{done / 1e6:.0f} of {n_bytes / 1e6:.0f} MB ", end="", file=sys.stderr)
+            if done >= n_bytes:
+                break
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+
+
+def size(text):
+    unit = {"k": 1e3, "M": 1e6, "G": 1e9}.get(text[-1], None)
+    return int(float(text[:-1]) * unit) if unit else int(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Writes the training text of the built-in model.")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bytes", type=size, default=size("1M"), help="how much text, 250M for instance")
+    parser.add_argument("-o", "--output", help="file to write (stdout)")
+    parser.add_argument("--questions", type=int, metavar="N", help="instead: N held-out questions as JSON lines")
+    parser.add_argument("--stories", type=int, metavar="N", help="instead: N stories")
+    a = parser.parse_args()
+    out = open(a.output, "w", encoding="ascii") if a.output else sys.stdout
+    if a.questions:
+        for q in held_out_questions(load_grammar(), a.seed, a.questions):
+            print(json.dumps(q), file=out)
+    elif a.stories:
+        g, rng = load_grammar(), random.Random(a.seed)
+        print("\n\n* * *\n\n".join(tell(g, rng).text() for _ in range(a.stories)), file=out)
+    else:
+        write_corpus(out, a.seed, a.bytes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+#!/usr/bin/env bats
+# The text that the built-in model learns from: the same seed gives the same text, its sentences are its grammar's, and
+# what is held out stays out.
+
+setup() {
+  command -v python3 >/dev/null || skip "python3 is not here"
+  cd "$BATS_TEST_DIRNAME/../scripts" || return 1
+  export PYTHONDONTWRITEBYTECODE=1
+}
+
+@test "corpus: a seed and a size give the same bytes, another seed gives others" {
+  python3 make_corpus.py --seed 3 --bytes 300k -o "$BATS_TEST_TMPDIR/a"
+  taskset -c 0 python3 make_corpus.py --seed 3 --bytes 300k -o "$BATS_TEST_TMPDIR/b"
+  cmp "$BATS_TEST_TMPDIR/a" "$BATS_TEST_TMPDIR/b"
+  [ "$(stat -c %s "$BATS_TEST_TMPDIR/a")" = 300000 ]
+  run python3 make_corpus.py --seed 4 --bytes 300k
+  [ "$output" != "$(cat "$BATS_TEST_TMPDIR/a")" ]
+}
+
+@test "corpus: the grammar accepts every sentence of its stories and refuses others" {
+  python3 - <<'PYTHON'
+import random
+import eval_model, make_corpus
+from grammar import sentences
+g, rng = make_corpus.load_grammar(), random.Random(11)
+accepts = eval_model.recogniser(g)
+found = [s for _ in range(100) for s in sentences(make_corpus.tell(g, rng).text())]
+assert len(found) > 500, len(found)
+refused = [s for s in found if not accepts(s)]
+assert not refused, refused[:3]
+for wrong in ("Anna went to mill.", "anna went to the mill.", "Anna went to the to the mill.", "Anna found an cup.",
+              "Anna went to the mill", "The mill went to Anna.", ""):
+    assert not accepts(wrong), wrong
+    shuffled = found[0].split()
+assert sum(accepts(" ".join(rng.sample(s.split(), len(s.split())))) for s in found[:200]) < 4
+PYTHON
+}
+
+@test "corpus: held-out names, pairs of numbers and two-hop templates are in no training text" {
+  python3 - <<'PYTHON'
+import random, re
+import make_corpus
+from grammar import words
+g = make_corpus.load_grammar()
+text = "".join(make_corpus.chunk((5, i)) for i in range(4))
+seen = set(words(text))
+held_out = set(g.rules["girl_held_out"]) | set(g.rules["boy_held_out"])
+assert not seen & held_out, seen & held_out
+assert len(seen & (set(g.rules["girl"]) | set(g.rules["boy"]))) > 400
+pairs = {frozenset(map(int, p)) for p in re.findall(r"\b(\d+) plus (\d+) is", text)}
+pairs |= {frozenset((int(b), int(r))) for b, r in re.findall(r"\d+ minus (\d+) is (\d+)\.", text)}
+assert len(pairs) > 300 and not pairs & make_corpus.HELD_OUT_PAIRS
+asked = make_corpus.held_out_questions(g, 1, 200)
+for q in asked:
+    if q["kind"] == "arithmetic":
+        a, b, r = map(int, re.findall(r"\d+", q["answer"]))
+        pair = frozenset((a, b) if "plus" in q["answer"] else (b, r))
+        assert pair in make_corpus.HELD_OUT_PAIRS, q
+        assert (a + b if "plus" in q["answer"] else a - b) == r, q
+# A template that is held out is told in no training text, and every sentence of it is told in another pair.
+for plot, (first, second) in make_corpus.TWO_HOP.items():
+    made = {make_corpus.Story(g, random.Random(i)).pair(plot) for i in range(2000)}
+    assert not any(make_corpus.template_is_held_out(plot, i, j) for i, j in made)
+    assert {i for i, _ in made} == set(range(g.size(first))) and {j for _, j in made} == set(range(g.size(second)))
+    kept = {make_corpus.Story(g, random.Random(i), held_out=True).pair(plot) for i in range(2000)}
+    assert kept and not kept & made
+PYTHON
+}
+
+@test "corpus: an answer to a two-hop question stands in no single sentence of its text" {
+  python3 - <<'PYTHON'
+import make_corpus
+from grammar import sentences
+g = make_corpus.load_grammar()
+for q in make_corpus.held_out_questions(g, 2, 100, kinds=("two",)):
+    text = q["prompt"].rsplit("\n\n", 1)[0]
+    assert q["answer"] not in sentences(text), q
+PYTHON
+}
