@@ -5,9 +5,15 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 BUILD   ?= build/release
 
+# The model that is linked in: another with MODEL=FILE, none with NO_MODEL=1.
+MODEL := models/quill-stories.gguf
+ifdef NO_MODEL
+override MODEL :=
+endif
+
 # ---- files: one noun each; floors from the bottom up ----
 READ  := util quants gguf gguf_write llama2c pretokenize vocab tokenizer
-CORE  := threads model sampler kvcache costs stats scheduler cpu cpu_scalar
+CORE  := threads builtin model sampler kvcache costs stats scheduler cpu cpu_scalar
 FACE  := cli cli_help engine progress report output signals prompt complete template chat repl look inspect shape roofline roofline_kernels bench
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 FUZZ  := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
@@ -52,6 +58,14 @@ $(BUILD)/cpu_avx512.o: cpu_simd.c Makefile | $(BUILD)
 	$(CC) $(CFLAGS) $(SIMD) -DQUILL_SIMD=512 $(AVX512) -c -o $@ $<
 $(BUILD)/cpu_amx.o: cpu_amx.c Makefile | $(BUILD)
 	$(CC) $(CFLAGS) $(SIMD) $(AMX) -c -o $@ $<
+# The model is read by the assembler; the stamp is new when another one is chosen.
+$(BUILD)/builtin.o: builtin.c $(MODEL) $(BUILD)/builtin.model Makefile | $(BUILD)
+	$(CC) $(CFLAGS) $(if $(MODEL),-DQUILL_BUILTIN='"$(MODEL)"' -DQUILL_BUILTIN_NAME='"$(basename $(notdir $(MODEL)))"') -c -o $@ $<
+$(BUILD)/builtin.model: FORCE | $(BUILD)
+	@echo "$(MODEL)" | cmp -s - $@ || echo "$(MODEL)" >$@
+$(MODEL):
+	@echo "$@: the model to build in expected, no such file found; make NO_MODEL=1 builds quill without one" >&2; exit 1
+FORCE:
 $(BUILD):
 	mkdir -p $@
 
@@ -106,8 +120,12 @@ deps: ## installs what is missing (Debian, Ubuntu)
 	scripts/deps.sh
 clean: ## removes what was built
 	rm -rf build quill
+# The environment's QUILL_MODEL is not meant here.
+demo: export QUILL_MODEL :=
+demo: quill ## a story by the built-in model
+	./quill --raw --echo --verbose -n 200 --temp 0.8 "Once upon a time" </dev/null
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-.PHONY: unit cli test-build test asan fuzz fuzz-build fuzz-short format install deps clean help
+.PHONY: unit cli test-build test asan fuzz fuzz-build fuzz-short format install deps clean demo help FORCE
 -include $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d)

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "bench.h"
 
+#include "builtin.h"
 #include "engine.h"
 #include "output.h"
 #include "progress.h"
@@ -421,7 +422,8 @@ static Status measure_roofline(Bench *b) {
     return st;
 }
 
-// What to measure must be named once; QUILL_MODEL stands back behind --shape.
+// What to measure must be named once; QUILL_MODEL stands back behind --shape, and the built-in model behind --roofline
+// too.
 static Status check_options(const Options *o) {
     const char *environment = getenv("QUILL_MODEL");
     bool said = o->model && !(environment && strcmp(o->model, environment) == 0);
@@ -429,7 +431,7 @@ static Status check_options(const Options *o) {
         return status_error(QUILL_USAGE, "--shape and %s: a random model or a file expected, found both", o->model);
     if (!o->shape && o->save)
         return status_error(QUILL_USAGE, "--save: writes the random model of --shape, which is missing");
-    if (!o->shape && !o->model && !o->roofline)
+    if (!o->shape && !o->model && !o->roofline && !builtin_there())
         return status_error(QUILL_USAGE, "bench: nothing to measure: -m FILE, --shape NAME or --roofline expected");
     if (o->bench_prompt <= 0 && o->bench_gen <= 0 && !o->save && !o->roofline)
         return status_error(QUILL_USAGE, "bench: -p 0 and -n 0 leave nothing to measure");

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "builtin.h"
 #include "quants.h"
 
 // ---- the table ------------------------------------------------------------------------------------------------------
@@ -28,7 +29,7 @@ enum {
 // clang-format off
 const Option cli_options[] = {
     // names (short first, hidden aliases last), argument, modes, group, kind, where, least, most, default, help, later
-    {"-m --model", "FILE", FILES, G_MODEL, TEXT, AT(model), 0, 0, NULL, "model: GGUF, or llama2.c .bin with its tokenizer.bin (environment: QUILL_MODEL)", NULL},
+    {"-m --model", "FILE", FILES, G_MODEL, TEXT, AT(model), 0, 0, NULL, "model: GGUF, or llama2.c .bin with its tokenizer.bin (environment: QUILL_MODEL); builtin, the default, is the one in the binary (--version names it)", NULL},
     {"-z --tokenizer", "FILE", FILES, G_MODEL, TEXT, AT(tokenizer), 0, 0, NULL, "tokenizer.bin of a llama2.c model; found by itself when it lies beside it", NULL},
     {"--no-mmap", NULL, FILES, G_MODEL, FLAG, AT(no_mmap), 0, 0, NULL, "read the model into memory instead of mapping it", NULL},
     {"--mlock", NULL, COMPUTE, G_MODEL, FLAG, AT(mlock), 0, 0, NULL, "keep the model's pages in memory (as far as the system allows)", NULL},
@@ -113,7 +114,7 @@ const Option cli_options[] = {
     {"--dump-tokens", NULL, M(RUN), G_LOOK, FLAG, AT(dump_tokens), 0, 0, NULL, "show the prompt's tokens on stderr", NULL},
     {"--dry-run", NULL, M(RUN), G_LOOK, FLAG, AT(dry_run), 0, 0, NULL, "show the memory budget on stderr and stop", NULL},
     {"-h --help", NULL, EVERY, G_LOOK, HELP, 0, 0, 0, NULL, "this help", NULL},
-    {"--version", NULL, EVERY, G_LOOK, VERSION, 0, 0, 0, NULL, "version, compiler, kernels", NULL},
+    {"--version", NULL, EVERY, G_LOOK, VERSION, 0, 0, 0, NULL, "version, compiler, kernels, built-in model", NULL},
 };
 // clang-format on
 const int cli_n_options = ARRAY_LEN(cli_options);
@@ -470,7 +471,7 @@ static Status check_together(const Options *o) {
         return status_error(QUILL_USAGE, "--no-stdin and -f -: one of them expected, found both");
     if (o->mode == MODE_LOGITS && o->tokens && (o->prompt || o->file))
         return status_error(QUILL_USAGE, "--tokens: ids or text expected, found both");
-    if (!o->model && o->mode != MODE_BENCH)
+    if (!o->model && !builtin_there() && o->mode != MODE_BENCH)
         return status_error(QUILL_USAGE,
                             "no model: give one with -m FILE or set QUILL_MODEL; %s%s -h shows all options",
                             o->mode ? "quill " : "", mode_name(o->mode));

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "builtin.h"
 #include "kernels.h"
 
 enum { WIDTH = 80, HELP_COLUMN = 26 };
@@ -24,7 +25,7 @@ static const About about[N_MODES] = {
                   "nothing else.\n\n"
                   "Other modes: quill bench | perplexity | inspect | tokenize | logits (each has\n"
                   "its -h).",
-                  "  quill -m stories.gguf \"Once upon a time\"\n"
+                  "  quill \"Once upon a time\"\n"
                   "  git diff | quill -m qwen3.gguf \"Write a commit message\"\n"
                   "  quill -m qwen3.gguf --json --temp 0 \"Why is the sky blue?\" | jq -r .text\n"
                   "  quill -m qwen3.gguf\n"},
@@ -37,7 +38,7 @@ static const About about[N_MODES] = {
                          "the beginning token in front where the model wants one; every token but the\n"
                          "first of a chunk is scored.",
                          "  quill perplexity -m model.gguf -f wiki.test.raw -c 512\n"},
-    [MODE_INSPECT] = {"quill inspect [options] MODEL", "What is in a model file, and what it will cost to run.",
+    [MODE_INSPECT] = {"quill inspect [options] [MODEL]", "What is in a model file, and what it will cost to run.",
                       "  quill inspect model.gguf\n  quill inspect --json model.gguf | jq .config\n"},
     [MODE_TOKENIZE] =
         {"quill tokenize [options] [TEXT...]", "Text to tokens: a line a token, its id and its piece.",
@@ -103,11 +104,11 @@ void cli_help(Mode m) {
 }
 
 void cli_version(void) {
-    printf("quill %s\ncompiler: %s\nCPU: %s\nCUDA: no\n", QUILL_VERSION,
+    printf("quill %s\ncompiler: %s\nCPU: %s\nCUDA: no\nmodel: %s\n", QUILL_VERSION,
 #ifdef __clang__
            __VERSION__,
 #else
            "gcc " __VERSION__,
 #endif
-           cpu_isa_list());
+           cpu_isa_list(), builtin_name());
 }

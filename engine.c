@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "builtin.h"
 #include "llama2c.h"
 #include "signals.h"
 
@@ -82,8 +83,20 @@ static Status open_in_memory(const Options *o, Gguf **out) {
     return st;
 }
 
+static Status open_builtin(const Options *o, Gguf **out) {
+    if (o->no_mmap)
+        return status_error(QUILL_USAGE, "--no-mmap: a file expected, found the built-in model, which comes with the "
+                                         "binary; leave --no-mmap out, or name a file with -m");
+    if (o->tokenizer)
+        return status_error(QUILL_USAGE,
+                            "--tokenizer: a llama2.c model expected with it, found the built-in one, which "
+                            "has its own vocabulary; leave it out, or name a file with -m");
+    return builtin_open(out);
+}
+
 Status engine_file(const Options *o, Gguf **out) {
     *out = NULL;
+    if (!o->model || strcmp(o->model, BUILTIN_WORD) == 0) return open_builtin(o, out);
     return o->no_mmap ? open_in_memory(o, out) : model_file_open(o->model, o->tokenizer, out);
 }
 

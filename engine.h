@@ -35,12 +35,13 @@ typedef struct {
     int ctx_of_use; // where neither says: the model's context, but no more than this; 0: no limit
 } EngineNeeds;
 
-// Opens o->model. QUILL_MEMORY comes with the memory budget and two flags to try.
+// Opens the model that engine_file finds. QUILL_MEMORY comes with the memory budget and two flags to try.
 Status engine_open(Engine *e, const Options *o, EngineNeeds needs);
 // The same over a view that is already there (bench's random models); the engine owns it from here on, failing or not.
 Status engine_open_view(Engine *e, const Options *o, EngineNeeds needs, Gguf *g);
 void engine_close(Engine *e); // also after a failed open
-// The model's file alone, mapped or read as the options say: for modes that look without computing.
+// The file of o->model alone, mapped or read as the options say, or the built-in model: for modes that look without
+// computing.
 Status engine_file(const Options *o, Gguf **out);
 
 // The vocabulary of the file; a llama2.c model without one is told where it is looked for.

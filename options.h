@@ -26,7 +26,8 @@ enum { KV_TYPE_AUTO = -1 };
 typedef struct {
     Mode mode;
     // model
-    const char *model, *tokenizer; // -m (or $QUILL_MODEL), -z
+    const char *model;     // -m, or $QUILL_MODEL; NULL or "builtin": the one in the binary (builtin.h)
+    const char *tokenizer; // -z
     bool no_mmap, mlock, check_tensors;
     // prompt
     const char *prompt; // -p and the words, joined by spaces; NULL: none

@@ -14,7 +14,6 @@ import concurrent.futures
 import json
 import os
 import random
-import re
 import subprocess
 from collections import defaultdict
 
@@ -59,13 +58,16 @@ def distinct_share(texts, n, limit=None):
 
 def recogniser(g):
     """The grammar with the slots that make_corpus.py binds, as classes of words and phrases."""
-    names = {w.lower() for rule in ("girl", "boy", "girl_held_out", "boy_held_out") for w in g.rules[rule]}
-    syllables = "|".join(make_corpus.SYLLABLES)
-    ends = "|".join(e for both in make_corpus.ENDS.values() for e in both)
-    invented = re.compile(f"(?:{syllables}){{1,3}}(?:{ends})")
+    listed = [w for rule in ("girl", "boy", "girl_held_out", "boy_held_out") for w in g.rules[rule]]
+    starts = {w[:i] for w in listed for i in range(2, len(w) + 1)}
+    ends = {w[i:] for w in listed for i in range(1, len(w) + 1)}
+
+    def is_name(w):  # one of the lists, or of two of them as Story.invented makes it
+        return w[0].isupper() and any(w[:i] in starts and w[i:] in ends for i in range(2, len(w) + 1))
+
     kin = ["{kin_f}", "{kin_m}"]
     g.build({
-        "name": lambda w: w in names or invented.fullmatch(w) is not None,
+        "name": is_name,
         "pronoun": ["he", "she"],
         "who": ["{name}", "{pronoun}", "the {job}", "{name}'s {kin}", "{his} {kin}"],
         "other": ["{name}"], "third": ["{name}"], "he": ["{pronoun}", "{name}"], "him": ["him", "her"], "his": ["his", "her"],

@@ -61,6 +61,14 @@ def read_rules(*paths):
     return rules
 
 
+class Words(list):
+    """A text's words as rules are matched against them, and as they were written."""
+
+    def __init__(self, text):
+        self.as_written = words(text)
+        super().__init__("a" if w.lower() == "an" else w.lower() for w in self.as_written)
+
+
 class Grammar:
     def __init__(self, *paths):
         self.rules = read_rules(*paths)
@@ -96,7 +104,7 @@ class Grammar:
     # ---- recognition: which ends can a rule reach from a word? ----
 
     def build(self, classes):
-        """classes: slots that are no rules, as extra rules; a function is a test of one word."""
+        """classes: slots that are no rules, as extra rules; a function is a test of one word as written."""
         self.first, self.anything = {}, {}
         rules = {**self.parts, **{k: v if callable(v) else [SLOT.split(a) for a in v] for k, v in classes.items()}}
         self.tests = {k: v for k, v in rules.items() if callable(v)}
@@ -110,7 +118,7 @@ class Grammar:
                     if i % 2:
                         seq.append((p,))  # a slot
                     else:
-                        seq += ["a" if w == "an" else w for w in words(p.lower())]
+                        seq += Words(p)
                 if seq and isinstance(seq[0], str):
                     by_word.setdefault(seq[0], []).append(seq)
                 else:
@@ -123,7 +131,7 @@ class Grammar:
             return memo[key]
         memo[key] = found = set()
         if name in self.tests:
-            if at < len(ws) and self.tests[name](ws[at]):
+            if at < len(ws) and self.tests[name](ws.as_written[at]):
                 found.add(at + 1)
             return found
         alts = self.anything[name]
@@ -142,6 +150,6 @@ class Grammar:
         return found
 
     def accepts(self, text, start="sentence"):
-        ws = ["a" if w == "an" else w for w in words(text.lower())]
+        ws = Words(text)
         opens = text[:1] == '"' or text[:1].isupper()
         return opens and articles_are_right(text) and len(ws) in self.ends(start, 0, ws, {})

@@ -27,9 +27,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BEGIN, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 MONTHS = "January February March April May June July August September October November December".split()
-SYLLABLES = ("ba be bo da do el fa fe ga go ha hi ja jo ka ki ko la le li lo ma me mi mo na ne no o pa pe ra re ri ro sa "
-             "se so ta te ti to u va ve vi wa we ya yo za zi").split()
-ENDS = {False: "a ia ina elle is ana ette ira una ea".split(), True: "n r s ko rin mund bert do las ric".split()}
 BOUND = ("who other third he him his himself who_s a_kin kin x y c s place at_place job animal pet food colour feeling reason "
          "day a b r").split()
 EVERY_NUMBER_PAIR = [(a, b) for a in range(101) for b in range(101 - a)]
@@ -40,12 +37,14 @@ TWO_HOP = {"there": ("go", "put_there"), "carried": ("take", "drop_at"), "inside
            "job": ("job_is", "go"), "pet": ("pet_named", "pet_go"), "colour": ("colour_is", "same_colour"),
            "beside": ("y_is_at", "next_to")}
 NEEDS_PRONOUN = {"there", "carried", "given", "passed"}  # "there", "it": the two sentences stand close together
-SAMPLING = dict(names_invented=0.25, conversation=0.57, raw=0.29)
+SAMPLING = dict(names_invented=0.4, raw=0.29, conversation=0.54, long=0.08)
+LONGEST = 7000  # bytes of a document: about 1700 tokens, so that it fits the context
 
 
 def load_grammar():
     g = Grammar(*(os.path.join(HERE, f) for f in ("words.txt", "turns.txt", "facts.txt")))
     g.check(BOUND)
+    g.held_out = set(g.rules["girl_held_out"] + g.rules["boy_held_out"])
     return g
 
 
@@ -97,10 +96,12 @@ class Story:
                 return word
 
     def invented(self, male):
+        """The beginning of one name and the end of another: names must be copied, not known."""
+        names = self.g.rules["boy" if male else "girl"]
         while True:
-            parts = [self.rng.choice(SYLLABLES) for _ in range(self.rng.choice((1, 2, 2, 3)))]
-            name = ("".join(parts) + self.rng.choice(ENDS[male])).capitalize()
-            if name not in self.used and len(name) > 2:
+            a, b = self.rng.choice(names), self.rng.choice(names)
+            name = a[: self.rng.randrange(2, len(a))] + b[self.rng.randrange(1, len(b) - 1) :]
+            if name not in self.used and len(name) < 10 and name not in self.g.held_out:
                 self.used.add(name)
                 return name
 
@@ -460,7 +461,7 @@ def tell(g, rng, n=None, held_out=False):
         first = [s.say("opening", **p.bound())]
         p.told.add("job")
     s.paragraph(first, p)
-    s.add_plots(n or rng.choice((1, 2, 2, 3, 3, 4)), 0.4)
+    s.add_plots(n or rng.choice((1, 2, 2, 3, 3, 4) if rng.random() > SAMPLING["long"] else (7, 9, 11)), 0.4)
     last = [s.fill(p, [o for o in s.cast if o is not p]), s.say("ending", **p.bound())]
     if rng.random() < 0.4:
         last.append(s.say("moral"))
@@ -472,11 +473,12 @@ def tell(g, rng, n=None, held_out=False):
 
 def to_ask_about(g, rng, held_out=False, two_hop=0.55, unknown=0.25):
     """A text with questions: one story in its order, or paragraphs of several."""
-    used, apart = set(), rng.random() < 0.3
-    filler = rng.choice((0.1, 0.3, 0.6, 1.0, 1.5))
+    used, apart, long = set(), rng.random() < 0.3, rng.random() < SAMPLING["long"]
+    filler = 2 if long else rng.choice((0.1, 0.3, 0.6, 1.0, 1.5))
     stories = [Story(g, rng, held_out, apart, filler, used) for _ in range(rng.choice((2, 2, 3)) if apart else 1)]
     for s in stories:
-        s.add_plots(rng.choice((1, 2)) if apart else rng.choice((1, 2, 3, 3, 4, 5)), two_hop)
+        n = rng.choice((1, 2)) if apart else rng.choice((1, 2, 3, 3, 4, 5))
+        s.add_plots(n + 4 * long, two_hop)
     questions = [q for s in stories for q in s.questions]
     n_unknown = sum(rng.random() < unknown for _ in range(1 + len(questions)))
     if len(stories) == 1:  # what one story leaves open another may tell
@@ -587,13 +589,20 @@ def conversation(g, rng):
 
 def skills(g, rng):
     kinds = [numbers] if rng.random() < 0.4 else SKILLS
-    turns = [rng.choice(kinds)(g, rng)[1:] for _ in range(rng.choice((1, 4, 10, 16)))]
+    turns = [rng.choice(kinds)(g, rng)[1:] for _ in range(rng.choice((1, 4, 10, 16, 24)))]
     if rng.random() < 0.3:
         turns.insert(rng.randrange(len(turns) + 1), ask_for_story(g, rng)[1:])
     return turns
 
 
 def document(g, rng):
+    while True:
+        text = any_document(g, rng)
+        if len(text) <= LONGEST:
+            return text
+
+
+def any_document(g, rng):
     kind = rng.random()
     if kind < SAMPLING["raw"]:
         return BEGIN + tell(g, rng).text()

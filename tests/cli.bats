@@ -109,7 +109,6 @@ golden() { # golden NAME ARGS...: the greedy text of a trained model
     [ "$(code "$QUILL" --bogus hi)" -eq 2 ]
     [ "$(code "$QUILL" batch)" -eq 2 ]
     [ "$(code "$QUILL")" -eq 2 ]
-    [ "$(code env -u QUILL_MODEL "$QUILL" hi)" -eq 2 ]
     [ "$(code "$QUILL" -m missing.gguf hi)" -eq 3 ]
     [ "$(code "$QUILL" -m . hi)" -eq 3 ]
     [ "$(code "$QUILL" --device cuda hi)" -eq 3 ]
@@ -123,6 +122,77 @@ golden() { # golden NAME ARGS...: the greedy text of a trained model
     [ "$(code "$QUILL" --kv-mem 1k -c 200 hi)" -eq 4 ]
     [ "$(code "$QUILL" -c 4 a prompt that is longer)" -eq 5 ]
     [ "$(code "$QUILL" -f missing.txt)" -eq 6 ]
+}
+
+# The model in the binary, whose name is then in $name, or the test is skipped.
+needs_builtin() {
+    name="$("$QUILL" --version | sed -n 's/^model: //p')"
+    [ "$name" != none ] || skip "built with NO_MODEL=1"
+    unset QUILL_MODEL
+}
+
+# answers_as NAME ARGS...: one token, from the model that gives itself this name
+answers_as() {
+    local expected="$1"
+    shift
+    "$QUILL" -n 1 --json "$@" hi </dev/null | grep -qF "\"model\":\"$expected\""
+}
+
+@test "the model in the binary answers where no other is named" {
+    needs_builtin
+    answers_as "$name"
+    QUILL_MODEL= answers_as "$name"
+    QUILL_MODEL="$TINY/base.gguf" answers_as "$TINY/base.gguf"
+    answers_as "$TINY/base.gguf" -m "$TINY/base.gguf"
+    QUILL_MODEL="$TINY/base.gguf" answers_as "$name" -m builtin
+    cp "$TINY/base.gguf" builtin
+    answers_as ./builtin -m ./builtin
+    answers_as "$name" --mlock --check-tensors
+}
+
+@test "every mode takes the model in the binary" {
+    needs_builtin
+    [[ "$name" == *"(built into the binary)" ]]
+    "$QUILL" inspect | grep -qF "file        $name, GGUF v"
+    "$QUILL" inspect builtin --json | grep -qF "{\"file\":\"$name\""
+    ids="$("$QUILL" tokenize --ids hello </dev/null)"
+    "$QUILL" logits --tokens "${ids// /,}" >logits
+    [ -s logits ]
+    "$QUILL" perplexity --json -p "hello hello" | grep -qF "\"model\":\"$name\""
+    "$QUILL" bench -q -p 4 -n 2 -r 1 -o json | grep -qF "\"file\": \"$name\""
+    "$QUILL" bench -q --shape dim=64,layers=1,heads=2,ffn=64,vocab=64 -p 4 -n 2 -r 1 -o json | not grep -qF "$name"
+    printf 'hello\n' | "$QUILL" -i -v -n 1 2>&1 >out | grep -qF "$name"
+    [ "$(code "$QUILL" --no-mmap hi)" -eq 2 ]
+    [ "$(code "$QUILL" -z tok.bin hi)" -eq 2 ]
+}
+
+@test "quill alone on a terminal chats with the model in the binary" {
+    needs_builtin
+    script -qec true /dev/null </dev/null >/dev/null 2>&1 || skip "no script(1), or no pseudo-terminal, to test with"
+    printf '/exit\n' | TERM=dumb script -qec "$QUILL" /dev/null >out
+    grep -q '/help lists commands' out
+}
+
+@test "a stripped binary has its model still" {
+    needs_builtin
+    command -v strip >/dev/null || skip "no strip"
+    cp "$QUILL" stripped
+    strip stripped
+    "$QUILL" inspect --json >whole
+    ./stripped inspect --json | cmp - whole
+}
+
+@test "a binary without a model asks for one" {
+    "$QUILL" --version | grep -q '^model: none$' || skip "there is a model in this binary; NO_MODEL=1 leaves it out"
+    [ "$(code "$QUILL" -m builtin hi)" -eq 3 ]
+    unset QUILL_MODEL
+    for mode in "" inspect tokenize logits perplexity; do
+        run "$QUILL" $mode hi </dev/null
+        if [ "$mode" = inspect ]; then run "$QUILL" inspect; fi
+        [ "$status" -eq 2 ]
+        [[ "$output" == "quill: no model: give one with -m FILE or set QUILL_MODEL; "* ]]
+    done
+    [ "$(code "$QUILL" bench)" -eq 2 ]
 }
 
 @test "a failure is one line that starts with quill:" {

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "../builtin.h"
 #include "../cli_table.h"
 #include "../quants.h"
 
@@ -222,8 +223,6 @@ static void test_refused(void **state) {
         {"batch", "batch", "not in this version"},
         {"kv ls", "kv", "not in this version"},
         {"template", "template", "not in this version"},
-        {"hello", "no model", "QUILL_MODEL"},
-        {"tokenize hello", "no model", "quill tokenize -h"},
         {"-m x --raw --chat", "--raw", "--chat"},
         {"-m x --raw -sys a", "-sys", "--raw"},
         {"-m x -sys a -sysf b", "-sys", "-sysf"},
@@ -242,6 +241,26 @@ static void test_refused(void **state) {
         if (st.code != QUILL_USAGE || !strstr(st.message, cases[i].says) || !strstr(st.message, cases[i].says_too))
             fail_msg("%s: code %d: %s", cases[i].line, st.code, st.message);
         assert_null(strchr(st.message, '\n'));
+        cli_free(&o);
+    }
+}
+
+// No model named: the one in the binary is meant, if there is one.
+static void test_no_model(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *says;
+    } cases[] = {{"hello", "quill -h"}, {"tokenize hello", "quill tokenize -h"}, {"inspect", "quill inspect -h"}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Options o;
+        bool stop;
+        Status st = parse(cases[i].line, &o, &stop);
+        assert_null(o.model);
+        assert_int_equal(st.code, builtin_there() ? QUILL_OK : QUILL_USAGE);
+        if (!builtin_there()) {
+            assert_non_null(strstr(st.message, "no model: give one with -m FILE or set QUILL_MODEL"));
+            assert_non_null(strstr(st.message, cases[i].says));
+        }
         cli_free(&o);
     }
 }
@@ -287,8 +306,13 @@ static void test_table(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults), cmocka_unit_test(test_values),  cmocka_unit_test(test_words),
-        cmocka_unit_test(test_modes),    cmocka_unit_test(test_refused), cmocka_unit_test(test_environment_is_checked),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_modes),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_no_model),
+        cmocka_unit_test(test_environment_is_checked),
         cmocka_unit_test(test_table),
     };
     return cmocka_run_group_tests(tests, clear_environment, NULL);

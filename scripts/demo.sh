@@ -1,0 +1,9 @@
+#!/bin/sh
+# From a bare Debian or Ubuntu with git and a network to a story: installs what building needs and is missing, builds,
+# and lets the built-in model go on from "Once upon a time" (`make demo` shows the command and runs it).
+set -eu
+cd "$(dirname "$0")/.."
+scripts/deps.sh build
+jobs=$(nproc 2>/dev/null || echo 2)
+make -j"$jobs" quill
+exec make --no-print-directory demo
