@@ -12,9 +12,9 @@ override MODEL :=
 endif
 
 # ---- files: one noun each; floors from the bottom up ----
-READ  := util quants gguf gguf_write llama2c pretokenize vocab tokenizer
+READ  := util quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes
 CORE  := threads builtin model sampler kvcache costs stats scheduler cpu cpu_scalar
-FACE  := cli cli_help engine progress report output signals prompt complete template chat repl look inspect shape roofline roofline_kernels bench
+FACE  := cli cli_help engine kvfile progress report output signals prompt complete template chat repl look inspect shape roofline roofline_kernels bench
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 FUZZ  := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
 
@@ -40,7 +40,7 @@ endif
 
 # A library's static archive where the distribution has it, the shared one otherwise.
 static  = $(if $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a)),-l:lib$(1).a,-l$(1))
-LIBS   := $(call static,pcre2-8) $(call static,jansson) -lm -pthread
+LIBS   := $(call static,pcre2-8) $(call static,jansson) $(call static,xxhash) -lm -pthread
 
 # ---- the binary ----
 quill: $(BUILD)/quill ## the binary (the default)

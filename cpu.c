@@ -177,6 +177,33 @@ static void op_copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
         }
 }
 
+size_t kv_rows_bytes(const KvPool *kv, int n) {
+    return (size_t)n * (size_t)kv->n_kv_heads * (size_t)kv->head_dim *
+           (kv_type_bytes(kv->type_k) + kv_type_bytes(kv->type_v));
+}
+
+// The rows of slots [first, first + n) from the planes to where they lie in order, or back into the planes.
+static void move_rows(const KvPool *kv, int layer, const int *blocks, int first, int n, uint8_t *rows, bool store) {
+    for (int v = 0; v < 2; v++) {
+        uint8_t *plane = v ? kv->v : kv->k;
+        size_t type_bytes = kv_type_bytes(v ? kv->type_v : kv->type_k), size = type_bytes * (size_t)kv->head_dim;
+        for (int slot = first; slot < first + n; slot++)
+            for (int head = 0; head < kv->n_kv_heads; head++, rows += size) {
+                size_t at = kv_index(kv, layer, blocks[slot / kv->block], head, slot % kv->block);
+                uint8_t *stored = plane + at * type_bytes;
+                memcpy(store ? stored : rows, store ? rows : stored, size);
+            }
+    }
+}
+
+void kv_read_rows(const KvPool *kv, int layer, const int *blocks, int first, int n, void *out) {
+    move_rows(kv, layer, blocks, first, n, out, false);
+}
+
+void kv_write_rows(KvPool *kv, int layer, const int *blocks, int first, int n, const void *rows) {
+    move_rows(kv, layer, blocks, first, n, (uint8_t *)rows, true);
+}
+
 static void embed_rows(void *arg, int first, int last, int thread) {
     (void)thread;
     Step *s = arg;

@@ -1,15 +1,9 @@
 // gguf_write.c: see gguf.h. Values by C type over gguf_set, and a view written as a GGUF v3 file. Needs nothing of
 // gguf.c's insides: a value's bytes are kept in the file's own form, so that they are written as they lie.
-#define _GNU_SOURCE
 #include "gguf.h"
 #include "quants.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { ALIGNMENT = 32 };
 
@@ -129,21 +123,7 @@ Status gguf_save(const Gguf *g, const char *path) {
                                 "from the f32 model",
                                 gguf_name(g), (int)t->name.n, t->name.data);
     }
-    Buf tmp = {0};
-    buf_printf(&tmp, "%s.tmp", path);
-    int fd = open(tmp.data, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        Status st = status_error(QUILL_IO, "%s: cannot create: %s", tmp.data, strerror(errno));
-        buf_free(&tmp);
-        return st;
-    }
-    Status st = write_all(fd, g);
-    if (st.code) st = status_error(QUILL_IO, "%s: %.900s", tmp.data, st.message);
-    else if (fsync(fd) != 0) st = status_error(QUILL_IO, "%s: cannot sync: %s", tmp.data, strerror(errno));
-    if (close(fd) != 0 && !st.code) st = status_error(QUILL_IO, "%s: cannot close: %s", tmp.data, strerror(errno));
-    if (!st.code && rename(tmp.data, path) != 0)
-        st = status_error(QUILL_IO, "%s: cannot rename to %s: %s", tmp.data, path, strerror(errno));
-    if (st.code) unlink(tmp.data);
-    buf_free(&tmp);
-    return st;
+    FileDraft draft;
+    TRY(file_draft(path, &draft));
+    return file_publish(&draft, write_all(draft.fd, g));
 }

@@ -71,6 +71,13 @@ static inline size_t kv_index(const KvPool *kv, int layer, int block, int head, 
            (size_t)kv->head_dim;
 }
 
+// K and V of n slots of a sequence in one layer, from slot `first` on, in an order that no block and no layout shows:
+// K as (n, n_kv_heads, head_dim) of type_k, then V likewise of type_v. `blocks` is the sequence's block table; copies
+// that a batch was to make (Batch.copy) must have been made. The planes are the CPU's here (cpu.c).
+size_t kv_rows_bytes(const KvPool *kv, int n);
+void kv_read_rows(const KvPool *kv, int layer, const int *blocks, int first, int n, void *out);
+void kv_write_rows(KvPool *kv, int layer, const int *blocks, int first, int n, const void *rows);
+
 // Scratch of a forward, sized once for max_rows; nothing is allocated while decoding.
 typedef struct {
     int max_rows, max_out;

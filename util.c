@@ -321,6 +321,30 @@ Status fd_write_all(int fd, const void *bytes, size_t n) {
     return OK;
 }
 
+Status file_draft(const char *path, FileDraft *out) {
+    Buf tmp = {0};
+    buf_printf(&tmp, "%s.tmp", path);
+    *out = (FileDraft){path, tmp.data, open(tmp.data, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
+    if (out->fd >= 0) return OK;
+    Status st = status_error(QUILL_IO, "%s: cannot create: %s", tmp.data, strerror(errno));
+    buf_free(&tmp);
+    out->tmp = NULL;
+    return st;
+}
+
+Status file_publish(FileDraft *d, Status written) {
+    Status st = written;
+    if (st.code) st = status_error(st.code, "%s: %.900s", d->tmp, written.message);
+    else if (fsync(d->fd) != 0) st = status_error(QUILL_IO, "%s: cannot sync: %s", d->tmp, strerror(errno));
+    if (close(d->fd) != 0 && !st.code) st = status_error(QUILL_IO, "%s: cannot close: %s", d->tmp, strerror(errno));
+    if (!st.code && rename(d->tmp, d->path) != 0)
+        st = status_error(QUILL_IO, "%s: cannot rename to %s: %s", d->tmp, d->path, strerror(errno));
+    if (st.code) unlink(d->tmp);
+    free(d->tmp);
+    *d = (FileDraft){.fd = -1};
+    return st;
+}
+
 bool cache_dir(char *out, size_t cap) {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char base[1024];

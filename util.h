@@ -115,6 +115,18 @@ Status file_read(const char *path, Buf *out);
 Status fd_read_all(int fd, const char *name, Buf *out);
 Status fd_write_all(int fd, const void *bytes, size_t n); // QUILL_IO, errno kept
 
+// A file that appears whole or not at all: written as PATH.tmp, renamed to PATH when all of it is on the disk.
+typedef struct {
+    const char *path; // the caller's
+    char *tmp;
+    int fd; // write here, with fd_write_all
+} FileDraft;
+
+Status file_draft(const char *path, FileDraft *out); // QUILL_IO: cannot be created
+// Ends the draft that file_draft opened. `written` is how the writing went: after a failure the draft is removed, PATH
+// stays as it was, and the failure comes back with the draft's name in front. QUILL_IO: cannot be synced or renamed.
+Status file_publish(FileDraft *d, Status written);
+
 // Where quill keeps what it measured: $XDG_CACHE_HOME/quill or ~/.cache/quill, made if missing; false if there is none.
 bool cache_dir(char *out, size_t cap);
 

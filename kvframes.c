@@ -1,0 +1,322 @@
+// kvframes.c: see kvframes.h.
+#include "kvframes.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "kernels.h"
+
+static const char magic[8] = "QUILLKV\n";
+enum {
+    VERSION = 1,
+    START = 12,     // bytes before the first frame: magic, version
+    FRAME = 8,      // bytes before a payload: kind, length
+    CHECK = 8,      // bytes after it
+    STEP = 1 << 20, // the most that memory runs ahead of the bytes that come
+    MOST_TOKENS = 1 << 28,
+    MOST_LAYERS = 1 << 16,
+    MOST_HEADS = 1 << 12,
+    MOST_HEAD_DIM = 1 << 12,
+};
+// Numbers lie in the file as they lie in memory: quill runs on little-endian machines alone.
+
+// ---- frames ---------------------------------------------------------------------------------------------------------
+
+static void make_room(KvStream *s, size_t n) {
+    if (n <= s->cap) return;
+    s->cap = n > 2 * s->cap ? n : 2 * s->cap;
+    s->frame = mem_resize(s->frame, s->cap);
+}
+
+// Each checksum starts from the one before, so that it stands for all bytes up to it: no frame can be left out,
+// repeated or come from another file.
+static uint64_t frame_check(const KvStream *s, size_t n) { return XXH3_64bits_withSeed(s->frame, n, s->check); }
+
+static size_t slot_bytes(const KvHead *h) {
+    return (size_t)h->n_kv_heads * h->head_dim * (kv_type_bytes((int)h->type_k) + kv_type_bytes((int)h->type_v));
+}
+
+static void pass_chunk(KvStream *s, KvChunk c) {
+    bool last = c.layer + 1 == s->head.n_layers;
+    s->next = last ? (KvChunk){0, c.first + c.n, 0} : (KvChunk){c.layer + 1, c.first, c.n};
+}
+
+// ---- writing --------------------------------------------------------------------------------------------------------
+
+// Starts a frame and returns where its payload goes.
+static uint8_t *begin_frame(KvWriter *w, const char *kind, size_t n) {
+    uint32_t length = (uint32_t)n;
+    assert(length == n);
+    w->s.n = FRAME + n;
+    make_room(&w->s, FRAME + n + CHECK);
+    memcpy(w->s.frame, kind, 4);
+    memcpy(w->s.frame + 4, &length, 4);
+    return w->s.frame + FRAME;
+}
+
+static Status send_frame(KvWriter *w) {
+    w->s.check = frame_check(&w->s, w->s.n);
+    memcpy(w->s.frame + w->s.n, &w->s.check, CHECK);
+    w->s.n_frames++;
+    return fd_write_all(w->fd, w->s.frame, w->s.n + CHECK);
+}
+
+static Status write_frame(KvWriter *w, const char *kind, const void *payload, size_t n) {
+    uint8_t *at = begin_frame(w, kind, n);
+    if (n) memcpy(at, payload, n);
+    return send_frame(w);
+}
+
+Status kvwriter_head(KvWriter *w, const KvHead *h) {
+    uint8_t start[START];
+    uint32_t version = VERSION;
+    memcpy(start, magic, sizeof magic);
+    memcpy(start + sizeof magic, &version, sizeof version);
+    w->s.head = *h;
+    TRY(fd_write_all(w->fd, start, sizeof start));
+    return write_frame(w, "HEAD", h, sizeof *h);
+}
+
+Status kvwriter_tokens(KvWriter *w, const int *tokens) {
+    return write_frame(w, "TOKS", tokens, w->s.head.n_tokens * sizeof *tokens);
+}
+
+uint8_t *kvwriter_room(KvWriter *w, KvChunk c) {
+    KvChunk next = w->s.next;
+    assert(c.layer == next.layer && c.first == next.first && (c.n == next.n || (next.n == 0 && c.n > 0)));
+    assert(c.n <= w->s.head.n_slots - c.first);
+    uint8_t *at = begin_frame(w, "ROWS", sizeof c + c.n * slot_bytes(&w->s.head));
+    memcpy(at, &c, sizeof c);
+    pass_chunk(&w->s, c);
+    return at + sizeof c;
+}
+
+Status kvwriter_rows(KvWriter *w) { return send_frame(w); }
+
+Status kvwriter_end(KvWriter *w) {
+    assert(w->s.next.first == w->s.head.n_slots);
+    return write_frame(w, "DONE", &w->s.n_frames, sizeof w->s.n_frames);
+}
+
+void kvwriter_free(KvWriter *w) { free(w->s.frame); }
+
+// ---- reading --------------------------------------------------------------------------------------------------------
+
+static Status wrong(const KvReader *r, size_t at, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static Status wrong(const KvReader *r, size_t at, const char *format, ...) {
+    char what[600];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    return status_error(QUILL_MODEL, "%.300s: byte %zu: %s", r->name, at, what);
+}
+
+// Appends n bytes of the stream to the frame in hand.
+static Status take(KvReader *r, size_t n, const char *what) {
+    size_t end = r->s.n + n;
+    while (r->s.n < end) {
+        size_t step = end - r->s.n < STEP ? end - r->s.n : STEP;
+        make_room(&r->s, r->s.n + step);
+        ssize_t got = r->read(r->arg, r->s.frame + r->s.n, step);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0)
+            return status_error(QUILL_IO, "%.300s: byte %zu: cannot read: %s", r->name, r->at, strerror(errno));
+        if (got == 0)
+            return wrong(r, r->at, "%zu more bytes of %s expected, found the end: the file was cut", end - r->s.n,
+                         what);
+        r->s.n += (size_t)got;
+        r->at += (size_t)got;
+    }
+    return OK;
+}
+
+static Status take_start(KvReader *r) {
+    TRY(take(r, START, "the magic and the version"));
+    uint32_t version;
+    memcpy(&version, r->s.frame + sizeof magic, sizeof version);
+    if (memcmp(r->s.frame, magic, sizeof magic) != 0)
+        return wrong(r, 0, "the magic QUILLKV expected, other bytes found: not a KV file of quill");
+    if (version != VERSION)
+        return wrong(r, sizeof magic, "version %d expected, %u found; write it again with this quill", VERSION,
+                     version);
+    return OK;
+}
+
+// The beginning of a frame, which must be of that kind; its length is the caller's to judge.
+static Status take_kind(KvReader *r, const char *kind, size_t *length) {
+    uint32_t n;
+    size_t at = r->at;
+    r->s.n = 0;
+    TRY(take(r, FRAME, kind));
+    if (memcmp(r->s.frame, kind, 4) != 0) {
+        Buf found = {0};
+        utf8_escape(&found, (const char *)r->s.frame, 4);
+        Status st = wrong(r, at, "a frame %s expected, %s found", kind, found.data);
+        buf_free(&found);
+        return st;
+    }
+    memcpy(&n, r->s.frame + 4, sizeof n);
+    *length = n;
+    return OK;
+}
+
+static Status wrong_length(const KvReader *r, const char *kind, size_t expected, size_t found) {
+    return wrong(r, r->at - 4, "a frame %s of %zu bytes expected, %zu found", kind, expected, found);
+}
+
+// The rest of the frame in hand.
+static Status take_payload(KvReader *r, const char *kind, size_t length) {
+    uint64_t found;
+    size_t start = r->at - FRAME;
+    TRY(take(r, length + CHECK, kind));
+    memcpy(&found, r->s.frame + FRAME + length, CHECK);
+    uint64_t expected = frame_check(&r->s, FRAME + length);
+    if (found != expected)
+        return wrong(r, r->at - CHECK,
+                     "checksum %016llx of the frame %s from byte %zu expected, %016llx found: damaged",
+                     (unsigned long long)expected, kind, start, (unsigned long long)found);
+    r->s.check = found;
+    r->s.n_frames++;
+    return OK;
+}
+
+static Status take_frame(KvReader *r, const char *kind, size_t expected) {
+    size_t length;
+    TRY(take_kind(r, kind, &length));
+    if (length != expected) return wrong_length(r, kind, expected, length);
+    return take_payload(r, kind, length);
+}
+
+// ---- the header -----------------------------------------------------------------------------------------------------
+
+size_t kvreader_offset(size_t field) { return START + FRAME + field; }
+
+static bool is_kv_type(uint32_t type) { return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16; }
+
+static Status check_head(const KvReader *r) {
+    const KvHead *h = &r->s.head;
+    const struct {
+        const char *what;
+        size_t at;
+        uint32_t low, high, found;
+    } limits[] = {
+        {"layers", offsetof(KvHead, n_layers), 1, MOST_LAYERS, h->n_layers},
+        {"KV heads", offsetof(KvHead, n_kv_heads), 1, MOST_HEADS, h->n_kv_heads},
+        {"elements a head", offsetof(KvHead, head_dim), 1, MOST_HEAD_DIM, h->head_dim},
+        {"tokens", offsetof(KvHead, n_tokens), 0, MOST_TOKENS, h->n_tokens},
+        {"slots", offsetof(KvHead, n_slots), 0, h->n_tokens, h->n_slots},
+        {"as the class of exactness", offsetof(KvHead, exactness), KV_EXACT, KV_EXACT, h->exactness},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++)
+        if (limits[i].found < limits[i].low || limits[i].found > limits[i].high)
+            return wrong(r, kvreader_offset(limits[i].at), "%u to %u %s expected, %u found", limits[i].low,
+                         limits[i].high, limits[i].what, limits[i].found);
+    const uint32_t types[] = {h->type_k, h->type_v};
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (!is_kv_type(types[i]))
+            return wrong(r, kvreader_offset(offsetof(KvHead, type_k) + 4 * i),
+                         "type F32, F16 or BF16 expected, %u found", types[i]);
+    return OK;
+}
+
+Status kvreader_head(KvReader *r) {
+    TRY(take_start(r));
+    TRY(take_frame(r, "HEAD", sizeof r->s.head));
+    memcpy(&r->s.head, r->s.frame + FRAME, sizeof r->s.head);
+    return check_head(r);
+}
+
+static Status match_fingerprints(const KvReader *r, const KvHead *want) {
+    static const struct {
+        const char *what;
+        size_t at;
+    } prints[] = {{"model", offsetof(KvHead, model)},
+                  {"tokenizer", offsetof(KvHead, tokenizer)},
+                  {"RoPE", offsetof(KvHead, rope)}};
+    for (size_t i = 0; i < ARRAY_LEN(prints); i++) {
+        uint64_t expected, found;
+        memcpy(&expected, (const char *)want + prints[i].at, sizeof expected);
+        memcpy(&found, (const char *)&r->s.head + prints[i].at, sizeof found);
+        if (expected != found)
+            return wrong(r, kvreader_offset(prints[i].at),
+                         "the %s's fingerprint %016llx expected, %016llx found; load it with the model that saved it",
+                         prints[i].what, (unsigned long long)expected, (unsigned long long)found);
+    }
+    return OK;
+}
+
+static Status match_type(const KvReader *r, size_t at, const char *what, const char *flag, uint32_t want,
+                         uint32_t found) {
+    if (want == found) return OK;
+    return wrong(r, kvreader_offset(at), "%s in %s expected, %s found; start with the %s that it was saved with", what,
+                 type_name((int)want), type_name((int)found), flag);
+}
+
+Status kvreader_match(const KvReader *r, const KvHead *want) {
+    const KvHead *h = &r->s.head;
+    TRY(match_fingerprints(r, want));
+    TRY(match_type(r, offsetof(KvHead, type_k), "K", "-ctk", want->type_k, h->type_k));
+    TRY(match_type(r, offsetof(KvHead, type_v), "V", "-ctv", want->type_v, h->type_v));
+    const struct {
+        const char *what;
+        size_t at;
+        uint32_t want, found;
+    } shape[] = {{"layers", offsetof(KvHead, n_layers), want->n_layers, h->n_layers},
+                 {"KV heads", offsetof(KvHead, n_kv_heads), want->n_kv_heads, h->n_kv_heads},
+                 {"elements a head", offsetof(KvHead, head_dim), want->head_dim, h->head_dim}};
+    for (size_t i = 0; i < ARRAY_LEN(shape); i++)
+        if (shape[i].want != shape[i].found)
+            return wrong(r, kvreader_offset(shape[i].at), "%u %s expected, %u found", shape[i].want, shape[i].what,
+                         shape[i].found);
+    return OK;
+}
+
+// ---- tokens, rows, end ----------------------------------------------------------------------------------------------
+
+Status kvreader_tokens(KvReader *r, int n_vocab, const int **tokens) {
+    size_t start = r->at + FRAME, n = r->s.head.n_tokens;
+    TRY(take_frame(r, "TOKS", n * sizeof **tokens));
+    const int *ids = (const int *)(r->s.frame + FRAME);
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= n_vocab)
+            return wrong(r, start + i * sizeof *ids, "a token from 0 to %d expected, %d found", n_vocab - 1, ids[i]);
+    *tokens = ids;
+    return OK;
+}
+
+bool kvreader_more(const KvReader *r) { return r->s.next.first < r->s.head.n_slots; }
+
+Status kvreader_rows(KvReader *r, KvChunk *c, const uint8_t **rows) {
+    const KvChunk *next = &r->s.next;
+    size_t length, size = slot_bytes(&r->s.head), left = r->s.head.n_slots - next->first;
+    TRY(take_kind(r, "ROWS", &length));
+    // The first layer of a chunk says how many slots it has; the others have as many.
+    size_t n = next->n ? next->n : length < sizeof *c ? 0 : (length - sizeof *c) / size;
+    if (n < 1) n = 1;
+    if (n > left) n = left;
+    if (length != sizeof *c + n * size) return wrong_length(r, "ROWS", sizeof *c + n * size, length);
+    TRY(take_payload(r, "ROWS", length));
+    memcpy(c, r->s.frame + FRAME, sizeof *c);
+    if (c->layer != next->layer || c->first != next->first || c->n != n)
+        return wrong(r, r->at - length - CHECK, "layer %u, slots %u + %zu expected, layer %u, slots %u + %u found",
+                     next->layer, next->first, n, c->layer, c->first, c->n);
+    pass_chunk(&r->s, *c);
+    *rows = r->s.frame + FRAME + sizeof *c;
+    return OK;
+}
+
+Status kvreader_end(KvReader *r) {
+    uint32_t found, expected = r->s.n_frames;
+    TRY(take_frame(r, "DONE", sizeof found));
+    memcpy(&found, r->s.frame + FRAME, sizeof found);
+    if (found != expected)
+        return wrong(r, r->at - sizeof found - CHECK, "a count of %u frames expected, %u found", expected, found);
+    return OK;
+}
+
+void kvreader_free(KvReader *r) { free(r->s.frame); }

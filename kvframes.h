@@ -1,0 +1,85 @@
+// kvframes.h: a sequence's KV cache as a stream of bytes: frames with checksums, written and read in one pass.
+//
+//   KvWriter w = {.fd = fd};                              KvReader r = {.name = path, .read = f, .arg = &fd};
+//   TRY(kvwriter_head(&w, &head));                        TRY(kvreader_head(&r)); TRY(kvreader_match(&r, &mine));
+//   TRY(kvwriter_tokens(&w, tokens));                     TRY(kvreader_tokens(&r, n_vocab, &tokens));
+//   for each chunk of slots, for each layer:              while (kvreader_more(&r)) {
+//       fill(kvwriter_room(&w, chunk));                       TRY(kvreader_rows(&r, &chunk, &rows));
+//       TRY(kvwriter_rows(&w));                               take(chunk, rows);
+//                                                         }
+//   TRY(kvwriter_end(&w));                                TRY(kvreader_end(&r));
+//
+// In this order; after an error, too, the stream is to be freed. The writer needs no seek and the reader no length, so
+// that a pipe does as well as a file. Nothing that is read is trusted: a frame's length must be one that the frames
+// before it allow, its checksum covers everything up to it, and memory grows only with bytes that have come. Errors
+// name the byte, what was expected and what was found: QUILL_MODEL for the content, QUILL_IO where the system refuses.
+// The format, for other programs: docs/kv-format.md.
+#ifndef QUILL_KVFRAMES_H
+#define QUILL_KVFRAMES_H
+
+#include "util.h"
+
+#include <sys/types.h>
+
+// How the K and V came about; rows of different classes do not stand for each other.
+enum { KV_EXACT = 0 }; // as one forward over all tokens computes them
+
+// The header frame's bytes. `model`, `tokenizer` and `rope` are fingerprints: equal or of no use.
+typedef struct {
+    uint64_t model, tokenizer, rope;
+    uint32_t type_k, type_v; // TYPE_F32, TYPE_F16 or TYPE_BF16
+    uint32_t exactness;      // KV_EXACT
+    uint32_t n_layers, n_kv_heads, head_dim;
+    uint32_t n_tokens, n_slots; // ids; and how many of them, from the first on, have their K and V here
+} KvHead;
+_Static_assert(sizeof(KvHead) == 56, "the header frame");
+
+// The rows of a frame: K of slots [first, first + n) in one layer as (n, n_kv_heads, head_dim), then V likewise.
+typedef struct {
+    uint32_t layer, first, n;
+} KvChunk;
+
+// What writing and reading share.
+typedef struct {
+    KvHead head;
+    KvChunk next;      // n: of the chunk whose layers are under way; 0 before its first layer
+    uint32_t n_frames; // that are through
+    uint64_t check;    // the last frame's, which the next one's depends on
+    uint8_t *frame;    // the frame in hand: kind, length, payload, checksum
+    size_t n, cap;     // its bytes
+} KvStream;
+
+typedef struct {
+    int fd;
+    KvStream s;
+} KvWriter;
+
+Status kvwriter_head(KvWriter *w, const KvHead *h);
+Status kvwriter_tokens(KvWriter *w, const int *tokens); // head.n_tokens
+// Where the rows of the next frame go. All layers of a chunk of slots come in order, then the next chunk's.
+uint8_t *kvwriter_room(KvWriter *w, KvChunk c);
+Status kvwriter_rows(KvWriter *w); // writes the frame that kvwriter_room began
+Status kvwriter_end(KvWriter *w);  // after the last slot
+void kvwriter_free(KvWriter *w);
+
+typedef struct {
+    const char *name;                                // stands in messages
+    ssize_t (*read)(void *arg, void *out, size_t n); // as read(2): bytes, 0 at the end, -1 with errno
+    void *arg;
+    size_t at; // bytes read
+    KvStream s;
+} KvReader;
+
+Status kvreader_head(KvReader *r); // into r->s.head, its numbers within what the format allows
+// Refuses a header whose fingerprints, types or shape are not those of `want`; its n_tokens and n_slots are not looked
+// at.
+Status kvreader_match(const KvReader *r, const KvHead *want);
+// head.n_tokens ids in [0, n_vocab), valid until the next call.
+Status kvreader_tokens(KvReader *r, int n_vocab, const int **tokens);
+bool kvreader_more(const KvReader *r);                               // slots are still to come
+Status kvreader_rows(KvReader *r, KvChunk *c, const uint8_t **rows); // valid until the next call
+Status kvreader_end(KvReader *r);                                    // leaves what follows the end frame unread
+void kvreader_free(KvReader *r);
+size_t kvreader_offset(size_t field); // the byte where that field of KvHead lies
+
+#endif
