@@ -1,11 +1,16 @@
-// fuzz_kvfile.c: libFuzzer over the frames of a KV file. The input's first byte says how the stream hands its bytes out
-// and, by its lowest bit, whether the checksums are made right first, so that what lies behind them is reached.
+// fuzz_kvfile.c: libFuzzer over the frames of a KV file. The input's first byte is flags: make the checksums right, so
+// that what lies behind them is reached; hand the bytes out in pieces; expect another header; and take the rest not as
+// the stream but as changes of a good one: three bytes each, where (two bytes; past the end: cut so many) and what.
+#define _GNU_SOURCE
 #include "../kvframes.h"
 #include "kv_bytes.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-enum { N_VOCAB = 1000 };
+enum { MEND = 1, PIECES = 2, MISMATCH = 4, CHANGES = 8 };
+enum { N_VOCAB = 1000, MOST_GOOD = 1024 };
 
 typedef struct {
     const uint8_t *data;
@@ -24,13 +29,13 @@ static ssize_t read_memory(void *arg, void *out, size_t n) {
 static volatile unsigned sink;
 
 // Every slot of every layer comes once, and each row can be read.
-static Status walk(KvReader *r, bool match) {
+static Status walk(KvReader *r, bool mismatch) {
     const int *tokens;
     TRY(kvreader_head(r));
     KvHead want = r->s.head;
-    if (match) want.rope ^= 1;
+    if (mismatch) want.rope ^= 1;
     TRY(kvreader_match(r, &want));
-    if (match) abort();
+    if (mismatch) abort();
     TRY(kvreader_tokens(r, N_VOCAB, &tokens));
     for (uint32_t i = 0; i < want.n_tokens; i++)
         if (tokens[i] < 0 || tokens[i] >= N_VOCAB) abort();
@@ -49,15 +54,54 @@ static Status walk(KvReader *r, bool match) {
     return kvreader_end(r);
 }
 
+// A stream of two chunks in two layers, made once.
+static size_t good_stream(uint8_t *out) {
+    static uint8_t good[MOST_GOOD];
+    static ssize_t n;
+    const KvHead head = {
+        .type_k = 0, .type_v = 1, .n_layers = 2, .n_kv_heads = 1, .head_dim = 2, .n_tokens = 5, .n_slots = 4};
+    const int tokens[] = {1, 2, 3, 4, 5};
+    const KvChunk chunks[] = {{0, 0, 3}, {1, 0, 3}, {0, 3, 1}, {1, 3, 1}};
+    if (n == 0) {
+        FILE *f = tmpfile();
+        KvWriter w = {.fd = fileno(f)};
+        bool bad = kvwriter_head(&w, &head).code || kvwriter_tokens(&w, tokens).code;
+        for (size_t i = 0; i < ARRAY_LEN(chunks); i++) {
+            memset(kvwriter_room(&w, chunks[i]), 7, chunks[i].n * 12);
+            bad = bad || kvwriter_rows(&w).code;
+        }
+        if (bad || kvwriter_end(&w).code) abort();
+        n = pread(w.fd, good, sizeof good, 0);
+        kvwriter_free(&w);
+        fclose(f);
+    }
+    memcpy(out, good, (size_t)n);
+    return (size_t)n;
+}
+
+// Applies the changes; returns the bytes that are left.
+static size_t change(uint8_t *file, size_t n, const uint8_t *changes, size_t n_changes) {
+    for (; n_changes >= 3; changes += 3, n_changes -= 3) {
+        size_t at = (size_t)changes[0] | (size_t)changes[1] << 8;
+        if (at < n) file[at] = changes[2];
+        else if (changes[2] < n) n -= changes[2];
+    }
+    return n;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     if (n < 1) return 0;
-    uint8_t *file = malloc(n); // a copy of its own, with nothing readable behind it
-    memcpy(file, data + 1, n - 1);
-    if (data[0] & 1) kv_mend(file, n - 1);
-    Memory m = {file, n - 1, 0, data[0] & 2 ? 7 : SIZE_MAX};
+    int flags = data[0];
+    uint8_t *file = malloc(n + MOST_GOOD);
+    size_t size = n - 1;
+    if (flags & CHANGES) size = change(file, good_stream(file), data + 1, n - 1);
+    else memcpy(file, data + 1, n - 1);
+    if (flags & MEND) kv_mend(file, size);
+    file = mem_resize(file, size + 1); // nothing readable behind it
+    Memory m = {file, size, 0, flags & PIECES ? 7 : SIZE_MAX};
     KvReader r = {.name = "fuzz.kv", .read = read_memory, .arg = &m};
-    Status st = walk(&r, data[0] & 4);
+    Status st = walk(&r, flags & MISMATCH);
     if (st.code && (st.code != QUILL_MODEL || !st.message[0])) abort();
     if (r.at != m.at) abort();
     kvreader_free(&r);

@@ -294,6 +294,44 @@ static void test_fork(void **state) {
     free(got);
 }
 
+// The rows of the file, one by one, are those of the planes: slot by slot, head by head, K before V, chunk by chunk.
+static void test_rows(void **state) {
+    (void)state;
+    const Setup u = {.model = {.n_layers = 2}, .block = 16, .type_k = TYPE_F16, .type_v = TYPE_F32};
+    Engine e;
+    Sequence s = {0};
+    Run *run = mem_alloc(sizeof *run);
+    const char *path = test_tmp("rows.kv");
+    open_engine(&e, &u);
+    push_random(&s, 70, 5);
+    generate(&e, &s, 1, run);
+    assert_ok(kvfile_save(path, &e, &s));
+    Bytes f = read_bytes(path);
+    const KvPool *kv = &e.kv.pool;
+    size_t of_k = 2 * (size_t)kv->head_dim, of_v = 4 * (size_t)kv->head_dim;
+    const uint8_t *at = f.bytes + KV_BYTES_HEAD + sizeof(KvHead) + 8 + 16 + 71 * 4;
+    assert_int_equal(kv_rows_bytes(kv, 70), 70 * 2 * (of_k + of_v));
+    for (int first = 0; first < 70; first += 64)
+        for (int layer = 0; layer < 2; layer++, at += 8) {
+            int n = int_min(64, 70 - first);
+            const KvChunk chunk = {(uint32_t)layer, (uint32_t)first, (uint32_t)n};
+            assert_memory_equal(at, "ROWS", 4);
+            assert_memory_equal(at + 8, &chunk, sizeof chunk);
+            const uint8_t *k = at + 8 + sizeof chunk, *v = k + (size_t)n * 2 * of_k;
+            for (int slot = first; slot < first + n; slot++)
+                for (int head = 0; head < 2; head++, k += of_k, v += of_v) {
+                    size_t index = kv_index(kv, layer, s.blocks[slot / 16], head, slot % 16);
+                    assert_memory_equal(k, kv->k + index * 2, of_k);
+                    assert_memory_equal(v, kv->v + index * 4, of_v);
+                }
+            at = v; // and the checksum
+        }
+    free(f.bytes);
+    release(&e, &s);
+    engine_close(&e);
+    free(run);
+}
+
 // ---- damage ---------------------------------------------------------------------------------------------------------
 
 static const Setup smallest = {
@@ -670,6 +708,7 @@ int main(void) {
         cmocka_unit_test(test_goes_on),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_rows),
         cmocka_unit_test(test_flipped_bytes),
         cmocka_unit_test(test_cut_and_longer),
         cmocka_unit_test(test_wrong_frames),
