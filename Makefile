@@ -14,7 +14,7 @@ endif
 # ---- files: one noun each; floors from the bottom up ----
 READ  := util quants gguf gguf_write llama2c pretokenize vocab tokenizer
 CORE  := threads builtin model sampler kvcache costs stats scheduler cpu cpu_scalar
-FACE  := cli cli_help engine progress report output signals prompt complete template chat repl look inspect shape roofline roofline_kernels bench
+FACE  := cli cli_help engine progress report output think signals prompt complete template chat repl look inspect shape roofline roofline_kernels bench
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 FUZZ  := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
 

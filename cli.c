@@ -51,7 +51,6 @@ const Option cli_options[] = {
     {"--no-bos", NULL, M(TOKENIZE), G_PROMPT, FLAG, AT(no_bos), 0, 0, NULL, "no beginning token in front of the text, and no end token after it", NULL},
     {"--chat-template", "NAME", M(RUN), G_PROMPT, TEXT, 0, 0, 0, NULL, NULL, LATER},
     {"--chat-template-file", "FILE", M(RUN), G_PROMPT, TEXT, 0, 0, 0, NULL, NULL, LATER},
-    {"--think", "on|off|show|hide", M(RUN), G_PROMPT, TEXT, 0, 0, 0, NULL, NULL, LATER},
 
     {"-n --predict --n-predict", "N", M(RUN), G_LENGTH, INT, AT(predict), -1, INT_MAX, "-1", "tokens to generate; -1: until the end or a full context", NULL},
     {"-c --ctx-size", "N", M(PERPLEXITY), G_LENGTH, INT, AT(ctx_size), 0, (1 << 30) - 1, "0", "tokens of a chunk; 0: 512, or what the model was trained for if that is less", NULL},
@@ -104,7 +103,8 @@ const Option cli_options[] = {
 
     {"-v --verbose", NULL, M(RUN) | M(LOGITS) | M(PERPLEXITY), G_LOOK, FLAG, AT(verbose), 0, 0, NULL, "say on stderr what was done and how fast", NULL},
     {"-q --quiet", NULL, COMPUTE, G_LOOK, FLAG, AT(quiet), 0, 0, NULL, "errors alone on stderr: no notes, no progress", NULL},
-    {"--color", "auto|always|never", M(RUN), G_LOOK, CHOICE, AT(color), 0, 0, "auto", "colour of the chat's prompt (NO_COLOR is honoured)", NULL},
+    {"--color", "auto|always|never", M(RUN), G_LOOK, CHOICE, AT(color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)", NULL},
+    {"--think", "on|off|show|hide", M(RUN), G_LOOK, CHOICE, AT(think), 0, 0, NULL, "whether a model is to think, where its template lets one choose; whether its thoughts are printed (otherwise: on a terminal and in JSON)", NULL},
     {"--echo", NULL, M(RUN), G_LOOK, FLAG, AT(echo), 0, 0, NULL, "print the prompt before the answer", NULL},
     {"--special", NULL, M(RUN), G_LOOK, FLAG, AT(special), 0, 0, NULL, "print control tokens too", NULL},
     {"--json", NULL, M(RUN) | M(INSPECT) | M(PERPLEXITY), G_LOOK, FLAG, AT(json), 0, 0, NULL, "one JSON object instead of text", NULL},
