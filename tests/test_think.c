@@ -219,12 +219,53 @@ static void test_cuts_do_not_matter(void **state) {
     }
 }
 
+// The templates of real models, by their own thoughts: {file, the end of a prompt, an answer that thinks "a", says
+// "b"}.
+static void test_real_templates(void **state) {
+    (void)state;
+    static const char *const cases[][3] = {
+        {"Qwen-Qwen3-0.6B", "<|im_start|>assistant\n", "<think>\na\n</think>\n\nb"},
+        {"HuggingFaceTB-SmolLM3-3B", "<|im_start|>assistant\n", "<think>\na\n</think>\nb"},
+        {"GLM-4.6", "<|assistant|>", "\n<think>a</think>\nb"},
+        {"llama-cpp-deepseek-r1", "<think>\n", "a\n</think>\n\nb"},
+        {"deepseek-ai-DeepSeek-V3.1", "<think>", "a</think>b"},
+        {"ByteDance-Seed-OSS", "<seed:bos>assistant\n", "<seed:think>a</seed:think>b"},
+        {"Apertus-8B-Instruct", "<|assistant_start|>", "<|inner_prefix|>a<|inner_suffix|>b"},
+        {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", "<|CHATBOT_TOKEN|>",
+         "<|START_THINKING|>a<|END_THINKING|><|START_RESPONSE|>b<|END_RESPONSE|>"},
+        {"openai-gpt-oss-120b", "<|start|>assistant",
+         "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Buf template = {0};
+        char path[96];
+        snprintf(path, sizeof path, "templates/%s.jinja", cases[i][0]);
+        assert_ok(file_read(test_data(path), &template));
+        Split s = split(template.data, cases[i][1], cases[i][2], 0);
+        if (strcmp(s.thought.data, "a") != 0 || strcmp(s.said.data, "b") != 0)
+            fail_msg("%s: thought \"%s\", said \"%s\"", cases[i][0], s.thought.data, s.said.data);
+        split_free(&s);
+        buf_free(&template);
+    }
+    static const char *const none[] = {"Qwen3-Coder", "microsoft-Phi-3.5-mini-instruct", "google-gemma-2-2b-it"};
+    for (size_t i = 0; i < ARRAY_LEN(none); i++) {
+        Buf template = {0};
+        char path[96];
+        snprintf(path, sizeof path, "templates/%s.jinja", none[i]);
+        assert_ok(file_read(test_data(path), &template));
+        ThinkStream t = think_begin((Str){template.data, template.n}, str_of(""));
+        assert_null(t.family);
+        buf_free(&template);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_families),
         cmocka_unit_test(test_control_tokens),
         cmocka_unit_test(test_holds_no_more_than_needed),
         cmocka_unit_test(test_cuts_do_not_matter),
+        cmocka_unit_test(test_real_templates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
