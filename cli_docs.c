@@ -174,6 +174,16 @@ static void man_modes(void) {
     }
 }
 
+// Their lines without the two spaces in front.
+static void man_examples(const char *at) {
+    while (*at) {
+        size_t n = strcspn(at, "\n");
+        put(at + 2, n - 2, roff);
+        printf("\n");
+        at += n + 1;
+    }
+}
+
 void cli_man(void) {
     printf(".\\\" Written by quill --man\n.TH QUILL 1 %s \"quill %s\" \"User Commands\"\n", QUILL_DATE, QUILL_VERSION);
     printf(".SH NAME\nquill \\- runs language models from the shell\n.SH SYNOPSIS\n");
@@ -197,7 +207,7 @@ void cli_man(void) {
     for (size_t i = 0; i < ARRAY_LEN(files); i++) man_item(files[i].name, files[i].help);
     printf(".SH EXAMPLES\n.EX\n");
     for (int m = 0; m < N_MODES; m++)
-        if (mode_there(m)) put_all(cli_about[m].examples, roff);
+        if (mode_there(m)) man_examples(cli_about[m].examples);
     printf(".EE\n");
 }
 

@@ -291,7 +291,7 @@ static void test_table(void **state) {
         assert_true(a->modes != 0 && a->group < N_GROUPS);
         assert_true(a->names[0] == '-' && strlen(a->names) < 64);
         assert_true(!a->help || strlen(a->help) < 200);
-        assert_true((a->kind == FLAG || a->kind == HELP || a->kind == VERSION) == !a->arg);
+        assert_true((a->kind == FLAG || a->kind == HELP || a->kind == VERSION || a->kind == MAN) == !a->arg);
         for (int k = i + 1; k < cli_n_options; k++) {
             if (!(a->modes & cli_options[k].modes)) continue;
             char names[64];
