@@ -118,18 +118,18 @@ $(BUILD)/quill.1: $(BUILD)/quill
 	$< --man >$@
 $(BUILD)/completion.%: $(BUILD)/quill
 	$< --completions $* >$@
-MAN  := share/man/man1/quill.1
-BASH := share/bash-completion/completions/quill
-ZSH  := share/zsh/site-functions/_quill
-FISH := share/fish/vendor_completions.d/quill.fish
+PAGE     := share/man/man1/quill.1
+FOR_BASH := share/bash-completion/completions/quill
+FOR_ZSH  := share/zsh/site-functions/_quill
+FOR_FISH := share/fish/vendor_completions.d/quill.fish
 install: quill $(BUILD)/quill.1 $(BUILD)/completion.bash $(BUILD)/completion.zsh $(BUILD)/completion.fish ## PREFIX=/usr/local DESTDIR=
 	install -D -s -m 755 quill $(DESTDIR)$(PREFIX)/bin/quill
-	install -D -m 644 $(BUILD)/quill.1 $(DESTDIR)$(PREFIX)/$(MAN)
-	install -D -m 644 $(BUILD)/completion.bash $(DESTDIR)$(PREFIX)/$(BASH)
-	install -D -m 644 $(BUILD)/completion.zsh $(DESTDIR)$(PREFIX)/$(ZSH)
-	install -D -m 644 $(BUILD)/completion.fish $(DESTDIR)$(PREFIX)/$(FISH)
+	install -D -m 644 $(BUILD)/quill.1 $(DESTDIR)$(PREFIX)/$(PAGE)
+	install -D -m 644 $(BUILD)/completion.bash $(DESTDIR)$(PREFIX)/$(FOR_BASH)
+	install -D -m 644 $(BUILD)/completion.zsh $(DESTDIR)$(PREFIX)/$(FOR_ZSH)
+	install -D -m 644 $(BUILD)/completion.fish $(DESTDIR)$(PREFIX)/$(FOR_FISH)
 uninstall: ## what install has placed
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/quill $(MAN) $(BASH) $(ZSH) $(FISH))
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/quill $(PAGE) $(FOR_BASH) $(FOR_ZSH) $(FOR_FISH))
 deps: ## installs what is missing (Debian, Ubuntu)
 	scripts/deps.sh
 clean: ## removes what was built
