@@ -14,7 +14,7 @@ endif
 # ---- files: one noun each; floors from the bottom up ----
 READ  := util quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes
 CORE  := threads builtin model sampler kvcache costs stats scheduler cpu cpu_scalar
-FACE  := cli cli_help engine kvfile progress report output signals prompt complete template chat repl look inspect shape roofline roofline_kernels bench
+FACE  := cli cli_help cli_docs engine kvfile progress report output think signals prompt complete template chat repl look inspect shape roofline roofline_kernels bench
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 FUZZ  := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
 
@@ -113,9 +113,23 @@ endif
 # ---- the rest ----
 format: ## clang-format over all sources
 	clang-format -i *.c *.h tests/*.c tests/*.h
-install: quill ## PREFIX=/usr/local DESTDIR=
-	install -d $(DESTDIR)$(PREFIX)/bin
-	install -s -m 755 quill $(DESTDIR)$(PREFIX)/bin/quill
+# The man page and the completions are the binary's own words.
+$(BUILD)/quill.1: $(BUILD)/quill
+	$< --man >$@
+$(BUILD)/completion.%: $(BUILD)/quill
+	$< --completions $* >$@
+PAGE     := share/man/man1/quill.1
+FOR_BASH := share/bash-completion/completions/quill
+FOR_ZSH  := share/zsh/site-functions/_quill
+FOR_FISH := share/fish/vendor_completions.d/quill.fish
+install: quill $(BUILD)/quill.1 $(BUILD)/completion.bash $(BUILD)/completion.zsh $(BUILD)/completion.fish ## PREFIX=/usr/local DESTDIR=
+	install -D -s -m 755 quill $(DESTDIR)$(PREFIX)/bin/quill
+	install -D -m 644 $(BUILD)/quill.1 $(DESTDIR)$(PREFIX)/$(PAGE)
+	install -D -m 644 $(BUILD)/completion.bash $(DESTDIR)$(PREFIX)/$(FOR_BASH)
+	install -D -m 644 $(BUILD)/completion.zsh $(DESTDIR)$(PREFIX)/$(FOR_ZSH)
+	install -D -m 644 $(BUILD)/completion.fish $(DESTDIR)$(PREFIX)/$(FOR_FISH)
+uninstall: ## what install has placed
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/quill $(PAGE) $(FOR_BASH) $(FOR_ZSH) $(FOR_FISH))
 deps: ## installs what is missing (Debian, Ubuntu)
 	scripts/deps.sh
 clean: ## removes what was built
@@ -127,5 +141,5 @@ demo: quill ## a story by the built-in model
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-.PHONY: unit cli test-build test asan fuzz fuzz-build fuzz-short format install deps clean demo help FORCE
+.PHONY: unit cli test-build test asan fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
 -include $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d)

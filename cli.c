@@ -51,7 +51,6 @@ const Option cli_options[] = {
     {"--no-bos", NULL, M(TOKENIZE), G_PROMPT, FLAG, AT(no_bos), 0, 0, NULL, "no beginning token in front of the text, and no end token after it", NULL},
     {"--chat-template", "NAME", M(RUN), G_PROMPT, TEXT, 0, 0, 0, NULL, NULL, LATER},
     {"--chat-template-file", "FILE", M(RUN), G_PROMPT, TEXT, 0, 0, 0, NULL, NULL, LATER},
-    {"--think", "on|off|show|hide", M(RUN), G_PROMPT, TEXT, 0, 0, 0, NULL, NULL, LATER},
 
     {"-n --predict --n-predict", "N", M(RUN), G_LENGTH, INT, AT(predict), -1, INT_MAX, "-1", "tokens to generate; -1: until the end or a full context", NULL},
     {"-c --ctx-size", "N", M(PERPLEXITY), G_LENGTH, INT, AT(ctx_size), 0, (1 << 30) - 1, "0", "tokens of a chunk; 0: 512, or what the model was trained for if that is less", NULL},
@@ -104,7 +103,8 @@ const Option cli_options[] = {
 
     {"-v --verbose", NULL, M(RUN) | M(LOGITS) | M(PERPLEXITY), G_LOOK, FLAG, AT(verbose), 0, 0, NULL, "say on stderr what was done and how fast", NULL},
     {"-q --quiet", NULL, COMPUTE, G_LOOK, FLAG, AT(quiet), 0, 0, NULL, "errors alone on stderr: no notes, no progress", NULL},
-    {"--color", "auto|always|never", M(RUN), G_LOOK, CHOICE, AT(color), 0, 0, "auto", "colour of the chat's prompt (NO_COLOR is honoured)", NULL},
+    {"--color", "auto|always|never", M(RUN), G_LOOK, CHOICE, AT(color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)", NULL},
+    {"--think", "on|off|show|hide", M(RUN), G_LOOK, CHOICE, AT(think), 0, 0, NULL, "whether a model is to think, where its template lets one choose; whether its thoughts are printed (otherwise: on a terminal and in JSON)", NULL},
     {"--echo", NULL, M(RUN), G_LOOK, FLAG, AT(echo), 0, 0, NULL, "print the prompt before the answer", NULL},
     {"--special", NULL, M(RUN), G_LOOK, FLAG, AT(special), 0, 0, NULL, "print control tokens too", NULL},
     {"--json", NULL, M(RUN) | M(INSPECT) | M(PERPLEXITY), G_LOOK, FLAG, AT(json), 0, 0, NULL, "one JSON object instead of text", NULL},
@@ -115,6 +115,8 @@ const Option cli_options[] = {
     {"--dry-run", NULL, M(RUN), G_LOOK, FLAG, AT(dry_run), 0, 0, NULL, "show the memory budget on stderr and stop", NULL},
     {"-h --help", NULL, EVERY, G_LOOK, HELP, 0, 0, 0, NULL, "this help", NULL},
     {"--version", NULL, EVERY, G_LOOK, VERSION, 0, 0, 0, NULL, "version, compiler, kernels, built-in model", NULL},
+    {"--man", NULL, M(RUN), G_LOOK, MAN, 0, 0, 0, NULL, "the man page: quill --man | man -l -", NULL},
+    {"--completions", "bash|zsh|fish", M(RUN), G_LOOK, COMPLETIONS, 0, 0, 0, NULL, "a script that has the shell complete these options", NULL},
 };
 // clang-format on
 const int cli_n_options = ARRAY_LEN(cli_options);
@@ -135,12 +137,11 @@ const char *const cli_modes[N_MODES] = {
 };
 
 const char *mode_name(Mode m) { return m == MODE_RUN ? "quill" : cli_modes[m]; }
-static bool mode_exists(Mode m) { return m <= MODE_LOGITS; }
+static bool mode_exists(Mode m) { return cli_about[m].usage != NULL; }
 
 // ---- looking up -----------------------------------------------------------------------------------------------------
 
-// Walks the names of a row: copies the next one and returns where to go on, NULL after the last.
-static const char *next_name(const char *names, char name[32]) {
+const char *next_name(const char *names, char name[32]) {
     while (*names == ' ') names++;
     if (!*names) return NULL;
     size_t n = strcspn(names, " ");
@@ -338,10 +339,8 @@ static Status set_value(const Option *o, const char *flag, const char *value, Op
     case SEED: return parse_seed(flag, value, out);
     case KVTYPE: return parse_kv_type(o, flag, value, at);
     case LAYERS: return parse_layers(flag, value, at);
-    case HELP:
-    case VERSION: break;
+    default: return OK;
     }
-    return OK;
 }
 
 // ---- the arguments --------------------------------------------------------------------------------------------------
@@ -354,7 +353,18 @@ typedef struct {
     int n_words;
 } Args;
 
-// One flag with its value. *stop: it was --help or --version.
+// What a flag prints instead of a run. False: it asks for nothing of the kind.
+static bool print_instead(const Option *o, Mode m, const char *value) {
+    switch (o->kind) {
+    case HELP: cli_help(m); return true;
+    case VERSION: cli_version(); return true;
+    case MAN: cli_man(); return true;
+    case COMPLETIONS: cli_completions(value); return true;
+    default: return false;
+    }
+}
+
+// One flag with its value. *stop: it has printed what it was for, as --help does.
 static Status parse_flag(Args *a, Options *out, bool *stop) {
     const char *arg = a->argv[a->next++], *equals = strchr(arg, '=');
     char flag[64];
@@ -363,12 +373,6 @@ static Status parse_flag(Args *a, Options *out, bool *stop) {
     if (!o) return unknown_flag(flag, out->mode);
     if (o->later) return status_error(QUILL_USAGE, "%s: %s", flag, o->later);
     if (!o->arg && equals) return status_error(QUILL_USAGE, "%s: takes no value, found \"%.200s\"", flag, equals + 1);
-    if (o->kind == HELP || o->kind == VERSION) {
-        if (o->kind == HELP) cli_help(out->mode);
-        else cli_version();
-        *stop = true;
-        return OK;
-    }
     const char *value = equals ? equals + 1 : NULL;
     if (o->arg && !value) {
         if (a->next == a->argc)
@@ -380,7 +384,9 @@ static Status parse_flag(Args *a, Options *out, bool *stop) {
             return status_error(QUILL_USAGE, "%s: needs a value (%s), found the option %s; %s=%s if that is the value",
                                 flag, o->arg, name, flag, value);
     }
-    return set_value(o, flag, value, out);
+    if (o->kind == COMPLETIONS && !is_choice(o->arg, value)) return bad_value(flag, value, o->arg);
+    *stop = print_instead(o, out->mode, value);
+    return *stop ? OK : set_value(o, flag, value, out);
 }
 
 static void add_word(Args *a, const char *word) {

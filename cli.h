@@ -13,5 +13,6 @@ void cli_free(Options *o);
 const char *mode_name(Mode m);
 
 #define QUILL_VERSION "0.1.0"
+#define QUILL_DATE "2026-11-21" // of that version, for the man page
 
 #endif

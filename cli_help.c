@@ -1,4 +1,4 @@
-// cli_help.c: --help and --version, from the option table. Plain text for 80 columns, to stdout.
+// cli_help.c: --help and --version, from the option table; what each mode is for. Plain text for 80 columns, to stdout.
 #include "cli_table.h"
 
 #include <stdio.h>
@@ -9,22 +9,29 @@
 
 enum { WIDTH = 80, HELP_COLUMN = 26 };
 
-static const char *const group_names[N_GROUPS] = {
+const char *const cli_groups[N_GROUPS] = {
     [G_MODEL] = "Model", [G_PROMPT] = "Prompt", [G_LENGTH] = "Length",   [G_SAMPLING] = "Sampling",
     [G_SPEED] = "Speed", [G_KV] = "KV cache",   [G_BENCH] = "Benchmark", [G_LOOK] = "Look",
 };
 
-typedef struct {
-    const char *usage, *what, *examples;
-} About;
+const ExitCode cli_exit_codes[] = {
+    {"0", "done"},
+    {"1", "internal error"},
+    {"2", "usage"},
+    {"3", "model or device unusable"},
+    {"4", "out of memory"},
+    {"5", "prompt longer than the context"},
+    {"6", "I/O"},
+    {"130", "interrupted by SIGINT"},
+    {"143", "interrupted by SIGTERM"},
+};
+const int cli_n_exit_codes = ARRAY_LEN(cli_exit_codes);
 
-static const About about[N_MODES] = {
+const About cli_about[N_MODES] = {
     [MODE_RUN] = {"quill [options] [PROMPT...]",
                   "Runs a language model: one answer to a prompt, or a chat on a terminal.\n"
                   "Words, -p, -f and a pipe on stdin are the prompt. stdout carries the answer and\n"
-                  "nothing else.\n\n"
-                  "Other modes: quill bench | perplexity | inspect | tokenize | logits (each has\n"
-                  "its -h).",
+                  "nothing else.",
                   "  quill \"Once upon a time\"\n"
                   "  git diff | quill -m qwen3.gguf \"Write a commit message\"\n"
                   "  quill -m qwen3.gguf --json --temp 0 \"Why is the sky blue?\" | jq -r .text\n"
@@ -77,14 +84,32 @@ static void print_wrapped(const char *text, int at) {
     printf("\n");
 }
 
+Str cli_brief(Mode m) {
+    const char *what = cli_about[m].what, *end = what;
+    while (*end && !(*end == '.' && (end[1] == ' ' || end[1] == '\n'))) end++;
+    return (Str){what, (size_t)(end - what) - (end[-1] == '.')};
+}
+
+static void print_modes(void) {
+    printf("\nOther modes (each has its -h)\n");
+    for (int m = MODE_RUN + 1; m < N_MODES; m++) {
+        if (!cli_about[m].usage) continue;
+        char brief[256];
+        Str text = cli_brief((Mode)m);
+        snprintf(brief, sizeof brief, "%.*s", (int)text.n, text.data);
+        print_wrapped(brief, printf("  quill %s", cli_modes[m]));
+    }
+}
+
 void cli_help(Mode m) {
-    printf("Usage: %s\n\n%s\n", about[m].usage, about[m].what);
+    printf("Usage: %s\n\n%s\n", cli_about[m].usage, cli_about[m].what);
+    if (m == MODE_RUN) print_modes();
     for (int group = 0; group < N_GROUPS; group++) {
         bool titled = false;
         for (int i = 0; i < cli_n_options; i++) {
             const Option *o = &cli_options[i];
             if (o->group != (Group)group || !(o->modes & 1u << m) || o->later || !o->help) continue;
-            if (!titled) printf("\n%s\n", group_names[group]);
+            if (!titled) printf("\n%s\n", cli_groups[group]);
             titled = true;
             char names[128], help[256];
             print_names(o, names);
@@ -97,10 +122,10 @@ void cli_help(Mode m) {
     }
     printf("\nNumbers take k, M and G (1024 each); _ is - in long names; --opt=value works;\n"
            "-- ends options.\n");
-    printf("\nExamples\n%s", about[m].examples);
-    if (m == MODE_RUN)
-        printf("\nExit codes: 0 done, 2 usage, 3 model or device unusable, 4 out of memory,\n"
-               "5 prompt longer than the context, 6 I/O, 130 and 143 interrupted.\n");
+    printf("\nExamples\n%s", cli_about[m].examples);
+    if (m != MODE_RUN) return;
+    printf("\nExit codes\n");
+    for (int i = 0; i < cli_n_exit_codes; i++) printf("  %-5s%s\n", cli_exit_codes[i].code, cli_exit_codes[i].what);
 }
 
 void cli_version(void) {

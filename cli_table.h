@@ -1,4 +1,5 @@
-// cli_table.h: the rows of the option table, for the two files that walk it: cli.c parses, cli_help.c explains.
+// cli_table.h: the rows of the option table, for the files that walk it: cli.c parses, cli_help.c explains, cli_docs.c
+// writes the man page and the shells' completions.
 #ifndef QUILL_CLI_TABLE_H
 #define QUILL_CLI_TABLE_H
 
@@ -19,6 +20,8 @@ typedef enum {
     LAYOUT, // bool paged
     HELP,
     VERSION,
+    MAN,
+    COMPLETIONS,
 } Kind;
 
 typedef enum { G_MODEL, G_PROMPT, G_LENGTH, G_SAMPLING, G_SPEED, G_KV, G_BENCH, G_LOOK, N_GROUPS } Group;
@@ -40,7 +43,26 @@ extern const Option cli_options[];
 extern const int cli_n_options;
 extern const char *const cli_modes[N_MODES]; // the word that chooses a mode; "" for MODE_RUN
 
-void cli_help(Mode m);  // to stdout
-void cli_version(void); // to stdout
+// Walks the names of a row: copies the next one and returns where to go on, NULL after the last.
+const char *next_name(const char *names, char name[32]);
+
+// ---- what the table does not say: cli_help.c ----
+typedef struct {
+    const char *usage, *what, *examples; // what: its first sentence is the brief; examples: two spaces, a line each
+} About;
+typedef struct {
+    const char *code, *what;
+} ExitCode;
+extern const About cli_about[N_MODES]; // usage NULL: the mode is not there yet
+Str cli_brief(Mode m);                 // the first sentence, without its full stop
+extern const ExitCode cli_exit_codes[];
+extern const int cli_n_exit_codes;
+extern const char *const cli_groups[N_GROUPS];
+
+// All to stdout.
+void cli_help(Mode m);
+void cli_version(void);
+void cli_man(void);                      // roff, for man(1)
+void cli_completions(const char *shell); // bash, zsh, fish
 
 #endif

@@ -19,12 +19,46 @@ static void write_out(Answer *a, const char *bytes, size_t n) {
     if (!a->failed.code) a->failed = output_write(bytes, n, &a->gone);
 }
 
-// What may be shown goes out, or waits for the JSON object.
-static void flush_text(Answer *a) {
-    bool json = a->o->json || a->o->jsonl;
-    buf_append(&a->text, a->out.data, a->out.n);
-    if (!json) write_out(a, a->out.data, a->out.n);
-    a->out.n = 0;
+static void write_str(Answer *a, const char *s) { write_out(a, s, strlen(s)); }
+
+static void end_thought(Answer *a) {
+    if (a->in_thought) write_str(a, a->dim ? "\033[0m" : "\n</think>");
+    a->in_thought = false;
+}
+
+// What may be shown since `begin` of the answer or the thoughts goes out, or waits for the JSON object.
+static void show(Answer *a, bool thought, size_t begin) {
+    const Buf *part = thought ? &a->thinking : &a->answer;
+    size_t n = part->n - begin;
+    if (n == 0) return;
+    buf_append(&a->text, part->data + begin, n);
+    if (a->o->json || a->o->jsonl || (thought && !a->show_thoughts)) return;
+    if (thought && !a->in_thought) write_str(a, a->dim ? "\033[2m" : "<think>\n");
+    if (!thought && a->in_thought) end_thought(a), write_str(a, "\n\n");
+    a->in_thought = thought;
+    write_out(a, part->data + begin, n);
+}
+
+// Nothing that is held can go on behind a marker.
+static void show_held(Answer *a) {
+    size_t answer = a->answer.n, thinking = a->thinking.n;
+    text_end(&a->thoughts, &a->thinking);
+    show(a, true, thinking);
+    if (!a->stream.stopped) text_end(&a->stream, &a->answer);
+    show(a, false, answer);
+}
+
+// Shows what is ready of the stream. True: a stop string has ended the answer.
+static bool show_parts(Answer *a) {
+    for (Part p; !a->stream.stopped && think_next(&a->think, &p);) {
+        bool thought = p.kind == PART_THOUGHT;
+        size_t begin = thought ? a->thinking.n : a->answer.n;
+        if (p.kind == PART_MARKER) show_held(a), buf_append(&a->text, p.bytes.data, p.bytes.n);
+        else if (p.kind != PART_HIDDEN)
+            text_add(thought ? &a->thoughts : &a->stream, p.bytes.data, p.bytes.n, thought ? &a->thinking : &a->answer);
+        if (p.kind != PART_MARKER) show(a, thought, begin);
+    }
+    return a->stream.stopped;
 }
 
 static void write_json(Answer *a, json_t *object) {
@@ -66,11 +100,33 @@ static json_t *token_json(const Answer *a, int token, const float *logits, bool 
     return j;
 }
 
+static bool thinks(const Options *o, const char *how) { return o->think && strcmp(o->think, how) == 0; }
+
+static Str since(const Buf *b, size_t begin) {
+    return b->n > begin ? (Str){b->data + begin, b->n - begin} : str_of("");
+}
+
 void answer_start(Answer *a, Engine *e, const Options *o, bool fresh) {
     *a = (Answer){.e = e, .o = o, .fresh = fresh, .terminal = isatty(STDOUT_FILENO)};
     bool json = o->json || o->jsonl;
     a->stream = (TextStream){.stop = o->stop, .n_stop = o->n_stop, .whole = json || a->terminal};
+    a->thoughts = (TextStream){.whole = a->stream.whole};
+    a->show_thoughts = thinks(o, "show") || ((json || a->terminal) && !thinks(o, "hide"));
+    a->dim = output_color(o->color, STDOUT_FILENO);
     if (o->logprobs >= 0) a->tokens = json_array();
+}
+
+void answer_think(Answer *a, Str template, Str prompt) {
+    if (!a->o->special) a->think = think_begin(template, prompt);
+}
+
+// The line that --jsonl has for a token: what JSON says of it, and what may be shown since.
+static void write_token(Answer *a, json_t *token, size_t answer, size_t thinking) {
+    json_t *line = json_copy(token);
+    json_object_set_new(line, "text", report_text(since(&a->answer, answer)));
+    if (a->show_thoughts && a->thinking.n > thinking)
+        json_object_set_new(line, "thinking", report_text(since(&a->thinking, thinking)));
+    write_json(a, line);
 }
 
 Finish answer_emit(Request *r, int token, const float *logits) {
@@ -79,20 +135,17 @@ Finish answer_emit(Request *r, int token, const float *logits) {
     bool known = token < tokenizer_n(t), end = known && tokenizer_is_eog(t, token);
     bool hidden = (end || (known && tokenizer_is_control(t, token))) && !a->o->special;
     bool fresh = a->fresh;
-    Str piece = hidden ? (Str){"", 0} : engine_piece(a->e, token, fresh);
+    Str piece = engine_piece(a->e, token, fresh);
     if (!hidden) a->fresh = false;
-    bool stopped = text_add(&a->stream, piece.data, piece.n, &a->out);
+    size_t answer = a->answer.n, thinking = a->thinking.n;
+    think_add(&a->think, piece.data, piece.n, hidden);
+    bool stopped = show_parts(a);
     if (a->tokens || a->o->jsonl) {
         json_t *j = token_json(a, token, logits, fresh);
         if (a->tokens) json_array_append(a->tokens, j);
-        json_t *line = a->o->jsonl ? json_copy(j) : NULL;
-        if (line) {
-            json_object_set_new(line, "text", report_text((Str){a->out.data ? a->out.data : "", a->out.n}));
-            write_json(a, line);
-        }
+        if (a->o->jsonl) write_token(a, j, answer, thinking);
         json_decref(j);
     }
-    flush_text(a);
     if (a->gone || a->failed.code || stopped) return FINISH_STOP;
     return end ? FINISH_EOG : RUNNING;
 }
@@ -100,13 +153,18 @@ Finish answer_emit(Request *r, int token, const float *logits) {
 // ---- the end --------------------------------------------------------------------------------------------------------
 
 Status answer_finish(Answer *a, const Request *r) {
-    if (!a->stream.stopped) text_end(&a->stream, &a->out);
-    flush_text(a);
+    think_end(&a->think);
+    show_parts(a);
+    show_held(a);
+    end_thought(a);
     if (a->o->json || a->o->jsonl) {
-        json_t *j = report_json(a->e, a->o, r, (Str){a->text.data ? a->text.data : "", a->text.n});
+        json_t *j = report_json(a->e, a->o, r, since(&a->answer, 0));
+        if (a->show_thoughts && a->thinking.n) json_object_set_new(j, "thinking", report_text(since(&a->thinking, 0)));
         if (a->tokens) json_object_set(j, "tokens", a->tokens);
         write_json(a, j);
     } else if (a->terminal) write_out(a, "\n", 1);
+    if (!a->o->quiet && !a->show_thoughts && a->thinking.n && !a->answer.n)
+        fputs("quill: note: the model had thoughts and no answer; --think show prints them\n", stderr);
     if (a->failed.code) return a->failed;
     if (r->finish == FINISH_BROKEN)
         return status_error(QUILL_MODEL,
@@ -118,9 +176,12 @@ Status answer_finish(Answer *a, const Request *r) {
 }
 
 void answer_free(Answer *a) {
+    think_free(&a->think);
     text_free(&a->stream);
-    buf_free(&a->out);
+    text_free(&a->thoughts);
     buf_free(&a->text);
+    buf_free(&a->answer);
+    buf_free(&a->thinking);
     json_decref(a->tokens);
     a->tokens = NULL;
 }
@@ -171,8 +232,8 @@ void answer_dump(const Engine *e, const Options *o, const Rendered *text, const 
 
 // ---- one answer -----------------------------------------------------------------------------------------------------
 
-// The prompt as the model wants it, in tokens. `form` says what was chosen.
-static Status prepare(const Engine *e, const Options *o, Str prompt, ChatForm *form, Sequence *seq) {
+// The prompt as the model wants it, as text and in tokens. `form` says what was chosen.
+static Status prepare(const Engine *e, const Options *o, Str prompt, ChatForm *form, Rendered *text, Sequence *seq) {
     Buf system = {0};
     TRY(chat_choose(e->gguf, e->tok, o, form, &system)); // system stays empty where it fails
     Status st = prompt_system(o, &system);
@@ -180,20 +241,18 @@ static Status prepare(const Engine *e, const Options *o, Str prompt, ChatForm *f
     int n_messages = 0;
     if (system.data) messages[n_messages++] = (Message){"system", {system.data, system.n}};
     messages[n_messages++] = (Message){"user", prompt};
-    Rendered text = {0};
     int *ids = NULL, n = 0;
     if (!st.code) {
-        chat_render(*form, messages, n_messages, true, &text);
-        if (*form == CHAT_RAW && o->parse_special && text.text.n) memset(text.trusted.data, 1, text.text.n);
-        st = chat_encode(e->tok, &text, true, &ids, &n);
+        chat_render(*form, messages, n_messages, true, text);
+        if (*form == CHAT_RAW && o->parse_special && text->text.n) memset(text->trusted.data, 1, text->text.n);
+        st = chat_encode(e->tok, text, true, &ids, &n);
     }
     if (!st.code) {
-        answer_dump(e, o, &text, ids, n);
+        answer_dump(e, o, text, ids, n);
         st = answer_fits(e, o, n);
     }
     if (!st.code) sequence_push(seq, ids, n);
     free(ids);
-    rendered_free(&text);
     buf_free(&system);
     return st;
 }
@@ -202,14 +261,18 @@ static Status answer(Engine *e, const Options *o, Str prompt) {
     Request r = {.max_new = o->predict, .emit = answer_emit};
     LogitBias *bias = NULL;
     ChatForm form;
-    Status st = prepare(e, o, prompt, &form, &r.seq);
+    Rendered text = {0};
+    Str template = {0};
+    Status st = prepare(e, o, prompt, &form, &text, &r.seq);
+    if (!st.code && form != CHAT_RAW) st = gguf_str(e->gguf, "tokenizer.chat_template", &template, false);
     if (!st.code) st = answer_sampling(e, o, &r.sampling, &bias);
     if (!st.code) {
         if (o->verbose) report_before(e, o, chat_name(form));
         Answer a;
         answer_start(&a, e, o, form == CHAT_RAW && prompt.n == 0);
+        answer_think(&a, template, (Str){text.text.data, text.text.n});
         r.arg = &a;
-        if (o->echo) buf_append(&a.out, prompt.data, prompt.n), flush_text(&a);
+        if (o->echo) buf_append(&a.answer, prompt.data, prompt.n), show(&a, false, 0);
         signals_catch();
         scheduler_add(e->sched, &r);
         engine_run(e);
@@ -224,6 +287,7 @@ static Status answer(Engine *e, const Options *o, Str prompt) {
     kv_release(&e->kv, &r.seq);
     sequence_free(&r.seq);
     timeline_free(&r.time);
+    rendered_free(&text);
     free(bias);
     return st;
 }

@@ -7,6 +7,7 @@
 #include "chat.h"
 #include "engine.h"
 #include "output.h"
+#include "think.h"
 
 // `quill PROMPT...`: answers and returns. Exit codes 130 and 143 come back with an empty message: nothing to say.
 Status complete_run(const Options *o, Str prompt);
@@ -14,20 +15,29 @@ Status complete_run(const Options *o, Str prompt);
 // ---- what a chat's turns share with it ------------------------------------------------------------------------------
 
 // An answer on its way out. Request.arg of a request whose emit is answer_emit.
+//
+// Thoughts (think.h) go their own way: greyed on a terminal, between lines <think> and </think> where there is no
+// colour, into "thinking" of JSON, and nowhere in a pipe, unless --think says otherwise. Stop strings match in the
+// answer alone.
 typedef struct {
     Engine *e;
     const Options *o;
-    TextStream stream;
-    Buf out;        // may be shown, not written yet
-    Buf text;       // everything that was shown
-    json_t *tokens; // --logprobs: an object a token
-    bool fresh;     // nothing came before in this text: the first piece loses its space
-    bool terminal;  // stdout is one
-    bool gone;      // the reader closed the pipe: no error, but no reason to go on
-    Status failed;  // stdout could not be written
+    ThinkStream think;
+    TextStream stream, thoughts; // the answer's and the thoughts' bytes that may not be shown yet
+    Buf text;                    // what the model has written, thoughts and markers too: the conversation's history
+    Buf answer, thinking;        // the parts of it, to the end of what may be shown
+    json_t *tokens;              // --logprobs: an object a token
+    bool fresh;                  // nothing came before in this text: the first piece loses its space
+    bool terminal;               // stdout is one
+    bool show_thoughts, dim;     // on stdout; in grey
+    bool in_thought;             // what was written last is one
+    bool gone;                   // the reader closed the pipe: no error, but no reason to go on
+    Status failed;               // stdout could not be written
 } Answer;
 
 void answer_start(Answer *a, Engine *e, const Options *o, bool fresh);
+// For a model with a chat template: its source, and the prompt as it was rendered. Under --special all is the answer.
+void answer_think(Answer *a, Str template, Str prompt);
 Finish answer_emit(Request *r, int token, const float *logits);
 // Writes what was held back and ends the line or the JSON object. The answer's Status: OK, QUILL_IO, QUILL_MODEL (no
 // finite logit), or the exit code of the signal that stopped it.

@@ -33,6 +33,7 @@ typedef struct {
     const char *prompt; // -p and the words, joined by spaces; NULL: none
     const char *file;   // -f
     const char *system, *system_file;
+    const char *think; // on, off: the template's enable_thinking; show, hide: what is printed; NULL: left to them
     bool escape, raw, chat, parse_special, no_stdin, interactive, echo, special;
     bool no_bos, ids;   // tokenize
     const char *tokens; // logits: "1,2,3"

@@ -2,6 +2,7 @@
 #include "output.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -58,6 +59,12 @@ bool text_add(TextStream *t, const char *bytes, size_t n, Buf *out) {
 void text_end(TextStream *t, Buf *out) { show(t, t->held.n, out); }
 
 void text_free(TextStream *t) { buf_free(&t->held); }
+
+bool output_color(const char *when, int fd) {
+    if (strcmp(when, "auto") != 0) return strcmp(when, "always") == 0;
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    return isatty(fd) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
+}
 
 Status output_write(const void *bytes, size_t n, bool *gone) {
     if (*gone || n == 0) return OK;

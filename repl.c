@@ -18,6 +18,7 @@ typedef struct {
     const Options *o;
     Engine e;
     ChatForm form;
+    Str template; // its source, of the model's file; empty: none
     SamplerParams sampling;
     LogitBias *bias;
     Message *messages; // (n_messages) their texts are ours
@@ -71,6 +72,7 @@ static Status run_turn(Chat *c, const Rendered *text, bool fresh) {
     if (c->answered && !isatty(STDOUT_FILENO)) TRY(output_write("\n", 1, &gone));
     c->answered = true;
     answer_start(&a, &c->e, c->o, fresh);
+    answer_think(&a, c->template, (Str){text->text.data, text->text.n});
     r.arg = &a;
     signals_catch();
     scheduler_add(c->e.sched, &r);
@@ -130,16 +132,9 @@ static Status turn(Chat *c, Str line) {
 
 // ---- lines ----------------------------------------------------------------------------------------------------------
 
-static bool use_color(const Options *o) {
-    if (strcmp(o->color, "always") == 0) return true;
-    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-    return strcmp(o->color, "auto") == 0 && isatty(STDERR_FILENO) && !(no && *no) &&
-           !(term && strcmp(term, "dumb") == 0);
-}
-
 static void show_prompt(const Chat *c) {
     if (!c->terminal) return;
-    fputs(use_color(c->o) ? "\033[1;32m>\033[0m " : "> ", stderr);
+    fputs(output_color(c->o->color, STDERR_FILENO) ? "\033[1;32m>\033[0m " : "> ", stderr);
     fflush(stderr);
 }
 
@@ -205,6 +200,7 @@ static Status start(Chat *c) {
     TRY(answer_sampling(&c->e, c->o, &c->sampling, &c->bias));
     Buf system = {0};
     Status st = chat_choose(c->e.gguf, c->e.tok, c->o, &c->form, &system);
+    if (!st.code && c->form != CHAT_RAW) st = gguf_str(c->e.gguf, "tokenizer.chat_template", &c->template, false);
     if (!st.code) st = prompt_system(c->o, &system);
     if (!st.code && system.data) add_message(c, "system", (Str){system.data, system.n});
     buf_free(&system);

@@ -375,6 +375,23 @@ PYTHON
     [ "$(grep -c '<|im_end|>$' errors)" -eq 1 ]
 }
 
+@test "thoughts that the template has opened are no part of the answer" {
+    turns="{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+    "$MAKE_TINY" thinks.gguf arch=qwen2 "template=$turns{{ '<|im_start|>assistant\n<think>\n' }}"
+    think() { "$QUILL" -m thinks.gguf --logit-bias 65+1000 -n 3 "$@" hi </dev/null; }
+    think -n 0 --dump-prompt >/dev/null 2>&1 || skip "this version does not render a template that opens the answer"
+    think >out 2>errors
+    [ ! -s out ]
+    grep -q -e '--think show' errors
+    think -q 2>&1 | cmp - /dev/null
+    think --think show >out
+    [ "$(head -n 1 out)" = "<think>" ]
+    [ "$(tail -n 1 out)" = "</think>" ]
+    think --json >out
+    python3 -c 'import json; a = json.load(open("out")); assert a["text"] == "" and len(a["thinking"]) == 3, a'
+    think --json --think hide | not grep -q thinking
+}
+
 @test "a beginning token is there once" {
     [ "$("$QUILL" tokenize --ids hello | tr ' ' '\n' | grep -cx 1)" -eq 1 ]
     [ "$("$QUILL" tokenize --ids --parse-special '<s>hello' | tr ' ' '\n' | grep -cx 1)" -eq 1 ]
@@ -477,7 +494,7 @@ PYTHON
         [ ! -s errors ]
         grep -q '^Usage: quill' help
         [ "$(wc -L <help)" -le 80 ]
-        not grep -q -e '--evict' -e '--think' -e '--kv-out' help
+        not grep -q -e '--evict' -e '--kv-out' help
     done
 }
 

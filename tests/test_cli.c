@@ -217,7 +217,9 @@ static void test_refused(void **state) {
         {"bench -m x -o xml", "-o", "table|json|csv|md"},
         {"-m x --evict sink=4", "--evict", "not have it yet"},
         {"-m x --kv-out f", "--kv-out", "not have it yet"},
-        {"-m x --think on", "--think", "not have it yet"},
+        {"-m x --think maybe", "--think", "on|off|show|hide"},
+        {"--completions csh", "--completions", "bash|zsh|fish"},
+        {"--completions", "--completions", "bash|zsh|fish"},
         {"-m x --deterministic", "--deterministic", "not have it yet"},
         {"-m x --chat-template chatml", "--chat-template", "not have it yet"},
         {"batch", "batch", "not in this version"},
@@ -289,7 +291,7 @@ static void test_table(void **state) {
         assert_true(a->modes != 0 && a->group < N_GROUPS);
         assert_true(a->names[0] == '-' && strlen(a->names) < 64);
         assert_true(!a->help || strlen(a->help) < 200);
-        assert_true((a->kind == FLAG || a->kind == HELP || a->kind == VERSION) == !a->arg);
+        assert_true((a->kind == FLAG || a->kind == HELP || a->kind == VERSION || a->kind == MAN) == !a->arg);
         for (int k = i + 1; k < cli_n_options; k++) {
             if (!(a->modes & cli_options[k].modes)) continue;
             char names[64];
