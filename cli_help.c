@@ -23,8 +23,8 @@ static const About about[N_MODES] = {
                   "Runs a language model: one answer to a prompt, or a chat on a terminal.\n"
                   "Words, -p, -f and a pipe on stdin are the prompt. stdout carries the answer and\n"
                   "nothing else.\n\n"
-                  "Other modes: quill bench | perplexity | inspect | tokenize | logits (each has\n"
-                  "its -h).",
+                  "Other modes: quill bench | perplexity | inspect | tokenize | template |\n"
+                  "logits (each has its -h).",
                   "  quill \"Once upon a time\"\n"
                   "  git diff | quill -m qwen3.gguf \"Write a commit message\"\n"
                   "  quill -m qwen3.gguf --json --temp 0 \"Why is the sky blue?\" | jq -r .text\n"
@@ -43,6 +43,11 @@ static const About about[N_MODES] = {
     [MODE_TOKENIZE] =
         {"quill tokenize [options] [TEXT...]", "Text to tokens: a line a token, its id and its piece.",
          "  quill tokenize -m model.gguf \"Hello world\"\n  quill tokenize -m model.gguf --ids -f text.txt\n"},
+    [MODE_TEMPLATE] = {"quill template [options] [MODEL] <MESSAGES.json",
+                       "What a chat template makes of a conversation: a JSON array of messages, or an\n"
+                       "object with \"messages\", \"tools\" and whatever else the template looks at.",
+                       "  echo '[{\"role\":\"user\",\"content\":\"hi\"}]' | quill template -m model.gguf\n"
+                       "  quill template --chat-template-file t.jinja --bos \"<s>\" <messages.json\n"},
     [MODE_LOGITS] = {"quill logits [options] --tokens ID,ID,... > FILE",
                      "The logits after every token, as raw float32 (n_tokens, n_vocab) on stdout.\n"
                      "-ub decides how many rows are computed at a time.",
