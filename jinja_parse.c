@@ -432,11 +432,17 @@ static Node *parse_field(Parser *p) {
     return n;
 }
 
+// The parser's nesting bounds this one's.
+static void check_target(Parser *p, const Node *n) {
+    if (n->kind == N_TUPLE)
+        for (const Node *part = n->items; part; part = part->next) check_target(p, part);
+    else if (n->kind != N_NAME && n->kind != N_FIELD) fail(p, "a name to assign to");
+}
+
 // A name, a field of a namespace where `fields`, or a tuple of them.
 static Node *parse_target(Parser *p, bool fields) {
     Node *n = parse_tuple(p, fields ? parse_field : parse_primary, false);
-    for (Node *part = n->kind == N_TUPLE ? n->items : n; part; part = n->kind == N_TUPLE ? part->next : NULL)
-        if (part->kind != N_NAME && part->kind != N_FIELD) fail(p, "a name to assign to");
+    check_target(p, n);
     return n;
 }
 

@@ -474,11 +474,6 @@ static void filter_items(Run *r, const Node *n, Value **items, size_t *count) {
     *count = failed(r) ? 0 : k;
 }
 
-static int loop_depth(const Run *r) {
-    const Value *outer = find_variable(r, str_of("loop"));
-    return outer && value_is(*outer, V_LOOP) ? ((const Loop *)outer->object)->depth + 1 : 1;
-}
-
 static Flow run_inner(Run *r, const Node *body) {
     Scope *scope = r->scope;
     enter_scope(r, scope);
@@ -489,7 +484,6 @@ static Flow run_inner(Run *r, const Node *body) {
 
 static Flow run_for(Run *r, const Node *n) {
     Loop *loop = heap_alloc(r->h, sizeof *loop);
-    loop->depth = loop_depth(r);
     loop->seen.type = V_ABSENT;
     if (!value_items(r->h, eval(r, n->b), &loop->items, &loop->n)) return GO_ON;
     if (n->c) filter_items(r, n, &loop->items, &loop->n);

@@ -56,7 +56,6 @@ Value get_path(Run *r, Value of, Value path);    // of.a.b or of[0], as filters 
 typedef struct {
     Value *items; // (n)
     size_t n, i;
-    int depth;  // of loops around it
     Value seen; // what changed() was asked about last
 } Loop;
 Value loop_attribute(Run *r, Value loop, Str name);

@@ -131,7 +131,8 @@ Text text_case(Heap *h, Text t, TextCase to) {
         if (to == CASE_TITLE) begin = !is_class(c, "alpha");
         else begin = to == CASE_FILTER_TITLE && starts_word(c);
         char bytes[4];
-        text_put_bytes(&out, bytes, (size_t)text_encode(bytes, to_case(c, upper)), mark_at(t, i));
+        if (upper && c == 0xdf) text_put_str(&out, to == CASE_UPPER ? "SS" : "Ss", mark_at(t, i)); // the sharp s
+        else text_put_bytes(&out, bytes, (size_t)text_encode(bytes, to_case(c, upper)), mark_at(t, i));
         i += len;
     }
     return text_done(&out);
