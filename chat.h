@@ -1,16 +1,16 @@
-// chat.h: a conversation as the text that a model was trained on.
+// chat.h: a conversation as the text that a model was trained on: its chat template, run over the messages (jinja.h).
 //
-// One fixed form so far: ChatML, recognised when the model's template and vocabulary both have <|im_start|> and
-// <|im_end|>, and nothing else to say but a system message of its own. Every byte of the text is marked: only what the
-// form itself adds is trusted to hold control tokens, so that a user who types <|im_end|> has typed text.
+// Every byte of the text is marked: only what the template itself writes is trusted to hold control tokens, so that a
+// user who types <|im_end|> has typed text.
 #ifndef QUILL_CHAT_H
 #define QUILL_CHAT_H
 
 #include "gguf.h"
+#include "jinja.h"
 #include "options.h"
 #include "tokenizer.h"
 
-typedef enum { CHAT_RAW, CHAT_CHATML } ChatForm;
+typedef struct ChatTemplate ChatTemplate; // NULL: raw text
 
 typedef struct {
     const char *role; // "system", "user", "assistant"
@@ -22,15 +22,18 @@ typedef struct {
     Buf trusted; // (text.n) 1 where control tokens may be recognised
 } Rendered;
 
-// The form for this model and these options. `system` (or NULL) gets the system message that the template puts where
-// the options give none; its data stays as it was where there is no such. QUILL_MODEL: a template nobody recognises or
-// that says more than the form (template.h), or --chat without one.
-Status chat_choose(const Gguf *g, const Tokenizer *t, const Options *o, ChatForm *out, Buf *system);
-const char *chat_name(ChatForm f); // "none (raw text)", "ChatML"
+// The template for this model and these options; NULL without an error: raw text. QUILL_USAGE: no built-in template of
+// that name. QUILL_MODEL: it cannot be parsed, or --chat or a system message without one. QUILL_IO: its file.
+Status chat_choose(const Gguf *g, const Tokenizer *t, const Options *o, ChatTemplate **out);
+void chat_free(ChatTemplate *c);              // NULL is fine
+const char *chat_name(const ChatTemplate *c); // "none (raw text)", "the model's own", a built-in one's name, a path
 
-// Renders the messages and, if `answer`, the beginning of the assistant's next one. CHAT_RAW joins the bare texts.
-// Start from (Rendered){0}; call rendered_free.
-void chat_render(ChatForm f, const Message *messages, int n, bool answer, Rendered *out);
+Str chat_source(const ChatTemplate *c);       // Jinja; NULL: empty
+
+// Renders the messages and, if `answer`, the beginning of the assistant's next one. NULL joins the bare texts. Start
+// from (Rendered){0}; call rendered_free. QUILL_MODEL: the template refuses this conversation; its words are in the
+// message.
+Status chat_render(const ChatTemplate *c, const Message *messages, int n, bool answer, Rendered *out);
 void rendered_add(Rendered *r, const char *bytes, size_t n, bool trusted);
 void rendered_free(Rendered *r);
 
@@ -38,5 +41,17 @@ void rendered_free(Rendered *r);
 // does not have it, and which must not be empty (QUILL_USAGE). QUILL_CONTEXT: more text than an int can count. `out` is
 // the caller's to free.
 Status chat_encode(const Tokenizer *t, const Rendered *r, bool add_bos, int **out, int *n);
+
+// ---- the parts, for `quill template` --------------------------------------------------------------------------------
+
+// A template from its source. `where` and `name` are copied; bos and eos are what bos_token and eos_token say.
+Status chat_open(const char *where, const char *name, Str source, Str bos, Str eos, ChatTemplate **out);
+// The template that the options name; *out stays NULL where they name none.
+Status chat_from_options(const Options *o, Str bos, Str eos, ChatTemplate **out);
+
+Heap *chat_heap(size_t n_input); // with the room and steps that so much input may need
+Value chat_variables(const ChatTemplate *c, Heap *h, bool answer); // what every template gets: a dict without messages
+bool chat_is_role(Str role);                                       // a role that templates make control tokens of
+Status chat_run(const ChatTemplate *c, Heap *h, Value variables, const struct tm *now, Rendered *out);
 
 #endif

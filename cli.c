@@ -20,7 +20,7 @@
 enum {
     TEXT_IN = M(RUN) | M(TOKENIZE) | M(LOGITS) | M(PERPLEXITY), // modes that read text
     COMPUTE = M(RUN) | M(BENCH) | M(LOGITS) | M(PERPLEXITY),    // modes that run a model
-    EVERY = TEXT_IN | COMPUTE | M(INSPECT),
+    EVERY = TEXT_IN | COMPUTE | M(INSPECT) | M(TEMPLATE),
     FILES = EVERY, // modes that open a model
 };
 #define AT(field) offsetof(Options, field)
@@ -36,6 +36,7 @@ const Option cli_options[] = {
     {"--check-tensors", NULL, M(RUN) | M(INSPECT) | M(PERPLEXITY) | M(LOGITS), G_MODEL, FLAG, AT(check_tensors), 0, 0, NULL, "read every weight first and refuse what is not finite", NULL},
 
     {"-p --prompt", "TEXT", TEXT_IN, G_PROMPT, TEXT, AT(prompt), 0, 0, NULL, "the prompt; words without a flag are the same", NULL},
+    {"-f --file", "FILE", M(TEMPLATE), G_PROMPT, TEXT, AT(file), 0, 0, NULL, "the messages from a file instead of stdin", NULL},
     {"-f --file", "FILE", TEXT_IN, G_PROMPT, TEXT, AT(file), 0, 0, NULL, "text from a file, byte for byte; stdin is not read then, but - is stdin", NULL},
     {"-sys --system-prompt", "TEXT", M(RUN), G_PROMPT, TEXT, AT(system), 0, 0, NULL, "a system message (models with a chat template)", NULL},
     {"-sysf --system-prompt-file", "FILE", M(RUN), G_PROMPT, TEXT, AT(system_file), 0, 0, NULL, "the same from a file", NULL},
@@ -49,8 +50,13 @@ const Option cli_options[] = {
     {"--ids", NULL, M(TOKENIZE), G_PROMPT, FLAG, AT(ids), 0, 0, NULL, "print the ids alone, separated by spaces", NULL},
     {"--no-bos", NULL, M(LOGITS) | M(PERPLEXITY), G_PROMPT, FLAG, AT(no_bos), 0, 0, NULL, "do not put the beginning token in front of text", NULL},
     {"--no-bos", NULL, M(TOKENIZE), G_PROMPT, FLAG, AT(no_bos), 0, 0, NULL, "no beginning token in front of the text, and no end token after it", NULL},
-    {"--chat-template", "NAME", M(RUN), G_PROMPT, TEXT, 0, 0, 0, NULL, NULL, LATER},
-    {"--chat-template-file", "FILE", M(RUN), G_PROMPT, TEXT, 0, 0, 0, NULL, NULL, LATER},
+    {"--chat-template", "NAME", M(RUN) | M(TEMPLATE), G_PROMPT, TEXT, AT(chat_template), 0, 0, NULL, "one of quill's own templates instead of the model's: chatml, llama2, llama3, mistral-v7, gemma, ... (a wrong name lists them)", NULL},
+    {"--chat-template-file", "FILE", M(RUN) | M(TEMPLATE), G_PROMPT, TEXT, AT(chat_template_file), 0, 0, NULL, "the same from a file, in Jinja", NULL},
+    {"--think", "on|off|show|hide", M(RUN) | M(TEMPLATE), G_PROMPT, CHOICE, AT(think), 0, 0, NULL, "on, off: whether a model is to think, where its template lets one choose; show, hide: whether its thoughts are printed (otherwise: on a terminal and in JSON)", NULL},
+    {"--bos", "TEXT", M(TEMPLATE), G_PROMPT, TEXT, AT(bos), 0, 0, NULL, "what bos_token says, instead of the model's", NULL},
+    {"--eos", "TEXT", M(TEMPLATE), G_PROMPT, TEXT, AT(eos), 0, 0, NULL, "the same for eos_token", NULL},
+    {"--now", "TIME", M(TEMPLATE), G_PROMPT, TEXT, AT(now), 0, 0, NULL, "the time that strftime_now gives, as 2026-01-02T03:04:05", NULL},
+    {"--no-generation-prompt", NULL, M(TEMPLATE), G_PROMPT, FLAG, AT(no_generation_prompt), 0, 0, NULL, "without the beginning of the assistant's answer", NULL},
 
     {"-n --predict --n-predict", "N", M(RUN), G_LENGTH, INT, AT(predict), -1, INT_MAX, "-1", "tokens to generate; -1: until the end or a full context", NULL},
     {"-c --ctx-size", "N", M(PERPLEXITY), G_LENGTH, INT, AT(ctx_size), 0, (1 << 30) - 1, "0", "tokens of a chunk; 0: 512, or what the model was trained for if that is less", NULL},
@@ -104,7 +110,6 @@ const Option cli_options[] = {
     {"-v --verbose", NULL, M(RUN) | M(LOGITS) | M(PERPLEXITY), G_LOOK, FLAG, AT(verbose), 0, 0, NULL, "say on stderr what was done and how fast", NULL},
     {"-q --quiet", NULL, COMPUTE, G_LOOK, FLAG, AT(quiet), 0, 0, NULL, "errors alone on stderr: no notes, no progress", NULL},
     {"--color", "auto|always|never", M(RUN), G_LOOK, CHOICE, AT(color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)", NULL},
-    {"--think", "on|off|show|hide", M(RUN), G_LOOK, CHOICE, AT(think), 0, 0, NULL, "whether a model is to think, where its template lets one choose; whether its thoughts are printed (otherwise: on a terminal and in JSON)", NULL},
     {"--echo", NULL, M(RUN), G_LOOK, FLAG, AT(echo), 0, 0, NULL, "print the prompt before the answer", NULL},
     {"--special", NULL, M(RUN), G_LOOK, FLAG, AT(special), 0, 0, NULL, "print control tokens too", NULL},
     {"--json", NULL, M(RUN) | M(INSPECT) | M(PERPLEXITY), G_LOOK, FLAG, AT(json), 0, 0, NULL, "one JSON object instead of text", NULL},
@@ -431,7 +436,8 @@ static Status set_defaults(Options *out) {
 // The environment, for what no flag has said.
 static Status from_environment(Options *out) {
     const char *model = getenv("QUILL_MODEL"), *device = getenv("QUILL_DEVICE");
-    if (!out->model && model && *model) out->model = model;
+    bool bare = out->mode == MODE_TEMPLATE && (out->chat_template || out->chat_template_file); // needs no model
+    if (!out->model && model && *model && !bare) out->model = model;
     const Option *o = find_option("--device", 1u << out->mode);
     if (o && !out->device && device && *device) return set_value(o, "QUILL_DEVICE", device, out);
     return OK;
@@ -467,6 +473,10 @@ static Status check_together(const Options *o) {
     if (o->raw && (o->system || o->system_file))
         return status_error(QUILL_USAGE,
                             "-sys: raw text has no system message; put it into the prompt, or leave --raw out");
+    if (o->chat_template && o->chat_template_file)
+        return status_error(QUILL_USAGE, "--chat-template and --chat-template-file: one of them expected, found both");
+    if (o->raw && (o->chat_template || o->chat_template_file))
+        return status_error(QUILL_USAGE, "--raw and --chat-template: one of them expected, found both");
     if (o->verbose && o->quiet) return status_error(QUILL_USAGE, "-v and -q: one of them expected, found both");
     if (o->logprobs >= 0 && !o->json && !o->jsonl)
         return status_error(QUILL_USAGE, "--logprobs: is printed in JSON alone; add --json or --jsonl");
@@ -477,7 +487,8 @@ static Status check_together(const Options *o) {
         return status_error(QUILL_USAGE, "--no-stdin and -f -: one of them expected, found both");
     if (o->mode == MODE_LOGITS && o->tokens && (o->prompt || o->file))
         return status_error(QUILL_USAGE, "--tokens: ids or text expected, found both");
-    if (!o->model && !builtin_there() && o->mode != MODE_BENCH)
+    bool bare = o->mode == MODE_BENCH || o->chat_template || o->chat_template_file;
+    if (!o->model && !builtin_there() && !(bare && o->mode != MODE_RUN))
         return status_error(QUILL_USAGE,
                             "no model: give one with -m FILE or set QUILL_MODEL; %s%s -h shows all options",
                             o->mode ? "quill " : "", mode_name(o->mode));

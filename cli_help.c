@@ -50,6 +50,11 @@ const About cli_about[N_MODES] = {
     [MODE_TOKENIZE] =
         {"quill tokenize [options] [TEXT...]", "Text to tokens: a line a token, its id and its piece.",
          "  quill tokenize -m model.gguf \"Hello world\"\n  quill tokenize -m model.gguf --ids -f text.txt\n"},
+    [MODE_TEMPLATE] = {"quill template [options] [MODEL] <MESSAGES.json",
+                       "What a chat template makes of a conversation: a JSON array of messages, or an\n"
+                       "object with \"messages\", \"tools\" and whatever else the template looks at.",
+                       "  echo '[{\"role\":\"user\",\"content\":\"hi\"}]' | quill template -m model.gguf\n"
+                       "  quill template --chat-template-file t.jinja --bos \"<s>\" <messages.json\n"},
     [MODE_LOGITS] = {"quill logits [options] --tokens ID,ID,... > FILE",
                      "The logits after every token, as raw float32 (n_tokens, n_vocab) on stdout.\n"
                      "-ub decides how many rows are computed at a time.",

@@ -232,19 +232,19 @@ void answer_dump(const Engine *e, const Options *o, const Rendered *text, const 
 
 // ---- one answer -----------------------------------------------------------------------------------------------------
 
-// The prompt as the model wants it, as text and in tokens. `form` says what was chosen.
-static Status prepare(const Engine *e, const Options *o, Str prompt, ChatForm *form, Rendered *text, Sequence *seq) {
+// The prompt as the model wants it, as text and in tokens.
+static Status prepare(const Engine *e, const Options *o, Str prompt, const ChatTemplate *form, Rendered *text,
+                      Sequence *seq) {
     Buf system = {0};
-    TRY(chat_choose(e->gguf, e->tok, o, form, &system)); // system stays empty where it fails
     Status st = prompt_system(o, &system);
     Message messages[2];
     int n_messages = 0;
     if (system.data) messages[n_messages++] = (Message){"system", {system.data, system.n}};
     messages[n_messages++] = (Message){"user", prompt};
     int *ids = NULL, n = 0;
+    if (!st.code) st = chat_render(form, messages, n_messages, true, text);
     if (!st.code) {
-        chat_render(*form, messages, n_messages, true, text);
-        if (*form == CHAT_RAW && o->parse_special && text->text.n) memset(text->trusted.data, 1, text->text.n);
+        if (!form && o->parse_special && text->text.n) memset(text->trusted.data, 1, text->text.n);
         st = chat_encode(e->tok, text, true, &ids, &n);
     }
     if (!st.code) {
@@ -260,17 +260,16 @@ static Status prepare(const Engine *e, const Options *o, Str prompt, ChatForm *f
 static Status answer(Engine *e, const Options *o, Str prompt) {
     Request r = {.max_new = o->predict, .emit = answer_emit};
     LogitBias *bias = NULL;
-    ChatForm form;
+    ChatTemplate *form;
     Rendered text = {0};
-    Str template = {0};
-    Status st = prepare(e, o, prompt, &form, &text, &r.seq);
-    if (!st.code && form != CHAT_RAW) st = gguf_str(e->gguf, "tokenizer.chat_template", &template, false);
+    Status st = chat_choose(e->gguf, e->tok, o, &form);
+    if (!st.code) st = prepare(e, o, prompt, form, &text, &r.seq);
     if (!st.code) st = answer_sampling(e, o, &r.sampling, &bias);
     if (!st.code) {
         if (o->verbose) report_before(e, o, chat_name(form));
         Answer a;
-        answer_start(&a, e, o, form == CHAT_RAW && prompt.n == 0);
-        answer_think(&a, template, (Str){text.text.data, text.text.n});
+        answer_start(&a, e, o, !form && prompt.n == 0);
+        answer_think(&a, chat_source(form), (Str){text.text.data, text.text.n});
         r.arg = &a;
         if (o->echo) buf_append(&a.answer, prompt.data, prompt.n), show(&a, false, 0);
         signals_catch();
@@ -278,7 +277,7 @@ static Status answer(Engine *e, const Options *o, Str prompt) {
         engine_run(e);
         st = answer_finish(&a, &r);
         signals_release();
-        if (r.finish == FINISH_CONTEXT && !o->quiet && (form != CHAT_RAW || o->verbose))
+        if (r.finish == FINISH_CONTEXT && !o->quiet && (form || o->verbose))
             fprintf(stderr, "quill: note: the context of %d tokens is full and the answer ends there; -c gives more\n",
                     e->shape.n_ctx);
         if (o->verbose) report_after(e, &r);
@@ -288,6 +287,7 @@ static Status answer(Engine *e, const Options *o, Str prompt) {
     sequence_free(&r.seq);
     timeline_free(&r.time);
     rendered_free(&text);
+    chat_free(form);
     free(bias);
     return st;
 }

@@ -385,11 +385,12 @@ static void print_json(const Inspection *in, Buf *out) {
 // ---- the mode -------------------------------------------------------------------------------------------------------
 
 static const char *template_name(const Inspection *in) {
-    ChatForm form = CHAT_RAW;
+    ChatTemplate *c = NULL;
     if (!gguf_value(in->g, "tokenizer.chat_template")) return "none";
-    if (!in->tok || chat_choose(in->g, in->tok, &(Options){0}, &form, NULL).code)
-        return "another than this version knows";
-    return form == CHAT_RAW ? "empty" : chat_name(form);
+    bool good = in->tok && !chat_choose(in->g, in->tok, &(Options){0}, &c).code;
+    const char *name = !good ? "Jinja that cannot be parsed" : c ? "Jinja" : "empty";
+    chat_free(c);
+    return name;
 }
 
 Status inspect_run(const Options *o) {

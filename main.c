@@ -38,6 +38,7 @@ static Status dispatch(Options *o) {
     case MODE_PERPLEXITY: return perplexity_run(o);
     case MODE_INSPECT: return inspect_run(o);
     case MODE_TOKENIZE: return tokenize_run(o);
+    case MODE_TEMPLATE: return template_run(o);
     case MODE_LOGITS: return logits_run(o);
     default: return status_error(QUILL_USAGE, "quill %s: not in this version yet", mode_name(o->mode));
     }

@@ -33,10 +33,13 @@ typedef struct {
     const char *prompt; // -p and the words, joined by spaces; NULL: none
     const char *file;   // -f
     const char *system, *system_file;
+    const char *chat_template, *chat_template_file; // a name of chat_templates.c; a path
     const char *think; // on, off: the template's enable_thinking; show, hide: what is printed; NULL: left to them
     bool escape, raw, chat, parse_special, no_stdin, interactive, echo, special;
-    bool no_bos, ids;   // tokenize
-    const char *tokens; // logits: "1,2,3"
+    bool no_bos, ids;            // tokenize
+    const char *tokens;          // logits: "1,2,3"
+    const char *bos, *eos, *now; // template: texts; 2026-01-02T03:04:05
+    bool no_generation_prompt;
     // length
     int predict;  // -n; -1: until the end or a full context
     int ctx_size; // -c; 0: the model's, if it fits

@@ -17,8 +17,7 @@
 typedef struct {
     const Options *o;
     Engine e;
-    ChatForm form;
-    Str template; // its source, of the model's file; empty: none
+    ChatTemplate *form;
     SamplerParams sampling;
     LogitBias *bias;
     Message *messages; // (n_messages) their texts are ours
@@ -41,8 +40,8 @@ static void drop_message(Chat *c) { free((void *)c->messages[--c->n_messages].te
 // The tokens of the whole conversation. Text that begins with the bytes that the cache stands for keeps their tokens,
 // because what a model has sampled need not be how its text would be encoded.
 static Status conversation_tokens(const Chat *c, const Rendered *text, int **ids, int *n) {
-    bool goes_on = c->form == CHAT_CHATML && c->said.n > 0 && c->said.n < text->text.n &&
-                   memcmp(c->said.data, text->text.data, c->said.n) == 0;
+    bool goes_on =
+        c->form && c->said.n > 0 && c->said.n < text->text.n && memcmp(c->said.data, text->text.data, c->said.n) == 0;
     if (!goes_on) return chat_encode(c->e.tok, text, true, ids, n);
     size_t at = c->said.n;
     Rendered rest = {.text = {text->text.data + at, text->text.n - at, 0},
@@ -72,7 +71,7 @@ static Status run_turn(Chat *c, const Rendered *text, bool fresh) {
     if (c->answered && !isatty(STDOUT_FILENO)) TRY(output_write("\n", 1, &gone));
     c->answered = true;
     answer_start(&a, &c->e, c->o, fresh);
-    answer_think(&a, c->template, (Str){text->text.data, text->text.n});
+    answer_think(&a, chat_source(c->form), (Str){text->text.data, text->text.n});
     r.arg = &a;
     signals_catch();
     scheduler_add(c->e.sched, &r);
@@ -104,9 +103,9 @@ static Status turn(Chat *c, Str line) {
     add_message(c, "user", line);
     Rendered text = {0};
     int *ids = NULL, n = 0;
-    chat_render(c->form, c->messages, c->n_messages, true, &text);
-    if (c->form == CHAT_RAW && c->o->parse_special && text.text.n) memset(text.trusted.data, 1, text.text.n);
-    Status st = conversation_tokens(c, &text, &ids, &n);
+    Status st = chat_render(c->form, c->messages, c->n_messages, true, &text);
+    if (!c->form && c->o->parse_special && text.text.n) memset(text.trusted.data, 1, text.text.n);
+    if (!st.code) st = conversation_tokens(c, &text, &ids, &n);
     if (!st.code && n > c->e.shape.n_ctx)
         st =
             status_error(QUILL_CONTEXT,
@@ -199,8 +198,7 @@ static Status loop(Chat *c, Str first) {
 static Status start(Chat *c) {
     TRY(answer_sampling(&c->e, c->o, &c->sampling, &c->bias));
     Buf system = {0};
-    Status st = chat_choose(c->e.gguf, c->e.tok, c->o, &c->form, &system);
-    if (!st.code && c->form != CHAT_RAW) st = gguf_str(c->e.gguf, "tokenizer.chat_template", &c->template, false);
+    Status st = chat_choose(c->e.gguf, c->e.tok, c->o, &c->form);
     if (!st.code) st = prompt_system(c->o, &system);
     if (!st.code && system.data) add_message(c, "system", (Str){system.data, system.n});
     buf_free(&system);
@@ -225,6 +223,7 @@ Status repl_run(const Options *o, Str first) {
     sequence_free(&c.seq);
     while (c.n_messages) drop_message(&c);
     free(c.messages);
+    chat_free(c.form);
     free(c.bias);
     buf_free(&c.said);
     engine_close(&c.e);

@@ -348,17 +348,19 @@ PYTHON
     done
 }
 
-@test "a template's own system message, and a template that says more than ChatML" {
+@test "a template's own system message, and a template that refuses" {
     turns="{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
     own="{% if messages[0].role != 'system' %}{{ '<|im_start|>system\\nBe good.<|im_end|>\\n' }}{% endif %}"
     "$MAKE_TINY" own.gguf arch=qwen2 "template=$own$turns"
     "$QUILL" -m own.gguf -n 0 --dump-prompt hi >/dev/null 2>errors </dev/null
-    printf '<|im_start|>system\nBe good.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n\n' | cmp - errors
+    printf '<|im_start|>system\nBe good.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n\n' | cmp - errors
     "$QUILL" -m own.gguf -n 0 --dump-prompt -sys no hi 2>&1 >/dev/null </dev/null | not grep -q "Be good"
-    "$MAKE_TINY" more.gguf arch=qwen2 "template={{ '## The date' }}$turns"
-    run "$QUILL" -m more.gguf hi </dev/null
+    "$MAKE_TINY" refuses.gguf arch=qwen2 "template={{ raise_exception('No system, please') }}"
+    run "$QUILL" -m refuses.gguf hi </dev/null
     [ "$status" -eq 3 ]
-    [[ "$output" == *"## The date"*"--raw"* ]]
+    [[ "$output" == *"No system, please"*"--raw"*"--chat-template"* ]]
+    "$QUILL" -m refuses.gguf -n 0 --dump-prompt --chat-template chatml hi >/dev/null 2>errors </dev/null
+    printf '<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n\n' | cmp - errors
 }
 
 @test "a chat model gets its template, and the user cannot forge it" {
@@ -419,7 +421,7 @@ PYTHON
 @test "inspect shows the file, as text and as JSON" {
     run "$QUILL" inspect "$TINY/chat.gguf"
     [ "$status" -eq 0 ]
-    [[ "$output" == *"qwen2"*"ChatML"*"general.architecture"*"blk.1.ffn_down.weight"*"KV cache"*"prefill of"* ]]
+    [[ "$output" == *"qwen2"*"Jinja"*"general.architecture"*"blk.1.ffn_down.weight"*"KV cache"*"prefill of"* ]]
     "$QUILL" inspect "$TINY/base.gguf" | grep -q '^  256  *[0-9.]* [KMG]*B + .* + .* = .*B$'
     not grep -q 'not used' <<<"$output"
     "$QUILL" inspect --json "$TINY/base.gguf" | grep -q '"kv_type":"[A-Z0-9]*","memory":\[{"context":256,"weights":[0-9]*,"kv":[0-9]*,"scratch":[0-9]*,"total":[0-9]*}\]'

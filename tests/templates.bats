@@ -1,0 +1,83 @@
+#!/usr/bin/env bats
+# templates.bats: `quill template` at the front door, and over real templates against what transformers renders.
+
+setup_file() {
+    export QUILL="${QUILL:-./quill}"
+    unset QUILL_DEVICE QUILL_MODEL
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
+}
+
+@test "template: messages in JSON, variables, texts and the time" {
+    printf '{{ bos_token }}{%% for m in messages %%}<{{ m.role }}>{{ m.content }}{%% endfor %%}{{ x }}{{ add_generation_prompt }}{{ eos_token }}' >t.jinja
+    printf '[{"role":"user","content":"a\\u0000b {{ 1 }}"}]' | "$QUILL" template --chat-template-file t.jinja --bos '<B>' --eos '<E>' >out
+    printf '<B><user>a\0b {{ 1 }}True<E>' | cmp - out
+    printf '{"messages":[],"x":[1.0,{"k":null}]}' >in.json
+    "$QUILL" template --chat-template-file t.jinja --no-generation-prompt -f in.json >out
+    printf "[1.0, {'k': None}]False" | cmp - out
+    printf '{{ strftime_now("%%Y-%%m-%%d %%H:%%M %%a") }}' >now.jinja
+    [ "$("$QUILL" template --chat-template-file now.jinja --now 2026-01-02T03:04:05 <<<'[]')" = "2026-01-02 03:04 Fri" ]
+    printf '[{"role":"user","content":"hi"}]' | "$QUILL" template --chat-template chatml >out
+    printf '<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n' | cmp - out
+}
+
+# refused CODE WORD ARGS...: exit code, one line on stderr with the word, nothing on stdout; stdin is in.json
+refused() {
+    local expected="$1" word="$2" found=0
+    shift 2
+    "$QUILL" template "$@" >out 2>errors <in.json || found=$?
+    [ "$found" -eq "$expected" ] && [ ! -s out ] && [ "$(wc -l <errors)" -eq 1 ] && grep -q "^quill: .*$word" errors
+}
+
+@test "template: what is wrong is said in one line" {
+    printf '[]' >in.json
+    printf '{{ raise_exception("No\\nway") }}' >no.jinja
+    refused 3 "line 1: No?way" --chat-template-file no.jinja
+    printf '{%% if x' >cut.jinja
+    refused 3 "cut.jinja: line 1" --chat-template-file cut.jinja
+    head -c 20000000 /dev/zero | tr '\0' '(' >large.jinja
+    refused 3 large --chat-template-file large.jinja
+    printf '{%% for a in range(99999) %%}{%% for b in range(99999) %%}x{%% endfor %%}{%% endfor %%}' >endless.jinja
+    refused 3 "longer\|memory" --chat-template-file endless.jinja
+    refused 2 "mistral-v7" --chat-template nonesuch
+    refused 6 missing --chat-template-file missing
+    refused 2 "now" --chat-template chatml --now yesterday
+    printf '[{]' >in.json
+    refused 2 JSON --chat-template chatml
+    printf '{"a":1}' >in.json
+    refused 2 messages --chat-template chatml
+    (head -c 1500 /dev/zero | tr '\0' '[' && head -c 1500 /dev/zero | tr '\0' ']') >in.json
+    refused 3 levels --chat-template chatml
+}
+
+@test "template: real templates, byte for byte what transformers renders" {
+    [ -d "${QUILL_TEST_DATA:-}/templates" ] || skip "QUILL_TEST_DATA has no templates"
+    python3 - "$QUILL" "$QUILL_TEST_DATA/templates" <<'PY'
+import json, subprocess, sys
+quill, folder = sys.argv[1:]
+data = json.load(open(folder + "/expected.json"))
+bad = []
+for name, renders in data["expected"].items():
+    for case, want in renders.items():
+        args = [quill, "template", "--chat-template-file", f"{folder}/{name}.jinja", "--bos", data["bos_token"], "--eos", data["eos_token"], "--now", data["now"]]
+        args += ["--no-generation-prompt"] if case.endswith(":nogen") else []
+        p = subprocess.run(args, input=json.dumps(data["cases"][case.split(":")[0]]).encode(), capture_output=True)
+        good = p.returncode == 3 if isinstance(want, dict) else p.returncode == 0 and p.stdout.decode() == want
+        if not good:
+            bad.append(f"{name} {case}: {p.stderr.decode()}")
+print(sum(map(len, data["expected"].values())), "renders;", *bad, sep="\n")
+sys.exit(bool(bad))
+PY
+}
+
+@test "template: snippets and mutated templates do as Jinja2 does" {
+    folder="${QUILL_TEST_DATA:+$QUILL_TEST_DATA/templates}"
+    [ -d "$folder" ] || folder=""
+    run python3 "$BATS_TEST_DIRNAME/jinja_reference.py" "$QUILL" $folder
+    [ "$status" -ne 77 ] || skip "python3-jinja2 is not there"
+    echo "$output"
+    [ "$status" -eq 0 ]
+}

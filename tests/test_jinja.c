@@ -1,0 +1,250 @@
+// test_jinja.c: the template interpreter: what it prints, whose bytes it trusts, and that no template breaks it.
+// Expected texts are Jinja2's; tests/jinja_reference.py compares many more with it.
+#include "testing.h"
+
+#include "../jinja.h"
+
+static const struct tm now = {.tm_year = 126, .tm_mday = 2};
+
+typedef struct {
+    Status st;
+    Buf text, trusted;
+} Result;
+
+static Value string(Heap *h, const char *s) { return value_string(h, str_of(s), false); }
+
+// messages of a user and an assistant, the former's text untrusted; roles are trusted.
+static Value variables(Heap *h, const char *user) {
+    Value v = value_dict(h), list = value_new_list(h, V_LIST, 2);
+    const char *roles[] = {"user", "assistant"}, *texts[] = {user, "Yes."};
+    for (int i = 0; i < 2; i++) {
+        Value m = value_dict(h);
+        dict_set_str(h, m.dict, "role", value_string(h, str_of(roles[i]), true));
+        dict_set_str(h, m.dict, "content", string(h, texts[i]));
+        list.list->items[i] = m;
+    }
+    dict_set_str(h, v.dict, "messages", list);
+    dict_set_str(h, v.dict, "u", string(h, user));
+    dict_set_str(h, v.dict, "n", value_int(7));
+    return v;
+}
+
+static Result render_within(const char *source, size_t n, const char *user, size_t room, int64_t steps) {
+    Result r = {0};
+    Jinja *t;
+    r.st = jinja_parse((Str){source, n}, &t);
+    if (r.st.code) return r;
+    Heap *h = heap_new(room, steps);
+    r.st = jinja_render(t, h, variables(h, user).dict, &now, &r.text, &r.trusted);
+    assert_int_equal(r.text.n, r.trusted.n);
+    heap_free(h);
+    jinja_free(t);
+    return r;
+}
+
+static Result render(const char *source, const char *user) {
+    return render_within(source, strlen(source), user, 64 << 20, 2000000);
+}
+
+static void result_free(Result *r) {
+    buf_free(&r->text);
+    buf_free(&r->trusted);
+}
+
+static void check(const char *source, const char *user, const char *expected) {
+    Result r = render(source, user);
+    if (r.st.code) fail_msg("%s: %s", source, r.st.message);
+    if (strcmp(r.text.data ? r.text.data : "", expected) != 0)
+        fail_msg("%s: \"%s\", expected \"%s\"", source, r.text.data, expected);
+    result_free(&r);
+}
+
+static void test_prints(void **state) {
+    (void)state;
+    static const struct {
+        const char *source, *expected;
+    } cases[] = {
+        {"{{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 10 / 4 }} {{ 2 ** 10 }} {{ 1e16 }} {{ 0.1 + 0.2 }}",
+         "3 -4 2 2.5 1024 1e+16 0.30000000000000004"},
+        {"{{ none }}{{ true }}{{ missing }}{{ [1, 'a', none] }}{{ {'k': \"it's\"} }}{{ (1,) }}",
+         "NoneTrue[1, 'a', None]{'k': \"it's\"}(1,)"},
+        {"{{ 'abc'[::-1] }}{{ [1, 2, 3][-2:] }}{{ 'caf\\u00e9'[-1] }}{{ 'caf\\u00e9'|length }}", "cba[2, 3]é4"},
+        {"{% for m in messages %}{{ loop.index }}{{ m.role }}{{ ', ' if not loop.last }}{% endfor %}",
+         "1user, 2assistant"},
+        {"{% set ns = namespace(x=0) %}{% for i in range(4) %}{% set ns.x = ns.x + i %}{% endfor %}{{ ns.x }}", "6"},
+        {"{% set x = 1 %}{% for i in [1, 2] %}{% set x = x + i %}{{ x }}{% endfor %}{{ x }}", "231"},
+        {"{% macro f(a, b='z') %}<{{ a }}{{ b }}>{% endmacro %}{{ f(1) }}{{ f(b=2, a=n) }}", "<1z><72>"},
+        {"{% for i in range(9) %}{% if i == 1 %}{% continue %}{% elif i > 3 %}{% break %}{% endif %}{{ i }}{% endfor "
+         "%}",
+         "023"},
+        {"{% set x %} hi {% endset %}{{ x|trim|upper }}{% filter replace('a', 'b') %}aa{% endfilter %}", "HIbb"},
+        {"a\n  {% if true %}\n b\n  {% endif %}\n c {{- n -}}  \nd", "a\n b\n c7d"},
+        {"{# gone #}{% raw %}{{ n }}{% endraw %}\n", "{{ n }}"},
+        {"{{ {'b': [1.5, none], 'a': 'q\"\\n'}|tojson }}{{ [1]|tojson(indent=2) }}",
+         "{\"b\": [1.5, null], \"a\": \"q\\\"\\n\"}[\n  1\n]"},
+        {"{{ messages|selectattr('role', 'equalto', 'user')|map(attribute='content')|join('+') }}", "hello"},
+        {"{{ strftime_now('%d %b %Y') }} {{ 'x' is in 'xyz' }} {{ n is divisibleby 7 }} {{ 1 < n <= 7 }}",
+         "02 Jan 2026 True True True"},
+        {"{{ 'a,b,c'.split(',', 1) }}{{ ' a b '.split() }}{{ 'abc'.replace('b', '-') }}{{ '%s-%03d'|format('x', n) }}",
+         "['a', 'b,c']['a', 'b']a-cx-007"},
+        {"", ""},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) check(cases[i].source, "hello", cases[i].expected);
+}
+
+// Each letter of `marks` stands for a byte: T trusted, u not.
+static void check_marks(const char *source, const char *user, const char *expected, const char *marks) {
+    Result r = render(source, user);
+    if (r.st.code) fail_msg("%s: %s", source, r.st.message);
+    assert_string_equal(r.text.data, expected);
+    for (size_t i = 0; i < r.trusted.n; i++)
+        if ((marks[i] == 'T') != (r.trusted.data[i] == 1)) fail_msg("%s: byte %zu of %s", source, i, expected);
+    assert_int_equal(strlen(marks), r.text.n);
+    result_free(&r);
+}
+
+static void test_trust(void **state) {
+    (void)state;
+    static const struct {
+        const char *source, *user, *expected, *marks;
+    } cases[] = {
+        {"<{{ u }}>", "ab", "<ab>", "TuuT"},
+        {"{{ '<' + u + '>' }}", "ab", "<ab>", "TuuT"},
+        {"{{ '<' ~ u ~ n }}", "ab", "<ab7", "TuuT"},
+        {"{{ ('<' + u + '>')[1:3] }}{{ ('<' + u)[::-1] }}", "ab", "abba<", "uuuuT"},
+        {"{{ (' ' + u + ' x ')|trim }}", " a ", "a  x", "uuTT"},
+        {"{{ ('<' + u)|upper }}{{ u.title() }}", "ab", "<ABAb", "Tuuuu"},
+        {"{{ u|replace('b', '|') }}{{ 'xbx'|replace('b', u) }}", "ab", "a|xabx", "uTTuuT"},
+        {"{{ u.split('b')|join('-') }}", "abc", "a-c", "uTu"},
+        {"{{ [u, 'x']|join(u) }}", "a", "aax", "uuT"},
+        {"{{ u|tojson }}", "a\n", "\"a\\n\"", "uuuuu"},
+        {"{{ [u] }}", "a", "['a']", "uuuuu"},
+        {"{{ '[%s]' % u }}{{ '{}!'.format(u) }}", "a", "[a]a!", "TuTuT"},
+        {"{% set x %}<{{ u }}{% endset %}{{ x|lower }}", "A", "<a", "Tu"},
+        {"{% macro f(x) %}({{ x }}){% endmacro %}{{ f(u)|e }}", "<", "(&lt;)", "TuuuuT"},
+        {"{% for c in u %}{{ c }}.{% endfor %}", "ab", "a.b.", "uTuT"},
+        {"{{ u|int + 1 }}{{ u|int }}", "4", "54", "uu"},
+        {"{{ u|indent(1, true) }}{{ u.center(3) }}", "a", " a a ", "TuTuT"},
+        {"{% for m in messages %}<{{ m.role }}{{ m.content }}{% endfor %}", "|>", "<user|><assistantYes.",
+         "TTTTTuuTTTTTTTTTTuuuu"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        check_marks(cases[i].source, cases[i].user, cases[i].expected, cases[i].marks);
+}
+
+static void test_errors(void **state) {
+    (void)state;
+    static const struct {
+        const char *source, *says;
+    } cases[] = {
+        {"{{ raise_exception('Roles must alternate') }}", "Roles must alternate"},
+        {"\n\n{{ missing.x }}", "line 3: 'missing' is undefined"},
+        {"{{ messages[0].nope.x }}", "'dict object' has no attribute 'nope'"},
+        {"{{ messages.append(1) }}", "unsafe"},
+        {"{{ ''.__class__.__mro__ }}", "unsafe"},
+        {"{{ 1 + 'a' }}", "unsupported operand"},
+        {"{{ n|nope }}", "No filter named 'nope'"},
+        {"{{ n is nope }}", "No test named 'nope'"},
+        {"{% if n %}", "endif"},
+        {"{% for x in n", "the end of a tag"},
+        {"{% include 'x' %}", "a tag that templates may use"},
+        {"{{ 1 +", "the end of a tag"},
+        {"{{ 'abc", "a string that ends"},
+        {"{# never", "comment"},
+        {"{% break %}", "for loop"},
+        {"{% for x in range(5) recursive %}{% endfor %}", "recursive"},
+        {"{% set x = 1 %}{% set x.y = 2 %}", "non-namespace"},
+        {"{{ 9223372036854775807 + 1 }}", "64 bits"},
+        {"{{ range(1000000) }}", "Range too big"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Result r = render(cases[i].source, "hi");
+        assert_int_equal(r.st.code, QUILL_MODEL);
+        if (!strstr(r.st.message, cases[i].says)) fail_msg("%s: %s", cases[i].source, r.st.message);
+        assert_int_equal(r.text.n, 0);
+        result_free(&r);
+    }
+}
+
+// Templates that run for ever, eat all memory or nest without end.
+static void test_bounds(void **state) {
+    (void)state;
+    static const char *const sources[] = {
+        "{% for a in range(99999) %}{% for b in range(99999) %}{{ a }}{% endfor %}{% endfor %}",
+        "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x "
+        "}}",
+        "{{ 'a' * 9223372036854775807 }}",
+        "{{ [1] * 9223372036854775807 }}",
+        "{{ 'a'|center(9223372036854775807) }}",
+        "{{ '%1000000000s' % 'a' }}",
+        "{{ ('a' * 100000)|replace('', 'b' * 100000) }}",
+        "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+        "{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
+        "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",
+        "{% set ns = namespace() %}{% set ns.x = [ns] %}{{ ns.x|tojson }}{{ ns.x == ns.x }}",
+        "{{ [[1]|list * 1000] * 100000 }}",
+        "{{ range(99999)|list|tojson(indent=1000) }}",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
+        Result r = render(sources[i], "hi");
+        if (r.st.code != QUILL_MODEL) fail_msg("%s: %d", sources[i], r.st.code);
+        result_free(&r);
+    }
+    static const char *const repeated[] = {"(",
+                                           "[",
+                                           "{",
+                                           "{{",
+                                           "{%if 1%}",
+                                           "-",
+                                           "not ",
+                                           "a.b.",
+                                           "1+",
+                                           "'a'~",
+                                           "{%for x in y%}",
+                                           "x|trim|",
+                                           "((",
+                                           "x if x else ",
+                                           "{#",
+                                           "\\",
+                                           "{% raw %}",
+                                           "[1,",
+                                           "f(",
+                                           "a["};
+    for (size_t i = 0; i < ARRAY_LEN(repeated); i++) {
+        Buf source = {0};
+        buf_str(&source, repeated[i][0] == '{' && repeated[i][1] ? "" : "{{ ");
+        for (int k = 0; k < 20000; k++) buf_str(&source, repeated[i]);
+        Result r = render_within(source.data, source.n, "hi", 64 << 20, 2000000);
+        assert_int_equal(r.st.code, QUILL_MODEL);
+        result_free(&r);
+        buf_free(&source);
+    }
+}
+
+// Every beginning of a template, and bytes that are no text.
+static void test_cut_off(void **state) {
+    (void)state;
+    static const char source[] = "{%- macro f(a, b=[1, {'x': 2}]) -%}{{ a ~ b|tojson(indent=2) }}{%- endmacro %}\n{% "
+                                 "for m in messages if m.role != 'x' %}"
+                                 "{{- f(m.content[::-1]|upper, b=1 if loop.first else none) }}{# c #}{% else %}{% raw "
+                                 "%}{{{% endraw %}{% endfor %}\xff\xc3{{ u.split('\\u00e9') }}";
+    for (size_t n = 0; n <= sizeof source - 1; n++) {
+        Result r = render_within(source, n, "\xff\xe4\xb8 caf\xc3\xa9", 1 << 20, 100000);
+        assert_true(r.st.code == QUILL_OK || r.st.code == QUILL_MODEL);
+        result_free(&r);
+    }
+    // Memory and steps may end anywhere.
+    for (size_t room = 0; room < 6000; room += 16) {
+        Result r = render_within(source, sizeof source - 1, "hi", room, (int64_t)room / 8);
+        assert_true(r.st.code == QUILL_OK || r.st.code == QUILL_MODEL);
+        result_free(&r);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_prints), cmocka_unit_test(test_trust),   cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_bounds), cmocka_unit_test(test_cut_off),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
