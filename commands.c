@@ -304,6 +304,8 @@ static Status run_command(Chat *c, const char *word, const char *arg, Status *en
     return command->run(c, arg, end);
 }
 
+#define NAME_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ?-_"
+
 bool commands_run(Chat *c, Str line, Str *text, Status *st) {
     *st = OK;
     *text = line;
@@ -313,8 +315,8 @@ bool commands_run(Chat *c, Str line, Str *text, Status *st) {
     Buf copy = {0};
     buf_append(&copy, line.data + 1, line.n - 1);
     char *word = copy.data, *end = word + strcspn(word, " \t\n");
-    bool path = memchr(word, '/', (size_t)(end - word)) != NULL; // /usr/bin/cc is no command
-    if (!path) {
+    bool named = strspn(word, NAME_CHARACTERS) == (size_t)(end - word); // not /usr/bin, not /*
+    if (named) {
         char *arg = end + strspn(end, " \t\n"), *last = copy.data + copy.n;
         while (last > arg && strchr(" \t\n", last[-1])) *--last = 0;
         *end = 0;
@@ -322,7 +324,7 @@ bool commands_run(Chat *c, Str line, Str *text, Status *st) {
         if (failed.code) fprintf(stderr, "quill: %s\n", failed.message);
     }
     buf_free(&copy);
-    return !path;
+    return named;
 }
 
 // ---- Tab ------------------------------------------------------------------------------------------------------------

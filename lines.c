@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -28,14 +29,17 @@ struct Lines {
     FILE *out;
     HistoryW *past;
     Buf keys;          // read, not taken yet
+    int columns;       // of the terminal, when the line was drawn
     int signals;       // signals_watch's
     int stopped;       // the signal that ended the line
     bool stopped_bare; // nothing had been typed then
     bool closed;       // the terminal is gone
     bool goes_on;      // this is not the message's first line
+    bool quoted;       // the last message was
 };
 
 bool lines_terminal(const Lines *l) { return l->terminal; }
+bool lines_quoted(const Lines *l) { return l->quoted; }
 
 // ---- wide characters, which libedit speaks --------------------------------------------------------------------------
 
@@ -91,6 +95,12 @@ static bool take_key(Lines *l, wchar_t *out) {
     return true;
 }
 
+static void note_columns(Lines *l) {
+    struct winsize size;
+    bool known = ioctl(STDIN_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    l->columns = known ? size.ws_col : 80;
+}
+
 static void show_again(Lines *l) {
     el_set(l->el, EL_PREP_TERM, 0); // the editor has to see that the modes are not its own any more
     el_set(l->el, EL_PREP_TERM, 1);
@@ -99,15 +109,35 @@ static void show_again(Lines *l) {
     el_set(l->el, EL_REFRESH);
 }
 
+// Rows above the cursor that the prompt and the text before it take.
+static int rows_above(Lines *l, int columns) {
+    const LineInfoW *line = el_wline(l->el);
+    int rows = 0, column = 2; // the prompt
+    for (const wchar_t *c = line->buffer; c < line->cursor; c++) {
+        int width = *c == '\n' ? 0 : int_max(1, wcwidth(*c));
+        if (*c == '\n' || column + width > columns) rows++, column = 0;
+        column += width;
+    }
+    return rows + (column >= columns);
+}
+
+// Some terminals have wrapped the line anew by now and some have not: what is certain to be the line is drawn over.
+static void show_resized(Lines *l) {
+    int before = l->columns;
+    el_resize(l->el);
+    note_columns(l);
+    int rows = int_min(rows_above(l, before), rows_above(l, l->columns));
+    if (rows > 0) fprintf(l->out, "\033[%dA", rows);
+    fputs("\r\033[J", l->out);
+    el_set(l->el, EL_REFRESH);
+}
+
 // False: the line ends here.
 static bool take_signal(Lines *l) {
     unsigned char number = 0;
     if (read(l->signals, &number, 1) != 1) return true;
     switch (number) {
-    case SIGWINCH:
-        el_resize(l->el);
-        el_set(l->el, EL_REFRESH);
-        return true;
+    case SIGWINCH: show_resized(l); return true;
     case SIGTSTP:
         el_set(l->el, EL_PREP_TERM, 0);
         fputc('\n', l->out);
@@ -288,7 +318,9 @@ static void edit_line(Lines *l, Buf *line, bool *end) {
     int n = 0;
     l->stopped = 0;
     signals_watch();
+    el_set(l->el, EL_PREP_TERM, 1); // before the prompt is there to be answered
     terminal_lend();
+    note_columns(l);
     const wchar_t *text = el_wgets(l->el, &n);
     terminal_give_back();
     signals_unwatch();
@@ -338,7 +370,6 @@ static Shape shape_of(const Buf *typed) {
 static Str unwrapped(const Buf *typed) {
     Str text = {typed->data, typed->n};
     bool closed = shape_of(typed) == WHOLE;
-    if (!str_has_prefix(text, QUOTES)) return text;
     text = (Str){text.data + 3, text.n - (closed ? 6 : 3)};
     if (text.n && text.data[0] == '\n') text = (Str){text.data + 1, text.n - 1};
     if (text.n && text.data[text.n - 1] == '\n') text.n--;
@@ -398,7 +429,9 @@ Status lines_read(Lines *l, Buf *message, bool *end) {
         if (!st.code && l->stopped) st = (Status){.code = 128 + l->stopped};
     } else {
         keep(l, &typed);
-        Str text = l->terminal ? unwrapped(&typed) : (Str){typed.data, typed.n};
+        Str whole = {typed.data, typed.n}, text = whole;
+        l->quoted = l->terminal && str_has_prefix(whole, QUOTES);
+        if (l->quoted) text = unwrapped(&typed);
         message->n = 0;
         buf_append(message, text.data, text.n);
     }

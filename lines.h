@@ -24,6 +24,7 @@ Lines *lines_open(const LinesSetup *setup);
 // The next message, without its end. *end: there is none, and the Status says why: OK (end of input, Ctrl-D),
 // QUILL_IO, or 128 + the signal's number (SIGINT: Ctrl-C twice where nothing was typed).
 Status lines_read(Lines *l, Buf *message, bool *end);
+bool lines_quoted(const Lines *l);   // it stood between """ and """: text, whatever it begins with
 bool lines_terminal(const Lines *l); // somebody types
 void lines_close(Lines *l);          // NULL is fine
 

@@ -34,8 +34,8 @@ static Status loop(Chat *c, Lines *lines, Str first) {
         st = lines_read(lines, &message, &end);
         if (st.code || end) break;
         signals_catch();
-        Str text;
-        if (!commands_run(c, (Str){message.data, message.n}, &text, &st)) st = say(c, text);
+        Str text = {message.data, message.n};
+        if (lines_quoted(lines) || !commands_run(c, text, &text, &st)) st = say(c, text);
     }
     buf_free(&message);
     return st.code == 128 + SIGPIPE ? OK : st; // nobody reads any more: that is a quiet end
