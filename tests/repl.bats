@@ -152,8 +152,8 @@ prompt
 send "/set predict 1\r"
 prompt
 send "again\r"
-expect "aaaaaaaa"
-expect "a<|im_end|>\r\n<|im_start|>user\r\nagain<|im_end|>"
+expect "user\r\nhello<|im_end|>\r\n<|im_start|>assistant\r\naaaaaaaa"
+expect "<|im_end|>\r\n<|im_start|>user\r\nagain<|im_end|>"
 expect " 1 tokens"
 prompt
 send "\x03"
