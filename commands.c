@@ -167,13 +167,25 @@ static Status no_kv_yet(void) {
                                      "kept, and the KV computed again");
 }
 
+static void name_file(Chat *c, const char *path) {
+    free(c->file);
+    c->file = mem_copy(path, strlen(path));
+}
+
 static Status save(Chat *c, const char *arg, Status *end) {
     (void)end;
     bool kv;
     const char *path = without_kv(arg, &kv);
     if (!*path) return usage("save", "a file");
     if (kv) return no_kv_yet();
+    bool ours = c->file && strcmp(c->file, path) == 0;
+    if (!ours && access(path, F_OK) == 0)
+        return status_error(QUILL_USAGE,
+                            "/save: %.500s: a new file expected, or the one that was loaded or saved "
+                            "before; there is another; remove it, or choose another name",
+                            path);
     TRY(conversation_save(c->talk, path));
+    name_file(c, path);
     fprintf(stderr, "%s: %d messages\n", path, c->talk->n_messages);
     return OK;
 }
@@ -185,6 +197,7 @@ static Status load(Chat *c, const char *arg, Status *end) {
     if (!*path) return usage("load", "a file");
     if (kv) return no_kv_yet();
     TRY(conversation_load(c->talk, path));
+    name_file(c, path);
     fprintf(stderr, "%s: %d messages\n", path, c->talk->n_messages);
     return OK;
 }
@@ -371,5 +384,6 @@ bool commands_complete(void *arg, Str before, size_t *from, Buf *words) {
 void commands_free(Chat *c) {
     for (int i = 0; i < c->n_texts; i++) free(c->texts[i]);
     free(c->texts);
+    free(c->file);
     buf_free(&c->beginning);
 }

@@ -10,6 +10,7 @@ typedef struct {
     Buf beginning; // of the next message: what /read has read
     char **texts;  // (n_texts) of /set, which the options point to
     int n_texts;
+    char *file; // that the conversation was loaded from or saved to; NULL: none
     bool leave;
 } Chat;
 

@@ -320,6 +320,7 @@ static Status turn(Conversation *c, int keep, const Str *text) {
         keep_messages(c, keep);
         for (int i = 0; i < n_aside; i++) c->messages[c->n_messages++] = aside[i]; // they had the room
         if (refused) c->n_left_out = left_out;
+        else if (!c->refuses) fputs("stopped before the answer; the message is not in the conversation\n", stderr);
     }
     free(aside);
     given_free(&g);
@@ -360,9 +361,14 @@ Status conversation_save(const Conversation *c, const char *path) {
         json_object_set_new(one, "content", report_text(c->messages[i].text));
         json_array_append_new(messages, one);
     }
-    int bad = json_dump_file(all, path, JSON_INDENT(2));
+    Buf other = {0};
+    buf_printf(&other, "%s.tmp", path); // so that a full disk leaves what was there
+    bool good = json_dump_file(all, other.data, JSON_INDENT(2)) == 0 && rename(other.data, path) == 0;
+    int error = errno;
+    if (!good) unlink(other.data);
+    buf_free(&other);
     json_decref(all);
-    return bad ? status_error(QUILL_IO, "%.500s: cannot write: %s", path, strerror(errno)) : OK;
+    return good ? OK : status_error(QUILL_IO, "%.500s: cannot write: %s", path, strerror(error));
 }
 
 static Status not_a_conversation(const char *path, size_t i, const char *expected) {

@@ -66,6 +66,8 @@ static int file_of(Str text, char path[1024]) {
 Status programs_edit(Buf *text) {
     const char *visual = getenv("VISUAL"), *editor = getenv("EDITOR");
     const char *chosen = visual && *visual ? visual : editor && *editor ? editor : "vi";
+    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
+        return status_error(QUILL_USAGE, "%.200s: a terminal on stdin and stderr expected, none found", chosen);
     char path[1024];
     int fd = file_of((Str){text->data, text->n}, path);
     if (fd < 0) return status_error(QUILL_IO, "%s: cannot write: %s", path, strerror(errno));
@@ -77,7 +79,9 @@ Status programs_edit(Buf *text) {
     Buf edited = {0};
     Status st = OK;
     if (code != 0)
-        st = status_error(QUILL_USAGE, "%.200s: exit code 0 expected, found %d; nothing is said", chosen, code);
+        st = status_error(QUILL_USAGE,
+                          "%.200s: exit code 0 expected, found %d; nothing is said; $EDITOR names the editor", chosen,
+                          code);
     else st = file_read(path, &edited);
     unlink(path);
     if (!st.code) {

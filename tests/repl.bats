@@ -184,7 +184,7 @@ prompt
 send "\r"
 expect "prefill"
 send "\x03"
-expect "interrupt"
+expect "stopped before the answer"
 prompt
 send "/show\r"
 expect "messages   0"
@@ -196,7 +196,9 @@ EOF
 }
 
 @test "the terminal is given back when the chat is killed" {
-    for end in TERM:143 HUP:129 SEGV:-11 ABRT:-6 QUIT:-3; do
+    crash="SEGV:-11 ABRT:-6"
+    case "$(ldd "$QUILL" 2>&1)" in *asan*) crash= ;; esac # a sanitizer's handlers stay
+    for end in TERM:143 HUP:129 QUIT:-3 $crash; do
         drive <<EOF
 spawn \$QUILL -n 1
 prompt
@@ -373,16 +375,17 @@ not() {
     printf '[' >broken.json
     printf '%s\n' /regn /bogus '/set tmp 3' '/set temp 2000' '/set ctx-size 9' '/set temp' '/set greedy maybe' \
         '/set logit-bias 999999+1' '/load wizard.json' '/load broken.json' '/load missing' '/read missing' /undo \
-        '/save' '/exit now' '/save --kv x' '/save /nowhere/x' /regen /copy |
+        '/save' '/exit now' '/save --kv x' '/save /nowhere/x' /regen /copy '/save broken.json' /edit |
         "$QUILL" -i >out 2>errors
     [ ! -s out ]
     not grep -v '^quill: ' errors
     for text in 'did you mean /regen' '/help lists them' 'did you mean temp' 'from 0 to 1000' 'start again with -c 9' \
         'on or off expected' 'a token id below' 'wizard.json: message 1: a role of' 'broken.json: line 1: JSON expected' \
-        'missing' '/undo: nothing' '/save: a file expected' '/exit: nothing expected' 'nothing to answer yet' 'no answer yet'; do
+        'missing' '/undo: nothing' '/save: a file expected' '/exit: nothing expected' 'nothing to answer yet' 'no answer yet' \
+        'broken.json: a new file expected' 'a terminal on stdin'; do
         grep -q -- "$text" errors
     done
-    [ "$(wc -l <errors)" -eq 19 ]
+    [ "$(wc -l <errors)" -eq 21 ]
 }
 
 @test "a full context is said, and --context-shift leaves whole turns out, in the middle of an answer too" {
