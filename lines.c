@@ -186,6 +186,12 @@ static void insert(EditLine *el, Str text) {
     free(wide);
 }
 
+// In vi's keys a sequence is ESC, which ends inserting, and the rest of it as a command.
+static bool vi_keys(EditLine *el) {
+    const char *name = NULL;
+    return el_get(el, EL_EDITOR, &name) == 0 && name && strcmp(name, "vi") == 0;
+}
+
 // ESC [200~: everything up to ESC [201~ is text, line ends included.
 static unsigned char paste(EditLine *el, int key) {
     (void)key;
@@ -199,7 +205,11 @@ static unsigned char paste(EditLine *el, int key) {
         if (c == '\r') c = '\n'; // what terminals make of a line end
         narrow(&c, 1, &text);
     }
+    if (vi_keys(el)) el_cursor(el, 1); // back to where ESC found it
     insert(el, (Str){text.data, text.n - 6});
+    const LineInfoW *line = el_wline(el);
+    bool at_end = line->cursor == line->lastchar;     // where a command cannot stand
+    if (vi_keys(el)) el_push(el, at_end ? "a" : "i"); // and on with inserting
     buf_free(&text);
     return CC_REFRESH;
 }
@@ -274,7 +284,12 @@ static void bind_keys(EditLine *el) {
         {"\033[1~", "ed-move-to-beg"}, {"\033[4~", "ed-move-to-end"}, {"\033[H", "ed-move-to-beg"},
         {"\033[F", "ed-move-to-end"},  {"\033[1;5D", "ed-prev-word"}, {"\033[1;5C", "em-next-word"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++) el_set(el, EL_BIND, keys[i][0], keys[i][1], NULL);
+    bool vi = vi_keys(el);
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        bool escaped = keys[i][0][0] == '\033';
+        if (vi && escaped) el_set(el, EL_BIND, "-a", keys[i][0] + 1, keys[i][1], NULL);
+        else el_set(el, EL_BIND, keys[i][0], keys[i][1], NULL);
+    }
 }
 
 // Characters are the terminal's bytes in UTF-8, whatever the locale calls itself.

@@ -295,6 +295,22 @@ exit 0
 EOF
 }
 
+@test "~/.editrc's keys: vi" {
+    echo 'bind -v' >editrc
+    EDITRC="$PWD/editrc" drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "hello wrold\ebcwworld"
+expect "world"
+send "\e[200~: two\rlines\e[201~ and more\r"
+expect "user\r\nhello world: two\r\nlines and more<|im_end|>"
+prompt
+send "\x04"
+exit 0
+modes usual
+EOF
+}
+
 @test "a dumb terminal has a plain chat" {
     TERM=dumb drive <<'EOF'
 spawn $QUILL --dump-prompt -n 1
