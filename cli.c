@@ -91,7 +91,7 @@ const Option cli_options[] = {
     {"--kv-mem", "SIZE", COMPUTE, G_KV, SIZE, AT(kv_mem), 0, 0x1p62, "0", "the most memory the KV cache may take; 0: what the context needs", NULL},
     {"--kv-dir", "DIR[,size=8G]", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
     {"--evict", "POLICY", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
-    {"--context-shift", NULL, M(RUN), G_KV, FLAG, 0, 0, 0, NULL, NULL, LATER},
+    {"--context-shift", NULL, M(RUN), G_KV, FLAG, AT(context_shift), 0, 0, NULL, "when a chat fills the context, leave its oldest turns out, and say so", NULL},
     {"--kv-out", "FILE", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
     {"--kv-in", "FILE", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
 
@@ -189,17 +189,14 @@ static Status unknown_flag(const char *flag, Mode m) {
         buf_free(&where);
         return st;
     }
-    char name[32], best[32] = "";
-    int best_distance = INT_MAX;
+    Nearest nearest = {.word = flag};
+    char name[32];
     for (int i = 0; i < cli_n_options; i++) {
         if (!(cli_options[i].modes & 1u << m) || cli_options[i].later) continue;
-        for (const char *at = cli_options[i].names; (at = next_name(at, name));) {
-            int d = edit_distance(flag, name);
-            if (d < best_distance) best_distance = d, memcpy(best, name, sizeof best);
-        }
+        for (const char *at = cli_options[i].names; (at = next_name(at, name));) nearest_try(&nearest, name);
     }
-    if (best_distance <= int_max(1, (int)strlen(flag) / 3))
-        return status_error(QUILL_USAGE, "%s: unknown option; did you mean %s?", flag, best);
+    const char *meant = nearest_found(&nearest);
+    if (meant) return status_error(QUILL_USAGE, "%s: unknown option; did you mean %s?", flag, meant);
     return status_error(QUILL_USAGE, "%s: unknown option; %s%s -h lists them, and words after -- are taken as they are",
                         flag, m ? "quill " : "", mode_name(m));
 }
@@ -302,6 +299,11 @@ static Status parse_seed(const char *flag, const char *value, Options *out) {
     return OK;
 }
 
+static void draw_seed(Options *o) {
+    if (getrandom(&o->sampling.seed, sizeof o->sampling.seed, 0) < 0) o->sampling.seed = (uint64_t)(clock_now() * 1e9);
+    o->sampling.seed &= 0xffffffff; // short enough to type again
+}
+
 static Status parse_stop(const char *flag, const char *value, Options *out) {
     if (!*value) return bad_value(flag, value, "a text of at least one byte");
     out->stop = mem_resize(out->stop, (size_t)(out->n_stop + 1) * sizeof *out->stop);
@@ -346,6 +348,84 @@ static Status set_value(const Option *o, const char *flag, const char *value, Op
     case LAYERS: return parse_layers(flag, value, at);
     default: return OK;
     }
+}
+
+// ---- what a chat may set while it runs -----------------------------------------------------------------------------
+
+bool cli_settable(const Option *o) {
+    bool fixed = o->at == AT(ctx_size); // the KV cache has its size
+    bool length = o->group == G_LENGTH || o->at == AT(context_shift);
+    return o->modes & M(RUN) && !o->later && !fixed && (length || o->group == G_SAMPLING);
+}
+
+void cli_long_name(const Option *o, char name[32]) {
+    const char *at = next_name(o->names, name);
+    if (name[1] != '-') next_name(at, name);
+    memmove(name, name + 2, strlen(name + 2) + 1);
+}
+
+void cli_value(const Option *o, const Options *values, Buf *out) {
+    const void *at = (const char *)values + o->at;
+    const SamplerParams *s = &values->sampling;
+    switch (o->kind) {
+    case FLAG: buf_str(out, *(const bool *)at ? "on" : "off"); break;
+    case INT: buf_printf(out, "%d", *(const int *)at); break;
+    case REAL: buf_printf(out, "%g", (double)*(const float *)at); break;
+    case SEED: buf_printf(out, "%llu", (unsigned long long)s->seed); break;
+    case STOPS:
+        for (int i = 0; i < values->n_stop; i++) {
+            buf_str(out, i ? " \"" : "\"");
+            utf8_escape(out, values->stop[i], strlen(values->stop[i]));
+            buf_str(out, "\"");
+        }
+        break;
+    case BIAS:
+        for (int i = 0; i < s->n_bias; i++)
+            buf_printf(out, "%s%d%+g", i ? " " : "", s->bias[i].id, (double)s->bias[i].bias);
+        break;
+    default: break; // no settable row is of another kind
+    }
+    if (!out->n) buf_str(out, "none");
+}
+
+static Status set_default(const Option *o, const char *name, Options *out) {
+    if (o->kind == STOPS) out->n_stop = 0;
+    else if (o->kind == BIAS) out->sampling.n_bias = 0;
+    else if (o->kind == FLAG) *(bool *)((char *)out + o->at) = false;
+    else return set_value(o, name, o->fallback, out);
+    return OK;
+}
+
+static const Option *find_settable(const char *name) {
+    char flag[40];
+    snprintf(flag, sizeof flag, "--%.32s", name);
+    for (char *at = flag + 2; *at; at++)
+        if (*at == '_') *at = '-';
+    return find_option(flag, M(RUN));
+}
+
+Status cli_set(Options *out, const char *name, const char *value) {
+    const Option *o = find_settable(name);
+    if (o && o->at == AT(ctx_size))
+        return status_error(QUILL_USAGE, "%s: is fixed once the model is open; start again with -c %.40s", name, value);
+    if (!o || !cli_settable(o)) {
+        Nearest nearest = {.word = name};
+        char known[32];
+        for (int i = 0; i < cli_n_options; i++) {
+            if (!cli_settable(&cli_options[i])) continue;
+            cli_long_name(&cli_options[i], known);
+            nearest_try(&nearest, known);
+        }
+        const char *meant = nearest_found(&nearest);
+        return status_error(QUILL_USAGE, "%.100s: nothing that can be set%s%s; /set lists what can", name,
+                            meant ? "; did you mean " : "", meant ? meant : "");
+    }
+    if (strcmp(value, "default") == 0) TRY(set_default(o, name, out));
+    else if (o->kind == FLAG && strcmp(value, "off") == 0) TRY(set_default(o, name, out));
+    else if (o->kind == FLAG && strcmp(value, "on") != 0) return bad_value(name, value, "on or off");
+    else TRY(set_value(o, name, value, out));
+    if (o->kind == SEED && !out->seed_given) draw_seed(out);
+    return OK;
 }
 
 // ---- the arguments --------------------------------------------------------------------------------------------------
@@ -508,9 +588,7 @@ Status cli_parse(int argc, char **argv, Options *o, bool *stop) {
     if (!st.code && !*stop) st = from_environment(o);
     if (!o->device) o->device = "auto";
     if (!st.code && !*stop) st = check_together(o);
-    if (!o->seed_given && getrandom(&o->sampling.seed, sizeof o->sampling.seed, 0) < 0)
-        o->sampling.seed = (uint64_t)(clock_now() * 1e9);
-    if (!o->seed_given) o->sampling.seed &= 0xffffffff; // short enough to type again
+    if (!o->seed_given) draw_seed(o);
     buf_free(&a.words);
     return st;
 }

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "commands.h"
+
 // ---- what both need -------------------------------------------------------------------------------------------------
 
 static bool mode_there(int m) { return cli_about[m].usage != NULL; }
@@ -71,14 +73,6 @@ static void put_modes(void) {
 
 static const Escape roff[] = {{'\\', "\\e"},  {'-', "\\-"},   {'\'', "\\(aq"}, {'"', "\\(dq"},
                               {'^', "\\(ha"}, {'~', "\\(ti"}, {'`', "\\(ga"},  {0, NULL}};
-
-// The chat's commands, until they are a table that can be asked.
-static const struct {
-    const char *name, *help;
-} chat_commands[] = {
-    {"/help", "the list of commands"},
-    {"/exit", "leave, as Ctrl-D does"},
-};
 
 static const struct {
     const char *name, *help;
@@ -198,7 +192,9 @@ void cli_man(void) {
     man_modes();
     man_options();
     printf(".SH CHAT COMMANDS\nIn a chat, a line that is one of these is for quill and not for the model.\n");
-    for (size_t i = 0; i < ARRAY_LEN(chat_commands); i++) man_item(chat_commands[i].name, chat_commands[i].help);
+    char shown[64];
+    const char *what;
+    for (int i = 0; (what = commands_describe(i, shown)); i++) man_item(shown, what);
     printf(".SH EXIT STATUS\nA failure is one line on stderr: what, where, expected, found, what to do.\n");
     for (int i = 0; i < cli_n_exit_codes; i++) man_item(cli_exit_codes[i].code, cli_exit_codes[i].what);
     printf(".SH ENVIRONMENT\nAn option comes before the environment.\n");

@@ -46,6 +46,14 @@ extern const char *const cli_modes[N_MODES]; // the word that chooses a mode; ""
 // Walks the names of a row: copies the next one and returns where to go on, NULL after the last.
 const char *next_name(const char *names, char name[32]);
 
+// ---- what a chat may set while it runs: sampling and length, by long names without their dashes ----
+bool cli_settable(const Option *o);
+void cli_long_name(const Option *o, char name[32]);
+// Same ranges and errors as the flag; on and off for a flag without a value; "default" goes back. A stop text must live
+// as long as the Options. QUILL_USAGE: no such name (with a did-you-mean), or a bad value; nothing has changed then.
+Status cli_set(Options *out, const char *name, const char *value);
+void cli_value(const Option *o, const Options *values, Buf *out); // as one would write it; "none" for an empty list
+
 // ---- what the table does not say: cli_help.c ----
 typedef struct {
     const char *usage, *what, *examples; // what: its first sentence is the brief; examples: two spaces, a line each

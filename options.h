@@ -59,6 +59,7 @@ typedef struct {
     bool paged;
     int kv_block;
     size_t kv_mem; // 0: what the context needs
+    bool context_shift;
     // look
     bool verbose, quiet, json, jsonl, dump_tokens, dump_prompt, dry_run;
     int logprobs;      // -1: off

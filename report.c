@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "roofline.h"
 
@@ -114,11 +116,14 @@ void report_after(const Engine *e, const Request *r) {
     fprintf(stderr, "peak       %s resident\n", size_text((double)memory_peak(), a));
 }
 
-void report_turn(const Engine *e, const Request *r) {
+void report_turn(const Engine *e, const Options *o, const Request *r) {
     Timing t = report_timing(e, r);
-    fprintf(stderr, "turn       %d new tokens, %d cached, TTFT %.4f ms, %d tokens at %.2f tok/s, total %.4f ms, %s\n",
-            r->n_prompt - r->n_reused, r->n_reused, t.ttft_ms, t.tokens, t.decode_tps, t.total_ms,
-            finish_name(r->finish));
+    bool color = output_color(o->color, STDERR_FILENO);
+    fprintf(stderr,
+            "%sturn       %d new tokens, %d cached, TTFT %.4f ms, %d tokens at %.2f tok/s, total %.4f ms, %s, context "
+            "%d of %d%s\n",
+            color ? "\033[2m" : "", r->n_prompt - r->n_reused, r->n_reused, t.ttft_ms, t.tokens, t.decode_tps,
+            t.total_ms, finish_name(r->finish), r->seq.n_tokens, e->shape.n_ctx, color ? "\033[0m" : "");
 }
 
 // ---- --json ---------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ Timing report_timing(const Engine *e, const Request *r);
 // --verbose, to stderr: what is about to run (template_name NULL: nothing is generated), and what it took.
 void report_before(const Engine *e, const Options *o, const char *template_name);
 void report_after(const Engine *e, const Request *r);
-void report_turn(const Engine *e, const Request *r); // a chat's turn in one line
+void report_turn(const Engine *e, const Options *o, const Request *r); // a chat's turn in one line, dim in colour
 
 json_t *report_json(const Engine *e, const Options *o, const Request *r, Str text); // the object of --json
 json_t *report_text(Str bytes);              // as a JSON string, invalid UTF-8 repaired

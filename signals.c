@@ -2,8 +2,13 @@
 #define _GNU_SOURCE
 #include "signals.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
+#include <unistd.h>
+
+#include "util.h"
 
 static volatile sig_atomic_t caught;
 
@@ -27,4 +32,33 @@ int signals_caught(void) { return caught; }
 void signals_release(void) {
     set(SIGINT, SIG_DFL);
     set(SIGTERM, SIG_DFL);
+}
+
+// ---- as bytes -------------------------------------------------------------------------------------------------------
+
+static int ends[2] = {-1, -1}; // of the pipe
+static const int watched[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGWINCH};
+
+static void tell(int number) {
+    int before = errno;
+    ssize_t n = write(ends[1], &(char){(char)number}, 1); // a full pipe has more than enough to say
+    (void)n;
+    errno = before;
+}
+
+int signals_watch(void) {
+    if (ends[0] < 0 && pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return -1;
+    for (size_t i = 0; i < ARRAY_LEN(watched); i++) {
+        struct sigaction old;
+        bool ignored = sigaction(watched[i], NULL, &old) == 0 && old.sa_handler == SIG_IGN;
+        if (!ignored || watched[i] == SIGINT) set(watched[i], tell); // nohup stays nohup
+    }
+    return ends[0];
+}
+
+void signals_unwatch(void) {
+    for (size_t i = 0; i < ARRAY_LEN(watched); i++) {
+        struct sigaction old;
+        if (sigaction(watched[i], NULL, &old) == 0 && old.sa_handler == tell) set(watched[i], SIG_DFL);
+    }
 }

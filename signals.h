@@ -8,4 +8,10 @@ void signals_catch(void);   // from here on they set the flag; clears it
 int signals_caught(void);   // the signal, 0: none
 void signals_release(void); // from here on they kill as usual; the flag stays
 
+// While a line is edited: SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT and SIGWINCH arrive as bytes, each its number, on
+// the descriptor returned (not blocking), so that one poll waits for keys and for them. After
+// signals_unwatch they do what they usually do.
+int signals_watch(void);
+void signals_unwatch(void);
+
 #endif

@@ -219,14 +219,14 @@ static void encode_bytes(const Tokenizer *t, const char *text, int n, Output *ou
     for (int i = 0; i < n_words; i++) encode_word(t, text + words[i].begin, words[i].end - words[i].begin, out);
 }
 
-// A space goes in front, at the start and after an added token alike, as in llama.cpp.
-static void encode_sentence(const Tokenizer *t, const char *fragment, int n_fragment, Output *out) {
+// A space goes in front, at the start and after an added token alike, as in llama.cpp; none where the text goes on.
+static void encode_sentence(const Tokenizer *t, const char *fragment, int n_fragment, bool goes_on, Output *out) {
     Scratch *s = t->scratch;
     if (s->text_cap < (size_t)n_fragment + 1) {
         s->text_cap = (size_t)n_fragment + 1;
         s->text = mem_resize(s->text, s->text_cap);
     }
-    size_t prefix = t->vocab.add_space_prefix;
+    size_t prefix = t->vocab.add_space_prefix && !goes_on;
     s->text[0] = ' ';
     int n = (int)(prefix + spaces_decode((Str){fragment, (size_t)n_fragment}, s->text + prefix));
     int n_symbols = 0;
@@ -239,13 +239,14 @@ static void encode_sentence(const Tokenizer *t, const char *fragment, int n_frag
     emit_symbols(t, s->text, out);
 }
 
-static void encode_fragment(const Tokenizer *t, const char *text, size_t n, Output *out) {
+static void encode_fragment(const Tokenizer *t, const char *text, size_t n, bool goes_on, Output *out) {
     if (n == 0) return;
-    if (t->vocab.spm) encode_sentence(t, text, (int)n, out);
+    if (t->vocab.spm) encode_sentence(t, text, (int)n, goes_on, out);
     else encode_bytes(t, text, (int)n, out);
 }
 
-size_t tokenizer_encode(const Tokenizer *t, const char *text, size_t n, const uint8_t *trusted, int *ids, size_t max) {
+static size_t encode(const Tokenizer *t, bool goes_on, const char *text, size_t n, const uint8_t *trusted, int *ids,
+                     size_t max) {
     Output out = {ids, 0, max};
     if (n == 0) return 0;
     if (n >= INT_MAX / 2) return SIZE_MAX; // offsets are ints
@@ -255,14 +256,26 @@ size_t tokenizer_encode(const Tokenizer *t, const char *text, size_t n, const ui
         size_t n_found = 1;
         int id = vocab_added(&t->vocab, text + i, n - i, trusted ? trusted + i : NULL, &n_found);
         if (id >= 0) {
-            encode_fragment(t, text + begin, i - begin, &out);
+            encode_fragment(t, text + begin, i - begin, goes_on, &out);
             emit(&out, id);
             begin = i + n_found;
+            goes_on = false;
         }
         i += n_found;
     }
-    encode_fragment(t, text + begin, n - begin, &out);
+    encode_fragment(t, text + begin, n - begin, goes_on, &out);
     return out.n;
+}
+
+size_t tokenizer_encode(const Tokenizer *t, const char *text, size_t n, const uint8_t *trusted, int *ids, size_t max) {
+    return encode(t, false, text, n, trusted, ids, max);
+}
+
+size_t tokenizer_encode_after(const Tokenizer *t, int last, const char *text, size_t n, const uint8_t *trusted,
+                              int *ids, size_t max) {
+    const uint8_t *types = t->vocab.types;
+    bool added = types[last] == TOKEN_CONTROL || types[last] == TOKEN_USER_DEFINED;
+    return encode(t, !added, text, n, trusted, ids, max);
 }
 
 size_t tokenizer_bound(const Tokenizer *t, size_t n_bytes) {

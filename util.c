@@ -169,6 +169,18 @@ int edit_distance(const char *a, const char *b) {
     return row[nb];
 }
 
+void nearest_try(Nearest *n, const char *candidate) {
+    int distance = edit_distance(n->word, candidate);
+    if (n->best[0] && distance >= n->distance) return;
+    n->distance = distance;
+    snprintf(n->best, sizeof n->best, "%s", candidate);
+}
+
+const char *nearest_found(const Nearest *n) {
+    bool near = n->best[0] && n->distance <= int_max(1, (int)strlen(n->word) / 3);
+    return near ? n->best : NULL;
+}
+
 // ---- UTF-8 ----------------------------------------------------------------------------------------------------------
 
 int utf8_next(const char *s, size_t n) {
@@ -345,13 +357,26 @@ Status file_publish(FileDraft *d, Status written) {
     return st;
 }
 
-bool cache_dir(char *out, size_t cap) {
-    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char base[1024];
-    if (xdg && xdg[0] == '/') snprintf(base, sizeof base, "%s", xdg);
-    else if (home && home[0] == '/') snprintf(base, sizeof base, "%s/.cache", home);
-    else return false;
-    if (mkdir(base, 0777) != 0 && errno != EEXIST) return false;
-    if ((size_t)snprintf(out, cap, "%s/quill", base) >= cap) return false;
-    return mkdir(out, 0777) == 0 || errno == EEXIST;
+// Makes every missing directory of the path.
+static bool make_dirs(char *path, mode_t mode) {
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        bool made = mkdir(path, 0777) == 0 || errno == EEXIST;
+        *slash = '/';
+        if (!made) return false;
+    }
+    return mkdir(path, mode) == 0 || errno == EEXIST;
 }
+
+// $variable/quill or ~/fallback/quill, as the XDG base directories have it.
+static bool own_dir(const char *variable, const char *fallback, mode_t mode, char *out, size_t cap) {
+    const char *xdg = getenv(variable), *home = getenv("HOME");
+    int n;
+    if (xdg && xdg[0] == '/') n = snprintf(out, cap, "%s/quill", xdg);
+    else if (home && home[0] == '/') n = snprintf(out, cap, "%s/%s/quill", home, fallback);
+    else return false;
+    return (size_t)n < cap && make_dirs(out, mode);
+}
+
+bool cache_dir(char *out, size_t cap) { return own_dir("XDG_CACHE_HOME", ".cache", 0777, out, cap); }
+bool state_dir(char *out, size_t cap) { return own_dir("XDG_STATE_HOME", ".local/state", 0700, out, cap); }

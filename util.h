@@ -86,6 +86,16 @@ void buf_free(Buf *b);
 // The edit distance of two words; did-you-mean uses it.
 int edit_distance(const char *a, const char *b);
 
+// The did-you-mean: the nearest of the words it is shown. Start from (Nearest){.word = what was written}.
+typedef struct {
+    const char *word;
+    char best[32];
+    int distance; // of best
+} Nearest;
+
+void nearest_try(Nearest *n, const char *candidate);
+const char *nearest_found(const Nearest *n); // NULL: none is near enough to have been meant
+
 // ---- UTF-8 ----------------------------------------------------------------------------------------------------------
 
 // Length of the character that starts at s (1..4), 0 if the n bytes there cannot start one, -1 if they are the
@@ -129,5 +139,7 @@ Status file_publish(FileDraft *d, Status written);
 
 // Where quill keeps what it measured: $XDG_CACHE_HOME/quill or ~/.cache/quill, made if missing; false if there is none.
 bool cache_dir(char *out, size_t cap);
+// The same for what people would miss: $XDG_STATE_HOME/quill or ~/.local/state/quill, for its owner alone.
+bool state_dir(char *out, size_t cap);
 
 #endif

@@ -308,6 +308,66 @@ static void test_table(void **state) {
     }
 }
 
+// What a chat sets while it runs goes through the same table.
+static void test_set(void **state) {
+    (void)state;
+    Options o;
+    good("-m x --temp 0.5", &o);
+    assert_int_equal(cli_set(&o, "temp", "1.5").code, 0);
+    assert_int_equal(cli_set(&o, "top_k", "1k").code, 0);
+    assert_int_equal(cli_set(&o, "n-predict", "7").code, 0);
+    assert_int_equal(cli_set(&o, "greedy", "on").code, 0);
+    assert_int_equal(cli_set(&o, "stop", "###").code, 0);
+    assert_int_equal(cli_set(&o, "logit-bias", "5-inf").code, 0);
+    assert_int_equal(cli_set(&o, "seed", "9").code, 0);
+    assert_true(o.sampling.temp == 1.5f && o.sampling.top_k == 1024 && o.predict == 7 && o.sampling.greedy);
+    assert_true(o.n_stop == 1 && o.sampling.n_bias == 1 && o.sampling.seed == 9 && o.seed_given);
+    static const struct {
+        const char *name, *value, *says;
+    } bad[] = {
+        {"temp", "x", "temp: a number from 0 to 1000 (default 0.8) expected, found \"x\""},
+        {"temp", "1001", "from 0 to 1000"},
+        {"greedy", "perhaps", "on or off expected"},
+        {"tmp", "1", "did you mean temp"},
+        {"ctx-size", "9", "-c 9"},
+        {"model", "x", "nothing that can be set"},
+        {"threads", "1", "nothing that can be set"},
+        {"", "1", "nothing that can be set"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        Status st = cli_set(&o, bad[i].name, bad[i].value);
+        assert_int_equal(st.code, QUILL_USAGE);
+        if (!strstr(st.message, bad[i].says)) fail_msg("%s %s: %s", bad[i].name, bad[i].value, st.message);
+    }
+    assert_true(o.sampling.temp == 1.5f);
+    // Every setting can be shown, and goes back to what it is without a flag.
+    Options usual;
+    char name[32], all[512] = "";
+    for (int i = 0; i < cli_n_options; i++) {
+        const Option *row = &cli_options[i];
+        if (!cli_settable(row)) continue;
+        cli_long_name(row, name);
+        strncat(all, name, sizeof all - strlen(all) - 1);
+        assert_int_equal(cli_set(&o, name, "default").code, 0);
+    }
+    assert_non_null(strstr(all, "predictignore-eosstoptemp"));
+    good("-m x -s 9", &usual);
+    assert_int_equal(cli_set(&o, "seed", "9").code, 0);
+    for (int i = 0; i < cli_n_options; i++) {
+        const Option *row = &cli_options[i];
+        Buf found = {0}, expected = {0};
+        if (cli_settable(row)) {
+            cli_value(row, &o, &found);
+            cli_value(row, &usual, &expected);
+            assert_string_equal(found.data, expected.data);
+        }
+        buf_free(&found);
+        buf_free(&expected);
+    }
+    cli_free(&usual);
+    cli_free(&o);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
@@ -318,6 +378,7 @@ int main(void) {
         cmocka_unit_test(test_no_model),
         cmocka_unit_test(test_environment_is_checked),
         cmocka_unit_test(test_table),
+        cmocka_unit_test(test_set),
     };
     return cmocka_run_group_tests(tests, clear_environment, NULL);
 }

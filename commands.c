@@ -1,0 +1,388 @@
+// commands.c: see commands.h.
+#define _GNU_SOURCE
+#include "commands.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli_table.h"
+#include "programs.h"
+
+typedef struct {
+    const char *names; // separated by spaces; the first is shown
+    const char *arg;   // NULL: takes none
+    // Status: an error of the command. What ends the chat goes to *end.
+    Status (*run)(Chat *c, const char *arg, Status *end);
+    const char *help;
+} Command;
+
+static Status usage(const char *name, const char *expected) {
+    return status_error(QUILL_USAGE, "/%s: %s expected, found nothing", name, expected);
+}
+
+// ---- the chat -------------------------------------------------------------------------------------------------------
+
+static Status leave(Chat *c, const char *arg, Status *end) {
+    (void)arg, (void)end;
+    c->leave = true;
+    return OK;
+}
+
+static Status clear(Chat *c, const char *arg, Status *end) {
+    (void)arg, (void)end;
+    conversation_clear(c->talk);
+    c->beginning.n = 0;
+    return OK;
+}
+
+static Status regen(Chat *c, const char *arg, Status *end) {
+    (void)arg;
+    *end = conversation_answer_again(c->talk);
+    return OK;
+}
+
+static Status undo(Chat *c, const char *arg, Status *end) {
+    (void)arg, (void)end;
+    const Message *last = conversation_last(c->talk, "user");
+    if (!last) return status_error(QUILL_USAGE, "/undo: nothing has been said");
+    Buf shown = {0};
+    utf8_escape(&shown, last->text.data, utf8_whole(last->text.data, last->text.n < 60 ? last->text.n : 60));
+    fprintf(stderr, "taken back: %s%s\n", shown.data, last->text.n > 60 ? "..." : "");
+    buf_free(&shown);
+    conversation_undo(c->talk);
+    return OK;
+}
+
+static Status edit(Chat *c, const char *arg, Status *end) {
+    bool fresh = strcmp(arg, "new") == 0;
+    if (*arg && !fresh) return status_error(QUILL_USAGE, "/edit: new or nothing expected, found \"%.100s\"", arg);
+    const Message *last = fresh ? NULL : conversation_last(c->talk, "user");
+    Buf text = {0};
+    buf_append(&text, last ? last->text.data : "", last ? last->text.n : 0);
+    Status st = programs_edit(&text);
+    if (!st.code && text.n == 0) fputs("an empty message: nothing is said\n", stderr);
+    else if (!st.code)
+        *end = last ? conversation_say_instead(c->talk, (Str){text.data, text.n})
+                    : conversation_say(c->talk, (Str){text.data, text.n});
+    buf_free(&text);
+    return st;
+}
+
+static Status set_system(Chat *c, const char *arg, Status *end) {
+    (void)end;
+    const Conversation *t = c->talk;
+    if (*arg) return conversation_system(c->talk, strcmp(arg, "\"\"") == 0 ? (Str){0} : str_of(arg));
+    bool there = t->n_messages > 0 && strcmp(t->messages[0].role, "system") == 0;
+    fprintf(stderr, "system     %s\n", there ? t->messages[0].text.data : "none");
+    return OK;
+}
+
+// ---- settings -------------------------------------------------------------------------------------------------------
+
+static void show_setting(const Option *row, const Options *o) {
+    char name[32];
+    Buf value = {0};
+    cli_long_name(row, name);
+    cli_value(row, o, &value);
+    bool other = row->fallback && strcmp(value.data, row->fallback) != 0;
+    fprintf(stderr, "%-18s %s%s%s%s\n", name, value.data, other ? " (default " : "", other ? row->fallback : "",
+            other ? ")" : "");
+    buf_free(&value);
+}
+
+static void show_settings(const Chat *c) {
+    for (int i = 0; i < cli_n_options; i++)
+        if (cli_settable(&cli_options[i])) show_setting(&cli_options[i], c->o);
+}
+
+static Status set(Chat *c, const char *arg, Status *end) {
+    (void)end;
+    if (!*arg) {
+        show_settings(c);
+        return OK;
+    }
+    char name[64];
+    size_t n = strcspn(arg, " =");
+    snprintf(name, sizeof name, "%.*s", (int)n, arg);
+    const char *value = arg + n + strspn(arg + n, " =");
+    if (!*value) return usage("set", "a name and a value (or default)");
+    c->texts = mem_resize(c->texts, (size_t)(c->n_texts + 1) * sizeof *c->texts);
+    c->texts[c->n_texts++] = mem_copy(value, strlen(value));
+    int n_bias = c->o->sampling.n_bias;
+    TRY(cli_set(c->o, name, c->texts[c->n_texts - 1]));
+    Status st = conversation_settings(c->talk);
+    if (st.code) c->o->sampling.n_bias = n_bias; // an id that the model has not
+    return st;
+}
+
+static Status show(Chat *c, const char *arg, Status *end) {
+    (void)arg;
+    const Conversation *t = c->talk;
+    const Engine *e = t->e;
+    int n = 0;
+    TRY(conversation_tokens(t, &n));
+    Buf name = {0};
+    utf8_escape(&name, gguf_name(e->gguf), strlen(gguf_name(e->gguf))); // the file chose it
+    fprintf(stderr, "model      %s\ntemplate   %s\n", name.data, chat_name(t->form));
+    buf_free(&name);
+    Status st = set_system(c, "", end);
+    fprintf(stderr, "context    %d of %d tokens, %d of them in the cache\n", n, e->shape.n_ctx,
+            int_min(n, t->seq.n_cached));
+    fprintf(stderr, "messages   %d", t->n_messages);
+    if (t->n_left_out) fprintf(stderr, ", the oldest %d left out", t->n_left_out);
+    fputc('\n', stderr);
+    show_settings(c);
+    return st;
+}
+
+// ---- files ----------------------------------------------------------------------------------------------------------
+
+static Status read_text(Chat *c, const char *arg, Status *end) {
+    (void)end;
+    if (!*arg) return usage("read", "a file");
+    size_t before = c->beginning.n;
+    Buf text = {0};
+    Status st = file_read(arg, &text);
+    if (!st.code) {
+        if (before) buf_str(&c->beginning, "\n\n");
+        buf_append(&c->beginning, text.data, text.n);
+        fprintf(stderr, "%s: %zu bytes, the beginning of the next message; Enter alone says it as it is\n", arg,
+                text.n);
+    }
+    buf_free(&text);
+    return st;
+}
+
+// --kv in front of a file's name.
+static const char *without_kv(const char *arg, bool *kv) {
+    *kv = strncmp(arg, "--kv", 4) == 0 && (arg[4] == ' ' || !arg[4]);
+    return *kv ? arg + 4 + strspn(arg + 4, " ") : arg;
+}
+
+// The KV goes beside the conversation, into FILE.kv.
+static Status with_kv(Chat *c, const char *path, Status (*what)(Conversation *, const char *)) {
+    Buf beside = {0};
+    buf_printf(&beside, "%s.kv", path);
+    Status st = what(c->talk, beside.data);
+    buf_free(&beside);
+    return st;
+}
+
+static void name_file(Chat *c, const char *path) {
+    free(c->file);
+    c->file = mem_copy(path, strlen(path));
+}
+
+static Status save(Chat *c, const char *arg, Status *end) {
+    (void)end;
+    bool kv;
+    const char *path = without_kv(arg, &kv);
+    if (!*path) return usage("save", "a file");
+    bool ours = c->file && strcmp(c->file, path) == 0;
+    if (!ours && access(path, F_OK) == 0)
+        return status_error(QUILL_USAGE,
+                            "/save: %.500s: a new file expected, or the one that was loaded or saved "
+                            "before; there is another; remove it, or choose another name",
+                            path);
+    TRY(conversation_save(c->talk, path));
+    name_file(c, path);
+    if (kv) TRY(with_kv(c, path, conversation_save_kv));
+    fprintf(stderr, "%s: %d messages\n", path, c->talk->n_messages);
+    return OK;
+}
+
+static Status load(Chat *c, const char *arg, Status *end) {
+    (void)end;
+    bool kv;
+    const char *path = without_kv(arg, &kv);
+    if (!*path) return usage("load", "a file");
+    TRY(conversation_load(c->talk, path));
+    name_file(c, path);
+    if (kv) TRY(with_kv(c, path, conversation_load_kv));
+    fprintf(stderr, "%s: %d messages\n", path, c->talk->n_messages);
+    return OK;
+}
+
+// ---- looking --------------------------------------------------------------------------------------------------------
+
+static Status stats(Chat *c, const char *arg, Status *end) {
+    (void)arg, (void)end;
+    fputs("turn    prompt    cached    answer      TTFT ms     tok/s  end\n", stderr);
+    for (int i = 0; i < c->talk->n_stats; i++) {
+        const TurnStats *s = &c->talk->stats[i];
+        fprintf(stderr, "%4d  %8d  %8d  %8d  %11.2f  %8.2f  %s\n", i + 1, s->prompt, s->cached, s->said, s->ttft_ms,
+                s->tps, finish_name(s->finish));
+    }
+    return OK;
+}
+
+static Status tokens(Chat *c, const char *arg, Status *end) {
+    (void)arg, (void)end;
+    const Message *last = conversation_last(c->talk, NULL);
+    if (!last) return status_error(QUILL_USAGE, "/tokens: nothing has been said");
+    const Tokenizer *t = c->talk->e->tok;
+    size_t bound = tokenizer_bound(t, last->text.n);
+    int *ids = mem_alloc(bound * sizeof *ids + 1);
+    size_t n = tokenizer_encode(t, last->text.data, last->text.n, NULL, ids, bound);
+    Buf line = {0};
+    for (size_t i = 0; i < n && n <= bound; i++) {
+        Str piece = tokenizer_piece(t, ids[i]);
+        line.n = 0;
+        utf8_escape(&line, piece.data, piece.n);
+        fprintf(stderr, "%d\t%s\n", ids[i], line.data);
+    }
+    buf_free(&line);
+    free(ids);
+    return OK;
+}
+
+static Status copy(Chat *c, const char *arg, Status *end) {
+    (void)arg, (void)end;
+    const Message *last = conversation_last(c->talk, "assistant");
+    if (!last) return status_error(QUILL_USAGE, "/copy: there is no answer yet");
+    const char *how;
+    TRY(programs_copy(last->text, &how));
+    fprintf(stderr, "%zu bytes to the clipboard, by %s\n", last->text.n, how);
+    return OK;
+}
+
+// ---- the table ------------------------------------------------------------------------------------------------------
+
+static Status help(Chat *c, const char *arg, Status *end);
+
+static const Command commands[] = {
+    {"help ?", NULL, help, "this list"},
+    {"exit quit bye", NULL, leave, "leave, as Ctrl-D does"},
+    {"clear", NULL, clear, "begin anew; the system message stays"},
+    {"regen", NULL, regen, "another answer to the last message"},
+    {"undo", NULL, undo, "take the last message and its answer back"},
+    {"edit", "[new]", edit, "change the last message, or write a new one, in $VISUAL or $EDITOR"},
+    {"system", "[TEXT]", set_system, "the system message: show it, or say another (\"\": none)"},
+    {"set", "[NAME VALUE]", set, "sampling and length, by the names of the options; alone: list them"},
+    {"show", NULL, show, "model, system message, context, settings"},
+    {"read", "FILE", read_text, "put a file's text before the next message"},
+    {"save", "[--kv] FILE", save, "write the conversation as JSON; --kv: the KV cache too, as FILE.kv"},
+    {"load", "[--kv] FILE", load, "go on with a conversation that was saved; --kv: without computing it again"},
+    {"stats", NULL, stats, "what each turn took"},
+    {"tokens", NULL, tokens, "the tokens of the last message"},
+    {"copy", NULL, copy, "the last answer to the clipboard"},
+};
+enum { N_COMMANDS = ARRAY_LEN(commands) };
+
+const char *commands_describe(int i, char shown[64]) {
+    if (i >= N_COMMANDS) return NULL;
+    const Command *c = &commands[i];
+    snprintf(shown, 64, "/%.*s%s%s", (int)strcspn(c->names, " "), c->names, c->arg ? " " : "", c->arg ? c->arg : "");
+    return c->help;
+}
+
+static Status help(Chat *c, const char *arg, Status *end) {
+    (void)c, (void)arg, (void)end;
+    char shown[64];
+    const char *what;
+    for (int i = 0; (what = commands_describe(i, shown)); i++) fprintf(stderr, "%-22s %s\n", shown, what);
+    fputs(
+        "\"\"\" to \"\"\", a \\ at the end of a line, and a paste make a message of many lines; a space or a second /\n"
+        "in front of a / makes it text. Ctrl-C stops an answer, Ctrl-R searches what was typed, Ctrl-D leaves.\n",
+        stderr);
+    return OK;
+}
+
+static const Command *find(const char *word, Nearest *nearest) {
+    char name[32];
+    for (int i = 0; i < N_COMMANDS; i++)
+        for (const char *at = commands[i].names; (at = next_name(at, name));) {
+            if (strcmp(word, name) == 0) return &commands[i];
+            nearest_try(nearest, name);
+        }
+    return NULL;
+}
+
+static Status unknown(const char *word, const Nearest *nearest) {
+    const char *meant = nearest_found(nearest);
+    return status_error(QUILL_USAGE, "/%.100s: no such command%s%s%s; // or a space in front makes it text", word,
+                        meant ? "; did you mean /" : "", meant ? meant : "", meant ? "?" : "; /help lists them");
+}
+
+static Status run_command(Chat *c, const char *word, const char *arg, Status *end) {
+    Nearest nearest = {.word = word};
+    const Command *command = find(word, &nearest);
+    if (!command) return unknown(word, &nearest);
+    if (*arg && !command->arg)
+        return status_error(QUILL_USAGE, "/%s: nothing expected after it, found \"%.100s\"", word, arg);
+    return command->run(c, arg, end);
+}
+
+#define NAME_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ?-_"
+
+bool commands_run(Chat *c, Str line, Str *text, Status *st) {
+    *st = OK;
+    *text = line;
+    bool escaped = str_has_prefix(line, "//") || str_has_prefix(line, " /");
+    if (escaped) *text = (Str){line.data + 1, line.n - 1};
+    if (escaped || line.n == 0 || line.data[0] != '/') return false;
+    Buf copy = {0};
+    buf_append(&copy, line.data + 1, line.n - 1);
+    char *word = copy.data, *end = word + strcspn(word, " \t\n");
+    bool named = strspn(word, NAME_CHARACTERS) == (size_t)(end - word); // not /usr/bin, not /*
+    if (named) {
+        char *arg = end + strspn(end, " \t\n"), *last = copy.data + copy.n;
+        while (last > arg && strchr(" \t\n", last[-1])) *--last = 0;
+        *end = 0;
+        Status failed = run_command(c, word, arg, st);
+        if (failed.code) fprintf(stderr, "quill: %s\n", failed.message);
+    }
+    buf_free(&copy);
+    return named;
+}
+
+// ---- Tab ------------------------------------------------------------------------------------------------------------
+
+static void offer(Buf *words, Str typed, const char *lead, const char *word, const char *tail) {
+    Buf whole = {0};
+    buf_printf(&whole, "%s%s%s", lead, word, tail);
+    bool fits = whole.n >= typed.n && memcmp(whole.data, typed.data, typed.n) == 0;
+    if (fits) buf_append(words, whole.data, whole.n + 1);
+    buf_free(&whole);
+}
+
+static void offer_files(Buf *words, Str typed) {
+    Buf dir = {0};
+    const char *slash = memrchr(typed.data, '/', typed.n);
+    buf_append(&dir, typed.data, slash ? (size_t)(slash + 1 - typed.data) : 0);
+    DIR *d = opendir(dir.n ? dir.data : ".");
+    bool hidden = typed.n > dir.n && typed.data[dir.n] == '.';
+    for (struct dirent *f; d && (f = readdir(d));)
+        if (f->d_name[0] != '.' || hidden) offer(words, typed, dir.data, f->d_name, f->d_type == DT_DIR ? "/" : "");
+    if (d) closedir(d);
+    buf_free(&dir);
+}
+
+bool commands_complete(void *arg, Str before, size_t *from, Buf *words) {
+    (void)arg;
+    char name[32];
+    if (before.n == 0 || before.data[0] != '/') return false;
+    const char *space = memchr(before.data, ' ', before.n);
+    const char *last = memrchr(before.data, ' ', before.n);
+    *from = last ? (size_t)(last + 1 - before.data) : 0;
+    Str typed = {before.data + *from, before.n - *from};
+    if (!space) {
+        for (int i = 0; i < N_COMMANDS; i++)
+            for (const char *at = commands[i].names; (at = next_name(at, name));) offer(words, typed, "/", name, "");
+    } else if (str_has_prefix(before, "/set ") && last == space) {
+        for (int i = 0; i < cli_n_options; i++)
+            if (cli_settable(&cli_options[i])) cli_long_name(&cli_options[i], name), offer(words, typed, "", name, "");
+    } else if (str_has_prefix(before, "/read ") || str_has_prefix(before, "/save ") || str_has_prefix(before, "/load "))
+        offer_files(words, typed);
+    return true;
+}
+
+void commands_free(Chat *c) {
+    for (int i = 0; i < c->n_texts; i++) free(c->texts[i]);
+    free(c->texts);
+    free(c->file);
+    buf_free(&c->beginning);
+}

@@ -1,0 +1,484 @@
+// conversation.c: see conversation.h.
+#define _GNU_SOURCE
+#include "conversation.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kvfile.h"
+#include "prompt.h"
+#include "report.h"
+#include "signals.h"
+
+// ---- messages -------------------------------------------------------------------------------------------------------
+
+static void add_message(Conversation *c, const char *role, Str text) {
+    c->messages = mem_resize(c->messages, (size_t)(c->n_messages + 1) * sizeof *c->messages);
+    c->messages[c->n_messages++] = (Message){role, {mem_copy(text.data, text.n), text.n}};
+}
+
+static void free_messages(Message *m, int n) {
+    for (int i = 0; i < n; i++) free((void *)m[i].text.data);
+}
+
+enum { SAID = 2 }; // a mark of held.trusted
+
+static bool is(const Message *m, const char *role) { return strcmp(m->role, role) == 0; }
+static int n_system(const Conversation *c) { return c->n_messages > 0 && is(&c->messages[0], "system"); }
+
+static void keep_messages(Conversation *c, int n) {
+    free_messages(c->messages + n, c->n_messages - n);
+    c->n_messages = n;
+    c->n_left_out = int_min(c->n_left_out, n - n_system(c));
+}
+
+const Message *conversation_last(const Conversation *c, const char *role) {
+    for (int i = c->n_messages - 1; i >= 0; i--)
+        if (role ? is(&c->messages[i], role) : !is(&c->messages[i], "system")) return &c->messages[i];
+    return NULL;
+}
+
+bool conversation_undo(Conversation *c) {
+    const Message *last = conversation_last(c, "user");
+    if (last) keep_messages(c, (int)(last - c->messages));
+    return last != NULL;
+}
+
+void conversation_clear(Conversation *c) {
+    keep_messages(c, n_system(c));
+    c->n_left_out = 0;
+}
+
+Status conversation_system(Conversation *c, Str text) {
+    if (!c->form)
+        return status_error(QUILL_USAGE, "/system: raw text has no system message; say it in a message");
+    int had = n_system(c);
+    if (had) free_messages(c->messages, 1);
+    if (had && !text.data) memmove(c->messages, c->messages + 1, (size_t)--c->n_messages * sizeof *c->messages);
+    if (!text.data) return OK;
+    if (!had) {
+        add_message(c, "system", text);
+        Message new = c->messages[c->n_messages - 1];
+        memmove(c->messages + 1, c->messages, (size_t)(c->n_messages - 1) * sizeof new);
+        c->messages[0] = new;
+    } else c->messages[0].text = (Str){mem_copy(text.data, text.n), text.n};
+    return OK;
+}
+
+// ---- text to tokens, past what the cache holds ----------------------------------------------------------------------
+
+// What the model is given: the system message and the turns that are not left out.
+static Status render(const Conversation *c, int n_left_out, bool answer, Rendered *out) {
+    int system = n_system(c), n = 0;
+    Message *given = mem_alloc((size_t)c->n_messages * sizeof *given + 1);
+    if (system) given[n++] = c->messages[0];
+    for (int i = system + n_left_out; i < c->n_messages; i++) given[n++] = c->messages[i];
+    Status st = chat_render(c->form, given, n, answer, out);
+    free(given);
+    if (!c->form && c->o->parse_special && out->text.n) memset(out->trusted.data, 1, out->text.n);
+    return st;
+}
+
+static void add_cut(Conversation *c, size_t byte, int token) {
+    c->cuts = mem_resize(c->cuts, (size_t)(c->n_cuts + 1) * sizeof *c->cuts);
+    c->cuts[c->n_cuts++] = (Cut){byte, token};
+}
+
+// How many bytes of the text the cache's tokens stand for. What the model said itself may be text or a control token
+// there.
+static size_t matching(const Conversation *c, const Rendered *text) {
+    size_t n = 0, most = c->held.text.n < text->text.n ? c->held.text.n : text->text.n;
+    while (n < most && c->held.text.data[n] == text->text.data[n] &&
+           (c->held.trusted.data[n] == SAID || c->held.trusted.data[n] == text->trusted.data[n]))
+        n++;
+    return n;
+}
+
+// The tokens of the text: the cache's own, as far as they stand for it, because what a model has sampled need not be
+// how its text would be encoded; then the rest, encoded. *n_cuts: how many of the cuts still hold then.
+static Status tokens_of(const Conversation *c, const Rendered *text, int **ids, int *n, int *n_cuts) {
+    size_t same = matching(c, text);
+    *n_cuts = c->n_cuts;
+    while (*n_cuts > 0 && c->cuts[*n_cuts - 1].byte > same) --*n_cuts;
+    if (*n_cuts == 0) return chat_encode(c->e->tok, text, true, ids, n);
+    Cut cut = c->cuts[*n_cuts - 1];
+    size_t n_rest = text->text.n - cut.byte, bound = tokenizer_bound(c->e->tok, n_rest);
+    if (text->text.n >= INT_MAX / 2 || bound >= (size_t)(INT_MAX - cut.token))
+        return status_error(QUILL_CONTEXT, "the text has %zu bytes, more than any context holds", text->text.n);
+    *ids = mem_alloc(((size_t)cut.token + bound) * sizeof **ids);
+    memcpy(*ids, c->seq.tokens, (size_t)cut.token * sizeof **ids);
+    const char *rest = text->text.data ? text->text.data + cut.byte : "";
+    const uint8_t *trusted = n_rest ? (const uint8_t *)text->trusted.data + cut.byte : NULL;
+    *n = cut.token + (int)tokenizer_encode_after(c->e->tok, c->seq.tokens[cut.token - 1], rest, n_rest, trusted,
+                                                 *ids + cut.token, bound);
+    return OK;
+}
+
+// Keeps the part of the cache that the tokens share and appends the rest of them, which stand for `text` from here on.
+static void go_on_from_cache(Conversation *c, const Rendered *text, const int *ids, int n, int n_cuts) {
+    int same = 0;
+    while (same < c->seq.n_cached && same < n - 1 && c->seq.tokens[same] == ids[same]) same++;
+    kv_truncate(&c->e->kv, &c->seq, same);
+    sequence_push(&c->seq, ids + same, n - same);
+    c->n_cuts = n_cuts;
+    size_t kept = n_cuts ? c->cuts[n_cuts - 1].byte : 0;
+    c->held.text.n = c->held.trusted.n = kept; // with its marks
+    buf_append(&c->held.text, text->text.data + kept, text->text.n - kept);
+    buf_append(&c->held.trusted, text->trusted.data + kept, text->trusted.n - kept);
+    add_cut(c, c->held.text.n, n);
+}
+
+// The sequence's tokens from `first` on are the model's own words.
+static void hold_said(Conversation *c, int first) {
+    for (int i = first; i < c->seq.n_tokens; i++) {
+        Str piece = engine_piece(c->e, c->seq.tokens[i], false);
+        size_t at = c->held.text.n;
+        rendered_add(&c->held, piece.data, piece.n, true);
+        if (piece.n) memset(c->held.trusted.data + at, SAID, piece.n);
+        add_cut(c, c->held.text.n, i + 1);
+    }
+}
+
+Status conversation_tokens(const Conversation *c, int *n) {
+    Rendered text = {0};
+    int *ids = NULL, n_cuts;
+    *n = 0;
+    Status st = render(c, c->n_left_out, false, &text);
+    if (!st.code && text.text.n > 0) st = tokens_of(c, &text, &ids, n, &n_cuts);
+    free(ids);
+    rendered_free(&text);
+    return st;
+}
+
+// ---- a context that is full -----------------------------------------------------------------------------------------
+
+// What is given when one turn more is left out: the number of messages left out then, -1 where the last turn is all
+// there is.
+static int one_turn_less(const Conversation *c, int n_left_out) {
+    int system = n_system(c);
+    for (int i = system + n_left_out + 1; i < c->n_messages; i++)
+        if (is(&c->messages[i], "user")) return i - system;
+    return -1;
+}
+
+static void say_left_out(const Conversation *c, int before, bool in_answer) {
+    int turns = 0;
+    for (int i = before; i < c->n_left_out; i++) turns += is(&c->messages[n_system(c) + i], "user");
+    fprintf(stderr, "%squill: the context of %d tokens is full; the oldest %d turn%s left out from here on\n",
+            in_answer && isatty(STDOUT_FILENO) ? "\n" : "", c->e->shape.n_ctx, turns, turns == 1 ? " is" : "s are");
+}
+
+// What a turn runs on.
+typedef struct {
+    Rendered text;
+    int *ids, n, n_cuts;
+} Given;
+
+static void given_free(Given *g) {
+    rendered_free(&g->text);
+    free(g->ids);
+    *g = (Given){0};
+}
+
+static Status give(const Conversation *c, int n_left_out, Given *g) {
+    given_free(g);
+    TRY(render(c, n_left_out, true, &g->text));
+    return tokens_of(c, &g->text, &g->ids, &g->n, &g->n_cuts);
+}
+
+// Renders and encodes the conversation, the oldest turns left out as far as need and --context-shift say; `more` tokens
+// come after it. QUILL_CONTEXT: it does not fit.
+static Status give_what_fits(Conversation *c, int more, Given *g) {
+    int n_ctx = c->e->shape.n_ctx, out = c->n_left_out, room = n_ctx;
+    TRY(give(c, out, g));
+    while (g->n + more > room && c->o->context_shift) {
+        int next = one_turn_less(c, out);
+        if (next < 0) break;
+        out = next;
+        room = n_ctx / 4 * 3; // so that it is not full again at once
+        TRY(give(c, out, g));
+    }
+    if (g->n + more > n_ctx)
+        return status_error(QUILL_CONTEXT,
+                            "the conversation would have %d tokens, the context %d; say something shorter, make room "
+                            "with /undo or /clear%s, or start again with -c %d",
+                            g->n + more, n_ctx, c->o->context_shift ? "" : ", /set context-shift on",
+                            (g->n + more + 1023) / 1024 * 1024);
+    int before = c->n_left_out;
+    c->n_left_out = out;
+    if (out != before) say_left_out(c, before, more > 0);
+    return OK;
+}
+
+// ---- a turn ---------------------------------------------------------------------------------------------------------
+
+// The context is full in the middle of an answer, of which `n_said` tokens are there: goes on in what is left after the
+// oldest turns. False: there are none, the answer ends.
+static bool shift(Conversation *c, Request *r, int n_said) {
+    if (!c->o->context_shift || one_turn_less(c, c->n_left_out) < 0) return false;
+    Given g = {0};
+    c->seq = r->seq;
+    Status st = give_what_fits(c, n_said, &g);
+    if (!st.code) {
+        size_t size = (size_t)n_said * sizeof(int);
+        int *said = mem_alloc(size + 1);
+        memcpy(said, c->seq.tokens + c->seq.n_tokens - n_said, size);
+        go_on_from_cache(c, &g.text, g.ids, g.n, g.n_cuts);
+        sequence_push(&c->seq, said, n_said);
+        hold_said(c, g.n);
+        free(said);
+        r->seq = c->seq;
+        r->sequence_key = ++c->tries; // its positions have been drawn for already
+    }
+    given_free(&g);
+    return !st.code;
+}
+
+// Runs the request to its end, over as many contexts as it takes. Its counts are those of the whole answer then.
+static void run(Conversation *c, Request *r) {
+    int n_said = 0, max_new = r->max_new, n_prompt = 0, n_reused = 0;
+    do {
+        Timeline before = r->time;
+        bool again = n_said > 0;
+        scheduler_add(c->e->sched, r);
+        if (again) r->time.start = before.start;
+        else n_prompt = r->n_prompt, n_reused = r->n_reused;
+        engine_run(c->e);
+        if (again) r->time.prefill_end = before.prefill_end;
+        c->seq = r->seq;
+        hold_said(c, r->n_prompt);
+        n_said += r->n_new;
+        r->max_new = max_new < 0 ? max_new : max_new - n_said;
+    } while (r->finish == FINISH_CONTEXT && r->max_new != 0 && shift(c, r, n_said));
+    r->n_prompt = n_prompt;
+    r->n_reused = n_reused;
+    r->n_new = n_said;
+}
+
+static void keep_stats(Conversation *c, const Request *r) {
+    Timing t = report_timing(c->e, r);
+    c->stats = mem_resize(c->stats, (size_t)(c->n_stats + 1) * sizeof *c->stats);
+    c->stats[c->n_stats++] = (TurnStats){r->n_prompt, r->n_reused, r->n_new, t.ttft_ms, t.decode_tps, r->finish};
+    if (c->o->verbose) report_turn(c->e, c->o, r);
+}
+
+// Generates and prints an answer to what is given. *said: anything came of it, and it is in `answer`.
+static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *said) {
+    Answer a;
+    bool gone = false;
+    if (c->answered && !isatty(STDOUT_FILENO)) TRY(output_write("\n", 1, &gone));
+    c->answered = true;
+    answer_dump(c->e, c->o, &g->text, g->ids, g->n);
+    go_on_from_cache(c, &g->text, g->ids, g->n, g->n_cuts);
+    answer_start(&a, c->e, c->o, g->text.text.n == 0);
+    answer_think(&a, chat_source(c->form), (Str){g->text.text.data, g->text.text.n});
+    Request r = {.seq = c->seq,
+                 .sampling = c->sampling,
+                 .sequence_key = c->tries,
+                 .max_new = c->o->predict,
+                 .emit = answer_emit,
+                 .arg = &a};
+    run(c, &r);
+    Status st = answer_finish(&a, &r);
+    if (!st.code && signals_caught() == SIGTERM) st.code = 128 + SIGTERM; // came after the last step
+    *said = r.n_new > 0 || r.finish != FINISH_INTERRUPT;
+    buf_append(answer, a.text.data ? a.text.data : "", a.text.n);
+    keep_stats(c, &r);
+    if (a.gone) st = (Status){.code = 128 + SIGPIPE};
+    if (r.finish == FINISH_CONTEXT)
+        fprintf(stderr,
+                "quill: the context of %d tokens is full and the answer ends there; /undo and /clear make room%s, a "
+                "larger -c has more\n",
+                c->e->shape.n_ctx, c->o->context_shift ? "" : ", /set context-shift on leaves the oldest turns out");
+    answer_free(&a);
+    timeline_free(&r.time);
+    return st;
+}
+
+// Answers the first `keep` messages and what is said now (NULL: nothing), in place of the messages after them. Where
+// no answer comes of it, everything is as it was.
+static Status turn(Conversation *c, int keep, const Str *text) {
+    int n_aside = c->n_messages - keep, left_out = c->n_left_out;
+    Message *aside = mem_alloc((size_t)n_aside * sizeof *aside + 1);
+    if (n_aside) memcpy(aside, c->messages + keep, (size_t)n_aside * sizeof *aside);
+    c->n_messages = keep;
+    c->n_left_out = int_min(left_out, keep - n_system(c));
+    if (text) add_message(c, "user", *text);
+    Given g = {0};
+    Buf answer = {0};
+    bool said = false;
+    Status st = give_what_fits(c, 0, &g);
+    bool refused = st.code != 0;
+    if (!refused) st = run_answer(c, &g, &answer, &said);
+    if (said) {
+        add_message(c, "assistant", (Str){answer.data, answer.n});
+        free_messages(aside, n_aside);
+    } else {
+        keep_messages(c, keep);
+        for (int i = 0; i < n_aside; i++) c->messages[c->n_messages++] = aside[i]; // they had the room
+        if (refused) c->n_left_out = left_out;
+        else if (!c->refuses) fputs("stopped before the answer; the message is not in the conversation\n", stderr);
+    }
+    free(aside);
+    given_free(&g);
+    buf_free(&answer);
+    if (refused && !(c->refuses && st.code == QUILL_CONTEXT)) {
+        fprintf(stderr, "quill: %s\n", st.message);
+        st = OK;
+    }
+    return st;
+}
+
+Status conversation_say(Conversation *c, Str text) { return turn(c, c->n_messages, &text); }
+
+Status conversation_say_instead(Conversation *c, Str text) {
+    const Message *last = conversation_last(c, "user");
+    return turn(c, last ? (int)(last - c->messages) : c->n_messages, &text);
+}
+
+Status conversation_answer_again(Conversation *c) {
+    const Message *last = conversation_last(c, "user");
+    if (!last) {
+        fputs("quill: nothing to answer yet\n", stderr);
+        return OK;
+    }
+    c->tries++;
+    return turn(c, (int)(last - c->messages) + 1, NULL);
+}
+
+// ---- as JSON --------------------------------------------------------------------------------------------------------
+
+Status conversation_save(const Conversation *c, const char *path) {
+    json_t *all = json_object(), *messages = json_array();
+    json_object_set_new(all, "model", report_text(str_of(gguf_name(c->e->gguf))));
+    json_object_set_new(all, "messages", messages);
+    for (int i = 0; i < c->n_messages; i++) {
+        json_t *one = json_object();
+        json_object_set_new(one, "role", json_string(c->messages[i].role));
+        json_object_set_new(one, "content", report_text(c->messages[i].text));
+        json_array_append_new(messages, one);
+    }
+    FileDraft draft;
+    Status st = file_draft(path, &draft);
+    if (!st.code) {
+        bool good = json_dumpfd(all, draft.fd, JSON_INDENT(2)) == 0;
+        st = file_publish(&draft, good ? OK : status_error(QUILL_IO, "cannot write: %s", strerror(errno)));
+    }
+    json_decref(all);
+    return st;
+}
+
+static Status not_a_conversation(const char *path, size_t i, const char *expected) {
+    return status_error(QUILL_USAGE, "%.500s: message %zu: %s expected; /save writes such files", path, i + 1,
+                        expected);
+}
+
+// Checks every message and hands over the roles, which must be ours.
+static Status check_messages(const Conversation *c, const char *path, json_t *list, const char **roles) {
+    static const char *const known[] = {"system", "user", "assistant"};
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        const char *role = json_string_value(json_object_get(one, "role"));
+        if (!role || !json_is_string(json_object_get(one, "content")))
+            return not_a_conversation(path, i, "an object with the texts \"role\" and \"content\"");
+        roles[i] = NULL;
+        for (size_t k = 0; k < ARRAY_LEN(known); k++)
+            if (strcmp(role, known[k]) == 0) roles[i] = known[k];
+        bool system = roles[i] == known[0];
+        if (!roles[i]) return not_a_conversation(path, i, "a role of system, user or assistant");
+        if (system && i > 0) return not_a_conversation(path, i, "no system message but the first");
+        if (system && !c->form)
+            return not_a_conversation(path, i, "no system message, which raw text has not,");
+    }
+    return OK;
+}
+
+Status conversation_load(Conversation *c, const char *path) {
+    Buf text = {0};
+    json_error_t error;
+    Status st = file_read(path, &text);
+    json_t *all = st.code ? NULL : json_loadb(text.data ? text.data : "", text.n, JSON_ALLOW_NUL, &error);
+    json_t *list = json_object_get(all, "messages");
+    const char **roles = mem_alloc(json_array_size(list) * sizeof *roles + 1);
+    if (!st.code && !all)
+        st = status_error(QUILL_USAGE, "%.500s: line %d: JSON expected, found otherwise: %s", path, error.line,
+                          error.text);
+    if (!st.code && !json_is_array(list))
+        st = status_error(QUILL_USAGE, "%.500s: {\"messages\": [...]} expected, no such list found", path);
+    if (!st.code) st = check_messages(c, path, list, roles);
+    if (!st.code) {
+        keep_messages(c, 0);
+        c->n_left_out = 0;
+        for (size_t i = 0; i < json_array_size(list); i++) {
+            const json_t *content = json_object_get(json_array_get(list, i), "content");
+            add_message(c, roles[i], (Str){json_string_value(content), json_string_length(content)});
+        }
+    }
+    free(roles);
+    json_decref(all);
+    buf_free(&text);
+    return st;
+}
+
+// ---- the cache as a file --------------------------------------------------------------------------------------------
+
+Status conversation_save_kv(Conversation *c, const char *path) { return kvfile_save(path, c->e, &c->seq); }
+
+Status conversation_load_kv(Conversation *c, const char *path) {
+    Sequence s = {0};
+    kv_release(&c->e->kv, &c->seq); // the file may need its blocks
+    sequence_free(&c->seq);
+    c->seq = s;
+    c->held.text.n = c->held.trusted.n = 0;
+    c->n_cuts = 0;
+    TRY(kvfile_load(path, c->e, &c->seq));
+    // The beginning token stands for no byte of what a template renders, unless it writes it itself.
+    Rendered text = {0};
+    Status st = render(c, c->n_left_out, false, &text);
+    int first = c->seq.n_tokens > 0 && c->seq.tokens[0] == tokenizer_bos(c->e->tok);
+    Str bos = first ? engine_piece(c->e, c->seq.tokens[0], false) : (Str){"", 0};
+    if (first && text.text.n >= bos.n && memcmp(text.text.data, bos.data, bos.n) == 0) first = 0;
+    rendered_free(&text);
+    hold_said(c, first);
+    return st;
+}
+
+// ---- open, close ----------------------------------------------------------------------------------------------------
+
+Status conversation_settings(Conversation *c) {
+    SamplerParams sampling;
+    LogitBias *bias;
+    TRY(answer_sampling(c->e, c->o, &sampling, &bias));
+    free(c->bias);
+    c->bias = bias;
+    c->sampling = sampling;
+    return OK;
+}
+
+Status conversation_open(Conversation *c, Engine *e, Options *o) {
+    *c = (Conversation){.e = e, .o = o};
+    Buf system = {0};
+    Status st = conversation_settings(c);
+    if (!st.code) st = chat_choose(e->gguf, e->tok, o, &c->form);
+    if (!st.code) st = prompt_system(o, &system);
+    if (!st.code && system.data) add_message(c, "system", (Str){system.data, system.n});
+    buf_free(&system);
+    return st;
+}
+
+void conversation_close(Conversation *c) {
+    kv_release(&c->e->kv, &c->seq);
+    sequence_free(&c->seq);
+    keep_messages(c, 0);
+    free(c->messages);
+    free(c->bias);
+    free(c->cuts);
+    free(c->stats);
+    rendered_free(&c->held);
+    chat_free(c->form);
+}

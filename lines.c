@@ -1,0 +1,472 @@
+// lines.c: see lines.h.
+#define _GNU_SOURCE
+#include "lines.h"
+
+#include <errno.h>
+#include <histedit.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <wchar.h>
+
+#include "recall.h"
+#include "signals.h"
+#include "terminal.h"
+
+struct Lines {
+    LinesSetup setup;
+    bool terminal; // stdin is one
+    char *line;    // of a stream
+    size_t cap;
+    // of the editor
+    EditLine *el; // NULL: there is none, the stream is read
+    FILE *out;
+    HistoryW *past;
+    Buf keys;          // read, not taken yet
+    int columns;       // of the terminal, when the line was drawn
+    int signals;       // signals_watch's
+    int stopped;       // the signal that ended the line
+    bool stopped_bare; // nothing had been typed then
+    bool closed;       // the terminal is gone
+    bool goes_on;      // this is not the message's first line
+    bool quoted;       // the last message was
+};
+
+bool lines_terminal(const Lines *l) { return l->terminal; }
+bool lines_quoted(const Lines *l) { return l->quoted; }
+
+// ---- wide characters, which libedit speaks --------------------------------------------------------------------------
+
+static wchar_t *wide_of(Str text) {
+    wchar_t *out = mem_alloc((text.n + 1) * sizeof *out);
+    size_t n = 0;
+    for (size_t i = 0; i < text.n;) {
+        const unsigned char *s = (const unsigned char *)text.data + i;
+        int len = utf8_next(text.data + i, text.n - i);
+        wchar_t c = 0xfffd;
+        if (len == 1) c = s[0];
+        else if (len == 2) c = (s[0] & 0x1f) << 6 | (s[1] & 0x3f);
+        else if (len == 3) c = (s[0] & 0x0f) << 12 | (s[1] & 0x3f) << 6 | (s[2] & 0x3f);
+        else if (len == 4) c = (s[0] & 0x07) << 18 | (s[1] & 0x3f) << 12 | (s[2] & 0x3f) << 6 | (s[3] & 0x3f);
+        if (c) out[n++] = c; // libedit's texts end at a zero
+        i += (size_t)int_max(1, len);
+    }
+    return out;
+}
+
+static void narrow(const wchar_t *text, size_t n, Buf *out) {
+    buf_append(out, "", 0);
+    for (size_t i = 0; i < n; i++) {
+        unsigned c = (unsigned)text[i];
+        char s[4] = {(char)c};
+        int len = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+        static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
+        for (int at = len - 1; len > 1 && at > 0; at--, c >>= 6) s[at] = (char)(0x80 | (c & 0x3f));
+        if (len > 1) s[0] = (char)(lead[len] | c);
+        buf_append(out, s, (size_t)len);
+    }
+}
+
+// ---- keys -----------------------------------------------------------------------------------------------------------
+
+static Lines *lines_of(EditLine *el) {
+    void *l = NULL;
+    el_get(el, EL_CLIENTDATA, &l);
+    return l;
+}
+
+// The next whole character of what was read.
+static bool take_key(Lines *l, wchar_t *out) {
+    if (l->keys.n == 0) return false;
+    int len = utf8_next(l->keys.data, l->keys.n);
+    if (len < 0) return false; // the rest of it is on its way
+    len = int_max(1, len);
+    wchar_t *wide = wide_of((Str){l->keys.data, (size_t)len});
+    *out = wide[0];
+    free(wide);
+    l->keys.n -= (size_t)len;
+    memmove(l->keys.data, l->keys.data + len, l->keys.n);
+    return true;
+}
+
+static void note_columns(Lines *l) {
+    struct winsize size;
+    bool known = ioctl(STDIN_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    l->columns = known ? size.ws_col : 80;
+}
+
+static void show_again(Lines *l) {
+    el_set(l->el, EL_PREP_TERM, 0); // the editor has to see that the modes are not its own any more
+    el_set(l->el, EL_PREP_TERM, 1);
+    el_resize(l->el);
+    fputc('\r', l->out);
+    el_set(l->el, EL_REFRESH);
+}
+
+// Rows above the cursor that the prompt and the text before it take.
+static int rows_above(Lines *l, int columns) {
+    const LineInfoW *line = el_wline(l->el);
+    int rows = 0, column = 2; // the prompt
+    for (const wchar_t *c = line->buffer; c < line->cursor; c++) {
+        int width = *c == '\n' ? 0 : int_max(1, wcwidth(*c));
+        if (*c == '\n' || column + width > columns) rows++, column = 0;
+        column += width;
+    }
+    return rows + (column >= columns);
+}
+
+// Some terminals have wrapped the line anew by now and some have not: what is certain to be the line is drawn over.
+static void show_resized(Lines *l) {
+    int before = l->columns;
+    el_resize(l->el);
+    note_columns(l);
+    int rows = int_min(rows_above(l, before), rows_above(l, l->columns));
+    if (rows > 0) fprintf(l->out, "\033[%dA", rows);
+    fputs("\r\033[J", l->out);
+    el_set(l->el, EL_REFRESH);
+}
+
+// False: the line ends here.
+static bool take_signal(Lines *l) {
+    unsigned char number = 0;
+    if (read(l->signals, &number, 1) != 1) return true;
+    switch (number) {
+    case SIGWINCH: show_resized(l); return true;
+    case SIGTSTP:
+        el_set(l->el, EL_PREP_TERM, 0);
+        fputc('\n', l->out);
+        fflush(l->out);
+        terminal_suspend();
+        show_again(l);
+        return true;
+    case SIGCONT: // stopped by somebody else: the shell had the terminal
+        terminal_lend();
+        show_again(l);
+        return true;
+    }
+    const LineInfoW *line = el_wline(l->el);
+    l->stopped = number;
+    l->stopped_bare = line->lastchar == line->buffer && !l->goes_on;
+    l->keys.n = 0;
+    return false;
+}
+
+// libedit's reader: 1 a character, 0 the end, -1 give up.
+static int next_key(EditLine *el, wchar_t *out) {
+    Lines *l = lines_of(el);
+    while (!take_key(l, out)) {
+        struct pollfd wait[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = l->signals, .events = POLLIN}};
+        if (poll(wait, 2, -1) < 0 && errno != EINTR) return -1;
+        if (wait[1].revents && !take_signal(l)) return -1;
+        if (!wait[0].revents) continue;
+        char bytes[4096];
+        ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        l->closed = n <= 0;
+        if (l->closed) return 0;
+        buf_append(&l->keys, bytes, (size_t)n);
+    }
+    return 1;
+}
+
+static bool ends_with(const Buf *b, const char *end) {
+    size_t n = strlen(end);
+    return b->n >= n && memcmp(b->data + b->n - n, end, n) == 0;
+}
+
+static void insert(EditLine *el, Str text) {
+    wchar_t *wide = wide_of(text);
+    el_winsertstr(el, wide);
+    free(wide);
+}
+
+// In vi's keys a sequence is ESC, which ends inserting, and the rest of it as a command.
+static bool vi_keys(EditLine *el) {
+    const char *name = NULL;
+    return el_get(el, EL_EDITOR, &name) == 0 && name && strcmp(name, "vi") == 0;
+}
+
+// ESC [200~: everything up to ESC [201~ is text, line ends included.
+static unsigned char paste(EditLine *el, int key) {
+    (void)key;
+    Buf text = {0};
+    wchar_t c;
+    while (!ends_with(&text, "\033[201~")) {
+        if (el_wgetc(el, &c) != 1) {
+            buf_free(&text);
+            return CC_EOF;
+        }
+        if (c == '\r') c = '\n'; // what terminals make of a line end
+        narrow(&c, 1, &text);
+    }
+    if (vi_keys(el)) el_cursor(el, 1); // back to where ESC found it
+    insert(el, (Str){text.data, text.n - 6});
+    const LineInfoW *line = el_wline(el);
+    bool at_end = line->cursor == line->lastchar;     // where a command cannot stand
+    if (vi_keys(el)) el_push(el, at_end ? "a" : "i"); // and on with inserting
+    buf_free(&text);
+    return CC_REFRESH;
+}
+
+// ---- Tab ------------------------------------------------------------------------------------------------------------
+
+// How many bytes all the words have in common at their beginnings.
+static size_t common(const Buf *words) {
+    size_t n = strlen(words->data);
+    for (const char *w = words->data; w < words->data + words->n; w += strlen(w) + 1)
+        for (size_t i = 0; i < n; i++)
+            if (w[i] != words->data[i]) n = i;
+    return n;
+}
+
+static void list_words(Lines *l, const Buf *words) {
+    fputc('\n', l->out);
+    for (const char *w = words->data; w < words->data + words->n; w += strlen(w) + 1) fprintf(l->out, "%s  ", w);
+    fputc('\n', l->out);
+}
+
+static unsigned char complete(EditLine *el, int key) {
+    (void)key;
+    Lines *l = lines_of(el);
+    const LineInfoW *line = el_wline(el);
+    Buf before = {0}, words = {0};
+    size_t from = 0;
+    narrow(line->buffer, (size_t)(line->cursor - line->buffer), &before);
+    unsigned char result = CC_REFRESH;
+    if (!l->setup.complete || !l->setup.complete(l->setup.arg, (Str){before.data, before.n}, &from, &words)) {
+        insert(el, str_of("\t"));
+    } else if (words.n == 0) {
+        result = CC_REFRESH_BEEP;
+    } else {
+        size_t n = common(&words), typed = before.n - from;
+        bool only = strlen(words.data) + 1 == words.n, whole = only && words.data[n - 1] != '/';
+        if (n > typed) insert(el, (Str){words.data + typed, n - typed});
+        if (whole) insert(el, str_of(" "));
+        if (!only && n <= typed) {
+            list_words(l, &words);
+            result = CC_REDISPLAY;
+        }
+    }
+    buf_free(&before);
+    buf_free(&words);
+    return result;
+}
+
+// ---- the editor -----------------------------------------------------------------------------------------------------
+
+static const char *prompt_text(const Lines *l) { return l->goes_on ? ". " : "> "; }
+
+// \1 stands around what takes no room.
+static char *edit_prompt(EditLine *el) {
+    Lines *l = lines_of(el);
+    if (!l->setup.color) return (char *)prompt_text(l);
+    return l->goes_on ? "\1\033[1;32m\1.\1\033[0m\1 " : "\1\033[1;32m\1>\1\033[0m\1 ";
+}
+
+static void remember(void *arg, Str message) {
+    Lines *l = arg;
+    wchar_t *wide = wide_of(message);
+    HistEventW event;
+    history_w(l->past, &event, H_ENTER, wide);
+    free(wide);
+}
+
+static void bind_keys(EditLine *el) {
+    static const char *const keys[][2] = {
+        {"\033[200~", "quill-paste"},  {"\t", "quill-complete"},      {"^R", "em-inc-search-prev"},
+        {"^W", "ed-delete-prev-word"}, {"^U", "vi-kill-line-prev"},   {"\033[3~", "ed-delete-next-char"},
+        {"\033[1~", "ed-move-to-beg"}, {"\033[4~", "ed-move-to-end"}, {"\033[H", "ed-move-to-beg"},
+        {"\033[F", "ed-move-to-end"},  {"\033[1;5D", "ed-prev-word"}, {"\033[1;5C", "em-next-word"},
+    };
+    bool vi = vi_keys(el);
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        bool escaped = keys[i][0][0] == '\033';
+        if (vi && escaped) el_set(el, EL_BIND, "-a", keys[i][0] + 1, keys[i][1], NULL);
+        else el_set(el, EL_BIND, keys[i][0], keys[i][1], NULL);
+    }
+}
+
+// Characters are the terminal's bytes in UTF-8, whatever the locale calls itself.
+static void use_utf8(void) {
+    setlocale(LC_CTYPE, "");
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+static bool can_edit(void) {
+    const char *term = getenv("TERM");
+    return isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb") != 0;
+}
+
+static void open_editor(Lines *l) {
+    l->signals = signals_watch();
+    signals_unwatch();
+    if (l->signals < 0 || !terminal_open(STDIN_FILENO, STDERR_FILENO)) return;
+    use_utf8();
+    int out = dup(STDERR_FILENO); // stderr itself is not buffered: a write a character
+    l->out = out < 0 ? NULL : fdopen(out, "w");
+    l->el = l->out ? el_init_fd("quill", stdin, l->out, l->out, STDIN_FILENO, out, out) : NULL;
+    if (!l->el) return;
+    HistEventW event;
+    l->past = history_winit();
+    history_w(l->past, &event, H_SETSIZE, RECALL_MAX);
+    el_set(l->el, EL_CLIENTDATA, l);
+    el_set(l->el, EL_EDITOR, "emacs");
+    el_set(l->el, EL_SIGNAL, 0);
+    el_set(l->el, EL_PROMPT_ESC, edit_prompt, '\1');
+    el_wset(l->el, EL_GETCFN, next_key);
+    el_wset(l->el, EL_HIST, history_w, l->past);
+    el_set(l->el, EL_ADDFN, "quill-paste", "insert a bracketed paste", paste);
+    el_set(l->el, EL_ADDFN, "quill-complete", "complete a command", complete);
+    el_source(l->el, NULL); // ~/.editrc; after it, since its `bind -v` begins from an empty table
+    bind_keys(l->el);
+    recall_each(remember, l);
+}
+
+// One line by the editor. *end as in lines_read, but for Ctrl-C, which l->stopped tells.
+static void edit_line(Lines *l, Buf *line, bool *end) {
+    int n = 0;
+    l->stopped = 0;
+    signals_watch();
+    el_set(l->el, EL_PREP_TERM, 1); // before the prompt is there to be answered
+    terminal_lend();
+    note_columns(l);
+    const wchar_t *text = el_wgets(l->el, &n);
+    terminal_give_back();
+    signals_unwatch();
+    line->n = 0;
+    *end = !text || n <= 0;
+    if (*end) fputs(l->stopped == SIGINT ? "^C\n" : "\n", l->out), fflush(l->out);
+    else narrow(text, (size_t)n, line);
+}
+
+// ---- the stream -----------------------------------------------------------------------------------------------------
+
+// Where something is read by getline: SIGINT ends the wait, as in edit_line.
+static Status stream_line(Lines *l, Buf *line, bool *end) {
+    if (l->terminal) {
+        bool color = l->setup.color;
+        fprintf(stderr, "%s%s%s", color ? "\033[1;32m" : "", prompt_text(l), color ? "\033[0m" : "");
+        fflush(stderr);
+    }
+    signals_catch();
+    errno = 0;
+    ssize_t n = getline(&l->line, &l->cap, stdin);
+    line->n = 0;
+    l->stopped = n < 0 ? signals_caught() : 0;
+    l->stopped_bare = !l->goes_on;
+    *end = n < 0;
+    if (n >= 0) buf_append(line, l->line, (size_t)n);
+    else if (l->terminal) fputc('\n', stderr);
+    l->closed = n < 0 && !l->terminal;
+    bool broken = n < 0 && !l->stopped && ferror(stdin);
+    if (l->stopped) clearerr(stdin);
+    return broken ? status_error(QUILL_IO, "stdin: cannot read: %s", strerror(errno)) : OK;
+}
+
+// ---- messages -------------------------------------------------------------------------------------------------------
+
+typedef enum { WHOLE, CONTINUED, IN_BLOCK } Shape;
+
+#define QUOTES "\"\"\""
+
+static Shape shape_of(const Buf *typed) {
+    bool block = str_has_prefix((Str){typed->data, typed->n}, QUOTES);
+    if (block) return typed->n >= 6 && ends_with(typed, QUOTES) ? WHOLE : IN_BLOCK;
+    return ends_with(typed, "\\") ? CONTINUED : WHOLE;
+}
+
+// A block without its quotes and the line ends beside them; Ctrl-D may have ended it before the last ones.
+static Str unwrapped(const Buf *typed) {
+    Str text = {typed->data, typed->n};
+    bool closed = shape_of(typed) == WHOLE;
+    text = (Str){text.data + 3, text.n - (closed ? 6 : 3)};
+    if (text.n && text.data[0] == '\n') text = (Str){text.data + 1, text.n - 1};
+    if (text.n && text.data[text.n - 1] == '\n') text.n--;
+    return text;
+}
+
+// Reads lines until the message is whole. Ctrl-D in the middle of one ends it there.
+static Status typed_message(Lines *l, Buf *typed, bool *end) {
+    Buf line = {0};
+    Status st = OK;
+    l->goes_on = false;
+    typed->n = 0;
+    buf_append(typed, "", 0);
+    do {
+        if (l->el) edit_line(l, &line, end);
+        else st = stream_line(l, &line, end);
+        if (*end && !l->stopped && !l->closed && l->goes_on) {
+            *end = false;
+            break;
+        }
+        if (*end || st.code) break;
+        if (line.n && line.data[line.n - 1] == '\n') line.n--;
+        if (l->goes_on) buf_str(typed, "\n");
+        buf_append(typed, line.data, line.n);
+        Shape shape = shape_of(typed);
+        l->goes_on = l->terminal && shape != WHOLE;
+        if (l->goes_on && shape == CONTINUED) typed->data[--typed->n] = 0; // the backslash has been obeyed
+    } while (l->goes_on);
+    buf_free(&line);
+    return st;
+}
+
+static void keep(Lines *l, const Buf *typed) {
+    if (!l->el || typed->n == 0) return;
+    HistEventW event;
+    Buf before = {0};
+    if (history_w(l->past, &event, H_FIRST) == 0) narrow(event.str, wcslen(event.str), &before);
+    bool again = before.n == typed->n && memcmp(before.data, typed->data, typed->n) == 0;
+    buf_free(&before);
+    if (again) return;
+    remember(l, (Str){typed->data, typed->n});
+    recall_add((Str){typed->data, typed->n});
+}
+
+Status lines_read(Lines *l, Buf *message, bool *end) {
+    bool warned = false;
+    Buf typed = {0};
+    Status st;
+    for (;;) {
+        st = typed_message(l, &typed, end);
+        bool interrupted = *end && l->stopped == SIGINT && l->terminal;
+        if (!interrupted || (warned && l->stopped_bare)) break;
+        warned = l->stopped_bare;
+        if (warned) fputs("(Ctrl-C again or Ctrl-D leaves)\n", stderr);
+    }
+    if (*end) {
+        if (!st.code && l->stopped) st = (Status){.code = 128 + l->stopped};
+    } else {
+        keep(l, &typed);
+        Str whole = {typed.data, typed.n}, text = whole;
+        l->quoted = l->terminal && str_has_prefix(whole, QUOTES);
+        if (l->quoted) text = unwrapped(&typed);
+        message->n = 0;
+        buf_append(message, text.data, text.n);
+    }
+    buf_free(&typed);
+    return st;
+}
+
+Lines *lines_open(const LinesSetup *setup) {
+    Lines *l = mem_alloc(sizeof *l);
+    *l = (Lines){.setup = *setup, .terminal = isatty(STDIN_FILENO)};
+    if (l->terminal && can_edit()) open_editor(l);
+    return l;
+}
+
+void lines_close(Lines *l) {
+    if (!l) return;
+    if (l->el) el_end(l->el);
+    if (l->past) history_wend(l->past);
+    if (l->out) fclose(l->out);
+    buf_free(&l->keys);
+    free(l->line);
+    free(l);
+}

@@ -1,0 +1,31 @@
+// lines.h: one message at a time, from a terminal with editing and history, or from a plain stream.
+//
+// A terminal that can edit has libedit: arrows, Emacs or ~/.editrc's keys, history over sessions (recall.h), Ctrl-R,
+// Tab, and pastes that stay one message however many lines they have. On terminals a message goes on where a line ends
+// in \ and from """ to """. A stream, or TERM=dumb, gives its lines as they are.
+#ifndef QUILL_LINES_H
+#define QUILL_LINES_H
+
+#include "util.h"
+
+typedef struct Lines Lines;
+
+// What Tab offers for the text before the cursor: appends the words that may stand from byte *from on, each with a NUL
+// after it. False: Tab is a character here.
+typedef bool Complete(void *arg, Str before, size_t *from, Buf *words);
+
+typedef struct {
+    bool color; // of the prompt
+    Complete *complete;
+    void *arg;
+} LinesSetup;
+
+Lines *lines_open(const LinesSetup *setup);
+// The next message, without its end. *end: there is none, and the Status says why: OK (end of input, Ctrl-D),
+// QUILL_IO, or 128 + the signal's number (SIGINT: Ctrl-C twice where nothing was typed).
+Status lines_read(Lines *l, Buf *message, bool *end);
+bool lines_quoted(const Lines *l);   // it stood between """ and """: text, whatever it begins with
+bool lines_terminal(const Lines *l); // somebody types
+void lines_close(Lines *l);          // NULL is fine
+
+#endif

@@ -1,0 +1,74 @@
+// recall.c: see recall.h.
+#define _GNU_SOURCE
+#include "recall.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "prompt.h"
+
+static bool file_name(char out[1100]) {
+    char dir[1024];
+    return state_dir(dir, sizeof dir) && snprintf(out, 1100, "%s/history", dir) > 0;
+}
+
+// Where the last n lines of a text begin.
+static const char *last_lines(const Buf *text, int n) {
+    const char *at = text->data + text->n;
+    if (at > text->data) at--; // the last line's own end
+    while (at > text->data)
+        if (*--at == '\n' && --n == 0) return at + 1;
+    return at;
+}
+
+static void append(const char *path, const char *bytes, size_t n, int how) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | how, 0600);
+    if (fd < 0) return;
+    Status st = fd_write_all(fd, bytes, n); // a full disk: nothing is remembered
+    (void)st;
+    close(fd);
+}
+
+// Writes the kept lines anew when most of the file is older.
+static void trim(const char *path, const Buf *text, const char *kept) {
+    size_t n = (size_t)(text->data + text->n - kept);
+    if (n > text->n / 2) return;
+    char other[1120];
+    snprintf(other, sizeof other, "%s.new", path);
+    append(other, kept, n, O_TRUNC);
+    if (rename(other, path) != 0) unlink(other);
+}
+
+void recall_each(void (*take)(void *arg, Str message), void *arg) {
+    char path[1100];
+    Buf text = {0}, message = {0};
+    if (!file_name(path) || access(path, R_OK) != 0 || file_read(path, &text).code || text.n == 0) {
+        buf_free(&text);
+        return;
+    }
+    const char *kept = last_lines(&text, RECALL_MAX);
+    trim(path, &text, kept);
+    for (char *line = text.data + (kept - text.data), *end; *line; line = end + 1) {
+        end = strchrnul(line, '\n');
+        bool last = !*end;
+        *end = 0;
+        message.n = 0;
+        prompt_unescape(line, &message);
+        if (message.n) take(arg, (Str){message.data, message.n});
+        if (last) break;
+    }
+    buf_free(&message);
+    buf_free(&text);
+}
+
+void recall_add(Str message) {
+    char path[1100];
+    if (!file_name(path)) return;
+    Buf line = {0};
+    utf8_escape(&line, message.data, message.n);
+    buf_str(&line, "\n");
+    append(path, line.data, line.n, O_APPEND); // in one write: sessions do not mix
+    buf_free(&line);
+}

@@ -1,0 +1,428 @@
+#!/usr/bin/env bats
+# repl.bats: the chat as somebody on a terminal meets it: keys, pastes, signals, the terminal given back.
+# pty_drive.py plays the terminal; --dump-prompt shows what the model was given, which is what the keys have made.
+
+setup_file() {
+    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
+    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
+    export TINY="$BATS_FILE_TMPDIR" TERM=xterm NO_COLOR=1 EDITRC=/dev/null
+    unset QUILL_DEVICE VISUAL EDITOR DISPLAY WAYLAND_DISPLAY
+    "$MAKE_TINY" "$TINY/chat.gguf" arch=qwen2 template=chatml ctx=4096
+    "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=256
+    export QUILL_MODEL="$TINY/chat.gguf"
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    export XDG_STATE_HOME="$BATS_TEST_TMPDIR/state"
+    command -v python3 >/dev/null || skip "no python3 to play the terminal with"
+    echo 'spawn true' | python3 "$BATS_TEST_DIRNAME/pty_drive.py" 2>/dev/null || skip "no pseudo-terminals here"
+}
+
+drive() {
+    python3 "$BATS_TEST_DIRNAME/pty_drive.py"
+}
+
+@test "keys edit a line, and Ctrl-D leaves the terminal as it was" {
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+expect "/help lists commands"
+prompt
+modes edited
+send "wrold\x17hello wrold\x17world\r"
+expect "user\r\nhello world<|im_end|>"
+prompt
+send "bc\x01a\e[C\e[C\e[Cd\e[D\e[D\e[3~\e[FE\e[Hstart \r"
+expect "user\r\nstart abdE<|im_end|>"
+prompt
+send "caf\u00e9 \u2603 \u6f22\u5b57 x\x7f\x7f\x7f\u5b57!\r"
+expect "user\r\ncaf\u00e9 \u2603 \u6f22\u5b57!<|im_end|>"
+prompt
+send "\x04"
+exit 0
+modes usual
+EOF
+    # Ctrl-U and Ctrl-K, and bytes that are no UTF-8
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "gone\x15kept cut\x1b[D\x1b[D\x1b[D\x0b\udcff\r"
+expect "user\r\nkept \ufffd<|im_end|>"
+prompt
+send "/exit\r"
+exit 0
+modes usual
+EOF
+}
+
+@test "history goes over two sessions, and Ctrl-R finds in it" {
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "first thing\r"
+expect "user\r\nfirst thing<|im_end|>"
+prompt
+send "second thing\r"
+expect "user\r\nsecond thing<|im_end|>"
+prompt
+send "\e[200~two\rlines\e[201~\r"
+expect "user\r\ntwo\r\nlines<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+    [ "$(cat state/quill/history)" = 'first thing
+second thing
+two\nlines' ]
+    [ "$(stat -c %a state/quill/history)" = 600 ]
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "\e[A\r"
+expect "user\r\ntwo\r\nlines<|im_end|>"
+prompt
+send "\e[A\e[A\e[A\r"
+expect "user\r\nfirst thing<|im_end|>"
+prompt
+send "\x12secon\r"
+expect "user\r\nsecond thing<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+}
+
+@test "a paste of many lines is one message, and so is what goes on" {
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "see: \e[200~one\r\ttwo \\\r\rthree\r\e[201~"
+send "end\r"
+expect "user\r\nsee: one\r\n\ttwo \\\r\n\r\nthree\r\nend<|im_end|>"
+prompt
+send "a line \\\r"
+expect ". "
+send "and more\r"
+expect "user\r\na line \r\nand more<|im_end|>"
+prompt
+send "\"\"\"\r"
+expect ". "
+send "/exit\r"
+expect ". "
+send "b\"\"\"\r"
+expect "user\r\n/exit\r\nb<|im_end|>"
+prompt
+send "\"\"\"unclosed\r"
+expect ". "
+send "\x04"
+expect "user\r\nunclosed<|im_end|>"
+prompt
+send "\x04"
+exit 0
+modes usual
+EOF
+}
+
+@test "a paste longer than the screen" {
+    {
+        echo 'spawn $QUILL --dump-prompt -n 1 -c 32k'
+        echo prompt
+        printf 'send "\\e[200~'
+        for i in $(seq 300); do printf 'line %d of many\\r' "$i"; done
+        printf '\\e[201~"\nsend "\\r"\nexpect "user\\r\\nline 1 of many\\r\\nline 2 of"\nexpect "line 300 of many\\r\\n<|im_end|>"\n'
+        printf 'prompt\nsend "\\x04"\nexit 0\nmodes usual\n'
+    } | drive
+}
+
+@test "Ctrl-C stops an answer, keeps what was said, and leaves when nothing is typed" {
+    export a="$("$QUILL" tokenize --ids a </dev/null)"
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n -1 -c 1M --greedy -v --logit-bias $a+10000
+prompt
+send "hello\r"
+expect "aaaaaaaa"
+send "\x03"
+expect "interrupt"
+prompt
+send "half a line"
+expect "half a line"
+send "\x03"
+expect "^C"
+prompt
+send "/set predict 1\r"
+prompt
+send "again\r"
+expect "user\r\nhello<|im_end|>\r\n<|im_start|>assistant\r\naaaaaaaa"
+expect "<|im_end|>\r\n<|im_start|>user\r\nagain<|im_end|>"
+expect " 1 tokens"
+prompt
+send "\x03"
+expect "(Ctrl-C again or Ctrl-D leaves)"
+prompt
+send "x"
+expect "x"
+send "\x03"
+expect "^C"
+prompt
+send "\x03"
+expect "(Ctrl-C again or Ctrl-D leaves)"
+prompt
+send "\x03"
+exit 130
+modes usual
+EOF
+}
+
+@test "Ctrl-C stops a prefill, and the message is not in the conversation" {
+    head -c 300000 /dev/zero | tr '\0' 'x' >long
+    drive <<'EOF'
+spawn $QUILL -c 1M -ub 16 --isa scalar -n 1 -v
+prompt
+send "/read long\r"
+expect "300000 bytes"
+prompt
+send "\r"
+expect "prefill"
+send "\x03"
+expect "stopped before the answer"
+prompt
+send "/show\r"
+expect "messages   0"
+prompt
+send "\x04"
+exit 0
+modes usual
+EOF
+}
+
+@test "the terminal is given back when the chat is killed" {
+    crash="SEGV:-11 ABRT:-6"
+    case "$(ldd "$QUILL" 2>&1)" in *asan*) crash= ;; esac # a sanitizer's handlers stay
+    for end in TERM:143 HUP:129 QUIT:-3 $crash; do
+        drive <<EOF
+spawn \$QUILL -n 1
+prompt
+send "half"
+modes edited
+signal ${end%:*}
+expect "\\e[?2004l"
+exit ${end#*:}
+modes usual
+EOF
+    done
+    # in the middle of an answer
+    drive <<'EOF'
+spawn $QUILL --ignore-eos -n -1 -c 1M --dump-prompt
+prompt
+send "hello\r"
+expect "assistant\r\n"
+modes usual
+signal TERM
+exit 143
+modes usual
+EOF
+}
+
+@test "Ctrl-Z and fg: the line is there again" {
+    command -v bash >/dev/null || skip "no bash, whose job control this needs"
+    drive <<'EOF'
+spawn bash --norc --noprofile -i
+send "PS1='sh''> '\r"
+expect "sh> "
+send "$QUILL --dump-prompt -n 1\r"
+prompt
+send "be"
+expect "be"
+send "\x1a"
+expect "Stopped"
+expect "sh> "
+send "stty -a | tr ' ' '\\n' | grep icanon; fg\r"
+expect "\ricanon"
+expect "> be"
+send "fore\r"
+expect "user\r\nbefore<|im_end|>"
+prompt
+send "\x04"
+expect "sh> "
+send "exit\r"
+exit 0
+EOF
+}
+
+@test "a window that changes its size keeps the line" {
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "a line that is longer than the window will be in a moment, when it changes"
+resize 10 30
+expect "\e[J"
+send ", and more"
+resize 40 120
+expect "\e[J"
+send " still\r"
+expect "user\r\na line that is longer than the window will be in a moment, when it changes, and more still<|im_end|>"
+prompt
+send "\x04"
+exit 0
+modes usual
+EOF
+}
+
+@test "Tab completes commands, settings and files" {
+    touch notes-of-today.txt
+    drive <<'EOF'
+spawn $QUILL -n 1 --dump-prompt
+prompt
+send "/sho\t\r"
+expect "template   ChatML"
+prompt
+send "/s\t"
+expect "/system"
+expect "/save"
+send "e\tpres\t1.5\r"
+prompt
+send "/set\r"
+expect "presence-penalty   1.5 (default 0)"
+prompt
+send "/read no\t\r"
+expect "notes-of-today.txt: 0 bytes"
+prompt
+send "a\tb\r"
+expect "user\r\na\tb<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+}
+
+@test "~/.editrc's keys: vi" {
+    echo 'bind -v' >editrc
+    EDITRC="$PWD/editrc" drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "hello wrold\ebcwworld"
+expect "world"
+send "\e[200~: two\rlines\e[201~ and more\r"
+expect "user\r\nhello world: two\r\nlines and more<|im_end|>"
+prompt
+send "\x04"
+exit 0
+modes usual
+EOF
+}
+
+@test "a dumb terminal has a plain chat" {
+    TERM=dumb drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+expect "> "
+send "hello\n"
+expect "user\r\nhello<|im_end|>"
+expect "> "
+send "two \\\n"
+expect ". "
+send "lines\n"
+expect "user\r\ntwo \r\nlines<|im_end|>"
+expect "> "
+modes usual
+send "\x03"
+expect "(Ctrl-C again or Ctrl-D leaves)"
+expect "> "
+send "/exit\n"
+exit 0
+EOF
+}
+
+@test "/edit, /copy and the prompt's colour" {
+    printf '#!/bin/sh\ncat "$1" >before; printf "edited text\\n" >"$1"\n' >editor
+    chmod +x editor
+    unset NO_COLOR
+    EDITOR=./editor drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1 --greedy
+expect "\e[1;32m>\e[0m "
+send "typo\r"
+expect "user\r\ntypo<|im_end|>"
+expect "\e[?2004h"
+send "/edit\r"
+expect "<|im_start|>user\r\nedited text<|im_end|>\r\n<|im_start|>assistant"
+never "typo<|im_end|>"
+expect "\e[?2004h"
+send "/copy\r"
+expect "\e]52;c;"
+expect "bytes to the clipboard, by the terminal"
+expect "\e[?2004h"
+send "/edit new\r"
+expect "user\r\nedited text<|im_end|>"
+expect "user\r\nedited text<|im_end|>"
+expect "\e[?2004h"
+send "\x04"
+exit 0
+modes usual
+EOF
+    [ ! -s before ] # of the new message
+}
+
+# ---- commands, which work over a pipe too -----------------------------------------------------------------------------
+
+@test "every command does what /help says" {
+    printf 'a file' >file
+    printf '%s\n' hello /stats /tokens /regen /undo /regen hello again /show '/system Be kind.' hi '/save talk.json' \
+        /clear /regen '/load talk.json' /regen '/read file' 'and more' '//x' ' /y' '/usr/bin is a path' /help /bye never |
+        "$QUILL" -i --greedy -n 3 --dump-prompt >out 2>errors
+    for text in 'turn    prompt    cached' 'taken back: hello' 'messages   4' '<|im_start|>system' 'Be kind.<|im_end|>' \
+        'talk.json: 7 messages' 'a file' 'and more<|im_end|>' '^/x<|im_end|>' '^/y<|im_end|>' \
+        '^/usr/bin is a path<|im_end|>' 'nothing to answer yet' '^/help '; do
+        grep -aq -- "$text" errors
+    done
+    not grep -aq never errors
+    python3 - talk.json <<'PYTHON'
+import json, sys
+talk = json.load(open(sys.argv[1]))
+assert [m["role"] for m in talk["messages"]] == ["system"] + ["user", "assistant"] * 3, talk
+assert talk["messages"][1]["content"] == "hello" and talk["model"].endswith("chat.gguf"), talk
+PYTHON
+}
+
+not() {
+    ! "$@"
+}
+
+@test "commands that cannot be say why" {
+    printf '{"messages":[{"role":"wizard","content":"x"}]}' >wizard.json
+    printf '[' >broken.json
+    printf '%s\n' /regn /bogus '/set tmp 3' '/set temp 2000' '/set ctx-size 9' '/set temp' '/set greedy maybe' \
+        '/set logit-bias 999999+1' '/load wizard.json' '/load broken.json' '/load missing' '/read missing' /undo \
+        '/save' '/exit now' '/save --kv x' '/save /nowhere/x' /regen /copy '/save broken.json' /edit |
+        "$QUILL" -i >out 2>errors
+    [ ! -s out ]
+    not grep -v '^quill: ' errors
+    for text in 'did you mean /regen' '/help lists them' 'did you mean temp' 'from 0 to 1000' 'start again with -c 9' \
+        'on or off expected' 'a token id below' 'wizard.json: message 1: a role of' 'broken.json: line 1: JSON expected' \
+        'missing' '/undo: nothing' '/save: a file expected' '/exit: nothing expected' 'nothing to answer yet' 'no answer yet' \
+        'broken.json: a new file expected' 'a terminal on stdin'; do
+        grep -q -- "$text" errors
+    done
+    [ "$(wc -l <errors)" -eq 21 ]
+}
+
+@test "a full context is said, and --context-shift leaves whole turns out, in the middle of an answer too" {
+    printf 'hello there\n' | "$QUILL" -i -c 64 --ignore-eos --greedy >out 2>errors
+    grep -q 'context of 64 tokens is full and the answer ends there' errors
+    for i in 1 2 3 4 5 6; do echo "message number $i"; done >messages
+    run "$QUILL" -i -c 96 --ignore-eos -n 20 --greedy <messages
+    [ "$status" -eq 5 ]
+    [[ "$output" == *"make room with /undo or /clear, /set context-shift on"* ]]
+    "$QUILL" -i -c 96 --ignore-eos -n 20 --greedy --context-shift -v <messages >out 2>errors
+    grep -q 'the oldest .* left out from here on' errors
+    [ "$(grep -ac '^turn .* 20 tokens' errors)" -eq 6 ]
+    # the last answer alone is longer than what is left of the context
+    printf '%s\n' one two '/set predict 80' three | "$QUILL" -i -c 110 --ignore-eos -n 20 --greedy --context-shift -v >out 2>errors
+    grep -q 'the oldest .* left out from here on' errors
+    grep -aq '^turn .* 80 tokens' errors
+    [ "$("$QUILL" --context-shift hi </dev/null 2>/dev/null || echo $?)" -eq 2 ]
+}
+
+@test "raw text keeps what the cache holds" {
+    printf '%s\n' 'Once upon' ' a time' /regen | "$QUILL" -m "$TINY/base.gguf" -i -v -n 8 --greedy >out 2>errors
+    [ "$(grep -a '^turn' errors | sed -n '2s/ new.*//p')" = 'turn       6' ] # five, and a sampled token was not in the cache yet
+    grep -a '^turn' errors | sed -n 3p | grep -q '^turn       1 new'
+}

@@ -1,0 +1,260 @@
+// test_conversation.c: turns over one cache: what is computed again and what is not, and what the cache stands for.
+#define _GNU_SOURCE
+#include "testing.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "../conversation.h"
+#include "../rng.h"
+#include "tiny_model.h"
+
+typedef struct {
+    Options o;
+    Engine e;
+    Conversation c;
+    int out; // stdout, which has the answers
+} Talk;
+
+static Options options(const char *model) {
+    return (Options){.model = model,
+                     .isa = "scalar",
+                     .device = "cpu",
+                     .color = "never",
+                     .quiet = true,
+                     .threads = 1,
+                     .ubatch = 16,
+                     .gpu_layers = -1,
+                     .type_k = KV_TYPE_AUTO,
+                     .type_v = KV_TYPE_AUTO,
+                     .predict = 6,
+                     .logprobs = -1,
+                     .sampling = sampler_defaults()};
+}
+
+// A model of ours with this template (NULL: none, SentencePiece).
+static void open_talk(Talk *t, const char *template, int n_ctx) {
+    static char path[1024];
+    snprintf(path, sizeof path, "%s", test_tmp(template ? "talk_chat.gguf" : "talk_raw.gguf"));
+    TinyModel shape = {.arch = template ? "qwen2" : "llama", .chat_template = template, .ctx = 512, .seed = 3};
+    assert_ok(tiny_model_file(&shape, path));
+    t->o = options(path);
+    t->o.ctx_size = n_ctx;
+    assert_ok(engine_open(&t->e, &t->o, (EngineNeeds){.need_tokenizer = true}));
+    assert_ok(conversation_open(&t->c, &t->e, &t->o));
+    fflush(stdout);
+    t->out = dup(STDOUT_FILENO);
+    int nowhere = open("/dev/null", O_WRONLY);
+    dup2(nowhere, STDOUT_FILENO);
+    close(nowhere);
+}
+
+static void close_talk(Talk *t) {
+    dup2(t->out, STDOUT_FILENO);
+    close(t->out);
+    conversation_close(&t->c);
+    engine_close(&t->e);
+}
+
+static void say(Talk *t, const char *text) { assert_ok(conversation_say(&t->c, str_of(text))); }
+static const TurnStats *last_turn(const Talk *t) { return &t->c.stats[t->c.n_stats - 1]; }
+static int computed(const Talk *t) { return last_turn(t)->prompt - last_turn(t)->cached; }
+
+// The tokens of the cache stand for the bytes it is said to hold, at every place where they can be taken apart.
+static void check_held(const Conversation *c) {
+    size_t byte = 0;
+    int at = 0;
+    for (int i = 0; i <= c->seq.n_tokens; i++) {
+        while (at < c->n_cuts && c->cuts[at].token == i) assert_int_equal(c->cuts[at++].byte, byte);
+        if (i == c->seq.n_tokens) break;
+        Str piece = tokenizer_piece(c->e->tok, c->seq.tokens[i]);
+        assert_true(byte + piece.n <= c->held.text.n);
+        assert_memory_equal(c->held.text.data + byte, piece.data, piece.n);
+        byte += piece.n;
+    }
+    assert_int_equal(at, c->n_cuts);
+    assert_int_equal(byte, c->held.text.n);
+    assert_int_equal(c->held.text.n, c->held.trusted.n);
+}
+
+static void test_only_what_is_new(void **state) {
+    (void)state;
+    Talk t;
+    open_talk(&t, "chatml", 512);
+    t.o.ignore_eos = true;
+    assert_ok(conversation_settings(&t.c));
+    say(&t, "hello");
+    int first = computed(&t);
+    assert_int_equal(last_turn(&t)->cached, 0);
+    say(&t, "hello"); // the last sampled token, the end of the answer and its line end come with the same again
+    assert_int_equal(computed(&t), first + 3);
+    int whole = last_turn(&t)->prompt;
+    // Another answer: the one row whose logits are wanted.
+    assert_ok(conversation_answer_again(&t.c));
+    assert_int_equal(computed(&t), 1);
+    assert_int_equal(last_turn(&t)->prompt, whole);
+    // What is taken back stays in the cache up to where the new message parts from it.
+    assert_true(conversation_undo(&t.c));
+    say(&t, "hello");
+    assert_int_equal(computed(&t), 1);
+    assert_true(conversation_undo(&t.c));
+    say(&t, "help");
+    assert_int_equal(last_turn(&t)->prompt, whole);
+    assert_in_range(computed(&t), 2, first);
+    assert_ok(conversation_say_instead(&t.c, str_of("hello")));
+    assert_int_equal(t.c.n_messages, 4);
+    assert_in_range(computed(&t), 2, first);
+    check_held(&t.c);
+    // A new system message is a new beginning.
+    assert_ok(conversation_system(&t.c, str_of("Be kind.")));
+    say(&t, "so");
+    assert_in_range(last_turn(&t)->cached, 0, 1); // <|im_start|>
+    assert_string_equal(t.c.messages[0].text.data, "Be kind.");
+    close_talk(&t);
+}
+
+static void test_raw(void **state) {
+    (void)state;
+    Talk t;
+    open_talk(&t, NULL, 256);
+    say(&t, "Once upon");
+    int n = t.c.seq.n_tokens;
+    say(&t, "zz");
+    // The model's own tokens stay, and no space stands between its text and what goes on.
+    assert_int_equal(last_turn(&t)->cached, n - 1);
+    Buf text = {0};
+    tokenizer_decode(t.e.tok, t.c.seq.tokens + n, (size_t)(last_turn(&t)->prompt - n), true, &text);
+    assert_string_equal(text.data, "zz");
+    assert_ok(conversation_answer_again(&t.c));
+    assert_int_equal(computed(&t), 1);
+    assert_int_equal(conversation_system(&t.c, str_of("x")).code, QUILL_USAGE);
+    buf_free(&text);
+    close_talk(&t);
+}
+
+// Whatever is done, the cache stands for the text, and the same conversation from a file gives the same tokens.
+static void test_any_order(void **state) {
+    (void)state;
+    static const char *const texts[] = {"a", "hello you", "<|im_end|>\n", "\xe6\xad", "", "x\n\ny"};
+    Talk t;
+    open_talk(&t, "chatml", 160);
+    t.o.context_shift = true;
+    uint64_t random = 5;
+    for (int i = 0; i < 300; i++) {
+        Str text = str_of(texts[test_random(&random) % ARRAY_LEN(texts)]);
+        switch (test_random(&random) % 8) {
+        case 0: conversation_undo(&t.c); break;
+        case 1: assert_ok(conversation_answer_again(&t.c)); break;
+        case 2: assert_ok(conversation_say_instead(&t.c, text)); break;
+        case 3: assert_ok(conversation_system(&t.c, text.n ? text : (Str){0})); break;
+        case 4:
+            if (test_random(&random) % 4 == 0) conversation_clear(&t.c);
+            break;
+        default: assert_ok(conversation_say(&t.c, text));
+        }
+        check_held(&t.c);
+        assert_in_range(t.c.n_left_out, 0, t.c.n_messages);
+        assert_true(t.c.seq.n_tokens <= t.e.shape.n_ctx + 1);
+    }
+    close_talk(&t);
+}
+
+static void test_full(void **state) {
+    (void)state;
+    Talk t;
+    open_talk(&t, "chatml", 96);
+    t.o.ignore_eos = true;
+    assert_ok(conversation_settings(&t.c));
+    assert_ok(conversation_system(&t.c, str_of("S")));
+    t.c.refuses = true;
+    Status st = OK;
+    int said = 0;
+    for (; !st.code; said++) st = conversation_say(&t.c, str_of("a message"));
+    assert_int_equal(st.code, QUILL_CONTEXT);
+    assert_non_null(strstr(st.message, "/undo"));
+    assert_int_equal(t.c.n_messages, 1 + 2 * (said - 1)); // as it was before
+    // The oldest turns go, the system message stays, and everything is still there to be saved.
+    t.o.context_shift = true;
+    say(&t, "a message");
+    assert_int_equal(t.c.n_messages, 1 + 2 * said);
+    assert_true(t.c.n_left_out >= 2 && t.c.n_left_out % 2 == 0);
+    assert_non_null(strstr(t.c.held.text.data, "system\nS<|im_end|>"));
+    // An answer that is longer than what is left goes on.
+    int before = t.c.n_left_out;
+    t.o.predict = 60;
+    say(&t, "b");
+    assert_int_equal(last_turn(&t)->said, 60);
+    assert_true(t.c.n_left_out > before);
+    assert_true(last_turn(&t)->finish == FINISH_LENGTH);
+    check_held(&t.c);
+    // Where one turn fills the context alone, the answer ends.
+    t.o.predict = 200;
+    say(&t, "c");
+    assert_true(last_turn(&t)->finish == FINISH_CONTEXT);
+    close_talk(&t);
+}
+
+static void write_file(const char *path, const char *text) {
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
+    fclose(f);
+}
+
+static void test_files(void **state) {
+    (void)state;
+    char path[1024];
+    snprintf(path, sizeof path, "%s", test_tmp("talk.json"));
+    Talk t;
+    open_talk(&t, "chatml", 512);
+    assert_ok(conversation_system(&t.c, str_of("Be \"kind\".\n\t")));
+    say(&t, "caf\xc3\xa9 <|im_end|>");
+    assert_ok(conversation_save(&t.c, path));
+    int whole;
+    assert_ok(conversation_tokens(&t.c, &whole));
+    conversation_clear(&t.c);
+    assert_ok(conversation_load(&t.c, path));
+    assert_int_equal(t.c.n_messages, 3);
+    assert_string_equal(t.c.messages[0].text.data, "Be \"kind\".\n\t");
+    assert_string_equal(t.c.messages[1].text.data, "caf\xc3\xa9 <|im_end|>");
+    assert_ok(conversation_answer_again(&t.c));
+    assert_int_equal(computed(&t), 1); // the cache had it all
+    static const char *const bad[] = {
+        "",
+        "[",
+        "{}",
+        "[]",
+        "{\"messages\":{}}",
+        "{\"messages\":[3]}",
+        "{\"messages\":[{\"role\":\"user\"}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":null}]}",
+        "{\"messages\":[{\"role\":\"tool\",\"content\":\"x\"}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"system\",\"content\":\"x\"}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"\\ud800\"}]}",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        write_file(path, bad[i]);
+        Status st = conversation_load(&t.c, path);
+        if (st.code != QUILL_USAGE) fail_msg("%s: code %d, %s", bad[i], st.code, st.message);
+        assert_non_null(strstr(st.message, path));
+        assert_int_equal(t.c.n_messages, 3);
+    }
+    write_file(path, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\u0000b\"}]}");
+    assert_ok(conversation_load(&t.c, path));
+    assert_int_equal(t.c.messages[0].text.n, 3);
+    assert_ok(conversation_answer_again(&t.c));
+    assert_int_equal(conversation_load(&t.c, "/nowhere/x").code, QUILL_IO);
+    assert_int_equal(conversation_save(&t.c, "/nowhere/x").code, QUILL_IO);
+    close_talk(&t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_only_what_is_new),
+        cmocka_unit_test(test_raw),
+        cmocka_unit_test(test_any_order),
+        cmocka_unit_test(test_full),
+        cmocka_unit_test(test_files),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
