@@ -113,7 +113,8 @@ static Status turn(Chat *c, Str line) {
                          n, c->e.shape.n_ctx, (n + 1023) / 1024 * 1024);
     if (st.code) {
         drop_message(c);
-        bool goes_on = c->terminal || st.code != QUILL_CONTEXT; // a pipe cannot say it shorter
+        // A pipe cannot say it shorter, or otherwise than the template wants it.
+        bool goes_on = c->terminal || (st.code != QUILL_CONTEXT && st.code != QUILL_MODEL);
         if (goes_on) {
             fprintf(stderr, "quill: %s\n", st.message);
             st = OK;
