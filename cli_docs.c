@@ -33,7 +33,7 @@ static void put(const char *text, size_t n, const Escape *escapes) {
 static void put_all(const char *text, const Escape *escapes) { put(text, strlen(text), escapes); }
 
 // What follows a flag, for a shell.
-typedef enum { VALUE_NONE, VALUE_ANY, VALUE_FILE, VALUE_DIR, VALUE_WORDS } Value;
+typedef enum { VALUE_NONE, VALUE_ANY, VALUE_FILE, VALUE_DIR, VALUE_WORDS } ArgKind;
 
 // Walks an argument of the form a|b|N: copies the next word that is meant as it stands, NULL after the last.
 static const char *next_word(const char *arg, char word[32]) {
@@ -49,7 +49,7 @@ static const char *next_word(const char *arg, char word[32]) {
     return NULL;
 }
 
-static Value value_of(const Option *o) {
+static ArgKind value_of(const Option *o) {
     char word[32];
     if (!o->arg) return VALUE_NONE;
     if (strncmp(o->arg, "FILE", 4) == 0) return VALUE_FILE;
@@ -216,7 +216,7 @@ static void bash_names(const Option *o, const char *before) {
 }
 
 // One line for all options of this mode that the same kind of value follows.
-static void bash_case(int m, Value value, const char *what) {
+static void bash_case(int m, ArgKind value, const char *what) {
     const char *before = "        ";
     for (int i = 0; i < cli_n_options; i++) {
         if (!is_of(&cli_options[i], m) || value_of(&cli_options[i]) != value) continue;
@@ -311,7 +311,7 @@ static void zsh_option(const Option *o) {
         put_all(o->arg, zsh);
         printf(":");
     }
-    Value value = value_of(o);
+    ArgKind value = value_of(o);
     if (value == VALUE_FILE) printf("_files");
     if (value == VALUE_DIR) printf("_files -/");
     if (value == VALUE_WORDS) printf("("), put_words(o->arg), printf(")");
@@ -366,7 +366,7 @@ static void fish_option(const Option *o) {
     printf("'");
     for (const char *at = o->names; (at = next_name(at, name));)
         printf(" %s %s", name[1] == '-' ? "-l" : name[2] ? "-o" : "-s", name + (name[1] == '-' ? 2 : 1));
-    Value value = value_of(o);
+    ArgKind value = value_of(o);
     if (value == VALUE_ANY) printf(" -x");
     if (value == VALUE_FILE) printf(" -rF");
     if (value == VALUE_DIR) printf(" -xa '(__fish_complete_directories)'");

@@ -4,10 +4,6 @@
 
 #include "jinja_run.h"
 
-static bool failed(const Run *r) { return r->h->failed.code != 0; }
-static Value none(void) { return (Value){.type = V_NONE}; }
-static Value text(Run *r, Text t) { return value_text(r->h, t); }
-
 // An argument that has to be a string.
 static Text string(Run *r, const Args *a, int slot, const char *who) {
     Value v = a->slot[slot];
@@ -20,7 +16,7 @@ static Text string(Run *r, const Args *a, int slot, const char *who) {
 static const Text *maybe_string(Run *r, const Args *a, int slot, const char *who) {
     if (!given(a, slot) || value_is(a->slot[slot], V_NONE)) return NULL;
     string(r, a, slot, who);
-    return failed(r) ? NULL : a->slot[slot].text;
+    return run_failed(r) ? NULL : a->slot[slot].text;
 }
 
 static int64_t integer(Run *r, const Args *a, int slot, const char *who, int64_t fallback) {
@@ -33,12 +29,12 @@ static int64_t integer(Run *r, const Args *a, int slot, const char *who, int64_t
 
 #define STRIP(name, left, right)                                                                                       \
     static Value m_##name(Run *r, Value v, Args *a) {                                                                  \
-        return text(r, text_strip(*v.text, maybe_string(r, a, 0, #name), left, right));                                \
+        return run_text(r, text_strip(*v.text, maybe_string(r, a, 0, #name), left, right));                            \
     }
 #define CASE(name, to)                                                                                                 \
     static Value m_##name(Run *r, Value v, Args *a) {                                                                  \
         (void)a;                                                                                                       \
-        return text(r, text_case(r->h, *v.text, to));                                                                  \
+        return run_text(r, text_case(r->h, *v.text, to));                                                              \
     }
 #define KIND(name)                                                                                                     \
     static Value m_is##name(Run *r, Value v, Args *a) {                                                                \
@@ -69,7 +65,7 @@ static Value m_rsplit(Run *r, Value v, Args *a) {
     return text_split(r->h, *v.text, maybe_string(r, a, 0, "rsplit"), integer(r, a, 1, "rsplit", -1), true);
 }
 static Value m_splitlines(Run *r, Value v, Args *a) {
-    return text_lines(r->h, *v.text, given(a, 0) && value_truth(r->h, a->slot[0]));
+    return text_lines(r->h, *v.text, given(a, 0) && value_truth(a->slot[0]));
 }
 static Value m_partition(Run *r, Value v, Args *a) {
     return text_partition(r->h, *v.text, string(r, a, 0, "partition"), false);
@@ -80,21 +76,21 @@ static Value m_rpartition(Run *r, Value v, Args *a) {
 
 static Value m_replace(Run *r, Value v, Args *a) {
     Text old = string(r, a, 0, "replace"), new = string(r, a, 1, "replace");
-    return text(r, text_replace(r->h, *v.text, old, new, integer(r, a, 2, "replace", -1)));
+    return run_text(r, text_replace(r->h, *v.text, old, new, integer(r, a, 2, "replace", -1)));
 }
 
 // v[start:end] of the arguments from `slot` on; false: Python finds nothing there, not even an empty text.
 static bool cut_out(Run *r, Value v, const Args *a, int slot, Text *out, int64_t *start) {
-    const Value parts[3] = {a->slot[slot], a->slot[slot + 1], none()};
+    const Value parts[3] = {a->slot[slot], a->slot[slot + 1], value_none()};
     int64_t n = value_length(r->h, v);
     *out = *v.text;
     *start = integer(r, a, slot, "start", 0);
     if (*start < 0) *start = *start + n < 0 ? 0 : *start + n;
     if (given(a, slot) || given(a, slot + 1)) {
         Value cut = op_slice(r->h, v, parts);
-        if (!failed(r)) *out = *cut.text;
+        if (!run_failed(r)) *out = *cut.text;
     }
-    return *start <= n && !failed(r);
+    return *start <= n && !run_failed(r);
 }
 
 static bool begins(Text t, Text with) { return with.n <= t.n && str_eq((Str){t.data, with.n}, text_str(with)); }
@@ -118,11 +114,11 @@ static Value m_endswith(Run *r, Value v, Args *a) { return affix(r, v, a, ends, 
 
 static Value m_removeprefix(Run *r, Value v, Args *a) {
     Text with = string(r, a, 0, "removeprefix");
-    return begins(*v.text, with) ? text(r, text_cut(*v.text, with.n, v.text->n - with.n)) : v;
+    return begins(*v.text, with) ? run_text(r, text_cut(*v.text, with.n, v.text->n - with.n)) : v;
 }
 static Value m_removesuffix(Run *r, Value v, Args *a) {
     Text with = string(r, a, 0, "removesuffix");
-    return ends(*v.text, with) ? text(r, text_cut(*v.text, 0, v.text->n - with.n)) : v;
+    return ends(*v.text, with) ? run_text(r, text_cut(*v.text, 0, v.text->n - with.n)) : v;
 }
 
 static int64_t find(Run *r, Value v, Args *a, bool from_right, const char *who) {
@@ -151,7 +147,7 @@ static Value m_join(Run *r, Value v, Args *a) {
     Value *items;
     size_t n;
     value_items(r->h, a->slot[0], &items, &n);
-    for (size_t i = 0; i < n && !failed(r); i++) {
+    for (size_t i = 0; i < n && !run_failed(r); i++) {
         if (!value_is(items[i], V_STRING))
             heap_fail(r->h, "sequence item %zu: expected str instance, %s found", i, value_type_name(items[i]));
         else {
@@ -159,13 +155,13 @@ static Value m_join(Run *r, Value v, Args *a) {
             text_put(&out, *items[i].text);
         }
     }
-    return text(r, text_done(&out));
+    return run_text(r, text_done(&out));
 }
 
 static Value pad(Run *r, Value v, Args *a, int side, const char *who) {
     const Text *fill = maybe_string(r, a, 1, who);
     if (fill && fill->n != 1) heap_fail(r->h, "%s: one ASCII character to fill with expected", who);
-    return text(r, text_pad(r->h, *v.text, integer(r, a, 0, who, 0), fill && fill->n ? fill->data[0] : ' ', side));
+    return run_text(r, text_pad(r->h, *v.text, integer(r, a, 0, who, 0), fill && fill->n ? fill->data[0] : ' ', side));
 }
 
 static Value m_ljust(Run *r, Value v, Args *a) { return pad(r, v, a, -1, "ljust"); }
@@ -176,7 +172,7 @@ static Value m_zfill(Run *r, Value v, Args *a) {
     size_t sign = v.text->n && (v.text->data[0] == '-' || v.text->data[0] == '+');
     int64_t width = integer(r, a, 0, "zfill", 0);
     Text digits = text_pad(r->h, text_cut(*v.text, sign, v.text->n - sign), width - (int64_t)sign, '0', 1);
-    return text(r, text_concat(r->h, text_cut(*v.text, 0, sign), digits));
+    return run_text(r, text_concat(r->h, text_cut(*v.text, 0, sign), digits));
 }
 
 // str.format with {} {0} {name} and !r !s; what follows a colon is not known.
@@ -192,14 +188,14 @@ static Value format_field(Run *r, Str field, const Args *a, size_t *next) {
     if (named) return *named;
     if (number && (size_t)index < a->n) return a->items[index];
     heap_fail(r->h, "format: the argument {%.*s} expected, not found", int_min((int)field.n, 64), field.data);
-    return none();
+    return value_none();
 }
 
 static Value m_format(Run *r, Value v, Args *a) {
     Text f = *v.text;
     TextOut out = {.h = r->h};
     size_t next = 0;
-    for (size_t i = 0; i < f.n && !failed(r); i++) {
+    for (size_t i = 0; i < f.n && !run_failed(r); i++) {
         char c = f.data[i];
         bool twice = i + 1 < f.n && f.data[i + 1] == c;
         if (c != '{' || twice) {
@@ -212,13 +208,13 @@ static Value m_format(Run *r, Value v, Args *a) {
         if (!end || memchr(field.data, ':', field.n)) heap_fail(r->h, "format: {} or {name} expected");
         bool repr = field.n >= 2 && field.data[field.n - 2] == '!' && field.data[field.n - 1] == 'r';
         if (repr) field.n -= 2;
-        Value arg = failed(r) ? none() : format_field(r, field, a, &next);
-        if (failed(r)) break;
+        Value arg = run_failed(r) ? value_none() : format_field(r, field, a, &next);
+        if (run_failed(r)) break;
         if (repr) print_repr(&out, arg);
         else print_str(&out, arg);
         i = (size_t)(end - f.data);
     }
-    return text(r, text_done(&out));
+    return run_text(r, text_done(&out));
 }
 
 // clang-format off
@@ -270,7 +266,7 @@ static Value d_values(Run *r, Value v, Args *a) {
 
 static Value d_get(Run *r, Value v, Args *a) {
     const Value *found = dict_get(r->h, v.dict, a->slot[0]);
-    return found ? *found : given(a, 1) ? a->slot[1] : none();
+    return found ? *found : given(a, 1) ? a->slot[1] : value_none();
 }
 
 static Value x_copy(Run *r, Value v, Args *a) { // nothing changes a list or a dict
@@ -286,10 +282,10 @@ static Value l_count(Run *r, Value v, Args *a) {
 }
 
 static Value l_index(Run *r, Value v, Args *a) {
-    for (size_t i = 0; i < v.list->n && !failed(r); i++)
+    for (size_t i = 0; i < v.list->n && !run_failed(r); i++)
         if (value_equal(r->h, v.list->items[i], a->slot[0])) return value_int((int64_t)i);
     heap_fail(r->h, "the value is not in the list");
-    return none();
+    return value_none();
 }
 
 static const Builtin dict_methods[] = {
@@ -306,12 +302,7 @@ static const Builtin list_unsafe[] = {{"append", "", NULL},  {"clear", "", NULL}
                                       {"insert", "", NULL},  {"pop", "", NULL},   {"remove", "", NULL},
                                       {"reverse", "", NULL}, {"sort", "", NULL}};
 
-static const Builtin *find_in(const Builtin *table, size_t n, Str name) {
-    for (size_t i = 0; i < n; i++)
-        if (str_is(name, table[i].name)) return &table[i];
-    return NULL;
-}
-#define FIND(table, name) find_in(table, ARRAY_LEN(table), name)
+#define FIND(table, name) find_builtin(table, ARRAY_LEN(table), name)
 
 static const Builtin *find_cycle_method(Value of, Str name);
 
@@ -332,7 +323,7 @@ const Builtin *find_method(Value of, Str name, bool *safe) {
 static Value loop_cycle(Run *r, Value v, Args *a) {
     const Loop *l = v.object;
     if (a->n == 0) heap_fail(r->h, "no items for cycling given");
-    return failed(r) ? none() : a->items[l->i % a->n];
+    return run_failed(r) ? value_none() : a->items[l->i % a->n];
 }
 
 static Value loop_changed(Run *r, Value v, Args *a) {
@@ -378,12 +369,12 @@ static Value g_range(Run *r, Value self, Args *a) {
     int64_t from = two ? integer(r, a, 0, "range", 0) : 0, to = integer(r, a, two, "range", 0);
     int64_t step = integer(r, a, 2, "range", 1);
     if (step == 0) heap_fail(r->h, "range() arg 3 must not be zero");
-    if (failed(r)) return none();
+    if (run_failed(r)) return value_none();
     double count = step > 0 ? ((double)to - (double)from) / (double)step : ((double)from - (double)to) / -(double)step;
     if (count > RANGE_MOST)
         heap_fail(r->h, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", RANGE_MOST);
     size_t n = 0;
-    if (!failed(r) && count > 0)
+    if (!run_failed(r) && count > 0)
         n = (size_t)(step > 0 ? (to - from + step - 1) / step : (from - to - step - 1) / -step);
     Value list = value_new_list(r->h, V_RANGE, n);
     for (size_t i = 0; i < list.list->n; i++) list.list->items[i] = value_int(from + (int64_t)i * step);
@@ -398,15 +389,15 @@ static Value make_dict(Run *r, ValueType type, const Args *a) {
     out.type = (uint8_t)type;
     if (a->n > 1) heap_fail(r->h, "dict expected at most 1 argument, got %zu", a->n);
     bool mapping = a->n == 1 && value_is(a->items[0], V_DICT);
-    for (size_t i = 0; mapping && i < a->items[0].dict->n && !failed(r); i++)
+    for (size_t i = 0; mapping && i < a->items[0].dict->n && !run_failed(r); i++)
         dict_set(r->h, out.dict, a->items[0].dict->keys[i], a->items[0].dict->values[i]);
     if (a->n == 1 && !mapping && value_items(r->h, a->items[0], &items, &n))
-        for (size_t i = 0; i < n && !failed(r); i++) {
+        for (size_t i = 0; i < n && !run_failed(r); i++) {
             Value *pair;
             if (value_items(r->h, items[i], &pair, &n_pair) && n_pair == 2) dict_set(r->h, out.dict, pair[0], pair[1]);
             else heap_fail(r->h, "a dictionary's entries are pairs, which element %zu is not", i);
         }
-    for (size_t i = 0; a->named && i < a->named->n && !failed(r); i++)
+    for (size_t i = 0; a->named && i < a->named->n && !run_failed(r); i++)
         dict_set(r->h, out.dict, a->named->keys[i], a->named->values[i]);
     return out;
 }
@@ -424,7 +415,7 @@ static Value g_raise_exception(Run *r, Value self, Args *a) {
     (void)self;
     Text why = value_str(r->h, a->slot[0]);
     heap_fail(r->h, "%.*s", int_min((int)why.n, 800), why.data);
-    return none();
+    return value_none();
 }
 
 static Value g_strftime_now(Run *r, Value self, Args *a) {
@@ -433,13 +424,13 @@ static Value g_strftime_now(Run *r, Value self, Args *a) {
     char out[512] = "", form[256];
     if (format.n >= sizeof form || memchr(format.data, 0, format.n))
         heap_fail(r->h, "strftime_now: a format of at most 255 bytes expected");
-    if (failed(r)) return none();
+    if (run_failed(r)) return value_none();
     memcpy(form, format.data, format.n);
     form[format.n] = 0;
     size_t n = strftime(out, sizeof out, form, r->now);
     TextOut all = {.h = r->h};
     text_put_bytes(&all, out, n, true);
-    return text(r, text_done(&all));
+    return run_text(r, text_done(&all));
 }
 
 static Value make_cycle(Run *r, ValueType type, Value *items, size_t n) {
@@ -472,7 +463,7 @@ static Value c_reset(Run *r, Value v, Args *a) {
     (void)r;
     (void)a;
     ((Cycle *)v.object)->at = 0;
-    return none();
+    return value_none();
 }
 
 static const Builtin *find_cycle_method(Value of, Str name) {

@@ -8,10 +8,7 @@
 
 #include "jinja_run.h"
 
-static bool failed(const Run *r) { return r->h->failed.code != 0; }
-static Value none(void) { return (Value){.type = V_NONE}; }
-static Value text(Run *r, Text t) { return value_text(r->h, t); }
-static bool truth(Run *r, const Args *a, int slot) { return given(a, slot) && value_truth(r->h, a->slot[slot]); }
+static bool truth(const Args *a, int slot) { return given(a, slot) && value_truth(a->slot[slot]); }
 
 static int64_t integer(Run *r, const Args *a, int slot, const char *who, int64_t fallback) {
     int64_t n = fallback;
@@ -23,46 +20,46 @@ static int64_t integer(Run *r, const Args *a, int slot, const char *who, int64_t
 
 static Value f_trim(Run *r, Value v, Args *a) {
     Text chars = given(a, 0) && !value_is(a->slot[0], V_NONE) ? value_str(r->h, a->slot[0]) : (Text){0};
-    return text(r, text_strip(value_str(r->h, v), chars.data ? &chars : NULL, true, true));
+    return run_text(r, text_strip(value_str(r->h, v), chars.data ? &chars : NULL, true, true));
 }
 
 static Value f_lower(Run *r, Value v, Args *a) {
     (void)a;
-    return text(r, text_case(r->h, value_str(r->h, v), CASE_LOWER));
+    return run_text(r, text_case(r->h, value_str(r->h, v), CASE_LOWER));
 }
 static Value f_upper(Run *r, Value v, Args *a) {
     (void)a;
-    return text(r, text_case(r->h, value_str(r->h, v), CASE_UPPER));
+    return run_text(r, text_case(r->h, value_str(r->h, v), CASE_UPPER));
 }
 static Value f_title(Run *r, Value v, Args *a) {
     (void)a;
-    return text(r, text_case(r->h, value_str(r->h, v), CASE_FILTER_TITLE));
+    return run_text(r, text_case(r->h, value_str(r->h, v), CASE_FILTER_TITLE));
 }
 static Value f_capitalize(Run *r, Value v, Args *a) {
     (void)a;
-    return text(r, text_case(r->h, value_str(r->h, v), CASE_CAPITALIZE));
+    return run_text(r, text_case(r->h, value_str(r->h, v), CASE_CAPITALIZE));
 }
 static Value f_string(Run *r, Value v, Args *a) {
     (void)a;
-    return value_is(v, V_STRING) ? v : text(r, value_str(r->h, v));
+    return value_is(v, V_STRING) ? v : run_text(r, value_str(r->h, v));
 }
 
 static Value f_replace(Run *r, Value v, Args *a) {
     int64_t most = integer(r, a, 2, "replace", -1);
-    return text(r,
-                text_replace(r->h, value_str(r->h, v), value_str(r->h, a->slot[0]), value_str(r->h, a->slot[1]), most));
+    return run_text(
+        r, text_replace(r->h, value_str(r->h, v), value_str(r->h, a->slot[0]), value_str(r->h, a->slot[1]), most));
 }
 
 static Value f_safe(Run *r, Value v, Args *a) {
     (void)a;
     Text t = value_str(r->h, v);
     t.markup = true;
-    return text(r, t);
+    return run_text(r, t);
 }
 
 static Value f_forceescape(Run *r, Value v, Args *a) {
     (void)a;
-    return text(r, text_escape(r->h, value_str(r->h, v)));
+    return run_text(r, text_escape(r->h, value_str(r->h, v)));
 }
 static Value f_escape(Run *r, Value v, Args *a) {
     return value_is(v, V_STRING) && v.text->markup ? v : f_forceescape(r, v, a);
@@ -72,17 +69,17 @@ static Value f_indent(Run *r, Value v, Args *a) {
     Text by = {.data = "    ", .n = 4, .trusted = true};
     if (given(a, 0) && value_is(a->slot[0], V_STRING)) by = *a->slot[0].text;
     else by = text_repeat(r->h, text_of(" "), integer(r, a, 0, "indent", 4));
-    return text(r, text_indent(r->h, value_str(r->h, v), by, truth(r, a, 1), truth(r, a, 2)));
+    return run_text(r, text_indent(r->h, value_str(r->h, v), by, truth(a, 1), truth(a, 2)));
 }
 
 static Value f_center(Run *r, Value v, Args *a) {
-    return text(r, text_pad(r->h, value_str(r->h, v), integer(r, a, 0, "center", 80), ' ', 0));
+    return run_text(r, text_pad(r->h, value_str(r->h, v), integer(r, a, 0, "center", 80), ' ', 0));
 }
 
 static Value f_format(Run *r, Value v, Args *a) {
     Value arguments = value_list(r->h, V_TUPLE, a->items, a->n);
     if (a->named) arguments = (Value){.type = V_DICT, .dict = a->named};
-    return text(r, text_percent(r->h, value_str(r->h, v), arguments));
+    return run_text(r, text_percent(r->h, value_str(r->h, v), arguments));
 }
 
 static Value f_wordcount(Run *r, Value v, Args *a) {
@@ -100,8 +97,8 @@ static Value f_tojson(Run *r, Value v, Args *a) {
                                            : indent > 1000 ? 1000
                                                            : indent)
                                    : -1,
-                   .ascii = truth(r, a, 0),
-                   .sort_keys = truth(r, a, 3)};
+                   .ascii = truth(a, 0),
+                   .sort_keys = truth(a, 3)};
     if (given(a, 2) && !value_is(a->slot[2], V_NONE)) {
         Value *pair;
         size_t n;
@@ -110,7 +107,7 @@ static Value f_tojson(Run *r, Value v, Args *a) {
         if (!good) heap_fail(r->h, "tojson: separators as two strings expected");
         else s.between = pair[0].text, s.after_key = pair[1].text;
     }
-    return failed(r) ? none() : text(r, value_json(r->h, v, &s));
+    return run_failed(r) ? value_none() : run_text(r, value_json(r->h, v, &s));
 }
 
 // ---- numbers --------------------------------------------------------------------------------------------------------
@@ -130,14 +127,14 @@ static bool read_number(Run *r, Text t, int base, Value *out) {
     *out = base ? value_int(strtoll(digits, &end, base)) : value_float(strtod(digits, &end));
     if (base && errno == ERANGE) heap_fail(r->h, "an integer of 64 bits expected, found one that is larger");
     out->foreign = t.marks || !t.trusted;
-    return end != digits && *end == 0 && !failed(r);
+    return end != digits && *end == 0 && !run_failed(r);
 }
 
 static Value f_int(Run *r, Value v, Args *a) {
     Value fallback = given(a, 0) ? a->slot[0] : value_int(0), out;
     int64_t base = integer(r, a, 1, "int", 10);
     if (value_is(v, V_UNDEFINED)) op_undefined(r->h, v);
-    if (failed(r) || base < 2 || base > 36) return fallback;
+    if (run_failed(r) || base < 2 || base > 36) return fallback;
     if (value_is(v, V_STRING) && read_number(r, *v.text, (int)base, &out)) return out;
     if (value_is(v, V_STRING) && !read_number(r, *v.text, 0, &v)) return fallback;
     if (!value_is_number(v)) return fallback;
@@ -160,7 +157,7 @@ static Value f_float(Run *r, Value v, Args *a) {
 static Value number_of(Run *r, Value v, const char *who) {
     if (value_is(v, V_UNDEFINED)) op_undefined(r->h, v);
     else if (!value_is_number(v)) heap_fail(r->h, "%s: a number expected, found %s", who, value_type_name(v));
-    return failed(r) ? value_int(0) : v;
+    return run_failed(r) ? value_int(0) : v;
 }
 
 static Value f_abs(Run *r, Value v, Args *a) {
@@ -199,7 +196,7 @@ static Value f_length(Run *r, Value v, Args *a) {
 static Value copy_items(Run *r, ValueType type, Value v) {
     Value *items;
     size_t n;
-    if (!value_items(r->h, v, &items, &n)) return none();
+    if (!value_items(r->h, v, &items, &n)) return value_none();
     Value list = value_new_list(r->h, type, n);
     if (list.list->n) memcpy(list.list->items, items, n * sizeof *items);
     return list;
@@ -212,10 +209,10 @@ static Value f_list(Run *r, Value v, Args *a) {
 
 static Value f_reverse(Run *r, Value v, Args *a) {
     (void)a;
-    const Value backwards[3] = {none(), none(), value_int(-1)};
+    const Value backwards[3] = {value_none(), value_none(), value_int(-1)};
     if (value_is(v, V_STRING)) return op_slice(r->h, v, backwards);
     Value list = copy_items(r, V_STREAM, v);
-    for (size_t i = 0; !failed(r) && i < list.list->n / 2; i++) {
+    for (size_t i = 0; !run_failed(r) && i < list.list->n / 2; i++) {
         Value one = list.list->items[i];
         list.list->items[i] = list.list->items[list.list->n - 1 - i];
         list.list->items[list.list->n - 1 - i] = one;
@@ -227,7 +224,7 @@ static Value f_first(Run *r, Value v, Args *a) {
     (void)a;
     Value *items;
     size_t n, at = value_is(v, V_STREAM) ? v.list->at : 0;
-    if (!value_items(r->h, v, &items, &n)) return none();
+    if (!value_items(r->h, v, &items, &n)) return value_none();
     if (value_is(v, V_STREAM) && n) v.list->at = at + 1; // the rest is still to come
     return n ? items[0] : value_undefined(r->h, "No first item, sequence was empty.");
 }
@@ -237,7 +234,7 @@ static Value f_last(Run *r, Value v, Args *a) {
     Value *items;
     size_t n;
     if (value_is(v, V_STREAM)) heap_fail(r->h, "'generator' object is not reversible");
-    if (!value_items(r->h, v, &items, &n)) return none();
+    if (!value_items(r->h, v, &items, &n)) return value_none();
     return n ? items[n - 1] : value_undefined(r->h, "No last item, sequence was empty.");
 }
 
@@ -248,15 +245,15 @@ static Value f_join(Run *r, Value v, Args *a) {
     size_t n;
     bool attribute = given(a, 1) && !value_is(a->slot[1], V_NONE);
     value_items(r->h, v, &items, &n);
-    for (size_t i = 0; i < n && !failed(r); i++) {
+    for (size_t i = 0; i < n && !run_failed(r); i++) {
         if (i) text_put(&out, between);
         print_str(&out, attribute ? get_path(r, items[i], a->slot[1]) : items[i]);
     }
-    return text(r, text_done(&out));
+    return run_text(r, text_done(&out));
 }
 
 static Value f_default(Run *r, Value v, Args *a) {
-    bool missing = value_is(v, V_UNDEFINED) || (truth(r, a, 1) && !value_truth(r->h, v));
+    bool missing = value_is(v, V_UNDEFINED) || (truth(a, 1) && !value_truth(v));
     if (!missing) return v;
     return given(a, 0) ? a->slot[0] : value_string(r->h, (Str){"", 0}, true);
 }
@@ -271,7 +268,7 @@ static Value f_items(Run *r, Value v, Args *a) {
     (void)a;
     if (value_is(v, V_UNDEFINED)) return value_new_list(r->h, V_STREAM, 0);
     if (!value_is(v, V_DICT)) heap_fail(r->h, "Can only get item pairs from a mapping.");
-    return failed(r) ? none() : dict_pairs(r, V_STREAM, v.dict);
+    return run_failed(r) ? value_none() : dict_pairs(r, V_STREAM, v.dict);
 }
 
 static Value f_attr(Run *r, Value v, Args *a) { return get_attribute(r, v, text_str(value_str(r->h, a->slot[0]))); }
@@ -283,13 +280,13 @@ typedef struct {
 } Keyed;
 
 static Value ignore_case(Run *r, Value v) {
-    return value_is(v, V_STRING) ? text(r, text_case(r->h, *v.text, CASE_LOWER)) : v;
+    return value_is(v, V_STRING) ? run_text(r, text_case(r->h, *v.text, CASE_LOWER)) : v;
 }
 
 // Stable, from the bottom up; equal items stay in their order in reverse too.
 static void merge_sort(Run *r, Keyed *items, size_t n, bool reverse) {
     Keyed *other = heap_fits(r->h, n * sizeof *other) ? heap_alloc(r->h, n * sizeof *other) : NULL, *from = items;
-    for (size_t width = 1; width < n && !failed(r); width *= 2) {
+    for (size_t width = 1; width < n && !run_failed(r); width *= 2) {
         for (size_t at = 0; at < n; at += 2 * width) {
             size_t middle = at + width < n ? at + width : n, end = at + 2 * width < n ? at + 2 * width : n;
             size_t a = at, b = middle;
@@ -306,7 +303,7 @@ static void merge_sort(Run *r, Keyed *items, size_t n, bool reverse) {
         from = other;
         other = old;
     }
-    if (from != items && !failed(r)) memcpy(items, from, n * sizeof *items);
+    if (from != items && !run_failed(r)) memcpy(items, from, n * sizeof *items);
 }
 
 // The key that an attribute names: "a.b", 0, or "a,b" for several.
@@ -315,7 +312,7 @@ static Value sort_key(Run *r, Value item, Value attribute, bool exact) {
     if (!value_is(attribute, V_STRING)) return get_path(r, item, attribute);
     Value names = text_split(r->h, *attribute.text, &(Text){.data = ",", .n = 1}, -1, false);
     Value key = value_new_list(r->h, V_LIST, names.list->n);
-    for (size_t i = 0; i < key.list->n && !failed(r); i++) {
+    for (size_t i = 0; i < key.list->n && !run_failed(r); i++) {
         Value part = get_path(r, item, names.list->items[i]);
         key.list->items[i] = exact ? part : ignore_case(r, part);
     }
@@ -327,8 +324,9 @@ static Keyed *keyed_items(Run *r, Value v, Value attribute, bool exact, size_t *
     Value *items;
     if (!value_items(r->h, v, &items, n) || !heap_fits(r->h, *n * sizeof(Keyed))) return NULL;
     Keyed *all = heap_alloc(r->h, *n * sizeof *all);
-    for (size_t i = 0; i < *n && !failed(r); i++) all[i] = (Keyed){sort_key(r, items[i], attribute, exact), items[i]};
-    return failed(r) ? NULL : all;
+    for (size_t i = 0; i < *n && !run_failed(r); i++)
+        all[i] = (Keyed){sort_key(r, items[i], attribute, exact), items[i]};
+    return run_failed(r) ? NULL : all;
 }
 
 static Value plain_list(Run *r, const Keyed *all, size_t n) {
@@ -339,9 +337,9 @@ static Value plain_list(Run *r, const Keyed *all, size_t n) {
 
 static Value f_sort(Run *r, Value v, Args *a) {
     size_t n;
-    Keyed *all = keyed_items(r, v, a->slot[2], truth(r, a, 1), &n);
-    if (!all) return none();
-    merge_sort(r, all, n, truth(r, a, 0));
+    Keyed *all = keyed_items(r, v, a->slot[2], truth(a, 1), &n);
+    if (!all) return value_none();
+    merge_sort(r, all, n, truth(a, 0));
     return plain_list(r, all, n);
 }
 
@@ -349,17 +347,17 @@ static Value f_dictsort(Run *r, Value v, Args *a) {
     if (!value_is(v, V_DICT)) heap_fail(r->h, "dictsort: a mapping expected, found %s", value_type_name(v));
     bool by_value = given(a, 1) && str_is(text_str(value_str(r->h, a->slot[1])), "value");
     size_t n;
-    Keyed *all = failed(r) ? NULL : keyed_items(r, dict_pairs(r, V_LIST, v.dict), value_int(by_value), true, &n);
-    if (!all) return none();
-    for (size_t i = 0; i < n && !truth(r, a, 0); i++) all[i].key = ignore_case(r, all[i].key);
-    merge_sort(r, all, n, truth(r, a, 2));
+    Keyed *all = run_failed(r) ? NULL : keyed_items(r, dict_pairs(r, V_LIST, v.dict), value_int(by_value), true, &n);
+    if (!all) return value_none();
+    for (size_t i = 0; i < n && !truth(a, 0); i++) all[i].key = ignore_case(r, all[i].key);
+    merge_sort(r, all, n, truth(a, 2));
     return plain_list(r, all, n);
 }
 
 static Value extreme(Run *r, Value v, Args *a, int sign) {
     size_t n, best = 0;
-    Keyed *all = keyed_items(r, v, a->slot[1], truth(r, a, 0), &n);
-    if (!all) return none();
+    Keyed *all = keyed_items(r, v, a->slot[1], truth(a, 0), &n);
+    if (!all) return value_none();
     for (size_t i = 1; i < n; i++)
         if (value_compare(r->h, all[i].key, all[best].key, sign < 0 ? "<" : ">") * sign > 0) best = i;
     return n ? all[best].item : value_undefined(r->h, "No aggregated item, sequence was empty.");
@@ -370,9 +368,9 @@ static Value f_max(Run *r, Value v, Args *a) { return extreme(r, v, a, 1); }
 
 static Value f_unique(Run *r, Value v, Args *a) {
     size_t n, kept = 0;
-    Keyed *all = keyed_items(r, v, a->slot[1], truth(r, a, 0), &n);
-    if (!all) return none();
-    for (size_t i = 0; i < n && !failed(r); i++) {
+    Keyed *all = keyed_items(r, v, a->slot[1], truth(a, 0), &n);
+    if (!all) return value_none();
+    for (size_t i = 0; i < n && !run_failed(r); i++) {
         size_t k = 0;
         while (k < kept && !value_equal(r->h, all[k].key, all[i].key)) k++;
         if (k == kept) all[kept++] = all[i];
@@ -383,13 +381,13 @@ static Value f_unique(Run *r, Value v, Args *a) {
 }
 
 static Value f_groupby(Run *r, Value v, Args *a) {
-    bool exact = truth(r, a, 2);
+    bool exact = truth(a, 2);
     size_t n, n_groups = 0;
     Keyed *all = keyed_items(r, v, a->slot[0], exact, &n);
-    if (!all) return none();
+    if (!all) return value_none();
     merge_sort(r, all, n, false);
     Value groups = value_new_list(r->h, V_LIST, n);
-    for (size_t i = 0, end; i < n && !failed(r); i = end) {
+    for (size_t i = 0, end; i < n && !run_failed(r); i = end) {
         for (end = i + 1; end < n && value_equal(r->h, all[end].key, all[i].key);) end++;
         Value key = get_path(r, all[i].item, a->slot[0]);
         groups.list->items[n_groups++] = value_pair(r->h, key, plain_list(r, all + i, end - i));
@@ -403,7 +401,7 @@ static Value f_sum(Run *r, Value v, Args *a) {
     size_t n;
     value_items(r->h, v, &items, &n);
     bool attribute = given(a, 0) && !value_is(a->slot[0], V_NONE);
-    for (size_t i = 0; i < n && !failed(r); i++)
+    for (size_t i = 0; i < n && !run_failed(r); i++)
         sum = op_binary(r->h, '+', sum, attribute ? get_path(r, items[i], a->slot[0]) : items[i]);
     return sum;
 }
@@ -413,11 +411,11 @@ static Value f_batch(Run *r, Value v, Args *a) {
     Value *items;
     size_t n;
     if (size < 1) heap_fail(r->h, "batch: a size of at least 1 expected, found %lld", (long long)size);
-    if (!value_items(r->h, v, &items, &n)) return none();
+    if (!value_items(r->h, v, &items, &n)) return value_none();
     bool fill = given(a, 1) && !value_is(a->slot[1], V_NONE);
     size_t each = (size_t)size < n || fill ? (size_t)size : n + !n;
     Value all = value_new_list(r->h, V_STREAM, (n + each - 1) / each);
-    for (size_t b = 0; b < all.list->n && !failed(r); b++) {
+    for (size_t b = 0; b < all.list->n && !run_failed(r); b++) {
         size_t left = n - b * each, here = left < each ? left : each;
         Value one = value_new_list(r->h, V_LIST, fill ? each : here);
         for (size_t i = 0; i < one.list->n; i++) one.list->items[i] = i < here ? items[b * each + i] : a->slot[1];
@@ -439,7 +437,7 @@ static Value f_map(Run *r, Value v, Args *a) {
     Value list = copy_items(r, V_STREAM, v);
     if (!attribute && (a->n == 0 || !value_is(a->items[0], V_STRING)))
         heap_fail(r->h, "map requires a filter argument");
-    for (size_t i = 0; !failed(r) && i < list.list->n; i++) {
+    for (size_t i = 0; !run_failed(r) && i < list.list->n; i++) {
         Value *item = &list.list->items[i];
         Args more = rest(a, 1);
         *item = attribute ? get_path(r, *item, *attribute) : call_filter(r, text_str(*a->items[0].text), *item, &more);
@@ -454,13 +452,13 @@ static Value keep(Run *r, Value v, Args *a, bool by_attribute, bool wanted) {
     size_t kept = 0, test = by_attribute;
     if (a->n < test) heap_fail(r->h, "an attribute's name expected");
     if (a->n > test && !value_is(a->items[test], V_STRING)) heap_fail(r->h, "a test's name expected");
-    for (size_t i = 0; !failed(r) && i < list.list->n; i++) {
+    for (size_t i = 0; !run_failed(r) && i < list.list->n; i++) {
         Value item = list.list->items[i], of = by_attribute ? get_path(r, item, a->items[0]) : item;
         Args more = rest(a, test + 1);
-        bool yes = a->n > test ? call_test(r, text_str(*a->items[test].text), of, &more) : value_truth(r->h, of);
+        bool yes = a->n > test ? call_test(r, text_str(*a->items[test].text), of, &more) : value_truth(of);
         if (yes == wanted) list.list->items[kept++] = item;
     }
-    if (!failed(r)) list.list->n = kept;
+    if (!run_failed(r)) list.list->n = kept;
     return list;
 }
 
@@ -490,13 +488,7 @@ static const Builtin filters[] = {
 };
 // clang-format on
 
-static const Builtin *find_in(const Builtin *table, size_t n, Str name) {
-    for (size_t i = 0; i < n; i++)
-        if (str_is(name, table[i].name)) return &table[i];
-    return NULL;
-}
-
-const Builtin *find_filter(Str name) { return find_in(filters, ARRAY_LEN(filters), name); }
+const Builtin *find_filter(Str name) { return find_builtin(filters, ARRAY_LEN(filters), name); }
 
 // ---- tests ----------------------------------------------------------------------------------------------------------
 
@@ -568,4 +560,4 @@ static const Builtin tests[] = {
 };
 // clang-format on
 
-const Builtin *find_test(Str name) { return find_in(tests, ARRAY_LEN(tests), name); }
+const Builtin *find_test(Str name) { return find_builtin(tests, ARRAY_LEN(tests), name); }

@@ -5,8 +5,6 @@
 
 #include "jinja_print.h"
 
-static Value none(void) { return (Value){.type = V_NONE}; }
-
 void op_undefined(Heap *h, Value v) { heap_fail(h, "%.*s", int_min((int)v.text->n, 400), v.text->data); }
 
 bool op_integer(Heap *h, const char *who, Value v, int64_t *out) {
@@ -28,7 +26,7 @@ static const char *op_name(int op) {
 static Value cannot(Heap *h, int op, Value a, Value b) {
     heap_fail(h, "unsupported operand type(s) for %s: '%s' and '%s'", op_name(op), value_type_name(a),
               value_type_name(b));
-    return none();
+    return value_none();
 }
 
 static double floor_mod(double a, double b) {
@@ -65,7 +63,7 @@ static Value int_op(Heap *h, int op, int64_t a, int64_t b) {
     if (op == '/' || (op == 'P' && b < 0)) return float_op(h, op, (double)a, (double)b);
     if (divides && b == 0) {
         heap_fail(h, "integer division or modulo by zero");
-        return none();
+        return value_none();
     }
     if (op == '+') wraps = __builtin_add_overflow(a, b, &out);
     else if (op == '-') wraps = __builtin_sub_overflow(a, b, &out);
@@ -92,7 +90,7 @@ static Value number_op(Heap *h, int op, Value a, Value b) {
 Value op_negative(Heap *h, Value v) {
     if (value_is(v, V_UNDEFINED)) op_undefined(h, v);
     else if (!value_is_number(v)) heap_fail(h, "bad operand type for unary -: '%s'", value_type_name(v));
-    if (h->failed.code) return none();
+    if (h->failed.code) return value_none();
     Value zero = value_is(v, V_FLOAT) ? value_float(-0.0) : value_int(0);
     return number_op(h, '-', zero, v);
 }
@@ -101,7 +99,7 @@ Value op_negative(Heap *h, Value v) {
 
 static Value join_lists(Heap *h, Value a, Value b) {
     Value out = value_new_list(h, (ValueType)a.type, a.list->n + b.list->n);
-    if (!heap_work(h, out.list->n / 4)) return none();
+    if (!heap_work(h, out.list->n / 4)) return value_none();
     for (size_t i = 0; i < a.list->n; i++) out.list->items[i] = a.list->items[i];
     for (size_t i = 0; i < b.list->n; i++) out.list->items[a.list->n + i] = b.list->items[i];
     return out;
@@ -113,7 +111,7 @@ static Value repeat(Heap *h, Value v, int64_t n) {
     if (n < 0) n = 0;
     if (!size_mul(each, (size_t)n, &total)) total = SIZE_MAX;
     Value out = value_new_list(h, (ValueType)v.type, total);
-    if (!heap_work(h, out.list->n / 4)) return none();
+    if (!heap_work(h, out.list->n / 4)) return value_none();
     for (size_t i = 0; i < out.list->n; i++) out.list->items[i] = v.list->items[i % each];
     return out;
 }
@@ -124,12 +122,12 @@ static bool repeats(Value v, Value by) {
 }
 
 Value op_binary(Heap *h, int op, Value a, Value b) {
-    if (h->failed.code) return none();
+    if (h->failed.code) return value_none();
     bool lists = a.type == b.type && (value_is(a, V_LIST) || value_is(a, V_TUPLE));
     if (op == '%' && value_is(a, V_STRING)) return value_text(h, text_percent(h, *a.text, b));
     if (value_is(a, V_UNDEFINED)) op_undefined(h, a);
     else if (value_is(b, V_UNDEFINED)) op_undefined(h, b);
-    if (h->failed.code) return none();
+    if (h->failed.code) return value_none();
     if (value_is_number(a) && value_is_number(b)) return number_op(h, op, a, b);
     if (op == '+' && value_is(a, V_STRING) && value_is(b, V_STRING))
         return value_text(h, text_concat(h, *a.text, *b.text));
@@ -172,7 +170,7 @@ Value op_index(Heap *h, Value of, Value key, bool *found) {
         if (i >= 0 && i < n) return of.list->items[i];
     }
     *found = false;
-    return none();
+    return value_none();
 }
 
 // One bound of a slice of n items, as Python has it.
@@ -192,20 +190,20 @@ Value op_slice(Heap *h, Value of, const Value parts[3]) {
     if (value_is(of, V_UNDEFINED)) op_undefined(h, of);
     else if (!value_has_index(of) && !value_is(of, V_STRING))
         heap_fail(h, "'%s' object is not subscriptable", value_type_name(of));
-    if (h->failed.code) return none();
+    if (h->failed.code) return value_none();
     int64_t n = value_length(h, of), from, to, step = 1;
     bool given = !value_is(parts[2], V_NONE) && !value_is(parts[2], V_ABSENT);
-    if (given && !op_integer(h, "slice", parts[2], &step)) return none();
+    if (given && !op_integer(h, "slice", parts[2], &step)) return value_none();
     if (step == 0) heap_fail(h, "slice step cannot be zero");
     if (step < -INT32_MAX) step = -INT32_MAX; // as far beyond any end
     if (step > INT32_MAX) step = INT32_MAX;
     if (h->failed.code || !bound(h, parts[0], n, step, step > 0 ? 0 : n - 1, &from) ||
         !bound(h, parts[1], n, step, step > 0 ? n : -1, &to))
-        return none();
+        return value_none();
     if (value_is(of, V_STRING)) return value_text(h, text_slice(h, *of.text, from, to, step));
     int64_t count = step > 0 ? (to - from + step - 1) / step : (from - to - step - 1) / -step;
     Value out = value_new_list(h, value_is(of, V_TUPLE) ? V_TUPLE : V_LIST, count > 0 ? (size_t)count : 0);
-    if (!heap_work(h, out.list->n / 4)) return none();
+    if (!heap_work(h, out.list->n / 4)) return value_none();
     for (size_t i = 0; i < out.list->n; i++) out.list->items[i] = of.list->items[from + (int64_t)i * step];
     return out;
 }

@@ -353,7 +353,7 @@ Text text_percent(Heap *h, Text f, Value arguments) {
         i = read_conversion(h, f, i, &c);
         if (h->failed.code) break;
         if (c.kind == '%') {
-            text_put_str(&out, "%", true);
+            text_put(&out, text_cut(f, i - 1, 1));
             continue;
         }
         if (!v && used == n_given) heap_fail(h, "not enough arguments for format string");

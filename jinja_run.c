@@ -51,9 +51,6 @@ void jinja_free(Jinja *t) {
     free(t);
 }
 
-static bool failed(const Run *r) { return r->h->failed.code != 0; }
-static Value none(void) { return (Value){.type = V_NONE}; }
-
 // ---- names ----------------------------------------------------------------------------------------------------------
 
 static void set_variable(Run *r, Scope *scope, Str name, Value v) {
@@ -117,19 +114,19 @@ static Value own_attribute(Run *r, Value of, Str name, bool *found) {
     }
     if (value_is(of, V_MACRO) && str_is(name, "name"))
         return value_string(r->h, ((const Macro *)of.object)->node->name, true);
-    const Builtin *b = failed(r) ? NULL : find_method(of, name, &safe);
+    const Builtin *b = run_failed(r) ? NULL : find_method(of, name, &safe);
     if (b && safe) return bind_method(r, of, b);
     if (b || str_has_prefix(name, "__"))
         return value_undefined(r->h, "access to attribute '%.*s' of '%s' object is unsafe.", int_min((int)name.n, 200),
                                name.data, value_type_name(of));
     *found = false;
-    return none();
+    return value_none();
 }
 
 Value get_attribute(Run *r, Value of, Str name) {
     bool found;
     Value v = own_attribute(r, of, name, &found);
-    if (found || failed(r)) return v;
+    if (found || run_failed(r)) return v;
     v = op_index(r->h, of, value_string(r->h, name, true), &found);
     return found ? v : no_attribute(r, of, name);
 }
@@ -137,10 +134,10 @@ Value get_attribute(Run *r, Value of, Str name) {
 Value get_item(Run *r, Value of, Value key) {
     bool found;
     if (value_is(of, V_UNDEFINED)) op_undefined(r->h, of);
-    if (failed(r)) return none();
+    if (run_failed(r)) return value_none();
     Value v = op_index(r->h, of, key, &found);
     if (!found && value_is(key, V_STRING)) v = own_attribute(r, of, text_str(*key.text), &found);
-    if (found || failed(r)) return v;
+    if (found || run_failed(r)) return v;
     if (value_is(key, V_STRING)) return no_attribute(r, of, text_str(*key.text));
     TextOut out = {.h = r->h};
     print_repr(&out, key);
@@ -152,13 +149,19 @@ Value get_item(Run *r, Value of, Value key) {
 Value get_path(Run *r, Value of, Value path) {
     if (!value_is(path, V_STRING)) return get_item(r, of, path);
     Value parts = text_split(r->h, *path.text, &(Text){.data = ".", .n = 1}, -1, false);
-    for (size_t i = 0; i < parts.list->n && !failed(r); i++) {
+    for (size_t i = 0; i < parts.list->n && !run_failed(r); i++) {
         Text part = *parts.list->items[i].text;
         int64_t index = 0;
         for (size_t k = 0; k < part.n && k < 18; k++) index = index * 10 + part.data[k] - '0';
         of = get_item(r, of, text_is(part, "digit") ? value_int(index) : parts.list->items[i]);
     }
     return of;
+}
+
+const Builtin *find_builtin(const Builtin *table, size_t n, Str name) {
+    for (size_t i = 0; i < n; i++)
+        if (str_is(name, table[i].name)) return &table[i];
+    return NULL;
 }
 
 // ---- calls ----------------------------------------------------------------------------------------------------------
@@ -170,7 +173,8 @@ static Flow run_list(Run *r, const Node *first);
 // **v
 static void add_named(Run *r, Args *a, Value v) {
     if (!value_is(v, V_DICT)) heap_fail(r->h, "argument after ** must be a mapping, not %s", value_type_name(v));
-    for (size_t i = 0; !failed(r) && i < v.dict->n; i++) dict_set(r->h, a->named, v.dict->keys[i], v.dict->values[i]);
+    for (size_t i = 0; !run_failed(r) && i < v.dict->n; i++)
+        dict_set(r->h, a->named, v.dict->keys[i], v.dict->values[i]);
 }
 
 // The arguments of a call, evaluated.
@@ -184,12 +188,12 @@ static Args eval_arguments(Run *r, const Node *items) {
         if (at->op && at->op != '*' && !a.named) a.named = heap_alloc(r->h, sizeof *a.named);
     }
     a.items = heap_alloc(r->h, (n + n_more) * sizeof *a.items);
-    for (const Node *at = items; at && !failed(r); at = at->next) {
+    for (const Node *at = items; at && !run_failed(r); at = at->next) {
         if (at->op == 0) a.items[a.n++] = eval(r, at->a);
         else if (at->op == '=') dict_set(r->h, a.named, value_string(r->h, at->name, true), eval(r, at->a));
         else if (at->op == 'P') add_named(r, &a, eval(r, at->a));
     }
-    for (size_t i = 0; i < n_more && !failed(r); i++) a.items[a.n++] = more[i];
+    for (size_t i = 0; i < n_more && !run_failed(r); i++) a.items[a.n++] = more[i];
     return a;
 }
 
@@ -217,23 +221,23 @@ static void bind_arguments(Run *r, const Builtin *b, Args *a) {
 }
 
 Value call_builtin(Run *r, const Builtin *b, Value self, Args *a) {
-    if (!heap_work(r->h, 1) || !heap_enter(r->h)) return none();
+    if (!heap_work(r->h, 1) || !heap_enter(r->h)) return value_none();
     if (b->signature) bind_arguments(r, b, a);
-    Value v = failed(r) ? none() : b->run(r, self, a);
+    Value v = run_failed(r) ? value_none() : b->run(r, self, a);
     heap_leave(r->h);
-    return failed(r) ? none() : v;
+    return run_failed(r) ? value_none() : v;
 }
 
 Value call_filter(Run *r, Str name, Value v, Args *a) {
     const Builtin *b = find_filter(name);
     if (b) return call_builtin(r, b, v, a);
     heap_fail(r->h, "No filter named '%.*s'.", int_min((int)name.n, 64), name.data);
-    return none();
+    return value_none();
 }
 
 bool call_test(Run *r, Str name, Value v, Args *a) {
     const Builtin *b = find_test(name);
-    if (b) return value_truth(r->h, call_builtin(r, b, v, a));
+    if (b) return value_truth(call_builtin(r, b, v, a));
     heap_fail(r->h, "No test named '%.*s'.", int_min((int)name.n, 64), name.data);
     return false;
 }
@@ -241,7 +245,7 @@ bool call_test(Run *r, Str name, Value v, Args *a) {
 // The parameters of a macro get their values, in the scope that is entered.
 static void bind_parameters(Run *r, const Node *macro, const Args *a) {
     size_t i = 0, n_known = 0;
-    for (const Node *p = macro->items; p && !failed(r); p = p->next, i++) {
+    for (const Node *p = macro->items; p && !run_failed(r); p = p->next, i++) {
         const Value *v = a->named ? dict_get_str(a->named, p->name) : NULL;
         n_known += v != NULL;
         if (i < a->n) set_variable(r, r->scope, p->name, a->items[i]);
@@ -271,7 +275,7 @@ static Text capture(Run *r, const Node *body) {
 }
 
 static Value call_macro(Run *r, const Macro *m, const Args *a) {
-    if (!heap_enter(r->h)) return none();
+    if (!heap_enter(r->h)) return value_none();
     Scope *scope = r->scope;
     enter_scope(r, m->scope);
     bind_parameters(r, m->node, a);
@@ -288,14 +292,14 @@ static Value call_cycle(Run *r, Value of) {
 }
 
 Value call_value(Run *r, Value f, Args *a) {
-    if (failed(r)) return none();
+    if (run_failed(r)) return value_none();
     if (value_is(f, V_MACRO)) return call_macro(r, f.object, a);
-    if (value_is(f, V_FUNCTION)) return call_builtin(r, f.object, none(), a);
+    if (value_is(f, V_FUNCTION)) return call_builtin(r, f.object, value_none(), a);
     if (value_is(f, V_METHOD)) return call_builtin(r, ((Method *)f.object)->builtin, ((Method *)f.object)->self, a);
     if (value_is(f, V_JOINER)) return call_cycle(r, f);
     if (value_is(f, V_UNDEFINED)) op_undefined(r->h, f);
     heap_fail(r->h, "'%s' object is not callable", value_type_name(f));
-    return none();
+    return value_none();
 }
 
 // ---- expressions ----------------------------------------------------------------------------------------------------
@@ -305,13 +309,13 @@ static Value eval_items(Run *r, ValueType type, const Node *items) {
     for (const Node *at = items; at; at = at->next) n++;
     Value list = value_new_list(r->h, type, n);
     n = 0;
-    for (const Node *at = items; at && !failed(r); at = at->next) list.list->items[n++] = eval(r, at);
+    for (const Node *at = items; at && !run_failed(r); at = at->next) list.list->items[n++] = eval(r, at);
     return list;
 }
 
 static Value eval_dict(Run *r, const Node *items) {
     Value d = value_dict(r->h);
-    for (const Node *key = items; key && !failed(r); key = key->next->next) {
+    for (const Node *key = items; key && !run_failed(r); key = key->next->next) {
         Value k = eval(r, key);
         dict_set(r->h, d.dict, k, eval(r, key->next));
     }
@@ -321,20 +325,20 @@ static Value eval_dict(Run *r, const Node *items) {
 static Value eval_slice(Run *r, const Node *n) {
     Value of = eval(r, n->a), parts[3] = {{0}};
     const Node *at = n->items;
-    for (int i = 0; i < 3; i++, at = at->next) parts[i] = at->kind == N_NOTHING ? none() : eval(r, at);
+    for (int i = 0; i < 3; i++, at = at->next) parts[i] = at->kind == N_NOTHING ? value_none() : eval(r, at);
     return op_slice(r->h, of, parts);
 }
 
 static Value eval_concat(Run *r, const Node *items) {
     TextOut out = {.h = r->h};
-    for (const Node *at = items; at && !failed(r); at = at->next) print_str(&out, eval(r, at));
+    for (const Node *at = items; at && !run_failed(r); at = at->next) print_str(&out, eval(r, at));
     return value_text(r->h, text_done(&out));
 }
 
 static Value eval_compare(Run *r, const Node *n) {
     Value left = eval(r, n->a);
     bool truth = true;
-    for (const Node *at = n->items; at && truth && !failed(r); at = at->next) {
+    for (const Node *at = n->items; at && truth && !run_failed(r); at = at->next) {
         Value right = eval(r, at->a);
         truth = op_compare(r->h, at->op, left, right);
         left = right;
@@ -343,7 +347,7 @@ static Value eval_compare(Run *r, const Node *n) {
 }
 
 static Value eval_choice(Run *r, const Node *n) {
-    if (value_truth(r->h, eval(r, n->a))) return eval(r, n->b);
+    if (value_truth(eval(r, n->a))) return eval(r, n->b);
     if (n->c) return eval(r, n->c);
     return value_undefined(
         r->h, "the inline if-expression on line %d evaluated to false and no else section was defined.", n->line);
@@ -371,7 +375,7 @@ static Value eval_test(Run *r, const Node *n) {
 
 static Value eval_logic(Run *r, const Node *n) { // the side that decides, as in Python
     Value left = eval(r, n->a);
-    return value_truth(r->h, left) == (n->kind == N_OR) ? left : eval(r, n->b);
+    return value_truth(left) == (n->kind == N_OR) ? left : eval(r, n->b);
 }
 
 static Value eval_binary(Run *r, const Node *n) {
@@ -401,7 +405,7 @@ static Value eval_kind(Run *r, const Node *n) {
     case N_CALL: return eval_call(r, n);
     case N_FILTER: return eval_filter(r, n, eval(r, n->a));
     case N_TEST: return eval_test(r, n);
-    case N_NOT: return value_bool(!value_truth(r->h, eval(r, n->a)));
+    case N_NOT: return value_bool(!value_truth(eval(r, n->a)));
     case N_NEGATIVE: return op_negative(r->h, eval(r, n->a));
     case N_POSITIVE: return eval_positive(r, n);
     case N_AND:
@@ -410,16 +414,16 @@ static Value eval_kind(Run *r, const Node *n) {
     case N_CONCAT: return eval_concat(r, n->items);
     case N_COMPARE: return eval_compare(r, n);
     case N_CHOICE: return eval_choice(r, n);
-    default: return none();
+    default: return value_none();
     }
 }
 
 static Value eval(Run *r, const Node *n) {
-    if (!heap_work(r->h, 1) || !heap_enter(r->h)) return none();
+    if (!heap_work(r->h, 1) || !heap_enter(r->h)) return value_none();
     r->h->line = n->line;
     Value v = eval_kind(r, n);
     heap_leave(r->h);
-    return failed(r) ? none() : v;
+    return run_failed(r) ? value_none() : v;
 }
 
 // The text of a block through its filters, the innermost of which has no value of its own.
@@ -449,7 +453,7 @@ static void assign_tuple(Run *r, const Node *target, Value v) {
 }
 
 static void assign(Run *r, const Node *target, Value v) {
-    if (failed(r)) return;
+    if (run_failed(r)) return;
     if (target->kind == N_TUPLE) assign_tuple(r, target, v);
     else if (target->kind == N_NAME) set_variable(r, r->scope, target->name, v);
     else {
@@ -464,14 +468,14 @@ static void filter_items(Run *r, const Node *n, Value **items, size_t *count) {
     Value kept = value_new_list(r->h, V_LIST, *count);
     Scope *scope = r->scope;
     size_t k = 0;
-    for (size_t i = 0; i < *count && !failed(r); i++) {
+    for (size_t i = 0; i < *count && !run_failed(r); i++) {
         enter_scope(r, scope);
         assign(r, n->a, (*items)[i]);
-        if (value_truth(r->h, eval(r, n->c))) kept.list->items[k++] = (*items)[i];
+        if (value_truth(eval(r, n->c))) kept.list->items[k++] = (*items)[i];
     }
     r->scope = scope;
     *items = kept.list->items;
-    *count = failed(r) ? 0 : k;
+    *count = run_failed(r) ? 0 : k;
 }
 
 static Flow run_inner(Run *r, const Node *body) {
@@ -490,7 +494,7 @@ static Flow run_for(Run *r, const Node *n) {
     if (loop->n == 0) return run_inner(r, n->other);
     Scope *scope = r->scope;
     Flow flow = GO_ON;
-    for (; loop->i < loop->n && flow != BREAK && !failed(r); loop->i++) {
+    for (; loop->i < loop->n && flow != BREAK && !run_failed(r); loop->i++) {
         enter_scope(r, scope);
         set_variable(r, r->scope, str_of("loop"), (Value){.type = V_LOOP, .object = loop});
         assign(r, n->a, loop->items[loop->i]);
@@ -501,8 +505,8 @@ static Flow run_for(Run *r, const Node *n) {
 }
 
 static Flow run_if(Run *r, const Node *n) {
-    for (const Node *branch = n->items; branch && !failed(r); branch = branch->next)
-        if (!branch->a || value_truth(r->h, eval(r, branch->a))) return failed(r) ? GO_ON : run_list(r, branch->body);
+    for (const Node *branch = n->items; branch && !run_failed(r); branch = branch->next)
+        if (!branch->a || value_truth(eval(r, branch->a))) return run_failed(r) ? GO_ON : run_list(r, branch->body);
     return GO_ON;
 }
 
@@ -538,7 +542,7 @@ static void run_filter_block(Run *r, const Node *n) {
 
 static Flow run_with(Run *r, const Node *n) {
     Scope *outer = r->scope, *inner = enter_scope(r, outer);
-    for (const Node *set = n->items; set && !failed(r); set = set->next) {
+    for (const Node *set = n->items; set && !run_failed(r); set = set->next) {
         r->scope = outer; // the values are those from outside
         Value v = eval(r, set->b);
         r->scope = inner;

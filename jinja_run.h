@@ -18,6 +18,9 @@ typedef struct {
     TextOut *out; // where {{ }} prints
 } Run;
 
+static inline bool run_failed(const Run *r) { return r->h->failed.code != 0; }
+static inline Value run_text(Run *r, Text t) { return value_text(r->h, t); }
+
 enum { ARG_SLOTS = 6 };
 
 // The arguments of a call.
@@ -40,7 +43,8 @@ Value call_builtin(Run *r, const Builtin *b, Value self, Args *a);
 Value call_value(Run *r, Value function, Args *a);
 static inline bool given(const Args *a, int slot) { return a->slot[slot].type != V_ABSENT; }
 
-const Builtin *find_filter(Str name); // NULL: none
+const Builtin *find_builtin(const Builtin *table, size_t n, Str name); // NULL: none
+const Builtin *find_filter(Str name);
 const Builtin *find_test(Str name);
 const Builtin *find_global(Str name);
 // A method of a value's type. *safe false: one that would change the value, which no template may.

@@ -190,8 +190,7 @@ const char *value_type_name(Value v) {
 
 double value_number(Value v) { return v.type == V_FLOAT ? v.f : v.type == V_INT ? (double)v.i : v.b; }
 
-bool value_truth(Heap *h, Value v) {
-    (void)h;
+bool value_truth(Value v) {
     switch ((ValueType)v.type) {
     case V_UNDEFINED:
     case V_NONE:

@@ -124,7 +124,7 @@ const Value *dict_get(Heap *h, const Dict *d, Value key); // NULL: none
 const Value *dict_get_str(const Dict *d, Str key);        // the same by bytes
 const char *value_type_name(Value v);                     // Python's: "str", "NoneType"
 double value_number(Value v);                             // of a number
-bool value_truth(Heap *h, Value v);
+bool value_truth(Value v);
 bool value_equal(Heap *h, Value a, Value b);
 // -1, 0, 1 in Python's order; fails where Python has none. `op` is for the message: "<".
 int value_compare(Heap *h, Value a, Value b, const char *op);

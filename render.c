@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "chat.h"
 #include "engine.h"
@@ -114,6 +115,9 @@ static Status read_messages(const Options *o, json_t **out, size_t *n) {
     Buf text = {0};
     json_error_t error;
     *out = NULL;
+    if (!o->file && isatty(STDIN_FILENO))
+        return status_error(QUILL_USAGE,
+                            "quill template: messages in JSON on stdin or -f FILE expected, found a terminal");
     Status st = file_read(o->file ? o->file : "-", &text);
     *n = text.n;
     if (!st.code) {

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "output.h"
 #include "roofline.h"
 
 static double rounded(double v, int digits) {
