@@ -321,8 +321,8 @@ static void open_editor(Lines *l) {
     el_set(l->el, EL_PROMPT_ESC, edit_prompt, '\1');
     el_wset(l->el, EL_GETCFN, next_key);
     el_wset(l->el, EL_HIST, history_w, l->past);
-    el_set(l->el, EL_ADDFN, "quill-paste", "insert a bracketed paste", paste);
-    el_set(l->el, EL_ADDFN, "quill-complete", "complete a command", complete);
+    el_wset(l->el, EL_ADDFN, L"quill-paste", L"insert a bracketed paste", paste); // el_set would leak the names
+    el_wset(l->el, EL_ADDFN, L"quill-complete", L"complete a command", complete);
     el_source(l->el, NULL); // ~/.editrc; after it, since its `bind -v` begins from an empty table
     bind_keys(l->el);
     recall_each(remember, l);

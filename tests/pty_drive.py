@@ -141,7 +141,10 @@ def main():
         except Failed as why:
             print(f"{line.strip()}: {why}; since the last step came {driven.seen[driven.at:]!r}", file=sys.stderr)
             print(f"all of it: {driven.seen[-3000:]!r}", file=sys.stderr)
-            os.kill(driven.child, signal.SIGKILL)
+            try:
+                os.kill(driven.child, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
             return 1
     return 0
 
