@@ -46,7 +46,7 @@ LIBS   := $(call static,pcre2-8) $(call static,jansson) $(call static,xxhash) $(
 
 # ---- the binary ----
 quill: $(BUILD)/quill ## the binary (the default)
-	cp $< $@
+	cp $< $@.new && mv $@.new $@ # a running one is replaced, not written into
 $(BUILD)/quill: $(BUILD)/main.o $(OBJS)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 $(BUILD)/%.o: %.c Makefile | $(BUILD)

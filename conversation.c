@@ -429,23 +429,13 @@ Status conversation_load(Conversation *c, const char *path) {
 
 Status conversation_save_kv(Conversation *c, const char *path) { return kvfile_save(path, c->e, &c->seq); }
 
+// Its tokens are those of the next turn as far as they are encoded alike; nothing else need be known of them.
 Status conversation_load_kv(Conversation *c, const char *path) {
-    Sequence s = {0};
     kv_release(&c->e->kv, &c->seq); // the file may need its blocks
     sequence_free(&c->seq);
-    c->seq = s;
     c->held.text.n = c->held.trusted.n = 0;
     c->n_cuts = 0;
-    TRY(kvfile_load(path, c->e, &c->seq));
-    // The beginning token stands for no byte of what a template renders, unless it writes it itself.
-    Rendered text = {0};
-    Status st = render(c, c->n_left_out, false, &text);
-    int first = c->seq.n_tokens > 0 && c->seq.tokens[0] == tokenizer_bos(c->e->tok);
-    Str bos = first ? engine_piece(c->e, c->seq.tokens[0], false) : (Str){"", 0};
-    if (first && text.text.n >= bos.n && memcmp(text.text.data, bos.data, bos.n) == 0) first = 0;
-    rendered_free(&text);
-    hold_said(c, first);
-    return st;
+    return kvfile_load(path, c->e, &c->seq);
 }
 
 // ---- open, close ----------------------------------------------------------------------------------------------------

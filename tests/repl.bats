@@ -386,12 +386,27 @@ not() {
     ! "$@"
 }
 
+@test "a conversation saved with its KV goes on without computing it again" {
+    printf '%s\n' 'hello there my friend' '/save --kv talk.json' | "$QUILL" -i --isa scalar --greedy -n 8 >/dev/null 2>errors
+    [ -s talk.json.kv ]
+    for kv in '--kv ' ''; do
+        printf '%s\n' "/load ${kv}talk.json" 'and now?' | "$QUILL" -i --isa scalar --greedy -n 8 -v >"said$kv" 2>errors
+        cached=$(sed -n 's/.* new tokens, \([0-9]*\) cached.*/\1/p' errors)
+        if [ -n "$kv" ]; then [ "$cached" -gt 10 ]; else [ "$cached" -eq 0 ]; fi
+    done
+    cmp 'said--kv ' said
+    printf 'x' | dd of=talk.json.kv bs=1 seek=200 conv=notrunc 2>/dev/null
+    printf '%s\n' '/load --kv talk.json' 'and now?' | "$QUILL" -i --isa scalar --greedy -n 8 >broken 2>errors
+    cmp broken said # refused with a line; the turn computes everything
+    grep -q 'talk.json.kv: ' errors
+}
+
 @test "commands that cannot be say why" {
     printf '{"messages":[{"role":"wizard","content":"x"}]}' >wizard.json
     printf '[' >broken.json
     printf '%s\n' /regn /bogus '/set tmp 3' '/set temp 2000' '/set ctx-size 9' '/set temp' '/set greedy maybe' \
         '/set logit-bias 999999+1' '/load wizard.json' '/load broken.json' '/load missing' '/read missing' /undo \
-        '/save' '/exit now' '/save --kv x' '/save /nowhere/x' /regen /copy '/save broken.json' /edit |
+        '/save' '/exit now' '/load --kv nowhere' '/save /nowhere/x' /regen /copy '/save broken.json' /edit |
         "$QUILL" -i >out 2>errors
     [ ! -s out ]
     not grep -v '^quill: ' errors
