@@ -23,6 +23,7 @@ from grammar import sentences, words
 HERE = os.path.dirname(os.path.abspath(__file__))
 GOALS = {"one": 95, "two": 85, "unknown": 90, "arithmetic": 95}
 TITLES = {"one": "one-hop questions", "two": "two-hop questions", "unknown": "\"I don't know\"", "arithmetic": "arithmetic"}
+NAMES = ("girl", "boy", "girl_held_out", "boy_held_out", "pet_name")
 N_TOKENS, PROMPT = 200, "Once upon a time"
 
 
@@ -58,12 +59,10 @@ def distinct_share(texts, n, limit=None):
 
 def recogniser(g):
     """The grammar with the slots that make_corpus.py binds, as classes of words and phrases."""
-    listed = [w for rule in ("girl", "boy", "girl_held_out", "boy_held_out") for w in g.rules[rule]]
-    starts = {w[:i] for w in listed for i in range(2, len(w) + 1)}
-    ends = {w[i:] for w in listed for i in range(1, len(w) + 1)}
+    closed = {w for rule, alts in g.rules.items() if rule not in NAMES for a in alts for w in words(a) if w.islower()}
 
-    def is_name(w):  # one of the lists, or of two of them as Story.invented makes it
-        return w[0].isupper() and any(w[:i] in starts and w[i:] in ends for i in range(2, len(w) + 1))
+    def is_name(w):  # an open class: the corpus invents names too
+        return w[0].isupper() and w.isalpha() and 2 < len(w) < 11 and w.lower() not in closed
 
     kin = ["{kin_f}", "{kin_m}"]
     g.build({
@@ -140,7 +139,7 @@ def training_text(a):
             return f.read(a.training_bytes).split(make_corpus.BEGIN)
     docs, n, i = [], 0, 0
     while n < a.training_bytes:
-        docs.append(make_corpus.chunk((a.training_seed, i)))
+        docs.append(make_corpus.chunk((a.training_seed, i, "stories")))
         n, i = n + len(docs[-1]), i + 1
     return docs
 

@@ -37,7 +37,15 @@ TWO_HOP = {"there": ("go", "put_there"), "carried": ("take", "drop_at"), "inside
            "job": ("job_is", "go"), "pet": ("pet_named", "pet_go"), "colour": ("colour_is", "same_colour"),
            "beside": ("y_is_at", "next_to")}
 NEEDS_PRONOUN = {"there", "carried", "given", "passed"}  # "there", "it": the two sentences stand close together
-SAMPLING = dict(names_invented=0.4, raw=0.29, conversation=0.54, long=0.08)
+# What a corpus is made of: shares of documents (the rest are skills), of long ones, of invented names; how many
+# sentences without a fact follow a fact; how often a question is asked, in other words; at most how many in all.
+MIXES = {
+    "stories": dict(raw=0.29, conversation=0.54, long=0.08, invented=0.4, filler=(0.1, 0.3, 0.6, 1.0, 1.5), asks=1,
+                    most=(6, 9, 12)),
+    "questions": dict(raw=0.10, conversation=0.80, long=0.04, invented=0.4, filler=(0, 0.1, 0.2, 0.4, 1.0), asks=2,
+                      most=(12, 18, 24)),
+}
+MIX = MIXES["stories"]
 LONGEST = 7000  # bytes of a document: about 1700 tokens, so that it fits the context
 
 
@@ -109,7 +117,7 @@ class Story:
         male = self.rng.random() < 0.5 if male is None else male
         if self.held_out:
             name = self.draw("boy_held_out" if male else "girl_held_out")
-        elif self.rng.random() < SAMPLING["names_invented"]:
+        elif self.rng.random() < MIX["invented"]:
             name = self.invented(male)
         else:
             name = self.draw("boy" if male else "girl")
@@ -151,7 +159,9 @@ class Story:
         return self.g.say(rule, self.rng, bound, choice)
 
     def ask(self, kind, q, a, **bound):
-        self.questions.append((kind, self.say(q, **bound), self.say(a, **bound)))
+        asked = [self.say(q, **bound) for _ in range(MIX["asks"])]
+        answer = self.say(a, **bound)
+        self.questions += [(kind, question, answer) for question in asked]
 
     def pair(self, plot):
         """A first and a second sentence: a pair that is held out, or one that is not."""
@@ -461,7 +471,7 @@ def tell(g, rng, n=None, held_out=False):
         first = [s.say("opening", **p.bound())]
         p.told.add("job")
     s.paragraph(first, p)
-    s.add_plots(n or rng.choice((1, 2, 2, 3, 3, 4) if rng.random() > SAMPLING["long"] else (7, 9, 11)), 0.4)
+    s.add_plots(n or rng.choice((1, 2, 2, 3, 3, 4) if rng.random() > MIX["long"] else (7, 9, 11)), 0.4)
     last = [s.fill(p, [o for o in s.cast if o is not p]), s.say("ending", **p.bound())]
     if rng.random() < 0.4:
         last.append(s.say("moral"))
@@ -473,8 +483,8 @@ def tell(g, rng, n=None, held_out=False):
 
 def to_ask_about(g, rng, held_out=False, two_hop=0.55, unknown=0.25):
     """A text with questions: one story in its order, or paragraphs of several."""
-    used, apart, long = set(), rng.random() < 0.3, rng.random() < SAMPLING["long"]
-    filler = 2 if long else rng.choice((0.1, 0.3, 0.6, 1.0, 1.5))
+    used, apart, long = set(), rng.random() < 0.3, rng.random() < MIX["long"]
+    filler = 2 if long else rng.choice(MIX["filler"])
     stories = [Story(g, rng, held_out, apart, filler, used) for _ in range(rng.choice((2, 2, 3)) if apart else 1)]
     for s in stories:
         n = rng.choice((1, 2)) if apart else rng.choice((1, 2, 3, 3, 4, 5))
@@ -580,7 +590,7 @@ def with_text(g, rng, text, question):
 
 def conversation(g, rng):
     text, questions = to_ask_about(g, rng)
-    turns = [q[1:] for q in questions[: rng.choice((6, 9, 12))]]
+    turns = [q[1:] for q in questions[: rng.choice(MIX["most"])]]
     turns[0] = (with_text(g, rng, text, turns[0][0]), turns[0][1])
     while rng.random() < 0.2:
         turns.insert(rng.randrange(1, len(turns) + 1), rng.choice(SKILLS)(g, rng)[1:])
@@ -604,10 +614,10 @@ def document(g, rng):
 
 def any_document(g, rng):
     kind = rng.random()
-    if kind < SAMPLING["raw"]:
+    if kind < MIX["raw"]:
         return BEGIN + tell(g, rng).text()
     system = g.expand("system", rng) if rng.random() < 0.7 else None
-    turns = conversation(g, rng) if kind < SAMPLING["raw"] + SAMPLING["conversation"] else skills(g, rng)
+    turns = conversation(g, rng) if kind < MIX["raw"] + MIX["conversation"] else skills(g, rng)
     return BEGIN + chat(system, turns)
 
 
@@ -637,18 +647,19 @@ GRAMMAR = None
 
 
 def chunk(job):
-    global GRAMMAR
+    global GRAMMAR, MIX
     GRAMMAR = GRAMMAR or load_grammar()
-    seed, i = job
+    seed, i, mix = job
+    MIX = MIXES[mix]
     rng = random.Random(f"{seed}:{i}")
     return "".join(document(GRAMMAR, rng) for _ in range(CHUNK))
 
 
-def write_corpus(out, seed, n_bytes):
+def write_corpus(out, seed, n_bytes, mix):
     done = 0
     with multiprocessing.Pool() as pool:
         for first in range(0, 1 << 30, 32):
-            for text in pool.imap(chunk, [(seed, i) for i in range(first, first + 32)]):
+            for text in pool.imap(chunk, [(seed, i, mix) for i in range(first, first + 32)]):
                 out.write(text[: n_bytes - done])
                 done += min(len(text), n_bytes - done)
             if sys.stderr.isatty():
@@ -668,6 +679,7 @@ def main():
     parser = argparse.ArgumentParser(description="Writes the training text of the built-in model.")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bytes", type=size, default=size("1M"), help="how much text, 250M for instance")
+    parser.add_argument("--mix", choices=MIXES, default="stories", help="mostly stories, or short texts with many questions")
     parser.add_argument("-o", "--output", help="file to write (stdout)")
     parser.add_argument("--questions", type=int, metavar="N", help="instead: N held-out questions as JSON lines")
     parser.add_argument("--stories", type=int, metavar="N", help="instead: N stories")
@@ -680,7 +692,7 @@ def main():
         g, rng = load_grammar(), random.Random(a.seed)
         print("\n\n* * *\n\n".join(tell(g, rng).text() for _ in range(a.stories)), file=out)
     else:
-        write_corpus(out, a.seed, a.bytes)
+        write_corpus(out, a.seed, a.bytes, a.mix)
 
 
 if __name__ == "__main__":

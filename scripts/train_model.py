@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
 """Trains the small Llama model that is built into quill, from nothing, and writes it as GGUF.
 
-    pip install torch numpy tokenizers gguf
-    scripts/make_corpus.py ... > corpus.txt                       # see its head
-    scripts/train_model.py --data corpus.txt --out run            # run/ckpt.pt, every few minutes
-    scripts/train_model.py --export run/ckpt.pt --gguf stories.gguf --out-type q8_0
+    pip install torch==2.15.0 numpy tokenizers==0.23.3 gguf
+    scripts/make_corpus.py --seed 1 --bytes 400M -o stories.txt
+    scripts/make_corpus.py --seed 2 --bytes 120M --mix questions -o questions.txt
+    scripts/train_model.py --data stories.txt --stop-at 3664
+    scripts/train_model.py --data stories.txt --resume --stop-at 4070 --w-answer 16 --w-prompt 0.25
+    scripts/train_model.py --data stories.txt --resume --stop-at 4605 --w-answer 8 --w-prompt 0.25 --w-story 2
+    scripts/train_model.py --data questions.txt --resume --w-answer 8 --w-prompt 0.1 --w-story 2
+    scripts/train_model.py --export run/ckpt.pt --gguf models/quill-stories.gguf
+    scripts/train_model.py --export run/ckpt.pt --gguf stories.f32.gguf --out-type f32
 
-That, with the defaults below (seed included), makes the shipped model. Two cores with AMX are enough; `--procs` is the
-number of processes, one core each. A GPU is used when there is one.
+These commands made the shipped model, with the defaults below (seed included): first the language, then what answers
+need. An hour and a half on two cores with AMX; `--procs` is the number of processes, one core each. A GPU is used when
+there is one.
 
     --resume             goes on from RUN/ckpt.pt: same data order, same schedule. --steps may change, and the schedule
                          follows; with another --data, its rows are read from the first. SIGINT and SIGTERM save and stop
@@ -51,17 +57,16 @@ def parse_args():
     p = argparse.ArgumentParser(description="train a small Llama and write GGUF")
     p.add_argument("--data", help="corpus, text")
     p.add_argument("--out", default="run", help="folder of tokenizer, tokens and checkpoint")
-    p.add_argument("--steps", type=int, default=5000, help="the schedule ends here")
-    p.add_argument("--long-steps", type=int, default=0, help="the last so many steps have rows of --long-seq")
-    p.add_argument("--seq", type=int, default=1024)
-    p.add_argument("--long-seq", type=int, default=2048)
+    p.add_argument("--steps", type=int, default=6000, help="the schedule ends here")
+    p.add_argument("--stop-at", type=int, default=1 << 30, help="stop after this step, to go on with --resume")
+    p.add_argument("--seq", type=int, default=2048, help="tokens a row: whole documents, several in one")
     p.add_argument("--batch-tokens", type=int, default=16384)
     p.add_argument("--micro-tokens", type=int, default=4096, help="tokens a process handles at once")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--lr-muon", type=float, default=0.02)
     p.add_argument("--lr-adam", type=float, default=0.004)
     p.add_argument("--warmup", type=int, default=100)
-    p.add_argument("--decay", type=float, default=0.4, help="share of the steps over which the rate falls to 0")
+    p.add_argument("--decay", type=float, default=0.6, help="share of the steps over which the rate falls to 0")
     p.add_argument("--w-answer", type=float, default=4.0)
     p.add_argument("--w-story", type=float, default=1.0)
     p.add_argument("--w-prompt", type=float, default=0.5)
@@ -76,7 +81,7 @@ def parse_args():
     p.add_argument("--gguf", default="model.gguf")
     p.add_argument("--out-type", choices=["f32", "q8_0"], default="q8_0")
     p.add_argument("--corpus-script", default="scripts/make_corpus.py", help="for the GGUF's metadata")
-    p.add_argument("--corpus-seed", default="", help="likewise")
+    p.add_argument("--corpus-seed", default="1", help="likewise")
     p.add_argument("--bench", type=int, default=0, metavar="N")
     p.add_argument("--shape", default="", help="other sizes, as layers=4,ffn=512")
     args = p.parse_args()
@@ -578,10 +583,9 @@ KEPT = ("master", "adam_m", "adam_v", "momentum")
 
 def save(args, shared, progress, tokenizer):
     import torch
-    told = [os.path.basename(a) if "/" in a else a for a in sys.argv[1:] if a != "--resume"]
     state = {n: shared[n].cpu() for n in KEPT} | progress | dict(
         shape=args.shape, seed=args.seed, data=os.path.basename(args.data or ""), tokenizer=tokenizer.to_str(),
-        command=shlex.join(["scripts/train_model.py"] + told), planned_steps=args.steps)
+        planned_steps=args.steps)
     write_whole(os.path.join(args.out, "ckpt.pt"), lambda path: torch.save(state, path))
 
 
@@ -592,10 +596,10 @@ def load(args, shared):
     for name in KEPT:
         shared[name].copy_(state[name])
     shared["work"].copy_(shared["master"])
-    progress = {k: state[k] for k in ("step", "tokens_seen", "places", "corpus")}
+    progress = {k: state[k] for k in ("step", "tokens_seen", "place", "corpus", "commands")}
     if progress["corpus"] != args.corpus:
         say("another corpus: its rows are read from the first")
-        progress |= dict(places={}, corpus=args.corpus)
+        progress |= dict(place=(0, 0), corpus=args.corpus)
     return progress
 
 
@@ -604,16 +608,11 @@ class Trainer:
 
     def __init__(self, args, rank, shared, layout, barrier, tokenizer, tokens, progress):
         self.args, self.rank, self.shared, self.barrier, self.tokenizer = args, rank, shared, barrier, tokenizer
-        self.progress, self.readers, self.tokens, self.device = progress, {}, tokens, args.device
+        self.progress, self.device = progress, args.device
         self.weights = np.array([args.w_story, args.w_prompt, args.w_answer, 0])
+        self.rows = RandomRows(args.shape["vocab"], args.seq) if args.bench else Rows(tokens, args.seed, args.seq)
         self.model = Model(args, layout, shared["work"], shared["grads"][rank], args.device)
         self.optimiser = Optimiser(args, layout, shared, rank)
-
-    def reader(self, seq):
-        if seq not in self.readers:
-            self.readers[seq] = (RandomRows(self.args.shape["vocab"], seq) if self.args.bench
-                                 else Rows(self.tokens, self.args.seed, seq))
-        return self.readers[seq]
 
     def wait(self):
         if self.barrier:
@@ -622,10 +621,11 @@ class Trainer:
     def train(self):
         said = saved = time.time()
         seen = self.progress["tokens_seen"]
-        while self.progress["step"] < self.args.steps:
+        last = min(self.args.steps, self.args.stop_at)
+        while self.progress["step"] < last:
             self.step()
             stop, now = bool(self.shared["stop"]), time.time()
-            done = self.progress["step"] >= self.args.steps
+            done = self.progress["step"] >= last
             if self.rank == 0 and (done or stop or self.progress["step"] % self.args.log_every == 0):
                 self.report((self.progress["tokens_seen"] - seen) / (now - said), now - said)
                 said, seen = now, self.progress["tokens_seen"]
@@ -639,10 +639,9 @@ class Trainer:
     def step(self):
         import torch
         number, progress = self.progress["step"], self.progress
-        long = number >= self.args.steps - self.args.long_steps
-        seq = self.args.long_seq if long else self.args.seq
-        epoch, row = progress["places"].get(seq, (0, 0))
-        batch, begins, place = self.reader(seq).take(epoch, row, self.args.batch_tokens // seq)
+        seq = self.args.seq
+        epoch, row = progress["place"]
+        batch, begins, place = self.rows.take(epoch, row, self.args.batch_tokens // seq)
         self.shared["grads"][self.rank].zero_()
         for ids, targets, classes, weights, cuts in micro_batches(batch, begins, self.weights, self.args, self.rank):
             move = lambda a: torch.from_numpy(a).to(self.device)
@@ -652,7 +651,7 @@ class Trainer:
             self.shared["stop"][0] = STOP
         self.wait()  # all gradients are there
         self.optimiser.step(number + 1, rate_at(number, self.args))
-        progress["places"][seq] = place
+        progress["place"] = place
         progress["step"] += 1
         progress["tokens_seen"] += self.args.batch_tokens // seq * seq
         self.wait()  # all weights are there
@@ -704,6 +703,10 @@ def run_process(rank, args, *rest):
     Trainer(args, rank, *rest).train()
 
 
+def this_command():
+    return shlex.join(["scripts/train_model.py"] + [os.path.basename(a) if "/" in a else a for a in sys.argv[1:]])
+
+
 def prepare(args):
     """Tokenizer and tokens; none in a bench."""
     if args.bench:
@@ -729,12 +732,13 @@ def main():
     args.procs = (args.procs or len(os.sched_getaffinity(0))) if args.device == "cpu" else 1
     layout = Layout(args.shape)
     shared = shared_state(layout, args.procs, args.device)
-    progress = dict(step=0, tokens_seen=0, places={}, corpus=args.corpus)
+    progress = dict(step=0, tokens_seen=0, place=(0, 0), corpus=args.corpus, commands=[])
     if args.resume:
         progress = load(args, shared)
     else:
         init_weights(layout, shared["master"], args.shape, args.seed)
         shared["work"].copy_(shared["master"])
+    progress["commands"] = progress["commands"] + [this_command()]
     context = torch.multiprocessing.get_context("fork")
     barrier = context.Barrier(args.procs) if args.procs > 1 else None
     rest = (args, shared, layout, barrier, tokenizer, tokens, progress)
@@ -807,7 +811,7 @@ def add_provenance(w, state, args, n_weights):
     w.add_string("general.dataset.0.name", state["data"])
     w.add_string("general.dataset.0.script", args.corpus_script)
     w.add_string("general.dataset.0.seed", str(args.corpus_seed))
-    w.add_string("general.source.command", state["command"])
+    w.add_string("general.source.commands", "\n".join(state["commands"]))
     w.add_uint64("general.source.seed", state["seed"])
     w.add_uint64("general.source.steps", state["step"])
     w.add_uint64("general.source.tokens", state["tokens_seen"])

@@ -8,7 +8,7 @@ setup_file() {
     unset QUILL_DEVICE NO_COLOR
     "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=256
     "$MAKE_TINY" "$TINY/chat.gguf" arch=qwen2 template=chatml ctx=512
-    "$MAKE_TINY" "$TINY/other.gguf" "template={{ messages }}"
+    "$MAKE_TINY" "$TINY/other.gguf" "template={{ raise_exception('no') }}"
     export QUILL_MODEL="$TINY/base.gguf"
 }
 

@@ -42,7 +42,7 @@ import random, re
 import make_corpus
 from grammar import words
 g = make_corpus.load_grammar()
-text = "".join(make_corpus.chunk((5, i)) for i in range(4))
+text = "".join(make_corpus.chunk((5, i, mix)) for i in range(3) for mix in make_corpus.MIXES)
 seen = set(words(text))
 held_out = set(g.rules["girl_held_out"]) | set(g.rules["boy_held_out"])
 assert not seen & held_out, seen & held_out

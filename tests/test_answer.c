@@ -117,7 +117,7 @@ static void test_text(void **state) {
     }
 }
 
-static const char *text_of(json_t *object, const char *key) {
+static const char *json_text(json_t *object, const char *key) {
     const char *s = json_string_value(json_object_get(object, key));
     return s ? s : "";
 }
@@ -139,13 +139,13 @@ static void test_json(void **state) {
         say(&a, &cases[i], &o, &out);
         json_t *last = NULL;
         for (char *line = strtok(out.data, "\n"); line; line = strtok(NULL, "\n")) {
-            if (last) buf_str(&text, text_of(last, "text")), buf_str(&thinking, text_of(last, "thinking"));
+            if (last) buf_str(&text, json_text(last, "text")), buf_str(&thinking, json_text(last, "thinking"));
             json_decref(last);
             last = json_loads(line, 0, NULL);
             assert_non_null(last);
         }
-        assert_string_equal(text_of(last, "text"), cases[i].answer);
-        assert_string_equal(text_of(last, "thinking"), cases[i].thinking);
+        assert_string_equal(json_text(last, "text"), cases[i].answer);
+        assert_string_equal(json_text(last, "thinking"), cases[i].thinking);
         assert_int_equal(json_object_get(last, "thinking") != NULL, cases[i].thinking[0] != 0);
         if (o.jsonl) {
             buf_append(&text, "", 0);

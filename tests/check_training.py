@@ -1,0 +1,122 @@
+"""The trainer against its own plain functions, and its GGUF against quill. Run by tests/training.bats, which skips
+where PyTorch is not installed: python3 tests/check_training.py QUILL FOLDER"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import torch
+
+SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "scripts")
+sys.path.insert(0, SCRIPTS)
+import train_amx
+import train_model
+
+
+def distance(found, expected):
+    found, expected = found.detach().float(), expected.detach().float()
+    return float((found - expected).norm() / expected.norm())
+
+
+def near(what, found, expected, limit):
+    d = distance(found, expected)
+    print(f"{what}: {d:.1e}")
+    assert d < limit, f"{what}: a distance below {limit} expected, {d} found"
+
+
+def check_attention(lib):
+    cuts = torch.tensor([0, 1, 34, 250, 513, 514, 577, 800], dtype=torch.int32)
+    q, k, v, g = [torch.randn(800, heads, 64).bfloat16() for heads in (4, 2, 2, 4)]
+    plain = [x.float().requires_grad_() for x in (q, k, v)]
+    expected = train_model.plain_attention(*plain, cuts)
+    expected_grads = torch.autograd.grad(expected, plain, g.float())
+    fast = [x.requires_grad_() for x in (q, k, v)]
+    found = train_amx.attention(lib)(*fast, cuts)
+    near("attention", found, expected, 1e-2)
+    for name, a, b in zip("qkv", torch.autograd.grad(found, fast, g), expected_grads):
+        near(f"attention, gradient of {name}", a, b, 1e-2)
+
+
+def check_rows(lib):
+    """Weight gradients, loss and SwiGLU."""
+    for n, outs, ins in ((32, 32, 32), (96, 512, 256), (416, 256, 768)):
+        g, x, start = torch.randn(n, outs).bfloat16(), torch.randn(n, ins).bfloat16(), torch.randn(outs, ins)
+        found = start.clone()
+        train_amx.add_outer(lib, train_model.plain_add_outer)(found, g, x)
+        near(f"weight gradient {n} {outs} {ins}", found, start + g.float().t() @ x.float(), 1e-5)
+    logits, targets, weights = 3 * torch.randn(37, 4096).bfloat16(), torch.randint(4096, (37,)), torch.rand(37)
+    losses, d = train_model.loss_with_gradient(logits.float(), targets, weights)
+    found, found_d = train_amx.loss(lib)(logits.clone(), targets, weights)
+    near("loss", found, losses, 1e-5)
+    near("gradient of the loss", found_d, d, 1e-2)
+    swiglu = train_model.make_layer_parts(train_model.SHAPE)[3]
+    x, g = torch.randn(29, 1536), torch.randn(29, 768)
+    plain, fast = x.clone().requires_grad_(), x.bfloat16().requires_grad_()
+    expected, found = swiglu(plain), train_amx.swiglu(lib)(fast)
+    near("SwiGLU", found, expected, 1e-2)
+    near("SwiGLU, gradient", *(torch.autograd.grad(y, t, g.to(y.dtype))[0] for y, t in ((found, fast), (expected, plain))), 1e-2)
+
+
+def run(*command, **options):
+    return subprocess.run(command, check=True, capture_output=True, **options).stdout
+
+
+def train(folder, out, *more):
+    run(sys.executable, os.path.join(SCRIPTS, "train_model.py"), "--data", os.path.join(folder, "corpus.txt"), "--out",
+        out, "--seq", "512", "--batch-tokens", "2048", "--micro-tokens", "1024", "--no-compile", *more)
+    return torch.load(os.path.join(out, "ckpt.pt"), weights_only=True)
+
+
+def check_resume(folder):
+    """A run that was stopped and went on is the run that was not."""
+    whole, parts = (os.path.join(folder, name) for name in ("whole", "parts"))
+    expected = train(folder, whole, "--steps", "4")  # so short that the rate only rises: --steps does not change it
+    train(folder, parts, "--steps", "2")
+    found = train(folder, parts, "--steps", "4", "--resume")
+    assert found["step"] == expected["step"] == 4 and torch.equal(found["master"], expected["master"])
+    return expected
+
+
+def check_gguf(quill, folder, state):
+    """quill reads the tokenizer as it was trained, and gets the logits that PyTorch gets."""
+    gguf = os.path.join(folder, "model.gguf")
+    run(sys.executable, os.path.join(SCRIPTS, "train_model.py"), "--export", os.path.join(folder, "whole", "ckpt.pt"),
+        "--gguf", gguf, "--out-type", "f32")
+    tokenizer = train_model.load_tokenizer(json.loads(state["tokenizer"])["model"])
+    rng = random.Random(2)
+    alphabet = [chr(c) for c in (*range(9, 14), *range(32, 127), *range(0xA0, 0x24F), *range(0x4E00, 0x4E20), 0x1F642)]
+    texts = ["It's 12345 + 6789 = 19134.\n\n  def f(x):\n\treturn x\r\n", "a" * 300, "Where is the blue cup?"]
+    for text in texts + ["".join(rng.choices(alphabet, k=80)) for _ in range(20)]:
+        ids = run(quill, "tokenize", "-m", gguf, "--ids", "--no-bos", "-f", "-", input=text.encode())
+        assert [int(i) for i in ids.split()] == tokenizer.encode(text).ids, text
+    ids = [0] + tokenizer.encode("Once upon a time there was a girl called Anna. 12 plus 30 is 42.").ids
+    args = argparse.Namespace(shape=state["shape"], no_amx=True, no_compile=True)
+    layout = train_model.Layout(state["shape"])
+    model = train_model.Model(args, layout, state["master"], torch.zeros_like(state["master"]), "cpu")
+    with torch.no_grad():
+        embed = layout.view(state["master"], "embed")
+        hidden = model.hidden(embed[torch.tensor(ids)], torch.tensor([0, len(ids)], dtype=torch.int32), len(ids))
+    found = run(quill, "logits", "-m", gguf, "--isa", "scalar", "-ctk", "f32", "-ctv", "f32", "--tokens", ",".join(map(str, ids)))
+    found = np.frombuffer(found, np.float32).reshape(len(ids), -1)
+    near("logits", torch.from_numpy(found.copy()), hidden @ embed.t(), 1e-5)
+
+
+def main():
+    quill, folder = sys.argv[1:]
+    torch.manual_seed(1)
+    lib = train_amx.library(folder)
+    if lib:
+        check_attention(lib)
+        check_rows(lib)
+    else:
+        print("skipped: no AMX kernels on this machine")
+    run(sys.executable, os.path.join(SCRIPTS, "make_corpus.py"), "--bytes", "2M", "-o", os.path.join(folder, "corpus.txt"))
+    check_gguf(quill, folder, check_resume(folder))
+
+
+if __name__ == "__main__":
+    main()
