@@ -274,7 +274,7 @@ EOF
 spawn $QUILL -n 1 --dump-prompt
 prompt
 send "/sho\t\r"
-expect "template   ChatML"
+expect "template   the model's own"
 prompt
 send "/s\t"
 expect "/system"
