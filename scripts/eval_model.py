@@ -35,7 +35,7 @@ def run(command):
 
 
 def ask(quill, q):
-    return run(quill + ["--temp", "0", "-n", "100", "-sys", q["system"], "-p", q["prompt"]]).strip()
+    return run(quill + ["--temp", "0", "-n", "100", "-p", q["prompt"]]).strip()
 
 
 def story(quill, seed):

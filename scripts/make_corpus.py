@@ -622,11 +622,10 @@ def any_document(g, rng):
 
 
 def held_out_questions(g, seed, n, kinds=("one", "two", "unknown", "arithmetic")):
-    """n questions, each kind as often: dicts of kind, system, prompt, answer; one question a prompt."""
+    """n questions, each kind as often: dicts of kind, prompt, answer; one question a prompt."""
     rng, out = random.Random(f"questions {seed}"), []
     while len(out) < n:
         kind = kinds[len(out) % len(kinds)]
-        system = g.rules["system"][0]
         if kind == "arithmetic":
             _, prompt, answer = numbers(g, rng, held_out=True)
         else:
@@ -636,7 +635,7 @@ def held_out_questions(g, seed, n, kinds=("one", "two", "unknown", "arithmetic")
                 continue
             _, question, answer = rng.choice(fit)
             prompt = text + "\n\n" + question
-        out.append(dict(kind=kind, system=system, prompt=prompt, answer=answer))
+        out.append(dict(kind=kind, prompt=prompt, answer=answer))
     return out
 
 

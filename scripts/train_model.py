@@ -49,7 +49,10 @@ CLASS_SHIFT, ID_MASK = 12, 0xFFF
 # What `llama-bpe` splits text with before it merges.
 LLAMA_BPE = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
              r"|\s*[\r\n]+|\s+(?!\S)|\s+")
-CHATML = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'"
+# ChatML; where a conversation has no system message, the first one of facts.txt: it was trained with one mostly.
+CHATML = ("{% if messages[0]['role'] != 'system' %}{{'<|im_start|>system\\nYou are quill, a small model that lives in a shell."
+          "<|im_end|>\\n'}}{% endif %}"
+          "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'"
           " + '\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
 
 
