@@ -28,7 +28,7 @@ Status chat_choose(const Gguf *g, const Tokenizer *t, const Options *o, ChatTemp
 void chat_free(ChatTemplate *c);              // NULL is fine
 const char *chat_name(const ChatTemplate *c); // "none (raw text)", "the model's own", a built-in one's name, a path
 
-Str chat_source(const ChatTemplate *c);       // Jinja; NULL: empty
+Str chat_source(const ChatTemplate *c); // Jinja; NULL: empty
 
 // Renders the messages and, if `answer`, the beginning of the assistant's next one. NULL joins the bare texts. Start
 // from (Rendered){0}; call rendered_free. QUILL_MODEL: the template refuses this conversation; its words are in the

@@ -55,8 +55,7 @@ void conversation_clear(Conversation *c) {
 }
 
 Status conversation_system(Conversation *c, Str text) {
-    if (!c->form)
-        return status_error(QUILL_USAGE, "/system: raw text has no system message; say it in a message");
+    if (!c->form) return status_error(QUILL_USAGE, "/system: raw text has no system message; say it in a message");
     int had = n_system(c);
     if (had) free_messages(c->messages, 1);
     if (had && !text.data) memmove(c->messages, c->messages + 1, (size_t)--c->n_messages * sizeof *c->messages);
@@ -392,8 +391,7 @@ static Status check_messages(const Conversation *c, const char *path, json_t *li
         bool system = roles[i] == known[0];
         if (!roles[i]) return not_a_conversation(path, i, "a role of system, user or assistant");
         if (system && i > 0) return not_a_conversation(path, i, "no system message but the first");
-        if (system && !c->form)
-            return not_a_conversation(path, i, "no system message, which raw text has not,");
+        if (system && !c->form) return not_a_conversation(path, i, "no system message, which raw text has not,");
     }
     return OK;
 }

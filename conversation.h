@@ -24,7 +24,7 @@ typedef struct {
 
 typedef struct {
     Engine *e;
-    Options *o; // the settings may change between turns
+    Options *o;         // the settings may change between turns
     ChatTemplate *form; // NULL: raw text
     SamplerParams sampling;
     LogitBias *bias;
@@ -47,8 +47,8 @@ Status conversation_open(Conversation *c, Engine *e, Options *o);
 void conversation_close(Conversation *c);
 Status conversation_settings(Conversation *c); // the options' sampling has changed. QUILL_USAGE: it cannot be
 
-// ---- turns: the Status is what ends the chat; what is refused is said on stderr and changes nothing
-// ------------------
+// ---- turns ----------------------------------------------------------------------------------------------------------
+// The Status is what ends the chat; what is refused is said on stderr and changes nothing.
 
 Status conversation_say(Conversation *c, Str text);
 Status conversation_say_instead(Conversation *c, Str text); // of the last turn

@@ -58,7 +58,8 @@ Status repl_run(Options *o, Str first) {
     Status st = conversation_open(&talk, &e, o);
     if (!st.code) {
         Chat c = {.talk = &talk, .o = o};
-        Lines *lines = lines_open(&(LinesSetup){.color = output_color(o->color, STDERR_FILENO), .complete = commands_complete});
+        Lines *lines =
+            lines_open(&(LinesSetup){.color = output_color(o->color, STDERR_FILENO), .complete = commands_complete});
         talk.refuses = !lines_terminal(lines);
         greet(&talk, o);
         st = loop(&c, lines, first);
