@@ -67,7 +67,16 @@ static inline __m512 exp16(__m512 x) {
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.f));
     return _mm512_scalef_ps(p, n);
 }
-static inline __m512i bits16(__m512 x) { return _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(x)); }
+static inline __m512 widen(const bf *x) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x)), 16));
+}
+static inline void narrow(bf *to, __m512 x) { _mm256_storeu_si256((__m256i *)to, (__m256i)_mm512_cvtneps_pbh(x)); }
+// 16 columns of rows i and i + 1, as pairs.
+static inline __m512i pair_up(const bf *x, size_t stride) {
+    __m512i a = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x));
+    __m512i b = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(x + stride)));
+    return _mm512_or_si512(a, _mm512_slli_epi32(b, 16));
+}
 // One head of one document: rows n, padded to r = a multiple of 32, copied out of a (n, stride) matrix.
 static void rows_of(bf *to, const bf *from, size_t stride, int n, int r) {
     for (int i = 0; i < n; i++) memcpy(to + i * HD, from + i * stride, HD * 2);
@@ -77,9 +86,7 @@ static void rows_of(bf *to, const bf *from, size_t stride, int n, int r) {
 static void pairs_of_rows(uint32_t *to, const bf *x, int r) {
     for (int i = 0; i < r; i += 2)
         for (int d = 0; d < HD; d += 16) {
-            __m512i a = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(x + i * HD + d)));
-            __m512i b = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(x + (i + 1) * HD + d)));
-            _mm512_storeu_si512(to + i / 2 * HD + d, _mm512_or_si512(a, _mm512_slli_epi32(b, 16)));
+            _mm512_storeu_si512(to + i / 2 * HD + d, pair_up(x + i * HD + d, HD));
         }
 }
 // Pairs along the columns, transposed: (HD / 2, r pairs).
@@ -132,12 +139,6 @@ static void transpose16(uint32_t *to, const __m512i *r) {
         _mm512_store_si512(to + (4 + j) * 16, _mm512_shuffle_i32x4(y, w, 0x88));
         _mm512_store_si512(to + (12 + j) * 16, _mm512_shuffle_i32x4(y, w, 0xdd));
     }
-}
-// 16 columns of rows i and i + 1, as pairs.
-static inline __m512i pair_up(const bf *x, size_t stride) {
-    __m512i a = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x));
-    __m512i b = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(x + stride)));
-    return _mm512_or_si512(a, _mm512_slli_epi32(b, 16));
 }
 // dw (outs, ins) f32 += g (n, outs)^T x (n, ins). n, outs and ins are multiples of 32.
 extern "C" void add_outer(float *dw, const bf *g, const bf *x, int n, int outs, int ins) {
@@ -195,10 +196,6 @@ extern "C" void add_outer(float *dw, const bf *g, const bf *x, int n, int outs, 
     }
 }
 
-static inline __m512 widen(const bf *x) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x)), 16));
-}
-static inline void narrow(bf *to, __m512 x) { _mm256_storeu_si256((__m256i *)to, (__m256i)_mm512_cvtneps_pbh(x)); }
 // logits (n, vocab) become the gradient of the weighted sum of the losses. vocab is a multiple of 16.
 extern "C" void loss_and_gradient(bf *logits, const int64_t *target, const float *weight, float *loss, int n,
                                   int vocab) {
@@ -287,7 +284,7 @@ extern "C" void attend(const bf *q, const bf *k, const bf *v, const int *cut, in
                         for (int j = 0; j < hi; j += 16) {
                             __m512 e = exp16(_mm512_sub_ps(_mm512_loadu_ps(row + j), _mm512_set1_ps(mx)));
                             sum = _mm512_add_ps(sum, e);
-                            _mm256_storeu_si256((__m256i *)(pr + j), (__m256i)_mm512_cvtneps_pbh(e));
+                            narrow(pr + j, e);
                         }
                         float total = _mm512_reduce_add_ps(sum);
                         inv[a] = 1 / total;
@@ -296,9 +293,8 @@ extern "C" void attend(const bf *q, const bf *k, const bf *v, const int *cut, in
                     for (int d = 0; d < HD; d += 32) block(o + d, HD * 4, p, 2 * r, vp + d, HD * 4, hi, false);
                     for (int a = 0; a < 32 && i + a < n; a++)
                         for (int d = 0; d < HD; d += 16)
-                            _mm256_storeu_si256((__m256i *)(out + ((size_t)(base + i + a) * H + h) * HD + d),
-                                                (__m256i)_mm512_cvtneps_pbh(_mm512_mul_ps(
-                                                    _mm512_loadu_ps(o + a * HD + d), _mm512_set1_ps(inv[a]))));
+                            narrow(out + ((size_t)(base + i + a) * H + h) * HD + d,
+                                   _mm512_mul_ps(_mm512_loadu_ps(o + a * HD + d), _mm512_set1_ps(inv[a])));
                 }
             }
         }
@@ -346,12 +342,8 @@ extern "C" void attend_back(const bf *g, const bf *q, const bf *k, const bf *v, 
                     __m512 sum = _mm512_setzero_ps();
                     if (i < n)
                         for (int d = 0; d < HD; d += 16) {
-                            auto up = [](const bf *y) {
-                                return _mm512_castsi512_ps(_mm512_slli_epi32(
-                                    _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)y)), 16));
-                            };
-                            sum = _mm512_fmadd_ps(up(x + i * HD + d), up(out + ((size_t)(base + i) * H + h) * HD + d),
-                                                  sum);
+                            sum = _mm512_fmadd_ps(widen(x + i * HD + d),
+                                                  widen(out + ((size_t)(base + i) * H + h) * HD + d), sum);
                         }
                     delta[i] = _mm512_reduce_add_ps(sum);
                 }
@@ -372,7 +364,7 @@ extern "C" void attend_back(const bf *g, const bf *q, const bf *k, const bf *v, 
                                     __m512 z = _mm512_mul_ps(_mm512_mul_ps(e, scale),
                                                              _mm512_sub_ps(_mm512_loadu_ps(t + w), de));
                                     __m256i zb = (__m256i)_mm512_cvtneps_pbh(z);
-                                    _mm256_storeu_si256((__m256i *)(p + w), (__m256i)_mm512_cvtneps_pbh(e));
+                                    narrow(p + w, e);
                                     _mm256_storeu_si256((__m256i *)(ds + w), zb);
                                     two[b] = _mm512_cvtepu16_epi32(zb);
                                 }
@@ -398,10 +390,8 @@ extern "C" void attend_back(const bf *g, const bf *q, const bf *k, const bf *v, 
             for (int i = 0; i < n; i++)
                 for (int d = 0; d < HD; d += 16) {
                     size_t to = ((size_t)(base + i) * K + kh) * HD + d;
-                    _mm256_storeu_si256((__m256i *)(dk + to),
-                                        (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(fk + i * HD + d)));
-                    _mm256_storeu_si256((__m256i *)(dv + to),
-                                        (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(fv + i * HD + d)));
+                    narrow(dk + to, _mm512_loadu_ps(fk + i * HD + d));
+                    narrow(dv + to, _mm512_loadu_ps(fv + i * HD + d));
                 }
         }
     }

@@ -587,8 +587,7 @@ KEPT = ("master", "adam_m", "adam_v", "momentum")
 def save(args, shared, progress, tokenizer):
     import torch
     state = {n: shared[n].cpu() for n in KEPT} | progress | dict(
-        shape=args.shape, seed=args.seed, data=os.path.basename(args.data or ""), tokenizer=tokenizer.to_str(),
-        planned_steps=args.steps)
+        shape=args.shape, seed=args.seed, data=os.path.basename(args.data or ""), tokenizer=tokenizer.to_str())
     write_whole(os.path.join(args.out, "ckpt.pt"), lambda path: torch.save(state, path))
 
 
