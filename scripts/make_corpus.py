@@ -37,13 +37,16 @@ TWO_HOP = {"there": ("go", "put_there"), "carried": ("take", "drop_at"), "inside
            "job": ("job_is", "go"), "pet": ("pet_named", "pet_go"), "colour": ("colour_is", "same_colour"),
            "beside": ("y_is_at", "next_to")}
 NEEDS_PRONOUN = {"there", "carried", "given", "passed"}  # "there", "it": the two sentences stand close together
-# What a corpus is made of: shares of documents (the rest are skills), of long ones, of invented names; how many
-# sentences without a fact follow a fact; how often a question is asked, in other words; at most how many in all.
+# What a corpus is made of: shares of documents (the rest are skills), of long ones, of invented names; how many plots a
+# text has; how many sentences without a fact follow a fact; how often a question is asked, in other words; at most how
+# many in all; whether a plot is asked about only once, so that no answer stands in an earlier answer.
 MIXES = {
-    "stories": dict(raw=0.29, conversation=0.54, long=0.08, invented=0.4, filler=(0.1, 0.3, 0.6, 1.0, 1.5), asks=1,
-                    most=(6, 9, 12)),
-    "questions": dict(raw=0.10, conversation=0.80, long=0.04, invented=0.4, filler=(0, 0.1, 0.2, 0.4, 1.0), asks=2,
-                      most=(12, 18, 24)),
+    "stories": dict(raw=0.29, conversation=0.54, long=0.08, invented=0.4, plots=(1, 2, 3, 3, 4, 5),
+                    filler=(0.1, 0.3, 0.6, 1.0, 1.5), asks=1, most=(6, 9, 12), once=False),
+    "questions": dict(raw=0.10, conversation=0.80, long=0.04, invented=0.4, plots=(1, 2, 3, 3, 4, 5),
+                      filler=(0, 0.1, 0.2, 0.4, 1.0), asks=2, most=(12, 18, 24), once=False),
+    "lookups": dict(raw=0.15, conversation=0.78, long=0.08, invented=0.4, plots=(2, 4, 6, 8, 10),
+                    filler=(0, 0, 0.1, 0.3, 1.0), asks=1, most=(24,), once=True),
 }
 MIX = MIXES["stories"]
 LONGEST = 7000  # bytes of a document: about 1700 tokens, so that it fits the context
@@ -454,7 +457,10 @@ class Story:
             two = self.rng.random() < two_hop
             plots.append("two_" + self.rng.choice(twos) if two else "plot_" + self.rng.choice(ones))
         for plot in plots:
+            before = len(self.questions)
             getattr(self, plot)()
+            if MIX["once"]:
+                self.questions[before:] = [self.rng.choice(self.questions[before:])]
         return self
 
     def text(self):
@@ -487,7 +493,7 @@ def to_ask_about(g, rng, held_out=False, two_hop=0.55, unknown=0.25):
     filler = 2 if long else rng.choice(MIX["filler"])
     stories = [Story(g, rng, held_out, apart, filler, used) for _ in range(rng.choice((2, 2, 3)) if apart else 1)]
     for s in stories:
-        n = rng.choice((1, 2)) if apart else rng.choice((1, 2, 3, 3, 4, 5))
+        n = rng.choice((1, 2)) if apart else rng.choice(MIX["plots"])
         s.add_plots(n + 4 * long, two_hop)
     questions = [q for s in stories for q in s.questions]
     n_unknown = sum(rng.random() < unknown for _ in range(1 + len(questions)))
@@ -678,7 +684,7 @@ def main():
     parser = argparse.ArgumentParser(description="Writes the training text of the built-in model.")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bytes", type=size, default=size("1M"), help="how much text, 250M for instance")
-    parser.add_argument("--mix", choices=MIXES, default="stories", help="mostly stories, or short texts with many questions")
+    parser.add_argument("--mix", choices=MIXES, default="stories", help="mostly stories, short texts with many questions, or texts of many facts")
     parser.add_argument("-o", "--output", help="file to write (stdout)")
     parser.add_argument("--questions", type=int, metavar="N", help="instead: N held-out questions as JSON lines")
     parser.add_argument("--stories", type=int, metavar="N", help="instead: N stories")
