@@ -6,7 +6,8 @@
     scripts/eval_model.py --failures               # shows what was answered wrongly
 
 Questions are answered greedily and count where the whole answer is right to the letter. Stories are sampled at
-temperature 0.8 from "Once upon a time". Nothing here was in the training text: see make_corpus.py for what is held out.
+temperature 0.8 from "Once upon a time", and compared with stories of the corpus that begin so. Nothing here was in the
+training text: see make_corpus.py for what is held out.
 """
 
 import argparse
@@ -117,7 +118,7 @@ def main():
         fresh = []
         while len(fresh) < a.stories:
             text = make_corpus.tell(g, rng).text()
-            if len(words(text)) >= n_words:
+            if text.startswith(PROMPT) and len(words(text)) >= n_words:
                 fresh.append(text)
         accepts = recogniser(g)
         parts = [s for t in told for s in sentences(t)]
