@@ -38,13 +38,13 @@ typedef struct {
 
 typedef struct {
     KvPool pool;
-    int *refs;       // (n_blocks) sequences that use the block
-    KvBlock *blocks; // (n_blocks + 1) the last one closes the ring: its next is the first to be handed out
-    int n_free;      // in the ring: blocks that no sequence uses, with names and without
-    int *ids;        // (n_blocks, block) the tokens of named blocks; NULL: nothing is shared
-    int *buckets;    // (n_buckets) the index: the first block of each bucket; -1: none
-    int n_buckets;   // a power of two
-    ChainHash root;  // where the names begin: zeros, or what stands for the model, before the first block is named
+    int *refs;        // (n_blocks) sequences that use the block
+    KvBlock *blocks;  // (n_blocks + 1) the last one closes the ring: its next is the first to be handed out
+    int n_free;       // in the ring: blocks that no sequence uses, with names and without
+    int *ids;         // (n_blocks, block) the tokens of named blocks; NULL: nothing is shared
+    int *buckets;     // (n_buckets) the index: the first block of each bucket; -1: none
+    int n_buckets;    // a power of two
+    ChainHash root;   // where the names begin: zeros, or what stands for the model, before the first block is named
     int (*copies)[2]; // pending copies (src, dst) for the next batch, to be made in this order before anything is
                       // written
     int n_copies, cap_copies;
