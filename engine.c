@@ -246,7 +246,9 @@ Status engine_tokenizer(const Gguf *g, Tokenizer **out) {
 
 static Status open_store(Engine *e, const Options *o) {
     KvHead like = fingerprint(&e->model, &e->kv.pool);
-    return kvstore_open(o->kv_dir, o->kv_dir_size, o->kv_block, &like, &e->store);
+    char kernels[64];
+    snprintf(kernels, sizeof kernels, "%s %s", e->be->name, e->be->isa);
+    return kvstore_open(o->kv_dir, o->kv_dir_size, o->kv_block, &like, kernels, &e->store);
 }
 
 static Status load(Engine *e, const Options *o, EngineNeeds needs) {
