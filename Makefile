@@ -13,7 +13,7 @@ endif
 
 # ---- files: one noun each; floors from the bottom up ----
 READ  := util quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes jinja_value jinja_text jinja_print jinja_lex jinja_parse jinja_ops jinja_filters jinja_calls jinja_run
-CORE  := threads builtin model sampler kvcache costs stats scheduler cpu cpu_scalar
+CORE  := threads builtin model sampler chain kvcache fingerprint costs stats scheduler kvstore cpu cpu_scalar
 FACE  := cli cli_help cli_docs engine kvfile progress report output think signals prompt recall terminal lines programs complete chat chat_templates conversation commands repl look render inspect shape roofline roofline_kernels bench
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 FUZZ  := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
@@ -40,9 +40,9 @@ endif
 
 # A library's static archive where the distribution has it, the shared one otherwise.
 static  = $(if $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a)),-l:lib$(1).a,-l$(1))
-# libedit asks for its own: libtinfo; on Debian libbsd, and libmd for that one.
-EDIT   := $(if $(filter -l:%,$(call static,edit)),$(foreach l,edit tinfo bsd md,$(call static,$(l))),-ledit)
-LIBS   := $(call static,pcre2-8) $(call static,jansson) $(call static,xxhash) $(EDIT) -lm -pthread
+# libedit asks for its own: libtinfo; on Debian libbsd, and libmd for that one, which is there for its SHA-256 anyway.
+EDIT   := $(if $(filter -l:%,$(call static,edit)),$(foreach l,edit tinfo bsd,$(call static,$(l))),-ledit)
+LIBS   := $(call static,pcre2-8) $(call static,jansson) $(call static,xxhash) $(EDIT) $(call static,md) -lm -pthread
 
 # ---- the binary ----
 quill: $(BUILD)/quill ## the binary (the default)

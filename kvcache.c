@@ -35,6 +35,15 @@ size_t kv_bytes_per_slot(const KvShape *s) {
            (size_t)s->head_dim;
 }
 
+static void new_index(KvCache *kv) {
+    size_t n = (size_t)kv->pool.n_blocks;
+    kv->ids = mem_alloc(n * (size_t)kv->pool.block * sizeof *kv->ids);
+    for (kv->n_buckets = 1; kv->n_buckets < kv->pool.n_blocks; kv->n_buckets *= 2) {
+    }
+    kv->buckets = mem_alloc((size_t)kv->n_buckets * sizeof *kv->buckets);
+    for (int i = 0; i < kv->n_buckets; i++) kv->buckets[i] = -1;
+}
+
 Status kv_new(KvCache *kv, const KvShape *s) {
     *kv = (KvCache){.max_slots = s->n_ctx};
     int n = block_count(s);
@@ -64,9 +73,10 @@ Status kv_new(KvCache *kv, const KvShape *s) {
                             kv_bytes(s), s->n_ctx);
     }
     kv->refs = mem_alloc((size_t)n * sizeof *kv->refs);
-    kv->free_list = mem_alloc((size_t)n * sizeof *kv->free_list);
-    for (int i = 0; i < n; i++) kv->free_list[i] = n - 1 - i; // block 0 is handed out first
+    kv->blocks = mem_alloc(((size_t)n + 1) * sizeof *kv->blocks);
+    for (int i = 0; i <= n; i++) kv->blocks[i] = (KvBlock){.prev = i ? i - 1 : n, .next = i < n ? i + 1 : 0};
     kv->n_free = n;
+    if (s->share) new_index(kv);
     return OK;
 }
 
@@ -74,17 +84,86 @@ void kv_free(KvCache *kv) {
     pages_free(kv->pool.k, kv->pool.bytes_k);
     pages_free(kv->pool.v, kv->pool.bytes_v);
     free(kv->refs);
-    free(kv->free_list);
+    free(kv->blocks);
+    free(kv->ids);
+    free(kv->buckets);
     free(kv->copies);
     *kv = (KvCache){0};
 }
 
+// ---- free blocks ----------------------------------------------------------------------------------------------------
+
+// Puts a block into the ring before `next`.
+static void link_before(KvCache *kv, int block, int next) {
+    int prev = kv->blocks[next].prev;
+    kv->blocks[block].prev = prev;
+    kv->blocks[block].next = next;
+    kv->blocks[prev].next = kv->blocks[next].prev = block;
+}
+
+static void unlink_block(KvCache *kv, int block) {
+    const KvBlock *b = &kv->blocks[block];
+    kv->blocks[b->prev].next = b->next;
+    kv->blocks[b->next].prev = b->prev;
+}
+
 void kv_shuffle(KvCache *kv, uint64_t seed) {
-    for (int i = kv->n_free - 1; i > 0; i--) {
-        int j = (int)(rng_bits(seed, 0, (uint64_t)i) % (uint64_t)(i + 1)), t = kv->free_list[i];
-        kv->free_list[i] = kv->free_list[j];
-        kv->free_list[j] = t;
+    int end = kv->pool.n_blocks, n = kv->n_free, *order = mem_alloc((size_t)n * sizeof *order + 1);
+    for (int i = 0, b = kv->blocks[end].next; i < n; i++, b = kv->blocks[b].next) order[i] = b;
+    kv->blocks[end].prev = kv->blocks[end].next = end;
+    for (int i = n - 1; i >= 0; i--) {
+        int j = (int)(rng_bits(seed, 0, (uint64_t)i) % (uint64_t)(i + 1)), block = order[j];
+        order[j] = order[i];
+        link_before(kv, block, end);
     }
+    free(order);
+}
+
+// ---- names ----------------------------------------------------------------------------------------------------------
+
+static int *ids_of(const KvCache *kv, int block) { return kv->ids + (size_t)block * (size_t)kv->pool.block; }
+
+static int *bucket_of(const KvCache *kv, const ChainHash *name) {
+    uint32_t bits; // of a hash that is as good as random
+    memcpy(&bits, name->bytes, sizeof bits);
+    return &kv->buckets[bits & (uint32_t)(kv->n_buckets - 1)];
+}
+
+static bool same_hash(const ChainHash *a, const ChainHash *b) { return memcmp(a, b, sizeof *a) == 0; }
+
+// The block of that name, which must hold those ids after that parent; -1: none.
+static int find_block(const KvCache *kv, const ChainHash *name, const ChainHash *parent, const int *ids) {
+    for (int i = *bucket_of(kv, name); i >= 0; i = kv->blocks[i].same_bucket) {
+        const KvBlock *b = &kv->blocks[i];
+        if (same_hash(&b->name, name) && same_hash(&b->parent, parent) &&
+            memcmp(ids_of(kv, i), ids, (size_t)kv->pool.block * sizeof *ids) == 0)
+            return i;
+    }
+    return -1;
+}
+
+static void name_block(KvCache *kv, int block, const ChainHash *name, const ChainHash *parent, const int *ids) {
+    KvBlock *b = &kv->blocks[block];
+    b->named = true;
+    b->found = find_block(kv, name, parent, ids) < 0;
+    b->name = *name;
+    b->parent = *parent;
+    if (!b->found) return;
+    memcpy(ids_of(kv, block), ids, (size_t)kv->pool.block * sizeof *ids);
+    int *bucket = bucket_of(kv, name);
+    b->same_bucket = *bucket;
+    *bucket = block;
+}
+
+// Its slots will hold something else.
+static void forget_name(KvCache *kv, int block) {
+    KvBlock *b = &kv->blocks[block];
+    if (b->found) {
+        int *at = bucket_of(kv, &b->name);
+        while (*at != block) at = &kv->blocks[*at].same_bucket;
+        *at = b->same_bucket;
+    }
+    b->named = b->found = false;
 }
 
 // ---- sequences ------------------------------------------------------------------------------------------------------
@@ -114,17 +193,30 @@ static void push_block(Sequence *s, int block) {
 }
 
 static int take_block(KvCache *kv) {
-    int block = kv->free_list[--kv->n_free];
-    assert(kv->refs[block] == 0);
+    int block = kv->blocks[kv->pool.n_blocks].next;
+    assert(kv->n_free > 0 && kv->refs[block] == 0);
+    unlink_block(kv, block);
+    forget_name(kv, block);
+    kv->n_free--;
     kv->refs[block] = 1;
     return block;
+}
+
+static void share_block(KvCache *kv, int block) {
+    if (kv->refs[block]++ > 0) return;
+    unlink_block(kv, block);
+    kv->n_free--;
 }
 
 static void drop_block(KvCache *kv, int block) {
     assert(kv->refs[block] > 0);
     // A pending copy into it stays: copies are made in order and before any write, so that one too many does no harm,
     // and another copy may be waiting to read what it brings.
-    if (--kv->refs[block] == 0) kv->free_list[kv->n_free++] = block;
+    if (--kv->refs[block] > 0) return;
+    int end = kv->pool.n_blocks;
+    if (!kv->blocks[block].found) forget_name(kv, block);
+    link_before(kv, block, kv->blocks[block].found ? end : kv->blocks[end].next);
+    kv->n_free++;
 }
 
 static void push_copy(KvCache *kv, int from, int to) {
@@ -146,7 +238,10 @@ bool kv_reserve(KvCache *kv, Sequence *s, int n_slots) {
 
     for (int i = first_written; i < s->n_blocks && i < need; i++) {
         int old = s->blocks[i];
-        if (kv->refs[old] == 1) continue; // a pending copy may still read it: copies are made before any write
+        if (kv->refs[old] == 1) { // a pending copy may still read it: copies are made before any write
+            forget_name(kv, old);
+            continue;
+        }
         s->blocks[i] = take_block(kv);
         if (i * size < s->n_cached) push_copy(kv, old, s->blocks[i]); // it holds slots that stay
         kv->refs[old]--;
@@ -159,6 +254,7 @@ void kv_truncate(KvCache *kv, Sequence *s, int n_tokens) {
     assert(n_tokens >= 0);
     s->n_tokens = int_min(s->n_tokens, n_tokens);
     s->n_cached = int_min(s->n_cached, n_tokens);
+    s->n_named = int_min(s->n_named, s->n_cached / kv->pool.block);
     int keep = (s->n_cached + kv->pool.block - 1) / kv->pool.block;
     while (s->n_blocks > keep) drop_block(kv, s->blocks[--s->n_blocks]);
 }
@@ -168,14 +264,52 @@ bool kv_fork(KvCache *kv, const Sequence *from, Sequence *to) {
     sequence_push(to, from->tokens, from->n_tokens);
     int n = (from->n_cached + kv->pool.block - 1) / kv->pool.block;
     for (int i = 0; i < n; i++) {
-        kv->refs[from->blocks[i]]++;
+        share_block(kv, from->blocks[i]);
         push_block(to, from->blocks[i]);
     }
     to->n_cached = from->n_cached;
+    to->n_named = from->n_named;
+    to->own = from->own;
     return true;
 }
 
 void kv_release(KvCache *kv, Sequence *s) {
     while (s->n_blocks > 0) drop_block(kv, s->blocks[--s->n_blocks]);
-    s->n_cached = 0;
+    s->n_cached = s->n_named = 0;
+}
+
+// ---- prefixes -------------------------------------------------------------------------------------------------------
+
+static const ChainHash *last_name(const KvCache *kv, const Sequence *s) {
+    return s->n_named ? &kv->blocks[s->blocks[s->n_named - 1]].name : &kv->root;
+}
+
+int kv_match_prefix(KvCache *kv, Sequence *s) {
+    int size = kv->pool.block;
+    bool at_edge = s->n_cached == s->n_blocks * size && s->n_named == s->n_blocks;
+    if (!kv->ids || s->own || !at_edge) return s->n_cached;
+    while (s->n_cached + size < s->n_tokens) {
+        const ChainHash *parent = last_name(kv, s);
+        ChainHash name = chain_next(parent, s->tokens + s->n_cached, size);
+        int block = find_block(kv, &name, parent, s->tokens + s->n_cached);
+        if (block < 0) break;
+        share_block(kv, block);
+        push_block(s, block);
+        s->n_cached += size;
+        s->n_named++;
+    }
+    return s->n_cached;
+}
+
+void kv_commit(KvCache *kv, Sequence *s, int n_slots) {
+    assert(n_slots <= s->n_cached);
+    int size = kv->pool.block;
+    if (!kv->ids || s->own) return;
+    for (; (s->n_named + 1) * size <= n_slots; s->n_named++) {
+        const ChainHash *parent = last_name(kv, s);
+        const int block = s->blocks[s->n_named], *ids = s->tokens + s->n_named * size;
+        if (kv->blocks[block].named) continue; // by a sequence that shares it
+        ChainHash name = chain_next(parent, ids, size);
+        name_block(kv, block, &name, parent, ids);
+    }
 }

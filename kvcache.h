@@ -3,9 +3,19 @@
 // One code path, two layouts. Contiguous is a block as long as the context: one block a sequence. Paged is many small
 // blocks handed out as sequences grow. Blocks are counted: kv_fork shares them, and the first write into a shared one
 // copies it. The bytes themselves are in KvPool and belong to the backend; this file knows numbers only.
+//
+// Shared prefixes. Where KvShape.share asks for it, a block whose slots are all computed gets a name (chain.h) that
+// stands for its tokens and for all tokens before them. It keeps the name when its last sequence lets go of it, until
+// it is handed out again: blocks without a name first, then those unused for longest, of one sequence the last first. A
+// sequence that begins alike takes such blocks instead of computing them:
+//
+//   kv_match_prefix(kv, &s);                  // n_cached slots are there already
+//   ... kv_reserve, model_forward, n_cached goes on ...
+//   kv_commit(kv, &s, s.n_cached);            // what is full now can be shared
 #ifndef QUILL_KVCACHE_H
 #define QUILL_KVCACHE_H
 
+#include "chain.h"
 #include "kernels.h"
 
 // Start from (Sequence){0}. tokens holds the prompt and what was generated; slots [0, n_cached) are computed.
@@ -13,13 +23,28 @@ typedef struct {
     int *tokens, n_tokens, cap_tokens;
     int *blocks, n_blocks, cap_blocks; // physical block of each logical block
     int n_cached;                      // slots whose K and V are in the cache
+    int n_named;                       // leading blocks that kv_commit or kv_match_prefix has seen
+    bool own;                          // its K and V do not follow from its tokens alone (eviction): never shared
     int id;                            // the scheduler's: its row of the block table
 } Sequence;
 
+// What is known of a block besides its slots.
+typedef struct {
+    int prev, next;    // in the ring of free blocks
+    int same_bucket;   // the next block of its bucket of the index; -1: none
+    bool named, found; // it has a name; the index leads to it
+    ChainHash name, parent;
+} KvBlock;
+
 typedef struct {
     KvPool pool;
-    int *refs; // (n_blocks) sequences that use the block
-    int *free_list, n_free;
+    int *refs;        // (n_blocks) sequences that use the block
+    KvBlock *blocks;  // (n_blocks + 1) the last one closes the ring: its next is the first to be handed out
+    int n_free;       // in the ring: blocks that no sequence uses, with names and without
+    int *ids;         // (n_blocks, block) the tokens of named blocks; NULL: nothing is shared
+    int *buckets;     // (n_buckets) the index: the first block of each bucket; -1: none
+    int n_buckets;    // a power of two
+    ChainHash root;   // where the names begin: zeros, or what stands for the model, before the first block is named
     int (*copies)[2]; // pending copies (src, dst) for the next batch, to be made in this order before anything is
                       // written
     int n_copies, cap_copies;
@@ -33,6 +58,7 @@ typedef struct {
     int n_ctx;    // slots one sequence may use
     int n_blocks; // 0: enough for n_seqs sequences of n_ctx
     int n_seqs;
+    bool share; // sequences that begin alike share blocks
 } KvShape;
 
 size_t kv_bytes(const KvShape *s); // what kv_new would reserve; SIZE_MAX when it does not fit a size_t
@@ -48,6 +74,15 @@ bool kv_reserve(KvCache *kv, Sequence *s, int n_slots);   // false: no free bloc
 void kv_truncate(KvCache *kv, Sequence *s, int n_tokens); // forgets tokens and slots from n_tokens on
 bool kv_fork(KvCache *kv, const Sequence *from, Sequence *to); // `to` is empty; shares all computed blocks
 void kv_release(KvCache *kv, Sequence *s);                     // gives all blocks back; tokens stay, n_cached becomes 0
+
+// Takes the blocks that there are for the next tokens of s, as many as follow each other without a gap, and returns its
+// n_cached, which lies at a block's end then; never all tokens: at least one is left to compute. To be called before
+// kv_reserve, and again while a sequence waits for another one that is computing the same tokens. Where nothing is
+// shared, or n_cached lies inside a block, nothing happens.
+int kv_match_prefix(KvCache *kv, Sequence *s);
+// Slots [0, n_slots) of s are computed: its full blocks among them get their names. Of two blocks with one name the
+// first is found.
+void kv_commit(KvCache *kv, Sequence *s, int n_slots);
 // Gives the free blocks out in another order: tests show that results do not depend on it.
 void kv_shuffle(KvCache *kv, uint64_t seed);
 

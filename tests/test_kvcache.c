@@ -70,13 +70,15 @@ static void check_counts(const Book *k) {
         n_unused += refs[b] == 0;
     }
     assert_int_equal(kv->n_free, n_unused);
-    for (int i = 0; i < kv->n_free; i++) {
-        int b = kv->free_list[i];
+    for (int i = 0, b = n; i < kv->n_free; i++) {
+        b = kv->blocks[b].next;
         assert_in_range(b, 0, n - 1);
         assert_false(free_seen[b]);
         assert_int_equal(refs[b], 0);
         free_seen[b] = true;
     }
+    int last = kv->blocks[n].prev;
+    assert_int_equal(kv->blocks[last].next, n);
     // A copy may go to a block that was given back meanwhile: check_contents shows that it does no harm.
     assert_true(kv->n_copies <= MOST_COPIES);
     for (int i = 0; i < kv->n_copies; i++) {
@@ -135,7 +137,7 @@ static int blocks_needed(const Book *k, const Sequence *s, int n_slots) {
 }
 
 typedef struct {
-    int refs[256], free_list[256], blocks[256], copies[MOST_COPIES][2];
+    int refs[256], next[256], blocks[256], copies[MOST_COPIES][2];
     int n_free, n_copies, n_blocks, n_cached, n_tokens;
 } Snapshot;
 
@@ -147,7 +149,7 @@ static Snapshot snapshot(const Book *k, const Sequence *s) {
                   .n_tokens = s->n_tokens};
     size_t n = (size_t)k->kv.pool.n_blocks * sizeof(int);
     memcpy(c.refs, k->kv.refs, n);
-    memcpy(c.free_list, k->kv.free_list, (size_t)c.n_free * sizeof(int));
+    for (int b = 0; b <= k->kv.pool.n_blocks; b++) c.next[b] = k->kv.blocks[b].next;
     if (c.n_copies) memcpy(c.copies, k->kv.copies, (size_t)c.n_copies * sizeof c.copies[0]);
     if (s->n_blocks) memcpy(c.blocks, s->blocks, (size_t)s->n_blocks * sizeof(int));
     return c;
@@ -486,11 +488,10 @@ static void test_shuffle_is_a_permutation(void **state) {
     int moved = 0;
     book_open(&k, 1, 40, 40, 1);
     step_to(&k, 0, 5);
-    int before[40];
-    memcpy(before, k.kv.free_list, 35 * sizeof(int));
+    Snapshot before = snapshot(&k, &k.seq[0]);
     kv_shuffle(&k.kv, 7);
     check_counts(&k);
-    for (int i = 0; i < 35; i++) moved += before[i] != k.kv.free_list[i];
+    for (int b = 0; b < 40; b++) moved += k.kv.refs[b] == 0 && before.next[b] != k.kv.blocks[b].next;
     assert_true(moved > 20);
     check_contents(&k);
     book_close(&k);

@@ -111,7 +111,8 @@ static bool exists(const char *path) { return access(path, F_OK) == 0; }
 typedef struct {
     Engine e;
     Sequence other;
-    int *free_list, *refs, n_free;
+    int *refs, n_free;
+    KvBlock *blocks;
     uint8_t *rows;
 } Guard;
 
@@ -133,12 +134,12 @@ static void guard_open(Guard *g, const Setup *u) {
     generate(&g->e, &g->other, 2, run);
     free(run);
     const KvCache *kv = &g->e.kv;
-    size_t ints = (size_t)kv->pool.n_blocks * sizeof(int);
+    size_t n = (size_t)kv->pool.n_blocks;
     g->n_free = kv->n_free;
-    g->free_list = mem_alloc(ints);
-    g->refs = mem_alloc(ints);
-    memcpy(g->free_list, kv->free_list, ints);
-    memcpy(g->refs, kv->refs, ints);
+    g->blocks = mem_alloc((n + 1) * sizeof *g->blocks);
+    g->refs = mem_alloc(n * sizeof *g->refs);
+    memcpy(g->blocks, kv->blocks, (n + 1) * sizeof *g->blocks);
+    memcpy(g->refs, kv->refs, n * sizeof *g->refs);
     g->rows = mem_alloc(guard_bytes(g));
     read_all_rows(g, g->rows);
 }
@@ -146,7 +147,7 @@ static void guard_open(Guard *g, const Setup *u) {
 static void guard_close(Guard *g) {
     release(&g->e, &g->other);
     engine_close(&g->e);
-    free(g->free_list);
+    free(g->blocks);
     free(g->refs);
     free(g->rows);
 }
@@ -161,7 +162,8 @@ static void assert_refused(Guard *g, const char *path, int code, const char *wor
     assert_true(s.n_tokens == 0 && s.n_cached == 0 && s.n_blocks == 0);
     const KvCache *kv = &g->e.kv;
     assert_int_equal(kv->n_free, g->n_free);
-    assert_memory_equal(kv->free_list, g->free_list, (size_t)g->n_free * sizeof(int));
+    for (int i = 0, b = kv->pool.n_blocks; i < g->n_free; i++, b = kv->blocks[b].next)
+        assert_int_equal(kv->blocks[b].next, g->blocks[b].next);
     assert_memory_equal(kv->refs, g->refs, (size_t)kv->pool.n_blocks * sizeof(int));
     uint8_t *rows = mem_alloc(guard_bytes(g));
     read_all_rows(g, rows);
@@ -614,8 +616,10 @@ static void test_full_cache(void **state) {
     Sequence rest = {0};
     push_random(&rest, 40, 3);
     assert_true(kv_reserve(&g.e.kv, &rest, 40)); // 10 blocks, 1 and 5 of them taken
+    size_t n = (size_t)g.e.kv.pool.n_blocks;
     g.n_free = g.e.kv.n_free;
-    memcpy(g.refs, g.e.kv.refs, (size_t)g.e.kv.pool.n_blocks * sizeof(int));
+    memcpy(g.refs, g.e.kv.refs, n * sizeof *g.refs);
+    memcpy(g.blocks, g.e.kv.blocks, (n + 1) * sizeof *g.blocks);
     assert_bytes_refused(&g, f.bytes, f.n, QUILL_MEMORY,
                          "at most the 32 free slots of the KV cache expected, 35 found");
     release(&g.e, &rest);
