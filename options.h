@@ -60,6 +60,11 @@ typedef struct {
     int kv_block;
     size_t kv_mem; // 0: what the context needs
     bool context_shift;
+    // batch
+    int parallel;    // sequences at once, at most
+    float rate;      // arrivals a second; 0: all at once
+    const char *slo; // "ttft=500,tpot=50", milliseconds
+    bool keep_order, static_batches;
     // look
     bool verbose, quiet, json, jsonl, dump_tokens, dump_prompt, dry_run;
     int logprobs;      // -1: off
