@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "batch.h"
 
+#include <assert.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -287,6 +288,7 @@ static void close_run(Run *b) {
         ticket_cancel(&b->office, b->tickets);
         drop(b, &b->tickets);
     }
+    assert(b->e.kv.n_free == b->e.kv.pool.n_blocks); // no block is lost
     feed_close(&b->feed);
     tally_free(&b->tally);
     chat_free(b->form);

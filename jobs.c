@@ -271,11 +271,9 @@ static bool is_read(const char *key, const json_t *value) {
 
 static Status read_body(Job *j, const json_t *body) {
     const char *key;
-    size_t n_key;
     json_t *value;
     bool prompt = json_is_string(json_object_get(body, "prompt")), messages = json_object_get(body, "messages");
-    json_object_keylen_foreach((json_t *)body, key, n_key, value) {
-        if (strlen(key) != n_key) return status_error(QUILL_USAGE, "a key with a NUL in it: leave it out");
+    json_object_foreach((json_t *)body, key, value) {
         if (is_read(key, value)) TRY(read_key(j, key, value));
     }
     if (prompt == messages)
