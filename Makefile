@@ -93,8 +93,13 @@ test-build: $(TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/make_tiny # what the test
 test: quill unit cli fuzz-short ## everything
 	@echo "all tests passed"
 
+SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all
 asan: ## unit and command-line tests under AddressSanitizer and UBSan
-	$(MAKE) unit cli BUILD=build/asan CFLAGS="-O1 -g" SIMD="-O1 -ffp-contract=fast" SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all"
+	$(MAKE) unit cli BUILD=build/asan CFLAGS="-O1 -g" SIMD="-O1 -ffp-contract=fast" SANITIZE="$(SANITIZERS)"
+
+soak: ## 2,000 random jobs with preemption, cancels and broken lines under the sanitizers
+	$(MAKE) build/asan/tests/test_batch BUILD=build/asan CFLAGS="-O1 -g" SIMD="-O1 -ffp-contract=fast" SANITIZE="$(SANITIZERS)"
+	QUILL_SOAK=2000 QUILL_TEST_TMP=$(CURDIR)/build/asan/tmp build/asan/tests/test_batch
 
 # ---- fuzzing: libFuzzer comes with clang ----
 FUZZ_SECONDS ?= 300
@@ -145,5 +150,5 @@ demo: quill ## a story by the built-in model
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-.PHONY: unit cli test-build test asan fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
+.PHONY: unit cli test-build test asan soak fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
 -include $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "feed.h"
 #include "output.h"
@@ -273,6 +274,9 @@ static Status open_run(Run *b, const Options *o) {
     b->job_options = *o;
     b->job_options.json = true;
     TRY(slo_parse(o->slo, &b->slo));
+    if (!o->file && isatty(STDIN_FILENO))
+        return status_error(QUILL_USAGE, "quill batch: jobs in JSON, one a line, on stdin or in FILE expected, found a "
+                                         "terminal; - reads it all the same");
     TRY(prompt_system(o, &b->system));
     TRY(feed_open(o->file, &b->feed));
     b->width = int_min(o->parallel, o->ubatch); // a row for each of them in every step

@@ -14,13 +14,14 @@
 #include "../complete.h"
 #include "tiny_model.h"
 
-static char model[1024], jobs_path[1024], out_path[1024];
+static char model[1024], jobs_path[1024], out_path[1024], said_path[1024];
 
 static int write_model(void **state) {
     (void)state;
     snprintf(model, sizeof model, "%s", test_tmp("batch_model.gguf"));
     snprintf(jobs_path, sizeof jobs_path, "%s", test_tmp("batch_jobs.jsonl"));
     snprintf(out_path, sizeof out_path, "%s", test_tmp("batch_out.jsonl"));
+    snprintf(said_path, sizeof said_path, "%s", test_tmp("batch_said.txt"));
     return tiny_model_file(&(TinyModel){.arch = "qwen2", .ctx = 128, .chat_template = "chatml", .seed = 3}, model).code;
 }
 
@@ -29,7 +30,7 @@ static int write_model(void **state) {
 // Parses "quill batch" with the reference path and these words.
 static void options(Options *o, const char *words) {
     static char copy[512];
-    char *argv[32] = {"quill", "batch", "-m", model, "--isa", "scalar", "-ctk", "f32", "-ctv", "f32", "-q", "-t", "2"};
+    char *argv[32] = {"quill", "batch", "-m", model, "--isa", "scalar", "-ctk", "f32", "-ctv", "f32", "-v", "-t", "2"};
     int argc = 13;
     bool stop;
     snprintf(copy, sizeof copy, "%s", words);
@@ -38,7 +39,20 @@ static void options(Options *o, const char *words) {
     assert_ok(cli_parse(argc, argv, o, &stop));
 }
 
-// The batch over these lines; `out` gets what it writes.
+// Turns a stream to a file; returns what it was.
+static int redirect(int fd, const char *path) {
+    int saved = dup(fd), file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    assert_true(saved >= 0 && file >= 0 && dup2(file, fd) >= 0);
+    close(file);
+    return saved;
+}
+
+static void turn_back(int fd, int saved) {
+    dup2(saved, fd);
+    close(saved);
+}
+
+// The batch over these lines; `out` gets what it writes, and said_path what it says.
 static Status run_batch(const char *words, Str lines, Buf *out) {
     Options o;
     FILE *jobs = fopen(jobs_path, "w");
@@ -46,16 +60,27 @@ static Status run_batch(const char *words, Str lines, Buf *out) {
     fclose(jobs);
     options(&o, words);
     fflush(stdout);
-    int saved = dup(STDOUT_FILENO), file = open(out_path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    assert_true(dup2(file, STDOUT_FILENO) >= 0);
+    int saved = redirect(STDOUT_FILENO, out_path), said = redirect(STDERR_FILENO, said_path);
     Status st = batch_run(&o);
-    dup2(saved, STDOUT_FILENO);
-    close(saved);
-    close(file);
+    turn_back(STDOUT_FILENO, saved);
+    turn_back(STDERR_FILENO, said);
     cli_free(&o);
     assert_ok(file_read(out_path, out));
     buf_append(out, "", 0);
     return st;
+}
+
+// How often a sequence had to give its blocks back, as --verbose says.
+static int preemptions(void) {
+    Buf said = {0};
+    assert_ok(file_read(said_path, &said));
+    buf_append(&said, "", 0);
+    const char *at = strstr(said.data, " preemptions");
+    assert_non_null(at);
+    while (at[-1] != ' ') at--;
+    int n = (int)strtol(at, NULL, 10);
+    buf_free(&said);
+    return n;
 }
 
 // The replies by the number of their line, (n + 1), NULL where there is none; fails if one comes twice. `order`: NULL,
@@ -241,6 +266,7 @@ static int soak_jobs(void) {
 static void test_small_cache(void **state) {
     (void)state;
     soak("-c 128 --kv-block 8 --kv-mem 64k -np 6 -ub 24", soak_jobs(), 1);
+    assert_true(preemptions() > 0);
 }
 
 static void test_wide(void **state) {
