@@ -89,9 +89,9 @@ const Option cli_options[] = {
     {"--deterministic", NULL, COMPUTE, G_SPEED, FLAG, 0, 0, 0, NULL, NULL, LATER},
 
     {"--kv-layout", "contiguous|paged", COMPUTE & ~M(BATCH), G_KV, LAYOUT, AT(paged), 0, 0, "contiguous", "one block a sequence, or many", NULL},
-    {"--kv-block", "N", COMPUTE, G_KV, INT, AT(kv_block), 1, 65536, "32", "slots in a block of the paged layout", NULL},
+    {"--kv-block", "N", COMPUTE, G_KV, INT, AT(kv_block), 1, 65536, "32", "slots in a block of the paged layout, of a batch and of --kv-dir", NULL},
     {"--kv-mem", "SIZE", COMPUTE, G_KV, SIZE, AT(kv_mem), 0, 0x1p62, "0", "the most memory the KV cache may take; 0: what the context needs", NULL},
-    {"--kv-dir", "DIR[,size=8G]", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
+    {"--kv-dir", "DIR[,size=8G]", M(RUN), G_KV, STORE, AT(kv_dir), 0, 0x1p62, NULL, "keep the KV cache of prompts there, in files of at most that size together, and begin where an earlier run's prompt was the same", NULL},
     {"--evict", "POLICY", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
     {"--context-shift", NULL, M(RUN), G_KV, FLAG, AT(context_shift), 0, 0, NULL, "when a chat fills the context, leave its oldest turns out, and say so", NULL},
     {"--kv-out", "FILE", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
@@ -319,6 +319,22 @@ static Status parse_stop(const char *flag, const char *value, Options *out) {
     return OK;
 }
 
+// DIR, or DIR,size=N.
+static Status parse_store(const Option *o, const char *flag, const char *value, Options *out) {
+    static const char key[] = ",size=";
+    const char *comma = strrchr(value, ',');
+    bool sized = comma && strncmp(comma, key, strlen(key)) == 0;
+    int64_t size = 8ll << 30;
+    if (sized && (!parse_whole(comma + strlen(key), &size) || size < 1 || (double)size > o->most))
+        return bad_value(flag, value, "a directory and a size from 1, as cache,size=8G,");
+    size_t n = sized ? (size_t)(comma - value) : strlen(value);
+    if (n == 0) return bad_value(flag, value, "a directory");
+    free((void *)out->kv_dir);
+    out->kv_dir = mem_copy(value, n);
+    out->kv_dir_size = (size_t)size;
+    return OK;
+}
+
 // Puts `value` where the row says. `flag` is what the user wrote, for messages.
 static Status set_value(const Option *o, const char *flag, const char *value, Options *out) {
     void *at = (char *)out + o->at;
@@ -354,6 +370,7 @@ static Status set_value(const Option *o, const char *flag, const char *value, Op
     case SEED: return parse_seed(flag, value, out);
     case KVTYPE: return parse_kv_type(o, flag, value, at);
     case LAYERS: return parse_layers(flag, value, at);
+    case STORE: return parse_store(o, flag, value, out);
     default: return OK;
     }
 }
@@ -625,5 +642,6 @@ void cli_free(Options *o) {
     free((void *)o->prompt);
     free((void *)o->sampling.bias);
     free(o->stop);
+    free((void *)o->kv_dir);
     *o = (Options){0};
 }

@@ -18,6 +18,7 @@ typedef enum {
     KVTYPE, // int, a TYPE_ of quants.h
     LAYERS, // int: -1 auto, INT_MAX all
     LAYOUT, // bool paged
+    STORE,  // Options.kv_dir, kv_dir_size
     HELP,
     VERSION,
     MAN,

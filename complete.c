@@ -289,9 +289,10 @@ static Status answer(Engine *e, const Options *o, Str prompt) {
         r.arg = &a;
         if (o->echo) buf_append(&a.answer, prompt.data, prompt.n), show(&a, false, 0);
         signals_catch();
-        scheduler_add(e->sched, &r);
+        engine_add(e, o, &r);
         engine_run(e);
         st = answer_finish(&a, &r);
+        engine_keep(e, o, &r.seq);
         signals_release();
         if (r.finish == FINISH_CONTEXT && !o->quiet && (form || o->verbose))
             fprintf(stderr, "quill: note: the context of %d tokens is full and the answer ends there; -c gives more\n",

@@ -244,7 +244,7 @@ static void run(Conversation *c, Request *r) {
     do {
         Timeline before = r->time;
         bool again = n_said > 0;
-        scheduler_add(c->e->sched, r);
+        engine_add(c->e, c->o, r);
         if (again) r->time.start = before.start;
         else n_prompt = r->n_prompt, n_reused = r->n_reused;
         engine_run(c->e);
@@ -285,6 +285,7 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
     run(c, &r);
     Status st = answer_finish(&a, &r);
     if (!st.code && signals_caught() == SIGTERM) st.code = 128 + SIGTERM; // came after the last step
+    engine_keep(c->e, c->o, &c->seq);
     *said = r.n_new > 0 || r.finish != FINISH_INTERRUPT;
     buf_append(answer, a.text.data ? a.text.data : "", a.text.n);
     keep_stats(c, &r);

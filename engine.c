@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "builtin.h"
+#include "fingerprint.h"
 #include "llama2c.h"
 #include "signals.h"
 
@@ -267,6 +268,11 @@ Status engine_tokenizer(const Gguf *g, Tokenizer **out) {
     return tokenizer_load(g, out);
 }
 
+static Status open_store(Engine *e, const Options *o) {
+    KvHead like = fingerprint(&e->model, &e->kv.pool);
+    return kvstore_open(o->kv_dir, o->kv_dir_size, o->kv_block, &like, &e->store);
+}
+
 static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     TRY(check_device(o));
     TRY(cpu_backend(o->isa, &e->be));
@@ -283,6 +289,7 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     if (o->check_tensors) TRY(model_check_tensors(&e->model));
     if (o->mlock) lock_weights(o, e->gguf);
     TRY(kv_new(&e->kv, &e->shape));
+    if (o->kv_dir) TRY(open_store(e, o));
     TRY(workspace_new(&e->work, &e->model, e->pool, rows, int_min(needs.max_out, rows)));
     e->sampler = sampler_new(e->model.c.n_vocab);
     e->sched = scheduler_new(&e->kv, e->sampler, e->model.c.n_vocab, rows, needs.n_seqs);
@@ -315,12 +322,30 @@ void engine_close(Engine *e) {
     scheduler_free(e->sched);
     if (e->sampler) sampler_free(e->sampler);
     workspace_free(&e->work);
+    kvstore_close(e->store);
     kv_free(&e->kv);
     if (e->pool) threads_free(e->pool);
     tokenizer_free(e->tok);
     model_free(&e->model);
     gguf_close(e->gguf);
     *e = (Engine){0};
+}
+
+// ---- --kv-dir -------------------------------------------------------------------------------------------------------
+
+static void note_of_store(const Options *o, Status st, const char *what) {
+    if (st.code && !o->quiet) fprintf(stderr, "quill: note: --kv-dir: %s; %s\n", st.message, what);
+}
+
+void engine_add(Engine *e, const Options *o, Request *r) {
+    double start = clock_now();
+    if (e->store) note_of_store(o, kvstore_load(e->store, &e->kv, &r->seq), "computed again from there on");
+    scheduler_add(e->sched, r);
+    r->time.start = start; // reading is a part of what the first token takes
+}
+
+void engine_keep(Engine *e, const Options *o, const Sequence *s) {
+    if (e->store) note_of_store(o, kvstore_save(e->store, &e->kv, s), "the answer is whole, but no more is kept there");
 }
 
 // ---- the loop -------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 #define QUILL_ENGINE_H
 
 #include "costs.h"
+#include "kvstore.h"
 #include "model.h"
 #include "options.h"
 #include "progress.h"
@@ -20,6 +21,7 @@ typedef struct {
     Workspace work;
     KvShape shape; // n_ctx is what one sequence may use
     KvCache kv;
+    KvStore *store; // --kv-dir, or NULL
     Sampler *sampler;
     Scheduler *sched; // NULL under --dry-run: everything is planned, nothing reserved
     size_t scratch;   // bytes of the workspace
@@ -55,6 +57,11 @@ int engine_kv_type(const Model *m, int asked);
 const char *engine_prefill_isa(const Engine *e);
 // A step that reads less than this has its weights in the caches, and memory bandwidth is no ceiling of it.
 #define BANDWIDTH_BYTES 64e6
+
+// Gives a request to the scheduler, with the slots that --kv-dir has of it; and the directory those of a sequence that
+// has run. Where there is none, the first is scheduler_add and the second nothing. What goes wrong with it is a note.
+void engine_add(Engine *e, const Options *o, Request *r);
+void engine_keep(Engine *e, const Options *o, const Sequence *s);
 
 // One step: the scheduler's rows through the model, its cost counted into the requests' timelines, tokens emitted.
 // False: every request has finished. *b is the scheduler's.

@@ -7,96 +7,16 @@
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
-#include "kvframes.h"
+#include "fingerprint.h"
 
-enum {
-    CHUNK = 64, // slots a frame: some hundred KB for a large model
-    PIECE = 4096,
-    N_PIECES = 16, // what is looked at of a large tensor
-};
-
-// ---- fingerprints ---------------------------------------------------------------------------------------------------
-
-static void add(XXH3_state_t *hash, const void *bytes, size_t n) { XXH3_64bits_update(hash, bytes, n); }
-static void add_u64(XXH3_state_t *hash, uint64_t v) { add(hash, &v, sizeof v); }
-static void add_f32(XXH3_state_t *hash, float v) { add(hash, &v, sizeof v); }
-static void add_str(XXH3_state_t *hash, Str s) {
-    add_u64(hash, s.n);
-    add(hash, s.data, s.n);
-}
-
-// All bytes of a small tensor; pieces of a large one, evenly from its first byte to its last: training changes every
-// part of a matrix, and reading all of a large model would take as long as the prompt that a file saves.
-static void add_sample(XXH3_state_t *hash, const uint8_t *data, size_t n) {
-    if (n <= (size_t)PIECE * N_PIECES) {
-        add(hash, data, n);
-        return;
-    }
-    for (size_t i = 0; i < N_PIECES; i++) add(hash, data + (n - PIECE) * i / (N_PIECES - 1), PIECE);
-}
-
-static void add_tensor(XXH3_state_t *hash, const GgufTensor *t) {
-    add_str(hash, t->name);
-    add_u64(hash, (uint64_t)t->type);
-    for (size_t i = 0; i < ARRAY_LEN(t->dims); i++) add_u64(hash, t->dims[i]);
-    add_sample(hash, t->data, t->n_bytes);
-    if (t->group) add_sample(hash, (const uint8_t *)t->scales, t->n_bytes / (size_t)t->group * sizeof(float));
-}
-
-static void add_model(XXH3_state_t *hash, const Engine *e) {
-    const Config *c = &e->model.c;
-    const int shape[] = {c->n_layers, c->dim, c->n_heads, c->n_kv_heads, c->head_dim, c->ffn, c->n_vocab, c->window};
-    add_str(hash, str_of(c->arch));
-    for (size_t i = 0; i < ARRAY_LEN(shape); i++) add_u64(hash, (uint64_t)shape[i]);
-    add_f32(hash, c->eps);
-    for (int i = 0; i < gguf_n_tensors(e->gguf); i++)
-        if (model_uses(&e->model, i)) add_tensor(hash, gguf_tensor_at(e->gguf, i));
-}
-
-static void add_tokenizer(XXH3_state_t *hash, const Engine *e) {
-    for (int i = 0; i < gguf_n_values(e->gguf); i++) {
-        const GgufValue *v = gguf_value_at(e->gguf, i);
-        if (!str_has_prefix(v->key, "tokenizer.ggml.")) continue;
-        add_str(hash, v->key);
-        add_u64(hash, (uint64_t)v->elem_type);
-        add_str(hash, (Str){(const char *)v->data, v->n_bytes});
-    }
-}
-
-// Frequencies in f32, so that another machine's last bit of a pow() makes no other model of it.
-static void add_rope(XXH3_state_t *hash, const Engine *e) {
-    const Heads *h = &e->model.layers[0].heads;
-    add_u64(hash, (uint64_t)h->n_rot);
-    add_u64(hash, h->rope_adjacent);
-    add_f32(hash, h->rope_mscale);
-    for (int i = 0; i < h->n_rot / 2; i++) add_f32(hash, (float)h->rope_freq[i]);
-}
-
-static uint64_t fingerprint(const Engine *e, void (*add_all)(XXH3_state_t *, const Engine *)) {
-    XXH3_state_t *hash = XXH3_createState();
-    assert(hash);
-    XXH3_64bits_reset(hash);
-    add_all(hash, e);
-    uint64_t found = XXH3_64bits_digest(hash);
-    XXH3_freeState(hash);
-    return found;
-}
+enum { CHUNK = 64 }; // slots a frame: some hundred KB for a large model
 
 static KvHead head_of(const Engine *e, const Sequence *s) {
-    const KvPool *kv = &e->kv.pool;
-    return (KvHead){.model = fingerprint(e, add_model),
-                    .tokenizer = fingerprint(e, add_tokenizer),
-                    .rope = fingerprint(e, add_rope),
-                    .type_k = (uint32_t)kv->type_k,
-                    .type_v = (uint32_t)kv->type_v,
-                    .exactness = KV_EXACT,
-                    .n_layers = (uint32_t)kv->n_layers,
-                    .n_kv_heads = (uint32_t)kv->n_kv_heads,
-                    .head_dim = (uint32_t)kv->head_dim,
-                    .n_tokens = (uint32_t)s->n_tokens,
-                    .n_slots = (uint32_t)s->n_cached};
+    KvHead head = fingerprint(&e->model, &e->kv.pool);
+    head.n_tokens = (uint32_t)s->n_tokens;
+    head.n_slots = (uint32_t)s->n_cached;
+    return head;
 }
 
 // ---- saving ---------------------------------------------------------------------------------------------------------

@@ -81,6 +81,8 @@ Status kvwriter_head(KvWriter *w, const KvHead *h) {
     return write_frame(w, "HEAD", h, sizeof *h);
 }
 
+Status kvwriter_link(KvWriter *w, const KvLink *l) { return write_frame(w, "LINK", l, sizeof *l); }
+
 Status kvwriter_tokens(KvWriter *w, const int *tokens) {
     return write_frame(w, "TOKS", tokens, w->s.head.n_tokens * sizeof *tokens);
 }
@@ -276,7 +278,13 @@ Status kvreader_match(const KvReader *r, const KvHead *want) {
     return OK;
 }
 
-// ---- tokens, rows, end ----------------------------------------------------------------------------------------------
+// ---- link, tokens, rows, end ----------------------------------------------------------------------------------------
+
+Status kvreader_link(KvReader *r, KvLink *l) {
+    TRY(take_frame(r, "LINK", sizeof *l));
+    memcpy(l, r->s.frame + FRAME, sizeof *l);
+    return OK;
+}
 
 Status kvreader_tokens(KvReader *r, int n_vocab, const int **tokens) {
     size_t start = r->at + FRAME, n = r->s.head.n_tokens;

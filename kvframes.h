@@ -2,6 +2,7 @@
 //
 //   KvWriter w = {.fd = fd};                              KvReader r = {.name = path, .read = f, .arg = &fd};
 //   TRY(kvwriter_head(&w, &head));                        TRY(kvreader_head(&r)); TRY(kvreader_match(&r, &mine));
+//   TRY(kvwriter_link(&w, &link));                        TRY(kvreader_link(&r, &link)); // of a block alone
 //   TRY(kvwriter_tokens(&w, tokens));                     TRY(kvreader_tokens(&r, n_vocab, &tokens));
 //   for each chunk of slots, for each layer:              while (kvreader_more(&r)) {
 //       fill(kvwriter_room(&w, chunk));                       TRY(kvreader_rows(&r, &chunk, &rows));
@@ -39,6 +40,13 @@ typedef struct {
     uint32_t layer, first, n;
 } KvChunk;
 
+// Where a block of a longer sequence belongs. Its slots count from 0 in its stream, as if it were a sequence.
+typedef struct {
+    uint8_t parent[32]; // the name of the block before it, or the root (chain.h)
+    uint32_t first;     // its first slot in the sequence
+} KvLink;
+_Static_assert(sizeof(KvLink) == 36, "the link frame");
+
 // What writing and reading share.
 typedef struct {
     KvHead head;
@@ -55,6 +63,7 @@ typedef struct {
 } KvWriter;
 
 Status kvwriter_head(KvWriter *w, const KvHead *h);
+Status kvwriter_link(KvWriter *w, const KvLink *l);
 Status kvwriter_tokens(KvWriter *w, const int *tokens); // head.n_tokens
 // Where the rows of the next frame go. All layers of a chunk of slots come in order, then the next chunk's.
 uint8_t *kvwriter_room(KvWriter *w, KvChunk c);
@@ -74,6 +83,7 @@ Status kvreader_head(KvReader *r); // into r->s.head, its numbers within what th
 // Refuses a header whose fingerprints, types or shape are not those of `want`; its n_tokens and n_slots are not looked
 // at.
 Status kvreader_match(const KvReader *r, const KvHead *want);
+Status kvreader_link(KvReader *r, KvLink *l);
 // head.n_tokens ids in [0, n_vocab), valid until the next call.
 Status kvreader_tokens(KvReader *r, int n_vocab, const int **tokens);
 bool kvreader_more(const KvReader *r);                               // slots are still to come

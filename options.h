@@ -58,7 +58,9 @@ typedef struct {
     // KV
     bool paged;
     int kv_block;
-    size_t kv_mem; // 0: what the context needs
+    size_t kv_mem;      // 0: what the context needs
+    const char *kv_dir; // NULL: none
+    size_t kv_dir_size; // bytes
     bool context_shift;
     // batch
     int parallel;    // sequences at once, at most

@@ -1,0 +1,87 @@
+// fingerprint.c: see fingerprint.h.
+#include "fingerprint.h"
+
+#include <assert.h>
+#include <xxhash.h>
+
+enum {
+    PIECE = 4096,
+    N_PIECES = 16, // what is looked at of a large tensor
+};
+
+static void add(XXH3_state_t *hash, const void *bytes, size_t n) { XXH3_64bits_update(hash, bytes, n); }
+static void add_u64(XXH3_state_t *hash, uint64_t v) { add(hash, &v, sizeof v); }
+static void add_f32(XXH3_state_t *hash, float v) { add(hash, &v, sizeof v); }
+static void add_str(XXH3_state_t *hash, Str s) {
+    add_u64(hash, s.n);
+    add(hash, s.data, s.n);
+}
+
+// All bytes of a small tensor; pieces of a large one, evenly from its first byte to its last: training changes every
+// part of a matrix, and reading all of a large model would take as long as the prompt that a file saves.
+static void add_sample(XXH3_state_t *hash, const uint8_t *data, size_t n) {
+    if (n <= (size_t)PIECE * N_PIECES) {
+        add(hash, data, n);
+        return;
+    }
+    for (size_t i = 0; i < N_PIECES; i++) add(hash, data + (n - PIECE) * i / (N_PIECES - 1), PIECE);
+}
+
+static void add_tensor(XXH3_state_t *hash, const GgufTensor *t) {
+    add_str(hash, t->name);
+    add_u64(hash, (uint64_t)t->type);
+    for (size_t i = 0; i < ARRAY_LEN(t->dims); i++) add_u64(hash, t->dims[i]);
+    add_sample(hash, t->data, t->n_bytes);
+    if (t->group) add_sample(hash, (const uint8_t *)t->scales, t->n_bytes / (size_t)t->group * sizeof(float));
+}
+
+static void add_model(XXH3_state_t *hash, const Model *m) {
+    const Config *c = &m->c;
+    const int shape[] = {c->n_layers, c->dim, c->n_heads, c->n_kv_heads, c->head_dim, c->ffn, c->n_vocab, c->window};
+    add_str(hash, str_of(c->arch));
+    for (size_t i = 0; i < ARRAY_LEN(shape); i++) add_u64(hash, (uint64_t)shape[i]);
+    add_f32(hash, c->eps);
+    for (int i = 0; i < gguf_n_tensors(m->gguf); i++)
+        if (model_uses(m, i)) add_tensor(hash, gguf_tensor_at(m->gguf, i));
+}
+
+static void add_tokenizer(XXH3_state_t *hash, const Model *m) {
+    for (int i = 0; i < gguf_n_values(m->gguf); i++) {
+        const GgufValue *v = gguf_value_at(m->gguf, i);
+        if (!str_has_prefix(v->key, "tokenizer.ggml.")) continue;
+        add_str(hash, v->key);
+        add_u64(hash, (uint64_t)v->elem_type);
+        add_str(hash, (Str){(const char *)v->data, v->n_bytes});
+    }
+}
+
+// Frequencies in f32, so that another machine's last bit of a pow() makes no other model of it.
+static void add_rope(XXH3_state_t *hash, const Model *m) {
+    const Heads *h = &m->layers[0].heads;
+    add_u64(hash, (uint64_t)h->n_rot);
+    add_u64(hash, h->rope_adjacent);
+    add_f32(hash, h->rope_mscale);
+    for (int i = 0; i < h->n_rot / 2; i++) add_f32(hash, (float)h->rope_freq[i]);
+}
+
+static uint64_t digest(const Model *m, void (*add_all)(XXH3_state_t *, const Model *)) {
+    XXH3_state_t *hash = XXH3_createState();
+    assert(hash);
+    XXH3_64bits_reset(hash);
+    add_all(hash, m);
+    uint64_t found = XXH3_64bits_digest(hash);
+    XXH3_freeState(hash);
+    return found;
+}
+
+KvHead fingerprint(const Model *m, const KvPool *kv) {
+    return (KvHead){.model = digest(m, add_model),
+                    .tokenizer = digest(m, add_tokenizer),
+                    .rope = digest(m, add_rope),
+                    .type_k = (uint32_t)kv->type_k,
+                    .type_v = (uint32_t)kv->type_v,
+                    .exactness = KV_EXACT,
+                    .n_layers = (uint32_t)kv->n_layers,
+                    .n_kv_heads = (uint32_t)kv->n_kv_heads,
+                    .head_dim = (uint32_t)kv->head_dim};
+}

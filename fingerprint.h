@@ -1,0 +1,14 @@
+// fingerprint.h: what decides the numbers in a KV cache: its model, tokenizer, RoPE, types and shape.
+//
+// Rows from elsewhere (a file, another run) are of use only where all of it is equal. How the numbers are made:
+// docs/kv-format.md.
+#ifndef QUILL_FINGERPRINT_H
+#define QUILL_FINGERPRINT_H
+
+#include "kvframes.h"
+#include "model.h"
+
+// Everything but n_tokens and n_slots. Reads pieces of every tensor: some milliseconds for a large model.
+KvHead fingerprint(const Model *m, const KvPool *kv);
+
+#endif

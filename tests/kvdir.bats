@@ -1,0 +1,175 @@
+#!/usr/bin/env bats
+# kvdir.bats: --kv-dir as somebody at a shell meets it: runs that begin where others ended, and directories of no use.
+
+setup_file() {
+    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
+    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
+    export TINY="$BATS_FILE_TMPDIR"
+    unset QUILL_DEVICE NO_COLOR
+    "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=512
+    "$MAKE_TINY" "$TINY/other.gguf" seed=2 ctx=512
+    "$MAKE_TINY" "$TINY/chat.gguf" arch=qwen2 template=chatml ctx=2048
+    export QUILL_MODEL="$TINY/base.gguf"
+    for i in $(seq 40); do printf 'word %d. ' "$i"; done >"$TINY/long.txt" # a token a byte, nearly
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    long="$TINY/long.txt"
+}
+
+not() {
+    ! "$@"
+}
+
+# The answer of a scalar run to the long text goes to the file $1, what is said about it to `errors`.
+run_long() {
+    out=$1
+    shift
+    "$QUILL" --isa scalar --greedy --raw -n 20 -f "$long" "$@" >"$out" 2>errors </dev/null
+}
+
+cached() {
+    sed -n 's/^prefill .* tokens, \([0-9]*\) cached.*/\1/p' errors
+}
+
+@test "the second run begins where the first ended, with the same answer" {
+    run_long want
+    run_long first -v --kv-dir kv
+    [ "$(cached)" -eq 0 ]
+    grep -q '^KV dir     0 slots from kv in .* ms; [0-9]* kept there' errors
+    run_long second -v --kv-dir kv
+    n=$(cached)
+    [ "$n" -gt 200 ] && [ $((n % 32)) -eq 0 ]
+    grep -q "^KV dir     $n slots from kv in .* ms; 0 kept there" errors
+    run_long third -v --kv-dir kv,size=1G --kv-layout paged -ub 7 -t 1
+    [ "$(cached)" -eq "$n" ]
+    run_long fourth --json --kv-dir kv
+    grep -q "\"cached_tokens\":$n," fourth
+    cmp want first && cmp want second && cmp want third
+    [ "$(stat -c %a kv)" = 700 ]
+    # Another beginning, another block length, another type and another model find nothing, and add theirs.
+    for other in "--kv-block 16" "-ctk f16" "-m $TINY/other.gguf"; do
+        run_long other -v --kv-dir kv $other
+        [ "$(cached)" -eq 0 ]
+    done
+    sed -i '1s/word/Word/' "$long"
+    run_long other -v --kv-dir kv
+    [ "$(cached)" -eq 0 ]
+    sed -i '1s/Word/word/' "$long"
+    run_long again -v --kv-dir kv
+    [ "$(cached)" -eq "$n" ]
+}
+
+@test "a longer text goes on from a shorter one, and a run that was stopped has not been in vain" {
+    head -c 200 "$long" >short
+    "$QUILL" --raw -n 0 -f short --kv-dir kv </dev/null
+    run_long out -v --kv-dir kv
+    [ "$(cached)" -ge 96 ]
+    [ "$(cached)" -lt 200 ]
+    rm -r kv
+    "$QUILL" --isa scalar --raw --ignore-eos -c 64k -f "$long" --kv-dir kv >out 2>errors </dev/null &
+    while [ ! -s out ]; do sleep 0.05; done
+    kill -INT $!
+    wait $! || true
+    run_long out -v --kv-dir kv
+    [ "$(cached)" -gt 200 ]
+}
+
+@test "a damaged file is named, removed and computed again" {
+    run_long want --kv-dir kv
+    for damage in 'printf x | dd of="$f" bs=1 seek=500 conv=notrunc' 'truncate -s 700 "$f"' ': >"$f"'; do
+        for f in kv/*.kv; do eval "$damage" 2>/dev/null; done
+        run_long out -v --kv-dir kv
+        cmp want out
+        [ "$(cached)" -eq 0 ]
+        [ "$(grep -c '^quill: note: --kv-dir: kv/.*computed again' errors)" -eq 1 ]
+        rm -r kv
+        run_long out --kv-dir kv
+    done
+    for f in kv/*.kv; do : >"$f"; done
+    run_long out -q --kv-dir kv
+    [ ! -s errors ]
+    cmp want out
+}
+
+@test "a directory of no use" {
+    echo x >file
+    for dir in file file/x none/x /proc/x; do
+        rc=0
+        "$QUILL" -n 1 hi --kv-dir "$dir" >out 2>errors </dev/null || rc=$?
+        [ "$rc" -eq 6 ]
+        [ ! -s out ]
+        [ "$(wc -l <errors)" -eq 1 ]
+        grep -q "^quill: --kv-dir $dir: " errors
+    done
+    for value in "" ,size=1 x,size= x,size=0 x,size=-1 x,size=1x x,size=99999999999999999999; do
+        rc=0
+        "$QUILL" -n 1 hi --kv-dir "$value" >out 2>errors </dev/null || rc=$?
+        [ "$rc" -eq 2 ]
+        grep -q '^quill: --kv-dir: .* expected' errors
+    done
+}
+
+@test "a full disk and a directory that cannot be written cost a line, not the answer" {
+    run_long want
+    unshare -rm true 2>/dev/null || unshare -m true 2>/dev/null || skip "no mount of our own"
+    mkdir -p small
+    cat >full.sh <<'SH'
+mount -t tmpfs -o "$1" tmpfs small || exit 99
+shift
+"$QUILL" --isa scalar --greedy --raw -n 20 -f "$long" --kv-dir small >out 2>errors </dev/null
+SH
+    export long
+    for how in size=64k,mode=700 ro; do
+        rc=0
+        unshare -m sh full.sh "$how" 2>/dev/null || rc=$?
+        [ "$rc" -ne 99 ] || skip "no mount of our own"
+        [ "$rc" -eq 0 ]
+        cmp want out
+        [ "$(wc -l <errors)" -eq 1 ]
+        grep -q '^quill: note: --kv-dir: .*\(No space left\|Read-only\).*the answer is whole' errors
+    done
+}
+
+@test "the directory stays within its size, the newest prompt in it" {
+    run_long out --kv-dir kv
+    one=$(stat -c %s "$(ls kv/*.kv | head -n 1)")
+    for i in 1 2 3; do
+        sed "1s/word 1/word $i/" "$long" >text
+        "$QUILL" --isa scalar --raw -n 1 -f text --kv-dir "kv,size=$((one * 12))" </dev/null >out
+        [ "$(cat kv/*.kv | wc -c)" -le $((one * 12)) ]
+    done
+    "$QUILL" --isa scalar --raw -n 1 -f text -v --kv-dir kv </dev/null 2>errors >out
+    [ "$(cached)" -gt 200 ]
+}
+
+@test "two runs at once, and one that is killed" {
+    run_long want
+    for i in 1 2 3; do
+        (run_long "out$i" --kv-dir kv) &
+    done
+    wait
+    for i in 1 2 3; do cmp want "out$i"; done
+    rm -r kv
+    for delay in 0.02 0.03 0.05 0.08; do
+        "$QUILL" --isa scalar --raw -n 20 -f "$long" --kv-dir kv >/dev/null 2>&1 </dev/null &
+        sleep "$delay"
+        kill -9 $! 2>/dev/null || true
+        wait $! 2>/dev/null || true
+        run_long out --kv-dir kv
+        cmp want out
+        [ ! -s errors ]
+        rm -rf kv
+    done
+}
+
+@test "a chat that begins as an earlier one" {
+    export QUILL_MODEL="$TINY/chat.gguf"
+    printf '%s\n' 'a message that is long enough for a block of the cache, and for one more' 'and another' >lines
+    "$QUILL" -i --isa scalar --greedy -n 8 <lines >want 2>/dev/null
+    "$QUILL" -i --isa scalar --greedy -n 8 --kv-dir kv <lines >first 2>/dev/null
+    "$QUILL" -i --isa scalar --greedy -n 8 --kv-dir kv -v <lines >second 2>errors
+    cmp want first && cmp want second
+    [ "$(sed -n 's/.* new tokens, \([0-9]*\) cached.*/\1/p' errors | head -n 1)" -ge 32 ]
+}

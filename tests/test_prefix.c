@@ -1,0 +1,350 @@
+// test_prefix.c: a model over a prefix that was there: from memory or from a directory, the logits are those of a run
+// that computes everything, bit for bit under the scalar kernels.
+//
+// The whole pool holds NaN from the beginning, so that a slot that is read and was never written shows.
+#define _GNU_SOURCE
+#include "testing.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <math.h>
+#include <unistd.h>
+
+#include "../engine.h"
+#include "../fingerprint.h"
+#include "tiny_model.h"
+
+enum { N_CTX = 200, VOCAB = 320, N_NEW = 12 };
+
+typedef struct {
+    TinyModel model;
+    int block; // 0: contiguous
+    int type;  // of K and V
+    int ubatch;
+    const char *isa;
+} Setup;
+
+static void open_engine(Engine *e, const Setup *u) {
+    Options o = {.device = "cpu",
+                 .isa = u->isa ? u->isa : "scalar",
+                 .quiet = true,
+                 .threads = 1,
+                 .ubatch = u->ubatch ? u->ubatch : 64,
+                 .type_k = u->type,
+                 .type_v = u->type,
+                 .paged = u->block > 0,
+                 .kv_block = u->block};
+    EngineNeeds needs = {.need_tokenizer = true, .n_ctx = N_CTX, .n_seqs = 3};
+    assert_ok(engine_open_view(e, &o, needs, tiny_model(&u->model)));
+    kv_free(&e->kv); // the same again, sharing
+    e->shape.share = true;
+    assert_ok(kv_new(&e->kv, &e->shape));
+    memset(e->kv.pool.k, 0xff, e->kv.pool.bytes_k);
+    memset(e->kv.pool.v, 0xff, e->kv.pool.bytes_v);
+    kv_shuffle(&e->kv, 3);
+}
+
+static void push(Sequence *s, int n, uint64_t seed) {
+    for (int i = 0; i < n; i++) sequence_push(s, &(int){(int)(test_random(&seed) % VOCAB)}, 1);
+}
+
+// ---- runs -----------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    Request r;
+    float logits[N_NEW * VOCAB];
+    int n, tokens[N_NEW];
+} Run;
+
+static Finish keep(Request *r, int token, const float *logits) {
+    Run *run = r->arg;
+    memcpy(run->logits + run->n * VOCAB, logits, VOCAB * sizeof *logits);
+    run->tokens[run->n++] = token;
+    return RUNNING;
+}
+
+// n tokens from a stream that the seed gives, then `own` from another one.
+static void run_start(Run *run, int n, uint64_t seed, int own) {
+    *run = (Run){.r = {.sampling = sampler_defaults(), .max_new = N_NEW, .emit = keep, .arg = run}};
+    run->r.sampling.temp = 0;
+    push(&run->r.seq, n, seed);
+    push(&run->r.seq, own, seed + 1000);
+}
+
+static void commit_all(Engine *e, const Batch *b) {
+    for (int seq = 0; seq < b->n_seqs; seq++) {
+        Sequence *s = &scheduler_request(e->sched, seq)->seq;
+        kv_commit(&e->kv, s, s->n_cached);
+    }
+}
+
+// Runs all that was added; returns the rows that it took.
+static int run_all(Engine *e) {
+    int n = 0;
+    for (Batch *b; scheduler_next(e->sched, &b);) {
+        n += b->n_rows;
+        scheduler_take(e->sched, model_forward(&e->model, &e->work, &e->kv.pool, b));
+        commit_all(e, b);
+    }
+    return n;
+}
+
+static int run_one(Engine *e, Run *run) {
+    scheduler_add(e->sched, &run->r);
+    return run_all(e);
+}
+
+static void run_end(Engine *e, Run *run) {
+    kv_release(&e->kv, &run->r.seq);
+    sequence_free(&run->r.seq);
+    timeline_free(&run->r.time);
+}
+
+static void assert_same(const Run *a, const Run *b) {
+    assert_int_equal(a->n, N_NEW);
+    assert_int_equal(b->n, N_NEW);
+    for (int i = 0; i < N_NEW * VOCAB; i++)
+        if (!isfinite(a->logits[i])) fail_msg("logit %d of token %d is not finite", i % VOCAB, i / VOCAB);
+    assert_memory_equal(a->logits, b->logits, sizeof a->logits);
+    assert_memory_equal(a->tokens, b->tokens, sizeof a->tokens);
+}
+
+// What a contiguous cache that shares nothing gives.
+static void run_alone(const Setup *u, int n, uint64_t seed, int own, Run *run) {
+    Engine e;
+    Setup plain = *u;
+    plain.block = 0;
+    open_engine(&e, &plain);
+    run_start(run, n, seed, own);
+    run_one(&e, run);
+    run_end(&e, run);
+    engine_close(&e);
+}
+
+static const Setup setups[] = {
+    {.block = 16},
+    {.block = 1, .type = TYPE_F16},
+    {.model = {.arch = "qwen2", .rope = "yarn"}, .block = 7, .type = TYPE_BF16, .ubatch = 5},
+    {.model = {.arch = "qwen3", .type = TYPE_Q8_0, .head_dim = 32, .n_kv_heads = 1}, .block = 32}};
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+// A prompt of `first` tokens has run; one of n that begins alike finds `cached` slots of it.
+static void hit_in_memory(const Setup *u, int first, int n, int own, int cached) {
+    Engine e;
+    Run *a = mem_alloc(sizeof *a), *b = mem_alloc(sizeof *b), *want = mem_alloc(sizeof *want);
+    run_alone(u, n, 5, own, want);
+    open_engine(&e, u);
+    run_start(a, first, 5, 0);
+    run_one(&e, a);
+    run_end(&e, a); // its blocks are free, and still known
+    run_start(b, n, 5, own);
+    assert_int_equal(kv_match_prefix(&e.kv, &b->r.seq), cached);
+    assert_int_equal(run_one(&e, b), n + own - cached + N_NEW - 1);
+    assert_int_equal(b->r.n_reused, cached);
+    assert_same(want, b);
+    run_end(&e, b);
+    assert_int_equal(e.kv.n_free, e.kv.pool.n_blocks);
+    engine_close(&e);
+    free(a);
+    free(b);
+    free(want);
+}
+
+static void test_memory(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(setups); i++) {
+        const Setup *u = &setups[i];
+        int size = u->block, k = 96 / size;
+        for (int d = -1; d <= 1; d++) hit_in_memory(u, 100, k * size + d, 0, (k * size + d - 1) / size * size);
+        hit_in_memory(u, k * size, k * size, 0, (k - 1) * size);  // the same prompt again
+        hit_in_memory(u, k * size, k * size, 9, k * size);        // the same beginning
+        hit_in_memory(u, k * size, k * size + 1, 0, k * size);    // one token more
+        hit_in_memory(u, size, 3 * size, 2, size);                // a short beginning
+        if (size > 1) hit_in_memory(u, size - 1, 3 * size, 2, 0); // no full block of it
+    }
+}
+
+// In one step three sequences compute the same beginning; a fourth takes what they have.
+static void test_same_step(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(setups); i++) {
+        const Setup *u = &setups[i];
+        Engine e;
+        Run *runs = mem_alloc(4 * sizeof *runs), *want = mem_alloc(sizeof *want);
+        open_engine(&e, u);
+        for (int j = 0; j < 3; j++) {
+            run_start(&runs[j], 32, 9, j);
+            assert_int_equal(kv_match_prefix(&e.kv, &runs[j].r.seq), 0);
+            scheduler_add(e.sched, &runs[j].r);
+        }
+        run_all(&e);
+        run_start(&runs[3], 32, 9, 3);
+        assert_true(kv_match_prefix(&e.kv, &runs[3].r.seq) > 32 - u->block);
+        run_one(&e, &runs[3]);
+        for (int j = 0; j < 4; j++) {
+            run_alone(u, 32, 9, j, want);
+            assert_same(want, &runs[j]);
+        }
+        for (int j = 0; j < 4; j++) run_end(&e, &runs[j]);
+        assert_int_equal(e.kv.n_free, e.kv.pool.n_blocks);
+        engine_close(&e);
+        free(runs);
+        free(want);
+    }
+}
+
+// The answer is a prefix too: a second turn begins behind it.
+static void test_answer_as_prefix(void **state) {
+    (void)state;
+    Engine e;
+    Run *a = mem_alloc(sizeof *a), *b = mem_alloc(sizeof *b), *want = mem_alloc(sizeof *want);
+    open_engine(&e, &setups[0]);
+    run_start(a, 40, 5, 0);
+    run_one(&e, a);
+    run_start(b, 40, 5, 0);
+    sequence_push(&b->r.seq, a->tokens, N_NEW);
+    push(&b->r.seq, 5, 77);
+    run_start(want, 0, 0, 0);
+    sequence_push(&want->r.seq, b->r.seq.tokens, b->r.seq.n_tokens);
+    assert_int_equal(kv_match_prefix(&e.kv, &b->r.seq), 48); // 40 + 11 slots, in blocks of 16
+    run_one(&e, b);
+    Engine fresh;
+    open_engine(&fresh, &setups[0]);
+    run_one(&fresh, want);
+    assert_same(want, b);
+    run_end(&fresh, want);
+    engine_close(&fresh);
+    run_end(&e, a);
+    run_end(&e, b);
+    engine_close(&e);
+    free(a);
+    free(b);
+    free(want);
+}
+
+// ---- disk -----------------------------------------------------------------------------------------------------------
+
+static void empty(const char *dir) {
+    DIR *d = opendir(dir);
+    if (!d) return;
+    for (struct dirent *e; (e = readdir(d));) unlinkat(dirfd(d), e->d_name, 0);
+    closedir(d);
+    rmdir(dir);
+}
+
+static KvStore *store_of(const Engine *e, const char *dir, int block) {
+    KvStore *s;
+    KvHead like = fingerprint(&e->model, &e->kv.pool);
+    assert_ok(kvstore_open(dir, 1 << 30, block, &like, &s));
+    return s;
+}
+
+// Computed and saved in a cache of one layout, loaded and gone on with in one of another.
+static void hit_on_disk(const Setup *u, int to_block, int n, int own) {
+    enum { BLOCK = 16 };
+    Engine a, b;
+    Run *x = mem_alloc(sizeof *x), *y = mem_alloc(sizeof *y), *want = mem_alloc(sizeof *want);
+    const char *dir = test_tmp("prefix-store");
+    empty(dir);
+    open_engine(&a, u);
+    run_start(x, 96, 5, 0);
+    run_one(&a, x);
+    KvStore *s = store_of(&a, dir, BLOCK);
+    assert_ok(kvstore_save(s, &a.kv, &x->r.seq));
+    kvstore_close(s);
+    run_end(&a, x);
+    engine_close(&a);
+
+    Setup to = *u;
+    to.block = to_block;
+    run_alone(u, n, 5, own, want);
+    open_engine(&b, &to);
+    s = store_of(&b, dir, BLOCK);
+    run_start(y, n, 5, own);
+    assert_ok(kvstore_load(s, &b.kv, &y->r.seq));
+    int cached = int_min(n, n + own - 1) / BLOCK * BLOCK;
+    assert_int_equal(y->r.seq.n_cached, cached);
+    assert_int_equal(run_one(&b, y), n + own - cached + N_NEW - 1);
+    assert_same(want, y);
+    kvstore_close(s);
+    run_end(&b, y);
+    engine_close(&b);
+    empty(dir);
+    free(x);
+    free(y);
+    free(want);
+}
+
+static void test_disk(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(setups); i++)
+        for (int n = 79; n <= 81; n++)
+            for (int to = 0; to < 3; to++) hit_on_disk(&setups[i], to == 0 ? 0 : to == 1 ? 16 : 5, n, n == 80 ? 7 : 0);
+}
+
+// A model with one other weight, tokenizer or RoPE, or another type of cache, finds nothing.
+static void test_foreign_models(void **state) {
+    (void)state;
+    const Setup others[] = {{.block = 16},
+                            {.model = {.seed = 1}, .block = 16},
+                            {.model = {.rope = "linear"}, .block = 16},
+                            {.model = {.freq_base = 10001}, .block = 16},
+                            {.model = {.tokens = "gpt2"}, .block = 16},
+                            {.model = {.n_layers = 3}, .block = 16},
+                            {.block = 16, .type = TYPE_F16}};
+    const char *dir = test_tmp("prefix-store");
+    empty(dir);
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        Engine e;
+        Run *run = mem_alloc(sizeof *run);
+        open_engine(&e, &others[i]);
+        KvStore *s = store_of(&e, dir, 16);
+        run_start(run, 40, 5, 0);
+        assert_ok(kvstore_load(s, &e.kv, &run->r.seq));
+        assert_int_equal(run->r.seq.n_cached, 0);
+        run_one(&e, run);
+        assert_ok(kvstore_save(s, &e.kv, &run->r.seq));
+        assert_int_equal(kvstore_stats(s).n_saved, 48);
+        kvstore_close(s);
+        run_end(&e, run);
+        engine_close(&e);
+        free(run);
+    }
+    empty(dir);
+}
+
+// The fast kernels may round otherwise for other numbers of rows; the distance stays theirs.
+static void test_fast_kernels(void **state) {
+    (void)state;
+    Setup u = {.model = {.type = TYPE_Q8_0, .dim = 256, .head_dim = 32}, .block = 16, .type = TYPE_F16, .isa = "auto"};
+    Engine e;
+    Run *a = mem_alloc(sizeof *a), *b = mem_alloc(sizeof *b);
+    open_engine(&e, &u);
+    run_start(a, 96, 5, 3);
+    run_one(&e, a);
+    run_start(b, 96, 5, 3);
+    assert_int_equal(kv_match_prefix(&e.kv, &b->r.seq), 96);
+    run_one(&e, b);
+    double distance = 0, norm = 0;
+    for (int i = 0; i < VOCAB; i++) {
+        double d = (double)a->logits[i] - (double)b->logits[i];
+        distance += d * d;
+        norm += (double)a->logits[i] * (double)a->logits[i];
+    }
+    print_message("relative distance of the first logits: %.2g\n", sqrt(distance / norm));
+    assert_true(sqrt(distance / norm) < 0.02);
+    run_end(&e, a);
+    run_end(&e, b);
+    engine_close(&e);
+    free(a);
+    free(b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory), cmocka_unit_test(test_same_step),      cmocka_unit_test(test_answer_as_prefix),
+        cmocka_unit_test(test_disk),   cmocka_unit_test(test_foreign_models), cmocka_unit_test(test_fast_kernels),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
