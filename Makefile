@@ -14,7 +14,7 @@ endif
 # ---- files: one noun each; floors from the bottom up ----
 READ  := util quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes jinja_value jinja_text jinja_print jinja_lex jinja_parse jinja_ops jinja_filters jinja_calls jinja_run
 CORE  := threads builtin model sampler chain kvcache fingerprint costs stats scheduler kvstore cpu cpu_scalar
-FACE  := cli cli_help cli_docs engine kvfile progress report output think signals prompt recall terminal lines programs complete chat chat_templates conversation commands repl look render inspect shape roofline roofline_kernels bench
+FACE  := cli cli_help cli_docs engine kvfile progress report output think signals prompt recall terminal lines programs complete chat chat_templates conversation commands repl jobs feed tally tickets replies batch look render inspect shape roofline roofline_kernels bench
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 FUZZ  := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
 
@@ -93,14 +93,21 @@ test-build: $(TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/make_tiny # what the test
 test: quill unit cli fuzz-short ## everything
 	@echo "all tests passed"
 
+SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all
 asan: ## unit and command-line tests under AddressSanitizer and UBSan
-	$(MAKE) unit cli BUILD=build/asan CFLAGS="-O1 -g" SIMD="-O1 -ffp-contract=fast" SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all"
+	$(MAKE) unit cli BUILD=build/asan CFLAGS="-O1 -g" SIMD="-O1 -ffp-contract=fast" SANITIZE="$(SANITIZERS)"
+
+soak: ## 2,000 random jobs with preemption, cancels and broken lines under the sanitizers
+	$(MAKE) build/asan/tests/test_batch BUILD=build/asan CFLAGS="-O1 -g" SIMD="-O1 -ffp-contract=fast" SANITIZE="$(SANITIZERS)"
+	QUILL_SOAK=2000 QUILL_TEST_TMP=$(CURDIR)/build/asan/tmp build/asan/tests/test_batch
 
 # ---- fuzzing: libFuzzer comes with clang ----
 FUZZ_SECONDS ?= 300
 HAS_FUZZER := $(shell command -v clang >/dev/null 2>&1 && echo 'int LLVMFuzzerTestOneInput(const char*d,long n){return d&&n<0;}' | clang -x c -fsanitize=fuzzer -o /dev/null - 2>/dev/null && echo yes)
 fuzz-build:
 	$(MAKE) $(FUZZ:%=build/fuzz/tests/%) BUILD=build/fuzz CC=clang CFLAGS="-O1 -g" SANITIZE="-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all"
+# A job's keys are options, and their table knows everything.
+$(BUILD)/tests/fuzz_jobs: $(OBJS)
 $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(READ_OBJS)
 	$(CC) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(LIBS)
 fuzz: fuzz-build ## each fuzzer for FUZZ_SECONDS (300)
@@ -143,5 +150,5 @@ demo: quill ## a story by the built-in model
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-.PHONY: unit cli test-build test asan fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
+.PHONY: unit cli test-build test asan soak fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
 -include $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d)

@@ -18,8 +18,9 @@
 
 #define M(mode) (1u << MODE_##mode)
 enum {
+    ANSWER = M(RUN) | M(BATCH),                                 // modes that generate
     TEXT_IN = M(RUN) | M(TOKENIZE) | M(LOGITS) | M(PERPLEXITY), // modes that read text
-    COMPUTE = M(RUN) | M(BENCH) | M(LOGITS) | M(PERPLEXITY),    // modes that run a model
+    COMPUTE = ANSWER | M(BENCH) | M(LOGITS) | M(PERPLEXITY),    // modes that run a model
     EVERY = TEXT_IN | COMPUTE | M(INSPECT) | M(TEMPLATE),
     FILES = EVERY, // modes that open a model
 };
@@ -33,15 +34,16 @@ const Option cli_options[] = {
     {"-z --tokenizer", "FILE", FILES, G_MODEL, TEXT, AT(tokenizer), 0, 0, NULL, "tokenizer.bin of a llama2.c model; found by itself when it lies beside it", NULL},
     {"--no-mmap", NULL, FILES, G_MODEL, FLAG, AT(no_mmap), 0, 0, NULL, "read the model into memory instead of mapping it", NULL},
     {"--mlock", NULL, COMPUTE, G_MODEL, FLAG, AT(mlock), 0, 0, NULL, "keep the model's pages in memory (as far as the system allows)", NULL},
-    {"--check-tensors", NULL, M(RUN) | M(INSPECT) | M(PERPLEXITY) | M(LOGITS), G_MODEL, FLAG, AT(check_tensors), 0, 0, NULL, "read every weight first and refuse what is not finite", NULL},
+    {"--check-tensors", NULL, ANSWER | M(INSPECT) | M(PERPLEXITY) | M(LOGITS), G_MODEL, FLAG, AT(check_tensors), 0, 0, NULL, "read every weight first and refuse what is not finite", NULL},
 
     {"-p --prompt", "TEXT", TEXT_IN, G_PROMPT, TEXT, AT(prompt), 0, 0, NULL, "the prompt; words without a flag are the same", NULL},
+    {"-f --file", "FILE", M(BATCH), G_PROMPT, TEXT, AT(file), 0, 0, NULL, "the jobs from a file instead of stdin; the same as a word without a flag", NULL},
     {"-f --file", "FILE", M(TEMPLATE), G_PROMPT, TEXT, AT(file), 0, 0, NULL, "the messages from a file instead of stdin", NULL},
     {"-f --file", "FILE", TEXT_IN, G_PROMPT, TEXT, AT(file), 0, 0, NULL, "text from a file, byte for byte; stdin is not read then, but - is stdin", NULL},
-    {"-sys --system-prompt", "TEXT", M(RUN), G_PROMPT, TEXT, AT(system), 0, 0, NULL, "a system message (models with a chat template)", NULL},
-    {"-sysf --system-prompt-file", "FILE", M(RUN), G_PROMPT, TEXT, AT(system_file), 0, 0, NULL, "the same from a file", NULL},
+    {"-sys --system-prompt", "TEXT", ANSWER, G_PROMPT, TEXT, AT(system), 0, 0, NULL, "a system message (models with a chat template)", NULL},
+    {"-sysf --system-prompt-file", "FILE", ANSWER, G_PROMPT, TEXT, AT(system_file), 0, 0, NULL, "the same from a file", NULL},
     {"-e --escape", NULL, TEXT_IN, G_PROMPT, FLAG, AT(escape), 0, 0, NULL, "\\n \\t \\r \\\\ \\' \\\" \\xHH mean what they mean in C in -p and words", NULL},
-    {"--raw", NULL, M(RUN), G_PROMPT, FLAG, AT(raw), 0, 0, NULL, "complete the bare text, whatever template the model carries", NULL},
+    {"--raw", NULL, ANSWER, G_PROMPT, FLAG, AT(raw), 0, 0, NULL, "complete the bare text, whatever template the model carries", NULL},
     {"--chat", NULL, M(RUN), G_PROMPT, FLAG, AT(chat), 0, 0, NULL, "insist on the model's chat template", NULL},
     {"-i --interactive", NULL, M(RUN), G_PROMPT, FLAG, AT(interactive), 0, 0, NULL, "chat line by line; a prompt given is the first turn", NULL},
     {"--parse-special", NULL, TEXT_IN, G_PROMPT, FLAG, AT(parse_special), 0, 0, NULL, "recognise control tokens in raw text", NULL},
@@ -50,32 +52,32 @@ const Option cli_options[] = {
     {"--ids", NULL, M(TOKENIZE), G_PROMPT, FLAG, AT(ids), 0, 0, NULL, "print the ids alone, separated by spaces", NULL},
     {"--no-bos", NULL, M(LOGITS) | M(PERPLEXITY), G_PROMPT, FLAG, AT(no_bos), 0, 0, NULL, "do not put the beginning token in front of text", NULL},
     {"--no-bos", NULL, M(TOKENIZE), G_PROMPT, FLAG, AT(no_bos), 0, 0, NULL, "no beginning token in front of the text, and no end token after it", NULL},
-    {"--chat-template", "NAME", M(RUN) | M(TEMPLATE), G_PROMPT, TEXT, AT(chat_template), 0, 0, NULL, "one of quill's own templates instead of the model's: chatml, llama2, llama3, mistral-v7, gemma, ... (a wrong name lists them)", NULL},
-    {"--chat-template-file", "FILE", M(RUN) | M(TEMPLATE), G_PROMPT, TEXT, AT(chat_template_file), 0, 0, NULL, "the same from a file, in Jinja", NULL},
-    {"--think", "on|off|show|hide", M(RUN) | M(TEMPLATE), G_PROMPT, CHOICE, AT(think), 0, 0, NULL, "on, off: whether a model is to think, where its template lets one choose; show, hide: whether its thoughts are printed (otherwise: on a terminal and in JSON)", NULL},
+    {"--chat-template", "NAME", ANSWER | M(TEMPLATE), G_PROMPT, TEXT, AT(chat_template), 0, 0, NULL, "one of quill's own templates instead of the model's: chatml, llama2, llama3, mistral-v7, gemma, ... (a wrong name lists them)", NULL},
+    {"--chat-template-file", "FILE", ANSWER | M(TEMPLATE), G_PROMPT, TEXT, AT(chat_template_file), 0, 0, NULL, "the same from a file, in Jinja", NULL},
+    {"--think", "on|off|show|hide", ANSWER | M(TEMPLATE), G_PROMPT, CHOICE, AT(think), 0, 0, NULL, "on, off: whether a model is to think, where its template lets one choose; show, hide: whether its thoughts are printed (otherwise: on a terminal and in JSON)", NULL},
     {"--bos", "TEXT", M(TEMPLATE), G_PROMPT, TEXT, AT(bos), 0, 0, NULL, "what bos_token says, instead of the model's", NULL},
     {"--eos", "TEXT", M(TEMPLATE), G_PROMPT, TEXT, AT(eos), 0, 0, NULL, "the same for eos_token", NULL},
     {"--now", "TIME", M(TEMPLATE), G_PROMPT, TEXT, AT(now), 0, 0, NULL, "the time that strftime_now gives, as 2026-01-02T03:04:05", NULL},
     {"--no-generation-prompt", NULL, M(TEMPLATE), G_PROMPT, FLAG, AT(no_generation_prompt), 0, 0, NULL, "without the beginning of the assistant's answer", NULL},
 
-    {"-n --predict --n-predict", "N", M(RUN), G_LENGTH, INT, AT(predict), -1, INT_MAX, "-1", "tokens to generate; -1: until the end or a full context", NULL},
+    {"-n --predict --n-predict --max-tokens --max-completion-tokens", "N", ANSWER, G_LENGTH, INT, AT(predict), -1, INT_MAX, "-1", "tokens to generate; -1: until the end or a full context", NULL},
     {"-c --ctx-size", "N", M(PERPLEXITY), G_LENGTH, INT, AT(ctx_size), 0, (1 << 30) - 1, "0", "tokens of a chunk; 0: 512, or what the model was trained for if that is less", NULL},
-    {"-c --ctx-size", "N", M(RUN) | M(LOGITS), G_LENGTH, INT, AT(ctx_size), 0, (1 << 30) - 1, "0", "context in tokens; 0: the model's, if it fits into memory", NULL},
-    {"--ignore-eos", NULL, M(RUN), G_LENGTH, FLAG, AT(ignore_eos), 0, 0, NULL, "never generate an end-of-generation token", NULL},
-    {"-r --stop --reverse-prompt", "TEXT", M(RUN), G_LENGTH, STOPS, AT(stop), 0, 0, NULL, "stop before this text; may be repeated", NULL},
+    {"-c --ctx-size", "N", ANSWER | M(LOGITS), G_LENGTH, INT, AT(ctx_size), 0, (1 << 30) - 1, "0", "context in tokens; 0: the model's, if it fits into memory", NULL},
+    {"--ignore-eos", NULL, ANSWER, G_LENGTH, FLAG, AT(ignore_eos), 0, 0, NULL, "never generate an end-of-generation token", NULL},
+    {"-r --stop --reverse-prompt", "TEXT", ANSWER, G_LENGTH, STOPS, AT(stop), 0, 0, NULL, "stop before this text; may be repeated", NULL},
 
-    {"--temp --temperature", "T", M(RUN), G_SAMPLING, REAL, AT(sampling.temp), 0, 1000, "0.8", "temperature; 0 is greedy", NULL},
-    {"--top-k", "N", M(RUN), G_SAMPLING, INT, AT(sampling.top_k), 0, INT_MAX, "40", "only the N most likely tokens; 0: all", NULL},
-    {"--top-p", "P", M(RUN), G_SAMPLING, REAL, AT(sampling.top_p), 0, 1, "0.95", "only the most likely tokens that make up P; 1: off", NULL},
-    {"--min-p", "P", M(RUN), G_SAMPLING, REAL, AT(sampling.min_p), 0, 1, "0.05", "only tokens at least P times as likely as the first; 0: off", NULL},
-    {"--typical --typical-p", "P", M(RUN), G_SAMPLING, REAL, AT(sampling.typical), 0, 1, "1", "locally typical sampling; 1: off", NULL},
-    {"--repeat-penalty", "X", M(RUN), G_SAMPLING, REAL, AT(sampling.repeat_penalty), 0.001, 1000, "1", "divide the logits of recent tokens by X; 1: off", NULL},
-    {"--repeat-last-n", "N", M(RUN), G_SAMPLING, INT, AT(sampling.repeat_last_n), -1, INT_MAX, "64", "tokens that the penalties look at; -1: all", NULL},
-    {"--presence-penalty", "X", M(RUN), G_SAMPLING, REAL, AT(sampling.presence_penalty), -100, 100, "0", "subtracted once from tokens that occurred", NULL},
-    {"--frequency-penalty", "X", M(RUN), G_SAMPLING, REAL, AT(sampling.frequency_penalty), -100, 100, "0", "subtracted for each time they occurred", NULL},
-    {"--logit-bias", "ID+B|ID-B", M(RUN), G_SAMPLING, BIAS, AT(sampling.bias), 0, 0, NULL, "added to a token's logit (ID-inf forbids it); may be repeated", NULL},
-    {"-s --seed", "N", M(RUN), G_SAMPLING, SEED, AT(sampling.seed), 0, 0, "-1", "seed of the random numbers; -1: from the system, shown by -v and --json", NULL},
-    {"--greedy", NULL, M(RUN), G_SAMPLING, FLAG, AT(sampling.greedy), 0, 0, NULL, "always the most likely token", NULL},
+    {"--temp --temperature", "T", ANSWER, G_SAMPLING, REAL, AT(sampling.temp), 0, 1000, "0.8", "temperature; 0 is greedy", NULL},
+    {"--top-k", "N", ANSWER, G_SAMPLING, INT, AT(sampling.top_k), 0, INT_MAX, "40", "only the N most likely tokens; 0: all", NULL},
+    {"--top-p", "P", ANSWER, G_SAMPLING, REAL, AT(sampling.top_p), 0, 1, "0.95", "only the most likely tokens that make up P; 1: off", NULL},
+    {"--min-p", "P", ANSWER, G_SAMPLING, REAL, AT(sampling.min_p), 0, 1, "0.05", "only tokens at least P times as likely as the first; 0: off", NULL},
+    {"--typical --typical-p", "P", ANSWER, G_SAMPLING, REAL, AT(sampling.typical), 0, 1, "1", "locally typical sampling; 1: off", NULL},
+    {"--repeat-penalty", "X", ANSWER, G_SAMPLING, REAL, AT(sampling.repeat_penalty), 0.001, 1000, "1", "divide the logits of recent tokens by X; 1: off", NULL},
+    {"--repeat-last-n", "N", ANSWER, G_SAMPLING, INT, AT(sampling.repeat_last_n), -1, INT_MAX, "64", "tokens that the penalties look at; -1: all", NULL},
+    {"--presence-penalty", "X", ANSWER, G_SAMPLING, REAL, AT(sampling.presence_penalty), -100, 100, "0", "subtracted once from tokens that occurred", NULL},
+    {"--frequency-penalty", "X", ANSWER, G_SAMPLING, REAL, AT(sampling.frequency_penalty), -100, 100, "0", "subtracted for each time they occurred", NULL},
+    {"--logit-bias", "ID+B|ID-B", ANSWER, G_SAMPLING, BIAS, AT(sampling.bias), 0, 0, NULL, "added to a token's logit (ID-inf forbids it); may be repeated", NULL},
+    {"-s --seed", "N", ANSWER, G_SAMPLING, SEED, AT(sampling.seed), 0, 0, "-1", "seed of the random numbers; -1: from the system, shown by -v and --json", NULL},
+    {"--greedy", NULL, ANSWER, G_SAMPLING, FLAG, AT(sampling.greedy), 0, 0, NULL, "always the most likely token", NULL},
 
     {"-t --threads", "N", COMPUTE, G_SPEED, INT, AT(threads), 0, 1024, "0", "threads; 0: one for each physical core", NULL},
     {"-ngl --gpu-layers --n-gpu-layers", "auto|all|N", COMPUTE, G_SPEED, LAYERS, AT(gpu_layers), 0, INT_MAX, "auto", NULL, NULL},
@@ -86,14 +88,20 @@ const Option cli_options[] = {
     {"-ctv --cache-type-v", "auto|f32|f16|bf16", COMPUTE, G_SPEED, KVTYPE, AT(type_v), 0, 0, "auto", "how the KV cache stores values", NULL},
     {"--deterministic", NULL, COMPUTE, G_SPEED, FLAG, 0, 0, 0, NULL, NULL, LATER},
 
-    {"--kv-layout", "contiguous|paged", COMPUTE, G_KV, LAYOUT, AT(paged), 0, 0, "contiguous", "one block a sequence, or many", NULL},
-    {"--kv-block", "N", COMPUTE, G_KV, INT, AT(kv_block), 1, 65536, "32", "slots in a block of the paged layout, and of --kv-dir", NULL},
+    {"--kv-layout", "contiguous|paged", COMPUTE & ~M(BATCH), G_KV, LAYOUT, AT(paged), 0, 0, "contiguous", "one block a sequence, or many", NULL},
+    {"--kv-block", "N", COMPUTE, G_KV, INT, AT(kv_block), 1, 65536, "32", "slots in a block of the paged layout, of a batch and of --kv-dir", NULL},
     {"--kv-mem", "SIZE", COMPUTE, G_KV, SIZE, AT(kv_mem), 0, 0x1p62, "0", "the most memory the KV cache may take; 0: what the context needs", NULL},
     {"--kv-dir", "DIR[,size=8G]", M(RUN), G_KV, STORE, AT(kv_dir), 0, 0x1p62, NULL, "keep the KV cache of prompts there, in files of at most that size together, and begin where an earlier run's prompt was the same", NULL},
     {"--evict", "POLICY", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
     {"--context-shift", NULL, M(RUN), G_KV, FLAG, AT(context_shift), 0, 0, NULL, "when a chat fills the context, leave its oldest turns out, and say so", NULL},
     {"--kv-out", "FILE", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
     {"--kv-in", "FILE", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
+
+    {"-np --parallel", "N", M(BATCH), G_BATCH, INT, AT(parallel), 1, 4096, "64", "sequences at once, at most; memory and the jobs decide how many they are", NULL},
+    {"--keep-order", NULL, M(BATCH), G_BATCH, FLAG, AT(keep_order), 0, 0, NULL, "answers in the order of the jobs, not as they finish", NULL},
+    {"--rate", "R", M(BATCH), G_BATCH, REAL, AT(rate), 0, 1e6, "0", "replay arrivals: R jobs a second on average, at random times (by --seed); 0: as they can be read", NULL},
+    {"--slo", "ttft=MS,tpot=MS", M(BATCH), G_BATCH, TEXT, AT(slo), 0, 0, NULL, "the latencies to keep, in milliseconds: -v says how many jobs a second kept them (goodput)", NULL},
+    {"--static", NULL, M(BATCH), G_BATCH, FLAG, AT(static_batches), 0, 0, NULL, "batches of -np jobs, each run to its end before the next begins; for comparison", NULL},
 
     {"-p --n-prompt", "N", M(BENCH), G_BENCH, INT, AT(bench_prompt), 0, INT_MAX, "512", "prompt tokens of the prefill test; 0: no such test", NULL},
     {"-n --n-gen", "N", M(BENCH), G_BENCH, INT, AT(bench_gen), 0, INT_MAX, "128", "tokens of the decode test; 0: no such test", NULL},
@@ -107,17 +115,17 @@ const Option cli_options[] = {
     {"-o --output", "table|json|csv|md", M(BENCH), G_BENCH, CHOICE, AT(output), 0, 0, "table", "format of the results", NULL},
     {"--roofline", NULL, M(BENCH), G_BENCH, FLAG, AT(roofline), 0, 0, NULL, "measure this machine's ceilings and store them", NULL},
 
-    {"-v --verbose", NULL, M(RUN) | M(LOGITS) | M(PERPLEXITY), G_LOOK, FLAG, AT(verbose), 0, 0, NULL, "say on stderr what was done and how fast", NULL},
+    {"-v --verbose", NULL, ANSWER | M(LOGITS) | M(PERPLEXITY), G_LOOK, FLAG, AT(verbose), 0, 0, NULL, "say on stderr what was done and how fast", NULL},
     {"-q --quiet", NULL, COMPUTE, G_LOOK, FLAG, AT(quiet), 0, 0, NULL, "errors alone on stderr: no notes, no progress", NULL},
     {"--color", "auto|always|never", M(RUN), G_LOOK, CHOICE, AT(color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)", NULL},
     {"--echo", NULL, M(RUN), G_LOOK, FLAG, AT(echo), 0, 0, NULL, "print the prompt before the answer", NULL},
-    {"--special", NULL, M(RUN), G_LOOK, FLAG, AT(special), 0, 0, NULL, "print control tokens too", NULL},
+    {"--special", NULL, ANSWER, G_LOOK, FLAG, AT(special), 0, 0, NULL, "print control tokens too", NULL},
     {"--json", NULL, M(RUN) | M(INSPECT) | M(PERPLEXITY), G_LOOK, FLAG, AT(json), 0, 0, NULL, "one JSON object instead of text", NULL},
     {"--jsonl", NULL, M(RUN), G_LOOK, FLAG, AT(jsonl), 0, 0, NULL, "one JSON object a token as it comes, then the same object", NULL},
-    {"--logprobs", "N", M(RUN), G_LOOK, INT, AT(logprobs), 0, 1000, NULL, "log-probabilities of each token and the N likeliest, in JSON", NULL},
+    {"--logprobs", "N", ANSWER, G_LOOK, INT, AT(logprobs), 0, 1000, NULL, "log-probabilities of each token and the N likeliest, in JSON", NULL},
     {"--dump-prompt", NULL, M(RUN), G_LOOK, FLAG, AT(dump_prompt), 0, 0, NULL, "show the rendered prompt on stderr", NULL},
     {"--dump-tokens", NULL, M(RUN), G_LOOK, FLAG, AT(dump_tokens), 0, 0, NULL, "show the prompt's tokens on stderr", NULL},
-    {"--dry-run", NULL, M(RUN), G_LOOK, FLAG, AT(dry_run), 0, 0, NULL, "show the memory budget on stderr and stop", NULL},
+    {"--dry-run", NULL, ANSWER, G_LOOK, FLAG, AT(dry_run), 0, 0, NULL, "show the memory budget on stderr and stop", NULL},
     {"-h --help", NULL, EVERY, G_LOOK, HELP, 0, 0, 0, NULL, "this help", NULL},
     {"--version", NULL, EVERY, G_LOOK, VERSION, 0, 0, 0, NULL, "version, compiler, kernels, built-in model", NULL},
     {"--man", NULL, M(RUN), G_LOOK, MAN, 0, 0, 0, NULL, "the man page: quill --man | man -l -", NULL},
@@ -413,16 +421,30 @@ static Status set_default(const Option *o, const char *name, Options *out) {
     return OK;
 }
 
-static const Option *find_settable(const char *name) {
+static const Option *find_settable(const char *name, Mode m) {
     char flag[40];
     snprintf(flag, sizeof flag, "--%.32s", name);
     for (char *at = flag + 2; *at; at++)
         if (*at == '_') *at = '-';
-    return find_option(flag, M(RUN));
+    return find_option(flag, 1u << m);
+}
+
+Status cli_set_option(const Option *o, const char *name, const char *value, Options *out) {
+    if (strcmp(value, "default") == 0) TRY(set_default(o, name, out));
+    else if (o->kind == FLAG && strcmp(value, "off") == 0) TRY(set_default(o, name, out));
+    else if (o->kind == FLAG && strcmp(value, "on") != 0) return bad_value(name, value, "on or off");
+    else TRY(set_value(o, name, value, out));
+    if (o->kind == SEED && !out->seed_given) draw_seed(out);
+    return OK;
+}
+
+const Option *cli_job_option(const char *name) {
+    const Option *o = find_settable(name, MODE_BATCH);
+    return o && cli_settable(o) ? o : NULL;
 }
 
 Status cli_set(Options *out, const char *name, const char *value) {
-    const Option *o = find_settable(name);
+    const Option *o = find_settable(name, MODE_RUN);
     if (o && o->at == AT(ctx_size))
         return status_error(QUILL_USAGE, "%s: is fixed once the model is open; start again with -c %.40s", name, value);
     if (!o || !cli_settable(o)) {
@@ -437,12 +459,7 @@ Status cli_set(Options *out, const char *name, const char *value) {
         return status_error(QUILL_USAGE, "%.100s: nothing that can be set%s%s; /set lists what can", name,
                             meant ? "; did you mean " : "", meant ? meant : "");
     }
-    if (strcmp(value, "default") == 0) TRY(set_default(o, name, out));
-    else if (o->kind == FLAG && strcmp(value, "off") == 0) TRY(set_default(o, name, out));
-    else if (o->kind == FLAG && strcmp(value, "on") != 0) return bad_value(name, value, "on or off");
-    else TRY(set_value(o, name, value, out));
-    if (o->kind == SEED && !out->seed_given) draw_seed(out);
-    return OK;
+    return cli_set_option(o, name, value, out);
 }
 
 // ---- the arguments --------------------------------------------------------------------------------------------------
@@ -540,8 +557,19 @@ static Status from_environment(Options *out) {
     return OK;
 }
 
+// The file of a batch's jobs.
+static Status place_file(Args *a, Options *out) {
+    if (a->n_words > 1 || (a->n_words && out->file))
+        return status_error(QUILL_USAGE, "quill %s: one file of jobs expected, found \"%.200s\"%s%.200s",
+                            mode_name(out->mode), a->words.data, out->file ? " and -f " : "",
+                            out->file ? out->file : "");
+    if (a->n_words) out->file = out->prompt = mem_copy(a->words.data, a->words.n); // cli_free's by that pointer
+    return OK;
+}
+
 // The words are the prompt; in `inspect` and `bench` a model's path.
 static Status place_words(Args *a, Options *out) {
+    if (out->mode == MODE_BATCH) return place_file(a, out);
     if (a->n_words == 0) {
         if (out->prompt) out->prompt = mem_copy(out->prompt, strlen(out->prompt)); // cli_free's, like joined words
         return OK;
@@ -575,7 +603,7 @@ static Status check_together(const Options *o) {
     if (o->raw && (o->chat_template || o->chat_template_file))
         return status_error(QUILL_USAGE, "--raw and --chat-template: one of them expected, found both");
     if (o->verbose && o->quiet) return status_error(QUILL_USAGE, "-v and -q: one of them expected, found both");
-    if (o->logprobs >= 0 && !o->json && !o->jsonl)
+    if (o->mode == MODE_RUN && o->logprobs >= 0 && !o->json && !o->jsonl)
         return status_error(QUILL_USAGE, "--logprobs: is printed in JSON alone; add --json or --jsonl");
     if (o->interactive && (o->json || o->jsonl))
         return status_error(QUILL_USAGE,

@@ -10,8 +10,8 @@
 enum { WIDTH = 80, HELP_COLUMN = 26 };
 
 const char *const cli_groups[N_GROUPS] = {
-    [G_MODEL] = "Model", [G_PROMPT] = "Prompt", [G_LENGTH] = "Length",   [G_SAMPLING] = "Sampling",
-    [G_SPEED] = "Speed", [G_KV] = "KV cache",   [G_BENCH] = "Benchmark", [G_LOOK] = "Look",
+    [G_MODEL] = "Model", [G_PROMPT] = "Prompt", [G_LENGTH] = "Length",   [G_SAMPLING] = "Sampling", [G_SPEED] = "Speed",
+    [G_KV] = "KV cache", [G_BATCH] = "Batch",   [G_BENCH] = "Benchmark", [G_LOOK] = "Look",
 };
 
 const ExitCode cli_exit_codes[] = {
@@ -55,6 +55,14 @@ const About cli_about[N_MODES] = {
                        "object with \"messages\", \"tools\" and whatever else the template looks at.",
                        "  echo '[{\"role\":\"user\",\"content\":\"hi\"}]' | quill template -m model.gguf\n"
                        "  quill template --chat-template-file t.jinja --bos \"<s>\" <messages.json\n"},
+    [MODE_BATCH] = {"quill batch [options] [FILE]",
+                    "Many prompts at once: jobs in, answers out, a JSON object a line. Jobs are read\n"
+                    "from FILE or stdin while others run; an answer is written as soon as it is there.\n"
+                    "A line is {\"id\",\"prompt\"} or {\"id\",\"messages\"}, with any option of length and\n"
+                    "sampling as a key, or one of OpenAI's batch files.",
+                    "  echo '{\"id\":1,\"prompt\":\"Once upon a time\",\"max_tokens\":50}' | quill batch\n"
+                    "  quill batch -m model.gguf --keep-order jobs.jsonl >out.jsonl\n"
+                    "  quill batch -m model.gguf --rate 4 --slo ttft=500,tpot=50 -v jobs.jsonl >out.jsonl\n"},
     [MODE_LOGITS] = {"quill logits [options] --tokens ID,ID,... > FILE",
                      "The logits after every token, as raw float32 (n_tokens, n_vocab) on stdout.\n"
                      "-ub decides how many rows are computed at a time.",

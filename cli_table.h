@@ -25,7 +25,7 @@ typedef enum {
     COMPLETIONS,
 } Kind;
 
-typedef enum { G_MODEL, G_PROMPT, G_LENGTH, G_SAMPLING, G_SPEED, G_KV, G_BENCH, G_LOOK, N_GROUPS } Group;
+typedef enum { G_MODEL, G_PROMPT, G_LENGTH, G_SAMPLING, G_SPEED, G_KV, G_BATCH, G_BENCH, G_LOOK, N_GROUPS } Group;
 
 typedef struct {
     const char *names; // separated by spaces; the first short and the first long one are shown
@@ -53,6 +53,10 @@ void cli_long_name(const Option *o, char name[32]);
 // Same ranges and errors as the flag; on and off for a flag without a value; "default" goes back. A stop text must live
 // as long as the Options. QUILL_USAGE: no such name (with a did-you-mean), or a bad value; nothing has changed then.
 Status cli_set(Options *out, const char *name, const char *value);
+// The option that a field of a batch's line sets, by any of its names; NULL: none of that name. cli_set_option takes
+// what it returned, and `name` for messages.
+const Option *cli_job_option(const char *name);
+Status cli_set_option(const Option *o, const char *name, const char *value, Options *out);
 void cli_value(const Option *o, const Options *values, Buf *out); // as one would write it; "none" for an empty list
 
 // ---- what the table does not say: cli_help.c ----

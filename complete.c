@@ -152,25 +152,39 @@ Finish answer_emit(Request *r, int token, const float *logits) {
 
 // ---- the end --------------------------------------------------------------------------------------------------------
 
-Status answer_finish(Answer *a, const Request *r) {
+void answer_end(Answer *a) {
     think_end(&a->think);
     show_parts(a);
     show_held(a);
     end_thought(a);
+}
+
+Str answer_text(const Answer *a) { return since(&a->answer, 0); }
+
+void answer_put_rest(const Answer *a, json_t *object) {
+    if (a->show_thoughts && a->thinking.n) json_object_set_new(object, "thinking", report_text(since(&a->thinking, 0)));
+    if (a->tokens) json_object_set(object, "tokens", a->tokens);
+}
+
+Status answer_broken(const Engine *e, const Request *r) {
+    if (r->finish != FINISH_BROKEN) return OK;
+    return status_error(QUILL_MODEL,
+                        "%s: a finite logit expected after %d tokens, none found; --check-tensors looks for broken "
+                        "weights, --logit-bias may forbid all tokens",
+                        gguf_name(e->gguf), r->seq.n_tokens);
+}
+
+Status answer_finish(Answer *a, const Request *r) {
+    answer_end(a);
     if (a->o->json || a->o->jsonl) {
-        json_t *j = report_json(a->e, a->o, r, since(&a->answer, 0));
-        if (a->show_thoughts && a->thinking.n) json_object_set_new(j, "thinking", report_text(since(&a->thinking, 0)));
-        if (a->tokens) json_object_set(j, "tokens", a->tokens);
+        json_t *j = report_json(a->e, a->o, r, answer_text(a));
+        answer_put_rest(a, j);
         write_json(a, j);
     } else if (a->terminal) write_out(a, "\n", 1);
     if (!a->o->quiet && !a->show_thoughts && a->thinking.n && !a->answer.n)
         fputs("quill: note: the model had thoughts and no answer; --think show prints them\n", stderr);
     if (a->failed.code) return a->failed;
-    if (r->finish == FINISH_BROKEN)
-        return status_error(QUILL_MODEL,
-                            "%s: a finite logit expected after %d tokens, none found; --check-tensors looks for "
-                            "broken weights, --logit-bias may forbid all tokens",
-                            gguf_name(a->e->gguf), r->seq.n_tokens);
+    TRY(answer_broken(a->e, r));
     if (r->finish == FINISH_INTERRUPT && signals_caught()) return (Status){.code = 128 + signals_caught()};
     return OK;
 }
@@ -230,9 +244,19 @@ void answer_dump(const Engine *e, const Options *o, const Rendered *text, const 
     }
 }
 
+Status answer_prompt(const Engine *e, const Options *o, const ChatTemplate *form, const Message *messages,
+                     int n_messages, Rendered *text, int **ids, int *n) {
+    *ids = NULL;
+    TRY(chat_render(form, messages, n_messages, true, text));
+    if (!form && o->parse_special && text->text.n) memset(text->trusted.data, 1, text->text.n);
+    TRY(chat_encode(e->tok, text, true, ids, n));
+    answer_dump(e, o, text, *ids, *n);
+    return answer_fits(e, o, *n);
+}
+
 // ---- one answer -----------------------------------------------------------------------------------------------------
 
-// The prompt as the model wants it, as text and in tokens.
+// The prompt in tokens.
 static Status prepare(const Engine *e, const Options *o, Str prompt, const ChatTemplate *form, Rendered *text,
                       Sequence *seq) {
     Buf system = {0};
@@ -242,15 +266,7 @@ static Status prepare(const Engine *e, const Options *o, Str prompt, const ChatT
     if (system.data) messages[n_messages++] = (Message){"system", {system.data, system.n}};
     messages[n_messages++] = (Message){"user", prompt};
     int *ids = NULL, n = 0;
-    if (!st.code) st = chat_render(form, messages, n_messages, true, text);
-    if (!st.code) {
-        if (!form && o->parse_special && text->text.n) memset(text->trusted.data, 1, text->text.n);
-        st = chat_encode(e->tok, text, true, &ids, &n);
-    }
-    if (!st.code) {
-        answer_dump(e, o, text, ids, n);
-        st = answer_fits(e, o, n);
-    }
+    if (!st.code) st = answer_prompt(e, o, form, messages, n_messages, text, &ids, &n);
     if (!st.code) sequence_push(seq, ids, n);
     free(ids);
     buf_free(&system);
@@ -297,12 +313,8 @@ Status complete_run(const Options *o, Str prompt) {
     Engine e;
     TRY(engine_open(&e, o, (EngineNeeds){.need_tokenizer = true}));
     Status st = OK;
-    if (o->dry_run) {
-        Buf budget = {0};
-        engine_budget(&e.model, &e.shape, e.scratch, &budget);
-        fputs(budget.data, stderr);
-        buf_free(&budget);
-    } else st = answer(&e, o, prompt);
+    if (o->dry_run) report_budget(&e);
+    else st = answer(&e, o, prompt);
     engine_close(&e);
     return st;
 }

@@ -39,6 +39,11 @@ void answer_start(Answer *a, Engine *e, const Options *o, bool fresh);
 // For a model with a chat template: its source, and the prompt as it was rendered. Under --special all is the answer.
 void answer_think(Answer *a, Str template, Str prompt);
 Finish answer_emit(Request *r, int token, const float *logits);
+void answer_end(Answer *a); // nothing more comes: what was held back is shown
+Str answer_text(const Answer *a);
+void answer_put_rest(const Answer *a, json_t *object); // sets "thinking" and "tokens" where there are any
+// QUILL_MODEL: no logit was finite, and the answer is none.
+Status answer_broken(const Engine *e, const Request *r);
 // Writes what was held back and ends the line or the JSON object. The answer's Status: OK, QUILL_IO, QUILL_MODEL (no
 // finite logit), or the exit code of the signal that stopped it.
 Status answer_finish(Answer *a, const Request *r);
@@ -46,6 +51,10 @@ void answer_free(Answer *a);
 
 // The sampling options for this model: ids checked, --ignore-eos turned into biases. bias is the caller's to free.
 Status answer_sampling(const Engine *e, const Options *o, SamplerParams *out, LogitBias **bias);
+// The messages as the model wants them (form NULL: their bare texts), as text and in tokens. QUILL_CONTEXT: they do not
+// fit. `ids` is the caller's to free.
+Status answer_prompt(const Engine *e, const Options *o, const ChatTemplate *form, const Message *messages,
+                     int n_messages, Rendered *text, int **ids, int *n);
 // QUILL_CONTEXT if n_prompt tokens do not fit, with the -c that does.
 Status answer_fits(const Engine *e, const Options *o, int n_prompt);
 void answer_dump(const Engine *e, const Options *o, const Rendered *text, const int *ids, int n); // --dump-..., stderr

@@ -137,8 +137,9 @@ void engine_budget(const Model *m, const KvShape *s, size_t scratch, Buf *out) {
     char a[24], b[24];
     size_t available = memory_available();
     buf_printf(out, "  weights    %9s  %d layers\n", size_text((double)model_weight_bytes(m), a), m->c.n_layers);
-    buf_printf(out, "  KV cache   %9s  %d x %d slots of %s (%s, %s)\n", size_text((double)kv_bytes(s), a), s->n_seqs,
-               s->n_ctx, size_text((double)kv_bytes_per_slot(s), b), type_name(s->type_k), type_name(s->type_v));
+    buf_printf(out, "  KV cache   %9s  %d x %d slots of %s (%s, %s)\n", size_text((double)kv_bytes(s), a),
+               s->n_blocks ? s->n_blocks : s->n_seqs, s->n_blocks ? s->block : s->n_ctx,
+               size_text((double)kv_bytes_per_slot(s), b), type_name(s->type_k), type_name(s->type_v));
     buf_printf(out, "  scratch    %9s\n", size_text((double)scratch, a));
     buf_printf(out, "  available  %9s\n", available == SIZE_MAX ? "unknown" : size_text((double)available, a));
 }
@@ -148,9 +149,9 @@ static size_t scratch_for(const Engine *e, const Options *o, EngineNeeds needs, 
     return workspace_bytes(&e->model, threads_count(e->pool), *rows, int_min(needs.max_out, *rows));
 }
 
-// The largest context whose KV cache stays within `limit` bytes.
+// The largest context whose KV cache stays within `limit` bytes; of a pool, that of one sequence.
 static int context_within(const KvShape *s, size_t limit) {
-    size_t slots = limit / kv_bytes_per_slot(s) / (size_t)s->n_seqs;
+    size_t slots = limit / kv_bytes_per_slot(s) / (size_t)(s->n_blocks ? 1 : s->n_seqs);
     if (s->block) slots = slots / (size_t)s->block * (size_t)s->block;
     return slots < 1 << 30 ? (int)slots : (1 << 30) - 1;
 }
@@ -183,6 +184,27 @@ int engine_kv_type(const Model *m, int asked) {
     return m->layers[0].wk.type == TYPE_F32 ? TYPE_F32 : TYPE_F16;
 }
 
+// The blocks of a pool: as many as memory allows, no more than all sequences can use, and a whole context at least.
+// Half of what is free stays free: a pool's blocks are kept for those who begin alike, so that in time it is used up.
+static Status plan_pool(Engine *e, const Options *o, size_t limit, bool asked) {
+    KvShape *s = &e->shape;
+    if (!o->kv_mem && limit != SIZE_MAX) limit /= 2;
+    size_t most = limit / kv_bytes_per_slot(s) / (size_t)s->block, one = ((size_t)s->n_ctx - 1) / (size_t)s->block + 1;
+    if (most < one && (asked || most < 1)) {
+        s->n_blocks = (int)one;
+        return too_large(e, o, limit);
+    }
+    if (most < one) {
+        note(o, "a context of %zu fits, of the model's %d; -c chooses another", most * (size_t)s->block, s->n_ctx);
+        one = most;
+        s->n_ctx = (int)most * s->block;
+    }
+    size_t all = one * (size_t)s->n_seqs;
+    if (all > most) all = most;
+    s->n_blocks = all < INT_MAX ? (int)all : INT_MAX;
+    return OK;
+}
+
 // Settles the context: what was asked for, or the model's own if that fits, or what fits.
 static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *rows) {
     const Config *c = &e->model.c;
@@ -193,9 +215,10 @@ static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *r
                          .head_dim = c->head_dim,
                          .type_k = engine_kv_type(&e->model, o->type_k),
                          .type_v = engine_kv_type(&e->model, o->type_v),
-                         .block = o->paged ? o->kv_block : 0,
+                         .block = o->paged || needs.pooled ? o->kv_block : 0,
                          .n_ctx = asked ? asked : own,
-                         .n_seqs = needs.n_seqs};
+                         .n_seqs = needs.n_seqs,
+                         .share = needs.pooled};
     KvShape *s = &e->shape;
     e->scratch = scratch_for(e, o, needs, s->n_ctx, rows);
     size_t available = memory_available(), limit = available;
@@ -204,6 +227,7 @@ static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *r
     size_t weights = o->no_mmap ? 0 : model_weight_bytes(&e->model);
     if (!asked && limit != SIZE_MAX) limit -= weights < limit / 2 ? weights : limit / 2;
     if (o->kv_mem && o->kv_mem < limit) limit = o->kv_mem;
+    if (needs.pooled) return plan_pool(e, o, limit, asked);
     bool countable = s->n_ctx < 1 << 30 && (size_t)s->n_ctx * (size_t)s->n_seqs < 1 << 30;
     if (countable && kv_bytes(s) <= limit) {
         if (asked > trained)
@@ -341,16 +365,21 @@ static void count_costs(Engine *e, const Batch *b) {
     }
 }
 
+bool engine_step(Engine *e, Batch **b) {
+    if (!scheduler_next(e->sched, b)) return false;
+    float *logits = model_forward(&e->model, &e->work, &e->kv.pool, *b);
+    count_costs(e, *b);
+    if ((*b)->n_out > 0) progress_erase(&e->progress); // the answer may go to the same terminal
+    scheduler_take(e->sched, logits);
+    return true;
+}
+
 void engine_run(Engine *e) {
     Batch *b;
     double start = clock_now();
     for (;;) {
         if (signals_caught()) scheduler_interrupt(e->sched);
-        if (!scheduler_next(e->sched, &b)) break;
-        float *logits = model_forward(&e->model, &e->work, &e->kv.pool, b);
-        count_costs(e, b);
-        if (b->n_out > 0) progress_erase(&e->progress); // the answer may go to the same terminal
-        scheduler_take(e->sched, logits);
+        if (!engine_step(e, &b)) break;
         const Request *r = scheduler_request(e->sched, 0);
         if (b->n_seqs == 1 && r->n_new == 0 && clock_now() - start > 1)
             progress_show(&e->progress, "prefill", r->seq.n_cached, r->n_prompt);

@@ -35,6 +35,9 @@ typedef struct {
     int n_seqs;     // sequences at once; 0: 1
     int max_out;    // rows of logits at once; 0: n_seqs
     int ctx_of_use; // where neither says: the model's context, but no more than this; 0: no limit
+    // The sequences share one pool of blocks, and blocks where they begin alike: --kv-mem, or half of the memory that
+    // is free, one context at least. Otherwise each has a context of its own.
+    bool pooled;
 } EngineNeeds;
 
 // Opens the model that engine_file finds. QUILL_MEMORY comes with the memory budget and two flags to try.
@@ -60,8 +63,10 @@ const char *engine_prefill_isa(const Engine *e);
 void engine_add(Engine *e, const Options *o, Request *r);
 void engine_keep(Engine *e, const Options *o, const Sequence *s);
 
-// Runs the scheduler until every request has finished and counts each step's cost into its requests' timelines. SIGINT
-// and SIGTERM (signals.h) finish them all after a step.
+// One step: the scheduler's rows through the model, its cost counted into the requests' timelines, tokens emitted.
+// False: every request has finished. *b is the scheduler's.
+bool engine_step(Engine *e, Batch **b);
+// Steps until every request has finished. SIGINT and SIGTERM (signals.h) finish them all after a step.
 void engine_run(Engine *e);
 
 // The bytes of a token for showing: empty for ids that the model has and the vocabulary does not name.

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "batch.h"
 #include "bench.h"
 #include "cli.h"
 #include "complete.h"
@@ -37,6 +38,7 @@ static Status run(Options *o) {
 static Status dispatch(Options *o) {
     switch (o->mode) {
     case MODE_RUN: return run(o);
+    case MODE_BATCH: return batch_run(o);
     case MODE_BENCH: return bench_run(o);
     case MODE_PERPLEXITY: return perplexity_run(o);
     case MODE_INSPECT: return inspect_run(o);

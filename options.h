@@ -62,6 +62,11 @@ typedef struct {
     const char *kv_dir; // NULL: none
     size_t kv_dir_size; // bytes
     bool context_shift;
+    // batch
+    int parallel;    // sequences at once, at most
+    float rate;      // arrivals a second; 0: all at once
+    const char *slo; // "ttft=500,tpot=50", milliseconds
+    bool keep_order, static_batches;
     // look
     bool verbose, quiet, json, jsonl, dump_tokens, dump_prompt, dry_run;
     int logprobs;      // -1: off

@@ -51,6 +51,13 @@ static void print_eog(const Engine *e) {
     fprintf(stderr, "%s\n", n == 0 ? "no token ends the generation" : n > 32 ? ", ..." : "");
 }
 
+void report_budget(const Engine *e) {
+    Buf budget = {0};
+    engine_budget(&e->model, &e->shape, e->scratch, &budget);
+    fputs(budget.data, stderr);
+    buf_free(&budget);
+}
+
 void report_before(const Engine *e, const Options *o, const char *template_name) {
     const Config *c = &e->model.c;
     char size[24], count[24];
@@ -61,10 +68,8 @@ void report_before(const Engine *e, const Options *o, const char *template_name)
             threads_count(e->pool) == 1 ? "" : "s", e->be->kernels);
     fprintf(stderr, "context    %d, trained for %d; %s KV, %d rows a step\n", e->shape.n_ctx, c->n_ctx_train,
             e->shape.block ? "paged" : "contiguous", scheduler_max_rows(e->sched));
-    Buf budget = {0};
-    engine_budget(&e->model, &e->shape, e->scratch, &budget);
-    fprintf(stderr, "memory\n%s", budget.data);
-    buf_free(&budget);
+    fputs("memory\n", stderr);
+    report_budget(e);
     if (e->tok) print_eog(e);
     if (!template_name) return; // nothing is generated
     fprintf(stderr, "template   %s\n", template_name);

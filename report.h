@@ -17,6 +17,7 @@ Timing report_timing(const Engine *e, const Request *r);
 
 // --verbose, to stderr: what is about to run (template_name NULL: nothing is generated), and what it took.
 void report_before(const Engine *e, const Options *o, const char *template_name);
+void report_budget(const Engine *e); // the memory budget, to stderr
 void report_after(const Engine *e, const Request *r);
 void report_turn(const Engine *e, const Options *o, const Request *r); // a chat's turn in one line, dim in colour
 

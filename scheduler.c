@@ -14,6 +14,7 @@ struct Scheduler {
     Request **in_batch; // (max_seqs) the request of each sequence of the batch
     int *rows_of;       // (max_seqs) how many rows it has there
     Batch batch;
+    int64_t n_preempted;
     atomic_bool interrupted;
 };
 
@@ -66,6 +67,8 @@ Request *scheduler_request(const Scheduler *s, int seq) { return s->in_batch[seq
 
 void scheduler_interrupt(Scheduler *s) { atomic_store(&s->interrupted, true); }
 
+int64_t scheduler_preemptions(const Scheduler *s) { return s->n_preempted; }
+
 void scheduler_add(Scheduler *s, Request *r) {
     assert(r->seq.n_cached < r->seq.n_tokens);
     r->n_prompt = r->seq.n_tokens;
@@ -73,15 +76,32 @@ void scheduler_add(Scheduler *s, Request *r) {
     r->n_new = 0;
     r->finish = RUNNING;
     r->next = NULL;
-    r->time.start = clock_now();
+    if (r->time.start == 0) r->time.start = clock_now();
     Request **at = &s->first;
     while (*at) at = &(*at)->next;
     *at = r;
 }
 
+static void finish(Scheduler *s, Request *r, Finish why) {
+    r->finish = why;
+    for (Request *b = r->branches; b; b = b->next) b->finish = why;
+    r->branches = NULL;
+    for (Request **at = &s->first; *at; at = &(*at)->next)
+        if (*at == r) {
+            *at = r->next;
+            break;
+        }
+    r->next = NULL;
+}
+
+void scheduler_cancel(Scheduler *s, Request *r) {
+    if (r->finish == RUNNING) finish(s, r, FINISH_INTERRUPT);
+}
+
 // ---- the rows of a step ---------------------------------------------------------------------------------------------
 
 static bool decoding(const Request *r) { return r->n_new > 0 && r->seq.n_tokens - r->seq.n_cached == 1; }
+static bool running(const Request *r) { return r->seq.n_blocks > 0; }
 
 static bool in_batch(const Scheduler *s, const Request *r) {
     for (int i = 0; i < s->batch.n_seqs; i++)
@@ -93,18 +113,60 @@ static bool in_batch(const Scheduler *s, const Request *r) {
 static bool preempt_for(Scheduler *s, const Request *r) {
     Request *newest = NULL;
     for (Request *q = r->next; q; q = q->next)
-        if (q->seq.n_blocks > 0 && !in_batch(s, q)) newest = q;
-    if (newest) kv_release(s->kv, &newest->seq);
-    return newest != NULL;
+        if (running(q) && !in_batch(s, q)) newest = q;
+    if (!newest) return false;
+    kv_release(s->kv, &newest->seq);
+    s->n_preempted++;
+    return true;
 }
 
-// Puts up to `limit` uncomputed tokens of r into the batch; nothing when no block is to be had for them.
-static void add_rows(Scheduler *s, Request *r, int limit) {
+static int n_running(const Scheduler *s) {
+    int n = 0;
+    for (const Request *r = s->first; r; r = r->next) n += running(r);
+    return n;
+}
+
+static int n_branches(const Request *r) {
+    int n = 0;
+    for (const Request *b = r->branches; b; b = b->next) n++;
+    return n;
+}
+
+// Tokens at the beginning of both that fill whole blocks, those of b's last token left out: that one has to be
+// computed.
+static int common_slots(const KvCache *kv, const Sequence *a, const Sequence *b) {
+    int n = 0, most = int_min(a->n_tokens, b->n_tokens - 1);
+    while (n < most && a->tokens[n] == b->tokens[n]) n++;
+    return n / kv->pool.block * kv->pool.block;
+}
+
+// Whether an older request is about to compute what r begins with: r waits and takes its blocks.
+static bool prefix_is_coming(const Scheduler *s, const Request *r) {
+    if (!s->kv->ids) return false; // nothing is shared
+    for (const Request *q = s->first; q != r; q = q->next)
+        if (running(q) && !decoding(q) && common_slots(s->kv, &q->seq, &r->seq) > q->seq.n_cached) return true;
+    return false;
+}
+
+// Whether a request that has no blocks may take them. Alone it may always: then it has all there are.
+static bool may_begin(Scheduler *s, Request *r) {
+    int others = n_running(s), branches = n_branches(r), size = s->kv->pool.block;
+    if (others == 0) return true;
+    if (others + 1 + branches > s->max_seqs || s->kv->n_free <= others + branches) return false;
+    kv_match_prefix(s->kv, &r->seq);
+    int need = r->seq.n_tokens / size + 1 - r->seq.n_blocks; // for the next token too
+    if (s->kv->n_free >= need + others + branches) return true;
+    kv_release(s->kv, &r->seq);
+    return false;
+}
+
+// Puts up to `limit` uncomputed tokens of r into the batch; false when no block is to be had for them.
+static bool add_rows(Scheduler *s, Request *r, int limit) {
     Batch *b = &s->batch;
     Sequence *q = &r->seq;
     int n = int_min(limit, q->n_tokens - q->n_cached);
     while (!kv_reserve(s->kv, q, q->n_cached + n))
-        if (q->n_cached + n > s->kv->max_slots || !preempt_for(s, r)) return;
+        if (q->n_cached + n > s->kv->max_slots || !preempt_for(s, r)) return false;
     int seq = b->n_seqs++;
     s->in_batch[seq] = r;
     s->rows_of[seq] = n;
@@ -117,22 +179,32 @@ static void add_rows(Scheduler *s, Request *r, int limit) {
     }
     bool wants_logits = q->n_cached + n == q->n_tokens && r->max_new != 0;
     if (wants_logits) b->out_row[b->n_out++] = b->n_rows - 1;
+    return true;
 }
 
-static void add_all(Scheduler *s, bool decode_rows) {
-    Batch *b = &s->batch;
-    for (Request *r = s->first; r && b->n_rows < s->max_rows && b->n_seqs < s->max_seqs; r = r->next)
-        if (decoding(r) == decode_rows) add_rows(s, r, s->max_rows - b->n_rows);
+static bool has_room(const Scheduler *s) { return s->batch.n_rows < s->max_rows && s->batch.n_seqs < s->max_seqs; }
+
+static void add_decode_rows(Scheduler *s) {
+    for (Request *r = s->first; r && has_room(s); r = r->next)
+        if (decoding(r)) add_rows(s, r, 1);
 }
 
-static void finish(Scheduler *s, Request *r, Finish why) {
-    r->finish = why;
-    for (Request **at = &s->first; *at; at = &(*at)->next)
-        if (*at == r) {
-            *at = r->next;
-            break;
-        }
-    r->next = NULL;
+static void begin(Request *r) {
+    if (r->time.begun != 0) return; // it was preempted
+    r->n_reused = r->seq.n_cached;
+    r->time.begun = clock_now();
+}
+
+// Oldest first. The first that gets no blocks ends it: who comes later must not take those that it waits for.
+static void add_prefill_rows(Scheduler *s) {
+    for (Request *r = s->first; r && has_room(s); r = r->next) {
+        if (decoding(r)) continue;
+        if (!running(r) && prefix_is_coming(s, r)) continue;
+        if (!running(r) && !may_begin(s, r)) return;
+        kv_match_prefix(s->kv, &r->seq);
+        if (!add_rows(s, r, s->max_rows - s->batch.n_rows)) return;
+        begin(r);
+    }
 }
 
 bool scheduler_next(Scheduler *s, Batch **out) {
@@ -141,8 +213,8 @@ bool scheduler_next(Scheduler *s, Batch **out) {
         while (s->first) finish(s, s->first, FINISH_INTERRUPT);
     while (s->first) {
         b->n_rows = b->n_out = b->n_seqs = 0;
-        add_all(s, true);
-        add_all(s, false);
+        add_decode_rows(s);
+        add_prefill_rows(s);
         if (b->n_rows > 0) {
             b->copy = s->kv->copies;
             b->n_copies = s->kv->n_copies;
@@ -173,6 +245,28 @@ static void take_token(Scheduler *s, Request *r, const float *logits, double now
     if (verdict != RUNNING) finish(s, r, verdict);
 }
 
+// The branches begin where r stands now: its prompt is computed, its first token not yet drawn.
+static void branch_off(Scheduler *s, Request *r, const float *logits, double now) {
+    Request *first = r->branches, *last = r, *after = r->next;
+    if (!first) return;
+    r->branches = NULL;
+    for (Request *b = first; b; b = b->next) {
+        b->n_prompt = b->n_reused = r->n_prompt;
+        b->n_new = 0;
+        b->finish = RUNNING;
+        b->time.start = r->time.start;
+        b->time.begun = r->time.begun;
+        b->time.prefill_end = now;
+        kv_fork(s->kv, &r->seq, &b->seq);
+        last = b;
+    }
+    last->next = after;
+    r->next = first;
+    for (Request *b = first, *next; b != after; b = next) {
+        next = b->next;
+        take_token(s, b, logits, now);
+    }
+}
 void scheduler_take(Scheduler *s, const float *logits) {
     Batch *b = &s->batch;
     double now = clock_now();
@@ -180,10 +274,14 @@ void scheduler_take(Scheduler *s, const float *logits) {
     for (int seq = 0, out = 0, row = 0; seq < b->n_seqs; seq++) {
         Request *r = s->in_batch[seq];
         r->seq.n_cached += s->rows_of[seq];
+        kv_commit(s->kv, &r->seq, r->seq.n_cached);
         row += s->rows_of[seq];
         if (r->n_new == 0 && r->seq.n_cached == r->seq.n_tokens) r->time.prefill_end = now;
         bool has_logits = out < b->n_out && b->out_row[out] == row - 1;
-        if (has_logits) take_token(s, r, logits + (size_t)out++ * (size_t)s->n_vocab, now);
-        else if (r->seq.n_cached == r->seq.n_tokens) finish(s, r, FINISH_LENGTH);
+        if (has_logits) {
+            const float *own = logits + (size_t)out++ * (size_t)s->n_vocab;
+            branch_off(s, r, own, now);
+            take_token(s, r, own, now);
+        } else if (r->seq.n_cached == r->seq.n_tokens) finish(s, r, FINISH_LENGTH);
     }
 }

@@ -4,8 +4,12 @@
 //       scheduler_take(s, model_forward(m, w, &kv->pool, batch));
 //
 // A request is a sequence with a wish. Each step takes one decode row of every running sequence first and fills the
-// rest of max_rows with prefill chunks of the tokens whose K and V are not computed yet, oldest request first. When
-// blocks run out, the newest request gives its own back and computes them again later.
+// rest of max_rows with prefill chunks of the tokens whose K and V are not computed yet, oldest request first: no
+// running sequence waits longer for its next token than one step of max_rows rows takes.
+//
+// A request begins when there are blocks for all of its tokens and one more for every other that runs; those behind it
+// wait with it, so that none is passed over for ever. When blocks run out all the same, the newest request gives its
+// own back and computes them again later. The width of the batch is what memory allows, max_seqs at most.
 #ifndef QUILL_SCHEDULER_H
 #define QUILL_SCHEDULER_H
 
@@ -28,6 +32,9 @@ typedef struct Request Request;
 struct Request {
     // given by the caller
     Sequence seq; // the prompt's tokens; n_cached slots of them may be computed already
+    // More answers to the same prompt, linked by next: they begin with this one's blocks and with the logits of its
+    // last prompt row, without a row of their own. Their seq is empty until then. If this one ends before, they do too.
+    Request *branches;
     SamplerParams sampling;
     uint64_t sequence_key; // of the RNG: 0 for a single prompt
     int max_new;           // tokens to generate at most; -1: until the context is full; 0: only prefill
@@ -40,7 +47,7 @@ struct Request {
     int n_reused; // of them, slots that were computed already
     int n_new;    // tokens generated
     Finish finish;
-    Timeline time;
+    Timeline time; // .start given: when it came; 0: now
     Request *next; // in the scheduler's list
 };
 
@@ -54,7 +61,11 @@ void scheduler_add(Scheduler *s, Request *r);
 bool scheduler_next(Scheduler *s, Batch **b);           // false: every request has finished
 void scheduler_take(Scheduler *s, const float *logits); // (b->n_out, n_vocab)
 void scheduler_interrupt(Scheduler *s);                 // finishes all with FINISH_INTERRUPT; async-signal-safe flag
+// Between scheduler_take and scheduler_next: finishes one request, and the branches that it still has to begin, with
+// FINISH_INTERRUPT. One that has finished already stays as it is.
+void scheduler_cancel(Scheduler *s, Request *r);
 int scheduler_max_rows(const Scheduler *s);
+int64_t scheduler_preemptions(const Scheduler *s);       // how often a request had to give its blocks back
 Request *scheduler_request(const Scheduler *s, int seq); // whose rows have this seq in the batch of scheduler_next
 
 #endif

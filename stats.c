@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rng.h"
+
 void timeline_token(Timeline *t, double now) {
     if (t->first == 0) {
         t->first = t->last = now;
@@ -28,6 +30,26 @@ double timeline_ttft(const Timeline *t) { return t->first == 0 ? 0 : t->first - 
 
 // From the ends, not from the gaps: those are floats, and their sum would part from the total.
 double timeline_tpot(const Timeline *t) { return t->n_gaps == 0 ? 0 : (t->last - t->first) / t->n_gaps; }
+
+// Vitter's algorithm R (1985): the i-th number takes the place of a random one with probability SAMPLE_MOST / i.
+void sample_add(Sample *s, double value) {
+    uint64_t place = (uint64_t)s->n_seen++;
+    if (place >= SAMPLE_MOST) {
+        place = rng_bits(0, 0, place) % (place + 1);
+        if (place < SAMPLE_MOST) s->values[place] = (float)value;
+        return;
+    }
+    if (s->n == s->cap) {
+        s->cap = s->cap ? 2 * s->cap : 64;
+        s->values = mem_resize(s->values, (size_t)s->cap * sizeof *s->values);
+    }
+    s->values[s->n++] = (float)value;
+}
+
+void sample_free(Sample *s) {
+    free(s->values);
+    *s = (Sample){0};
+}
 
 static int compare_floats(const void *a, const void *b) {
     float x = *(const float *)a, y = *(const float *)b;

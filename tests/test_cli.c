@@ -89,6 +89,13 @@ static void test_values(void **state) {
     assert_int_equal(o.gpu_layers, INT_MAX);
     assert_false(o.seed_given);
     cli_free(&o);
+    good("batch -m x -np 8 --max-tokens 7 --rate 2.5 --slo ttft=5 --keep-order --static --logprobs 2 jobs.jsonl", &o);
+    assert_int_equal(o.mode, MODE_BATCH);
+    assert_string_equal(o.file, "jobs.jsonl");
+    assert_int_equal(o.parallel, 8);
+    assert_int_equal(o.predict, 7);
+    assert_true(o.rate == 2.5f && o.keep_order && o.static_batches && o.logprobs == 2);
+    cli_free(&o);
     good("bench -m x -p 2k -n 8 -d 16 -np 4 -r 3 -o json", &o);
     assert_int_equal(o.mode, MODE_BENCH);
     assert_int_equal(o.bench_prompt, 2048);
@@ -224,7 +231,12 @@ static void test_refused(void **state) {
         {"-m x --chat-template chatml --chat-template-file f", "--chat-template", "both"},
         {"-m x --chat-template chatml --raw", "--raw", "both"},
         {"-m x --now 2026-01-02", "--now", "belongs to quill template"},
-        {"batch", "batch", "not in this version"},
+        {"quantize", "quantize", "not in this version"},
+        {"batch -m x a b", "batch", "one file"},
+        {"batch -m x -f a b", "batch", "one file"},
+        {"batch -m x -np 0", "-np", "1 to 4096"},
+        {"batch -m x --kv-layout paged", "--kv-layout", "not an option"},
+        {"batch -m x --context-shift", "--context-shift", "belongs to quill"},
         {"kv ls", "kv", "not in this version"},
         {"template -m x --greedy", "--greedy", "belongs to quill"},
         {"-m x --raw --chat", "--raw", "--chat"},

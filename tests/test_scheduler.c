@@ -28,10 +28,10 @@ typedef struct {
     Scheduler *s;
     int memory[MOST_SLOTS]; // (n_blocks, block) tokens; -1: nothing was written
     float logits[MOST_ROWS * VOCAB];
-    int max_rows, n_steps;
+    int max_rows, n_steps, n_rows; // n_rows: computed in all
 } Bench;
 
-static void bench_open(Bench *b, int block, int n_blocks, int max_rows, int max_seqs) {
+static void bench_open_shared(Bench *b, int block, int n_blocks, int max_rows, int max_seqs, bool share) {
     memset(b, 0, sizeof *b);
     KvShape shape = {.n_layers = 1,
                      .n_kv_heads = 1,
@@ -41,7 +41,8 @@ static void bench_open(Bench *b, int block, int n_blocks, int max_rows, int max_
                      .block = block,
                      .n_ctx = N_CTX,
                      .n_blocks = n_blocks,
-                     .n_seqs = MOST_REQUESTS};
+                     .n_seqs = MOST_REQUESTS,
+                     .share = share};
     assert_ok(kv_new(&b->kv, &shape));
     assert_true(b->kv.pool.n_blocks * b->kv.pool.block <= MOST_SLOTS);
     kv_shuffle(&b->kv, 5);
@@ -50,6 +51,10 @@ static void bench_open(Bench *b, int block, int n_blocks, int max_rows, int max_
     b->max_rows = max_rows;
     b->s = scheduler_new(&b->kv, b->sampler, VOCAB, max_rows, max_seqs);
     assert_int_equal(scheduler_max_rows(b->s), max_rows);
+}
+
+static void bench_open(Bench *b, int block, int n_blocks, int max_rows, int max_seqs) {
+    bench_open_shared(b, block, n_blocks, max_rows, max_seqs, false);
 }
 
 static void bench_close(Bench *b) {
@@ -96,6 +101,7 @@ static const float *fake_forward(Bench *f, const Batch *b) {
         logits_of(hash, f->logits + i * VOCAB);
     }
     f->n_steps++;
+    f->n_rows += b->n_rows;
     return f->logits;
 }
 
@@ -563,6 +569,212 @@ static void test_full_pool_ends(void **state) {
         }
 }
 
+// ---- many at once ---------------------------------------------------------------------------------------------------
+
+// Answers to one prompt: it is computed once, and each is what it would be alone.
+static void test_branches(void **state) {
+    (void)state;
+    static Bench f;
+    static const int blocks[] = {1, 8, 16}, seqs[] = {2, 8};
+    for (size_t b = 0; b < ARRAY_LEN(blocks); b++)
+        for (size_t s = 0; s < ARRAY_LEN(seqs); s++)
+            for (int max_new = 1; max_new <= 9; max_new += 4) {
+                Request r[5];
+                bench_open(&f, blocks[b], 0, 16, seqs[s]);
+                for (int i = 0; i < 5; i++) {
+                    request_new(&r[i], i == 0 ? 21 : 0, max_new, 2);
+                    r[i].sequence_key = 2 + (uint64_t)i; // the prompt is the same
+                    if (i > 0) r[i - 1].next = &r[i];
+                }
+                r[0].branches = &r[1];
+                scheduler_add(f.s, &r[0]);
+                run_all(&f);
+                assert_int_equal(f.n_rows, 21 + 5 * (max_new - 1));
+                for (int i = 0; i < 5; i++) {
+                    assert_int_equal(r[i].finish, FINISH_LENGTH);
+                    assert_int_equal(r[i].n_prompt, 21);
+                    assert_text(&r[i]);
+                    request_free(&f, &r[i]);
+                }
+                assert_int_equal(f.kv.n_free, f.kv.pool.n_blocks);
+                bench_close(&f);
+            }
+}
+
+// Whatever ends the first before its prompt is computed ends the others too.
+static void test_branches_end_with_their_prompt(void **state) {
+    (void)state;
+    static Bench f;
+    for (int how = 0; how < 3; how++) {
+        Request r[2];
+        Batch *b;
+        bench_open(&f, 8, 0, 8, 4);
+        request_new(&r[0], 20, how == 0 ? 0 : 5, 1);
+        request_new(&r[1], 0, 5, 1);
+        r[0].branches = &r[1];
+        scheduler_add(f.s, &r[0]);
+        assert_true(scheduler_next(f.s, &b));
+        scheduler_take(f.s, fake_forward(&f, b));
+        if (how == 1) scheduler_cancel(f.s, &r[0]);
+        if (how == 2) scheduler_interrupt(f.s);
+        run_all(&f);
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(r[i].finish, how == 0 ? FINISH_LENGTH : FINISH_INTERRUPT);
+            request_free(&f, &r[i]);
+        }
+        bench_close(&f);
+    }
+}
+
+static void test_cancel(void **state) {
+    (void)state;
+    static Bench f;
+    for (int steps = 0; steps < 7; steps++) {
+        Request r[3];
+        Batch *b;
+        bench_open(&f, 8, 0, 16, 2);
+        for (int i = 0; i < 3; i++) {
+            request_new(&r[i], 20, 5, (uint64_t)i);
+            scheduler_add(f.s, &r[i]);
+        }
+        for (int i = 0; i < steps; i++)
+            if (scheduler_next(f.s, &b)) scheduler_take(f.s, fake_forward(&f, b));
+        Finish before = r[1].finish;
+        scheduler_cancel(f.s, &r[1]);
+        assert_int_equal(r[1].finish, before == RUNNING ? FINISH_INTERRUPT : before);
+        kv_release(&f.kv, &r[1].seq);
+        run_all(&f);
+        assert_text(&r[0]);
+        assert_text(&r[2]);
+        for (int i = 0; i < 3; i++) request_free(&f, &r[i]);
+        assert_int_equal(f.kv.n_free, f.kv.pool.n_blocks);
+        bench_close(&f);
+    }
+}
+
+// Prompts that begin alike, all there from the first step: what they share is computed once.
+static void test_shared_prefix_is_computed_once(void **state) {
+    (void)state;
+    static Bench f;
+    for (int max_rows = 8; max_rows <= 256; max_rows *= 4) {
+        Request r[6];
+        bench_open_shared(&f, 8, 0, max_rows, 8, true);
+        for (int i = 0; i < 6; i++) {
+            request_new(&r[i], 40, 3, 1);
+            for (int k = 0; k < 5; k++) sequence_push(&r[i].seq, &(int){(i + k) % VOCAB}, 1);
+            r[i].sequence_key = (uint64_t)i;
+            scheduler_add(f.s, &r[i]);
+        }
+        run_all(&f);
+        assert_int_equal(f.n_rows, 40 + 6 * (5 + 2));
+        for (int i = 0; i < 6; i++) {
+            assert_int_equal(r[i].n_reused, i == 0 ? 0 : 40);
+            assert_text(&r[i]);
+            request_free(&f, &r[i]);
+        }
+        bench_close(&f);
+    }
+}
+
+// A prompt of many chunks joins sequences that decode: each of them has a token in every step.
+static void test_long_prompts_delay_nobody_by_more_than_a_step(void **state) {
+    (void)state;
+    static Bench f;
+    Request r[6];
+    Batch *b;
+    bench_open(&f, 8, 0, 8, 8);
+    for (int i = 0; i < 6; i++) request_new(&r[i], i < 3 ? 2 : 60, i < 3 ? 40 : 2, (uint64_t)i);
+    for (int i = 0; i < 3; i++) scheduler_add(f.s, &r[i]);
+    assert_true(scheduler_next(f.s, &b));
+    scheduler_take(f.s, fake_forward(&f, b));
+    for (int i = 3; i < 6; i++) scheduler_add(f.s, &r[i]);
+    for (int step = 2; step <= 40; step++) {
+        assert_true(scheduler_next(f.s, &b));
+        scheduler_take(f.s, fake_forward(&f, b));
+        for (int i = 0; i < 3; i++) assert_int_equal(r[i].n_new, step);
+        for (int i = 3; i < 6; i++) // C5: no token before its prompt is computed
+            assert_true(r[i].n_new == 0 || r[i].time.prefill_end > 0);
+    }
+    run_all(&f);
+    for (int i = 0; i < 6; i++) {
+        assert_text(&r[i]);
+        request_free(&f, &r[i]);
+    }
+    bench_close(&f);
+}
+
+// Small requests that come one after the other do not take the blocks that a large one waits for.
+static void test_nobody_is_passed_over(void **state) {
+    (void)state;
+    static Bench f;
+    enum { SMALL = 40 };
+    Request r[SMALL], large;
+    bench_open(&f, 8, 8, 16, 4); // 64 slots
+    request_new(&large, 50, 4, 99);
+    for (int i = 0; i < SMALL; i++) request_new(&r[i], 10, 12, (uint64_t)i);
+    int added = 2, ended_before = 0;
+    for (int i = 0; i < added; i++) scheduler_add(f.s, &r[i]);
+    for (Batch *b; scheduler_next(f.s, &b);) {
+        scheduler_take(f.s, fake_forward(&f, b));
+        if (f.n_steps == 1) scheduler_add(f.s, &large);
+        else if (added < SMALL) scheduler_add(f.s, &r[added++]);
+        for (int i = 0; i < added; i++)
+            if (r[i].finish != RUNNING) kv_release(&f.kv, &r[i].seq);
+        if (large.finish != RUNNING) kv_release(&f.kv, &large.seq);
+        if (large.finish == RUNNING)
+            for (int i = ended_before = 0; i < added; i++) ended_before += r[i].finish != RUNNING;
+    }
+    assert_in_range(ended_before, 0, 3); // those that ran already
+    assert_text(&large);
+    for (int i = 0; i < SMALL; i++) {
+        assert_text(&r[i]);
+        request_free(&f, &r[i]);
+    }
+    request_free(&f, &large);
+    bench_close(&f);
+}
+
+// Random requests in a pool that is far too small: preempted again and again, with and without shared prefixes, and
+// each as if it were alone. Nobody loses a block.
+static void test_preemption_changes_nothing(void **state) {
+    (void)state;
+    static Bench f;
+    enum { MANY = 60 };
+    uint64_t random = 4;
+    int64_t preempted = 0;
+    for (int round = 0; round < 40; round++) {
+        static Request r[MANY];
+        int block = 1 << test_random(&random) % 4;
+        bench_open_shared(&f, block, (int)(N_CTX + test_random(&random) % 40) / block + 1,
+                          1 + (int)(test_random(&random) % 40), 8, round % 2);
+        int added = 0;
+        for (int i = 0; i < MANY; i++) {
+            request_new(&r[i], 1 + (int)(test_random(&random) % 40), (int)(test_random(&random) % 24),
+                        test_random(&random) % 3); // three families of prompts
+            r[i].sequence_key = (uint64_t)i;
+        }
+        for (Batch *b;;) {
+            if (added < MANY && test_random(&random) % 2) scheduler_add(f.s, &r[added++]);
+            bool any = scheduler_next(f.s, &b);
+            if (!any && added == MANY) break;
+            if (!any) continue;
+            scheduler_take(f.s, fake_forward(&f, b));
+            for (int i = 0; i < added; i++)
+                if (r[i].finish != RUNNING) kv_release(&f.kv, &r[i].seq);
+            if (f.n_steps > 50000) fail_msg("no end");
+        }
+        preempted += scheduler_preemptions(f.s);
+        for (int i = 0; i < MANY; i++) {
+            assert_int_equal(r[i].finish, FINISH_LENGTH);
+            assert_text(&r[i]);
+            request_free(&f, &r[i]);
+        }
+        assert_int_equal(f.kv.n_free, f.kv.pool.n_blocks);
+        bench_close(&f);
+    }
+    assert_true(preempted > 100);
+}
+
 // Nothing to do, nothing owed.
 static void test_empty(void **state) {
     (void)state;
@@ -592,6 +804,13 @@ int main(void) {
         cmocka_unit_test(test_requests_wait_for_blocks),
         cmocka_unit_test(test_chunks_wait_for_blocks),
         cmocka_unit_test(test_full_pool_ends),
+        cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_branches_end_with_their_prompt),
+        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_shared_prefix_is_computed_once),
+        cmocka_unit_test(test_long_prompts_delay_nobody_by_more_than_a_step),
+        cmocka_unit_test(test_nobody_is_passed_over),
+        cmocka_unit_test(test_preemption_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

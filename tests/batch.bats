@@ -1,0 +1,134 @@
+#!/usr/bin/env bats
+# batch.bats: quill batch as a shell meets it: pipes that stay open, readers that leave, signals, broken lines.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
+    export TINY="$BATS_FILE_TMPDIR"
+    unset QUILL_DEVICE NO_COLOR
+    "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=512
+    export QUILL_MODEL="$TINY/base.gguf"
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
+}
+
+job() { # job ID TOKENS: a line
+    printf '{"id":"%s","prompt":"hello","max_tokens":%d,"ignore_eos":true}\n' "$1" "$2"
+}
+
+has() { # has PATTERN FILE: within 20 seconds
+    for _ in $(seq 200); do
+        grep -q "$1" "$2" && return 0
+        sleep 0.1
+    done
+    return 1
+}
+
+@test "an answer is what the prompt alone gives" {
+    echo '{"prompt":"hello","max_tokens":12,"seed":7,"temperature":0.9}' | "$QUILL" batch >out
+    "$QUILL" hello -n 12 --seed 7 --temp 0.9 --json </dev/null >alone
+    [ "$(sed 's/.*"text":"\([^"]*\)".*/\1/' out)" = "$(sed 's/.*"text":"\([^"]*\)".*/\1/' alone)" ]
+}
+
+@test "a broken line is named, and the others are answered" {
+    { job a 3; echo '{"id":"b","prompt"'; echo; job c 3; } >jobs
+    run -2 "$QUILL" batch jobs
+    [ "$(grep -c '"text"' <<<"$output")" -eq 2 ]
+    grep -q '"line":2,"error":{"code":2' <<<"$output"
+    grep -q '^quill: batch: 1 of 3 jobs failed; the first: line 2: ' <<<"$output"
+}
+
+@test "the file, -f and stdin are the same" {
+    for i in 1 2 3; do job $i 4; done >jobs
+    strip() { sed 's/,"queue_ms.*//' | sort; }
+    "$QUILL" batch --seed 1 jobs | strip >out
+    "$QUILL" batch --seed 1 -f jobs | strip | cmp - out
+    "$QUILL" batch --seed 1 <jobs | strip | cmp - out
+    "$QUILL" batch --seed 1 - <jobs | strip | cmp - out
+    "$QUILL" batch --seed 1 --static -np 2 --keep-order jobs | strip | cmp - out
+}
+
+@test "a line is answered while the pipe stays open, and a late short job leaves first" {
+    mkfifo in
+    "$QUILL" batch -t 1 --isa scalar <in >out &
+    pid=$!
+    exec 5>in
+    job first 3 >&5
+    has '"first"' out
+    job long 480 >&5
+    job late 5 >&5
+    has '"late"' out
+    job called-off 500 >&5
+    echo '{"cancel":"called-off"}' >&5
+    exec 5>&-
+    wait "$pid"
+    [ "$(sed 's/^{"id":"\([a-z-]*\)".*/\1/' out | sed 1d | head -1)" != long ]
+    [ "$(wc -l <out)" -eq 4 ]
+    grep '"called-off"' out | grep -q '"finish_reason":"interrupt"'
+}
+
+@test "a reader that leaves ends it quietly" {
+    for i in $(seq 200); do job "$i" 20; done >jobs
+    "$QUILL" batch jobs 2>errors | head -1 >out
+    [ "${PIPESTATUS[0]}" -eq 0 ]
+    [ "$(wc -l <out)" -eq 1 ]
+    [ ! -s errors ]
+}
+
+@test "stdout that cannot be written is an I/O error" {
+    [ -w /dev/full ] || skip "no /dev/full"
+    job a 2 >jobs
+    code=0
+    "$QUILL" batch jobs >/dev/full 2>errors || code=$?
+    [ "$code" -eq 6 ]
+    grep -q 'stdout' errors
+}
+
+@test "SIGINT finishes what has begun and says what is left" {
+    for i in $(seq 60); do job "$i" 400; done >jobs
+    "$QUILL" batch -np 2 -t 1 --isa scalar jobs >out 2>errors &
+    pid=$!
+    has . out
+    kill -INT "$pid"
+    code=0
+    wait "$pid" || code=$?
+    [ "$code" -eq 130 ]
+    n=$(wc -l <out)
+    [ "$n" -ge 1 ] && [ "$n" -lt 60 ]
+    [ "$(grep -c '"finish_reason":"length"' out)" -eq "$n" ]
+    grep -q "^quill: batch: stopped by SIGINT: $n jobs answered; not begun: lines $((n + 1))-" errors
+}
+
+@test "SIGTERM ends what has begun where it is" {
+    for i in $(seq 60); do job "$i" 400; done >jobs
+    "$QUILL" batch -np 2 -t 1 --isa scalar jobs >out 2>errors &
+    pid=$!
+    has . out
+    kill -TERM "$pid"
+    code=0
+    wait "$pid" || code=$?
+    [ "$code" -eq 143 ]
+    grep -q '"finish_reason":"interrupt"' out
+    grep -q 'stopped by SIGTERM' errors
+}
+
+@test "--verbose says what it took" {
+    for i in $(seq 10); do job "$i" 8; done >jobs
+    "$QUILL" batch -v --slo ttft=60000,tpot=60000 jobs 2>errors >/dev/null
+    grep -q '^jobs       10 answered, 0 failed' errors
+    grep -q '^tokens     80 generated' errors
+    grep -q '^goodput    10 of 10 jobs kept' errors
+    for name in TTFT TPOT ITL latency queueing width KV; do grep -q "^$name " errors; done
+}
+
+@test "OpenAI's lines are answered in their form" {
+    echo '{"custom_id":"r","method":"POST","url":"/v1/completions","body":{"model":"m","prompt":"hi","max_tokens":3}}' |
+        "$QUILL" batch >out
+    grep -q '"custom_id":"r","response":{"status_code":200' out
+    grep -q '"object":"text_completion"' out
+    grep -q '"usage":{"prompt_tokens":[0-9]*,"completion_tokens":[0-9],' out
+}

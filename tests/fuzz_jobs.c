@@ -1,0 +1,44 @@
+// fuzz_jobs.c: any bytes as a line of a batch: no crash, no leak, and what is accepted keeps its bounds.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../cli.h"
+#include "../jobs.h"
+
+static void require(bool truth, const char *what) {
+    if (truth) return;
+    fprintf(stderr, "fuzz_jobs: %s\n", what);
+    abort();
+}
+
+static const Options *defaults(void) {
+    static Options o;
+    static char *argv[] = {"quill", "batch", "-m", "x", NULL};
+    bool stop;
+    if (!o.device) require(!cli_parse(4, argv, &o, &stop).code, "the defaults");
+    return &o;
+}
+
+static void check(const Job *j) {
+    require(j->n >= 1 && j->n <= JOB_MOST_ANSWERS, "n");
+    require((j->messages != NULL) != (j->prompt.data != NULL), "a prompt, or messages");
+    for (int i = 0; i < j->n_messages; i++) {
+        require(j->messages[i].role[0], "a role");
+        require(j->messages[i].text.n <= j->message_text.n, "a text");
+    }
+    for (int i = 0; i < j->o.n_stop; i++)
+        require(j->o.stop[i][0] && strlen(j->o.stop[i]) <= JOB_LONGEST_STOP, "a stop text");
+    require(j->o.sampling.temp >= 0 && j->o.sampling.temp <= 1000, "a temperature");
+    require(j->o.predict >= -1 && j->o.logprobs >= -1 && j->o.logprobs <= 1000, "lengths");
+    for (int i = 0; i < j->o.sampling.n_bias; i++) require(j->o.sampling.bias[i].id >= 0, "a token's id");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    Job j;
+    Status st = job_parse((Str){(const char *)data, size}, defaults(), &j);
+    require(!st.code || (st.code == QUILL_USAGE && st.message[0]), "an error has a message");
+    if (!st.code && !j.cancel) check(&j);
+    job_free(&j);
+    return 0;
+}

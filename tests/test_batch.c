@@ -1,0 +1,382 @@
+// test_batch.c: `quill batch` as a whole: every answer is what it would be alone, whatever runs beside it.
+//
+// The model is a small random one on the reference path (--isa scalar, f32), where numbers do not depend on the batch.
+// QUILL_SOAK=N: random jobs of the soak (60; `make soak` has 2,000).
+#define _GNU_SOURCE
+#include "testing.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <unistd.h>
+
+#include "../batch.h"
+#include "../cli.h"
+#include "../complete.h"
+#include "tiny_model.h"
+
+static char model[1024], jobs_path[1024], out_path[1024], said_path[1024];
+
+static int write_model(void **state) {
+    (void)state;
+    snprintf(model, sizeof model, "%s", test_tmp("batch_model.gguf"));
+    snprintf(jobs_path, sizeof jobs_path, "%s", test_tmp("batch_jobs.jsonl"));
+    snprintf(out_path, sizeof out_path, "%s", test_tmp("batch_out.jsonl"));
+    snprintf(said_path, sizeof said_path, "%s", test_tmp("batch_said.txt"));
+    return tiny_model_file(&(TinyModel){.arch = "qwen2", .ctx = 128, .chat_template = "chatml", .seed = 3}, model).code;
+}
+
+// ---- running --------------------------------------------------------------------------------------------------------
+
+// Parses "quill batch" with the reference path and these words.
+static void options(Options *o, const char *words) {
+    static char copy[512];
+    char *argv[32] = {"quill", "batch", "-m", model, "--isa", "scalar", "-ctk", "f32", "-ctv", "f32", "-v", "-t", "2"};
+    int argc = 13;
+    bool stop;
+    snprintf(copy, sizeof copy, "%s", words);
+    for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
+    argv[argc++] = jobs_path;
+    assert_ok(cli_parse(argc, argv, o, &stop));
+}
+
+// Turns a stream to a file; returns what it was.
+static int redirect(int fd, const char *path) {
+    int saved = dup(fd), file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    assert_true(saved >= 0 && file >= 0 && dup2(file, fd) >= 0);
+    close(file);
+    return saved;
+}
+
+static void turn_back(int fd, int saved) {
+    dup2(saved, fd);
+    close(saved);
+}
+
+// The batch over these lines; `out` gets what it writes, and said_path what it says.
+static Status run_batch(const char *words, Str lines, Buf *out) {
+    Options o;
+    FILE *jobs = fopen(jobs_path, "w");
+    fwrite(lines.data, 1, lines.n, jobs);
+    fclose(jobs);
+    options(&o, words);
+    fflush(stdout);
+    int saved = redirect(STDOUT_FILENO, out_path), said = redirect(STDERR_FILENO, said_path);
+    Status st = batch_run(&o);
+    turn_back(STDOUT_FILENO, saved);
+    turn_back(STDERR_FILENO, said);
+    cli_free(&o);
+    assert_ok(file_read(out_path, out));
+    buf_append(out, "", 0);
+    return st;
+}
+
+// How often a sequence had to give its blocks back, as --verbose says.
+static int preemptions(void) {
+    Buf said = {0};
+    assert_ok(file_read(said_path, &said));
+    buf_append(&said, "", 0);
+    const char *at = strstr(said.data, " preemptions");
+    assert_non_null(at);
+    while (at[-1] != ' ') at--;
+    int n = (int)strtol(at, NULL, 10);
+    buf_free(&said);
+    return n;
+}
+
+// The replies by the number of their line, (n + 1), NULL where there is none; fails if one comes twice. `order`: NULL,
+// or (n) the numbers as they came.
+static json_t **replies(const Buf *out, int n, int *order) {
+    json_t **all = mem_alloc(((size_t)n + 1) * sizeof *all);
+    int at = 0;
+    for (const char *line = out->data; line && *line; line = strchr(line, '\n') + 1) {
+        json_t *j = json_loads(line, JSON_DISABLE_EOF_CHECK, NULL);
+        int number = (int)json_integer_value(json_object_get(j, "line"));
+        assert_in_range(number, 1, n);
+        assert_null(all[number]);
+        all[number] = j;
+        if (order) order[at++] = number;
+    }
+    return all;
+}
+
+static void free_replies(json_t **all, int n) {
+    for (int i = 0; i <= n; i++) json_decref(all[i]);
+    free(all);
+}
+
+static const char *text_of_reply(const json_t *reply, int choice) {
+    const json_t *choices = json_object_get(reply, "choices");
+    return json_string_value(json_object_get(choices ? json_array_get(choices, (size_t)choice) : reply, "text"));
+}
+
+// ---- alone ----------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    Engine e;
+    Options o;
+    ChatTemplate *form;
+} Alone;
+
+static void open_alone(Alone *a) {
+    options(&a->o, "-c 128");
+    a->o.json = true;
+    assert_ok(engine_open(&a->e, &a->o, (EngineNeeds){.need_tokenizer = true}));
+    assert_ok(chat_choose(a->e.gguf, a->e.tok, &a->o, &a->form));
+}
+
+static void close_alone(Alone *a) {
+    chat_free(a->form);
+    engine_close(&a->e);
+    cli_free(&a->o);
+}
+
+typedef struct {
+    char prompt[256];
+    bool raw, cancelled, broken;
+    int n, max_tokens;
+    double temperature;
+    uint64_t seed;
+    const char *stop;
+} Wish;
+
+// What a request of its own gives, in a cache of its own; appended to `out`, NUL-terminated.
+static void answer_alone(Alone *a, const Wish *w, int choice, Buf *out) {
+    Options o = a->o;
+    Message message = {"user", str_of(w->prompt)};
+    Rendered text = {0};
+    int *ids, n;
+    const char *stop = w->stop;
+    o.stop = &stop;
+    o.n_stop = w->stop ? 1 : 0;
+    const ChatTemplate *form = w->raw ? NULL : a->form;
+    assert_ok(answer_prompt(&a->e, &o, form, &message, 1, &text, &ids, &n));
+    Answer answer;
+    answer_start(&answer, &a->e, &o, !form && !w->prompt[0]);
+    answer_think(&answer, chat_source(form), (Str){text.text.data, text.text.n});
+    Request r = {.sampling = o.sampling, .sequence_key = (uint64_t)choice, .max_new = w->max_tokens};
+    r.sampling.temp = (float)w->temperature;
+    r.sampling.seed = w->seed;
+    r.emit = answer_emit;
+    r.arg = &answer;
+    sequence_push(&r.seq, ids, n);
+    scheduler_add(a->e.sched, &r);
+    engine_run(&a->e);
+    answer_end(&answer);
+    utf8_repair(out, answer_text(&answer).data, answer_text(&answer).n);
+    buf_append(out, "", 0);
+    answer_free(&answer);
+    kv_release(&a->e.kv, &r.seq);
+    sequence_free(&r.seq);
+    timeline_free(&r.time);
+    rendered_free(&text);
+    free(ids);
+}
+
+// ---- random jobs ----------------------------------------------------------------------------------------------------
+
+static const char *const broken[] = {"{",
+                                     "null",
+                                     "{\"prompt\":7}",
+                                     "\x80\xff",
+                                     "{\"prompt\":\"x\",\"n\":0}",
+                                     "{\"prompt\":\"x\",\"max_tokens\":\"many\"}"};
+
+static void random_wish(uint64_t *random, Wish *w) {
+    static const char *const beginnings[] = {"the same beginning of many prompts, long enough for some blocks, ",
+                                             "another beginning that is shared as well, of a few blocks; ", ""};
+    *w = (Wish){.raw = test_random(random) % 2, .n = 1, .max_tokens = (int)(test_random(random) % 30)};
+    snprintf(w->prompt, sizeof w->prompt, "%s", w->raw ? beginnings[test_random(random) % 3] : "");
+    size_t at = strlen(w->prompt), n = test_random(random) % 20;
+    for (size_t i = 0; i < n; i++) w->prompt[at + i] = (char)('a' + test_random(random) % 26);
+    if (test_random(random) % 4 == 0) w->n = 2 + (int)(test_random(random) % 4);
+    if (test_random(random) % 3) w->temperature = 0.5 + (double)(test_random(random) % 100) * 0.01;
+    if (test_random(random) % 3 == 0) w->stop = "e";
+    w->seed = test_random(random) % 1000;
+    w->broken = test_random(random) % 16 == 0;
+}
+
+static void write_wish(const Wish *w, int line, Buf *out) {
+    json_t *j =
+        json_pack("{s:i, s:s, s:b, s:i, s:i, s:f, s:I}", "id", line, "prompt", w->prompt, "raw", w->raw, "n", w->n,
+                  "max_tokens", w->max_tokens, "temperature", w->temperature, "seed", (json_int_t)w->seed);
+    if (w->stop) json_object_set_new(j, "stop", json_string(w->stop));
+    char *text = json_dumps(j, JSON_COMPACT);
+    buf_printf(out, "%s\n", text);
+    free(text);
+    json_decref(j);
+}
+
+static void check_wish(Alone *a, const Wish *w, const json_t *reply, int line) {
+    const char *reason = json_string_value(json_object_get(reply, "finish_reason"));
+    for (int i = 0; i < w->n; i++) {
+        Buf want = {0};
+        const char *got = text_of_reply(reply, i);
+        assert_non_null(got);
+        answer_alone(a, w, i, &want);
+        bool cut = w->cancelled && (w->n > 1 || strcmp(reason, "interrupt") == 0);
+        bool same = cut ? strncmp(got, want.data, strlen(got)) == 0 : strcmp(got, want.data) == 0;
+        if (!same) fail_msg("line %d, choice %d: \"%s\" alone, \"%s\" in the batch", line, i, want.data, got);
+        buf_free(&want);
+    }
+}
+
+// Random jobs, some of them broken or called off, in a cache that is too small for them.
+static void soak(const char *words, int n, uint64_t seed) {
+    Wish *wishes = mem_alloc((size_t)n * sizeof *wishes);
+    Buf lines = {0}, out = {0};
+    int n_lines = 0, n_broken = 0, *line_of = mem_alloc((size_t)n * sizeof *line_of);
+    for (int i = 0; i < n; i++) {
+        Wish *w = &wishes[i];
+        random_wish(&seed, w);
+        line_of[i] = ++n_lines;
+        n_broken += w->broken;
+        if (w->broken) buf_printf(&lines, "%s\n", broken[test_random(&seed) % ARRAY_LEN(broken)]);
+        else write_wish(w, n_lines, &lines);
+        int which = i - (int)(test_random(&seed) % 6);
+        if (test_random(&seed) % 12 || which < 0 || wishes[which].broken) continue;
+        n_lines++;
+        wishes[which].cancelled = true;
+        buf_printf(&lines, "{\"cancel\":%d}\n", line_of[which]);
+    }
+    Status st = run_batch(words, (Str){lines.data, lines.n}, &out);
+    assert_int_equal(st.code, n_broken ? QUILL_USAGE : QUILL_OK);
+    json_t **all = replies(&out, n_lines, NULL);
+    Alone a;
+    open_alone(&a);
+    for (int i = 0; i < n; i++) {
+        const json_t *reply = all[line_of[i]];
+        assert_non_null(reply);
+        assert_int_equal(json_object_get(reply, "error") != NULL, wishes[i].broken);
+        if (!wishes[i].broken) check_wish(&a, &wishes[i], reply, line_of[i]);
+    }
+    close_alone(&a);
+    free_replies(all, n_lines);
+    free(wishes);
+    free(line_of);
+    buf_free(&lines);
+    buf_free(&out);
+}
+
+static int soak_jobs(void) {
+    const char *n = getenv("QUILL_SOAK");
+    return n && *n ? int_max(1, (int)strtol(n, NULL, 10)) : 60;
+}
+
+// 128 slots of 2 layers, 2 heads of 16, K and V, 4 bytes: 64 KiB, the least that the context needs.
+static void test_small_cache(void **state) {
+    (void)state;
+    soak("-c 128 --kv-block 8 --kv-mem 64k -np 6 -ub 24", soak_jobs(), 1);
+    assert_true(preemptions() > 0);
+}
+
+static void test_wide(void **state) {
+    (void)state;
+    soak("-c 128 --kv-block 16 -np 32 -ub 64", soak_jobs(), 2);
+}
+
+static void test_static(void **state) {
+    (void)state;
+    soak("-c 128 --kv-block 4 -np 5 -ub 7 --static", int_max(20, soak_jobs() / 10), 3);
+}
+
+// ---- who comes when -------------------------------------------------------------------------------------------------
+
+// Two at a time: short jobs pass by a long one that was there before them; --keep-order waits for it.
+static void test_short_jobs_leave_first(void **state) {
+    (void)state;
+    for (int keep = 0; keep < 2; keep++) {
+        Buf lines = {0}, out = {0};
+        buf_str(&lines, "{\"prompt\":\"long\",\"max_tokens\":90,\"ignore_eos\":true}\n");
+        for (int i = 0; i < 6; i++) buf_str(&lines, "{\"prompt\":\"short\",\"max_tokens\":5,\"ignore_eos\":true}\n");
+        int order[7];
+        assert_ok(run_batch(keep ? "-np 2 --keep-order" : "-np 2", (Str){lines.data, lines.n}, &out));
+        json_t **all = replies(&out, 7, order);
+        for (int i = 0; i < 7; i++) assert_int_equal(order[i], keep ? i + 1 : i == 6 ? 1 : i + 2);
+        assert_int_equal(json_integer_value(json_object_get(json_object_get(all[1], "usage"), "completion_tokens")),
+                         90);
+        free_replies(all, 7);
+        buf_free(&lines);
+        buf_free(&out);
+    }
+}
+
+static int cached_tokens(const json_t *reply) {
+    return (int)json_integer_value(json_object_get(json_object_get(reply, "usage"), "cached_tokens"));
+}
+
+// Jobs that begin alike, all there at once: one computes the beginning, the others take it.
+static void test_shared_prefix(void **state) {
+    (void)state;
+    Buf lines = {0}, out = {0};
+    for (int i = 0; i < 8; i++)
+        buf_printf(&lines,
+                   "{\"prompt\":\"a beginning of more than sixty-four bytes, which they all have, then %d\","
+                   "\"raw\":true,\"max_tokens\":3}\n",
+                   i);
+    assert_ok(run_batch("--kv-block 16 -ub 32", (Str){lines.data, lines.n}, &out));
+    json_t **all = replies(&out, 8, NULL);
+    assert_int_equal(cached_tokens(all[1]), 0);
+    for (int i = 2; i <= 8; i++) assert_in_range(cached_tokens(all[i]), 16, 128);
+    free_replies(all, 8);
+    buf_free(&lines);
+    buf_free(&out);
+}
+
+static void test_rate(void **state) {
+    (void)state;
+    Buf lines = {0}, first = {0}, second = {0};
+    for (int i = 0; i < 10; i++) buf_str(&lines, "{\"prompt\":\"x\",\"max_tokens\":4}\n");
+    assert_ok(run_batch("--rate 200 --slo ttft=1000,tpot=100 --seed 5", (Str){lines.data, lines.n}, &first));
+    assert_ok(run_batch("--rate 1000 --seed 5 --static -np 2", (Str){lines.data, lines.n}, &second));
+    json_t **a = replies(&first, 10, NULL), **b = replies(&second, 10, NULL);
+    for (int i = 1; i <= 10; i++) { // seeds follow from the run's and the line
+        assert_string_equal(text_of_reply(a[i], 0), text_of_reply(b[i], 0));
+        assert_true(json_equal(json_object_get(a[i], "seed"), json_object_get(b[i], "seed")));
+    }
+    assert_false(json_equal(json_object_get(a[1], "seed"), json_object_get(a[2], "seed")));
+    free_replies(a, 10);
+    free_replies(b, 10);
+    buf_free(&lines);
+    buf_free(&first);
+    buf_free(&second);
+    static const char *const bad[] = {"",        "ttft",          "ttft=", "ttft=0",   "ttft=-1",
+                                      "ttft=1,", "ttft=1,ttft=2", "x=1",   "ttft=nan", "ttft=1 tpot=2"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        Options o;
+        options(&o, "");
+        o.slo = bad[i];
+        assert_int_equal(batch_run(&o).code, QUILL_USAGE);
+        cli_free(&o);
+    }
+}
+
+// Too long a prompt is its own line's error, and the exit code is that of the first that failed.
+static void test_too_long(void **state) {
+    (void)state;
+    Buf lines = {0}, out = {0};
+    buf_str(&lines, "{\"prompt\":\"");
+    for (int i = 0; i < 300; i++) buf_str(&lines, "x ");
+    buf_str(&lines, "\"}\n{\"prompt\":\"y\",\"max_tokens\":2}\n{\"prompt\":\"z\",\"logit_bias\":{\"99999\":1}}\n\n");
+    Status st = run_batch("-c 64", (Str){lines.data, lines.n}, &out);
+    assert_int_equal(st.code, QUILL_CONTEXT);
+    assert_non_null(strstr(st.message, "2 of 3 jobs failed; the first: line 1: the prompt has"));
+    json_t **all = replies(&out, 3, NULL);
+    assert_non_null(text_of_reply(all[2], 0));
+    assert_non_null(json_object_get(all[3], "error"));
+    free_replies(all, 3);
+    buf_free(&lines);
+    buf_free(&out);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_short_jobs_leave_first),
+        cmocka_unit_test(test_shared_prefix),
+        cmocka_unit_test(test_rate),
+        cmocka_unit_test(test_too_long),
+        cmocka_unit_test(test_small_cache),
+        cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_static),
+    };
+    return cmocka_run_group_tests(tests, write_model, NULL);
+}

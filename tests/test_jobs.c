@@ -1,0 +1,236 @@
+// test_jobs.c: lines of a batch: what they ask for, what is wrong with them; lines of a pipe as they come.
+#define _GNU_SOURCE
+#include "testing.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "../cli.h"
+#include "../feed.h"
+#include "../jobs.h"
+
+static Options defaults;
+
+static int read_defaults(void **state) {
+    (void)state;
+    bool stop;
+    char *argv[] = {"quill", "batch", "--raw", "--logit-bias", "3+1", "-m", "x", NULL};
+    return cli_parse(7, argv, &defaults, &stop).code || stop;
+}
+
+static int free_defaults(void **state) {
+    (void)state;
+    cli_free(&defaults);
+    return 0;
+}
+
+static void good(const char *line, Job *j) {
+    Status st = job_parse(str_of(line), &defaults, j);
+    if (st.code) fail_msg("%s: %s", line, st.message);
+}
+
+static void test_our_form(void **state) {
+    (void)state;
+    Job j;
+    good("{\"id\":\"a\",\"prompt\":\"x\\u0000y\",\"n\":3,\"max_tokens\":7,\"temperature\":0.5,\"top_p\":1,\"top_k\":0,"
+         "\"min_p\":0,\"seed\":9,\"greedy\":true,\"ignore_eos\":true,\"repeat_penalty\":1.5,\"logprobs\":2,"
+         "\"stop\":[\"a\",\"b\"],\"logit_bias\":{\"5\":-100}}",
+         &j);
+    assert_int_equal(j.form, JOB_QUILL);
+    assert_string_equal(json_string_value(j.id), "a");
+    assert_int_equal(j.prompt.n, 3);
+    assert_memory_equal(j.prompt.data, "x\0y", 3);
+    assert_int_equal(j.n, 3);
+    assert_int_equal(j.o.predict, 7);
+    assert_true(j.o.sampling.temp == 0.5f && j.o.sampling.top_p == 1.0f && j.o.sampling.repeat_penalty == 1.5f);
+    assert_int_equal(j.o.sampling.top_k, 0);
+    assert_true(j.o.seed_given && j.o.sampling.seed == 9 && j.o.sampling.greedy && j.o.ignore_eos && j.raw);
+    assert_int_equal(j.o.logprobs, 2);
+    assert_int_equal(j.o.n_stop, 2);
+    assert_string_equal(j.o.stop[1], "b");
+    assert_int_equal(j.o.sampling.n_bias, 2); // the run's and the line's
+    assert_true(j.o.sampling.bias[0].id == 3 && j.o.sampling.bias[1].id == 5 && j.o.sampling.bias[1].bias == -100);
+    job_free(&j);
+    // What is not said is the run's.
+    good("{\"prompt\":\"\",\"stop\":null,\"temperature\":null,\"n\":null,\"tools\":[]}", &j);
+    assert_null(j.id);
+    assert_true(j.n == 1 && j.o.predict == -1 && !j.o.seed_given && j.o.sampling.temp == 0.8f);
+    assert_ptr_equal(j.o.sampling.bias, defaults.sampling.bias);
+    job_free(&j);
+    good("{\"id\":7,\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":"
+         "[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]}],\"stop\":\"###\"}",
+         &j);
+    assert_int_equal(j.n_messages, 2);
+    assert_string_equal(j.messages[0].role, "system");
+    assert_true(str_is(j.messages[0].text, "Be brief.") && str_is(j.messages[1].text, "ab"));
+    assert_string_equal(j.messages[1].role, "user");
+    assert_int_equal(j.o.n_stop, 1);
+    job_free(&j);
+    good("{\"cancel\":\"a\"}", &j);
+    assert_string_equal(json_string_value(j.cancel), "a");
+    job_free(&j);
+}
+
+static void test_openai_form(void **state) {
+    (void)state;
+    Job j;
+    good("{\"custom_id\":\"r1\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":{\"model\":\"m\","
+         "\"messages\":[{\"role\":\"user\",\"content\":\"hi\",\"name\":null}],\"max_completion_tokens\":5,"
+         "\"logprobs\":true,\"top_logprobs\":4,\"stream\":false,\"user\":\"u\",\"response_format\":{\"type\":\"text\"}}"
+         "}",
+         &j);
+    assert_int_equal(j.form, JOB_CHAT);
+    assert_string_equal(json_string_value(j.id), "r1");
+    assert_int_equal(j.o.predict, 5);
+    assert_int_equal(j.o.logprobs, 4);
+    job_free(&j);
+    good("{\"custom_id\":\"r2\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"x\",\"logprobs\":0}}", &j);
+    assert_int_equal(j.form, JOB_COMPLETION);
+    assert_true(j.raw && j.o.logprobs == 0);
+    job_free(&j);
+    good("{\"custom_id\":\"r3\",\"body\":{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}}", &j);
+    assert_int_equal(j.form, JOB_CHAT);
+    job_free(&j);
+}
+
+static void test_broken_lines(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *says;
+    } cases[] = {
+        {"", "a JSON object expected"},
+        {"x", "a JSON object expected"},
+        {"[1]", "line: a JSON object expected, found [1]"},
+        {"{\"prompt\":\"x\"", "a JSON object expected"},
+        {"{\"prompt\":\"x\"} y", "a JSON object expected"},
+        {"{\"prompt\":\"\xff\"}", "a JSON object expected"},
+        {"{\"prompt\":\"x\",\"prompt\":\"y\"}", "duplicate"},
+        {"{}", "\"prompt\" or \"messages\" expected, found none"},
+        {"{\"id\":1}", "found none"},
+        {"{\"prompt\":\"x\",\"messages\":[{\"role\":\"user\",\"content\":\"\"}]}", "found both"},
+        {"{\"prompt\":[1,2]}", "prompt: a text expected, found [1,2]"},
+        {"{\"prompt\":null}", "found none"},
+        {"{\"id\":{},\"prompt\":\"x\"}", "id: a text or a whole number expected"},
+        {"{\"prompt\":\"x\",\"n\":0}", "n: a whole number from 1 to 128 expected, found 0"},
+        {"{\"prompt\":\"x\",\"n\":129}", "n: a whole number"},
+        {"{\"prompt\":\"x\",\"n\":1e99}", "n: a whole number"},
+        {"{\"prompt\":\"x\",\"n\":99999999999999999999}", "a JSON object expected"},
+        {"{\"prompt\":\"x\",\"temprature\":1}", "did you mean temperature?"},
+        {"{\"prompt\":\"x\",\"promt\":\"y\"}", "did you mean prompt?"},
+        {"{\"prompt\":\"x\",\"tools\":[{}]}", "tools: nothing that quill batch has"},
+        {"{\"prompt\":\"x\",\"ctx_size\":64}", "ctx_size"},
+        {"{\"prompt\":\"x\",\"context_shift\":true}", "context_shift"},
+        {"{\"prompt\":\"x\",\"temperature\":-1}", "temperature: a number from 0 to 1000"},
+        {"{\"prompt\":\"x\",\"temperature\":\"1\"}", "temperature: a number expected"},
+        {"{\"prompt\":\"x\",\"max_tokens\":1.5}", "max_tokens: a whole number"},
+        {"{\"prompt\":\"x\",\"seed\":-2}", "seed: a whole number"},
+        {"{\"prompt\":\"x\",\"greedy\":1}", "greedy: true or false expected"},
+        {"{\"prompt\":\"x\",\"stop\":[\"\"]}", "stop: texts of 1 to 1024 bytes"},
+        {"{\"prompt\":\"x\",\"stop\":[\"a\\u0000\"]}", "stop: texts"},
+        {"{\"prompt\":\"x\",\"stop\":[1]}", "stop: texts"},
+        {"{\"prompt\":\"x\",\"reverse_prompt\":\"y\"}", "reverse_prompt"},
+        {"{\"prompt\":\"x\",\"logit_bias\":{\"a\":1}}", "logit_bias: token ids"},
+        {"{\"prompt\":\"x\",\"logit_bias\":{\"1\":1e9}}", "logit_bias: token ids"},
+        {"{\"prompt\":\"x\",\"logprobs\":-1}", "logprobs: a whole number from 0 to 1000"},
+        {"{\"messages\":[]}", "messages: a list of at least one message"},
+        {"{\"messages\":[{}]}", "role: a short text"},
+        {"{\"messages\":[{\"role\":\"user\"}]}", "content: a text expected"},
+        {"{\"messages\":[{\"role\":\"user\\u0000\",\"content\":\"\"}]}", "role: a short text"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", "content: parts of the form"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"\",\"tool_calls\":[1]}]}", "alone in a message"},
+        {"{\"cancel\":[]}", "cancel: the id of a job"},
+        {"{\"custom_id\":\"a\"}", "body: an object expected"},
+        {"{\"custom_id\":\"a\",\"url\":\"/v1/embeddings\",\"body\":{}}", "url: /v1/chat/completions or"},
+        {"{\"custom_id\":\"a\",\"body\":{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],\"stream\":true}}",
+         "stream: nothing"},
+        {"{\"a\\u0000b\":1,\"prompt\":\"x\"}", "a JSON object expected"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Job j;
+        Status st = job_parse(str_of(cases[i].line), &defaults, &j);
+        if (st.code != QUILL_USAGE || !strstr(st.message, cases[i].says))
+            fail_msg("%s: code %d: %s", cases[i].line, st.code, st.message);
+        job_free(&j);
+    }
+    Job j;
+    assert_int_equal(job_parse(str_of("{\"id\":\"a\",\"prompt\":1}"), &defaults, &j).code, QUILL_USAGE);
+    assert_string_equal(json_string_value(j.id), "a"); // known even so
+    job_free(&j);
+}
+
+// ---- the feed -------------------------------------------------------------------------------------------------------
+
+static void expect(Feed *f, FeedResult want, const char *text, int64_t number) {
+    Str line = {0};
+    FeedResult got;
+    assert_ok(feed_next(f, 0, &line, &got));
+    assert_int_equal(got, want);
+    if (text) assert_true(str_is(line, text));
+    if (number) assert_int_equal(f->n_lines, number);
+}
+
+static void test_lines_as_they_come(void **state) {
+    (void)state;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    Feed f = {.name = "pipe", .fd = ends[0]};
+    expect(&f, FEED_NOTHING, NULL, 0);
+    assert_int_equal(write(ends[1], "one\ntw", 6), 6);
+    expect(&f, FEED_LINE, "one", 1);
+    expect(&f, FEED_NOTHING, NULL, 1);
+    assert_int_equal(write(ends[1], "o\n \r\n\nfour\r\nfive", 16), 16);
+    expect(&f, FEED_LINE, "two", 2);
+    expect(&f, FEED_LINE, "four\r", 5); // blank lines count
+    expect(&f, FEED_NOTHING, NULL, 0);
+    close(ends[1]);
+    expect(&f, FEED_LINE, "five", 6); // without a line end
+    expect(&f, FEED_END, NULL, 6);
+    expect(&f, FEED_END, NULL, 6);
+    feed_close(&f);
+}
+
+// A line longer than there is room for is passed over, whatever of it lies in one read, and memory stays bounded.
+static void test_huge_lines(void **state) {
+    (void)state;
+    const char *path = test_tmp("huge.jsonl");
+    FILE *file = fopen(path, "w");
+    char *xs = mem_alloc(1 << 20);
+    memset(xs, 'x', 1 << 20);
+    for (int k = 0; k < 2; k++) {
+        fputs("before\n", file);
+        for (int i = 0; i < (FEED_LONGEST >> 20) + 3; i++) fwrite(xs, 1, 1 << 20, file);
+        fputs(k == 0 ? "\nafter\n" : "", file);
+    }
+    fclose(file);
+    Feed f;
+    assert_ok(feed_open(path, &f));
+    static const FeedResult want[] = {FEED_LINE, FEED_TOO_LONG, FEED_LINE, FEED_LINE, FEED_TOO_LONG, FEED_END};
+    for (size_t i = 0; i < ARRAY_LEN(want);) {
+        Str line;
+        FeedResult got;
+        assert_ok(feed_next(&f, 1, &line, &got));
+        assert_true(f.held.cap <= 3 * (size_t)FEED_LONGEST);
+        if (got == FEED_NOTHING) continue;
+        assert_int_equal(got, want[i]);
+        i++;
+    }
+    assert_int_equal(f.n_lines, 5);
+    feed_close(&f);
+    free(xs);
+    unlink(path);
+    assert_int_equal(feed_open("/nonexistent/jobs", &f).code, QUILL_IO);
+    assert_ok(feed_open("/", &f));
+    Str line;
+    FeedResult got;
+    assert_int_equal(feed_next(&f, 0, &line, &got).code, QUILL_IO); // a directory
+    feed_close(&f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_our_form),     cmocka_unit_test(test_openai_form),
+        cmocka_unit_test(test_broken_lines), cmocka_unit_test(test_lines_as_they_come),
+        cmocka_unit_test(test_huge_lines),
+    };
+    return cmocka_run_group_tests(tests, read_defaults, free_defaults);
+}
