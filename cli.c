@@ -18,10 +18,12 @@
 
 #define M(mode) (1u << MODE_##mode)
 enum {
-    TEXT_IN = M(RUN) | M(TOKENIZE) | M(LOGITS) | M(PERPLEXITY), // modes that read text
-    COMPUTE = M(RUN) | M(BENCH) | M(LOGITS) | M(PERPLEXITY),    // modes that run a model
-    EVERY = TEXT_IN | COMPUTE | M(INSPECT) | M(TEMPLATE),
-    FILES = EVERY, // modes that open a model
+    PROMPT = M(RUN) | M(PREFILL),                                     // modes that take a prompt
+    ANSWER = M(RUN) | M(DECODE),                                      // modes that answer it
+    TEXT_IN = PROMPT | M(TOKENIZE) | M(LOGITS) | M(PERPLEXITY),       // modes that read text
+    COMPUTE = PROMPT | ANSWER | M(BENCH) | M(LOGITS) | M(PERPLEXITY), // modes that run a model
+    EVERY = TEXT_IN | COMPUTE | M(INSPECT) | M(TEMPLATE) | M(KV),
+    FILES = EVERY & ~M(KV), // modes that open a model
 };
 #define AT(field) offsetof(Options, field)
 #define LATER "this version of quill does not have it yet"
@@ -33,16 +35,16 @@ const Option cli_options[] = {
     {"-z --tokenizer", "FILE", FILES, G_MODEL, TEXT, AT(tokenizer), 0, 0, NULL, "tokenizer.bin of a llama2.c model; found by itself when it lies beside it", NULL},
     {"--no-mmap", NULL, FILES, G_MODEL, FLAG, AT(no_mmap), 0, 0, NULL, "read the model into memory instead of mapping it", NULL},
     {"--mlock", NULL, COMPUTE, G_MODEL, FLAG, AT(mlock), 0, 0, NULL, "keep the model's pages in memory (as far as the system allows)", NULL},
-    {"--check-tensors", NULL, M(RUN) | M(INSPECT) | M(PERPLEXITY) | M(LOGITS), G_MODEL, FLAG, AT(check_tensors), 0, 0, NULL, "read every weight first and refuse what is not finite", NULL},
+    {"--check-tensors", NULL, PROMPT | ANSWER | M(INSPECT) | M(PERPLEXITY) | M(LOGITS), G_MODEL, FLAG, AT(check_tensors), 0, 0, NULL, "read every weight first and refuse what is not finite", NULL},
 
     {"-p --prompt", "TEXT", TEXT_IN, G_PROMPT, TEXT, AT(prompt), 0, 0, NULL, "the prompt; words without a flag are the same", NULL},
     {"-f --file", "FILE", M(TEMPLATE), G_PROMPT, TEXT, AT(file), 0, 0, NULL, "the messages from a file instead of stdin", NULL},
     {"-f --file", "FILE", TEXT_IN, G_PROMPT, TEXT, AT(file), 0, 0, NULL, "text from a file, byte for byte; stdin is not read then, but - is stdin", NULL},
-    {"-sys --system-prompt", "TEXT", M(RUN), G_PROMPT, TEXT, AT(system), 0, 0, NULL, "a system message (models with a chat template)", NULL},
-    {"-sysf --system-prompt-file", "FILE", M(RUN), G_PROMPT, TEXT, AT(system_file), 0, 0, NULL, "the same from a file", NULL},
+    {"-sys --system-prompt", "TEXT", PROMPT, G_PROMPT, TEXT, AT(system), 0, 0, NULL, "a system message (models with a chat template)", NULL},
+    {"-sysf --system-prompt-file", "FILE", PROMPT, G_PROMPT, TEXT, AT(system_file), 0, 0, NULL, "the same from a file", NULL},
     {"-e --escape", NULL, TEXT_IN, G_PROMPT, FLAG, AT(escape), 0, 0, NULL, "\\n \\t \\r \\\\ \\' \\\" \\xHH mean what they mean in C in -p and words", NULL},
-    {"--raw", NULL, M(RUN), G_PROMPT, FLAG, AT(raw), 0, 0, NULL, "complete the bare text, whatever template the model carries", NULL},
-    {"--chat", NULL, M(RUN), G_PROMPT, FLAG, AT(chat), 0, 0, NULL, "insist on the model's chat template", NULL},
+    {"--raw", NULL, PROMPT | ANSWER, G_PROMPT, FLAG, AT(raw), 0, 0, NULL, "complete the bare text, whatever template the model carries", NULL},
+    {"--chat", NULL, PROMPT | ANSWER, G_PROMPT, FLAG, AT(chat), 0, 0, NULL, "insist on the model's chat template", NULL},
     {"-i --interactive", NULL, M(RUN), G_PROMPT, FLAG, AT(interactive), 0, 0, NULL, "chat line by line; a prompt given is the first turn", NULL},
     {"--parse-special", NULL, TEXT_IN, G_PROMPT, FLAG, AT(parse_special), 0, 0, NULL, "recognise control tokens in raw text", NULL},
     {"--no-stdin", NULL, TEXT_IN, G_PROMPT, FLAG, AT(no_stdin), 0, 0, NULL, "never read stdin", NULL},
@@ -50,32 +52,32 @@ const Option cli_options[] = {
     {"--ids", NULL, M(TOKENIZE), G_PROMPT, FLAG, AT(ids), 0, 0, NULL, "print the ids alone, separated by spaces", NULL},
     {"--no-bos", NULL, M(LOGITS) | M(PERPLEXITY), G_PROMPT, FLAG, AT(no_bos), 0, 0, NULL, "do not put the beginning token in front of text", NULL},
     {"--no-bos", NULL, M(TOKENIZE), G_PROMPT, FLAG, AT(no_bos), 0, 0, NULL, "no beginning token in front of the text, and no end token after it", NULL},
-    {"--chat-template", "NAME", M(RUN) | M(TEMPLATE), G_PROMPT, TEXT, AT(chat_template), 0, 0, NULL, "one of quill's own templates instead of the model's: chatml, llama2, llama3, mistral-v7, gemma, ... (a wrong name lists them)", NULL},
-    {"--chat-template-file", "FILE", M(RUN) | M(TEMPLATE), G_PROMPT, TEXT, AT(chat_template_file), 0, 0, NULL, "the same from a file, in Jinja", NULL},
-    {"--think", "on|off|show|hide", M(RUN) | M(TEMPLATE), G_PROMPT, CHOICE, AT(think), 0, 0, NULL, "on, off: whether a model is to think, where its template lets one choose; show, hide: whether its thoughts are printed (otherwise: on a terminal and in JSON)", NULL},
+    {"--chat-template", "NAME", PROMPT | ANSWER | M(TEMPLATE), G_PROMPT, TEXT, AT(chat_template), 0, 0, NULL, "one of quill's own templates instead of the model's: chatml, llama2, llama3, mistral-v7, gemma, ... (a wrong name lists them)", NULL},
+    {"--chat-template-file", "FILE", PROMPT | ANSWER | M(TEMPLATE), G_PROMPT, TEXT, AT(chat_template_file), 0, 0, NULL, "the same from a file, in Jinja", NULL},
+    {"--think", "on|off|show|hide", PROMPT | ANSWER | M(TEMPLATE), G_PROMPT, CHOICE, AT(think), 0, 0, NULL, "on, off: whether a model is to think, where its template lets one choose; show, hide: whether its thoughts are printed (otherwise: on a terminal and in JSON)", NULL},
     {"--bos", "TEXT", M(TEMPLATE), G_PROMPT, TEXT, AT(bos), 0, 0, NULL, "what bos_token says, instead of the model's", NULL},
     {"--eos", "TEXT", M(TEMPLATE), G_PROMPT, TEXT, AT(eos), 0, 0, NULL, "the same for eos_token", NULL},
     {"--now", "TIME", M(TEMPLATE), G_PROMPT, TEXT, AT(now), 0, 0, NULL, "the time that strftime_now gives, as 2026-01-02T03:04:05", NULL},
     {"--no-generation-prompt", NULL, M(TEMPLATE), G_PROMPT, FLAG, AT(no_generation_prompt), 0, 0, NULL, "without the beginning of the assistant's answer", NULL},
 
-    {"-n --predict --n-predict", "N", M(RUN), G_LENGTH, INT, AT(predict), -1, INT_MAX, "-1", "tokens to generate; -1: until the end or a full context", NULL},
+    {"-n --predict --n-predict", "N", ANSWER, G_LENGTH, INT, AT(predict), -1, INT_MAX, "-1", "tokens to generate; -1: until the end or a full context", NULL},
     {"-c --ctx-size", "N", M(PERPLEXITY), G_LENGTH, INT, AT(ctx_size), 0, (1 << 30) - 1, "0", "tokens of a chunk; 0: 512, or what the model was trained for if that is less", NULL},
-    {"-c --ctx-size", "N", M(RUN) | M(LOGITS), G_LENGTH, INT, AT(ctx_size), 0, (1 << 30) - 1, "0", "context in tokens; 0: the model's, if it fits into memory", NULL},
-    {"--ignore-eos", NULL, M(RUN), G_LENGTH, FLAG, AT(ignore_eos), 0, 0, NULL, "never generate an end-of-generation token", NULL},
-    {"-r --stop --reverse-prompt", "TEXT", M(RUN), G_LENGTH, STOPS, AT(stop), 0, 0, NULL, "stop before this text; may be repeated", NULL},
+    {"-c --ctx-size", "N", PROMPT | ANSWER | M(LOGITS), G_LENGTH, INT, AT(ctx_size), 0, (1 << 30) - 1, "0", "context in tokens; 0: the model's, if it fits into memory", NULL},
+    {"--ignore-eos", NULL, ANSWER, G_LENGTH, FLAG, AT(ignore_eos), 0, 0, NULL, "never generate an end-of-generation token", NULL},
+    {"-r --stop --reverse-prompt", "TEXT", ANSWER, G_LENGTH, STOPS, AT(stop), 0, 0, NULL, "stop before this text; may be repeated", NULL},
 
-    {"--temp --temperature", "T", M(RUN), G_SAMPLING, REAL, AT(sampling.temp), 0, 1000, "0.8", "temperature; 0 is greedy", NULL},
-    {"--top-k", "N", M(RUN), G_SAMPLING, INT, AT(sampling.top_k), 0, INT_MAX, "40", "only the N most likely tokens; 0: all", NULL},
-    {"--top-p", "P", M(RUN), G_SAMPLING, REAL, AT(sampling.top_p), 0, 1, "0.95", "only the most likely tokens that make up P; 1: off", NULL},
-    {"--min-p", "P", M(RUN), G_SAMPLING, REAL, AT(sampling.min_p), 0, 1, "0.05", "only tokens at least P times as likely as the first; 0: off", NULL},
-    {"--typical --typical-p", "P", M(RUN), G_SAMPLING, REAL, AT(sampling.typical), 0, 1, "1", "locally typical sampling; 1: off", NULL},
-    {"--repeat-penalty", "X", M(RUN), G_SAMPLING, REAL, AT(sampling.repeat_penalty), 0.001, 1000, "1", "divide the logits of recent tokens by X; 1: off", NULL},
-    {"--repeat-last-n", "N", M(RUN), G_SAMPLING, INT, AT(sampling.repeat_last_n), -1, INT_MAX, "64", "tokens that the penalties look at; -1: all", NULL},
-    {"--presence-penalty", "X", M(RUN), G_SAMPLING, REAL, AT(sampling.presence_penalty), -100, 100, "0", "subtracted once from tokens that occurred", NULL},
-    {"--frequency-penalty", "X", M(RUN), G_SAMPLING, REAL, AT(sampling.frequency_penalty), -100, 100, "0", "subtracted for each time they occurred", NULL},
-    {"--logit-bias", "ID+B|ID-B", M(RUN), G_SAMPLING, BIAS, AT(sampling.bias), 0, 0, NULL, "added to a token's logit (ID-inf forbids it); may be repeated", NULL},
-    {"-s --seed", "N", M(RUN), G_SAMPLING, SEED, AT(sampling.seed), 0, 0, "-1", "seed of the random numbers; -1: from the system, shown by -v and --json", NULL},
-    {"--greedy", NULL, M(RUN), G_SAMPLING, FLAG, AT(sampling.greedy), 0, 0, NULL, "always the most likely token", NULL},
+    {"--temp --temperature", "T", ANSWER, G_SAMPLING, REAL, AT(sampling.temp), 0, 1000, "0.8", "temperature; 0 is greedy", NULL},
+    {"--top-k", "N", ANSWER, G_SAMPLING, INT, AT(sampling.top_k), 0, INT_MAX, "40", "only the N most likely tokens; 0: all", NULL},
+    {"--top-p", "P", ANSWER, G_SAMPLING, REAL, AT(sampling.top_p), 0, 1, "0.95", "only the most likely tokens that make up P; 1: off", NULL},
+    {"--min-p", "P", ANSWER, G_SAMPLING, REAL, AT(sampling.min_p), 0, 1, "0.05", "only tokens at least P times as likely as the first; 0: off", NULL},
+    {"--typical --typical-p", "P", ANSWER, G_SAMPLING, REAL, AT(sampling.typical), 0, 1, "1", "locally typical sampling; 1: off", NULL},
+    {"--repeat-penalty", "X", ANSWER, G_SAMPLING, REAL, AT(sampling.repeat_penalty), 0.001, 1000, "1", "divide the logits of recent tokens by X; 1: off", NULL},
+    {"--repeat-last-n", "N", ANSWER, G_SAMPLING, INT, AT(sampling.repeat_last_n), -1, INT_MAX, "64", "tokens that the penalties look at; -1: all", NULL},
+    {"--presence-penalty", "X", ANSWER, G_SAMPLING, REAL, AT(sampling.presence_penalty), -100, 100, "0", "subtracted once from tokens that occurred", NULL},
+    {"--frequency-penalty", "X", ANSWER, G_SAMPLING, REAL, AT(sampling.frequency_penalty), -100, 100, "0", "subtracted for each time they occurred", NULL},
+    {"--logit-bias", "ID+B|ID-B", ANSWER, G_SAMPLING, BIAS, AT(sampling.bias), 0, 0, NULL, "added to a token's logit (ID-inf forbids it); may be repeated", NULL},
+    {"-s --seed", "N", ANSWER, G_SAMPLING, SEED, AT(sampling.seed), 0, 0, "-1", "seed of the random numbers; -1: from the system, shown by -v and --json", NULL},
+    {"--greedy", NULL, ANSWER, G_SAMPLING, FLAG, AT(sampling.greedy), 0, 0, NULL, "always the most likely token", NULL},
 
     {"-t --threads", "N", COMPUTE, G_SPEED, INT, AT(threads), 0, 1024, "0", "threads; 0: one for each physical core", NULL},
     {"-ngl --gpu-layers --n-gpu-layers", "auto|all|N", COMPUTE, G_SPEED, LAYERS, AT(gpu_layers), 0, INT_MAX, "auto", NULL, NULL},
@@ -92,8 +94,10 @@ const Option cli_options[] = {
     {"--kv-dir", "DIR[,size=8G]", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
     {"--evict", "POLICY", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
     {"--context-shift", NULL, M(RUN), G_KV, FLAG, AT(context_shift), 0, 0, NULL, "when a chat fills the context, leave its oldest turns out, and say so", NULL},
-    {"--kv-out", "FILE", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
-    {"--kv-in", "FILE", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
+    {"--kv-out", "FILE", M(PREFILL), G_KV, TEXT, AT(kv_out), 0, 0, NULL, "where the KV goes: a file, which appears whole or not at all, a pipe, or - for stdout", NULL},
+    {"--kv-out", "FILE", M(KV), G_KV, TEXT, AT(kv_out), 0, 0, NULL, "cut: where the rest goes; - for stdout", NULL},
+    {"--kv-in", "FILE", M(DECODE), G_KV, TEXT, AT(kv_in), 0, 0, NULL, "the KV of quill prefill or of a chat's /save --kv; - for stdin", NULL},
+    {"-n", "N", M(KV), G_KV, INT, AT(predict), 1, INT_MAX, NULL, "cut: tokens to keep", NULL},
 
     {"-p --n-prompt", "N", M(BENCH), G_BENCH, INT, AT(bench_prompt), 0, INT_MAX, "512", "prompt tokens of the prefill test; 0: no such test", NULL},
     {"-n --n-gen", "N", M(BENCH), G_BENCH, INT, AT(bench_gen), 0, INT_MAX, "128", "tokens of the decode test; 0: no such test", NULL},
@@ -107,16 +111,16 @@ const Option cli_options[] = {
     {"-o --output", "table|json|csv|md", M(BENCH), G_BENCH, CHOICE, AT(output), 0, 0, "table", "format of the results", NULL},
     {"--roofline", NULL, M(BENCH), G_BENCH, FLAG, AT(roofline), 0, 0, NULL, "measure this machine's ceilings and store them", NULL},
 
-    {"-v --verbose", NULL, M(RUN) | M(LOGITS) | M(PERPLEXITY), G_LOOK, FLAG, AT(verbose), 0, 0, NULL, "say on stderr what was done and how fast", NULL},
+    {"-v --verbose", NULL, PROMPT | ANSWER | M(LOGITS) | M(PERPLEXITY), G_LOOK, FLAG, AT(verbose), 0, 0, NULL, "say on stderr what was done and how fast", NULL},
     {"-q --quiet", NULL, COMPUTE, G_LOOK, FLAG, AT(quiet), 0, 0, NULL, "errors alone on stderr: no notes, no progress", NULL},
-    {"--color", "auto|always|never", M(RUN), G_LOOK, CHOICE, AT(color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)", NULL},
+    {"--color", "auto|always|never", ANSWER, G_LOOK, CHOICE, AT(color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)", NULL},
     {"--echo", NULL, M(RUN), G_LOOK, FLAG, AT(echo), 0, 0, NULL, "print the prompt before the answer", NULL},
-    {"--special", NULL, M(RUN), G_LOOK, FLAG, AT(special), 0, 0, NULL, "print control tokens too", NULL},
-    {"--json", NULL, M(RUN) | M(INSPECT) | M(PERPLEXITY), G_LOOK, FLAG, AT(json), 0, 0, NULL, "one JSON object instead of text", NULL},
-    {"--jsonl", NULL, M(RUN), G_LOOK, FLAG, AT(jsonl), 0, 0, NULL, "one JSON object a token as it comes, then the same object", NULL},
-    {"--logprobs", "N", M(RUN), G_LOOK, INT, AT(logprobs), 0, 1000, NULL, "log-probabilities of each token and the N likeliest, in JSON", NULL},
-    {"--dump-prompt", NULL, M(RUN), G_LOOK, FLAG, AT(dump_prompt), 0, 0, NULL, "show the rendered prompt on stderr", NULL},
-    {"--dump-tokens", NULL, M(RUN), G_LOOK, FLAG, AT(dump_tokens), 0, 0, NULL, "show the prompt's tokens on stderr", NULL},
+    {"--special", NULL, ANSWER, G_LOOK, FLAG, AT(special), 0, 0, NULL, "print control tokens too", NULL},
+    {"--json", NULL, ANSWER | M(INSPECT) | M(PERPLEXITY), G_LOOK, FLAG, AT(json), 0, 0, NULL, "one JSON object instead of text", NULL},
+    {"--jsonl", NULL, ANSWER, G_LOOK, FLAG, AT(jsonl), 0, 0, NULL, "one JSON object a token as it comes, then the same object", NULL},
+    {"--logprobs", "N", ANSWER, G_LOOK, INT, AT(logprobs), 0, 1000, NULL, "log-probabilities of each token and the N likeliest, in JSON", NULL},
+    {"--dump-prompt", NULL, PROMPT, G_LOOK, FLAG, AT(dump_prompt), 0, 0, NULL, "show the rendered prompt on stderr", NULL},
+    {"--dump-tokens", NULL, PROMPT, G_LOOK, FLAG, AT(dump_tokens), 0, 0, NULL, "show the prompt's tokens on stderr", NULL},
     {"--dry-run", NULL, M(RUN), G_LOOK, FLAG, AT(dry_run), 0, 0, NULL, "show the memory budget on stderr and stop", NULL},
     {"-h --help", NULL, EVERY, G_LOOK, HELP, 0, 0, 0, NULL, "this help", NULL},
     {"--version", NULL, EVERY, G_LOOK, VERSION, 0, 0, 0, NULL, "version, compiler, kernels, built-in model", NULL},
@@ -435,6 +439,7 @@ typedef struct {
     char **argv;
     bool words_only; // after --
     Buf words;       // joined by single spaces
+    const char **word;
     int n_words;
 } Args;
 
@@ -475,7 +480,9 @@ static Status parse_flag(Args *a, Options *out, bool *stop) {
 }
 
 static void add_word(Args *a, const char *word) {
-    if (a->n_words++) buf_str(&a->words, " ");
+    if (a->n_words) buf_str(&a->words, " ");
+    a->word = mem_resize(a->word, (size_t)(a->n_words + 1) * sizeof *a->word);
+    a->word[a->n_words++] = word;
     buf_str(&a->words, word);
 }
 
@@ -523,8 +530,14 @@ static Status from_environment(Options *out) {
     return OK;
 }
 
-// The words are the prompt; in `inspect` and `bench` a model's path.
+// The words are the prompt; in `kv` what to do and the files; where no text is read a model's path.
 static Status place_words(Args *a, Options *out) {
+    if (out->mode == MODE_KV) {
+        out->words = a->word;
+        out->n_words = a->n_words;
+        a->word = NULL;
+        return OK;
+    }
     if (a->n_words == 0) {
         if (out->prompt) out->prompt = mem_copy(out->prompt, strlen(out->prompt)); // cli_free's, like joined words
         return OK;
@@ -567,7 +580,11 @@ static Status check_together(const Options *o) {
         return status_error(QUILL_USAGE, "--no-stdin and -f -: one of them expected, found both");
     if (o->mode == MODE_LOGITS && o->tokens && (o->prompt || o->file))
         return status_error(QUILL_USAGE, "--tokens: ids or text expected, found both");
-    bool bare = o->mode == MODE_BENCH || o->chat_template || o->chat_template_file;
+    if (o->mode == MODE_PREFILL && !o->kv_out)
+        return status_error(QUILL_USAGE, "quill prefill: --kv-out FILE expected, found nothing; - is stdout");
+    if (o->mode == MODE_DECODE && !o->kv_in)
+        return status_error(QUILL_USAGE, "quill decode: --kv-in FILE expected, found nothing; - is stdin");
+    bool bare = o->mode == MODE_BENCH || o->mode == MODE_KV || o->chat_template || o->chat_template_file;
     if (!o->model && !builtin_there() && !(bare && o->mode != MODE_RUN))
         return status_error(QUILL_USAGE,
                             "no model: give one with -m FILE or set QUILL_MODEL; %s%s -h shows all options",
@@ -590,6 +607,7 @@ Status cli_parse(int argc, char **argv, Options *o, bool *stop) {
     if (!st.code && !*stop) st = check_together(o);
     if (!o->seed_given) draw_seed(o);
     buf_free(&a.words);
+    free(a.word);
     return st;
 }
 
@@ -597,5 +615,6 @@ void cli_free(Options *o) {
     free((void *)o->prompt);
     free((void *)o->sampling.bias);
     free(o->stop);
+    free(o->words);
     *o = (Options){0};
 }

@@ -434,7 +434,9 @@ static bool stands_for(const Rendered *text, size_t byte, Str piece, bool contro
 // any text is encoded anew, and at the end: how an answer was sampled need not be how its text would be encoded.
 static void hold_loaded(Conversation *c, const Rendered *text) {
     const Tokenizer *t = c->e->tok;
-    const int *ids = c->seq.tokens, n = c->seq.n_tokens, bos = tokenizer_bos(t);
+    const int *ids = c->seq.tokens, bos = tokenizer_bos(t);
+    int n = 0; // tokens that the vocabulary names: a model may have more
+    while (n < c->seq.n_tokens && ids[n] < tokenizer_n(t)) n++;
     int end = n > 0 && tokenizer_is_eog(t, ids[n - 1]) ? n - 1 : n; // raw text does not say how an answer ended
     bool silent = n > 0 && ids[0] == bos && !stands_for(text, 0, engine_piece(c->e, bos, true), true);
     for (int i = silent; i < n; i++) {

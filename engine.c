@@ -324,6 +324,7 @@ void engine_run(Engine *e) {
         count_costs(e, b);
         if (b->n_out > 0) progress_erase(&e->progress); // the answer may go to the same terminal
         scheduler_take(e->sched, logits);
+        if (e->on_step) e->on_step(e->step_arg);
         const Request *r = scheduler_request(e->sched, 0);
         if (b->n_seqs == 1 && r->n_new == 0 && clock_now() - start > 1)
             progress_show(&e->progress, "prefill", r->seq.n_cached, r->n_prompt);

@@ -60,6 +60,9 @@ typedef struct {
     int kv_block;
     size_t kv_mem; // 0: what the context needs
     bool context_shift;
+    const char *kv_in, *kv_out; // decode, prefill: a path, - for stdin and stdout
+    const char **words;         // (n_words) kv: what to do, and files
+    int n_words;
     // look
     bool verbose, quiet, json, jsonl, dump_tokens, dump_prompt, dry_run;
     int logprobs;      // -1: off

@@ -66,19 +66,6 @@ Request *scheduler_request(const Scheduler *s, int seq) { return s->in_batch[seq
 
 void scheduler_interrupt(Scheduler *s) { atomic_store(&s->interrupted, true); }
 
-void scheduler_add(Scheduler *s, Request *r) {
-    assert(r->seq.n_cached < r->seq.n_tokens);
-    r->n_prompt = r->seq.n_tokens;
-    r->n_reused = r->seq.n_cached;
-    r->n_new = 0;
-    r->finish = RUNNING;
-    r->next = NULL;
-    r->time.start = clock_now();
-    Request **at = &s->first;
-    while (*at) at = &(*at)->next;
-    *at = r;
-}
-
 // ---- the rows of a step ---------------------------------------------------------------------------------------------
 
 static bool decoding(const Request *r) { return r->n_new > 0 && r->seq.n_tokens - r->seq.n_cached == 1; }
@@ -171,6 +158,24 @@ static void take_token(Scheduler *s, Request *r, const float *logits, double now
     if (verdict == RUNNING && r->max_new >= 0 && r->n_new >= r->max_new) verdict = FINISH_LENGTH;
     if (verdict == RUNNING && q->n_tokens > s->kv->max_slots) verdict = FINISH_CONTEXT;
     if (verdict != RUNNING) finish(s, r, verdict);
+}
+
+void scheduler_add(Scheduler *s, Request *r) {
+    bool known = r->logits && r->seq.n_cached == r->seq.n_tokens;
+    assert(known || r->seq.n_cached < r->seq.n_tokens);
+    r->n_prompt = r->seq.n_tokens;
+    r->n_reused = r->seq.n_cached;
+    r->n_new = 0;
+    r->finish = RUNNING;
+    r->next = NULL;
+    r->time.start = clock_now();
+    Request **at = &s->first;
+    while (*at) at = &(*at)->next;
+    *at = r;
+    if (!known) return;
+    r->time.prefill_end = r->time.start;
+    if (r->max_new == 0) finish(s, r, FINISH_LENGTH);
+    else take_token(s, r, r->logits, clock_now());
 }
 
 void scheduler_take(Scheduler *s, const float *logits) {
