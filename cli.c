@@ -18,11 +18,12 @@
 
 #define M(mode) (1u << MODE_##mode)
 enum {
-    ANSWER = M(RUN) | M(BATCH),                                 // modes that generate
-    TEXT_IN = M(RUN) | M(TOKENIZE) | M(LOGITS) | M(PERPLEXITY), // modes that read text
-    COMPUTE = ANSWER | M(BENCH) | M(LOGITS) | M(PERPLEXITY),    // modes that run a model
-    EVERY = TEXT_IN | COMPUTE | M(INSPECT) | M(TEMPLATE),
-    FILES = EVERY, // modes that open a model
+    PROMPT = M(RUN) | M(PREFILL),                                     // modes that take a prompt
+    ANSWER = M(RUN) | M(DECODE) | M(BATCH),                           // modes that generate
+    TEXT_IN = PROMPT | M(TOKENIZE) | M(LOGITS) | M(PERPLEXITY),       // modes that read text
+    COMPUTE = PROMPT | ANSWER | M(BENCH) | M(LOGITS) | M(PERPLEXITY), // modes that run a model
+    EVERY = TEXT_IN | COMPUTE | M(INSPECT) | M(TEMPLATE) | M(KV),
+    FILES = EVERY & ~M(KV), // modes that open a model
 };
 #define AT(field) offsetof(Options, field)
 #define LATER "this version of quill does not have it yet"
@@ -34,17 +35,17 @@ const Option cli_options[] = {
     {"-z --tokenizer", "FILE", FILES, G_MODEL, TEXT, AT(tokenizer), 0, 0, NULL, "tokenizer.bin of a llama2.c model; found by itself when it lies beside it", NULL},
     {"--no-mmap", NULL, FILES, G_MODEL, FLAG, AT(no_mmap), 0, 0, NULL, "read the model into memory instead of mapping it", NULL},
     {"--mlock", NULL, COMPUTE, G_MODEL, FLAG, AT(mlock), 0, 0, NULL, "keep the model's pages in memory (as far as the system allows)", NULL},
-    {"--check-tensors", NULL, ANSWER | M(INSPECT) | M(PERPLEXITY) | M(LOGITS), G_MODEL, FLAG, AT(check_tensors), 0, 0, NULL, "read every weight first and refuse what is not finite", NULL},
+    {"--check-tensors", NULL, PROMPT | ANSWER | M(INSPECT) | M(PERPLEXITY) | M(LOGITS), G_MODEL, FLAG, AT(check_tensors), 0, 0, NULL, "read every weight first and refuse what is not finite", NULL},
 
     {"-p --prompt", "TEXT", TEXT_IN, G_PROMPT, TEXT, AT(prompt), 0, 0, NULL, "the prompt; words without a flag are the same", NULL},
     {"-f --file", "FILE", M(BATCH), G_PROMPT, TEXT, AT(file), 0, 0, NULL, "the jobs from a file instead of stdin; the same as a word without a flag", NULL},
     {"-f --file", "FILE", M(TEMPLATE), G_PROMPT, TEXT, AT(file), 0, 0, NULL, "the messages from a file instead of stdin", NULL},
     {"-f --file", "FILE", TEXT_IN, G_PROMPT, TEXT, AT(file), 0, 0, NULL, "text from a file, byte for byte; stdin is not read then, but - is stdin", NULL},
-    {"-sys --system-prompt", "TEXT", ANSWER, G_PROMPT, TEXT, AT(system), 0, 0, NULL, "a system message (models with a chat template)", NULL},
-    {"-sysf --system-prompt-file", "FILE", ANSWER, G_PROMPT, TEXT, AT(system_file), 0, 0, NULL, "the same from a file", NULL},
+    {"-sys --system-prompt", "TEXT", PROMPT | M(BATCH), G_PROMPT, TEXT, AT(system), 0, 0, NULL, "a system message (models with a chat template)", NULL},
+    {"-sysf --system-prompt-file", "FILE", PROMPT | M(BATCH), G_PROMPT, TEXT, AT(system_file), 0, 0, NULL, "the same from a file", NULL},
     {"-e --escape", NULL, TEXT_IN, G_PROMPT, FLAG, AT(escape), 0, 0, NULL, "\\n \\t \\r \\\\ \\' \\\" \\xHH mean what they mean in C in -p and words", NULL},
-    {"--raw", NULL, ANSWER, G_PROMPT, FLAG, AT(raw), 0, 0, NULL, "complete the bare text, whatever template the model carries", NULL},
-    {"--chat", NULL, M(RUN), G_PROMPT, FLAG, AT(chat), 0, 0, NULL, "insist on the model's chat template", NULL},
+    {"--raw", NULL, PROMPT | ANSWER, G_PROMPT, FLAG, AT(raw), 0, 0, NULL, "complete the bare text, whatever template the model carries", NULL},
+    {"--chat", NULL, PROMPT | M(DECODE), G_PROMPT, FLAG, AT(chat), 0, 0, NULL, "insist on the model's chat template", NULL},
     {"-i --interactive", NULL, M(RUN), G_PROMPT, FLAG, AT(interactive), 0, 0, NULL, "chat line by line; a prompt given is the first turn", NULL},
     {"--parse-special", NULL, TEXT_IN, G_PROMPT, FLAG, AT(parse_special), 0, 0, NULL, "recognise control tokens in raw text", NULL},
     {"--no-stdin", NULL, TEXT_IN, G_PROMPT, FLAG, AT(no_stdin), 0, 0, NULL, "never read stdin", NULL},
@@ -52,9 +53,9 @@ const Option cli_options[] = {
     {"--ids", NULL, M(TOKENIZE), G_PROMPT, FLAG, AT(ids), 0, 0, NULL, "print the ids alone, separated by spaces", NULL},
     {"--no-bos", NULL, M(LOGITS) | M(PERPLEXITY), G_PROMPT, FLAG, AT(no_bos), 0, 0, NULL, "do not put the beginning token in front of text", NULL},
     {"--no-bos", NULL, M(TOKENIZE), G_PROMPT, FLAG, AT(no_bos), 0, 0, NULL, "no beginning token in front of the text, and no end token after it", NULL},
-    {"--chat-template", "NAME", ANSWER | M(TEMPLATE), G_PROMPT, TEXT, AT(chat_template), 0, 0, NULL, "one of quill's own templates instead of the model's: chatml, llama2, llama3, mistral-v7, gemma, ... (a wrong name lists them)", NULL},
-    {"--chat-template-file", "FILE", ANSWER | M(TEMPLATE), G_PROMPT, TEXT, AT(chat_template_file), 0, 0, NULL, "the same from a file, in Jinja", NULL},
-    {"--think", "on|off|show|hide", ANSWER | M(TEMPLATE), G_PROMPT, CHOICE, AT(think), 0, 0, NULL, "on, off: whether a model is to think, where its template lets one choose; show, hide: whether its thoughts are printed (otherwise: on a terminal and in JSON)", NULL},
+    {"--chat-template", "NAME", PROMPT | ANSWER | M(TEMPLATE), G_PROMPT, TEXT, AT(chat_template), 0, 0, NULL, "one of quill's own templates instead of the model's: chatml, llama2, llama3, mistral-v7, gemma, ... (a wrong name lists them)", NULL},
+    {"--chat-template-file", "FILE", PROMPT | ANSWER | M(TEMPLATE), G_PROMPT, TEXT, AT(chat_template_file), 0, 0, NULL, "the same from a file, in Jinja", NULL},
+    {"--think", "on|off|show|hide", PROMPT | ANSWER | M(TEMPLATE), G_PROMPT, CHOICE, AT(think), 0, 0, NULL, "on, off: whether a model is to think, where its template lets one choose; show, hide: whether its thoughts are printed (otherwise: on a terminal and in JSON)", NULL},
     {"--bos", "TEXT", M(TEMPLATE), G_PROMPT, TEXT, AT(bos), 0, 0, NULL, "what bos_token says, instead of the model's", NULL},
     {"--eos", "TEXT", M(TEMPLATE), G_PROMPT, TEXT, AT(eos), 0, 0, NULL, "the same for eos_token", NULL},
     {"--now", "TIME", M(TEMPLATE), G_PROMPT, TEXT, AT(now), 0, 0, NULL, "the time that strftime_now gives, as 2026-01-02T03:04:05", NULL},
@@ -62,7 +63,7 @@ const Option cli_options[] = {
 
     {"-n --predict --n-predict --max-tokens --max-completion-tokens", "N", ANSWER, G_LENGTH, INT, AT(predict), -1, INT_MAX, "-1", "tokens to generate; -1: until the end or a full context", NULL},
     {"-c --ctx-size", "N", M(PERPLEXITY), G_LENGTH, INT, AT(ctx_size), 0, (1 << 30) - 1, "0", "tokens of a chunk; 0: 512, or what the model was trained for if that is less", NULL},
-    {"-c --ctx-size", "N", ANSWER | M(LOGITS), G_LENGTH, INT, AT(ctx_size), 0, (1 << 30) - 1, "0", "context in tokens; 0: the model's, if it fits into memory", NULL},
+    {"-c --ctx-size", "N", PROMPT | ANSWER | M(LOGITS), G_LENGTH, INT, AT(ctx_size), 0, (1 << 30) - 1, "0", "context in tokens; 0: the model's, if it fits into memory", NULL},
     {"--ignore-eos", NULL, ANSWER, G_LENGTH, FLAG, AT(ignore_eos), 0, 0, NULL, "never generate an end-of-generation token", NULL},
     {"-r --stop --reverse-prompt", "TEXT", ANSWER, G_LENGTH, STOPS, AT(stop), 0, 0, NULL, "stop before this text; may be repeated", NULL},
 
@@ -94,8 +95,10 @@ const Option cli_options[] = {
     {"--kv-dir", "DIR[,size=8G]", M(RUN), G_KV, STORE, AT(kv_dir), 0, 0x1p62, NULL, "keep the KV cache of prompts there, in files of at most that size together, and begin where an earlier run's prompt was the same", NULL},
     {"--evict", "POLICY", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
     {"--context-shift", NULL, M(RUN), G_KV, FLAG, AT(context_shift), 0, 0, NULL, "when a chat fills the context, leave its oldest turns out, and say so", NULL},
-    {"--kv-out", "FILE", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
-    {"--kv-in", "FILE", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
+    {"--kv-out", "FILE", M(PREFILL), G_KV, TEXT, AT(kv_out), 0, 0, NULL, "where the KV goes: a file, which appears whole or not at all, a pipe, or - for stdout", NULL},
+    {"--kv-out", "FILE", M(KV), G_KV, TEXT, AT(kv_out), 0, 0, NULL, "cut: where the rest goes; - for stdout", NULL},
+    {"--kv-in", "FILE", M(DECODE), G_KV, TEXT, AT(kv_in), 0, 0, NULL, "the KV of quill prefill or of a chat's /save --kv; - for stdin", NULL},
+    {"-n", "N", M(KV), G_KV, INT, AT(predict), 1, INT_MAX, NULL, "cut: tokens to keep", NULL},
 
     {"-np --parallel", "N", M(BATCH), G_BATCH, INT, AT(parallel), 1, 4096, "64", "sequences at once, at most; memory and the jobs decide how many they are", NULL},
     {"--keep-order", NULL, M(BATCH), G_BATCH, FLAG, AT(keep_order), 0, 0, NULL, "answers in the order of the jobs, not as they finish", NULL},
@@ -115,17 +118,17 @@ const Option cli_options[] = {
     {"-o --output", "table|json|csv|md", M(BENCH), G_BENCH, CHOICE, AT(output), 0, 0, "table", "format of the results", NULL},
     {"--roofline", NULL, M(BENCH), G_BENCH, FLAG, AT(roofline), 0, 0, NULL, "measure this machine's ceilings and store them", NULL},
 
-    {"-v --verbose", NULL, ANSWER | M(LOGITS) | M(PERPLEXITY), G_LOOK, FLAG, AT(verbose), 0, 0, NULL, "say on stderr what was done and how fast", NULL},
+    {"-v --verbose", NULL, PROMPT | ANSWER | M(LOGITS) | M(PERPLEXITY), G_LOOK, FLAG, AT(verbose), 0, 0, NULL, "say on stderr what was done and how fast", NULL},
     {"-q --quiet", NULL, COMPUTE, G_LOOK, FLAG, AT(quiet), 0, 0, NULL, "errors alone on stderr: no notes, no progress", NULL},
-    {"--color", "auto|always|never", M(RUN), G_LOOK, CHOICE, AT(color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)", NULL},
+    {"--color", "auto|always|never", ANSWER, G_LOOK, CHOICE, AT(color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)", NULL},
     {"--echo", NULL, M(RUN), G_LOOK, FLAG, AT(echo), 0, 0, NULL, "print the prompt before the answer", NULL},
     {"--special", NULL, ANSWER, G_LOOK, FLAG, AT(special), 0, 0, NULL, "print control tokens too", NULL},
-    {"--json", NULL, M(RUN) | M(INSPECT) | M(PERPLEXITY), G_LOOK, FLAG, AT(json), 0, 0, NULL, "one JSON object instead of text", NULL},
-    {"--jsonl", NULL, M(RUN), G_LOOK, FLAG, AT(jsonl), 0, 0, NULL, "one JSON object a token as it comes, then the same object", NULL},
+    {"--json", NULL, M(RUN) | M(DECODE) | M(INSPECT) | M(PERPLEXITY), G_LOOK, FLAG, AT(json), 0, 0, NULL, "one JSON object instead of text", NULL},
+    {"--jsonl", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(jsonl), 0, 0, NULL, "one JSON object a token as it comes, then the same object", NULL},
     {"--logprobs", "N", ANSWER, G_LOOK, INT, AT(logprobs), 0, 1000, NULL, "log-probabilities of each token and the N likeliest, in JSON", NULL},
-    {"--dump-prompt", NULL, M(RUN), G_LOOK, FLAG, AT(dump_prompt), 0, 0, NULL, "show the rendered prompt on stderr", NULL},
-    {"--dump-tokens", NULL, M(RUN), G_LOOK, FLAG, AT(dump_tokens), 0, 0, NULL, "show the prompt's tokens on stderr", NULL},
-    {"--dry-run", NULL, ANSWER, G_LOOK, FLAG, AT(dry_run), 0, 0, NULL, "show the memory budget on stderr and stop", NULL},
+    {"--dump-prompt", NULL, PROMPT, G_LOOK, FLAG, AT(dump_prompt), 0, 0, NULL, "show the rendered prompt on stderr", NULL},
+    {"--dump-tokens", NULL, PROMPT, G_LOOK, FLAG, AT(dump_tokens), 0, 0, NULL, "show the prompt's tokens on stderr", NULL},
+    {"--dry-run", NULL, M(RUN) | M(BATCH), G_LOOK, FLAG, AT(dry_run), 0, 0, NULL, "show the memory budget on stderr and stop", NULL},
     {"-h --help", NULL, EVERY, G_LOOK, HELP, 0, 0, 0, NULL, "this help", NULL},
     {"--version", NULL, EVERY, G_LOOK, VERSION, 0, 0, 0, NULL, "version, compiler, kernels, built-in model", NULL},
     {"--man", NULL, M(RUN), G_LOOK, MAN, 0, 0, 0, NULL, "the man page: quill --man | man -l -", NULL},
@@ -469,6 +472,7 @@ typedef struct {
     char **argv;
     bool words_only; // after --
     Buf words;       // joined by single spaces
+    const char **word;
     int n_words;
 } Args;
 
@@ -509,7 +513,9 @@ static Status parse_flag(Args *a, Options *out, bool *stop) {
 }
 
 static void add_word(Args *a, const char *word) {
-    if (a->n_words++) buf_str(&a->words, " ");
+    if (a->n_words) buf_str(&a->words, " ");
+    a->word = mem_resize(a->word, (size_t)(a->n_words + 1) * sizeof *a->word);
+    a->word[a->n_words++] = word;
     buf_str(&a->words, word);
 }
 
@@ -567,8 +573,14 @@ static Status place_file(Args *a, Options *out) {
     return OK;
 }
 
-// The words are the prompt; in `inspect` and `bench` a model's path.
+// The words are the prompt; in `kv` what to do and the files; where no text is read a model's path.
 static Status place_words(Args *a, Options *out) {
+    if (out->mode == MODE_KV) {
+        out->words = a->word;
+        out->n_words = a->n_words;
+        a->word = NULL;
+        return OK;
+    }
     if (out->mode == MODE_BATCH) return place_file(a, out);
     if (a->n_words == 0) {
         if (out->prompt) out->prompt = mem_copy(out->prompt, strlen(out->prompt)); // cli_free's, like joined words
@@ -612,7 +624,11 @@ static Status check_together(const Options *o) {
         return status_error(QUILL_USAGE, "--no-stdin and -f -: one of them expected, found both");
     if (o->mode == MODE_LOGITS && o->tokens && (o->prompt || o->file))
         return status_error(QUILL_USAGE, "--tokens: ids or text expected, found both");
-    bool bare = o->mode == MODE_BENCH || o->chat_template || o->chat_template_file;
+    if (o->mode == MODE_PREFILL && !o->kv_out)
+        return status_error(QUILL_USAGE, "quill prefill: --kv-out FILE expected, found nothing; - is stdout");
+    if (o->mode == MODE_DECODE && !o->kv_in)
+        return status_error(QUILL_USAGE, "quill decode: --kv-in FILE expected, found nothing; - is stdin");
+    bool bare = o->mode == MODE_BENCH || o->mode == MODE_KV || o->chat_template || o->chat_template_file;
     if (!o->model && !builtin_there() && !(bare && o->mode != MODE_RUN))
         return status_error(QUILL_USAGE,
                             "no model: give one with -m FILE or set QUILL_MODEL; %s%s -h shows all options",
@@ -635,6 +651,7 @@ Status cli_parse(int argc, char **argv, Options *o, bool *stop) {
     if (!st.code && !*stop) st = check_together(o);
     if (!o->seed_given) draw_seed(o);
     buf_free(&a.words);
+    free(a.word);
     return st;
 }
 
@@ -643,5 +660,6 @@ void cli_free(Options *o) {
     free((void *)o->sampling.bias);
     free(o->stop);
     free((void *)o->kv_dir);
+    free(o->words);
     *o = (Options){0};
 }

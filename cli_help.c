@@ -68,6 +68,24 @@ const About cli_about[N_MODES] = {
                      "-ub decides how many rows are computed at a time.",
                      "  quill logits -m model.gguf --tokens 1,2,3 > logits.f32\n"
                      "  quill logits -m model.gguf -ub 1 -p \"Once upon a time\" > logits.f32\n"},
+    [MODE_PREFILL] = {"quill prefill [options] --kv-out FILE|- [PROMPT...]",
+                      "Computes a prompt and sends its KV cache on, chunk by chunk as it is ready.\n"
+                      "The prompt is what it is for quill itself; quill decode answers it, in\n"
+                      "another process or on another machine, with the same model.",
+                      "  quill prefill -m model.gguf -f long.txt --kv-out long.kv\n"
+                      "  quill prefill -f long.txt --kv-out - | ssh host quill decode --kv-in -\n"},
+    [MODE_DECODE] = {"quill decode [options] --kv-in FILE|- [MODEL]",
+                     "Answers a prompt that quill prefill has computed: byte for byte what one\n"
+                     "process would have said. Another model, a damaged or a cut stream is refused\n"
+                     "before anything is printed.",
+                     "  quill decode -m model.gguf --kv-in long.kv\n"
+                     "  quill decode -m model.gguf --kv-in long.kv --seed 2 --temp 1\n"},
+    [MODE_KV] = {"quill kv info|check|cut|diff [options] FILE [FILE]",
+                 "Looks into KV files: info shows what one holds, check reads every byte, cut\n"
+                 "keeps the first tokens, diff says where two part. - is stdin.",
+                 "  quill kv info long.kv\n"
+                 "  quill kv cut -n 100 --kv-out short.kv long.kv\n"
+                 "  quill kv diff a.kv b.kv\n"},
 };
 
 // "  -n, --predict N"

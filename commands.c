@@ -63,7 +63,9 @@ static Status edit(Chat *c, const char *arg, Status *end) {
     Buf text = {0};
     buf_append(&text, last ? last->text.data : "", last ? last->text.n : 0);
     Status st = programs_edit(&text);
-    if (!st.code && text.n == 0) fputs("an empty message: nothing is said\n", stderr);
+    bool same = last && text.n == last->text.n && memcmp(text.data, last->text.data, text.n) == 0;
+    if (!st.code && (same || text.n == 0))
+        fprintf(stderr, "%s: nothing is said\n", same ? "the message is as it was" : "an empty message");
     else if (!st.code)
         *end = last ? conversation_say_instead(c->talk, (Str){text.data, text.n})
                     : conversation_say(c->talk, (Str){text.data, text.n});
@@ -76,7 +78,10 @@ static Status set_system(Chat *c, const char *arg, Status *end) {
     const Conversation *t = c->talk;
     if (*arg) return conversation_system(c->talk, strcmp(arg, "\"\"") == 0 ? (Str){0} : str_of(arg));
     bool there = t->n_messages > 0 && strcmp(t->messages[0].role, "system") == 0;
-    fprintf(stderr, "system     %s\n", there ? t->messages[0].text.data : "none");
+    Buf shown = {0}; // a file that was loaded may have chosen it
+    utf8_escape(&shown, there ? t->messages[0].text.data : "none", there ? t->messages[0].text.n : 4);
+    fprintf(stderr, "system     %s\n", shown.data ? shown.data : "");
+    buf_free(&shown);
     return OK;
 }
 
@@ -221,15 +226,11 @@ static Status stats(Chat *c, const char *arg, Status *end) {
 
 static Status tokens(Chat *c, const char *arg, Status *end) {
     (void)arg, (void)end;
-    const Message *last = conversation_last(c->talk, NULL);
-    if (!last) return status_error(QUILL_USAGE, "/tokens: nothing has been said");
-    const Tokenizer *t = c->talk->e->tok;
-    size_t bound = tokenizer_bound(t, last->text.n);
-    int *ids = mem_alloc(bound * sizeof *ids + 1);
-    size_t n = tokenizer_encode(t, last->text.data, last->text.n, NULL, ids, bound);
+    int *ids, n = conversation_last_tokens(c->talk, &ids);
+    if (!ids) return status_error(QUILL_USAGE, "/tokens: nothing has been said");
     Buf line = {0};
-    for (size_t i = 0; i < n && n <= bound; i++) {
-        Str piece = tokenizer_piece(t, ids[i]);
+    for (int i = 0; i < n; i++) {
+        Str piece = engine_piece(c->talk->e, ids[i], false);
         line.n = 0;
         utf8_escape(&line, piece.data, piece.n);
         fprintf(stderr, "%d\t%s\n", ids[i], line.data);
@@ -267,7 +268,7 @@ static const Command commands[] = {
     {"save", "[--kv] FILE", save, "write the conversation as JSON; --kv: the KV cache too, as FILE.kv"},
     {"load", "[--kv] FILE", load, "go on with a conversation that was saved; --kv: without computing it again"},
     {"stats", NULL, stats, "what each turn took"},
-    {"tokens", NULL, tokens, "the tokens of the last message"},
+    {"tokens", NULL, tokens, "the tokens of the last message, an answer's as they were sampled"},
     {"copy", NULL, copy, "the last answer to the clipboard"},
 };
 enum { N_COMMANDS = ARRAY_LEN(commands) };
@@ -303,8 +304,8 @@ static const Command *find(const char *word, Nearest *nearest) {
 
 static Status unknown(const char *word, const Nearest *nearest) {
     const char *meant = nearest_found(nearest);
-    return status_error(QUILL_USAGE, "/%.100s: no such command%s%s%s; // or a space in front makes it text", word,
-                        meant ? "; did you mean /" : "", meant ? meant : "", meant ? "?" : "; /help lists them");
+    return status_error(QUILL_USAGE, "/%.100s: no such command; %s%s%s (// or a space in front makes it text)", word,
+                        meant ? "did you mean /" : "/help lists them", meant ? meant : "", meant ? "?" : "");
 }
 
 static Status run_command(Chat *c, const char *word, const char *arg, Status *end) {

@@ -256,8 +256,7 @@ Status answer_prompt(const Engine *e, const Options *o, const ChatTemplate *form
 
 // ---- one answer -----------------------------------------------------------------------------------------------------
 
-// The prompt in tokens.
-static Status prepare(const Engine *e, const Options *o, Str prompt, const ChatTemplate *form, Rendered *text,
+Status answer_prepare(const Engine *e, const Options *o, Str prompt, const ChatTemplate *form, Rendered *text,
                       Sequence *seq) {
     Buf system = {0};
     Status st = prompt_system(o, &system);
@@ -273,39 +272,46 @@ static Status prepare(const Engine *e, const Options *o, Str prompt, const ChatT
     return st;
 }
 
-static Status answer(Engine *e, const Options *o, Str prompt) {
-    Request r = {.max_new = o->predict, .emit = answer_emit};
+Status answer_run(Engine *e, const Options *o, const ChatTemplate *form, Str given, bool fresh, Str echo, Request *r) {
     LogitBias *bias = NULL;
+    TRY(answer_sampling(e, o, &r->sampling, &bias));
+    if (o->verbose) report_before(e, o, chat_name(form));
+    Answer a;
+    answer_start(&a, e, o, fresh);
+    answer_think(&a, chat_source(form), given);
+    r->max_new = o->predict;
+    r->emit = answer_emit;
+    r->arg = &a;
+    if (echo.n) buf_append(&a.answer, echo.data, echo.n), show(&a, false, 0);
+    signals_catch();
+    engine_add(e, o, r);
+    engine_run(e);
+    Status st = answer_finish(&a, r);
+    engine_keep(e, o, &r->seq);
+    signals_release();
+    if (r->finish == FINISH_CONTEXT && !o->quiet && (form || o->verbose))
+        fprintf(stderr, "quill: note: the context of %d tokens is full and the answer ends there; -c gives more\n",
+                e->shape.n_ctx);
+    if (o->verbose) report_after(e, r);
+    answer_free(&a);
+    free(bias);
+    return st;
+}
+
+static Status answer(Engine *e, const Options *o, Str prompt) {
+    Request r = {0};
     ChatTemplate *form;
     Rendered text = {0};
     Status st = chat_choose(e->gguf, e->tok, o, &form);
-    if (!st.code) st = prepare(e, o, prompt, form, &text, &r.seq);
-    if (!st.code) st = answer_sampling(e, o, &r.sampling, &bias);
-    if (!st.code) {
-        if (o->verbose) report_before(e, o, chat_name(form));
-        Answer a;
-        answer_start(&a, e, o, !form && prompt.n == 0);
-        answer_think(&a, chat_source(form), (Str){text.text.data, text.text.n});
-        r.arg = &a;
-        if (o->echo) buf_append(&a.answer, prompt.data, prompt.n), show(&a, false, 0);
-        signals_catch();
-        engine_add(e, o, &r);
-        engine_run(e);
-        st = answer_finish(&a, &r);
-        engine_keep(e, o, &r.seq);
-        signals_release();
-        if (r.finish == FINISH_CONTEXT && !o->quiet && (form || o->verbose))
-            fprintf(stderr, "quill: note: the context of %d tokens is full and the answer ends there; -c gives more\n",
-                    e->shape.n_ctx);
-        if (o->verbose) report_after(e, &r);
-        answer_free(&a);
-    }
+    if (!st.code) st = answer_prepare(e, o, prompt, form, &text, &r.seq);
+    if (!st.code)
+        st = answer_run(e, o, form, (Str){text.text.data, text.text.n}, !form && prompt.n == 0,
+                        o->echo ? prompt : (Str){0}, &r);
     kv_release(&e->kv, &r.seq);
     sequence_free(&r.seq);
     timeline_free(&r.time);
     rendered_free(&text);
     chat_free(form);
-    free(bias);
     return st;
 }
 

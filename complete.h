@@ -57,6 +57,12 @@ Status answer_prompt(const Engine *e, const Options *o, const ChatTemplate *form
                      int n_messages, Rendered *text, int **ids, int *n);
 // QUILL_CONTEXT if n_prompt tokens do not fit, with the -c that does.
 Status answer_fits(const Engine *e, const Options *o, int n_prompt);
+// The prompt as the model wants it, as text and in seq's tokens. Errors as chat_render's, chat_encode's, answer_fits's.
+Status answer_prepare(const Engine *e, const Options *o, Str prompt, const ChatTemplate *form, Rendered *text,
+                      Sequence *seq);
+// One answer to the prompt in r->seq, whose text is `given`, to stdout, with its reports. `fresh` as in answer_start;
+// `echo` goes out before it. The request's sampling, max_new, emit and arg are set here.
+Status answer_run(Engine *e, const Options *o, const ChatTemplate *form, Str given, bool fresh, Str echo, Request *r);
 void answer_dump(const Engine *e, const Options *o, const Rendered *text, const int *ids, int n); // --dump-..., stderr
 
 #endif

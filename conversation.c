@@ -14,12 +14,14 @@
 #include "prompt.h"
 #include "report.h"
 #include "signals.h"
+#include "transcript.h"
 
 // ---- messages -------------------------------------------------------------------------------------------------------
 
 static void add_message(Conversation *c, const char *role, Str text) {
     c->messages = mem_resize(c->messages, (size_t)(c->n_messages + 1) * sizeof *c->messages);
     c->messages[c->n_messages++] = (Message){role, {mem_copy(text.data, text.n), text.n}};
+    c->n_said = 0;
 }
 
 static void free_messages(Message *m, int n) {
@@ -35,6 +37,7 @@ static void keep_messages(Conversation *c, int n) {
     free_messages(c->messages + n, c->n_messages - n);
     c->n_messages = n;
     c->n_left_out = int_min(c->n_left_out, n - n_system(c));
+    c->n_said = 0;
 }
 
 const Message *conversation_last(const Conversation *c, const char *role) {
@@ -154,15 +157,29 @@ Status conversation_tokens(const Conversation *c, int *n) {
     return st;
 }
 
+int conversation_last_tokens(const Conversation *c, int **ids) {
+    const Message *last = conversation_last(c, NULL);
+    *ids = NULL;
+    if (!last) return 0;
+    size_t n = (size_t)c->n_said, bound = n ? n : tokenizer_bound(c->e->tok, last->text.n);
+    *ids = mem_alloc(bound * sizeof **ids + 1);
+    if (n) memcpy(*ids, c->seq.tokens + c->seq.n_tokens - c->n_said, n * sizeof **ids);
+    else n = tokenizer_encode(c->e->tok, last->text.data, last->text.n, NULL, *ids, bound);
+    return n <= bound ? (int)n : 0;
+}
+
 // ---- a context that is full -----------------------------------------------------------------------------------------
 
-// What is given when one turn more is left out: the number of messages left out then, -1 where the last turn is all
-// there is.
-static int one_turn_less(const Conversation *c, int n_left_out) {
-    int system = n_system(c);
-    for (int i = system + n_left_out + 1; i < c->n_messages; i++)
-        if (is(&c->messages[i], "user")) return i - system;
-    return -1;
+// The numbers of messages, the system's aside, that end where a turn begins, from `from` on: the first n are written.
+// Returns how many there are.
+static int turns_from(const Conversation *c, int from, int *turns, int n) {
+    int system = n_system(c), found = 0;
+    for (int i = system + from; i < c->n_messages; i++) {
+        if (!is(&c->messages[i], "user")) continue;
+        if (found < n) turns[found] = i - system;
+        found++;
+    }
+    return found;
 }
 
 static void say_left_out(const Conversation *c, int before, bool in_answer) {
@@ -190,18 +207,30 @@ static Status give(const Conversation *c, int n_left_out, Given *g) {
     return tokens_of(c, &g->text, &g->ids, &g->n, &g->n_cuts);
 }
 
+// Leaves out as few of the oldest turns as it takes for `room` tokens, or all but the last: *out is moved there. Each
+// try renders and encodes all that is left, so the place is found by halves.
+static Status leave_out(const Conversation *c, int room, int *out, Given *g) {
+    int *turns = mem_alloc((size_t)c->n_messages * sizeof *turns + 1);
+    int low = 0, high = turns_from(c, *out + 1, turns, c->n_messages) - 1;
+    Status st = OK;
+    while (!st.code && low < high) {
+        int middle = low + (high - low) / 2;
+        st = give(c, turns[middle], g);
+        if (g->n <= room) high = middle;
+        else low = middle + 1;
+    }
+    if (!st.code && high >= 0) st = give(c, *out = turns[high], g);
+    free(turns);
+    return st;
+}
+
 // Renders and encodes the conversation, the oldest turns left out as far as need and --context-shift say; `more` tokens
 // come after it. QUILL_CONTEXT: it does not fit.
 static Status give_what_fits(Conversation *c, int more, Given *g) {
-    int n_ctx = c->e->shape.n_ctx, out = c->n_left_out, room = n_ctx;
+    int n_ctx = c->e->shape.n_ctx, out = c->n_left_out;
     TRY(give(c, out, g));
-    while (g->n + more > room && c->o->context_shift) {
-        int next = one_turn_less(c, out);
-        if (next < 0) break;
-        out = next;
-        room = n_ctx / 4 * 3; // so that it is not full again at once
-        TRY(give(c, out, g));
-    }
+    if (g->n + more > n_ctx && c->o->context_shift)
+        TRY(leave_out(c, n_ctx / 4 * 3 - more, &out, g)); // so that it is not full again at once
     if (g->n + more > n_ctx)
         return status_error(QUILL_CONTEXT,
                             "the conversation would have %d tokens, the context %d; say something shorter, make room "
@@ -219,7 +248,7 @@ static Status give_what_fits(Conversation *c, int more, Given *g) {
 // The context is full in the middle of an answer, of which `n_said` tokens are there: goes on in what is left after the
 // oldest turns. False: there are none, the answer ends.
 static bool shift(Conversation *c, Request *r, int n_said) {
-    if (!c->o->context_shift || one_turn_less(c, c->n_left_out) < 0) return false;
+    if (!c->o->context_shift || turns_from(c, c->n_left_out + 1, NULL, 0) == 0) return false;
     Given g = {0};
     c->seq = r->seq;
     Status st = give_what_fits(c, n_said, &g);
@@ -303,7 +332,7 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
 // Answers the first `keep` messages and what is said now (NULL: nothing), in place of the messages after them. Where
 // no answer comes of it, everything is as it was.
 static Status turn(Conversation *c, int keep, const Str *text) {
-    int n_aside = c->n_messages - keep, left_out = c->n_left_out;
+    int n_aside = c->n_messages - keep, left_out = c->n_left_out, n_said = c->n_said;
     Message *aside = mem_alloc((size_t)n_aside * sizeof *aside + 1);
     if (n_aside) memcpy(aside, c->messages + keep, (size_t)n_aside * sizeof *aside);
     c->n_messages = keep;
@@ -317,11 +346,12 @@ static Status turn(Conversation *c, int keep, const Str *text) {
     if (!refused) st = run_answer(c, &g, &answer, &said);
     if (said) {
         add_message(c, "assistant", (Str){answer.data, answer.n});
+        c->n_said = c->stats[c->n_stats - 1].said;
         free_messages(aside, n_aside);
     } else {
         keep_messages(c, keep);
         for (int i = 0; i < n_aside; i++) c->messages[c->n_messages++] = aside[i]; // they had the room
-        if (refused) c->n_left_out = left_out;
+        if (refused) c->n_left_out = left_out, c->n_said = n_said;
         else if (!c->refuses) fputs("stopped before the answer; the message is not in the conversation\n", stderr);
     }
     free(aside);
@@ -373,68 +403,64 @@ Status conversation_save(const Conversation *c, const char *path) {
     return st;
 }
 
-static Status not_a_conversation(const char *path, size_t i, const char *expected) {
-    return status_error(QUILL_USAGE, "%.500s: message %zu: %s expected; /save writes such files", path, i + 1,
-                        expected);
-}
-
-// Checks every message and hands over the roles, which must be ours.
-static Status check_messages(const Conversation *c, const char *path, json_t *list, const char **roles) {
-    static const char *const known[] = {"system", "user", "assistant"};
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *one = json_array_get(list, i);
-        const char *role = json_string_value(json_object_get(one, "role"));
-        if (!role || !json_is_string(json_object_get(one, "content")))
-            return not_a_conversation(path, i, "an object with the texts \"role\" and \"content\"");
-        roles[i] = NULL;
-        for (size_t k = 0; k < ARRAY_LEN(known); k++)
-            if (strcmp(role, known[k]) == 0) roles[i] = known[k];
-        bool system = roles[i] == known[0];
-        if (!roles[i]) return not_a_conversation(path, i, "a role of system, user or assistant");
-        if (system && i > 0) return not_a_conversation(path, i, "no system message but the first");
-        if (system && !c->form) return not_a_conversation(path, i, "no system message, which raw text has not,");
-    }
-    return OK;
-}
-
 Status conversation_load(Conversation *c, const char *path) {
     Buf text = {0};
-    json_error_t error;
+    Message *messages = NULL;
+    int n = 0;
     Status st = file_read(path, &text);
-    json_t *all = st.code ? NULL : json_loadb(text.data ? text.data : "", text.n, JSON_ALLOW_NUL, &error);
-    json_t *list = json_object_get(all, "messages");
-    const char **roles = mem_alloc(json_array_size(list) * sizeof *roles + 1);
-    if (!st.code && !all)
-        st = status_error(QUILL_USAGE, "%.500s: line %d: JSON expected, found otherwise: %s", path, error.line,
-                          error.text);
-    if (!st.code && !json_is_array(list))
-        st = status_error(QUILL_USAGE, "%.500s: {\"messages\": [...]} expected, no such list found", path);
-    if (!st.code) st = check_messages(c, path, list, roles);
-    if (!st.code) {
-        keep_messages(c, 0);
-        c->n_left_out = 0;
-        for (size_t i = 0; i < json_array_size(list); i++) {
-            const json_t *content = json_object_get(json_array_get(list, i), "content");
-            add_message(c, roles[i], (Str){json_string_value(content), json_string_length(content)});
-        }
-    }
-    free(roles);
-    json_decref(all);
+    if (!st.code) st = transcript_read(path, (Str){text.data, text.n}, !c->form, &messages, &n);
     buf_free(&text);
-    return st;
+    if (st.code) return st;
+    transcript_free(c->messages, c->n_messages);
+    c->messages = messages;
+    c->n_messages = n;
+    c->n_left_out = c->n_said = 0;
+    return OK;
 }
 
 // ---- the cache as a file --------------------------------------------------------------------------------------------
 
 Status conversation_save_kv(Conversation *c, const char *path) { return kvfile_save(path, c->e, &c->seq); }
 
-// Its tokens are those of the next turn as far as they are encoded alike; nothing else need be known of them.
+// The token's bytes are the text's next ones. A control token stands for what the template says, never for a message.
+static bool stands_for(const Rendered *text, size_t byte, Str piece, bool control) {
+    if (piece.n > text->text.n - byte || (piece.n && memcmp(text->text.data + byte, piece.data, piece.n) != 0))
+        return false;
+    for (size_t i = 0; control && i < piece.n; i++)
+        if (!text->trusted.data[byte + i]) return false;
+    return true;
+}
+
+// What the tokens of a file stand for in the conversation's text. They can be taken apart behind control tokens, where
+// any text is encoded anew, and at the end: how an answer was sampled need not be how its text would be encoded.
+static void hold_loaded(Conversation *c, const Rendered *text) {
+    const Tokenizer *t = c->e->tok;
+    const int *ids = c->seq.tokens, bos = tokenizer_bos(t);
+    int n = 0; // tokens that the vocabulary names: a model may have more
+    while (n < c->seq.n_tokens && ids[n] < tokenizer_n(t)) n++;
+    int end = n > 0 && tokenizer_is_eog(t, ids[n - 1]) ? n - 1 : n; // raw text does not say how an answer ended
+    bool silent = n > 0 && ids[0] == bos && !stands_for(text, 0, engine_piece(c->e, bos, true), true);
+    for (int i = silent; i < n; i++) {
+        Str piece = engine_piece(c->e, ids[i], i == silent);
+        bool control = tokenizer_is_control(t, ids[i]);
+        size_t byte = c->held.text.n;
+        if (!stands_for(text, byte, piece, control)) break;
+        rendered_add(&c->held, piece.data, piece.n, true);
+        if (!control && piece.n) memset(c->held.trusted.data + byte, SAID, piece.n);
+        if (control || i + 1 >= end) add_cut(c, c->held.text.n, i + 1);
+    }
+}
+
 Status conversation_load_kv(Conversation *c, const char *path) {
     kv_release(&c->e->kv, &c->seq); // the file may need its blocks
     sequence_free(&c->seq);
     c->held.text.n = c->held.trusted.n = 0;
-    c->n_cuts = 0;
-    return kvfile_load(path, c->e, &c->seq);
+    c->n_cuts = c->n_said = 0;
+    TRY(kvfile_load(path, c->e, &c->seq));
+    Rendered text = {0};
+    if (!render(c, c->n_left_out, false, &text).code) hold_loaded(c, &text); // otherwise the next turn says why not
+    rendered_free(&text);
+    return OK;
 }
 
 // ---- open, close ----------------------------------------------------------------------------------------------------

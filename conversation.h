@@ -38,6 +38,7 @@ typedef struct {
     Rendered held; // its marks: 0 and 1 as rendered, SAID (2) by the model
     Cut *cuts;     // (n_cuts) ascending: places where the tokens can be taken apart
     int n_cuts;
+    int n_said;     // the last tokens of seq that the last message was sampled as; 0: it was not
     uint64_t tries; // /regen draws other random numbers
     TurnStats *stats;
     int n_stats;
@@ -62,6 +63,9 @@ void conversation_clear(Conversation *c);                                  // al
 // NULL data: none any more. QUILL_USAGE: raw text has no system message.
 Status conversation_system(Conversation *c, Str text);
 Status conversation_tokens(const Conversation *c, int *n); // of the whole text as it would be given now
+// The tokens of the last message: as the model sampled them where it did, otherwise as its text is encoded. *ids is the
+// caller's to free; 0: there is no message.
+int conversation_last_tokens(const Conversation *c, int **ids);
 
 // As JSON: {"model", "messages": [{"role", "content"}...]}. QUILL_IO, QUILL_USAGE (what it holds is no conversation;
 // nothing has changed then).

@@ -380,6 +380,7 @@ void engine_run(Engine *e) {
     for (;;) {
         if (signals_caught()) scheduler_interrupt(e->sched);
         if (!engine_step(e, &b)) break;
+        if (e->on_step) e->on_step(e->step_arg);
         const Request *r = scheduler_request(e->sched, 0);
         if (b->n_seqs == 1 && r->n_new == 0 && clock_now() - start > 1)
             progress_show(&e->progress, "prefill", r->seq.n_cached, r->n_prompt);

@@ -27,6 +27,8 @@ typedef struct {
     size_t scratch;   // bytes of the workspace
     double load_seconds;
     Progress progress;
+    void (*on_step)(void *arg); // called by engine_run after each step; NULL: nothing is
+    void *step_arg;
 } Engine;
 
 typedef struct {

@@ -30,13 +30,32 @@ static Status write_chunk(KvWriter *w, const KvPool *kv, const Sequence *s, int 
     return OK;
 }
 
-static Status write_all(KvWriter *w, const Engine *e, const Sequence *s) {
+Status kvfile_begin(KvWriter *w, const Engine *e, const Sequence *s, int n_slots) {
     KvHead head = head_of(e, s);
+    head.n_slots = (uint32_t)n_slots;
     TRY(kvwriter_head(w, &head));
-    TRY(kvwriter_tokens(w, s->tokens));
-    for (int first = 0; first < s->n_cached; first += CHUNK)
-        TRY(write_chunk(w, &e->kv.pool, s, first, int_min(CHUNK, s->n_cached - first)));
+    return kvwriter_tokens(w, s->tokens);
+}
+
+Status kvfile_send(KvWriter *w, const Engine *e, const Sequence *s) {
+    int n_slots = (int)w->s.head.n_slots, ready = int_min(s->n_cached, n_slots);
+    for (int first = (int)w->s.next.first, n; first < ready; first += n) {
+        n = int_min(CHUNK, n_slots - first);
+        if (first + n > ready) break; // waits for the next step
+        TRY(write_chunk(w, &e->kv.pool, s, first, n));
+    }
+    return OK;
+}
+
+Status kvfile_end(KvWriter *w, const Engine *e, const float *logits) {
+    if (logits) TRY(kvwriter_last(w, logits, e->model.c.n_vocab));
     return kvwriter_end(w);
+}
+
+static Status write_all(KvWriter *w, const Engine *e, const Sequence *s) {
+    TRY(kvfile_begin(w, e, s, s->n_cached));
+    TRY(kvfile_send(w, e, s));
+    return kvfile_end(w, e, NULL);
 }
 
 Status kvfile_save(const char *path, const Engine *e, const Sequence *s) {
@@ -70,8 +89,9 @@ static Status take_room(const KvReader *r, Engine *e, Sequence *s) {
     return OK;
 }
 
-static Status read_all(KvReader *r, Engine *e, Sequence *s) {
+static Status read_all(KvReader *r, Engine *e, Sequence *s, const float **logits) {
     const int *tokens;
+    int n;
     KvHead mine = head_of(e, s);
     TRY(kvreader_head(r));
     TRY(kvreader_match(r, &mine));
@@ -84,35 +104,32 @@ static Status read_all(KvReader *r, Engine *e, Sequence *s) {
         TRY(kvreader_rows(r, &c, &rows));
         kv_write_rows(&e->kv.pool, (int)c.layer, s->blocks, (int)c.first, (int)c.n, rows);
     }
-    return kvreader_end(r);
+    return kvreader_last(r, e->model.c.n_vocab, logits, &n);
 }
 
 static ssize_t read_fd(void *arg, void *out, size_t n) { return read(*(int *)arg, out, n); }
 
-// A file ends where its frames do.
-static Status check_end(const KvReader *r, int fd) {
-    char more;
-    ssize_t n;
-    do n = read(fd, &more, 1);
-    while (n < 0 && errno == EINTR);
-    if (n < 0) return status_error(QUILL_IO, "%.300s: byte %zu: cannot read: %s", r->name, r->at, strerror(errno));
-    if (n > 0)
-        return status_error(QUILL_MODEL, "%.300s: byte %zu: the end of the file expected, more bytes found: damaged",
-                            r->name, r->at);
-    return OK;
-}
-
-Status kvfile_load(const char *path, Engine *e, Sequence *s) {
+Status kvfile_receive(int fd, const char *name, Engine *e, Sequence *s, float *logits, bool *has_logits) {
     assert(s->n_tokens == 0 && s->n_blocks == 0 && s->n_cached == 0);
     assert(e->kv.n_copies == 0); // one that is still to be made could overwrite what is placed here
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return status_error(QUILL_IO, "%.300s: cannot open: %s", path, strerror(errno));
-    KvReader r = {.name = path, .read = read_fd, .arg = &fd};
-    Status st = read_all(&r, e, s);
-    if (!st.code) st = check_end(&r, fd);
+    KvReader r = {.name = name, .read = read_fd, .arg = &fd};
+    const float *last = NULL;
+    Status st = read_all(&r, e, s, &last);
+    if (!st.code && last && logits) memcpy(logits, last, (size_t)e->model.c.n_vocab * sizeof *logits);
+    *has_logits = last != NULL;
+    if (!st.code) st = kvreader_end(&r);
+    if (!st.code) st = kvreader_eof(&r);
     if (st.code) kv_truncate(&e->kv, s, 0);
     else s->n_cached = (int)r.s.head.n_slots;
     kvreader_free(&r);
+    return st;
+}
+
+Status kvfile_load(const char *path, Engine *e, Sequence *s) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return status_error(QUILL_IO, "%.300s: cannot open: %s", path, strerror(errno));
+    bool has_logits;
+    Status st = kvfile_receive(fd, path, e, s, NULL, &has_logits);
     close(fd);
     return st;
 }

@@ -21,6 +21,7 @@ enum {
     MOST_LAYERS = 1 << 16,
     MOST_HEADS = 1 << 12,
     MOST_HEAD_DIM = 1 << 12,
+    MOST_VOCAB = 1 << 24,
 };
 // Numbers lie in the file as they lie in memory: quill runs on little-endian machines alone.
 
@@ -99,6 +100,11 @@ uint8_t *kvwriter_room(KvWriter *w, KvChunk c) {
 
 Status kvwriter_rows(KvWriter *w) { return send_frame(w); }
 
+Status kvwriter_last(KvWriter *w, const float *logits, int n) {
+    assert(n > 0 && n <= MOST_VOCAB && w->s.next.first == w->s.head.n_tokens);
+    return write_frame(w, "LAST", logits, (size_t)n * sizeof *logits);
+}
+
 Status kvwriter_end(KvWriter *w) {
     assert(w->s.next.first == w->s.head.n_slots);
     return write_frame(w, "DONE", &w->s.n_frames, sizeof w->s.n_frames);
@@ -149,16 +155,24 @@ static Status take_start(KvReader *r) {
     return OK;
 }
 
-// The beginning of a frame, which must be of that kind; its length is the caller's to judge.
+// The beginning of the next frame, once.
+static Status take_beginning(KvReader *r, const char *expected) {
+    if (r->started) return OK;
+    r->s.n = 0;
+    TRY(take(r, FRAME, expected));
+    r->started = true;
+    return OK;
+}
+
+// A frame that must be of that kind; its length is the caller's to judge.
 static Status take_kind(KvReader *r, const char *kind, size_t *length) {
     uint32_t n;
-    size_t at = r->at;
-    r->s.n = 0;
-    TRY(take(r, FRAME, kind));
+    TRY(take_beginning(r, kind));
+    r->started = false;
     if (memcmp(r->s.frame, kind, 4) != 0) {
         Buf found = {0};
         utf8_escape(&found, (const char *)r->s.frame, 4);
-        Status st = wrong(r, at, "a frame %s expected, %s found", kind, found.data);
+        Status st = wrong(r, r->at - FRAME, "a frame %s expected, %s found", kind, found.data);
         buf_free(&found);
         return st;
     }
@@ -318,12 +332,42 @@ Status kvreader_rows(KvReader *r, KvChunk *c, const uint8_t **rows) {
     return OK;
 }
 
+Status kvreader_last(KvReader *r, int n_vocab, const float **logits, int *n) {
+    const KvHead *h = &r->s.head;
+    size_t length;
+    *logits = NULL;
+    *n = 0;
+    TRY(take_beginning(r, "LAST or DONE"));
+    if (memcmp(r->s.frame, "LAST", 4) != 0) return OK;
+    if (h->n_slots < h->n_tokens || h->n_tokens == 0)
+        return wrong(r, r->at - FRAME, "logits after the K and V of all %u tokens expected, found after %u slots",
+                     h->n_tokens, h->n_slots);
+    TRY(take_kind(r, "LAST", &length));
+    size_t count = length / sizeof **logits, most = n_vocab ? (size_t)n_vocab : MOST_VOCAB;
+    if (count < 1 || count > most || (n_vocab && count < most)) count = most;
+    if (length != count * sizeof **logits) return wrong_length(r, "LAST", count * sizeof **logits, length);
+    TRY(take_payload(r, "LAST", length));
+    *logits = (const float *)(r->s.frame + FRAME);
+    *n = (int)count;
+    return OK;
+}
+
 Status kvreader_end(KvReader *r) {
     uint32_t found, expected = r->s.n_frames;
     TRY(take_frame(r, "DONE", sizeof found));
     memcpy(&found, r->s.frame + FRAME, sizeof found);
     if (found != expected)
         return wrong(r, r->at - sizeof found - CHECK, "a count of %u frames expected, %u found", expected, found);
+    return OK;
+}
+
+Status kvreader_eof(KvReader *r) {
+    char more;
+    ssize_t n;
+    do n = r->read(r->arg, &more, 1);
+    while (n < 0 && errno == EINTR);
+    if (n < 0) return status_error(QUILL_IO, "%.300s: byte %zu: cannot read: %s", r->name, r->at, strerror(errno));
+    if (n > 0) return wrong(r, r->at, "the end of the file expected, more bytes found: damaged");
     return OK;
 }
 

@@ -8,6 +8,7 @@
 //       fill(kvwriter_room(&w, chunk));                       TRY(kvreader_rows(&r, &chunk, &rows));
 //       TRY(kvwriter_rows(&w));                               take(chunk, rows);
 //                                                         }
+//   TRY(kvwriter_last(&w, logits, n_vocab));              TRY(kvreader_last(&r, n_vocab, &logits, &n));
 //   TRY(kvwriter_end(&w));                                TRY(kvreader_end(&r));
 //
 // In this order; after an error, too, the stream is to be freed. The writer needs no seek and the reader no length, so
@@ -68,14 +69,17 @@ Status kvwriter_tokens(KvWriter *w, const int *tokens); // head.n_tokens
 // Where the rows of the next frame go. All layers of a chunk of slots come in order, then the next chunk's.
 uint8_t *kvwriter_room(KvWriter *w, KvChunk c);
 Status kvwriter_rows(KvWriter *w); // writes the frame that kvwriter_room began
-Status kvwriter_end(KvWriter *w);  // after the last slot
+// The logits after the last token (n), for a stream that has all its slots. May be left out.
+Status kvwriter_last(KvWriter *w, const float *logits, int n);
+Status kvwriter_end(KvWriter *w); // after the last slot
 void kvwriter_free(KvWriter *w);
 
 typedef struct {
     const char *name;                                // stands in messages
     ssize_t (*read)(void *arg, void *out, size_t n); // as read(2): bytes, 0 at the end, -1 with errno
     void *arg;
-    size_t at; // bytes read
+    size_t at;    // bytes read
+    bool started; // the kind and the length of the frame in hand are there, the rest is not
     KvStream s;
 } KvReader;
 
@@ -88,7 +92,10 @@ Status kvreader_link(KvReader *r, KvLink *l);
 Status kvreader_tokens(KvReader *r, int n_vocab, const int **tokens);
 bool kvreader_more(const KvReader *r);                               // slots are still to come
 Status kvreader_rows(KvReader *r, KvChunk *c, const uint8_t **rows); // valid until the next call
-Status kvreader_end(KvReader *r);                                    // leaves what follows the end frame unread
+// The logits (n_vocab; 0: as many as there are, *n), valid until the next call; NULL where the stream has none.
+Status kvreader_last(KvReader *r, int n_vocab, const float **logits, int *n);
+Status kvreader_end(KvReader *r); // leaves what follows the end frame unread
+Status kvreader_eof(KvReader *r); // and refuses bytes behind it
 void kvreader_free(KvReader *r);
 size_t kvreader_offset(size_t field); // the byte where that field of KvHead lies
 

@@ -222,13 +222,17 @@ static size_t common(const Buf *words) {
     for (const char *w = words->data; w < words->data + words->n; w += strlen(w) + 1)
         for (size_t i = 0; i < n; i++)
             if (w[i] != words->data[i]) n = i;
-    return n;
+    return utf8_whole(words->data, n);
 }
 
 static void list_words(Lines *l, const Buf *words) {
-    fputc('\n', l->out);
-    for (const char *w = words->data; w < words->data + words->n; w += strlen(w) + 1) fprintf(l->out, "%s  ", w);
-    fputc('\n', l->out);
+    Buf shown = {0}; // names of files may hold anything
+    for (const char *w = words->data; w < words->data + words->n; w += strlen(w) + 1) {
+        utf8_escape(&shown, w, strlen(w));
+        buf_str(&shown, "  ");
+    }
+    fprintf(l->out, "\n%s\n", shown.data);
+    buf_free(&shown);
 }
 
 static unsigned char complete(EditLine *el, int key) {
@@ -365,7 +369,7 @@ static Status stream_line(Lines *l, Buf *line, bool *end) {
     else if (l->terminal) fputc('\n', stderr);
     l->closed = n < 0 && !l->terminal;
     bool broken = n < 0 && !l->stopped && ferror(stdin);
-    if (l->stopped) clearerr(stdin);
+    if (l->stopped || l->terminal) clearerr(stdin); // Ctrl-D ends a message, not the terminal
     return broken ? status_error(QUILL_IO, "stdin: cannot read: %s", strerror(errno)) : OK;
 }
 

@@ -9,9 +9,11 @@
 #include "bench.h"
 #include "cli.h"
 #include "complete.h"
+#include "kv.h"
 #include "look.h"
 #include "prompt.h"
 #include "repl.h"
+#include "transfer.h"
 
 // `quill` itself: one answer where there is a prompt, a chat where there is a terminal on both ends.
 static Status run(Options *o) {
@@ -45,6 +47,9 @@ static Status dispatch(Options *o) {
     case MODE_TOKENIZE: return tokenize_run(o);
     case MODE_TEMPLATE: return template_run(o);
     case MODE_LOGITS: return logits_run(o);
+    case MODE_PREFILL: return prefill_run(o);
+    case MODE_DECODE: return decode_run(o);
+    case MODE_KV: return kv_run(o);
     default: return status_error(QUILL_USAGE, "quill %s: not in this version yet", mode_name(o->mode));
     }
 }

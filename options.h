@@ -67,6 +67,9 @@ typedef struct {
     float rate;      // arrivals a second; 0: all at once
     const char *slo; // "ttft=500,tpot=50", milliseconds
     bool keep_order, static_batches;
+    const char *kv_in, *kv_out; // decode, prefill: a path, - for stdin and stdout
+    const char **words;         // (n_words) kv: what to do, and files
+    int n_words;
     // look
     bool verbose, quiet, json, jsonl, dump_tokens, dump_prompt, dry_run;
     int logprobs;      // -1: off

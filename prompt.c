@@ -49,7 +49,8 @@ Status prompt_read(const Options *o, Buf *text, bool *given) {
     Status st = OK;
     // A file named is the whole source, and the modes that measure take one source: only a prompt in words is joined
     // with what is piped in.
-    bool wants_stdin = !o->file && (o->mode == MODE_RUN || !o->prompt);
+    bool joins = o->mode == MODE_RUN || o->mode == MODE_PREFILL;
+    bool wants_stdin = !o->file && (joins || !o->prompt);
     if (o->file) {
         st = file_read(o->file, &part);
         join(text, &part);

@@ -14,11 +14,12 @@ static bool file_name(char out[1100]) {
     return state_dir(dir, sizeof dir) && snprintf(out, 1100, "%s/history", dir) > 0;
 }
 
-// Where the last n lines of a text begin.
-static const char *last_lines(const Buf *text, int n) {
-    const char *at = text->data + text->n;
-    if (at > text->data) at--; // the last line's own end
-    while (at > text->data)
+// Where the last RECALL_MAX lines of a text begin.
+static const char *last_lines(Str text) {
+    int n = RECALL_MAX;
+    const char *at = text.data + text.n;
+    if (at > text.data) at--; // the last line's own end
+    while (at > text.data)
         if (*--at == '\n' && --n == 0) return at + 1;
     return at;
 }
@@ -32,43 +33,53 @@ static void append(const char *path, const char *bytes, size_t n, int how) {
 }
 
 // Writes the kept lines anew when most of the file is older.
-static void trim(const char *path, const Buf *text, const char *kept) {
-    size_t n = (size_t)(text->data + text->n - kept);
-    if (n > text->n / 2) return;
+static void trim(const char *path, Str text) {
+    const char *kept = last_lines(text);
+    size_t n = (size_t)(text.data + text.n - kept);
+    if (n > text.n / 2) return;
     char other[1120];
     snprintf(other, sizeof other, "%s.new", path);
     append(other, kept, n, O_TRUNC);
     if (rename(other, path) != 0) unlink(other);
 }
 
-void recall_each(void (*take)(void *arg, Str message), void *arg) {
-    char path[1100];
-    Buf text = {0}, message = {0};
-    if (!file_name(path) || access(path, R_OK) != 0 || file_read(path, &text).code || text.n == 0) {
-        buf_free(&text);
-        return;
-    }
-    const char *kept = last_lines(&text, RECALL_MAX);
-    trim(path, &text, kept);
-    for (char *line = text.data + (kept - text.data), *end; *line; line = end + 1) {
-        end = strchrnul(line, '\n');
-        bool last = !*end;
-        *end = 0;
-        message.n = 0;
-        prompt_unescape(line, &message);
+void recall_parse(Str text, void (*take)(void *arg, Str message), void *arg) {
+    Buf line = {0}, message = {0};
+    const char *end = text.data + text.n;
+    for (const char *at = last_lines(text); at < end;) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        if (!stop) stop = end;
+        line.n = message.n = 0;
+        buf_append(&line, at, (size_t)(stop - at));
+        prompt_unescape(line.data, &message); // as far as a NUL, which no line of ours has
         if (message.n) take(arg, (Str){message.data, message.n});
-        if (last) break;
+        at = stop + (stop < end);
     }
     buf_free(&message);
-    buf_free(&text);
+    buf_free(&line);
+}
+
+void recall_each(void (*take)(void *arg, Str message), void *arg) {
+    char path[1100];
+    Buf file = {0};
+    if (file_name(path) && access(path, R_OK) == 0 && file_read(path, &file).code == 0 && file.n > 0) {
+        Str text = {file.data, file.n};
+        trim(path, text);
+        recall_parse(text, take, arg);
+    }
+    buf_free(&file);
+}
+
+void recall_line(Str message, Buf *out) {
+    utf8_escape(out, message.data, message.n);
+    buf_str(out, "\n");
 }
 
 void recall_add(Str message) {
     char path[1100];
     if (!file_name(path)) return;
     Buf line = {0};
-    utf8_escape(&line, message.data, message.n);
-    buf_str(&line, "\n");
+    recall_line(message, &line);
     append(path, line.data, line.n, O_APPEND); // in one write: sessions do not mix
     buf_free(&line);
 }

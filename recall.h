@@ -13,4 +13,8 @@ enum { RECALL_MAX = 1000 }; // messages that are kept
 void recall_each(void (*take)(void *arg, Str message), void *arg);
 void recall_add(Str message);
 
+// The file's own form: its text into messages, as above; a message into its line, appended.
+void recall_parse(Str text, void (*take)(void *arg, Str message), void *arg);
+void recall_line(Str message, Buf *out);
+
 #endif

@@ -69,19 +69,6 @@ void scheduler_interrupt(Scheduler *s) { atomic_store(&s->interrupted, true); }
 
 int64_t scheduler_preemptions(const Scheduler *s) { return s->n_preempted; }
 
-void scheduler_add(Scheduler *s, Request *r) {
-    assert(r->seq.n_cached < r->seq.n_tokens);
-    r->n_prompt = r->seq.n_tokens;
-    r->n_reused = r->seq.n_cached;
-    r->n_new = 0;
-    r->finish = RUNNING;
-    r->next = NULL;
-    if (r->time.start == 0) r->time.start = clock_now();
-    Request **at = &s->first;
-    while (*at) at = &(*at)->next;
-    *at = r;
-}
-
 static void finish(Scheduler *s, Request *r, Finish why) {
     r->finish = why;
     for (Request *b = r->branches; b; b = b->next) b->finish = why;
@@ -267,6 +254,24 @@ static void branch_off(Scheduler *s, Request *r, const float *logits, double now
         take_token(s, b, logits, now);
     }
 }
+void scheduler_add(Scheduler *s, Request *r) {
+    bool known = r->logits && r->seq.n_cached == r->seq.n_tokens;
+    assert(known || r->seq.n_cached < r->seq.n_tokens);
+    r->n_prompt = r->seq.n_tokens;
+    r->n_reused = r->seq.n_cached;
+    r->n_new = 0;
+    r->finish = RUNNING;
+    r->next = NULL;
+    if (r->time.start == 0) r->time.start = clock_now();
+    Request **at = &s->first;
+    while (*at) at = &(*at)->next;
+    *at = r;
+    if (!known) return;
+    r->time.prefill_end = r->time.start;
+    if (r->max_new == 0) finish(s, r, FINISH_LENGTH);
+    else take_token(s, r, r->logits, clock_now());
+}
+
 void scheduler_take(Scheduler *s, const float *logits) {
     Batch *b = &s->batch;
     double now = clock_now();

@@ -38,6 +38,9 @@ struct Request {
     SamplerParams sampling;
     uint64_t sequence_key; // of the RNG: 0 for a single prompt
     int max_new;           // tokens to generate at most; -1: until the context is full; 0: only prefill
+    // (n_vocab) those after the last token, where all of seq is computed already: the first token is drawn from them
+    // when the request is added, without a row. NULL: a token is uncomputed.
+    const float *logits;
     // Called for each sampled token, in order, after it was appended to seq.tokens, with the raw logits that it was
     // drawn from (n_vocab): RUNNING goes on, anything else finishes. NULL: goes on.
     Finish (*emit)(Request *r, int token, const float *logits);
@@ -56,7 +59,8 @@ typedef struct Scheduler Scheduler;
 Scheduler *scheduler_new(KvCache *kv, Sampler *sampler, int n_vocab, int max_rows, int max_seqs);
 void scheduler_free(Scheduler *s); // the requests and their blocks stay the callers'
 
-// The request stays the caller's and must live until it has finished. At least one token must be uncomputed.
+// The request stays the caller's and must live until it has finished. At least one token must be uncomputed, but
+// for a request that brings logits, which may be finished when this returns.
 void scheduler_add(Scheduler *s, Request *r);
 bool scheduler_next(Scheduler *s, Batch **b);           // false: every request has finished
 void scheduler_take(Scheduler *s, const float *logits); // (b->n_out, n_vocab)

@@ -492,12 +492,12 @@ PYTHON
 }
 
 @test "help fits a terminal, leaves out what is not there, and is on stdout" {
-    for mode in "" bench perplexity inspect tokenize logits; do
+    for mode in "" bench perplexity inspect tokenize logits prefill decode kv; do
         "$QUILL" $mode --help >help 2>errors
         [ ! -s errors ]
         grep -q '^Usage: quill' help
         [ "$(wc -L <help)" -le 80 ]
-        not grep -q -e '--evict' -e '--kv-out' help
+        not grep -q -e '--evict' -e '--kv-dir' help
     done
 }
 

@@ -55,18 +55,25 @@ static Status walk(KvReader *r, int flags) {
         n_rows += c.n;
     }
     if (n_rows != (uint64_t)want.n_layers * want.n_slots) abort();
-    return kvreader_end(r);
+    const float *logits;
+    int n_logits;
+    TRY(kvreader_last(r, 0, &logits, &n_logits));
+    if ((logits != NULL) != (n_logits > 0) || (logits && want.n_slots < want.n_tokens)) abort();
+    for (int i = 0; i < n_logits; i++) sink += logits[i] > 0;
+    TRY(kvreader_end(r));
+    return kvreader_eof(r);
 }
 
-// A stream of two chunks in two layers, made once.
+// A stream of two chunks in two layers and three logits, made once.
 static size_t good_stream(uint8_t *out, bool linked) {
     static uint8_t both[2][MOST_GOOD];
     static ssize_t sizes[2];
     uint8_t *good = both[linked];
     ssize_t n = sizes[linked];
     const KvHead head = {
-        .type_k = 0, .type_v = 1, .n_layers = 2, .n_kv_heads = 1, .head_dim = 2, .n_tokens = 5, .n_slots = 4};
-    const int tokens[] = {1, 2, 3, 4, 5};
+        .type_k = 0, .type_v = 1, .n_layers = 2, .n_kv_heads = 1, .head_dim = 2, .n_tokens = 4, .n_slots = 4};
+    const int tokens[] = {1, 2, 3, 4};
+    const float logits[] = {1, 2, 3};
     const KvChunk chunks[] = {{0, 0, 3}, {1, 0, 3}, {0, 3, 1}, {1, 3, 1}};
     if (n == 0) {
         FILE *f = tmpfile();
@@ -77,7 +84,7 @@ static size_t good_stream(uint8_t *out, bool linked) {
             memset(kvwriter_room(&w, chunks[i]), 7, chunks[i].n * 12);
             bad = bad || kvwriter_rows(&w).code;
         }
-        if (bad || kvwriter_end(&w).code) abort();
+        if (bad || kvwriter_last(&w, logits, 3).code || kvwriter_end(&w).code) abort();
         n = sizes[linked] = pread(w.fd, good, MOST_GOOD, 0);
         kvwriter_free(&w);
         fclose(f);

@@ -36,6 +36,7 @@ class Driven:
                 for fd in range(3):
                     os.dup2(slave, fd)
                 os.closerange(3, 64)
+                signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup, around all of this, ignores
                 os.execvp(words[0], words)
             finally:
                 os._exit(127)

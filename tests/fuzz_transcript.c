@@ -1,0 +1,34 @@
+// fuzz_transcript.c: libFuzzer over saved conversations. The input's first bit says whether there is a template; the
+// rest is the file. What is read has our roles and whole texts; what is refused is refused in one printable line.
+#include "../transcript.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool ours(const char *role) {
+    return strcmp(role, "system") == 0 || strcmp(role, "user") == 0 || strcmp(role, "assistant") == 0;
+}
+
+static void check_error(const Status *st) {
+    if (st->code != QUILL_USAGE || !st->message[0]) abort();
+    for (const char *c = st->message; *c; c++)
+        if ((unsigned char)*c < ' ') abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (size < 1) return 0;
+    bool raw = data[0] & 1;
+    char *file = mem_copy((const char *)data + 1, size - 1);
+    Message *messages;
+    int n;
+    Status st = transcript_read("fuzz.json", (Str){file, size - 1}, raw, &messages, &n);
+    free(file);
+    if (st.code) check_error(&st);
+    for (int i = 0; i < n; i++) {
+        if (!ours(messages[i].role) || messages[i].text.data[messages[i].text.n]) abort();
+        if (strcmp(messages[i].role, "system") == 0 && (raw || i > 0)) abort();
+    }
+    transcript_free(messages, n);
+    return 0;
+}

@@ -1,0 +1,198 @@
+#!/usr/bin/env bats
+# transfer.bats: a prompt computed by one process and answered by another, over a pipe and by a file; what is refused.
+
+setup_file() {
+    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
+    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
+    export TINY="$BATS_FILE_TMPDIR"
+    unset QUILL_DEVICE QUILL_MODEL
+    "$MAKE_TINY" "$TINY/chat.gguf" arch=qwen2 template=chatml ctx=2048
+    "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=512
+    "$MAKE_TINY" "$TINY/other.gguf" seed=2 ctx=512
+    printf 'Once upon a time there was a small ship. ' >"$TINY/prompt"
+    for _ in 1 2 3 4 5 6 7 8; do cat "$TINY/prompt"; done >"$TINY/long"
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+not() {
+    ! "$@"
+}
+
+code() {
+    local got=0
+    "$@" >out 2>errors || got=$?
+    echo $got
+}
+
+# prefill | decode says what one process says: MODEL OPTIONS-OF-BOTH OPTIONS-OF-THE-ANSWER
+same() {
+    # shellcheck disable=SC2086 # words are meant
+    "$QUILL" -m "$1" $2 $3 -f "$TINY/long" >one
+    # shellcheck disable=SC2086
+    "$QUILL" prefill -m "$1" $2 -f "$TINY/long" --kv-out - | "$QUILL" decode -m "$1" $2 $3 --kv-in - >two
+    cmp one two
+    [ -s one ]
+}
+
+@test "prefill | decode is one process, byte for byte" {
+    same "$TINY/base.gguf" '--isa scalar' '--greedy -n 40'
+    same "$TINY/base.gguf" '' '-s 5 -n 40 --repeat-penalty 1.3'
+    same "$TINY/base.gguf" '-ctk bf16 -ctv f32' '-s 6 -n 40 --stop e'
+    same "$TINY/chat.gguf" '' '-s 7 -n 40'
+    same "$TINY/chat.gguf" '--raw' '-s 8 -n 40 --special'
+    same "$TINY/base.gguf" '-c 400' '-s 9 --ignore-eos' # until the context is full
+    same "$TINY/base.gguf" '' '-s 9 -n 1'
+    for flags in '--system-prompt Be-kind' '--dump-prompt'; do # the prompt's own
+        # shellcheck disable=SC2086
+        "$QUILL" -m "$TINY/chat.gguf" $flags -s 3 -n 20 -f "$TINY/long" >one 2>/dev/null
+        # shellcheck disable=SC2086
+        "$QUILL" prefill -m "$TINY/chat.gguf" $flags -f "$TINY/long" --kv-out a.kv 2>/dev/null
+        "$QUILL" decode -m "$TINY/chat.gguf" -s 3 -n 20 --kv-in a.kv >two
+        cmp one two
+    done
+    # words and what is piped in, as for quill itself
+    echo 'and a pipe' | "$QUILL" -m "$TINY/base.gguf" --greedy -n 9 some words >one
+    echo 'and a pipe' | "$QUILL" prefill -m "$TINY/base.gguf" --kv-out b.kv some words
+    "$QUILL" decode -m "$TINY/base.gguf" --greedy -n 9 --kv-in b.kv >two
+    cmp one two
+}
+
+@test "another layout, another step, other threads: the file and the answer stay the same" {
+    "$QUILL" prefill -m "$TINY/base.gguf" --isa scalar -f "$TINY/long" --kv-out a.kv
+    "$QUILL" decode -m "$TINY/base.gguf" --isa scalar -s 4 -n 30 --kv-in a.kv >one
+    for flags in '-ub 1' '-ub 100 -t 1' '--kv-layout paged --kv-block 5 -ub 33'; do
+        # shellcheck disable=SC2086
+        "$QUILL" prefill -m "$TINY/base.gguf" --isa scalar $flags -f "$TINY/long" --kv-out b.kv
+        cmp a.kv b.kv
+        # shellcheck disable=SC2086
+        "$QUILL" decode -m "$TINY/base.gguf" --isa scalar $flags -s 4 -n 30 --kv-in a.kv >two
+        cmp one two
+    done
+    "$QUILL" kv diff a.kv b.kv >out
+    grep -q '^same' out
+}
+
+@test "decode computes no row of the prompt" {
+    "$QUILL" prefill -m "$TINY/base.gguf" -f "$TINY/long" --kv-out a.kv
+    n=$("$QUILL" kv info a.kv | sed -n 's/^tokens *\([0-9]*\), K and V of .*/\1/p')
+    "$QUILL" decode -m "$TINY/base.gguf" -v -n 5 --kv-in a.kv >/dev/null 2>errors
+    grep -q "^prefill    0 tokens, $n cached" errors
+    "$QUILL" decode -m "$TINY/base.gguf" --json -n 5 --kv-in a.kv >out
+    grep -q "\"prompt_tokens\":$n,\"cached_tokens\":$n,\"completion_tokens\":5" out
+    # Without the logits, one row.
+    "$QUILL" kv cut -n 20 --kv-out b.kv a.kv
+    "$QUILL" decode -m "$TINY/base.gguf" -v -n 5 --kv-in b.kv >/dev/null 2>errors
+    grep -q '^prefill    1 tokens, 19 cached' errors
+    # Without a token to make: nothing at all.
+    "$QUILL" decode -m "$TINY/base.gguf" -n 0 --kv-in a.kv >out
+    [ ! -s out ]
+}
+
+@test "what is damaged, cut or another model's is refused with exit 3 and no output" {
+    "$QUILL" prefill -m "$TINY/base.gguf" -f "$TINY/long" --kv-out a.kv
+    size=$(stat -c %s a.kv)
+    for n in 0 1 11 12 40 83 84 200 1000 $((size / 2)) $((size - 21)) $((size - 1)); do
+        head -c "$n" a.kv >cut.kv
+        [ "$(code "$QUILL" decode -m "$TINY/base.gguf" --kv-in cut.kv)" -eq 3 ]
+        [ ! -s out ]
+        grep -q 'cut.kv: byte .* expected, found the end' errors
+        [ "$(wc -l <errors)" -eq 1 ]
+    done
+    for at in 0 9 13 17 22 70 90 300 $((size / 3)) $((size / 2)) $((size - 30)) $((size - 10)) $((size - 1)); do
+        cp a.kv flip.kv
+        printf "\\$(printf %o $((($(od -An -tu1 -j "$at" -N 1 a.kv) + 1) % 256)))" |
+            dd of=flip.kv bs=1 seek="$at" conv=notrunc 2>/dev/null
+        not cmp -s a.kv flip.kv
+        [ "$(code "$QUILL" decode -m "$TINY/base.gguf" --kv-in flip.kv)" -eq 3 ]
+        [ ! -s out ]
+        [ "$(code "$QUILL" kv check flip.kv)" -eq 3 ]
+        [ ! -s out ]
+    done
+    (cat a.kv; echo more) >more.kv
+    for args in '-m TINY/other.gguf' '-m TINY/chat.gguf' '-m TINY/base.gguf -ctk bf16' '-m TINY/base.gguf --kv-in more.kv'; do
+        # shellcheck disable=SC2086
+        [ "$(code "$QUILL" decode --kv-in a.kv ${args//TINY/$TINY})" -eq 3 ]
+        [ ! -s out ]
+    done
+    grep -q 'the end of the file expected' errors
+    [ "$(code "$QUILL" decode -m "$TINY/base.gguf" -c 16 --kv-in a.kv)" -eq 4 ]
+    [ ! -s out ]
+}
+
+@test "a writer that is killed is reported by the reader" {
+    command -v python3 >/dev/null || skip "no python3"
+    python3 - <<'PYTHON'
+import os, subprocess
+quill, tiny = os.environ["QUILL"], os.environ["TINY"]
+text = open(tiny + "/long").read() * 5
+p = subprocess.Popen([quill, "prefill", "-m", tiny + "/chat.gguf", "--kv-out", "-", "--raw"], stdin=subprocess.PIPE,
+                     stdout=subprocess.PIPE)
+p.stdin.write(text.encode())
+p.stdin.close()
+begun = p.stdout.read(100)  # the rest is larger than a pipe
+p.kill()
+rest = p.stdout.read()
+assert p.wait() == -9 and begun.startswith(b"QUILLKV\n"), p.returncode
+d = subprocess.run([quill, "decode", "-m", tiny + "/chat.gguf", "--kv-in", "-"], input=begun + rest, capture_output=True)
+assert d.returncode == 3 and d.stdout == b"" and b"stdin: byte" in d.stderr and b"the file was cut" in d.stderr, d
+PYTHON
+}
+
+@test "files appear whole or not at all; pipes end quietly" {
+    echo old >a.kv
+    [ "$(code "$QUILL" prefill -m "$TINY/base.gguf" -c 16 -f "$TINY/long" --kv-out a.kv)" -eq 5 ]
+    [ "$(cat a.kv)" = old ]
+    [ ! -e a.kv.tmp ]
+    [ "$(code "$QUILL" prefill -m "$TINY/base.gguf" --kv-out /nowhere/a.kv hello)" -eq 6 ]
+    "$QUILL" prefill -m "$TINY/chat.gguf" --raw -f "$TINY/long" --kv-out - 2>errors | head -c 10 >/dev/null
+    [ ! -s errors ]
+    [ "$(code "$QUILL" prefill -m "$TINY/base.gguf" --kv-out /dev/full hello)" -eq 6 ]
+    grep -q '^quill: /dev/full: ' errors
+    mkfifo fifo
+    "$QUILL" prefill -m "$TINY/base.gguf" --kv-out fifo hello &
+    "$QUILL" decode -m "$TINY/base.gguf" --kv-in fifo --greedy -n 5 >two
+    wait
+    [ -p fifo ]
+    "$QUILL" -m "$TINY/base.gguf" --greedy -n 5 hello >one
+    cmp one two
+}
+
+@test "kv: info, check, cut, diff" {
+    "$QUILL" prefill -m "$TINY/base.gguf" -f "$TINY/long" --kv-out a.kv
+    "$QUILL" prefill -m "$TINY/base.gguf" --kv-out b.kv Once upon a tide
+    "$QUILL" prefill -m "$TINY/other.gguf" -f "$TINY/long" --kv-out c.kv
+    "$QUILL" kv info a.kv >out
+    grep -q '^KV         K in F32, V in F32, exact' out
+    "$QUILL" kv check - <a.kv >out
+    grep -q '^good .* 320 logits' out
+    # Cutting twice is cutting once, over a pipe too.
+    "$QUILL" kv cut -n 100 --kv-out d.kv a.kv
+    "$QUILL" kv cut -n 7 --kv-out e.kv d.kv
+    "$QUILL" kv cut -n 7 --kv-out - a.kv | cmp - e.kv
+    "$QUILL" kv check d.kv | grep -q '100 tokens, K and V of 100, 0 logits'
+    "$QUILL" kv cut -n 9999 --kv-out f.kv a.kv
+    cmp a.kv f.kv
+    # A shorter file is no other cache, another text is one from its first other token on, another model everywhere.
+    "$QUILL" kv diff a.kv d.kv >out
+    grep -q '^tokens: .* and 100' out
+    not grep -q differ out
+    "$QUILL" kv diff a.kv b.kv | grep -q '^token [1-9][0-9]*: '
+    "$QUILL" kv diff a.kv c.kv >out
+    grep -q '^model: ' out
+    grep -q '^layer 0    K: .* differ, from slot 0 on' out
+    # what cannot be
+    for args in '' 'look a.kv' info 'info a.kv b.kv' 'diff a.kv' 'cut a.kv' 'cut -n 5 a.kv' 'cut -n 0 --kv-out x a.kv'; do
+        # shellcheck disable=SC2086
+        [ "$(code "$QUILL" kv $args)" -eq 2 ]
+    done
+    [ "$(code "$QUILL" kv info missing)" -eq 6 ]
+    [ "$(code "$QUILL" kv info "$TINY/base.gguf")" -eq 3 ]
+    head -c 2000 a.kv >cut.kv
+    [ "$(code "$QUILL" kv cut -n 5 --kv-out g.kv cut.kv)" -eq 3 ]
+    [ ! -e g.kv ]
+    [ "$(code "$QUILL" prefill hello)" -eq 2 ]
+    [ "$(code "$QUILL" decode)" -eq 2 ]
+}

@@ -1,0 +1,14 @@
+// transcript.h: a saved conversation, read back: {"messages": [{"role", "content"}...]}, other keys left alone.
+//
+// The file is anybody's: what is no conversation is refused by its place, and only roles of ours come out of it.
+#ifndef QUILL_TRANSCRIPT_H
+#define QUILL_TRANSCRIPT_H
+
+#include "chat.h"
+
+// Reads the n messages of the JSON; `name` stands in messages, `raw`: there is no template, so no system message.
+// QUILL_USAGE: no conversation; *out is NULL then.
+Status transcript_read(const char *name, Str json, bool raw, Message **out, int *n);
+void transcript_free(Message *m, int n); // with their texts
+
+#endif
