@@ -259,7 +259,7 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     if (o->check_tensors) TRY(model_check_tensors(&e->model));
     if (o->mlock) lock_weights(o, e->gguf);
     TRY(kv_new(&e->kv, &e->shape));
-    TRY(workspace_new(&e->work, &e->model, e->pool, rows, int_min(needs.max_out, rows)));
+    TRY(workspace_new(&e->work, &e->model, e->pool, rows, int_min(needs.max_out, rows), e->shape.n_ctx));
     e->sampler = sampler_new(e->model.c.n_vocab);
     e->sched = scheduler_new(&e->kv, e->sampler, e->model.c.n_vocab, rows, needs.n_seqs);
     return OK;
