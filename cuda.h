@@ -1,0 +1,32 @@
+// cuda.h: the backend on a GPU: weights laid out anew in its memory, five operations a layer, one graph a decoding
+// step.
+//
+// Few rows go through fused kernels that read each weight once (gpu_kernels.h), as a graph that is captured once for
+// each number of rows (1, 2, 4, ...) and each length of the context (256, 512, ...) and replayed from then on. Many
+// rows go through cuBLAS, with weights that are dense already, or have a resident dense copy, or are made dense slice
+// by slice. Products are in the weights' own type where that is dense, otherwise in bf16; sums are f32.
+#ifndef QUILL_CUDA_H
+#define QUILL_CUDA_H
+
+#include "gpu_rt.h"
+#include "kernels.h"
+
+// Opens the GPU (rt_open), once. QUILL_MODEL: no usable GPU, with the reason.
+Status cuda_backend(const Backend **out);
+
+// ---- bytes of the GPU's memory ----
+size_t cuda_layer_bytes(const Layer *l);                                              // of a layer's weights
+size_t cuda_ends_bytes(const Tensor *tok_embd, const Tensor *head);                   // tok_embd NULL: left to the host
+size_t cuda_spare_bytes(const Layer *l);                                              // of its dense copy; 0: no need
+size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *host); // host: pinned bytes besides
+
+// ---- what was launched, for --verbose ----
+typedef struct {
+    long steps;                 // forwards of few rows
+    long captures;              // graphs made
+    long replays;               // graphs launched
+    int dense_layers, n_layers; // layers whose products need no unpacking, of those that were loaded
+} CudaCounts;
+CudaCounts cuda_counts(void);
+
+#endif
