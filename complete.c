@@ -299,6 +299,7 @@ Status complete_run(const Options *o, Str prompt) {
     if (o->dry_run) {
         Buf budget = {0};
         engine_budget(&e.model, &e.shape, e.scratch, &budget);
+        place_budget(&e.place, &budget);
         fputs(budget.data, stderr);
         buf_free(&budget);
     } else st = answer(&e, o, prompt);

@@ -614,6 +614,19 @@ static Status open_gpu(void) {
     return OK;
 }
 
+size_t cuda_free_bytes(void) { return gpu.isa[0] ? rt_free_bytes() : 0; }
+
+void cuda_describe(Buf *out) {
+    GpuInfo i;
+    int toolkit = rt_toolkit();
+    buf_printf(out, "%d.%d; ", toolkit / 1000, toolkit % 1000 / 10);
+    Status st = rt_look(&i);
+    if (st.code) buf_str(out, st.message);
+    else
+        buf_printf(out, "%s, sm_%d%d, driver for CUDA %d.%d", i.name, i.major, i.minor, i.driver / 1000,
+                   i.driver % 1000 / 10);
+}
+
 Status cuda_backend(const Backend **out) {
     static bool tried;
     static Status result;

@@ -13,8 +13,12 @@
 
 // Opens the GPU (rt_open), once. QUILL_MODEL: no usable GPU, with the reason.
 Status cuda_backend(const Backend **out);
+// "13.0; NVIDIA H200, sm_90, driver for CUDA 13.0", without opening the GPU; "no" in a build without CUDA
+// (cuda_none.c).
+void cuda_describe(Buf *out);
 
 // ---- bytes of the GPU's memory ----
+size_t cuda_free_bytes(void);                                                         // 0 before cuda_backend
 size_t cuda_layer_bytes(const Layer *l);                                              // of a layer's weights
 size_t cuda_ends_bytes(const Tensor *tok_embd, const Tensor *head);                   // tok_embd NULL: left to the host
 size_t cuda_spare_bytes(const Layer *l);                                              // of its dense copy; 0: no need

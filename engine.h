@@ -7,6 +7,7 @@
 #include "costs.h"
 #include "model.h"
 #include "options.h"
+#include "place.h"
 #include "progress.h"
 #include "scheduler.h"
 #include "tokenizer.h"
@@ -15,7 +16,8 @@ typedef struct {
     Gguf *gguf;
     Tokenizer *tok; // NULL unless needs.need_tokenizer
     Model model;
-    const Backend *be;
+    const Backend *be; // the CPU's
+    Place place;       // of the layers, between the CPU and a GPU
     ThreadPool *pool;
     Workspace work;
     KvShape shape; // n_ctx is what one sequence may use

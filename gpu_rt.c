@@ -94,15 +94,16 @@ static Status choose_device(int n, int *out) {
                         RT_LEAST_CAPABILITY / 10, RT_LEAST_CAPABILITY % 10, newest / 10, newest % 10);
 }
 
-static Status open_gpu(GpuInfo *info) {
-    int n = 0, device;
+static Status count_devices(GpuInfo *info, int *n) {
+    *n = 0;
     cudaDriverGetVersion(&info->driver);
-    cudaError_t e = cudaGetDeviceCount(&n);
-    if (e != cudaSuccess || n == 0) return no_gpu(e == cudaSuccess ? cudaErrorNoDevice : e, info->driver);
-    TRY(choose_device(n, &device));
+    cudaError_t e = cudaGetDeviceCount(n);
+    return e == cudaSuccess && *n > 0 ? OK : no_gpu(e == cudaSuccess ? cudaErrorNoDevice : e, info->driver);
+}
+
+static Status describe(int device, GpuInfo *info) {
     struct cudaDeviceProp p;
-    e = cudaSetDevice(device);
-    if (e == cudaSuccess) e = cudaGetDeviceProperties(&p, device);
+    cudaError_t e = cudaGetDeviceProperties(&p, device);
     if (e != cudaSuccess) return no_gpu(e, info->driver);
     snprintf(info->name, sizeof info->name, "%.127s", p.name);
     info->major = p.major;
@@ -111,6 +112,21 @@ static Status open_gpu(GpuInfo *info) {
     info->memory = p.totalGlobalMem;
     info->l2 = (size_t)p.l2CacheSize;
     return OK;
+}
+
+Status rt_look(GpuInfo *out) {
+    int n;
+    *out = (GpuInfo){0};
+    TRY(count_devices(out, &n));
+    return describe(0, out);
+}
+
+static Status open_gpu(GpuInfo *info) {
+    int n, device;
+    TRY(count_devices(info, &n));
+    TRY(choose_device(n, &device));
+    cudaError_t e = cudaSetDevice(device);
+    return e == cudaSuccess ? describe(device, info) : no_gpu(e, info->driver);
 }
 
 Status rt_open(GpuInfo *out) {

@@ -26,7 +26,8 @@ enum { RT_LEAST_CAPABILITY = 80 }; // 10 major + minor: Ampere, the first with b
 // Opens the visible GPU with the most free memory (CUDA_VISIBLE_DEVICES says which are), once; later calls tell the
 // same again. QUILL_MODEL with the driver's reason: no driver, one older than this build, no GPU, one too old or taken.
 Status rt_open(GpuInfo *out);
-int rt_toolkit(void); // the CUDA it was built with, as GpuInfo.driver
+Status rt_look(GpuInfo *out); // the first visible GPU, not opened
+int rt_toolkit(void);         // the CUDA it was built with, as GpuInfo.driver
 
 // The first thing that went wrong since rt_open, "what: the reason" (static storage), or NULL. rt_fail notes one.
 const char *rt_failure(void);

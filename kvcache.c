@@ -30,6 +30,10 @@ size_t kv_bytes(const KvShape *s) {
     return size_add(k, v, &n) ? n : SIZE_MAX;
 }
 
+size_t kv_host_bytes(const KvShape *s) {
+    return kv_bytes(s) == SIZE_MAX ? SIZE_MAX : kv_bytes(s) / (size_t)s->n_layers * (size_t)(s->n_layers - s->n_device);
+}
+
 size_t kv_bytes_per_slot(const KvShape *s) {
     return (kv_type_bytes(s->type_k) + kv_type_bytes(s->type_v)) * (size_t)s->n_layers * (size_t)s->n_kv_heads *
            (size_t)s->head_dim;

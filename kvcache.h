@@ -37,7 +37,8 @@ typedef struct {
     const Backend *be;
 } KvShape;
 
-size_t kv_bytes(const KvShape *s); // what kv_new would reserve in all; SIZE_MAX when it does not fit a size_t
+size_t kv_bytes(const KvShape *s);      // what kv_new would reserve in all; SIZE_MAX when it does not fit a size_t
+size_t kv_host_bytes(const KvShape *s); // of them, in the host's memory
 size_t kv_bytes_per_slot(const KvShape *s);
 Status kv_new(KvCache *kv, const KvShape *s); // QUILL_MEMORY
 void kv_free(KvCache *kv);

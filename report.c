@@ -63,6 +63,7 @@ void report_before(const Engine *e, const Options *o, const char *template_name)
             e->shape.block ? "paged" : "contiguous", scheduler_max_rows(e->sched));
     Buf budget = {0};
     engine_budget(&e->model, &e->shape, e->scratch, &budget);
+    place_budget(&e->place, &budget);
     fprintf(stderr, "memory\n%s", budget.data);
     buf_free(&budget);
     if (e->tok) print_eog(e);
@@ -114,6 +115,10 @@ void report_after(const Engine *e, const Request *r) {
             e->kv.pool.n_blocks - e->kv.n_free, e->kv.pool.n_blocks, shared,
             size_text((double)kv_bytes_per_slot(&e->shape) * r->seq.n_cached, a),
             size_text((double)kv_bytes(&e->shape), b));
+    Buf gpu = {0};
+    place_report(&e->place, &gpu);
+    if (gpu.n) fputs(gpu.data, stderr);
+    buf_free(&gpu);
     fprintf(stderr, "peak       %s resident\n", size_text((double)memory_peak(), a));
 }
 
