@@ -93,8 +93,8 @@ static int slots_bound(int n_slots) { return power_of_two(int_max(n_slots, LEAST
 static size_t lay_out(Scratch *s, const Workspace *w, const Heads *h, uint8_t *base) {
     size_t rows = (size_t)power_of_two(w->max_rows), half = (size_t)h->n_rot / 2; // room for padding rows
     size_t q_dim = (size_t)w->q_dim, kv_dim = (size_t)w->kv_dim, dim = (size_t)w->dim, ffn = (size_t)w->ffn;
-    size_t y = 3 * q_dim > 2 * ffn ? 3 * q_dim : 2 * ffn, xn = dim > q_dim ? dim : q_dim;
-    size_t widest = (q_dim + 2 * kv_dim > 2 * ffn ? q_dim + 2 * kv_dim : 2 * ffn) * (dim > ffn ? dim : ffn) * 4;
+    size_t y = q_dim + 2 * kv_dim > 2 * ffn ? q_dim + 2 * kv_dim : 2 * ffn, xn = dim > q_dim ? dim : q_dim;
+    size_t widest = y * (dim > ffn ? dim : ffn) * 4;
     s->attend_rows = int_min((int)rows, ATTEND_ROWS);
     s->slice_bytes = widest < SLICE_BYTES ? widest : SLICE_BYTES;
     const Part parts[] = {
@@ -355,7 +355,7 @@ static void receive(Workspace *w, const Layer *l, const Batch *b) {
     const CudaLayer *c = l->device;
     if (!send_batch(s, b)) return;
     rt_upload(s->x, w->x, (size_t)b->n_rows * (size_t)w->dim * sizeof(float), gpu.stream);
-    gpu_embed(s->x, NULL, &c->gpu.heads, &s->batch, &s->gpu, gpu.stream); // the angles alone
+    gpu_embed(NULL, &c->gpu.wq, &c->gpu.heads, &s->batch, &s->gpu, gpu.stream); // the angles alone; no tensor is read
 }
 
 static void attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
@@ -374,17 +374,9 @@ static void attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
         return;
     }
     gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_att, l->eps, w->dim, NULL, n, gpu.stream);
-    bool together = by_tiles(s, c, kv->device); // then q stays among k and v; otherwise attention wants it alone
-    size_t stride = together ? (size_t)k->n_out : (size_t)q_dim;
-    float *q = together ? s->y : s->q;
-    float *key = together ? q + q_dim : s->y, *value = together ? key + kv_dim : s->y + (size_t)n * stride;
-    if (together) multiply(s, k, 0, k->n_out, s->xn, n, q, stride, false);
-    else {
-        multiply(s, k, 0, q_dim, s->xn, n, q, stride, false);
-        multiply(s, k, q_dim, kv_dim, s->xn, n, key, stride, false);
-        multiply(s, k, q_dim + kv_dim, kv_dim, s->xn, n, value, stride, false);
-    }
-    gpu_qkv_finish(q, key, value, stride, &c->gpu, kv->device, &s->batch, &s->gpu, gpu.stream);
+    multiply(s, k, 0, k->n_out, s->xn, n, s->y, (size_t)k->n_out, false);
+    gpu_qkv_finish(s->y, s->y + q_dim, s->y + q_dim + kv_dim, (size_t)k->n_out, s->q, &c->gpu, kv->device, &s->batch,
+                   &s->gpu, gpu.stream);
 }
 
 // Leaves f32 in `a` where the fused kernels go on, and what the next product takes in `xn` otherwise.
@@ -395,8 +387,7 @@ static void attention(Workspace *w, const Layer *l, const KvPool *kv, const Batc
     int n = s->batch.n_rows, type = c->stack[OUT].type;
     size_t q_dim = (size_t)w->q_dim;
     if (by_tiles(s, c, kv->device)) {
-        gpu_flash(s->xn, type, s->y, (size_t)c->stack[QKV].n_out, &c->gpu, kv->device, &s->batch, s->tiles, s->n_tiles,
-                  gpu.stream);
+        gpu_flash(s->xn, type, s->q, q_dim, &c->gpu, kv->device, &s->batch, s->tiles, s->n_tiles, gpu.stream);
         return;
     }
     for (int first = 0; first < n; first += s->attend_rows) {

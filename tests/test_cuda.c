@@ -11,7 +11,8 @@
 
 #include <math.h>
 
-enum { PROMPT = 40, MOST_ROWS = 64, N_CTX = 300, ALL = 1000 };
+// PROMPT rows at once are more than the fused kernels take, whatever the type.
+enum { PROMPT = 34, MOST_ROWS = 64, N_CTX = 300, ALL = 1000 };
 
 static const char *const archs[] = {"llama", "qwen2", "qwen3"};
 
@@ -123,15 +124,15 @@ static float *run(Rig *r, int n, int chunk, bool strangers) {
     random_tokens(tokens, n, r->m.c.n_vocab, 5);
     random_tokens(strange, N_CTX, r->m.c.n_vocab, 99);
     sequence_push(&s, tokens, n);
-    sequence_push(&before, strange, 30);
-    sequence_push(&after, strange + 30, 9);
+    sequence_push(&before, strange, 9);
+    sequence_push(&after, strange + 9, 2);
     while (s.n_cached < n) {
         Part parts[3];
         int n_parts = 0;
         if (strangers && before.n_cached < 30)
-            parts[n_parts++] = (Part){&before, int_min(11, 30 - before.n_cached), NULL};
+            parts[n_parts++] = (Part){&before, int_min(6, 9 - before.n_cached), NULL};
         parts[n_parts++] = (Part){&s, int_min(chunk, n - s.n_cached), logits + (size_t)s.n_cached * n_vocab};
-        if (strangers && after.n_cached < 9) parts[n_parts++] = (Part){&after, 1, NULL};
+        if (strangers && after.n_cached < 2) parts[n_parts++] = (Part){&after, 1, NULL};
         step(r, parts, n_parts);
     }
     Sequence *all[] = {&s, &before, &after};
@@ -152,24 +153,25 @@ static double distance(const float *got, const float *want, size_t n) {
     return sqrt(error / norm);
 }
 
+// A prompt at once; few rows a step, beside strangers; single steps.
 static const struct {
-    int chunk;
+    int n, chunk;
     bool strangers;
-} batchings[] = {{PROMPT, false}, {7, false}, {1, false}, {PROMPT, true}, {1, true}};
+} batchings[] = {{PROMPT, PROMPT, false}, {12, 5, true}, {4, 1, false}};
 
 // The largest distance from the scalar reference over all batchings.
-static double furthest(const Gguf *g, Setup s, int n) {
+static double furthest(const Gguf *g, Setup s) {
     Rig reference, r;
     rig_open(&reference, g, (Setup){.kv_type = s.kv_type, .block = s.block});
-    float *want = run(&reference, n, n, false);
-    size_t size = (size_t)n * (size_t)reference.m.c.n_vocab;
+    float *want = run(&reference, PROMPT, PROMPT, false);
+    size_t n_vocab = (size_t)reference.m.c.n_vocab;
     rig_close(&reference);
     size_t used = twin_used();
     double worst = 0;
     rig_open(&r, g, s);
     for (size_t b = 0; b < ARRAY_LEN(batchings); b++) {
-        float *got = run(&r, n, batchings[b].chunk, batchings[b].strangers);
-        double d = distance(got, want, size);
+        float *got = run(&r, batchings[b].n, batchings[b].chunk, batchings[b].strangers);
+        double d = distance(got, want, (size_t)batchings[b].n * n_vocab);
         if (!(d <= worst)) worst = d; // NaN too
         free(got);
     }
@@ -179,8 +181,8 @@ static double furthest(const Gguf *g, Setup s, int n) {
     return worst;
 }
 
-static void expect_near(const Gguf *g, Setup s, int n, double limit, const char *what) {
-    double d = furthest(g, s, n);
+static void expect_near(const Gguf *g, Setup s, double limit, const char *what) {
+    double d = furthest(g, s);
     print_message("  %-44s %.1e\n", what, d);
     if (!(d <= limit)) fail_msg("%s: distance up to %g expected, %g found", what, limit, d);
 }
@@ -201,7 +203,7 @@ static void test_families_and_kv_types(void **state) {
             Gguf *g = tiny_model(&shape);
             char what[64];
             snprintf(what, sizeof what, "%s, F32, KV %s", archs[a], type_name(kv_types[k]));
-            expect_near(g, (Setup){.n_gpu = ALL, .kv_type = kv_types[k], .block = 16}, PROMPT, k ? 5e-3 : 1e-5, what);
+            expect_near(g, (Setup){.n_gpu = ALL, .kv_type = kv_types[k], .block = 16}, k ? 5e-3 : 1e-5, what);
             gguf_close(g);
         }
 }
@@ -215,7 +217,7 @@ static void test_tensor_types(void **state) {
         bool dense = types[t] == TYPE_F16 || types[t] == TYPE_BF16;
         Gguf *g = tiny_model(&(TinyModel){
             .arch = archs[t % 3], .type = types[t], .dim = 256, .n_heads = 4, .n_kv_heads = 2, .ffn = 256, .seed = t});
-        expect_near(g, (Setup){.n_gpu = ALL, .kv_type = TYPE_F16}, 12, dense ? 2e-2 : 5e-2, type_name(types[t]));
+        expect_near(g, (Setup){.n_gpu = ALL, .kv_type = TYPE_F16}, dense ? 2e-2 : 5e-2, type_name(types[t]));
         gguf_close(g);
     }
 }
@@ -229,7 +231,7 @@ static void test_rope_kinds(void **state) {
         shape.rope_freqs = i == 0;
         shape.tied = true;
         Gguf *g = tiny_model(&shape);
-        expect_near(g, (Setup){.n_gpu = ALL, .kv_type = TYPE_F32}, PROMPT, 1e-5, ropes[i]);
+        expect_near(g, (Setup){.n_gpu = ALL, .kv_type = TYPE_F32}, 1e-5, ropes[i]);
         gguf_close(g);
     }
 }
@@ -242,7 +244,7 @@ static void test_layers_on_both(void **state) {
     for (int n = 1; n <= 3; n++) {
         char what[64];
         snprintf(what, sizeof what, "%d of 3 layers on the GPU", n);
-        expect_near(g, (Setup){.n_gpu = n, .kv_type = TYPE_F32, .block = 16, .shuffle = 3}, PROMPT, 1e-5, what);
+        expect_near(g, (Setup){.n_gpu = n, .kv_type = TYPE_F32, .block = 16, .shuffle = 3}, 1e-5, what);
     }
     gguf_close(g);
 }
@@ -258,7 +260,7 @@ static void assert_same_run(Rig *r, const float *want, int n, int chunk, const c
 static void test_layouts_and_repetitions(void **state) {
     (void)state;
     static const Setup setups[] = {{.block = 0}, {.block = 16}, {.block = 1, .shuffle = 8}, {.block = 7, .shuffle = 9}};
-    static const int chunks[] = {PROMPT, 3, 1};
+    static const int chunks[] = {12, 3};
     TinyModel shape = tiny("llama");
     shape.head_dim = 64;
     shape.n_heads = 2;
@@ -272,9 +274,8 @@ static void test_layouts_and_repetitions(void **state) {
             s.n_gpu = ALL;
             s.kv_type = TYPE_F16;
             rig_open(&r, g, s);
-            if (!want) want = run(&r, PROMPT, chunks[c], false);
-            assert_same_run(&r, want, PROMPT, chunks[c], "another layout of the blocks");
-            assert_same_run(&r, want, PROMPT, chunks[c], "once more");
+            if (!want) want = run(&r, 12, chunks[c], false);
+            assert_same_run(&r, want, 12, chunks[c], "another layout of the blocks, or once more");
             rig_close(&r);
         }
         free(want);
@@ -305,22 +306,31 @@ static void test_resident_copies(void **state) {
 
 static void test_a_graph_a_step(void **state) {
     (void)state;
+    enum { BEFORE = 252, STEPS = 8, N = BEFORE + STEPS }; // past the first bound on slots, 256
     TinyModel shape = tiny("llama");
     Gguf *g = tiny_model(&shape);
     Rig r, reference;
-    enum { N = 270 }; // past the first bound on slots
+    int tokens[N];
     rig_open(&r, g, (Setup){.n_gpu = ALL, .kv_type = TYPE_F32, .block = 16});
     rig_open(&reference, g, (Setup){.kv_type = TYPE_F32});
+    size_t n_vocab = (size_t)r.m.c.n_vocab;
+    float *want = run(&reference, N, MOST_ROWS, false), *got = malloc(STEPS * n_vocab * sizeof *got);
+    random_tokens(tokens, N, (int)n_vocab, 5);
+    Sequence s = {0};
+    sequence_push(&s, tokens, N);
+    while (s.n_cached < BEFORE) step(&r, &(Part){&s, BEFORE / 4, NULL}, 1);
     CudaCounts before = cuda_counts();
-    float *want = run(&reference, N, MOST_ROWS, false), *got = run(&r, N, 1, false);
+    for (int i = 0; i < STEPS; i++) step(&r, &(Part){&s, 1, got + (size_t)i * n_vocab}, 1);
     CudaCounts after = cuda_counts();
-    assert_int_equal(after.steps - before.steps, N);
-    assert_int_equal(after.replays - before.replays, N);
+    assert_int_equal(after.steps - before.steps, STEPS);
+    assert_int_equal(after.replays - before.replays, STEPS);
     assert_int_equal(after.captures - before.captures, 2); // up to 256 slots, and up to 512
-    double d = distance(got, want, (size_t)(N * r.m.c.n_vocab));
+    double d = distance(got, want + BEFORE * n_vocab, STEPS * n_vocab);
     if (!(d <= 1e-5)) fail_msg("distance up to 1e-5 expected, %g found", d);
     free(got);
     free(want);
+    kv_release(&r.kv, &s);
+    sequence_free(&s);
     rig_close(&reference);
     rig_close(&r);
     gguf_close(g);
@@ -414,7 +424,7 @@ static void test_every_shortage_of_memory(void **state) {
     rig_close(&r);
     size_t after = twin_used(), all = before - after;
     int refused = 0;
-    for (size_t n = 0; n < all; n += all / 40 + 1) {
+    for (size_t n = 0; n < all; n += all / 16 + 1) {
         twin_memory(after + n);
         Status st = rig_try(&r, g, s);
         if (st.code) {
@@ -427,7 +437,7 @@ static void test_every_shortage_of_memory(void **state) {
         assert_null(rt_failure());
     }
     twin_memory((size_t)1 << 30);
-    assert_true(refused > 20);
+    assert_true(refused > 10);
     gguf_close(g);
 }
 
