@@ -132,10 +132,10 @@ void gpu_logits(float *logits, const float *x, const DeviceTensor *head, const f
 // out (n, dim) of `type` = norm(x[rows[i]]); rows NULL: x's own.
 void gpu_rmsnorm(void *out, int type, const float *x, const float *norm, float eps, int dim, const int *rows, int n,
                  GpuStream stream);
-// q (n_rows, q_dim), in place, and K and V into their slots, from products q, k, v whose rows are `stride` floats apart
-// (one product of the fused matrix: q, q + q_dim, q + q_dim + kv_dim): bias, norms, RoPE.
-void gpu_qkv_finish(float *q, const float *k, const float *v, size_t stride, const GpuLayer *l, const KvPool *kv,
-                    const GpuBatch *b, const GpuScratch *s, GpuStream stream);
+// q_out (n_rows, q_dim), and K and V into their slots, from products q, k, v whose rows are `stride` floats apart (one
+// product of the fused matrix: q, q + q_dim, q + q_dim + kv_dim): bias, norms, RoPE. q_out may be q if stride is q_dim.
+void gpu_qkv_finish(const float *q, const float *k, const float *v, size_t stride, float *q_out, const GpuLayer *l,
+                    const KvPool *kv, const GpuBatch *b, const GpuScratch *s, GpuStream stream);
 // The rows of one sequence, up to GPU_TILE_ROWS of them, that a block of gpu_flash takes together.
 enum { GPU_TILE_ROWS = 64 };
 typedef struct {
