@@ -432,7 +432,26 @@ static void run_block() {
     if (!faulted) check_smem();
 }
 
+typedef std::vector<std::function<void()>> Recording;
+static Recording *recording; // NULL: work is done at once
+
+void gpu_host_submit(const std::function<void()> &work) {
+    if (recording) recording->push_back(work);
+    else work();
+}
+void gpu_host_capture() { recording = new Recording; }
+void *gpu_host_capture_end() {
+    Recording *ended = recording;
+    recording = NULL;
+    return ended;
+}
+void gpu_host_replay(void *kept) {
+    for (const auto &work : *(Recording *)kept) work();
+}
+void gpu_host_forget(void *kept) { delete (Recording *)kept; }
+
 void gpu_host_launch(const char *name, dim3 grid, dim3 block, size_t smem_bytes, const std::function<void()> &kernel) {
+    if (recording) return recording->push_back([=] { gpu_host_launch(name, grid, block, smem_bytes, kernel); });
     snprintf(launch_name, sizeof launch_name, "%s", name);
     faulted = false;
     n_fibers = (int)(block.x * block.y * block.z);

@@ -58,6 +58,13 @@ const char *gpu_launch_failed(const char *kernel, const char *why); // keeps the
 
 // Runs kernel() for every thread of every block. Faults go to gpu_launch_error.
 void gpu_host_launch(const char *name, dim3 grid, dim3 block, size_t smem, const std::function<void()> &kernel);
+// Recordings, for graphs: what is launched or submitted from gpu_host_capture to gpu_host_capture_end is kept instead
+// of run, and every replay runs it. Submitted work is otherwise done at once.
+void gpu_host_submit(const std::function<void()> &work);
+void gpu_host_capture();
+void *gpu_host_capture_end();
+void gpu_host_replay(void *recording);
+void gpu_host_forget(void *recording);
 void gpu_host_seed(uint64_t seed); // of the orders that follow
 // Ends the launch that runs, or only records where none does.
 void gpu_host_fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
