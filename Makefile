@@ -50,7 +50,7 @@ CUDA_CODE := $(if $(filter all,$(CUDA_ARCH)),$(foreach n,80 86 89 90,-gencode ar
 NVCCFLAGS ?= -O3
 NVFLAGS   := $(NVCCFLAGS) -std=c++17 -ccbin $(lastword $(CXX)) -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter -MMD -MP
 CUDA_OBJS := $(patsubst %,$(BUILD)/%.o,cuda cuda_load gpu_rt $(basename $(wildcard kernels.cu kernels_sm90.cu)))
-override CFLAGS += $(if $(filter-out /usr,$(CUDA)),-isystem $(CUDA)/include) -DQUILL_CUDA_LIB='"$(CUDA_LIB)"'
+$(BUILD)/gpu_rt.o: override CFLAGS += $(if $(filter-out /usr,$(CUDA)),-isystem $(CUDA)/include) -DQUILL_CUDA_LIB='"$(CUDA_LIB)"'
 CUDA_LIBS := -L$(CUDA_LIB) -lcudart_static -lstdc++ -ldl -lrt
 else
 CUDA_OBJS := $(BUILD)/cuda_none.o

@@ -60,6 +60,7 @@ static Status check_finish(const Bench *b, const Test *t, Finish why) {
     if (why == FINISH_CONTEXT)
         return status_error(QUILL_CONTEXT, "bench: %s: the KV cache of %d slots is full; try a larger --kv-mem",
                             t->name, b->e.kv.max_slots);
+    TRY(engine_fault(&b->e));
     if (why == FINISH_BROKEN)
         return status_error(QUILL_MODEL,
                             "bench: %s: finite logits expected, none found; quill inspect --check-tensors "

@@ -166,6 +166,7 @@ Status answer_finish(Answer *a, const Request *r) {
     if (!a->o->quiet && !a->show_thoughts && a->thinking.n && !a->answer.n)
         fputs("quill: note: the model had thoughts and no answer; --think show prints them\n", stderr);
     if (a->failed.code) return a->failed;
+    TRY(engine_fault(a->e));
     if (r->finish == FINISH_BROKEN)
         return status_error(QUILL_MODEL,
                             "%s: a finite logit expected after %d tokens, none found; --check-tensors looks for "

@@ -332,6 +332,16 @@ void engine_run(Engine *e) {
     progress_erase(&e->progress);
 }
 
+Status engine_fault(const Engine *e) {
+    const char *why = model_failure(&e->model);
+    if (!why) return OK;
+    bool memory = strstr(why, "out of memory") != NULL;
+    return status_error(memory ? QUILL_MEMORY : QUILL_MODEL,
+                        "%s failed: %.600s; what it computed since is void: start again, with a smaller -c or -ngl if "
+                        "memory was short, or with --device cpu",
+                        e->model.device->name, why);
+}
+
 Str engine_piece(const Engine *e, int token, bool first) {
     if (token < 0 || token >= tokenizer_n(e->tok)) return (Str){"", 0};
     return tokenizer_stream_piece(e->tok, token, first);

@@ -59,6 +59,9 @@ const char *engine_prefill_isa(const Engine *e);
 // and SIGTERM (signals.h) finish them all after a step.
 void engine_run(Engine *e);
 
+// What went wrong on the GPU, if anything did: what was computed since is void. QUILL_MODEL, QUILL_MEMORY.
+Status engine_fault(const Engine *e);
+
 // The bytes of a token for showing: empty for ids that the model has and the vocabulary does not name.
 Str engine_piece(const Engine *e, int token, bool first);
 // The four lines of the memory budget: weights, KV, scratch, what is available.
