@@ -49,7 +49,7 @@ CUDA_ARCH ?= $(if $(wildcard /dev/nvidia0),native,sm_90)
 CUDA_CODE := $(if $(filter all,$(CUDA_ARCH)),$(foreach n,80 86 89 90,-gencode arch=compute_$(n),code=sm_$(n)) -gencode arch=compute_90,code=compute_90,-arch=$(CUDA_ARCH))
 NVCCFLAGS ?= -O3
 NVFLAGS   := $(NVCCFLAGS) -std=c++17 -ccbin $(lastword $(CXX)) -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter -MMD -MP
-CUDA_OBJS := $(patsubst %,$(BUILD)/%.o,cuda cuda_load gpu_rt $(basename $(wildcard kernels.cu kernels_sm90.cu)))
+CUDA_OBJS := $(patsubst %,$(BUILD)/%.o,cuda cuda_load cuda_roofline gpu_rt $(basename $(wildcard kernels.cu kernels_sm90.cu)))
 $(BUILD)/gpu_rt.o: override CFLAGS += $(if $(filter-out /usr,$(CUDA)),-isystem $(CUDA)/include) -DQUILL_CUDA_LIB='"$(CUDA_LIB)"'
 CUDA_LIBS := -L$(CUDA_LIB) -lcudart_static -lstdc++ -ldl -lrt
 else
@@ -107,7 +107,7 @@ $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(BUILD)/tests/tiny_model.o $(OBJ
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 # The GPU's backend without a GPU: its kernels run on the CPU (gpu_host.cpp), its runtime is a twin. quill_twin is the whole
 # program so.
-TWIN_OBJS = $(filter-out $(CUDA_OBJS),$(OBJS)) $(patsubst %,$(BUILD)/%.o,cuda cuda_load gpu_host kernels_host tests/gpu_rt_host)
+TWIN_OBJS = $(filter-out $(CUDA_OBJS),$(OBJS)) $(patsubst %,$(BUILD)/%.o,cuda cuda_load cuda_roofline gpu_host kernels_host tests/gpu_rt_host)
 HOSTFLAGS = $(filter-out -std=c11 -Wvla,$(CFLAGS)) -std=c++17
 $(BUILD)/tests/test_cuda: $(BUILD)/tests/test_cuda.o $(BUILD)/tests/tiny_model.o $(TWIN_OBJS)
 	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
@@ -126,9 +126,9 @@ $(BUILD)/tests/make_tiny: $(BUILD)/tests/make_tiny.o $(BUILD)/tests/tiny_model.o
 unit: $(TESTS:%=$(BUILD)/tests/%) ## the unit tests alone
 	@failed=; for t in $^; do echo "== $$t"; $$t || failed="$$failed $$t"; done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
-cli: $(BUILD)/quill $(BUILD)/tests/make_tiny ## the command-line tests alone
-	QUILL=$(CURDIR)/$(BUILD)/quill MAKE_TINY=$(CURDIR)/$(BUILD)/tests/make_tiny bats tests
-test-build: $(TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/make_tiny # what the tests run, so that -j helps
+cli: $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin ## the command-line tests alone
+	QUILL_TWIN_BINARY=$(CURDIR)/$(BUILD)/tests/quill_twin QUILL=$(CURDIR)/$(BUILD)/quill MAKE_TINY=$(CURDIR)/$(BUILD)/tests/make_tiny bats tests
+test-build: $(TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin # what the tests run, so that -j helps
 test: quill unit cli fuzz-short ## everything
 	@echo "all tests passed"
 

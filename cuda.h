@@ -24,6 +24,19 @@ size_t cuda_ends_bytes(const Tensor *tok_embd, const Tensor *head);             
 size_t cuda_spare_bytes(const Layer *l);                                              // of its dense copy; 0: no need
 size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *host); // host: pinned bytes besides
 
+// ---- ceilings, for bench --roofline ----
+typedef struct {
+    const char *name;
+    double copy_gbs;                 // GB/s read and written together
+    double matvec_gbs;               // bf16 weights that the kernel of the head reads
+    double upload_gbs, download_gbs; // pinned
+    double product_tflops;           // bf16, `side` cubed; 0: no cuBLAS
+    double flat_tflops;              // the same with a sixteenth of the rows, as a prompt has
+    int side;
+    double launch_us, node_us; // of a kernel that does nothing: queued on a stream, in a graph
+} CudaRoofline;
+Status cuda_roofline(CudaRoofline *out); // a few seconds
+
 // ---- what was launched, for --verbose ----
 typedef struct {
     long steps;                 // forwards of few rows

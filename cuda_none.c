@@ -7,6 +7,12 @@ Status cuda_backend(const Backend **out) {
                                      "--device cpu works");
 }
 
+Status cuda_roofline(CudaRoofline *out) {
+    *out = (CudaRoofline){0};
+    const Backend *none;
+    return cuda_backend(&none);
+}
+
 void cuda_describe(Buf *out) { buf_str(out, "no"); }
 
 // Nobody has a GPU to ask these for.

@@ -144,11 +144,14 @@ load = lambda f: json.load(open(f)) if os.path.exists(f) and os.path.getsize(f) 
 everything = {"gpu": gpu, "driver": driver, "commit": commit, "failed": int(failed), "roofline": load(out + "/roofline.json"),
               "benchmarks": [load(f) for f in files], "transformers": load(out + "/transformers.json")}
 json.dump(everything, open(out + "/gpu_check.json", "w"), indent=1)
+ceiling = ((everything["roofline"] or {}).get("machine") or {}).get("gpu") or {}
 lines = [f"{gpu}, driver {driver}, commit {commit}", "", "| model | type | test | tok/s | TFLOP/s | GB/s | of peak |",
          "|---|---|---|---:|---:|---:|---:|"]
 for run in everything["benchmarks"]:
     for r in run["results"]:
-        share = f"{100 * r['of_peak']:.0f}%" if r["of_peak"] else "-"
+        peak = ceiling.get("copy_gbs" if r["phase"] == "decode" else "product_tflops")
+        rate = r["gb_s"] if r["phase"] == "decode" else r["tflop_s"]
+        share = f"{100 * rate / peak:.0f}%" if peak else "-"
         lines.append(f"| {run['model']['name']} | {run['model']['type']} | {r['test']} | {r['tok_s']:.1f} | {r['tflop_s']:.1f} "
                      f"| {r['gb_s']:.0f} | {share} |")
 for r in (everything["transformers"] or {}).get("results", []):
