@@ -60,11 +60,13 @@ typedef struct {   // Workspace.device
     int *host, *ints; // a batch's numbers, pinned and on the device
     size_t n_ints;
     bool busy; // `host` may still be on its way
+    int max_rows, max_slots;
     GpuBatch batch;
     const GpuTile *tiles;
     int n_tiles;
     Graph graphs[MAX_GRAPHS];
     int n_graphs;
+    unsigned warm; // the numbers of rows, powers of two, that a step has run with
 } Scratch;
 
 typedef struct {
@@ -89,9 +91,16 @@ static int power_of_two(int n) {
 
 static int slots_bound(int n_slots) { return power_of_two(int_max(n_slots, LEAST_SLOTS)); }
 
+// How many rows a step of so many is padded to: few rows run as graphs, which are of a few sizes.
+static int padded_rows(int n_rows) { return n_rows <= UNPACK_ROWS ? power_of_two(n_rows) : n_rows; }
+
+static size_t most_rows(const Workspace *w) {
+    return (size_t)int_max(w->max_rows, padded_rows(int_min(w->max_rows, UNPACK_ROWS)));
+}
+
 // Lays scratch out; base NULL: counts alone.
 static size_t lay_out(Scratch *s, const Workspace *w, const Heads *h, uint8_t *base) {
-    size_t rows = (size_t)power_of_two(w->max_rows), half = (size_t)h->n_rot / 2; // room for padding rows
+    size_t rows = most_rows(w), half = (size_t)h->n_rot / 2;
     size_t q_dim = (size_t)w->q_dim, kv_dim = (size_t)w->kv_dim, dim = (size_t)w->dim, ffn = (size_t)w->ffn;
     size_t y = q_dim + 2 * kv_dim > 2 * ffn ? q_dim + 2 * kv_dim : 2 * ffn, xn = dim > q_dim ? dim : q_dim;
     size_t widest = y * (dim > ffn ? dim : ffn) * 4;
@@ -117,7 +126,7 @@ static size_t lay_out(Scratch *s, const Workspace *w, const Heads *h, uint8_t *b
 }
 
 // Numbers of a batch of max_rows rows with a table of some length; more are made room for when they come.
-static size_t first_ints(const Workspace *w) { return 16 * (size_t)power_of_two(w->max_rows) + 4096; }
+static size_t first_ints(const Workspace *w) { return 16 * most_rows(w) + 4096; }
 
 size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *host) {
     Scratch s = {0};
@@ -159,6 +168,8 @@ static bool room_for_ints(Scratch *s, size_t n) {
 
 static Status scratch_new(Workspace *w, const Heads *h) {
     Scratch *s = w->device = mem_alloc(sizeof *s);
+    s->max_rows = w->max_rows;
+    s->max_slots = slots_bound(w->max_slots);
     size_t n = lay_out(s, w, h, NULL);
     s->memory = rt_alloc(n);
     w->logits = rt_pinned((size_t)w->max_out * (size_t)w->n_vocab * sizeof(float));
@@ -231,9 +242,6 @@ static void kv_move(const KvPool *kv, int layer, const int *blocks, int first, i
 
 // ---- a batch goes up ------------------------------------------------------------------------------------------------
 
-// How many rows a step of so many is padded to: few rows run as graphs, which are of a few sizes.
-static int padded_rows(int n_rows) { return n_rows <= UNPACK_ROWS ? power_of_two(n_rows) : n_rows; }
-
 static void put(Scratch *s, size_t *at, const int **to, const void *from, size_t n, size_t room) {
     *to = s->ints + *at;
     if (n) memcpy(s->host + *at, from, n * sizeof(int));
@@ -265,6 +273,7 @@ static bool send_batch(Scratch *s, const Batch *b) {
     put(s, &at, &tiles, NULL, 0, 2 * (size_t)s->n_tiles);
     s->tiles = (const GpuTile *)tiles;
     for (size_t i = 0; i < n; i++) g->max_slots = int_max(g->max_slots, b->slot[i] + 1);
+    assert(b->n_rows <= s->max_rows && g->max_slots <= s->max_slots);
     g->max_slots = slots_bound(g->max_slots);
     rt_upload(s->ints, s->host, at * sizeof(int), gpu.stream);
     s->busy = true;
@@ -522,6 +531,12 @@ static void layers(Workspace *w, const Layer *l, int n, KvPool *kv, const Batch 
         return;
     }
     gpu.counts.steps++;
+    unsigned bit = (unsigned)s->batch.n_rows; // a power of two
+    if (!(s->warm & bit)) { // what is launched for the first time is loaded then, which a capture may not see
+        s->warm |= bit;
+        each_layer(w, l, n, kv, b);
+        return;
+    }
     const Graph like = {.layer = l->device,
                         .kv = kv->device,
                         .n_layers = n,

@@ -240,6 +240,7 @@ static struct {
     char name[64];
     cublasHandle_t handle;
     void *workspace;
+    GpuStream stream; // that the handle has now
     cublasStatus_t (*create)(cublasHandle_t *);
     cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
     cublasStatus_t (*set_workspace)(cublasHandle_t, void *, size_t);
@@ -290,14 +291,21 @@ static Status refused(const char *what, cublasStatus_t s) {
     return status_error(QUILL_MODEL, "cuBLAS: %s: %s", what, blas.status_string(s));
 }
 
+// A stream's change drops the workspace.
+static cublasStatus_t use_stream(GpuStream s) {
+    cublasStatus_t e = blas.set_stream(blas.handle, s);
+    if (e == CUBLAS_STATUS_SUCCESS) e = blas.set_workspace(blas.handle, blas.workspace, WORKSPACE);
+    blas.stream = s;
+    return e;
+}
+
 static Status open_products(GpuStream s) {
     TRY(open_library());
     cublasStatus_t e = blas.create(&blas.handle);
     if (e != CUBLAS_STATUS_SUCCESS) return refused("no handle", e);
     blas.workspace = rt_alloc(WORKSPACE);
     if (!blas.workspace) return status_error(QUILL_MEMORY, "cuBLAS: no %d bytes for its workspace", WORKSPACE);
-    e = blas.set_stream(blas.handle, s); // which drops the workspace, so first
-    if (e == CUBLAS_STATUS_SUCCESS) e = blas.set_workspace(blas.handle, blas.workspace, WORKSPACE);
+    e = use_stream(s);
     if (e != CUBLAS_STATUS_SUCCESS) return refused("no workspace", e);
     int v = 0;
     blas.get_version(blas.handle, &v);
@@ -325,8 +333,7 @@ static cudaDataType data_type(int type) {
 void rt_product(const RtProduct *p, GpuStream s) {
     const float one = 1, beta = p->add ? 1 : 0;
     cudaDataType type = data_type(p->type);
-    cublasStatus_t e = blas.set_stream(blas.handle, s);
-    if (e == CUBLAS_STATUS_SUCCESS) e = blas.set_workspace(blas.handle, blas.workspace, WORKSPACE);
+    cublasStatus_t e = s == blas.stream ? CUBLAS_STATUS_SUCCESS : use_stream(s);
     if (e == CUBLAS_STATUS_SUCCESS)
         e = blas.gemm(blas.handle, CUBLAS_OP_T, CUBLAS_OP_N, p->n_out, p->n_rows, p->n_in, &one, p->w, type,
                       (int)p->w_stride, p->x, type, (int)p->x_stride, &beta, p->y, CUDA_R_32F, (int)p->y_stride,

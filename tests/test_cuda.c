@@ -323,8 +323,8 @@ static void test_a_graph_a_step(void **state) {
     for (int i = 0; i < STEPS; i++) step(&r, &(Part){&s, 1, got + (size_t)i * n_vocab}, 1);
     CudaCounts after = cuda_counts();
     assert_int_equal(after.steps - before.steps, STEPS);
-    assert_int_equal(after.replays - before.replays, STEPS);
-    assert_int_equal(after.captures - before.captures, 2); // up to 256 slots, and up to 512
+    assert_int_equal(after.replays - before.replays, STEPS - 1); // the first of its size warms up
+    assert_int_equal(after.captures - before.captures, 2);       // up to 256 slots, and up to 512
     double d = distance(got, want + BEFORE * n_vocab, STEPS * n_vocab);
     if (!(d <= 1e-5)) fail_msg("distance up to 1e-5 expected, %g found", d);
     free(got);
