@@ -105,13 +105,15 @@ $(BUILD)/tests:
 	mkdir -p $@ $(BUILD)/tmp
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(BUILD)/tests/tiny_model.o $(OBJS)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
-# The GPU's backend without a GPU: its kernels run on the CPU (gpu_host.cpp), its runtime is a twin. quill_twin is the whole
+# The GPU's kernels on the CPU (gpu_host.cpp), and over them the backend with a twin of its runtime; quill_twin is the whole
 # program so.
-TWIN_OBJS = $(filter-out $(CUDA_OBJS),$(OBJS)) $(patsubst %,$(BUILD)/%.o,cuda cuda_load cuda_roofline gpu_host kernels_host tests/gpu_rt_host)
 HOSTFLAGS = $(filter-out -std=c11 -Wvla,$(CFLAGS)) -std=c++17
-$(BUILD)/tests/test_cuda: $(BUILD)/tests/test_cuda.o $(BUILD)/tests/tiny_model.o $(TWIN_OBJS)
+CPU_OBJS  = $(filter-out $(CUDA_OBJS),$(OBJS))
+TWIN_OBJS = $(patsubst %,$(BUILD)/%.o,gpu_host kernels_host)
+BACKEND   = $(CPU_OBJS) $(TWIN_OBJS) $(patsubst %,$(BUILD)/%.o,cuda cuda_load cuda_roofline tests/gpu_rt_host)
+$(BUILD)/tests/test_cuda: $(BUILD)/tests/test_cuda.o $(BUILD)/tests/tiny_model.o $(BACKEND)
 	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
-$(BUILD)/tests/quill_twin: $(BUILD)/main.o $(TWIN_OBJS)
+$(BUILD)/tests/quill_twin: $(BUILD)/main.o $(BACKEND)
 	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 $(BUILD)/tests/%.o: tests/%.cpp Makefile | $(BUILD)/tests
 	$(CXX) $(HOSTFLAGS) -I. -c -o $@ $<
@@ -119,6 +121,8 @@ $(BUILD)/gpu_host.o: gpu_host.cpp Makefile | $(BUILD)
 	$(CXX) $(HOSTFLAGS) -c -o $@ $<
 $(BUILD)/kernels_host.o: kernels.cu Makefile | $(BUILD)
 	$(CXX) $(HOSTFLAGS) -x c++ -c -o $@ $<
+$(BUILD)/tests/%_host.o: tests/%.cu Makefile | $(BUILD)/tests
+	$(CXX) $(HOSTFLAGS) -x c++ -I. -c -o $@ $<
 $(BUILD)/tests/make_tiny: $(BUILD)/tests/make_tiny.o $(BUILD)/tests/tiny_model.o $(OBJS)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 .SECONDARY:
