@@ -14,7 +14,7 @@ endif
 # ---- files: one noun each; floors from the bottom up ----
 READ  := util quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes jinja_value jinja_text jinja_print jinja_lex jinja_parse jinja_ops jinja_filters jinja_calls jinja_run prompt recall transcript
 CORE  := threads builtin model sampler chain kvcache fingerprint costs stats scheduler kvstore cpu cpu_scalar
-FACE  := cli cli_help cli_docs engine kvfile progress report output think signals terminal lines programs complete chat chat_templates conversation commands repl jobs feed tally tickets replies batch transfer kv look render inspect shape roofline roofline_kernels bench
+FACE  := cli cli_help cli_docs place engine kvfile progress report output think signals terminal lines programs complete chat chat_templates conversation commands repl jobs feed tally tickets replies batch transfer kv look render inspect shape roofline roofline_kernels bench
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 FUZZ  := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
 
@@ -38,11 +38,30 @@ override CFLAGS += -DQUILL_NO_AMX
 endif
 endif
 
+# ---- CUDA: where there is an nvcc (CUDA_HOME, /usr/local/cuda, PATH); NO_CUDA=1 leaves it out ----
+# CUDA_ARCH: native, sm_NN, or all: sm_80, 86, 89, 90 and PTX for what comes later. The runtime is linked in, cuBLAS opened
+# when it is needed: the binary runs on machines without a driver.
+NVCC := $(if $(NO_CUDA),,$(firstword $(wildcard $(CUDA_HOME:%=%/bin/nvcc) /usr/local/cuda/bin/nvcc) $(shell command -v nvcc)))
+ifneq ($(NVCC),)
+CUDA      := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+CUDA_LIB  := $(firstword $(wildcard $(CUDA)/lib64 $(CUDA)/targets/*/lib $(CUDA)/lib))
+CUDA_ARCH ?= $(if $(wildcard /dev/nvidia0),native,sm_90)
+CUDA_CODE := $(if $(filter all,$(CUDA_ARCH)),$(foreach n,80 86 89 90,-gencode arch=compute_$(n),code=sm_$(n)) -gencode arch=compute_90,code=compute_90,-arch=$(CUDA_ARCH))
+NVCCFLAGS ?= -O3
+NVFLAGS   := $(NVCCFLAGS) -std=c++17 -ccbin $(lastword $(CXX)) -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter -MMD -MP
+CUDA_OBJS := $(patsubst %,$(BUILD)/%.o,cuda cuda_load cuda_roofline gpu_rt $(basename $(wildcard kernels.cu kernels_sm90.cu)))
+$(BUILD)/gpu_rt.o: override CFLAGS += $(if $(filter-out /usr,$(CUDA)),-isystem $(CUDA)/include) -DQUILL_CUDA_LIB='"$(CUDA_LIB)"'
+CUDA_LIBS := -L$(CUDA_LIB) -lcudart_static -lstdc++ -ldl -lrt
+else
+CUDA_OBJS := $(BUILD)/cuda_none.o
+endif
+OBJS += $(CUDA_OBJS)
+
 # A library's static archive where the distribution has it, the shared one otherwise.
 static  = $(if $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a)),-l:lib$(1).a,-l$(1))
 # libedit asks for its own: libtinfo; on Debian libbsd, and libmd for that one, which is there for its SHA-256 anyway.
 EDIT   := $(if $(filter -l:%,$(call static,edit)),$(foreach l,edit tinfo bsd,$(call static,$(l))),-ledit)
-LIBS   := $(call static,pcre2-8) $(call static,jansson) $(call static,xxhash) $(EDIT) $(call static,md) -lm -pthread
+LIBS   := $(call static,pcre2-8) $(call static,jansson) $(call static,xxhash) $(EDIT) $(call static,md) $(CUDA_LIBS) -lm -pthread
 
 # ---- the binary ----
 quill: $(BUILD)/quill ## the binary (the default)
@@ -60,6 +79,12 @@ $(BUILD)/cpu_avx512.o: cpu_simd.c Makefile | $(BUILD)
 	$(CC) $(CFLAGS) $(SIMD) -DQUILL_SIMD=512 $(AVX512) -c -o $@ $<
 $(BUILD)/cpu_amx.o: cpu_amx.c Makefile | $(BUILD)
 	$(CC) $(CFLAGS) $(SIMD) $(AMX) -c -o $@ $<
+$(BUILD)/%.o: %.cu $(BUILD)/cuda.choice Makefile | $(BUILD)
+	$(NVCC) $(NVFLAGS) $(CUDA_CODE) -c -o $@ $<
+# Instructions that Hopper alone has, chosen when it runs.
+$(BUILD)/kernels_sm90.o: CUDA_CODE := -gencode arch=compute_90a,code=sm_90a
+$(BUILD)/cuda.choice: FORCE | $(BUILD)
+	@echo "$(NVCC) $(CUDA_ARCH)" | cmp -s - $@ || echo "$(NVCC) $(CUDA_ARCH)" >$@
 # The model is read by the assembler; the stamp is new when another one is chosen.
 $(BUILD)/builtin.o: builtin.c $(MODEL) $(BUILD)/builtin.model Makefile | $(BUILD)
 	$(CC) $(CFLAGS) $(if $(MODEL),-DQUILL_BUILTIN='"$(MODEL)"' -DQUILL_BUILTIN_NAME='"$(basename $(notdir $(MODEL)))"') -c -o $@ $<
@@ -80,6 +105,24 @@ $(BUILD)/tests:
 	mkdir -p $@ $(BUILD)/tmp
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(BUILD)/tests/tiny_model.o $(OBJS)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+# The GPU's kernels on the CPU (gpu_host.cpp), and over them the backend with a twin of its runtime; quill_twin is the whole
+# program so.
+HOSTFLAGS = $(filter-out -std=c11 -Wvla,$(CFLAGS)) -std=c++17
+CPU_OBJS  = $(filter-out $(CUDA_OBJS),$(OBJS))
+TWIN_OBJS = $(patsubst %,$(BUILD)/%.o,gpu_host kernels_host)
+BACKEND   = $(CPU_OBJS) $(TWIN_OBJS) $(patsubst %,$(BUILD)/%.o,cuda cuda_load cuda_roofline tests/gpu_rt_host)
+$(BUILD)/tests/test_cuda: $(BUILD)/tests/test_cuda.o $(BUILD)/tests/tiny_model.o $(BACKEND)
+	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+$(BUILD)/tests/quill_twin: $(BUILD)/main.o $(BACKEND)
+	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+$(BUILD)/tests/%.o: tests/%.cpp Makefile | $(BUILD)/tests
+	$(CXX) $(HOSTFLAGS) -I. -c -o $@ $<
+$(BUILD)/gpu_host.o: gpu_host.cpp Makefile | $(BUILD)
+	$(CXX) $(HOSTFLAGS) -c -o $@ $<
+$(BUILD)/kernels_host.o: kernels.cu Makefile | $(BUILD)
+	$(CXX) $(HOSTFLAGS) -x c++ -c -o $@ $<
+$(BUILD)/tests/%_host.o: tests/%.cu Makefile | $(BUILD)/tests
+	$(CXX) $(HOSTFLAGS) -x c++ -I. -c -o $@ $<
 $(BUILD)/tests/make_tiny: $(BUILD)/tests/make_tiny.o $(BUILD)/tests/tiny_model.o $(OBJS)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 .SECONDARY:
@@ -87,9 +130,9 @@ $(BUILD)/tests/make_tiny: $(BUILD)/tests/make_tiny.o $(BUILD)/tests/tiny_model.o
 unit: $(TESTS:%=$(BUILD)/tests/%) ## the unit tests alone
 	@failed=; for t in $^; do echo "== $$t"; $$t || failed="$$failed $$t"; done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
-cli: $(BUILD)/quill $(BUILD)/tests/make_tiny ## the command-line tests alone
-	QUILL=$(CURDIR)/$(BUILD)/quill MAKE_TINY=$(CURDIR)/$(BUILD)/tests/make_tiny bats tests
-test-build: $(TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/make_tiny # what the tests run, so that -j helps
+cli: $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin ## the command-line tests alone
+	QUILL_TWIN_BINARY=$(CURDIR)/$(BUILD)/tests/quill_twin QUILL=$(CURDIR)/$(BUILD)/quill MAKE_TINY=$(CURDIR)/$(BUILD)/tests/make_tiny bats tests
+test-build: $(TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin # what the tests run, so that -j helps
 test: quill unit cli fuzz-short ## everything
 	@echo "all tests passed"
 

@@ -8,6 +8,7 @@
 #include "bench.h"
 
 #include "builtin.h"
+#include "cuda.h"
 #include "engine.h"
 #include "output.h"
 #include "progress.h"
@@ -43,7 +44,8 @@ typedef struct {
     uint64_t n_drawn;  // random tokens drawn so far
     Test tests[2];
     int n_tests;
-    Roofline roof; // threads == 0: none is stored
+    Roofline roof;    // threads == 0: none is stored
+    CudaRoofline gpu; // name NULL: not measured
     Progress progress;
 } Bench;
 
@@ -60,6 +62,7 @@ static Status check_finish(const Bench *b, const Test *t, Finish why) {
     if (why == FINISH_CONTEXT)
         return status_error(QUILL_CONTEXT, "bench: %s: the KV cache of %d slots is full; try a larger --kv-mem",
                             t->name, b->e.kv.max_slots);
+    TRY(engine_fault(&b->e));
     if (why == FINISH_BROKEN)
         return status_error(QUILL_MODEL,
                             "bench: %s: finite logits expected, none found; quill inspect --check-tensors "
@@ -178,7 +181,7 @@ static Figures figures_of(const Bench *b, const Test *t) {
         if (rate < f.least) f.least = rate;
         if (rate > f.most) f.most = rate;
     }
-    if (b->roof.threads == 0) return f;
+    if (b->roof.threads == 0 || b->e.model.n_device > 0) return f; // the CPU's ceilings
     int threads = threads_count(b->e.pool);
     double peak = t->decode ? roofline_read(&b->roof, threads)
                             : roofline_peak_gflops(&b->roof, engine_prefill_isa(&b->e), threads) * 1e-3;
@@ -246,7 +249,7 @@ static void make_row(const Bench *b, const Test *t, Row *r) {
     CELL("%.2f", (double)model_n_params(m) * 1e-6);
     CELL("%s", main_type(m));
     CELL("%d", threads_count(b->e.pool));
-    CELL("%s", m->be->isa);
+    CELL("%s", m->device ? m->device->isa : m->be->isa);
     CELL("%s", t->name);
     CELL("%.2f", f.rate);
     CELL("%.2f", f.least);
@@ -315,6 +318,15 @@ static json_t *json_text(const char *s) { // the file's bytes may be no UTF-8
     return j;
 }
 
+static json_t *gpu_json(const Bench *b) {
+    const CudaRoofline *g = &b->gpu;
+    if (!g->name) return json_null();
+    return json_pack("{s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:f}", "name", json_text(g->name), "copy_gbs",
+                     g->copy_gbs, "matvec_gbs", g->matvec_gbs, "upload_gbs", g->upload_gbs, "download_gbs",
+                     g->download_gbs, "product_tflops", g->product_tflops, "flat_tflops", g->flat_tflops, "side",
+                     g->side, "launch_us", g->launch_us, "node_us", g->node_us);
+}
+
 static json_t *machine_json(const Bench *b) {
     char cpu[64];
     roofline_cpu_name(cpu, sizeof cpu);
@@ -325,20 +337,21 @@ static json_t *machine_json(const Bench *b) {
         roof = json_pack("{s:i, s:f, s:f, s:f, s:f, s:f}", "threads", r->threads, "read_gbs", r->read_gbs, "read_gbs_1",
                          r->read_gbs_1, "avx2_gflops", r->avx2_gflops, "avx512_gflops", r->avx512_gflops, "amx_gflops",
                          r->amx_gflops);
-    return json_pack("{s:o, s:i, s:f, s:o}", "cpu", json_text(cpu), "cores", threads_default(), "memory_gb",
-                     memory * 1e-9, "roofline", roof);
+    return json_pack("{s:o, s:i, s:f, s:o, s:o}", "cpu", json_text(cpu), "cores", threads_default(), "memory_gb",
+                     memory * 1e-9, "roofline", roof, "gpu", gpu_json(b));
 }
 
 static json_t *model_json(const Bench *b) {
     const Model *m = &b->e.model;
     if (!m->be) return json_null();
     const KvPool *kv = &b->e.kv.pool;
-    return json_pack("{s:o, s:o, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:s}", "name",
+    const Backend *be = m->device ? m->device : m->be;
+    return json_pack("{s:o, s:o, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:s, s:s, s:i, s:s, s:s, s:s}", "name",
                      json_text(model_label(b)), "file", json_text(gguf_name(m->gguf)), "arch", m->c.arch, "type",
                      main_type(m), "bytes", (json_int_t)model_weight_bytes(m), "params", (json_int_t)model_n_params(m),
-                     "layers", m->c.n_layers, "dim", m->c.dim, "threads", threads_count(b->e.pool), "isa", m->be->isa,
-                     "kernels", m->be->kernels, "type_k", type_name(kv->type_k), "type_v", type_name(kv->type_v),
-                     "kv_layout", b->o->paged ? "paged" : "contiguous");
+                     "layers", m->c.n_layers, "dim", m->c.dim, "threads", threads_count(b->e.pool), "device", be->name,
+                     "isa", be->isa, "gpu_layers", m->n_device, "kernels", be->kernels, "type_k", type_name(kv->type_k),
+                     "type_v", type_name(kv->type_v), "kv_layout", b->o->paged ? "paged" : "contiguous");
 }
 
 // In milliseconds. ttft: until the prompt is computed; the first token's logits and its sampling are not in it.
@@ -397,10 +410,35 @@ static Status print_results(const Bench *b) {
     return st;
 }
 
+// The GPU's ceilings, unless --device cpu leaves it out or auto finds none.
+static Status measure_gpu(Bench *b) {
+    const char *device = b->o->device;
+    const Backend *be;
+    if (strcmp(device, "cpu") == 0) return OK;
+    Status st = cuda_backend(&be);
+    if (st.code && strcmp(device, "cuda") == 0)
+        return status_error(st.code, "--device cuda: no usable GPU: %.800s", st.message);
+    return st.code ? OK : cuda_roofline(&b->gpu);
+}
+
+static void print_gpu(const CudaRoofline *g, Buf *out) {
+    if (!g->name) return;
+    buf_printf(out, "%s\n", g->name);
+    buf_printf(out, "  %-26s %9.1f GB/s\n  %-26s %9.1f GB/s\n", "copy, read and written", g->copy_gbs,
+               "weights of a matvec, bf16", g->matvec_gbs);
+    buf_printf(out, "  %-26s %9.1f GB/s\n  %-26s %9.1f GB/s\n", "upload, pinned", g->upload_gbs, "download, pinned",
+               g->download_gbs);
+    buf_printf(out, "  %-26s %9.1f TFLOP/s (%d cubed)\n  %-26s %9.1f TFLOP/s (%d rows)\n", "bf16 product",
+               g->product_tflops, g->side, "bf16 product", g->flat_tflops, g->side / 16);
+    buf_printf(out, "  %-26s %9.2f us\n  %-26s %9.2f us\n", "a launch", g->launch_us, "a launch in a graph",
+               g->node_us);
+}
+
 // Measures, prints and stores the ceilings; they stand in the machine's part of the JSON, and beside a CSV on stderr.
 static Status measure_roofline(Bench *b) {
     progress_show(&b->progress, "measuring this machine's ceilings", 0, 0);
     Status measured = roofline_measure(&b->roof);
+    if (!measured.code) measured = measure_gpu(b);
     progress_erase(&b->progress);
     TRY(measured);
     bool disturbed = b->roof.cpu_share < 0.9; // too low to keep: later figures would pass 100% of them
@@ -414,6 +452,7 @@ static Status measure_roofline(Bench *b) {
     if (output_is(b, "json")) return OK;
     Buf out = {0};
     roofline_print(&b->roof, &out);
+    print_gpu(&b->gpu, &out);
     Status st = OK;
     bool gone = false;
     if (output_is(b, "csv")) fputs(out.data, stderr);

@@ -81,10 +81,10 @@ const Option cli_options[] = {
     {"--greedy", NULL, ANSWER, G_SAMPLING, FLAG, AT(sampling.greedy), 0, 0, NULL, "always the most likely token", NULL},
 
     {"-t --threads", "N", COMPUTE, G_SPEED, INT, AT(threads), 0, 1024, "0", "threads; 0: one for each physical core", NULL},
-    {"-ngl --gpu-layers --n-gpu-layers", "auto|all|N", COMPUTE, G_SPEED, LAYERS, AT(gpu_layers), 0, INT_MAX, "auto", NULL, NULL},
-    {"--device", "auto|cuda|cpu", COMPUTE, G_SPEED, CHOICE, AT(device), 0, 0, "auto", "where to compute; this build has no CUDA (environment: QUILL_DEVICE)", NULL},
+    {"-ngl --gpu-layers --n-gpu-layers", "auto|all|N", COMPUTE, G_SPEED, LAYERS, AT(gpu_layers), 0, INT_MAX, "auto", "the last N layers on the GPU; auto: as many as fit", NULL},
+    {"--device", "auto|cuda|cpu", COMPUTE, G_SPEED, CHOICE, AT(device), 0, 0, "auto", "where to compute; auto: on a GPU, where there is one and the model is not small (environment: QUILL_DEVICE)", NULL},
     {"--isa", "auto|scalar|portable|avx2|avx512|amx", COMPUTE, G_SPEED, CHOICE, AT(isa), 0, 0, "auto", "CPU kernels; scalar is the reference", NULL},
-    {"-ub --ubatch-size", "N", COMPUTE, G_SPEED, INT, AT(ubatch), 1, 65536, "512", "rows in one step: the prefill chunk and the batch's budget", NULL},
+    {"-ub --ubatch-size", "N", COMPUTE, G_SPEED, INT, AT(ubatch), 1, 65536, NULL, "rows in one step: the prefill chunk and the batch's budget (512 on the CPU, 2048 on a GPU)", NULL},
     {"-ctk --cache-type-k", "auto|f32|f16|bf16", COMPUTE, G_SPEED, KVTYPE, AT(type_k), 0, 0, "auto", "how the KV cache stores keys; auto: f16, and f32 for models in F32", NULL},
     {"-ctv --cache-type-v", "auto|f32|f16|bf16", COMPUTE, G_SPEED, KVTYPE, AT(type_v), 0, 0, "auto", "how the KV cache stores values", NULL},
     {"--deterministic", NULL, COMPUTE, G_SPEED, FLAG, 0, 0, 0, NULL, NULL, LATER},

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "builtin.h"
-#include "kernels.h"
+#include "cuda.h"
 
 enum { WIDTH = 80, HELP_COLUMN = 26 };
 
@@ -160,11 +160,14 @@ void cli_help(Mode m) {
 }
 
 void cli_version(void) {
-    printf("quill %s\ncompiler: %s\nCPU: %s\nCUDA: no\nmodel: %s\n", QUILL_VERSION,
+    Buf cuda = {0};
+    cuda_describe(&cuda);
+    printf("quill %s\ncompiler: %s\nCPU: %s\nCUDA: %s\nmodel: %s\n", QUILL_VERSION,
 #ifdef __clang__
            __VERSION__,
 #else
            "gcc " __VERSION__,
 #endif
-           cpu_isa_list(), builtin_name());
+           cpu_isa_list(), cuda.data, builtin_name());
+    buf_free(&cuda);
 }

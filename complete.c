@@ -167,6 +167,7 @@ void answer_put_rest(const Answer *a, json_t *object) {
 }
 
 Status answer_broken(const Engine *e, const Request *r) {
+    TRY(engine_fault(e));
     if (r->finish != FINISH_BROKEN) return OK;
     return status_error(QUILL_MODEL,
                         "%s: a finite logit expected after %d tokens, none found; --check-tensors looks for broken "

@@ -166,9 +166,10 @@ static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_j
 
 static void op_copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
     (void)w;
-    size_t k = kv->bytes_k / (size_t)kv->n_layers / (size_t)kv->n_blocks;
-    size_t v = kv->bytes_v / (size_t)kv->n_layers / (size_t)kv->n_blocks;
-    for (int layer = 0; layer < kv->n_layers; layer++)
+    int n_layers = kv->n_layers - kv->n_device;
+    size_t k = kv->bytes_k / (size_t)n_layers / (size_t)kv->n_blocks;
+    size_t v = kv->bytes_v / (size_t)n_layers / (size_t)kv->n_blocks;
+    for (int layer = 0; layer < n_layers; layer++)
         for (int i = 0; i < b->n_copies; i++) {
             size_t base = (size_t)layer * (size_t)kv->n_blocks;
             size_t src = base + (size_t)b->copy[i][0], dst = base + (size_t)b->copy[i][1];
@@ -184,6 +185,10 @@ size_t kv_rows_bytes(const KvPool *kv, int n) {
 
 // The rows of slots [first, first + n) from the planes to where they lie in order, or back into the planes.
 static void move_rows(const KvPool *kv, int layer, const int *blocks, int first, int n, uint8_t *rows, bool store) {
+    if (layer >= kv->n_layers - kv->n_device) {
+        kv->be->memory->kv_move(kv, layer, blocks, first, n, rows, store);
+        return;
+    }
     for (int v = 0; v < 2; v++) {
         uint8_t *plane = v ? kv->v : kv->k;
         size_t type_bytes = kv_type_bytes(v ? kv->type_v : kv->type_k), size = type_bytes * (size_t)kv->head_dim;

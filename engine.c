@@ -145,13 +145,16 @@ void engine_budget(const Model *m, const KvShape *s, size_t scratch, Buf *out) {
 }
 
 static size_t scratch_for(const Engine *e, const Options *o, EngineNeeds needs, int n_ctx, int *rows) {
-    *rows = int_min(o->ubatch, n_ctx > INT_MAX / needs.n_seqs ? INT_MAX : n_ctx * needs.n_seqs);
+    *rows = int_min(place_ubatch(&e->place, o), n_ctx > INT_MAX / needs.n_seqs ? INT_MAX : n_ctx * needs.n_seqs);
     return workspace_bytes(&e->model, threads_count(e->pool), *rows, int_min(needs.max_out, *rows));
 }
 
-// The largest context whose KV cache stays within `limit` bytes; of a pool, that of one sequence.
-static int context_within(const KvShape *s, size_t limit) {
-    size_t slots = limit / kv_bytes_per_slot(s) / (size_t)(s->n_blocks ? 1 : s->n_seqs);
+// The largest context whose KV cache keeps within `limit` bytes of the host's memory and --kv-mem bytes in all; of
+// a pool, that of one sequence.
+static int context_within(const KvShape *s, size_t limit, size_t kv_mem) {
+    size_t slot = kv_bytes_per_slot(s) / (size_t)s->n_layers * (size_t)(s->n_layers - s->n_device);
+    size_t bytes = slot ? limit / slot : SIZE_MAX, all = kv_mem ? kv_mem / kv_bytes_per_slot(s) : SIZE_MAX;
+    size_t slots = (bytes < all ? bytes : all) / (size_t)(s->n_blocks ? 1 : s->n_seqs);
     if (s->block) slots = slots / (size_t)s->block * (size_t)s->block;
     return slots < 1 << 30 ? (int)slots : (1 << 30) - 1;
 }
@@ -160,7 +163,8 @@ static int context_within(const KvShape *s, size_t limit) {
 static Status too_large(const Engine *e, const Options *o, size_t limit) {
     char need[24], have[24], smaller[32] = "a shorter -c";
     const KvShape *s = &e->shape;
-    int fits = context_within(s, limit);
+    int fits = context_within(s, limit, o->kv_mem);
+    if (o->kv_mem && o->kv_mem < limit) limit = o->kv_mem;
     if (fits > 512) fits = fits / 256 * 256;
     if (fits > 0) snprintf(smaller, sizeof smaller, "-c %d", fits);
     bool wide = s->type_k == TYPE_F32 || s->type_v == TYPE_F32;
@@ -172,6 +176,7 @@ static Status too_large(const Engine *e, const Options *o, size_t limit) {
                                        : "a smaller -ub");
     Buf budget = {0};
     engine_budget(&e->model, s, e->scratch, &budget);
+    place_budget(&e->place, &budget);
     size_t at = strlen(st.message), room = sizeof st.message - at;
     snprintf(st.message + at, room, "\n%.*s", (int)budget.n - 1, budget.data);
     buf_free(&budget);
@@ -221,24 +226,26 @@ static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *r
                          .share = needs.pooled};
     KvShape *s = &e->shape;
     e->scratch = scratch_for(e, o, needs, s->n_ctx, rows);
+    TRY(place_plan(&e->place, o, &e->model, s, !asked, *rows, int_min(needs.max_out, *rows)));
+    int n_host = s->n_layers - s->n_device;
+    if (n_host == 0) e->scratch = 0;
     size_t available = memory_available(), limit = available;
     if (limit != SIZE_MAX) limit = limit > e->scratch ? limit - e->scratch : 0;
     // Left to us, the weights keep their room; asked for, a context may push them out of memory.
-    size_t weights = o->no_mmap ? 0 : model_weight_bytes(&e->model);
+    size_t weights = o->no_mmap ? 0 : model_weight_bytes(&e->model) / (size_t)s->n_layers * (size_t)n_host;
     if (!asked && limit != SIZE_MAX) limit -= weights < limit / 2 ? weights : limit / 2;
-    if (o->kv_mem && o->kv_mem < limit) limit = o->kv_mem;
-    if (needs.pooled) return plan_pool(e, o, limit, asked);
+    if (needs.pooled) return plan_pool(e, o, o->kv_mem && o->kv_mem < limit ? o->kv_mem : limit, asked);
     bool countable = s->n_ctx < 1 << 30 && (size_t)s->n_ctx * (size_t)s->n_seqs < 1 << 30;
-    if (countable && kv_bytes(s) <= limit) {
+    if (countable && kv_host_bytes(s) <= limit && (!o->kv_mem || kv_bytes(s) <= o->kv_mem)) {
         if (asked > trained)
             note(o, "-c %d: the model was trained for a context of %d; it may lose the thread beyond", asked, trained);
         return OK;
     }
-    int fits = context_within(s, limit);
+    int fits = context_within(s, limit, o->kv_mem);
     if (asked || fits < 1) return too_large(e, o, limit);
     note(o, "a context of %d fits, of the model's %d; -c chooses another", fits, s->n_ctx);
     s->n_ctx = int_min(fits, s->n_ctx);
-    e->scratch = scratch_for(e, o, needs, s->n_ctx, rows);
+    e->scratch = n_host ? scratch_for(e, o, needs, s->n_ctx, rows) : 0;
     return OK;
 }
 
@@ -248,14 +255,6 @@ const char *engine_prefill_isa(const Engine *e) {
 }
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
-
-static Status check_device(const Options *o) {
-    if (strcmp(o->device, "cuda") == 0)
-        return status_error(QUILL_MODEL, "--device cuda: no usable GPU: this build has no CUDA; --device cpu works");
-    if (o->gpu_layers > 0)
-        return status_error(QUILL_MODEL, "-ngl: no usable GPU: this build has no CUDA; -ngl 0 or auto works");
-    return OK;
-}
 
 Status engine_tokenizer(const Gguf *g, Tokenizer **out) {
     *out = NULL;
@@ -276,9 +275,10 @@ static Status open_store(Engine *e, const Options *o) {
 }
 
 static Status load(Engine *e, const Options *o, EngineNeeds needs) {
-    TRY(check_device(o));
     TRY(cpu_backend(o->isa, &e->be));
     TRY(model_load(&e->model, e->gguf, e->be));
+    TRY(place_open(&e->place, o, &e->model));
+    if (!e->place.gpu) note(o, "on the CPU: %s", e->place.why);
     if (needs.need_tokenizer) TRY(engine_tokenizer(e->gguf, &e->tok));
     if (e->tok && tokenizer_n(e->tok) > e->model.c.n_vocab)
         return status_error(QUILL_MODEL,
@@ -290,9 +290,10 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     if (o->dry_run) return OK;
     if (o->check_tensors) TRY(model_check_tensors(&e->model));
     if (o->mlock) lock_weights(o, e->gguf);
+    TRY(place_load(&e->place, &e->model, e->pool, o->quiet));
     TRY(kv_new(&e->kv, &e->shape));
     if (o->kv_dir) TRY(open_store(e, o));
-    TRY(workspace_new(&e->work, &e->model, e->pool, rows, int_min(needs.max_out, rows)));
+    TRY(workspace_new(&e->work, &e->model, e->pool, rows, int_min(needs.max_out, rows), e->shape.n_ctx));
     e->sampler = sampler_new(e->model.c.n_vocab);
     e->sched = scheduler_new(&e->kv, e->sampler, e->model.c.n_vocab, rows, needs.n_seqs);
     return OK;
@@ -313,7 +314,8 @@ Status engine_open(Engine *e, const Options *o, EngineNeeds needs) {
     double start = clock_now();
     *e = (Engine){0};
     Gguf *g;
-    TRY(check_device(o)); // before a minute of reading
+    Place early;
+    TRY(place_open(&early, o, NULL)); // before a minute of reading
     TRY(engine_file(o, &g));
     TRY(engine_open_view(e, o, needs, g));
     e->load_seconds = clock_now() - start;
@@ -386,6 +388,16 @@ void engine_run(Engine *e) {
             progress_show(&e->progress, "prefill", r->seq.n_cached, r->n_prompt);
     }
     progress_erase(&e->progress);
+}
+
+Status engine_fault(const Engine *e) {
+    const char *why = model_failure(&e->model);
+    if (!why) return OK;
+    bool memory = strstr(why, "out of memory") != NULL;
+    return status_error(memory ? QUILL_MEMORY : QUILL_MODEL,
+                        "%s failed: %.600s; what it computed since is void: start again, with a smaller -c or -ngl if "
+                        "memory was short, or with --device cpu",
+                        e->model.device->name, why);
 }
 
 Str engine_piece(const Engine *e, int token, bool first) {

@@ -8,6 +8,7 @@
 #include "kvstore.h"
 #include "model.h"
 #include "options.h"
+#include "place.h"
 #include "progress.h"
 #include "scheduler.h"
 #include "tokenizer.h"
@@ -16,7 +17,8 @@ typedef struct {
     Gguf *gguf;
     Tokenizer *tok; // NULL unless needs.need_tokenizer
     Model model;
-    const Backend *be;
+    const Backend *be; // the CPU's
+    Place place;       // of the layers, between the CPU and a GPU
     ThreadPool *pool;
     Workspace work;
     KvShape shape; // n_ctx is what one sequence may use
@@ -70,6 +72,9 @@ void engine_keep(Engine *e, const Options *o, const Sequence *s);
 bool engine_step(Engine *e, Batch **b);
 // Steps until every request has finished. SIGINT and SIGTERM (signals.h) finish them all after a step.
 void engine_run(Engine *e);
+
+// What went wrong on the GPU, if anything did: what was computed since is void. QUILL_MODEL, QUILL_MEMORY.
+Status engine_fault(const Engine *e);
 
 // The bytes of a token for showing: empty for ids that the model has and the vocabulary does not name.
 Str engine_piece(const Engine *e, int token, bool first);

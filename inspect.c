@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "chat.h"
+#include "cuda.h"
 #include "engine.h"
 #include "look.h"
 #include "output.h"
@@ -261,6 +262,9 @@ static void print_summary(const Inspection *in, Buf *out) {
     if (in->tok) buf_printf(out, "tokenizer   %s, %d tokens\n", tokenizer_kind(in->tok), tokenizer_n(in->tok));
     else buf_printf(out, "tokenizer   none that can be used: %s\n", in->tok_status.message);
     buf_printf(out, "template    %s\n", in->template);
+    buf_printf(out, "machine     CPU %s; CUDA ", cpu_isa_list());
+    cuda_describe(out);
+    buf_str(out, "\n");
     TypeCount types[64];
     int n = count_types(in->g, types, 64);
     buf_str(out, "types       ");

@@ -5,12 +5,18 @@
 // writes its K and V at its slot; all K and V of a layer are written before any row of that layer reads. There is no
 // prefill flag, no length and no mask: prefill, chunked prefill, decoding, batches, speculation are choices of rows.
 // A layer is five operations, the same on every backend; n_rows == 1 is a batch of one.
+//
+// Memory is the host's unless a backend has its own (Backend.memory): then Model, KvPool and Workspace carry a handle
+// to what it keeps there, and model.c hands the residual stream over where the layers change from the host to the
+// device.
 #ifndef QUILL_KERNELS_H
 #define QUILL_KERNELS_H
 
 #include "quants.h"
 #include "threads.h"
 #include "util.h"
+
+typedef struct Backend Backend;
 
 // A matrix as the file has it: n_out rows of n_in elements. The data belongs to the model file.
 typedef struct {
@@ -21,6 +27,7 @@ typedef struct {
     int group;           // TYPE_I8G alone: elements under one scale, counted over the flat tensor
     int n_out, n_in;
     size_t row_bytes;
+    const void *device; // the copy of the backend that uses it, in that one's memory and layout; NULL: `data` is used
 } Tensor;
 
 typedef struct {
@@ -33,8 +40,6 @@ typedef struct {
     const double *rope_freq; // (n_rot/2) radians a position
 } Heads;
 
-typedef struct Backend Backend;
-
 typedef struct {
     Tensor wq, wk, wv, wo;       // (n_heads*head_dim, dim), 2 x (n_kv_heads*head_dim, dim), (dim, n_heads*head_dim)
     Tensor w_gate, w_up, w_down; // 2 x (ffn, dim), (dim, ffn)
@@ -44,6 +49,7 @@ typedef struct {
     float eps;
     int index; // of the layer
     const Backend *be;
+    const void *device; // the backend's copy of all of it; NULL: it uses what is above
 } Layer;
 
 typedef struct {
@@ -54,12 +60,16 @@ typedef struct {
     int (*copy)[2]; // (n_copies) blocks (src, dst) copied in every layer, in this order, before any write
 } Batch;
 
-// The K and V of all layers in blocks of `block` slots; (n_layers, n_blocks, n_kv_heads, block, head_dim) each.
+// The K and V of all layers in blocks of `block` slots; (n_layers, n_blocks, n_kv_heads, block, head_dim) each. The
+// last n_device layers' part is in a device's memory, and k and v hold the others'.
 typedef struct {
     int n_layers, n_blocks, n_kv_heads, block, head_dim;
     int type_k, type_v; // TYPE_F32, TYPE_F16 or TYPE_BF16
     uint8_t *k, *v;
-    size_t bytes_k, bytes_v; // of the whole planes
+    size_t bytes_k, bytes_v; // of k and v
+    int n_device;
+    const Backend *be; // whose memory the device's part is in; NULL: there is none
+    void *device;
 } KvPool;
 
 static inline size_t kv_type_bytes(int type) { return type == TYPE_F32 ? 4 : 2; }
@@ -73,14 +83,16 @@ static inline size_t kv_index(const KvPool *kv, int layer, int block, int head, 
 
 // K and V of n slots of a sequence in one layer, from slot `first` on, in an order that no block and no layout shows:
 // K as (n, n_kv_heads, head_dim) of type_k, then V likewise of type_v. `blocks` is the sequence's block table; copies
-// that a batch was to make (Batch.copy) must have been made. The planes are the CPU's here (cpu.c).
+// that a batch was to make (Batch.copy) must have been made. Wherever the layer's planes are.
 size_t kv_rows_bytes(const KvPool *kv, int n);
 void kv_read_rows(const KvPool *kv, int layer, const int *blocks, int first, int n, void *out);
 void kv_write_rows(KvPool *kv, int layer, const int *blocks, int first, int n, const void *rows);
 
-// Scratch of a forward, sized once for max_rows; nothing is allocated while decoding.
+// Scratch of a forward, sized once for max_rows; nothing is allocated while decoding. The arrays are the host's
+// layers'; without such layers there are none but `logits`.
 typedef struct {
     int max_rows, max_out;
+    int max_slots;                               // of one sequence
     int dim, q_dim, kv_dim, ffn, n_vocab, n_rot; // q_dim = n_heads*head_dim
     ThreadPool *pool;
     float *x;                   // (max_rows, dim) the residual stream
@@ -96,7 +108,36 @@ typedef struct {
     size_t packed_bytes, panel_bytes;
     void *pages; // the one allocation all of them lie in
     size_t n_bytes;
+    const Backend *be; // that has scratch of its own besides, in `device`; NULL: none
+    void *device;
 } Workspace;
+
+// What is loaded into a device's memory: the last n layers, the head, and the embedding where all layers are there.
+typedef struct {
+    Layer *layers; // (n)
+    int n;
+    Tensor *tok_embd, *head; // tok_embd NULL: the host embeds. The same data: kept once
+    const float *norm_out;
+    ThreadPool *pool;
+    size_t spare;                                         // bytes that it may spend on copies that make products faster
+    void (*progress)(void *arg, double done, double all); // in bytes; NULL: nobody looks
+    void *arg;
+} DeviceLoad;
+
+// What a backend adds that has memory of its own.
+typedef struct {
+    // Fills .device of the layers and tensors; *out owns it all until unload. QUILL_MEMORY; nothing is left then.
+    Status (*load)(const Backend *be, const DeviceLoad *what, void **out);
+    void (*unload)(void *device);
+    Status (*kv_new)(KvPool *kv); // the last kv->n_device layers' planes: kv->device
+    void (*kv_free)(KvPool *kv);
+    // kv_read_rows and kv_write_rows of such a layer
+    void (*kv_move)(const KvPool *kv, int layer, const int *blocks, int first, int n, void *rows, bool store);
+    Status (*scratch_new)(Workspace *w, const Heads *h); // w->device, and w->logits
+    void (*scratch_free)(Workspace *w);
+    void (*receive)(Workspace *w, const Layer *l, const Batch *b); // w->x, which the host computed, for layer l
+    const char *(*failure)(void); // the first that happened, or NULL; what is computed after it is void
+} DeviceMemory;
 
 struct Backend {
     const char *name;    // "cpu"
@@ -105,8 +146,12 @@ struct Backend {
     size_t (*packed_bytes)(const Backend *be, int max_rows, int max_n_in); // what Workspace.packed must hold
     size_t panel_bytes;                                                    // what each thread needs of Workspace.panels
     const void *impl;                                                      // the backend's own
+    const DeviceMemory *memory;                                            // NULL: it computes in the host's
+    // With `memory`: layer_forward of n layers in a row, which may be one thing to launch.
+    void (*layers)(Workspace *w, const Layer *l, int n, KvPool *kv, const Batch *b);
 
-    void (*copy_blocks)(Workspace *w, KvPool *kv, const Batch *b); // Batch.copy, in every layer
+    void (*copy_blocks)(Workspace *w, KvPool *kv,
+                        const Batch *b); // Batch.copy, in every layer whose planes are its own
     // tokens -> x, and what the layers need of positions
     void (*embed)(Workspace *w, const Backend *be, const Tensor *tok, const Heads *h, const Batch *b);
     void (*attn_in)(Workspace *w, const Layer *l, KvPool *kv, const Batch *b);         // norm, QKV, RoPE; K,V to slots
@@ -118,6 +163,14 @@ struct Backend {
     void (*logits)(Workspace *w, const Backend *be, const Tensor *head, const float *norm, float eps, const int *rows,
                    int n_rows);
 };
+
+static inline void layer_forward(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
+    l->be->attn_in(w, l, kv, b);   // RMSNorm -> Q,K,V (+bias, +QK-norm) -> RoPE -> K,V into their slots
+    l->be->attention(w, l, kv, b); // softmax(Q K^T) V over the block table
+    l->be->attn_out(w, l, b);      // x += Wo a
+    l->be->ffn_in(w, l, b);        // RMSNorm -> gate, up -> GLU
+    l->be->ffn_out(w, l, b);       // x += Wdown h
+}
 
 // The CPU's backends. isa: "auto", "scalar", "portable", "avx2", "avx512", "amx"; QUILL_USAGE if unknown, QUILL_MODEL
 // if this CPU lacks it (both name what there is).

@@ -17,17 +17,21 @@ static int block_count(const KvShape *s) {
     return (int)(((int64_t)s->n_ctx + block - 1) / block * s->n_seqs);
 }
 
-static size_t plane_bytes(const KvShape *s, int type) {
+static size_t plane_bytes(const KvShape *s, int n_layers, int type) {
     size_t n = kv_type_bytes(type);
-    int factors[] = {s->n_layers, block_count(s), s->n_kv_heads, block_slots(s), s->head_dim};
+    int factors[] = {n_layers, block_count(s), s->n_kv_heads, block_slots(s), s->head_dim};
     for (size_t i = 0; i < ARRAY_LEN(factors); i++)
         if (!size_mul(n, (size_t)factors[i], &n)) return SIZE_MAX;
     return n;
 }
 
 size_t kv_bytes(const KvShape *s) {
-    size_t n, k = plane_bytes(s, s->type_k), v = plane_bytes(s, s->type_v);
+    size_t n, k = plane_bytes(s, s->n_layers, s->type_k), v = plane_bytes(s, s->n_layers, s->type_v);
     return size_add(k, v, &n) ? n : SIZE_MAX;
+}
+
+size_t kv_host_bytes(const KvShape *s) {
+    return kv_bytes(s) == SIZE_MAX ? SIZE_MAX : kv_bytes(s) / (size_t)s->n_layers * (size_t)(s->n_layers - s->n_device);
 }
 
 size_t kv_bytes_per_slot(const KvShape *s) {
@@ -44,33 +48,41 @@ static void new_index(KvCache *kv) {
     for (int i = 0; i < kv->n_buckets; i++) kv->buckets[i] = -1;
 }
 
-Status kv_new(KvCache *kv, const KvShape *s) {
-    *kv = (KvCache){.max_slots = s->n_ctx};
-    int n = block_count(s);
-    KvPool *pool = &kv->pool;
-    *pool = (KvPool){.n_layers = s->n_layers,
-                     .n_blocks = n,
-                     .n_kv_heads = s->n_kv_heads,
-                     .block = block_slots(s),
-                     .head_dim = s->head_dim,
-                     .type_k = s->type_k,
-                     .type_v = s->type_v,
-                     .bytes_k = plane_bytes(s, s->type_k),
-                     .bytes_v = plane_bytes(s, s->type_v)};
-    if (kv_bytes(s) != SIZE_MAX) {
+// The host's planes and the device's, each for its layers. After a failure some may be there: kv_free.
+static Status new_planes(KvPool *pool, const KvShape *s) {
+    bool host = s->n_device < s->n_layers, countable = kv_bytes(s) != SIZE_MAX;
+    if (host && countable) {
         // Huge pages for small blocks alone: a contiguous block is touched a little in each head's part of each layer,
         // and a huge page for each of these would commit most of a long context at the first token.
         bool huge = s->block > 0;
         pool->k = pages_alloc(pool->bytes_k, huge);
         pool->v = pages_alloc(pool->bytes_v, huge);
     }
-    if (!pool->k || !pool->v) {
-        pages_free(pool->k, pool->bytes_k);
-        pages_free(pool->v, pool->bytes_v);
-        *pool = (KvPool){0};
+    if (!countable || (host && (!pool->k || !pool->v)))
         return status_error(QUILL_MEMORY,
                             "KV cache: %zu bytes for %d slots were refused by the system; try a smaller -c",
                             kv_bytes(s), s->n_ctx);
+    return s->n_device > 0 ? s->be->memory->kv_new(pool) : OK;
+}
+
+Status kv_new(KvCache *kv, const KvShape *s) {
+    *kv = (KvCache){.max_slots = s->n_ctx};
+    int n = block_count(s), n_host = s->n_layers - s->n_device;
+    kv->pool = (KvPool){.n_layers = s->n_layers,
+                        .n_blocks = n,
+                        .n_kv_heads = s->n_kv_heads,
+                        .block = block_slots(s),
+                        .head_dim = s->head_dim,
+                        .type_k = s->type_k,
+                        .type_v = s->type_v,
+                        .bytes_k = plane_bytes(s, n_host, s->type_k),
+                        .bytes_v = plane_bytes(s, n_host, s->type_v),
+                        .n_device = s->n_device,
+                        .be = s->be};
+    Status st = new_planes(&kv->pool, s);
+    if (st.code) {
+        kv_free(kv);
+        return st;
     }
     kv->refs = mem_alloc((size_t)n * sizeof *kv->refs);
     kv->blocks = mem_alloc(((size_t)n + 1) * sizeof *kv->blocks);
@@ -81,6 +93,7 @@ Status kv_new(KvCache *kv, const KvShape *s) {
 }
 
 void kv_free(KvCache *kv) {
+    if (kv->pool.device) kv->pool.be->memory->kv_free(&kv->pool);
     pages_free(kv->pool.k, kv->pool.bytes_k);
     pages_free(kv->pool.v, kv->pool.bytes_v);
     free(kv->refs);

@@ -59,9 +59,12 @@ typedef struct {
     int n_blocks; // 0: enough for n_seqs sequences of n_ctx
     int n_seqs;
     bool share; // sequences that begin alike share blocks
+    int n_device; // the last layers, whose planes are in the memory of `be`
+    const Backend *be;
 } KvShape;
 
-size_t kv_bytes(const KvShape *s); // what kv_new would reserve; SIZE_MAX when it does not fit a size_t
+size_t kv_bytes(const KvShape *s);      // what kv_new would reserve in all; SIZE_MAX when it does not fit a size_t
+size_t kv_host_bytes(const KvShape *s); // of them, in the host's memory
 size_t kv_bytes_per_slot(const KvShape *s);
 Status kv_new(KvCache *kv, const KvShape *s); // QUILL_MEMORY
 void kv_free(KvCache *kv);

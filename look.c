@@ -177,6 +177,7 @@ Status logits_run(const Options *o) {
         LogitsOut out = {.n_vocab = e.model.c.n_vocab};
         all_logits(&e, ids, n, write_slice, &out);
         st = out.st;
+        if (!st.code) st = engine_fault(&e);
     }
     free(ids);
     engine_close(&e);
@@ -250,6 +251,7 @@ static Status score_text(Engine *e, const Options *o, const int *ids, int n, Sco
     s->nll = NULL;
     s->chunk = NULL;
     free(chunk);
+    TRY(engine_fault(e));
     return signals_caught() ? (Status){.code = 128 + signals_caught()} : OK;
 }
 

@@ -324,7 +324,22 @@ Status model_load(Model *m, const Gguf *g, const Backend *be) {
     return st;
 }
 
+Status model_to_device(Model *m, const Backend *device, int n, DeviceLoad how) {
+    int first = m->c.n_layers - n;
+    how.layers = m->layers + first;
+    how.n = n;
+    how.tok_embd = first == 0 ? &m->tok_embd : NULL;
+    how.head = &m->head;
+    how.norm_out = m->norm_out;
+    TRY(device->memory->load(device, &how, &m->on_device));
+    for (int i = first; i < m->c.n_layers; i++) m->layers[i].be = device;
+    m->device = device;
+    m->n_device = n;
+    return OK;
+}
+
 void model_free(Model *m) {
+    if (m->on_device) m->device->memory->unload(m->on_device);
     for (int i = 0; i < m->n_owned; i++) free(m->owned[i]);
     free(m->owned);
     free(m->used);
@@ -420,9 +435,12 @@ Status model_check_tensors(const Model *m) {
 // Lays the parts of a workspace out one after another; with base NULL it only counts.
 static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
     size_t rows = (size_t)w->max_rows, at = 0;
+    if (m->n_device == m->c.n_layers) return 0;
     int widest = int_max(w->dim, int_max(w->q_dim, w->ffn));
     w->packed_bytes = m->be->packed_bytes(m->be, w->max_rows, widest);
     w->panel_bytes = m->be->panel_bytes;
+    size_t logits =
+        m->n_device > 0 ? 0 : (size_t)w->max_out * (size_t)w->n_vocab * 4; // the device's, which has the head
     struct {
         void **to;
         size_t bytes;
@@ -437,7 +455,7 @@ static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
         {(void **)&w->xn, rows * (size_t)w->dim * 4},
         {(void **)&w->rope_cos, rows * (size_t)(w->n_rot / 2) * 4},
         {(void **)&w->rope_sin, rows * (size_t)(w->n_rot / 2) * 4},
-        {(void **)&w->logits, (size_t)w->max_out * (size_t)w->n_vocab * 4},
+        {(void **)&w->logits, logits},
         {(void **)&w->packed, w->packed_bytes},
         {(void **)&w->panels, w->panel_bytes * (size_t)n_threads},
     };
@@ -448,38 +466,41 @@ static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
     return at;
 }
 
-static Workspace workspace_shape(const Model *m, int max_rows, int max_out) {
+Workspace workspace_shape(const Model *m, int max_rows, int max_out, int max_slots) {
     const Config *c = &m->c;
     return (Workspace){.max_rows = max_rows,
                        .max_out = max_out,
+                       .max_slots = max_slots,
                        .dim = c->dim,
                        .q_dim = c->n_heads * c->head_dim,
                        .kv_dim = c->n_kv_heads * c->head_dim,
                        .ffn = c->ffn,
                        .n_vocab = c->n_vocab,
-                       .n_rot = c->n_rot};
+                       .n_rot = c->n_rot,
+                       .be = m->device};
 }
 
 size_t workspace_bytes(const Model *m, int n_threads, int max_rows, int max_out) {
-    Workspace w = workspace_shape(m, max_rows, max_out);
+    Workspace w = workspace_shape(m, max_rows, max_out, 0);
     return lay_out(&w, m, n_threads, NULL);
 }
 
-Status workspace_new(Workspace *w, const Model *m, ThreadPool *pool, int max_rows, int max_out) {
-    *w = workspace_shape(m, max_rows, max_out);
+Status workspace_new(Workspace *w, const Model *m, ThreadPool *pool, int max_rows, int max_out, int max_slots) {
+    *w = workspace_shape(m, max_rows, max_out, max_slots);
     w->pool = pool;
     w->n_bytes = lay_out(w, m, threads_count(pool), NULL);
-    w->pages = pages_alloc(w->n_bytes, true);
-    if (!w->pages)
+    w->pages = w->n_bytes ? pages_alloc(w->n_bytes, true) : NULL;
+    if (w->n_bytes && !w->pages)
         return status_error(QUILL_MEMORY,
                             "scratch: %zu bytes for steps of %d rows were refused by the system; try a "
                             "smaller -ub",
                             w->n_bytes, max_rows);
     lay_out(w, m, threads_count(pool), w->pages);
-    return OK;
+    return w->be ? w->be->memory->scratch_new(w, &m->layers[0].heads) : OK;
 }
 
 void workspace_free(Workspace *w) {
+    if (w->device) w->be->memory->scratch_free(w);
     pages_free(w->pages, w->n_bytes);
     *w = (Workspace){0};
 }
@@ -487,25 +508,29 @@ void workspace_free(Workspace *w) {
 // ---- the forward ----------------------------------------------------------------------------------------------------
 
 void model_embed(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
-    if (b->n_copies > 0) m->be->copy_blocks(w, kv, b);
-    m->be->embed(w, m->be, &m->tok_embd, &m->layers[0].heads, b);
+    const Backend *be = m->layers[0].be;
+    if (b->n_copies > 0 && kv->n_device < kv->n_layers) m->be->copy_blocks(w, kv, b);
+    if (b->n_copies > 0 && kv->n_device > 0) m->device->copy_blocks(w, kv, b);
+    be->embed(w, be, &m->tok_embd, &m->layers[0].heads, b);
 }
 
+// The host's layers come first, then the device's.
 void model_layers(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
-    for (int i = 0; i < m->c.n_layers; i++) {
-        const Layer *l = &m->layers[i];
-        l->be->attn_in(w, l, kv, b);   // RMSNorm -> Q,K,V (+bias, +QK-norm) -> RoPE -> K,V into their slots
-        l->be->attention(w, l, kv, b); // softmax(Q K^T) V over the block table
-        l->be->attn_out(w, l, b);      // x += Wo a
-        l->be->ffn_in(w, l, b);        // RMSNorm -> gate, up -> GLU
-        l->be->ffn_out(w, l, b);       // x += Wdown h
-    }
+    int n_host = m->c.n_layers - m->n_device;
+    const Layer *theirs = m->layers + n_host;
+    for (int i = 0; i < n_host; i++) layer_forward(w, &m->layers[i], kv, b);
+    if (m->n_device == 0) return;
+    if (n_host > 0) m->device->memory->receive(w, theirs, b);
+    m->device->layers(w, theirs, m->n_device, kv, b);
 }
 
 float *model_logits(const Model *m, Workspace *w, const int *rows, int n_rows) {
-    m->be->logits(w, m->be, &m->head, m->norm_out, m->c.eps, rows, n_rows);
+    const Backend *be = m->layers[m->c.n_layers - 1].be;
+    be->logits(w, be, &m->head, m->norm_out, m->c.eps, rows, n_rows);
     return w->logits;
 }
+
+const char *model_failure(const Model *m) { return m->device ? m->device->memory->failure() : NULL; }
 
 float *model_forward(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
     model_embed(m, w, kv, b);

@@ -27,7 +27,10 @@ typedef struct {
     Tensor tok_embd, head;
     const float *norm_out; // (dim)
     double *rope_freq;     // (n_rot/2), shared by the layers
-    const Backend *be;
+    const Backend *be;     // the host's
+    const Backend *device; // of the last n_device layers and the head; NULL: there is none
+    int n_device;
+    void *on_device; // what is loaded there
     const Gguf *gguf;
     float **owned; // norms and biases that the file has in another type than f32, converted
     int n_owned;
@@ -36,6 +39,9 @@ typedef struct {
 
 // Everything that kernels will index with is validated here. QUILL_MODEL with the tensor or key that is wrong.
 Status model_load(Model *m, const Gguf *g, const Backend *be);
+// Gives the last n layers and the head to a device, the embedding too if these are all layers, and loads them there.
+// `how`: pool, spare, progress and arg are the caller's to set. QUILL_MEMORY; the model is the host's alone then.
+Status model_to_device(Model *m, const Backend *device, int n, DeviceLoad how);
 void model_free(Model *m);
 const char *model_arch_list(void); // "llama, qwen2, qwen3"
 // Reads every weight once and reports the first that is not finite (--check-tensors).
@@ -44,10 +50,12 @@ bool model_uses(const Model *m, int tensor); // by its index in the file
 size_t model_weight_bytes(const Model *m);   // of the tensors that the model uses, each counted once
 size_t model_n_params(const Model *m);
 
-// Room for batches of up to max_rows rows and max_out rows of logits. QUILL_MEMORY if the system refuses.
-Status workspace_new(Workspace *w, const Model *m, ThreadPool *pool, int max_rows, int max_out);
+// Room for batches of up to max_rows rows, of sequences of up to max_slots slots, and max_out rows of logits.
+// QUILL_MEMORY if the system or the device refuses.
+Status workspace_new(Workspace *w, const Model *m, ThreadPool *pool, int max_rows, int max_out, int max_slots);
 void workspace_free(Workspace *w);
-size_t workspace_bytes(const Model *m, int n_threads, int max_rows, int max_out);
+size_t workspace_bytes(const Model *m, int n_threads, int max_rows, int max_out);    // of the host's memory
+Workspace workspace_shape(const Model *m, int max_rows, int max_out, int max_slots); // sizes alone
 
 // The forward. Returns the logits of b->out_row, (b->n_out, n_vocab), valid until the next call with this workspace.
 float *model_forward(const Model *m, Workspace *w, KvPool *kv, const Batch *b);
@@ -56,5 +64,7 @@ float *model_forward(const Model *m, Workspace *w, KvPool *kv, const Batch *b);
 void model_embed(const Model *m, Workspace *w, KvPool *kv, const Batch *b);
 void model_layers(const Model *m, Workspace *w, KvPool *kv, const Batch *b);
 float *model_logits(const Model *m, Workspace *w, const int *rows, int n_rows);
+// What went wrong on the device since it was opened, in words, or NULL: results since then are NaN.
+const char *model_failure(const Model *m);
 
 #endif

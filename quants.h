@@ -6,6 +6,8 @@
 #ifndef QUILL_QUANTS_H
 #define QUILL_QUANTS_H
 
+#include "device.h"
+
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -101,18 +103,18 @@ _Static_assert(sizeof(BlockIQ4_NL) == 18 && sizeof(BlockIQ4_XS) == 136, "IQ4 blo
 
 // ---- half and bfloat16, exactly -------------------------------------------------------------------------------------
 
-static inline float bits_float(uint32_t u) {
+HOST_DEVICE static inline float bits_float(uint32_t u) {
     float f;
     memcpy(&f, &u, 4);
     return f;
 }
-static inline uint32_t float_bits(float f) {
+HOST_DEVICE static inline uint32_t float_bits(float f) {
     uint32_t u;
     memcpy(&u, &f, 4);
     return u;
 }
 
-static inline float half_float(half_bits h) {
+HOST_DEVICE static inline float half_float(half_bits h) {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = h & 0x7fffu;
     if (rest >= 0x7c00) return bits_float(sign | 0x7f800000 | (rest & 0x3ff) << 13); // infinity, NaN
     if (rest >= 0x0400) return bits_float(sign | ((rest << 13) + (112u << 23)));
@@ -120,7 +122,7 @@ static inline float half_float(half_bits h) {
     return bits_float(sign | float_bits(tiny));
 }
 
-static inline half_bits float_half(float f) { // to nearest, ties to even
+HOST_DEVICE static inline half_bits float_half(float f) { // to nearest, ties to even
     uint32_t u = float_bits(f), sign = u >> 16 & 0x8000, rest = u & 0x7fffffff;
     if (rest > 0x7f800000) return (half_bits)(sign | 0x7e00);
     if (rest >= 0x477ff000) return (half_bits)(sign | 0x7c00); // rounds past 65504
@@ -131,16 +133,16 @@ static inline half_bits float_half(float f) { // to nearest, ties to even
     return (half_bits)(sign | ((rest + 0xfff + (rest >> 13 & 1) - (112u << 23)) >> 13));
 }
 
-static inline float bf16_float(uint16_t b) { return bits_float((uint32_t)b << 16); }
+HOST_DEVICE static inline float bf16_float(uint16_t b) { return bits_float((uint32_t)b << 16); }
 
-static inline uint16_t float_bf16(float f) { // to nearest, ties to even
+HOST_DEVICE static inline uint16_t float_bf16(float f) { // to nearest, ties to even
     uint32_t u = float_bits(f);
     if ((u & 0x7fffffff) > 0x7f800000) return (uint16_t)(u >> 16 | 0x40);
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
 // Scale and minimum number j (0..7) of the six-bit pairs that Q4_K and Q5_K pack into twelve bytes.
-static inline void k4_scale_min(const uint8_t *packed, int j, uint8_t *scale, uint8_t *min) {
+HOST_DEVICE static inline void k4_scale_min(const uint8_t *packed, int j, uint8_t *scale, uint8_t *min) {
     if (j < 4) {
         *scale = packed[j] & 63;
         *min = packed[j + 4] & 63;
@@ -151,13 +153,13 @@ static inline void k4_scale_min(const uint8_t *packed, int j, uint8_t *scale, ui
 }
 
 // Scale number j (0..15) of Q3_K, without its offset of 32.
-static inline int k3_scale(const uint8_t *packed, int j) {
+HOST_DEVICE static inline int k3_scale(const uint8_t *packed, int j) {
     int low = j < 8 ? packed[j] & 15 : packed[j - 8] >> 4;
     return low | (packed[8 + j % 4] >> (2 * (j / 4)) & 3) << 4;
 }
 
 // Scale number j (0..7) of IQ4_XS, without its offset of 32.
-static inline int iq4xs_scale(const BlockIQ4_XS *b, int j) {
+HOST_DEVICE static inline int iq4xs_scale(const BlockIQ4_XS *b, int j) {
     return (b->scales_l[j / 2] >> (4 * (j % 2)) & 15) | (b->scales_h >> (2 * j) & 3) << 4;
 }
 

@@ -54,6 +54,7 @@ static void print_eog(const Engine *e) {
 void report_budget(const Engine *e) {
     Buf budget = {0};
     engine_budget(&e->model, &e->shape, e->scratch, &budget);
+    place_budget(&e->place, &budget);
     fputs(budget.data, stderr);
     buf_free(&budget);
 }
@@ -129,6 +130,10 @@ void report_after(const Engine *e, const Request *r) {
             e->kv.pool.n_blocks - e->kv.n_free, e->kv.pool.n_blocks, shared,
             size_text((double)kv_bytes_per_slot(&e->shape) * r->seq.n_cached, a),
             size_text((double)kv_bytes(&e->shape), b));
+    Buf gpu = {0};
+    place_report(&e->place, &gpu);
+    if (gpu.n) fputs(gpu.data, stderr);
+    buf_free(&gpu);
     fprintf(stderr, "peak       %s resident\n", size_text((double)memory_peak(), a));
 }
 

@@ -4,21 +4,23 @@
 #ifndef QUILL_RNG_H
 #define QUILL_RNG_H
 
+#include "device.h"
+
 #include <stdint.h>
 
-static inline uint64_t rng_mix(uint64_t z) {
+HOST_DEVICE static inline uint64_t rng_mix(uint64_t z) {
     z += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
 }
 
-static inline uint64_t rng_bits(uint64_t seed, uint64_t sequence, uint64_t position) {
+HOST_DEVICE static inline uint64_t rng_bits(uint64_t seed, uint64_t sequence, uint64_t position) {
     return rng_mix(rng_mix(rng_mix(seed) ^ sequence) ^ position);
 }
 
 // In [0, 1), 53 bits.
-static inline double rng_uniform(uint64_t seed, uint64_t sequence, uint64_t position) {
+HOST_DEVICE static inline double rng_uniform(uint64_t seed, uint64_t sequence, uint64_t position) {
     return (double)(rng_bits(seed, sequence, position) >> 11) * 0x1p-53;
 }
 

@@ -2,6 +2,7 @@
 #include "sampler.h"
 
 #include "rng.h"
+#include "sampling.h"
 
 #include <assert.h>
 #include <math.h>
@@ -66,8 +67,7 @@ static void apply_penalties(Sampler *s, const SamplerParams *p, const int *histo
         int id = recent[i];
         if (id < 0 || id >= s->n_vocab || s->counts[id] == 0) continue;
         float *l = &s->logits[id];
-        *l = *l > 0 ? *l / p->repeat_penalty : *l * p->repeat_penalty;
-        *l -= (float)s->counts[id] * p->frequency_penalty + p->presence_penalty;
+        *l = sample_penalise(*l, s->counts[id], p->repeat_penalty, p->presence_penalty, p->frequency_penalty);
         s->counts[id] = 0; // each token once
     }
 }
@@ -130,17 +130,30 @@ static int top_candidates(Candidate *out, const float *logits, int n, int k) {
     return m;
 }
 
+// The sum of the probabilities up to some candidate, in the order that sampling.h states.
+typedef struct {
+    double before, run; // the runs that are over, and the one that is not
+    int n;              // candidates in it
+} Cumulative;
+
+static double cumulate(Cumulative *c, double value) {
+    if (c->n == SAMPLE_RUN) *c = (Cumulative){.before = c->before + c->run};
+    c->run += value;
+    c->n++;
+    return c->before + c->run;
+}
+
 static void softmax(Candidate *c, int n, float temp) {
-    double sum = 0, max = c[0].logit;
+    double sum = 0;
+    float max = c[0].logit;
     for (int i = 1; i < n; i++)
         if (c[i].logit > max) max = c[i].logit;
+    Cumulative total = {0};
     for (int i = 0; i < n; i++) {
-        // +inf (by a bias) takes everything; inf - inf would be NaN
-        double d = c[i].logit == max ? 0 : ((double)c[i].logit - max) / temp;
-        c[i].p = (float)exp(d);
-        sum += c[i].p;
+        c[i].p = sample_weight(c[i].logit, max, temp);
+        sum = cumulate(&total, c[i].p);
     }
-    for (int i = 0; i < n; i++) c[i].p = (float)(c[i].p / sum);
+    for (int i = 0; i < n; i++) c[i].p = sample_share(c[i].p, sum);
 }
 
 // Locally typical sampling (Meister et al. 2022): the tokens whose surprise is nearest to the entropy.
@@ -163,11 +176,9 @@ static int keep_typical(Candidate *c, int n, float mass) {
 
 static int keep_top_p(Candidate *c, int n, float top_p) {
     softmax(c, n, 1);
-    double sum = 0;
-    for (int i = 0; i < n; i++) {
-        sum += c[i].p;
-        if (sum >= top_p) return i + 1;
-    }
+    Cumulative sum = {0};
+    for (int i = 0; i < n; i++)
+        if (cumulate(&sum, c[i].p) >= top_p) return i + 1;
     return n;
 }
 
@@ -180,11 +191,9 @@ static int keep_min_p(const Candidate *c, int n, float min_p) {
 
 static int draw(Candidate *c, int n, float temp, double u) {
     softmax(c, n, temp);
-    double sum = 0;
-    for (int i = 0; i < n; i++) {
-        sum += c[i].p;
-        if (u < sum) return c[i].id;
-    }
+    Cumulative sum = {0};
+    for (int i = 0; i < n; i++)
+        if (u < cumulate(&sum, c[i].p)) return c[i].id;
     return c[n - 1].id; // the probabilities rounded to a little under 1
 }
 

@@ -36,7 +36,7 @@ static bool rig_open(Rig *r, const Gguf *g, Setup s) {
     if (cpu_backend(s.isa ? s.isa : "scalar", &be).code) return false; // this CPU cannot run it
     assert_ok(model_load(&r->m, g, be));
     r->pool = threads_new(s.threads ? s.threads : 1);
-    assert_ok(workspace_new(&r->w, &r->m, r->pool, MOST_ROWS, MOST_ROWS));
+    assert_ok(workspace_new(&r->w, &r->m, r->pool, MOST_ROWS, MOST_ROWS, N_CTX));
     KvShape shape = {.n_layers = r->m.c.n_layers,
                      .n_kv_heads = r->m.c.n_kv_heads,
                      .head_dim = r->m.c.head_dim,

@@ -1,0 +1,643 @@
+// cuda.c: see cuda.h. The operations queue launches on one stream; the host waits where it needs a result (logits, rows
+// of KV) and before it writes a batch over one that may still be on its way.
+#include "cuda_parts.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MATVEC_ROWS = GPU_DECODE_ROWS, // up to so many rows weights are read once by the fused kernels,
+    UNPACK_ROWS = 32,              // and again for each 8 rows up to this many, where a product would unpack them first
+    ATTEND_ROWS = 32,              // of one launch of the attention without tiles
+    LEAST_SLOTS = 256,             // for which a graph is captured
+    MAX_GRAPHS = 64,
+    SLICE_BYTES = 256 << 20, // of weights that are made dense at a time
+};
+
+// ---- the process's GPU ----------------------------------------------------------------------------------------------
+
+static struct {
+    GpuInfo info;
+    GpuStream stream;
+    bool products; // cuBLAS is there
+    CudaCounts counts;
+    char isa[16], kernels[256];
+    Backend backend;
+} gpu;
+
+CudaCounts cuda_counts(void) { return gpu.counts; }
+
+static const char *failure(void) {
+    const char *e = gpu_launch_error();
+    if (e) rt_fail(e);
+    return rt_failure();
+}
+
+// ---- scratch --------------------------------------------------------------------------------------------------------
+
+// A graph is of one model's layers, one pool, one number of rows, one bound on slots and one width of the block table.
+typedef struct {
+    const void *layer, *kv;
+    int n_layers, n_rows, max_slots, max_blocks;
+    RtGraph *graph;
+} Graph;
+
+typedef struct {   // Workspace.device
+    float *x, *y;  // (max_rows, dim); (max_rows, widest product)
+    float *q, *a;  // (max_rows, q_dim)
+    float *h;      // (max_rows, ffn)
+    void *xn;      // (max_rows, widest of dim and q_dim) what goes into a product, 4 bytes an element at most
+    float *logits; // (max_out, n_vocab)
+    int *rows;     // (max_out)
+    uint8_t *slice;
+    size_t slice_bytes;
+    GpuScratch gpu;
+    int attend_rows;
+    void *memory;     // all of the above
+    int *host, *ints; // a batch's numbers, pinned and on the device
+    size_t n_ints;
+    bool busy; // `host` may still be on its way
+    int max_rows, max_slots;
+    GpuBatch batch;
+    const GpuTile *tiles;
+    int n_tiles;
+    Graph graphs[MAX_GRAPHS];
+    int n_graphs;
+    unsigned warm; // the numbers of rows, powers of two, that a step has run with
+} Scratch;
+
+typedef struct {
+    void **to;
+    size_t bytes;
+} Part;
+
+static size_t place_parts(const Part *parts, size_t n, uint8_t *base) {
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (base) *parts[i].to = base + at;
+        at += round_up(parts[i].bytes, 256);
+    }
+    return at;
+}
+
+static int power_of_two(int n) {
+    int p = 1;
+    while (p < n && p < 1 << 30) p *= 2;
+    return p;
+}
+
+static int slots_bound(int n_slots) { return power_of_two(int_max(n_slots, LEAST_SLOTS)); }
+
+// How many rows a step of so many is padded to: few rows run as graphs, which are of a few sizes.
+static int padded_rows(int n_rows) { return n_rows <= UNPACK_ROWS ? power_of_two(n_rows) : n_rows; }
+
+static size_t most_rows(const Workspace *w) {
+    return (size_t)int_max(w->max_rows, padded_rows(int_min(w->max_rows, UNPACK_ROWS)));
+}
+
+// Lays scratch out; base NULL: counts alone.
+static size_t lay_out(Scratch *s, const Workspace *w, const Heads *h, uint8_t *base) {
+    size_t rows = most_rows(w), half = (size_t)h->n_rot / 2;
+    size_t q_dim = (size_t)w->q_dim, kv_dim = (size_t)w->kv_dim, dim = (size_t)w->dim, ffn = (size_t)w->ffn;
+    size_t y = q_dim + 2 * kv_dim > 2 * ffn ? q_dim + 2 * kv_dim : 2 * ffn, xn = dim > q_dim ? dim : q_dim;
+    size_t widest = y * (dim > ffn ? dim : ffn) * 4;
+    s->attend_rows = int_min((int)rows, ATTEND_ROWS);
+    s->slice_bytes = widest < SLICE_BYTES ? widest : SLICE_BYTES;
+    const Part parts[] = {
+        {(void **)&s->x, rows * dim * 4},
+        {(void **)&s->y, rows * y * 4},
+        {(void **)&s->q, rows * q_dim * 4},
+        {(void **)&s->a, rows * q_dim * 4},
+        {(void **)&s->h, rows * ffn * 4},
+        {&s->xn, rows * xn * 4},
+        {(void **)&s->logits, (size_t)w->max_out * (size_t)w->n_vocab * 4},
+        {(void **)&s->rows, (size_t)w->max_out * sizeof(int)},
+        {(void **)&s->slice, s->slice_bytes},
+        {(void **)&s->gpu.rope_cos, rows * half * 4},
+        {(void **)&s->gpu.rope_sin, rows * half * 4},
+        {(void **)&s->gpu.partial, gpu_attention_bytes(h, s->attend_rows, slots_bound(w->max_slots))},
+        {(void **)&s->gpu.qkv, GPU_DECODE_ROWS * (q_dim + 2 * kv_dim) * 4},
+        {(void **)&s->gpu.tickets, (size_t)gpu_n_tickets(h, s->attend_rows) * sizeof(unsigned)},
+    };
+    return place_parts(parts, ARRAY_LEN(parts), base);
+}
+
+// Numbers of a batch of max_rows rows with a table of some length; more are made room for when they come.
+static size_t first_ints(const Workspace *w) { return 16 * most_rows(w) + 4096; }
+
+size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *host) {
+    Scratch s = {0};
+    *host = first_ints(shape) * sizeof(int) + (size_t)shape->max_out * (size_t)shape->n_vocab * sizeof(float);
+    return lay_out(&s, shape, &widest->heads, NULL) + first_ints(shape) * sizeof(int);
+}
+
+static void drop_graphs(Scratch *s) {
+    for (int i = 0; i < s->n_graphs; i++) rt_graph_free(s->graphs[i].graph);
+    s->n_graphs = 0;
+}
+
+static void scratch_free(Workspace *w) {
+    Scratch *s = w->device;
+    rt_sync(gpu.stream);
+    drop_graphs(s);
+    rt_free(s->memory);
+    rt_free(s->ints);
+    rt_unpin(s->host);
+    rt_unpin(w->logits);
+    free(s);
+    w->device = w->logits = NULL;
+}
+
+// Room for n numbers of a batch; false: there is none, and the failure is noted.
+static bool room_for_ints(Scratch *s, size_t n) {
+    if (n <= s->n_ints) return true;
+    drop_graphs(s); // they know the old place
+    rt_free(s->ints);
+    rt_unpin(s->host);
+    s->n_ints = n + n / 2;
+    s->ints = rt_alloc(s->n_ints * sizeof(int));
+    s->host = rt_pinned(s->n_ints * sizeof(int));
+    if (s->ints && s->host) return true;
+    s->n_ints = 0;
+    rt_fail("out of memory: a batch's block table");
+    return false;
+}
+
+static Status scratch_new(Workspace *w, const Heads *h) {
+    Scratch *s = w->device = mem_alloc(sizeof *s);
+    s->max_rows = w->max_rows;
+    s->max_slots = slots_bound(w->max_slots);
+    size_t n = lay_out(s, w, h, NULL);
+    s->memory = rt_alloc(n);
+    w->logits = rt_pinned((size_t)w->max_out * (size_t)w->n_vocab * sizeof(float));
+    if (!s->memory || !w->logits || !room_for_ints(s, first_ints(w)))
+        return status_error(
+            QUILL_MEMORY,
+            "the GPU: scratch: %zu bytes for steps of %d rows expected, %zu are free; try a smaller -ub, "
+            "-c or -ngl",
+            n, w->max_rows, rt_free_bytes());
+    lay_out(s, w, h, s->memory);
+    rt_zero(s->memory, n, gpu.stream); // the tickets begin at zero
+    return rt_sync(gpu.stream) ? OK : status_error(QUILL_MODEL, "the GPU failed: %s", failure());
+}
+
+// ---- KV planes ------------------------------------------------------------------------------------------------------
+
+static void kv_free(KvPool *kv) {
+    KvPool *on_gpu = kv->device;
+    rt_free(on_gpu->k);
+    rt_free(on_gpu->v);
+    free(on_gpu);
+    kv->device = NULL;
+}
+
+static size_t plane_bytes(const KvPool *kv, int type) {
+    return (size_t)kv->n_layers * (size_t)kv->n_blocks * (size_t)kv->n_kv_heads * (size_t)kv->block *
+           (size_t)kv->head_dim * kv_type_bytes(type);
+}
+
+static Status kv_new(KvPool *kv) {
+    KvPool *on_gpu = kv->device = mem_alloc(sizeof *on_gpu);
+    *on_gpu = *kv;
+    on_gpu->n_layers = kv->n_device;
+    on_gpu->n_device = 0;
+    on_gpu->bytes_k = plane_bytes(on_gpu, kv->type_k);
+    on_gpu->bytes_v = plane_bytes(on_gpu, kv->type_v);
+    on_gpu->k = rt_alloc(on_gpu->bytes_k);
+    on_gpu->v = rt_alloc(on_gpu->bytes_v);
+    if (on_gpu->k && on_gpu->v) return OK;
+    return status_error(QUILL_MEMORY, "the GPU: KV cache: %zu bytes expected, %zu are free; try a smaller -c or -ngl",
+                        on_gpu->bytes_k + on_gpu->bytes_v, rt_free_bytes());
+}
+
+// A run of slots of a block lies together head by head; outside, the heads of a slot do.
+static void move_run(const KvPool *kv, int layer, int block, int offset, int n, uint8_t *plane, size_t type_bytes,
+                     uint8_t *rows, bool store) {
+    size_t size = (size_t)kv->head_dim * type_bytes, row = size * (size_t)kv->n_kv_heads;
+    for (int head = 0; head < kv->n_kv_heads; head++, rows += size) {
+        uint8_t *stored = plane + kv_index(kv, layer, block, head, offset) * type_bytes;
+        if (store) rt_move_rows(stored, size, rows, row, size, n, true, gpu.stream);
+        else rt_move_rows(rows, row, stored, size, size, n, false, gpu.stream);
+    }
+}
+
+static void kv_move(const KvPool *kv, int layer, const int *blocks, int first, int n, void *rows, bool store) {
+    const KvPool *on_gpu = kv->device;
+    layer -= kv->n_layers - kv->n_device;
+    uint8_t *at = rows;
+    for (int v = 0; v < 2; v++) {
+        size_t type_bytes = kv_type_bytes(v ? kv->type_v : kv->type_k);
+        for (int slot = first, run; slot < first + n; slot += run) {
+            run = int_min(kv->block - slot % kv->block, first + n - slot);
+            move_run(on_gpu, layer, blocks[slot / kv->block], slot % kv->block, run, v ? on_gpu->v : on_gpu->k,
+                     type_bytes, at, store);
+            at += (size_t)run * (size_t)kv->n_kv_heads * (size_t)kv->head_dim * type_bytes;
+        }
+    }
+    rt_sync(gpu.stream);
+}
+
+// ---- a batch goes up ------------------------------------------------------------------------------------------------
+
+static void put(Scratch *s, size_t *at, const int **to, const void *from, size_t n, size_t room) {
+    *to = s->ints + *at;
+    if (n) memcpy(s->host + *at, from, n * sizeof(int));
+    *at += room;
+}
+
+// Puts a batch's numbers into device memory, at places that depend on the padded number of rows alone up to the table.
+static bool send_batch(Scratch *s, const Batch *b) {
+    size_t n = (size_t)b->n_rows, room = (size_t)padded_rows(b->n_rows), at = 0;
+    size_t table = (size_t)b->n_seqs * (size_t)b->max_blocks, copies = 2 * (size_t)b->n_copies;
+    if (s->busy) rt_sync(gpu.stream);
+    if (!room_for_ints(s, 5 * room + table + copies + 2 * n)) return false;
+    GpuBatch *g = &s->batch;
+    *g = (GpuBatch){.n_rows = (int)room, .n_out = b->n_out, .max_blocks = b->max_blocks, .n_copies = b->n_copies};
+    const int *copy, *tiles;
+    put(s, &at, &g->token, b->token, n, room);
+    put(s, &at, &g->pos, b->pos, n, room);
+    put(s, &at, &g->slot, b->slot, n, room);
+    put(s, &at, &g->seq, b->seq, n, room);
+    for (size_t i = n; i < room; i++) {
+        s->host[i] = s->host[room + i] = s->host[3 * room + i] = 0;
+        s->host[2 * room + i] = -1; // padding
+    }
+    put(s, &at, &g->out_row, b->out_row, (size_t)b->n_out, room);
+    put(s, &at, &g->block_table, b->block_table, table, table);
+    put(s, &at, &copy, b->copy, copies, copies);
+    g->copy = (const int(*)[2])copy;
+    s->n_tiles = gpu_tiles(b, (GpuTile *)(s->host + at));
+    put(s, &at, &tiles, NULL, 0, 2 * (size_t)s->n_tiles);
+    s->tiles = (const GpuTile *)tiles;
+    for (size_t i = 0; i < n; i++) g->max_slots = int_max(g->max_slots, b->slot[i] + 1);
+    assert(b->n_rows <= s->max_rows && g->max_slots <= s->max_slots);
+    g->max_slots = slots_bound(g->max_slots);
+    rt_upload(s->ints, s->host, at * sizeof(int), gpu.stream);
+    s->busy = true;
+    return true;
+}
+
+// Rows [first, first + n) of the batch, and the scratch that goes with them.
+static GpuBatch part_of(const Scratch *s, int first, int n, const Heads *h, GpuScratch *scratch) {
+    GpuBatch b = s->batch;
+    b.n_rows = n;
+    b.token += first;
+    b.pos += first;
+    b.slot += first;
+    b.seq += first;
+    *scratch = s->gpu;
+    scratch->rope_cos += (size_t)first * (size_t)(h->n_rot / 2);
+    scratch->rope_sin += (size_t)first * (size_t)(h->n_rot / 2);
+    return b;
+}
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+// Rows [first, first + n) of a stack as a dense matrix: where it lies, or made in the slice.
+static const void *dense_rows(Scratch *s, const Stack *k, int first, int n) {
+    size_t row = k->stride * dense_bytes(k->type);
+    if (k->dense) return (const uint8_t *)k->dense + (size_t)first * row;
+    int begin = 0; // of the part
+    for (int i = 0; i < k->n_parts; begin += k->part[i++].n_out) {
+        int from = int_max(first, begin), to = int_min(first + n, begin + k->part[i].n_out);
+        if (from < to)
+            gpu_dequantize(&k->part[i], from - begin, to - from, k->type, s->slice + (size_t)(from - first) * row,
+                           k->stride, gpu.stream);
+    }
+    return s->slice;
+}
+
+// y (n_rows, n) = or += x (n_rows, n_in) of the stack's type times its rows [first, first + n), x's rows `stride`
+// apart.
+static void multiply(Scratch *s, const Stack *k, int first, int n, const void *x, int n_rows, float *y, size_t y_stride,
+                     bool add) {
+    int most = k->dense ? n : (int)(s->slice_bytes / (k->stride * dense_bytes(k->type)));
+    for (int done = 0, now; done < n; done += now) {
+        now = int_min(most, n - done);
+        rt_product(&(RtProduct){.type = k->type,
+                                .n_rows = n_rows,
+                                .n_out = now,
+                                .n_in = k->n_in,
+                                .x = x,
+                                .w = dense_rows(s, k, first + done, now),
+                                .y = y + done,
+                                .x_stride = (size_t)k->n_in,
+                                .w_stride = k->stride,
+                                .y_stride = y_stride,
+                                .add = add},
+                   gpu.stream);
+    }
+}
+
+// ---- the operations -------------------------------------------------------------------------------------------------
+
+static const GpuProduct rounded = {.exact = false}; // activations beside quantised weights: int8
+
+// Whether a layer's matrices meet these rows in the fused kernels.
+static bool by_matvec(const Scratch *s, const CudaLayer *c) {
+    return s->batch.n_rows <= (c->dense ? MATVEC_ROWS : UNPACK_ROWS) || !gpu.products;
+}
+
+static bool by_tiles(const Scratch *s, const CudaLayer *c, const KvPool *on_gpu) {
+    return !by_matvec(s, c) && gpu_flash_can(&c->gpu.heads, on_gpu);
+}
+
+static void copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
+    Scratch *s = w->device;
+    if (send_batch(s, b)) gpu_copy_blocks(kv->device, &s->batch, gpu.stream);
+}
+
+static void embed(Workspace *w, const Backend *be, const Tensor *tok, const Heads *h, const Batch *b) {
+    (void)be;
+    Scratch *s = w->device;
+    const CudaMatrix *m = tok->device;
+    Heads on_gpu = *h;
+    on_gpu.rope_freq = m->rope_freq;
+    if (send_batch(s, b)) gpu_embed(s->x, &m->t, &on_gpu, &s->batch, &s->gpu, gpu.stream);
+}
+
+static void receive(Workspace *w, const Layer *l, const Batch *b) {
+    Scratch *s = w->device;
+    const CudaLayer *c = l->device;
+    if (!send_batch(s, b)) return;
+    rt_upload(s->x, w->x, (size_t)b->n_rows * (size_t)w->dim * sizeof(float), gpu.stream);
+    gpu_embed(NULL, &c->gpu.wq, &c->gpu.heads, &s->batch, &s->gpu, gpu.stream); // the angles alone; no tensor is read
+}
+
+static void attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
+    (void)b;
+    Scratch *s = w->device;
+    const CudaLayer *c = l->device;
+    const Stack *k = &c->stack[QKV];
+    int n = s->batch.n_rows, q_dim = w->q_dim, kv_dim = w->kv_dim;
+    if (by_matvec(s, c)) {
+        for (int first = 0; first < n; first += GPU_DECODE_ROWS) {
+            GpuScratch scratch;
+            GpuBatch rows = part_of(s, first, int_min(GPU_DECODE_ROWS, n - first), &l->heads, &scratch);
+            gpu_attn_in(s->q + (size_t)first * (size_t)q_dim, s->x + (size_t)first * (size_t)w->dim, &c->gpu,
+                        kv->device, &rows, &scratch, rounded, gpu.stream);
+        }
+        return;
+    }
+    gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_att, l->eps, w->dim, NULL, n, gpu.stream);
+    multiply(s, k, 0, k->n_out, s->xn, n, s->y, (size_t)k->n_out, false);
+    gpu_qkv_finish(s->y, s->y + q_dim, s->y + q_dim + kv_dim, (size_t)k->n_out, s->q, &c->gpu, kv->device, &s->batch,
+                   &s->gpu, gpu.stream);
+}
+
+// Leaves f32 in `a` where the fused kernels go on, and what the next product takes in `xn` otherwise.
+static void attention(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
+    (void)b;
+    Scratch *s = w->device;
+    const CudaLayer *c = l->device;
+    int n = s->batch.n_rows, type = c->stack[OUT].type;
+    size_t q_dim = (size_t)w->q_dim;
+    if (by_tiles(s, c, kv->device)) {
+        gpu_flash(s->xn, type, s->q, q_dim, &c->gpu, kv->device, &s->batch, s->tiles, s->n_tiles, gpu.stream);
+        return;
+    }
+    for (int first = 0; first < n; first += s->attend_rows) {
+        GpuScratch scratch;
+        GpuBatch rows = part_of(s, first, int_min(s->attend_rows, n - first), &l->heads, &scratch);
+        gpu_attention(s->a + (size_t)first * q_dim, s->q + (size_t)first * q_dim, &c->gpu, kv->device, &rows, &scratch,
+                      gpu.stream);
+    }
+    if (!by_matvec(s, c)) gpu_convert(s->xn, type, s->a, (size_t)n * q_dim, gpu.stream);
+}
+
+static void attn_out(Workspace *w, const Layer *l, const Batch *b) {
+    (void)b;
+    Scratch *s = w->device;
+    const CudaLayer *c = l->device;
+    int n = s->batch.n_rows;
+    if (by_matvec(s, c)) {
+        for (int first = 0; first < n; first += GPU_DECODE_ROWS) {
+            GpuScratch scratch;
+            GpuBatch rows = part_of(s, first, int_min(GPU_DECODE_ROWS, n - first), &l->heads, &scratch);
+            gpu_attn_out(s->x + (size_t)first * (size_t)w->dim, s->a + (size_t)first * (size_t)w->q_dim, &c->gpu, &rows,
+                         rounded, gpu.stream);
+        }
+        return;
+    }
+    multiply(s, &c->stack[OUT], 0, w->dim, s->xn, n, s->x, (size_t)w->dim, true);
+    if (c->gpu.wo.bias) gpu_add(s->x, NULL, c->gpu.wo.bias, w->dim, n, gpu.stream);
+}
+
+static void ffn_in(Workspace *w, const Layer *l, const Batch *b) {
+    (void)b;
+    Scratch *s = w->device;
+    const CudaLayer *c = l->device;
+    const Stack *k = &c->stack[GATE_UP];
+    int n = s->batch.n_rows;
+    if (by_matvec(s, c)) {
+        for (int first = 0; first < n; first += GPU_DECODE_ROWS) {
+            GpuScratch scratch;
+            GpuBatch rows = part_of(s, first, int_min(GPU_DECODE_ROWS, n - first), &l->heads, &scratch);
+            gpu_ffn_in(s->h + (size_t)first * (size_t)w->ffn, s->x + (size_t)first * (size_t)w->dim, &c->gpu, &rows,
+                       rounded, gpu.stream);
+        }
+        return;
+    }
+    gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_ffn, l->eps, w->dim, NULL, n, gpu.stream);
+    multiply(s, k, 0, k->n_out, s->xn, n, s->y, (size_t)k->n_out, false);
+    gpu_silu_mul(s->h, c->stack[DOWN].type, s->y, s->y + w->ffn, (size_t)k->n_out, c->gpu.w_gate.bias, c->gpu.w_up.bias,
+                 w->ffn, n, gpu.stream);
+}
+
+static void ffn_out(Workspace *w, const Layer *l, const Batch *b) {
+    (void)b;
+    Scratch *s = w->device;
+    const CudaLayer *c = l->device;
+    int n = s->batch.n_rows;
+    if (by_matvec(s, c)) {
+        for (int first = 0; first < n; first += GPU_DECODE_ROWS) {
+            GpuScratch scratch;
+            GpuBatch rows = part_of(s, first, int_min(GPU_DECODE_ROWS, n - first), &l->heads, &scratch);
+            gpu_ffn_out(s->x + (size_t)first * (size_t)w->dim, s->h + (size_t)first * (size_t)w->ffn, &c->gpu, &rows,
+                        rounded, gpu.stream);
+        }
+        return;
+    }
+    multiply(s, &c->stack[DOWN], 0, w->dim, s->h, n, s->x, (size_t)w->dim, true);
+    if (c->gpu.w_down.bias) gpu_add(s->x, NULL, c->gpu.w_down.bias, w->dim, n, gpu.stream);
+}
+
+// More rows than the fused kernel takes go through products, a slice of the head at a time, where there is room for
+// their normalised copy.
+static void logits(Workspace *w, const Backend *be, const Tensor *head, const float *norm, float eps, const int *rows,
+                   int n_rows) {
+    (void)be, (void)norm;
+    Scratch *s = w->device;
+    const CudaMatrix *m = head->device;
+    size_t n_vocab = (size_t)w->n_vocab;
+    assert(n_rows <= w->max_out);
+    rt_upload(s->rows, rows, (size_t)n_rows * sizeof *rows, gpu.stream);
+    if (n_rows > 2 * GPU_DECODE_ROWS && n_rows <= w->max_rows && gpu.products) {
+        gpu_rmsnorm(s->xn, m->stack.type, s->x, m->norm, eps, w->dim, s->rows, n_rows, gpu.stream);
+        multiply(s, &m->stack, 0, w->n_vocab, s->xn, n_rows, s->logits, n_vocab, false);
+    } else
+        for (int first = 0; first < n_rows; first += GPU_DECODE_ROWS)
+            gpu_logits(s->logits + (size_t)first * n_vocab, s->x, &m->t, m->norm, eps, s->rows + first,
+                       int_min(GPU_DECODE_ROWS, n_rows - first), rounded, gpu.stream);
+    rt_download(w->logits, s->logits, (size_t)n_rows * n_vocab * sizeof(float), gpu.stream);
+    bool good = rt_sync(gpu.stream);
+    s->busy = false;
+    if (!good || failure())
+        for (size_t i = 0; i < (size_t)n_rows * n_vocab; i++) w->logits[i] = NAN;
+}
+
+// ---- graphs ---------------------------------------------------------------------------------------------------------
+
+static Graph *find_graph(Scratch *s, const Graph *like) {
+    for (int i = 0; i < s->n_graphs; i++) {
+        const Graph *g = &s->graphs[i];
+        if (g->layer == like->layer && g->kv == like->kv && g->n_layers == like->n_layers &&
+            g->n_rows == like->n_rows && g->max_slots == like->max_slots && g->max_blocks == like->max_blocks)
+            return &s->graphs[i];
+    }
+    return NULL;
+}
+
+static void each_layer(Workspace *w, const Layer *l, int n, KvPool *kv, const Batch *b) {
+    for (int i = 0; i < n; i++) layer_forward(w, &l[i], kv, b);
+}
+
+static Graph *capture(Workspace *w, const Layer *l, int n, KvPool *kv, const Batch *b, Graph new) {
+    Scratch *s = w->device;
+    if (!rt_capture(gpu.stream)) return NULL;
+    each_layer(w, l, n, kv, b);
+    new.graph = rt_capture_end(gpu.stream);
+    if (!new.graph) return NULL;
+    gpu.counts.captures++;
+    if (s->n_graphs == MAX_GRAPHS) drop_graphs(s); // a context that grew through many sizes: begin again
+    s->graphs[s->n_graphs] = new;
+    return &s->graphs[s->n_graphs++];
+}
+
+static bool all_by_matvec(const Scratch *s, const Layer *l, int n) {
+    for (int i = 0; i < n; i++)
+        if (!by_matvec(s, l[i].device)) return false;
+    return s->batch.n_rows <= UNPACK_ROWS;
+}
+
+static void layers(Workspace *w, const Layer *l, int n, KvPool *kv, const Batch *b) {
+    Scratch *s = w->device;
+    if (failure()) return; // nothing that follows can be right
+    if (!all_by_matvec(s, l, n)) {
+        each_layer(w, l, n, kv, b);
+        return;
+    }
+    gpu.counts.steps++;
+    unsigned bit = (unsigned)s->batch.n_rows; // a power of two
+    if (!(s->warm & bit)) { // what is launched for the first time is loaded then, which a capture may not see
+        s->warm |= bit;
+        each_layer(w, l, n, kv, b);
+        return;
+    }
+    const Graph like = {.layer = l->device,
+                        .kv = kv->device,
+                        .n_layers = n,
+                        .n_rows = s->batch.n_rows,
+                        .max_slots = s->batch.max_slots,
+                        .max_blocks = s->batch.max_blocks};
+    Graph *g = find_graph(s, &like);
+    if (!g) g = capture(w, l, n, kv, b, like);
+    if (!g) return;
+    rt_replay(g->graph, gpu.stream);
+    gpu.counts.replays++;
+}
+
+// ---- the backend ----------------------------------------------------------------------------------------------------
+
+static Status load(const Backend *be, const DeviceLoad *what, void **out) {
+    (void)be;
+    CudaModel *m = NULL;
+    TRY(cuda_load(what, &m));
+    gpu.counts.n_layers += m->n_layers;
+    for (int i = 0; i < m->n_layers; i++) gpu.counts.dense_layers += m->layers[i].dense;
+    *out = m;
+    return OK;
+}
+
+static void unload(void *device) {
+    rt_sync(gpu.stream);
+    cuda_unload(device);
+}
+
+static const DeviceMemory memory = {
+    .load = load,
+    .unload = unload,
+    .kv_new = kv_new,
+    .kv_free = kv_free,
+    .kv_move = kv_move,
+    .scratch_new = scratch_new,
+    .scratch_free = scratch_free,
+    .receive = receive,
+    .failure = failure,
+};
+
+// A launch that does nothing of use shows whether this build has code for this GPU.
+static Status first_launch(void) {
+    float *p = rt_alloc(2 * sizeof *p);
+    if (!p) return status_error(QUILL_MODEL, "%s has no memory left, not for its first kernel", gpu.info.name);
+    rt_zero(p, 2 * sizeof *p, gpu.stream);
+    gpu_convert(p + 1, TYPE_F32, p, 1, gpu.stream);
+    bool good = rt_sync(gpu.stream) && !failure();
+    rt_free(p);
+    if (good) return OK;
+    return status_error(QUILL_MODEL, "%s (sm_%d%d) refuses its first kernel: %s; make CUDA_ARCH=sm_%d%d builds for it",
+                        gpu.info.name, gpu.info.major, gpu.info.minor, failure(), gpu.info.major, gpu.info.minor);
+}
+
+static Status open_gpu(void) {
+    TRY(rt_open(&gpu.info));
+    gpu.stream = rt_stream();
+    TRY(first_launch());
+    Status products = rt_products_open(gpu.stream);
+    gpu.products = !products.code;
+    snprintf(gpu.isa, sizeof gpu.isa, "sm_%d%d", gpu.info.major, gpu.info.minor);
+    if (gpu.products)
+        snprintf(gpu.kernels, sizeof gpu.kernels, "decode fused kernels in graphs; prefill %s", rt_products_name());
+    else
+        snprintf(gpu.kernels, sizeof gpu.kernels, "fused kernels for prefill too, which is slow: %.180s",
+                 products.message);
+    gpu.backend = (Backend){.name = gpu.info.name,
+                            .isa = gpu.isa,
+                            .kernels = gpu.kernels,
+                            .memory = &memory,
+                            .layers = layers,
+                            .copy_blocks = copy_blocks,
+                            .embed = embed,
+                            .attn_in = attn_in,
+                            .attention = attention,
+                            .attn_out = attn_out,
+                            .ffn_in = ffn_in,
+                            .ffn_out = ffn_out,
+                            .logits = logits};
+    return OK;
+}
+
+size_t cuda_free_bytes(void) { return gpu.isa[0] ? rt_free_bytes() : 0; }
+
+void cuda_describe(Buf *out) {
+    GpuInfo i;
+    int toolkit = rt_toolkit();
+    buf_printf(out, "%d.%d; ", toolkit / 1000, toolkit % 1000 / 10);
+    Status st = rt_look(&i);
+    if (st.code) buf_str(out, st.message);
+    else
+        buf_printf(out, "%s, sm_%d%d, driver for CUDA %d.%d", i.name, i.major, i.minor, i.driver / 1000,
+                   i.driver % 1000 / 10);
+}
+
+Status cuda_backend(const Backend **out) {
+    static bool tried;
+    static Status result;
+    if (!tried) result = open_gpu();
+    tried = true;
+    *out = result.code ? NULL : &gpu.backend;
+    return result;
+}

@@ -1,0 +1,49 @@
+// cuda.h: the backend on a GPU: weights laid out anew in its memory, five operations a layer, one graph a decoding
+// step.
+//
+// Few rows go through fused kernels that read each weight once (gpu_kernels.h), as a graph that is captured once for
+// each number of rows (1, 2, 4, ...) and each length of the context (256, 512, ...) and replayed from then on. Many
+// rows go through cuBLAS, with weights that are dense already, or have a resident dense copy, or are made dense slice
+// by slice. Products are in the weights' own type where that is dense, otherwise in bf16; sums are f32.
+#ifndef QUILL_CUDA_H
+#define QUILL_CUDA_H
+
+#include "gpu_rt.h"
+#include "kernels.h"
+
+// Opens the GPU (rt_open), once. QUILL_MODEL: no usable GPU, with the reason.
+Status cuda_backend(const Backend **out);
+// "13.0; NVIDIA H200, sm_90, driver for CUDA 13.0", without opening the GPU; "no" in a build without CUDA
+// (cuda_none.c).
+void cuda_describe(Buf *out);
+
+// ---- bytes of the GPU's memory ----
+size_t cuda_free_bytes(void);                                                         // 0 before cuda_backend
+size_t cuda_layer_bytes(const Layer *l);                                              // of a layer's weights
+size_t cuda_ends_bytes(const Tensor *tok_embd, const Tensor *head);                   // tok_embd NULL: left to the host
+size_t cuda_spare_bytes(const Layer *l);                                              // of its dense copy; 0: no need
+size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *host); // host: pinned bytes besides
+
+// ---- ceilings, for bench --roofline ----
+typedef struct {
+    const char *name;
+    double copy_gbs;                 // GB/s read and written together
+    double matvec_gbs;               // bf16 weights that the kernel of the head reads
+    double upload_gbs, download_gbs; // pinned
+    double product_tflops;           // bf16, `side` cubed; 0: no cuBLAS
+    double flat_tflops;              // the same with a sixteenth of the rows, as a prompt has
+    int side;
+    double launch_us, node_us; // of a kernel that does nothing: queued on a stream, in a graph
+} CudaRoofline;
+Status cuda_roofline(CudaRoofline *out); // a few seconds
+
+// ---- what was launched, for --verbose ----
+typedef struct {
+    long steps;                 // forwards of few rows
+    long captures;              // graphs made
+    long replays;               // graphs launched
+    int dense_layers, n_layers; // layers whose products need no unpacking, of those that were loaded
+} CudaCounts;
+CudaCounts cuda_counts(void);
+
+#endif

@@ -1,0 +1,188 @@
+// flash.cuh: attention of many rows to many keys with the matrix unit, after FlashAttention-2 (Dao 2023).
+//
+// A block takes a tile of rows of one sequence and one head; each of its four warps 16 of the rows. Keys go by in tiles
+// of 64: scores by mma, a running largest score and sum in f32 for each row, the weights rounded to V's type for the
+// second mma, f32 sums. A row's result depends on its own slot and the keys' tiles alone. The next tile of K travels
+// while V is used.
+#ifndef QUILL_FLASH_CUH
+#define QUILL_FLASH_CUH
+
+#include "heads.cuh"
+
+enum { FLASH_WARPS = GPU_TILE_ROWS / 16, FLASH_THREADS = FLASH_WARPS * WARP, FLASH_KEYS = 64 };
+
+struct FlashJob {
+    const float *q; // rows `stride` apart
+    size_t stride;
+    void *out; // (n_rows, n_heads, head_dim) of `type`
+    int type;
+    Heads heads;
+    KvPool kv;
+    GpuBatch b;
+    const GpuTile *tiles;
+    int layer;
+};
+
+// A row in shared memory has 16 bytes more, so that the eight rows of a matrix lie in different banks.
+HOST_DEVICE constexpr int flash_stride(int head_dim) { return head_dim + 8; }
+HOST_DEVICE constexpr size_t flash_smem(int head_dim) {
+    return (size_t)(GPU_TILE_ROWS + 2 * FLASH_KEYS) * (size_t)flash_stride(head_dim) * 2 + GPU_TILE_ROWS * 4;
+}
+
+template <int TYPE> __device__ __forceinline__ uint16_t to_bits(float v) {
+    return TYPE == TYPE_F16 ? gpu_float_half(v) : gpu_float_bf16(v);
+}
+template <int TYPE> __device__ __forceinline__ uint32_t to_pair(float low, float high) {
+    return (uint32_t)to_bits<TYPE>(low) | (uint32_t)to_bits<TYPE>(high) << 16;
+}
+
+// Starts the copy of keys [first, first + FLASH_KEYS) of a plane; those from `end` on become zeros.
+template <int HD>
+__device__ void fetch_keys(uint16_t *to, const FlashJob &j, const uint8_t *plane, int seq, int kv_head, int first,
+                           int end) {
+    constexpr int pieces = HD / 8;
+    for (int i = (int)threadIdx.x; i < FLASH_KEYS * pieces; i += FLASH_THREADS) {
+        int key = i / pieces, c = i % pieces, slot = first + key;
+        size_t at = kv_at(j.kv, j.b, j.layer, seq, kv_head, slot < end ? slot : end - 1) + (size_t)c * 8;
+        cp_async16(to + key * flash_stride(HD) + c * 8, plane + at * 2, slot < end);
+    }
+    cp_async_commit();
+}
+
+// The running state of a warp's 16 rows; a lane has rows g and g + 8 of it, g = lane / 4.
+template <int HD> struct FlashRows {
+    float sums[HD / 8][4];
+    float most[2], weight[2];
+};
+
+// s (16, FLASH_KEYS) = Q K^T
+template <int TYPE, int HD>
+__device__ __forceinline__ void flash_scores(float s[FLASH_KEYS / 8][4], const uint16_t *q, const uint16_t *k,
+                                             int lane) {
+    UNROLL
+    for (int n = 0; n < FLASH_KEYS / 8; n++)
+        for (int i = 0; i < 4; i++) s[n][i] = 0;
+    UNROLL
+    for (int d = 0; d < HD; d += 16) {
+        uint32_t a[4], b[4];
+        ldmatrix4(a, q + (lane % 16) * flash_stride(HD) + d + lane / 16 * 8);
+        UNROLL
+        for (int n = 0; n < FLASH_KEYS; n += 16) { // matrices: keys n, elements d; d + 8; keys n + 8, d; d + 8
+            ldmatrix4(b, k + (n + lane % 8 + lane / 16 * 8) * flash_stride(HD) + d + lane / 8 % 2 * 8);
+            mma_16816<TYPE>(s[n / 8], a, b[0], b[1]);
+            mma_16816<TYPE>(s[n / 8 + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+// Masks the scores, turns them into weights and brings the running sums to the new largest score.
+template <int HD>
+__device__ __forceinline__ void flash_soften(float s[FLASH_KEYS / 8][4], FlashRows<HD> *rows, const FlashJob &j,
+                                             const int slot[2], int first, int lane) {
+    UNROLL
+    for (int half = 0; half < 2; half++) {
+        int newest = slot[half], oldest = j.heads.window ? newest - j.heads.window + 1 : 0;
+        float most = rows->most[half];
+        UNROLL
+        for (int n = 0; n < FLASH_KEYS / 8; n++) UNROLL
+        for (int i = 0; i < 2; i++) {
+            int key = first + n * 8 + 2 * (lane % 4) + i;
+            float *v = &s[n][half * 2 + i];
+            *v = key <= newest && key >= oldest ? *v * j.heads.scale : -INFINITY;
+            most = fmaxf(most, *v);
+        }
+        most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, 2));
+        float base = most == -INFINITY ? 0 : most; // no key of this tile or an earlier one is this row's
+        float before = expf(rows->most[half] - base), sum = 0;
+        UNROLL
+        for (int n = 0; n < FLASH_KEYS / 8; n++) UNROLL
+        for (int i = 0; i < 2; i++) {
+            float *v = &s[n][half * 2 + i];
+            *v = expf(*v - base);
+            sum += *v;
+        }
+        sum += __shfl_xor_sync(FULL_WARP, sum, 1);
+        sum += __shfl_xor_sync(FULL_WARP, sum, 2);
+        rows->weight[half] = rows->weight[half] * before + sum;
+        rows->most[half] = most;
+        UNROLL
+        for (int n = 0; n < HD / 8; n++) UNROLL
+        for (int i = 0; i < 2; i++) rows->sums[n][half * 2 + i] *= before;
+    }
+}
+
+// sums += P V. The scores' fragment is the first operand's: keys 2t and on, 2t + 8 and on, of rows g and g + 8.
+template <int TYPE, int HD>
+__device__ __forceinline__ void flash_values(FlashRows<HD> *rows, const float s[FLASH_KEYS / 8][4], const uint16_t *v,
+                                             int lane) {
+    UNROLL
+    for (int n = 0; n < FLASH_KEYS / 8; n += 2) {
+        uint32_t b[4], a[4] = {to_pair<TYPE>(s[n][0], s[n][1]), to_pair<TYPE>(s[n][2], s[n][3]),
+                               to_pair<TYPE>(s[n + 1][0], s[n + 1][1]), to_pair<TYPE>(s[n + 1][2], s[n + 1][3])};
+        UNROLL
+        for (int d = 0; d < HD; d += 16) { // matrices: keys 8n, elements d; keys 8n + 8, d; the same with d + 8
+            ldmatrix4_trans(b, v + (n * 8 + lane % 16) * flash_stride(HD) + d + lane / 16 * 8);
+            mma_16816<TYPE>(rows->sums[d / 8], a, b[0], b[1]);
+            mma_16816<TYPE>(rows->sums[d / 8 + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+template <int TYPE, int HD>
+__device__ void flash_store(const FlashJob &j, const FlashRows<HD> &rows, GpuTile tile, int first, int head, int lane) {
+    UNROLL
+    for (int half = 0; half < 2; half++) {
+        int r = first + lane / 4 + 8 * half;
+        if (r >= tile.n) continue;
+        size_t at = ((size_t)(tile.first + r) * (size_t)j.heads.n_heads + (size_t)head) * HD;
+        float inverse = rows.weight[half] > 0 ? 1 / rows.weight[half] : 0; // padding has seen nothing
+        UNROLL
+        for (int n = 0; n < HD / 8; n++) UNROLL
+        for (int i = 0; i < 2; i++)
+            store_as(j.type, j.out, at + (size_t)(n * 8 + 2 * (lane % 4) + i), rows.sums[n][half * 2 + i] * inverse);
+    }
+}
+
+// grid: (tiles, heads)
+template <int TYPE, int HD> __global__ __launch_bounds__(FLASH_THREADS) void flash(FlashJob j) {
+    constexpr int stride = flash_stride(HD);
+    Smem smem;
+    uint16_t *q = smem.take<uint16_t>(GPU_TILE_ROWS * stride), *k = smem.take<uint16_t>(FLASH_KEYS * stride);
+    uint16_t *v = smem.take<uint16_t>(FLASH_KEYS * stride);
+    int *slots = smem.take<int>(GPU_TILE_ROWS);
+    GpuTile tile = j.tiles[blockIdx.x];
+    int head = (int)blockIdx.y, kv_head = head / (j.heads.n_heads / j.heads.n_kv_heads);
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    int seq = j.b.seq[tile.first], newest = j.b.slot[tile.first + tile.n - 1], end = newest + 1;
+    int oldest = j.heads.window ? j.b.slot[tile.first] - j.heads.window + 1 : 0;
+    int first = oldest > 0 ? oldest / FLASH_KEYS * FLASH_KEYS : 0;
+
+    for (int i = (int)threadIdx.x; i < GPU_TILE_ROWS * (HD / 2); i += FLASH_THREADS) {
+        int r = i / (HD / 2), e = i % (HD / 2) * 2;
+        const float *from = j.q + (size_t)(tile.first + r) * j.stride + (size_t)head * HD + e;
+        *(uint32_t *)(q + r * stride + e) = r < tile.n ? to_pair<TYPE>(from[0], from[1]) : 0;
+    }
+    for (int r = (int)threadIdx.x; r < GPU_TILE_ROWS; r += FLASH_THREADS)
+        slots[r] = r < tile.n ? j.b.slot[tile.first + r] : -1;
+    __syncthreads();
+    int slot[2] = {slots[warp * 16 + lane / 4], slots[warp * 16 + lane / 4 + 8]};
+    FlashRows<HD> rows = {};
+    rows.most[0] = rows.most[1] = -INFINITY;
+    if (first < end) fetch_keys<HD>(k, j, j.kv.k, seq, kv_head, first, end);
+    for (; first < end; first += FLASH_KEYS) {
+        float s[FLASH_KEYS / 8][4];
+        cp_async_wait<0>();
+        __syncthreads(); // K is here, and nobody reads V any more
+        fetch_keys<HD>(v, j, j.kv.v, seq, kv_head, first, end);
+        flash_scores<TYPE, HD>(s, q + warp * 16 * stride, k, lane);
+        flash_soften<HD>(s, &rows, j, slot, first, lane);
+        cp_async_wait<0>();
+        __syncthreads(); // V is here, and nobody reads K any more
+        if (first + FLASH_KEYS < end) fetch_keys<HD>(k, j, j.kv.k, seq, kv_head, first + FLASH_KEYS, end);
+        flash_values<TYPE, HD>(&rows, s, v, lane);
+    }
+    flash_store<TYPE, HD>(j, rows, tile, warp * 16, head, lane);
+}
+
+#endif

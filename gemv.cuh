@@ -1,0 +1,352 @@
+// gemv.cuh: matrix times a few rows: every weight is read once, in 16-byte pieces, for up to 8 rows of activations.
+//
+// A block normalises its rows of x into shared memory (the norm's scale is applied to the sums, so that no weight waits
+// for it), then each warp takes R rows of the matrix at a time; a lane reads every 32nd unit of them. Activations are
+// f32, or int8 with a scale for 32 of them (INT8; quantised weights alone), and then the products are dp4a's. A lane's
+// sum and the tree over the lanes have one order, whatever the grid.
+#ifndef QUILL_GEMV_CUH
+#define QUILL_GEMV_CUH
+
+#include "heads.cuh"
+#include "rows.cuh"
+#include "tensors.cuh"
+
+// What becomes of a sum.
+typedef enum {
+    GEMV_STORE, // y = v
+    GEMV_ADD,   // y += v
+    GEMV_GLU,   // y = silu(v of w[0]) * (v of w[1]): a warp takes half its rows from each
+    GEMV_GATED, // y = silu(y) * v: GLU's second half where the two matrices differ in type
+    GEMV_QKV,   // through y to the heads: norm, RoPE, cache
+} GemvMode;
+
+enum { GEMV_WARPS = 8, GEMV_SMEM = 44 << 10 };
+
+// Rows of the matrix that a warp takes at a time.
+HOST_DEVICE constexpr int gemv_rows(int batch) { return batch == 1 ? 4 : 2; }
+
+struct GemvJob {
+    DeviceTensor w[3];  // one; GLU: gate and up; QKV: three
+    int first_block[4]; // of the grid, for each of w; GLU has one range
+    int groups;         // a block takes so many groups of GEMV_WARPS * R rows, one after the other
+    int chunk;          // elements of x in shared memory at a time, a multiple of QK_K
+    int n_rows, n_in;
+    const float *x;    // (.., n_in)
+    const int *rows;   // of x, or NULL
+    const float *norm; // (n_in), or NULL
+    float eps;
+    GemvMode mode;
+    float *y; // (n_rows, stride)
+    size_t stride;
+    HeadJob heads;     // QKV
+    unsigned *tickets; // QKV: one a head, of Q, K, V in this order
+};
+
+// ---- activations in shared memory -----------------------------------------------------------------------------------
+
+// A chunk of x. Floats: float4 j of the i-th eight elements at [row][j][i]. Int8: 16 quants of half h of unit i at
+// [row][h][i]; sums of each half's quants in one word; d.
+struct Activations {
+    float4 *f;
+    int4 *q;
+    int *sums;
+    float *d;
+};
+
+HOST_DEVICE constexpr unsigned activation_bytes(bool int8) { return int8 ? 40 : 128; } // a unit and row
+
+template <int B, bool INT8> __device__ Activations take_activations(Smem *smem, int chunk) {
+    Activations a = {};
+    unsigned n = (unsigned)(B * chunk);
+    if (INT8) {
+        a.q = smem->take<int4>(n / 16);
+        a.sums = smem->take<int>(n / 32);
+        a.d = smem->take<float>(n / 32);
+    } else a.f = smem->take<float4>(n / 4);
+    return a;
+}
+
+// Four elements of a row of x from element i on, times the norm's weights; zeros past the row's end and for no row.
+__device__ inline float4 load_x(const GemvJob &g, int b, int i, float *squares) {
+    float v[4] = {0, 0, 0, 0};
+    if (b < g.n_rows) {
+        const float *x = g.x + (size_t)(g.rows ? g.rows[b] : b) * (size_t)g.n_in;
+        for (int k = 0; k < 4; k++)
+            if (i + k < g.n_in) {
+                v[k] = x[i + k];
+                *squares += v[k] * v[k];
+                if (g.norm) v[k] *= g.norm[i + k];
+            }
+    }
+    return make_float4(v[0], v[1], v[2], v[3]);
+}
+
+__device__ __forceinline__ int pack4(int a, int b, int c, int d) {
+    return (int)((unsigned)(a & 255) | (unsigned)(b & 255) << 8 | (unsigned)(c & 255) << 16 | (unsigned)d << 24);
+}
+
+// Eight lanes round a unit together, four elements each.
+__device__ inline void stage_int8(const Activations &a, int b, int units, int i, float4 v) {
+    int part = i % UNIT / 4; // of the unit; the lane's place among the eight
+    float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+    UNROLL
+    for (int with = 4; with > 0; with /= 2) most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, with));
+    float d = most / 127, inverse = most > 0 ? 127 / most : 0;
+    int q[4] = {(int)rintf(v.x * inverse), (int)rintf(v.y * inverse), (int)rintf(v.z * inverse),
+                (int)rintf(v.w * inverse)};
+    int sum = q[0] + q[1] + q[2] + q[3];
+    sum += __shfl_xor_sync(FULL_WARP, sum, 1);
+    sum += __shfl_xor_sync(FULL_WARP, sum, 2);
+    int other = __shfl_xor_sync(FULL_WARP, sum, 4), unit = i / UNIT;
+    ((int *)&a.q[(b * 2 + part / 4) * units + unit])[part % 4] = pack4(q[0], q[1], q[2], q[3]);
+    if (part == 0) {
+        a.sums[b * units + unit] = (int)((unsigned)(sum & 0xffff) | (unsigned)other << 16);
+        a.d[b * units + unit] = d;
+    }
+}
+
+// Elements [first, first + chunk) of every row; adds their squares to those of the thread.
+template <int B, bool INT8> __device__ void stage(const GemvJob &g, const Activations &a, int first, float squares[B]) {
+    UNROLL
+    for (int b = 0; b < B; b++)
+        for (int i = (int)threadIdx.x * 4; i < g.chunk; i += (int)blockDim.x * 4) {
+            float4 v = load_x(g, b, first + i, &squares[b]);
+            if (INT8) stage_int8(a, b, g.chunk / UNIT, i, v);
+            else a.f[(b * 2 + i / 4 % 2) * (g.chunk / 8) + i / 8] = v;
+        }
+}
+
+// ---- sums -----------------------------------------------------------------------------------------------------------
+
+template <int R> struct MatrixRows {
+    const DeviceTensor *t[R];
+    int row[R];
+};
+
+template <int TYPE, int R, int B>
+__device__ __forceinline__ void dot_int8(float (&acc)[R][B], const MatrixRows<R> &m, const Activations &a, int first,
+                                         int n, int stride, int lane) {
+    size_t units = (size_t)(m.t[0]->n_in / UNIT);
+#ifdef __CUDACC__
+#pragma unroll 2
+#endif
+    for (int u = lane; u < n; u += WARP) {
+        Unit w[R];
+        UNROLL
+        for (int r = 0; r < R; r++) w[r] = load_unit<TYPE>(*m.t[r], (size_t)m.row[r] * units + (size_t)(first + u));
+        UNROLL
+        for (int b = 0; b < B; b++) {
+            int4 low = a.q[(b * 2) * stride + u], high = a.q[(b * 2 + 1) * stride + u];
+            int sums = a.sums[b * stride + u], sum0 = (int16_t)(sums & 0xffff), sum1 = sums >> 16;
+            float d = a.d[b * stride + u];
+            UNROLL
+            for (int r = 0; r < R; r++) {
+                constexpr int offset = plane_bytes(TYPE).offset;
+                int dot0 = __dp4a(w[r].q[3], low.w, __dp4a(w[r].q[2], low.z, offset * sum0));
+                dot0 = __dp4a(w[r].q[1], low.y, __dp4a(w[r].q[0], low.x, dot0));
+                int dot1 = __dp4a(w[r].q[7], high.w, __dp4a(w[r].q[6], high.z, offset * sum1));
+                dot1 = __dp4a(w[r].q[5], high.y, __dp4a(w[r].q[4], high.x, dot1));
+                float v;
+                if constexpr (is_whole(TYPE)) {
+                    v = w[r].s[0] * (float)(dot0 + dot1);
+                    if constexpr (has_minimum(TYPE)) v += w[r].m[0] * (float)(sum0 + sum1);
+                } else {
+                    v = w[r].s[0] * (float)dot0 + w[r].s[1] * (float)dot1;
+                    if constexpr (has_minimum(TYPE)) v += w[r].m[0] * (float)sum0 + w[r].m[1] * (float)sum1;
+                }
+                acc[r][b] += d * v;
+            }
+        }
+    }
+}
+
+// Quantised weights against f32: seldom wanted, so built for the largest batch alone.
+template <int TYPE, int R, int B>
+__device__ __forceinline__ void dot_units(float (&acc)[R][B], const MatrixRows<R> &m, const Activations &a, int first,
+                                          int n, int stride, int lane) {
+    size_t units = (size_t)(m.t[0]->n_in / UNIT);
+    for (int u = lane; u < n; u += WARP) UNROLL
+    for (int r = 0; r < R; r++) {
+        Unit w = load_unit<TYPE>(*m.t[r], (size_t)m.row[r] * units + (size_t)(first + u));
+        UNROLL
+        for (int g = 0; g < 8; g++)
+            for (int b = 0; b < B; b++) {
+                float4 x = a.f[(b * 2 + g % 2) * stride + u * 4 + g / 2];
+                acc[r][b] += unit_value<TYPE>(w, 4 * g) * x.x + unit_value<TYPE>(w, 4 * g + 1) * x.y +
+                             unit_value<TYPE>(w, 4 * g + 2) * x.z + unit_value<TYPE>(w, 4 * g + 3) * x.w;
+            }
+    }
+}
+
+// Eight elements of a dense row, the i-th of them.
+template <int TYPE> __device__ __forceinline__ void load_eight(float v[8], const DeviceTensor &t, int row, int i) {
+    const uint8_t *at = t.quants + (size_t)row * t.stride_bytes + (size_t)i * (TYPE == TYPE_F32 ? 32 : 16);
+    uint4 a = stream<uint4>(at);
+    if constexpr (TYPE == TYPE_F32) {
+        uint4 b = stream<uint4>(at + 16);
+        const uint32_t words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+        UNROLL
+        for (int k = 0; k < 8; k++) v[k] = bits_float(words[k]);
+    } else {
+        const uint32_t words[4] = {a.x, a.y, a.z, a.w};
+        UNROLL
+        for (int k = 0; k < 8; k++) {
+            uint16_t bits = (uint16_t)(words[k / 2] >> (16 * (k % 2)));
+            v[k] = TYPE == TYPE_F16 ? gpu_half_float(bits) : gpu_bf16_float(bits);
+        }
+    }
+}
+
+template <int TYPE, int R, int B>
+__device__ __forceinline__ void dot_dense(float (&acc)[R][B], const MatrixRows<R> &m, const Activations &a, int first,
+                                          int n, int stride, int lane) {
+#ifdef __CUDACC__
+#pragma unroll 2
+#endif
+    for (int i = lane; i < n; i += WARP) {
+        float w[R][8];
+        UNROLL
+        for (int r = 0; r < R; r++) load_eight<TYPE>(w[r], *m.t[r], m.row[r], first + i);
+        UNROLL
+        for (int b = 0; b < B; b++) {
+            float4 x = a.f[(b * 2) * stride + i], y = a.f[(b * 2 + 1) * stride + i];
+            UNROLL
+            for (int r = 0; r < R; r++)
+                acc[r][b] += (w[r][0] * x.x + w[r][1] * x.y + w[r][2] * x.z + w[r][3] * x.w) +
+                             (w[r][4] * y.x + w[r][5] * y.y + w[r][6] * y.z + w[r][7] * y.w);
+        }
+    }
+}
+
+// Adds elements [first, first + chunk) of the matrix's rows times those of x.
+template <int R, int B, bool INT8>
+__device__ void dot_chunk(float (&acc)[R][B], const MatrixRows<R> &m, const Activations &a, int first, int chunk,
+                          int lane) {
+    int n = m.t[0]->n_in - first < chunk ? m.t[0]->n_in - first : chunk;
+    switch (m.t[0]->type) {
+#define QUANT(TYPE)                                                                                                    \
+    case TYPE:                                                                                                         \
+        if constexpr (INT8) dot_int8<TYPE, R, B>(acc, m, a, first / UNIT, n / UNIT, chunk / UNIT, lane);               \
+        else if constexpr (B == GPU_DECODE_ROWS)                                                                       \
+            dot_units<TYPE, R, B>(acc, m, a, first / UNIT, n / UNIT, chunk / 8, lane);                                 \
+        break;
+        EACH_QUANT(QUANT)
+#undef QUANT
+#define DENSE(TYPE)                                                                                                    \
+    case TYPE:                                                                                                         \
+        if constexpr (!INT8) dot_dense<TYPE, R, B>(acc, m, a, first / 8, (n + 7) / 8, chunk / 8, lane);                \
+        break;
+        EACH_DENSE(DENSE)
+#undef DENSE
+    }
+}
+
+// ---- QKV: the last block of a head finishes it ----------------------------------------------------------------------
+
+// Rows [first, last) of part `part` are in y. The block that completes a head (of all rows of the batch) finishes it.
+__device__ inline void finish_complete_heads(const GemvJob &g, int part, int first, int last, float *stage_v,
+                                             int *done) {
+    int n = g.heads.heads.head_dim, n_heads = g.heads.heads.n_heads, n_kv = g.heads.heads.n_kv_heads;
+    int part_head = part == 0 ? 0 : part == 1 ? n_heads : n_heads + n_kv; // in tickets and, times n, in y
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    __threadfence(); // y before the ticket
+    for (int head = first / n; head * n < last; head++) {
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            int begin = head * n > first ? head * n : first, end = (head + 1) * n < last ? (head + 1) * n : last;
+            unsigned *ticket = &g.tickets[part_head + head], count = (unsigned)(end - begin);
+            *done = atomicAdd(ticket, count) + count == (unsigned)n;
+            if (*done) *ticket = 0; // for the next launch
+            __threadfence();
+        }
+        __syncthreads();
+        if (!*done) continue;
+        float *v = stage_v + warp * n;
+        for (int row = warp; row < g.n_rows; row += GEMV_WARPS) {
+            const float *y = g.y + (size_t)row * g.stride + (size_t)(part_head + head) * (size_t)n;
+            for (int i = lane; i < n; i += WARP) v[i] = load_shared_result(y + i);
+            finish_head(v, g.heads, (HeadKind)part, row, head, lane);
+        }
+    }
+}
+
+// ---- the kernel -----------------------------------------------------------------------------------------------------
+
+// What the norm's scale is for each row, from the squares that the threads have seen.
+template <int B> __device__ void norm_scales(const GemvJob &g, const float squares[B], float *sums, float scale[B]) {
+    UNROLL
+    for (int b = 0; b < B; b++) scale[b] = g.norm ? 1 / sqrtf(block_sum(squares[b], sums) / (float)g.n_in + g.eps) : 1;
+}
+
+// Feature f of part `part` for row b; `up` is GLU's other sum.
+__device__ inline void store_sum(const GemvJob &g, int part, int b, int f, float sum, float up) {
+    size_t before = 0; // features of the parts before
+    if (g.mode == GEMV_QKV) before = (size_t)(part > 0 ? g.w[0].n_out : 0) + (size_t)(part > 1 ? g.w[1].n_out : 0);
+    float *y = &g.y[(size_t)b * g.stride + before + (size_t)f];
+    if (g.w[part].bias) sum += g.w[part].bias[f];
+    if (g.mode == GEMV_GLU) *y = silu(sum) * (up + (g.w[1].bias ? g.w[1].bias[f] : 0));
+    else if (g.mode == GEMV_ADD) *y += sum;
+    else if (g.mode == GEMV_GATED) *y = silu(*y) * sum;
+    else *y = sum;
+}
+
+template <int R, int B>
+__device__ void store_sums(const GemvJob &g, const float (&acc)[R][B], const float scale[B], int part, int row,
+                           int lane) {
+    UNROLL
+    for (int b = 0; b < B; b++) UNROLL
+    for (int r = 0; r < R; r++) {
+        float sum = warp_sum(acc[r][b]) * scale[b], up = 0;
+        if (g.mode == GEMV_GLU) {
+            if (r >= R / 2) continue;
+            up = warp_sum(acc[(r + R / 2) % R][b]) * scale[b];
+        }
+        int f = row + r;
+        if (lane == 0 && b < g.n_rows && f < g.w[part].n_out) store_sum(g, part, b, f, sum, up);
+    }
+}
+
+template <int B, bool INT8> __global__ __launch_bounds__(GEMV_WARPS *WARP) void gemv(GRID_CONSTANT const GemvJob g) {
+    constexpr int R = gemv_rows(B);
+    const bool glu = g.mode == GEMV_GLU;
+    const int out = glu ? R / 2 : R; // features that a warp completes
+    Smem smem;
+    Activations a = take_activations<B, INT8>(&smem, g.chunk);
+    float *sums = smem.take<float>(GEMV_WARPS);
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, block = (int)blockIdx.x, part = 0;
+    while (block >= g.first_block[part + 1]) part++;
+    int first_row = (block - g.first_block[part]) * g.groups * GEMV_WARPS * out, n_out = g.w[part].n_out;
+    float squares[B] = {}, scale[B];
+    bool staged = false;
+    for (int group = 0; group < g.groups; group++) {
+        int base = first_row + group * GEMV_WARPS * out, row = base + warp * out;
+        if (base >= n_out) break;
+        MatrixRows<R> m;
+        UNROLL
+        for (int r = 0; r < R; r++) {
+            int f = row + (glu ? r % (R / 2) : r);
+            m.t[r] = &g.w[glu && r >= R / 2 ? 1 : part];
+            m.row[r] = f < n_out ? f : n_out - 1;
+        }
+        float acc[R][B] = {};
+        for (int first = 0; first < g.n_in; first += g.chunk) {
+            if (!staged || g.chunk < g.n_in) {
+                float again[B] = {};
+                __syncthreads(); // nobody reads the last chunk any more
+                stage<B, INT8>(g, a, first, staged ? again : squares);
+                __syncthreads();
+            }
+            dot_chunk<R, B, INT8>(acc, m, a, first, g.chunk, lane);
+        }
+        if (!staged) norm_scales<B>(g, squares, sums, scale);
+        staged = true;
+        store_sums<R, B>(g, acc, scale, part, row, lane);
+    }
+    if (g.mode == GEMV_QKV) {
+        float *v = smem.take<float>((unsigned)(GEMV_WARPS * g.heads.heads.head_dim));
+        int *done = smem.take<int>(1), last = first_row + g.groups * GEMV_WARPS * out;
+        finish_complete_heads(g, part, first_row, last < n_out ? last : n_out, v, done);
+    }
+}
+
+#endif

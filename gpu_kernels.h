@@ -1,0 +1,191 @@
+// gpu_kernels.h: the GPU's operations as C sees them: launch functions over device memory and a stream.
+//
+// kernels.cu and its .cuh implement them, with nvcc for a GPU and with a C++ compiler over gpu_host.h for the tests;
+// the backend (cuda.c) calls them. A launch returns at once; it allocates nothing and reads no host memory but its
+// arguments, so that a sequence of launches may be captured as a graph and replayed: whatever changes from step to step
+// (tokens, positions, slots, block tables, rows wanted) lies in device memory. Arguments are checked by assert alone.
+// No float atomics, every sum in a fixed order: the same input gives the same bits, run after run.
+//
+// Pointers are device pointers unless a comment says "host". Matrices are row-major; (rows, n) has n elements a row.
+// Sums are in f32. Shapes in [brackets] are bounds.
+#ifndef QUILL_GPU_KERNELS_H
+#define QUILL_GPU_KERNELS_H
+
+#include "kernels.h"
+#include "sampler.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef void *GpuStream; // a cudaStream_t
+
+// The first launch that failed since the last call, in words ("gemv: invalid argument"; static storage), or NULL.
+const char *gpu_launch_error(void);
+
+// ---- tensors --------------------------------------------------------------------------------------------------------
+
+// A tensor as the GPU has it. Dense types (F32, F16, BF16) are rows of elements, stride_bytes apart, a multiple of 16.
+// Quantised types are cut into units of 32 elements and parted into planes, each (n_out, n_in / 32 units) in order,
+// with the values of the file: x = d*s*q + m. Element i of a unit lies with element i + 16 in one byte (four bits), so
+// that 16 bytes are 32 weights:
+//   quants  the low bits: 16 bytes a unit (four-bit types and those with more bits beside), 32 (eight-bit), 8 (two-bit)
+//   high    the bits above them: 4 bytes a unit (one bit each) or 8 (two bits each)
+//   scales  a super-block's small integers, 2 bytes a unit (IQ4_XS: 1)
+//   d       f16 (d) or f16 pairs (d, m): one a unit; of types with super-blocks one a 8 units; TYPE_I8G: f32 a unit
+// TYPE_I8G whose groups do not divide into units is stored as F32.
+typedef struct {
+    int type; // TYPE_ of the planes: as in the file, but TYPE_F32 for an I8G without units
+    int n_out, n_in;
+    size_t stride_bytes; // dense types: from row to row
+    uint8_t *quants, *high, *scales, *d;
+    const float *bias; // (n_out), or NULL
+} DeviceTensor;
+
+// What a tensor of the file needs (host arithmetic alone): fills *out but its pointers, returns the bytes of all
+// planes.
+size_t gpu_tensor_bytes(const Tensor *t, DeviceTensor *out);
+// Points the planes into `memory` (gpu_tensor_bytes of it, 256-byte aligned). bias stays the caller's to set.
+void gpu_tensor_place(DeviceTensor *t, void *memory);
+// Rows [first_row, first_row + n_rows) from the file's bytes, which the caller has copied to the device: `raw` is where
+// row first_row begins, 16-byte aligned. So a large tensor goes up in pieces. scales: TYPE_I8G alone, all its scales.
+void gpu_tensor_fill(const DeviceTensor *t, const Tensor *file, int first_row, int n_rows, const void *raw,
+                     const float *scales, GpuStream stream);
+// The same rows in a dense type, for a matrix product: out (n_rows, n_in) of type F32, F16 or BF16, `stride` elements
+// from row to row.
+void gpu_dequantize(const DeviceTensor *t, int first_row, int n_rows, int type, void *out, size_t stride,
+                    GpuStream stream);
+
+// ---- a batch in device memory ---------------------------------------------------------------------------------------
+
+// Batch (kernels.h) with its arrays on the device. A row with slot < 0 is padding: it writes no K and V, attends to
+// nothing (a = 0) and harms no other row. The counts are fixed where a graph is captured.
+typedef struct {
+    int n_rows, n_out, max_blocks, n_copies;
+    int max_slots;                       // at least every row's slot + 1: what the grids of attention are made for
+    const int *token, *pos, *slot, *seq; // (n_rows); token -1: take this row's from `sampled`
+    const int *out_row;                  // (n_out)
+    const int *block_table;              // (n_seqs, max_blocks)
+    const int (*copy)[2];                // (n_copies)
+    const int *sampled;                  // what gpu_sample wrote, one for each row of the batch, or NULL
+} GpuBatch;
+
+// Heads.rope_freq and KvPool.k, .v are device pointers here. KV types: F32, F16, BF16, of K and V each. head_dim is any
+// even number up to GPU_MAX_HEAD; n_heads any multiple of n_kv_heads.
+enum { GPU_MAX_HEAD = 256 };
+
+// Scratch of the launches below, allocated once and zeroed once (they leave the counters at zero). Used by one stream.
+typedef struct {
+    float *rope_cos, *rope_sin; // (max_rows, n_rot/2)
+    float *partial;             // gpu_attention_bytes of them
+    float *qkv;                 // (GPU_DECODE_ROWS, q_dim + 2*kv_dim)
+    unsigned *tickets;          // gpu_n_tickets of them
+} GpuScratch;
+enum { GPU_DECODE_ROWS = 8 };
+// Bytes of .partial for decoding up to max_rows rows of up to max_slots slots, and the number of .tickets.
+size_t gpu_attention_bytes(const Heads *h, int max_rows, int max_slots);
+int gpu_n_tickets(const Heads *h, int max_rows);
+
+// b->copy in every layer of the pool, one after the other.
+void gpu_copy_blocks(const KvPool *kv, const GpuBatch *b, GpuStream stream);
+// x (n_rows, dim) = the tokens' rows of `tok`, and cos and sin of each row's position.
+void gpu_embed(float *x, const DeviceTensor *tok, const Heads *h, const GpuBatch *b, const GpuScratch *s,
+               GpuStream stream);
+
+// ---- decoding: the five operations of a layer, one launch each, for b->n_rows in [1, GPU_DECODE_ROWS] ---------------
+
+typedef struct {
+    DeviceTensor wq, wk, wv, wo, w_gate, w_up, w_down;
+    const float *norm_att, *norm_ffn; // (dim)
+    const float *norm_q, *norm_k;     // (head_dim), or NULL
+    Heads heads;
+    float eps;
+    int index; // of the layer in the pool
+} GpuLayer;
+
+// With weights in F32, F16, BF16 the activations stay f32; against quantised ones they are rounded to int8, 32 under
+// one scale, unless `exact`.
+typedef struct {
+    bool exact;
+} GpuProduct;
+
+// q (n_rows, q_dim) = RoPE(norm_q(Wq norm(x) + bias)); K and V likewise into their slots.
+void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
+                 GpuProduct how, GpuStream stream);
+// a (n_rows, q_dim) = softmax(q K) V. Any number of rows, as gpu_attention_bytes was asked for.
+void gpu_attention(float *a, const float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
+                   const GpuScratch *s, GpuStream stream);
+// x (n_rows, dim) += Wo a
+void gpu_attn_out(float *x, const float *a, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream);
+// h (n_rows, ffn) = silu(Wgate norm(x)) * (Wup norm(x))
+void gpu_ffn_in(float *h, const float *x, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream);
+// x (n_rows, dim) += Wdown h
+void gpu_ffn_out(float *x, const float *h, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream);
+// logits (n, n_vocab)[i] = Whead norm(x[rows[i]]), i in [0, n); n in [1, GPU_DECODE_ROWS]. rows: b->out_row or a part.
+void gpu_logits(float *logits, const float *x, const DeviceTensor *head, const float *norm, float eps, const int *rows,
+                int n, GpuProduct how, GpuStream stream);
+
+// ---- prefill: what stands between the matrix products, for any number of rows ---------------------------------------
+
+// Products are the backend's (cuBLAS): y (n_rows, n_out) f32 without bias. `type` of what feeds one: F32, F16, BF16.
+
+// out (n, dim) of `type` = norm(x[rows[i]]); rows NULL: x's own.
+void gpu_rmsnorm(void *out, int type, const float *x, const float *norm, float eps, int dim, const int *rows, int n,
+                 GpuStream stream);
+// q_out (n_rows, q_dim), and K and V into their slots, from products q, k, v whose rows are `stride` floats apart (one
+// product of the fused matrix: q, q + q_dim, q + q_dim + kv_dim): bias, norms, RoPE. q_out may be q if stride is q_dim.
+void gpu_qkv_finish(const float *q, const float *k, const float *v, size_t stride, float *q_out, const GpuLayer *l,
+                    const KvPool *kv, const GpuBatch *b, const GpuScratch *s, GpuStream stream);
+// The rows of one sequence, up to GPU_TILE_ROWS of them, that a block of gpu_flash takes together.
+enum { GPU_TILE_ROWS = 64 };
+typedef struct {
+    int first, n;
+} GpuTile;
+// Cuts a batch (host) into tiles, longest contexts first; returns how many. tiles: room for b->n_rows.
+int gpu_tiles(const Batch *b, GpuTile *tiles);
+// Whether gpu_flash can: K and V of one type, F16 or BF16; head_dim 64, 80, 96, 128 or 256. gpu_attention can always.
+bool gpu_flash_can(const Heads *h, const KvPool *kv);
+// a (n_rows, q_dim) of `type` = softmax(q K) V with the matrix unit; q rows `stride` floats apart. tiles: device.
+void gpu_flash(void *a, int type, const float *q, size_t stride, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
+               const GpuTile *tiles, int n_tiles, GpuStream stream);
+// h (n, ffn) of `type` = silu(gate + bias) * (up + bias); gate, up (n, ffn) rows `stride` floats apart; biases or NULL.
+void gpu_silu_mul(void *h, int type, const float *gate, const float *up, size_t stride, const float *gate_bias,
+                  const float *up_bias, int ffn, int n, GpuStream stream);
+// x (n, dim) += y (+ bias); y may be NULL (a product that added itself), bias too.
+void gpu_add(float *x, const float *y, const float *bias, int dim, int n, GpuStream stream);
+// out (n) of `type` = x (n) f32
+void gpu_convert(void *out, int type, const float *x, size_t n, GpuStream stream);
+
+// ---- sampling -------------------------------------------------------------------------------------------------------
+
+// One row's request, in device memory.
+typedef struct {
+    float temp; // <= 0: the largest logit, the lowest id on ties
+    int top_k;
+    float top_p, min_p;
+    float log_min_p; // logf(min_p), the host's
+    float repeat_penalty, presence_penalty, frequency_penalty;
+    int repeat_last_n;
+    uint64_t seed, sequence;
+    int row; // of the batch: `sampled` gets the token there
+    int *
+        tokens; // the sequence's tokens by their number, [0, position) known; gets the drawn one at [position]. Or NULL
+    const LogitBias *bias; // (n_bias)
+    int n_bias;
+} GpuSample;
+
+bool gpu_sample_can(const SamplerParams *p); // all but typical < 1
+// Host: *out from the parameters; row, tokens and bias stay to be set.
+void gpu_sample_plan(GpuSample *out, const SamplerParams *p, uint64_t sequence);
+size_t gpu_sample_bytes(int n_vocab, int n); // scratch of n rows
+// sampled[requests[i].row] = what sampler_sample (sampler.h) draws from logits[i] (n_vocab), to the bit, for i in [0,
+// n); -1 where nothing is left. position[i]: how many tokens the sequence has, the number the drawn one will have. With
+// tokens == NULL there are no penalties.
+void gpu_sample(int *sampled, const float *logits, int n_vocab, const GpuSample *requests, const int *position, int n,
+                void *scratch, GpuStream stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,89 @@
+// heads.cuh: what a head's elements go through between the product and where they stay: norm, RoPE, the cache.
+#ifndef QUILL_HEADS_CUH
+#define QUILL_HEADS_CUH
+
+#include "gpu.h"
+#include "gpu_kernels.h"
+
+typedef enum { HEAD_Q, HEAD_K, HEAD_V } HeadKind;
+
+struct HeadJob {
+    Heads heads;
+    const float *norm_q, *norm_k;
+    float eps;
+    int layer;
+    KvPool kv;
+    GpuBatch b;
+    const float *rope_cos, *rope_sin;
+    float *q; // (n_rows, q_dim)
+};
+
+// Where a slot's head_dim elements begin in a plane of the pool, in elements.
+__device__ __forceinline__ size_t kv_at(const KvPool &kv, const GpuBatch &b, int layer, int seq, int head, int slot) {
+    size_t block = (size_t)b.block_table[(size_t)seq * (size_t)b.max_blocks + (size_t)(slot / kv.block)];
+    size_t at = ((size_t)layer * (size_t)kv.n_blocks + block) * (size_t)kv.n_kv_heads + (size_t)head;
+    return (at * (size_t)kv.block + (size_t)(slot % kv.block)) * (size_t)kv.head_dim;
+}
+
+__device__ inline void turn_head(float *v, const HeadJob &j, int row, int lane) {
+    int half = j.heads.n_rot / 2;
+    const float *c = j.rope_cos + (size_t)row * (size_t)half, *s = j.rope_sin + (size_t)row * (size_t)half;
+    for (int i = lane; i < half; i += WARP) {
+        int a = j.heads.rope_adjacent ? 2 * i : i, b = j.heads.rope_adjacent ? 2 * i + 1 : i + half;
+        float x = v[a], y = v[b];
+        v[a] = x * c[i] - y * s[i];
+        v[b] = x * s[i] + y * c[i];
+    }
+}
+
+__device__ inline void norm_head(float *v, const float *weight, float eps, int n, int lane) {
+    float squares = 0;
+    for (int i = lane; i < n; i += WARP) squares += v[i] * v[i];
+    float scale = 1 / sqrtf(warp_sum(squares) / (float)n + eps);
+    for (int i = lane; i < n; i += WARP) v[i] = v[i] * scale * weight[i];
+    __syncwarp();
+}
+
+// One warp, one head of one row, whose elements lie in v (shared memory) already.
+__device__ inline void finish_head(float *v, const HeadJob &j, HeadKind kind, int row, int head, int lane) {
+    int n = j.heads.head_dim, slot = j.b.slot[row];
+    const float *norm = kind == HEAD_Q ? j.norm_q : kind == HEAD_K ? j.norm_k : (const float *)NULL;
+    __syncwarp();
+    if (norm) norm_head(v, norm, j.eps, n, lane);
+    if (kind != HEAD_V) turn_head(v, j, row, lane);
+    __syncwarp();
+    if (kind == HEAD_Q) {
+        float *q = j.q + ((size_t)row * (size_t)j.heads.n_heads + (size_t)head) * (size_t)n;
+        for (int i = lane; i < n; i += WARP) q[i] = v[i];
+    } else if (slot >= 0) {
+        size_t at = kv_at(j.kv, j.b, j.layer, j.b.seq[row], head, slot);
+        int type = kind == HEAD_K ? j.kv.type_k : j.kv.type_v;
+        uint8_t *plane = kind == HEAD_K ? j.kv.k : j.kv.v;
+        for (int i = lane; i < n; i += WARP) store_as(type, plane, at + (size_t)i, v[i]);
+    }
+    __syncwarp(); // v may be filled again
+}
+
+// Prefill: a warp a (row, head) of Q, K, V in this order, from products whose rows are `stride` apart.
+struct HeadProducts {
+    const float *y[3], *bias[3]; // of Q, K, V
+    size_t stride;
+};
+
+__global__ void finish_rows(HeadJob j, HeadProducts p) {
+    Smem smem;
+    int n = j.heads.head_dim, warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    int warps = (int)blockDim.x / WARP, all = j.heads.n_heads + 2 * j.heads.n_kv_heads;
+    float *v = smem.take<float>((unsigned)(warps * n)) + warp * n;
+    size_t i = (size_t)blockIdx.x * (size_t)warps + (size_t)warp;
+    if (i >= (size_t)j.b.n_rows * (size_t)all) return;
+    int row = (int)(i / (size_t)all), head = (int)(i % (size_t)all);
+    HeadKind kind = head < j.heads.n_heads ? HEAD_Q : head < j.heads.n_heads + j.heads.n_kv_heads ? HEAD_K : HEAD_V;
+    head -= kind == HEAD_Q ? 0 : kind == HEAD_K ? j.heads.n_heads : j.heads.n_heads + j.heads.n_kv_heads;
+    const float *y = p.y[kind] + (size_t)row * p.stride + (size_t)head * (size_t)n;
+    const float *bias = p.bias[kind] ? p.bias[kind] + (size_t)head * (size_t)n : (const float *)NULL;
+    for (int k = lane; k < n; k += WARP) v[k] = y[k] + (bias ? bias[k] : 0);
+    finish_head(v, j, kind, row, head, lane);
+}
+
+#endif

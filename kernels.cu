@@ -1,0 +1,401 @@
+// kernels.cu: the launches of gpu_kernels.h: the shape of every grid is decided here. The kernels are in the .cuh
+// files.
+#include "attention.cuh"
+#include "flash.cuh"
+#include "gemv.cuh"
+#include "heads.cuh"
+#include "rows.cuh"
+#include "sample.cuh"
+#include "tensors.cuh"
+
+#include <stdio.h>
+
+enum { THREADS = 256 }; // of kernels with a thread an element
+
+static unsigned blocks_for(size_t n, size_t threads) { return (unsigned)((n + threads - 1) / threads); }
+
+// ---- errors ---------------------------------------------------------------------------------------------------------
+
+static char first_error[800];
+static bool has_error;
+
+const char *gpu_launch_failed(const char *kernel, const char *why) {
+    if (!has_error) snprintf(first_error, sizeof first_error, "%s: %s", kernel, why);
+    has_error = true;
+    return first_error;
+}
+
+const char *gpu_launch_error(void) {
+    const char *e = has_error ? first_error : NULL;
+    has_error = false;
+    return e;
+}
+
+// Multiprocessors of the device that is current at the first launch.
+static int multiprocessors(void) {
+    static int n;
+    if (n == 0 && cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, 0) != cudaSuccess) n = 1;
+    return n;
+}
+
+// ---- tensors --------------------------------------------------------------------------------------------------------
+
+static const size_t PLANE_ALIGN = 256;
+
+static size_t plane_size(size_t bytes) { return (bytes + PLANE_ALIGN - 1) / PLANE_ALIGN * PLANE_ALIGN; }
+
+static bool has_units(const Tensor *t) { return t->group % UNIT == 0 && t->n_in % UNIT == 0; }
+
+// Bytes of the planes in the order quants, high, scales, d.
+static void plane_sizes(const DeviceTensor *t, size_t size[4]) {
+    PlaneBytes p = plane_bytes(t->type);
+    size_t units = (size_t)t->n_out * (size_t)(t->n_in / UNIT);
+    if (is_dense(t->type)) {
+        size[0] = (size_t)t->n_out * t->stride_bytes;
+        size[1] = size[2] = size[3] = 0;
+        return;
+    }
+    size[0] = units * (size_t)p.quants;
+    size[1] = units * (size_t)p.high;
+    size[2] = units * (size_t)p.scales;
+    size[3] = (p.super ? units / SUPER_UNITS : units) * (size_t)p.d;
+}
+
+size_t gpu_tensor_bytes(const Tensor *t, DeviceTensor *out) {
+    DeviceTensor d = {};
+    d.type = t->type == TYPE_I8G && !has_units(t) ? (int)TYPE_F32 : t->type;
+    d.n_out = t->n_out;
+    d.n_in = t->n_in;
+    if (is_dense(d.type)) d.stride_bytes = ((size_t)t->n_in + 7) / 8 * 8 * (d.type == TYPE_F32 ? 4 : 2);
+    *out = d;
+    size_t size[4], sum = 0;
+    plane_sizes(&d, size);
+    for (int i = 0; i < 4; i++) sum += plane_size(size[i]);
+    return sum;
+}
+
+void gpu_tensor_place(DeviceTensor *t, void *memory) {
+    size_t size[4];
+    plane_sizes(t, size);
+    uint8_t *at = (uint8_t *)memory, **plane[4] = {&t->quants, &t->high, &t->scales, &t->d};
+    for (int i = 0; i < 4; at += plane_size(size[i]), i++) *plane[i] = size[i] ? at : NULL;
+}
+
+void gpu_tensor_fill(const DeviceTensor *t, const Tensor *file, int first_row, int n_rows, const void *raw,
+                     const float *scales, GpuStream stream) {
+    FillJob j = {*t, (const uint8_t *)raw, file->row_bytes, scales, file->group, first_row, n_rows};
+    if (is_dense(t->type)) {
+        int padded = (t->n_in + 7) / 8 * 8;
+        unsigned blocks = blocks_for((size_t)n_rows * (size_t)padded, THREADS);
+        LAUNCH(fill_dense, blocks, THREADS, 0, stream, j, file->type, padded);
+        return;
+    }
+    unsigned blocks = blocks_for((size_t)n_rows * (size_t)(t->n_in / UNIT), THREADS);
+    switch (t->type) {
+#define FILL(TYPE)                                                                                                     \
+    case TYPE: LAUNCH(fill_units<TYPE>, blocks, THREADS, 0, stream, j); break;
+        EACH_QUANT(FILL)
+#undef FILL
+    }
+}
+
+void gpu_dequantize(const DeviceTensor *t, int first_row, int n_rows, int type, void *out, size_t stride,
+                    GpuStream stream) {
+    unsigned blocks = blocks_for((size_t)n_rows * (size_t)((t->n_in + UNIT - 1) / UNIT), THREADS);
+    switch (t->type) {
+#define TO_DENSE(TYPE)                                                                                                 \
+    case TYPE: LAUNCH(to_dense<TYPE>, blocks, THREADS, 0, stream, *t, first_row, n_rows, type, out, stride); break;
+        EACH_QUANT(TO_DENSE)
+        EACH_DENSE(TO_DENSE)
+#undef TO_DENSE
+    }
+}
+
+// ---- the batch ------------------------------------------------------------------------------------------------------
+
+void gpu_copy_blocks(const KvPool *kv, const GpuBatch *b, GpuStream stream) {
+    if (b->n_copies == 0) return;
+    for (int v = 0; v < 2; v++) {
+        size_t layer = (v ? kv->bytes_v : kv->bytes_k) / (size_t)kv->n_layers, bytes = layer / (size_t)kv->n_blocks;
+        dim3 grid(blocks_for(bytes / 4, THREADS), (unsigned)kv->n_layers);
+        LAUNCH(copy_blocks, grid, THREADS, 0, stream, v ? kv->v : kv->k, bytes, layer, b->copy, b->n_copies);
+    }
+}
+
+void gpu_embed(float *x, const DeviceTensor *tok, const Heads *h, const GpuBatch *b, const GpuScratch *s,
+               GpuStream stream) {
+    switch (tok->type) {
+#define EMBED(TYPE)                                                                                                    \
+    case TYPE:                                                                                                         \
+        LAUNCH(embed_rows<TYPE>, (unsigned)b->n_rows, 128, 0, stream, x, *tok, *h, *b, s->rope_cos, s->rope_sin);      \
+        break;
+        EACH_QUANT(EMBED)
+        EACH_DENSE(EMBED)
+#undef EMBED
+    }
+}
+
+// ---- products of few rows -------------------------------------------------------------------------------------------
+
+// Elements of x that fit in shared memory at a time.
+static int gemv_chunk(int batch, bool int8, int n_in) {
+    int fit = GEMV_SMEM / (int)activation_bytes(int8) / batch * UNIT / QK_K * QK_K;
+    int all = (n_in + QK_K - 1) / QK_K * QK_K;
+    return all < fit ? all : fit;
+}
+
+template <int B, bool INT8> static void gemv_launch(GemvJob g, int n_parts, GpuStream stream) {
+    if (g.mode == GEMV_GLU) n_parts = 1; // the two matrices go side by side
+    const int rows = GEMV_WARPS * (g.mode == GEMV_GLU ? gemv_rows(B) / 2 : gemv_rows(B)), most = 3 * multiprocessors();
+    int n_groups = 0;
+    for (int i = 0; i < n_parts; i++) n_groups += (g.w[i].n_out + rows - 1) / rows;
+    g.chunk = gemv_chunk(B, INT8, g.n_in);
+    g.groups = (n_groups + most - 1) / most;
+    for (int i = 0; i < 3; i++) {
+        int blocks = i < n_parts ? (g.w[i].n_out + rows * g.groups - 1) / (rows * g.groups) : 0;
+        g.first_block[i + 1] = g.first_block[i] + blocks;
+    }
+    size_t smem = (size_t)B * (size_t)g.chunk / UNIT * activation_bytes(INT8) + GEMV_WARPS * 4;
+    if (g.mode == GEMV_QKV) smem += (size_t)GEMV_WARPS * (size_t)g.heads.heads.head_dim * 4 + 16;
+    LAUNCH((gemv<B, INT8>), (unsigned)g.first_block[3], GEMV_WARPS * WARP, smem, stream, g);
+}
+
+template <int B> static void gemv_batch(const GemvJob &g, int n_parts, bool int8, GpuStream stream) {
+    if (int8) gemv_launch<B, true>(g, n_parts, stream);
+    else gemv_launch<B, false>(g, n_parts, stream);
+}
+
+// n_matrices of g.w are there.
+static void gemv_run(const GemvJob &g, int n_matrices, GpuProduct how, GpuStream stream) {
+    assert(g.n_rows >= 1 && g.n_rows <= GPU_DECODE_ROWS);
+    bool int8 = !how.exact, quants = false;
+    for (int i = 0; i < n_matrices; i++) {
+        int8 &= !is_dense(g.w[i].type);
+        quants |= !is_dense(g.w[i].type);
+    }
+    if (g.n_rows > 4 || (quants && !int8)) gemv_batch<GPU_DECODE_ROWS>(g, n_matrices, int8, stream);
+    else if (g.n_rows > 1) gemv_batch<4>(g, n_matrices, int8, stream);
+    else gemv_batch<1>(g, n_matrices, int8, stream);
+}
+
+static GemvJob gemv_job(const DeviceTensor &w, int n_rows, const float *x, float *y, size_t stride, GemvMode mode) {
+    GemvJob g = {};
+    g.w[0] = w;
+    g.n_rows = n_rows;
+    g.n_in = w.n_in;
+    g.x = x;
+    g.y = y;
+    g.stride = stride;
+    g.mode = mode;
+    return g;
+}
+
+static HeadJob head_job(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s, float *q) {
+    return {l->heads, l->norm_q, l->norm_k, l->eps, l->index, *kv, *b, s->rope_cos, s->rope_sin, q};
+}
+
+void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
+                 GpuProduct how, GpuStream stream) {
+    size_t width = (size_t)(l->wq.n_out + l->wk.n_out + l->wv.n_out);
+    GemvJob g = gemv_job(l->wq, b->n_rows, x, s->qkv, width, GEMV_QKV);
+    g.w[1] = l->wk;
+    g.w[2] = l->wv;
+    g.norm = l->norm_att;
+    g.eps = l->eps;
+    g.heads = head_job(l, kv, b, s, q);
+    g.tickets = s->tickets;
+    gemv_run(g, 3, how, stream);
+}
+
+void gpu_attn_out(float *x, const float *a, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream) {
+    gemv_run(gemv_job(l->wo, b->n_rows, a, x, (size_t)l->wo.n_out, GEMV_ADD), 1, how, stream);
+}
+
+void gpu_ffn_in(float *h, const float *x, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream) {
+    GemvJob g = gemv_job(l->w_gate, b->n_rows, x, h, (size_t)l->w_gate.n_out, GEMV_GLU);
+    g.norm = l->norm_ffn;
+    g.eps = l->eps;
+    if (l->w_gate.type == l->w_up.type) {
+        g.w[1] = l->w_up;
+        gemv_run(g, 2, how, stream);
+        return;
+    }
+    g.mode = GEMV_STORE;
+    gemv_run(g, 1, how, stream);
+    g.w[0] = l->w_up;
+    g.mode = GEMV_GATED;
+    gemv_run(g, 1, how, stream);
+}
+
+void gpu_ffn_out(float *x, const float *h, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream) {
+    gemv_run(gemv_job(l->w_down, b->n_rows, h, x, (size_t)l->w_down.n_out, GEMV_ADD), 1, how, stream);
+}
+
+void gpu_logits(float *logits, const float *x, const DeviceTensor *head, const float *norm, float eps, const int *rows,
+                int n, GpuProduct how, GpuStream stream) {
+    GemvJob g = gemv_job(*head, n, x, logits, (size_t)head->n_out, GEMV_STORE);
+    g.rows = rows;
+    g.norm = norm;
+    g.eps = eps;
+    gemv_run(g, 1, how, stream);
+}
+
+// ---- attention ------------------------------------------------------------------------------------------------------
+
+static int n_splits(int max_slots) { return (max_slots + SPLIT - 1) / SPLIT; }
+
+size_t gpu_attention_bytes(const Heads *h, int max_rows, int max_slots) {
+    size_t rows = (size_t)max_rows * (size_t)h->n_heads * (size_t)n_splits(max_slots);
+    return max_slots <= SPLIT ? 0 : rows * (size_t)(h->head_dim + 2) * sizeof(float);
+}
+
+int gpu_n_tickets(const Heads *h, int max_rows) {
+    int heads = h->n_heads + 2 * h->n_kv_heads, pairs = max_rows * h->n_heads;
+    return heads > pairs ? heads : pairs;
+}
+
+template <int TYPE, int HEADS> static void attend_launch(const AttendJob &j, GpuStream stream) {
+    int group = j.heads.n_heads / j.heads.n_kv_heads, passes = (group + HEADS - 1) / HEADS;
+    size_t padded = (size_t)(j.heads.head_dim + 7) / 8 * 8, hd = (size_t)j.heads.head_dim;
+    size_t smem = HEADS * padded * 4 + HEADS * SPLIT * 4 + ATTEND_THREADS * 32 + (HEADS * hd * 4 + 15) / 16 * 16 + 96;
+    dim3 grid((unsigned)j.n_splits, (unsigned)(j.heads.n_kv_heads * passes), (unsigned)j.b.n_rows);
+    LAUNCH((attend<TYPE, HEADS>), grid, ATTEND_THREADS, smem, stream, j);
+}
+
+// The query heads of a group, as many at once as registers allow.
+template <int TYPE> static void attend_heads(const AttendJob &j, GpuStream stream) {
+    int group = j.heads.n_heads / j.heads.n_kv_heads;
+    if (group == 1) attend_launch<TYPE, 1>(j, stream);
+    else if (group <= 4) attend_launch<TYPE, 4>(j, stream);
+    else attend_launch<TYPE, 8>(j, stream);
+}
+
+void gpu_attention(float *a, const float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
+                   const GpuScratch *s, GpuStream stream) {
+    AttendJob j = {q, a, s->partial, s->tickets, l->heads, *kv, *b, l->index, n_splits(b->max_slots)};
+    bool whole = l->heads.head_dim % 8 == 0 && kv->type_k == kv->type_v;
+    if (whole && kv->type_k == TYPE_F32) attend_heads<TYPE_F32>(j, stream);
+    else if (whole && kv->type_k == TYPE_F16) attend_heads<TYPE_F16>(j, stream);
+    else if (whole && kv->type_k == TYPE_BF16) attend_heads<TYPE_BF16>(j, stream);
+    else attend_launch<-1, 1>(j, stream);
+}
+
+int gpu_tiles(const Batch *b, GpuTile *tiles) {
+    int n = 0;
+    for (int first = 0, rows; first < b->n_rows; first += rows) {
+        bool padding = b->slot[first] < 0;
+        for (rows = 1; rows < GPU_TILE_ROWS && first + rows < b->n_rows; rows++)
+            if (b->seq[first + rows] != b->seq[first] || (b->slot[first + rows] < 0) != padding) break;
+        tiles[n++] = {first, rows};
+    }
+    // The longest first, by insertion: they mostly come in ascending order, from the end it is quick.
+    for (int i = 0, k = n - 1; i < k; i++, k--) {
+        GpuTile t = tiles[i];
+        tiles[i] = tiles[k];
+        tiles[k] = t;
+    }
+    for (int i = 1; i < n; i++) {
+        GpuTile t = tiles[i];
+        int newest = b->slot[t.first + t.n - 1], k = i;
+        for (; k > 0 && b->slot[tiles[k - 1].first + tiles[k - 1].n - 1] < newest; k--) tiles[k] = tiles[k - 1];
+        tiles[k] = t;
+    }
+    return n;
+}
+
+bool gpu_flash_can(const Heads *h, const KvPool *kv) {
+    int n = h->head_dim;
+    bool size = n == 64 || n == 80 || n == 96 || n == 128 || n == 256;
+    return size && kv->type_k == kv->type_v && kv->type_k != TYPE_F32;
+}
+
+template <int TYPE> static void flash_launch(const FlashJob &j, int n_tiles, GpuStream stream) {
+    dim3 grid((unsigned)n_tiles, (unsigned)j.heads.n_heads);
+    switch (j.heads.head_dim) {
+    case 64: LAUNCH((flash<TYPE, 64>), grid, FLASH_THREADS, flash_smem(64), stream, j); break;
+    case 80: LAUNCH((flash<TYPE, 80>), grid, FLASH_THREADS, flash_smem(80), stream, j); break;
+    case 96: LAUNCH((flash<TYPE, 96>), grid, FLASH_THREADS, flash_smem(96), stream, j); break;
+    case 128: LAUNCH((flash<TYPE, 128>), grid, FLASH_THREADS, flash_smem(128), stream, j); break;
+    case 256: LAUNCH((flash<TYPE, 256>), grid, FLASH_THREADS, flash_smem(256), stream, j); break;
+    }
+}
+
+void gpu_flash(void *a, int type, const float *q, size_t stride, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
+               const GpuTile *tiles, int n_tiles, GpuStream stream) {
+    assert(gpu_flash_can(&l->heads, kv));
+    FlashJob j = {q, stride, a, type, l->heads, *kv, *b, tiles, l->index};
+    if (kv->type_k == TYPE_F16) flash_launch<TYPE_F16>(j, n_tiles, stream);
+    else flash_launch<TYPE_BF16>(j, n_tiles, stream);
+}
+
+// ---- prefill's steps ------------------------------------------------------------------------------------------------
+
+void gpu_rmsnorm(void *out, int type, const float *x, const float *norm, float eps, int dim, const int *rows, int n,
+                 GpuStream stream) {
+    LAUNCH(rmsnorm_rows, (unsigned)n, THREADS, THREADS / WARP * 4, stream, out, type, x, norm, eps, dim, rows);
+}
+
+void gpu_qkv_finish(const float *q, const float *k, const float *v, size_t stride, float *q_out, const GpuLayer *l,
+                    const KvPool *kv, const GpuBatch *b, const GpuScratch *s, GpuStream stream) {
+    HeadProducts p = {{q, k, v}, {l->wq.bias, l->wk.bias, l->wv.bias}, stride};
+    size_t heads = (size_t)b->n_rows * (size_t)(l->heads.n_heads + 2 * l->heads.n_kv_heads), warps = THREADS / WARP;
+    size_t smem = warps * (size_t)l->heads.head_dim * 4;
+    LAUNCH(finish_rows, blocks_for(heads, warps), THREADS, smem, stream, head_job(l, kv, b, s, q_out), p);
+}
+
+void gpu_silu_mul(void *h, int type, const float *gate, const float *up, size_t stride, const float *gate_bias,
+                  const float *up_bias, int ffn, int n, GpuStream stream) {
+    size_t all = (size_t)ffn * (size_t)n;
+    LAUNCH(silu_mul_rows, blocks_for(all, THREADS), THREADS, 0, stream, h, type, gate, up, stride, gate_bias, up_bias,
+           ffn, all);
+}
+
+void gpu_add(float *x, const float *y, const float *bias, int dim, int n, GpuStream stream) {
+    size_t all = (size_t)dim * (size_t)n;
+    if (y || bias) LAUNCH(add_rows, blocks_for(all, THREADS), THREADS, 0, stream, x, y, bias, dim, all);
+}
+
+void gpu_convert(void *out, int type, const float *x, size_t n, GpuStream stream) {
+    LAUNCH(convert_all, blocks_for(n, THREADS), THREADS, 0, stream, out, type, x, n);
+}
+
+// ---- sampling -------------------------------------------------------------------------------------------------------
+
+bool gpu_sample_can(const SamplerParams *p) { return !(p->typical < 1) || p->greedy || p->temp <= 0; }
+
+void gpu_sample_plan(GpuSample *out, const SamplerParams *p, uint64_t sequence) {
+    GpuSample s = {};
+    s.temp = p->greedy ? 0 : p->temp;
+    s.top_k = p->top_k;
+    s.top_p = p->top_p;
+    s.min_p = p->min_p;
+    s.log_min_p = p->min_p > 0 ? logf(p->min_p) : 0;
+    s.repeat_penalty = p->repeat_penalty;
+    s.presence_penalty = p->presence_penalty;
+    s.frequency_penalty = p->frequency_penalty;
+    s.repeat_last_n = p->repeat_last_n;
+    s.seed = p->seed;
+    s.sequence = sequence;
+    *out = s;
+}
+
+static int n_slices(int n_vocab) { return (n_vocab + SLICE - 1) / SLICE; }
+
+size_t gpu_sample_bytes(int n_vocab, int n) {
+    size_t slices = (size_t)n_slices(n_vocab) * (size_t)n;
+    return slices * (2 * SLICE * sizeof(uint64_t) + SLICE / SAMPLE_RUN * sizeof(double) + sizeof(int));
+}
+
+void gpu_sample(int *sampled, const float *logits, int n_vocab, const GpuSample *requests, const int *position, int n,
+                void *scratch, GpuStream stream) {
+    SampleJob j = {logits, n_vocab, n_slices(n_vocab), requests, position, sampled, (uint64_t *)scratch, NULL,
+                   NULL,   NULL};
+    size_t slices = (size_t)j.n_slices * (size_t)n;
+    j.sorted = j.keys + slices * SLICE;
+    j.runs = (double *)(j.sorted + slices * SLICE);
+    j.counts = (int *)(j.runs + slices * (SLICE / SAMPLE_RUN));
+    dim3 grid((unsigned)j.n_slices, (unsigned)n);
+    LAUNCH(sample_slices, grid, SORT_THREADS, SLICE * 16, stream, j);
+    LAUNCH(sample_ranks, grid, SORT_THREADS, 0, stream, j);
+    LAUNCH(sample_draw, (unsigned)n, DRAW_THREADS, 32, stream, j);
+}

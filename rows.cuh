@@ -1,0 +1,71 @@
+// rows.cuh: the small steps over rows between matrix products, and copies of blocks.
+#ifndef QUILL_ROWS_CUH
+#define QUILL_ROWS_CUH
+
+#include "gpu.h"
+#include "gpu_kernels.h"
+
+// The sum over a block's threads, in every thread. scratch: a float a warp, shared.
+__device__ inline float block_sum(float v, float *scratch) {
+    int warp = (int)threadIdx.x / WARP, warps = (int)blockDim.x / WARP;
+    v = warp_sum(v);
+    if (threadIdx.x % WARP == 0) scratch[warp] = v;
+    __syncthreads();
+    float sum = 0;
+    for (int w = 0; w < warps; w++) sum += scratch[w];
+    __syncthreads();
+    return sum;
+}
+
+// A block a row.
+__global__ void rmsnorm_rows(void *out, int type, const float *x, const float *norm, float eps, int dim,
+                             const int *rows) {
+    Smem smem;
+    float *sums = smem.take<float>(blockDim.x / WARP);
+    x += (size_t)(rows ? rows[blockIdx.x] : (int)blockIdx.x) * (size_t)dim;
+    float squares = 0;
+    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x) squares += x[i] * x[i];
+    float scale = 1 / sqrtf(block_sum(squares, sums) / (float)dim + eps);
+    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x)
+        store_as(type, out, (size_t)blockIdx.x * (size_t)dim + (size_t)i, x[i] * scale * norm[i]);
+}
+
+__device__ __forceinline__ float silu(float v) { return v / (1 + expf(-v)); }
+
+__global__ void silu_mul_rows(void *h, int type, const float *gate, const float *up, size_t stride,
+                              const float *gate_bias, const float *up_bias, int ffn, size_t n) {
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    size_t at = i / (size_t)ffn * stride + i % (size_t)ffn, f = i % (size_t)ffn;
+    float g = gate[at] + (gate_bias ? gate_bias[f] : 0), u = up[at] + (up_bias ? up_bias[f] : 0);
+    store_as(type, h, i, silu(g) * u);
+}
+
+__global__ void add_rows(float *x, const float *y, const float *bias, int dim, size_t n) {
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float v = x[i];
+    if (y) v += y[i];
+    if (bias) v += bias[i % (size_t)dim];
+    x[i] = v;
+}
+
+__global__ void convert_all(void *out, int type, const float *x, size_t n) {
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) store_as(type, out, i, x[i]);
+}
+
+// The copies one after the other, as a later one may read what an earlier one wrote; a thread keeps its bytes of every
+// block, so that no barrier is needed. bytes: of a block in one layer and plane, words of 4.
+__global__ void copy_blocks(uint8_t *plane, size_t bytes, size_t layer_bytes, const int (*copy)[2], int n_copies) {
+    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    if (i >= bytes) return;
+    uint8_t *layer = plane + (size_t)blockIdx.y * layer_bytes;
+    for (int c = 0; c < n_copies; c++) {
+        const uint8_t *from = layer + (size_t)copy[c][0] * bytes + i;
+        uint8_t *to = layer + (size_t)copy[c][1] * bytes + i;
+        *(uint32_t *)to = *(const uint32_t *)from;
+    }
+}
+
+#endif

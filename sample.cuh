@@ -1,0 +1,240 @@
+// sample.cuh: a draw on the GPU, to the bit what sampler.c draws: sort slices, rank across them, then one block draws.
+//
+// A candidate is a key of 64 bits that sorts as sampler.c does: the logit's bits in order above, the id's complement
+// below, so that of equal logits the lower id comes first; 0 is none. Keys are distinct, so that a key's rank is the
+// number of larger ones, which binary searches in the other slices count.
+#ifndef QUILL_SAMPLE_CUH
+#define QUILL_SAMPLE_CUH
+
+#include "gpu.h"
+#include "gpu_kernels.h"
+#include "rng.h"
+#include "sampling.h"
+
+enum { SLICE = 2048, SORT_THREADS = 1024, DRAW_THREADS = 256 };
+
+struct SampleJob {
+    const float *logits; // (n, n_vocab)
+    int n_vocab, n_slices;
+    const GpuSample *requests;
+    const int *position;
+    int *sampled;
+    uint64_t *keys;   // (n, n_slices, SLICE) each slice sorted, largest first
+    uint64_t *sorted; // (n, n_slices * SLICE) the best, as many as are wanted
+    double *runs;     // (n, n_slices * SLICE / SAMPLE_RUN) sums
+    int *counts;      // (n, n_slices) candidates in each slice
+};
+
+__device__ inline uint64_t sample_key(float logit, int id) {
+    if (!(logit > -INFINITY)) return 0; // NaN too
+    uint32_t bits = float_bits(logit == 0 ? 0.0f : logit);
+    bits = bits >> 31 ? ~bits : bits | 0x80000000u;
+    return (uint64_t)bits << 32 | (0xffffffffu - (uint32_t)id);
+}
+__device__ inline float key_logit(uint64_t key) {
+    uint32_t bits = (uint32_t)(key >> 32);
+    return bits_float(bits >> 31 ? bits & 0x7fffffffu : ~bits);
+}
+__device__ inline int key_id(uint64_t key) { return (int)(0xffffffffu - (uint32_t)key); }
+
+__device__ inline bool is_greedy(const GpuSample &r) { return r.temp <= 0; }
+// How many of the best are wanted at all.
+__device__ inline int wanted(const GpuSample &r, int n_vocab) {
+    if (is_greedy(r)) return 1;
+    return r.top_k > 0 && r.top_k < n_vocab ? r.top_k : n_vocab;
+}
+
+// ---- a slice --------------------------------------------------------------------------------------------------------
+
+__device__ inline void sort_slice(uint64_t *keys) { // bitonic, largest first
+    for (int size = 2; size <= SLICE; size *= 2)
+        for (int step = size / 2; step > 0; step /= 2) {
+            for (int i = (int)threadIdx.x; i < SLICE / 2; i += (int)blockDim.x) {
+                int low = i / step * 2 * step + i % step, high = low + step;
+                bool descending = (low & size) == 0;
+                uint64_t a = keys[low], b = keys[high];
+                if (descending ? a < b : a > b) keys[low] = b, keys[high] = a;
+            }
+            __syncthreads();
+        }
+}
+
+// Occurrences of the slice's tokens in the window of the penalties.
+__device__ inline void count_window(const GpuSample &r, int position, int first, int *counts) {
+    int n = r.repeat_last_n < 0 || r.repeat_last_n > position ? position : r.repeat_last_n;
+    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) {
+        int id = r.tokens[position - n + i] - first;
+        if (id >= 0 && id < SLICE) atomicAdd(&counts[id], 1);
+    }
+}
+
+// grid: (slices, requests)
+__global__ __launch_bounds__(SORT_THREADS) void sample_slices(SampleJob j) {
+    Smem smem;
+    uint64_t *keys = smem.take<uint64_t>(SLICE);
+    float *logits = smem.take<float>(SLICE);
+    int *counts = smem.take<int>(SLICE);
+    GpuSample r = j.requests[blockIdx.y];
+    int first = (int)blockIdx.x * SLICE, n = j.n_vocab - first < SLICE ? j.n_vocab - first : SLICE;
+    for (int i = (int)threadIdx.x; i < SLICE; i += (int)blockDim.x) {
+        logits[i] = i < n ? j.logits[(size_t)blockIdx.y * (size_t)j.n_vocab + (size_t)(first + i)] : -INFINITY;
+        if (!(logits[i] == logits[i])) logits[i] = -INFINITY;
+        counts[i] = 0;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (int b = 0; b < r.n_bias; b++) {
+            int id = r.bias[b].id - first;
+            if (id >= 0 && id < n) logits[id] += r.bias[b].bias;
+        }
+    bool penalised = r.tokens && (r.repeat_penalty != 1 || r.presence_penalty != 0 || r.frequency_penalty != 0);
+    if (penalised) count_window(r, j.position[blockIdx.y], first, counts);
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < SLICE; i += (int)blockDim.x) {
+        float l = logits[i];
+        if (counts[i] > 0) l = sample_penalise(l, counts[i], r.repeat_penalty, r.presence_penalty, r.frequency_penalty);
+        keys[i] = i < n ? sample_key(l, first + i) : 0;
+    }
+    __syncthreads();
+    sort_slice(keys);
+    size_t at = (size_t)blockIdx.y * (size_t)j.n_slices + blockIdx.x;
+    for (int i = (int)threadIdx.x; i < SLICE; i += (int)blockDim.x) {
+        j.keys[at * SLICE + (size_t)i] = keys[i];
+        if (keys[i] && (i == SLICE - 1 || !keys[i + 1])) j.counts[at] = i + 1;
+    }
+    if (threadIdx.x == 0 && !keys[0]) j.counts[at] = 0;
+}
+
+// How many of a slice's keys are larger.
+__device__ inline int count_larger(const uint64_t *slice, uint64_t key) {
+    int low = 0, high = SLICE; // the answer lies in [low, high]
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (slice[middle] > key) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+// grid: (slices, requests): each candidate that is wanted to its place.
+__global__ __launch_bounds__(SORT_THREADS) void sample_ranks(SampleJob j) {
+    int most = wanted(j.requests[blockIdx.y], j.n_vocab);
+    const uint64_t *keys = j.keys + (size_t)blockIdx.y * (size_t)j.n_slices * SLICE;
+    const uint64_t *mine = keys + (size_t)blockIdx.x * SLICE;
+    uint64_t *sorted = j.sorted + (size_t)blockIdx.y * (size_t)j.n_slices * SLICE;
+    for (int i = (int)threadIdx.x; i < SLICE && i < most; i += (int)blockDim.x) {
+        uint64_t key = mine[i];
+        int rank = i;
+        if (!key) continue;
+        for (int s = 0; s < j.n_slices && rank < most; s++)
+            if (s != (int)blockIdx.x) rank += count_larger(keys + (size_t)s * SLICE, key);
+        if (rank < most) sorted[rank] = key;
+    }
+}
+
+// ---- the draw -------------------------------------------------------------------------------------------------------
+
+// The candidates that are left: n of them, sorted; weights at a temperature, and their sum (0: weights themselves).
+struct Candidates {
+    const uint64_t *key;
+    int n;
+    float temp;
+    double sum;
+    double *runs;   // scratch; after add_runs: what comes before each run
+    double *shared; // [0] the sum
+    int *found;
+};
+
+__device__ inline double candidate_value(const Candidates &c, int i) {
+    float weight = sample_weight(key_logit(c.key[i]), key_logit(c.key[0]), c.temp);
+    return c.sum > 0 ? sample_share(weight, c.sum) : weight;
+}
+
+__device__ inline int n_runs(const Candidates &c) { return (c.n + SAMPLE_RUN - 1) / SAMPLE_RUN; }
+
+__device__ inline double run_sum(const Candidates &c, int run) {
+    double sum = 0;
+    for (int i = run * SAMPLE_RUN; i < (run + 1) * SAMPLE_RUN && i < c.n; i++) sum += candidate_value(c, i);
+    return sum;
+}
+
+// Sums the runs side by side, then in order. Every thread gets the total.
+__device__ inline double add_runs(const Candidates &c) {
+    for (int run = (int)threadIdx.x; run < n_runs(c); run += (int)blockDim.x) c.runs[run] = run_sum(c, run);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        double before = 0;
+        for (int run = 0; run < n_runs(c); run++) before += c.runs[run];
+        c.shared[0] = before;
+    }
+    __syncthreads();
+    double total = c.shared[0];
+    __syncthreads();
+    return total;
+}
+
+// Softmax, then the first candidate whose cumulative probability is past `mark` (or equal to it, if `equal`); n if
+// none.
+__device__ inline int first_past(Candidates c, float temp, double mark, bool equal) {
+    c.temp = temp;
+    c.sum = 0;
+    c.sum = add_runs(c);
+    add_runs(c);
+    if (threadIdx.x == 0) {
+        double before = 0;
+        int run = 0, i;
+        for (; run < n_runs(c); before += c.runs[run], run++) {
+            double end = before + c.runs[run];
+            if (equal ? end >= mark : end > mark) break;
+        }
+        double sum = 0;
+        for (i = run * SAMPLE_RUN; i < c.n; i++) {
+            sum += candidate_value(c, i);
+            if (equal ? before + sum >= mark : before + sum > mark) break;
+        }
+        *c.found = i < c.n ? i : c.n;
+    }
+    __syncthreads();
+    int found = *c.found;
+    __syncthreads();
+    return found;
+}
+
+__device__ inline int keep_min_p(const Candidates &c, float log_min_p) {
+    float least = key_logit(c.key[0]) + log_min_p;
+    int low = 1, high = c.n; // the first that is too small lies in [low, high]
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (key_logit(c.key[middle]) >= least) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+// grid: (requests)
+__global__ __launch_bounds__(DRAW_THREADS) void sample_draw(SampleJob j) {
+    Smem smem;
+    double *shared = smem.take<double>(1);
+    int *found = smem.take<int>(1);
+    GpuSample r = j.requests[blockIdx.x];
+    size_t first = (size_t)blockIdx.x * (size_t)j.n_slices;
+    int n = 0, most = wanted(r, j.n_vocab), position = j.position[blockIdx.x], token = -1;
+    for (int s = 0; s < j.n_slices; s++) n += j.counts[first + (size_t)s];
+    Candidates c = {
+        j.sorted + first * SLICE, n < most ? n : most, r.temp, 0, j.runs + first * (SLICE / SAMPLE_RUN), shared, found};
+    if (c.n > 0 && is_greedy(r)) token = key_id(c.key[0]);
+    else if (c.n > 0) {
+        if (r.top_p < 1) {
+            int last = first_past(c, 1, r.top_p, true);
+            c.n = last < c.n ? last + 1 : c.n;
+        }
+        if (r.min_p > 0) c.n = keep_min_p(c, r.log_min_p);
+        int i = first_past(c, r.temp, rng_uniform(r.seed, r.sequence, (uint64_t)position), false);
+        token = key_id(c.key[i < c.n ? i : c.n - 1]); // the probabilities rounded to a little under 1
+    }
+    if (threadIdx.x != 0) return;
+    j.sampled[r.row] = token;
+    if (r.tokens) r.tokens[position] = token;
+}
+
+#endif

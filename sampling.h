@@ -1,0 +1,64 @@
+// sampling.h: the arithmetic of a draw, one for the host (sampler.c) and the GPU (sample.cuh): the same bits on both.
+//
+// Only operations that IEEE 754 fixes, in one order, and nothing a compiler may contract. Sums over candidates (sorted
+// by logit, descending) go by runs: each run of SAMPLE_RUN in order, then the runs' sums in order; so a GPU may add the
+// runs side by side. The cumulative sum at a candidate is the sum of the runs before its own, plus its own run so far.
+#ifndef QUILL_SAMPLING_H
+#define QUILL_SAMPLING_H
+
+#include "device.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { SAMPLE_RUN = 64 };
+
+#ifdef __CUDA_ARCH__ // these never become part of a fused multiply-add; the host is compiled without contraction
+#define SAMPLE_MUL(a, b) __dmul_rn(a, b)
+#define SAMPLE_MULF(a, b) __fmul_rn(a, b)
+#else
+#define SAMPLE_MUL(a, b) ((a) * (b))
+#define SAMPLE_MULF(a, b) ((a) * (b))
+#endif
+
+// exp(x) for x <= 0, within 2 ulp; 0 below -708. x = k ln 2 + r, and the Taylor series of r.
+HOST_DEVICE static inline double sample_exp(double x) {
+    if (!(x > -708)) return 0;
+    double k = floor(SAMPLE_MUL(x, 1.4426950408889634) + 0.5);
+    double r = x - SAMPLE_MUL(k, 0x1.62e42feep-1) - SAMPLE_MUL(k, 0x1.a39ef35793c76p-33); // ln 2 in two parts
+    double sum = 0x1.6124613a86d09p-33;                                                   // 1 / 13!
+    sum = SAMPLE_MUL(sum, r) + 0x1.1eed8eff8d898p-29;                                     // 1 / 12!
+    sum = SAMPLE_MUL(sum, r) + 0x1.ae64567f544e4p-26;                                     // 1 / 11!
+    sum = SAMPLE_MUL(sum, r) + 0x1.27e4fb7789f5cp-22;                                     // 1 / 10!
+    sum = SAMPLE_MUL(sum, r) + 0x1.71de3a556c734p-19;                                     // 1 / 9!
+    sum = SAMPLE_MUL(sum, r) + 0x1.a01a01a01a01ap-16;                                     // 1 / 8!
+    sum = SAMPLE_MUL(sum, r) + 0x1.a01a01a01a01ap-13;                                     // 1 / 7!
+    sum = SAMPLE_MUL(sum, r) + 0x1.6c16c16c16c17p-10;                                     // 1 / 6!
+    sum = SAMPLE_MUL(sum, r) + 0x1.1111111111111p-7;                                      // 1 / 5!
+    sum = SAMPLE_MUL(sum, r) + 0x1.5555555555555p-5;                                      // 1 / 4!
+    sum = SAMPLE_MUL(sum, r) + 0x1.5555555555555p-3;                                      // 1 / 3!
+    sum = SAMPLE_MUL(sum, r) + 0x1p-1;                                                    // 1 / 2!
+    sum = SAMPLE_MUL(sum, r) + 0x1p+0;                                                    // 1 / 1!
+    sum = SAMPLE_MUL(sum, r) + 0x1p+0;                                                    // 1 / 0!
+    int64_t bits = ((int64_t)k + 1023) << 52;
+    double scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return SAMPLE_MUL(sum, scale);
+}
+
+// A candidate's weight under softmax at a temperature, the largest logit's being 1. +inf (by a bias) takes everything.
+HOST_DEVICE static inline float sample_weight(float logit, float most, float temp) {
+    return logit == most ? 1 : (float)sample_exp(((double)logit - most) / temp);
+}
+
+// Its probability.
+HOST_DEVICE static inline float sample_share(float weight, double sum) { return (float)(weight / sum); }
+
+// A logit after the penalties of a token that occurs `count` > 0 times in the window.
+HOST_DEVICE static inline float sample_penalise(float logit, int count, float repeat, float presence, float frequency) {
+    float l = logit > 0 ? logit / repeat : SAMPLE_MULF(logit, repeat);
+    return l - (SAMPLE_MULF((float)count, frequency) + presence);
+}
+
+#endif

@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# On a machine with a GPU and the CUDA toolkit, in under 8 minutes, downloading nothing: builds, tests on the GPU,
+# benchmarks; writes one JSON and one markdown table.
+#   scripts/gpu_check.sh [DIR]         results in DIR (default: build/gpu)
+#   QUILL_TEST_DATA=DIR                also the golden logits there (golden/*.gguf beside *.json)
+#   SECONDS_FOR_ALL=480                benchmarks that would end later are left out, and named
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+out=${1:-build/gpu}
+budget=${SECONDS_FOR_ALL:-480}
+export QUILL_MODEL='' XDG_CACHE_HOME
+failed=0
+results=()
+
+say() { printf '%4ds  %s\n' "$SECONDS" "$*"; }
+left() { echo $((budget - SECONDS)); }
+die() {
+  echo "gpu_check: $*" >&2
+  exit 1
+}
+fail() {
+  failed=$((failed + 1))
+  say "FAILED: $*"
+}
+
+command -v nvidia-smi >/dev/null && gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1) || gpu=
+[ -n "$gpu" ] || die "no GPU: nvidia-smi names none; run it on a machine that has one (make test checks the kernels without)"
+for nvcc in "${CUDA_HOME:+$CUDA_HOME/bin/nvcc}" /usr/local/cuda/bin/nvcc "$(command -v nvcc || true)"; do
+  [ -n "$nvcc" ] && [ -x "$nvcc" ] && break
+  nvcc=
+done
+[ -n "$nvcc" ] || die "no nvcc in CUDA_HOME, /usr/local/cuda or PATH: the toolkit is needed"
+command -v python3 >/dev/null || die "no python3, which compares logits and writes the tables"
+
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+XDG_CACHE_HOME=$out/cache # this run's ceilings are its own
+driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1)
+commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
+say "$gpu, driver $driver, $("$nvcc" --version | sed -n 's/.*release //p'), commit $commit"
+
+# ---- build ----
+make -j"$(nproc)" CUDA_ARCH=native quill >"$out/build.log" 2>&1 ||
+  die "it does not build: $(tail -3 "$out/build.log"); all of it is in $out/build.log"
+quill=$PWD/quill
+"$quill" --version | sed 's/^/       /'
+"$quill" --version | grep -q '^CUDA: [0-9]' || die "the build has no CUDA: see $out/build.log"
+say "built"
+
+# ---- tests on the GPU ----
+tiny=$out/tiny
+mkdir -p "$tiny"
+
+logits() { # logits FILE OUT OPTIONS...
+  local file=$1 to=$2
+  shift 2
+  "$quill" logits -m "$file" --tokens 1,5,9,17,33,4,8,15,16,23,42,2,7,11,13,19,29,31,37,41 "$@" >"$to" 2>"$out/last.err"
+}
+near() { # near NAME LIMIT FILE: the GPU's logits against the scalar CPU's
+  if logits "$3" "$out/a.f32" --device cpu --isa scalar -ctk f32 -ctv f32 &&
+    logits "$3" "$out/b.f32" --device cuda -ngl "${4:-all}"; then
+    python3 - "$1" "$2" "$out/a.f32" "$out/b.f32" <<'PYTHON' || fail "$1"
+import array, math, sys
+name, limit, *files = sys.argv[1:]
+want, got = (array.array("f", open(f, "rb").read()) for f in files)
+d = math.sqrt(sum((a - b) ** 2 for a, b in zip(want, got)) / sum(a * a for a in want))
+print(f"       {name:40} {d:.1e}")
+sys.exit(not (len(want) == len(got) and d <= float(limit)))
+PYTHON
+  else fail "$1: $(cat "$out/last.err")"; fi
+}
+say "logits of small random models, GPU against scalar CPU"
+for type in F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS; do
+  file=$tiny/$type.gguf
+  "$quill" bench --shape dim=512,layers=3,heads=8,kv_heads=2,ffn=1024,vocab=2048 --type $type --save "$file" -p 0 -n 0 -q
+  case $type in F32) limit=1e-4 ;; F16 | BF16) limit=2e-2 ;; *) limit=5e-2 ;; esac
+  near "$type" $limit "$file"
+done
+near "Q8_0, 2 of 3 layers on the GPU" 5e-2 "$tiny/Q8_0.gguf" 2
+if [ -n "${QUILL_TEST_DATA:-}" ]; then
+  for file in "$QUILL_TEST_DATA"/golden/*.gguf; do
+    case $file in *f32*) limit=1e-4 ;; *f16*) limit=2e-2 ;; *) limit=5e-2 ;; esac
+    [ -f "$file" ] && near "$(basename "$file")" $limit "$file"
+  done
+fi
+
+say "texts, GPU against CPU"
+if "$quill" --version | grep -q '^model: none$'; then say "skipped: no model is built in"; else
+  for seed in 1 2 3; do
+    "$quill" --device cpu --seed $seed --raw -n 200 "Once upon a time" >"$out/cpu.txt" </dev/null
+    "$quill" --device cuda --seed $seed --raw -n 200 "Once upon a time" >"$out/gpu.txt" </dev/null || fail "seed $seed"
+    "$quill" --device cuda --seed $seed --raw -n 200 "Once upon a time" >"$out/again.txt" </dev/null || fail "seed $seed"
+    cmp -s "$out/gpu.txt" "$out/again.txt" || fail "seed $seed: the same run gave another text"
+    same=$(cmp "$out/cpu.txt" "$out/gpu.txt" 2>/dev/null | sed 's/.*byte \([0-9]*\).*/the first \1 bytes/' || true)
+    say "seed $seed: ${same:-all bytes} as on the CPU (rounding may part them where two tokens are close)"
+  done
+fi
+
+if command -v compute-sanitizer >/dev/null && [ "$(left)" -gt 300 ]; then
+  for tool in memcheck racecheck; do
+    if compute-sanitizer --tool $tool --error-exitcode 9 "$quill" logits -m "$tiny/Q4_K.gguf" --tokens 1,2,3,4,5,6,7,8,9,10 \
+      --device cuda >/dev/null 2>"$out/$tool.log"; then say "compute-sanitizer $tool: clean"
+    elif [ $? -eq 9 ]; then fail "compute-sanitizer $tool: $out/$tool.log"
+    else say "skipped: compute-sanitizer $tool does not run here ($(tail -1 "$out/$tool.log"))"; fi
+  done
+fi
+
+# ---- benchmarks ----
+say "ceilings"
+"$quill" bench --roofline -p 0 -n 0 --device cuda -o json >"$out/roofline.json" || fail "bench --roofline"
+
+bench() { # bench NAME SECONDS OPTIONS...: what it takes at most is left out when there is no time
+  local name=$1 seconds=$2
+  shift 2
+  if [ "$(left)" -lt "$seconds" ]; then
+    say "left out for lack of time: $name"
+    return 0
+  fi
+  if timeout "$seconds" "$quill" bench --device cuda -q -o json "$@" >"$out/$name.json" 2>"$out/last.err"; then
+    results+=("$out/$name.json")
+    say "$name"
+  else fail "$name: $(tail -1 "$out/last.err")"; fi
+}
+for type in BF16 Q8_0 Q4_0 Q4_K; do
+  bench "1b-$type" 40 --shape 1b --type $type -p 512 -n 64 -r 3
+  bench "8b-$type" 90 --shape 8b --type $type -p 512 -n 64 -r 3
+done
+for type in BF16 Q4_K; do
+  bench "8b-$type-pp4096" 60 --shape 8b --type $type -p 4096 -n 0 -r 3
+  for depth in 4096 32768; do bench "8b-$type-d$depth" 60 --shape 8b --type $type -p 0 -n 32 -r 2 -d $depth; done
+  for n in 8 32; do bench "8b-$type-x$n" 60 --shape 8b --type $type -p 0 -n 32 -r 2 --sequences $n -d 1024; done
+done
+if [ "$(left)" -gt 60 ] && python3 -c 'import torch, transformers' 2>/dev/null; then
+  timeout "$(left)" python3 scripts/bench_transformers.py >"$out/transformers.json" 2>"$out/last.err" ||
+    fail "transformers: $(tail -1 "$out/last.err")"
+else say "skipped: transformers is not installed, or no time is left"; fi
+
+# ---- one JSON, one table ----
+python3 - "$out" "$gpu" "$driver" "$commit" "$failed" "${results[@]}" <<'PYTHON'
+import json, os, sys
+out, gpu, driver, commit, failed, *files = sys.argv[1:]
+load = lambda f: json.load(open(f)) if os.path.exists(f) and os.path.getsize(f) else None
+everything = {"gpu": gpu, "driver": driver, "commit": commit, "failed": int(failed), "roofline": load(out + "/roofline.json"),
+              "benchmarks": [load(f) for f in files], "transformers": load(out + "/transformers.json")}
+json.dump(everything, open(out + "/gpu_check.json", "w"), indent=1)
+ceiling = ((everything["roofline"] or {}).get("machine") or {}).get("gpu") or {}
+lines = [f"{gpu}, driver {driver}, commit {commit}", "", "| model | type | test | tok/s | TFLOP/s | GB/s | of peak |",
+         "|---|---|---|---:|---:|---:|---:|"]
+for run in everything["benchmarks"]:
+    for r in run["results"]:
+        peak = ceiling.get("copy_gbs" if r["phase"] == "decode" else "product_tflops")
+        rate = r["gb_s"] if r["phase"] == "decode" else r["tflop_s"]
+        share = f"{100 * rate / peak:.0f}%" if peak else "-"
+        lines.append(f"| {run['model']['name']} | {run['model']['type']} | {r['test']} | {r['tok_s']:.1f} | {r['tflop_s']:.1f} "
+                     f"| {r['gb_s']:.0f} | {share} |")
+for r in (everything["transformers"] or {}).get("results", []):
+    lines.append(f"| {r['model']} (transformers, {r['how']}) | BF16 | {r['test']} | {r['tok_s']:.1f} | - | - | - |")
+open(out + "/gpu_check.md", "w").write("\n".join(lines) + "\n")
+print("\n".join(lines))
+PYTHON
+say "$out/gpu_check.json, $out/gpu_check.md"
+[ "$failed" -eq 0 ] || die "$failed checks failed, named above"

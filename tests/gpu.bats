@@ -1,0 +1,85 @@
+#!/usr/bin/env bats
+# The command line of a GPU, where there is none: quill_twin is quill whose GPU is a twin in host memory.
+
+setup_file() {
+    export TINY="$BATS_FILE_TMPDIR" QUILL_MODEL="$BATS_FILE_TMPDIR/tiny.gguf" TWIN="$QUILL_TWIN_BINARY"
+    export XDG_CACHE_HOME="$BATS_FILE_TMPDIR/cache" XDG_STATE_HOME="$BATS_FILE_TMPDIR/state"
+    unset QUILL_DEVICE QUILL_TWIN QUILL_TWIN_MEMORY
+    "$MAKE_TINY" "$TINY/tiny.gguf" n_layers=3
+}
+setup() { cd "$BATS_TEST_TMPDIR" && [ -x "$TWIN" ]; }
+code() { local s=0; "$@" </dev/null >out 2>err || s=$?; echo "$s"; }
+
+@test "a text on the GPU, on the CPU, and with the layers on both" {
+    "$TWIN" --device cpu --greedy -n 12 "a prompt of some length" </dev/null >cpu
+    "$TWIN" --device cuda --greedy -n 12 "a prompt of some length" </dev/null >gpu
+    "$TWIN" -ngl 2 --greedy -n 12 "a prompt of some length" </dev/null >both 2>err
+    cmp cpu gpu
+    cmp cpu both
+    grep -q "2 of 3 layers are on the GPU" err
+    [ "$("$TWIN" -q -ngl 2 --greedy -n 2 hi 2>&1 >/dev/null </dev/null)" = "" ]
+}
+
+@test "--verbose names the device of each layer and counts graphs" {
+    [ "$(code "$TWIN" --device cuda -v --greedy -n 5 --ignore-eos hi)" -eq 0 ]
+    grep -q "^gpu .*GPU twin sm_90: layers 0 to 2 of 3, head, embedding; decode fused kernels in graphs; prefill plain products" err
+    grep -Eq "^graphs +5 steps of few rows, 3 graph launches \\(0.60 a step\\), 1 captured" err
+    grep -q "on the GPU" err
+    [ "$(code "$TWIN" -v -n 1 hi)" -eq 0 ]
+    grep -q "on the CPU: a small model" err
+    "$TWIN" --version | grep -q "^CUDA: 13.0; GPU twin, sm_90"
+}
+
+@test "no usable GPU: exit 3 with the reason where one was asked for, the CPU where not" {
+    for how in "none:no NVIDIA driver" "old:driver for CUDA 13.0"; do
+        export QUILL_TWIN="${how%%:*}"
+        [ "$(code "$TWIN" --device cuda hi)" -eq 3 ]
+        grep -q "^quill: --device cuda: no usable GPU: .*${how#*:}" err
+        [ "$(wc -l <err)" -eq 1 ]
+        [ "$(code "$TWIN" -ngl 1 hi)" -eq 3 ]
+        grep -q "^quill: -ngl: no usable GPU" err
+        [ "$(code env QUILL_DEVICE=cuda "$TWIN" hi)" -eq 3 ]
+        [ "$(code "$TWIN" -n 1 hi)" -eq 0 ]
+        [ ! -s err ]
+    done
+}
+
+@test "options that contradict each other" {
+    [ "$(code "$TWIN" --device cpu -ngl 2 hi)" -eq 2 ]
+    grep -q -- "-ngl" err
+    [ "$(code "$TWIN" --device cuda -ngl 0 -n 1 hi)" -eq 0 ]
+}
+
+@test "too little memory: exit 4 with the budget and what to try, or as many layers as fit" {
+    export QUILL_TWIN_MEMORY=1000
+    [ "$(code "$TWIN" --device cuda hi)" -eq 4 ]
+    grep -q "do not fit on the GPU; try" err
+    grep -q "on the GPU .* of 3 layers: weights" err
+    [ "$(code "$TWIN" -ngl all hi)" -eq 4 ]
+    [ "$(code "$TWIN" -n 1 hi)" -eq 0 ]
+    export QUILL_TWIN_MEMORY=1000000000
+    [ "$(code "$TWIN" --device cuda -c 9000000 hi)" -eq 4 ]
+    [ "$(code "$TWIN" --device cuda -ngl 1 --dry-run hi)" -eq 0 ]
+    grep -q "on the GPU .* 1 of 3 layers" err
+}
+
+@test "without cuBLAS the fused kernels do all of it, and --verbose says so" {
+    "$TWIN" --device cuda --greedy -n 8 "a prompt of some length" </dev/null >with
+    export QUILL_TWIN=noblas
+    [ "$(code "$TWIN" --device cuda -v --greedy -n 8 "a prompt of some length")" -eq 0 ]
+    grep -q "fused kernels for prefill too, which is slow: cuBLAS cannot be opened" err
+    cmp with out
+}
+
+@test "bench on the GPU" {
+    "$TWIN" bench --device cuda -p 10 -n 3 -r 1 -o json </dev/null >j 2>err
+    python3 -c 'import json,sys; m=json.load(open("j"))["model"]; assert m["device"]=="GPU twin" and m["isa"]=="sm_90" and m["gpu_layers"]==3, m'
+}
+
+@test "gpu_check.sh says in a line that there is no GPU" {
+    command -v nvidia-smi >/dev/null && nvidia-smi >/dev/null 2>&1 && skip "there is a GPU here"
+    [ "$(code "$BATS_TEST_DIRNAME/../scripts/gpu_check.sh" "$PWD/results")" -eq 1 ]
+    grep -q "^gpu_check: no GPU" err
+    [ "$(wc -l <err)" -eq 1 ]
+    [ ! -e results ]
+}

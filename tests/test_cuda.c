@@ -1,0 +1,481 @@
+// test_cuda.c: the GPU's backend, whole, where there is no GPU: its kernels run on the CPU, its runtime is the twin.
+// Tiny models of every family, tensor type, KV type and batch shape against the scalar reference, layers split between
+// both.
+#include "testing.h"
+
+#include "../cuda.h"
+#include "../kvcache.h"
+#include "../model.h"
+#include "gpu_rt_host.h"
+#include "tiny_model.h"
+
+#include <math.h>
+
+// PROMPT rows at once are more than the fused kernels take, whatever the type.
+enum { PROMPT = 34, MOST_ROWS = 64, N_CTX = 300, ALL = 1000 };
+
+static const char *const archs[] = {"llama", "qwen2", "qwen3"};
+
+typedef struct {
+    int n_gpu; // layers; 0: the scalar reference
+    int kv_type;
+    int block;        // 0: contiguous
+    uint64_t shuffle; // of the blocks
+    size_t spare;     // bytes for dense copies
+} Setup;
+
+typedef struct {
+    Model m;
+    ThreadPool *pool;
+    Workspace w;
+    KvCache kv;
+} Rig;
+
+static Status rig_try(Rig *r, const Gguf *g, Setup s) {
+    const Backend *cpu, *gpu = NULL;
+    *r = (Rig){0};
+    TRY(cpu_backend("scalar", &cpu));
+    TRY(model_load(&r->m, g, cpu));
+    r->pool = threads_new(1);
+    int n = int_min(s.n_gpu, r->m.c.n_layers);
+    if (n > 0) TRY(cuda_backend(&gpu));
+    if (n > 0) TRY(model_to_device(&r->m, gpu, n, (DeviceLoad){.pool = r->pool, .spare = s.spare}));
+    KvShape shape = {.n_layers = r->m.c.n_layers,
+                     .n_kv_heads = r->m.c.n_kv_heads,
+                     .head_dim = r->m.c.head_dim,
+                     .type_k = s.kv_type,
+                     .type_v = s.kv_type,
+                     .block = s.block,
+                     .n_ctx = N_CTX,
+                     .n_seqs = 3,
+                     .n_device = n,
+                     .be = gpu};
+    TRY(kv_new(&r->kv, &shape));
+    if (s.shuffle) kv_shuffle(&r->kv, s.shuffle);
+    return workspace_new(&r->w, &r->m, r->pool, MOST_ROWS, MOST_ROWS, N_CTX);
+}
+
+static void rig_close(Rig *r) {
+    kv_free(&r->kv);
+    workspace_free(&r->w);
+    if (r->pool) threads_free(r->pool);
+    model_free(&r->m);
+}
+
+static void rig_open(Rig *r, const Gguf *g, Setup s) {
+    Status st = rig_try(r, g, s);
+    if (st.code) fail_msg("code %d: %s", st.code, st.message);
+}
+
+// ---- running --------------------------------------------------------------------------------------------------------
+
+// A part of a step: the next n uncomputed tokens of a sequence, and where the logits of all of them go (or NULL).
+typedef struct {
+    Sequence *s;
+    int n;
+    float *logits;
+} Part;
+
+static void step(Rig *r, const Part *parts, int n_parts) {
+    int token[MOST_ROWS], pos[MOST_ROWS], seq[MOST_ROWS], out[MOST_ROWS], table[3 * N_CTX];
+    int max_blocks = (N_CTX + r->kv.pool.block - 1) / r->kv.pool.block;
+    Batch b = {.n_seqs = n_parts,
+               .max_blocks = max_blocks,
+               .token = token,
+               .pos = pos,
+               .slot = pos,
+               .seq = seq,
+               .out_row = out,
+               .block_table = table};
+    for (int p = 0; p < n_parts; p++) {
+        Sequence *s = parts[p].s;
+        assert_true(kv_reserve(&r->kv, s, s->n_cached + parts[p].n));
+        memcpy(table + p * max_blocks, s->blocks, (size_t)s->n_blocks * sizeof *table);
+        for (int i = 0; i < parts[p].n; i++, b.n_rows++) {
+            token[b.n_rows] = s->tokens[s->n_cached + i];
+            pos[b.n_rows] = s->n_cached + i;
+            seq[b.n_rows] = p;
+            if (parts[p].logits) out[b.n_out++] = b.n_rows;
+        }
+    }
+    b.copy = r->kv.copies;
+    b.n_copies = r->kv.n_copies;
+    const float *logits = model_forward(&r->m, &r->w, &r->kv.pool, &b);
+    r->kv.n_copies = 0;
+    for (int p = 0; p < n_parts; p++) {
+        size_t n = (size_t)parts[p].n * (size_t)r->m.c.n_vocab;
+        parts[p].s->n_cached += parts[p].n;
+        if (!parts[p].logits) continue;
+        memcpy(parts[p].logits, logits, n * sizeof *logits);
+        logits += n;
+    }
+}
+
+static void random_tokens(int *out, int n, int n_vocab, uint64_t seed) {
+    for (int i = 0; i < n; i++) out[i] = (int)(test_random(&seed) % (uint64_t)n_vocab);
+}
+
+// All logits of n tokens, `chunk` of them a step; with two strangers beside them, or alone. The caller frees.
+static float *run(Rig *r, int n, int chunk, bool strangers) {
+    int tokens[N_CTX], strange[N_CTX];
+    size_t n_vocab = (size_t)r->m.c.n_vocab;
+    float *logits = malloc((size_t)n * n_vocab * sizeof *logits);
+    Sequence s = {0}, before = {0}, after = {0};
+    random_tokens(tokens, n, r->m.c.n_vocab, 5);
+    random_tokens(strange, N_CTX, r->m.c.n_vocab, 99);
+    sequence_push(&s, tokens, n);
+    sequence_push(&before, strange, 9);
+    sequence_push(&after, strange + 9, 2);
+    while (s.n_cached < n) {
+        Part parts[3];
+        int n_parts = 0;
+        if (strangers && before.n_cached < 30)
+            parts[n_parts++] = (Part){&before, int_min(6, 9 - before.n_cached), NULL};
+        parts[n_parts++] = (Part){&s, int_min(chunk, n - s.n_cached), logits + (size_t)s.n_cached * n_vocab};
+        if (strangers && after.n_cached < 2) parts[n_parts++] = (Part){&after, 1, NULL};
+        step(r, parts, n_parts);
+    }
+    Sequence *all[] = {&s, &before, &after};
+    for (int i = 0; i < 3; i++) {
+        kv_release(&r->kv, all[i]);
+        sequence_free(all[i]);
+    }
+    assert_null(model_failure(&r->m));
+    return logits;
+}
+
+static double distance(const float *got, const float *want, size_t n) {
+    double error = 0, norm = 0;
+    for (size_t i = 0; i < n; i++) {
+        error += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
+        norm += (double)want[i] * (double)want[i];
+    }
+    return sqrt(error / norm);
+}
+
+// A prompt at once; few rows a step, beside strangers; single steps.
+static const struct {
+    int n, chunk;
+    bool strangers;
+} batchings[] = {{PROMPT, PROMPT, false}, {12, 5, true}, {4, 1, false}};
+
+// The largest distance from the scalar reference over all batchings.
+static double furthest(const Gguf *g, Setup s) {
+    Rig reference, r;
+    rig_open(&reference, g, (Setup){.kv_type = s.kv_type, .block = s.block});
+    float *want = run(&reference, PROMPT, PROMPT, false);
+    size_t n_vocab = (size_t)reference.m.c.n_vocab;
+    rig_close(&reference);
+    size_t used = twin_used();
+    double worst = 0;
+    rig_open(&r, g, s);
+    for (size_t b = 0; b < ARRAY_LEN(batchings); b++) {
+        float *got = run(&r, batchings[b].n, batchings[b].chunk, batchings[b].strangers);
+        double d = distance(got, want, (size_t)batchings[b].n * n_vocab);
+        if (!(d <= worst)) worst = d; // NaN too
+        free(got);
+    }
+    rig_close(&r);
+    assert_int_equal(twin_used(), used); // nothing is left on the GPU
+    free(want);
+    return worst;
+}
+
+static void expect_near(const Gguf *g, Setup s, double limit, const char *what) {
+    double d = furthest(g, s);
+    print_message("  %-44s %.1e\n", what, d);
+    if (!(d <= limit)) fail_msg("%s: distance up to %g expected, %g found", what, limit, d);
+}
+
+static TinyModel tiny(const char *arch) { // head_dim is not dim / n_heads, groups of 3
+    return (TinyModel){.arch = arch, .n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .dim = 64, .ffn = 96, .seed = 3};
+}
+
+// ---- against the reference ------------------------------------------------------------------------------------------
+
+static void test_families_and_kv_types(void **state) {
+    (void)state;
+    static const int kv_types[] = {TYPE_F32, TYPE_F16, TYPE_BF16};
+    for (size_t a = 0; a < ARRAY_LEN(archs); a++)
+        for (size_t k = 0; k < ARRAY_LEN(kv_types); k++) {
+            TinyModel shape = tiny(archs[a]);
+            if (k > 0) shape.head_dim = 64, shape.n_heads = 4, shape.n_kv_heads = 1; // what tiles can attend to
+            Gguf *g = tiny_model(&shape);
+            char what[64];
+            snprintf(what, sizeof what, "%s, F32, KV %s", archs[a], type_name(kv_types[k]));
+            expect_near(g, (Setup){.n_gpu = ALL, .kv_type = kv_types[k], .block = 16}, k ? 5e-3 : 1e-5, what);
+            gguf_close(g);
+        }
+}
+
+static const int types[] = {TYPE_F16,  TYPE_BF16, TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0,   TYPE_Q5_1,   TYPE_Q8_0, TYPE_Q2_K,
+                            TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_I8G};
+
+static void test_tensor_types(void **state) {
+    (void)state;
+    for (size_t t = 0; t < ARRAY_LEN(types); t++) {
+        bool dense = types[t] == TYPE_F16 || types[t] == TYPE_BF16;
+        Gguf *g = tiny_model(&(TinyModel){
+            .arch = archs[t % 3], .type = types[t], .dim = 256, .n_heads = 4, .n_kv_heads = 2, .ffn = 256, .seed = t});
+        expect_near(g, (Setup){.n_gpu = ALL, .kv_type = TYPE_F16}, dense ? 2e-2 : 5e-2, type_name(types[t]));
+        gguf_close(g);
+    }
+}
+
+static void test_rope_kinds(void **state) {
+    (void)state;
+    static const char *const ropes[] = {"linear", "yarn"};
+    for (int i = 0; i < 2; i++) {
+        TinyModel shape = tiny("llama");
+        shape.rope = ropes[i];
+        shape.rope_freqs = i == 0;
+        shape.tied = true;
+        Gguf *g = tiny_model(&shape);
+        expect_near(g, (Setup){.n_gpu = ALL, .kv_type = TYPE_F32}, 1e-5, ropes[i]);
+        gguf_close(g);
+    }
+}
+
+static void test_layers_on_both(void **state) {
+    (void)state;
+    TinyModel shape = tiny("qwen3");
+    shape.n_layers = 3;
+    Gguf *g = tiny_model(&shape);
+    for (int n = 1; n <= 3; n++) {
+        char what[64];
+        snprintf(what, sizeof what, "%d of 3 layers on the GPU", n);
+        expect_near(g, (Setup){.n_gpu = n, .kv_type = TYPE_F32, .block = 16, .shuffle = 3}, 1e-5, what);
+    }
+    gguf_close(g);
+}
+
+// ---- the same bits --------------------------------------------------------------------------------------------------
+
+static void assert_same_run(Rig *r, const float *want, int n, int chunk, const char *what) {
+    float *got = run(r, n, chunk, false);
+    if (memcmp(got, want, (size_t)(n * r->m.c.n_vocab) * sizeof *got) != 0) fail_msg("%s: other bits", what);
+    free(got);
+}
+
+static void test_layouts_and_repetitions(void **state) {
+    (void)state;
+    static const Setup setups[] = {{.block = 0}, {.block = 16}, {.block = 1, .shuffle = 8}, {.block = 7, .shuffle = 9}};
+    static const int chunks[] = {12, 3};
+    TinyModel shape = tiny("llama");
+    shape.head_dim = 64;
+    shape.n_heads = 2;
+    shape.n_kv_heads = 1;
+    Gguf *g = tiny_model(&shape);
+    for (size_t c = 0; c < ARRAY_LEN(chunks); c++) {
+        float *want = NULL;
+        for (size_t i = 0; i < ARRAY_LEN(setups); i++) {
+            Rig r;
+            Setup s = setups[i];
+            s.n_gpu = ALL;
+            s.kv_type = TYPE_F16;
+            rig_open(&r, g, s);
+            if (!want) want = run(&r, 12, chunks[c], false);
+            assert_same_run(&r, want, 12, chunks[c], "another layout of the blocks, or once more");
+            rig_close(&r);
+        }
+        free(want);
+    }
+    gguf_close(g);
+}
+
+// Weights that are made dense slice by slice and those that stay so give the same products.
+static void test_resident_copies(void **state) {
+    (void)state;
+    Gguf *g = tiny_model(&(TinyModel){.type = TYPE_Q8_0, .dim = 64, .n_heads = 2, .n_kv_heads = 1, .ffn = 96});
+    Rig sliced, resident;
+    rig_open(&sliced, g, (Setup){.n_gpu = ALL, .kv_type = TYPE_F16});
+    float *want = run(&sliced, PROMPT, PROMPT, false);
+    rig_close(&sliced);
+    int dense = cuda_counts().dense_layers;
+    long products = twin_products();
+    rig_open(&resident, g, (Setup){.n_gpu = ALL, .kv_type = TYPE_F16, .spare = 1 << 24});
+    assert_int_equal(cuda_counts().dense_layers, dense + 2);
+    assert_same_run(&resident, want, PROMPT, PROMPT, "dense copies");
+    assert_true(twin_products() > products);
+    rig_close(&resident);
+    free(want);
+    gguf_close(g);
+}
+
+// ---- graphs ---------------------------------------------------------------------------------------------------------
+
+static void test_a_graph_a_step(void **state) {
+    (void)state;
+    enum { BEFORE = 252, STEPS = 8, N = BEFORE + STEPS }; // past the first bound on slots, 256
+    TinyModel shape = tiny("llama");
+    Gguf *g = tiny_model(&shape);
+    Rig r, reference;
+    int tokens[N];
+    rig_open(&r, g, (Setup){.n_gpu = ALL, .kv_type = TYPE_F32, .block = 16});
+    rig_open(&reference, g, (Setup){.kv_type = TYPE_F32});
+    size_t n_vocab = (size_t)r.m.c.n_vocab;
+    float *want = run(&reference, N, MOST_ROWS, false), *got = malloc(STEPS * n_vocab * sizeof *got);
+    random_tokens(tokens, N, (int)n_vocab, 5);
+    Sequence s = {0};
+    sequence_push(&s, tokens, N);
+    while (s.n_cached < BEFORE) step(&r, &(Part){&s, BEFORE / 4, NULL}, 1);
+    CudaCounts before = cuda_counts();
+    for (int i = 0; i < STEPS; i++) step(&r, &(Part){&s, 1, got + (size_t)i * n_vocab}, 1);
+    CudaCounts after = cuda_counts();
+    assert_int_equal(after.steps - before.steps, STEPS);
+    assert_int_equal(after.replays - before.replays, STEPS - 1); // the first of its size warms up
+    assert_int_equal(after.captures - before.captures, 2);       // up to 256 slots, and up to 512
+    double d = distance(got, want + BEFORE * n_vocab, STEPS * n_vocab);
+    if (!(d <= 1e-5)) fail_msg("distance up to 1e-5 expected, %g found", d);
+    free(got);
+    free(want);
+    kv_release(&r.kv, &s);
+    sequence_free(&s);
+    rig_close(&reference);
+    rig_close(&r);
+    gguf_close(g);
+}
+
+// ---- KV rows and copies ---------------------------------------------------------------------------------------------
+
+// Rows that one backend computed go on on the other.
+static void test_rows_move_between_devices(void **state) {
+    (void)state;
+    TinyModel shape = tiny("llama");
+    shape.n_layers = 3;
+    Gguf *g = tiny_model(&shape);
+    Rig cpu, gpu;
+    int tokens[PROMPT + 1];
+    rig_open(&cpu, g, (Setup){.kv_type = TYPE_F16, .block = 7, .shuffle = 2});
+    rig_open(&gpu, g, (Setup){.n_gpu = 2, .kv_type = TYPE_F16, .block = 16, .shuffle = 5});
+    size_t n_vocab = (size_t)cpu.m.c.n_vocab, bytes = kv_rows_bytes(&cpu.kv.pool, PROMPT);
+    random_tokens(tokens, PROMPT + 1, (int)n_vocab, 1);
+    Sequence there = {0}, here = {0};
+    sequence_push(&there, tokens, PROMPT + 1);
+    sequence_push(&here, tokens, PROMPT + 1);
+    step(&gpu, &(Part){&there, PROMPT, NULL}, 1);
+    assert_true(kv_reserve(&cpu.kv, &here, PROMPT));
+    uint8_t *rows = malloc(bytes), *again = malloc(bytes);
+    for (int layer = 0; layer < 3; layer++) {
+        kv_read_rows(&gpu.kv.pool, layer, there.blocks, 0, PROMPT, rows);
+        kv_write_rows(&cpu.kv.pool, layer, here.blocks, 0, PROMPT, rows);
+        memset(again, 0, bytes);
+        kv_write_rows(&gpu.kv.pool, layer, there.blocks, 0, PROMPT, again);
+        kv_write_rows(&gpu.kv.pool, layer, there.blocks, 0, PROMPT, rows);
+        kv_read_rows(&gpu.kv.pool, layer, there.blocks, 0, PROMPT, again);
+        assert_memory_equal(again, rows, bytes);
+    }
+    here.n_cached = PROMPT;
+    float *a = malloc(n_vocab * sizeof *a), *b = malloc(n_vocab * sizeof *b);
+    step(&cpu, &(Part){&here, 1, a}, 1);
+    step(&gpu, &(Part){&there, 1, b}, 1);
+    assert_true(distance(b, a, n_vocab) <= 1e-4);
+    free(a), free(b), free(rows), free(again);
+    kv_release(&cpu.kv, &here);
+    kv_release(&gpu.kv, &there);
+    sequence_free(&here);
+    sequence_free(&there);
+    rig_close(&cpu);
+    rig_close(&gpu);
+    gguf_close(g);
+}
+
+// A fork writes into copies: the other branch goes on as if there were none.
+static void test_forks_copy_blocks(void **state) {
+    (void)state;
+    TinyModel shape = tiny("llama");
+    Gguf *g = tiny_model(&shape);
+    for (int n_gpu = 1; n_gpu <= 2; n_gpu++) {
+        Rig r;
+        rig_open(&r, g, (Setup){.n_gpu = n_gpu, .kv_type = TYPE_F32, .block = 16});
+        size_t n_vocab = (size_t)r.m.c.n_vocab;
+        int tokens[22];
+        float *want = run(&r, 22, 1, false), *got = malloc(n_vocab * sizeof *got);
+        random_tokens(tokens, 22, (int)n_vocab, 5);
+        Sequence s = {0}, branch = {0};
+        sequence_push(&s, tokens, 22);
+        step(&r, &(Part){&s, 20, NULL}, 1);
+        assert_true(kv_fork(&r.kv, &s, &branch));
+        sequence_push(&branch, (int[]){1, 2}, 2);
+        step(&r, &(Part){&branch, 2, NULL}, 1);
+        step(&r, &(Part){&s, 1, NULL}, 1);
+        step(&r, &(Part){&s, 1, got}, 1);
+        assert_true(distance(got, want + 21 * n_vocab, n_vocab) <= 1e-5);
+        free(got), free(want);
+        kv_release(&r.kv, &s);
+        kv_release(&r.kv, &branch);
+        sequence_free(&s);
+        sequence_free(&branch);
+        rig_close(&r);
+    }
+    gguf_close(g);
+}
+
+// ---- what goes wrong ------------------------------------------------------------------------------------------------
+
+static void test_every_shortage_of_memory(void **state) {
+    (void)state;
+    TinyModel shape = tiny("llama");
+    Gguf *g = tiny_model(&shape);
+    Setup s = {.n_gpu = ALL, .kv_type = TYPE_F16};
+    Rig r;
+    rig_open(&r, g, s);
+    size_t before = twin_used();
+    rig_close(&r);
+    size_t after = twin_used(), all = before - after;
+    int refused = 0;
+    for (size_t n = 0; n < all; n += all / 16 + 1) {
+        twin_memory(after + n);
+        Status st = rig_try(&r, g, s);
+        if (st.code) {
+            assert_int_equal(st.code, QUILL_MEMORY);
+            assert_non_null(strstr(st.message, "try"));
+            refused++;
+        }
+        rig_close(&r);
+        assert_int_equal(twin_used(), after);
+        assert_null(rt_failure());
+    }
+    twin_memory((size_t)1 << 30);
+    assert_true(refused > 10);
+    gguf_close(g);
+}
+
+static void test_a_failure_voids_what_follows(void **state) {
+    (void)state;
+    TinyModel shape = tiny("llama");
+    Gguf *g = tiny_model(&shape);
+    Rig r;
+    rig_open(&r, g, (Setup){.n_gpu = ALL, .kv_type = TYPE_F16});
+    float logits[400];
+    Sequence s = {0};
+    sequence_push(&s, (int[]){1, 2, 3}, 3);
+    step(&r, &(Part){&s, 1, logits}, 1);
+    assert_true(isfinite(logits[0]));
+    rt_fail("the GPU: it has fallen off the bus");
+    step(&r, &(Part){&s, 1, logits}, 1);
+    assert_true(isnan(logits[0]) && isnan(logits[319]));
+    assert_string_equal(model_failure(&r.m), "the GPU: it has fallen off the bus");
+    twin_clear();
+    kv_release(&r.kv, &s);
+    sequence_free(&s);
+    rig_close(&r);
+    gguf_close(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_families_and_kv_types),
+        cmocka_unit_test(test_tensor_types),
+        cmocka_unit_test(test_rope_kinds),
+        cmocka_unit_test(test_layers_on_both),
+        cmocka_unit_test(test_layouts_and_repetitions),
+        cmocka_unit_test(test_resident_copies),
+        cmocka_unit_test(test_a_graph_a_step),
+        cmocka_unit_test(test_rows_move_between_devices),
+        cmocka_unit_test(test_forks_copy_blocks),
+        cmocka_unit_test(test_every_shortage_of_memory),
+        cmocka_unit_test(test_a_failure_voids_what_follows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
