@@ -83,8 +83,9 @@ typedef struct {
     const float *x;
     size_t x_stride;
     int n_rows, n_in;
-    int step[MAX_JOBS]; // features of a task of each job
-    int first_task[MAX_JOBS + 1];
+    int step[MAX_JOBS];           // features of a task of each job
+    int first_task[MAX_JOBS + 1]; // among those of one block of rows
+    int block;                    // rows of a task
     const MatrixKernel *matrix[MAX_JOBS]; // NULL: matvec
     const void *packed[MAX_JOBS];
     // while packing
@@ -92,16 +93,22 @@ typedef struct {
     void *pack_to;
 } Product;
 
+// All tasks of a block of rows come before those of the next: its packed rows stay in the cache.
 static void product_task(void *arg, int task, int thread) {
     Product *p = arg;
+    int first_row = task / p->first_task[p->n_jobs] * p->block, n_rows = int_min(p->block, p->n_rows - first_row);
+    task %= p->first_task[p->n_jobs];
     int j = 0;
     while (task >= p->first_task[j + 1]) j++;
     const Job *job = &p->jobs[j];
     int first = (task - p->first_task[j]) * p->step[j], last = int_min(first + p->step[j], job->w->n_out);
     void *scratch = thread_scratch(p->w, thread);
     if (p->matrix[j])
-        p->matrix[j]->run(job->w, first, last, p->packed[j], p->n_rows, job->y, job->y_stride, job->add, scratch);
-    else p->k->matvec(job->w, first, last, p->x, p->x_stride, p->n_rows, job->y, job->y_stride, job->add, scratch);
+        p->matrix[j]->run(job->w, first, last, p->packed[j], first_row, n_rows, job->y, job->y_stride, job->add,
+                          scratch);
+    else
+        p->k->matvec(job->w, first, last, p->x + (size_t)first_row * p->x_stride, p->x_stride, n_rows,
+                     job->y + (size_t)first_row * job->y_stride, job->y_stride, job->add, scratch);
 }
 
 static void pack_task(void *arg, int task, int thread) {
@@ -132,6 +139,16 @@ static void pack_rows(Product *p) {
     }
 }
 
+// Features of a task: a kernel's own number; more of a matrix that is done in parts, whose rows are read again for each
+// task, as long as every thread has one.
+static int task_features(const Product *p, const MatrixKernel *m, int n_out) {
+    enum { WIDER = 4 };
+    if (p->n_in <= m->depth) return m->features;
+    int n_blocks = (p->n_rows + m->rows - 1) / m->rows;
+    int share = (int)round_up((size_t)n_out * (size_t)n_blocks / (size_t)threads_count(p->w->pool), (size_t)m->features);
+    return int_max(m->features, int_min(WIDER * m->features, share));
+}
+
 static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_jobs, const float *x, size_t x_stride,
                      int n_rows) {
     Product p = {.k = k,
@@ -141,12 +158,14 @@ static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_j
                  .x = x,
                  .x_stride = x_stride,
                  .n_rows = n_rows,
-                 .n_in = jobs[0].w->n_in};
+                 .n_in = jobs[0].w->n_in,
+                 .block = n_rows};
     for (int j = 0; j < n_jobs; j++) {
         const Tensor *t = jobs[j].w;
         p.matrix[j] = matrix_for(k, t, n_rows);
         if (p.matrix[j]) {
-            p.step[j] = p.matrix[j]->features;
+            p.step[j] = task_features(&p, p.matrix[j], t->n_out);
+            p.block = int_min(p.block, p.matrix[j]->rows);
         } else {
             int tasks = task_count(w, (double)t->n_out * t->n_in * n_rows, (t->n_out + 15) / 16);
             p.step[j] = (int)round_up((size_t)(t->n_out + tasks - 1) / (size_t)tasks, 16);
@@ -154,7 +173,7 @@ static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_j
         p.first_task[j + 1] = p.first_task[j] + (t->n_out + p.step[j] - 1) / p.step[j];
     }
     pack_rows(&p);
-    int n_tasks = p.first_task[n_jobs];
+    int n_tasks = p.first_task[n_jobs] * ((n_rows + p.block - 1) / p.block);
     double work = 0;
     for (int j = 0; j < n_jobs; j++) work += (double)jobs[j].w->n_out * p.n_in * n_rows;
     if (work < 2 * TASK_WORK) // together too little for a second core

@@ -36,16 +36,18 @@ static inline size_t attend_query(const AttendTask *t, int pair) {
 }
 
 // A matrix product for many rows: the activations are packed once a tile of rows, then every task takes a range of
-// output features past all tiles. Kernels with the same `pack` share what it packed. y(row, f) for f in [first, last);
-// y has n_rows rows y_stride apart.
+// output features past a block of rows. Kernels with the same `pack` share what it packed. y(row, f) for f in
+// [first, last) and row in [first_row, first_row + n_rows); y has rows y_stride apart.
 typedef struct {
     int tile;       // rows of a tile
     int features;   // output features of a task
+    int rows;       // of a task, a multiple of tile: those that stay in the cache while its features pass
+    int depth;      // of what stays there; a deeper matrix is done in parts, and wants tasks of more features
     size_t scratch; // bytes a task needs
     size_t (*packed_bytes)(int n_rows, int n_in);
     void (*pack)(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in); // x: the first row
-    void (*run)(const Tensor *w, int first, int last, const void *packed, int n_rows, float *y, size_t y_stride,
-                bool add, void *scratch);
+    void (*run)(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
+                size_t y_stride, bool add, void *scratch);
 } MatrixKernel;
 
 typedef struct {
