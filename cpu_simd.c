@@ -258,6 +258,7 @@ static void run(const Tensor *w, int first, int last, const void *packed, int fi
 }
 
 static const MatrixKernel matrix_f32 = {
+    .min_rows = VL == 16 ? 13 : 9,
     .tile = T,
     .features = FEATURES,
     .rows = ROW_BLOCK,
@@ -576,7 +577,6 @@ const CpuKernels NAME = {
     .to_kv = to_kv,
     .matvec = matvec,
     .attend = attend,
-    .min_matrix_rows = VL == 16 ? 13 : 9,
     .matrix = &matrix_f32,
     .scratch = sizeof(QueryTile),
     .attend_pairs = T,
