@@ -24,13 +24,14 @@ override CFLAGS += -std=c11 -Wall -Wextra -Wno-psabi -Wvla -ffp-contract=off -fn
 SIMD    ?= -O3 -ffp-contract=fast
 AVX2    := -DQUILL_SIMD=256 -mavx2 -mfma -mf16c
 AVX512  := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl
+VNNI    := $(AVX512) -mavx512vnni
 AMX     := $(AVX512) -mavx512bf16 -mamx-tile -mamx-bf16
 MACHINE := $(shell $(CC) -dumpmachine)
 
 READ_OBJS = $(READ:%=$(BUILD)/%.o)
 OBJS = $(READ_OBJS) $(CORE:%=$(BUILD)/%.o) $(FACE:%=$(BUILD)/%.o) $(BUILD)/cpu_portable.o
 ifneq ($(filter x86_64%,$(MACHINE)),)
-OBJS += $(BUILD)/cpu_avx2.o $(BUILD)/cpu_avx512.o
+OBJS += $(BUILD)/cpu_avx2.o $(BUILD)/cpu_avx512.o $(BUILD)/cpu_int8.o
 ifeq ($(shell $(CC) $(AMX) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
 OBJS += $(BUILD)/cpu_amx.o
 else # gcc before 11
@@ -81,6 +82,8 @@ $(BUILD)/cpu_avx2.o: cpu_simd.c Makefile | $(BUILD)
 	$(CC) $(CFLAGS) $(SIMD) $(AVX2) -c -o $@ $<
 $(BUILD)/cpu_avx512.o: cpu_simd.c Makefile | $(BUILD)
 	$(CC) $(CFLAGS) $(SIMD) -DQUILL_SIMD=512 $(AVX512) -c -o $@ $<
+$(BUILD)/cpu_int8.o: cpu_int8.c Makefile | $(BUILD)
+	$(CC) $(CFLAGS) $(SIMD) $(VNNI) -c -o $@ $<
 $(BUILD)/cpu_amx.o: cpu_amx.c Makefile | $(BUILD)
 	$(CC) $(CFLAGS) $(SIMD) $(AMX) -c -o $@ $<
 $(BUILD)/%.o: %.cu $(BUILD)/cuda.choice Makefile | $(BUILD)

@@ -83,8 +83,9 @@ typedef struct {
     const float *x;
     size_t x_stride;
     int n_rows, n_in;
-    int step[MAX_JOBS]; // features of a task of each job
-    int first_task[MAX_JOBS + 1];
+    int step[MAX_JOBS];                   // features of a task of each job
+    int first_task[MAX_JOBS + 1];         // among those of one block of rows
+    int block;                            // rows of a task
     const MatrixKernel *matrix[MAX_JOBS]; // NULL: matvec
     const void *packed[MAX_JOBS];
     // while packing
@@ -92,16 +93,22 @@ typedef struct {
     void *pack_to;
 } Product;
 
+// All tasks of a block of rows come before those of the next: its packed rows stay in the cache.
 static void product_task(void *arg, int task, int thread) {
     Product *p = arg;
+    int first_row = task / p->first_task[p->n_jobs] * p->block, n_rows = int_min(p->block, p->n_rows - first_row);
+    task %= p->first_task[p->n_jobs];
     int j = 0;
     while (task >= p->first_task[j + 1]) j++;
     const Job *job = &p->jobs[j];
     int first = (task - p->first_task[j]) * p->step[j], last = int_min(first + p->step[j], job->w->n_out);
     void *scratch = thread_scratch(p->w, thread);
     if (p->matrix[j])
-        p->matrix[j]->run(job->w, first, last, p->packed[j], p->n_rows, job->y, job->y_stride, job->add, scratch);
-    else p->k->matvec(job->w, first, last, p->x, p->x_stride, p->n_rows, job->y, job->y_stride, job->add, scratch);
+        p->matrix[j]->run(job->w, first, last, p->packed[j], first_row, n_rows, job->y, job->y_stride, job->add,
+                          scratch);
+    else
+        p->k->matvec(job->w, first, last, p->x + (size_t)first_row * p->x_stride, p->x_stride, n_rows,
+                     job->y + (size_t)first_row * job->y_stride, job->y_stride, job->add, scratch);
 }
 
 static void pack_task(void *arg, int task, int thread) {
@@ -111,10 +118,13 @@ static void pack_task(void *arg, int task, int thread) {
     p->packer->pack(p->pack_to, task, p->x + (size_t)first * p->x_stride, p->x_stride, rows, p->n_in);
 }
 
+// The best kernel for so many rows; NULL: matvec.
 static const MatrixKernel *matrix_for(const CpuKernels *k, const Tensor *t, int n_rows) {
-    if (n_rows < k->min_matrix_rows) return NULL;
-    const MatrixKernel *better = k->matrix_of ? k->matrix_of(t->type) : NULL;
-    return better ? better : k->matrix;
+    const MatrixKernel *choices[] = {k->matrix_of ? k->matrix_of(t->type) : NULL, k->matrix,
+                                     k->few_of ? k->few_of(t->type) : NULL};
+    for (size_t i = 0; i < ARRAY_LEN(choices); i++)
+        if (choices[i] && n_rows >= choices[i]->min_rows) return choices[i];
+    return NULL;
 }
 
 // Packs the rows once for each kind of matrix kernel that the jobs need.
@@ -132,6 +142,17 @@ static void pack_rows(Product *p) {
     }
 }
 
+// Features of a task: a kernel's own number; more of a matrix that is done in parts, whose rows are read again for each
+// task, as long as every thread has one.
+static int task_features(const Product *p, const MatrixKernel *m, int n_out) {
+    enum { WIDER = 4 };
+    if (p->n_in <= m->depth) return m->features;
+    int n_blocks = (p->n_rows + m->rows - 1) / m->rows;
+    int share =
+        (int)round_up((size_t)n_out * (size_t)n_blocks / (size_t)threads_count(p->w->pool), (size_t)m->features);
+    return int_max(m->features, int_min(WIDER * m->features, share));
+}
+
 static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_jobs, const float *x, size_t x_stride,
                      int n_rows) {
     Product p = {.k = k,
@@ -141,12 +162,14 @@ static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_j
                  .x = x,
                  .x_stride = x_stride,
                  .n_rows = n_rows,
-                 .n_in = jobs[0].w->n_in};
+                 .n_in = jobs[0].w->n_in,
+                 .block = n_rows};
     for (int j = 0; j < n_jobs; j++) {
         const Tensor *t = jobs[j].w;
         p.matrix[j] = matrix_for(k, t, n_rows);
-        if (p.matrix[j]) {
-            p.step[j] = p.matrix[j]->features;
+        if (p.matrix[j]) p.block = int_min(p.block, p.matrix[j]->rows);
+        if (p.matrix[j] && p.matrix[j]->features) {
+            p.step[j] = task_features(&p, p.matrix[j], t->n_out);
         } else {
             int tasks = task_count(w, (double)t->n_out * t->n_in * n_rows, (t->n_out + 15) / 16);
             p.step[j] = (int)round_up((size_t)(t->n_out + tasks - 1) / (size_t)tasks, 16);
@@ -154,7 +177,7 @@ static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_j
         p.first_task[j + 1] = p.first_task[j] + (t->n_out + p.step[j] - 1) / p.step[j];
     }
     pack_rows(&p);
-    int n_tasks = p.first_task[n_jobs];
+    int n_tasks = p.first_task[n_jobs] * ((n_rows + p.block - 1) / p.block);
     double work = 0;
     for (int j = 0; j < n_jobs; j++) work += (double)jobs[j].w->n_out * p.n_in * n_rows;
     if (work < 2 * TASK_WORK) // together too little for a second core
@@ -380,6 +403,11 @@ static bool has_avx512(void) { // F, DQ, BW, VL
     return (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1);
 }
 
+static bool has_vnni(void) { // beside AVX-512: AVX512-VNNI
+    unsigned a, b, c, d;
+    return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c >> 11 & 1);
+}
+
 #if defined(QUILL_AMX)
 static bool has_amx(void) { // AMX-TILE, AMX-BF16, AVX512-BF16
     unsigned a, b, c, d;
@@ -388,6 +416,8 @@ static bool has_amx(void) { // AMX-TILE, AMX-BF16, AVX512-BF16
     return tile && bf16 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1) && cpu_amx_enable();
 }
 #endif
+#else
+static bool has_vnni(void) { return false; }
 #endif
 
 static bool has_any(void) { return true; }
@@ -398,19 +428,21 @@ typedef struct {
     bool (*available)(void);
     const CpuKernels *kernels;
     const MatrixKernel *(*matrix_of)(int type);
-    const char *describe; // NULL: as the kernels say
+    const MatrixKernel *(*few_of)(int type); // if the CPU has VNNI
+    const char *describe;                    // NULL: as the kernels say
 } Choice;
 
 static const Choice choices[] = {
-    {"scalar", has_any, &cpu_scalar, NULL, NULL},
-    {"portable", has_any, &cpu_portable, NULL, NULL},
+    {"scalar", has_any, &cpu_scalar, NULL, NULL, NULL},
+    {"portable", has_any, &cpu_portable, NULL, NULL, NULL},
 #if defined(__x86_64__)
-    {"avx2", has_avx2, &cpu_avx2, NULL, NULL},
-    {"avx512", has_avx512, &cpu_avx512, NULL, NULL},
+    {"avx2", has_avx2, &cpu_avx2, NULL, NULL, NULL},
+    {"avx512", has_avx512, &cpu_avx512, NULL, cpu_vnni_matrix, NULL},
 #endif
 #if defined(QUILL_AMX)
-    {"amx", has_amx, &cpu_avx512, cpu_amx_matrix,
-     "matvec f32 avx512; prefill bf16 amx panels (F32 weights: f32 avx512 panels)"},
+    {"amx", has_amx, &cpu_avx512, cpu_amx_matrix, cpu_vnni_matrix,
+     "matvec int8 avx512 vnni (16- and 32-bit weights: f32 avx512); prefill bf16 amx panels (F32 weights: f32 avx512 "
+     "panels)"},
 #endif
 };
 
@@ -431,17 +463,15 @@ const char *cpu_isa_list(void) {
     return list;
 }
 
-// The jobs of one product may need every layout that there is; types stand for the layouts they are packed in.
+// The jobs of one product may need every layout that there is.
 static size_t backend_packed_bytes(const Backend *be, int max_rows, int max_n_in) {
-    static const int types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0};
     const CpuKernels *k = kernels_of(be);
+    const MatrixKernel *few = k->few_of ? k->few_of(TYPE_Q8_0) : NULL,
+                       *all = k->matrix_of ? k->matrix_of(TYPE_Q8_0) : NULL;
     size_t n = 0;
-    const MatrixKernel *last = NULL;
-    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
-        const MatrixKernel *m = matrix_for(k, &(Tensor){.type = types[i]}, max_rows);
-        if (m && m != last) n += round_up(m->packed_bytes(max_rows, max_n_in), 128);
-        last = m;
-    }
+    if (k->matrix) n += round_up(k->matrix->packed_bytes(max_rows, max_n_in), 128);
+    if (all) n += round_up(all->packed_bytes(max_rows, max_n_in), 128);
+    if (few) n += round_up(few->packed_bytes(int_min(max_rows, k->matrix->min_rows), max_n_in), 128);
     return n;
 }
 
@@ -464,6 +494,7 @@ Status cpu_backend(const char *isa, const Backend **out) {
     k->isa = choice->isa;
     if (choice->describe) k->describe = choice->describe;
     k->matrix_of = choice->matrix_of;
+    k->few_of = has_vnni() ? choice->few_of : NULL;
     size_t scratch = k->scratch;
     if (k->matrix) scratch = larger(scratch, k->matrix->scratch);
     if (k->matrix_of) scratch = larger(scratch, k->matrix_of(TYPE_Q8_0)->scratch); // the same for all types

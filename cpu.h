@@ -1,8 +1,8 @@
 // cpu.h: between the CPU backend's operations (cpu.c) and the kernels they call, one table an instruction set.
 //
 // cpu_scalar.c is the specification: plain f32 loops, one fixed order of summation an output. cpu_simd.c is compiled
-// once per instruction set (see simd.h), cpu_amx.c adds the matrix unit. A kernel sees rows of activations and a range
-// of a matrix's output features; threads never enter here.
+// once per instruction set (see simd.h), cpu_amx.c adds the matrix unit, cpu_int8.c integer products. A kernel sees
+// rows of activations and a range of a matrix's output features; threads never enter here.
 #ifndef QUILL_CPU_H
 #define QUILL_CPU_H
 
@@ -36,16 +36,19 @@ static inline size_t attend_query(const AttendTask *t, int pair) {
 }
 
 // A matrix product for many rows: the activations are packed once a tile of rows, then every task takes a range of
-// output features past all tiles. Kernels with the same `pack` share what it packed. y(row, f) for f in [first, last);
-// y has n_rows rows y_stride apart.
+// output features past a block of rows. Kernels with the same `pack` share what it packed. y(row, f) for f in
+// [first, last) and row in [first_row, first_row + n_rows); y has rows y_stride apart.
 typedef struct {
+    int min_rows;   // it pays from this many rows on
     int tile;       // rows of a tile
-    int features;   // output features of a task
+    int features;   // output features of a task; 0: as many as are worth one
+    int rows;       // of a task, a multiple of tile: those that stay in the cache while its features pass
+    int depth;      // of what stays there; a deeper matrix is done in parts, and wants tasks of more features
     size_t scratch; // bytes a task needs
     size_t (*packed_bytes)(int n_rows, int n_in);
     void (*pack)(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in); // x: the first row
-    void (*run)(const Tensor *w, int first, int last, const void *packed, int n_rows, float *y, size_t y_stride,
-                bool add, void *scratch);
+    void (*run)(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
+                size_t y_stride, bool add, void *scratch);
 } MatrixKernel;
 
 typedef struct {
@@ -60,9 +63,9 @@ typedef struct {
     void (*matvec)(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
                    size_t y_stride, bool add, void *scratch);
     void (*attend)(const AttendTask *t);
-    int min_matrix_rows;                        // from this many rows on the matrix kernels; INT_MAX: never
     const MatrixKernel *matrix;                 // for every type; NULL: none
     const MatrixKernel *(*matrix_of)(int type); // a better one for a type of weights, or NULL
+    const MatrixKernel *(*few_of)(int type);    // in place of matvec for a type of weights, or NULL
     size_t scratch;                             // bytes that attend and matvec need of a thread
     int attend_pairs;                           // (row, head) pairs a task of attention
 } CpuKernels;
@@ -70,6 +73,7 @@ typedef struct {
 extern const CpuKernels cpu_scalar, cpu_portable;
 #if defined(__x86_64__)
 extern const CpuKernels cpu_avx2, cpu_avx512;
+const MatrixKernel *cpu_vnni_matrix(int type); // cpu_int8.c
 #endif
 #if defined(__x86_64__) && !defined(QUILL_NO_AMX) // the makefile sets it for compilers that cannot build it
 #define QUILL_AMX

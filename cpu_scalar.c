@@ -4,7 +4,6 @@
 // threads, so all of them give the same bits. Compiled without contraction or fast-math.
 #include "cpu.h"
 
-#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -136,6 +135,5 @@ const CpuKernels cpu_scalar = {
     .to_kv = to_kv,
     .matvec = matvec,
     .attend = attend,
-    .min_matrix_rows = INT_MAX,
     .attend_pairs = 8,
 };

@@ -175,7 +175,7 @@ enum {
     FEATURES = 96,          // of a task
     KC = 512,               // depth of a panel, so that it and a slab of activations stay in L2
     PANEL_STRIDE = KC + 16, // not a power of two: rows must not share their cache sets
-    ROW_BLOCK = 512,        // rows whose sums a task keeps
+    ROW_BLOCK = 512,        // rows of a task, whose sums it keeps
 };
 
 // c(f, lane) += sum over k of w(f, k) x(k, lane) for NF features and T lanes. w(f, k) lies at w[f*wf + k*wk], x and c
@@ -237,31 +237,32 @@ static void write_sums(const Tensor *w, int first, int n_features, const float *
     }
 }
 
-static void run(const Tensor *w, int first, int last, const void *packed, int n_rows, float *y, size_t y_stride,
-                bool add, void *scratch) {
+static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
+                size_t y_stride, bool add, void *scratch) {
     float *panel = scratch, *sums = panel + FEATURES * PANEL_STRIDE;
-    int n_features = last - first, padded = (int)round_up((size_t)n_features, NF);
+    int n_features = last - first, padded = (int)round_up((size_t)n_features, NF), tiles = (n_rows + T - 1) / T;
     memset(panel + (size_t)n_features * PANEL_STRIDE, 0, (size_t)(padded - n_features) * PANEL_STRIDE * sizeof *panel);
-    for (int r0 = 0; r0 < n_rows; r0 += ROW_BLOCK) {
-        int rows = int_min(ROW_BLOCK, n_rows - r0), tiles = (rows + T - 1) / T;
-        memset(sums, 0, (size_t)tiles * (size_t)padded * T * sizeof *sums);
-        for (int k0 = 0; k0 < w->n_in; k0 += KC) {
-            int n = int_min(KC, w->n_in - k0);
-            for (int f = 0; f < n_features; f++) load_row(w, first + f, k0 / 32, n, panel + (size_t)f * PANEL_STRIDE);
-            for (int f = 0; f < padded; f += NF)
-                for (int t = 0; t < tiles; t++) {
-                    const float *x = (const float *)packed + ((size_t)(r0 / T + t) * (size_t)w->n_in + (size_t)k0) * T;
-                    micro(n, panel + (size_t)f * PANEL_STRIDE, PANEL_STRIDE, 1, x,
-                          sums + ((size_t)t * (size_t)padded + (size_t)f) * T);
-                }
-        }
-        write_sums(w, first, n_features, sums, padded, rows, y + (size_t)r0 * y_stride, y_stride, add);
+    memset(sums, 0, (size_t)tiles * (size_t)padded * T * sizeof *sums);
+    for (int k0 = 0; k0 < w->n_in; k0 += KC) {
+        int n = int_min(KC, w->n_in - k0);
+        for (int f = 0; f < n_features; f++) load_row(w, first + f, k0 / 32, n, panel + (size_t)f * PANEL_STRIDE);
+        for (int f = 0; f < padded; f += NF)
+            for (int t = 0; t < tiles; t++) {
+                size_t tile = (size_t)(first_row / T + t);
+                const float *x = (const float *)packed + (tile * (size_t)w->n_in + (size_t)k0) * T;
+                micro(n, panel + (size_t)f * PANEL_STRIDE, PANEL_STRIDE, 1, x,
+                      sums + ((size_t)t * (size_t)padded + (size_t)f) * T);
+            }
     }
+    write_sums(w, first, n_features, sums, padded, n_rows, y + (size_t)first_row * y_stride, y_stride, add);
 }
 
 static const MatrixKernel matrix_f32 = {
+    .min_rows = VL == 16 ? 13 : 9,
     .tile = T,
     .features = FEATURES,
+    .rows = ROW_BLOCK,
+    .depth = INT_MAX, // its sums lie in memory anyway
     .scratch = (FEATURES * PANEL_STRIDE + FEATURES * ROW_BLOCK) * sizeof(float),
     .packed_bytes = packed_bytes,
     .pack = pack,
@@ -576,7 +577,6 @@ const CpuKernels NAME = {
     .to_kv = to_kv,
     .matvec = matvec,
     .attend = attend,
-    .min_matrix_rows = VL == 16 ? 13 : 9,
     .matrix = &matrix_f32,
     .scratch = sizeof(QueryTile),
     .attend_pairs = T,

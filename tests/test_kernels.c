@@ -17,9 +17,26 @@
 enum { N_ISA = 5 };
 static const char *const isas[N_ISA] = {"scalar", "portable", "avx2", "avx512", "amx"};
 
-typedef enum { MATVEC, MATRIX, MATRIX_BF16, BF16_ROUNDING, EMBED, RMSNORM, ROPE, SILU, ATTEND, N_KERNELS } Kernel;
-static const char *const kernel_names[N_KERNELS] = {
-    "matvec", "matrix", "matrix_bf16", "the same, from bf16 inputs", "embed", "rmsnorm", "rope", "silu_mul", "attend"};
+typedef enum {
+    MATVEC,
+    MATRIX,
+    MATRIX_BF16,
+    FROM_BF16,
+    MATRIX_INT8,
+    FROM_INT8,
+    EMBED,
+    RMSNORM,
+    ROPE,
+    SILU,
+    ATTEND,
+    N_KERNELS
+} Kernel;
+static const char *const kernel_names[N_KERNELS] = {"matvec",      "matrix",
+                                                    "matrix_bf16", "the same, from bf16 inputs",
+                                                    "matrix_int8", "the same, from int8 activations",
+                                                    "embed",       "rmsnorm",
+                                                    "rope",        "silu_mul",
+                                                    "attend"};
 static double worst[N_KERNELS][N_ISA];
 static int compared[N_KERNELS][N_ISA];
 
@@ -289,7 +306,7 @@ enum { MOST_ROWS = 513, MOST_OUT = 130 };
 
 typedef struct {
     const Matrix *m;
-    const Products *exact, *from_bf16; // the second: of weights and activations rounded to bf16
+    const Products *exact, *from_bf16, *from_int8; // of weights and activations in bf16, of activations in int8
     const float *x;
     size_t x_stride;
     uint64_t random;
@@ -310,10 +327,13 @@ static void *pack_all(const MatrixKernel *k, const float *x, size_t x_stride, in
     return packed;
 }
 
-static void check_matrix(MatrixCase *c, int isa, bool bf16, int n_out, int n_rows, bool add, bool bias) {
+// The kernel's products against exact ones, and closely against those of what it makes of its inputs.
+static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n_rows, bool add, bool bias) {
     const CpuKernels *table = kernels(isa);
-    const MatrixKernel *k = bf16 ? table->matrix_of(c->m->t.type) : table->matrix;
-    bool rounded = c->m->t.type != TYPE_BF16 && c->m->t.type != TYPE_F16; // these are split, not rounded
+    const MatrixKernel *k = kernel == MATRIX_BF16   ? table->matrix_of(c->m->t.type)
+                            : kernel == MATRIX_INT8 ? table->few_of(c->m->t.type)
+                                                    : table->matrix;
+    int features = k->features ? k->features : 16;
     Tensor t = c->m->t;
     t.n_out = n_out;
     if (bias) t.bias = c->m->bias;
@@ -322,21 +342,26 @@ static void check_matrix(MatrixCase *c, int isa, bool bf16, int n_out, int n_row
     char what[128];
     snprintf(what, sizeof what, "%s group %d n_in %d n_out %d rows %d%s%s", type_name(t.type), t.group, t.n_in, n_out,
              n_rows, add ? " add" : "", bias ? " bias" : "");
-    for (int f = (n_out - 1) / k->features * k->features; f >= 0; f -= k->features) {
-        k->run(&t, f, int_min(f + k->features, n_out), packed, n_rows, o.y, o.stride, add, scratch);
-        memset(scratch, 0xff, k->scratch);
+    for (int f = (n_out - 1) / features * features; f >= 0; f -= features) {
+        for (int r = (n_rows - 1) / k->rows * k->rows; r >= 0; r -= k->rows) {
+            k->run(&t, f, int_min(f + features, n_out), packed, r, int_min(k->rows, n_rows - r), o.y, o.stride, add,
+                   scratch);
+            memset(scratch, 0xff, k->scratch);
+        }
     }
-    take_distance(bf16 ? MATRIX_BF16 : MATRIX, isa, output_distance(&o, c->exact, n_rows, 0, n_out, t.bias, add),
-                  bf16 ? rounded ? 1e-2 : 3e-5 : 1e-5, what);
-    if (bf16 && rounded)
-        take_distance(BF16_ROUNDING, isa, output_distance(&o, c->from_bf16, n_rows, 0, n_out, t.bias, add), 1e-5, what);
+    take_distance(kernel, isa, output_distance(&o, c->exact, n_rows, 0, n_out, t.bias, add),
+                  kernel == MATRIX ? 1e-5 : 1e-2, what);
+    if (kernel == MATRIX_BF16)
+        take_distance(FROM_BF16, isa, output_distance(&o, c->from_bf16, n_rows, 0, n_out, t.bias, add), 1e-5, what);
+    if (kernel == MATRIX_INT8)
+        take_distance(FROM_INT8, isa, output_distance(&o, c->from_int8, n_rows, 0, n_out, t.bias, add), 1e-5, what);
     free(packed);
     free(scratch);
     output_free(&o);
 }
 
 static void matrix_shapes(MatrixCase *c) {
-    static const int rows[] = {1, 13, 16, 17, 33, 100, MOST_ROWS}, outs[] = {1, 5, 12, 17, 97, MOST_OUT};
+    static const int rows[] = {1, 2, 7, 13, 16, 17, 33, 100, 200, MOST_ROWS}, outs[] = {1, 5, 12, 17, 97, MOST_OUT};
     for (int isa = 0; isa < N_ISA; isa++) {
         const CpuKernels *k = kernels(isa);
         if (!k) continue;
@@ -344,9 +369,11 @@ static void matrix_shapes(MatrixCase *c) {
             for (size_t o = 0; o < ARRAY_LEN(outs); o++) {
                 if (rows[r] == MOST_ROWS && outs[o] != 17 && outs[o] != MOST_OUT) continue; // large enough to matter
                 int flags = pick(&c->random, 4);
-                if (k->matrix && isa < 4) check_matrix(c, isa, false, outs[o], rows[r], flags & 1, flags & 2);
+                if (k->matrix && isa < 4) check_matrix(c, isa, MATRIX, outs[o], rows[r], flags & 1, flags & 2);
                 if (k->matrix_of && k->matrix_of(c->m->t.type))
-                    check_matrix(c, isa, true, outs[o], rows[r], flags & 1, flags & 2);
+                    check_matrix(c, isa, MATRIX_BF16, outs[o], rows[r], flags & 1, flags & 2);
+                if (k->few_of && k->few_of(c->m->t.type) && rows[r] <= 17 && isa < 4)
+                    check_matrix(c, isa, MATRIX_INT8, outs[o], rows[r], flags & 1, flags & 2);
             }
     }
 }
@@ -355,19 +382,37 @@ static void round_to_bf16(float *to, const float *from, size_t n) {
     for (size_t i = 0; i < n; i++) to[i] = bf16_float(float_bf16(from[i]));
 }
 
+// 32 elements share a scale, 1/127 of the largest.
+static void round_to_int8(float *to, const float *from, size_t stride, int n_rows, int n_in) {
+    for (int r = 0; r < n_rows; r++)
+        for (int i = 0; i + 32 <= n_in; i += 32) {
+            const float *x = from + (size_t)r * stride + i;
+            float top = 0;
+            for (int k = 0; k < 32; k++) top = fmaxf(top, fabsf(x[k]));
+            for (int k = 0; k < 32; k++)
+                to[(size_t)r * stride + (size_t)(i + k)] = top > 0 ? top / 127 * nearbyintf(x[k] * (127 / top)) : 0;
+        }
+}
+
 static void matrix_of(Weights w, int n_in, uint64_t *random) {
     Matrix m;
     if (!matrix_new(&m, w, MOST_OUT, n_in, random)) return;
     size_t stride = (size_t)n_in + 3, n_x = MOST_ROWS * stride, n_w = MOST_OUT * (size_t)n_in;
     float *x = random_floats(n_x, random), *xb = malloc(n_x * sizeof *xb), *wb = malloc(n_w * sizeof *wb);
+    float *xq = calloc(n_x, sizeof *xq);
     for (size_t k = 0; k < n_x; k++)
         if ((int)(k % stride) >= n_in) x[k] = NAN;
-    round_to_bf16(xb, x, n_x);
     round_to_bf16(wb, m.values, n_w);
+    for (size_t k = 0; k < 32; k++) x[stride + k] = 0; // a block without a largest
+    round_to_bf16(xb, x, n_x);
+    round_to_int8(xq, x, stride, MOST_ROWS, n_in);
     Products exact = products_new(m.values, MOST_OUT, x, stride, MOST_ROWS, n_in);
     Products from_bf16 = products_new(wb, MOST_OUT, xb, stride, MOST_ROWS, n_in);
-    matrix_shapes(&(MatrixCase){&m, &exact, &from_bf16, x, stride, (uint64_t)n_in});
+    Products from_int8 = products_new(m.values, MOST_OUT, xq, stride, MOST_ROWS, n_in);
+    matrix_shapes(&(MatrixCase){&m, &exact, &from_bf16, &from_int8, x, stride, (uint64_t)n_in});
     products_free(&exact);
+    products_free(&from_int8);
+    free(xq);
     products_free(&from_bf16);
     free(x);
     free(xb);
@@ -377,7 +422,7 @@ static void matrix_of(Weights w, int n_in, uint64_t *random) {
 
 static void test_matrix(void **state) {
     (void)state;
-    static const int widths[] = {32, 172, 256, 544, 1100};
+    static const int widths[] = {32, 172, 256, 544, 1100, 2304};
     uint64_t random = 12;
     for (size_t w = 0; w < ARRAY_LEN(all_weights); w++)
         for (size_t i = 0; i < ARRAY_LEN(widths); i++) matrix_of(all_weights[w], widths[i], &random);
@@ -389,7 +434,7 @@ static void test_matrix_kernels_are_used(void **state) {
     for (int isa = 0; isa < N_ISA; isa++) {
         const CpuKernels *k = kernels(isa);
         if (!k) continue;
-        assert_int_equal(k->matrix == NULL, k->min_matrix_rows == INT_MAX);
+        assert_true(!k->matrix_of || k->matrix); // what has no better one falls back
         assert_int_equal(k->matrix_of != NULL, strcmp(isas[isa], "amx") == 0);
         assert_true(k->attend_pairs > 0);
     }

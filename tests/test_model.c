@@ -315,8 +315,9 @@ static void test_types_on_every_isa(void **state) {
             float *prefill = run_tokens(&r, tokens, PROMPT, PROMPT), *decode = run_tokens(&r, tokens, STEPS, 1);
             double a = distance(prefill, want, PROMPT * n_vocab), b = distance(decode, want, STEPS * n_vocab);
             print_message("  %s %.1e %.1e", isas[isa], a, b);
-            bool bf16 = isa == 4 && types[t] != TYPE_F32;
-            if (!(a <= (bf16 ? 3e-2 : 1e-4) && b <= 1e-4)) fail_msg("%s: too far", isas[isa]);
+            bool bf16 = isa == 4 && types[t] != TYPE_F32, floats = types[t] <= TYPE_F16 || types[t] == TYPE_BF16;
+            bool int8 = isa >= 3 && !floats && types[t] != TYPE_I8G; // activations of single steps
+            if (!(a <= (bf16 ? 3e-2 : 1e-4) && b <= (int8 ? 5e-2 : 1e-4))) fail_msg("%s: too far", isas[isa]);
             free(prefill);
             free(decode);
             rig_close(&r);

@@ -1,0 +1,363 @@
+// cpu_int8.c: products of few rows in integers: quantised weights, as they lie in the file, times activations in int8.
+//
+// A row of activations is quantised once, 32 elements under one scale (half a step of 1/127 of the largest is what that
+// may cost an element). Weights become unsigned bytes by shifts and masks; the CPU (AVX-512 with VNNI) multiplies them
+// by the activations and adds four products a lane. What a type subtracts from its integers, an offset or a minimum,
+// is taken from the sums of the activations, which were made once too. Scales enter once a 16 or 32 elements, in f32.
+// Arithmetic is not what limits this but memory: two rows of weights at a time are two streams of it.
+#define QUILL_SIMD 512
+#include "cpu.h"
+
+#include "unpack.h"
+
+#include <limits.h>
+
+enum {
+    SLAB = 256,           // elements that are done together: a super-block, or eight small ones
+    MOST_ROWS = 4,        // of activations past one read of the weights
+    FEATURES_A_TIME = 16, // past all rows of activations: their weights are in the cache for the second group of rows
+    AHEAD = 2048,         // bytes to prefetch ahead of the loop
+};
+
+// ---- activations ----------------------------------------------------------------------------------------------------
+
+// x ~ scale q. The sums are of the q that were stored, times their scale.
+typedef struct {
+    int8_t q[SLAB];
+    float scale[8], sum[8]; // of 32
+    float sum16[16];        // of 16
+} Activations;
+
+static size_t slabs_of(int n_in) { return ((size_t)n_in + SLAB - 1) / SLAB; }
+
+static size_t packed_bytes(int n_rows, int n_in) { return (size_t)n_rows * slabs_of(n_in) * sizeof(Activations); }
+
+static void quantize32(const float *x, Activations *a, int b) {
+    __m512 v[2] = {_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)};
+    float top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(v[0]), _mm512_abs_ps(v[1])));
+    float scale = top / 127, inverse = top > 0 ? 127 / top : 0;
+    for (int half = 0; half < 2; half++) {
+        __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(v[half], _mm512_set1_ps(inverse))); // to nearest, ties to even
+        _mm_storeu_si128((__m128i *)(void *)(a->q + 32 * b + 16 * half), _mm512_cvtsepi32_epi8(q));
+        a->sum16[2 * b + half] = scale * (float)_mm512_reduce_add_epi32(q);
+    }
+    a->scale[b] = scale;
+    a->sum[b] = a->sum16[2 * b] + a->sum16[2 * b + 1];
+}
+
+// The types of this kernel have whole blocks of 32; what a slab lacks is zero.
+static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
+    (void)x_stride;
+    (void)n_rows; // a tile is one row
+    Activations *a = (Activations *)packed + (size_t)tile * slabs_of(n_in);
+    for (int i = 0; i < n_in; i += SLAB, a++) {
+        if (n_in - i < SLAB) memset(a, 0, sizeof *a);
+        for (int b = 0; b < 8 && i + 32 * b < n_in; b++) quantize32(x + i + 32 * b, a, b);
+    }
+}
+
+// ---- weights --------------------------------------------------------------------------------------------------------
+
+// 256 weights: w = scale (u - offset) or scale u - minimum, u unsigned bytes.
+typedef struct {
+    __m512i u[4];
+    __m512 scale; // eight of 32 elements, then the eight factors that their sums of activations take; or sixteen of 16
+    __m512 by_sum16; // with sixteen scales: the factors of the sums
+} Weights;
+
+INLINE __m512 join(__m256 low, __m256 high) { return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1); }
+INLINE __m512i load_two(const void *low, const void *high) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(low)), _mm256_loadu_si256(high), 1);
+}
+INLINE __m512i load_both(const void *p) { return _mm512_broadcast_i64x4(_mm256_loadu_si256(p)); }
+INLINE __m512i bytes(int b) { return _mm512_set1_epi8((char)b); }
+INLINE __m512i halves(int low, int high) { // 32-bit numbers
+    return _mm512_inserti64x4(_mm512_set1_epi32(low), _mm256_set1_epi32(high), 1);
+}
+// Each byte shifted right by `low` in the first half and `high` in the second; left if negative. Bits wander between
+// bytes: the caller masks.
+INLINE __m512i shifted(__m512i v, int low, int high) { return _mm512_rorv_epi32(v, halves(low & 31, high & 31)); }
+
+// The first four bytes of eight blocks `stride` bytes apart; the low two, and the high two, as halves.
+INLINE __m256i heads(const uint8_t *blocks, int stride) {
+    return _mm256_i32gather_epi32(
+        (const int *)(const void *)blocks,
+        _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(stride)), 1);
+}
+INLINE __m256 low_half(__m256i v) { return _mm256_cvtph_ps(_mm256_cvtepi32_epi16(v)); }
+INLINE __m256 high_half(__m256i v) { return low_half(_mm256_srli_epi32(v, 16)); }
+
+// Eight scales, and their products with a constant: d u + d by_sum.
+INLINE __m512 scales_offset(__m256 d, float by_sum) { return join(d, _mm256_mul_ps(d, _mm256_set1_ps(by_sum))); }
+
+// The nibbles of two blocks of 16 bytes: the low ones of a block first.
+INLINE __m512i nibbles(const uint8_t *a, const uint8_t *b) {
+    __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)a));
+    v = _mm512_mask_broadcast_i32x4(v, 0xff00, _mm_loadu_si128((const __m128i *)(const void *)b));
+    const __m512i shift = _mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4);
+    return _mm512_and_si512(_mm512_srlv_epi32(v, shift), bytes(15));
+}
+INLINE __m512i iq4_levels(__m512i index) { // from -128 on
+    const __m128i levels = _mm_setr_epi8(IQ4_VALUES);
+    return _mm512_xor_si512(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(levels), index), bytes(0x80));
+}
+INLINE __m512i fifth_bits(__m512i u, const uint8_t *a, const uint8_t *b) {
+    uint32_t low, high;
+    memcpy(&low, a, 4);
+    memcpy(&high, b, 4);
+    return _mm512_mask_add_epi8(u, (__mmask64)high << 32 | low, u, bytes(16));
+}
+
+INLINE size_t slab_bytes_of(int type) {
+    switch (type) {
+    case TYPE_Q4_1: return 8 * sizeof(BlockQ4_1);
+    case TYPE_Q5_0: return 8 * sizeof(BlockQ5_0);
+    case TYPE_Q5_1: return 8 * sizeof(BlockQ5_1);
+    case TYPE_Q8_0: return 8 * sizeof(BlockQ8_0);
+    case TYPE_Q2_K: return sizeof(BlockQ2_K);
+    case TYPE_Q3_K: return sizeof(BlockQ3_K);
+    case TYPE_Q4_K: return sizeof(BlockQ4_K);
+    case TYPE_Q5_K: return sizeof(BlockQ5_K);
+    case TYPE_Q6_K: return sizeof(BlockQ6_K);
+    case TYPE_IQ4_XS: return sizeof(BlockIQ4_XS);
+    default: return 8 * sizeof(BlockQ4_0); // and IQ4_NL
+    }
+}
+
+INLINE void small_blocks(int type, const uint8_t *p, Weights *w) {
+    int stride = (int)slab_bytes_of(type) / 8;
+    __m256i head = heads(p, stride);
+    bool minimum = type == TYPE_Q4_1 || type == TYPE_Q5_1;
+    float offset = type == TYPE_Q4_0 ? -8 : type == TYPE_Q5_0 ? -16 : -128;
+    w->scale = minimum ? join(low_half(head), high_half(head)) : scales_offset(low_half(head), offset);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const uint8_t *a = p + (size_t)(2 * i * stride), *b = a + stride;
+        switch (type) {
+        case TYPE_Q8_0: w->u[i] = _mm512_xor_si512(load_two(a + 2, b + 2), bytes(0x80)); break;
+        case TYPE_Q4_0: w->u[i] = nibbles(a + 2, b + 2); break;
+        case TYPE_Q4_1: w->u[i] = nibbles(a + 4, b + 4); break;
+        case TYPE_Q5_0: w->u[i] = fifth_bits(nibbles(a + 6, b + 6), a + 2, b + 2); break;
+        case TYPE_Q5_1: w->u[i] = fifth_bits(nibbles(a + 8, b + 8), a + 4, b + 4); break;
+        default: w->u[i] = iq4_levels(nibbles(a + 2, b + 2));
+        }
+    }
+}
+
+INLINE __m512 floats_of(__m128i v) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v)); }
+
+// d s and -dmin m of the eight parts that Q4_K and Q5_K have: k4_scale_min for all of them at once.
+INLINE __m512 scales_k4_m(const uint8_t *packed, half_bits d, half_bits dmin) {
+    uint32_t u[3];
+    memcpy(u, packed, sizeof u);
+    __m128i six =
+        _mm_setr_epi32((int)(u[0] & 0x3f3f3f3f), (int)((u[2] & 0x0f0f0f0f) | (u[0] >> 6 & 0x03030303) << 4),
+                       (int)(u[1] & 0x3f3f3f3f), (int)((u[2] >> 4 & 0x0f0f0f0f) | (u[1] >> 6 & 0x03030303) << 4));
+    __m512 factor = join(_mm256_set1_ps(half_scale(d)), _mm256_set1_ps(-half_scale(dmin)));
+    return _mm512_mul_ps(floats_of(six), factor);
+}
+
+INLINE void weights_q4_k(const BlockQ4_K *k, Weights *w) {
+    w->scale = scales_k4_m(k->scales, k->d, k->dmin);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        w->u[i] = _mm512_and_si512(_mm512_srlv_epi32(load_both(k->qs + 32 * i), halves(0, 4)), bytes(15));
+}
+
+INLINE void weights_q5_k(const BlockQ5_K *k, Weights *w) {
+    __m512i high = load_both(k->qh);
+    w->scale = scales_k4_m(k->scales, k->d, k->dmin);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512i low = _mm512_and_si512(_mm512_srlv_epi32(load_both(k->qs + 32 * i), halves(0, 4)), bytes(15));
+        w->u[i] = _mm512_or_si512(low, _mm512_and_si512(shifted(high, 2 * i - 4, 2 * i - 3), bytes(16)));
+    }
+}
+
+INLINE void weights_q6_k(const BlockQ6_K *k, Weights *w) {
+    __m512i scales = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)k->scales));
+    w->scale = _mm512_mul_ps(_mm512_cvtepi32_ps(scales), _mm512_set1_ps(half_scale(k->d)));
+    w->by_sum16 = _mm512_mul_ps(w->scale, _mm512_set1_ps(-32));
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512i low = _mm512_loadu_si512(k->ql + i / 2 * 64), high = load_both(k->qh + i / 2 * 32);
+        low = _mm512_and_si512(i % 2 ? _mm512_srli_epi32(low, 4) : low, bytes(15));
+        high = i % 2 ? shifted(high, 0, 2) : shifted(high, -4, -2);
+        w->u[i] = _mm512_or_si512(low, _mm512_and_si512(high, bytes(0x30)));
+    }
+}
+
+INLINE void weights_q3_k(const BlockQ3_K *k, Weights *w) {
+    int8_t s[16];
+    for (int i = 0; i < 16; i++) s[i] = (int8_t)(k3_scale(k->scales, i) - 32);
+    __m512i scales = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)s));
+    w->scale = _mm512_mul_ps(_mm512_cvtepi32_ps(scales), _mm512_set1_ps(half_scale(k->d)));
+    w->by_sum16 = _mm512_mul_ps(w->scale, _mm512_set1_ps(-4));
+    __m512i mask = load_both(k->hmask);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512i low = shifted(load_both(k->qs + i / 2 * 32), 4 * (i % 2), 4 * (i % 2) + 2);
+        __m512i high = _mm512_and_si512(shifted(mask, 2 * i - 2, 2 * i - 1), bytes(4));
+        w->u[i] = _mm512_or_si512(_mm512_and_si512(low, bytes(3)), high);
+    }
+}
+
+INLINE void weights_q2_k(const BlockQ2_K *k, Weights *w) {
+    __m128i both = _mm_loadu_si128((const __m128i *)(const void *)k->scales);
+    __m128i s = _mm_and_si128(both, _mm_set1_epi8(15)), m = _mm_and_si128(_mm_srli_epi16(both, 4), _mm_set1_epi8(15));
+    w->scale = _mm512_mul_ps(floats_of(s), _mm512_set1_ps(half_scale(k->d)));
+    w->by_sum16 = _mm512_mul_ps(floats_of(m), _mm512_set1_ps(-half_scale(k->dmin)));
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        w->u[i] = _mm512_and_si512(shifted(load_both(k->qs + i / 2 * 32), 4 * (i % 2), 4 * (i % 2) + 2), bytes(3));
+}
+
+INLINE void weights_iq4_xs(const BlockIQ4_XS *k, Weights *w) {
+    float d = half_scale(k->d), s[8];
+    for (int i = 0; i < 8; i++) s[i] = d * (float)(iq4xs_scale(k, i) - 32);
+    w->scale = scales_offset(_mm256_loadu_ps(s), -128);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) w->u[i] = iq4_levels(nibbles(k->qs + 32 * i, k->qs + 32 * i + 16));
+}
+
+INLINE void load_weights(int type, const uint8_t *p, Weights *w) {
+    switch (type) {
+    case TYPE_Q2_K: weights_q2_k((const BlockQ2_K *)(const void *)p, w); break;
+    case TYPE_Q3_K: weights_q3_k((const BlockQ3_K *)(const void *)p, w); break;
+    case TYPE_Q4_K: weights_q4_k((const BlockQ4_K *)(const void *)p, w); break;
+    case TYPE_Q5_K: weights_q5_k((const BlockQ5_K *)(const void *)p, w); break;
+    case TYPE_Q6_K: weights_q6_k((const BlockQ6_K *)(const void *)p, w); break;
+    case TYPE_IQ4_XS: weights_iq4_xs((const BlockIQ4_XS *)(const void *)p, w); break;
+    default: small_blocks(type, p, w);
+    }
+}
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+INLINE bool sixteens(int type) { return type == TYPE_Q2_K || type == TYPE_Q3_K || type == TYPE_Q6_K; }
+
+// sum += the products of a slab; by_sum += what the sums of activations bring, in the upper half where scales are
+// of 32.
+INLINE void add_slab(int type, const Weights *w, const Activations *a, __m512 sum[2], __m512 *by_sum) {
+    __m512 scale = _mm512_loadu_ps(a->scale), factor;
+    if (sixteens(type)) {
+        const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+        factor = _mm512_mul_ps(w->scale, _mm512_permutexvar_ps(twice, scale));
+        *by_sum = _mm512_fmadd_ps(w->by_sum16, _mm512_loadu_ps(a->sum16), *by_sum);
+    } else {
+        factor = _mm512_mul_ps(w->scale, scale); // with the sums in the upper half
+        *by_sum = _mm512_add_ps(*by_sum, factor);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) { // lanes are four elements: the factor of each from its block's place
+        __m512i spread =
+            sixteens(type) ? _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3) : halves(0, 1);
+        spread = _mm512_add_epi32(spread, _mm512_set1_epi32(sixteens(type) ? 4 * i : 2 * i));
+        __m512i dot = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w->u[i], _mm512_loadu_si512(a->q + 64 * i));
+        sum[i % 2] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_permutexvar_ps(spread, factor), sum[i % 2]);
+    }
+}
+
+// F weight rows times C rows of activations; F and C are constants in every copy.
+INLINE void multiply_rows(int type, const Tensor *t, int f, int F, const Activations *a, size_t a_stride, int C,
+                          float *y, size_t y_stride, bool add) {
+    const uint8_t *row = (const uint8_t *)t->data + (size_t)f * t->row_bytes;
+    size_t slab_bytes = slab_bytes_of(type);
+    int whole = t->n_in / SLAB;
+    __m512 sum[2][MOST_ROWS][2], by_sum[2][MOST_ROWS]; // in registers: F C <= 4
+    Weights w;
+#pragma GCC unroll 2
+    for (int i = 0; i < F; i++)
+#pragma GCC unroll 4
+        for (int c = 0; c < C; c++) sum[i][c][0] = sum[i][c][1] = by_sum[i][c] = _mm512_setzero_ps();
+    for (int s = 0; s < whole; s++)
+#pragma GCC unroll 2
+        for (int i = 0; i < F; i++) {
+            const uint8_t *p = row + (size_t)i * t->row_bytes + (size_t)s * slab_bytes;
+            for (size_t at = 0; at < slab_bytes; at += 64) __builtin_prefetch(p + AHEAD + at);
+            load_weights(type, p, &w);
+#pragma GCC unroll 4
+            for (int c = 0; c < C; c++)
+                add_slab(type, &w, &a[(size_t)c * a_stride + (size_t)s], sum[i][c], &by_sum[i][c]);
+        }
+    if (t->n_in % SLAB) // blocks that are not there have scales of zero
+#pragma GCC unroll 2
+        for (int i = 0; i < F; i++) {
+            uint8_t last[8 * sizeof(BlockQ8_0)] = {0};
+            size_t done = (size_t)whole * slab_bytes;
+            memcpy(last, row + (size_t)i * t->row_bytes + done, t->row_bytes - done);
+            load_weights(type, last, &w);
+#pragma GCC unroll 4
+            for (int c = 0; c < C; c++)
+                add_slab(type, &w, &a[(size_t)c * a_stride + (size_t)whole], sum[i][c], &by_sum[i][c]);
+        }
+#pragma GCC unroll 2
+    for (int i = 0; i < F; i++)
+#pragma GCC unroll 4
+        for (int c = 0; c < C; c++) {
+            __m512 rest = _mm512_maskz_mov_ps(sixteens(type) ? 0xffff : 0xff00, by_sum[i][c]);
+            float value = _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sum[i][c][0], sum[i][c][1]), rest));
+            float *out = &y[(size_t)c * y_stride + (size_t)(f + i)];
+            if (t->bias) value += t->bias[f + i];
+            *out = add ? *out + value : value;
+        }
+}
+
+// clang-format off
+#define EACH_QUANTISED(X) \
+    X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0) X(TYPE_Q5_1) X(TYPE_Q8_0)   X(TYPE_Q2_K) \
+    X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS)
+// clang-format on
+
+// One function a type and number of rows, as matvec has them.
+typedef void MultiplyRows(const Tensor *t, int first, int last, const Activations *a, size_t a_stride, float *y,
+                          size_t y_stride, bool add);
+
+#define DEFINE_ROWS(TYPE, C)                                                                                           \
+    static                                                                                                             \
+        __attribute__((noinline)) void rows_##TYPE##_##C(const Tensor *t, int first, int last, const Activations *a,   \
+                                                         size_t a_stride, float *y, size_t y_stride, bool add) {       \
+        int f = first;                                                                                                 \
+        for (; C <= 2 && f + 2 <= last; f += 2) multiply_rows(TYPE, t, f, 2, a, a_stride, C, y, y_stride, add);        \
+        for (; f < last; f++) multiply_rows(TYPE, t, f, 1, a, a_stride, C, y, y_stride, add);                          \
+    }
+#define DEFINE_TYPE(TYPE)                                                                                              \
+    DEFINE_ROWS(TYPE, 1)                                                                                               \
+    DEFINE_ROWS(TYPE, 2)                                                                                               \
+    DEFINE_ROWS(TYPE, 3)                                                                                               \
+    DEFINE_ROWS(TYPE, 4)
+EACH_QUANTISED(DEFINE_TYPE)
+
+#define TYPE_CASE(TYPE)                                                                                                \
+    case TYPE: {                                                                                                       \
+        static MultiplyRows *const functions[] = {rows_##TYPE##_1, rows_##TYPE##_2, rows_##TYPE##_3, rows_##TYPE##_4}; \
+        return functions[n_rows - 1];                                                                                  \
+    }
+static MultiplyRows *rows_function(int type, int n_rows) {
+    switch (type) { EACH_QUANTISED(TYPE_CASE) }
+    return NULL;
+}
+
+static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
+                size_t y_stride, bool add, void *scratch) {
+    (void)scratch;
+    size_t slabs = slabs_of(w->n_in);
+    for (int f = first; f < last; f += FEATURES_A_TIME)
+        for (int r = first_row; r < first_row + n_rows; r += MOST_ROWS)
+            rows_function(w->type, int_min(MOST_ROWS, first_row + n_rows - r))(
+                w, f, int_min(f + FEATURES_A_TIME, last), (const Activations *)packed + (size_t)r * slabs, slabs,
+                y + (size_t)r * y_stride, y_stride, add);
+}
+
+const MatrixKernel *cpu_vnni_matrix(int type) {
+    static const MatrixKernel kernel = {
+        .min_rows = 1,
+        .tile = 1,
+        .rows = INT_MAX,
+        .depth = INT_MAX,
+        .packed_bytes = packed_bytes,
+        .pack = pack,
+        .run = run,
+    };
+    return rows_function(type, 1) ? &kernel : NULL;
+}
