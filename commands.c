@@ -145,12 +145,23 @@ static Status show(Chat *c, const char *arg, Status *end) {
 
 // ---- files ----------------------------------------------------------------------------------------------------------
 
+// The path as a shell would read it: ~/ is the home directory. The caller frees it.
+static char *path_of(const char *arg) {
+    const char *home = getenv("HOME");
+    Buf path = {0};
+    if (strncmp(arg, "~/", 2) == 0 && home) buf_str(&path, home), arg++;
+    buf_str(&path, arg);
+    return path.data;
+}
+
 static Status read_text(Chat *c, const char *arg, Status *end) {
     (void)end;
     if (!*arg) return usage("read", "a file");
     size_t before = c->beginning.n;
     Buf text = {0};
-    Status st = file_read(arg, &text);
+    char *path = path_of(arg);
+    Status st = file_read(path, &text);
+    free(path);
     if (!st.code) {
         if (before) buf_str(&c->beginning, "\n\n");
         buf_append(&c->beginning, text.data, text.n);
@@ -176,23 +187,30 @@ static Status with_kv(Chat *c, const char *path, Status (*what)(Conversation *, 
     return st;
 }
 
-static void name_file(Chat *c, const char *path) {
+// Remembers the file, whose name is the chat's from here on.
+static void name_file(Chat *c, char *path) {
     free(c->file);
-    c->file = mem_copy(path, strlen(path));
+    c->file = path;
 }
 
 static Status save(Chat *c, const char *arg, Status *end) {
     (void)end;
     bool kv;
-    const char *path = without_kv(arg, &kv);
-    if (!*path) return usage("save", "a file");
+    const char *name = without_kv(arg, &kv);
+    if (!*name) return usage("save", "a file");
+    char *path = path_of(name);
     bool ours = c->file && strcmp(c->file, path) == 0;
+    Status st = OK;
     if (!ours && access(path, F_OK) == 0)
-        return status_error(QUILL_USAGE,
-                            "/save: %.500s: a new file expected, or the one that was loaded or saved "
-                            "before; there is another; remove it, or choose another name",
-                            path);
-    TRY(conversation_save(c->talk, path));
+        st = status_error(QUILL_USAGE,
+                          "/save: %.500s: a new file expected, or the one that was loaded or saved "
+                          "before; there is another; remove it, or choose another name",
+                          path);
+    if (!st.code) st = conversation_save(c->talk, path);
+    if (st.code) {
+        free(path);
+        return st;
+    }
     name_file(c, path);
     if (kv) TRY(with_kv(c, path, conversation_save_kv));
     fprintf(stderr, "%s: %d messages\n", path, c->talk->n_messages);
@@ -202,9 +220,14 @@ static Status save(Chat *c, const char *arg, Status *end) {
 static Status load(Chat *c, const char *arg, Status *end) {
     (void)end;
     bool kv;
-    const char *path = without_kv(arg, &kv);
-    if (!*path) return usage("load", "a file");
-    TRY(conversation_load(c->talk, path));
+    const char *name = without_kv(arg, &kv);
+    if (!*name) return usage("load", "a file");
+    char *path = path_of(name);
+    Status st = conversation_load(c->talk, path);
+    if (st.code) {
+        free(path);
+        return st;
+    }
     name_file(c, path);
     if (kv) TRY(with_kv(c, path, conversation_load_kv));
     fprintf(stderr, "%s: %d messages\n", path, c->talk->n_messages);
@@ -354,7 +377,9 @@ static void offer_files(Buf *words, Str typed) {
     Buf dir = {0};
     const char *slash = memrchr(typed.data, '/', typed.n);
     buf_append(&dir, typed.data, slash ? (size_t)(slash + 1 - typed.data) : 0);
-    DIR *d = opendir(dir.n ? dir.data : ".");
+    char *path = path_of(dir.n ? dir.data : ".");
+    DIR *d = opendir(path);
+    free(path);
     bool hidden = typed.n > dir.n && typed.data[dir.n] == '.';
     for (struct dirent *f; d && (f = readdir(d));)
         if (f->d_name[0] != '.' || hidden) offer(words, typed, dir.data, f->d_name, f->d_type == DT_DIR ? "/" : "");
@@ -362,13 +387,21 @@ static void offer_files(Buf *words, Str typed) {
     buf_free(&dir);
 }
 
+// Where the argument of a command begins that takes a file, whose name may have spaces; 0: it takes none.
+static size_t file_from(Str line) {
+    static const char *const lines[] = {"/read ", "/save --kv ", "/load --kv ", "/save ", "/load "};
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++)
+        if (str_has_prefix(line, lines[i])) return strlen(lines[i]);
+    return 0;
+}
+
 bool commands_complete(void *arg, Str before, size_t *from, Buf *words) {
     (void)arg;
     char name[32];
     if (before.n == 0 || before.data[0] != '/') return false;
-    const char *space = memchr(before.data, ' ', before.n);
-    const char *last = memrchr(before.data, ' ', before.n);
-    *from = last ? (size_t)(last + 1 - before.data) : 0;
+    const char *space = memchr(before.data, ' ', before.n), *last = memrchr(before.data, ' ', before.n);
+    size_t file = file_from(before);
+    *from = file ? file : last ? (size_t)(last + 1 - before.data) : 0;
     Str typed = {before.data + *from, before.n - *from};
     if (!space) {
         for (int i = 0; i < N_COMMANDS; i++)
@@ -376,8 +409,7 @@ bool commands_complete(void *arg, Str before, size_t *from, Buf *words) {
     } else if (str_has_prefix(before, "/set ") && last == space) {
         for (int i = 0; i < cli_n_options; i++)
             if (cli_settable(&cli_options[i])) cli_long_name(&cli_options[i], name), offer(words, typed, "", name, "");
-    } else if (str_has_prefix(before, "/read ") || str_has_prefix(before, "/save ") || str_has_prefix(before, "/load "))
-        offer_files(words, typed);
+    } else if (file) offer_files(words, typed);
     return true;
 }
 

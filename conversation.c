@@ -36,7 +36,7 @@ static int n_system(const Conversation *c) { return c->n_messages > 0 && is(&c->
 static void keep_messages(Conversation *c, int n) {
     free_messages(c->messages + n, c->n_messages - n);
     c->n_messages = n;
-    c->n_left_out = int_min(c->n_left_out, n - n_system(c));
+    if (c->n_left_out >= n - n_system(c)) c->n_left_out = 0; // there is room again for what is still there
     c->n_said = 0;
 }
 
@@ -150,6 +150,7 @@ Status conversation_tokens(const Conversation *c, int *n) {
     Rendered text = {0};
     int *ids = NULL, n_cuts;
     *n = 0;
+    if (!conversation_last(c, NULL)) return OK; // templates want a message
     Status st = render(c, c->n_left_out, false, &text);
     if (!st.code && text.text.n > 0) st = tokens_of(c, &text, &ids, n, &n_cuts);
     free(ids);

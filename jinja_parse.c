@@ -401,12 +401,14 @@ static Node *parse_level(Parser *p, int level) {
 static Node *parse_plain(Parser *p) { return parse_level(p, L_OR); } // no a if b
 
 static Node *parse_expression(Parser *p) {
+    if (!heap_enter(p->h)) return new_node(p, N_NOTHING); // a else b if c else ...
     Node *n = parse_plain(p);
     while (skip_name(p, "if")) {
         Node *choice = new_pair(p, N_CHOICE, parse_plain(p), n);
         if (skip_name(p, "else")) choice->c = parse_expression(p);
         n = choice;
     }
+    heap_leave(p->h);
     return n;
 }
 

@@ -269,8 +269,11 @@ EOF
 }
 
 @test "Tab completes commands, settings and files" {
-    touch notes-of-today.txt
-    drive <<'EOF'
+    touch notes-of-today.txt 'two words.txt' $'esc\e[2Jape' escort
+    mkdir home accents
+    touch accents/$'\303\250' accents/$'\303\251'
+    touch home/at-home.txt
+    HOME="$PWD/home" drive <<'EOF'
 spawn $QUILL -n 1 --dump-prompt
 prompt
 send "/sho\t\r"
@@ -287,6 +290,21 @@ prompt
 send "/read no\t\r"
 expect "notes-of-today.txt: 0 bytes"
 prompt
+send "/read two\t\r"
+expect "two words.txt: 0 bytes"
+prompt
+send "/read two wo\t\r"
+expect "two words.txt: 0 bytes"
+prompt
+send "/read ~/at\t\r"
+expect "~/at-home.txt: 0 bytes"
+prompt
+send "/read esc\t"
+expect "esc\\x1b[2Jape"
+send "\x15/read acc\t\t"
+expect "accents/\u00e8  "
+never "\ufffd"
+send "\x15"
 send "a\tb\r"
 expect "user\r\na\tb<|im_end|>"
 prompt

@@ -188,6 +188,15 @@ static void test_full(void **state) {
     assert_true(t.c.n_left_out > before);
     assert_true(last_turn(&t)->finish == FINISH_LENGTH);
     check_held(&t.c);
+    // What is taken back makes room for what was left out.
+    while (t.c.n_left_out > 0) {
+        int left_out = t.c.n_left_out, n = t.c.n_messages;
+        assert_true(conversation_undo(&t.c));
+        assert_int_equal(t.c.n_messages, n - 2);
+        if (left_out < t.c.n_messages - 1) assert_int_equal(t.c.n_left_out, left_out);
+        else assert_int_equal(t.c.n_left_out, 0);
+    }
+    assert_true(t.c.n_messages > 1);
     // Where one turn fills the context alone, the answer ends.
     t.o.predict = 200;
     say(&t, "c");
@@ -316,7 +325,11 @@ static void test_loaded_kv_forges_nothing(void **state) {
 static void test_last_tokens(void **state) {
     (void)state;
     Talk t;
-    int *ids;
+    int *ids, whole;
+    open_talk(&t, "{{ messages[0].content }}", 256);
+    assert_ok(conversation_tokens(&t.c, &whole)); // a template that wants a message is not asked
+    assert_int_equal(whole, 0);
+    close_talk(&t);
     open_talk(&t, "chatml", 256);
     assert_int_equal(conversation_last_tokens(&t.c, &ids), 0);
     assert_null(ids);
