@@ -343,7 +343,9 @@ static void note_of_store(const Options *o, Status st, const char *what) {
 
 void engine_add(Engine *e, const Options *o, Request *r) {
     double start = clock_now();
+    int had = r->seq.n_cached;
     if (e->store) note_of_store(o, kvstore_load(e->store, &e->kv, &r->seq), "computed again from there on");
+    e->n_from_dir = r->seq.n_cached - had;
     scheduler_add(e->sched, r);
     r->time.start = start; // reading is a part of what the first token takes
 }
