@@ -92,6 +92,7 @@ static const struct {
        "for an unset XDG_CACHE_HOME"},
       {"$XDG_STATE_HOME/quill/history",
        "what was typed in chats; ~/.local/state stands in for an unset XDG_STATE_HOME"},
+      {"DIR/*.kv", "what --kv-dir keeps: blocks of KV cache, with the prompts' tokens in them; rm is safe at any time"},
 };
 
 // Text of its own paragraph, in short lines; a full stop in front would make a line a request.

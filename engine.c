@@ -271,7 +271,9 @@ Status engine_tokenizer(const Gguf *g, Tokenizer **out) {
 
 static Status open_store(Engine *e, const Options *o) {
     KvHead like = fingerprint(&e->model, &e->kv.pool);
-    return kvstore_open(o->kv_dir, o->kv_dir_size, o->kv_block, &like, &e->store);
+    char kernels[64];
+    snprintf(kernels, sizeof kernels, "%s %s", e->be->name, e->be->isa);
+    return kvstore_open(o->kv_dir, o->kv_dir_size, o->kv_block, &like, kernels, &e->store);
 }
 
 static Status load(Engine *e, const Options *o, EngineNeeds needs) {
@@ -340,7 +342,9 @@ static void note_of_store(const Options *o, Status st, const char *what) {
 
 void engine_add(Engine *e, const Options *o, Request *r) {
     double start = clock_now();
+    int had = r->seq.n_cached;
     if (e->store) note_of_store(o, kvstore_load(e->store, &e->kv, &r->seq), "computed again from there on");
+    e->n_from_dir = r->seq.n_cached - had;
     scheduler_add(e->sched, r);
     r->time.start = start; // reading is a part of what the first token takes
 }

@@ -22,6 +22,7 @@ typedef struct {
     KvShape shape; // n_ctx is what one sequence may use
     KvCache kv;
     KvStore *store; // --kv-dir, or NULL
+    int n_from_dir; // slots that the request added last had from there
     Sampler *sampler;
     Scheduler *sched; // NULL under --dry-run: everything is planned, nothing reserved
     size_t scratch;   // bytes of the workspace

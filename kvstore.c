@@ -261,21 +261,30 @@ Status kvstore_save(KvStore *s, const KvCache *kv, const Sequence *q) {
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
 
-Status kvstore_open(const char *dir, size_t most_bytes, int block, const KvHead *like, KvStore **out) {
+static ChainHash root_of(KvHead head, const char *kernels) {
+    Buf all = {0};
+    head.n_tokens = head.n_slots = 0;
+    buf_append(&all, &head, sizeof head);
+    buf_str(&all, kernels);
+    ChainHash root = chain_root(all.data, all.n);
+    buf_free(&all);
+    return root;
+}
+
+Status kvstore_open(const char *dir, size_t most_bytes, int block, const KvHead *like, const char *kernels,
+                    KvStore **out) {
     struct stat info;
     *out = NULL;
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
         return status_error(QUILL_IO, "--kv-dir %.300s: cannot make the directory: %s", dir, strerror(errno));
     if (stat(dir, &info) != 0 || !S_ISDIR(info.st_mode))
         return status_error(QUILL_IO, "--kv-dir %.300s: a directory expected, something else found", dir);
-    KvHead head = *like;
-    head.n_tokens = head.n_slots = 0;
     KvStore *s = mem_alloc(sizeof *s);
     *s = (KvStore){.dir = mem_copy(dir, strlen(dir)),
                    .most_bytes = most_bytes,
                    .block = block,
-                   .head = head,
-                   .root = chain_root(&head, sizeof head)};
+                   .head = *like,
+                   .root = root_of(*like, kernels)};
     s->head.n_tokens = s->head.n_slots = (uint32_t)block;
     *out = s;
     return OK;

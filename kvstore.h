@@ -29,9 +29,11 @@ typedef struct {
     double load_seconds, save_seconds;
 } KvStoreStats;
 
-// Makes the directory, for its owner alone, where it is missing. `like` is the cache's fingerprint(). QUILL_IO: it
-// cannot be made, or is no directory.
-Status kvstore_open(const char *dir, size_t most_bytes, int block, const KvHead *like, KvStore **out);
+// Makes the directory, for its owner alone, where it is missing. `like` is the cache's fingerprint(), `kernels` what
+// computes ("cpu amx"): kernels differ in their last bits, and an answer does not depend on who was there before.
+// QUILL_IO: the directory cannot be made, or is none.
+Status kvstore_open(const char *dir, size_t most_bytes, int block, const KvHead *like, const char *kernels,
+                    KvStore **out);
 void kvstore_close(KvStore *s);
 
 // Appends to the cached slots of q what the directory has of its next tokens, never all of them: at least one is left

@@ -135,11 +135,14 @@ void report_after(const Engine *e, const Request *r) {
 void report_turn(const Engine *e, const Options *o, const Request *r) {
     Timing t = report_timing(e, r);
     bool color = output_color(o->color, STDERR_FILENO);
-    fprintf(stderr,
-            "%sturn       %d new tokens, %d cached, TTFT %.4f ms, %d tokens at %.2f tok/s, total %.4f ms, %s, context "
-            "%d of %d%s\n",
-            color ? "\033[2m" : "", r->n_prompt - r->n_reused, r->n_reused, t.ttft_ms, t.tokens, t.decode_tps,
-            t.total_ms, finish_name(r->finish), r->seq.n_tokens, e->shape.n_ctx, color ? "\033[0m" : "");
+    char from[48] = "";
+    if (e->n_from_dir) snprintf(from, sizeof from, " (%d from --kv-dir)", e->n_from_dir);
+    fprintf(
+        stderr,
+        "%sturn       %d new tokens, %d cached%s, TTFT %.4f ms, %d tokens at %.2f tok/s, total %.4f ms, %s, context "
+        "%d of %d%s\n",
+        color ? "\033[2m" : "", r->n_prompt - r->n_reused, r->n_reused, from, t.ttft_ms, t.tokens, t.decode_tps,
+        t.total_ms, finish_name(r->finish), r->seq.n_tokens, e->shape.n_ctx, color ? "\033[0m" : "");
 }
 
 // ---- --json ---------------------------------------------------------------------------------------------------------

@@ -48,8 +48,8 @@ cached() {
     grep -q "\"cached_tokens\":$n," fourth
     cmp want first && cmp want second && cmp want third
     [ "$(stat -c %a kv)" = 700 ]
-    # Another beginning, another block length, another type and another model find nothing, and add theirs.
-    for other in "--kv-block 16" "-ctk f16" "-m $TINY/other.gguf"; do
+    # Another beginning, block length, type, model or kernel finds nothing, and adds its own.
+    for other in "--isa portable" "--kv-block 16" "-ctk f16" "-m $TINY/other.gguf"; do
         run_long other -v --kv-dir kv $other
         [ "$(cached)" -eq 0 ]
     done
@@ -63,14 +63,14 @@ cached() {
 
 @test "a longer text goes on from a shorter one, and a run that was stopped has not been in vain" {
     head -c 200 "$long" >short
-    "$QUILL" --raw -n 0 -f short --kv-dir kv </dev/null
+    "$QUILL" --isa scalar --raw -n 0 -f short --kv-dir kv </dev/null
     run_long out -v --kv-dir kv
     [ "$(cached)" -ge 96 ]
     [ "$(cached)" -lt 200 ]
     rm -r kv
-    "$QUILL" --isa scalar --raw --ignore-eos -c 64k -f "$long" --kv-dir kv >out 2>errors </dev/null &
-    while [ ! -s out ]; do sleep 0.05; done
-    kill -INT $!
+    "$QUILL" --isa scalar --raw --ignore-eos -c 64k -f "$long" --kv-dir kv >stopped 2>errors </dev/null &
+    for ((i = 0; i < 300; i++)); do [ -s stopped ] && break || sleep 0.05; done
+    kill -TERM $!
     wait $! || true
     run_long out -v --kv-dir kv
     [ "$(cached)" -gt 200 ]
@@ -171,5 +171,7 @@ SH
     "$QUILL" -i --isa scalar --greedy -n 8 --kv-dir kv <lines >first 2>/dev/null
     "$QUILL" -i --isa scalar --greedy -n 8 --kv-dir kv -v <lines >second 2>errors
     cmp want first && cmp want second
-    [ "$(sed -n 's/.* new tokens, \([0-9]*\) cached.*/\1/p' errors | head -n 1)" -ge 32 ]
+    n=$(sed -n 's/.* new tokens, \([0-9]*\) cached (\1 from --kv-dir), .*/\1/p' errors | head -n 1)
+    [ "$n" -ge 32 ]
+    [ "$(grep -c 'cached, TTFT' errors)" -eq 1 ] # the second turn has the first one's cache
 }

@@ -79,11 +79,20 @@ static void test_values(void **state) {
     cli_free(&o);
     good("-m x --kv-mem 3G --kv_layout=paged -ctk f32 -ctv=bf16 -ngl 0 -r a --stop=b --reverse-prompt c", &o);
     assert_true(o.kv_mem == (size_t)3 << 30 && o.paged);
+    assert_null(o.kv_dir);
     assert_int_equal(o.type_k, TYPE_F32);
     assert_int_equal(o.type_v, TYPE_BF16);
     assert_int_equal(o.gpu_layers, 0);
     assert_int_equal(o.n_stop, 3);
     assert_string_equal(o.stop[1], "b");
+    cli_free(&o);
+    good("-m x --kv-dir=a --kv-dir b,c,size=3M", &o);
+    assert_string_equal(o.kv_dir, "b,c");
+    assert_true(o.kv_dir_size == 3 << 20);
+    cli_free(&o);
+    good("-m x --kv-dir a,b", &o);
+    assert_string_equal(o.kv_dir, "a,b");
+    assert_true(o.kv_dir_size == (size_t)8 << 30);
     cli_free(&o);
     good("-m x -ngl all -n -1 -s -1", &o);
     assert_int_equal(o.gpu_layers, INT_MAX);
@@ -193,6 +202,9 @@ static void test_refused(void **state) {
         {"-m x --ubatch_size=0", "--ubatch-size", "1 to"},
         {"-m x -t 5000", "-t", "0 to 1024"},
         {"-m x --kv-mem -1", "--kv-mem", "size"},
+        {"-m x --kv-dir _", "--kv-dir", "a directory"},
+        {"-m x --kv-dir a,size=0", "--kv-dir", "a,size=0"},
+        {"-m x --kv-dir a,size=", "--kv-dir", "size=8G"},
         {"-m x -s -5", "-s", "-5"},
         {"-m x -s 9223372036854775808", "-s", "9223372036854775807"},
         {"-m x --logit-bias 5", "--logit-bias", "15043"},

@@ -131,7 +131,7 @@ static void empty(const char *dir) {
 static void store_open(Store *s, size_t most_bytes) {
     snprintf(s->dir, sizeof s->dir, "%s", test_tmp("store"));
     empty(s->dir);
-    assert_ok(kvstore_open(s->dir, most_bytes, BLOCK, &like, &s->s));
+    assert_ok(kvstore_open(s->dir, most_bytes, BLOCK, &like, "test", &s->s));
 }
 
 static void store_close(Store *s) {
@@ -153,7 +153,10 @@ static int count_files(const Store *s, const char *ending) {
 // The path of the nth block's file, by a chain of names of the test's own.
 static const char *block_path(const Store *s, const KvHead *head, const int *tokens, int nth) {
     static char path[1200];
-    ChainHash h = chain_root(head, sizeof *head);
+    uint8_t bytes[sizeof *head + 4];
+    memcpy(bytes, head, sizeof *head);
+    memcpy(bytes + sizeof *head, "test", 4);
+    ChainHash h = chain_root(bytes, sizeof bytes);
     for (int i = 0; i <= nth; i++) h = chain_next(&h, tokens + i * BLOCK, BLOCK);
     int n = snprintf(path, sizeof path, "%s/", s->dir);
     for (int i = 0; i < 32; i++) n += snprintf(path + n, 3, "%02x", h.bytes[i]);
@@ -429,14 +432,17 @@ static void test_another_model(void **state) {
         KvHead head = like;
         ((uint8_t *)&head)[fields[i]] ^= 1;
         Store other = s;
-        assert_ok(kvstore_open(s.dir, 1 << 30, BLOCK, &head, &other.s));
+        assert_ok(kvstore_open(s.dir, 1 << 30, BLOCK, &head, "test", &other.s));
         assert_int_equal(load_one(&other, 60, 5, NULL), 0);
         save_one(&other, 24, 5);
         assert_int_equal(load_one(&other, 60, 5, NULL), 24);
         kvstore_close(other.s);
     }
     Store other = s;
-    assert_ok(kvstore_open(s.dir, 1 << 30, BLOCK / 2, &like, &other.s)); // other blocks
+    assert_ok(kvstore_open(s.dir, 1 << 30, BLOCK / 2, &like, "test", &other.s)); // other blocks
+    assert_int_equal(load_one(&other, 60, 5, NULL), 0);
+    kvstore_close(other.s);
+    assert_ok(kvstore_open(s.dir, 1 << 30, BLOCK, &like, "best", &other.s)); // other kernels
     assert_int_equal(load_one(&other, 60, 5, NULL), 0);
     kvstore_close(other.s);
     assert_int_equal(load_one(&s, 60, 5, NULL), 40);
@@ -474,7 +480,7 @@ static void test_unusable_directories(void **state) {
     write_bytes(test_tmp("file"), "x", 1);
     const char *const paths[] = {test_tmp("file"), test_tmp("file/below"), test_tmp("no-such/below"), ""};
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
-        Status st = kvstore_open(paths[i], 1, BLOCK, &like, &s);
+        Status st = kvstore_open(paths[i], 1, BLOCK, &like, "test", &s);
         assert_int_equal(st.code, QUILL_IO);
         assert_non_null(strstr(st.message, "--kv-dir"));
         assert_null(s);
@@ -512,7 +518,7 @@ static void test_refused_writes(void **state) {
     assert_int_equal(count_files(&s, ""), 3); // and nothing more is tried
     assert_int_equal(load_one(&s, 60, 5, NULL), 24);
     kvstore_close(s.s);
-    assert_ok(kvstore_open(s.dir, 1 << 30, BLOCK, &like, &s.s));
+    assert_ok(kvstore_open(s.dir, 1 << 30, BLOCK, &like, "test", &s.s));
     empty(s.dir); // somebody removes it while it is in use
     assert_int_equal(load_one(&s, 60, 5, NULL), 0);
     st = try_to_save(&s, 40, 5);
@@ -567,7 +573,7 @@ static void test_size(void **state) {
 static void work(const char *dir, size_t most_bytes, uint64_t seed, int rounds) {
     Store s;
     snprintf(s.dir, sizeof s.dir, "%s", dir);
-    if (kvstore_open(dir, most_bytes, BLOCK, &like, &s.s).code) _exit(2);
+    if (kvstore_open(dir, most_bytes, BLOCK, &like, "test", &s.s).code) _exit(2);
     for (int i = 0; rounds == 0 || i < rounds; i++) {
         Cache c;
         cache_open(&c, i % 2 ? BLOCK : 0, 0);

@@ -236,7 +236,7 @@ static void empty(const char *dir) {
 static KvStore *store_of(const Engine *e, const char *dir, int block) {
     KvStore *s;
     KvHead like = fingerprint(&e->model, &e->kv.pool);
-    assert_ok(kvstore_open(dir, 1 << 30, block, &like, &s));
+    assert_ok(kvstore_open(dir, 1 << 30, block, &like, "cpu scalar", &s));
     return s;
 }
 
