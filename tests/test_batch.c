@@ -355,6 +355,56 @@ static void test_rate(void **state) {
     }
 }
 
+static json_t *at(json_t *j, const char *path) { // "response.body.choices.0"
+    char copy[128];
+    snprintf(copy, sizeof copy, "%s", path);
+    for (char *key = strtok(copy, "."); key; key = strtok(NULL, "."))
+        j = json_is_array(j) ? json_array_get(j, (size_t)strtol(key, NULL, 10)) : json_object_get(j, key);
+    if (!j) fail_msg("no %s", path);
+    return j;
+}
+
+static void test_openai_replies(void **state) {
+    (void)state;
+    static const char lines[] =
+        "{\"custom_id\":\"c\",\"url\":\"/v1/chat/completions\",\"body\":{\"messages\":[{\"role\":\"user\",\"content\":"
+        "\"hi\"}],\"n\":2,\"max_tokens\":4,\"ignore_eos\":true,\"logprobs\":true,\"top_logprobs\":3}}\n"
+        "{\"custom_id\":\"t\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"hi\",\"max_tokens\":4,"
+        "\"ignore_eos\":true,\"logprobs\":2}}\n"
+        "{\"custom_id\":\"bad\",\"body\":{\"prompt\":\"hi\",\"best_of\":3}}\n"
+        "{\"custom_id\":\"off\",\"body\":{\"prompt\":\"hi\",\"max_tokens\":50,\"ignore_eos\":true}}\n"
+        "{\"cancel\":\"off\"}\n";
+    Buf out = {0};
+    assert_int_equal(run_batch("--keep-order", str_of(lines), &out).code, QUILL_USAGE);
+    json_t *j[4];
+    const char *line = out.data;
+    for (int i = 0; i < 4; i++, line = strchr(line, '\n') + 1)
+        assert_non_null(j[i] = json_loads(line, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, NULL));
+    assert_string_equal(json_string_value(at(j[0], "custom_id")), "c");
+    assert_int_equal(json_integer_value(at(j[0], "response.status_code")), 200);
+    assert_true(json_is_null(at(j[0], "error")));
+    assert_string_equal(json_string_value(at(j[0], "response.body.object")), "chat.completion");
+    assert_int_equal(json_array_size(at(j[0], "response.body.choices")), 2);
+    assert_int_equal(json_integer_value(at(j[0], "response.body.usage.completion_tokens")), 8);
+    json_t *choice = at(j[0], "response.body.choices.1");
+    assert_int_equal(json_integer_value(at(choice, "index")), 1);
+    assert_string_equal(json_string_value(at(choice, "finish_reason")), "length");
+    assert_true(json_is_string(at(choice, "message.content")));
+    assert_int_equal(json_array_size(at(choice, "logprobs.content")), 4);
+    assert_int_equal(json_array_size(at(choice, "logprobs.content.3.top_logprobs")), 3);
+    assert_true(json_real_value(at(choice, "logprobs.content.3.logprob")) < 0);
+    assert_string_equal(json_string_value(at(j[1], "response.body.object")), "text_completion");
+    assert_true(json_is_string(at(j[1], "response.body.choices.0.text")));
+    assert_int_equal(json_array_size(at(j[1], "response.body.choices.0.logprobs.tokens")), 4);
+    assert_int_equal(json_array_size(at(j[1], "response.body.choices.0.logprobs.top_logprobs")), 4);
+    assert_int_equal(json_integer_value(at(j[2], "response.status_code")), 400);
+    assert_string_equal(json_string_value(at(j[2], "response.body.error.type")), "invalid_request_error");
+    assert_true(json_is_null(at(j[3], "response")));
+    assert_string_equal(json_string_value(at(j[3], "error.code")), "batch_cancelled");
+    for (int i = 0; i < 4; i++) json_decref(j[i]);
+    buf_free(&out);
+}
+
 // Too long a prompt is its own line's error, and the exit code is that of the first that failed.
 static void test_too_long(void **state) {
     (void)state;
@@ -379,6 +429,7 @@ int main(void) {
         cmocka_unit_test(test_shared_prefix),
         cmocka_unit_test(test_rate),
         cmocka_unit_test(test_too_long),
+        cmocka_unit_test(test_openai_replies),
         cmocka_unit_test(test_small_cache),
         cmocka_unit_test(test_wide),
         cmocka_unit_test(test_static),
