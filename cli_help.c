@@ -62,7 +62,7 @@ const About cli_about[N_MODES] = {
                     "sampling as a key, or one of OpenAI's batch files.",
                     "  echo '{\"id\":1,\"prompt\":\"Once upon a time\",\"max_tokens\":50}' | quill batch\n"
                     "  quill batch -m model.gguf --keep-order jobs.jsonl >out.jsonl\n"
-                    "  quill batch -m model.gguf --rate 4 --slo ttft=500,tpot=50 -v jobs.jsonl >out.jsonl\n"},
+                    "  quill batch --rate 4 --slo ttft=500,tpot=50 -v jobs.jsonl >out.jsonl\n"},
     [MODE_LOGITS] = {"quill logits [options] --tokens ID,ID,... > FILE",
                      "The logits after every token, as raw float32 (n_tokens, n_vocab) on stdout.\n"
                      "-ub decides how many rows are computed at a time.",

@@ -193,8 +193,9 @@ int engine_kv_type(const Model *m, int asked) {
 // Half of what is free stays free: a pool's blocks are kept for those who begin alike, so that in time it is used up.
 static Status plan_pool(Engine *e, const Options *o, size_t limit, bool asked) {
     KvShape *s = &e->shape;
-    if (!o->kv_mem && limit != SIZE_MAX) limit /= 2;
-    size_t most = limit / kv_bytes_per_slot(s) / (size_t)s->block, one = ((size_t)s->n_ctx - 1) / (size_t)s->block + 1;
+    size_t block_bytes = kv_bytes_per_slot(s) * (size_t)s->block, most = limit / block_bytes;
+    size_t one = ((size_t)s->n_ctx - 1) / (size_t)s->block + 1;
+    if (!o->kv_mem && limit != SIZE_MAX && most > one) most = most / 2 > one ? most / 2 : one;
     if (most < one && (asked || most < 1)) {
         s->n_blocks = (int)one;
         return too_large(e, o, limit);

@@ -107,12 +107,6 @@ static bool preempt_for(Scheduler *s, const Request *r) {
     return true;
 }
 
-static int n_running(const Scheduler *s) {
-    int n = 0;
-    for (const Request *r = s->first; r; r = r->next) n += running(r);
-    return n;
-}
-
 static int n_branches(const Request *r) {
     int n = 0;
     for (const Request *b = r->branches; b; b = b->next) n++;
@@ -135,14 +129,24 @@ static bool prefix_is_coming(const Scheduler *s, const Request *r) {
     return false;
 }
 
+// The most slots that r can come to use.
+static int most_slots(const Scheduler *s, const Request *r) {
+    int64_t wish = (int64_t)r->n_prompt + r->max_new;
+    return r->max_new < 0 || wish > s->kv->max_slots ? s->kv->max_slots : (int)wish;
+}
+
 // Whether a request that has no blocks may take them. Alone it may always: then it has all there are.
 static bool may_begin(Scheduler *s, Request *r) {
-    int others = n_running(s), branches = n_branches(r), size = s->kv->pool.block;
+    int others = 0, spare = n_branches(r), size = s->kv->pool.block;
+    for (const Request *q = s->first; q; q = q->next) {
+        others += running(q);
+        spare += running(q) && q->seq.n_blocks * size < most_slots(s, q);
+    }
     if (others == 0) return true;
-    if (others + 1 + branches > s->max_seqs || s->kv->n_free <= others + branches) return false;
+    if (others + 1 + n_branches(r) > s->max_seqs || s->kv->n_free <= spare) return false;
     kv_match_prefix(s->kv, &r->seq);
-    int need = r->seq.n_tokens / size + 1 - r->seq.n_blocks; // for the next token too
-    if (s->kv->n_free >= need + others + branches) return true;
+    int slots = int_min(r->seq.n_tokens + 1, most_slots(s, r)), need = (slots + size - 1) / size - r->seq.n_blocks;
+    if (s->kv->n_free >= need + spare) return true;
     kv_release(s->kv, &r->seq);
     return false;
 }

@@ -7,8 +7,8 @@
 // rest of max_rows with prefill chunks of the tokens whose K and V are not computed yet, oldest request first: no
 // running sequence waits longer for its next token than one step of max_rows rows takes.
 //
-// A request begins when there are blocks for all of its tokens and one more for every other that runs; those behind it
-// wait with it, so that none is passed over for ever. When blocks run out all the same, the newest request gives its
+// A request begins when there are blocks for all of its tokens and one more for every other that may grow; those behind
+// it wait with it, so that none is passed over for ever. When blocks run out all the same, the newest request gives its
 // own back and computes them again later. The width of the batch is what memory allows, max_seqs at most.
 #ifndef QUILL_SCHEDULER_H
 #define QUILL_SCHEDULER_H

@@ -34,6 +34,7 @@ static bool keeps(const Slo *slo, const Timeline *t) {
 void tally_step(Tally *t, const Engine *e, const Batch *b) {
     t->n_steps++;
     t->n_seqs += b->n_seqs;
+    t->n_drawn += b->n_out;
     t->most_seqs = int_max(t->most_seqs, b->n_seqs);
     t->most_blocks = int_max(t->most_blocks, e->kv.pool.n_blocks - e->kv.n_free);
     for (int i = 0; i < b->n_seqs; i++) {
@@ -58,7 +59,7 @@ void tally_job(Tally *t, const Slo *slo, const Request *const *answers, int n, d
     sample_add(&t->latency, end - first->time.start);
     if (first->time.begun != 0) sample_add(&t->queue, first->time.begun - first->time.start);
     bool kept = true;
-    for (int i = 0; i < n; i++) kept = kept && keeps(slo, &answers[i]->time);
+    for (int i = 0; i < n; i++) kept = kept && keeps(slo, &answers[i]->time) && answers[i]->finish != FINISH_INTERRUPT;
     t->n_kept += kept;
 }
 

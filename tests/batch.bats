@@ -79,6 +79,13 @@ has() { # has PATTERN FILE: within 20 seconds
     [ ! -s errors ]
 }
 
+@test "an input that never ends is read as it is answered" {
+    yes "$(job x 3)" | "$QUILL" batch -np 4 -v 2>errors | head -100 >out
+    [ "$(wc -l <out)" -eq 100 ]
+    answered=$(sed -n 's/^jobs       \([0-9]*\) answered.*/\1/p' errors)
+    [ "$answered" -lt 200 ] # what was read ahead is little
+}
+
 @test "stdout that cannot be written is an I/O error" {
     [ -w /dev/full ] || skip "no /dev/full"
     job a 2 >jobs

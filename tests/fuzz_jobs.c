@@ -34,11 +34,29 @@ static void check(const Job *j) {
     for (int i = 0; i < j->o.sampling.n_bias; i++) require(j->o.sampling.bias[i].id >= 0, "a token's id");
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static void parse(Str line) {
     Job j;
-    Status st = job_parse((Str){(const char *)data, size}, defaults(), &j);
+    Status st = job_parse(line, defaults(), &j);
     require(!st.code || (st.code == QUILL_USAGE && st.message[0]), "an error has a message");
     if (!st.code && !j.cancel) check(&j);
     job_free(&j);
+}
+
+// As the whole line, and as the value of a key that the first byte chooses: there a fuzzer gets further.
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const char *const keys[] = {"id",   "prompt",     "messages",     "n",      "stop",   "logit_bias",
+                                       "raw",  "logprobs",   "temperature",  "cancel", "tools",  "max_tokens",
+                                       "seed", "ignore_eos", "top_logprobs", "body",   "greedy", "response_format"};
+    parse((Str){(const char *)data, size});
+    if (size == 0) return 0;
+    Buf line = {0};
+    const char *key = keys[data[0] % ARRAY_LEN(keys)];
+    bool openai = data[0] >= 128, whole = strcmp(key, "messages") == 0 || strcmp(key, "prompt") == 0;
+    buf_str(&line, openai ? "{\"custom_id\":\"a\",\"body\":{" : "{");
+    buf_printf(&line, whole ? "\"%s\":" : "\"prompt\":\"x\",\"%s\":", key);
+    buf_append(&line, data + 1, size - 1);
+    buf_str(&line, openai ? "}}" : "}");
+    parse((Str){line.data, line.n});
+    buf_free(&line);
     return 0;
 }

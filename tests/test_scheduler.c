@@ -703,6 +703,33 @@ static void test_long_prompts_delay_nobody_by_more_than_a_step(void **state) {
     bench_close(&f);
 }
 
+// Where each has room for a whole context, or for all that it can come to, all begin at once.
+static void test_all_begin_where_there_is_room(void **state) {
+    (void)state;
+    static Bench f;
+    for (int block = 0; block <= 8; block += 8)
+        for (int n_prompt = 1; n_prompt <= N_CTX; n_prompt += 21) {
+            Request r[MOST_REQUESTS];
+            Batch *b;
+            int max_new = int_min(8, N_CTX - n_prompt + 1), slots = n_prompt + max_new;
+            bench_open(&f, block, block ? MOST_REQUESTS * ((int_min(slots, N_CTX) + block - 1) / block) : 0, 256,
+                       MOST_REQUESTS);
+            for (int i = 0; i < MOST_REQUESTS; i++) {
+                request_new(&r[i], int_min(n_prompt, 256 / MOST_REQUESTS), max_new, (uint64_t)i);
+                scheduler_add(f.s, &r[i]);
+            }
+            assert_true(scheduler_next(f.s, &b));
+            assert_int_equal(b->n_seqs, MOST_REQUESTS);
+            scheduler_take(f.s, fake_forward(&f, b));
+            run_all(&f);
+            for (int i = 0; i < MOST_REQUESTS; i++) {
+                assert_text(&r[i]);
+                request_free(&f, &r[i]);
+            }
+            bench_close(&f);
+        }
+}
+
 // Small requests that come one after the other do not take the blocks that a large one waits for.
 static void test_nobody_is_passed_over(void **state) {
     (void)state;
@@ -809,6 +836,7 @@ int main(void) {
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_shared_prefix_is_computed_once),
         cmocka_unit_test(test_long_prompts_delay_nobody_by_more_than_a_step),
+        cmocka_unit_test(test_all_begin_where_there_is_room),
         cmocka_unit_test(test_nobody_is_passed_over),
         cmocka_unit_test(test_preemption_changes_nothing),
     };

@@ -376,6 +376,23 @@ static void test_loops(void **state) {
     assert_null(flop_loop("mmx"));
 }
 
+// More numbers than are kept: those kept are a fair choice of all, not the first or the last ones.
+static void test_samples(void **state) {
+    (void)state;
+    Sample s = {0};
+    for (int i = 0; i < 1000; i++) sample_add(&s, i);
+    assert_int_equal(s.n, 1000);
+    assert_true(percentile(s.values, s.n, 50) == 499.5);
+    for (int i = 1000; i < 8 * SAMPLE_MOST; i++) sample_add(&s, i);
+    assert_int_equal(s.n, SAMPLE_MOST);
+    assert_int_equal(s.n_seen, 8 * SAMPLE_MOST);
+    for (int p = 10; p <= 90; p += 20) {
+        double want = 8 * SAMPLE_MOST * 0.01 * p, got = percentile(s.values, s.n, p);
+        assert_true(fabs(got - want) < 0.01 * 8 * SAMPLE_MOST); // five standard deviations and more
+    }
+    sample_free(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_percentile),
@@ -393,6 +410,7 @@ int main(void) {
         cmocka_unit_test(test_roofline_file),
         cmocka_unit_test(test_roofline_scaling),
         cmocka_unit_test(test_loops),
+        cmocka_unit_test(test_samples),
     };
     return cmocka_run_group_tests_name("stats", tests, NULL, NULL);
 }
