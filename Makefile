@@ -48,10 +48,11 @@ CUDA_LIB  := $(firstword $(wildcard $(CUDA)/lib64 $(CUDA)/targets/*/lib $(CUDA)/
 CUDA_ARCH ?= $(if $(wildcard /dev/nvidia0),native,sm_90)
 CUDA_CODE := $(if $(filter all,$(CUDA_ARCH)),$(foreach n,80 86 89 90,-gencode arch=compute_$(n),code=sm_$(n)) -gencode arch=compute_90,code=compute_90,-arch=$(CUDA_ARCH))
 NVCCFLAGS ?= -O3
-NVFLAGS   := $(NVCCFLAGS) -std=c++17 -ccbin $(lastword $(CXX)) -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter -MMD -MP
+NVFLAGS   := $(NVCCFLAGS) -std=c++17 -ccbin $(lastword $(CXX)) -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-threadsafe-statics -MMD -MP
 CUDA_OBJS := $(patsubst %,$(BUILD)/%.o,cuda cuda_load cuda_roofline gpu_rt $(basename $(wildcard kernels.cu kernels_sm90.cu)))
 $(BUILD)/gpu_rt.o: override CFLAGS += $(if $(filter-out /usr,$(CUDA)),-isystem $(CUDA)/include) -DQUILL_CUDA_LIB='"$(CUDA_LIB)"'
-CUDA_LIBS := -L$(CUDA_LIB) -lcudart_static -lstdc++ -ldl -lrt
+# Of C++ no more than nvcc's host code asks for, and nothing that is looked for at start.
+CUDA_LIBS = -L$(CUDA_LIB) -lcudart_static $(call static,stdc++) -static-libgcc -ldl -lrt
 else
 CUDA_OBJS := $(BUILD)/cuda_none.o
 endif
