@@ -84,6 +84,20 @@ $(BUILD)/tests/make_tiny: $(BUILD)/tests/make_tiny.o $(BUILD)/tests/tiny_model.o
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 .SECONDARY:
 
+# The GPU's kernels on the CPU (gpu_host.h), for their tests.
+HOSTFLAGS = $(filter-out -std=c11 -Wvla,$(CFLAGS)) -std=c++17
+TWIN_OBJS = $(patsubst %,$(BUILD)/%.o,gpu_host kernels_host)
+$(BUILD)/gpu_host.o: gpu_host.cpp Makefile | $(BUILD)
+	$(CXX) $(HOSTFLAGS) -c -o $@ $<
+$(BUILD)/kernels_host.o: kernels.cu Makefile | $(BUILD)
+	$(CXX) $(HOSTFLAGS) -x c++ -c -o $@ $<
+$(BUILD)/tests/%_host.o: tests/%.cu Makefile | $(BUILD)/tests
+	$(CXX) $(HOSTFLAGS) -x c++ -I. -c -o $@ $<
+$(BUILD)/tests/test_shim: $(BUILD)/tests/test_shim.o $(BUILD)/tests/shim_kernels_host.o $(TWIN_OBJS)
+	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka -lm
+$(BUILD)/tests/test_gpu_kernels: $(BUILD)/tests/test_gpu_kernels.o $(BUILD)/tests/gpu_memory_host.o $(BUILD)/tests/tiny_model.o $(TWIN_OBJS) $(OBJS)
+	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+
 unit: $(TESTS:%=$(BUILD)/tests/%) ## the unit tests alone
 	@failed=; for t in $^; do echo "== $$t"; $$t || failed="$$failed $$t"; done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
