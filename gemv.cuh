@@ -66,19 +66,23 @@ template <int B, bool INT8> __device__ __forceinline__ Activations take_activati
     return a;
 }
 
-// Four elements of a row of x from element i on, times the norm's weights; zeros past the row's end and for no row.
-__device__ __forceinline__ float4 load_x(const GemvJob &g, int b, int i, float *squares) {
-    float v[4] = {0, 0, 0, 0};
-    if (b < g.n_rows) {
-        const float *x = g.x + (size_t)(g.rows ? g.rows[b] : b) * (size_t)g.n_in;
-        for (int k = 0; k < 4; k++)
-            if (i + k < g.n_in) {
-                v[k] = x[i + k];
-                *squares += v[k] * v[k];
-                if (g.norm) v[k] *= g.norm[i + k];
-            }
-    }
+// Four elements of a row from element i on; zeros past its end.
+__device__ __forceinline__ float4 load_four(const float *row, int i, int n) {
+    if (n % 4 == 0) return i < n ? *(const float4 *)(row + i) : make_float4(0, 0, 0, 0);
+    float v[4];
+    UNROLL
+    for (int k = 0; k < 4; k++) v[k] = i + k < n ? row[i + k] : 0;
     return make_float4(v[0], v[1], v[2], v[3]);
+}
+
+// Those of row b of x, times the norm's weights; zeros for no row.
+__device__ __forceinline__ float4 load_x(const GemvJob &g, int b, int i, float *squares) {
+    if (b >= g.n_rows) return make_float4(0, 0, 0, 0);
+    float4 x = load_four(g.x + (size_t)(g.rows ? g.rows[b] : b) * (size_t)g.n_in, i, g.n_in);
+    if (!g.norm) return x;
+    float4 w = load_four(g.norm, i, g.n_in);
+    *squares += (x.x * x.x + x.y * x.y) + (x.z * x.z + x.w * x.w);
+    return make_float4(x.x * w.x, x.y * w.y, x.z * w.z, x.w * w.w);
 }
 
 __device__ __forceinline__ int pack4(int a, int b, int c, int d) {
@@ -319,7 +323,7 @@ __global__ __launch_bounds__(GEMV_WARPS *WARP, B == GPU_DECODE_ROWS ? 1 : 2) voi
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, block = (int)blockIdx.x, part = 0;
     while (block >= g.first_block[part + 1]) part++;
     int first_row = (block - g.first_block[part]) * g.groups * GEMV_WARPS * out, n_out = g.w[part].n_out;
-    float squares[B] = {}, scale[B];
+    float squares[B] = {}, scale[B] = {};
     bool staged = false;
     for (int group = 0; group < g.groups; group++) {
         int base = first_row + group * GEMV_WARPS * out, row = base + warp * out;
