@@ -46,7 +46,10 @@ ifneq ($(NVCC),)
 CUDA      := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_LIB  := $(firstword $(wildcard $(CUDA)/lib64 $(CUDA)/targets/*/lib $(CUDA)/lib))
 CUDA_ARCH ?= $(if $(wildcard /dev/nvidia0),native,sm_90)
-CUDA_CODE := $(if $(filter all,$(CUDA_ARCH)),$(foreach n,80 86 89 90,-gencode arch=compute_$(n),code=sm_$(n)) -gencode arch=compute_90,code=compute_90,-arch=$(CUDA_ARCH))
+CUDA_CODE := -arch=$(CUDA_ARCH)
+ifeq ($(CUDA_ARCH),all)
+CUDA_CODE := $(foreach n,80 86 89 90,-gencode arch=compute_$(n),code=sm_$(n)) -gencode arch=compute_90,code=compute_90
+endif
 NVCCFLAGS ?= -O3
 NVFLAGS   := $(NVCCFLAGS) -std=c++17 -ccbin $(lastword $(CXX)) -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-threadsafe-statics -MMD -MP
 CUDA_OBJS := $(patsubst %,$(BUILD)/%.o,cuda cuda_load cuda_roofline gpu_rt $(basename $(wildcard kernels.cu kernels_sm90.cu)))
