@@ -47,16 +47,16 @@ ifneq ($(NVCC),)
 CUDA      := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_LIB  := $(firstword $(wildcard $(CUDA)/lib64 $(CUDA)/targets/*/lib $(CUDA)/lib))
 CUDA_ARCH ?= $(if $(wildcard /dev/nvidia0),native,sm_90)
+CUDA_CODE := -arch=$(CUDA_ARCH)
 ifeq ($(CUDA_ARCH),all)
 CUDA_CODE := $(foreach n,80 86 89 90,-gencode arch=compute_$(n),code=sm_$(n)) -gencode arch=compute_90,code=compute_90
-else
-CUDA_CODE := -arch=$(CUDA_ARCH)
 endif
 NVCCFLAGS ?= -O3
-NVFLAGS   := $(NVCCFLAGS) -std=c++17 -ccbin $(lastword $(CXX)) -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter -MMD -MP
+NVFLAGS   := $(NVCCFLAGS) -std=c++17 -ccbin $(lastword $(CXX)) -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-threadsafe-statics -MMD -MP
 CUDA_OBJS := $(patsubst %,$(BUILD)/%.o,cuda cuda_load cuda_roofline gpu_rt $(basename $(wildcard kernels.cu kernels_sm90.cu)))
 $(BUILD)/gpu_rt.o: override CFLAGS += $(if $(filter-out /usr,$(CUDA)),-isystem $(CUDA)/include) -DQUILL_CUDA_LIB='"$(CUDA_LIB)"'
-CUDA_LIBS := -L$(CUDA_LIB) -lcudart_static -lstdc++ -ldl -lrt
+# Of C++ no more than nvcc's host code asks for, and nothing that is looked for at start.
+CUDA_LIBS = -L$(CUDA_LIB) -lcudart_static $(call static,stdc++) -static-libgcc -ldl -lrt
 else
 CUDA_OBJS := $(BUILD)/cuda_none.o
 endif
@@ -130,6 +130,10 @@ $(BUILD)/kernels_host.o: kernels.cu Makefile | $(BUILD)
 	$(CXX) $(HOSTFLAGS) -x c++ -c -o $@ $<
 $(BUILD)/tests/%_host.o: tests/%.cu Makefile | $(BUILD)/tests
 	$(CXX) $(HOSTFLAGS) -x c++ -I. -c -o $@ $<
+$(BUILD)/tests/test_shim: $(BUILD)/tests/test_shim.o $(BUILD)/tests/shim_kernels_host.o $(TWIN_OBJS)
+	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka -lm
+$(BUILD)/tests/test_gpu_kernels: $(BUILD)/tests/test_gpu_kernels.o $(BUILD)/tests/gpu_memory_host.o $(BUILD)/tests/tiny_model.o $(TWIN_OBJS) $(CPU_OBJS) $(BUILD)/cuda_none.o
+	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 $(BUILD)/tests/make_tiny: $(BUILD)/tests/make_tiny.o $(BUILD)/tests/tiny_model.o $(OBJS)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 .SECONDARY:
@@ -140,7 +144,15 @@ unit: $(TESTS:%=$(BUILD)/tests/%) ## the unit tests alone
 cli: $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin ## the command-line tests alone
 	QUILL_TWIN_BINARY=$(CURDIR)/$(BUILD)/tests/quill_twin QUILL=$(CURDIR)/$(BUILD)/quill MAKE_TINY=$(CURDIR)/$(BUILD)/tests/make_tiny bats tests
 test-build: $(TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin # what the tests run, so that -j helps
-test: quill unit cli fuzz-short ## everything
+# What can be told of the GPU's kernels by compiling them: an nvcc is enough.
+$(BUILD)/tests/kernels.cubin: kernels.cu $(wildcard *.cuh gpu*.h) quants.h sampling.h Makefile | $(BUILD)/tests
+	$(NVCC) -std=c++17 -O3 -arch=sm_90 -Xptxas -v -cubin -o $@ $< 2>$@.log || { cat $@.log >&2; exit 1; }
+gpu-code: $(if $(NVCC),$(BUILD)/tests/kernels.cubin) # no spills, 16-byte loads
+	scripts/check_gpu_code.sh $(if $(NVCC),$< $<.log)
+ifeq ($(NVCC),)
+	@echo "skipped: the kernels' machine code needs nvcc, of the CUDA toolkit"
+endif
+test: quill unit cli gpu-code fuzz-short ## everything
 	@echo "all tests passed"
 
 SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all
@@ -171,7 +183,7 @@ endif
 
 # ---- the rest ----
 format: ## clang-format over all sources
-	clang-format -i *.c *.h tests/*.c tests/*.h
+	clang-format -i *.c *.h *.cpp *.cu *.cuh tests/*.c tests/*.h tests/*.cu
 # The man page and the completions are the binary's own words.
 $(BUILD)/quill.1: $(BUILD)/quill
 	$< --man >$@
@@ -200,5 +212,5 @@ demo: quill ## a story by the built-in model
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-.PHONY: unit cli test-build test asan soak fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
+.PHONY: unit cli gpu-code test-build test asan soak fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
 -include $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d)

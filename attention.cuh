@@ -45,7 +45,8 @@ __device__ __forceinline__ void load_kv(float v[8], int type, const uint8_t *pla
 
 // scores[h][i] of slot first + i: KEY_LANES lanes share a key.
 template <int TYPE, int HEADS>
-__device__ void score_keys(const AttendJob &j, const float *q, float *scores, int seq, int kv_head, int first, int n) {
+__device__ __forceinline__ void score_keys(const AttendJob &j, const float *q, float *scores, int seq, int kv_head,
+                                           int first, int n) {
     int hd = j.heads.head_dim, chunks = (hd + 7) / 8, lane = (int)threadIdx.x % KEY_LANES;
     for (int i0 = 0; i0 < n; i0 += ATTEND_THREADS / KEY_LANES) {
         int i = i0 + (int)threadIdx.x / KEY_LANES;
@@ -70,7 +71,7 @@ __device__ void score_keys(const AttendJob &j, const float *q, float *scores, in
 }
 
 // Scores to exp(score - largest); a warp a head. most, weight: (HEADS)
-template <int HEADS> __device__ void soften(float *scores, float *most, float *weight, int n) {
+template <int HEADS> __device__ __forceinline__ void soften(float *scores, float *most, float *weight, int n) {
     int lane = (int)threadIdx.x % WARP;
     for (int h = (int)threadIdx.x / WARP; h < HEADS; h += ATTEND_WARPS) {
         float m = -INFINITY, sum = 0;
@@ -88,8 +89,8 @@ template <int HEADS> __device__ void soften(float *scores, float *most, float *w
 
 // sums[h][i] = sum over keys of p V. A thread takes eight elements of every n-th key; `part` (threads, 8) adds them up.
 template <int TYPE, int HEADS>
-__device__ void sum_values(const AttendJob &j, const float *p, float *part, float *sums, int seq, int kv_head,
-                           int first, int n) {
+__device__ __forceinline__ void sum_values(const AttendJob &j, const float *p, float *part, float *sums, int seq,
+                                           int kv_head, int first, int n) {
     int hd = j.heads.head_dim, chunks = (hd + 7) / 8, at_once = ATTEND_THREADS / chunks;
     int c = (int)threadIdx.x % chunks, lane = (int)threadIdx.x / chunks;
     float acc[HEADS][8] = {};
@@ -142,7 +143,8 @@ __device__ inline void combine(const AttendJob &j, int row, int head, int first,
 }
 
 // grid: (n_splits, KV heads times passes over their groups, rows)
-template <int TYPE, int HEADS> __global__ __launch_bounds__(ATTEND_THREADS) void attend(AttendJob j) {
+template <int TYPE, int HEADS>
+__global__ __launch_bounds__(ATTEND_THREADS) void attend(GRID_CONSTANT const AttendJob j) {
     Smem smem;
     int hd = j.heads.head_dim, chunks = (hd + 7) / 8, group = j.heads.n_heads / j.heads.n_kv_heads;
     float *q = smem.take<float>((unsigned)(HEADS * chunks * 8)), *scores = smem.take<float>(HEADS * SPLIT);

@@ -346,7 +346,7 @@ static json_t *model_json(const Bench *b) {
     if (!m->be) return json_null();
     const KvPool *kv = &b->e.kv.pool;
     const Backend *be = m->device ? m->device : m->be;
-    return json_pack("{s:o, s:o, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:s, s:s, s:i, s:s, s:s, s:s}", "name",
+    return json_pack("{s:o, s:o, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:s, s:i, s:s, s:s, s:s, s:s}", "name",
                      json_text(model_label(b)), "file", json_text(gguf_name(m->gguf)), "arch", m->c.arch, "type",
                      main_type(m), "bytes", (json_int_t)model_weight_bytes(m), "params", (json_int_t)model_n_params(m),
                      "layers", m->c.n_layers, "dim", m->c.dim, "threads", threads_count(b->e.pool), "device", be->name,

@@ -38,8 +38,8 @@ template <int TYPE> __device__ __forceinline__ uint32_t to_pair(float low, float
 
 // Starts the copy of keys [first, first + FLASH_KEYS) of a plane; those from `end` on become zeros.
 template <int HD>
-__device__ void fetch_keys(uint16_t *to, const FlashJob &j, const uint8_t *plane, int seq, int kv_head, int first,
-                           int end) {
+__device__ __forceinline__ void fetch_keys(uint16_t *to, const FlashJob &j, const uint8_t *plane, int seq, int kv_head,
+                                           int first, int end) {
     constexpr int pieces = HD / 8;
     for (int i = (int)threadIdx.x; i < FLASH_KEYS * pieces; i += FLASH_THREADS) {
         int key = i / pieces, c = i % pieces, slot = first + key;
@@ -130,7 +130,8 @@ __device__ __forceinline__ void flash_values(FlashRows<HD> *rows, const float s[
 }
 
 template <int TYPE, int HD>
-__device__ void flash_store(const FlashJob &j, const FlashRows<HD> &rows, GpuTile tile, int first, int head, int lane) {
+__device__ __forceinline__ void flash_store(const FlashJob &j, const FlashRows<HD> &rows, GpuTile tile, int first,
+                                            int head, int lane) {
     UNROLL
     for (int half = 0; half < 2; half++) {
         int r = first + lane / 4 + 8 * half;
@@ -145,7 +146,7 @@ __device__ void flash_store(const FlashJob &j, const FlashRows<HD> &rows, GpuTil
 }
 
 // grid: (tiles, heads)
-template <int TYPE, int HD> __global__ __launch_bounds__(FLASH_THREADS) void flash(FlashJob j) {
+template <int TYPE, int HD> __global__ __launch_bounds__(FLASH_THREADS) void flash(GRID_CONSTANT const FlashJob j) {
     constexpr int stride = flash_stride(HD);
     Smem smem;
     uint16_t *q = smem.take<uint16_t>(GPU_TILE_ROWS * stride), *k = smem.take<uint16_t>(FLASH_KEYS * stride);

@@ -55,7 +55,7 @@ struct Activations {
 
 HOST_DEVICE constexpr unsigned activation_bytes(bool int8) { return int8 ? 40 : 128; } // a unit and row
 
-template <int B, bool INT8> __device__ Activations take_activations(Smem *smem, int chunk) {
+template <int B, bool INT8> __device__ __forceinline__ Activations take_activations(Smem *smem, int chunk) {
     Activations a = {};
     unsigned n = (unsigned)(B * chunk);
     if (INT8) {
@@ -66,19 +66,23 @@ template <int B, bool INT8> __device__ Activations take_activations(Smem *smem, 
     return a;
 }
 
-// Four elements of a row of x from element i on, times the norm's weights; zeros past the row's end and for no row.
-__device__ inline float4 load_x(const GemvJob &g, int b, int i, float *squares) {
-    float v[4] = {0, 0, 0, 0};
-    if (b < g.n_rows) {
-        const float *x = g.x + (size_t)(g.rows ? g.rows[b] : b) * (size_t)g.n_in;
-        for (int k = 0; k < 4; k++)
-            if (i + k < g.n_in) {
-                v[k] = x[i + k];
-                *squares += v[k] * v[k];
-                if (g.norm) v[k] *= g.norm[i + k];
-            }
-    }
+// Four elements of a row from element i on; zeros past its end.
+__device__ __forceinline__ float4 load_four(const float *row, int i, int n) {
+    if (n % 4 == 0) return i < n ? *(const float4 *)(row + i) : make_float4(0, 0, 0, 0);
+    float v[4];
+    UNROLL
+    for (int k = 0; k < 4; k++) v[k] = i + k < n ? row[i + k] : 0;
     return make_float4(v[0], v[1], v[2], v[3]);
+}
+
+// Those of row b of x, times the norm's weights; zeros for no row.
+__device__ __forceinline__ float4 load_x(const GemvJob &g, int b, int i, float *squares) {
+    if (b >= g.n_rows) return make_float4(0, 0, 0, 0);
+    float4 x = load_four(g.x + (size_t)(g.rows ? g.rows[b] : b) * (size_t)g.n_in, i, g.n_in);
+    if (!g.norm) return x;
+    float4 w = load_four(g.norm, i, g.n_in);
+    *squares += (x.x * x.x + x.y * x.y) + (x.z * x.z + x.w * x.w);
+    return make_float4(x.x * w.x, x.y * w.y, x.z * w.z, x.w * w.w);
 }
 
 __device__ __forceinline__ int pack4(int a, int b, int c, int d) {
@@ -86,7 +90,7 @@ __device__ __forceinline__ int pack4(int a, int b, int c, int d) {
 }
 
 // Eight lanes round a unit together, four elements each.
-__device__ inline void stage_int8(const Activations &a, int b, int units, int i, float4 v) {
+__device__ __forceinline__ void stage_int8(const Activations &a, int b, int units, int i, float4 v) {
     int part = i % UNIT / 4; // of the unit; the lane's place among the eight
     float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
     UNROLL
@@ -106,7 +110,8 @@ __device__ inline void stage_int8(const Activations &a, int b, int units, int i,
 }
 
 // Elements [first, first + chunk) of every row; adds their squares to those of the thread.
-template <int B, bool INT8> __device__ void stage(const GemvJob &g, const Activations &a, int first, float squares[B]) {
+template <int B, bool INT8>
+__device__ __forceinline__ void stage(const GemvJob &g, const Activations &a, int first, float squares[B]) {
     UNROLL
     for (int b = 0; b < B; b++)
         for (int i = (int)threadIdx.x * 4; i < g.chunk; i += (int)blockDim.x * 4) {
@@ -220,8 +225,8 @@ __device__ __forceinline__ void dot_dense(float (&acc)[R][B], const MatrixRows<R
 
 // Adds elements [first, first + chunk) of the matrix's rows times those of x.
 template <int R, int B, bool INT8>
-__device__ void dot_chunk(float (&acc)[R][B], const MatrixRows<R> &m, const Activations &a, int first, int chunk,
-                          int lane) {
+__device__ __forceinline__ void dot_chunk(float (&acc)[R][B], const MatrixRows<R> &m, const Activations &a, int first,
+                                          int chunk, int lane) {
     int n = m.t[0]->n_in - first < chunk ? m.t[0]->n_in - first : chunk;
     switch (m.t[0]->type) {
 #define QUANT(TYPE)                                                                                                    \
@@ -273,7 +278,8 @@ __device__ inline void finish_complete_heads(const GemvJob &g, int part, int fir
 // ---- the kernel -----------------------------------------------------------------------------------------------------
 
 // What the norm's scale is for each row, from the squares that the threads have seen.
-template <int B> __device__ void norm_scales(const GemvJob &g, const float squares[B], float *sums, float scale[B]) {
+template <int B>
+__device__ __forceinline__ void norm_scales(const GemvJob &g, const float squares[B], float *sums, float scale[B]) {
     UNROLL
     for (int b = 0; b < B; b++) scale[b] = g.norm ? 1 / sqrtf(block_sum(squares[b], sums) / (float)g.n_in + g.eps) : 1;
 }
@@ -291,8 +297,8 @@ __device__ inline void store_sum(const GemvJob &g, int part, int b, int f, float
 }
 
 template <int R, int B>
-__device__ void store_sums(const GemvJob &g, const float (&acc)[R][B], const float scale[B], int part, int row,
-                           int lane) {
+__device__ __forceinline__ void store_sums(const GemvJob &g, const float (&acc)[R][B], const float scale[B], int part,
+                                           int row, int lane) {
     UNROLL
     for (int b = 0; b < B; b++) UNROLL
     for (int r = 0; r < R; r++) {
@@ -306,7 +312,8 @@ __device__ void store_sums(const GemvJob &g, const float (&acc)[R][B], const flo
     }
 }
 
-template <int B, bool INT8> __global__ __launch_bounds__(GEMV_WARPS *WARP) void gemv(GRID_CONSTANT const GemvJob g) {
+template <int B, bool INT8>
+__global__ __launch_bounds__(GEMV_WARPS *WARP, B == GPU_DECODE_ROWS ? 1 : 2) void gemv(GRID_CONSTANT const GemvJob g) {
     constexpr int R = gemv_rows(B);
     const bool glu = g.mode == GEMV_GLU;
     const int out = glu ? R / 2 : R; // features that a warp completes
@@ -316,7 +323,7 @@ template <int B, bool INT8> __global__ __launch_bounds__(GEMV_WARPS *WARP) void 
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, block = (int)blockIdx.x, part = 0;
     while (block >= g.first_block[part + 1]) part++;
     int first_row = (block - g.first_block[part]) * g.groups * GEMV_WARPS * out, n_out = g.w[part].n_out;
-    float squares[B] = {}, scale[B];
+    float squares[B] = {}, scale[B] = {};
     bool staged = false;
     for (int group = 0; group < g.groups; group++) {
         int base = first_row + group * GEMV_WARPS * out, row = base + warp * out;
@@ -331,10 +338,12 @@ template <int B, bool INT8> __global__ __launch_bounds__(GEMV_WARPS *WARP) void 
         float acc[R][B] = {};
         for (int first = 0; first < g.n_in; first += g.chunk) {
             if (!staged || g.chunk < g.n_in) {
-                float again[B] = {};
+                float more[B] = {};
                 __syncthreads(); // nobody reads the last chunk any more
-                stage<B, INT8>(g, a, first, staged ? again : squares);
+                stage<B, INT8>(g, a, first, more);
                 __syncthreads();
+                UNROLL
+                for (int b = 0; b < B; b++) squares[b] += staged ? 0 : more[b];
             }
             dot_chunk<R, B, INT8>(acc, m, a, first, g.chunk, lane);
         }

@@ -237,7 +237,7 @@ void gpu_host_block_barrier(const char *file, int line) {
     to_scheduler();
 }
 
-// All that are not over wait at one place: they go on.
+// All of the block wait: at one place, or it is a fault.
 static void release_barrier() {
     const Fiber *first = NULL;
     for (int i = 0; i < n_fibers; i++)
@@ -418,7 +418,7 @@ static void run_block() {
     }
     while (n_over < n_fibers && !faulted) {
         if (ready.empty()) {
-            if (n_at_barrier > 0 && n_at_barrier + n_over == n_fibers) release_barrier();
+            if (n_at_barrier == n_fibers) release_barrier();
             else report_deadlock();
             continue;
         }

@@ -70,7 +70,7 @@ struct HeadProducts {
     size_t stride;
 };
 
-__global__ void finish_rows(HeadJob j, HeadProducts p) {
+__global__ void finish_rows(GRID_CONSTANT const HeadJob j, GRID_CONSTANT const HeadProducts p) {
     Smem smem;
     int n = j.heads.head_dim, warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
     int warps = (int)blockDim.x / WARP, all = j.heads.n_heads + 2 * j.heads.n_kv_heads;

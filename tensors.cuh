@@ -274,7 +274,7 @@ struct FillJob {
     int group, first_row, n_rows;
 };
 
-template <int TYPE> __global__ void fill_units(FillJob j) {
+template <int TYPE> __global__ void fill_units(GRID_CONSTANT const FillJob j) {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     int units = j.t.n_in / UNIT;
     if (i >= (size_t)j.n_rows * (size_t)units) return;
@@ -320,7 +320,8 @@ __device__ __noinline__ void unit_to(const DeviceTensor &t, size_t row, int unit
 
 // A thread a unit; rows NULL: first_row and on.
 template <int TYPE>
-__global__ void to_dense(DeviceTensor t, int first_row, int n_rows, int type, void *out, size_t stride) {
+__global__ void to_dense(GRID_CONSTANT const DeviceTensor t, int first_row, int n_rows, int type, void *out,
+                         size_t stride) {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x, units = (size_t)(t.n_in + UNIT - 1) / UNIT;
     if (i >= (size_t)n_rows * units) return;
     size_t row = i / units, unit = i % units;
@@ -331,7 +332,8 @@ __global__ void to_dense(DeviceTensor t, int first_row, int n_rows, int type, vo
 
 // A block a row: the token's embedding (x may be NULL: none is wanted), then cos and sin of the row's position.
 template <int TYPE>
-__global__ void embed_rows(float *x, DeviceTensor t, Heads h, GpuBatch b, float *rope_cos, float *rope_sin) {
+__global__ void embed_rows(float *x, GRID_CONSTANT const DeviceTensor t, Heads h, GpuBatch b, float *rope_cos,
+                           float *rope_sin) {
     int row = (int)blockIdx.x, token = b.token[row], half = h.n_rot / 2, pos = b.pos[row];
     if (token < 0) token = b.sampled ? b.sampled[row] : 0;
     if (token < 0 || token >= t.n_out) token = 0; // padding, or a row that has ended

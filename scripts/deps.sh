@@ -36,6 +36,7 @@ need libxxhash-dev has_xxhash
 need libedit-dev has_libedit
 need libmd-dev has_libmd
 if [ "$what" = test ]; then
+  need g++ command -v "${CXX:-g++}" # the GPU's kernels, run on the CPU
   need libcmocka-dev has_header_of_cmocka
   need bats command -v bats
   need python3 command -v python3 # drives terminals; checks the corpus
@@ -48,7 +49,7 @@ fi
 if ! command -v apt-get >/dev/null 2>&1; then
   echo "deps: missing (Debian package names):$missing" >&2
   echo "deps: this is not Debian or Ubuntu; install the same libraries with your package manager:" >&2
-  echo "deps: a C compiler, make, PCRE2 (8-bit), jansson, xxHash (0.8 or later), libedit, libmd; for the tests cmocka, bats and Python 3" >&2
+  echo "deps: a C compiler, make, PCRE2 (8-bit), jansson, xxHash (0.8 or later), libedit, libmd; for the tests a C++ compiler, cmocka, bats and Python 3" >&2
   exit 1
 fi
 if [ "$(id -u)" = 0 ]; then

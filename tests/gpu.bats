@@ -74,6 +74,8 @@ code() { local s=0; "$@" </dev/null >out 2>err || s=$?; echo "$s"; }
 @test "bench on the GPU" {
     "$TWIN" bench --device cuda -p 10 -n 3 -r 1 -o json </dev/null >j 2>err
     python3 -c 'import json,sys; m=json.load(open("j"))["model"]; assert m["device"]=="GPU twin" and m["isa"]=="sm_90" and m["gpu_layers"]==3, m'
+    "$TWIN" bench --roofline -p 0 -n 0 --device cuda -o json </dev/null >j 2>err
+    python3 -c 'import json; g=json.load(open("j"))["machine"]["gpu"]; assert g["name"]=="GPU twin" and all(v > 0 for v in g.values() if v != g["name"]), g'
 }
 
 @test "gpu_check.sh says in a line that there is no GPU" {

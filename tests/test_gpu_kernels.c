@@ -1,0 +1,827 @@
+// test_gpu_kernels.c: every kernel of the GPU against the scalar reference, on odd shapes and random input.
+//
+// A case is a tiny model, a batch and a cache. The CPU's scalar backend runs a layer's operations; each launch gets the
+// same input and its result is compared. The cache is NaN wherever no row sees it, tables are permuted, memory is NaN
+// until written, a row of padding comes last. Runs on the host that stands for a GPU (gpu_host.h), or on a GPU.
+#include "testing.h"
+
+#include "../cpu.h"
+#include "../gpu_kernels.h"
+#include "../model.h"
+#include "../sampler.h"
+#include "gpu_memory.h"
+#include "tiny_model.h"
+
+#include <math.h>
+
+// ---- distances ------------------------------------------------------------------------------------------------------
+
+typedef enum { EMBED, NORM, QKV, FINISH, KV, ATTEND, FLASH, ADD, GLU, LOGITS, DENSE, N_OPS } Op;
+static const char *const op_names[N_OPS] = {"embed", "rmsnorm", "attn_in",  "qkv_finish", "K and V",   "attention",
+                                            "flash", "o, down", "gate, up", "logits",     "dequantize"};
+// Inputs in f32: sums in another order. Inputs or outputs in f16 or bf16. int8 activations, against exact ones.
+enum { F32_IN, HALF_IN, INT8_IN, N_WAYS };
+static const double limits[N_WAYS] = {1e-5, 5e-3, 1e-2};
+static double worst[N_OPS][N_WAYS];
+static const char *case_name;
+
+static void take_distance(Op op, int way, double distance) {
+    if (!(distance <= limits[way])) // NaN fails too
+        fail_msg("%s, %s: distance up to %g expected, %g found", case_name, op_names[op], limits[way], distance);
+    if (distance > worst[op][way]) worst[op][way] = distance;
+}
+
+static double distance(const float *ref, const float *out, size_t n) {
+    double off = 0, all = 0;
+    for (size_t i = 0; i < n; i++) {
+        off += ((double)out[i] - (double)ref[i]) * ((double)out[i] - (double)ref[i]);
+        all += (double)ref[i] * (double)ref[i];
+    }
+    return all > 0 ? sqrt(off / all) : sqrt(off);
+}
+
+static void launched(void) {
+    const char *error = gpu_launch_error();
+    if (error) fail_msg("%s: %s", case_name, error);
+}
+
+static float as_float(int type, const void *p, size_t i) {
+    if (type == TYPE_F32) return ((const float *)p)[i];
+    uint16_t bits = ((const uint16_t *)p)[i];
+    return type == TYPE_F16 ? half_float(bits) : bf16_float(bits);
+}
+
+// n elements of `type` on the device against the reference's.
+static void compare_as(Op op, int way, int type, const float *ref, const void *device, size_t n) {
+    launched();
+    void *bytes = malloc(n * kv_type_bytes(type));
+    float *out = malloc(n * sizeof *out);
+    device_read(bytes, device, n * kv_type_bytes(type));
+    for (size_t i = 0; i < n; i++) out[i] = as_float(type, bytes, i);
+    take_distance(op, way, distance(ref, out, n));
+    free(bytes);
+    free(out);
+}
+
+static void compare(Op op, int way, const float *ref, const void *device, size_t n) {
+    compare_as(op, way, TYPE_F32, ref, device, n);
+}
+
+static int print_distances(void **state) {
+    (void)state;
+    print_message("largest relative L2 distance       f32      half      int8\n");
+    for (int op = 0; op < N_OPS; op++)
+        print_message("  %-24s%10.1e%10.1e%10.1e\n", op_names[op], worst[op][F32_IN], worst[op][HALF_IN],
+                      worst[op][INT8_IN]);
+    return 0;
+}
+
+// ---- a case ---------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    const char *name;
+    TinyModel model;
+    int type_k, type_v, block, window;
+    int n_seqs, rows_each; // of the batch
+    int past;              // slots that the first sequence has already; the next ones have a few more each
+    bool gaps;             // every third slot only is in the batch, the others have their K and V
+} Case;
+
+typedef struct {
+    const Case *c;
+    Gguf *g;
+    Model m;
+    ThreadPool *pool;
+    Workspace w;
+    KvPool kv;
+    Batch b;
+    uint64_t random;
+    // on the device
+    GpuLayer l;
+    DeviceTensor tok, head;
+    Heads heads;
+    KvPool dkv;
+    GpuBatch db;
+    GpuScratch s;
+    float *x, *norm_out;
+} Rig;
+
+static void *random_copy(float *host, size_t n, uint64_t *random) {
+    for (size_t i = 0; i < n; i++) host[i] = test_uniform(random);
+    return device_new(host, n * sizeof *host);
+}
+
+static DeviceTensor upload(const Tensor *t) {
+    DeviceTensor d;
+    size_t bytes = gpu_tensor_bytes(t, &d), groups = 0;
+    gpu_tensor_place(&d, device_new(NULL, bytes));
+    if (t->type == TYPE_I8G) groups = ((size_t)t->n_out * (size_t)t->n_in + (size_t)t->group - 1) / (size_t)t->group;
+    const float *scales = groups ? device_new(t->scales, groups * sizeof(float)) : NULL;
+    for (int first = 0, n; first < t->n_out; first += n) { // in pieces
+        n = int_min(t->n_out - first, t->n_out / 2 + 1);
+        const char *rows = (const char *)t->data + (size_t)first * t->row_bytes;
+        gpu_tensor_fill(&d, t, first, n, device_new(rows, (size_t)n * t->row_bytes), scales, NULL);
+    }
+    d.bias = t->bias ? device_new(t->bias, (size_t)t->n_out * sizeof(float)) : NULL;
+    launched();
+    return d;
+}
+
+static const float *upload_floats(const float *p, int n) { return p ? device_new(p, (size_t)n * sizeof *p) : NULL; }
+
+static void upload_layer(Rig *r) {
+    const Layer *l = &r->m.layers[1];
+    r->heads = l->heads;
+    r->heads.rope_freq = device_new(l->heads.rope_freq, (size_t)(l->heads.n_rot / 2) * sizeof(double));
+    r->l = (GpuLayer){.wq = upload(&l->wq),
+                      .wk = upload(&l->wk),
+                      .wv = upload(&l->wv),
+                      .wo = upload(&l->wo),
+                      .w_gate = upload(&l->w_gate),
+                      .w_up = upload(&l->w_up),
+                      .w_down = upload(&l->w_down),
+                      .norm_att = upload_floats(l->norm_att, r->w.dim),
+                      .norm_ffn = upload_floats(l->norm_ffn, r->w.dim),
+                      .norm_q = upload_floats(l->norm_q, l->heads.head_dim),
+                      .norm_k = upload_floats(l->norm_k, l->heads.head_dim),
+                      .heads = r->heads,
+                      .eps = l->eps,
+                      .index = l->index};
+    r->tok = upload(&r->m.tok_embd);
+    r->head = upload(&r->m.head);
+    r->norm_out = (float *)upload_floats(r->m.norm_out, r->w.dim);
+}
+
+// Sequences, their slots, permuted tables; rows come sequence by sequence.
+static void make_batch(Rig *r) {
+    const Case *c = r->c;
+    int step = c->gaps ? 3 : 1, most = c->past + 5 * c->n_seqs + step * c->rows_each;
+    Batch *b = &r->b;
+    *b = (Batch){.n_rows = c->n_seqs * c->rows_each, .n_seqs = c->n_seqs};
+    b->max_blocks = (most + c->block - 1) / c->block;
+    size_t rows = (size_t)b->n_rows;
+    b->token = malloc(rows * sizeof(int));
+    b->pos = malloc(rows * sizeof(int));
+    b->slot = malloc(rows * sizeof(int));
+    b->seq = malloc(rows * sizeof(int));
+    for (int i = 0; i < b->n_rows; i++) {
+        int seq = i / c->rows_each;
+        b->seq[i] = seq;
+        b->slot[i] = c->past + 5 * seq + step * (i % c->rows_each + 1) - 1;
+        b->pos[i] = b->slot[i] + 7;
+        b->token[i] = (int)(test_random(&r->random) % (uint64_t)r->m.c.n_vocab);
+    }
+    int n = b->max_blocks * c->n_seqs;
+    b->block_table = malloc((size_t)n * sizeof(int));
+    for (int i = 0; i < n; i++) {
+        int k = (int)(test_random(&r->random) % (uint64_t)(i + 1));
+        b->block_table[i] = b->block_table[k];
+        b->block_table[k] = i;
+    }
+}
+
+// A pool that is NaN but for the slots before the batch's rows and between them.
+static void make_cache(Rig *r) {
+    const Case *c = r->c;
+    KvPool *kv = &r->kv;
+    *kv = (KvPool){.n_layers = 2,
+                   .n_blocks = r->b.max_blocks * c->n_seqs,
+                   .n_kv_heads = r->m.c.n_kv_heads,
+                   .block = c->block,
+                   .head_dim = r->m.c.head_dim,
+                   .type_k = c->type_k,
+                   .type_v = c->type_v};
+    size_t n = kv_index(kv, 2, 0, 0, 0);
+    kv->bytes_k = n * kv_type_bytes(kv->type_k);
+    kv->bytes_v = n * kv_type_bytes(kv->type_v);
+    kv->k = malloc(kv->bytes_k);
+    kv->v = malloc(kv->bytes_v);
+    memset(kv->k, 0xff, kv->bytes_k);
+    memset(kv->v, 0xff, kv->bytes_v);
+    for (int seq = 0; seq < c->n_seqs; seq++) {
+        const int *table = r->b.block_table + seq * r->b.max_blocks;
+        int newest = r->b.slot[(seq + 1) * c->rows_each - 1];
+        for (int slot = 0; slot < newest; slot++)
+            for (int head = 0; head < kv->n_kv_heads; head++)
+                for (int i = 0; i < kv->head_dim; i++) {
+                    size_t at = kv_index(kv, 1, table[slot / c->block], head, slot % c->block) + (size_t)i;
+                    float k = test_uniform(&r->random), v = test_uniform(&r->random);
+                    cpu_scalar.to_kv(kv->k + at * kv_type_bytes(kv->type_k), kv->type_k, &k, 1);
+                    cpu_scalar.to_kv(kv->v + at * kv_type_bytes(kv->type_v), kv->type_v, &v, 1);
+                }
+    }
+    r->dkv = *kv;
+    r->dkv.k = device_new(kv->k, kv->bytes_k);
+    r->dkv.v = device_new(kv->v, kv->bytes_v);
+}
+
+static const int *upload_ints(const int *p, int n, int padding) { // and one more, of the row of padding
+    int *copy = malloc((size_t)(n + 1) * sizeof *copy);
+    memcpy(copy, p, (size_t)n * sizeof *copy);
+    copy[n] = padding;
+    int *d = device_new(copy, (size_t)(n + 1) * sizeof *copy);
+    free(copy);
+    return d;
+}
+
+static void upload_batch(Rig *r) {
+    const Batch *b = &r->b;
+    int newest = 0;
+    for (int i = 0; i < b->n_rows; i++) newest = int_max(newest, b->slot[i]);
+    r->db = (GpuBatch){.n_rows = b->n_rows + 1,
+                       .max_blocks = b->max_blocks,
+                       .max_slots = newest + 1,
+                       .token = upload_ints(b->token, b->n_rows, -1),
+                       .pos = upload_ints(b->pos, b->n_rows, 0),
+                       .slot = upload_ints(b->slot, b->n_rows, -1),
+                       .seq = upload_ints(b->seq, b->n_rows, 0),
+                       .block_table = upload_ints(b->block_table, b->n_seqs * b->max_blocks, -1)};
+    size_t rows = (size_t)b->n_rows + 1, half = (size_t)(r->heads.n_rot / 2);
+    size_t tickets = (size_t)gpu_n_tickets(&r->heads, (int)rows) * sizeof(unsigned);
+    void *zeros = calloc(1, tickets);
+    r->s =
+        (GpuScratch){.rope_cos = device_new(NULL, rows * half * sizeof(float)),
+                     .rope_sin = device_new(NULL, rows * half * sizeof(float)),
+                     .partial = device_new(NULL, gpu_attention_bytes(&r->heads, (int)rows, newest + 1)),
+                     .qkv = device_new(NULL, GPU_DECODE_ROWS * (size_t)(r->w.q_dim + 2 * r->w.kv_dim) * sizeof(float)),
+                     .tickets = device_new(zeros, tickets)};
+    free(zeros);
+}
+
+static void rig_open(Rig *r, const Case *c, uint64_t seed) {
+    *r = (Rig){.c = c, .random = seed};
+    case_name = c->name;
+    const Backend *be;
+    assert_ok(cpu_backend("scalar", &be));
+    r->g = tiny_model(&c->model);
+    assert_ok(model_load(&r->m, r->g, be));
+    if (c->window)
+        for (int i = 0; i < r->m.c.n_layers; i++) r->m.layers[i].heads.window = c->window;
+    r->pool = threads_new(1);
+    make_batch(r);
+    assert_ok(workspace_new(&r->w, &r->m, r->pool, r->b.n_rows, r->b.n_rows));
+    device_order(seed);
+    upload_layer(r);
+    make_cache(r);
+    upload_batch(r);
+}
+
+static void rig_close(Rig *r) {
+    device_free_all();
+    const char *error = gpu_launch_error();
+    if (error) fail_msg("%s: %s", case_name, error);
+    free(r->b.token);
+    free(r->b.pos);
+    free(r->b.slot);
+    free(r->b.seq);
+    free(r->b.block_table);
+    free(r->kv.k);
+    free(r->kv.v);
+    workspace_free(&r->w);
+    threads_free(r->pool);
+    model_free(&r->m);
+    gguf_close(r->g);
+}
+
+// n floats of the host's rows, and a row of padding.
+static float *with_padding(Rig *r, const float *rows, int width) {
+    size_t n = (size_t)r->b.n_rows * (size_t)width;
+    float *copy = malloc((n + (size_t)width) * sizeof *copy);
+    memcpy(copy, rows, n * sizeof *copy);
+    for (int i = 0; i < width; i++) copy[n + (size_t)i] = test_uniform(&r->random);
+    float *d = device_new(copy, (n + (size_t)width) * sizeof *copy);
+    free(copy);
+    return d;
+}
+
+static float *fresh(Rig *r, int width) {
+    return device_new(NULL, (size_t)(r->b.n_rows + 1) * (size_t)width * sizeof(float));
+}
+
+// ---- the operations -------------------------------------------------------------------------------------------------
+
+static bool same_bytes(const void *host, const void *device, size_t n) {
+    void *copy = malloc(n);
+    device_read(copy, device, n);
+    bool same = memcmp(host, copy, n) == 0;
+    free(copy);
+    return same;
+}
+
+// The device's planes against the host's: what is NaN here must be NaN there.
+static void compare_cache(const Rig *r, int way) {
+    for (int v = 0; v < 2; v++) {
+        int type = v ? r->kv.type_v : r->kv.type_k;
+        size_t n = (v ? r->kv.bytes_v : r->kv.bytes_k) / kv_type_bytes(type);
+        const uint8_t *host = v ? r->kv.v : r->kv.k;
+        uint8_t *device = malloc(n * kv_type_bytes(type));
+        device_read(device, v ? r->dkv.v : r->dkv.k, n * kv_type_bytes(type));
+        float *ref = calloc(n, sizeof *ref), *out = calloc(n, sizeof *out);
+        for (size_t i = 0; i < n; i++) {
+            float a = as_float(type, host, i), b = as_float(type, device, i);
+            if (isnan(a) != isnan(b))
+                fail_msg("%s: element %zu of the cache: %g expected, %g found", case_name, i, a, b);
+            if (!isnan(a)) ref[i] = a, out[i] = b;
+        }
+        take_distance(KV, type == TYPE_F32 ? way : int_max(way, HALF_IN), distance(ref, out, n));
+        free(ref);
+        free(out);
+        free(device);
+    }
+}
+
+static void reset_cache(Rig *r, const KvPool *to) {
+    device_write(r->dkv.k, to->k, to->bytes_k);
+    device_write(r->dkv.v, to->v, to->bytes_v);
+}
+
+static KvPool cache_copy(const KvPool *kv) {
+    KvPool copy = *kv;
+    copy.k = malloc(kv->bytes_k);
+    copy.v = malloc(kv->bytes_v);
+    memcpy(copy.k, kv->k, kv->bytes_k);
+    memcpy(copy.v, kv->v, kv->bytes_v);
+    return copy;
+}
+
+static size_t rows_of(const Rig *r, int width) { return (size_t)r->b.n_rows * (size_t)width; }
+
+static void check_embed(Rig *r) {
+    float *x = fresh(r, r->w.dim);
+    r->m.be->embed(&r->w, r->m.be, &r->m.tok_embd, &r->m.layers[1].heads, &r->b);
+    gpu_embed(x, &r->tok, &r->heads, &r->db, &r->s, NULL);
+    compare(EMBED, F32_IN, r->w.x, x, rows_of(r, r->w.dim));
+    compare(EMBED, F32_IN, r->w.rope_cos, r->s.rope_cos, rows_of(r, r->heads.n_rot / 2));
+    compare(EMBED, F32_IN, r->w.rope_sin, r->s.rope_sin, rows_of(r, r->heads.n_rot / 2));
+    for (size_t i = 0; i < rows_of(r, r->w.dim); i++) r->w.x[i] = test_uniform(&r->random);
+}
+
+static bool quantised(const Rig *r) { return type_info(r->c->model.type)->block > 1 || r->c->model.type == TYPE_I8G; }
+
+// The product of the layer's matrix without its bias, as the backend's prefill has it.
+static void product(const Rig *r, const Tensor *t, const float *x, float *y, size_t stride) {
+    Tensor plain = *t;
+    plain.bias = NULL;
+    cpu_scalar.matvec(&plain, 0, t->n_out, x, (size_t)t->n_in, r->b.n_rows, y, stride, false, NULL);
+}
+
+static void check_attn_in(Rig *r) {
+    const Layer *l = &r->m.layers[1];
+    KvPool before = cache_copy(&r->kv);
+    float *x = with_padding(r, r->w.x, r->w.dim);
+    l->be->attn_in(&r->w, l, &r->kv, &r->b);
+    bool few = r->db.n_rows <= GPU_DECODE_ROWS;
+    for (int int8 = 0; few && int8 < 2; int8++) {
+        float *q = fresh(r, r->w.q_dim);
+        reset_cache(r, &before);
+        int way = int8 && quantised(r) ? INT8_IN : F32_IN;
+        gpu_attn_in(q, x, &r->l, &r->dkv, &r->db, &r->s, (GpuProduct){.exact = !int8}, NULL);
+        compare(QKV, way, r->w.q, q, rows_of(r, r->w.q_dim));
+        compare_cache(r, way);
+    }
+    // the same in prefill's pieces
+    float *xn = fresh(r, r->w.dim), *q = fresh(r, r->w.q_dim);
+    gpu_rmsnorm(xn, TYPE_F32, x, r->l.norm_att, l->eps, r->w.dim, NULL, r->db.n_rows, NULL);
+    compare(NORM, F32_IN, r->w.xn, xn, rows_of(r, r->w.dim));
+    gpu_rmsnorm(xn, TYPE_BF16, x, r->l.norm_att, l->eps, r->w.dim, NULL, r->db.n_rows, NULL);
+    compare_as(NORM, HALF_IN, TYPE_BF16, r->w.xn, xn, rows_of(r, r->w.dim));
+    size_t width = (size_t)(r->w.q_dim + 2 * r->w.kv_dim);
+    float *y = malloc(rows_of(r, (int)width) * sizeof *y);
+    product(r, &l->wq, r->w.xn, y, width);
+    product(r, &l->wk, r->w.xn, y + r->w.q_dim, width);
+    product(r, &l->wv, r->w.xn, y + r->w.q_dim + r->w.kv_dim, width);
+    float *dy = with_padding(r, y, (int)width);
+    reset_cache(r, &before);
+    gpu_qkv_finish(dy, dy + r->w.q_dim, dy + r->w.q_dim + r->w.kv_dim, width, q, &r->l, &r->dkv, &r->db, &r->s, NULL);
+    compare(FINISH, F32_IN, r->w.q, q, rows_of(r, r->w.q_dim));
+    compare_cache(r, F32_IN);
+    reset_cache(r, &r->kv); // attention reads what the reference has written
+    free(y);
+    free(before.k);
+    free(before.v);
+}
+
+static void padding_is_zero(const Rig *r, const float *a) {
+    float *row = malloc((size_t)r->w.q_dim * sizeof *row);
+    device_read(row, a + rows_of(r, r->w.q_dim), (size_t)r->w.q_dim * sizeof *row);
+    for (int i = 0; i < r->w.q_dim; i++) assert_true(row[i] == 0);
+    free(row);
+}
+
+static void check_flash(Rig *r, const float *q) {
+    Batch b = r->b; // with the row of padding
+    int n = b.n_rows;
+    b.slot = malloc((size_t)(n + 1) * sizeof(int));
+    b.seq = malloc((size_t)(n + 1) * sizeof(int));
+    memcpy(b.slot, r->b.slot, (size_t)n * sizeof(int));
+    memcpy(b.seq, r->b.seq, (size_t)n * sizeof(int));
+    b.slot[n] = -1;
+    b.seq[n] = r->b.seq[n - 1];
+    b.n_rows = n + 1;
+    GpuTile *tiles = malloc((size_t)b.n_rows * sizeof *tiles);
+    int n_tiles = gpu_tiles(&b, tiles), rows = 0;
+    for (int i = 0; i < n_tiles; i++) rows += tiles[i].n;
+    assert_int_equal(rows, b.n_rows);
+    float *a = fresh(r, r->w.q_dim);
+    const GpuTile *dt = device_new(tiles, (size_t)n_tiles * sizeof *tiles);
+    gpu_flash(a, TYPE_F32, q, (size_t)r->w.q_dim, &r->l, &r->dkv, &r->db, dt, n_tiles, NULL);
+    compare(FLASH, HALF_IN, r->w.a, a, rows_of(r, r->w.q_dim));
+    padding_is_zero(r, a);
+    gpu_flash(a, TYPE_BF16, q, (size_t)r->w.q_dim, &r->l, &r->dkv, &r->db, dt, n_tiles, NULL);
+    compare_as(FLASH, HALF_IN, TYPE_BF16, r->w.a, a, rows_of(r, r->w.q_dim));
+    free(b.slot);
+    free(b.seq);
+    free(tiles);
+}
+
+static void check_attention(Rig *r) {
+    const Layer *l = &r->m.layers[1];
+    l->be->attention(&r->w, l, &r->kv, &r->b);
+    float *q = with_padding(r, r->w.q, r->w.q_dim), *a = fresh(r, r->w.q_dim), *again = fresh(r, r->w.q_dim);
+    gpu_attention(a, q, &r->l, &r->dkv, &r->db, &r->s, NULL);
+    compare(ATTEND, F32_IN, r->w.a, a, rows_of(r, r->w.q_dim));
+    padding_is_zero(r, a);
+    device_order(r->random); // another order of blocks, the same bits
+    gpu_attention(again, q, &r->l, &r->dkv, &r->db, &r->s, NULL);
+    float *bits = malloc(rows_of(r, r->w.q_dim) * sizeof *bits);
+    device_read(bits, a, rows_of(r, r->w.q_dim) * sizeof *bits);
+    assert_true(same_bytes(bits, again, rows_of(r, r->w.q_dim) * sizeof *bits));
+    free(bits);
+    if (gpu_flash_can(&r->heads, &r->dkv)) check_flash(r, q);
+}
+
+static void check_residual(Rig *r) {
+    const Layer *l = &r->m.layers[1];
+    const float *a = with_padding(r, r->w.a, r->w.q_dim);
+    float *x = with_padding(r, r->w.x, r->w.dim);
+    size_t n = rows_of(r, r->w.dim);
+    float *y = malloc(n * sizeof *y), *before = malloc(n * sizeof *before);
+    memcpy(before, r->w.x, n * sizeof *before);
+    product(r, &l->wo, r->w.a, y, (size_t)r->w.dim);
+    l->be->attn_out(&r->w, l, &r->b);
+    gpu_add(x, with_padding(r, y, r->w.dim), r->l.wo.bias, r->w.dim, r->db.n_rows, NULL);
+    compare(ADD, F32_IN, r->w.x, x, n);
+    for (int int8 = 0; r->db.n_rows <= GPU_DECODE_ROWS && int8 < 2; int8++) {
+        x = with_padding(r, before, r->w.dim);
+        gpu_attn_out(x, a, &r->l, &r->db, (GpuProduct){.exact = !int8}, NULL);
+        compare(ADD, int8 && quantised(r) ? INT8_IN : F32_IN, r->w.x, x, n);
+    }
+    free(y);
+    free(before);
+}
+
+static void check_ffn(Rig *r) {
+    const Layer *l = &r->m.layers[1];
+    const float *x = with_padding(r, r->w.x, r->w.dim);
+    size_t n = rows_of(r, r->w.ffn), n_x = rows_of(r, r->w.dim);
+    float *gate = malloc(n * sizeof *gate), *up = malloc(n * sizeof *up), *before = malloc(n_x * sizeof *before);
+    memcpy(before, r->w.x, n_x * sizeof *before);
+    l->be->ffn_in(&r->w, l, &r->b);
+    float *h = fresh(r, r->w.ffn);
+    for (int int8 = 0; r->db.n_rows <= GPU_DECODE_ROWS && int8 < 2; int8++) {
+        gpu_ffn_in(h, x, &r->l, &r->db, (GpuProduct){.exact = !int8}, NULL);
+        compare(GLU, int8 && quantised(r) ? INT8_IN : F32_IN, r->w.h, h, n);
+    }
+    product(r, &l->w_gate, r->w.xn, gate, (size_t)r->w.ffn);
+    product(r, &l->w_up, r->w.xn, up, (size_t)r->w.ffn);
+    for (int type = TYPE_F32; type <= TYPE_F16; type++) {
+        gpu_silu_mul(h, type, with_padding(r, gate, r->w.ffn), with_padding(r, up, r->w.ffn), (size_t)r->w.ffn,
+                     r->l.w_gate.bias, r->l.w_up.bias, r->w.ffn, r->db.n_rows, NULL);
+        compare_as(GLU, type == TYPE_F32 ? F32_IN : HALF_IN, type, r->w.h, h, n);
+    }
+    const float *dh = with_padding(r, r->w.h, r->w.ffn);
+    l->be->ffn_out(&r->w, l, &r->b);
+    for (int int8 = 0; r->db.n_rows <= GPU_DECODE_ROWS && int8 < 2; int8++) {
+        float *out = with_padding(r, before, r->w.dim);
+        gpu_ffn_out(out, dh, &r->l, &r->db, (GpuProduct){.exact = !int8}, NULL);
+        compare(ADD, int8 && quantised(r) ? INT8_IN : F32_IN, r->w.x, out, n_x);
+    }
+    free(gate);
+    free(up);
+    free(before);
+}
+
+static void check_logits(Rig *r) {
+    const float *x = with_padding(r, r->w.x, r->w.dim);
+    int rows[GPU_DECODE_ROWS], n = int_min(r->b.n_rows, 3);
+    for (int i = 0; i < n; i++) rows[i] = r->b.n_rows - 1 - i;
+    r->m.be->logits(&r->w, r->m.be, &r->m.head, r->m.norm_out, r->m.c.eps, rows, n);
+    const int *drows = upload_ints(rows, n, 0);
+    for (int int8 = 0; int8 < 2; int8++) {
+        float *out = device_new(NULL, (size_t)n * (size_t)r->m.c.n_vocab * sizeof(float));
+        gpu_logits(out, x, &r->head, r->norm_out, r->m.c.eps, drows, n, (GpuProduct){.exact = !int8}, NULL);
+        compare(LOGITS, int8 && quantised(r) ? INT8_IN : F32_IN, r->w.logits, out, (size_t)n * (size_t)r->m.c.n_vocab);
+    }
+}
+
+static void check_dequantize(Rig *r) {
+    const Tensor *t = &r->m.layers[1].w_down;
+    int first = 3, n = t->n_out - 5;
+    size_t stride = (size_t)t->n_in + 8, all = (size_t)n * (size_t)t->n_in;
+    float *ref = malloc(all * sizeof *ref), *out = malloc(all * sizeof *out);
+    for (int i = 0; i < n; i++) cpu_scalar.embed(t, first + i, ref + (size_t)i * (size_t)t->n_in);
+    for (int type = TYPE_F32; type <= TYPE_BF16; type += type == TYPE_F32 ? TYPE_F16 : TYPE_BF16 - TYPE_F16) {
+        size_t bytes = (size_t)n * stride * kv_type_bytes(type);
+        void *d = device_new(NULL, bytes), *host = malloc(bytes);
+        gpu_dequantize(&r->l.w_down, first, n, type, d, stride, NULL);
+        launched();
+        device_read(host, d, bytes);
+        for (size_t i = 0; i < all; i++)
+            out[i] = as_float(type, host, i / (size_t)t->n_in * stride + i % (size_t)t->n_in);
+        take_distance(DENSE, type == TYPE_F32 ? F32_IN : HALF_IN, distance(ref, out, all));
+        free(host);
+    }
+    free(ref);
+    free(out);
+}
+
+static void run_case(const Case *c, uint64_t seed) {
+    Rig r;
+    rig_open(&r, c, seed);
+    check_embed(&r);
+    check_attn_in(&r);
+    check_attention(&r);
+    check_residual(&r);
+    check_ffn(&r);
+    check_logits(&r);
+    check_dequantize(&r);
+    rig_close(&r);
+}
+
+// ---- the cases ------------------------------------------------------------------------------------------------------
+
+static void every_type(void **state) {
+    (void)state;
+    static const int types[] = {TYPE_F32,  TYPE_F16,    TYPE_BF16,   TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0,
+                                TYPE_Q5_1, TYPE_Q8_0,   TYPE_Q2_K,   TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K,
+                                TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_I8G};
+    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+        Case c = {.name = type_name(types[i]),
+                  .model = {.type = types[i], .dim = 256, .n_heads = 4, .head_dim = 64, .ffn = 512, .vocab = 300},
+                  .type_k = TYPE_F16,
+                  .type_v = TYPE_F16,
+                  .block = 16,
+                  .n_seqs = i % 3 == 0 ? 1 : (int)i % 3 + 1,
+                  .rows_each = i % 3 == 1 ? 2 : 1,
+                  .past = 5};
+        run_case(&c, i + 1);
+    }
+}
+
+static void heads_and_caches(void **state) {
+    (void)state;
+    static const Case cases[] = {
+        {.name = "head_dim 64, no groups, f32 cache, over a split's border",
+         .model = {.dim = 128, .n_heads = 2, .n_kv_heads = 2, .head_dim = 64},
+         .type_k = TYPE_F32,
+         .type_v = TYPE_F32,
+         .block = 1,
+         .n_seqs = 2,
+         .rows_each = 1,
+         .past = 254},
+        {.name = "head_dim 80, groups of 4, f16 cache, 17 rows",
+         .model = {.arch = "qwen2", .dim = 64, .n_heads = 4, .n_kv_heads = 1, .head_dim = 80},
+         .type_k = TYPE_F16,
+         .type_v = TYPE_F16,
+         .block = 16,
+         .n_seqs = 1,
+         .rows_each = 17,
+         .past = 0},
+        {.name = "head_dim 96, groups of 8, bf16 cache, several splits",
+         .model = {.arch = "qwen3", .dim = 64, .n_heads = 8, .n_kv_heads = 1, .head_dim = 96},
+         .type_k = TYPE_BF16,
+         .type_v = TYPE_BF16,
+         .block = 64,
+         .n_seqs = 3,
+         .rows_each = 2,
+         .past = 530},
+        {.name = "head_dim 128, groups of 3, tiles, window",
+         .model = {.arch = "qwen3", .dim = 64, .n_heads = 6, .n_kv_heads = 2, .head_dim = 128},
+         .type_k = TYPE_F16,
+         .type_v = TYPE_F16,
+         .block = 16,
+         .window = 40,
+         .n_seqs = 2,
+         .rows_each = 70,
+         .past = 30},
+        {.name = "head_dim 256, gaps",
+         .model = {.dim = 64, .n_heads = 1, .n_kv_heads = 1, .head_dim = 256},
+         .type_k = TYPE_BF16,
+         .type_v = TYPE_BF16,
+         .block = 16,
+         .n_seqs = 1,
+         .rows_each = 33,
+         .past = 10,
+         .gaps = true},
+        {.name = "head_dim 64, windows over splits, K f32 and V f16",
+         .model = {.dim = 128, .n_heads = 4, .n_kv_heads = 1, .head_dim = 64},
+         .type_k = TYPE_F32,
+         .type_v = TYPE_F16,
+         .block = 16,
+         .window = 300,
+         .n_seqs = 2,
+         .rows_each = 1,
+         .past = 520},
+        {.name = "head_dim 6, groups of 9",
+         .model = {.dim = 36, .n_heads = 9, .n_kv_heads = 1, .head_dim = 6, .ffn = 44},
+         .type_k = TYPE_F16,
+         .type_v = TYPE_F16,
+         .block = 16,
+         .n_seqs = 1,
+         .rows_each = 2,
+         .past = 300},
+        {.name = "head_dim 8, groups of 16",
+         .model = {.dim = 128, .n_heads = 16, .n_kv_heads = 1, .head_dim = 8},
+         .type_k = TYPE_F16,
+         .type_v = TYPE_F16,
+         .block = 64,
+         .n_seqs = 1,
+         .rows_each = 4,
+         .past = 3},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) run_case(&cases[i], 100 + i);
+}
+
+// More of x than shared memory takes at a time.
+static void rows_in_chunks(void **state) {
+    (void)state;
+    static const Case cases[] = {
+        {.name = "chunks of f32, 7 rows",
+         .model = {.type = TYPE_F16, .dim = 256, .n_heads = 4, .ffn = 2824},
+         .type_k = TYPE_F16,
+         .type_v = TYPE_F16,
+         .block = 16,
+         .n_seqs = 7,
+         .rows_each = 1,
+         .past = 1},
+        {.name = "chunks of int8, 7 rows",
+         .model = {.type = TYPE_Q4_K, .dim = 256, .n_heads = 4, .ffn = 4864},
+         .type_k = TYPE_F16,
+         .type_v = TYPE_F16,
+         .block = 16,
+         .n_seqs = 7,
+         .rows_each = 1,
+         .past = 1},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) run_case(&cases[i], 200 + i);
+}
+
+// int8 activations against a reference that rounds them in the same way.
+static void int8_products(void **state) {
+    (void)state;
+    static const int types[] = {TYPE_Q4_0, TYPE_Q5_1, TYPE_Q8_0, TYPE_Q2_K,
+                                TYPE_Q3_K, TYPE_Q4_K, TYPE_Q6_K, TYPE_IQ4_XS};
+    enum { N_IN = 1280, N_OUT = 41, ROWS = 3 };
+    uint64_t random = 77;
+    for (size_t k = 0; k < ARRAY_LEN(types); k++) {
+        const TypeInfo *info = type_info(types[k]);
+        size_t row_bytes = N_IN / (size_t)info->block * (size_t)info->bytes;
+        uint8_t *data = malloc(N_OUT * row_bytes);
+        tiny_weights(types[k], data, N_OUT * N_IN, 0.1f, &random);
+        Tensor t = {.data = data, .type = types[k], .n_out = N_OUT, .n_in = N_IN, .row_bytes = row_bytes};
+        static float x[ROWS * N_IN], norm[N_IN], rounded[N_IN], w[N_IN], ref[ROWS * N_OUT];
+        case_name = info->name;
+        GpuLayer l = {.w_down = upload(&t)};
+        GpuBatch b = {.n_rows = ROWS};
+        const float *dx = random_copy(x, ROWS * N_IN, &random);
+        (void)norm;
+        memset(ref, 0, sizeof ref);
+        float *y = device_new(ref, sizeof ref);
+        for (int r = 0; r < ROWS; r++) {
+            for (int i = 0; i < N_IN; i += 32) {
+                float most = 0;
+                for (int e = i; e < i + 32; e++) most = fmaxf(most, fabsf(x[r * N_IN + e]));
+                for (int e = i; e < i + 32; e++) rounded[e] = rintf(x[r * N_IN + e] * (127 / most)) * (most / 127);
+            }
+            for (int f = 0; f < N_OUT; f++) {
+                double sum = 0;
+                info->dequantize(data + (size_t)f * row_bytes, w, N_IN);
+                for (int i = 0; i < N_IN; i++) sum += (double)w[i] * (double)rounded[i];
+                ref[r * N_OUT + f] = (float)sum;
+            }
+        }
+        gpu_ffn_out(y, dx, &l, &b, (GpuProduct){.exact = false}, NULL);
+        compare(ADD, F32_IN, ref, y, ROWS * N_OUT);
+        device_free_all();
+        free(data);
+    }
+}
+
+static void copies_in_order(void **state) {
+    (void)state;
+    case_name = "copies";
+    enum { BLOCKS = 5 };
+    KvPool kv = {.n_layers = 2,
+                 .n_blocks = BLOCKS,
+                 .n_kv_heads = 2,
+                 .block = 3,
+                 .head_dim = 6,
+                 .type_k = TYPE_F32,
+                 .type_v = TYPE_F16};
+    kv.bytes_k = kv_index(&kv, 2, 0, 0, 0) * 4;
+    kv.bytes_v = kv_index(&kv, 2, 0, 0, 0) * 2;
+    kv.k = malloc(kv.bytes_k);
+    kv.v = malloc(kv.bytes_v);
+    for (size_t i = 0; i < kv.bytes_k; i++) kv.k[i] = (uint8_t)(i * 7);
+    for (size_t i = 0; i < kv.bytes_v; i++) kv.v[i] = (uint8_t)(i * 13);
+    int copy[][2] = {{0, 3}, {3, 4}, {1, 3}}; // 4 gets what 0 had, 3 what 1 had
+    KvPool d = kv;
+    d.k = device_new(kv.k, kv.bytes_k);
+    d.v = device_new(kv.v, kv.bytes_v);
+    GpuBatch gb = {.n_copies = 3, .copy = device_new(copy, sizeof copy)};
+    Batch b = {.n_copies = 3, .copy = copy};
+    const Backend *be;
+    assert_ok(cpu_backend("scalar", &be));
+    be->copy_blocks(NULL, &kv, &b);
+    gpu_copy_blocks(&d, &gb, NULL);
+    launched();
+    assert_true(same_bytes(kv.k, d.k, kv.bytes_k));
+    assert_true(same_bytes(kv.v, d.v, kv.bytes_v));
+    device_free_all();
+    free(kv.k);
+    free(kv.v);
+}
+
+// ---- sampling: the device draws what the host draws -----------------------------------------------------------------
+
+enum { N_DRAWS = 6 };
+
+static void same_draws(const char *name, SamplerParams p, int n_vocab, uint64_t seed) {
+    case_name = name;
+    uint64_t random = seed;
+    float *logits = malloc((size_t)N_DRAWS * (size_t)n_vocab * sizeof *logits);
+    for (size_t i = 0; i < (size_t)N_DRAWS * (size_t)n_vocab; i++) {
+        uint64_t u = test_random(&random);
+        logits[i] = 8 * test_uniform(&random);
+        if (u % 16 == 0) logits[i] = 4; // ties
+        else if (u % 101 == 1) logits[i] = NAN;
+        else if (u % 101 == 2) logits[i] = -INFINITY;
+        else if (u % 101 == 3) logits[i] = u & 1024 ? 0.0f : -0.0f;
+    }
+    Sampler *s = sampler_new(n_vocab);
+    GpuSample requests[N_DRAWS];
+    int position[N_DRAWS], expected[N_DRAWS], sampled[N_DRAWS], *tokens[N_DRAWS], n = 30;
+    for (int i = 0; i < N_DRAWS; i++) {
+        int history[64];
+        for (int k = 0; k < 64; k++) history[k] = (int)(test_random(&random) % (uint64_t)n_vocab / 4);
+        p.seed = seed + (uint64_t)i % 2;
+        position[i] = n + i;
+        gpu_sample_plan(&requests[i], &p, (uint64_t)i);
+        requests[i].row = N_DRAWS - 1 - i;
+        requests[i].tokens = tokens[i] = device_new(history, sizeof history);
+        requests[i].n_bias = p.n_bias;
+        requests[i].bias = p.n_bias ? device_new(p.bias, (size_t)p.n_bias * sizeof *p.bias) : NULL;
+        expected[N_DRAWS - 1 - i] = sampler_sample(s, &p, logits + (size_t)i * (size_t)n_vocab, history, position[i],
+                                                   (uint64_t)i, (uint64_t)position[i]);
+    }
+    int *out = device_new(NULL, sizeof sampled);
+    gpu_sample(out, device_new(logits, (size_t)N_DRAWS * (size_t)n_vocab * sizeof *logits), n_vocab,
+               device_new(requests, sizeof requests), device_new(position, sizeof position), N_DRAWS,
+               device_new(NULL, gpu_sample_bytes(n_vocab, N_DRAWS)), NULL);
+    launched();
+    device_read(sampled, out, sizeof sampled);
+    for (int i = 0; i < N_DRAWS; i++) {
+        int row = N_DRAWS - 1 - i, stored;
+        if (sampled[row] != expected[row])
+            fail_msg("%s: token %d expected, %d found", name, expected[row], sampled[row]);
+        device_read(&stored, tokens[i] + position[i], sizeof stored);
+        assert_int_equal(stored, expected[row]);
+    }
+    sampler_free(s);
+    free(logits);
+    device_free_all();
+}
+
+static void draws(void **state) {
+    (void)state;
+    SamplerParams p = sampler_defaults();
+    assert_true(gpu_sample_can(&p));
+    same_draws("the defaults", p, 3001, 1);
+    p.repeat_penalty = 1.3f, p.frequency_penalty = 0.2f, p.presence_penalty = 0.1f, p.repeat_last_n = 7;
+    same_draws("penalties", p, 3001, 2);
+    p.repeat_last_n = -1;
+    same_draws("penalties over all", p, 2048, 3);
+    static const LogitBias bias[] = {{5, 20}, {2900, INFINITY}, {5, -0.5f}, {7, -INFINITY}, {99999, 1}};
+    p.bias = bias, p.n_bias = ARRAY_LEN(bias);
+    same_draws("a bias", p, 3001, 4);
+    p = sampler_defaults();
+    p.top_k = 0;
+    same_draws("all candidates", p, 5003, 5);
+    p.top_p = 1, p.min_p = 0, p.temp = 1.7f;
+    same_draws("plain softmax", p, 5003, 6);
+    p.top_k = 1000, p.top_p = 0.5f;
+    same_draws("top-k 1000", p, 5003, 7);
+    p.greedy = true;
+    same_draws("greedy", p, 5003, 8);
+    p.greedy = false, p.typical = 0.9f;
+    assert_false(gpu_sample_can(&p));
+    same_draws("one token", sampler_defaults(), 1, 9);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_type),    cmocka_unit_test(heads_and_caches), cmocka_unit_test(rows_in_chunks),
+        cmocka_unit_test(int8_products), cmocka_unit_test(copies_in_order),  cmocka_unit_test(draws),
+    };
+    return cmocka_run_group_tests(tests, NULL, print_distances);
+}

@@ -1,0 +1,201 @@
+// test_shim.c: the host that runs kernels in the tests finds what is wrong with one: each fault is planted here once.
+#include "testing.h"
+
+#include "../gpu_kernels.h"
+#include "shim_kernels.h"
+
+#include <math.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SEEDS = 20 };
+
+// AddressSanitizer ends the process itself at an access out of bounds.
+#if defined(__SANITIZE_ADDRESS__)
+#define HAS_ASAN true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define HAS_ASAN true
+#endif
+#endif
+#ifndef HAS_ASAN
+#define HAS_ASAN false
+#endif
+
+typedef struct {
+    float *in, *out;
+    char fault[600]; // of the last launch, empty if there was none
+    bool right;      // it gave what SHIM_RIGHT gives
+} Run;
+
+static Run run_new(void) {
+    Run r = {.in = shim_new(SHIM_THREADS * sizeof(float)), .out = NULL};
+    for (int i = 0; i < SHIM_THREADS; i++) r.in[i] = (float)i;
+    return r;
+}
+
+static void launch(Run *r, ShimKernel which, uint64_t seed) {
+    shim_free(r->out);
+    r->out = shim_new(SHIM_THREADS * sizeof(float));
+    (void)gpu_launch_error();
+    shim_seed(seed);
+    shim_run(which, r->out, r->in);
+    const char *error = gpu_launch_error();
+    snprintf(r->fault, sizeof r->fault, "%s", error ? error : "");
+    r->right = true;
+    for (int i = 0; i < SHIM_THREADS; i++) r->right &= r->out[i] == (float)(SHIM_THREADS - 1 - i);
+}
+
+static void run_free(Run *r) {
+    shim_free(r->in);
+    shim_free(r->out);
+}
+
+static void right_under_every_order(void **state) {
+    (void)state;
+    Run r = run_new();
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        launch(&r, SHIM_RIGHT, seed);
+        assert_string_equal(r.fault, "");
+        assert_true(r.right);
+    }
+    run_free(&r);
+}
+
+static void missing_barrier_shows(void **state) {
+    (void)state;
+    Run r = run_new();
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        launch(&r, SHIM_NO_BARRIER, seed);
+        assert_string_equal(r.fault, "");
+        assert_false(r.right);
+    }
+    run_free(&r);
+}
+
+static void unwritten_output_is_nan(void **state) {
+    (void)state;
+    Run r = run_new();
+    launch(&r, SHIM_UNWRITTEN, 1);
+    for (int i = 0; i < SHIM_THREADS; i++) assert_int_equal(isnan(r.out[i]) != 0, i == 7);
+    run_free(&r);
+}
+
+static void fault_names(ShimKernel which, const char *part) {
+    Run r = run_new();
+    launch(&r, which, 1);
+    if (!strstr(r.fault, part)) fail_msg("a fault with \"%s\" expected, \"%s\" found", part, r.fault);
+    launch(&r, SHIM_RIGHT, 1); // the machine goes on after it
+    assert_string_equal(r.fault, "");
+    assert_true(r.right);
+    run_free(&r);
+}
+
+static void barriers_that_not_all_reach(void **state) {
+    (void)state;
+    fault_names(SHIM_HALF_BARRIER, "at the barrier at");
+    fault_names(SHIM_TWO_BARRIERS, "stands still");
+}
+
+static void lane_that_is_over(void **state) {
+    (void)state;
+    fault_names(SHIM_LANE_MISSING, "lane 8");
+}
+
+static void misaligned_load(void **state) {
+    (void)state;
+    fault_names(SHIM_MISALIGNED, "not aligned");
+}
+
+static void more_shared_memory_than_given(void **state) {
+    (void)state;
+    fault_names(SHIM_TOO_MUCH, "was launched with 384");
+}
+
+static void copy_read_before_it_is_there(void **state) {
+    (void)state;
+    Run r = run_new();
+    launch(&r, SHIM_WAIT, 1);
+    assert_true(r.right);
+    launch(&r, SHIM_NO_WAIT, 1);
+    for (int i = 0; i < SHIM_THREADS; i++) assert_true(isnan(r.out[i]));
+    run_free(&r);
+}
+
+// Runs in a child: the sanitizer ends it, or the red zone's check gives the fault.
+static void out_of_bounds(ShimKernel which, const char *part) {
+    if (!HAS_ASAN) {
+        fault_names(which, part);
+        return;
+    }
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr)) _exit(0);
+        Run r = run_new();
+        launch(&r, which, 1);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_false(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void writes_out_of_bounds(void **state) {
+    (void)state;
+    out_of_bounds(SHIM_PAST_END, "written past an allocation of 384 bytes");
+    out_of_bounds(SHIM_PAST_SHARED, "wrote past piece 0");
+}
+
+static void shuffles_sum_a_warp(void **state) {
+    (void)state;
+    Run r = run_new();
+    launch(&r, SHIM_WARP, 3);
+    for (int i = 0; i < SHIM_THREADS; i++) assert_true(r.out[i] == (float)(32 * (i / 32 * 32) + 31 * 16));
+    run_free(&r);
+}
+
+static void fragments_multiply(void **state) {
+    (void)state;
+    uint64_t random = 5;
+    for (int type = TYPE_F16; type <= TYPE_BF16; type += TYPE_BF16 - TYPE_F16) {
+        uint16_t *a = shim_new(16 * 16 * 2), *b = shim_new(16 * 8 * 2);
+        float *acc = shim_new(16 * 8 * 4), values[2][16 * 16];
+        for (int i = 0; i < 16 * 16; i++) {
+            float v = values[0][i] = (float)(int)(test_random(&random) % 17) - 8;
+            a[i] = type == TYPE_F16 ? float_half(v) : float_bf16(v);
+        }
+        for (int i = 0; i < 16 * 8; i++) {
+            float v = values[1][i] = (float)(int)(test_random(&random) % 17) - 8;
+            b[i] = type == TYPE_F16 ? float_half(v) : float_bf16(v);
+        }
+        shim_multiply(type, acc, a, b);
+        assert_null(gpu_launch_error());
+        for (int row = 0; row < 16; row++)
+            for (int column = 0; column < 8; column++) {
+                float sum = 0;
+                for (int k = 0; k < 16; k++) sum += values[0][row * 16 + k] * values[1][k * 8 + column];
+                assert_true(acc[row * 8 + column] == sum);
+            }
+        shim_free(a);
+        shim_free(b);
+        shim_free(acc);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(right_under_every_order),
+        cmocka_unit_test(missing_barrier_shows),
+        cmocka_unit_test(unwritten_output_is_nan),
+        cmocka_unit_test(barriers_that_not_all_reach),
+        cmocka_unit_test(lane_that_is_over),
+        cmocka_unit_test(misaligned_load),
+        cmocka_unit_test(more_shared_memory_than_given),
+        cmocka_unit_test(copy_read_before_it_is_there),
+        cmocka_unit_test(writes_out_of_bounds),
+        cmocka_unit_test(shuffles_sum_a_warp),
+        cmocka_unit_test(fragments_multiply),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
