@@ -13,8 +13,8 @@ endif
 
 # ---- files: one noun each; floors from the bottom up ----
 READ  := util quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes jinja_value jinja_text jinja_print jinja_lex jinja_parse jinja_ops jinja_filters jinja_calls jinja_run
-CORE  := threads builtin model sampler kvcache costs stats scheduler cpu cpu_scalar
-FACE  := cli cli_help cli_docs engine kvfile progress report output think signals prompt recall terminal lines programs complete chat chat_templates conversation commands repl look render inspect shape roofline roofline_kernels bench
+CORE  := threads builtin model sampler kvcache costs stats scheduler sealed cpu cpu_scalar
+FACE  := cli cli_help cli_docs evict engine kvfile progress report output think signals prompt recall terminal lines programs complete chat chat_templates conversation commands repl look render inspect shape roofline roofline_kernels bench
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 FUZZ  := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
 

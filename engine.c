@@ -149,7 +149,8 @@ static size_t scratch_for(const Engine *e, const Options *o, EngineNeeds needs, 
 
 // The largest context whose KV cache stays within `limit` bytes.
 static int context_within(const KvShape *s, size_t limit) {
-    size_t slots = limit / kv_bytes_per_slot(s) / (size_t)s->n_seqs;
+    size_t tails = kv_tail_bytes(s);
+    size_t slots = (limit > tails ? limit - tails : 0) / kv_bytes_per_slot(s) / (size_t)s->n_seqs;
     if (s->block) slots = slots / (size_t)s->block * (size_t)s->block;
     return slots < 1 << 30 ? (int)slots : (1 << 30) - 1;
 }
@@ -162,11 +163,13 @@ static Status too_large(const Engine *e, const Options *o, size_t limit) {
     if (fits > 512) fits = fits / 256 * 256;
     if (fits > 0) snprintf(smaller, sizeof smaller, "-c %d", fits);
     bool wide = s->type_k == TYPE_F32 || s->type_v == TYPE_F32;
+    bool dense = !kv_is_sealed(s->type_k) || !kv_is_sealed(s->type_v);
     Status st = status_error(QUILL_MEMORY, "-c %d: the KV cache needs %s, %s can be had%s; try %s or %s", s->n_ctx,
                              size_text((double)kv_bytes(s), need), size_text((double)limit, have),
                              o->kv_mem ? " within --kv-mem" : "", smaller,
                              o->kv_mem ? "a larger --kv-mem"
                              : wide    ? "-ctk f16 -ctv f16"
+                             : dense   ? "-ctk q8_0 -ctv q8_0"
                                        : "a smaller -ub");
     Buf budget = {0};
     engine_budget(&e->model, s, e->scratch, &budget);
@@ -194,7 +197,8 @@ static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *r
                          .type_v = engine_kv_type(&e->model, o->type_v),
                          .block = o->paged ? o->kv_block : 0,
                          .n_ctx = asked ? asked : own,
-                         .n_seqs = needs.n_seqs};
+                         .n_seqs = needs.n_seqs,
+                         .rotate = o->kv_rotate};
     KvShape *s = &e->shape;
     e->scratch = scratch_for(e, o, needs, s->n_ctx, rows);
     size_t available = memory_available(), limit = available;
@@ -243,6 +247,18 @@ Status engine_tokenizer(const Gguf *g, Tokenizer **out) {
     return tokenizer_load(g, out);
 }
 
+static int room_of(void *arg, Request *r) { return evict_room(arg, &r->seq, r->n_prompt); }
+static Probe *probe_of(void *arg, Request *r, int n) { return evict_probe(arg, &r->seq, r->n_prompt, n); }
+
+static Status plan_eviction(Engine *e, const Options *o) {
+    EvictPlan plan;
+    if (!o->evict) return OK;
+    TRY(evict_parse(o->evict, &plan));
+    TRY(evict_new(&plan, &e->model, &e->kv, &e->evict));
+    scheduler_evict(e->sched, (Eviction){room_of, probe_of, evict_endless(e->evict), e->evict});
+    return OK;
+}
+
 static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     TRY(check_device(o));
     TRY(cpu_backend(o->isa, &e->be));
@@ -262,7 +278,7 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     TRY(workspace_new(&e->work, &e->model, e->pool, rows, int_min(needs.max_out, rows)));
     e->sampler = sampler_new(e->model.c.n_vocab);
     e->sched = scheduler_new(&e->kv, e->sampler, e->model.c.n_vocab, rows, needs.n_seqs);
-    return OK;
+    return plan_eviction(e, o);
 }
 
 Status engine_open_view(Engine *e, const Options *o, EngineNeeds needs, Gguf *g) {
@@ -289,6 +305,7 @@ Status engine_open(Engine *e, const Options *o, EngineNeeds needs) {
 
 void engine_close(Engine *e) {
     scheduler_free(e->sched);
+    evict_free(e->evict);
     if (e->sampler) sampler_free(e->sampler);
     workspace_free(&e->work);
     kv_free(&e->kv);

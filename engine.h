@@ -5,6 +5,7 @@
 #define QUILL_ENGINE_H
 
 #include "costs.h"
+#include "evict.h"
 #include "model.h"
 #include "options.h"
 #include "progress.h"
@@ -21,6 +22,7 @@ typedef struct {
     KvShape shape; // n_ctx is what one sequence may use
     KvCache kv;
     Sampler *sampler;
+    Evict *evict;     // NULL: a full context ends a sequence
     Scheduler *sched; // NULL under --dry-run: everything is planned, nothing reserved
     size_t scratch;   // bytes of the workspace
     double load_seconds;

@@ -119,7 +119,20 @@ static Status write_all(KvWriter *w, const Engine *e, const Sequence *s) {
     return kvwriter_end(w);
 }
 
+// Files hold every token's K and V, dense.
+static Status check_dense(const char *path, const Engine *e, const Sequence *s) {
+    if (e->kv.pool.tail_of)
+        return status_error(QUILL_USAGE,
+                            "%.300s: a dense KV cache expected, found %s and %s; start with -ctk f16 -ctv f16", path,
+                            type_name(e->kv.pool.type_k), type_name(e->kv.pool.type_v));
+    if (s->n_gone > 0)
+        return status_error(QUILL_USAGE, "%.300s: a KV cache of all %d tokens expected, %d were given up (--evict)",
+                            path, s->n_cached, s->n_gone);
+    return OK;
+}
+
 Status kvfile_save(const char *path, const Engine *e, const Sequence *s) {
+    TRY(check_dense(path, e, s));
     assert(e->kv.n_copies == 0); // a block that still waits for its copy does not hold its rows yet
     FileDraft draft;
     TRY(file_draft(path, &draft));
@@ -184,6 +197,7 @@ static Status check_end(const KvReader *r, int fd) {
 
 Status kvfile_load(const char *path, Engine *e, Sequence *s) {
     assert(s->n_tokens == 0 && s->n_blocks == 0 && s->n_cached == 0);
+    TRY(check_dense(path, e, s));
     assert(e->kv.n_copies == 0); // one that is still to be made could overwrite what is placed here
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return status_error(QUILL_IO, "%.300s: cannot open: %s", path, strerror(errno));

@@ -54,16 +54,19 @@ typedef struct {
     const char *device, *isa;
     int ubatch;
     int type_k, type_v; // TYPE_ of quants.h, or KV_TYPE_AUTO: f16, and f32 for a model in F32
+    bool kv_rotate;     // KvPool.rotate
     int gpu_layers;     // -1: auto
     // KV
     bool paged;
     int kv_block;
     size_t kv_mem; // 0: what the context needs
     bool context_shift;
+    const char *evict; // evict.h; NULL: a full context ends the answer
     // look
     bool verbose, quiet, json, jsonl, dump_tokens, dump_prompt, dry_run;
     int logprobs;      // -1: off
     const char *color; // auto, always, never
+    bool kv_error;     // perplexity
     // bench
     int bench_prompt, bench_gen, bench_reps, bench_depth, bench_sequences;
     const char *shape, *type, *save, *output; // "1.1b", "Q4_K", FILE, table|json|csv|md

@@ -110,9 +110,9 @@ void report_after(const Engine *e, const Request *r) {
             t.tokens, finish_name(r->finish));
     int shared = 0;
     for (int i = 0; i < e->kv.pool.n_blocks; i++) shared += e->kv.refs[i] > 1;
-    fprintf(stderr, "KV         %d slots, %d of %d blocks used, %d shared, %s of %s\n", r->seq.n_cached,
+    fprintf(stderr, "KV         %d slots, %d of %d blocks used, %d shared, %s of %s\n", sequence_slots(&r->seq),
             e->kv.pool.n_blocks - e->kv.n_free, e->kv.pool.n_blocks, shared,
-            size_text((double)kv_bytes_per_slot(&e->shape) * r->seq.n_cached, a),
+            size_text((double)kv_bytes_per_slot(&e->shape) * sequence_slots(&r->seq), a),
             size_text((double)kv_bytes(&e->shape), b));
     fprintf(stderr, "peak       %s resident\n", size_text((double)memory_peak(), a));
 }
