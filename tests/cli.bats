@@ -496,7 +496,7 @@ PYTHON
         [ ! -s errors ]
         grep -q '^Usage: quill' help
         [ "$(wc -L <help)" -le 80 ]
-        not grep -q -e '--evict' -e '--kv-out' help
+        not grep -q -e '--deterministic' -e '--kv-out' help
     done
 }
 
