@@ -85,15 +85,17 @@ const Option cli_options[] = {
     {"--device", "auto|cuda|cpu", COMPUTE, G_SPEED, CHOICE, AT(device), 0, 0, "auto", "where to compute; auto: on a GPU, where there is one and the model is not small (environment: QUILL_DEVICE)", NULL},
     {"--isa", "auto|scalar|portable|avx2|avx512|amx", COMPUTE, G_SPEED, CHOICE, AT(isa), 0, 0, "auto", "CPU kernels; scalar is the reference", NULL},
     {"-ub --ubatch-size", "N", COMPUTE, G_SPEED, INT, AT(ubatch), 1, 65536, NULL, "rows in one step: the prefill chunk and the batch's budget (512 on the CPU, 2048 on a GPU)", NULL},
-    {"-ctk --cache-type-k", "auto|f32|f16|bf16", COMPUTE, G_SPEED, KVTYPE, AT(type_k), 0, 0, "auto", "how the KV cache stores keys; auto: f16, and f32 for models in F32", NULL},
-    {"-ctv --cache-type-v", "auto|f32|f16|bf16", COMPUTE, G_SPEED, KVTYPE, AT(type_v), 0, 0, "auto", "how the KV cache stores values", NULL},
+    {"-ctk --cache-type-k", "auto|f32|f16|bf16|fp8|q8_0|q4_0|kivi2", COMPUTE, G_SPEED, KVTYPE, AT(type_k), 0, 0, "auto", "how the KV cache stores keys; auto: f16, and f32 for models in F32; fp8, q8_0, q4_0 and kivi2 (2 bits) take less memory and round", NULL},
+    {"-ctv --cache-type-v", "auto|f32|f16|bf16|fp8|q8_0|q4_0|kivi2", COMPUTE, G_SPEED, KVTYPE, AT(type_v), 0, 0, "auto", "how the KV cache stores values", NULL},
+    {"--kv-rotate", NULL, COMPUTE, G_SPEED, FLAG, AT(kv_rotate), 0, 0, NULL, "turn keys and queries by a Hadamard matrix, so that keys round less in few bits", NULL},
     {"--deterministic", NULL, COMPUTE, G_SPEED, FLAG, 0, 0, 0, NULL, NULL, LATER},
 
     {"--kv-layout", "contiguous|paged", COMPUTE & ~M(BATCH), G_KV, LAYOUT, AT(paged), 0, 0, "contiguous", "one block a sequence, or many", NULL},
     {"--kv-block", "N", COMPUTE, G_KV, INT, AT(kv_block), 1, 65536, "32", "slots in a block of the paged layout, of a batch and of --kv-dir", NULL},
     {"--kv-mem", "SIZE", COMPUTE, G_KV, SIZE, AT(kv_mem), 0, 0x1p62, "0", "the most memory the KV cache may take; 0: what the context needs", NULL},
     {"--kv-dir", "DIR[,size=8G]", M(RUN), G_KV, STORE, AT(kv_dir), 0, 0x1p62, NULL, "keep the KV cache of prompts there, in files of at most that size together, and begin where an earlier run's prompt was the same", NULL},
-    {"--evict", "POLICY", M(RUN), G_KV, TEXT, 0, 0, 0, NULL, NULL, LATER},
+    {"--evict", "POLICY", M(RUN) | M(PERPLEXITY), G_KV, TEXT, AT(evict), 0, 0, NULL, "what a full cache gives up, so that text goes on: sinks,sink=4,window=1024 keeps the beginning and the end, shift half of the context, h2o,heavy=512,recent=512 what was looked at most; snapkv,cap=2048,window=32 shortens a prompt", NULL},
+    {"--kv-error", NULL, M(PERPLEXITY), G_KV, FLAG, AT(kv_error), 0, 0, NULL, "how far attention over this cache is from attention over all of the text in f32, layer by layer, each from the same input", NULL},
     {"--context-shift", NULL, M(RUN), G_KV, FLAG, AT(context_shift), 0, 0, NULL, "when a chat fills the context, leave its oldest turns out, and say so", NULL},
     {"--kv-out", "FILE", M(PREFILL), G_KV, TEXT, AT(kv_out), 0, 0, NULL, "where the KV goes: a file, which appears whole or not at all, a pipe, or - for stdout", NULL},
     {"--kv-out", "FILE", M(KV), G_KV, TEXT, AT(kv_out), 0, 0, NULL, "cut: where the rest goes; - for stdout", NULL},
@@ -265,11 +267,11 @@ static bool is_choice(const char *choices, const char *value) {
 }
 
 static Status parse_kv_type(const Option *o, const char *flag, const char *value, int *out) {
-    if (is_choice("fp8|q8_0|q4_0|kivi2", value))
-        return status_error(QUILL_USAGE, "%s %s: %s; %s are there", flag, value, LATER, o->arg);
     if (!is_choice(o->arg, value)) return bad_value(flag, value, o->arg);
     const TypeInfo *t = type_by_name(value);
-    *out = t ? t->id : KV_TYPE_AUTO;
+    if (strcmp(value, "fp8") == 0) *out = TYPE_FP8;
+    else if (strcmp(value, "kivi2") == 0) *out = TYPE_KIVI2;
+    else *out = t ? t->id : KV_TYPE_AUTO;
     return OK;
 }
 

@@ -72,7 +72,8 @@ static double sequence_bytes(const Model *m, double slot_bytes, int first, int l
 
 Cost cost_batch(const Model *m, const KvPool *kv, const Batch *b) {
     Cost c = cost_linear(m, b->n_rows, b->n_out);
-    double slot_bytes = (double)(kv_type_bytes(kv->type_k) + kv_type_bytes(kv->type_v)) * kv->n_kv_heads * kv->head_dim;
+    double slot_bytes =
+        (double)(kv_slot_bytes(kv->type_k, kv->head_dim) + kv_slot_bytes(kv->type_v, kv->head_dim)) * kv->n_kv_heads;
     for (int r = 0, n; r < b->n_rows; r += n) {
         for (n = 0; r + n < b->n_rows && b->seq[r + n] == b->seq[r]; n++) c.flops += row_flops(m, b->slot[r + n]);
         c.bytes += sequence_bytes(m, slot_bytes, b->slot[r], b->slot[r + n - 1], n);

@@ -5,6 +5,7 @@
 // go through a matrix kernel.
 #include "cpu.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -187,6 +188,15 @@ static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_j
 
 // ---- the operations -------------------------------------------------------------------------------------------------
 
+static void copy_tail(KvPool *kv, int layer, const int copy[2]) {
+    int from = kv->tail_of ? kv->tail_of[copy[0]] : -1, to = kv->tail_of ? kv->tail_of[copy[1]] : -1;
+    size_t n = (size_t)kv->n_kv_heads * SEAL * (size_t)kv->head_dim * sizeof(float);
+    if (from < 0 || to < 0) return;
+    size_t src = kv_tail_index(kv, layer, from, 0, 0), dst = kv_tail_index(kv, layer, to, 0, 0);
+    if (kv->tail_k) memcpy(kv->tail_k + dst, kv->tail_k + src, n);
+    if (kv->tail_v) memcpy(kv->tail_v + dst, kv->tail_v + src, n);
+}
+
 static void op_copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
     (void)w;
     int n_layers = kv->n_layers - kv->n_device;
@@ -198,12 +208,24 @@ static void op_copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
             size_t src = base + (size_t)b->copy[i][0], dst = base + (size_t)b->copy[i][1];
             memcpy(kv->k + dst * k, kv->k + src * k, k);
             memcpy(kv->v + dst * v, kv->v + src * v, v);
+            copy_tail(kv, layer, b->copy[i]);
         }
 }
 
+// ---- rows as a file has them ----
+
+// Slots of n that lie in whole groups of a sealed type.
+static int whole_groups(int type, int n) { return kv_is_sealed(type) ? n / SEAL * SEAL : n; }
+
 size_t kv_rows_bytes(const KvPool *kv, int n) {
-    return (size_t)n * (size_t)kv->n_kv_heads * (size_t)kv->head_dim *
-           (kv_type_bytes(kv->type_k) + kv_type_bytes(kv->type_v));
+    size_t bytes = 0;
+    const int types[] = {kv->type_k, kv->type_v};
+    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+        int whole = whole_groups(types[i], n);
+        bytes += (size_t)whole * kv_slot_bytes(types[i], kv->head_dim) +
+                 (size_t)(n - whole) * kv_slot_bytes(TYPE_F32, kv->head_dim);
+    }
+    return bytes * (size_t)kv->n_kv_heads;
 }
 
 // The rows of slots [first, first + n) from the planes to where they lie in order, or back into the planes.
@@ -213,14 +235,20 @@ static void move_rows(const KvPool *kv, int layer, const int *blocks, int first,
         return;
     }
     for (int v = 0; v < 2; v++) {
-        uint8_t *plane = v ? kv->v : kv->k;
-        size_t type_bytes = kv_type_bytes(v ? kv->type_v : kv->type_k), size = type_bytes * (size_t)kv->head_dim;
-        for (int slot = first; slot < first + n; slot++)
+        int type = v ? kv->type_v : kv->type_k, whole = first + whole_groups(type, n);
+        float *tail = v ? kv->tail_v : kv->tail_k;
+        size_t sealed_bytes = kv_slot_bytes(type, kv->head_dim), open_bytes = kv_slot_bytes(TYPE_F32, kv->head_dim);
+        assert(!kv_is_sealed(type) || first % SEAL == 0);
+        for (int slot = first; slot < first + n; slot++) {
+            int block = blocks[slot / kv->block], page = slot < whole ? -1 : kv_tail(kv, blocks, slot);
+            size_t size = slot < whole ? sealed_bytes : open_bytes;
             for (int head = 0; head < kv->n_kv_heads; head++, rows += size) {
-                size_t at = kv_index(kv, layer, blocks[slot / kv->block], head, slot % kv->block);
-                uint8_t *stored = plane + at * type_bytes;
+                uint8_t *stored = slot < whole
+                                      ? (v ? kv->v : kv->k) + kv_slot(kv, layer, block, head, slot % kv->block) * size
+                                      : (uint8_t *)(tail + kv_tail_index(kv, layer, page, head, slot % SEAL));
                 memcpy(store ? stored : rows, store ? rows : stored, size);
             }
+        }
     }
 }
 
@@ -230,6 +258,16 @@ void kv_read_rows(const KvPool *kv, int layer, const int *blocks, int first, int
 
 void kv_write_rows(KvPool *kv, int layer, const int *blocks, int first, int n, const void *rows) {
     move_rows(kv, layer, blocks, first, n, (uint8_t *)rows, true);
+}
+
+void rope_turn(const Heads *h, float *head, double positions) {
+    for (int i = 0; i < h->n_rot / 2; i++) {
+        double angle = positions * h->rope_freq[i], c = cos(angle), s = sin(angle);
+        float *a = &head[h->rope_adjacent ? 2 * i : i], *b = &head[h->rope_adjacent ? 2 * i + 1 : i + h->n_rot / 2];
+        double x = (double)*a, y = (double)*b;
+        *a = (float)(x * c - y * s);
+        *b = (float)(x * s + y * c);
+    }
 }
 
 static void embed_rows(void *arg, int first, int last, int thread) {
@@ -268,6 +306,7 @@ static void turn_rows(void *arg, int first, int last, int thread) {
             float *q = w->q + (size_t)i * (size_t)w->q_dim + (size_t)n * hd;
             if (l->norm_q) s->k->rmsnorm(q, q, l->norm_q, h->head_dim, l->eps);
             s->k->rope(q, c, sn, h->n_rot, h->rope_adjacent);
+            if (kv->rotate) hadamard(q, h->head_dim);
         }
         int block = b->block_table[(size_t)b->seq[i] * (size_t)b->max_blocks + (size_t)(b->slot[i] / kv->block)];
         for (int n = 0; n < h->n_kv_heads; n++) {
@@ -275,11 +314,89 @@ static void turn_rows(void *arg, int first, int last, int thread) {
             float *v = w->v + (size_t)i * (size_t)w->kv_dim + (size_t)n * hd;
             if (l->norm_k) s->k->rmsnorm(k, k, l->norm_k, h->head_dim, l->eps);
             s->k->rope(k, c, sn, h->n_rot, h->rope_adjacent);
+            if (kv->rotate) hadamard(k, h->head_dim);
             size_t at = kv_index(kv, l->index, block, n, b->slot[i] % kv->block);
-            s->k->to_kv(kv->k + at * kv_type_bytes(kv->type_k), kv->type_k, k, h->head_dim);
-            s->k->to_kv(kv->v + at * kv_type_bytes(kv->type_v), kv->type_v, v, h->head_dim);
+            if (!kv_is_sealed(kv->type_k))
+                s->k->to_kv(kv->k + at * kv_type_bytes(kv->type_k), kv->type_k, k, h->head_dim);
+            if (!kv_is_sealed(kv->type_v))
+                s->k->to_kv(kv->v + at * kv_type_bytes(kv->type_v), kv->type_v, v, h->head_dim);
         }
     }
+}
+
+// ---- rows of a sequence ---------------------------------------------------------------------------------------------
+
+// The rows of one sequence in a batch.
+typedef struct {
+    const int *table;
+    int first, n; // rows
+    int slot;     // of the first
+} Run;
+
+// The run that begins at row `first`.
+static Run run_at(const Batch *b, int first) {
+    Run r = {b->block_table + (size_t)b->seq[first] * (size_t)b->max_blocks, first, 1, b->slot[first]};
+    while (first + r.n < b->n_rows && b->seq[first + r.n] == b->seq[first]) r.n++;
+    return r;
+}
+
+static AttendTask task_of(const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b, const Run *r) {
+    return (AttendTask){.heads = &l->heads,
+                        .kv = kv,
+                        .table = r->table,
+                        .slot = b->slot + r->first,
+                        .q = w->q + (size_t)r->first * (size_t)w->q_dim,
+                        .out = w->a + (size_t)r->first * (size_t)w->q_dim,
+                        .layer = l->index,
+                        .k = w->k + (size_t)r->first * (size_t)w->kv_dim,
+                        .v = w->v + (size_t)r->first * (size_t)w->kv_dim,
+                        .first_slot = r->slot,
+                        .page = r->slot % SEAL ? kv_tail(kv, r->table, r->slot) : -1};
+}
+
+// Seals the groups of a run whose last slot is among its rows.
+static void seal_run(const AttendTask *t, bool value, int last_slot) {
+    const KvPool *kv = t->kv;
+    int type = value ? kv->type_v : kv->type_k;
+    size_t size = kv_slot_bytes(type, kv->head_dim);
+    uint8_t group[SEAL_MOST];
+    for (int first = t->first_slot / SEAL * SEAL; first + SEAL - 1 <= last_slot; first += SEAL) {
+        const float *rows[SEAL];
+        for (int i = 0; i < SEAL; i++) rows[i] = attend_open(t, value, first + i);
+        seal_group(type, !value, rows, kv->head_dim, group);
+        for (int i = 0; i < SEAL; i++) {
+            int slot = first + i, block = t->table[slot / kv->block];
+            memcpy((value ? kv->v : kv->k) + kv_slot(kv, t->layer, block, t->kv_head, slot % kv->block) * size,
+                   group + (size_t)i * size, size);
+        }
+    }
+}
+
+static void seal_head(void *arg, int head, int thread) {
+    (void)thread;
+    Step *s = arg;
+    for (int row = 0; row < s->b->n_rows;) {
+        Run r = run_at(s->b, row);
+        AttendTask t = task_of(s->w, s->l, s->kv, s->b, &r);
+        t.kv_head = head;
+        if (kv_is_sealed(s->kv->type_k)) seal_run(&t, false, r.slot + r.n - 1);
+        if (kv_is_sealed(s->kv->type_v)) seal_run(&t, true, r.slot + r.n - 1);
+        row += r.n;
+    }
+}
+
+// Keeps a run's rows of the group that stays open behind it.
+static void keep_tail(const Workspace *w, int layer, const KvPool *kv, const Run *r) {
+    int last = r->slot + r->n - 1, first = int_max(r->slot, last / SEAL * SEAL), hd = kv->head_dim;
+    if (last % SEAL == SEAL - 1) return;
+    int page = kv_tail(kv, r->table, last);
+    for (int slot = first; slot <= last; slot++)
+        for (int head = 0; head < kv->n_kv_heads; head++) {
+            size_t from = (size_t)(r->first + slot - r->slot) * (size_t)w->kv_dim + (size_t)(head * hd);
+            size_t to = kv_tail_index(kv, layer, page, head, slot % SEAL);
+            if (kv->tail_k) memcpy(kv->tail_k + to, w->k + from, (size_t)hd * sizeof(float));
+            if (kv->tail_v) memcpy(kv->tail_v + to, w->v + from, (size_t)hd * sizeof(float));
+        }
 }
 
 static void op_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
@@ -291,7 +408,18 @@ static void op_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b)
                   {&l->wv, w->v, (size_t)w->kv_dim, false}};
     multiply(k, w, jobs, 3, w->xn, (size_t)w->dim, b->n_rows);
     over_rows(w, b->n_rows, 2.0 * w->q_dim, turn_rows, &s);
+    if (kv->tail_of) threads_run(w->pool, seal_head, &s, l->heads.n_kv_heads);
 }
+
+// ---- attention ------------------------------------------------------------------------------------------------------
+
+// Rows whose attention is cut into tasks together: a run's, or of sealed planes its rows of one group, since all rows
+// of a task see the same slots sealed.
+typedef struct {
+    Run run;
+    int row, n_rows; // of the run
+    int first_task, n_chunks;
+} Span;
 
 typedef struct {
     const CpuKernels *k;
@@ -299,45 +427,101 @@ typedef struct {
     const Layer *l;
     const KvPool *kv;
     const Batch *b;
-    int first_row, n_rows; // the rows of one sequence
-    int pairs;             // (row, head of a group) pairs of them
-    int n_chunks, chunk;   // of pairs
+    int n_tasks;
 } Attention;
+
+// The span that begins at row `row` of the run.
+static Span span_at(const Attention *a, Run run, int row, int first_task) {
+    Span s = {.run = run, .row = row, .n_rows = run.n - row, .first_task = first_task};
+    int group = a->l->heads.n_heads / a->l->heads.n_kv_heads;
+    if (a->kv->tail_of) s.n_rows = int_min(s.n_rows, SEAL - (run.slot + row) % SEAL);
+    s.n_chunks = (s.n_rows * group + a->k->attend_pairs - 1) / a->k->attend_pairs;
+    return s;
+}
+
+static int span_tasks(const Attention *a, const Span *s) { return s->n_chunks * a->l->heads.n_kv_heads; }
+
+// The spans of a batch one after another; false: that was the last.
+static bool next_span(const Attention *a, Span *s) {
+    int first_task = s->first_task + span_tasks(a, s), row = s->row + s->n_rows, next_run = s->run.first + s->run.n;
+    if (row < s->run.n) *s = span_at(a, s->run, row, first_task);
+    else if (next_run < a->b->n_rows) *s = span_at(a, run_at(a->b, next_run), 0, first_task);
+    else return false;
+    return true;
+}
 
 static void attend_task(void *arg, int task, int thread) {
     Attention *a = arg;
     const Heads *h = &a->l->heads;
-    // The longest rows come last; hand them out first, so that no worker ends alone with them.
-    int chunk = a->n_chunks - 1 - task / h->n_kv_heads;
-    AttendTask t = {.heads = h,
-                    .kv = a->kv,
-                    .table = a->b->block_table + (size_t)a->b->seq[a->first_row] * (size_t)a->b->max_blocks,
-                    .slot = a->b->slot + a->first_row,
-                    .q = a->w->q + (size_t)a->first_row * (size_t)a->w->q_dim,
-                    .out = a->w->a + (size_t)a->first_row * (size_t)a->w->q_dim,
-                    .layer = a->l->index,
-                    .kv_head = task % h->n_kv_heads,
-                    .first = chunk * a->chunk,
-                    .last = int_min((chunk + 1) * a->chunk, a->pairs),
-                    .scratch = thread_scratch(a->w, thread)};
+    int group = h->n_heads / h->n_kv_heads;
+    task = a->n_tasks - 1 - task; // the longest rows come last; hand them out first
+    Span s = span_at(a, run_at(a->b, 0), 0, 0);
+    while (task >= s.first_task + span_tasks(a, &s)) next_span(a, &s);
+    int chunk = (task - s.first_task) / h->n_kv_heads, first = s.row * group, last = first + s.n_rows * group;
+    AttendTask t = task_of(a->w, a->l, a->kv, a->b, &s.run);
+    t.kv_head = (task - s.first_task) % h->n_kv_heads;
+    t.first = first + chunk * a->k->attend_pairs;
+    t.last = int_min(t.first + a->k->attend_pairs, last);
+    t.scratch = thread_scratch(a->w, thread);
     a->k->attend(&t);
 }
 
+// ---- what queries looked at -----------------------------------------------------------------------------------------
+
+static float dot(const float *a, const float *b, int n) { // eight sums: the compiler makes vectors of them
+    float s[8] = {0}, rest = 0;
+    int i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int k = 0; k < 8; k++) s[k] += a[i + k] * b[i + k];
+    for (; i < n; i++) rest += a[i] * b[i];
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7])) + rest;
+}
+
+// Adds the softmax weights of one row and head to `mass`; K is read again, since attention keeps no scores.
+static void add_mass(const AttendTask *t, int pair, float *scores, float *mass) {
+    const KvPool *kv = t->kv;
+    int slot = t->slot[pair / (t->heads->n_heads / t->heads->n_kv_heads)], first = attend_first(t, slot);
+    const float *q = t->q + attend_query(t, pair);
+    float key[SEAL_HEAD], max = -INFINITY, sum = 0;
+    for (int s = first; s <= slot; s++) {
+        const uint8_t *at = kv->k + attend_key(t, s) * kv_type_bytes(kv->type_k);
+        type_info(kv->type_k)->dequantize(at, key, (size_t)kv->head_dim);
+        scores[s] = dot(q, key, kv->head_dim) * t->heads->scale;
+        max = fmaxf(max, scores[s]);
+    }
+    for (int s = first; s <= slot; s++) sum += scores[s] = expf(scores[s] - max);
+    for (int s = first; s <= slot; s++) mass[s] += scores[s] / sum;
+}
+
+static void probe_head(void *arg, int head, int thread) {
+    (void)thread;
+    Attention *a = arg;
+    Run r = run_at(a->b, 0);
+    AttendTask t = task_of(a->w, a->l, a->kv, a->b, &r);
+    Probe *p = a->b->probe;
+    int group = t.heads->n_heads / t.heads->n_kv_heads;
+    size_t at = (size_t)t.layer * (size_t)t.heads->n_kv_heads + (size_t)head;
+    t.kv_head = head;
+    for (int pair = p->first_row * group; pair < r.n * group; pair++)
+        add_mass(&t, pair, p->scores + (size_t)head * (size_t)p->n_slots, p->mass + at * (size_t)p->n_slots);
+}
+
 static void op_attention(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
-    const CpuKernels *k = kernels_of(l->be);
-    int group = l->heads.n_heads / l->heads.n_kv_heads;
-    for (int first = 0, last; first < b->n_rows; first = last) {
-        for (last = first + 1; last < b->n_rows && b->seq[last] == b->seq[first]; last++) {
-        }
-        Attention a = {.k = k, .w = w, .l = l, .kv = kv, .b = b, .first_row = first, .n_rows = last - first};
-        a.pairs = (last - first) * group;
-        a.chunk = k->attend_pairs;
-        a.n_chunks = (a.pairs + a.chunk - 1) / a.chunk;
-        int n_tasks = a.n_chunks * l->heads.n_kv_heads;
-        double work = 2.0 * (last - first) * w->q_dim * (b->slot[last - 1] + 1);
-        if (work < 2 * TASK_WORK)
-            for (int i = 0; i < n_tasks; i++) attend_task(&a, i, 0);
-        else threads_run(w->pool, attend_task, &a, n_tasks);
+    Attention a = {.k = kernels_of(l->be), .w = w, .l = l, .kv = kv, .b = b};
+    double work = 0;
+    Span s = span_at(&a, run_at(b, 0), 0, 0);
+    do {
+        a.n_tasks += span_tasks(&a, &s);
+        work += 2.0 * s.n_rows * w->q_dim * (b->slot[s.run.first + s.row + s.n_rows - 1] + 1);
+    } while (next_span(&a, &s));
+    if (work < 2 * TASK_WORK)
+        for (int i = 0; i < a.n_tasks; i++) attend_task(&a, i, 0);
+    else threads_run(w->pool, attend_task, &a, a.n_tasks);
+    if (b->probe) threads_run(w->pool, probe_head, &a, l->heads.n_kv_heads);
+    for (int row = 0; kv->tail_of && row < b->n_rows;) {
+        Run r = run_at(b, row);
+        keep_tail(w, l->index, kv, &r);
+        row += r.n;
     }
 }
 

@@ -8,6 +8,8 @@
 
 #include "kernels.h"
 
+#include <string.h>
+
 // The attention of some rows of one sequence to one KV head: heads [kv_head*g, (kv_head+1)*g), g = n_heads/n_kv_heads.
 typedef struct {
     const Heads *heads;
@@ -19,6 +21,10 @@ typedef struct {
     int layer, kv_head;
     int first, last; // (row, head of the group) pairs to do, counted row by row: pair = row*g + head
     void *scratch;   // panel_bytes of the thread's own
+    // Sealed planes: all rows lie in one group, and its slots are read from the batch's own rows (f32) or, those of
+    // steps before, from the tail page.
+    const float *k, *v;   // (rows of the sequence in the batch, n_kv_heads, head_dim)
+    int first_slot, page; // of the first of these rows; of the group, -1: it begins in this batch
 } AttendTask;
 
 // Where a task's elements lie: the head_dim values of a slot's K or V in the pool, the oldest slot that a row at `slot`
@@ -33,6 +39,34 @@ static inline size_t attend_query(const AttendTask *t, int pair) {
     int group = t->heads->n_heads / t->heads->n_kv_heads;
     size_t head = (size_t)t->kv_head * (size_t)group + (size_t)(pair % group);
     return ((size_t)(pair / group) * (size_t)t->heads->n_heads + head) * (size_t)t->heads->head_dim;
+}
+
+// The group of the rows' own slots, which is open to them.
+static inline int attend_group(const AttendTask *t) {
+    return t->slot[t->first / (t->heads->n_heads / t->heads->n_kv_heads)] / SEAL;
+}
+// The head_dim values of a slot of that group.
+static inline const float *attend_open(const AttendTask *t, bool value, int slot) {
+    const KvPool *kv = t->kv;
+    size_t hd = (size_t)kv->head_dim;
+    if (slot < t->first_slot)
+        return (value ? kv->tail_v : kv->tail_k) + kv_tail_index(kv, t->layer, t->page, t->kv_head, slot % SEAL);
+    size_t row = (size_t)(slot - t->first_slot);
+    return (value ? t->v : t->k) + (row * (size_t)kv->n_kv_heads + (size_t)t->kv_head) * hd;
+}
+// A sealed group in one piece: where it lies, or put together in `room` (SEAL_MOST bytes).
+static inline const uint8_t *attend_sealed(const AttendTask *t, bool value, int group, uint8_t *room) {
+    const KvPool *kv = t->kv;
+    const uint8_t *plane = value ? kv->v : kv->k;
+    size_t size = kv_slot_bytes(value ? kv->type_v : kv->type_k, kv->head_dim);
+    int slot = group * SEAL;
+    for (int i = 0; i < SEAL; i++, slot++) {
+        int offset = slot % kv->block;
+        const uint8_t *at = plane + kv_slot(kv, t->layer, t->table[slot / kv->block], t->kv_head, offset) * size;
+        if (i == 0 && offset + SEAL <= kv->block) return at;
+        memcpy(room + (size_t)i * size, at, size);
+    }
+    return room;
 }
 
 // A matrix product for many rows: the activations are packed once a tile of rows, then every task takes a range of

@@ -65,12 +65,6 @@ static void to_kv(void *out, int type, const float *x, int n) {
     }
 }
 
-static float from_kv(const uint8_t *plane, int type, size_t i) {
-    if (type == TYPE_F32) return ((const float *)plane)[i];
-    uint16_t bits = ((const uint16_t *)plane)[i];
-    return type == TYPE_F16 ? half_float(bits) : bf16_float(bits);
-}
-
 static void matvec(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
                    size_t y_stride, bool add, void *scratch) {
     (void)scratch;
@@ -95,30 +89,60 @@ static void matvec(const Tensor *w, int first, int last, const float *x, size_t 
 
 // ---- attention ------------------------------------------------------------------------------------------------------
 
+// What a task keeps: a sealed group of K and one of V in f32.
+typedef struct {
+    int group[2]; // which; -1: none yet
+    float rows[2][SEAL * SEAL_HEAD];
+    uint8_t room[SEAL_MOST];
+} Groups;
+
+static void from_kv(const uint8_t *plane, int type, size_t i, int n, float *out) {
+    const void *at = plane + i * kv_type_bytes(type);
+    type_info(type)->dequantize(at, out, (size_t)n);
+}
+
+// The K or V of a slot, in `out` or where it lies.
+static const float *row_at(const AttendTask *t, bool value, int slot, float *out) {
+    const KvPool *kv = t->kv;
+    int type = value ? kv->type_v : kv->type_k, group = slot / SEAL;
+    if (!kv_is_sealed(type)) {
+        from_kv(value ? kv->v : kv->k, type, attend_key(t, slot), kv->head_dim, out);
+        return out;
+    }
+    if (group == attend_group(t)) return attend_open(t, value, slot);
+    Groups *g = t->scratch;
+    if (g->group[value] != group)
+        unseal_group(type, !value, attend_sealed(t, value, group, g->room), kv->head_dim, g->rows[value], SEAL_HEAD);
+    g->group[value] = group;
+    return g->rows[value] + (size_t)(slot % SEAL) * SEAL_HEAD;
+}
+
 static float score(const AttendTask *t, const float *q, int slot) {
-    size_t at = attend_key(t, slot);
-    float sum = 0;
-    for (int i = 0; i < t->kv->head_dim; i++) sum += q[i] * from_kv(t->kv->k, t->kv->type_k, at + (size_t)i);
+    float row[SEAL_HEAD], sum = 0;
+    const float *k = row_at(t, false, slot, row);
+    for (int i = 0; i < t->kv->head_dim; i++) sum += q[i] * k[i];
     return sum * t->heads->scale;
 }
 
 // One row and head: the largest score first, then the weighted sum; scores are computed twice and never stored.
 static void attend_pair(const AttendTask *t, const float *q, float *out, int slot) {
     int n = t->kv->head_dim, first = attend_first(t, slot);
-    float max = -INFINITY, sum = 0;
+    float max = -INFINITY, sum = 0, row[SEAL_HEAD];
     for (int s = first; s <= slot; s++) max = fmaxf(max, score(t, q, s));
     memset(out, 0, (size_t)n * sizeof *out);
     for (int s = first; s <= slot; s++) {
         float p = expf(score(t, q, s) - max);
-        size_t at = attend_key(t, s);
+        const float *v = row_at(t, true, s, row);
         sum += p;
-        for (int i = 0; i < n; i++) out[i] += p * from_kv(t->kv->v, t->kv->type_v, at + (size_t)i);
+        for (int i = 0; i < n; i++) out[i] += p * v[i];
     }
     for (int i = 0; i < n; i++) out[i] /= sum;
 }
 
 static void attend(const AttendTask *t) {
     int group = t->heads->n_heads / t->heads->n_kv_heads;
+    Groups *g = t->scratch;
+    g->group[0] = g->group[1] = -1;
     for (int pair = t->first; pair < t->last; pair++) {
         size_t at = attend_query(t, pair);
         attend_pair(t, t->q + at, t->out + at, t->slot[pair / group]);
@@ -135,5 +159,6 @@ const CpuKernels cpu_scalar = {
     .to_kv = to_kv,
     .matvec = matvec,
     .attend = attend,
+    .scratch = sizeof(Groups),
     .attend_pairs = 8,
 };

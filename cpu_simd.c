@@ -345,16 +345,113 @@ INLINE vf load_kv(const uint8_t *plane, int type, size_t at, int i, int head_dim
 #endif
 }
 
-// ---- attention ------------------------------------------------------------------------------------------------------
+// ---- sealed groups --------------------------------------------------------------------------------------------------
 
 enum {
     KEYS = 96,      // keys of a tile; a multiple of NF on every instruction set
     HEAD_MAX = 512, // largest head_dim (model.c refuses more)
-    HEAD_PAD = 528, // rounded up to vectors and to NF
+    HEAD_PAD = 528, // rounded up to vectors, to NF and to blocks of 32
     GROUP = 8,      // queries that share a pass over the keys when there are few
 };
 
+typedef int8_t v_codes __attribute__((vector_size(VL)));
+
+INLINE vf load_codes(const int8_t *q) {
+    v_codes v;
+    memcpy(&v, q, sizeof v);
+    return __builtin_convertvector(v, vf);
+}
+
+// The bit fields of whole bytes at once, eight bytes at a time.
+INLINE void split_2_bits(const uint8_t *qs, int8_t q[32]) {
+    uint64_t bytes;
+    memcpy(&bytes, qs, sizeof bytes);
+    for (int i = 0; i < 4; i++) {
+        uint64_t codes = bytes >> 2 * i & 0x0303030303030303;
+        memcpy(q + 8 * i, &codes, sizeof codes);
+    }
+}
+INLINE void split_4_bits(const uint8_t *qs, int8_t q[32]) {
+    for (int i = 0; i < 16; i++) q[i] = (int8_t)((qs[i] & 15) - 8), q[i + 16] = (int8_t)((qs[i] >> 4) - 8);
+}
+
+// 32 elements of a slot.
+INLINE void unseal_block(int type, const uint8_t *block, float *out) {
+    int8_t q[32];
+    half_bits d, m = 0;
+    memcpy(&d, block, sizeof d);
+    if (type == TYPE_Q8_0) memcpy(q, block + offsetof(BlockQ8_0, qs), 32);
+    else if (type == TYPE_Q4_0) split_4_bits(block + offsetof(BlockQ4_0, qs), q);
+    else {
+        memcpy(&m, block + offsetof(BlockKivi2, m), sizeof m);
+        split_2_bits(block + offsetof(BlockKivi2, qs), q);
+    }
+    vf scale = vset(half_float(d)), least = vset(half_float(m));
+    for (int i = 0; i < 32; i += VL) vstore(out + i, least + scale * load_codes(q + i));
+}
+
+static void unseal_panel(const PanelKivi2 *p, int first, int n, float *out) {
+    for (int i = 0; i < 32; i += VL) {
+        vf scale = vload_half(p->d + i), least = vload_half(p->m + i);
+        for (int k = 0; k < n; k++) {
+            int8_t q[32];
+            split_2_bits(p->qs[first + k], q);
+            vstore(out + (size_t)k * HEAD_PAD + i, least + scale * load_codes(q + i));
+        }
+    }
+}
+
+static void unseal_fp8(const uint8_t *slot, int head_dim, float *out) {
+    half_bits d, h[32] = {0};
+    memcpy(&d, slot, sizeof d);
+    vf scale = vset(half_float(d) * 256);
+    for (int i = 0; i < head_dim; i += 32) {
+        int n = int_min(32, head_dim - i);
+        for (int k = 0; k < n; k++) h[k] = fp8_half(slot[2 + i + k]);
+        for (int k = 0; k < 32; k += VL) vstore(out + i + k, vload_half(h + k) * scale);
+    }
+}
+
+// n slots of a group from `first` on, HEAD_PAD floats apart.
+static void unseal_slots(int type, bool keys, const uint8_t *group, int first, int n, int head_dim, float *out) {
+    size_t slot_bytes = kv_slot_bytes(type, head_dim), blocks = ((size_t)head_dim + 31) / 32;
+    if (type == TYPE_KIVI2 && keys) {
+        for (size_t b = 0; b < blocks; b++) unseal_panel((const PanelKivi2 *)group + b, first, n, out + 32 * b);
+        return;
+    }
+    group += (size_t)first * slot_bytes;
+    for (int k = 0; k < n; k++, group += slot_bytes, out += HEAD_PAD)
+        if (type == TYPE_FP8) unseal_fp8(group, head_dim, out);
+        else
+            for (size_t b = 0; b < blocks; b++) unseal_block(type, group + b * (slot_bytes / blocks), out + 32 * b);
+}
+
+// Slots [first, first + n) of a sealed plane as f32, HEAD_PAD apart; the rows' own group as it is.
+static void unseal_tile(const AttendTask *t, bool value, int first, int n, float *tile, uint8_t *room) {
+    int type = value ? t->kv->type_v : t->kv->type_k, hd = t->kv->head_dim, count;
+    for (int slot = first; slot < first + n; slot += count, tile += (size_t)count * HEAD_PAD) {
+        count = int_min(first + n - slot, SEAL - slot % SEAL);
+        if (slot / SEAL == attend_group(t))
+            for (int k = 0; k < count; k++)
+                memcpy(tile + (size_t)k * HEAD_PAD, attend_open(t, value, slot + k), (size_t)hd * sizeof *tile);
+        else unseal_slots(type, !value, attend_sealed(t, value, slot / SEAL, room), slot % SEAL, count, hd, tile);
+    }
+}
+
+// ---- attention ------------------------------------------------------------------------------------------------------
+
 static const float masked = -1e30f;
+
+// What a task keeps; in attend_many a lane is a query.
+typedef struct {
+    float queries[HEAD_PAD * T]; // (head_dim, T), scaled
+    float out[HEAD_PAD * T];     // (head_dim padded to NF, T)
+    float scores[KEYS * T];      // (key, T), then their exponentials
+    float tile[KEYS * HEAD_PAD]; // (key, head_dim) of K, then of V
+    float max[T], sum[T];
+    int slot[T];
+    uint8_t room[SEAL_MOST];
+} QueryTile;
 
 // Where keys [first, first + n) lie: one after another within a block.
 static void keys_at(const AttendTask *t, int first, int n, size_t *at) {
@@ -367,14 +464,34 @@ static void keys_at(const AttendTask *t, int first, int n, size_t *at) {
     }
 }
 
+// The K or V of up to KEYS slots: in the pool, or unsealed.
+typedef struct {
+    const uint8_t *plane;
+    int type;
+    size_t at[KEYS]; // elements
+} Keys;
+
+static void find_keys(const AttendTask *t, bool value, int first, int n, QueryTile *s, Keys *out) {
+    out->plane = value ? t->kv->v : t->kv->k;
+    out->type = value ? t->kv->type_v : t->kv->type_k;
+    if (!kv_is_sealed(out->type)) {
+        keys_at(t, first, n, out->at);
+        return;
+    }
+    unseal_tile(t, value, first, n, s->tile, s->room);
+    out->plane = (const uint8_t *)s->tile;
+    out->type = TYPE_F32;
+    for (int k = 0; k < n; k++) out->at[k] = (size_t)k * HEAD_PAD;
+}
+
 // Few queries, all of one row: G heads of a group. Lanes run along the head for K and V, along the keys for softmax.
 INLINE void attend_heads(const AttendTask *t, int pair, int G) {
-    const KvPool *kv = t->kv;
-    int hd = kv->head_dim, slot = t->slot[pair / (t->heads->n_heads / t->heads->n_kv_heads)];
+    int hd = t->kv->head_dim, slot = t->slot[pair / (t->heads->n_heads / t->heads->n_kv_heads)];
     int n_vectors = (hd + VL - 1) / VL, padded = n_vectors * VL;
-    float *q = t->scratch, *out = q + GROUP * HEAD_PAD, *scores = out + GROUP * HEAD_PAD; // (G, KEYS)
+    QueryTile *tile = t->scratch;
+    float *q = tile->queries, *out = tile->out, *scores = tile->scores; // (G, padded) twice, (G, KEYS)
     float max[GROUP], sum[GROUP];
-    size_t at[KEYS];
+    Keys keys;
     memset(q, 0, (size_t)(G * padded) * sizeof *q);
     memset(out, 0, (size_t)(G * padded) * sizeof *out);
     for (int g = 0; g < G; g++) {
@@ -384,11 +501,11 @@ INLINE void attend_heads(const AttendTask *t, int pair, int G) {
     }
     for (int k0 = attend_first(t, slot); k0 <= slot; k0 += KEYS) {
         int n = int_min(KEYS, slot + 1 - k0);
-        keys_at(t, k0, n, at);
+        find_keys(t, false, k0, n, tile, &keys);
         for (int k = 0; k < n; k++) {
             vf s[GROUP] = {0};
             for (int i = 0; i < n_vectors; i++) {
-                vf key = load_kv(kv->k, kv->type_k, at[k], i * VL, hd);
+                vf key = load_kv(keys.plane, keys.type, keys.at[k], i * VL, hd);
 #pragma GCC unroll 8
                 for (int g = 0; g < G; g++) s[g] += key * vload(q + g * padded + i * VL);
             }
@@ -411,12 +528,13 @@ INLINE void attend_heads(const AttendTask *t, int pair, int G) {
             sum[g] = sum[g] * scale[g] + vsum(total);
             max[g] = top;
         }
+        find_keys(t, true, k0, n, tile, &keys);
         for (int i = 0; i < n_vectors; i++) {
             vf o[GROUP];
 #pragma GCC unroll 8
             for (int g = 0; g < G; g++) o[g] = vload(out + g * padded + i * VL) * scale[g];
             for (int k = 0; k < n; k++) {
-                vf value = load_kv(kv->v, kv->type_v, at[k], i * VL, hd);
+                vf value = load_kv(keys.plane, keys.type, keys.at[k], i * VL, hd);
 #pragma GCC unroll 8
                 for (int g = 0; g < G; g++) o[g] += value * scores[g * KEYS + k];
             }
@@ -440,16 +558,6 @@ static void attend_few(const AttendTask *t) {
         else attend_heads(t, pair, 1), pair += 1;
     }
 }
-
-// What a tile of up to T queries keeps. A lane is a query.
-typedef struct {
-    float queries[HEAD_PAD * T]; // (head_dim, T), scaled
-    float out[HEAD_PAD * T];     // (head_dim padded to NF, T)
-    float scores[KEYS * T];      // (key, T), then their exponentials
-    float tile[KEYS * HEAD_PAD]; // (key, head_dim) of K, then of V
-    float max[T], sum[T];
-    int slot[T];
-} QueryTile;
 
 static void load_queries(const AttendTask *t, QueryTile *s, int *first_slot, int *last_slot) {
     int hd = t->heads->head_dim, group = t->heads->n_heads / t->heads->n_kv_heads;
@@ -480,12 +588,14 @@ static bool key_seen(const AttendTask *t, const QueryTile *s, int key) {
 }
 
 // n keys' rows of one plane as f32; unseen rows, and those up to a multiple of NF, are zero.
-static void load_tile(const AttendTask *t, QueryTile *s, const uint8_t *plane, int type, int first, int n) {
-    int hd = t->heads->head_dim;
+static void load_tile(const AttendTask *t, QueryTile *s, bool value, int first, int n) {
+    const uint8_t *plane = value ? t->kv->v : t->kv->k;
+    int type = value ? t->kv->type_v : t->kv->type_k, hd = t->heads->head_dim;
     float *tile = s->tile;
     size_t at[KEYS];
-    keys_at(t, first, n, at);
-    for (int k = 0; k < n; k++) {
+    if (kv_is_sealed(type)) unseal_tile(t, value, first, n, tile, s->room);
+    else keys_at(t, first, n, at);
+    for (int k = 0; k < n && !kv_is_sealed(type); k++) {
         if (!key_seen(t, s, first + k)) {
             memset(tile + (size_t)k * HEAD_PAD, 0, (size_t)hd * sizeof *tile);
             continue;
@@ -533,12 +643,12 @@ static void attend_many(const AttendTask *t) {
     load_queries(t, s, &first, &last);
     for (int k0 = first; k0 <= last; k0 += KEYS) {
         int n = int_min(KEYS, last + 1 - k0);
-        load_tile(t, s, t->kv->k, t->kv->type_k, k0, n);
+        load_tile(t, s, false, k0, n);
         memset(s->scores, 0, sizeof s->scores);
         for (int k = 0; k < n; k += NF) // scores(key, lane) = K(key, i) queries(i, lane)
             micro(hd, s->tile + (size_t)k * HEAD_PAD, HEAD_PAD, 1, s->queries, s->scores + k * T);
         softmax_tile(t, s, k0, n);
-        load_tile(t, s, t->kv->v, t->kv->type_v, k0, n);
+        load_tile(t, s, true, k0, n);
         for (int i = 0; i < hd; i += NF) // out(i, lane) += V(key, i) scores(key, lane)
             micro(n, s->tile + i, 1, HEAD_PAD, s->scores, s->out + i * T);
     }

@@ -152,6 +152,8 @@ static size_t scratch_for(const Engine *e, const Options *o, EngineNeeds needs, 
 // The largest context whose KV cache keeps within `limit` bytes of the host's memory and --kv-mem bytes in all; of
 // a pool, that of one sequence.
 static int context_within(const KvShape *s, size_t limit, size_t kv_mem) {
+    size_t tails = kv_tail_bytes(s);
+    limit = limit > tails ? limit - tails : 0;
     size_t slot = kv_bytes_per_slot(s) / (size_t)s->n_layers * (size_t)(s->n_layers - s->n_device);
     size_t bytes = slot ? limit / slot : SIZE_MAX, all = kv_mem ? kv_mem / kv_bytes_per_slot(s) : SIZE_MAX;
     size_t slots = (bytes < all ? bytes : all) / (size_t)(s->n_blocks ? 1 : s->n_seqs);
@@ -168,11 +170,13 @@ static Status too_large(const Engine *e, const Options *o, size_t limit) {
     if (fits > 512) fits = fits / 256 * 256;
     if (fits > 0) snprintf(smaller, sizeof smaller, "-c %d", fits);
     bool wide = s->type_k == TYPE_F32 || s->type_v == TYPE_F32;
+    bool dense = !kv_is_sealed(s->type_k) || !kv_is_sealed(s->type_v);
     Status st = status_error(QUILL_MEMORY, "-c %d: the KV cache needs %s, %s can be had%s; try %s or %s", s->n_ctx,
                              size_text((double)kv_bytes(s), need), size_text((double)limit, have),
                              o->kv_mem ? " within --kv-mem" : "", smaller,
                              o->kv_mem ? "a larger --kv-mem"
                              : wide    ? "-ctk f16 -ctv f16"
+                             : dense   ? "-ctk q8_0 -ctv q8_0"
                                        : "a smaller -ub");
     Buf budget = {0};
     engine_budget(&e->model, s, e->scratch, &budget);
@@ -224,7 +228,8 @@ static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *r
                          .block = o->paged || needs.pooled ? o->kv_block : 0,
                          .n_ctx = asked ? asked : own,
                          .n_seqs = needs.n_seqs,
-                         .share = needs.pooled};
+                         .share = needs.pooled,
+                         .rotate = o->kv_rotate};
     KvShape *s = &e->shape;
     e->scratch = scratch_for(e, o, needs, s->n_ctx, rows);
     TRY(place_plan(&e->place, o, &e->model, s, !asked, *rows, int_min(needs.max_out, *rows)));
@@ -269,10 +274,25 @@ Status engine_tokenizer(const Gguf *g, Tokenizer **out) {
 }
 
 static Status open_store(Engine *e, const Options *o) {
+    if (e->kv.pool.tail_of)
+        return status_error(QUILL_USAGE, "--kv-dir: a dense KV cache expected, found %s and %s; add -ctk f16 -ctv f16",
+                            type_name(e->shape.type_k), type_name(e->shape.type_v));
     KvHead like = fingerprint(&e->model, &e->kv.pool);
     char kernels[64];
     snprintf(kernels, sizeof kernels, "%s %s", e->be->name, e->be->isa);
     return kvstore_open(o->kv_dir, o->kv_dir_size, o->kv_block, &like, kernels, &e->store);
+}
+
+static int room_of(void *arg, Request *r) { return evict_room(arg, &r->seq, r->n_prompt); }
+static Probe *probe_of(void *arg, Request *r, int n) { return evict_probe(arg, &r->seq, r->n_prompt, n); }
+
+static Status plan_eviction(Engine *e, const Options *o) {
+    EvictPlan plan;
+    if (!o->evict) return OK;
+    TRY(evict_parse(o->evict, &plan));
+    TRY(evict_new(&plan, &e->model, &e->kv, &e->evict));
+    scheduler_evict(e->sched, (Eviction){room_of, probe_of, evict_endless(e->evict), e->evict});
+    return OK;
 }
 
 static Status load(Engine *e, const Options *o, EngineNeeds needs) {
@@ -297,7 +317,7 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     TRY(workspace_new(&e->work, &e->model, e->pool, rows, int_min(needs.max_out, rows), e->shape.n_ctx));
     e->sampler = sampler_new(e->model.c.n_vocab);
     e->sched = scheduler_new(&e->kv, e->sampler, e->model.c.n_vocab, rows, needs.n_seqs);
-    return OK;
+    return plan_eviction(e, o);
 }
 
 Status engine_open_view(Engine *e, const Options *o, EngineNeeds needs, Gguf *g) {
@@ -325,6 +345,7 @@ Status engine_open(Engine *e, const Options *o, EngineNeeds needs) {
 
 void engine_close(Engine *e) {
     scheduler_free(e->sched);
+    evict_free(e->evict);
     if (e->sampler) sampler_free(e->sampler);
     workspace_free(&e->work);
     kvstore_close(e->store);

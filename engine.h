@@ -5,6 +5,7 @@
 #define QUILL_ENGINE_H
 
 #include "costs.h"
+#include "evict.h"
 #include "kvstore.h"
 #include "model.h"
 #include "options.h"
@@ -26,6 +27,7 @@ typedef struct {
     KvStore *store; // --kv-dir, or NULL
     int n_from_dir; // slots that the request added last had from there
     Sampler *sampler;
+    Evict *evict;     // NULL: a full context ends a sequence
     Scheduler *sched; // NULL under --dry-run: everything is planned, nothing reserved
     size_t scratch;   // bytes of the workspace
     double load_seconds;

@@ -12,7 +12,7 @@
 #ifndef QUILL_KERNELS_H
 #define QUILL_KERNELS_H
 
-#include "quants.h"
+#include "sealed.h"
 #include "threads.h"
 #include "util.h"
 
@@ -40,6 +40,9 @@ typedef struct {
     const double *rope_freq; // (n_rot/2) radians a position
 } Heads;
 
+// Turns a head that stands at some position on by `positions`, without the magnitude, which it has already.
+void rope_turn(const Heads *h, float *head, double positions);
+
 typedef struct {
     Tensor wq, wk, wv, wo;       // (n_heads*head_dim, dim), 2 x (n_kv_heads*head_dim, dim), (dim, n_heads*head_dim)
     Tensor w_gate, w_up, w_down; // 2 x (ffn, dim), (dim, ffn)
@@ -52,38 +55,71 @@ typedef struct {
     const void *device; // the backend's copy of all of it; NULL: it uses what is above
 } Layer;
 
+// What attention is to report of a batch of one sequence: how much its queries looked at each slot. Dense KV alone.
+typedef struct {
+    int first_row, n_slots; // rows from first_row on are counted; the sequence has at most n_slots
+    float *mass;   // (n_layers, n_kv_heads, n_slots) added to: softmax weights over the rows and a group's heads
+    float *scores; // (n_kv_heads, n_slots) scratch
+} Probe;
+
 typedef struct {
     int n_rows, n_out, n_seqs, max_blocks, n_copies;
     int *token, *pos, *slot, *seq; // (n_rows) rows of a sequence are adjacent, their slots ascending, gaps allowed
     int *out_row;                  // (n_out) rows whose logits are wanted
     int *block_table;              // (n_seqs, max_blocks) physical block of each logical block
     int (*copy)[2]; // (n_copies) blocks (src, dst) copied in every layer, in this order, before any write
+    Probe *probe;   // NULL: nothing is reported
 } Batch;
 
-// The K and V of all layers in blocks of `block` slots; (n_layers, n_blocks, n_kv_heads, block, head_dim) each. The
-// last n_device layers' part is in a device's memory, and k and v hold the others'.
+// The K and V of all layers in blocks of `block` slots; (n_layers, n_blocks, n_kv_heads, block) times kv_slot_bytes
+// each. Dense types hold head_dim values a slot. Of a sealed type (kv_is_sealed) a row sees the groups of SEAL slots
+// before its own group as they were sealed, and its own group dense: what it reads is a function of its slot alone,
+// whatever the batches were. A group is sealed in the step that computes its last slot; until then its rows are kept
+// from step to step in a tail page, which belongs to the block of the group's first slot. The rows of a sequence in a
+// batch are then consecutive slots.
+// The last n_device layers' part is in a device's memory, and k and v hold the others'; sealed types have no such part.
 typedef struct {
     int n_layers, n_blocks, n_kv_heads, block, head_dim;
-    int type_k, type_v; // TYPE_F32, TYPE_F16 or TYPE_BF16
+    int type_k, type_v; // TYPE_F32, _F16, _BF16; sealed: _FP8, _Q8_0, _Q4_0, _KIVI2
     uint8_t *k, *v;
     size_t bytes_k, bytes_v; // of k and v
     int n_device;
     const Backend *be; // whose memory the device's part is in; NULL: there is none
     void *device;
+    // sealed types
+    bool rotate;            // K is stored turned by a Hadamard matrix, as its queries are
+    int n_tails;            // pages
+    int *tail_of;           // (n_blocks) the page of the block's open group, -1: none; NULL: no plane is sealed
+    float *tail_k, *tail_v; // (n_layers, n_tails, n_kv_heads, SEAL, head_dim) each; NULL: that plane is dense
 } KvPool;
 
-static inline size_t kv_type_bytes(int type) { return type == TYPE_F32 ? 4 : 2; }
-// Index, in elements, of the head_dim values of one slot of one block and KV head.
+static inline size_t kv_type_bytes(int type) { return type == TYPE_F32 ? 4 : 2; } // of an element of a dense type
+// One slot of one block and KV head, counted over the plane.
+static inline size_t kv_slot(const KvPool *kv, int layer, int block, int head, int offset) {
+    return (((size_t)layer * (size_t)kv->n_blocks + (size_t)block) * (size_t)kv->n_kv_heads + (size_t)head) *
+               (size_t)kv->block +
+           (size_t)offset;
+}
+// Index, in elements, of the head_dim values of one slot of one block and KV head in a dense plane.
 static inline size_t kv_index(const KvPool *kv, int layer, int block, int head, int offset) {
-    return ((((size_t)layer * (size_t)kv->n_blocks + (size_t)block) * (size_t)kv->n_kv_heads + (size_t)head) *
-                (size_t)kv->block +
+    return kv_slot(kv, layer, block, head, offset) * (size_t)kv->head_dim;
+}
+// The same in tail_k and tail_v, of a slot of a page's group.
+static inline size_t kv_tail_index(const KvPool *kv, int layer, int page, int head, int offset) {
+    return ((((size_t)layer * (size_t)kv->n_tails + (size_t)page) * (size_t)kv->n_kv_heads + (size_t)head) * SEAL +
             (size_t)offset) *
            (size_t)kv->head_dim;
 }
+// The page of the group that a slot of a sequence lies in; -1: it has none, or no plane is sealed.
+static inline int kv_tail(const KvPool *kv, const int *blocks, int slot) {
+    return kv->tail_of ? kv->tail_of[blocks[slot / SEAL * SEAL / kv->block]] : -1;
+}
 
 // K and V of n slots of a sequence in one layer, from slot `first` on, in an order that no block and no layout shows:
-// K as (n, n_kv_heads, head_dim) of type_k, then V likewise of type_v. `blocks` is the sequence's block table; copies
-// that a batch was to make (Batch.copy) must have been made. Wherever the layer's planes are.
+// K as (n, n_kv_heads) slots of type_k, then V likewise of type_v. Of a sealed type `first` begins a group, whole
+// groups come sealed, each as (SEAL, n_kv_heads) of its parts, and the rows of the last one dense, in f32. `blocks` is
+// the sequence's block table; copies that a batch was to make (Batch.copy) must have been made. Wherever the layer's
+// planes are.
 size_t kv_rows_bytes(const KvPool *kv, int n);
 void kv_read_rows(const KvPool *kv, int layer, const int *blocks, int first, int n, void *out);
 void kv_write_rows(KvPool *kv, int layer, const int *blocks, int first, int n, const void *rows);
@@ -154,11 +190,12 @@ struct Backend {
                         const Batch *b); // Batch.copy, in every layer whose planes are its own
     // tokens -> x, and what the layers need of positions
     void (*embed)(Workspace *w, const Backend *be, const Tensor *tok, const Heads *h, const Batch *b);
-    void (*attn_in)(Workspace *w, const Layer *l, KvPool *kv, const Batch *b);         // norm, QKV, RoPE; K,V to slots
-    void (*attention)(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b); // a = softmax(q K) V
-    void (*attn_out)(Workspace *w, const Layer *l, const Batch *b);                    // x += Wo a
-    void (*ffn_in)(Workspace *w, const Layer *l, const Batch *b);                      // h = silu(Wgate xn) * (Wup xn)
-    void (*ffn_out)(Workspace *w, const Layer *l, const Batch *b);                     // x += Wdown h
+    void (*attn_in)(Workspace *w, const Layer *l, KvPool *kv, const Batch *b); // norm, QKV, RoPE; K,V to slots
+    // a = softmax(q K) V; then the tail pages take the rows of groups that are still open
+    void (*attention)(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b);
+    void (*attn_out)(Workspace *w, const Layer *l, const Batch *b); // x += Wo a
+    void (*ffn_in)(Workspace *w, const Layer *l, const Batch *b);   // h = silu(Wgate xn) * (Wup xn)
+    void (*ffn_out)(Workspace *w, const Layer *l, const Batch *b);  // x += Wdown h
     // logits[i] = Whead norm(x[rows[i]]) for i in [0, n_rows), n_rows <= max_out
     void (*logits)(Workspace *w, const Backend *be, const Tensor *head, const float *norm, float eps, const int *rows,
                    int n_rows);

@@ -18,16 +18,32 @@ static int block_count(const KvShape *s) {
 }
 
 static size_t plane_bytes(const KvShape *s, int n_layers, int type) {
-    size_t n = kv_type_bytes(type);
-    int factors[] = {n_layers, block_count(s), s->n_kv_heads, block_slots(s), s->head_dim};
+    size_t n = kv_slot_bytes(type, s->head_dim);
+    int factors[] = {n_layers, block_count(s), s->n_kv_heads, block_slots(s)};
     for (size_t i = 0; i < ARRAY_LEN(factors); i++)
         if (!size_mul(n, (size_t)factors[i], &n)) return SIZE_MAX;
     return n;
 }
 
+// A page a sequence, and a second one for some whose step goes from one group to another.
+static int tail_count(const KvShape *s) {
+    if (!kv_is_sealed(s->type_k) && !kv_is_sealed(s->type_v)) return 0;
+    int n_seqs = int_max(1, s->n_seqs);
+    return int_min(block_count(s), n_seqs + int_min(n_seqs, 16));
+}
+
+// Of one plane's pages.
+static size_t tail_plane_bytes(const KvShape *s, int type) {
+    return kv_is_sealed(type) ? (size_t)tail_count(s) * (size_t)s->n_layers * (size_t)s->n_kv_heads * SEAL *
+                                    (size_t)s->head_dim * sizeof(float)
+                              : 0;
+}
+
+size_t kv_tail_bytes(const KvShape *s) { return tail_plane_bytes(s, s->type_k) + tail_plane_bytes(s, s->type_v); }
+
 size_t kv_bytes(const KvShape *s) {
     size_t n, k = plane_bytes(s, s->n_layers, s->type_k), v = plane_bytes(s, s->n_layers, s->type_v);
-    return size_add(k, v, &n) ? n : SIZE_MAX;
+    return size_add(k, v, &n) && size_add(n, kv_tail_bytes(s), &n) ? n : SIZE_MAX;
 }
 
 size_t kv_host_bytes(const KvShape *s) {
@@ -35,8 +51,66 @@ size_t kv_host_bytes(const KvShape *s) {
 }
 
 size_t kv_bytes_per_slot(const KvShape *s) {
-    return (kv_type_bytes(s->type_k) + kv_type_bytes(s->type_v)) * (size_t)s->n_layers * (size_t)s->n_kv_heads *
-           (size_t)s->head_dim;
+    return (kv_slot_bytes(s->type_k, s->head_dim) + kv_slot_bytes(s->type_v, s->head_dim)) * (size_t)s->n_layers *
+           (size_t)s->n_kv_heads;
+}
+
+// ---- tail pages -----------------------------------------------------------------------------------------------------
+
+static bool new_tails(KvCache *kv, const KvShape *s) {
+    KvPool *pool = &kv->pool;
+    size_t k = tail_plane_bytes(s, s->type_k), v = tail_plane_bytes(s, s->type_v);
+    pool->n_tails = tail_count(s);
+    if (pool->n_tails == 0) return true;
+    if (k && !(pool->tail_k = pages_alloc(k, false))) return false;
+    if (v && !(pool->tail_v = pages_alloc(v, false))) return false;
+    pool->tail_of = mem_alloc((size_t)pool->n_blocks * sizeof *pool->tail_of);
+    kv->free_tails = mem_alloc((size_t)pool->n_tails * sizeof *kv->free_tails);
+    for (int i = 0; i < pool->n_blocks; i++) pool->tail_of[i] = -1;
+    for (int i = 0; i < pool->n_tails; i++) kv->free_tails[i] = pool->n_tails - 1 - i;
+    kv->n_free_tails = pool->n_tails;
+    return true;
+}
+
+static void free_tails(KvCache *kv) {
+    KvPool *pool = &kv->pool;
+    size_t n = kv_tail_index(pool, pool->n_layers, 0, 0, 0) * sizeof(float);
+    pages_free(pool->tail_k, n);
+    pages_free(pool->tail_v, n);
+    free(pool->tail_of);
+    free(kv->free_tails);
+}
+
+static void take_tail(KvCache *kv, int block) {
+    if (kv->pool.tail_of[block] < 0) kv->pool.tail_of[block] = kv->free_tails[--kv->n_free_tails];
+}
+
+static void drop_tail(KvCache *kv, int block) {
+    int *page = kv->pool.tail_of ? &kv->pool.tail_of[block] : NULL;
+    if (!page || *page < 0) return;
+    kv->free_tails[kv->n_free_tails++] = *page;
+    *page = -1;
+}
+
+// The first slot that writing at `slot` may touch: sealing writes the whole group.
+static int first_touched(const KvCache *kv, int slot) { return kv->pool.tail_of ? slot / SEAL * SEAL : slot; }
+
+// Finds the logical blocks whose groups need pages while slots up to n_slots are written: that of the group that
+// is open now and that of the one open then; -1: no group is. Pages of groups sealed since are given back.
+static void open_blocks(KvCache *kv, const Sequence *s, int n_slots, int *now, int *then) {
+    int size = kv->pool.block;
+    *now = *then = -1;
+    if (!kv->pool.tail_of) return;
+    for (int i = 0; i < s->n_blocks && i < first_touched(kv, sequence_slots(s)) / size; i++)
+        drop_tail(kv, s->blocks[i]);
+    if (sequence_slots(s) % SEAL) *now = first_touched(kv, sequence_slots(s)) / size;
+    if (n_slots % SEAL) *then = first_touched(kv, n_slots) / size;
+}
+
+// Whether that logical block of s has no page, or will be copied, page and all.
+static bool lacks_tail(const KvCache *kv, const Sequence *s, int i) {
+    if (i < 0) return false;
+    return i >= s->n_blocks || kv->pool.tail_of[s->blocks[i]] < 0 || kv->refs[s->blocks[i]] > 1;
 }
 
 static void new_index(KvCache *kv) {
@@ -49,7 +123,8 @@ static void new_index(KvCache *kv) {
 }
 
 // The host's planes and the device's, each for its layers. After a failure some may be there: kv_free.
-static Status new_planes(KvPool *pool, const KvShape *s) {
+static Status new_planes(KvCache *kv, const KvShape *s) {
+    KvPool *pool = &kv->pool;
     bool host = s->n_device < s->n_layers, countable = kv_bytes(s) != SIZE_MAX;
     if (host && countable) {
         // Huge pages for small blocks alone: a contiguous block is touched a little in each head's part of each layer,
@@ -58,7 +133,7 @@ static Status new_planes(KvPool *pool, const KvShape *s) {
         pool->k = pages_alloc(pool->bytes_k, huge);
         pool->v = pages_alloc(pool->bytes_v, huge);
     }
-    if (!countable || (host && (!pool->k || !pool->v)))
+    if (!countable || (host && (!pool->k || !pool->v || !new_tails(kv, s))))
         return status_error(QUILL_MEMORY,
                             "KV cache: %zu bytes for %d slots were refused by the system; try a smaller -c",
                             kv_bytes(s), s->n_ctx);
@@ -75,11 +150,12 @@ Status kv_new(KvCache *kv, const KvShape *s) {
                         .head_dim = s->head_dim,
                         .type_k = s->type_k,
                         .type_v = s->type_v,
+                        .rotate = s->rotate,
                         .bytes_k = plane_bytes(s, n_host, s->type_k),
                         .bytes_v = plane_bytes(s, n_host, s->type_v),
                         .n_device = s->n_device,
                         .be = s->be};
-    Status st = new_planes(&kv->pool, s);
+    Status st = new_planes(kv, s);
     if (st.code) {
         kv_free(kv);
         return st;
@@ -88,7 +164,8 @@ Status kv_new(KvCache *kv, const KvShape *s) {
     kv->blocks = mem_alloc(((size_t)n + 1) * sizeof *kv->blocks);
     for (int i = 0; i <= n; i++) kv->blocks[i] = (KvBlock){.prev = i ? i - 1 : n, .next = i < n ? i + 1 : 0};
     kv->n_free = n;
-    if (s->share) new_index(kv);
+    if (s->share && (!kv->pool.tail_of || kv->pool.block % SEAL == 0))
+        new_index(kv); // a full block is sealed as a whole
     return OK;
 }
 
@@ -96,6 +173,7 @@ void kv_free(KvCache *kv) {
     if (kv->pool.device) kv->pool.be->memory->kv_free(&kv->pool);
     pages_free(kv->pool.k, kv->pool.bytes_k);
     pages_free(kv->pool.v, kv->pool.bytes_v);
+    free_tails(kv);
     free(kv->refs);
     free(kv->blocks);
     free(kv->ids);
@@ -226,6 +304,7 @@ static void drop_block(KvCache *kv, int block) {
     // A pending copy into it stays: copies are made in order and before any write, so that one too many does no harm,
     // and another copy may be waiting to read what it brings.
     if (--kv->refs[block] > 0) return;
+    drop_tail(kv, block);
     int end = kv->pool.n_blocks;
     if (!kv->blocks[block].found) forget_name(kv, block);
     link_before(kv, block, kv->blocks[block].found ? end : kv->blocks[end].next);
@@ -244,10 +323,13 @@ static void push_copy(KvCache *kv, int from, int to) {
 bool kv_reserve(KvCache *kv, Sequence *s, int n_slots) {
     if (n_slots > kv->max_slots) return false;
     int size = kv->pool.block, need = (n_slots + size - 1) / size;
-    // Blocks that rows [n_cached, n_slots) write into: shared ones among them are copied first.
-    int first_written = s->n_cached / size, n_shared = 0;
+    // Blocks that rows up to n_slots write into: shared ones among them are copied first.
+    int first_written = first_touched(kv, sequence_slots(s)) / size, n_shared = 0, open_now, open_then;
     for (int i = first_written; i < s->n_blocks && i < need; i++) n_shared += kv->refs[s->blocks[i]] > 1;
     if (n_shared + int_max(0, need - s->n_blocks) > kv->n_free) return false;
+    open_blocks(kv, s, n_slots, &open_now, &open_then);
+    if (lacks_tail(kv, s, open_now) + (open_then != open_now && lacks_tail(kv, s, open_then)) > kv->n_free_tails)
+        return false;
 
     for (int i = first_written; i < s->n_blocks && i < need; i++) {
         int old = s->blocks[i];
@@ -256,26 +338,43 @@ bool kv_reserve(KvCache *kv, Sequence *s, int n_slots) {
             continue;
         }
         s->blocks[i] = take_block(kv);
-        if (i * size < s->n_cached) push_copy(kv, old, s->blocks[i]); // it holds slots that stay
+        if (i * size < sequence_slots(s)) push_copy(kv, old, s->blocks[i]); // it holds slots that stay
         kv->refs[old]--;
     }
     while (s->n_blocks < need) push_block(s, take_block(kv));
+    if (open_now >= 0) take_tail(kv, s->blocks[open_now]);
+    if (open_then >= 0) take_tail(kv, s->blocks[open_then]);
     return true;
+}
+
+// Drops the blocks that hold no slot of s.
+static void drop_behind(KvCache *kv, Sequence *s) {
+    int keep = (sequence_slots(s) + kv->pool.block - 1) / kv->pool.block;
+    while (s->n_blocks > keep) drop_block(kv, s->blocks[--s->n_blocks]);
 }
 
 void kv_truncate(KvCache *kv, Sequence *s, int n_tokens) {
     assert(n_tokens >= 0);
     s->n_tokens = int_min(s->n_tokens, n_tokens);
+    if (n_tokens < s->n_cached && s->n_gone > 0) kv_release(kv, s);
+    bool unseals = first_touched(kv, int_min(s->n_cached, n_tokens)) < first_touched(kv, s->n_cached);
     s->n_cached = int_min(s->n_cached, n_tokens);
+    if (unseals) s->n_cached = first_touched(kv, s->n_cached);
     s->n_named = int_min(s->n_named, s->n_cached / kv->pool.block);
-    int keep = (s->n_cached + kv->pool.block - 1) / kv->pool.block;
-    while (s->n_blocks > keep) drop_block(kv, s->blocks[--s->n_blocks]);
+    drop_behind(kv, s);
+}
+
+void kv_give_up(KvCache *kv, Sequence *s, int n) {
+    assert(n >= 0 && n <= sequence_slots(s));
+    s->n_gone += n;
+    s->own = true;
+    drop_behind(kv, s);
 }
 
 bool kv_fork(KvCache *kv, const Sequence *from, Sequence *to) {
     assert(to->n_blocks == 0 && to->n_tokens == 0);
     sequence_push(to, from->tokens, from->n_tokens);
-    int n = (from->n_cached + kv->pool.block - 1) / kv->pool.block;
+    int n = (sequence_slots(from) + kv->pool.block - 1) / kv->pool.block;
     for (int i = 0; i < n; i++) {
         share_block(kv, from->blocks[i]);
         push_block(to, from->blocks[i]);
@@ -283,12 +382,13 @@ bool kv_fork(KvCache *kv, const Sequence *from, Sequence *to) {
     to->n_cached = from->n_cached;
     to->n_named = from->n_named;
     to->own = from->own;
+    to->n_gone = from->n_gone;
     return true;
 }
 
 void kv_release(KvCache *kv, Sequence *s) {
     while (s->n_blocks > 0) drop_block(kv, s->blocks[--s->n_blocks]);
-    s->n_cached = s->n_named = 0;
+    s->n_cached = s->n_named = s->n_gone = 0;
 }
 
 // ---- prefixes -------------------------------------------------------------------------------------------------------

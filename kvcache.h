@@ -12,17 +12,22 @@
 //   kv_match_prefix(kv, &s);                  // n_cached slots are there already
 //   ... kv_reserve, model_forward, n_cached goes on ...
 //   kv_commit(kv, &s, s.n_cached);            // what is full now can be shared
+// Sealed types (kernels.h) are written by groups of SEAL slots: a group that is shared is copied whole before a row of
+// it is written, and kv_truncate to the inside of a group that is sealed forgets that group's slots, which are computed
+// again.
 #ifndef QUILL_KVCACHE_H
 #define QUILL_KVCACHE_H
 
 #include "chain.h"
 #include "kernels.h"
 
-// Start from (Sequence){0}. tokens holds the prompt and what was generated; slots [0, n_cached) are computed.
+// Start from (Sequence){0}. tokens holds the prompt and what was generated; the first n_cached of them are computed.
+// Token i lies in slot i until slots are given up (evict.h).
 typedef struct {
     int *tokens, n_tokens, cap_tokens;
     int *blocks, n_blocks, cap_blocks; // physical block of each logical block
-    int n_cached;                      // slots whose K and V are in the cache
+    int n_cached;                      // tokens whose K and V were computed
+    int n_gone;                        // slots given up: the cache holds n_cached - n_gone
     int n_named;                       // leading blocks that kv_commit or kv_match_prefix has seen
     bool own;                          // its K and V do not follow from its tokens alone (eviction): never shared
     int id;                            // the scheduler's: its row of the block table
@@ -48,7 +53,8 @@ typedef struct {
     int (*copies)[2]; // pending copies (src, dst) for the next batch, to be made in this order before anything is
                       // written
     int n_copies, cap_copies;
-    int max_slots; // of one sequence: the context
+    int *free_tails, n_free_tails; // pages of the pool
+    int max_slots;                 // of one sequence: the context
 } KvCache;
 
 typedef struct {
@@ -58,23 +64,30 @@ typedef struct {
     int n_ctx;    // slots one sequence may use
     int n_blocks; // 0: enough for n_seqs sequences of n_ctx
     int n_seqs;
-    bool share; // sequences that begin alike share blocks
+    bool share;   // sequences that begin alike share blocks; of sealed types where a block is whole groups
+    bool rotate;  // KvPool.rotate
     int n_device; // the last layers, whose planes are in the memory of `be`
     const Backend *be;
 } KvShape;
 
+static inline int sequence_slots(const Sequence *s) { return s->n_cached - s->n_gone; }
+
 size_t kv_bytes(const KvShape *s);      // what kv_new would reserve in all; SIZE_MAX when it does not fit a size_t
 size_t kv_host_bytes(const KvShape *s); // of them, in the host's memory
 size_t kv_bytes_per_slot(const KvShape *s);
+size_t kv_tail_bytes(const KvShape *s);       // of kv_bytes, what does not grow with the slots
 Status kv_new(KvCache *kv, const KvShape *s); // QUILL_MEMORY
 void kv_free(KvCache *kv);
 
 void sequence_push(Sequence *s, const int *tokens, int n); // appends tokens whose K and V are not computed yet
 void sequence_free(Sequence *s);                           // the arrays; kv_release first
 
-// Makes slots [n_cached, n_slots) writable: takes free blocks, and copies shared ones that would be written.
-bool kv_reserve(KvCache *kv, Sequence *s, int n_slots);   // false: no free block or past the context; nothing changed
-void kv_truncate(KvCache *kv, Sequence *s, int n_tokens); // forgets tokens and slots from n_tokens on
+// Makes slots from sequence_slots to n_slots writable: takes free blocks, and copies shared ones that would be written.
+bool kv_reserve(KvCache *kv, Sequence *s, int n_slots);        // false: no free block, page or context; nothing changed
+// Forgets tokens and slots from n_tokens on; all slots where some were given up, since no one knows which those are.
+void kv_truncate(KvCache *kv, Sequence *s, int n_tokens);
+// The slots that stay have been moved to the front: the last n go, with the blocks behind them.
+void kv_give_up(KvCache *kv, Sequence *s, int n);
 bool kv_fork(KvCache *kv, const Sequence *from, Sequence *to); // `to` is empty; shares all computed blocks
 void kv_release(KvCache *kv, Sequence *s);                     // gives all blocks back; tokens stay, n_cached becomes 0
 

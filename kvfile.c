@@ -19,6 +19,20 @@ static KvHead head_of(const Engine *e, const Sequence *s) {
     return head;
 }
 
+// Files hold every token's K and V, dense.
+static Status check_dense(const Engine *e, const Sequence *s) {
+    const KvPool *kv = &e->kv.pool;
+    if (kv->tail_of)
+        return status_error(QUILL_USAGE,
+                            "a file of KV: a dense KV cache expected, found %s and %s; start with -ctk f16 -ctv f16",
+                            type_name(kv->type_k), type_name(kv->type_v));
+    if (s->n_gone > 0)
+        return status_error(QUILL_USAGE,
+                            "a file of KV: the K and V of all %d tokens expected, %d were given up (--evict)",
+                            s->n_cached, s->n_gone);
+    return OK;
+}
+
 // ---- saving ---------------------------------------------------------------------------------------------------------
 
 static Status write_chunk(KvWriter *w, const KvPool *kv, const Sequence *s, int first, int n) {
@@ -31,6 +45,7 @@ static Status write_chunk(KvWriter *w, const KvPool *kv, const Sequence *s, int 
 }
 
 Status kvfile_begin(KvWriter *w, const Engine *e, const Sequence *s, int n_slots) {
+    TRY(check_dense(e, s));
     KvHead head = head_of(e, s);
     head.n_slots = (uint32_t)n_slots;
     TRY(kvwriter_head(w, &head));
@@ -111,6 +126,7 @@ static ssize_t read_fd(void *arg, void *out, size_t n) { return read(*(int *)arg
 
 Status kvfile_receive(int fd, const char *name, Engine *e, Sequence *s, float *logits, bool *has_logits) {
     assert(s->n_tokens == 0 && s->n_blocks == 0 && s->n_cached == 0);
+    TRY(check_dense(e, s));
     assert(e->kv.n_copies == 0); // one that is still to be made could overwrite what is placed here
     KvReader r = {.name = name, .read = read_fd, .arg = &fd};
     const float *last = NULL;

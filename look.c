@@ -89,24 +89,99 @@ static Batch new_batch(int max_rows) {
                    .seq = rows + 3 * max_rows}; // seq stays 0
 }
 
-// Computes n tokens from an empty cache, as many rows at a time as the engine takes, and hands over all their logits.
-static void all_logits(Engine *e, const int *ids, int n, TakeSlice *take, void *arg) {
-    int max_rows = scheduler_max_rows(e->sched);
-    Batch b = new_batch(max_rows);
+// Puts the next tokens of seq into the batch, as many as the engine takes and the cache has room for. Of what --evict
+// does behind a prompt, the first half of the tokens is the prompt.
+static bool next_rows(Engine *e, Sequence *seq, Batch *b) {
+    int n_prompt = seq->n_tokens / 2, border = seq->n_cached < n_prompt && e->evict ? n_prompt : seq->n_tokens;
+    b->n_rows = int_min(scheduler_max_rows(e->sched), border - seq->n_cached);
+    if (e->evict) b->n_rows = int_min(b->n_rows, evict_room(e->evict, seq, n_prompt));
+    int slot = sequence_slots(seq);
+    if (b->n_rows < 1 || !kv_reserve(&e->kv, seq, slot + b->n_rows)) return false;
+    if (e->evict) b->probe = evict_probe(e->evict, seq, n_prompt, b->n_rows);
+    b->block_table = seq->blocks;
+    b->max_blocks = seq->n_blocks;
+    for (int i = 0; i < b->n_rows; i++) {
+        b->pos[i] = seq->n_cached + i;
+        b->token[i] = seq->tokens[b->pos[i]];
+        b->slot[i] = slot + i;
+    }
+    return true;
+}
+
+// What attention over the run's cache differs from attention over dense, complete f32, layer by layer, from the same
+// input: what the cache costs.
+typedef struct {
+    KvCache kv; // contiguous, of the whole text
+    float *exact;
+    double *error, *norm; // (n_layers) squares
+} Compare;
+
+static Status compare_new(Compare *c, const Engine *e, int n_tokens) {
+    KvShape shape = e->shape;
+    shape.type_k = shape.type_v = TYPE_F32;
+    shape.block = 0;
+    shape.n_blocks = 0;
+    shape.n_seqs = 1;
+    shape.n_ctx = n_tokens;
+    shape.rotate = false;
+    TRY(kv_new(&c->kv, &shape));
+    c->exact = mem_alloc((size_t)e->work.max_rows * (size_t)e->work.q_dim * sizeof *c->exact);
+    c->error = mem_alloc((size_t)shape.n_layers * sizeof *c->error);
+    c->norm = mem_alloc((size_t)shape.n_layers * sizeof *c->norm);
+    return OK;
+}
+
+static void compare_free(Compare *c) {
+    kv_free(&c->kv);
+    free(c->exact);
+    free(c->error);
+    free(c->norm);
+}
+
+// model_layers with both.
+static void compare_layers(Compare *c, Engine *e, const Batch *b) {
+    Workspace *w = &e->work;
+    Batch whole = *b;
+    whole.slot = b->pos;
+    whole.block_table = &(int){0};
+    whole.max_blocks = 1;
+    whole.probe = NULL;
+    size_t n = (size_t)b->n_rows * (size_t)w->q_dim;
+    for (int i = 0; i < e->model.c.n_layers; i++) {
+        const Layer *l = &e->model.layers[i];
+        l->be->attn_in(w, l, &c->kv.pool, &whole);
+        l->be->attention(w, l, &c->kv.pool, &whole);
+        memcpy(c->exact, w->a, n * sizeof *c->exact);
+        l->be->attn_in(w, l, &e->kv.pool, b);
+        l->be->attention(w, l, &e->kv.pool, b);
+        for (size_t k = 0; k < n; k++) {
+            double want = (double)c->exact[k], d = (double)w->a[k] - want;
+            c->error[i] += d * d;
+            c->norm[i] += want * want;
+        }
+        l->be->attn_out(w, l, b);
+        l->be->ffn_in(w, l, b);
+        l->be->ffn_out(w, l, b);
+    }
+}
+
+// Computes n tokens from an empty cache, as many rows at a time as the engine takes, and hands over all their
+// logits. compare: NULL, or what is compared on the way.
+static void all_logits(Engine *e, const int *ids, int n, Compare *compare, TakeSlice *take, void *arg) {
+    Batch b = new_batch(scheduler_max_rows(e->sched));
     Sequence seq = {0};
     int rows[SLICE];
-    bool more = kv_reserve(&e->kv, &seq, n); // n is within the context, and nobody else uses the cache
-    b.block_table = seq.blocks;
-    b.max_blocks = seq.n_blocks;
-    for (int first = 0; first < n && more && !signals_caught(); first += b.n_rows) {
-        b.n_rows = int_min(max_rows, n - first);
-        for (int i = 0; i < b.n_rows; i++) b.token[i] = ids[first + i], b.pos[i] = b.slot[i] = first + i;
+    bool more = true;
+    sequence_push(&seq, ids, n);
+    // n is within the context, or --evict makes room; and nobody else uses the cache
+    for (; seq.n_cached < n && more && !signals_caught() && next_rows(e, &seq, &b); seq.n_cached += b.n_rows) {
         model_embed(&e->model, &e->work, &e->kv.pool, &b);
-        model_layers(&e->model, &e->work, &e->kv.pool, &b);
+        if (compare) compare_layers(compare, e, &b);
+        else model_layers(&e->model, &e->work, &e->kv.pool, &b);
         for (int done = 0, n_slice; done < b.n_rows && more; done += n_slice) {
             n_slice = int_min(int_min(SLICE, e->work.max_out), b.n_rows - done);
             for (int i = 0; i < n_slice; i++) rows[i] = done + i;
-            more = take(arg, model_logits(&e->model, &e->work, rows, n_slice), first + done, n_slice);
+            more = take(arg, model_logits(&e->model, &e->work, rows, n_slice), seq.n_cached + done, n_slice);
         }
     }
     kv_release(&e->kv, &seq);
@@ -175,7 +250,7 @@ Status logits_run(const Options *o) {
     if (!st.code) {
         if (o->verbose) report_before(&e, o, NULL);
         LogitsOut out = {.n_vocab = e.model.c.n_vocab};
-        all_logits(&e, ids, n, write_slice, &out);
+        all_logits(&e, ids, n, NULL, write_slice, &out);
         st = out.st;
         if (!st.code) st = engine_fault(&e);
     }
@@ -195,7 +270,11 @@ typedef struct {
     int first;
     double sum, sum_squares; // over all scored tokens
     int n_scored;
+    double *parts, part; // parts[i]: -log of tokens [i, i + 1) PART; of those of the part at hand
+    Compare compare;
 } Score;
+
+enum { PART = 1000 }; // tokens of a point of the curve
 
 // -log softmax(logits)[next token] of one row.
 static void score_row(void *arg, int task, int thread) {
@@ -219,28 +298,35 @@ static bool score_slice(void *arg, const float *logits, int first, int n) {
     for (int i = 0; i < n && first + i + 1 < s->n; i++) {
         s->sum += s->nll[i];
         s->sum_squares += s->nll[i] * s->nll[i];
-        s->n_scored++;
+        s->part += s->nll[i];
+        if (++s->n_scored % PART) continue;
+        s->parts = mem_resize(s->parts, (size_t)(s->n_scored / PART) * sizeof *s->parts);
+        s->parts[s->n_scored / PART - 1] = s->part;
+        s->part = 0;
     }
     return true;
 }
 
-// Scores the text chunk by chunk; the tokens of a chunk see only their own chunk.
+// Scores the text chunk by chunk; the tokens of a chunk see only their own chunk. Where --evict goes on without end,
+// the text is one chunk.
 static Status score_text(Engine *e, const Options *o, const int *ids, int n, Score *s) {
     double nll[SLICE];
     int bos = !o->no_bos && tokenizer_add_bos(e->tok) ? tokenizer_bos(e->tok) : -1, n_bos = bos >= 0;
-    int step = e->shape.n_ctx - n_bos;
+    int step = (e->evict && evict_endless(e->evict) ? int_max(n + n_bos, 3) : e->shape.n_ctx) - n_bos;
     if (step < 2) return status_error(QUILL_USAGE, "-c: a context of at least 3 expected, found %d", e->shape.n_ctx);
     if (n + n_bos < 2)
         return status_error(QUILL_USAGE, "quill perplexity: a text of at least 2 tokens expected, found %d", n);
-    int *chunk = mem_alloc((size_t)e->shape.n_ctx * sizeof *chunk);
-    *s = (Score){.e = e, .chunk = chunk, .nll = nll};
+    *s = (Score){.e = e, .nll = nll};
+    if (o->kv_error) TRY(compare_new(&s->compare, e, int_min(step, n) + n_bos));
+    int *chunk = mem_alloc((size_t)(step + n_bos) * sizeof *chunk);
+    s->chunk = chunk;
     double shown = clock_now();
     for (int at = 0; at < n && !signals_caught(); at += step) {
         int n_text = int_min(step, n - at);
         if (n_bos) chunk[0] = bos;
         memcpy(chunk + n_bos, ids + at, (size_t)n_text * sizeof *chunk);
         s->n = n_text + n_bos;
-        all_logits(e, chunk, s->n, score_slice, s);
+        all_logits(e, chunk, s->n, o->kv_error ? &s->compare : NULL, score_slice, s);
         if (clock_now() - shown < 1) continue;
         shown = clock_now();
         char line[64];
@@ -253,6 +339,26 @@ static Status score_text(Engine *e, const Options *o, const int *ids, int n, Sco
     free(chunk);
     TRY(engine_fault(e));
     return signals_caught() ? (Status){.code = 128 + signals_caught()} : OK;
+}
+
+static double layer_error(const Score *s, int layer) { return sqrt(s->compare.error[layer] / s->compare.norm[layer]); }
+
+static void score_json(json_t *j, const Options *o, const Engine *e, const Score *s) {
+    json_t *curve = json_array(), *errors = json_array();
+    for (int i = 0; i < s->n_scored / PART; i++) {
+        json_t *point = json_object();
+        json_object_set_new(point, "tokens", json_integer((i + 1) * PART));
+        json_object_set_new(point, "perplexity", report_number(exp(s->parts[i] / PART), 6));
+        json_array_append_new(curve, point);
+    }
+    json_object_set_new(j, "curve", curve);
+    for (int i = 0; o->kv_error && i < e->model.c.n_layers; i++)
+        json_array_append_new(errors, report_number(layer_error(s, i), 8));
+    if (o->kv_error) json_object_set(j, "attention_error", errors);
+    json_decref(errors);
+    json_object_set_new(j, "type_k", json_string(type_name(e->shape.type_k)));
+    json_object_set_new(j, "type_v", json_string(type_name(e->shape.type_v)));
+    json_object_set_new(j, "slot_bytes", json_integer((json_int_t)kv_bytes_per_slot(&e->shape)));
 }
 
 static Status print_score(const Options *o, const Engine *e, const Score *s, double seconds) {
@@ -269,10 +375,14 @@ static Status print_score(const Options *o, const Engine *e, const Score *s, dou
         json_object_set_new(j, "perplexity_error", report_number(perplexity * error, 6));
         json_object_set_new(j, "seconds", report_number(seconds, 3));
         json_object_set_new(j, "model", report_text(str_of(gguf_name(e->gguf))));
+        score_json(j, o, e, s);
         report_dump(j, &out);
-    } else
+    } else {
         buf_printf(&out, "tokens %d  nll %.6f  perplexity %.4f +- %.4f\n", s->n_scored, mean, perplexity,
                    perplexity * error);
+        for (int i = 0; o->kv_error && i < e->model.c.n_layers; i++)
+            buf_printf(&out, "layer %d  attention error %.3e\n", i, layer_error(s, i));
+    }
     if (o->verbose) fprintf(stderr, "%d tokens in %.3f s, %.1f tok/s\n", s->n_scored, seconds, n / seconds);
     bool gone = false;
     Status st = output_write(out.data, out.n, &gone);
@@ -291,6 +401,8 @@ Status perplexity_run(const Options *o) {
     signals_catch();
     if (!st.code) st = score_text(&e, o, ids, n, &s);
     if (!st.code) st = print_score(o, &e, &s, clock_now() - start);
+    compare_free(&s.compare);
+    free(s.parts);
     free(ids);
     engine_close(&e);
     return st;

@@ -27,9 +27,12 @@ static Status run(Options *o) {
         st = status_error(QUILL_USAGE, "no prompt: words, -p, -f or a pipe on stdin expected; -i chats line by line");
     if (!st.code && chat && (o->json || o->jsonl))
         st = status_error(QUILL_USAGE, "--json: a prompt expected; a chat has no JSON form");
+    if (!st.code && chat && o->evict)
+        st = status_error(QUILL_USAGE, "--evict: one prompt expected, found a chat; --context-shift leaves out its "
+                                       "oldest turns, whole");
     if (!st.code && !chat && o->context_shift)
         st = status_error(QUILL_USAGE, "--context-shift: a chat expected, whose oldest turns it leaves out; one prompt "
-                                       "has none: leave it out, or add -i");
+                                       "has none: leave it out, or add -i; --evict gives up tokens");
     buf_append(&prompt, "", 0);
     if (!st.code && chat) st = repl_run(o, (Str){given ? prompt.data : NULL, prompt.n});
     else if (!st.code) st = complete_run(o, (Str){prompt.data, prompt.n});

@@ -54,6 +54,7 @@ typedef struct {
     const char *device, *isa;
     int ubatch;
     int type_k, type_v; // TYPE_ of quants.h, or KV_TYPE_AUTO: f16, and f32 for a model in F32
+    bool kv_rotate;     // KvPool.rotate
     int gpu_layers;     // -1: auto
     // KV
     bool paged;
@@ -62,6 +63,7 @@ typedef struct {
     const char *kv_dir; // NULL: none
     size_t kv_dir_size; // bytes
     bool context_shift;
+    const char *evict; // evict.h; NULL: a full context ends the answer
     // batch
     int parallel;    // sequences at once, at most
     float rate;      // arrivals a second; 0: all at once
@@ -74,6 +76,7 @@ typedef struct {
     bool verbose, quiet, json, jsonl, dump_tokens, dump_prompt, dry_run;
     int logprobs;      // -1: off
     const char *color; // auto, always, never
+    bool kv_error;     // perplexity
     // bench
     int bench_prompt, bench_gen, bench_reps, bench_depth, bench_sequences;
     const char *shape, *type, *save, *output; // "1.1b", "Q4_K", FILE, table|json|csv|md

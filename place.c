@@ -29,12 +29,26 @@ static Status check_options(const Options *o) {
     return OK;
 }
 
+// What the GPU's kernels do not have; NULL: nothing of the kind was asked for.
+static const char *for_the_cpu(const Options *o) {
+    if (kv_is_sealed(o->type_k) || kv_is_sealed(o->type_v)) return "KV in fp8, q8_0, q4_0 or kivi2";
+    return o->kv_rotate ? "--kv-rotate" : o->evict ? "--evict" : NULL;
+}
+
 Status place_open(Place *p, const Options *o, const Model *m) {
     bool insists = wants(o, "cuda") || o->gpu_layers > 0;
     *p = (Place){.asked = insists};
     TRY(check_options(o));
     if (wants(o, "cpu") || o->gpu_layers == 0) {
         snprintf(p->why, sizeof p->why, "the CPU was asked for");
+        return OK;
+    }
+    const char *lacks = for_the_cpu(o);
+    if (lacks && insists)
+        return status_error(QUILL_USAGE, "%s: %s is the CPU's alone so far; drop one",
+                            wants(o, "cuda") ? "--device cuda" : "-ngl", lacks);
+    if (lacks) {
+        snprintf(p->why, sizeof p->why, "%s is the CPU's alone so far", lacks);
         return OK;
     }
     if (!insists && !m) return OK;

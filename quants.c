@@ -192,6 +192,8 @@ const char *type_name(int type) {
     static _Thread_local char number[32];
     const TypeInfo *t = type_info(type);
     if (t) return t->name;
+    if (type == TYPE_FP8) return "FP8";
+    if (type == TYPE_KIVI2) return "KIVI2";
     if (type >= 0 && type < (int)(sizeof other_names / sizeof other_names[0]) && other_names[type])
         return other_names[type];
     snprintf(number, sizeof number, "type %d", type);

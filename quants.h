@@ -12,7 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
-// Ids as GGUF files carry them; TYPE_I8G (llama2.c's int8 groups) is ours and never in a GGUF file.
+// Ids as GGUF files carry them; those from 1000 on are ours and never in a GGUF file: llama2.c's int8 groups, and two
+// types of the KV cache alone (sealed.h).
 enum {
     TYPE_F32 = 0,
     TYPE_F16 = 1,
@@ -29,7 +30,9 @@ enum {
     TYPE_IQ4_NL = 20,
     TYPE_IQ4_XS = 23,
     TYPE_BF16 = 30,
-    TYPE_I8G = 1000
+    TYPE_I8G = 1000,
+    TYPE_FP8 = 1001,
+    TYPE_KIVI2 = 1002
 };
 
 // ---- the blocks -----------------------------------------------------------------------------------------------------

@@ -126,9 +126,9 @@ void report_after(const Engine *e, const Request *r) {
     if (e->store) print_store(e->store);
     int shared = 0;
     for (int i = 0; i < e->kv.pool.n_blocks; i++) shared += e->kv.refs[i] > 1;
-    fprintf(stderr, "KV         %d slots, %d of %d blocks used, %d shared, %s of %s\n", r->seq.n_cached,
+    fprintf(stderr, "KV         %d slots, %d of %d blocks used, %d shared, %s of %s\n", sequence_slots(&r->seq),
             e->kv.pool.n_blocks - e->kv.n_free, e->kv.pool.n_blocks, shared,
-            size_text((double)kv_bytes_per_slot(&e->shape) * r->seq.n_cached, a),
+            size_text((double)kv_bytes_per_slot(&e->shape) * sequence_slots(&r->seq), a),
             size_text((double)kv_bytes(&e->shape), b));
     Buf gpu = {0};
     place_report(&e->place, &gpu);

@@ -15,6 +15,7 @@ struct Scheduler {
     int *rows_of;       // (max_seqs) how many rows it has there
     Batch batch;
     int64_t n_preempted;
+    Eviction eviction; // room NULL: none
     atomic_bool interrupted;
 };
 
@@ -60,6 +61,8 @@ void scheduler_free(Scheduler *s) {
     free(s->batch.block_table);
     free(s);
 }
+
+void scheduler_evict(Scheduler *s, Eviction eviction) { s->eviction = eviction; }
 
 int scheduler_max_rows(const Scheduler *s) { return s->max_rows; }
 
@@ -156,8 +159,11 @@ static bool add_rows(Scheduler *s, Request *r, int limit) {
     Batch *b = &s->batch;
     Sequence *q = &r->seq;
     int n = int_min(limit, q->n_tokens - q->n_cached);
-    while (!kv_reserve(s->kv, q, q->n_cached + n))
-        if (q->n_cached + n > s->kv->max_slots || !preempt_for(s, r)) return false;
+    if (s->eviction.room) n = int_min(n, s->eviction.room(s->eviction.arg, r));
+    int slot = sequence_slots(q);
+    while (n < 1 || !kv_reserve(s->kv, q, slot + n))
+        if (n < 1 || slot + n > s->kv->max_slots || !preempt_for(s, r)) return false;
+    if (s->eviction.room) b->probe = s->eviction.probe(s->eviction.arg, r, n);
     int seq = b->n_seqs++;
     s->in_batch[seq] = r;
     s->rows_of[seq] = n;
@@ -165,7 +171,8 @@ static bool add_rows(Scheduler *s, Request *r, int limit) {
     for (int i = 0; i < n; i++) {
         int row = b->n_rows++;
         b->token[row] = q->tokens[q->n_cached + i];
-        b->pos[row] = b->slot[row] = q->n_cached + i;
+        b->pos[row] = q->n_cached + i;
+        b->slot[row] = slot + i;
         b->seq[row] = seq;
     }
     bool wants_logits = q->n_cached + n == q->n_tokens && r->max_new != 0;
@@ -232,7 +239,8 @@ static void take_token(Scheduler *s, Request *r, const float *logits, double now
     timeline_token(&r->time, now);
     Finish verdict = r->emit ? r->emit(r, token, logits) : RUNNING;
     if (verdict == RUNNING && r->max_new >= 0 && r->n_new >= r->max_new) verdict = FINISH_LENGTH;
-    if (verdict == RUNNING && q->n_tokens > s->kv->max_slots) verdict = FINISH_CONTEXT;
+    bool full = q->n_tokens - q->n_gone > s->kv->max_slots && !s->eviction.endless;
+    if (verdict == RUNNING && full) verdict = FINISH_CONTEXT;
     if (verdict != RUNNING) finish(s, r, verdict);
 }
 

@@ -57,6 +57,16 @@ struct Request {
 typedef struct Scheduler Scheduler;
 
 Scheduler *scheduler_new(KvCache *kv, Sampler *sampler, int n_vocab, int max_rows, int max_seqs);
+// Sequences that give up slots go on past the context. Called before each step of a request, as evict_room is: how many
+// slots it may write; `rows` are to be added then, and what is returned there is the batch's probe. One request at a
+// time.
+typedef struct {
+    int (*room)(void *arg, Request *r);
+    Probe *(*probe)(void *arg, Request *r, int n_rows);
+    bool endless; // the context never ends a request
+    void *arg;
+} Eviction;
+void scheduler_evict(Scheduler *s, Eviction eviction);
 void scheduler_free(Scheduler *s); // the requests and their blocks stay the callers'
 
 // The request stays the caller's and must live until it has finished. At least one token must be uncomputed, but

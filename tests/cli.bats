@@ -497,7 +497,7 @@ PYTHON
         [ ! -s errors ]
         grep -q '^Usage: quill' help
         [ "$(wc -L <help)" -le 80 ]
-        not grep -q -e '--evict' -e '--kv-dir' help
+        not grep -q -e '--deterministic' help
     done
 }
 

@@ -50,7 +50,7 @@ offered() {
     [ "$(offered quill bench -o '')" = "csv json md table" ]
     [ "$(offered quill tokenize --i)" = --ids ]
     # what is for later is not offered
-    [ "$(offered quill --evi)" = "" ]
+    [ "$(offered quill --determ)" = "" ]
 }
 
 @test "fish completes modes, options, choices and files" {

@@ -94,6 +94,17 @@ static void test_values(void **state) {
     assert_string_equal(o.kv_dir, "a,b");
     assert_true(o.kv_dir_size == (size_t)8 << 30);
     cli_free(&o);
+    good("-m x -ctk kivi2 -ctv fp8 --evict sinks,window=9 --kv-rotate", &o);
+    assert_int_equal(o.type_k, TYPE_KIVI2);
+    assert_int_equal(o.type_v, TYPE_FP8);
+    assert_string_equal(o.evict, "sinks,window=9");
+    assert_true(o.kv_rotate);
+    cli_free(&o);
+    good("-m x -ctk q8_0 -ctv q4_0", &o);
+    assert_int_equal(o.type_k, TYPE_Q8_0);
+    assert_int_equal(o.type_v, TYPE_Q4_0);
+    assert_false(o.kv_rotate);
+    cli_free(&o);
     good("-m x -ngl all -n -1 -s -1", &o);
     assert_int_equal(o.gpu_layers, INT_MAX);
     assert_false(o.seed_given);
@@ -215,8 +226,7 @@ static void test_refused(void **state) {
         {"-m x --isa sse", "--isa", "scalar"},
         {"-m x --device tpu", "--device", "auto|cuda|cpu"},
         {"-m x -ctk q5_0", "-ctk", "f16"},
-        {"-m x -ctk q8_0", "-ctk q8_0", "not have it yet"},
-        {"-m x -ctv kivi2", "kivi2", "not have it yet"},
+        {"-m x -ctv Q8_0", "-ctv", "kivi2"},
         {"-m x -ngl some", "-ngl", "auto"},
         {"-m x -ngl -2", "-ngl", "-2"},
         {"-m x --kv-layout tree", "--kv-layout", "paged"},
@@ -234,7 +244,7 @@ static void test_refused(void **state) {
         {"bench -m x --greedy", "--greedy", "belongs to quill"},
         {"bench -m x -r 0", "-r", "1 to"},
         {"bench -m x -o xml", "-o", "table|json|csv|md"},
-        {"-m x --evict sink=4", "--evict", "not have it yet"},
+        {"bench --evict sink=4", "--evict", "belongs to quill"},
         {"-m x --kv-out f", "--kv-out", "it belongs to quill prefill"},
         {"-m x --think maybe", "--think", "on|off|show|hide"},
         {"--completions csh", "--completions", "bash|zsh|fish"},

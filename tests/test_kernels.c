@@ -720,7 +720,13 @@ static AttendCase attend_new(const AttendShape *shape) {
                       .head_dim = s->head_dim,
                       .window = s->window,
                       .scale = (float)(1 / sqrt(s->head_dim))};
-    c.kv = (KvPool){N_LAYERS, used + 2, N_KV_HEADS, s->block, s->head_dim, s->type_k, s->type_v, NULL, NULL, 0, 0};
+    c.kv = (KvPool){.n_layers = N_LAYERS,
+                    .n_blocks = used + 2,
+                    .n_kv_heads = N_KV_HEADS,
+                    .block = s->block,
+                    .head_dim = s->head_dim,
+                    .type_k = s->type_k,
+                    .type_v = s->type_v};
     size_t n = (size_t)(N_LAYERS * c.kv.n_blocks * N_KV_HEADS * s->block) * (size_t)s->head_dim;
     c.kv.k = poisoned(c.kv.bytes_k = n * kv_type_bytes(s->type_k));
     c.kv.v = poisoned(c.kv.bytes_v = n * kv_type_bytes(s->type_v));
@@ -751,9 +757,17 @@ static void run_attend(const AttendCase *c, const CpuKernels *k, int pairs, floa
     void *scratch = poisoned(k->scratch);
     for (int h = 0; h < N_KV_HEADS; h++)
         for (int first = (n_pairs - 1) / pairs * pairs; first >= 0; first -= pairs) {
-            AttendTask t = {&c->heads, &c->kv, c->table, c->slot, c->q,
-                            out,       LAYER,  h,        first,   int_min(first + pairs, n_pairs),
-                            scratch};
+            AttendTask t = {.heads = &c->heads,
+                            .kv = &c->kv,
+                            .table = c->table,
+                            .slot = c->slot,
+                            .q = c->q,
+                            .out = out,
+                            .layer = LAYER,
+                            .kv_head = h,
+                            .first = first,
+                            .last = int_min(first + pairs, n_pairs),
+                            .scratch = scratch};
             k->attend(&t);
             memset(scratch, 0xff, k->scratch);
         }
@@ -782,7 +796,17 @@ static void check_attend_range(const AttendCase *c, int isa, uint64_t *random) {
     int head = pick(random, N_KV_HEADS);
     float *out = poisoned((size_t)n * sizeof *out);
     void *scratch = poisoned(k->scratch);
-    k->attend(&(AttendTask){&c->heads, &c->kv, c->table, c->slot, c->q, out, LAYER, head, first, last, scratch});
+    k->attend(&(AttendTask){.heads = &c->heads,
+                            .kv = &c->kv,
+                            .table = c->table,
+                            .slot = c->slot,
+                            .q = c->q,
+                            .out = out,
+                            .layer = LAYER,
+                            .kv_head = head,
+                            .first = first,
+                            .last = last,
+                            .scratch = scratch});
     for (int i = 0; i < n; i++) {
         int row = i / hd / c->heads.n_heads, h = i / hd % c->heads.n_heads, pair = row * c->s.group + h % c->s.group;
         bool mine = h / c->s.group == head && pair >= first && pair < last;

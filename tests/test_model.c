@@ -48,6 +48,9 @@ static bool rig_open(Rig *r, const Gguf *g, Setup s) {
     assert_ok(kv_new(&r->kv, &shape));
     memset(r->kv.pool.k, 0xff, r->kv.pool.bytes_k); // NaN wherever nothing was written
     memset(r->kv.pool.v, 0xff, r->kv.pool.bytes_v);
+    size_t tail = kv_tail_index(&r->kv.pool, r->m.c.n_layers, 0, 0, 0) * sizeof(float);
+    if (r->kv.pool.tail_k) memset(r->kv.pool.tail_k, 0xff, tail);
+    if (r->kv.pool.tail_v) memset(r->kv.pool.tail_v, 0xff, tail);
     if (s.shuffle) kv_shuffle(&r->kv, s.shuffle);
     return true;
 }
@@ -214,6 +217,9 @@ static void invariance_of(const char *arch, int kv_type, int type) {
     gguf_close(g);
 }
 
+// What a row reads of sealed KV depends on its slot alone, so that the promise holds for it too.
+static const int sealed_types[] = {TYPE_FP8, TYPE_Q8_0, TYPE_Q4_0, TYPE_KIVI2};
+
 static void test_scalar_is_invariant(void **state) {
     (void)state;
     for (size_t a = 0; a < ARRAY_LEN(archs); a++) {
@@ -221,18 +227,19 @@ static void test_scalar_is_invariant(void **state) {
         invariance_of(archs[a], TYPE_F16, TYPE_F32);
     }
     invariance_of("llama", TYPE_BF16, TYPE_Q4_K);
+    for (size_t t = 0; t < ARRAY_LEN(sealed_types); t++) invariance_of("llama", sealed_types[t], TYPE_F32);
 }
 
 // Same shapes of batches, other places of the blocks: the same bits on every instruction set.
 static void test_fast_paths_paged_as_contiguous(void **state) {
     (void)state;
-    static const int kv_types[] = {TYPE_F32, TYPE_F16, TYPE_BF16};
+    static const int kv_types[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_Q8_0, TYPE_KIVI2};
     for (size_t a = 0; a < ARRAY_LEN(archs); a++) {
         TinyModel shape = tiny(archs[a]);
         Gguf *g = tiny_model(&shape);
         int tokens[PROMPT];
         for (int isa = 1; isa < N_ISA; isa++)
-            for (int kv = 0; kv < 3; kv++)
+            for (size_t kv = 0; kv < ARRAY_LEN(kv_types); kv++)
                 for (size_t b = 0; b < ARRAY_LEN(batchings); b++) {
                     float *want = NULL;
                     for (size_t l = 0; l < 6; l++) {
@@ -256,6 +263,131 @@ static void test_fast_paths_paged_as_contiguous(void **state) {
                 }
         gguf_close(g);
     }
+}
+
+// ---- sealed KV: groups that are left and shared ---------------------------------------------------------------------
+
+enum { LONG = 100 };
+
+// Computes the tokens of s that are not computed yet and compares the logits of the last with those of `want` (LONG,
+// n_vocab).
+static void finish_as(Rig *r, Sequence *s, int chunk, const float *want, const char *what) {
+    size_t n_vocab = (size_t)r->m.c.n_vocab;
+    float *logits = malloc(LONG * n_vocab * sizeof *logits);
+    while (s->n_cached < s->n_tokens) {
+        int n = int_min(chunk, s->n_tokens - s->n_cached);
+        step(r, &(Part){s, n, logits}, 1);
+        memmove(logits, logits + (size_t)(n - 1) * n_vocab, n_vocab * sizeof *logits);
+    }
+    assert_same_bits(logits, want + (size_t)(s->n_tokens - 1) * n_vocab, 1, r->m.c.n_vocab, what);
+    free(logits);
+}
+
+// One sequence to 70 tokens; a fork of it goes on with other tokens; it is taken back to 40, inside a group that is
+// sealed, and goes on with the others, too.
+static void leave_and_share(Rig *r, const int *tokens, const int *others, const float *want, const float *want_others,
+                            const char *what) {
+    Sequence a = {0}, b = {0};
+    sequence_push(&a, tokens, 70);
+    while (a.n_cached < 70) step(r, &(Part){&a, int_min(9, 70 - a.n_cached), NULL}, 1);
+    assert_true(kv_fork(&r->kv, &a, &b));
+    sequence_push(&a, tokens + 70, LONG - 70);
+    kv_truncate(&r->kv, &b, 66); // the group is still open
+    assert_int_equal(b.n_cached, 66);
+    kv_truncate(&r->kv, &b, 40);
+    assert_int_equal(b.n_cached, 32);
+    sequence_push(&b, others + 40, LONG - 40);
+    finish_as(r, &a, 3, want, what);
+    finish_as(r, &b, 13, want_others, what);
+    kv_truncate(&r->kv, &a, 97);
+    assert_int_equal(a.n_cached, 97);
+    sequence_push(&a, tokens + 97, LONG - 97);
+    finish_as(r, &a, 1, want, what);
+    kv_release(&r->kv, &a);
+    kv_release(&r->kv, &b);
+    assert_int_equal(r->kv.n_free_tails, r->kv.pool.n_tails);
+    assert_int_equal(r->kv.n_free, r->kv.pool.n_blocks);
+    sequence_free(&a);
+    sequence_free(&b);
+}
+
+// The rows of one cache are placed in another of another block size, which goes on from there.
+static void carry_rows(Rig *from, Rig *to, const int *tokens, const float *want, const char *what) {
+    Sequence a = {0}, b = {0};
+    enum { CARRIED = 75 };
+    sequence_push(&a, tokens, LONG);
+    sequence_push(&b, tokens, LONG);
+    step(from, &(Part){&a, CARRIED, NULL}, 1);
+    assert_true(kv_reserve(&to->kv, &b, CARRIED));
+    for (int layer = 0; layer < from->m.c.n_layers; layer++)
+        for (int first = 0; first < CARRIED; first += 64) {
+            int n = int_min(64, CARRIED - first);
+            size_t bytes = kv_rows_bytes(&from->kv.pool, n);
+            uint8_t *rows = malloc(2 * bytes);
+            kv_read_rows(&from->kv.pool, layer, a.blocks, first, n, rows);
+            kv_write_rows(&to->kv.pool, layer, b.blocks, first, n, rows);
+            kv_read_rows(&to->kv.pool, layer, b.blocks, first, n, rows + bytes);
+            assert_memory_equal(rows, rows + bytes, bytes);
+            free(rows);
+        }
+    b.n_cached = CARRIED;
+    finish_as(to, &b, 10, want, what);
+    kv_release(&from->kv, &a);
+    kv_release(&to->kv, &b);
+    sequence_free(&a);
+    sequence_free(&b);
+}
+
+static void test_sealed_groups_are_left_and_shared(void **state) {
+    (void)state;
+    static const int blocks[] = {0, 1, 16, 32, 48, 64};
+    TinyModel shape = tiny("llama");
+    Gguf *g = tiny_model(&shape);
+    for (size_t t = 0; t < ARRAY_LEN(sealed_types); t++) {
+        Rig plain;
+        int tokens[LONG], others[LONG];
+        assert_true(rig_open(&plain, g, (Setup){.kv_type = sealed_types[t]}));
+        random_tokens(tokens, LONG, plain.m.c.n_vocab, 5);
+        random_tokens(others, LONG, plain.m.c.n_vocab, 6);
+        memcpy(others, tokens, 40 * sizeof *others);
+        float *want = run_tokens(&plain, tokens, LONG, LONG), *want_others = run_tokens(&plain, others, LONG, LONG);
+        for (size_t b = 0; b < ARRAY_LEN(blocks); b++) {
+            Rig r;
+            char what[64];
+            snprintf(what, sizeof what, "KV %s, block %d", type_name(sealed_types[t]), blocks[b]);
+            assert_true(rig_open(&r, g, (Setup){.kv_type = sealed_types[t], .block = blocks[b], .shuffle = b}));
+            leave_and_share(&r, tokens, others, want, want_others, what);
+            carry_rows(&plain, &r, tokens, want, what);
+            carry_rows(&r, &plain, tokens, want, what);
+            rig_close(&r);
+        }
+        free(want);
+        free(want_others);
+        rig_close(&plain);
+    }
+    gguf_close(g);
+}
+
+// A Hadamard matrix over K and Q changes nothing but rounding.
+static void test_rotation_changes_nothing(void **state) {
+    (void)state;
+    TinyModel shape = tiny("qwen3");
+    Gguf *g = tiny_model(&shape);
+    for (int isa = 0; isa < N_ISA; isa++) {
+        Rig r;
+        int tokens[PROMPT];
+        if (!rig_open(&r, g, (Setup){.isa = isas[isa]})) continue;
+        random_tokens(tokens, PROMPT, r.m.c.n_vocab, 5);
+        float *off = run_tokens(&r, tokens, PROMPT, 7);
+        r.kv.pool.rotate = true;
+        float *on = run_tokens(&r, tokens, PROMPT, 7);
+        double d = distance(on, off, (size_t)(PROMPT * r.m.c.n_vocab));
+        assert_true(d > 0 && d <= 1e-5);
+        free(on);
+        free(off);
+        rig_close(&r);
+    }
+    gguf_close(g);
 }
 
 static void test_fast_paths_batchings_agree(void **state) {
@@ -1091,6 +1223,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scalar_is_invariant),
         cmocka_unit_test(test_fast_paths_paged_as_contiguous),
+        cmocka_unit_test(test_sealed_groups_are_left_and_shared),
+        cmocka_unit_test(test_rotation_changes_nothing),
         cmocka_unit_test(test_fast_paths_batchings_agree),
         cmocka_unit_test(test_types_on_every_isa),
         cmocka_unit_test(test_int8_groups_are_their_floats),

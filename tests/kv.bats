@@ -1,0 +1,82 @@
+#!/usr/bin/env bats
+# kv.bats: quantised KV and text without end, from the command line.
+# QUILL is the binary, MAKE_TINY the maker of random models.
+
+setup_file() {
+    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
+    export TINY="$BATS_FILE_TMPDIR"
+    "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=128
+    export QUILL_MODEL="$TINY/base.gguf"
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
+}
+
+code() {
+    "$@" >/dev/null 2>&1 </dev/null && echo 0 || echo $?
+}
+
+@test "quantised KV gives one text whatever the layout and the chunks" {
+    for type in fp8 q8_0 q4_0 kivi2; do
+        "$QUILL" --greedy -n 60 --isa scalar -ctk $type -ctv $type hello there </dev/null >one
+        for args in "--kv-layout paged" "--kv-layout paged --kv-block 1" "--kv-layout paged --kv-block 48" "-ub 1" "-ub 3 -t 1"; do
+            "$QUILL" --greedy -n 60 --isa scalar -ctk $type -ctv $type $args hello there </dev/null | cmp - one
+        done
+    done
+    "$QUILL" --greedy -n 20 -ctk q4_0 -ctv f16 --kv-rotate hello </dev/null >/dev/null
+}
+
+@test "quantised KV takes the memory that it says" {
+    "$QUILL" --dry-run -c 1024 -ctk kivi2 -ctv kivi2 hi 2>budget
+    grep -q 'KV cache.*(KIVI2, KIVI2)' budget
+    [ "$(code "$QUILL" -c 2000 -ctk f16 -ctv f16 --kv-mem 100k hi)" -eq 4 ]
+    [ "$(code "$QUILL" -c 2000 -n 3 -ctk kivi2 -ctv kivi2 --kv-mem 100k hi)" -eq 0 ]
+    run "$QUILL" -c 2000 -ctk f16 -ctv f16 hi </dev/null
+    [ "$status" -eq 0 ]
+}
+
+@test "a text goes on past the context where slots are given up" {
+    for plan in sinks,window=60 sink=0,window=64 shift h2o,heavy=30,recent=30; do
+        "$QUILL" --greedy --ignore-eos -n 400 --json --evict $plan hello </dev/null | grep -q '"completion_tokens":400'
+    done
+    "$QUILL" --greedy --ignore-eos -n 400 --json hello </dev/null | grep -q '"finish_reason":"length"'
+    # a prompt longer than the context, too; but not where it is to be whole
+    head -c 500 /dev/zero | tr '\0' 'a' >long
+    [ "$(code "$QUILL" -n 5 -f long)" -eq 5 ]
+    [ "$(code "$QUILL" -n 5 --evict sinks,window=60 -f long)" -eq 0 ]
+    [ "$(code "$QUILL" -n 5 --evict snapkv,cap=64 -f long)" -eq 5 ]
+    head -c 100 long | "$QUILL" --json --greedy --ignore-eos -n 80 --evict snapkv,cap=40 | grep -q '"completion_tokens":80'
+}
+
+@test "before the cache is full, giving up changes nothing" {
+    "$QUILL" --greedy -n 40 hello there </dev/null >one
+    for plan in sinks,window=100 shift h2o,heavy=60,recent=60 snapkv,cap=100; do
+        "$QUILL" --greedy -n 40 --evict $plan hello there </dev/null | cmp - one
+    done
+}
+
+@test "plans that cannot be are refused" {
+    for plan in nothing sinks,size=3 sinks,window=x h2o,heavy=0 snapkv,cap=3,window=3; do
+        [ "$(code "$QUILL" --evict $plan hi)" -eq 2 ]
+    done
+    run "$QUILL" --evict sinks hi </dev/null
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"-c 1028 fits"* ]]
+    run "$QUILL" --evict shift -ctk q8_0 hi </dev/null
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"dense KV expected"* ]]
+    [ "$(code "$QUILL" -i --evict shift)" -eq 2 ]
+}
+
+@test "perplexity over a text of any length, and what a cache costs" {
+    head -c 3000 /dev/zero | tr '\0' 'a' >text
+    "$QUILL" perplexity --json --evict sinks,window=60 -f text >streamed
+    grep -q '"curve":\[{"tokens":1000,' streamed
+    "$QUILL" perplexity -f text -ctk f32 -ctv f32 --kv-error | grep -q '^layer 1  attention error 0.000e+00$'
+    "$QUILL" perplexity -f text -ctk kivi2 -ctv kivi2 --kv-error | grep '^layer [01]  attention error' >errors
+    [ "$(wc -l <errors)" -eq 2 ]
+    [ "$(grep -c 'error 0.000' errors)" -eq 0 ]
+    [ "$(code "$QUILL" perplexity --evict snapkv,cap=64,window=8 --kv-error -f text)" -eq 0 ]
+}
