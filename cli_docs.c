@@ -14,7 +14,8 @@
 static bool mode_there(int m) { return cli_about[m].usage != NULL; }
 static bool is_shown(const Option *o) { return o->help && !o->later; }
 static bool is_of(const Option *o, int m) { return is_shown(o) && o->modes & 1u << m; }
-static bool takes_model(int m) { return m == MODE_BENCH || m == MODE_INSPECT; } // as its words; others take text
+// As its words; others take text.
+static bool takes_files(int m) { return m == MODE_BENCH || m == MODE_INSPECT || m == MODE_DECODE || m == MODE_KV; }
 
 typedef struct {
     char c;
@@ -239,7 +240,7 @@ static void bash_mode(int m) {
     for (int i = 0; i < cli_n_options; i++)
         for (const char *at = cli_options[i].names; is_of(&cli_options[i], m) && (at = next_name(at, name));)
             printf("%s ", name);
-    printf("'\n        words=%s\n        case $before in\n", takes_model(m) ? "@file" : "@none");
+    printf("'\n        words=%s\n        case $before in\n", takes_files(m) ? "@file" : "@none");
     bash_case(m, VALUE_ANY, "@none");
     bash_case(m, VALUE_FILE, "@file");
     bash_case(m, VALUE_DIR, "@dir");
@@ -323,7 +324,7 @@ static void zsh_mode(int m) {
     for (int i = 0; i < cli_n_options; i++)
         if (is_of(&cli_options[i], m)) zsh_option(&cli_options[i]);
     if (m == MODE_RUN) printf("            '1:mode or prompt:(($modes))' \\\n");
-    printf("            '*:%s' ;;\n", takes_model(m) ? "model:_files" : "text:");
+    printf("            '*:%s' ;;\n", takes_files(m) ? "file:_files" : "text:");
 }
 
 static void zsh_completions(void) {
@@ -393,7 +394,7 @@ static void fish_completions(void) {
         printf("complete -c quill -n 'test (count (commandline -opc)) -eq 1' -a %s -d '", cli_modes[m]);
         put(brief.data, brief.n, fish);
         printf("'\n");
-        if (takes_model(m)) printf("complete -c quill -n '__quill_in %s' -F\n", cli_modes[m]);
+        if (takes_files(m)) printf("complete -c quill -n '__quill_in %s' -F\n", cli_modes[m]);
     }
     for (int i = 0; i < cli_n_options; i++)
         if (is_shown(&cli_options[i])) fish_option(&cli_options[i]);
