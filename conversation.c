@@ -64,7 +64,9 @@ Status conversation_system(Conversation *c, Str text) {
     if (had && !text.data) memmove(c->messages, c->messages + 1, (size_t)--c->n_messages * sizeof *c->messages);
     if (!text.data) return OK;
     if (!had) {
+        int n_said = c->n_said;
         add_message(c, "system", text);
+        c->n_said = n_said;
         Message new = c->messages[c->n_messages - 1];
         memmove(c->messages + 1, c->messages, (size_t)(c->n_messages - 1) * sizeof new);
         c->messages[0] = new;

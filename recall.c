@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "prompt.h"
@@ -40,7 +41,9 @@ static void trim(const char *path, Str text) {
     char other[1120];
     snprintf(other, sizeof other, "%s.new", path);
     append(other, kept, n, O_TRUNC);
-    if (rename(other, path) != 0) unlink(other);
+    struct stat now; // another session may have added to it since it was read
+    bool whole = stat(path, &now) == 0 && (size_t)now.st_size == text.n;
+    if (!whole || rename(other, path) != 0) unlink(other);
 }
 
 void recall_parse(Str text, void (*take)(void *arg, Str message), void *arg) {

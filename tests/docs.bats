@@ -41,6 +41,7 @@ offered() {
     [ "$(offered quill -m mod)" = model.gguf ]
     [ "$(offered quill --file '')" = "dir model.gguf" ]
     [ "$(offered quill inspect m)" = model.gguf ]
+    [ "$(offered quill kv info m)" = model.gguf ]
     [ "$(offered quill hello m)" = "" ]
     [ "$(offered quill -p m)" = "" ]
     [ "$(offered quill -- ben)" = "" ]
@@ -63,6 +64,7 @@ offered() {
     [ "$(offers 'quill --think=s')" = --think=show ]
     [ "$(offers 'quill -m mod')" = model.gguf ]
     [ "$(offers 'quill inspect mod')" = model.gguf ]
+    [ "$(offers 'quill kv info mod')" = model.gguf ]
     [ "$(offers 'quill bench --roof')" = --roofline ]
     [ "$(offers 'quill --roof')" = "" ]
 }

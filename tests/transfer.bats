@@ -122,22 +122,23 @@ same() {
     [ ! -s out ]
 }
 
-@test "a writer that is killed is reported by the reader" {
+@test "a writer that is killed or stopped is reported by the reader" {
     command -v python3 >/dev/null || skip "no python3"
     python3 - <<'PYTHON'
-import os, subprocess
-quill, tiny = os.environ["QUILL"], os.environ["TINY"]
-text = open(tiny + "/long").read() * 5
-p = subprocess.Popen([quill, "prefill", "-m", tiny + "/chat.gguf", "--kv-out", "-", "--raw"], stdin=subprocess.PIPE,
-                     stdout=subprocess.PIPE)
-p.stdin.write(text.encode())
-p.stdin.close()
-begun = p.stdout.read(100)  # the rest is larger than a pipe
-p.kill()
-rest = p.stdout.read()
-assert p.wait() == -9 and begun.startswith(b"QUILLKV\n"), p.returncode
-d = subprocess.run([quill, "decode", "-m", tiny + "/chat.gguf", "--kv-in", "-"], input=begun + rest, capture_output=True)
-assert d.returncode == 3 and d.stdout == b"" and b"stdin: byte" in d.stderr and b"the file was cut" in d.stderr, d
+import os, signal, subprocess
+quill, model = os.environ["QUILL"], os.environ["TINY"] + "/chat.gguf"
+text = open(os.environ["TINY"] + "/long").read() * 5
+for number, code in (signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 143):
+    p = subprocess.Popen([quill, "prefill", "-m", model, "-ub", "1", "--kv-out", "-", "--raw"], stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    p.stdin.write(text.encode())
+    p.stdin.close()
+    begun = p.stdout.read(100)  # the rest is larger than a pipe
+    p.send_signal(number)
+    rest = p.stdout.read()
+    assert begun.startswith(b"QUILLKV\n") and p.wait() == code and not p.stderr.read(), (number, p.returncode)
+    d = subprocess.run([quill, "decode", "-m", model, "--kv-in", "-"], input=begun + rest, capture_output=True)
+    assert d.returncode == 3 and d.stdout == b"" and b"stdin: byte" in d.stderr and b"the file was cut" in d.stderr, d
 PYTHON
 }
 
