@@ -46,7 +46,8 @@ typedef struct {
     Progress progress;
     double shown;
     bool gone;       // stdout's reader
-    Status failed;   // of stdin or stdout
+    Status failed;   // of stdout: nothing goes on
+    Status unread;   // of the input: what was read before is answered
     Status first;    // of the first line that failed
     int stopped_by;  // a signal; 0: none
     Buf left;        // "58-64": lines that it left without an answer
@@ -101,16 +102,11 @@ static bool has_room(const Run *b) {
     return b->n_open < most && b->n_tickets < MOST_TICKETS;
 }
 
-// Seconds until the next line may be read at the latest, WAIT at most; 0 while something runs.
-static double patience(const Run *b) {
-    if (b->n_open > 0) return 0;
-    double until = b->o->rate > 0 ? b->next_arrival - clock_now() : WAIT;
-    return fmin(WAIT, fmax(until, 0));
-}
-
-// A signal ends it.
-static void nap(double seconds) {
-    struct timespec t = {.tv_nsec = (long)(1e9 * fmin(seconds, 0.999))};
+// Until the next arrival, WAIT at most; a signal ends it. Not at all while something runs.
+static void nap(const Run *b) {
+    double seconds = fmin(WAIT, b->next_arrival - clock_now());
+    if (b->n_open > 0 || seconds <= 0) return;
+    struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * (seconds - floor(seconds)))};
     nanosleep(&t, NULL);
 }
 
@@ -120,13 +116,13 @@ static void read_lines(Run *b) {
     if (b->o->static_batches && !idle) return;
     for (int i = 0; !b->ended && has_room(b) && (idle || i < LINES_A_STEP); i++) {
         if (rated && clock_now() < b->next_arrival) {
-            nap(patience(b)); // not at all while something runs
+            nap(b);
             return;
         }
         Str line;
         FeedResult result;
-        b->failed = feed_next(&b->feed, rated ? 0 : patience(b), &line, &result);
-        b->ended = b->failed.code || result == FEED_END;
+        b->unread = feed_next(&b->feed, b->n_open > 0 ? 0 : WAIT, &line, &result);
+        b->ended = b->unread.code || result == FEED_END;
         if (b->ended || result == FEED_NOTHING) return;
         take_line(b, result, line, rated ? b->next_arrival : clock_now());
         if (rated) next_arrival(b);
@@ -261,7 +257,8 @@ static void run(Run *b) {
 // One line for all that went wrong.
 static Status outcome(const Run *b) {
     if (b->stopped_by) return interrupted(b);
-    if (b->gone || b->failed.code || !b->first.code) return b->failed;
+    if (b->gone || b->failed.code) return b->failed;
+    if (b->unread.code || !b->first.code) return b->unread;
     const Tally *t = &b->tally;
     long long failed = t->n_failed, all = t->n_jobs + t->n_failed;
     if (all == 1) return status_error(b->first.code, "batch: %.980s", b->first.message);
