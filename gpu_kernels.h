@@ -6,8 +6,8 @@
 // (tokens, positions, slots, block tables, rows wanted) lies in device memory. Arguments are checked by assert alone.
 // No float atomics, every sum in a fixed order: the same input gives the same bits, run after run.
 //
-// Pointers are device pointers unless a comment says "host". Matrices are row-major; (rows, n) has n elements a row.
-// Sums are in f32. Shapes in [brackets] are bounds.
+// Pointers are device pointers unless a comment says "host", aligned to 16 bytes where rows of floats begin. Matrices
+// are row-major; (rows, n) has n elements a row. Sums are in f32. Shapes in [brackets] are bounds.
 #ifndef QUILL_GPU_KERNELS_H
 #define QUILL_GPU_KERNELS_H
 
