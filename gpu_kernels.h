@@ -88,7 +88,7 @@ int gpu_n_tickets(const Heads *h, int max_rows);
 
 // b->copy in every layer of the pool, one after the other.
 void gpu_copy_blocks(const KvPool *kv, const GpuBatch *b, GpuStream stream);
-// x (n_rows, dim) = the tokens' rows of `tok`, and cos and sin of each row's position.
+// x (n_rows, dim) = the tokens' rows of `tok`, and cos and sin of each row's position; x NULL: these alone.
 void gpu_embed(float *x, const DeviceTensor *tok, const Heads *h, const GpuBatch *b, const GpuScratch *s,
                GpuStream stream);
 
@@ -104,7 +104,7 @@ typedef struct {
 } GpuLayer;
 
 // With weights in F32, F16, BF16 the activations stay f32; against quantised ones they are rounded to int8, 32 under
-// one scale, unless `exact`.
+// one scale, unless `exact` (slow: for tests, and where QKV's matrices are in part quantised).
 typedef struct {
     bool exact;
 } GpuProduct;
