@@ -183,7 +183,7 @@ endif
 
 # ---- the rest ----
 format: ## clang-format over all sources
-	clang-format -i *.c *.h *.cpp *.cu *.cuh tests/*.c tests/*.h tests/*.cu
+	clang-format -i *.c *.h *.cpp *.cu *.cuh tests/*.c tests/*.h tests/*.cpp tests/*.cu
 # The man page and the completions are the binary's own words.
 $(BUILD)/quill.1: $(BUILD)/quill
 	$< --man >$@

@@ -15,11 +15,9 @@ static bool mode_there(int m) { return cli_about[m].usage != NULL; }
 static bool is_shown(const Option *o) { return o->help && !o->later; }
 static bool is_of(const Option *o, int m) { return is_shown(o) && o->modes & 1u << m; }
 // As its words; others take text.
-<<<<<<< HEAD
-static bool takes_file(int m) { return m == MODE_BENCH || m == MODE_INSPECT || m == MODE_BATCH; }
-=======
-static bool takes_files(int m) { return m == MODE_BENCH || m == MODE_INSPECT || m == MODE_DECODE || m == MODE_KV; }
->>>>>>> chat
+static bool takes_files(int m) {
+    return m == MODE_BENCH || m == MODE_INSPECT || m == MODE_BATCH || m == MODE_DECODE || m == MODE_KV;
+}
 
 typedef struct {
     char c;
@@ -245,11 +243,7 @@ static void bash_mode(int m) {
     for (int i = 0; i < cli_n_options; i++)
         for (const char *at = cli_options[i].names; is_of(&cli_options[i], m) && (at = next_name(at, name));)
             printf("%s ", name);
-<<<<<<< HEAD
-    printf("'\n        words=%s\n        case $before in\n", takes_file(m) ? "@file" : "@none");
-=======
     printf("'\n        words=%s\n        case $before in\n", takes_files(m) ? "@file" : "@none");
->>>>>>> chat
     bash_case(m, VALUE_ANY, "@none");
     bash_case(m, VALUE_FILE, "@file");
     bash_case(m, VALUE_DIR, "@dir");
@@ -333,11 +327,7 @@ static void zsh_mode(int m) {
     for (int i = 0; i < cli_n_options; i++)
         if (is_of(&cli_options[i], m)) zsh_option(&cli_options[i]);
     if (m == MODE_RUN) printf("            '1:mode or prompt:(($modes))' \\\n");
-<<<<<<< HEAD
-    printf("            '*:%s' ;;\n", takes_file(m) ? "file:_files" : "text:");
-=======
     printf("            '*:%s' ;;\n", takes_files(m) ? "file:_files" : "text:");
->>>>>>> chat
 }
 
 static void zsh_completions(void) {
@@ -407,11 +397,7 @@ static void fish_completions(void) {
         printf("complete -c quill -n 'test (count (commandline -opc)) -eq 1' -a %s -d '", cli_modes[m]);
         put(brief.data, brief.n, fish);
         printf("'\n");
-<<<<<<< HEAD
-        if (takes_file(m)) printf("complete -c quill -n '__quill_in %s' -F\n", cli_modes[m]);
-=======
         if (takes_files(m)) printf("complete -c quill -n '__quill_in %s' -F\n", cli_modes[m]);
->>>>>>> chat
     }
     for (int i = 0; i < cli_n_options; i++)
         if (is_shown(&cli_options[i])) fish_option(&cli_options[i]);

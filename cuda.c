@@ -620,6 +620,22 @@ static Status open_gpu(void) {
     return OK;
 }
 
+static bool is_kv_type(int type) { return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16; }
+
+Status cuda_can(const Heads *h, int type_k, int type_v) {
+    if (h->head_dim > GPU_MAX_HEAD || h->head_dim % 2)
+        return status_error(
+            QUILL_MODEL, "the GPU: heads of an even number of up to %d elements expected, %d found; --device cpu works",
+            GPU_MAX_HEAD, h->head_dim);
+    if (!is_kv_type(type_k) || !is_kv_type(type_v))
+        return status_error(
+            QUILL_USAGE,
+            "the GPU: a KV cache of f32, f16 or bf16 expected (-ctk, -ctv), %s and %s found; --device cpu "
+            "works",
+            type_name(type_k), type_name(type_v));
+    return OK;
+}
+
 size_t cuda_free_bytes(void) { return gpu.isa[0] ? rt_free_bytes() : 0; }
 
 void cuda_describe(Buf *out) {

@@ -16,6 +16,11 @@ Status cuda_roofline(CudaRoofline *out) {
 void cuda_describe(Buf *out) { buf_str(out, "no"); }
 
 // Nobody has a GPU to ask these for.
+Status cuda_can(const Heads *h, int type_k, int type_v) {
+    (void)h, (void)type_k, (void)type_v;
+    return OK;
+}
+
 size_t cuda_layer_bytes(const Layer *l) {
     (void)l;
     return 0;

@@ -234,6 +234,7 @@ static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *r
     e->scratch = scratch_for(e, o, needs, s->n_ctx, rows);
     TRY(place_plan(&e->place, o, &e->model, s, !asked, *rows, int_min(needs.max_out, *rows)));
     int n_host = s->n_layers - s->n_device;
+    e->scratch = scratch_for(e, o, needs, s->n_ctx, rows); // another context, or another device's steps
     if (n_host == 0) e->scratch = 0;
     size_t available = memory_available(), limit = available;
     if (limit != SIZE_MAX) limit = limit > e->scratch ? limit - e->scratch : 0;
@@ -299,7 +300,6 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     TRY(cpu_backend(o->isa, &e->be));
     TRY(model_load(&e->model, e->gguf, e->be));
     TRY(place_open(&e->place, o, &e->model));
-    if (!e->place.gpu) note(o, "on the CPU: %s", e->place.why);
     if (needs.need_tokenizer) TRY(engine_tokenizer(e->gguf, &e->tok));
     if (e->tok && tokenizer_n(e->tok) > e->model.c.n_vocab)
         return status_error(QUILL_MODEL,
@@ -308,6 +308,7 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     e->pool = threads_new(o->threads);
     int rows;
     TRY(plan_memory(e, o, needs, &rows));
+    if (!e->place.gpu) note(o, "on the CPU: %s", e->place.why);
     if (o->dry_run) return OK;
     if (o->check_tensors) TRY(model_check_tensors(&e->model));
     if (o->mlock) lock_weights(o, e->gguf);

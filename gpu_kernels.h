@@ -6,8 +6,8 @@
 // (tokens, positions, slots, block tables, rows wanted) lies in device memory. Arguments are checked by assert alone.
 // No float atomics, every sum in a fixed order: the same input gives the same bits, run after run.
 //
-// Pointers are device pointers unless a comment says "host". Matrices are row-major; (rows, n) has n elements a row.
-// Sums are in f32. Shapes in [brackets] are bounds.
+// Pointers are device pointers unless a comment says "host", aligned to 16 bytes where rows of floats begin. Matrices
+// are row-major; (rows, n) has n elements a row. Sums are in f32. Shapes in [brackets] are bounds.
 #ifndef QUILL_GPU_KERNELS_H
 #define QUILL_GPU_KERNELS_H
 
@@ -88,7 +88,7 @@ int gpu_n_tickets(const Heads *h, int max_rows);
 
 // b->copy in every layer of the pool, one after the other.
 void gpu_copy_blocks(const KvPool *kv, const GpuBatch *b, GpuStream stream);
-// x (n_rows, dim) = the tokens' rows of `tok`, and cos and sin of each row's position.
+// x (n_rows, dim) = the tokens' rows of `tok`, and cos and sin of each row's position; x NULL: these alone.
 void gpu_embed(float *x, const DeviceTensor *tok, const Heads *h, const GpuBatch *b, const GpuScratch *s,
                GpuStream stream);
 
@@ -104,7 +104,7 @@ typedef struct {
 } GpuLayer;
 
 // With weights in F32, F16, BF16 the activations stay f32; against quantised ones they are rounded to int8, 32 under
-// one scale, unless `exact`.
+// one scale, unless `exact` (slow: for tests, and where QKV's matrices are in part quantised).
 typedef struct {
     bool exact;
 } GpuProduct;

@@ -101,8 +101,18 @@ static Status too_little(const Place *p, const Options *o, const KvShape *s, int
     return st;
 }
 
+// What auto tried goes to the CPU, for that reason; what was asked for is an error.
+static Status give_up(Place *p, Status st) {
+    if (p->asked) return st;
+    snprintf(p->why, sizeof p->why, "%.300s", st.message);
+    p->gpu = NULL;
+    return OK;
+}
+
 Status place_plan(Place *p, const Options *o, const Model *m, KvShape *s, bool may_shorten, int max_rows, int max_out) {
     if (!p->gpu) return OK;
+    Status able = cuda_can(&m->layers[0].heads, s->type_k, s->type_v);
+    if (able.code) return give_up(p, able);
     int n = int_min(o->gpu_layers < 0 ? INT_MAX : o->gpu_layers, m->c.n_layers), wanted = n;
     p->free_bytes = cuda_free_bytes();
     while (may_shorten && s->n_ctx > LEAST_CONTEXT && need(p, m, s, max_rows, max_out, n) > p->free_bytes)
@@ -112,11 +122,7 @@ Status place_plan(Place *p, const Options *o, const Model *m, KvShape *s, bool m
     size_t all = need(p, m, s, max_rows, max_out, refused ? wanted : n);
     if (refused) return too_little(p, o, s, n);
     p->spare = p->free_bytes > all + KEEP_FREE ? p->free_bytes - all - KEEP_FREE : 0;
-    if (n == 0) {
-        snprintf(p->why, sizeof p->why, "not a layer fits on the GPU");
-        p->gpu = NULL;
-        return OK;
-    }
+    if (n == 0) return give_up(p, status_error(QUILL_MEMORY, "not a layer fits on the GPU"));
     s->n_device = n;
     s->be = p->gpu;
     return OK;

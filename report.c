@@ -98,7 +98,7 @@ void report_after(const Engine *e, const Request *r) {
     Timing t = report_timing(e, r);
     const Timeline *time = &r->time;
     Roofline roof = {0};
-    bool has_roof = roofline_load(&roof);
+    bool has_roof = e->model.n_device == 0 && roofline_load(&roof); // the CPU's
     char a[24], b[24];
     fprintf(stderr, "load       %.4f ms\n", t.load_ms);
     fprintf(stderr, "prefill    %d tokens, %d cached, %.4f ms, %.2f tok/s, %.4g GFLOP", r->n_prompt - r->n_reused,

@@ -2,7 +2,7 @@
 # On a machine with a GPU and the CUDA toolkit, in under 8 minutes, downloading nothing: builds, tests on the GPU,
 # benchmarks; writes one JSON and one markdown table.
 #   scripts/gpu_check.sh [DIR]         results in DIR (default: build/gpu)
-#   QUILL_TEST_DATA=DIR                also the golden logits there (golden/*.gguf beside *.json)
+#   QUILL_TEST_DATA=DIR                also the golden logits there (golden/tokens.txt, golden/*/X.gguf with X.f32)
 #   SECONDS_FOR_ALL=480                benchmarks that would end later are left out, and named
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -57,10 +57,8 @@ logits() { # logits FILE OUT OPTIONS...
   shift 2
   "$quill" logits -m "$file" --tokens 1,5,9,17,33,4,8,15,16,23,42,2,7,11,13,19,29,31,37,41 "$@" >"$to" 2>"$out/last.err"
 }
-near() { # near NAME LIMIT FILE: the GPU's logits against the scalar CPU's
-  if logits "$3" "$out/a.f32" --device cpu --isa scalar -ctk f32 -ctv f32 &&
-    logits "$3" "$out/b.f32" --device cuda -ngl "${4:-all}"; then
-    python3 - "$1" "$2" "$out/a.f32" "$out/b.f32" <<'PYTHON' || fail "$1"
+compare() { # compare NAME LIMIT WANT GOT
+  python3 - "$@" <<'PYTHON' || fail "$1"
 import array, math, sys
 name, limit, *files = sys.argv[1:]
 want, got = (array.array("f", open(f, "rb").read()) for f in files)
@@ -68,6 +66,11 @@ d = math.sqrt(sum((a - b) ** 2 for a, b in zip(want, got)) / sum(a * a for a in 
 print(f"       {name:40} {d:.1e}")
 sys.exit(not (len(want) == len(got) and d <= float(limit)))
 PYTHON
+}
+near() { # near NAME LIMIT FILE: the GPU's logits against the scalar CPU's
+  if logits "$3" "$out/a.f32" --device cpu --isa scalar -ctk f32 -ctv f32 &&
+    logits "$3" "$out/b.f32" --device cuda -ngl "${4:-all}"; then
+    compare "$1" "$2" "$out/a.f32" "$out/b.f32"
   else fail "$1: $(cat "$out/last.err")"; fi
 }
 say "logits of small random models, GPU against scalar CPU"
@@ -78,10 +81,13 @@ for type in F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_N
   near "$type" $limit "$file"
 done
 near "Q8_0, 2 of 3 layers on the GPU" 5e-2 "$tiny/Q8_0.gguf" 2
-if [ -n "${QUILL_TEST_DATA:-}" ]; then
-  for file in "$QUILL_TEST_DATA"/golden/*.gguf; do
-    case $file in *f32*) limit=1e-4 ;; *f16*) limit=2e-2 ;; *) limit=5e-2 ;; esac
-    [ -f "$file" ] && near "$(basename "$file")" $limit "$file"
+if [ -n "${QUILL_TEST_DATA:-}" ]; then # logits of a float64 forward from outside
+  tokens=$(cat "$QUILL_TEST_DATA/golden/tokens.txt")
+  for file in "$QUILL_TEST_DATA"/golden/*/*.gguf; do
+    case $file in */arch/* | */F32.gguf) limit=1e-4 ;; */F16.gguf | */BF16.gguf) limit=2e-2 ;; *) limit=5e-2 ;; esac
+    if "$quill" logits -m "$file" --tokens "$tokens" --device cuda >"$out/b.f32" 2>"$out/last.err"; then
+      compare "golden $(basename "$file")" $limit "${file%.gguf}.f32" "$out/b.f32"
+    else fail "$file: $(cat "$out/last.err")"; fi
   done
 fi
 

@@ -45,7 +45,7 @@ static void test_defaults(void **state) {
     assert_null(o.prompt);
     assert_int_equal(o.predict, -1);
     assert_int_equal(o.ctx_size, 0);
-    assert_int_equal(o.ubatch, 512);
+    assert_int_equal(o.ubatch, 0); // what suits the device
     assert_int_equal(o.type_k, KV_TYPE_AUTO);
     assert_int_equal(o.type_v, KV_TYPE_AUTO);
     assert_int_equal(o.gpu_layers, -1);

@@ -441,6 +441,17 @@ static void test_every_shortage_of_memory(void **state) {
     gguf_close(g);
 }
 
+static void test_what_the_kernels_cannot(void **state) {
+    (void)state;
+    Heads h = {.n_heads = 2, .n_kv_heads = 1, .head_dim = 256};
+    assert_ok(cuda_can(&h, TYPE_F16, TYPE_F32));
+    assert_int_equal(cuda_can(&h, TYPE_F16, TYPE_Q8_0).code, QUILL_USAGE);
+    h.head_dim = 258;
+    assert_int_equal(cuda_can(&h, TYPE_F16, TYPE_F16).code, QUILL_MODEL);
+    h.head_dim = 63;
+    assert_int_equal(cuda_can(&h, TYPE_F16, TYPE_F16).code, QUILL_MODEL);
+}
+
 static void test_a_failure_voids_what_follows(void **state) {
     (void)state;
     TinyModel shape = tiny("llama");
@@ -475,6 +486,7 @@ int main(void) {
         cmocka_unit_test(test_rows_move_between_devices),
         cmocka_unit_test(test_forks_copy_blocks),
         cmocka_unit_test(test_every_shortage_of_memory),
+        cmocka_unit_test(test_what_the_kernels_cannot),
         cmocka_unit_test(test_a_failure_voids_what_follows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

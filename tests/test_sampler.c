@@ -5,6 +5,7 @@
 #include "testing.h"
 
 #include "../sampler.h"
+#include "../sampling.h"
 
 #include <math.h>
 
@@ -476,8 +477,20 @@ static void test_defaults(void **state) {
     sampler_free(NULL);
 }
 
+static void test_exp_is_exact_enough(void **state) {
+    (void)state;
+    uint64_t random = 11;
+    for (int i = 0; i < 20000; i++) {
+        double x = ((double)test_uniform(&random) - 1) * (i % 2 ? 1 : 350);
+        assert_true(fabs(sample_exp(x) / exp(x) - 1) <= 0x1p-51);
+    }
+    assert_true(sample_exp(0) == 1);
+    assert_true(sample_exp(-INFINITY) == 0 && sample_exp(-1000) == 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exp_is_exact_enough),
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_nan_and_infinities),
         cmocka_unit_test(test_bias),
