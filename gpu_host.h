@@ -265,8 +265,9 @@ cudaError_t cudaFree(void *p);
 cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind);
 cudaError_t cudaMemset(void *p, int byte, size_t n);
 cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaGetDevice(int *out);
 typedef enum { cudaDevAttrMultiProcessorCount = 16 } cudaDeviceAttr;
-cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr what, int device); // 2 multiprocessors: blocks do several
-                                                                               // groups of rows at small shapes too
+// 2 multiprocessors: a block has several groups of rows at small shapes too.
+cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr what, int device);
 
 #endif

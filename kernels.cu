@@ -34,7 +34,11 @@ const char *gpu_launch_error(void) {
 // Multiprocessors of the device that is current at the first launch.
 static int multiprocessors(void) {
     static int n;
-    if (n == 0 && cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, 0) != cudaSuccess) n = 1;
+    int device;
+    if (n > 0) return n;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
+        n = 1;
     return n;
 }
 
