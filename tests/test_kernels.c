@@ -350,7 +350,10 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
         }
     }
     take_distance(kernel, isa, output_distance(&o, c->exact, n_rows, 0, n_out, t.bias, add),
-                  kernel == MATRIX ? 1e-5 : kernel == MATRIX_BF16 ? 1e-2 : 2e-2, what);
+                  kernel == MATRIX        ? 1e-5
+                  : kernel == MATRIX_BF16 ? 1e-2
+                                          : 2e-2,
+                  what);
     if (kernel == MATRIX_BF16)
         take_distance(FROM_BF16, isa, output_distance(&o, c->from_bf16, n_rows, 0, n_out, t.bias, add), 1e-5, what);
     if (kernel == MATRIX_INT8)
