@@ -352,7 +352,7 @@ static void run(const Tensor *w, int first, int last, const void *packed, int fi
 
 const MatrixKernel *cpu_amx_matrix(int type) {
     static const MatrixKernel kernel = {
-        .min_rows = 8,
+        .min_rows = 12,
         .tile = ROWS,
         .features = FEATURES,
         .rows = ROW_BLOCK,
