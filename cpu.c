@@ -1,8 +1,8 @@
 // cpu.c: the CPU backend: the five operations of a layer as plain steps over a thread pool, and the choice of kernels.
 //
 // Every operation cuts its work into tasks (rows, output features, heads); what a task computes comes from the table of
-// kernels in Backend.impl. Few rows go through matvec (weights read once, straight from the file's blocks); many rows
-// go through a matrix kernel.
+// kernels in Backend.impl. Few rows go through matvec or its integer twin (weights read once, straight from the file's
+// blocks); many rows go through a matrix kernel.
 #include "cpu.h"
 
 #include <assert.h>
@@ -613,7 +613,7 @@ typedef struct {
     const CpuKernels *kernels;
     const MatrixKernel *(*matrix_of)(int type);
     const MatrixKernel *(*few_of)(int type); // if the CPU has VNNI
-    const char *describe;                    // NULL: as the kernels say
+    const char *describe;                    // with it; NULL: as the kernels say
 } Choice;
 
 static const Choice choices[] = {
@@ -621,7 +621,8 @@ static const Choice choices[] = {
     {"portable", has_any, &cpu_portable, NULL, NULL, NULL},
 #if defined(__x86_64__)
     {"avx2", has_avx2, &cpu_avx2, NULL, NULL, NULL},
-    {"avx512", has_avx512, &cpu_avx512, NULL, cpu_vnni_matrix, NULL},
+    {"avx512", has_avx512, &cpu_avx512, NULL, cpu_vnni_matrix,
+     "matvec int8 avx512 vnni (16- and 32-bit weights: f32 avx512); prefill f32 avx512 panels"},
 #endif
 #if defined(QUILL_AMX)
     {"amx", has_amx, &cpu_avx512, cpu_amx_matrix, cpu_vnni_matrix,
@@ -676,9 +677,9 @@ Status cpu_backend(const char *isa, const Backend **out) {
     kernels[i] = *choice->kernels;
     CpuKernels *k = &kernels[i];
     k->isa = choice->isa;
-    if (choice->describe) k->describe = choice->describe;
     k->matrix_of = choice->matrix_of;
     k->few_of = has_vnni() ? choice->few_of : NULL;
+    if (choice->describe && k->few_of) k->describe = choice->describe;
     size_t scratch = k->scratch;
     if (k->matrix) scratch = larger(scratch, k->matrix->scratch);
     if (k->matrix_of) scratch = larger(scratch, k->matrix_of(TYPE_Q8_0)->scratch); // the same for all types
