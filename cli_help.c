@@ -43,11 +43,11 @@ const About cli_about[N_MODES] = {
     [MODE_PERPLEXITY] = {"quill perplexity [options] [-f FILE]",
                          "How well a model predicts a text. The text is cut into chunks (-c), each with\n"
                          "the beginning token in front where the model wants one; every token but the\n"
-                         "first of a chunk is scored. With --evict the text is one chunk of any length, and\n"
-                         "-c the slots of the cache; snapkv takes half of a chunk for the prompt.",
+                         "first of a chunk is scored. With --evict the text is one chunk, however long, -c\n"
+                         "the slots of the cache, and snapkv takes half of a chunk for the prompt.",
                          "  quill perplexity -m model.gguf -f wiki.test.raw -c 512\n"
-                         "  quill perplexity -m model.gguf -f wiki.test.raw -ctk q4_0 -ctv q4_0 --kv-error\n"
-                         "  quill perplexity -m model.gguf -f wiki.test.raw --evict sinks --json | jq .curve\n"},
+                         "  quill perplexity -m model.gguf -f text -ctk q4_0 -ctv q4_0 --kv-error\n"
+                         "  quill perplexity -m model.gguf -f text --evict sinks --json | jq .curve\n"},
     [MODE_INSPECT] = {"quill inspect [options] [MODEL]", "What is in a model file, and what it will cost to run.",
                       "  quill inspect model.gguf\n  quill inspect --json model.gguf | jq .config\n"},
     [MODE_TOKENIZE] =

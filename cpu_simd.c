@@ -354,61 +354,70 @@ enum {
     GROUP = 8,      // queries that share a pass over the keys when there are few
 };
 
-typedef int8_t v_codes __attribute__((vector_size(VL)));
-
-INLINE vf load_codes(const int8_t *q) {
-    v_codes v;
-    memcpy(&v, q, sizeof v);
-    return __builtin_convertvector(v, vf);
-}
-
-// The bit fields of whole bytes at once, eight bytes at a time.
-INLINE void split_2_bits(const uint8_t *qs, int8_t q[32]) {
+// Eight bytes as 32 codes of two bits, bits 2 (i / 8) of byte i % 8.
+INLINE q32 q_2_bits(const uint8_t *p) {
     uint64_t bytes;
-    memcpy(&bytes, qs, sizeof bytes);
-    for (int i = 0; i < 4; i++) {
-        uint64_t codes = bytes >> 2 * i & 0x0303030303030303;
-        memcpy(q + 8 * i, &codes, sizeof codes);
-    }
-}
-INLINE void split_4_bits(const uint8_t *qs, int8_t q[32]) {
-    for (int i = 0; i < 16; i++) q[i] = (int8_t)((qs[i] & 15) - 8), q[i + 16] = (int8_t)((qs[i] >> 4) - 8);
+    memcpy(&bytes, p, sizeof bytes);
+#if QUILL_SIMD
+    return q_and(_mm256_srlv_epi64(_mm256_set1_epi64x((long long)bytes), _mm256_setr_epi64x(0, 2, 4, 6)), 3);
+#else
+    uint64_t codes[4];
+    for (int i = 0; i < 4; i++) codes[i] = bytes >> 2 * i & 0x0303030303030303;
+    return q_load(codes);
+#endif
 }
 
 // 32 elements of a slot.
 INLINE void unseal_block(int type, const uint8_t *block, float *out) {
-    int8_t q[32];
     half_bits d, m = 0;
+    vf w[NV];
     memcpy(&d, block, sizeof d);
-    if (type == TYPE_Q8_0) memcpy(q, block + offsetof(BlockQ8_0, qs), 32);
-    else if (type == TYPE_Q4_0) split_4_bits(block + offsetof(BlockQ4_0, qs), q);
+    if (type == TYPE_Q8_0) q_floats(q_load(block + offsetof(BlockQ8_0, qs)), w);
+    else if (type == TYPE_Q4_0) q_floats(q_sub(q_nibbles(block + offsetof(BlockQ4_0, qs)), 8), w);
     else {
         memcpy(&m, block + offsetof(BlockKivi2, m), sizeof m);
-        split_2_bits(block + offsetof(BlockKivi2, qs), q);
+        q_floats(q_2_bits(block + offsetof(BlockKivi2, qs)), w);
     }
-    vf scale = vset(half_float(d)), least = vset(half_float(m));
-    for (int i = 0; i < 32; i += VL) vstore(out + i, least + scale * load_codes(q + i));
+    vf scale = half_vector(d), least = half_vector(m);
+    for (int i = 0; i < NV; i++) vstore(out + i * VL, least + scale * w[i]);
+}
+
+INLINE void unseal_blocks(int type, const uint8_t *slot, int n, float *out) {
+    size_t bytes = kv_slot_bytes(type, 32);
+    for (int b = 0; b < n; b++) unseal_block(type, slot + (size_t)b * bytes, out + 32 * b);
 }
 
 static void unseal_panel(const PanelKivi2 *p, int first, int n, float *out) {
-    for (int i = 0; i < 32; i += VL) {
-        vf scale = vload_half(p->d + i), least = vload_half(p->m + i);
-        for (int k = 0; k < n; k++) {
-            int8_t q[32];
-            split_2_bits(p->qs[first + k], q);
-            vstore(out + (size_t)k * HEAD_PAD + i, least + scale * load_codes(q + i));
-        }
+    vf scale[NV], least[NV], w[NV];
+    for (int i = 0; i < NV; i++) scale[i] = vload_half(p->d + i * VL), least[i] = vload_half(p->m + i * VL);
+    for (int k = 0; k < n; k++, out += HEAD_PAD) {
+        q_floats(q_2_bits(p->qs[first + k]), w);
+        for (int i = 0; i < NV; i++) vstore(out + i * VL, least[i] + scale[i] * w[i]);
     }
 }
 
+// 16 E4M3 bytes as halves of a 256th.
+INLINE void fp8_halves(const uint8_t *p, half_bits h[16]) {
+#if QUILL_SIMD
+    __m256i x = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+    __m256i sign = _mm256_slli_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0x80)), 8);
+    __m256i rest = _mm256_slli_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0x7f)), 7);
+    _mm256_storeu_si256((__m256i *)(void *)h, _mm256_or_si256(sign, rest));
+#else
+    for (int i = 0; i < 16; i++) h[i] = fp8_half(p[i]);
+#endif
+}
+
 static void unseal_fp8(const uint8_t *slot, int head_dim, float *out) {
-    half_bits d, h[32] = {0};
+    half_bits d, h[16];
     memcpy(&d, slot, sizeof d);
-    vf scale = vset(half_float(d) * 256);
-    for (int i = 0; i < head_dim; i += 32) {
-        int n = int_min(32, head_dim - i);
-        for (int k = 0; k < n; k++) h[k] = fp8_half(slot[2 + i + k]);
-        for (int k = 0; k < 32; k += VL) vstore(out + i + k, vload_half(h + k) * scale);
+    vf scale = half_vector(d) * 256.0f;
+    for (int i = 0; i < head_dim; i += 16) {
+        uint8_t end[16] = {0};
+        bool whole = i + 16 <= head_dim;
+        if (!whole) memcpy(end, slot + 2 + i, (size_t)(head_dim - i));
+        fp8_halves(whole ? slot + 2 + i : end, h);
+        for (int k = 0; k < 16; k += VL) vstore(out + i + k, vload_half(h + k) * scale);
     }
 }
 
@@ -420,21 +429,33 @@ static void unseal_slots(int type, bool keys, const uint8_t *group, int first, i
         return;
     }
     group += (size_t)first * slot_bytes;
-    for (int k = 0; k < n; k++, group += slot_bytes, out += HEAD_PAD)
+    for (int k = 0; k < n; k++, group += slot_bytes, out += HEAD_PAD) {
         if (type == TYPE_FP8) unseal_fp8(group, head_dim, out);
-        else
-            for (size_t b = 0; b < blocks; b++) unseal_block(type, group + b * (slot_bytes / blocks), out + 32 * b);
+        else if (type == TYPE_Q8_0) unseal_blocks(TYPE_Q8_0, group, (int)blocks, out);
+        else if (type == TYPE_Q4_0) unseal_blocks(TYPE_Q4_0, group, (int)blocks, out);
+        else unseal_blocks(TYPE_KIVI2, group, (int)blocks, out);
+    }
+}
+
+// Asks for the bytes of a later tile: a long cache streams through, and memory pages are crossed all the time.
+INLINE void prefetch(const uint8_t *at, size_t n) {
+    for (size_t i = 0; i < n; i += 64) __builtin_prefetch(at + i);
 }
 
 // Slots [first, first + n) of a sealed plane as f32, HEAD_PAD apart; the rows' own group as it is.
 static void unseal_tile(const AttendTask *t, bool value, int first, int n, float *tile, uint8_t *room) {
     int type = value ? t->kv->type_v : t->kv->type_k, hd = t->kv->head_dim, count;
+    size_t group_bytes = SEAL * kv_slot_bytes(type, hd);
     for (int slot = first; slot < first + n; slot += count, tile += (size_t)count * HEAD_PAD) {
         count = int_min(first + n - slot, SEAL - slot % SEAL);
         if (slot / SEAL == attend_group(t))
             for (int k = 0; k < count; k++)
                 memcpy(tile + (size_t)k * HEAD_PAD, attend_open(t, value, slot + k), (size_t)hd * sizeof *tile);
-        else unseal_slots(type, !value, attend_sealed(t, value, slot / SEAL, room), slot % SEAL, count, hd, tile);
+        else {
+            const uint8_t *group = attend_sealed(t, value, slot / SEAL, room);
+            if (group != room) prefetch(group + KEYS / SEAL * group_bytes, group_bytes);
+            unseal_slots(type, !value, group, slot % SEAL, count, hd, tile);
+        }
     }
 }
 
@@ -475,13 +496,34 @@ static void find_keys(const AttendTask *t, bool value, int first, int n, QueryTi
     out->plane = value ? t->kv->v : t->kv->k;
     out->type = value ? t->kv->type_v : t->kv->type_k;
     if (!kv_is_sealed(out->type)) {
+        size_t size = kv_type_bytes(out->type), row = (size_t)t->kv->head_dim * size;
         keys_at(t, first, n, out->at);
+        for (int k = 0; k < n; k++) prefetch(out->plane + out->at[k] * size + KEYS * row, row);
         return;
     }
     unseal_tile(t, value, first, n, s->tile, s->room);
     out->plane = (const uint8_t *)s->tile;
     out->type = TYPE_F32;
     for (int k = 0; k < n; k++) out->at[k] = (size_t)k * HEAD_PAD;
+}
+
+// The sums of eight vectors at once: fewer shuffles than one by one.
+INLINE void vsum_8(const vf v[8], float out[8]) {
+#if QUILL_SIMD
+    __m256 a[8];
+    for (int i = 0; i < 8; i++) {
+#if QUILL_SIMD == 512
+        a[i] = _mm256_add_ps(_mm512_castps512_ps256((__m512)v[i]), _mm512_extractf32x8_ps((__m512)v[i], 1));
+#else
+        a[i] = (__m256)v[i];
+#endif
+    }
+    __m256 b = _mm256_hadd_ps(_mm256_hadd_ps(a[0], a[1]), _mm256_hadd_ps(a[2], a[3]));
+    __m256 c = _mm256_hadd_ps(_mm256_hadd_ps(a[4], a[5]), _mm256_hadd_ps(a[6], a[7]));
+    _mm256_storeu_ps(out, _mm256_add_ps(_mm256_permute2f128_ps(b, c, 0x20), _mm256_permute2f128_ps(b, c, 0x31)));
+#else
+    for (int i = 0; i < 8; i++) out[i] = vsum(v[i]);
+#endif
 }
 
 // Few queries, all of one row: G heads of a group. Lanes run along the head for K and V, along the keys for softmax.
@@ -509,8 +551,14 @@ INLINE void attend_heads(const AttendTask *t, int pair, int G) {
 #pragma GCC unroll 8
                 for (int g = 0; g < G; g++) s[g] += key * vload(q + g * padded + i * VL);
             }
+            if (G == 8) {
+                float sums[GROUP];
+                vsum_8(s, sums);
 #pragma GCC unroll 8
-            for (int g = 0; g < G; g++) scores[g * KEYS + k] = vsum(s[g]) * t->heads->scale;
+                for (int g = 0; g < G; g++) scores[g * KEYS + k] = sums[g] * t->heads->scale;
+            } else
+#pragma GCC unroll 8
+                for (int g = 0; g < G; g++) scores[g * KEYS + k] = vsum(s[g]) * t->heads->scale;
         }
         float scale[GROUP];
         for (int g = 0; g < G; g++) { // online softmax: a new maximum rescales what was summed before

@@ -83,7 +83,7 @@ void sequence_push(Sequence *s, const int *tokens, int n); // appends tokens who
 void sequence_free(Sequence *s);                           // the arrays; kv_release first
 
 // Makes slots from sequence_slots to n_slots writable: takes free blocks, and copies shared ones that would be written.
-bool kv_reserve(KvCache *kv, Sequence *s, int n_slots);        // false: no free block, page or context; nothing changed
+bool kv_reserve(KvCache *kv, Sequence *s, int n_slots); // false: no free block, page or context; nothing changed
 // Forgets tokens and slots from n_tokens on; all slots where some were given up, since no one knows which those are.
 void kv_truncate(KvCache *kv, Sequence *s, int n_tokens);
 // The slots that stay have been moved to the front: the last n go, with the blocks behind them.

@@ -10,14 +10,16 @@ Every line is one `quill perplexity --json`. The plot needs matplotlib; the tabl
 
 import argparse
 import json
+import math
 import subprocess
 import sys
+import tempfile
 
 TYPES = ["f32", "f16", "bf16", "fp8", "q8_0", "q4_0", "kivi2"]
 
 
-def perplexity(args, *options):
-    command = [args.quill, "perplexity", "-m", args.model, "-f", args.file, "--parse-special", "--json", *options]
+def perplexity(args, *options, file=None):
+    command = [args.quill, "perplexity", "-m", args.model, "-f", file or args.file, "--parse-special", "--json", *options]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
@@ -41,19 +43,30 @@ def tell_types(args):
     print_row("q8_0, q4_0", perplexity(args, *context, "-ctk", "q8_0", "-ctv", "q4_0"), exact)
 
 
+def over_pieces(args, *options):
+    """Perplexity and the worst layer's error over pieces of the text, each a text of its own within the context."""
+    text = open(args.file, "rb").read()
+    nll, tokens, errors = 0, 0, []
+    for at in range(0, len(text) - args.piece + 1, args.piece):
+        with tempfile.NamedTemporaryFile() as piece:
+            piece.write(text[at:at + args.piece])
+            piece.flush()
+            found = perplexity(args, "-c", str(args.context), "--kv-error", *options, file=piece.name)
+        nll += found["nll"] * found["tokens"]
+        tokens += found["tokens"]
+        errors.append(max(found["attention_error"]))
+    return math.exp(nll / tokens), tokens, sum(errors) / len(errors)
+
+
 def tell_evictions(args):
     size = args.context // 4
-    print(f"\n| `--evict` | slots | perplexity, -c {args.context} | change | attention error, worst layer |")
-    print("|---|---|---|---|---|")
-    context = ["-c", str(args.context), "--kv-error"]
-    exact = perplexity(args, *context)
-    print(f"| none, chunks | {args.context} | {exact['perplexity']:.4f} | | {max(exact['attention_error']):.1e} |")
+    exact, tokens, error = over_pieces(args)
+    print(f"\n| `--evict` | slots | perplexity, pieces of {args.piece} bytes, {tokens} tokens | change | attention error |")
+    print(f"|---|---|---|---|---|\n| none | {args.context} | {exact:.4f} | | {error:.1e} |", flush=True)
     for plan in (f"sinks,sink=4,window={size - 4}", f"sinks,sink=0,window={size}",
                  f"h2o,heavy={size // 2},recent={size - size // 2}", f"snapkv,cap={size},window=32"):
-        found = perplexity(args, *context, "--evict", plan)
-        change = 100 * (found["perplexity"] / exact["perplexity"] - 1)
-        print(f"| {plan} | {size} | {found['perplexity']:.4f} | {change:+.2f}% | {max(found['attention_error']):.1e} |",
-              flush=True)
+        found, _, error = over_pieces(args, "--evict", plan)
+        print(f"| {plan} | {size} | {found:.4f} | {100 * (found / exact - 1):+.2f}% | {error:.2f} |", flush=True)
 
 
 def tell_curve(args):
@@ -94,15 +107,20 @@ def main():
     parser.add_argument("-m", "--model", default="builtin")
     parser.add_argument("-f", "--file", required=True)
     parser.add_argument("-c", "--context", type=int, default=2048, help="of the first two tables")
+    parser.add_argument("--piece", type=int, default=8000, help="bytes of a piece in the second, within that context")
     parser.add_argument("--slots", type=int, default=1024, help="of the curve's caches")
     parser.add_argument("--tokens", type=int, default=24000, help="at least the text's: the context of no eviction")
+    parser.add_argument("--only", choices=["types", "evictions", "curve"])
     parser.add_argument("--png", help="the curve as a plot")
     args = parser.parse_args()
-    tell_types(args)
-    tell_evictions(args)
-    found = tell_curve(args)
-    if args.png:
-        plot(found, args.png)
+    if args.only in (None, "types"):
+        tell_types(args)
+    if args.only in (None, "evictions"):
+        tell_evictions(args)
+    if args.only in (None, "curve"):
+        found = tell_curve(args)
+        if args.png:
+            plot(found, args.png)
 
 
 if __name__ == "__main__":

@@ -31,8 +31,8 @@ code() {
 @test "quantised KV takes the memory that it says" {
     "$QUILL" --dry-run -c 1024 -ctk kivi2 -ctv kivi2 hi 2>budget
     grep -q 'KV cache.*(KIVI2, KIVI2)' budget
-    [ "$(code "$QUILL" -c 2000 -ctk f16 -ctv f16 --kv-mem 100k hi)" -eq 4 ]
-    [ "$(code "$QUILL" -c 2000 -n 3 -ctk kivi2 -ctv kivi2 --kv-mem 100k hi)" -eq 0 ]
+    [ "$(code "$QUILL" -c 2000 -ctk f16 -ctv f16 --kv-mem 300k hi)" -eq 4 ]
+    [ "$(code "$QUILL" -c 2000 -n 3 -ctk kivi2 -ctv kivi2 --kv-mem 300k hi)" -eq 0 ]
     run "$QUILL" -c 2000 -ctk f16 -ctv f16 hi </dev/null
     [ "$status" -eq 0 ]
 }
