@@ -276,8 +276,10 @@ static Status open_run(Run *b, const Options *o) {
                                          "terminal; - reads it all the same");
     TRY(prompt_system(o, &b->system));
     TRY(feed_open(o->file, &b->feed));
-    b->width = int_min(o->parallel, o->ubatch); // a row for each of them in every step
+    b->width = o->parallel;
     TRY(engine_open(&b->e, o, (EngineNeeds){.need_tokenizer = true, .n_seqs = b->width, .pooled = true}));
+    if (b->e.sched)
+        b->width = int_min(b->width, scheduler_max_rows(b->e.sched)); // a row for each of them in every step
     TRY(chat_choose(b->e.gguf, b->e.tok, o, &b->form));
     b->office = (TicketOffice){&b->e, &b->job_options, b->form, {b->system.data, b->system.n}};
     b->progress = progress_new(o->quiet);

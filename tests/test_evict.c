@@ -26,7 +26,7 @@ static void rig_open_typed(Rig *r, int block, int type_k, int type_v) {
     assert_ok(cpu_backend("scalar", &be));
     assert_ok(model_load(&r->m, r->g, be));
     r->pool = threads_new(2);
-    assert_ok(workspace_new(&r->w, &r->m, r->pool, MOST_ROWS, MOST_ROWS));
+    assert_ok(workspace_new(&r->w, &r->m, r->pool, MOST_ROWS, MOST_ROWS, TEXT));
     KvShape shape = {.n_layers = r->m.c.n_layers,
                      .n_kv_heads = r->m.c.n_kv_heads,
                      .head_dim = r->m.c.head_dim,

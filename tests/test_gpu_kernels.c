@@ -259,7 +259,7 @@ static void rig_open(Rig *r, const Case *c, uint64_t seed) {
         for (int i = 0; i < r->m.c.n_layers; i++) r->m.layers[i].heads.window = c->window;
     r->pool = threads_new(1);
     make_batch(r);
-    assert_ok(workspace_new(&r->w, &r->m, r->pool, r->b.n_rows, r->b.n_rows));
+    assert_ok(workspace_new(&r->w, &r->m, r->pool, r->b.n_rows, r->b.n_rows, 1));
     device_order(seed);
     upload_layer(r);
     make_cache(r);
