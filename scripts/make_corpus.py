@@ -37,19 +37,13 @@ TWO_HOP = {"there": ("go", "put_there"), "carried": ("take", "drop_at"), "inside
            "job": ("job_is", "go"), "pet": ("pet_named", "pet_go"), "colour": ("colour_is", "same_colour"),
            "beside": ("y_is_at", "next_to")}
 NEEDS_PRONOUN = {"there", "carried", "given", "passed"}  # "there", "it": the two sentences stand close together
-# What a corpus is made of: shares of documents (the rest are skills), of long ones, of invented names; how many plots a
-# text has; how many sentences without a fact follow a fact; how often a question is asked, in other words; at most how
-# many in all; whether a plot is asked about only once, so that no answer stands in an earlier answer; shares of texts
-# whose facts are asked for all at once, and of those whose questions come several at a time.
+# What a corpus is made of: shares of documents (the rest are skills), of long ones, of invented names; how many
+# sentences without a fact follow a fact; how often a question is asked, in other words; at most how many in all.
 MIXES = {
-    "stories": dict(raw=0.29, conversation=0.54, long=0.08, invented=0.4, plots=(1, 2, 3, 3, 4, 5),
-                    filler=(0.1, 0.3, 0.6, 1.0, 1.5), asks=1, most=(6, 9, 12), once=False, recital=0, several=0),
-    "questions": dict(raw=0.10, conversation=0.80, long=0.04, invented=0.4, plots=(1, 2, 3, 3, 4, 5),
-                      filler=(0, 0.1, 0.2, 0.4, 1.0), asks=2, most=(12, 18, 24), once=False, recital=0, several=0),
-    "lookups": dict(raw=0.15, conversation=0.78, long=0.08, invented=0.4, plots=(2, 4, 6, 8, 10),
-                    filler=(0, 0, 0.1, 0.3, 1.0), asks=1, most=(24,), once=True, recital=0, several=0),
-    "drills": dict(raw=0.05, conversation=0.88, long=0.04, invented=0.4, plots=(2, 4, 6, 8, 10),
-                   filler=(0, 0, 0, 0.1, 0.5), asks=1, most=(24,), once=True, recital=0.4, several=0.4),
+    "stories": dict(raw=0.29, conversation=0.54, long=0.08, invented=0.4, filler=(0.1, 0.3, 0.6, 1.0, 1.5), asks=1,
+                    most=(6, 9, 12)),
+    "questions": dict(raw=0.10, conversation=0.80, long=0.04, invented=0.4, filler=(0, 0.1, 0.2, 0.4, 1.0), asks=2,
+                      most=(12, 18, 24)),
 }
 MIX = MIXES["stories"]
 LONGEST = 7000  # bytes of a document: about 1700 tokens, so that it fits the context
@@ -460,10 +454,7 @@ class Story:
             two = self.rng.random() < two_hop
             plots.append("two_" + self.rng.choice(twos) if two else "plot_" + self.rng.choice(ones))
         for plot in plots:
-            before = len(self.questions)
             getattr(self, plot)()
-            if MIX["once"]:
-                self.questions[before:] = [self.rng.choice(self.questions[before:])]
         return self
 
     def text(self):
@@ -496,7 +487,7 @@ def to_ask_about(g, rng, held_out=False, two_hop=0.55, unknown=0.25):
     filler = 2 if long else rng.choice(MIX["filler"])
     stories = [Story(g, rng, held_out, apart, filler, used) for _ in range(rng.choice((2, 2, 3)) if apart else 1)]
     for s in stories:
-        n = rng.choice((1, 2)) if apart else rng.choice(MIX["plots"])
+        n = rng.choice((1, 2)) if apart else rng.choice((1, 2, 3, 3, 4, 5))
         s.add_plots(n + 4 * long, two_hop)
     questions = [q for s in stories for q in s.questions]
     n_unknown = sum(rng.random() < unknown for _ in range(1 + len(questions)))
@@ -600,25 +591,10 @@ def with_text(g, rng, text, question):
 def conversation(g, rng):
     text, questions = to_ask_about(g, rng)
     turns = [q[1:] for q in questions[: rng.choice(MIX["most"])]]
-    if MIX["recital"] and rng.random() < MIX["recital"]:
-        said = dict.fromkeys(q[2] for q in questions if q[0] != "unknown")
-        turns = [(g.expand("ask_facts", rng), " ".join(said))] if said else turns
-    elif MIX["several"] and rng.random() < MIX["several"]:
-        turns = several(rng, turns)
     turns[0] = (with_text(g, rng, text, turns[0][0]), turns[0][1])
     while rng.random() < 0.2:
         turns.insert(rng.randrange(1, len(turns) + 1), rng.choice(SKILLS)(g, rng)[1:])
     return turns
-
-
-def several(rng, turns):
-    """The same questions, up to four in a turn."""
-    out = []
-    while turns:
-        n = rng.randint(1, 4)
-        out.append(tuple(" ".join(part) for part in zip(*turns[:n])))
-        turns = turns[n:]
-    return out
 
 
 def skills(g, rng):
@@ -702,7 +678,7 @@ def main():
     parser = argparse.ArgumentParser(description="Writes the training text of the built-in model.")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bytes", type=size, default=size("1M"), help="how much text, 250M for instance")
-    parser.add_argument("--mix", choices=MIXES, default="stories", help="mostly stories, short texts with many questions, or texts of many facts")
+    parser.add_argument("--mix", choices=MIXES, default="stories", help="mostly stories, or short texts with many questions")
     parser.add_argument("-o", "--output", help="file to write (stdout)")
     parser.add_argument("--questions", type=int, metavar="N", help="instead: N held-out questions as JSON lines")
     parser.add_argument("--stories", type=int, metavar="N", help="instead: N stories")
