@@ -280,18 +280,29 @@ static bool send_batch(Scratch *s, const Batch *b) {
     return true;
 }
 
-// Rows [first, first + n) of the batch, and the scratch that goes with them.
-static GpuBatch part_of(const Scratch *s, int first, int n, const Heads *h, GpuScratch *scratch) {
-    GpuBatch b = s->batch;
-    b.n_rows = n;
-    b.token += first;
-    b.pos += first;
-    b.slot += first;
-    b.seq += first;
-    *scratch = s->gpu;
-    scratch->rope_cos += (size_t)first * (size_t)(h->n_rot / 2);
-    scratch->rope_sin += (size_t)first * (size_t)(h->n_rot / 2);
-    return b;
+// Some rows of the batch, and the scratch that goes with them.
+typedef struct {
+    GpuBatch batch;
+    GpuScratch scratch;
+    size_t first; // row
+} Rows;
+
+// The next `most` rows at most; false: there are no more. Begins with (Rows){0}.
+static bool next_rows(const Scratch *s, const Heads *h, int most, Rows *p) {
+    size_t first = p->first + (size_t)p->batch.n_rows;
+    int left = s->batch.n_rows - (int)first;
+    if (left == 0) return false;
+    p->first = first;
+    p->batch = s->batch;
+    p->batch.n_rows = int_min(most, left);
+    p->batch.token += first;
+    p->batch.pos += first;
+    p->batch.slot += first;
+    p->batch.seq += first;
+    p->scratch = s->gpu;
+    p->scratch.rope_cos += first * (size_t)(h->n_rot / 2);
+    p->scratch.rope_sin += first * (size_t)(h->n_rot / 2);
+    return true;
 }
 
 // ---- products -------------------------------------------------------------------------------------------------------
@@ -374,12 +385,9 @@ static void attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
     const Stack *k = &c->stack[QKV];
     int n = s->batch.n_rows, q_dim = w->q_dim, kv_dim = w->kv_dim;
     if (by_matvec(s, c)) {
-        for (int first = 0; first < n; first += GPU_DECODE_ROWS) {
-            GpuScratch scratch;
-            GpuBatch rows = part_of(s, first, int_min(GPU_DECODE_ROWS, n - first), &l->heads, &scratch);
-            gpu_attn_in(s->q + (size_t)first * (size_t)q_dim, s->x + (size_t)first * (size_t)w->dim, &c->gpu,
-                        kv->device, &rows, &scratch, rounded, gpu.stream);
-        }
+        for (Rows p = {0}; next_rows(s, &l->heads, GPU_DECODE_ROWS, &p);)
+            gpu_attn_in(s->q + p.first * (size_t)q_dim, s->x + p.first * (size_t)w->dim, &c->gpu, kv->device, &p.batch,
+                        &p.scratch, rounded, gpu.stream);
         return;
     }
     gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_att, l->eps, w->dim, NULL, n, gpu.stream);
@@ -399,12 +407,9 @@ static void attention(Workspace *w, const Layer *l, const KvPool *kv, const Batc
         gpu_flash(s->xn, type, s->q, q_dim, &c->gpu, kv->device, &s->batch, s->tiles, s->n_tiles, gpu.stream);
         return;
     }
-    for (int first = 0; first < n; first += s->attend_rows) {
-        GpuScratch scratch;
-        GpuBatch rows = part_of(s, first, int_min(s->attend_rows, n - first), &l->heads, &scratch);
-        gpu_attention(s->a + (size_t)first * q_dim, s->q + (size_t)first * q_dim, &c->gpu, kv->device, &rows, &scratch,
+    for (Rows p = {0}; next_rows(s, &l->heads, s->attend_rows, &p);)
+        gpu_attention(s->a + p.first * q_dim, s->q + p.first * q_dim, &c->gpu, kv->device, &p.batch, &p.scratch,
                       gpu.stream);
-    }
     if (!by_matvec(s, c)) gpu_convert(s->xn, type, s->a, (size_t)n * q_dim, gpu.stream);
 }
 
@@ -414,12 +419,9 @@ static void attn_out(Workspace *w, const Layer *l, const Batch *b) {
     const CudaLayer *c = l->device;
     int n = s->batch.n_rows;
     if (by_matvec(s, c)) {
-        for (int first = 0; first < n; first += GPU_DECODE_ROWS) {
-            GpuScratch scratch;
-            GpuBatch rows = part_of(s, first, int_min(GPU_DECODE_ROWS, n - first), &l->heads, &scratch);
-            gpu_attn_out(s->x + (size_t)first * (size_t)w->dim, s->a + (size_t)first * (size_t)w->q_dim, &c->gpu, &rows,
-                         rounded, gpu.stream);
-        }
+        for (Rows p = {0}; next_rows(s, &l->heads, GPU_DECODE_ROWS, &p);)
+            gpu_attn_out(s->x + p.first * (size_t)w->dim, s->a + p.first * (size_t)w->q_dim, &c->gpu, &p.batch, rounded,
+                         gpu.stream);
         return;
     }
     multiply(s, &c->stack[OUT], 0, w->dim, s->xn, n, s->x, (size_t)w->dim, true);
@@ -433,12 +435,9 @@ static void ffn_in(Workspace *w, const Layer *l, const Batch *b) {
     const Stack *k = &c->stack[GATE_UP];
     int n = s->batch.n_rows;
     if (by_matvec(s, c)) {
-        for (int first = 0; first < n; first += GPU_DECODE_ROWS) {
-            GpuScratch scratch;
-            GpuBatch rows = part_of(s, first, int_min(GPU_DECODE_ROWS, n - first), &l->heads, &scratch);
-            gpu_ffn_in(s->h + (size_t)first * (size_t)w->ffn, s->x + (size_t)first * (size_t)w->dim, &c->gpu, &rows,
-                       rounded, gpu.stream);
-        }
+        for (Rows p = {0}; next_rows(s, &l->heads, GPU_DECODE_ROWS, &p);)
+            gpu_ffn_in(s->h + p.first * (size_t)w->ffn, s->x + p.first * (size_t)w->dim, &c->gpu, &p.batch, rounded,
+                       gpu.stream);
         return;
     }
     gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_ffn, l->eps, w->dim, NULL, n, gpu.stream);
@@ -453,12 +452,9 @@ static void ffn_out(Workspace *w, const Layer *l, const Batch *b) {
     const CudaLayer *c = l->device;
     int n = s->batch.n_rows;
     if (by_matvec(s, c)) {
-        for (int first = 0; first < n; first += GPU_DECODE_ROWS) {
-            GpuScratch scratch;
-            GpuBatch rows = part_of(s, first, int_min(GPU_DECODE_ROWS, n - first), &l->heads, &scratch);
-            gpu_ffn_out(s->x + (size_t)first * (size_t)w->dim, s->h + (size_t)first * (size_t)w->ffn, &c->gpu, &rows,
-                        rounded, gpu.stream);
-        }
+        for (Rows p = {0}; next_rows(s, &l->heads, GPU_DECODE_ROWS, &p);)
+            gpu_ffn_out(s->x + p.first * (size_t)w->dim, s->h + p.first * (size_t)w->ffn, &c->gpu, &p.batch, rounded,
+                        gpu.stream);
         return;
     }
     multiply(s, &c->stack[DOWN], 0, w->dim, s->h, n, s->x, (size_t)w->dim, true);
