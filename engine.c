@@ -275,9 +275,7 @@ Status engine_tokenizer(const Gguf *g, Tokenizer **out) {
 }
 
 static Status open_store(Engine *e, const Options *o) {
-    if (e->kv.pool.tail_of)
-        return status_error(QUILL_USAGE, "--kv-dir: a dense KV cache expected, found %s and %s; add -ctk f16 -ctv f16",
-                            type_name(e->shape.type_k), type_name(e->shape.type_v));
+    TRY(kv_check_dense(&e->kv.pool, "--kv-dir"));
     KvHead like = fingerprint(&e->model, &e->kv.pool);
     char kernels[64];
     snprintf(kernels, sizeof kernels, "%s %s", e->be->name, e->be->isa);
@@ -365,12 +363,11 @@ static void note_of_store(const Options *o, Status st, const char *what) {
 }
 
 void engine_add(Engine *e, const Options *o, Request *r) {
-    double start = clock_now();
     int had = r->seq.n_cached;
+    r->time.start = clock_now(); // reading is a part of what the first token takes
     if (e->store) note_of_store(o, kvstore_load(e->store, &e->kv, &r->seq), "computed again from there on");
     e->n_from_dir = r->seq.n_cached - had;
     scheduler_add(e->sched, r);
-    r->time.start = start; // reading is a part of what the first token takes
 }
 
 void engine_keep(Engine *e, const Options *o, const Sequence *s) {

@@ -85,9 +85,7 @@ Status evict_new(const EvictPlan *plan, const Model *m, KvCache *kv, Evict **out
     if (p.kind == EVICT_SHIFT) p.window = kv->max_slots - p.sink;
     int64_t need = p.kind == EVICT_SINKS || p.kind == EVICT_SHIFT ? (int64_t)p.sink + int_max(p.window, 2) : p.most;
     *out = NULL;
-    if (pool->tail_of)
-        return status_error(QUILL_USAGE, "--evict: dense KV expected, found %s and %s; -ctk f16 -ctv f16 is",
-                            type_name(pool->type_k), type_name(pool->type_v));
+    TRY(kv_check_dense(pool, "--evict"));
     if (need > kv->max_slots)
         return status_error(QUILL_USAGE,
                             "--evict: at most the %d slots of the context expected, found %lld; -c %lld fits",

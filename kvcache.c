@@ -169,6 +169,12 @@ Status kv_new(KvCache *kv, const KvShape *s) {
     return OK;
 }
 
+Status kv_check_dense(const KvPool *kv, const char *who) {
+    if (!kv->tail_of) return OK;
+    return status_error(QUILL_USAGE, "%s: dense KV expected, found %s and %s; -ctk f16 -ctv f16 is", who,
+                        type_name(kv->type_k), type_name(kv->type_v));
+}
+
 void kv_free(KvCache *kv) {
     if (kv->pool.device) kv->pool.be->memory->kv_free(&kv->pool);
     pages_free(kv->pool.k, kv->pool.bytes_k);

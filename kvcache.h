@@ -77,6 +77,8 @@ size_t kv_host_bytes(const KvShape *s); // of them, in the host's memory
 size_t kv_bytes_per_slot(const KvShape *s);
 size_t kv_tail_bytes(const KvShape *s);       // of kv_bytes, what does not grow with the slots
 Status kv_new(KvCache *kv, const KvShape *s); // QUILL_MEMORY
+// For those that move rows as they are stored: QUILL_USAGE, in the words of `who`, where K or V is of a sealed type.
+Status kv_check_dense(const KvPool *kv, const char *who);
 void kv_free(KvCache *kv);
 
 void sequence_push(Sequence *s, const int *tokens, int n); // appends tokens whose K and V are not computed yet

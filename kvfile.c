@@ -21,11 +21,7 @@ static KvHead head_of(const Engine *e, const Sequence *s) {
 
 // Files hold every token's K and V, dense.
 static Status check_dense(const Engine *e, const Sequence *s) {
-    const KvPool *kv = &e->kv.pool;
-    if (kv->tail_of)
-        return status_error(QUILL_USAGE,
-                            "a file of KV: a dense KV cache expected, found %s and %s; start with -ctk f16 -ctv f16",
-                            type_name(kv->type_k), type_name(kv->type_v));
+    TRY(kv_check_dense(&e->kv.pool, "a file of KV"));
     if (s->n_gone > 0)
         return status_error(QUILL_USAGE,
                             "a file of KV: the K and V of all %d tokens expected, %d were given up (--evict)",

@@ -266,6 +266,7 @@ static void branch_off(Scheduler *s, Request *r, const float *logits, double now
         take_token(s, b, logits, now);
     }
 }
+
 void scheduler_add(Scheduler *s, Request *r) {
     bool known = r->logits && r->seq.n_cached == r->seq.n_tokens;
     assert(known || r->seq.n_cached < r->seq.n_tokens);
