@@ -4,9 +4,8 @@
 #include "testing.h"
 
 #include "../cuda.h"
-#include "../kvcache.h"
-#include "../model.h"
 #include "gpu_rt_host.h"
+#include "model_rig.h"
 #include "tiny_model.h"
 
 #include <math.h>
@@ -23,13 +22,6 @@ typedef struct {
     uint64_t shuffle; // of the blocks
     size_t spare;     // bytes for dense copies
 } Setup;
-
-typedef struct {
-    Model m;
-    ThreadPool *pool;
-    Workspace w;
-    KvCache kv;
-} Rig;
 
 static Status rig_try(Rig *r, const Gguf *g, Setup s) {
     const Backend *cpu, *gpu = NULL;
@@ -55,65 +47,12 @@ static Status rig_try(Rig *r, const Gguf *g, Setup s) {
     return workspace_new(&r->w, &r->m, r->pool, MOST_ROWS, MOST_ROWS, N_CTX);
 }
 
-static void rig_close(Rig *r) {
-    kv_free(&r->kv);
-    workspace_free(&r->w);
-    if (r->pool) threads_free(r->pool);
-    model_free(&r->m);
-}
-
 static void rig_open(Rig *r, const Gguf *g, Setup s) {
     Status st = rig_try(r, g, s);
     if (st.code) fail_msg("code %d: %s", st.code, st.message);
 }
 
 // ---- running --------------------------------------------------------------------------------------------------------
-
-// A part of a step: the next n uncomputed tokens of a sequence, and where the logits of all of them go (or NULL).
-typedef struct {
-    Sequence *s;
-    int n;
-    float *logits;
-} Part;
-
-static void step(Rig *r, const Part *parts, int n_parts) {
-    int token[MOST_ROWS], pos[MOST_ROWS], seq[MOST_ROWS], out[MOST_ROWS], table[3 * N_CTX];
-    int max_blocks = (N_CTX + r->kv.pool.block - 1) / r->kv.pool.block;
-    Batch b = {.n_seqs = n_parts,
-               .max_blocks = max_blocks,
-               .token = token,
-               .pos = pos,
-               .slot = pos,
-               .seq = seq,
-               .out_row = out,
-               .block_table = table};
-    for (int p = 0; p < n_parts; p++) {
-        Sequence *s = parts[p].s;
-        assert_true(kv_reserve(&r->kv, s, s->n_cached + parts[p].n));
-        memcpy(table + p * max_blocks, s->blocks, (size_t)s->n_blocks * sizeof *table);
-        for (int i = 0; i < parts[p].n; i++, b.n_rows++) {
-            token[b.n_rows] = s->tokens[s->n_cached + i];
-            pos[b.n_rows] = s->n_cached + i;
-            seq[b.n_rows] = p;
-            if (parts[p].logits) out[b.n_out++] = b.n_rows;
-        }
-    }
-    b.copy = r->kv.copies;
-    b.n_copies = r->kv.n_copies;
-    const float *logits = model_forward(&r->m, &r->w, &r->kv.pool, &b);
-    r->kv.n_copies = 0;
-    for (int p = 0; p < n_parts; p++) {
-        size_t n = (size_t)parts[p].n * (size_t)r->m.c.n_vocab;
-        parts[p].s->n_cached += parts[p].n;
-        if (!parts[p].logits) continue;
-        memcpy(parts[p].logits, logits, n * sizeof *logits);
-        logits += n;
-    }
-}
-
-static void random_tokens(int *out, int n, int n_vocab, uint64_t seed) {
-    for (int i = 0; i < n; i++) out[i] = (int)(test_random(&seed) % (uint64_t)n_vocab);
-}
 
 // All logits of n tokens, `chunk` of them a step; with two strangers beside them, or alone. The caller frees.
 static float *run(Rig *r, int n, int chunk, bool strangers) {

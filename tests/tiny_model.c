@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+const int tiny_types[TINY_TYPES] = {TYPE_F32,  TYPE_F16,    TYPE_BF16,   TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0,
+                                    TYPE_Q5_1, TYPE_Q8_0,   TYPE_Q2_K,   TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K,
+                                    TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_I8G};
+
 static _Noreturn void impossible(const char *what, long a, long b) {
     fprintf(stderr, "tiny_model: %s (%ld, %ld)\n", what, a, b);
     exit(QUILL_USAGE);
@@ -362,4 +366,25 @@ Status tiny_model_file(const TinyModel *shape, const char *path) {
     Status st = gguf_save(g, path);
     gguf_close(g);
     return st;
+}
+
+Gguf *tiny_without(const Gguf *g, const char *name) {
+    Gguf *out = gguf_new("tiny");
+    for (int i = 0; i < gguf_n_values(g); i++) gguf_set(out, gguf_value_at(g, i));
+    for (int i = 0; i < gguf_n_tensors(g); i++) {
+        const GgufTensor *t = gguf_tensor_at(g, i);
+        char own[128];
+        snprintf(own, sizeof own, "%.*s", (int)t->name.n, t->name.data);
+        if (strcmp(own, name) != 0)
+            gguf_add_tensor(out, own, t->type, (size_t)t->dims[0], t->n_dims == 1 ? 0 : (size_t)t->dims[1], t->data,
+                            t->scales, t->group);
+    }
+    return out;
+}
+
+GgufTensor *tiny_tensor(Gguf *g, const char *name) {
+    GgufTensor *t = (GgufTensor *)gguf_tensor(g, name);
+    if (t) return t;
+    fprintf(stderr, "tiny_model: tensor %s expected, none found\n", name);
+    exit(1);
 }
