@@ -2,6 +2,8 @@
 # cli.bats: the command line as a person in a shell meets it: streams, pipes, files, signals, exit codes.
 # QUILL is the binary, MAKE_TINY the maker of random models; QUILL_TEST_DATA adds the texts of trained models.
 
+load helpers
+
 setup_file() {
     export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
     export TINY="$BATS_FILE_TMPDIR"
@@ -15,16 +17,6 @@ setup_file() {
 setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
     case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
-}
-
-# The exit code of a command whose output does not matter.
-code() {
-    "$@" >/dev/null 2>&1 </dev/null && echo 0 || echo $?
-}
-
-# Fails if the command succeeds; a bare `!` would not fail a test.
-not() {
-    ! "$@"
 }
 
 # needs FILE: its path in the outside test data, or the test is skipped.

@@ -2,6 +2,8 @@
 # kv.bats: quantised KV and text without end, from the command line.
 # QUILL is the binary, MAKE_TINY the maker of random models.
 
+load helpers
+
 setup_file() {
     export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
     export TINY="$BATS_FILE_TMPDIR"
@@ -12,10 +14,6 @@ setup_file() {
 setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
     case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
-}
-
-code() {
-    "$@" >/dev/null 2>&1 </dev/null && echo 0 || echo $?
 }
 
 @test "quantised KV gives one text whatever the layout and the chunks" {

@@ -1,6 +1,8 @@
 #!/usr/bin/env bats
 # kvdir.bats: --kv-dir as somebody at a shell meets it: runs that begin where others ended, and directories of no use.
 
+load helpers
+
 setup_file() {
     export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
     case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
@@ -16,10 +18,6 @@ setup_file() {
 setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
     long="$TINY/long.txt"
-}
-
-not() {
-    ! "$@"
 }
 
 # The answer of a scalar run to the long text goes to the file $1, what is said about it to `errors`.

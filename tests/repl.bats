@@ -2,6 +2,8 @@
 # repl.bats: the chat as somebody on a terminal meets it: keys, pastes, signals, the terminal given back.
 # pty_drive.py plays the terminal; --dump-prompt shows what the model was given, which is what the keys have made.
 
+load helpers
+
 setup_file() {
     export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
     case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
@@ -406,10 +408,6 @@ talk = json.load(open(sys.argv[1]))
 assert [m["role"] for m in talk["messages"]] == ["system"] + ["user", "assistant"] * 3, talk
 assert talk["messages"][1]["content"] == "hello" and talk["model"].endswith("chat.gguf"), talk
 PYTHON
-}
-
-not() {
-    ! "$@"
 }
 
 @test "a conversation saved with its KV goes on without computing it again" {

@@ -1,6 +1,8 @@
 #!/usr/bin/env bats
 # transfer.bats: a prompt computed by one process and answered by another, over a pipe and by a file; what is refused.
 
+load helpers
+
 setup_file() {
     export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
     case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
@@ -15,10 +17,6 @@ setup_file() {
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
-}
-
-not() {
-    ! "$@"
 }
 
 code() {
