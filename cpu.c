@@ -435,7 +435,7 @@ static Span span_at(const Attention *a, Run run, int row, int first_task) {
     Span s = {.run = run, .row = row, .n_rows = run.n - row, .first_task = first_task};
     int group = a->l->heads.n_heads / a->l->heads.n_kv_heads;
     if (a->kv->tail_of) s.n_rows = int_min(s.n_rows, SEAL - (run.slot + row) % SEAL);
-    s.n_chunks = (s.n_rows * group + a->k->attend_pairs - 1) / a->k->attend_pairs;
+    s.n_chunks = (s.n_rows * group + a->k->attend.pairs - 1) / a->k->attend.pairs;
     return s;
 }
 
@@ -460,10 +460,10 @@ static void attend_task(void *arg, int task, int thread) {
     int chunk = (task - s.first_task) / h->n_kv_heads, first = s.row * group, last = first + s.n_rows * group;
     AttendTask t = task_of(a->w, a->l, a->kv, a->b, &s.run);
     t.kv_head = (task - s.first_task) % h->n_kv_heads;
-    t.first = first + chunk * a->k->attend_pairs;
-    t.last = int_min(t.first + a->k->attend_pairs, last);
+    t.first = first + chunk * a->k->attend.pairs;
+    t.last = int_min(t.first + a->k->attend.pairs, last);
     t.scratch = thread_scratch(a->w, thread);
-    a->k->attend(&t);
+    a->k->attend.run(&t);
 }
 
 // ---- what queries looked at -----------------------------------------------------------------------------------------
@@ -612,22 +612,23 @@ typedef struct {
     bool (*available)(void);
     const CpuKernels *kernels;
     const MatrixKernel *(*matrix_of)(int type);
+    const AttendKernel *attend;              // in place of the kernels' own, or NULL
     const MatrixKernel *(*few_of)(int type); // if the CPU has VNNI
     const char *describe;                    // with it; NULL: as the kernels say
 } Choice;
 
 static const Choice choices[] = {
-    {"scalar", has_any, &cpu_scalar, NULL, NULL, NULL},
-    {"portable", has_any, &cpu_portable, NULL, NULL, NULL},
+    {"scalar", has_any, &cpu_scalar, NULL, NULL, NULL, NULL},
+    {"portable", has_any, &cpu_portable, NULL, NULL, NULL, NULL},
 #if defined(__x86_64__)
-    {"avx2", has_avx2, &cpu_avx2, NULL, NULL, NULL},
-    {"avx512", has_avx512, &cpu_avx512, NULL, cpu_vnni_matrix,
+    {"avx2", has_avx2, &cpu_avx2, NULL, NULL, NULL, NULL},
+    {"avx512", has_avx512, &cpu_avx512, NULL, NULL, cpu_vnni_matrix,
      "matvec int8 avx512 vnni (16- and 32-bit weights: f32 avx512); prefill f32 avx512 panels"},
 #endif
 #if defined(QUILL_AMX)
-    {"amx", has_amx, &cpu_avx512, cpu_amx_matrix, cpu_vnni_matrix,
-     "matvec int8 avx512 vnni (16- and 32-bit weights: f32 avx512); prefill bf16 amx panels (F32 weights: f32 avx512 "
-     "panels)"},
+    {"amx", has_amx, &cpu_avx512, cpu_amx_matrix, &cpu_amx_attend, cpu_vnni_matrix,
+     "matvec int8 avx512 vnni (16- and 32-bit weights: f32 avx512); prefill bf16 amx panels and attention (F32 weights "
+     "and KV: f32 avx512)"},
 #endif
 };
 
@@ -678,9 +679,10 @@ Status cpu_backend(const char *isa, const Backend **out) {
     CpuKernels *k = &kernels[i];
     k->isa = choice->isa;
     k->matrix_of = choice->matrix_of;
+    if (choice->attend) k->attend = *choice->attend;
     k->few_of = has_vnni() ? choice->few_of : NULL;
     if (choice->describe && k->few_of) k->describe = choice->describe;
-    size_t scratch = k->scratch;
+    size_t scratch = k->attend.scratch;
     if (k->matrix) scratch = larger(scratch, k->matrix->scratch);
     if (k->matrix_of) scratch = larger(scratch, k->matrix_of(TYPE_Q8_0)->scratch); // the same for all types
     backends[i] = (Backend){

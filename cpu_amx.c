@@ -14,6 +14,7 @@
 #define QUILL_SIMD 512
 #include "cpu.h"
 
+#include "amx.h"
 #include "unpack.h"
 
 #include <sys/syscall.h>
@@ -25,8 +26,6 @@ enum {
     FEATURES = 128,   // of a task
     DEPTH = 2048,     // of a panel: 128 KiB
     ROW_BLOCK = 256,  // rows of a task: 1 MiB of them at this depth
-    STEP = 32,        // depth of one product
-    UNIT = 16 * 32,   // bf16 elements of a unit tile: 16 rows of 64 bytes
     BESIDE_TILES = 4, // from this many tiles of rows on, the next panel is unpacked beside the products
     FEW_DEPTH = 256,  // of a panel for one tile of rows: 16 KiB, in L1
     AHEAD = 1024,     // bytes to prefetch ahead in a row of weights
@@ -38,28 +37,8 @@ bool cpu_amx_enable(void) {
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-// All eight tiles are 16 rows of 64 bytes.
-static void tiles_configure(void) {
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } config = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        config.bytes[i] = 64;
-        config.rows[i] = 16;
-    }
-    __asm__ volatile("" ::"r"(&config) : "memory"); // the intrinsic names eight bytes only to the compiler
-    _tile_loadconfig(&config);
-}
-
 static size_t packed_bytes(int n_rows, int n_in) {
     return round_up((size_t)n_rows, ROWS) * round_up((size_t)n_in, STEP) * sizeof(uint16_t);
-}
-
-INLINE void store_bf16(uint16_t *out, __m512 a, __m512 b) { // 32 floats
-    __m512bh bf = _mm512_cvtne2ps_pbh(b, a);
-    memcpy(out, &bf, sizeof bf);
 }
 
 // 16 rows of pairs -> 16 pairs of rows: one unit tile.
@@ -215,28 +194,6 @@ INLINE void multiply(int type, int steps, const uint16_t *panel, const uint16_t 
         }
     }
     store_sums(sums);
-}
-
-INLINE void transpose16(__m512 r[16]) {
-    __m512 t[16];
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) { // pairs of rows, then fours: 4 x 4 blocks within each 128 bits
-        __m512 a = _mm512_unpacklo_ps(r[i], r[i + 1]), b = _mm512_unpackhi_ps(r[i], r[i + 1]);
-        __m512 c = _mm512_unpacklo_ps(r[i + 2], r[i + 3]), d = _mm512_unpackhi_ps(r[i + 2], r[i + 3]);
-        t[i] = _mm512_shuffle_ps(a, c, 0x44);
-        t[i + 1] = _mm512_shuffle_ps(a, c, 0xee);
-        t[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
-        t[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) { // the blocks themselves
-        __m512 a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88), b = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
-        __m512 c = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88), d = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
-        r[i] = _mm512_shuffle_f32x4(a, c, 0x88);
-        r[i + 4] = _mm512_shuffle_f32x4(b, d, 0x88);
-        r[i + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
-        r[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
-    }
 }
 
 // One unit tile of sums, features from f and rows from r on, to its place: whole lines where the rows are aligned.
