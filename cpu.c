@@ -68,12 +68,13 @@ static void norm_rows(void *arg, int first, int last, int thread) {
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
-// y (+)= W x for one matrix; up to MAX_JOBS that share x run together.
+// y (+)= W x for one matrix; up to MAX_JOBS that share x run together. With a gate y is silu(gate x) * (W x), packed.
 typedef struct {
     const Tensor *w;
     float *y;
     size_t y_stride;
     bool add;
+    const Tensor *gate;
 } Job;
 
 typedef struct {
@@ -104,7 +105,9 @@ static void product_task(void *arg, int task, int thread) {
     const Job *job = &p->jobs[j];
     int first = (task - p->first_task[j]) * p->step[j], last = int_min(first + p->step[j], job->w->n_out);
     void *scratch = thread_scratch(p->w, thread);
-    if (p->matrix[j])
+    if (job->gate)
+        p->matrix[j]->run_glu(job->gate, job->w, first, last, p->packed[j], first_row, n_rows, job->y, scratch);
+    else if (p->matrix[j])
         p->matrix[j]->run(job->w, first, last, p->packed[j], first_row, n_rows, job->y, job->y_stride, job->add,
                           scratch);
     else
@@ -145,17 +148,18 @@ static void pack_rows(Product *p) {
 
 // Features of a task: a kernel's own number; more of a matrix that is done in parts, whose rows are read again for each
 // task, as long as every thread has one.
-static int task_features(const Product *p, const MatrixKernel *m, int n_out) {
-    enum { WIDER = 4 };
+static int task_features(const Product *p, const MatrixKernel *m, const Job *job) {
+    int wider = job->gate ? 2 : 4;
     if (p->n_in <= m->depth) return m->features;
     int n_blocks = (p->n_rows + m->rows - 1) / m->rows;
-    int share =
-        (int)round_up((size_t)n_out * (size_t)n_blocks / (size_t)threads_count(p->w->pool), (size_t)m->features);
-    return int_max(m->features, int_min(WIDER * m->features, share));
+    int share = (int)round_up((size_t)job->w->n_out * (size_t)n_blocks / (size_t)threads_count(p->w->pool),
+                              (size_t)m->features);
+    return int_max(m->features, int_min(wider * m->features, share));
 }
 
+// packed: the rows, where they are packed already, otherwise NULL.
 static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_jobs, const float *x, size_t x_stride,
-                     int n_rows) {
+                     int n_rows, const void *packed) {
     Product p = {.k = k,
                  .w = w,
                  .jobs = jobs,
@@ -168,9 +172,10 @@ static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_j
     for (int j = 0; j < n_jobs; j++) {
         const Tensor *t = jobs[j].w;
         p.matrix[j] = matrix_for(k, t, n_rows);
+        p.packed[j] = packed;
         if (p.matrix[j]) p.block = int_min(p.block, p.matrix[j]->rows);
         if (p.matrix[j] && p.matrix[j]->features) {
-            p.step[j] = task_features(&p, p.matrix[j], t->n_out);
+            p.step[j] = task_features(&p, p.matrix[j], &jobs[j]);
         } else {
             int tasks = task_count(w, (double)t->n_out * t->n_in * n_rows, (t->n_out + 15) / 16);
             p.step[j] = (int)round_up((size_t)(t->n_out + tasks - 1) / (size_t)tasks, 16);
@@ -403,10 +408,10 @@ static void op_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b)
     const CpuKernels *k = kernels_of(l->be);
     Step s = {.k = k, .w = w, .l = l, .kv = kv, .b = b, .norm = l->norm_att, .eps = l->eps};
     over_rows(w, b->n_rows, w->dim, norm_rows, &s);
-    Job jobs[] = {{&l->wq, w->q, (size_t)w->q_dim, false},
-                  {&l->wk, w->k, (size_t)w->kv_dim, false},
-                  {&l->wv, w->v, (size_t)w->kv_dim, false}};
-    multiply(k, w, jobs, 3, w->xn, (size_t)w->dim, b->n_rows);
+    Job jobs[] = {{&l->wq, w->q, (size_t)w->q_dim, false, NULL},
+                  {&l->wk, w->k, (size_t)w->kv_dim, false, NULL},
+                  {&l->wv, w->v, (size_t)w->kv_dim, false, NULL}};
+    multiply(k, w, jobs, 3, w->xn, (size_t)w->dim, b->n_rows, NULL);
     over_rows(w, b->n_rows, 2.0 * w->q_dim, turn_rows, &s);
     if (kv->tail_of) threads_run(w->pool, seal_head, &s, l->heads.n_kv_heads);
 }
@@ -526,8 +531,8 @@ static void op_attention(Workspace *w, const Layer *l, const KvPool *kv, const B
 }
 
 static void op_attn_out(Workspace *w, const Layer *l, const Batch *b) {
-    Job job = {&l->wo, w->x, (size_t)w->dim, true};
-    multiply(kernels_of(l->be), w, &job, 1, w->a, (size_t)w->q_dim, b->n_rows);
+    Job job = {&l->wo, w->x, (size_t)w->dim, true, NULL};
+    multiply(kernels_of(l->be), w, &job, 1, w->a, (size_t)w->q_dim, b->n_rows, NULL);
 }
 
 static void glu_rows(void *arg, int first, int last, int thread) {
@@ -537,18 +542,32 @@ static void glu_rows(void *arg, int first, int last, int thread) {
     for (int i = first; i < last; i++) s->k->silu_mul(s->w->h + (size_t)i * n, s->w->up + (size_t)i * n, s->w->ffn);
 }
 
+// Whether w->h holds the FFN's activations packed for w_down: one kernel does all three products, and they fit. The answer is the same in ffn_in and ffn_out.
+static bool glu_is_packed(const CpuKernels *k, const Layer *l, int n_rows) {
+    const MatrixKernel *m = matrix_for(k, &l->w_gate, n_rows);
+    return m && m->run_glu && n_rows > m->tile && l->w_gate.type == l->w_up.type && !l->w_gate.bias && !l->w_up.bias &&
+           matrix_for(k, &l->w_down, n_rows) == m &&
+           m->packed_bytes(n_rows, l->w_down.n_in) <= (size_t)n_rows * (size_t)l->w_down.n_in * sizeof(float);
+}
+
 static void op_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
     const CpuKernels *k = kernels_of(l->be);
     Step s = {.k = k, .w = w, .l = l, .b = b, .norm = l->norm_ffn, .eps = l->eps};
     over_rows(w, b->n_rows, w->dim, norm_rows, &s);
-    Job jobs[] = {{&l->w_gate, w->h, (size_t)w->ffn, false}, {&l->w_up, w->up, (size_t)w->ffn, false}};
-    multiply(k, w, jobs, 2, w->xn, (size_t)w->dim, b->n_rows);
+    if (glu_is_packed(k, l, b->n_rows)) {
+        Job job = {.w = &l->w_up, .y = w->h, .gate = &l->w_gate};
+        multiply(k, w, &job, 1, w->xn, (size_t)w->dim, b->n_rows, NULL);
+        return;
+    }
+    Job jobs[] = {{&l->w_gate, w->h, (size_t)w->ffn, false, NULL}, {&l->w_up, w->up, (size_t)w->ffn, false, NULL}};
+    multiply(k, w, jobs, 2, w->xn, (size_t)w->dim, b->n_rows, NULL);
     over_rows(w, b->n_rows, 8.0 * w->ffn, glu_rows, &s);
 }
 
 static void op_ffn_out(Workspace *w, const Layer *l, const Batch *b) {
-    Job job = {&l->w_down, w->x, (size_t)w->dim, true};
-    multiply(kernels_of(l->be), w, &job, 1, w->h, (size_t)w->ffn, b->n_rows);
+    const CpuKernels *k = kernels_of(l->be);
+    Job job = {&l->w_down, w->x, (size_t)w->dim, true, NULL};
+    multiply(k, w, &job, 1, w->h, (size_t)w->ffn, b->n_rows, glu_is_packed(k, l, b->n_rows) ? w->h : NULL);
 }
 
 static void op_logits(Workspace *w, const Backend *be, const Tensor *head, const float *norm, float eps,
@@ -556,8 +575,8 @@ static void op_logits(Workspace *w, const Backend *be, const Tensor *head, const
     const CpuKernels *k = kernels_of(be);
     Step s = {.k = k, .w = w, .norm = norm, .eps = eps, .rows = rows};
     over_rows(w, n_rows, w->dim, norm_rows, &s);
-    Job job = {head, w->logits, (size_t)w->n_vocab, false};
-    multiply(k, w, &job, 1, w->xn, (size_t)w->dim, n_rows);
+    Job job = {head, w->logits, (size_t)w->n_vocab, false, NULL};
+    multiply(k, w, &job, 1, w->xn, (size_t)w->dim, n_rows, NULL);
 }
 
 // ---- the choice -----------------------------------------------------------------------------------------------------

@@ -83,6 +83,10 @@ typedef struct {
     void (*pack)(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in); // x: the first row
     void (*run)(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
                 size_t y_stride, bool add, void *scratch);
+    // h = silu(gate x) * (up x), all of its rows packed for the next product. Both of one type, without bias; at most
+    // half the features of a task of `run`. NULL: it cannot
+    void (*run_glu)(const Tensor *gate, const Tensor *up, int first, int last, const void *packed, int first_row,
+                    int n_rows, void *h, void *scratch);
 } MatrixKernel;
 
 // Attention of the pairs of a task; any number up to `pairs` of them.

@@ -364,6 +364,36 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
     output_free(&o);
 }
 
+// Gate and up of the FFN in one pass give, bit for bit, what their products, silu_mul and packing give one after
+// another.
+static void check_glu(MatrixCase *c, int isa, int n_out, int n_rows) {
+    const CpuKernels *table = kernels(isa);
+    const MatrixKernel *k = table->matrix_of(c->m->t.type);
+    int features = k->features / 2; // as many tasks as there can be
+    size_t n = (size_t)n_rows * (size_t)n_out, bytes = k->packed_bytes(n_rows, n_out);
+    Tensor w[2] = {c->m->t, c->m->t};
+    if (w[1].type != TYPE_I8G) w[1].data = (const uint8_t *)w[1].data + (size_t)(MOST_OUT - n_out) * w[1].row_bytes;
+    void *packed = pack_all(k, c->x, c->x_stride, n_rows, w[0].n_in), *scratch = poisoned(k->scratch);
+    float *y[2] = {malloc(n * sizeof(float)), malloc(n * sizeof(float))};
+    for (int r = 0; r < n_rows; r += k->rows)
+        for (int i = 0; i < 2; i++)
+            k->run(&w[i], 0, n_out, packed, r, int_min(k->rows, n_rows - r), y[i], (size_t)n_out, false, scratch);
+    for (int r = 0; r < n_rows; r++)
+        table->silu_mul(y[0] + (size_t)r * (size_t)n_out, y[1] + (size_t)r * (size_t)n_out, n_out);
+    void *want = pack_all(k, y[0], (size_t)n_out, n_rows, n_out), *h = poisoned(bytes + 64);
+    w[0].n_out = w[1].n_out = n_out;
+    for (int f = 0; f < n_out; f += features)
+        for (int r = 0; r < n_rows; r += k->rows) {
+            memset(scratch, 0xff, k->scratch);
+            k->run_glu(&w[0], &w[1], f, int_min(f + features, n_out), packed, r, int_min(k->rows, n_rows - r), h,
+                       scratch);
+        }
+    assert_memory_equal(h, want, bytes);
+    for (size_t i = 0; i < 64; i++) assert_int_equal(((uint8_t *)h)[bytes + i], 0xff);
+    void *all[] = {packed, scratch, y[0], y[1], want, h};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) free(all[i]);
+}
+
 static void matrix_shapes(MatrixCase *c) {
     static const int rows[] = {1, 2, 7, 13, 16, 17, 33, 100, MOST_ROWS}, outs[] = {1, 5, 12, 17, 97, MOST_OUT};
     for (int isa = 0; isa < N_ISA; isa++) {
@@ -376,6 +406,8 @@ static void matrix_shapes(MatrixCase *c) {
                 if (k->matrix && isa < 4) check_matrix(c, isa, MATRIX, outs[o], rows[r], flags & 1, flags & 2);
                 if (k->matrix_of && k->matrix_of(c->m->t.type))
                     check_matrix(c, isa, MATRIX_BF16, outs[o], rows[r], flags & 1, flags & 2);
+                if (k->matrix_of && k->matrix_of(c->m->t.type) && rows[r] > k->matrix_of(c->m->t.type)->tile)
+                    check_glu(c, isa, outs[o], rows[r]);
                 if (k->few_of && k->few_of(c->m->t.type) && rows[r] <= 17 && isa < 4)
                     check_matrix(c, isa, MATRIX_INT8, outs[o], rows[r], flags & 1, flags & 2);
             }
