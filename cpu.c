@@ -427,7 +427,7 @@ typedef struct {
 } Span;
 
 typedef struct {
-    const CpuKernels *k;
+    AttendKernel attend;
     Workspace *w;
     const Layer *l;
     const KvPool *kv;
@@ -435,12 +435,18 @@ typedef struct {
     int n_tasks;
 } Attention;
 
+// What was rounded to bf16 loses nothing in a unit that multiplies it; files in F32 are computed in f32.
+static AttendKernel attend_of(const Layer *l) {
+    const CpuKernels *k = kernels_of(l->be);
+    return k->attend_bf16 && k->matrix_of(l->wo.type) ? *k->attend_bf16 : k->attend;
+}
+
 // The span that begins at row `row` of the run.
 static Span span_at(const Attention *a, Run run, int row, int first_task) {
     Span s = {.run = run, .row = row, .n_rows = run.n - row, .first_task = first_task};
     int group = a->l->heads.n_heads / a->l->heads.n_kv_heads;
     if (a->kv->tail_of) s.n_rows = int_min(s.n_rows, SEAL - (run.slot + row) % SEAL);
-    s.n_chunks = (s.n_rows * group + a->k->attend.pairs - 1) / a->k->attend.pairs;
+    s.n_chunks = (s.n_rows * group + a->attend.pairs - 1) / a->attend.pairs;
     return s;
 }
 
@@ -465,10 +471,10 @@ static void attend_task(void *arg, int task, int thread) {
     int chunk = (task - s.first_task) / h->n_kv_heads, first = s.row * group, last = first + s.n_rows * group;
     AttendTask t = task_of(a->w, a->l, a->kv, a->b, &s.run);
     t.kv_head = (task - s.first_task) % h->n_kv_heads;
-    t.first = first + chunk * a->k->attend.pairs;
-    t.last = int_min(t.first + a->k->attend.pairs, last);
+    t.first = first + chunk * a->attend.pairs;
+    t.last = int_min(t.first + a->attend.pairs, last);
     t.scratch = thread_scratch(a->w, thread);
-    a->k->attend.run(&t);
+    a->attend.run(&t);
 }
 
 // ---- what queries looked at -----------------------------------------------------------------------------------------
@@ -512,7 +518,7 @@ static void probe_head(void *arg, int head, int thread) {
 }
 
 static void op_attention(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
-    Attention a = {.k = kernels_of(l->be), .w = w, .l = l, .kv = kv, .b = b};
+    Attention a = {.attend = attend_of(l), .w = w, .l = l, .kv = kv, .b = b};
     double work = 0;
     Span s = span_at(&a, run_at(b, 0), 0, 0);
     do {
@@ -542,7 +548,8 @@ static void glu_rows(void *arg, int first, int last, int thread) {
     for (int i = first; i < last; i++) s->k->silu_mul(s->w->h + (size_t)i * n, s->w->up + (size_t)i * n, s->w->ffn);
 }
 
-// Whether w->h holds the FFN's activations packed for w_down: one kernel does all three products, and they fit. The answer is the same in ffn_in and ffn_out.
+// Whether w->h holds the FFN's activations packed for w_down: one kernel does all three products, and they fit. The
+// answer is the same in ffn_in and ffn_out.
 static bool glu_is_packed(const CpuKernels *k, const Layer *l, int n_rows) {
     const MatrixKernel *m = matrix_for(k, &l->w_gate, n_rows);
     return m && m->run_glu && n_rows > m->tile && l->w_gate.type == l->w_up.type && !l->w_gate.bias && !l->w_up.bias &&
@@ -631,7 +638,7 @@ typedef struct {
     bool (*available)(void);
     const CpuKernels *kernels;
     const MatrixKernel *(*matrix_of)(int type);
-    const AttendKernel *attend;              // in place of the kernels' own, or NULL
+    const AttendKernel *attend_bf16;
     const MatrixKernel *(*few_of)(int type); // if the CPU has VNNI
     const char *describe;                    // with it; NULL: as the kernels say
 } Choice;
@@ -647,7 +654,7 @@ static const Choice choices[] = {
 #if defined(QUILL_AMX)
     {"amx", has_amx, &cpu_avx512, cpu_amx_matrix, &cpu_amx_attend, cpu_vnni_matrix,
      "matvec int8 avx512 vnni (16- and 32-bit weights: f32 avx512); prefill bf16 amx panels and attention (F32 weights "
-     "and KV: f32 avx512)"},
+     "or KV: f32 avx512)"},
 #endif
 };
 
@@ -698,10 +705,11 @@ Status cpu_backend(const char *isa, const Backend **out) {
     CpuKernels *k = &kernels[i];
     k->isa = choice->isa;
     k->matrix_of = choice->matrix_of;
-    if (choice->attend) k->attend = *choice->attend;
+    k->attend_bf16 = choice->attend_bf16;
     k->few_of = has_vnni() ? choice->few_of : NULL;
     if (choice->describe && k->few_of) k->describe = choice->describe;
     size_t scratch = k->attend.scratch;
+    if (k->attend_bf16) scratch = larger(scratch, k->attend_bf16->scratch);
     if (k->matrix) scratch = larger(scratch, k->matrix->scratch);
     if (k->matrix_of) scratch = larger(scratch, k->matrix_of(TYPE_Q8_0)->scratch); // the same for all types
     backends[i] = (Backend){

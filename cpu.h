@@ -108,6 +108,7 @@ typedef struct {
     void (*matvec)(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
                    size_t y_stride, bool add, void *scratch);
     AttendKernel attend;
+    const AttendKernel *attend_bf16;            // in its place for layers whose products round to bf16 too, or NULL
     const MatrixKernel *matrix;                 // for every type; NULL: none
     const MatrixKernel *(*matrix_of)(int type); // a better one for a type of weights, or NULL
     const MatrixKernel *(*few_of)(int type);    // in place of matvec for a type of weights, or NULL

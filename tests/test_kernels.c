@@ -46,6 +46,12 @@ static const CpuKernels *kernels(int isa) {
     return cpu_backend(isas[isa], &be).code ? NULL : be->impl;
 }
 
+// Of an instruction set's two the one that is its own.
+static const AttendKernel *attend_kernel(int isa) {
+    const CpuKernels *k = kernels(isa);
+    return k->attend_bf16 ? k->attend_bf16 : &k->attend;
+}
+
 static void take_distance(Kernel kernel, int isa, double distance, double limit, const char *what) {
     compared[kernel][isa]++;
     if (!(distance <= limit)) // NaN fails too
@@ -473,6 +479,7 @@ static void test_matrix_kernels_are_used(void **state) {
         assert_true(!k->matrix_of || k->matrix); // what has no better one falls back
         assert_int_equal(k->matrix_of != NULL, strcmp(isas[isa], "amx") == 0);
         assert_true(k->attend.pairs > 0);
+        assert_int_equal(k->attend_bf16 != NULL, k->matrix_of != NULL);
     }
 }
 
@@ -788,9 +795,9 @@ static void attend_free(AttendCase *c) {
 }
 
 // All pairs of both KV heads, in tasks of up to `pairs`, the last first; then one heads' range against canaries.
-static void run_attend(const AttendCase *c, const CpuKernels *k, int pairs, float *out) {
+static void run_attend(const AttendCase *c, const AttendKernel *k, int pairs, float *out) {
     int n_pairs = c->s.n_rows * c->s.group;
-    void *scratch = poisoned(k->attend.scratch);
+    void *scratch = poisoned(k->scratch);
     for (int h = 0; h < N_KV_HEADS; h++)
         for (int first = (n_pairs - 1) / pairs * pairs; first >= 0; first -= pairs) {
             AttendTask t = {.heads = &c->heads,
@@ -804,8 +811,8 @@ static void run_attend(const AttendCase *c, const CpuKernels *k, int pairs, floa
                             .first = first,
                             .last = int_min(first + pairs, n_pairs),
                             .scratch = scratch};
-            k->attend.run(&t);
-            memset(scratch, 0xff, k->attend.scratch);
+            k->run(&t);
+            memset(scratch, 0xff, k->scratch);
         }
     free(scratch);
 }
@@ -824,7 +831,7 @@ static void check_attend(const AttendCase *c, int isa, int pairs) {
              "head_dim %d group %d block %d K %s V %s context %d rows %d window %d%s, %d pairs a task", s->head_dim,
              s->group, s->block, type_name(s->type_k), type_name(s->type_v), s->context, s->n_rows, s->window,
              s->gaps ? " gaps" : "", pairs);
-    run_attend(c, kernels(isa), pairs, out);
+    run_attend(c, attend_kernel(isa), pairs, out);
     bool rounded = rounds_attention(c, isa);
     take_distance(rounded ? ATTEND_BF16 : ATTEND, isa, distance_of(out, c->want, n), rounded ? 1e-2 : 1e-5, what);
     free(out);
@@ -832,23 +839,23 @@ static void check_attend(const AttendCase *c, int isa, int pairs) {
 
 // A task writes the outputs of its own pairs and head, nothing else.
 static void check_attend_range(const AttendCase *c, int isa, uint64_t *random) {
-    const CpuKernels *k = kernels(isa);
+    const AttendKernel *k = attend_kernel(isa);
     int n_pairs = c->s.n_rows * c->s.group, hd = c->s.head_dim, n = c->s.n_rows * c->heads.n_heads * hd;
-    int first = pick(random, n_pairs), last = int_min(n_pairs, first + 1 + pick(random, k->attend.pairs));
+    int first = pick(random, n_pairs), last = int_min(n_pairs, first + 1 + pick(random, k->pairs));
     int head = pick(random, N_KV_HEADS);
     float *out = poisoned((size_t)n * sizeof *out);
-    void *scratch = poisoned(k->attend.scratch);
-    k->attend.run(&(AttendTask){.heads = &c->heads,
-                                .kv = &c->kv,
-                                .table = c->table,
-                                .slot = c->slot,
-                                .q = c->q,
-                                .out = out,
-                                .layer = LAYER,
-                                .kv_head = head,
-                                .first = first,
-                                .last = last,
-                                .scratch = scratch});
+    void *scratch = poisoned(k->scratch);
+    k->run(&(AttendTask){.heads = &c->heads,
+                         .kv = &c->kv,
+                         .table = c->table,
+                         .slot = c->slot,
+                         .q = c->q,
+                         .out = out,
+                         .layer = LAYER,
+                         .kv_head = head,
+                         .first = first,
+                         .last = last,
+                         .scratch = scratch});
     for (int i = 0; i < n; i++) {
         int row = i / hd / c->heads.n_heads, h = i / hd % c->heads.n_heads, pair = row * c->s.group + h % c->s.group;
         bool mine = h / c->s.group == head && pair >= first && pair < last;
@@ -864,7 +871,7 @@ static void attend_shape(const AttendShape *s) {
     uint64_t random = s->seed;
     for (int isa = 0; isa < N_ISA; isa++) {
         if (!kernels(isa)) continue;
-        int most = kernels(isa)->attend.pairs;
+        int most = attend_kernel(isa)->pairs;
         check_attend(&c, isa, most);
         check_attend(&c, isa, 1 + pick(&random, most)); // the pairs cut elsewhere, also inside a row
         check_attend_range(&c, isa, &random);
@@ -921,7 +928,7 @@ static void test_attend_large_scores(void **state) {
         for (int isa = 0; isa < 4; isa++) {
             float *out = poisoned((size_t)(c.s.n_rows * c.heads.n_heads * 64) * sizeof *out);
             if (kernels(isa)) {
-                run_attend(&c, kernels(isa), kernels(isa)->attend.pairs, out);
+                run_attend(&c, attend_kernel(isa), attend_kernel(isa)->pairs, out);
                 // a score of 1000 has an ulp of 6e-5, which the exponential hands on
                 assert_true(distance_of(out, c.want, c.s.n_rows * c.heads.n_heads * 64) < 1e-3);
             }

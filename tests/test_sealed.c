@@ -311,11 +311,11 @@ static void case_free(Case *c) {
     for (size_t i = 0; i < ARRAY_LEN(all); i++) free(all[i]);
 }
 
-static void check_attend(const Case *c, const CpuKernels *k, const char *isa, int pairs) {
+static void check_attend(const Case *c, const AttendKernel *k, const char *isa, int pairs) {
     const Shape *s = &c->s;
     int n = s->n_rows * c->heads.n_heads * s->head_dim, n_pairs = s->n_rows * s->group;
     float *out = poisoned((size_t)n * sizeof *out);
-    void *scratch = poisoned(k->attend.scratch);
+    void *scratch = poisoned(k->scratch);
     for (int h = 0; h < N_KV_HEADS; h++)
         for (int first = 0; first < n_pairs; first += pairs) {
             AttendTask t = {.heads = &c->heads,
@@ -333,8 +333,8 @@ static void check_attend(const Case *c, const CpuKernels *k, const char *isa, in
                             .v = c->v,
                             .first_slot = s->first,
                             .page = s->first % SEAL ? 1 : -1};
-            k->attend.run(&t);
-            memset(scratch, 0xff, k->attend.scratch);
+            k->run(&t);
+            memset(scratch, 0xff, k->scratch);
         }
     double error = 0, norm = 0;
     for (int i = 0; i < n; i++) {
@@ -372,8 +372,11 @@ static void test_attention_over_groups(void **state) {
             const Backend *be;
             if (cpu_backend(isas[i], &be).code) continue;
             const CpuKernels *k = be->impl;
-            check_attend(&c, k, isas[i], k->attend.pairs);
-            check_attend(&c, k, isas[i], 1 + pick(&random, k->attend.pairs));
+            const AttendKernel *both[] = {&k->attend, k->attend_bf16};
+            for (size_t j = 0; j < ARRAY_LEN(both) && both[j]; j++) {
+                check_attend(&c, both[j], isas[i], both[j]->pairs);
+                check_attend(&c, both[j], isas[i], 1 + pick(&random, both[j]->pairs));
+            }
         }
         case_free(&c);
     }
