@@ -68,12 +68,13 @@ static void norm_rows(void *arg, int first, int last, int thread) {
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
-// y (+)= W x for one matrix; up to MAX_JOBS that share x run together.
+// y (+)= W x for one matrix; up to MAX_JOBS that share x run together. With a gate y is silu(gate x) * (W x), packed.
 typedef struct {
     const Tensor *w;
     float *y;
     size_t y_stride;
     bool add;
+    const Tensor *gate;
 } Job;
 
 typedef struct {
@@ -104,7 +105,9 @@ static void product_task(void *arg, int task, int thread) {
     const Job *job = &p->jobs[j];
     int first = (task - p->first_task[j]) * p->step[j], last = int_min(first + p->step[j], job->w->n_out);
     void *scratch = thread_scratch(p->w, thread);
-    if (p->matrix[j])
+    if (job->gate)
+        p->matrix[j]->run_glu(job->gate, job->w, first, last, p->packed[j], first_row, n_rows, job->y, scratch);
+    else if (p->matrix[j])
         p->matrix[j]->run(job->w, first, last, p->packed[j], first_row, n_rows, job->y, job->y_stride, job->add,
                           scratch);
     else
@@ -145,17 +148,18 @@ static void pack_rows(Product *p) {
 
 // Features of a task: a kernel's own number; more of a matrix that is done in parts, whose rows are read again for each
 // task, as long as every thread has one.
-static int task_features(const Product *p, const MatrixKernel *m, int n_out) {
-    enum { WIDER = 4 };
+static int task_features(const Product *p, const MatrixKernel *m, const Job *job) {
+    int wider = job->gate ? 2 : 4;
     if (p->n_in <= m->depth) return m->features;
     int n_blocks = (p->n_rows + m->rows - 1) / m->rows;
-    int share =
-        (int)round_up((size_t)n_out * (size_t)n_blocks / (size_t)threads_count(p->w->pool), (size_t)m->features);
-    return int_max(m->features, int_min(WIDER * m->features, share));
+    int share = (int)round_up((size_t)job->w->n_out * (size_t)n_blocks / (size_t)threads_count(p->w->pool),
+                              (size_t)m->features);
+    return int_max(m->features, int_min(wider * m->features, share));
 }
 
+// packed: the rows, where they are packed already, otherwise NULL.
 static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_jobs, const float *x, size_t x_stride,
-                     int n_rows) {
+                     int n_rows, const void *packed) {
     Product p = {.k = k,
                  .w = w,
                  .jobs = jobs,
@@ -168,9 +172,10 @@ static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_j
     for (int j = 0; j < n_jobs; j++) {
         const Tensor *t = jobs[j].w;
         p.matrix[j] = matrix_for(k, t, n_rows);
+        p.packed[j] = packed;
         if (p.matrix[j]) p.block = int_min(p.block, p.matrix[j]->rows);
         if (p.matrix[j] && p.matrix[j]->features) {
-            p.step[j] = task_features(&p, p.matrix[j], t->n_out);
+            p.step[j] = task_features(&p, p.matrix[j], &jobs[j]);
         } else {
             int tasks = task_count(w, (double)t->n_out * t->n_in * n_rows, (t->n_out + 15) / 16);
             p.step[j] = (int)round_up((size_t)(t->n_out + tasks - 1) / (size_t)tasks, 16);
@@ -403,10 +408,10 @@ static void op_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b)
     const CpuKernels *k = kernels_of(l->be);
     Step s = {.k = k, .w = w, .l = l, .kv = kv, .b = b, .norm = l->norm_att, .eps = l->eps};
     over_rows(w, b->n_rows, w->dim, norm_rows, &s);
-    Job jobs[] = {{&l->wq, w->q, (size_t)w->q_dim, false},
-                  {&l->wk, w->k, (size_t)w->kv_dim, false},
-                  {&l->wv, w->v, (size_t)w->kv_dim, false}};
-    multiply(k, w, jobs, 3, w->xn, (size_t)w->dim, b->n_rows);
+    Job jobs[] = {{&l->wq, w->q, (size_t)w->q_dim, false, NULL},
+                  {&l->wk, w->k, (size_t)w->kv_dim, false, NULL},
+                  {&l->wv, w->v, (size_t)w->kv_dim, false, NULL}};
+    multiply(k, w, jobs, 3, w->xn, (size_t)w->dim, b->n_rows, NULL);
     over_rows(w, b->n_rows, 2.0 * w->q_dim, turn_rows, &s);
     if (kv->tail_of) threads_run(w->pool, seal_head, &s, l->heads.n_kv_heads);
 }
@@ -422,7 +427,7 @@ typedef struct {
 } Span;
 
 typedef struct {
-    const CpuKernels *k;
+    AttendKernel attend;
     Workspace *w;
     const Layer *l;
     const KvPool *kv;
@@ -430,12 +435,18 @@ typedef struct {
     int n_tasks;
 } Attention;
 
+// What was rounded to bf16 loses nothing in a unit that multiplies it; files in F32 are computed in f32.
+static AttendKernel attend_of(const Layer *l) {
+    const CpuKernels *k = kernels_of(l->be);
+    return k->attend_bf16 && k->matrix_of(l->wo.type) ? *k->attend_bf16 : k->attend;
+}
+
 // The span that begins at row `row` of the run.
 static Span span_at(const Attention *a, Run run, int row, int first_task) {
     Span s = {.run = run, .row = row, .n_rows = run.n - row, .first_task = first_task};
     int group = a->l->heads.n_heads / a->l->heads.n_kv_heads;
     if (a->kv->tail_of) s.n_rows = int_min(s.n_rows, SEAL - (run.slot + row) % SEAL);
-    s.n_chunks = (s.n_rows * group + a->k->attend_pairs - 1) / a->k->attend_pairs;
+    s.n_chunks = (s.n_rows * group + a->attend.pairs - 1) / a->attend.pairs;
     return s;
 }
 
@@ -460,10 +471,10 @@ static void attend_task(void *arg, int task, int thread) {
     int chunk = (task - s.first_task) / h->n_kv_heads, first = s.row * group, last = first + s.n_rows * group;
     AttendTask t = task_of(a->w, a->l, a->kv, a->b, &s.run);
     t.kv_head = (task - s.first_task) % h->n_kv_heads;
-    t.first = first + chunk * a->k->attend_pairs;
-    t.last = int_min(t.first + a->k->attend_pairs, last);
+    t.first = first + chunk * a->attend.pairs;
+    t.last = int_min(t.first + a->attend.pairs, last);
     t.scratch = thread_scratch(a->w, thread);
-    a->k->attend(&t);
+    a->attend.run(&t);
 }
 
 // ---- what queries looked at -----------------------------------------------------------------------------------------
@@ -507,7 +518,7 @@ static void probe_head(void *arg, int head, int thread) {
 }
 
 static void op_attention(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
-    Attention a = {.k = kernels_of(l->be), .w = w, .l = l, .kv = kv, .b = b};
+    Attention a = {.attend = attend_of(l), .w = w, .l = l, .kv = kv, .b = b};
     double work = 0;
     Span s = span_at(&a, run_at(b, 0), 0, 0);
     do {
@@ -526,8 +537,8 @@ static void op_attention(Workspace *w, const Layer *l, const KvPool *kv, const B
 }
 
 static void op_attn_out(Workspace *w, const Layer *l, const Batch *b) {
-    Job job = {&l->wo, w->x, (size_t)w->dim, true};
-    multiply(kernels_of(l->be), w, &job, 1, w->a, (size_t)w->q_dim, b->n_rows);
+    Job job = {&l->wo, w->x, (size_t)w->dim, true, NULL};
+    multiply(kernels_of(l->be), w, &job, 1, w->a, (size_t)w->q_dim, b->n_rows, NULL);
 }
 
 static void glu_rows(void *arg, int first, int last, int thread) {
@@ -537,18 +548,33 @@ static void glu_rows(void *arg, int first, int last, int thread) {
     for (int i = first; i < last; i++) s->k->silu_mul(s->w->h + (size_t)i * n, s->w->up + (size_t)i * n, s->w->ffn);
 }
 
+// Whether w->h holds the FFN's activations packed for w_down: one kernel does all three products, and they fit. The
+// answer is the same in ffn_in and ffn_out.
+static bool glu_is_packed(const CpuKernels *k, const Layer *l, int n_rows) {
+    const MatrixKernel *m = matrix_for(k, &l->w_gate, n_rows);
+    return m && m->run_glu && n_rows > m->tile && l->w_gate.type == l->w_up.type && !l->w_gate.bias && !l->w_up.bias &&
+           matrix_for(k, &l->w_down, n_rows) == m &&
+           m->packed_bytes(n_rows, l->w_down.n_in) <= (size_t)n_rows * (size_t)l->w_down.n_in * sizeof(float);
+}
+
 static void op_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
     const CpuKernels *k = kernels_of(l->be);
     Step s = {.k = k, .w = w, .l = l, .b = b, .norm = l->norm_ffn, .eps = l->eps};
     over_rows(w, b->n_rows, w->dim, norm_rows, &s);
-    Job jobs[] = {{&l->w_gate, w->h, (size_t)w->ffn, false}, {&l->w_up, w->up, (size_t)w->ffn, false}};
-    multiply(k, w, jobs, 2, w->xn, (size_t)w->dim, b->n_rows);
+    if (glu_is_packed(k, l, b->n_rows)) {
+        Job job = {.w = &l->w_up, .y = w->h, .gate = &l->w_gate};
+        multiply(k, w, &job, 1, w->xn, (size_t)w->dim, b->n_rows, NULL);
+        return;
+    }
+    Job jobs[] = {{&l->w_gate, w->h, (size_t)w->ffn, false, NULL}, {&l->w_up, w->up, (size_t)w->ffn, false, NULL}};
+    multiply(k, w, jobs, 2, w->xn, (size_t)w->dim, b->n_rows, NULL);
     over_rows(w, b->n_rows, 8.0 * w->ffn, glu_rows, &s);
 }
 
 static void op_ffn_out(Workspace *w, const Layer *l, const Batch *b) {
-    Job job = {&l->w_down, w->x, (size_t)w->dim, true};
-    multiply(kernels_of(l->be), w, &job, 1, w->h, (size_t)w->ffn, b->n_rows);
+    const CpuKernels *k = kernels_of(l->be);
+    Job job = {&l->w_down, w->x, (size_t)w->dim, true, NULL};
+    multiply(k, w, &job, 1, w->h, (size_t)w->ffn, b->n_rows, glu_is_packed(k, l, b->n_rows) ? w->h : NULL);
 }
 
 static void op_logits(Workspace *w, const Backend *be, const Tensor *head, const float *norm, float eps,
@@ -556,8 +582,8 @@ static void op_logits(Workspace *w, const Backend *be, const Tensor *head, const
     const CpuKernels *k = kernels_of(be);
     Step s = {.k = k, .w = w, .norm = norm, .eps = eps, .rows = rows};
     over_rows(w, n_rows, w->dim, norm_rows, &s);
-    Job job = {head, w->logits, (size_t)w->n_vocab, false};
-    multiply(k, w, &job, 1, w->xn, (size_t)w->dim, n_rows);
+    Job job = {head, w->logits, (size_t)w->n_vocab, false, NULL};
+    multiply(k, w, &job, 1, w->xn, (size_t)w->dim, n_rows, NULL);
 }
 
 // ---- the choice -----------------------------------------------------------------------------------------------------
@@ -612,22 +638,23 @@ typedef struct {
     bool (*available)(void);
     const CpuKernels *kernels;
     const MatrixKernel *(*matrix_of)(int type);
+    const AttendKernel *attend_bf16;
     const MatrixKernel *(*few_of)(int type); // if the CPU has VNNI
     const char *describe;                    // with it; NULL: as the kernels say
 } Choice;
 
 static const Choice choices[] = {
-    {"scalar", has_any, &cpu_scalar, NULL, NULL, NULL},
-    {"portable", has_any, &cpu_portable, NULL, NULL, NULL},
+    {"scalar", has_any, &cpu_scalar, NULL, NULL, NULL, NULL},
+    {"portable", has_any, &cpu_portable, NULL, NULL, NULL, NULL},
 #if defined(__x86_64__)
-    {"avx2", has_avx2, &cpu_avx2, NULL, NULL, NULL},
-    {"avx512", has_avx512, &cpu_avx512, NULL, cpu_vnni_matrix,
+    {"avx2", has_avx2, &cpu_avx2, NULL, NULL, NULL, NULL},
+    {"avx512", has_avx512, &cpu_avx512, NULL, NULL, cpu_vnni_matrix,
      "matvec int8 avx512 vnni (16- and 32-bit weights: f32 avx512); prefill f32 avx512 panels"},
 #endif
 #if defined(QUILL_AMX)
-    {"amx", has_amx, &cpu_avx512, cpu_amx_matrix, cpu_vnni_matrix,
-     "matvec int8 avx512 vnni (16- and 32-bit weights: f32 avx512); prefill bf16 amx panels (F32 weights: f32 avx512 "
-     "panels)"},
+    {"amx", has_amx, &cpu_avx512, cpu_amx_matrix, &cpu_amx_attend, cpu_vnni_matrix,
+     "matvec int8 avx512 vnni (16- and 32-bit weights: f32 avx512); prefill bf16 amx panels and attention (F32 weights "
+     "or KV: f32 avx512)"},
 #endif
 };
 
@@ -678,9 +705,11 @@ Status cpu_backend(const char *isa, const Backend **out) {
     CpuKernels *k = &kernels[i];
     k->isa = choice->isa;
     k->matrix_of = choice->matrix_of;
+    k->attend_bf16 = choice->attend_bf16;
     k->few_of = has_vnni() ? choice->few_of : NULL;
     if (choice->describe && k->few_of) k->describe = choice->describe;
-    size_t scratch = k->scratch;
+    size_t scratch = k->attend.scratch;
+    if (k->attend_bf16) scratch = larger(scratch, k->attend_bf16->scratch);
     if (k->matrix) scratch = larger(scratch, k->matrix->scratch);
     if (k->matrix_of) scratch = larger(scratch, k->matrix_of(TYPE_Q8_0)->scratch); // the same for all types
     backends[i] = (Backend){

@@ -83,7 +83,18 @@ typedef struct {
     void (*pack)(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in); // x: the first row
     void (*run)(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
                 size_t y_stride, bool add, void *scratch);
+    // h = silu(gate x) * (up x), all of its rows packed for the next product. Both of one type, without bias; at most
+    // half the features of a task of `run`. NULL: it cannot
+    void (*run_glu)(const Tensor *gate, const Tensor *up, int first, int last, const void *packed, int first_row,
+                    int n_rows, void *h, void *scratch);
 } MatrixKernel;
+
+// Attention of the pairs of a task; any number up to `pairs` of them.
+typedef struct {
+    void (*run)(const AttendTask *t);
+    size_t scratch; // bytes a task needs
+    int pairs;      // (row, head) pairs of a task
+} AttendKernel;
 
 typedef struct {
     const char *isa;
@@ -96,12 +107,11 @@ typedef struct {
     // y(row, f) (+)= w[f] . x[row] for f in [first, last), a few rows; scratch as a task of `matrix` has it
     void (*matvec)(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
                    size_t y_stride, bool add, void *scratch);
-    void (*attend)(const AttendTask *t);
+    AttendKernel attend;
+    const AttendKernel *attend_bf16;            // in its place for layers whose products round to bf16 too, or NULL
     const MatrixKernel *matrix;                 // for every type; NULL: none
     const MatrixKernel *(*matrix_of)(int type); // a better one for a type of weights, or NULL
     const MatrixKernel *(*few_of)(int type);    // in place of matvec for a type of weights, or NULL
-    size_t scratch;                             // bytes that attend and matvec need of a thread
-    int attend_pairs;                           // (row, head) pairs a task of attention
 } CpuKernels;
 
 extern const CpuKernels cpu_scalar, cpu_portable;
@@ -112,6 +122,7 @@ const MatrixKernel *cpu_vnni_matrix(int type); // cpu_int8.c
 #if defined(__x86_64__) && !defined(QUILL_NO_AMX) // the makefile sets it for compilers that cannot build it
 #define QUILL_AMX
 const MatrixKernel *cpu_amx_matrix(int type);
+extern const AttendKernel cpu_amx_attend;
 bool cpu_amx_enable(void); // asks the system for the tile registers; false: it refuses
 #endif
 

@@ -6,30 +6,34 @@
 // A task takes FEATURES output features past a block of rows that stays in L2. Weights become a bf16 panel of 32
 // features at a depth of up to DEPTH, row-major, which is what the unit wants of its left operand; activations were
 // packed once in pairs along the depth, what it wants of the right one. Four tile products a step share two tiles of
-// each, and their sums stay in tiles over the whole depth of the panel. While the unit works, the vector units unpack
-// the next panel, a few weights a step: 13% less time than one after the other. One tile of rows (a batch of decoding
-// sequences) takes small panels instead, which stay in L1 (18 to 26% less time than through L2). Tile shapes and the
-// pair layout: Intel's Architecture Instruction Set Extensions Reference, chapter on AMX.
+// each, and their sums stay in tiles over the whole depth of the panel. Both operands stream from L2 past L1 (tileloadd
+// with the streaming hint): 82 cycles a step of 64, where loads that go through L1 take 89. While the unit works, the
+// vector units unpack the next panel, a few weights a step: 13% less time than one after the other. Gate and up of the
+// FFN pass together, and what they give is packed for the product that follows: sums of 16 features by 16 rows are
+// half of a packed tile already, and the FFN's activations are never in memory as f32. One tile of rows (a batch of
+// decoding sequences) takes small panels instead, which stay in L1 (18 to 26% less time than through L2). Tile shapes
+// and the pair layout: Intel's Architecture Instruction Set Extensions Reference, chapter on AMX.
 #define _GNU_SOURCE
 #define QUILL_SIMD 512
 #include "cpu.h"
 
+#include "amx.h"
 #include "unpack.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
-    ROWS = 32,        // rows of activations in a packed tile: two unit tiles of 16
-    GROUP = 32,       // features in a panel: two unit tiles of 16
-    FEATURES = 128,   // of a task
-    DEPTH = 2048,     // of a panel: 128 KiB
-    ROW_BLOCK = 256,  // rows of a task: 1 MiB of them at this depth
-    STEP = 32,        // depth of one product
-    UNIT = 16 * 32,   // bf16 elements of a unit tile: 16 rows of 64 bytes
-    BESIDE_TILES = 4, // from this many tiles of rows on, the next panel is unpacked beside the products
-    FEW_DEPTH = 256,  // of a panel for one tile of rows: 16 KiB, in L1
-    AHEAD = 1024,     // bytes to prefetch ahead in a row of weights
+    ROWS = 32,       // rows of activations in a packed tile: two unit tiles of 16
+    GROUP = 32,      // features in a panel: two unit tiles of 16
+    FEATURES = 128,  // of a task
+    DEPTH = 2048,    // of a panel: 128 KiB
+    ROW_BLOCK = 256, // rows of a task: 1 MiB of them at this depth
+    TILES = ROW_BLOCK / ROWS,
+    HELD = 512 / GROUP * TILES, // tiles of sums that a task holds at most
+    BESIDE_TILES = 4,           // from this many tiles of rows on, the next panel is unpacked beside the products
+    FEW_DEPTH = 256,            // of a panel for one tile of rows: 16 KiB, in L1
+    AHEAD = 1024,               // bytes to prefetch ahead in a row of weights
 };
 
 // The kernel saves tile registers only for processes that ask.
@@ -38,28 +42,8 @@ bool cpu_amx_enable(void) {
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-// All eight tiles are 16 rows of 64 bytes.
-static void tiles_configure(void) {
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } config = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        config.bytes[i] = 64;
-        config.rows[i] = 16;
-    }
-    __asm__ volatile("" ::"r"(&config) : "memory"); // the intrinsic names eight bytes only to the compiler
-    _tile_loadconfig(&config);
-}
-
 static size_t packed_bytes(int n_rows, int n_in) {
     return round_up((size_t)n_rows, ROWS) * round_up((size_t)n_in, STEP) * sizeof(uint16_t);
-}
-
-INLINE void store_bf16(uint16_t *out, __m512 a, __m512 b) { // 32 floats
-    __m512bh bf = _mm512_cvtne2ps_pbh(b, a);
-    memcpy(out, &bf, sizeof bf);
 }
 
 // 16 rows of pairs -> 16 pairs of rows: one unit tile.
@@ -131,26 +115,26 @@ INLINE void fill_block(int type, const Panel *p, int f, int step, Scales *c) {
     store_bf16(out, (__m512)v[0], (__m512)v[1]);
 }
 
-// What will be read next: further on in the row, or the beginning of the row a group of features later.
-INLINE void prefetch_block(const Panel *p, int f, int step) {
-    size_t at = (size_t)(p->k0 / 32 + step) * p->block_bytes + AHEAD;
-    if (at >= p->w->row_bytes) at += (GROUP - 1) * p->w->row_bytes;
-    __builtin_prefetch((const char *)p->w->data + (size_t)(p->first + f) * p->w->row_bytes + at);
+// Blocks [s0, s0 + 8) of feature f, a super-block where types have them: its parts lie at places that are constants.
+// Meanwhile what is filled a little later is fetched: further on in the row, or in the next one.
+INLINE void fill_blocks(int type, const Panel *p, int f, int s0) {
+    Scales c;
+    int steps = (p->n + STEP - 1) / STEP;
+    size_t at = (size_t)s0 * p->block_bytes + AHEAD, part = (size_t)steps * p->block_bytes;
+    if (at >= part) at += p->w->row_bytes - part;
+    const char *ahead = (const char *)p->w->data + (size_t)(p->first + f) * p->w->row_bytes;
+    ahead += (size_t)(p->k0 / 32) * p->block_bytes + at;
+    for (size_t line = 0; line < 8 * p->block_bytes; line += 64) __builtin_prefetch(ahead + line);
+    if (s0 + 8 <= steps)
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++) fill_block(type, p, f, s0 + i, &c);
+    else
+        for (int i = s0; i < steps; i++) fill_block(type, p, f, i, &c);
 }
 
 INLINE void fill_panel(int type, const Panel *p) {
-    Scales c;
-    int steps = (p->n + STEP - 1) / STEP;
-    for (int f = 0; f < p->n_features; f++) {
-        int s = 0;
-        for (; s + 8 <= steps; s += 8)
-#pragma GCC unroll 8
-            for (int i = 0; i < 8; i++) { // a super-block: its parts at places that are constants
-                prefetch_block(p, f, s + i);
-                fill_block(type, p, f, s + i, &c);
-            }
-        for (; s < steps; s++) fill_block(type, p, f, s, &c);
-    }
+    for (int f = 0; f < p->n_features; f++)
+        for (int s = 0; s * STEP < p->n; s += 8) fill_blocks(type, p, f, s);
 }
 
 static void clear_panel(const Panel *p) {
@@ -159,25 +143,27 @@ static void clear_panel(const Panel *p) {
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
-// Where the sums of one tile of rows go once they are whole.
+// Where the sums of one tile of rows go once they are whole: to y, or with those of the gate as activations to h.
 typedef struct {
-    float *y; // the first row and feature
+    const float *sums, *gate; // four unit tiles each, as store_sums leaves them; gate may be NULL
+    float *y;                 // the first row and feature
     size_t y_stride;
     const float *bias; // of the first feature, or NULL
     int n_features, n_rows;
-    bool add; // to what is there
+    bool add;    // to what is there
+    uint16_t *h; // packed: two unit tiles
 } Place;
 
 // Sums 0..3 += the panel's two unit tiles times one or two of the rows.
 INLINE void multiply_units(const uint16_t *panel, const uint16_t *x, int halves) {
-    _tile_loadd(4, panel, 64);
-    _tile_loadd(6, x, 64);
+    _tile_stream_loadd(4, panel, 64);
+    _tile_stream_loadd(6, x, 64);
     _tile_dpbf16ps(0, 4, 6);
     if (halves == 2) {
-        _tile_loadd(7, x + UNIT, 64);
+        _tile_stream_loadd(7, x + UNIT, 64);
         _tile_dpbf16ps(1, 4, 7);
     }
-    _tile_loadd(5, panel + UNIT, 64);
+    _tile_stream_loadd(5, panel + UNIT, 64);
     _tile_dpbf16ps(2, 5, 6);
     if (halves == 2) _tile_dpbf16ps(3, 5, 7);
 }
@@ -189,6 +175,13 @@ INLINE void zero_sums(void) {
     _tile_zero(3);
 }
 
+INLINE void load_sums(const float *sums) {
+    _tile_loadd(0, sums, 64);
+    _tile_loadd(1, sums + 256, 64);
+    _tile_loadd(2, sums + 512, 64);
+    _tile_loadd(3, sums + 768, 64);
+}
+
 INLINE void store_sums(float *sums) { // four unit tiles, 16 features by 16 rows each
     _tile_stored(0, sums, 64);
     _tile_stored(1, sums + 256, 64);
@@ -196,47 +189,31 @@ INLINE void store_sums(float *sums) { // four unit tiles, 16 features by 16 rows
     _tile_stored(3, sums + 768, 64);
 }
 
-// sums (4 unit tiles: features 0..15 of rows 0..15, of rows 16..31, features 16..31 likewise; 16 features, 16 rows) =
-// panel x packed rows, over `steps` steps. Meanwhile features [f0, f1) of the next panel are filled, and the lines
-// where the sums will go are fetched.
-INLINE void multiply(int type, int steps, const uint16_t *panel, const uint16_t *x, int halves, float *sums,
-                     const Panel *next, int f0, int f1, const Place *place) {
-    Scales c[GROUP / BESIDE_TILES];
-    zero_sums();
-    for (int s = 0; s < steps; s++, panel += 2 * UNIT, x += 2 * UNIT) {
-        multiply_units(panel, x, halves);
-        if (s < place->n_rows) {
-            __builtin_prefetch(place->y + (size_t)s * place->y_stride, 1);
-            __builtin_prefetch(place->y + (size_t)s * place->y_stride + place->n_features - 1, 1);
-        }
-        for (int f = f0; f < f1; f++) {
-            prefetch_block(next, f, s);
-            fill_block(type, next, f, s, &c[f - f0]);
-        }
+// Asks for the lines where sums will go, two a step.
+INLINE void prefetch_place(const Place *p, int step) {
+    if (p->h) {
+        if (step < 2 * UNIT / 32) __builtin_prefetch(p->h + 32 * step, 1);
+    } else if (p->y && step < p->n_rows) {
+        __builtin_prefetch(p->y + (size_t)step * p->y_stride, 1);
+        __builtin_prefetch(p->y + (size_t)step * p->y_stride + p->n_features - 1, 1);
     }
-    store_sums(sums);
 }
 
-INLINE void transpose16(__m512 r[16]) {
-    __m512 t[16];
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) { // pairs of rows, then fours: 4 x 4 blocks within each 128 bits
-        __m512 a = _mm512_unpacklo_ps(r[i], r[i + 1]), b = _mm512_unpackhi_ps(r[i], r[i + 1]);
-        __m512 c = _mm512_unpacklo_ps(r[i + 2], r[i + 3]), d = _mm512_unpackhi_ps(r[i + 2], r[i + 3]);
-        t[i] = _mm512_shuffle_ps(a, c, 0x44);
-        t[i + 1] = _mm512_shuffle_ps(a, c, 0xee);
-        t[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
-        t[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
+// sums (4 unit tiles: features 0..15 of rows 0..15, of rows 16..31, features 16..31 likewise; 16 features, 16 rows) =
+// or += panel x packed rows, over `steps` steps. Meanwhile features [f0, f1) of the next panel are filled, and the
+// lines where the sums will go are fetched.
+INLINE void multiply(int type, int steps, const uint16_t *panel, const uint16_t *x, int halves, float *sums, bool more,
+                     const Panel *next, int f0, int f1, const Place *place) {
+    int each = (steps + 7) / 8, due = 0, filled = f0 * each; // eights of blocks: of a feature; this step's; done
+    if (more) load_sums(sums);
+    else zero_sums();
+    for (int s = 0; s < steps; s++, panel += 2 * UNIT, x += 2 * UNIT) {
+        multiply_units(panel, x, halves);
+        prefetch_place(place, s);
+        for (due += (f1 - f0) * each; due >= steps; due -= steps, filled++)
+            fill_blocks(type, next, filled / each, filled % each * 8);
     }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) { // the blocks themselves
-        __m512 a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88), b = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
-        __m512 c = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88), d = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
-        r[i] = _mm512_shuffle_f32x4(a, c, 0x88);
-        r[i + 4] = _mm512_shuffle_f32x4(b, d, 0x88);
-        r[i + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
-        r[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
-    }
+    store_sums(sums);
 }
 
 // One unit tile of sums, features from f and rows from r on, to its place: whole lines where the rows are aligned.
@@ -259,8 +236,30 @@ INLINE void write_unit(const float *sums, const Place *p, int f, int r) {
     }
 }
 
-static void write_sums(const float *sums, const Place *p) {
-    for (int unit = 0; unit < 4; unit++) write_unit(sums + 256 * unit, p, unit / 2 * 16, unit % 2 * 16);
+// silu(gate) * up of 16 rows and two features, as they are packed.
+INLINE __m512 glu_pairs(const float *gate, const float *up) {
+    vf h[2];
+    for (int i = 0; i < 2; i++) {
+        vf g = vload(gate + 16 * i);
+        h[i] = g / (vexp(-g) + 1.0f) * vload(up + 16 * i);
+    }
+    return pairs_bf16((__m512)h[0], (__m512)h[1]);
+}
+
+// Features past the end have sums of zero, and are the zeros that end a packed row.
+static void write_glu(const Place *p) {
+    for (int half = 0; half < 2; half++)
+        for (int pair = 0; pair < 16; pair++) {
+            int at = (pair / 8 * 2 + half) * 256 + pair % 8 * 32;
+            __m512 line = glu_pairs(p->gate + at, p->sums + at);
+            memcpy(p->h + half * UNIT + pair * 32, &line, sizeof line);
+        }
+}
+
+static void write_sums(const Place *p) {
+    if (p->h) write_glu(p);
+    else if (p->y)
+        for (int unit = 0; unit < 4; unit++) write_unit(p->sums + 256 * unit, p, unit / 2 * 16, unit % 2 * 16);
 }
 
 // One tile of rows: its sums stay in tiles over the whole depth, past panels that stay in L1.
@@ -278,57 +277,96 @@ INLINE void run_few(int type, const Tensor *w, int first, int last, const uint16
                 multiply_units(panel + s * 2 * UNIT, x + (size_t)(k0 / STEP + s) * 2 * UNIT, halves);
         }
         store_sums(sums);
-        write_sums(sums, &(Place){.y = y + f0,
-                                  .y_stride = y_stride,
-                                  .bias = w->bias ? w->bias + f0 : NULL,
-                                  .n_features = int_min(GROUP, last - f0),
-                                  .n_rows = n_rows,
-                                  .add = add});
+        write_sums(&(Place){.sums = sums,
+                            .y = y + f0,
+                            .y_stride = y_stride,
+                            .bias = w->bias ? w->bias + f0 : NULL,
+                            .n_features = int_min(GROUP, last - f0),
+                            .n_rows = n_rows,
+                            .add = add});
     }
 }
 
-INLINE void run_type(int type, const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows,
-                     float *y, size_t y_stride, bool add, void *scratch) {
-    // Sums in turns, too: those just stored cannot be read at once, and are written out behind the next products.
-    __attribute__((aligned(64))) float sums[2][GROUP * ROWS];
-    uint16_t *panels = scratch; // two, filled in turns
-    int tiles = (n_rows + ROWS - 1) / ROWS, all_steps = (w->n_in + STEP - 1) / STEP;
-    int groups = (last - first + GROUP - 1) / GROUP, n_panels = groups * ((w->n_in + DEPTH - 1) / DEPTH);
+// A task: one matrix, or gate and up, which share the rows.
+typedef struct {
+    const Tensor *w[2];
+    int parts, first, last;
+    const uint16_t *packed; // of all rows
+    int first_row, n_rows;
+    float *y; // all rows
+    size_t y_stride;
+    bool add;
+    uint16_t *h;   // all rows, packed
+    void *scratch; // two panels, filled in turns; HELD tiles of sums
+} Task;
+
+// Panel i of a task: all panels of one depth come before those of the next.
+INLINE Panel panel_at(int type, const Task *t, int i) {
+    int groups = (t->last - t->first + GROUP - 1) / GROUP, k0 = i / t->parts / groups * DEPTH;
+    int f0 = t->first + i / t->parts % groups * GROUP;
+    return panel_of(type, t->w[i % t->parts], (uint16_t *)t->scratch + (i & 1) * GROUP * DEPTH, f0,
+                    int_min(GROUP, t->last - f0), k0, int_min(DEPTH, t->w[0]->n_in - k0));
+}
+
+// The sums of a tile of rows with panel i: held from depth to depth, and the gate's until up's are there.
+INLINE float *sums_at(const Task *t, int i, int tile) {
+    int groups = (t->last - t->first + GROUP - 1) / GROUP;
+    float *held = (float *)(void *)((uint16_t *)t->scratch + 2 * GROUP * DEPTH);
+    return held + (size_t)(i % (groups * t->parts) * TILES + tile) * GROUP * ROWS;
+}
+
+// Where panel i's sums go: nowhere before the last depth, or without up's.
+INLINE Place place_at(const Task *t, const Panel *p, int i, int tile) {
+    Place to = {.sums = sums_at(t, i, tile), .n_features = p->n_features};
+    if (p->k0 + p->n < t->w[0]->n_in || i % t->parts + 1 < t->parts) return to;
+    int row_tile = t->first_row / ROWS + tile;
+    to.n_rows = int_min(ROWS, t->n_rows - tile * ROWS);
+    if (t->parts == 2) {
+        int steps = (t->w[0]->n_out + STEP - 1) / STEP;
+        to.gate = sums_at(t, i - 1, tile);
+        to.h = t->h + ((size_t)row_tile * (size_t)steps + (size_t)(p->first / STEP)) * 2 * UNIT;
+        return to;
+    }
+    to.y = t->y + (size_t)row_tile * ROWS * t->y_stride + p->first;
+    to.y_stride = t->y_stride;
+    to.bias = p->w->bias ? p->w->bias + p->first : NULL;
+    to.add = t->add;
+    return to;
+}
+
+INLINE void run_type(int type, const Task *task) {
+    int tiles = (task->n_rows + ROWS - 1) / ROWS, all_steps = (task->w[0]->n_in + STEP - 1) / STEP;
+    int groups = (task->last - task->first + GROUP - 1) / GROUP;
+    int n_panels = task->parts * groups * ((task->w[0]->n_in + DEPTH - 1) / DEPTH);
+    const uint16_t *rows = task->packed + (size_t)(task->first_row / ROWS) * (size_t)all_steps * 2 * UNIT;
     tiles_configure();
-    if (tiles == 1) {
-        run_few(type, w, first, last, (const uint16_t *)packed + (size_t)(first_row / ROWS * all_steps) * 2 * UNIT,
-                n_rows, y + (size_t)first_row * y_stride, y_stride, add, scratch);
+    if (tiles == 1 && task->parts == 1) {
+        run_few(type, task->w[0], task->first, task->last, rows, task->n_rows,
+                task->y + (size_t)task->first_row * task->y_stride, task->y_stride, task->add, task->scratch);
         _tile_release();
         return;
     }
     Panel now, next = {.n_features = 0};
-    Place place, before = {.n_rows = 0};
     for (int i = -1; i < n_panels; i++) {
         now = next;
-        int k0 = (i + 1) / groups * DEPTH, f0 = first + (i + 1) % groups * GROUP;
-        next = panel_of(type, w, panels + (i & 1) * GROUP * DEPTH, f0, i + 1 < n_panels ? int_min(GROUP, last - f0) : 0,
-                        k0, int_min(DEPTH, w->n_in - k0));
+        next = (Panel){.n_features = 0};
+        if (i + 1 < n_panels) next = panel_at(type, task, i + 1);
         int steps = (now.n + STEP - 1) / STEP;
         bool beside = i >= 0 && tiles >= BESIDE_TILES && next.n == now.n;
         if (next.n_features) clear_panel(&next);
+        Place place, before = {.n_rows = 0};
         for (int t = 0; t < tiles && i >= 0; t++) {
-            size_t tile = (size_t)(first_row / ROWS + t);
-            const uint16_t *x =
-                (const uint16_t *)packed + (tile * (size_t)all_steps + (size_t)(now.k0 / STEP)) * 2 * UNIT;
+            const uint16_t *x = rows + ((size_t)t * (size_t)all_steps + (size_t)(now.k0 / STEP)) * 2 * UNIT;
             int from = beside ? next.n_features * t / tiles : 0, to = beside ? next.n_features * (t + 1) / tiles : 0;
-            place = (Place){.y = y + tile * ROWS * y_stride + now.first,
-                            .y_stride = y_stride,
-                            .bias = w->bias && now.k0 == 0 ? w->bias + now.first : NULL,
-                            .n_features = now.n_features,
-                            .n_rows = int_min(ROWS, n_rows - t * ROWS),
-                            .add = add || now.k0 > 0};
-            if (place.n_rows > 16) multiply(type, steps, now.to, x, 2, sums[t & 1], &next, from, to, &place);
-            else multiply(type, steps, now.to, x, 1, sums[t & 1], &next, from, to, &place);
-            if (before.n_rows) write_sums(sums[~t & 1], &before);
+            float *sums = sums_at(task, i, t);
+            place = place_at(task, &now, i, t);
+            if (task->n_rows - t * ROWS > 16)
+                multiply(type, steps, now.to, x, 2, sums, now.k0 > 0, &next, from, to, &place);
+            else multiply(type, steps, now.to, x, 1, sums, now.k0 > 0, &next, from, to, &place);
+            write_sums(&before); // sums just stored cannot be read at once: they go behind the next products
             before = place;
         }
-        if (before.n_rows) write_sums(sums[~tiles & 1], &before);
-        before.n_rows = 0;
+        write_sums(&before);
         if (!beside && next.n_features) fill_panel(type, &next);
     }
     _tile_release();
@@ -336,18 +374,41 @@ INLINE void run_type(int type, const Tensor *w, int first, int last, const void 
 
 // One function a type: in a larger one the compiler would run out of registers.
 #define DEFINE_RUN(TYPE)                                                                                               \
-    static __attribute__((noinline)) void run_##TYPE(const Tensor *w, int first, int last, const void *packed,         \
-                                                     int first_row, int n_rows, float *y, size_t y_stride, bool add,   \
-                                                     void *scratch) {                                                  \
-        run_type(TYPE, w, first, last, packed, first_row, n_rows, y, y_stride, add, scratch);                          \
-    }
+    static __attribute__((noinline)) void run_##TYPE(const Task *t) { run_type(TYPE, t); }
 EACH_TYPE(DEFINE_RUN)
 
 #define RUN_CASE(TYPE)                                                                                                 \
-    case TYPE: run_##TYPE(w, first, last, packed, first_row, n_rows, y, y_stride, add, scratch); break;
+    case TYPE: run_##TYPE(t); break;
+static void run_task(const Task *t) {
+    switch (t->w[0]->type) { EACH_TYPE(RUN_CASE) }
+}
+
 static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
                 size_t y_stride, bool add, void *scratch) {
-    switch (w->type) { EACH_TYPE(RUN_CASE) }
+    run_task(&(Task){.w = {w},
+                     .parts = 1,
+                     .first = first,
+                     .last = last,
+                     .packed = packed,
+                     .first_row = first_row,
+                     .n_rows = n_rows,
+                     .y = y,
+                     .y_stride = y_stride,
+                     .add = add,
+                     .scratch = scratch});
+}
+
+static void run_glu(const Tensor *gate, const Tensor *up, int first, int last, const void *packed, int first_row,
+                    int n_rows, void *h, void *scratch) {
+    run_task(&(Task){.w = {gate, up},
+                     .parts = 2,
+                     .first = first,
+                     .last = last,
+                     .packed = packed,
+                     .first_row = first_row,
+                     .n_rows = n_rows,
+                     .h = h,
+                     .scratch = scratch});
 }
 
 const MatrixKernel *cpu_amx_matrix(int type) {
@@ -357,10 +418,11 @@ const MatrixKernel *cpu_amx_matrix(int type) {
         .features = FEATURES,
         .rows = ROW_BLOCK,
         .depth = DEPTH,
-        .scratch = 2 * GROUP * DEPTH * sizeof(uint16_t),
+        .scratch = 2 * GROUP * DEPTH * sizeof(uint16_t) + HELD * GROUP * ROWS * sizeof(float),
         .packed_bytes = packed_bytes,
         .pack = pack,
         .run = run,
+        .run_glu = run_glu,
     };
     return type == TYPE_F32 ? NULL : &kernel;
 }

@@ -158,7 +158,5 @@ const CpuKernels cpu_scalar = {
     .silu_mul = silu_mul,
     .to_kv = to_kv,
     .matvec = matvec,
-    .attend = attend,
-    .scratch = sizeof(Groups),
-    .attend_pairs = 8,
+    .attend = {.run = attend, .scratch = sizeof(Groups), .pairs = 8},
 };

@@ -734,8 +734,6 @@ const CpuKernels NAME = {
     .silu_mul = silu_mul,
     .to_kv = to_kv,
     .matvec = matvec,
-    .attend = attend,
+    .attend = {.run = attend, .scratch = sizeof(QueryTile), .pairs = T},
     .matrix = &matrix_f32,
-    .scratch = sizeof(QueryTile),
-    .attend_pairs = T,
 };

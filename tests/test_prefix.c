@@ -333,7 +333,7 @@ static void test_fast_kernels(void **state) {
         norm += (double)a->logits[i] * (double)a->logits[i];
     }
     print_message("relative distance of the first logits: %.2g\n", sqrt(distance / norm));
-    assert_true(sqrt(distance / norm) < 0.02);
+    assert_true(sqrt(distance / norm) < 0.05); // bf16 in prefill, int8 in a step: 2e-2 and 5e-2 of the exact ones
     run_end(&e, a);
     run_end(&e, b);
     engine_close(&e);

@@ -311,7 +311,7 @@ static void case_free(Case *c) {
     for (size_t i = 0; i < ARRAY_LEN(all); i++) free(all[i]);
 }
 
-static void check_attend(const Case *c, const CpuKernels *k, const char *isa, int pairs) {
+static void check_attend(const Case *c, const AttendKernel *k, const char *isa, int pairs) {
     const Shape *s = &c->s;
     int n = s->n_rows * c->heads.n_heads * s->head_dim, n_pairs = s->n_rows * s->group;
     float *out = poisoned((size_t)n * sizeof *out);
@@ -333,7 +333,7 @@ static void check_attend(const Case *c, const CpuKernels *k, const char *isa, in
                             .v = c->v,
                             .first_slot = s->first,
                             .page = s->first % SEAL ? 1 : -1};
-            k->attend(&t);
+            k->run(&t);
             memset(scratch, 0xff, k->scratch);
         }
     double error = 0, norm = 0;
@@ -372,8 +372,11 @@ static void test_attention_over_groups(void **state) {
             const Backend *be;
             if (cpu_backend(isas[i], &be).code) continue;
             const CpuKernels *k = be->impl;
-            check_attend(&c, k, isas[i], k->attend_pairs);
-            check_attend(&c, k, isas[i], 1 + pick(&random, k->attend_pairs));
+            const AttendKernel *both[] = {&k->attend, k->attend_bf16};
+            for (size_t j = 0; j < ARRAY_LEN(both) && both[j]; j++) {
+                check_attend(&c, both[j], isas[i], both[j]->pairs);
+                check_attend(&c, both[j], isas[i], 1 + pick(&random, both[j]->pairs));
+            }
         }
         case_free(&c);
     }

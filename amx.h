@@ -1,0 +1,67 @@
+// amx.h: what the kernels of the AMX unit share: its tiles, the way to bf16, and turning 16 x 16 blocks.
+//
+// A unit tile is 16 rows of 64 bytes. One product adds to 16 x 16 f32 sums: rows of 32 bf16 of the left operand times
+// the right one, whose row p holds elements 2p and 2p + 1 of its 16 columns side by side ("pairs").
+#ifndef QUILL_AMX_H
+#define QUILL_AMX_H
+
+#include "simd.h"
+
+enum {
+    STEP = 32,      // depth of one product
+    UNIT = 16 * 32, // bf16 elements of a unit tile
+};
+
+// All eight tiles are 16 rows of 64 bytes.
+static inline void tiles_configure(void) {
+    struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } config = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        config.bytes[i] = 64;
+        config.rows[i] = 16;
+    }
+    __asm__ volatile("" ::"r"(&config) : "memory"); // the intrinsic names eight bytes only to the compiler
+    _tile_loadconfig(&config);
+}
+
+INLINE void store_bf16(uint16_t *out, __m512 a, __m512 b) { // 32 floats
+    __m512bh bf = _mm512_cvtne2ps_pbh(b, a);
+    memcpy(out, &bf, sizeof bf);
+}
+
+// (a[0], b[0]), (a[1], b[1]), ... as bf16.
+INLINE __m512 pairs_bf16(__m512 a, __m512 b) {
+    __m512bh bf = _mm512_cvtne2ps_pbh(b, a);
+    __m512i halves, at = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                          21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    memcpy(&halves, &bf, sizeof halves);
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(at, halves));
+}
+
+// 16 x 16 values of 32 bits: rows in, columns out.
+INLINE void transpose16(__m512 r[16]) {
+    __m512 t[16];
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) { // pairs of rows, then fours: 4 x 4 blocks within each 128 bits
+        __m512 a = _mm512_unpacklo_ps(r[i], r[i + 1]), b = _mm512_unpackhi_ps(r[i], r[i + 1]);
+        __m512 c = _mm512_unpacklo_ps(r[i + 2], r[i + 3]), d = _mm512_unpackhi_ps(r[i + 2], r[i + 3]);
+        t[i] = _mm512_shuffle_ps(a, c, 0x44);
+        t[i + 1] = _mm512_shuffle_ps(a, c, 0xee);
+        t[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
+        t[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) { // the blocks themselves
+        __m512 a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88), b = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
+        __m512 c = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88), d = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
+        r[i] = _mm512_shuffle_f32x4(a, c, 0x88);
+        r[i + 4] = _mm512_shuffle_f32x4(b, d, 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
+        r[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
+    }
+}
+
+#endif

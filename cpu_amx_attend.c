@@ -1,0 +1,263 @@
+// cpu_amx_attend.c: attention of many queries on the AMX unit, over a cache in 16 bits.
+//
+// Queries, keys, softmax weights and values are rounded to bf16, which the unit multiplies; scores, maxima, sums and
+// outputs are f32. A task's queries (rows, and the heads of a group) are packed once. Keys pass in tiles of KEYS: K
+// becomes bf16 rows and V bf16 columns, once for all queries of the task, which see them QUERIES at a time:
+//
+//   scores (key, query) = K (key, i) queries (i, query);   out (i, query) += V^T (i, key) weights (key, query)
+//
+// Both have the queries in the lanes, so that maxima, masks and rescaling are plain vector operations, and the weights
+// of two keys lie as the unit wants its right operand. Online softmax: Milakov and Gimelshein, 2018; tiles of it:
+// Dao, FlashAttention-2, 2023.
+#define QUILL_SIMD 512
+#include "cpu.h"
+
+#include "amx.h"
+
+#include <limits.h>
+
+enum {
+    QUERIES = 32,                // two unit tiles
+    TASK = 128,                  // queries of a task
+    TILES = TASK / QUERIES,      // of them
+    KEYS = 128,                  // keys of a tile
+    HEAD_MOST = 512,             // largest head_dim (model.c refuses more)
+    STEPS_MOST = HEAD_MOST / 32, // of 32 elements of a head
+};
+
+static const float masked = -1e30f;
+
+typedef struct {
+    uint16_t queries[TILES][STEPS_MOST][2][UNIT]; // pairs of elements, scaled
+    uint16_t k[KEYS / 32][STEPS_MOST][2][UNIT];   // rows of 16 keys
+    uint16_t v[STEPS_MOST][KEYS / 32][2][UNIT];   // rows of 16 elements, 32 keys each
+    uint16_t weights[KEYS / 32][2][UNIT];         // pairs of keys
+    float scores[KEYS / 32][2][2][16][16];        // (32 keys, 16 of them, 16 queries, key, query)
+    float out[TILES][STEPS_MOST][2][2][16][16];   // (32 elements, 16 of them, 16 queries, element, query)
+    float max[TASK], sum[TASK];
+    int slot[TASK];
+} State;
+
+// ---- loading --------------------------------------------------------------------------------------------------------
+
+// Elements [i, i + 16) of a head in f16 or bf16, zero from head_dim on.
+INLINE __m512 load_half(const uint16_t *head, int type, int i, int head_dim) {
+    int left = head_dim - i;
+    __mmask16 there = (__mmask16)(left >= 16 ? 0xffff : left > 0 ? (1 << left) - 1 : 0);
+    __m256i half = _mm256_maskz_loadu_epi16(there, head + i);
+    if (type == TYPE_F16) return _mm512_cvtph_ps(half);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+static void load_queries(const AttendTask *t, State *s) {
+    int hd = t->heads->head_dim, steps = (hd + STEP - 1) / STEP;
+    int group = t->heads->n_heads / t->heads->n_kv_heads, n = t->last - t->first;
+    __m512 scale = _mm512_set1_ps(t->heads->scale);
+    for (int lane = 0; lane < (int)round_up((size_t)n, QUERIES); lane += 16)
+        for (int step = 0; step < steps; step++) {
+            __m512 pairs[16];
+            for (int i = 0; i < 16; i++) { // an empty lane is zeros that nobody reads
+                const float *q = t->q + attend_query(t, int_min(t->first + lane + i, t->last - 1));
+                int left = lane + i < n ? hd - step * STEP : 0;
+                __mmask16 first = (__mmask16)(left >= 16 ? 0xffff : left > 0 ? (1 << left) - 1 : 0);
+                __mmask16 second = (__mmask16)(left >= 32 ? 0xffff : left > 16 ? (1 << (left - 16)) - 1 : 0);
+                __m512 a = _mm512_mul_ps(_mm512_maskz_loadu_ps(first, q + step * STEP), scale);
+                __m512 b = _mm512_mul_ps(_mm512_maskz_loadu_ps(second, q + step * STEP + 16), scale);
+                store_bf16((uint16_t *)(void *)&pairs[i], a, b);
+            }
+            transpose16(pairs);
+            memcpy(s->queries[lane / QUERIES][step][lane / 16 % 2], pairs, sizeof pairs);
+        }
+    for (int lane = 0; lane < TASK; lane++) {
+        s->slot[lane] = t->slot[int_min(t->first + lane, t->last - 1) / group];
+        s->max[lane] = masked;
+        s->sum[lane] = 0;
+    }
+    for (int tile = 0; tile * QUERIES < n; tile++) memset(s->out[tile], 0, (size_t)steps * sizeof s->out[tile][0]);
+}
+
+// Whether some query of the task sees the key. Between the windows of rows far apart lie keys that none does, and whose
+// memory nobody may have written.
+static bool key_seen(const AttendTask *t, const State *s, int key) {
+    if (!t->heads->window) return true;
+    for (int lane = 0; lane < t->last - t->first; lane++)
+        if (key <= s->slot[lane] && key > s->slot[lane] - t->heads->window) return true;
+    return false;
+}
+
+// The K or V of keys [first, first + n), one after another; NULL: zeros.
+static void find_keys(const AttendTask *t, const State *s, const void *plane, int first, int n, const uint16_t **at) {
+    static const uint16_t none[HEAD_MOST];
+    const uint16_t *values = plane;
+    for (int k = 0; k < (int)round_up((size_t)n, 32); k++)
+        at[k] = k < n && key_seen(t, s, first + k) ? values + attend_key(t, first + k) : none;
+}
+
+static void load_k(const AttendTask *t, State *s, int first, int n) {
+    const uint16_t *at[KEYS];
+    int hd = t->kv->head_dim, type = t->kv->type_k;
+    find_keys(t, s, t->kv->k, first, n, at);
+    for (int k = 0; k < (int)round_up((size_t)n, 32); k++)
+        for (int i = 0; i < hd; i += STEP)
+            store_bf16(s->k[k / 32][i / STEP][k / 16 % 2] + k % 16 * 32, load_half(at[k], type, i, hd),
+                       load_half(at[k], type, i + 16, hd));
+}
+
+static void load_v(const AttendTask *t, State *s, int first, int n) {
+    const uint16_t *at[KEYS];
+    int hd = t->kv->head_dim, type = t->kv->type_v;
+    find_keys(t, s, t->kv->v, first, n, at);
+    for (int k = 0; k < n; k += 32)
+        for (int i = 0; i < (int)round_up((size_t)hd, 32); i += 16) {
+            __m512 pairs[16]; // (pair of keys, element)
+#pragma GCC unroll 16
+            for (int p = 0; p < 16; p++)
+                pairs[p] = pairs_bf16(load_half(at[k + 2 * p], type, i, hd), load_half(at[k + 2 * p + 1], type, i, hd));
+            transpose16(pairs);
+            memcpy(s->v[i / 32][k / 32][i / 16 % 2], pairs, sizeof pairs);
+        }
+}
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+// Sums 0..3 += two unit tiles of the left operand times two of the right one.
+INLINE void multiply_units(const uint16_t *left, const uint16_t *right) {
+    _tile_loadd(4, left, 64);
+    _tile_stream_loadd(6, right, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_stream_loadd(7, right + UNIT, 64);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, left + UNIT, 64);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+}
+
+INLINE void store_sums(float sums[2][2][16][16]) {
+    _tile_stored(0, sums[0][0], 64);
+    _tile_stored(1, sums[0][1], 64);
+    _tile_stored(2, sums[1][0], 64);
+    _tile_stored(3, sums[1][1], 64);
+}
+
+static void score(State *s, int tile, int n, int steps) {
+    for (int k = 0; k * 32 < n; k++) {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+        for (int i = 0; i < steps; i++) multiply_units(s->k[k][i][0], s->queries[tile][i][0]);
+        store_sums(s->scores[k]);
+    }
+}
+
+static void add_values(State *s, int tile, int n, int steps) {
+    for (int i = 0; i < steps; i++) {
+        float(*out)[2][16][16] = s->out[tile][i];
+        _tile_loadd(0, out[0][0], 64);
+        _tile_loadd(1, out[0][1], 64);
+        _tile_loadd(2, out[1][0], 64);
+        _tile_loadd(3, out[1][1], 64);
+        for (int k = 0; k * 32 < n; k++) multiply_units(s->v[i][k][0], s->weights[k][0]);
+        store_sums(out);
+    }
+}
+
+// ---- softmax --------------------------------------------------------------------------------------------------------
+
+INLINE float *score_row(State *s, int key, int half) { return s->scores[key / 32][key / 16 % 2][half][key % 16]; }
+
+// Masks the scores of 16 queries; keys from n on, up to a multiple of 32, are masked too.
+static void mask_scores(const AttendTask *t, State *s, const int *slots, int half, int first, int n) {
+    int window = t->heads->window ? t->heads->window : INT_MAX;
+    vi slot;
+    memcpy(&slot, slots, sizeof slot);
+    vi oldest = slot - window; // the newest slot that is too old
+    for (int k = 0; k < (int)round_up((size_t)n, 32); k++) {
+        vi key = (vi){0} + (first + k);
+        float *row = score_row(s, k, half);
+        vstore(row, k < n ? vselect((key <= slot) & (key > oldest), vload(row), vset(masked)) : vset(masked));
+    }
+}
+
+// Takes the new maxima, turns scores into weights, and rescales the output where a maximum grew.
+static void softmax(const AttendTask *t, State *s, int tile, int first, int n) {
+    int steps = (t->heads->head_dim + STEP - 1) / STEP, keys = (int)round_up((size_t)n, 32);
+    for (int half = 0; half < 2; half++) {
+        int lane = tile * QUERIES + half * 16;
+        bool all = keys == n && !t->heads->window && first + n - 1 <= s->slot[lane]; // slots ascend
+        if (!all) mask_scores(t, s, s->slot + lane, half, first, n);
+        vf before = vload(s->max + lane), tops[2] = {before, before}, totals[2] = {{0}, {0}};
+        for (int k = 0; k < keys; k += 2)
+            for (int i = 0; i < 2; i++) tops[i] = vmax(tops[i], vload(score_row(s, k + i, half)));
+        vf top = vmax(tops[0], tops[1]), floor = vmax(top, vset(masked / 2)); // a lane that sees nothing yet: all 0
+        for (int k = 0; k < keys; k += 2) {
+            vf a = vexp(vload(score_row(s, k, half)) - floor), b = vexp(vload(score_row(s, k + 1, half)) - floor);
+            totals[0] += a;
+            totals[1] += b;
+            __m512 pairs = pairs_bf16((__m512)a, (__m512)b);
+            memcpy(s->weights[k / 32][half] + k % 32 / 2 * 32, &pairs, sizeof pairs);
+        }
+        vf scale = vexp(before - top);
+        vstore(s->max + lane, top);
+        vstore(s->sum + lane, vload(s->sum + lane) * scale + totals[0] + totals[1]);
+        if (_mm512_cmpneq_ps_mask((__m512)before, (__m512)top) == 0) continue;
+        for (int i = 0; i < steps * 32; i++) {
+            float *out = s->out[tile][i / 32][i / 16 % 2][half][i % 16];
+            vstore(out, vload(out) * scale);
+        }
+    }
+}
+
+// ---- the task -------------------------------------------------------------------------------------------------------
+
+static void write_out(const AttendTask *t, const State *s) {
+    int hd = t->heads->head_dim;
+    for (int lane = 0; lane < t->last - t->first; lane += 16)
+        for (int i = 0; i < hd; i += 16) {
+            __m512 rows[16];
+            memcpy(rows, s->out[lane / QUERIES][i / 32][i / 16 % 2][lane / 16 % 2], sizeof rows);
+            transpose16(rows); // (query, element)
+            __mmask16 there = (__mmask16)(hd - i >= 16 ? 0xffff : (1 << (hd - i)) - 1);
+            for (int q = 0; q < 16 && t->first + lane + q < t->last; q++)
+                _mm512_mask_storeu_ps(t->out + attend_query(t, t->first + lane + q) + i, there,
+                                      _mm512_div_ps(rows[q], _mm512_set1_ps(s->sum[lane + q])));
+        }
+}
+
+static void attend_tiles(const AttendTask *t) {
+    State *s = t->scratch;
+    int n = t->last - t->first, steps = (t->heads->head_dim + STEP - 1) / STEP;
+    int group = t->heads->n_heads / t->heads->n_kv_heads, last = t->slot[(t->last - 1) / group];
+    tiles_configure();
+    load_queries(t, s);
+    for (int first = attend_first(t, s->slot[0]); first <= last; first += KEYS) {
+        int keys = int_min(KEYS, last + 1 - first);
+        load_k(t, s, first, keys);
+        load_v(t, s, first, keys);
+        for (int tile = 0; tile * QUERIES < n; tile++) {
+            int tile_keys = int_min(keys, s->slot[tile * QUERIES + QUERIES - 1] + 1 - first);
+            if (tile_keys <= 0) continue;
+            score(s, tile, tile_keys, steps);
+            softmax(t, s, tile, first, tile_keys);
+            add_values(s, tile, tile_keys, steps);
+        }
+    }
+    _tile_release();
+    write_out(t, s);
+}
+
+static bool in_16_bits(int type) { return type == TYPE_F16 || type == TYPE_BF16; }
+
+static void attend(const AttendTask *t) {
+    if (t->last - t->first >= QUERIES && in_16_bits(t->kv->type_k) && in_16_bits(t->kv->type_v)) {
+        attend_tiles(t);
+        return;
+    }
+    AttendTask part = *t;
+    for (; part.first < t->last; part.first = part.last) {
+        part.last = int_min(part.first + cpu_avx512.attend.pairs, t->last);
+        cpu_avx512.attend.run(&part);
+    }
+}
+
+const AttendKernel cpu_amx_attend = {.run = attend, .scratch = sizeof(State), .pairs = TASK};
