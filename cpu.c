@@ -119,10 +119,19 @@ static void pack_task(void *arg, int task, int thread) {
     p->packer->pack(p->pack_to, task, p->x + (size_t)first * p->x_stride, p->x_stride, rows, p->n_in);
 }
 
+// The one kernel of a type where the order of sums may not depend on the number of rows: what is quick for one row and
+// for many.
+static const MatrixKernel *matrix_in_order(const CpuKernels *k, const Tensor *t) {
+    const MatrixKernel *many = k->matrix_of ? k->matrix_of(t->type) : NULL,
+                       *few = k->few_of ? k->few_of(t->type) : NULL;
+    return many ? many : few ? few : k->matrix;
+}
+
 // The best kernel for so many rows; NULL: matvec.
 static const MatrixKernel *matrix_for(const CpuKernels *k, const Tensor *t, int n_rows) {
     const MatrixKernel *choices[] = {k->matrix_of ? k->matrix_of(t->type) : NULL, k->matrix,
                                      k->few_of ? k->few_of(t->type) : NULL};
+    if (k->in_order) return matrix_in_order(k, t);
     for (size_t i = 0; i < ARRAY_LEN(choices); i++)
         if (choices[i] && n_rows >= choices[i]->min_rows) return choices[i];
     return NULL;
@@ -612,22 +621,24 @@ typedef struct {
     bool (*available)(void);
     const CpuKernels *kernels;
     const MatrixKernel *(*matrix_of)(int type);
-    const MatrixKernel *(*few_of)(int type); // if the CPU has VNNI
-    const char *describe;                    // with it; NULL: as the kernels say
+    const MatrixKernel *(*few_of)(int type);  // if the CPU has VNNI
+    const char *describe, *describe_in_order; // with it; NULL: as the kernels say
 } Choice;
 
 static const Choice choices[] = {
-    {"scalar", has_any, &cpu_scalar, NULL, NULL, NULL},
-    {"portable", has_any, &cpu_portable, NULL, NULL, NULL},
+    {"scalar", has_any, &cpu_scalar, NULL, NULL, NULL, NULL},
+    {"portable", has_any, &cpu_portable, NULL, NULL, NULL, NULL},
 #if defined(__x86_64__)
-    {"avx2", has_avx2, &cpu_avx2, NULL, NULL, NULL},
+    {"avx2", has_avx2, &cpu_avx2, NULL, NULL, NULL, NULL},
     {"avx512", has_avx512, &cpu_avx512, NULL, cpu_vnni_matrix,
-     "matvec int8 avx512 vnni (16- and 32-bit weights: f32 avx512); prefill f32 avx512 panels"},
+     "matvec int8 avx512 vnni (16- and 32-bit weights: f32 avx512); prefill f32 avx512 panels",
+     "int8 avx512 vnni (16- and 32-bit weights: f32 avx512 panels) for any number of rows"},
 #endif
 #if defined(QUILL_AMX)
     {"amx", has_amx, &cpu_avx512, cpu_amx_matrix, cpu_vnni_matrix,
      "matvec int8 avx512 vnni (16- and 32-bit weights: f32 avx512); prefill bf16 amx panels (F32 weights: f32 avx512 "
-     "panels)"},
+     "panels)",
+     "bf16 amx panels (F32 weights: f32 avx512 panels) for any number of rows"},
 #endif
 };
 
@@ -656,37 +667,56 @@ static size_t backend_packed_bytes(const Backend *be, int max_rows, int max_n_in
     size_t n = 0;
     if (k->matrix) n += round_up(k->matrix->packed_bytes(max_rows, max_n_in), 128);
     if (all) n += round_up(all->packed_bytes(max_rows, max_n_in), 128);
-    if (few) n += round_up(few->packed_bytes(int_min(max_rows, k->matrix->min_rows), max_n_in), 128);
+    int few_rows = k->in_order ? max_rows : int_min(max_rows, k->matrix ? k->matrix->min_rows : max_rows);
+    if (few) n += round_up(few->packed_bytes(few_rows, max_n_in), 128);
     return n;
 }
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
-Status cpu_backend(const char *isa, const Backend **out) {
-    static CpuKernels kernels[ARRAY_LEN(choices)];
-    static Backend backends[ARRAY_LEN(choices)];
-    const Choice *choice = NULL;
-    bool automatic = strcmp(isa, "auto") == 0;
+// What "auto", or the user's word, stands for on this CPU.
+static Status choose(const char *isa, size_t *out) {
+    bool automatic = strcmp(isa, "auto") == 0, known = false;
     for (size_t i = 0; i < ARRAY_LEN(choices); i++)
-        if (automatic ? choices[i].available() : strcmp(isa, choices[i].isa) == 0) choice = &choices[i];
-    if (!choice)
+        if (automatic ? choices[i].available() : strcmp(isa, choices[i].isa) == 0) {
+            *out = i;
+            known = true;
+        }
+    if (!known)
         return status_error(QUILL_USAGE, "--isa %s: one of auto, scalar, portable, avx2, avx512, amx expected", isa);
-    if (!choice->available())
+    if (!choices[*out].available())
         return status_error(QUILL_MODEL, "--isa %s: this CPU cannot run it; it has %s", isa, cpu_isa_list());
-    size_t i = (size_t)(choice - choices);
-    kernels[i] = *choice->kernels;
-    CpuKernels *k = &kernels[i];
-    k->isa = choice->isa;
-    k->matrix_of = choice->matrix_of;
-    k->few_of = has_vnni() ? choice->few_of : NULL;
-    if (choice->describe && k->few_of) k->describe = choice->describe;
+    return OK;
+}
+
+static CpuKernels kernels_for(const Choice *c, bool in_order) {
+    CpuKernels k = *c->kernels;
+    k.isa = c->isa;
+    k.matrix_of = c->matrix_of;
+    k.few_of = has_vnni() ? c->few_of : NULL;
+    if (c->describe && k.few_of) {
+        k.describe = c->describe;
+        k.describe_in_order = c->describe_in_order;
+    }
+    k.in_order = in_order;
+    if (in_order) k.attend = k.attend_in_order;
+    return k;
+}
+
+static Status backend_for(const char *isa, bool in_order, const Backend **out) {
+    static CpuKernels kernels[ARRAY_LEN(choices)][2];
+    static Backend backends[ARRAY_LEN(choices)][2];
+    size_t i = 0;
+    TRY(choose(isa, &i));
+    CpuKernels *k = &kernels[i][in_order];
+    *k = kernels_for(&choices[i], in_order);
     size_t scratch = k->scratch;
     if (k->matrix) scratch = larger(scratch, k->matrix->scratch);
     if (k->matrix_of) scratch = larger(scratch, k->matrix_of(TYPE_Q8_0)->scratch); // the same for all types
-    backends[i] = (Backend){
+    backends[i][in_order] = (Backend){
         .name = "cpu",
         .isa = k->isa,
-        .kernels = k->describe,
+        .kernels = in_order ? k->describe_in_order : k->describe,
         .packed_bytes = backend_packed_bytes,
         .panel_bytes = round_up(scratch, 4096),
         .impl = k,
@@ -699,6 +729,10 @@ Status cpu_backend(const char *isa, const Backend **out) {
         .ffn_out = op_ffn_out,
         .logits = op_logits,
     };
-    *out = &backends[i];
+    *out = &backends[i][in_order];
     return OK;
 }
+
+Status cpu_backend(const char *isa, const Backend **out) { return backend_for(isa, false, out); }
+
+Status cpu_backend_deterministic(const char *isa, const Backend **out) { return backend_for(isa, true, out); }

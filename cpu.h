@@ -87,7 +87,7 @@ typedef struct {
 
 typedef struct {
     const char *isa;
-    const char *describe;
+    const char *describe, *describe_in_order; // the kernels that run, without and with `in_order`
     void (*embed)(const Tensor *t, int row, float *out);
     void (*rmsnorm)(float *out, const float *x, const float *weight, int n, float eps);
     void (*rope)(float *head, const float *cos, const float *sin, int n_rot, bool adjacent);
@@ -97,11 +97,13 @@ typedef struct {
     void (*matvec)(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
                    size_t y_stride, bool add, void *scratch);
     void (*attend)(const AttendTask *t);
-    const MatrixKernel *matrix;                 // for every type; NULL: none
-    const MatrixKernel *(*matrix_of)(int type); // a better one for a type of weights, or NULL
-    const MatrixKernel *(*few_of)(int type);    // in place of matvec for a type of weights, or NULL
-    size_t scratch;                             // bytes that attend and matvec need of a thread
-    int attend_pairs;                           // (row, head) pairs a task of attention
+    void (*attend_in_order)(const AttendTask *t); // the same, its sums in an order that a row's slot alone decides
+    const MatrixKernel *matrix;                   // for every type; NULL: none
+    const MatrixKernel *(*matrix_of)(int type);   // a better one for a type of weights, or NULL
+    const MatrixKernel *(*few_of)(int type);      // in place of matvec for a type of weights, or NULL
+    bool in_order;                                // one kernel for any number of rows: --deterministic
+    size_t scratch;                               // bytes that attend and matvec need of a thread
+    int attend_pairs;                             // (row, head) pairs a task of attention
 } CpuKernels;
 
 extern const CpuKernels cpu_scalar, cpu_portable;

@@ -263,28 +263,29 @@ static void write_sums(const float *sums, const Place *p) {
     for (int unit = 0; unit < 4; unit++) write_unit(sums + 256 * unit, p, unit / 2 * 16, unit % 2 * 16);
 }
 
-// One tile of rows: its sums stay in tiles over the whole depth, past panels that stay in L1.
+// One tile of rows: its sums stay in tiles over DEPTH elements, as those of many tiles do, past panels that stay in L1.
 INLINE void run_few(int type, const Tensor *w, int first, int last, const uint16_t *x, int n_rows, float *y,
                     size_t y_stride, bool add, uint16_t *panel) {
     __attribute__((aligned(64))) float sums[GROUP * ROWS];
     int halves = n_rows > 16 ? 2 : 1;
-    for (int f0 = first; f0 < last; f0 += GROUP) {
-        zero_sums();
+    for (int f0 = first; f0 < last; f0 += GROUP)
         for (int k0 = 0; k0 < w->n_in; k0 += FEW_DEPTH) {
             Panel p = panel_of(type, w, panel, f0, int_min(GROUP, last - f0), k0, int_min(FEW_DEPTH, w->n_in - k0));
+            if (k0 % DEPTH == 0) zero_sums();
             clear_panel(&p);
             fill_panel(type, &p);
             for (int s = 0; s * STEP < p.n; s++)
                 multiply_units(panel + s * 2 * UNIT, x + (size_t)(k0 / STEP + s) * 2 * UNIT, halves);
+            bool whole = k0 + p.n == w->n_in, part = (k0 + FEW_DEPTH) % DEPTH == 0;
+            if (!whole && !part) continue;
+            store_sums(sums);
+            write_sums(sums, &(Place){.y = y + f0,
+                                      .y_stride = y_stride,
+                                      .bias = w->bias && k0 < DEPTH ? w->bias + f0 : NULL,
+                                      .n_features = p.n_features,
+                                      .n_rows = n_rows,
+                                      .add = add || k0 >= DEPTH});
         }
-        store_sums(sums);
-        write_sums(sums, &(Place){.y = y + f0,
-                                  .y_stride = y_stride,
-                                  .bias = w->bias ? w->bias + f0 : NULL,
-                                  .n_features = int_min(GROUP, last - f0),
-                                  .n_rows = n_rows,
-                                  .add = add});
-    }
 }
 
 INLINE void run_type(int type, const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows,

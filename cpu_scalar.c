@@ -152,6 +152,7 @@ static void attend(const AttendTask *t) {
 const CpuKernels cpu_scalar = {
     .isa = "scalar",
     .describe = "plain f32 loops (the reference)",
+    .describe_in_order = "plain f32 loops (the reference)",
     .embed = embed,
     .rmsnorm = rmsnorm,
     .rope = rope,
@@ -159,6 +160,7 @@ const CpuKernels cpu_scalar = {
     .to_kv = to_kv,
     .matvec = matvec,
     .attend = attend,
+    .attend_in_order = attend,
     .scratch = sizeof(Groups),
     .attend_pairs = 8,
 };
