@@ -609,11 +609,10 @@ static bool has_amx(void) { // AMX-TILE, AMX-BF16, AVX512-BF16
     return tile && bf16 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1) && cpu_amx_enable();
 }
 #endif
-#else
-static bool has_vnni(void) { return false; }
 #endif
 
 static bool has_any(void) { return true; }
+static __attribute__((unused)) bool has_none(void) { return false; }
 
 // Fastest last; "auto" takes the last that this CPU has, with scalar never chosen by itself.
 typedef struct {
@@ -621,24 +620,23 @@ typedef struct {
     bool (*available)(void);
     const CpuKernels *kernels;
     const MatrixKernel *(*matrix_of)(int type);
-    const MatrixKernel *(*few_of)(int type);  // if the CPU has VNNI
-    const char *describe, *describe_in_order; // with it; NULL: as the kernels say
+    const MatrixKernel *(*few_of)(int type);
+    const char *few; // what few_of computes with
 } Choice;
 
 static const Choice choices[] = {
-    {"scalar", has_any, &cpu_scalar, NULL, NULL, NULL, NULL},
-    {"portable", has_any, &cpu_portable, NULL, NULL, NULL, NULL},
+    {"scalar", has_any, &cpu_scalar, NULL, NULL, NULL},
+    {"portable", has_any, &cpu_portable, NULL, NULL, NULL},
 #if defined(__x86_64__)
-    {"avx2", has_avx2, &cpu_avx2, NULL, NULL, NULL, NULL},
-    {"avx512", has_avx512, &cpu_avx512, NULL, cpu_vnni_matrix,
-     "matvec int8 avx512 vnni (16- and 32-bit weights: f32 avx512); prefill f32 avx512 panels",
-     "int8 avx512 vnni (16- and 32-bit weights: f32 avx512 panels) for any number of rows"},
+    {"avx2", has_avx2, &cpu_avx2, NULL, cpu_madd_matrix, "avx2"},
+    {"avx512", has_avx512, &cpu_avx512, NULL, cpu_vnni_matrix, "avx512 vnni"},
+#else // known by name, and refused as what this CPU cannot run
+    {"avx2", has_none, &cpu_portable, NULL, NULL, NULL}, {"avx512", has_none, &cpu_portable, NULL, NULL, NULL},
 #endif
 #if defined(QUILL_AMX)
-    {"amx", has_amx, &cpu_avx512, cpu_amx_matrix, cpu_vnni_matrix,
-     "matvec int8 avx512 vnni (16- and 32-bit weights: f32 avx512); prefill bf16 amx panels (F32 weights: f32 avx512 "
-     "panels)",
-     "bf16 amx panels (F32 weights: f32 avx512 panels) for any number of rows"},
+    {"amx", has_amx, &cpu_avx512, cpu_amx_matrix, cpu_vnni_matrix, "avx512 vnni"},
+#else
+    {"amx", has_none, &cpu_portable, NULL, NULL, NULL},
 #endif
 };
 
@@ -689,34 +687,62 @@ static Status choose(const char *isa, size_t *out) {
     return OK;
 }
 
+// The choice as this CPU can run it: AVX-512 without VNNI has the integers of AVX2.
+static Choice choice_here(size_t i) {
+    Choice c = choices[i];
+#if defined(__x86_64__)
+    if (c.few_of == cpu_vnni_matrix && !has_vnni()) {
+        c.few_of = cpu_madd_matrix;
+        c.few = "avx2";
+    }
+#endif
+    return c;
+}
+
 static CpuKernels kernels_for(const Choice *c, bool in_order) {
     CpuKernels k = *c->kernels;
     k.isa = c->isa;
     k.matrix_of = c->matrix_of;
-    k.few_of = has_vnni() ? c->few_of : NULL;
-    if (c->describe && k.few_of) {
-        k.describe = c->describe;
-        k.describe_in_order = c->describe_in_order;
-    }
+    k.few_of = c->few_of;
     k.in_order = in_order;
     if (in_order) k.attend = k.attend_in_order;
     return k;
 }
 
+// Which kernels run, in words.
+static void describe(const Choice *c, bool in_order, char out[160]) {
+    const char *f32 = c->kernels->isa;
+    char few[64] = "", many[64];
+    if (!c->kernels->matrix) {
+        snprintf(out, 160, "plain f32 loops (the reference)");
+        return;
+    }
+    if (c->few) snprintf(few, sizeof few, "int8 %s (16- and 32-bit weights: f32 %s", c->few, f32);
+    if (c->matrix_of) snprintf(many, sizeof many, "bf16 %s panels (F32 weights: f32 %s panels)", c->isa, f32);
+    else snprintf(many, sizeof many, "f32 %s panels", f32);
+    if (!in_order && c->few) snprintf(out, 160, "matvec %s); prefill %s", few, many);
+    else if (!in_order) snprintf(out, 160, "matvec f32 %s; prefill %s", f32, many);
+    else if (c->few && !c->matrix_of) snprintf(out, 160, "%s panels) for any number of rows", few);
+    else snprintf(out, 160, "%s for any number of rows", many);
+}
+
 static Status backend_for(const char *isa, bool in_order, const Backend **out) {
     static CpuKernels kernels[ARRAY_LEN(choices)][2];
     static Backend backends[ARRAY_LEN(choices)][2];
+    static char words[ARRAY_LEN(choices)][2][160];
     size_t i = 0;
     TRY(choose(isa, &i));
+    Choice choice = choice_here(i);
     CpuKernels *k = &kernels[i][in_order];
-    *k = kernels_for(&choices[i], in_order);
+    *k = kernels_for(&choice, in_order);
+    describe(&choice, in_order, words[i][in_order]);
     size_t scratch = k->scratch;
     if (k->matrix) scratch = larger(scratch, k->matrix->scratch);
     if (k->matrix_of) scratch = larger(scratch, k->matrix_of(TYPE_Q8_0)->scratch); // the same for all types
     backends[i][in_order] = (Backend){
         .name = "cpu",
         .isa = k->isa,
-        .kernels = in_order ? k->describe_in_order : k->describe,
+        .kernels = words[i][in_order],
         .packed_bytes = backend_packed_bytes,
         .panel_bytes = round_up(scratch, 4096),
         .impl = k,

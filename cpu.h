@@ -1,8 +1,8 @@
 // cpu.h: between the CPU backend's operations (cpu.c) and the kernels they call, one table an instruction set.
 //
 // cpu_scalar.c is the specification: plain f32 loops, one fixed order of summation an output. cpu_simd.c is compiled
-// once per instruction set (see simd.h), cpu_amx.c adds the matrix unit, cpu_int8.c integer products. A kernel sees
-// rows of activations and a range of a matrix's output features; threads never enter here.
+// once per instruction set (see simd.h), cpu_amx.c adds the matrix unit, cpu_int8.c and cpu_madd.c integer products. A
+// kernel sees rows of activations and a range of a matrix's output features; threads never enter here.
 #ifndef QUILL_CPU_H
 #define QUILL_CPU_H
 
@@ -87,7 +87,6 @@ typedef struct {
 
 typedef struct {
     const char *isa;
-    const char *describe, *describe_in_order; // the kernels that run, without and with `in_order`
     void (*embed)(const Tensor *t, int row, float *out);
     void (*rmsnorm)(float *out, const float *x, const float *weight, int n, float eps);
     void (*rope)(float *head, const float *cos, const float *sin, int n_rot, bool adjacent);
@@ -109,7 +108,8 @@ typedef struct {
 extern const CpuKernels cpu_scalar, cpu_portable;
 #if defined(__x86_64__)
 extern const CpuKernels cpu_avx2, cpu_avx512;
-const MatrixKernel *cpu_vnni_matrix(int type); // cpu_int8.c
+const MatrixKernel *cpu_madd_matrix(int type); // cpu_madd.c: AVX2
+const MatrixKernel *cpu_vnni_matrix(int type); // cpu_int8.c: AVX-512 with VNNI
 #endif
 #if defined(__x86_64__) && !defined(QUILL_NO_AMX) // the makefile sets it for compilers that cannot build it
 #define QUILL_AMX

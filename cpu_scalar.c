@@ -151,8 +151,6 @@ static void attend(const AttendTask *t) {
 
 const CpuKernels cpu_scalar = {
     .isa = "scalar",
-    .describe = "plain f32 loops (the reference)",
-    .describe_in_order = "plain f32 loops (the reference)",
     .embed = embed,
     .rmsnorm = rmsnorm,
     .rope = rope,

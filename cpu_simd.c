@@ -729,8 +729,6 @@ static void attend(const AttendTask *t) {
 
 const CpuKernels NAME = {
     .isa = ISA,
-    .describe = "matvec f32 " ISA "; prefill f32 " ISA " panels",
-    .describe_in_order = "f32 " ISA " panels for any number of rows",
     .embed = embed,
     .rmsnorm = rmsnorm,
     .rope = rope,

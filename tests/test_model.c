@@ -468,7 +468,7 @@ static void test_types_on_every_isa(void **state) {
             print_message("  %s %.1e %.1e", isas[isa], a, b);
             bool bf16 = isa == 4 && tiny_types[t] != TYPE_F32,
                  floats = tiny_types[t] <= TYPE_F16 || tiny_types[t] == TYPE_BF16;
-            bool int8 = isa >= 3 && !floats && tiny_types[t] != TYPE_I8G; // activations of single steps
+            bool int8 = isa >= 2 && !floats && tiny_types[t] != TYPE_I8G; // activations of single steps
             if (!(a <= (bf16 ? 3e-2 : 1e-4) && b <= (int8 ? 5e-2 : 1e-4))) fail_msg("%s: too far", isas[isa]);
             free(prefill);
             free(decode);
