@@ -55,6 +55,7 @@ measure() {
     say ""
 }
 
+touch "$results"
 head=type,phase,llama.cpp,quill,share,quill_commit,llama.cpp_commit,date
 commit=$(git -C "$(dirname "$0")" rev-parse --short HEAD 2>/dev/null || echo unknown)
 # row NAME PHASE: both rates in tok/s, quill's share of the ceiling in percent

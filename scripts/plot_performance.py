@@ -20,7 +20,7 @@ DOCS = pathlib.Path(__file__).resolve().parent.parent / "docs"
 TYPES, ROOFLINE = DOCS / "performance.csv", DOCS / "roofline.csv"
 PROMPTS = (1, 8, 32, 128, 512, 2048)
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64)
-DEPTHS = (2048, 8192)  # of one sequence
+DEPTH = 4096  # of one sequence
 QUILL, PEER, LIMIT = "#1f5fa8", "#b9b9b9", "#c0392b"
 
 
@@ -40,8 +40,7 @@ def measure(args):
         tests.append(("-p", n, "-n", 0))
     for n in SEQUENCES:
         tests.append(("-p", 0, "-n", 16, "-np", n))
-    for depth in DEPTHS:
-        tests.append(("-p", 0, "-n", 16, "-d", depth))
+    tests.append(("-p", 0, "-n", 16, "-d", DEPTH))
     rows = []
     for test in tests:
         found = bench(args, *test)
@@ -96,15 +95,17 @@ def draw_roofline(plot):
     figure, axis = plot.subplots(figsize=(7.2, 4.4), layout="constrained")
     span = (0.5, 4000)
     axis.loglog([span[0], peak / bandwidth, span[1]], [span[0] * bandwidth, peak, peak], color=LIMIT, lw=1.5)
-    axis.annotate(f"{bandwidth:.1f} GB/s read", (0.7, 0.7 * bandwidth), (0.7, 1.5 * bandwidth), fontsize=8, color=LIMIT)
-    axis.annotate(f"{peak / 1e3:.1f} TFLOP/s", (span[1], peak), (700, 1.15 * peak), fontsize=8, color=LIMIT)
+    axis.annotate(f"{bandwidth:.1f} GB/s read", (8, 13 * bandwidth), fontsize=8, color=LIMIT, ha="right")
+    axis.annotate(f"{peak / 1e3:.1f} TFLOP/s", (span[1] / 6, 1.15 * peak), fontsize=8, color=LIMIT)
     for phase, marker, color in (("prefill", "o", QUILL), ("decode", "s", "#e08e0b")):
         for row in (row for row in rows if row["phase"] == phase):
             rate, intensity = float(row["gflop_s"]), float(row["gflop_s"]) / float(row["gb_s"])
             deep = "@" in row["test"]
+            name = row["test"].replace("tg16 ", "").replace("tg16", "x1").removeprefix("@ ")
+            place = dict(xytext=(6, -3)) if deep else dict(xytext=(5, -10)) if phase == "prefill" else \
+                dict(xytext=(-5, 5), ha="right")
             axis.plot(intensity, rate, marker, color=color, mfc="white" if deep else color, ms=6)
-            axis.annotate(row["test"].replace("tg16 ", "").replace("tg16", "x1"), (intensity, rate), (5, -9),
-                          textcoords="offset points", fontsize=7)
+            axis.annotate(name, (intensity, rate), textcoords="offset points", fontsize=7, **place)
         axis.plot([], [], marker, color=color, label="prefill, by length" if phase == "prefill" else
                   "decoding, by sequences (hollow: one, at a depth)")
     axis.set(xlim=span, ylim=(10, 2 * peak), xlabel="FLOP a byte", ylabel="GFLOP/s",
@@ -128,8 +129,9 @@ def main():
         sys.exit("plot_performance.py: matplotlib expected, not found: pip install matplotlib")
     matplotlib.use("Agg")
     from matplotlib import pyplot
-    draw_types(pyplot)
-    draw_roofline(pyplot)
+    for figures, draw in ((TYPES, draw_types), (ROOFLINE, draw_roofline)):
+        if figures.exists():
+            draw(pyplot)
 
 
 if __name__ == "__main__":
