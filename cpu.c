@@ -574,39 +574,50 @@ static void op_logits(Workspace *w, const Backend *be, const Tensor *head, const
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-// Whether the system saves the given register states (XCR0).
-static bool os_saves(uint64_t states) {
-    unsigned a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return false; // OSXSAVE
-    uint32_t low, high;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return (((uint64_t)high << 32 | low) & states) == states;
+// What the CPU has, asked once: in a virtual machine every CPUID leaves the guest, for 20 to 70 us.
+typedef struct {
+    unsigned c1;         // leaf 1, ECX
+    unsigned b7, c7, d7; // leaf 7
+    unsigned a7_1;       // leaf 7, subleaf 1, EAX
+    uint64_t saved;      // register states that the system saves (XCR0)
+} Features;
+
+static const Features *features(void) {
+    static Features f;
+    static bool known;
+    if (known) return &f;
+    unsigned most = __get_cpuid_max(0, NULL), a = 0, b, c, d;
+    if (most >= 1) __cpuid(1, a, b, f.c1, d);
+    if (most >= 7) __cpuid_count(7, 0, a, f.b7, f.c7, f.d7);
+    if (most >= 7 && a >= 1) __cpuid_count(7, 1, f.a7_1, b, c, d);
+    if (f.c1 >> 27 & 1) { // OSXSAVE
+        uint32_t low, high;
+        __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+        f.saved = (uint64_t)high << 32 | low;
+    }
+    known = true;
+    return &f;
 }
 
-static bool has_avx2(void) {
-    unsigned a, b, c, d;
-    if (!os_saves(0x6) || !__get_cpuid(1, &a, &b, &c, &d)) return false;
-    bool fma = c >> 12 & 1, f16c = c >> 29 & 1;
-    return fma && f16c && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b >> 5 & 1);
+static bool os_saves(uint64_t states) { return (features()->saved & states) == states; }
+
+static bool has_avx2(void) { // with FMA, F16C
+    const Features *f = features();
+    return os_saves(0x6) && (f->c1 >> 12 & 1) && (f->c1 >> 29 & 1) && (f->b7 >> 5 & 1);
 }
 
 static bool has_avx512(void) { // F, DQ, BW, VL
-    unsigned a, b, c, d;
-    if (!has_avx2() || !os_saves(0xe6) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-    return (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1);
+    unsigned b = features()->b7;
+    return has_avx2() && os_saves(0xe6) && (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1);
 }
 
-static bool has_vnni(void) { // beside AVX-512: AVX512-VNNI
-    unsigned a, b, c, d;
-    return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c >> 11 & 1);
-}
+static bool has_vnni(void) { return has_avx512() && (features()->c7 >> 11 & 1); } // AVX512-VNNI
 
 #if defined(QUILL_AMX)
 static bool has_amx(void) { // AMX-TILE, AMX-BF16, AVX512-BF16
-    unsigned a, b, c, d;
-    if (!has_avx512() || !os_saves(0x60000) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-    bool tile = d >> 24 & 1, bf16 = d >> 22 & 1;
-    return tile && bf16 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1) && cpu_amx_enable();
+    const Features *f = features();
+    bool there = (f->d7 >> 24 & 1) && (f->d7 >> 22 & 1) && (f->a7_1 >> 5 & 1);
+    return there && has_avx512() && os_saves(0x60000) && cpu_amx_enable();
 }
 #endif
 #endif
