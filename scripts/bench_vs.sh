@@ -60,6 +60,11 @@ head=type,phase,llama.cpp,quill,share,quill_commit,llama.cpp_commit,date
 commit=$(git -C "$(dirname "$0")" rev-parse --short HEAD 2>/dev/null || echo unknown)
 # row NAME PHASE: both rates in tok/s, quill's share of the ceiling in percent
 row() {
+    for who in llama quill; do
+        [ "$(median <"$scratch/$who.$2")" != 0 ] && continue
+        echo "bench_vs.sh: $1: $who's $2: a figure expected, none found; run it by hand to see why" >&2
+        exit 1
+    done
     printf '%s,%s,%s,%s,%s,%s,%s,%s\n' "$1" "$2" "$(median <"$scratch/llama.$2")" "$(median <"$scratch/quill.$2")" \
         "$(median <"$scratch/share.$2")" "$commit" "$build" "$(date -u +%Y-%m-%d)"
 }

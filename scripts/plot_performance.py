@@ -73,7 +73,8 @@ def draw_types(plot):
         found = {row["type"]: row for row in rows if row["phase"] == phase}
         ours = [float(found[name]["quill"]) for name in names]
         theirs = [float(found[name]["llama.cpp"]) for name in names]
-        limits = [100 * float(found[name]["quill"]) / float(found[name]["share"]) for name in names]
+        shares = [float(found[name]["share"]) / 100 for name in names]
+        limits = [rate / share if share > 0 else float("nan") for rate, share in zip(ours, shares)]
         at = range(len(names))
         axis.bar([i - 0.2 for i in at], theirs, 0.4, color=PEER, label="llama.cpp")
         axis.bar([i + 0.2 for i in at], ours, 0.4, color=QUILL, label="quill")
