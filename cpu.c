@@ -119,22 +119,16 @@ static void pack_task(void *arg, int task, int thread) {
     p->packer->pack(p->pack_to, task, p->x + (size_t)first * p->x_stride, p->x_stride, rows, p->n_in);
 }
 
-// The one kernel of a type where the order of sums may not depend on the number of rows: what is quick for one row and
-// for many.
-static const MatrixKernel *matrix_in_order(const CpuKernels *k, const Tensor *t) {
+// Integers pay up to here where there is no matrix unit: f32 panels cost as much for one row as for a tile of 16 or 32.
+enum { FEW_ROWS = 32 };
+
+// The best kernel for so many rows; NULL: matvec. Where the order of sums may not depend on their number, one for all.
+static const MatrixKernel *matrix_for(const CpuKernels *k, const Tensor *t, int n_rows) {
     const MatrixKernel *many = k->matrix_of ? k->matrix_of(t->type) : NULL,
                        *few = k->few_of ? k->few_of(t->type) : NULL;
-    return many ? many : few ? few : k->matrix;
-}
-
-// The best kernel for so many rows; NULL: matvec.
-static const MatrixKernel *matrix_for(const CpuKernels *k, const Tensor *t, int n_rows) {
-    const MatrixKernel *choices[] = {k->matrix_of ? k->matrix_of(t->type) : NULL, k->matrix,
-                                     k->few_of ? k->few_of(t->type) : NULL};
-    if (k->in_order) return matrix_in_order(k, t);
-    for (size_t i = 0; i < ARRAY_LEN(choices); i++)
-        if (choices[i] && n_rows >= choices[i]->min_rows) return choices[i];
-    return NULL;
+    if (many && (k->in_order || n_rows >= many->min_rows)) return many;
+    if (few && (k->in_order || n_rows <= FEW_ROWS)) return few;
+    return k->matrix && (k->in_order || n_rows >= k->matrix->min_rows) ? k->matrix : NULL;
 }
 
 // Packs the rows once for each kind of matrix kernel that the jobs need.
@@ -676,8 +670,7 @@ static size_t backend_packed_bytes(const Backend *be, int max_rows, int max_n_in
     size_t n = 0;
     if (k->matrix) n += round_up(k->matrix->packed_bytes(max_rows, max_n_in), 128);
     if (all) n += round_up(all->packed_bytes(max_rows, max_n_in), 128);
-    int few_rows = k->in_order ? max_rows : int_min(max_rows, k->matrix ? k->matrix->min_rows : max_rows);
-    if (few) n += round_up(few->packed_bytes(few_rows, max_n_in), 128);
+    if (few) n += round_up(few->packed_bytes(k->in_order ? max_rows : int_min(max_rows, FEW_ROWS), max_n_in), 128);
     return n;
 }
 
