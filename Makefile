@@ -31,7 +31,7 @@ MACHINE := $(shell $(CC) -dumpmachine)
 READ_OBJS = $(READ:%=$(BUILD)/%.o)
 OBJS = $(READ_OBJS) $(CORE:%=$(BUILD)/%.o) $(FACE:%=$(BUILD)/%.o) $(BUILD)/cpu_portable.o
 ifneq ($(filter x86_64%,$(MACHINE)),)
-OBJS += $(BUILD)/cpu_avx2.o $(BUILD)/cpu_avx512.o $(BUILD)/cpu_int8.o
+OBJS += $(BUILD)/cpu_avx2.o $(BUILD)/cpu_madd.o $(BUILD)/cpu_avx512.o $(BUILD)/cpu_int8.o
 ifeq ($(shell $(CC) $(AMX) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
 OBJS += $(BUILD)/cpu_amx.o $(BUILD)/cpu_amx_attend.o
 else # gcc before 11
@@ -79,6 +79,8 @@ $(BUILD)/%.o: %.c Makefile | $(BUILD)
 $(BUILD)/cpu_portable.o: cpu_simd.c Makefile | $(BUILD)
 	$(CC) $(CFLAGS) $(SIMD) -DQUILL_SIMD=0 -c -o $@ $<
 $(BUILD)/cpu_avx2.o: cpu_simd.c Makefile | $(BUILD)
+	$(CC) $(CFLAGS) $(SIMD) $(AVX2) -c -o $@ $<
+$(BUILD)/cpu_madd.o: cpu_madd.c Makefile | $(BUILD)
 	$(CC) $(CFLAGS) $(SIMD) $(AVX2) -c -o $@ $<
 $(BUILD)/cpu_avx512.o: cpu_simd.c Makefile | $(BUILD)
 	$(CC) $(CFLAGS) $(SIMD) -DQUILL_SIMD=512 $(AVX512) -c -o $@ $<
@@ -139,7 +141,7 @@ $(BUILD)/tests/make_tiny: $(BUILD)/tests/make_tiny.o $(BUILD)/tests/tiny_model.o
 .SECONDARY:
 
 unit: $(TESTS:%=$(BUILD)/tests/%) ## the unit tests alone
-	@failed=; for t in $^; do echo "== $$t"; $$t || failed="$$failed $$t"; done; \
+	@failed=; for t in $^; do echo "== $$t"; $(RUNNER) $$t || failed="$$failed $$t"; done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 cli: $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin ## the command-line tests alone
 	QUILL_TWIN_BINARY=$(CURDIR)/$(BUILD)/tests/quill_twin QUILL=$(CURDIR)/$(BUILD)/quill MAKE_TINY=$(CURDIR)/$(BUILD)/tests/make_tiny bats tests
@@ -162,6 +164,16 @@ asan: ## unit and command-line tests under AddressSanitizer and UBSan
 soak: ## 2,000 random jobs with preemption, cancels and broken lines under the sanitizers
 	$(MAKE) build/asan/tests/test_batch BUILD=build/asan CFLAGS="-O1 -g" SIMD="-O1 -ffp-contract=fast" SANITIZE="$(SANITIZERS)"
 	QUILL_SOAK=2000 QUILL_TEST_TMP=$(CURDIR)/build/asan/tmp build/asan/tests/test_batch
+
+# ---- another machine: 64-bit ARM, cross-compiled, under qemu-user ----
+# Wants gcc-aarch64-linux-gnu and qemu-user, and of the libraries their arm64 packages: installed beside this machine's
+# (dpkg --add-architecture arm64), or unpacked under ARM64_ROOT (scripts/arm64_root.sh DIR).
+ARM64     := aarch64-linux-gnu
+ARM64_LIB := $(ARM64_ROOT)/usr/lib/$(ARM64)
+ARM64_CC  := $(ARM64)-gcc $(if $(ARM64_ROOT),-B$(ARM64_LIB) -isystem $(ARM64_ROOT)/usr/include -isystem $(ARM64_ROOT)/usr/include/$(ARM64))
+arm64: ## the unit tests on 64-bit ARM, the portable kernels with them; those of the GPU's code stay out
+	$(MAKE) unit BUILD=build/arm64 CC="$(CCACHE) $(ARM64_CC)" NO_CUDA=1 RUNNER="qemu-aarch64 -L /usr/$(ARM64) -E LD_LIBRARY_PATH=$(ARM64_LIB)" \
+		TESTS="$(filter-out test_cuda test_gpu_kernels test_shim,$(TESTS))"
 
 # ---- fuzzing: libFuzzer comes with clang ----
 FUZZ_SECONDS ?= 300
@@ -212,5 +224,5 @@ demo: quill ## a story by the built-in model
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-.PHONY: unit cli gpu-code test-build test asan soak fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
+.PHONY: unit cli gpu-code test-build test asan soak arm64 fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
 -include $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d)

@@ -26,7 +26,6 @@ enum {
     FILES = EVERY & ~M(KV), // modes that open a model
 };
 #define AT(field) offsetof(Options, field)
-#define LATER "this version of quill does not have it yet"
 
 // clang-format off
 const Option cli_options[] = {
@@ -88,7 +87,7 @@ const Option cli_options[] = {
     {"-ctk --cache-type-k", "auto|f32|f16|bf16|fp8|q8_0|q4_0|kivi2", COMPUTE, G_SPEED, KVTYPE, AT(type_k), 0, 0, "auto", "how the KV cache stores keys; auto: f16, and f32 for models in F32; fp8, q8_0, q4_0 and kivi2 (2 bits) take less memory and round", NULL},
     {"-ctv --cache-type-v", "auto|f32|f16|bf16|fp8|q8_0|q4_0|kivi2", COMPUTE, G_SPEED, KVTYPE, AT(type_v), 0, 0, "auto", "how the KV cache stores values", NULL},
     {"--kv-rotate", NULL, COMPUTE, G_SPEED, FLAG, AT(kv_rotate), 0, 0, NULL, "turn keys and queries by a Hadamard matrix, so that keys round less in few bits", NULL},
-    {"--deterministic", NULL, COMPUTE, G_SPEED, FLAG, 0, 0, 0, NULL, NULL, LATER},
+    {"--deterministic", NULL, COMPUTE, G_SPEED, FLAG, AT(deterministic), 0, 0, NULL, "the same bits whatever is computed together, on any number of threads: one order of sums on the CPU's fast kernels; slower (docs/performance.md)", NULL},
 
     {"--kv-layout", "contiguous|paged", COMPUTE & ~M(BATCH), G_KV, LAYOUT, AT(paged), 0, 0, "contiguous", "one block a sequence, or many", NULL},
     {"--kv-block", "N", COMPUTE, G_KV, INT, AT(kv_block), 1, 65536, "32", "slots in a block of the paged layout, of a batch and of --kv-dir", NULL},

@@ -122,13 +122,16 @@ static void pack_task(void *arg, int task, int thread) {
     p->packer->pack(p->pack_to, task, p->x + (size_t)first * p->x_stride, p->x_stride, rows, p->n_in);
 }
 
-// The best kernel for so many rows; NULL: matvec.
+// Integers pay up to here where there is no matrix unit: f32 panels cost as much for one row as for a tile of 16 or 32.
+enum { FEW_ROWS = 32 };
+
+// The best kernel for so many rows; NULL: matvec. Where the order of sums may not depend on their number, one for all.
 static const MatrixKernel *matrix_for(const CpuKernels *k, const Tensor *t, int n_rows) {
-    const MatrixKernel *choices[] = {k->matrix_of ? k->matrix_of(t->type) : NULL, k->matrix,
-                                     k->few_of ? k->few_of(t->type) : NULL};
-    for (size_t i = 0; i < ARRAY_LEN(choices); i++)
-        if (choices[i] && n_rows >= choices[i]->min_rows) return choices[i];
-    return NULL;
+    const MatrixKernel *many = k->matrix_of ? k->matrix_of(t->type) : NULL,
+                       *few = k->few_of ? k->few_of(t->type) : NULL;
+    if (many && (k->in_order || n_rows >= many->min_rows)) return many;
+    if (few && (k->in_order || n_rows <= FEW_ROWS)) return few;
+    return k->matrix && (k->in_order || n_rows >= k->matrix->min_rows) ? k->matrix : NULL;
 }
 
 // Packs the rows once for each kind of matrix kernel that the jobs need.
@@ -591,46 +594,56 @@ static void op_logits(Workspace *w, const Backend *be, const Tensor *head, const
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-// Whether the system saves the given register states (XCR0).
-static bool os_saves(uint64_t states) {
-    unsigned a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return false; // OSXSAVE
-    uint32_t low, high;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return (((uint64_t)high << 32 | low) & states) == states;
+// What the CPU has, asked once: in a virtual machine every CPUID leaves the guest, for 20 to 70 us.
+typedef struct {
+    unsigned c1;         // leaf 1, ECX
+    unsigned b7, c7, d7; // leaf 7
+    unsigned a7_1;       // leaf 7, subleaf 1, EAX
+    uint64_t saved;      // register states that the system saves (XCR0)
+} Features;
+
+static const Features *features(void) {
+    static Features f;
+    static bool known;
+    if (known) return &f;
+    unsigned most = __get_cpuid_max(0, NULL), a = 0, b, c, d;
+    if (most >= 1) __cpuid(1, a, b, f.c1, d);
+    if (most >= 7) __cpuid_count(7, 0, a, f.b7, f.c7, f.d7);
+    if (most >= 7 && a >= 1) __cpuid_count(7, 1, f.a7_1, b, c, d);
+    if (f.c1 >> 27 & 1) { // OSXSAVE
+        uint32_t low, high;
+        __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+        f.saved = (uint64_t)high << 32 | low;
+    }
+    known = true;
+    return &f;
 }
 
-static bool has_avx2(void) {
-    unsigned a, b, c, d;
-    if (!os_saves(0x6) || !__get_cpuid(1, &a, &b, &c, &d)) return false;
-    bool fma = c >> 12 & 1, f16c = c >> 29 & 1;
-    return fma && f16c && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b >> 5 & 1);
+static bool os_saves(uint64_t states) { return (features()->saved & states) == states; }
+
+static bool has_avx2(void) { // with FMA, F16C
+    const Features *f = features();
+    return os_saves(0x6) && (f->c1 >> 12 & 1) && (f->c1 >> 29 & 1) && (f->b7 >> 5 & 1);
 }
 
 static bool has_avx512(void) { // F, DQ, BW, VL
-    unsigned a, b, c, d;
-    if (!has_avx2() || !os_saves(0xe6) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-    return (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1);
+    unsigned b = features()->b7;
+    return has_avx2() && os_saves(0xe6) && (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1);
 }
 
-static bool has_vnni(void) { // beside AVX-512: AVX512-VNNI
-    unsigned a, b, c, d;
-    return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c >> 11 & 1);
-}
+static bool has_vnni(void) { return has_avx512() && (features()->c7 >> 11 & 1); } // AVX512-VNNI
 
 #if defined(QUILL_AMX)
 static bool has_amx(void) { // AMX-TILE, AMX-BF16, AVX512-BF16
-    unsigned a, b, c, d;
-    if (!has_avx512() || !os_saves(0x60000) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-    bool tile = d >> 24 & 1, bf16 = d >> 22 & 1;
-    return tile && bf16 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1) && cpu_amx_enable();
+    const Features *f = features();
+    bool there = (f->d7 >> 24 & 1) && (f->d7 >> 22 & 1) && (f->a7_1 >> 5 & 1);
+    return there && has_avx512() && os_saves(0x60000) && cpu_amx_enable();
 }
 #endif
-#else
-static bool has_vnni(void) { return false; }
 #endif
 
 static bool has_any(void) { return true; }
+static __attribute__((unused)) bool has_none(void) { return false; }
 
 // Fastest last; "auto" takes the last that this CPU has, with scalar never chosen by itself.
 typedef struct {
@@ -639,22 +652,24 @@ typedef struct {
     const CpuKernels *kernels;
     const MatrixKernel *(*matrix_of)(int type);
     const AttendKernel *attend_bf16;
-    const MatrixKernel *(*few_of)(int type); // if the CPU has VNNI
-    const char *describe;                    // with it; NULL: as the kernels say
+    const MatrixKernel *(*few_of)(int type);
+    const char *few; // what few_of computes with
 } Choice;
 
 static const Choice choices[] = {
     {"scalar", has_any, &cpu_scalar, NULL, NULL, NULL, NULL},
     {"portable", has_any, &cpu_portable, NULL, NULL, NULL, NULL},
 #if defined(__x86_64__)
-    {"avx2", has_avx2, &cpu_avx2, NULL, NULL, NULL, NULL},
-    {"avx512", has_avx512, &cpu_avx512, NULL, NULL, cpu_vnni_matrix,
-     "matvec int8 avx512 vnni (16- and 32-bit weights: f32 avx512); prefill f32 avx512 panels"},
+    {"avx2", has_avx2, &cpu_avx2, NULL, NULL, cpu_madd_matrix, "avx2"},
+    {"avx512", has_avx512, &cpu_avx512, NULL, NULL, cpu_vnni_matrix, "avx512 vnni"},
+#else // known by name, and refused as what this CPU cannot run
+    {"avx2", has_none, &cpu_portable, NULL, NULL, NULL, NULL},
+    {"avx512", has_none, &cpu_portable, NULL, NULL, NULL, NULL},
 #endif
 #if defined(QUILL_AMX)
-    {"amx", has_amx, &cpu_avx512, cpu_amx_matrix, &cpu_amx_attend, cpu_vnni_matrix,
-     "matvec int8 avx512 vnni (16- and 32-bit weights: f32 avx512); prefill bf16 amx panels and attention (F32 weights "
-     "or KV: f32 avx512)"},
+    {"amx", has_amx, &cpu_avx512, cpu_amx_matrix, &cpu_amx_attend, cpu_vnni_matrix, "avx512 vnni"},
+#else
+    {"amx", has_none, &cpu_portable, NULL, NULL, NULL, NULL},
 #endif
 };
 
@@ -683,39 +698,89 @@ static size_t backend_packed_bytes(const Backend *be, int max_rows, int max_n_in
     size_t n = 0;
     if (k->matrix) n += round_up(k->matrix->packed_bytes(max_rows, max_n_in), 128);
     if (all) n += round_up(all->packed_bytes(max_rows, max_n_in), 128);
-    if (few) n += round_up(few->packed_bytes(int_min(max_rows, k->matrix->min_rows), max_n_in), 128);
+    if (few) n += round_up(few->packed_bytes(k->in_order ? max_rows : int_min(max_rows, FEW_ROWS), max_n_in), 128);
     return n;
 }
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
-Status cpu_backend(const char *isa, const Backend **out) {
-    static CpuKernels kernels[ARRAY_LEN(choices)];
-    static Backend backends[ARRAY_LEN(choices)];
-    const Choice *choice = NULL;
-    bool automatic = strcmp(isa, "auto") == 0;
+// What "auto", or the user's word, stands for on this CPU.
+static Status choose(const char *isa, size_t *out) {
+    bool automatic = strcmp(isa, "auto") == 0, known = false;
     for (size_t i = 0; i < ARRAY_LEN(choices); i++)
-        if (automatic ? choices[i].available() : strcmp(isa, choices[i].isa) == 0) choice = &choices[i];
-    if (!choice)
+        if (automatic ? choices[i].available() : strcmp(isa, choices[i].isa) == 0) {
+            *out = i;
+            known = true;
+        }
+    if (!known)
         return status_error(QUILL_USAGE, "--isa %s: one of auto, scalar, portable, avx2, avx512, amx expected", isa);
-    if (!choice->available())
+    if (!choices[*out].available())
         return status_error(QUILL_MODEL, "--isa %s: this CPU cannot run it; it has %s", isa, cpu_isa_list());
-    size_t i = (size_t)(choice - choices);
-    kernels[i] = *choice->kernels;
-    CpuKernels *k = &kernels[i];
-    k->isa = choice->isa;
-    k->matrix_of = choice->matrix_of;
-    k->attend_bf16 = choice->attend_bf16;
-    k->few_of = has_vnni() ? choice->few_of : NULL;
-    if (choice->describe && k->few_of) k->describe = choice->describe;
+    return OK;
+}
+
+// The choice as this CPU can run it: AVX-512 without VNNI has the integers of AVX2.
+static Choice choice_here(size_t i) {
+    Choice c = choices[i];
+#if defined(__x86_64__)
+    if (c.few_of == cpu_vnni_matrix && !has_vnni()) {
+        c.few_of = cpu_madd_matrix;
+        c.few = "avx2";
+    }
+#endif
+    return c;
+}
+
+static CpuKernels kernels_for(const Choice *c, bool in_order) {
+    CpuKernels k = *c->kernels;
+    k.isa = c->isa;
+    k.matrix_of = c->matrix_of;
+    k.few_of = c->few_of;
+    k.in_order = in_order;
+    k.attend_bf16 = c->attend_bf16;
+    if (in_order) {
+        k.attend.run = k.attend_in_order;
+        k.attend_bf16 = NULL; // its tiles begin where the rows of a task do
+    }
+    return k;
+}
+
+// Which kernels run, in words.
+static void describe(const Choice *c, bool in_order, char out[160]) {
+    const char *f32 = c->kernels->isa;
+    char few[64] = "", many[80];
+    if (!c->kernels->matrix) {
+        snprintf(out, 160, "plain f32 loops (the reference)");
+        return;
+    }
+    if (c->few) snprintf(few, sizeof few, "int8 %s (16- and 32-bit weights: f32 %s", c->few, f32);
+    const char *attention = c->attend_bf16 && !in_order ? " and attention" : "";
+    if (c->matrix_of) snprintf(many, sizeof many, "bf16 %s panels%s (F32 weights: f32 %s)", c->isa, attention, f32);
+    else snprintf(many, sizeof many, "f32 %s panels", f32);
+    if (!in_order && c->few) snprintf(out, 160, "matvec %s); prefill %s", few, many);
+    else if (!in_order) snprintf(out, 160, "matvec f32 %s; prefill %s", f32, many);
+    else if (c->few && !c->matrix_of) snprintf(out, 160, "%s panels) for any number of rows", few);
+    else snprintf(out, 160, "%s for any number of rows", many);
+}
+
+static Status backend_for(const char *isa, bool in_order, const Backend **out) {
+    static CpuKernels kernels[ARRAY_LEN(choices)][2];
+    static Backend backends[ARRAY_LEN(choices)][2];
+    static char words[ARRAY_LEN(choices)][2][160];
+    size_t i = 0;
+    TRY(choose(isa, &i));
+    Choice choice = choice_here(i);
+    CpuKernels *k = &kernels[i][in_order];
+    *k = kernels_for(&choice, in_order);
+    describe(&choice, in_order, words[i][in_order]);
     size_t scratch = k->attend.scratch;
     if (k->attend_bf16) scratch = larger(scratch, k->attend_bf16->scratch);
     if (k->matrix) scratch = larger(scratch, k->matrix->scratch);
     if (k->matrix_of) scratch = larger(scratch, k->matrix_of(TYPE_Q8_0)->scratch); // the same for all types
-    backends[i] = (Backend){
+    backends[i][in_order] = (Backend){
         .name = "cpu",
         .isa = k->isa,
-        .kernels = k->describe,
+        .kernels = words[i][in_order],
         .packed_bytes = backend_packed_bytes,
         .panel_bytes = round_up(scratch, 4096),
         .impl = k,
@@ -728,6 +793,10 @@ Status cpu_backend(const char *isa, const Backend **out) {
         .ffn_out = op_ffn_out,
         .logits = op_logits,
     };
-    *out = &backends[i];
+    *out = &backends[i][in_order];
     return OK;
 }
+
+Status cpu_backend(const char *isa, const Backend **out) { return backend_for(isa, false, out); }
+
+Status cpu_backend_deterministic(const char *isa, const Backend **out) { return backend_for(isa, true, out); }

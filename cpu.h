@@ -1,8 +1,8 @@
 // cpu.h: between the CPU backend's operations (cpu.c) and the kernels they call, one table an instruction set.
 //
 // cpu_scalar.c is the specification: plain f32 loops, one fixed order of summation an output. cpu_simd.c is compiled
-// once per instruction set (see simd.h), cpu_amx.c adds the matrix unit, cpu_int8.c integer products. A kernel sees
-// rows of activations and a range of a matrix's output features; threads never enter here.
+// once per instruction set (see simd.h), cpu_amx.c adds the matrix unit, cpu_int8.c and cpu_madd.c integer products. A
+// kernel sees rows of activations and a range of a matrix's output features; threads never enter here.
 #ifndef QUILL_CPU_H
 #define QUILL_CPU_H
 
@@ -98,7 +98,6 @@ typedef struct {
 
 typedef struct {
     const char *isa;
-    const char *describe;
     void (*embed)(const Tensor *t, int row, float *out);
     void (*rmsnorm)(float *out, const float *x, const float *weight, int n, float eps);
     void (*rope)(float *head, const float *cos, const float *sin, int n_rot, bool adjacent);
@@ -108,16 +107,19 @@ typedef struct {
     void (*matvec)(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
                    size_t y_stride, bool add, void *scratch);
     AttendKernel attend;
-    const AttendKernel *attend_bf16;            // in its place for layers whose products round to bf16 too, or NULL
-    const MatrixKernel *matrix;                 // for every type; NULL: none
-    const MatrixKernel *(*matrix_of)(int type); // a better one for a type of weights, or NULL
-    const MatrixKernel *(*few_of)(int type);    // in place of matvec for a type of weights, or NULL
+    const AttendKernel *attend_bf16;              // in its place for layers whose products round to bf16 too, or NULL
+    void (*attend_in_order)(const AttendTask *t); // as attend.run, its sums in an order that a row's slot alone decides
+    const MatrixKernel *matrix;                   // for every type; NULL: none
+    const MatrixKernel *(*matrix_of)(int type);   // a better one for a type of weights, or NULL
+    const MatrixKernel *(*few_of)(int type);      // in place of matvec for a type of weights, or NULL
+    bool in_order;                                // one kernel for any number of rows: --deterministic
 } CpuKernels;
 
 extern const CpuKernels cpu_scalar, cpu_portable;
 #if defined(__x86_64__)
 extern const CpuKernels cpu_avx2, cpu_avx512;
-const MatrixKernel *cpu_vnni_matrix(int type); // cpu_int8.c
+const MatrixKernel *cpu_madd_matrix(int type); // cpu_madd.c: AVX2
+const MatrixKernel *cpu_vnni_matrix(int type); // cpu_int8.c: AVX-512 with VNNI
 #endif
 #if defined(__x86_64__) && !defined(QUILL_NO_AMX) // the makefile sets it for compilers that cannot build it
 #define QUILL_AMX

@@ -151,7 +151,6 @@ static void attend(const AttendTask *t) {
 
 const CpuKernels cpu_scalar = {
     .isa = "scalar",
-    .describe = "plain f32 loops (the reference)",
     .embed = embed,
     .rmsnorm = rmsnorm,
     .rope = rope,
@@ -159,4 +158,5 @@ const CpuKernels cpu_scalar = {
     .to_kv = to_kv,
     .matvec = matvec,
     .attend = {.run = attend, .scratch = sizeof(Groups), .pairs = 8},
+    .attend_in_order = attend,
 };

@@ -685,12 +685,14 @@ static void softmax_tile(const AttendTask *t, QueryTile *s, int first, int n) {
     }
 }
 
+// Tiles end at multiples of KEYS, wherever the first begins: what is summed together does not depend on who shares the
+// pass over the keys.
 static void attend_many(const AttendTask *t) {
     QueryTile *s = t->scratch;
-    int hd = t->heads->head_dim, first, last;
+    int hd = t->heads->head_dim, first, last, n;
     load_queries(t, s, &first, &last);
-    for (int k0 = first; k0 <= last; k0 += KEYS) {
-        int n = int_min(KEYS, last + 1 - k0);
+    for (int k0 = first; k0 <= last; k0 += n) {
+        n = int_min(KEYS - k0 % KEYS, last + 1 - k0);
         load_tile(t, s, false, k0, n);
         memset(s->scores, 0, sizeof s->scores);
         for (int k = 0; k < n; k += NF) // scores(key, lane) = K(key, i) queries(i, lane)
@@ -727,7 +729,6 @@ static void attend(const AttendTask *t) {
 
 const CpuKernels NAME = {
     .isa = ISA,
-    .describe = "matvec f32 " ISA "; prefill f32 " ISA " panels",
     .embed = embed,
     .rmsnorm = rmsnorm,
     .rope = rope,
@@ -735,5 +736,6 @@ const CpuKernels NAME = {
     .to_kv = to_kv,
     .matvec = matvec,
     .attend = {.run = attend, .scratch = sizeof(QueryTile), .pairs = T},
+    .attend_in_order = attend_many,
     .matrix = &matrix_f32,
 };

@@ -278,7 +278,7 @@ static Status open_store(Engine *e, const Options *o) {
     TRY(kv_check_dense(&e->kv.pool, "--kv-dir"));
     KvHead like = fingerprint(&e->model, &e->kv.pool);
     char kernels[64];
-    snprintf(kernels, sizeof kernels, "%s %s", e->be->name, e->be->isa);
+    snprintf(kernels, sizeof kernels, "%s %s%s", e->be->name, e->be->isa, o->deterministic ? " in order" : "");
     return kvstore_open(o->kv_dir, o->kv_dir_size, o->kv_block, &like, kernels, &e->store);
 }
 
@@ -295,7 +295,7 @@ static Status plan_eviction(Engine *e, const Options *o) {
 }
 
 static Status load(Engine *e, const Options *o, EngineNeeds needs) {
-    TRY(cpu_backend(o->isa, &e->be));
+    TRY((o->deterministic ? cpu_backend_deterministic : cpu_backend)(o->isa, &e->be));
     TRY(model_load(&e->model, e->gguf, e->be));
     TRY(place_open(&e->place, o, &e->model));
     if (needs.need_tokenizer) TRY(engine_tokenizer(e->gguf, &e->tok));

@@ -32,6 +32,7 @@ static Status check_options(const Options *o) {
 // What the GPU's kernels do not have; NULL: nothing of the kind was asked for.
 static const char *for_the_cpu(const Options *o) {
     if (kv_is_sealed(o->type_k) || kv_is_sealed(o->type_v)) return "KV in fp8, q8_0, q4_0 or kivi2";
+    if (o->deterministic) return "--deterministic";
     return o->kv_rotate ? "--kv-rotate" : o->evict ? "--evict" : NULL;
 }
 

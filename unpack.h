@@ -147,6 +147,20 @@ INLINE void affine32(const uint8_t *p, bool high, vf d, vf m, vf w[NV]) {
 INLINE void levels16(const uint8_t *p, vf d, vf w[NV]) { q_affine(q_iq4(q_nibbles(p)), d, vset(0), w); }
 #endif
 
+// Block j (0..7) of a super-block, before anything is subtracted.
+INLINE q32 q_q2_k(const BlockQ2_K *k, int j) { return q_shr(q_load(k->qs + j / 4 * 32), 2 * (j % 4), 3); }
+INLINE q32 q_q3_k(const BlockQ3_K *k, int j) {
+    return q_or(q_shr(q_load(k->qs + j / 4 * 32), 2 * (j % 4), 3), q_shl(q_shr(q_load(k->hmask), j, 1), 2));
+}
+INLINE q32 q_q5_k(const BlockQ5_K *k, int j) {
+    return q_or(q_shr(q_load(k->qs + j / 2 * 32), 4 * (j % 2), 15), q_shl(q_shr(q_load(k->qh), j, 1), 4));
+}
+INLINE q32 q_q6_k(const BlockQ6_K *k, int j) {
+    int half = j / 4, quarter = j % 4;
+    q32 low = q_shr(q_load(k->ql + half * 64 + (quarter & 1) * 32), quarter < 2 ? 0 : 4, 15);
+    return q_or(low, q_shl(q_shr(q_load(k->qh + half * 32), 2 * quarter, 3), 4));
+}
+
 // ---- 32 weights of a row, by type ---------------------------------------------------------------------------------
 // unpack_X(row, b, w) gives elements [32 b, 32 b + 32).
 
@@ -236,17 +250,14 @@ INLINE void unpack_q8_0(const uint8_t *row, int b, vf w[NV]) {
     for (int i = 0; i < NV; i++) w[i] *= d;
 }
 INLINE void unpack_q2_k(const uint8_t *row, int b, const Scales *c, vf w[NV]) {
-    const BlockQ2_K *k = (const BlockQ2_K *)(const void *)row + b / 8;
     int j = b % 8;
-    q32 q = q_shr(q_load(k->qs + j / 4 * 32), 2 * (j % 4), 3);
+    q32 q = q_q2_k((const BlockQ2_K *)(const void *)row + b / 8, j);
     q_scaled_min(q, c->s[2 * j], c->s[2 * j + 1], c->m[2 * j], c->m[2 * j + 1], w);
 }
 INLINE void unpack_q3_k(const uint8_t *row, int b, const Scales *c, vf w[NV]) {
-    const BlockQ3_K *k = (const BlockQ3_K *)(const void *)row + b / 8;
     int j = b % 8;
-    q32 low = q_shr(q_load(k->qs + j / 4 * 32), 2 * (j % 4), 3);
-    q32 high = q_shl(q_shr(q_load(k->hmask), j, 1), 2);
-    q_scaled(q_sub(q_or(low, high), 4), c->s[2 * j], c->s[2 * j + 1], w);
+    q32 q = q_q3_k((const BlockQ3_K *)(const void *)row + b / 8, j);
+    q_scaled(q_sub(q, 4), c->s[2 * j], c->s[2 * j + 1], w);
 }
 INLINE void unpack_q4_k(const uint8_t *row, int b, const Scales *c, vf w[NV]) {
     const BlockQ4_K *k = (const BlockQ4_K *)(const void *)row + b / 8;
@@ -254,17 +265,14 @@ INLINE void unpack_q4_k(const uint8_t *row, int b, const Scales *c, vf w[NV]) {
     affine32(k->qs + j / 2 * 32, j % 2, vset(c->s[j]), vset(c->m[j]), w);
 }
 INLINE void unpack_q5_k(const uint8_t *row, int b, const Scales *c, vf w[NV]) {
-    const BlockQ5_K *k = (const BlockQ5_K *)(const void *)row + b / 8;
     int j = b % 8;
-    q32 high = q_shl(q_shr(q_load(k->qh), j, 1), 4);
-    q_scaled_min(q_or(q_shr(q_load(k->qs + j / 2 * 32), 4 * (j % 2), 15), high), c->s[j], c->s[j], c->m[j], c->m[j], w);
+    q32 q = q_q5_k((const BlockQ5_K *)(const void *)row + b / 8, j);
+    q_scaled_min(q, c->s[j], c->s[j], c->m[j], c->m[j], w);
 }
 INLINE void unpack_q6_k(const uint8_t *row, int b, const Scales *c, vf w[NV]) {
-    const BlockQ6_K *k = (const BlockQ6_K *)(const void *)row + b / 8;
-    int j = b % 8, half = j / 4, quarter = j % 4;
-    q32 low = q_shr(q_load(k->ql + half * 64 + (quarter & 1) * 32), quarter < 2 ? 0 : 4, 15);
-    q32 high = q_shl(q_shr(q_load(k->qh + half * 32), 2 * quarter, 3), 4);
-    q_scaled(q_sub(q_or(low, high), 32), c->s[2 * j], c->s[2 * j + 1], w);
+    int j = b % 8;
+    q32 q = q_q6_k((const BlockQ6_K *)(const void *)row + b / 8, j);
+    q_scaled(q_sub(q, 32), c->s[2 * j], c->s[2 * j + 1], w);
 }
 INLINE void unpack_iq4_nl(const uint8_t *row, int b, vf w[NV]) {
     const BlockIQ4_NL *k = (const BlockIQ4_NL *)(const void *)row + b;

@@ -1,42 +1,98 @@
 #!/usr/bin/env bash
-# quill and llama.cpp's llama-bench on the same GGUF file, in turns (A B A B), medians and their ratios.
+# quill and llama.cpp's llama-bench on the same files, in turns (A B A B ...): a random model of one shape for each type,
+# which quill writes; medians, ratios, and quill's share of this machine's ceilings.
 #
-#   scripts/bench_vs.sh LLAMA_BENCH MODEL.gguf QUILL [ROUNDS [PROMPT [TOKENS]]]
+#   scripts/bench_vs.sh LLAMA_BENCH QUILL [TYPE ...]
 #
-# LLAMA_BENCH is the llama-bench binary of llama.cpp (or of a fork with its options), built by you. THREADS=N fixes the
-# threads of both (the number of processors). `quill bench --shape 1.1b --type Q8_0 --save FILE` makes a model to measure.
+# LLAMA_BENCH is the llama-bench binary of llama.cpp (or of a fork with its options), built by you; run `quill bench
+# --roofline` once before. Each TYPE (BF16 F16 Q8_0 Q4_0 Q4_K Q6_K) replaces its rows in docs/performance.csv, which
+# scripts/plot_performance.py draws; then the table of all that are there comes to stdout. MODEL=FILE.gguf measures that
+# file instead and stores nothing. ROUNDS=2, THREADS=(processors), SHAPE=1.1b, PROMPT=512, TOKENS=64; KEEP=DIR keeps the
+# files for the next run.
 set -euo pipefail
 
-if [ $# -lt 3 ]; then
-    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+if [ $# -lt 2 ]; then
+    sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
     exit 2
 fi
-llama=$1 model=$2 quill=$3 rounds=${4:-5} prompt=${5:-512} tokens=${6:-64} threads=${THREADS:-$(nproc)}
-for file in "$llama" "$model" "$quill"; do
+llama=$1 quill=$2
+shift 2
+for file in "$llama" "$quill" ${MODEL:+"$MODEL"}; do
     [ -r "$file" ] || { echo "bench_vs.sh: $file: cannot be read" >&2; exit 2; }
 done
+rounds=${ROUNDS:-2} threads=${THREADS:-$(nproc)} shape=${SHAPE:-1.1b} prompt=${PROMPT:-512} tokens=${TOKENS:-64}
+results=$(dirname "$0")/../docs/performance.csv
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+files=${KEEP:-$scratch}
 
 # A column of a CSV table by its name, from the rows where another column has a value; quotes around fields are taken off.
 column() {
     awk -F, -v want="$1" -v where="$2" -v is="$3" '{ gsub(/"/, "") }
         NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
-        $at[where] == is { print $at[want] }'
+        $at[where] == is { print $at[want]; exit }'
 }
 median() { sort -n | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
+say() { [ ! -t 2 ] || printf '\r\033[K%s' "$*" >&2; }
 
-theirs_p="" theirs_g="" ours_p="" ours_g=""
-for ((i = 0; i < rounds; i++)); do
-    a=$("$llama" -m "$model" -t "$threads" -p "$prompt" -n "$tokens" -r 1 -o csv 2>/dev/null)
-    b=$("$quill" bench -m "$model" -t "$threads" -p "$prompt" -n "$tokens" -r 1 -o csv 2>/dev/null)
-    theirs_p+="$(column avg_ts n_prompt "$prompt" <<<"$a")"$'\n' theirs_g+="$(column avg_ts n_gen "$tokens" <<<"$a")"$'\n'
-    ours_p+="$(column tok/s test "pp$prompt" <<<"$b")"$'\n' ours_g+="$(column tok/s test "tg$tokens" <<<"$b")"$'\n'
+# measure FILE: the rounds, one file of figures for each column of each test: llama.pp, quill.pp, share.pp and of tg.
+measure() {
+    rm -f "$scratch"/*.pp "$scratch"/*.tg
+    for ((i = 1; i <= rounds; i++)); do
+        say "$(basename "$1"): round $i of $rounds"
+        "$llama" -m "$1" -t "$threads" -p "$prompt" -n "$tokens" -r 1 -o csv >"$scratch/llama" 2>"$scratch/errors" ||
+            { tail -3 "$scratch/errors" >&2; exit 1; }
+        "$quill" bench -q --device cpu -m "$1" -t "$threads" -p "$prompt" -n "$tokens" -r 1 -o csv >"$scratch/quill"
+        column avg_ts n_prompt "$prompt" <"$scratch/llama" >>"$scratch/llama.pp"
+        column avg_ts n_gen "$tokens" <"$scratch/llama" >>"$scratch/llama.tg"
+        for phase in pp tg; do
+            test=$phase$([ "$phase" = pp ] && echo "$prompt" || echo "$tokens")
+            column tok/s test "$test" <"$scratch/quill" >>"$scratch/quill.$phase"
+            column "of peak" test "$test" <"$scratch/quill" >>"$scratch/share.$phase"
+        done
+    done
+    build=$(column build_commit n_prompt "$prompt" <"$scratch/llama")
+    say ""
+}
+
+touch "$results"
+head=type,phase,llama.cpp,quill,share,quill_commit,llama.cpp_commit,date
+commit=$(git -C "$(dirname "$0")" rev-parse --short HEAD 2>/dev/null || echo unknown)
+# row NAME PHASE: both rates in tok/s, quill's share of the ceiling in percent
+row() {
+    for who in llama quill; do
+        [ "$(median <"$scratch/$who.$2")" != 0 ] && continue
+        echo "bench_vs.sh: $1: $who's $2: a figure expected, none found; run it by hand to see why" >&2
+        exit 1
+    done
+    printf '%s,%s,%s,%s,%s,%s,%s,%s\n' "$1" "$2" "$(median <"$scratch/llama.$2")" "$(median <"$scratch/quill.$2")" \
+        "$(median <"$scratch/share.$2")" "$commit" "$build" "$(date -u +%Y-%m-%d)"
+}
+
+# The rows of stdin as a table.
+table() {
+    echo "| | llama.cpp pp$prompt | quill | ratio | share | llama.cpp tg$tokens | quill | ratio | share |"
+    echo "|---|---|---|---|---|---|---|---|---|"
+    awk -F, '$2 == "pp" { theirs[$1] = $3; ours[$1] = $4; share[$1] = $5 }
+        $2 == "tg" {
+            printf "| %s | %.0f | %.0f | %.1f | %.1f%% | %.1f | %.1f | %.2f | %.1f%% |\n", $1, theirs[$1], ours[$1],
+                   ours[$1] / theirs[$1], share[$1], $3, $4, $4 / $3, $5 }'
+}
+
+if [ -n "${MODEL:-}" ]; then
+    measure "$MODEL"
+    { row "$(basename "$MODEL")" pp; row "$(basename "$MODEL")" tg; } | table
+    exit
+fi
+
+for type in "$@"; do
+    file=$files/quill-$shape-$type.gguf
+    say "$type: writing a model"
+    [ -r "$file" ] || "$quill" bench -q --shape "$shape" --type "$type" -p 0 -n 0 --save "$file"
+    cat "$file" >/dev/null # into the page cache
+    measure "$file"
+    [ -n "${KEEP:-}" ] || rm -f "$file"
+    { echo "$head"; grep -v "^type,\|^$type," "$results" || true; row "$type" pp; row "$type" tg; } >"$scratch/results"
+    cp "$scratch/results" "$results"
 done
-
-echo "$(basename "$model"), $threads threads, medians of $rounds rounds, tok/s"
-awk -v p="$prompt" -v g="$tokens" -v tp="$(printf %s "$theirs_p" | median)" -v tg="$(printf %s "$theirs_g" | median)" \
-    -v op="$(printf %s "$ours_p" | median)" -v og="$(printf %s "$ours_g" | median)" 'BEGIN {
-    if (tp <= 0 || tg <= 0 || op <= 0 || og <= 0) { print "a figure is missing: run both by hand to see why"; exit 1 }
-    printf "%-8s %12s %12s %8s\n", "", "llama-bench", "quill", "ratio"
-    printf "%-8s %12.1f %12.1f %8.2f\n", "pp" p, tp, op, op / tp
-    printf "%-8s %12.1f %12.1f %8.2f\n", "tg" g, tg, og, og / tg
-}'
+table <"$results"

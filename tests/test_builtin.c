@@ -89,7 +89,7 @@ static bool in_executable(uintptr_t from, uintptr_t to) {
         const char *path = strchr(line, '/');
         line[strcspn(line, "\n")] = 0;
         if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s", &start, &end, perms) != 3) continue;
-        if (path && strcmp(path, exe) == 0 && strcmp(perms, "r--p") == 0 && start <= from && from < end) from = end;
+        if (path && strcmp(path, exe) == 0 && strncmp(perms, "r-", 2) == 0 && start <= from && from < end) from = end;
     }
     fclose(maps);
     free(line);

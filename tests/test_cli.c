@@ -249,7 +249,6 @@ static void test_refused(void **state) {
         {"-m x --think maybe", "--think", "on|off|show|hide"},
         {"--completions csh", "--completions", "bash|zsh|fish"},
         {"--completions", "--completions", "bash|zsh|fish"},
-        {"-m x --deterministic", "--deterministic", "not have it yet"},
         {"-m x --chat-template chatml --chat-template-file f", "--chat-template", "both"},
         {"-m x --chat-template chatml --raw", "--raw", "both"},
         {"-m x --now 2026-01-02", "--now", "belongs to quill template"},

@@ -7,6 +7,8 @@
 #include "../pretokenize.h"
 #include "../tokenizer.h"
 
+#include <time.h>
+
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
 
 // ---- vocabularies built in memory -----------------------------------------------------------------------------------
@@ -864,11 +866,11 @@ static double encode_time(const Tokenizer *t, const char *unit, const char *last
     for (size_t i = 0; i < n; i++) text[i] = unit[i % n_unit];
     memcpy(text + n - strlen(last), last, strlen(last));
     int *ids = mem_alloc(tokenizer_bound(t, n) * sizeof *ids);
-    double start = clock_now();
+    clock_t start = clock(); // of the processor: others may keep it busy
     size_t n_ids = tokenizer_encode(t, text, n, NULL, ids, tokenizer_bound(t, n));
-    double seconds = clock_now() - start;
+    double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
     assert_true(n_ids > 0 && n_ids <= tokenizer_bound(t, n));
-    assert_true(seconds < 5); // linear but for a logarithm; under sanitizers, too
+    assert_true(seconds < 20); // linear but for a logarithm: squared it would be hours; under emulation, too
     free(text);
     free(ids);
     return seconds;

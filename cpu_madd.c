@@ -1,0 +1,270 @@
+// cpu_madd.c: products of few rows in integers on AVX2: what cpu_int8.c does with VNNI, by multiplying bytes in pairs.
+//
+// A row of activations is quantised once, 32 elements under one scale. maddubs multiplies unsigned bytes by signed ones
+// and adds two products in 16 bits, which cannot overflow here: weights of six bits at most are unsigned as they lie in
+// the file, and what their type subtracts, an offset or a minimum, is taken from the sums of the activations; of signed
+// weights the magnitude is multiplied, their sign goes to the activation, and 2 x 128 x 127 still fits. Sums of 32 are
+// exact; scales enter once a 16 or 32 elements, in f32.
+#include "cpu.h"
+
+#include "unpack.h"
+
+#include <limits.h>
+
+enum {
+    SLAB = 256,           // elements that are done together: a super-block, or eight small ones
+    MOST_ROWS = 4,        // of activations past one read of the weights
+    FEATURES_A_TIME = 16, // past all rows of activations: their weights are in the cache for the second group of rows
+    AHEAD = 2048,         // bytes to prefetch ahead of the loop
+};
+
+// ---- activations ----------------------------------------------------------------------------------------------------
+
+// x ~ scale q. The sums are of the q that were stored, times their scale.
+typedef struct {
+    int8_t q[SLAB];
+    float scale[8], sum[8]; // of 32
+    float sum16[16];        // of 16
+} Activations;
+
+static size_t slabs_of(int n_in) { return ((size_t)n_in + SLAB - 1) / SLAB; }
+
+static size_t packed_bytes(int n_rows, int n_in) { return (size_t)n_rows * slabs_of(n_in) * sizeof(Activations); }
+
+static void quantize32(const float *x, Activations *a, int b) {
+    vf tops = {0};
+    for (int i = 0; i < NV; i++) tops = vmax(tops, vmax(vload(x + VL * i), -vload(x + VL * i)));
+    float top = vmax_of(tops), scale = top / 127, inverse = top > 0 ? 127 / top : 0;
+    for (int half = 0; half < 2; half++) {
+        __m256i v[2];
+        for (int i = 0; i < 2; i++) // to nearest, ties to even
+            v[i] = _mm256_cvtps_epi32((__m256)(vload(x + 16 * half + VL * i) * inverse));
+        vi pairs = (vi)_mm256_add_epi32(v[0], v[1]);
+        int sum = 0;
+        for (int i = 0; i < VL; i++) sum += pairs[i];
+        __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(v[0], v[1]), 0xd8);
+        __m128i q = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+        _mm_storeu_si128((__m128i *)(void *)(a->q + 32 * b + 16 * half), q);
+        a->sum16[2 * b + half] = scale * (float)sum;
+    }
+    a->scale[b] = scale;
+    a->sum[b] = a->sum16[2 * b] + a->sum16[2 * b + 1];
+}
+
+// The types of this kernel have whole blocks of 32; what a slab lacks is zero.
+static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
+    (void)x_stride;
+    (void)n_rows; // a tile is one row
+    Activations *a = (Activations *)packed + (size_t)tile * slabs_of(n_in);
+    for (int i = 0; i < n_in; i += SLAB, a++) {
+        if (n_in - i < SLAB) memset(a, 0, sizeof *a);
+        for (int b = 0; b < 8 && i + 32 * b < n_in; b++) quantize32(x + i + 32 * b, a, b);
+    }
+}
+
+// ---- weights --------------------------------------------------------------------------------------------------------
+
+INLINE bool sixteens(int type) { return type == TYPE_Q2_K || type == TYPE_Q3_K || type == TYPE_Q6_K; }
+INLINE bool is_signed(int type) { return type == TYPE_Q8_0 || type == TYPE_IQ4_NL || type == TYPE_IQ4_XS; }
+INLINE bool has_minimum(int type) {
+    return type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q2_K || type == TYPE_Q4_K || type == TYPE_Q5_K;
+}
+INLINE float offset_of(int type) { // what is subtracted from the integers
+    switch (type) {
+    case TYPE_Q4_0: return 8;
+    case TYPE_Q5_0: return 16;
+    case TYPE_Q3_K: return 4;
+    case TYPE_Q6_K: return 32;
+    default: return 0;
+    }
+}
+
+INLINE bool has_super_blocks(int type) {
+    return sixteens(type) || type == TYPE_Q4_K || type == TYPE_Q5_K || type == TYPE_IQ4_XS;
+}
+INLINE size_t slab_bytes_of(int type) {
+    switch (type) {
+    case TYPE_Q4_1: return 8 * sizeof(BlockQ4_1);
+    case TYPE_Q5_0: return 8 * sizeof(BlockQ5_0);
+    case TYPE_Q5_1: return 8 * sizeof(BlockQ5_1);
+    case TYPE_Q8_0: return 8 * sizeof(BlockQ8_0);
+    case TYPE_Q2_K: return sizeof(BlockQ2_K);
+    case TYPE_Q3_K: return sizeof(BlockQ3_K);
+    case TYPE_Q4_K: return sizeof(BlockQ4_K);
+    case TYPE_Q5_K: return sizeof(BlockQ5_K);
+    case TYPE_Q6_K: return sizeof(BlockQ6_K);
+    case TYPE_IQ4_XS: return sizeof(BlockIQ4_XS);
+    default: return 8 * sizeof(BlockQ4_0); // and IQ4_NL
+    }
+}
+
+// Block j (0..7) of a slab as integers, before anything is subtracted.
+INLINE q32 integers(int type, const uint8_t *slab, int j) {
+    const void *k = slab;
+    const uint8_t *p = slab + (size_t)j * (slab_bytes_of(type) / 8); // a small block
+    switch (type) {
+    case TYPE_Q4_0: return q_nibbles(p + 2);
+    case TYPE_Q4_1: return q_nibbles(p + 4);
+    case TYPE_Q5_0: return q_or(q_nibbles(p + 6), q_fifth(p + 2));
+    case TYPE_Q5_1: return q_or(q_nibbles(p + 8), q_fifth(p + 4));
+    case TYPE_Q8_0: return q_load(p + 2);
+    case TYPE_IQ4_NL: return q_iq4(q_nibbles(p + 2));
+    case TYPE_Q2_K: return q_q2_k(k, j);
+    case TYPE_Q3_K: return q_q3_k(k, j);
+    case TYPE_Q4_K: return q_shr(q_load(((const BlockQ4_K *)k)->qs + j / 2 * 32), 4 * (j % 2), 15);
+    case TYPE_Q5_K: return q_q5_k(k, j);
+    case TYPE_Q6_K: return q_q6_k(k, j);
+    default: return q_iq4(q_nibbles(((const BlockIQ4_XS *)k)->qs + 16 * j));
+    }
+}
+
+// The first half of each of eight blocks `stride` bytes apart, and the second.
+INLINE void block_heads(const uint8_t *blocks, int stride, Scales *c) {
+    __m256i at = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(stride));
+    __m256i both = _mm256_i32gather_epi32((const int *)(const void *)blocks, at, 1);
+    __m256i low = _mm256_and_si256(both, _mm256_set1_epi32(0xffff)), high = _mm256_srli_epi32(both, 16);
+    __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
+    vstore(c->s, (vf)_mm256_cvtph_ps(_mm256_castsi256_si128(halves)));
+    vstore(c->m, -(vf)_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))); // what is added counts as a minimum
+}
+
+// Scales and minima of a slab: eight, or sixteen.
+INLINE void slab_scales(int type, const uint8_t *slab, Scales *c) {
+    const BlockIQ4_XS *iq4 = (const BlockIQ4_XS *)(const void *)slab;
+    if (!has_super_blocks(type)) block_heads(slab, (int)slab_bytes_of(type) / 8, c);
+    else if (type == TYPE_IQ4_XS)
+        for (int j = 0; j < 8; j++) c->s[j] = half_scale(iq4->d) * (float)(iq4xs_scale(iq4, j) - 32);
+    else load_scales(type, &(Tensor){.data = slab}, 0, 0, c);
+}
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+// Sums of four products a lane.
+INLINE __m256i dot4(int type, q32 w, q32 x) {
+    q32 u = is_signed(type) ? _mm256_abs_epi8(w) : w;
+    if (is_signed(type)) x = _mm256_sign_epi8(x, w);
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(u, x), _mm256_set1_epi16(1));
+}
+
+// What offsets or minima take from the products of a slab.
+INLINE vf by_sums(int type, const Scales *c, const Activations *a, int i) {
+    vf sums = vload((sixteens(type) ? a->sum16 : a->sum) + VL * i);
+    return (has_minimum(type) ? vload(c->m + VL * i) : vload(c->s + VL * i) * offset_of(type)) * sums;
+}
+
+// sum += the products of a slab with C rows of activations.
+INLINE void add_slab(int type, const uint8_t *slab, const Activations *a, size_t a_stride, int C,
+                     vf sum[MOST_ROWS][2]) {
+    int parts = sixteens(type) ? 2 : 1; // of the scales, and of a block
+    float factor[MOST_ROWS][16];
+    Scales c;
+    slab_scales(type, slab, &c);
+#pragma GCC unroll 4
+    for (int r = 0; r < C; r++)
+#pragma GCC unroll 2
+        for (int i = 0; i < parts; i++) {
+            const Activations *x = &a[(size_t)r * a_stride];
+            vf scale = vload(x->scale);
+            if (parts == 2) { // each twice
+                const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
+                scale = (vf)_mm256_permutevar8x32_ps((__m256)scale, _mm256_add_epi32(twice, _mm256_set1_epi32(4 * i)));
+            }
+            vstore(factor[r] + VL * i, vload(c.s + VL * i) * scale);
+            if (has_minimum(type) || offset_of(type) > 0) sum[r][i] -= by_sums(type, &c, x, i);
+        }
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) {
+        q32 w = integers(type, slab, j);
+#pragma GCC unroll 4
+        for (int r = 0; r < C; r++) {
+            vf dot = (vf)_mm256_cvtepi32_ps(dot4(type, w, q_load(a[(size_t)r * a_stride].q + 32 * j)));
+            const float *f = factor[r] + parts * j;
+            vf scale = vset(f[0]);
+            if (parts == 2) scale = (vf)_mm256_blend_ps((__m256)scale, _mm256_set1_ps(f[1]), 0xf0);
+            sum[r][j % 2] += dot * scale;
+        }
+    }
+}
+
+// A weight row times C rows of activations; C is a constant in every copy.
+INLINE void multiply_row(int type, const Tensor *t, int f, const Activations *a, size_t a_stride, int C, float *y,
+                         size_t y_stride, bool add) {
+    const uint8_t *row = (const uint8_t *)t->data + (size_t)f * t->row_bytes;
+    size_t slab_bytes = slab_bytes_of(type);
+    int whole = t->n_in / SLAB;
+    vf sum[MOST_ROWS][2] = {0};
+    for (int s = 0; s < whole; s++) {
+        const uint8_t *p = row + (size_t)s * slab_bytes;
+        for (size_t at = 0; at < slab_bytes; at += 64) __builtin_prefetch(p + AHEAD + at);
+        add_slab(type, p, a + s, a_stride, C, sum);
+    }
+    if (t->n_in % SLAB) { // blocks that are not there have scales of zero
+        uint8_t last[8 * sizeof(BlockQ8_0)] = {0};
+        size_t done = (size_t)whole * slab_bytes;
+        memcpy(last, row + done, t->row_bytes - done);
+        add_slab(type, last, a + whole, a_stride, C, sum);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < C; r++) {
+        float *out = &y[(size_t)r * y_stride + (size_t)f], value = vsum(sum[r][0] + sum[r][1]);
+        if (t->bias) value += t->bias[f];
+        *out = add ? *out + value : value;
+    }
+}
+
+// clang-format off
+#define EACH_QUANTISED(X) \
+    X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0) X(TYPE_Q5_1) X(TYPE_Q8_0)   X(TYPE_Q2_K) \
+    X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS)
+// clang-format on
+
+// One function a type and number of rows, as matvec has them.
+typedef void MultiplyRows(const Tensor *t, int first, int last, const Activations *a, size_t a_stride, float *y,
+                          size_t y_stride, bool add);
+
+#define DEFINE_ROWS(TYPE, C)                                                                                           \
+    static                                                                                                             \
+        __attribute__((noinline)) void rows_##TYPE##_##C(const Tensor *t, int first, int last, const Activations *a,   \
+                                                         size_t a_stride, float *y, size_t y_stride, bool add) {       \
+        for (int f = first; f < last; f++) multiply_row(TYPE, t, f, a, a_stride, C, y, y_stride, add);                 \
+    }
+#define DEFINE_TYPE(TYPE)                                                                                              \
+    DEFINE_ROWS(TYPE, 1)                                                                                               \
+    DEFINE_ROWS(TYPE, 2)                                                                                               \
+    DEFINE_ROWS(TYPE, 3)                                                                                               \
+    DEFINE_ROWS(TYPE, 4)
+EACH_QUANTISED(DEFINE_TYPE)
+
+#define TYPE_CASE(TYPE)                                                                                                \
+    case TYPE: {                                                                                                       \
+        static MultiplyRows *const functions[] = {rows_##TYPE##_1, rows_##TYPE##_2, rows_##TYPE##_3, rows_##TYPE##_4}; \
+        return functions[n_rows - 1];                                                                                  \
+    }
+static MultiplyRows *rows_function(int type, int n_rows) {
+    switch (type) { EACH_QUANTISED(TYPE_CASE) }
+    return NULL;
+}
+
+static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
+                size_t y_stride, bool add, void *scratch) {
+    (void)scratch;
+    size_t slabs = slabs_of(w->n_in);
+    for (int f = first; f < last; f += FEATURES_A_TIME)
+        for (int r = first_row; r < first_row + n_rows; r += MOST_ROWS)
+            rows_function(w->type, int_min(MOST_ROWS, first_row + n_rows - r))(
+                w, f, int_min(f + FEATURES_A_TIME, last), (const Activations *)packed + (size_t)r * slabs, slabs,
+                y + (size_t)r * y_stride, y_stride, add);
+}
+
+const MatrixKernel *cpu_madd_matrix(int type) {
+    static const MatrixKernel kernel = {
+        .min_rows = 1,
+        .tile = 1,
+        .rows = INT_MAX,
+        .depth = INT_MAX,
+        .packed_bytes = packed_bytes,
+        .pack = pack,
+        .run = run,
+    };
+    return rows_function(type, 1) ? &kernel : NULL;
+}
