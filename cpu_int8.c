@@ -19,7 +19,7 @@ enum {
     MOST_ROWS = 4,        // of activations past one read of the weights
     FEATURES_A_TIME = 16, // past all rows of activations: their weights are in the cache for the second group of rows
     STREAMS = 4,          // rows of weights at once with one row of activations, far apart
-    FAR = 3072,           // bytes ahead of the loop that are fetched into L2
+    FAR = 1024,           // bytes ahead of the loop that are fetched into L2
     NEAR = 512,           // and into L1
 };
 
