@@ -275,7 +275,6 @@ Status engine_tokenizer(const Gguf *g, Tokenizer **out) {
 }
 
 static Status open_store(Engine *e, const Options *o) {
-    TRY(kv_check_dense(&e->kv.pool, "--kv-dir"));
     KvHead like = fingerprint(&e->model, &e->kv.pool);
     char kernels[64];
     snprintf(kernels, sizeof kernels, "%s %s", e->be->name, e->be->isa);

@@ -275,6 +275,12 @@ Status kvstore_open(const char *dir, size_t most_bytes, int block, const KvHead 
                     KvStore **out) {
     struct stat info;
     *out = NULL;
+    if (block % (int)like->group)
+        return status_error(QUILL_USAGE,
+                            "--kv-dir: whole groups of %u slots of %s and %s in a block expected, found --kv-block %d; "
+                            "--kv-block %u is",
+                            like->group, type_name((int)like->type_k), type_name((int)like->type_v), block,
+                            like->group);
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
         return status_error(QUILL_IO, "--kv-dir %.300s: cannot make the directory: %s", dir, strerror(errno));
     if (stat(dir, &info) != 0 || !S_ISDIR(info.st_mode))

@@ -31,7 +31,7 @@ typedef struct {
 
 // Makes the directory, for its owner alone, where it is missing. `like` is the cache's fingerprint(), `kernels` what
 // computes ("cpu amx"): kernels differ in their last bits, and an answer does not depend on who was there before.
-// QUILL_IO: the directory cannot be made, or is none.
+// QUILL_IO: the directory cannot be made, or is none. QUILL_USAGE: a block that is no whole groups of a sealed type.
 Status kvstore_open(const char *dir, size_t most_bytes, int block, const KvHead *like, const char *kernels,
                     KvStore **out);
 void kvstore_close(KvStore *s);

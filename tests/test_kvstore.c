@@ -111,7 +111,8 @@ static const KvHead like = {.model = 11,
                             .type_v = TYPE_F16,
                             .n_layers = N_LAYERS,
                             .n_kv_heads = N_HEADS,
-                            .head_dim = HEAD_DIM};
+                            .head_dim = HEAD_DIM,
+                            .group = 1};
 
 typedef struct {
     char dir[1024];
@@ -396,7 +397,7 @@ static void test_other_blocks(void **state) {
     assert_ok(file_read(block_path(&v.store, &like, v.tokens, 3), &other));
     assert_block_refused(&v, other.data, other.n, "other blocks before it");
     buf_free(&other);
-    enum { LINK = 12 + 16 + 56 + 8, TOKS = LINK + 36 + 16 };
+    enum { LINK = 12 + 16 + 64 + 8, TOKS = LINK + 36 + 16 };
     static const struct {
         size_t at;
         const char *words;
@@ -486,6 +487,15 @@ static void test_unusable_directories(void **state) {
         assert_null(s);
     }
     unlink(test_tmp("file"));
+    // A block of a file is whole groups.
+    KvHead sealed = like;
+    sealed.type_k = TYPE_Q8_0;
+    sealed.group = kv_group(TYPE_Q8_0, TYPE_F16);
+    Status st = kvstore_open(test_tmp("store"), 1, BLOCK, &sealed, "test", &s);
+    assert_int_equal(st.code, QUILL_USAGE);
+    assert_non_null(
+        strstr(st.message, "whole groups of 32 slots of Q8_0 and F16 in a block expected, found --kv-block 8"));
+    assert_int_equal(access(test_tmp("store"), F_OK), -1);
 }
 
 static Status try_to_save(Store *s, int n, uint64_t seed) {
