@@ -93,7 +93,7 @@ const Option cli_options[] = {
     {"--kv-layout", "contiguous|paged", COMPUTE & ~M(BATCH), G_KV, LAYOUT, AT(paged), 0, 0, "contiguous", "one block a sequence, or many", NULL},
     {"--kv-block", "N", COMPUTE, G_KV, INT, AT(kv_block), 1, 65536, "32", "slots in a block of the paged layout, of a batch and of --kv-dir", NULL},
     {"--kv-mem", "SIZE", COMPUTE, G_KV, SIZE, AT(kv_mem), 0, 0x1p62, "0", "the most memory the KV cache may take; 0: what the context needs", NULL},
-    {"--kv-dir", "DIR[,size=8G]", M(RUN), G_KV, STORE, AT(kv_dir), 0, 0x1p62, NULL, "keep the KV cache of prompts there, in files of at most that size together, and begin where an earlier run's prompt was the same", NULL},
+    {"--kv-dir", "DIR[,size=8G]", M(RUN) | M(BATCH), G_KV, STORE, AT(kv_dir), 0, 0x1p62, NULL, "keep the KV cache of prompts there, in files of at most that size together, and begin where an earlier run's prompt was the same", NULL},
     {"--evict", "POLICY", M(RUN) | M(PERPLEXITY), G_KV, TEXT, AT(evict), 0, 0, NULL, "what a full cache gives up, so that text goes on: sinks,sink=4,window=1024; shift; h2o,heavy=512,recent=512; or behind a long prompt: snapkv,cap=2048,window=32", NULL},
     {"--kv-error", NULL, M(PERPLEXITY), G_KV, FLAG, AT(kv_error), 0, 0, NULL, "how far attention over this cache is from attention over all of the text in f32, layer by layer, each from the same input", NULL},
     {"--context-shift", NULL, M(RUN), G_KV, FLAG, AT(context_shift), 0, 0, NULL, "when a chat fills the context, leave its oldest turns out, and say so", NULL},

@@ -277,8 +277,7 @@ static void run(Conversation *c, Request *r) {
         Timeline before = r->time;
         bool again = n_said > 0;
         engine_add(c->e, c->o, r);
-        if (again) r->time.start = before.start;
-        else n_prompt = r->n_prompt, n_reused = r->n_reused;
+        if (!again) n_prompt = r->n_prompt, n_reused = r->n_reused;
         engine_run(c->e);
         if (again) r->time.prefill_end = before.prefill_end;
         c->seq = r->seq;
