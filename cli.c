@@ -95,7 +95,7 @@ const Option cli_options[] = {
     {"--kv-mem", "SIZE", COMPUTE, G_KV, SIZE, AT(kv_mem), 0, 0x1p62, "0", "the most memory the KV cache may take; 0: what the context needs", NULL},
     {"--kv-dir", "DIR[,size=8G]", M(RUN) | M(BATCH), G_KV, STORE, AT(kv_dir), 0, 0x1p62, NULL, "keep the KV cache of prompts there, in files of at most that size together, and begin where an earlier run's prompt was the same", NULL},
     {"--evict", "POLICY", M(RUN) | M(PERPLEXITY), G_KV, TEXT, AT(evict), 0, 0, NULL, "what a full cache gives up, so that text goes on: sinks,sink=4,window=1024; shift; h2o,heavy=512,recent=512; or behind a long prompt: snapkv,cap=2048,window=32", NULL},
-    {"--kv-error", NULL, M(PERPLEXITY), G_KV, FLAG, AT(kv_error), 0, 0, NULL, "how far attention over this cache is from attention over all of the text in f32, layer by layer, each from the same input", NULL},
+    {"--kv-error", NULL, M(PERPLEXITY), G_KV, FLAG, AT(kv_error), 0, 0, NULL, "how far attention over this cache is from attention in float64 over all of the text, layer by layer, each from the same input", NULL},
     {"--context-shift", NULL, M(RUN), G_KV, FLAG, AT(context_shift), 0, 0, NULL, "when a chat fills the context, leave its oldest turns out, and say so", NULL},
     {"--kv-out", "FILE", M(PREFILL), G_KV, TEXT, AT(kv_out), 0, 0, NULL, "where the KV goes: a file, which appears whole or not at all, a pipe, or - for stdout", NULL},
     {"--kv-out", "FILE", M(KV), G_KV, TEXT, AT(kv_out), 0, 0, NULL, "cut: where the rest goes; - for stdout", NULL},
