@@ -55,6 +55,36 @@ setup() {
     done
 }
 
+# needles REPEAT PLAN...: of six facts told before much that says nothing, how many are answered
+needles() {
+    local n=0 much='' place thing
+    for _ in $(seq "$1"); do
+        much+='The rooks crossed the sky in a line while the chestnut trees swayed. A lark whistled a cheerful tune. A snail crossed '
+        much+='the path little by little, and a thrush tried out a new song. The wind came and went in the tall grass. '
+    done
+    shift
+    for place in mill station harbour; do
+        for thing in 'blue cup' 'green lamp'; do
+            "$QUILL" -m builtin --greedy -n 30 "$@" "Tom went to the $place. He put the $thing there.
+
+$much
+
+Where is the $thing?" </dev/null | grep -q "$place" && n=$((n + 1))
+        done
+    done
+    echo $n
+}
+
+@test "a fact that was looked at is still answered where a window has lost it" {
+    "$QUILL" inspect -m builtin >/dev/null 2>&1 || skip "built with NO_MODEL=1"
+    [ "$(needles 8)" -eq 6 ]
+    [ "$(needles 8 --evict sinks,sink=4,window=156)" -eq 0 ]
+    [ "$(needles 8 --evict snapkv,cap=160,window=32)" -ge 5 ]
+    # H2O cannot know the question: it keeps some where a little more than its slots came
+    [ "$(needles 6 --evict sinks,sink=4,window=316)" -eq 0 ]
+    [ "$(needles 6 --evict h2o,heavy=288,recent=32)" -ge 2 ]
+}
+
 @test "plans that cannot be are refused" {
     for plan in nothing sinks,size=3 sinks,window=x h2o,heavy=0 snapkv,cap=3,window=3; do
         [ "$(code "$QUILL" --evict $plan hi)" -eq 2 ]
