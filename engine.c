@@ -419,6 +419,8 @@ void engine_run(Engine *e) {
     progress_erase(&e->progress);
 }
 
+bool engine_endless(const Engine *e) { return e->evict && evict_endless(e->evict); }
+
 Status engine_fault(const Engine *e) {
     const char *why = model_failure(&e->model);
     if (!why) return OK;

@@ -78,6 +78,8 @@ bool engine_step(Engine *e, Batch **b);
 // Steps until every request has finished. SIGINT and SIGTERM (signals.h) finish them all after a step.
 void engine_run(Engine *e);
 
+// Whether --evict lets a text grow past the context.
+bool engine_endless(const Engine *e);
 // What went wrong on the GPU, if anything did: what was computed since is void. QUILL_MODEL, QUILL_MEMORY.
 Status engine_fault(const Engine *e);
 

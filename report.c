@@ -148,7 +148,7 @@ void report_turn(const Engine *e, const Options *o, const Request *r) {
         "%sturn       %d new tokens, %d cached%s, TTFT %.4f ms, %d tokens at %.2f tok/s, total %.4f ms, %s, context "
         "%d of %d%s\n",
         color ? "\033[2m" : "", r->n_prompt - r->n_reused, r->n_reused, from, t.ttft_ms, t.tokens, t.decode_tps,
-        t.total_ms, finish_name(r->finish), r->seq.n_tokens, e->shape.n_ctx, color ? "\033[0m" : "");
+        t.total_ms, finish_name(r->finish), r->seq.n_tokens - r->seq.n_gone, e->shape.n_ctx, color ? "\033[0m" : "");
 }
 
 // ---- --json ---------------------------------------------------------------------------------------------------------

@@ -48,6 +48,27 @@ setup() {
     head -c 100 long | "$QUILL" --json --greedy --ignore-eos -n 80 --evict snapkv,cap=40 | grep -q '"completion_tokens":80'
 }
 
+@test "a chat goes on past the context, and computes what is new alone" {
+    "$MAKE_TINY" chat.gguf arch=qwen2 template=chatml ctx=128
+    for i in 1 2 3 4 5 6; do echo "message number $i"; done >messages
+    for plan in sinks,window=90 shift h2o,heavy=50,recent=50; do
+        "$QUILL" -m chat.gguf -i --evict $plan --ignore-eos -n 20 --greedy -v <messages >out 2>errors
+        [ "$(grep -ac '^turn .* 20 tokens' errors)" -eq 6 ]
+        # the last turn comes after what was given up, and finds the rest
+        grep -a '^turn ' errors | tail -1 | sed 's/^turn *\([0-9]*\) new tokens, \([0-9]*\) cached.* context \([0-9]*\) of .*/\1 \2 \3/' >last
+        read -r new cached held <last
+        [ "$new" -lt 60 ] && [ "$cached" -gt 128 ] && [ "$held" -le 129 ]
+        # taken back, it is computed anew
+        (cat messages; echo /undo; echo another; echo '/save --kv talk.json'; echo again) >more
+        "$QUILL" -m chat.gguf -i --evict $plan --ignore-eos -n 20 --greedy -v <more >out 2>errors
+        [ "$(grep -ac '^turn .* 20 tokens' errors)" -eq 8 ]
+        [ "$(grep -ac '^turn .* 0 cached' errors)" -ge 2 ]
+        grep -aq 'were given up (--evict)' errors
+        [ ! -e talk.json.kv ]
+        rm talk.json
+    done
+}
+
 @test "before the cache is full, giving up changes nothing" {
     "$QUILL" --greedy -n 40 hello there </dev/null >one
     for plan in sinks,window=100 shift h2o,heavy=60,recent=60 snapkv,cap=100; do
@@ -95,7 +116,8 @@ Where is the $thing?" </dev/null | grep -q "$place" && n=$((n + 1))
     run "$QUILL" --evict shift -ctk q8_0 hi </dev/null
     [ "$status" -eq 2 ]
     [[ "$output" == *"dense KV expected"* ]]
-    [ "$(code "$QUILL" -i --evict shift)" -eq 2 ]
+    [ "$(code "$QUILL" -i --evict shift --context-shift)" -eq 2 ]
+    [ "$(code "$QUILL" -i --evict snapkv,cap=64)" -eq 2 ]
 }
 
 @test "perplexity over a text of any length, and what a cache costs" {
