@@ -5,7 +5,6 @@
 #define _GNU_SOURCE
 #include "testing.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include "../batch.h"
 #include "../cli.h"
 #include "../complete.h"
+#include "directory.h"
 #include "tiny_model.h"
 
 static char model[1024], jobs_path[1024], out_path[1024], said_path[1024];
@@ -337,21 +337,13 @@ static void assert_said(const char *beginning) {
     buf_free(&said);
 }
 
-static void empty(const char *dir) {
-    DIR *d = opendir(dir);
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d));) unlinkat(dirfd(d), e->d_name, 0);
-    closedir(d);
-    rmdir(dir);
-}
-
 // What an earlier batch has computed is there for the next one: prompts, answers, and what several begin with.
 static void test_prefix_on_disk(void **state) {
     (void)state;
     Buf lines = {0}, want = {0};
     char words[1200];
     const char *dir = test_tmp("batch-dir");
-    empty(dir);
+    remove_directory(dir);
     for (int i = 0; i < 6; i++)
         buf_printf(&lines,
                    "{\"prompt\":\"a beginning of more than sixty-four bytes, which they all have, then %d\","
@@ -377,7 +369,7 @@ static void test_prefix_on_disk(void **state) {
     free_replies(alone, 6);
     buf_free(&lines);
     buf_free(&want);
-    empty(dir);
+    remove_directory(dir);
 }
 
 // The same over random jobs, in a cache that they fill and in a directory that is too small for them.
@@ -385,10 +377,10 @@ static void test_soak_on_disk(void **state) {
     (void)state;
     char words[1200];
     const char *dir = test_tmp("batch-dir");
-    empty(dir);
+    remove_directory(dir);
     snprintf(words, sizeof words, "-c 128 --kv-block 8 --kv-mem 32k -np 6 -ub 24 --kv-dir %s,size=100k", dir);
     for (int round = 0; round < 2; round++) soak(words, soak_jobs() / 2, 4);
-    empty(dir);
+    remove_directory(dir);
 }
 
 static void test_rate(void **state) {

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "../kvstore.h"
+#include "directory.h"
 #include "kv_bytes.h"
 
 enum { BLOCK = 8, N_CTX = 200, N_LAYERS = 3, N_HEADS = 2, HEAD_DIM = 4 };
@@ -119,25 +120,15 @@ typedef struct {
     KvStore *s;
 } Store;
 
-static void empty(const char *dir) {
-    DIR *d = opendir(dir);
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d));)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && unlinkat(dirfd(d), e->d_name, 0) != 0)
-            unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR);
-    closedir(d);
-    rmdir(dir);
-}
-
 static void store_open(Store *s, size_t most_bytes) {
     snprintf(s->dir, sizeof s->dir, "%s", test_tmp("store"));
-    empty(s->dir);
+    remove_directory(s->dir);
     assert_ok(kvstore_open(s->dir, most_bytes, BLOCK, &like, "test", &s->s));
 }
 
 static void store_close(Store *s) {
     kvstore_close(s->s);
-    empty(s->dir);
+    remove_directory(s->dir);
 }
 
 static int count_files(const Store *s, const char *ending) {
@@ -529,7 +520,7 @@ static void test_refused_writes(void **state) {
     assert_int_equal(load_one(&s, 60, 5, NULL), 24);
     kvstore_close(s.s);
     assert_ok(kvstore_open(s.dir, 1 << 30, BLOCK, &like, "test", &s.s));
-    empty(s.dir); // somebody removes it while it is in use
+    remove_directory(s.dir); // somebody removes it while it is in use
     assert_int_equal(load_one(&s, 60, 5, NULL), 0);
     st = try_to_save(&s, 40, 5);
     assert_int_equal(st.code, QUILL_IO);

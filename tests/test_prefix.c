@@ -5,12 +5,12 @@
 #define _GNU_SOURCE
 #include "testing.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <math.h>
 #include <unistd.h>
 
 #include "../fingerprint.h"
+#include "directory.h"
 #include "engine_rig.h"
 
 enum { N_NEW = 12 };
@@ -205,14 +205,6 @@ static void test_answer_as_prefix(void **state) {
 
 // ---- disk -----------------------------------------------------------------------------------------------------------
 
-static void empty(const char *dir) {
-    DIR *d = opendir(dir);
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d));) unlinkat(dirfd(d), e->d_name, 0);
-    closedir(d);
-    rmdir(dir);
-}
-
 static KvStore *store_of(const Engine *e, const char *dir, int block) {
     KvStore *s;
     KvHead like = fingerprint(&e->model, &e->kv.pool);
@@ -226,7 +218,7 @@ static void hit_on_disk(const Setup *u, int to_block, int n, int own) {
     Engine a, b;
     Run *x = mem_alloc(sizeof *x), *y = mem_alloc(sizeof *y), *want = mem_alloc(sizeof *want);
     const char *dir = test_tmp("prefix-store");
-    empty(dir);
+    remove_directory(dir);
     open_sharing(&a, u);
     run_start(x, 96, 5, 0);
     run_one(&a, x);
@@ -250,7 +242,7 @@ static void hit_on_disk(const Setup *u, int to_block, int n, int own) {
     kvstore_close(s);
     run_end(&b, y);
     engine_close(&b);
-    empty(dir);
+    remove_directory(dir);
     free(x);
     free(y);
     free(want);
@@ -275,7 +267,7 @@ static void test_foreign_models(void **state) {
                             {.block = 16, .type_k = TYPE_F16},
                             {.block = 16, .rotate = true}};
     const char *dir = test_tmp("prefix-store");
-    empty(dir);
+    remove_directory(dir);
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
         Engine e;
         Run *run = mem_alloc(sizeof *run);
@@ -292,7 +284,7 @@ static void test_foreign_models(void **state) {
         engine_close(&e);
         free(run);
     }
-    empty(dir);
+    remove_directory(dir);
 }
 
 // The fast kernels may round otherwise for other numbers of rows; the distance stays theirs.
