@@ -122,13 +122,14 @@ def plot(found, path):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    for name, curve in found.items():
-        plt.plot([p["tokens"] for p in curve], [p["perplexity"] for p in curve], label=name)
-    plt.xlabel("tokens")
-    plt.ylabel("perplexity of the last 1000")
-    plt.yscale("log")
-    plt.legend()
-    plt.savefig(path, dpi=120, bbox_inches="tight")
+    figure, axes = plt.subplots(figsize=(7.5, 3.6))
+    for (name, curve), style in zip(found.items(), ("-", (0, (2, 2)), "-.")):  # two of them may lie on one another
+        axes.plot([p["tokens"] for p in curve], [p["perplexity"] for p in curve], linestyle=style, label=name)
+    axes.set(xlabel="tokens", ylabel="perplexity of the last 1000", yscale="log", xlim=0)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=100, bbox_inches="tight")
 
 
 def main():
