@@ -228,7 +228,7 @@ static Status leave_out(const Conversation *c, int room, int *out, Given *g) {
 }
 
 // Renders and encodes the conversation, the oldest turns left out as far as need and --context-shift say; `more` tokens
-// come after it. QUILL_CONTEXT: it does not fit. Under --evict all of it does: the cache has given up what it has not.
+// come after it. QUILL_CONTEXT: it does not fit. Under --evict it always does.
 static Status give_what_fits(Conversation *c, int more, Given *g) {
     int n_ctx = c->e->shape.n_ctx, out = c->n_left_out;
     TRY(give(c, out, g));

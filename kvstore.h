@@ -12,7 +12,8 @@
 // docs/kv-format.md.
 //
 // When the files together grow past `most_bytes`, those go first that were not used for longest, and of one sequence
-// the last before the first, without which they are of no use.
+// the last before the first, without which they are of no use. A store looks at them all when it has written half of
+// what was free at its last look, so that several at once stay about within that size.
 #ifndef QUILL_KVSTORE_H
 #define QUILL_KVSTORE_H
 
