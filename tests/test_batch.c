@@ -379,7 +379,7 @@ static void test_soak_on_disk(void **state) {
     const char *dir = test_tmp("batch-dir");
     remove_directory(dir);
     snprintf(words, sizeof words, "-c 128 --kv-block 8 --kv-mem 32k -np 6 -ub 24 --kv-dir %s,size=100k", dir);
-    for (int round = 0; round < 2; round++) soak(words, soak_jobs() / 2, 4);
+    for (int round = 0; round < 2; round++) soak(words, int_max(30, soak_jobs() / 20), 4); // it waits for the disk
     remove_directory(dir);
 }
 
