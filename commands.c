@@ -135,7 +135,7 @@ static Status show(Chat *c, const char *arg, Status *end) {
     buf_free(&name);
     Status st = set_system(c, "", end);
     fprintf(stderr, "context    %d of %d tokens, %d of them in the cache\n", n, e->shape.n_ctx,
-            int_min(n, t->seq.n_cached));
+            int_min(n, sequence_slots(&t->seq)));
     fprintf(stderr, "messages   %d", t->n_messages);
     if (t->n_left_out) fprintf(stderr, ", the oldest %d left out", t->n_left_out);
     fputc('\n', stderr);

@@ -224,7 +224,7 @@ Status answer_sampling(const Engine *e, const Options *o, SamplerParams *out, Lo
 }
 
 Status answer_fits(const Engine *e, const Options *o, int n_prompt) {
-    if (n_prompt <= e->shape.n_ctx || (e->evict && evict_endless(e->evict))) return OK;
+    if (n_prompt <= e->shape.n_ctx || engine_endless(e)) return OK;
     int64_t fits = (int64_t)n_prompt + (o->predict > 0 ? o->predict : 0);
     fits = (fits + 255) / 256 * 256;
     return status_error(QUILL_CONTEXT, "the prompt has %d tokens, the context %d; -c %lld fits, or shorten the prompt",

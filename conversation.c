@@ -228,10 +228,11 @@ static Status leave_out(const Conversation *c, int room, int *out, Given *g) {
 }
 
 // Renders and encodes the conversation, the oldest turns left out as far as need and --context-shift say; `more` tokens
-// come after it. QUILL_CONTEXT: it does not fit.
+// come after it. QUILL_CONTEXT: it does not fit. Under --evict it always does.
 static Status give_what_fits(Conversation *c, int more, Given *g) {
     int n_ctx = c->e->shape.n_ctx, out = c->n_left_out;
     TRY(give(c, out, g));
+    if (engine_endless(c->e)) return OK;
     if (g->n + more > n_ctx && c->o->context_shift)
         TRY(leave_out(c, n_ctx / 4 * 3 - more, &out, g)); // so that it is not full again at once
     if (g->n + more > n_ctx)
@@ -277,8 +278,7 @@ static void run(Conversation *c, Request *r) {
         Timeline before = r->time;
         bool again = n_said > 0;
         engine_add(c->e, c->o, r);
-        if (again) r->time.start = before.start;
-        else n_prompt = r->n_prompt, n_reused = r->n_reused;
+        if (!again) n_prompt = r->n_prompt, n_reused = r->n_reused;
         engine_run(c->e);
         if (again) r->time.prefill_end = before.prefill_end;
         c->seq = r->seq;

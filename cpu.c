@@ -222,18 +222,10 @@ static void op_copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
 
 // ---- rows as a file has them ----
 
-// Slots of n that lie in whole groups of a sealed type.
-static int whole_groups(int type, int n) { return kv_is_sealed(type) ? n / SEAL * SEAL : n; }
-
 size_t kv_rows_bytes(const KvPool *kv, int n) {
-    size_t bytes = 0;
-    const int types[] = {kv->type_k, kv->type_v};
-    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
-        int whole = whole_groups(types[i], n);
-        bytes += (size_t)whole * kv_slot_bytes(types[i], kv->head_dim) +
-                 (size_t)(n - whole) * kv_slot_bytes(TYPE_F32, kv->head_dim);
-    }
-    return bytes * (size_t)kv->n_kv_heads;
+    size_t k = kv_moved_bytes(kv->type_k, kv->head_dim, (size_t)n);
+    size_t v = kv_moved_bytes(kv->type_v, kv->head_dim, (size_t)n);
+    return (k + v) * (size_t)kv->n_kv_heads;
 }
 
 // The rows of slots [first, first + n) from the planes to where they lie in order, or back into the planes.
@@ -243,7 +235,7 @@ static void move_rows(const KvPool *kv, int layer, const int *blocks, int first,
         return;
     }
     for (int v = 0; v < 2; v++) {
-        int type = v ? kv->type_v : kv->type_k, whole = first + whole_groups(type, n);
+        int type = v ? kv->type_v : kv->type_k, whole = first + (int)kv_whole_slots(type, (size_t)n);
         float *tail = v ? kv->tail_v : kv->tail_k;
         size_t sealed_bytes = kv_slot_bytes(type, kv->head_dim), open_bytes = kv_slot_bytes(TYPE_F32, kv->head_dim);
         assert(!kv_is_sealed(type) || first % SEAL == 0);

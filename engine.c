@@ -275,7 +275,6 @@ Status engine_tokenizer(const Gguf *g, Tokenizer **out) {
 }
 
 static Status open_store(Engine *e, const Options *o) {
-    TRY(kv_check_dense(&e->kv.pool, "--kv-dir"));
     KvHead like = fingerprint(&e->model, &e->kv.pool);
     char kernels[64];
     snprintf(kernels, sizeof kernels, "%s %s%s", e->be->name, e->be->isa, o->deterministic ? " in order" : "");
@@ -362,11 +361,19 @@ static void note_of_store(const Options *o, Status st, const char *what) {
     if (st.code && !o->quiet) fprintf(stderr, "quill: note: --kv-dir: %s; %s\n", st.message, what);
 }
 
+static void load_from_dir(Engine *e, const Options *o, Sequence *s) {
+    int had = kv_match_prefix(&e->kv, s);
+    note_of_store(o, kvstore_load(e->store, &e->kv, s), "computed again from there on");
+    e->n_from_dir = s->n_cached - had;
+    // Where blocks are shared they wait in the cache, as any others that nobody uses: a request that has not begun
+    // holds none.
+    if (e->kv.ids) kv_release(&e->kv, s);
+}
+
 void engine_add(Engine *e, const Options *o, Request *r) {
-    int had = r->seq.n_cached;
-    r->time.start = clock_now(); // reading is a part of what the first token takes
-    if (e->store) note_of_store(o, kvstore_load(e->store, &e->kv, &r->seq), "computed again from there on");
-    e->n_from_dir = r->seq.n_cached - had;
+    if (r->time.start == 0) r->time.start = clock_now(); // reading is a part of what the first token takes
+    e->n_from_dir = 0;
+    if (e->store) load_from_dir(e, o, &r->seq);
     scheduler_add(e->sched, r);
 }
 
@@ -411,6 +418,8 @@ void engine_run(Engine *e) {
     }
     progress_erase(&e->progress);
 }
+
+bool engine_endless(const Engine *e) { return e->evict && evict_endless(e->evict); }
 
 Status engine_fault(const Engine *e) {
     const char *why = model_failure(&e->model);

@@ -67,6 +67,8 @@ const char *engine_prefill_isa(const Engine *e);
 
 // Gives a request to the scheduler, with the slots that --kv-dir has of it; and the directory those of a sequence that
 // has run. Where there is none, the first is scheduler_add and the second nothing. What goes wrong with it is a note.
+// Of a pool the slots come into blocks that nobody uses, and the request takes them when it begins, as far as they are
+// still there.
 void engine_add(Engine *e, const Options *o, Request *r);
 void engine_keep(Engine *e, const Options *o, const Sequence *s);
 
@@ -76,6 +78,8 @@ bool engine_step(Engine *e, Batch **b);
 // Steps until every request has finished. SIGINT and SIGTERM (signals.h) finish them all after a step.
 void engine_run(Engine *e);
 
+// Whether --evict lets a text grow past the context.
+bool engine_endless(const Engine *e);
 // What went wrong on the GPU, if anything did: what was computed since is void. QUILL_MODEL, QUILL_MEMORY.
 Status engine_fault(const Engine *e);
 

@@ -83,5 +83,7 @@ KvHead fingerprint(const Model *m, const KvPool *kv) {
                     .exactness = KV_EXACT,
                     .n_layers = (uint32_t)kv->n_layers,
                     .n_kv_heads = (uint32_t)kv->n_kv_heads,
-                    .head_dim = (uint32_t)kv->head_dim};
+                    .head_dim = (uint32_t)kv->head_dim,
+                    .group = kv_group(kv->type_k, kv->type_v),
+                    .rotated = kv->rotate};
 }

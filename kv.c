@@ -48,8 +48,10 @@ static Status skip_rows(KvReader *r) {
     return OK;
 }
 
-static size_t k_bytes(const KvHead *h) { return (size_t)h->n_kv_heads * h->head_dim * kv_type_bytes((int)h->type_k); }
-static size_t v_bytes(const KvHead *h) { return (size_t)h->n_kv_heads * h->head_dim * kv_type_bytes((int)h->type_v); }
+// Bytes of the K of n slots in one layer, which come before their V.
+static size_t k_bytes(const KvHead *h, size_t n) {
+    return kv_moved_bytes((int)h->type_k, (int)h->head_dim, n) * h->n_kv_heads;
+}
 
 static Status say(Buf *out) {
     bool gone = false;
@@ -69,10 +71,12 @@ static Status info(const Options *o, const char *const *files) {
         Buf out = {0};
         buf_printf(&out, "model      %016llx, tokenizer %016llx, RoPE %016llx\n", (unsigned long long)h->model,
                    (unsigned long long)h->tokenizer, (unsigned long long)h->rope);
-        buf_printf(&out, "KV         K in %s, V in %s, exact\n", type_name((int)h->type_k), type_name((int)h->type_v));
+        buf_printf(&out, "KV         K in %s, V in %s, exact", type_name((int)h->type_k), type_name((int)h->type_v));
+        if (h->group > 1) buf_printf(&out, "; sealed in groups of %u slots", h->group);
+        buf_str(&out, h->rotated ? "; K turned\n" : "\n");
         buf_printf(&out, "shape      %u layers, %u KV heads of %u elements\n", h->n_layers, h->n_kv_heads, h->head_dim);
         buf_printf(&out, "tokens     %u, K and V of %u, %zu bytes each\n", h->n_tokens, h->n_slots,
-                   (k_bytes(h) + v_bytes(h)) * h->n_layers);
+                   kv_frame_rows(h, h->group) / h->group * h->n_layers);
         st = say(&out);
     }
     close_input(&in);
@@ -112,10 +116,11 @@ static Status copy_chunk(KvWriter *w, const KvChunk *c, const uint8_t *rows, uin
     if (c->first >= n_slots) return OK;
     KvChunk kept = *c;
     if (kept.n > n_slots - c->first) kept.n = n_slots - c->first;
-    size_t k = k_bytes(&w->s.head), v = v_bytes(&w->s.head);
+    const KvHead *h = &w->s.head;
+    size_t k = k_bytes(h, kept.n);
     uint8_t *room = kvwriter_room(w, kept);
-    memcpy(room, rows, kept.n * k);
-    memcpy(room + kept.n * k, rows + c->n * k, kept.n * v);
+    memcpy(room, rows, k);
+    memcpy(room + k, rows + k_bytes(h, c->n), kv_frame_rows(h, kept.n) - k);
     return kvwriter_rows(w);
 }
 
@@ -127,7 +132,7 @@ static Status cut_stream(KvReader *r, uint32_t n, int fd) {
     int n_logits;
     KvHead head = *h;
     if (n < head.n_tokens) head.n_tokens = n;
-    if (n < head.n_slots) head.n_slots = n;
+    if (n < head.n_slots) head.n_slots = n / head.group * head.group; // a sealed group stays whole or goes
     KvWriter w = {.fd = fd};
     TRY(kvreader_tokens(r, INT_MAX, &tokens));
     Status st = kvwriter_head(&w, &head);
@@ -171,7 +176,7 @@ static Status cut(const Options *o, const char *const *files) {
 typedef struct {
     KvHead head;
     int *tokens;
-    uint8_t **k, **v; // (n_layers) (n_slots, n_kv_heads, head_dim) each
+    float **k, **v; // (n_layers) (n_slots, n_kv_heads, head_dim) each
 } Held;
 
 static void held_free(Held *a) {
@@ -179,6 +184,29 @@ static void held_free(Held *a) {
     free(a->k);
     free(a->v);
     free(a->tokens);
+}
+
+// Whole groups of slots, as the file has them, into (n, n_kv_heads, head_dim) floats.
+static void unseal_rows(const KvHead *h, int type, bool keys, const uint8_t *rows, size_t n, float *out) {
+    size_t size = kv_slot_bytes(type, (int)h->head_dim), row = (size_t)h->n_kv_heads * h->head_dim;
+    _Alignas(16) uint8_t group[SEAL_MOST];
+    for (size_t first = 0; first < n; first += SEAL)
+        for (size_t head = 0; head < h->n_kv_heads; head++) {
+            for (size_t slot = 0; slot < SEAL; slot++)
+                memcpy(group + slot * size, rows + ((first + slot) * h->n_kv_heads + head) * size, size);
+            unseal_group(type, keys, group, (int)h->head_dim, out + first * row + head * h->head_dim, row);
+        }
+}
+
+// What the K or V of n slots of a chunk stand for: unsealed, and not turned.
+static void read_values(const KvHead *h, bool keys, const uint8_t *rows, size_t n, float *out) {
+    int type = (int)(keys ? h->type_k : h->type_v), dense = kv_is_sealed(type) ? TYPE_F32 : type;
+    size_t row = (size_t)h->n_kv_heads * h->head_dim, sealed = dense == type ? 0 : kv_whole_slots(type, n);
+    unseal_rows(h, type, keys, rows, sealed, out);
+    rows += sealed * h->n_kv_heads * kv_slot_bytes(type, (int)h->head_dim);
+    type_info(dense)->dequantize(rows, out + sealed * row, (n - sealed) * row);
+    if (!keys || !h->rotated) return;
+    for (size_t i = 0; i < n * h->n_kv_heads; i++) hadamard(out + i * h->head_dim, (int)h->head_dim);
 }
 
 // Rooms grow with the chunks that come, not with what a header promises.
@@ -197,11 +225,11 @@ static Status hold(KvReader *r, Held *a) {
         KvChunk c;
         const uint8_t *rows;
         TRY(kvreader_rows(r, &c, &rows));
-        size_t k = k_bytes(h), v = v_bytes(h), end = (size_t)c.first + c.n;
-        a->k[c.layer] = mem_resize(a->k[c.layer], end * k);
-        a->v[c.layer] = mem_resize(a->v[c.layer], end * v);
-        memcpy(a->k[c.layer] + c.first * k, rows, c.n * k);
-        memcpy(a->v[c.layer] + c.first * v, rows + c.n * k, c.n * v);
+        size_t row = (size_t)h->n_kv_heads * h->head_dim, bytes = ((size_t)c.first + c.n) * row * sizeof(float);
+        a->k[c.layer] = mem_resize(a->k[c.layer], bytes);
+        a->v[c.layer] = mem_resize(a->v[c.layer], bytes);
+        read_values(h, true, rows, c.n, a->k[c.layer] + c.first * row);
+        read_values(h, false, rows + k_bytes(h, c.n), c.n, a->v[c.layer] + c.first * row);
     }
     TRY(kvreader_last(r, 0, &logits, &n_logits));
     TRY(kvreader_end(r));
@@ -216,21 +244,13 @@ static Status hold_file(const char *path, Held *a) {
     return st;
 }
 
-static double value_at(const uint8_t *plane, uint32_t type, size_t i) {
-    float f;
-    uint16_t bits;
-    if (type == TYPE_F32) memcpy(&f, plane + 4 * i, sizeof f);
-    else memcpy(&bits, plane + 2 * i, sizeof bits), f = type == TYPE_F16 ? half_float(bits) : bf16_float(bits);
-    return f;
-}
-
 // The slots' values side by side: "differs in 3 of 1024, at most 0.5, relative L2 1.2e-3; slot 17 first".
-static void diff_plane(Buf *out, const char *what, uint32_t layer, const uint8_t *a, uint32_t type_a, const uint8_t *b,
-                       uint32_t type_b, size_t n_slots, size_t row) {
+static void diff_plane(Buf *out, const char *what, uint32_t layer, const float *a, const float *b, size_t n_slots,
+                       size_t row) {
     size_t n_other = 0, first = 0;
     double most = 0, sum = 0, norm = 0;
     for (size_t i = 0; i < n_slots * row; i++) {
-        double x = value_at(a, type_a, i), y = value_at(b, type_b, i), d = fabs(x - y);
+        double x = a[i], y = b[i], d = fabs(x - y);
         bool same = x == y || (isnan(x) && isnan(y));
         if (!same && n_other++ == 0) first = i / row;
         if (!same && !(d <= most)) most = d;
@@ -249,17 +269,21 @@ static void diff_heads(Buf *out, const KvHead *a, const KvHead *b) {
     } fields[] = {{"model", a->model, b->model},
                   {"tokenizer", a->tokenizer, b->tokenizer},
                   {"RoPE", a->rope, b->rope},
-                  {"type of K", a->type_k, b->type_k},
-                  {"type of V", a->type_v, b->type_v},
                   {"layers", a->n_layers, b->n_layers},
                   {"KV heads", a->n_kv_heads, b->n_kv_heads},
                   {"elements a head", a->head_dim, b->head_dim},
                   {"tokens", a->n_tokens, b->n_tokens},
-                  {"slots", a->n_slots, b->n_slots}};
+                  {"slots", a->n_slots, b->n_slots},
+                  {"K turned", a->rotated, b->rotated}};
+    const uint32_t types[][2] = {{a->type_k, b->type_k}, {a->type_v, b->type_v}};
     for (size_t i = 0; i < ARRAY_LEN(fields); i++)
         if (fields[i].a != fields[i].b)
             buf_printf(out, i < 3 ? "%s: %016llx and %016llx\n" : "%s: %llu and %llu\n", fields[i].what, fields[i].a,
                        fields[i].b);
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (types[i][0] != types[i][1])
+            buf_printf(out, "type of %s: %s and %s\n", i ? "V" : "K", type_name((int)types[i][0]),
+                       type_name((int)types[i][1]));
 }
 
 // What both have, up to the first token in which they part: behind it nothing is comparable.
@@ -275,8 +299,8 @@ static void diff_held(Buf *out, const Held *a, const Held *b) {
     if (same > b->head.n_slots) same = b->head.n_slots;
     size_t row = (size_t)h->n_kv_heads * h->head_dim;
     for (uint32_t l = 0; l < h->n_layers && same > 0; l++) {
-        diff_plane(out, "K", l, a->k[l], h->type_k, b->k[l], b->head.type_k, same, row);
-        diff_plane(out, "V", l, a->v[l], h->type_v, b->v[l], b->head.type_v, same, row);
+        diff_plane(out, "K", l, a->k[l], b->k[l], same, row);
+        diff_plane(out, "V", l, a->v[l], b->v[l], same, row);
     }
 }
 

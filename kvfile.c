@@ -11,6 +11,7 @@
 #include "fingerprint.h"
 
 enum { CHUNK = 64 }; // slots a frame: some hundred KB for a large model
+_Static_assert(CHUNK % SEAL == 0, "a chunk is whole groups");
 
 static KvHead head_of(const Engine *e, const Sequence *s) {
     KvHead head = fingerprint(&e->model, &e->kv.pool);
@@ -19,9 +20,8 @@ static KvHead head_of(const Engine *e, const Sequence *s) {
     return head;
 }
 
-// Files hold every token's K and V, dense.
-static Status check_dense(const Engine *e, const Sequence *s) {
-    TRY(kv_check_dense(&e->kv.pool, "a file of KV"));
+// Files hold every token's K and V.
+static Status check_whole(const Sequence *s) {
     if (s->n_gone > 0)
         return status_error(QUILL_USAGE,
                             "a file of KV: the K and V of all %d tokens expected, %d were given up (--evict)",
@@ -41,7 +41,7 @@ static Status write_chunk(KvWriter *w, const KvPool *kv, const Sequence *s, int 
 }
 
 Status kvfile_begin(KvWriter *w, const Engine *e, const Sequence *s, int n_slots) {
-    TRY(check_dense(e, s));
+    TRY(check_whole(s));
     KvHead head = head_of(e, s);
     head.n_slots = (uint32_t)n_slots;
     TRY(kvwriter_head(w, &head));
@@ -122,7 +122,6 @@ static ssize_t read_fd(void *arg, void *out, size_t n) { return read(*(int *)arg
 
 Status kvfile_receive(int fd, const char *name, Engine *e, Sequence *s, float *logits, bool *has_logits) {
     assert(s->n_tokens == 0 && s->n_blocks == 0 && s->n_cached == 0);
-    TRY(check_dense(e, s));
     assert(e->kv.n_copies == 0); // one that is still to be made could overwrite what is placed here
     KvReader r = {.name = name, .read = read_fd, .arg = &fd};
     const float *last = NULL;

@@ -12,7 +12,7 @@
 
 static const char magic[8] = "QUILLKV\n";
 enum {
-    VERSION = 1,
+    VERSION = 2,
     START = 12,     // bytes before the first frame: magic, version
     FRAME = 8,      // bytes before a payload: kind, length
     CHECK = 8,      // bytes after it
@@ -37,8 +37,12 @@ static void make_room(KvStream *s, size_t n) {
 // repeated or come from another file.
 static uint64_t frame_check(const KvStream *s, size_t n) { return XXH3_64bits_withSeed(s->frame, n, s->check); }
 
-static size_t slot_bytes(const KvHead *h) {
-    return (size_t)h->n_kv_heads * h->head_dim * (kv_type_bytes((int)h->type_k) + kv_type_bytes((int)h->type_v));
+uint32_t kv_group(int type_k, int type_v) { return kv_is_sealed(type_k) || kv_is_sealed(type_v) ? SEAL : 1; }
+
+size_t kv_frame_rows(const KvHead *h, size_t n) {
+    size_t k = kv_moved_bytes((int)h->type_k, (int)h->head_dim, n);
+    size_t v = kv_moved_bytes((int)h->type_v, (int)h->head_dim, n);
+    return (k + v) * h->n_kv_heads;
 }
 
 static void pass_chunk(KvStream *s, KvChunk c) {
@@ -92,7 +96,8 @@ uint8_t *kvwriter_room(KvWriter *w, KvChunk c) {
     KvChunk next = w->s.next;
     assert(c.layer == next.layer && c.first == next.first && (c.n == next.n || (next.n == 0 && c.n > 0)));
     assert(c.n <= w->s.head.n_slots - c.first);
-    uint8_t *at = begin_frame(w, "ROWS", sizeof c + c.n * slot_bytes(&w->s.head));
+    assert(c.n % w->s.head.group == 0 || c.first + c.n == w->s.head.n_slots);
+    uint8_t *at = begin_frame(w, "ROWS", sizeof c + kv_frame_rows(&w->s.head, c.n));
     memcpy(at, &c, sizeof c);
     pass_chunk(&w->s, c);
     return at + sizeof c;
@@ -212,10 +217,27 @@ static Status take_frame(KvReader *r, const char *kind, size_t expected) {
 
 size_t kvreader_offset(size_t field) { return START + FRAME + field; }
 
-static bool is_kv_type(uint32_t type) { return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16; }
+static bool is_kv_type(uint32_t type) {
+    static const uint32_t types[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_FP8, TYPE_Q8_0, TYPE_Q4_0, TYPE_KIVI2};
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (type == types[i]) return true;
+    return false;
+}
+
+static Status check_types(const KvReader *r) {
+    const KvHead *h = &r->s.head;
+    const uint32_t types[] = {h->type_k, h->type_v};
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (!is_kv_type(types[i]))
+            return wrong(r, kvreader_offset(offsetof(KvHead, type_k) + 4 * i),
+                         "a type of KV expected (F32, F16, BF16, FP8, Q8_0, Q4_0, KIVI2), %u found", types[i]);
+    return OK;
+}
 
 static Status check_head(const KvReader *r) {
+    TRY(check_types(r));
     const KvHead *h = &r->s.head;
+    uint32_t group = kv_group((int)h->type_k, (int)h->type_v);
     const struct {
         const char *what;
         size_t at;
@@ -223,20 +245,17 @@ static Status check_head(const KvReader *r) {
     } limits[] = {
         {"layers", offsetof(KvHead, n_layers), 1, MOST_LAYERS, h->n_layers},
         {"KV heads", offsetof(KvHead, n_kv_heads), 1, MOST_HEADS, h->n_kv_heads},
-        {"elements a head", offsetof(KvHead, head_dim), 1, MOST_HEAD_DIM, h->head_dim},
+        {"elements a head", offsetof(KvHead, head_dim), 1, group > 1 ? SEAL_HEAD : MOST_HEAD_DIM, h->head_dim},
         {"tokens", offsetof(KvHead, n_tokens), 0, MOST_TOKENS, h->n_tokens},
         {"slots", offsetof(KvHead, n_slots), 0, h->n_tokens, h->n_slots},
         {"as the class of exactness", offsetof(KvHead, exactness), KV_EXACT, KV_EXACT, h->exactness},
+        {"slots a group", offsetof(KvHead, group), group, group, h->group},
+        {"as whether K is turned", offsetof(KvHead, rotated), 0, 1, h->rotated},
     };
     for (size_t i = 0; i < ARRAY_LEN(limits); i++)
         if (limits[i].found < limits[i].low || limits[i].found > limits[i].high)
             return wrong(r, kvreader_offset(limits[i].at), "%u to %u %s expected, %u found", limits[i].low,
                          limits[i].high, limits[i].what, limits[i].found);
-    const uint32_t types[] = {h->type_k, h->type_v};
-    for (size_t i = 0; i < ARRAY_LEN(types); i++)
-        if (!is_kv_type(types[i]))
-            return wrong(r, kvreader_offset(offsetof(KvHead, type_k) + 4 * i),
-                         "type F32, F16 or BF16 expected, %u found", types[i]);
     return OK;
 }
 
@@ -278,6 +297,10 @@ Status kvreader_match(const KvReader *r, const KvHead *want) {
     TRY(match_fingerprints(r, want));
     TRY(match_type(r, offsetof(KvHead, type_k), "K", "-ctk", want->type_k, h->type_k));
     TRY(match_type(r, offsetof(KvHead, type_v), "V", "-ctv", want->type_v, h->type_v));
+    if (h->rotated != want->rotated)
+        return wrong(r, kvreader_offset(offsetof(KvHead, rotated)), "%s",
+                     want->rotated ? "turned K expected, plain K found; start without --kv-rotate"
+                                   : "plain K expected, turned K found; start with --kv-rotate");
     const struct {
         const char *what;
         size_t at;
@@ -311,17 +334,27 @@ Status kvreader_tokens(KvReader *r, int n_vocab, const int **tokens) {
     return OK;
 }
 
+// Slots of a chunk whose first layer's rows take that many bytes, of those that are left: of a sealed cache all of
+// them or whole groups. What does not fit is for the frame's length to say.
+static size_t chunk_slots(const KvHead *h, size_t bytes, size_t left) {
+    if (bytes == kv_frame_rows(h, left)) return left;
+    size_t n = bytes / kv_frame_rows(h, h->group) * h->group;
+    if (n < h->group) n = h->group;
+    return n < left ? n : left;
+}
+
 bool kvreader_more(const KvReader *r) { return r->s.next.first < r->s.head.n_slots; }
 
 Status kvreader_rows(KvReader *r, KvChunk *c, const uint8_t **rows) {
     const KvChunk *next = &r->s.next;
-    size_t length, size = slot_bytes(&r->s.head), left = r->s.head.n_slots - next->first;
+    const KvHead *h = &r->s.head;
+    size_t length;
     TRY(take_kind(r, "ROWS", &length));
     // The first layer of a chunk says how many slots it has; the others have as many.
-    size_t n = next->n ? next->n : length < sizeof *c ? 0 : (length - sizeof *c) / size;
-    if (n < 1) n = 1;
-    if (n > left) n = left;
-    if (length != sizeof *c + n * size) return wrong_length(r, "ROWS", sizeof *c + n * size, length);
+    size_t n = next->n, head = sizeof *c;
+    if (n == 0) n = chunk_slots(h, length < head ? 0 : length - head, h->n_slots - next->first);
+    size_t expected = head + kv_frame_rows(h, n);
+    if (length != expected) return wrong_length(r, "ROWS", expected, length);
     TRY(take_payload(r, "ROWS", length));
     memcpy(c, r->s.frame + FRAME, sizeof *c);
     if (c->layer != next->layer || c->first != next->first || c->n != n)

@@ -29,14 +29,18 @@ enum { KV_EXACT = 0 }; // as one forward over all tokens computes them
 // The header frame's bytes. `model`, `tokenizer` and `rope` are fingerprints: equal or of no use.
 typedef struct {
     uint64_t model, tokenizer, rope;
-    uint32_t type_k, type_v; // TYPE_F32, TYPE_F16 or TYPE_BF16
+    uint32_t type_k, type_v; // TYPE_F32, _F16, _BF16; sealed: _FP8, _Q8_0, _Q4_0, _KIVI2
     uint32_t exactness;      // KV_EXACT
     uint32_t n_layers, n_kv_heads, head_dim;
     uint32_t n_tokens, n_slots; // ids; and how many of them, from the first on, have their K and V here
+    uint32_t group;             // slots that are sealed at once: SEAL, or 1 where K and V are dense
+    uint32_t rotated;           // 1: K is stored turned by a Hadamard matrix (sealed.h)
 } KvHead;
-_Static_assert(sizeof(KvHead) == 56, "the header frame");
+_Static_assert(sizeof(KvHead) == 64, "the header frame");
+uint32_t kv_group(int type_k, int type_v); // KvHead.group of these types
 
-// The rows of a frame: K of slots [first, first + n) in one layer as (n, n_kv_heads, head_dim), then V likewise.
+// The rows of a frame: K and V of slots [first, first + n) in one layer as kv_read_rows (kernels.h) gives them. Of a
+// sealed cache a chunk begins with a group and, but for the last one, ends with one.
 typedef struct {
     uint32_t layer, first, n;
 } KvChunk;
@@ -66,6 +70,8 @@ typedef struct {
 Status kvwriter_head(KvWriter *w, const KvHead *h);
 Status kvwriter_link(KvWriter *w, const KvLink *l);
 Status kvwriter_tokens(KvWriter *w, const int *tokens); // head.n_tokens
+// Bytes of the rows of n slots in one layer.
+size_t kv_frame_rows(const KvHead *h, size_t n);
 // Where the rows of the next frame go. All layers of a chunk of slots come in order, then the next chunk's.
 uint8_t *kvwriter_room(KvWriter *w, KvChunk c);
 Status kvwriter_rows(KvWriter *w); // writes the frame that kvwriter_room began

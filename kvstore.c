@@ -27,6 +27,7 @@ struct KvStore {
     KvHead head; // of every block's file
     ChainHash root;
     bool refused; // writing has failed
+    size_t look;  // saved_bytes from which on the directory is looked through for what has to go
     KvStoreStats stats;
 };
 
@@ -233,6 +234,8 @@ static void make_room(KvStore *s) {
         s->stats.n_removed += unlinkat(dirfd(dir), l.entries[i].name, 0) == 0;
         l.n_bytes -= l.entries[i].size;
     }
+    // Others may write, too: half of what is free is ours until the next look.
+    s->look = s->stats.saved_bytes + (l.n_bytes < s->most_bytes ? (s->most_bytes - l.n_bytes) / 2 : 0);
     free(l.entries);
     closedir(dir);
 }
@@ -254,7 +257,7 @@ Status kvstore_save(KvStore *s, const KvCache *kv, const Sequence *q) {
         mark_used(path, now, i);
         free(path);
     }
-    if (s->stats.saved_bytes > had) make_room(s);
+    if (s->stats.saved_bytes > had && s->stats.saved_bytes > s->look) make_room(s);
     s->stats.save_seconds += clock_now() - start;
     return st;
 }
@@ -275,6 +278,12 @@ Status kvstore_open(const char *dir, size_t most_bytes, int block, const KvHead 
                     KvStore **out) {
     struct stat info;
     *out = NULL;
+    if (block % (int)like->group)
+        return status_error(QUILL_USAGE,
+                            "--kv-dir: whole groups of %u slots of %s and %s in a block expected, found --kv-block %d; "
+                            "--kv-block %u is",
+                            like->group, type_name((int)like->type_k), type_name((int)like->type_v), block,
+                            like->group);
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
         return status_error(QUILL_IO, "--kv-dir %.300s: cannot make the directory: %s", dir, strerror(errno));
     if (stat(dir, &info) != 0 || !S_ISDIR(info.st_mode))

@@ -12,7 +12,8 @@
 // docs/kv-format.md.
 //
 // When the files together grow past `most_bytes`, those go first that were not used for longest, and of one sequence
-// the last before the first, without which they are of no use.
+// the last before the first, without which they are of no use. A store looks at them all when it has written half of
+// what was free at its last look, so that several at once stay about within that size.
 #ifndef QUILL_KVSTORE_H
 #define QUILL_KVSTORE_H
 
@@ -31,7 +32,7 @@ typedef struct {
 
 // Makes the directory, for its owner alone, where it is missing. `like` is the cache's fingerprint(), `kernels` what
 // computes ("cpu amx"): kernels differ in their last bits, and an answer does not depend on who was there before.
-// QUILL_IO: the directory cannot be made, or is none.
+// QUILL_IO: the directory cannot be made, or is none. QUILL_USAGE: a block that is no whole groups of a sealed type.
 Status kvstore_open(const char *dir, size_t most_bytes, int block, const KvHead *like, const char *kernels,
                     KvStore **out);
 void kvstore_close(KvStore *s);

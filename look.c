@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "chat.h"
-#include "engine.h"
+#include "kverror.h"
 #include "output.h"
 #include "prompt.h"
 #include "report.h"
@@ -108,66 +108,9 @@ static bool next_rows(Engine *e, Sequence *seq, Batch *b) {
     return true;
 }
 
-// What attention over the run's cache differs from attention over dense, complete f32, layer by layer, from the same
-// input: what the cache costs.
-typedef struct {
-    KvCache kv; // contiguous, of the whole text
-    float *exact;
-    double *error, *norm; // (n_layers) squares
-} Compare;
-
-static Status compare_new(Compare *c, const Engine *e, int n_tokens) {
-    KvShape shape = e->shape;
-    shape.type_k = shape.type_v = TYPE_F32;
-    shape.block = 0;
-    shape.n_blocks = 0;
-    shape.n_seqs = 1;
-    shape.n_ctx = n_tokens;
-    shape.rotate = false;
-    TRY(kv_new(&c->kv, &shape));
-    c->exact = mem_alloc((size_t)e->work.max_rows * (size_t)e->work.q_dim * sizeof *c->exact);
-    c->error = mem_alloc((size_t)shape.n_layers * sizeof *c->error);
-    c->norm = mem_alloc((size_t)shape.n_layers * sizeof *c->norm);
-    return OK;
-}
-
-static void compare_free(Compare *c) {
-    kv_free(&c->kv);
-    free(c->exact);
-    free(c->error);
-    free(c->norm);
-}
-
-// model_layers with both.
-static void compare_layers(Compare *c, Engine *e, const Batch *b) {
-    Workspace *w = &e->work;
-    Batch whole = *b;
-    whole.slot = b->pos;
-    whole.block_table = &(int){0};
-    whole.max_blocks = 1;
-    whole.probe = NULL;
-    size_t n = (size_t)b->n_rows * (size_t)w->q_dim;
-    for (int i = 0; i < e->model.c.n_layers; i++) {
-        const Layer *l = &e->model.layers[i];
-        l->be->attn_in(w, l, &c->kv.pool, &whole);
-        l->be->attention(w, l, &c->kv.pool, &whole);
-        memcpy(c->exact, w->a, n * sizeof *c->exact);
-        l->be->attn_in(w, l, &e->kv.pool, b);
-        l->be->attention(w, l, &e->kv.pool, b);
-        for (size_t k = 0; k < n; k++) {
-            double want = (double)c->exact[k], d = (double)w->a[k] - want;
-            c->error[i] += d * d;
-            c->norm[i] += want * want;
-        }
-        l->be->attn_out(w, l, b);
-        l->be->ffn_in(w, l, b);
-        l->be->ffn_out(w, l, b);
-    }
-}
-
 // Computes n tokens from an empty cache, as many rows at a time as the engine takes, and hands over all their
 // logits. compare: NULL, or what is compared on the way.
-static void all_logits(Engine *e, const int *ids, int n, Compare *compare, TakeSlice *take, void *arg) {
+static void all_logits(Engine *e, const int *ids, int n, KvError *compare, TakeSlice *take, void *arg) {
     Batch b = new_batch(scheduler_max_rows(e->sched));
     Sequence seq = {0};
     int rows[SLICE];
@@ -176,7 +119,7 @@ static void all_logits(Engine *e, const int *ids, int n, Compare *compare, TakeS
     // n is within the context, or --evict makes room; and nobody else uses the cache
     for (; seq.n_cached < n && more && !signals_caught() && next_rows(e, &seq, &b); seq.n_cached += b.n_rows) {
         model_embed(&e->model, &e->work, &e->kv.pool, &b);
-        if (compare) compare_layers(compare, e, &b);
+        if (compare) kverror_layers(compare, e, &b);
         else model_layers(&e->model, &e->work, &e->kv.pool, &b);
         for (int done = 0, n_slice; done < b.n_rows && more; done += n_slice) {
             n_slice = int_min(int_min(SLICE, e->work.max_out), b.n_rows - done);
@@ -271,7 +214,7 @@ typedef struct {
     double sum, sum_squares; // over all scored tokens
     int n_scored;
     double *parts, part; // parts[i]: -log of tokens [i, i + 1) PART; of those of the part at hand
-    Compare compare;
+    KvError compare;
 } Score;
 
 enum { PART = 1000 }; // tokens of a point of the curve
@@ -317,7 +260,7 @@ static Status score_text(Engine *e, const Options *o, const int *ids, int n, Sco
     if (n + n_bos < 2)
         return status_error(QUILL_USAGE, "quill perplexity: a text of at least 2 tokens expected, found %d", n);
     *s = (Score){.e = e, .nll = nll};
-    if (o->kv_error) TRY(compare_new(&s->compare, e, int_min(step, n) + n_bos));
+    if (o->kv_error) TRY(kverror_new(&s->compare, e, int_min(step, n) + n_bos));
     int *chunk = mem_alloc((size_t)(step + n_bos) * sizeof *chunk);
     s->chunk = chunk;
     double shown = clock_now();
@@ -341,8 +284,6 @@ static Status score_text(Engine *e, const Options *o, const int *ids, int n, Sco
     return signals_caught() ? (Status){.code = 128 + signals_caught()} : OK;
 }
 
-static double layer_error(const Score *s, int layer) { return sqrt(s->compare.error[layer] / s->compare.norm[layer]); }
-
 static void score_json(json_t *j, const Options *o, const Engine *e, const Score *s) {
     json_t *curve = json_array(), *errors = json_array();
     for (int i = 0; i < s->n_scored / PART; i++) {
@@ -353,7 +294,7 @@ static void score_json(json_t *j, const Options *o, const Engine *e, const Score
     }
     json_object_set_new(j, "curve", curve);
     for (int i = 0; o->kv_error && i < e->model.c.n_layers; i++)
-        json_array_append_new(errors, report_number(layer_error(s, i), 8));
+        json_array_append_new(errors, report_number(kverror_of(&s->compare, i), 8));
     if (o->kv_error) json_object_set(j, "attention_error", errors);
     json_decref(errors);
     json_object_set_new(j, "type_k", json_string(type_name(e->shape.type_k)));
@@ -381,7 +322,7 @@ static Status print_score(const Options *o, const Engine *e, const Score *s, dou
         buf_printf(&out, "tokens %d  nll %.6f  perplexity %.4f +- %.4f\n", s->n_scored, mean, perplexity,
                    perplexity * error);
         for (int i = 0; o->kv_error && i < e->model.c.n_layers; i++)
-            buf_printf(&out, "layer %d  attention error %.3e\n", i, layer_error(s, i));
+            buf_printf(&out, "layer %d  attention error %.3e\n", i, kverror_of(&s->compare, i));
     }
     if (o->verbose) fprintf(stderr, "%d tokens in %.3f s, %.1f tok/s\n", s->n_scored, seconds, n / seconds);
     bool gone = false;
@@ -401,7 +342,7 @@ Status perplexity_run(const Options *o) {
     signals_catch();
     if (!st.code) st = score_text(&e, o, ids, n, &s);
     if (!st.code) st = print_score(o, &e, &s, clock_now() - start);
-    compare_free(&s.compare);
+    kverror_free(&s.compare);
     free(s.parts);
     free(ids);
     engine_close(&e);

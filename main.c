@@ -27,9 +27,10 @@ static Status run(Options *o) {
         st = status_error(QUILL_USAGE, "no prompt: words, -p, -f or a pipe on stdin expected; -i chats line by line");
     if (!st.code && chat && (o->json || o->jsonl))
         st = status_error(QUILL_USAGE, "--json: a prompt expected; a chat has no JSON form");
-    if (!st.code && chat && o->evict)
-        st = status_error(QUILL_USAGE, "--evict: one prompt expected, found a chat; --context-shift leaves out its "
-                                       "oldest turns, whole");
+    if (!st.code && chat && o->evict && o->context_shift)
+        st = status_error(QUILL_USAGE,
+                          "--evict and --context-shift: one of them expected, found both; the first gives up "
+                          "tokens, the second leaves out whole turns");
     if (!st.code && !chat && o->context_shift)
         st = status_error(QUILL_USAGE, "--context-shift: a chat expected, whose oldest turns it leaves out; one prompt "
                                        "has none: leave it out, or add -i; --evict gives up tokens");

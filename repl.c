@@ -55,6 +55,11 @@ Status repl_run(Options *o, Str first) {
     Engine e;
     Conversation talk;
     TRY(engine_open(&e, o, (EngineNeeds){.need_tokenizer = true}));
+    if (e.evict && !engine_endless(&e)) {
+        engine_close(&e);
+        return status_error(QUILL_USAGE,
+                            "--evict snapkv: one prompt expected, found a chat; sinks, shift and h2o go on in one");
+    }
     Status st = conversation_open(&talk, &e, o);
     if (!st.code) {
         Chat c = {.talk = &talk, .o = o};

@@ -85,7 +85,8 @@ static void print_rate(double amount, double ms, double ceiling, const char *uni
     if (ceiling > 0) fprintf(stderr, " (%.1f%% of %.4g)", 100 * achieved / ceiling, ceiling);
 }
 
-static void print_store(const KvStore *s) {
+void report_store(const KvStore *s) {
+    if (!s) return;
     KvStoreStats k = kvstore_stats(s);
     char size[24];
     fprintf(stderr, "KV dir     %d slots from %s in %.4f ms; %d kept there, %s in %.4f ms", k.n_loaded, kvstore_dir(s),
@@ -123,7 +124,7 @@ void report_after(const Engine *e, const Request *r) {
                 t.itl_p50_ms, t.itl_p99_ms);
     fprintf(stderr, "total      %.4f ms = TTFT + TPOT x %d, %d tokens, %s\n", t.total_ms, int_max(0, t.tokens - 1),
             t.tokens, finish_name(r->finish));
-    if (e->store) print_store(e->store);
+    report_store(e->store);
     int shared = 0;
     for (int i = 0; i < e->kv.pool.n_blocks; i++) shared += e->kv.refs[i] > 1;
     fprintf(stderr, "KV         %d slots, %d of %d blocks used, %d shared, %s of %s\n", sequence_slots(&r->seq),
@@ -147,7 +148,7 @@ void report_turn(const Engine *e, const Options *o, const Request *r) {
         "%sturn       %d new tokens, %d cached%s, TTFT %.4f ms, %d tokens at %.2f tok/s, total %.4f ms, %s, context "
         "%d of %d%s\n",
         color ? "\033[2m" : "", r->n_prompt - r->n_reused, r->n_reused, from, t.ttft_ms, t.tokens, t.decode_tps,
-        t.total_ms, finish_name(r->finish), r->seq.n_tokens, e->shape.n_ctx, color ? "\033[0m" : "");
+        t.total_ms, finish_name(r->finish), r->seq.n_tokens - r->seq.n_gone, e->shape.n_ctx, color ? "\033[0m" : "");
 }
 
 // ---- --json ---------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ Timing report_timing(const Engine *e, const Request *r);
 void report_before(const Engine *e, const Options *o, const char *template_name);
 void report_budget(const Engine *e); // the memory budget, to stderr
 void report_after(const Engine *e, const Request *r);
+void report_store(const KvStore *s); // what came from --kv-dir and went there, to stderr; NULL: nothing
 void report_turn(const Engine *e, const Options *o, const Request *r); // a chat's turn in one line, dim in colour
 
 json_t *report_json(const Engine *e, const Options *o, const Request *r, Str text); // the object of --json

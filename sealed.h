@@ -45,6 +45,14 @@ static inline size_t kv_slot_bytes(int type, int head_dim) { // of one slot and 
 }
 enum { SEAL_MOST = SEAL * SEAL_HEAD / 32 * (int)sizeof(BlockQ8_0) }; // bytes of the largest group
 
+// Of n slots from the first of a group on, those that lie in whole groups; of a dense type all.
+static inline size_t kv_whole_slots(int type, size_t n) { return kv_is_sealed(type) ? n / SEAL * SEAL : n; }
+// What they take for one KV head where a cache's rows are moved: whole groups sealed, the others' slots in f32.
+static inline size_t kv_moved_bytes(int type, int head_dim, size_t n) {
+    size_t whole = kv_whole_slots(type, n);
+    return whole * kv_slot_bytes(type, head_dim) + (n - whole) * kv_slot_bytes(TYPE_F32, head_dim);
+}
+
 // An E4M3 byte is the upper half of a half, but for the exponent's bias.
 static inline half_bits fp8_half(uint8_t x) { return (half_bits)((x & 0x80) << 8 | (x & 0x7f) << 7); } // x / 256
 uint8_t float_fp8(float f); // to nearest, ties to even; no infinity: 448 is the most

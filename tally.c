@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "report.h"
+
 // ---- the promise ----------------------------------------------------------------------------------------------------
 
 static Status bad_slo(const char *text) {
@@ -101,6 +103,7 @@ void tally_report(const Tally *t, const Engine *e, const Slo *slo) {
     fprintf(stderr, "KV         %d of %d blocks of %d used at most, %.2f%% of the slots held were waste\n",
             t->most_blocks, e->kv.pool.n_blocks, e->kv.pool.block,
             t->slots_held > 0 ? 100 * (1 - t->slots / t->slots_held) : 0);
+    report_store(e->store);
     char peak[24];
     fprintf(stderr, "peak       %s resident\n", size_text((double)memory_peak(), peak));
 }

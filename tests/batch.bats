@@ -42,6 +42,24 @@ has() { # has PATTERN FILE: within 20 seconds
     grep -q '^quill: batch: 1 of 3 jobs failed; the first: line 2: ' <<<"$output"
 }
 
+@test "a batch begins where an earlier one ended" {
+    for i in 1 2 3 4; do
+        printf '{"prompt":"a beginning that all of them have, and that is longer than a block, then %d","max_tokens":40,"greedy":true}\n' $i
+    done >jobs
+    strip() { sed 's/"cached_tokens.*//' | sort; }
+    for flags in '' '-ctk q8_0 -ctv q4_0'; do
+        # shellcheck disable=SC2086
+        "$QUILL" batch --isa scalar $flags jobs | strip >want
+        for cached in 0 32; do
+            # shellcheck disable=SC2086
+            "$QUILL" batch --isa scalar $flags --keep-order --kv-dir kv -v jobs >out 2>errors
+            head -1 out | grep -q "\"cached_tokens\":$cached,"
+            grep -q '^KV dir     ' errors
+            strip <out | cmp - want
+        done
+    done
+}
+
 @test "the file, -f and stdin are the same" {
     for i in 1 2 3; do job $i 4; done >jobs
     strip() { sed 's/,"queue_ms.*//' | sort; }

@@ -1,17 +1,18 @@
 // fuzz_kvfile.c: libFuzzer over the frames of a KV file. The input's first byte is flags: make the checksums right, so
 // that what lies behind them is reached; hand the bytes out in pieces; expect another header; take the rest not as the
 // stream but as changes of a good one: three bytes each, where (two bytes; past the end: cut so many) and what; and
-// take it for the stream of a block, with a link.
+// take it for the stream of a block, with a link; and change a good stream of sealed groups.
 #define _GNU_SOURCE
 #include "../kvframes.h"
+#include "../sealed.h"
 #include "kv_bytes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { MEND = 1, PIECES = 2, MISMATCH = 4, CHANGES = 8, LINK = 16 };
-enum { N_VOCAB = 1000, MOST_GOOD = 1024 };
+enum { MEND = 1, PIECES = 2, MISMATCH = 4, CHANGES = 8, LINK = 16, SEALED = 32 };
+enum { N_VOCAB = 1000, MOST_GOOD = 8192 };
 
 typedef struct {
     const uint8_t *data;
@@ -28,6 +29,18 @@ static ssize_t read_memory(void *arg, void *out, size_t n) {
 }
 
 static volatile unsigned sink;
+
+// Of n slots in one layer, as docs/kv-format.md counts them.
+static size_t rows_bytes(const KvHead *h, size_t n) {
+    size_t bytes = 0;
+    for (int v = 0; v < 2; v++) {
+        int type = (int)(v ? h->type_v : h->type_k);
+        bool sealed = type != TYPE_F32 && type != TYPE_F16 && type != TYPE_BF16;
+        size_t open = sealed ? n % 32 : 0;
+        bytes += (n - open) * kv_slot_bytes(type, (int)h->head_dim) + open * 4 * h->head_dim;
+    }
+    return bytes * h->n_kv_heads;
+}
 
 // Every slot of every layer comes once, and each row can be read.
 static Status walk(KvReader *r, int flags) {
@@ -49,9 +62,8 @@ static Status walk(KvReader *r, int flags) {
         const uint8_t *rows;
         TRY(kvreader_rows(r, &c, &rows));
         if (c.layer >= want.n_layers || c.n == 0 || c.n > want.n_slots || c.first > want.n_slots - c.n) abort();
-        size_t of_k = want.type_k == 0 ? 4 : 2, of_v = want.type_v == 0 ? 4 : 2;
-        size_t n = (size_t)c.n * want.n_kv_heads * want.head_dim * (of_k + of_v);
-        sink += rows[0] + rows[n - 1];
+        if (c.first % want.group || (c.n % want.group && c.first + c.n < want.n_slots)) abort();
+        sink += rows[0] + rows[rows_bytes(&want, c.n) - 1];
         n_rows += c.n;
     }
     if (n_rows != (uint64_t)want.n_layers * want.n_slots) abort();
@@ -64,28 +76,39 @@ static Status walk(KvReader *r, int flags) {
     return kvreader_eof(r);
 }
 
-// A stream of two chunks in two layers and three logits, made once.
-static size_t good_stream(uint8_t *out, bool linked) {
-    static uint8_t both[2][MOST_GOOD];
-    static ssize_t sizes[2];
-    uint8_t *good = both[linked];
-    ssize_t n = sizes[linked];
-    const KvHead head = {
-        .type_k = 0, .type_v = 1, .n_layers = 2, .n_kv_heads = 1, .head_dim = 2, .n_tokens = 4, .n_slots = 4};
-    const int tokens[] = {1, 2, 3, 4};
+static bool write_stream(KvWriter *w, const KvHead *head, uint32_t first_chunk, bool linked) {
+    static const int tokens[40] = {1, 2, 3, 4};
     const float logits[] = {1, 2, 3};
-    const KvChunk chunks[] = {{0, 0, 3}, {1, 0, 3}, {0, 3, 1}, {1, 3, 1}};
+    bool bad = kvwriter_head(w, head).code || (linked && kvwriter_link(w, &(KvLink){.first = 64}).code) ||
+               kvwriter_tokens(w, tokens).code;
+    for (uint32_t i = 0; i < 4; i++) {
+        KvChunk c = {i % 2, 0, first_chunk};
+        if (i >= 2) c = (KvChunk){i % 2, first_chunk, head->n_slots - first_chunk};
+        memset(kvwriter_room(w, c), 7, rows_bytes(head, c.n));
+        bad = bad || kvwriter_rows(w).code;
+    }
+    return !bad && !kvwriter_last(w, logits, 3).code && !kvwriter_end(w).code;
+}
+
+// A stream of two chunks in two layers and three logits, made once.
+static size_t good_stream(uint8_t *out, bool linked, bool sealed) {
+    static uint8_t all[2][2][MOST_GOOD];
+    static ssize_t sizes[2][2];
+    uint8_t *good = all[linked][sealed];
+    ssize_t n = sizes[linked][sealed];
+    KvHead head = {.type_v = 1, .n_layers = 2, .n_kv_heads = 1, .head_dim = 2, .n_tokens = 4, .n_slots = 4, .group = 1};
+    if (sealed) {
+        head.type_k = TYPE_Q8_0;
+        head.type_v = TYPE_KIVI2;
+        head.n_tokens = head.n_slots = 40;
+        head.group = SEAL;
+        head.rotated = 1;
+    }
     if (n == 0) {
         FILE *f = tmpfile();
         KvWriter w = {.fd = fileno(f)};
-        bool bad = kvwriter_head(&w, &head).code || (linked && kvwriter_link(&w, &(KvLink){.first = 8}).code) ||
-                   kvwriter_tokens(&w, tokens).code;
-        for (size_t i = 0; i < ARRAY_LEN(chunks); i++) {
-            memset(kvwriter_room(&w, chunks[i]), 7, chunks[i].n * 12);
-            bad = bad || kvwriter_rows(&w).code;
-        }
-        if (bad || kvwriter_last(&w, logits, 3).code || kvwriter_end(&w).code) abort();
-        n = sizes[linked] = pread(w.fd, good, MOST_GOOD, 0);
+        if (!write_stream(&w, &head, sealed ? SEAL : 3, linked)) abort();
+        n = sizes[linked][sealed] = pread(w.fd, good, MOST_GOOD, 0);
         kvwriter_free(&w);
         fclose(f);
     }
@@ -109,7 +132,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     int flags = data[0];
     uint8_t *file = malloc(n + MOST_GOOD);
     size_t size = n - 1;
-    if (flags & CHANGES) size = change(file, good_stream(file, flags & LINK), data + 1, n - 1);
+    if (flags & CHANGES) size = change(file, good_stream(file, flags & LINK, flags & SEALED), data + 1, n - 1);
     else memcpy(file, data + 1, n - 1);
     if (flags & MEND) kv_mend(file, size);
     file = mem_resize(file, size + 1); // nothing readable behind it

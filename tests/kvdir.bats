@@ -46,6 +46,18 @@ cached() {
     grep -q "\"cached_tokens\":$n," fourth
     cmp want first && cmp want second && cmp want third
     [ "$(stat -c %a kv)" = 700 ]
+    # Sealed KV of whole groups.
+    for types in "-ctk q8_0 -ctv q4_0" "-ctk kivi2 -ctv fp8 --kv-rotate"; do
+        run_long want $types
+        run_long first $types --kv-dir kv
+        run_long second $types --kv-dir kv -v -ub 9
+        [ "$(cached)" -eq "$n" ]
+        cmp want first && cmp want second
+    done
+    rc=0
+    run_long other -ctk q8_0 --kv-dir kv --kv-block 16 || rc=$?
+    [ "$rc" -eq 2 ]
+    grep -q '^quill: --kv-dir: whole groups of 32 slots .* --kv-block 32 is$' errors
     # Another beginning, block length, type, model or kernel finds nothing, and adds its own.
     for other in "--isa portable" "--kv-block 16" "-ctk f16" "-m $TINY/other.gguf"; do
         run_long other -v --kv-dir kv $other

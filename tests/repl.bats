@@ -419,6 +419,15 @@ PYTHON
         if [ -n "$kv" ]; then [ "$cached" -gt 10 ]; else [ "$cached" -eq 0 ]; fi
     done
     cmp 'said--kv ' said
+    # Sealed KV likewise.
+    printf '%s\n' 'hello there my friend, of whom I have not heard for a long time' '/save --kv far.json' |
+        "$QUILL" -i --isa scalar --greedy -n 8 -ctk q8_0 -ctv kivi2 >/dev/null 2>errors
+    for kv in '--kv ' ''; do
+        printf '%s\n' "/load ${kv}far.json" 'and now?' | "$QUILL" -i --isa scalar --greedy -n 8 -ctk q8_0 -ctv kivi2 -v >"far$kv" 2>errors
+        cached=$(sed -n 's/.* new tokens, \([0-9]*\) cached.*/\1/p' errors)
+        if [ -n "$kv" ]; then [ "$cached" -ge 32 ]; else [ "$cached" -eq 0 ]; fi
+    done
+    cmp 'far--kv ' far
     printf 'x' | dd of=talk.json.kv bs=1 seek=200 conv=notrunc 2>/dev/null
     printf '%s\n' '/load --kv talk.json' 'and now?' | "$QUILL" -i --isa scalar --greedy -n 8 >broken 2>errors
     cmp broken said # refused with a line; the turn computes everything

@@ -12,6 +12,7 @@
 #include "../batch.h"
 #include "../cli.h"
 #include "../complete.h"
+#include "directory.h"
 #include "tiny_model.h"
 
 static char model[1024], jobs_path[1024], out_path[1024], said_path[1024];
@@ -327,6 +328,61 @@ static void test_shared_prefix(void **state) {
     buf_free(&out);
 }
 
+// A line of --verbose that begins so.
+static void assert_said(const char *beginning) {
+    Buf said = {0};
+    assert_ok(file_read(said_path, &said));
+    buf_append(&said, "", 0);
+    if (!strstr(said.data, beginning)) fail_msg("\"%s\" expected on stderr, found: %s", beginning, said.data);
+    buf_free(&said);
+}
+
+// What an earlier batch has computed is there for the next one: prompts, answers, and what several begin with.
+static void test_prefix_on_disk(void **state) {
+    (void)state;
+    Buf lines = {0}, want = {0};
+    char words[1200];
+    const char *dir = test_tmp("batch-dir");
+    remove_directory(dir);
+    for (int i = 0; i < 6; i++)
+        buf_printf(&lines,
+                   "{\"prompt\":\"a beginning of more than sixty-four bytes, which they all have, then %d\","
+                   "\"raw\":true,\"max_tokens\":20,\"ignore_eos\":true,\"greedy\":true,\"n\":%d}\n",
+                   i, i == 3 ? 3 : 1);
+    assert_ok(run_batch("--kv-block 16", (Str){lines.data, lines.n}, &want));
+    json_t **alone = replies(&want, 6, NULL);
+    for (int round = 0; round < 3; round++) {
+        static const char *const ways[] = {"-ub 32", "-np 2 --static", "--kv-mem 60k -np 4"};
+        Buf out = {0};
+        snprintf(words, sizeof words, "--kv-block 16 --kv-dir %s %s", dir, ways[round]);
+        assert_ok(run_batch(words, (Str){lines.data, lines.n}, &out));
+        assert_said("\nKV dir     ");
+        json_t **all = replies(&out, 6, NULL);
+        for (int i = 1; i <= 6; i++) {
+            assert_true(str_eq(text_of_reply(alone[i], 0), text_of_reply(all[i], 0)));
+            if (round == 0) assert_in_range(cached_tokens(all[i]), i == 1 ? 0 : 16, i == 1 ? 0 : 128);
+            else if (round == 1) assert_in_range(cached_tokens(all[i]), 48, 128);
+        }
+        free_replies(all, 6);
+        buf_free(&out);
+    }
+    free_replies(alone, 6);
+    buf_free(&lines);
+    buf_free(&want);
+    remove_directory(dir);
+}
+
+// The same over random jobs, in a cache that they fill and in a directory that is too small for them.
+static void test_soak_on_disk(void **state) {
+    (void)state;
+    char words[1200];
+    const char *dir = test_tmp("batch-dir");
+    remove_directory(dir);
+    snprintf(words, sizeof words, "-c 128 --kv-block 8 --kv-mem 32k -np 6 -ub 24 --kv-dir %s,size=100k", dir);
+    for (int round = 0; round < 2; round++) soak(words, int_max(30, soak_jobs() / 20), 4); // it waits for the disk
+    remove_directory(dir);
+}
+
 static void test_rate(void **state) {
     (void)state;
     Buf lines = {0}, first = {0}, second = {0};
@@ -427,6 +483,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_short_jobs_leave_first),
         cmocka_unit_test(test_shared_prefix),
+        cmocka_unit_test(test_prefix_on_disk),
+        cmocka_unit_test(test_soak_on_disk),
         cmocka_unit_test(test_rate),
         cmocka_unit_test(test_too_long),
         cmocka_unit_test(test_openai_replies),

@@ -11,38 +11,10 @@
 
 #include "../kvfile.h"
 #include "../kvframes.h"
+#include "engine_rig.h"
 #include "kv_bytes.h"
-#include "tiny_model.h"
 
-enum { N_CTX = 200, VOCAB = 320 };
-
-// ---- engines, runs --------------------------------------------------------------------------------------------------
-
-// What a test varies; 0 is a contiguous cache in F32 under the scalar kernels.
-typedef struct {
-    TinyModel model;
-    int block, type_k, type_v, n_ctx, ubatch;
-    const char *isa;
-} Setup;
-
-static void open_engine(Engine *e, const Setup *u) {
-    Options o = {.device = "cpu",
-                 .isa = u->isa ? u->isa : "scalar",
-                 .quiet = true,
-                 .threads = 1,
-                 .ubatch = u->ubatch ? u->ubatch : 64,
-                 .type_k = u->type_k,
-                 .type_v = u->type_v,
-                 .paged = u->block > 0,
-                 .kv_block = u->block};
-    EngineNeeds needs = {.need_tokenizer = true, .n_ctx = u->n_ctx ? u->n_ctx : N_CTX, .n_seqs = 2};
-    assert_ok(engine_open_view(e, &o, needs, tiny_model(&u->model)));
-    kv_shuffle(&e->kv, 3);
-}
-
-static void push_random(Sequence *s, int n, uint64_t seed) {
-    for (int i = 0; i < n; i++) sequence_push(s, &(int){(int)(test_random(&seed) % VOCAB)}, 1);
-}
+// ---- runs -----------------------------------------------------------------------------------------------------------
 
 // Greedy tokens and their logits, and how many rows the forward computed for them.
 typedef struct {
@@ -224,16 +196,20 @@ static void test_goes_on(void **state) {
     static const TinyModel models[] = {{.n_layers = 3},
                                        {.arch = "qwen2", .type = TYPE_Q8_0, .head_dim = 32, .rope = "yarn"},
                                        {.arch = "qwen3", .n_kv_heads = 1, .tied = true}};
-    static const int types[][2] = {{TYPE_F32, TYPE_F32}, {TYPE_F16, TYPE_F16}, {TYPE_BF16, TYPE_F32}};
+    static const int types[][2] = {{TYPE_F32, TYPE_F32},    {TYPE_F16, TYPE_F16}, {TYPE_BF16, TYPE_F32},
+                                   {TYPE_FP8, TYPE_F16},    {TYPE_F32, TYPE_FP8}, {TYPE_Q8_0, TYPE_Q4_0},
+                                   {TYPE_KIVI2, TYPE_KIVI2}};
     static const int blocks[][2] = {{0, 0}, {0, 16}, {5, 0}, {32, 7}, {1, 64}};
     for (size_t m = 0; m < ARRAY_LEN(models); m++)
         for (size_t t = 0; t < ARRAY_LEN(types); t++)
             for (size_t i = 0; i < ARRAY_LEN(blocks); i++) {
                 Setup from = {.model = models[m], .block = blocks[i][0], .type_k = types[t][0], .type_v = types[t][1]};
                 Setup to = from;
+                from.rotate = to.rotate = i == 2;
                 to.block = blocks[i][1];
                 to.n_ctx = 150;
-                round_trip(&from, &to, i == 0 ? 1 : i == 1 ? 59 : 100); // one frame a layer: less, exact (64), more
+                // one frame a layer: less, exact (64), more; an open group, and none
+                round_trip(&from, &to, i == 0 ? 1 : i == 1 ? 59 : i == 2 ? 91 : 100);
                 if (i == 1) from.isa = to.isa = "auto", round_trip(&from, &to, 100);
             }
 }
@@ -340,8 +316,11 @@ static void test_rows(void **state) {
 
 // ---- damage ---------------------------------------------------------------------------------------------------------
 
-static const Setup smallest = {
-    .model = {.dim = 8, .n_heads = 2, .n_kv_heads = 1, .head_dim = 4, .ffn = 8, .vocab = VOCAB}, .block = 4};
+#define SMALLEST                                                                                                       \
+    { .dim = 8, .n_heads = 2, .n_kv_heads = 1, .head_dim = 4, .ffn = 8, .vocab = VOCAB }
+static const Setup smallest = {.model = SMALLEST, .block = 4};
+static const Setup smallest_sealed = {.model = SMALLEST, .block = 4, .type_k = TYPE_Q8_0, .type_v = TYPE_KIVI2};
+enum { SEALED_TOKENS = 36 }; // a group, and three slots of the next
 
 // The file of n tokens and n - 1 slots of that setup.
 static Bytes saved(const Setup *u, int n) {
@@ -359,14 +338,12 @@ static Bytes saved(const Setup *u, int n) {
     return read_bytes(path);
 }
 
-static void test_flipped_bytes(void **state) {
-    (void)state;
-    Bytes f = saved(&smallest, 6);
+static void flip_bytes(const Setup *u, int n, const uint8_t *flips, size_t n_flips) {
+    Bytes f = saved(u, n);
     Guard g;
-    guard_open(&g, &smallest);
-    static const uint8_t flips[] = {0x01, 0x80, 0xff};
+    guard_open(&g, u);
     for (size_t i = 0; i < f.n; i++)
-        for (size_t k = 0; k < sizeof flips; k++) {
+        for (size_t k = 0; k < n_flips; k++) {
             f.bytes[i] ^= flips[k];
             assert_bytes_refused(&g, f.bytes, f.n, QUILL_MODEL, "expected");
             f.bytes[i] ^= flips[k];
@@ -375,17 +352,29 @@ static void test_flipped_bytes(void **state) {
     free(f.bytes);
 }
 
-static void test_cut_and_longer(void **state) {
+static void test_flipped_bytes(void **state) {
     (void)state;
-    Bytes f = saved(&smallest, 6);
+    static const uint8_t flips[] = {0x01, 0x80, 0xff};
+    flip_bytes(&smallest, 6, flips, 3);
+    flip_bytes(&smallest_sealed, SEALED_TOKENS, flips, 1);
+}
+
+static void cut_and_lengthen(const Setup *u, int n_tokens) {
+    Bytes f = saved(u, n_tokens);
     Guard g;
-    guard_open(&g, &smallest);
+    guard_open(&g, u);
     for (size_t n = 0; n < f.n; n++) assert_bytes_refused(&g, f.bytes, n, QUILL_MODEL, "the file was cut");
     f.bytes = mem_resize(f.bytes, f.n + 1);
     f.bytes[f.n] = 0;
     assert_bytes_refused(&g, f.bytes, f.n + 1, QUILL_MODEL, "the end of the file expected");
     guard_close(&g);
     free(f.bytes);
+}
+
+static void test_cut_and_longer(void **state) {
+    (void)state;
+    cut_and_lengthen(&smallest, 6);
+    cut_and_lengthen(&smallest_sealed, SEALED_TOKENS);
 }
 
 // Frames that are whole, but not these ones in this order; the checksums of a mended file hide nothing.
@@ -444,24 +433,31 @@ static void assert_number_refused(Guard *g, const Bytes *f, size_t at, uint32_t 
     free(copy);
 }
 
+typedef struct {
+    size_t field;
+    uint32_t value;
+    int code;
+    const char *words;
+} HostileNumber;
+
+static void assert_header_refused(Guard *g, const Bytes *f, const HostileNumber *cases, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        assert_number_refused(g, f, KV_BYTES_HEAD + cases[i].field, cases[i].value, cases[i].code, cases[i].words);
+}
+
 static void test_hostile_header(void **state) {
     (void)state;
     Bytes f = saved(&smallest, 6);
     Guard g;
     guard_open(&g, &smallest);
-    static const struct {
-        size_t field;
-        uint32_t value;
-        int code;
-        const char *words;
-    } cases[] = {
+    static const HostileNumber cases[] = {
         {offsetof(KvHead, model), 7, QUILL_MODEL, "the model's fingerprint"},
         {offsetof(KvHead, tokenizer), 7, QUILL_MODEL, "the tokenizer's fingerprint"},
         {offsetof(KvHead, rope), 7, QUILL_MODEL, "the RoPE's fingerprint"},
         {offsetof(KvHead, type_k), TYPE_F16, QUILL_MODEL, "K in F32 expected, F16 found; start with the -ctk"},
         {offsetof(KvHead, type_v), TYPE_BF16, QUILL_MODEL, "V in F32 expected, BF16 found; start with the -ctv"},
-        {offsetof(KvHead, type_k), TYPE_Q8_0, QUILL_MODEL, "type F32, F16 or BF16 expected, 8 found"},
-        {offsetof(KvHead, type_v), UINT32_MAX, QUILL_MODEL, "type F32, F16 or BF16 expected, 4294967295 found"},
+        {offsetof(KvHead, type_k), TYPE_Q6_K, QUILL_MODEL, "a type of KV expected"},
+        {offsetof(KvHead, type_v), UINT32_MAX, QUILL_MODEL, "Q4_0, KIVI2), 4294967295 found"},
         {offsetof(KvHead, exactness), 2, QUILL_MODEL, "0 to 0 as the class of exactness expected, 2 found"},
         {offsetof(KvHead, n_layers), 3, QUILL_MODEL, "2 layers expected, 3 found"},
         {offsetof(KvHead, n_layers), 0, QUILL_MODEL, "layers expected, 0 found"},
@@ -476,11 +472,38 @@ static void test_hostile_header(void **state) {
         {offsetof(KvHead, n_tokens), N_CTX + 2, QUILL_MEMORY, "start with -c 1024"},
         {offsetof(KvHead, n_slots), 7, QUILL_MODEL, "0 to 6 slots expected, 7 found"},
         {offsetof(KvHead, n_slots), UINT32_MAX, QUILL_MODEL, "0 to 6 slots expected"},
+        {offsetof(KvHead, group), 32, QUILL_MODEL, "1 to 1 slots a group expected, 32 found"},
+        {offsetof(KvHead, rotated), 2, QUILL_MODEL, "0 to 1 as whether K is turned expected, 2 found"},
+        {offsetof(KvHead, rotated), 1, QUILL_MODEL, "plain K expected, turned K found; start with --kv-rotate"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
-        assert_number_refused(&g, &f, KV_BYTES_HEAD + cases[i].field, cases[i].value, cases[i].code, cases[i].words);
+    assert_header_refused(&g, &f, cases, ARRAY_LEN(cases));
     assert_number_refused(&g, &f, 0, 0x46554747, QUILL_MODEL, "not a KV file of quill"); // "GGUF"
-    assert_number_refused(&g, &f, 8, 2, QUILL_MODEL, "version 1 expected, 2 found");
+    assert_number_refused(&g, &f, 8, 1, QUILL_MODEL, "version 2 expected, 1 found");
+    guard_close(&g);
+    free(f.bytes);
+}
+
+static void test_hostile_sealed(void **state) {
+    (void)state;
+    Bytes f = saved(&smallest_sealed, SEALED_TOKENS);
+    Guard g;
+    guard_open(&g, &smallest_sealed);
+    static const HostileNumber cases[] = {
+        {offsetof(KvHead, type_k), TYPE_FP8, QUILL_MODEL, "K in Q8_0 expected, FP8 found; start with the -ctk"},
+        {offsetof(KvHead, type_v), TYPE_F32, QUILL_MODEL, "V in KIVI2 expected, F32 found; start with the -ctv"},
+        {offsetof(KvHead, group), 1, QUILL_MODEL, "32 to 32 slots a group expected, 1 found"},
+        {offsetof(KvHead, group), 0, QUILL_MODEL, "32 to 32 slots a group expected, 0 found"},
+        {offsetof(KvHead, head_dim), 513, QUILL_MODEL, "1 to 512 elements a head expected, 513 found"},
+        {offsetof(KvHead, rotated), 1, QUILL_MODEL, "plain K expected, turned K found"},
+    };
+    assert_header_refused(&g, &f, cases, ARRAY_LEN(cases));
+    // A group takes 32 x (34 + 12) bytes, and the three slots behind it 3 x (16 + 16).
+    size_t rows = KV_BYTES_START + 16 + sizeof(KvHead) + 16 + SEALED_TOKENS * 4, group = 32 * (34 + 12);
+    assert_int_equal(rows + 2 * (16 + 12 + group + 3 * 32) + 16 + 4, f.n);
+    static const uint32_t lengths[] = {0, 12, 13, 12 + 5 * 32};
+    for (size_t i = 0; i < ARRAY_LEN(lengths); i++)
+        assert_number_refused(&g, &f, rows + 4, lengths[i], QUILL_MODEL, "ROWS of 1484 bytes expected");
+    assert_number_refused(&g, &f, rows + 4, UINT32_MAX, QUILL_MODEL, "ROWS of 1580 bytes expected");
     guard_close(&g);
     free(f.bytes);
 }
@@ -493,8 +516,8 @@ static void test_hostile_frames(void **state) {
     size_t head = KV_BYTES_START, tokens = head + 16 + sizeof(KvHead), rows = tokens + 16 + 6 * 4,
            layer = 16 + 12 + 5 * 4 * 8, end = rows + 2 * layer;
     assert_int_equal(end + 16 + 4, f.n);
-    assert_number_refused(&g, &f, head + 4, 0, QUILL_MODEL, "a frame HEAD of 56 bytes expected, 0 found");
-    assert_number_refused(&g, &f, head + 4, UINT32_MAX, QUILL_MODEL, "56 bytes expected, 4294967295 found");
+    assert_number_refused(&g, &f, head + 4, 0, QUILL_MODEL, "a frame HEAD of 64 bytes expected, 0 found");
+    assert_number_refused(&g, &f, head + 4, UINT32_MAX, QUILL_MODEL, "64 bytes expected, 4294967295 found");
     assert_number_refused(&g, &f, tokens + 4, 28, QUILL_MODEL, "a frame TOKS of 24 bytes expected, 28 found");
     assert_number_refused(&g, &f, tokens + 8 + 4, VOCAB, QUILL_MODEL, "a token from 0 to 319 expected, 320 found");
     assert_number_refused(&g, &f, tokens + 8 + 20, UINT32_MAX, QUILL_MODEL, "a token from 0 to 319 expected, -1 found");
@@ -617,16 +640,18 @@ static void test_full_cache(void **state) {
     Bytes f = saved(&u, 36);
     Guard g;
     guard_open(&g, &u);
-    Sequence rest = {0};
-    push_random(&rest, 40, 3);
-    assert_true(kv_reserve(&g.e.kv, &rest, 40)); // 10 blocks, 1 and 5 of them taken
+    Sequence rest[2] = {{0}};
+    for (int i = 0; i < 2; i++) {
+        push_random(&rest[i], 40, 3);
+        assert_true(kv_reserve(&g.e.kv, &rest[i], 40)); // 15 blocks, 2 and 5 and 5 of them taken
+    }
     size_t n = (size_t)g.e.kv.pool.n_blocks;
     g.n_free = g.e.kv.n_free;
     memcpy(g.refs, g.e.kv.refs, n * sizeof *g.refs);
     memcpy(g.blocks, g.e.kv.blocks, (n + 1) * sizeof *g.blocks);
     assert_bytes_refused(&g, f.bytes, f.n, QUILL_MEMORY,
                          "at most the 32 free slots of the KV cache expected, 35 found");
-    release(&g.e, &rest);
+    for (int i = 0; i < 2; i++) release(&g.e, &rest[i]);
     guard_close(&g);
     free(f.bytes);
 }
@@ -749,12 +774,11 @@ static Status receive(const char *path, Engine *e, Sequence *s, float *logits, b
 }
 
 // What goes on from the stream is what one process says, in another layout too, and no row of the prompt is computed.
-static void test_streamed(void **state) {
-    (void)state;
-    const Setup from[] = {{.model = {.vocab = VOCAB}, .type_k = TYPE_F16, .type_v = TYPE_F16},
-                          {.model = {.vocab = VOCAB}, .type_k = TYPE_F16, .type_v = TYPE_F16, .ubatch = 7, .block = 8},
-                          {.model = {.vocab = VOCAB}, .type_k = TYPE_F16, .type_v = TYPE_F16, .ubatch = 100}};
+static void stream(int type, bool rotate) {
     const int n = N_CTX * 3 / 4, n_new = 12;
+    const Setup from[] = {{.type_k = type, .type_v = type, .rotate = rotate},
+                          {.type_k = type, .type_v = type, .rotate = rotate, .ubatch = 7, .block = 8},
+                          {.type_k = type, .type_v = type, .rotate = rotate, .ubatch = 100}};
     char first[1024], path[1024];
     snprintf(first, sizeof first, "%s", test_tmp("streamed0.kv"));
     snprintf(path, sizeof path, "%s", test_tmp("streamed.kv"));
@@ -789,6 +813,12 @@ static void test_streamed(void **state) {
     }
     free(want);
     free(got);
+}
+
+static void test_streamed(void **state) {
+    (void)state;
+    static const int types[] = {TYPE_F16, TYPE_FP8, TYPE_Q8_0, TYPE_Q4_0, TYPE_KIVI2};
+    for (size_t i = 0; i < ARRAY_LEN(types); i++) stream(types[i], i % 2);
 }
 
 // Another K, with its checksum made right: the first token is in the logits that came along, the others are other ones.
@@ -875,6 +905,7 @@ int main(void) {
         cmocka_unit_test(test_cut_and_longer),
         cmocka_unit_test(test_wrong_frames),
         cmocka_unit_test(test_hostile_header),
+        cmocka_unit_test(test_hostile_sealed),
         cmocka_unit_test(test_hostile_frames),
         cmocka_unit_test(test_changed_value),
         cmocka_unit_test(test_streamed),

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "../kvstore.h"
+#include "directory.h"
 #include "kv_bytes.h"
 
 enum { BLOCK = 8, N_CTX = 200, N_LAYERS = 3, N_HEADS = 2, HEAD_DIM = 4 };
@@ -111,32 +112,23 @@ static const KvHead like = {.model = 11,
                             .type_v = TYPE_F16,
                             .n_layers = N_LAYERS,
                             .n_kv_heads = N_HEADS,
-                            .head_dim = HEAD_DIM};
+                            .head_dim = HEAD_DIM,
+                            .group = 1};
 
 typedef struct {
     char dir[1024];
     KvStore *s;
 } Store;
 
-static void empty(const char *dir) {
-    DIR *d = opendir(dir);
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d));)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && unlinkat(dirfd(d), e->d_name, 0) != 0)
-            unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR);
-    closedir(d);
-    rmdir(dir);
-}
-
 static void store_open(Store *s, size_t most_bytes) {
     snprintf(s->dir, sizeof s->dir, "%s", test_tmp("store"));
-    empty(s->dir);
+    remove_directory(s->dir);
     assert_ok(kvstore_open(s->dir, most_bytes, BLOCK, &like, "test", &s->s));
 }
 
 static void store_close(Store *s) {
     kvstore_close(s->s);
-    empty(s->dir);
+    remove_directory(s->dir);
 }
 
 static int count_files(const Store *s, const char *ending) {
@@ -396,7 +388,7 @@ static void test_other_blocks(void **state) {
     assert_ok(file_read(block_path(&v.store, &like, v.tokens, 3), &other));
     assert_block_refused(&v, other.data, other.n, "other blocks before it");
     buf_free(&other);
-    enum { LINK = 12 + 16 + 56 + 8, TOKS = LINK + 36 + 16 };
+    enum { LINK = 12 + 16 + 64 + 8, TOKS = LINK + 36 + 16 };
     static const struct {
         size_t at;
         const char *words;
@@ -486,6 +478,15 @@ static void test_unusable_directories(void **state) {
         assert_null(s);
     }
     unlink(test_tmp("file"));
+    // A block of a file is whole groups.
+    KvHead sealed = like;
+    sealed.type_k = TYPE_Q8_0;
+    sealed.group = kv_group(TYPE_Q8_0, TYPE_F16);
+    Status st = kvstore_open(test_tmp("store"), 1, BLOCK, &sealed, "test", &s);
+    assert_int_equal(st.code, QUILL_USAGE);
+    assert_non_null(
+        strstr(st.message, "whole groups of 32 slots of Q8_0 and F16 in a block expected, found --kv-block 8"));
+    assert_int_equal(access(test_tmp("store"), F_OK), -1);
 }
 
 static Status try_to_save(Store *s, int n, uint64_t seed) {
@@ -519,7 +520,7 @@ static void test_refused_writes(void **state) {
     assert_int_equal(load_one(&s, 60, 5, NULL), 24);
     kvstore_close(s.s);
     assert_ok(kvstore_open(s.dir, 1 << 30, BLOCK, &like, "test", &s.s));
-    empty(s.dir); // somebody removes it while it is in use
+    remove_directory(s.dir); // somebody removes it while it is in use
     assert_int_equal(load_one(&s, 60, 5, NULL), 0);
     st = try_to_save(&s, 40, 5);
     assert_int_equal(st.code, QUILL_IO);
@@ -639,6 +640,8 @@ static void test_kill(void **state) {
     save_one(&s, 8, 99);
     assert_int_equal(access(draft, F_OK), 0); // its writer may be at work
     assert_int_equal(utimensat(AT_FDCWD, draft, (const struct timespec[2]){{.tv_sec = 1}, {.tv_sec = 1}}, 0), 0);
+    kvstore_close(s.s); // one looks through the directory when it writes first
+    assert_ok(kvstore_open(s.dir, 1 << 30, BLOCK, &like, "test", &s.s));
     save_one(&s, 8, 98);
     assert_int_not_equal(access(draft, F_OK), 0);
     sequence_free(&q);

@@ -5,47 +5,25 @@
 #define _GNU_SOURCE
 #include "testing.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <math.h>
 #include <unistd.h>
 
-#include "../engine.h"
 #include "../fingerprint.h"
-#include "tiny_model.h"
+#include "directory.h"
+#include "engine_rig.h"
 
-enum { N_CTX = 200, VOCAB = 320, N_NEW = 12 };
+enum { N_NEW = 12 };
 
-typedef struct {
-    TinyModel model;
-    int block; // 0: contiguous
-    int type;  // of K and V
-    int ubatch;
-    const char *isa;
-} Setup;
-
-static void open_engine(Engine *e, const Setup *u) {
-    Options o = {.device = "cpu",
-                 .isa = u->isa ? u->isa : "scalar",
-                 .quiet = true,
-                 .threads = 1,
-                 .ubatch = u->ubatch ? u->ubatch : 64,
-                 .type_k = u->type,
-                 .type_v = u->type,
-                 .paged = u->block > 0,
-                 .kv_block = u->block};
-    EngineNeeds needs = {.need_tokenizer = true, .n_ctx = N_CTX, .n_seqs = 3};
-    assert_ok(engine_open_view(e, &o, needs, tiny_model(&u->model)));
-    kv_free(&e->kv); // the same again, sharing
+// An engine whose cache shares, with NaN in every slot.
+static void open_sharing(Engine *e, const Setup *u) {
+    open_engine(e, u);
+    kv_free(&e->kv);
     e->shape.share = true;
     assert_ok(kv_new(&e->kv, &e->shape));
     memset(e->kv.pool.k, 0xff, e->kv.pool.bytes_k);
     memset(e->kv.pool.v, 0xff, e->kv.pool.bytes_v);
     kv_shuffle(&e->kv, 3);
-}
-
-static void push(Sequence *s, int n, uint64_t seed) {
-    for (int i = 0; i < n; i++) sequence_push(s, &(int){(int)(test_random(&seed) % VOCAB)}, 1);
 }
 
 // ---- runs -----------------------------------------------------------------------------------------------------------
@@ -67,8 +45,8 @@ static Finish keep(Request *r, int token, const float *logits) {
 static void run_start(Run *run, int n, uint64_t seed, int own) {
     *run = (Run){.r = {.sampling = sampler_defaults(), .max_new = N_NEW, .emit = keep, .arg = run}};
     run->r.sampling.temp = 0;
-    push(&run->r.seq, n, seed);
-    push(&run->r.seq, own, seed + 1000);
+    push_random(&run->r.seq, n, seed);
+    push_random(&run->r.seq, own, seed + 1000);
 }
 
 static void commit_all(Engine *e, const Batch *b) {
@@ -114,7 +92,7 @@ static void run_alone(const Setup *u, int n, uint64_t seed, int own, Run *run) {
     Engine e;
     Setup plain = *u;
     plain.block = 0;
-    open_engine(&e, &plain);
+    open_sharing(&e, &plain);
     run_start(run, n, seed, own);
     run_one(&e, run);
     run_end(&e, run);
@@ -123,9 +101,11 @@ static void run_alone(const Setup *u, int n, uint64_t seed, int own, Run *run) {
 
 static const Setup setups[] = {
     {.block = 16},
-    {.block = 1, .type = TYPE_F16},
-    {.model = {.arch = "qwen2", .rope = "yarn"}, .block = 7, .type = TYPE_BF16, .ubatch = 5},
-    {.model = {.arch = "qwen3", .type = TYPE_Q8_0, .head_dim = 32, .n_kv_heads = 1}, .block = 32}};
+    {.block = 1, .type_k = TYPE_F16, .type_v = TYPE_F16},
+    {.model = {.arch = "qwen2", .rope = "yarn"}, .block = 7, .type_k = TYPE_BF16, .type_v = TYPE_BF16, .ubatch = 5},
+    {.model = {.arch = "qwen3", .type = TYPE_Q8_0, .head_dim = 32, .n_kv_heads = 1}, .block = 32},
+    {.block = 32, .type_k = TYPE_Q8_0, .type_v = TYPE_Q4_0, .rotate = true},
+    {.block = 32, .type_k = TYPE_KIVI2, .type_v = TYPE_F16}};
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
@@ -134,7 +114,7 @@ static void hit_in_memory(const Setup *u, int first, int n, int own, int cached)
     Engine e;
     Run *a = mem_alloc(sizeof *a), *b = mem_alloc(sizeof *b), *want = mem_alloc(sizeof *want);
     run_alone(u, n, 5, own, want);
-    open_engine(&e, u);
+    open_sharing(&e, u);
     run_start(a, first, 5, 0);
     run_one(&e, a);
     run_end(&e, a); // its blocks are free, and still known
@@ -172,7 +152,7 @@ static void test_same_step(void **state) {
         const Setup *u = &setups[i];
         Engine e;
         Run *runs = mem_alloc(4 * sizeof *runs), *want = mem_alloc(sizeof *want);
-        open_engine(&e, u);
+        open_sharing(&e, u);
         for (int j = 0; j < 3; j++) {
             run_start(&runs[j], 32, 9, j);
             assert_int_equal(kv_match_prefix(&e.kv, &runs[j].r.seq), 0);
@@ -199,18 +179,18 @@ static void test_answer_as_prefix(void **state) {
     (void)state;
     Engine e;
     Run *a = mem_alloc(sizeof *a), *b = mem_alloc(sizeof *b), *want = mem_alloc(sizeof *want);
-    open_engine(&e, &setups[0]);
+    open_sharing(&e, &setups[0]);
     run_start(a, 40, 5, 0);
     run_one(&e, a);
     run_start(b, 40, 5, 0);
     sequence_push(&b->r.seq, a->tokens, N_NEW);
-    push(&b->r.seq, 5, 77);
+    push_random(&b->r.seq, 5, 77);
     run_start(want, 0, 0, 0);
     sequence_push(&want->r.seq, b->r.seq.tokens, b->r.seq.n_tokens);
     assert_int_equal(kv_match_prefix(&e.kv, &b->r.seq), 48); // 40 + 11 slots, in blocks of 16
     run_one(&e, b);
     Engine fresh;
-    open_engine(&fresh, &setups[0]);
+    open_sharing(&fresh, &setups[0]);
     run_one(&fresh, want);
     assert_same(want, b);
     run_end(&fresh, want);
@@ -225,14 +205,6 @@ static void test_answer_as_prefix(void **state) {
 
 // ---- disk -----------------------------------------------------------------------------------------------------------
 
-static void empty(const char *dir) {
-    DIR *d = opendir(dir);
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d));) unlinkat(dirfd(d), e->d_name, 0);
-    closedir(d);
-    rmdir(dir);
-}
-
 static KvStore *store_of(const Engine *e, const char *dir, int block) {
     KvStore *s;
     KvHead like = fingerprint(&e->model, &e->kv.pool);
@@ -242,15 +214,15 @@ static KvStore *store_of(const Engine *e, const char *dir, int block) {
 
 // Computed and saved in a cache of one layout, loaded and gone on with in one of another.
 static void hit_on_disk(const Setup *u, int to_block, int n, int own) {
-    enum { BLOCK = 16 };
+    int block = kv_is_sealed(u->type_k) ? SEAL : 16;
     Engine a, b;
     Run *x = mem_alloc(sizeof *x), *y = mem_alloc(sizeof *y), *want = mem_alloc(sizeof *want);
     const char *dir = test_tmp("prefix-store");
-    empty(dir);
-    open_engine(&a, u);
+    remove_directory(dir);
+    open_sharing(&a, u);
     run_start(x, 96, 5, 0);
     run_one(&a, x);
-    KvStore *s = store_of(&a, dir, BLOCK);
+    KvStore *s = store_of(&a, dir, block);
     assert_ok(kvstore_save(s, &a.kv, &x->r.seq));
     kvstore_close(s);
     run_end(&a, x);
@@ -259,18 +231,18 @@ static void hit_on_disk(const Setup *u, int to_block, int n, int own) {
     Setup to = *u;
     to.block = to_block;
     run_alone(u, n, 5, own, want);
-    open_engine(&b, &to);
-    s = store_of(&b, dir, BLOCK);
+    open_sharing(&b, &to);
+    s = store_of(&b, dir, block);
     run_start(y, n, 5, own);
     assert_ok(kvstore_load(s, &b.kv, &y->r.seq));
-    int cached = int_min(n, n + own - 1) / BLOCK * BLOCK;
+    int cached = int_min(n, n + own - 1) / block * block;
     assert_int_equal(y->r.seq.n_cached, cached);
     assert_int_equal(run_one(&b, y), n + own - cached + N_NEW - 1);
     assert_same(want, y);
     kvstore_close(s);
     run_end(&b, y);
     engine_close(&b);
-    empty(dir);
+    remove_directory(dir);
     free(x);
     free(y);
     free(want);
@@ -292,13 +264,14 @@ static void test_foreign_models(void **state) {
                             {.model = {.freq_base = 10001}, .block = 16},
                             {.model = {.tokens = "gpt2"}, .block = 16},
                             {.model = {.n_layers = 3}, .block = 16},
-                            {.block = 16, .type = TYPE_F16}};
+                            {.block = 16, .type_k = TYPE_F16},
+                            {.block = 16, .rotate = true}};
     const char *dir = test_tmp("prefix-store");
-    empty(dir);
+    remove_directory(dir);
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
         Engine e;
         Run *run = mem_alloc(sizeof *run);
-        open_engine(&e, &others[i]);
+        open_sharing(&e, &others[i]);
         KvStore *s = store_of(&e, dir, 16);
         run_start(run, 40, 5, 0);
         assert_ok(kvstore_load(s, &e.kv, &run->r.seq));
@@ -311,16 +284,20 @@ static void test_foreign_models(void **state) {
         engine_close(&e);
         free(run);
     }
-    empty(dir);
+    remove_directory(dir);
 }
 
 // The fast kernels may round otherwise for other numbers of rows; the distance stays theirs.
 static void test_fast_kernels(void **state) {
     (void)state;
-    Setup u = {.model = {.type = TYPE_Q8_0, .dim = 256, .head_dim = 32}, .block = 16, .type = TYPE_F16, .isa = "auto"};
+    Setup u = {.model = {.type = TYPE_Q8_0, .dim = 256, .head_dim = 32},
+               .block = 16,
+               .type_k = TYPE_F16,
+               .type_v = TYPE_F16,
+               .isa = "auto"};
     Engine e;
     Run *a = mem_alloc(sizeof *a), *b = mem_alloc(sizeof *b);
-    open_engine(&e, &u);
+    open_sharing(&e, &u);
     run_start(a, 96, 5, 3);
     run_one(&e, a);
     run_start(b, 96, 5, 3);

@@ -35,6 +35,13 @@ same() {
     [ -s one ]
 }
 
+# flip.kv: the file $1 with another byte at $2
+flip() {
+    cp "$1" flip.kv
+    printf "\\$(printf %o $((($(od -An -tu1 -j "$2" -N 1 "$1") + 1) % 256)))" | dd of=flip.kv bs=1 seek="$2" conv=notrunc 2>/dev/null
+    not cmp -s "$1" flip.kv
+}
+
 @test "prefill | decode is one process, byte for byte" {
     same "$TINY/base.gguf" '--isa scalar' '--greedy -n 40'
     same "$TINY/base.gguf" '' '-s 5 -n 40 --repeat-penalty 1.3'
@@ -58,6 +65,32 @@ same() {
     cmp one two
 }
 
+@test "with quantised KV too" {
+    for types in '-ctk q8_0 -ctv q8_0' '-ctk fp8 -ctv fp8' '-ctk q8_0 -ctv q4_0 --kv-rotate' '-ctk kivi2 -ctv f16' '-ctk f32 -ctv kivi2'; do
+        same "$TINY/base.gguf" "$types" '-s 5 -n 40'
+        same "$TINY/base.gguf" "--isa scalar $types" '--greedy -n 40'
+        # shellcheck disable=SC2086
+        "$QUILL" prefill -m "$TINY/base.gguf" --isa scalar $types -f "$TINY/long" --kv-out a.kv
+        # shellcheck disable=SC2086
+        "$QUILL" prefill -m "$TINY/base.gguf" --isa scalar $types -ub 7 --kv-layout paged --kv-block 5 -f "$TINY/long" --kv-out b.kv
+        cmp a.kv b.kv
+        "$QUILL" kv check a.kv | grep -q '^good'
+        # A type or a turn that is not the file's, and damage.
+        for args in '' '-ctk q8_0 -ctv f16' "$types --kv-rotate"; do
+            [ "$args" = "-ctk q8_0 -ctv q4_0 --kv-rotate --kv-rotate" ] && args='-ctk q8_0 -ctv q4_0'
+            # shellcheck disable=SC2086
+            [ "$(code "$QUILL" decode -m "$TINY/base.gguf" $args --kv-in a.kv)" -eq 3 ]
+            [ ! -s out ]
+        done
+        for at in 70 400 $(($(stat -c %s a.kv) / 2)); do
+            flip a.kv "$at"
+            # shellcheck disable=SC2086
+            [ "$(code "$QUILL" decode -m "$TINY/base.gguf" $types --kv-in flip.kv)" -eq 3 ]
+            [ ! -s out ]
+        done
+    done
+}
+
 @test "another layout, another step, other threads: the file and the answer stay the same" {
     "$QUILL" prefill -m "$TINY/base.gguf" --isa scalar -f "$TINY/long" --kv-out a.kv
     "$QUILL" decode -m "$TINY/base.gguf" --isa scalar -s 4 -n 30 --kv-in a.kv >one
@@ -71,6 +104,40 @@ same() {
     done
     "$QUILL" kv diff a.kv b.kv >out
     grep -q '^same' out
+}
+
+@test "a prompt computed on a GPU is answered on the CPU, and the other way round" {
+    TWIN="${QUILL_TWIN_BINARY:-}"
+    [ -x "$TWIN" ] || skip "no twin of a GPU: QUILL_TWIN_BINARY"
+    export QUILL_MODEL="$TINY/base.gguf"
+    head -c 200 "$TINY/long" >text # fibers take their time
+    cpu='--device cpu --kv-layout paged --kv-block 5'
+    gpu='--device cuda --kv-layout paged --kv-block 16'
+    for types in '-ctk f16 -ctv f16' '-ctk f32 -ctv bf16'; do
+        for from in "$cpu" "$gpu" '-ngl 1'; do
+            # shellcheck disable=SC2086
+            "$TWIN" prefill -q $from $types -f text --kv-out a.kv
+            "$TWIN" kv check a.kv | grep -q '^good'
+            for to in "$cpu" "$gpu" '--device cuda' '-ngl 1 --kv-layout paged --kv-block 7'; do
+                # shellcheck disable=SC2086
+                "$TWIN" decode -v $to $types --greedy -n 12 --kv-in a.kv 2>errors </dev/null >>said
+                grep -q '^prefill    0 tokens' errors
+                echo >>said
+            done
+        done
+        [ "$(wc -l <said)" -eq 12 ]
+        [ "$(sort -u said | wc -l)" -eq 1 ]
+        rm said
+        # Not bit for bit, but near: the rounding of the type and what the kernels add to it.
+        # shellcheck disable=SC2086
+        "$TWIN" prefill -q --device cpu $types -f text --kv-out a.kv
+        # shellcheck disable=SC2086
+        "$TWIN" prefill -q --device cuda $types -f text --kv-out b.kv
+        "$TWIN" kv diff a.kv b.kv >out
+        awk '/relative L2/ && $NF > 0.01 { exit 1 }' out
+        not grep -q '^token' out
+        "$TWIN" kv diff a.kv a.kv | grep -q '^same'
+    done
 }
 
 @test "decode computes no row of the prompt" {
@@ -100,10 +167,7 @@ same() {
         [ "$(wc -l <errors)" -eq 1 ]
     done
     for at in 0 9 13 17 22 70 90 300 $((size / 3)) $((size / 2)) $((size - 30)) $((size - 10)) $((size - 1)); do
-        cp a.kv flip.kv
-        printf "\\$(printf %o $((($(od -An -tu1 -j "$at" -N 1 a.kv) + 1) % 256)))" |
-            dd of=flip.kv bs=1 seek="$at" conv=notrunc 2>/dev/null
-        not cmp -s a.kv flip.kv
+        flip a.kv "$at"
         [ "$(code "$QUILL" decode -m "$TINY/base.gguf" --kv-in flip.kv)" -eq 3 ]
         [ ! -s out ]
         [ "$(code "$QUILL" kv check flip.kv)" -eq 3 ]
@@ -182,6 +246,21 @@ PYTHON
     "$QUILL" kv diff a.kv c.kv >out
     grep -q '^model: ' out
     grep -q '^layer 0    K: .* differ, from slot 0 on' out
+    # Sealed: what it stands for is near what was sealed, turned or not; a group is cut whole.
+    for types in '-ctk q8_0 -ctv q8_0' '-ctk q8_0 -ctv q8_0 --kv-rotate'; do
+        # shellcheck disable=SC2086
+        "$QUILL" prefill -m "$TINY/base.gguf" $types -f "$TINY/long" --kv-out q.kv
+        "$QUILL" kv diff a.kv q.kv >out
+        grep -q '^type of K: F32 and Q8_0' out
+        [ "$(grep -c 'differ.*relative L2 0.00' out)" -eq 4 ]
+        "$QUILL" kv diff q.kv q.kv | grep -q '^same'
+    done
+    "$QUILL" kv info q.kv | grep -q '^KV         K in Q8_0, V in Q8_0, exact; sealed in groups of 32 slots; K turned'
+    "$QUILL" kv cut -n 100 --kv-out r.kv q.kv
+    "$QUILL" kv check r.kv | grep -q '100 tokens, K and V of 96, 0 logits'
+    "$QUILL" decode -m "$TINY/base.gguf" -ctk q8_0 -ctv q8_0 --kv-rotate -v -n 5 --kv-in r.kv 2>&1 >/dev/null | grep -q '^prefill    4 tokens, 96 cached'
+    "$QUILL" kv cut -n 9999 --kv-out s.kv q.kv
+    cmp q.kv s.kv
     # what cannot be
     for args in '' 'look a.kv' info 'info a.kv b.kv' 'diff a.kv' 'cut a.kv' 'cut -n 5 a.kv' 'cut -n 0 --kv-out x a.kv'; do
         # shellcheck disable=SC2086
