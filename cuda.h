@@ -44,6 +44,8 @@ typedef struct {
     long steps;                 // forwards of few rows
     long captures;              // graphs made
     long replays;               // graphs launched
+    long drawn, drawn_ahead;    // tokens drawn here; of them, those of a step that was begun before the last one's came
+    long rows_fetched;          // of logits, for the host to draw from or to look at
     int dense_layers, n_layers; // layers whose products need no unpacking, of those that were loaded
 } CudaCounts;
 CudaCounts cuda_counts(void);

@@ -365,9 +365,8 @@ void gpu_convert(void *out, int type, const float *x, size_t n, GpuStream stream
 
 // ---- sampling -------------------------------------------------------------------------------------------------------
 
-bool gpu_sample_can(const SamplerParams *p) { return !(p->typical < 1) || p->greedy || p->temp <= 0; }
-
-void gpu_sample_plan(GpuSample *out, const SamplerParams *p, uint64_t sequence) {
+void gpu_sample_plan(GpuSample *out, const Draw *d) {
+    const SamplerParams *p = d->how;
     GpuSample s = {};
     s.temp = p->greedy ? 0 : p->temp;
     s.top_k = p->top_k;
@@ -377,9 +376,17 @@ void gpu_sample_plan(GpuSample *out, const SamplerParams *p, uint64_t sequence) 
     s.repeat_penalty = p->repeat_penalty;
     s.presence_penalty = p->presence_penalty;
     s.frequency_penalty = p->frequency_penalty;
-    s.repeat_last_n = p->repeat_last_n;
     s.seed = p->seed;
-    s.sequence = sequence;
+    s.sequence = d->sequence;
+    s.bias = p->bias;
+    s.n_bias = p->n_bias;
+    int n = d->n_tokens + d->pending;
+    s.position = (uint64_t)n;
+    if (p->repeat_last_n >= 0 && p->repeat_last_n < n) n = p->repeat_last_n;
+    bool penalised = p->repeat_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
+    s.pending = penalised && n > 0 && d->pending;
+    s.n_window = penalised ? n - s.pending : 0;
+    s.window = d->tokens + d->n_tokens - s.n_window;
     *out = s;
 }
 
@@ -390,10 +397,10 @@ size_t gpu_sample_bytes(int n_vocab, int n) {
     return slices * (2 * SLICE * sizeof(uint64_t) + SLICE / SAMPLE_RUN * sizeof(double) + sizeof(int));
 }
 
-void gpu_sample(int *sampled, const float *logits, int n_vocab, const GpuSample *requests, const int *position, int n,
-                void *scratch, GpuStream stream) {
-    SampleJob j = {logits, n_vocab, n_slices(n_vocab), requests, position, sampled, (uint64_t *)scratch, NULL,
-                   NULL,   NULL};
+void gpu_sample(int *sampled, const float *logits, int n_vocab, const GpuSample *draws, int n, void *scratch,
+                GpuStream stream) {
+    assert(n >= 1 && n <= GPU_DRAW_ROWS);
+    SampleJob j = {logits, n_vocab, n_slices(n_vocab), draws, sampled, (uint64_t *)scratch, NULL, NULL, NULL};
     size_t slices = (size_t)j.n_slices * (size_t)n;
     j.sorted = j.keys + slices * SLICE;
     j.runs = (double *)(j.sorted + slices * SLICE);

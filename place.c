@@ -172,4 +172,7 @@ void place_report(const Place *p, Buf *out) {
         out,
         "graphs     %ld steps of few rows, %ld graph launches (%.2f a step), %ld captured; %d of %d layers dense\n",
         c.steps, c.replays, c.steps ? (double)c.replays / (double)c.steps : 0, c.captures, c.dense_layers, c.n_layers);
+    buf_printf(out,
+               "sampling   %ld tokens on the GPU, %ld of them ahead of the host; %ld rows of logits for the host\n",
+               c.drawn, c.drawn_ahead, c.rows_fetched);
 }

@@ -16,8 +16,7 @@ enum { SLICE = 2048, SORT_THREADS = 1024, DRAW_THREADS = 256 };
 struct SampleJob {
     const float *logits; // (n, n_vocab)
     int n_vocab, n_slices;
-    const GpuSample *requests;
-    const int *position;
+    const GpuSample *draws;
     int *sampled;
     uint64_t *keys;   // (n, n_slices, SLICE) each slice sorted, largest first
     uint64_t *sorted; // (n, n_slices * SLICE) the best, as many as are wanted
@@ -60,21 +59,21 @@ __device__ inline void sort_slice(uint64_t *keys) { // bitonic, largest first
 }
 
 // Occurrences of the slice's tokens in the window of the penalties.
-__device__ inline void count_window(const GpuSample &r, int position, int first, int *counts) {
-    int n = r.repeat_last_n < 0 || r.repeat_last_n > position ? position : r.repeat_last_n;
+__device__ inline void count_window(const GpuSample &r, const int *pending, int first, int *counts) {
+    int n = r.n_window + (r.pending ? 1 : 0);
     for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) {
-        int id = r.tokens[position - n + i] - first;
+        int id = (i < r.n_window ? r.window[i] : *pending) - first;
         if (id >= 0 && id < SLICE) atomicAdd(&counts[id], 1);
     }
 }
 
-// grid: (slices, requests)
+// grid: (slices, draws)
 __global__ __launch_bounds__(SORT_THREADS) void sample_slices(SampleJob j) {
     Smem smem;
     uint64_t *keys = smem.take<uint64_t>(SLICE);
     float *logits = smem.take<float>(SLICE);
     int *counts = smem.take<int>(SLICE);
-    GpuSample r = j.requests[blockIdx.y];
+    GpuSample r = j.draws[blockIdx.y];
     int first = (int)blockIdx.x * SLICE, n = j.n_vocab - first < SLICE ? j.n_vocab - first : SLICE;
     for (int i = (int)threadIdx.x; i < SLICE; i += (int)blockDim.x) {
         logits[i] = i < n ? j.logits[(size_t)blockIdx.y * (size_t)j.n_vocab + (size_t)(first + i)] : -INFINITY;
@@ -87,8 +86,7 @@ __global__ __launch_bounds__(SORT_THREADS) void sample_slices(SampleJob j) {
             int id = r.bias[b].id - first;
             if (id >= 0 && id < n) logits[id] += r.bias[b].bias;
         }
-    bool penalised = r.tokens && (r.repeat_penalty != 1 || r.presence_penalty != 0 || r.frequency_penalty != 0);
-    if (penalised) count_window(r, j.position[blockIdx.y], first, counts);
+    count_window(r, &j.sampled[blockIdx.y], first, counts);
     __syncthreads();
     for (int i = (int)threadIdx.x; i < SLICE; i += (int)blockDim.x) {
         float l = logits[i];
@@ -116,9 +114,9 @@ __device__ inline int count_larger(const uint64_t *slice, uint64_t key) {
     return low;
 }
 
-// grid: (slices, requests): each candidate that is wanted to its place.
+// grid: (slices, draws): each candidate that is wanted to its place.
 __global__ __launch_bounds__(SORT_THREADS) void sample_ranks(SampleJob j) {
-    int most = wanted(j.requests[blockIdx.y], j.n_vocab);
+    int most = wanted(j.draws[blockIdx.y], j.n_vocab);
     const uint64_t *keys = j.keys + (size_t)blockIdx.y * (size_t)j.n_slices * SLICE;
     const uint64_t *mine = keys + (size_t)blockIdx.x * SLICE;
     uint64_t *sorted = j.sorted + (size_t)blockIdx.y * (size_t)j.n_slices * SLICE;
@@ -211,14 +209,14 @@ __device__ inline int keep_min_p(const Candidates &c, float log_min_p) {
     return low;
 }
 
-// grid: (requests)
+// grid: (draws)
 __global__ __launch_bounds__(DRAW_THREADS) void sample_draw(SampleJob j) {
     Smem smem;
     double *shared = smem.take<double>(1);
     int *found = smem.take<int>(1);
-    GpuSample r = j.requests[blockIdx.x];
+    GpuSample r = j.draws[blockIdx.x];
     size_t first = (size_t)blockIdx.x * (size_t)j.n_slices;
-    int n = 0, most = wanted(r, j.n_vocab), position = j.position[blockIdx.x], token = -1;
+    int n = 0, most = wanted(r, j.n_vocab), token = -1;
     for (int s = 0; s < j.n_slices; s++) n += j.counts[first + (size_t)s];
     Candidates c = {
         j.sorted + first * SLICE, n < most ? n : most, r.temp, 0, j.runs + first * (SLICE / SAMPLE_RUN), shared, found};
@@ -229,12 +227,10 @@ __global__ __launch_bounds__(DRAW_THREADS) void sample_draw(SampleJob j) {
             c.n = last < c.n ? last + 1 : c.n;
         }
         if (r.min_p > 0) c.n = keep_min_p(c, r.log_min_p);
-        int i = first_past(c, r.temp, rng_uniform(r.seed, r.sequence, (uint64_t)position), false);
+        int i = first_past(c, r.temp, rng_uniform(r.seed, r.sequence, r.position), false);
         token = key_id(c.key[i < c.n ? i : c.n - 1]); // the probabilities rounded to a little under 1
     }
-    if (threadIdx.x != 0) return;
-    j.sampled[r.row] = token;
-    if (r.tokens) r.tokens[position] = token;
+    if (threadIdx.x == 0) j.sampled[blockIdx.x] = token;
 }
 
 #endif
