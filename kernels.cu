@@ -390,23 +390,36 @@ void gpu_sample_plan(GpuSample *out, const Draw *d) {
     *out = s;
 }
 
-static int n_slices(int n_vocab) { return (n_vocab + SLICE - 1) / SLICE; }
+// A small vocabulary is one slice, no longer than it need be.
+static int slice_size(int n_vocab) {
+    int n = SAMPLE_RUN;
+    while (n < n_vocab && n < SLICE) n *= 2;
+    return n;
+}
 
 size_t gpu_sample_bytes(int n_vocab, int n) {
-    size_t slices = (size_t)n_slices(n_vocab) * (size_t)n;
-    return slices * (2 * SLICE * sizeof(uint64_t) + SLICE / SAMPLE_RUN * sizeof(double) + sizeof(int));
+    size_t slice = (size_t)slice_size(n_vocab), slices = blocks_for((size_t)n_vocab, slice) * (size_t)n;
+    return slices * (2 * slice * sizeof(uint64_t) + slice / SAMPLE_RUN * sizeof(double) + sizeof(int));
 }
 
 void gpu_sample(int *sampled, const float *logits, int n_vocab, const GpuSample *draws, int n, void *scratch,
                 GpuStream stream) {
     assert(n >= 1 && n <= GPU_DRAW_ROWS);
-    SampleJob j = {logits, n_vocab, n_slices(n_vocab), draws, sampled, (uint64_t *)scratch, NULL, NULL, NULL};
-    size_t slices = (size_t)j.n_slices * (size_t)n;
-    j.sorted = j.keys + slices * SLICE;
-    j.runs = (double *)(j.sorted + slices * SLICE);
-    j.counts = (int *)(j.runs + slices * (SLICE / SAMPLE_RUN));
+    SampleJob j = {};
+    j.logits = logits;
+    j.n_vocab = n_vocab;
+    j.draws = draws;
+    j.sampled = sampled;
+    j.slice = slice_size(n_vocab);
+    j.n_slices = (int)blocks_for((size_t)n_vocab, (size_t)j.slice);
+    size_t slices = (size_t)j.n_slices * (size_t)n, keys = slices * (size_t)j.slice;
+    j.keys = (uint64_t *)scratch;
+    j.sorted = j.keys + keys;
+    j.runs = (double *)(j.sorted + keys);
+    j.counts = (int *)(j.runs + keys / SAMPLE_RUN);
     dim3 grid((unsigned)j.n_slices, (unsigned)n);
-    LAUNCH(sample_slices, grid, SORT_THREADS, SLICE * 16, stream, j);
-    LAUNCH(sample_ranks, grid, SORT_THREADS, 0, stream, j);
+    unsigned threads = (unsigned)j.slice / 2;
+    LAUNCH(sample_slices, grid, threads, (size_t)j.slice * 16, stream, j);
+    LAUNCH(sample_ranks, grid, threads, 0, stream, j);
     LAUNCH(sample_draw, (unsigned)n, DRAW_THREADS, 32, stream, j);
 }

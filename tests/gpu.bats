@@ -30,6 +30,23 @@ code() { local s=0; "$@" </dev/null >out 2>err || s=$?; echo "$s"; }
     "$TWIN" --version | grep -q "^CUDA: 13.0; GPU twin, sm_90"
 }
 
+@test "tokens drawn on the GPU: the texts that the host draws from the same logits" {
+    for how in --greedy --top-k=9 "--temp 1.5 --top-k 0" "--top-p 0.5" "--min-p 0.3 --top-p 1" \
+        "--repeat-penalty 1.4 --presence-penalty 0.3" "--frequency-penalty 0.5 --repeat-last-n -1" --ignore-eos; do
+        # shellcheck disable=SC2086 # words
+        "$TWIN" --device cuda --seed 5 $how -v --json -n 14 "a prompt of some length" </dev/null >drawn 2>err
+        grep -q "^sampling   [1-9][0-9]* tokens on the GPU, [1-9].* ahead of the host; 0 rows of logits" err
+        # shellcheck disable=SC2086
+        "$TWIN" --device cuda --seed 5 $how -v --json --logprobs 0 -n 14 "a prompt of some length" </dev/null >json 2>err
+        grep -q "^sampling   0 tokens on the GPU, .*; [1-9][0-9]* rows of logits" err
+        python3 -c 'import json; a, b = (json.load(open(f))["text"] for f in ("json", "drawn")); assert a and a == b, (a, b)'
+    done
+    "$TWIN" --device cuda -ngl 2 --seed 5 -v -n 14 "a prompt of some length" </dev/null 2>&1 >/dev/null |
+        grep -q "^sampling   [1-9].* tokens on the GPU, 0 of them ahead"
+    "$TWIN" --device cuda --typical 0.5 -v -n 14 "a prompt of some length" </dev/null 2>&1 >/dev/null |
+        grep -q "^sampling   0 tokens on the GPU"
+}
+
 @test "no usable GPU: exit 3 with the reason where one was asked for, the CPU where not" {
     for how in "none:no NVIDIA driver" "old:driver for CUDA 13.0"; do
         export QUILL_TWIN="${how%%:*}"
