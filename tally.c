@@ -102,6 +102,7 @@ void tally_report(const Tally *t, const Engine *e, const Slo *slo) {
     fprintf(stderr, "KV         %d of %d blocks of %d used at most, %.2f%% of the slots held were waste\n",
             t->most_blocks, e->kv.pool.n_blocks, e->kv.pool.block,
             t->slots_held > 0 ? 100 * (1 - t->slots / t->slots_held) : 0);
+    place_report(&e->place);
     char peak[24];
     fprintf(stderr, "peak       %s resident\n", size_text((double)memory_peak(), peak));
 }
