@@ -84,11 +84,10 @@ static Status run(Bench *b, const Test *t, int first, int last, int max_new, dou
         b->requests[i].sequence_key = (uint64_t)i;
         scheduler_add(e->sched, &b->requests[i]);
     }
-    for (Batch *batch; scheduler_next(e->sched, &batch);) {
+    for (Batch *batch; engine_step(e, &batch);) {
         Cost step = cost_batch(&e->model, &e->kv.pool, batch);
         cost->flops += step.flops;
         cost->bytes += step.bytes;
-        scheduler_take(e->sched, model_forward(&e->model, &e->work, &e->kv.pool, batch));
     }
     *seconds = clock_now() - start;
     for (int i = first; i < last; i++) {

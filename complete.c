@@ -129,6 +129,8 @@ static void write_token(Answer *a, json_t *token, size_t answer, size_t thinking
     write_json(a, line);
 }
 
+bool answer_is_blind(const Options *o) { return o->logprobs < 0; }
+
 Finish answer_emit(Request *r, int token, const float *logits) {
     Answer *a = r->arg;
     const Tokenizer *t = a->e->tok;
@@ -282,6 +284,7 @@ Status answer_run(Engine *e, const Options *o, const ChatTemplate *form, Str giv
     answer_think(&a, chat_source(form), given);
     r->max_new = o->predict;
     r->emit = answer_emit;
+    r->blind = answer_is_blind(o);
     r->arg = &a;
     if (echo.n) buf_append(&a.answer, echo.data, echo.n), show(&a, false, 0);
     signals_catch();

@@ -39,7 +39,8 @@ void answer_start(Answer *a, Engine *e, const Options *o, bool fresh);
 // For a model with a chat template: its source, and the prompt as it was rendered. Under --special all is the answer.
 void answer_think(Answer *a, Str template, Str prompt);
 Finish answer_emit(Request *r, int token, const float *logits);
-void answer_end(Answer *a); // nothing more comes: what was held back is shown
+bool answer_is_blind(const Options *o); // Request.blind: no log-probabilities are wanted
+void answer_end(Answer *a);             // nothing more comes: what was held back is shown
 Str answer_text(const Answer *a);
 void answer_put_rest(const Answer *a, json_t *object); // sets "thinking" and "tokens" where there are any
 // QUILL_MODEL: no logit was finite, and the answer is none.

@@ -313,6 +313,7 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
                  .sequence_key = c->tries,
                  .max_new = c->o->predict,
                  .emit = answer_emit,
+                 .blind = answer_is_blind(c->o),
                  .arg = &a};
     run(c, &r);
     Status st = answer_finish(&a, &r);

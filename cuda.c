@@ -45,6 +45,14 @@ typedef struct {
     RtGraph *graph;
 } Graph;
 
+// A batch on its way: while one runs, the host makes the next.
+typedef struct {
+    int *ints;   // (n_ints) pinned; free again after `sent`
+    int *tokens; // (n_tokens) pinned; there after `drawn`
+    int n_tokens;
+    RtMark *sent, *drawn; // of every other batch, and of every other one with draws
+} Flight;
+
 typedef struct {   // Workspace.device
     float *x, *y;  // (max_rows, dim); (max_rows, widest product)
     float *q, *a;  // (max_rows, q_dim)
@@ -56,12 +64,16 @@ typedef struct {   // Workspace.device
     size_t slice_bytes;
     GpuScratch gpu;
     int attend_rows;
-    void *memory;     // all of the above
-    int *host, *ints; // a batch's numbers, pinned and on the device
+    void *sampling; // of gpu_sample
+    int *sampled;   // (max_out) tokens
+    void *memory;   // all of the above
+    int *ints;      // (n_ints) a batch's numbers, on the device
     size_t n_ints;
-    bool busy; // `host` may still be on its way
+    Flight flights[2];
+    unsigned n_sent, n_drawn, n_told; // batches; those with draws, and of these the ones that were asked for
     int max_rows, max_slots;
     GpuBatch batch;
+    const GpuSample *draws;
     const GpuTile *tiles;
     int n_tiles;
     Graph graphs[MAX_GRAPHS];
@@ -115,6 +127,8 @@ static size_t lay_out(Scratch *s, const Workspace *w, const Heads *h, uint8_t *b
         {&s->xn, rows * xn * 4},
         {(void **)&s->logits, (size_t)w->max_out * (size_t)w->n_vocab * 4},
         {(void **)&s->rows, (size_t)w->max_out * sizeof(int)},
+        {&s->sampling, gpu_sample_bytes(w->n_vocab, int_min(w->max_out, GPU_DRAW_ROWS))},
+        {(void **)&s->sampled, (size_t)w->max_out * sizeof(int)},
         {(void **)&s->slice, s->slice_bytes},
         {(void **)&s->gpu.rope_cos, rows * half * 4},
         {(void **)&s->gpu.rope_sin, rows * half * 4},
@@ -130,7 +144,8 @@ static size_t first_ints(const Workspace *w) { return 16 * most_rows(w) + 4096; 
 
 size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *host) {
     Scratch s = {0};
-    *host = first_ints(shape) * sizeof(int) + (size_t)shape->max_out * (size_t)shape->n_vocab * sizeof(float);
+    *host = 2 * (first_ints(shape) + (size_t)shape->max_out) * sizeof(int) +
+            (size_t)shape->max_out * (size_t)shape->n_vocab * sizeof(float);
     return lay_out(&s, shape, &widest->heads, NULL) + first_ints(shape) * sizeof(int);
 }
 
@@ -145,7 +160,13 @@ static void scratch_free(Workspace *w) {
     drop_graphs(s);
     rt_free(s->memory);
     rt_free(s->ints);
-    rt_unpin(s->host);
+    for (int i = 0; i < 2; i++) {
+        Flight *f = &s->flights[i];
+        rt_unpin(f->ints);
+        rt_unpin(f->tokens);
+        rt_mark_free(f->sent);
+        rt_mark_free(f->drawn);
+    }
     rt_unpin(w->logits);
     free(s);
     w->device = w->logits = NULL;
@@ -154,16 +175,33 @@ static void scratch_free(Workspace *w) {
 // Room for n numbers of a batch; false: there is none, and the failure is noted.
 static bool room_for_ints(Scratch *s, size_t n) {
     if (n <= s->n_ints) return true;
+    rt_sync(gpu.stream);
     drop_graphs(s); // they know the old place
-    rt_free(s->ints);
-    rt_unpin(s->host);
     s->n_ints = n + n / 2;
+    rt_free(s->ints);
     s->ints = rt_alloc(s->n_ints * sizeof(int));
-    s->host = rt_pinned(s->n_ints * sizeof(int));
-    if (s->ints && s->host) return true;
+    bool good = s->ints != NULL;
+    for (int i = 0; i < 2; i++) {
+        rt_unpin(s->flights[i].ints);
+        s->flights[i].ints = rt_pinned(s->n_ints * sizeof(int));
+        good &= s->flights[i].ints != NULL;
+    }
+    if (good) return true;
     s->n_ints = 0;
     rt_fail("out of memory: a batch's block table");
     return false;
+}
+
+static bool flights_new(Scratch *s, int max_out) {
+    bool good = true;
+    for (int i = 0; i < 2; i++) {
+        Flight *f = &s->flights[i];
+        f->sent = rt_mark_new();
+        f->drawn = rt_mark_new();
+        f->tokens = rt_pinned((size_t)max_out * sizeof *f->tokens);
+        good &= f->tokens != NULL;
+    }
+    return good;
 }
 
 static Status scratch_new(Workspace *w, const Heads *h) {
@@ -173,7 +211,7 @@ static Status scratch_new(Workspace *w, const Heads *h) {
     size_t n = lay_out(s, w, h, NULL);
     s->memory = rt_alloc(n);
     w->logits = rt_pinned((size_t)w->max_out * (size_t)w->n_vocab * sizeof(float));
-    if (!s->memory || !w->logits || !room_for_ints(s, first_ints(w)))
+    if (!flights_new(s, w->max_out) || !s->memory || !w->logits || !room_for_ints(s, first_ints(w)))
         return status_error(
             QUILL_MEMORY,
             "the GPU: scratch: %zu bytes for steps of %d rows expected, %zu are free; try a smaller -ub, "
@@ -242,41 +280,78 @@ static void kv_move(const KvPool *kv, int layer, const int *blocks, int first, i
 
 // ---- a batch goes up ------------------------------------------------------------------------------------------------
 
-static void put(Scratch *s, size_t *at, const int **to, const void *from, size_t n, size_t room) {
-    *to = s->ints + *at;
-    if (n) memcpy(s->host + *at, from, n * sizeof(int));
-    *at += room;
+// Numbers in the order in which they lie on both sides.
+typedef struct {
+    int *host, *device;
+    size_t at;
+} Ints;
+
+static const void *put(Ints *to, const void *from, size_t n, size_t room) {
+    const int *at = to->device + to->at;
+    if (n) memcpy(to->host + to->at, from, n * sizeof(int));
+    to->at += room;
+    return at;
+}
+
+enum { SAMPLE_INTS = sizeof(GpuSample) / sizeof(int), BIAS_INTS = sizeof(LogitBias) / sizeof(int) };
+
+static size_t draw_ints(const Batch *b) { // at most
+    size_t n = 1;
+    for (int i = 0; b->draw && i < b->n_out; i++) {
+        GpuSample d;
+        gpu_sample_plan(&d, &b->draw[i]);
+        n += SAMPLE_INTS + (size_t)d.n_window + (size_t)d.n_bias * BIAS_INTS;
+    }
+    return n;
+}
+
+static const GpuSample *put_draws(Ints *to, const Batch *b) {
+    to->at = round_up(to->at, 2); // they have pointers
+    GpuSample *draws = (GpuSample *)(void *)(to->host + to->at);
+    const GpuSample *there = put(to, NULL, 0, (size_t)b->n_out * SAMPLE_INTS);
+    for (int i = 0; i < b->n_out; i++) {
+        GpuSample *d = &draws[i];
+        gpu_sample_plan(d, &b->draw[i]);
+        size_t bias = (size_t)d->n_bias * BIAS_INTS;
+        d->window = put(to, d->window, (size_t)d->n_window, (size_t)d->n_window);
+        d->bias = put(to, d->bias, bias, bias);
+    }
+    return there;
 }
 
 // Puts a batch's numbers into device memory, at places that depend on the padded number of rows alone up to the table.
 static bool send_batch(Scratch *s, const Batch *b) {
-    size_t n = (size_t)b->n_rows, room = (size_t)padded_rows(b->n_rows), at = 0;
+    size_t n = (size_t)b->n_rows, room = (size_t)padded_rows(b->n_rows);
     size_t table = (size_t)b->n_seqs * (size_t)b->max_blocks, copies = 2 * (size_t)b->n_copies;
-    if (s->busy) rt_sync(gpu.stream);
-    if (!room_for_ints(s, 5 * room + table + copies + 2 * n)) return false;
+    if (!room_for_ints(s, 5 * room + table + copies + 2 * n + draw_ints(b))) return false;
+    Flight *f = &s->flights[s->n_sent++ % 2];
+    if (!rt_wait(f->sent)) return false;
+    Ints to = {f->ints, s->ints, 0};
     GpuBatch *g = &s->batch;
-    *g = (GpuBatch){.n_rows = (int)room, .n_out = b->n_out, .max_blocks = b->max_blocks, .n_copies = b->n_copies};
-    const int *copy, *tiles;
-    put(s, &at, &g->token, b->token, n, room);
-    put(s, &at, &g->pos, b->pos, n, room);
-    put(s, &at, &g->slot, b->slot, n, room);
-    put(s, &at, &g->seq, b->seq, n, room);
+    *g = (GpuBatch){.n_rows = (int)room,
+                    .n_out = b->n_out,
+                    .max_blocks = b->max_blocks,
+                    .n_copies = b->n_copies,
+                    .sampled = s->sampled};
+    g->token = put(&to, b->token, n, room);
+    g->pos = put(&to, b->pos, n, room);
+    g->slot = put(&to, b->slot, n, room);
+    g->seq = put(&to, b->seq, n, room);
     for (size_t i = n; i < room; i++) {
-        s->host[i] = s->host[room + i] = s->host[3 * room + i] = 0;
-        s->host[2 * room + i] = -1; // padding
+        f->ints[i] = f->ints[room + i] = f->ints[3 * room + i] = 0;
+        f->ints[2 * room + i] = -1; // padding
     }
-    put(s, &at, &g->out_row, b->out_row, (size_t)b->n_out, room);
-    put(s, &at, &g->block_table, b->block_table, table, table);
-    put(s, &at, &copy, b->copy, copies, copies);
-    g->copy = (const int(*)[2])copy;
-    s->n_tiles = gpu_tiles(b, (GpuTile *)(s->host + at));
-    put(s, &at, &tiles, NULL, 0, 2 * (size_t)s->n_tiles);
-    s->tiles = (const GpuTile *)tiles;
+    g->out_row = put(&to, b->out_row, (size_t)b->n_out, room);
+    g->block_table = put(&to, b->block_table, table, table);
+    g->copy = put(&to, b->copy, copies, copies);
+    s->n_tiles = gpu_tiles(b, (GpuTile *)(f->ints + to.at));
+    s->tiles = put(&to, NULL, 0, 2 * (size_t)s->n_tiles);
+    if (b->draw) s->draws = put_draws(&to, b);
     for (size_t i = 0; i < n; i++) g->max_slots = int_max(g->max_slots, b->slot[i] + 1);
     assert(b->n_rows <= s->max_rows && g->max_slots <= s->max_slots);
     g->max_slots = slots_bound(g->max_slots);
-    rt_upload(s->ints, s->host, at * sizeof(int), gpu.stream);
-    s->busy = true;
+    rt_upload(s->ints, f->ints, to.at * sizeof(int), gpu.stream);
+    rt_mark(f->sent, gpu.stream);
     return true;
 }
 
@@ -463,26 +538,57 @@ static void ffn_out(Workspace *w, const Layer *l, const Batch *b) {
 
 // More rows than the fused kernel takes go through products, a slice of the head at a time, where there is room for
 // their normalised copy.
+static void multiply_head(Workspace *w, const CudaMatrix *m, float eps, const int *rows, int n_rows) {
+    Scratch *s = w->device;
+    size_t n_vocab = (size_t)w->n_vocab;
+    assert(n_rows <= w->max_out);
+    if (n_rows > 2 * GPU_DECODE_ROWS && n_rows <= w->max_rows && gpu.products) {
+        gpu_rmsnorm(s->xn, m->stack.type, s->x, m->norm, eps, w->dim, rows, n_rows, gpu.stream);
+        multiply(s, &m->stack, 0, w->n_vocab, s->xn, n_rows, s->logits, n_vocab, false);
+    } else
+        for (int first = 0; first < n_rows; first += GPU_DECODE_ROWS)
+            gpu_logits(s->logits + (size_t)first * n_vocab, s->x, &m->t, m->norm, eps, rows + first,
+                       int_min(GPU_DECODE_ROWS, n_rows - first), rounded, gpu.stream);
+}
+
 static void logits(Workspace *w, const Backend *be, const Tensor *head, const float *norm, float eps, const int *rows,
                    int n_rows) {
     (void)be, (void)norm;
     Scratch *s = w->device;
-    const CudaMatrix *m = head->device;
-    size_t n_vocab = (size_t)w->n_vocab;
-    assert(n_rows <= w->max_out);
+    size_t n = (size_t)n_rows * (size_t)w->n_vocab;
     rt_upload(s->rows, rows, (size_t)n_rows * sizeof *rows, gpu.stream);
-    if (n_rows > 2 * GPU_DECODE_ROWS && n_rows <= w->max_rows && gpu.products) {
-        gpu_rmsnorm(s->xn, m->stack.type, s->x, m->norm, eps, w->dim, s->rows, n_rows, gpu.stream);
-        multiply(s, &m->stack, 0, w->n_vocab, s->xn, n_rows, s->logits, n_vocab, false);
-    } else
-        for (int first = 0; first < n_rows; first += GPU_DECODE_ROWS)
-            gpu_logits(s->logits + (size_t)first * n_vocab, s->x, &m->t, m->norm, eps, s->rows + first,
-                       int_min(GPU_DECODE_ROWS, n_rows - first), rounded, gpu.stream);
-    rt_download(w->logits, s->logits, (size_t)n_rows * n_vocab * sizeof(float), gpu.stream);
-    bool good = rt_sync(gpu.stream);
-    s->busy = false;
-    if (!good || failure())
-        for (size_t i = 0; i < (size_t)n_rows * n_vocab; i++) w->logits[i] = NAN;
+    multiply_head(w, head->device, eps, s->rows, n_rows);
+    rt_download(w->logits, s->logits, n * sizeof(float), gpu.stream);
+    gpu.counts.rows_fetched += n_rows;
+    if (!rt_sync(gpu.stream) || failure())
+        for (size_t i = 0; i < n; i++) w->logits[i] = NAN;
+}
+
+// ---- tokens ---------------------------------------------------------------------------------------------------------
+
+static void draw(Workspace *w, const Tensor *head, float eps, const Batch *b) {
+    Scratch *s = w->device;
+    Flight *f = &s->flights[s->n_drawn++ % 2];
+    multiply_head(w, head->device, eps, s->batch.out_row, b->n_out);
+    for (int first = 0, n; first < b->n_out; first += n) {
+        n = int_min(GPU_DRAW_ROWS, b->n_out - first);
+        gpu_sample(s->sampled + first, s->logits + (size_t)first * (size_t)w->n_vocab, w->n_vocab, s->draws + first, n,
+                   s->sampling, gpu.stream);
+    }
+    rt_download(f->tokens, s->sampled, (size_t)b->n_out * sizeof *f->tokens, gpu.stream);
+    rt_mark(f->drawn, gpu.stream);
+    f->n_tokens = b->n_out;
+    gpu.counts.drawn += b->n_out;
+    if (b->draw->pending) gpu.counts.drawn_ahead += b->n_out;
+}
+
+static const int *drawn(Workspace *w) {
+    Scratch *s = w->device;
+    assert(s->n_told != s->n_drawn && s->n_drawn - s->n_told <= 2);
+    Flight *f = &s->flights[s->n_told++ % 2];
+    if (!rt_wait(f->drawn) || failure())
+        for (int i = 0; i < f->n_tokens; i++) f->tokens[i] = -1;
+    return f->tokens;
 }
 
 // ---- graphs ---------------------------------------------------------------------------------------------------------
@@ -572,6 +678,8 @@ static const DeviceMemory memory = {
     .scratch_new = scratch_new,
     .scratch_free = scratch_free,
     .receive = receive,
+    .draw = draw,
+    .drawn = drawn,
     .failure = failure,
 };
 

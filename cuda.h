@@ -5,6 +5,9 @@
 // each number of rows (1, 2, 4, ...) and each length of the context (256, 512, ...) and replayed from then on. Many
 // rows go through cuBLAS, with weights that are dense already, or have a resident dense copy, or are made dense slice
 // by slice. Products are in the weights' own type where that is dense, otherwise in bf16; sums are f32.
+//
+// Tokens are drawn where the logits are, and the next step may be queued before the host has them (Batch.draw): its
+// rows embed what was drawn, and the host makes its batch in the other of two pinned buffers.
 #ifndef QUILL_CUDA_H
 #define QUILL_CUDA_H
 
@@ -44,6 +47,8 @@ typedef struct {
     long steps;                 // forwards of few rows
     long captures;              // graphs made
     long replays;               // graphs launched
+    long drawn, drawn_ahead;    // tokens drawn here; of them, those of a step that was begun before the last one's came
+    long rows_fetched;          // of logits, for the host to draw from or to look at
     int dense_layers, n_layers; // layers whose products need no unpacking, of those that were loaded
 } CudaCounts;
 CudaCounts cuda_counts(void);

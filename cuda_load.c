@@ -374,6 +374,7 @@ static Status lift_open(Lift *f) {
 }
 
 static void lift_close(Lift *f) {
+    lanes_sync(f); // after a failure too nothing may still be on its way
     for (int i = 0; i < 2; i++) {
         rt_unpin(f->lane[i].pinned);
         rt_free(f->lane[i].raw);

@@ -315,6 +315,7 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     TRY(workspace_new(&e->work, &e->model, e->pool, rows, int_min(needs.max_out, rows), e->shape.n_ctx));
     e->sampler = sampler_new(e->model.c.n_vocab);
     e->sched = scheduler_new(&e->kv, e->sampler, e->model.c.n_vocab, rows, needs.n_seqs);
+    if (model_draws(&e->model)) scheduler_draws(e->sched, model_draws_ahead(&e->model));
     return plan_eviction(e, o);
 }
 
@@ -396,12 +397,27 @@ static void count_costs(Engine *e, const Batch *b) {
     }
 }
 
+static const float *forward(Engine *e, const Batch *b) {
+    count_costs(e, b);
+    return model_forward(&e->model, &e->work, &e->kv.pool, b);
+}
+
+// While the device draws the tokens of a step and the host writes out those before it, the next step is begun.
+static const int *draw_tokens(Engine *e) {
+    Batch *next;
+    e->begun = scheduler_ahead(e->sched, &next);
+    if (e->begun) forward(e, next);
+    return model_drawn(&e->model, &e->work);
+}
+
 bool engine_step(Engine *e, Batch **b) {
     if (!scheduler_next(e->sched, b)) return false;
-    float *logits = model_forward(&e->model, &e->work, &e->kv.pool, *b);
-    count_costs(e, *b);
+    const float *logits = e->begun ? NULL : forward(e, *b);
+    e->begun = false;
+    const int *tokens = (*b)->draw ? draw_tokens(e) : NULL;
     if ((*b)->n_out > 0) progress_erase(&e->progress); // the answer may go to the same terminal
-    scheduler_take(e->sched, logits);
+    if (tokens) scheduler_take_tokens(e->sched, tokens);
+    else scheduler_take(e->sched, logits);
     return true;
 }
 
@@ -413,7 +429,7 @@ void engine_run(Engine *e) {
         if (!engine_step(e, &b)) break;
         if (e->on_step) e->on_step(e->step_arg);
         const Request *r = scheduler_request(e->sched, 0);
-        if (b->n_seqs == 1 && r->n_new == 0 && clock_now() - start > 1)
+        if (r && b->n_seqs == 1 && r->n_new == 0 && clock_now() - start > 1)
             progress_show(&e->progress, "prefill", r->seq.n_cached, r->n_prompt);
     }
     progress_erase(&e->progress);

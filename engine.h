@@ -29,6 +29,7 @@ typedef struct {
     Sampler *sampler;
     Evict *evict;     // NULL: a full context ends a sequence
     Scheduler *sched; // NULL under --dry-run: everything is planned, nothing reserved
+    bool begun;       // the step that scheduler_next gives next is on its way
     size_t scratch;   // bytes of the workspace
     double load_seconds;
     Progress progress;
@@ -73,7 +74,8 @@ void engine_add(Engine *e, const Options *o, Request *r);
 void engine_keep(Engine *e, const Options *o, const Sequence *s);
 
 // One step: the scheduler's rows through the model, its cost counted into the requests' timelines, tokens emitted.
-// False: every request has finished. *b is the scheduler's.
+// Where the device draws them the next step may have been begun by then. False: every request has finished. *b is the
+// scheduler's.
 bool engine_step(Engine *e, Batch **b);
 // Steps until every request has finished. SIGINT and SIGTERM (signals.h) finish them all after a step.
 void engine_run(Engine *e);

@@ -438,12 +438,33 @@ static void run_block() {
 }
 
 typedef std::vector<std::function<void()>> Recording;
-static Recording *recording; // NULL: work is done at once
+static Recording *recording; // NULL: work is not kept
+static std::deque<std::function<void()>> queue;
+static bool late;
+static size_t n_done; // of what was queued
+
+// Whether work is for later: kept, or queued.
+static bool put_off(const std::function<void()> &work) {
+    if (recording) recording->push_back(work);
+    else if (late) queue.push_back(work);
+    return recording || late;
+}
 
 void gpu_host_submit(const std::function<void()> &work) {
-    if (recording) recording->push_back(work);
-    else work();
+    if (!put_off(work)) work();
 }
+void gpu_host_late() { late = true; }
+size_t gpu_host_queued() { return n_done + queue.size(); }
+void gpu_host_run(size_t queued) {
+    bool was_late = late;
+    late = false;
+    for (; n_done < queued; n_done++) {
+        queue.front()();
+        queue.pop_front();
+    }
+    late = was_late;
+}
+
 void gpu_host_capture() { recording = new Recording; }
 void *gpu_host_capture_end() {
     Recording *ended = recording;
@@ -451,12 +472,15 @@ void *gpu_host_capture_end() {
     return ended;
 }
 void gpu_host_replay(void *kept) {
-    for (const auto &work : *(Recording *)kept) work();
+    Recording copy = *(Recording *)kept; // it may be forgotten before its turn
+    gpu_host_submit([copy] {
+        for (const auto &work : copy) work();
+    });
 }
 void gpu_host_forget(void *kept) { delete (Recording *)kept; }
 
 void gpu_host_launch(const char *name, dim3 grid, dim3 block, size_t smem_bytes, const std::function<void()> &kernel) {
-    if (recording) return recording->push_back([=] { gpu_host_launch(name, grid, block, smem_bytes, kernel); });
+    if (put_off([=] { gpu_host_launch(name, grid, block, smem_bytes, kernel); })) return;
     snprintf(launch_name, sizeof launch_name, "%s", name);
     faulted = false;
     n_fibers = (int)(block.x * block.y * block.z);

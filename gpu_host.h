@@ -58,9 +58,14 @@ const char *gpu_launch_failed(const char *kernel, const char *why); // keeps the
 
 // Runs kernel() for every thread of every block. Faults go to gpu_launch_error.
 void gpu_host_launch(const char *name, dim3 grid, dim3 block, size_t smem, const std::function<void()> &kernel);
-// Recordings, for graphs: what is launched or submitted from gpu_host_capture to gpu_host_capture_end is kept instead
-// of run, and every replay runs it. Submitted work is otherwise done at once.
+// Launches and submitted work are done at once; after gpu_host_late they wait until gpu_host_run, in their order, as a
+// GPU's do for the host that queues them.
 void gpu_host_submit(const std::function<void()> &work);
+void gpu_host_late();
+size_t gpu_host_queued();         // so far in all
+void gpu_host_run(size_t queued); // up to there
+// Recordings, for graphs: what is launched or submitted from gpu_host_capture to gpu_host_capture_end is kept instead,
+// and every replay runs it.
 void gpu_host_capture();
 void *gpu_host_capture_end();
 void gpu_host_replay(void *recording);

@@ -12,7 +12,6 @@
 #define QUILL_GPU_KERNELS_H
 
 #include "kernels.h"
-#include "sampler.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -67,7 +66,7 @@ typedef struct {
     const int *out_row;                  // (n_out)
     const int *block_table;              // (n_seqs, max_blocks)
     const int (*copy)[2];                // (n_copies)
-    const int *sampled;                  // what gpu_sample wrote, one for each row of the batch, or NULL
+    const int *sampled;                  // what gpu_sample wrote: row i takes the i-th, token 0 for -1; or NULL
 } GpuBatch;
 
 // Heads.rope_freq and KvPool.k, .v are device pointers here. KV types: F32, F16, BF16, of K and V each. head_dim is any
@@ -158,31 +157,30 @@ void gpu_convert(void *out, int type, const float *x, size_t n, GpuStream stream
 
 // ---- sampling -------------------------------------------------------------------------------------------------------
 
-// One row's request, in device memory.
+// A draw, in device memory.
 typedef struct {
     float temp; // <= 0: the largest logit, the lowest id on ties
     int top_k;
     float top_p, min_p;
     float log_min_p; // logf(min_p), the host's
     float repeat_penalty, presence_penalty, frequency_penalty;
-    int repeat_last_n;
-    uint64_t seed, sequence;
-    int row; // of the batch: `sampled` gets the token there
-    int *
-        tokens; // the sequence's tokens by their number, [0, position) known; gets the drawn one at [position]. Or NULL
-    const LogitBias *bias; // (n_bias)
+    uint64_t seed, sequence, position;
+    const int *window; // (n_window) tokens that are penalised
+    int n_window;
+    bool pending; // so is the one in `sampled`
     int n_bias;
+    const LogitBias *bias; // (n_bias)
 } GpuSample;
 
-bool gpu_sample_can(const SamplerParams *p); // all but typical < 1
-// Host: *out from the parameters; row, tokens and bias stay to be set.
-void gpu_sample_plan(GpuSample *out, const SamplerParams *p, uint64_t sequence);
+// Host: *out for a draw that draw_anywhere (sampling.h) allows. Its window and bias are the host's: the caller copies
+// them and points to the copies.
+void gpu_sample_plan(GpuSample *out, const Draw *d);
+enum { GPU_DRAW_ROWS = 32 };                 // that one launch draws for
 size_t gpu_sample_bytes(int n_vocab, int n); // scratch of n rows
-// sampled[requests[i].row] = what sampler_sample (sampler.h) draws from logits[i] (n_vocab), to the bit, for i in [0,
-// n); -1 where nothing is left. position[i]: how many tokens the sequence has, the number the drawn one will have. With
-// tokens == NULL there are no penalties.
-void gpu_sample(int *sampled, const float *logits, int n_vocab, const GpuSample *requests, const int *position, int n,
-                void *scratch, GpuStream stream);
+// sampled[i] = what sampler_sample (sampler.h) draws from logits[i] (n_vocab), to the bit, for i in [0, n); -1 where
+// nothing is left. n in [1, GPU_DRAW_ROWS].
+void gpu_sample(int *sampled, const float *logits, int n_vocab, const GpuSample *draws, int n, void *scratch,
+                GpuStream stream);
 
 #ifdef __cplusplus
 }

@@ -201,6 +201,28 @@ void rt_zero(void *device, size_t n, GpuStream s) {
 
 bool rt_sync(GpuStream s) { return check(cudaStreamSynchronize(s), "the GPU") && !failure[0]; }
 
+// ---- marks ----------------------------------------------------------------------------------------------------------
+
+struct RtMark {
+    cudaEvent_t event;
+};
+
+RtMark *rt_mark_new(void) {
+    RtMark *m = mem_alloc(sizeof *m);
+    check(cudaEventCreateWithFlags(&m->event, cudaEventDisableTiming), "event");
+    return m;
+}
+
+void rt_mark(RtMark *m, GpuStream s) { check(cudaEventRecord(m->event, s), "event"); }
+
+bool rt_wait(RtMark *m) { return check(cudaEventSynchronize(m->event), "the GPU") && !failure[0]; }
+
+void rt_mark_free(RtMark *m) {
+    if (!m) return;
+    cudaEventDestroy(m->event);
+    free(m);
+}
+
 // ---- graphs ---------------------------------------------------------------------------------------------------------
 
 struct RtGraph {

@@ -52,6 +52,13 @@ void rt_copy(void *to, const void *from, size_t n, GpuStream s); // within the d
 void rt_zero(void *device, size_t n, GpuStream s);
 bool rt_sync(GpuStream s); // waits until all of it is done; false: rt_failure
 
+// ---- a place in a stream that the host can wait for ----
+typedef struct RtMark RtMark;
+RtMark *rt_mark_new(void);
+void rt_mark(RtMark *m, GpuStream s); // what is queued so far
+bool rt_wait(RtMark *m);              // until that is done, at once if nothing was marked; false: rt_failure
+void rt_mark_free(RtMark *m);
+
 // ---- graphs: what is queued between capture and rt_capture_end is kept, not done, and done by every replay ----
 typedef struct RtGraph RtGraph;
 bool rt_capture(GpuStream s);

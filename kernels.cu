@@ -365,9 +365,8 @@ void gpu_convert(void *out, int type, const float *x, size_t n, GpuStream stream
 
 // ---- sampling -------------------------------------------------------------------------------------------------------
 
-bool gpu_sample_can(const SamplerParams *p) { return !(p->typical < 1) || p->greedy || p->temp <= 0; }
-
-void gpu_sample_plan(GpuSample *out, const SamplerParams *p, uint64_t sequence) {
+void gpu_sample_plan(GpuSample *out, const Draw *d) {
+    const SamplerParams *p = d->how;
     GpuSample s = {};
     s.temp = p->greedy ? 0 : p->temp;
     s.top_k = p->top_k;
@@ -377,29 +376,50 @@ void gpu_sample_plan(GpuSample *out, const SamplerParams *p, uint64_t sequence) 
     s.repeat_penalty = p->repeat_penalty;
     s.presence_penalty = p->presence_penalty;
     s.frequency_penalty = p->frequency_penalty;
-    s.repeat_last_n = p->repeat_last_n;
     s.seed = p->seed;
-    s.sequence = sequence;
+    s.sequence = d->sequence;
+    s.bias = p->bias;
+    s.n_bias = p->n_bias;
+    int n = d->n_tokens + d->pending;
+    s.position = (uint64_t)n;
+    if (p->repeat_last_n >= 0 && p->repeat_last_n < n) n = p->repeat_last_n;
+    bool penalised = p->repeat_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
+    s.pending = penalised && n > 0 && d->pending;
+    s.n_window = penalised ? n - s.pending : 0;
+    s.window = d->tokens + d->n_tokens - s.n_window;
     *out = s;
 }
 
-static int n_slices(int n_vocab) { return (n_vocab + SLICE - 1) / SLICE; }
-
-size_t gpu_sample_bytes(int n_vocab, int n) {
-    size_t slices = (size_t)n_slices(n_vocab) * (size_t)n;
-    return slices * (2 * SLICE * sizeof(uint64_t) + SLICE / SAMPLE_RUN * sizeof(double) + sizeof(int));
+// A small vocabulary is one slice, no longer than it need be.
+static int slice_size(int n_vocab) {
+    int n = SAMPLE_RUN;
+    while (n < n_vocab && n < SLICE) n *= 2;
+    return n;
 }
 
-void gpu_sample(int *sampled, const float *logits, int n_vocab, const GpuSample *requests, const int *position, int n,
-                void *scratch, GpuStream stream) {
-    SampleJob j = {logits, n_vocab, n_slices(n_vocab), requests, position, sampled, (uint64_t *)scratch, NULL,
-                   NULL,   NULL};
-    size_t slices = (size_t)j.n_slices * (size_t)n;
-    j.sorted = j.keys + slices * SLICE;
-    j.runs = (double *)(j.sorted + slices * SLICE);
-    j.counts = (int *)(j.runs + slices * (SLICE / SAMPLE_RUN));
+size_t gpu_sample_bytes(int n_vocab, int n) {
+    size_t slice = (size_t)slice_size(n_vocab), slices = blocks_for((size_t)n_vocab, slice) * (size_t)n;
+    return slices * (2 * slice * sizeof(uint64_t) + slice / SAMPLE_RUN * sizeof(double) + sizeof(int));
+}
+
+void gpu_sample(int *sampled, const float *logits, int n_vocab, const GpuSample *draws, int n, void *scratch,
+                GpuStream stream) {
+    assert(n >= 1 && n <= GPU_DRAW_ROWS);
+    SampleJob j = {};
+    j.logits = logits;
+    j.n_vocab = n_vocab;
+    j.draws = draws;
+    j.sampled = sampled;
+    j.slice = slice_size(n_vocab);
+    j.n_slices = (int)blocks_for((size_t)n_vocab, (size_t)j.slice);
+    size_t slices = (size_t)j.n_slices * (size_t)n, keys = slices * (size_t)j.slice;
+    j.keys = (uint64_t *)scratch;
+    j.sorted = j.keys + keys;
+    j.runs = (double *)(j.sorted + keys);
+    j.counts = (int *)(j.runs + keys / SAMPLE_RUN);
     dim3 grid((unsigned)j.n_slices, (unsigned)n);
-    LAUNCH(sample_slices, grid, SORT_THREADS, SLICE * 16, stream, j);
-    LAUNCH(sample_ranks, grid, SORT_THREADS, 0, stream, j);
+    unsigned threads = (unsigned)j.slice / 2;
+    LAUNCH(sample_slices, grid, threads, (size_t)j.slice * 16, stream, j);
+    LAUNCH(sample_ranks, grid, threads, 0, stream, j);
     LAUNCH(sample_draw, (unsigned)n, DRAW_THREADS, 32, stream, j);
 }

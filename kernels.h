@@ -12,6 +12,7 @@
 #ifndef QUILL_KERNELS_H
 #define QUILL_KERNELS_H
 
+#include "sampling.h"
 #include "sealed.h"
 #include "threads.h"
 #include "util.h"
@@ -66,9 +67,12 @@ typedef struct {
     int n_rows, n_out, n_seqs, max_blocks, n_copies;
     int *token, *pos, *slot, *seq; // (n_rows) rows of a sequence are adjacent, their slots ascending, gaps allowed
     int *out_row;                  // (n_out) rows whose logits are wanted
-    int *block_table;              // (n_seqs, max_blocks) physical block of each logical block
-    int (*copy)[2]; // (n_copies) blocks (src, dst) copied in every layer, in this order, before any write
-    Probe *probe;   // NULL: nothing is reported
+    // (n_out) NULL, or: the device draws a token from each row's logits, which stay there (model_draws). In the batch
+    // after such a one, which has as many rows, a token -1 is the one that was drawn there.
+    const Draw *draw;
+    int *block_table; // (n_seqs, max_blocks) physical block of each logical block
+    int (*copy)[2];   // (n_copies) blocks (src, dst) copied in every layer, in this order, before any write
+    Probe *probe;     // NULL: nothing is reported
 } Batch;
 
 // The K and V of all layers in blocks of `block` slots; (n_layers, n_blocks, n_kv_heads, block) times kv_slot_bytes
@@ -172,7 +176,10 @@ typedef struct {
     Status (*scratch_new)(Workspace *w, const Heads *h); // w->device, and w->logits
     void (*scratch_free)(Workspace *w);
     void (*receive)(Workspace *w, const Layer *l, const Batch *b); // w->x, which the host computed, for layer l
-    const char *(*failure)(void); // the first that happened, or NULL; what is computed after it is void
+    // logits of b->out_row, and a token drawn from each as b->draw says. Two of them may be on their way.
+    void (*draw)(Workspace *w, const Tensor *head, float eps, const Batch *b);
+    const int *(*drawn)(Workspace *w); // waits for the older one's tokens: model_drawn
+    const char *(*failure)(void);      // the first that happened, or NULL; what is computed after it is void
 } DeviceMemory;
 
 struct Backend {

@@ -536,5 +536,13 @@ float *model_forward(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
     model_embed(m, w, kv, b);
     model_layers(m, w, kv, b);
     if (b->n_out == 0) return w->logits; // a chunk inside a prompt
-    return model_logits(m, w, b->out_row, b->n_out);
+    if (!b->draw) return model_logits(m, w, b->out_row, b->n_out);
+    m->device->memory->draw(w, &m->head, m->c.eps, b);
+    return NULL;
 }
+
+bool model_draws(const Model *m) { return m->n_device > 0; }
+
+bool model_draws_ahead(const Model *m) { return m->n_device == m->c.n_layers; } // the device embeds
+
+const int *model_drawn(const Model *m, Workspace *w) { return m->device->memory->drawn(w); }

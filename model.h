@@ -58,7 +58,13 @@ size_t workspace_bytes(const Model *m, int n_threads, int max_rows, int max_out)
 Workspace workspace_shape(const Model *m, int max_rows, int max_out, int max_slots); // sizes alone
 
 // The forward. Returns the logits of b->out_row, (b->n_out, n_vocab), valid until the next call with this workspace.
+// NULL with b->draw: it is begun, and model_drawn tells its tokens; a second one may be begun before that.
 float *model_forward(const Model *m, Workspace *w, KvPool *kv, const Batch *b);
+bool model_draws(const Model *m);       // there may be b->draw
+bool model_draws_ahead(const Model *m); // and tokens -1 in the batch after it
+// Waits for the oldest forward with b->draw that was not asked for yet: (b->n_out) tokens, -1 where no logit is finite;
+// valid until the second forward after it.
+const int *model_drawn(const Model *m, Workspace *w);
 // Its three parts, for callers that want many rows of logits in slices of max_out: embed, then layers, then logits of
 // any of the batch's rows.
 void model_embed(const Model *m, Workspace *w, KvPool *kv, const Batch *b);

@@ -163,14 +163,17 @@ void place_budget(const Place *p, Buf *out) {
         (double)p->kv * 1e-6, (double)p->scratch * 1e-6, (double)RESERVE * 1e-6, (double)p->free_bytes * 1e-6);
 }
 
-void place_report(const Place *p, Buf *out) {
+void place_report(const Place *p) {
     if (!p->gpu) return;
     CudaCounts c = cuda_counts();
-    buf_printf(out, "gpu        %s %s: layers %d to %d of %d, head%s; %s\n", p->gpu->name, p->gpu->isa,
-               p->n_all - p->n_layers, p->n_all - 1, p->n_all, p->n_layers == p->n_all ? ", embedding" : "",
-               p->gpu->kernels);
-    buf_printf(
-        out,
-        "graphs     %ld steps of few rows, %ld graph launches (%.2f a step), %ld captured; %d of %d layers dense\n",
-        c.steps, c.replays, c.steps ? (double)c.replays / (double)c.steps : 0, c.captures, c.dense_layers, c.n_layers);
+    fprintf(stderr, "gpu        %s %s: layers %d to %d of %d, head%s; %s\n", p->gpu->name, p->gpu->isa,
+            p->n_all - p->n_layers, p->n_all - 1, p->n_all, p->n_layers == p->n_all ? ", embedding" : "",
+            p->gpu->kernels);
+    fprintf(stderr,
+            "graphs     %ld steps of few rows, %ld graph launches (%.2f a step), %ld captured; %d of %d layers dense\n",
+            c.steps, c.replays, c.steps ? (double)c.replays / (double)c.steps : 0, c.captures, c.dense_layers,
+            c.n_layers);
+    fprintf(stderr,
+            "sampling   %ld tokens on the GPU, %ld of them ahead of the host; %ld rows of logits for the host\n",
+            c.drawn, c.drawn_ahead, c.rows_fetched);
 }

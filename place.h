@@ -29,6 +29,7 @@ Status place_load(const Place *p, Model *m, ThreadPool *pool, bool quiet);
 
 int place_ubatch(const Place *p, const Options *o); // rows in one step: the options', or what suits the device
 void place_budget(const Place *p, Buf *out);        // a line; nothing without a GPU
-void place_report(const Place *p, Buf *out);        // where each operation runs; graphs launched since the start
+// On stderr: where each operation runs; graphs launched and tokens drawn since the start. Nothing without a GPU.
+void place_report(const Place *p);
 
 #endif

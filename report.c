@@ -131,10 +131,7 @@ void report_after(const Engine *e, const Request *r) {
             e->kv.pool.n_blocks - e->kv.n_free, e->kv.pool.n_blocks, shared,
             size_text((double)kv_bytes_per_slot(&e->shape) * sequence_slots(&r->seq), a),
             size_text((double)kv_bytes(&e->shape), b));
-    Buf gpu = {0};
-    place_report(&e->place, &gpu);
-    if (gpu.n) fputs(gpu.data, stderr);
-    buf_free(&gpu);
+    place_report(&e->place);
     fprintf(stderr, "peak       %s resident\n", size_text((double)memory_peak(), a));
 }
 

@@ -11,17 +11,16 @@
 #include "rng.h"
 #include "sampling.h"
 
-enum { SLICE = 2048, SORT_THREADS = 1024, DRAW_THREADS = 256 };
+enum { SLICE = 2048, SORT_THREADS = SLICE / 2, DRAW_THREADS = 256 }; // at most, and a power of two
 
 struct SampleJob {
-    const float *logits; // (n, n_vocab)
-    int n_vocab, n_slices;
-    const GpuSample *requests;
-    const int *position;
+    const float *logits;          // (n, n_vocab)
+    int n_vocab, n_slices, slice; // candidates of a slice
+    const GpuSample *draws;
     int *sampled;
-    uint64_t *keys;   // (n, n_slices, SLICE) each slice sorted, largest first
-    uint64_t *sorted; // (n, n_slices * SLICE) the best, as many as are wanted
-    double *runs;     // (n, n_slices * SLICE / SAMPLE_RUN) sums
+    uint64_t *keys;   // (n, n_slices, slice) each slice sorted, largest first
+    uint64_t *sorted; // (n, n_slices * slice) the best, as many as are wanted
+    double *runs;     // (n, n_slices * slice / SAMPLE_RUN) sums
     int *counts;      // (n, n_slices) candidates in each slice
 };
 
@@ -46,10 +45,10 @@ __device__ inline int wanted(const GpuSample &r, int n_vocab) {
 
 // ---- a slice --------------------------------------------------------------------------------------------------------
 
-__device__ inline void sort_slice(uint64_t *keys) { // bitonic, largest first
-    for (int size = 2; size <= SLICE; size *= 2)
+__device__ inline void sort_slice(uint64_t *keys, int n) { // bitonic, largest first
+    for (int size = 2; size <= n; size *= 2)
         for (int step = size / 2; step > 0; step /= 2) {
-            for (int i = (int)threadIdx.x; i < SLICE / 2; i += (int)blockDim.x) {
+            for (int i = (int)threadIdx.x; i < n / 2; i += (int)blockDim.x) {
                 int low = i / step * 2 * step + i % step, high = low + step;
                 bool descending = (low & size) == 0;
                 uint64_t a = keys[low], b = keys[high];
@@ -60,23 +59,23 @@ __device__ inline void sort_slice(uint64_t *keys) { // bitonic, largest first
 }
 
 // Occurrences of the slice's tokens in the window of the penalties.
-__device__ inline void count_window(const GpuSample &r, int position, int first, int *counts) {
-    int n = r.repeat_last_n < 0 || r.repeat_last_n > position ? position : r.repeat_last_n;
+__device__ inline void count_window(const GpuSample &r, const int *pending, int first, int n_ids, int *counts) {
+    int n = r.n_window + (r.pending ? 1 : 0);
     for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) {
-        int id = r.tokens[position - n + i] - first;
-        if (id >= 0 && id < SLICE) atomicAdd(&counts[id], 1);
+        int id = (i < r.n_window ? r.window[i] : *pending) - first;
+        if (id >= 0 && id < n_ids) atomicAdd(&counts[id], 1);
     }
 }
 
-// grid: (slices, requests)
+// grid: (slices, draws)
 __global__ __launch_bounds__(SORT_THREADS) void sample_slices(SampleJob j) {
     Smem smem;
-    uint64_t *keys = smem.take<uint64_t>(SLICE);
-    float *logits = smem.take<float>(SLICE);
-    int *counts = smem.take<int>(SLICE);
-    GpuSample r = j.requests[blockIdx.y];
-    int first = (int)blockIdx.x * SLICE, n = j.n_vocab - first < SLICE ? j.n_vocab - first : SLICE;
-    for (int i = (int)threadIdx.x; i < SLICE; i += (int)blockDim.x) {
+    uint64_t *keys = smem.take<uint64_t>((unsigned)j.slice);
+    float *logits = smem.take<float>((unsigned)j.slice);
+    int *counts = smem.take<int>((unsigned)j.slice);
+    GpuSample r = j.draws[blockIdx.y];
+    int first = (int)blockIdx.x * j.slice, n = j.n_vocab - first < j.slice ? j.n_vocab - first : j.slice;
+    for (int i = (int)threadIdx.x; i < j.slice; i += (int)blockDim.x) {
         logits[i] = i < n ? j.logits[(size_t)blockIdx.y * (size_t)j.n_vocab + (size_t)(first + i)] : -INFINITY;
         if (!(logits[i] == logits[i])) logits[i] = -INFINITY;
         counts[i] = 0;
@@ -87,27 +86,26 @@ __global__ __launch_bounds__(SORT_THREADS) void sample_slices(SampleJob j) {
             int id = r.bias[b].id - first;
             if (id >= 0 && id < n) logits[id] += r.bias[b].bias;
         }
-    bool penalised = r.tokens && (r.repeat_penalty != 1 || r.presence_penalty != 0 || r.frequency_penalty != 0);
-    if (penalised) count_window(r, j.position[blockIdx.y], first, counts);
+    count_window(r, &j.sampled[blockIdx.y], first, j.slice, counts);
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < SLICE; i += (int)blockDim.x) {
+    for (int i = (int)threadIdx.x; i < j.slice; i += (int)blockDim.x) {
         float l = logits[i];
         if (counts[i] > 0) l = sample_penalise(l, counts[i], r.repeat_penalty, r.presence_penalty, r.frequency_penalty);
         keys[i] = i < n ? sample_key(l, first + i) : 0;
     }
     __syncthreads();
-    sort_slice(keys);
+    sort_slice(keys, j.slice);
     size_t at = (size_t)blockIdx.y * (size_t)j.n_slices + blockIdx.x;
-    for (int i = (int)threadIdx.x; i < SLICE; i += (int)blockDim.x) {
-        j.keys[at * SLICE + (size_t)i] = keys[i];
-        if (keys[i] && (i == SLICE - 1 || !keys[i + 1])) j.counts[at] = i + 1;
+    for (int i = (int)threadIdx.x; i < j.slice; i += (int)blockDim.x) {
+        j.keys[at * (size_t)j.slice + (size_t)i] = keys[i];
+        if (keys[i] && (i == j.slice - 1 || !keys[i + 1])) j.counts[at] = i + 1;
     }
     if (threadIdx.x == 0 && !keys[0]) j.counts[at] = 0;
 }
 
 // How many of a slice's keys are larger.
-__device__ inline int count_larger(const uint64_t *slice, uint64_t key) {
-    int low = 0, high = SLICE; // the answer lies in [low, high]
+__device__ inline int count_larger(const uint64_t *slice, int n, uint64_t key) {
+    int low = 0, high = n; // the answer lies in [low, high]
     while (low < high) {
         int middle = (low + high) / 2;
         if (slice[middle] > key) low = middle + 1;
@@ -116,18 +114,18 @@ __device__ inline int count_larger(const uint64_t *slice, uint64_t key) {
     return low;
 }
 
-// grid: (slices, requests): each candidate that is wanted to its place.
+// grid: (slices, draws): each candidate that is wanted to its place.
 __global__ __launch_bounds__(SORT_THREADS) void sample_ranks(SampleJob j) {
-    int most = wanted(j.requests[blockIdx.y], j.n_vocab);
-    const uint64_t *keys = j.keys + (size_t)blockIdx.y * (size_t)j.n_slices * SLICE;
-    const uint64_t *mine = keys + (size_t)blockIdx.x * SLICE;
-    uint64_t *sorted = j.sorted + (size_t)blockIdx.y * (size_t)j.n_slices * SLICE;
-    for (int i = (int)threadIdx.x; i < SLICE && i < most; i += (int)blockDim.x) {
+    int most = wanted(j.draws[blockIdx.y], j.n_vocab);
+    const uint64_t *keys = j.keys + (size_t)blockIdx.y * (size_t)j.n_slices * (size_t)j.slice;
+    const uint64_t *mine = keys + (size_t)blockIdx.x * (size_t)j.slice;
+    uint64_t *sorted = j.sorted + (size_t)blockIdx.y * (size_t)j.n_slices * (size_t)j.slice;
+    for (int i = (int)threadIdx.x; i < j.slice && i < most; i += (int)blockDim.x) {
         uint64_t key = mine[i];
         int rank = i;
         if (!key) continue;
         for (int s = 0; s < j.n_slices && rank < most; s++)
-            if (s != (int)blockIdx.x) rank += count_larger(keys + (size_t)s * SLICE, key);
+            if (s != (int)blockIdx.x) rank += count_larger(keys + (size_t)s * (size_t)j.slice, j.slice, key);
         if (rank < most) sorted[rank] = key;
     }
 }
@@ -211,17 +209,22 @@ __device__ inline int keep_min_p(const Candidates &c, float log_min_p) {
     return low;
 }
 
-// grid: (requests)
+// grid: (draws)
 __global__ __launch_bounds__(DRAW_THREADS) void sample_draw(SampleJob j) {
     Smem smem;
     double *shared = smem.take<double>(1);
     int *found = smem.take<int>(1);
-    GpuSample r = j.requests[blockIdx.x];
+    GpuSample r = j.draws[blockIdx.x];
     size_t first = (size_t)blockIdx.x * (size_t)j.n_slices;
-    int n = 0, most = wanted(r, j.n_vocab), position = j.position[blockIdx.x], token = -1;
+    int n = 0, most = wanted(r, j.n_vocab), token = -1;
     for (int s = 0; s < j.n_slices; s++) n += j.counts[first + (size_t)s];
-    Candidates c = {
-        j.sorted + first * SLICE, n < most ? n : most, r.temp, 0, j.runs + first * (SLICE / SAMPLE_RUN), shared, found};
+    Candidates c = {j.sorted + first * (size_t)j.slice,
+                    n < most ? n : most,
+                    r.temp,
+                    0,
+                    j.runs + first * (size_t)(j.slice / SAMPLE_RUN),
+                    shared,
+                    found};
     if (c.n > 0 && is_greedy(r)) token = key_id(c.key[0]);
     else if (c.n > 0) {
         if (r.top_p < 1) {
@@ -229,12 +232,10 @@ __global__ __launch_bounds__(DRAW_THREADS) void sample_draw(SampleJob j) {
             c.n = last < c.n ? last + 1 : c.n;
         }
         if (r.min_p > 0) c.n = keep_min_p(c, r.log_min_p);
-        int i = first_past(c, r.temp, rng_uniform(r.seed, r.sequence, (uint64_t)position), false);
+        int i = first_past(c, r.temp, rng_uniform(r.seed, r.sequence, r.position), false);
         token = key_id(c.key[i < c.n ? i : c.n - 1]); // the probabilities rounded to a little under 1
     }
-    if (threadIdx.x != 0) return;
-    j.sampled[r.row] = token;
-    if (r.tokens) r.tokens[position] = token;
+    if (threadIdx.x == 0) j.sampled[blockIdx.x] = token;
 }
 
 #endif

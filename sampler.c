@@ -2,7 +2,6 @@
 #include "sampler.h"
 
 #include "rng.h"
-#include "sampling.h"
 
 #include <assert.h>
 #include <math.h>

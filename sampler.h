@@ -7,28 +7,8 @@
 #ifndef QUILL_SAMPLER_H
 #define QUILL_SAMPLER_H
 
+#include "sampling.h"
 #include "util.h"
-
-typedef struct {
-    int id;
-    float bias;
-} LogitBias;
-
-typedef struct {
-    float temp;             // 0.8
-    int top_k;              // 40; 0: all
-    float top_p;            // 0.95; 1: off
-    float min_p;            // 0.05; 0: off
-    float typical;          // 1: off
-    float repeat_penalty;   // 1: off
-    int repeat_last_n;      // 64; 0: off, -1: the whole context
-    float presence_penalty; // 0: off
-    float frequency_penalty;
-    bool greedy;
-    uint64_t seed;
-    const LogitBias *bias; // (n_bias), the caller's
-    int n_bias;
-} SamplerParams;
 
 SamplerParams sampler_defaults(void);
 

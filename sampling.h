@@ -1,4 +1,5 @@
-// sampling.h: the arithmetic of a draw, one for the host (sampler.c) and the GPU (sample.cuh): the same bits on both.
+// sampling.h: what a draw is, and its arithmetic, one for the host (sampler.c) and the GPU (sample.cuh): the same bits
+// on both.
 //
 // Only operations that IEEE 754 fixes, in one order, and nothing a compiler may contract. Sums over candidates (sorted
 // by logit, descending) go by runs: each run of SAMPLE_RUN in order, then the runs' sums in order; so a GPU may add the
@@ -9,10 +10,47 @@
 #include "device.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
 enum { SAMPLE_RUN = 64 };
+
+typedef struct {
+    int id;
+    float bias;
+} LogitBias;
+
+typedef struct {
+    float temp;             // 0.8
+    int top_k;              // 40; 0: all
+    float top_p;            // 0.95; 1: off
+    float min_p;            // 0.05; 0: off
+    float typical;          // 1: off
+    float repeat_penalty;   // 1: off
+    int repeat_last_n;      // 64; 0: off, -1: the whole context
+    float presence_penalty; // 0: off
+    float frequency_penalty;
+    bool greedy;
+    uint64_t seed;
+    const LogitBias *bias; // (n_bias), the caller's
+    int n_bias;
+} SamplerParams;
+
+// A token to be drawn from a row of logits: all that sampler_sample (sampler.h) takes besides.
+typedef struct {
+    const SamplerParams *how;
+    uint64_t sequence; // key of the RNG
+    const int *tokens; // (n_tokens) the sequence's, the newest last
+    int n_tokens;
+    bool pending; // one more follows them: it is not known yet, the draw before in this place gives it
+} Draw;
+
+// Whether a GPU draws so too: all but typical sampling, whose logarithms IEEE 754 does not fix, and biases by the
+// thousand, which one thread would add.
+static inline bool draw_anywhere(const SamplerParams *p) {
+    return (!(p->typical < 1) || p->greedy || p->temp <= 0) && p->n_bias <= 1000;
+}
 
 #ifdef __CUDA_ARCH__ // these never become part of a fused multiply-add; the host is compiled without contraction
 #define SAMPLE_MUL(a, b) __dmul_rn(a, b)

@@ -6,14 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct {
+    Batch batch;
+    Request **request; // (max_seqs) of each sequence of the batch; NULL: it has ended since
+    int *n_rows;       // (max_seqs) that it has there
+    Draw *draw;        // (max_seqs)
+} Step;
+
 struct Scheduler {
     KvCache *kv;
     Sampler *sampler;
     int n_vocab, max_rows, max_seqs;
-    Request *first;     // running and waiting, oldest first
-    Request **in_batch; // (max_seqs) the request of each sequence of the batch
-    int *rows_of;       // (max_seqs) how many rows it has there
-    Batch batch;
+    Request *first; // running and waiting, oldest first
+    Step steps[2];  // this one, and the one after it
+    Step *step;     // that scheduler_next gave
+    bool has_ahead; // the other follows it
+    bool draws, may_ahead;
     int64_t n_preempted;
     Eviction eviction; // room NULL: none
     atomic_bool interrupted;
@@ -32,12 +40,11 @@ const char *finish_name(Finish f) {
     return "?";
 }
 
-Scheduler *scheduler_new(KvCache *kv, Sampler *sampler, int n_vocab, int max_rows, int max_seqs) {
-    Scheduler *s = mem_alloc(sizeof *s);
-    *s = (Scheduler){.kv = kv, .sampler = sampler, .n_vocab = n_vocab, .max_rows = max_rows, .max_seqs = max_seqs};
-    s->in_batch = mem_alloc((size_t)max_seqs * sizeof *s->in_batch);
-    s->rows_of = mem_alloc((size_t)max_seqs * sizeof *s->rows_of);
-    Batch *b = &s->batch;
+static void step_new(Step *t, const KvCache *kv, int max_rows, int max_seqs) {
+    t->request = mem_alloc((size_t)max_seqs * sizeof *t->request);
+    t->n_rows = mem_alloc((size_t)max_seqs * sizeof *t->n_rows);
+    t->draw = mem_alloc((size_t)max_seqs * sizeof *t->draw);
+    Batch *b = &t->batch;
     size_t row_ints = (size_t)max_rows * sizeof(int);
     b->token = mem_alloc(row_ints);
     b->pos = mem_alloc(row_ints);
@@ -46,31 +53,50 @@ Scheduler *scheduler_new(KvCache *kv, Sampler *sampler, int n_vocab, int max_row
     b->out_row = mem_alloc(row_ints);
     b->max_blocks = (kv->max_slots + kv->pool.block - 1) / kv->pool.block;
     b->block_table = mem_alloc((size_t)max_seqs * (size_t)b->max_blocks * sizeof(int));
+}
+
+static void step_free(Step *t) {
+    free(t->request);
+    free(t->n_rows);
+    free(t->draw);
+    free(t->batch.token);
+    free(t->batch.pos);
+    free(t->batch.slot);
+    free(t->batch.seq);
+    free(t->batch.out_row);
+    free(t->batch.block_table);
+}
+
+Scheduler *scheduler_new(KvCache *kv, Sampler *sampler, int n_vocab, int max_rows, int max_seqs) {
+    Scheduler *s = mem_alloc(sizeof *s);
+    *s = (Scheduler){.kv = kv, .sampler = sampler, .n_vocab = n_vocab, .max_rows = max_rows, .max_seqs = max_seqs};
+    s->step = s->steps;
+    for (int i = 0; i < 2; i++) step_new(&s->steps[i], kv, max_rows, max_seqs);
     return s;
 }
 
 void scheduler_free(Scheduler *s) {
     if (!s) return;
-    free(s->in_batch);
-    free(s->rows_of);
-    free(s->batch.token);
-    free(s->batch.pos);
-    free(s->batch.slot);
-    free(s->batch.seq);
-    free(s->batch.out_row);
-    free(s->batch.block_table);
+    for (int i = 0; i < 2; i++) step_free(&s->steps[i]);
     free(s);
+}
+
+void scheduler_draws(Scheduler *s, bool ahead) {
+    s->draws = true;
+    s->may_ahead = ahead;
 }
 
 void scheduler_evict(Scheduler *s, Eviction eviction) { s->eviction = eviction; }
 
 int scheduler_max_rows(const Scheduler *s) { return s->max_rows; }
 
-Request *scheduler_request(const Scheduler *s, int seq) { return s->in_batch[seq]; }
+Request *scheduler_request(const Scheduler *s, int seq) { return s->step->request[seq]; }
 
 void scheduler_interrupt(Scheduler *s) { atomic_store(&s->interrupted, true); }
 
 int64_t scheduler_preemptions(const Scheduler *s) { return s->n_preempted; }
+
+static Step *step_ahead(Scheduler *s) { return &s->steps[s->step == s->steps]; }
 
 static void finish(Scheduler *s, Request *r, Finish why) {
     r->finish = why;
@@ -82,6 +108,9 @@ static void finish(Scheduler *s, Request *r, Finish why) {
             break;
         }
     r->next = NULL;
+    Step *ahead = step_ahead(s);
+    for (int i = 0; s->has_ahead && i < ahead->batch.n_seqs; i++)
+        if (ahead->request[i] == r) ahead->request[i] = NULL;
 }
 
 void scheduler_cancel(Scheduler *s, Request *r) {
@@ -94,8 +123,8 @@ static bool decoding(const Request *r) { return r->n_new > 0 && r->seq.n_tokens 
 static bool running(const Request *r) { return r->seq.n_blocks > 0; }
 
 static bool in_batch(const Scheduler *s, const Request *r) {
-    for (int i = 0; i < s->batch.n_seqs; i++)
-        if (s->in_batch[i] == r) return true;
+    for (int i = 0; i < s->step->batch.n_seqs; i++)
+        if (s->step->request[i] == r) return true;
     return false;
 }
 
@@ -154,33 +183,41 @@ static bool may_begin(Scheduler *s, Request *r) {
     return false;
 }
 
+// n rows of r from a slot and a token on; those of tokens that are not known yet have -1.
+static void put_rows(Step *t, Request *r, int slot, int first, int n, bool wants_logits) {
+    Batch *b = &t->batch;
+    const Sequence *q = &r->seq;
+    int seq = b->n_seqs++;
+    t->request[seq] = r;
+    t->n_rows[seq] = n;
+    memcpy(b->block_table + (size_t)seq * (size_t)b->max_blocks, q->blocks, (size_t)q->n_blocks * sizeof(int));
+    for (int i = 0; i < n; i++) {
+        int row = b->n_rows++;
+        b->token[row] = first + i < q->n_tokens ? q->tokens[first + i] : -1;
+        b->pos[row] = first + i;
+        b->slot[row] = slot + i;
+        b->seq[row] = seq;
+    }
+    if (wants_logits) b->out_row[b->n_out++] = b->n_rows - 1;
+}
+
 // Puts up to `limit` uncomputed tokens of r into the batch; false when no block is to be had for them.
 static bool add_rows(Scheduler *s, Request *r, int limit) {
-    Batch *b = &s->batch;
     Sequence *q = &r->seq;
     int n = int_min(limit, q->n_tokens - q->n_cached);
     if (s->eviction.room) n = int_min(n, s->eviction.room(s->eviction.arg, r));
     int slot = sequence_slots(q);
     while (n < 1 || !kv_reserve(s->kv, q, slot + n))
         if (n < 1 || slot + n > s->kv->max_slots || !preempt_for(s, r)) return false;
-    if (s->eviction.room) b->probe = s->eviction.probe(s->eviction.arg, r, n);
-    int seq = b->n_seqs++;
-    s->in_batch[seq] = r;
-    s->rows_of[seq] = n;
-    memcpy(b->block_table + (size_t)seq * (size_t)b->max_blocks, q->blocks, (size_t)q->n_blocks * sizeof(int));
-    for (int i = 0; i < n; i++) {
-        int row = b->n_rows++;
-        b->token[row] = q->tokens[q->n_cached + i];
-        b->pos[row] = q->n_cached + i;
-        b->slot[row] = slot + i;
-        b->seq[row] = seq;
-    }
+    if (s->eviction.room) s->step->batch.probe = s->eviction.probe(s->eviction.arg, r, n);
     bool wants_logits = q->n_cached + n == q->n_tokens && r->max_new != 0;
-    if (wants_logits) b->out_row[b->n_out++] = b->n_rows - 1;
+    put_rows(s->step, r, slot, q->n_cached, n, wants_logits);
     return true;
 }
 
-static bool has_room(const Scheduler *s) { return s->batch.n_rows < s->max_rows && s->batch.n_seqs < s->max_seqs; }
+static bool has_room(const Scheduler *s) {
+    return s->step->batch.n_rows < s->max_rows && s->step->batch.n_seqs < s->max_seqs;
+}
 
 static void add_decode_rows(Scheduler *s) {
     for (Request *r = s->first; r && has_room(s); r = r->next)
@@ -200,22 +237,45 @@ static void add_prefill_rows(Scheduler *s) {
         if (!running(r) && prefix_is_coming(s, r)) continue;
         if (!running(r) && !may_begin(s, r)) return;
         kv_match_prefix(s->kv, &r->seq);
-        if (!add_rows(s, r, s->max_rows - s->batch.n_rows)) return;
+        if (!add_rows(s, r, s->max_rows - s->step->batch.n_rows)) return;
         begin(r);
     }
 }
 
+// A step's tokens are drawn by the device, unless somebody wants to see a row of logits or to draw from it twice.
+// `pending`: the token before is not known yet.
+static void plan_draws(const Scheduler *s, Step *t, bool pending) {
+    Batch *b = &t->batch;
+    b->draw = NULL;
+    if (!s->draws || b->n_out == 0) return;
+    for (int i = 0; i < b->n_out; i++) {
+        const Request *r = t->request[b->seq[b->out_row[i]]];
+        if ((r->emit && !r->blind) || r->branches || !draw_anywhere(&r->sampling)) return;
+        t->draw[i] = (Draw){&r->sampling, r->sequence_key, r->seq.tokens, r->seq.n_tokens, pending};
+    }
+    b->draw = t->draw;
+}
+
+static void clear(Step *t) { t->batch.n_rows = t->batch.n_out = t->batch.n_seqs = 0; }
+
 bool scheduler_next(Scheduler *s, Batch **out) {
-    Batch *b = &s->batch;
     if (atomic_exchange(&s->interrupted, false))
         while (s->first) finish(s, s->first, FINISH_INTERRUPT);
+    if (s->has_ahead) {
+        s->step = step_ahead(s);
+        s->has_ahead = false;
+        *out = &s->step->batch;
+        return true;
+    }
+    Batch *b = &s->step->batch;
     while (s->first) {
-        b->n_rows = b->n_out = b->n_seqs = 0;
+        clear(s->step);
         add_decode_rows(s);
         add_prefill_rows(s);
         if (b->n_rows > 0) {
             b->copy = s->kv->copies;
             b->n_copies = s->kv->n_copies;
+            plan_draws(s, s->step, false);
             *out = b;
             return true;
         }
@@ -224,12 +284,50 @@ bool scheduler_next(Scheduler *s, Batch **out) {
     return false;
 }
 
+// Whether the step that runs is followed by one with a row of each of its requests, and of no other.
+static bool goes_on(Scheduler *s) {
+    const Batch *b = &s->step->batch;
+    int n = 0;
+    if (!s->may_ahead || !b->draw || b->n_out < b->n_seqs || s->eviction.room || atomic_load(&s->interrupted))
+        return false;
+    for (const Request *r = s->first; r; r = r->next, n++)
+        if (r->max_new >= 0 && r->n_new + 1 >= r->max_new) return false;
+    if (n > b->n_seqs) return false; // one waits to begin
+    for (int i = 0; i < b->n_seqs; i++) {
+        Request *r = s->step->request[i];
+        if (!r || !kv_reserve(s->kv, &r->seq, sequence_slots(&r->seq) + s->step->n_rows[i] + 1)) return false;
+    }
+    assert(s->kv->n_copies == b->n_copies); // what these rows write into is a sequence's own since this step
+    return true;
+}
+
+bool scheduler_ahead(Scheduler *s, Batch **out) {
+    const Step *now = s->step;
+    Step *then = step_ahead(s);
+    if (!goes_on(s)) return false;
+    clear(then);
+    for (int i = 0; i < now->batch.n_seqs; i++) {
+        Request *r = now->request[i];
+        put_rows(then, r, sequence_slots(&r->seq) + now->n_rows[i], r->seq.n_tokens, 1, true);
+    }
+    then->batch.n_copies = 0;
+    plan_draws(s, then, true);
+    s->has_ahead = true;
+    *out = &then->batch;
+    return true;
+}
+
 // ---- what came of it ------------------------------------------------------------------------------------------------
 
-static void take_token(Scheduler *s, Request *r, const float *logits, double now) {
+static int draw(const Scheduler *s, const Request *r, const float *logits) {
+    const Sequence *q = &r->seq;
+    return sampler_sample(s->sampler, &r->sampling, logits, q->tokens, q->n_tokens, r->sequence_key,
+                          (uint64_t)q->n_tokens);
+}
+
+// logits NULL: they are where the token was drawn.
+static void take_token(Scheduler *s, Request *r, int token, const float *logits, double now) {
     Sequence *q = &r->seq;
-    int token = sampler_sample(s->sampler, &r->sampling, logits, q->tokens, q->n_tokens, r->sequence_key,
-                               (uint64_t)q->n_tokens);
     if (token < 0) {
         finish(s, r, FINISH_BROKEN);
         return;
@@ -263,7 +361,7 @@ static void branch_off(Scheduler *s, Request *r, const float *logits, double now
     r->next = first;
     for (Request *b = first, *next; b != after; b = next) {
         next = b->next;
-        take_token(s, b, logits, now);
+        take_token(s, b, draw(s, b, logits), logits, now);
     }
 }
 
@@ -282,24 +380,38 @@ void scheduler_add(Scheduler *s, Request *r) {
     if (!known) return;
     r->time.prefill_end = r->time.start;
     if (r->max_new == 0) finish(s, r, FINISH_LENGTH);
-    else take_token(s, r, r->logits, clock_now());
+    else take_token(s, r, draw(s, r, r->logits), r->logits, clock_now());
 }
 
-void scheduler_take(Scheduler *s, const float *logits) {
-    Batch *b = &s->batch;
+// What a step's rows gave to one of its requests: slots that are computed, and if `out` >= 0 a row of logits or a
+// token.
+static void take_rows(Scheduler *s, Request *r, int n_rows, int out, const float *logits, const int *tokens,
+                      double now) {
+    r->seq.n_cached += n_rows;
+    kv_commit(s->kv, &r->seq, r->seq.n_cached);
+    bool whole = r->seq.n_cached == r->seq.n_tokens;
+    if (r->n_new == 0 && whole) r->time.prefill_end = now;
+    if (out >= 0 && tokens) take_token(s, r, tokens[out], NULL, now);
+    else if (out >= 0) {
+        const float *own = logits + (size_t)out * (size_t)s->n_vocab;
+        branch_off(s, r, own, now);
+        take_token(s, r, draw(s, r, own), own, now);
+    } else if (whole) finish(s, r, FINISH_LENGTH);
+}
+
+static void take(Scheduler *s, const float *logits, const int *tokens) {
+    const Step *t = s->step;
+    const Batch *b = &t->batch;
     double now = clock_now();
     s->kv->n_copies = 0;
     for (int seq = 0, out = 0, row = 0; seq < b->n_seqs; seq++) {
-        Request *r = s->in_batch[seq];
-        r->seq.n_cached += s->rows_of[seq];
-        kv_commit(s->kv, &r->seq, r->seq.n_cached);
-        row += s->rows_of[seq];
-        if (r->n_new == 0 && r->seq.n_cached == r->seq.n_tokens) r->time.prefill_end = now;
-        bool has_logits = out < b->n_out && b->out_row[out] == row - 1;
-        if (has_logits) {
-            const float *own = logits + (size_t)out++ * (size_t)s->n_vocab;
-            branch_off(s, r, own, now);
-            take_token(s, r, own, now);
-        } else if (r->seq.n_cached == r->seq.n_tokens) finish(s, r, FINISH_LENGTH);
+        row += t->n_rows[seq];
+        bool is_out = out < b->n_out && b->out_row[out] == row - 1;
+        if (t->request[seq]) take_rows(s, t->request[seq], t->n_rows[seq], is_out ? out : -1, logits, tokens, now);
+        out += is_out;
     }
 }
+
+void scheduler_take(Scheduler *s, const float *logits) { take(s, logits, NULL); }
+
+void scheduler_take_tokens(Scheduler *s, const int *tokens) { take(s, NULL, tokens); }

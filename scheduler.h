@@ -10,6 +10,10 @@
 // A request begins when there are blocks for all of its tokens and one more for every other that may grow; those behind
 // it wait with it, so that none is passed over for ever. When blocks run out all the same, the newest request gives its
 // own back and computes them again later. The width of the batch is what memory allows, max_seqs at most.
+//
+// Where a device draws the tokens (scheduler_draws) nobody waits for them: while a step runs, scheduler_ahead has the
+// next one, whose rows take the tokens of this one where they lie. What ends a request is seen one step late then, and
+// that step's row of it is dropped.
 #ifndef QUILL_SCHEDULER_H
 #define QUILL_SCHEDULER_H
 
@@ -44,7 +48,8 @@ struct Request {
     // Called for each sampled token, in order, after it was appended to seq.tokens, with the raw logits that it was
     // drawn from (n_vocab): RUNNING goes on, anything else finishes. NULL: goes on.
     Finish (*emit)(Request *r, int token, const float *logits);
-    void *arg; // emit's own
+    bool blind; // emit does not look at the logits, which may be NULL then
+    void *arg;  // emit's own
     // kept by the scheduler
     int n_prompt; // tokens when it was added
     int n_reused; // of them, slots that were computed already
@@ -67,19 +72,26 @@ typedef struct {
     void *arg;
 } Eviction;
 void scheduler_evict(Scheduler *s, Eviction eviction);
+// Steps whose logits nobody wants to see come with Batch.draw from now on; `ahead`: scheduler_ahead may be used.
+void scheduler_draws(Scheduler *s, bool ahead);
 void scheduler_free(Scheduler *s); // the requests and their blocks stay the callers'
 
 // The request stays the caller's and must live until it has finished. At least one token must be uncomputed, but
 // for a request that brings logits, which may be finished when this returns.
 void scheduler_add(Scheduler *s, Request *r);
-bool scheduler_next(Scheduler *s, Batch **b);           // false: every request has finished
-void scheduler_take(Scheduler *s, const float *logits); // (b->n_out, n_vocab)
-void scheduler_interrupt(Scheduler *s);                 // finishes all with FINISH_INTERRUPT; async-signal-safe flag
+bool scheduler_next(Scheduler *s, Batch **b);                // false: every request has finished
+void scheduler_take(Scheduler *s, const float *logits);      // (b->n_out, n_vocab)
+void scheduler_take_tokens(Scheduler *s, const int *tokens); // of a batch with draws: (b->n_out), -1: nothing was left
+// Between scheduler_next and scheduler_take_tokens of a batch with draws: the batch after it, where that is certain but
+// for the tokens, which are -1. scheduler_next gives it again when this one is taken. False: there is none.
+bool scheduler_ahead(Scheduler *s, Batch **b);
+void scheduler_interrupt(Scheduler *s); // finishes all with FINISH_INTERRUPT; async-signal-safe flag
 // Between scheduler_take and scheduler_next: finishes one request, and the branches that it still has to begin, with
 // FINISH_INTERRUPT. One that has finished already stays as it is.
 void scheduler_cancel(Scheduler *s, Request *r);
 int scheduler_max_rows(const Scheduler *s);
-int64_t scheduler_preemptions(const Scheduler *s);       // how often a request had to give its blocks back
-Request *scheduler_request(const Scheduler *s, int seq); // whose rows have this seq in the batch of scheduler_next
+int64_t scheduler_preemptions(const Scheduler *s); // how often a request had to give its blocks back
+// Whose rows have this seq in the batch of scheduler_next; NULL: it was begun ahead, and the request has ended.
+Request *scheduler_request(const Scheduler *s, int seq);
 
 #endif

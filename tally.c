@@ -40,9 +40,10 @@ void tally_step(Tally *t, const Engine *e, const Batch *b) {
     t->most_seqs = int_max(t->most_seqs, b->n_seqs);
     t->most_blocks = int_max(t->most_blocks, e->kv.pool.n_blocks - e->kv.n_free);
     for (int i = 0; i < b->n_seqs; i++) {
-        const Sequence *s = &scheduler_request(e->sched, i)->seq;
-        t->slots += s->n_cached;
-        t->slots_held += (double)s->n_blocks * e->kv.pool.block;
+        const Request *r = scheduler_request(e->sched, i);
+        if (!r) continue;
+        t->slots += r->seq.n_cached;
+        t->slots_held += (double)r->seq.n_blocks * e->kv.pool.block;
     }
 }
 
@@ -104,6 +105,7 @@ void tally_report(const Tally *t, const Engine *e, const Slo *slo) {
             t->most_blocks, e->kv.pool.n_blocks, e->kv.pool.block,
             t->slots_held > 0 ? 100 * (1 - t->slots / t->slots_held) : 0);
     report_store(e->store);
+    place_report(&e->place);
     char peak[24];
     fprintf(stderr, "peak       %s resident\n", size_text((double)memory_peak(), peak));
 }

@@ -46,6 +46,7 @@ static void add_requests(const TicketOffice *office, Ticket *t, const ChatTempla
         r->sequence_key = (uint64_t)i;
         r->max_new = j->o.predict;
         r->emit = answer_emit;
+        r->blind = answer_is_blind(&j->o);
         r->arg = a;
         if (i > 0) t->answers[i - 1].request.next = r;
     }

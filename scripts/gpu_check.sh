@@ -4,6 +4,7 @@
 #   scripts/gpu_check.sh [DIR]         results in DIR (default: build/gpu)
 #   QUILL_TEST_DATA=DIR                also the golden logits there (golden/tokens.txt, golden/*/X.gguf with X.f32)
 #   SECONDS_FOR_ALL=480                benchmarks that would end later are left out, and named
+#   QUILL=FILE                         that binary, instead of building one
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -41,12 +42,12 @@ commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 say "$gpu, driver $driver, $("$nvcc" --version | sed -n 's/.*release //p'), commit $commit"
 
 # ---- build ----
-make -j"$(nproc)" CUDA_ARCH=native quill >"$out/build.log" 2>&1 ||
+[ -n "${QUILL:-}" ] || make -j"$(nproc)" CUDA_ARCH=native quill >"$out/build.log" 2>&1 ||
   die "it does not build: $(tail -3 "$out/build.log"); all of it is in $out/build.log"
-quill=$PWD/quill
-"$quill" --version | sed 's/^/       /'
-"$quill" --version | grep -q '^CUDA: [0-9]' || die "the build has no CUDA: see $out/build.log"
-say "built"
+quill=${QUILL:-$PWD/quill}
+version=$("$quill" --version)
+say "${version//$'\n'/; }"
+[[ $version =~ CUDA:\ [0-9] ]] || die "$quill: a build with CUDA expected, one without found: see $out/build.log"
 
 # ---- tests on the GPU ----
 tiny=$out/tiny
@@ -91,15 +92,38 @@ if [ -n "${QUILL_TEST_DATA:-}" ]; then # logits of a float64 forward from outsid
   done
 fi
 
-say "texts, GPU against CPU"
-if "$quill" --version | grep -q '^model: none$'; then say "skipped: no model is built in"; else
+say "texts, GPU against scalar CPU"
+text() { "$quill" --seed "$1" --raw -n 200 --json "${@:2}" "Once upon a time" </dev/null 2>"$out/last.err"; }
+part() { # part WANT GOT: greedy texts part only where the specification's two best tokens were closer than int8 rounds
+  python3 - "$@" <<'PYTHON'
+import json, sys
+MARGIN = 0.5
+want, got = (json.load(open(f))["tokens"] for f in sys.argv[1:])
+for i, (a, b) in enumerate(zip(want, got)):
+    if a["id"] == b["id"]:
+        continue
+    margin = a["top"][0]["logprob"] - a["top"][1]["logprob"]
+    print(f"       greedy: parts at token {i}, where the CPU's two best are {margin:.3f} apart (up to {MARGIN} may)")
+    sys.exit(margin > MARGIN or b["id"] != a["top"][1]["id"])
+print(f"       greedy: all {len(want)} tokens as on the CPU")
+sys.exit(len(want) != len(got))
+PYTHON
+}
+same() { # same A B: the texts of two answers in JSON
+  python3 -c 'import json, sys; a, b = (json.load(open(f))["text"] for f in sys.argv[1:]); sys.exit(a != b)' "$@"
+}
+if [[ $version =~ model:\ none ]]; then say "skipped: no model is built in"; else
+  if text 1 --device cpu --isa scalar --greedy --logprobs 2 >"$out/cpu.json" &&
+    text 1 --device cuda --greedy --logprobs 2 >"$out/gpu.json"; then
+    part "$out/cpu.json" "$out/gpu.json" || fail "the greedy text"
+  else fail "the greedy text: $(cat "$out/last.err")"; fi
   for seed in 1 2 3; do
-    "$quill" --device cpu --seed $seed --raw -n 200 "Once upon a time" >"$out/cpu.txt" </dev/null
-    "$quill" --device cuda --seed $seed --raw -n 200 "Once upon a time" >"$out/gpu.txt" </dev/null || fail "seed $seed"
-    "$quill" --device cuda --seed $seed --raw -n 200 "Once upon a time" >"$out/again.txt" </dev/null || fail "seed $seed"
-    cmp -s "$out/gpu.txt" "$out/again.txt" || fail "seed $seed: the same run gave another text"
-    same=$(cmp "$out/cpu.txt" "$out/gpu.txt" 2>/dev/null | sed 's/.*byte \([0-9]*\).*/the first \1 bytes/' || true)
-    say "seed $seed: ${same:-all bytes} as on the CPU (rounding may part them where two tokens are close)"
+    if text $seed --device cuda >"$out/gpu.json" && text $seed --device cuda >"$out/again.json" &&
+      text $seed --device cuda --logprobs 0 >"$out/host.json"; then
+      same "$out/gpu.json" "$out/again.json" || fail "seed $seed: the same run gave another text"
+      same "$out/gpu.json" "$out/host.json" || fail "seed $seed: drawn on the GPU and drawn by the host differ"
+      say "seed $seed: the same again, and with the host's draws"
+    else fail "seed $seed: $(cat "$out/last.err")"; fi
   done
 fi
 

@@ -30,6 +30,63 @@ code() { local s=0; "$@" </dev/null >out 2>err || s=$?; echo "$s"; }
     "$TWIN" --version | grep -q "^CUDA: 13.0; GPU twin, sm_90"
 }
 
+@test "tokens drawn on the GPU: the texts that the host draws from the same logits" {
+    for how in --greedy --top-k=9 "--temp 1.5 --top-k 0" "--top-p 0.5" "--min-p 0.3 --top-p 1" \
+        "--repeat-penalty 1.4 --presence-penalty 0.3" "--frequency-penalty 0.5 --repeat-last-n -1" --ignore-eos; do
+        # shellcheck disable=SC2086 # words
+        "$TWIN" --device cuda --seed 5 $how -v --json -n 14 "a prompt of some length" </dev/null >drawn 2>err
+        grep -q "^sampling   [1-9][0-9]* tokens on the GPU, [1-9].* ahead of the host; 0 rows of logits" err
+        # shellcheck disable=SC2086
+        "$TWIN" --device cuda --seed 5 $how -v --json --logprobs 0 -n 14 "a prompt of some length" </dev/null >json 2>err
+        grep -q "^sampling   0 tokens on the GPU, .*; [1-9][0-9]* rows of logits" err
+        python3 -c 'import json; a, b = (json.load(open(f))["text"] for f in ("json", "drawn")); assert a and a == b, (a, b)'
+    done
+    "$TWIN" --device cuda -ngl 2 --seed 5 -v -n 14 "a prompt of some length" </dev/null 2>&1 >/dev/null |
+        grep -q "^sampling   [1-9].* tokens on the GPU, 0 of them ahead"
+    "$TWIN" --device cuda --typical 0.5 -v -n 14 "a prompt of some length" </dev/null 2>&1 >/dev/null |
+        grep -q "^sampling   0 tokens on the GPU"
+}
+
+# Jobs of all sorts: with and without logits to be seen, several answers to a prompt, a stop string, more than blocks.
+jobs() {
+    for i in 1 2 3 4; do
+        printf '{"id":"%d","prompt":"a prompt of some length %d","n_predict":%d,"seed":%d,"ignore_eos":true}\n' "$i" "$i" $((14 + 3 * i)) "$i"
+    done
+    echo '{"id":"5","prompt":"two of it","n":2,"n_predict":6,"seed":5}'
+    echo '{"id":"6","prompt":"looked at","logprobs":1,"n_predict":5,"seed":6}'
+    echo '{"id":"7","prompt":"looked at","greedy":true,"n_predict":5,"stop":["a"]}'
+}
+texts() {
+    python3 -c 'import json, sys
+for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
+    print(a["id"], a["usage"], [(c["text"], c["finish_reason"]) for c in a.get("choices", [a])])' "$1"
+}
+
+@test "quill batch on the GPU: the answers of the CPU, with sequences that give way and steps begun ahead" {
+    jobs >jobs.jsonl
+    for device in cpu cuda; do
+        "$TWIN" batch --device $device -v -c 64 --kv-block 8 --kv-mem 50k jobs.jsonl >$device.jsonl 2>$device.err </dev/null
+        grep -q "7 answered, 0 failed" $device.err
+        texts $device.jsonl >$device.texts
+    done
+    grep -Eq "[1-9][0-9]* preemptions" cuda.err
+    grep -Eq "^sampling   [1-9].* tokens on the GPU, [1-9].* ahead of the host; [1-9][0-9]* rows" cuda.err
+    diff cpu.texts cuda.texts
+    [ "$(code "$TWIN" batch --device cuda --dry-run jobs.jsonl)" -eq 0 ]
+    grep -q "on the GPU .* 3 of 3 layers" err
+}
+
+@test "a chat on the GPU: the turns of the CPU, said again and taken back" {
+    "$MAKE_TINY" chat.gguf arch=qwen2 template=chatml ctx=512
+    for device in cpu cuda; do
+        printf 'one\ntwo\n/regen\n/undo\nthree\n' |
+            "$TWIN" -i -m chat.gguf --device $device --seed 3 -n 6 -v >$device 2>$device.err
+    done
+    [ -s cpu ]
+    cmp cpu cuda
+    grep -q " cached" cuda.err
+}
+
 @test "no usable GPU: exit 3 with the reason where one was asked for, the CPU where not" {
     for how in "none:no NVIDIA driver" "old:driver for CUDA 13.0"; do
         export QUILL_TWIN="${how%%:*}"

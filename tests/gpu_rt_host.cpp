@@ -1,5 +1,6 @@
 // gpu_rt_host.cpp: gpu_rt.h without a GPU, for the tests: memory from the kernels' host (NaN until written, between red
-// zones), copies and products at once, graphs as recordings that are run again.
+// zones), graphs as recordings that are run again. It is as late as can be: what is queued is done when the host waits
+// for it, so that a host which writes over what is still on its way is found out.
 //
 // $QUILL_TWIN refuses as a machine would: "none" has no driver, "old" one too old. $QUILL_TWIN_MEMORY: its bytes.
 #include "../gpu_host.h"
@@ -12,6 +13,7 @@ extern "C" {
 #include <map>
 #include <stdio.h>
 #include <stdlib.h>
+#include <vector>
 
 // ---- failures, the choice -------------------------------------------------------------------------------------------
 
@@ -75,18 +77,35 @@ void *rt_alloc(size_t n) {
     return note(p, n);
 }
 
+static void run_all(void) { gpu_host_run(gpu_host_queued()); }
+
 void rt_free(void *device) {
+    run_all();
     if (device && forget(device)) cudaFree(device);
     else if (device) rt_fail("freed what was not allocated");
 }
 
+static std::map<const char *, size_t> pinned;
+
 void *rt_pinned(size_t n) {
-    void *p = malloc(n ? n : 1);
-    if (p) memset(p, 0xff, n);
+    char *p = (char *)malloc(n ? n : 1);
+    if (!p) return NULL;
+    memset(p, 0xff, n);
+    pinned[p] = n;
     return p;
 }
 
-void rt_unpin(void *pinned) { free(pinned); }
+void rt_unpin(void *p) {
+    pinned.erase((char *)p);
+    free(p);
+}
+
+static bool is_pinned(const void *p) {
+    auto next = pinned.upper_bound((const char *)p);
+    if (next == pinned.begin()) return false;
+    --next;
+    return (const char *)p < next->first + next->second;
+}
 
 // ---- streams, copies, graphs ----------------------------------------------------------------------------------------
 
@@ -94,19 +113,26 @@ struct RtGraph {
     void *recording;
 };
 
-// Copies and products are done in their turn: at once, or when a recording comes to them.
 template <typename F> static void submit(const F &f) {
     gpu_host_submit([=] { f(); });
 }
 
-GpuStream rt_stream(void) { return NULL; }
+GpuStream rt_stream(void) {
+    gpu_host_late();
+    return NULL;
+}
 void rt_stream_free(GpuStream) {}
 
+// From memory that is not pinned a copy is taken at once, into such memory the host waits: as the driver does.
 void rt_upload(void *device, const void *host, size_t n, GpuStream) {
-    if (n) submit([=] { memcpy(device, host, n); });
+    if (n == 0) return;
+    if (is_pinned(host)) return submit([=] { memcpy(device, host, n); });
+    std::vector<char> copy((const char *)host, (const char *)host + n);
+    submit([=] { memcpy(device, copy.data(), n); });
 }
 void rt_download(void *host, const void *device, size_t n, GpuStream) {
     if (n) submit([=] { memcpy(host, device, n); });
+    if (!is_pinned(host)) run_all();
 }
 void rt_move_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, int n_rows, bool,
                   GpuStream) {
@@ -114,6 +140,7 @@ void rt_move_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch
         for (int i = 0; i < n_rows; i++)
             memcpy((char *)to + (size_t)i * to_pitch, (const char *)from + (size_t)i * from_pitch, width);
     });
+    run_all();
 }
 void rt_copy(void *to, const void *from, size_t n, GpuStream) {
     if (n) submit([=] { memcpy(to, from, n); });
@@ -123,9 +150,21 @@ void rt_zero(void *device, size_t n, GpuStream) {
 }
 
 bool rt_sync(GpuStream) {
+    run_all();
     gpu_host_check_memory("at a synchronisation");
     return !failed[0];
 }
+
+struct RtMark {
+    size_t queued;
+};
+RtMark *rt_mark_new(void) { return new RtMark{0}; }
+void rt_mark(RtMark *m, GpuStream) { m->queued = gpu_host_queued(); }
+bool rt_wait(RtMark *m) {
+    gpu_host_run(m->queued);
+    return !failed[0];
+}
+void rt_mark_free(RtMark *m) { delete m; }
 
 bool rt_capture(GpuStream) {
     gpu_host_capture();
@@ -180,6 +219,7 @@ struct RtTimer {
 };
 RtTimer *rt_timer(GpuStream) { return new RtTimer{clock_now()}; }
 double rt_timer_end(RtTimer *t, GpuStream) {
+    run_all();
     double seconds = clock_now() - t->start;
     delete t;
     return seconds;

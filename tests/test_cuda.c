@@ -4,6 +4,7 @@
 #include "testing.h"
 
 #include "../cuda.h"
+#include "../scheduler.h"
 #include "gpu_rt_host.h"
 #include "model_rig.h"
 #include "tiny_model.h"
@@ -275,6 +276,128 @@ static void test_a_graph_a_step(void **state) {
     gguf_close(g);
 }
 
+// ---- tokens ---------------------------------------------------------------------------------------------------------
+
+enum { TEXTS = 2, LONGEST = 12 };
+
+// As engine_step does it.
+static bool generate_step(Rig *r, Scheduler *sched, bool *begun) {
+    Batch *b, *next;
+    if (!scheduler_next(sched, &b)) return false;
+    const float *logits = *begun ? NULL : model_forward(&r->m, &r->w, &r->kv.pool, b);
+    *begun = b->draw && scheduler_ahead(sched, &next);
+    if (*begun) model_forward(&r->m, &r->w, &r->kv.pool, next);
+    if (b->draw) scheduler_take_tokens(sched, model_drawn(&r->m, &r->w));
+    else scheduler_take(sched, logits);
+    return true;
+}
+
+static Finish until_a_small_one(Request *r, int token, const float *logits) {
+    assert_true(r->blind || logits);
+    return token < 4 ? FINISH_STOP : RUNNING;
+}
+
+// The texts of two prompts that come one after the other, drawn by the device or by the host.
+static void generate(Rig *r, const SamplerParams *how, bool device, int texts[TEXTS][LONGEST], int n[TEXTS]) {
+    Sampler *sampler = sampler_new(r->m.c.n_vocab);
+    Scheduler *sched = scheduler_new(&r->kv, sampler, r->m.c.n_vocab, MOST_ROWS, TEXTS);
+    Request requests[TEXTS] = {0};
+    bool begun = false;
+    if (device) scheduler_draws(sched, model_draws_ahead(&r->m));
+    for (int i = 0; i < TEXTS; i++) {
+        Request *q = &requests[i];
+        int prompt[9];
+        random_tokens(prompt, 9, r->m.c.n_vocab, (uint64_t)i);
+        sequence_push(&q->seq, prompt, 3 * (i + 1));
+        q->sampling = *how;
+        q->sequence_key = (uint64_t)i;
+        q->max_new = LONGEST - 5 * i;
+        q->emit = until_a_small_one;
+        q->blind = true;
+        scheduler_add(sched, q);
+        for (int k = 0; k < 4; k++) generate_step(r, sched, &begun);
+    }
+    while (generate_step(r, sched, &begun)) {
+    }
+    for (int i = 0; i < TEXTS; i++) {
+        Request *q = &requests[i];
+        n[i] = q->n_new;
+        assert_int_not_equal(q->finish, FINISH_BROKEN);
+        memcpy(texts[i], q->seq.tokens + q->n_prompt, (size_t)q->n_new * sizeof(int));
+        kv_release(&r->kv, &q->seq);
+        sequence_free(&q->seq);
+        timeline_free(&q->time);
+    }
+    scheduler_free(sched);
+    sampler_free(sampler);
+}
+
+static void test_draws_of_the_device(void **state) {
+    (void)state;
+    static const LogitBias bias[] = {{0, -INFINITY}, {7, 2}};
+    SamplerParams p = sampler_defaults();
+    SamplerParams all[] = {p, p, p, p, p, p};
+    all[0].greedy = true;
+    all[2].top_k = 0, all[2].top_p = 1, all[2].min_p = 0, all[2].temp = 1.5f;
+    all[3].repeat_penalty = 1.3f, all[3].frequency_penalty = 0.4f, all[3].presence_penalty = 0.2f;
+    all[4].repeat_penalty = 1.5f, all[4].repeat_last_n = -1, all[4].greedy = true;
+    all[5].bias = bias, all[5].n_bias = ARRAY_LEN(bias), all[5].seed = 5, all[5].top_p = 0.5f;
+    TinyModel shape = tiny("llama");
+    Gguf *g = tiny_model(&shape);
+    for (int n_gpu = 1; n_gpu <= 2; n_gpu++) { // with a layer on the CPU tokens are drawn, but go through the host
+        Rig r;
+        rig_open(&r, g, (Setup){.n_gpu = n_gpu, .kv_type = TYPE_F32, .block = 8});
+        for (size_t i = 0; i < (n_gpu == 1 ? 1 : ARRAY_LEN(all)); i++) {
+            int want[TEXTS][LONGEST], got[TEXTS][LONGEST], n_want[TEXTS], n_got[TEXTS];
+            CudaCounts before = cuda_counts();
+            generate(&r, &all[i], false, want, n_want);
+            CudaCounts between = cuda_counts();
+            generate(&r, &all[i], true, got, n_got);
+            CudaCounts after = cuda_counts();
+            assert_int_equal(between.drawn, before.drawn);
+            assert_int_equal(after.rows_fetched, between.rows_fetched);
+            assert_true(after.drawn > between.drawn);
+            assert_int_equal(after.drawn_ahead > between.drawn_ahead, n_gpu == 2);
+            for (int t = 0; t < TEXTS; t++) {
+                assert_int_equal(n_got[t], n_want[t]);
+                assert_memory_equal(got[t], want[t], (size_t)n_got[t] * sizeof(int));
+            }
+        }
+        rig_close(&r);
+    }
+    gguf_close(g);
+}
+
+// Nothing that is finite to draw from: -1, and what was begun after it harms nobody.
+static void test_a_draw_of_nothing(void **state) {
+    (void)state;
+    TinyModel shape = tiny("llama");
+    Gguf *g = tiny_model(&shape);
+    Rig r;
+    rig_open(&r, g, (Setup){.n_gpu = ALL, .kv_type = TYPE_F32});
+    LogitBias none[1000];
+    for (int i = 0; i < 1000; i++) none[i] = (LogitBias){i, -INFINITY};
+    Sampler *sampler = sampler_new(r.m.c.n_vocab);
+    Scheduler *sched = scheduler_new(&r.kv, sampler, r.m.c.n_vocab, MOST_ROWS, 1);
+    scheduler_draws(sched, true);
+    Request q = {.sampling = sampler_defaults(), .max_new = 9};
+    q.sampling.bias = none;
+    q.sampling.n_bias = ARRAY_LEN(none);
+    sequence_push(&q.seq, (int[]){1, 2, 3}, 3);
+    scheduler_add(sched, &q);
+    for (bool begun = false; generate_step(&r, sched, &begun);) {
+    }
+    assert_int_equal(q.finish, FINISH_BROKEN);
+    assert_null(model_failure(&r.m));
+    kv_release(&r.kv, &q.seq);
+    sequence_free(&q.seq);
+    timeline_free(&q.time);
+    scheduler_free(sched);
+    sampler_free(sampler);
+    rig_close(&r);
+    gguf_close(g);
+}
+
 // ---- KV rows and copies ---------------------------------------------------------------------------------------------
 
 // Rows that one backend computed go on on the other.
@@ -422,6 +545,8 @@ int main(void) {
         cmocka_unit_test(test_layouts_and_repetitions),
         cmocka_unit_test(test_resident_copies),
         cmocka_unit_test(test_a_graph_a_step),
+        cmocka_unit_test(test_draws_of_the_device),
+        cmocka_unit_test(test_a_draw_of_nothing),
         cmocka_unit_test(test_rows_move_between_devices),
         cmocka_unit_test(test_forks_copy_blocks),
         cmocka_unit_test(test_every_shortage_of_memory),
