@@ -1,6 +1,7 @@
 // cpu_amx_attend.c: attention of many queries on the AMX unit, over a cache in 16 bits.
 //
-// Queries, keys, softmax weights and values are rounded to bf16, which the unit multiplies; scores, maxima, sums and
+// The unit multiplies bf16. Queries and keys go in as two parts each (high by high, and each high by the other low),
+// since their rounding would reach the exponents; softmax weights and values are rounded once. Scores, maxima, sums and
 // outputs are f32. A task's queries (rows, and the heads of a group) are packed once. Keys pass in tiles of KEYS: K
 // becomes bf16 rows and V bf16 columns, once for all queries of the task, which see them QUERIES at a time:
 //
@@ -28,12 +29,12 @@ enum {
 static const float masked = -1e30f;
 
 typedef struct {
-    uint16_t queries[TILES][STEPS_MOST][2][UNIT]; // pairs of elements, scaled
-    uint16_t k[KEYS / 32][STEPS_MOST][2][UNIT];   // rows of 16 keys
-    uint16_t v[STEPS_MOST][KEYS / 32][2][UNIT];   // rows of 16 elements, 32 keys each
-    uint16_t weights[KEYS / 32][2][UNIT];         // pairs of keys
-    float scores[KEYS / 32][2][2][16][16];        // (32 keys, 16 of them, 16 queries, key, query)
-    float out[TILES][STEPS_MOST][2][2][16][16];   // (32 elements, 16 of them, 16 queries, element, query)
+    uint16_t queries[TILES][STEPS_MOST][2][2][UNIT]; // (part, 16 queries): pairs of elements, scaled
+    uint16_t k[KEYS / 32][STEPS_MOST][2][2][UNIT];   // (part, 16 keys): rows
+    uint16_t v[STEPS_MOST][KEYS / 32][2][UNIT];      // rows of 16 elements, 32 keys each
+    uint16_t weights[KEYS / 32][2][UNIT];            // pairs of keys
+    float scores[KEYS / 32][2][2][16][16];           // (32 keys, 16 of them, 16 queries, key, query)
+    float out[TILES][STEPS_MOST][2][2][16][16];      // (32 elements, 16 of them, 16 queries, element, query)
     float max[TASK], sum[TASK];
     int slot[TASK];
 } State;
@@ -49,13 +50,24 @@ INLINE __m512 load_half(const uint16_t *head, int type, int i, int head_dim) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
+// 32 floats as bf16, and what that leaves of them.
+INLINE void store_parts(uint16_t *high, uint16_t *low, __m512 a, __m512 b) {
+    store_bf16(high, a, b);
+    __m512i bits;
+    memcpy(&bits, high, sizeof bits);
+    __m512i first = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(bits));
+    __m512i second = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(bits, 1));
+    store_bf16(low, _mm512_sub_ps(a, _mm512_castsi512_ps(_mm512_slli_epi32(first, 16))),
+               _mm512_sub_ps(b, _mm512_castsi512_ps(_mm512_slli_epi32(second, 16))));
+}
+
 static void load_queries(const AttendTask *t, State *s) {
     int hd = t->heads->head_dim, steps = (hd + STEP - 1) / STEP;
     int group = t->heads->n_heads / t->heads->n_kv_heads, n = t->last - t->first;
-    __m512 scale = _mm512_set1_ps(t->heads->scale);
+    __m512 scale = _mm512_set1_ps(t->heads->scale * 1.44269504f); // the softmax is one of powers of two
     for (int lane = 0; lane < (int)round_up((size_t)n, QUERIES); lane += 16)
         for (int step = 0; step < steps; step++) {
-            __m512 pairs[16];
+            __m512 parts[2][16];
             for (int i = 0; i < 16; i++) { // an empty lane is zeros that nobody reads
                 const float *q = t->q + attend_query(t, int_min(t->first + lane + i, t->last - 1));
                 int left = lane + i < n ? hd - step * STEP : 0;
@@ -63,10 +75,12 @@ static void load_queries(const AttendTask *t, State *s) {
                 __mmask16 second = (__mmask16)(left >= 32 ? 0xffff : left > 16 ? (1 << (left - 16)) - 1 : 0);
                 __m512 a = _mm512_mul_ps(_mm512_maskz_loadu_ps(first, q + step * STEP), scale);
                 __m512 b = _mm512_mul_ps(_mm512_maskz_loadu_ps(second, q + step * STEP + 16), scale);
-                store_bf16((uint16_t *)(void *)&pairs[i], a, b);
+                store_parts((uint16_t *)(void *)&parts[0][i], (uint16_t *)(void *)&parts[1][i], a, b);
             }
-            transpose16(pairs);
-            memcpy(s->queries[lane / QUERIES][step][lane / 16 % 2], pairs, sizeof pairs);
+            for (int part = 0; part < 2; part++) {
+                transpose16(parts[part]);
+                memcpy(s->queries[lane / QUERIES][step][part][lane / 16 % 2], parts[part], sizeof parts[part]);
+            }
         }
     for (int lane = 0; lane < TASK; lane++) {
         s->slot[lane] = t->slot[int_min(t->first + lane, t->last - 1) / group];
@@ -98,9 +112,11 @@ static void load_k(const AttendTask *t, State *s, int first, int n) {
     int hd = t->kv->head_dim, type = t->kv->type_k;
     find_keys(t, s, t->kv->k, first, n, at);
     for (int k = 0; k < (int)round_up((size_t)n, 32); k++)
-        for (int i = 0; i < hd; i += STEP)
-            store_bf16(s->k[k / 32][i / STEP][k / 16 % 2] + k % 16 * 32, load_half(at[k], type, i, hd),
-                       load_half(at[k], type, i + 16, hd));
+        for (int i = 0; i < hd; i += STEP) {
+            uint16_t(*to)[2][UNIT] = s->k[k / 32][i / STEP];
+            store_parts(to[0][k / 16 % 2] + k % 16 * 32, to[1][k / 16 % 2] + k % 16 * 32, load_half(at[k], type, i, hd),
+                        load_half(at[k], type, i + 16, hd));
+        }
 }
 
 static void load_v(const AttendTask *t, State *s, int first, int n) {
@@ -145,7 +161,12 @@ static void score(State *s, int tile, int n, int steps) {
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
-        for (int i = 0; i < steps; i++) multiply_units(s->k[k][i][0], s->queries[tile][i][0]);
+        for (int i = 0; i < steps; i++) {
+            uint16_t(*keys)[2][UNIT] = s->k[k][i], (*queries)[2][UNIT] = s->queries[tile][i];
+            multiply_units(keys[0][0], queries[0][0]);
+            multiply_units(keys[1][0], queries[0][0]);
+            multiply_units(keys[0][0], queries[1][0]);
+        }
         store_sums(s->scores[k]);
     }
 }
@@ -179,6 +200,16 @@ static void mask_scores(const AttendTask *t, State *s, const int *slots, int hal
     }
 }
 
+// 2^x to 2e-7; 0 for what is masked.
+INLINE vf exp2_of(vf x) {
+    vf n = (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), f = x - n;
+    vf p = f * 1.3333558e-3f + 9.6181291e-3f;
+    p = p * f + 5.5504109e-2f;
+    p = p * f + 2.4022651e-1f;
+    p = p * f + 6.9314718e-1f;
+    return (vf)_mm512_scalef_ps((__m512)(p * f + 1.0f), (__m512)n);
+}
+
 // Takes the new maxima, turns scores into weights, and rescales the output where a maximum grew.
 static void softmax(const AttendTask *t, State *s, int tile, int first, int n) {
     int steps = (t->heads->head_dim + STEP - 1) / STEP, keys = (int)round_up((size_t)n, 32);
@@ -191,13 +222,13 @@ static void softmax(const AttendTask *t, State *s, int tile, int first, int n) {
             for (int i = 0; i < 2; i++) tops[i] = vmax(tops[i], vload(score_row(s, k + i, half)));
         vf top = vmax(tops[0], tops[1]), floor = vmax(top, vset(masked / 2)); // a lane that sees nothing yet: all 0
         for (int k = 0; k < keys; k += 2) {
-            vf a = vexp(vload(score_row(s, k, half)) - floor), b = vexp(vload(score_row(s, k + 1, half)) - floor);
+            vf a = exp2_of(vload(score_row(s, k, half)) - floor), b = exp2_of(vload(score_row(s, k + 1, half)) - floor);
             totals[0] += a;
             totals[1] += b;
             __m512 pairs = pairs_bf16((__m512)a, (__m512)b);
             memcpy(s->weights[k / 32][half] + k % 32 / 2 * 32, &pairs, sizeof pairs);
         }
-        vf scale = vexp(before - top);
+        vf scale = exp2_of(before - top);
         vstore(s->max + lane, top);
         vstore(s->sum + lane, vload(s->sum + lane) * scale + totals[0] + totals[1]);
         if (_mm512_cmpneq_ps_mask((__m512)before, (__m512)top) == 0) continue;
