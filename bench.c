@@ -89,9 +89,12 @@ static Status run(Bench *b, const Test *t, int first, int last, int max_new, dou
         cost->flops += step.flops;
         cost->bytes += step.bytes;
     }
-    *seconds = clock_now() - start;
+    model_wait(&e->model);
+    double end = clock_now();
+    *seconds = end - start;
     for (int i = first; i < last; i++) {
-        b->seqs[i] = b->requests[i].seq; // its arrays may have moved
+        if (max_new == 0) b->requests[i].time.prefill_end = end; // nobody has waited for a token
+        b->seqs[i] = b->requests[i].seq;                         // its arrays may have moved
         if (times) times[i] = b->requests[i].time;
         else timeline_free(&b->requests[i].time);
     }

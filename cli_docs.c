@@ -1,6 +1,6 @@
 // cli_docs.c: the man page and the completions of bash, zsh and fish, from the option table (cli_table.h).
 //
-// Said is what --help says: rows without a help text, and rows for later, are left out.
+// Said is what --help says: rows without a help text are left out.
 #include "cli_table.h"
 
 #include <ctype.h>
@@ -12,7 +12,7 @@
 // ---- what both need -------------------------------------------------------------------------------------------------
 
 static bool mode_there(int m) { return cli_about[m].usage != NULL; }
-static bool is_shown(const Option *o) { return o->help && !o->later; }
+static bool is_shown(const Option *o) { return o->help; }
 static bool is_of(const Option *o, int m) { return is_shown(o) && o->modes & 1u << m; }
 // As its words; others take text.
 static bool takes_files(int m) {

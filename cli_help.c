@@ -142,7 +142,7 @@ void cli_help(Mode m) {
         bool titled = false;
         for (int i = 0; i < cli_n_options; i++) {
             const Option *o = &cli_options[i];
-            if (o->group != (Group)group || !(o->modes & 1u << m) || o->later || !o->help) continue;
+            if (o->group != (Group)group || !(o->modes & 1u << m) || !o->help) continue;
             if (!titled) printf("\n%s\n", cli_groups[group]);
             titled = true;
             char names[128], help[256];

@@ -37,7 +37,6 @@ typedef struct {
     double least, most;   // INT, SIZE, REAL, LAYERS
     const char *fallback; // the default, as one would write it; NULL: zero of the kind
     const char *help;     // NULL: the flag works and --help leaves it out
-    const char *later;    // not NULL: the flag is known, --help leaves it out and using it says this
 } Option;
 
 extern const Option cli_options[];

@@ -127,6 +127,7 @@ static Status tokens_of(const Conversation *c, const Rendered *text, int **ids, 
 static void go_on_from_cache(Conversation *c, const Rendered *text, const int *ids, int n, int n_cuts) {
     int same = 0;
     while (same < c->seq.n_cached && same < n - 1 && c->seq.tokens[same] == ids[same]) same++;
+    if (c->e->evict && same < c->seq.n_cached) same = 0; // what was counted of the tokens taken back would stay counted
     kv_truncate(&c->e->kv, &c->seq, same);
     sequence_push(&c->seq, ids + same, n - same);
     c->n_cuts = n_cuts;
@@ -456,6 +457,9 @@ static void hold_loaded(Conversation *c, const Rendered *text) {
 }
 
 Status conversation_load_kv(Conversation *c, const char *path) {
+    if (c->e->evict)
+        return status_error(QUILL_USAGE, "--evict with a loaded KV cache: a cache that it has filled itself expected; "
+                                         "load the conversation without --kv, or leave --evict out");
     kv_release(&c->e->kv, &c->seq); // the file may need its blocks
     sequence_free(&c->seq);
     c->held.text.n = c->held.trusted.n = 0;

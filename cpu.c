@@ -260,6 +260,11 @@ void kv_write_rows(KvPool *kv, int layer, const int *blocks, int first, int n, c
     move_rows(kv, layer, blocks, first, n, (uint8_t *)rows, true);
 }
 
+Status kv_intact(const KvPool *kv) {
+    const char *why = kv->n_device > 0 ? kv->be->memory->failure() : NULL;
+    return why ? status_error(QUILL_MODEL, "the GPU failed: %s; its KV is not kept", why) : OK;
+}
+
 void rope_turn(const Heads *h, float *head, double positions) {
     for (int i = 0; i < h->n_rot / 2; i++) {
         double angle = positions * h->rope_freq[i], c = cos(angle), s = sin(angle);
@@ -512,14 +517,22 @@ static void probe_head(void *arg, int head, int thread) {
         add_mass(&t, pair, p->scores + (size_t)head * (size_t)p->n_slots, p->mass + at * (size_t)p->n_slots);
 }
 
+enum { FEWEST_PAIRS = 32 };
+
 static void op_attention(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
     Attention a = {.attend = attend_of(l), .w = w, .l = l, .kv = kv, .b = b};
     double work = 0;
-    Span s = span_at(&a, run_at(b, 0), 0, 0);
-    do {
-        a.n_tasks += span_tasks(&a, &s);
-        work += 2.0 * s.n_rows * w->q_dim * (b->slot[s.run.first + s.row + s.n_rows - 1] + 1);
-    } while (next_span(&a, &s));
+    for (bool again = true; again;) { // fewer pairs a task where there would not be one for every thread
+        Span s = span_at(&a, run_at(b, 0), 0, 0);
+        a.n_tasks = 0;
+        work = 0;
+        do {
+            a.n_tasks += span_tasks(&a, &s);
+            work += 2.0 * s.n_rows * w->q_dim * (b->slot[s.run.first + s.row + s.n_rows - 1] + 1);
+        } while (next_span(&a, &s));
+        again = a.n_tasks < threads_count(w->pool) && a.attend.pairs > FEWEST_PAIRS;
+        if (again) a.attend.pairs /= 2;
+    }
     if (work < 2 * TASK_WORK)
         for (int i = 0; i < a.n_tasks; i++) attend_task(&a, i, 0);
     else threads_run(w->pool, attend_task, &a, a.n_tasks);

@@ -121,9 +121,10 @@ INLINE void fill_blocks(int type, const Panel *p, int f, int s0) {
     Scales c;
     int steps = (p->n + STEP - 1) / STEP;
     size_t at = (size_t)s0 * p->block_bytes + AHEAD, part = (size_t)steps * p->block_bytes;
-    if (at >= part) at += p->w->row_bytes - part;
     const char *ahead = (const char *)p->w->data + (size_t)(p->first + f) * p->w->row_bytes;
-    ahead += (size_t)(p->k0 / 32) * p->block_bytes + at;
+    ahead += (size_t)(p->k0 / 32) * p->block_bytes;
+    for (; at >= part; at -= part) ahead += p->w->row_bytes;
+    ahead += at;
     for (size_t line = 0; line < 8 * p->block_bytes; line += 64) __builtin_prefetch(ahead + line);
     if (s0 + 8 <= steps)
 #pragma GCC unroll 8
@@ -154,16 +155,26 @@ typedef struct {
     uint16_t *h; // packed: two unit tiles
 } Place;
 
-// Sums 0..3 += the panel's two unit tiles times one or two of the rows.
-INLINE void multiply_units(const uint16_t *panel, const uint16_t *x, int halves) {
-    _tile_stream_loadd(4, panel, 64);
-    _tile_stream_loadd(6, x, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    if (halves == 2) {
-        _tile_stream_loadd(7, x + UNIT, 64);
-        _tile_dpbf16ps(1, 4, 7);
+INLINE void load_tiles(const uint16_t *panel, const uint16_t *x, int halves, bool streams) {
+    // tile numbers are constants of the instruction
+    if (streams) {
+        _tile_stream_loadd(4, panel, 64);
+        _tile_stream_loadd(5, panel + UNIT, 64);
+        _tile_stream_loadd(6, x, 64);
+        if (halves == 2) _tile_stream_loadd(7, x + UNIT, 64);
+    } else {
+        _tile_loadd(4, panel, 64);
+        _tile_loadd(5, panel + UNIT, 64);
+        _tile_loadd(6, x, 64);
+        if (halves == 2) _tile_loadd(7, x + UNIT, 64);
     }
-    _tile_stream_loadd(5, panel + UNIT, 64);
+}
+
+// Sums 0..3 += the panel's two unit tiles times one or two of the rows; streams: past L1.
+INLINE void multiply_units(const uint16_t *panel, const uint16_t *x, int halves, bool streams) {
+    load_tiles(panel, x, halves, streams);
+    _tile_dpbf16ps(0, 4, 6);
+    if (halves == 2) _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
     if (halves == 2) _tile_dpbf16ps(3, 5, 7);
 }
@@ -208,7 +219,7 @@ INLINE void multiply(int type, int steps, const uint16_t *panel, const uint16_t 
     if (more) load_sums(sums);
     else zero_sums();
     for (int s = 0; s < steps; s++, panel += 2 * UNIT, x += 2 * UNIT) {
-        multiply_units(panel, x, halves);
+        multiply_units(panel, x, halves, true);
         prefetch_place(place, s);
         for (due += (f1 - f0) * each; due >= steps; due -= steps, filled++)
             fill_blocks(type, next, filled / each, filled % each * 8);
@@ -274,7 +285,7 @@ INLINE void run_few(int type, const Tensor *w, int first, int last, const uint16
             clear_panel(&p);
             fill_panel(type, &p);
             for (int s = 0; s * STEP < p.n; s++)
-                multiply_units(panel + s * 2 * UNIT, x + (size_t)(k0 / STEP + s) * 2 * UNIT, halves);
+                multiply_units(panel + s * 2 * UNIT, x + (size_t)(k0 / STEP + s) * 2 * UNIT, halves, false);
         }
         store_sums(sums);
         write_sums(&(Place){.sums = sums,

@@ -21,6 +21,7 @@ enum {
     STREAMS = 4,          // rows of weights at once with one row of activations, far apart
     FAR = 1024,           // bytes ahead of the loop that are fetched into L2
     NEAR = 512,           // and into L1
+    ALONE = 2048,         // likewise of a row that is multiplied alone, by several rows of activations
 };
 
 // ---- activations ----------------------------------------------------------------------------------------------------
@@ -306,8 +307,8 @@ INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, co
         for (int i = 0; i < F; i++) {
             const uint8_t *p = row + (size_t)i * row_step + (size_t)s * slab_bytes;
             for (size_t at = 0; at < slab_bytes; at += 64) {
-                __builtin_prefetch(p + FAR + at, 0, 2);
-                __builtin_prefetch(p + NEAR + at, 0, 3);
+                __builtin_prefetch(p + (F > 1 ? FAR : ALONE) + at, 0, F > 1 ? 2 : 3);
+                if (F > 1) __builtin_prefetch(p + NEAR + at, 0, 3);
             }
             load_weights(type, p, &w);
 #pragma GCC unroll 4

@@ -346,13 +346,18 @@ static void rope(float *head, const float *restrict cosine, const float *restric
     }
 }
 
+INLINE vf silu_times(vf gate, vf up) { return gate / (vexp(-gate) + 1.0f) * up; }
+
+// All elements by the same arithmetic, as a kernel that packs them at once has them (MatrixKernel.run_glu).
 static void silu_mul(float *gate, const float *up, int n) {
     int i = 0;
-    for (; i + VL <= n; i += VL) {
-        vf g = vload(gate + i);
-        vstore(gate + i, g / (vexp(-g) + 1.0f) * vload(up + i));
-    }
-    for (; i < n; i++) gate[i] = gate[i] / (1 + expf(-gate[i])) * up[i];
+    for (; i + VL <= n; i += VL) vstore(gate + i, silu_times(vload(gate + i), vload(up + i)));
+    float last[2][VL] = {{0}};
+    size_t left = (size_t)(n - i) * sizeof **last;
+    memcpy(last[0], gate + i, left);
+    memcpy(last[1], up + i, left);
+    vstore(last[0], silu_times(vload(last[0]), vload(last[1])));
+    memcpy(gate + i, last[0], left);
 }
 
 static void to_kv(void *out, int type, const float *x, int n) {

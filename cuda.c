@@ -30,6 +30,8 @@ static struct {
 
 CudaCounts cuda_counts(void) { return gpu.counts; }
 
+static void wait(void) { rt_sync(gpu.stream); }
+
 static const char *failure(void) {
     const char *e = gpu_launch_error();
     if (e) rt_fail(e);
@@ -680,6 +682,7 @@ static const DeviceMemory memory = {
     .receive = receive,
     .draw = draw,
     .drawn = drawn,
+    .wait = wait,
     .failure = failure,
 };
 

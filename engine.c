@@ -287,6 +287,9 @@ static Probe *probe_of(void *arg, Request *r, int n) { return evict_probe(arg, &
 static Status plan_eviction(Engine *e, const Options *o) {
     EvictPlan plan;
     if (!o->evict) return OK;
+    if (o->kv_dir)
+        return status_error(QUILL_USAGE, "--evict and --kv-dir: one of them expected, found both; what is given up as "
+                                         "it goes is no cache of its prompt");
     TRY(evict_parse(o->evict, &plan));
     TRY(evict_new(&plan, &e->model, &e->kv, &e->evict));
     scheduler_evict(e->sched, (Eviction){room_of, probe_of, evict_endless(e->evict), e->evict});

@@ -127,6 +127,8 @@ static inline int kv_tail(const KvPool *kv, const int *blocks, int slot) {
 size_t kv_rows_bytes(const KvPool *kv, int n);
 void kv_read_rows(const KvPool *kv, int layer, const int *blocks, int first, int n, void *out);
 void kv_write_rows(KvPool *kv, int layer, const int *blocks, int first, int n, const void *rows);
+// Whether what was read is what was computed: QUILL_MODEL after a device has failed.
+Status kv_intact(const KvPool *kv);
 
 // Scratch of a forward, sized once for max_rows; nothing is allocated while decoding. The arrays are the host's
 // layers'; without such layers there are none but `logits`.
@@ -179,6 +181,7 @@ typedef struct {
     // logits of b->out_row, and a token drawn from each as b->draw says. Two of them may be on their way.
     void (*draw)(Workspace *w, const Tensor *head, float eps, const Batch *b);
     const int *(*drawn)(Workspace *w); // waits for the older one's tokens: model_drawn
+    void (*wait)(void);                // until all that was begun is computed
     const char *(*failure)(void);      // the first that happened, or NULL; what is computed after it is void
 } DeviceMemory;
 
@@ -219,8 +222,8 @@ static inline void layer_forward(Workspace *w, const Layer *l, KvPool *kv, const
 // The CPU's backends. isa: "auto", "scalar", "portable", "avx2", "avx512", "amx"; QUILL_USAGE if unknown, QUILL_MODEL
 // if this CPU lacks it (both name what there is).
 Status cpu_backend(const char *isa, const Backend **out);
-// The same, whose results are the same bits whatever the batch, the chunks, the KV layout and the number of threads: one
-// kernel of a type serves any number of rows, and attention sums in an order that a row's slot alone decides.
+// The same, whose results are the same bits whatever the batch, the chunks, the KV layout and the number of threads:
+// one kernel of a type serves any number of rows, and attention sums in an order that a row's slot alone decides.
 Status cpu_backend_deterministic(const char *isa, const Backend **out);
 bool cpu_has_isa(const char *isa);
 const char *cpu_isa_list(void); // those this CPU can run, "scalar, portable, avx2, ..."

@@ -150,6 +150,7 @@ static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, cons
         kv_read_rows(&kv->pool, layer, q->blocks, p->first, s->block, room);
         TRY(kvwriter_rows(w));
     }
+    TRY(kv_intact(&kv->pool));
     return kvwriter_end(w);
 }
 

@@ -530,6 +530,10 @@ float *model_logits(const Model *m, Workspace *w, const int *rows, int n_rows) {
     return w->logits;
 }
 
+void model_wait(const Model *m) {
+    if (m->device) m->device->memory->wait();
+}
+
 const char *model_failure(const Model *m) { return m->device ? m->device->memory->failure() : NULL; }
 
 float *model_forward(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {

@@ -72,5 +72,6 @@ void model_layers(const Model *m, Workspace *w, KvPool *kv, const Batch *b);
 float *model_logits(const Model *m, Workspace *w, const int *rows, int n_rows);
 // What went wrong on the device since it was opened, in words, or NULL: results since then are NaN.
 const char *model_failure(const Model *m);
+void model_wait(const Model *m); // until a device has computed all that was begun
 
 #endif

@@ -50,8 +50,7 @@ offered() {
     [ "$(offered quill --roof)" = "" ]
     [ "$(offered quill bench -o '')" = "csv json md table" ]
     [ "$(offered quill tokenize --i)" = --ids ]
-    # what is for later is not offered
-    [ "$(offered quill --determ)" = "" ]
+    [ "$(offered quill --determ)" = --deterministic ]
 }
 
 @test "fish completes modes, options, choices and files" {

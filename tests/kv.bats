@@ -118,6 +118,12 @@ Where is the $thing?" </dev/null | grep -q "$place" && n=$((n + 1))
     [[ "$output" == *"dense KV expected"* ]]
     [ "$(code "$QUILL" -i --evict shift --context-shift)" -eq 2 ]
     [ "$(code "$QUILL" -i --evict snapkv,cap=64)" -eq 2 ]
+    [ "$(code "$QUILL" --evict sinks,window=60 --kv-dir dir hi)" -eq 2 ]
+    # a cache of any size may be loaded, and eviction has room for its own alone
+    printf '%s\n' "Tell me a story about Anna." "/save --kv talk.json" >lines
+    "$QUILL" -i -n 8 <lines >said 2>&1
+    echo "/load --kv talk.json" | "$QUILL" -i --evict sinks,window=60 -n 8 >said 2>&1
+    grep -q "load the conversation without --kv" said
 }
 
 @test "perplexity over a text of any length, and what a cache costs" {
