@@ -127,7 +127,7 @@ static Status tokens_of(const Conversation *c, const Rendered *text, int **ids, 
 static void go_on_from_cache(Conversation *c, const Rendered *text, const int *ids, int n, int n_cuts) {
     int same = 0;
     while (same < c->seq.n_cached && same < n - 1 && c->seq.tokens[same] == ids[same]) same++;
-    if (c->e->evict && same < c->seq.n_cached) same = 0; // what was counted of the tokens taken back would stay counted
+    if (c->e->evict && evict_counts(c->e->evict) && same < c->seq.n_cached) same = 0;
     kv_truncate(&c->e->kv, &c->seq, same);
     sequence_push(&c->seq, ids + same, n - same);
     c->n_cuts = n_cuts;

@@ -114,6 +114,7 @@ void evict_free(Evict *e) {
 }
 
 bool evict_endless(const Evict *e) { return e->plan.kind != EVICT_SNAPKV; }
+bool evict_counts(const Evict *e) { return e->plan.kind == EVICT_H2O; }
 
 // ---- moving slots ---------------------------------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ typedef struct Evict Evict;
 Status evict_new(const EvictPlan *plan, const Model *m, KvCache *kv, Evict **out);
 void evict_free(Evict *e);
 bool evict_endless(const Evict *e); // false: a prompt must fit, and the context ends (snapkv)
+bool evict_counts(const Evict *e);  // what queries look at stays counted when tokens are taken back: begin anew (h2o)
 // Before a step of s, of whose tokens the first n_prompt are the prompt: how many slots it may write, at least 1 unless
 // the context is full. One sequence at a time: another one, or one that begins anew, is noticed by its empty cache.
 int evict_room(Evict *e, Sequence *s, int n_prompt);
