@@ -36,8 +36,7 @@ class Driven:
                 for fd in range(3):
                     os.dup2(slave, fd)
                 os.closerange(3, 64)
-                signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup, around all of this, ignores
-                for number in (signal.SIGINT, signal.SIGQUIT):  # ignored where the tests themselves run in the background
+                for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # ignored under nohup, or in the background
                     signal.signal(number, signal.SIG_DFL)
                 os.execvp(words[0], words)
             finally:
