@@ -307,8 +307,12 @@ INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, co
         for (int i = 0; i < F; i++) {
             const uint8_t *p = row + (size_t)i * row_step + (size_t)s * slab_bytes;
             for (size_t at = 0; at < slab_bytes; at += 64) {
-                __builtin_prefetch(p + (F > 1 ? FAR : ALONE) + at, 0, F > 1 ? 2 : 3);
-                if (F > 1) __builtin_prefetch(p + NEAR + at, 0, 3);
+                if (F == 1) {
+                    __builtin_prefetch(p + ALONE + at, 0, 3);
+                    continue;
+                }
+                __builtin_prefetch(p + FAR + at, 0, 2);
+                __builtin_prefetch(p + NEAR + at, 0, 3);
             }
             load_weights(type, p, &w);
 #pragma GCC unroll 4
