@@ -27,6 +27,53 @@ static inline void tiles_configure(void) {
     _tile_loadconfig(&config);
 }
 
+// Sums are tiles 0..3: the left operand's first 16 rows by the right one's first 16 columns and by its second; then its
+// second 16 rows likewise. In memory they follow one another, 256 floats each.
+INLINE void zero_sums(void) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+}
+
+INLINE void load_sums(const float *sums) {
+    _tile_loadd(0, sums, 64);
+    _tile_loadd(1, sums + 256, 64);
+    _tile_loadd(2, sums + 512, 64);
+    _tile_loadd(3, sums + 768, 64);
+}
+
+INLINE void store_sums(float *sums) {
+    _tile_stored(0, sums, 64);
+    _tile_stored(1, sums + 256, 64);
+    _tile_stored(2, sums + 512, 64);
+    _tile_stored(3, sums + 768, 64);
+}
+
+// Sums += two unit tiles of the left operand times one or two (halves) of the right one, each past L1 if it streams. A
+// tile's number is a constant of the instruction.
+INLINE void multiply_units(const uint16_t *left, bool left_streams, const uint16_t *right, bool right_streams,
+                           int halves) {
+    if (left_streams) {
+        _tile_stream_loadd(4, left, 64);
+        _tile_stream_loadd(5, left + UNIT, 64);
+    } else {
+        _tile_loadd(4, left, 64);
+        _tile_loadd(5, left + UNIT, 64);
+    }
+    if (right_streams) {
+        _tile_stream_loadd(6, right, 64);
+        if (halves == 2) _tile_stream_loadd(7, right + UNIT, 64);
+    } else {
+        _tile_loadd(6, right, 64);
+        if (halves == 2) _tile_loadd(7, right + UNIT, 64);
+    }
+    _tile_dpbf16ps(0, 4, 6);
+    if (halves == 2) _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    if (halves == 2) _tile_dpbf16ps(3, 5, 7);
+}
+
 INLINE void store_bf16(uint16_t *out, __m512 a, __m512 b) { // 32 floats
     __m512bh bf = _mm512_cvtne2ps_pbh(b, a);
     memcpy(out, &bf, sizeof bf);

@@ -517,21 +517,25 @@ static void probe_head(void *arg, int head, int thread) {
         add_mass(&t, pair, p->scores + (size_t)head * (size_t)p->n_slots, p->mass + at * (size_t)p->n_slots);
 }
 
-enum { FEWEST_PAIRS = 32 };
+// Counts the tasks; returns the multiply-adds of all of them.
+static double count_tasks(Attention *a) {
+    double work = 0;
+    Span s = span_at(a, run_at(a->b, 0), 0, 0);
+    a->n_tasks = 0;
+    do {
+        a->n_tasks += span_tasks(a, &s);
+        work += 2.0 * s.n_rows * a->w->q_dim * (a->b->slot[s.run.first + s.row + s.n_rows - 1] + 1);
+    } while (next_span(a, &s));
+    return work;
+}
 
 static void op_attention(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
+    enum { FEWEST_PAIRS = 32 };
     Attention a = {.attend = attend_of(l), .w = w, .l = l, .kv = kv, .b = b};
-    double work = 0;
-    for (bool again = true; again;) { // fewer pairs a task where there would not be one for every thread
-        Span s = span_at(&a, run_at(b, 0), 0, 0);
-        a.n_tasks = 0;
-        work = 0;
-        do {
-            a.n_tasks += span_tasks(&a, &s);
-            work += 2.0 * s.n_rows * w->q_dim * (b->slot[s.run.first + s.row + s.n_rows - 1] + 1);
-        } while (next_span(&a, &s));
-        again = a.n_tasks < threads_count(w->pool) && a.attend.pairs > FEWEST_PAIRS;
-        if (again) a.attend.pairs /= 2;
+    double work = count_tasks(&a);
+    while (a.n_tasks < threads_count(w->pool) && a.attend.pairs > FEWEST_PAIRS) { // one for every thread
+        a.attend.pairs /= 2;
+        count_tasks(&a);
     }
     if (work < 2 * TASK_WORK)
         for (int i = 0; i < a.n_tasks; i++) attend_task(&a, i, 0);

@@ -155,51 +155,6 @@ typedef struct {
     uint16_t *h; // packed: two unit tiles
 } Place;
 
-INLINE void load_tiles(const uint16_t *panel, const uint16_t *x, int halves, bool streams) {
-    // tile numbers are constants of the instruction
-    if (streams) {
-        _tile_stream_loadd(4, panel, 64);
-        _tile_stream_loadd(5, panel + UNIT, 64);
-        _tile_stream_loadd(6, x, 64);
-        if (halves == 2) _tile_stream_loadd(7, x + UNIT, 64);
-    } else {
-        _tile_loadd(4, panel, 64);
-        _tile_loadd(5, panel + UNIT, 64);
-        _tile_loadd(6, x, 64);
-        if (halves == 2) _tile_loadd(7, x + UNIT, 64);
-    }
-}
-
-// Sums 0..3 += the panel's two unit tiles times one or two of the rows; streams: past L1.
-INLINE void multiply_units(const uint16_t *panel, const uint16_t *x, int halves, bool streams) {
-    load_tiles(panel, x, halves, streams);
-    _tile_dpbf16ps(0, 4, 6);
-    if (halves == 2) _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(2, 5, 6);
-    if (halves == 2) _tile_dpbf16ps(3, 5, 7);
-}
-
-INLINE void zero_sums(void) {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-}
-
-INLINE void load_sums(const float *sums) {
-    _tile_loadd(0, sums, 64);
-    _tile_loadd(1, sums + 256, 64);
-    _tile_loadd(2, sums + 512, 64);
-    _tile_loadd(3, sums + 768, 64);
-}
-
-INLINE void store_sums(float *sums) { // four unit tiles, 16 features by 16 rows each
-    _tile_stored(0, sums, 64);
-    _tile_stored(1, sums + 256, 64);
-    _tile_stored(2, sums + 512, 64);
-    _tile_stored(3, sums + 768, 64);
-}
-
 // Asks for the lines where sums will go, two a step.
 INLINE void prefetch_place(const Place *p, int step) {
     if (p->h) {
@@ -219,7 +174,7 @@ INLINE void multiply(int type, int steps, const uint16_t *panel, const uint16_t 
     if (more) load_sums(sums);
     else zero_sums();
     for (int s = 0; s < steps; s++, panel += 2 * UNIT, x += 2 * UNIT) {
-        multiply_units(panel, x, halves, true);
+        multiply_units(panel, true, x, true, halves);
         prefetch_place(place, s);
         for (due += (f1 - f0) * each; due >= steps; due -= steps, filled++)
             fill_blocks(type, next, filled / each, filled % each * 8);
@@ -285,7 +240,7 @@ INLINE void run_few(int type, const Tensor *w, int first, int last, const uint16
             clear_panel(&p);
             fill_panel(type, &p);
             for (int s = 0; s * STEP < p.n; s++)
-                multiply_units(panel + s * 2 * UNIT, x + (size_t)(k0 / STEP + s) * 2 * UNIT, halves, false);
+                multiply_units(panel + s * 2 * UNIT, false, x + (size_t)(k0 / STEP + s) * 2 * UNIT, false, halves);
         }
         store_sums(sums);
         write_sums(&(Place){.sums = sums,

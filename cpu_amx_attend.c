@@ -136,49 +136,29 @@ static void load_v(const AttendTask *t, State *s, int first, int n) {
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
-// Sums 0..3 += two unit tiles of the left operand times two of the right one.
-INLINE void multiply_units(const uint16_t *left, const uint16_t *right) {
-    _tile_loadd(4, left, 64);
-    _tile_stream_loadd(6, right, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_stream_loadd(7, right + UNIT, 64);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, left + UNIT, 64);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-}
-
-INLINE void store_sums(float sums[2][2][16][16]) {
-    _tile_stored(0, sums[0][0], 64);
-    _tile_stored(1, sums[0][1], 64);
-    _tile_stored(2, sums[1][0], 64);
-    _tile_stored(3, sums[1][1], 64);
+// A task's keys and values are met again by its next queries and stay in L1; queries and weights stream past it.
+INLINE void multiply_task_units(const uint16_t *left, const uint16_t *right) {
+    multiply_units(left, false, right, true, 2);
 }
 
 static void score(State *s, int tile, int n, int steps) {
     for (int k = 0; k * 32 < n; k++) {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
+        zero_sums();
         for (int i = 0; i < steps; i++) {
             uint16_t(*keys)[2][UNIT] = s->k[k][i], (*queries)[2][UNIT] = s->queries[tile][i];
-            multiply_units(keys[0][0], queries[0][0]);
-            multiply_units(keys[1][0], queries[0][0]);
-            multiply_units(keys[0][0], queries[1][0]);
+            multiply_task_units(keys[0][0], queries[0][0]);
+            multiply_task_units(keys[1][0], queries[0][0]);
+            multiply_task_units(keys[0][0], queries[1][0]);
         }
-        store_sums(s->scores[k]);
+        store_sums(s->scores[k][0][0][0]);
     }
 }
 
 static void add_values(State *s, int tile, int n, int steps) {
     for (int i = 0; i < steps; i++) {
-        float(*out)[2][16][16] = s->out[tile][i];
-        _tile_loadd(0, out[0][0], 64);
-        _tile_loadd(1, out[0][1], 64);
-        _tile_loadd(2, out[1][0], 64);
-        _tile_loadd(3, out[1][1], 64);
-        for (int k = 0; k * 32 < n; k++) multiply_units(s->v[i][k][0], s->weights[k][0]);
+        float *out = s->out[tile][i][0][0][0];
+        load_sums(out);
+        for (int k = 0; k * 32 < n; k++) multiply_task_units(s->v[i][k][0], s->weights[k][0]);
         store_sums(out);
     }
 }

@@ -794,23 +794,27 @@ static void attend_free(AttendCase *c) {
     free(c->want);
 }
 
+static AttendTask task_of(const AttendCase *c, int head, int first, int last, float *out, void *scratch) {
+    return (AttendTask){.heads = &c->heads,
+                        .kv = &c->kv,
+                        .table = c->table,
+                        .slot = c->slot,
+                        .q = c->q,
+                        .out = out,
+                        .layer = LAYER,
+                        .kv_head = head,
+                        .first = first,
+                        .last = last,
+                        .scratch = scratch};
+}
+
 // All pairs of both KV heads, in tasks of up to `pairs`, the last first; then one heads' range against canaries.
 static void run_attend(const AttendCase *c, const AttendKernel *k, int pairs, float *out) {
     int n_pairs = c->s.n_rows * c->s.group;
     void *scratch = poisoned(k->scratch);
     for (int h = 0; h < N_KV_HEADS; h++)
         for (int first = (n_pairs - 1) / pairs * pairs; first >= 0; first -= pairs) {
-            AttendTask t = {.heads = &c->heads,
-                            .kv = &c->kv,
-                            .table = c->table,
-                            .slot = c->slot,
-                            .q = c->q,
-                            .out = out,
-                            .layer = LAYER,
-                            .kv_head = h,
-                            .first = first,
-                            .last = int_min(first + pairs, n_pairs),
-                            .scratch = scratch};
+            AttendTask t = task_of(c, h, first, int_min(first + pairs, n_pairs), out, scratch);
             k->run(&t);
             memset(scratch, 0xff, k->scratch);
         }
@@ -845,17 +849,8 @@ static void check_attend_range(const AttendCase *c, int isa, uint64_t *random) {
     int head = pick(random, N_KV_HEADS);
     float *out = poisoned((size_t)n * sizeof *out);
     void *scratch = poisoned(k->scratch);
-    k->run(&(AttendTask){.heads = &c->heads,
-                         .kv = &c->kv,
-                         .table = c->table,
-                         .slot = c->slot,
-                         .q = c->q,
-                         .out = out,
-                         .layer = LAYER,
-                         .kv_head = head,
-                         .first = first,
-                         .last = last,
-                         .scratch = scratch});
+    AttendTask t = task_of(c, head, first, last, out, scratch);
+    k->run(&t);
     for (int i = 0; i < n; i++) {
         int row = i / hd / c->heads.n_heads, h = i / hd % c->heads.n_heads, pair = row * c->s.group + h % c->s.group;
         bool mine = h / c->s.group == head && pair >= first && pair < last;
