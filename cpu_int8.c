@@ -12,8 +12,8 @@
 
 enum {
     STREAMS = 4,  // rows of weights at once with one row of activations, far apart
-    FAR = 1024,   // bytes ahead of the loop that are fetched into L2
-    NEAR = 512,   // and into L1
+    FAR = 1536,   // bytes ahead of the loop that are fetched into L2
+    NEAR = 768,   // and into L1
     ALONE = 2048, // likewise of a row that is multiplied alone, by several rows of activations
 };
 
