@@ -112,6 +112,7 @@ typedef struct {
     const MatrixKernel *matrix;                   // for every type; NULL: none
     const MatrixKernel *(*matrix_of)(int type);   // a better one for a type of weights, or NULL
     const MatrixKernel *(*few_of)(int type);      // in place of matvec for a type of weights, or NULL
+    const MatrixKernel *(*several_of)(int type);  // between the two, from its min_rows on, or NULL
     bool in_order;                                // one kernel for any number of rows: --deterministic
 } CpuKernels;
 
@@ -124,6 +125,7 @@ const MatrixKernel *cpu_vnni_matrix(int type); // cpu_int8.c: AVX-512 with VNNI
 #if defined(__x86_64__) && !defined(QUILL_NO_AMX) // the makefile sets it for compilers that cannot build it
 #define QUILL_AMX
 const MatrixKernel *cpu_amx_matrix(int type);
+const MatrixKernel *cpu_amx_int8_matrix(int type); // cpu_amx_int8.c
 extern const AttendKernel cpu_amx_attend;
 bool cpu_amx_enable(void); // asks the system for the tile registers; false: it refuses
 #endif
