@@ -105,7 +105,7 @@ const Option cli_options[] = {
     {"-np --parallel", "N", M(BATCH), G_BATCH, INT, AT(parallel), 1, 4096, "64", "sequences at once, at most; memory and the jobs decide how many they are"},
     {"--keep-order", NULL, M(BATCH), G_BATCH, FLAG, AT(keep_order), 0, 0, NULL, "answers in the order of the jobs, not as they finish"},
     {"--rate", "R", M(BATCH), G_BATCH, REAL, AT(rate), 0, 1e6, "0", "replay arrivals: R jobs a second on average, at random times (by --seed); 0: as they can be read"},
-    {"--slo", "ttft=MS,tpot=MS", M(BATCH), G_BATCH, TEXT, AT(slo), 0, 0, NULL, "the latencies to keep, in milliseconds: -v says how many jobs a second kept them (goodput)"},
+    {"--slo", "ttft=MS,tpot=MS", M(BATCH), G_BATCH, TEXT, AT(slo), 0, 0, NULL, "the latencies to keep, in milliseconds; at the end stderr says how many jobs a second kept them (goodput)"},
     {"--static", NULL, M(BATCH), G_BATCH, FLAG, AT(static_batches), 0, 0, NULL, "batches of -np jobs, each run to its end before the next begins; for comparison"},
 
     {"-p --n-prompt", "N", M(BENCH), G_BENCH, INT, AT(bench_prompt), 0, INT_MAX, "512", "prompt tokens of the prefill test; 0: no such test"},
