@@ -230,12 +230,17 @@ static void begin(Request *r) {
     r->time.begun = clock_now();
 }
 
-// Oldest first. The first that gets no blocks ends it: who comes later must not take those that it waits for.
+// Oldest first. Once one may not begin, none behind it does: it must not take the blocks that the first waits for. But
+// one that has begun goes on, older or newer (a prefix may have held the first back): it is what frees them.
 static void add_prefill_rows(Scheduler *s) {
+    bool waits = false;
     for (Request *r = s->first; r && has_room(s); r = r->next) {
         if (decoding(r)) continue;
         if (!running(r) && prefix_is_coming(s, r)) continue;
-        if (!running(r) && !may_begin(s, r)) return;
+        if (!running(r) && (waits || !may_begin(s, r))) {
+            waits = true;
+            continue;
+        }
         kv_match_prefix(s->kv, &r->seq);
         if (!add_rows(s, r, s->max_rows - s->step->batch.n_rows)) return;
         begin(r);
@@ -254,6 +259,14 @@ static void plan_draws(const Scheduler *s, Step *t, bool pending) {
         t->draw[i] = (Draw){&r->sampling, r->sequence_key, r->seq.tokens, r->seq.n_tokens, pending};
     }
     b->draw = t->draw;
+}
+
+// Of a step without a row: whoever ran has given its blocks to the oldest that runs, and these are not enough for it.
+// Where none runs, the oldest of all was let in and found too few.
+static Request *too_large(const Scheduler *s) {
+    for (Request *r = s->first; r; r = r->next)
+        if (running(r)) return r;
+    return s->first;
 }
 
 static void clear(Step *t) { t->batch.n_rows = t->batch.n_out = t->batch.n_seqs = 0; }
@@ -279,7 +292,9 @@ bool scheduler_next(Scheduler *s, Batch **out) {
             *out = b;
             return true;
         }
-        finish(s, s->first, FINISH_CONTEXT); // its next slot does not exist: the cache is full
+        Request *r = too_large(s);
+        finish(s, r, FINISH_CONTEXT);             // its next slot does not exist: the cache is full
+        if (s->first) kv_release(s->kv, &r->seq); // of it alone
     }
     return false;
 }

@@ -8,8 +8,10 @@
 // running sequence waits longer for its next token than one step of max_rows rows takes.
 //
 // A request begins when there are blocks for all of its tokens and one more for every other that may grow; those behind
-// it wait with it, so that none is passed over for ever. When blocks run out all the same, the newest request gives its
-// own back and computes them again later. The width of the batch is what memory allows, max_seqs at most.
+// it wait with it, so that none is passed over for ever. Who has begun goes on whoever waits. When blocks run out all
+// the same, the newest request gives its own back and computes them again later. Every step has a row of somebody; only
+// a request that has the cache to itself and finds no slot ends for want of one (FINISH_CONTEXT), and gives back what
+// it holds where others wait. The width of the batch is what memory allows, max_seqs at most.
 //
 // Where a device draws the tokens (scheduler_draws) nobody waits for them: while a step runs, scheduler_ahead has the
 // next one, whose rows take the tokens of this one where they lie. What ends a request is seen one step late then, and

@@ -761,6 +761,42 @@ static void test_nobody_is_passed_over(void **state) {
     bench_close(&f);
 }
 
+// A request waits for a prefix, and a newer one begins meanwhile. When the prefix is there and the older one finds no
+// blocks, the newer one must go on: it holds what the older one waits for. `n` answers to the older one's prompt.
+static void begins_behind_a_newer_one(int n_prompt, int n) {
+    static Bench f;
+    enum { MOST = 8 };
+    Request r[MOST];
+    int n_requests = 2 + n;
+    assert_true(n_requests <= MOST);
+    bench_open_shared(&f, 8, 8, 16, MOST, true); // 64 slots
+    request_new(&r[0], 25, 2, 1);
+    request_new(&r[1], 24, 4, 2);
+    for (int i = 2; i < n_requests; i++) {
+        request_new(&r[i], i == 2 ? n_prompt : 0, 4, 1); // as the first one's
+        r[i].sequence_key = (uint64_t)i;
+        if (i > 2) r[i - 1].next = &r[i];
+    }
+    if (n > 1) r[2].branches = &r[3];
+    scheduler_add(f.s, &r[0]);
+    scheduler_add(f.s, &r[2]);
+    scheduler_add(f.s, &r[1]);
+    run_and_release(&f, r, n_requests);
+    for (int i = 0; i < n_requests; i++) {
+        assert_int_equal(r[i].finish, FINISH_LENGTH);
+        assert_text(&r[i]);
+        request_free(&f, &r[i]);
+    }
+    assert_int_equal(f.kv.n_free, f.kv.pool.n_blocks);
+    bench_close(&f);
+}
+
+static void test_waits_behind_a_newer_one(void **state) {
+    (void)state;
+    begins_behind_a_newer_one(50, 1); // a prompt of its own behind the prefix
+    begins_behind_a_newer_one(25, 6); // answers that need a block each
+}
+
 // Random requests in a pool that is far too small: preempted again and again, with and without shared prefixes, and
 // each as if it were alone. Nobody loses a block.
 static void test_preemption_changes_nothing(void **state) {
@@ -983,6 +1019,7 @@ int main(void) {
         cmocka_unit_test(test_long_prompts_delay_nobody_by_more_than_a_step),
         cmocka_unit_test(test_all_begin_where_there_is_room),
         cmocka_unit_test(test_nobody_is_passed_over),
+        cmocka_unit_test(test_waits_behind_a_newer_one),
         cmocka_unit_test(test_preemption_changes_nothing),
         cmocka_unit_test(test_tokens_ahead),
         cmocka_unit_test(test_ends_while_ahead),
