@@ -23,7 +23,8 @@ static int pick(Pressure *p, int n) { return (int)(test_random(&p->random) % (ui
 // A prompt that begins as others of its family do, and all of it as some of them.
 static void random_prompt(Pressure *p, Request *r, int most) {
     static const int shared[] = {0, 20, 64, 100};
-    int family = pick(p, 4), beginning = int_min(shared[family], most), n = int_min(beginning + 1 + pick(p, 50), most);
+    int family = pick(p, 4), beginning = int_min(shared[family], most),
+        n = int_min(beginning + 1 + 9 * pick(p, 5), most);
     uint64_t own = (uint64_t)pick(p, 3);
     for (int i = 0; i < n; i++) {
         uint64_t key = i < beginning ? 100 + (uint64_t)family : own;
@@ -52,13 +53,13 @@ static void random_jobs(Pressure *p) {
 
 // A cache of one context and a little more; pages for as many sequences as run, or for fewer.
 static KvShape random_shape(Pressure *p, bool sealed, int max_seqs) {
-    static const int dense_blocks[] = {1, 4, 16, 32}, sealed_blocks[] = {8, 16, 32, 32, 64};
+    static const int dense_blocks[] = {1, 4, 16, 32}, sealed_blocks[] = {16, 32, 32, 32, 64};
     static const int types[] = {TYPE_FP8, TYPE_Q8_0, TYPE_Q4_0, TYPE_KIVI2};
     int block = sealed ? sealed_blocks[pick(p, 5)] : dense_blocks[pick(p, 4)];
     return (KvShape){.type_k = sealed ? types[pick(p, 4)] : TYPE_F16,
                      .type_v = sealed && pick(p, 2) ? types[pick(p, 4)] : TYPE_F16,
                      .block = block,
-                     .n_blocks = (N_CTX + block - 1) / block + pick(p, 1 + 60 / block),
+                     .n_blocks = (N_CTX + block - 1) / block + pick(p, 1 + 30 / block),
                      .n_seqs = 1 + pick(p, max_seqs),
                      .share = pick(p, 4) > 0};
 }
@@ -127,8 +128,10 @@ static void one_round(Pressure *p, bool sealed, bool draws) {
     p->d.sampler = sampler_new(VOCAB);
     if (draws) scheduler_draws(p->d.f.s, true);
     random_jobs(p);
+    bool burst = pick(p, 2);
     for (bool any = true; any || p->n_added < JOBS;) {
-        for (; p->n_added < JOBS && pick(p, 3); p->n_added++) scheduler_add(p->d.f.s, &p->r[p->first[p->n_added]]);
+        for (; p->n_added < JOBS && (burst || pick(p, 3) == 0); p->n_added++)
+            scheduler_add(p->d.f.s, &p->r[p->first[p->n_added]]);
         if (p->n_added && pick(p, 200) == 0) cancel_one(p);
         any = step(p);
         release_ended(p);
@@ -143,8 +146,8 @@ static void one_round(Pressure *p, bool sealed, bool draws) {
 static void many_rounds(bool sealed, bool draws) {
     static Pressure p;
     int n_preempted = 0, n_passed = 0, n_shared = 0, n_ahead = 0;
-    for (uint64_t round = 0; round < 100; round++) {
-        p = (Pressure){.random = 4 * round + 2 * sealed + draws};
+    for (uint64_t round = 0; round < 80; round++) {
+        p = (Pressure){.random = 4 * round + 2 * sealed + draws + 1};
         one_round(&p, sealed, draws);
         n_preempted += p.n_preempted;
         n_passed += p.n_passed;
