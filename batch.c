@@ -45,13 +45,13 @@ typedef struct {
     Slo slo;
     Progress progress;
     double shown;
-    bool gone;       // stdout's reader
-    Status failed;   // of stdout: nothing goes on
-    Status unread;   // of the input: what was read before is answered
-    Status first;    // of the first line that failed
-    int stopped_by;  // a signal; 0: none
-    Buf left;        // "58-64": lines that it left without an answer
-    int64_t n_lines; // read when it came
+    bool gone;      // stdout's reader
+    Status failed;  // of stdout: nothing goes on
+    Status unread;  // of the input: what was read before is answered
+    Status first;   // of the first line that failed
+    int stopped_by; // a signal; 0: none
+    Buf left;       // "58-64": lines that it left without an answer
+    bool cut;       // lines were left unread then
 } Run;
 
 // ---- input ----------------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ static void note_left(Run *b, int64_t line, int64_t *first, int64_t *last) {
     *first = *last = line;
 }
 
-// No more is read; jobs that have not begun are dropped, and SIGTERM ends the others too.
+// No more is read; jobs that have not begun are dropped, and SIGTERM, also after SIGINT, ends the others too.
 static void stop(Run *b, int signal) {
     int64_t first = 0, last = 0;
     b->stopped_by = signal;
@@ -218,7 +218,7 @@ static void stop(Run *b, int signal) {
         drop(b, at);
     }
     note_left(b, 0, &first, &last);
-    b->n_lines = b->ended ? 0 : b->feed.n_lines;
+    b->cut |= !b->ended;
     b->ended = true;
 }
 
@@ -227,8 +227,9 @@ static Status interrupted(const Run *b) {
     Buf left = {0};
     if (b->left.n)
         buf_printf(&left, "; not begun: line%s %.500s", strpbrk(b->left.data, "-,") ? "s" : "", b->left.data);
-    if (b->n_lines)
-        buf_printf(&left, "%s what follows line %lld", b->left.n ? ", and" : "; not read:", (long long)b->n_lines);
+    if (b->cut && b->feed.n_lines == 0) buf_str(&left, "; no line was read");
+    else if (b->cut)
+        buf_printf(&left, "%s what follows line %lld", b->left.n ? ", and" : "; not read:", (long long)b->feed.n_lines);
     Status st = status_error(128 + b->stopped_by, "batch: stopped by %s: %lld jobs answered%s",
                              b->stopped_by == SIGINT ? "SIGINT" : "SIGTERM", (long long)t->n_jobs,
                              left.n ? left.data : "; none is left");
@@ -242,7 +243,7 @@ static void run(Run *b) {
     b->tally.start = b->next_arrival = clock_now();
     if (b->o->rate > 0) next_arrival(b);
     while (!b->gone && !b->failed.code) {
-        if (signals_caught() && !b->stopped_by) stop(b, signals_caught());
+        if (signals_caught() != b->stopped_by) stop(b, signals_caught());
         read_lines(b);
         Batch *batch;
         if (engine_step(&b->e, &batch)) tally_step(&b->tally, &b->e, batch);

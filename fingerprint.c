@@ -5,8 +5,8 @@
 #include <xxhash.h>
 
 enum {
-    PIECE = 4096,
-    N_PIECES = 16, // what is looked at of a large tensor
+    PIECE = 65536,
+    N_PIECES = 16, // what is looked at of a large tensor: 1 MiB
 };
 
 static void add(XXH3_state_t *hash, const void *bytes, size_t n) { XXH3_64bits_update(hash, bytes, n); }

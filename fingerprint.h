@@ -8,7 +8,8 @@
 #include "kvframes.h"
 #include "model.h"
 
-// Everything but n_tokens and n_slots. Reads pieces of every tensor: some milliseconds for a large model.
+// Everything but n_tokens and n_slots. Reads up to 1 MiB of every tensor: all of a small model, some
+// tens of milliseconds for a large one.
 KvHead fingerprint(const Model *m, const KvPool *kv);
 
 #endif

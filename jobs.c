@@ -301,6 +301,19 @@ static Status read_openai(Job *j) {
     return read_body(j, body);
 }
 
+// Such a line has an id at most besides: a job in it would go without an answer.
+static Status read_cancel(Job *j, json_t *cancel) {
+    const char *key;
+    json_t *value;
+    if (!is_id(cancel)) return unexpected("cancel", "the id of a job", cancel);
+    json_object_foreach(j->root, key, value) {
+        if (strcmp(key, "cancel") != 0 && strcmp(key, "id") != 0)
+            return status_error(QUILL_USAGE, "nothing beside \"cancel\" expected, found \"%.100s\"", key);
+    }
+    j->cancel = json_incref(cancel);
+    return OK;
+}
+
 static Status read_line(Job *j) {
     json_t *custom = json_object_get(j->root, "custom_id"), *own = json_object_get(j->root, "id");
     json_t *id = custom ? custom : own, *cancel = json_object_get(j->root, "cancel");
@@ -308,11 +321,7 @@ static Status read_line(Job *j) {
     if (openai) j->form = JOB_CHAT;
     if (is_id(id)) j->id = json_incref(id);
     else if (id && !json_is_null(id)) return unexpected(custom ? "custom_id" : "id", "a text or a whole number", id);
-    if (cancel) {
-        if (!is_id(cancel)) return unexpected("cancel", "the id of a job", cancel);
-        j->cancel = json_incref(cancel);
-        return OK;
-    }
+    if (cancel) return read_cancel(j, cancel);
     return openai ? read_openai(j) : read_body(j, j->root);
 }
 

@@ -333,10 +333,18 @@ Status fd_write_all(int fd, const void *bytes, size_t n) {
     return OK;
 }
 
+enum { MAX_DRAFTS = 1000 }; // of one path at once
+
 Status file_draft(const char *path, FileDraft *out) {
     Buf tmp = {0};
-    buf_printf(&tmp, "%s.tmp", path);
-    *out = (FileDraft){path, tmp.data, open(tmp.data, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
+    *out = (FileDraft){.path = path, .fd = -1};
+    for (int i = 1; i <= MAX_DRAFTS && out->fd < 0 && (i == 1 || errno == EEXIST); i++) {
+        tmp.n = 0;
+        buf_printf(&tmp, "%s.tmp", path);
+        if (i > 1) buf_printf(&tmp, "%d", i);
+        out->fd = open(tmp.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    }
+    out->tmp = tmp.data;
     if (out->fd >= 0) return OK;
     Status st = status_error(QUILL_IO, "%s: cannot create: %s", tmp.data, strerror(errno));
     buf_free(&tmp);

@@ -125,7 +125,8 @@ Status file_read(const char *path, Buf *out);
 Status fd_read_all(int fd, const char *name, Buf *out);
 Status fd_write_all(int fd, const void *bytes, size_t n); // QUILL_IO, errno kept
 
-// A file that appears whole or not at all: written as PATH.tmp, renamed to PATH when all of it is on the disk.
+// A file that appears whole or not at all: written as PATH.tmp, renamed to PATH when all of it is on the disk. Where
+// another has that name, a process that writes the same file or one that was killed, PATH.tmp2, PATH.tmp3, ...
 typedef struct {
     const char *path; // the caller's
     char *tmp;

@@ -141,6 +141,35 @@ has() { # has PATTERN FILE: within 20 seconds
     grep -q 'stopped by SIGTERM' errors
 }
 
+@test "SIGTERM after SIGINT ends what SIGINT let go on" {
+    for i in $(seq 60); do job "$i" 480; done >jobs
+    "$QUILL" batch -np 8 -t 1 --isa scalar jobs >out 2>errors &
+    pid=$!
+    has . out
+    kill -INT "$pid"
+    sleep 0.1
+    kill -TERM "$pid"
+    code=0
+    wait "$pid" || code=$?
+    [ "$code" -eq 143 ]
+    grep -q '"finish_reason":"interrupt"' out
+    grep -q 'stopped by SIGTERM: .* not begun: lines' errors
+}
+
+@test "SIGINT before a line has come does not say that none is left" {
+    mkfifo lines
+    "$QUILL" batch lines >out 2>errors &
+    pid=$!
+    exec 5>lines
+    sleep 0.5
+    kill -INT "$pid"
+    code=0
+    wait "$pid" || code=$?
+    exec 5>&-
+    [ "$code" -eq 130 ]
+    grep -q 'stopped by SIGINT: 0 jobs answered; no line was read' errors
+}
+
 @test "--verbose says what it took" {
     for i in $(seq 10); do job "$i" 8; done >jobs
     "$QUILL" batch -v --slo ttft=60000,tpot=60000 jobs 2>errors >/dev/null

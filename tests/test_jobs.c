@@ -139,6 +139,7 @@ static void test_broken_lines(void **state) {
         {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", "content: parts of the form"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"\",\"tool_calls\":[1]}]}", "alone in a message"},
         {"{\"cancel\":[]}", "cancel: the id of a job"},
+        {"{\"cancel\":\"a\",\"prompt\":\"x\"}", "nothing beside \"cancel\" expected, found \"prompt\""},
         {"{\"custom_id\":\"a\"}", "body: an object expected"},
         {"{\"custom_id\":\"a\",\"url\":\"/v1/embeddings\",\"body\":{}}", "url: /v1/chat/completions or"},
         {"{\"custom_id\":\"a\",\"body\":{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],\"stream\":true}}",

@@ -388,6 +388,38 @@ static void test_file_read(void **state) {
     buf_free(&b);
 }
 
+static void expect_text(const char *path, const char *text) {
+    Buf found = {0};
+    assert_ok(file_read(path, &found));
+    assert_string_equal(found.data, text);
+    buf_free(&found);
+}
+
+// Two that write the same file keep apart, and a file of the user's that happens to have a draft's name stays.
+static void test_drafts(void **state) {
+    (void)state;
+    const char *path = test_tmp("drafted");
+    char theirs[4096];
+    snprintf(theirs, sizeof theirs, "%s.tmp", path);
+    write_file(theirs, "theirs", 6);
+    FileDraft a, b;
+    assert_ok(file_draft(path, &a));
+    assert_ok(file_draft(path, &b));
+    assert_string_not_equal(a.tmp, b.tmp);
+    assert_ok(fd_write_all(a.fd, "first", 5));
+    assert_ok(fd_write_all(b.fd, "second", 6));
+    assert_ok(file_publish(&a, OK));
+    expect_text(path, "first");
+    assert_ok(file_publish(&b, OK));
+    expect_text(path, "second");
+    expect_text(theirs, "theirs");
+    assert_ok(file_draft(path, &a));
+    assert_int_equal(file_publish(&a, status_error(QUILL_IO, "the disk is full")).code, QUILL_IO);
+    expect_text(path, "second");
+    unlink(path);
+    unlink(theirs);
+}
+
 static void test_pipes(void **state) {
     (void)state;
     int fds[2];
@@ -489,6 +521,7 @@ int main(void) {
         cmocka_unit_test(test_file_map),
         cmocka_unit_test(test_file_map_errors),
         cmocka_unit_test(test_file_read),
+        cmocka_unit_test(test_drafts),
         cmocka_unit_test(test_pipes),
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_cache_dir),
