@@ -120,7 +120,7 @@ static bool load_block(KvStore *s, KvCache *kv, Sequence *q, const Place *p, Sta
     return good;
 }
 
-Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q) {
+Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q, int most) {
     assert(kv->n_copies == 0); // one that is still to be made could overwrite what is placed here
     Status st = OK;
     double start = clock_now();
@@ -129,7 +129,7 @@ Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q) {
     Place p = place_before(s);
     while (p.first + s->block < had) place_next(s, q, &p);
     do place_next(s, q, &p);
-    while (load_block(s, kv, q, &p, &st) && q->n_cached + s->block < q->n_tokens);
+    while (load_block(s, kv, q, &p, &st) && q->n_cached - had < most && q->n_cached + s->block < q->n_tokens);
     kv_truncate(kv, q, q->n_tokens); // what was reserved for a block that did not come
     kv_commit(kv, q, q->n_cached);
     s->stats.n_loaded += q->n_cached - had;

@@ -1,7 +1,7 @@
 // kvstore.h: blocks of KV cache in a directory, so that what one run has computed the next one need not (--kv-dir).
 //
-//   kvstore_load(s, &kv, &seq);   // before a prompt is computed: its first blocks, as many as are there
-//   kvstore_save(s, &kv, &seq);   // when it is: the full blocks that the directory lacks
+//   kvstore_load(s, &kv, &seq, INT_MAX); // before a prompt is computed: its first blocks, as many as are there
+//   kvstore_save(s, &kv, &seq);          // when it is: the full blocks that the directory lacks
 //
 // A file holds one block of `block` slots, whatever the cache's own layout is, and is named by the block's name
 // (chain.h), whose root stands for the model and everything else that decides the numbers (fingerprint.h). So one
@@ -37,11 +37,12 @@ Status kvstore_open(const char *dir, size_t most_bytes, int block, const KvHead 
                     KvStore **out);
 void kvstore_close(KvStore *s);
 
-// Appends to the cached slots of q what the directory has of its next tokens, never all of them: at least one is left
-// to compute. Nothing where n_cached is no multiple of `block` (or q->own), or no block of the cache is free. An error
-// says why less was taken than there seemed to be (a damaged file, which is gone then; QUILL_IO), and q goes on from
-// what it has. Not between kv_reserve and the step that makes its copies.
-Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q);
+// Appends to the cached slots of q what the directory has of its next tokens, `most` slots and the rest of a block at
+// most, and never all of them: at least one is left to compute. Nothing where n_cached is no multiple of `block` (or
+// q->own), or no block of the cache is free. An error says why less was taken than there seemed to be (a damaged file,
+// which is gone then; QUILL_IO), and q goes on from what it has. Not between kv_reserve and the step that makes its
+// copies.
+Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q, int most);
 
 // Writes the full blocks of q's cached slots that are missing and marks all of them as used now. After an error
 // (QUILL_IO: a full disk, no permission) the store writes no more and still reads.

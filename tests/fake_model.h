@@ -207,6 +207,27 @@ static inline void assert_text(const Request *r) {
     assert_int_equal(r->time.n_gaps, n > 1 ? n - 1 : 0);
 }
 
+// For scheduler_fetch: somebody has computed every block, but for those that begin with a token of the first `missing`.
+typedef struct {
+    Bench *f;
+    int missing;
+} Shelf;
+
+static inline bool fetch_from_shelf(void *arg, Request *r, int most) {
+    const Shelf *shelf = arg;
+    KvCache *kv = &shelf->f->kv;
+    Sequence *q = &r->seq;
+    int size = kv->pool.block, had = q->n_cached;
+    assert_int_equal(kv->n_copies, 0); // one that is still to be made could overwrite what comes
+    while (had % size == 0 && q->n_cached - had < most && q->n_cached + size < q->n_tokens &&
+           q->tokens[q->n_cached] >= shelf->missing && kv_reserve(kv, q, q->n_cached + size)) {
+        for (int i = 0; i < size; i++) *cell(shelf->f, q->blocks, q->n_cached + i) = q->tokens[q->n_cached + i];
+        q->n_cached += size;
+        kv_commit(kv, q, q->n_cached);
+    }
+    return q->n_cached - had < most;
+}
+
 // ---- a device that draws --------------------------------------------------------------------------------------------
 
 typedef struct {

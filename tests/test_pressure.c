@@ -1,6 +1,8 @@
 // test_pressure.c: random requests in far too little memory: each has the text that it has alone, and every step gets
 // on.
 //
+// In some rounds blocks of the prompts are to be had elsewhere (scheduler_fetch).
+//
 // What gets on: the oldest request that has not ended never loses a slot, and in a step without a row of it nobody
 // begins. So those that run come to their ends, then it does, then the next one.
 enum { N_CTX = 160 };
@@ -14,6 +16,7 @@ typedef struct {
     int first[JOBS + 1];
     bool cancelled[JOBS];
     int n_added; // jobs
+    Shelf shelf;
     uint64_t random;
     int n_preempted, n_passed, n_shared; // what it has met: steps that the oldest waits through, slots that were there
 } Pressure;
@@ -126,6 +129,9 @@ static void one_round(Pressure *p, bool sealed, bool draws) {
     KvShape shape = random_shape(p, sealed, max_seqs);
     bench_open_shape(&p->d.f, shape, 1 + pick(p, 60), max_seqs);
     p->d.sampler = sampler_new(VOCAB);
+    p->shelf = (Shelf){&p->d.f, 1 + pick(p, VOCAB / 2)};
+    bool whole = p->d.f.kv.pool.tail_of == NULL || shape.block % SEAL == 0; // only whole groups come
+    if (whole && pick(p, 2)) scheduler_fetch(p->d.f.s, fetch_from_shelf, &p->shelf);
     if (draws) scheduler_draws(p->d.f.s, true);
     random_jobs(p);
     bool burst = pick(p, 2);

@@ -347,6 +347,39 @@ static void test_forked_requests(void **state) {
     }
 }
 
+// What is computed elsewhere comes when a request begins: at once where nobody else has rows, else no more in a step
+// than keeps it short, and those who decode go on meanwhile. What is preempted is fetched again.
+static void test_fetched_slots(void **state) {
+    (void)state;
+    static Bench f;
+    for (int n_others = 0; n_others <= 2; n_others += 2) {
+        Request r[3];
+        Batch *b;
+        Shelf shelf = {&f, 0};
+        bench_open_shared(&f, 8, 0, 3, 8, true);
+        for (int i = 0; i < 3; i++) request_new(&r[i], i == 2 ? 60 : 1, 30, (uint64_t)i);
+        scheduler_fetch(f.s, fetch_from_shelf, &shelf);
+        for (int i = 0; i < n_others; i++) scheduler_add(f.s, &r[i]);
+        if (n_others && scheduler_next(f.s, &b)) scheduler_take(f.s, fake_forward(&f, b));
+        scheduler_add(f.s, &r[2]);
+        int n_steps = 0;
+        for (; r[2].time.begun == 0; n_steps++) {
+            assert_true(scheduler_next(f.s, &b));
+            assert_in_range(r[2].seq.n_cached, 0, n_others ? 16 * (n_steps + 1) : 56);
+            scheduler_take(f.s, fake_forward(&f, b));
+            for (int i = 0; i < n_others; i++) assert_int_equal(r[i].n_new, n_steps + 2);
+        }
+        assert_int_equal(n_steps, n_others ? 4 : 1); // 4 x 3 slots and the rest of a block: 16, 16, 16, 8
+        assert_int_equal(r[2].n_reused, 56);
+        run_all(&f);
+        for (int i = 0; i < 3; i++) {
+            if (i == 2 || i < n_others) assert_text(&r[i]);
+            request_free(&f, &r[i]);
+        }
+        bench_close(&f);
+    }
+}
+
 // ---- a pool too small for all ---------------------------------------------------------------------------------------
 
 // The caller gives the blocks of finished requests back between steps, as the scheduler's header has it.
@@ -810,6 +843,7 @@ int main(void) {
         cmocka_unit_test(test_finish_names),
         cmocka_unit_test(test_reused_prefix),
         cmocka_unit_test(test_forked_requests),
+        cmocka_unit_test(test_fetched_slots),
         cmocka_unit_test(test_requests_wait_for_blocks),
         cmocka_unit_test(test_chunks_wait_for_blocks),
         cmocka_unit_test(test_full_pool_ends),
