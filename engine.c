@@ -300,9 +300,12 @@ Status engine_tokenizer(const Gguf *g, Tokenizer **out) {
 
 static Status open_store(Engine *e, const Options *o) {
     KvHead like = fingerprint(&e->model, &e->kv.pool);
-    char kernels[64];
-    snprintf(kernels, sizeof kernels, "%s %s%s", e->be->name, e->be->isa, o->deterministic ? " in order" : "");
-    return kvstore_open(o->kv_dir, o->kv_dir_size, o->kv_block, &like, kernels, &e->store);
+    Buf kernels = {0};
+    place_kernels(&e->place, e->be->isa, &kernels);
+    if (o->deterministic) buf_str(&kernels, " in order");
+    Status st = kvstore_open(o->kv_dir, o->kv_dir_size, o->kv_block, &like, kernels.data, &e->store);
+    buf_free(&kernels);
+    return st;
 }
 
 static int room_of(void *arg, Request *r) { return evict_room(arg, &r->seq, r->n_prompt); }

@@ -267,7 +267,10 @@ Status kvstore_save(KvStore *s, const KvCache *kv, const Sequence *q) {
 
 static ChainHash root_of(KvHead head, const char *kernels) {
     Buf all = {0};
+    uint8_t start[KV_START];
     head.n_tokens = head.n_slots = 0;
+    kv_start(start);
+    buf_append(&all, start, sizeof start);
     buf_append(&all, &head, sizeof head);
     buf_str(&all, kernels);
     ChainHash root = chain_root(all.data, all.n);
