@@ -288,10 +288,10 @@ Status answer_run(Engine *e, const Options *o, const ChatTemplate *form, Str giv
     r->arg = &a;
     if (echo.n) buf_append(&a.answer, echo.data, echo.n), show(&a, false, 0);
     signals_catch();
-    engine_add(e, o, r);
+    engine_add(e, r);
     engine_run(e);
     Status st = answer_finish(&a, r);
-    engine_keep(e, o, &r->seq);
+    engine_keep(e, &r->seq);
     signals_release();
     if (r->finish == FINISH_CONTEXT && !o->quiet && (form || o->verbose))
         fprintf(stderr, "quill: note: the context of %d tokens is full and the answer ends there; -c gives more\n",

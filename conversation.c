@@ -278,9 +278,9 @@ static void run(Conversation *c, Request *r) {
     do {
         Timeline before = r->time;
         bool again = n_said > 0;
-        engine_add(c->e, c->o, r);
-        if (!again) n_prompt = r->n_prompt, n_reused = r->n_reused;
+        engine_add(c->e, r);
         engine_run(c->e);
+        if (!again) n_prompt = r->n_prompt, n_reused = r->n_reused;
         if (again) r->time.prefill_end = before.prefill_end;
         c->seq = r->seq;
         hold_said(c, r->n_prompt);
@@ -319,7 +319,7 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
     run(c, &r);
     Status st = answer_finish(&a, &r);
     if (!st.code && signals_caught() == SIGTERM) st.code = 128 + SIGTERM; // came after the last step
-    engine_keep(c->e, c->o, &c->seq);
+    engine_keep(c->e, &c->seq);
     *said = r.n_new > 0 || r.finish != FINISH_INTERRUPT;
     buf_append(answer, a.text.data ? a.text.data : "", a.text.n);
     keep_stats(c, &r);

@@ -269,6 +269,30 @@ const char *engine_prefill_isa(const Engine *e) {
     return f32 && strcmp(e->be->isa, "amx") == 0 ? "avx512" : e->be->isa;
 }
 
+// ---- --kv-dir -------------------------------------------------------------------------------------------------------
+
+static void note_of_store(const Engine *e, Status st, const char *what) {
+    if (st.code && !e->quiet) fprintf(stderr, "quill: note: --kv-dir: %s; %s\n", st.message, what);
+}
+
+// The scheduler's: slots of a request that begins.
+static bool fetch_from_dir(void *arg, Request *r, int most) {
+    Engine *e = arg;
+    int had = r->seq.n_cached;
+    note_of_store(e, kvstore_load(e->store, &e->kv, &r->seq, most), "computed again from there on");
+    e->n_from_dir += r->seq.n_cached - had;
+    return r->seq.n_cached - had < most;
+}
+
+void engine_add(Engine *e, Request *r) {
+    e->n_from_dir = 0;
+    scheduler_add(e->sched, r);
+}
+
+void engine_keep(Engine *e, const Sequence *s) {
+    if (e->store) note_of_store(e, kvstore_save(e->store, &e->kv, s), "the answer is whole, but no more is kept there");
+}
+
 // ---- open, close ----------------------------------------------------------------------------------------------------
 
 Status engine_tokenizer(const Gguf *g, Tokenizer **out) {
@@ -284,9 +308,12 @@ Status engine_tokenizer(const Gguf *g, Tokenizer **out) {
 
 static Status open_store(Engine *e, const Options *o) {
     KvHead like = fingerprint(&e->model, &e->kv.pool);
-    char kernels[64];
-    snprintf(kernels, sizeof kernels, "%s %s%s", e->be->name, e->be->isa, o->deterministic ? " in order" : "");
-    return kvstore_open(o->kv_dir, o->kv_dir_size, o->kv_block, &like, kernels, &e->store);
+    Buf kernels = {0};
+    place_kernels(&e->place, e->be->isa, &kernels);
+    if (o->deterministic) buf_str(&kernels, " in order");
+    Status st = kvstore_open(o->kv_dir, o->kv_dir_size, o->kv_block, &like, kernels.data, &e->store);
+    buf_free(&kernels);
+    return st;
 }
 
 static int room_of(void *arg, Request *r) { return evict_room(arg, &r->seq, r->n_prompt); }
@@ -329,13 +356,14 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     TRY(workspace_new(&e->work, &e->model, e->pool, rows, int_min(needs.max_out, rows), e->shape.n_ctx));
     e->sampler = sampler_new(e->model.c.n_vocab);
     e->sched = scheduler_new(&e->kv, e->sampler, e->model.c.n_vocab, rows, needs.n_seqs);
+    if (e->store) scheduler_fetch(e->sched, fetch_from_dir, e);
     if (model_draws(&e->model)) scheduler_draws(e->sched, model_draws_ahead(&e->model));
     return plan_eviction(e, o);
 }
 
 Status engine_open_view(Engine *e, const Options *o, EngineNeeds needs, Gguf *g) {
     double start = clock_now();
-    *e = (Engine){.gguf = g, .progress = progress_new(o->quiet)};
+    *e = (Engine){.gguf = g, .quiet = o->quiet, .progress = progress_new(o->quiet)};
     needs.n_seqs = int_max(1, needs.n_seqs);
     needs.max_out = int_max(needs.n_seqs, needs.max_out);
     Status st = load(e, o, needs);
@@ -368,32 +396,6 @@ void engine_close(Engine *e) {
     model_free(&e->model);
     gguf_close(e->gguf);
     *e = (Engine){0};
-}
-
-// ---- --kv-dir -------------------------------------------------------------------------------------------------------
-
-static void note_of_store(const Options *o, Status st, const char *what) {
-    if (st.code && !o->quiet) fprintf(stderr, "quill: note: --kv-dir: %s; %s\n", st.message, what);
-}
-
-static void load_from_dir(Engine *e, const Options *o, Sequence *s) {
-    int had = kv_match_prefix(&e->kv, s);
-    note_of_store(o, kvstore_load(e->store, &e->kv, s), "computed again from there on");
-    e->n_from_dir = s->n_cached - had;
-    // Where blocks are shared they wait in the cache, as any others that nobody uses: a request that has not begun
-    // holds none.
-    if (e->kv.ids) kv_release(&e->kv, s);
-}
-
-void engine_add(Engine *e, const Options *o, Request *r) {
-    if (r->time.start == 0) r->time.start = clock_now(); // reading is a part of what the first token takes
-    e->n_from_dir = 0;
-    if (e->store) load_from_dir(e, o, &r->seq);
-    scheduler_add(e->sched, r);
-}
-
-void engine_keep(Engine *e, const Options *o, const Sequence *s) {
-    if (e->store) note_of_store(o, kvstore_save(e->store, &e->kv, s), "the answer is whole, but no more is kept there");
 }
 
 // ---- the loop -------------------------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ typedef struct {
     KvShape shape; // n_ctx is what one sequence may use
     KvCache kv;
     KvStore *store; // --kv-dir, or NULL
-    int n_from_dir; // slots that the request added last had from there
+    int n_from_dir; // slots that requests had from there since one was added
+    bool quiet;     // what goes wrong there is not said
     Sampler *sampler;
     Evict *evict;     // NULL: a full context ends a sequence
     Scheduler *sched; // NULL under --dry-run: everything is planned, nothing reserved
@@ -69,12 +70,10 @@ const char *engine_prefill_isa(const Engine *e);
 // A step that reads less than this has its weights in the caches, and memory bandwidth is no ceiling of it.
 #define BANDWIDTH_BYTES 64e6
 
-// Gives a request to the scheduler, with the slots that --kv-dir has of it; and the directory those of a sequence that
-// has run. Where there is none, the first is scheduler_add and the second nothing. What goes wrong with it is a note.
-// Of a pool the slots come into blocks that nobody uses, and the request takes them when it begins, as far as they are
-// still there.
-void engine_add(Engine *e, const Options *o, Request *r);
-void engine_keep(Engine *e, const Options *o, const Sequence *s);
+// Gives a request to the scheduler, and --kv-dir the slots of a sequence that has run; without one the second is
+// nothing. When the request begins it has what the directory has of it. What goes wrong with that is a note.
+void engine_add(Engine *e, Request *r);
+void engine_keep(Engine *e, const Sequence *s);
 
 // One step: the scheduler's rows through the model, its cost counted into the requests' timelines, tokens emitted.
 // Where the device draws them the next step may have been begun by then. False: every request has finished. *b is the

@@ -13,7 +13,6 @@
 static const char magic[8] = "QUILLKV\n";
 enum {
     VERSION = 2,
-    START = 12,     // bytes before the first frame: magic, version
     FRAME = 8,      // bytes before a payload: kind, length
     CHECK = 8,      // bytes after it
     STEP = 1 << 20, // the most that memory runs ahead of the bytes that come
@@ -36,6 +35,12 @@ static void make_room(KvStream *s, size_t n) {
 // Each checksum starts from the one before, so that it stands for all bytes up to it: no frame can be left out,
 // repeated or come from another file.
 static uint64_t frame_check(const KvStream *s, size_t n) { return XXH3_64bits_withSeed(s->frame, n, s->check); }
+
+void kv_start(uint8_t out[KV_START]) {
+    uint32_t version = VERSION;
+    memcpy(out, magic, sizeof magic);
+    memcpy(out + sizeof magic, &version, sizeof version);
+}
 
 uint32_t kv_group(int type_k, int type_v) { return kv_is_sealed(type_k) || kv_is_sealed(type_v) ? SEAL : 1; }
 
@@ -77,10 +82,8 @@ static Status write_frame(KvWriter *w, const char *kind, const void *payload, si
 }
 
 Status kvwriter_head(KvWriter *w, const KvHead *h) {
-    uint8_t start[START];
-    uint32_t version = VERSION;
-    memcpy(start, magic, sizeof magic);
-    memcpy(start + sizeof magic, &version, sizeof version);
+    uint8_t start[KV_START];
+    kv_start(start);
     w->s.head = *h;
     TRY(fd_write_all(w->fd, start, sizeof start));
     return write_frame(w, "HEAD", h, sizeof *h);
@@ -149,7 +152,7 @@ static Status take(KvReader *r, size_t n, const char *what) {
 }
 
 static Status take_start(KvReader *r) {
-    TRY(take(r, START, "the magic and the version"));
+    TRY(take(r, KV_START, "the magic and the version"));
     uint32_t version;
     memcpy(&version, r->s.frame + sizeof magic, sizeof version);
     if (memcmp(r->s.frame, magic, sizeof magic) != 0)
@@ -217,7 +220,7 @@ static Status take_frame(KvReader *r, const char *kind, size_t expected) {
 
 // ---- the header -----------------------------------------------------------------------------------------------------
 
-size_t kvreader_offset(size_t field) { return START + FRAME + field; }
+size_t kvreader_offset(size_t field) { return KV_START + FRAME + field; }
 
 static bool is_kv_type(uint32_t type) {
     static const uint32_t types[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_FP8, TYPE_Q8_0, TYPE_Q4_0, TYPE_KIVI2};

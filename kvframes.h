@@ -23,6 +23,9 @@
 
 #include <sys/types.h>
 
+enum { KV_START = 12 };               // bytes before the first frame: what the format is, and its version
+void kv_start(uint8_t out[KV_START]); // those that this quill writes and reads
+
 // How the K and V came about; rows of different classes do not stand for each other.
 enum { KV_EXACT = 0 }; // as one forward over all tokens computes them
 

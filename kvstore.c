@@ -120,7 +120,7 @@ static bool load_block(KvStore *s, KvCache *kv, Sequence *q, const Place *p, Sta
     return good;
 }
 
-Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q) {
+Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q, int most) {
     assert(kv->n_copies == 0); // one that is still to be made could overwrite what is placed here
     Status st = OK;
     double start = clock_now();
@@ -129,7 +129,7 @@ Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q) {
     Place p = place_before(s);
     while (p.first + s->block < had) place_next(s, q, &p);
     do place_next(s, q, &p);
-    while (load_block(s, kv, q, &p, &st) && q->n_cached + s->block < q->n_tokens);
+    while (load_block(s, kv, q, &p, &st) && q->n_cached - had < most && q->n_cached + s->block < q->n_tokens);
     kv_truncate(kv, q, q->n_tokens); // what was reserved for a block that did not come
     kv_commit(kv, q, q->n_cached);
     s->stats.n_loaded += q->n_cached - had;
@@ -267,7 +267,10 @@ Status kvstore_save(KvStore *s, const KvCache *kv, const Sequence *q) {
 
 static ChainHash root_of(KvHead head, const char *kernels) {
     Buf all = {0};
+    uint8_t start[KV_START];
     head.n_tokens = head.n_slots = 0;
+    kv_start(start);
+    buf_append(&all, start, sizeof start);
     buf_append(&all, &head, sizeof head);
     buf_str(&all, kernels);
     ChainHash root = chain_root(all.data, all.n);

@@ -28,7 +28,10 @@ Status place_plan(Place *p, const Options *o, const Model *m, KvShape *s, bool m
 Status place_load(const Place *p, Model *m, ThreadPool *pool, bool quiet);
 
 int place_ubatch(const Place *p, const Options *o); // rows in one step: the options', or what suits the device
-void place_budget(const Place *p, Buf *out);        // a line; nothing without a GPU
+// What computes, of which each does its layers' K and V: "cpu amx", "GPU NAME sm_90, KERNELS", or both with the GPU's
+// layers. `isa`: the CPU's.
+void place_kernels(const Place *p, const char *isa, Buf *out);
+void place_budget(const Place *p, Buf *out); // a line; nothing without a GPU
 // On stderr: where each operation runs; graphs launched and tokens drawn since the start. Nothing without a GPU.
 void place_report(const Place *p);
 

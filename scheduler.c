@@ -2,9 +2,12 @@
 #include "scheduler.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { FETCHED_A_ROW = 4 }; // slots that are read in less time than a row takes, by far
 
 typedef struct {
     Batch batch;
@@ -24,6 +27,9 @@ struct Scheduler {
     bool draws, may_ahead;
     int64_t n_preempted;
     Eviction eviction; // room NULL: none
+    bool (*fetch)(void *arg, Request *r, int most);
+    void *fetch_arg;
+    int fetch_room; // slots that may still be fetched in this step
     atomic_bool interrupted;
 };
 
@@ -88,6 +94,11 @@ void scheduler_draws(Scheduler *s, bool ahead) {
 
 void scheduler_evict(Scheduler *s, Eviction eviction) { s->eviction = eviction; }
 
+void scheduler_fetch(Scheduler *s, bool (*fetch)(void *arg, Request *r, int most), void *arg) {
+    s->fetch = fetch;
+    s->fetch_arg = arg;
+}
+
 int scheduler_max_rows(const Scheduler *s) { return s->max_rows; }
 
 Request *scheduler_request(const Scheduler *s, int seq) { return s->step->request[seq]; }
@@ -135,6 +146,7 @@ static bool preempt_for(Scheduler *s, const Request *r) {
         if (running(q) && !in_batch(s, q)) newest = q;
     if (!newest) return false;
     kv_release(s->kv, &newest->seq);
+    newest->fetched = false;
     s->n_preempted++;
     return true;
 }
@@ -230,13 +242,32 @@ static void begin(Request *r) {
     r->time.begun = clock_now();
 }
 
-// Oldest first. The first that gets no blocks ends it: who comes later must not take those that it waits for.
+// What is computed elsewhere of r comes before its rows. False: it has to wait for a later step. A step that has a row
+// may have copies to make, which could overwrite what comes.
+static bool fetch(Scheduler *s, Request *r) {
+    if (r->fetched || !s->fetch) return true;
+    bool alone = s->step->batch.n_rows == 0;
+    assert(!alone || s->kv->n_copies == 0);
+    int room = alone ? INT_MAX : s->fetch_room, had = r->seq.n_cached;
+    if (room < 1 || s->kv->n_copies > 0) return false;
+    r->fetched = s->fetch(s->fetch_arg, r, room);
+    s->fetch_room -= r->seq.n_cached - had;
+    return r->fetched;
+}
+
+// Oldest first. Once one may not begin, none behind it does: it must not take the blocks that the first waits for. But
+// one that has begun goes on, older or newer (a prefix may have held the first back): it is what frees them.
 static void add_prefill_rows(Scheduler *s) {
+    bool waits = false;
     for (Request *r = s->first; r && has_room(s); r = r->next) {
         if (decoding(r)) continue;
         if (!running(r) && prefix_is_coming(s, r)) continue;
-        if (!running(r) && !may_begin(s, r)) return;
+        if (!running(r) && (waits || !may_begin(s, r))) {
+            waits = true;
+            continue;
+        }
         kv_match_prefix(s->kv, &r->seq);
+        if (!fetch(s, r)) continue;
         if (!add_rows(s, r, s->max_rows - s->step->batch.n_rows)) return;
         begin(r);
     }
@@ -256,6 +287,14 @@ static void plan_draws(const Scheduler *s, Step *t, bool pending) {
     b->draw = t->draw;
 }
 
+// Of a step without a row: whoever ran has given its blocks to the oldest that runs, and these are not enough for it.
+// Where none runs, the oldest of all was let in and found too few.
+static Request *too_large(const Scheduler *s) {
+    for (Request *r = s->first; r; r = r->next)
+        if (running(r)) return r;
+    return s->first;
+}
+
 static void clear(Step *t) { t->batch.n_rows = t->batch.n_out = t->batch.n_seqs = 0; }
 
 bool scheduler_next(Scheduler *s, Batch **out) {
@@ -270,6 +309,7 @@ bool scheduler_next(Scheduler *s, Batch **out) {
     Batch *b = &s->step->batch;
     while (s->first) {
         clear(s->step);
+        s->fetch_room = FETCHED_A_ROW * s->max_rows;
         add_decode_rows(s);
         add_prefill_rows(s);
         if (b->n_rows > 0) {
@@ -279,7 +319,9 @@ bool scheduler_next(Scheduler *s, Batch **out) {
             *out = b;
             return true;
         }
-        finish(s, s->first, FINISH_CONTEXT); // its next slot does not exist: the cache is full
+        Request *r = too_large(s);
+        finish(s, r, FINISH_CONTEXT);             // its next slot does not exist: the cache is full
+        if (s->first) kv_release(s->kv, &r->seq); // of it alone
     }
     return false;
 }
@@ -372,6 +414,7 @@ void scheduler_add(Scheduler *s, Request *r) {
     r->n_reused = r->seq.n_cached;
     r->n_new = 0;
     r->finish = RUNNING;
+    r->fetched = false;
     r->next = NULL;
     if (r->time.start == 0) r->time.start = clock_now();
     Request **at = &s->first;

@@ -8,8 +8,14 @@
 // running sequence waits longer for its next token than one step of max_rows rows takes.
 //
 // A request begins when there are blocks for all of its tokens and one more for every other that may grow; those behind
-// it wait with it, so that none is passed over for ever. When blocks run out all the same, the newest request gives its
-// own back and computes them again later. The width of the batch is what memory allows, max_seqs at most.
+// it wait with it, so that none is passed over for ever. Who has begun goes on whoever waits. When blocks run out all
+// the same, the newest request gives its own back and computes them again later. Every step has a row of somebody; only
+// a request that has the cache to itself and finds no slot ends for want of one (FINISH_CONTEXT), and gives back what
+// it holds where others wait. The width of the batch is what memory allows, max_seqs at most.
+//
+// What was computed elsewhere (scheduler_fetch) is looked for when a request begins, where it takes the blocks that it
+// has been let in with: it does not wait in the cache for its turn. In steps with rows of others no more comes than
+// keeps them short, and the request waits for the rest.
 //
 // Where a device draws the tokens (scheduler_draws) nobody waits for them: while a step runs, scheduler_ahead has the
 // next one, whose rows take the tokens of this one where they lie. What ends a request is seen one step late then, and
@@ -55,6 +61,7 @@ struct Request {
     int n_reused; // of them, slots that were computed already
     int n_new;    // tokens generated
     Finish finish;
+    bool fetched;  // nothing more of it is to be had elsewhere
     Timeline time; // .start given: when it came; 0: now
     Request *next; // in the scheduler's list
 };
@@ -74,6 +81,9 @@ typedef struct {
 void scheduler_evict(Scheduler *s, Eviction eviction);
 // Steps whose logits nobody wants to see come with Batch.draw from now on; `ahead`: scheduler_ahead may be used.
 void scheduler_draws(Scheduler *s, bool ahead);
+// Called between steps for a request that begins, or begins again: appends slots of its next tokens to r->seq, `most`
+// of them and the rest of a block at most, and returns whether there was no more to append.
+void scheduler_fetch(Scheduler *s, bool (*fetch)(void *arg, Request *r, int most), void *arg);
 void scheduler_free(Scheduler *s); // the requests and their blocks stay the callers'
 
 // The request stays the caller's and must live until it has finished. At least one token must be uncomputed, but

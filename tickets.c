@@ -53,7 +53,7 @@ static void add_requests(const TicketOffice *office, Ticket *t, const ChatTempla
     Request *first = &t->answers[0].request;
     first->branches = first->next;
     first->time.start = came;
-    engine_add(office->e, office->o, first);
+    engine_add(office->e, first);
 }
 
 static Status open_job(const TicketOffice *office, Ticket *t, double came) {
@@ -118,7 +118,7 @@ bool ticket_collect(const TicketOffice *office, Ticket *t) {
         TicketAnswer *a = &t->answers[i];
         if (a->request.finish == RUNNING) all = false;
         else if (!a->ended) {
-            engine_keep(office->e, office->o, &a->request.seq);
+            engine_keep(office->e, &a->request.seq);
             kv_release(&office->e->kv, &a->request.seq);
             answer_end(&a->answer);
             a->ended = true;

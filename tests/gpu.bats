@@ -142,3 +142,14 @@ for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
     [ "$(wc -l <err)" -eq 1 ]
     [ ! -e results ]
 }
+
+@test "--kv-dir: who computed a block reads it, another device does not" {
+    printf 'a prompt of some length, longer than a block of thirty-two slots, and then than another one' >prompt
+    cached() { "$TWIN" "$@" --kv-dir kv --json -n 2 -f prompt </dev/null | python3 -c 'import json; print(json.load(open(0))["cached_tokens"])'; }
+    for how in "--device cpu" "--device cuda" "-ngl 1" "-ngl 2"; do
+        # shellcheck disable=SC2086 # words
+        [ "$(cached $how)" -eq 0 ]
+        # shellcheck disable=SC2086
+        [ "$(cached $how)" -ge 64 ]
+    done
+}

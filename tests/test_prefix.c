@@ -5,6 +5,8 @@
 #define _GNU_SOURCE
 #include "testing.h"
 
+#include <limits.h>
+
 #include <fcntl.h>
 #include <math.h>
 #include <unistd.h>
@@ -234,7 +236,7 @@ static void hit_on_disk(const Setup *u, int to_block, int n, int own) {
     open_sharing(&b, &to);
     s = store_of(&b, dir, block);
     run_start(y, n, 5, own);
-    assert_ok(kvstore_load(s, &b.kv, &y->r.seq));
+    assert_ok(kvstore_load(s, &b.kv, &y->r.seq, INT_MAX));
     int cached = int_min(n, n + own - 1) / block * block;
     assert_int_equal(y->r.seq.n_cached, cached);
     assert_int_equal(run_one(&b, y), n + own - cached + N_NEW - 1);
@@ -274,7 +276,7 @@ static void test_foreign_models(void **state) {
         open_sharing(&e, &others[i]);
         KvStore *s = store_of(&e, dir, 16);
         run_start(run, 40, 5, 0);
-        assert_ok(kvstore_load(s, &e.kv, &run->r.seq));
+        assert_ok(kvstore_load(s, &e.kv, &run->r.seq, INT_MAX));
         assert_int_equal(run->r.seq.n_cached, 0);
         run_one(&e, run);
         assert_ok(kvstore_save(s, &e.kv, &run->r.seq));

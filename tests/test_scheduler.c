@@ -1,169 +1,8 @@
 // test_scheduler.c: which rows each step has, and when and why a request ends.
-//
-// The forward here is a fake: its cache remembers tokens instead of keys and values, and the logits of a row are a hash
-// of all tokens that the row sees through its block table. A wrong slot, table, position or order gives another text
-// than the one that the test makes without a scheduler.
-#include "testing.h"
-
-#include "../scheduler.h"
+enum { N_CTX = 64 };
+#include "fake_model.h"
 
 #include <math.h>
-
-enum { VOCAB = 40, N_CTX = 64, MOST_REQUESTS = 8, MOST_ROWS = 256, MOST_BLOCKS = 512, MOST_SLOTS = 4096 };
-
-// ---- the fake model -------------------------------------------------------------------------------------------------
-
-static uint64_t mix(uint64_t h, uint64_t v) {
-    uint64_t state = h ^ (v + 1) * 0xff51afd7ed558ccdu;
-    return test_random(&state);
-}
-
-static void logits_of(uint64_t hash, float *out) {
-    for (int i = 0; i < VOCAB; i++) out[i] = 3 * test_uniform(&(uint64_t){mix(hash, (uint64_t)i)});
-}
-
-typedef struct {
-    KvCache kv;
-    Sampler *sampler;
-    Scheduler *s;
-    int memory[MOST_SLOTS]; // (n_blocks, block) tokens; -1: nothing was written
-    float logits[MOST_ROWS * VOCAB];
-    int max_rows, n_steps, n_rows; // n_rows: computed in all
-} Bench;
-
-static void bench_open_shared(Bench *b, int block, int n_blocks, int max_rows, int max_seqs, bool share) {
-    memset(b, 0, sizeof *b);
-    KvShape shape = {.n_layers = 1,
-                     .n_kv_heads = 1,
-                     .head_dim = 1,
-                     .type_k = TYPE_F32,
-                     .type_v = TYPE_F32,
-                     .block = block,
-                     .n_ctx = N_CTX,
-                     .n_blocks = n_blocks,
-                     .n_seqs = MOST_REQUESTS,
-                     .share = share};
-    assert_ok(kv_new(&b->kv, &shape));
-    assert_true(b->kv.pool.n_blocks * b->kv.pool.block <= MOST_SLOTS);
-    kv_shuffle(&b->kv, 5);
-    for (int i = 0; i < MOST_SLOTS; i++) b->memory[i] = -1;
-    b->sampler = sampler_new(VOCAB);
-    b->max_rows = max_rows;
-    b->s = scheduler_new(&b->kv, b->sampler, VOCAB, max_rows, max_seqs);
-    assert_int_equal(scheduler_max_rows(b->s), max_rows);
-}
-
-static void bench_open(Bench *b, int block, int n_blocks, int max_rows, int max_seqs) {
-    bench_open_shared(b, block, n_blocks, max_rows, max_seqs, false);
-}
-
-static void bench_close(Bench *b) {
-    scheduler_free(b->s);
-    sampler_free(b->sampler);
-    kv_free(&b->kv);
-}
-
-static int *cell(Bench *f, const Batch *b, int seq, int slot) {
-    int block = b->block_table[seq * b->max_blocks + slot / f->kv.pool.block];
-    assert_in_range(block, 0, f->kv.pool.n_blocks - 1);
-    return &f->memory[block * f->kv.pool.block + slot % f->kv.pool.block];
-}
-
-static void check_rows(const Bench *f, const Batch *b) {
-    assert_in_range(b->n_rows, 1, f->max_rows);
-    assert_in_range(b->n_seqs, 1, b->n_rows);
-    assert_in_range(b->n_out, 0, b->n_seqs);
-    for (int i = 0; i < b->n_rows; i++) {
-        assert_int_equal(b->pos[i], b->slot[i]);
-        assert_in_range(b->slot[i], 0, N_CTX - 1);
-        int before = i ? b->seq[i - 1] : -1;
-        assert_true(b->seq[i] == before || b->seq[i] == before + 1); // adjacent, in order
-        if (b->seq[i] == before) assert_int_equal(b->slot[i], b->slot[i - 1] + 1);
-    }
-    assert_int_equal(b->seq[b->n_rows - 1], b->n_seqs - 1);
-    for (int i = 0; i < b->n_out; i++) { // each is the last row of its sequence
-        int row = b->out_row[i];
-        assert_true(i == 0 || row > b->out_row[i - 1]);
-        assert_true(row == b->n_rows - 1 || b->seq[row + 1] != b->seq[row]);
-    }
-    for (int i = 0, out = 0; i < b->n_rows; i++) { // logits after a request's last token, and of no other row
-        const Request *r = scheduler_request(f->s, b->seq[i]);
-        bool is_out = out < b->n_out && b->out_row[out] == i;
-        bool pending = is_out && b->draw && b->draw[out].pending;
-        if (r) assert_int_equal(is_out, b->pos[i] == r->seq.n_tokens - !pending && r->max_new != 0);
-        out += is_out;
-    }
-}
-
-static const float *fake_forward(Bench *f, const Batch *b) {
-    check_rows(f, b);
-    int size = f->kv.pool.block;
-    for (int i = 0; i < b->n_copies; i++)
-        memcpy(f->memory + b->copy[i][1] * size, f->memory + b->copy[i][0] * size, (size_t)size * sizeof(int));
-    for (int i = 0; i < b->n_rows; i++) *cell(f, b, b->seq[i], b->slot[i]) = b->token[i];
-    for (int i = 0; i < b->n_out; i++) {
-        int row = b->out_row[i];
-        uint64_t hash = 0;
-        for (int slot = 0; slot <= b->slot[row]; slot++) hash = mix(hash, (uint64_t)*cell(f, b, b->seq[row], slot));
-        logits_of(hash, f->logits + i * VOCAB);
-    }
-    f->n_steps++;
-    f->n_rows += b->n_rows;
-    return f->logits;
-}
-
-static void run_all(Bench *f) {
-    for (Batch *b; scheduler_next(f->s, &b);) {
-        scheduler_take(f->s, fake_forward(f, b));
-        if (f->n_steps > 5000) fail_msg("no end after %d steps", f->n_steps);
-    }
-}
-
-// ---- requests, and what they should give ----------------------------------------------------------------------------
-
-static void request_new(Request *r, int n_prompt, int max_new, uint64_t key) {
-    memset(r, 0, sizeof *r);
-    r->sampling = sampler_defaults();
-    r->sampling.seed = 9;
-    r->sampling.repeat_penalty = 1.1f; // the history matters too
-    r->sequence_key = key;
-    r->max_new = max_new;
-    for (int i = 0; i < n_prompt; i++) sequence_push(&r->seq, &(int){(int)(mix(key, (uint64_t)i) % VOCAB)}, 1);
-}
-
-static void request_free(Bench *f, Request *r) {
-    kv_release(&f->kv, &r->seq);
-    sequence_free(&r->seq);
-    timeline_free(&r->time);
-}
-
-// The text of a request that nothing but max_new (or the context) ends, without a scheduler; returns its length.
-static int expected_text(const Request *r, int n_prompt, int *out) {
-    Sampler *s = sampler_new(VOCAB);
-    float logits[VOCAB];
-    int n = 0, history[N_CTX + 1];
-    uint64_t hash = 0;
-    memcpy(history, r->seq.tokens, (size_t)n_prompt * sizeof(int));
-    for (int i = 0; i < n_prompt; i++) hash = mix(hash, (uint64_t)history[i]);
-    while ((r->max_new < 0 || n < r->max_new) && n_prompt + n <= N_CTX) {
-        logits_of(hash, logits);
-        out[n] = history[n_prompt + n] =
-            sampler_sample(s, &r->sampling, logits, history, n_prompt + n, r->sequence_key, (uint64_t)(n_prompt + n));
-        hash = mix(hash, (uint64_t)out[n++]);
-    }
-    sampler_free(s);
-    return n;
-}
-
-static void assert_text(const Request *r) {
-    int want[N_CTX + 1], n = expected_text(r, r->n_prompt, want);
-    assert_int_equal(r->n_new, n);
-    assert_int_equal(r->seq.n_tokens, r->n_prompt + n);
-    for (int i = 0; i < n; i++)
-        if (r->seq.tokens[r->n_prompt + i] != want[i])
-            fail_msg("request %d: token %d differs", (int)r->sequence_key, i);
-    assert_int_equal(r->time.n_gaps, n > 1 ? n - 1 : 0);
-}
 
 // ---- the rows of a step ---------------------------------------------------------------------------------------------
 
@@ -508,6 +347,39 @@ static void test_forked_requests(void **state) {
     }
 }
 
+// What is computed elsewhere comes when a request begins: at once where nobody else has rows, else no more in a step
+// than keeps it short, and those who decode go on meanwhile. What is preempted is fetched again.
+static void test_fetched_slots(void **state) {
+    (void)state;
+    static Bench f;
+    for (int n_others = 0; n_others <= 2; n_others += 2) {
+        Request r[3];
+        Batch *b;
+        Shelf shelf = {&f, 0};
+        bench_open_shared(&f, 8, 0, 3, 8, true);
+        for (int i = 0; i < 3; i++) request_new(&r[i], i == 2 ? 60 : 1, 30, (uint64_t)i);
+        scheduler_fetch(f.s, fetch_from_shelf, &shelf);
+        for (int i = 0; i < n_others; i++) scheduler_add(f.s, &r[i]);
+        if (n_others && scheduler_next(f.s, &b)) scheduler_take(f.s, fake_forward(&f, b));
+        scheduler_add(f.s, &r[2]);
+        int n_steps = 0;
+        for (; r[2].time.begun == 0; n_steps++) {
+            assert_true(scheduler_next(f.s, &b));
+            assert_in_range(r[2].seq.n_cached, 0, n_others ? 16 * (n_steps + 1) : 56);
+            scheduler_take(f.s, fake_forward(&f, b));
+            for (int i = 0; i < n_others; i++) assert_int_equal(r[i].n_new, n_steps + 2);
+        }
+        assert_int_equal(n_steps, n_others ? 4 : 1); // 4 x 3 slots and the rest of a block: 16, 16, 16, 8
+        assert_int_equal(r[2].n_reused, 56);
+        run_all(&f);
+        for (int i = 0; i < 3; i++) {
+            if (i == 2 || i < n_others) assert_text(&r[i]);
+            request_free(&f, &r[i]);
+        }
+        bench_close(&f);
+    }
+}
+
 // ---- a pool too small for all ---------------------------------------------------------------------------------------
 
 // The caller gives the blocks of finished requests back between steps, as the scheduler's header has it.
@@ -774,6 +646,42 @@ static void test_nobody_is_passed_over(void **state) {
     bench_close(&f);
 }
 
+// A request waits for a prefix, and a newer one begins meanwhile. When the prefix is there and the older one finds no
+// blocks, the newer one must go on: it holds what the older one waits for. `n` answers to the older one's prompt.
+static void begins_behind_a_newer_one(int n_prompt, int n) {
+    static Bench f;
+    enum { MOST = 8 };
+    Request r[MOST];
+    int n_requests = 2 + n;
+    assert_true(n_requests <= MOST);
+    bench_open_shared(&f, 8, 8, 16, MOST, true); // 64 slots
+    request_new(&r[0], 25, 2, 1);
+    request_new(&r[1], 24, 4, 2);
+    for (int i = 2; i < n_requests; i++) {
+        request_new(&r[i], i == 2 ? n_prompt : 0, 4, 1); // as the first one's
+        r[i].sequence_key = (uint64_t)i;
+        if (i > 2) r[i - 1].next = &r[i];
+    }
+    if (n > 1) r[2].branches = &r[3];
+    scheduler_add(f.s, &r[0]);
+    scheduler_add(f.s, &r[2]);
+    scheduler_add(f.s, &r[1]);
+    run_and_release(&f, r, n_requests);
+    for (int i = 0; i < n_requests; i++) {
+        assert_int_equal(r[i].finish, FINISH_LENGTH);
+        assert_text(&r[i]);
+        request_free(&f, &r[i]);
+    }
+    assert_int_equal(f.kv.n_free, f.kv.pool.n_blocks);
+    bench_close(&f);
+}
+
+static void test_waits_behind_a_newer_one(void **state) {
+    (void)state;
+    begins_behind_a_newer_one(50, 1); // a prompt of its own behind the prefix
+    begins_behind_a_newer_one(25, 6); // answers that need a block each
+}
+
 // Random requests in a pool that is far too small: preempted again and again, with and without shared prefixes, and
 // each as if it were alone. Nobody loses a block.
 static void test_preemption_changes_nothing(void **state) {
@@ -815,53 +723,8 @@ static void test_preemption_changes_nothing(void **state) {
     assert_true(preempted > 100);
 }
 
-// ---- a device that draws --------------------------------------------------------------------------------------------
-
-typedef struct {
-    Bench f;
-    Sampler *sampler;
-    int sampled[MOST_REQUESTS];
-    int tokens[2][MOST_REQUESTS];
-    int n_drawn, n_told; // batches
-    bool begun;
-    int n_ahead;
-} Device;
-
-// The rows whose tokens are not known take those of the draw before; then a token is drawn from each row of logits.
-static void device_begin(Device *d, const Batch *b) {
-    int known[MOST_ROWS], was[MOST_REQUESTS];
-    Batch filled = *b;
-    memcpy(was, d->sampled, sizeof was);
-    for (int i = 0; i < b->n_rows; i++) known[i] = b->token[i] < 0 ? was[i] : b->token[i];
-    filled.token = known;
-    const float *logits = fake_forward(&d->f, &filled);
-    for (int i = 0; b->draw && i < b->n_out; i++) {
-        const Draw *w = &b->draw[i];
-        int history[N_CTX + 2];
-        memcpy(history, w->tokens, (size_t)w->n_tokens * sizeof *history);
-        history[w->n_tokens] = was[i];
-        int n = w->n_tokens + w->pending;
-        d->sampled[i] =
-            sampler_sample(d->sampler, w->how, logits + (size_t)i * VOCAB, history, n, w->sequence, (uint64_t)n);
-    }
-    if (b->draw) memcpy(d->tokens[d->n_drawn++ % 2], d->sampled, sizeof d->sampled);
-}
-
-static bool device_step(Device *d) {
-    Batch *b, *next;
-    if (!scheduler_next(d->f.s, &b)) return false;
-    if (!d->begun) device_begin(d, b);
-    d->begun = false;
-    if (!b->draw) {
-        scheduler_take(d->f.s, d->f.logits);
-        return true;
-    }
-    d->begun = scheduler_ahead(d->f.s, &next);
-    d->n_ahead += d->begun;
-    if (d->begun) device_begin(d, next);
-    scheduler_take_tokens(d->f.s, d->tokens[d->n_told++ % 2]);
-    return true;
-}
+// ---- a device that draws
+// ---------------------------------------------------------------------------------------------
 
 static Finish stop_at(Request *r, int token, const float *logits) {
     assert_true(r->blind || logits);
@@ -986,6 +849,7 @@ int main(void) {
         cmocka_unit_test(test_finish_names),
         cmocka_unit_test(test_reused_prefix),
         cmocka_unit_test(test_forked_requests),
+        cmocka_unit_test(test_fetched_slots),
         cmocka_unit_test(test_requests_wait_for_blocks),
         cmocka_unit_test(test_chunks_wait_for_blocks),
         cmocka_unit_test(test_full_pool_ends),
@@ -996,6 +860,7 @@ int main(void) {
         cmocka_unit_test(test_long_prompts_delay_nobody_by_more_than_a_step),
         cmocka_unit_test(test_all_begin_where_there_is_room),
         cmocka_unit_test(test_nobody_is_passed_over),
+        cmocka_unit_test(test_waits_behind_a_newer_one),
         cmocka_unit_test(test_preemption_changes_nothing),
         cmocka_unit_test(test_tokens_ahead),
         cmocka_unit_test(test_ends_while_ahead),

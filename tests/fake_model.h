@@ -1,0 +1,286 @@
+// fake_model.h: a scheduler over a forward that is a fake: its cache remembers tokens instead of keys and values, and
+// the logits of a row are a hash of all tokens that the row sees through its block table and its group's page. A wrong
+// slot, table, page, position or order gives another text than the one that expected_text makes without a scheduler.
+//
+// Who includes it says first how long the context is: enum { N_CTX = 64 };
+#ifndef QUILL_FAKE_MODEL_H
+#define QUILL_FAKE_MODEL_H
+
+#include "testing.h"
+
+#include "../scheduler.h"
+
+enum { VOCAB = 40, MOST_REQUESTS = 8, MOST_ROWS = 256, MOST_SLOTS = 4096, MOST_PAGES = 64 };
+
+// ---- the fake model -------------------------------------------------------------------------------------------------
+
+static inline uint64_t mix(uint64_t h, uint64_t v) {
+    uint64_t state = h ^ (v + 1) * 0xff51afd7ed558ccdu;
+    return test_random(&state);
+}
+
+static inline void logits_of(uint64_t hash, float *out) {
+    for (int i = 0; i < VOCAB; i++) out[i] = 3 * test_uniform(&(uint64_t){mix(hash, (uint64_t)i)});
+}
+
+typedef struct {
+    KvCache kv;
+    Sampler *sampler;
+    Scheduler *s;
+    int memory[MOST_SLOTS];       // (n_blocks, block) tokens; -1: nothing was written
+    int pages[MOST_PAGES * SEAL]; // (n_tails, SEAL) of groups that are open, where KV is sealed
+    float logits[MOST_ROWS * VOCAB];
+    int max_rows, n_steps, n_rows; // n_rows: computed in all
+} Bench;
+
+// The shape's block, n_blocks, n_seqs, share and types count.
+static inline void bench_open_shape(Bench *b, KvShape shape, int max_rows, int max_seqs) {
+    memset(b, 0, sizeof *b);
+    shape.n_layers = shape.n_kv_heads = shape.head_dim = 1;
+    shape.n_ctx = N_CTX;
+    assert_ok(kv_new(&b->kv, &shape));
+    assert_true(b->kv.pool.n_blocks * b->kv.pool.block <= MOST_SLOTS && b->kv.pool.n_tails <= MOST_PAGES);
+    kv_shuffle(&b->kv, 5);
+    for (int i = 0; i < MOST_SLOTS; i++) b->memory[i] = -1;
+    b->sampler = sampler_new(VOCAB);
+    b->max_rows = max_rows;
+    b->s = scheduler_new(&b->kv, b->sampler, VOCAB, max_rows, max_seqs);
+    assert_int_equal(scheduler_max_rows(b->s), max_rows);
+}
+
+static inline void bench_open_shared(Bench *b, int block, int n_blocks, int max_rows, int max_seqs, bool share) {
+    KvShape shape = {.type_k = TYPE_F32,
+                     .type_v = TYPE_F32,
+                     .block = block,
+                     .n_blocks = n_blocks,
+                     .n_seqs = MOST_REQUESTS,
+                     .share = share};
+    bench_open_shape(b, shape, max_rows, max_seqs);
+}
+
+static inline void bench_open(Bench *b, int block, int n_blocks, int max_rows, int max_seqs) {
+    bench_open_shared(b, block, n_blocks, max_rows, max_seqs, false);
+}
+
+static inline void bench_close(Bench *b) {
+    scheduler_free(b->s);
+    sampler_free(b->sampler);
+    kv_free(&b->kv);
+}
+
+static inline const int *table_of(const Batch *b, int seq) {
+    return b->block_table + (size_t)seq * (size_t)b->max_blocks;
+}
+
+static inline int *cell(Bench *f, const int *table, int slot) {
+    int block = table[slot / f->kv.pool.block];
+    assert_in_range(block, 0, f->kv.pool.n_blocks - 1);
+    return &f->memory[block * f->kv.pool.block + slot % f->kv.pool.block];
+}
+
+// The page of the open group that a slot lies in.
+static inline int *page_of(Bench *f, const int *table, int slot) {
+    int page = kv_tail(&f->kv.pool, table, slot);
+    assert_in_range(page, 0, f->kv.pool.n_tails - 1);
+    return f->pages + (size_t)page * SEAL;
+}
+
+static inline void check_rows(const Bench *f, const Batch *b) {
+    assert_in_range(b->n_rows, 1, f->max_rows);
+    assert_in_range(b->n_seqs, 1, b->n_rows);
+    assert_in_range(b->n_out, 0, b->n_seqs);
+    for (int i = 0; i < b->n_rows; i++) {
+        assert_int_equal(b->pos[i], b->slot[i]);
+        assert_in_range(b->slot[i], 0, N_CTX - 1);
+        int before = i ? b->seq[i - 1] : -1;
+        assert_true(b->seq[i] == before || b->seq[i] == before + 1); // adjacent, in order
+        if (b->seq[i] == before) assert_int_equal(b->slot[i], b->slot[i - 1] + 1);
+    }
+    assert_int_equal(b->seq[b->n_rows - 1], b->n_seqs - 1);
+    for (int i = 0; i < b->n_out; i++) { // each is the last row of its sequence
+        int row = b->out_row[i];
+        assert_true(i == 0 || row > b->out_row[i - 1]);
+        assert_true(row == b->n_rows - 1 || b->seq[row + 1] != b->seq[row]);
+    }
+    for (int i = 0, out = 0; i < b->n_rows; i++) { // logits after a request's last token, and of no other row
+        const Request *r = scheduler_request(f->s, b->seq[i]);
+        bool is_out = out < b->n_out && b->out_row[out] == i;
+        bool pending = is_out && b->draw && b->draw[out].pending;
+        if (r) assert_int_equal(is_out, b->pos[i] == r->seq.n_tokens - !pending && r->max_new != 0);
+        out += is_out;
+    }
+}
+
+static inline void copy_blocks(Bench *f, const Batch *b) {
+    int size = f->kv.pool.block;
+    for (int i = 0; i < b->n_copies; i++) {
+        const int *copy = b->copy[i], *tail_of = f->kv.pool.tail_of;
+        memcpy(f->memory + copy[1] * size, f->memory + copy[0] * size, (size_t)size * sizeof(int));
+        if (tail_of && tail_of[copy[0]] >= 0 && tail_of[copy[1]] >= 0)
+            memcpy(f->pages + tail_of[copy[1]] * SEAL, f->pages + tail_of[copy[0]] * SEAL, SEAL * sizeof(int));
+    }
+}
+
+// The rows of a sequence from b's row `row` on; returns how many. Those of a sealed cache go into the open group, and
+// all of that into its slots with the group's last row.
+static inline int write_rows(Bench *f, const Batch *b, int row) {
+    const int *table = table_of(b, b->seq[row]);
+    int open[SEAL], n = 0, slot = b->slot[row];
+    bool sealed = f->kv.pool.tail_of != NULL;
+    if (sealed && slot % SEAL) memcpy(open, page_of(f, table, slot), sizeof open);
+    for (; row + n < b->n_rows && b->seq[row + n] == b->seq[row]; n++, slot++) {
+        if (!sealed) *cell(f, table, slot) = b->token[row + n];
+        else open[slot % SEAL] = b->token[row + n];
+        for (int i = 0; sealed && slot % SEAL == SEAL - 1 && i < SEAL; i++)
+            *cell(f, table, slot - i) = open[SEAL - 1 - i];
+    }
+    if (sealed && slot % SEAL) memcpy(page_of(f, table, slot - 1), open, sizeof open);
+    return n;
+}
+
+// The hash of all that a sequence's last row sees: the groups that are sealed, and the open one from its page. Of dense
+// KV all of it lies in the slots.
+static inline uint64_t hash_of_sight(Bench *f, const int *table, int slot) {
+    uint64_t hash = 0;
+    int whole = f->kv.pool.tail_of ? (slot + 1) / SEAL * SEAL : slot + 1;
+    for (int i = 0; i < whole; i++) hash = mix(hash, (uint64_t)*cell(f, table, i));
+    for (int i = whole; i <= slot; i++) hash = mix(hash, (uint64_t)page_of(f, table, slot)[i % SEAL]);
+    return hash;
+}
+
+static inline const float *fake_forward(Bench *f, const Batch *b) {
+    check_rows(f, b);
+    copy_blocks(f, b);
+    for (int row = 0; row < b->n_rows;) row += write_rows(f, b, row);
+    for (int i = 0; i < b->n_out; i++) {
+        int row = b->out_row[i];
+        logits_of(hash_of_sight(f, table_of(b, b->seq[row]), b->slot[row]), f->logits + i * VOCAB);
+    }
+    f->n_steps++;
+    f->n_rows += b->n_rows;
+    return f->logits;
+}
+
+static inline void run_all(Bench *f) {
+    for (Batch *b; scheduler_next(f->s, &b);) {
+        scheduler_take(f->s, fake_forward(f, b));
+        if (f->n_steps > 5000) fail_msg("no end after %d steps", f->n_steps);
+    }
+}
+
+// ---- requests, and what they should give ----------------------------------------------------------------------------
+
+static inline void request_new(Request *r, int n_prompt, int max_new, uint64_t key) {
+    memset(r, 0, sizeof *r);
+    r->sampling = sampler_defaults();
+    r->sampling.seed = 9;
+    r->sampling.repeat_penalty = 1.1f; // the history matters too
+    r->sequence_key = key;
+    r->max_new = max_new;
+    for (int i = 0; i < n_prompt; i++) sequence_push(&r->seq, &(int){(int)(mix(key, (uint64_t)i) % VOCAB)}, 1);
+}
+
+static inline void request_free(Bench *f, Request *r) {
+    kv_release(&f->kv, &r->seq);
+    sequence_free(&r->seq);
+    timeline_free(&r->time);
+}
+
+// The text of a request that nothing but max_new (or the context) ends, without a scheduler; returns its length.
+static inline int expected_text(const Request *r, int n_prompt, int *out) {
+    Sampler *s = sampler_new(VOCAB);
+    float logits[VOCAB];
+    int n = 0, history[N_CTX + 1];
+    uint64_t hash = 0;
+    memcpy(history, r->seq.tokens, (size_t)n_prompt * sizeof(int));
+    for (int i = 0; i < n_prompt; i++) hash = mix(hash, (uint64_t)history[i]);
+    while ((r->max_new < 0 || n < r->max_new) && n_prompt + n <= N_CTX) {
+        logits_of(hash, logits);
+        out[n] = history[n_prompt + n] =
+            sampler_sample(s, &r->sampling, logits, history, n_prompt + n, r->sequence_key, (uint64_t)(n_prompt + n));
+        hash = mix(hash, (uint64_t)out[n++]);
+    }
+    sampler_free(s);
+    return n;
+}
+
+static inline void assert_text(const Request *r) {
+    int want[N_CTX + 1], n = expected_text(r, r->n_prompt, want);
+    assert_int_equal(r->n_new, n);
+    assert_int_equal(r->seq.n_tokens, r->n_prompt + n);
+    for (int i = 0; i < n; i++)
+        if (r->seq.tokens[r->n_prompt + i] != want[i])
+            fail_msg("request %d: token %d differs", (int)r->sequence_key, i);
+    assert_int_equal(r->time.n_gaps, n > 1 ? n - 1 : 0);
+}
+
+// For scheduler_fetch: somebody has computed every block, but for those that begin with a token of the first `missing`.
+typedef struct {
+    Bench *f;
+    int missing;
+} Shelf;
+
+static inline bool fetch_from_shelf(void *arg, Request *r, int most) {
+    const Shelf *shelf = arg;
+    KvCache *kv = &shelf->f->kv;
+    Sequence *q = &r->seq;
+    int size = kv->pool.block, had = q->n_cached;
+    assert_int_equal(kv->n_copies, 0); // one that is still to be made could overwrite what comes
+    while (had % size == 0 && q->n_cached - had < most && q->n_cached + size < q->n_tokens &&
+           q->tokens[q->n_cached] >= shelf->missing && kv_reserve(kv, q, q->n_cached + size)) {
+        for (int i = 0; i < size; i++) *cell(shelf->f, q->blocks, q->n_cached + i) = q->tokens[q->n_cached + i];
+        q->n_cached += size;
+        kv_commit(kv, q, q->n_cached);
+    }
+    return q->n_cached - had < most;
+}
+
+// ---- a device that draws --------------------------------------------------------------------------------------------
+
+typedef struct {
+    Bench f;
+    Sampler *sampler;
+    int sampled[MOST_REQUESTS];
+    int tokens[2][MOST_REQUESTS];
+    int n_drawn, n_told; // batches
+    bool begun;
+    int n_ahead;
+} Device;
+
+// The rows whose tokens are not known take those of the draw before; then a token is drawn from each row of logits.
+static inline void device_begin(Device *d, const Batch *b) {
+    int known[MOST_ROWS], was[MOST_REQUESTS];
+    Batch filled = *b;
+    memcpy(was, d->sampled, sizeof was);
+    for (int i = 0; i < b->n_rows; i++) known[i] = b->token[i] < 0 ? was[i] : b->token[i];
+    filled.token = known;
+    const float *logits = fake_forward(&d->f, &filled);
+    for (int i = 0; b->draw && i < b->n_out; i++) {
+        const Draw *w = &b->draw[i];
+        int history[N_CTX + 2];
+        memcpy(history, w->tokens, (size_t)w->n_tokens * sizeof *history);
+        history[w->n_tokens] = was[i];
+        int n = w->n_tokens + w->pending;
+        d->sampled[i] =
+            sampler_sample(d->sampler, w->how, logits + (size_t)i * VOCAB, history, n, w->sequence, (uint64_t)n);
+    }
+    if (b->draw) memcpy(d->tokens[d->n_drawn++ % 2], d->sampled, sizeof d->sampled);
+}
+
+static inline bool device_step(Device *d) {
+    Batch *b, *next;
+    if (!scheduler_next(d->f.s, &b)) return false;
+    if (!d->begun) device_begin(d, b);
+    d->begun = false;
+    if (!b->draw) {
+        scheduler_take(d->f.s, d->f.logits);
+        return true;
+    }
+    d->begun = scheduler_ahead(d->f.s, &next);
+    d->n_ahead += d->begun;
+    if (d->begun) device_begin(d, next);
+    scheduler_take_tokens(d->f.s, d->tokens[d->n_told++ % 2]);
+    return true;
+}
+
+#endif

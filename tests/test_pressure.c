@@ -1,0 +1,196 @@
+// test_pressure.c: random requests in far too little memory: each has the text that it has alone, and every step gets
+// on.
+//
+// In some rounds blocks of the prompts are to be had elsewhere (scheduler_fetch).
+//
+// What gets on: the oldest request that has not ended never loses a slot, and in a step without a row of it nobody
+// begins. So those that run come to their ends, then it does, then the next one.
+enum { N_CTX = 160 };
+#include "fake_model.h"
+
+enum { JOBS = 40, MOST_ANSWERS = 5, MOST = JOBS * MOST_ANSWERS };
+
+typedef struct {
+    Device d;
+    Request r[MOST]; // in the order in which they are added, a job's answers one after the other
+    int first[JOBS + 1];
+    bool cancelled[JOBS];
+    int n_added; // jobs
+    Shelf shelf;
+    uint64_t random;
+    int n_preempted, n_passed, n_shared; // what it has met: steps that the oldest waits through, slots that were there
+} Pressure;
+
+static int pick(Pressure *p, int n) { return (int)(test_random(&p->random) % (uint64_t)n); }
+
+// A prompt that begins as others of its family do, and all of it as some of them.
+static void random_prompt(Pressure *p, Request *r, int most) {
+    static const int shared[] = {0, 20, 64, 100};
+    int family = pick(p, 4), beginning = int_min(shared[family], most),
+        n = int_min(beginning + 1 + 9 * pick(p, 5), most);
+    uint64_t own = (uint64_t)pick(p, 3);
+    for (int i = 0; i < n; i++) {
+        uint64_t key = i < beginning ? 100 + (uint64_t)family : own;
+        sequence_push(&r->seq, &(int){(int)(mix(key, (uint64_t)i) % VOCAB)}, 1);
+    }
+}
+
+static void random_jobs(Pressure *p) {
+    int n = 0;
+    for (int job = 0; job < JOBS; job++) {
+        int n_answers = pick(p, 4) ? 1 : 2 + pick(p, MOST_ANSWERS - 1), max_new = pick(p, 50);
+        if (pick(p, 10) == 0) max_new = -1; // to the end of the context
+        p->first[job] = n;
+        for (int i = 0; i < n_answers; i++, n++) {
+            Request *r = &p->r[n];
+            request_new(r, 0, max_new, (uint64_t)n);
+            r->blind = pick(p, 4) > 0;
+            if (i > 0) p->r[n - 1].next = r;
+        }
+        Request *first = &p->r[p->first[job]];
+        random_prompt(p, first, max_new < 0 ? N_CTX : N_CTX + 1 - max_new);
+        first->branches = first->next;
+    }
+    p->first[JOBS] = n;
+}
+
+// A cache of one context and a little more; pages for as many sequences as run, or for fewer.
+static KvShape random_shape(Pressure *p, bool sealed, int max_seqs) {
+    static const int dense_blocks[] = {1, 4, 16, 32}, sealed_blocks[] = {16, 32, 32, 32, 64};
+    static const int types[] = {TYPE_FP8, TYPE_Q8_0, TYPE_Q4_0, TYPE_KIVI2};
+    int block = sealed ? sealed_blocks[pick(p, 5)] : dense_blocks[pick(p, 4)];
+    return (KvShape){.type_k = sealed ? types[pick(p, 4)] : TYPE_F16,
+                     .type_v = sealed && pick(p, 2) ? types[pick(p, 4)] : TYPE_F16,
+                     .block = block,
+                     .n_blocks = (N_CTX + block - 1) / block + pick(p, 1 + 30 / block),
+                     .n_seqs = 1 + pick(p, max_seqs),
+                     .share = pick(p, 4) > 0};
+}
+
+static void release_ended(Pressure *p) {
+    for (int i = 0; i < p->first[p->n_added]; i++)
+        if (p->r[i].finish != RUNNING) kv_release(&p->d.f.kv, &p->r[i].seq);
+}
+
+static void cancel_one(Pressure *p) {
+    int job = pick(p, p->n_added);
+    p->cancelled[job] = true;
+    for (int i = p->first[job]; i < p->first[job + 1]; i++) scheduler_cancel(p->d.f.s, &p->r[i]);
+    release_ended(p);
+}
+
+static Request *oldest(Pressure *p) {
+    for (int job = 0; job < p->n_added; job++)
+        for (int i = p->first[job]; i < p->first[job + 1]; i++)
+            if (p->r[i].finish == RUNNING && (i == p->first[job] || p->r[i].n_prompt > 0)) return &p->r[i];
+    return NULL;
+}
+
+// One step, and what must be true of it.
+static bool step(Pressure *p) {
+    bool ran[MOST];
+    Request *old = oldest(p);
+    int n = p->first[p->n_added], n_cached = old ? old->seq.n_cached : 0, n_tokens = old ? old->seq.n_tokens : 0;
+    for (int i = 0; i < n; i++) ran[i] = p->r[i].seq.n_blocks > 0;
+    if (!device_step(&p->d)) {
+        assert_null(old);
+        return false;
+    }
+    if (!old) return true; // the rows of one that was cancelled while they were on their way
+    assert_true(old->finish != RUNNING || old->seq.n_cached >= n_cached);
+    if (old->seq.n_tokens > n_tokens || old->seq.n_cached > n_cached) return true;
+    p->n_passed++;
+    for (int i = 0; i < n; i++)
+        if (!ran[i] && p->r[i].seq.n_blocks > 0) fail_msg("request %d begins while an older one waits", i);
+    return true;
+}
+
+static void check_texts(Pressure *p) {
+    for (int job = 0; job < JOBS; job++)
+        for (int i = p->first[job]; i < p->first[job + 1]; i++) {
+            Request *r = &p->r[i];
+            int want[N_CTX + 1];
+            if (p->cancelled[job] && r->finish == FINISH_INTERRUPT) { // as far as it went
+                if (r->n_prompt) expected_text(r, r->n_prompt, want);
+                assert_memory_equal(r->seq.tokens + r->n_prompt, want, (size_t)r->n_new * sizeof *want);
+            } else {
+                assert_int_equal(r->finish, r->max_new < 0 ? FINISH_CONTEXT : FINISH_LENGTH);
+                assert_text(r);
+            }
+            p->n_shared += i == p->first[job] ? r->n_reused : 0;
+            request_free(&p->d.f, r);
+        }
+    assert_int_equal(p->d.f.kv.n_free, p->d.f.kv.pool.n_blocks);
+    assert_int_equal(p->d.f.kv.n_free_tails, p->d.f.kv.pool.n_tails);
+}
+
+static void one_round(Pressure *p, bool sealed, bool draws) {
+    int max_seqs = 1 + pick(p, MOST_REQUESTS);
+    KvShape shape = random_shape(p, sealed, max_seqs);
+    bench_open_shape(&p->d.f, shape, 1 + pick(p, 60), max_seqs);
+    p->d.sampler = sampler_new(VOCAB);
+    p->shelf = (Shelf){&p->d.f, 1 + pick(p, VOCAB / 2)};
+    bool whole = p->d.f.kv.pool.tail_of == NULL || shape.block % SEAL == 0; // only whole groups come
+    if (whole && pick(p, 2)) scheduler_fetch(p->d.f.s, fetch_from_shelf, &p->shelf);
+    if (draws) scheduler_draws(p->d.f.s, true);
+    random_jobs(p);
+    bool burst = pick(p, 2);
+    for (bool any = true; any || p->n_added < JOBS;) {
+        for (; p->n_added < JOBS && (burst || pick(p, 3) == 0); p->n_added++)
+            scheduler_add(p->d.f.s, &p->r[p->first[p->n_added]]);
+        if (p->n_added && pick(p, 200) == 0) cancel_one(p);
+        any = step(p);
+        release_ended(p);
+        if (p->d.f.n_steps > 50000) fail_msg("no end after %d steps", p->d.f.n_steps);
+    }
+    check_texts(p);
+    p->n_preempted += (int)scheduler_preemptions(p->d.f.s);
+    bench_close(&p->d.f);
+    sampler_free(p->d.sampler);
+}
+
+static void many_rounds(bool sealed, bool draws) {
+    static Pressure p;
+    int n_preempted = 0, n_passed = 0, n_shared = 0, n_ahead = 0;
+    for (uint64_t round = 0; round < 80; round++) {
+        p = (Pressure){.random = 4 * round + 2 * sealed + draws + 1};
+        one_round(&p, sealed, draws);
+        n_preempted += p.n_preempted;
+        n_passed += p.n_passed;
+        n_shared += p.n_shared;
+        n_ahead += p.d.n_ahead;
+    }
+    print_message("%d preemptions, %d slots shared, %d steps that the oldest waited through, %d begun ahead\n",
+                  n_preempted, n_shared, n_passed, n_ahead);
+    assert_true(n_preempted > 100 && n_shared > 1000 && n_passed > 0 && draws == (n_ahead > 100));
+}
+
+static void test_dense(void **state) {
+    (void)state;
+    many_rounds(false, false);
+}
+
+static void test_sealed(void **state) {
+    (void)state;
+    many_rounds(true, false);
+}
+
+static void test_dense_ahead(void **state) {
+    (void)state;
+    many_rounds(false, true);
+}
+
+static void test_sealed_ahead(void **state) {
+    (void)state;
+    many_rounds(true, true);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dense),
+        cmocka_unit_test(test_sealed),
+        cmocka_unit_test(test_dense_ahead),
+        cmocka_unit_test(test_sealed_ahead),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
