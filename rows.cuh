@@ -56,15 +56,17 @@ __global__ void convert_all(void *out, int type, const float *x, size_t n) {
 }
 
 // The copies one after the other, as a later one may read what an earlier one wrote; a thread keeps its bytes of every
-// block, so that no barrier is needed. bytes: of a block in one layer and plane, words of 4.
+// block, so that no barrier is needed. bytes: of a block in one layer and plane, whole Words.
+template <typename Word>
 __global__ void copy_blocks(uint8_t *plane, size_t bytes, size_t layer_bytes, const int (*copy)[2], int n_copies) {
-    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * sizeof(Word);
     if (i >= bytes) return;
     uint8_t *layer = plane + (size_t)blockIdx.y * layer_bytes;
     for (int c = 0; c < n_copies; c++) {
+        if (copy[c][0] < 0 || copy[c][1] < 0) continue; // a block without a tail page
         const uint8_t *from = layer + (size_t)copy[c][0] * bytes + i;
         uint8_t *to = layer + (size_t)copy[c][1] * bytes + i;
-        *(uint32_t *)to = *(const uint32_t *)from;
+        *(Word *)to = *(const Word *)from;
     }
 }
 
