@@ -23,6 +23,20 @@ struct AttendJob {
     int layer, n_splits;
 };
 
+// The oldest slot that a row sees; those of a split that it sees: n from `first` on, none if n <= 0.
+struct Seen {
+    int first, n;
+};
+__device__ __forceinline__ int oldest_seen(const Heads &h, int slot) {
+    return h.window && slot >= h.window ? slot - h.window + 1 : 0;
+}
+__device__ __forceinline__ Seen seen_in(const Heads &h, int slot, int split) {
+    int oldest = oldest_seen(h, slot), begin = split * SPLIT, end = begin + SPLIT;
+    if (begin < oldest) begin = oldest;
+    if (end > slot + 1) end = slot + 1;
+    return {begin, end - begin};
+}
+
 // scores[h][i] of slot first + i: KEY_LANES lanes share a key.
 template <int TYPE, int HEADS>
 __device__ __forceinline__ void score_keys(const AttendJob &j, const KvPlane &keys, const float *q, float *scores,
@@ -121,9 +135,12 @@ __device__ inline void combine(const AttendJob &j, int row, int head, int first,
     }
 }
 
+// Blocks of a multiprocessor that registers are left for.
+HOST_DEVICE constexpr int attend_blocks(int heads) { return heads == 1 ? 6 : heads == 4 ? 5 : 4; }
+
 // grid: (n_splits, KV heads times passes over their groups, rows)
 template <int TYPE, int HEADS>
-__global__ __launch_bounds__(ATTEND_THREADS) void attend(GRID_CONSTANT const AttendJob j) {
+__global__ __launch_bounds__(ATTEND_THREADS, attend_blocks(HEADS)) void attend(GRID_CONSTANT const AttendJob j) {
     Smem smem;
     int hd = j.heads.head_dim, chunks = (hd + 7) / 8, group = j.heads.n_heads / j.heads.n_kv_heads;
     float *q = smem.take<float>((unsigned)(HEADS * chunks * 8)), *scores = smem.take<float>(HEADS * SPLIT);
@@ -140,11 +157,9 @@ __global__ __launch_bounds__(ATTEND_THREADS) void attend(GRID_CONSTANT const Att
             for (int i = (int)threadIdx.x; i < n_heads * hd; i += ATTEND_THREADS) out[i] = 0;
         return;
     }
-    int oldest = j.heads.window && slot >= j.heads.window ? slot - j.heads.window + 1 : 0;
-    int first_split = oldest / SPLIT, last_split = slot / SPLIT;
-    if (split < first_split || split > last_split) return;
-    int first = split * SPLIT > oldest ? split * SPLIT : oldest;
-    int n = (slot < split * SPLIT + SPLIT - 1 ? slot : split * SPLIT + SPLIT - 1) - first + 1;
+    int first_split = oldest_seen(j.heads, slot) / SPLIT, last_split = slot / SPLIT;
+    Seen seen = seen_in(j.heads, slot, split);
+    if (seen.n <= 0) return;
 
     const float *from = j.q + ((size_t)row * (size_t)j.heads.n_heads + (size_t)head) * (size_t)hd;
     for (int i = (int)threadIdx.x; i < HEADS * chunks * 8; i += ATTEND_THREADS) {
@@ -152,12 +167,13 @@ __global__ __launch_bounds__(ATTEND_THREADS) void attend(GRID_CONSTANT const Att
         q[i] = h < n_heads && e < hd ? from[h * hd + e] : 0;
     }
     __syncthreads();
-    score_keys<TYPE, HEADS>(j, plane_of(j.kv, j.b, j.heads, j.qkv, j.layer, row, kv_head, true), q, scores, first, n);
+    score_keys<TYPE, HEADS>(j, plane_of<TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, kv_head, true), q, scores,
+                            seen.first, seen.n);
     __syncthreads();
-    soften<HEADS>(scores, most, weight, n);
+    soften<HEADS>(scores, most, weight, seen.n);
     __syncthreads();
-    sum_values<TYPE, HEADS>(j, plane_of(j.kv, j.b, j.heads, j.qkv, j.layer, row, kv_head, false), scores, part, sums,
-                            first, n);
+    sum_values<TYPE, HEADS>(j, plane_of<TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, kv_head, false), scores, part,
+                            sums, seen.first, seen.n);
     if (first_split == last_split) {
         for (int i = (int)threadIdx.x; i < n_heads * hd; i += ATTEND_THREADS) out[i] = sums[i] / weight[i / hd];
         return;

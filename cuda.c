@@ -40,10 +40,11 @@ static const char *failure(void) {
 
 // ---- scratch --------------------------------------------------------------------------------------------------------
 
-// A graph is of one model's layers, one pool, one number of rows, one bound on slots and one width of the block table.
+// A graph is of one model's layers, one pool, one number of rows, one bound on slots, one width of the block table, and
+// what is counted of the rows' looks.
 typedef struct {
-    const void *layer, *kv;
-    int n_layers, n_rows, max_slots, max_blocks;
+    const void *layer, *kv, *mass;
+    int n_layers, n_rows, max_slots, max_blocks, first_row;
     RtGraph *graph;
 } Graph;
 
@@ -306,6 +307,51 @@ static void kv_move(const KvPool *kv, int layer, const int *blocks, int first, i
     rt_sync(gpu.stream);
 }
 
+// ---- slots that are given up
+// ------------------------------------------------------------------------------------------
+
+static void close_up(KvPool *kv, const int *blocks, int n_blocks, const int *keep, int n) {
+    const KvPool *on_gpu = kv->device;
+    size_t n_keep = (size_t)on_gpu->n_layers * (size_t)on_gpu->n_kv_heads * (size_t)n, table = (size_t)n_blocks;
+    int *ints = rt_alloc((table + n_keep) * sizeof *ints);
+    if (!ints) {
+        rt_fail("out of memory: which slots stay");
+        return;
+    }
+    rt_upload(ints, blocks, table * sizeof *ints, gpu.stream);
+    rt_upload(ints + table, keep, n_keep * sizeof *ints, gpu.stream);
+    gpu_close_up(on_gpu, ints, ints + table, n, gpu.stream);
+    rt_sync(gpu.stream);
+    rt_free(ints);
+}
+
+static size_t probe_floats(const Probe *p, int n_layers, int n_kv_heads) {
+    return (size_t)n_layers * (size_t)n_kv_heads * (size_t)p->n_slots;
+}
+
+static Status probe_new(Probe *p, const KvPool *kv) {
+    size_t n = probe_floats(p, kv->n_device, kv->n_kv_heads) * sizeof *p->device;
+    p->device = rt_alloc(n);
+    if (p->device) return OK;
+    return status_error(QUILL_MEMORY,
+                        "the GPU: what queries look at: %zu bytes expected, %zu are free; try a smaller -c", n,
+                        rt_free_bytes());
+}
+
+static void probe_free(Probe *p) {
+    rt_sync(gpu.stream);
+    rt_free(p->device);
+    p->device = NULL;
+}
+
+static void probe_move(Probe *p, const KvPool *kv, bool store) {
+    float *host = p->mass + probe_floats(p, kv->n_layers - kv->n_device, kv->n_kv_heads);
+    size_t n = probe_floats(p, kv->n_device, kv->n_kv_heads) * sizeof *host;
+    if (store) rt_upload(p->device, host, n, gpu.stream);
+    else rt_download(host, p->device, n, gpu.stream);
+    rt_sync(gpu.stream);
+}
+
 // ---- a batch goes up ------------------------------------------------------------------------------------------------
 
 // Numbers in the order in which they lie on both sides.
@@ -524,9 +570,20 @@ static void attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
     gpu_seal(&c->gpu, kv->device, &s->batch, &s->gpu, gpu.stream);
 }
 
+// The rows' part in what queries look at.
+static void count_looks(Scratch *s, const Layer *l, const KvPool *on_gpu, const Probe *probe, size_t q_dim) {
+    const CudaLayer *c = l->device;
+    size_t layer = (size_t)c->gpu.index * (size_t)l->heads.n_kv_heads * (size_t)probe->n_slots;
+    for (Rows p = {0}; next_rows(s, &l->heads, s->attend_rows, &p);) {
+        int first = int_max(0, probe->first_row - (int)p.first);
+        if (first < p.batch.n_rows)
+            gpu_probe(probe->device + layer, probe->n_slots, first, s->q + p.first * q_dim, &c->gpu, on_gpu, &p.batch,
+                      &p.scratch, gpu.stream);
+    }
+}
+
 // Leaves f32 in `a` where the fused kernels go on, and what the next product takes in `xn` otherwise.
 static void attention(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
-    (void)b;
     Scratch *s = w->device;
     const CudaLayer *c = l->device;
     int n = s->batch.n_rows, type = c->stack[OUT].type;
@@ -540,6 +597,7 @@ static void attention(Workspace *w, const Layer *l, const KvPool *kv, const Batc
         if (!by_matvec(s, c)) gpu_convert(s->xn, type, s->a, (size_t)n * q_dim, gpu.stream);
     }
     gpu_keep(&c->gpu, kv->device, &s->batch, &s->gpu, gpu.stream);
+    if (b->probe) count_looks(s, l, kv->device, b->probe, q_dim);
 }
 
 static void attn_out(Workspace *w, const Layer *l, const Batch *b) {
@@ -651,7 +709,8 @@ static Graph *find_graph(Scratch *s, const Graph *like) {
     for (int i = 0; i < s->n_graphs; i++) {
         const Graph *g = &s->graphs[i];
         if (g->layer == like->layer && g->kv == like->kv && g->n_layers == like->n_layers &&
-            g->n_rows == like->n_rows && g->max_slots == like->max_slots && g->max_blocks == like->max_blocks)
+            g->n_rows == like->n_rows && g->max_slots == like->max_slots && g->max_blocks == like->max_blocks &&
+            g->mass == like->mass && g->first_row == like->first_row)
             return &s->graphs[i];
     }
     return NULL;
@@ -698,7 +757,9 @@ static void layers(Workspace *w, const Layer *l, int n, KvPool *kv, const Batch 
                         .n_layers = n,
                         .n_rows = s->batch.n_rows,
                         .max_slots = s->batch.max_slots,
-                        .max_blocks = s->batch.max_blocks};
+                        .max_blocks = s->batch.max_blocks,
+                        .mass = b->probe ? b->probe->device : NULL,
+                        .first_row = b->probe ? b->probe->first_row : 0};
     Graph *g = find_graph(s, &like);
     if (!g) g = capture(w, l, n, kv, b, like);
     if (!g) return;
@@ -729,6 +790,10 @@ static const DeviceMemory memory = {
     .kv_new = kv_new,
     .kv_free = kv_free,
     .kv_move = kv_move,
+    .close_up = close_up,
+    .probe_new = probe_new,
+    .probe_free = probe_free,
+    .probe_move = probe_move,
     .scratch_new = scratch_new,
     .scratch_free = scratch_free,
     .receive = receive,

@@ -203,8 +203,8 @@ __device__ __forceinline__ void flash_sealed(FlashRows<HD> *rows, const FlashJob
     int row = t.rows.first, newest = j.b.slot[row + t.rows.n - 1], own[2], before[2], after[2];
     int first_open = j.b.slot[row] < 0 ? 0 : j.b.slot[row] / SEAL * SEAL,
         last_open = newest < 0 ? 0 : newest / SEAL * SEAL;
-    KvPlane k = plane_of(j.kv, j.b, j.heads, j.qkv, j.layer, row, t.kv_head, true);
-    KvPlane v = plane_of(j.kv, j.b, j.heads, j.qkv, j.layer, row, t.kv_head, false);
+    KvPlane k = plane_of<ANY_TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, t.kv_head, true);
+    KvPlane v = plane_of<ANY_TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, t.kv_head, false);
     for (int i = 0; i < 2; i++) {
         own[i] = to[i] < 0 ? 0 : to[i] / SEAL * SEAL;
         before[i] = own[i] - 1;

@@ -93,6 +93,9 @@ int gpu_n_tickets(const Heads *h, int max_rows);
 
 // b->copy in every layer of the pool, one after the other.
 void gpu_copy_blocks(const KvPool *kv, const GpuBatch *b, GpuStream stream);
+// Slot i of the sequence that has these blocks takes K and V of slot keep[i] in every layer and KV head of the pool,
+// for i in [0, n): keep (n_layers, n_kv_heads, n) ascends, none before its own place. Dense types.
+void gpu_close_up(const KvPool *kv, const int *blocks, const int *keep, int n, GpuStream stream);
 // x (n_rows, dim) = the tokens' rows of `tok`, and cos and sin of each row's position; x NULL: these alone.
 void gpu_embed(float *x, const DeviceTensor *tok, const Heads *h, const GpuBatch *b, const GpuScratch *s,
                GpuStream stream);
@@ -126,6 +129,10 @@ void gpu_keep(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuS
 // and s->qkv may lead to rows before the first one of `b`, if it is a part of a batch.
 void gpu_attention(float *a, const float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
                    const GpuScratch *s, GpuStream stream);
+// mass (n_kv_heads, n_slots) += how much rows from first_row on look at each slot (Probe, kernels.h). Behind attention,
+// whose .partial it writes over; rows as for gpu_attention.
+void gpu_probe(float *mass, int n_slots, int first_row, const float *q, const GpuLayer *l, const KvPool *kv,
+               const GpuBatch *b, const GpuScratch *s, GpuStream stream);
 // x (n_rows, dim) += Wo a
 void gpu_attn_out(float *x, const float *a, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream);
 // h (n_rows, ffn) = silu(Wgate norm(x)) * (Wup norm(x))

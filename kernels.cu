@@ -4,6 +4,7 @@
 #include "flash.cuh"
 #include "gemv.cuh"
 #include "heads.cuh"
+#include "probe.cuh"
 #include "rows.cuh"
 #include "sample.cuh"
 #include "sealed.cuh"
@@ -136,6 +137,14 @@ void gpu_copy_blocks(const KvPool *kv, const GpuBatch *b, GpuStream stream) {
     }
 }
 
+void gpu_close_up(const KvPool *kv, const int *blocks, const int *keep, int n, GpuStream stream) {
+    for (int v = 0; v < 2; v++) {
+        size_t words = kv_slot_bytes(v ? kv->type_v : kv->type_k, kv->head_dim) / 4;
+        dim3 grid(blocks_for(words, 64), (unsigned)kv->n_kv_heads, (unsigned)kv->n_layers);
+        LAUNCH(close_up_slots, grid, 64, 0, stream, *kv, v == 1, blocks, keep, n);
+    }
+}
+
 void gpu_embed(float *x, const DeviceTensor *tok, const Heads *h, const GpuBatch *b, const GpuScratch *s,
                GpuStream stream) {
     switch (tok->type) {
@@ -260,7 +269,7 @@ static int n_splits(int max_slots) { return (max_slots + SPLIT - 1) / SPLIT; }
 
 size_t gpu_attention_bytes(const Heads *h, int max_rows, int max_slots) {
     size_t rows = (size_t)max_rows * (size_t)h->n_heads * (size_t)n_splits(max_slots);
-    return max_slots <= SPLIT ? 0 : rows * (size_t)(h->head_dim + 2) * sizeof(float);
+    return rows * (size_t)(max_slots <= SPLIT ? 2 : h->head_dim + 2) * sizeof(float); // 2: of gpu_probe
 }
 
 int gpu_n_tickets(const Heads *h, int max_rows) {
@@ -297,6 +306,27 @@ void gpu_attention(float *a, const float *q, const GpuLayer *l, const KvPool *kv
     case TYPE_Q4_0: attend_heads<TYPE_Q4_0>(j, stream); break;
     case TYPE_KIVI2: attend_heads<TYPE_KIVI2>(j, stream); break;
     default: attend_heads<ANY_TYPE>(j, stream);
+    }
+}
+
+template <int TYPE> static void probe_launch(const ProbeJob &p, GpuStream stream) {
+    const AttendJob &j = p.a;
+    dim3 all((unsigned)j.n_splits, (unsigned)j.heads.n_heads, (unsigned)j.b.n_rows);
+    dim3 slots((unsigned)j.n_splits, (unsigned)j.heads.n_kv_heads);
+    size_t smem = probe_smem(j.heads.head_dim);
+    LAUNCH(probe_splits<TYPE>, all, ATTEND_THREADS, smem, stream, p);
+    LAUNCH(probe_mass<TYPE>, slots, ATTEND_THREADS, smem, stream, p);
+}
+
+void gpu_probe(float *mass, int n_slots, int first_row, const float *q, const GpuLayer *l, const KvPool *kv,
+               const GpuBatch *b, const GpuScratch *s, GpuStream stream) {
+    AttendJob j = {q, NULL, s->partial, NULL, l->heads, *kv, *b, s->qkv, l->index, n_splits(b->max_slots)};
+    ProbeJob p = {j, mass, n_slots, first_row};
+    switch (l->heads.head_dim % 8 == 0 ? kv->type_k : ANY_TYPE) {
+    case TYPE_F32: probe_launch<TYPE_F32>(p, stream); break;
+    case TYPE_F16: probe_launch<TYPE_F16>(p, stream); break;
+    case TYPE_BF16: probe_launch<TYPE_BF16>(p, stream); break;
+    default: probe_launch<ANY_TYPE>(p, stream);
     }
 }
 

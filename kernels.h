@@ -61,6 +61,7 @@ typedef struct {
     int first_row, n_slots; // rows from first_row on are counted; the sequence has at most n_slots
     float *mass;   // (n_layers, n_kv_heads, n_slots) added to: softmax weights over the rows and a group's heads
     float *scores; // (n_kv_heads, n_slots) scratch
+    float *device; // the mass of a device's layers, in its memory, where DeviceMemory.probe_new has put it
 } Probe;
 
 typedef struct {
@@ -175,7 +176,13 @@ typedef struct {
     void (*kv_free)(KvPool *kv);
     // kv_read_rows and kv_write_rows of such a layer
     void (*kv_move)(const KvPool *kv, int layer, const int *blocks, int first, int n, void *rows, bool store);
-    Status (*scratch_new)(Workspace *w, const Heads *h); // w->device, and w->logits
+    // In such layers slot i of a sequence takes K and V of slot keep[i], for i in [0, n): keep (n_device, n_kv_heads,
+    // n) ascends, none before its own place. Dense types.
+    void (*close_up)(KvPool *kv, const int *blocks, int n_blocks, const int *keep, int n);
+    Status (*probe_new)(Probe *p, const KvPool *kv); // p->device, to be filled
+    void (*probe_free)(Probe *p);
+    void (*probe_move)(Probe *p, const KvPool *kv, bool store); // their part of p->mass comes from there, or goes there
+    Status (*scratch_new)(Workspace *w, const Heads *h);        // w->device, and w->logits
     void (*scratch_free)(Workspace *w);
     // w->x, which the host computed, for layer l
     void (*receive)(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b);

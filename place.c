@@ -31,7 +31,7 @@ static Status check_options(const Options *o) {
 
 // What the GPU's kernels do not have; NULL: nothing of the kind was asked for.
 static const char *for_the_cpu(const Options *o) {
-    return o->deterministic ? "--deterministic" : o->evict ? "--evict" : NULL;
+    return o->deterministic ? "--deterministic" : NULL;
 }
 
 Status place_open(Place *p, const Options *o, const Model *m) {

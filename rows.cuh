@@ -70,4 +70,21 @@ __global__ void copy_blocks(uint8_t *plane, size_t bytes, size_t layer_bytes, co
     }
 }
 
+// Slot i takes what slot keep[i] has, one after the other: keep ascends, and a thread keeps its bytes of every slot.
+// grid: (words of a slot / threads, KV heads, layers); keep (layers, KV heads, n)
+__global__ void close_up_slots(GRID_CONSTANT const KvPool kv, bool value, const int *table, const int *keep, int n) {
+    size_t bytes = kv_slot_bytes(value ? kv.type_v : kv.type_k, kv.head_dim);
+    size_t word = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    int head = (int)blockIdx.y, layer = (int)blockIdx.z;
+    if (word >= bytes) return;
+    keep += ((size_t)layer * (size_t)kv.n_kv_heads + (size_t)head) * (size_t)n;
+    uint8_t *plane = (value ? kv.v : kv.k) + word;
+    for (int i = 0; i < n; i++) {
+        if (keep[i] == i) continue;
+        size_t to = kv_slot(&kv, layer, table[i / kv.block], head, i % kv.block);
+        size_t from = kv_slot(&kv, layer, table[keep[i] / kv.block], head, keep[i] % kv.block);
+        *(uint32_t *)(plane + to * bytes) = *(const uint32_t *)(plane + from * bytes);
+    }
+}
+
 #endif

@@ -17,11 +17,12 @@ enum { ANY_TYPE = -1 }; // K and V of any types, told apart as they are read
 
 // One plane of a KV head of a sequence.
 struct KvPlane {
-    const uint8_t *plane;
-    const int *table; // the sequence's blocks
+    const uint8_t *base; // the head's first slot in block 0
+    const int *table;    // the sequence's blocks
+    size_t step;         // bytes from block to block
+    int bytes;           // of a slot
     int type, block, head_dim;
     bool keys;
-    size_t first, step, bytes; // slots before the head's first one in block 0; from block to block; bytes of a slot
     // sealed: slots from `open` on are read in f32, from `since` on from rows of the batch, of which `row` is slot
     // own's
     int open, since, own;
@@ -36,19 +37,19 @@ struct KvSlot {
     const float *dense;
 };
 
-// As row `row` of the batch reads it.
-__device__ inline KvPlane plane_of(const KvPool &kv, const GpuBatch &b, const Heads &h, const float *qkv, int layer,
-                                   int row, int kv_head, bool keys) {
+// As row `row` of the batch reads it. TYPE: the plane's, or ANY_TYPE.
+template <int TYPE>
+__device__ __forceinline__ KvPlane plane_of(const KvPool &kv, const GpuBatch &b, const Heads &h, const float *qkv,
+                                            int layer, int row, int kv_head, bool keys) {
     KvPlane p = {};
-    p.plane = keys ? kv.k : kv.v;
     p.table = b.block_table + (size_t)b.seq[row] * (size_t)b.max_blocks;
-    p.type = keys ? kv.type_k : kv.type_v;
+    p.type = TYPE != ANY_TYPE ? TYPE : keys ? kv.type_k : kv.type_v;
     p.block = kv.block;
     p.head_dim = kv.head_dim;
     p.keys = keys;
-    p.first = kv_slot(&kv, layer, 0, kv_head, 0);
-    p.step = (size_t)kv.n_kv_heads * (size_t)kv.block;
-    p.bytes = kv_slot_bytes(p.type, kv.head_dim);
+    p.bytes = (int)kv_slot_bytes(p.type, kv.head_dim);
+    p.base = (keys ? kv.k : kv.v) + kv_slot(&kv, layer, 0, kv_head, 0) * (size_t)p.bytes;
+    p.step = (size_t)kv.n_kv_heads * (size_t)kv.block * (size_t)p.bytes;
     p.open = INT_MAX;
     if (!kv_is_sealed(p.type)) return p;
     p.own = b.slot[row];
@@ -62,8 +63,7 @@ __device__ inline KvPlane plane_of(const KvPool &kv, const GpuBatch &b, const He
 }
 
 __device__ __forceinline__ const uint8_t *bytes_of(const KvPlane &p, int slot) {
-    size_t block = (size_t)p.table[slot / p.block];
-    return p.plane + (p.first + block * p.step + (size_t)(slot % p.block)) * p.bytes;
+    return p.base + (size_t)p.table[slot / p.block] * p.step + (size_t)(slot % p.block) * (size_t)p.bytes;
 }
 
 __device__ __forceinline__ const float *open_row(const KvPlane &p, int slot) {
@@ -103,7 +103,7 @@ __device__ __forceinline__ void load_bytes(uint8_t b[8], const uint8_t *at) {
 // Bytes `at` and on of a group of kivi2's K, four of them: in one piece, or in parts at each of its slots.
 __device__ __forceinline__ unsigned panel_word(const KvPlane &p, int first, const uint8_t *whole, int at) {
     if (whole) return load_word(whole + at);
-    return load_word(bytes_of(p, first + at / (int)p.bytes) + at % (int)p.bytes);
+    return load_word(bytes_of(p, first + at / p.bytes) + at % p.bytes);
 }
 
 __device__ inline void load_panel(float v[8], const KvPlane &p, int slot, int c) {
@@ -162,12 +162,19 @@ template <int TYPE> __device__ __forceinline__ void load_sealed(float v[8], cons
 // Eight elements of a slot, the c-th eight. TYPE: the plane's, with head_dim a multiple of 8; or ANY_TYPE.
 template <int TYPE> __device__ __forceinline__ void load_kv(float v[8], const KvPlane &p, const KvSlot &s, int c) {
     if constexpr (TYPE == ANY_TYPE) {
-        if (s.dense) load_each(v, TYPE_F32, s.dense, c, p.head_dim);
-        else if (p.type == TYPE_FP8) load_sealed<TYPE_FP8>(v, p, s, c);
-        else if (p.type == TYPE_Q8_0) load_sealed<TYPE_Q8_0>(v, p, s, c);
-        else if (p.type == TYPE_Q4_0) load_sealed<TYPE_Q4_0>(v, p, s, c);
-        else if (p.type == TYPE_KIVI2) load_sealed<TYPE_KIVI2>(v, p, s, c);
-        else load_each(v, p.type, s.at, c, p.head_dim);
+        bool sealed = !s.dense && kv_is_sealed(p.type);
+        if (p.head_dim % 8 != 0 && !sealed)
+            load_each(v, s.dense ? (int)TYPE_F32 : p.type, s.dense ? (const void *)s.dense : s.at, c, p.head_dim);
+        else if (s.dense) load_floats(v, s.dense + 8 * c);
+        else switch (p.type) {
+            case TYPE_F32: load_kv<TYPE_F32>(v, p, s, c); break;
+            case TYPE_F16: load_kv<TYPE_F16>(v, p, s, c); break;
+            case TYPE_BF16: load_kv<TYPE_BF16>(v, p, s, c); break;
+            case TYPE_FP8: load_sealed<TYPE_FP8>(v, p, s, c); break;
+            case TYPE_Q8_0: load_sealed<TYPE_Q8_0>(v, p, s, c); break;
+            case TYPE_Q4_0: load_sealed<TYPE_Q4_0>(v, p, s, c); break;
+            default: load_sealed<TYPE_KIVI2>(v, p, s, c);
+            }
     } else if constexpr (TYPE == TYPE_F32) {
         load_floats(v, s.at + 32 * c);
     } else if constexpr (TYPE == TYPE_F16 || TYPE == TYPE_BF16) {
@@ -205,7 +212,7 @@ HOST_DEVICE constexpr size_t seal_smem(int head_dim) {
 }
 
 // x (SEAL, stride) to `group`, of a type other than fp8.
-__device__ inline void seal_blocks(const float *x, int stride, int type, bool keys, int n_blocks, size_t slot_bytes,
+__device__ inline void seal_blocks(const float *x, int stride, int type, bool keys, int n_blocks, int slot_bytes,
                                    TwoBits *channels, uint8_t *group) {
     PanelKivi2 *panels = (PanelKivi2 *)group;
     bool by_channel = type == TYPE_KIVI2 && keys;
@@ -221,7 +228,7 @@ __device__ inline void seal_blocks(const float *x, int stride, int type, bool ke
     for (int i = (int)threadIdx.x; i < SEAL * n_blocks; i += SEAL_THREADS) {
         int s = i % SEAL, block = i / SEAL;
         const float *from = x + s * stride + 32 * block;
-        size_t at = (size_t)s * slot_bytes + (size_t)block * (slot_bytes / (size_t)n_blocks);
+        int at = s * slot_bytes + block * (slot_bytes / n_blocks);
         if (by_channel) seal_of_channels(from, channels + 32 * block, panels[block].qs[s]);
         else seal_slot(type, from, group + at);
     }
@@ -234,7 +241,7 @@ __global__ __launch_bounds__(SEAL_THREADS) void seal_groups(GRID_CONSTANT const 
     bool keys = blockIdx.z == 0;
     int type = keys ? j.kv.type_k : j.kv.type_v, padded = seal_padded(hd), stride = padded + 1;
     if (slot < 0 || slot % SEAL != SEAL - 1 || !kv_is_sealed(type)) return;
-    KvPlane p = plane_of(j.kv, j.b, j.heads, j.qkv, j.layer, row, head, keys);
+    KvPlane p = plane_of<ANY_TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, head, keys);
     float *x = smem.take<float>((unsigned)(SEAL * stride));
     TwoBits *channels = smem.take<TwoBits>((unsigned)padded);
     uint8_t *group = smem.take<uint8_t>((unsigned)(SEAL * p.bytes));
@@ -244,10 +251,10 @@ __global__ __launch_bounds__(SEAL_THREADS) void seal_groups(GRID_CONSTANT const 
     }
     __syncthreads();
     if (type != TYPE_FP8) seal_blocks(x, stride, type, keys, padded / 32, p.bytes, channels, group);
-    else if (threadIdx.x < SEAL) seal_fp8(x + (int)threadIdx.x * stride, hd, group + (size_t)threadIdx.x * p.bytes);
+    else if (threadIdx.x < SEAL) seal_fp8(x + (int)threadIdx.x * stride, hd, group + (int)threadIdx.x * p.bytes);
     __syncthreads();
-    for (size_t i = 2 * threadIdx.x; i < SEAL * p.bytes; i += 2 * SEAL_THREADS) { // a slot's bytes are an even number
-        uint8_t *to = (uint8_t *)bytes_of(p, p.open + (int)(i / p.bytes)) + i % p.bytes;
+    for (int i = 2 * (int)threadIdx.x; i < SEAL * p.bytes; i += 2 * SEAL_THREADS) { // a slot's bytes are an even number
+        uint8_t *to = (uint8_t *)bytes_of(p, p.open + i / p.bytes) + i % p.bytes;
         *(uint16_t *)to = *(const uint16_t *)(group + i);
     }
 }

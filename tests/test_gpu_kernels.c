@@ -16,9 +16,9 @@
 
 // ---- distances ------------------------------------------------------------------------------------------------------
 
-typedef enum { EMBED, NORM, QKV, FINISH, KV, ATTEND, FLASH, ADD, GLU, LOGITS, DENSE, N_OPS } Op;
-static const char *const op_names[N_OPS] = {"embed", "rmsnorm", "attn_in",  "qkv_finish", "K and V",   "attention",
-                                            "flash", "o, down", "gate, up", "logits",     "dequantize"};
+typedef enum { EMBED, NORM, QKV, FINISH, KV, ATTEND, FLASH, PROBE, ADD, GLU, LOGITS, DENSE, N_OPS } Op;
+static const char *const op_names[N_OPS] = {"embed", "rmsnorm", "attn_in", "qkv_finish", "K and V", "attention",
+                                            "flash", "probe",   "o, down", "gate, up",   "logits",  "dequantize"};
 // Inputs in f32: sums in another order. Inputs or outputs in f16 or bf16. int8 activations, against exact ones.
 enum { F32_IN, HALF_IN, INT8_IN, N_WAYS };
 static const double limits[N_WAYS] = {1e-5, 5e-3, 1e-2};
@@ -596,9 +596,33 @@ static void check_flash(Rig *r, const float *q) {
     free(tiles);
 }
 
+// A row's part in it is one for each of a group's heads.
+static void check_probe(Rig *r, const Probe *host, const float *q) {
+    size_t n = (size_t)r->kv.n_kv_heads * (size_t)host->n_slots;
+    float *ones = malloc(n * sizeof *ones), sum = 0;
+    for (size_t i = 0; i < n; i++) ones[i] = 1; // it is added to
+    float *mass = device_new(ones, n * sizeof *mass);
+    gpu_probe(mass, host->n_slots, host->first_row, q, &r->l, &r->dkv, &r->db, &r->s, NULL);
+    launched();
+    device_read(ones, mass, n * sizeof *mass);
+    for (size_t i = 0; i < n; i++) sum += ones[i] -= 1;
+    int looks = (r->b.n_rows - host->first_row) * r->heads.n_heads;
+    assert_true(fabsf(sum - (float)looks) < 1e-3f * (float)looks);
+    take_distance(PROBE, F32_IN, distance(host->mass + n, ones, n)); // of layer 1
+    free(ones);
+}
+
 static void check_attention(Rig *r) {
     const Layer *l = &r->m.layers[1];
+    int n_slots = r->b.slot[r->b.n_rows - 1] + 3;
+    size_t heads = (size_t)r->kv.n_kv_heads;
+    Probe probe = {.first_row = r->b.n_rows / 3, .n_slots = n_slots};
+    probe.mass = calloc(2 * heads * (size_t)n_slots, sizeof *probe.mass);
+    probe.scores = calloc(heads * (size_t)n_slots, sizeof *probe.scores);
+    bool probed = r->c->n_seqs == 1 && !r->kv.tail_of;
+    r->b.probe = probed ? &probe : NULL;
     l->be->attention(&r->w, l, &r->kv, &r->b);
+    r->b.probe = NULL;
     place_rows(r);
     float *q = with_padding(r, r->w.q, r->w.q_dim), *a = fresh(r, r->w.q_dim), *again = fresh(r, r->w.q_dim);
     gpu_attention(a, q, &r->l, &r->dkv, &r->db, &r->s, NULL);
@@ -610,8 +634,11 @@ static void check_attention(Rig *r) {
     device_read(bits, a, rows_of(r, r->w.q_dim) * sizeof *bits);
     assert_true(same_bytes(bits, again, rows_of(r, r->w.q_dim) * sizeof *bits));
     free(bits);
+    if (probed) check_probe(r, &probe, q);
     if (gpu_flash_can(&r->heads, &r->dkv)) check_flash(r, q);
     check_keep(r);
+    free(probe.mass);
+    free(probe.scores);
 }
 
 static void check_residual(Rig *r) {
@@ -988,6 +1015,47 @@ static void copies_in_order(void **state) {
     }
 }
 
+static void slots_that_stay(void **state) {
+    (void)state;
+    case_name = "close up";
+    enum { SLOTS = 40, KEPT = 23, LAYERS = 2, HEADS = 3 };
+    uint64_t random = 4;
+    KvPool kv = {.n_layers = LAYERS,
+                 .n_blocks = 6,
+                 .n_kv_heads = HEADS,
+                 .block = 7,
+                 .head_dim = 6,
+                 .type_k = TYPE_F32,
+                 .type_v = TYPE_BF16};
+    const int table[6] = {3, 0, 5, 1, 4, 2};
+    int keep[LAYERS][HEADS][KEPT];
+    for (int i = 0; i < LAYERS * HEADS; i++)
+        for (int slot = 0, n = 0; n < KEPT; slot++) // each as likely as the next, as long as enough are left
+            if (SLOTS - slot == KEPT - n || test_random(&random) % (uint64_t)(SLOTS - slot) < (uint64_t)(KEPT - n))
+                keep[i / HEADS][i % HEADS][n++] = slot;
+    KvPool d = kv;
+    for (int v = 0; v < 2; v++) {
+        uint8_t *bytes = *(v ? &kv.v : &kv.k) = malloc(plane_bytes(&kv, v));
+        for (size_t i = 0; i < plane_bytes(&kv, v); i++) bytes[i] = (uint8_t)test_random(&random);
+        *(v ? &d.v : &d.k) = device_new(bytes, plane_bytes(&kv, v));
+    }
+    gpu_close_up(&d, device_new(table, sizeof table), device_new(keep, sizeof keep), KEPT, NULL);
+    launched();
+    for (int v = 0; v < 2; v++) {
+        size_t bytes = kv_slot_bytes(type_of(&kv, v), kv.head_dim);
+        uint8_t *expected = copy_of(plane(&kv, v), plane_bytes(&kv, v));
+        for (int i = 0; i < LAYERS * HEADS * KEPT; i++) {
+            int layer = i / KEPT / HEADS, head = i / KEPT % HEADS, to = i % KEPT, from = keep[layer][head][to];
+            memcpy(expected + kv_slot(&kv, layer, table[to / 7], head, to % 7) * bytes,
+                   plane(&kv, v) + kv_slot(&kv, layer, table[from / 7], head, from % 7) * bytes, bytes);
+        }
+        assert_true(same_bytes(expected, plane(&d, v), plane_bytes(&kv, v)));
+        free(expected);
+    }
+    device_free_all();
+    free_cache(&kv);
+}
+
 // ---- sampling: the device draws what the host draws -----------------------------------------------------------------
 
 enum { N_DRAWS = 6 };
@@ -1059,10 +1127,10 @@ static void draws(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type),    cmocka_unit_test(heads_caches_and_chunks),
-        cmocka_unit_test(sealed_caches), cmocka_unit_test(sealed_to_the_byte),
-        cmocka_unit_test(int8_products), cmocka_unit_test(copies_in_order),
-        cmocka_unit_test(draws),
+        cmocka_unit_test(every_type),      cmocka_unit_test(heads_caches_and_chunks),
+        cmocka_unit_test(sealed_caches),   cmocka_unit_test(sealed_to_the_byte),
+        cmocka_unit_test(int8_products),   cmocka_unit_test(copies_in_order),
+        cmocka_unit_test(slots_that_stay), cmocka_unit_test(draws),
     };
     return cmocka_run_group_tests(tests, NULL, print_distances);
 }
