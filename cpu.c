@@ -294,7 +294,9 @@ static void embed_rows(void *arg, int first, int last, int thread) {
     }
 }
 
-static void op_embed(Workspace *w, const Backend *be, const Tensor *tok, const Heads *h, const Batch *b) {
+static void op_embed(Workspace *w, const Backend *be, const Tensor *tok, const Heads *h, const KvPool *kv,
+                     const Batch *b) {
+    (void)kv;
     Step s = {.k = kernels_of(be), .w = w, .embd = tok, .heads = h, .b = b};
     over_rows(w, b->n_rows, w->dim + 20.0 * h->n_rot, embed_rows, &s);
 }

@@ -6,6 +6,7 @@
 #include "testing.h"
 
 #include "../cpu.h"
+#include "../sealing.h"
 
 #include <math.h>
 
