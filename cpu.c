@@ -153,15 +153,13 @@ static void pack_rows(Product *p) {
     }
 }
 
-// Features of a task: a kernel's own number; more of a matrix that is done in parts, whose rows are read again for each
-// task, as long as every thread has one.
+// Features of a task: as many as the kernel takes, since its rows are read again for each, but two tasks for a thread.
 static int task_features(const Product *p, const MatrixKernel *m, const Job *job) {
-    int wider = job->gate ? 2 : 4;
-    if (p->n_in <= m->depth) return m->features;
-    int n_blocks = (p->n_rows + m->rows - 1) / m->rows;
-    int share = (int)round_up((size_t)job->w->n_out * (size_t)n_blocks / (size_t)threads_count(p->w->pool),
-                              (size_t)m->features);
-    return int_max(m->features, int_min(wider * m->features, share));
+    int most = job->gate ? m->features / 2 : m->features, n_blocks = (p->n_rows + p->block - 1) / p->block;
+    int64_t all = 0;
+    for (int j = 0; j < p->n_jobs; j++) all += p->jobs[j].w->n_out;
+    int64_t share = all * n_blocks / (2 * threads_count(p->w->pool)) / m->least * m->least;
+    return (int)(share < m->least ? m->least : share < most ? share : most);
 }
 
 // packed: the rows, where they are packed already, otherwise NULL.

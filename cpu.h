@@ -75,9 +75,9 @@ static inline const uint8_t *attend_sealed(const AttendTask *t, bool value, int 
 typedef struct {
     int min_rows;   // it pays from this many rows on
     int tile;       // rows of a tile
-    int features;   // output features of a task; 0: as many as are worth one
+    int features;   // output features of a task at most; 0: as many as are worth one
+    int least;      // of a task, and what any but the last has a multiple of
     int rows;       // of a task, a multiple of tile: those that stay in the cache while its features pass
-    int depth;      // of what stays there; a deeper matrix is done in parts, and wants tasks of more features
     size_t scratch; // bytes a task needs
     size_t (*packed_bytes)(int n_rows, int n_in);
     void (*pack)(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in); // x: the first row

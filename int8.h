@@ -72,7 +72,6 @@ static const MatrixKernel *int8_matrix(int type) {
         .min_rows = 1,
         .tile = 1,
         .rows = INT_MAX,
-        .depth = INT_MAX,
         .packed_bytes = packed_bytes,
         .pack = pack,
         .run = run,
