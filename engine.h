@@ -22,7 +22,7 @@ typedef struct {
     Place place;       // of the layers, between the CPU and a GPU
     ThreadPool *pool;
     Workspace work;
-    KvShape shape; // n_ctx is what one sequence may use
+    KvShape shape; // n_ctx is what one sequence may use; n_seqs of a pool may be fewer than were asked for
     KvCache kv;
     KvStore *store; // --kv-dir, or NULL
     int n_from_dir; // slots that requests had from there since one was added
