@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,7 +17,7 @@
 enum {
     NAME = 64,        // hexadecimal digits of a block's name
     DRAFT = NAME + 7, // a draft's name: the block's, a dot, six letters
-    STALE = 3600,     // seconds after which a draft belongs to nobody
+    STALE = 3600,     // seconds after which a draft belongs to nobody, where a file system has no locks
 };
 static const char suffix[] = ".kv";
 
@@ -154,20 +155,50 @@ static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, cons
     return kvwriter_end(w);
 }
 
-// The draft's name is one's own, so that processes that write the same block do not meet before they rename it.
-static Status save_block(KvStore *s, const KvCache *kv, const Sequence *q, const Place *p, const char *path) {
-    FileDraft draft = {.path = path, .tmp = path_of(s, p, ".XXXXXX")};
-    draft.fd = mkostemp(draft.tmp, O_CLOEXEC);
-    if (draft.fd < 0) {
-        Status st = status_error(QUILL_IO, "%.300s: cannot create a file: %s", s->dir, strerror(errno));
-        free(draft.tmp);
-        return st;
+// The draft's name is one's own, so that processes that write the same block do not meet before they rename it. It is
+// locked as long as its writer lives. Who looks through the directory between its making and the lock takes it for a
+// dead writer's: then another one is made.
+static Status open_draft(const KvStore *s, const Place *p, char **path, int *fd) {
+    for (;;) {
+        struct stat info;
+        *path = path_of(s, p, ".XXXXXX");
+        *fd = mkostemp(*path, O_CLOEXEC);
+        if (*fd < 0) {
+            Status st = status_error(QUILL_IO, "%.300s: cannot create a file: %s", s->dir, strerror(errno));
+            free(*path);
+            return st;
+        }
+        while (flock(*fd, LOCK_EX) != 0 && errno == EINTR) {
+        }
+        if (fstat(*fd, &info) != 0 || info.st_nlink > 0) return OK;
+        close(*fd);
+        free(*path);
     }
-    KvWriter w = {.fd = draft.fd};
+}
+
+// It has its last name before the lock goes with the file's end.
+static Status publish_draft(const char *draft, int fd, const char *path, Status written) {
+    Status st = written;
+    if (st.code) st = status_error(st.code, "%.300s: %.600s", draft, written.message);
+    else if (fsync(fd) != 0) st = status_error(QUILL_IO, "%.300s: cannot sync: %s", draft, strerror(errno));
+    else if (rename(draft, path) != 0)
+        st = status_error(QUILL_IO, "%.300s: cannot rename to %.300s: %s", draft, path, strerror(errno));
+    if (st.code) unlink(draft);
+    close(fd);
+    return st;
+}
+
+static Status save_block(KvStore *s, const KvCache *kv, const Sequence *q, const Place *p, const char *path) {
+    char *draft;
+    int fd;
+    TRY(open_draft(s, p, &draft, &fd));
+    KvWriter w = {.fd = fd};
     Status st = write_block(s, &w, kv, q, p);
-    off_t size = lseek(draft.fd, 0, SEEK_CUR);
+    off_t size = lseek(fd, 0, SEEK_CUR);
     kvwriter_free(&w);
-    TRY(file_publish(&draft, st));
+    st = publish_draft(draft, fd, path, st);
+    free(draft);
+    if (st.code) return st;
     s->stats.n_saved += s->block;
     s->stats.saved_bytes += (size_t)size;
     return OK;
@@ -199,14 +230,21 @@ static bool is_ours(const char *name, bool *draft) {
     return *draft || (digits == NAME && strcmp(name + NAME, suffix) == 0);
 }
 
+// Removes a draft whose writer is gone: nobody holds its lock.
+static bool remove_dead(int dir, const char *name, const struct stat *info) {
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    bool locked = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+    bool dead = locked || (errno != EWOULDBLOCK && info->st_mtim.tv_sec < time(NULL) - STALE);
+    if (dead) unlinkat(dir, name, 0); // under the lock, which a writer that has just made it waits for
+    if (fd >= 0) close(fd);
+    return dead;
+}
+
 static void list_file(Listing *l, int dir, const char *name) {
     struct stat info;
     bool draft;
     if (!is_ours(name, &draft) || fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode)) return;
-    if (draft && info.st_mtim.tv_sec < time(NULL) - STALE) { // its writer is gone
-        unlinkat(dir, name, 0);
-        return;
-    }
+    if (draft && remove_dead(dir, name, &info)) return;
     l->n_bytes += (size_t)info.st_size;
     if (draft) return;
     if (l->n == l->cap) {
