@@ -278,6 +278,8 @@ const char *engine_prefill_isa(const Engine *e) {
 
 // ---- --kv-dir -------------------------------------------------------------------------------------------------------
 
+static const char no_more_kept[] = "the answer is whole, but no more is kept there";
+
 static void note_of_store(const Engine *e, Status st, const char *what) {
     if (st.code && !e->quiet) fprintf(stderr, "quill: note: --kv-dir: %s; %s\n", st.message, what);
 }
@@ -291,13 +293,31 @@ static bool fetch_from_dir(void *arg, Request *r, int most) {
     return r->seq.n_cached - had < most;
 }
 
+// Of the blocks that r's rows have filled, about `most` slots; returns how many were written.
+static int keep_some(Engine *e, Request *r, int most) {
+    int block = e->kv.pool.block, had = kvstore_stats(e->store).n_saved;
+    int first = int_max(r->n_kept, r->n_reused) / block * block;
+    if (r->seq.n_cached < first + block) return 0;
+    note_of_store(e, kvstore_save_some(e->store, &e->kv, &r->seq, r->time.begun, &first, most), no_more_kept);
+    r->n_kept = first;
+    return kvstore_stats(e->store).n_saved - had;
+}
+
+static void keep_filled(Engine *e, const Batch *b) {
+    int room = b->n_rows + e->kv.pool.block;
+    for (int i = 0; i < b->n_seqs && room > 0; i++) {
+        Request *r = scheduler_request(e->sched, i);
+        if (r) room -= keep_some(e, r, room);
+    }
+}
+
 void engine_add(Engine *e, Request *r) {
-    e->n_from_dir = 0;
+    e->n_from_dir = r->n_kept = 0;
     scheduler_add(e->sched, r);
 }
 
 void engine_keep(Engine *e, const Sequence *s) {
-    if (e->store) note_of_store(e, kvstore_save(e->store, &e->kv, s), "the answer is whole, but no more is kept there");
+    if (e->store) note_of_store(e, kvstore_save(e->store, &e->kv, s), no_more_kept);
 }
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
@@ -438,6 +458,7 @@ bool engine_step(Engine *e, Batch **b) {
     if ((*b)->n_out > 0) progress_erase(&e->progress); // the answer may go to the same terminal
     if (tokens) scheduler_take_tokens(e->sched, tokens);
     else scheduler_take(e->sched, logits);
+    if (e->store && e->kv.ids) keep_filled(e, *b);
     return true;
 }
 

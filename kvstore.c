@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +28,10 @@ struct KvStore {
     int block;
     KvHead head; // of every block's file
     ChainHash root;
-    bool refused; // writing has failed
-    size_t look;  // saved_bytes from which on the directory is looked through for what has to go
+    bool refused;            // writing has failed
+    size_t looked, look;     // saved_bytes when the directory was looked through last, and from which on it is again
+    size_t file_bytes;       // of one block; 0: none was written
+    double clock_difference; // from clock_now() to the time of day
     KvStoreStats stats;
 };
 
@@ -176,11 +179,11 @@ static Status open_draft(const KvStore *s, const Place *p, char **path, int *fd)
     }
 }
 
-// It has its last name before the lock goes with the file's end.
+// It has its last name before the lock goes with the file's end. Nothing is synced, which would take longer than all
+// the rest: what a power cut leaves of a file is damaged, and its checksums say so.
 static Status publish_draft(const char *draft, int fd, const char *path, Status written) {
     Status st = written;
     if (st.code) st = status_error(st.code, "%.300s: %.600s", draft, written.message);
-    else if (fsync(fd) != 0) st = status_error(QUILL_IO, "%.300s: cannot sync: %s", draft, strerror(errno));
     else if (rename(draft, path) != 0)
         st = status_error(QUILL_IO, "%.300s: cannot rename to %.300s: %s", draft, path, strerror(errno));
     if (st.code) unlink(draft);
@@ -200,13 +203,13 @@ static Status save_block(KvStore *s, const KvCache *kv, const Sequence *q, const
     free(draft);
     if (st.code) return st;
     s->stats.n_saved += s->block;
-    s->stats.saved_bytes += (size_t)size;
+    s->stats.saved_bytes += s->file_bytes = (size_t)size;
     return OK;
 }
 
 // A block counts as a little older than the one before it, so that of one sequence the last goes first.
-static void mark_used(const char *path, struct timespec now, int nth) {
-    int64_t ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - (int64_t)nth * 1000;
+static void mark_used(const KvStore *s, const char *path, double used, int nth) {
+    int64_t ns = (int64_t)(1e9 * (used + s->clock_difference)) - (int64_t)nth * 1000;
     struct timespec at = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
     utimensat(AT_FDCWD, path, (const struct timespec[2]){at, at}, AT_SYMLINK_NOFOLLOW); // not ours: as old as it was
 }
@@ -268,37 +271,44 @@ static void make_room(KvStore *s) {
     if (!dir) return;
     Listing l = {0};
     for (struct dirent *d; (d = readdir(dir));) list_file(&l, dirfd(dir), d->d_name);
-    if (l.n_bytes > s->most_bytes) qsort(l.entries, l.n, sizeof *l.entries, longest_unused_first);
-    for (size_t i = 0; i < l.n && l.n_bytes > s->most_bytes; i++) {
+    // Some room more than is needed: a look at a large directory takes a while.
+    size_t most = l.n_bytes > s->most_bytes ? s->most_bytes - s->most_bytes / 16 : s->most_bytes;
+    if (l.n_bytes > most) qsort(l.entries, l.n, sizeof *l.entries, longest_unused_first);
+    for (size_t i = 0; i < l.n && l.n_bytes > most; i++) {
         s->stats.n_removed += unlinkat(dirfd(dir), l.entries[i].name, 0) == 0;
         l.n_bytes -= l.entries[i].size;
     }
     // Others may write, too: half of what is free is ours until the next look.
-    s->look = s->stats.saved_bytes + (l.n_bytes < s->most_bytes ? (s->most_bytes - l.n_bytes) / 2 : 0);
+    s->looked = s->stats.saved_bytes;
+    s->look = s->looked + (l.n_bytes < s->most_bytes ? (s->most_bytes - l.n_bytes) / 2 : 0);
     free(l.entries);
     closedir(dir);
 }
 
-Status kvstore_save(KvStore *s, const KvCache *kv, const Sequence *q) {
+Status kvstore_save_some(KvStore *s, const KvCache *kv, const Sequence *q, double began, int *first, int most) {
     Status st = OK;
     double start = clock_now();
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    size_t had = s->stats.saved_bytes;
+    int end = s->stats.n_saved + int_min(most, INT_MAX - s->stats.n_saved);
     Place p = place_before(s);
-    for (int i = 0, n = q->own ? 0 : q->n_cached / s->block; i < n; i++) {
+    for (int i = 0, n = q->own ? 0 : q->n_cached / s->block; i < n && s->stats.n_saved < end; i++) {
         place_next(s, q, &p);
+        if (p.first < *first) continue;
         char *path = path_of(s, &p, suffix);
         // What does not fit into the directory would be removed again.
-        bool wanted = !s->refused && s->stats.saved_bytes - had < s->most_bytes;
+        bool wanted = !s->refused && (size_t)(i + 1) * s->file_bytes <= s->most_bytes;
         if (wanted && access(path, F_OK) != 0) st = save_block(s, kv, q, &p, path);
         s->refused = s->refused || st.code;
-        mark_used(path, now, i);
+        mark_used(s, path, began, i);
         free(path);
+        *first = p.first + s->block;
     }
-    if (s->stats.saved_bytes > had && s->stats.saved_bytes > s->look) make_room(s);
+    if (s->stats.saved_bytes > s->looked && s->stats.saved_bytes > s->look) make_room(s);
     s->stats.save_seconds += clock_now() - start;
     return st;
+}
+
+Status kvstore_save(KvStore *s, const KvCache *kv, const Sequence *q) {
+    return kvstore_save_some(s, kv, q, clock_now(), &(int){0}, INT_MAX);
 }
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
@@ -337,6 +347,9 @@ Status kvstore_open(const char *dir, size_t most_bytes, int block, const KvHead 
                    .head = *like,
                    .root = root_of(*like, kernels)};
     s->head.n_tokens = s->head.n_slots = (uint32_t)block;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    s->clock_difference = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - clock_now();
     *out = s;
     return OK;
 }

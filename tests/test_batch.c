@@ -479,6 +479,49 @@ static void test_more_on_disk_than_in_memory(void **state) {
     remove_directory(dir);
 }
 
+// Blocks go into the directory as they fill, after each step no more slots than it had rows and a block's besides; when
+// a request ends less than a block is left. Who decodes does not wait for a prompt to be written.
+static void test_kept_as_they_fill(void **state) {
+    (void)state;
+    enum { N = 6 };
+    Options o;
+    Engine e;
+    Request r[N] = {0};
+    Batch *b;
+    uint64_t random = 2;
+    char words[1200];
+    const char *dir = test_tmp("batch-dir");
+    remove_directory(dir);
+    snprintf(words, sizeof words, "-c 128 --kv-block 16 -ub 24 --kv-dir %s", dir);
+    options(&o, words);
+    assert_ok(engine_open(&e, &o, (EngineNeeds){.n_seqs = N, .pooled = true}));
+    for (int i = 0; i < N; i++) {
+        for (int k = 0; k < 70 + i; k++) sequence_push(&r[i].seq, &(int){(int)(test_random(&random) % 300)}, 1);
+        r[i].sampling = o.sampling;
+        r[i].max_new = 40;
+        engine_add(&e, &r[i]);
+    }
+    for (int n_saved = 0, n_rows = 0; engine_step(&e, &b);) {
+        int now = kvstore_stats(e.store).n_saved;
+        n_rows += b->n_rows;
+        assert_in_range(now - n_saved, 0, b->n_rows + 2 * 16 - 1);
+        assert_true(now > n_rows - N * 16 - 16); // none falls behind
+        n_saved = now;
+    }
+    for (int i = 0, n_saved = 0; i < N; i++) {
+        n_saved = kvstore_stats(e.store).n_saved;
+        engine_keep(&e, &r[i].seq);
+        assert_in_range(kvstore_stats(e.store).n_saved - n_saved, 0, 16);
+        kv_release(&e.kv, &r[i].seq);
+        sequence_free(&r[i].seq);
+        timeline_free(&r[i].time);
+    }
+    assert_int_equal(kvstore_stats(e.store).n_saved, 96 * 3 + 112 * 3); // of 109 to 114 slots the whole blocks
+    engine_close(&e);
+    cli_free(&o);
+    remove_directory(dir);
+}
+
 // The same over random jobs, in a cache that they fill and in a directory that is too small for them.
 static void test_soak_on_disk(void **state) {
     (void)state;
@@ -592,6 +635,7 @@ int main(void) {
         cmocka_unit_test(test_shared_prefix),
         cmocka_unit_test(test_prefix_on_disk),
         cmocka_unit_test(test_more_on_disk_than_in_memory),
+        cmocka_unit_test(test_kept_as_they_fill),
         cmocka_unit_test(test_soak_on_disk),
         cmocka_unit_test(test_rate),
         cmocka_unit_test(test_too_long),

@@ -547,8 +547,8 @@ static void test_size(void **state) {
     (void)state;
     size_t one = file_bytes();
     Store s;
-    store_open(&s, 10 * one);
-    save_one(&s, 48, 1); // 6 blocks
+    store_open(&s, 10 * one * 16 / 15 + 16); // what goes leaves a sixteenth free: ten blocks stay
+    save_one(&s, 48, 1);                     // 6 blocks
     assert_int_equal(kvstore_stats(s.s).n_removed, 0);
     write_bytes(test_tmp("store/notes.txt"), "mine", 4); // neither counted nor touched
     usleep(2000);
@@ -568,6 +568,42 @@ static void test_size(void **state) {
     assert_int_equal(load_one(&s, 200, 4, NULL), 80);
     assert_int_equal(count_files(&s, ".kv"), 10);
     assert_int_equal(access(test_tmp("store/notes.txt"), F_OK), 0);
+    store_close(&s);
+}
+
+// A sequence that goes on is saved in parts, no more at a time than is asked for; its first block counts as used last
+// all the same.
+static void test_parts(void **state) {
+    (void)state;
+    Store s;
+    Cache c;
+    int first = 0;
+    double began = clock_now();
+    static const struct {
+        int computed, most, saved, first;
+    } parts[] = {{7, 100, 0, 0}, {20, 1, 8, 8}, {20, 1, 16, 16}, {20, 1, 16, 16}, {60, 17, 40, 40}, {60, 100, 56, 56}};
+    store_open(&s, 1 << 30);
+    cache_open(&c, BLOCK, 0);
+    push(&c.seq, 60, 5);
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        compute(&c, parts[i].computed);
+        assert_ok(kvstore_save_some(s.s, &c.kv, &c.seq, began, &first, parts[i].most));
+        assert_int_equal(kvstore_stats(s.s).n_saved, parts[i].saved);
+        assert_int_equal(first, parts[i].first);
+        usleep(1000);
+    }
+    struct timespec before = {.tv_sec = INT64_MAX};
+    for (int i = 0; i < 7; i++) {
+        struct stat info;
+        assert_int_equal(stat(block_path(&s, &like, c.seq.tokens, i), &info), 0);
+        struct timespec at = info.st_mtim;
+        assert_true(at.tv_sec < before.tv_sec || (at.tv_sec == before.tv_sec && at.tv_nsec < before.tv_nsec));
+        before = at;
+    }
+    assert_ok(kvstore_save(s.s, &c.kv, &c.seq));
+    assert_int_equal(kvstore_stats(s.s).n_saved, 56);
+    assert_int_equal(load_one(&s, 61, 5, NULL), 56);
+    cache_close(&c);
     store_close(&s);
 }
 
@@ -687,6 +723,7 @@ int main(void) {
         cmocka_unit_test(test_refused_writes),
         cmocka_unit_test(test_size),
         cmocka_unit_test(test_two_processes),
+        cmocka_unit_test(test_parts),
         cmocka_unit_test(test_kill),
         cmocka_unit_test(test_drafts),
     };
