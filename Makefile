@@ -13,7 +13,7 @@ endif
 
 # ---- files: one noun each; floors from the bottom up ----
 READ  := util quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes jinja_value jinja_text jinja_print jinja_lex jinja_parse jinja_ops jinja_filters jinja_calls jinja_run prompt recall transcript
-CORE  := threads builtin model sampler chain kvcache fingerprint costs stats scheduler kvstore sealed cpu cpu_scalar
+CORE  := threads settle builtin model sampler chain kvcache fingerprint costs stats scheduler kvstore sealed cpu cpu_scalar
 FACE  := cli cli_help cli_docs evict place engine kvfile progress report output think signals terminal lines programs complete chat chat_templates conversation commands repl jobs feed tally tickets replies batch transfer kv kverror look render inspect shape roofline roofline_kernels bench
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 FUZZ  := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
@@ -25,7 +25,7 @@ SIMD    ?= -O3 -ffp-contract=fast
 AVX2    := -DQUILL_SIMD=256 -mavx2 -mfma -mf16c
 AVX512  := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl
 VNNI    := $(AVX512) -mavx512vnni
-AMX     := $(AVX512) -mavx512bf16 -mamx-tile -mamx-bf16
+AMX     := $(AVX512) -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
 MACHINE := $(shell $(CC) -dumpmachine)
 
 READ_OBJS = $(READ:%=$(BUILD)/%.o)
@@ -33,7 +33,7 @@ OBJS = $(READ_OBJS) $(CORE:%=$(BUILD)/%.o) $(FACE:%=$(BUILD)/%.o) $(BUILD)/cpu_p
 ifneq ($(filter x86_64%,$(MACHINE)),)
 OBJS += $(BUILD)/cpu_avx2.o $(BUILD)/cpu_madd.o $(BUILD)/cpu_avx512.o $(BUILD)/cpu_int8.o
 ifeq ($(shell $(CC) $(AMX) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
-OBJS += $(BUILD)/cpu_amx.o $(BUILD)/cpu_amx_attend.o
+OBJS += $(BUILD)/cpu_amx.o $(BUILD)/cpu_amx_int8.o $(BUILD)/cpu_amx_attend.o
 else # gcc before 11
 override CFLAGS += -DQUILL_NO_AMX
 endif
@@ -86,7 +86,7 @@ $(BUILD)/cpu_avx512.o: cpu_simd.c Makefile | $(BUILD)
 	$(CC) $(CFLAGS) $(SIMD) -DQUILL_SIMD=512 $(AVX512) -c -o $@ $<
 $(BUILD)/cpu_int8.o: cpu_int8.c Makefile | $(BUILD)
 	$(CC) $(CFLAGS) $(SIMD) $(VNNI) -c -o $@ $<
-$(BUILD)/cpu_amx.o $(BUILD)/cpu_amx_attend.o: $(BUILD)/%.o: %.c Makefile | $(BUILD)
+$(BUILD)/cpu_amx.o $(BUILD)/cpu_amx_int8.o $(BUILD)/cpu_amx_attend.o: $(BUILD)/%.o: %.c Makefile | $(BUILD)
 	$(CC) $(CFLAGS) $(SIMD) $(AMX) -c -o $@ $<
 $(BUILD)/%.o: %.cu $(BUILD)/cuda.choice Makefile | $(BUILD)
 	$(NVCC) $(NVFLAGS) $(CUDA_CODE) -c -o $@ $<

@@ -37,10 +37,10 @@ INLINE void zero_sums(void) {
 }
 
 INLINE void load_sums(const float *sums) {
-    _tile_loadd(0, sums, 64);
-    _tile_loadd(1, sums + 256, 64);
-    _tile_loadd(2, sums + 512, 64);
-    _tile_loadd(3, sums + 768, 64);
+    _tile_stream_loadd(0, sums, 64);
+    _tile_stream_loadd(1, sums + 256, 64);
+    _tile_stream_loadd(2, sums + 512, 64);
+    _tile_stream_loadd(3, sums + 768, 64);
 }
 
 INLINE void store_sums(float *sums) {
@@ -50,24 +50,21 @@ INLINE void store_sums(float *sums) {
     _tile_stored(3, sums + 768, 64);
 }
 
-// Sums += two unit tiles of the left operand times one or two (halves) of the right one, each past L1 if it streams. A
-// tile's number is a constant of the instruction.
+// A tile's number is a constant of the instruction.
+#define TILE_LOAD(N, FROM, STREAMS)                                                                                    \
+    do {                                                                                                               \
+        if (STREAMS) _tile_stream_loadd(N, FROM, 64);                                                                  \
+        else _tile_loadd(N, FROM, 64);                                                                                 \
+    } while (0)
+
+// Sums += two unit tiles of the left operand times one or two (halves) of the right one, each past L1 if it streams.
+// Loads take turns: of two that miss L1 in a row the second waits.
 INLINE void multiply_units(const uint16_t *left, bool left_streams, const uint16_t *right, bool right_streams,
                            int halves) {
-    if (left_streams) {
-        _tile_stream_loadd(4, left, 64);
-        _tile_stream_loadd(5, left + UNIT, 64);
-    } else {
-        _tile_loadd(4, left, 64);
-        _tile_loadd(5, left + UNIT, 64);
-    }
-    if (right_streams) {
-        _tile_stream_loadd(6, right, 64);
-        if (halves == 2) _tile_stream_loadd(7, right + UNIT, 64);
-    } else {
-        _tile_loadd(6, right, 64);
-        if (halves == 2) _tile_loadd(7, right + UNIT, 64);
-    }
+    TILE_LOAD(4, left, left_streams);
+    TILE_LOAD(6, right, right_streams);
+    TILE_LOAD(5, left + UNIT, left_streams);
+    if (halves == 2) TILE_LOAD(7, right + UNIT, right_streams);
     _tile_dpbf16ps(0, 4, 6);
     if (halves == 2) _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);

@@ -7,7 +7,7 @@
 #ifndef QUILL_ATTENTION_CUH
 #define QUILL_ATTENTION_CUH
 
-#include "heads.cuh"
+#include "sealed.cuh"
 
 enum { SPLIT = 256, ATTEND_THREADS = 128, ATTEND_WARPS = ATTEND_THREADS / WARP, KEY_LANES = 4 };
 
@@ -19,43 +19,37 @@ struct AttendJob {
     Heads heads;
     KvPool kv;
     GpuBatch b;
+    const float *qkv; // sealed planes: the batch's own K and V
     int layer, n_splits;
 };
 
-// Eight elements of a plane from an element that a multiple of 8 precedes. TYPE < 0: any type, up to n elements, one by
-// one; zeros beyond.
-template <int TYPE>
-__device__ __forceinline__ void load_kv(float v[8], int type, const uint8_t *plane, size_t at, int n) {
-    if constexpr (TYPE < 0) {
-        for (int i = 0; i < 8; i++) v[i] = i < n ? load_as(type, plane, at + (size_t)i) : 0;
-    } else if constexpr (TYPE == TYPE_F32) {
-        const float4 *p = (const float4 *)(plane + at * 4);
-        float4 a = p[0], b = p[1];
-        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
-    } else {
-        uint4 a = *(const uint4 *)(plane + at * 2);
-        const uint32_t words[4] = {a.x, a.y, a.z, a.w};
-        UNROLL
-        for (int k = 0; k < 8; k++) {
-            uint16_t bits = (uint16_t)(words[k / 2] >> (16 * (k % 2)));
-            v[k] = TYPE == TYPE_F16 ? gpu_half_float(bits) : gpu_bf16_float(bits);
-        }
-    }
+// The oldest slot that a row sees; those of a split that it sees: n from `first` on, none if n <= 0.
+struct Seen {
+    int first, n;
+};
+__device__ __forceinline__ int oldest_seen(const Heads &h, int slot) {
+    return h.window && slot >= h.window ? slot - h.window + 1 : 0;
+}
+__device__ __forceinline__ Seen seen_in(const Heads &h, int slot, int split) {
+    int oldest = oldest_seen(h, slot), begin = split * SPLIT, end = begin + SPLIT;
+    if (begin < oldest) begin = oldest;
+    if (end > slot + 1) end = slot + 1;
+    return {begin, end - begin};
 }
 
 // scores[h][i] of slot first + i: KEY_LANES lanes share a key.
 template <int TYPE, int HEADS>
-__device__ __forceinline__ void score_keys(const AttendJob &j, const float *q, float *scores, int seq, int kv_head,
+__device__ __forceinline__ void score_keys(const AttendJob &j, const KvPlane &keys, const float *q, float *scores,
                                            int first, int n) {
     int hd = j.heads.head_dim, chunks = (hd + 7) / 8, lane = (int)threadIdx.x % KEY_LANES;
     for (int i0 = 0; i0 < n; i0 += ATTEND_THREADS / KEY_LANES) {
         int i = i0 + (int)threadIdx.x / KEY_LANES;
         float sum[HEADS] = {};
         if (i < n) {
-            size_t at = kv_at(j.kv, j.b, j.layer, seq, kv_head, first + i);
+            KvSlot at = find_slot(keys, first + i);
             for (int c = lane; c < chunks; c += KEY_LANES) {
                 float k[8];
-                load_kv<TYPE>(k, j.kv.type_k, j.kv.k, at + (size_t)c * 8, hd - c * 8);
+                load_kv<TYPE>(k, keys, at, c);
                 UNROLL
                 for (int h = 0; h < HEADS; h++) UNROLL
                 for (int e = 0; e < 8; e++) sum[h] += q[(h * chunks + c) * 8 + e] * k[e];
@@ -89,16 +83,15 @@ template <int HEADS> __device__ __forceinline__ void soften(float *scores, float
 
 // sums[h][i] = sum over keys of p V. A thread takes eight elements of every n-th key; `part` (threads, 8) adds them up.
 template <int TYPE, int HEADS>
-__device__ __forceinline__ void sum_values(const AttendJob &j, const float *p, float *part, float *sums, int seq,
-                                           int kv_head, int first, int n) {
+__device__ __forceinline__ void sum_values(const AttendJob &j, const KvPlane &values, const float *p, float *part,
+                                           float *sums, int first, int n) {
     int hd = j.heads.head_dim, chunks = (hd + 7) / 8, at_once = ATTEND_THREADS / chunks;
     int c = (int)threadIdx.x % chunks, lane = (int)threadIdx.x / chunks;
     float acc[HEADS][8] = {};
     if (lane < at_once)
         for (int i = lane; i < n; i += at_once) {
             float v[8];
-            size_t at = kv_at(j.kv, j.b, j.layer, seq, kv_head, first + i);
-            load_kv<TYPE>(v, j.kv.type_v, j.kv.v, at + (size_t)c * 8, hd - c * 8);
+            load_kv<TYPE>(v, values, find_slot(values, first + i), c);
             UNROLL
             for (int h = 0; h < HEADS; h++) UNROLL
             for (int e = 0; e < 8; e++) acc[h][e] += p[h * SPLIT + i] * v[e];
@@ -142,9 +135,12 @@ __device__ inline void combine(const AttendJob &j, int row, int head, int first,
     }
 }
 
+// Blocks of a multiprocessor that registers are left for.
+HOST_DEVICE constexpr int attend_blocks(int heads) { return heads == 1 ? 6 : heads == 4 ? 5 : 4; }
+
 // grid: (n_splits, KV heads times passes over their groups, rows)
 template <int TYPE, int HEADS>
-__global__ __launch_bounds__(ATTEND_THREADS) void attend(GRID_CONSTANT const AttendJob j) {
+__global__ __launch_bounds__(ATTEND_THREADS, attend_blocks(HEADS)) void attend(GRID_CONSTANT const AttendJob j) {
     Smem smem;
     int hd = j.heads.head_dim, chunks = (hd + 7) / 8, group = j.heads.n_heads / j.heads.n_kv_heads;
     float *q = smem.take<float>((unsigned)(HEADS * chunks * 8)), *scores = smem.take<float>(HEADS * SPLIT);
@@ -154,18 +150,16 @@ __global__ __launch_bounds__(ATTEND_THREADS) void attend(GRID_CONSTANT const Att
     int split = (int)blockIdx.x, row = (int)blockIdx.z, passes = (group + HEADS - 1) / HEADS;
     int kv_head = (int)blockIdx.y / passes, pass = (int)blockIdx.y % passes;
     int head = kv_head * group + pass * HEADS, n_heads = group - pass * HEADS < HEADS ? group - pass * HEADS : HEADS;
-    int slot = j.b.slot[row], seq = j.b.seq[row];
+    int slot = j.b.slot[row];
     float *out = j.out + ((size_t)row * (size_t)j.heads.n_heads + (size_t)head) * (size_t)hd;
     if (slot < 0) { // padding
         if (split == 0)
             for (int i = (int)threadIdx.x; i < n_heads * hd; i += ATTEND_THREADS) out[i] = 0;
         return;
     }
-    int oldest = j.heads.window && slot >= j.heads.window ? slot - j.heads.window + 1 : 0;
-    int first_split = oldest / SPLIT, last_split = slot / SPLIT;
-    if (split < first_split || split > last_split) return;
-    int first = split * SPLIT > oldest ? split * SPLIT : oldest;
-    int n = (slot < split * SPLIT + SPLIT - 1 ? slot : split * SPLIT + SPLIT - 1) - first + 1;
+    int first_split = oldest_seen(j.heads, slot) / SPLIT, last_split = slot / SPLIT;
+    Seen seen = seen_in(j.heads, slot, split);
+    if (seen.n <= 0) return;
 
     const float *from = j.q + ((size_t)row * (size_t)j.heads.n_heads + (size_t)head) * (size_t)hd;
     for (int i = (int)threadIdx.x; i < HEADS * chunks * 8; i += ATTEND_THREADS) {
@@ -173,11 +167,13 @@ __global__ __launch_bounds__(ATTEND_THREADS) void attend(GRID_CONSTANT const Att
         q[i] = h < n_heads && e < hd ? from[h * hd + e] : 0;
     }
     __syncthreads();
-    score_keys<TYPE, HEADS>(j, q, scores, seq, kv_head, first, n);
+    score_keys<TYPE, HEADS>(j, plane_of<TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, kv_head, true), q, scores,
+                            seen.first, seen.n);
     __syncthreads();
-    soften<HEADS>(scores, most, weight, n);
+    soften<HEADS>(scores, most, weight, seen.n);
     __syncthreads();
-    sum_values<TYPE, HEADS>(j, scores, part, sums, seq, kv_head, first, n);
+    sum_values<TYPE, HEADS>(j, plane_of<TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, kv_head, false), scores, part,
+                            sums, seen.first, seen.n);
     if (first_split == last_split) {
         for (int i = (int)threadIdx.x; i < n_heads * hd; i += ATTEND_THREADS) out[i] = sums[i] / weight[i / hd];
         return;

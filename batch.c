@@ -311,6 +311,7 @@ Status batch_run(const Options *o) {
         run(&b);
         signals_release();
         if (o->verbose) tally_report(&b.tally, &b.e, &b.slo);
+        else if (!o->quiet) tally_goodput(&b.tally, &b.slo);
         st = outcome(&b);
     }
     close_run(&b);

@@ -100,11 +100,12 @@ const Option cli_options[] = {
     {"--kv-out", "FILE", M(KV), G_KV, TEXT, AT(kv_out), 0, 0, NULL, "cut: where the rest goes; - for stdout"},
     {"--kv-in", "FILE", M(DECODE), G_KV, TEXT, AT(kv_in), 0, 0, NULL, "the KV of quill prefill or of a chat's /save --kv; - for stdin"},
     {"-n", "N", M(KV), G_KV, INT, AT(predict), 1, INT_MAX, NULL, "cut: tokens to keep"},
+    {"--tolerance", "R", M(KV), G_KV, REAL, AT(tolerance), 0, 1e9, "0", "diff: the relative L2 distance of a layer's K or V up to which they count as the same; over it, and where tokens or shapes differ, the exit code is 1"},
 
     {"-np --parallel", "N", M(BATCH), G_BATCH, INT, AT(parallel), 1, 4096, "64", "sequences at once, at most; memory and the jobs decide how many they are"},
     {"--keep-order", NULL, M(BATCH), G_BATCH, FLAG, AT(keep_order), 0, 0, NULL, "answers in the order of the jobs, not as they finish"},
     {"--rate", "R", M(BATCH), G_BATCH, REAL, AT(rate), 0, 1e6, "0", "replay arrivals: R jobs a second on average, at random times (by --seed); 0: as they can be read"},
-    {"--slo", "ttft=MS,tpot=MS", M(BATCH), G_BATCH, TEXT, AT(slo), 0, 0, NULL, "the latencies to keep, in milliseconds: -v says how many jobs a second kept them (goodput)"},
+    {"--slo", "ttft=MS,tpot=MS", M(BATCH), G_BATCH, TEXT, AT(slo), 0, 0, NULL, "the latencies to keep, in milliseconds; at the end stderr says how many jobs a second kept them (goodput)"},
     {"--static", NULL, M(BATCH), G_BATCH, FLAG, AT(static_batches), 0, 0, NULL, "batches of -np jobs, each run to its end before the next begins; for comparison"},
 
     {"-p --n-prompt", "N", M(BENCH), G_BENCH, INT, AT(bench_prompt), 0, INT_MAX, "512", "prompt tokens of the prefill test; 0: no such test"},

@@ -16,7 +16,7 @@ const char *const cli_groups[N_GROUPS] = {
 
 const ExitCode cli_exit_codes[] = {
     {"0", "done"},
-    {"1", "internal error"},
+    {"1", "internal error; kv diff: the files differ"},
     {"2", "usage"},
     {"3", "model or device unusable"},
     {"4", "out of memory"},
@@ -85,10 +85,11 @@ const About cli_about[N_MODES] = {
                      "  quill decode -m model.gguf --kv-in long.kv --seed 2 --temp 1\n"},
     [MODE_KV] = {"quill kv info|check|cut|diff [options] FILE [FILE]",
                  "Looks into KV files: info shows what one holds, check reads every byte, cut\n"
-                 "keeps the first tokens, diff says where two part. - is stdin.",
+                 "keeps the first tokens, diff says where two part and how far. - is stdin. All\n"
+                 "but cut take a block of --kv-dir too.",
                  "  quill kv info long.kv\n"
                  "  quill kv cut -n 100 --kv-out short.kv long.kv\n"
-                 "  quill kv diff a.kv b.kv\n"},
+                 "  quill kv diff --tolerance 0.01 a.kv b.kv\n"},
 };
 
 // "  -n, --predict N"

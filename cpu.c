@@ -122,13 +122,17 @@ static void pack_task(void *arg, int task, int thread) {
     p->packer->pack(p->pack_to, task, p->x + (size_t)first * p->x_stride, p->x_stride, rows, p->n_in);
 }
 
-// Integers pay up to here where there is no matrix unit: f32 panels cost as much for one row as for a tile of 16 or 32.
-enum { FEW_ROWS = 32 };
+// How far kernels of integers pay. Without a matrix unit f32 panels cost as much for one row as for a tile of 16 or 32;
+// with one its products of bf16 do from its first row on, in tiles of 32, and those of bytes a quarter less a tile
+// of 16.
+enum { FEW_ROWS = 32, SEVERAL_ROWS = 64 };
 
 // The best kernel for so many rows; NULL: matvec. Where the order of sums may not depend on their number, one for all.
 static const MatrixKernel *matrix_for(const CpuKernels *k, const Tensor *t, int n_rows) {
     const MatrixKernel *many = k->matrix_of ? k->matrix_of(t->type) : NULL,
+                       *several = k->several_of ? k->several_of(t->type) : NULL,
                        *few = k->few_of ? k->few_of(t->type) : NULL;
+    if (several && !k->in_order && n_rows >= several->min_rows && n_rows <= SEVERAL_ROWS) return several;
     if (many && (k->in_order || n_rows >= many->min_rows)) return many;
     if (few && (k->in_order || n_rows <= FEW_ROWS)) return few;
     return k->matrix && (k->in_order || n_rows >= k->matrix->min_rows) ? k->matrix : NULL;
@@ -149,15 +153,13 @@ static void pack_rows(Product *p) {
     }
 }
 
-// Features of a task: a kernel's own number; more of a matrix that is done in parts, whose rows are read again for each
-// task, as long as every thread has one.
+// Features of a task: as many as the kernel takes, since its rows are read again for each, but two tasks for a thread.
 static int task_features(const Product *p, const MatrixKernel *m, const Job *job) {
-    int wider = job->gate ? 2 : 4;
-    if (p->n_in <= m->depth) return m->features;
-    int n_blocks = (p->n_rows + m->rows - 1) / m->rows;
-    int share = (int)round_up((size_t)job->w->n_out * (size_t)n_blocks / (size_t)threads_count(p->w->pool),
-                              (size_t)m->features);
-    return int_max(m->features, int_min(wider * m->features, share));
+    int most = job->gate ? m->features / 2 : m->features, n_blocks = (p->n_rows + p->block - 1) / p->block;
+    int64_t all = 0;
+    for (int j = 0; j < p->n_jobs; j++) all += p->jobs[j].w->n_out;
+    int64_t share = all * n_blocks / (2 * threads_count(p->w->pool)) / m->least * m->least;
+    return (int)(share < m->least ? m->least : share < most ? share : most);
 }
 
 // packed: the rows, where they are packed already, otherwise NULL.
@@ -290,7 +292,9 @@ static void embed_rows(void *arg, int first, int last, int thread) {
     }
 }
 
-static void op_embed(Workspace *w, const Backend *be, const Tensor *tok, const Heads *h, const Batch *b) {
+static void op_embed(Workspace *w, const Backend *be, const Tensor *tok, const Heads *h, const KvPool *kv,
+                     const Batch *b) {
+    (void)kv;
     Step s = {.k = kernels_of(be), .w = w, .embd = tok, .heads = h, .b = b};
     over_rows(w, b->n_rows, w->dim + 20.0 * h->n_rot, embed_rows, &s);
 }
@@ -643,9 +647,9 @@ static bool has_avx512(void) { // F, DQ, BW, VL
 static bool has_vnni(void) { return has_avx512() && (features()->c7 >> 11 & 1); } // AVX512-VNNI
 
 #if defined(QUILL_AMX)
-static bool has_amx(void) { // AMX-TILE, AMX-BF16, AVX512-BF16
+static bool has_amx(void) { // AMX-TILE, AMX-BF16, AMX-INT8, AVX512-BF16
     const Features *f = features();
-    bool there = (f->d7 >> 24 & 1) && (f->d7 >> 22 & 1) && (f->a7_1 >> 5 & 1);
+    bool there = (f->d7 >> 24 & 1) && (f->d7 >> 22 & 1) && (f->d7 >> 25 & 1) && (f->a7_1 >> 5 & 1);
     return there && has_avx512() && os_saves(0x60000) && cpu_amx_enable();
 }
 #endif
@@ -663,22 +667,23 @@ typedef struct {
     const AttendKernel *attend_bf16;
     const MatrixKernel *(*few_of)(int type);
     const char *few; // what few_of computes with
+    const MatrixKernel *(*several_of)(int type);
 } Choice;
 
 static const Choice choices[] = {
-    {"scalar", has_any, &cpu_scalar, NULL, NULL, NULL, NULL},
-    {"portable", has_any, &cpu_portable, NULL, NULL, NULL, NULL},
+    {"scalar", has_any, &cpu_scalar, NULL, NULL, NULL, NULL, NULL},
+    {"portable", has_any, &cpu_portable, NULL, NULL, NULL, NULL, NULL},
 #if defined(__x86_64__)
-    {"avx2", has_avx2, &cpu_avx2, NULL, NULL, cpu_madd_matrix, "avx2"},
-    {"avx512", has_avx512, &cpu_avx512, NULL, NULL, cpu_vnni_matrix, "avx512 vnni"},
+    {"avx2", has_avx2, &cpu_avx2, NULL, NULL, cpu_madd_matrix, "avx2", NULL},
+    {"avx512", has_avx512, &cpu_avx512, NULL, NULL, cpu_vnni_matrix, "avx512 vnni", NULL},
 #else // known by name, and refused as what this CPU cannot run
-    {"avx2", has_none, &cpu_portable, NULL, NULL, NULL, NULL},
-    {"avx512", has_none, &cpu_portable, NULL, NULL, NULL, NULL},
+    {"avx2", has_none, &cpu_portable, NULL, NULL, NULL, NULL, NULL},
+    {"avx512", has_none, &cpu_portable, NULL, NULL, NULL, NULL, NULL},
 #endif
 #if defined(QUILL_AMX)
-    {"amx", has_amx, &cpu_avx512, cpu_amx_matrix, &cpu_amx_attend, cpu_vnni_matrix, "avx512 vnni"},
+    {"amx", has_amx, &cpu_avx512, cpu_amx_matrix, &cpu_amx_attend, cpu_vnni_matrix, "avx512 vnni", cpu_amx_int8_matrix},
 #else
-    {"amx", has_none, &cpu_portable, NULL, NULL, NULL, NULL},
+    {"amx", has_none, &cpu_portable, NULL, NULL, NULL, NULL, NULL},
 #endif
 };
 
@@ -703,11 +708,13 @@ const char *cpu_isa_list(void) {
 static size_t backend_packed_bytes(const Backend *be, int max_rows, int max_n_in) {
     const CpuKernels *k = kernels_of(be);
     const MatrixKernel *few = k->few_of ? k->few_of(TYPE_Q8_0) : NULL,
+                       *several = k->several_of ? k->several_of(TYPE_Q8_0) : NULL,
                        *all = k->matrix_of ? k->matrix_of(TYPE_Q8_0) : NULL;
     size_t n = 0;
     if (k->matrix) n += round_up(k->matrix->packed_bytes(max_rows, max_n_in), 128);
     if (all) n += round_up(all->packed_bytes(max_rows, max_n_in), 128);
     if (few) n += round_up(few->packed_bytes(k->in_order ? max_rows : int_min(max_rows, FEW_ROWS), max_n_in), 128);
+    if (several) n += round_up(several->packed_bytes(int_min(max_rows, SEVERAL_ROWS), max_n_in), 128);
     return n;
 }
 
@@ -745,6 +752,7 @@ static CpuKernels kernels_for(const Choice *c, bool in_order) {
     k.isa = c->isa;
     k.matrix_of = c->matrix_of;
     k.few_of = c->few_of;
+    k.several_of = c->several_of;
     k.in_order = in_order;
     k.attend_bf16 = c->attend_bf16;
     if (in_order) {
@@ -786,6 +794,7 @@ static Status backend_for(const char *isa, bool in_order, const Backend **out) {
     if (k->attend_bf16) scratch = larger(scratch, k->attend_bf16->scratch);
     if (k->matrix) scratch = larger(scratch, k->matrix->scratch);
     if (k->matrix_of) scratch = larger(scratch, k->matrix_of(TYPE_Q8_0)->scratch); // the same for all types
+    if (k->several_of) scratch = larger(scratch, k->several_of(TYPE_Q8_0)->scratch);
     backends[i][in_order] = (Backend){
         .name = "cpu",
         .isa = k->isa,

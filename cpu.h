@@ -75,9 +75,9 @@ static inline const uint8_t *attend_sealed(const AttendTask *t, bool value, int 
 typedef struct {
     int min_rows;   // it pays from this many rows on
     int tile;       // rows of a tile
-    int features;   // output features of a task; 0: as many as are worth one
+    int features;   // output features of a task at most; 0: as many as are worth one
+    int least;      // of a task, and what any but the last has a multiple of
     int rows;       // of a task, a multiple of tile: those that stay in the cache while its features pass
-    int depth;      // of what stays there; a deeper matrix is done in parts, and wants tasks of more features
     size_t scratch; // bytes a task needs
     size_t (*packed_bytes)(int n_rows, int n_in);
     void (*pack)(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in); // x: the first row
@@ -112,6 +112,7 @@ typedef struct {
     const MatrixKernel *matrix;                   // for every type; NULL: none
     const MatrixKernel *(*matrix_of)(int type);   // a better one for a type of weights, or NULL
     const MatrixKernel *(*few_of)(int type);      // in place of matvec for a type of weights, or NULL
+    const MatrixKernel *(*several_of)(int type);  // between the two, from its min_rows on, or NULL
     bool in_order;                                // one kernel for any number of rows: --deterministic
 } CpuKernels;
 
@@ -124,6 +125,7 @@ const MatrixKernel *cpu_vnni_matrix(int type); // cpu_int8.c: AVX-512 with VNNI
 #if defined(__x86_64__) && !defined(QUILL_NO_AMX) // the makefile sets it for compilers that cannot build it
 #define QUILL_AMX
 const MatrixKernel *cpu_amx_matrix(int type);
+const MatrixKernel *cpu_amx_int8_matrix(int type); // cpu_amx_int8.c
 extern const AttendKernel cpu_amx_attend;
 bool cpu_amx_enable(void); // asks the system for the tile registers; false: it refuses
 #endif

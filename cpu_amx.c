@@ -26,14 +26,15 @@
 enum {
     ROWS = 32,       // rows of activations in a packed tile: two unit tiles of 16
     GROUP = 32,      // features in a panel: two unit tiles of 16
-    FEATURES = 128,  // of a task
-    DEPTH = 2048,    // of a panel: 128 KiB
-    ROW_BLOCK = 256, // rows of a task: 1 MiB of them at this depth
+    DEPTH = 256,     // of a panel: 16 KiB
+    STEPS = DEPTH / STEP,
+    FEATURES = 256,  // of a task, of gate and up together
+    LEAST = 64,      // of a task where threads would have nothing to do otherwise
+    ROW_BLOCK = 512, // rows of a task: 256 KiB of them at this depth
     TILES = ROW_BLOCK / ROWS,
-    HELD = 512 / GROUP * TILES, // tiles of sums that a task holds at most
-    BESIDE_TILES = 4,           // from this many tiles of rows on, the next panel is unpacked beside the products
-    FEW_DEPTH = 256,            // of a panel for one tile of rows: 16 KiB, in L1
-    AHEAD = 1024,               // bytes to prefetch ahead in a row of weights
+    HELD = FEATURES / GROUP * TILES, // tiles of sums that a task holds
+    BESIDE_TILES = 2,                // from this many tiles of rows on, the next panel is unpacked beside the products
+    LINE = 64,                       // bytes
 };
 
 // The kernel saves tile registers only for processes that ask.
@@ -42,8 +43,12 @@ bool cpu_amx_enable(void) {
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
+// Elements from one packed tile of rows to the next: an odd number of depths, since at an even one all tiles would lie
+// in a few sets of L2.
+static size_t tile_size(int n_in) { return (size_t)((n_in + DEPTH - 1) / DEPTH | 1) * DEPTH * ROWS; }
+
 static size_t packed_bytes(int n_rows, int n_in) {
-    return round_up((size_t)n_rows, ROWS) * round_up((size_t)n_in, STEP) * sizeof(uint16_t);
+    return (size_t)((n_rows + ROWS - 1) / ROWS) * tile_size(n_in) * sizeof(uint16_t);
 }
 
 // 16 rows of pairs -> 16 pairs of rows: one unit tile.
@@ -60,7 +65,7 @@ static void store_pairs(float pairs[16][16], uint16_t *out) {
 // (depth / 32, 2 unit tiles, 16 pairs, 16 rows, 2): pair p of row r holds elements 2p and 2p + 1.
 static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
     int steps = (n_in + STEP - 1) / STEP;
-    uint16_t *out = (uint16_t *)packed + (size_t)tile * (size_t)steps * 2 * UNIT;
+    uint16_t *out = (uint16_t *)packed + (size_t)tile * tile_size(n_in);
     for (int s = 0; s < steps; s++)
         for (int half = 0; half < 2; half++, out += UNIT) {
             __attribute__((aligned(64))) float pairs[16][16] = {0}; // (row, pair of bf16)
@@ -86,6 +91,7 @@ typedef struct {
     int k0, n;             // elements [k0, k0 + n) of each
     size_t block_bytes;    // of 32 of them
     bool i8_whole;
+    const char *then; // what is fetched meanwhile: where the panel after this one has its first feature
 } Panel;
 
 INLINE Panel panel_of(int type, const Tensor *w, uint16_t *to, int first, int n_features, int k0, int n) {
@@ -115,27 +121,25 @@ INLINE void fill_block(int type, const Panel *p, int f, int step, Scales *c) {
     store_bf16(out, (__m512)v[0], (__m512)v[1]);
 }
 
-// Blocks [s0, s0 + 8) of feature f, a super-block where types have them: its parts lie at places that are constants.
-// Meanwhile what is filled a little later is fetched: further on in the row, or in the next one.
-INLINE void fill_blocks(int type, const Panel *p, int f, int s0) {
+// Where the file has the first feature.
+static const char *panel_source(const Panel *p) {
+    return (const char *)p->w->data + (size_t)p->first * p->w->row_bytes + (size_t)(p->k0 / 32) * p->block_bytes;
+}
+
+// Feature f, a super-block where types have them: its parts lie at places that are constants.
+INLINE void fill_feature(int type, const Panel *p, int f) {
     Scales c;
-    int steps = (p->n + STEP - 1) / STEP;
-    size_t at = (size_t)s0 * p->block_bytes + AHEAD, part = (size_t)steps * p->block_bytes;
-    const char *ahead = (const char *)p->w->data + (size_t)(p->first + f) * p->w->row_bytes;
-    ahead += (size_t)(p->k0 / 32) * p->block_bytes;
-    for (; at >= part; at -= part) ahead += p->w->row_bytes;
-    ahead += at;
-    for (size_t line = 0; line < 8 * p->block_bytes; line += 64) __builtin_prefetch(ahead + line);
-    if (s0 + 8 <= steps)
+    const char *then = p->then + (size_t)f * p->w->row_bytes;
+    for (size_t i = 0; i < STEPS * p->block_bytes; i += LINE) __builtin_prefetch(then + i, 0, 2);
+    if (p->n == DEPTH)
 #pragma GCC unroll 8
-        for (int i = 0; i < 8; i++) fill_block(type, p, f, s0 + i, &c);
+        for (int i = 0; i < STEPS; i++) fill_block(type, p, f, i, &c);
     else
-        for (int i = s0; i < steps; i++) fill_block(type, p, f, i, &c);
+        for (int i = 0; i * STEP < p->n; i++) fill_block(type, p, f, i, &c);
 }
 
 INLINE void fill_panel(int type, const Panel *p) {
-    for (int f = 0; f < p->n_features; f++)
-        for (int s = 0; s * STEP < p->n; s += 8) fill_blocks(type, p, f, s);
+    for (int f = 0; f < p->n_features; f++) fill_feature(type, p, f);
 }
 
 static void clear_panel(const Panel *p) {
@@ -155,29 +159,44 @@ typedef struct {
     uint16_t *h; // packed: two unit tiles
 } Place;
 
-// Asks for the lines where sums will go, two a step.
-INLINE void prefetch_place(const Place *p, int step) {
-    if (p->h) {
-        if (step < 2 * UNIT / 32) __builtin_prefetch(p->h + 32 * step, 1);
-    } else if (p->y && step < p->n_rows) {
-        __builtin_prefetch(p->y + (size_t)step * p->y_stride, 1);
-        __builtin_prefetch(p->y + (size_t)step * p->y_stride + p->n_features - 1, 1);
-    }
+// What goes on beside the products of a tile of rows.
+typedef struct {
+    const Panel *fill; // features [f0, f1) of it
+    int f0, f1;
+    const uint16_t *rows; // the part of the tile that is met next, fetched to L2: `lines` of it a step
+    int lines;
+    const float *sums; // those of the next tile of rows
+    const Place *place;
+} Beside;
+
+// Asks for the lines where sums will go: those of four rows a step.
+INLINE void fetch_place(const Place *p, int step) {
+    for (int i = 4 * step; i < 4 * step + 4; i++)
+        if (p->h) __builtin_prefetch(p->h + i * LINE / 2, 1);
+        else if (p->y && i < p->n_rows) {
+            __builtin_prefetch(p->y + (size_t)i * p->y_stride, 1);
+            __builtin_prefetch(p->y + (size_t)i * p->y_stride + p->n_features - 1, 1);
+        }
+}
+
+INLINE void fetch_beside(const Beside *b, int step) {
+    for (int i = step * b->lines; i < (step + 1) * b->lines; i++) __builtin_prefetch(b->rows + i * LINE / 2, 0, 2);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) __builtin_prefetch(b->sums + (step * 8 + i) * LINE / 4, 1);
+    fetch_place(b->place, step);
 }
 
 // sums (4 unit tiles: features 0..15 of rows 0..15, of rows 16..31, features 16..31 likewise; 16 features, 16 rows) =
-// or += panel x packed rows, over `steps` steps. Meanwhile features [f0, f1) of the next panel are filled, and the
-// lines where the sums will go are fetched.
+// or += panel x packed rows, over `steps` steps.
 INLINE void multiply(int type, int steps, const uint16_t *panel, const uint16_t *x, int halves, float *sums, bool more,
-                     const Panel *next, int f0, int f1, const Place *place) {
-    int each = (steps + 7) / 8, due = 0, filled = f0 * each; // eights of blocks: of a feature; this step's; done
+                     const Beside *b) {
+    int due = 0, filled = b->f0; // this step's features, times steps; done
     if (more) load_sums(sums);
     else zero_sums();
     for (int s = 0; s < steps; s++, panel += 2 * UNIT, x += 2 * UNIT) {
-        multiply_units(panel, true, x, true, halves);
-        prefetch_place(place, s);
-        for (due += (f1 - f0) * each; due >= steps; due -= steps, filled++)
-            fill_blocks(type, next, filled / each, filled % each * 8);
+        multiply_units(panel, false, x, true, halves);
+        fetch_beside(b, s);
+        for (due += b->f1 - b->f0; due >= steps; due -= steps) fill_feature(type, b->fill, filled++);
     }
     store_sums(sums);
 }
@@ -235,8 +254,9 @@ INLINE void run_few(int type, const Tensor *w, int first, int last, const uint16
     int halves = n_rows > 16 ? 2 : 1;
     for (int f0 = first; f0 < last; f0 += GROUP) {
         zero_sums();
-        for (int k0 = 0; k0 < w->n_in; k0 += FEW_DEPTH) {
-            Panel p = panel_of(type, w, panel, f0, int_min(GROUP, last - f0), k0, int_min(FEW_DEPTH, w->n_in - k0));
+        for (int k0 = 0; k0 < w->n_in; k0 += DEPTH) {
+            Panel p = panel_of(type, w, panel, f0, int_min(GROUP, last - f0), k0, int_min(DEPTH, w->n_in - k0));
+            p.then = panel_source(&p) + 4 * w->row_bytes;
             clear_panel(&p);
             fill_panel(type, &p);
             for (int s = 0; s * STEP < p.n; s++)
@@ -266,6 +286,11 @@ typedef struct {
     void *scratch; // two panels, filled in turns; HELD tiles of sums
 } Task;
 
+// The packed rows of one of the task's tiles.
+INLINE const uint16_t *tile_rows(const Task *t, int tile) {
+    return t->packed + (size_t)(t->first_row / ROWS + tile) * tile_size(t->w[0]->n_in);
+}
+
 // Panel i of a task: all panels of one depth come before those of the next.
 INLINE Panel panel_at(int type, const Task *t, int i) {
     int groups = (t->last - t->first + GROUP - 1) / GROUP, k0 = i / t->parts / groups * DEPTH;
@@ -288,9 +313,8 @@ INLINE Place place_at(const Task *t, const Panel *p, int i, int tile) {
     int row_tile = t->first_row / ROWS + tile;
     to.n_rows = int_min(ROWS, t->n_rows - tile * ROWS);
     if (t->parts == 2) {
-        int steps = (t->w[0]->n_out + STEP - 1) / STEP;
         to.gate = sums_at(t, i - 1, tile);
-        to.h = t->h + ((size_t)row_tile * (size_t)steps + (size_t)(p->first / STEP)) * 2 * UNIT;
+        to.h = t->h + (size_t)row_tile * tile_size(t->w[0]->n_out) + (size_t)(p->first / STEP) * 2 * UNIT;
         return to;
     }
     to.y = t->y + (size_t)row_tile * ROWS * t->y_stride + p->first;
@@ -300,40 +324,52 @@ INLINE Place place_at(const Task *t, const Panel *p, int i, int tile) {
     return to;
 }
 
+// What the products of panel `now`, the i-th, with a tile of rows have beside them. Rows that pass again at the next
+// depth are fetched by all panels of this one together.
+INLINE Beside beside_of(const Task *t, const Panel *now, int i, const Panel *next, int tile, const Place *place) {
+    int tiles = (t->n_rows + ROWS - 1) / ROWS, panels = t->parts * ((t->last - t->first + GROUP - 1) / GROUP);
+    int k0 = now->k0 + DEPTH < t->w[0]->n_in ? now->k0 + DEPTH : 0;
+    Beside b = {.fill = next, .sums = sums_at(t, i, int_min(tile + 1, tiles - 1)), .place = place};
+    if (tiles >= BESIDE_TILES) b.f0 = next->n_features * tile / tiles, b.f1 = next->n_features * (tile + 1) / tiles;
+    b.lines = (DEPTH * ROWS * 2 / LINE / STEPS + panels - 1) / panels;
+    b.rows = tile_rows(t, tile) + (size_t)k0 * ROWS + (size_t)(i % panels * b.lines * STEPS * LINE / 2);
+    return b;
+}
+
+// Panel i and the one after it are multiplied and unpacked at once, and the source of the third is fetched.
 INLINE void run_type(int type, const Task *task) {
-    int tiles = (task->n_rows + ROWS - 1) / ROWS, all_steps = (task->w[0]->n_in + STEP - 1) / STEP;
+    int tiles = (task->n_rows + ROWS - 1) / ROWS;
     int groups = (task->last - task->first + GROUP - 1) / GROUP;
     int n_panels = task->parts * groups * ((task->w[0]->n_in + DEPTH - 1) / DEPTH);
-    const uint16_t *rows = task->packed + (size_t)(task->first_row / ROWS) * (size_t)all_steps * 2 * UNIT;
     tiles_configure();
     if (tiles == 1 && task->parts == 1) {
-        run_few(type, task->w[0], task->first, task->last, rows, task->n_rows,
+        run_few(type, task->w[0], task->first, task->last, tile_rows(task, 0), task->n_rows,
                 task->y + (size_t)task->first_row * task->y_stride, task->y_stride, task->add, task->scratch);
         _tile_release();
         return;
     }
-    Panel now, next = {.n_features = 0};
+    Panel now, next = {.n_features = 0}, then = panel_at(type, task, 0);
     for (int i = -1; i < n_panels; i++) {
         now = next;
-        next = (Panel){.n_features = 0};
-        if (i + 1 < n_panels) next = panel_at(type, task, i + 1);
-        int steps = (now.n + STEP - 1) / STEP;
-        bool beside = i >= 0 && tiles >= BESIDE_TILES && next.n == now.n;
+        next = then;
+        if (i + 1 == n_panels) next.n_features = 0;
+        if (i + 2 < n_panels) then = panel_at(type, task, i + 2);
+        next.then = panel_source(&then);
         if (next.n_features) clear_panel(&next);
         Place place, before = {.n_rows = 0};
         for (int t = 0; t < tiles && i >= 0; t++) {
-            const uint16_t *x = rows + ((size_t)t * (size_t)all_steps + (size_t)(now.k0 / STEP)) * 2 * UNIT;
-            int from = beside ? next.n_features * t / tiles : 0, to = beside ? next.n_features * (t + 1) / tiles : 0;
+            const uint16_t *x = tile_rows(task, t) + (size_t)now.k0 * ROWS;
+            int steps = (now.n + STEP - 1) / STEP;
             float *sums = sums_at(task, i, t);
             place = place_at(task, &now, i, t);
-            if (task->n_rows - t * ROWS > 16)
-                multiply(type, steps, now.to, x, 2, sums, now.k0 > 0, &next, from, to, &place);
-            else multiply(type, steps, now.to, x, 1, sums, now.k0 > 0, &next, from, to, &place);
+            Beside b = beside_of(task, &now, i, &next, t, &place);
+            if (task->n_rows - t * ROWS > 16) multiply(type, steps, now.to, x, 2, sums, now.k0 > 0, &b);
+            else multiply(type, steps, now.to, x, 1, sums, now.k0 > 0, &b);
             write_sums(&before); // sums just stored cannot be read at once: they go behind the next products
             before = place;
         }
         write_sums(&before);
-        if (!beside && next.n_features) fill_panel(type, &next);
+        if (i < 0 || tiles < BESIDE_TILES) fill_panel(type, &next);
     }
     _tile_release();
 }
@@ -383,7 +419,7 @@ const MatrixKernel *cpu_amx_matrix(int type) {
         .tile = ROWS,
         .features = FEATURES,
         .rows = ROW_BLOCK,
-        .depth = DEPTH,
+        .least = LEAST,
         .scratch = 2 * GROUP * DEPTH * sizeof(uint16_t) + HELD * GROUP * ROWS * sizeof(float),
         .packed_bytes = packed_bytes,
         .pack = pack,

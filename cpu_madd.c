@@ -36,9 +36,6 @@ static void quantize32(const float *x, Activations *a, int b) {
 // ---- weights --------------------------------------------------------------------------------------------------------
 
 INLINE bool is_signed(int type) { return type == TYPE_Q8_0 || type == TYPE_IQ4_NL || type == TYPE_IQ4_XS; }
-INLINE bool has_minimum(int type) {
-    return type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q2_K || type == TYPE_Q4_K || type == TYPE_Q5_K;
-}
 INLINE float offset_of(int type) { // what is subtracted from the integers
     switch (type) {
     case TYPE_Q4_0: return 8;

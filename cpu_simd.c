@@ -307,8 +307,8 @@ static const MatrixKernel matrix_f32 = {
     .min_rows = VL == 16 ? 13 : 9,
     .tile = T,
     .features = FEATURES,
+    .least = FEATURES,
     .rows = ROW_BLOCK,
-    .depth = INT_MAX, // its sums lie in memory anyway
     .scratch = (FEATURES * PANEL_STRIDE + FEATURES * ROW_BLOCK) * sizeof(float),
     .packed_bytes = packed_bytes,
     .pack = pack,

@@ -40,10 +40,11 @@ static const char *failure(void) {
 
 // ---- scratch --------------------------------------------------------------------------------------------------------
 
-// A graph is of one model's layers, one pool, one number of rows, one bound on slots and one width of the block table.
+// A graph is of one model's layers, one pool, one number of rows, one bound on slots, one width of the block table, and
+// what is counted of the rows' looks.
 typedef struct {
-    const void *layer, *kv;
-    int n_layers, n_rows, max_slots, max_blocks;
+    const void *layer, *kv, *mass;
+    int n_layers, n_rows, max_slots, max_blocks, first_row;
     RtGraph *graph;
 } Graph;
 
@@ -56,7 +57,7 @@ typedef struct {
 } Flight;
 
 typedef struct {   // Workspace.device
-    float *x, *y;  // (max_rows, dim); (max_rows, widest product)
+    float *x, *y;  // (max_rows, dim); (max_rows, widest product): Q, K and V up to the end of attention, gate and up
     float *q, *a;  // (max_rows, q_dim)
     float *h;      // (max_rows, ffn)
     void *xn;      // (max_rows, widest of dim and q_dim) what goes into a product, 4 bytes an element at most
@@ -135,10 +136,11 @@ static size_t lay_out(Scratch *s, const Workspace *w, const Heads *h, uint8_t *b
         {(void **)&s->gpu.rope_cos, rows * half * 4},
         {(void **)&s->gpu.rope_sin, rows * half * 4},
         {(void **)&s->gpu.partial, gpu_attention_bytes(h, s->attend_rows, slots_bound(w->max_slots))},
-        {(void **)&s->gpu.qkv, GPU_DECODE_ROWS * (q_dim + 2 * kv_dim) * 4},
         {(void **)&s->gpu.tickets, (size_t)gpu_n_tickets(h, s->attend_rows) * sizeof(unsigned)},
     };
-    return place_parts(parts, ARRAY_LEN(parts), base);
+    size_t n = place_parts(parts, ARRAY_LEN(parts), base);
+    s->gpu.qkv = s->y;
+    return n;
 }
 
 // Numbers of a batch of max_rows rows with a table of some length; more are made room for when they come.
@@ -230,13 +232,21 @@ static void kv_free(KvPool *kv) {
     KvPool *on_gpu = kv->device;
     rt_free(on_gpu->k);
     rt_free(on_gpu->v);
+    rt_free(on_gpu->tail_k);
+    rt_free(on_gpu->tail_v);
     free(on_gpu);
     kv->device = NULL;
 }
 
 static size_t plane_bytes(const KvPool *kv, int type) {
-    return (size_t)kv->n_layers * (size_t)kv->n_blocks * (size_t)kv->n_kv_heads * (size_t)kv->block *
-           (size_t)kv->head_dim * kv_type_bytes(type);
+    return kv_slot(kv, kv->n_layers, 0, 0, 0) * kv_slot_bytes(type, kv->head_dim);
+}
+
+// A plane's tail pages; true where it has none.
+static bool tail_new(const KvPool *kv, int type, float **out) {
+    size_t n = kv_is_sealed(type) ? kv_tail_index(kv, kv->n_layers, 0, 0, 0) * sizeof **out : 0;
+    *out = n ? rt_alloc(n) : NULL;
+    return n == 0 || *out;
 }
 
 static Status kv_new(KvPool *kv) {
@@ -248,35 +258,97 @@ static Status kv_new(KvPool *kv) {
     on_gpu->bytes_v = plane_bytes(on_gpu, kv->type_v);
     on_gpu->k = rt_alloc(on_gpu->bytes_k);
     on_gpu->v = rt_alloc(on_gpu->bytes_v);
-    if (on_gpu->k && on_gpu->v) return OK;
+    bool tails = tail_new(on_gpu, kv->type_k, &on_gpu->tail_k) & tail_new(on_gpu, kv->type_v, &on_gpu->tail_v);
+    if (on_gpu->k && on_gpu->v && tails) return OK;
     return status_error(QUILL_MEMORY, "the GPU: KV cache: %zu bytes expected, %zu are free; try a smaller -c or -ngl",
                         on_gpu->bytes_k + on_gpu->bytes_v, rt_free_bytes());
 }
 
-// A run of slots of a block lies together head by head; outside, the heads of a slot do.
-static void move_run(const KvPool *kv, int layer, int block, int offset, int n, uint8_t *plane, size_t type_bytes,
-                     uint8_t *rows, bool store) {
-    size_t size = (size_t)kv->head_dim * type_bytes, row = size * (size_t)kv->n_kv_heads;
-    for (int head = 0; head < kv->n_kv_heads; head++, rows += size) {
-        uint8_t *stored = plane + kv_index(kv, layer, block, head, offset) * type_bytes;
-        if (store) rt_move_rows(stored, size, rows, row, size, n, true, gpu.stream);
-        else rt_move_rows(rows, row, stored, size, size, n, false, gpu.stream);
+// n slots of `size` bytes a head: in the pool a head's lie together, the next head's `step` bytes on; outside a slot's
+// heads do. Returns where the rows end.
+static uint8_t *move_run(int n_heads, int n, uint8_t *stored, size_t size, size_t step, uint8_t *rows, bool store) {
+    size_t row = size * (size_t)n_heads;
+    for (int head = 0; head < n_heads; head++, stored += step) {
+        uint8_t *at = rows + (size_t)head * size;
+        if (store) rt_move_rows(stored, size, at, row, size, n, true, gpu.stream);
+        else rt_move_rows(at, row, stored, size, size, n, false, gpu.stream);
     }
+    return rows + (size_t)n * row;
+}
+
+// Slots of one plane, stored as they are.
+static uint8_t *move_slots(const KvPool *on_gpu, bool value, int layer, const int *blocks, int first, int n,
+                           uint8_t *rows, bool store) {
+    size_t size = kv_slot_bytes(value ? on_gpu->type_v : on_gpu->type_k, on_gpu->head_dim);
+    for (int slot = first, run; slot < first + n; slot += run) {
+        run = int_min(on_gpu->block - slot % on_gpu->block, first + n - slot);
+        size_t at = kv_slot(on_gpu, layer, blocks[slot / on_gpu->block], 0, slot % on_gpu->block);
+        rows = move_run(on_gpu->n_kv_heads, run, (value ? on_gpu->v : on_gpu->k) + at * size, size,
+                        (size_t)on_gpu->block * size, rows, store);
+    }
+    return rows;
+}
+
+// The rows of a group that is open, in its tail page.
+static uint8_t *move_open(const KvPool *on_gpu, bool value, int layer, int page, int n, uint8_t *rows, bool store) {
+    size_t size = kv_slot_bytes(TYPE_F32, on_gpu->head_dim);
+    float *tail = (value ? on_gpu->tail_v : on_gpu->tail_k) + kv_tail_index(on_gpu, layer, page, 0, 0);
+    return move_run(on_gpu->n_kv_heads, n, (uint8_t *)tail, size, SEAL * size, rows, store);
 }
 
 static void kv_move(const KvPool *kv, int layer, const int *blocks, int first, int n, void *rows, bool store) {
     const KvPool *on_gpu = kv->device;
     layer -= kv->n_layers - kv->n_device;
-    uint8_t *at = rows;
     for (int v = 0; v < 2; v++) {
-        size_t type_bytes = kv_type_bytes(v ? kv->type_v : kv->type_k);
-        for (int slot = first, run; slot < first + n; slot += run) {
-            run = int_min(kv->block - slot % kv->block, first + n - slot);
-            move_run(on_gpu, layer, blocks[slot / kv->block], slot % kv->block, run, v ? on_gpu->v : on_gpu->k,
-                     type_bytes, at, store);
-            at += (size_t)run * (size_t)kv->n_kv_heads * (size_t)kv->head_dim * type_bytes;
-        }
+        int whole = (int)kv_whole_slots(v ? kv->type_v : kv->type_k, (size_t)n);
+        rows = move_slots(on_gpu, v, layer, blocks, first, whole, rows, store);
+        if (whole < n) rows = move_open(on_gpu, v, layer, kv_tail(kv, blocks, first + whole), n - whole, rows, store);
     }
+    rt_sync(gpu.stream);
+}
+
+// ---- slots that are given up
+// ------------------------------------------------------------------------------------------
+
+static void close_up(KvPool *kv, const int *blocks, int n_blocks, const int *keep, int n) {
+    const KvPool *on_gpu = kv->device;
+    size_t n_keep = (size_t)on_gpu->n_layers * (size_t)on_gpu->n_kv_heads * (size_t)n, table = (size_t)n_blocks;
+    int *ints = rt_alloc((table + n_keep) * sizeof *ints);
+    if (!ints) {
+        rt_fail("out of memory: which slots stay");
+        return;
+    }
+    rt_upload(ints, blocks, table * sizeof *ints, gpu.stream);
+    rt_upload(ints + table, keep, n_keep * sizeof *ints, gpu.stream);
+    gpu_close_up(on_gpu, ints, ints + table, n, gpu.stream);
+    rt_sync(gpu.stream);
+    rt_free(ints);
+}
+
+static size_t probe_floats(const Probe *p, int n_layers, int n_kv_heads) {
+    return (size_t)n_layers * (size_t)n_kv_heads * (size_t)p->n_slots;
+}
+
+static Status probe_new(Probe *p, const KvPool *kv) {
+    size_t n = probe_floats(p, kv->n_device, kv->n_kv_heads) * sizeof *p->device;
+    p->device = rt_alloc(n);
+    if (p->device) return OK;
+    return status_error(QUILL_MEMORY,
+                        "the GPU: what queries look at: %zu bytes expected, %zu are free; try a smaller -c", n,
+                        rt_free_bytes());
+}
+
+static void probe_free(Probe *p) {
+    rt_sync(gpu.stream);
+    rt_free(p->device);
+    p->device = NULL;
+}
+
+static void probe_move(Probe *p, const KvPool *kv, bool store) {
+    float *host = p->mass + probe_floats(p, kv->n_layers - kv->n_device, kv->n_kv_heads);
+    size_t n = probe_floats(p, kv->n_device, kv->n_kv_heads) * sizeof *host;
+    if (store) rt_upload(p->device, host, n, gpu.stream);
+    else rt_download(host, p->device, n, gpu.stream);
     rt_sync(gpu.stream);
 }
 
@@ -321,11 +393,31 @@ static const GpuSample *put_draws(Ints *to, const Batch *b) {
     return there;
 }
 
+// What sealed planes need to know of each row; -1 for padding.
+static void put_tails(Ints *to, const KvPool *kv, const Batch *b, GpuBatch *g) {
+    size_t room = (size_t)g->n_rows;
+    int *since = to->host + to->at, *page = since + room;
+    g->since = put(to, NULL, 0, room);
+    g->page = put(to, NULL, 0, room);
+    for (int i = 0; i < g->n_rows; i++) {
+        bool padding = i >= b->n_rows, goes_on = !padding && i > 0 && b->seq[i] == b->seq[i - 1];
+        const int *table = padding ? NULL : b->block_table + (size_t)b->seq[i] * (size_t)b->max_blocks;
+        since[i] = padding ? -1 : goes_on ? since[i - 1] : b->slot[i];
+        page[i] = padding ? -1 : kv_tail(kv, table, b->slot[i]);
+    }
+}
+
+static const void *put_tail_copies(Ints *to, const KvPool *kv, const Batch *b) {
+    int *pages = to->host + to->at;
+    for (int i = 0; i < 2 * b->n_copies; i++) pages[i] = kv->tail_of[b->copy[i / 2][i % 2]];
+    return put(to, NULL, 0, 2 * (size_t)b->n_copies);
+}
+
 // Puts a batch's numbers into device memory, at places that depend on the padded number of rows alone up to the table.
-static bool send_batch(Scratch *s, const Batch *b) {
+static bool send_batch(Scratch *s, const KvPool *kv, const Batch *b) {
     size_t n = (size_t)b->n_rows, room = (size_t)padded_rows(b->n_rows);
     size_t table = (size_t)b->n_seqs * (size_t)b->max_blocks, copies = 2 * (size_t)b->n_copies;
-    if (!room_for_ints(s, 5 * room + table + copies + 2 * n + draw_ints(b))) return false;
+    if (!room_for_ints(s, 7 * room + table + 2 * copies + 2 * n + draw_ints(b))) return false;
     Flight *f = &s->flights[s->n_sent++ % 2];
     if (!rt_wait(f->sent)) return false;
     Ints to = {f->ints, s->ints, 0};
@@ -343,9 +435,11 @@ static bool send_batch(Scratch *s, const Batch *b) {
         f->ints[i] = f->ints[room + i] = f->ints[3 * room + i] = 0;
         f->ints[2 * room + i] = -1; // padding
     }
+    if (kv->tail_of) put_tails(&to, kv, b, g);
     g->out_row = put(&to, b->out_row, (size_t)b->n_out, room);
     g->block_table = put(&to, b->block_table, table, table);
     g->copy = put(&to, b->copy, copies, copies);
+    if (kv->tail_of) g->tail_copy = put_tail_copies(&to, kv, b);
     s->n_tiles = gpu_tiles(b, (GpuTile *)(f->ints + to.at));
     s->tiles = put(&to, NULL, 0, 2 * (size_t)s->n_tiles);
     if (b->draw) s->draws = put_draws(&to, b);
@@ -376,7 +470,9 @@ static bool next_rows(const Scratch *s, const Heads *h, int most, Rows *p) {
     p->batch.pos += first;
     p->batch.slot += first;
     p->batch.seq += first;
+    if (p->batch.page) p->batch.since += first, p->batch.page += first;
     p->scratch = s->gpu;
+    p->scratch.qkv += first * (size_t)(h->n_heads + 2 * h->n_kv_heads) * (size_t)h->head_dim;
     p->scratch.rope_cos += first * (size_t)(h->n_rot / 2);
     p->scratch.rope_sin += first * (size_t)(h->n_rot / 2);
     return true;
@@ -435,22 +531,23 @@ static bool by_tiles(const Scratch *s, const CudaLayer *c, const KvPool *on_gpu)
 
 static void copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
     Scratch *s = w->device;
-    if (send_batch(s, b)) gpu_copy_blocks(kv->device, &s->batch, gpu.stream);
+    if (send_batch(s, kv, b)) gpu_copy_blocks(kv->device, &s->batch, gpu.stream);
 }
 
-static void embed(Workspace *w, const Backend *be, const Tensor *tok, const Heads *h, const Batch *b) {
+static void embed(Workspace *w, const Backend *be, const Tensor *tok, const Heads *h, const KvPool *kv,
+                  const Batch *b) {
     (void)be;
     Scratch *s = w->device;
     const CudaMatrix *m = tok->device;
     Heads on_gpu = *h;
     on_gpu.rope_freq = m->rope_freq;
-    if (send_batch(s, b)) gpu_embed(s->x, &m->t, &on_gpu, &s->batch, &s->gpu, gpu.stream);
+    if (send_batch(s, kv, b)) gpu_embed(s->x, &m->t, &on_gpu, &s->batch, &s->gpu, gpu.stream);
 }
 
-static void receive(Workspace *w, const Layer *l, const Batch *b) {
+static void receive(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
     Scratch *s = w->device;
     const CudaLayer *c = l->device;
-    if (!send_batch(s, b)) return;
+    if (!send_batch(s, kv, b)) return;
     rt_upload(s->x, w->x, (size_t)b->n_rows * (size_t)w->dim * sizeof(float), gpu.stream);
     gpu_embed(NULL, &c->gpu.wq, &c->gpu.heads, &s->batch, &s->gpu, gpu.stream); // the angles alone; no tensor is read
 }
@@ -460,34 +557,47 @@ static void attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
     Scratch *s = w->device;
     const CudaLayer *c = l->device;
     const Stack *k = &c->stack[QKV];
-    int n = s->batch.n_rows, q_dim = w->q_dim, kv_dim = w->kv_dim;
-    if (by_matvec(s, c)) {
+    int n = s->batch.n_rows;
+    if (by_matvec(s, c))
         for (Rows p = {0}; next_rows(s, &l->heads, GPU_DECODE_ROWS, &p);)
-            gpu_attn_in(s->q + p.first * (size_t)q_dim, s->x + p.first * (size_t)w->dim, &c->gpu, kv->device, &p.batch,
-                        &p.scratch, rounded, gpu.stream);
-        return;
+            gpu_attn_in(s->q + p.first * (size_t)w->q_dim, s->x + p.first * (size_t)w->dim, &c->gpu, kv->device,
+                        &p.batch, &p.scratch, rounded, gpu.stream);
+    else {
+        gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_att, l->eps, w->dim, NULL, n, gpu.stream);
+        multiply(s, k, 0, k->n_out, s->xn, n, s->gpu.qkv, (size_t)k->n_out, false);
+        gpu_qkv_finish(s->q, &c->gpu, kv->device, &s->batch, &s->gpu, gpu.stream);
     }
-    gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_att, l->eps, w->dim, NULL, n, gpu.stream);
-    multiply(s, k, 0, k->n_out, s->xn, n, s->y, (size_t)k->n_out, false);
-    gpu_qkv_finish(s->y, s->y + q_dim, s->y + q_dim + kv_dim, (size_t)k->n_out, s->q, &c->gpu, kv->device, &s->batch,
-                   &s->gpu, gpu.stream);
+    gpu_seal(&c->gpu, kv->device, &s->batch, &s->gpu, gpu.stream);
+}
+
+// The rows' part in what queries look at.
+static void count_looks(Scratch *s, const Layer *l, const KvPool *on_gpu, const Probe *probe, size_t q_dim) {
+    const CudaLayer *c = l->device;
+    size_t layer = (size_t)c->gpu.index * (size_t)l->heads.n_kv_heads * (size_t)probe->n_slots;
+    for (Rows p = {0}; next_rows(s, &l->heads, s->attend_rows, &p);) {
+        int first = int_max(0, probe->first_row - (int)p.first);
+        if (first < p.batch.n_rows)
+            gpu_probe(probe->device + layer, probe->n_slots, first, s->q + p.first * q_dim, &c->gpu, on_gpu, &p.batch,
+                      &p.scratch, gpu.stream);
+    }
 }
 
 // Leaves f32 in `a` where the fused kernels go on, and what the next product takes in `xn` otherwise.
 static void attention(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
-    (void)b;
     Scratch *s = w->device;
     const CudaLayer *c = l->device;
     int n = s->batch.n_rows, type = c->stack[OUT].type;
     size_t q_dim = (size_t)w->q_dim;
-    if (by_tiles(s, c, kv->device)) {
-        gpu_flash(s->xn, type, s->q, q_dim, &c->gpu, kv->device, &s->batch, s->tiles, s->n_tiles, gpu.stream);
-        return;
+    if (by_tiles(s, c, kv->device))
+        gpu_flash(s->xn, type, s->q, q_dim, &c->gpu, kv->device, &s->batch, &s->gpu, s->tiles, s->n_tiles, gpu.stream);
+    else {
+        for (Rows p = {0}; next_rows(s, &l->heads, s->attend_rows, &p);)
+            gpu_attention(s->a + p.first * q_dim, s->q + p.first * q_dim, &c->gpu, kv->device, &p.batch, &p.scratch,
+                          gpu.stream);
+        if (!by_matvec(s, c)) gpu_convert(s->xn, type, s->a, (size_t)n * q_dim, gpu.stream);
     }
-    for (Rows p = {0}; next_rows(s, &l->heads, s->attend_rows, &p);)
-        gpu_attention(s->a + p.first * q_dim, s->q + p.first * q_dim, &c->gpu, kv->device, &p.batch, &p.scratch,
-                      gpu.stream);
-    if (!by_matvec(s, c)) gpu_convert(s->xn, type, s->a, (size_t)n * q_dim, gpu.stream);
+    gpu_keep(&c->gpu, kv->device, &s->batch, &s->gpu, gpu.stream);
+    if (b->probe) count_looks(s, l, kv->device, b->probe, q_dim);
 }
 
 static void attn_out(Workspace *w, const Layer *l, const Batch *b) {
@@ -599,7 +709,8 @@ static Graph *find_graph(Scratch *s, const Graph *like) {
     for (int i = 0; i < s->n_graphs; i++) {
         const Graph *g = &s->graphs[i];
         if (g->layer == like->layer && g->kv == like->kv && g->n_layers == like->n_layers &&
-            g->n_rows == like->n_rows && g->max_slots == like->max_slots && g->max_blocks == like->max_blocks)
+            g->n_rows == like->n_rows && g->max_slots == like->max_slots && g->max_blocks == like->max_blocks &&
+            g->mass == like->mass && g->first_row == like->first_row)
             return &s->graphs[i];
     }
     return NULL;
@@ -646,7 +757,9 @@ static void layers(Workspace *w, const Layer *l, int n, KvPool *kv, const Batch 
                         .n_layers = n,
                         .n_rows = s->batch.n_rows,
                         .max_slots = s->batch.max_slots,
-                        .max_blocks = s->batch.max_blocks};
+                        .max_blocks = s->batch.max_blocks,
+                        .mass = b->probe ? b->probe->device : NULL,
+                        .first_row = b->probe ? b->probe->first_row : 0};
     Graph *g = find_graph(s, &like);
     if (!g) g = capture(w, l, n, kv, b, like);
     if (!g) return;
@@ -677,6 +790,10 @@ static const DeviceMemory memory = {
     .kv_new = kv_new,
     .kv_free = kv_free,
     .kv_move = kv_move,
+    .close_up = close_up,
+    .probe_new = probe_new,
+    .probe_free = probe_free,
+    .probe_move = probe_move,
     .scratch_new = scratch_new,
     .scratch_free = scratch_free,
     .receive = receive,
@@ -727,19 +844,11 @@ static Status open_gpu(void) {
     return OK;
 }
 
-static bool is_kv_type(int type) { return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16; }
-
-Status cuda_can(const Heads *h, int type_k, int type_v) {
+Status cuda_can(const Heads *h) {
     if (h->head_dim > GPU_MAX_HEAD || h->head_dim % 2)
         return status_error(
             QUILL_MODEL, "the GPU: heads of an even number of up to %d elements expected, %d found; --device cpu works",
             GPU_MAX_HEAD, h->head_dim);
-    if (!is_kv_type(type_k) || !is_kv_type(type_v))
-        return status_error(
-            QUILL_USAGE,
-            "the GPU: a KV cache of f32, f16 or bf16 expected (-ctk, -ctv), %s and %s found; --device cpu "
-            "works",
-            type_name(type_k), type_name(type_v));
     return OK;
 }
 

@@ -16,8 +16,8 @@
 
 // Opens the GPU (rt_open), once. QUILL_MODEL: no usable GPU, with the reason.
 Status cuda_backend(const Backend **out);
-// Whether its kernels can do such heads and such a KV cache. QUILL_MODEL, QUILL_USAGE: no, and why.
-Status cuda_can(const Heads *h, int type_k, int type_v);
+// Whether its kernels can do such heads. QUILL_MODEL: no, and why.
+Status cuda_can(const Heads *h);
 // "13.0; NVIDIA H200, sm_90, driver for CUDA 13.0", without opening the GPU; "no" in a build without CUDA
 // (cuda_none.c).
 void cuda_describe(Buf *out);

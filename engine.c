@@ -101,17 +101,25 @@ Status engine_file(const Options *o, Gguf **out) {
     return o->no_mmap ? open_in_memory(o, out) : model_file_open(o->model, o->tokenizer, out);
 }
 
+// Tensors that follow each other are locked together: a huge page that is locked in part is no huge page any more.
 static void lock_weights(const Options *o, const Gguf *g) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), locked = 0;
-    for (int i = 0; i < gguf_n_tensors(g); i++) {
-        const GgufTensor *t = gguf_tensor_at(g, i);
-        uintptr_t from = (uintptr_t)t->data / page * page, to = (uintptr_t)t->data + t->n_bytes;
-        if (mlock((const void *)from, to - from) != 0) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = 0, to = 0;
+    size_t locked = 0;
+    for (int i = 0; i <= gguf_n_tensors(g); i++) {
+        const GgufTensor *t = i < gguf_n_tensors(g) ? gguf_tensor_at(g, i) : NULL;
+        uintptr_t at = t ? (uintptr_t)t->data : 0;
+        if (t && at >= to && at - to < page) {
+            to = at + t->n_bytes;
+            continue;
+        }
+        if (to > from && mlock((const void *)from, to - from) != 0) {
             note(o, "--mlock: the system locked %zu bytes and then refused (%s); ulimit -l is the limit", locked,
                  strerror(errno));
             return;
         }
-        locked += t->n_bytes;
+        locked += to - from;
+        from = at / page * page;
+        to = t ? at + t->n_bytes : 0;
     }
 }
 
@@ -373,8 +381,11 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     if (!e->place.gpu) note(o, "on the CPU: %s", e->place.why);
     if (o->dry_run) return OK;
     if (o->check_tensors) TRY(model_check_tensors(&e->model));
-    if (o->mlock) lock_weights(o, e->gguf);
     TRY(place_load(&e->place, &e->model, e->pool, o->quiet));
+    if (o->mlock) { // which reads all of the file now
+        engine_settle(e);
+        lock_weights(o, e->gguf);
+    }
     TRY(kv_new(&e->kv, &e->shape));
     if (o->kv_dir) TRY(open_store(e, o));
     TRY(workspace_new(&e->work, &e->model, e->pool, rows, int_min(needs.max_out, rows), e->shape.n_ctx));
@@ -450,6 +461,33 @@ static const int *draw_tokens(Engine *e) {
     return model_drawn(&e->model, &e->work);
 }
 
+// ---- huge pages -----------------------------------------------------------------------------------------------------
+
+// Few rows are bound by memory, and a file whose pages the caches of address translation can count gains nothing.
+enum { SMALL_ROWS = 16, SMALL_FILE = 64 << 20 };
+// A step's part is this of the file; all parts together take as long as several steps, and are begun after as many.
+enum { SETTLE_STEPS = 8, SETTLE_AFTER = 8 };
+
+static bool worth_settling(const Engine *e) { return e->model.n_device == 0 && gguf_file_bytes(e->gguf) >= SMALL_FILE; }
+
+static void settle_some(Engine *e, size_t most) {
+    e->settle.gguf = e->gguf;
+    e->settle.pool = e->pool;
+    e->settle.spare = kv_host_bytes(&e->shape); // comes as it is written
+    settle(&e->settle, most);
+}
+
+void engine_settle(Engine *e) {
+    if (worth_settling(e)) settle_some(e, SIZE_MAX);
+}
+
+static void settle_after(Engine *e, const Batch *b) {
+    if (b->n_rows > SMALL_ROWS || !worth_settling(e) || ++e->n_small <= SETTLE_AFTER) return;
+    if (e->settle.how != SETTLE_OVER) settle_some(e, gguf_file_bytes(e->gguf) / SETTLE_STEPS);
+}
+
+// ---- steps ----------------------------------------------------------------------------------------------------------
+
 bool engine_step(Engine *e, Batch **b) {
     if (!scheduler_next(e->sched, b)) return false;
     const float *logits = e->begun ? NULL : forward(e, *b);
@@ -459,6 +497,7 @@ bool engine_step(Engine *e, Batch **b) {
     if (tokens) scheduler_take_tokens(e->sched, tokens);
     else scheduler_take(e->sched, logits);
     if (e->store && e->kv.ids) keep_filled(e, *b);
+    settle_after(e, *b);
     return true;
 }
 

@@ -12,6 +12,7 @@
 #include "place.h"
 #include "progress.h"
 #include "scheduler.h"
+#include "settle.h"
 #include "tokenizer.h"
 
 typedef struct {
@@ -32,6 +33,8 @@ typedef struct {
     Scheduler *sched; // NULL under --dry-run: everything is planned, nothing reserved
     bool begun;       // the step that scheduler_next gives next is on its way
     size_t scratch;   // bytes of the workspace
+    Settle settle;    // of the weights
+    int n_small;      // steps of few rows so far
     double load_seconds;
     Progress progress;
     void (*on_step)(void *arg); // called by engine_run after each step; NULL: nothing is
@@ -77,7 +80,11 @@ void engine_keep(Engine *e, const Sequence *s);
 // One step: the scheduler's rows through the model, its cost counted into the requests' timelines, tokens emitted.
 // Where the device draws them the next step may have been begun by then. False: every request has finished. *b is the
 // scheduler's.
+// From the time on when a text shows that it goes on, steps of few rows move the file's weights into huge pages, a
+// bounded part of them after each.
 bool engine_step(Engine *e, Batch **b);
+// All of that at once: where it is the later steps that matter.
+void engine_settle(Engine *e);
 // Steps until every request has finished. SIGINT and SIGTERM (signals.h) finish them all after a step.
 void engine_run(Engine *e);
 

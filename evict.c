@@ -12,10 +12,12 @@ struct Evict {
     const Model *m;
     int capacity;    // slots that a sequence fills before some are given up
     float *sinks;    // (n_layers, sink, n_kv_heads, head_dim) their K as first computed
+    void *rows;      // K and V of the sinks of a layer
     int n_turned;    // positions by which the sinks in the cache are turned on
     Probe probe;     // mass NULL: none is needed
     bool compressed; // snapkv: done
-    int *keep;       // (capacity)
+    int *keep;       // (capacity) of the layer and head that is closed up
+    int *keep_there; // (n_device, n_kv_heads, capacity at most) of all of a device's
 };
 
 // ---- the plan -------------------------------------------------------------------------------------------------------
@@ -77,45 +79,6 @@ Status evict_parse(const char *text, EvictPlan *out) {
     return whole ? OK : bad_plan(text);
 }
 
-// ---- open, close ----------------------------------------------------------------------------------------------------
-
-Status evict_new(const EvictPlan *plan, const Model *m, KvCache *kv, Evict **out) {
-    const KvPool *pool = &kv->pool;
-    EvictPlan p = *plan;
-    if (p.kind == EVICT_SHIFT) p.window = kv->max_slots - p.sink;
-    int64_t need = p.kind == EVICT_SINKS || p.kind == EVICT_SHIFT ? (int64_t)p.sink + int_max(p.window, 2) : p.most;
-    *out = NULL;
-    TRY(kv_check_dense(pool, "--evict"));
-    if (need > kv->max_slots)
-        return status_error(QUILL_USAGE,
-                            "--evict: at most the %d slots of the context expected, found %lld; -c %lld fits",
-                            kv->max_slots, (long long)need, (long long)need);
-    Evict *e = mem_alloc(sizeof *e);
-    *e = (Evict){.plan = p, .kv = kv, .m = m};
-    e->capacity = p.kind == EVICT_SNAPKV ? kv->max_slots : (int)need;
-    e->keep = mem_alloc((size_t)e->capacity * sizeof *e->keep);
-    size_t heads = (size_t)pool->n_layers * (size_t)pool->n_kv_heads;
-    if (p.kind == EVICT_H2O || p.kind == EVICT_SNAPKV) {
-        e->probe.n_slots = e->capacity;
-        e->probe.mass = mem_alloc(heads * (size_t)e->capacity * sizeof *e->probe.mass);
-        e->probe.scores = mem_alloc((size_t)pool->n_kv_heads * (size_t)e->capacity * sizeof *e->probe.scores);
-    } else e->sinks = mem_alloc(heads * (size_t)p.sink * (size_t)pool->head_dim * sizeof *e->sinks + 1);
-    *out = e;
-    return OK;
-}
-
-void evict_free(Evict *e) {
-    if (!e) return;
-    free(e->keep);
-    free(e->sinks);
-    free(e->probe.mass);
-    free(e->probe.scores);
-    free(e);
-}
-
-bool evict_endless(const Evict *e) { return e->plan.kind != EVICT_SNAPKV; }
-bool evict_counts(const Evict *e) { return e->plan.kind == EVICT_H2O; }
-
 // ---- moving slots ---------------------------------------------------------------------------------------------------
 
 static uint8_t *slot_at(const Evict *e, const Sequence *s, bool value, int layer, int head, int slot) {
@@ -129,17 +92,37 @@ static float *mass_of(const Evict *e, int layer, int head) {
     return e->probe.mass + at * (size_t)e->capacity;
 }
 
-// Closes the slots e->keep[0..n), which ascend, up in one layer and head.
-static void close_up(Evict *e, const Sequence *s, int layer, int head, int n) {
+static void move_slots(const Evict *e, const Sequence *s, int layer, int head, int n) {
     const KvPool *kv = &e->kv->pool;
-    for (int i = 0; i < n; i++) {
-        if (e->keep[i] == i) continue;
-        for (int v = 0; v < 2; v++)
+    for (int i = 0; i < n; i++)
+        for (int v = 0; v < 2 && e->keep[i] != i; v++)
             memcpy(slot_at(e, s, v, layer, head, i), slot_at(e, s, v, layer, head, e->keep[i]),
                    kv_slot_bytes(v ? kv->type_v : kv->type_k, kv->head_dim));
-        if (e->probe.mass) mass_of(e, layer, head)[i] = mass_of(e, layer, head)[e->keep[i]];
-    }
-    if (e->probe.mass) memset(mass_of(e, layer, head) + n, 0, (size_t)(e->capacity - n) * sizeof(float));
+}
+
+// Closes the slots e->keep[0..n), which ascend, up in one layer and head; a device's by close_up_there.
+static void close_up(Evict *e, const Sequence *s, int layer, int head, int n) {
+    const KvPool *kv = &e->kv->pool;
+    int n_host = kv->n_layers - kv->n_device;
+    if (layer < n_host) move_slots(e, s, layer, head, n);
+    else
+        memcpy(e->keep_there + (size_t)((layer - n_host) * kv->n_kv_heads + head) * (size_t)n, e->keep,
+               (size_t)n * sizeof *e->keep);
+    if (!e->probe.mass) return;
+    float *mass = mass_of(e, layer, head);
+    for (int i = 0; i < n; i++) mass[i] = mass[e->keep[i]];
+    memset(mass + n, 0, (size_t)(e->capacity - n) * sizeof *mass);
+}
+
+// What close_up has put off: n slots stay in each layer and head.
+static void close_up_there(Evict *e, const Sequence *s, int n) {
+    KvPool *kv = &e->kv->pool;
+    if (kv->n_device > 0) kv->be->memory->close_up(kv, s->blocks, s->n_blocks, e->keep_there, n);
+}
+
+// The mass of a device's layers comes from there, or goes there.
+static void move_mass(Evict *e, bool store) {
+    if (e->probe.device) e->kv->pool.be->memory->probe_move(&e->probe, &e->kv->pool, store);
 }
 
 // ---- sinks ----------------------------------------------------------------------------------------------------------
@@ -163,18 +146,20 @@ static void store_key(const Evict *e, float *k, uint8_t *at) {
 
 // Turns the sinks' first K on to `turned` positions, always from what was computed: roundings do not add up.
 static void turn_sinks(Evict *e, const Sequence *s, int turned) {
-    const KvPool *kv = &e->kv->pool;
-    size_t hd = (size_t)kv->head_dim;
+    KvPool *kv = &e->kv->pool;
+    size_t hd = (size_t)kv->head_dim, size = kv_slot_bytes(kv->type_k, kv->head_dim);
     float *first = e->sinks, turned_key[SEAL_HEAD];
-    for (int layer = 0; layer < kv->n_layers; layer++)
-        for (int slot = 0; slot < e->plan.sink; slot++)
-            for (int head = 0; head < kv->n_kv_heads; head++, first += hd) {
-                uint8_t *at = slot_at(e, s, false, layer, head, slot);
-                if (e->n_turned == 0) load_key(e, at, first);
-                memcpy(turned_key, first, hd * sizeof *first);
-                rope_turn(&e->m->layers[layer].heads, turned_key, turned);
-                store_key(e, turned_key, at);
-            }
+    for (int layer = 0; layer < kv->n_layers; layer++) {
+        uint8_t *at = e->rows;
+        kv_read_rows(kv, layer, s->blocks, 0, e->plan.sink, e->rows);
+        for (int i = 0; i < e->plan.sink * kv->n_kv_heads; i++, first += hd, at += size) {
+            if (e->n_turned == 0) load_key(e, at, first);
+            memcpy(turned_key, first, hd * sizeof *first);
+            rope_turn(&e->m->layers[layer].heads, turned_key, turned);
+            store_key(e, turned_key, at);
+        }
+        kv_write_rows(kv, layer, s->blocks, 0, e->plan.sink, e->rows);
+    }
     e->n_turned = turned;
 }
 
@@ -227,6 +212,7 @@ static int keep_looked_at(Evict *e, const Sequence *s, int old, int n, int most,
     const KvPool *kv = &e->kv->pool;
     float *mass = mem_alloc((size_t)n * sizeof *mass);
     int kept = 0;
+    move_mass(e, false);
     for (int layer = 0; layer < kv->n_layers; layer++)
         for (int head = 0; head < kv->n_kv_heads; head++) {
             if (pooled) pool_mass(mass_of(e, layer, head), old, mass);
@@ -234,18 +220,74 @@ static int keep_looked_at(Evict *e, const Sequence *s, int old, int n, int most,
             kept = keep_heavy(e, mass, old, n, most);
             close_up(e, s, layer, head, kept);
         }
+    close_up_there(e, s, kept);
+    move_mass(e, true);
     free(mass);
     return kept;
 }
 
-// ---- giving up ------------------------------------------------------------------------------------------------------
+// ---- open, close ----------------------------------------------------------------------------------------------------
 
 static void begin_anew(Evict *e) {
     size_t n = (size_t)e->kv->pool.n_layers * (size_t)e->kv->pool.n_kv_heads * (size_t)e->capacity;
     e->n_turned = 0;
     e->compressed = false;
     if (e->probe.mass) memset(e->probe.mass, 0, n * sizeof *e->probe.mass);
+    move_mass(e, true);
 }
+
+Status evict_new(const EvictPlan *plan, const Model *m, KvCache *kv, Evict **out) {
+    const KvPool *pool = &kv->pool;
+    EvictPlan p = *plan;
+    if (p.kind == EVICT_SHIFT) p.window = kv->max_slots - p.sink;
+    int64_t need = p.kind == EVICT_SINKS || p.kind == EVICT_SHIFT ? (int64_t)p.sink + int_max(p.window, 2) : p.most;
+    *out = NULL;
+    TRY(kv_check_dense(pool, "--evict"));
+    if (need > kv->max_slots)
+        return status_error(QUILL_USAGE,
+                            "--evict: at most the %d slots of the context expected, found %lld; -c %lld fits",
+                            kv->max_slots, (long long)need, (long long)need);
+    Evict *e = mem_alloc(sizeof *e);
+    *e = (Evict){.plan = p, .kv = kv, .m = m};
+    e->capacity = p.kind == EVICT_SNAPKV ? kv->max_slots : (int)need;
+    e->keep = mem_alloc((size_t)e->capacity * sizeof *e->keep);
+    if (pool->n_device > 0)
+        e->keep_there = mem_alloc((size_t)(pool->n_device * pool->n_kv_heads) * (size_t)e->capacity * sizeof *e->keep);
+    size_t heads = (size_t)pool->n_layers * (size_t)pool->n_kv_heads;
+    if (p.kind == EVICT_H2O || p.kind == EVICT_SNAPKV) {
+        e->probe.n_slots = e->capacity;
+        e->probe.mass = mem_alloc(heads * (size_t)e->capacity * sizeof *e->probe.mass);
+        e->probe.scores = mem_alloc((size_t)pool->n_kv_heads * (size_t)e->capacity * sizeof *e->probe.scores);
+    } else {
+        e->sinks = mem_alloc(heads * (size_t)p.sink * (size_t)pool->head_dim * sizeof *e->sinks + 1);
+        e->rows = mem_alloc(kv_rows_bytes(pool, p.sink) + 1);
+    }
+    Status st = e->probe.mass && pool->n_device > 0 ? pool->be->memory->probe_new(&e->probe, pool) : OK;
+    if (st.code) {
+        evict_free(e);
+        return st;
+    }
+    begin_anew(e);
+    *out = e;
+    return OK;
+}
+
+void evict_free(Evict *e) {
+    if (!e) return;
+    if (e->probe.device) e->kv->pool.be->memory->probe_free(&e->probe);
+    free(e->keep);
+    free(e->keep_there);
+    free(e->sinks);
+    free(e->rows);
+    free(e->probe.mass);
+    free(e->probe.scores);
+    free(e);
+}
+
+bool evict_endless(const Evict *e) { return e->plan.kind != EVICT_SNAPKV; }
+bool evict_counts(const Evict *e) { return e->plan.kind == EVICT_H2O; }
+
+// ---- giving up ------------------------------------------------------------------------------------------------------
 
 static void give_up_middle(Evict *e, Sequence *s, int n) {
     const KvPool *kv = &e->kv->pool;
@@ -253,6 +295,7 @@ static void give_up_middle(Evict *e, Sequence *s, int n) {
     int kept = keep_ends(e, n, gone);
     for (int layer = 0; layer < kv->n_layers; layer++)
         for (int head = 0; head < kv->n_kv_heads; head++) close_up(e, s, layer, head, kept);
+    close_up_there(e, s, kept);
     turn_sinks(e, s, s->n_gone + gone);
     kv_give_up(e->kv, s, gone);
 }

@@ -13,7 +13,7 @@
 //   snapkv   once, behind a prompt longer than `cap`: of each layer and KV head those slots that the prompt's last
 //            `window` queries look at most, and these last ones, `cap` in all (Li et al. 2024). Not without end.
 // What is kept was computed with all of the text in view, so that no forward over the kept tokens gives it: such a
-// sequence is never shared, and taking it back begins anew. Dense KV of the CPU alone; blocks that no one shares.
+// sequence is never shared, and taking it back begins anew. Dense KV alone; blocks that no one shares.
 #ifndef QUILL_EVICT_H
 #define QUILL_EVICT_H
 

@@ -7,7 +7,7 @@
 #ifndef QUILL_FLASH_CUH
 #define QUILL_FLASH_CUH
 
-#include "heads.cuh"
+#include "sealed.cuh"
 
 enum { FLASH_WARPS = GPU_TILE_ROWS / 16, FLASH_THREADS = FLASH_WARPS * WARP, FLASH_KEYS = 64 };
 
@@ -19,6 +19,7 @@ struct FlashJob {
     Heads heads;
     KvPool kv;
     GpuBatch b;
+    const float *qkv; // sealed planes: the batch's own K and V
     const GpuTile *tiles;
     int layer;
 };
@@ -49,6 +50,21 @@ __device__ __forceinline__ void fetch_keys(uint16_t *to, const FlashJob &j, cons
     cp_async_commit();
 }
 
+// The same of planes of any types, unpacked to halves on the way: slots from `first` on, zeros but for those in
+// [begin, end).
+template <int HD>
+__device__ __forceinline__ void unpack_keys(uint16_t *to, const KvPlane &p, int first, int begin, int end) {
+    constexpr int pieces = HD / 8;
+    for (int i = (int)threadIdx.x; i < FLASH_KEYS * pieces; i += FLASH_THREADS) {
+        int slot = first + i / pieces, c = i % pieces;
+        float v[8] = {};
+        if (slot >= begin && slot < end) load_kv<ANY_TYPE>(v, p, find_slot(p, slot), c);
+        uint4 halves = {to_pair<TYPE_F16>(v[0], v[1]), to_pair<TYPE_F16>(v[2], v[3]), to_pair<TYPE_F16>(v[4], v[5]),
+                        to_pair<TYPE_F16>(v[6], v[7])};
+        *(uint4 *)(to + i / pieces * flash_stride(HD) + c * 8) = halves;
+    }
+}
+
 // The running state of a warp's 16 rows; a lane has rows g and g + 8 of it, g = lane / 4.
 template <int HD> struct FlashRows {
     float sums[HD / 8][4];
@@ -75,20 +91,21 @@ __device__ __forceinline__ void flash_scores(float s[FLASH_KEYS / 8][4], const u
     }
 }
 
-// Masks the scores, turns them into weights and brings the running sums to the new largest score.
+// Masks the scores of all keys but each row's [from, to], turns them into weights and brings the running sums to the
+// new largest score.
 template <int HD>
-__device__ __forceinline__ void flash_soften(float s[FLASH_KEYS / 8][4], FlashRows<HD> *rows, const FlashJob &j,
-                                             const int slot[2], int first, int lane) {
+__device__ __forceinline__ void flash_soften(float s[FLASH_KEYS / 8][4], FlashRows<HD> *rows, float scale,
+                                             const int from[2], const int to[2], int first, int lane) {
     UNROLL
     for (int half = 0; half < 2; half++) {
-        int newest = slot[half], oldest = j.heads.window ? newest - j.heads.window + 1 : 0;
+        int oldest = from[half], newest = to[half];
         float most = rows->most[half];
         UNROLL
         for (int n = 0; n < FLASH_KEYS / 8; n++) UNROLL
         for (int i = 0; i < 2; i++) {
             int key = first + n * 8 + 2 * (lane % 4) + i;
             float *v = &s[n][half * 2 + i];
-            *v = key <= newest && key >= oldest ? *v * j.heads.scale : -INFINITY;
+            *v = key <= newest && key >= oldest ? *v * scale : -INFINITY;
             most = fmaxf(most, *v);
         }
         most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, 1));
@@ -145,45 +162,94 @@ __device__ __forceinline__ void flash_store(const FlashJob &j, const FlashRows<H
     }
 }
 
-// grid: (tiles, heads)
-template <int TYPE, int HD> __global__ __launch_bounds__(FLASH_THREADS) void flash(GRID_CONSTANT const FlashJob j) {
-    constexpr int stride = flash_stride(HD);
-    Smem smem;
-    uint16_t *q = smem.take<uint16_t>(GPU_TILE_ROWS * stride), *k = smem.take<uint16_t>(FLASH_KEYS * stride);
-    uint16_t *v = smem.take<uint16_t>(FLASH_KEYS * stride);
-    int *slots = smem.take<int>(GPU_TILE_ROWS);
-    GpuTile tile = j.tiles[blockIdx.x];
-    int head = (int)blockIdx.y, kv_head = head / (j.heads.n_heads / j.heads.n_kv_heads);
-    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
-    int seq = j.b.seq[tile.first], newest = j.b.slot[tile.first + tile.n - 1], end = newest + 1;
-    int oldest = j.heads.window ? j.b.slot[tile.first] - j.heads.window + 1 : 0;
-    int first = oldest > 0 ? oldest / FLASH_KEYS * FLASH_KEYS : 0;
+// Where a block's rows lie in shared memory, and what they are of.
+struct FlashTile {
+    uint16_t *q, *k, *v;
+    GpuTile rows;
+    int seq, kv_head;
+};
 
-    for (int i = (int)threadIdx.x; i < GPU_TILE_ROWS * (HD / 2); i += FLASH_THREADS) {
-        int r = i / (HD / 2), e = i % (HD / 2) * 2;
-        const float *from = j.q + (size_t)(tile.first + r) * j.stride + (size_t)head * HD + e;
-        *(uint32_t *)(q + r * stride + e) = r < tile.n ? to_pair<TYPE>(from[0], from[1]) : 0;
-    }
-    for (int r = (int)threadIdx.x; r < GPU_TILE_ROWS; r += FLASH_THREADS)
-        slots[r] = r < tile.n ? j.b.slot[tile.first + r] : -1;
-    __syncthreads();
-    int slot[2] = {slots[warp * 16 + lane / 4], slots[warp * 16 + lane / 4 + 8]};
-    FlashRows<HD> rows = {};
-    rows.most[0] = rows.most[1] = -INFINITY;
-    if (first < end) fetch_keys<HD>(k, j, j.kv.k, seq, kv_head, first, end);
+// Takes the keys [begin, end) to the rows, of which each sees its own [from, to]. SEALED: as the planes k and v have
+// them, otherwise copied from dense ones.
+template <int TYPE, int HD, bool SEALED>
+__device__ __forceinline__ void flash_keys(FlashRows<HD> *rows, const FlashJob &j, const FlashTile &t, const KvPlane &k,
+                                           const KvPlane &v, int begin, int end, const int from[2], const int to[2]) {
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, first = begin / FLASH_KEYS * FLASH_KEYS;
+    auto fetch = [&](uint16_t *where, const KvPlane &plane, const uint8_t *dense, int at) {
+        if constexpr (SEALED) unpack_keys<HD>(where, plane, at, begin, end);
+        else fetch_keys<HD>(where, j, dense, t.seq, t.kv_head, at, end);
+    };
+    if (first < end) fetch(t.k, k, j.kv.k, first);
     for (; first < end; first += FLASH_KEYS) {
         float s[FLASH_KEYS / 8][4];
         cp_async_wait<0>();
         __syncthreads(); // K is here, and nobody reads V any more
-        fetch_keys<HD>(v, j, j.kv.v, seq, kv_head, first, end);
-        flash_scores<TYPE, HD>(s, q + warp * 16 * stride, k, lane);
-        flash_soften<HD>(s, &rows, j, slot, first, lane);
+        fetch(t.v, v, j.kv.v, first);
+        flash_scores<TYPE, HD>(s, t.q + warp * 16 * flash_stride(HD), t.k, lane);
+        flash_soften<HD>(s, rows, j.heads.scale, from, to, first, lane);
         cp_async_wait<0>();
         __syncthreads(); // V is here, and nobody reads K any more
-        if (first + FLASH_KEYS < end) fetch_keys<HD>(k, j, j.kv.k, seq, kv_head, first + FLASH_KEYS, end);
-        flash_values<TYPE, HD>(&rows, s, v, lane);
+        if (first + FLASH_KEYS < end) fetch(t.k, k, j.kv.k, first + FLASH_KEYS);
+        flash_values<TYPE, HD>(rows, s, t.v, lane);
     }
-    flash_store<TYPE, HD>(j, rows, tile, warp * 16, head, lane);
+}
+
+// Of sealed planes the tile's rows see the groups before their own sealed, and their own in f32: keys go by twice where
+// the rows' own groups lie, masked to the one and to the other. Tiles of keys begin at multiples of FLASH_KEYS either
+// way, so that a row's sums do not depend on the rows beside it.
+template <int TYPE, int HD>
+__device__ __forceinline__ void flash_sealed(FlashRows<HD> *rows, const FlashJob &j, const FlashTile &t, int oldest,
+                                             const int from[2], const int to[2]) {
+    int row = t.rows.first, newest = j.b.slot[row + t.rows.n - 1], own[2], before[2], after[2];
+    int first_open = j.b.slot[row] < 0 ? 0 : j.b.slot[row] / SEAL * SEAL,
+        last_open = newest < 0 ? 0 : newest / SEAL * SEAL;
+    KvPlane k = plane_of<ANY_TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, t.kv_head, true);
+    KvPlane v = plane_of<ANY_TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, t.kv_head, false);
+    for (int i = 0; i < 2; i++) {
+        own[i] = to[i] < 0 ? 0 : to[i] / SEAL * SEAL;
+        before[i] = own[i] - 1;
+        after[i] = from[i] > own[i] ? from[i] : own[i];
+    }
+    k.open = v.open = INT_MAX;
+    flash_keys<TYPE, HD, true>(rows, j, t, k, v, oldest, last_open, from, before);
+    __syncthreads(); // nobody reads V any more
+    if (kv_is_sealed(k.type)) k.open = 0;
+    if (kv_is_sealed(v.type)) v.open = 0;
+    flash_keys<TYPE, HD, true>(rows, j, t, k, v, first_open > oldest ? first_open : oldest, newest + 1, after, to);
+}
+
+// grid: (tiles, heads)
+template <int TYPE, int HD, bool SEALED>
+__global__ __launch_bounds__(FLASH_THREADS) void flash(GRID_CONSTANT const FlashJob j) {
+    constexpr int stride = flash_stride(HD);
+    Smem smem;
+    FlashTile t;
+    t.q = smem.take<uint16_t>(GPU_TILE_ROWS * stride);
+    t.k = smem.take<uint16_t>(FLASH_KEYS * stride);
+    t.v = smem.take<uint16_t>(FLASH_KEYS * stride);
+    int *slots = smem.take<int>(GPU_TILE_ROWS);
+    t.rows = j.tiles[blockIdx.x];
+    int head = (int)blockIdx.y, first = t.rows.first, warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    t.seq = j.b.seq[first];
+    t.kv_head = head / (j.heads.n_heads / j.heads.n_kv_heads);
+    int newest = j.b.slot[first + t.rows.n - 1], window = j.heads.window;
+    int oldest = window && j.b.slot[first] >= window ? j.b.slot[first] - window + 1 : 0;
+
+    for (int i = (int)threadIdx.x; i < GPU_TILE_ROWS * (HD / 2); i += FLASH_THREADS) {
+        int r = i / (HD / 2), e = i % (HD / 2) * 2;
+        const float *from = j.q + (size_t)(first + r) * j.stride + (size_t)head * HD + e;
+        *(uint32_t *)(t.q + r * stride + e) = r < t.rows.n ? to_pair<TYPE>(from[0], from[1]) : 0;
+    }
+    for (int r = (int)threadIdx.x; r < GPU_TILE_ROWS; r += FLASH_THREADS)
+        slots[r] = r < t.rows.n ? j.b.slot[first + r] : -1;
+    __syncthreads();
+    int to[2] = {slots[warp * 16 + lane / 4], slots[warp * 16 + lane / 4 + 8]};
+    int from[2] = {window ? to[0] - window + 1 : 0, window ? to[1] - window + 1 : 0};
+    FlashRows<HD> rows = {};
+    rows.most[0] = rows.most[1] = -INFINITY;
+    if constexpr (SEALED) flash_sealed<TYPE, HD>(&rows, j, t, oldest, from, to);
+    else flash_keys<TYPE, HD, false>(&rows, j, t, KvPlane{}, KvPlane{}, oldest, newest + 1, from, to);
+    flash_store<TYPE, HD>(j, rows, t.rows, warp * 16, head, lane);
 }
 
 #endif

@@ -198,6 +198,19 @@ void gguf_add_tensor(Gguf *g, const char *name, int type, size_t n_in, size_t n_
 const char *gguf_name(const Gguf *g) { return g->name; }
 uint32_t gguf_version(const Gguf *g) { return g->version; }
 size_t gguf_file_bytes(const Gguf *g) { return g->file_bytes; }
+
+const FileMap *gguf_maps(const Gguf *g, int *n) {
+    *n = g->n_maps;
+    return g->maps;
+}
+
+size_t gguf_huge_bytes(const Gguf *g) {
+    size_t n = 0;
+    for (int i = 0; i < g->n_maps; i++) n += pages_huge(g->maps[i].data, g->maps[i].n);
+    for (const Pages *p = g->pages; p; p = p->next) n += pages_huge(p->data, p->n);
+    return n;
+}
+
 int gguf_n_values(const Gguf *g) { return g->values.n; }
 int gguf_n_tensors(const Gguf *g) { return g->tensors.n; }
 

@@ -59,9 +59,11 @@ Status gguf_open(const char *path, Gguf **out);
 Status gguf_open_memory(const char *name, const void *bytes, size_t n, Gguf **out);
 void gguf_close(Gguf *g); // NULL is fine
 
-const char *gguf_name(const Gguf *g);  // the path as given
-uint32_t gguf_version(const Gguf *g);  // 2, 3; 0: built in memory or llama2.c
-size_t gguf_file_bytes(const Gguf *g); // of all mapped files
+const char *gguf_name(const Gguf *g);            // the path as given
+uint32_t gguf_version(const Gguf *g);            // 2, 3; 0: built in memory or llama2.c
+size_t gguf_file_bytes(const Gguf *g);           // of all mapped files
+const FileMap *gguf_maps(const Gguf *g, int *n); // these, in the order of the parts; the view's own
+size_t gguf_huge_bytes(const Gguf *g);           // of what is mapped or owned, what lies in huge pages
 int gguf_n_values(const Gguf *g);
 const char *gguf_type_name(GgufType type); // "U32"
 const GgufValue *gguf_value_at(const Gguf *g, int i);

@@ -63,22 +63,28 @@ typedef struct {
     int n_rows, n_out, max_blocks, n_copies;
     int max_slots;                       // at least every row's slot + 1: what the grids of attention are made for
     const int *token, *pos, *slot, *seq; // (n_rows); token -1: take this row's from `sampled`
-    const int *out_row;                  // (n_out)
-    const int *block_table;              // (n_seqs, max_blocks)
-    const int (*copy)[2];                // (n_copies)
-    const int *sampled;                  // what gpu_sample wrote: row i takes the i-th, token 0 for -1; or NULL
+    // (n_rows) of sealed KV alone: the slot from which on the row's sequence is in this batch, one row a slot, and the
+    // tail page of the row's own group (kv_tail)
+    const int *since, *page;
+    const int *out_row;        // (n_out)
+    const int *block_table;    // (n_seqs, max_blocks)
+    const int (*copy)[2];      // (n_copies)
+    const int (*tail_copy)[2]; // (n_copies) of sealed KV alone: the pages of these blocks, -1: none
+    const int *sampled;        // what gpu_sample wrote: row i takes the i-th, token 0 for -1; or NULL
 } GpuBatch;
 
-// Heads.rope_freq and KvPool.k, .v are device pointers here. KV types: F32, F16, BF16, of K and V each. head_dim is any
-// even number up to GPU_MAX_HEAD; n_heads any multiple of n_kv_heads.
+// Heads.rope_freq and KvPool.k, .v, .tail_k, .tail_v are device pointers here; KvPool.tail_of is not looked at. KV
+// types: all of KvPool, of K and V each. head_dim is any even number up to GPU_MAX_HEAD; n_heads any multiple of
+// n_kv_heads.
 enum { GPU_MAX_HEAD = 256 };
 
 // Scratch of the launches below, allocated once and zeroed once (they leave the counters at zero). Used by one stream.
 typedef struct {
     float *rope_cos, *rope_sin; // (max_rows, n_rot/2)
     float *partial;             // gpu_attention_bytes of them
-    float *qkv;                 // (GPU_DECODE_ROWS, q_dim + 2*kv_dim)
-    unsigned *tickets;          // gpu_n_tickets of them
+    // (rows, q_dim + 2*kv_dim) products of Q, K and V. K and V of sealed planes stay there, finished, up to gpu_keep.
+    float *qkv;
+    unsigned *tickets; // gpu_n_tickets of them
 } GpuScratch;
 enum { GPU_DECODE_ROWS = 8 };
 // Bytes of .partial for decoding up to max_rows rows of up to max_slots slots, and the number of .tickets.
@@ -87,6 +93,9 @@ int gpu_n_tickets(const Heads *h, int max_rows);
 
 // b->copy in every layer of the pool, one after the other.
 void gpu_copy_blocks(const KvPool *kv, const GpuBatch *b, GpuStream stream);
+// Slot i of the sequence that has these blocks takes K and V of slot keep[i] in every layer and KV head of the pool,
+// for i in [0, n): keep (n_layers, n_kv_heads, n) ascends, none before its own place. Dense types.
+void gpu_close_up(const KvPool *kv, const int *blocks, const int *keep, int n, GpuStream stream);
 // x (n_rows, dim) = the tokens' rows of `tok`, and cos and sin of each row's position; x NULL: these alone.
 void gpu_embed(float *x, const DeviceTensor *tok, const Heads *h, const GpuBatch *b, const GpuScratch *s,
                GpuStream stream);
@@ -111,9 +120,19 @@ typedef struct {
 // q (n_rows, q_dim) = RoPE(norm_q(Wq norm(x) + bias)); K and V likewise into their slots.
 void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
                  GpuProduct how, GpuStream stream);
-// a (n_rows, q_dim) = softmax(q K) V. Any number of rows, as gpu_attention_bytes was asked for.
+// Of sealed planes, behind gpu_attn_in or gpu_qkv_finish of all rows of a batch: the groups whose last slot is among
+// them are sealed, as seal_group does it, byte for byte. Dense planes: nothing to do.
+void gpu_seal(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s, GpuStream stream);
+// Of sealed planes, behind attention: the tail pages take the rows of the groups that are still open.
+void gpu_keep(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s, GpuStream stream);
+// a (n_rows, q_dim) = softmax(q K) V. Any number of rows, as gpu_attention_bytes was asked for. Of sealed planes .since
+// and s->qkv may lead to rows before the first one of `b`, if it is a part of a batch.
 void gpu_attention(float *a, const float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
                    const GpuScratch *s, GpuStream stream);
+// mass (n_kv_heads, n_slots) += how much rows from first_row on look at each slot (Probe, kernels.h). Behind attention,
+// whose .partial it writes over; rows as for gpu_attention.
+void gpu_probe(float *mass, int n_slots, int first_row, const float *q, const GpuLayer *l, const KvPool *kv,
+               const GpuBatch *b, const GpuScratch *s, GpuStream stream);
 // x (n_rows, dim) += Wo a
 void gpu_attn_out(float *x, const float *a, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream);
 // h (n_rows, ffn) = silu(Wgate norm(x)) * (Wup norm(x))
@@ -131,10 +150,9 @@ void gpu_logits(float *logits, const float *x, const DeviceTensor *head, const f
 // out (n, dim) of `type` = norm(x[rows[i]]); rows NULL: x's own.
 void gpu_rmsnorm(void *out, int type, const float *x, const float *norm, float eps, int dim, const int *rows, int n,
                  GpuStream stream);
-// q_out (n_rows, q_dim), and K and V into their slots, from products q, k, v whose rows are `stride` floats apart (one
-// product of the fused matrix: q, q + q_dim, q + q_dim + kv_dim): bias, norms, RoPE. q_out may be q if stride is q_dim.
-void gpu_qkv_finish(const float *q, const float *k, const float *v, size_t stride, float *q_out, const GpuLayer *l,
-                    const KvPool *kv, const GpuBatch *b, const GpuScratch *s, GpuStream stream);
+// q (n_rows, q_dim), and K and V into their slots, from the products in s->qkv: bias, norms, RoPE.
+void gpu_qkv_finish(float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
+                    GpuStream stream);
 // The rows of one sequence, up to GPU_TILE_ROWS of them, that a block of gpu_flash takes together.
 enum { GPU_TILE_ROWS = 64 };
 typedef struct {
@@ -142,11 +160,12 @@ typedef struct {
 } GpuTile;
 // Cuts a batch (host) into tiles, longest contexts first; returns how many. tiles: room for b->n_rows.
 int gpu_tiles(const Batch *b, GpuTile *tiles);
-// Whether gpu_flash can: K and V of one type, F16 or BF16; head_dim 64, 80, 96, 128 or 256. gpu_attention can always.
+// Whether gpu_flash can: K and V of one type, F16 or BF16, or one of them sealed (what a group is worth is rounded to
+// f16 then); head_dim 64, 80, 96, 128 or 256. gpu_attention can always.
 bool gpu_flash_can(const Heads *h, const KvPool *kv);
 // a (n_rows, q_dim) of `type` = softmax(q K) V with the matrix unit; q rows `stride` floats apart. tiles: device.
 void gpu_flash(void *a, int type, const float *q, size_t stride, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
-               const GpuTile *tiles, int n_tiles, GpuStream stream);
+               const GpuScratch *s, const GpuTile *tiles, int n_tiles, GpuStream stream);
 // h (n, ffn) of `type` = silu(gate + bias) * (up + bias); gate, up (n, ffn) rows `stride` floats apart; biases or NULL.
 void gpu_silu_mul(void *h, int type, const float *gate, const float *up, size_t stride, const float *gate_bias,
                   const float *up_bias, int ffn, int n, GpuStream stream);

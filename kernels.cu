@@ -4,8 +4,10 @@
 #include "flash.cuh"
 #include "gemv.cuh"
 #include "heads.cuh"
+#include "probe.cuh"
 #include "rows.cuh"
 #include "sample.cuh"
+#include "sealed.cuh"
 #include "tensors.cuh"
 
 #include <stdio.h>
@@ -119,10 +121,27 @@ void gpu_dequantize(const DeviceTensor *t, int first_row, int n_rows, int type, 
 
 void gpu_copy_blocks(const KvPool *kv, const GpuBatch *b, GpuStream stream) {
     if (b->n_copies == 0) return;
+    unsigned n_layers = (unsigned)kv->n_layers;
     for (int v = 0; v < 2; v++) {
-        size_t layer = (v ? kv->bytes_v : kv->bytes_k) / (size_t)kv->n_layers, bytes = layer / (size_t)kv->n_blocks;
-        dim3 grid(blocks_for(bytes / 4, THREADS), (unsigned)kv->n_layers);
-        LAUNCH(copy_blocks, grid, THREADS, 0, stream, v ? kv->v : kv->k, bytes, layer, b->copy, b->n_copies);
+        size_t layer = (v ? kv->bytes_v : kv->bytes_k) / n_layers, bytes = layer / (size_t)kv->n_blocks;
+        uint8_t *plane = v ? kv->v : kv->k, *tail = (uint8_t *)(v ? kv->tail_v : kv->tail_k);
+        dim3 words(blocks_for(bytes / 4, THREADS), n_layers), pairs(blocks_for(bytes / 2, THREADS), n_layers);
+        if (bytes % 4 == 0)
+            LAUNCH(copy_blocks<uint32_t>, words, THREADS, 0, stream, plane, bytes, layer, b->copy, b->n_copies);
+        else LAUNCH(copy_blocks<uint16_t>, pairs, THREADS, 0, stream, plane, bytes, layer, b->copy, b->n_copies);
+        if (!tail) continue;
+        size_t page = kv_tail_index(kv, 0, 1, 0, 0) * sizeof(float);
+        dim3 pages(blocks_for(page / 4, THREADS), n_layers);
+        LAUNCH(copy_blocks<uint32_t>, pages, THREADS, 0, stream, tail, page, page * (size_t)kv->n_tails, b->tail_copy,
+               b->n_copies);
+    }
+}
+
+void gpu_close_up(const KvPool *kv, const int *blocks, const int *keep, int n, GpuStream stream) {
+    for (int v = 0; v < 2; v++) {
+        size_t words = kv_slot_bytes(v ? kv->type_v : kv->type_k, kv->head_dim) / 4;
+        dim3 grid(blocks_for(words, 64), (unsigned)kv->n_kv_heads, (unsigned)kv->n_layers);
+        LAUNCH(close_up_slots, grid, 64, 0, stream, *kv, v == 1, blocks, keep, n);
     }
 }
 
@@ -195,7 +214,7 @@ static GemvJob gemv_job(const DeviceTensor &w, int n_rows, const float *x, float
 }
 
 static HeadJob head_job(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s, float *q) {
-    return {l->heads, l->norm_q, l->norm_k, l->eps, l->index, *kv, *b, s->rope_cos, s->rope_sin, q};
+    return {l->heads, l->norm_q, l->norm_k, l->eps, l->index, *kv, *b, s->rope_cos, s->rope_sin, q, s->qkv};
 }
 
 void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
@@ -250,7 +269,7 @@ static int n_splits(int max_slots) { return (max_slots + SPLIT - 1) / SPLIT; }
 
 size_t gpu_attention_bytes(const Heads *h, int max_rows, int max_slots) {
     size_t rows = (size_t)max_rows * (size_t)h->n_heads * (size_t)n_splits(max_slots);
-    return max_slots <= SPLIT ? 0 : rows * (size_t)(h->head_dim + 2) * sizeof(float);
+    return rows * (size_t)(max_slots <= SPLIT ? 2 : h->head_dim + 2) * sizeof(float); // 2: of gpu_probe
 }
 
 int gpu_n_tickets(const Heads *h, int max_rows) {
@@ -276,12 +295,53 @@ template <int TYPE> static void attend_heads(const AttendJob &j, GpuStream strea
 
 void gpu_attention(float *a, const float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
                    const GpuScratch *s, GpuStream stream) {
-    AttendJob j = {q, a, s->partial, s->tickets, l->heads, *kv, *b, l->index, n_splits(b->max_slots)};
+    AttendJob j = {q, a, s->partial, s->tickets, l->heads, *kv, *b, s->qkv, l->index, n_splits(b->max_slots)};
     bool whole = l->heads.head_dim % 8 == 0 && kv->type_k == kv->type_v;
-    if (whole && kv->type_k == TYPE_F32) attend_heads<TYPE_F32>(j, stream);
-    else if (whole && kv->type_k == TYPE_F16) attend_heads<TYPE_F16>(j, stream);
-    else if (whole && kv->type_k == TYPE_BF16) attend_heads<TYPE_BF16>(j, stream);
-    else attend_launch<-1, 1>(j, stream);
+    switch (whole ? kv->type_k : ANY_TYPE) {
+    case TYPE_F32: attend_heads<TYPE_F32>(j, stream); break;
+    case TYPE_F16: attend_heads<TYPE_F16>(j, stream); break;
+    case TYPE_BF16: attend_heads<TYPE_BF16>(j, stream); break;
+    case TYPE_FP8: attend_heads<TYPE_FP8>(j, stream); break;
+    case TYPE_Q8_0: attend_heads<TYPE_Q8_0>(j, stream); break;
+    case TYPE_Q4_0: attend_heads<TYPE_Q4_0>(j, stream); break;
+    case TYPE_KIVI2: attend_heads<TYPE_KIVI2>(j, stream); break;
+    default: attend_heads<ANY_TYPE>(j, stream);
+    }
+}
+
+template <int TYPE> static void probe_launch(const ProbeJob &p, GpuStream stream) {
+    const AttendJob &j = p.a;
+    dim3 all((unsigned)j.n_splits, (unsigned)j.heads.n_heads, (unsigned)j.b.n_rows);
+    dim3 slots((unsigned)j.n_splits, (unsigned)j.heads.n_kv_heads);
+    size_t smem = probe_smem(j.heads.head_dim);
+    LAUNCH(probe_splits<TYPE>, all, ATTEND_THREADS, smem, stream, p);
+    LAUNCH(probe_mass<TYPE>, slots, ATTEND_THREADS, smem, stream, p);
+}
+
+void gpu_probe(float *mass, int n_slots, int first_row, const float *q, const GpuLayer *l, const KvPool *kv,
+               const GpuBatch *b, const GpuScratch *s, GpuStream stream) {
+    AttendJob j = {q, NULL, s->partial, NULL, l->heads, *kv, *b, s->qkv, l->index, n_splits(b->max_slots)};
+    ProbeJob p = {j, mass, n_slots, first_row};
+    switch (l->heads.head_dim % 8 == 0 ? kv->type_k : ANY_TYPE) {
+    case TYPE_F32: probe_launch<TYPE_F32>(p, stream); break;
+    case TYPE_F16: probe_launch<TYPE_F16>(p, stream); break;
+    case TYPE_BF16: probe_launch<TYPE_BF16>(p, stream); break;
+    default: probe_launch<ANY_TYPE>(p, stream);
+    }
+}
+
+static bool is_sealed(const KvPool *kv) { return kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v); }
+
+void gpu_seal(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s, GpuStream stream) {
+    SealJob j = {l->heads, *kv, *b, s->qkv, l->index};
+    dim3 grid((unsigned)b->n_rows, (unsigned)l->heads.n_kv_heads, 2);
+    if (is_sealed(kv)) LAUNCH(seal_groups, grid, SEAL_THREADS, seal_smem(l->heads.head_dim), stream, j);
+}
+
+void gpu_keep(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s, GpuStream stream) {
+    SealJob j = {l->heads, *kv, *b, s->qkv, l->index};
+    dim3 grid((unsigned)b->n_rows, (unsigned)l->heads.n_kv_heads);
+    if (is_sealed(kv)) LAUNCH(keep_open, grid, 64, 0, stream, j);
 }
 
 int gpu_tiles(const Batch *b, GpuTile *tiles) {
@@ -310,26 +370,27 @@ int gpu_tiles(const Batch *b, GpuTile *tiles) {
 bool gpu_flash_can(const Heads *h, const KvPool *kv) {
     int n = h->head_dim;
     bool size = n == 64 || n == 80 || n == 96 || n == 128 || n == 256;
-    return size && kv->type_k == kv->type_v && kv->type_k != TYPE_F32;
+    return size && (is_sealed(kv) || (kv->type_k == kv->type_v && kv->type_k != TYPE_F32));
 }
 
-template <int TYPE> static void flash_launch(const FlashJob &j, int n_tiles, GpuStream stream) {
+template <int TYPE, bool SEALED> static void flash_launch(const FlashJob &j, int n_tiles, GpuStream stream) {
     dim3 grid((unsigned)n_tiles, (unsigned)j.heads.n_heads);
     switch (j.heads.head_dim) {
-    case 64: LAUNCH((flash<TYPE, 64>), grid, FLASH_THREADS, flash_smem(64), stream, j); break;
-    case 80: LAUNCH((flash<TYPE, 80>), grid, FLASH_THREADS, flash_smem(80), stream, j); break;
-    case 96: LAUNCH((flash<TYPE, 96>), grid, FLASH_THREADS, flash_smem(96), stream, j); break;
-    case 128: LAUNCH((flash<TYPE, 128>), grid, FLASH_THREADS, flash_smem(128), stream, j); break;
-    case 256: LAUNCH((flash<TYPE, 256>), grid, FLASH_THREADS, flash_smem(256), stream, j); break;
+    case 64: LAUNCH((flash<TYPE, 64, SEALED>), grid, FLASH_THREADS, flash_smem(64), stream, j); break;
+    case 80: LAUNCH((flash<TYPE, 80, SEALED>), grid, FLASH_THREADS, flash_smem(80), stream, j); break;
+    case 96: LAUNCH((flash<TYPE, 96, SEALED>), grid, FLASH_THREADS, flash_smem(96), stream, j); break;
+    case 128: LAUNCH((flash<TYPE, 128, SEALED>), grid, FLASH_THREADS, flash_smem(128), stream, j); break;
+    case 256: LAUNCH((flash<TYPE, 256, SEALED>), grid, FLASH_THREADS, flash_smem(256), stream, j); break;
     }
 }
 
 void gpu_flash(void *a, int type, const float *q, size_t stride, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
-               const GpuTile *tiles, int n_tiles, GpuStream stream) {
+               const GpuScratch *s, const GpuTile *tiles, int n_tiles, GpuStream stream) {
     assert(gpu_flash_can(&l->heads, kv));
-    FlashJob j = {q, stride, a, type, l->heads, *kv, *b, tiles, l->index};
-    if (kv->type_k == TYPE_F16) flash_launch<TYPE_F16>(j, n_tiles, stream);
-    else flash_launch<TYPE_BF16>(j, n_tiles, stream);
+    FlashJob j = {q, stride, a, type, l->heads, *kv, *b, s->qkv, tiles, l->index};
+    if (is_sealed(kv)) flash_launch<TYPE_F16, true>(j, n_tiles, stream);
+    else if (kv->type_k == TYPE_F16) flash_launch<TYPE_F16, false>(j, n_tiles, stream);
+    else flash_launch<TYPE_BF16, false>(j, n_tiles, stream);
 }
 
 // ---- prefill's steps ------------------------------------------------------------------------------------------------
@@ -339,12 +400,12 @@ void gpu_rmsnorm(void *out, int type, const float *x, const float *norm, float e
     LAUNCH(rmsnorm_rows, (unsigned)n, THREADS, THREADS / WARP * 4, stream, out, type, x, norm, eps, dim, rows);
 }
 
-void gpu_qkv_finish(const float *q, const float *k, const float *v, size_t stride, float *q_out, const GpuLayer *l,
-                    const KvPool *kv, const GpuBatch *b, const GpuScratch *s, GpuStream stream) {
-    HeadProducts p = {{q, k, v}, {l->wq.bias, l->wk.bias, l->wv.bias}, stride};
+void gpu_qkv_finish(float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
+                    GpuStream stream) {
+    HeadBiases biases = {{l->wq.bias, l->wk.bias, l->wv.bias}};
     size_t heads = (size_t)b->n_rows * (size_t)(l->heads.n_heads + 2 * l->heads.n_kv_heads), warps = THREADS / WARP;
     size_t smem = warps * (size_t)l->heads.head_dim * 4;
-    LAUNCH(finish_rows, blocks_for(heads, warps), THREADS, smem, stream, head_job(l, kv, b, s, q_out), p);
+    LAUNCH(finish_rows, blocks_for(heads, warps), THREADS, smem, stream, head_job(l, kv, b, s, q), biases);
 }
 
 void gpu_silu_mul(void *h, int type, const float *gate, const float *up, size_t stride, const float *gate_bias,

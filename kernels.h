@@ -61,6 +61,7 @@ typedef struct {
     int first_row, n_slots; // rows from first_row on are counted; the sequence has at most n_slots
     float *mass;   // (n_layers, n_kv_heads, n_slots) added to: softmax weights over the rows and a group's heads
     float *scores; // (n_kv_heads, n_slots) scratch
+    float *device; // the mass of a device's layers, in its memory, where DeviceMemory.probe_new has put it
 } Probe;
 
 typedef struct {
@@ -81,7 +82,7 @@ typedef struct {
 // whatever the batches were. A group is sealed in the step that computes its last slot; until then its rows are kept
 // from step to step in a tail page, which belongs to the block of the group's first slot. The rows of a sequence in a
 // batch are then consecutive slots.
-// The last n_device layers' part is in a device's memory, and k and v hold the others'; sealed types have no such part.
+// The last n_device layers' part, tail pages too, is in a device's memory; k, v, tail_k and tail_v hold the others'.
 typedef struct {
     int n_layers, n_blocks, n_kv_heads, block, head_dim;
     int type_k, type_v; // TYPE_F32, _F16, _BF16; sealed: _FP8, _Q8_0, _Q4_0, _KIVI2
@@ -94,12 +95,12 @@ typedef struct {
     bool rotate;            // K is stored turned by a Hadamard matrix, as its queries are
     int n_tails;            // pages
     int *tail_of;           // (n_blocks) the page of the block's open group, -1: none; NULL: no plane is sealed
-    float *tail_k, *tail_v; // (n_layers, n_tails, n_kv_heads, SEAL, head_dim) each; NULL: that plane is dense
+    float *tail_k, *tail_v; // (layers here, n_tails, n_kv_heads, SEAL, head_dim) each; NULL: that plane is dense
 } KvPool;
 
 static inline size_t kv_type_bytes(int type) { return type == TYPE_F32 ? 4 : 2; } // of an element of a dense type
 // One slot of one block and KV head, counted over the plane.
-static inline size_t kv_slot(const KvPool *kv, int layer, int block, int head, int offset) {
+HOST_DEVICE static inline size_t kv_slot(const KvPool *kv, int layer, int block, int head, int offset) {
     return (((size_t)layer * (size_t)kv->n_blocks + (size_t)block) * (size_t)kv->n_kv_heads + (size_t)head) *
                (size_t)kv->block +
            (size_t)offset;
@@ -109,7 +110,7 @@ static inline size_t kv_index(const KvPool *kv, int layer, int block, int head, 
     return kv_slot(kv, layer, block, head, offset) * (size_t)kv->head_dim;
 }
 // The same in tail_k and tail_v, of a slot of a page's group.
-static inline size_t kv_tail_index(const KvPool *kv, int layer, int page, int head, int offset) {
+HOST_DEVICE static inline size_t kv_tail_index(const KvPool *kv, int layer, int page, int head, int offset) {
     return ((((size_t)layer * (size_t)kv->n_tails + (size_t)page) * (size_t)kv->n_kv_heads + (size_t)head) * SEAL +
             (size_t)offset) *
            (size_t)kv->head_dim;
@@ -175,9 +176,16 @@ typedef struct {
     void (*kv_free)(KvPool *kv);
     // kv_read_rows and kv_write_rows of such a layer
     void (*kv_move)(const KvPool *kv, int layer, const int *blocks, int first, int n, void *rows, bool store);
-    Status (*scratch_new)(Workspace *w, const Heads *h); // w->device, and w->logits
+    // In such layers slot i of a sequence takes K and V of slot keep[i], for i in [0, n): keep (n_device, n_kv_heads,
+    // n) ascends, none before its own place. Dense types.
+    void (*close_up)(KvPool *kv, const int *blocks, int n_blocks, const int *keep, int n);
+    Status (*probe_new)(Probe *p, const KvPool *kv); // p->device, to be filled
+    void (*probe_free)(Probe *p);
+    void (*probe_move)(Probe *p, const KvPool *kv, bool store); // their part of p->mass comes from there, or goes there
+    Status (*scratch_new)(Workspace *w, const Heads *h);        // w->device, and w->logits
     void (*scratch_free)(Workspace *w);
-    void (*receive)(Workspace *w, const Layer *l, const Batch *b); // w->x, which the host computed, for layer l
+    // w->x, which the host computed, for layer l
+    void (*receive)(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b);
     // logits of b->out_row, and a token drawn from each as b->draw says. Two of them may be on their way.
     void (*draw)(Workspace *w, const Tensor *head, float eps, const Batch *b);
     const int *(*drawn)(Workspace *w); // waits for the older one's tokens: model_drawn
@@ -198,8 +206,8 @@ struct Backend {
 
     void (*copy_blocks)(Workspace *w, KvPool *kv,
                         const Batch *b); // Batch.copy, in every layer whose planes are its own
-    // tokens -> x, and what the layers need of positions
-    void (*embed)(Workspace *w, const Backend *be, const Tensor *tok, const Heads *h, const Batch *b);
+    // tokens -> x, and what the layers need of positions and of the batch's place in kv
+    void (*embed)(Workspace *w, const Backend *be, const Tensor *tok, const Heads *h, const KvPool *kv, const Batch *b);
     void (*attn_in)(Workspace *w, const Layer *l, KvPool *kv, const Batch *b); // norm, QKV, RoPE; K,V to slots
     // a = softmax(q K) V; then the tail pages take the rows of groups that are still open
     void (*attention)(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b);

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "chain.h"
 #include "kernels.h"
 #include "kvframes.h"
 #include "output.h"
@@ -21,16 +22,19 @@
 typedef struct {
     int fd;
     KvReader r;
+    bool is_block; // of --kv-dir
+    KvLink link;   // where it belongs then
 } KvInput;
 
 static ssize_t read_fd(void *arg, void *out, size_t n) { return read(*(int *)arg, out, n); }
 
 static Status open_input(KvInput *in, const char *path) {
     bool piped = strcmp(path, "-") == 0;
-    in->fd = piped ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    *in = (KvInput){.fd = piped ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)};
     in->r = (KvReader){.name = piped ? "stdin" : path, .read = read_fd, .arg = &in->fd};
     if (in->fd < 0) return status_error(QUILL_IO, "%.500s: cannot open: %s", path, strerror(errno));
-    return kvreader_head(&in->r);
+    TRY(kvreader_head(&in->r));
+    return kvreader_block(&in->r, &in->link, &in->is_block);
 }
 
 static void close_input(KvInput *in) {
@@ -51,6 +55,10 @@ static Status skip_rows(KvReader *r) {
 // Bytes of the K of n slots in one layer, which come before their V.
 static size_t k_bytes(const KvHead *h, size_t n) {
     return kv_moved_bytes((int)h->type_k, (int)h->head_dim, n) * h->n_kv_heads;
+}
+
+static void print_name(Buf *out, const uint8_t name[32]) {
+    for (int i = 0; i < 32; i++) buf_printf(out, "%02x", name[i]);
 }
 
 static Status say(Buf *out) {
@@ -77,16 +85,37 @@ static Status info(const Options *o, const char *const *files) {
         buf_printf(&out, "shape      %u layers, %u KV heads of %u elements\n", h->n_layers, h->n_kv_heads, h->head_dim);
         buf_printf(&out, "tokens     %u, K and V of %u, %zu bytes each\n", h->n_tokens, h->n_slots,
                    kv_frame_rows(h, h->group) / h->group * h->n_layers);
+        if (in.is_block) {
+            buf_printf(&out, "block      of --kv-dir, from slot %u of a sequence on, after the %s ", in.link.first,
+                       in.link.first ? "block" : "root");
+            print_name(&out, in.link.parent);
+            buf_str(&out, "\n");
+        }
         st = say(&out);
     }
     close_input(&in);
     return st;
 }
 
-static Status check_all(KvReader *r, int *n_logits) {
+// The name that a block's file has to have: "" where this is none. A file that has another one is refused.
+static Status check_name(const KvInput *in, const int *tokens, Buf *name) {
+    const char *slash = strrchr(in->r.name, '/'), *file = slash ? slash + 1 : in->r.name;
+    ChainHash parent;
+    if (!in->is_block) return OK;
+    memcpy(parent.bytes, in->link.parent, sizeof parent.bytes);
+    print_name(name, chain_next(&parent, tokens, (int)in->r.s.head.n_tokens).bytes);
+    bool named = strspn(file, "0123456789abcdef") == name->n && strcmp(file + name->n, ".kv") == 0;
+    if (!named || memcmp(file, name->data, name->n) == 0) return OK;
+    return status_error(QUILL_MODEL, "%.300s: the block of its name expected, that of %s found: rename or remove it",
+                        in->r.name, name->data);
+}
+
+static Status check_all(KvInput *in, Buf *name, int *n_logits) {
+    KvReader *r = &in->r;
     const int *tokens;
     const float *logits;
     TRY(kvreader_tokens(r, INT_MAX, &tokens));
+    TRY(check_name(in, tokens, name));
     TRY(skip_rows(r));
     TRY(kvreader_last(r, 0, &logits, n_logits));
     TRY(kvreader_end(r));
@@ -96,15 +125,18 @@ static Status check_all(KvReader *r, int *n_logits) {
 static Status check(const Options *o, const char *const *files) {
     (void)o;
     KvInput in;
+    Buf name = {0};
     int n_logits;
     Status st = open_input(&in, files[0]);
-    if (!st.code) st = check_all(&in.r, &n_logits);
+    if (!st.code) st = check_all(&in, &name, &n_logits);
     if (!st.code) {
         Buf out = {0};
         buf_printf(&out, "good       %u frames, %zu bytes; %u tokens, K and V of %u, %d logits after them\n",
                    in.r.s.n_frames, in.r.at, in.r.s.head.n_tokens, in.r.s.head.n_slots, n_logits);
+        if (name.n) buf_printf(&out, "block      %s of --kv-dir\n", name.data);
         st = say(&out);
     }
+    buf_free(&name);
     close_input(&in);
     return st;
 }
@@ -161,6 +193,12 @@ static Status cut(const Options *o, const char *const *files) {
     KvInput in;
     FileDraft draft;
     Status st = open_input(&in, files[0]);
+    if (!st.code && in.is_block)
+        st = status_error(QUILL_USAGE,
+                          "quill kv cut: %.300s: the KV of a whole sequence expected, found a block of "
+                          "--kv-dir, which is used whole or not at all; quill prefill --kv-out writes "
+                          "what can be cut",
+                          in.r.name);
     if (!st.code && piped) st = cut_stream(&in.r, (uint32_t)o->predict, STDOUT_FILENO);
     else if (!st.code) {
         st = file_draft(o->kv_out, &draft);
@@ -172,9 +210,13 @@ static Status cut(const Options *o, const char *const *files) {
 
 // ---- diff -----------------------------------------------------------------------------------------------------------
 
+enum { DIFFERENT = 1 }; // the exit code, without a message: stdout has said it
+
 // What one file holds, in memory.
 typedef struct {
     KvHead head;
+    bool is_block;
+    KvLink link;
     int *tokens;
     float **k, **v; // (n_layers) (n_slots, n_kv_heads, head_dim) each
 } Held;
@@ -239,30 +281,59 @@ static Status hold(KvReader *r, Held *a) {
 static Status hold_file(const char *path, Held *a) {
     KvInput in;
     Status st = open_input(&in, path);
+    a->is_block = in.is_block;
+    a->link = in.link;
     if (!st.code) st = hold(&in.r, a);
     close_input(&in);
     return st;
 }
 
+typedef struct {
+    Buf out;
+    bool other;     // what no tolerance covers
+    double most;    // relative L2 of one layer's K or V
+    uint32_t layer; // which
+    const char *what;
+} Difference;
+
 // The slots' values side by side: "differs in 3 of 1024, at most 0.5, relative L2 1.2e-3; slot 17 first".
-static void diff_plane(Buf *out, const char *what, uint32_t layer, const float *a, const float *b, size_t n_slots,
+static void diff_plane(Difference *d, const char *what, uint32_t layer, const float *a, const float *b, size_t n_slots,
                        size_t row) {
     size_t n_other = 0, first = 0;
     double most = 0, sum = 0, norm = 0;
     for (size_t i = 0; i < n_slots * row; i++) {
-        double x = a[i], y = b[i], d = fabs(x - y);
+        double x = a[i], y = b[i], by = fabs(x - y);
         bool same = x == y || (isnan(x) && isnan(y));
         if (!same && n_other++ == 0) first = i / row;
-        if (!same && !(d <= most)) most = d;
-        sum += same ? 0 : d * d;
+        if (!same && !(by <= most)) most = by;
+        sum += same ? 0 : by * by;
         norm += x * x;
     }
     if (n_other == 0) return;
-    buf_printf(out, "layer %-4u %s: %zu of %zu values differ, from slot %zu on, by %.3g at most, relative L2 %.3g\n",
-               layer, what, n_other, n_slots * row, first, most, sqrt(sum / norm));
+    double relative = sqrt(sum / norm);
+    buf_printf(&d->out,
+               "layer %-4u %s: %zu of %zu values differ, from slot %zu on, by %.3g at most, relative L2 %.3g\n", layer,
+               what, n_other, n_slots * row, first, most, relative);
+    if (isnan(relative)) relative = INFINITY;
+    if (relative <= d->most) return;
+    d->most = relative;
+    d->layer = layer;
+    d->what = what;
 }
 
-static void diff_heads(Buf *out, const KvHead *a, const KvHead *b) {
+// Of two blocks, whether they belong to the same place.
+static void diff_links(Difference *d, const Held *a, const Held *b) {
+    if (a->is_block != b->is_block)
+        buf_printf(&d->out, "block of --kv-dir: %s\n", a->is_block ? "yes and no" : "no and yes");
+    if (!a->is_block || !b->is_block || memcmp(&a->link, &b->link, sizeof a->link) == 0) return;
+    buf_printf(&d->out, "block: from slot %u after ", a->link.first);
+    print_name(&d->out, a->link.parent);
+    buf_printf(&d->out, " and from slot %u after ", b->link.first);
+    print_name(&d->out, b->link.parent);
+    buf_str(&d->out, "\n");
+}
+
+static void diff_heads(Difference *d, const KvHead *a, const KvHead *b) {
     const struct {
         const char *what;
         unsigned long long a, b;
@@ -273,48 +344,57 @@ static void diff_heads(Buf *out, const KvHead *a, const KvHead *b) {
                   {"KV heads", a->n_kv_heads, b->n_kv_heads},
                   {"elements a head", a->head_dim, b->head_dim},
                   {"tokens", a->n_tokens, b->n_tokens},
-                  {"slots", a->n_slots, b->n_slots},
-                  {"K turned", a->rotated, b->rotated}};
+                  {"slots", a->n_slots, b->n_slots}};
     const uint32_t types[][2] = {{a->type_k, b->type_k}, {a->type_v, b->type_v}};
     for (size_t i = 0; i < ARRAY_LEN(fields); i++)
         if (fields[i].a != fields[i].b)
-            buf_printf(out, i < 3 ? "%s: %016llx and %016llx\n" : "%s: %llu and %llu\n", fields[i].what, fields[i].a,
-                       fields[i].b);
+            buf_printf(&d->out, i < 3 ? "%s: %016llx and %016llx\n" : "%s: %llu and %llu\n", fields[i].what,
+                       fields[i].a, fields[i].b);
+    d->other = d->out.n > 0;
     for (size_t i = 0; i < ARRAY_LEN(types); i++)
         if (types[i][0] != types[i][1])
-            buf_printf(out, "type of %s: %s and %s\n", i ? "V" : "K", type_name((int)types[i][0]),
+            buf_printf(&d->out, "type of %s: %s and %s\n", i ? "V" : "K", type_name((int)types[i][0]),
                        type_name((int)types[i][1]));
+    if (a->rotated != b->rotated) buf_printf(&d->out, "K turned: %u and %u\n", a->rotated, b->rotated);
 }
 
 // What both have, up to the first token in which they part: behind it nothing is comparable.
-static void diff_held(Buf *out, const Held *a, const Held *b) {
+static void diff_held(Difference *d, const Held *a, const Held *b) {
     const KvHead *h = &a->head;
-    diff_heads(out, h, &b->head);
+    diff_links(d, a, b);
+    diff_heads(d, h, &b->head);
     uint32_t n = h->n_tokens < b->head.n_tokens ? h->n_tokens : b->head.n_tokens, same = 0;
     while (same < n && a->tokens[same] == b->tokens[same]) same++;
-    if (same < n) buf_printf(out, "token %u: %d and %d\n", same, a->tokens[same], b->tokens[same]);
+    if (same < n) {
+        buf_printf(&d->out, "token %u: %d and %d\n", same, a->tokens[same], b->tokens[same]);
+        d->other = true;
+    }
     if (h->n_layers != b->head.n_layers || h->n_kv_heads != b->head.n_kv_heads || h->head_dim != b->head.head_dim)
         return;
     if (same > h->n_slots) same = h->n_slots;
     if (same > b->head.n_slots) same = b->head.n_slots;
     size_t row = (size_t)h->n_kv_heads * h->head_dim;
     for (uint32_t l = 0; l < h->n_layers && same > 0; l++) {
-        diff_plane(out, "K", l, a->k[l], b->k[l], same, row);
-        diff_plane(out, "V", l, a->v[l], b->v[l], same, row);
+        diff_plane(d, "K", l, a->k[l], b->k[l], same, row);
+        diff_plane(d, "V", l, a->v[l], b->v[l], same, row);
     }
 }
 
 static Status diff(const Options *o, const char *const *files) {
-    (void)o;
     Held a = {0}, b = {0};
-    Buf out = {0};
+    Difference d = {0};
+    double tolerance = (double)o->tolerance;
     Status st = hold_file(files[0], &a);
     if (!st.code) st = hold_file(files[1], &b);
     if (!st.code) {
-        diff_held(&out, &a, &b);
-        if (out.n == 0) buf_str(&out, "same       tokens, K and V\n");
-        st = say(&out);
+        diff_held(&d, &a, &b);
+        if (d.out.n == 0) buf_str(&d.out, "same       tokens, K and V\n");
+        if (d.most > 0)
+            buf_printf(&d.out, "most       relative L2 %.3g, %s of layer %u: %s the tolerance of %g\n", d.most, d.what,
+                       d.layer, d.most > tolerance ? "over" : "within", tolerance);
+        st = say(&d.out);
     }
+    if (!st.code && (d.other || d.most > tolerance)) st.code = DIFFERENT;
     held_free(&a);
     held_free(&b);
     return st;

@@ -4,7 +4,8 @@
 
 #include "options.h"
 
-// info FILE, check FILE, cut FILE, diff FILE FILE. QUILL_USAGE, QUILL_IO; QUILL_MODEL: a damaged file.
+// info FILE, check FILE, cut FILE, diff FILE FILE. QUILL_USAGE, QUILL_IO; QUILL_MODEL: a damaged file; 1 without a
+// message: diff has found a difference over o->tolerance.
 Status kv_run(const Options *o);
 
 #endif

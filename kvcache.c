@@ -32,14 +32,16 @@ static int tail_count(const KvShape *s) {
     return int_min(block_count(s), n_seqs + int_min(n_seqs, 16));
 }
 
-// Of one plane's pages.
-static size_t tail_plane_bytes(const KvShape *s, int type) {
-    return kv_is_sealed(type) ? (size_t)tail_count(s) * (size_t)s->n_layers * (size_t)s->n_kv_heads * SEAL *
+// Of one plane's pages in n_layers layers.
+static size_t tail_plane_bytes(const KvShape *s, int n_layers, int type) {
+    return kv_is_sealed(type) ? (size_t)tail_count(s) * (size_t)n_layers * (size_t)s->n_kv_heads * SEAL *
                                     (size_t)s->head_dim * sizeof(float)
                               : 0;
 }
 
-size_t kv_tail_bytes(const KvShape *s) { return tail_plane_bytes(s, s->type_k) + tail_plane_bytes(s, s->type_v); }
+size_t kv_tail_bytes(const KvShape *s) {
+    return tail_plane_bytes(s, s->n_layers, s->type_k) + tail_plane_bytes(s, s->n_layers, s->type_v);
+}
 
 size_t kv_bytes(const KvShape *s) {
     size_t n, k = plane_bytes(s, s->n_layers, s->type_k), v = plane_bytes(s, s->n_layers, s->type_v);
@@ -57,24 +59,28 @@ size_t kv_bytes_per_slot(const KvShape *s) {
 
 // ---- tail pages -----------------------------------------------------------------------------------------------------
 
-static bool new_tails(KvCache *kv, const KvShape *s) {
-    KvPool *pool = &kv->pool;
-    size_t k = tail_plane_bytes(s, s->type_k), v = tail_plane_bytes(s, s->type_v);
-    pool->n_tails = tail_count(s);
-    if (pool->n_tails == 0) return true;
+// The host's pages; false: there is no room for them.
+static bool new_tails(KvPool *pool, const KvShape *s) {
+    int n_host = s->n_layers - s->n_device;
+    size_t k = tail_plane_bytes(s, n_host, s->type_k), v = tail_plane_bytes(s, n_host, s->type_v);
     if (k && !(pool->tail_k = pages_alloc(k, false))) return false;
-    if (v && !(pool->tail_v = pages_alloc(v, false))) return false;
+    return !v || (pool->tail_v = pages_alloc(v, false));
+}
+
+// Which block has which page, in all layers.
+static void new_tail_table(KvCache *kv) {
+    KvPool *pool = &kv->pool;
+    if (pool->n_tails == 0) return;
     pool->tail_of = mem_alloc((size_t)pool->n_blocks * sizeof *pool->tail_of);
     kv->free_tails = mem_alloc((size_t)pool->n_tails * sizeof *kv->free_tails);
     for (int i = 0; i < pool->n_blocks; i++) pool->tail_of[i] = -1;
     for (int i = 0; i < pool->n_tails; i++) kv->free_tails[i] = pool->n_tails - 1 - i;
     kv->n_free_tails = pool->n_tails;
-    return true;
 }
 
 static void free_tails(KvCache *kv) {
     KvPool *pool = &kv->pool;
-    size_t n = kv_tail_index(pool, pool->n_layers, 0, 0, 0) * sizeof(float);
+    size_t n = kv_tail_index(pool, pool->n_layers - pool->n_device, 0, 0, 0) * sizeof(float);
     pages_free(pool->tail_k, n);
     pages_free(pool->tail_v, n);
     free(pool->tail_of);
@@ -133,7 +139,7 @@ static Status new_planes(KvCache *kv, const KvShape *s) {
         pool->k = pages_alloc(pool->bytes_k, huge);
         pool->v = pages_alloc(pool->bytes_v, huge);
     }
-    if (!countable || (host && (!pool->k || !pool->v || !new_tails(kv, s))))
+    if (!countable || (host && (!pool->k || !pool->v || !new_tails(pool, s))))
         return status_error(QUILL_MEMORY,
                             "KV cache: %zu bytes for %d slots were refused by the system; try a smaller -c",
                             kv_bytes(s), s->n_ctx);
@@ -151,6 +157,7 @@ Status kv_new(KvCache *kv, const KvShape *s) {
                         .type_k = s->type_k,
                         .type_v = s->type_v,
                         .rotate = s->rotate,
+                        .n_tails = tail_count(s),
                         .bytes_k = plane_bytes(s, n_host, s->type_k),
                         .bytes_v = plane_bytes(s, n_host, s->type_v),
                         .n_device = s->n_device,
@@ -160,6 +167,7 @@ Status kv_new(KvCache *kv, const KvShape *s) {
         kv_free(kv);
         return st;
     }
+    new_tail_table(kv);
     kv->refs = mem_alloc((size_t)n * sizeof *kv->refs);
     kv->blocks = mem_alloc(((size_t)n + 1) * sizeof *kv->blocks);
     for (int i = 0; i <= n; i++) kv->blocks[i] = (KvBlock){.prev = i ? i - 1 : n, .next = i < n ? i + 1 : 0};

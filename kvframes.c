@@ -180,7 +180,9 @@ static Status take_kind(KvReader *r, const char *kind, size_t *length) {
     if (memcmp(r->s.frame, kind, 4) != 0) {
         Buf found = {0};
         utf8_escape(&found, (const char *)r->s.frame, 4);
-        Status st = wrong(r, r->at - FRAME, "a frame %s expected, %s found", kind, found.data);
+        bool block = memcmp(r->s.frame, "LINK", 4) == 0;
+        Status st = wrong(r, r->at - FRAME, "a frame %s expected, %s found%s", kind, found.data,
+                          block ? ": a block of --kv-dir, which that option reads, not a sequence" : "");
         buf_free(&found);
         return st;
     }
@@ -324,6 +326,12 @@ Status kvreader_link(KvReader *r, KvLink *l) {
     TRY(take_frame(r, "LINK", sizeof *l));
     memcpy(l, r->s.frame + FRAME, sizeof *l);
     return OK;
+}
+
+Status kvreader_block(KvReader *r, KvLink *l, bool *is_block) {
+    TRY(take_beginning(r, "LINK or TOKS"));
+    *is_block = memcmp(r->s.frame, "LINK", 4) == 0;
+    return *is_block ? kvreader_link(r, l) : OK;
 }
 
 Status kvreader_tokens(KvReader *r, int n_vocab, const int **tokens) {

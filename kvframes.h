@@ -97,6 +97,8 @@ Status kvreader_head(KvReader *r); // into r->s.head, its numbers within what th
 // at.
 Status kvreader_match(const KvReader *r, const KvHead *want);
 Status kvreader_link(KvReader *r, KvLink *l);
+// For those that take both kinds of stream: *is_block, and the link is read, where one comes next.
+Status kvreader_block(KvReader *r, KvLink *l, bool *is_block);
 // head.n_tokens ids in [0, n_vocab), valid until the next call.
 Status kvreader_tokens(KvReader *r, int n_vocab, const int **tokens);
 bool kvreader_more(const KvReader *r);                               // slots are still to come

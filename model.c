@@ -511,7 +511,7 @@ void model_embed(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
     const Backend *be = m->layers[0].be;
     if (b->n_copies > 0 && kv->n_device < kv->n_layers) m->be->copy_blocks(w, kv, b);
     if (b->n_copies > 0 && kv->n_device > 0) m->device->copy_blocks(w, kv, b);
-    be->embed(w, be, &m->tok_embd, &m->layers[0].heads, b);
+    be->embed(w, be, &m->tok_embd, &m->layers[0].heads, kv, b);
 }
 
 // The host's layers come first, then the device's.
@@ -520,7 +520,7 @@ void model_layers(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
     const Layer *theirs = m->layers + n_host;
     for (int i = 0; i < n_host; i++) layer_forward(w, &m->layers[i], kv, b);
     if (m->n_device == 0) return;
-    if (n_host > 0) m->device->memory->receive(w, theirs, b);
+    if (n_host > 0) m->device->memory->receive(w, theirs, kv, b);
     m->device->layers(w, theirs, m->n_device, kv, b);
 }
 

@@ -73,6 +73,7 @@ typedef struct {
     const char *kv_in, *kv_out; // decode, prefill: a path, - for stdin and stdout
     const char **words;         // (n_words) kv: what to do, and files
     int n_words;
+    float tolerance; // kv diff
     // look
     bool verbose, quiet, json, jsonl, dump_tokens, dump_prompt, dry_run;
     int logprobs;      // -1: off

@@ -31,9 +31,7 @@ static Status check_options(const Options *o) {
 
 // What the GPU's kernels do not have; NULL: nothing of the kind was asked for.
 static const char *for_the_cpu(const Options *o) {
-    if (kv_is_sealed(o->type_k) || kv_is_sealed(o->type_v)) return "KV in fp8, q8_0, q4_0 or kivi2";
-    if (o->deterministic) return "--deterministic";
-    return o->kv_rotate ? "--kv-rotate" : o->evict ? "--evict" : NULL;
+    return o->deterministic ? "--deterministic" : NULL;
 }
 
 Status place_open(Place *p, const Options *o, const Model *m) {
@@ -112,7 +110,7 @@ static Status give_up(Place *p, Status st) {
 
 Status place_plan(Place *p, const Options *o, const Model *m, KvShape *s, bool may_shorten, int max_rows, int max_out) {
     if (!p->gpu) return OK;
-    Status able = cuda_can(&m->layers[0].heads, s->type_k, s->type_v);
+    Status able = cuda_can(&m->layers[0].heads);
     if (able.code) return give_up(p, able);
     int n = int_min(o->gpu_layers < 0 ? INT_MAX : o->gpu_layers, m->c.n_layers), wanted = n;
     p->free_bytes = cuda_free_bytes();

@@ -132,7 +132,10 @@ void report_after(const Engine *e, const Request *r) {
             size_text((double)kv_bytes_per_slot(&e->shape) * sequence_slots(&r->seq), a),
             size_text((double)kv_bytes(&e->shape), b));
     place_report(&e->place);
-    fprintf(stderr, "peak       %s resident\n", size_text((double)memory_peak(), a));
+    fprintf(stderr, "peak       %s resident", size_text((double)memory_peak(), a));
+    size_t huge = e->model.n_device ? 0 : gguf_huge_bytes(e->gguf);
+    if (huge) fprintf(stderr, "; %s of the weights' file in huge pages", size_text((double)huge, a));
+    fprintf(stderr, "\n");
 }
 
 void report_turn(const Engine *e, const Options *o, const Request *r) {

@@ -56,15 +56,34 @@ __global__ void convert_all(void *out, int type, const float *x, size_t n) {
 }
 
 // The copies one after the other, as a later one may read what an earlier one wrote; a thread keeps its bytes of every
-// block, so that no barrier is needed. bytes: of a block in one layer and plane, words of 4.
+// block, so that no barrier is needed. bytes: of a block in one layer and plane, whole Words.
+template <typename Word>
 __global__ void copy_blocks(uint8_t *plane, size_t bytes, size_t layer_bytes, const int (*copy)[2], int n_copies) {
-    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * sizeof(Word);
     if (i >= bytes) return;
     uint8_t *layer = plane + (size_t)blockIdx.y * layer_bytes;
     for (int c = 0; c < n_copies; c++) {
+        if (copy[c][0] < 0 || copy[c][1] < 0) continue; // a block without a tail page
         const uint8_t *from = layer + (size_t)copy[c][0] * bytes + i;
         uint8_t *to = layer + (size_t)copy[c][1] * bytes + i;
-        *(uint32_t *)to = *(const uint32_t *)from;
+        *(Word *)to = *(const Word *)from;
+    }
+}
+
+// Slot i takes what slot keep[i] has, one after the other: keep ascends, and a thread keeps its bytes of every slot.
+// grid: (words of a slot / threads, KV heads, layers); keep (layers, KV heads, n)
+__global__ void close_up_slots(GRID_CONSTANT const KvPool kv, bool value, const int *table, const int *keep, int n) {
+    size_t bytes = kv_slot_bytes(value ? kv.type_v : kv.type_k, kv.head_dim);
+    size_t word = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    int head = (int)blockIdx.y, layer = (int)blockIdx.z;
+    if (word >= bytes) return;
+    keep += ((size_t)layer * (size_t)kv.n_kv_heads + (size_t)head) * (size_t)n;
+    uint8_t *plane = (value ? kv.v : kv.k) + word;
+    for (int i = 0; i < n; i++) {
+        if (keep[i] == i) continue;
+        size_t to = kv_slot(&kv, layer, table[i / kv.block], head, i % kv.block);
+        size_t from = kv_slot(&kv, layer, table[keep[i] / kv.block], head, keep[i] % kv.block);
+        *(uint32_t *)(plane + to * bytes) = *(const uint32_t *)(plane + from * bytes);
     }
 }
 

@@ -30,9 +30,9 @@ typedef struct {
 _Static_assert(sizeof(BlockKivi2) == 12 && sizeof(PanelKivi2) == 32 * sizeof(BlockKivi2), "both take 3 bits");
 #endif
 
-static inline bool kv_is_sealed(int type) { return type > TYPE_F16 && type != TYPE_BF16; }
+HOST_DEVICE static inline bool kv_is_sealed(int type) { return type > TYPE_F16 && type != TYPE_BF16; }
 
-static inline size_t kv_slot_bytes(int type, int head_dim) { // of one slot and KV head, sealed or dense
+HOST_DEVICE static inline size_t kv_slot_bytes(int type, int head_dim) { // of one slot and KV head, sealed or dense
     size_t n = (size_t)head_dim, blocks = (n + 31) / 32;
     switch (type) {
     case TYPE_F32: return 4 * n;
@@ -54,8 +54,9 @@ static inline size_t kv_moved_bytes(int type, int head_dim, size_t n) {
 }
 
 // An E4M3 byte is the upper half of a half, but for the exponent's bias.
-static inline half_bits fp8_half(uint8_t x) { return (half_bits)((x & 0x80) << 8 | (x & 0x7f) << 7); } // x / 256
-uint8_t float_fp8(float f); // to nearest, ties to even; no infinity: 448 is the most
+HOST_DEVICE static inline half_bits fp8_half(uint8_t x) {
+    return (half_bits)((x & 0x80) << 8 | (x & 0x7f) << 7);
+} // x / 256
 
 // rows: SEAL pointers to head_dim floats.
 void seal_group(int type, bool keys, const float *const *rows, int head_dim, uint8_t *group);

@@ -74,12 +74,19 @@ void tally_free(Tally *t) {
     sample_free(&t->queue);
 }
 
-// ---- --verbose ------------------------------------------------------------------------------------------------------
+// ---- what stderr is told
+// ------------------------------------------------------------------------------------------------------
 
 static void print_sample(const char *name, const Sample *s) {
     if (s->n == 0) return;
     fprintf(stderr, "%-10s p50 %.4f, p95 %.4f, p99 %.4f ms\n", name, 1e3 * percentile(s->values, s->n, 50),
             1e3 * percentile(s->values, s->n, 95), 1e3 * percentile(s->values, s->n, 99));
+}
+
+void tally_goodput(const Tally *t, const Slo *slo) {
+    if (slo->ttft == 0 && slo->tpot == 0) return;
+    fprintf(stderr, "goodput    %lld of %lld jobs kept --slo, %.4g requests/s\n", (long long)t->n_kept,
+            (long long)t->n_jobs, (double)t->n_kept / (clock_now() - t->start));
 }
 
 void tally_report(const Tally *t, const Engine *e, const Slo *slo) {
@@ -94,9 +101,7 @@ void tally_report(const Tally *t, const Engine *e, const Slo *slo) {
     print_sample("ITL", &t->itl);
     print_sample("latency", &t->latency);
     print_sample("queueing", &t->queue);
-    if (slo->ttft > 0 || slo->tpot > 0)
-        fprintf(stderr, "goodput    %lld of %lld jobs kept --slo, %.4g requests/s\n", (long long)t->n_kept,
-                (long long)t->n_jobs, (double)t->n_kept / seconds);
+    tally_goodput(t, slo);
     if (t->n_steps == 0) return;
     fprintf(stderr, "width      %.1f sequences a step on average, %d at most; %lld steps, %lld preemptions\n",
             (double)t->n_seqs / (double)t->n_steps, t->most_seqs, (long long)t->n_steps,

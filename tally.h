@@ -26,7 +26,8 @@ void tally_step(Tally *t, const Engine *e, const Batch *b); // after engine_step
 void tally_answer(Tally *t, const Request *r);              // one that has ended
 // A job that is answered: n of them, `n_cached` of its prompt tokens from the cache, the last token at `end`.
 void tally_job(Tally *t, const Slo *slo, const Request *const *answers, int n, double end);
-void tally_report(const Tally *t, const Engine *e, const Slo *slo); // --verbose, to stderr
+void tally_goodput(const Tally *t, const Slo *slo);                 // to stderr, where something was promised
+void tally_report(const Tally *t, const Engine *e, const Slo *slo); // --verbose, to stderr, with the goodput
 void tally_free(Tally *t);
 
 #endif

@@ -59,16 +59,37 @@ char *mem_copy(const char *bytes, size_t n) {
     return p;
 }
 
-void *pages_alloc(size_t n, bool huge) {
-    if (n == 0) n = 1;
-    void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+// Addresses of n bytes, beginning with a huge page where they can hold one: Linux before 6.7 begins anywhere, and later
+// ones do for files of some file systems. NULL: refused.
+static uint8_t *map_anonymous(size_t n, int protection) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), more = n >= HUGE_PAGE ? HUGE_PAGE : 0, all;
+    if (!size_add(n ? n : 1, more + page - 1, &all)) return NULL;
+    all = all / page * page;
+    uint8_t *p = mmap(NULL, all, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return NULL;
-    if (huge) madvise(p, n, MADV_HUGEPAGE);
+    size_t front = more ? round_up((uintptr_t)p, more) - (uintptr_t)p : 0;
+    if (front) munmap(p, front);
+    if (front < more) munmap(p + all - (more - front), more - front);
+    return p + front;
+}
+
+void *pages_alloc(size_t n, bool huge) {
+    void *p = map_anonymous(n, PROT_READ | PROT_WRITE);
+    if (p && huge) madvise(p, n, MADV_HUGEPAGE);
     return p;
 }
 
 void pages_free(void *p, size_t n) {
     if (p) munmap(p, n ? n : 1);
+}
+
+bool pages_replace(const void *at, void *with, size_t n) {
+    unsigned char there;
+    if (mprotect(with, n, PROT_READ) == 0 &&
+        mremap(with, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)at) != MAP_FAILED)
+        return true;
+    if (mincore((void *)at, 1, &there) != 0) out_of_memory(n); // it was taken away, and nothing could take its place
+    return false;
 }
 
 // The number in a one-line file of /sys or /proc; SIZE_MAX if there is none ("max").
@@ -86,6 +107,25 @@ static size_t file_number(const char *path, const char *key) {
     }
     fclose(f);
     return value;
+}
+
+// Counts whole mappings that overlap the range, as smaps has them; pages_replace makes a mapping of its own.
+size_t pages_huge(const void *at, size_t n) {
+    static const char *const fields[] = {"AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:"};
+    FILE *f = fopen("/proc/self/smaps", "r");
+    if (!f) return 0;
+    uintptr_t first = (uintptr_t)at, last = first + n;
+    char line[512];
+    size_t huge = 0;
+    for (bool within = false; fgets(line, sizeof line, f);) {
+        unsigned long from, to, kib;
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2) within = from < last && to > first;
+        for (size_t i = 0; within && i < ARRAY_LEN(fields); i++)
+            if (str_has_prefix(str_of(line), fields[i]) && sscanf(line + strlen(fields[i]), "%lu", &kib) == 1)
+                huge += (size_t)kib * 1024;
+    }
+    fclose(f);
+    return huge < n ? huge : n;
 }
 
 size_t memory_available(void) {
@@ -275,13 +315,16 @@ Status file_map(const char *path, FileMap *out) {
                             S_ISDIR(info.st_mode) ? "a directory" : "a device, pipe or socket");
     }
     if (info.st_size > 0) {
-        void *p = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
-        if (p == MAP_FAILED) {
+        size_t n = (size_t)info.st_size;
+        uint8_t *p = map_anonymous(n, PROT_NONE);
+        if (!p || mmap(p, n, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
             int e = errno;
+            if (p) munmap(p, n);
             close(fd);
             return status_error(QUILL_IO, "%s: cannot map %lld bytes: %s", path, (long long)info.st_size, strerror(e));
         }
-        *out = (FileMap){p, (size_t)info.st_size};
+        madvise(p, n, MADV_HUGEPAGE);
+        *out = (FileMap){p, n};
     }
     close(fd);
     return OK;

@@ -45,9 +45,14 @@ void *mem_resize(void *p, size_t n);         // like realloc
 char *mem_copy(const char *bytes, size_t n); // n bytes and a NUL
 
 // For sizes that follow the model or the user's flags: NULL when the system refuses. Page-aligned, zeroed, committed
-// when first touched; `huge` asks for huge pages.
+// when first touched; `huge` asks for huge pages. What can hold one begins where one may.
 void *pages_alloc(size_t n, bool huge);
 void pages_free(void *p, size_t n);
+// What lies at `with` lies at `at` from here on, read-only, in place of what was mapped there: n bytes, whole pages.
+// False: nothing has changed.
+bool pages_replace(const void *at, void *with, size_t n);
+size_t pages_huge(const void *at, size_t n); // of these bytes, those that lie in huge pages; 0: unknown
+#define HUGE_PAGE ((size_t)2 << 20)          // where pages are of 4 KiB, as on x86-64
 size_t memory_available(void); // bytes that can be used now without swapping, cgroup limits counted; SIZE_MAX unknown
 size_t memory_peak(void);      // bytes, the process's peak resident set
 
@@ -112,7 +117,8 @@ void utf8_escape(Buf *out, const char *s, size_t n);
 
 double clock_now(void); // seconds, monotonic
 
-// A file mapped read-only. An empty file gives data == NULL, n == 0.
+// A file mapped read-only. An empty file gives data == NULL, n == 0. What is not cached yet is read into huge pages
+// where the file system has them.
 typedef struct {
     const uint8_t *data;
     size_t n;

@@ -53,10 +53,11 @@ say "${version//$'\n'/; }"
 tiny=$out/tiny
 mkdir -p "$tiny"
 
+tokens=1,5,9,17,33,4,8,15,16,23,42,2,7,11,13,19,29,31,37,41
 logits() { # logits FILE OUT OPTIONS...
   local file=$1 to=$2
   shift 2
-  "$quill" logits -m "$file" --tokens 1,5,9,17,33,4,8,15,16,23,42,2,7,11,13,19,29,31,37,41 "$@" >"$to" 2>"$out/last.err"
+  "$quill" logits -m "$file" --tokens "$tokens" "$@" >"$to" 2>"$out/last.err"
 }
 compare() { # compare NAME LIMIT WANT GOT
   python3 - "$@" <<'PYTHON' || fail "$1"
@@ -82,6 +83,18 @@ for type in F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_N
   near "$type" $limit "$file"
 done
 near "Q8_0, 2 of 3 layers on the GPU" 5e-2 "$tiny/Q8_0.gguf" 2
+say "the same with every type of KV, over groups that are sealed on the way"
+tokens=$(seq -s, 3 102) longer=$tokens
+for types in "f16 f16" "f16 f16 --kv-rotate" "fp8 fp8" "q8_0 q8_0" "q4_0 q4_0 --kv-rotate" "kivi2 kivi2" "q8_0 q4_0" "kivi2 f16"; do
+  read -r k v rotate <<<"$types"
+  for steps in 2048 40 7; do # in one piece, in tiles that begin inside a group, by the fused kernels
+    # shellcheck disable=SC2086 # no word or one
+    if logits "$tiny/F32.gguf" "$out/a.f32" --device cpu --isa scalar -ctk "$k" -ctv "$v" $rotate &&
+      logits "$tiny/F32.gguf" "$out/b.f32" --device cuda -ctk "$k" -ctv "$v" $rotate -ub $steps; then
+      compare "KV $types, -ub $steps" 1e-2 "$out/a.f32" "$out/b.f32"
+    else fail "KV $types: $(cat "$out/last.err")"; fi
+  done
+done
 if [ -n "${QUILL_TEST_DATA:-}" ]; then # logits of a float64 forward from outside
   tokens=$(cat "$QUILL_TEST_DATA/golden/tokens.txt")
   for file in "$QUILL_TEST_DATA"/golden/*/*.gguf; do
@@ -117,6 +130,14 @@ if [[ $version =~ model:\ none ]]; then say "skipped: no model is built in"; els
     text 1 --device cuda --greedy --logprobs 2 >"$out/gpu.json"; then
     part "$out/cpu.json" "$out/gpu.json" || fail "the greedy text"
   else fail "the greedy text: $(cat "$out/last.err")"; fi
+  for how in "-ctk q8_0 -ctv q8_0" "-ctk kivi2 -ctv q4_0 --kv-rotate" "-c 128 --evict sinks,window=96" "-c 128 --evict h2o,heavy=64,recent=48"; do
+    # shellcheck disable=SC2086 # words
+    if text 1 --device cpu --isa scalar --greedy --logprobs 2 $how >"$out/cpu.json" &&
+      text 1 --device cuda --greedy --logprobs 2 $how >"$out/gpu.json"; then
+      say "$how"
+      part "$out/cpu.json" "$out/gpu.json" || fail "the greedy text with $how"
+    else fail "the greedy text with $how: $(cat "$out/last.err")"; fi
+  done
   for seed in 1 2 3; do
     if text $seed --device cuda >"$out/gpu.json" && text $seed --device cuda >"$out/again.json" &&
       text $seed --device cuda --logprobs 0 >"$out/host.json"; then
@@ -129,10 +150,13 @@ fi
 
 if command -v compute-sanitizer >/dev/null && [ "$(left)" -gt 300 ]; then
   for tool in memcheck racecheck; do
-    if compute-sanitizer --tool $tool --error-exitcode 9 "$quill" logits -m "$tiny/Q4_K.gguf" --tokens 1,2,3,4,5,6,7,8,9,10 \
-      --device cuda >/dev/null 2>"$out/$tool.log"; then say "compute-sanitizer $tool: clean"
-    elif [ $? -eq 9 ]; then fail "compute-sanitizer $tool: $out/$tool.log"
-    else say "skipped: compute-sanitizer $tool does not run here ($(tail -1 "$out/$tool.log"))"; fi
+    for how in "--tokens 1,2,3,4,5,6,7,8,9,10" "--tokens $longer -ub 40 -ctk kivi2 -ctv q8_0 --kv-rotate"; do
+      # shellcheck disable=SC2086 # words
+      if compute-sanitizer --tool $tool --error-exitcode 9 "$quill" logits -m "$tiny/Q4_K.gguf" $how \
+        --device cuda >/dev/null 2>"$out/$tool.log"; then say "compute-sanitizer $tool: clean"
+      elif [ $? -eq 9 ]; then fail "compute-sanitizer $tool: $out/$tool.log"
+      else say "skipped: compute-sanitizer $tool does not run here ($(tail -1 "$out/$tool.log"))"; fi
+    done
   done
 fi
 
@@ -159,6 +183,9 @@ done
 for type in BF16 Q4_K; do
   bench "8b-$type-pp4096" 60 --shape 8b --type $type -p 4096 -n 0 -r 3
   for depth in 4096 32768; do bench "8b-$type-d$depth" 60 --shape 8b --type $type -p 0 -n 32 -r 2 -d $depth; done
+  for kv in q8_0 kivi2; do
+    bench "8b-$type-d32768-$kv" 60 --shape 8b --type $type -p 0 -n 32 -r 2 -d 32768 -ctk $kv -ctv $kv
+  done
   for n in 8 32; do bench "8b-$type-x$n" 60 --shape 8b --type $type -p 0 -n 32 -r 2 --sequences $n -d 1024; done
 done
 if [ "$(left)" -gt 60 ] && python3 -c 'import torch, transformers' 2>/dev/null; then

@@ -177,6 +177,14 @@ has() { # has PATTERN FILE: within 20 seconds
     grep -q '^tokens     80 generated' errors
     grep -q '^goodput    10 of 10 jobs kept' errors
     for name in TTFT TPOT ITL latency queueing width KV; do grep -q "^$name " errors; done
+    # what was promised is told without it, and nothing else is
+    "$QUILL" batch --slo ttft=60000 jobs 2>errors >/dev/null
+    grep -q '^goodput    10 of 10 jobs kept --slo, [0-9.]* requests/s$' errors
+    [ "$(wc -l <errors)" -eq 1 ]
+    "$QUILL" batch --slo tpot=0.000001 jobs 2>errors >/dev/null
+    grep -q '^goodput    0 of 10 jobs kept' errors
+    "$QUILL" batch -q --slo ttft=60000 jobs 2>errors >/dev/null
+    [ ! -s errors ]
 }
 
 @test "OpenAI's lines are answered in their form" {

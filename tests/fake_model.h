@@ -102,6 +102,13 @@ static inline void check_rows(const Bench *f, const Batch *b) {
         assert_true(i == 0 || row > b->out_row[i - 1]);
         assert_true(row == b->n_rows - 1 || b->seq[row + 1] != b->seq[row]);
     }
+    for (int i = 0, out = 0; i < b->n_rows; i++) { // logits after a request's last token, and of no other row
+        const Request *r = scheduler_request(f->s, b->seq[i]);
+        bool is_out = out < b->n_out && b->out_row[out] == i;
+        bool pending = is_out && b->draw && b->draw[out].pending;
+        if (r) assert_int_equal(is_out, b->pos[i] == r->seq.n_tokens - !pending && r->max_new != 0);
+        out += is_out;
+    }
 }
 
 static inline void copy_blocks(Bench *f, const Batch *b) {

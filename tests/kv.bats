@@ -142,3 +142,24 @@ Where is the $thing?" </dev/null | grep -q "$place" && n=$((n + 1))
     [ "$(grep -c 'error 0.000' errors)" -eq 0 ]
     [ "$(code "$QUILL" perplexity --evict snapkv,cap=64,window=8 --kv-error -f text)" -eq 0 ]
 }
+
+# nll TYPE: of the text `stories`, nats a token
+nll() {
+    "$QUILL" perplexity -m builtin --device cpu -f stories --parse-special -c 2048 --json -ctk "$1" -ctv "$1" | sed 's/.*"nll":\([0-9.]*\),.*/\1/'
+}
+
+# The text of docs/kv.md's table, 21,428 tokens: over so many the change has a standard error of 0.04% in q8_0 and of
+# 0.25% in q4_0, by its thousands, so that the bounds stand two of them and more away from what the table has.
+@test "perplexity over q8_0 is that over f32 within 0.1%, over q4_0 within 1%" {
+    "$QUILL" inspect -m builtin >/dev/null 2>&1 || skip "built with NO_MODEL=1"
+    command -v python3 >/dev/null || skip "python3 is not here"
+    PYTHONDONTWRITEBYTECODE=1 python3 "$BATS_TEST_DIRNAME/../scripts/make_corpus.py" --seed 4711 --bytes 90000 -o stories
+    exact=$(nll f32)
+    awk -v nll="$exact" 'BEGIN { exit !(nll > 0.5 && nll < 1.5) }' # the model knows such text
+    for bound in 'q8_0 0.001' 'q4_0 0.01'; do
+        read -r type most <<<"$bound"
+        found=$(nll "$type")
+        echo "$type: nll $found, over f32 $exact"
+        awk -v a="$exact" -v b="$found" -v most="$most" 'BEGIN { change = exp(b - a) - 1; exit !(change < most && change > -most) }'
+    done
+}

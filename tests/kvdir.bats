@@ -185,3 +185,49 @@ SH
     [ "$n" -ge 32 ]
     [ "$(grep -c 'cached, TTFT' errors)" -eq 1 ] # the second turn has the first one's cache
 }
+
+@test "a block is looked into as a KV file is, and is not cut" {
+    run_long out --kv-dir kv -n 1
+    "$QUILL" prefill --isa scalar --raw -f "$long" --kv-out whole.kv </dev/null
+    n=0
+    for f in kv/*.kv; do
+        name=$(basename "$f" .kv)
+        "$QUILL" kv check "$f" >said
+        grep -q "^block      $name of --kv-dir$" said
+        "$QUILL" kv info "$f" >said
+        grep -q '^tokens     32, K and V of 32' said
+        at=$(sed -n 's/^block      of --kv-dir, from slot \([0-9]*\) of a sequence on, after the \(block\|root\) [0-9a-f]*$/\1/p' said)
+        [ $((at % 32)) -eq 0 ]
+        "$QUILL" kv diff "$f" "$f" | grep -q '^same'
+        if [ "$at" -eq 0 ]; then
+            # the first one holds what the sequence's file begins with, and says that it is less
+            rc=0
+            "$QUILL" kv diff "$f" whole.kv >said || rc=$?
+            [ "$rc" -eq 1 ]
+            grep -q '^block of --kv-dir: yes and no' said
+            not grep -q 'differ\|^token ' said
+            first=$f
+        else other=$f; fi
+        n=$((n + 1))
+    done
+    [ "$n" -gt 6 ]
+    rc=0
+    "$QUILL" kv diff "$first" "$other" >said || rc=$?
+    [ "$rc" -eq 1 ]
+    grep -q '^block: from slot 0 after [0-9a-f]* and from slot [1-9]' said
+    # under another block's name it is not what the name says
+    cp "$first" "moved.kv"
+    "$QUILL" kv check moved.kv >said
+    mkdir other
+    cp "$first" "other/$(basename "$other")"
+    run "$QUILL" kv check "other/$(basename "$other")"
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"the block of its name expected, that of $(basename "$first" .kv) found"* ]]
+    run "$QUILL" kv cut -n 5 --kv-out cut.kv "$first"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"a block of --kv-dir, which is used whole or not at all; quill prefill --kv-out writes what can be cut" ]]
+    [ ! -e cut.kv ]
+    run "$QUILL" decode --kv-in "$first"
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"a frame TOKS expected, LINK found: a block of --kv-dir, which that option reads, not a sequence" ]]
+}

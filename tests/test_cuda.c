@@ -22,6 +22,8 @@ typedef struct {
     int block;        // 0: contiguous
     uint64_t shuffle; // of the blocks
     size_t spare;     // bytes for dense copies
+    int type_v;       // 0: as kv_type
+    bool rotate;
 } Setup;
 
 static Status rig_try(Rig *r, const Gguf *g, Setup s) {
@@ -37,7 +39,8 @@ static Status rig_try(Rig *r, const Gguf *g, Setup s) {
                      .n_kv_heads = r->m.c.n_kv_heads,
                      .head_dim = r->m.c.head_dim,
                      .type_k = s.kv_type,
-                     .type_v = s.kv_type,
+                     .type_v = s.type_v ? s.type_v : s.kv_type,
+                     .rotate = s.rotate,
                      .block = s.block,
                      .n_ctx = N_CTX,
                      .n_seqs = 3,
@@ -148,6 +151,72 @@ static void test_families_and_kv_types(void **state) {
         }
 }
 
+// Prompts in tiles, chunks, beside strangers and token by token: groups are sealed in the middle of steps and at their
+// ends, and open ones go from step to step.
+static double furthest_sealed(const Gguf *g, Setup s) {
+    enum { N = 100 };
+    static const struct {
+        int n, chunk;
+        bool strangers;
+    } steps[] = {{N, 64, false}, {N, 37, false}, {75, 7, true}, {68, 1, false}};
+    Rig reference, r;
+    Setup host = s;
+    double worst = 0;
+    host.n_gpu = 0;
+    rig_open(&reference, g, host);
+    float *want = run(&reference, N, N / 2, false);
+    size_t n_vocab = (size_t)reference.m.c.n_vocab;
+    rig_close(&reference);
+    rig_open(&r, g, s);
+    for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+        float *got = run(&r, steps[i].n, steps[i].chunk, steps[i].strangers);
+        double d = distance(got, want, (size_t)steps[i].n * n_vocab);
+        if (!(d <= worst)) worst = d;
+        free(got);
+    }
+    rig_close(&r);
+    free(want);
+    return worst;
+}
+
+static void test_sealed_kv(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        int head_dim, n_heads, n_kv_heads;
+        Setup s;
+        double limit;
+    } all[] = {
+        {"fp8", 24, 6, 2, {.n_gpu = ALL, .kv_type = TYPE_FP8, .block = 32}, 1e-5},
+        {"q8_0, contiguous", 24, 6, 2, {.n_gpu = ALL, .kv_type = TYPE_Q8_0}, 1e-5},
+        {"q4_0, rotated, blocks of 16", 24, 6, 2, {ALL, TYPE_Q4_0, 16, .shuffle = 4, .rotate = true}, 1e-5},
+        {"kivi2, blocks of 7, a layer on the CPU", 24, 6, 2, {1, TYPE_KIVI2, 7, .shuffle = 2}, 1e-5},
+        {"fp8, tiles, rotated", 64, 4, 1, {ALL, TYPE_FP8, 64, .rotate = true}, 5e-3},
+        {"q8_0, tiles", 64, 4, 1, {ALL, TYPE_Q8_0, 32, .shuffle = 3}, 5e-3},
+        {"q4_0, tiles, contiguous", 80, 2, 2, {.n_gpu = ALL, .kv_type = TYPE_Q4_0}, 5e-3},
+        {"kivi2, tiles, a layer on the CPU", 64, 4, 1, {.n_gpu = 1, .kv_type = TYPE_KIVI2, .block = 32}, 5e-3},
+        {"K q8_0 and V q4_0, tiles", 64, 4, 1, {ALL, TYPE_Q8_0, 16, .type_v = TYPE_Q4_0}, 5e-3},
+        {"K f16 and V kivi2, tiles, rotated",
+         64,
+         4,
+         1,
+         {ALL, TYPE_F16, 32, .type_v = TYPE_KIVI2, .rotate = true},
+         5e-3},
+        {"f16, rotated", 24, 6, 2, {ALL, TYPE_F16, 16, .rotate = true}, 5e-3},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        TinyModel shape = tiny(archs[i % 3]);
+        shape.head_dim = all[i].head_dim, shape.n_heads = all[i].n_heads, shape.n_kv_heads = all[i].n_kv_heads;
+        Gguf *g = tiny_model(&shape);
+        size_t used = twin_used();
+        double d = furthest_sealed(g, all[i].s);
+        print_message("  %-44s %.1e\n", all[i].name, d);
+        if (!(d <= all[i].limit)) fail_msg("%s: distance up to %g expected, %g found", all[i].name, all[i].limit, d);
+        assert_int_equal(twin_used(), used);
+        gguf_close(g);
+    }
+}
+
 static const int types[] = {TYPE_F16,  TYPE_BF16, TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0,   TYPE_Q5_1,   TYPE_Q8_0, TYPE_Q2_K,
                             TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_I8G};
 
@@ -200,22 +269,23 @@ static void assert_same_run(Rig *r, const float *want, int n, int chunk, const c
 static void test_layouts_and_repetitions(void **state) {
     (void)state;
     static const Setup setups[] = {{.block = 0}, {.block = 16}, {.block = 1, .shuffle = 8}, {.block = 7, .shuffle = 9}};
-    static const int chunks[] = {12, 3};
+    static const int chunks[] = {12, 3}, kv_types[] = {TYPE_F16, TYPE_Q8_0, TYPE_KIVI2};
     TinyModel shape = tiny("llama");
     shape.head_dim = 64;
     shape.n_heads = 2;
     shape.n_kv_heads = 1;
     Gguf *g = tiny_model(&shape);
-    for (size_t c = 0; c < ARRAY_LEN(chunks); c++) {
+    for (size_t c = 0; c < ARRAY_LEN(chunks) * ARRAY_LEN(kv_types); c++) {
         float *want = NULL;
+        int type = kv_types[c / 2], chunk = chunks[c % 2] * (type == TYPE_F16 ? 1 : 3), n = type == TYPE_F16 ? 12 : 72;
         for (size_t i = 0; i < ARRAY_LEN(setups); i++) {
             Rig r;
             Setup s = setups[i];
             s.n_gpu = ALL;
-            s.kv_type = TYPE_F16;
+            s.kv_type = type;
             rig_open(&r, g, s);
-            if (!want) want = run(&r, 12, chunks[c], false);
-            assert_same_run(&r, want, 12, chunks[c], "another layout of the blocks, or once more");
+            if (!want) want = run(&r, n, chunk, false);
+            assert_same_run(&r, want, n, chunk, "another layout of the blocks, or once more");
             rig_close(&r);
         }
         free(want);
@@ -400,16 +470,15 @@ static void test_a_draw_of_nothing(void **state) {
 
 // ---- KV rows and copies ---------------------------------------------------------------------------------------------
 
-// Rows that one backend computed go on on the other.
-static void test_rows_move_between_devices(void **state) {
-    (void)state;
+// Rows that one backend computed go on on the other; of sealed types a group, and two rows that are open.
+static void rows_move(int kv_type) {
     TinyModel shape = tiny("llama");
     shape.n_layers = 3;
     Gguf *g = tiny_model(&shape);
     Rig cpu, gpu;
     int tokens[PROMPT + 1];
-    rig_open(&cpu, g, (Setup){.kv_type = TYPE_F16, .block = 7, .shuffle = 2});
-    rig_open(&gpu, g, (Setup){.n_gpu = 2, .kv_type = TYPE_F16, .block = 16, .shuffle = 5});
+    rig_open(&cpu, g, (Setup){.kv_type = kv_type, .block = 7, .shuffle = 2});
+    rig_open(&gpu, g, (Setup){.n_gpu = 2, .kv_type = kv_type, .block = 16, .shuffle = 5});
     size_t n_vocab = (size_t)cpu.m.c.n_vocab, bytes = kv_rows_bytes(&cpu.kv.pool, PROMPT);
     random_tokens(tokens, PROMPT + 1, (int)n_vocab, 1);
     Sequence there = {0}, here = {0};
@@ -442,14 +511,21 @@ static void test_rows_move_between_devices(void **state) {
     gguf_close(g);
 }
 
-// A fork writes into copies: the other branch goes on as if there were none.
+static void test_rows_move_between_devices(void **state) {
+    (void)state;
+    static const int kv_types[] = {TYPE_F16, TYPE_FP8, TYPE_Q8_0, TYPE_Q4_0, TYPE_KIVI2};
+    for (size_t i = 0; i < ARRAY_LEN(kv_types); i++) rows_move(kv_types[i]);
+}
+
+// A fork writes into copies, of open groups too: the other branch goes on as if there were none.
 static void test_forks_copy_blocks(void **state) {
     (void)state;
     TinyModel shape = tiny("llama");
     Gguf *g = tiny_model(&shape);
-    for (int n_gpu = 1; n_gpu <= 2; n_gpu++) {
+    for (int i = 0; i < 4; i++) {
         Rig r;
-        rig_open(&r, g, (Setup){.n_gpu = n_gpu, .kv_type = TYPE_F32, .block = 16});
+        int n_gpu = 1 + i % 2;
+        rig_open(&r, g, (Setup){.n_gpu = n_gpu, .kv_type = i < 2 ? TYPE_F32 : TYPE_Q8_0, .block = 16});
         size_t n_vocab = (size_t)r.m.c.n_vocab;
         int tokens[22];
         float *want = run(&r, 22, 1, false), *got = malloc(n_vocab * sizeof *got);
@@ -506,12 +582,11 @@ static void test_every_shortage_of_memory(void **state) {
 static void test_what_the_kernels_cannot(void **state) {
     (void)state;
     Heads h = {.n_heads = 2, .n_kv_heads = 1, .head_dim = 256};
-    assert_ok(cuda_can(&h, TYPE_F16, TYPE_F32));
-    assert_int_equal(cuda_can(&h, TYPE_F16, TYPE_Q8_0).code, QUILL_USAGE);
+    assert_ok(cuda_can(&h));
     h.head_dim = 258;
-    assert_int_equal(cuda_can(&h, TYPE_F16, TYPE_F16).code, QUILL_MODEL);
+    assert_int_equal(cuda_can(&h).code, QUILL_MODEL);
     h.head_dim = 63;
-    assert_int_equal(cuda_can(&h, TYPE_F16, TYPE_F16).code, QUILL_MODEL);
+    assert_int_equal(cuda_can(&h).code, QUILL_MODEL);
 }
 
 static void test_a_failure_voids_what_follows(void **state) {
@@ -539,6 +614,7 @@ static void test_a_failure_voids_what_follows(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_families_and_kv_types),
+        cmocka_unit_test(test_sealed_kv),
         cmocka_unit_test(test_tensor_types),
         cmocka_unit_test(test_rope_kinds),
         cmocka_unit_test(test_layers_on_both),

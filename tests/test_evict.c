@@ -4,6 +4,7 @@
 #include "testing.h"
 
 #include "../evict.h"
+#include "../scheduler.h"
 #include "tiny_model.h"
 
 #include <math.h>
@@ -250,6 +251,84 @@ static void test_sinks_stand_before_the_window(void **state) {
     rig_close(&r);
 }
 
+// ---- through the scheduler ------------------------------------------------------------------------------------------
+
+static int room_of(void *arg, Request *r) { return evict_room(arg, &r->seq, r->n_prompt); }
+static Probe *probe_of(void *arg, Request *r, int n) { return evict_probe(arg, &r->seq, r->n_prompt, n); }
+
+// The rows of a step whose sequence had `before` tokens computed: positions count the text, slots what is held of it.
+static void check_positions(const Batch *b, const Sequence *s, int before, int budget) {
+    assert_int_equal(b->n_seqs, 1);
+    for (int i = 0; i < b->n_rows; i++) {
+        assert_int_equal(b->pos[i], before + i);
+        assert_int_equal(b->slot[i], before + i - s->n_gone);
+        assert_int_equal(b->token[i], s->tokens[before + i]);
+        assert_in_range(b->slot[i], 0, budget - 1);
+    }
+}
+
+// The likeliest tokens behind the prompt, by steps of its own.
+static void write_on(Rig *r, Evict *e, Sequence *s, int n_prompt, int n_new, int chunk) {
+    Sampler *sampler = sampler_new(r->m.c.n_vocab);
+    SamplerParams how = sampler_defaults();
+    how.greedy = true;
+    for (int i = 0; i < n_new; i++) {
+        const float *logits = NULL;
+        while (s->n_cached < s->n_tokens) logits = step(r, e, s, n_prompt, chunk);
+        int token = sampler_sample(sampler, &how, logits, s->tokens, s->n_tokens, 0, (uint64_t)s->n_tokens);
+        sequence_push(s, &token, 1);
+    }
+    sampler_free(sampler);
+}
+
+static void schedule(const char *plan, int n_prompt, int n_new, int budget, int chunk) {
+    Rig r;
+    Sequence alone = {0};
+    Request q = {.max_new = n_new, .sampling = sampler_defaults()};
+    rig_open(&r, 16);
+    Evict *e = evict_of(&r, plan);
+    Sampler *sampler = sampler_new(r.m.c.n_vocab);
+    Scheduler *sched = scheduler_new(&r.kv, sampler, r.m.c.n_vocab, chunk, 1);
+    scheduler_evict(sched, (Eviction){room_of, probe_of, evict_endless(e), e});
+    q.sampling.greedy = true;
+    sequence_push(&q.seq, r.tokens, n_prompt);
+    sequence_push(&alone, r.tokens, n_prompt);
+    scheduler_add(sched, &q);
+    Batch *b;
+    for (int before = 0; scheduler_next(sched, &b); before = q.seq.n_cached) {
+        check_positions(b, &q.seq, before, q.n_new > 0 || strncmp(plan, "snapkv", 6) != 0 ? budget : N_CTX);
+        scheduler_take(sched, model_forward(&r.m, &r.w, &r.kv.pool, b));
+        assert_int_equal(q.seq.n_cached, before + b->n_rows); // not a token less for what was given up
+    }
+    assert_int_equal(q.finish, FINISH_LENGTH);
+    assert_int_equal(q.seq.n_cached, n_prompt + n_new - 1);
+    assert_true(q.seq.n_gone > 0);
+    kv_release(&r.kv, &q.seq);
+    write_on(&r, e, &alone, n_prompt, n_new, chunk);
+    assert_int_equal(alone.n_tokens, q.seq.n_tokens);
+    assert_memory_equal(alone.tokens, q.seq.tokens, (size_t)alone.n_tokens * sizeof *alone.tokens);
+    kv_release(&r.kv, &alone);
+    sequence_free(&alone);
+    sequence_free(&q.seq);
+    timeline_free(&q.time);
+    scheduler_free(sched);
+    sampler_free(sampler);
+    evict_free(e);
+    rig_close(&r);
+}
+
+static void test_positions_go_on_in_the_scheduler(void **state) {
+    (void)state;
+    static const int chunks[] = {1, 7, 64};
+    for (size_t c = 0; c < ARRAY_LEN(chunks); c++) {
+        schedule("sinks,sink=4,window=28", 150, 100, 32, chunks[c]); // the prompt is longer than the context
+        schedule("sink=0,window=32", 20, 80, 32, chunks[c]);
+        schedule("shift,sink=2", 90, 150, N_CTX, chunks[c]);
+        schedule("h2o,heavy=16,recent=16", 150, 60, 32, chunks[c]);
+        schedule("snapkv,cap=40,window=8", 80, 30, 40 + 30, chunks[c]);
+    }
+}
+
 // ---- what was looked at ---------------------------------------------------------------------------------------------
 
 // The probe's mass of the last layer, from its queries and keys in double.
@@ -405,6 +484,7 @@ int main(void) {
         cmocka_unit_test(test_a_budget_that_suffices_changes_no_bit),
         cmocka_unit_test(test_slots_stay_within_the_budget),
         cmocka_unit_test(test_sinks_stand_before_the_window),
+        cmocka_unit_test(test_positions_go_on_in_the_scheduler),
         cmocka_unit_test(test_mass_is_what_softmax_gave),
         cmocka_unit_test(test_the_heaviest_stay),
         cmocka_unit_test(test_places_do_not_matter),

@@ -16,9 +16,9 @@
 
 // ---- distances ------------------------------------------------------------------------------------------------------
 
-typedef enum { EMBED, NORM, QKV, FINISH, KV, ATTEND, FLASH, ADD, GLU, LOGITS, DENSE, N_OPS } Op;
-static const char *const op_names[N_OPS] = {"embed", "rmsnorm", "attn_in",  "qkv_finish", "K and V",   "attention",
-                                            "flash", "o, down", "gate, up", "logits",     "dequantize"};
+typedef enum { EMBED, NORM, QKV, FINISH, KV, ATTEND, FLASH, PROBE, ADD, GLU, LOGITS, DENSE, N_OPS } Op;
+static const char *const op_names[N_OPS] = {"embed", "rmsnorm", "attn_in", "qkv_finish", "K and V", "attention",
+                                            "flash", "probe",   "o, down", "gate, up",   "logits",  "dequantize"};
 // Inputs in f32: sums in another order. Inputs or outputs in f16 or bf16. int8 activations, against exact ones.
 enum { F32_IN, HALF_IN, INT8_IN, N_WAYS };
 static const double limits[N_WAYS] = {1e-5, 5e-3, 1e-2};
@@ -83,6 +83,7 @@ typedef struct {
     TinyModel model;
     struct {
         int type_k, type_v, block, window;
+        bool rotate;
     };
     struct { // of the batch
         int n_seqs, rows_each;
@@ -190,6 +191,70 @@ static void make_batch(Rig *r) {
     }
 }
 
+static int type_of(const KvPool *kv, bool value) { return value ? kv->type_v : kv->type_k; }
+static uint8_t *plane(const KvPool *kv, bool value) { return value ? kv->v : kv->k; }
+static float *tail(const KvPool *kv, bool value) { return value ? kv->tail_v : kv->tail_k; }
+static size_t plane_bytes(const KvPool *kv, bool value) {
+    return kv_slot(kv, kv->n_layers, 0, 0, 0) * kv_slot_bytes(type_of(kv, value), kv->head_dim);
+}
+static size_t tail_floats(const KvPool *kv) { return kv_tail_index(kv, kv->n_layers, 0, 0, 0); }
+
+// Every block has a page; the open groups' rows are in them.
+static void make_tails(KvPool *kv) {
+    kv->n_tails = kv->n_blocks;
+    kv->tail_of = malloc((size_t)kv->n_blocks * sizeof(int));
+    for (int i = 0; i < kv->n_blocks; i++) kv->tail_of[i] = kv->n_blocks - 1 - i;
+    for (int v = 0; v < 2; v++) {
+        if (!kv_is_sealed(type_of(kv, v))) continue;
+        float *pages = malloc(tail_floats(kv) * sizeof *pages);
+        memset(pages, 0xff, tail_floats(kv) * sizeof *pages);
+        *(v ? &kv->tail_v : &kv->tail_k) = pages;
+    }
+}
+
+// The group that begins at a slot, from SEAL rows of head_dim.
+static void seal_at(const KvPool *kv, bool value, int layer, const int *table, int head, int first,
+                    const float *const *rows) {
+    uint8_t group[SEAL_MOST];
+    size_t bytes = kv_slot_bytes(type_of(kv, value), kv->head_dim);
+    seal_group(type_of(kv, value), !value, rows, kv->head_dim, group);
+    for (int s = 0; s < SEAL; s++) {
+        size_t at = kv_slot(kv, layer, table[(first + s) / kv->block], head, (first + s) % kv->block);
+        memcpy(plane(kv, value) + at * bytes, group + (size_t)s * bytes, bytes);
+    }
+}
+
+// n slots of a head: whole groups sealed, the others' rows in the page.
+static void fill_sealed(Rig *r, bool value, const int *table, int head, int n) {
+    KvPool *kv = &r->kv;
+    size_t hd = (size_t)kv->head_dim;
+    static float x[SEAL][SEAL_HEAD];
+    const float *rows[SEAL];
+    for (int first = 0; first < n; first += SEAL) {
+        int here = int_min(SEAL, n - first);
+        for (int s = 0; s < here; s++) {
+            rows[s] = x[s];
+            for (size_t i = 0; i < hd; i++) x[s][i] = test_uniform(&r->random);
+        }
+        if (here == SEAL) seal_at(kv, value, 1, table, head, first, rows);
+        else
+            for (int s = 0; s < here; s++)
+                memcpy(tail(kv, value) + kv_tail_index(kv, 1, kv_tail(kv, table, first), head, s), x[s],
+                       hd * sizeof(float));
+    }
+}
+
+static void fill_dense(Rig *r, bool value, const int *table, int head, int n) {
+    KvPool *kv = &r->kv;
+    int type = type_of(kv, value);
+    for (int slot = 0; slot < n; slot++)
+        for (int i = 0; i < kv->head_dim; i++) {
+            size_t at = kv_index(kv, 1, table[slot / kv->block], head, slot % kv->block) + (size_t)i;
+            float x = test_uniform(&r->random);
+            cpu_scalar.to_kv(plane(kv, value) + at * kv_type_bytes(type), type, &x, 1);
+        }
+}
+
 // A pool that is NaN but for the slots before the batch's rows and between them.
 static void make_cache(Rig *r) {
     const Case *c = r->c;
@@ -200,29 +265,30 @@ static void make_cache(Rig *r) {
                    .block = c->block,
                    .head_dim = r->m.c.head_dim,
                    .type_k = c->type_k,
-                   .type_v = c->type_v};
-    size_t n = kv_index(kv, 2, 0, 0, 0);
-    kv->bytes_k = n * kv_type_bytes(kv->type_k);
-    kv->bytes_v = n * kv_type_bytes(kv->type_v);
+                   .type_v = c->type_v,
+                   .rotate = c->rotate};
+    kv->bytes_k = plane_bytes(kv, false);
+    kv->bytes_v = plane_bytes(kv, true);
     kv->k = malloc(kv->bytes_k);
     kv->v = malloc(kv->bytes_v);
     memset(kv->k, 0xff, kv->bytes_k);
     memset(kv->v, 0xff, kv->bytes_v);
+    if (kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v)) make_tails(kv);
     for (int seq = 0; seq < c->n_seqs; seq++) {
-        const int *table = r->b.block_table + seq * r->b.max_blocks;
-        int newest = r->b.slot[(seq + 1) * c->rows_each - 1];
-        for (int slot = 0; slot < newest; slot++)
-            for (int head = 0; head < kv->n_kv_heads; head++)
-                for (int i = 0; i < kv->head_dim; i++) {
-                    size_t at = kv_index(kv, 1, table[slot / c->block], head, slot % c->block) + (size_t)i;
-                    float k = test_uniform(&r->random), v = test_uniform(&r->random);
-                    cpu_scalar.to_kv(kv->k + at * kv_type_bytes(kv->type_k), kv->type_k, &k, 1);
-                    cpu_scalar.to_kv(kv->v + at * kv_type_bytes(kv->type_v), kv->type_v, &v, 1);
-                }
+        const int *table = r->b.block_table + seq * r->b.max_blocks, *slots = r->b.slot + seq * c->rows_each;
+        for (int head = 0; head < 2 * kv->n_kv_heads; head++) {
+            bool value = head % 2;
+            if (kv_is_sealed(type_of(kv, value))) fill_sealed(r, value, table, head / 2, slots[0]);
+            else fill_dense(r, value, table, head / 2, slots[c->rows_each - 1]);
+        }
     }
     r->dkv = *kv;
-    r->dkv.k = device_new(kv->k, kv->bytes_k);
-    r->dkv.v = device_new(kv->v, kv->bytes_v);
+    r->dkv.tail_of = NULL;
+    for (int v = 0; v < 2; v++) {
+        *(v ? &r->dkv.v : &r->dkv.k) = device_new(plane(kv, v), plane_bytes(kv, v));
+        if (tail(kv, v))
+            *(v ? &r->dkv.tail_v : &r->dkv.tail_k) = device_new(tail(kv, v), tail_floats(kv) * sizeof(float));
+    }
 }
 
 static const int *upload_ints(const int *p, int n, int padding) { // and one more, of the row of padding
@@ -232,6 +298,18 @@ static const int *upload_ints(const int *p, int n, int padding) { // and one mor
     int *d = device_new(copy, (size_t)(n + 1) * sizeof *copy);
     free(copy);
     return d;
+}
+
+static void upload_tails(Rig *r) {
+    const Batch *b = &r->b;
+    int *since = malloc(2 * (size_t)b->n_rows * sizeof *since), *page = since + b->n_rows;
+    for (int i = 0; i < b->n_rows; i++) {
+        since[i] = b->slot[i / r->c->rows_each * r->c->rows_each];
+        page[i] = kv_tail(&r->kv, b->block_table + b->seq[i] * b->max_blocks, b->slot[i]);
+    }
+    r->db.since = upload_ints(since, b->n_rows, -1);
+    r->db.page = upload_ints(page, b->n_rows, -1);
+    free(since);
 }
 
 static void upload_batch(Rig *r) {
@@ -246,15 +324,15 @@ static void upload_batch(Rig *r) {
                        .slot = upload_ints(b->slot, b->n_rows, -1),
                        .seq = upload_ints(b->seq, b->n_rows, 0),
                        .block_table = upload_ints(b->block_table, b->n_seqs * b->max_blocks, -1)};
+    if (r->kv.tail_of) upload_tails(r);
     size_t rows = (size_t)b->n_rows + 1, half = (size_t)(r->heads.n_rot / 2);
     size_t tickets = (size_t)gpu_n_tickets(&r->heads, (int)rows) * sizeof(unsigned);
     void *zeros = calloc(1, tickets);
-    r->s =
-        (GpuScratch){.rope_cos = device_new(NULL, rows * half * sizeof(float)),
-                     .rope_sin = device_new(NULL, rows * half * sizeof(float)),
-                     .partial = device_new(NULL, gpu_attention_bytes(&r->heads, (int)rows, newest + 1)),
-                     .qkv = device_new(NULL, GPU_DECODE_ROWS * (size_t)(r->w.q_dim + 2 * r->w.kv_dim) * sizeof(float)),
-                     .tickets = device_new(zeros, tickets)};
+    r->s = (GpuScratch){.rope_cos = device_new(NULL, rows * half * sizeof(float)),
+                        .rope_sin = device_new(NULL, rows * half * sizeof(float)),
+                        .partial = device_new(NULL, gpu_attention_bytes(&r->heads, (int)rows, newest + 1)),
+                        .qkv = device_new(NULL, rows * (size_t)(r->w.q_dim + 2 * r->w.kv_dim) * sizeof(float)),
+                        .tickets = device_new(zeros, tickets)};
     free(zeros);
 }
 
@@ -276,6 +354,14 @@ static void rig_open(Rig *r, const Case *c, uint64_t seed) {
     upload_batch(r);
 }
 
+static void free_cache(KvPool *kv) {
+    free(kv->k);
+    free(kv->v);
+    free(kv->tail_k);
+    free(kv->tail_v);
+    free(kv->tail_of);
+}
+
 static void rig_close(Rig *r) {
     device_free_all();
     const char *error = gpu_launch_error();
@@ -285,8 +371,7 @@ static void rig_close(Rig *r) {
     free(r->b.slot);
     free(r->b.seq);
     free(r->b.block_table);
-    free(r->kv.k);
-    free(r->kv.v);
+    free_cache(&r->kv);
     workspace_free(&r->w);
     threads_free(r->pool);
     model_free(&r->m);
@@ -318,10 +403,50 @@ static bool same_bytes(const void *host, const void *device, size_t n) {
     return same;
 }
 
+// The rows' K or V in the device's products against the host's, and the groups that they complete as the host seals
+// them, byte for byte. before: the pool without them.
+static void compare_sealed(Rig *r, int way, bool value, const KvPool *before) {
+    const Batch *b = &r->b;
+    KvPool *kv = &r->kv;
+    size_t width = (size_t)(r->w.q_dim + 2 * r->w.kv_dim), kv_dim = (size_t)r->w.kv_dim, hd = (size_t)kv->head_dim;
+    size_t first = (size_t)r->w.q_dim + value * kv_dim, n = (size_t)b->n_rows, bytes = plane_bytes(kv, value);
+    float *qkv = malloc(n * width * sizeof *qkv), *got = malloc(n * kv_dim * sizeof *got);
+    device_read(qkv, r->s.qkv, n * width * sizeof *qkv);
+    for (size_t i = 0; i < n; i++) memcpy(got + i * kv_dim, qkv + i * width + first, kv_dim * sizeof *got);
+    take_distance(KV, way, distance(value ? r->w.v : r->w.k, got, n * kv_dim));
+    KvPool expected = *before;
+    *(value ? &expected.v : &expected.k) = copy_of(plane(before, value), bytes);
+    for (int i = 0; i < b->n_rows; i++) {
+        int slot = b->slot[i], since = b->slot[i / r->c->rows_each * r->c->rows_each];
+        const int *table = b->block_table + b->seq[i] * b->max_blocks;
+        const float *rows[SEAL];
+        for (int head = 0; head < kv->n_kv_heads && slot % SEAL == SEAL - 1; head++) {
+            for (int s = 0; s < SEAL; s++) {
+                int back = SEAL - 1 - s;
+                rows[s] = slot - back < since
+                              ? tail(before, value) + kv_tail_index(kv, 1, kv_tail(kv, table, slot), head, s)
+                              : got + (size_t)(i - back) * kv_dim + (size_t)head * hd;
+            }
+            seal_at(&expected, value, 1, table, head, slot - SEAL + 1, rows);
+        }
+    }
+    if (!same_bytes(plane(&expected, value), plane(&r->dkv, value), bytes))
+        fail_msg("%s: %s sealed in other bytes", case_name, value ? "V" : "K");
+    free(plane(&expected, value));
+    free(qkv);
+    free(got);
+}
+
 // The device's planes against the host's: what is NaN here must be NaN there.
-static void compare_cache(const Rig *r, int way) {
+static void compare_cache(Rig *r, int way, const KvPool *before) {
+    gpu_seal(&r->l, &r->dkv, &r->db, &r->s, NULL);
+    launched();
     for (int v = 0; v < 2; v++) {
         int type = v ? r->kv.type_v : r->kv.type_k;
+        if (kv_is_sealed(type)) {
+            compare_sealed(r, way, v, before);
+            continue;
+        }
         size_t n = (v ? r->kv.bytes_v : r->kv.bytes_k) / kv_type_bytes(type);
         const uint8_t *host = v ? r->kv.v : r->kv.k;
         uint8_t *device = malloc(n * kv_type_bytes(type));
@@ -343,12 +468,17 @@ static void compare_cache(const Rig *r, int way) {
 static void reset_cache(Rig *r, const KvPool *to) {
     device_write(r->dkv.k, to->k, to->bytes_k);
     device_write(r->dkv.v, to->v, to->bytes_v);
+    for (int v = 0; v < 2; v++)
+        if (tail(to, v)) device_write(tail(&r->dkv, v), tail(to, v), tail_floats(to) * sizeof(float));
 }
 
 static KvPool cache_copy(const KvPool *kv) {
     KvPool copy = *kv;
     copy.k = copy_of(kv->k, kv->bytes_k);
     copy.v = copy_of(kv->v, kv->bytes_v);
+    copy.tail_k = kv->tail_k ? copy_of(kv->tail_k, tail_floats(kv) * sizeof(float)) : NULL;
+    copy.tail_v = kv->tail_v ? copy_of(kv->tail_v, tail_floats(kv) * sizeof(float)) : NULL;
+    copy.tail_of = kv->tail_of ? copy_of(kv->tail_of, (size_t)kv->n_blocks * sizeof(int)) : NULL;
     return copy;
 }
 
@@ -356,7 +486,7 @@ static size_t rows_of(const Rig *r, int width) { return (size_t)r->b.n_rows * (s
 
 static void check_embed(Rig *r) {
     float *x = fresh(r, r->w.dim);
-    r->m.be->embed(&r->w, r->m.be, &r->m.tok_embd, &r->m.layers[1].heads, &r->b);
+    r->m.be->embed(&r->w, r->m.be, &r->m.tok_embd, &r->m.layers[1].heads, &r->kv, &r->b);
     gpu_embed(x, &r->tok, &r->heads, &r->db, &r->s, NULL);
     compare(EMBED, F32_IN, r->w.x, x, rows_of(r, r->w.dim));
     compare(EMBED, F32_IN, r->w.rope_cos, r->s.rope_cos, rows_of(r, r->heads.n_rot / 2));
@@ -388,7 +518,7 @@ static void check_attn_in(Rig *r) {
         reset_cache(r, &before);
         gpu_attn_in(q, x, &r->l, &r->dkv, &r->db, &r->s, (GpuProduct){.exact = !int8}, NULL);
         compare(QKV, way_of(r, int8), r->w.q, q, rows_of(r, r->w.q_dim));
-        compare_cache(r, way_of(r, int8));
+        compare_cache(r, way_of(r, int8), &before);
     }
     // the same in prefill's pieces
     float *xn = fresh(r, r->w.dim), *q = fresh(r, r->w.q_dim);
@@ -401,15 +531,36 @@ static void check_attn_in(Rig *r) {
     product(r, &l->wq, r->w.xn, y, width);
     product(r, &l->wk, r->w.xn, y + r->w.q_dim, width);
     product(r, &l->wv, r->w.xn, y + r->w.q_dim + r->w.kv_dim, width);
-    float *dy = with_padding(r, y, (int)width);
+    r->s.qkv = with_padding(r, y, (int)width);
     reset_cache(r, &before);
-    gpu_qkv_finish(dy, dy + r->w.q_dim, dy + r->w.q_dim + r->w.kv_dim, width, q, &r->l, &r->dkv, &r->db, &r->s, NULL);
+    gpu_qkv_finish(q, &r->l, &r->dkv, &r->db, &r->s, NULL);
     compare(FINISH, F32_IN, r->w.q, q, rows_of(r, r->w.q_dim));
-    compare_cache(r, F32_IN);
+    compare_cache(r, F32_IN, &before);
     reset_cache(r, &r->kv); // attention reads what the reference has written
     free(y);
-    free(before.k);
-    free(before.v);
+    free_cache(&before);
+}
+
+// The batch's own K and V where attention looks for them, as the reference computed them.
+static void place_rows(Rig *r) {
+    size_t width = (size_t)(r->w.q_dim + 2 * r->w.kv_dim), kv_dim = (size_t)r->w.kv_dim;
+    float *y = malloc(rows_of(r, (int)width) * sizeof *y);
+    memset(y, 0xff, rows_of(r, (int)width) * sizeof *y);
+    for (size_t i = 0; i < (size_t)r->b.n_rows; i++) {
+        memcpy(y + i * width + r->w.q_dim, r->w.k + i * kv_dim, kv_dim * sizeof *y);
+        memcpy(y + i * width + (size_t)r->w.q_dim + kv_dim, r->w.v + i * kv_dim, kv_dim * sizeof *y);
+    }
+    r->s.qkv = with_padding(r, y, (int)width);
+    free(y);
+}
+
+// The pages behind a step, of what stays open.
+static void check_keep(Rig *r) {
+    gpu_keep(&r->l, &r->dkv, &r->db, &r->s, NULL);
+    launched();
+    for (int v = 0; v < 2; v++)
+        if (tail(&r->kv, v))
+            assert_true(same_bytes(tail(&r->kv, v), tail(&r->dkv, v), tail_floats(&r->kv) * sizeof(float)));
 }
 
 static void padding_is_zero(const Rig *r, const float *a) {
@@ -435,19 +586,44 @@ static void check_flash(Rig *r, const float *q) {
     assert_int_equal(rows, b.n_rows);
     float *a = fresh(r, r->w.q_dim);
     const GpuTile *dt = device_new(tiles, (size_t)n_tiles * sizeof *tiles);
-    gpu_flash(a, TYPE_F32, q, (size_t)r->w.q_dim, &r->l, &r->dkv, &r->db, dt, n_tiles, NULL);
+    gpu_flash(a, TYPE_F32, q, (size_t)r->w.q_dim, &r->l, &r->dkv, &r->db, &r->s, dt, n_tiles, NULL);
     compare(FLASH, HALF_IN, r->w.a, a, rows_of(r, r->w.q_dim));
     padding_is_zero(r, a);
-    gpu_flash(a, TYPE_BF16, q, (size_t)r->w.q_dim, &r->l, &r->dkv, &r->db, dt, n_tiles, NULL);
+    gpu_flash(a, TYPE_BF16, q, (size_t)r->w.q_dim, &r->l, &r->dkv, &r->db, &r->s, dt, n_tiles, NULL);
     compare_as(FLASH, HALF_IN, TYPE_BF16, r->w.a, a, rows_of(r, r->w.q_dim));
     free(b.slot);
     free(b.seq);
     free(tiles);
 }
 
+// A row's part in it is one for each of a group's heads.
+static void check_probe(Rig *r, const Probe *host, const float *q) {
+    size_t n = (size_t)r->kv.n_kv_heads * (size_t)host->n_slots;
+    float *ones = malloc(n * sizeof *ones), sum = 0;
+    for (size_t i = 0; i < n; i++) ones[i] = 1; // it is added to
+    float *mass = device_new(ones, n * sizeof *mass);
+    gpu_probe(mass, host->n_slots, host->first_row, q, &r->l, &r->dkv, &r->db, &r->s, NULL);
+    launched();
+    device_read(ones, mass, n * sizeof *mass);
+    for (size_t i = 0; i < n; i++) sum += ones[i] -= 1;
+    int looks = (r->b.n_rows - host->first_row) * r->heads.n_heads;
+    assert_true(fabsf(sum - (float)looks) < 1e-3f * (float)looks);
+    take_distance(PROBE, F32_IN, distance(host->mass + n, ones, n)); // of layer 1
+    free(ones);
+}
+
 static void check_attention(Rig *r) {
     const Layer *l = &r->m.layers[1];
+    int n_slots = r->b.slot[r->b.n_rows - 1] + 3;
+    size_t heads = (size_t)r->kv.n_kv_heads;
+    Probe probe = {.first_row = r->b.n_rows / 3, .n_slots = n_slots};
+    probe.mass = calloc(2 * heads * (size_t)n_slots, sizeof *probe.mass);
+    probe.scores = calloc(heads * (size_t)n_slots, sizeof *probe.scores);
+    bool probed = r->c->n_seqs == 1 && !r->kv.tail_of;
+    r->b.probe = probed ? &probe : NULL;
     l->be->attention(&r->w, l, &r->kv, &r->b);
+    r->b.probe = NULL;
+    place_rows(r);
     float *q = with_padding(r, r->w.q, r->w.q_dim), *a = fresh(r, r->w.q_dim), *again = fresh(r, r->w.q_dim);
     gpu_attention(a, q, &r->l, &r->dkv, &r->db, &r->s, NULL);
     compare(ATTEND, F32_IN, r->w.a, a, rows_of(r, r->w.q_dim));
@@ -458,7 +634,11 @@ static void check_attention(Rig *r) {
     device_read(bits, a, rows_of(r, r->w.q_dim) * sizeof *bits);
     assert_true(same_bytes(bits, again, rows_of(r, r->w.q_dim) * sizeof *bits));
     free(bits);
+    if (probed) check_probe(r, &probe, q);
     if (gpu_flash_can(&r->heads, &r->dkv)) check_flash(r, q);
+    check_keep(r);
+    free(probe.mass);
+    free(probe.scores);
 }
 
 static void check_residual(Rig *r) {
@@ -578,45 +758,172 @@ static void every_type(void **state) {
 static const Case cases[] = {
     {"head_dim 64, no groups, f32 cache, over a split's border",
      {.dim = 128, .n_heads = 2, .n_kv_heads = 2, .head_dim = 64},
-     {TYPE_F32, TYPE_F32, 1, 0},
+     {TYPE_F32, TYPE_F32, 1, 0, false},
      {2, 1, 254, false}},
     {"head_dim 80, groups of 4, f16 cache, 17 rows",
      {.arch = "qwen2", .dim = 64, .n_heads = 4, .n_kv_heads = 1, .head_dim = 80},
-     {TYPE_F16, TYPE_F16, 16, 0},
+     {TYPE_F16, TYPE_F16, 16, 0, false},
      {1, 17, 0, false}},
     {"head_dim 96, groups of 8, bf16 cache, several splits",
      {.arch = "qwen3", .dim = 64, .n_heads = 8, .n_kv_heads = 1, .head_dim = 96},
-     {TYPE_BF16, TYPE_BF16, 64, 0},
+     {TYPE_BF16, TYPE_BF16, 64, 0, false},
      {3, 2, 530, false}},
     {"head_dim 128, groups of 3, tiles, window",
      {.arch = "qwen3", .dim = 64, .n_heads = 6, .n_kv_heads = 2, .head_dim = 128},
-     {TYPE_F16, TYPE_F16, 16, 40},
+     {TYPE_F16, TYPE_F16, 16, 40, false},
      {2, 70, 30, false}},
     {"head_dim 256, gaps",
      {.dim = 64, .n_heads = 1, .n_kv_heads = 1, .head_dim = 256},
-     {TYPE_BF16, TYPE_BF16, 16, 0},
+     {TYPE_BF16, TYPE_BF16, 16, 0, false},
      {1, 33, 10, true}},
     {"head_dim 64, windows over splits, K f32 and V f16",
      {.dim = 128, .n_heads = 4, .n_kv_heads = 1, .head_dim = 64},
-     {TYPE_F32, TYPE_F16, 16, 300},
+     {TYPE_F32, TYPE_F16, 16, 300, false},
      {2, 1, 520, false}},
     {"head_dim 6, groups of 9",
      {.dim = 36, .n_heads = 9, .n_kv_heads = 1, .head_dim = 6, .ffn = 44},
-     {TYPE_F16, TYPE_F16, 16, 0},
+     {TYPE_F16, TYPE_F16, 16, 0, false},
      {1, 2, 300, false}},
     {"head_dim 8, groups of 16",
      {.dim = 128, .n_heads = 16, .n_kv_heads = 1, .head_dim = 8},
-     {TYPE_F16, TYPE_F16, 64, 0},
+     {TYPE_F16, TYPE_F16, 64, 0, false},
      {1, 4, 3, false}},
     {"chunks of f32, 7 rows",
      {.type = TYPE_F16, .dim = 256, .n_heads = 4, .ffn = 2824},
-     {TYPE_F16, TYPE_F16, 16, 0},
+     {TYPE_F16, TYPE_F16, 16, 0, false},
      {7, 1, 1, false}},
     {"chunks of int8, 7 rows",
      {.type = TYPE_Q4_K, .dim = 256, .n_heads = 4, .ffn = 4864},
-     {TYPE_F16, TYPE_F16, 16, 0},
+     {TYPE_F16, TYPE_F16, 16, 0, false},
      {7, 1, 1, false}},
 };
+
+// Ties, both zeros, what a half cannot hold, and now and then what is not finite.
+static float odd_value(uint64_t *random) {
+    static const float few[] = {0, -0.0f, 0.5f, -0.5f, 1, -1, 3e-8f, 1e-40f, 448, -448, 65504, 1e5f};
+    static const float broken[] = {INFINITY, -INFINITY, NAN};
+    uint64_t u = test_random(random);
+    if (u % 2000 == 0) return broken[u / 2000 % 3];
+    if (u % 10 == 0) return few[u / 10 % ARRAY_LEN(few)];
+    return test_uniform(random) * (u & 1 ? 1 : 0.01f);
+}
+
+// Groups that lie in one piece and those in parts, open ones that began in steps before, rows that complete some,
+// contexts over a split's border.
+static const Case sealed_cases[] = {
+    {"q8_0, head_dim 64, over a split's border, a group completed",
+     {.dim = 128, .n_heads = 2, .n_kv_heads = 2, .head_dim = 64},
+     {TYPE_Q8_0, TYPE_Q8_0, 32, 0, false},
+     {2, 1, 255, false}},
+    {"kivi2, head_dim 80, groups of 4, parts, 40 rows",
+     {.arch = "qwen2", .dim = 64, .n_heads = 4, .n_kv_heads = 1, .head_dim = 80},
+     {TYPE_KIVI2, TYPE_KIVI2, 16, 0, false},
+     {1, 40, 21, false}},
+    {"fp8, head_dim 96, groups of 8, several splits, parts of one slot",
+     {.arch = "qwen3", .dim = 64, .n_heads = 8, .n_kv_heads = 1, .head_dim = 96},
+     {TYPE_FP8, TYPE_FP8, 1, 0, false},
+     {3, 2, 530, false}},
+    {"q4_0, head_dim 128, tiles over several groups, window, rotated",
+     {.arch = "qwen3", .dim = 64, .n_heads = 6, .n_kv_heads = 2, .head_dim = 128},
+     {TYPE_Q4_0, TYPE_Q4_0, 64, 40, true},
+     {2, 140, 30, false}},
+    {"kivi2, head_dim 256, parts of one slot",
+     {.dim = 64, .n_heads = 1, .n_kv_heads = 1, .head_dim = 256},
+     {TYPE_KIVI2, TYPE_KIVI2, 1, 0, false},
+     {1, 33, 40, false}},
+    {"K q8_0 and V q4_0, head_dim 64, windows over splits",
+     {.dim = 128, .n_heads = 4, .n_kv_heads = 1, .head_dim = 64},
+     {TYPE_Q8_0, TYPE_Q4_0, 64, 300, false},
+     {2, 3, 520, false}},
+    {"K f16 and V kivi2, head_dim 64, tiles",
+     {.dim = 128, .n_heads = 4, .n_kv_heads = 1, .head_dim = 64},
+     {TYPE_F16, TYPE_KIVI2, 32, 0, true},
+     {2, 37, 60, false}},
+    {"K kivi2 and V f32, head_dim 6, groups of 9",
+     {.dim = 36, .n_heads = 9, .n_kv_heads = 1, .head_dim = 6, .ffn = 44},
+     {TYPE_KIVI2, TYPE_F32, 64, 0, false},
+     {1, 2, 300, false}},
+    {"fp8, head_dim 24, rotated, 7 sequences",
+     {.dim = 48, .n_heads = 2, .n_kv_heads = 1, .head_dim = 24},
+     {TYPE_FP8, TYPE_FP8, 64, 0, true},
+     {7, 1, 27, false}},
+    {"fp8, head_dim 6",
+     {.dim = 36, .n_heads = 3, .n_kv_heads = 3, .head_dim = 6, .ffn = 44},
+     {TYPE_FP8, TYPE_FP8, 16, 0, false},
+     {1, 3, 62, false}},
+    {"q8_0, head_dim 128, groups of 16, a group begins",
+     {.dim = 64, .n_heads = 16, .n_kv_heads = 1, .head_dim = 128},
+     {TYPE_Q8_0, TYPE_Q8_0, 64, 0, false},
+     {1, 1, 64, false}},
+};
+
+static void sealed_caches(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(sealed_cases); i++) run_case(&sealed_cases[i], 300 + i);
+}
+
+// Values of every kind, in groups that a run of rows completes: from a page and from rows, in blocks of every size.
+static void sealed_to_the_byte(void **state) {
+    (void)state;
+    enum { PAST = 19, ROWS = 50, HEADS = 2 }; // groups at 0 and 32
+    static const int types[] = {TYPE_FP8, TYPE_Q8_0, TYPE_Q4_0, TYPE_KIVI2};
+    static const int head_dims[] = {2, 24, 64, 80, 96, 128, 256}, blocks[] = {1, 16, 32, 64, 70};
+    uint64_t random = 9;
+    for (size_t i = 0; i < ARRAY_LEN(types) * ARRAY_LEN(head_dims); i++) {
+        int hd = head_dims[i % ARRAY_LEN(head_dims)], block = blocks[i % ARRAY_LEN(blocks)], table[PAST + ROWS];
+        int n_blocks = (PAST + ROWS - 1) / block + 1, stride = 3 * HEADS * hd, ints[4][ROWS];
+        KvPool kv = {.n_layers = 1, .n_blocks = n_blocks, .n_kv_heads = HEADS, .block = block, .head_dim = hd};
+        kv.type_k = kv.type_v = types[i / ARRAY_LEN(head_dims)];
+        case_name = type_name(kv.type_k);
+        make_tails(&kv);
+        float *qkv = malloc((size_t)(ROWS * stride) * sizeof *qkv);
+        for (int k = 0; k < ROWS * stride; k++) qkv[k] = odd_value(&random);
+        for (int k = 0; k < n_blocks; k++) table[k] = n_blocks - 1 - k;
+        for (int v = 0; v < 2; v++) {
+            for (size_t k = 0; k < tail_floats(&kv); k++) tail(&kv, v)[k] = odd_value(&random);
+            *(v ? &kv.v : &kv.k) = malloc(plane_bytes(&kv, v));
+            memset(plane(&kv, v), 0xff, plane_bytes(&kv, v));
+        }
+        for (int k = 0; k < ROWS; k++) {
+            ints[0][k] = PAST + k;
+            ints[1][k] = 0;
+            ints[2][k] = PAST;
+            ints[3][k] = kv_tail(&kv, table, PAST + k);
+        }
+        KvPool d = kv;
+        d.tail_k = device_new(kv.tail_k, tail_floats(&kv) * sizeof(float));
+        d.tail_v = device_new(kv.tail_v, tail_floats(&kv) * sizeof(float));
+        d.k = device_new(kv.k, plane_bytes(&kv, false));
+        d.v = device_new(kv.v, plane_bytes(&kv, true));
+        GpuBatch b = {.n_rows = ROWS,
+                      .max_blocks = n_blocks,
+                      .slot = device_new(ints[0], sizeof ints[0]),
+                      .seq = device_new(ints[1], sizeof ints[1]),
+                      .since = device_new(ints[2], sizeof ints[2]),
+                      .page = device_new(ints[3], sizeof ints[3]),
+                      .block_table = device_new(table, (size_t)n_blocks * sizeof *table)};
+        GpuLayer l = {.heads = {.n_heads = HEADS, .n_kv_heads = HEADS, .head_dim = hd}};
+        GpuScratch s = {.qkv = device_new(qkv, (size_t)(ROWS * stride) * sizeof *qkv)};
+        gpu_seal(&l, &d, &b, &s, NULL);
+        launched();
+        for (int v = 0; v < 2; v++) {
+            for (int head = 0; head < 2 * HEADS; head++) {
+                int first = head / HEADS * SEAL;
+                const float *rows[SEAL];
+                for (int k = 0; k < SEAL; k++)
+                    rows[k] = first + k < PAST
+                                  ? tail(&kv, v) + kv_tail_index(&kv, 0, ints[3][0], head % HEADS, k)
+                                  : qkv + (first + k - PAST) * stride + (HEADS * (1 + v) + head % HEADS) * hd;
+                seal_at(&kv, v, 0, table, head % HEADS, first, rows);
+            }
+            if (!same_bytes(plane(&kv, v), plane(&d, v), plane_bytes(&kv, v)))
+                fail_msg("%s of %s, head_dim %d, blocks of %d: other bytes", v ? "V" : "K", case_name, hd, block);
+        }
+        free_cache(&kv);
+        free(qkv);
+        device_free_all();
+    }
+}
 
 static void heads_caches_and_chunks(void **state) { // of x, where it is more than shared memory takes at a time
     (void)state;
@@ -663,39 +970,90 @@ static void int8_products(void **state) {
     }
 }
 
+// Blocks, and with sealed planes their pages; of blocks of 34 bytes, too.
 static void copies_in_order(void **state) {
     (void)state;
     case_name = "copies";
-    enum { BLOCKS = 5 };
-    KvPool kv = {.n_layers = 2,
-                 .n_blocks = BLOCKS,
-                 .n_kv_heads = 2,
-                 .block = 3,
-                 .head_dim = 6,
-                 .type_k = TYPE_F32,
-                 .type_v = TYPE_F16};
-    kv.bytes_k = kv_index(&kv, 2, 0, 0, 0) * 4;
-    kv.bytes_v = kv_index(&kv, 2, 0, 0, 0) * 2;
-    kv.k = malloc(kv.bytes_k);
-    kv.v = malloc(kv.bytes_v);
-    for (size_t i = 0; i < kv.bytes_k; i++) kv.k[i] = (uint8_t)(i * 7);
-    for (size_t i = 0; i < kv.bytes_v; i++) kv.v[i] = (uint8_t)(i * 13);
-    int copy[][2] = {{0, 3}, {3, 4}, {1, 3}}; // 4 gets what 0 had, 3 what 1 had
-    KvPool d = kv;
-    d.k = device_new(kv.k, kv.bytes_k);
-    d.v = device_new(kv.v, kv.bytes_v);
-    GpuBatch gb = {.n_copies = 3, .copy = device_new(copy, sizeof copy)};
-    Batch b = {.n_copies = 3, .copy = copy};
+    enum { BLOCKS = 5, SHAPES = 3 };
+    KvPool pools[SHAPES] = {{.n_kv_heads = 2, .block = 3, .head_dim = 6, .type_k = TYPE_F32, .type_v = TYPE_F16},
+                            {.n_kv_heads = 1, .block = 1, .head_dim = 32, .type_k = TYPE_Q8_0, .type_v = TYPE_KIVI2},
+                            {.n_kv_heads = 2, .block = 32, .head_dim = 24, .type_k = TYPE_F16, .type_v = TYPE_FP8}};
     const Backend *be;
     assert_ok(cpu_backend("scalar", &be));
-    be->copy_blocks(NULL, &kv, &b);
-    gpu_copy_blocks(&d, &gb, NULL);
+    for (int i = 0; i < SHAPES; i++) {
+        KvPool kv = pools[i];
+        kv.n_layers = 2;
+        kv.n_blocks = BLOCKS;
+        int copy[][2] = {{0, 3}, {3, 4}, {1, 3}}, pages[3][2]; // 4 gets what 0 had, 3 what 1 had
+        if (i > 0) {
+            make_tails(&kv);
+            kv.tail_of[i] = -1; // a block without a page is copied all the same
+        }
+        for (int k = 0; k < 6; k++) pages[k / 2][k % 2] = i ? kv.tail_of[copy[k / 2][k % 2]] : -1;
+        kv.bytes_k = plane_bytes(&kv, false);
+        kv.bytes_v = plane_bytes(&kv, true);
+        KvPool d = kv;
+        for (int v = 0; v < 2; v++) {
+            uint8_t *bytes = *(v ? &kv.v : &kv.k) = malloc(plane_bytes(&kv, v));
+            for (size_t k = 0; k < plane_bytes(&kv, v); k++) bytes[k] = (uint8_t)(k * (v ? 13 : 7) >> 1);
+            for (size_t k = 0; tail(&kv, v) && k < tail_floats(&kv); k++) tail(&kv, v)[k] = (float)k;
+            *(v ? &d.v : &d.k) = device_new(bytes, plane_bytes(&kv, v));
+            if (tail(&kv, v)) *(v ? &d.tail_v : &d.tail_k) = device_new(tail(&kv, v), tail_floats(&kv) * sizeof(float));
+        }
+        GpuBatch gb = {
+            .n_copies = 3, .copy = device_new(copy, sizeof copy), .tail_copy = device_new(pages, sizeof pages)};
+        Batch b = {.n_copies = 3, .copy = copy};
+        be->copy_blocks(NULL, &kv, &b);
+        gpu_copy_blocks(&d, &gb, NULL);
+        launched();
+        for (int v = 0; v < 2; v++) {
+            assert_true(same_bytes(plane(&kv, v), plane(&d, v), plane_bytes(&kv, v)));
+            if (tail(&kv, v)) assert_true(same_bytes(tail(&kv, v), tail(&d, v), tail_floats(&kv) * sizeof(float)));
+        }
+        device_free_all();
+        free_cache(&kv);
+    }
+}
+
+static void slots_that_stay(void **state) {
+    (void)state;
+    case_name = "close up";
+    enum { SLOTS = 40, KEPT = 23, LAYERS = 2, HEADS = 3 };
+    uint64_t random = 4;
+    KvPool kv = {.n_layers = LAYERS,
+                 .n_blocks = 6,
+                 .n_kv_heads = HEADS,
+                 .block = 7,
+                 .head_dim = 6,
+                 .type_k = TYPE_F32,
+                 .type_v = TYPE_BF16};
+    const int table[6] = {3, 0, 5, 1, 4, 2};
+    int keep[LAYERS][HEADS][KEPT];
+    for (int i = 0; i < LAYERS * HEADS; i++)
+        for (int slot = 0, n = 0; n < KEPT; slot++) // each as likely as the next, as long as enough are left
+            if (SLOTS - slot == KEPT - n || test_random(&random) % (uint64_t)(SLOTS - slot) < (uint64_t)(KEPT - n))
+                keep[i / HEADS][i % HEADS][n++] = slot;
+    KvPool d = kv;
+    for (int v = 0; v < 2; v++) {
+        uint8_t *bytes = *(v ? &kv.v : &kv.k) = malloc(plane_bytes(&kv, v));
+        for (size_t i = 0; i < plane_bytes(&kv, v); i++) bytes[i] = (uint8_t)test_random(&random);
+        *(v ? &d.v : &d.k) = device_new(bytes, plane_bytes(&kv, v));
+    }
+    gpu_close_up(&d, device_new(table, sizeof table), device_new(keep, sizeof keep), KEPT, NULL);
     launched();
-    assert_true(same_bytes(kv.k, d.k, kv.bytes_k));
-    assert_true(same_bytes(kv.v, d.v, kv.bytes_v));
+    for (int v = 0; v < 2; v++) {
+        size_t bytes = kv_slot_bytes(type_of(&kv, v), kv.head_dim);
+        uint8_t *expected = copy_of(plane(&kv, v), plane_bytes(&kv, v));
+        for (int i = 0; i < LAYERS * HEADS * KEPT; i++) {
+            int layer = i / KEPT / HEADS, head = i / KEPT % HEADS, to = i % KEPT, from = keep[layer][head][to];
+            memcpy(expected + kv_slot(&kv, layer, table[to / 7], head, to % 7) * bytes,
+                   plane(&kv, v) + kv_slot(&kv, layer, table[from / 7], head, from % 7) * bytes, bytes);
+        }
+        assert_true(same_bytes(expected, plane(&d, v), plane_bytes(&kv, v)));
+        free(expected);
+    }
     device_free_all();
-    free(kv.k);
-    free(kv.v);
+    free_cache(&kv);
 }
 
 // ---- sampling: the device draws what the host draws -----------------------------------------------------------------
@@ -769,9 +1127,10 @@ static void draws(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type),    cmocka_unit_test(heads_caches_and_chunks),
-        cmocka_unit_test(int8_products), cmocka_unit_test(copies_in_order),
-        cmocka_unit_test(draws),
+        cmocka_unit_test(every_type),      cmocka_unit_test(heads_caches_and_chunks),
+        cmocka_unit_test(sealed_caches),   cmocka_unit_test(sealed_to_the_byte),
+        cmocka_unit_test(int8_products),   cmocka_unit_test(copies_in_order),
+        cmocka_unit_test(slots_that_stay), cmocka_unit_test(draws),
     };
     return cmocka_run_group_tests(tests, NULL, print_distances);
 }

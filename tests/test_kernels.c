@@ -334,13 +334,20 @@ static void *pack_all(const MatrixKernel *k, const float *x, size_t x_stride, in
     return packed;
 }
 
+// Of an instruction set's two the one that is its own: avx512 has that for fewer rows. NULL: it has none for the type.
+static const MatrixKernel *int8_kernel(int isa, int type) {
+    const CpuKernels *k = kernels(isa);
+    const MatrixKernel *(*of)(int) = k->several_of ? k->several_of : k->few_of;
+    return of ? of(type) : NULL;
+}
+
 // The kernel's products against exact ones, and closely against those of what it makes of its inputs.
 static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n_rows, bool add, bool bias) {
     const CpuKernels *table = kernels(isa);
     const MatrixKernel *k = kernel == MATRIX_BF16   ? table->matrix_of(c->m->t.type)
-                            : kernel == MATRIX_INT8 ? table->few_of(c->m->t.type)
+                            : kernel == MATRIX_INT8 ? int8_kernel(isa, c->m->t.type)
                                                     : table->matrix;
-    int features = k->features ? k->features : 16;
+    int features = k->features ? k->features : 16 * (1 + pick(&c->random, 19));
     Tensor t = c->m->t;
     t.n_out = n_out;
     if (bias) t.bias = c->m->bias;
@@ -414,7 +421,7 @@ static void matrix_shapes(MatrixCase *c) {
                     check_matrix(c, isa, MATRIX_BF16, outs[o], rows[r], flags & 1, flags & 2);
                 if (k->matrix_of && k->matrix_of(c->m->t.type) && rows[r] > k->matrix_of(c->m->t.type)->tile)
                     check_glu(c, isa, outs[o], rows[r]);
-                if (k->few_of && k->few_of(c->m->t.type) && rows[r] <= 17 && isa < 4)
+                if (int8_kernel(isa, c->m->t.type) && rows[r] <= 33)
                     check_matrix(c, isa, MATRIX_INT8, outs[o], rows[r], flags & 1, flags & 2);
             }
     }
@@ -470,6 +477,42 @@ static void test_matrix(void **state) {
         for (size_t i = 0; i < ARRAY_LEN(widths); i++) matrix_of(all_weights[w], widths[i], &random);
 }
 
+// Rows around the unit's 16 and the kernel's 64, features around its groups of 16 and the 256 it takes together.
+static void several_of(Weights w, int n_in, uint64_t *random) {
+    enum { ROWS = 66, OUT = 290 };
+    static const int rows[] = {1, 2, 3, 15, 16, 17, 31, 33, 64, ROWS}, outs[] = {1, 15, 16, 33, 271, OUT};
+    Matrix m;
+    if (!matrix_new(&m, w, OUT, n_in, random)) return;
+    size_t n_x = ROWS * (size_t)n_in;
+    float *x = random_floats(n_x, random), *xq = calloc(n_x, sizeof *xq);
+    round_to_int8(xq, x, (size_t)n_in, ROWS, n_in);
+    Products exact = products_new(m.values, OUT, x, (size_t)n_in, ROWS, n_in);
+    Products from_int8 = products_new(m.values, OUT, xq, (size_t)n_in, ROWS, n_in);
+    MatrixCase c = {.m = &m, .exact = &exact, .from_int8 = &from_int8, .x = x, .x_stride = (size_t)n_in, .random = 1};
+    for (size_t r = 0; r < ARRAY_LEN(rows); r++)
+        for (size_t o = 0; o < ARRAY_LEN(outs); o++)
+            for (int flags = 0; flags < 4; flags++)
+                check_matrix(&c, N_ISA - 1, MATRIX_INT8, outs[o], rows[r], flags & 1, flags & 2);
+    products_free(&exact);
+    products_free(&from_int8);
+    free(x);
+    free(xq);
+    matrix_free(&m);
+}
+
+static void test_several_rows(void **state) {
+    (void)state;
+    static const int widths[] = {32, 256, 288, 1312};
+    uint64_t random = 14;
+    if (!kernels(N_ISA - 1)) {
+        print_message("skipped: several rows in integers want AMX, which this CPU lacks\n");
+        skip();
+    }
+    for (size_t w = 0; w < ARRAY_LEN(all_weights); w++)
+        for (size_t i = 0; i < ARRAY_LEN(widths) && int8_kernel(N_ISA - 1, all_weights[w].type); i++)
+            several_of(all_weights[w], widths[i], &random);
+}
+
 // The model asks for the weights of a file as they are; nothing may depend on values that are not there.
 static void test_matrix_kernels_are_used(void **state) {
     (void)state;
@@ -480,6 +523,7 @@ static void test_matrix_kernels_are_used(void **state) {
         assert_int_equal(k->matrix_of != NULL, strcmp(isas[isa], "amx") == 0);
         assert_true(k->attend.pairs > 0);
         assert_int_equal(k->attend_bf16 != NULL, k->matrix_of != NULL);
+        assert_int_equal(k->several_of != NULL, k->matrix_of != NULL);
     }
 }
 
@@ -966,6 +1010,7 @@ int main(void) {
         cmocka_unit_test(test_to_kv),
         cmocka_unit_test(test_matvec),
         cmocka_unit_test(test_matrix),
+        cmocka_unit_test(test_several_rows),
         cmocka_unit_test(test_attend),
         cmocka_unit_test(test_attend_large_scores),
         cmocka_unit_test(test_attend_windows_apart),

@@ -9,6 +9,7 @@
 #include "model_rig.h"
 
 enum { MOST_TOKENS = 600 };
+enum { F32 = TYPE_F32, F16 = TYPE_F16, BF16 = TYPE_BF16, Q8 = TYPE_Q8_0, Q4 = TYPE_Q4_0, K2 = TYPE_KIVI2 };
 
 static const char text[] =
     "<|endoftext|>Once upon a time there was a girl called Anna. She lived in a small house by the river with her "
@@ -99,20 +100,39 @@ static void log_softmax(const float *logits, int n, double *out) {
     for (int i = 0; i < n; i++) out[i] = (double)logits[i] - most - log(sum);
 }
 
-// Mean over the rows of sum p log(p / q), in nats: p over f32, q over this cache.
-static double divergence(Text *t, int type_k, int type_v, bool rotate) {
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+// Over the rows, in nats: of sum p log(p / q), p over f32 and q over this cache.
+typedef struct {
+    double mean, median, most; // most: the share of the sum that lies in the twentieth of the rows with the most
+} Divergence;
+
+static Divergence divergence(Text *t, int type_k, int type_v, bool rotate) {
     float *got = logits_over(t, type_k, type_v, rotate);
-    double *p = mem_alloc(2 * (size_t)t->n_vocab * sizeof *p), *q = p + t->n_vocab, sum = 0;
+    double *p = mem_alloc((2 * (size_t)t->n_vocab + (size_t)t->n) * sizeof *p), *q = p + t->n_vocab;
+    double *of_row = q + t->n_vocab, sum = 0, top = 0;
     for (size_t row = 0; row < (size_t)t->n; row++) {
         log_softmax(t->exact + row * (size_t)t->n_vocab, t->n_vocab, p);
         log_softmax(got + row * (size_t)t->n_vocab, t->n_vocab, q);
-        for (int i = 0; i < t->n_vocab; i++) sum += exp(p[i]) * (p[i] - q[i]);
+        of_row[row] = 0;
+        for (int i = 0; i < t->n_vocab; i++) of_row[row] += exp(p[i]) * (p[i] - q[i]);
+        sum += of_row[row];
     }
+    qsort(of_row, (size_t)t->n, sizeof *of_row, ascending);
+    for (int row = t->n - t->n / 20; row < t->n; row++) top += of_row[row];
+    Divergence d = {.mean = sum / t->n, .median = of_row[t->n / 2], .most = sum > 0 ? top / sum : 0};
     free(p);
     free(got);
-    return sum / t->n;
+    return d;
 }
 
+// Bounds are about 1.6 times what was found. q4_0's mean is 2.5e-2, which is much beside a change of its perplexity of
+// half a percent (kv.bats holds that below 1%): two thirds of it lie in a twentieth of the rows, and three quarters
+// come from the keys, since softmax takes the exponential of what half a step of a key moves a score by. Four bits have
+// no smaller step (test_sealed.c holds it); the typical row changes fifty times less, which the median holds.
 static void test_distance_from_f32(void **state) {
     Text *t = *state;
     if (!t) {
@@ -123,17 +143,26 @@ static void test_distance_from_f32(void **state) {
         const char *name;
         int type_k, type_v;
         bool rotate;
-        double most; // nats a token
-    } cases[] = {{"f32", TYPE_F32, TYPE_F32, false, 0},          {"f16", TYPE_F16, TYPE_F16, false, 2e-5},
-                 {"bf16", TYPE_BF16, TYPE_BF16, false, 5e-4},    {"q8_0", TYPE_Q8_0, TYPE_Q8_0, false, 6e-4},
-                 {"fp8", TYPE_FP8, TYPE_FP8, false, 4e-2},       {"q8_0, q4_0", TYPE_Q8_0, TYPE_Q4_0, false, 2e-2},
-                 {"q4_0", TYPE_Q4_0, TYPE_Q4_0, false, 8e-2},    {"q4_0 turned", TYPE_Q4_0, TYPE_Q4_0, true, 8e-2},
-                 {"kivi2", TYPE_KIVI2, TYPE_KIVI2, false, 4e-1}, {"kivi2 turned", TYPE_KIVI2, TYPE_KIVI2, true, 4e-1}};
+        double mean, median; // nats a token, at most
+    } cases[] = {{"f32", F32, F32, false, 0, 0},
+                 {"f16", F16, F16, false, 8e-6, 8e-8},
+                 {"bf16", BF16, BF16, false, 1.8e-4, 4.5e-6},
+                 {"q8_0", Q8, Q8, false, 3e-4, 2.5e-6},
+                 {"fp8", TYPE_FP8, TYPE_FP8, false, 2e-2, 7.5e-5},
+                 {"f32, q4_0", F32, Q4, false, 9e-3, 3.5e-4},
+                 {"q4_0, f32", Q4, F32, false, 2.5e-2, 3e-4},
+                 {"q8_0, q4_0", Q8, Q4, false, 1e-2, 3.5e-4},
+                 {"q4_0", Q4, Q4, false, 4e-2, 7e-4},
+                 {"q4_0 turned", Q4, Q4, true, 4e-2, 7e-4},
+                 {"kivi2", K2, K2, false, 0.2, 1.5e-2},
+                 {"kivi2 turned", K2, K2, true, 0.2, 1.5e-2}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        double found = divergence(t, cases[i].type_k, cases[i].type_v, cases[i].rotate);
-        print_message("%-12s %.2e nats a token\n", cases[i].name, found);
-        if (!(found >= -1e-9 && found <= cases[i].most))
-            fail_msg("%s: at most %.0e nats a token expected, %.2e found", cases[i].name, cases[i].most, found);
+        Divergence d = divergence(t, cases[i].type_k, cases[i].type_v, cases[i].rotate);
+        print_message("%-12s %.2e nats a token, the median %.2e, %.0f%% of all in a twentieth of the rows\n",
+                      cases[i].name, d.mean, d.median, 100 * d.most);
+        if (!(d.mean >= -1e-9 && d.mean <= cases[i].mean && d.median <= cases[i].median))
+            fail_msg("%s: at most %.1e nats a token expected, the median %.1e", cases[i].name, cases[i].mean,
+                     cases[i].median);
     }
 }
 

@@ -22,6 +22,7 @@ typedef struct {
     int block;        // 0: contiguous
     uint64_t shuffle; // of the blocks; 0: as they come
     int window;       // of every layer's attention; 0: the model's own
+    int n_ctx;        // and rows in a step; 0: N_CTX and MOST_ROWS
 } Setup;
 
 static bool rig_open(Rig *r, const Gguf *g, Setup s) {
@@ -32,14 +33,15 @@ static bool rig_open(Rig *r, const Gguf *g, Setup s) {
     assert_ok(model_load(&r->m, g, be));
     for (int i = 0; i < r->m.c.n_layers && s.window; i++) r->m.layers[i].heads.window = s.window;
     r->pool = threads_new(s.threads ? s.threads : 1);
-    assert_ok(workspace_new(&r->w, &r->m, r->pool, MOST_ROWS, MOST_ROWS, N_CTX));
+    int n_ctx = s.n_ctx ? s.n_ctx : N_CTX, rows = int_max(n_ctx, MOST_ROWS);
+    assert_ok(workspace_new(&r->w, &r->m, r->pool, rows, rows, n_ctx));
     KvShape shape = {.n_layers = r->m.c.n_layers,
                      .n_kv_heads = r->m.c.n_kv_heads,
                      .head_dim = r->m.c.head_dim,
                      .type_k = s.kv_type,
                      .type_v = s.kv_type,
                      .block = s.block,
-                     .n_ctx = N_CTX,
+                     .n_ctx = n_ctx,
                      .n_seqs = 5};
     assert_ok(kv_new(&r->kv, &shape));
     memset(r->kv.pool.k, 0xff, r->kv.pool.bytes_k); // NaN wherever nothing was written
@@ -206,6 +208,53 @@ static void test_fast_paths_paged_as_contiguous(void **state) {
                 }
         gguf_close(g);
     }
+}
+
+// A prompt of several blocks of 256 and chunks of 128: one result on the reference, and with --deterministic on the
+// fast kernels, whose keys are then more than one split.
+static void test_long_prompts(void **state) {
+    (void)state;
+    enum { LONG = 540 };
+    static const struct {
+        Setup layout;
+        int chunk;
+    } ways[] = {{{.block = 0}, LONG},
+                {{.block = 0}, 128},
+                {{.block = 256}, LONG},
+                {{.block = 256, .shuffle = 7}, 128},
+                {{.block = 256}, 7},
+                {{.block = 256, .threads = 2}, 1},
+                {{.block = 32, .shuffle = 8}, 128}};
+    static const int kv_types[] = {TYPE_F32, TYPE_Q8_0};
+    TinyModel shape = tiny("llama");
+    Gguf *g = tiny_model(&shape);
+    int tokens[LONG];
+    for (int isa = 0; isa < N_ISA; isa++)
+        for (size_t kv = 0; kv < ARRAY_LEN(kv_types); kv++) {
+            float *want = NULL;
+            for (size_t w = 0; w < ARRAY_LEN(ways); w++) {
+                Setup s = ways[w].layout;
+                Rig r;
+                char what[128];
+                s.isa = isas[isa];
+                s.deterministic = isa > 0;
+                s.kv_type = kv_types[kv];
+                s.n_ctx = LONG;
+                if (!rig_open(&r, g, s)) break;
+                snprintf(what, sizeof what, "%s, KV %s, block %d, chunks of %d", isas[isa], type_name(s.kv_type),
+                         s.block, ways[w].chunk);
+                random_tokens(tokens, LONG, r.m.c.n_vocab, 5);
+                float *got = run_tokens(&r, tokens, LONG, ways[w].chunk);
+                if (w == 0) want = got;
+                else {
+                    assert_same_bits(got, want, LONG, r.m.c.n_vocab, what);
+                    free(got);
+                }
+                rig_close(&r);
+            }
+            free(want);
+        }
+    gguf_close(g);
 }
 
 // ---- --deterministic: one result on the fast paths too --------------------------------------------------------------
@@ -878,6 +927,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scalar_is_invariant),
         cmocka_unit_test(test_fast_paths_paged_as_contiguous),
+        cmocka_unit_test(test_long_prompts),
         cmocka_unit_test(test_deterministic),
         cmocka_unit_test(test_sealed_groups_are_left_and_shared),
         cmocka_unit_test(test_rotation_changes_nothing),

@@ -555,12 +555,14 @@ static void test_shared_prefix_is_computed_once(void **state) {
     }
 }
 
-// A prompt of many chunks joins sequences that decode: each of them has a token in every step.
+// A prompt of many chunks joins sequences that decode: each of them has a token in every step, and a prompt has its
+// first with the step of its last row.
 static void test_long_prompts_delay_nobody_by_more_than_a_step(void **state) {
     (void)state;
     static Bench f;
     Request r[6];
     Batch *b;
+    int given[6] = {0};
     bench_open(&f, 8, 0, 8, 8);
     for (int i = 0; i < 6; i++) request_new(&r[i], i < 3 ? 2 : 60, i < 3 ? 40 : 2, (uint64_t)i);
     for (int i = 0; i < 3; i++) scheduler_add(f.s, &r[i]);
@@ -569,10 +571,14 @@ static void test_long_prompts_delay_nobody_by_more_than_a_step(void **state) {
     for (int i = 3; i < 6; i++) scheduler_add(f.s, &r[i]);
     for (int step = 2; step <= 40; step++) {
         assert_true(scheduler_next(f.s, &b));
+        for (int row = 0; row < b->n_rows; row++)
+            for (int i = 3; i < 6; i++) given[i] += scheduler_request(f.s, b->seq[row]) == &r[i];
         scheduler_take(f.s, fake_forward(&f, b));
         for (int i = 0; i < 3; i++) assert_int_equal(r[i].n_new, step);
-        for (int i = 3; i < 6; i++) // C5: no token before its prompt is computed
-            assert_true(r[i].n_new == 0 || r[i].time.prefill_end > 0);
+        for (int i = 3; i < 6; i++) {
+            assert_int_equal(r[i].n_new, given[i] < 60 ? 0 : given[i] - 59);
+            assert_int_equal(r[i].time.prefill_end > 0, given[i] >= 60);
+        }
     }
     run_all(&f);
     for (int i = 0; i < 6; i++) {

@@ -6,6 +6,7 @@
 #include "testing.h"
 
 #include "../cpu.h"
+#include "../sealing.h"
 
 #include <math.h>
 
@@ -51,12 +52,19 @@ static Range range_of(const Group *g, int type, bool keys, int head_dim, int slo
     return r;
 }
 
+// Q4_0 has codes from -8 to 7 for a step that is an eighth of the farthest element: on that one's side half a step is
+// the most that is lost; on the other, which may reach as far as -8 but has no code for it, what lies beyond 7 steps.
+static double q4_0_step(Range r, double x) {
+    double most = fmax(fabs(r.least), fabs(r.most)), step = most / 8;
+    bool same_side = fabs(r.least) != fabs(r.most) && (x < 0) == (fabs(r.least) > fabs(r.most));
+    return same_side ? step / 2 : fmax(step / 2, fabs(x) - 7 * step);
+}
+
 // Half a step, and what the half of the scale (and of the minimum) rounds: 2^-11 of it, or 2^-25.
 static double bound_of(Range r, int type, double x) {
     double most = fmax(fabs(r.least), fabs(r.most)), tiny = 0x1p-25;
     if (type == TYPE_Q8_0) return most / 127 / 2 + most * 0x1p-11 + 128 * tiny;
-    if (type == TYPE_Q4_0)
-        return most / 8 + most * 0x1p-11 + 9 * tiny; // the other end of the range lacks its last step
+    if (type == TYPE_Q4_0) return q4_0_step(r, x) + most * 0x1p-11 + 9 * tiny;
     if (type == TYPE_KIVI2)
         return (r.most - r.least) / 3 / 2 + most * 0x1p-10 + (r.most - r.least) * 0x1p-10 + 5 * tiny;
     return fabs(x) / 16 + most / 448 * 0x1p-10 + most * 0x1p-10 + 449 * tiny;
