@@ -277,8 +277,8 @@ static Status open_run(Run *b, const Options *o) {
                                          "terminal; - reads it all the same");
     TRY(prompt_system(o, &b->system));
     TRY(feed_open(o->file, &b->feed));
-    b->width = o->parallel;
-    TRY(engine_open(&b->e, o, (EngineNeeds){.need_tokenizer = true, .n_seqs = b->width, .pooled = true}));
+    TRY(engine_open(&b->e, o, (EngineNeeds){.need_tokenizer = true, .n_seqs = o->parallel, .pooled = true}));
+    b->width = b->e.shape.n_seqs;
     if (b->e.sched)
         b->width = int_min(b->width, scheduler_max_rows(b->e.sched)); // a row for each of them in every step
     TRY(chat_choose(b->e.gguf, b->e.tok, o, &b->form));

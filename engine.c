@@ -157,13 +157,14 @@ static size_t scratch_for(const Engine *e, const Options *o, EngineNeeds needs, 
     return workspace_bytes(&e->model, threads_count(e->pool), *rows, int_min(needs.max_out, *rows));
 }
 
+static size_t less(size_t a, size_t b) { return a > b ? a - b : 0; }
+
 // The largest context whose KV cache keeps within `limit` bytes of the host's memory and --kv-mem bytes in all; of
 // a pool, that of one sequence.
 static int context_within(const KvShape *s, size_t limit, size_t kv_mem) {
-    size_t tails = kv_tail_bytes(s);
-    limit = limit > tails ? limit - tails : 0;
     size_t slot = kv_bytes_per_slot(s) / (size_t)s->n_layers * (size_t)(s->n_layers - s->n_device);
-    size_t bytes = slot ? limit / slot : SIZE_MAX, all = kv_mem ? kv_mem / kv_bytes_per_slot(s) : SIZE_MAX;
+    size_t bytes = slot ? less(limit, kv_tail_bytes(s)) / slot : SIZE_MAX;
+    size_t all = kv_mem ? less(kv_mem, kv_tail_bytes(s)) / kv_bytes_per_slot(s) : SIZE_MAX;
     size_t slots = (bytes < all ? bytes : all) / (size_t)(s->n_blocks ? 1 : s->n_seqs);
     if (s->block) slots = slots / (size_t)s->block * (size_t)s->block;
     return slots < 1 << 30 ? (int)slots : (1 << 30) - 1;
@@ -201,12 +202,26 @@ int engine_kv_type(const Model *m, int asked) {
     return m->layers[0].wk.type == TYPE_F32 ? TYPE_F32 : TYPE_F16;
 }
 
+// Whether as many sequences as s has may run at once within so many bytes: they all have pages for their open groups
+// (sealed types) and a context each, or the pages take no more than half and leave the one that was asked for.
+static bool width_fits(const KvShape *s, size_t limit, size_t context_bytes, bool asked) {
+    size_t pages = kv_tail_bytes(s), rest = less(limit, pages);
+    if (pages == 0 || rest / context_bytes >= (size_t)s->n_seqs) return true;
+    return pages <= limit / 2 && (!asked || rest >= context_bytes);
+}
+
 // The blocks of a pool: as many as memory allows, no more than all sequences can use, and a whole context at least.
 // Half of what is free stays free: a pool's blocks are kept for those who begin alike, so that in time it is used up.
 static Status plan_pool(Engine *e, const Options *o, size_t limit, bool asked) {
     KvShape *s = &e->shape;
-    size_t block_bytes = kv_bytes_per_slot(s) * (size_t)s->block, most = limit / block_bytes;
+    size_t block_bytes = kv_bytes_per_slot(s) * (size_t)s->block;
     size_t one = ((size_t)s->n_ctx - 1) / (size_t)s->block + 1;
+    int wished = s->n_seqs;
+    size_t room = o->kv_mem || limit == SIZE_MAX ? limit : limit / 2, blocks = room / block_bytes;
+    s->n_blocks = blocks < 1 ? 1 : blocks < INT_MAX ? (int)blocks : INT_MAX; // there are no more pages
+    while (s->n_seqs > 1 && !width_fits(s, room, one * block_bytes, asked)) s->n_seqs--;
+    if (s->n_seqs < wished) note(o, "-np %d: memory has room for %d, each with a group open", wished, s->n_seqs);
+    size_t most = less(limit, kv_tail_bytes(s)) / block_bytes;
     if (!o->kv_mem && limit != SIZE_MAX && most > one) most = most / 2 > one ? most / 2 : one;
     if (most < one && (asked || most < 1)) {
         s->n_blocks = (int)one;
@@ -271,6 +286,8 @@ const char *engine_prefill_isa(const Engine *e) {
 
 // ---- --kv-dir -------------------------------------------------------------------------------------------------------
 
+static const char no_more_kept[] = "the answer is whole, but no more is kept there";
+
 static void note_of_store(const Engine *e, Status st, const char *what) {
     if (st.code && !e->quiet) fprintf(stderr, "quill: note: --kv-dir: %s; %s\n", st.message, what);
 }
@@ -284,13 +301,31 @@ static bool fetch_from_dir(void *arg, Request *r, int most) {
     return r->seq.n_cached - had < most;
 }
 
+// Of the blocks that r's rows have filled, about `most` slots; returns how many were written.
+static int keep_some(Engine *e, Request *r, int most) {
+    int block = e->kv.pool.block, had = kvstore_stats(e->store).n_saved;
+    int first = int_max(r->n_kept, r->n_reused) / block * block;
+    if (r->seq.n_cached < first + block) return 0;
+    note_of_store(e, kvstore_save_some(e->store, &e->kv, &r->seq, r->time.begun, &first, most), no_more_kept);
+    r->n_kept = first;
+    return kvstore_stats(e->store).n_saved - had;
+}
+
+static void keep_filled(Engine *e, const Batch *b) {
+    int room = b->n_rows + e->kv.pool.block;
+    for (int i = 0; i < b->n_seqs && room > 0; i++) {
+        Request *r = scheduler_request(e->sched, i);
+        if (r) room -= keep_some(e, r, room);
+    }
+}
+
 void engine_add(Engine *e, Request *r) {
-    e->n_from_dir = 0;
+    e->n_from_dir = r->n_kept = 0;
     scheduler_add(e->sched, r);
 }
 
 void engine_keep(Engine *e, const Sequence *s) {
-    if (e->store) note_of_store(e, kvstore_save(e->store, &e->kv, s), "the answer is whole, but no more is kept there");
+    if (e->store) note_of_store(e, kvstore_save(e->store, &e->kv, s), no_more_kept);
 }
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
@@ -355,7 +390,7 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     if (o->kv_dir) TRY(open_store(e, o));
     TRY(workspace_new(&e->work, &e->model, e->pool, rows, int_min(needs.max_out, rows), e->shape.n_ctx));
     e->sampler = sampler_new(e->model.c.n_vocab);
-    e->sched = scheduler_new(&e->kv, e->sampler, e->model.c.n_vocab, rows, needs.n_seqs);
+    e->sched = scheduler_new(&e->kv, e->sampler, e->model.c.n_vocab, rows, e->shape.n_seqs);
     if (e->store) scheduler_fetch(e->sched, fetch_from_dir, e);
     if (model_draws(&e->model)) scheduler_draws(e->sched, model_draws_ahead(&e->model));
     return plan_eviction(e, o);
@@ -461,6 +496,7 @@ bool engine_step(Engine *e, Batch **b) {
     if ((*b)->n_out > 0) progress_erase(&e->progress); // the answer may go to the same terminal
     if (tokens) scheduler_take_tokens(e->sched, tokens);
     else scheduler_take(e->sched, logits);
+    if (e->store && e->kv.ids) keep_filled(e, *b);
     settle_after(e, *b);
     return true;
 }

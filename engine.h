@@ -23,7 +23,7 @@ typedef struct {
     Place place;       // of the layers, between the CPU and a GPU
     ThreadPool *pool;
     Workspace work;
-    KvShape shape; // n_ctx is what one sequence may use
+    KvShape shape; // n_ctx is what one sequence may use; n_seqs of a pool may be fewer than were asked for
     KvCache kv;
     KvStore *store; // --kv-dir, or NULL
     int n_from_dir; // slots that requests had from there since one was added
@@ -71,7 +71,9 @@ const char *engine_prefill_isa(const Engine *e);
 #define BANDWIDTH_BYTES 64e6
 
 // Gives a request to the scheduler, and --kv-dir the slots of a sequence that has run; without one the second is
-// nothing. When the request begins it has what the directory has of it. What goes wrong with that is a note.
+// nothing. When the request begins it has what the directory has of it. Of a pool blocks are kept as they fill, after
+// each step as many slots as it had rows and a block's more, so that who decodes waits for little; what is left then is
+// the sequence's end. What goes wrong with that is a note.
 void engine_add(Engine *e, Request *r);
 void engine_keep(Engine *e, const Sequence *s);
 

@@ -6,9 +6,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,7 +18,7 @@
 enum {
     NAME = 64,        // hexadecimal digits of a block's name
     DRAFT = NAME + 7, // a draft's name: the block's, a dot, six letters
-    STALE = 3600,     // seconds after which a draft belongs to nobody
+    STALE = 3600,     // seconds after which a draft belongs to nobody, where a file system has no locks
 };
 static const char suffix[] = ".kv";
 
@@ -26,8 +28,10 @@ struct KvStore {
     int block;
     KvHead head; // of every block's file
     ChainHash root;
-    bool refused; // writing has failed
-    size_t look;  // saved_bytes from which on the directory is looked through for what has to go
+    bool refused;            // writing has failed
+    size_t looked, look;     // saved_bytes when the directory was looked through last, and from which on it is again
+    size_t file_bytes;       // of one block; 0: none was written
+    double clock_difference; // from clock_now() to the time of day
     KvStoreStats stats;
 };
 
@@ -154,28 +158,58 @@ static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, cons
     return kvwriter_end(w);
 }
 
-// The draft's name is one's own, so that processes that write the same block do not meet before they rename it.
-static Status save_block(KvStore *s, const KvCache *kv, const Sequence *q, const Place *p, const char *path) {
-    FileDraft draft = {.path = path, .tmp = path_of(s, p, ".XXXXXX")};
-    draft.fd = mkostemp(draft.tmp, O_CLOEXEC);
-    if (draft.fd < 0) {
-        Status st = status_error(QUILL_IO, "%.300s: cannot create a file: %s", s->dir, strerror(errno));
-        free(draft.tmp);
-        return st;
+// The draft's name is one's own, so that processes that write the same block do not meet before they rename it. It is
+// locked as long as its writer lives. Who looks through the directory between its making and the lock takes it for a
+// dead writer's: then another one is made.
+static Status open_draft(const KvStore *s, const Place *p, char **path, int *fd) {
+    for (;;) {
+        struct stat info;
+        *path = path_of(s, p, ".XXXXXX");
+        *fd = mkostemp(*path, O_CLOEXEC);
+        if (*fd < 0) {
+            Status st = status_error(QUILL_IO, "%.300s: cannot create a file: %s", s->dir, strerror(errno));
+            free(*path);
+            return st;
+        }
+        while (flock(*fd, LOCK_EX) != 0 && errno == EINTR) {
+        }
+        if (fstat(*fd, &info) != 0 || info.st_nlink > 0) return OK;
+        close(*fd);
+        free(*path);
     }
-    KvWriter w = {.fd = draft.fd};
+}
+
+// It has its last name before the lock goes with the file's end. Nothing is synced, which would take longer than all
+// the rest: what a power cut leaves of a file is damaged, and its checksums say so.
+static Status publish_draft(const char *draft, int fd, const char *path, Status written) {
+    Status st = written;
+    if (st.code) st = status_error(st.code, "%.300s: %.600s", draft, written.message);
+    else if (rename(draft, path) != 0)
+        st = status_error(QUILL_IO, "%.300s: cannot rename to %.300s: %s", draft, path, strerror(errno));
+    if (st.code) unlink(draft);
+    close(fd);
+    return st;
+}
+
+static Status save_block(KvStore *s, const KvCache *kv, const Sequence *q, const Place *p, const char *path) {
+    char *draft;
+    int fd;
+    TRY(open_draft(s, p, &draft, &fd));
+    KvWriter w = {.fd = fd};
     Status st = write_block(s, &w, kv, q, p);
-    off_t size = lseek(draft.fd, 0, SEEK_CUR);
+    off_t size = lseek(fd, 0, SEEK_CUR);
     kvwriter_free(&w);
-    TRY(file_publish(&draft, st));
+    st = publish_draft(draft, fd, path, st);
+    free(draft);
+    if (st.code) return st;
     s->stats.n_saved += s->block;
-    s->stats.saved_bytes += (size_t)size;
+    s->stats.saved_bytes += s->file_bytes = (size_t)size;
     return OK;
 }
 
 // A block counts as a little older than the one before it, so that of one sequence the last goes first.
-static void mark_used(const char *path, struct timespec now, int nth) {
-    int64_t ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - (int64_t)nth * 1000;
+static void mark_used(const KvStore *s, const char *path, double used, int nth) {
+    int64_t ns = (int64_t)(1e9 * (used + s->clock_difference)) - (int64_t)nth * 1000;
     struct timespec at = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
     utimensat(AT_FDCWD, path, (const struct timespec[2]){at, at}, AT_SYMLINK_NOFOLLOW); // not ours: as old as it was
 }
@@ -199,14 +233,21 @@ static bool is_ours(const char *name, bool *draft) {
     return *draft || (digits == NAME && strcmp(name + NAME, suffix) == 0);
 }
 
+// Removes a draft whose writer is gone: nobody holds its lock.
+static bool remove_dead(int dir, const char *name, const struct stat *info) {
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    bool locked = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+    bool dead = locked || (errno != EWOULDBLOCK && info->st_mtim.tv_sec < time(NULL) - STALE);
+    if (dead) unlinkat(dir, name, 0); // under the lock, which a writer that has just made it waits for
+    if (fd >= 0) close(fd);
+    return dead;
+}
+
 static void list_file(Listing *l, int dir, const char *name) {
     struct stat info;
     bool draft;
     if (!is_ours(name, &draft) || fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode)) return;
-    if (draft && info.st_mtim.tv_sec < time(NULL) - STALE) { // its writer is gone
-        unlinkat(dir, name, 0);
-        return;
-    }
+    if (draft && remove_dead(dir, name, &info)) return;
     l->n_bytes += (size_t)info.st_size;
     if (draft) return;
     if (l->n == l->cap) {
@@ -230,37 +271,44 @@ static void make_room(KvStore *s) {
     if (!dir) return;
     Listing l = {0};
     for (struct dirent *d; (d = readdir(dir));) list_file(&l, dirfd(dir), d->d_name);
-    if (l.n_bytes > s->most_bytes) qsort(l.entries, l.n, sizeof *l.entries, longest_unused_first);
-    for (size_t i = 0; i < l.n && l.n_bytes > s->most_bytes; i++) {
+    // Some room more than is needed: a look at a large directory takes a while.
+    size_t most = l.n_bytes > s->most_bytes ? s->most_bytes - s->most_bytes / 16 : s->most_bytes;
+    if (l.n_bytes > most) qsort(l.entries, l.n, sizeof *l.entries, longest_unused_first);
+    for (size_t i = 0; i < l.n && l.n_bytes > most; i++) {
         s->stats.n_removed += unlinkat(dirfd(dir), l.entries[i].name, 0) == 0;
         l.n_bytes -= l.entries[i].size;
     }
     // Others may write, too: half of what is free is ours until the next look.
-    s->look = s->stats.saved_bytes + (l.n_bytes < s->most_bytes ? (s->most_bytes - l.n_bytes) / 2 : 0);
+    s->looked = s->stats.saved_bytes;
+    s->look = s->looked + (l.n_bytes < s->most_bytes ? (s->most_bytes - l.n_bytes) / 2 : 0);
     free(l.entries);
     closedir(dir);
 }
 
-Status kvstore_save(KvStore *s, const KvCache *kv, const Sequence *q) {
+Status kvstore_save_some(KvStore *s, const KvCache *kv, const Sequence *q, double began, int *first, int most) {
     Status st = OK;
     double start = clock_now();
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    size_t had = s->stats.saved_bytes;
+    int end = s->stats.n_saved + int_min(most, INT_MAX - s->stats.n_saved);
     Place p = place_before(s);
-    for (int i = 0, n = q->own ? 0 : q->n_cached / s->block; i < n; i++) {
+    for (int i = 0, n = q->own ? 0 : q->n_cached / s->block; i < n && s->stats.n_saved < end; i++) {
         place_next(s, q, &p);
+        if (p.first < *first) continue;
         char *path = path_of(s, &p, suffix);
         // What does not fit into the directory would be removed again.
-        bool wanted = !s->refused && s->stats.saved_bytes - had < s->most_bytes;
+        bool wanted = !s->refused && (size_t)(i + 1) * s->file_bytes <= s->most_bytes;
         if (wanted && access(path, F_OK) != 0) st = save_block(s, kv, q, &p, path);
         s->refused = s->refused || st.code;
-        mark_used(path, now, i);
+        mark_used(s, path, began, i);
         free(path);
+        *first = p.first + s->block;
     }
-    if (s->stats.saved_bytes > had && s->stats.saved_bytes > s->look) make_room(s);
+    if (s->stats.saved_bytes > s->looked && s->stats.saved_bytes > s->look) make_room(s);
     s->stats.save_seconds += clock_now() - start;
     return st;
+}
+
+Status kvstore_save(KvStore *s, const KvCache *kv, const Sequence *q) {
+    return kvstore_save_some(s, kv, q, clock_now(), &(int){0}, INT_MAX);
 }
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
@@ -299,6 +347,9 @@ Status kvstore_open(const char *dir, size_t most_bytes, int block, const KvHead 
                    .head = *like,
                    .root = root_of(*like, kernels)};
     s->head.n_tokens = s->head.n_slots = (uint32_t)block;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    s->clock_difference = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - clock_now();
     *out = s;
     return OK;
 }

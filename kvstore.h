@@ -12,8 +12,8 @@
 // docs/kv-format.md.
 //
 // When the files together grow past `most_bytes`, those go first that were not used for longest, and of one sequence
-// the last before the first, without which they are of no use. A store looks at them all when it has written half of
-// what was free at its last look, so that several at once stay about within that size.
+// the last before the first, without which they are of no use, until a sixteenth is free. A store looks at them all
+// when it has written half of what was free at its last look, so that several at once stay about within that size.
 #ifndef QUILL_KVSTORE_H
 #define QUILL_KVSTORE_H
 
@@ -48,6 +48,9 @@ Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q, int most);
 // Writes the full blocks of q's cached slots that are missing and marks all of them as used now. After an error
 // (QUILL_IO: a full disk, no permission) the store writes no more and still reads.
 Status kvstore_save(KvStore *s, const KvCache *kv, const Sequence *q);
+// The same of a sequence that goes on, from slot *first (a block's) on and until `most` slots are written, or those of
+// a block more; *first moves on. The files count as used when it began: clock_now() then, the same in every call.
+Status kvstore_save_some(KvStore *s, const KvCache *kv, const Sequence *q, double began, int *first, int most);
 
 const char *kvstore_dir(const KvStore *s);
 KvStoreStats kvstore_stats(const KvStore *s);

@@ -62,6 +62,7 @@ struct Request {
     int n_new;    // tokens generated
     Finish finish;
     bool fetched;  // nothing more of it is to be had elsewhere
+    int n_kept;    // the engine's: slots that --kv-dir has
     Timeline time; // .start given: when it came; 0: now
     Request *next; // in the scheduler's list
 };

@@ -122,8 +122,10 @@ typedef struct {
     ChatTemplate *form;
 } Alone;
 
-static void open_alone(Alone *a) {
-    options(&a->o, "-c 128");
+static void open_alone(Alone *a, const char *types) {
+    char words[128];
+    snprintf(words, sizeof words, "-c 128 %s", types);
+    options(&a->o, words);
     a->o.json = true;
     assert_ok(engine_open(&a->e, &a->o, (EngineNeeds){.need_tokenizer = true}));
     assert_ok(chat_choose(a->e.gguf, a->e.tok, &a->o, &a->form));
@@ -227,7 +229,7 @@ static void check_wish(Alone *a, const Wish *w, const json_t *reply, int line) {
 }
 
 // Random jobs, some of them broken or called off, in a cache that is too small for them.
-static void soak(const char *words, int n, uint64_t seed) {
+static void soak_types(const char *words, const char *types, int n, uint64_t seed) {
     Wish *wishes = mem_alloc((size_t)n * sizeof *wishes);
     Buf lines = {0}, out = {0};
     int n_lines = 0, n_broken = 0, *line_of = mem_alloc((size_t)n * sizeof *line_of);
@@ -244,11 +246,13 @@ static void soak(const char *words, int n, uint64_t seed) {
         wishes[which].cancelled = true;
         buf_printf(&lines, "{\"cancel\":%d}\n", line_of[which]);
     }
-    Status st = run_batch(words, (Str){lines.data, lines.n}, &out);
+    char all_words[1400];
+    snprintf(all_words, sizeof all_words, "%s %s", words, types);
+    Status st = run_batch(all_words, (Str){lines.data, lines.n}, &out);
     assert_int_equal(st.code, n_broken ? QUILL_USAGE : QUILL_OK);
     json_t **all = replies(&out, n_lines, NULL);
     Alone a;
-    open_alone(&a);
+    open_alone(&a, types);
     for (int i = 0; i < n; i++) {
         const json_t *reply = all[line_of[i]];
         assert_non_null(reply);
@@ -262,6 +266,8 @@ static void soak(const char *words, int n, uint64_t seed) {
     buf_free(&lines);
     buf_free(&out);
 }
+
+static void soak(const char *words, int n, uint64_t seed) { soak_types(words, "", n, seed); }
 
 static int soak_jobs(void) {
     const char *n = getenv("QUILL_SOAK");
@@ -283,6 +289,69 @@ static void test_wide(void **state) {
 static void test_static(void **state) {
     (void)state;
     soak("-c 128 --kv-block 4 -np 5 -ub 7 --static", int_max(20, soak_jobs() / 10), 3);
+}
+
+static const char *const all_types[] = {
+    "-ctk f16 -ctv f16",   "-ctk bf16 -ctv f32",  "-ctk fp8 -ctv fp8",
+    "-ctk q8_0 -ctv q8_0", "-ctk q4_0 -ctv q4_0", "-ctk kivi2 -ctv kivi2 --kv-rotate",
+    "-ctk q8_0 -ctv f16",  "-ctk f32 -ctv kivi2", "-ctk fp8 -ctv q4_0 --kv-rotate"};
+
+// Every type of KV, in a cache of a context and a little more, of which sealed types' open groups have a half.
+static void test_every_type(void **state) {
+    (void)state;
+    int n_preempted = 0;
+    for (size_t i = 0; i < ARRAY_LEN(all_types); i++)
+        for (int block = 16; block <= 32; block += 16) {
+            char words[128];
+            bool dense = i < 2;
+            snprintf(words, sizeof words, "-c 128 --kv-block %d --kv-mem %s -np 6 -ub %d", block,
+                     dense ? "32k" : "100k", block == 16 ? 24 : 70);
+            soak_types(words, all_types[i], int_max(24, soak_jobs() / 20), 10 + i);
+            n_preempted += preemptions();
+        }
+    assert_true(n_preempted > 10);
+}
+
+// The bytes that are really taken.
+static size_t bytes_taken(const KvPool *p) {
+    size_t pages = kv_tail_index(p, p->n_layers, 0, 0, 0) * sizeof(float);
+    return p->bytes_k + p->bytes_v + (p->tail_k ? pages : 0) + (p->tail_v ? pages : 0);
+}
+
+static void check_size(const char *words, bool pooled, bool may_be_too_little) {
+    Options o;
+    Engine e;
+    options(&o, words);
+    o.verbose = false;
+    Status st = engine_open(&e, &o, (EngineNeeds){.n_seqs = pooled ? o.parallel : 1, .pooled = pooled});
+    if (st.code) {
+        assert_int_equal(st.code, QUILL_MEMORY);
+        assert_true(may_be_too_little);
+    } else {
+        const KvPool *p = &e.kv.pool;
+        assert_int_equal(bytes_taken(p), kv_bytes(&e.shape));
+        assert_in_range(bytes_taken(p), 1, o.kv_mem);
+        assert_true(p->n_blocks * p->block >= e.shape.n_ctx);
+        assert_true(!p->tail_of || p->n_tails >= int_min(2, p->n_blocks));
+        engine_close(&e);
+    }
+    cli_free(&o);
+}
+
+// What a cache takes, pages of open groups and all, is within --kv-mem, and has a context; fewer sequences of a pool
+// run at once where more had no pages.
+static void test_within_kv_mem(void **state) {
+    (void)state;
+    static const char *const sizes[] = {"40k", "52k", "60k", "100k", "400k", "2M"};
+    for (size_t i = 0; i < ARRAY_LEN(all_types); i++)
+        for (size_t k = 0; k < ARRAY_LEN(sizes); k++)
+            for (int asked = 0; asked < 2; asked++) {
+                char words[160];
+                snprintf(words, sizeof words, "%s %s --kv-mem %s -np 64", all_types[i], asked ? "-c 128" : "",
+                         sizes[k]);
+                check_size(words, true, asked && k < 2); // two pages and a context of q8_0 are 51 KB
+                check_size(words, false, asked && k < 1);
+            }
 }
 
 // ---- who comes when -------------------------------------------------------------------------------------------------
@@ -410,6 +479,49 @@ static void test_more_on_disk_than_in_memory(void **state) {
     remove_directory(dir);
 }
 
+// Blocks go into the directory as they fill, after each step no more slots than it had rows and a block's besides; when
+// a request ends less than a block is left. Who decodes does not wait for a prompt to be written.
+static void test_kept_as_they_fill(void **state) {
+    (void)state;
+    enum { N = 6 };
+    Options o;
+    Engine e;
+    Request r[N] = {0};
+    Batch *b;
+    uint64_t random = 2;
+    char words[1200];
+    const char *dir = test_tmp("batch-dir");
+    remove_directory(dir);
+    snprintf(words, sizeof words, "-c 128 --kv-block 16 -ub 24 --kv-dir %s", dir);
+    options(&o, words);
+    assert_ok(engine_open(&e, &o, (EngineNeeds){.n_seqs = N, .pooled = true}));
+    for (int i = 0; i < N; i++) {
+        for (int k = 0; k < 70 + i; k++) sequence_push(&r[i].seq, &(int){(int)(test_random(&random) % 300)}, 1);
+        r[i].sampling = o.sampling;
+        r[i].max_new = 40;
+        engine_add(&e, &r[i]);
+    }
+    for (int n_saved = 0, n_rows = 0; engine_step(&e, &b);) {
+        int now = kvstore_stats(e.store).n_saved;
+        n_rows += b->n_rows;
+        assert_in_range(now - n_saved, 0, b->n_rows + 2 * 16 - 1);
+        assert_true(now > n_rows - N * 16 - 16); // none falls behind
+        n_saved = now;
+    }
+    for (int i = 0, n_saved = 0; i < N; i++) {
+        n_saved = kvstore_stats(e.store).n_saved;
+        engine_keep(&e, &r[i].seq);
+        assert_in_range(kvstore_stats(e.store).n_saved - n_saved, 0, 16);
+        kv_release(&e.kv, &r[i].seq);
+        sequence_free(&r[i].seq);
+        timeline_free(&r[i].time);
+    }
+    assert_int_equal(kvstore_stats(e.store).n_saved, 96 * 3 + 112 * 3); // of 109 to 114 slots the whole blocks
+    engine_close(&e);
+    cli_free(&o);
+    remove_directory(dir);
+}
+
 // The same over random jobs, in a cache that they fill and in a directory that is too small for them.
 static void test_soak_on_disk(void **state) {
     (void)state;
@@ -523,6 +635,7 @@ int main(void) {
         cmocka_unit_test(test_shared_prefix),
         cmocka_unit_test(test_prefix_on_disk),
         cmocka_unit_test(test_more_on_disk_than_in_memory),
+        cmocka_unit_test(test_kept_as_they_fill),
         cmocka_unit_test(test_soak_on_disk),
         cmocka_unit_test(test_rate),
         cmocka_unit_test(test_too_long),
@@ -530,6 +643,8 @@ int main(void) {
         cmocka_unit_test(test_small_cache),
         cmocka_unit_test(test_wide),
         cmocka_unit_test(test_static),
+        cmocka_unit_test(test_every_type),
+        cmocka_unit_test(test_within_kv_mem),
     };
     return cmocka_run_group_tests(tests, write_model, NULL);
 }
