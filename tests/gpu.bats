@@ -61,6 +61,11 @@ PYTHON
             for to in cuda "cuda-ngl1--kv-layoutpaged"; do part "$from-cpu--isascalar" "$from-$to"; done
         done
     done
+    for run in 1 2; do # and through a directory
+        "$TWIN" --device cuda -ctk kivi2 -ctv q8_0 --kv-dir dir -v --greedy -n 8 -f prompt </dev/null >text$run 2>err
+    done
+    grep -q "^KV dir     64 slots from dir" err
+    cmp text1 text2
 }
 
 @test "slots are given up on the GPU as on the CPU" {
@@ -130,6 +135,14 @@ for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
     grep -Eq "[1-9][0-9]* preemptions" cuda.err
     grep -Eq "^sampling   [1-9].* tokens on the GPU, [1-9].* ahead of the host; [1-9][0-9]* rows" cuda.err
     diff cpu.texts cuda.texts
+    for device in "cpu --isa scalar" cuda; do # groups that are sealed, and begun, in steps ahead
+        # shellcheck disable=SC2086
+        "$TWIN" batch --device $device -v -c 96 -ctk q8_0 -ctv kivi2 --kv-mem 60k jobs.jsonl >sealed.jsonl 2>sealed.err </dev/null
+        grep -q "7 answered, 0 failed" sealed.err
+        texts sealed.jsonl >"sealed.${device%% *}"
+    done
+    grep -Eq "^sampling   [1-9].* tokens on the GPU, [1-9].* ahead of the host" sealed.err
+    diff sealed.cpu sealed.cuda
     [ "$(code "$TWIN" batch --device cuda --dry-run jobs.jsonl)" -eq 0 ]
     grep -q "on the GPU .* 3 of 3 layers" err
 }
