@@ -15,7 +15,6 @@
 #include "amx.h"
 #include "slab.h"
 
-#include <limits.h>
 #include <stddef.h>
 
 enum {
@@ -360,8 +359,8 @@ static void run(const Tensor *w, int first, int last, const void *packed, int fi
 
 #define KERNEL(MIN_ROWS, PACK)                                                                                         \
     {                                                                                                                  \
-        .min_rows = MIN_ROWS, .tile = COLUMNS, .rows = MOST_TILES * COLUMNS, .depth = INT_MAX,                         \
-        .scratch = sizeof(Scratch), .packed_bytes = packed_bytes, .pack = PACK, .run = run,                            \
+        .min_rows = MIN_ROWS, .tile = COLUMNS, .rows = MOST_TILES * COLUMNS, .scratch = sizeof(Scratch),               \
+        .packed_bytes = packed_bytes, .pack = PACK, .run = run,                                                        \
     }
 
 const MatrixKernel *cpu_amx_int8_matrix(int type) {
