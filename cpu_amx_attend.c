@@ -239,7 +239,7 @@ static void attend_tiles(const AttendTask *t) {
     State *s = t->scratch;
     int n = t->last - t->first, steps = (t->heads->head_dim + STEP - 1) / STEP;
     int group = t->heads->n_heads / t->heads->n_kv_heads, last = t->slot[(t->last - 1) / group];
-    tiles_configure();
+    tiles_configure(2 * STEP);
     load_queries(t, s);
     for (int first = attend_first(t, s->slot[0]); first <= last; first += KEYS) {
         int keys = int_min(KEYS, last + 1 - first);
