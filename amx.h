@@ -1,27 +1,30 @@
 // amx.h: what the kernels of the AMX unit share: its tiles, the way to bf16, and turning 16 x 16 blocks.
 //
 // A unit tile is 16 rows of 64 bytes. One product adds to 16 x 16 f32 sums: rows of 32 bf16 of the left operand times
-// the right one, whose row p holds elements 2p and 2p + 1 of its 16 columns side by side ("pairs").
+// the right one, whose row p holds elements 2p and 2p + 1 of its 16 columns side by side ("pairs"). Of bytes these are
+// fours, and their sums integers.
 #ifndef QUILL_AMX_H
 #define QUILL_AMX_H
 
 #include "simd.h"
+#include "util.h"
 
 enum {
     STEP = 32,      // depth of one product
     UNIT = 16 * 32, // bf16 elements of a unit tile
 };
 
-// All eight tiles are 16 rows of 64 bytes.
-static inline void tiles_configure(void) {
+// Tiles 0..3, sums, are 16 x 16; 4 and 5, left operands, 16 rows of `depth` bytes; 6 and 7, right ones, a row for every
+// four of these.
+static inline void tiles_configure(int depth) {
     struct {
         uint8_t palette, start_row, reserved[14];
         uint16_t bytes[16];
         uint8_t rows[16];
     } config = {.palette = 1};
     for (int i = 0; i < 8; i++) {
-        config.bytes[i] = 64;
-        config.rows[i] = 16;
+        config.bytes[i] = (uint16_t)(i == 4 || i == 5 ? depth : 64);
+        config.rows[i] = (uint8_t)(i < 6 ? 16 : depth / 4);
     }
     __asm__ volatile("" ::"r"(&config) : "memory"); // the intrinsic names eight bytes only to the compiler
     _tile_loadconfig(&config);
@@ -119,6 +122,20 @@ INLINE void transpose16(__m512 r[16]) {
         r[i + 4] = _mm512_shuffle_f32x4(b, d, 0x88);
         r[i + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
         r[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
+    }
+}
+
+// 16 rows of 16 features, or as many as there are, to y, rows y_stride apart: whole lines where these are aligned.
+INLINE void write_rows(const __m512 rows[16], int n_rows, int n_features, const float *bias, bool add, float *y,
+                       size_t y_stride) {
+    __mmask16 there = (__mmask16)((1u << int_min(16, n_features)) - 1);
+    __m512 more = bias ? _mm512_maskz_loadu_ps(there, bias) : _mm512_setzero_ps();
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) {
+        if (i >= n_rows) break;
+        __m512 value = _mm512_add_ps(rows[i], more);
+        if (add) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(there, y + (size_t)i * y_stride));
+        _mm512_mask_storeu_ps(y + (size_t)i * y_stride, there, value);
     }
 }
 

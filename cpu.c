@@ -761,28 +761,31 @@ static CpuKernels kernels_for(const Choice *c, bool in_order) {
     return k;
 }
 
+enum { WORDS = 192 };
+
 // Which kernels run, in words.
-static void describe(const Choice *c, bool in_order, char out[160]) {
+static void describe(const Choice *c, bool in_order, char out[WORDS]) {
     const char *f32 = c->kernels->isa;
-    char few[64] = "", many[80];
+    char few[64] = "", several[32] = "", many[80];
     if (!c->kernels->matrix) {
-        snprintf(out, 160, "plain f32 loops (the reference)");
+        snprintf(out, WORDS, "plain f32 loops (the reference)");
         return;
     }
     if (c->few) snprintf(few, sizeof few, "int8 %s (16- and 32-bit weights: f32 %s", c->few, f32);
     const char *attention = c->attend_bf16 && !in_order ? " and attention" : "";
     if (c->matrix_of) snprintf(many, sizeof many, "bf16 %s panels%s (F32 weights: f32 %s)", c->isa, attention, f32);
     else snprintf(many, sizeof many, "f32 %s panels", f32);
-    if (!in_order && c->few) snprintf(out, 160, "matvec %s); prefill %s", few, many);
-    else if (!in_order) snprintf(out, 160, "matvec f32 %s; prefill %s", f32, many);
-    else if (c->few && !c->matrix_of) snprintf(out, 160, "%s panels) for any number of rows", few);
-    else snprintf(out, 160, "%s for any number of rows", many);
+    if (c->several_of) snprintf(several, sizeof several, "up to %d rows int8 %s; ", SEVERAL_ROWS, c->isa);
+    if (!in_order && c->few) snprintf(out, WORDS, "matvec %s); %sprefill %s", few, several, many);
+    else if (!in_order) snprintf(out, WORDS, "matvec f32 %s; prefill %s", f32, many);
+    else if (c->few && !c->matrix_of) snprintf(out, WORDS, "%s panels) for any number of rows", few);
+    else snprintf(out, WORDS, "%s for any number of rows", many);
 }
 
 static Status backend_for(const char *isa, bool in_order, const Backend **out) {
     static CpuKernels kernels[ARRAY_LEN(choices)][2];
     static Backend backends[ARRAY_LEN(choices)][2];
-    static char words[ARRAY_LEN(choices)][2][160];
+    static char words[ARRAY_LEN(choices)][2][WORDS];
     size_t i = 0;
     TRY(choose(isa, &i));
     Choice choice = choice_here(i);

@@ -201,24 +201,15 @@ INLINE void multiply(int type, int steps, const uint16_t *panel, const uint16_t 
     store_sums(sums);
 }
 
-// One unit tile of sums, features from f and rows from r on, to its place: whole lines where the rows are aligned.
+// One unit tile of sums, features from f and rows from r on, to its place.
 INLINE void write_unit(const float *sums, const Place *p, int f, int r) {
-    __m512 v[16], bias = _mm512_setzero_ps();
-    int n_features = int_min(16, p->n_features - f), n_rows = int_min(16, p->n_rows - r);
-    if (n_features <= 0 || n_rows <= 0) return;
-    __mmask16 there = (__mmask16)((1u << n_features) - 1);
-    if (p->bias) bias = _mm512_maskz_loadu_ps(there, p->bias + f);
+    __m512 v[16];
+    if (f >= p->n_features || r >= p->n_rows) return;
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) v[i] = _mm512_load_ps(sums + 16 * i);
     transpose16(v);
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++) {
-        if (i >= n_rows) break;
-        float *out = p->y + (size_t)(r + i) * p->y_stride + f;
-        __m512 value = _mm512_add_ps(v[i], bias);
-        if (p->add) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(there, out));
-        _mm512_mask_storeu_ps(out, there, value);
-    }
+    write_rows(v, p->n_rows - r, p->n_features - f, p->bias ? p->bias + f : NULL, p->add,
+               p->y + (size_t)r * p->y_stride + f, p->y_stride);
 }
 
 // silu(gate) * up of 16 rows and two features, as they are packed.
@@ -341,7 +332,7 @@ INLINE void run_type(int type, const Task *task) {
     int tiles = (task->n_rows + ROWS - 1) / ROWS;
     int groups = (task->last - task->first + GROUP - 1) / GROUP;
     int n_panels = task->parts * groups * ((task->w[0]->n_in + DEPTH - 1) / DEPTH);
-    tiles_configure();
+    tiles_configure(2 * STEP);
     if (tiles == 1 && task->parts == 1) {
         run_few(type, task->w[0], task->first, task->last, tile_rows(task, 0), task->n_rows,
                 task->y + (size_t)task->first_row * task->y_stride, task->y_stride, task->add, task->scratch);

@@ -287,7 +287,7 @@ static void attend_keys(const AttendTask *t, State *s, int first, int n) {
 static void attend_tiles(const AttendTask *t) {
     State *s = t->scratch;
     int group = t->heads->n_heads / t->heads->n_kv_heads, last = t->slot[(t->last - 1) / group];
-    tiles_configure();
+    tiles_configure(2 * STEP);
     load_queries(t, s);
     for (int first = attend_first(t, s->slot[0]); first <= last; first += KEYS) {
         int keys = int_min(KEYS, last + 1 - first);

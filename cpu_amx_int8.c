@@ -104,21 +104,6 @@ static void pack16(void *packed, int tile, const float *x, size_t x_stride, int 
 
 // ---- weights --------------------------------------------------------------------------------------------------------
 
-// Tiles 0..3 are sums of products; 4 and 5 left operands, features by the bytes of a part, 6 and 7 right ones.
-static void configure(int part) {
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } config = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        config.bytes[i] = (uint16_t)(i == 4 || i == 5 ? part : 64);
-        config.rows[i] = (uint8_t)(i < 6 ? 16 : part / 4);
-    }
-    __asm__ volatile("" ::"r"(&config) : "memory"); // the intrinsic names eight bytes only to the compiler
-    _tile_loadconfig(&config);
-}
-
 INLINE void unpack(int type, const uint8_t *from, Slab *to, int f) {
     Weights w;
     load_weights(type, from, &w);
@@ -273,21 +258,13 @@ typedef struct {
 
 // The sums of 16 features from f on and the tile of rows that begins with `row`, to their place.
 static void write_tile(const float (*sums)[COLUMNS], const Task *t, int f, int row, bool few) {
-    __m512 v[16], bias = _mm512_setzero_ps();
-    __mmask16 there = (__mmask16)((1u << int_min(GROUP, t->last - f)) - 1);
-    if (t->w->bias) bias = _mm512_maskz_loadu_ps(there, t->w->bias + f);
+    __m512 v[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) v[i] = _mm512_load_ps(sums[i]);
     transpose16(v);
     for (int i = 0; i < FEW && few; i++) v[i] = _mm512_add_ps(v[2 * i], v[2 * i + 1]);
-#pragma GCC unroll 16
-    for (int i = 0; i < COLUMNS; i++) {
-        if (row + i >= t->n_rows) break;
-        float *out = t->y + (size_t)(row + i) * t->y_stride + f;
-        __m512 value = _mm512_add_ps(v[i], bias);
-        if (t->add) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(there, out));
-        _mm512_mask_storeu_ps(out, there, value);
-    }
+    write_rows(v, t->n_rows - row, t->last - f, t->w->bias ? t->w->bias + f : NULL, t->add,
+               t->y + (size_t)row * t->y_stride + f, t->y_stride);
 }
 
 // Whether the tile that begins with `row` was packed as few rows.
@@ -322,7 +299,7 @@ INLINE void multiply_groups(int type, const Task *t, int f, int apart, int n, Sc
 
 INLINE void run_type(int type, const Task *t, Scratch *scratch) {
     int apart, f = t->first;
-    configure(sixteens(type) ? 16 : 32);
+    tiles_configure(sixteens(type) ? 16 : 32);
     for (; t->last - f >= GROUP; f += GROUP * apart) {
         apart = int_min(APART, (t->last - f) / GROUP);
         multiply_groups(type, t, f, apart, GROUP, scratch);

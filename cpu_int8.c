@@ -1,9 +1,7 @@
 // cpu_int8.c: products of few rows in integers: quantised weights, as they lie in the file, times activations in int8.
 //
-// A row of activations is quantised once, 32 elements under one scale (half a step of 1/127 of the largest is what that
-// may cost an element). Weights become unsigned bytes by shifts and masks; the CPU (AVX-512 with VNNI) multiplies them
-// by the activations and adds four products a lane. What a type subtracts from its integers, an offset or a minimum,
-// is taken from the sums of the activations, which were made once too. Scales enter once a 16 or 32 elements, in f32.
+// The CPU (AVX-512 with VNNI) multiplies unsigned bytes of weights by the activations and adds four products a lane;
+// how both become bytes, and what is taken from sums of the activations, slab.h says.
 // Arithmetic is not what limits this but memory. Rows of weights that are multiplied together lie far apart: each is a
 // stream of its own, through other pages, and the hardware's prefetchers follow several at once (88 to 93% of a plain
 // loop's bandwidth, for 66 to 75% with neighbouring rows). What they leave over is fetched ahead in two steps.
