@@ -3,16 +3,17 @@
 // The unit multiplies bf16 alone, eight bits of mantissa: activations are rounded to it, and weights that are not bf16
 // already. Sums are f32.
 //
-// A task takes FEATURES output features past a block of rows that stays in L2. Weights become a bf16 panel of 32
-// features at a depth of up to DEPTH, row-major, which is what the unit wants of its left operand; activations were
-// packed once in pairs along the depth, what it wants of the right one. Four tile products a step share two tiles of
-// each, and their sums stay in tiles over the whole depth of the panel. Both operands stream from L2 past L1 (tileloadd
-// with the streaming hint): 82 cycles a step of 64, where loads that go through L1 take 89. While the unit works, the
-// vector units unpack the next panel, a few weights a step: 13% less time than one after the other. Gate and up of the
-// FFN pass together, and what they give is packed for the product that follows: sums of 16 features by 16 rows are
-// half of a packed tile already, and the FFN's activations are never in memory as f32. One tile of rows (a batch of
-// decoding sequences) takes small panels instead, which stay in L1 (18 to 26% less time than through L2). Tile shapes
-// and the pair layout: Intel's Architecture Instruction Set Extensions Reference, chapter on AMX.
+// A task takes FEATURES output features past a block of rows, a slab of DEPTH at a time. Weights become a bf16 panel of
+// 32 features, row-major, which is what the unit wants of its left operand; a panel stays in L1 while all rows of the
+// block pass it, so that a weight is unpacked once for 512 rows. Activations were packed once in pairs along the depth,
+// what the unit wants of the right operand; they stream from L2 past L1 (tileloadd with the streaming hint), where a
+// slab of them stays for all features of the task. Four tile products a step share two tiles of each operand. Their
+// sums stay in tiles over a slab, and in L2 between slabs; a sum is added to in the order of the depth whatever the
+// rows are. Beside the products the vector units unpack the next panel, and what comes after is fetched: sums of the
+// next tile of rows, the next slab of activations, the file's lines of the panel after the next. Gate and up of the FFN
+// pass together, and what they give is packed for the product that follows: sums of 16 features by 16 rows are half of
+// a packed tile already, and the FFN's activations are never in memory as f32. What was measured: docs/performance.md.
+// Tile shapes and the pair layout: Intel's Architecture Instruction Set Extensions Reference, chapter on AMX.
 #define _GNU_SOURCE
 #define QUILL_SIMD 512
 #include "cpu.h"
