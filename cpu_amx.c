@@ -3,16 +3,17 @@
 // The unit multiplies bf16 alone, eight bits of mantissa: activations are rounded to it, and weights that are not bf16
 // already. Sums are f32.
 //
-// A task takes FEATURES output features past a block of rows that stays in L2. Weights become a bf16 panel of 32
-// features at a depth of up to DEPTH, row-major, which is what the unit wants of its left operand; activations were
-// packed once in pairs along the depth, what it wants of the right one. Four tile products a step share two tiles of
-// each, and their sums stay in tiles over the whole depth of the panel. Both operands stream from L2 past L1 (tileloadd
-// with the streaming hint): 82 cycles a step of 64, where loads that go through L1 take 89. While the unit works, the
-// vector units unpack the next panel, a few weights a step: 13% less time than one after the other. Gate and up of the
-// FFN pass together, and what they give is packed for the product that follows: sums of 16 features by 16 rows are
-// half of a packed tile already, and the FFN's activations are never in memory as f32. One tile of rows (a batch of
-// decoding sequences) takes small panels instead, which stay in L1 (18 to 26% less time than through L2). Tile shapes
-// and the pair layout: Intel's Architecture Instruction Set Extensions Reference, chapter on AMX.
+// A task takes FEATURES output features past a block of rows, a slab of DEPTH at a time. Weights become a bf16 panel of
+// 32 features, row-major, which is what the unit wants of its left operand; a panel stays in L1 while all rows of the
+// block pass it, so that a weight is unpacked once for 512 rows. Activations were packed once in pairs along the depth,
+// what the unit wants of the right operand; they stream from L2 past L1 (tileloadd with the streaming hint), where a
+// slab of them stays for all features of the task. Four tile products a step share two tiles of each operand. Their
+// sums stay in tiles over a slab, and in L2 between slabs; a sum is added to in the order of the depth whatever the
+// rows are. Beside the products the vector units unpack the next panel, and what comes after is fetched: sums of the
+// next tile of rows, the next slab of activations, the file's lines of the panel after the next. Gate and up of the FFN
+// pass together, and what they give is packed for the product that follows: sums of 16 features by 16 rows are half of
+// a packed tile already, and the FFN's activations are never in memory as f32. What was measured: docs/performance.md.
+// Tile shapes and the pair layout: Intel's Architecture Instruction Set Extensions Reference, chapter on AMX.
 #define _GNU_SOURCE
 #define QUILL_SIMD 512
 #include "cpu.h"
@@ -51,33 +52,29 @@ static size_t packed_bytes(int n_rows, int n_in) {
     return (size_t)((n_rows + ROWS - 1) / ROWS) * tile_size(n_in) * sizeof(uint16_t);
 }
 
-// 16 rows of pairs -> 16 pairs of rows: one unit tile.
-static void store_pairs(float pairs[16][16], uint16_t *out) {
-    for (int r = 0; r < 16; r += 4)
-        for (int p = 0; p < 16; p += 4) {
-            v4f v[4];
-            for (int i = 0; i < 4; i++) memcpy(&v[i], &pairs[r + i][p], sizeof v[i]);
-            transpose4(v);
-            for (int i = 0; i < 4; i++) memcpy(out + ((p + i) * 16 + r) * 2, &v[i], sizeof v[i]);
-        }
+// 32 elements of a row as bf16, those from n on zeros.
+INLINE __m512 load_pairs(const float *x, int n) {
+    __mmask16 first = (__mmask16)(n >= 16 ? 0xffff : (1 << n) - 1);
+    __mmask16 second = (__mmask16)(n >= 32 ? 0xffff : n > 16 ? (1 << (n - 16)) - 1 : 0);
+    __m512 pairs;
+    store_bf16((uint16_t *)(void *)&pairs, _mm512_maskz_loadu_ps(first, x), _mm512_maskz_loadu_ps(second, x + 16));
+    return pairs;
 }
 
 // (depth / 32, 2 unit tiles, 16 pairs, 16 rows, 2): pair p of row r holds elements 2p and 2p + 1.
 static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
-    int steps = (n_in + STEP - 1) / STEP;
     uint16_t *out = (uint16_t *)packed + (size_t)tile * tile_size(n_in);
-    for (int s = 0; s < steps; s++)
+    for (int k = 0; k < n_in; k += STEP)
         for (int half = 0; half < 2; half++, out += UNIT) {
-            __attribute__((aligned(64))) float pairs[16][16] = {0}; // (row, pair of bf16)
-            for (int r = 0; r < 16 && 16 * half + r < n_rows; r++) {
-                const float *from = x + (size_t)(16 * half + r) * x_stride + STEP * s;
-                int n = int_min(STEP, n_in - STEP * s);
-                __mmask16 first = (__mmask16)(n >= 16 ? 0xffff : (1 << n) - 1);
-                __mmask16 second = (__mmask16)(n >= 32 ? 0xffff : n > 16 ? (1 << (n - 16)) - 1 : 0);
-                store_bf16((uint16_t *)(void *)pairs[r], _mm512_maskz_loadu_ps(first, from),
-                           _mm512_maskz_loadu_ps(second, from + 16));
+            __m512 pairs[16];
+#pragma GCC unroll 16
+            for (int i = 0; i < 16; i++) {
+                int r = 16 * half + i;
+                pairs[i] = r < n_rows ? load_pairs(x + (size_t)r * x_stride + k, int_min(STEP, n_in - k))
+                                      : _mm512_setzero_ps();
             }
-            store_pairs(pairs, out);
+            transpose16(pairs);
+            memcpy(out, pairs, sizeof pairs);
         }
 }
 

@@ -347,7 +347,7 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
     const MatrixKernel *k = kernel == MATRIX_BF16   ? table->matrix_of(c->m->t.type)
                             : kernel == MATRIX_INT8 ? int8_kernel(isa, c->m->t.type)
                                                     : table->matrix;
-    int features = k->features ? k->features : 16 * (1 + pick(&c->random, 19));
+    int features = !k->features ? 16 * (1 + pick(&c->random, 19)) : pick(&c->random, 2) ? k->features : k->least;
     Tensor t = c->m->t;
     t.n_out = n_out;
     if (bias) t.bias = c->m->bias;
@@ -375,6 +375,28 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
     free(packed);
     free(scratch);
     output_free(&o);
+}
+
+// A row's products are the same bits however many rows there are: what --deterministic builds on.
+static void check_alone(MatrixCase *c, int isa, int n_out) {
+    static const int few[] = {1, 17, 40};
+    const MatrixKernel *k = kernels(isa)->matrix_of(c->m->t.type);
+    Tensor t = c->m->t;
+    size_t n = (size_t)n_out;
+    float *all = malloc(MOST_ROWS * n * sizeof *all), *alone = malloc(MOST_ROWS * n * sizeof *alone);
+    void *packed = pack_all(k, c->x, c->x_stride, MOST_ROWS, t.n_in), *scratch = poisoned(k->scratch);
+    t.n_out = n_out;
+    k->run(&t, 0, n_out, packed, 0, k->rows, all, n, false, scratch);
+    for (size_t i = 0; i < ARRAY_LEN(few); i++) {
+        void *own = pack_all(k, c->x, c->x_stride, few[i], t.n_in);
+        k->run(&t, 0, n_out, own, 0, few[i], alone, n, false, scratch);
+        assert_memory_equal(alone, all, (size_t)few[i] * n * sizeof *all);
+        free(own);
+    }
+    free(all);
+    free(alone);
+    free(packed);
+    free(scratch);
 }
 
 // Gate and up of the FFN in one pass give, bit for bit, what their products, silu_mul and packing give one after
@@ -424,6 +446,7 @@ static void matrix_shapes(MatrixCase *c) {
                 if (int8_kernel(isa, c->m->t.type) && rows[r] <= 33)
                     check_matrix(c, isa, MATRIX_INT8, outs[o], rows[r], flags & 1, flags & 2);
             }
+        if (k->matrix_of && k->matrix_of(c->m->t.type)) check_alone(c, isa, 97);
     }
 }
 
