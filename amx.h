@@ -57,6 +57,23 @@ INLINE void store_sums(float *sums) {
         else _tile_loadd(N, FROM, 64);                                                                                 \
     } while (0)
 
+INLINE void load_left(const uint16_t *left) {
+    _tile_loadd(4, left, 64);
+    _tile_loadd(5, left + UNIT, 64);
+}
+
+INLINE void load_right(const uint16_t *right) {
+    _tile_stream_loadd(6, right, 64);
+    _tile_stream_loadd(7, right + UNIT, 64);
+}
+
+INLINE void multiply_loaded(int halves) {
+    _tile_dpbf16ps(0, 4, 6);
+    if (halves == 2) _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    if (halves == 2) _tile_dpbf16ps(3, 5, 7);
+}
+
 // Sums += two unit tiles of the left operand times one or two (halves) of the right one, each past L1 if it streams.
 // Loads take turns: of two that miss L1 in a row the second waits.
 INLINE void multiply_units(const uint16_t *left, bool left_streams, const uint16_t *right, bool right_streams,
@@ -65,10 +82,7 @@ INLINE void multiply_units(const uint16_t *left, bool left_streams, const uint16
     TILE_LOAD(6, right, right_streams);
     TILE_LOAD(5, left + UNIT, left_streams);
     if (halves == 2) TILE_LOAD(7, right + UNIT, right_streams);
-    _tile_dpbf16ps(0, 4, 6);
-    if (halves == 2) _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(2, 5, 6);
-    if (halves == 2) _tile_dpbf16ps(3, 5, 7);
+    multiply_loaded(halves);
 }
 
 INLINE void store_bf16(uint16_t *out, __m512 a, __m512 b) { // 32 floats

@@ -135,12 +135,14 @@ __device__ inline void combine(const AttendJob &j, int row, int head, int first,
     }
 }
 
-// Blocks of a multiprocessor that registers are left for.
-HOST_DEVICE constexpr int attend_blocks(int heads) { return heads == 1 ? 6 : heads == 4 ? 5 : 4; }
+// Blocks of a multiprocessor that registers are left for: as many as do without spilling any.
+HOST_DEVICE constexpr int attend_blocks(int type, int heads) {
+    return heads == 1 ? 6 : heads == 4 && type != TYPE_F32 ? 5 : 4;
+}
 
 // grid: (n_splits, KV heads times passes over their groups, rows)
 template <int TYPE, int HEADS>
-__global__ __launch_bounds__(ATTEND_THREADS, attend_blocks(HEADS)) void attend(GRID_CONSTANT const AttendJob j) {
+__global__ __launch_bounds__(ATTEND_THREADS, attend_blocks(TYPE, HEADS)) void attend(GRID_CONSTANT const AttendJob j) {
     Smem smem;
     int hd = j.heads.head_dim, chunks = (hd + 7) / 8, group = j.heads.n_heads / j.heads.n_kv_heads;
     float *q = smem.take<float>((unsigned)(HEADS * chunks * 8)), *scores = smem.take<float>(HEADS * SPLIT);

@@ -122,10 +122,9 @@ static void pack_task(void *arg, int task, int thread) {
     p->packer->pack(p->pack_to, task, p->x + (size_t)first * p->x_stride, p->x_stride, rows, p->n_in);
 }
 
-// How far kernels of integers pay. Without a matrix unit f32 panels cost as much for one row as for a tile of 16 or 32;
-// with one its products of bf16 do from its first row on, in tiles of 32, and those of bytes a quarter less a tile
-// of 16.
-enum { FEW_ROWS = 32, SEVERAL_ROWS = 64 };
+// How far integers pay. Without a matrix unit f32 panels cost as much for one row as for a tile of 16 or 32. With one,
+// bytes are multiplied where they lie and cost as much again for each 16 rows; unpacking to bf16 costs more, but once.
+enum { FEW_ROWS = 32, SEVERAL_ROWS = 48 };
 
 // The best kernel for so many rows; NULL: matvec. Where the order of sums may not depend on their number, one for all.
 static const MatrixKernel *matrix_for(const CpuKernels *k, const Tensor *t, int n_rows) {

@@ -24,9 +24,9 @@
 #include <unistd.h>
 
 enum {
-    ROWS = 32,       // rows of activations in a packed tile: two unit tiles of 16
-    GROUP = 32,      // features in a panel: two unit tiles of 16
-    DEPTH = 256,     // of a panel: 16 KiB
+    ROWS = 32,   // rows of activations in a packed tile: two unit tiles of 16
+    GROUP = 32,  // features in a panel: two unit tiles of 16
+    DEPTH = 256, // of a panel: 16 KiB
     STEPS = DEPTH / STEP,
     FEATURES = 256,  // of a task, of gate and up together
     LEAST = 64,      // of a task where threads would have nothing to do otherwise

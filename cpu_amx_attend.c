@@ -19,7 +19,7 @@
 
 enum {
     QUERIES = 32,                // two unit tiles
-    TASK = 128,                  // queries of a task
+    TASK = 256,                  // queries of a task
     TILES = TASK / QUERIES,      // of them
     KEYS = 128,                  // keys of a tile
     HEAD_MOST = 512,             // largest head_dim (model.c refuses more)
@@ -32,8 +32,8 @@ typedef struct {
     uint16_t queries[TILES][STEPS_MOST][2][2][UNIT]; // (part, 16 queries): pairs of elements, scaled
     uint16_t k[KEYS / 32][STEPS_MOST][2][2][UNIT];   // (part, 16 keys): rows
     uint16_t v[STEPS_MOST][KEYS / 32][2][UNIT];      // rows of 16 elements, 32 keys each
-    uint16_t weights[KEYS / 32][2][UNIT];            // pairs of keys
-    float scores[KEYS / 32][2][2][16][16];           // (32 keys, 16 of them, 16 queries, key, query)
+    uint16_t weights[2][KEYS / 32][2][UNIT];         // (tiles by turns) pairs of keys
+    float scores[2][KEYS / 32][2][2][16][16];        // (tiles by turns, 32 keys, 16 of them, 16 queries, key, query)
     float out[TILES][STEPS_MOST][2][2][16][16];      // (32 elements, 16 of them, 16 queries, element, query)
     float max[TASK], sum[TASK];
     int slot[TASK];
@@ -137,45 +137,63 @@ static void load_v(const AttendTask *t, State *s, int first, int n) {
 // ---- products -------------------------------------------------------------------------------------------------------
 
 // A task's keys and values are met again by its next queries and stay in L1; queries and weights stream past it.
-INLINE void multiply_task_units(const uint16_t *left, const uint16_t *right) {
-    multiply_units(left, false, right, true, 2);
+
+// Step i of the scores of a tile of queries and the k-th 32 keys.
+INLINE void score(State *s, int tile, int k, int i, int steps) {
+    uint16_t(*keys)[2][UNIT] = s->k[k][i], (*queries)[2][UNIT] = s->queries[tile][i];
+    if (i == 0) zero_sums();
+    load_left(keys[0][0]);
+    load_right(queries[1][0]);
+    multiply_loaded(2);
+    load_right(queries[0][0]);
+    multiply_loaded(2);
+    load_left(keys[1][0]);
+    multiply_loaded(2);
+    if (i == steps - 1) store_sums(s->scores[tile % 2][k][0][0][0]);
 }
 
-static void score(State *s, int tile, int n, int steps) {
-    for (int k = 0; k * 32 < n; k++) {
-        zero_sums();
-        for (int i = 0; i < steps; i++) {
-            uint16_t(*keys)[2][UNIT] = s->k[k][i], (*queries)[2][UNIT] = s->queries[tile][i];
-            multiply_task_units(keys[0][0], queries[0][0]);
-            multiply_task_units(keys[1][0], queries[0][0]);
-            multiply_task_units(keys[0][0], queries[1][0]);
-        }
-        store_sums(s->scores[k][0][0][0]);
-    }
+// The k-th 32 keys' part of the i-th 32 elements of a tile's output.
+INLINE void add_values(State *s, int tile, int i, int k, int n_blocks) {
+    float *out = s->out[tile][i][0][0][0];
+    if (k == 0) load_sums(out);
+    multiply_units(s->v[i][k][0], false, s->weights[tile % 2][k][0], true, 2);
+    if (k == n_blocks - 1) store_sums(out);
 }
 
-static void add_values(State *s, int tile, int n, int steps) {
-    for (int i = 0; i < steps; i++) {
-        float *out = s->out[tile][i][0][0][0];
-        load_sums(out);
-        for (int k = 0; k * 32 < n; k++) multiply_task_units(s->v[i][k][0], s->weights[k][0]);
-        store_sums(out);
+// What the unit does while the vector units are at a tile's softmax, a little at a time: scores of the tile after it,
+// then values of the one before. Nothing that one of the two has just stored is met by the other at once.
+typedef struct {
+    int next, next_blocks; // tile, and the keys it sees in 32s
+    int before, before_blocks;
+    int steps; // of a head
+    int done;
+} Products;
+
+static int products_left(const Products *p) { return (p->next_blocks + p->before_blocks) * p->steps - p->done; }
+
+INLINE void do_products(State *s, Products *p, int n) {
+    for (; n > 0 && products_left(p) > 0; n--, p->done++) {
+        int i = p->done - p->next_blocks * p->steps;
+        if (i < 0) score(s, p->next, p->done / p->steps, p->done % p->steps, p->steps);
+        else add_values(s, p->before, i / p->before_blocks, i % p->before_blocks, p->before_blocks);
     }
 }
 
 // ---- softmax --------------------------------------------------------------------------------------------------------
 
-INLINE float *score_row(State *s, int key, int half) { return s->scores[key / 32][key / 16 % 2][half][key % 16]; }
+INLINE float *score_row(State *s, int tile, int key, int half) {
+    return s->scores[tile % 2][key / 32][key / 16 % 2][half][key % 16];
+}
 
 // Masks the scores of 16 queries; keys from n on, up to a multiple of 32, are masked too.
-static void mask_scores(const AttendTask *t, State *s, const int *slots, int half, int first, int n) {
+static void mask_scores(const AttendTask *t, State *s, int tile, int half, int first, int n) {
     int window = t->heads->window ? t->heads->window : INT_MAX;
     vi slot;
-    memcpy(&slot, slots, sizeof slot);
+    memcpy(&slot, s->slot + tile * QUERIES + half * 16, sizeof slot);
     vi oldest = slot - window; // the newest slot that is too old
     for (int k = 0; k < (int)round_up((size_t)n, 32); k++) {
         vi key = (vi){0} + (first + k);
-        float *row = score_row(s, k, half);
+        float *row = score_row(s, tile, k, half);
         vstore(row, k < n ? vselect((key <= slot) & (key > oldest), vload(row), vset(masked)) : vset(masked));
     }
 }
@@ -190,23 +208,36 @@ INLINE vf exp2_of(vf x) {
     return (vf)_mm512_scalef_ps((__m512)(p * f + 1.0f), (__m512)n);
 }
 
-// Takes the new maxima, turns scores into weights, and rescales the output where a maximum grew.
-static void softmax(const AttendTask *t, State *s, int tile, int first, int n) {
+// Weights of 16 keys and queries from their scores, in pairs of keys. Adds them to totals.
+INLINE void weigh(const float *scores, vf floor, uint16_t *weights, vf totals[2]) {
+#pragma GCC unroll 2
+    for (int i = 0; i < 16; i += 2) {
+        vf a = exp2_of(vload(scores + 16 * i) - floor), b = exp2_of(vload(scores + 16 * i + 16) - floor);
+        totals[0] += a;
+        totals[1] += b;
+        __m512 pairs = pairs_bf16((__m512)a, (__m512)b);
+        memcpy(weights + 16 * i, &pairs, sizeof pairs);
+    }
+}
+
+// Takes the new maxima, turns scores into weights, and rescales the output where a maximum grew; products go beside.
+static void softmax(const AttendTask *t, State *s, int tile, int first, int n, Products *beside) {
     int steps = (t->heads->head_dim + STEP - 1) / STEP, keys = (int)round_up((size_t)n, 32);
+    int each = (products_left(beside) * 8 + keys - 1) / keys; // products a 16 keys of one half
     for (int half = 0; half < 2; half++) {
         int lane = tile * QUERIES + half * 16;
         bool all = keys == n && !t->heads->window && first + n - 1 <= s->slot[lane]; // slots ascend
-        if (!all) mask_scores(t, s, s->slot + lane, half, first, n);
+        if (!all) mask_scores(t, s, tile, half, first, n);
         vf before = vload(s->max + lane), tops[2] = {before, before}, totals[2] = {{0}, {0}};
-        for (int k = 0; k < keys; k += 2)
-            for (int i = 0; i < 2; i++) tops[i] = vmax(tops[i], vload(score_row(s, k + i, half)));
+        for (int k = 0; k < keys; k += 16) {
+            const float *scores = score_row(s, tile, k, half);
+#pragma GCC unroll 16
+            for (int i = 0; i < 16; i++) tops[i % 2] = vmax(tops[i % 2], vload(scores + 16 * i));
+        }
         vf top = vmax(tops[0], tops[1]), floor = vmax(top, vset(masked / 2)); // a lane that sees nothing yet: all 0
-        for (int k = 0; k < keys; k += 2) {
-            vf a = exp2_of(vload(score_row(s, k, half)) - floor), b = exp2_of(vload(score_row(s, k + 1, half)) - floor);
-            totals[0] += a;
-            totals[1] += b;
-            __m512 pairs = pairs_bf16((__m512)a, (__m512)b);
-            memcpy(s->weights[k / 32][half] + k % 32 / 2 * 32, &pairs, sizeof pairs);
+        for (int k = 0; k < keys; k += 16) {
+            do_products(s, beside, each);
+            weigh(score_row(s, tile, k, half), floor, s->weights[tile % 2][k / 32][half] + k % 32 * 16, totals);
         }
         vf scale = exp2_of(before - top);
         vstore(s->max + lane, top);
@@ -217,6 +248,7 @@ static void softmax(const AttendTask *t, State *s, int tile, int first, int n) {
             vstore(out, vload(out) * scale);
         }
     }
+    do_products(s, beside, products_left(beside));
 }
 
 // ---- the task -------------------------------------------------------------------------------------------------------
@@ -235,9 +267,25 @@ static void write_out(const AttendTask *t, const State *s) {
         }
 }
 
+// All tiles of queries with the n keys that are loaded.
+static void attend_keys(const AttendTask *t, State *s, int first, int n) {
+    int tiles = (t->last - t->first + QUERIES - 1) / QUERIES, seen[TILES + 1] = {0}, tile = 0;
+    for (int i = 0; i < tiles; i++) seen[i] = int_max(0, int_min(n, s->slot[i * QUERIES + QUERIES - 1] + 1 - first));
+    while (seen[tile] == 0) tile++; // slots ascend: the last tile sees them
+    Products p = {.steps = (t->heads->head_dim + STEP - 1) / STEP};
+    p.next = tile, p.next_blocks = (seen[tile] + 31) / 32;
+    do_products(s, &p, products_left(&p));
+    for (; tile < tiles; tile++) {
+        p.next = tile + 1, p.next_blocks = (seen[tile + 1] + 31) / 32, p.done = 0;
+        softmax(t, s, tile, first, seen[tile], &p);
+        p.before = tile, p.before_blocks = (seen[tile] + 31) / 32;
+    }
+    p.next_blocks = p.done = 0;
+    do_products(s, &p, products_left(&p));
+}
+
 static void attend_tiles(const AttendTask *t) {
     State *s = t->scratch;
-    int n = t->last - t->first, steps = (t->heads->head_dim + STEP - 1) / STEP;
     int group = t->heads->n_heads / t->heads->n_kv_heads, last = t->slot[(t->last - 1) / group];
     tiles_configure();
     load_queries(t, s);
@@ -245,13 +293,7 @@ static void attend_tiles(const AttendTask *t) {
         int keys = int_min(KEYS, last + 1 - first);
         load_k(t, s, first, keys);
         load_v(t, s, first, keys);
-        for (int tile = 0; tile * QUERIES < n; tile++) {
-            int tile_keys = int_min(keys, s->slot[tile * QUERIES + QUERIES - 1] + 1 - first);
-            if (tile_keys <= 0) continue;
-            score(s, tile, tile_keys, steps);
-            softmax(t, s, tile, first, tile_keys);
-            add_values(s, tile, tile_keys, steps);
-        }
+        attend_keys(t, s, first, keys);
     }
     _tile_release();
     write_out(t, s);

@@ -244,9 +244,8 @@ static size_t plane_bytes(const KvPool *kv, int type) {
 
 // A plane's tail pages; true where it has none.
 static bool tail_new(const KvPool *kv, int type, float **out) {
-    size_t n = kv_is_sealed(type) ? kv_tail_index(kv, kv->n_layers, 0, 0, 0) * sizeof **out : 0;
-    *out = n ? rt_alloc(n) : NULL;
-    return n == 0 || *out;
+    size_t n = kv_tail_index(kv, kv->n_layers, 0, 0, 0) * sizeof **out;
+    return !kv_is_sealed(type) || (*out = rt_alloc(n));
 }
 
 static Status kv_new(KvPool *kv) {
@@ -258,7 +257,8 @@ static Status kv_new(KvPool *kv) {
     on_gpu->bytes_v = plane_bytes(on_gpu, kv->type_v);
     on_gpu->k = rt_alloc(on_gpu->bytes_k);
     on_gpu->v = rt_alloc(on_gpu->bytes_v);
-    bool tails = tail_new(on_gpu, kv->type_k, &on_gpu->tail_k) & tail_new(on_gpu, kv->type_v, &on_gpu->tail_v);
+    on_gpu->tail_k = on_gpu->tail_v = NULL; // the host's until here
+    bool tails = tail_new(on_gpu, kv->type_k, &on_gpu->tail_k) && tail_new(on_gpu, kv->type_v, &on_gpu->tail_v);
     if (on_gpu->k && on_gpu->v && tails) return OK;
     return status_error(QUILL_MEMORY, "the GPU: KV cache: %zu bytes expected, %zu are free; try a smaller -c or -ngl",
                         on_gpu->bytes_k + on_gpu->bytes_v, rt_free_bytes());
@@ -307,8 +307,7 @@ static void kv_move(const KvPool *kv, int layer, const int *blocks, int first, i
     rt_sync(gpu.stream);
 }
 
-// ---- slots that are given up
-// ------------------------------------------------------------------------------------------
+// ---- slots that are given up ----------------------------------------------------------------------------------------
 
 static void close_up(KvPool *kv, const int *blocks, int n_blocks, const int *keep, int n) {
     const KvPool *on_gpu = kv->device;

@@ -236,6 +236,25 @@ static void begin_anew(Evict *e) {
     move_mass(e, true);
 }
 
+// What the plan needs; after a failure some may be there: evict_free.
+static Status make_room(Evict *e) {
+    const KvPool *pool = &e->kv->pool;
+    size_t capacity = (size_t)e->capacity, sink = (size_t)e->plan.sink, kv_heads = (size_t)pool->n_kv_heads;
+    size_t heads = (size_t)pool->n_layers * kv_heads;
+    e->keep = mem_alloc(capacity * sizeof *e->keep);
+    if (pool->n_device > 0)
+        e->keep_there = mem_alloc((size_t)pool->n_device * kv_heads * capacity * sizeof *e->keep_there);
+    if (e->plan.kind == EVICT_SINKS || e->plan.kind == EVICT_SHIFT) {
+        e->sinks = mem_alloc(heads * sink * (size_t)pool->head_dim * sizeof *e->sinks + 1);
+        e->rows = mem_alloc(kv_rows_bytes(pool, e->plan.sink) + 1);
+        return OK;
+    }
+    e->probe.n_slots = e->capacity;
+    e->probe.mass = mem_alloc(heads * capacity * sizeof *e->probe.mass);
+    e->probe.scores = mem_alloc(kv_heads * capacity * sizeof *e->probe.scores);
+    return pool->n_device > 0 ? pool->be->memory->probe_new(&e->probe, pool) : OK;
+}
+
 Status evict_new(const EvictPlan *plan, const Model *m, KvCache *kv, Evict **out) {
     const KvPool *pool = &kv->pool;
     EvictPlan p = *plan;
@@ -250,19 +269,7 @@ Status evict_new(const EvictPlan *plan, const Model *m, KvCache *kv, Evict **out
     Evict *e = mem_alloc(sizeof *e);
     *e = (Evict){.plan = p, .kv = kv, .m = m};
     e->capacity = p.kind == EVICT_SNAPKV ? kv->max_slots : (int)need;
-    e->keep = mem_alloc((size_t)e->capacity * sizeof *e->keep);
-    if (pool->n_device > 0)
-        e->keep_there = mem_alloc((size_t)(pool->n_device * pool->n_kv_heads) * (size_t)e->capacity * sizeof *e->keep);
-    size_t heads = (size_t)pool->n_layers * (size_t)pool->n_kv_heads;
-    if (p.kind == EVICT_H2O || p.kind == EVICT_SNAPKV) {
-        e->probe.n_slots = e->capacity;
-        e->probe.mass = mem_alloc(heads * (size_t)e->capacity * sizeof *e->probe.mass);
-        e->probe.scores = mem_alloc((size_t)pool->n_kv_heads * (size_t)e->capacity * sizeof *e->probe.scores);
-    } else {
-        e->sinks = mem_alloc(heads * (size_t)p.sink * (size_t)pool->head_dim * sizeof *e->sinks + 1);
-        e->rows = mem_alloc(kv_rows_bytes(pool, p.sink) + 1);
-    }
-    Status st = e->probe.mass && pool->n_device > 0 ? pool->be->memory->probe_new(&e->probe, pool) : OK;
+    Status st = make_room(e);
     if (st.code) {
         evict_free(e);
         return st;

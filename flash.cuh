@@ -212,7 +212,6 @@ __device__ __forceinline__ void flash_sealed(FlashRows<HD> *rows, const FlashJob
     }
     k.open = v.open = INT_MAX;
     flash_keys<TYPE, HD, true>(rows, j, t, k, v, oldest, last_open, from, before);
-    __syncthreads(); // nobody reads V any more
     if (kv_is_sealed(k.type)) k.open = 0;
     if (kv_is_sealed(v.type)) v.open = 0;
     flash_keys<TYPE, HD, true>(rows, j, t, k, v, first_open > oldest ? first_open : oldest, newest + 1, after, to);

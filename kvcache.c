@@ -85,6 +85,7 @@ static void free_tails(KvCache *kv) {
     pages_free(pool->tail_v, n);
     free(pool->tail_of);
     free(kv->free_tails);
+    free(kv->late);
 }
 
 static void take_tail(KvCache *kv, int block) {
@@ -96,6 +97,35 @@ static void drop_tail(KvCache *kv, int block) {
     if (!page || *page < 0) return;
     kv->free_tails[kv->n_free_tails++] = *page;
     *page = -1;
+}
+
+static bool copy_pending(const KvCache *kv, int block) {
+    for (int i = 0; i < kv->n_copies; i++)
+        if (kv->copies[i][0] == block) return true;
+    return false;
+}
+
+// Of a block that nobody has any more. What a copy is still to read stays until the step has made it.
+static void drop_free_tail(KvCache *kv, int block) {
+    if (!kv->pool.tail_of || kv->pool.tail_of[block] < 0) return;
+    if (!copy_pending(kv, block)) {
+        drop_tail(kv, block);
+        return;
+    }
+    if (kv->n_late == kv->cap_late) {
+        kv->cap_late = int_max(16, 2 * kv->cap_late);
+        kv->late = mem_resize(kv->late, (size_t)kv->cap_late * sizeof *kv->late);
+    }
+    kv->late[kv->n_late++] = block;
+}
+
+// After the step: the pages of those that nobody has taken since.
+static void drop_late_tails(KvCache *kv) {
+    if (kv->n_copies > 0) return;
+    while (kv->n_late > 0) {
+        int block = kv->late[--kv->n_late];
+        if (kv->refs[block] == 0) drop_tail(kv, block);
+    }
 }
 
 // The first slot that writing at `slot` may touch: sealing writes the whole group.
@@ -318,7 +348,7 @@ static void drop_block(KvCache *kv, int block) {
     // A pending copy into it stays: copies are made in order and before any write, so that one too many does no harm,
     // and another copy may be waiting to read what it brings.
     if (--kv->refs[block] > 0) return;
-    drop_tail(kv, block);
+    drop_free_tail(kv, block);
     int end = kv->pool.n_blocks;
     if (!kv->blocks[block].found) forget_name(kv, block);
     link_before(kv, block, kv->blocks[block].found ? end : kv->blocks[end].next);
@@ -335,6 +365,7 @@ static void push_copy(KvCache *kv, int from, int to) {
 }
 
 bool kv_reserve(KvCache *kv, Sequence *s, int n_slots) {
+    drop_late_tails(kv);
     if (n_slots > kv->max_slots) return false;
     int size = kv->pool.block, need = (n_slots + size - 1) / size;
     // Blocks that rows up to n_slots write into: shared ones among them are copied first.
@@ -401,6 +432,7 @@ bool kv_fork(KvCache *kv, const Sequence *from, Sequence *to) {
 }
 
 void kv_release(KvCache *kv, Sequence *s) {
+    drop_late_tails(kv);
     while (s->n_blocks > 0) drop_block(kv, s->blocks[--s->n_blocks]);
     s->n_cached = s->n_named = s->n_gone = 0;
 }

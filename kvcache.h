@@ -54,6 +54,7 @@ typedef struct {
                       // written
     int n_copies, cap_copies;
     int *free_tails, n_free_tails; // pages of the pool
+    int *late, n_late, cap_late;   // blocks that went while a copy of them was pending: their pages go after it
     int max_slots;                 // of one sequence: the context
 } KvCache;
 

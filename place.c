@@ -29,11 +29,6 @@ static Status check_options(const Options *o) {
     return OK;
 }
 
-// What the GPU's kernels do not have; NULL: nothing of the kind was asked for.
-static const char *for_the_cpu(const Options *o) {
-    return o->deterministic ? "--deterministic" : NULL;
-}
-
 Status place_open(Place *p, const Options *o, const Model *m) {
     bool insists = wants(o, "cuda") || o->gpu_layers > 0;
     *p = (Place){.asked = insists};
@@ -42,12 +37,11 @@ Status place_open(Place *p, const Options *o, const Model *m) {
         snprintf(p->why, sizeof p->why, "the CPU was asked for");
         return OK;
     }
-    const char *lacks = for_the_cpu(o);
-    if (lacks && insists)
-        return status_error(QUILL_USAGE, "%s: %s is the CPU's alone so far; drop one",
-                            wants(o, "cuda") ? "--device cuda" : "-ngl", lacks);
-    if (lacks) {
-        snprintf(p->why, sizeof p->why, "%s is the CPU's alone so far", lacks);
+    if (o->deterministic && insists)
+        return status_error(QUILL_USAGE, "%s: --deterministic is the CPU's alone so far; drop one",
+                            wants(o, "cuda") ? "--device cuda" : "-ngl");
+    if (o->deterministic) {
+        snprintf(p->why, sizeof p->why, "--deterministic is the CPU's alone so far");
         return OK;
     }
     if (!insists && !m) return OK;

@@ -2,6 +2,7 @@
 # batch.bats: quill batch as a shell meets it: pipes that stay open, readers that leave, signals, broken lines.
 
 bats_require_minimum_version 1.5.0
+load helpers
 
 setup_file() {
     export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
@@ -193,4 +194,34 @@ has() { # has PATTERN FILE: within 20 seconds
     grep -q '"custom_id":"r","response":{"status_code":200' out
     grep -q '"object":"text_completion"' out
     grep -q '"usage":{"prompt_tokens":[0-9]*,"completion_tokens":[0-9],' out
+}
+
+@test "on a terminal a line says how far it is, and leaves no trace" {
+    echo 'spawn true' | python3 "$BATS_TEST_DIRNAME/pty_drive.py" 2>/dev/null || skip "no pseudo-terminals here"
+    for i in $(seq 500); do job "$i" 5; done >jobs
+    unset TERM
+    python3 "$BATS_TEST_DIRNAME/pty_drive.py" <<'EOF'
+spawn sh -c 'exec $QUILL batch --rate 4 --seed 1 jobs >out'
+expect " done, "
+expect " open, "
+expect " tok/s, "
+expect "% of blocks"
+expect "% hits"
+signal INT
+expect "\r\e[Kquill: batch: stopped by SIGINT: "
+exit 130
+EOF
+    [ -s out ]
+    not grep -q "open, " out
+    head -8 jobs >few # more than the second after which it would show
+    for flags in -q ''; do
+        export flags TERM=dumb
+        [ -n "$flags" ] && unset TERM
+        python3 "$BATS_TEST_DIRNAME/pty_drive.py" <<'EOF'
+spawn sh -c '$QUILL batch $flags --rate 4 --seed 1 few >out; echo "that was it"'
+expect "that was it"
+never "open"
+exit 0
+EOF
+    done
 }

@@ -34,12 +34,12 @@ PYTHON
 }
 
 @test "every type of KV on the GPU, turned or not: the texts of the CPU" {
-    head -c 90 /dev/zero | tr '\0' 'b' >prompt
+    head -c 85 /dev/zero | tr '\0' 'b' >prompt
     for types in "-ctk fp8 -ctv fp8" "-ctk q8_0 -ctv q8_0 --kv-rotate" "-ctk q4_0 -ctv q4_0 --kv-layout paged --kv-block 16" \
         "-ctk kivi2 -ctv kivi2" "-ctk q8_0 -ctv q4_0 --kv-rotate" "-ctk kivi2 -ctv f16 --kv-layout paged" "-ctk bf16 -ctv f32 --kv-rotate"; do
         for device in "cpu --isa scalar" cuda "cuda -ub 33" "cuda -ngl 2"; do
             # shellcheck disable=SC2086 # words
-            "$TWIN" -q --device $device $types --greedy --ignore-eos --json --logprobs 2 -n 40 -f prompt </dev/null >"${device// /}"
+            "$TWIN" -q --device $device $types --greedy --ignore-eos --json --logprobs 2 -n 16 -f prompt </dev/null >"${device// /}"
         done
         for device in cuda cuda-ub33 cuda-ngl2; do part cpu--isascalar $device; done
     done
@@ -61,12 +61,17 @@ PYTHON
             for to in cuda "cuda-ngl1--kv-layoutpaged"; do part "$from-cpu--isascalar" "$from-$to"; done
         done
     done
+    for run in 1 2; do # and through a directory
+        "$TWIN" --device cuda -ctk kivi2 -ctv q8_0 --kv-dir dir -v --greedy -n 8 -f prompt </dev/null >text$run 2>err
+    done
+    grep -q "^KV dir     64 slots from dir" err
+    cmp text1 text2
 }
 
 @test "slots are given up on the GPU as on the CPU" {
     "$MAKE_TINY" small.gguf n_layers=3 ctx=64
     for plan in sinks,window=40 shift,sink=2 h2o,heavy=20,recent=16 snapkv,cap=24,window=8; do
-        n=$([ "${plan%%,*}" = snapkv ] && echo 30 || echo 90)
+        n=$([ "${plan%%,*}" = snapkv ] && echo 15 || echo 60)
         for device in "cpu --isa scalar" cuda "cuda -ngl 1" "cuda --kv-layout paged --kv-block 8 -ub 7"; do
             # shellcheck disable=SC2086
             "$TWIN" -q -m small.gguf --device $device --evict $plan --greedy --ignore-eos --json --logprobs 2 -n $n \
@@ -130,6 +135,14 @@ for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
     grep -Eq "[1-9][0-9]* preemptions" cuda.err
     grep -Eq "^sampling   [1-9].* tokens on the GPU, [1-9].* ahead of the host; [1-9][0-9]* rows" cuda.err
     diff cpu.texts cuda.texts
+    for device in "cpu --isa scalar" cuda; do # groups that are sealed, and begun, in steps ahead
+        # shellcheck disable=SC2086
+        "$TWIN" batch --device $device -v -c 96 -ctk q8_0 -ctv kivi2 --kv-mem 60k jobs.jsonl >sealed.jsonl 2>sealed.err </dev/null
+        grep -q "7 answered, 0 failed" sealed.err
+        texts sealed.jsonl >"sealed.${device%% *}"
+    done
+    grep -Eq "^sampling   [1-9].* tokens on the GPU, [1-9].* ahead of the host" sealed.err
+    diff sealed.cpu sealed.cuda
     [ "$(code "$TWIN" batch --device cuda --dry-run jobs.jsonl)" -eq 0 ]
     grep -q "on the GPU .* 3 of 3 layers" err
 }

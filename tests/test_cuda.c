@@ -555,7 +555,7 @@ static void test_every_shortage_of_memory(void **state) {
     (void)state;
     TinyModel shape = tiny("llama");
     Gguf *g = tiny_model(&shape);
-    Setup s = {.n_gpu = ALL, .kv_type = TYPE_F16};
+    Setup s = {.n_gpu = ALL, .kv_type = TYPE_Q8_0}; // whose pages are memory of their own
     Rig r;
     rig_open(&r, g, s);
     size_t before = twin_used();
