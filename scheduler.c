@@ -75,6 +75,7 @@ static void step_free(Step *t) {
 
 Scheduler *scheduler_new(KvCache *kv, Sampler *sampler, int n_vocab, int max_rows, int max_seqs) {
     Scheduler *s = mem_alloc(sizeof *s);
+    max_seqs = int_min(max_seqs, max_rows); // each has a row in every step
     *s = (Scheduler){.kv = kv, .sampler = sampler, .n_vocab = n_vocab, .max_rows = max_rows, .max_seqs = max_seqs};
     s->step = s->steps;
     for (int i = 0; i < 2; i++) step_new(&s->steps[i], kv, max_rows, max_seqs);
@@ -179,12 +180,14 @@ static int most_slots(const Scheduler *s, const Request *r) {
     return r->max_new < 0 || wish > s->kv->max_slots ? s->kv->max_slots : (int)wish;
 }
 
-// Whether a request that has no blocks may take them. Alone it may always: then it has all there are.
+// Whether a request that has no blocks may take them. Alone it may always: then it has all there are. Branches that are
+// still to begin count as running, each with a block of its own.
 static bool may_begin(Scheduler *s, Request *r) {
     int others = 0, spare = n_branches(r), size = s->kv->pool.block;
     for (const Request *q = s->first; q; q = q->next) {
-        others += running(q);
-        spare += running(q) && q->seq.n_blocks * size < most_slots(s, q);
+        if (!running(q)) continue;
+        others += 1 + n_branches(q);
+        spare += n_branches(q) + (q->seq.n_blocks * size < most_slots(s, q));
     }
     if (others == 0) return true;
     if (others + 1 + n_branches(r) > s->max_seqs || s->kv->n_free <= spare) return false;

@@ -192,8 +192,7 @@ static inline int expected_text(const Request *r, int n_prompt, int *out) {
     float logits[VOCAB];
     int n = 0, history[N_CTX + 1];
     uint64_t hash = 0;
-    memcpy(history, r->seq.tokens, (size_t)n_prompt * sizeof(int));
-    for (int i = 0; i < n_prompt; i++) hash = mix(hash, (uint64_t)history[i]);
+    for (int i = 0; i < n_prompt; i++) hash = mix(hash, (uint64_t)(history[i] = r->seq.tokens[i]));
     while ((r->max_new < 0 || n < r->max_new) && n_prompt + n <= N_CTX) {
         logits_of(hash, logits);
         out[n] = history[n_prompt + n] =

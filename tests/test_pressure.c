@@ -111,8 +111,8 @@ static void check_texts(Pressure *p) {
             Request *r = &p->r[i];
             int want[N_CTX + 1];
             if (p->cancelled[job] && r->finish == FINISH_INTERRUPT) { // as far as it went
-                if (r->n_prompt) expected_text(r, r->n_prompt, want);
-                assert_memory_equal(r->seq.tokens + r->n_prompt, want, (size_t)r->n_new * sizeof *want);
+                expected_text(r, r->n_prompt, want);
+                for (int k = 0; k < r->n_new; k++) assert_int_equal(r->seq.tokens[r->n_prompt + k], want[k]);
             } else {
                 assert_int_equal(r->finish, r->max_new < 0 ? FINISH_CONTEXT : FINISH_LENGTH);
                 assert_text(r);

@@ -480,6 +480,37 @@ static void test_branches(void **state) {
             }
 }
 
+// Answers that are still to branch off count as running: who has begun beside them gets a row in every step from its
+// first token on, whether sequences or rows are few.
+static void test_branches_crowd_nobody_out(void **state) {
+    (void)state;
+    static Bench f;
+    for (int few_rows = 0; few_rows < 2; few_rows++) {
+        Request r[7];
+        Batch *b;
+        bench_open(&f, 8, 0, few_rows ? 4 : 16, few_rows ? 8 : 4);
+        for (int i = 0; i < 7; i++) { // one prompt of four answers, three of one
+            request_new(&r[i], i == 0 ? 25 : i < 4 ? 0 : 2, 20, i < 4 ? 0 : (uint64_t)i);
+            r[i].sequence_key = (uint64_t)i;
+            if (i > 0 && i < 4) r[i - 1].next = &r[i];
+        }
+        r[0].branches = &r[1];
+        for (int i = 0; i < 7; i += i ? 1 : 4) scheduler_add(f.s, &r[i]);
+        while (scheduler_next(f.s, &b)) {
+            int before[7];
+            for (int i = 0; i < 7; i++) before[i] = r[i].n_new;
+            scheduler_take(f.s, fake_forward(&f, b));
+            for (int i = 0; i < 7; i++)
+                if (before[i] > 0 && before[i] < 20) assert_int_equal(r[i].n_new, before[i] + 1);
+        }
+        for (int i = 0; i < 7; i++) {
+            assert_text(&r[i]);
+            request_free(&f, &r[i]);
+        }
+        bench_close(&f);
+    }
+}
+
 // Whatever ends the first before its prompt is computed ends the others too.
 static void test_branches_end_with_their_prompt(void **state) {
     (void)state;
@@ -854,6 +885,7 @@ int main(void) {
         cmocka_unit_test(test_chunks_wait_for_blocks),
         cmocka_unit_test(test_full_pool_ends),
         cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_branches_crowd_nobody_out),
         cmocka_unit_test(test_branches_end_with_their_prompt),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_shared_prefix_is_computed_once),
