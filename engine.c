@@ -318,6 +318,7 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     TRY(plan_memory(e, o, needs, &rows));
     if (!e->place.gpu) note(o, "on the CPU: %s", e->place.why);
     if (o->dry_run) return OK;
+    e->settle = (Settle){.gguf = e->gguf, .pool = e->pool, .spare = kv_host_bytes(&e->shape)}; // comes as it is written
     if (o->check_tensors) TRY(model_check_tensors(&e->model));
     TRY(place_load(&e->place, &e->model, e->pool, o->quiet));
     if (o->mlock) { // which reads all of the file now
@@ -433,20 +434,13 @@ enum { SETTLE_STEPS = 8, SETTLE_AFTER = 8 };
 
 static bool worth_settling(const Engine *e) { return e->model.n_device == 0 && gguf_file_bytes(e->gguf) >= SMALL_FILE; }
 
-static void settle_some(Engine *e, size_t most) {
-    e->settle.gguf = e->gguf;
-    e->settle.pool = e->pool;
-    e->settle.spare = kv_host_bytes(&e->shape); // comes as it is written
-    settle(&e->settle, most);
-}
-
 void engine_settle(Engine *e) {
-    if (worth_settling(e)) settle_some(e, SIZE_MAX);
+    if (worth_settling(e)) settle(&e->settle, SIZE_MAX);
 }
 
 static void settle_after(Engine *e, const Batch *b) {
     if (b->n_rows > SMALL_ROWS || !worth_settling(e) || ++e->n_small <= SETTLE_AFTER) return;
-    if (e->settle.how != SETTLE_OVER) settle_some(e, gguf_file_bytes(e->gguf) / SETTLE_STEPS);
+    settle(&e->settle, gguf_file_bytes(e->gguf) / SETTLE_STEPS);
 }
 
 // ---- steps ----------------------------------------------------------------------------------------------------------

@@ -63,11 +63,20 @@ static bool affordable(const Settle *s) {
     return size_add(file, file - s->done, &need) && size_add(need, s->spare, &need) && memory_available() >= need;
 }
 
+// Pages that are huge ones in the page cache are mapped so when they are touched.
+static bool huge_already(const Gguf *g) {
+    int n_maps;
+    const FileMap *maps = gguf_maps(g, &n_maps);
+    for (int i = 0; i < n_maps; i++)
+        for (size_t at = 0; at < maps[i].n; at += HUGE_PAGE) (void)*(const volatile uint8_t *)(maps[i].data + at);
+    size_t file = gguf_file_bytes(g);
+    return gguf_huge_bytes(g) > file - file / 8;
+}
+
 // Finds out on one page how it can be done here.
 static void try_one(Settle *s) {
-    size_t huge = gguf_huge_bytes(s->gguf), file = gguf_file_bytes(s->gguf);
     s->how = SETTLE_OVER;
-    if (huge > file - file / 8) return;
+    if (huge_already(s->gguf)) return;
     Piece p = next_piece(s, HUGE_PAGE);
     if (p.n == 0) return;
     if (madvise((void *)p.from, p.n, MADV_COLLAPSE) == 0) s->how = SETTLE_COLLAPSE;
