@@ -429,8 +429,9 @@ static const int *draw_tokens(Engine *e) {
 
 // Few rows are bound by memory, and a file whose pages the caches of address translation can count gains nothing.
 enum { SMALL_ROWS = 16, SMALL_FILE = 64 << 20 };
-// A step's part is this of the file; all parts together take as long as several steps, and are begun after as many.
-enum { SETTLE_STEPS = 8, SETTLE_AFTER = 8 };
+// A part of the file after each step from a certain one on. It takes as long as a few steps; as long as so many and
+// more and it does not pay within a text.
+enum { SETTLE_AFTER = 8, SETTLE_STEPS = 8, SETTLE_WORTH = 16 };
 
 static bool worth_settling(const Engine *e) { return e->model.n_device == 0 && gguf_file_bytes(e->gguf) >= SMALL_FILE; }
 
@@ -438,14 +439,16 @@ void engine_settle(Engine *e) {
     if (worth_settling(e)) settle(&e->settle, SIZE_MAX);
 }
 
-static void settle_after(Engine *e, const Batch *b) {
+static void settle_after(Engine *e, const Batch *b, double step_seconds) {
     if (b->n_rows > SMALL_ROWS || !worth_settling(e) || ++e->n_small <= SETTLE_AFTER) return;
+    e->settle.patience = SETTLE_WORTH * step_seconds;
     settle(&e->settle, gguf_file_bytes(e->gguf) / SETTLE_STEPS);
 }
 
 // ---- steps ----------------------------------------------------------------------------------------------------------
 
 bool engine_step(Engine *e, Batch **b) {
+    double start = clock_now();
     if (!scheduler_next(e->sched, b)) return false;
     const float *logits = e->begun ? NULL : forward(e, *b);
     e->begun = false;
@@ -453,7 +456,7 @@ bool engine_step(Engine *e, Batch **b) {
     if ((*b)->n_out > 0) progress_erase(&e->progress); // the answer may go to the same terminal
     if (tokens) scheduler_take_tokens(e->sched, tokens);
     else scheduler_take(e->sched, logits);
-    settle_after(e, *b);
+    settle_after(e, *b, clock_now() - start);
     return true;
 }
 

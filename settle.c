@@ -9,7 +9,7 @@
 #define MADV_COLLAPSE 25
 #endif
 
-enum { AT_ONCE = 32 << 20 }; // bytes that are there twice while they are copied
+enum { AT_ONCE = 16 << 20 }; // bytes that are there twice while they are copied
 
 // Whole huge pages in a row.
 typedef struct {
@@ -84,16 +84,28 @@ static void try_one(Settle *s) {
     s->done = p.n;
 }
 
+static bool too_slow(const Settle *s) {
+    double share = (double)(s->done + AT_ONCE) / (double)gguf_file_bytes(s->gguf);
+    return s->patience > 0 && s->seconds > s->patience * share;
+}
+
+static bool move(Settle *s, Piece p) {
+    if (p.n == 0 || (s->how == SETTLE_COPY && !affordable(s))) return false;
+    if (s->how == SETTLE_COPY) return copy(s->pool, p);
+    threads_run(s->pool, collapse_page, &p, (int)(p.n / HUGE_PAGE));
+    return true;
+}
+
 bool settle(Settle *s, size_t most) {
     if (s->how == SETTLE_FIRST) try_one(s);
     for (size_t done = 0; done < most && s->how != SETTLE_OVER;) {
         Piece p = next_piece(s, AT_ONCE);
-        bool good = p.n > 0;
-        if (good && s->how == SETTLE_COLLAPSE) threads_run(s->pool, collapse_page, &p, (int)(p.n / HUGE_PAGE));
-        else if (good) good = affordable(s) && copy(s->pool, p);
-        if (!good) s->how = SETTLE_OVER;
-        done += p.n;
+        double start = clock_now();
+        bool moved = move(s, p);
+        s->seconds += clock_now() - start;
         s->done += p.n;
+        done += p.n;
+        if (!moved || too_slow(s)) s->how = SETTLE_OVER;
     }
     return s->how != SETTLE_OVER;
 }

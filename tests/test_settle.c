@@ -168,6 +168,18 @@ static void test_huge_already(void **state) {
     gguf_close(second);
 }
 
+// A system that takes too long is asked no more: what is moved is moved, the rest stays.
+static void test_patience(void **state) {
+    (void)state;
+    Gguf *g = mapped(3, false);
+    Settle s = {.gguf = g, .pool = threads_new(1), .patience = 1e-9};
+    assert_false(settle(&s, SIZE_MAX));
+    assert_true(s.done < 2 * file_bytes());
+    assert_unchanged(g);
+    threads_free(s.pool);
+    gguf_close(g);
+}
+
 // Without memory for a copy the file stays mapped, or its own pages become huge ones.
 static void test_no_memory(void **state) {
     (void)state;
@@ -201,9 +213,13 @@ static void test_nothing_to_settle(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes_and_addresses), cmocka_unit_test(test_they_are_huge),
-        cmocka_unit_test(test_no_huge_pages),       cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_nothing_to_settle),   cmocka_unit_test(test_huge_already),
+        cmocka_unit_test(test_bytes_and_addresses),
+        cmocka_unit_test(test_they_are_huge),
+        cmocka_unit_test(test_no_huge_pages),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_nothing_to_settle),
+        cmocka_unit_test(test_huge_already),
+        cmocka_unit_test(test_patience),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
