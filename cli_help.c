@@ -36,7 +36,7 @@ const About cli_about[N_MODES] = {
                   "  git diff | quill -m qwen3.gguf \"Write a commit message\"\n"
                   "  quill -m qwen3.gguf --json --temp 0 \"Why is the sky blue?\" | jq -r .text\n"
                   "  quill -m qwen3.gguf\n"},
-    [MODE_BENCH] = {"quill bench [options] [MODEL]", "Measures how fast a model runs here.",
+    [MODE_BENCH] = {"quill bench [options] [MODEL]", "Measures how fast a model runs here once it is warm.",
                     "  quill bench -m model.gguf -p 512 -n 64\n"
                     "  quill bench --shape 1.1b --type Q4_K -o json\n"
                     "  quill bench --roofline\n"},

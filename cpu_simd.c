@@ -400,9 +400,10 @@ INLINE vf load_kv(const uint8_t *plane, int type, size_t at, int i, int head_dim
 
 enum {
     KEYS = 96,      // keys of a tile; a multiple of NF on every instruction set
+    KEYS_FEW = 32,  // likewise where queries are few: its rows stay in L1
     HEAD_MAX = 512, // largest head_dim (model.c refuses more)
     HEAD_PAD = 528, // rounded up to vectors, to NF and to blocks of 32
-    GROUP = 8,      // queries that share a pass over the keys when there are few
+    GROUP = VL / 2, // queries that share a pass over the keys when there are few
 };
 
 // Eight bytes as 32 codes of two bits, bits 2 (i / 8) of byte i % 8.
@@ -493,15 +494,18 @@ INLINE void prefetch(const uint8_t *at, size_t n) {
     for (size_t i = 0; i < n; i += 64) __builtin_prefetch(at + i);
 }
 
-// Slots [first, first + n) of a sealed plane as f32, HEAD_PAD apart; the rows' own group as it is.
+// Slots [first, first + n) of a sealed plane as f32, HEAD_PAD apart, whole vectors; the rows' own group as it is.
 static void unseal_tile(const AttendTask *t, bool value, int first, int n, float *tile, uint8_t *room) {
     int type = value ? t->kv->type_v : t->kv->type_k, hd = t->kv->head_dim, count;
     size_t group_bytes = SEAL * kv_slot_bytes(type, hd);
     for (int slot = first; slot < first + n; slot += count, tile += (size_t)count * HEAD_PAD) {
         count = int_min(first + n - slot, SEAL - slot % SEAL);
         if (slot / SEAL == attend_group(t))
-            for (int k = 0; k < count; k++)
-                memcpy(tile + (size_t)k * HEAD_PAD, attend_open(t, value, slot + k), (size_t)hd * sizeof *tile);
+            for (int k = 0; k < count; k++) {
+                float *row = tile + (size_t)k * HEAD_PAD;
+                memcpy(row, attend_open(t, value, slot + k), (size_t)hd * sizeof *row);
+                for (int i = hd; i % VL; i++) row[i] = 0;
+            }
         else {
             const uint8_t *group = attend_sealed(t, value, slot / SEAL, room);
             if (group != room) prefetch(group + KEYS / SEAL * group_bytes, group_bytes);
@@ -536,128 +540,6 @@ static void keys_at(const AttendTask *t, int first, int n, size_t *at) {
     }
 }
 
-// The K or V of up to KEYS slots: in the pool, or unsealed.
-typedef struct {
-    const uint8_t *plane;
-    int type;
-    size_t at[KEYS]; // elements
-} Keys;
-
-static void find_keys(const AttendTask *t, bool value, int first, int n, QueryTile *s, Keys *out) {
-    out->plane = value ? t->kv->v : t->kv->k;
-    out->type = value ? t->kv->type_v : t->kv->type_k;
-    if (!kv_is_sealed(out->type)) {
-        size_t size = kv_type_bytes(out->type), row = (size_t)t->kv->head_dim * size;
-        keys_at(t, first, n, out->at);
-        for (int k = 0; k < n; k++) prefetch(out->plane + out->at[k] * size + KEYS * row, row);
-        return;
-    }
-    unseal_tile(t, value, first, n, s->tile, s->room);
-    out->plane = (const uint8_t *)s->tile;
-    out->type = TYPE_F32;
-    for (int k = 0; k < n; k++) out->at[k] = (size_t)k * HEAD_PAD;
-}
-
-// The sums of eight vectors at once: fewer shuffles than one by one.
-INLINE void vsum_8(const vf v[8], float out[8]) {
-#if QUILL_SIMD
-    __m256 a[8];
-    for (int i = 0; i < 8; i++) {
-#if QUILL_SIMD == 512
-        a[i] = _mm256_add_ps(_mm512_castps512_ps256((__m512)v[i]), _mm512_extractf32x8_ps((__m512)v[i], 1));
-#else
-        a[i] = (__m256)v[i];
-#endif
-    }
-    __m256 b = _mm256_hadd_ps(_mm256_hadd_ps(a[0], a[1]), _mm256_hadd_ps(a[2], a[3]));
-    __m256 c = _mm256_hadd_ps(_mm256_hadd_ps(a[4], a[5]), _mm256_hadd_ps(a[6], a[7]));
-    _mm256_storeu_ps(out, _mm256_add_ps(_mm256_permute2f128_ps(b, c, 0x20), _mm256_permute2f128_ps(b, c, 0x31)));
-#else
-    for (int i = 0; i < 8; i++) out[i] = vsum(v[i]);
-#endif
-}
-
-// Few queries, all of one row: G heads of a group. Lanes run along the head for K and V, along the keys for softmax.
-INLINE void attend_heads(const AttendTask *t, int pair, int G) {
-    int hd = t->kv->head_dim, slot = t->slot[pair / (t->heads->n_heads / t->heads->n_kv_heads)];
-    int n_vectors = (hd + VL - 1) / VL, padded = n_vectors * VL;
-    QueryTile *tile = t->scratch;
-    float *q = tile->queries, *out = tile->out, *scores = tile->scores; // (G, padded) twice, (G, KEYS)
-    float max[GROUP], sum[GROUP];
-    Keys keys;
-    memset(q, 0, (size_t)(G * padded) * sizeof *q);
-    memset(out, 0, (size_t)(G * padded) * sizeof *out);
-    for (int g = 0; g < G; g++) {
-        memcpy(q + g * padded, t->q + attend_query(t, pair + g), (size_t)hd * sizeof *q);
-        max[g] = masked;
-        sum[g] = 0;
-    }
-    for (int k0 = attend_first(t, slot); k0 <= slot; k0 += KEYS) {
-        int n = int_min(KEYS, slot + 1 - k0);
-        find_keys(t, false, k0, n, tile, &keys);
-        for (int k = 0; k < n; k++) {
-            vf s[GROUP] = {0};
-            for (int i = 0; i < n_vectors; i++) {
-                vf key = load_kv(keys.plane, keys.type, keys.at[k], i * VL, hd);
-#pragma GCC unroll 8
-                for (int g = 0; g < G; g++) s[g] += key * vload(q + g * padded + i * VL);
-            }
-            if (G == 8) {
-                float sums[GROUP];
-                vsum_8(s, sums);
-#pragma GCC unroll 8
-                for (int g = 0; g < G; g++) scores[g * KEYS + k] = sums[g] * t->heads->scale;
-            } else
-#pragma GCC unroll 8
-                for (int g = 0; g < G; g++) scores[g * KEYS + k] = vsum(s[g]) * t->heads->scale;
-        }
-        float scale[GROUP];
-        for (int g = 0; g < G; g++) { // online softmax: a new maximum rescales what was summed before
-            float *s = scores + g * KEYS;
-            for (int k = n; k < (int)round_up((size_t)n, VL); k++) s[k] = masked;
-            vf tops = vset(max[g]), total = {0};
-            for (int k = 0; k < n; k += VL) tops = vmax(tops, vload(s + k));
-            float top = vmax_of(tops);
-            for (int k = 0; k < n; k += VL) {
-                vf p = vexp(vload(s + k) - top);
-                vstore(s + k, p);
-                total += p;
-            }
-            scale[g] = expf(max[g] - top);
-            sum[g] = sum[g] * scale[g] + vsum(total);
-            max[g] = top;
-        }
-        find_keys(t, true, k0, n, tile, &keys);
-        for (int i = 0; i < n_vectors; i++) {
-            vf o[GROUP];
-#pragma GCC unroll 8
-            for (int g = 0; g < G; g++) o[g] = vload(out + g * padded + i * VL) * scale[g];
-            for (int k = 0; k < n; k++) {
-                vf value = load_kv(keys.plane, keys.type, keys.at[k], i * VL, hd);
-#pragma GCC unroll 8
-                for (int g = 0; g < G; g++) o[g] += value * scores[g * KEYS + k];
-            }
-#pragma GCC unroll 8
-            for (int g = 0; g < G; g++) vstore(out + g * padded + i * VL, o[g]);
-        }
-    }
-    for (int g = 0; g < G; g++) {
-        float *to = t->out + attend_query(t, pair + g);
-        for (int i = 0; i < hd; i++) to[i] = out[g * padded + i] / sum[g];
-    }
-}
-
-static void attend_few(const AttendTask *t) {
-    int group = t->heads->n_heads / t->heads->n_kv_heads;
-    for (int pair = t->first; pair < t->last;) {
-        int left = int_min(t->last - pair, group - pair % group); // of this row
-        if (left >= 8) attend_heads(t, pair, 8), pair += 8;
-        else if (left >= 4) attend_heads(t, pair, 4), pair += 4;
-        else if (left >= 2) attend_heads(t, pair, 2), pair += 2;
-        else attend_heads(t, pair, 1), pair += 1;
-    }
-}
-
 static void load_queries(const AttendTask *t, QueryTile *s, int *first_slot, int *last_slot) {
     int hd = t->heads->head_dim, group = t->heads->n_heads / t->heads->n_kv_heads;
     memset(s->queries, 0, (size_t)hd * T * sizeof *s->queries);
@@ -686,22 +568,37 @@ static bool key_seen(const AttendTask *t, const QueryTile *s, int key) {
     return false;
 }
 
-// n keys' rows of one plane as f32; unseen rows, and those up to a multiple of NF, are zero.
-static void load_tile(const AttendTask *t, QueryTile *s, bool value, int first, int n) {
-    const uint8_t *plane = value ? t->kv->v : t->kv->k;
-    int type = value ? t->kv->type_v : t->kv->type_k, hd = t->heads->head_dim;
-    float *tile = s->tile;
-    size_t at[KEYS];
-    if (kv_is_sealed(type)) unseal_tile(t, value, first, n, tile, s->room);
-    else keys_at(t, first, n, at);
-    for (int k = 0; k < n && !kv_is_sealed(type); k++) {
-        if (!key_seen(t, s, first + k)) {
-            memset(tile + (size_t)k * HEAD_PAD, 0, (size_t)hd * sizeof *tile);
-            continue;
-        }
-        for (int i = 0; i < hd; i += VL) vstore(tile + (size_t)k * HEAD_PAD + i, load_kv(plane, type, at[k], i, hd));
+INLINE void load_type(const uint8_t *plane, int type, const size_t *at, int n, int hd, float *tile) {
+    for (int k = 0; k < n; k++, tile += HEAD_PAD) {
+        int i = 0;
+        for (; i + VL <= hd; i += VL) vstore(tile + i, load_kv(plane, type, at[k], i, i + VL));
+        if (i < hd) vstore(tile + i, load_kv(plane, type, at[k], i, hd));
     }
-    for (int k = n; k < (int)round_up((size_t)n, NF); k++) memset(tile + (size_t)k * HEAD_PAD, 0, (size_t)hd * 4);
+}
+
+static void load_dense(const AttendTask *t, bool value, const size_t *at, int n, float *tile) {
+    const uint8_t *plane = value ? t->kv->v : t->kv->k;
+    int type = value ? t->kv->type_v : t->kv->type_k, hd = t->kv->head_dim;
+    if (type == TYPE_F32) load_type(plane, TYPE_F32, at, n, hd, tile);
+    else if (type == TYPE_F16) load_type(plane, TYPE_F16, at, n, hd, tile);
+    else load_type(plane, TYPE_BF16, at, n, hd, tile);
+}
+
+// n keys' rows of one plane as f32; unseen rows, and those up to `padded`, are zero.
+static void load_tile(const AttendTask *t, QueryTile *s, bool value, int first, int n, int padded) {
+    int type = value ? t->kv->type_v : t->kv->type_k;
+    size_t at[KEYS], row = (size_t)t->heads->head_dim * sizeof *s->tile;
+    if (kv_is_sealed(type)) unseal_tile(t, value, first, n, s->tile, s->room);
+    else keys_at(t, first, n, at);
+    for (int k = 0, run; k < n && !kv_is_sealed(type); k += run) {
+        bool seen = key_seen(t, s, first + k);
+        run = t->heads->window ? 1 : n;
+        float *tile = s->tile + (size_t)k * HEAD_PAD;
+        if (seen) load_dense(t, value, at + k, run, tile);
+        else
+            for (int i = 0; i < run; i++) memset(tile + (size_t)i * HEAD_PAD, 0, row);
+    }
+    for (int k = n; k < padded; k++) memset(s->tile + (size_t)k * HEAD_PAD, 0, row);
 }
 
 // Masks, takes the new maxima, and turns scores into exponentials; rescales the output where a maximum grew.
@@ -744,12 +641,12 @@ static void attend_many(const AttendTask *t) {
     load_queries(t, s, &first, &last);
     for (int k0 = first; k0 <= last; k0 += n) {
         n = int_min(KEYS - k0 % KEYS, last + 1 - k0);
-        load_tile(t, s, false, k0, n);
+        load_tile(t, s, false, k0, n, (int)round_up((size_t)n, NF));
         memset(s->scores, 0, sizeof s->scores);
         for (int k = 0; k < n; k += NF) // scores(key, lane) = K(key, i) queries(i, lane)
             micro(hd, s->tile + (size_t)k * HEAD_PAD, HEAD_PAD, 1, s->queries, s->scores + k * T);
         softmax_tile(t, s, k0, n);
-        load_tile(t, s, true, k0, n);
+        load_tile(t, s, true, k0, n, (int)round_up((size_t)n, NF));
         for (int i = 0; i < hd; i += NF) // out(i, lane) += V(key, i) scores(key, lane)
             micro(n, s->tile + i, 1, HEAD_PAD, s->scores, s->out + i * T);
     }
@@ -757,6 +654,177 @@ static void attend_many(const AttendTask *t) {
         int lane = pair - t->first;
         float *to = t->out + attend_query(t, pair), inverse = 1 / s->sum[lane];
         for (int i = 0; i < hd; i++) to[i] = s->out[i * T + lane] * inverse;
+    }
+}
+
+// ---- few queries ----------------------------------------------------------------------------------------------------
+//
+// Up to GROUP heads that read the same keys, all of one row. G of them, and E = VL / G elements of each, or keys, are
+// the lanes of a vector: lane h*E + e belongs to head h. One load repeats E elements of a key for all heads; what E
+// lanes of a head hold apart is added up for E keys at once, which leaves the scores with keys in the lanes, as softmax
+// wants them. The values are summed with elements in the lanes.
+
+// G queries, scaled: element j*E + e of head h at lane h*E + e of vector j.
+INLINE void pack_queries(const AttendTask *t, int pair, int count, int G, float *q) {
+    const int hd = t->kv->head_dim, E = VL / G;
+    memset(q, 0, round_up((size_t)hd, VL) * (size_t)G * sizeof *q);
+    for (int h = 0; h < count; h++) {
+        const float *from = t->q + attend_query(t, pair + h);
+        for (int i = 0; i < hd; i++) q[i / E * VL + h * E + i % E] = from[i] * t->heads->scale;
+    }
+}
+
+// The rows that a later tile is made of, asked for line by line while this one is worked on: all at once they would
+// wait for each other. A sealed group is asked for by unseal_tile.
+typedef struct {
+    const uint8_t *at;
+    size_t size; // bytes of an element; 0: none are asked for
+} Ahead;
+
+static Ahead ahead(const AttendTask *t, bool value, int first, int last, const QueryTile *s) {
+    int type = value ? t->kv->type_v : t->kv->type_k;
+    if (first > last || kv_is_sealed(type)) return (Ahead){(const uint8_t *)s->tile, 0};
+    size_t size = kv_type_bytes(type);
+    return (Ahead){(value ? t->kv->v : t->kv->k) + attend_key(t, first) * size, size};
+}
+
+// Scores of n keys, a multiple of C, E of them in a vector.
+INLINE void score_keys(const float *q, const float *tile, int n, int hd, int G, Ahead next, float *scores) {
+    const int E = VL / G, C = E > 8 ? E : 8;
+    for (int k = 0; k < n; k += C, tile += (size_t)C * HEAD_PAD) {
+        vf sum[VL > 8 ? VL : 8] = {0};
+        for (int i = 0; i < hd; i += E) {
+            vf query = vload(q + i * G);
+#pragma GCC unroll 16
+            for (size_t line = 0; line < C * E * sizeof(uint16_t); line += 64) __builtin_prefetch(next.at + line);
+            next.at += (size_t)(C * E) * next.size;
+#pragma GCC unroll 16
+            for (int c = 0; c < C; c++) sum[c] += query * vrepeat(tile + (size_t)c * HEAD_PAD + i, E);
+        }
+        int left = C;
+#pragma GCC unroll 4
+        for (int d = 1; d < E; d *= 2) {
+            left /= 2;
+#pragma GCC unroll 8
+            for (int c = 0; c < left; c++) sum[c] = vfold(sum[2 * c], sum[2 * c + 1], d);
+        }
+        for (int c = 0; c < C / E; c++) vstore(scores + k * G + c * VL, sum[c]);
+    }
+}
+
+// Scores of n keys become exponentials; what has been summed up so far is to be scaled by `scale`.
+INLINE void soften(float *scores, int n, int G, vf *max, vf *sum, float *scale) {
+    const int E = VL / G;
+    vf top = *max, total = {0};
+    if (n % E) {
+        vi key;
+        for (int i = 0; i < VL; i++) key[i] = i % E;
+        float *last = scores + n / E * VL;
+        vstore(last, vselect(key < n % E, vload(last), vset(masked)));
+    }
+    for (int k = 0; k < n; k += E) top = vmax(top, vload(scores + k * G));
+#pragma GCC unroll 4
+    for (int d = 1; d < E; d *= 2) top = vmax(top, vswap(top, d));
+    for (int k = 0; k < n; k += E) {
+        vf p = vexp(vload(scores + k * G) - top);
+        vstore(scores + k * G, p);
+        total += p;
+    }
+    vf change = vexp(*max - top);
+    vstore(scale, change);
+    *sum = *sum * change + total;
+    *max = top;
+}
+
+// out(head, element) = out scale + the values of n keys by their weights, for B vectors of elements.
+INLINE void sum_values(const float *weights, const float *tile, int n, int G, int B, const float *scale, Ahead next,
+                       size_t next_row, float *out) {
+    const int E = VL / G;
+    vf sum[GROUP][8];
+#pragma GCC unroll 8
+    for (int h = 0; h < G; h++)
+#pragma GCC unroll 8
+        for (int b = 0; b < B; b++) sum[h][b] = vload(out + h * HEAD_PAD + b * VL) * scale[h * E];
+    for (int k = 0; k < n; k++, tile += HEAD_PAD) {
+        const float *weight = weights + k / E * VL + k % E;
+        vf value[8];
+#pragma GCC unroll 4
+        for (size_t line = 0; line < (size_t)(B * VL) * sizeof(uint16_t); line += 64)
+            __builtin_prefetch(next.at + (size_t)k * next_row + line);
+#pragma GCC unroll 8
+        for (int b = 0; b < B; b++) value[b] = vload(tile + b * VL);
+#pragma GCC unroll 8
+        for (int h = 0; h < G; h++)
+#pragma GCC unroll 8
+            for (int b = 0; b < B; b++) sum[h][b] += value[b] * weight[h * E];
+    }
+#pragma GCC unroll 8
+    for (int h = 0; h < G; h++)
+#pragma GCC unroll 8
+        for (int b = 0; b < B; b++) vstore(out + h * HEAD_PAD + b * VL, sum[h][b]);
+}
+
+// The same for a whole head: as many elements at a time as their sums have registers.
+INLINE void sum_heads(const float *weights, const float *tile, int n, int hd, int G, const float *scale, Ahead next,
+                      float *out) {
+    const int B = VL / G < 8 ? VL / G : 8;
+    int end = (hd + VL - 1) / VL * VL;
+    size_t row = (size_t)hd * next.size;
+    for (int i = 0, b; i < end; i += b * VL, next.at += (size_t)(b * VL) * next.size) {
+        int left = (end - i) / VL;
+        b = left >= B ? B : left >= 4 && B > 4 ? 4 : left >= 2 && B > 2 ? 2 : 1;
+        if (b == B) sum_values(weights, tile + i, n, G, B, scale, next, row, out + i);
+        else if (b == 4) sum_values(weights, tile + i, n, G, 4, scale, next, row, out + i);
+        else if (b == 2) sum_values(weights, tile + i, n, G, 2, scale, next, row, out + i);
+        else sum_values(weights, tile + i, n, G, 1, scale, next, row, out + i);
+    }
+}
+
+INLINE void attend_heads(const AttendTask *t, int pair, int count, int G) {
+    QueryTile *s = t->scratch;
+    int hd = t->kv->head_dim, slot = t->slot[pair / (t->heads->n_heads / t->heads->n_kv_heads)], n;
+    const int E = VL / G;
+    float scale[VL];
+    vf max = vset(masked), sum = {0};
+    for (int lane = 0; lane < T; lane++) s->slot[lane] = slot;
+    pack_queries(t, pair, count, G, s->queries);
+    memset(s->out, 0, (size_t)G * HEAD_PAD * sizeof *s->out);
+    for (int k0 = attend_first(t, slot); k0 <= slot; k0 += n) {
+        n = int_min(KEYS_FEW - k0 % KEYS_FEW, slot + 1 - k0);
+        int padded = (int)round_up((size_t)n, 16);
+        load_tile(t, s, false, k0, n, padded);
+        score_keys(s->queries, s->tile, padded, hd, G, ahead(t, false, k0 + n, slot, s), s->scores);
+        soften(s->scores, n, G, &max, &sum, scale);
+        load_tile(t, s, true, k0, n, n);
+        sum_heads(s->scores, s->tile, n, hd, G, scale, ahead(t, true, k0 + n, slot, s), s->out);
+    }
+#pragma GCC unroll 4
+    for (int d = 1; d < E; d *= 2) sum += vswap(sum, d);
+    vstore(scale, sum);
+    for (int h = 0; h < count; h++) {
+        float *to = t->out + attend_query(t, pair + h);
+        for (int i = 0; i < hd; i++) to[i] = s->out[h * HEAD_PAD + i] / scale[h * E];
+    }
+}
+
+static void attend_few(const AttendTask *t) {
+    int group = t->heads->n_heads / t->heads->n_kv_heads;
+    for (int pair = t->first, n; pair < t->last; pair += n) {
+        n = int_min(int_min(t->last - pair, group - pair % group), GROUP); // of one row
+#if QUILL_SIMD == 512
+        if (n > 4) {
+            attend_heads(t, pair, n, 8);
+            continue;
+        }
+#endif
+#if QUILL_SIMD
+        if (n > 2) {
+            attend_heads(t, pair, n, 4);
+            continue;
+        }
+#endif
+        if (n > 1) attend_heads(t, pair, n, 2);
+        else attend_heads(t, pair, n, 1);
     }
 }
 

@@ -380,6 +380,7 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     TRY(plan_memory(e, o, needs, &rows));
     if (!e->place.gpu) note(o, "on the CPU: %s", e->place.why);
     if (o->dry_run) return OK;
+    e->settle = (Settle){.gguf = e->gguf, .pool = e->pool, .spare = kv_host_bytes(&e->shape)}; // comes as it is written
     if (o->check_tensors) TRY(model_check_tensors(&e->model));
     TRY(place_load(&e->place, &e->model, e->pool, o->quiet));
     if (o->mlock) { // which reads all of the file now
@@ -465,30 +466,26 @@ static const int *draw_tokens(Engine *e) {
 
 // Few rows are bound by memory, and a file whose pages the caches of address translation can count gains nothing.
 enum { SMALL_ROWS = 16, SMALL_FILE = 64 << 20 };
-// A step's part is this of the file; all parts together take as long as several steps, and are begun after as many.
-enum { SETTLE_STEPS = 8, SETTLE_AFTER = 8 };
+// A part of the file after each step from a certain one on. It takes as long as a few steps; as long as so many and
+// more and it does not pay within a text.
+enum { SETTLE_AFTER = 8, SETTLE_STEPS = 8, SETTLE_WORTH = 16 };
 
 static bool worth_settling(const Engine *e) { return e->model.n_device == 0 && gguf_file_bytes(e->gguf) >= SMALL_FILE; }
 
-static void settle_some(Engine *e, size_t most) {
-    e->settle.gguf = e->gguf;
-    e->settle.pool = e->pool;
-    e->settle.spare = kv_host_bytes(&e->shape); // comes as it is written
-    settle(&e->settle, most);
-}
-
 void engine_settle(Engine *e) {
-    if (worth_settling(e)) settle_some(e, SIZE_MAX);
+    if (worth_settling(e)) settle(&e->settle, SIZE_MAX);
 }
 
-static void settle_after(Engine *e, const Batch *b) {
+static void settle_after(Engine *e, const Batch *b, double step_seconds) {
     if (b->n_rows > SMALL_ROWS || !worth_settling(e) || ++e->n_small <= SETTLE_AFTER) return;
-    if (e->settle.how != SETTLE_OVER) settle_some(e, gguf_file_bytes(e->gguf) / SETTLE_STEPS);
+    e->settle.patience = SETTLE_WORTH * step_seconds;
+    settle(&e->settle, gguf_file_bytes(e->gguf) / SETTLE_STEPS);
 }
 
 // ---- steps ----------------------------------------------------------------------------------------------------------
 
 bool engine_step(Engine *e, Batch **b) {
+    double start = clock_now();
     if (!scheduler_next(e->sched, b)) return false;
     const float *logits = e->begun ? NULL : forward(e, *b);
     e->begun = false;
@@ -497,7 +494,7 @@ bool engine_step(Engine *e, Batch **b) {
     if (tokens) scheduler_take_tokens(e->sched, tokens);
     else scheduler_take(e->sched, logits);
     if (e->store && e->kv.ids) keep_filled(e, *b);
-    settle_after(e, *b);
+    settle_after(e, *b, clock_now() - start);
     return true;
 }
 

@@ -9,7 +9,7 @@
 #define MADV_COLLAPSE 25
 #endif
 
-enum { AT_ONCE = 32 << 20 }; // bytes that are there twice while they are copied
+enum { AT_ONCE = 16 << 20 }; // bytes that are there twice while they are copied
 
 // Whole huge pages in a row.
 typedef struct {
@@ -63,11 +63,20 @@ static bool affordable(const Settle *s) {
     return size_add(file, file - s->done, &need) && size_add(need, s->spare, &need) && memory_available() >= need;
 }
 
+// Pages that are huge ones in the page cache are mapped so when they are touched.
+static bool huge_already(const Gguf *g) {
+    int n_maps;
+    const FileMap *maps = gguf_maps(g, &n_maps);
+    for (int i = 0; i < n_maps; i++)
+        for (size_t at = 0; at < maps[i].n; at += HUGE_PAGE) (void)*(const volatile uint8_t *)(maps[i].data + at);
+    size_t file = gguf_file_bytes(g);
+    return gguf_huge_bytes(g) > file - file / 8;
+}
+
 // Finds out on one page how it can be done here.
 static void try_one(Settle *s) {
-    size_t huge = gguf_huge_bytes(s->gguf), file = gguf_file_bytes(s->gguf);
     s->how = SETTLE_OVER;
-    if (huge > file - file / 8) return;
+    if (huge_already(s->gguf)) return;
     Piece p = next_piece(s, HUGE_PAGE);
     if (p.n == 0) return;
     if (madvise((void *)p.from, p.n, MADV_COLLAPSE) == 0) s->how = SETTLE_COLLAPSE;
@@ -75,16 +84,28 @@ static void try_one(Settle *s) {
     s->done = p.n;
 }
 
+static bool too_slow(const Settle *s) {
+    double share = (double)(s->done + AT_ONCE) / (double)gguf_file_bytes(s->gguf);
+    return s->patience > 0 && s->seconds > s->patience * share;
+}
+
+static bool move(Settle *s, Piece p) {
+    if (p.n == 0 || (s->how == SETTLE_COPY && !affordable(s))) return false;
+    if (s->how == SETTLE_COPY) return copy(s->pool, p);
+    threads_run(s->pool, collapse_page, &p, (int)(p.n / HUGE_PAGE));
+    return true;
+}
+
 bool settle(Settle *s, size_t most) {
     if (s->how == SETTLE_FIRST) try_one(s);
     for (size_t done = 0; done < most && s->how != SETTLE_OVER;) {
         Piece p = next_piece(s, AT_ONCE);
-        bool good = p.n > 0;
-        if (good && s->how == SETTLE_COLLAPSE) threads_run(s->pool, collapse_page, &p, (int)(p.n / HUGE_PAGE));
-        else if (good) good = affordable(s) && copy(s->pool, p);
-        if (!good) s->how = SETTLE_OVER;
-        done += p.n;
+        double start = clock_now();
+        bool moved = move(s, p);
+        s->seconds += clock_now() - start;
         s->done += p.n;
+        done += p.n;
+        if (!moved || too_slow(s)) s->how = SETTLE_OVER;
     }
     return s->how != SETTLE_OVER;
 }

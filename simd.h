@@ -107,6 +107,49 @@ INLINE vf vload_bf16(const uint16_t *p) {
 }
 #endif
 
+// Lane l has p[l % n]; n is a power of two from 2 on.
+INLINE vf vrepeat(const float *p, int n) {
+    if (n == VL) return vload(p);
+#if QUILL_SIMD == 512
+    if (n == 8) return (vf)_mm512_broadcast_f32x8(_mm256_loadu_ps(p));
+    if (n == 4) return (vf)_mm512_broadcast_f32x4(_mm_loadu_ps(p));
+    return (vf)_mm512_castpd_ps(_mm512_broadcastsd_pd(_mm_load_sd((const double *)(const void *)p)));
+#elif QUILL_SIMD == 256
+    if (n == 4) return (vf)_mm256_broadcast_ps((const __m128 *)(const void *)p);
+    return (vf)_mm256_castpd_ps(_mm256_broadcast_sd((const double *)(const void *)p));
+#else
+    return (vf){p[0], p[1], p[0], p[1]};
+#endif
+}
+
+// Lane l has v's lane l ^ d; d is a power of two below VL.
+INLINE vf vswap(vf v, int d) {
+#if QUILL_SIMD == 512
+    if (d == 8) return (vf)_mm512_shuffle_f32x4((__m512)v, (__m512)v, 0x4e);
+    if (d == 4) return (vf)_mm512_shuffle_f32x4((__m512)v, (__m512)v, 0xb1);
+    return (vf)(d == 2 ? _mm512_permute_ps((__m512)v, 0x4e) : _mm512_permute_ps((__m512)v, 0xb1));
+#elif QUILL_SIMD == 256
+    if (d == 4) return (vf)_mm256_permute2f128_ps((__m256)v, (__m256)v, 1);
+    return (vf)(d == 2 ? _mm256_permute_ps((__m256)v, 0x4e) : _mm256_permute_ps((__m256)v, 0xb1));
+#else
+    return d == 2 ? (vf){v[2], v[3], v[0], v[1]} : (vf){v[1], v[0], v[3], v[2]};
+#endif
+}
+
+// Lane l has the sum of the lanes l and l ^ d: of a, or of b where l & d.
+INLINE vf vfold(vf a, vf b, int d) {
+#if QUILL_SIMD == 512
+    __mmask16 set = d == 8 ? 0xff00 : d == 4 ? 0xf0f0 : d == 2 ? 0xcccc : 0xaaaa;
+    vf own = (vf)_mm512_mask_blend_ps(set, (__m512)a, (__m512)b);
+    vf other = (vf)_mm512_mask_blend_ps(set, (__m512)b, (__m512)a);
+#else
+    vi set;
+    for (int i = 0; i < VL; i++) set[i] = i & d ? -1 : 0;
+    vf own = vselect(set, b, a), other = vselect(set, a, b);
+#endif
+    return own + vswap(other, d);
+}
+
 INLINE void vstore_bf16(uint16_t *p, vf v) { // to nearest, ties to even; a NaN stays one
     for (int i = 0; i < VL; i++) p[i] = float_bf16(v[i]);
 }

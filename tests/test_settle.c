@@ -138,6 +138,48 @@ static void test_no_huge_pages(void **state) {
     assert_int_equal(prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0), 0);
 }
 
+// What another view has made huge is so for all that map the file, and is left as it is.
+static void test_huge_already(void **state) {
+    (void)state;
+    Gguf *first = mapped(1, true), *second = gguf_new("again");
+    char path[1024];
+    FILE *f = new_file(true, path);
+    int n;
+    const FileMap *map = gguf_maps(first, &n);
+    assert_int_equal(fwrite(map->data, 1, map->n, f), map->n);
+    assert_int_equal(fflush(f), 0);
+    FileMap twice[2];
+    assert_ok(file_map(path, &twice[0]));
+    assert_ok(file_map(path, &twice[1]));
+    fclose(f);
+    gguf_close(first);
+    first = gguf_new("first");
+    gguf_own_map(first, twice[0]);
+    gguf_own_map(second, twice[1]);
+    Settle s = {.gguf = first, .pool = threads_new(1)}, again = {.gguf = second, .pool = s.pool};
+    settle(&s, 1);
+    bool collapses = s.how == SETTLE_COLLAPSE;
+    settle(&s, SIZE_MAX);
+    assert_false(collapses && settle(&again, SIZE_MAX));
+    assert_int_equal(again.done, 0);
+    assert_unchanged(second);
+    threads_free(s.pool);
+    gguf_close(first);
+    gguf_close(second);
+}
+
+// A system that takes too long is asked no more: what is moved is moved, the rest stays.
+static void test_patience(void **state) {
+    (void)state;
+    Gguf *g = mapped(3, false);
+    Settle s = {.gguf = g, .pool = threads_new(1), .patience = 1e-9};
+    assert_false(settle(&s, SIZE_MAX));
+    assert_true(s.done < 2 * file_bytes());
+    assert_unchanged(g);
+    threads_free(s.pool);
+    gguf_close(g);
+}
+
 // Without memory for a copy the file stays mapped, or its own pages become huge ones.
 static void test_no_memory(void **state) {
     (void)state;
@@ -171,9 +213,13 @@ static void test_nothing_to_settle(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes_and_addresses), cmocka_unit_test(test_they_are_huge),
-        cmocka_unit_test(test_no_huge_pages),       cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_bytes_and_addresses),
+        cmocka_unit_test(test_they_are_huge),
+        cmocka_unit_test(test_no_huge_pages),
+        cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_nothing_to_settle),
+        cmocka_unit_test(test_huge_already),
+        cmocka_unit_test(test_patience),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
