@@ -91,8 +91,10 @@ bool kv_reserve(KvCache *kv, Sequence *s, int n_slots); // false: no free block,
 void kv_truncate(KvCache *kv, Sequence *s, int n_tokens);
 // The slots that stay have been moved to the front: the last n go, with the blocks behind them.
 void kv_give_up(KvCache *kv, Sequence *s, int n);
-bool kv_fork(KvCache *kv, const Sequence *from, Sequence *to); // `to` is empty; shares all computed blocks
-void kv_release(KvCache *kv, Sequence *s);                     // gives all blocks back; tokens stay, n_cached becomes 0
+// `to` is empty; shares all computed blocks. Of sealed types, `from` has reserved no slots that are still to be
+// computed: they would be sealed under the other's hands.
+bool kv_fork(KvCache *kv, const Sequence *from, Sequence *to);
+void kv_release(KvCache *kv, Sequence *s); // gives all blocks back; tokens stay, n_cached becomes 0
 
 // Takes the blocks that there are for the next tokens of s, as many as follow each other without a gap, and returns its
 // n_cached, which lies at a block's end then; never all tokens: at least one is left to compute. To be called before
