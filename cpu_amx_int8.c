@@ -341,7 +341,7 @@ static void run(const Tensor *w, int first, int last, const void *packed, int fi
     }
 
 const MatrixKernel *cpu_amx_int8_matrix(int type) {
-    static const MatrixKernel kernel = KERNEL(3, pack), of_sixteens = KERNEL(6, pack16);
+    static const MatrixKernel kernel = KERNEL(3, pack), of_sixteens = KERNEL(7, pack16);
     if (!run_of(type)) return NULL;
     return sixteens(type) ? &of_sixteens : &kernel;
 }
