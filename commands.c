@@ -119,7 +119,9 @@ static Status set(Chat *c, const char *arg, Status *end) {
     int n_bias = c->o->sampling.n_bias;
     TRY(cli_set(c->o, name, c->texts[c->n_texts - 1]));
     Status st = conversation_settings(c->talk);
-    if (st.code) c->o->sampling.n_bias = n_bias; // an id that the model has not
+    if (!st.code) return OK;
+    c->o->sampling.n_bias = n_bias; // an id that the model has not; the biases before it may lie elsewhere now
+    TRY(conversation_settings(c->talk));
     return st;
 }
 

@@ -449,7 +449,15 @@ PYTHON
         'broken.json: a new file expected' 'a terminal on stdin'; do
         grep -q -- "$text" errors
     done
-    [ "$(wc -l <errors)" -eq 21 ]
+    [ "$(grep -c 'a file expected, found -' errors)" -eq 3 ]
+    [ "$(wc -l <errors)" -eq 24 ]
+}
+
+@test "a setting that is refused leaves the biases before it as they were" {
+    set -- -i -n 4 --greedy --logit-bias 70+1000 --logit-bias 71+999 --logit-bias 72+998
+    printf '%s\n' one two | "$QUILL" "$@" >expected
+    printf '%s\n' one '/set logit-bias 999999+1' two | MALLOC_PERTURB_=85 "$QUILL" "$@" >out # what is freed is overwritten
+    cmp out expected
 }
 
 @test "a full context is said, and --context-shift leaves whole turns out, in the middle of an answer too" {
