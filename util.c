@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "util.h"
 
+#include "cgroup.h"
 #include "hash.h"
 
 #include <assert.h>
@@ -92,17 +93,15 @@ bool pages_replace(const void *at, void *with, size_t n) {
     return false;
 }
 
-// The number in a one-line file of /sys or /proc; SIZE_MAX if there is none ("max").
-static size_t file_number(const char *path, const char *key) {
+size_t file_number(const char *path, const char *key) {
     FILE *f = fopen(path, "r");
     if (!f) return SIZE_MAX;
     char line[256];
     size_t value = SIZE_MAX;
     while (fgets(line, sizeof line, f)) {
-        const char *at = key ? strstr(line, key) : line;
-        if (!at) continue;
+        if (key && !str_has_prefix(str_of(line), key)) continue;
         unsigned long long v;
-        if (sscanf(key ? at + strlen(key) : at, " %llu", &v) == 1) value = (size_t)v;
+        if (sscanf(line + (key ? strlen(key) : 0), " %llu", &v) == 1) value = (size_t)v;
         break;
     }
     fclose(f);
@@ -131,13 +130,8 @@ size_t pages_huge(const void *at, size_t n) {
 size_t memory_available(void) {
     size_t system_kib = file_number("/proc/meminfo", "MemAvailable:");
     size_t available = system_kib == SIZE_MAX ? SIZE_MAX : system_kib * 1024;
-    size_t limit = file_number("/sys/fs/cgroup/memory.max", NULL);
-    size_t used = file_number("/sys/fs/cgroup/memory.current", NULL);
-    if (limit != SIZE_MAX && used != SIZE_MAX) {
-        size_t left = limit > used ? limit - used : 0;
-        if (left < available) available = left;
-    }
-    return available;
+    size_t left = cgroup_memory(CGROUP_PROC, CGROUP_MOUNT);
+    return left < available ? left : available;
 }
 
 size_t memory_peak(void) {
