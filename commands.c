@@ -359,7 +359,7 @@ bool commands_run(Chat *c, Str line, Str *text, Status *st) {
         while (last > arg && strchr(" \t\n", last[-1])) *--last = 0;
         *end = 0;
         Status failed = run_command(c, word, arg, st);
-        if (failed.code) fprintf(stderr, "quill: %s\n", failed.message);
+        if (failed.message[0]) fprintf(stderr, "quill: %s\n", failed.message);
     }
     buf_free(&copy);
     return named;

@@ -4,11 +4,13 @@
 
 #include "cgroup.h"
 #include "hash.h"
+#include "signals.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -329,11 +331,18 @@ void file_unmap(FileMap *m) {
     *m = (FileMap){0};
 }
 
+// What a signal ends says nothing: its code is enough.
+static Status stopped(void) {
+    errno = EINTR;
+    return (Status){.code = 128 + signals_caught()};
+}
+
 Status fd_read_all(int fd, const char *name, Buf *out) {
     buf_append(out, "", 0);
     for (;;) {
         buf_room(out, 65536);
         ssize_t n = read(fd, out->data + out->n, out->cap - out->n - 1);
+        if (n < 0 && errno == EINTR && signals_caught()) return stopped();
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return status_error(QUILL_IO, "%s: cannot read: %s", name, strerror(errno));
         out->n += (size_t)n;
@@ -346,17 +355,28 @@ Status fd_read_all(int fd, const char *name, Buf *out) {
 
 Status file_read(const char *path, Buf *out) {
     if (strcmp(path, "-") == 0) return fd_read_all(STDIN_FILENO, "stdin", out);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC); // waits for a FIFO's writer
+    if (fd < 0 && errno == EINTR && signals_caught()) return stopped();
     if (fd < 0) return status_error(QUILL_IO, "%s: cannot open: %s", path, strerror(errno));
     Status st = fd_read_all(fd, path, out);
     close(fd);
     return st;
 }
 
+enum { PATIENCE = 2000 }; // ms that a reader may take nothing after a signal
+
+// Whether there is room for PIPE_BUF bytes.
+static bool soon_room(int fd) {
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    return poll(&p, 1, PATIENCE) > 0;
+}
+
 Status fd_write_all(int fd, const void *bytes, size_t n) {
     const char *p = bytes;
     while (n > 0) {
-        ssize_t w = write(fd, p, n);
+        bool ending = signals_caught() != 0;
+        if (ending && !soon_room(fd)) return stopped();
+        ssize_t w = write(fd, p, ending && n > PIPE_BUF ? PIPE_BUF : n);
         if (w < 0 && errno == EINTR) continue;
         if (w < 0) {
             int e = errno;
