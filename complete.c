@@ -171,10 +171,7 @@ void answer_put_rest(const Answer *a, json_t *object) {
 Status answer_broken(const Engine *e, const Request *r) {
     TRY(engine_fault(e));
     if (r->finish != FINISH_BROKEN) return OK;
-    return status_error(QUILL_MODEL,
-                        "%s: a finite logit expected after %d tokens, none found; --check-tensors looks for broken "
-                        "weights, --logit-bias may forbid all tokens",
-                        gguf_name(e->gguf), r->seq.n_tokens);
+    return engine_no_logit(e, r->seq.n_tokens, ", --logit-bias may forbid all tokens");
 }
 
 Status answer_finish(Answer *a, const Request *r) {

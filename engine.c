@@ -491,6 +491,13 @@ Status engine_fault(const Engine *e) {
                         e->model.device->name, why);
 }
 
+Status engine_no_logit(const Engine *e, int n_tokens, const char *more) {
+    return status_error(QUILL_MODEL,
+                        "%s: a finite logit expected after %d tokens, none found; --check-tensors looks for broken "
+                        "weights%s",
+                        gguf_name(e->gguf), n_tokens, more);
+}
+
 Str engine_piece(const Engine *e, int token, bool first) {
     if (token < 0 || token >= tokenizer_n(e->tok)) return (Str){"", 0};
     return tokenizer_stream_piece(e->tok, token, first);
