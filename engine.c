@@ -53,7 +53,7 @@ static Status read_pages(const Options *o, int fd, size_t n, uint8_t **out) {
 
 // --no-mmap: the whole file in memory of our own.
 static Status open_in_memory(const Options *o, Gguf **out) {
-    int fd = open(o->model, O_RDONLY | O_CLOEXEC);
+    int fd = open(o->model, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // as file_map: a FIFO without a writer must not hang
     if (fd < 0) return status_error(QUILL_MODEL, "%s: cannot open: %s", o->model, strerror(errno));
     struct stat info;
     char magic[4] = "";
