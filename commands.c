@@ -156,9 +156,17 @@ static char *path_of(const char *arg) {
     return path.data;
 }
 
+// A file to read from; stdin has the chat's lines.
+static Status check_file(const char *name, const char *arg) {
+    if (!*arg) return usage(name, "a file");
+    if (strcmp(arg, "-") != 0) return OK;
+    return status_error(QUILL_USAGE,
+                        "/%s: a file expected, found -, which would be the chat's own lines; ./- is a file", name);
+}
+
 static Status read_text(Chat *c, const char *arg, Status *end) {
     (void)end;
-    if (!*arg) return usage("read", "a file");
+    TRY(check_file("read", arg));
     size_t before = c->beginning.n;
     Buf text = {0};
     char *path = path_of(arg);
@@ -223,7 +231,7 @@ static Status load(Chat *c, const char *arg, Status *end) {
     (void)end;
     bool kv;
     const char *name = without_kv(arg, &kv);
-    if (!*name) return usage("load", "a file");
+    TRY(check_file("load", name));
     char *path = path_of(name);
     Status st = conversation_load(c->talk, path);
     if (st.code) {

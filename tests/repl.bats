@@ -439,8 +439,8 @@ PYTHON
     printf '[' >broken.json
     printf '%s\n' /regn /bogus '/set tmp 3' '/set temp 2000' '/set ctx-size 9' '/set temp' '/set greedy maybe' \
         '/set logit-bias 999999+1' '/load wizard.json' '/load broken.json' '/load missing' '/read missing' /undo \
-        '/save' '/exit now' '/load --kv nowhere' '/save /nowhere/x' /regen /copy '/save broken.json' /edit |
-        "$QUILL" -i >out 2>errors
+        '/save' '/exit now' '/load --kv nowhere' '/save /nowhere/x' /regen /copy '/save broken.json' /edit \
+        '/read -' '/load -' '/load --kv -' | "$QUILL" -i >out 2>errors
     [ ! -s out ]
     not grep -v '^quill: ' errors
     for text in 'did you mean /regen' '/help lists them' 'did you mean temp' 'from 0 to 1000' 'start again with -c 9' \
