@@ -167,7 +167,10 @@ static void write_replies(Run *b) {
         }
         progress_erase(&b->progress);
         Status st = output_write(t->reply.data, t->reply.n, &b->gone);
-        if (st.code) b->failed = st;
+        if (st.code) {
+            b->failed = st;
+            return;
+        }
         drop(b, at);
     }
 }
@@ -252,6 +255,7 @@ static void run(Run *b) {
         if (b->ended && b->n_tickets == 0) break;
         show_progress(b);
     }
+    if (b->failed.code > 128 && b->stopped_by != signals_caught()) stop(b, signals_caught()); // it came while writing
     progress_erase(&b->progress);
 }
 

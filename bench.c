@@ -470,6 +470,8 @@ static Status check_options(const Options *o) {
     bool said = o->model && !(environment && strcmp(o->model, environment) == 0);
     if (o->shape && said)
         return status_error(QUILL_USAGE, "--shape and %s: a random model or a file expected, found both", o->model);
+    if (o->type && !type_by_name(o->type))
+        return status_error(QUILL_USAGE, "--type: one of %s expected, \"%s\" found", type_list, o->type);
     if (!o->shape && o->save)
         return status_error(QUILL_USAGE, "--save: writes the random model of --shape, which is missing");
     if (!o->shape && !o->model && !o->roofline && !builtin_there())
@@ -484,7 +486,6 @@ static Status make_shape(const Options *o, Gguf **out) {
     *out = NULL;
     if (!o->shape) return OK;
     const TypeInfo *info = type_by_name(o->type ? o->type : "Q8_0");
-    if (!info) return status_error(QUILL_USAGE, "--type: one of %s expected, \"%s\" found", type_list, o->type);
     TRY(shape_model(o->shape, info->id, o->seed_given ? o->sampling.seed : 1, out));
     Status st = o->save ? gguf_save(*out, o->save) : OK;
     if (st.code) {

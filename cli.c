@@ -560,7 +560,8 @@ static Status from_environment(Options *out) {
     bool bare = out->mode == MODE_TEMPLATE && (out->chat_template || out->chat_template_file); // needs no model
     if (!out->model && model && *model && !bare) out->model = model;
     const Option *o = find_option("--device", 1u << out->mode);
-    if (o && !out->device && device && *device) return set_value(o, "QUILL_DEVICE", device, out);
+    bool flagged = out->device || out->gpu_layers > 0; // layers for a GPU say where, too
+    if (o && !flagged && device && *device) return set_value(o, "QUILL_DEVICE", device, out);
     return OK;
 }
 

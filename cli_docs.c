@@ -336,11 +336,12 @@ static void zsh_completions(void) {
            "    local mode=\n"
            "    local -a modes\n"
            "    modes=(\n");
+    char brief[256];
     for (int m = MODE_RUN + 1; m < N_MODES; m++) {
         if (!mode_there(m)) continue;
-        Str brief = cli_brief((Mode)m);
+        cli_brief((Mode)m, brief);
         printf("        '%s:", cli_modes[m]);
-        put(brief.data, brief.n, zsh);
+        put(brief, strlen(brief), zsh);
         printf("'\n");
     }
     printf("    )\n"
@@ -391,11 +392,12 @@ static void fish_completions(void) {
            "    contains -- $mode $argv\n"
            "end\n"
            "complete -c quill -f\n");
+    char brief[256];
     for (int m = MODE_RUN + 1; m < N_MODES; m++) {
         if (!mode_there(m)) continue;
-        Str brief = cli_brief((Mode)m);
+        cli_brief((Mode)m, brief);
         printf("complete -c quill -n 'test (count (commandline -opc)) -eq 1' -a %s -d '", cli_modes[m]);
-        put(brief.data, brief.n, fish);
+        put(brief, strlen(brief), fish);
         printf("'\n");
         if (takes_files(m)) printf("complete -c quill -n '__quill_in %s' -F\n", cli_modes[m]);
     }

@@ -119,10 +119,12 @@ static void print_wrapped(const char *text, int at) {
     printf("\n");
 }
 
-Str cli_brief(Mode m) {
+void cli_brief(Mode m, char brief[256]) {
     const char *what = cli_about[m].what, *end = what;
     while (*end && !(*end == '.' && (end[1] == ' ' || end[1] == '\n'))) end++;
-    return (Str){what, (size_t)(end - what) - (end[-1] == '.')};
+    snprintf(brief, 256, "%.*s", (int)(end - what) - (end[-1] == '.'), what);
+    for (char *c = brief; *c; c++)
+        if (*c == '\n') *c = ' ';
 }
 
 static void print_modes(void) {
@@ -130,8 +132,7 @@ static void print_modes(void) {
     for (int m = MODE_RUN + 1; m < N_MODES; m++) {
         if (!cli_about[m].usage) continue;
         char brief[256];
-        Str text = cli_brief((Mode)m);
-        snprintf(brief, sizeof brief, "%.*s", (int)text.n, text.data);
+        cli_brief((Mode)m, brief);
         print_wrapped(brief, printf("  quill %s", cli_modes[m]));
     }
 }

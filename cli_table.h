@@ -65,8 +65,8 @@ typedef struct {
 typedef struct {
     const char *code, *what;
 } ExitCode;
-extern const About cli_about[N_MODES]; // usage NULL: the mode is not there yet
-Str cli_brief(Mode m);                 // the first sentence, without its full stop
+extern const About cli_about[N_MODES];   // usage NULL: the mode is not there yet
+void cli_brief(Mode m, char brief[256]); // the first sentence, without its full stop, as one line
 extern const ExitCode cli_exit_codes[];
 extern const int cli_n_exit_codes;
 extern const char *const cli_groups[N_GROUPS];

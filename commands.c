@@ -119,7 +119,9 @@ static Status set(Chat *c, const char *arg, Status *end) {
     int n_bias = c->o->sampling.n_bias;
     TRY(cli_set(c->o, name, c->texts[c->n_texts - 1]));
     Status st = conversation_settings(c->talk);
-    if (st.code) c->o->sampling.n_bias = n_bias; // an id that the model has not
+    if (!st.code) return OK;
+    c->o->sampling.n_bias = n_bias; // an id that the model has not; the biases before it may lie elsewhere now
+    TRY(conversation_settings(c->talk));
     return st;
 }
 
@@ -154,9 +156,17 @@ static char *path_of(const char *arg) {
     return path.data;
 }
 
+// A file to read from; stdin has the chat's lines.
+static Status check_file(const char *name, const char *arg) {
+    if (!*arg) return usage(name, "a file");
+    if (strcmp(arg, "-") != 0) return OK;
+    return status_error(QUILL_USAGE,
+                        "/%s: a file expected, found -, which would be the chat's own lines; ./- is a file", name);
+}
+
 static Status read_text(Chat *c, const char *arg, Status *end) {
     (void)end;
-    if (!*arg) return usage("read", "a file");
+    TRY(check_file("read", arg));
     size_t before = c->beginning.n;
     Buf text = {0};
     char *path = path_of(arg);
@@ -221,7 +231,7 @@ static Status load(Chat *c, const char *arg, Status *end) {
     (void)end;
     bool kv;
     const char *name = without_kv(arg, &kv);
-    if (!*name) return usage("load", "a file");
+    TRY(check_file("load", name));
     char *path = path_of(name);
     Status st = conversation_load(c->talk, path);
     if (st.code) {
@@ -357,7 +367,7 @@ bool commands_run(Chat *c, Str line, Str *text, Status *st) {
         while (last > arg && strchr(" \t\n", last[-1])) *--last = 0;
         *end = 0;
         Status failed = run_command(c, word, arg, st);
-        if (failed.code) fprintf(stderr, "quill: %s\n", failed.message);
+        if (failed.message[0]) fprintf(stderr, "quill: %s\n", failed.message);
     }
     buf_free(&copy);
     return named;

@@ -120,13 +120,21 @@ void answer_think(Answer *a, Str template, Str prompt) {
     if (!a->o->special) a->think = think_begin(template, prompt);
 }
 
-// The line that --jsonl has for a token: what JSON says of it, and what may be shown since.
-static void write_token(Answer *a, json_t *token, size_t answer, size_t thinking) {
-    json_t *line = json_copy(token);
-    json_object_set_new(line, "text", report_text(since(&a->answer, answer)));
-    if (a->show_thoughts && a->thinking.n > thinking)
-        json_object_set_new(line, "thinking", report_text(since(&a->thinking, thinking)));
-    write_json(a, line);
+// Writes the line that --jsonl has for the last token: what JSON says of it, and what may be shown since the line
+// before.
+static void write_line(Answer *a) {
+    if (!a->line) return;
+    json_object_set_new(a->line, "text", report_text(since(&a->answer, a->n_in_lines)));
+    if (a->show_thoughts && a->thinking.n > a->n_thought_in_lines)
+        json_object_set_new(a->line, "thinking", report_text(since(&a->thinking, a->n_thought_in_lines)));
+    write_json(a, a->line);
+    a->line = NULL;
+    a->n_in_lines = a->answer.n;
+    a->n_thought_in_lines = a->thinking.n;
+}
+
+static bool holds_back(const Answer *a) {
+    return a->think.held.n > a->think.n_given || a->thoughts.held.n > 0 || a->stream.held.n > 0;
 }
 
 bool answer_is_blind(const Options *o) { return o->logprobs < 0; }
@@ -139,13 +147,14 @@ Finish answer_emit(Request *r, int token, const float *logits) {
     bool fresh = a->fresh;
     Str piece = engine_piece(a->e, token, fresh);
     if (!hidden) a->fresh = false;
-    size_t answer = a->answer.n, thinking = a->thinking.n;
+    write_line(a);
     think_add(&a->think, piece.data, piece.n, hidden);
     bool stopped = show_parts(a);
     if (a->tokens || a->o->jsonl) {
         json_t *j = token_json(a, token, logits, fresh);
         if (a->tokens) json_array_append(a->tokens, j);
-        if (a->o->jsonl) write_token(a, j, answer, thinking);
+        if (a->o->jsonl) a->line = json_copy(j);
+        if (!holds_back(a)) write_line(a); // otherwise it waits: at the end of the answer, what is held is its text
         json_decref(j);
     }
     if (a->gone || a->failed.code || stopped) return FINISH_STOP;
@@ -158,6 +167,7 @@ void answer_end(Answer *a) {
     think_end(&a->think);
     show_parts(a);
     show_held(a);
+    write_line(a);
     end_thought(a);
 }
 
@@ -171,10 +181,7 @@ void answer_put_rest(const Answer *a, json_t *object) {
 Status answer_broken(const Engine *e, const Request *r) {
     TRY(engine_fault(e));
     if (r->finish != FINISH_BROKEN) return OK;
-    return status_error(QUILL_MODEL,
-                        "%s: a finite logit expected after %d tokens, none found; --check-tensors looks for broken "
-                        "weights, --logit-bias may forbid all tokens",
-                        gguf_name(e->gguf), r->seq.n_tokens);
+    return engine_no_logit(e, r->seq.n_tokens, ", --logit-bias may forbid all tokens");
 }
 
 Status answer_finish(Answer *a, const Request *r) {
@@ -200,7 +207,8 @@ void answer_free(Answer *a) {
     buf_free(&a->answer);
     buf_free(&a->thinking);
     json_decref(a->tokens);
-    a->tokens = NULL;
+    json_decref(a->line);
+    a->tokens = a->line = NULL;
 }
 
 // ---- before the first token -----------------------------------------------------------------------------------------

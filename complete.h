@@ -27,6 +27,9 @@ typedef struct {
     Buf text;                    // what the model has written, thoughts and markers too: the conversation's history
     Buf answer, thinking;        // the parts of it, to the end of what may be shown
     json_t *tokens;              // --logprobs: an object a token
+    json_t *line;                // --jsonl: of the last token, not written yet
+    size_t n_in_lines;           // bytes of `answer` that its lines have, or
+    size_t n_thought_in_lines;   // of `thinking`
     bool fresh;                  // nothing came before in this text: the first piece loses its space
     bool terminal;               // stdout is one
     bool show_thoughts, dim;     // on stdout; in grey

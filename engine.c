@@ -53,7 +53,7 @@ static Status read_pages(const Options *o, int fd, size_t n, uint8_t **out) {
 
 // --no-mmap: the whole file in memory of our own.
 static Status open_in_memory(const Options *o, Gguf **out) {
-    int fd = open(o->model, O_RDONLY | O_CLOEXEC);
+    int fd = open(o->model, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // as file_map: a FIFO without a writer must not hang
     if (fd < 0) return status_error(QUILL_MODEL, "%s: cannot open: %s", o->model, strerror(errno));
     struct stat info;
     char magic[4] = "";
@@ -522,6 +522,13 @@ Status engine_fault(const Engine *e) {
                         "%s failed: %.600s; what it computed since is void: start again, with a smaller -c or -ngl if "
                         "memory was short, or with --device cpu",
                         e->model.device->name, why);
+}
+
+Status engine_no_logit(const Engine *e, int n_tokens, const char *more) {
+    return status_error(QUILL_MODEL,
+                        "%s: a finite logit expected after %d tokens, none found; --check-tensors looks for broken "
+                        "weights%s",
+                        gguf_name(e->gguf), n_tokens, more);
 }
 
 Str engine_piece(const Engine *e, int token, bool first) {

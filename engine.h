@@ -92,6 +92,8 @@ void engine_run(Engine *e);
 bool engine_endless(const Engine *e);
 // What went wrong on the GPU, if anything did: what was computed since is void. QUILL_MODEL, QUILL_MEMORY.
 Status engine_fault(const Engine *e);
+// QUILL_MODEL: the logits behind n_tokens are no numbers; `more` goes on with what to do.
+Status engine_no_logit(const Engine *e, int n_tokens, const char *more);
 
 // The bytes of a token for showing: empty for ids that the model has and the vocabulary does not name.
 Str engine_piece(const Engine *e, int token, bool first);

@@ -351,8 +351,8 @@ Value loop_attribute(Run *r, Value v, Str name) {
     if (str_is(name, "first")) return value_bool(i == 0);
     if (str_is(name, "last")) return value_bool(i == n - 1);
     if (str_is(name, "length")) return value_int(n);
-    if (str_is(name, "depth")) return value_int(1); // more in recursive loops alone
-    if (str_is(name, "depth0")) return value_int(0);
+    if (str_is(name, "depth")) return value_int(l->depth + 1);
+    if (str_is(name, "depth0")) return value_int(l->depth);
     if (str_is(name, "previtem")) return i > 0 ? l->items[i - 1] : value_undefined(r->h, "there is no previous item");
     if (str_is(name, "nextitem")) return i + 1 < n ? l->items[i + 1] : value_undefined(r->h, "there is no next item");
     return value_undefined(r->h, "'jinja2.runtime.LoopContext object' has no attribute '%.*s'",

@@ -82,6 +82,22 @@ static Value f_format(Run *r, Value v, Args *a) {
     return run_text(r, text_percent(r->h, value_str(r->h, v), arguments));
 }
 
+static Value f_truncate(Run *r, Value v, Args *a) {
+    int64_t length = integer(r, a, 0, "truncate", 255), leeway = integer(r, a, 3, "truncate", 5);
+    Text end = given(a, 2) ? value_str(r->h, a->slot[2]) : text_of("...");
+    int64_t n = value_length(r->h, v), n_end = value_length(r->h, value_text(r->h, end));
+    if (run_failed(r)) return v;
+    if (length < n_end || leeway < 0)
+        heap_fail(r->h, "truncate: a length of %lld or more and a leeway of 0 or more expected, found %lld and %lld",
+                  (long long)n_end, (long long)length, (long long)leeway);
+    if (n - length <= leeway) return v;
+    Text cut = text_slice(r->h, value_str(r->h, v), 0, length - n_end, 1), space = text_of(" ");
+    Value words = text_split(r->h, cut, &space, 1, true);
+    if (run_failed(r)) return v;
+    if (!truth(a, 1)) cut = *words.list->items[0].text;
+    return run_text(r, text_concat(r->h, cut, end));
+}
+
 static Value f_wordcount(Run *r, Value v, Args *a) {
     (void)a;
     return value_int(value_length(r->h, text_split(r->h, value_str(r->h, v), NULL, -1, false)));
@@ -483,7 +499,8 @@ static const Builtin filters[] = {
     {"safe", "", f_safe}, {"select", NULL, f_select}, {"selectattr", NULL, f_selectattr},
     {"sort", "reverse case_sensitive attribute", f_sort}, {"string", "", f_string}, {"sum", "attribute start", f_sum},
     {"title", "", f_title}, {"tojson", "ensure_ascii indent separators sort_keys", f_tojson},
-    {"trim", "chars", f_trim}, {"unique", "case_sensitive attribute", f_unique}, {"upper", "", f_upper},
+    {"trim", "chars", f_trim}, {"truncate", "length killwords end leeway", f_truncate},
+    {"unique", "case_sensitive attribute", f_unique}, {"upper", "", f_upper},
     {"wordcount", "", f_wordcount},
 };
 // clang-format on

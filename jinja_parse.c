@@ -13,6 +13,7 @@ typedef struct {
     Lexer lexer;
     LexToken now, ahead;
     int loops; // for loops that we are in, for break and continue
+    int takes; // TAKES_ of the function that we are in
 } Parser;
 
 static void advance(Parser *p) {
@@ -171,6 +172,10 @@ static Node *parse_dict(Parser *p) {
     return dict;
 }
 
+static int takes_of(Str name) {
+    return str_is(name, "varargs") ? TAKES_MORE : str_is(name, "kwargs") ? TAKES_NAMED : 0;
+}
+
 static Node *parse_word(Parser *p) {
     Node *n = new_node(p, N_CONST);
     bool yes = is_name(&p->now, "true") || is_name(&p->now, "True");
@@ -179,6 +184,7 @@ static Node *parse_word(Parser *p) {
     else {
         n->kind = N_NAME;
         n->name = p->now.text;
+        p->takes |= takes_of(n->name);
     }
     advance(p);
     return n;
@@ -454,7 +460,7 @@ static Node *parse_for(Parser *p) {
     if (!skip_name(p, "in")) fail(p, "in");
     n->b = parse_tuple(p, parse_plain, false);
     if (skip_name(p, "if")) n->c = parse_expression(p);
-    if (is_name(&p->now, "recursive")) fail(p, "a loop that is not recursive");
+    n->op = skip_name(p, "recursive");
     p->loops++;
     n->body = parse_body(p, " endfor else ");
     p->loops--;
@@ -507,20 +513,22 @@ static Node *parse_parameters(Parser *p) {
     return first;
 }
 
-// A body that is a function's: the loops around it are not its own.
-static Node *function_body(Parser *p, const char *end) {
-    int loops = p->loops;
-    p->loops = 0;
-    Node *body = finish_body(p, end);
+// A body that is a function's: the loops around it are not its own. What it asks for, functions around it take too.
+static void finish_function(Parser *p, Node *n, const char *end) {
+    int loops = p->loops, takes = p->takes;
+    p->loops = p->takes = 0;
+    n->body = finish_body(p, end);
+    n->op = p->takes;
+    for (const Node *at = n->items; at; at = at->next) n->op &= ~takes_of(at->name); // a parameter of that name
     p->loops = loops;
-    return body;
+    p->takes |= takes;
 }
 
 static Node *parse_macro(Parser *p) {
     Node *n = new_node(p, N_MACRO);
     n->name = expect_name(p);
     n->items = parse_parameters(p);
-    n->body = function_body(p, "endmacro");
+    finish_function(p, n, "endmacro");
     return n;
 }
 
@@ -529,7 +537,7 @@ static Node *parse_call_block(Parser *p) {
     if (is_op(&p->now, "(")) n->items = parse_parameters(p);
     n->a = parse_expression(p);
     if (n->a->kind != N_CALL) fail(p, "a call");
-    n->body = function_body(p, "endcall");
+    finish_function(p, n, "endcall");
     return n;
 }
 

@@ -1,7 +1,7 @@
 // jinja_parse.h: a template's source as a tree, by Jinja2's grammar.
 //
 // Known: for (with if, else, break, continue), if, set (values and blocks, namespace fields), macro, call, filter,
-// with, raw; generation, block and autoescape are their bodies. Not: include, import, extends, recursive loops.
+// with, raw; generation, block and autoescape are their bodies. Not: include, import, extends.
 #ifndef QUILL_JINJA_PARSE_H
 #define QUILL_JINJA_PARSE_H
 
@@ -36,20 +36,22 @@ typedef enum {
     // statements
     N_TEXT,         // value
     N_PRINT,        // a
-    N_FOR,          // for a in b if c: body, else other
+    N_FOR,          // for a in b if c: body, else other; op 1: recursive
     N_IF,           // items: N_BRANCH
     N_BRANCH,       // if a (NULL: else): body
     N_SET,          // a = b
     N_SET_BLOCK,    // a = body through the filters b (or NULL)
-    N_MACRO,        // name(items), which are N_PARAMETER: body
+    N_MACRO,        // name(items), which are N_PARAMETER: body; op: TAKES_ of what the body asks for beyond them
     N_PARAMETER,    // name = a (or NULL)
-    N_CALL_BLOCK,   // a is the call; items and body are its caller
+    N_CALL_BLOCK,   // a is the call; items, body and op are its caller's
     N_FILTER_BLOCK, // body through the filters a
     N_WITH,         // items: N_SET; body
     N_SCOPE,        // body
     N_BREAK,
     N_CONTINUE,
 } NodeKind;
+
+enum { TAKES_MORE = 1, TAKES_NAMED = 2 }; // varargs, kwargs
 
 typedef struct Node Node;
 struct Node {

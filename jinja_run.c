@@ -242,12 +242,39 @@ bool call_test(Run *r, Str name, Value v, Args *a) {
     return false;
 }
 
+// Whether a named argument is one of the macro's parameters, of which the first n came by position.
+static bool is_parameter(const Node *macro, size_t n, Str name) {
+    size_t i = 0;
+    for (const Node *p = macro->items; p; p = p->next, i++)
+        if (i >= n && str_eq(p->name, name)) return true;
+    return false;
+}
+
+// What was given beyond the parameters: varargs and kwargs where the macro asks for them.
+static void bind_rest(Run *r, const Node *macro, const Args *a, size_t n_parameters) {
+    Str name = macro->name.n ? macro->name : str_of("caller");
+    size_t n_more = a->n > n_parameters ? a->n - n_parameters : 0;
+    Value named = value_dict(r->h);
+    for (size_t i = 0; a->named && i < a->named->n; i++) {
+        Str key = text_str(*a->named->keys[i].text);
+        if (str_is(key, "caller")) set_variable(r, r->scope, key, a->named->values[i]);
+        else if (!is_parameter(macro, a->n, key)) dict_set(r->h, named.dict, a->named->keys[i], a->named->values[i]);
+    }
+    if (macro->op & TAKES_MORE)
+        set_variable(r, r->scope, str_of("varargs"), value_list(r->h, V_TUPLE, a->items + (a->n - n_more), n_more));
+    else if (n_more)
+        heap_fail(r->h, "macro '%.*s' takes not more than %zu argument(s)", int_min((int)name.n, 64), name.data,
+                  n_parameters);
+    if (macro->op & TAKES_NAMED) set_variable(r, r->scope, str_of("kwargs"), named);
+    else if (named.dict->n)
+        heap_fail(r->h, "macro '%.*s' takes no such keyword argument", int_min((int)name.n, 64), name.data);
+}
+
 // The parameters of a macro get their values, in the scope that is entered.
 static void bind_parameters(Run *r, const Node *macro, const Args *a) {
-    size_t i = 0, n_known = 0;
+    size_t i = 0;
     for (const Node *p = macro->items; p && !run_failed(r); p = p->next, i++) {
         const Value *v = a->named ? dict_get_str(a->named, p->name) : NULL;
-        n_known += v != NULL;
         if (i < a->n) set_variable(r, r->scope, p->name, a->items[i]);
         else if (v) set_variable(r, r->scope, p->name, *v);
         else if (p->a) set_variable(r, r->scope, p->name, eval(r, p->a));
@@ -256,13 +283,7 @@ static void bind_parameters(Run *r, const Node *macro, const Args *a) {
                 r, r->scope, p->name,
                 value_undefined(r->h, "parameter '%.*s' was not provided", int_min((int)p->name.n, 200), p->name.data));
     }
-    const Value *caller = a->named ? dict_get_str(a->named, str_of("caller")) : NULL;
-    if (caller) set_variable(r, r->scope, str_of("caller"), *caller), n_known++;
-    Str name = macro->name.n ? macro->name : str_of("caller");
-    if (a->n > i)
-        heap_fail(r->h, "macro '%.*s' takes not more than %zu argument(s)", int_min((int)name.n, 64), name.data, i);
-    if (a->named && n_known < a->named->n)
-        heap_fail(r->h, "macro '%.*s' takes no such keyword argument", int_min((int)name.n, 64), name.data);
+    bind_rest(r, macro, a, i);
 }
 
 // Runs a body into a text of its own.
@@ -291,12 +312,15 @@ static Value call_cycle(Run *r, Value of) {
     return c->items[c->at++ % c->n];
 }
 
+static Value call_loop(Run *r, const Loop *loop, const Args *a);
+
 Value call_value(Run *r, Value f, Args *a) {
     if (run_failed(r)) return value_none();
     if (value_is(f, V_MACRO)) return call_macro(r, f.object, a);
     if (value_is(f, V_FUNCTION)) return call_builtin(r, f.object, value_none(), a);
     if (value_is(f, V_METHOD)) return call_builtin(r, ((Method *)f.object)->builtin, ((Method *)f.object)->self, a);
     if (value_is(f, V_JOINER)) return call_cycle(r, f);
+    if (value_is(f, V_LOOP)) return call_loop(r, f.object, a);
     if (value_is(f, V_UNDEFINED)) op_undefined(r->h, f);
     heap_fail(r->h, "'%s' object is not callable", value_type_name(f));
     return value_none();
@@ -486,13 +510,13 @@ static Flow run_inner(Run *r, const Node *body) {
     return flow;
 }
 
-static Flow run_for(Run *r, const Node *n) {
+static Flow loop_over(Run *r, const Node *n, Value items, int depth) {
     Loop *loop = heap_alloc(r->h, sizeof *loop);
-    loop->seen.type = V_ABSENT;
-    if (!value_items(r->h, eval(r, n->b), &loop->items, &loop->n)) return GO_ON;
+    Scope *scope = r->scope;
+    *loop = (Loop){.seen = {.type = V_ABSENT}, .node = n->op ? n : NULL, .scope = scope, .depth = depth};
+    if (!value_items(r->h, items, &loop->items, &loop->n)) return GO_ON;
     if (n->c) filter_items(r, n, &loop->items, &loop->n);
     if (loop->n == 0) return run_inner(r, n->other);
-    Scope *scope = r->scope;
     Flow flow = GO_ON;
     for (; loop->i < loop->n && flow != BREAK && !run_failed(r); loop->i++) {
         enter_scope(r, scope);
@@ -502,6 +526,24 @@ static Flow run_for(Run *r, const Node *n) {
     }
     r->scope = scope;
     return GO_ON;
+}
+
+static Flow run_for(Run *r, const Node *n) { return loop_over(r, n, eval(r, n->b), 0); }
+
+// loop(items): the same loop over these, as a text.
+static Value call_loop(Run *r, const Loop *loop, const Args *a) {
+    if (!loop->node) heap_fail(r->h, "The loop must have the 'recursive' marker to be called recursively.");
+    if (a->n != 1 || a->named) heap_fail(r->h, "loop: one argument expected, found %zu", a->n);
+    if (run_failed(r) || !heap_enter(r->h)) return value_none();
+    TextOut own = {.h = r->h}, *out = r->out;
+    Scope *scope = r->scope;
+    r->out = &own;
+    r->scope = loop->scope;
+    loop_over(r, loop->node, a->items[0], loop->depth + 1);
+    r->scope = scope;
+    r->out = out;
+    heap_leave(r->h);
+    return value_text(r->h, text_done(&own));
 }
 
 static Flow run_if(Run *r, const Node *n) {

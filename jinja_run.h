@@ -60,7 +60,10 @@ Value get_path(Run *r, Value of, Value path);    // of.a.b or of[0], as filters 
 typedef struct {
     Value *items; // (n)
     size_t n, i;
-    Value seen; // what changed() was asked about last
+    Value seen;              // what changed() was asked about last
+    const struct Node *node; // the loop that goes on in loop(); NULL: it is not recursive
+    Scope *scope;            // around it
+    int depth;               // 0: it was not called
 } Loop;
 Value loop_attribute(Run *r, Value loop, Str name);
 

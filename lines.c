@@ -360,7 +360,7 @@ static Status stream_line(Lines *l, Buf *line, bool *end) {
     }
     signals_catch();
     errno = 0;
-    ssize_t n = getline(&l->line, &l->cap, stdin);
+    ssize_t n = signals_caught() ? -1 : getline(&l->line, &l->cap, stdin);
     line->n = 0;
     l->stopped = n < 0 ? signals_caught() : 0;
     l->stopped_bare = !l->goes_on;

@@ -264,7 +264,7 @@ static Status score_text(Engine *e, const Options *o, const int *ids, int n, Sco
     int *chunk = mem_alloc((size_t)(step + n_bos) * sizeof *chunk);
     s->chunk = chunk;
     double shown = clock_now();
-    for (int at = 0; at < n && !signals_caught(); at += step) {
+    for (int at = 0; at < n && isfinite(s->sum) && !signals_caught(); at += step) {
         int n_text = int_min(step, n - at);
         if (n_bos) chunk[0] = bos;
         memcpy(chunk + n_bos, ids + at, (size_t)n_text * sizeof *chunk);
@@ -281,7 +281,8 @@ static Status score_text(Engine *e, const Options *o, const int *ids, int n, Sco
     s->chunk = NULL;
     free(chunk);
     TRY(engine_fault(e));
-    return signals_caught() ? (Status){.code = 128 + signals_caught()} : OK;
+    if (signals_caught()) return (Status){.code = 128 + signals_caught()};
+    return isfinite(s->sum) ? OK : engine_no_logit(e, s->n_scored, "");
 }
 
 static void score_json(json_t *j, const Options *o, const Engine *e, const Score *s) {

@@ -1,5 +1,6 @@
 // main.c: the modes, and what becomes of their errors: one line on stderr and an exit code.
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,13 +59,33 @@ static Status dispatch(Options *o) {
     }
 }
 
+// A file that is opened must not become a standard stream: what is missing of those is /dev/null, where stdout still
+// cannot be written.
+static Status fill_streams(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR) != fd)
+            return status_error(QUILL_INTERNAL,
+                                "/dev/null: expected in place of a stream that is closed, cannot open: "
+                                "%s; start quill with stdin, stdout and stderr",
+                                strerror(errno));
+    return OK;
+}
+
+// What was printed has gone out, all of it: a write that failed in between leaves its mark and its errno.
+static Status flush_stdout(void) {
+    bool failed = ferror(stdout);
+    if (fflush(stdout) != 0) failed = true;
+    return failed && errno != EPIPE ? status_error(QUILL_IO, "stdout: %s", strerror(errno)) : OK;
+}
+
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); // a reader that leaves is an EPIPE, which ends quietly
-    Options o;
-    bool stop;
-    Status st = cli_parse(argc, argv, &o, &stop);
+    Options o = {0};
+    bool stop = false;
+    Status st = fill_streams();
+    if (!st.code) st = cli_parse(argc, argv, &o, &stop);
     if (!st.code && !stop) st = dispatch(&o);
-    if (fflush(stdout) != 0 && errno != EPIPE && !st.code) st = status_error(QUILL_IO, "stdout: %s", strerror(errno));
+    if (!st.code) st = flush_stdout();
     if (st.message[0]) fprintf(stderr, "quill: %s\n", st.message);
     cli_free(&o);
     return st.code;

@@ -36,6 +36,7 @@ static Status loop(Chat *c, Lines *lines, Str first) {
         signals_catch();
         Str text = {message.data, message.n};
         if (lines_quoted(lines) || !commands_run(c, text, &text, &st)) st = say(c, text);
+        if (!st.code && signals_caught()) st.code = 128 + signals_caught(); // in a command, or behind the last step
     }
     buf_free(&message);
     return st.code == 128 + SIGPIPE ? OK : st; // nobody reads any more: that is a quiet end

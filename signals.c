@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <unistd.h>
 
@@ -12,7 +13,9 @@
 
 static volatile sig_atomic_t caught;
 
-static void on_signal(int number) { caught = number; }
+static void on_signal(int number) {
+    if (caught != SIGTERM) caught = number;
+}
 
 static void set(int number, void (*handler)(int)) {
     struct sigaction action = {.sa_handler = handler};
@@ -21,17 +24,22 @@ static void set(int number, void (*handler)(int)) {
     sigaction(number, &action, NULL);
 }
 
+static bool ignored(int number) {
+    struct sigaction now;
+    return sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 void signals_catch(void) {
-    caught = 0;
-    set(SIGINT, on_signal);
-    set(SIGTERM, on_signal);
+    if (caught == SIGINT) caught = 0;
+    if (!ignored(SIGINT)) set(SIGINT, on_signal);
+    if (!ignored(SIGTERM)) set(SIGTERM, on_signal);
 }
 
 int signals_caught(void) { return caught; }
 
 void signals_release(void) {
-    set(SIGINT, SIG_DFL);
-    set(SIGTERM, SIG_DFL);
+    if (!ignored(SIGINT)) set(SIGINT, SIG_DFL);
+    if (!ignored(SIGTERM)) set(SIGTERM, SIG_DFL);
 }
 
 // ---- as bytes -------------------------------------------------------------------------------------------------------
@@ -48,11 +56,8 @@ static void tell(int number) {
 
 int signals_watch(void) {
     if (ends[0] < 0 && pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return -1;
-    for (size_t i = 0; i < ARRAY_LEN(watched); i++) {
-        struct sigaction old;
-        bool ignored = sigaction(watched[i], NULL, &old) == 0 && old.sa_handler == SIG_IGN;
-        if (!ignored || watched[i] == SIGINT) set(watched[i], tell); // nohup stays nohup
-    }
+    for (size_t i = 0; i < ARRAY_LEN(watched); i++)
+        if (!ignored(watched[i]) || watched[i] == SIGINT) set(watched[i], tell); // nohup stays nohup
     return ends[0];
 }
 

@@ -1,10 +1,11 @@
-// signals.h: SIGINT and SIGTERM as a flag that the loops look at between two steps.
+// signals.h: SIGINT and SIGTERM as a flag that the loops look at between two steps, and writes and reads that wait.
 //
-// The one piece of global state: a handler has nobody to ask. A second signal of the same kind kills at once.
+// The one piece of global state: a handler has nobody to ask. A second signal of the same kind kills at once. SIGINT
+// that is ignored at the start stays so, as nohup and a shell's & have it; a chat on a terminal hears it all the same.
 #ifndef QUILL_SIGNALS_H
 #define QUILL_SIGNALS_H
 
-void signals_catch(void);   // from here on they set the flag; clears it
+void signals_catch(void);   // from here on they set the flag; a SIGINT that it holds is forgotten, a SIGTERM never
 int signals_caught(void);   // the signal, 0: none
 void signals_release(void); // from here on they kill as usual; the flag stays
 

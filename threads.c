@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "threads.h"
 
+#include "cgroup.h"
 #include "util.h"
 
 #include <pthread.h>
@@ -174,23 +175,11 @@ static bool first_of_core(int cpu, const cpu_set_t *set) {
     return true;
 }
 
-// Processors that the cgroup's quota pays for, rounded up; a large number when there is none.
-static int cgroup_cpus(void) {
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "r");
-    long long quota, period;
-    int n = 1 << 20;
-    if (!f) return n;
-    if (fscanf(f, "%lld %lld", &quota, &period) == 2 && quota > 0 && period > 0)
-        n = (int)((quota + period - 1) / period);
-    fclose(f);
-    return n;
-}
-
 int threads_default(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
     int cores = 0;
     for (int c = 0; c < CPU_SETSIZE; c++)
         if (CPU_ISSET(c, &set) && first_of_core(c, &set)) cores++;
-    return int_max(1, int_min(cores, cgroup_cpus()));
+    return int_max(1, int_min(cores, cgroup_cpus(CGROUP_PROC, CGROUP_MOUNT)));
 }

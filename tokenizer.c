@@ -273,8 +273,8 @@ size_t tokenizer_encode(const Tokenizer *t, const char *text, size_t n, const ui
 
 size_t tokenizer_encode_after(const Tokenizer *t, int last, const char *text, size_t n, const uint8_t *trusted,
                               int *ids, size_t max) {
-    const uint8_t *types = t->vocab.types;
-    bool added = types[last] == TOKEN_CONTROL || types[last] == TOKEN_USER_DEFINED;
+    int type = last < t->vocab.n ? t->vocab.types[last] : TOKEN_UNUSED; // a model may have more rows than tokens
+    bool added = type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED;
     return encode(t, !added, text, n, trusted, ids, max);
 }
 

@@ -19,7 +19,8 @@ void tokenizer_free(Tokenizer *t);                     // NULL is fine
 // many the text needs (as snprintf does): a result above max means call again with more room; tokenizer_bound() is
 // enough. SIZE_MAX: nothing was encoded, the text has 1 GiB or more.
 size_t tokenizer_encode(const Tokenizer *t, const char *text, size_t n, const uint8_t *trusted, int *ids, size_t max);
-// The same for text that goes on after the token `last`: no space is put in front of it unless `last` is an added one.
+// The same for text that goes on after the token `last` (any row of the model's): no space is put in front of it unless
+// `last` is an added one.
 size_t tokenizer_encode_after(const Tokenizer *t, int last, const char *text, size_t n, const uint8_t *trusted,
                               int *ids, size_t max);
 size_t tokenizer_bound(const Tokenizer *t, size_t n_bytes);

@@ -52,11 +52,7 @@ static Status finish_sending(Sending *s) {
     const Request *r = s->r;
     if (!s->failed.code && r->finish == FINISH_INTERRUPT && signals_caught())
         return (Status){.code = 128 + signals_caught()};
-    if (!s->failed.code && r->finish == FINISH_BROKEN)
-        return status_error(QUILL_MODEL,
-                            "%s: a finite logit expected after %d tokens, none found; --check-tensors "
-                            "looks for broken weights",
-                            gguf_name(s->e->gguf), r->n_prompt);
+    if (!s->failed.code && r->finish == FINISH_BROKEN) return engine_no_logit(s->e, r->n_prompt, "");
     note(s, s->failed.code ? OK : kvfile_end(&s->w, s->e, s->logits));
     return s->failed;
 }

@@ -2,12 +2,15 @@
 #define _GNU_SOURCE
 #include "util.h"
 
+#include "cgroup.h"
 #include "hash.h"
+#include "signals.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,17 +95,15 @@ bool pages_replace(const void *at, void *with, size_t n) {
     return false;
 }
 
-// The number in a one-line file of /sys or /proc; SIZE_MAX if there is none ("max").
-static size_t file_number(const char *path, const char *key) {
+size_t file_number(const char *path, const char *key) {
     FILE *f = fopen(path, "r");
     if (!f) return SIZE_MAX;
     char line[256];
     size_t value = SIZE_MAX;
     while (fgets(line, sizeof line, f)) {
-        const char *at = key ? strstr(line, key) : line;
-        if (!at) continue;
+        if (key && !str_has_prefix(str_of(line), key)) continue;
         unsigned long long v;
-        if (sscanf(key ? at + strlen(key) : at, " %llu", &v) == 1) value = (size_t)v;
+        if (sscanf(line + (key ? strlen(key) : 0), " %llu", &v) == 1) value = (size_t)v;
         break;
     }
     fclose(f);
@@ -131,13 +132,8 @@ size_t pages_huge(const void *at, size_t n) {
 size_t memory_available(void) {
     size_t system_kib = file_number("/proc/meminfo", "MemAvailable:");
     size_t available = system_kib == SIZE_MAX ? SIZE_MAX : system_kib * 1024;
-    size_t limit = file_number("/sys/fs/cgroup/memory.max", NULL);
-    size_t used = file_number("/sys/fs/cgroup/memory.current", NULL);
-    if (limit != SIZE_MAX && used != SIZE_MAX) {
-        size_t left = limit > used ? limit - used : 0;
-        if (left < available) available = left;
-    }
-    return available;
+    size_t left = cgroup_memory(CGROUP_PROC, CGROUP_MOUNT);
+    return left < available ? left : available;
 }
 
 size_t memory_peak(void) {
@@ -335,11 +331,18 @@ void file_unmap(FileMap *m) {
     *m = (FileMap){0};
 }
 
+// What a signal ends says nothing: its code is enough.
+static Status stopped(void) {
+    errno = EINTR;
+    return (Status){.code = 128 + signals_caught()};
+}
+
 Status fd_read_all(int fd, const char *name, Buf *out) {
     buf_append(out, "", 0);
     for (;;) {
         buf_room(out, 65536);
         ssize_t n = read(fd, out->data + out->n, out->cap - out->n - 1);
+        if (n < 0 && errno == EINTR && signals_caught()) return stopped();
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return status_error(QUILL_IO, "%s: cannot read: %s", name, strerror(errno));
         out->n += (size_t)n;
@@ -352,17 +355,28 @@ Status fd_read_all(int fd, const char *name, Buf *out) {
 
 Status file_read(const char *path, Buf *out) {
     if (strcmp(path, "-") == 0) return fd_read_all(STDIN_FILENO, "stdin", out);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC); // waits for a FIFO's writer
+    if (fd < 0 && errno == EINTR && signals_caught()) return stopped();
     if (fd < 0) return status_error(QUILL_IO, "%s: cannot open: %s", path, strerror(errno));
     Status st = fd_read_all(fd, path, out);
     close(fd);
     return st;
 }
 
+enum { PATIENCE = 2000 }; // ms that a reader may take nothing after a signal
+
+// Whether there is room for PIPE_BUF bytes.
+static bool soon_room(int fd) {
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    return poll(&p, 1, PATIENCE) > 0;
+}
+
 Status fd_write_all(int fd, const void *bytes, size_t n) {
     const char *p = bytes;
     while (n > 0) {
-        ssize_t w = write(fd, p, n);
+        bool ending = signals_caught() != 0;
+        if (ending && !soon_room(fd)) return stopped();
+        ssize_t w = write(fd, p, ending && n > PIPE_BUF ? PIPE_BUF : n);
         if (w < 0 && errno == EINTR) continue;
         if (w < 0) {
             int e = errno;

@@ -126,10 +126,15 @@ typedef struct {
 
 Status file_map(const char *path, FileMap *out); // QUILL_IO: missing, a directory, unreadable
 void file_unmap(FileMap *m);
-// The whole file or stream, appended; "-" is stdin. QUILL_IO; QUILL_CONTEXT: more bytes than an int can count.
+// The whole file or stream, appended; "-" is stdin. QUILL_IO; QUILL_CONTEXT: more bytes than an int can count; 128 and
+// the signal's number, without a message: it waited when one came (signals.h).
 Status file_read(const char *path, Buf *out);
 Status fd_read_all(int fd, const char *name, Buf *out);
-Status fd_write_all(int fd, const void *bytes, size_t n); // QUILL_IO, errno kept
+// QUILL_IO, errno kept; 128 and the signal's number, without a message: one has come, and whoever reads has taken
+// nothing for two seconds.
+Status fd_write_all(int fd, const void *bytes, size_t n);
+// The number behind `key` at the beginning of a line (NULL: of the file), as /proc and /sys have it; SIZE_MAX: none.
+size_t file_number(const char *path, const char *key);
 
 // A file that appears whole or not at all: written as PATH.tmp, renamed to PATH when all of it is on the disk. Where
 // another has that name, a process that writes the same file or one that was killed, PATH.tmp2, PATH.tmp3, ...

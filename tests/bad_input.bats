@@ -34,11 +34,13 @@ refused() {
     printf 'FUGG\3\0\0\0' >swapped
     printf 'GGUF\3\0\0\0\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377' >counts
     head -c 5000 /dev/urandom >noise
-    for file in empty magic v1 v99 swapped counts noise missing . /dev/null; do
+    mkfifo fifo
+    for file in empty magic v1 v99 swapped counts noise missing . /dev/null fifo; do
         refused 3 -m "$file" hi
         refused 3 tokenize -m "$file" hi
         refused 3 perplexity -m "$file" -p hi
     done
+    refused 2 -m fifo --no-mmap hi # nobody writes into it
 }
 
 @test "a model cut off anywhere" {

@@ -4,6 +4,8 @@
 bats_require_minimum_version 1.5.0
 load helpers
 
+load helpers
+
 setup_file() {
     export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
     export TINY="$BATS_FILE_TMPDIR"
@@ -116,7 +118,7 @@ has() { # has PATTERN FILE: within 20 seconds
 
 @test "SIGINT finishes what has begun and says what is left" {
     for i in $(seq 60); do job "$i" 400; done >jobs
-    "$QUILL" batch -np 2 -t 1 --isa scalar jobs >out 2>errors &
+    hears_int "$QUILL" batch -np 2 -t 1 --isa scalar jobs >out 2>errors &
     pid=$!
     has . out
     kill -INT "$pid"
@@ -144,7 +146,7 @@ has() { # has PATTERN FILE: within 20 seconds
 
 @test "SIGTERM after SIGINT ends what SIGINT let go on" {
     for i in $(seq 60); do job "$i" 480; done >jobs
-    "$QUILL" batch -np 8 -t 1 --isa scalar jobs >out 2>errors &
+    hears_int "$QUILL" batch -np 8 -t 1 --isa scalar jobs >out 2>errors &
     pid=$!
     has . out
     kill -INT "$pid"
@@ -159,7 +161,7 @@ has() { # has PATTERN FILE: within 20 seconds
 
 @test "SIGINT before a line has come does not say that none is left" {
     mkfifo lines
-    "$QUILL" batch lines >out 2>errors &
+    hears_int "$QUILL" batch lines >out 2>errors &
     pid=$!
     exec 5>lines
     sleep 0.5

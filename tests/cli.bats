@@ -108,6 +108,9 @@ golden() { # golden NAME ARGS...: the greedy text of a trained model
     [ "$(code "$QUILL" -ngl 1 hi)" -eq 3 ]
     [ "$(code env QUILL_DEVICE=cuda "$QUILL" hi)" -eq 3 ]
     [ "$(code env QUILL_DEVICE=cuda "$QUILL" --device cpu -ngl 0 -n 1 hi)" -eq 0 ]
+    [ "$(code env QUILL_DEVICE=cpu "$QUILL" -ngl 1 hi)" -eq 3 ] # a flag over the environment, as if that said nothing
+    [ "$(code "$QUILL" --device cpu -ngl 1 hi)" -eq 2 ]
+    [ "$(code "$QUILL" bench --type Q9 -p 1 -n 1 -r 1)" -eq 2 ]
     [ "$(code "$QUILL" --chat hi)" -eq 3 ]
     [ "$(code "$QUILL" -m "$TINY/other.gguf" hi)" -eq 3 ]
     [ "$(code "$QUILL" -m "$TINY/other.gguf" --raw -n 1 hi)" -eq 0 ]
@@ -229,7 +232,9 @@ answers_as() {
 
 @test "a stdout that cannot be written is exit 6" {
     [ -e /dev/full ] || skip "no /dev/full"
-    for args in "-n 3 hi" "-n 3 --json hi" "--help" "tokenize hi" "inspect" "bench -q -p 4 -n 2 -r 1"; do
+    [ "$(code sh -c '"$@" >&-' sh "$QUILL" -n 3 hi)" -eq 6 ]
+    for args in "-n 3 hi" "-n 3 --json hi" "--help" "--completions bash" "--completions fish" "--man" "tokenize hi" "inspect" \
+        "bench -q -p 4 -n 2 -r 1"; do
         run sh -c '"$@" >/dev/full </dev/null' sh "$QUILL" $args
         [ "$status" -eq 6 ]
         [[ "$output" == "quill: stdout: "* ]]
@@ -242,7 +247,7 @@ interrupted() {
     shift 2
     : >out
     : >errors
-    "$QUILL" "$@" >out 2>errors </dev/null &
+    hears_int "$QUILL" "$@" >out 2>errors </dev/null &
     pid=$!
     for ((i = 0; i < 300; i++)); do [ -s "$sign" ] && break || sleep 0.05; done
     sleep 0.2
@@ -260,6 +265,52 @@ interrupted() {
         [ "$status" -eq "${pair#*:}" ]
         grep -q '^{"text":".*"finish_reason":"interrupt"' out
     done
+}
+
+@test "a SIGINT that is ignored at the start stays so" {
+    sh -c 'trap "" INT; exec "$@"' sh "$QUILL" -n 3000 -c 4k --ignore-eos -v hello >out 2>errors </dev/null &
+    pid=$!
+    for ((i = 0; i < 300; i++)); do [ -s out ] && break || sleep 0.05; done
+    kill -INT "$pid"
+    ended "$pid"
+    [ "$status" -eq 0 ]
+}
+
+@test "a reader that has stopped reading holds no signal up" {
+    mkfifo stalled
+    exec 5<>stalled
+    timeout 0.2 cat /dev/zero >&5 || true # it takes no more
+    for pair in INT:130 TERM:143; do
+        for mode in "-n 5 hello" "-n 5 --json hello" "batch jobs" "prefill --kv-out - hello"; do
+            echo '{"id":1,"prompt":"hi","max_tokens":5}' >jobs
+            hears_int "$QUILL" $mode -v >stalled 2>errors </dev/null 5<&- &
+            pid=$!
+            for ((i = 0; i < 300; i++)); do [ -s errors ] && break || sleep 0.05; done
+            sleep 0.3
+            kill -s "${pair%:*}" "$pid"
+            ended "$pid"
+            [ "$status" -eq "${pair#*:}" ]
+            not grep '^quill: stdout' errors
+        done
+    done
+    exec 5<&-
+}
+
+@test "a signal ends a command of the chat, and the chat" {
+    mkfifo lines silent
+    exec 5<>lines
+    for pair in INT:130 TERM:143; do
+        hears_int "$QUILL" -i -v >out 2>errors <lines 5<&- &
+        pid=$!
+        for ((i = 0; i < 300; i++)); do [ -s errors ] && break || sleep 0.05; done
+        echo '/read silent' >&5
+        sleep 0.3
+        kill -s "${pair%:*}" "$pid"
+        ended "$pid"
+        [ "$status" -eq "${pair#*:}" ]
+        not grep silent errors
+    done
+    exec 5<&-
 }
 
 @test "SIGINT stops a long prefill between two chunks" {
@@ -516,6 +567,19 @@ like_reference() {
         logits $ways | cmp - one
     done
     "$QUILL" -v --deterministic -n 1 a 2>&1 | grep -q '^backend.*for any number of rows\|^backend.*plain f32'
+}
+
+@test "weights that are no numbers are an error in every mode" {
+    cp "$TINY/base.gguf" nan.gguf
+    # the rows of the head, at the file's end
+    head -c 81920 /dev/zero | tr '\0' '\377' | dd of=nan.gguf bs=1024 seek=$(($(stat -c %s nan.gguf) / 1024 - 80)) conv=notrunc status=none
+    for args in "-n 3 hi" "prefill --kv-out out.kv hi" "perplexity -p hello" "perplexity --json -p hello"; do
+        code=0
+        "$QUILL" $args -m nan.gguf >out 2>errors </dev/null || code=$?
+        [ "$code" -eq 3 ]
+        [ ! -s out ]
+        grep -q '^quill: .*nan.gguf: a finite logit expected after [0-9]* tokens, none found' errors
+    done
 }
 
 @test "help fits a terminal, and is on stdout" {

@@ -1,6 +1,8 @@
 #!/usr/bin/env bats
 # docs.bats: the man page and the shells' completions, read by the programs they are for; what make install places.
 
+load helpers
+
 setup() {
     QUILL="${QUILL:-./quill}"
     cd "$BATS_TEST_TMPDIR" || return 1
@@ -66,6 +68,15 @@ offered() {
     [ "$(offers 'quill kv info mod')" = model.gguf ]
     [ "$(offers 'quill bench --roof')" = --roofline ]
     [ "$(offers 'quill --roof')" = "" ]
+}
+
+@test "each mode is one line, in the help and in the completions" {
+    "$QUILL" --help | sed -n '/^Other modes/,/^$/p' >modes
+    not grep '^[a-z"]' modes
+    for mode in decode kv template; do
+        "$QUILL" --completions zsh | grep -qE "^        '$mode:[A-Z].*'$"
+        "$QUILL" --completions fish | grep -qE -- "-a $mode -d '[A-Z].*'$"
+    done
 }
 
 @test "zsh reads its completions" {

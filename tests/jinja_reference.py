@@ -239,6 +239,32 @@ c
 {{ true }}{{ True }}{{ false }}{{ False }}{{ none }}{{ None }}
 {% set t = namespace(x=[]) %}{% for i in l %}{% set t.x = t.x + [i] %}{% endfor %}{{ t.x }}
 {% for m in messages recursive %}{{ m.role }}{% endfor %}
+{% for x in [[1, [[2, []], [3, [[4, []]]]]], [5, []]] recursive %}{{ loop.depth0 }}.{{ loop.index }}:{{ x[0] }}{% if x[1] %}({{ loop(x[1]) }}){% endif %}{% else %}none{% endfor %}
+{% for x in [1, 2] recursive %}{{ x }}{{ loop([]) if x == 2 }}{% else %}empty{% endfor %}
+{% for k, v in d.items() recursive %}{{ k }}{% if v is mapping %}[{{ loop(v.items()) }}]{% endif %}{% endfor %}
+{% for x in l if x > 1 recursive %}{{ x }}{{ loop([x - 1]) if loop.depth < 3 }}{% endfor %}
+{% set o = 9 %}{% for x in [1] recursive %}{{ o }}{% set o = 1 %}{{ o }}{{ loop([1]) if loop.first and loop.depth == 1 }}{% endfor %}{{ o }}
+{% for x in [1, 2] %}{{ loop([3]) }}{% endfor %}
+{% for x in [1] recursive %}{{ loop() }}{% endfor %}
+{% for x in [1] recursive %}{{ loop(l, 2) }}{% endfor %}
+{% for x in [1] recursive %}{{ loop(5) }}{% endfor %}
+{% for x in [1, 2, 3] recursive %}{% if x == 2 %}{% break %}{% endif %}{{ x }}{% endfor %}
+{% macro f(a, b=2) %}{{ a }}{{ b }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ f(1) }}{{ f(1, 3, 4, 5) }}{{ f(b=1, a=2, c=3, d=4) }}
+{% macro f() %}{{ varargs|join('-') }}{% endmacro %}{{ f(1, 2, 3) }}{{ f(1, x=2) }}
+{% macro f() %}{{ kwargs.x }}{% endmacro %}{{ f(x=2) }}{{ f(1) }}
+{% macro f(a) %}{{ a }}{{ kwargs }}{% endmacro %}{{ f(1, a=2) }}
+{% macro f(a) %}{{ a }}{% endmacro %}{{ f(1, a=2) }}
+{% macro f(a) %}{{ a }}{% endmacro %}{{ f(1, 2) }}
+{% macro f(varargs) %}{{ varargs }}{% endmacro %}{{ f(1) }}
+{% macro f() %}{% for v in varargs %}{{ v }}{% endfor %}{% for k, v in kwargs.items() %}{{ k }}={{ v }}{% endfor %}{{ caller() }}{% endmacro %}{% call f(1, 2, a=3) %}in{% endcall %}
+{% macro f() %}{{ caller(1, 2, x=3) }}{% endmacro %}{% call(a) f() %}{{ a }}{{ varargs }}{{ kwargs }}{% endcall %}
+{{ varargs }}{{ kwargs is defined }}
+{{ 'one two three four'|truncate(9) }}|{{ 'one two three four'|truncate(9, leeway=0) }}|{{ 'one two three four'|truncate(9, true) }}|{{ 'one two three four'|truncate(9, end='') }}
+{{ 'onetwothreefourfive'|truncate(9) }}|{{ 'a b'|truncate(3, leeway=0) }}|{{ 'a bcd'|truncate(3, leeway=0) }}|{{ us|truncate(6, true, '…', 0) }}|{{ ''|truncate }}|{{ (s * 40)|truncate }}
+{{ 'abcdefghij'|truncate(2) }}
+{{ 'abcdefghij'|truncate(5, leeway=-1) }}
+{{ l|truncate }}{{ missing|truncate }}
+{{ n|truncate }}
 {{ l | map("abs") | list }}{{ l|map('default', 5)|list }}{{ ['a','b']|map('upper')|map('lower')|list }}
 {{ "line1
 line2" }}
@@ -264,7 +290,7 @@ def snippets():
         else:
             out.append(lines[i])
             i += 1
-    return [s for s in out if "{% generation" not in s and "recursive" not in s]
+    return [s for s in out if "{% generation" not in s]
 
 
 def environment():

@@ -439,8 +439,8 @@ PYTHON
     printf '[' >broken.json
     printf '%s\n' /regn /bogus '/set tmp 3' '/set temp 2000' '/set ctx-size 9' '/set temp' '/set greedy maybe' \
         '/set logit-bias 999999+1' '/load wizard.json' '/load broken.json' '/load missing' '/read missing' /undo \
-        '/save' '/exit now' '/load --kv nowhere' '/save /nowhere/x' /regen /copy '/save broken.json' /edit |
-        "$QUILL" -i >out 2>errors
+        '/save' '/exit now' '/load --kv nowhere' '/save /nowhere/x' /regen /copy '/save broken.json' /edit \
+        '/read -' '/load -' '/load --kv -' | "$QUILL" -i >out 2>errors
     [ ! -s out ]
     not grep -v '^quill: ' errors
     for text in 'did you mean /regen' '/help lists them' 'did you mean temp' 'from 0 to 1000' 'start again with -c 9' \
@@ -449,7 +449,15 @@ PYTHON
         'broken.json: a new file expected' 'a terminal on stdin'; do
         grep -q -- "$text" errors
     done
-    [ "$(wc -l <errors)" -eq 21 ]
+    [ "$(grep -c 'a file expected, found -' errors)" -eq 3 ]
+    [ "$(wc -l <errors)" -eq 24 ]
+}
+
+@test "a setting that is refused leaves the biases before it as they were" {
+    set -- -i -n 4 --greedy --logit-bias 70+1000 --logit-bias 71+999 --logit-bias 72+998
+    printf '%s\n' one two | "$QUILL" "$@" >expected
+    printf '%s\n' one '/set logit-bias 999999+1' two | MALLOC_PERTURB_=85 "$QUILL" "$@" >out # what is freed is overwritten
+    cmp out expected
 }
 
 @test "a full context is said, and --context-shift leaves whole turns out, in the middle of an answer too" {

@@ -7,6 +7,7 @@
 #include "../pretokenize.h"
 #include "../tokenizer.h"
 
+#include <limits.h>
 #include <time.h>
 
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
@@ -539,6 +540,19 @@ static void test_spm_ids(void **state) {
 
 // Bytes without a token: unknown, once a character; nothing where there is no such token either. Names that are no
 // bytes.
+static void test_text_that_goes_on(void **state) {
+    (void)state;
+    Tokenizer *t = load_spm(new_small_spm());
+    // behind text, behind added tokens, behind rows that a model has beyond the vocabulary
+    const int last[] = {264, 2, 268, tokenizer_n(t), INT_MAX}, expected[] = {263, 264, 264, 263, 263};
+    for (size_t i = 0; i < ARRAY_LEN(last); i++) {
+        int ids[4];
+        assert_int_equal(tokenizer_encode_after(t, last[i], "ab", 2, NULL, ids, 4), 1);
+        assert_int_equal(ids[0], expected[i]);
+    }
+    tokenizer_free(t);
+}
+
 static void test_spm_missing_bytes(void **state) {
     (void)state;
     for (int unknown = 0; unknown < 2; unknown++) {
@@ -952,6 +966,7 @@ int main(void) {
         cmocka_unit_test(test_ignored_merges),
         cmocka_unit_test(test_bpe_broken_merges),
         cmocka_unit_test(test_spm_ids),
+        cmocka_unit_test(test_text_that_goes_on),
         cmocka_unit_test(test_spm_missing_bytes),
         cmocka_unit_test(test_spm_bare),
         cmocka_unit_test(test_trust),

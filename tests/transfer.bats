@@ -221,6 +221,14 @@ PYTHON
     cmp one two
 }
 
+@test "a stream that is closed is not taken for the file that is written" {
+    "$QUILL" prefill -m "$TINY/base.gguf" -v --kv-out a.kv "Once upon" 2>/dev/null
+    "$QUILL" prefill -m "$TINY/base.gguf" -v --kv-out b.kv "Once upon" 2>&-
+    "$QUILL" prefill -m "$TINY/base.gguf" -v --kv-out c.kv "Once upon" <&- >&- 2>&-
+    cmp a.kv b.kv
+    cmp a.kv c.kv
+}
+
 @test "kv: info, check, cut, diff" {
     "$QUILL" prefill -m "$TINY/base.gguf" -f "$TINY/long" --kv-out a.kv
     "$QUILL" prefill -m "$TINY/base.gguf" --kv-out b.kv Once upon a tide
