@@ -132,9 +132,7 @@ template <int TYPE, int R, int B>
 __device__ __forceinline__ void dot_int8(float (&acc)[R][B], const MatrixRows<R> &m, const Activations &a, int first,
                                          int n, int stride, int lane) {
     size_t units = (size_t)(m.t[0]->n_in / UNIT);
-#ifdef __CUDACC__
-#pragma unroll 2
-#endif
+    UNROLL_TWICE
     for (int u = lane; u < n; u += WARP) {
         Unit w[R];
         UNROLL
@@ -205,9 +203,7 @@ template <int TYPE> __device__ __forceinline__ void load_eight(float v[8], const
 template <int TYPE, int R, int B>
 __device__ __forceinline__ void dot_dense(float (&acc)[R][B], const MatrixRows<R> &m, const Activations &a, int first,
                                           int n, int stride, int lane) {
-#ifdef __CUDACC__
-#pragma unroll 2
-#endif
+    UNROLL_TWICE
     for (int i = lane; i < n; i += WARP) {
         float w[R][8];
         UNROLL
@@ -253,7 +249,7 @@ __device__ inline void finish_complete_heads(const GemvJob &g, int part, int fir
                                              int *done) {
     int n = g.heads.heads.head_dim, n_heads = g.heads.heads.n_heads, n_kv = g.heads.heads.n_kv_heads;
     int part_head = part == 0 ? 0 : part == 1 ? n_heads : n_heads + n_kv; // in tickets and, times n, in y
-    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    int warp = (int)threadIdx.x / WARP, warps = (int)blockDim.x / WARP, lane = (int)threadIdx.x % WARP;
     __threadfence(); // y before the ticket
     for (int head = first / n; head * n < last; head++) {
         __syncthreads();
@@ -267,7 +263,7 @@ __device__ inline void finish_complete_heads(const GemvJob &g, int part, int fir
         __syncthreads();
         if (!*done) continue;
         float *v = stage_v + warp * n;
-        for (int row = warp; row < g.n_rows; row += GEMV_WARPS) {
+        for (int row = warp; row < g.n_rows; row += warps) {
             const float *y = g.y + (size_t)row * g.stride + (size_t)(part_head + head) * (size_t)n;
             for (int i = lane; i < n; i += WARP) v[i] = load_shared_result(y + i);
             finish_head(v, g.heads, (HeadKind)part, row, head, lane);

@@ -17,6 +17,7 @@ static const unsigned FULL_WARP = ~0u;
 
 #ifdef __CUDACC__
 #define UNROLL _Pragma("unroll")
+#define UNROLL_TWICE _Pragma("unroll 2")
 #define GRID_CONSTANT __grid_constant__ // a parameter whose address may be taken
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -88,6 +89,13 @@ static __device__ __forceinline__ void mma_16816(float acc[4], const uint32_t a[
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// a b + c of two bf16 each, rounded once.
+static __device__ __forceinline__ uint32_t fma_bf16_pair(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t out;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+    return out;
+}
+
 const char *gpu_launch_failed(const char *kernel, const char *why); // keeps the first for gpu_launch_error
 
 template <typename... P, typename... A>
@@ -105,6 +113,7 @@ static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 b
 }
 #else
 #define UNROLL
+#define UNROLL_TWICE
 #define GRID_CONSTANT
 #include "gpu_host.h"
 #endif
@@ -129,9 +138,18 @@ static __device__ __forceinline__ float load_as(int type, const void *p, size_t 
     uint16_t bits = ((const uint16_t *)p)[i];
     return type == TYPE_F16 ? gpu_half_float(bits) : gpu_bf16_float(bits);
 }
+// F16 ends at 65504, and what lies beyond becomes that: an infinity would make a product of it NaN.
+static __device__ __forceinline__ uint16_t to_bits(int type, float v) {
+    if (type == TYPE_BF16) return gpu_float_bf16(v);
+    return gpu_float_half(v > 65504 ? 65504 : v < -65504 ? -65504 : v);
+}
 static __device__ __forceinline__ void store_as(int type, void *p, size_t i, float v) {
     if (type == TYPE_F32) ((float *)p)[i] = v;
-    else ((uint16_t *)p)[i] = type == TYPE_F16 ? gpu_float_half(v) : gpu_float_bf16(v);
+    else ((uint16_t *)p)[i] = to_bits(type, v);
+}
+// Two of type F16 or BF16 as a fragment holds them.
+template <int TYPE> static __device__ __forceinline__ uint32_t to_pair(float low, float high) {
+    return (uint32_t)to_bits(TYPE, low) | (uint32_t)to_bits(TYPE, high) << 16;
 }
 
 // LAUNCH(kernel, grid, block, bytes of shared memory, stream, arguments...); a template in parentheses.

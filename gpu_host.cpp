@@ -301,8 +301,9 @@ void gpu_host_cp_wait(int pending) {
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
-// Red zones hold a NaN that nobody writes by chance, in f32 as in both halves.
-enum { ZONE = 256, SMEM_MOST = 227 << 10, SMEM_ZONE = 64, MAX_PIECES = 32 };
+// Red zones hold a NaN that nobody writes by chance, in f32 as in both halves. Of shared memory there is as much as the
+// smallest GPU gives a block (sm_86, sm_89).
+enum { ZONE = 256, SMEM_MOST = 99 << 10, SMEM_ZONE = 64, MAX_PIECES = 32 };
 static const unsigned char zone_bytes[4] = {0xc5, 0xff, 0xc6, 0xff};
 
 static void zone_fill(unsigned char *p, size_t n) {
@@ -397,8 +398,8 @@ cudaError_t cudaGetDevice(int *out) {
     return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr, int) {
-    *out = 2;
+cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr what, int) {
+    *out = what == cudaDevAttrMultiProcessorCount ? 2 : SMEM_MOST;
     return cudaSuccess;
 }
 

@@ -177,6 +177,15 @@ static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned select) {
 }
 static inline unsigned __popc(unsigned x) { return (unsigned)__builtin_popcount(x); }
 
+static inline uint32_t fma_bf16_pair(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t out = 0;
+    for (int i = 0; i < 32; i += 16) {
+        float v = fmaf(bf16_float((uint16_t)(a >> i)), bf16_float((uint16_t)(b >> i)), bf16_float((uint16_t)(c >> i)));
+        out |= (uint32_t)float_bf16(v) << i;
+    }
+    return out;
+}
+
 static inline float gpu_half_float(uint16_t h) { return half_float(h); }
 static inline float gpu_bf16_float(uint16_t h) { return bf16_float(h); }
 static inline uint16_t gpu_float_half(float f) { return float_half(f); }
@@ -271,7 +280,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind
 cudaError_t cudaMemset(void *p, int byte, size_t n);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaGetDevice(int *out);
-typedef enum { cudaDevAttrMultiProcessorCount = 16 } cudaDeviceAttr;
+typedef enum { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 } cudaDeviceAttr;
 // 2 multiprocessors: a block has several groups of rows at small shapes too.
 cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr what, int device);
 

@@ -22,6 +22,12 @@ typedef void *GpuStream; // a cudaStream_t
 // The first launch that failed since the last call, in words ("gemv: invalid argument"; static storage), or NULL.
 const char *gpu_launch_error(void);
 
+// What no GPU has timed yet: off until it is asked for (QUILL_GPU_TRY). Of the process, before the first launch.
+typedef struct {
+    bool few; // products of 5 rows and more with the matrix unit
+} GpuTuning;
+void gpu_tune(GpuTuning t);
+
 // ---- tensors --------------------------------------------------------------------------------------------------------
 
 // A tensor as the GPU has it. Dense types (F32, F16, BF16) are rows of elements, stride_bytes apart, a multiple of 16.
@@ -77,10 +83,10 @@ enum { GPU_MAX_HEAD = 256 };
 typedef struct {
     float *rope_cos, *rope_sin; // (max_rows, n_rot/2)
     float *partial;             // gpu_attention_bytes of them
-    float *qkv;                 // (GPU_DECODE_ROWS, q_dim + 2*kv_dim)
+    float *qkv;                 // (GPU_FEW_ROWS, q_dim + 2*kv_dim)
     unsigned *tickets;          // gpu_n_tickets of them
 } GpuScratch;
-enum { GPU_DECODE_ROWS = 8 };
+enum { GPU_DECODE_ROWS = 8, GPU_FEW_ROWS = 16 };
 // Bytes of .partial for decoding up to max_rows rows of up to max_slots slots, and the number of .tickets.
 size_t gpu_attention_bytes(const Heads *h, int max_rows, int max_slots);
 int gpu_n_tickets(const Heads *h, int max_rows);
@@ -91,7 +97,7 @@ void gpu_copy_blocks(const KvPool *kv, const GpuBatch *b, GpuStream stream);
 void gpu_embed(float *x, const DeviceTensor *tok, const Heads *h, const GpuBatch *b, const GpuScratch *s,
                GpuStream stream);
 
-// ---- decoding: the five operations of a layer, one launch each, for b->n_rows in [1, GPU_DECODE_ROWS] ---------------
+// ---- decoding: the five operations of a layer, one launch each, for b->n_rows in [1, gpu_decode_rows()] -------------
 
 typedef struct {
     DeviceTensor wq, wk, wv, wo, w_gate, w_up, w_down;
@@ -103,10 +109,16 @@ typedef struct {
 } GpuLayer;
 
 // With weights in F32, F16, BF16 the activations stay f32; against quantised ones they are rounded to int8, 32 under
-// one scale, unless `exact` (slow: for tests, and where QKV's matrices are in part quantised).
+// one scale, unless `exact` (slow: for tests, and where QKV's matrices are in part quantised). GpuTuning.few: from 5
+// rows on activations and quantised weights are rounded to bf16, beside weights in F16 activations to f16, as in
+// prefill's products; F32 and what is mixed of F16 and others stays as it is.
 typedef struct {
     bool exact;
 } GpuProduct;
+
+// How many rows a launch takes: GPU_DECODE_ROWS, or GPU_FEW_ROWS where the matrix unit takes all of the layer.
+int gpu_decode_rows(const GpuLayer *l);
+int gpu_logits_rows(const DeviceTensor *head); // the same of gpu_logits
 
 // q (n_rows, q_dim) = RoPE(norm_q(Wq norm(x) + bias)); K and V likewise into their slots.
 void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
@@ -120,7 +132,8 @@ void gpu_attn_out(float *x, const float *a, const GpuLayer *l, const GpuBatch *b
 void gpu_ffn_in(float *h, const float *x, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream);
 // x (n_rows, dim) += Wdown h
 void gpu_ffn_out(float *x, const float *h, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream);
-// logits (n, n_vocab)[i] = Whead norm(x[rows[i]]), i in [0, n); n in [1, GPU_DECODE_ROWS]. rows: b->out_row or a part.
+// logits (n, n_vocab)[i] = Whead norm(x[rows[i]]), i in [0, n); n in [1, gpu_logits_rows()]. rows: b->out_row or a
+// part.
 void gpu_logits(float *logits, const float *x, const DeviceTensor *head, const float *norm, float eps, const int *rows,
                 int n, GpuProduct how, GpuStream stream);
 
