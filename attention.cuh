@@ -155,6 +155,8 @@ __global__ __launch_bounds__(ATTEND_THREADS) void attend(GRID_CONSTANT const Att
     int kv_head = (int)blockIdx.y / passes, pass = (int)blockIdx.y % passes;
     int head = kv_head * group + pass * HEADS, n_heads = group - pass * HEADS < HEADS ? group - pass * HEADS : HEADS;
     int slot = j.b.slot[row], seq = j.b.seq[row];
+    let_next_begin();
+    wait_for_last();
     float *out = j.out + ((size_t)row * (size_t)j.heads.n_heads + (size_t)head) * (size_t)hd;
     if (slot < 0) { // padding
         if (split == 0)

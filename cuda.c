@@ -692,7 +692,10 @@ static Status read_tuning(GpuTuning *t) {
     for (size_t n; words && *words; words += n + (words[n] == ',')) {
         n = strcspn(words, ",");
         if (n == 3 && memcmp(words, "few", n) == 0) t->few = true;
-        else return status_error(QUILL_USAGE, "QUILL_GPU_TRY: few expected, \"%.*s\" found", (int)n, words);
+        else if (n == 5 && memcmp(words, "early", n) == 0) t->early = true;
+        else
+            return status_error(QUILL_USAGE, "QUILL_GPU_TRY: few or early expected, or few,early; \"%.*s\" found",
+                                (int)n, words);
     }
     return OK;
 }
@@ -713,16 +716,17 @@ static Status first_launch(void) {
 static Status open_gpu(void) {
     GpuTuning tuning;
     TRY(read_tuning(&tuning));
-    gpu_tune(tuning);
     TRY(rt_open(&gpu.info));
+    tuning = gpu_tune(tuning);
     gpu.stream = rt_stream();
     TRY(first_launch());
     Status products = rt_products_open(gpu.stream);
     gpu.products = !products.code;
     snprintf(gpu.isa, sizeof gpu.isa, "sm_%d%d", gpu.info.major, gpu.info.minor);
     if (gpu.products)
-        snprintf(gpu.kernels, sizeof gpu.kernels, "decode fused kernels in graphs%s; prefill %s",
-                 tuning.few ? ", 5 to 16 rows on the matrix unit" : "", rt_products_name());
+        snprintf(gpu.kernels, sizeof gpu.kernels, "decode fused kernels in graphs%s%s; prefill %s",
+                 tuning.few ? ", 5 to 16 rows on the matrix unit" : "", tuning.early ? ", begun early" : "",
+                 rt_products_name());
     else
         snprintf(gpu.kernels, sizeof gpu.kernels, "fused kernels for prefill too, which is slow: %.180s",
                  products.message);

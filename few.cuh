@@ -12,7 +12,8 @@
 #include "gemv.cuh"
 
 enum { FEW_SPLIT = 8, FEW_TILES = 2, FEW_WARPS = FEW_SPLIT * FEW_TILES, FEW_THREADS = FEW_WARPS * WARP };
-enum { FEW_COLUMNS = 8, FEW_BLOCK = 4 * UNIT }; // rows of x that an mma takes; elements that a warp takes at a time
+// Rows of x that an mma takes; elements that a warp takes at a time; as GEMV_AHEAD.
+enum { FEW_COLUMNS = 8, FEW_BLOCK = 4 * UNIT, FEW_AHEAD = 4 };
 
 // Bytes of shared memory besides x: the warps' sums and scales.
 HOST_DEVICE constexpr size_t few_smem(int columns) {
@@ -31,16 +32,36 @@ __device__ __forceinline__ int few_at(int b, int chunk, int u, int p) {
     return b * chunk + (u / 2 * 8 + slot) * 8;
 }
 
-// Elements [first, first + chunk) of every row; adds their squares to those of the thread.
+// Elements [first, first + chunk) of every row, a warp a row or a part of one; adds their squares to those of the
+// thread.
 template <int TYPE, int COLUMNS>
-__device__ __forceinline__ void few_stage(const GemvJob &g, uint16_t *x, int first, float squares[COLUMNS]) {
-    UNROLL
-    for (int b = 0; b < COLUMNS; b++)
-        for (int i = (int)threadIdx.x * 4; i < g.chunk; i += FEW_THREADS * 4) {
-            float4 v = load_x(g, b, first + i, &squares[b]);
-            uint32_t *to = (uint32_t *)(x + few_at(b, g.chunk, i / UNIT, i % UNIT / 8) + i % 8);
-            to[0] = to_pair<TYPE>(v.x, v.y), to[1] = to_pair<TYPE>(v.z, v.w);
+__device__ __forceinline__ void few_stage(const GemvJob &g, uint16_t *x, int first, int warp, int lane,
+                                          float *squares) {
+    const int b = warp % COLUMNS, step = FEW_WARPS / COLUMNS * WARP * 4;
+    for (int i = (warp / COLUMNS * WARP + lane) * 4; i < g.chunk; i += FEW_AHEAD * step) {
+        float4 v[FEW_AHEAD];
+        load_x(v, g, b, first, i, step, squares);
+        UNROLL
+        for (int k = 0; k < FEW_AHEAD; k++) {
+            int at = i + k * step;
+            if (at >= g.chunk) break;
+            uint32_t *to = (uint32_t *)(x + few_at(b, g.chunk, at / UNIT, at % UNIT / 8) + at % 8);
+            to[0] = to_pair<TYPE>(v[k].x, v[k].y), to[1] = to_pair<TYPE>(v[k].z, v[k].w);
         }
+    }
+}
+
+// What the norm's scale is for each row, from the squares that the threads have seen. Ends before a barrier.
+template <int COLUMNS>
+__device__ __forceinline__ void few_scales(const GemvJob &g, float squares, float *sums, float *scale, int warp,
+                                           int lane) {
+    squares = warp_sum(squares);
+    if (lane == 0) sums[warp] = squares;
+    __syncthreads();
+    if ((int)threadIdx.x >= COLUMNS) return;
+    float sum = 0;
+    for (int w = (int)threadIdx.x; w < FEW_WARPS; w += COLUMNS) sum += sums[w];
+    scale[threadIdx.x] = g.norm ? 1 / sqrtf(sum / (float)g.n_in + g.eps) : 1;
 }
 
 // What a lane reads of the matrix: rows g and g + 8 of the tile, g = lane / 4.
@@ -201,6 +222,7 @@ template <int TYPE, int COLUMNS> __global__ __launch_bounds__(FEW_THREADS, 1) vo
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, block = (int)blockIdx.x, part = 0;
     while (block >= g.first_block[part + 1]) part++;
     int first_row = (block - g.first_block[part]) * g.groups * FEW_TILES * out, n_out = g.w[part].n_out;
+    begin(g, part, first_row, FEW_TILES * out);
     for (int group = 0; group < g.groups; group++) {
         int base = first_row + group * FEW_TILES * out;
         if (base >= n_out) break;
@@ -211,20 +233,16 @@ template <int TYPE, int COLUMNS> __global__ __launch_bounds__(FEW_THREADS, 1) vo
             m.t[r] = &g.w[glu ? r : part];
             m.row[r] = f < n_out ? f : n_out - 1;
         }
-        float acc[COLUMNS / FEW_COLUMNS][4] = {}, squares[COLUMNS] = {};
+        float acc[COLUMNS / FEW_COLUMNS][4] = {}, squares = 0;
         for (int first = 0; first < g.n_in; first += g.chunk) {
             if (group == 0 || g.chunk < g.n_in) {
                 __syncthreads(); // nobody reads the last chunk any more
-                few_stage<TYPE, COLUMNS>(g, x, first, squares);
+                few_stage<TYPE, COLUMNS>(g, x, first, warp, lane, &squares);
                 __syncthreads();
             }
             few_chunk<TYPE, COLUMNS>(acc, m, x, first, g.chunk, warp, lane);
         }
-        if (group == 0) UNROLL
-        for (int b = 0; b < COLUMNS; b++) {
-            float s = g.norm ? 1 / sqrtf(block_sum(squares[b], sums) / (float)g.n_in + g.eps) : 1;
-            if (threadIdx.x == 0) scale[b] = s;
-        }
+        if (group == 0) few_scales<COLUMNS>(g, squares, sums, scale, warp, lane);
         few_store<COLUMNS>(g, acc, partial, scale, part, base, warp, lane);
     }
     if (g.mode == GEMV_QKV) {

@@ -96,11 +96,34 @@ static __device__ __forceinline__ uint32_t fma_bf16_pair(uint32_t a, uint32_t b,
     return out;
 }
 
+// Beginnings before their time (LAUNCH_EARLY): the launch after this one may begin as soon as all blocks have said so,
+// or are over; and what the launches before this one do is done once a thread has waited for it. Before, a thread reads
+// nothing that they write, and writes nothing. Where nothing was launched early neither does anything.
+static __device__ __forceinline__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void wait_for_last() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void prefetch(const void *p) { // 128 bytes to L2
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
+// Whether a kernel's code waits for the launch before: it is of sm_90 or later, and graphs keep such launches.
+template <typename... P> static bool gpu_waits(void (*kernel)(P...)) {
+    cudaFuncAttributes a;
+    return CUDART_VERSION >= 12030 && cudaFuncGetAttributes(&a, kernel) == cudaSuccess && a.ptxVersion >= 90;
+}
+
 const char *gpu_launch_failed(const char *kernel, const char *why); // keeps the first for gpu_launch_error
 
 template <typename... P, typename... A>
 static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, void *stream,
-                       A... args) {
+                       bool early, A... args) {
     cudaError_t e = cudaSuccess;
     if (smem > 48 << 10) e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
     cudaLaunchConfig_t config = {};
@@ -108,6 +131,11 @@ static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 b
     config.blockDim = block;
     config.dynamicSmemBytes = smem;
     config.stream = (cudaStream_t)stream;
+    cudaLaunchAttribute begin = {};
+    begin.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    begin.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &begin;
+    config.numAttrs = early;
     if (e == cudaSuccess) e = cudaLaunchKernelEx(&config, kernel, P(args)...);
     if (e != cudaSuccess) gpu_launch_failed(name, cudaGetErrorString(e));
 }
@@ -154,6 +182,10 @@ template <int TYPE> static __device__ __forceinline__ uint32_t to_pair(float low
 
 // LAUNCH(kernel, grid, block, bytes of shared memory, stream, arguments...); a template in parentheses.
 #define LAUNCH(kernel, grid, block, smem, stream, ...)                                                                 \
-    gpu_launch(#kernel, kernel, grid, block, smem, stream, __VA_ARGS__)
+    gpu_launch(#kernel, kernel, grid, block, smem, stream, false, __VA_ARGS__)
+// The same; `early`: it may begin before the launch before it has ended, for which all its threads wait
+// (wait_for_last).
+#define LAUNCH_EARLY(early, kernel, grid, block, smem, stream, ...)                                                    \
+    gpu_launch(#kernel, kernel, grid, block, smem, stream, early, __VA_ARGS__)
 
 #endif

@@ -56,8 +56,10 @@ const char *gpu_launch_failed(const char *kernel, const char *why); // keeps the
 
 // ---- the machine ----------------------------------------------------------------------------------------------------
 
-// Runs kernel() for every thread of every block. Faults go to gpu_launch_error.
-void gpu_host_launch(const char *name, dim3 grid, dim3 block, size_t smem, const std::function<void()> &kernel);
+// Runs kernel() for every thread of every block. Faults go to gpu_launch_error. early: first once more up to where each
+// thread waits for the launch before: one that does not, and whatever was written until then, is a fault.
+void gpu_host_launch(const char *name, dim3 grid, dim3 block, size_t smem, bool early,
+                     const std::function<void()> &kernel);
 // Launches and submitted work are done at once; after gpu_host_late they wait until gpu_host_run, in their order, as a
 // GPU's do for the host that queues them.
 void gpu_host_submit(const std::function<void()> &work);
@@ -82,10 +84,12 @@ unsigned char *gpu_host_smem(unsigned at, unsigned piece, unsigned bytes); // `b
 void gpu_host_cp_async(void *smem, const void *global, bool valid);
 void gpu_host_cp_commit();
 void gpu_host_cp_wait(int pending);
+void gpu_host_wait_for_last();
 
 template <typename... P, typename... A>
-static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, void *, A... args) {
-    gpu_host_launch(name, grid, block, smem, [=] { kernel(P(args)...); });
+static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, void *, bool early,
+                       A... args) {
+    gpu_host_launch(name, grid, block, smem, early, [=] { kernel(P(args)...); });
 }
 
 struct Smem {
@@ -200,6 +204,11 @@ template <typename T> static inline T stream(const void *p) {
 static inline float load_shared_result(const float *p) { return *p; }
 
 static inline void cp_async16(void *smem, const void *global, bool valid) { gpu_host_cp_async(smem, global, valid); }
+static inline void let_next_begin() {}
+static inline void wait_for_last() { gpu_host_wait_for_last(); }
+static inline void prefetch(const void *) {}
+template <typename... P> static bool gpu_waits(void (*)(P...)) { return true; }
+
 static inline void cp_async_commit() { gpu_host_cp_commit(); }
 template <int PENDING> static inline void cp_async_wait() { gpu_host_cp_wait(PENDING); }
 

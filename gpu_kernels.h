@@ -22,11 +22,13 @@ typedef void *GpuStream; // a cudaStream_t
 // The first launch that failed since the last call, in words ("gemv: invalid argument"; static storage), or NULL.
 const char *gpu_launch_error(void);
 
-// What no GPU has timed yet: off until it is asked for (QUILL_GPU_TRY). Of the process, before the first launch.
+// What no GPU has timed yet: off until it is asked for (QUILL_GPU_TRY). Of the process, once there is a GPU and before
+// the first launch.
 typedef struct {
-    bool few; // products of 5 rows and more with the matrix unit
+    bool few;   // products of 5 rows and more with the matrix unit
+    bool early; // a decoding kernel begins, and asks for weights, before the one before it has ended: sm_90 and later
 } GpuTuning;
-void gpu_tune(GpuTuning t);
+GpuTuning gpu_tune(GpuTuning t); // what of it there is
 
 // ---- tensors --------------------------------------------------------------------------------------------------------
 

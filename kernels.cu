@@ -50,7 +50,10 @@ static size_t shared_memory(void) { // bytes that a block can have
 
 static GpuTuning tuning;
 
-void gpu_tune(GpuTuning t) { tuning = t; }
+GpuTuning gpu_tune(GpuTuning t) {
+    t.early = t.early && gpu_waits(gemv<1, false>);
+    return tuning = t;
+}
 
 // ---- tensors --------------------------------------------------------------------------------------------------------
 
@@ -179,7 +182,8 @@ template <int B, bool INT8> static void gemv_launch(GemvJob g, int n_parts, GpuS
     cut_parts(&g, n_parts, GEMV_WARPS * gemv_rows(B) / (g.mode == GEMV_GLU ? 2 : 1), 3 * multiprocessors());
     g.chunk = gemv_chunk(B, INT8, g.n_in);
     size_t smem = (size_t)B * (size_t)g.chunk / UNIT * activation_bytes(INT8) + GEMV_WARPS * 4;
-    LAUNCH((gemv<B, INT8>), (unsigned)g.first_block[3], GEMV_WARPS * WARP, smem + head_smem(g, GEMV_WARPS), stream, g);
+    LAUNCH_EARLY(g.early, (gemv<B, INT8>), (unsigned)g.first_block[3], GEMV_WARPS * WARP,
+                 smem + head_smem(g, GEMV_WARPS), stream, g);
 }
 
 template <int B> static void gemv_batch(const GemvJob &g, int n_parts, bool int8, GpuStream stream) {
@@ -193,8 +197,8 @@ template <int TYPE, int COLUMNS> static void few_launch(GemvJob g, int n_parts, 
     int all = (g.n_in + QK_K - 1) / QK_K * QK_K, fit = (int)((shared_memory() - rest) / (2 * COLUMNS)) / QK_K * QK_K;
     cut_parts(&g, n_parts, FEW_TILES * (g.mode == GEMV_GLU ? 8 : 16), multiprocessors());
     g.chunk = all < fit ? all : fit;
-    LAUNCH((few<TYPE, COLUMNS>), (unsigned)g.first_block[3], FEW_THREADS, 2 * (size_t)COLUMNS * (size_t)g.chunk + rest,
-           stream, g);
+    LAUNCH_EARLY(g.early, (few<TYPE, COLUMNS>), (unsigned)g.first_block[3], FEW_THREADS,
+                 2 * (size_t)COLUMNS * (size_t)g.chunk + rest, stream, g);
 }
 
 template <int TYPE> static void few_batch(const GemvJob &g, int n_parts, GpuStream stream) {
@@ -247,6 +251,7 @@ static GemvJob gemv_job(const DeviceTensor &w, int n_rows, const float *x, float
     g.y = y;
     g.stride = stride;
     g.mode = mode;
+    g.early = tuning.early;
     return g;
 }
 
@@ -319,7 +324,7 @@ template <int TYPE, int HEADS> static void attend_launch(const AttendJob &j, Gpu
     size_t padded = (size_t)(j.heads.head_dim + 7) / 8 * 8, hd = (size_t)j.heads.head_dim;
     size_t smem = HEADS * padded * 4 + HEADS * SPLIT * 4 + ATTEND_THREADS * 32 + (HEADS * hd * 4 + 15) / 16 * 16 + 96;
     dim3 grid((unsigned)j.n_splits, (unsigned)(j.heads.n_kv_heads * passes), (unsigned)j.b.n_rows);
-    LAUNCH((attend<TYPE, HEADS>), grid, ATTEND_THREADS, smem, stream, j);
+    LAUNCH_EARLY(tuning.early, (attend<TYPE, HEADS>), grid, ATTEND_THREADS, smem, stream, j);
 }
 
 // The query heads of a group, as many at once as registers allow.
