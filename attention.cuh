@@ -10,6 +10,7 @@
 #include "heads.cuh"
 
 enum { SPLIT = 256, ATTEND_THREADS = 128, ATTEND_WARPS = ATTEND_THREADS / WARP, KEY_LANES = 4 };
+enum { KEYS_AHEAD = 4 }; // loads that a thread has asked for before it uses the first: a key is as far as memory is
 
 struct AttendJob {
     const float *q;
@@ -53,6 +54,7 @@ __device__ __forceinline__ void score_keys(const AttendJob &j, const float *q, f
         float sum[HEADS] = {};
         if (i < n) {
             size_t at = kv_at(j.kv, j.b, j.layer, seq, kv_head, first + i);
+            UNROLL_BY(KEYS_AHEAD)
             for (int c = lane; c < chunks; c += KEY_LANES) {
                 float k[8];
                 load_kv<TYPE>(k, j.kv.type_k, j.kv.k, at + (size_t)c * 8, hd - c * 8);
@@ -95,13 +97,24 @@ __device__ __forceinline__ void sum_values(const AttendJob &j, const float *p, f
     int c = (int)threadIdx.x % chunks, lane = (int)threadIdx.x / chunks;
     float acc[HEADS][8] = {};
     if (lane < at_once)
-        for (int i = lane; i < n; i += at_once) {
-            float v[8];
-            size_t at = kv_at(j.kv, j.b, j.layer, seq, kv_head, first + i);
-            load_kv<TYPE>(v, j.kv.type_v, j.kv.v, at + (size_t)c * 8, hd - c * 8);
+        for (int i0 = lane; i0 < n; i0 += KEYS_AHEAD * at_once) {
+            float v[KEYS_AHEAD][8];
             UNROLL
-            for (int h = 0; h < HEADS; h++) UNROLL
-            for (int e = 0; e < 8; e++) acc[h][e] += p[h * SPLIT + i] * v[e];
+            for (int k = 0; k < KEYS_AHEAD; k++) {
+                int i = i0 + k * at_once < n ? i0 + k * at_once : n - 1;
+                size_t at = kv_at(j.kv, j.b, j.layer, seq, kv_head, first + i);
+                load_kv<TYPE>(v[k], j.kv.type_v, j.kv.v, at + (size_t)c * 8, hd - c * 8);
+            }
+            UNROLL
+            for (int k = 0; k < KEYS_AHEAD; k++) {
+                int i = i0 + k * at_once; // past the end nothing, without a branch, behind which the loads would wait
+                UNROLL
+                for (int h = 0; h < HEADS; h++) {
+                    float w = i < n ? p[h * SPLIT + (i < n ? i : 0)] : 0;
+                    UNROLL
+                    for (int e = 0; e < 8; e++) acc[h][e] += w * v[k][e];
+                }
+            }
         }
     UNROLL
     for (int h = 0; h < HEADS; h++) {
@@ -144,7 +157,7 @@ __device__ inline void combine(const AttendJob &j, int row, int head, int first,
 
 // grid: (n_splits, KV heads times passes over their groups, rows)
 template <int TYPE, int HEADS>
-__global__ __launch_bounds__(ATTEND_THREADS) void attend(GRID_CONSTANT const AttendJob j) {
+__global__ __launch_bounds__(ATTEND_THREADS, HEADS == 8 ? 3 : 4) void attend(GRID_CONSTANT const AttendJob j) {
     Smem smem;
     int hd = j.heads.head_dim, chunks = (hd + 7) / 8, group = j.heads.n_heads / j.heads.n_kv_heads;
     float *q = smem.take<float>((unsigned)(HEADS * chunks * 8)), *scores = smem.take<float>(HEADS * SPLIT);

@@ -168,14 +168,14 @@ __device__ __forceinline__ void few_chunk(float (&acc)[COLUMNS / FEW_COLUMNS][4]
     switch (m.t[0]->type) {
 #define QUANT(T)                                                                                                       \
     case T:                                                                                                            \
-        if constexpr (TYPE == TYPE_BF16) UNROLL_TWICE                                                                  \
+        if constexpr (TYPE == TYPE_BF16) UNROLL_BY(2)                                                                  \
         for (int block = warp % FEW_SPLIT; block * FEW_BLOCK < n; block += FEW_SPLIT)                                  \
             few_units<T, COLUMNS>(acc, m, x, chunk, first, block, lane);                                               \
         break;
         EACH_QUANT(QUANT)
 #undef QUANT
     case TYPE:
-        UNROLL_TWICE
+        UNROLL_BY(2)
         for (int block = warp % FEW_SPLIT; block * FEW_BLOCK < n; block += FEW_SPLIT)
             few_dense<TYPE, COLUMNS>(acc, m, x, chunk, first, block, lane);
         break;

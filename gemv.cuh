@@ -159,7 +159,7 @@ template <int TYPE, int R, int B>
 __device__ __forceinline__ void dot_int8(float (&acc)[R][B], const MatrixRows<R> &m, const Activations &a, int first,
                                          int n, int stride, int lane) {
     size_t units = (size_t)(m.t[0]->n_in / UNIT);
-    UNROLL_TWICE
+    UNROLL_BY(2)
     for (int u = lane; u < n; u += WARP) {
         Unit w[R];
         UNROLL
@@ -230,7 +230,7 @@ template <int TYPE> __device__ __forceinline__ void load_eight(float v[8], const
 template <int TYPE, int R, int B>
 __device__ __forceinline__ void dot_dense(float (&acc)[R][B], const MatrixRows<R> &m, const Activations &a, int first,
                                           int n, int stride, int lane) {
-    UNROLL_TWICE
+    UNROLL_BY(2)
     for (int i = lane; i < n; i += WARP) {
         float w[R][8];
         UNROLL

@@ -17,7 +17,8 @@ static const unsigned FULL_WARP = ~0u;
 
 #ifdef __CUDACC__
 #define UNROLL _Pragma("unroll")
-#define UNROLL_TWICE _Pragma("unroll 2")
+#define GPU_PRAGMA(text) _Pragma(#text)
+#define UNROLL_BY(n) GPU_PRAGMA(unroll n)
 #define GRID_CONSTANT __grid_constant__ // a parameter whose address may be taken
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -141,7 +142,7 @@ static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 b
 }
 #else
 #define UNROLL
-#define UNROLL_TWICE
+#define UNROLL_BY(n)
 #define GRID_CONSTANT
 #include "gpu_host.h"
 #endif
