@@ -173,11 +173,10 @@ void gpu_embed(float *x, const DeviceTensor *tok, const Heads *h, const GpuBatch
 
 // ---- products of few rows -------------------------------------------------------------------------------------------
 
-// Elements of x that fit in shared memory at a time.
-static int gemv_chunk(int batch, bool int8, int n_in) {
-    int fit = GEMV_SMEM / (int)activation_bytes(int8) / batch * UNIT / QK_K * QK_K;
-    int all = (n_in + QK_K - 1) / QK_K * QK_K;
-    return all < fit ? all : fit;
+// Elements of x that are in shared memory at a time, where `fit` do: whole super-blocks, in pieces of one length.
+static int x_chunk(int n_in, size_t fit) {
+    int most = (int)fit / QK_K * QK_K, n = (n_in + most - 1) / most;
+    return ((n_in + n - 1) / n + QK_K - 1) / QK_K * QK_K;
 }
 
 // Cuts the parts of g into blocks of g->groups times `features` rows, at most `most` of them or about that.
@@ -199,7 +198,7 @@ static size_t head_smem(const GemvJob &g, int warps) {
 
 template <int B, bool INT8> static void gemv_launch(GemvJob g, int n_parts, GpuStream stream) {
     cut_parts(&g, n_parts, GEMV_WARPS * gemv_rows(B) / (g.mode == GEMV_GLU ? 2 : 1), 3 * multiprocessors());
-    g.chunk = gemv_chunk(B, INT8, g.n_in);
+    g.chunk = x_chunk(g.n_in, GEMV_SMEM / activation_bytes(INT8) / B * UNIT);
     size_t smem = (size_t)B * (size_t)g.chunk / UNIT * activation_bytes(INT8) + GEMV_WARPS * 4;
     LAUNCH_EARLY(g.early, (gemv<B, INT8>), (unsigned)g.first_block[3], GEMV_WARPS * WARP,
                  smem + head_smem(g, GEMV_WARPS), stream, g);
@@ -213,9 +212,8 @@ template <int B> static void gemv_batch(const GemvJob &g, int n_parts, bool int8
 // A block has a multiprocessor to itself: x is rounded and kept once for all the rows that it takes.
 template <int TYPE, int COLUMNS> static void few_launch(GemvJob g, int n_parts, GpuStream stream) {
     size_t rest = few_smem(COLUMNS) + head_smem(g, FEW_WARPS);
-    int all = (g.n_in + QK_K - 1) / QK_K * QK_K, fit = (int)((shared_memory() - rest) / (2 * COLUMNS)) / QK_K * QK_K;
     cut_parts(&g, n_parts, FEW_TILES * (g.mode == GEMV_GLU ? 8 : 16), multiprocessors());
-    g.chunk = all < fit ? all : fit;
+    g.chunk = x_chunk(g.n_in, (shared_memory() - rest) / (2 * COLUMNS));
     LAUNCH_EARLY(g.early, (few<TYPE, COLUMNS>), (unsigned)g.first_block[3], FEW_THREADS,
                  2 * (size_t)COLUMNS * (size_t)g.chunk + rest, stream, g);
 }
