@@ -136,6 +136,12 @@ $(BUILD)/tests/test_shim: $(BUILD)/tests/test_shim.o $(BUILD)/tests/shim_kernels
 	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka -lm
 $(BUILD)/tests/test_gpu_kernels: $(BUILD)/tests/test_gpu_kernels.o $(BUILD)/tests/gpu_memory_host.o $(BUILD)/tests/tiny_model.o $(TWIN_OBJS) $(CPU_OBJS) $(BUILD)/cuda_none.o
 	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+# The kernels' tests on a GPU; gpu_check.sh runs them.
+$(BUILD)/tests/gpu_memory.o: tests/gpu_memory.cu $(BUILD)/cuda.choice Makefile | $(BUILD)/tests
+	$(NVCC) $(NVFLAGS) $(CUDA_CODE) -c -o $@ $<
+$(BUILD)/tests/gpu_kernels: $(BUILD)/tests/test_gpu_kernels.o $(BUILD)/tests/gpu_memory.o $(BUILD)/tests/tiny_model.o $(BUILD)/kernels.o $(CPU_OBJS) $(BUILD)/cuda_none.o
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call static,cmocka) $(LIBS)
+gpu-tests: quill $(BUILD)/tests/gpu_kernels ## what scripts/gpu_check.sh runs on a GPU, built where there may be none
 $(BUILD)/tests/make_tiny: $(BUILD)/tests/make_tiny.o $(BUILD)/tests/tiny_model.o $(OBJS)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 .SECONDARY:
@@ -224,5 +230,5 @@ demo: quill ## a story by the built-in model
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-.PHONY: unit cli gpu-code test-build test asan soak arm64 fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
+.PHONY: unit cli gpu-code gpu-tests test-build test asan soak arm64 fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
 -include $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d)

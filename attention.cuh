@@ -10,6 +10,7 @@
 #include "sealed.cuh"
 
 enum { SPLIT = 256, ATTEND_THREADS = 128, ATTEND_WARPS = ATTEND_THREADS / WARP, KEY_LANES = 4 };
+enum { KEYS_AHEAD = 4 }; // loads that a thread has asked for before it uses the first: a key is as far as memory is
 
 struct AttendJob {
     const float *q;
@@ -47,6 +48,7 @@ __device__ __forceinline__ void score_keys(const AttendJob &j, const KvPlane &ke
         float sum[HEADS] = {};
         if (i < n) {
             KvSlot at = find_slot(keys, first + i);
+            UNROLL_BY(KEYS_AHEAD)
             for (int c = lane; c < chunks; c += KEY_LANES) {
                 float k[8];
                 load_kv<TYPE>(k, keys, at, c);
@@ -89,12 +91,23 @@ __device__ __forceinline__ void sum_values(const AttendJob &j, const KvPlane &va
     int c = (int)threadIdx.x % chunks, lane = (int)threadIdx.x / chunks;
     float acc[HEADS][8] = {};
     if (lane < at_once)
-        for (int i = lane; i < n; i += at_once) {
-            float v[8];
-            load_kv<TYPE>(v, values, find_slot(values, first + i), c);
+        for (int i0 = lane; i0 < n; i0 += KEYS_AHEAD * at_once) {
+            float v[KEYS_AHEAD][8];
             UNROLL
-            for (int h = 0; h < HEADS; h++) UNROLL
-            for (int e = 0; e < 8; e++) acc[h][e] += p[h * SPLIT + i] * v[e];
+            for (int k = 0; k < KEYS_AHEAD; k++) {
+                int i = i0 + k * at_once < n ? i0 + k * at_once : n - 1;
+                load_kv<TYPE>(v[k], values, find_slot(values, first + i), c);
+            }
+            UNROLL
+            for (int k = 0; k < KEYS_AHEAD; k++) {
+                int i = i0 + k * at_once; // past the end nothing, without a branch, behind which the loads would wait
+                UNROLL
+                for (int h = 0; h < HEADS; h++) {
+                    float w = i < n ? p[h * SPLIT + (i < n ? i : 0)] : 0;
+                    UNROLL
+                    for (int e = 0; e < 8; e++) acc[h][e] += w * v[k][e];
+                }
+            }
         }
     UNROLL
     for (int h = 0; h < HEADS; h++) {
@@ -135,14 +148,9 @@ __device__ inline void combine(const AttendJob &j, int row, int head, int first,
     }
 }
 
-// Blocks of a multiprocessor that registers are left for: as many as do without spilling any.
-HOST_DEVICE constexpr int attend_blocks(int type, int heads) {
-    return heads == 1 ? 6 : heads == 4 && type != TYPE_F32 ? 5 : 4;
-}
-
 // grid: (n_splits, KV heads times passes over their groups, rows)
 template <int TYPE, int HEADS>
-__global__ __launch_bounds__(ATTEND_THREADS, attend_blocks(TYPE, HEADS)) void attend(GRID_CONSTANT const AttendJob j) {
+__global__ __launch_bounds__(ATTEND_THREADS, HEADS == 8 ? 3 : 4) void attend(GRID_CONSTANT const AttendJob j) {
     Smem smem;
     int hd = j.heads.head_dim, chunks = (hd + 7) / 8, group = j.heads.n_heads / j.heads.n_kv_heads;
     float *q = smem.take<float>((unsigned)(HEADS * chunks * 8)), *scores = smem.take<float>(HEADS * SPLIT);
@@ -153,6 +161,8 @@ __global__ __launch_bounds__(ATTEND_THREADS, attend_blocks(TYPE, HEADS)) void at
     int kv_head = (int)blockIdx.y / passes, pass = (int)blockIdx.y % passes;
     int head = kv_head * group + pass * HEADS, n_heads = group - pass * HEADS < HEADS ? group - pass * HEADS : HEADS;
     int slot = j.b.slot[row];
+    let_next_begin();
+    wait_for_last();
     float *out = j.out + ((size_t)row * (size_t)j.heads.n_heads + (size_t)head) * (size_t)hd;
     if (slot < 0) { // padding
         if (split == 0)

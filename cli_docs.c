@@ -83,6 +83,8 @@ static const struct {
     {
         {"QUILL_MODEL", "the model where no -m names one"},
         {"QUILL_DEVICE", "the device where no --device names one"},
+        {"QUILL_GPU_TRY", "GPU kernels that nobody has timed yet: few (5 to 16 rows on the matrix unit), early (a "
+                          "kernel begins before the last one has ended; sm_90), or few,early"},
         {"NO_COLOR", "not empty: no colour, unless --color always asks for it"},
         {"TERM", "dumb: no colour, no progress"},
         {"XDG_CACHE_HOME, HOME", "where the cache lies (see FILES)"},

@@ -9,10 +9,9 @@
 #include <string.h>
 
 enum {
-    MATVEC_ROWS = GPU_DECODE_ROWS, // up to so many rows weights are read once by the fused kernels,
-    UNPACK_ROWS = 32,              // and again for each 8 rows up to this many, where a product would unpack them first
-    ATTEND_ROWS = 32,              // of one launch of the attention without tiles
-    LEAST_SLOTS = 256,             // for which a graph is captured
+    UNPACK_ROWS = 32,  // which the fused kernels take where a product would have to unpack weights first
+    ATTEND_ROWS = 32,  // of one launch of the attention without tiles
+    LEAST_SLOTS = 256, // for which a graph is captured
     MAX_GRAPHS = 64,
     SLICE_BYTES = 256 << 20, // of weights that are made dense at a time
 };
@@ -154,13 +153,13 @@ size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *h
 }
 
 static void drop_graphs(Scratch *s) {
+    rt_sync(gpu.stream); // one may be on its way
     for (int i = 0; i < s->n_graphs; i++) rt_graph_free(s->graphs[i].graph);
     s->n_graphs = 0;
 }
 
 static void scratch_free(Workspace *w) {
     Scratch *s = w->device;
-    rt_sync(gpu.stream);
     drop_graphs(s);
     rt_free(s->memory);
     rt_free(s->ints);
@@ -179,7 +178,6 @@ static void scratch_free(Workspace *w) {
 // Room for n numbers of a batch; false: there is none, and the failure is noted.
 static bool room_for_ints(Scratch *s, size_t n) {
     if (n <= s->n_ints) return true;
-    rt_sync(gpu.stream);
     drop_graphs(s); // they know the old place
     s->n_ints = n + n / 2;
     rt_free(s->ints);
@@ -521,7 +519,7 @@ static const GpuProduct rounded = {.exact = false}; // activations beside quanti
 
 // Whether a layer's matrices meet these rows in the fused kernels.
 static bool by_matvec(const Scratch *s, const CudaLayer *c) {
-    return s->batch.n_rows <= (c->dense ? MATVEC_ROWS : UNPACK_ROWS) || !gpu.products;
+    return s->batch.n_rows <= (c->dense ? gpu_decode_rows(&c->gpu) : UNPACK_ROWS) || !gpu.products;
 }
 
 static bool by_tiles(const Scratch *s, const CudaLayer *c, const KvPool *on_gpu) {
@@ -558,7 +556,7 @@ static void attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
     const Stack *k = &c->stack[QKV];
     int n = s->batch.n_rows;
     if (by_matvec(s, c))
-        for (Rows p = {0}; next_rows(s, &l->heads, GPU_DECODE_ROWS, &p);)
+        for (Rows p = {0}; next_rows(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
             gpu_attn_in(s->q + p.first * (size_t)w->q_dim, s->x + p.first * (size_t)w->dim, &c->gpu, kv->device,
                         &p.batch, &p.scratch, rounded, gpu.stream);
     else {
@@ -605,7 +603,7 @@ static void attn_out(Workspace *w, const Layer *l, const Batch *b) {
     const CudaLayer *c = l->device;
     int n = s->batch.n_rows;
     if (by_matvec(s, c)) {
-        for (Rows p = {0}; next_rows(s, &l->heads, GPU_DECODE_ROWS, &p);)
+        for (Rows p = {0}; next_rows(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
             gpu_attn_out(s->x + p.first * (size_t)w->dim, s->a + p.first * (size_t)w->q_dim, &c->gpu, &p.batch, rounded,
                          gpu.stream);
         return;
@@ -621,7 +619,7 @@ static void ffn_in(Workspace *w, const Layer *l, const Batch *b) {
     const Stack *k = &c->stack[GATE_UP];
     int n = s->batch.n_rows;
     if (by_matvec(s, c)) {
-        for (Rows p = {0}; next_rows(s, &l->heads, GPU_DECODE_ROWS, &p);)
+        for (Rows p = {0}; next_rows(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
             gpu_ffn_in(s->h + p.first * (size_t)w->ffn, s->x + p.first * (size_t)w->dim, &c->gpu, &p.batch, rounded,
                        gpu.stream);
         return;
@@ -638,7 +636,7 @@ static void ffn_out(Workspace *w, const Layer *l, const Batch *b) {
     const CudaLayer *c = l->device;
     int n = s->batch.n_rows;
     if (by_matvec(s, c)) {
-        for (Rows p = {0}; next_rows(s, &l->heads, GPU_DECODE_ROWS, &p);)
+        for (Rows p = {0}; next_rows(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
             gpu_ffn_out(s->x + p.first * (size_t)w->dim, s->h + p.first * (size_t)w->ffn, &c->gpu, &p.batch, rounded,
                         gpu.stream);
         return;
@@ -652,14 +650,15 @@ static void ffn_out(Workspace *w, const Layer *l, const Batch *b) {
 static void multiply_head(Workspace *w, const CudaMatrix *m, float eps, const int *rows, int n_rows) {
     Scratch *s = w->device;
     size_t n_vocab = (size_t)w->n_vocab;
+    int most = gpu_logits_rows(&m->t);
     assert(n_rows <= w->max_out);
     if (n_rows > 2 * GPU_DECODE_ROWS && n_rows <= w->max_rows && gpu.products) {
         gpu_rmsnorm(s->xn, m->stack.type, s->x, m->norm, eps, w->dim, rows, n_rows, gpu.stream);
         multiply(s, &m->stack, 0, w->n_vocab, s->xn, n_rows, s->logits, n_vocab, false);
     } else
-        for (int first = 0; first < n_rows; first += GPU_DECODE_ROWS)
+        for (int first = 0; first < n_rows; first += most)
             gpu_logits(s->logits + (size_t)first * n_vocab, s->x, &m->t, m->norm, eps, rows + first,
-                       int_min(GPU_DECODE_ROWS, n_rows - first), rounded, gpu.stream);
+                       int_min(most, n_rows - first), rounded, gpu.stream);
 }
 
 static void logits(Workspace *w, const Backend *be, const Tensor *head, const float *norm, float eps, const int *rows,
@@ -802,6 +801,21 @@ static const DeviceMemory memory = {
     .failure = failure,
 };
 
+// What no GPU has timed yet, in words with commas between them.
+static Status read_tuning(GpuTuning *t) {
+    const char *words = getenv("QUILL_GPU_TRY");
+    *t = (GpuTuning){0};
+    for (size_t n; words && *words; words += n + (words[n] == ',')) {
+        n = strcspn(words, ",");
+        if (n == 3 && memcmp(words, "few", n) == 0) t->few = true;
+        else if (n == 5 && memcmp(words, "early", n) == 0) t->early = true;
+        else
+            return status_error(QUILL_USAGE, "QUILL_GPU_TRY: few or early expected, or few,early; \"%.*s\" found",
+                                (int)n, words);
+    }
+    return OK;
+}
+
 // A launch that does nothing of use shows whether this build has code for this GPU.
 static Status first_launch(void) {
     float *p = rt_alloc(2 * sizeof *p);
@@ -816,14 +830,19 @@ static Status first_launch(void) {
 }
 
 static Status open_gpu(void) {
+    GpuTuning tuning;
+    TRY(read_tuning(&tuning));
     TRY(rt_open(&gpu.info));
+    tuning = gpu_tune(tuning);
     gpu.stream = rt_stream();
     TRY(first_launch());
     Status products = rt_products_open(gpu.stream);
     gpu.products = !products.code;
     snprintf(gpu.isa, sizeof gpu.isa, "sm_%d%d", gpu.info.major, gpu.info.minor);
     if (gpu.products)
-        snprintf(gpu.kernels, sizeof gpu.kernels, "decode fused kernels in graphs; prefill %s", rt_products_name());
+        snprintf(gpu.kernels, sizeof gpu.kernels, "decode fused kernels in graphs%s%s; prefill %s",
+                 tuning.few ? ", 5 to 16 rows on the matrix unit" : "", tuning.early ? ", begun early" : "",
+                 rt_products_name());
     else
         snprintf(gpu.kernels, sizeof gpu.kernels, "fused kernels for prefill too, which is slow: %.180s",
                  products.message);

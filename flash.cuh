@@ -27,14 +27,7 @@ struct FlashJob {
 // A row in shared memory has 16 bytes more, so that the eight rows of a matrix lie in different banks.
 HOST_DEVICE constexpr int flash_stride(int head_dim) { return head_dim + 8; }
 HOST_DEVICE constexpr size_t flash_smem(int head_dim) {
-    return (size_t)(GPU_TILE_ROWS + 2 * FLASH_KEYS) * (size_t)flash_stride(head_dim) * 2 + GPU_TILE_ROWS * 4;
-}
-
-template <int TYPE> __device__ __forceinline__ uint16_t to_bits(float v) {
-    return TYPE == TYPE_F16 ? gpu_float_half(v) : gpu_float_bf16(v);
-}
-template <int TYPE> __device__ __forceinline__ uint32_t to_pair(float low, float high) {
-    return (uint32_t)to_bits<TYPE>(low) | (uint32_t)to_bits<TYPE>(high) << 16;
+    return (size_t)(GPU_TILE_ROWS + 2 * FLASH_KEYS) * (size_t)flash_stride(head_dim) * 2; // heads of 256: all of 99 KiB
 }
 
 // Starts the copy of keys [first, first + FLASH_KEYS) of a plane; those from `end` on become zeros.
@@ -226,7 +219,6 @@ __global__ __launch_bounds__(FLASH_THREADS) void flash(GRID_CONSTANT const Flash
     t.q = smem.take<uint16_t>(GPU_TILE_ROWS * stride);
     t.k = smem.take<uint16_t>(FLASH_KEYS * stride);
     t.v = smem.take<uint16_t>(FLASH_KEYS * stride);
-    int *slots = smem.take<int>(GPU_TILE_ROWS);
     t.rows = j.tiles[blockIdx.x];
     int head = (int)blockIdx.y, first = t.rows.first, warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
     t.seq = j.b.seq[first];
@@ -239,11 +231,13 @@ __global__ __launch_bounds__(FLASH_THREADS) void flash(GRID_CONSTANT const Flash
         const float *from = j.q + (size_t)(first + r) * j.stride + (size_t)head * HD + e;
         *(uint32_t *)(t.q + r * stride + e) = r < t.rows.n ? to_pair<TYPE>(from[0], from[1]) : 0;
     }
-    for (int r = (int)threadIdx.x; r < GPU_TILE_ROWS; r += FLASH_THREADS)
-        slots[r] = r < t.rows.n ? j.b.slot[first + r] : -1;
-    __syncthreads();
-    int to[2] = {slots[warp * 16 + lane / 4], slots[warp * 16 + lane / 4 + 8]};
-    int from[2] = {window ? to[0] - window + 1 : 0, window ? to[1] - window + 1 : 0};
+    int from[2], to[2]; // the keys that the lane's rows see
+    UNROLL
+    for (int half = 0; half < 2; half++) {
+        int r = warp * 16 + lane / 4 + 8 * half;
+        to[half] = r < t.rows.n ? j.b.slot[first + r] : -1;
+        from[half] = window ? to[half] - window + 1 : 0;
+    }
     FlashRows<HD> rows = {};
     rows.most[0] = rows.most[1] = -INFINITY;
     if constexpr (SEALED) flash_sealed<TYPE, HD>(&rows, j, t, oldest, from, to);

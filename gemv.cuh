@@ -20,7 +20,8 @@ typedef enum {
     GEMV_QKV,   // through y to the heads: norm, RoPE, cache
 } GemvMode;
 
-enum { GEMV_WARPS = 8, GEMV_SMEM = 44 << 10 };
+// GEMV_AHEAD: pieces of x that a thread asks for before it uses the first, as several take no longer than one.
+enum { GEMV_WARPS = 8, GEMV_SMEM = 44 << 10, GEMV_AHEAD = 3 };
 
 // Rows of the matrix that a warp takes at a time.
 HOST_DEVICE constexpr int gemv_rows(int batch) { return batch == 1 ? 4 : 2; }
@@ -30,6 +31,7 @@ struct GemvJob {
     int first_block[4]; // of the grid, for each of w; GLU has one range
     int groups;         // a block takes so many groups of GEMV_WARPS * R rows, one after the other
     int chunk;          // elements of x in shared memory at a time, a multiple of QK_K
+    bool early;         // begins before the launch before it has ended
     int n_rows, n_in;
     const float *x;    // (.., n_in)
     const int *rows;   // of x, or NULL
@@ -66,23 +68,41 @@ template <int B, bool INT8> __device__ __forceinline__ Activations take_activati
     return a;
 }
 
-// Four elements of a row from element i on; zeros past its end.
-__device__ __forceinline__ float4 load_four(const float *row, int i, int n) {
-    if (n % 4 == 0) return i < n ? *(const float4 *)(row + i) : make_float4(0, 0, 0, 0);
-    float v[4];
-    UNROLL
-    for (int k = 0; k < 4; k++) v[k] = i + k < n ? row[i + k] : 0;
-    return make_float4(v[0], v[1], v[2], v[3]);
+// Four elements of a row at i and at each `step` after it; zeros from `end` on. whole: rows are so many times four.
+template <int N>
+__device__ __forceinline__ void load_ahead(float4 (&v)[N], const float *row, int i, int step, int end, bool whole) {
+    if (whole) UNROLL
+    for (int k = 0; k < N; k++)
+        v[k] = i + k * step < end ? *(const float4 *)(row + i + k * step) : make_float4(0, 0, 0, 0);
+    else UNROLL
+    for (int k = 0; k < N; k++) {
+        float e[4];
+        UNROLL
+        for (int j = 0; j < 4; j++) e[j] = i + k * step + j < end ? row[i + k * step + j] : 0;
+        v[k] = make_float4(e[0], e[1], e[2], e[3]);
+    }
 }
 
-// Those of row b of x, times the norm's weights; zeros for no row.
-__device__ __forceinline__ float4 load_x(const GemvJob &g, int b, int i, float *squares) {
-    if (b >= g.n_rows) return make_float4(0, 0, 0, 0);
-    float4 x = load_four(g.x + (size_t)(g.rows ? g.rows[b] : b) * (size_t)g.n_in, i, g.n_in);
-    if (!g.norm) return x;
-    float4 w = load_four(g.norm, i, g.n_in);
-    *squares += (x.x * x.x + x.y * x.y) + (x.z * x.z + x.w * x.w);
-    return make_float4(x.x * w.x, x.y * w.y, x.z * w.z, x.w * w.w);
+// Those of row b of the chunk that begins at `first`, times the norm's weights; zeros for no row.
+template <int N>
+__device__ __forceinline__ void load_x(float4 (&v)[N], const GemvJob &g, int b, int first, int i, int step,
+                                       float *squares) {
+    int end = g.n_in - first < g.chunk ? g.n_in - first : g.chunk;
+    bool whole = g.n_in % 4 == 0;
+    if (b >= g.n_rows) {
+        UNROLL
+        for (int k = 0; k < N; k++) v[k] = make_float4(0, 0, 0, 0);
+        return;
+    }
+    load_ahead(v, g.x + (size_t)(g.rows ? g.rows[b] : b) * (size_t)g.n_in + first, i, step, end, whole);
+    if (!g.norm) return;
+    float4 w[N];
+    load_ahead(w, g.norm + first, i, step, end, whole);
+    UNROLL
+    for (int k = 0; k < N; k++) {
+        *squares += (v[k].x * v[k].x + v[k].y * v[k].y) + (v[k].z * v[k].z + v[k].w * v[k].w);
+        v[k] = make_float4(v[k].x * w[k].x, v[k].y * w[k].y, v[k].z * w[k].z, v[k].w * w[k].w);
+    }
 }
 
 __device__ __forceinline__ int pack4(int a, int b, int c, int d) {
@@ -112,12 +132,19 @@ __device__ __forceinline__ void stage_int8(const Activations &a, int b, int unit
 // Elements [first, first + chunk) of every row; adds their squares to those of the thread.
 template <int B, bool INT8>
 __device__ __forceinline__ void stage(const GemvJob &g, const Activations &a, int first, float squares[B]) {
+    int step = (int)blockDim.x * 4;
     UNROLL
     for (int b = 0; b < B; b++)
-        for (int i = (int)threadIdx.x * 4; i < g.chunk; i += (int)blockDim.x * 4) {
-            float4 v = load_x(g, b, first + i, &squares[b]);
-            if (INT8) stage_int8(a, b, g.chunk / UNIT, i, v);
-            else a.f[(b * 2 + i / 4 % 2) * (g.chunk / 8) + i / 8] = v;
+        for (int i = (int)threadIdx.x * 4; i < g.chunk; i += GEMV_AHEAD * step) {
+            float4 v[GEMV_AHEAD];
+            load_x(v, g, b, first, i, step, &squares[b]);
+            UNROLL
+            for (int k = 0; k < GEMV_AHEAD; k++) {
+                int at = i + k * step;
+                if (at >= g.chunk) break;
+                if (INT8) stage_int8(a, b, g.chunk / UNIT, at, v[k]);
+                else a.f[(b * 2 + at / 4 % 2) * (g.chunk / 8) + at / 8] = v[k];
+            }
         }
 }
 
@@ -132,9 +159,7 @@ template <int TYPE, int R, int B>
 __device__ __forceinline__ void dot_int8(float (&acc)[R][B], const MatrixRows<R> &m, const Activations &a, int first,
                                          int n, int stride, int lane) {
     size_t units = (size_t)(m.t[0]->n_in / UNIT);
-#ifdef __CUDACC__
-#pragma unroll 2
-#endif
+    UNROLL_BY(2)
     for (int u = lane; u < n; u += WARP) {
         Unit w[R];
         UNROLL
@@ -205,9 +230,7 @@ template <int TYPE> __device__ __forceinline__ void load_eight(float v[8], const
 template <int TYPE, int R, int B>
 __device__ __forceinline__ void dot_dense(float (&acc)[R][B], const MatrixRows<R> &m, const Activations &a, int first,
                                           int n, int stride, int lane) {
-#ifdef __CUDACC__
-#pragma unroll 2
-#endif
+    UNROLL_BY(2)
     for (int i = lane; i < n; i += WARP) {
         float w[R][8];
         UNROLL
@@ -253,7 +276,7 @@ __device__ inline void finish_complete_heads(const GemvJob &g, int part, int fir
                                              int *done) {
     int n = g.heads.heads.head_dim, n_heads = g.heads.heads.n_heads, n_kv = g.heads.heads.n_kv_heads;
     int part_head = part == 0 ? 0 : part == 1 ? n_heads : n_heads + n_kv; // in tickets and, times n, in y
-    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    int warp = (int)threadIdx.x / WARP, warps = (int)blockDim.x / WARP, lane = (int)threadIdx.x % WARP;
     __threadfence(); // y before the ticket
     for (int head = first / n; head * n < last; head++) {
         __syncthreads();
@@ -267,12 +290,30 @@ __device__ inline void finish_complete_heads(const GemvJob &g, int part, int fir
         __syncthreads();
         if (!*done) continue;
         float *v = stage_v + warp * n;
-        for (int row = warp; row < g.n_rows; row += GEMV_WARPS) {
+        for (int row = warp; row < g.n_rows; row += warps) {
             const float *y = g.y + (size_t)row * g.stride + (size_t)(part_head + head) * (size_t)n;
             for (int i = lane; i < n; i += WARP) v[i] = load_shared_result(y + i);
             finish_head(v, g.heads, (HeadKind)part, row, head, lane);
         }
     }
+}
+
+// ---- the beginning --------------------------------------------------------------------------------------------------
+
+// Asks for rows [first, first + n) of a matrix, so that they are in L2 when they are wanted.
+__device__ inline void prefetch_rows(const DeviceTensor &t, int first, int n) {
+    size_t row = is_dense(t.type) ? t.stride_bytes : (size_t)(t.n_in / UNIT) * (size_t)plane_bytes(t.type).quants;
+    size_t end = (size_t)(first + n < t.n_out ? first + n : t.n_out) * row;
+    for (size_t at = (size_t)first * row + threadIdx.x * 128u; at < end; at += blockDim.x * 128u)
+        prefetch(t.quants + at);
+}
+
+// Before anything that the launches before have computed: the first n features of a block.
+__device__ inline void begin(const GemvJob &g, int part, int first, int n) {
+    let_next_begin();
+    if (g.early) prefetch_rows(g.w[part], first, n);
+    if (g.early && g.mode == GEMV_GLU) prefetch_rows(g.w[1], first, n);
+    wait_for_last();
 }
 
 // ---- the kernel -----------------------------------------------------------------------------------------------------
@@ -325,6 +366,7 @@ __global__ __launch_bounds__(GEMV_WARPS *WARP, B == GPU_DECODE_ROWS ? 1 : 2) voi
     int first_row = (block - g.first_block[part]) * g.groups * GEMV_WARPS * out, n_out = g.w[part].n_out;
     float squares[B] = {}, scale[B] = {};
     bool staged = false;
+    begin(g, part, first_row, GEMV_WARPS * out);
     for (int group = 0; group < g.groups; group++) {
         int base = first_row + group * GEMV_WARPS * out, row = base + warp * out;
         if (base >= n_out) break;

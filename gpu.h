@@ -17,6 +17,8 @@ static const unsigned FULL_WARP = ~0u;
 
 #ifdef __CUDACC__
 #define UNROLL _Pragma("unroll")
+#define GPU_PRAGMA(text) _Pragma(#text)
+#define UNROLL_BY(n) GPU_PRAGMA(unroll n)
 #define GRID_CONSTANT __grid_constant__ // a parameter whose address may be taken
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -88,11 +90,41 @@ static __device__ __forceinline__ void mma_16816(float acc[4], const uint32_t a[
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// a b + c of two bf16 each, rounded once.
+static __device__ __forceinline__ uint32_t fma_bf16_pair(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t out;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+    return out;
+}
+
+// Beginnings before their time (LAUNCH_EARLY): the launch after this one may begin as soon as all blocks have said so,
+// or are over; and what the launches before this one do is done once a thread has waited for it. Before, a thread reads
+// nothing that they write, and writes nothing. Where nothing was launched early neither does anything.
+static __device__ __forceinline__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void wait_for_last() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void prefetch(const void *p) { // 128 bytes to L2
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
+// Whether a kernel's code waits for the launch before: it is of sm_90 or later, and graphs keep such launches.
+template <typename... P> static bool gpu_waits(void (*kernel)(P...)) {
+    cudaFuncAttributes a;
+    return CUDART_VERSION >= 12030 && cudaFuncGetAttributes(&a, kernel) == cudaSuccess && a.ptxVersion >= 90;
+}
+
 const char *gpu_launch_failed(const char *kernel, const char *why); // keeps the first for gpu_launch_error
 
 template <typename... P, typename... A>
 static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, void *stream,
-                       A... args) {
+                       bool early, A... args) {
     cudaError_t e = cudaSuccess;
     if (smem > 48 << 10) e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
     cudaLaunchConfig_t config = {};
@@ -100,11 +132,17 @@ static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 b
     config.blockDim = block;
     config.dynamicSmemBytes = smem;
     config.stream = (cudaStream_t)stream;
+    cudaLaunchAttribute begin = {};
+    begin.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    begin.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &begin;
+    config.numAttrs = early;
     if (e == cudaSuccess) e = cudaLaunchKernelEx(&config, kernel, P(args)...);
     if (e != cudaSuccess) gpu_launch_failed(name, cudaGetErrorString(e));
 }
 #else
 #define UNROLL
+#define UNROLL_BY(n)
 #define GRID_CONSTANT
 #include "gpu_host.h"
 #endif
@@ -129,13 +167,26 @@ static __device__ __forceinline__ float load_as(int type, const void *p, size_t 
     uint16_t bits = ((const uint16_t *)p)[i];
     return type == TYPE_F16 ? gpu_half_float(bits) : gpu_bf16_float(bits);
 }
+// F16 ends at 65504, and what lies beyond becomes that: an infinity would make a product of it NaN.
+static __device__ __forceinline__ uint16_t to_bits(int type, float v) {
+    if (type == TYPE_BF16) return gpu_float_bf16(v);
+    return gpu_float_half(v > 65504 ? 65504 : v < -65504 ? -65504 : v);
+}
 static __device__ __forceinline__ void store_as(int type, void *p, size_t i, float v) {
     if (type == TYPE_F32) ((float *)p)[i] = v;
-    else ((uint16_t *)p)[i] = type == TYPE_F16 ? gpu_float_half(v) : gpu_float_bf16(v);
+    else ((uint16_t *)p)[i] = to_bits(type, v);
+}
+// Two of type F16 or BF16 as a fragment holds them.
+template <int TYPE> static __device__ __forceinline__ uint32_t to_pair(float low, float high) {
+    return (uint32_t)to_bits(TYPE, low) | (uint32_t)to_bits(TYPE, high) << 16;
 }
 
 // LAUNCH(kernel, grid, block, bytes of shared memory, stream, arguments...); a template in parentheses.
 #define LAUNCH(kernel, grid, block, smem, stream, ...)                                                                 \
-    gpu_launch(#kernel, kernel, grid, block, smem, stream, __VA_ARGS__)
+    gpu_launch(#kernel, kernel, grid, block, smem, stream, false, __VA_ARGS__)
+// The same; `early`: it may begin before the launch before it has ended, for which all its threads wait
+// (wait_for_last).
+#define LAUNCH_EARLY(early, kernel, grid, block, smem, stream, ...)                                                    \
+    gpu_launch(#kernel, kernel, grid, block, smem, stream, early, __VA_ARGS__)
 
 #endif

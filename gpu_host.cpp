@@ -102,6 +102,7 @@ struct Fiber {
     void *sp;
     FiberState state;
     dim3 thread;
+    bool waited;      // for the launch before
     const char *file; // where it waits
     int line;
     unsigned mask;
@@ -119,7 +120,8 @@ static const std::function<void()> *body;
 static std::vector<int> ready;
 static int n_fibers, n_over, n_at_barrier;
 static char launch_name[128], fault[640];
-static bool faulted; // in the launch that runs
+static bool faulted;  // in the launch that runs
+static bool foregone; // it is run up to where it waits for the launch before
 
 static void fiber_main();
 
@@ -182,6 +184,7 @@ static void fiber_start(int i, dim3 block) {
     unsigned n = (unsigned)i;
     f->sp = first_frame(f->stack + STACK, fiber_main);
     f->state = READY;
+    f->waited = false;
     f->thread = dim3(n % block.x, n / block.x % block.y, n / block.x / block.y);
     f->open.clear();
     f->sent.clear();
@@ -279,6 +282,15 @@ void gpu_host_warp(unsigned mask, void (*op)(void **), void *mine, const char *f
     to_scheduler();
 }
 
+// ---- early launches -------------------------------------------------------------------------------------------------
+
+void gpu_host_wait_for_last() {
+    running->waited = true;
+    if (!foregone) return;
+    running->state = OVER;
+    to_scheduler(); // which does not come back
+}
+
 // ---- asynchronous copies --------------------------------------------------------------------------------------------
 
 void gpu_host_cp_async(void *smem, const void *global, bool valid) {
@@ -301,8 +313,9 @@ void gpu_host_cp_wait(int pending) {
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
-// Red zones hold a NaN that nobody writes by chance, in f32 as in both halves.
-enum { ZONE = 256, SMEM_MOST = 227 << 10, SMEM_ZONE = 64, MAX_PIECES = 32 };
+// Red zones hold a NaN that nobody writes by chance, in f32 as in both halves. Of shared memory there is as much as the
+// smallest GPU gives a block (sm_86, sm_89).
+enum { ZONE = 256, SMEM_MOST = 99 << 10, SMEM_ZONE = 64, MAX_PIECES = 32 };
 static const unsigned char zone_bytes[4] = {0xc5, 0xff, 0xc6, 0xff};
 
 static void zone_fill(unsigned char *p, size_t n) {
@@ -397,8 +410,8 @@ cudaError_t cudaGetDevice(int *out) {
     return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr, int) {
-    *out = 2;
+cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr what, int) {
+    *out = what == cudaDevAttrMultiProcessorCount ? 2 : SMEM_MOST;
     return cudaSuccess;
 }
 
@@ -413,6 +426,11 @@ void gpu_host_check_memory(const char *when) {
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
+static void check_waited() {
+    for (int i = 0; i < n_fibers && !faulted; i++)
+        if (!fibers[i].waited) gpu_host_fault("thread %d of an early launch did not wait for the launch before it", i);
+}
+
 static void run_block() {
     n_pieces = 0;
     n_over = n_at_barrier = 0;
@@ -424,6 +442,7 @@ static void run_block() {
     while (n_over < n_fibers && !faulted) {
         if (ready.empty()) {
             if (n_at_barrier == n_fibers) release_barrier();
+            else if (foregone) check_waited();
             else report_deadlock();
             continue;
         }
@@ -434,6 +453,7 @@ static void run_block() {
         resume(&fibers[i]);
         n_over += fibers[i].state == OVER;
     }
+    if (foregone && !faulted) check_waited();
     if (!faulted) check_smem();
 }
 
@@ -479,8 +499,36 @@ void gpu_host_replay(void *kept) {
 }
 void gpu_host_forget(void *kept) { delete (Recording *)kept; }
 
-void gpu_host_launch(const char *name, dim3 grid, dim3 block, size_t smem_bytes, const std::function<void()> &kernel) {
-    if (put_off([=] { gpu_host_launch(name, grid, block, smem_bytes, kernel); })) return;
+static void run_blocks(dim3 grid, size_t n) {
+    std::vector<uint32_t> order(n);
+    for (size_t i = 0; i < n; i++) {
+        order[i] = (uint32_t)i;
+        std::swap(order[i], order[pick(i + 1)]);
+    }
+    for (size_t i = 0; i < n && !faulted; i++) {
+        blockIdx = dim3(order[i] % grid.x, order[i] / grid.x % grid.y, order[i] / grid.x / grid.y);
+        run_block();
+    }
+}
+
+// All of the device's memory.
+static std::vector<unsigned char> memory_copy() {
+    std::vector<unsigned char> copy;
+    for (const auto &d : device) copy.insert(copy.end(), d.first, d.first + d.second);
+    return copy;
+}
+
+static void forego(dim3 grid, size_t n_blocks) {
+    std::vector<unsigned char> before = memory_copy();
+    foregone = true;
+    run_blocks(grid, n_blocks);
+    foregone = false;
+    if (!faulted && memory_copy() != before) gpu_host_fault("an early launch wrote before the launch before it ended");
+}
+
+void gpu_host_launch(const char *name, dim3 grid, dim3 block, size_t smem_bytes, bool early,
+                     const std::function<void()> &kernel) {
+    if (put_off([=] { gpu_host_launch(name, grid, block, smem_bytes, early, kernel); })) return;
     snprintf(launch_name, sizeof launch_name, "%s", name);
     faulted = false;
     n_fibers = (int)(block.x * block.y * block.z);
@@ -493,14 +541,7 @@ void gpu_host_launch(const char *name, dim3 grid, dim3 block, size_t smem_bytes,
     blockDim = block;
     smem_given = smem_bytes;
     body = &kernel;
-    std::vector<uint32_t> order(n_blocks);
-    for (size_t i = 0; i < n_blocks; i++) {
-        order[i] = (uint32_t)i;
-        std::swap(order[i], order[pick(i + 1)]);
-    }
-    for (size_t i = 0; i < n_blocks && !faulted; i++) {
-        blockIdx = dim3(order[i] % grid.x, order[i] / grid.x % grid.y, order[i] / grid.x / grid.y);
-        run_block();
-    }
+    if (early) forego(grid, n_blocks);
+    if (!faulted) run_blocks(grid, n_blocks);
     gpu_host_check_memory("after the launch");
 }

@@ -56,8 +56,10 @@ const char *gpu_launch_failed(const char *kernel, const char *why); // keeps the
 
 // ---- the machine ----------------------------------------------------------------------------------------------------
 
-// Runs kernel() for every thread of every block. Faults go to gpu_launch_error.
-void gpu_host_launch(const char *name, dim3 grid, dim3 block, size_t smem, const std::function<void()> &kernel);
+// Runs kernel() for every thread of every block. Faults go to gpu_launch_error. early: first once more up to where each
+// thread waits for the launch before: one that does not, and whatever was written until then, is a fault.
+void gpu_host_launch(const char *name, dim3 grid, dim3 block, size_t smem, bool early,
+                     const std::function<void()> &kernel);
 // Launches and submitted work are done at once; after gpu_host_late they wait until gpu_host_run, in their order, as a
 // GPU's do for the host that queues them.
 void gpu_host_submit(const std::function<void()> &work);
@@ -82,10 +84,12 @@ unsigned char *gpu_host_smem(unsigned at, unsigned piece, unsigned bytes); // `b
 void gpu_host_cp_async(void *smem, const void *global, bool valid);
 void gpu_host_cp_commit();
 void gpu_host_cp_wait(int pending);
+void gpu_host_wait_for_last();
 
 template <typename... P, typename... A>
-static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, void *, A... args) {
-    gpu_host_launch(name, grid, block, smem, [=] { kernel(P(args)...); });
+static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, void *, bool early,
+                       A... args) {
+    gpu_host_launch(name, grid, block, smem, early, [=] { kernel(P(args)...); });
 }
 
 struct Smem {
@@ -177,6 +181,15 @@ static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned select) {
 }
 static inline unsigned __popc(unsigned x) { return (unsigned)__builtin_popcount(x); }
 
+static inline uint32_t fma_bf16_pair(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t out = 0;
+    for (int i = 0; i < 32; i += 16) {
+        float v = fmaf(bf16_float((uint16_t)(a >> i)), bf16_float((uint16_t)(b >> i)), bf16_float((uint16_t)(c >> i)));
+        out |= (uint32_t)float_bf16(v) << i;
+    }
+    return out;
+}
+
 static inline float gpu_half_float(uint16_t h) { return half_float(h); }
 static inline float gpu_bf16_float(uint16_t h) { return bf16_float(h); }
 static inline uint16_t gpu_float_half(float f) { return float_half(f); }
@@ -191,6 +204,11 @@ template <typename T> static inline T stream(const void *p) {
 static inline float load_shared_result(const float *p) { return *p; }
 
 static inline void cp_async16(void *smem, const void *global, bool valid) { gpu_host_cp_async(smem, global, valid); }
+static inline void let_next_begin() {}
+static inline void wait_for_last() { gpu_host_wait_for_last(); }
+static inline void prefetch(const void *) {}
+template <typename... P> static bool gpu_waits(void (*)(P...)) { return true; }
+
 static inline void cp_async_commit() { gpu_host_cp_commit(); }
 template <int PENDING> static inline void cp_async_wait() { gpu_host_cp_wait(PENDING); }
 
@@ -271,7 +289,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind
 cudaError_t cudaMemset(void *p, int byte, size_t n);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaGetDevice(int *out);
-typedef enum { cudaDevAttrMultiProcessorCount = 16 } cudaDeviceAttr;
+typedef enum { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 } cudaDeviceAttr;
 // 2 multiprocessors: a block has several groups of rows at small shapes too.
 cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr what, int device);
 

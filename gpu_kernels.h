@@ -22,6 +22,14 @@ typedef void *GpuStream; // a cudaStream_t
 // The first launch that failed since the last call, in words ("gemv: invalid argument"; static storage), or NULL.
 const char *gpu_launch_error(void);
 
+// What no GPU has timed yet: off until it is asked for (QUILL_GPU_TRY). Of the process, once there is a GPU and before
+// the first launch.
+typedef struct {
+    bool few;   // products of 5 rows and more with the matrix unit
+    bool early; // a decoding kernel begins, and asks for weights, before the one before it has ended: sm_90 and later
+} GpuTuning;
+GpuTuning gpu_tune(GpuTuning t); // what of it there is
+
 // ---- tensors --------------------------------------------------------------------------------------------------------
 
 // A tensor as the GPU has it. Dense types (F32, F16, BF16) are rows of elements, stride_bytes apart, a multiple of 16.
@@ -86,7 +94,7 @@ typedef struct {
     float *qkv;
     unsigned *tickets; // gpu_n_tickets of them
 } GpuScratch;
-enum { GPU_DECODE_ROWS = 8 };
+enum { GPU_DECODE_ROWS = 8, GPU_FEW_ROWS = 16 };
 // Bytes of .partial for decoding up to max_rows rows of up to max_slots slots, and the number of .tickets.
 size_t gpu_attention_bytes(const Heads *h, int max_rows, int max_slots);
 int gpu_n_tickets(const Heads *h, int max_rows);
@@ -100,7 +108,7 @@ void gpu_close_up(const KvPool *kv, const int *blocks, const int *keep, int n, G
 void gpu_embed(float *x, const DeviceTensor *tok, const Heads *h, const GpuBatch *b, const GpuScratch *s,
                GpuStream stream);
 
-// ---- decoding: the five operations of a layer, one launch each, for b->n_rows in [1, GPU_DECODE_ROWS] ---------------
+// ---- decoding: the five operations of a layer, one launch each, for b->n_rows in [1, gpu_decode_rows()] -------------
 
 typedef struct {
     DeviceTensor wq, wk, wv, wo, w_gate, w_up, w_down;
@@ -112,10 +120,16 @@ typedef struct {
 } GpuLayer;
 
 // With weights in F32, F16, BF16 the activations stay f32; against quantised ones they are rounded to int8, 32 under
-// one scale, unless `exact` (slow: for tests, and where QKV's matrices are in part quantised).
+// one scale, unless `exact` (slow: for tests, and where QKV's matrices are in part quantised). GpuTuning.few: from 5
+// rows on activations and quantised weights are rounded to bf16, beside weights in F16 activations to f16, as in
+// prefill's products; F32 and what is mixed of F16 and others stays as it is.
 typedef struct {
     bool exact;
 } GpuProduct;
+
+// How many rows a launch takes: GPU_DECODE_ROWS, or GPU_FEW_ROWS where the matrix unit takes all of the layer.
+int gpu_decode_rows(const GpuLayer *l);
+int gpu_logits_rows(const DeviceTensor *head); // the same of gpu_logits
 
 // q (n_rows, q_dim) = RoPE(norm_q(Wq norm(x) + bias)); K and V likewise into their slots.
 void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
@@ -139,7 +153,8 @@ void gpu_attn_out(float *x, const float *a, const GpuLayer *l, const GpuBatch *b
 void gpu_ffn_in(float *h, const float *x, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream);
 // x (n_rows, dim) += Wdown h
 void gpu_ffn_out(float *x, const float *h, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream);
-// logits (n, n_vocab)[i] = Whead norm(x[rows[i]]), i in [0, n); n in [1, GPU_DECODE_ROWS]. rows: b->out_row or a part.
+// logits (n, n_vocab)[i] = Whead norm(x[rows[i]]), i in [0, n); n in [1, gpu_logits_rows()]. rows: b->out_row or a
+// part.
 void gpu_logits(float *logits, const float *x, const DeviceTensor *head, const float *norm, float eps, const int *rows,
                 int n, GpuProduct how, GpuStream stream);
 

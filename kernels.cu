@@ -1,6 +1,7 @@
 // kernels.cu: the launches of gpu_kernels.h: the shape of every grid is decided here. The kernels are in the .cuh
 // files.
 #include "attention.cuh"
+#include "few.cuh"
 #include "flash.cuh"
 #include "gemv.cuh"
 #include "heads.cuh"
@@ -33,15 +34,27 @@ const char *gpu_launch_error(void) {
     return e;
 }
 
-// Multiprocessors of the device that is current at the first launch.
+static int device_attribute(cudaDeviceAttr which, int otherwise) {
+    int device, n;
+    bool known = cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetAttribute(&n, which, device) == cudaSuccess;
+    return known ? n : otherwise;
+}
+
+// Of the device that is current at the first launch.
 static int multiprocessors(void) {
-    static int n;
-    int device;
-    if (n > 0) return n;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
-        n = 1;
+    static int n = device_attribute(cudaDevAttrMultiProcessorCount, 1);
     return n;
+}
+static size_t shared_memory(void) { // bytes that a block can have
+    static int n = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, 48 << 10);
+    return (size_t)n;
+}
+
+static GpuTuning tuning;
+
+GpuTuning gpu_tune(GpuTuning t) {
+    t.early = t.early && gpu_waits(gemv<1, false>);
+    return tuning = t;
 }
 
 // ---- tensors --------------------------------------------------------------------------------------------------------
@@ -160,27 +173,35 @@ void gpu_embed(float *x, const DeviceTensor *tok, const Heads *h, const GpuBatch
 
 // ---- products of few rows -------------------------------------------------------------------------------------------
 
-// Elements of x that fit in shared memory at a time.
-static int gemv_chunk(int batch, bool int8, int n_in) {
-    int fit = GEMV_SMEM / (int)activation_bytes(int8) / batch * UNIT / QK_K * QK_K;
-    int all = (n_in + QK_K - 1) / QK_K * QK_K;
-    return all < fit ? all : fit;
+// Elements of x that are in shared memory at a time, where `fit` do: whole super-blocks, in pieces of one length.
+static int x_chunk(int n_in, size_t fit) {
+    int most = (int)fit / QK_K * QK_K, n = (n_in + most - 1) / most;
+    return ((n_in + n - 1) / n + QK_K - 1) / QK_K * QK_K;
+}
+
+// Cuts the parts of g into blocks of g->groups times `features` rows, at most `most` of them or about that.
+static void cut_parts(GemvJob *g, int n_parts, int features, int most) {
+    int n_groups = 0;
+    if (g->mode == GEMV_GLU) n_parts = 1; // the two matrices go side by side
+    for (int i = 0; i < n_parts; i++) n_groups += (g->w[i].n_out + features - 1) / features;
+    g->groups = (n_groups + most - 1) / most;
+    for (int i = 0; i < 3; i++) {
+        int blocks = i < n_parts ? (g->w[i].n_out + features * g->groups - 1) / (features * g->groups) : 0;
+        g->first_block[i + 1] = g->first_block[i] + blocks;
+    }
+}
+
+// What finishing a head takes of shared memory.
+static size_t head_smem(const GemvJob &g, int warps) {
+    return g.mode == GEMV_QKV ? (size_t)warps * (size_t)g.heads.heads.head_dim * 4 + 16 : 0;
 }
 
 template <int B, bool INT8> static void gemv_launch(GemvJob g, int n_parts, GpuStream stream) {
-    if (g.mode == GEMV_GLU) n_parts = 1; // the two matrices go side by side
-    const int rows = GEMV_WARPS * (g.mode == GEMV_GLU ? gemv_rows(B) / 2 : gemv_rows(B)), most = 3 * multiprocessors();
-    int n_groups = 0;
-    for (int i = 0; i < n_parts; i++) n_groups += (g.w[i].n_out + rows - 1) / rows;
-    g.chunk = gemv_chunk(B, INT8, g.n_in);
-    g.groups = (n_groups + most - 1) / most;
-    for (int i = 0; i < 3; i++) {
-        int blocks = i < n_parts ? (g.w[i].n_out + rows * g.groups - 1) / (rows * g.groups) : 0;
-        g.first_block[i + 1] = g.first_block[i] + blocks;
-    }
+    cut_parts(&g, n_parts, GEMV_WARPS * gemv_rows(B) / (g.mode == GEMV_GLU ? 2 : 1), 3 * multiprocessors());
+    g.chunk = x_chunk(g.n_in, GEMV_SMEM / activation_bytes(INT8) / B * UNIT);
     size_t smem = (size_t)B * (size_t)g.chunk / UNIT * activation_bytes(INT8) + GEMV_WARPS * 4;
-    if (g.mode == GEMV_QKV) smem += (size_t)GEMV_WARPS * (size_t)g.heads.heads.head_dim * 4 + 16;
-    LAUNCH((gemv<B, INT8>), (unsigned)g.first_block[3], GEMV_WARPS * WARP, smem, stream, g);
+    LAUNCH_EARLY(g.early, (gemv<B, INT8>), (unsigned)g.first_block[3], GEMV_WARPS * WARP,
+                 smem + head_smem(g, GEMV_WARPS), stream, g);
 }
 
 template <int B> static void gemv_batch(const GemvJob &g, int n_parts, bool int8, GpuStream stream) {
@@ -188,8 +209,34 @@ template <int B> static void gemv_batch(const GemvJob &g, int n_parts, bool int8
     else gemv_launch<B, false>(g, n_parts, stream);
 }
 
+// A block has a multiprocessor to itself: x is rounded and kept once for all the rows that it takes.
+template <int TYPE, int COLUMNS> static void few_launch(GemvJob g, int n_parts, GpuStream stream) {
+    size_t rest = few_smem(COLUMNS) + head_smem(g, FEW_WARPS);
+    cut_parts(&g, n_parts, FEW_TILES * (g.mode == GEMV_GLU ? 8 : 16), multiprocessors());
+    g.chunk = x_chunk(g.n_in, (shared_memory() - rest) / (2 * COLUMNS));
+    LAUNCH_EARLY(g.early, (few<TYPE, COLUMNS>), (unsigned)g.first_block[3], FEW_THREADS,
+                 2 * (size_t)COLUMNS * (size_t)g.chunk + rest, stream, g);
+}
+
+template <int TYPE> static void few_batch(const GemvJob &g, int n_parts, GpuStream stream) {
+    if (g.n_rows > FEW_COLUMNS) few_launch<TYPE, 2 * FEW_COLUMNS>(g, n_parts, stream);
+    else few_launch<TYPE, FEW_COLUMNS>(g, n_parts, stream);
+}
+
+// The type of x with which the matrix unit takes all of some matrices; 0: it does not.
+static int few_type_of(const DeviceTensor *const *w, int n) {
+    int type = few_type(w[0]->type);
+    for (int i = 1; i < n; i++)
+        if (few_type(w[i]->type) != type) return 0;
+    return type;
+}
+
 // n_matrices of g.w are there.
 static void gemv_run(const GemvJob &g, int n_matrices, GpuProduct how, GpuStream stream) {
+    const DeviceTensor *w[] = {&g.w[0], &g.w[1], &g.w[2]};
+    int type = tuning.few && !how.exact && g.n_rows > 4 ? few_type_of(w, n_matrices) : 0;
+    if (type == TYPE_F16) return few_batch<TYPE_F16>(g, n_matrices, stream);
+    if (type) return few_batch<TYPE_BF16>(g, n_matrices, stream);
     assert(g.n_rows >= 1 && g.n_rows <= GPU_DECODE_ROWS);
     bool int8 = !how.exact, quants = false;
     for (int i = 0; i < n_matrices; i++) {
@@ -201,6 +248,17 @@ static void gemv_run(const GemvJob &g, int n_matrices, GpuProduct how, GpuStream
     else gemv_batch<1>(g, n_matrices, int8, stream);
 }
 
+int gpu_decode_rows(const GpuLayer *l) {
+    const DeviceTensor *const in[] = {&l->wq, &l->wk, &l->wv}, *const out[] = {&l->wo}, *const down[] = {&l->w_down};
+    const DeviceTensor *const ffn[] = {&l->w_gate, &l->w_up};
+    bool all = few_type_of(in, 3) && few_type_of(out, 1) && few_type_of(ffn, 2) && few_type_of(down, 1);
+    return tuning.few && all ? GPU_FEW_ROWS : GPU_DECODE_ROWS;
+}
+
+int gpu_logits_rows(const DeviceTensor *head) {
+    return tuning.few && few_type(head->type) ? GPU_FEW_ROWS : GPU_DECODE_ROWS;
+}
+
 static GemvJob gemv_job(const DeviceTensor &w, int n_rows, const float *x, float *y, size_t stride, GemvMode mode) {
     GemvJob g = {};
     g.w[0] = w;
@@ -210,6 +268,7 @@ static GemvJob gemv_job(const DeviceTensor &w, int n_rows, const float *x, float
     g.y = y;
     g.stride = stride;
     g.mode = mode;
+    g.early = tuning.early;
     return g;
 }
 
@@ -282,7 +341,7 @@ template <int TYPE, int HEADS> static void attend_launch(const AttendJob &j, Gpu
     size_t padded = (size_t)(j.heads.head_dim + 7) / 8 * 8, hd = (size_t)j.heads.head_dim;
     size_t smem = HEADS * padded * 4 + HEADS * SPLIT * 4 + ATTEND_THREADS * 32 + (HEADS * hd * 4 + 15) / 16 * 16 + 96;
     dim3 grid((unsigned)j.n_splits, (unsigned)(j.heads.n_kv_heads * passes), (unsigned)j.b.n_rows);
-    LAUNCH((attend<TYPE, HEADS>), grid, ATTEND_THREADS, smem, stream, j);
+    LAUNCH_EARLY(tuning.early, (attend<TYPE, HEADS>), grid, ATTEND_THREADS, smem, stream, j);
 }
 
 // The query heads of a group, as many at once as registers allow.

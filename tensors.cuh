@@ -41,6 +41,8 @@ HOST_DEVICE constexpr PlaneBytes plane_bytes(int type) {
 HOST_DEVICE constexpr bool is_dense(int type) { return plane_bytes(type).quants == 0; }
 // Both halves of a unit have the same scale and minimum.
 HOST_DEVICE constexpr bool is_whole(int type) { return type != TYPE_Q2_K && type != TYPE_Q3_K && type != TYPE_Q6_K; }
+// Codes are places in a table of levels.
+HOST_DEVICE constexpr bool is_iq4(int type) { return type == TYPE_IQ4_NL || type == TYPE_IQ4_XS; }
 HOST_DEVICE constexpr bool has_minimum(int type) {
     return type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q2_K || type == TYPE_Q4_K || type == TYPE_Q5_K;
 }
@@ -112,7 +114,7 @@ template <int TYPE> __device__ __forceinline__ void load_codes(int q[8], const D
         UNROLL
         for (int g = 0; g < 8; g++) q[g] |= (int)(((g < 4 ? h.x : h.y) >> (2 * (g % 4)) & 0x03030303) << low);
     }
-    if constexpr (TYPE == TYPE_IQ4_NL || TYPE == TYPE_IQ4_XS) {
+    if constexpr (is_iq4(TYPE)) {
         UNROLL
         for (int g = 0; g < 8; g++) q[g] = iq4_levels((uint32_t)q[g]);
     }

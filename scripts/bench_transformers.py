@@ -1,13 +1,20 @@
 #!/usr/bin/env python3
 """The shapes of gpu_check.sh in Hugging Face transformers, random weights in bf16: eager, and a static cache with a compiled
-step. One JSON object on stdout. `bench_transformers.py tiny cpu` tries it out anywhere."""
+step. One JSON object on stdout, also where a part fails or SIGTERM comes: what could not be measured is in "failed".
+`bench_transformers.py tiny cpu` tries it out anywhere."""
+import inspect
 import json
+import signal
 import statistics
 import sys
 import time
 
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+try:
+    import torch
+    import transformers
+    from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+except ImportError as reason:
+    sys.exit(f"bench_transformers: torch and transformers expected (pip install torch transformers): {reason}")
 
 SHAPES = {  # hidden, layers, heads, KV heads, intermediate, vocabulary, tied
     "1b": (2048, 16, 32, 8, 8192, 128256, True),
@@ -41,40 +48,57 @@ def seconds(device, work, repeats=5):
 
 
 def decode(model, step, cache, n, device):
-    """n greedy steps of one token."""
+    """n greedy steps of one token, from an empty cache."""
+    cache.reset()
     token = torch.ones((1, 1), dtype=torch.long, device=device)
+    takes_position = "cache_position" in inspect.signature(model.model.forward).parameters  # until transformers 5
     for i in range(n):
-        position = torch.tensor([i], device=device)
-        logits = step(input_ids=token, past_key_values=cache, cache_position=position, use_cache=True).logits
+        at = torch.tensor([i], device=device)
+        more = {"cache_position": at} if takes_position else {}
+        logits = step(input_ids=token, position_ids=at[None], past_key_values=cache, use_cache=True, **more).logits
         token = logits[:, -1:].argmax(-1)
+
+
+def measure(name, device, note):
+    n_prompt, n_gen = (512, 64) if device == "cuda" else (16, 4)
+    model = build(name, device)
+    prompt = torch.randint(1, 300, (1, n_prompt), device=device)
+    cache = StaticCache(config=model.config, max_cache_len=n_prompt + n_gen)
+
+    def compiled():
+        step = torch.compile(model, mode="reduce-overhead", fullgraph=True)
+        return seconds(device, lambda: decode(model, step, cache, n_gen, device), 3)
+
+    with torch.no_grad():
+        note(name, "eager", f"pp{n_prompt}", n_prompt,
+             lambda: seconds(device, lambda: model(input_ids=prompt, use_cache=False, logits_to_keep=1)))
+        note(name, "eager", f"tg{n_gen}", n_gen,
+             lambda: seconds(device, lambda: decode(model, model, cache, n_gen, device), 3))
+        note(name, "static cache, compiled", f"tg{n_gen}", n_gen, compiled)
 
 
 def main():
     names = [n for n in sys.argv[1:] if n in SHAPES] or ["1b", "8b"]
     device = "cpu" if "cpu" in sys.argv else "cuda"
-    n_prompt, n_gen = (512, 64) if device == "cuda" else (16, 4)
-    results = []
+    if device == "cuda" and not torch.cuda.is_available():
+        sys.exit("bench_transformers: a GPU that torch can use expected, none found; `tiny cpu` runs without")
+    report = {"torch": torch.__version__, "transformers": transformers.__version__, "results": [], "failed": []}
 
-    def note(name, how, test, tokens, took):
-        results.append({"model": name, "how": how, "test": test, "tok_s": tokens / took})
+    def note(name, how, test, tokens, work):
+        try:
+            report["results"].append({"model": name, "how": how, "test": test, "tok_s": tokens / work()})
+        except Exception as reason:  # compiling fails in many ways; the other figures are good without it
+            lines = str(reason).strip().splitlines()
+            report["failed"].append(f"{name}, {how}, {test}: {type(reason).__name__}: {lines[0] if lines else ''}")
 
-    for name in names:
-        model = build(name, device)
-        prompt = torch.randint(1, 300, (1, n_prompt), device=device)
-        with torch.no_grad():
-            took = seconds(device, lambda: model(input_ids=prompt, use_cache=False, logits_to_keep=1))
-            note(name, "eager", f"pp{n_prompt}", n_prompt, took)
-            fixed = lambda: StaticCache(config=model.config, max_cache_len=n_prompt + n_gen)
-            took = seconds(device, lambda: decode(model, model, fixed(), n_gen, device), 3)
-            note(name, "eager", f"tg{n_gen}", n_gen, took)
-            cache = fixed()
-            step = torch.compile(model, mode="reduce-overhead", fullgraph=True)
-            took = seconds(device, lambda: decode(model, step, cache, n_gen, device), 3)
-            note(name, "static cache, compiled", f"tg{n_gen}", n_gen, took)
-        del model
-        if device == "cuda":
-            torch.cuda.empty_cache()
-    print(json.dumps({"torch": torch.__version__, "results": results}))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench_transformers: ended before its time"))
+    try:
+        for name in names:
+            measure(name, device, note)
+            if device == "cuda":
+                torch.cuda.empty_cache()
+    finally:
+        print(json.dumps(report))
 
 
 main()

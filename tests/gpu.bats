@@ -224,3 +224,17 @@ for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
         [ "$(cached $how)" -ge 64 ]
     done
 }
+
+@test "kernels that nobody has timed run where QUILL_GPU_TRY asks for them alone" {
+    jobs >jobs.jsonl
+    "$TWIN" batch --device cuda -v -np 8 jobs.jsonl </dev/null 2>&1 >/dev/null | grep -q "fused kernels in graphs; prefill"
+    QUILL_GPU_TRY=few "$TWIN" batch --device cuda -v -np 8 jobs.jsonl >jsonl 2>err </dev/null
+    grep -q "fused kernels in graphs, 5 to 16 rows on the matrix unit; prefill" err
+    grep -q "7 answered, 0 failed" err
+    QUILL_GPU_TRY=early,few "$TWIN" --device cuda --seed 5 -v -n 12 "a prompt of some length" </dev/null >early 2>err
+    grep -q "on the matrix unit, begun early; prefill" err
+    "$TWIN" --device cuda --seed 5 -n 12 "a prompt of some length" </dev/null | cmp - early
+    export QUILL_GPU_TRY=few,fewer
+    [ "$(code "$TWIN" --device cuda hi)" -eq 3 ]
+    grep -q 'QUILL_GPU_TRY: few or early expected, or few,early; "fewer" found' err
+}

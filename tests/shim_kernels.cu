@@ -16,6 +16,8 @@ template <int WHICH> __global__ void planted(float *out, const float *in) {
     Smem smem;
     float *shared = smem.take<float>(SHIM_THREADS + (WHICH == SHIM_TOO_MUCH ? 4 : 0));
     int i = (int)threadIdx.x;
+    if (WHICH == SHIM_EARLY_WRITES) out[i] = 0;
+    if (WHICH != SHIM_EARLY_NO_WAIT || i != 7) wait_for_last();
     shared[i] = in[i];
     if (WHICH == SHIM_PAST_SHARED && i == 5) shared[SHIM_THREADS] = 1;
     if (WHICH != SHIM_NO_BARRIER) __syncthreads();
@@ -63,6 +65,12 @@ void shim_run(ShimKernel which, float *out, const float *in) {
         PLANTED(SHIM_MISALIGNED)
         PLANTED(SHIM_TOO_MUCH)
 #undef PLANTED
+#define EARLY(W)                                                                                                       \
+    case W: LAUNCH_EARLY(true, planted<W>, 1, SHIM_THREADS, smem, NULL, out, in); break;
+        EARLY(SHIM_EARLY)
+        EARLY(SHIM_EARLY_NO_WAIT)
+        EARLY(SHIM_EARLY_WRITES)
+#undef EARLY
     case SHIM_WAIT:
     case SHIM_NO_WAIT: LAUNCH(fetched, 1, SHIM_THREADS, smem, NULL, out, in, which == SHIM_WAIT); break;
     case SHIM_WARP: LAUNCH(summed, 1, SHIM_THREADS, 0, NULL, out, in); break;

@@ -4,6 +4,7 @@
 #include "testing.h"
 
 #include "../cuda.h"
+#include "../gpu_kernels.h"
 #include "../scheduler.h"
 #include "gpu_rt_host.h"
 #include "model_rig.h"
@@ -227,6 +228,46 @@ static void test_tensor_types(void **state) {
         Gguf *g = tiny_model(&(TinyModel){
             .arch = archs[t % 3], .type = types[t], .dim = 256, .n_heads = 4, .n_kv_heads = 2, .ffn = 256, .seed = t});
         expect_near(g, (Setup){.n_gpu = ALL, .kv_type = TYPE_F16}, dense ? 2e-2 : 5e-2, type_name(types[t]));
+        gguf_close(g);
+    }
+}
+
+// 12 rows a step, in part of other sequences: the matrix unit takes them in one pass, but for those of F32.
+static void test_few_rows_on_the_matrix_unit(void **state) {
+    (void)state;
+    static const int some[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_Q8_0, TYPE_Q4_K};
+    gpu_tune((GpuTuning){.few = true});
+    for (size_t t = 0; t < ARRAY_LEN(some); t++) {
+        Gguf *g = tiny_model(&(TinyModel){
+            .arch = archs[t % 3], .type = some[t], .dim = 256, .n_heads = 4, .n_kv_heads = 2, .ffn = 512, .seed = t});
+        double limit = some[t] == TYPE_F32 ? 5e-3 : some[t] == TYPE_F16 || some[t] == TYPE_BF16 ? 2e-2 : 5e-2;
+        expect_near(g, (Setup){.n_gpu = ALL, .kv_type = TYPE_F16, .spare = 1 << 24}, limit, type_name(some[t]));
+        gguf_close(g);
+    }
+    gpu_tune((GpuTuning){0});
+}
+
+// Kernels that begin before the one before them has ended write nothing until then, and give the same bits.
+static void test_early_beginnings(void **state) {
+    (void)state;
+    static const int some[] = {TYPE_BF16, TYPE_Q4_K};
+    for (size_t t = 0; t < ARRAY_LEN(some); t++) {
+        Gguf *g = tiny_model(&(TinyModel){.type = some[t], .dim = 256, .n_heads = 4, .n_kv_heads = 2, .ffn = 256});
+        Setup s = {.n_gpu = ALL, .kv_type = TYPE_F16, .block = 16};
+        Rig plain, early;
+        for (int few = 0; few < 2; few++) {
+            gpu_tune((GpuTuning){.few = few});
+            rig_open(&plain, g, s);
+            float *want = run(&plain, 12, 6, true), *got;
+            rig_close(&plain);
+            gpu_tune((GpuTuning){.few = few, .early = true});
+            rig_open(&early, g, s);
+            got = run(&early, 12, 6, true);
+            rig_close(&early);
+            assert_memory_equal(got, want, 12 * 320 * sizeof *got);
+            free(got), free(want);
+        }
+        gpu_tune((GpuTuning){0});
         gguf_close(g);
     }
 }
@@ -616,6 +657,8 @@ int main(void) {
         cmocka_unit_test(test_families_and_kv_types),
         cmocka_unit_test(test_sealed_kv),
         cmocka_unit_test(test_tensor_types),
+        cmocka_unit_test(test_few_rows_on_the_matrix_unit),
+        cmocka_unit_test(test_early_beginnings),
         cmocka_unit_test(test_rope_kinds),
         cmocka_unit_test(test_layers_on_both),
         cmocka_unit_test(test_layouts_and_repetitions),

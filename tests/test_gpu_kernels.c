@@ -496,10 +496,27 @@ static void check_embed(Rig *r) {
 
 static bool quantised(const Rig *r) { return type_info(r->c->model.type)->block > 1 || r->c->model.type == TYPE_I8G; }
 
-// How often the fused kernels take the rows: exact, then with activations rounded to int8 where the weights are
-// quantised.
-static int ways(const Rig *r) { return r->db.n_rows <= GPU_DECODE_ROWS ? 2 : 0; }
-static int way_of(const Rig *r, int int8) { return int8 && quantised(r) ? INT8_IN : F32_IN; }
+// How the fused kernels take rows: exact; with activations rounded to int8 where the weights are quantised; with the
+// matrix unit.
+typedef enum { EXACT, ROUNDED, FEW, N_HOWS } How;
+static bool takes(const Rig *r, How how) {
+    if (how == FEW) return r->db.n_rows > 4 && r->db.n_rows <= gpu_decode_rows(&r->l);
+    return r->db.n_rows <= GPU_DECODE_ROWS;
+}
+static GpuProduct product_of(How how) { return (GpuProduct){.exact = how == EXACT}; }
+static int way_of(const Rig *r, How how) {
+    if (how == FEW) return quantised(r) ? INT8_IN : r->c->model.type == TYPE_F32 ? F32_IN : HALF_IN;
+    return how == ROUNDED && quantised(r) ? INT8_IN : F32_IN;
+}
+// Goes to the next way that takes the rows, from how = -1 on; false: there is none.
+static bool next_way(const Rig *r, int *how) {
+    for (++*how; *how < N_HOWS; ++*how) {
+        gpu_tune((GpuTuning){.few = *how == FEW});
+        if (takes(r, (How)*how)) return true;
+    }
+    gpu_tune((GpuTuning){0});
+    return false;
+}
 
 // The product of the layer's matrix without its bias, as the backend's prefill has it.
 static void product(const Rig *r, const Tensor *t, const float *x, float *y, size_t stride) {
@@ -513,12 +530,12 @@ static void check_attn_in(Rig *r) {
     KvPool before = cache_copy(&r->kv);
     float *x = with_padding(r, r->w.x, r->w.dim);
     l->be->attn_in(&r->w, l, &r->kv, &r->b);
-    for (int int8 = 0; int8 < ways(r); int8++) {
+    for (int how = -1; next_way(r, &how);) {
         float *q = fresh(r, r->w.q_dim);
         reset_cache(r, &before);
-        gpu_attn_in(q, x, &r->l, &r->dkv, &r->db, &r->s, (GpuProduct){.exact = !int8}, NULL);
-        compare(QKV, way_of(r, int8), r->w.q, q, rows_of(r, r->w.q_dim));
-        compare_cache(r, way_of(r, int8), &before);
+        gpu_attn_in(q, x, &r->l, &r->dkv, &r->db, &r->s, product_of((How)how), NULL);
+        compare(QKV, way_of(r, (How)how), r->w.q, q, rows_of(r, r->w.q_dim));
+        compare_cache(r, way_of(r, (How)how), &before);
     }
     // the same in prefill's pieces
     float *xn = fresh(r, r->w.dim), *q = fresh(r, r->w.q_dim);
@@ -651,10 +668,10 @@ static void check_residual(Rig *r) {
     l->be->attn_out(&r->w, l, &r->b);
     gpu_add(x, with_padding(r, y, r->w.dim), r->l.wo.bias, r->w.dim, r->db.n_rows, NULL);
     compare(ADD, F32_IN, r->w.x, x, n);
-    for (int int8 = 0; int8 < ways(r); int8++) {
+    for (int how = -1; next_way(r, &how);) {
         x = with_padding(r, before, r->w.dim);
-        gpu_attn_out(x, a, &r->l, &r->db, (GpuProduct){.exact = !int8}, NULL);
-        compare(ADD, way_of(r, int8), r->w.x, x, n);
+        gpu_attn_out(x, a, &r->l, &r->db, product_of((How)how), NULL);
+        compare(ADD, way_of(r, (How)how), r->w.x, x, n);
     }
     free(y);
     free(before);
@@ -668,9 +685,9 @@ static void check_ffn(Rig *r) {
           *before = copy_of(r->w.x, n_x * sizeof *before);
     l->be->ffn_in(&r->w, l, &r->b);
     float *h = fresh(r, r->w.ffn);
-    for (int int8 = 0; int8 < ways(r); int8++) {
-        gpu_ffn_in(h, x, &r->l, &r->db, (GpuProduct){.exact = !int8}, NULL);
-        compare(GLU, way_of(r, int8), r->w.h, h, n);
+    for (int how = -1; next_way(r, &how);) {
+        gpu_ffn_in(h, x, &r->l, &r->db, product_of((How)how), NULL);
+        compare(GLU, way_of(r, (How)how), r->w.h, h, n);
     }
     product(r, &l->w_gate, r->w.xn, gate, (size_t)r->w.ffn);
     product(r, &l->w_up, r->w.xn, up, (size_t)r->w.ffn);
@@ -681,10 +698,10 @@ static void check_ffn(Rig *r) {
     }
     const float *dh = with_padding(r, r->w.h, r->w.ffn);
     l->be->ffn_out(&r->w, l, &r->b);
-    for (int int8 = 0; int8 < ways(r); int8++) {
+    for (int how = -1; next_way(r, &how);) {
         float *out = with_padding(r, before, r->w.dim);
-        gpu_ffn_out(out, dh, &r->l, &r->db, (GpuProduct){.exact = !int8}, NULL);
-        compare(ADD, way_of(r, int8), r->w.x, out, n_x);
+        gpu_ffn_out(out, dh, &r->l, &r->db, product_of((How)how), NULL);
+        compare(ADD, way_of(r, (How)how), r->w.x, out, n_x);
     }
     free(gate);
     free(up);
@@ -693,15 +710,17 @@ static void check_ffn(Rig *r) {
 
 static void check_logits(Rig *r) {
     const float *x = with_padding(r, r->w.x, r->w.dim);
-    int rows[GPU_DECODE_ROWS], n = int_min(r->b.n_rows, 3);
+    int rows[GPU_FEW_ROWS], n = int_min(r->b.n_rows, r->c->model.type == TYPE_BF16 ? GPU_FEW_ROWS : 3);
     for (int i = 0; i < n; i++) rows[i] = r->b.n_rows - 1 - i;
     r->m.be->logits(&r->w, r->m.be, &r->m.head, r->m.norm_out, r->m.c.eps, rows, n);
     const int *drows = upload_ints(rows, n, 0);
-    for (int int8 = 0; int8 < 2; int8++) {
+    for (int how = n > GPU_DECODE_ROWS ? FEW : EXACT; how < (n > 4 ? N_HOWS : FEW); how++) {
+        gpu_tune((GpuTuning){.few = how == FEW});
         float *out = device_new(NULL, (size_t)n * (size_t)r->m.c.n_vocab * sizeof(float));
-        gpu_logits(out, x, &r->head, r->norm_out, r->m.c.eps, drows, n, (GpuProduct){.exact = !int8}, NULL);
-        compare(LOGITS, way_of(r, int8), r->w.logits, out, (size_t)n * (size_t)r->m.c.n_vocab);
+        gpu_logits(out, x, &r->head, r->norm_out, r->m.c.eps, drows, n, product_of((How)how), NULL);
+        compare(LOGITS, way_of(r, (How)how), r->w.logits, out, (size_t)n * (size_t)r->m.c.n_vocab);
     }
+    gpu_tune((GpuTuning){0});
 }
 
 static void check_dequantize(Rig *r) {
@@ -790,6 +809,26 @@ static const Case cases[] = {
      {1, 4, 3, false}},
     {"chunks of f32, 7 rows",
      {.type = TYPE_F16, .dim = 256, .n_heads = 4, .ffn = 2824},
+     {TYPE_F16, TYPE_F16, 16, 0, false},
+     {7, 1, 1, false}},
+    {"biases, windows, bf16, 14 rows",
+     {.arch = "qwen2", .type = TYPE_BF16, .dim = 76, .n_heads = 3, .n_kv_heads = 1, .head_dim = 80, .ffn = 100},
+     {TYPE_BF16, TYPE_BF16, 16, 20, false},
+     {7, 2, 3, false}},
+    {"norms of heads, q8_0, 15 rows",
+     {.arch = "qwen3", .type = TYPE_Q8_0, .dim = 160, .n_heads = 4, .n_kv_heads = 2, .head_dim = 32, .ffn = 288},
+     {TYPE_F16, TYPE_F16, 16, 0, false},
+     {3, 5, 3, false}},
+    {"a norm over chunks, 7 rows",
+     {.type = TYPE_BF16, .dim = 3080, .n_heads = 1, .n_kv_heads = 1, .head_dim = 64, .ffn = 40},
+     {TYPE_F16, TYPE_F16, 16, 0, false},
+     {7, 1, 1, false}},
+    {"a norm over chunks, 13 rows",
+     {.type = TYPE_F16, .dim = 3082, .n_heads = 1, .n_kv_heads = 1, .head_dim = 64, .ffn = 40},
+     {TYPE_F16, TYPE_F16, 16, 0, false},
+     {13, 1, 1, false}},
+    {"a norm over chunks of int8, 7 rows",
+     {.type = TYPE_Q8_0, .dim = 4640, .n_heads = 1, .n_kv_heads = 1, .head_dim = 64, .ffn = 64},
      {TYPE_F16, TYPE_F16, 16, 0, false},
      {7, 1, 1, false}},
     {"chunks of int8, 7 rows",
@@ -970,6 +1009,63 @@ static void int8_products(void **state) {
     }
 }
 
+// The matrix unit's products: x and the weights are rounded, the sums are f32.
+static void products_of_few_rows(void **state) {
+    (void)state;
+    static const int rows[] = {5, 8, 11, GPU_FEW_ROWS};
+    enum { N_IN = 5120, N_OUT = 150 }; // more of x than a block has room for; several tiles a block
+    uint64_t random = 78;
+    for (size_t k = 0; k < TINY_TYPES; k++) {
+        const TypeInfo *info = type_info(tiny_types[k]);
+        bool dense = info->block == 1;
+        if (tiny_types[k] == TYPE_F32 || tiny_types[k] == TYPE_I8G) continue; // the plain kernel; its own test
+        int n = rows[k % 4], n_in = info->block == 256 ? (k % 2 ? N_IN : 768) : info->block == 32 ? 32 * 37 : 1002;
+        size_t row_bytes = (size_t)(n_in / info->block) * (size_t)info->bytes;
+        uint8_t *data = malloc(N_OUT * row_bytes);
+        tiny_weights(tiny_types[k], data, (size_t)N_OUT * (size_t)n_in, 0.1f, &random);
+        Tensor t = {.data = data, .type = tiny_types[k], .n_out = N_OUT, .n_in = n_in, .row_bytes = row_bytes};
+        static float x[GPU_FEW_ROWS * N_IN], w[N_IN], ref[GPU_FEW_ROWS * N_OUT];
+        case_name = info->name;
+        GpuLayer l = {.w_down = upload(&t)};
+        GpuBatch b = {.n_rows = n};
+        const float *dx = random_copy(x, (size_t)(n * n_in), &random);
+        memset(ref, 0, sizeof ref);
+        float *y = device_new(ref, sizeof ref);
+        for (int f = 0; f < N_OUT; f++) {
+            info->dequantize(data + (size_t)f * row_bytes, w, n_in);
+            for (int r = 0; r < n; r++) {
+                double sum = 0;
+                for (int i = 0; i < n_in; i++) {
+                    float v = x[r * n_in + i];
+                    if (dense) v = tiny_types[k] == TYPE_F16 ? half_float(float_half(v)) : bf16_float(float_bf16(v));
+                    sum += (double)w[i] * (double)v;
+                }
+                ref[r * N_OUT + f] = (float)sum;
+            }
+        }
+        gpu_tune((GpuTuning){.few = true});
+        gpu_ffn_out(y, dx, &l, &b, (GpuProduct){.exact = false}, NULL);
+        gpu_tune((GpuTuning){0});
+        compare(ADD, dense ? F32_IN : HALF_IN, ref, y, (size_t)(n * N_OUT));
+        device_free_all();
+        free(data);
+    }
+}
+
+// What f16 cannot hold becomes the largest that it can; what is no number stays none.
+static void rounding_to_f16(void **state) {
+    (void)state;
+    case_name = "rounding to f16";
+    const float in[] = {1e6f, -INFINITY, NAN, 65504, -1}, want[] = {65504, -65504, NAN, 65504, -1};
+    uint16_t bits[ARRAY_LEN(in)], *out = device_new(NULL, sizeof bits);
+    gpu_convert(out, TYPE_F16, device_new(in, sizeof in), ARRAY_LEN(in), NULL);
+    launched();
+    device_read(bits, out, sizeof bits);
+    for (size_t i = 0; i < ARRAY_LEN(in); i++)
+        assert_true(isnan(want[i]) ? isnan(half_float(bits[i])) : half_float(bits[i]) == want[i]);
+    device_free_all();
+}
+
 // Blocks, and with sealed planes their pages; of blocks of 34 bytes, too.
 static void copies_in_order(void **state) {
     (void)state;
@@ -1129,7 +1225,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type),      cmocka_unit_test(heads_caches_and_chunks),
         cmocka_unit_test(sealed_caches),   cmocka_unit_test(sealed_to_the_byte),
-        cmocka_unit_test(int8_products),   cmocka_unit_test(copies_in_order),
+        cmocka_unit_test(int8_products),   cmocka_unit_test(products_of_few_rows),
+        cmocka_unit_test(rounding_to_f16), cmocka_unit_test(copies_in_order),
         cmocka_unit_test(slots_that_stay), cmocka_unit_test(draws),
     };
     return cmocka_run_group_tests(tests, NULL, print_distances);

@@ -122,6 +122,17 @@ static void copy_read_before_it_is_there(void **state) {
     run_free(&r);
 }
 
+static void launches_before_their_time(void **state) {
+    (void)state;
+    Run r = run_new();
+    launch(&r, SHIM_EARLY, 1);
+    assert_string_equal(r.fault, "");
+    assert_true(r.right);
+    run_free(&r);
+    fault_names(SHIM_EARLY_NO_WAIT, "thread 7 of an early launch did not wait");
+    fault_names(SHIM_EARLY_WRITES, "wrote before the launch before it ended");
+}
+
 // Runs in a child: the sanitizer ends it, or the red zone's check gives the fault.
 static void out_of_bounds(ShimKernel which, const char *part) {
     if (!HAS_ASAN) {
@@ -193,6 +204,7 @@ int main(void) {
         cmocka_unit_test(misaligned_load),
         cmocka_unit_test(more_shared_memory_than_given),
         cmocka_unit_test(copy_read_before_it_is_there),
+        cmocka_unit_test(launches_before_their_time),
         cmocka_unit_test(writes_out_of_bounds),
         cmocka_unit_test(shuffles_sum_a_warp),
         cmocka_unit_test(fragments_multiply),
