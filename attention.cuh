@@ -10,7 +10,9 @@
 #include "sealed.cuh"
 
 enum { SPLIT = 256, ATTEND_THREADS = 128, ATTEND_WARPS = ATTEND_THREADS / WARP, KEY_LANES = 4 };
-enum { KEYS_AHEAD = 4 }; // loads that a thread has asked for before it uses the first: a key is as far as memory is
+// Loads that a thread has asked for before it uses the first: a key is as far as memory is. fp8 takes more registers to
+// unpack than are left beside four.
+HOST_DEVICE constexpr int keys_ahead(int type) { return type == TYPE_FP8 ? 2 : 4; }
 
 struct AttendJob {
     const float *q;
@@ -48,7 +50,7 @@ __device__ __forceinline__ void score_keys(const AttendJob &j, const KvPlane &ke
         float sum[HEADS] = {};
         if (i < n) {
             KvSlot at = find_slot(keys, first + i);
-            UNROLL_BY(KEYS_AHEAD)
+            UNROLL_BY(keys_ahead(TYPE))
             for (int c = lane; c < chunks; c += KEY_LANES) {
                 float k[8];
                 load_kv<TYPE>(k, keys, at, c);
@@ -89,17 +91,18 @@ __device__ __forceinline__ void sum_values(const AttendJob &j, const KvPlane &va
                                            float *sums, int first, int n) {
     int hd = j.heads.head_dim, chunks = (hd + 7) / 8, at_once = ATTEND_THREADS / chunks;
     int c = (int)threadIdx.x % chunks, lane = (int)threadIdx.x / chunks;
+    constexpr int AHEAD = keys_ahead(TYPE);
     float acc[HEADS][8] = {};
     if (lane < at_once)
-        for (int i0 = lane; i0 < n; i0 += KEYS_AHEAD * at_once) {
-            float v[KEYS_AHEAD][8];
+        for (int i0 = lane; i0 < n; i0 += AHEAD * at_once) {
+            float v[AHEAD][8];
             UNROLL
-            for (int k = 0; k < KEYS_AHEAD; k++) {
+            for (int k = 0; k < AHEAD; k++) {
                 int i = i0 + k * at_once < n ? i0 + k * at_once : n - 1;
                 load_kv<TYPE>(v[k], values, find_slot(values, first + i), c);
             }
             UNROLL
-            for (int k = 0; k < KEYS_AHEAD; k++) {
+            for (int k = 0; k < AHEAD; k++) {
                 int i = i0 + k * at_once; // past the end nothing, without a branch, behind which the loads would wait
                 UNROLL
                 for (int h = 0; h < HEADS; h++) {
