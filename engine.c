@@ -493,7 +493,7 @@ bool engine_step(Engine *e, Batch **b) {
     if ((*b)->n_out > 0) progress_erase(&e->progress); // the answer may go to the same terminal
     if (tokens) scheduler_take_tokens(e->sched, tokens);
     else scheduler_take(e->sched, logits);
-    if (e->store && e->kv.ids) keep_filled(e, *b);
+    if (e->store && e->kv.ids && !e->begun) keep_filled(e, *b); // reading a device waits for the step on its way
     settle_after(e, *b, clock_now() - start);
     return true;
 }

