@@ -133,8 +133,8 @@ static void test_json(void **state) {
         {"--jsonl", "Because.", false, "Because.", "", NULL},
         // What may be the beginning of a marker or a stop string, and is not.
         {"--jsonl", "<think>\nWhy\n</thi", false, "", "Why\n</thi", NULL},
-        {"--jsonl --stop sense", "</think>Because.  sens", false, "Because.  sens", "", NULL},
-        {"--jsonl --stop sense", "</think>Because.  sense", false, "Because.  ", "", NULL},
+        {"--jsonl --stop sense", "Because.  sens", false, "Because.  sens", "", NULL},
+        {"--jsonl --stop sense", "Because.  sense", false, "Because.  ", "", NULL},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         Answer a;
