@@ -662,8 +662,7 @@ static double golden_limit(const char *name, int kv_type, const char *isa) {
     if (strcmp(isa, "scalar") == 0) return 1e-5;
     if (strncmp(name, "arch/", 5) == 0 || strcmp(name, "quants/F32") == 0) return kv_type == TYPE_F32 ? 1e-3 : 2e-3;
     if (strcmp(name, "quants/F16") == 0 || strcmp(name, "quants/BF16") == 0) return 2e-2;
-    // Both round activations to int8, and whose rounding is the luckier one on a file is chance: a tenth of it.
-    return fmin(5e-2, 1.1 * llama_cpp_distance(name));
+    return fmin(5e-2, llama_cpp_distance(name));
 }
 
 // The distances of one prefill and of single steps; false: too far.
