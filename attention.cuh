@@ -10,9 +10,11 @@
 #include "sealed.cuh"
 
 enum { SPLIT = 256, ATTEND_THREADS = 128, ATTEND_WARPS = ATTEND_THREADS / WARP, KEY_LANES = 4 };
-// Loads that a thread has asked for before it uses the first: a key is as far as memory is. fp8 takes more registers to
-// unpack than are left beside four.
-HOST_DEVICE constexpr int keys_ahead(int type) { return type == TYPE_FP8 ? 2 : 4; }
+// Loads that a thread has asked for before it uses the first: a key is as far as memory is. What is unpacked takes more
+// registers than are left beside four.
+HOST_DEVICE constexpr int keys_ahead(int type) {
+    return type == ANY_TYPE ? 1 : type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16 ? 4 : 2;
+}
 
 struct AttendJob {
     const float *q;

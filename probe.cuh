@@ -34,7 +34,7 @@ __device__ __forceinline__ void probe_scores(const AttendJob &j, float *q, float
 HOST_DEVICE constexpr size_t probe_smem(int head_dim) { return (size_t)(head_dim + 7) / 8 * 32 + SPLIT * 4 + 32; }
 
 // grid: (n_splits, heads, rows)
-template <int TYPE> __global__ __launch_bounds__(ATTEND_THREADS) void probe_splits(GRID_CONSTANT const ProbeJob p) {
+template <int TYPE> __global__ __launch_bounds__(ATTEND_THREADS, 4) void probe_splits(GRID_CONSTANT const ProbeJob p) {
     Smem smem;
     int split = (int)blockIdx.x, head = (int)blockIdx.y, row = (int)blockIdx.z;
     float *q = smem.take<float>((unsigned)(p.a.heads.head_dim + 7) / 8 * 8), *scores = smem.take<float>(SPLIT);
@@ -65,7 +65,7 @@ __device__ inline void probe_total(const ProbeJob &p, int row, int head, float *
 }
 
 // grid: (n_splits, KV heads)
-template <int TYPE> __global__ __launch_bounds__(ATTEND_THREADS) void probe_mass(GRID_CONSTANT const ProbeJob p) {
+template <int TYPE> __global__ __launch_bounds__(ATTEND_THREADS, 4) void probe_mass(GRID_CONSTANT const ProbeJob p) {
     Smem smem;
     int split = (int)blockIdx.x, kv_head = (int)blockIdx.y, group = p.a.heads.n_heads / p.a.heads.n_kv_heads;
     float *q = smem.take<float>((unsigned)(p.a.heads.head_dim + 7) / 8 * 8), *scores = smem.take<float>(SPLIT);
