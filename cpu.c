@@ -124,14 +124,15 @@ static void pack_task(void *arg, int task, int thread) {
 
 // How far integers pay. Without a matrix unit f32 panels cost as much for one row as for a tile of 16 or 32. With one,
 // bytes are multiplied where they lie and cost as much again for each 16 rows; unpacking to bf16 costs more, but once.
+// That is for decoding: short prompts keep bf16, with which a model's perplexity stays within 0.1% of the reference.
 enum { FEW_ROWS = 32, SEVERAL_ROWS = 48 };
 
 // The best kernel for so many rows; NULL: matvec. Where the order of sums may not depend on their number, one for all.
-static const MatrixKernel *matrix_for(const CpuKernels *k, const Tensor *t, int n_rows) {
+static const MatrixKernel *matrix_for(const CpuKernels *k, const Workspace *w, const Tensor *t, int n_rows) {
     const MatrixKernel *many = k->matrix_of ? k->matrix_of(t->type) : NULL,
                        *several = k->several_of ? k->several_of(t->type) : NULL,
                        *few = k->few_of ? k->few_of(t->type) : NULL;
-    if (several && !k->in_order && n_rows >= several->min_rows && n_rows <= SEVERAL_ROWS) return several;
+    if (several && w->decodes && !k->in_order && n_rows >= several->min_rows && n_rows <= SEVERAL_ROWS) return several;
     if (many && (k->in_order || n_rows >= many->min_rows)) return many;
     if (few && (k->in_order || n_rows <= FEW_ROWS)) return few;
     return k->matrix && (k->in_order || n_rows >= k->matrix->min_rows) ? k->matrix : NULL;
@@ -175,7 +176,7 @@ static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_j
                  .block = n_rows};
     for (int j = 0; j < n_jobs; j++) {
         const Tensor *t = jobs[j].w;
-        p.matrix[j] = matrix_for(k, t, n_rows);
+        p.matrix[j] = matrix_for(k, w, t, n_rows);
         p.packed[j] = packed;
         if (p.matrix[j]) p.block = int_min(p.block, p.matrix[j]->rows);
         if (p.matrix[j] && p.matrix[j]->features) {
@@ -565,10 +566,10 @@ static void glu_rows(void *arg, int first, int last, int thread) {
 
 // Whether w->h holds the FFN's activations packed for w_down: one kernel does all three products, and they fit. The
 // answer is the same in ffn_in and ffn_out.
-static bool glu_is_packed(const CpuKernels *k, const Layer *l, int n_rows) {
-    const MatrixKernel *m = matrix_for(k, &l->w_gate, n_rows);
+static bool glu_is_packed(const CpuKernels *k, const Workspace *w, const Layer *l, int n_rows) {
+    const MatrixKernel *m = matrix_for(k, w, &l->w_gate, n_rows);
     return m && m->run_glu && n_rows > m->tile && l->w_gate.type == l->w_up.type && !l->w_gate.bias && !l->w_up.bias &&
-           matrix_for(k, &l->w_down, n_rows) == m &&
+           matrix_for(k, w, &l->w_down, n_rows) == m &&
            m->packed_bytes(n_rows, l->w_down.n_in) <= (size_t)n_rows * (size_t)l->w_down.n_in * sizeof(float);
 }
 
@@ -576,7 +577,7 @@ static void op_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
     const CpuKernels *k = kernels_of(l->be);
     Step s = {.k = k, .w = w, .l = l, .b = b, .norm = l->norm_ffn, .eps = l->eps};
     over_rows(w, b->n_rows, w->dim, norm_rows, &s);
-    if (glu_is_packed(k, l, b->n_rows)) {
+    if (glu_is_packed(k, w, l, b->n_rows)) {
         Job job = {.w = &l->w_up, .y = w->h, .gate = &l->w_gate};
         multiply(k, w, &job, 1, w->xn, (size_t)w->dim, b->n_rows, NULL);
         return;
@@ -589,7 +590,7 @@ static void op_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
 static void op_ffn_out(Workspace *w, const Layer *l, const Batch *b) {
     const CpuKernels *k = kernels_of(l->be);
     Job job = {&l->w_down, w->x, (size_t)w->dim, true, NULL};
-    multiply(k, w, &job, 1, w->h, (size_t)w->ffn, b->n_rows, glu_is_packed(k, l, b->n_rows) ? w->h : NULL);
+    multiply(k, w, &job, 1, w->h, (size_t)w->ffn, b->n_rows, glu_is_packed(k, w, l, b->n_rows) ? w->h : NULL);
 }
 
 static void op_logits(Workspace *w, const Backend *be, const Tensor *head, const float *norm, float eps,
@@ -766,7 +767,7 @@ enum { WORDS = 192 };
 // Which kernels run, in words.
 static void describe(const Choice *c, bool in_order, char out[WORDS]) {
     const char *f32 = c->kernels->isa;
-    char few[64] = "", several[32] = "", many[80];
+    char few[64] = "", several[40] = "", many[80];
     if (!c->kernels->matrix) {
         snprintf(out, WORDS, "plain f32 loops (the reference)");
         return;
@@ -775,7 +776,7 @@ static void describe(const Choice *c, bool in_order, char out[WORDS]) {
     const char *attention = c->attend_bf16 && !in_order ? " and attention" : "";
     if (c->matrix_of) snprintf(many, sizeof many, "bf16 %s panels%s (F32 weights: f32 %s)", c->isa, attention, f32);
     else snprintf(many, sizeof many, "f32 %s panels", f32);
-    if (c->several_of) snprintf(several, sizeof several, "up to %d rows int8 %s; ", SEVERAL_ROWS, c->isa);
+    if (c->several_of) snprintf(several, sizeof several, "up to %d sequences int8 %s; ", SEVERAL_ROWS, c->isa);
     if (!in_order && c->few) snprintf(out, WORDS, "matvec %s); %sprefill %s", few, several, many);
     else if (!in_order) snprintf(out, WORDS, "matvec f32 %s; prefill %s", f32, many);
     else if (c->few && !c->matrix_of) snprintf(out, WORDS, "%s panels) for any number of rows", few);

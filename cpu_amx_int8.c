@@ -340,10 +340,8 @@ static void run(const Tensor *w, int first, int last, const void *packed, int fi
         .packed_bytes = packed_bytes, .pack = PACK, .run = run,                                                        \
     }
 
-// IQ4_NL is left to the others: with its activations in int8 the logits of a prompt came out a few percent further from
-// float64 than llama.cpp's do.
 const MatrixKernel *cpu_amx_int8_matrix(int type) {
     static const MatrixKernel kernel = KERNEL(3, pack), of_sixteens = KERNEL(7, pack16);
-    if (type == TYPE_IQ4_NL || !run_of(type)) return NULL;
+    if (!run_of(type)) return NULL;
     return sixteens(type) ? &of_sixteens : &kernel;
 }

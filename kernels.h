@@ -138,6 +138,7 @@ typedef struct {
     int max_slots;                               // of one sequence
     int dim, q_dim, kv_dim, ffn, n_vocab, n_rot; // q_dim = n_heads*head_dim
     ThreadPool *pool;
+    bool decodes;               // the step's rows are of as many sequences: prompts may be computed more exactly
     float *x;                   // (max_rows, dim) the residual stream
     float *q;                   // (max_rows, q_dim) queries, turned
     float *a;                   // (max_rows, q_dim) what attention found

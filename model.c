@@ -507,8 +507,15 @@ void workspace_free(Workspace *w) {
 
 // ---- the forward ----------------------------------------------------------------------------------------------------
 
+static bool decodes(const Batch *b) {
+    for (int i = 1; i < b->n_rows; i++)
+        if (b->seq[i] == b->seq[i - 1]) return false;
+    return true;
+}
+
 void model_embed(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
     const Backend *be = m->layers[0].be;
+    w->decodes = decodes(b);
     if (b->n_copies > 0 && kv->n_device < kv->n_layers) m->be->copy_blocks(w, kv, b);
     if (b->n_copies > 0 && kv->n_device > 0) m->device->copy_blocks(w, kv, b);
     be->embed(w, be, &m->tok_embd, &m->layers[0].heads, kv, b);
