@@ -137,9 +137,8 @@ has() { # has PATTERN FILE: within 20 seconds
     pid=$!
     has . out
     kill -TERM "$pid"
-    code=0
-    wait "$pid" || code=$?
-    [ "$code" -eq 143 ]
+    ended "$pid"
+    [ "$status" -eq 143 ]
     grep -q '"finish_reason":"interrupt"' out
     grep -q 'stopped by SIGTERM' errors
 }
@@ -152,9 +151,8 @@ has() { # has PATTERN FILE: within 20 seconds
     kill -INT "$pid"
     sleep 0.1
     kill -TERM "$pid"
-    code=0
-    wait "$pid" || code=$?
-    [ "$code" -eq 143 ]
+    ended "$pid"
+    [ "$status" -eq 143 ]
     grep -q '"finish_reason":"interrupt"' out
     grep -q 'stopped by SIGTERM: .* not begun: lines' errors
 }
@@ -166,10 +164,9 @@ has() { # has PATTERN FILE: within 20 seconds
     exec 5>lines
     sleep 0.5
     kill -INT "$pid"
-    code=0
-    wait "$pid" || code=$?
+    ended "$pid"
     exec 5>&-
-    [ "$code" -eq 130 ]
+    [ "$status" -eq 130 ]
     grep -q 'stopped by SIGINT: 0 jobs answered; no line was read' errors
 }
 
