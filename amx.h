@@ -30,6 +30,13 @@ static inline void tiles_configure(int depth) {
     _tile_loadconfig(&config);
 }
 
+// A tile's number is a constant of the instruction. What streams passes L1 by.
+#define TILE_LOAD(N, FROM, STREAMS)                                                                                    \
+    do {                                                                                                               \
+        if (STREAMS) _tile_stream_loadd(N, FROM, 64);                                                                  \
+        else _tile_loadd(N, FROM, 64);                                                                                 \
+    } while (0)
+
 // Sums are tiles 0..3: the left operand's first 16 rows by the right one's first 16 columns and by its second; then its
 // second 16 rows likewise. In memory they follow one another, 256 floats each.
 INLINE void zero_sums(void) {
@@ -39,11 +46,11 @@ INLINE void zero_sums(void) {
     _tile_zero(3);
 }
 
-INLINE void load_sums(const float *sums) {
-    _tile_stream_loadd(0, sums, 64);
-    _tile_stream_loadd(1, sums + 256, 64);
-    _tile_stream_loadd(2, sums + 512, 64);
-    _tile_stream_loadd(3, sums + 768, 64);
+INLINE void load_sums(const float *sums, bool streams) {
+    TILE_LOAD(0, sums, streams);
+    TILE_LOAD(1, sums + 256, streams);
+    TILE_LOAD(2, sums + 512, streams);
+    TILE_LOAD(3, sums + 768, streams);
 }
 
 INLINE void store_sums(float *sums) {
@@ -53,21 +60,14 @@ INLINE void store_sums(float *sums) {
     _tile_stored(3, sums + 768, 64);
 }
 
-// A tile's number is a constant of the instruction.
-#define TILE_LOAD(N, FROM, STREAMS)                                                                                    \
-    do {                                                                                                               \
-        if (STREAMS) _tile_stream_loadd(N, FROM, 64);                                                                  \
-        else _tile_loadd(N, FROM, 64);                                                                                 \
-    } while (0)
-
-INLINE void load_left(const uint16_t *left) {
-    _tile_loadd(4, left, 64);
-    _tile_loadd(5, left + UNIT, 64);
+INLINE void load_left(const uint16_t *left, bool streams) {
+    TILE_LOAD(4, left, streams);
+    TILE_LOAD(5, left + UNIT, streams);
 }
 
-INLINE void load_right(const uint16_t *right) {
-    _tile_stream_loadd(6, right, 64);
-    _tile_stream_loadd(7, right + UNIT, 64);
+INLINE void load_right(const uint16_t *right, bool streams) {
+    TILE_LOAD(6, right, streams);
+    TILE_LOAD(7, right + UNIT, streams);
 }
 
 INLINE void multiply_loaded(int halves) {

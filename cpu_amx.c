@@ -188,7 +188,7 @@ INLINE void fetch_beside(const Beside *b, int step) {
 INLINE void multiply(int type, int steps, const uint16_t *panel, const uint16_t *x, int halves, float *sums, bool more,
                      const Beside *b) {
     int due = 0, filled = b->f0; // this step's features, times steps; done
-    if (more) load_sums(sums);
+    if (more) load_sums(sums, true);
     else zero_sums();
     for (int s = 0; s < steps; s++, panel += 2 * UNIT, x += 2 * UNIT) {
         multiply_units(panel, false, x, true, halves);
