@@ -6,6 +6,7 @@
 //     each row, each layer:  2 n_out n_in for each of its seven matrices
 //                            4 seen(s) n_heads head_dim for the scores (QK) and their sum (PV)
 //     each row of logits:    2 n_vocab dim
+//   In the last layer a row without logits has Wq, Wk and Wv alone (model_last_rows tells where it has more).
 //   Norms, biases, RoPE, softmax and the gate are not counted, as in the field's figures.
 //
 // Bytes that must come from or go to memory, each once a step however many rows there are:
@@ -27,16 +28,17 @@ static double weight_bytes(const Tensor *t) {
 
 static double weight_flops(const Tensor *t) { return 2.0 * (double)t->n_out * (double)t->n_in; }
 
-// Everything that does not depend on slots.
-static Cost cost_linear(const Model *m, int n_rows, int n_out) {
+// Everything that does not depend on slots; n_last rows go through all of the last layer.
+static Cost cost_linear(const Model *m, int n_rows, int n_last, int n_out) {
     Cost c = {.bytes = (double)n_rows * (double)m->tok_embd.row_bytes};
     if (m->tok_embd.type == TYPE_I8G) c.bytes += (double)n_rows * m->c.dim / m->tok_embd.group * (double)sizeof(float);
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *l = &m->layers[i];
         const Tensor *all[] = {&l->wq, &l->wk, &l->wv, &l->wo, &l->w_gate, &l->w_up, &l->w_down};
         for (size_t k = 0; k < ARRAY_LEN(all); k++) {
-            c.flops += n_rows * weight_flops(all[k]);
-            c.bytes += weight_bytes(all[k]);
+            int n = k >= 3 && i == m->c.n_layers - 1 ? n_last : n_rows;
+            c.flops += n * weight_flops(all[k]);
+            if (n > 0) c.bytes += weight_bytes(all[k]);
         }
         int n_norms = 2 * m->c.dim + ((l->norm_q != NULL) + (l->norm_k != NULL)) * m->c.head_dim;
         c.bytes += (double)n_norms * (double)sizeof(float);
@@ -53,39 +55,68 @@ static int seen(const Layer *l, int slot) {
     return w > 0 ? int_min(slot + 1, w) : slot + 1;
 }
 
+// Layers [from, to).
+typedef struct {
+    int from, to;
+} Range;
+
 // What attention adds for one row, without the bytes.
-static double row_flops(const Model *m, int slot) {
+static double row_flops(const Model *m, Range layers, int slot) {
     double n = 0;
-    for (int i = 0; i < m->c.n_layers; i++) {
+    for (int i = layers.from; i < layers.to; i++) {
         const Heads *h = &m->layers[i].heads;
         n += 4.0 * seen(&m->layers[i], slot) * h->n_heads * h->head_dim;
     }
     return n;
 }
 
-// What one sequence's n rows, the first and the last at these slots, read and write of K and V; slot_bytes of a layer.
-static double sequence_bytes(const Model *m, double slot_bytes, int first, int last, int n) {
+// The slots that one sequence's rows see, the first and the last of them at these.
+static double slots_read(const Model *m, Range layers, int first, int last) {
     double slots = 0;
-    for (int i = 0; i < m->c.n_layers; i++) slots += last - first + seen(&m->layers[i], first) + n;
-    return slots * slot_bytes;
+    for (int i = layers.from; i < layers.to; i++) slots += last - first + seen(&m->layers[i], first);
+    return slots;
+}
+
+// Adds the attention of rows, all n of the batch or those named, in some layers; slot_bytes of a layer.
+static void add_attention(Cost *c, const Model *m, Range layers, const Batch *b, const int *rows, int n_rows,
+                          double slot_bytes) {
+    for (int i = 0, n; i < n_rows; i += n) {
+        int first = rows ? rows[i] : i, last = first;
+        for (n = 0; i + n < n_rows; n++) {
+            int row = rows ? rows[i + n] : i + n;
+            if (b->seq[row] != b->seq[first]) break;
+            c->flops += row_flops(m, layers, b->slot[row]);
+            last = row;
+        }
+        c->bytes += slots_read(m, layers, b->slot[first], b->slot[last]) * slot_bytes;
+    }
 }
 
 Cost cost_batch(const Model *m, const KvPool *kv, const Batch *b) {
-    Cost c = cost_linear(m, b->n_rows, b->n_out);
+    int n_last = b->probe
+                     ? b->n_rows
+                     : model_last_rows(m, kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v), b->n_rows, b->n_out);
+    int last = m->c.n_layers - 1;
+    Cost c = cost_linear(m, b->n_rows, n_last, b->n_out);
     double slot_bytes =
         (double)(kv_slot_bytes(kv->type_k, kv->head_dim) + kv_slot_bytes(kv->type_v, kv->head_dim)) * kv->n_kv_heads;
-    for (int r = 0, n; r < b->n_rows; r += n) {
-        for (n = 0; r + n < b->n_rows && b->seq[r + n] == b->seq[r]; n++) c.flops += row_flops(m, b->slot[r + n]);
-        c.bytes += sequence_bytes(m, slot_bytes, b->slot[r], b->slot[r + n - 1], n);
-    }
+    c.bytes += slot_bytes * m->c.n_layers * b->n_rows; // written
+    add_attention(&c, m, (Range){0, last}, b, NULL, b->n_rows, slot_bytes);
+    add_attention(&c, m, (Range){last, last + 1}, b, n_last < b->n_rows ? b->out_row : NULL, n_last, slot_bytes);
     return c;
 }
 
 Cost cost_rows(const Model *m, const KvShape *kv, int first, int n_rows, int n_out) {
-    Cost c = cost_linear(m, n_rows, n_out);
+    int n_last = model_last_rows(m, kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v), n_rows, n_out);
+    Cost c = cost_linear(m, n_rows, n_last, n_out);
     if (n_rows <= 0) return c;
-    for (int i = 0; i < n_rows; i++) c.flops += row_flops(m, first + i);
     double slot_bytes = (double)kv_bytes_per_slot(kv) / kv->n_layers;
-    c.bytes += sequence_bytes(m, slot_bytes, first, first + n_rows - 1, n_rows);
+    c.bytes += slot_bytes * m->c.n_layers * n_rows;
+    for (int part = 0; part < 2; part++) { // all rows in the layers but the last, then the last n_last in that
+        Range layers = part == 0 ? (Range){0, m->c.n_layers - 1} : (Range){m->c.n_layers - 1, m->c.n_layers};
+        int n = part == 0 ? n_rows : n_last, end = first + n_rows;
+        for (int i = end - n; i < end; i++) c.flops += row_flops(m, layers, i);
+        if (n > 0) c.bytes += slots_read(m, layers, end - n, end - 1) * slot_bytes;
+    }
     return c;
 }

@@ -9,9 +9,9 @@ typedef struct {
     double flops, bytes;
 } Cost;
 
-// Of one step. Only the numbers of the batch are read: n_rows, n_out, slot, seq.
+// Of one step. Of the batch n_rows, n_out, slot, seq, out_row and whether there is a probe are read.
 Cost cost_batch(const Model *m, const KvPool *kv, const Batch *b);
-// The same for one sequence: rows at slots [first, first + n_rows) with n_out rows of logits, in one step.
+// The same for one sequence: rows at slots [first, first + n_rows), the last n_out of them with logits, in one step.
 Cost cost_rows(const Model *m, const KvShape *kv, int first, int n_rows, int n_out);
 
 #endif

@@ -146,6 +146,7 @@ typedef struct {
     float *k, *v;               // (max_rows, kv_dim) before they are stored
     float *xn;                  // (max_rows, dim) a normalised copy of x
     float *rope_cos, *rope_sin; // (max_rows, n_rot/2)
+    int *few;                   // (3, max_out) the batch of the rows that go through all of the last layer
     float *logits;              // (max_out, n_vocab)
     uint8_t *packed;            // the matrix kernels' copy of the activations
     uint8_t *panels;            // (threads, panel_bytes) a worker's own scratch
@@ -220,12 +221,16 @@ struct Backend {
                    int n_rows);
 };
 
-static inline void layer_forward(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
-    l->be->attn_in(w, l, kv, b);   // RMSNorm -> Q,K,V (+bias, +QK-norm) -> RoPE -> K,V into their slots
+static inline void layer_rest(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
     l->be->attention(w, l, kv, b); // softmax(Q K^T) V over the block table
     l->be->attn_out(w, l, b);      // x += Wo a
     l->be->ffn_in(w, l, b);        // RMSNorm -> gate, up -> GLU
     l->be->ffn_out(w, l, b);       // x += Wdown h
+}
+
+static inline void layer_forward(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
+    l->be->attn_in(w, l, kv, b); // RMSNorm -> Q,K,V (+bias, +QK-norm) -> RoPE -> K,V into their slots
+    layer_rest(w, l, kv, b);
 }
 
 // The CPU's backends. isa: "auto", "scalar", "portable", "avx2", "avx512", "amx"; QUILL_USAGE if unknown, QUILL_MODEL

@@ -455,6 +455,7 @@ static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
         {(void **)&w->xn, rows * (size_t)w->dim * 4},
         {(void **)&w->rope_cos, rows * (size_t)(w->n_rot / 2) * 4},
         {(void **)&w->rope_sin, rows * (size_t)(w->n_rot / 2) * 4},
+        {(void **)&w->few, 3 * (size_t)w->max_out * sizeof(int)},
         {(void **)&w->logits, logits},
         {(void **)&w->packed, w->packed_bytes},
         {(void **)&w->panels, w->panel_bytes * (size_t)n_threads},
@@ -543,10 +544,45 @@ void model_wait(const Model *m) {
 
 const char *model_failure(const Model *m) { return m->device ? m->device->memory->failure() : NULL; }
 
+int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out) {
+    return m->n_device > 0 || sealed ? n_rows : n_out;
+}
+
+// Rows whose logits nobody wants leave their K and V in the last layer and end there; the others move to the front.
+static float *finish(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
+    const Layer *l = &m->layers[m->c.n_layers - 1];
+    int *slot = w->few, *seq = slot + b->n_out, *out_row = seq + b->n_out;
+    size_t dim = (size_t)w->dim, q_dim = (size_t)w->q_dim;
+    l->be->attn_in(w, l, kv, b);
+    if (b->n_out == 0) return w->logits; // a chunk inside a prompt
+    for (int i = 0; i < b->n_out; i++) {
+        size_t row = (size_t)b->out_row[i];
+        slot[i] = b->slot[row], seq[i] = b->seq[row], out_row[i] = i;
+        memmove(w->x + (size_t)i * dim, w->x + row * dim, dim * sizeof(float));
+        memmove(w->q + (size_t)i * q_dim, w->q + row * q_dim, q_dim * sizeof(float));
+    }
+    Batch few = *b;
+    few.n_rows = b->n_out, few.slot = slot, few.seq = seq, few.out_row = out_row;
+    layer_rest(w, l, kv, &few);
+    return model_logits(m, w, out_row, b->n_out);
+}
+
+// Few enough rows are wanted to let the others go: they ascend, so that none moves over another.
+static bool finishes_few(const Model *m, const KvPool *kv, const Batch *b) {
+    if (b->probe || model_last_rows(m, kv->tail_of != NULL, b->n_rows, b->n_out) == b->n_rows) return false;
+    for (int i = 1; i < b->n_out; i++)
+        if (b->out_row[i] <= b->out_row[i - 1]) return false;
+    return true;
+}
+
 float *model_forward(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
     model_embed(m, w, kv, b);
+    if (finishes_few(m, kv, b)) {
+        for (int i = 0; i < m->c.n_layers - 1; i++) layer_forward(w, &m->layers[i], kv, b);
+        return finish(m, w, kv, b);
+    }
     model_layers(m, w, kv, b);
-    if (b->n_out == 0) return w->logits; // a chunk inside a prompt
+    if (b->n_out == 0) return w->logits;
     if (!b->draw) return model_logits(m, w, b->out_row, b->n_out);
     m->device->memory->draw(w, &m->head, m->c.eps, b);
     return NULL;

@@ -914,6 +914,57 @@ static void test_positions_apart_from_slots(void **state) {
     gguf_close(g);
 }
 
+// In the last layer the rows without logits go no further than K and V, and nobody sees it: neither the logits of the
+// others, in whichever places they stand, nor what the next step reads.
+static void test_rows_without_logits(void **state) {
+    (void)state;
+    enum { EACH = 40, ROWS = 2 * EACH, WANTED = 4 };
+    static const int want[WANTED] = {0, 17, EACH - 1, ROWS - 1};
+    static const int kv_types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0};
+    Gguf *g = tiny_model(&(TinyModel){.seed = 9, .type = TYPE_Q8_0, .n_layers = 3});
+    for (size_t type = 0; type < ARRAY_LEN(kv_types); type++)
+        for (int few = 0; few < 2; few++) {
+            static float all[ROWS][320], next[2][2][320];
+            Rig r;
+            if (!rig_open(&r, g, (Setup){.isa = "amx", .deterministic = true, .block = 64, .kv_type = kv_types[type]}))
+                assert_true(rig_open(
+                    &r, g, (Setup){.isa = "portable", .deterministic = true, .block = 64, .kv_type = kv_types[type]}));
+            Sequence seq[2] = {{0}, {0}};
+            int token[ROWS], pos[ROWS], slot[ROWS], of[ROWS], every[ROWS], blocks[2];
+            random_tokens(token, ROWS, 320, 3);
+            for (int i = 0; i < 2; i++) {
+                sequence_push(&seq[i], token + i * EACH, EACH);
+                sequence_push(&seq[i], token, 1);
+                assert_true(kv_reserve(&r.kv, &seq[i], EACH + 1));
+                blocks[i] = seq[i].blocks[0];
+            }
+            for (int i = 0; i < ROWS; i++) every[i] = i, of[i] = i / EACH, pos[i] = slot[i] = i % EACH;
+            Batch b = {.n_rows = ROWS,
+                       .n_out = few ? WANTED : ROWS,
+                       .n_seqs = 2,
+                       .max_blocks = 1,
+                       .token = token,
+                       .pos = pos,
+                       .slot = slot,
+                       .seq = of,
+                       .out_row = few ? (int *)want : every,
+                       .block_table = blocks};
+            const float *logits = model_forward(&r.m, &r.w, &r.kv.pool, &b);
+            if (!few) memcpy(all, logits, sizeof all);
+            for (int i = 0; few && i < WANTED; i++) assert_memory_equal(logits + i * 320, all[want[i]], sizeof all[0]);
+            b.n_rows = b.n_out = 2, b.out_row = every; // a step after it
+            for (int i = 0; i < 2; i++) pos[i] = slot[i] = EACH, of[i] = i;
+            memcpy(next[few], model_forward(&r.m, &r.w, &r.kv.pool, &b), sizeof next[few]);
+            if (few) assert_memory_equal(next[1], next[0], sizeof next[0]);
+            for (int i = 0; i < 2; i++) {
+                kv_release(&r.kv, &seq[i]);
+                sequence_free(&seq[i]);
+            }
+            rig_close(&r);
+        }
+    gguf_close(g);
+}
+
 static int name_missing(void **state) {
     (void)state;
     const Backend *be;
@@ -943,6 +994,7 @@ int main(void) {
         cmocka_unit_test(test_linear_by_either_key),
         cmocka_unit_test(test_window),
         cmocka_unit_test(test_positions_apart_from_slots),
+        cmocka_unit_test(test_rows_without_logits),
     };
     return cmocka_run_group_tests(tests, name_missing, NULL);
 }

@@ -67,8 +67,9 @@ static void open_model(const char *shape, int type, Gguf **g, Model *m) {
     assert_ok(model_load(m, *g, NULL)); // nothing is computed: no backend
 }
 
-// Of SMALL: a layer's matrices have 64*64 + 2*32*64 + 64*64 + 3*64*96 = 30720 elements; a row's attention in a layer is
-// 4 * seen * 64 FLOPs; a slot's K and V in f16 are 128 bytes a layer.
+// Of SMALL: a layer's matrices have 64*64 + 2*32*64 + 64*64 + 3*64*96 = 30720 elements, 8192 of them in those that a
+// row without logits passes in the last layer; a row's attention in a layer is 4 * seen * 64 FLOPs; a slot's K and V in
+// f16 are 128 bytes a layer.
 static const KvShape small_kv = {
     .n_layers = 2, .n_kv_heads = 2, .head_dim = 16, .type_k = TYPE_F16, .type_v = TYPE_F16};
 
@@ -78,18 +79,22 @@ static void test_cost_rows(void **state) {
     Model m;
     open_model(SMALL, TYPE_F32, &g, &m);
     Cost c = cost_rows(&m, &small_kv, 3, 2, 1); // rows at slots 3 and 4 see 4 and 5
-    assert_true(c.flops == 2 * (2 * 61440 + 256 * (4 + 5)) + 2 * 300 * 64);
+    assert_true(c.flops == (2 * 61440 + 256 * (4 + 5)) + (61440 + 2 * 8192 + 256 * 5) + 2 * 300 * 64);
     double weights = 2 * (30720 * 4 + 2 * 64 * 4), head = 300 * 64 * 4 + 64 * 4, rows = 2 * 64 * 4;
     assert_true(c.bytes == weights + head + rows + 2 * 128 * (5 + 2)); // slots 0..4 read, 2 written
 
-    c = cost_rows(&m, &small_kv, 0, 1, 0); // no logits: no head
-    assert_true(c.flops == 2 * (61440 + 256));
-    assert_true(c.bytes == weights + rows / 2 + 2 * 128 * 2);
+    c = cost_rows(&m, &small_kv, 0, 1, 0); // no logits: no head, and of the last layer K and V alone
+    assert_true(c.flops == 61440 + 256 + 2 * 8192);
+    assert_true(c.bytes == weights - (30720 - 8192) * 4 + rows / 2 + 128 * 2 + 128);
+
+    KvShape sealed = small_kv; // whose last layer every row passes
+    sealed.type_k = TYPE_Q8_0;
+    assert_true(cost_rows(&m, &sealed, 3, 2, 1).flops == 2 * (2 * 61440 + 256 * (4 + 5)) + 2 * 300 * 64);
 
     m.layers[1].heads.window = 3; // there rows 3 and 4 see 3 slots each, 1..4 together
     c = cost_rows(&m, &small_kv, 3, 2, 1);
-    assert_true(c.flops == 4 * 61440 + 256 * (4 + 5) + 256 * (3 + 3) + 2 * 300 * 64);
-    assert_true(c.bytes == weights + head + rows + 128 * (5 + 2) + 128 * (4 + 2));
+    assert_true(c.flops == 2 * 61440 + 256 * (4 + 5) + 61440 + 2 * 8192 + 256 * 3 + 2 * 300 * 64);
+    assert_true(c.bytes == weights + head + rows + 128 * (5 + 2) + 128 * (3 + 2));
     model_free(&m);
     gguf_close(g);
 }
@@ -101,7 +106,8 @@ static void test_cost_batch(void **state) {
     open_model(SMALL, TYPE_F32, &g, &m);
     KvPool kv = {.n_layers = 2, .n_kv_heads = 2, .head_dim = 16, .type_k = TYPE_F16, .type_v = TYPE_F16};
     int slot[] = {9, 0, 1, 2}, seq[] = {0, 1, 1, 1};
-    Batch b = {.n_rows = 4, .n_out = 2, .n_seqs = 2, .slot = slot, .seq = seq};
+    int out_row[] = {0, 3};
+    Batch b = {.n_rows = 4, .n_out = 2, .n_seqs = 2, .slot = slot, .seq = seq, .out_row = out_row};
     Cost both = cost_batch(&m, &kv, &b), one = cost_rows(&m, &small_kv, 9, 1, 1),
          three = cost_rows(&m, &small_kv, 0, 3, 1);
     double weights = 2 * (30720 * 4 + 2 * 64 * 4) + 300 * 64 * 4 + 64 * 4;
@@ -111,8 +117,12 @@ static void test_cost_batch(void **state) {
     int gapped[] = {9, 2, 5, 7}; // slots between the rows were computed before and are read
     b.slot = gapped;
     both = cost_batch(&m, &kv, &b);
-    assert_true(both.flops == 4 * 2 * 61440 + 2 * 256 * (10 + 3 + 6 + 8) + 2 * 2 * 300 * 64);
+    assert_true(both.flops ==
+                4 * 61440 + 256 * (10 + 3 + 6 + 8) + 2 * 61440 + 2 * 2 * 8192 + 256 * (10 + 8) + 2 * 2 * 300 * 64);
     assert_true(both.bytes == weights + 4 * 64 * 4 + 2 * 128 * ((10 + 1) + (8 + 3)));
+    Probe probe;
+    b.probe = &probe; // all rows attend in all layers
+    assert_true(cost_batch(&m, &kv, &b).flops == 4 * 2 * 61440 + 2 * 256 * (10 + 3 + 6 + 8) + 2 * 2 * 300 * 64);
     model_free(&m);
     gguf_close(g);
 }
@@ -132,7 +142,7 @@ static void test_cost_types(void **state) {
     open_model("dim=64,layers=1,heads=4,ffn=64,vocab=300", TYPE_I8G, &g, &m); // a float of scale for 32 bytes
     kv.head_dim = 16;
     c = cost_rows(&m, &kv, 0, 1, 0);
-    assert_true(c.bytes == 7 * 64 * 64 * 9 / 8 + 2 * 64 * 4 + 64 * 9 / 8 + 2 * 4 * 16 * 6);
+    assert_true(c.bytes == 3 * 64 * 64 * 9 / 8 + 2 * 64 * 4 + 64 * 9 / 8 + 4 * 16 * 6);
     model_free(&m);
     gguf_close(g);
 }
