@@ -54,6 +54,7 @@ typedef struct {
     const float *norm;
     const int *rows; // NULL: all
     float eps;
+    void (*silu_mul)(float *gate, const float *up, int n);
 } Step;
 
 static void norm_rows(void *arg, int first, int last, int thread) {
@@ -561,7 +562,7 @@ static void glu_rows(void *arg, int first, int last, int thread) {
     (void)thread;
     Step *s = arg;
     size_t n = (size_t)s->w->ffn;
-    for (int i = first; i < last; i++) s->k->silu_mul(s->w->h + (size_t)i * n, s->w->up + (size_t)i * n, s->w->ffn);
+    for (int i = first; i < last; i++) s->silu_mul(s->w->h + (size_t)i * n, s->w->up + (size_t)i * n, s->w->ffn);
 }
 
 // Whether w->h holds the FFN's activations packed for w_down: one kernel does all three products, and they fit. The
@@ -584,6 +585,8 @@ static void op_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
     }
     Job jobs[] = {{&l->w_gate, w->h, (size_t)w->ffn, false, NULL}, {&l->w_up, w->up, (size_t)w->ffn, false, NULL}};
     multiply(k, w, jobs, 2, w->xn, (size_t)w->dim, b->n_rows, NULL);
+    const MatrixKernel *m = matrix_for(k, w, &l->w_gate, b->n_rows);
+    s.silu_mul = m && m->silu_mul ? m->silu_mul : k->silu_mul;
     over_rows(w, b->n_rows, 8.0 * w->ffn, glu_rows, &s);
 }
 

@@ -87,6 +87,7 @@ typedef struct {
     // half the features of a task of `run`. NULL: it cannot
     void (*run_glu)(const Tensor *gate, const Tensor *up, int first, int last, const void *packed, int first_row,
                     int n_rows, void *h, void *scratch);
+    void (*silu_mul)(float *gate, const float *up, int n); // as run_glu has it, for rows too few for that; or NULL
 } MatrixKernel;
 
 // Attention of the pairs of a task; any number up to `pairs` of them.

@@ -209,14 +209,33 @@ INLINE void write_unit(const float *sums, const Place *p, int f, int r) {
                p->y + (size_t)r * p->y_stride + f, p->y_stride);
 }
 
+// silu(gate) * up to 2^-14, a thirtieth of what rounding it to bf16 may take: with an exact exponential and a division
+// gate and up took 4% longer.
+INLINE vf silu_times(vf gate, vf up) {
+    gate = vmax(vset(-1e30f), gate);
+    vf t = gate * -1.44269504f; // e^-gate is 2^t
+    vf f = (vf)_mm512_reduce_ps((__m512)t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    vf p = f * 1.353416792e-2f + 5.201146061e-2f;
+    p = p * f + 2.414427569e-1f;
+    p = p * f + 6.930038345e-1f;
+    p = p * f + 1.000002593f;
+    vf one_more = (vf)_mm512_scalef_ps((__m512)p, (__m512)t) + 1.0f;
+    return gate * (vf)_mm512_rcp14_ps((__m512)one_more) * up;
+}
+
+// The same of a row, for rows that are not worth run_glu: bit for bit what that gives.
+static void silu_mul(float *gate, const float *up, int n) {
+    for (int i = 0; i < n; i += 16) {
+        __mmask16 there = (__mmask16)(n - i >= 16 ? 0xffff : (1 << (n - i)) - 1);
+        vf g = (vf)_mm512_maskz_loadu_ps(there, gate + i), u = (vf)_mm512_maskz_loadu_ps(there, up + i);
+        _mm512_mask_storeu_ps(gate + i, there, (__m512)silu_times(g, u));
+    }
+}
+
 // silu(gate) * up of 16 rows and two features, as they are packed.
 INLINE __m512 glu_pairs(const float *gate, const float *up) {
-    vf h[2];
-    for (int i = 0; i < 2; i++) {
-        vf g = vload(gate + 16 * i);
-        h[i] = g / (vexp(-g) + 1.0f) * vload(up + 16 * i);
-    }
-    return pairs_bf16((__m512)h[0], (__m512)h[1]);
+    vf a = silu_times(vload(gate), vload(up)), b = silu_times(vload(gate + 16), vload(up + 16));
+    return pairs_bf16((__m512)a, (__m512)b);
 }
 
 // Features past the end have sums of zero, and are the zeros that end a packed row.
@@ -413,6 +432,7 @@ const MatrixKernel *cpu_amx_matrix(int type) {
         .pack = pack,
         .run = run,
         .run_glu = run_glu,
+        .silu_mul = silu_mul,
     };
     return type == TYPE_F32 ? NULL : &kernel;
 }

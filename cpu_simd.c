@@ -348,7 +348,7 @@ static void rope(float *head, const float *restrict cosine, const float *restric
 
 INLINE vf silu_times(vf gate, vf up) { return gate / (vexp(-gate) + 1.0f) * up; }
 
-// All elements by the same arithmetic, as a kernel that packs them at once has them (MatrixKernel.run_glu).
+// All elements by the same arithmetic, those past the last whole vector too.
 static void silu_mul(float *gate, const float *up, int n) {
     int i = 0;
     for (; i + VL <= n; i += VL) vstore(gate + i, silu_times(vload(gate + i), vload(up + i)));
