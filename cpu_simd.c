@@ -318,13 +318,10 @@ static const MatrixKernel matrix_f32 = {
 // ---- steps of a row -------------------------------------------------------------------------------------------------
 
 static void rmsnorm(float *out, const float *x, const float *weight, int n, float eps) {
-    vf sums = {0};
+    float scale;
     int i = 0;
-    for (; i + VL <= n; i += VL) sums += vload(x + i) * vload(x + i);
-    float sum = vsum(sums);
-    for (; i < n; i++) sum += x[i] * x[i];
-    float scale = 1 / sqrtf(sum / (float)n + eps);
-    for (i = 0; i + VL <= n; i += VL) vstore(out + i, vload(x + i) * scale * vload(weight + i));
+    norm_scales(x, 0, 1, n, eps, &scale);
+    for (; i + VL <= n; i += VL) vstore(out + i, vload(x + i) * scale * vload(weight + i));
     for (; i < n; i++) out[i] = x[i] * scale * weight[i];
 }
 

@@ -431,6 +431,32 @@ static void check_glu(MatrixCase *c, int isa, int n_out, int n_rows) {
     for (size_t i = 0; i < ARRAY_LEN(all); i++) free(all[i]);
 }
 
+// The norm of a tile of rows packed as it is computed is, bit for bit, that of rmsnorm packed.
+static void check_pack_norm(const CpuKernels *table, const MatrixKernel *k, int n_rows, int n_in, uint64_t *random) {
+    size_t stride = (size_t)n_in + 3, n = (size_t)n_in, bytes = k->packed_bytes(2 * k->tile, n_in);
+    float *x = random_floats((size_t)(n_rows - 1) * stride + n, random), *norm = random_floats(n, random);
+    float *normed = malloc((size_t)n_rows * n * sizeof *normed);
+    uint8_t *packed = poisoned(bytes), *want = poisoned(bytes);
+    for (int r = 0; r < n_rows; r++) table->rmsnorm(normed + (size_t)r * n, x + (size_t)r * stride, norm, n_in, 1e-5f);
+    k->pack(want, 1, normed, n, n_rows, n_in);
+    k->pack_norm(packed, 1, x, stride, n_rows, n_in, norm, 1e-5f);
+    assert_memory_equal(packed, want, bytes);
+    void *all[] = {x, norm, normed, packed, want};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) free(all[i]);
+}
+
+static void test_pack_norm(void **state) {
+    (void)state;
+    static const int widths[] = {1, 31, 32, 80, 172, 256, 1000};
+    uint64_t random = 21;
+    for (int isa = 0; isa < N_ISA; isa++) {
+        const CpuKernels *table = kernels(isa);
+        const MatrixKernel *k = table && table->matrix_of ? table->matrix_of(TYPE_Q8_0) : NULL;
+        for (size_t i = 0; i < ARRAY_LEN(widths) && k && k->pack_norm; i++)
+            for (int n_rows = 1; n_rows <= k->tile; n_rows++) check_pack_norm(table, k, n_rows, widths[i], &random);
+    }
+}
+
 static void matrix_shapes(MatrixCase *c) {
     static const int rows[] = {1, 2, 7, 13, 16, 17, 33, 100, MOST_ROWS}, outs[] = {1, 5, 12, 17, 97, MOST_OUT};
     for (int isa = 0; isa < N_ISA; isa++) {
@@ -1042,6 +1068,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_backend_choice),
         cmocka_unit_test(test_matrix_kernels_are_used),
+        cmocka_unit_test(test_pack_norm),
         cmocka_unit_test(test_embed),
         cmocka_unit_test(test_rmsnorm),
         cmocka_unit_test(test_rope),
