@@ -189,14 +189,12 @@ typedef struct {
     const Place *place;
 } Beside;
 
-// Asks for the lines where sums will go: those of four rows a step.
+// Asks for the lines where sums will go: those of four rows a step. Packed ones are only written, and need no asking.
 INLINE void fetch_place(const Place *p, int step) {
-    for (int i = 4 * step; i < 4 * step + 4; i++)
-        if (p->h) __builtin_prefetch(p->h + i * LINE / 2, 1);
-        else if (p->y && i < p->n_rows) {
-            __builtin_prefetch(p->y + (size_t)i * p->y_stride, 1);
-            __builtin_prefetch(p->y + (size_t)i * p->y_stride + p->n_features - 1, 1);
-        }
+    for (int i = 4 * step; p->y && i < int_min(4 * step + 4, p->n_rows); i++) {
+        __builtin_prefetch(p->y + (size_t)i * p->y_stride, 1);
+        __builtin_prefetch(p->y + (size_t)i * p->y_stride + p->n_features - 1, 1);
+    }
 }
 
 INLINE void fetch_beside(const Beside *b, int step) {
