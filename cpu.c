@@ -54,6 +54,7 @@ typedef struct {
     const float *norm;
     const int *rows; // NULL: all
     float eps;
+    void (*silu_mul)(float *gate, const float *up, int n);
 } Step;
 
 static void norm_rows(void *arg, int first, int last, int thread) {
@@ -77,14 +78,23 @@ typedef struct {
     const Tensor *gate;
 } Job;
 
+// The rows of activations that a product takes.
+typedef struct {
+    const float *x;
+    size_t stride;
+    int n;
+    const void *packed; // where they are packed already, otherwise NULL
+    const float *norm;  // the product is of their RMSNorm with these weights, otherwise NULL
+    float eps;
+} Rows;
+
 typedef struct {
     const CpuKernels *k;
     Workspace *w;
     const Job *jobs;
     int n_jobs;
-    const float *x;
-    size_t x_stride;
-    int n_rows, n_in;
+    Rows rows;
+    int n_in;
     int step[MAX_JOBS];                   // features of a task of each job
     int first_task[MAX_JOBS + 1];         // among those of one block of rows
     int block;                            // rows of a task
@@ -98,7 +108,7 @@ typedef struct {
 // All tasks of a block of rows come before those of the next: its packed rows stay in the cache.
 static void product_task(void *arg, int task, int thread) {
     Product *p = arg;
-    int first_row = task / p->first_task[p->n_jobs] * p->block, n_rows = int_min(p->block, p->n_rows - first_row);
+    int first_row = task / p->first_task[p->n_jobs] * p->block, n_rows = int_min(p->block, p->rows.n - first_row);
     task %= p->first_task[p->n_jobs];
     int j = 0;
     while (task >= p->first_task[j + 1]) j++;
@@ -111,15 +121,18 @@ static void product_task(void *arg, int task, int thread) {
         p->matrix[j]->run(job->w, first, last, p->packed[j], first_row, n_rows, job->y, job->y_stride, job->add,
                           scratch);
     else
-        p->k->matvec(job->w, first, last, p->x + (size_t)first_row * p->x_stride, p->x_stride, n_rows,
+        p->k->matvec(job->w, first, last, p->rows.x + (size_t)first_row * p->rows.stride, p->rows.stride, n_rows,
                      job->y + (size_t)first_row * job->y_stride, job->y_stride, job->add, scratch);
 }
 
 static void pack_task(void *arg, int task, int thread) {
     (void)thread;
     Product *p = arg;
-    int first = task * p->packer->tile, rows = int_min(p->packer->tile, p->n_rows - first);
-    p->packer->pack(p->pack_to, task, p->x + (size_t)first * p->x_stride, p->x_stride, rows, p->n_in);
+    const Rows *r = &p->rows;
+    int first = task * p->packer->tile, n = int_min(p->packer->tile, r->n - first);
+    const float *x = r->x + (size_t)first * r->stride;
+    if (r->norm) p->packer->pack_norm(p->pack_to, task, x, r->stride, n, p->n_in, r->norm, r->eps);
+    else p->packer->pack(p->pack_to, task, x, r->stride, n, p->n_in);
 }
 
 // How far integers pay. Without a matrix unit f32 panels cost as much for one row as for a tile of 16 or 32. With one,
@@ -148,52 +161,58 @@ static void pack_rows(Product *p) {
         if (p->packed[j]) continue;
         p->packed[j] = p->pack_to = at;
         p->packer = p->matrix[j];
-        at += round_up(p->packer->packed_bytes(p->n_rows, p->n_in), 128);
-        threads_run(p->w->pool, pack_task, p, (p->n_rows + p->packer->tile - 1) / p->packer->tile);
+        at += round_up(p->packer->packed_bytes(p->rows.n, p->n_in), 128);
+        threads_run(p->w->pool, pack_task, p, (p->rows.n + p->packer->tile - 1) / p->packer->tile);
     }
+}
+
+// Puts the norm of the rows into w->xn, unless all that the jobs need of it is packed.
+static void norm_first(Product *p) {
+    bool packs = true;
+    for (int j = 0; j < p->n_jobs; j++) packs = packs && p->matrix[j] && p->matrix[j]->pack_norm;
+    if (!p->rows.norm || packs) return;
+    Step s = {.k = p->k, .w = p->w, .norm = p->rows.norm, .eps = p->rows.eps};
+    over_rows(p->w, p->rows.n, p->n_in, norm_rows, &s);
+    p->rows = (Rows){.x = p->w->xn, .stride = (size_t)p->w->dim, .n = p->rows.n};
 }
 
 // Features of a task: as many as the kernel takes, since its rows are read again for each, but two tasks for a thread.
 static int task_features(const Product *p, const MatrixKernel *m, const Job *job) {
-    int most = job->gate ? m->features / 2 : m->features, n_blocks = (p->n_rows + p->block - 1) / p->block;
+    int most = job->gate ? m->features / 2 : m->features, n_blocks = (p->rows.n + p->block - 1) / p->block;
     int64_t all = 0;
     for (int j = 0; j < p->n_jobs; j++) all += p->jobs[j].w->n_out;
     int64_t share = all * n_blocks / (2 * threads_count(p->w->pool)) / m->least * m->least;
     return (int)(share < m->least ? m->least : share < most ? share : most);
 }
 
-// packed: the rows, where they are packed already, otherwise NULL.
-static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_jobs, const float *x, size_t x_stride,
-                     int n_rows, const void *packed) {
-    Product p = {.k = k,
-                 .w = w,
-                 .jobs = jobs,
-                 .n_jobs = n_jobs,
-                 .x = x,
-                 .x_stride = x_stride,
-                 .n_rows = n_rows,
-                 .n_in = jobs[0].w->n_in,
-                 .block = n_rows};
+static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_jobs, Rows rows) {
+    Product p = {
+        .k = k, .w = w, .jobs = jobs, .n_jobs = n_jobs, .rows = rows, .n_in = jobs[0].w->n_in, .block = rows.n};
     for (int j = 0; j < n_jobs; j++) {
         const Tensor *t = jobs[j].w;
-        p.matrix[j] = matrix_for(k, w, t, n_rows);
-        p.packed[j] = packed;
+        p.matrix[j] = matrix_for(k, w, t, rows.n);
+        p.packed[j] = rows.packed;
         if (p.matrix[j]) p.block = int_min(p.block, p.matrix[j]->rows);
         if (p.matrix[j] && p.matrix[j]->features) {
             p.step[j] = task_features(&p, p.matrix[j], &jobs[j]);
         } else {
-            int tasks = task_count(w, (double)t->n_out * t->n_in * n_rows, (t->n_out + 15) / 16);
+            int tasks = task_count(w, (double)t->n_out * t->n_in * rows.n, (t->n_out + 15) / 16);
             p.step[j] = (int)round_up((size_t)(t->n_out + tasks - 1) / (size_t)tasks, 16);
         }
         p.first_task[j + 1] = p.first_task[j] + (t->n_out + p.step[j] - 1) / p.step[j];
     }
+    norm_first(&p);
     pack_rows(&p);
-    int n_tasks = p.first_task[n_jobs] * ((n_rows + p.block - 1) / p.block);
+    int n_tasks = p.first_task[n_jobs] * ((rows.n + p.block - 1) / p.block);
     double work = 0;
-    for (int j = 0; j < n_jobs; j++) work += (double)jobs[j].w->n_out * p.n_in * n_rows;
+    for (int j = 0; j < n_jobs; j++) work += (double)jobs[j].w->n_out * p.n_in * rows.n;
     if (work < 2 * TASK_WORK) // together too little for a second core
         for (int i = 0; i < n_tasks; i++) product_task(&p, i, 0);
     else threads_run(w->pool, product_task, &p, n_tasks);
+}
+
+static Rows normed(const Workspace *w, const float *norm, float eps, int n) {
+    return (Rows){.x = w->x, .stride = (size_t)w->dim, .n = n, .norm = norm, .eps = eps};
 }
 
 // ---- the operations -------------------------------------------------------------------------------------------------
@@ -410,12 +429,11 @@ static void keep_tail(const Workspace *w, int layer, const KvPool *kv, const Run
 
 static void op_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
     const CpuKernels *k = kernels_of(l->be);
-    Step s = {.k = k, .w = w, .l = l, .kv = kv, .b = b, .norm = l->norm_att, .eps = l->eps};
-    over_rows(w, b->n_rows, w->dim, norm_rows, &s);
+    Step s = {.k = k, .w = w, .l = l, .kv = kv, .b = b};
     Job jobs[] = {{&l->wq, w->q, (size_t)w->q_dim, false, NULL},
                   {&l->wk, w->k, (size_t)w->kv_dim, false, NULL},
                   {&l->wv, w->v, (size_t)w->kv_dim, false, NULL}};
-    multiply(k, w, jobs, 3, w->xn, (size_t)w->dim, b->n_rows, NULL);
+    multiply(k, w, jobs, 3, normed(w, l->norm_att, l->eps, b->n_rows));
     over_rows(w, b->n_rows, 2.0 * w->q_dim, turn_rows, &s);
     if (kv->tail_of) threads_run(w->pool, seal_head, &s, l->heads.n_kv_heads);
 }
@@ -554,14 +572,14 @@ static void op_attention(Workspace *w, const Layer *l, const KvPool *kv, const B
 
 static void op_attn_out(Workspace *w, const Layer *l, const Batch *b) {
     Job job = {&l->wo, w->x, (size_t)w->dim, true, NULL};
-    multiply(kernels_of(l->be), w, &job, 1, w->a, (size_t)w->q_dim, b->n_rows, NULL);
+    multiply(kernels_of(l->be), w, &job, 1, (Rows){.x = w->a, .stride = (size_t)w->q_dim, .n = b->n_rows});
 }
 
 static void glu_rows(void *arg, int first, int last, int thread) {
     (void)thread;
     Step *s = arg;
     size_t n = (size_t)s->w->ffn;
-    for (int i = first; i < last; i++) s->k->silu_mul(s->w->h + (size_t)i * n, s->w->up + (size_t)i * n, s->w->ffn);
+    for (int i = first; i < last; i++) s->silu_mul(s->w->h + (size_t)i * n, s->w->up + (size_t)i * n, s->w->ffn);
 }
 
 // Whether w->h holds the FFN's activations packed for w_down: one kernel does all three products, and they fit. The
@@ -575,22 +593,25 @@ static bool glu_is_packed(const CpuKernels *k, const Workspace *w, const Layer *
 
 static void op_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
     const CpuKernels *k = kernels_of(l->be);
-    Step s = {.k = k, .w = w, .l = l, .b = b, .norm = l->norm_ffn, .eps = l->eps};
-    over_rows(w, b->n_rows, w->dim, norm_rows, &s);
+    Rows rows = normed(w, l->norm_ffn, l->eps, b->n_rows);
     if (glu_is_packed(k, w, l, b->n_rows)) {
         Job job = {.w = &l->w_up, .y = w->h, .gate = &l->w_gate};
-        multiply(k, w, &job, 1, w->xn, (size_t)w->dim, b->n_rows, NULL);
+        multiply(k, w, &job, 1, rows);
         return;
     }
     Job jobs[] = {{&l->w_gate, w->h, (size_t)w->ffn, false, NULL}, {&l->w_up, w->up, (size_t)w->ffn, false, NULL}};
-    multiply(k, w, jobs, 2, w->xn, (size_t)w->dim, b->n_rows, NULL);
+    multiply(k, w, jobs, 2, rows);
+    const MatrixKernel *m = matrix_for(k, w, &l->w_gate, b->n_rows);
+    Step s = {.w = w, .silu_mul = m && m->silu_mul ? m->silu_mul : k->silu_mul};
     over_rows(w, b->n_rows, 8.0 * w->ffn, glu_rows, &s);
 }
 
 static void op_ffn_out(Workspace *w, const Layer *l, const Batch *b) {
     const CpuKernels *k = kernels_of(l->be);
     Job job = {&l->w_down, w->x, (size_t)w->dim, true, NULL};
-    multiply(k, w, &job, 1, w->h, (size_t)w->ffn, b->n_rows, glu_is_packed(k, w, l, b->n_rows) ? w->h : NULL);
+    Rows rows = {.x = w->h, .stride = (size_t)w->ffn, .n = b->n_rows};
+    if (glu_is_packed(k, w, l, b->n_rows)) rows.packed = w->h;
+    multiply(k, w, &job, 1, rows);
 }
 
 static void op_logits(Workspace *w, const Backend *be, const Tensor *head, const float *norm, float eps,
@@ -599,7 +620,7 @@ static void op_logits(Workspace *w, const Backend *be, const Tensor *head, const
     Step s = {.k = k, .w = w, .norm = norm, .eps = eps, .rows = rows};
     over_rows(w, n_rows, w->dim, norm_rows, &s);
     Job job = {head, w->logits, (size_t)w->n_vocab, false, NULL};
-    multiply(k, w, &job, 1, w->xn, (size_t)w->dim, n_rows, NULL);
+    multiply(k, w, &job, 1, (Rows){.x = w->xn, .stride = (size_t)w->dim, .n = n_rows});
 }
 
 // ---- the choice -----------------------------------------------------------------------------------------------------

@@ -81,12 +81,16 @@ typedef struct {
     size_t scratch; // bytes a task needs
     size_t (*packed_bytes)(int n_rows, int n_in);
     void (*pack)(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in); // x: the first row
+    // The same of the rows' RMSNorm: bit for bit what rmsnorm and `pack` give one after another. NULL: it cannot
+    void (*pack_norm)(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in, const float *norm,
+                      float eps);
     void (*run)(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
                 size_t y_stride, bool add, void *scratch);
     // h = silu(gate x) * (up x), all of its rows packed for the next product. Both of one type, without bias; at most
     // half the features of a task of `run`. NULL: it cannot
     void (*run_glu)(const Tensor *gate, const Tensor *up, int first, int last, const void *packed, int first_row,
                     int n_rows, void *h, void *scratch);
+    void (*silu_mul)(float *gate, const float *up, int n); // as run_glu has it, for rows too few for that; or NULL
 } MatrixKernel;
 
 // Attention of the pairs of a task; any number up to `pairs` of them.

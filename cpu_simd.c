@@ -318,13 +318,10 @@ static const MatrixKernel matrix_f32 = {
 // ---- steps of a row -------------------------------------------------------------------------------------------------
 
 static void rmsnorm(float *out, const float *x, const float *weight, int n, float eps) {
-    vf sums = {0};
+    float scale;
     int i = 0;
-    for (; i + VL <= n; i += VL) sums += vload(x + i) * vload(x + i);
-    float sum = vsum(sums);
-    for (; i < n; i++) sum += x[i] * x[i];
-    float scale = 1 / sqrtf(sum / (float)n + eps);
-    for (i = 0; i + VL <= n; i += VL) vstore(out + i, vload(x + i) * scale * vload(weight + i));
+    norm_scales(x, 0, 1, n, eps, &scale);
+    for (; i + VL <= n; i += VL) vstore(out + i, vload(x + i) * scale * vload(weight + i));
     for (; i < n; i++) out[i] = x[i] * scale * weight[i];
 }
 
@@ -348,7 +345,7 @@ static void rope(float *head, const float *restrict cosine, const float *restric
 
 INLINE vf silu_times(vf gate, vf up) { return gate / (vexp(-gate) + 1.0f) * up; }
 
-// All elements by the same arithmetic, as a kernel that packs them at once has them (MatrixKernel.run_glu).
+// All elements by the same arithmetic, those past the last whole vector too.
 static void silu_mul(float *gate, const float *up, int n) {
     int i = 0;
     for (; i + VL <= n; i += VL) vstore(gate + i, silu_times(vload(gate + i), vload(up + i)));

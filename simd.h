@@ -170,6 +170,23 @@ INLINE vf vexp(vf x) {
     return (vf)((vi)p + ((vi)t << 23));
 }
 
+// What RMSNorm scales each of C rows of n elements by; C, up to 4, is a constant. A row's sum is of one order whatever
+// C.
+INLINE void norm_scales(const float *x, size_t x_stride, int C, int n, float eps, float *scales) {
+    vf sums[4] = {0};
+    int whole = n / VL * VL;
+    for (int i = 0; i < whole; i += VL)
+#pragma GCC unroll 4
+        for (int c = 0; c < C; c++)
+            sums[c] += vload(x + (size_t)c * x_stride + i) * vload(x + (size_t)c * x_stride + i);
+#pragma GCC unroll 4
+    for (int c = 0; c < C; c++, x += x_stride) {
+        float sum = vsum(sums[c]);
+        for (int i = whole; i < n; i++) sum += x[i] * x[i];
+        scales[c] = 1 / sqrtf(sum / (float)n + eps);
+    }
+}
+
 // Elements of a (0..3) and b (4..7) by constant indices.
 #if defined(__clang__)
 #define SHUFFLE4(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)

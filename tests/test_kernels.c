@@ -28,16 +28,18 @@ typedef enum {
     RMSNORM,
     ROPE,
     SILU,
+    SILU_BF16,
     ATTEND,
     ATTEND_BF16,
     N_KERNELS
 } Kernel;
-static const char *const kernel_names[N_KERNELS] = {"matvec",      "matrix",
-                                                    "matrix_bf16", "the same, from bf16 inputs",
-                                                    "matrix_int8", "the same, from int8 activations",
-                                                    "embed",       "rmsnorm",
-                                                    "rope",        "silu_mul",
-                                                    "attend",      "attend_bf16"};
+static const char *const kernel_names[N_KERNELS] = {"matvec",        "matrix",
+                                                    "matrix_bf16",   "the same, from bf16 inputs",
+                                                    "matrix_int8",   "the same, from int8 activations",
+                                                    "embed",         "rmsnorm",
+                                                    "rope",          "silu_mul",
+                                                    "silu_mul_bf16", "attend",
+                                                    "attend_bf16"};
 static double worst[N_KERNELS][N_ISA];
 static int compared[N_KERNELS][N_ISA];
 
@@ -399,8 +401,8 @@ static void check_alone(MatrixCase *c, int isa, int n_out) {
     free(scratch);
 }
 
-// Gate and up of the FFN in one pass give, bit for bit, what their products, silu_mul and packing give one after
-// another.
+// Gate and up of the FFN in one pass give, bit for bit, what their products, the kernel's silu_mul and packing give one
+// after another.
 static void check_glu(MatrixCase *c, int isa, int n_out, int n_rows) {
     const CpuKernels *table = kernels(isa);
     const MatrixKernel *k = table->matrix_of(c->m->t.type);
@@ -414,7 +416,7 @@ static void check_glu(MatrixCase *c, int isa, int n_out, int n_rows) {
         for (int i = 0; i < 2; i++)
             k->run(&w[i], 0, n_out, packed, r, int_min(k->rows, n_rows - r), y[i], (size_t)n_out, false, scratch);
     for (int r = 0; r < n_rows; r++)
-        table->silu_mul(y[0] + (size_t)r * (size_t)n_out, y[1] + (size_t)r * (size_t)n_out, n_out);
+        k->silu_mul(y[0] + (size_t)r * (size_t)n_out, y[1] + (size_t)r * (size_t)n_out, n_out);
     void *want = pack_all(k, y[0], (size_t)n_out, n_rows, n_out), *h = poisoned(bytes + 64);
     w[0].n_out = w[1].n_out = n_out;
     for (int f = 0; f < n_out; f += features)
@@ -427,6 +429,32 @@ static void check_glu(MatrixCase *c, int isa, int n_out, int n_rows) {
     for (size_t i = 0; i < 64; i++) assert_int_equal(((uint8_t *)h)[bytes + i], 0xff);
     void *all[] = {packed, scratch, y[0], y[1], want, h};
     for (size_t i = 0; i < ARRAY_LEN(all); i++) free(all[i]);
+}
+
+// The norm of a tile of rows packed as it is computed is, bit for bit, that of rmsnorm packed.
+static void check_pack_norm(const CpuKernels *table, const MatrixKernel *k, int n_rows, int n_in, uint64_t *random) {
+    size_t stride = (size_t)n_in + 3, n = (size_t)n_in, bytes = k->packed_bytes(2 * k->tile, n_in);
+    float *x = random_floats((size_t)(n_rows - 1) * stride + n, random), *norm = random_floats(n, random);
+    float *normed = malloc((size_t)n_rows * n * sizeof *normed);
+    uint8_t *packed = poisoned(bytes), *want = poisoned(bytes);
+    for (int r = 0; r < n_rows; r++) table->rmsnorm(normed + (size_t)r * n, x + (size_t)r * stride, norm, n_in, 1e-5f);
+    k->pack(want, 1, normed, n, n_rows, n_in);
+    k->pack_norm(packed, 1, x, stride, n_rows, n_in, norm, 1e-5f);
+    assert_memory_equal(packed, want, bytes);
+    void *all[] = {x, norm, normed, packed, want};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) free(all[i]);
+}
+
+static void test_pack_norm(void **state) {
+    (void)state;
+    static const int widths[] = {1, 31, 32, 80, 172, 256, 1000};
+    uint64_t random = 21;
+    for (int isa = 0; isa < N_ISA; isa++) {
+        const CpuKernels *table = kernels(isa);
+        const MatrixKernel *k = table && table->matrix_of ? table->matrix_of(TYPE_Q8_0) : NULL;
+        for (size_t i = 0; i < ARRAY_LEN(widths) && k && k->pack_norm; i++)
+            for (int n_rows = 1; n_rows <= k->tile; n_rows++) check_pack_norm(table, k, n_rows, widths[i], &random);
+    }
 }
 
 static void matrix_shapes(MatrixCase *c) {
@@ -650,34 +678,48 @@ static void test_rope(void **state) {
 
 static double silu(double g) { return g / (1 + exp(-g)); }
 
-static void check_silu_mul(int isa, int n, float size, uint64_t *random) {
-    static const float edges[] = {100, -100, 0, -0.0f, 87, -87, 88, -88.8f, 89, -89, 1e-8f, -1e-8f, 1e4f, -1e4f};
+typedef void SiluMul(float *gate, const float *up, int n);
+
+static void check_silu_mul(Kernel kernel, int isa, SiluMul *silu_mul, int n, float size, uint64_t *random) {
+    static const float edges[] = {100, -100,  0,      -0.0f, 87,    -87,   88,     -88.8f,   89,
+                                  -89, 1e-8f, -1e-8f, 1e4f,  -1e4f, 1e30f, -1e30f, -INFINITY};
     float *gate = random_floats((size_t)n, random), *up = random_floats((size_t)n, random);
     double *want = malloc((size_t)n * sizeof *want);
     for (int i = 0; i < n; i++) {
-        gate[i] = size > 0 ? gate[i] * size : edges[(size_t)i % ARRAY_LEN(edges)];
-        want[i] = silu((double)gate[i]) * (double)up[i];
+        gate[i] = size > 0 ? gate[i] * size : edges[(size_t)i % (ARRAY_LEN(edges) - (kernel == SILU ? 3 : 0))];
+        want[i] = gate[i] < -1000 ? 0 : silu((double)gate[i]) * (double)up[i];
     }
-    kernels(isa)->silu_mul(gate, up, n);
+    silu_mul(gate, up, n);
     // Each by itself: a large neighbour must not hide a small one. Below 1e-25 nothing is left of a gate.
     for (int i = 0; i < n; i++)
-        take_distance(SILU, isa, fabs((double)gate[i] - want[i]) / (fabs(want[i]) + 1e-25), 1e-5, "an element");
+        take_distance(kernel, isa, fabs((double)gate[i] - want[i]) / (fabs(want[i]) + 1e-25),
+                      kernel == SILU ? 1e-5 : 7e-5, "an element");
     free(gate);
     free(up);
     free(want);
 }
 
-static void test_silu_mul(void **state) {
-    (void)state;
+static void check_silu_sizes(Kernel kernel, int isa, SiluMul *silu_mul) {
     static const int sizes[] = {1, 3, 4, 7, 16, 33, 64, 100, 171};
     uint64_t random = 16;
-    for (int isa = 0; isa < 4; isa++)
-        for (size_t i = 0; i < ARRAY_LEN(sizes) && kernels(isa); i++) {
-            check_silu_mul(isa, sizes[i], 1, &random);
-            check_silu_mul(isa, sizes[i], 20, &random);
-            check_silu_mul(isa, sizes[i], 60, &random);
-            check_silu_mul(isa, sizes[i], 0, &random); // the edges
-        }
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        check_silu_mul(kernel, isa, silu_mul, sizes[i], 1, &random);
+        check_silu_mul(kernel, isa, silu_mul, sizes[i], 20, &random);
+        check_silu_mul(kernel, isa, silu_mul, sizes[i], 60, &random);
+        check_silu_mul(kernel, isa, silu_mul, sizes[i], 0, &random); // the edges
+    }
+    float nan[] = {NAN}, one[] = {1};
+    silu_mul(nan, one, 1);
+    assert_true(isnan(nan[0]));
+}
+
+static void test_silu_mul(void **state) {
+    (void)state;
+    for (int isa = 0; isa < N_ISA; isa++) {
+        const CpuKernels *k = kernels(isa);
+        if (k && isa < 4) check_silu_sizes(SILU, isa, k->silu_mul);
+        if (k && k->matrix_of) check_silu_sizes(SILU_BF16, isa, k->matrix_of(TYPE_Q8_0)->silu_mul);
+    }
 }
 
 static void check_to_kv(int isa, int type, int n, uint64_t *random) {
@@ -1026,6 +1068,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_backend_choice),
         cmocka_unit_test(test_matrix_kernels_are_used),
+        cmocka_unit_test(test_pack_norm),
         cmocka_unit_test(test_embed),
         cmocka_unit_test(test_rmsnorm),
         cmocka_unit_test(test_rope),
