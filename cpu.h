@@ -126,7 +126,7 @@ const MatrixKernel *cpu_vnni_matrix(int type); // cpu_int8.c: AVX-512 with VNNI
 #define QUILL_AMX
 const MatrixKernel *cpu_amx_matrix(int type);
 const MatrixKernel *cpu_amx_int8_matrix(int type); // cpu_amx_int8.c
-extern const AttendKernel cpu_amx_attend;
+extern const AttendKernel cpu_amx_attend, cpu_amx_row; // of many queries, which calls that of one row
 bool cpu_amx_enable(void); // asks the system for the tile registers; false: it refuses
 #endif
 

@@ -15,6 +15,7 @@
 
 #include "amx.h"
 
+#include <assert.h>
 #include <limits.h>
 
 enum {
@@ -22,6 +23,7 @@ enum {
     TASK = 256,                  // queries of a task
     TILES = TASK / QUERIES,      // of them
     KEYS = 128,                  // keys of a tile
+    FEWEST_HEADS = 3,            // of a group: with less a row is done sooner by the vector units
     HEAD_MOST = 512,             // largest head_dim (model.c refuses more)
     STEPS_MOST = HEAD_MOST / 32, // of 32 elements of a head
 };
@@ -41,15 +43,6 @@ typedef struct {
 
 // ---- loading --------------------------------------------------------------------------------------------------------
 
-// Elements [i, i + 16) of a head in f16 or bf16, zero from head_dim on.
-INLINE __m512 load_half(const uint16_t *head, int type, int i, int head_dim) {
-    int left = head_dim - i;
-    __mmask16 there = (__mmask16)(left >= 16 ? 0xffff : left > 0 ? (1 << left) - 1 : 0);
-    __m256i half = _mm256_maskz_loadu_epi16(there, head + i);
-    if (type == TYPE_F16) return _mm512_cvtph_ps(half);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-}
-
 // 32 floats as bf16, and what that leaves of them.
 INLINE void store_parts(uint16_t *high, uint16_t *low, __m512 a, __m512 b) {
     store_bf16(high, a, b);
@@ -64,7 +57,7 @@ INLINE void store_parts(uint16_t *high, uint16_t *low, __m512 a, __m512 b) {
 static void load_queries(const AttendTask *t, State *s) {
     int hd = t->heads->head_dim, steps = (hd + STEP - 1) / STEP;
     int group = t->heads->n_heads / t->heads->n_kv_heads, n = t->last - t->first;
-    __m512 scale = _mm512_set1_ps(t->heads->scale * 1.44269504f); // the softmax is one of powers of two
+    __m512 scale = _mm512_set1_ps(t->heads->scale * LOG2_E); // the softmax is one of powers of two
     for (int lane = 0; lane < (int)round_up((size_t)n, QUERIES); lane += 16)
         for (int step = 0; step < steps; step++) {
             __m512 parts[2][16];
@@ -198,16 +191,6 @@ static void mask_scores(const AttendTask *t, State *s, int tile, int half, int f
     }
 }
 
-// 2^x to 2e-7; 0 for what is masked.
-INLINE vf exp2_of(vf x) {
-    vf n = (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), f = x - n;
-    vf p = f * 1.3333558e-3f + 9.6181291e-3f;
-    p = p * f + 5.5504109e-2f;
-    p = p * f + 2.4022651e-1f;
-    p = p * f + 6.9314718e-1f;
-    return (vf)_mm512_scalef_ps((__m512)(p * f + 1.0f), (__m512)n);
-}
-
 // Weights of 16 keys and queries from their scores, in pairs of keys. Adds them to totals.
 INLINE void weigh(const float *scores, vf floor, uint16_t *weights, vf totals[2]) {
 #pragma GCC unroll 2
@@ -302,8 +285,14 @@ static void attend_tiles(const AttendTask *t) {
 static bool in_16_bits(int type) { return type == TYPE_F16 || type == TYPE_BF16; }
 
 static void attend(const AttendTask *t) {
-    if (t->last - t->first >= QUERIES && in_16_bits(t->kv->type_k) && in_16_bits(t->kv->type_v)) {
+    bool halves = in_16_bits(t->kv->type_k) && in_16_bits(t->kv->type_v);
+    if (halves && t->last - t->first >= QUERIES) {
         attend_tiles(t);
+        return;
+    }
+    if (halves && t->heads->n_heads >= FEWEST_HEADS * t->heads->n_kv_heads) {
+        assert(cpu_amx_row.scratch <= sizeof(State));
+        cpu_amx_row.run(t);
         return;
     }
     AttendTask part = *t;
