@@ -23,7 +23,7 @@ enum {
     TASK = 256,                  // queries of a task
     TILES = TASK / QUERIES,      // of them
     KEYS = 128,                  // keys of a tile
-    FEWEST_HEADS = 3,            // of a group: with less a row is done sooner by the vector units
+    FEWEST_HEADS = 2,            // of a group that gain where rows are too few for this
     HEAD_MOST = 512,             // largest head_dim (model.c refuses more)
     STEPS_MOST = HEAD_MOST / 32, // of 32 elements of a head
 };
@@ -286,7 +286,7 @@ static bool in_16_bits(int type) { return type == TYPE_F16 || type == TYPE_BF16;
 
 static void attend(const AttendTask *t) {
     bool halves = in_16_bits(t->kv->type_k) && in_16_bits(t->kv->type_v);
-    if (halves && t->last - t->first >= QUERIES) {
+    if (halves && t->last - t->first >= QUERIES && !t->lse) {
         attend_tiles(t);
         return;
     }
@@ -302,4 +302,4 @@ static void attend(const AttendTask *t) {
     }
 }
 
-const AttendKernel cpu_amx_attend = {.run = attend, .scratch = sizeof(State), .pairs = TASK};
+const AttendKernel cpu_amx_attend = {.run = attend, .scratch = sizeof(State), .pairs = TASK, .in_parts = true};

@@ -13,11 +13,13 @@
 
 #include "amx.h"
 
+#include <math.h>
+
 enum {
     HEADS = 8,                   // of a pass over the keys
     KEYS = 128,                  // of a tile
     STREAMS = 4,                 // parts of the cache that a tile's keys are taken from
-    AHEAD = 1280,                // bytes to fetch ahead in each
+    AHEAD = 768,                 // bytes to fetch ahead in each
     WIDE = 64,                   // elements of a head that are split at a time
     HEAD_MOST = 512,             // largest head_dim (model.c refuses more)
     STEPS_MOST = HEAD_MOST / 32, // of 32 elements of a head
@@ -280,27 +282,29 @@ static void soften(State *s, int n, int padded, int hd, vf *max, vf *sum) {
 
 // ---- the task -------------------------------------------------------------------------------------------------------
 
-static void write_out(const AttendTask *t, int pair, int count, const State *s, vf sum) {
+static void write_out(const AttendTask *t, int pair, int count, const State *s, vf max, vf sum) {
     int hd = t->heads->head_dim;
     sum += vswap(sum, HEADS);
-    for (int h = 0; h < count; h++)
+    for (int h = 0; h < count; h++) {
+        size_t at = attend_query(t, pair + h);
         for (int i = 0; i < hd; i += 16)
-            _mm512_mask_storeu_ps(t->out + attend_query(t, pair + h) + i, lanes(hd - i),
-                                  (__m512)(vload(s->out[i / 16][h]) / sum[h]));
+            _mm512_mask_storeu_ps(t->out + at + i, lanes(hd - i), (__m512)(vload(s->out[i / 16][h]) / sum[h]));
+        if (t->lse) t->lse[at / (size_t)hd] = max[h] / LOG2_E + logf(sum[h]);
+    }
 }
 
 // Up to HEADS heads of one row.
 static void attend_heads(const AttendTask *t, int pair, int count) {
     State *s = t->scratch;
     int hd = t->heads->head_dim, slot = t->slot[pair / (t->heads->n_heads / t->heads->n_kv_heads)];
-    int first = attend_first(t, slot), n = find_tile(t, s, first, slot + 1, 0);
+    int first = attend_first(t, slot), end = attend_last(t, slot) + 1, n = find_tile(t, s, first, end, 0);
     int ahead = int_min(KEYS, AHEAD * STREAMS / (int)(hd * (int)sizeof(uint16_t)));
     vf max = vset(masked), sum = {0};
     load_queries(t, pair, count, s);
     memset(s->out, 0, round_up((size_t)hd, WIDE) / 16 * sizeof s->out[0]);
     for (int i = 0, next; n > 0; i++, n = next) {
         int turn = i % 2, padded = (int)round_up((size_t)n, 32);
-        next = find_tile(t, s, first, slot + 1, i + 1);
+        next = find_tile(t, s, first, end, i + 1);
         if (t->kv->type_k == TYPE_F16) score_tile(TYPE_F16, s, turn, padded, hd, ahead);
         else score_tile(TYPE_BF16, s, turn, padded, hd, ahead);
         soften(s, n, padded, hd, &max, &sum);
@@ -308,7 +312,7 @@ static void attend_heads(const AttendTask *t, int pair, int count) {
             if (t->kv->type_v == TYPE_F16) sum_columns(TYPE_F16, s, turn, padded, e, hd, ahead);
             else sum_columns(TYPE_BF16, s, turn, padded, e, hd, ahead);
     }
-    write_out(t, pair, count, s, sum);
+    write_out(t, pair, count, s, max, sum);
 }
 
 static void attend(const AttendTask *t) {
@@ -322,4 +326,4 @@ static void attend(const AttendTask *t) {
     _tile_release();
 }
 
-const AttendKernel cpu_amx_row = {.run = attend, .scratch = sizeof(State), .pairs = 32};
+const AttendKernel cpu_amx_row = {.run = attend, .scratch = sizeof(State), .pairs = 32, .in_parts = true};
