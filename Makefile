@@ -33,7 +33,7 @@ OBJS = $(READ_OBJS) $(CORE:%=$(BUILD)/%.o) $(FACE:%=$(BUILD)/%.o) $(BUILD)/cpu_p
 ifneq ($(filter x86_64%,$(MACHINE)),)
 OBJS += $(BUILD)/cpu_avx2.o $(BUILD)/cpu_madd.o $(BUILD)/cpu_avx512.o $(BUILD)/cpu_int8.o
 ifeq ($(shell $(CC) $(AMX) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
-OBJS += $(BUILD)/cpu_amx.o $(BUILD)/cpu_amx_int8.o $(BUILD)/cpu_amx_attend.o
+OBJS += $(BUILD)/cpu_amx.o $(BUILD)/cpu_amx_int8.o $(BUILD)/cpu_amx_attend.o $(BUILD)/cpu_amx_row.o
 else # gcc before 11
 override CFLAGS += -DQUILL_NO_AMX
 endif
@@ -86,7 +86,7 @@ $(BUILD)/cpu_avx512.o: cpu_simd.c Makefile | $(BUILD)
 	$(CC) $(CFLAGS) $(SIMD) -DQUILL_SIMD=512 $(AVX512) -c -o $@ $<
 $(BUILD)/cpu_int8.o: cpu_int8.c Makefile | $(BUILD)
 	$(CC) $(CFLAGS) $(SIMD) $(VNNI) -c -o $@ $<
-$(BUILD)/cpu_amx.o $(BUILD)/cpu_amx_int8.o $(BUILD)/cpu_amx_attend.o: $(BUILD)/%.o: %.c Makefile | $(BUILD)
+$(BUILD)/cpu_amx.o $(BUILD)/cpu_amx_int8.o $(BUILD)/cpu_amx_attend.o $(BUILD)/cpu_amx_row.o: $(BUILD)/%.o: %.c Makefile | $(BUILD)
 	$(CC) $(CFLAGS) $(SIMD) $(AMX) -c -o $@ $<
 $(BUILD)/%.o: %.cu $(BUILD)/cuda.choice Makefile | $(BUILD)
 	$(NVCC) $(NVFLAGS) $(CUDA_CODE) -c -o $@ $<

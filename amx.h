@@ -14,17 +14,16 @@ enum {
     UNIT = 16 * 32, // bf16 elements of a unit tile
 };
 
-// Tiles 0..3, sums, are 16 x 16; 4 and 5, left operands, 16 rows of `depth` bytes; 6 and 7, right ones, a row for every
-// four of these.
-static inline void tiles_configure(int depth) {
+// What each of the eight tiles is: rows, and bytes of a row.
+static inline void tiles_shape(const uint8_t rows[8], const uint8_t bytes[8]) {
     struct {
         uint8_t palette, start_row, reserved[14];
         uint16_t bytes[16];
         uint8_t rows[16];
     } config = {.palette = 1};
     for (int i = 0; i < 8; i++) {
-        config.bytes[i] = (uint16_t)(i == 4 || i == 5 ? depth : 64);
-        config.rows[i] = (uint8_t)(i < 6 ? 16 : depth / 4);
+        config.bytes[i] = bytes[i];
+        config.rows[i] = rows[i];
     }
     __asm__ volatile("" ::"r"(&config) : "memory"); // the intrinsic names eight bytes only to the compiler
     _tile_loadconfig(&config);
@@ -36,6 +35,13 @@ static inline void tiles_configure(int depth) {
         if (STREAMS) _tile_stream_loadd(N, FROM, 64);                                                                  \
         else _tile_loadd(N, FROM, 64);                                                                                 \
     } while (0)
+
+// Tiles 0..3, sums, are 16 x 16; 4 and 5, left operands, 16 rows of `depth` bytes; 6 and 7, right ones, a row for every
+// four of these.
+static inline void tiles_configure(int depth) {
+    uint8_t left = (uint8_t)depth, right = (uint8_t)(depth / 4);
+    tiles_shape((uint8_t[8]){16, 16, 16, 16, 16, 16, right, right}, (uint8_t[8]){64, 64, 64, 64, left, left, 64, 64});
+}
 
 // Sums are tiles 0..3: the left operand's first 16 rows by the right one's first 16 columns and by its second; then its
 // second 16 rows likewise. In memory they follow one another, 256 floats each.
@@ -100,6 +106,26 @@ INLINE __m512 pairs_bf16(__m512 a, __m512 b) {
                                           21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     memcpy(&halves, &bf, sizeof halves);
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(at, halves));
+}
+
+// Elements [i, i + 16) of a head in f16 or bf16, zero from head_dim on.
+INLINE __m512 load_half(const uint16_t *head, int type, int i, int head_dim) {
+    int left = head_dim - i;
+    __mmask16 there = (__mmask16)(left >= 16 ? 0xffff : left > 0 ? (1 << left) - 1 : 0);
+    __m256i half = _mm256_maskz_loadu_epi16(there, head + i);
+    if (type == TYPE_F16) return _mm512_cvtph_ps(half);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+#define LOG2_E 1.44269504f
+// 2^x to 2e-7; 0 for what is masked.
+INLINE vf exp2_of(vf x) {
+    vf n = (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), f = x - n;
+    vf p = f * 1.3333558e-3f + 9.6181291e-3f;
+    p = p * f + 5.5504109e-2f;
+    p = p * f + 2.4022651e-1f;
+    p = p * f + 6.9314718e-1f;
+    return (vf)_mm512_scalef_ps((__m512)(p * f + 1.0f), (__m512)n);
 }
 
 // 16 x 16 values of 32 bits: rows in, columns out.

@@ -6,6 +6,7 @@
 #include "cpu.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -455,6 +456,7 @@ typedef struct {
     const KvPool *kv;
     const Batch *b;
     int n_tasks;
+    int n_parts; // of a single row's keys
 } Attention;
 
 // What was rounded to bf16 loses nothing in a unit that multiplies it; files in F32 are computed in f32.
@@ -482,6 +484,66 @@ static bool next_span(const Attention *a, Span *s) {
     else return false;
     return true;
 }
+
+// ---- one row's keys in parts ----
+// They are a task each where KV heads alone leave threads idle. A part's outputs and lse lie in w->h, which is free.
+
+enum { PART_KEYS = 256 }; // of a part at least
+
+static size_t part_floats(const Workspace *w, const Heads *h) { return (size_t)w->q_dim + (size_t)h->n_heads; }
+
+// How many: tasks for all threads alike.
+static int count_parts(const Attention *a) {
+    const Heads *h = &a->l->heads;
+    const Workspace *w = a->w;
+    int threads = threads_count(w->pool), common = threads, rest = h->n_kv_heads;
+    if (a->b->n_rows != 1 || !a->attend.in_parts || kernels_of(a->l->be)->in_order) return 1;
+    while (rest) {
+        int next = common % rest;
+        common = rest;
+        rest = next;
+    }
+    int keys = int_min(a->b->slot[0] + 1, h->window ? h->window : INT_MAX);
+    size_t room = (size_t)w->max_rows * (size_t)w->ffn / part_floats(w, h);
+    return int_max(1, int_min(int_min(threads / common, keys / PART_KEYS), room < INT_MAX ? (int)room : INT_MAX));
+}
+
+static void part_task(void *arg, int task, int thread) {
+    Attention *a = arg;
+    const Heads *h = &a->l->heads;
+    Run run = run_at(a->b, 0);
+    AttendTask t = task_of(a->w, a->l, a->kv, a->b, &run);
+    int part = task / h->n_kv_heads, first = attend_first(&t, run.slot);
+    int64_t keys = run.slot + 1 - first;
+    t.kv_head = task % h->n_kv_heads;
+    t.last = h->n_heads / h->n_kv_heads;
+    t.from = first + (int)(keys * part / a->n_parts);
+    t.end = first + (int)(keys * (part + 1) / a->n_parts);
+    t.out = a->w->h + (size_t)part * part_floats(a->w, h);
+    t.lse = t.out + a->w->q_dim;
+    t.scratch = thread_scratch(a->w, thread);
+    a->attend.run(&t);
+}
+
+// w->a from what the parts found, each by what it weighs.
+static void merge_parts(const Attention *a) {
+    const Heads *h = &a->l->heads;
+    const Workspace *w = a->w;
+    size_t stride = part_floats(w, h), hd = (size_t)h->head_dim;
+    memset(w->a, 0, (size_t)w->q_dim * sizeof *w->a);
+    for (int head = 0; head < h->n_heads; head++) {
+        const float *lse = w->h + w->q_dim + head, *from = w->h + (size_t)head * hd;
+        float *to = w->a + (size_t)head * hd, max = -INFINITY, sum = 0;
+        for (int part = 0; part < a->n_parts; part++) max = fmaxf(max, lse[(size_t)part * stride]);
+        for (int part = 0; part < a->n_parts; part++) sum += expf(lse[(size_t)part * stride] - max);
+        for (int part = 0; part < a->n_parts; part++) {
+            float weight = expf(lse[(size_t)part * stride] - max) / sum;
+            for (size_t i = 0; i < hd; i++) to[i] += weight * from[(size_t)part * stride + i];
+        }
+    }
+}
+
+// ---- rows and heads ----
 
 static void attend_task(void *arg, int task, int thread) {
     Attention *a = arg;
@@ -555,11 +617,15 @@ static void op_attention(Workspace *w, const Layer *l, const KvPool *kv, const B
     enum { FEWEST_PAIRS = 32 };
     Attention a = {.attend = attend_of(l), .w = w, .l = l, .kv = kv, .b = b};
     double work = count_tasks(&a);
+    a.n_parts = count_parts(&a);
     while (a.n_tasks < threads_count(w->pool) && a.attend.pairs > FEWEST_PAIRS) { // one for every thread
         a.attend.pairs /= 2;
         count_tasks(&a);
     }
-    if (work < 2 * TASK_WORK)
+    if (a.n_parts > 1) {
+        threads_run(w->pool, part_task, &a, a.n_parts * l->heads.n_kv_heads);
+        merge_parts(&a);
+    } else if (work < 2 * TASK_WORK)
         for (int i = 0; i < a.n_tasks; i++) attend_task(&a, i, 0);
     else threads_run(w->pool, attend_task, &a, a.n_tasks);
     if (b->probe) threads_run(w->pool, probe_head, &a, l->heads.n_kv_heads);

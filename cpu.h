@@ -20,21 +20,26 @@ typedef struct {
     float *out;       // (n_rows, n_heads, head_dim)
     int layer, kv_head;
     int first, last; // (row, head of the group) pairs to do, counted row by row: pair = row*g + head
-    void *scratch;   // panel_bytes of the thread's own
+    // One row's keys may be shared out among tasks, each with an `out` of its own: slots [from, end) of those that the
+    // row sees. What the parts weigh is in lse, the logarithm of the sum of their scores' exponentials.
+    int from, end; // end 0: up to the row's own
+    float *lse;    // (n_heads); NULL: the task has all keys
+    void *scratch; // panel_bytes of the thread's own
     // Sealed planes: all rows lie in one group, and its slots are read from the batch's own rows (f32) or, those of
     // steps before, from the tail page.
     const float *k, *v;   // (rows of the sequence in the batch, n_kv_heads, head_dim)
     int first_slot, page; // of the first of these rows; of the group, -1: it begins in this batch
 } AttendTask;
 
-// Where a task's elements lie: the head_dim values of a slot's K or V in the pool, the oldest slot that a row at `slot`
-// sees, the head_dim values of a pair in q and out.
+// Where a task's elements lie: the head_dim values of a slot's K or V in the pool, the oldest and the newest slot that
+// a row at `slot` sees, the head_dim values of a pair in q and out.
 static inline size_t attend_key(const AttendTask *t, int slot) {
     return kv_index(t->kv, t->layer, t->table[slot / t->kv->block], t->kv_head, slot % t->kv->block);
 }
 static inline int attend_first(const AttendTask *t, int slot) {
-    return t->heads->window ? int_max(0, slot - t->heads->window + 1) : 0;
+    return int_max(t->from, t->heads->window ? slot - t->heads->window + 1 : 0);
 }
+static inline int attend_last(const AttendTask *t, int slot) { return t->end ? int_min(slot, t->end - 1) : slot; }
 static inline size_t attend_query(const AttendTask *t, int pair) {
     int group = t->heads->n_heads / t->heads->n_kv_heads;
     size_t head = (size_t)t->kv_head * (size_t)group + (size_t)(pair % group);
@@ -93,11 +98,12 @@ typedef struct {
     void (*silu_mul)(float *gate, const float *up, int n); // as run_glu has it, for rows too few for that; or NULL
 } MatrixKernel;
 
-// Attention of the pairs of a task; any number up to `pairs` of them.
+// Attention of the pairs of a task; any number up to `pairs` of them, of one row with part of its keys any number.
 typedef struct {
     void (*run)(const AttendTask *t);
     size_t scratch; // bytes a task needs
     int pairs;      // (row, head) pairs of a task
+    bool in_parts;  // whether a task may have part of its row's keys
 } AttendKernel;
 
 typedef struct {
@@ -129,9 +135,9 @@ const MatrixKernel *cpu_vnni_matrix(int type); // cpu_int8.c: AVX-512 with VNNI
 #if defined(__x86_64__) && !defined(QUILL_NO_AMX) // the makefile sets it for compilers that cannot build it
 #define QUILL_AMX
 const MatrixKernel *cpu_amx_matrix(int type);
-const MatrixKernel *cpu_amx_int8_matrix(int type); // cpu_amx_int8.c
-extern const AttendKernel cpu_amx_attend;
-bool cpu_amx_enable(void); // asks the system for the tile registers; false: it refuses
+const MatrixKernel *cpu_amx_int8_matrix(int type);     // cpu_amx_int8.c
+extern const AttendKernel cpu_amx_attend, cpu_amx_row; // of many queries, which calls that of one row
+bool cpu_amx_enable(void);                             // asks the system for the tile registers; false: it refuses
 #endif
 
 #endif

@@ -18,12 +18,14 @@
 
 #include "amx.h"
 
+#include <assert.h>
 #include <limits.h>
 
 enum {
     QUERIES = 32,          // two unit tiles
     TASK = 1024,           // queries of a task
     KEYS = 64,             // keys of a block
+    FEWEST_HEADS = 2,      // of a group that gain where rows are too few for this
     HEAD_MOST = 512,       // largest head_dim (model.c refuses more)
     ROOM = 1 << 16,        // elements of the heads of the queries, and of the keys, that are packed at once
     SLACK = 8,             // a lane's floor follows its maximum when that is as many powers of two above it
@@ -48,15 +50,6 @@ typedef struct {
 
 // ---- loading --------------------------------------------------------------------------------------------------------
 
-// Elements [i, i + 16) of a head in f16 or bf16, zero from head_dim on.
-INLINE __m512 load_half(const uint16_t *head, int type, int i, int head_dim) {
-    int left = head_dim - i;
-    __mmask16 there = (__mmask16)(left >= 16 ? 0xffff : left > 0 ? (1 << left) - 1 : 0);
-    __m256i half = _mm256_maskz_loadu_epi16(there, head + i);
-    if (type == TYPE_F16) return _mm512_cvtph_ps(half);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-}
-
 // 32 floats as bf16, and what that leaves of them.
 INLINE void store_parts(uint16_t *high, uint16_t *low, __m512 a, __m512 b) {
     store_bf16(high, a, b);
@@ -80,7 +73,7 @@ INLINE uint16_t *v_at(State *s, int block, int step) { return s->v + (size_t)(bl
 // Lanes [lane, lane + 16) of step `step`; one past the task's last query is zeros that nobody reads.
 static void load_lanes(const AttendTask *t, State *s, int lane, int step) {
     int hd = t->heads->head_dim, n = t->last - t->first;
-    __m512 scale = _mm512_set1_ps(t->heads->scale * 1.44269504f); // the softmax is one of powers of two
+    __m512 scale = _mm512_set1_ps(t->heads->scale * LOG2_E); // the softmax is one of powers of two
     __m512 parts[2][16];
     for (int i = 0; i < 16; i++) {
         const float *q = t->q + attend_query(t, int_min(t->first + lane + i, t->last - 1));
@@ -191,16 +184,6 @@ static void mask_scores(const AttendTask *t, State *s, int turn, int lane, int f
         float *row = score_row(s, turn, k, lane / 16 % 2);
         vstore(row, k < n ? vselect((key <= slot) & (key > oldest), vload(row), vset(masked)) : vset(masked));
     }
-}
-
-// 2^x to 2e-7; 0 for what is masked.
-INLINE vf exp2_of(vf x) {
-    vf n = (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), f = x - n;
-    vf p = f * 1.3333558e-3f + 9.6181291e-3f;
-    p = p * f + 5.5504109e-2f;
-    p = p * f + 2.4022651e-1f;
-    p = p * f + 6.9314718e-1f;
-    return (vf)_mm512_scalef_ps((__m512)(p * f + 1.0f), (__m512)n);
 }
 
 // 2^x to 8e-5, a small part of what bf16 rounds.
@@ -392,15 +375,17 @@ static void in_parts(const AttendTask *t, int most, void (*run)(const AttendTask
 }
 
 static void attend(const AttendTask *t) {
-    if (t->last - t->first < QUERIES || !in_16_bits(t->kv->type_k) || !in_16_bits(t->kv->type_v)) {
-        in_parts(t, cpu_avx512.attend.pairs, cpu_avx512.attend.run);
-        return;
-    }
-    State *s = t->scratch;
-    s->steps = (t->heads->head_dim + STEP - 1) / STEP;
-    tiles_configure(2 * STEP);
-    in_parts(t, int_min(TASK, ROOM / (s->steps * STEP) / QUERIES * QUERIES), attend_tiles);
-    _tile_release();
+    bool halves = in_16_bits(t->kv->type_k) && in_16_bits(t->kv->type_v);
+    if (halves && t->last - t->first >= QUERIES && !t->lse) {
+        State *s = t->scratch;
+        s->steps = (t->heads->head_dim + STEP - 1) / STEP;
+        tiles_configure(2 * STEP);
+        in_parts(t, int_min(TASK, ROOM / (s->steps * STEP) / QUERIES * QUERIES), attend_tiles);
+        _tile_release();
+    } else if (halves && t->heads->n_heads >= FEWEST_HEADS * t->heads->n_kv_heads) {
+        assert(cpu_amx_row.scratch <= sizeof(State));
+        cpu_amx_row.run(t);
+    } else in_parts(t, cpu_avx512.attend.pairs, cpu_avx512.attend.run);
 }
 
-const AttendKernel cpu_amx_attend = {.run = attend, .scratch = sizeof(State), .pairs = TASK};
+const AttendKernel cpu_amx_attend = {.run = attend, .scratch = sizeof(State), .pairs = TASK, .in_parts = true};

@@ -780,27 +780,29 @@ INLINE void sum_heads(const float *weights, const float *tile, int n, int hd, in
 INLINE void attend_heads(const AttendTask *t, int pair, int count, int G) {
     QueryTile *s = t->scratch;
     int hd = t->kv->head_dim, slot = t->slot[pair / (t->heads->n_heads / t->heads->n_kv_heads)], n;
+    int last = attend_last(t, slot);
     const int E = VL / G;
     float scale[VL];
     vf max = vset(masked), sum = {0};
     for (int lane = 0; lane < T; lane++) s->slot[lane] = slot;
     pack_queries(t, pair, count, G, s->queries);
     memset(s->out, 0, (size_t)G * HEAD_PAD * sizeof *s->out);
-    for (int k0 = attend_first(t, slot); k0 <= slot; k0 += n) {
-        n = int_min(KEYS_FEW - k0 % KEYS_FEW, slot + 1 - k0);
+    for (int k0 = attend_first(t, slot); k0 <= last; k0 += n) {
+        n = int_min(KEYS_FEW - k0 % KEYS_FEW, last + 1 - k0);
         int padded = (int)round_up((size_t)n, 16);
         load_tile(t, s, false, k0, n, padded);
-        score_keys(s->queries, s->tile, padded, hd, G, ahead(t, false, k0 + n, slot, s), s->scores);
+        score_keys(s->queries, s->tile, padded, hd, G, ahead(t, false, k0 + n, last, s), s->scores);
         soften(s->scores, n, G, &max, &sum, scale);
         load_tile(t, s, true, k0, n, n);
-        sum_heads(s->scores, s->tile, n, hd, G, scale, ahead(t, true, k0 + n, slot, s), s->out);
+        sum_heads(s->scores, s->tile, n, hd, G, scale, ahead(t, true, k0 + n, last, s), s->out);
     }
 #pragma GCC unroll 4
     for (int d = 1; d < E; d *= 2) sum += vswap(sum, d);
     vstore(scale, sum);
     for (int h = 0; h < count; h++) {
-        float *to = t->out + attend_query(t, pair + h);
-        for (int i = 0; i < hd; i++) to[i] = s->out[h * HEAD_PAD + i] / scale[h * E];
+        size_t at = attend_query(t, pair + h);
+        for (int i = 0; i < hd; i++) t->out[at + (size_t)i] = s->out[h * HEAD_PAD + i] / scale[h * E];
+        if (t->lse) t->lse[at / (size_t)hd] = max[h * E] + logf(scale[h * E]);
     }
 }
 
@@ -826,7 +828,7 @@ static void attend_few(const AttendTask *t) {
 }
 
 static void attend(const AttendTask *t) {
-    if (t->last - t->first >= T / 2) attend_many(t);
+    if (t->last - t->first >= T / 2 && !t->lse) attend_many(t);
     else attend_few(t);
 }
 
@@ -851,7 +853,7 @@ const CpuKernels NAME = {
     .silu_mul = silu_mul,
     .to_kv = to_kv,
     .matvec = matvec,
-    .attend = {.run = attend, .scratch = sizeof(QueryTile), .pairs = T},
+    .attend = {.run = attend, .scratch = sizeof(QueryTile), .pairs = T, .in_parts = true},
     .attend_in_order = attend_many,
     .matrix = &matrix_f32,
 };

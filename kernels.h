@@ -142,7 +142,7 @@ typedef struct {
     float *x;                   // (max_rows, dim) the residual stream
     float *q;                   // (max_rows, q_dim) queries, turned
     float *a;                   // (max_rows, q_dim) what attention found
-    float *h, *up;              // (max_rows, ffn) gated activations, and what gates them
+    float *h, *up;              // (max_rows, ffn) gated activations, and what gates them; h: parts of attention too
     float *k, *v;               // (max_rows, kv_dim) before they are stored
     float *xn;                  // (max_rows, dim) a normalised copy of x
     float *rope_cos, *rope_sin; // (max_rows, n_rot/2)

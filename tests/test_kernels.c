@@ -970,6 +970,42 @@ static void check_attend_range(const AttendCase *c, int isa, uint64_t *random) {
     free(scratch);
 }
 
+// One row's keys in parts: each part's outputs, by what it weighs, make up the whole's.
+static void check_attend_parts(const AttendCase *c, int isa, uint64_t *random) {
+    enum { PARTS = 3 };
+    const AttendKernel *k = attend_kernel(isa);
+    int slot = c->slot[0], hd = c->s.head_dim, heads = c->heads.n_heads, n = heads * hd, keys = slot + 1;
+    if (!k->in_parts || c->s.n_rows != 1 || keys < PARTS) return;
+    if (c->s.window) keys = int_min(keys, c->s.window);
+    int cut[PARTS + 1] = {slot + 1 - keys, 0, 0, slot + 1};
+    cut[1] = cut[0] + 1 + pick(random, keys - 2);
+    cut[2] = cut[1] + 1 + pick(random, slot - cut[1]);
+    float *out = poisoned((size_t)(PARTS * n) * sizeof *out), *lse = poisoned((size_t)(PARTS * heads) * sizeof *lse);
+    float *merged = calloc((size_t)n, sizeof *merged);
+    void *scratch = poisoned(k->scratch);
+    for (int part = 0; part < PARTS; part++)
+        for (int h = 0; h < N_KV_HEADS; h++) {
+            AttendTask t = task_of(c, h, 0, c->s.group, out + part * n, scratch);
+            t.from = cut[part], t.end = cut[part + 1], t.lse = lse + part * heads;
+            k->run(&t);
+        }
+    for (int i = 0; i < n; i++) {
+        double sum = 0, value = 0;
+        for (int part = 0; part < PARTS; part++) {
+            double weight = exp((double)lse[part * heads + i / hd] - (double)lse[i / hd]);
+            sum += weight;
+            value += weight * (double)out[part * n + i];
+        }
+        merged[i] = (float)(value / sum);
+    }
+    bool rounded = rounds_attention(c, isa);
+    take_distance(rounded ? ATTEND_BF16 : ATTEND, isa, distance_of(merged, c->want, n), rounded ? 1e-2 : 1e-5, "parts");
+    free(out);
+    free(lse);
+    free(merged);
+    free(scratch);
+}
+
 static void attend_shape(const AttendShape *s) {
     AttendCase c = attend_new(s);
     uint64_t random = s->seed;
@@ -979,6 +1015,7 @@ static void attend_shape(const AttendShape *s) {
         check_attend(&c, isa, most);
         check_attend(&c, isa, 1 + pick(&random, most)); // the pairs cut elsewhere, also inside a row
         check_attend_range(&c, isa, &random);
+        check_attend_parts(&c, isa, &random);
     }
     attend_free(&c);
 }

@@ -331,6 +331,57 @@ static void test_deterministic(void **state) {
     one_result(TYPE_Q6_K, TYPE_KIVI2, 0, 2304);
 }
 
+// ---- one row's keys in parts
+// -----------------------------------------------------------------------------------------
+
+// Decoding with fewer KV heads than threads: their keys are shared out from 512 on, and with --deterministic never.
+enum { DEPTH = 800, SINGLES = 3 };
+
+// The logits of the last tokens, computed one by one after all others at once.
+static float *last_logits(Rig *r, const int *tokens) {
+    size_t n_vocab = (size_t)r->m.c.n_vocab;
+    float *logits = malloc(DEPTH * n_vocab * sizeof *logits);
+    Sequence s = {0};
+    sequence_push(&s, tokens, DEPTH);
+    step(r, &(Part){&s, DEPTH - SINGLES, logits}, 1);
+    for (size_t i = 0; i < SINGLES; i++) step(r, &(Part){&s, 1, logits + i * n_vocab}, 1);
+    kv_release(&r->kv, &s);
+    sequence_free(&s);
+    return logits;
+}
+
+static void keys_in_parts(const char *isa, int kv_type, int window, bool deterministic) {
+    Gguf *g = tiny_model(&(TinyModel){.n_heads = 6, .n_kv_heads = 2, .head_dim = 16, .seed = 7});
+    Setup s = {.isa = isa, .deterministic = deterministic, .kv_type = kv_type, .window = window, .n_ctx = DEPTH};
+    float *logits[2];
+    int tokens[DEPTH];
+    for (int i = 0; i < 2; i++) {
+        Rig r;
+        s.threads = 1 + 2 * i;
+        if (!rig_open(&r, g, s)) break;
+        int n_vocab = r.m.c.n_vocab;
+        random_tokens(tokens, DEPTH, n_vocab, 3);
+        logits[i] = last_logits(&r, tokens);
+        rig_close(&r);
+        if (i == 0) continue;
+        if (deterministic) assert_same_bits(logits[1], logits[0], SINGLES, n_vocab, isa);
+        assert_true(distance(logits[1], logits[0], (size_t)(SINGLES * n_vocab)) < 1e-5);
+        free(logits[0]);
+        free(logits[1]);
+    }
+    gguf_close(g);
+}
+
+static void test_keys_in_parts(void **state) {
+    (void)state;
+    for (int isa = 0; isa < N_ISA; isa++) {
+        keys_in_parts(isas[isa], TYPE_F32, 0, false);
+        keys_in_parts(isas[isa], TYPE_F32, 600, false);
+        keys_in_parts(isas[isa], TYPE_Q8_0, 0, false);
+        keys_in_parts(isas[isa], TYPE_F32, 0, true);
+    }
+}
+
 // ---- sealed KV: groups that are left and shared ---------------------------------------------------------------------
 
 enum { LONG = 100 };
@@ -980,6 +1031,7 @@ int main(void) {
         cmocka_unit_test(test_fast_paths_paged_as_contiguous),
         cmocka_unit_test(test_long_prompts),
         cmocka_unit_test(test_deterministic),
+        cmocka_unit_test(test_keys_in_parts),
         cmocka_unit_test(test_sealed_groups_are_left_and_shared),
         cmocka_unit_test(test_rotation_changes_nothing),
         cmocka_unit_test(test_fast_paths_batchings_agree),
