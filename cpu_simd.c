@@ -302,15 +302,13 @@ INLINE void write_square(const float *sums, int n_features, int n_rows, const fl
 // The sums (n_features, T) of a tile -> y(row, first + feature); y: its first row.
 static void write_tile(const Tensor *w, int first, int n_features, const float *sums, int n_rows, float *y,
                        size_t y_stride, bool add) {
-    for (int f = 0; f < n_features; f += 4, sums += 4 * T) {
-        const float *bias = w->bias ? w->bias + first + f : NULL;
-        for (int r = 0; r < n_rows; r += 4) {
-            float *to = y + (size_t)r * y_stride + first + f;
+    for (int r = 0; r < n_rows; r += 4, y += 4 * y_stride)
+        for (int f = 0; f < n_features; f += 4) {
+            const float *from = sums + f * T + r, *bias = w->bias ? w->bias + first + f : NULL;
             int wide = int_min(4, n_features - f), high = int_min(4, n_rows - r);
-            if (wide == 4 && high == 4) write_square(sums + r, 4, 4, bias, to, y_stride, add);
-            else write_square(sums + r, wide, high, bias, to, y_stride, add);
+            if (wide == 4 && high == 4) write_square(from, 4, 4, bias, y + first + f, y_stride, add);
+            else write_square(from, wide, high, bias, y + first + f, y_stride, add);
         }
-    }
 }
 
 // Elements [k0, k0 + n) of the features' rows, PANEL_STRIDE apart. Short pieces of rows far apart, which the hardware
