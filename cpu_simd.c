@@ -219,31 +219,44 @@ enum {
          : VL == 8 ? 6
                    : 4,     // weights at a time: NF x 2 sums stay in registers
     FEATURES = 96,          // of a task
-    KC = 512,               // depth of a panel, so that it and a slab of activations stay in L2
+    KC = 256,               // depth of a panel: a tile of rows that deep stays in L1 while the features pass
     PANEL_STRIDE = KC + 16, // not a power of two: rows must not share their cache sets
     ROW_BLOCK = 512,        // rows of a task, whose sums it keeps
+    UNROLL = 8,             // steps of depth between two requests for what comes next
+    PANELS = FEATURES / NF, // each asks for its part of the next tile
+    AHEAD = UNROLL * T * (int)sizeof(float) / PANELS, // bytes of it a time
 };
 
+// NF weights, wf apart, times T lanes.
+INLINE void multiply_step(const float *w, size_t wf, const float *x, vf sum[NF][2]) {
+    vf x0 = vload(x), x1 = vload(x + VL);
+#pragma GCC unroll 12
+    for (int f = 0; f < NF; f++) {
+        vf broadcast = vset(w[(size_t)f * wf]);
+        sum[f][0] += broadcast * x0;
+        sum[f][1] += broadcast * x1;
+    }
+}
+
 // c(f, lane) += sum over k of w(f, k) x(k, lane) for NF features and T lanes. w(f, k) lies at w[f*wf + k*wk], x and c
-// have T floats a row, so c of consecutive features is contiguous.
-static void micro(int n, const float *w, size_t wf, size_t wk, const float *x, float *c) {
+// have T floats a row, so c of consecutive features is contiguous. `next` is asked for on the way, line by line: all at
+// once its lines would hold up those of w and x. NULL: nothing is.
+static void micro(int n, const float *w, size_t wf, size_t wk, const float *x, float *c, const char *next) {
     vf sum[NF][2];
+    int k = 0;
 #pragma GCC unroll 12
     for (int f = 0; f < NF; f++) {
         sum[f][0] = vload(c + f * T);
         sum[f][1] = vload(c + f * T + VL);
     }
-    for (int k = 0; k < n; k++) {
-        vf x0 = vload(x), x1 = vload(x + VL);
-#pragma GCC unroll 12
-        for (int f = 0; f < NF; f++) {
-            vf broadcast = vset(w[(size_t)f * wf]);
-            sum[f][0] += broadcast * x0;
-            sum[f][1] += broadcast * x1;
+    if (next)
+        for (; k + UNROLL <= n; k += UNROLL, x += UNROLL * T, w += UNROLL * wk, next += AHEAD) {
+#pragma GCC unroll 2
+            for (int line = 0; line < AHEAD; line += 64) __builtin_prefetch(next + line, 0, 2);
+#pragma GCC unroll 8
+            for (int i = 0; i < UNROLL; i++) multiply_step(w + (size_t)i * wk, wf, x + i * T, sum);
         }
-        x += T;
-        w += wk;
-    }
+    for (; k < n; k++, x += T, w += wk) multiply_step(w, wf, x, sum);
 #pragma GCC unroll 12
     for (int f = 0; f < NF; f++) {
         vstore(c + f * T, sum[f][0]);
@@ -270,37 +283,70 @@ static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_
     }
 }
 
-// sums: (tile, feature, T) -> y(row, first + feature), with bias.
-static void write_sums(const Tensor *w, int first, int n_features, const float *sums, int padded, int n_rows, float *y,
+// Up to four features of up to four rows: sums (feature, T) -> y(row, feature), with bias.
+INLINE void write_square(const float *sums, int n_features, int n_rows, const float *bias, float *y, size_t y_stride,
+                         bool add) {
+    size_t width = (size_t)n_features * sizeof *y;
+    v4f v[4], b = {0};
+    if (bias) memcpy(&b, bias, width);
+    for (int i = 0; i < 4; i++) memcpy(&v[i], sums + i * T, sizeof v[i]);
+    transpose4(v);
+    for (int i = 0; i < n_rows; i++, y += y_stride) {
+        v4f before = {0};
+        if (add) memcpy(&before, y, width);
+        v[i] = before + (v[i] + b);
+        memcpy(y, &v[i], width);
+    }
+}
+
+// The sums (n_features, T) of a tile -> y(row, first + feature); y: its first row.
+static void write_tile(const Tensor *w, int first, int n_features, const float *sums, int n_rows, float *y,
                        size_t y_stride, bool add) {
-    for (int r = 0; r < n_rows; r++) {
-        const float *s = sums + (size_t)(r / T) * (size_t)padded * T + r % T;
-        float *out = y + (size_t)r * y_stride + first;
-        for (int f = 0; f < n_features; f++) {
-            float value = s[(size_t)f * T] + (w->bias ? w->bias[first + f] : 0);
-            out[f] = add ? out[f] + value : value;
+    for (int r = 0; r < n_rows; r += 4, y += 4 * y_stride)
+        for (int f = 0; f < n_features; f += 4) {
+            const float *from = sums + f * T + r, *bias = w->bias ? w->bias + first + f : NULL;
+            int wide = int_min(4, n_features - f), high = int_min(4, n_rows - r);
+            if (wide == 4 && high == 4) write_square(from, 4, 4, bias, y + first + f, y_stride, add);
+            else write_square(from, wide, high, bias, y + first + f, y_stride, add);
         }
+}
+
+// Elements [k0, k0 + n) of the features' rows, PANEL_STRIDE apart. Short pieces of rows far apart, which the hardware
+// does not foresee: they are asked for some rows ahead.
+static void load_panel(const Tensor *w, int first, int n_features, int k0, int n, float *panel) {
+    enum { ROWS_AHEAD = 6 };
+    size_t piece = w->row_bytes * (size_t)n / (size_t)w->n_in;
+    const char *data = (const char *)w->data + w->row_bytes * (size_t)k0 / (size_t)w->n_in;
+    for (int f = first; f < first + n_features; f++, panel += PANEL_STRIDE) {
+        const char *ahead = data + (size_t)(f + ROWS_AHEAD) * w->row_bytes;
+        for (size_t at = 0; at < piece; at += 64) __builtin_prefetch(ahead + at);
+        load_row(w, f, k0 / 32, n, panel);
     }
 }
 
 static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
                 size_t y_stride, bool add, void *scratch) {
     float *panel = scratch, *sums = panel + FEATURES * PANEL_STRIDE;
-    int n_features = last - first, padded = (int)round_up((size_t)n_features, NF), tiles = (n_rows + T - 1) / T;
+    int n_features = last - first, padded = (int)round_up((size_t)n_features, NF);
+    size_t tile = (size_t)w->n_in * T, tile_sums = (size_t)padded * T;
+    const float *rows = (const float *)packed + (size_t)(first_row / T) * tile;
+    y += (size_t)first_row * y_stride;
     memset(panel + (size_t)n_features * PANEL_STRIDE, 0, (size_t)(padded - n_features) * PANEL_STRIDE * sizeof *panel);
-    memset(sums, 0, (size_t)tiles * (size_t)padded * T * sizeof *sums);
-    for (int k0 = 0; k0 < w->n_in; k0 += KC) {
-        int n = int_min(KC, w->n_in - k0);
-        for (int f = 0; f < n_features; f++) load_row(w, first + f, k0 / 32, n, panel + (size_t)f * PANEL_STRIDE);
-        for (int f = 0; f < padded; f += NF)
-            for (int t = 0; t < tiles; t++) {
-                size_t tile = (size_t)(first_row / T + t);
-                const float *x = (const float *)packed + (tile * (size_t)w->n_in + (size_t)k0) * T;
-                micro(n, panel + (size_t)f * PANEL_STRIDE, PANEL_STRIDE, 1, x,
-                      sums + ((size_t)t * (size_t)padded + (size_t)f) * T);
-            }
+    memset(sums, 0, round_up((size_t)n_rows, T) / T * tile_sums * sizeof *sums);
+    for (int k0 = 0, n; k0 < w->n_in; k0 += n) {
+        n = int_min(KC, w->n_in - k0);
+        load_panel(w, first, n_features, k0, n, panel);
+        for (int r = 0; r < n_rows; r += T) {
+            const float *x = rows + (size_t)(r / T) * tile + (size_t)k0 * T;
+            const char *next =
+                (const char *)(r + T < n_rows ? x + tile : rows + (size_t)(k0 + n) % (size_t)w->n_in * T);
+            float *c = sums + (size_t)(r / T) * tile_sums;
+            for (int f = 0; f < padded; f += NF, next += KC / UNROLL * AHEAD)
+                micro(n, panel + f * PANEL_STRIDE, PANEL_STRIDE, 1, x, c + f * T, next);
+            if (k0 + n == w->n_in)
+                write_tile(w, first, n_features, c, int_min(T, n_rows - r), y + (size_t)r * y_stride, y_stride, add);
+        }
     }
-    write_sums(w, first, n_features, sums, padded, n_rows, y + (size_t)first_row * y_stride, y_stride, add);
 }
 
 static const MatrixKernel matrix_f32 = {
@@ -641,11 +687,11 @@ static void attend_many(const AttendTask *t) {
         load_tile(t, s, false, k0, n, (int)round_up((size_t)n, NF));
         memset(s->scores, 0, sizeof s->scores);
         for (int k = 0; k < n; k += NF) // scores(key, lane) = K(key, i) queries(i, lane)
-            micro(hd, s->tile + (size_t)k * HEAD_PAD, HEAD_PAD, 1, s->queries, s->scores + k * T);
+            micro(hd, s->tile + (size_t)k * HEAD_PAD, HEAD_PAD, 1, s->queries, s->scores + k * T, NULL);
         softmax_tile(t, s, k0, n);
         load_tile(t, s, true, k0, n, (int)round_up((size_t)n, NF));
         for (int i = 0; i < hd; i += NF) // out(i, lane) += V(key, i) scores(key, lane)
-            micro(n, s->tile + i, 1, HEAD_PAD, s->scores, s->out + i * T);
+            micro(n, s->tile + i, 1, HEAD_PAD, s->scores, s->out + i * T, NULL);
     }
     for (int pair = t->first; pair < t->last; pair++) {
         int lane = pair - t->first;
