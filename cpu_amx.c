@@ -12,7 +12,8 @@
 // rows are. Beside the products the vector units unpack the next panel, and what comes after is fetched: sums of the
 // next tile of rows, the next slab of activations, the file's lines of the panel after the next. Gate and up of the FFN
 // pass together, and what they give is packed for the product that follows: sums of 16 features by 16 rows are half of
-// a packed tile already, and the FFN's activations are never in memory as f32. What was measured: docs/performance.md.
+// a packed tile already, and the FFN's activations are never in memory as f32; nor are those that a norm gives. What was
+// measured: docs/performance.md.
 // Tile shapes and the pair layout: Intel's Architecture Instruction Set Extensions Reference, chapter on AMX.
 #define _GNU_SOURCE
 #define QUILL_SIMD 512
