@@ -96,7 +96,7 @@ typedef struct {
     int n_jobs;
     Rows rows;
     int n_in;
-    int step[MAX_JOBS];                   // features of a task of each job
+    int step[MAX_JOBS];                   // features of a task of each job; 0: ever fewer
     int first_task[MAX_JOBS + 1];         // among those of one block of rows
     int block;                            // rows of a task
     const MatrixKernel *matrix[MAX_JOBS]; // NULL: matvec
@@ -106,6 +106,15 @@ typedef struct {
     void *pack_to;
 } Product;
 
+// Where the features of a job's task begin. Tasks that get smaller towards the end leave no thread waiting for
+// another's last one, and are long streams of weights nevertheless.
+static int first_feature(const Product *p, int j, int task) {
+    int n_out = p->jobs[j].w->n_out, n = p->first_task[j + 1] - p->first_task[j], left = n - task;
+    if (p->step[j]) return int_min(task * p->step[j], n_out);
+    if (left == 0) return n_out;
+    return (int)(n_out - (int64_t)n_out * left * (left + 1) / (n * (n + 1))) / 16 * 16;
+}
+
 // All tasks of a block of rows come before those of the next: its packed rows stay in the cache.
 static void product_task(void *arg, int task, int thread) {
     Product *p = arg;
@@ -114,7 +123,8 @@ static void product_task(void *arg, int task, int thread) {
     int j = 0;
     while (task >= p->first_task[j + 1]) j++;
     const Job *job = &p->jobs[j];
-    int first = (task - p->first_task[j]) * p->step[j], last = int_min(first + p->step[j], job->w->n_out);
+    int first = first_feature(p, j, task - p->first_task[j]), last = first_feature(p, j, task - p->first_task[j] + 1);
+    if (first == last) return;
     void *scratch = thread_scratch(p->w, thread);
     if (job->gate)
         p->matrix[j]->run_glu(job->gate, job->w, first, last, p->packed[j], first_row, n_rows, job->y, scratch);
@@ -198,9 +208,10 @@ static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_j
             p.step[j] = task_features(&p, p.matrix[j], &jobs[j]);
         } else {
             int tasks = task_count(w, (double)t->n_out * t->n_in * rows.n, (t->n_out + 15) / 16);
-            p.step[j] = (int)round_up((size_t)(t->n_out + tasks - 1) / (size_t)tasks, 16);
+            if (j < n_jobs - 1) p.step[j] = (int)round_up((size_t)(t->n_out + tasks - 1) / (size_t)tasks, 16);
+            else p.first_task[n_jobs] = p.first_task[j] + tasks;
         }
-        p.first_task[j + 1] = p.first_task[j] + (t->n_out + p.step[j] - 1) / p.step[j];
+        if (p.step[j]) p.first_task[j + 1] = p.first_task[j] + (t->n_out + p.step[j] - 1) / p.step[j];
     }
     norm_first(&p);
     pack_rows(&p);
