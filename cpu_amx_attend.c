@@ -23,7 +23,7 @@ enum {
     TASK = 256,                  // queries of a task
     TILES = TASK / QUERIES,      // of them
     KEYS = 128,                  // keys of a tile
-    FEWEST_HEADS = 2,            // of a group that gain where rows are too few for this
+    FEWEST_HEADS = 2,            // of a group that gain where rows are too few for this, and keys more than a tile
     HEAD_MOST = 512,             // largest head_dim (model.c refuses more)
     STEPS_MOST = HEAD_MOST / 32, // of 32 elements of a head
 };
@@ -290,7 +290,9 @@ static void attend(const AttendTask *t) {
         attend_tiles(t);
         return;
     }
-    if (halves && t->heads->n_heads >= FEWEST_HEADS * t->heads->n_kv_heads) {
+    int slot = t->slot[(t->last - 1) / (t->heads->n_heads / t->heads->n_kv_heads)];
+    bool deep = attend_last(t, slot) - attend_first(t, slot) >= KEYS;
+    if (halves && deep && t->heads->n_heads >= FEWEST_HEADS * t->heads->n_kv_heads) {
         assert(cpu_amx_row.scratch <= sizeof(State));
         cpu_amx_row.run(t);
         return;
