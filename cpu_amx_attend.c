@@ -25,7 +25,8 @@ enum {
     QUERIES = 32,          // two unit tiles
     TASK = 1024,           // queries of a task
     KEYS = 64,             // keys of a block
-    FEWEST_HEADS = 2,      // of a group that gain where rows are too few for this
+    DEEP = 128,            // keys that one row must see for cpu_amx_row.c to gain,
+    FEWEST_HEADS = 2,      // and heads of its group
     HEAD_MOST = 512,       // largest head_dim (model.c refuses more)
     ROOM = 1 << 16,        // elements of the heads of the queries, and of the keys, that are packed at once
     SLACK = 8,             // a lane's floor follows its maximum when that is as many powers of two above it
@@ -374,6 +375,13 @@ static void in_parts(const AttendTask *t, int most, void (*run)(const AttendTask
     }
 }
 
+// Whether cpu_amx_row.c gains.
+static bool row_is_deep(const AttendTask *t) {
+    int slot = t->slot[(t->last - 1) / (t->heads->n_heads / t->heads->n_kv_heads)];
+    return attend_last(t, slot) - attend_first(t, slot) >= DEEP &&
+           t->heads->n_heads >= FEWEST_HEADS * t->heads->n_kv_heads;
+}
+
 static void attend(const AttendTask *t) {
     bool halves = in_16_bits(t->kv->type_k) && in_16_bits(t->kv->type_v);
     if (halves && t->last - t->first >= QUERIES && !t->lse) {
@@ -382,7 +390,7 @@ static void attend(const AttendTask *t) {
         tiles_configure(2 * STEP);
         in_parts(t, int_min(TASK, ROOM / (s->steps * STEP) / QUERIES * QUERIES), attend_tiles);
         _tile_release();
-    } else if (halves && t->heads->n_heads >= FEWEST_HEADS * t->heads->n_kv_heads) {
+    } else if (halves && row_is_deep(t)) {
         assert(cpu_amx_row.scratch <= sizeof(State));
         cpu_amx_row.run(t);
     } else in_parts(t, cpu_avx512.attend.pairs, cpu_avx512.attend.run);

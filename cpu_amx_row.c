@@ -1,10 +1,10 @@
 // cpu_amx_row.c: attention of one row on the AMX unit, over a cache in 16 bits: decoding, where heads share their keys.
 //
 // A vector unit has to multiply each key by each head of its group, and is slower at that than memory is at bringing
-// keys. Here the heads are columns of one product. What is rounded is what cpu_amx_attend.c rounds: queries and keys go
-// in as two bf16 parts each, softmax weights and values are rounded once. Scores, maxima, sums and outputs are f32.
+// keys. Here the heads are columns of one product. All that goes in is two bf16 parts, which hold an f16 whole and 16
+// bits of a query or a softmax weight: eight heads and two parts are as wide as the unit. All sums are f32.
 //
-//   scores (key, head) = K (key, i) queries (i, head and part);   out (head, i) += weights (head, key) V (key, i)
+//   scores (key, head) = K (key, i) queries (i, head and part);   out (head and part, i) += weights V (key, i)
 //
 // What is next to each other in depth lies side by side in both operands, in any order that both share: of keys
 // elements i and i + 16, which need no shuffle after their conversion, of values those of keys 2p and 2p + 1.
@@ -33,13 +33,13 @@ enum {
 #define WEIGHTS 3
 
 typedef struct {
-    uint16_t queries[STEPS_MOST][UNIT]; // (pair of elements, head and part), scaled
-    uint16_t keys[2][2][2][2][UNIT];    // (in turns, 16 of them, 32 elements, part): what was just stored is not read
-    uint16_t values[2][4][UNIT];        // (in turns, 16 elements): pairs of keys
-    uint16_t weights[KEYS / 32][HEADS][32];    // (head, key)
-    float sums[KEYS][16];                      // (key, head and part)
-    float scores[KEYS / 2][16];                // (pair of keys, key and head)
-    float out[HEAD_MOST / 16][HEADS][16];      // (16 elements, head, element)
+    uint16_t queries[STEPS_MOST][UNIT];  // (pair of elements, head and part), scaled
+    uint16_t keys[2][2][2][2][UNIT];     // (in turns, 16 of them, 32 elements, part): what was just stored is not read
+    uint16_t values[2][4][2][UNIT];      // (in turns, 16 elements, part): pairs of keys
+    uint16_t weights[KEYS / 32][16][32]; // (head and part, key)
+    float sums[KEYS][16];                // (key, head and part)
+    float scores[KEYS / 2][16];          // (pair of keys, key and head)
+    float out[HEAD_MOST / 16][16][16];   // (16 elements, head and part, element)
     const uint16_t *k[2 * KEYS], *v[2 * KEYS]; // of this tile and the next, in turns
 } State;
 
@@ -129,34 +129,35 @@ INLINE void fetch(const uint16_t *head) {
     __builtin_prefetch(head + 32, 0, 2);
 }
 
-// Elements [i, i + 64) of 16 keys from ring[at] on, of K: what cutting off leaves of an f16 is a bf16 too, and nothing
-// of a bf16.
+// Both parts of pairs: what cutting off leaves of an f16 is a bf16 too, and nothing of a bf16.
+INLINE void store_parts(int type, __m512 a, __m512 b, uint16_t (*to)[UNIT], int at) {
+    _mm512_store_si512(to[0] + at, cut(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+    if (type == TYPE_F16)
+        _mm512_store_si512(to[1] + at, cut(_mm512_castps_si512(rest(a)), _mm512_castps_si512(rest(b))));
+}
+
+// Elements [i, i + 64) of 16 keys from ring[at] on, of K.
 INLINE void split_keys(int type, const uint16_t *const *ring, int at, int ahead, int i, int hd, bool whole,
                        uint16_t (*to)[2][UNIT]) {
     for (int j = 0; j < 16; j++) {
         fetch(ring[(at + j + ahead) % (2 * KEYS)] + i);
 #pragma GCC unroll 2
-        for (int step = 0; step < 2; step++) {
-            __m512 a = load(ring[at + j], type, i + 32 * step, hd, whole);
-            __m512 b = load(ring[at + j], type, i + 32 * step + 16, hd, whole);
-            _mm512_store_si512(to[step][0] + 32 * j, cut(_mm512_castps_si512(a), _mm512_castps_si512(b)));
-            if (type == TYPE_F16)
-                _mm512_store_si512(to[step][1] + 32 * j,
-                                   cut(_mm512_castps_si512(rest(a)), _mm512_castps_si512(rest(b))));
-        }
+        for (int step = 0; step < 2; step++)
+            store_parts(type, load(ring[at + j], type, i + 32 * step, hd, whole),
+                        load(ring[at + j], type, i + 32 * step + 16, hd, whole), to[step], 32 * j);
     }
 }
 
 // The same of 32 keys of V.
-INLINE void round_values(int type, const uint16_t *const *ring, int at, int ahead, int i, int hd, bool whole,
-                         uint16_t (*to)[UNIT]) {
+INLINE void split_values(int type, const uint16_t *const *ring, int at, int ahead, int i, int hd, bool whole,
+                         uint16_t (*to)[2][UNIT]) {
     for (int j = 0; j < 32; j += 2) {
         fetch(ring[(at + j + ahead) % (2 * KEYS)] + i);
         fetch(ring[(at + j + 1 + ahead) % (2 * KEYS)] + i);
 #pragma GCC unroll 4
         for (int tile = 0; tile < 4; tile++)
-            _mm512_store_si512(to[tile] + 16 * j, rounded(load(ring[at + j], type, i + 16 * tile, hd, whole),
-                                                          load(ring[at + j + 1], type, i + 16 * tile, hd, whole)));
+            store_parts(type, load(ring[at + j], type, i + 16 * tile, hd, whole),
+                        load(ring[at + j + 1], type, i + 16 * tile, hd, whole), to[tile], 16 * j);
     }
 }
 
@@ -180,14 +181,20 @@ INLINE void multiply_keys(int type, const uint16_t (*queries)[UNIT], const uint1
 #define LOAD_OUT(TILE, I) _tile_loadd(TILE, out[I], 64);
 #define STORE_OUT(TILE, I) _tile_stored(TILE, out[I], 64);
 #define ADD_OUT(TILE, I)                                                                                               \
-    _tile_loadd(RIGHT, values[I], 64);                                                                                 \
+    _tile_loadd(RIGHT, values[I][0], 64);                                                                              \
+    _tile_dpbf16ps(TILE, WEIGHTS, RIGHT);
+#define ADD_REST(TILE, I)                                                                                              \
+    _tile_loadd(RIGHT, values[I][1], 64);                                                                              \
     _tile_dpbf16ps(TILE, WEIGHTS, RIGHT);
 
 // 64 elements of the output += those of 32 keys by their weights.
-INLINE void multiply_values(const uint16_t (*weights)[32], const uint16_t (*values)[UNIT]) {
+INLINE void multiply_values(int type, const uint16_t (*weights)[32], const uint16_t (*values)[2][UNIT]) {
     __asm__ volatile("" ::: "memory");
     _tile_loadd(WEIGHTS, weights, 64);
     EACH_OUT(ADD_OUT)
+    if (type == TYPE_F16) {
+        EACH_OUT(ADD_REST)
+    }
 }
 
 // The sums of a tile's keys, `n` a multiple of 16. What one pass of the loop splits the next one multiplies.
@@ -207,14 +214,15 @@ INLINE void score_tile(int type, State *s, int turn, int n, int hd, int ahead) {
 
 // The output of 64 elements from i on += the values of a tile's n keys, a multiple of 32, by their weights.
 INLINE void sum_columns(int type, State *s, int turn, int n, int i, int hd, int ahead) {
-    float(*out)[HEADS][16] = s->out + i / 16;
+    float(*out)[16][16] = s->out + i / 16;
     EACH_OUT(LOAD_OUT)
     for (int u = 0; u <= n / 32; u++) {
         int at = turn * KEYS + u * 32;
-        if (u < n / 32 && i + WIDE <= hd) round_values(type, s->v, at, ahead, i, hd, true, s->values[u % 2]);
-        else if (u < n / 32) round_values(type, s->v, at, ahead, i, hd, false, s->values[u % 2]);
+        if (u < n / 32 && i + WIDE <= hd) split_values(type, s->v, at, ahead, i, hd, true, s->values[u % 2]);
+        else if (u < n / 32) split_values(type, s->v, at, ahead, i, hd, false, s->values[u % 2]);
         if (u > 0)
-            multiply_values((const uint16_t(*)[32])s->weights[u - 1], (const uint16_t(*)[UNIT])s->values[(u - 1) % 2]);
+            multiply_values(type, (const uint16_t(*)[32])s->weights[u - 1],
+                            (const uint16_t(*)[2][UNIT])s->values[(u - 1) % 2]);
     }
     EACH_OUT(STORE_OUT)
 }
@@ -229,13 +237,15 @@ INLINE vf score_pair(const float (*sums)[16]) {
     return (vf)_mm512_add_ps(high, _mm512_mask_broadcast_f32x8(low, 0xff00, _mm256_load_ps(sums[1] + HEADS)));
 }
 
-// The weights of 32 keys as the unit's left operand: (pair of keys, key and head) becomes (head, key).
-INLINE void store_weights(const vf weights[16], uint16_t (*to)[32]) {
+// A part of 32 keys' weights as the unit's left operand: (pair of keys, key and head) becomes (head, key).
+INLINE void store_weights(const vf weights[16], bool high, uint16_t (*to)[32]) {
     __m512 pairs[8], fours[8]; // of pair i, and of pair i + 4, by head
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
         __m512 a = (__m512)weights[i / 4 * 8 + i % 4], b = (__m512)weights[i / 4 * 8 + i % 4 + 4];
-        pairs[i] = _mm512_castsi512_ps(rounded(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee)));
+        __m512 first = _mm512_shuffle_f32x4(a, b, 0x44), second = _mm512_shuffle_f32x4(a, b, 0xee);
+        pairs[i] = _mm512_castsi512_ps(high ? cut(_mm512_castps_si512(first), _mm512_castps_si512(second))
+                                            : rounded(first, second));
     }
 #pragma GCC unroll 2
     for (int i = 0; i < 8; i += 4) {
@@ -270,13 +280,16 @@ static void soften(State *s, int n, int padded, int hd, vf *max, vf *sum) {
         vf weights[16];
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++) totals[i % 2] += weights[i] = exp2_of(vload(s->scores[k / 2 + i]) - top);
-        store_weights(weights, s->weights[k / 32]);
+        store_weights(weights, true, s->weights[k / 32]);
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++) weights[i] = (vf)rest((__m512)weights[i]);
+        store_weights(weights, false, s->weights[k / 32] + HEADS);
     }
     vf change = exp2_of(*max - top);
     *sum = *sum * change + (totals[0] + totals[1]);
     if (_mm512_cmpneq_ps_mask((__m512)*max, (__m512)top) != 0)
         for (int i = 0; i < (hd + 15) / 16; i++)
-            for (int h = 0; h < HEADS; h++) vstore(s->out[i][h], vload(s->out[i][h]) * change[h]);
+            for (int h = 0; h < 16; h++) vstore(s->out[i][h], vload(s->out[i][h]) * change[h]);
     *max = top;
 }
 
@@ -287,8 +300,10 @@ static void write_out(const AttendTask *t, int pair, int count, const State *s, 
     sum += vswap(sum, HEADS);
     for (int h = 0; h < count; h++) {
         size_t at = attend_query(t, pair + h);
-        for (int i = 0; i < hd; i += 16)
-            _mm512_mask_storeu_ps(t->out + at + i, lanes(hd - i), (__m512)(vload(s->out[i / 16][h]) / sum[h]));
+        for (int i = 0; i < hd; i += 16) {
+            vf both = vload(s->out[i / 16][h]) + vload(s->out[i / 16][HEADS + h]);
+            _mm512_mask_storeu_ps(t->out + at + i, lanes(hd - i), (__m512)(both / sum[h]));
+        }
         if (t->lse) t->lse[at / (size_t)hd] = max[h] / LOG2_E + logf(sum[h]);
     }
 }
@@ -317,8 +332,7 @@ static void attend_heads(const AttendTask *t, int pair, int count) {
 
 static void attend(const AttendTask *t) {
     int group = t->heads->n_heads / t->heads->n_kv_heads;
-    tiles_shape((uint8_t[8]){16, 16, 16, HEADS, HEADS, HEADS, HEADS, HEADS},
-                (uint8_t[8]){64, 64, 64, 64, 64, 64, 64, 64});
+    tiles_configure(2 * STEP);
     for (int pair = t->first, n; pair < t->last; pair += n) {
         n = int_min(int_min(t->last - pair, group - pair % group), HEADS);
         attend_heads(t, pair, n);
