@@ -299,7 +299,8 @@ INLINE void write_square(const float *sums, int n_features, int n_rows, const fl
     }
 }
 
-// The sums (n_features, T) of a tile -> y(row, first + feature); y: its first row.
+// The sums (n_features, T) of a tile -> y(row, first + feature); y: its first row. Four rows from end to end, since
+// rows of y often share their cache sets. What lies behind the last feature is read, and not used.
 static void write_tile(const Tensor *w, int first, int n_features, const float *sums, int n_rows, float *y,
                        size_t y_stride, bool add) {
     for (int r = 0; r < n_rows; r += 4, y += 4 * y_stride)
