@@ -29,6 +29,9 @@ static inline void tiles_shape(const uint8_t rows[8], const uint8_t bytes[8]) {
     _tile_loadconfig(&config);
 }
 
+// Tile loads do not tell gcc that they read memory: what plain stores have filled must be there.
+INLINE void tiles_filled(void) { __asm__ volatile("" ::: "memory"); }
+
 // A tile's number is a constant of the instruction. What streams passes L1 by.
 #define TILE_LOAD(N, FROM, STREAMS)                                                                                    \
     do {                                                                                                               \
@@ -94,6 +97,9 @@ INLINE void multiply_units(const uint16_t *left, bool left_streams, const uint16
     multiply_loaded(halves);
 }
 
+// The first `left` of 16, or all of them.
+INLINE __mmask16 lanes(int left) { return (__mmask16)(left >= 16 ? 0xffff : left > 0 ? (1 << left) - 1 : 0); }
+
 INLINE void store_bf16(uint16_t *out, __m512 a, __m512 b) { // 32 floats
     __m512bh bf = _mm512_cvtne2ps_pbh(b, a);
     memcpy(out, &bf, sizeof bf);
@@ -108,11 +114,22 @@ INLINE __m512 pairs_bf16(__m512 a, __m512 b) {
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(at, halves));
 }
 
+// (a[0], b[0]), (a[1], b[1]), ... cut off, by integers: these are on more ports than conversions, which wait for the
+// unit while it multiplies.
+INLINE __m512i cut_pairs(__m512i a, __m512i b) {
+    const __mmask32 second = 0xaaaaaaaa; // ones of pairs
+    return _mm512_mask_blend_epi16(second, _mm512_srli_epi32(a, 16), b);
+}
+
+// The same to nearest.
+INLINE __m512i round_pairs(__m512 a, __m512 b) {
+    const __m512i half = _mm512_set1_epi32(0x8000);
+    return cut_pairs(_mm512_add_epi32(_mm512_castps_si512(a), half), _mm512_add_epi32(_mm512_castps_si512(b), half));
+}
+
 // Elements [i, i + 16) of a head in f16 or bf16, zero from head_dim on.
 INLINE __m512 load_half(const uint16_t *head, int type, int i, int head_dim) {
-    int left = head_dim - i;
-    __mmask16 there = (__mmask16)(left >= 16 ? 0xffff : left > 0 ? (1 << left) - 1 : 0);
-    __m256i half = _mm256_maskz_loadu_epi16(there, head + i);
+    __m256i half = _mm256_maskz_loadu_epi16(lanes(head_dim - i), head + i);
     if (type == TYPE_F16) return _mm512_cvtph_ps(half);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
@@ -128,18 +145,21 @@ INLINE vf exp2_of(vf x) {
     return (vf)_mm512_scalef_ps((__m512)(p * f + 1.0f), (__m512)n);
 }
 
+// Four rows' 4 x 4 blocks within each 128 bits.
+INLINE void transpose_fours(const __m512 r[4], __m512 t[4]) {
+    __m512 a = _mm512_unpacklo_ps(r[0], r[1]), b = _mm512_unpackhi_ps(r[0], r[1]);
+    __m512 c = _mm512_unpacklo_ps(r[2], r[3]), d = _mm512_unpackhi_ps(r[2], r[3]);
+    t[0] = _mm512_shuffle_ps(a, c, 0x44);
+    t[1] = _mm512_shuffle_ps(a, c, 0xee);
+    t[2] = _mm512_shuffle_ps(b, d, 0x44);
+    t[3] = _mm512_shuffle_ps(b, d, 0xee);
+}
+
 // 16 x 16 values of 32 bits: rows in, columns out.
 INLINE void transpose16(__m512 r[16]) {
     __m512 t[16];
 #pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) { // pairs of rows, then fours: 4 x 4 blocks within each 128 bits
-        __m512 a = _mm512_unpacklo_ps(r[i], r[i + 1]), b = _mm512_unpackhi_ps(r[i], r[i + 1]);
-        __m512 c = _mm512_unpacklo_ps(r[i + 2], r[i + 3]), d = _mm512_unpackhi_ps(r[i + 2], r[i + 3]);
-        t[i] = _mm512_shuffle_ps(a, c, 0x44);
-        t[i + 1] = _mm512_shuffle_ps(a, c, 0xee);
-        t[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
-        t[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
-    }
+    for (int i = 0; i < 16; i += 4) transpose_fours(r + i, t + i);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) { // the blocks themselves
         __m512 a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88), b = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
@@ -154,7 +174,7 @@ INLINE void transpose16(__m512 r[16]) {
 // 16 rows of 16 features, or as many as there are, to y, rows y_stride apart: whole lines where these are aligned.
 INLINE void write_rows(const __m512 rows[16], int n_rows, int n_features, const float *bias, bool add, float *y,
                        size_t y_stride) {
-    __mmask16 there = (__mmask16)((1u << int_min(16, n_features)) - 1);
+    __mmask16 there = lanes(n_features);
     __m512 more = bias ? _mm512_maskz_loadu_ps(there, bias) : _mm512_setzero_ps();
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) {

@@ -12,9 +12,9 @@
 // rows are. Beside the products the vector units unpack the next panel, and what comes after is fetched: sums of the
 // next tile of rows, the next slab of activations, the file's lines of the panel after the next. Gate and up of the FFN
 // pass together, and what they give is packed for the product that follows: sums of 16 features by 16 rows are half of
-// a packed tile already, and the FFN's activations are never in memory as f32; nor are those that a norm gives. What was
-// measured: docs/performance.md.
-// Tile shapes and the pair layout: Intel's Architecture Instruction Set Extensions Reference, chapter on AMX.
+// a packed tile already, and the FFN's activations are never in memory as f32; nor are those that a norm gives. What
+// was measured: docs/performance.md. Tile shapes and the pair layout: Intel's Architecture Instruction Set Extensions
+// Reference, chapter on AMX.
 #define _GNU_SOURCE
 #define QUILL_SIMD 512
 #include "cpu.h"
@@ -57,8 +57,7 @@ static size_t packed_bytes(int n_rows, int n_in) {
 // of the rows, and weights of the elements, their norm.
 INLINE void pack_unit(uint16_t *out, const float *x, size_t x_stride, int r, int n_rows, int n, const float *scales,
                       const float *weights) {
-    __mmask16 first = (__mmask16)(n >= 16 ? 0xffff : (1 << n) - 1);
-    __mmask16 second = (__mmask16)(n >= 32 ? 0xffff : n > 16 ? (1 << (n - 16)) - 1 : 0);
+    __mmask16 first = lanes(n), second = lanes(n - 16);
     __m512 pairs[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) {
@@ -210,6 +209,7 @@ INLINE void fetch_beside(const Beside *b, int step) {
 INLINE void multiply(int type, int steps, const uint16_t *panel, const uint16_t *x, int halves, float *sums, bool more,
                      const Beside *b) {
     int due = 0, filled = b->f0; // this step's features, times steps; done
+    tiles_filled();
     if (more) load_sums(sums, true);
     else zero_sums();
     for (int s = 0; s < steps; s++, panel += 2 * UNIT, x += 2 * UNIT) {
@@ -235,7 +235,7 @@ INLINE void write_unit(const float *sums, const Place *p, int f, int r) {
 // gate and up took 4% longer.
 INLINE vf silu_times(vf gate, vf up) {
     gate = vmax(vset(-1e30f), gate); // minus infinity times the zero to come would be a NaN
-    vf t = gate * -1.44269504f;      // e^-gate is 2^t, and p that of t's fraction
+    vf t = gate * -LOG2_E;           // e^-gate is 2^t, and p that of t's fraction
     vf f = (vf)_mm512_reduce_ps((__m512)t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
     vf p = f * 1.353416792e-2f + 5.201146061e-2f;
     p = p * f + 2.414427569e-1f;
@@ -248,7 +248,7 @@ INLINE vf silu_times(vf gate, vf up) {
 // The same of a row, for rows that are not worth run_glu: bit for bit what that gives.
 static void silu_mul(float *gate, const float *up, int n) {
     for (int i = 0; i < n; i += 16) {
-        __mmask16 there = (__mmask16)(n - i >= 16 ? 0xffff : (1 << (n - i)) - 1);
+        __mmask16 there = lanes(n - i);
         vf g = (vf)_mm512_maskz_loadu_ps(there, gate + i), u = (vf)_mm512_maskz_loadu_ps(there, up + i);
         _mm512_mask_storeu_ps(gate + i, there, (__m512)silu_times(g, u));
     }
@@ -288,6 +288,7 @@ INLINE void run_few(int type, const Tensor *w, int first, int last, const uint16
             p.then = panel_source(&p) + 4 * w->row_bytes;
             clear_panel(&p);
             fill_panel(type, &p);
+            tiles_filled();
             for (int s = 0; s * STEP < p.n; s++)
                 multiply_units(panel + s * 2 * UNIT, false, x + (size_t)(k0 / STEP + s) * 2 * UNIT, false, halves);
         }

@@ -79,10 +79,8 @@ static void load_lanes(const AttendTask *t, State *s, int lane, int step) {
     for (int i = 0; i < 16; i++) {
         const float *q = t->q + attend_query(t, int_min(t->first + lane + i, t->last - 1));
         int left = lane + i < n ? hd - step * STEP : 0;
-        __mmask16 first = (__mmask16)(left >= 16 ? 0xffff : left > 0 ? (1 << left) - 1 : 0);
-        __mmask16 second = (__mmask16)(left >= 32 ? 0xffff : left > 16 ? (1 << (left - 16)) - 1 : 0);
-        __m512 a = _mm512_mul_ps(_mm512_maskz_loadu_ps(first, q + step * STEP), scale);
-        __m512 b = _mm512_mul_ps(_mm512_maskz_loadu_ps(second, q + step * STEP + 16), scale);
+        __m512 a = _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes(left), q + step * STEP), scale);
+        __m512 b = _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes(left - 16), q + step * STEP + 16), scale);
         store_parts((uint16_t *)(void *)&parts[0][i], (uint16_t *)(void *)&parts[1][i], a, b);
     }
     for (int part = 0; part < 2; part++) {
@@ -198,13 +196,11 @@ INLINE vf exp2_rough(vf x) {
 // Weights of 8 keys and 16 queries from their scores, in pairs of keys. Adds them to the total. While the unit
 // multiplies, one vector port is left, and the instructions for bf16 wait for the unit: halves are rounded as integers.
 INLINE void weigh(const float *scores, vf floor, uint16_t *weights, vf *total) {
-    const __m512i high = _mm512_set1_epi32((int)0xffff0000), half = _mm512_set1_epi32(0x8000);
 #pragma GCC unroll 4
     for (int i = 0; i < 8; i += 2) {
         vf a = exp2_rough(vload(scores + 16 * i) - floor), b = exp2_rough(vload(scores + 16 * i + 16) - floor);
         *total += a + b;
-        __m512i low = _mm512_srli_epi32(_mm512_add_epi32((__m512i)a, half), 16);
-        __m512i pairs = _mm512_ternarylogic_epi32(_mm512_add_epi32((__m512i)b, half), high, low, 0xea); // & high | low
+        __m512i pairs = round_pairs((__m512)a, (__m512)b);
         memcpy(weights + 16 * i, &pairs, sizeof pairs);
     }
 }
@@ -273,6 +269,7 @@ static void scale_out(State *s, const Softmax *x) {
 // the values of the one before by its weights. What was just stored is not met at once.
 static void multiply(State *s, const Item *next, const Softmax *before, Softmax *x) {
     int n_next = blocks_of(next), n_before = blocks_of(&before->item), products = (3 * n_next + n_before) * s->steps;
+    tiles_filled();
     for (int block = 0; block < n_next; block++) {
         zero_sums();
         for (int step = 0; step < s->steps; step++) {
@@ -312,7 +309,7 @@ static void write_out(const AttendTask *t, State *s) {
             __m512 rows[16];
             memcpy(rows, out_at(s, lane / QUERIES, i / STEP) + (i / 16 % 2 * 2 + lane / 16 % 2) * 256, sizeof rows);
             transpose16(rows); // (query, element)
-            __mmask16 there = (__mmask16)(hd - i >= 16 ? 0xffff : (1 << (hd - i)) - 1);
+            __mmask16 there = lanes(hd - i);
             for (int q = 0; q < 16 && t->first + lane + q < t->last; q++)
                 _mm512_mask_storeu_ps(t->out + attend_query(t, t->first + lane + q) + i, there,
                                       _mm512_div_ps(rows[q], _mm512_set1_ps(s->sum[lane + q])));
@@ -367,7 +364,7 @@ static void attend_tiles(const AttendTask *t) {
 static bool in_16_bits(int type) { return type == TYPE_F16 || type == TYPE_BF16; }
 
 // Parts of the task, each no more than its kernel takes.
-static void in_parts(const AttendTask *t, int most, void (*run)(const AttendTask *t)) {
+static void few_at_a_time(const AttendTask *t, int most, void (*run)(const AttendTask *t)) {
     AttendTask part = *t;
     for (; part.first < t->last; part.first = part.last) {
         part.last = int_min(part.first + most, t->last);
@@ -388,12 +385,12 @@ static void attend(const AttendTask *t) {
         State *s = t->scratch;
         s->steps = (t->heads->head_dim + STEP - 1) / STEP;
         tiles_configure(2 * STEP);
-        in_parts(t, int_min(TASK, ROOM / (s->steps * STEP) / QUERIES * QUERIES), attend_tiles);
+        few_at_a_time(t, int_min(TASK, ROOM / (s->steps * STEP) / QUERIES * QUERIES), attend_tiles);
         _tile_release();
     } else if (halves && row_is_deep(t)) {
         assert(cpu_amx_row.scratch <= sizeof(State));
         cpu_amx_row.run(t);
-    } else in_parts(t, cpu_avx512.attend.pairs, cpu_avx512.attend.run);
+    } else few_at_a_time(t, cpu_avx512.attend.pairs, cpu_avx512.attend.run);
 }
 
 const AttendKernel cpu_amx_attend = {.run = attend, .scratch = sizeof(State), .pairs = TASK, .in_parts = true};

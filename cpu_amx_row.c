@@ -45,22 +45,6 @@ typedef struct {
 
 static const float masked = -1e30f;
 
-#define ODD 0xaaaaaaaa // second ones of pairs
-
-// The first `left` of 16, or all of them.
-INLINE __mmask16 lanes(int left) { return (__mmask16)(left >= 16 ? 0xffff : left > 0 ? (1 << left) - 1 : 0); }
-
-// ---- bf16 by integers, which are on more ports than conversions -----------------------------------------------------
-
-// (a[0], b[0]), (a[1], b[1]), ... cut off.
-INLINE __m512i cut(__m512i a, __m512i b) { return _mm512_mask_blend_epi16(ODD, _mm512_srli_epi32(a, 16), b); }
-
-// The same to nearest.
-INLINE __m512i rounded(__m512 a, __m512 b) {
-    const __m512i half = _mm512_set1_epi32(0x8000);
-    return cut(_mm512_add_epi32(_mm512_castps_si512(a), half), _mm512_add_epi32(_mm512_castps_si512(b), half));
-}
-
 // What cutting off leaves.
 INLINE __m512 rest(__m512 a) {
     const __m512i top = _mm512_set1_epi32((int)0xffff0000);
@@ -80,8 +64,8 @@ static void load_queries(const AttendTask *t, int pair, int count, State *s) {
             const float *q = t->q + attend_query(t, pair + h) + i;
             __m512 a = _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes(hd - i), q), scale);
             __m512 b = _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes(hd - i - 16), q + 16), scale);
-            parts[h] = _mm512_castsi512_ps(cut(_mm512_castps_si512(a), _mm512_castps_si512(b)));
-            parts[HEADS + h] = _mm512_castsi512_ps(rounded(rest(a), rest(b)));
+            parts[h] = _mm512_castsi512_ps(cut_pairs(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+            parts[HEADS + h] = _mm512_castsi512_ps(round_pairs(rest(a), rest(b)));
         }
         transpose16(parts);
         memcpy(s->queries[i / STEP], parts, sizeof parts);
@@ -131,9 +115,9 @@ INLINE void fetch(const uint16_t *head) {
 
 // Both parts of pairs: what cutting off leaves of an f16 is a bf16 too, and nothing of a bf16.
 INLINE void store_parts(int type, __m512 a, __m512 b, uint16_t (*to)[UNIT], int at) {
-    _mm512_store_si512(to[0] + at, cut(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+    _mm512_store_si512(to[0] + at, cut_pairs(_mm512_castps_si512(a), _mm512_castps_si512(b)));
     if (type == TYPE_F16)
-        _mm512_store_si512(to[1] + at, cut(_mm512_castps_si512(rest(a)), _mm512_castps_si512(rest(b))));
+        _mm512_store_si512(to[1] + at, cut_pairs(_mm512_castps_si512(rest(a)), _mm512_castps_si512(rest(b))));
 }
 
 // Elements [i, i + 64) of 16 keys from ring[at] on, of K.
@@ -165,7 +149,7 @@ INLINE void split_values(int type, const uint16_t *const *ring, int at, int ahea
 
 // Sums of 16 keys += 64 elements of their heads.
 INLINE void multiply_keys(int type, const uint16_t (*queries)[UNIT], const uint16_t (*keys)[2][UNIT]) {
-    __asm__ volatile("" ::: "memory"); // tile loads do not say that they read what was filled
+    tiles_filled();
 #pragma GCC unroll 2
     for (int step = 0; step < 2; step++) {
         _tile_loadd(RIGHT, queries[step], 64);
@@ -189,7 +173,7 @@ INLINE void multiply_keys(int type, const uint16_t (*queries)[UNIT], const uint1
 
 // 64 elements of the output += those of 32 keys by their weights.
 INLINE void multiply_values(int type, const uint16_t (*weights)[32], const uint16_t (*values)[2][UNIT]) {
-    __asm__ volatile("" ::: "memory");
+    tiles_filled();
     _tile_loadd(WEIGHTS, weights, 64);
     EACH_OUT(ADD_OUT)
     if (type == TYPE_F16) {
@@ -244,18 +228,11 @@ INLINE void store_weights(const vf weights[16], bool high, uint16_t (*to)[32]) {
     for (int i = 0; i < 8; i++) {
         __m512 a = (__m512)weights[i / 4 * 8 + i % 4], b = (__m512)weights[i / 4 * 8 + i % 4 + 4];
         __m512 first = _mm512_shuffle_f32x4(a, b, 0x44), second = _mm512_shuffle_f32x4(a, b, 0xee);
-        pairs[i] = _mm512_castsi512_ps(high ? cut(_mm512_castps_si512(first), _mm512_castps_si512(second))
-                                            : rounded(first, second));
+        pairs[i] = _mm512_castsi512_ps(high ? cut_pairs(_mm512_castps_si512(first), _mm512_castps_si512(second))
+                                            : round_pairs(first, second));
     }
 #pragma GCC unroll 2
-    for (int i = 0; i < 8; i += 4) {
-        __m512 a = _mm512_unpacklo_ps(pairs[i], pairs[i + 1]), b = _mm512_unpackhi_ps(pairs[i], pairs[i + 1]);
-        __m512 c = _mm512_unpacklo_ps(pairs[i + 2], pairs[i + 3]), d = _mm512_unpackhi_ps(pairs[i + 2], pairs[i + 3]);
-        fours[i] = _mm512_shuffle_ps(a, c, 0x44);
-        fours[i + 1] = _mm512_shuffle_ps(a, c, 0xee);
-        fours[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
-        fours[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
-    }
+    for (int i = 0; i < 8; i += 4) transpose_fours(pairs + i, fours + i);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         _mm512_store_ps(to[i], _mm512_shuffle_f32x4(fours[i], fours[4 + i], 0x88));
