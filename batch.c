@@ -184,7 +184,7 @@ static void show_progress(Run *b) {
     Buf line = {0};
     buf_printf(&line, "%lld done, %d open, %.0f tok/s, %.0f%% of blocks", (long long)(t->n_jobs + t->n_failed),
                b->n_open, (double)t->n_drawn / (now - t->start),
-               100 * (double)(kv->pool.n_blocks - kv->n_free) / kv->pool.n_blocks);
+               100 * (double)(kv->pool->n_blocks - kv->n_free) / kv->pool->n_blocks);
     if (t->n_prompt > 0) buf_printf(&line, ", %.0f%% hits", 100 * (double)t->n_cached / (double)t->n_prompt);
     progress_show(&b->progress, line.data, 0, 0);
     buf_free(&line);
@@ -296,7 +296,7 @@ static void close_run(Run *b) {
         ticket_cancel(&b->office, b->tickets);
         drop(b, &b->tickets);
     }
-    assert(b->e.kv.n_free == b->e.kv.pool.n_blocks); // no block is lost
+    assert(b->e.kv.n_free == b->e.kv.pool->n_blocks); // no block is lost
     feed_close(&b->feed);
     tally_free(&b->tally);
     chat_free(b->form);

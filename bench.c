@@ -85,7 +85,7 @@ static Status run(Bench *b, const Test *t, int first, int last, int max_new, dou
         scheduler_add(e->sched, &b->requests[i]);
     }
     for (Batch *batch; engine_step(e, &batch);) {
-        Cost step = cost_batch(&e->model, &e->kv.pool, batch);
+        Cost step = cost_batch(&e->model, e->kv.pool, batch);
         cost->flops += step.flops;
         cost->bytes += step.bytes;
     }
@@ -346,7 +346,7 @@ static json_t *machine_json(const Bench *b) {
 static json_t *model_json(const Bench *b) {
     const Model *m = &b->e.model;
     if (!m->be) return json_null();
-    const KvPool *kv = &b->e.kv.pool;
+    const KvPool *kv = b->e.kv.pool;
     const Backend *be = m->device ? m->device : m->be;
     return json_pack("{s:o, s:o, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:s, s:i, s:s, s:s, s:s, s:s}", "name",
                      json_text(model_label(b)), "file", json_text(gguf_name(m->gguf)), "arch", m->c.arch, "type",
@@ -504,7 +504,7 @@ static Status run_tests(Bench *b, Gguf *g) {
         return status_error(QUILL_USAGE, "-d, -p, -n: at most %d tokens together expected, %lld found", 1 << 30, n_ctx);
     }
     int n_seqs = int_max(1, o->bench_sequences);
-    EngineNeeds needs = {.n_ctx = (int)n_ctx, .n_seqs = n_seqs, .max_out = n_seqs};
+    EngineNeeds needs = {.n_ctx = (int)n_ctx, .n_seqs = n_seqs, .max_out = n_seqs, .whole = true};
     progress_show(&b->progress, "loading", 0, 0);
     Status st = g ? engine_open_view(&b->e, o, needs, g) : engine_open(&b->e, o, needs);
     progress_erase(&b->progress);

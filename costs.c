@@ -30,8 +30,9 @@ static double weight_flops(const Tensor *t) { return 2.0 * (double)t->n_out * (d
 
 // Everything that does not depend on slots; n_last rows go through all of the last layer.
 static Cost cost_linear(const Model *m, int n_rows, int n_last, int n_out) {
-    Cost c = {.bytes = (double)n_rows * (double)m->tok_embd.row_bytes};
-    if (m->tok_embd.type == TYPE_I8G) c.bytes += (double)n_rows * m->c.dim / m->tok_embd.group * (double)sizeof(float);
+    Cost c = {.bytes = (double)n_rows * (double)m->ends.tok_embd.row_bytes};
+    if (m->ends.tok_embd.type == TYPE_I8G)
+        c.bytes += (double)n_rows * m->c.dim / m->ends.tok_embd.group * (double)sizeof(float);
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *l = &m->layers[i];
         const Tensor *all[] = {&l->wq, &l->wk, &l->wv, &l->wo, &l->w_gate, &l->w_up, &l->w_down};
@@ -40,12 +41,11 @@ static Cost cost_linear(const Model *m, int n_rows, int n_last, int n_out) {
             c.flops += n * weight_flops(all[k]);
             if (n > 0) c.bytes += weight_bytes(all[k]);
         }
-        int n_norms = 2 * m->c.dim + ((l->norm_q != NULL) + (l->norm_k != NULL)) * m->c.head_dim;
-        c.bytes += (double)n_norms * (double)sizeof(float);
+        c.bytes += (double)layer_norm_floats(l, m->c.dim) * (double)sizeof(float);
     }
     if (n_out > 0) {
-        c.flops += n_out * weight_flops(&m->head);
-        c.bytes += weight_bytes(&m->head) + (double)m->c.dim * (double)sizeof(float);
+        c.flops += n_out * weight_flops(&m->ends.head);
+        c.bytes += weight_bytes(&m->ends.head) + (double)m->c.dim * (double)sizeof(float);
     }
     return c;
 }

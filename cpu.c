@@ -48,14 +48,13 @@ typedef struct {
     const CpuKernels *k;
     Workspace *w;
     const Layer *l;
-    const Tensor *embd;
-    const Heads *heads;
+    const Ends *ends;
     const KvPool *kv;
     const Batch *b;
     const float *norm;
     const int *rows; // NULL: all
     float eps;
-    void (*silu_mul)(float *gate, const float *up, int n);
+    GateRow *gate;
 } Step;
 
 static void norm_rows(void *arg, int first, int last, int thread) {
@@ -70,13 +69,14 @@ static void norm_rows(void *arg, int first, int last, int thread) {
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
-// y (+)= W x for one matrix; up to MAX_JOBS that share x run together. With a gate y is silu(gate x) * (W x), packed.
+// y (+)= W x for one matrix; up to MAX_JOBS that share x run together. With a gate y is act(gate x) * (W x), packed.
 typedef struct {
     const Tensor *w;
     float *y;
     size_t y_stride;
     bool add;
     const Tensor *gate;
+    Activation act;
 } Job;
 
 // The rows of activations that a product takes.
@@ -87,6 +87,7 @@ typedef struct {
     const void *packed; // where they are packed already, otherwise NULL
     const float *norm;  // the product is of their RMSNorm with these weights, otherwise NULL
     float eps;
+    bool decodes; // batch_decodes of their batch
 } Rows;
 
 typedef struct {
@@ -127,7 +128,8 @@ static void product_task(void *arg, int task, int thread) {
     if (first == last) return;
     void *scratch = thread_scratch(p->w, thread);
     if (job->gate)
-        p->matrix[j]->run_glu(job->gate, job->w, first, last, p->packed[j], first_row, n_rows, job->y, scratch);
+        p->matrix[j]->run_glu(job->gate, job->w, job->act, first, last, p->packed[j], first_row, n_rows, job->y,
+                              scratch);
     else if (p->matrix[j])
         p->matrix[j]->run(job->w, first, last, p->packed[j], first_row, n_rows, job->y, job->y_stride, job->add,
                           scratch);
@@ -152,11 +154,11 @@ static void pack_task(void *arg, int task, int thread) {
 enum { FEW_ROWS = 32, SEVERAL_ROWS = 48 };
 
 // The best kernel for so many rows; NULL: matvec. Where the order of sums may not depend on their number, one for all.
-static const MatrixKernel *matrix_for(const CpuKernels *k, const Workspace *w, const Tensor *t, int n_rows) {
+static const MatrixKernel *matrix_for(const CpuKernels *k, const Tensor *t, int n_rows, bool decodes) {
     const MatrixKernel *many = k->matrix_of ? k->matrix_of(t->type) : NULL,
                        *several = k->several_of ? k->several_of(t->type) : NULL,
                        *few = k->few_of ? k->few_of(t->type) : NULL;
-    if (several && w->decodes && !k->in_order && n_rows >= several->min_rows && n_rows <= SEVERAL_ROWS) return several;
+    if (several && decodes && !k->in_order && n_rows >= several->min_rows && n_rows <= SEVERAL_ROWS) return several;
     if (many && (k->in_order || n_rows >= many->min_rows)) return many;
     if (few && (k->in_order || n_rows <= FEW_ROWS)) return few;
     return k->matrix && (k->in_order || n_rows >= k->matrix->min_rows) ? k->matrix : NULL;
@@ -184,7 +186,7 @@ static void norm_first(Product *p) {
     if (!p->rows.norm || packs) return;
     Step s = {.k = p->k, .w = p->w, .norm = p->rows.norm, .eps = p->rows.eps};
     over_rows(p->w, p->rows.n, p->n_in, norm_rows, &s);
-    p->rows = (Rows){.x = p->w->xn, .stride = (size_t)p->w->dim, .n = p->rows.n};
+    p->rows = (Rows){.x = p->w->xn, .stride = (size_t)p->w->dim, .n = p->rows.n, .decodes = p->rows.decodes};
 }
 
 // Features of a task: as many as the kernel takes, since its rows are read again for each, but two tasks for a thread.
@@ -201,7 +203,7 @@ static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_j
         .k = k, .w = w, .jobs = jobs, .n_jobs = n_jobs, .rows = rows, .n_in = jobs[0].w->n_in, .block = rows.n};
     for (int j = 0; j < n_jobs; j++) {
         const Tensor *t = jobs[j].w;
-        p.matrix[j] = matrix_for(k, w, t, rows.n);
+        p.matrix[j] = matrix_for(k, t, rows.n, rows.decodes);
         p.packed[j] = rows.packed;
         if (p.matrix[j]) p.block = int_min(p.block, p.matrix[j]->rows);
         if (p.matrix[j] && p.matrix[j]->features) {
@@ -223,8 +225,15 @@ static void multiply(const CpuKernels *k, Workspace *w, const Job *jobs, int n_j
     else threads_run(w->pool, product_task, &p, n_tasks);
 }
 
-static Rows normed(const Workspace *w, const float *norm, float eps, int n) {
-    return (Rows){.x = w->x, .stride = (size_t)w->dim, .n = n, .norm = norm, .eps = eps};
+static Rows plain_rows(const float *x, int stride, const Batch *b) {
+    return (Rows){.x = x, .stride = (size_t)stride, .n = b->n_rows, .decodes = batch_decodes(b)};
+}
+
+static Rows normed(const Workspace *w, const float *norm, float eps, const Batch *b) {
+    Rows r = plain_rows(w->x, w->dim, b);
+    r.norm = norm;
+    r.eps = eps;
+    return r;
 }
 
 // ---- the operations -------------------------------------------------------------------------------------------------
@@ -240,16 +249,17 @@ static void copy_tail(KvPool *kv, int layer, const int copy[2]) {
 
 static void op_copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
     (void)w;
+    const int(*copy)[2] = batch_copies(b, kv);
     int n_layers = kv->n_layers - kv->n_device;
     size_t k = kv->bytes_k / (size_t)n_layers / (size_t)kv->n_blocks;
     size_t v = kv->bytes_v / (size_t)n_layers / (size_t)kv->n_blocks;
     for (int layer = 0; layer < n_layers; layer++)
         for (int i = 0; i < b->n_copies; i++) {
             size_t base = (size_t)layer * (size_t)kv->n_blocks;
-            size_t src = base + (size_t)b->copy[i][0], dst = base + (size_t)b->copy[i][1];
+            size_t src = base + (size_t)copy[i][0], dst = base + (size_t)copy[i][1];
             memcpy(kv->k + dst * k, kv->k + src * k, k);
             memcpy(kv->v + dst * v, kv->v + src * v, v);
-            copy_tail(kv, layer, b->copy[i]);
+            copy_tail(kv, layer, copy[i]);
         }
 }
 
@@ -298,13 +308,27 @@ Status kv_intact(const KvPool *kv) {
     return why ? status_error(QUILL_MODEL, "the GPU failed: %s; its KV is not kept", why) : OK;
 }
 
-void rope_turn(const Heads *h, float *head, double positions) {
-    for (int i = 0; i < h->n_rot / 2; i++) {
-        double angle = positions * h->rope_freq[i], c = cos(angle), s = sin(angle);
-        float *a = &head[h->rope_adjacent ? 2 * i : i], *b = &head[h->rope_adjacent ? 2 * i + 1 : i + h->n_rot / 2];
+void rope_turn(const Rope *r, float *head, double positions) {
+    for (int i = 0; i < r->n_rot / 2; i++) {
+        double angle = positions * r->freq[i], c = cos(angle), s = sin(angle);
+        float *a = &head[r->adjacent ? 2 * i : i], *b = &head[r->adjacent ? 2 * i + 1 : i + r->n_rot / 2];
         double x = (double)*a, y = (double)*b;
         *a = (float)(x * c - y * s);
         *b = (float)(x * s + y * c);
+    }
+}
+
+// Where a row's cosines and sines of a table begin.
+static size_t turn_at(const Workspace *w, const Rope *r, int row) {
+    return ((size_t)r->table * (size_t)w->max_rows + (size_t)row) * (size_t)(w->n_rot / 2);
+}
+
+static void find_turns(Workspace *w, const Rope *r, int row, int pos) {
+    float *c = w->rope_cos + turn_at(w, r, row), *s = w->rope_sin + turn_at(w, r, row);
+    for (int i = 0; i < r->n_rot / 2; i++) {
+        double angle = pos * r->freq[i];
+        c[i] = (float)cos(angle) * r->mscale;
+        s[i] = (float)sin(angle) * r->mscale;
     }
 }
 
@@ -312,22 +336,33 @@ static void embed_rows(void *arg, int first, int last, int thread) {
     (void)thread;
     Step *s = arg;
     Workspace *w = s->w;
-    int half = s->heads->n_rot / 2;
     for (int i = first; i < last; i++) {
-        s->k->embed(s->embd, s->b->token[i], w->x + (size_t)i * (size_t)w->dim);
-        for (int j = 0; j < half; j++) {
-            double angle = s->b->pos[i] * s->heads->rope_freq[j];
-            w->rope_cos[(size_t)i * (size_t)half + (size_t)j] = (float)cos(angle) * s->heads->rope_mscale;
-            w->rope_sin[(size_t)i * (size_t)half + (size_t)j] = (float)sin(angle) * s->heads->rope_mscale;
-        }
+        float *x = w->x + (size_t)i * (size_t)w->dim;
+        s->k->embed(&s->ends->tok_embd, s->b->token[i], x);
+        for (int k = 0; k < w->dim && s->ends->embd_scale != 1; k++) x[k] *= s->ends->embd_scale;
+        for (int r = 0; r < s->ends->n_ropes; r++) find_turns(w, &s->ends->ropes[r], i, s->b->pos[i]);
     }
 }
 
-static void op_embed(Workspace *w, const Backend *be, const Tensor *tok, const Heads *h, const KvPool *kv,
-                     const Batch *b) {
+static void op_embed(Workspace *w, const Backend *be, const Ends *e, const KvPool *kv, const Batch *b) {
     (void)kv;
-    Step s = {.k = kernels_of(be), .w = w, .embd = tok, .heads = h, .b = b};
-    over_rows(w, b->n_rows, w->dim + 20.0 * h->n_rot, embed_rows, &s);
+    Step s = {.k = kernels_of(be), .w = w, .ends = e, .b = b};
+    over_rows(w, b->n_rows, w->dim + 20.0 * e->n_ropes * w->n_rot, embed_rows, &s);
+}
+
+static void op_narrow(Workspace *w, const int *rows, int n) {
+    size_t dim = (size_t)w->dim, q_dim = (size_t)w->q_dim, half = (size_t)w->n_rot / 2;
+    for (int i = 0; i < n; i++) { // none moves over one that is still to be moved
+        size_t row = (size_t)rows[i], to = (size_t)i;
+        if (row == to) continue;
+        memcpy(w->x + to * dim, w->x + row * dim, dim * sizeof *w->x);
+        memcpy(w->q + to * q_dim, w->q + row * q_dim, q_dim * sizeof *w->q);
+        for (int r = 0; r < w->n_ropes; r++) {
+            size_t table = (size_t)r * (size_t)w->max_rows;
+            memcpy(w->rope_cos + (table + to) * half, w->rope_cos + (table + row) * half, half * sizeof *w->rope_cos);
+            memcpy(w->rope_sin + (table + to) * half, w->rope_sin + (table + row) * half, half * sizeof *w->rope_sin);
+        }
+    }
 }
 
 // QK-norm, RoPE and the store of K and V, row by row.
@@ -339,23 +374,23 @@ static void turn_rows(void *arg, int first, int last, int thread) {
     const Heads *h = &l->heads;
     const Batch *b = s->b;
     const KvPool *kv = s->kv;
-    size_t hd = (size_t)h->head_dim, half = (size_t)h->n_rot / 2;
+    size_t hd = (size_t)h->head_dim;
     for (int i = first; i < last; i++) {
-        const float *c = w->rope_cos + (size_t)i * half, *sn = w->rope_sin + (size_t)i * half;
+        const float *c = w->rope_cos + turn_at(w, &l->rope, i), *sn = w->rope_sin + turn_at(w, &l->rope, i);
         for (int n = 0; n < h->n_heads; n++) {
             float *q = w->q + (size_t)i * (size_t)w->q_dim + (size_t)n * hd;
-            if (l->norm_q) s->k->rmsnorm(q, q, l->norm_q, h->head_dim, l->eps);
-            s->k->rope(q, c, sn, h->n_rot, h->rope_adjacent);
+            if (l->norm_q) s->k->rmsnorm(q, q, l->norm_q, h->head_dim, l->kind.eps);
+            s->k->rope(q, c, sn, l->rope.n_rot, l->rope.adjacent);
             if (kv->rotate) hadamard(q, h->head_dim);
         }
-        int block = b->block_table[(size_t)b->seq[i] * (size_t)b->max_blocks + (size_t)(b->slot[i] / kv->block)];
+        int block = batch_table(b, kv)[(size_t)b->seq[i] * (size_t)b->max_blocks + (size_t)(b->slot[i] / kv->block)];
         for (int n = 0; n < h->n_kv_heads; n++) {
             float *k = w->k + (size_t)i * (size_t)w->kv_dim + (size_t)n * hd;
             float *v = w->v + (size_t)i * (size_t)w->kv_dim + (size_t)n * hd;
-            if (l->norm_k) s->k->rmsnorm(k, k, l->norm_k, h->head_dim, l->eps);
-            s->k->rope(k, c, sn, h->n_rot, h->rope_adjacent);
+            if (l->norm_k) s->k->rmsnorm(k, k, l->norm_k, h->head_dim, l->kind.eps);
+            s->k->rope(k, c, sn, l->rope.n_rot, l->rope.adjacent);
             if (kv->rotate) hadamard(k, h->head_dim);
-            size_t at = kv_index(kv, l->index, block, n, b->slot[i] % kv->block);
+            size_t at = kv_index(kv, l->kv_layer, block, n, b->slot[i] % kv->block);
             if (!kv_is_sealed(kv->type_k))
                 s->k->to_kv(kv->k + at * kv_type_bytes(kv->type_k), kv->type_k, k, h->head_dim);
             if (!kv_is_sealed(kv->type_v))
@@ -374,8 +409,8 @@ typedef struct {
 } Run;
 
 // The run that begins at row `first`.
-static Run run_at(const Batch *b, int first) {
-    Run r = {b->block_table + (size_t)b->seq[first] * (size_t)b->max_blocks, first, 1, b->slot[first]};
+static Run run_at(const Batch *b, const KvPool *kv, int first) {
+    Run r = {batch_table(b, kv) + (size_t)b->seq[first] * (size_t)b->max_blocks, first, 1, b->slot[first]};
     while (first + r.n < b->n_rows && b->seq[first + r.n] == b->seq[first]) r.n++;
     return r;
 }
@@ -387,7 +422,7 @@ static AttendTask task_of(const Workspace *w, const Layer *l, const KvPool *kv, 
                         .slot = b->slot + r->first,
                         .q = w->q + (size_t)r->first * (size_t)w->q_dim,
                         .out = w->a + (size_t)r->first * (size_t)w->q_dim,
-                        .layer = l->index,
+                        .layer = l->kv_layer,
                         .k = w->k + (size_t)r->first * (size_t)w->kv_dim,
                         .v = w->v + (size_t)r->first * (size_t)w->kv_dim,
                         .first_slot = r->slot,
@@ -416,7 +451,7 @@ static void seal_head(void *arg, int head, int thread) {
     (void)thread;
     Step *s = arg;
     for (int row = 0; row < s->b->n_rows;) {
-        Run r = run_at(s->b, row);
+        Run r = run_at(s->b, s->kv, row);
         AttendTask t = task_of(s->w, s->l, s->kv, s->b, &r);
         t.kv_head = head;
         if (kv_is_sealed(s->kv->type_k)) seal_run(&t, false, r.slot + r.n - 1);
@@ -442,10 +477,10 @@ static void keep_tail(const Workspace *w, int layer, const KvPool *kv, const Run
 static void op_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
     const CpuKernels *k = kernels_of(l->be);
     Step s = {.k = k, .w = w, .l = l, .kv = kv, .b = b};
-    Job jobs[] = {{&l->wq, w->q, (size_t)w->q_dim, false, NULL},
-                  {&l->wk, w->k, (size_t)w->kv_dim, false, NULL},
-                  {&l->wv, w->v, (size_t)w->kv_dim, false, NULL}};
-    multiply(k, w, jobs, 3, normed(w, l->norm_att, l->eps, b->n_rows));
+    Job jobs[] = {{.w = &l->wq, .y = w->q, .y_stride = (size_t)w->q_dim},
+                  {.w = &l->wk, .y = w->k, .y_stride = (size_t)w->kv_dim},
+                  {.w = &l->wv, .y = w->v, .y_stride = (size_t)w->kv_dim}};
+    multiply(k, w, jobs, 3, normed(w, l->norm_att, l->kind.eps, b));
     over_rows(w, b->n_rows, 2.0 * w->q_dim, turn_rows, &s);
     if (kv->tail_of) threads_run(w->pool, seal_head, &s, l->heads.n_kv_heads);
 }
@@ -491,7 +526,7 @@ static int span_tasks(const Attention *a, const Span *s) { return s->n_chunks * 
 static bool next_span(const Attention *a, Span *s) {
     int first_task = s->first_task + span_tasks(a, s), row = s->row + s->n_rows, next_run = s->run.first + s->run.n;
     if (row < s->run.n) *s = span_at(a, s->run, row, first_task);
-    else if (next_run < a->b->n_rows) *s = span_at(a, run_at(a->b, next_run), 0, first_task);
+    else if (next_run < a->b->n_rows) *s = span_at(a, run_at(a->b, a->kv, next_run), 0, first_task);
     else return false;
     return true;
 }
@@ -522,7 +557,7 @@ static int count_parts(const Attention *a) {
 static void part_task(void *arg, int task, int thread) {
     Attention *a = arg;
     const Heads *h = &a->l->heads;
-    Run run = run_at(a->b, 0);
+    Run run = run_at(a->b, a->kv, 0);
     AttendTask t = task_of(a->w, a->l, a->kv, a->b, &run);
     int part = task / h->n_kv_heads, first = attend_first(&t, run.slot);
     int64_t keys = run.slot + 1 - first;
@@ -561,7 +596,7 @@ static void attend_task(void *arg, int task, int thread) {
     const Heads *h = &a->l->heads;
     int group = h->n_heads / h->n_kv_heads;
     task = a->n_tasks - 1 - task; // the longest rows come last; hand them out first
-    Span s = span_at(a, run_at(a->b, 0), 0, 0);
+    Span s = span_at(a, run_at(a->b, a->kv, 0), 0, 0);
     while (task >= s.first_task + span_tasks(a, &s)) next_span(a, &s);
     int chunk = (task - s.first_task) / h->n_kv_heads, first = s.row * group, last = first + s.n_rows * group;
     AttendTask t = task_of(a->w, a->l, a->kv, a->b, &s.run);
@@ -592,7 +627,7 @@ static void add_mass(const AttendTask *t, int pair, float *scores, float *mass) 
     for (int s = first; s <= slot; s++) {
         const uint8_t *at = kv->k + attend_key(t, s) * kv_type_bytes(kv->type_k);
         type_info(kv->type_k)->dequantize(at, key, (size_t)kv->head_dim);
-        scores[s] = dot(q, key, kv->head_dim) * t->heads->scale;
+        scores[s] = softcap(dot(q, key, kv->head_dim) * t->heads->scale, t->heads->softcap);
         max = fmaxf(max, scores[s]);
     }
     for (int s = first; s <= slot; s++) sum += scores[s] = expf(scores[s] - max);
@@ -602,11 +637,11 @@ static void add_mass(const AttendTask *t, int pair, float *scores, float *mass) 
 static void probe_head(void *arg, int head, int thread) {
     (void)thread;
     Attention *a = arg;
-    Run r = run_at(a->b, 0);
+    Run r = run_at(a->b, a->kv, 0);
     AttendTask t = task_of(a->w, a->l, a->kv, a->b, &r);
     Probe *p = a->b->probe;
     int group = t.heads->n_heads / t.heads->n_kv_heads;
-    size_t at = (size_t)t.layer * (size_t)t.heads->n_kv_heads + (size_t)head;
+    size_t at = (size_t)a->l->index * (size_t)t.heads->n_kv_heads + (size_t)head;
     t.kv_head = head;
     for (int pair = p->first_row * group; pair < r.n * group; pair++)
         add_mass(&t, pair, p->scores + (size_t)head * (size_t)p->n_slots, p->mass + at * (size_t)p->n_slots);
@@ -615,7 +650,7 @@ static void probe_head(void *arg, int head, int thread) {
 // Counts the tasks; returns the multiply-adds of all of them.
 static double count_tasks(Attention *a) {
     double work = 0;
-    Span s = span_at(a, run_at(a->b, 0), 0, 0);
+    Span s = span_at(a, run_at(a->b, a->kv, 0), 0, 0);
     a->n_tasks = 0;
     do {
         a->n_tasks += span_tasks(a, &s);
@@ -641,63 +676,101 @@ static void op_attention(Workspace *w, const Layer *l, const KvPool *kv, const B
     else threads_run(w->pool, attend_task, &a, a.n_tasks);
     if (b->probe) threads_run(w->pool, probe_head, &a, l->heads.n_kv_heads);
     for (int row = 0; kv->tail_of && row < b->n_rows;) {
-        Run r = run_at(b, row);
-        keep_tail(w, l->index, kv, &r);
+        Run r = run_at(b, kv, row);
+        keep_tail(w, l->kv_layer, kv, &r);
         row += r.n;
     }
 }
 
-static void op_attn_out(Workspace *w, const Layer *l, const Batch *b) {
-    Job job = {&l->wo, w->x, (size_t)w->dim, true, NULL};
-    multiply(kernels_of(l->be), w, &job, 1, (Rows){.x = w->a, .stride = (size_t)w->q_dim, .n = b->n_rows});
+// ---- what is added to x ---------------------------------------------------------------------------------------------
+
+static void add_normed_rows(void *arg, int first, int last, int thread) {
+    (void)thread;
+    Step *s = arg;
+    size_t dim = (size_t)s->w->dim;
+    for (size_t i = (size_t)first; i < (size_t)last; i++) {
+        float *y = s->w->xn + i * dim, *x = s->w->x + i * dim;
+        s->k->rmsnorm(y, y, s->norm, s->w->dim, s->eps);
+        for (size_t k = 0; k < dim; k++) x[k] += y[k];
+    }
 }
 
-static void glu_rows(void *arg, int first, int last, int thread) {
+// x += W rows, or the norm of that.
+static void add_product(Workspace *w, const Layer *l, const Tensor *t, const float *norm, Rows rows) {
+    const CpuKernels *k = kernels_of(l->be);
+    Job job = {.w = t, .y = norm ? w->xn : w->x, .y_stride = (size_t)w->dim, .add = !norm};
+    multiply(k, w, &job, 1, rows);
+    Step s = {.k = k, .w = w, .norm = norm, .eps = l->kind.eps};
+    if (norm) over_rows(w, rows.n, 2.0 * w->dim, add_normed_rows, &s);
+}
+
+static void op_attn_out(Workspace *w, const Layer *l, const Batch *b) {
+    add_product(w, l, &l->wo, l->norm_att_out, plain_rows(w->a, w->q_dim, b));
+}
+
+// ---- the feed-forward -----------------------------------------------------------------------------------------------
+
+static void gate_rows(void *arg, int first, int last, int thread) {
     (void)thread;
     Step *s = arg;
     size_t n = (size_t)s->w->ffn;
-    for (int i = first; i < last; i++) s->silu_mul(s->w->h + (size_t)i * n, s->w->up + (size_t)i * n, s->w->ffn);
+    for (int i = first; i < last; i++)
+        s->gate(s->l->kind.act, s->w->h + (size_t)i * n, s->w->up + (size_t)i * n, s->w->ffn);
+}
+
+static const MatrixKernel *matrix_of_rows(const CpuKernels *k, const Tensor *t, const Batch *b) {
+    return matrix_for(k, t, b->n_rows, batch_decodes(b));
 }
 
 // Whether w->h holds the FFN's activations packed for w_down: one kernel does all three products, and they fit. The
 // answer is the same in ffn_in and ffn_out.
-static bool glu_is_packed(const CpuKernels *k, const Workspace *w, const Layer *l, int n_rows) {
-    const MatrixKernel *m = matrix_for(k, w, &l->w_gate, n_rows);
+static bool glu_is_packed(const CpuKernels *k, const Layer *l, const Batch *b) {
+    const MatrixKernel *m = matrix_of_rows(k, &l->w_gate, b);
+    int n_rows = b->n_rows;
     return m && m->run_glu && n_rows > m->tile && l->w_gate.type == l->w_up.type && !l->w_gate.bias && !l->w_up.bias &&
-           matrix_for(k, w, &l->w_down, n_rows) == m &&
+           matrix_of_rows(k, &l->w_down, b) == m &&
            m->packed_bytes(n_rows, l->w_down.n_in) <= (size_t)n_rows * (size_t)l->w_down.n_in * sizeof(float);
 }
 
 static void op_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
     const CpuKernels *k = kernels_of(l->be);
-    Rows rows = normed(w, l->norm_ffn, l->eps, b->n_rows);
-    if (glu_is_packed(k, w, l, b->n_rows)) {
-        Job job = {.w = &l->w_up, .y = w->h, .gate = &l->w_gate};
+    Rows rows = normed(w, l->norm_ffn, l->kind.eps, b);
+    if (glu_is_packed(k, l, b)) {
+        Job job = {.w = &l->w_up, .y = w->h, .gate = &l->w_gate, .act = l->kind.act};
         multiply(k, w, &job, 1, rows);
         return;
     }
-    Job jobs[] = {{&l->w_gate, w->h, (size_t)w->ffn, false, NULL}, {&l->w_up, w->up, (size_t)w->ffn, false, NULL}};
+    Job jobs[] = {{.w = &l->w_gate, .y = w->h, .y_stride = (size_t)w->ffn},
+                  {.w = &l->w_up, .y = w->up, .y_stride = (size_t)w->ffn}};
     multiply(k, w, jobs, 2, rows);
-    const MatrixKernel *m = matrix_for(k, w, &l->w_gate, b->n_rows);
-    Step s = {.w = w, .silu_mul = m && m->silu_mul ? m->silu_mul : k->silu_mul};
-    over_rows(w, b->n_rows, 8.0 * w->ffn, glu_rows, &s);
+    const MatrixKernel *m = matrix_of_rows(k, &l->w_gate, b);
+    Step s = {.w = w, .l = l, .gate = m && m->gate ? m->gate : k->gate};
+    over_rows(w, b->n_rows, 8.0 * w->ffn, gate_rows, &s);
 }
 
 static void op_ffn_out(Workspace *w, const Layer *l, const Batch *b) {
-    const CpuKernels *k = kernels_of(l->be);
-    Job job = {&l->w_down, w->x, (size_t)w->dim, true, NULL};
-    Rows rows = {.x = w->h, .stride = (size_t)w->ffn, .n = b->n_rows};
-    if (glu_is_packed(k, w, l, b->n_rows)) rows.packed = w->h;
-    multiply(k, w, &job, 1, rows);
+    Rows rows = plain_rows(w->h, w->ffn, b);
+    if (glu_is_packed(kernels_of(l->be), l, b)) rows.packed = w->h;
+    add_product(w, l, &l->w_down, l->norm_ffn_out, rows);
 }
 
-static void op_logits(Workspace *w, const Backend *be, const Tensor *head, const float *norm, float eps,
-                      const int *rows, int n_rows) {
+// ---- the head -------------------------------------------------------------------------------------------------------
+
+static void cap_rows(void *arg, int first, int last, int thread) {
+    (void)thread;
+    Step *s = arg;
+    size_t n = (size_t)s->w->n_vocab;
+    for (size_t i = (size_t)first * n; i < (size_t)last * n; i++)
+        s->w->logits[i] = softcap(s->w->logits[i], s->ends->softcap);
+}
+
+static void op_logits(Workspace *w, const Backend *be, const Ends *e, const Batch *b, const int *rows, int n_rows) {
     const CpuKernels *k = kernels_of(be);
-    Step s = {.k = k, .w = w, .norm = norm, .eps = eps, .rows = rows};
+    Step s = {.k = k, .w = w, .ends = e, .norm = e->norm_out, .eps = e->eps, .rows = rows};
     over_rows(w, n_rows, w->dim, norm_rows, &s);
-    Job job = {head, w->logits, (size_t)w->n_vocab, false, NULL};
-    multiply(k, w, &job, 1, (Rows){.x = w->xn, .stride = (size_t)w->dim, .n = n_rows});
+    Job job = {.w = &e->head, .y = w->logits, .y_stride = (size_t)w->n_vocab};
+    multiply(k, w, &job, 1, (Rows){.x = w->xn, .stride = (size_t)w->dim, .n = n_rows, .decodes = batch_decodes(b)});
+    if (e->softcap != 0) over_rows(w, n_rows, 40.0 * w->n_vocab, cap_rows, &s);
 }
 
 // ---- the choice -----------------------------------------------------------------------------------------------------
@@ -904,6 +977,7 @@ static Status backend_for(const char *isa, bool in_order, const Backend **out) {
         .panel_bytes = round_up(scratch, 4096),
         .impl = k,
         .copy_blocks = op_copy_blocks,
+        .narrow = op_narrow,
         .embed = op_embed,
         .attn_in = op_attn_in,
         .attention = op_attention,

@@ -10,6 +10,9 @@
 
 #include <string.h>
 
+// act(v) = v * sigmoid(sigmoid_of(act, v)), for floats and vectors of them; act is a constant.
+#define sigmoid_of(act, v) ((act) == ACT_GELU ? GELU_SLOPE * (v) * (1.0f + GELU_CUBE * (v) * (v)) : (v))
+
 // The attention of some rows of one sequence to one KV head: heads [kv_head*g, (kv_head+1)*g), g = n_heads/n_kv_heads.
 typedef struct {
     const Heads *heads;
@@ -74,6 +77,8 @@ static inline const uint8_t *attend_sealed(const AttendTask *t, bool value, int 
     return room;
 }
 
+typedef void GateRow(Activation act, float *gate, const float *up, int n); // gate = act(gate) * up
+
 // A matrix product for many rows: the activations are packed once a tile of rows, then every task takes a range of
 // output features past a block of rows. Kernels with the same `pack` share what it packed. y(row, f) for f in
 // [first, last) and row in [first_row, first_row + n_rows); y has rows y_stride apart.
@@ -91,11 +96,11 @@ typedef struct {
                       float eps);
     void (*run)(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
                 size_t y_stride, bool add, void *scratch);
-    // h = silu(gate x) * (up x), all of its rows packed for the next product. Both of one type, without bias; at most
+    // h = act(gate x) * (up x), all of its rows packed for the next product. Both of one type, without bias; at most
     // half the features of a task of `run`. NULL: it cannot
-    void (*run_glu)(const Tensor *gate, const Tensor *up, int first, int last, const void *packed, int first_row,
-                    int n_rows, void *h, void *scratch);
-    void (*silu_mul)(float *gate, const float *up, int n); // as run_glu has it, for rows too few for that; or NULL
+    void (*run_glu)(const Tensor *gate, const Tensor *up, Activation act, int first, int last, const void *packed,
+                    int first_row, int n_rows, void *h, void *scratch);
+    GateRow *gate; // as run_glu has it, for rows too few for that; or NULL
 } MatrixKernel;
 
 // Attention of the pairs of a task; any number up to `pairs` of them, of one row with part of its keys any number.
@@ -111,7 +116,7 @@ typedef struct {
     void (*embed)(const Tensor *t, int row, float *out);
     void (*rmsnorm)(float *out, const float *x, const float *weight, int n, float eps);
     void (*rope)(float *head, const float *cos, const float *sin, int n_rot, bool adjacent);
-    void (*silu_mul)(float *gate, const float *up, int n);     // gate = silu(gate) * up
+    GateRow *gate;
     void (*to_kv)(void *out, int type, const float *x, int n); // f32 -> the cache's type
     // y(row, f) (+)= w[f] . x[row] for f in [first, last), a few rows; scratch as a task of `matrix` has it
     void (*matvec)(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,

@@ -177,6 +177,7 @@ typedef struct {
     int n_features, n_rows;
     bool add;    // to what is there
     uint16_t *h; // packed: two unit tiles
+    Activation act;
 } Place;
 
 // What goes on beside the products of a tile of rows.
@@ -231,11 +232,11 @@ INLINE void write_unit(const float *sums, const Place *p, int f, int r) {
                p->y + (size_t)r * p->y_stride + f, p->y_stride);
 }
 
-// silu(gate) * up to 2^-14, a thirtieth of what rounding it to bf16 may take: with an exact exponential and a division
+// act(gate) * up to 2^-14, a thirtieth of what rounding it to bf16 may take: with an exact exponential and a division
 // gate and up took 4% longer.
-INLINE vf silu_times(vf gate, vf up) {
-    gate = vmax(vset(-1e30f), gate); // minus infinity times the zero to come would be a NaN
-    vf t = gate * -LOG2_E;           // e^-gate is 2^t, and p that of t's fraction
+INLINE vf gated(Activation act, vf gate, vf up) {
+    gate = vmax(vset(act == ACT_GELU ? -1e10f : -1e30f), gate); // minus infinity times the zero to come would be a NaN
+    vf t = sigmoid_of(act, gate) * -LOG2_E;                     // e^-.. is 2^t, and p that of t's fraction
     vf f = (vf)_mm512_reduce_ps((__m512)t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
     vf p = f * 1.353416792e-2f + 5.201146061e-2f;
     p = p * f + 2.414427569e-1f;
@@ -246,28 +247,38 @@ INLINE vf silu_times(vf gate, vf up) {
 }
 
 // The same of a row, for rows that are not worth run_glu: bit for bit what that gives.
-static void silu_mul(float *gate, const float *up, int n) {
+INLINE void gate_all(Activation act, float *gate, const float *up, int n) {
     for (int i = 0; i < n; i += 16) {
         __mmask16 there = lanes(n - i);
         vf g = (vf)_mm512_maskz_loadu_ps(there, gate + i), u = (vf)_mm512_maskz_loadu_ps(there, up + i);
-        _mm512_mask_storeu_ps(gate + i, there, (__m512)silu_times(g, u));
+        _mm512_mask_storeu_ps(gate + i, there, (__m512)gated(act, g, u));
     }
 }
 
-// silu(gate) * up of 16 rows and two features, as they are packed.
-INLINE __m512 glu_pairs(const float *gate, const float *up) {
-    vf a = silu_times(vload(gate), vload(up)), b = silu_times(vload(gate + 16), vload(up + 16));
+static void gate_row(Activation act, float *gate, const float *up, int n) {
+    if (act == ACT_GELU) gate_all(ACT_GELU, gate, up, n);
+    else gate_all(ACT_SILU, gate, up, n);
+}
+
+// act(gate) * up of 16 rows and two features, as they are packed.
+INLINE __m512 glu_pairs(Activation act, const float *gate, const float *up) {
+    vf a = gated(act, vload(gate), vload(up)), b = gated(act, vload(gate + 16), vload(up + 16));
     return pairs_bf16((__m512)a, (__m512)b);
 }
 
 // Features past the end have sums of zero, and are the zeros that end a packed row.
-static void write_glu(const Place *p) {
+INLINE void write_gated(Activation act, const Place *p) {
     for (int half = 0; half < 2; half++)
         for (int pair = 0; pair < 16; pair++) {
             int at = (pair / 8 * 2 + half) * 256 + pair % 8 * 32;
-            __m512 line = glu_pairs(p->gate + at, p->sums + at);
+            __m512 line = glu_pairs(act, p->gate + at, p->sums + at);
             memcpy(p->h + half * UNIT + pair * 32, &line, sizeof line);
         }
+}
+
+static void write_glu(const Place *p) {
+    if (p->act == ACT_GELU) write_gated(ACT_GELU, p);
+    else write_gated(ACT_SILU, p);
 }
 
 static void write_sums(const Place *p) {
@@ -312,7 +323,8 @@ typedef struct {
     float *y; // all rows
     size_t y_stride;
     bool add;
-    uint16_t *h;   // all rows, packed
+    uint16_t *h; // all rows, packed
+    Activation act;
     void *scratch; // two panels, filled in turns; HELD tiles of sums
 } Task;
 
@@ -344,6 +356,7 @@ INLINE Place place_at(const Task *t, const Panel *p, int i, int tile) {
     to.n_rows = int_min(ROWS, t->n_rows - tile * ROWS);
     if (t->parts == 2) {
         to.gate = sums_at(t, i - 1, tile);
+        to.act = t->act;
         to.h = t->h + (size_t)row_tile * tile_size(t->w[0]->n_out) + (size_t)(p->first / STEP) * 2 * UNIT;
         return to;
     }
@@ -430,8 +443,8 @@ static void run(const Tensor *w, int first, int last, const void *packed, int fi
                      .scratch = scratch});
 }
 
-static void run_glu(const Tensor *gate, const Tensor *up, int first, int last, const void *packed, int first_row,
-                    int n_rows, void *h, void *scratch) {
+static void run_glu(const Tensor *gate, const Tensor *up, Activation act, int first, int last, const void *packed,
+                    int first_row, int n_rows, void *h, void *scratch) {
     run_task(&(Task){.w = {gate, up},
                      .parts = 2,
                      .first = first,
@@ -440,6 +453,7 @@ static void run_glu(const Tensor *gate, const Tensor *up, int first, int last, c
                      .first_row = first_row,
                      .n_rows = n_rows,
                      .h = h,
+                     .act = act,
                      .scratch = scratch});
 }
 
@@ -456,7 +470,7 @@ const MatrixKernel *cpu_amx_matrix(int type) {
         .pack_norm = pack_norm,
         .run = run,
         .run_glu = run_glu,
-        .silu_mul = silu_mul,
+        .gate = gate_row,
     };
     return type == TYPE_F32 ? NULL : &kernel;
 }

@@ -172,6 +172,15 @@ INLINE float *score_row(State *s, int turn, int key, int half) {
     return s->scores[turn][key / 32] + (key / 16 % 2 * 2 + half) * 256 + key % 16 * 16;
 }
 
+// Caps the scores of an item's keys, which are powers of two's exponents.
+static void cap_scores(const AttendTask *t, State *s, int turn, int keys) {
+    for (int block = 0; block < keys / 32 && t->heads->softcap != 0; block++)
+        for (int i = 0; i < SCORES; i += 16) {
+            float *scores = s->scores[turn][block] + i;
+            vstore(scores, vcap(vload(scores), t->heads->softcap * LOG2_E));
+        }
+}
+
 // Masks the scores of 16 queries with n keys from slot `first` on, and those that make them a multiple of 32.
 static void mask_scores(const AttendTask *t, State *s, int turn, int lane, int first, int n) {
     int window = t->heads->window ? t->heads->window : INT_MAX;
@@ -220,6 +229,7 @@ INLINE vf top_scores(State *s, int turn, int keys, int half) {
 static Softmax begin_softmax(const AttendTask *t, State *s, Item item, int turn, int first) {
     int keys = blocks_of(&item) * 32;
     Softmax x = {.item = item, .turn = turn, .parts = keys / 4, .left = keys / 4};
+    cap_scores(t, s, turn, keys);
     for (int half = 0; half < 2; half++) {
         int lane = item.tile * QUERIES + half * 16;
         bool all = keys == item.n && !t->heads->window && first + keys - 1 <= s->slot[lane]; // slots ascend

@@ -240,14 +240,16 @@ INLINE void store_weights(const vf weights[16], bool high, uint16_t (*to)[32]) {
     }
 }
 
-// Turns the sums of n keys, of `padded`, into weights; what was summed up before is rescaled where a maximum grew.
-static void soften(State *s, int n, int padded, int hd, vf *max, vf *sum) {
+// Turns the sums of n keys, of `padded`, into weights, scores capped unless `cap` is 0; what was summed up before is
+// rescaled where a maximum grew.
+static void soften(State *s, int n, int padded, int hd, float cap, vf *max, vf *sum) {
     vf tops[2] = {*max, *max}, totals[2] = {{0}, {0}};
     for (int k = n; k < padded; k++) vstore(s->sums[k], vset(masked));
     for (int k = 0; k < padded; k += 4)
 #pragma GCC unroll 2
         for (int i = 0; i < 2; i++) {
             vf score = score_pair((const float(*)[16])s->sums[k + 2 * i]);
+            if (cap != 0) score = vcap(score, cap);
             vstore(s->scores[k / 2 + i], score);
             tops[i] = vmax(tops[i], score);
         }
@@ -299,7 +301,7 @@ static void attend_heads(const AttendTask *t, int pair, int count) {
         next = find_tile(t, s, first, end, i + 1);
         if (t->kv->type_k == TYPE_F16) score_tile(TYPE_F16, s, turn, padded, hd, ahead);
         else score_tile(TYPE_BF16, s, turn, padded, hd, ahead);
-        soften(s, n, padded, hd, &max, &sum);
+        soften(s, n, padded, hd, t->heads->softcap * LOG2_E, &max, &sum);
         for (int e = 0; e < hd; e += WIDE)
             if (t->kv->type_v == TYPE_F16) sum_columns(TYPE_F16, s, turn, padded, e, hd, ahead);
             else sum_columns(TYPE_BF16, s, turn, padded, e, hd, ahead);

@@ -53,8 +53,11 @@ static void rope(float *head, const float *cosine, const float *sine, int n_rot,
     }
 }
 
-static void silu_mul(float *gate, const float *up, int n) {
-    for (int i = 0; i < n; i++) gate[i] = gate[i] / (1 + expf(-gate[i])) * up[i];
+static void gate(Activation act, float *gate, const float *up, int n) {
+    for (int i = 0; i < n; i++) {
+        float v = gate[i], s = sigmoid_of(act, v);
+        gate[i] = v / (1 + expf(-s)) * up[i];
+    }
 }
 
 static void to_kv(void *out, int type, const float *x, int n) {
@@ -121,7 +124,7 @@ static float score(const AttendTask *t, const float *q, int slot) {
     float row[SEAL_HEAD], sum = 0;
     const float *k = row_at(t, false, slot, row);
     for (int i = 0; i < t->kv->head_dim; i++) sum += q[i] * k[i];
-    return sum * t->heads->scale;
+    return softcap(sum * t->heads->scale, t->heads->softcap);
 }
 
 // One row and head: the largest score first, then the weighted sum; scores are computed twice and never stored.
@@ -154,7 +157,7 @@ const CpuKernels cpu_scalar = {
     .embed = embed,
     .rmsnorm = rmsnorm,
     .rope = rope,
-    .silu_mul = silu_mul,
+    .gate = gate,
     .to_kv = to_kv,
     .matvec = matvec,
     .attend = {.run = attend, .scratch = sizeof(Groups), .pairs = 8},

@@ -390,18 +390,24 @@ static void rope(float *head, const float *restrict cosine, const float *restric
     }
 }
 
-INLINE vf silu_times(vf gate, vf up) { return gate / (vexp(-gate) + 1.0f) * up; }
+// act(gate) * up; both activations are gate * sigmoid(of something).
+INLINE vf gated(Activation act, vf gate, vf up) { return gate / (vexp(-sigmoid_of(act, gate)) + 1.0f) * up; }
 
 // All elements by the same arithmetic, those past the last whole vector too.
-static void silu_mul(float *gate, const float *up, int n) {
+INLINE void gate_all(Activation act, float *gate, const float *up, int n) {
     int i = 0;
-    for (; i + VL <= n; i += VL) vstore(gate + i, silu_times(vload(gate + i), vload(up + i)));
+    for (; i + VL <= n; i += VL) vstore(gate + i, gated(act, vload(gate + i), vload(up + i)));
     float last[2][VL] = {{0}};
     size_t left = (size_t)(n - i) * sizeof **last;
     memcpy(last[0], gate + i, left);
     memcpy(last[1], up + i, left);
-    vstore(last[0], silu_times(vload(last[0]), vload(last[1])));
+    vstore(last[0], gated(act, vload(last[0]), vload(last[1])));
     memcpy(gate + i, last[0], left);
+}
+
+static void gate(Activation act, float *gate, const float *up, int n) {
+    if (act == ACT_GELU) gate_all(ACT_GELU, gate, up, n);
+    else gate_all(ACT_SILU, gate, up, n);
 }
 
 static void to_kv(void *out, int type, const float *x, int n) {
@@ -645,6 +651,11 @@ static void load_tile(const AttendTask *t, QueryTile *s, bool value, int first, 
     for (int k = n; k < padded; k++) memset(s->tile + (size_t)k * HEAD_PAD, 0, row);
 }
 
+static void cap_scores(const AttendTask *t, float *scores, int n) { // n: a multiple of VL
+    float cap = t->heads->softcap;
+    for (int i = 0; i < n && cap != 0; i += VL) vstore(scores + i, vcap(vload(scores + i), cap));
+}
+
 // Masks, takes the new maxima, and turns scores into exponentials; rescales the output where a maximum grew.
 static void softmax_tile(const AttendTask *t, QueryTile *s, int first, int n) {
     int hd = t->heads->head_dim, window = t->heads->window ? t->heads->window : INT_MAX;
@@ -689,6 +700,7 @@ static void attend_many(const AttendTask *t) {
         memset(s->scores, 0, sizeof s->scores);
         for (int k = 0; k < n; k += NF) // scores(key, lane) = K(key, i) queries(i, lane)
             micro(hd, s->tile + (size_t)k * HEAD_PAD, HEAD_PAD, 1, s->queries, s->scores + k * T, NULL);
+        cap_scores(t, s->scores, n * T);
         softmax_tile(t, s, k0, n);
         load_tile(t, s, true, k0, n, (int)round_up((size_t)n, NF));
         for (int i = 0; i < hd; i += NF) // out(i, lane) += V(key, i) scores(key, lane)
@@ -839,6 +851,7 @@ INLINE void attend_heads(const AttendTask *t, int pair, int count, int G) {
         int padded = (int)round_up((size_t)n, 16);
         load_tile(t, s, false, k0, n, padded);
         score_keys(s->queries, s->tile, padded, hd, G, ahead(t, false, k0 + n, last, s), s->scores);
+        cap_scores(t, s->scores, padded * G);
         soften(s->scores, n, G, &max, &sum, scale);
         load_tile(t, s, true, k0, n, n);
         sum_heads(s->scores, s->tile, n, hd, G, scale, ahead(t, true, k0 + n, last, s), s->out);
@@ -897,7 +910,7 @@ const CpuKernels NAME = {
     .embed = embed,
     .rmsnorm = rmsnorm,
     .rope = rope,
-    .silu_mul = silu_mul,
+    .gate = gate,
     .to_kv = to_kv,
     .matvec = matvec,
     .attend = {.run = attend, .scratch = sizeof(QueryTile), .pairs = T, .in_parts = true},

@@ -25,7 +25,7 @@ void cuda_describe(Buf *out);
 // ---- bytes of the GPU's memory ----
 size_t cuda_free_bytes(void);                                                         // 0 before cuda_backend
 size_t cuda_layer_bytes(const Layer *l);                                              // of a layer's weights
-size_t cuda_ends_bytes(const Tensor *tok_embd, const Tensor *head);                   // tok_embd NULL: left to the host
+size_t cuda_ends_bytes(const Ends *e, bool embeds);                                   // embeds: of tok_embd too
 size_t cuda_spare_bytes(const Layer *l);                                              // of its dense copy; 0: no need
 size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *host); // host: pinned bytes besides
 

@@ -25,8 +25,8 @@ size_t cuda_layer_bytes(const Layer *l) {
     (void)l;
     return 0;
 }
-size_t cuda_ends_bytes(const Tensor *tok_embd, const Tensor *head) {
-    (void)tok_embd, (void)head;
+size_t cuda_ends_bytes(const Ends *e, bool embeds) {
+    (void)e, (void)embeds;
     return 0;
 }
 size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *host) {

@@ -162,9 +162,10 @@ static size_t less(size_t a, size_t b) { return a > b ? a - b : 0; }
 // The largest context whose KV cache keeps within `limit` bytes of the host's memory and --kv-mem bytes in all; of
 // a pool, that of one sequence.
 static int context_within(const KvShape *s, size_t limit, size_t kv_mem) {
-    size_t slot = kv_bytes_per_slot(s) / (size_t)s->n_layers * (size_t)(s->n_layers - s->n_device);
-    size_t bytes = slot ? less(limit, kv_tail_bytes(s)) / slot : SIZE_MAX;
-    size_t all = kv_mem ? less(kv_mem, kv_tail_bytes(s)) / kv_bytes_per_slot(s) : SIZE_MAX;
+    size_t growth = kv_bytes_per_growth(s);
+    size_t slot = growth / (size_t)s->n_layers * (size_t)(s->n_layers - s->n_device);
+    size_t bytes = slot ? less(limit, kv_fixed_bytes(s)) / slot : SIZE_MAX;
+    size_t all = kv_mem && growth ? less(kv_mem, kv_fixed_bytes(s)) / growth : SIZE_MAX;
     size_t slots = (bytes < all ? bytes : all) / (size_t)(s->n_blocks ? 1 : s->n_seqs);
     if (s->block) slots = slots / (size_t)s->block * (size_t)s->block;
     return slots < 1 << 30 ? (int)slots : (1 << 30) - 1;
@@ -202,26 +203,34 @@ int engine_kv_type(const Model *m, int asked) {
     return m->layers[0].wk.type == TYPE_F32 ? TYPE_F32 : TYPE_F16;
 }
 
-// Whether as many sequences as s has may run at once within so many bytes: they all have pages for their open groups
-// (sealed types) and a context each, or the pages take no more than half and leave the one that was asked for.
-static bool width_fits(const KvShape *s, size_t limit, size_t context_bytes, bool asked) {
-    size_t pages = kv_tail_bytes(s), rest = less(limit, pages);
-    if (pages == 0 || rest / context_bytes >= (size_t)s->n_seqs) return true;
-    return pages <= limit / 2 && (!asked || rest >= context_bytes);
+// How many blocks layers with a window need: those of all windows, where that is fewer than there are.
+static void plan_partners(KvShape *s, int rows) {
+    s->n_partners = s->n_windowed > 0 && !s->keep ? kv_partners_needed(s, rows) : 0;
+}
+
+// Whether as many sequences as s has may run at once within so many bytes, and plan_partners for them. They all have
+// pages for their open groups (sealed types), blocks for their windows, and a context each; or pages and windows take
+// no more than half and leave the context that was asked for.
+static bool width_fits(KvShape *s, size_t limit, size_t n_blocks, bool asked, int rows) {
+    plan_partners(s, rows);
+    size_t fixed = kv_fixed_bytes(s), rest = less(limit, fixed);
+    size_t context_bytes = n_blocks * (size_t)s->block * kv_bytes_per_growth(s);
+    if (fixed == 0 || context_bytes == 0 || rest / context_bytes >= (size_t)s->n_seqs) return true;
+    return fixed <= limit / 2 && (!asked || rest >= context_bytes);
 }
 
 // The blocks of a pool: as many as memory allows, no more than all sequences can use, and a whole context at least.
 // Half of what is free stays free: a pool's blocks are kept for those who begin alike, so that in time it is used up.
-static Status plan_pool(Engine *e, const Options *o, size_t limit, bool asked) {
+static Status plan_pool(Engine *e, const Options *o, size_t limit, bool asked, int rows) {
     KvShape *s = &e->shape;
-    size_t block_bytes = kv_bytes_per_slot(s) * (size_t)s->block;
-    size_t one = ((size_t)s->n_ctx - 1) / (size_t)s->block + 1;
+    size_t one = ((size_t)s->n_ctx - 1) / (size_t)s->block + 1, slot = kv_bytes_per_slot(s);
     int wished = s->n_seqs;
-    size_t room = o->kv_mem || limit == SIZE_MAX ? limit : limit / 2, blocks = room / block_bytes;
+    size_t room = o->kv_mem || limit == SIZE_MAX ? limit : limit / 2, blocks = room / (slot * (size_t)s->block);
     s->n_blocks = blocks < 1 ? 1 : blocks < INT_MAX ? (int)blocks : INT_MAX; // there are no more pages
-    while (s->n_seqs > 1 && !width_fits(s, room, one * block_bytes, asked)) s->n_seqs--;
-    if (s->n_seqs < wished) note(o, "-np %d: memory has room for %d, each with a group open", wished, s->n_seqs);
-    size_t most = less(limit, kv_tail_bytes(s)) / block_bytes;
+    while (!width_fits(s, room, one, asked, rows) && s->n_seqs > 1) s->n_seqs--;
+    if (s->n_seqs < wished) note(o, "-np %d: memory has room for %d at once", wished, s->n_seqs);
+    size_t block_bytes = kv_bytes_per_growth(s) * (size_t)s->block;
+    size_t most = block_bytes ? less(limit, kv_fixed_bytes(s)) / block_bytes : SIZE_MAX;
     if (!o->kv_mem && limit != SIZE_MAX && most > one) most = most / 2 > one ? most / 2 : one;
     if (most < one && (asked || most < 1)) {
         s->n_blocks = (int)one;
@@ -238,23 +247,32 @@ static Status plan_pool(Engine *e, const Options *o, size_t limit, bool asked) {
     return OK;
 }
 
+KvShape engine_kv_shape(const Model *m) {
+    const Config *c = &m->c;
+    return (KvShape){.n_layers = c->n_layers,
+                     .n_kv_heads = c->n_kv_heads,
+                     .head_dim = c->head_dim,
+                     .n_windowed = c->n_windowed,
+                     .window = c->window};
+}
+
 // Settles the context: what was asked for, or the model's own if that fits, or what fits.
 static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *rows) {
     const Config *c = &e->model.c;
     int asked = needs.n_ctx ? needs.n_ctx : o->ctx_size, trained = int_max(1, c->n_ctx_train);
     int own = needs.ctx_of_use ? int_min(needs.ctx_of_use, trained) : trained;
-    e->shape = (KvShape){.n_layers = c->n_layers,
-                         .n_kv_heads = c->n_kv_heads,
-                         .head_dim = c->head_dim,
-                         .type_k = engine_kv_type(&e->model, o->type_k),
-                         .type_v = engine_kv_type(&e->model, o->type_v),
-                         .block = o->paged || needs.pooled ? o->kv_block : 0,
-                         .n_ctx = asked ? asked : own,
-                         .n_seqs = needs.n_seqs,
-                         .share = needs.pooled,
-                         .rotate = o->kv_rotate};
     KvShape *s = &e->shape;
+    *s = engine_kv_shape(&e->model);
+    s->keep = o->kv_dir || o->evict || needs.whole;
+    s->type_k = engine_kv_type(&e->model, o->type_k);
+    s->type_v = engine_kv_type(&e->model, o->type_v);
+    s->block = o->paged || needs.pooled || (s->n_windowed > 0 && !s->keep) ? o->kv_block : 0;
+    s->n_ctx = asked ? asked : own;
+    s->n_seqs = needs.n_seqs;
+    s->share = needs.pooled;
+    s->rotate = o->kv_rotate;
     e->scratch = scratch_for(e, o, needs, s->n_ctx, rows);
+    plan_partners(s, *rows);
     TRY(place_plan(&e->place, o, &e->model, s, !asked, *rows, int_min(needs.max_out, *rows)));
     int n_host = s->n_layers - s->n_device;
     e->scratch = scratch_for(e, o, needs, s->n_ctx, rows); // another context, or another device's steps
@@ -264,7 +282,7 @@ static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *r
     // Left to us, the weights keep their room; asked for, a context may push them out of memory.
     size_t weights = o->no_mmap ? 0 : model_weight_bytes(&e->model) / (size_t)s->n_layers * (size_t)n_host;
     if (!asked && limit != SIZE_MAX) limit -= weights < limit / 2 ? weights : limit / 2;
-    if (needs.pooled) return plan_pool(e, o, o->kv_mem && o->kv_mem < limit ? o->kv_mem : limit, asked);
+    if (needs.pooled) return plan_pool(e, o, o->kv_mem && o->kv_mem < limit ? o->kv_mem : limit, asked, *rows);
     bool countable = s->n_ctx < 1 << 30 && (size_t)s->n_ctx * (size_t)s->n_seqs < 1 << 30;
     if (countable && kv_host_bytes(s) <= limit && (!o->kv_mem || kv_bytes(s) <= o->kv_mem)) {
         if (asked > trained)
@@ -303,7 +321,7 @@ static bool fetch_from_dir(void *arg, Request *r, int most) {
 
 // Of the blocks that r's rows have filled, about `most` slots; returns how many were written.
 static int keep_some(Engine *e, Request *r, int most) {
-    int block = e->kv.pool.block, had = kvstore_stats(e->store).n_saved;
+    int block = e->kv.pool->block, had = kvstore_stats(e->store).n_saved;
     int first = int_max(r->n_kept, r->n_reused) / block * block;
     if (r->seq.n_cached < first + block) return 0;
     note_of_store(e, kvstore_save_some(e->store, &e->kv, &r->seq, r->time.begun, &first, most), no_more_kept);
@@ -312,7 +330,7 @@ static int keep_some(Engine *e, Request *r, int most) {
 }
 
 static void keep_filled(Engine *e, const Batch *b) {
-    int room = b->n_rows + e->kv.pool.block;
+    int room = b->n_rows + e->kv.pool->block;
     for (int i = 0; i < b->n_seqs && room > 0; i++) {
         Request *r = scheduler_request(e->sched, i);
         if (r) room -= keep_some(e, r, room);
@@ -342,7 +360,7 @@ Status engine_tokenizer(const Gguf *g, Tokenizer **out) {
 }
 
 static Status open_store(Engine *e, const Options *o) {
-    KvHead like = fingerprint(&e->model, &e->kv.pool);
+    KvHead like = fingerprint(&e->model, e->kv.pool);
     Buf kernels = {0};
     place_kernels(&e->place, e->be->isa, &kernels);
     if (o->deterministic) buf_str(&kernels, " in order");
@@ -438,7 +456,7 @@ void engine_close(Engine *e) {
 
 // A step's cost is shared by the rows in it.
 static void count_costs(Engine *e, const Batch *b) {
-    Cost c = cost_batch(&e->model, &e->kv.pool, b);
+    Cost c = cost_batch(&e->model, e->kv.pool, b);
     for (int row = 0, n; row < b->n_rows; row += n) {
         for (n = 1; row + n < b->n_rows && b->seq[row + n] == b->seq[row];) n++;
         Request *r = scheduler_request(e->sched, b->seq[row]);
@@ -451,7 +469,7 @@ static void count_costs(Engine *e, const Batch *b) {
 
 static const float *forward(Engine *e, const Batch *b) {
     count_costs(e, b);
-    return model_forward(&e->model, &e->work, &e->kv.pool, b);
+    return model_forward(&e->model, &e->work, e->kv.pool, b);
 }
 
 // While the device draws the tokens of a step and the host writes out those before it, the next step is begun.

@@ -50,6 +50,9 @@ typedef struct {
     // The sequences share one pool of blocks, and blocks where they begin alike: --kv-mem, or half of the memory that
     // is free, one context at least. Otherwise each has a context of its own.
     bool pooled;
+    // K and V of every token are looked at again, as they are saved, sent on, or taken back to an earlier token.
+    // Otherwise layers with a window give theirs up as the text goes on.
+    bool whole;
 } EngineNeeds;
 
 // Opens the model that engine_file finds. QUILL_MEMORY comes with the memory budget and two flags to try.
@@ -63,6 +66,8 @@ Status engine_file(const Options *o, Gguf **out);
 
 // The vocabulary of the file; a llama2.c model without one is told where it is looked for.
 Status engine_tokenizer(const Gguf *g, Tokenizer **out);
+// A cache of the model's layers: their number, kinds and sizes; all else is the caller's.
+KvShape engine_kv_shape(const Model *m);
 // The type that a run's KV cache has where `asked` for (KV_TYPE_AUTO: f16, and f32 for a model in F32).
 int engine_kv_type(const Model *m, int asked);
 // The instruction set that the matrices of a prefill run on: the backend's, but AMX does not multiply F32.

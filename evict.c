@@ -81,33 +81,41 @@ Status evict_parse(const char *text, EvictPlan *out) {
 
 // ---- moving slots ---------------------------------------------------------------------------------------------------
 
+static const KvPool *pool_of(const Evict *e, int layer) { return &e->kv->pool[e->m->layers[layer].kv_kind]; }
+
 static uint8_t *slot_at(const Evict *e, const Sequence *s, bool value, int layer, int head, int slot) {
-    const KvPool *kv = &e->kv->pool;
+    const KvPool *kv = pool_of(e, layer);
     size_t size = kv_slot_bytes(value ? kv->type_v : kv->type_k, kv->head_dim);
-    return (value ? kv->v : kv->k) + kv_slot(kv, layer, s->blocks[slot / kv->block], head, slot % kv->block) * size;
+    int block = s->blocks[slot / kv->block], at = e->m->layers[layer].kv_layer;
+    if (kv->kind == KV_WINDOW) block = e->kv->partner[block];
+    return (value ? kv->v : kv->k) + kv_slot(kv, at, block, head, slot % kv->block) * size;
 }
 
 static float *mass_of(const Evict *e, int layer, int head) {
-    size_t at = (size_t)layer * (size_t)e->kv->pool.n_kv_heads + (size_t)head;
+    size_t at = (size_t)layer * (size_t)e->kv->pool->n_kv_heads + (size_t)head;
     return e->probe.mass + at * (size_t)e->capacity;
 }
 
 static void move_slots(const Evict *e, const Sequence *s, int layer, int head, int n) {
-    const KvPool *kv = &e->kv->pool;
+    const KvPool *kv = e->kv->pool;
     for (int i = 0; i < n; i++)
         for (int v = 0; v < 2 && e->keep[i] != i; v++)
             memcpy(slot_at(e, s, v, layer, head, i), slot_at(e, s, v, layer, head, e->keep[i]),
                    kv_slot_bytes(v ? kv->type_v : kv->type_k, kv->head_dim));
 }
 
+// What stays of a device's layer and head, n slots everywhere: each pool's layers one after another.
+static int *keep_there(const Evict *e, int layer, int head, int n) {
+    const KvPool *kv = pool_of(e, layer);
+    int before = kv->kind == KV_WINDOW ? e->kv->pool[KV_FULL].n_device : 0;
+    int at = before + e->m->layers[layer].kv_layer - (kv->n_layers - kv->n_device);
+    return e->keep_there + (size_t)(at * kv->n_kv_heads + head) * (size_t)n;
+}
+
 // Closes the slots e->keep[0..n), which ascend, up in one layer and head; a device's by close_up_there.
 static void close_up(Evict *e, const Sequence *s, int layer, int head, int n) {
-    const KvPool *kv = &e->kv->pool;
-    int n_host = kv->n_layers - kv->n_device;
-    if (layer < n_host) move_slots(e, s, layer, head, n);
-    else
-        memcpy(e->keep_there + (size_t)((layer - n_host) * kv->n_kv_heads + head) * (size_t)n, e->keep,
-               (size_t)n * sizeof *e->keep);
+    if (layer < e->m->c.n_layers - e->m->n_device) move_slots(e, s, layer, head, n);
+    else memcpy(keep_there(e, layer, head, n), e->keep, (size_t)n * sizeof *e->keep);
     if (!e->probe.mass) return;
     float *mass = mass_of(e, layer, head);
     for (int i = 0; i < n; i++) mass[i] = mass[e->keep[i]];
@@ -116,26 +124,35 @@ static void close_up(Evict *e, const Sequence *s, int layer, int head, int n) {
 
 // What close_up has put off: n slots stay in each layer and head.
 static void close_up_there(Evict *e, const Sequence *s, int n) {
-    KvPool *kv = &e->kv->pool;
-    if (kv->n_device > 0) kv->be->memory->close_up(kv, s->blocks, s->n_blocks, e->keep_there, n);
+    int *table = mem_alloc((size_t)s->n_blocks * sizeof *table + 1), *keep = e->keep_there;
+    for (int kind = 0; kind < KV_KINDS; kind++) {
+        KvPool *kv = &e->kv->pool[kind];
+        if (kv->n_device == 0) continue;
+        kv_table(e->kv, s, kind, table);
+        kv->be->memory->close_up(kv, table, s->n_blocks, keep, n);
+        keep += (size_t)kv->n_device * (size_t)kv->n_kv_heads * (size_t)n;
+    }
+    free(table);
 }
 
 // The mass of a device's layers comes from there, or goes there.
 static void move_mass(Evict *e, bool store) {
-    if (e->probe.device) e->kv->pool.be->memory->probe_move(&e->probe, &e->kv->pool, store);
+    int n = e->m->n_device;
+    if (e->probe.device)
+        e->m->device->memory->probe_move(&e->probe, e->m->c.n_layers - n, n, e->kv->pool->n_kv_heads, store);
 }
 
 // ---- sinks ----------------------------------------------------------------------------------------------------------
 
 // The K of a slot in f32 as RoPE left it, or back into the cache.
 static void load_key(const Evict *e, const uint8_t *at, float *k) {
-    const KvPool *kv = &e->kv->pool;
+    const KvPool *kv = e->kv->pool;
     type_info(kv->type_k)->dequantize(at, k, (size_t)kv->head_dim);
     if (kv->rotate) hadamard(k, kv->head_dim);
 }
 
 static void store_key(const Evict *e, float *k, uint8_t *at) {
-    const KvPool *kv = &e->kv->pool;
+    const KvPool *kv = e->kv->pool;
     if (kv->rotate) hadamard(k, kv->head_dim);
     for (int i = 0; i < kv->head_dim; i++) {
         uint16_t half = kv->type_k == TYPE_F16 ? float_half(k[i]) : float_bf16(k[i]);
@@ -146,19 +163,21 @@ static void store_key(const Evict *e, float *k, uint8_t *at) {
 
 // Turns the sinks' first K on to `turned` positions, always from what was computed: roundings do not add up.
 static void turn_sinks(Evict *e, const Sequence *s, int turned) {
-    KvPool *kv = &e->kv->pool;
+    KvPool *kv = e->kv->pool;
     size_t hd = (size_t)kv->head_dim, size = kv_slot_bytes(kv->type_k, kv->head_dim);
     float *first = e->sinks, turned_key[SEAL_HEAD];
-    for (int layer = 0; layer < kv->n_layers; layer++) {
+    for (int layer = 0; layer < e->m->c.n_layers; layer++) {
+        const Layer *l = &e->m->layers[layer];
+        int row_layer = l->kv_layer + (l->kv_kind == KV_WINDOW ? kv[KV_FULL].n_layers : 0);
         uint8_t *at = e->rows;
-        kv_read_rows(kv, layer, s->blocks, 0, e->plan.sink, e->rows);
+        kv_load_rows(e->kv, s, row_layer, 0, e->plan.sink, e->rows);
         for (int i = 0; i < e->plan.sink * kv->n_kv_heads; i++, first += hd, at += size) {
             if (e->n_turned == 0) load_key(e, at, first);
             memcpy(turned_key, first, hd * sizeof *first);
-            rope_turn(&e->m->layers[layer].heads, turned_key, turned);
+            rope_turn(&l->rope, turned_key, turned);
             store_key(e, turned_key, at);
         }
-        kv_write_rows(kv, layer, s->blocks, 0, e->plan.sink, e->rows);
+        kv_store_rows(e->kv, s, row_layer, 0, e->plan.sink, e->rows);
     }
     e->n_turned = turned;
 }
@@ -209,11 +228,11 @@ static void pool_mass(const float *mass, int n, float *out) {
 // Of every layer and head the `most` heaviest of the first `old` slots, pooled or not, and those behind; returns how
 // many stay, the same everywhere.
 static int keep_looked_at(Evict *e, const Sequence *s, int old, int n, int most, bool pooled) {
-    const KvPool *kv = &e->kv->pool;
+    const KvPool *kv = e->kv->pool;
     float *mass = mem_alloc((size_t)n * sizeof *mass);
     int kept = 0;
     move_mass(e, false);
-    for (int layer = 0; layer < kv->n_layers; layer++)
+    for (int layer = 0; layer < e->m->c.n_layers; layer++)
         for (int head = 0; head < kv->n_kv_heads; head++) {
             if (pooled) pool_mass(mass_of(e, layer, head), old, mass);
             else memcpy(mass, mass_of(e, layer, head), (size_t)old * sizeof *mass);
@@ -229,7 +248,7 @@ static int keep_looked_at(Evict *e, const Sequence *s, int old, int n, int most,
 // ---- open, close ----------------------------------------------------------------------------------------------------
 
 static void begin_anew(Evict *e) {
-    size_t n = (size_t)e->kv->pool.n_layers * (size_t)e->kv->pool.n_kv_heads * (size_t)e->capacity;
+    size_t n = (size_t)e->m->c.n_layers * (size_t)e->kv->pool->n_kv_heads * (size_t)e->capacity;
     e->n_turned = 0;
     e->compressed = false;
     if (e->probe.mass) memset(e->probe.mass, 0, n * sizeof *e->probe.mass);
@@ -238,12 +257,11 @@ static void begin_anew(Evict *e) {
 
 // What the plan needs; after a failure some may be there: evict_free.
 static Status make_room(Evict *e) {
-    const KvPool *pool = &e->kv->pool;
+    const KvPool *pool = e->kv->pool;
     size_t capacity = (size_t)e->capacity, sink = (size_t)e->plan.sink, kv_heads = (size_t)pool->n_kv_heads;
-    size_t heads = (size_t)pool->n_layers * kv_heads;
+    size_t heads = (size_t)e->m->c.n_layers * kv_heads, n_device = (size_t)e->m->n_device;
     e->keep = mem_alloc(capacity * sizeof *e->keep);
-    if (pool->n_device > 0)
-        e->keep_there = mem_alloc((size_t)pool->n_device * kv_heads * capacity * sizeof *e->keep_there);
+    if (n_device > 0) e->keep_there = mem_alloc(n_device * kv_heads * capacity * sizeof *e->keep_there);
     if (e->plan.kind == EVICT_SINKS || e->plan.kind == EVICT_SHIFT) {
         e->sinks = mem_alloc(heads * sink * (size_t)pool->head_dim * sizeof *e->sinks + 1);
         e->rows = mem_alloc(kv_rows_bytes(pool, e->plan.sink) + 1);
@@ -252,11 +270,11 @@ static Status make_room(Evict *e) {
     e->probe.n_slots = e->capacity;
     e->probe.mass = mem_alloc(heads * capacity * sizeof *e->probe.mass);
     e->probe.scores = mem_alloc(kv_heads * capacity * sizeof *e->probe.scores);
-    return pool->n_device > 0 ? pool->be->memory->probe_new(&e->probe, pool) : OK;
+    return n_device > 0 ? e->m->device->memory->probe_new(&e->probe, e->m->n_device, pool->n_kv_heads) : OK;
 }
 
 Status evict_new(const EvictPlan *plan, const Model *m, KvCache *kv, Evict **out) {
-    const KvPool *pool = &kv->pool;
+    const KvPool *pool = kv->pool;
     EvictPlan p = *plan;
     if (p.kind == EVICT_SHIFT) p.window = kv->max_slots - p.sink;
     int64_t need = p.kind == EVICT_SINKS || p.kind == EVICT_SHIFT ? (int64_t)p.sink + int_max(p.window, 2) : p.most;
@@ -281,7 +299,7 @@ Status evict_new(const EvictPlan *plan, const Model *m, KvCache *kv, Evict **out
 
 void evict_free(Evict *e) {
     if (!e) return;
-    if (e->probe.device) e->kv->pool.be->memory->probe_free(&e->probe);
+    if (e->probe.device) e->m->device->memory->probe_free(&e->probe);
     free(e->keep);
     free(e->keep_there);
     free(e->sinks);
@@ -297,10 +315,10 @@ bool evict_counts(const Evict *e) { return e->plan.kind == EVICT_H2O; }
 // ---- giving up ------------------------------------------------------------------------------------------------------
 
 static void give_up_middle(Evict *e, Sequence *s, int n) {
-    const KvPool *kv = &e->kv->pool;
+    const KvPool *kv = e->kv->pool;
     int part = e->plan.kind == EVICT_SHIFT ? 2 : 4, gone = int_max(1, (n - e->plan.sink) / part);
     int kept = keep_ends(e, n, gone);
-    for (int layer = 0; layer < kv->n_layers; layer++)
+    for (int layer = 0; layer < e->m->c.n_layers; layer++)
         for (int head = 0; head < kv->n_kv_heads; head++) close_up(e, s, layer, head, kept);
     close_up_there(e, s, kept);
     turn_sinks(e, s, s->n_gone + gone);

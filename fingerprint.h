@@ -10,6 +10,6 @@
 
 // Everything but n_tokens and n_slots. Reads up to 1 MiB of every tensor: all of a small model, some
 // tens of milliseconds for a large one.
-KvHead fingerprint(const Model *m, const KvPool *kv);
+KvHead fingerprint(const Model *m, const KvPool kv[KV_KINDS]);
 
 #endif

@@ -164,13 +164,11 @@ static int count_types(const Gguf *g, TypeCount *types, int max) {
 // ---- what it costs --------------------------------------------------------------------------------------------------
 
 static KvShape kv_shape(const Model *m, int n_ctx) {
-    return (KvShape){.n_layers = m->c.n_layers,
-                     .n_kv_heads = m->c.n_kv_heads,
-                     .head_dim = m->c.head_dim,
-                     .type_k = engine_kv_type(m, KV_TYPE_AUTO),
-                     .type_v = engine_kv_type(m, KV_TYPE_AUTO),
-                     .n_ctx = n_ctx,
-                     .n_seqs = 1};
+    KvShape s = engine_kv_shape(m);
+    s.type_k = s.type_v = engine_kv_type(m, KV_TYPE_AUTO);
+    s.n_ctx = n_ctx;
+    s.n_seqs = 1;
+    return s;
 }
 
 // Powers of two from 512 up to the trained context, which comes last whatever it is.

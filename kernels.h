@@ -17,7 +17,12 @@
 #include "threads.h"
 #include "util.h"
 
+#include <math.h>
+
 typedef struct Backend Backend;
+typedef struct Batch Batch;
+typedef struct KvPool KvPool;
+typedef struct Workspace Workspace;
 
 // A matrix as the file has it: n_out rows of n_in elements. The data belongs to the model file.
 typedef struct {
@@ -31,60 +36,134 @@ typedef struct {
     const void *device; // the copy of the backend that uses it, in that one's memory and layout; NULL: `data` is used
 } Tensor;
 
+// How the heads of a layer are turned by their position. Layers that turn alike share one.
 typedef struct {
-    int n_heads, n_kv_heads, head_dim;
-    int n_rot;               // leading elements of a head that RoPE turns, even
-    int window;              // a row sees its last `window` slots; 0: all
-    bool rope_adjacent;      // pairs are (2i, 2i+1); otherwise (i, i + n_rot/2)
-    float scale;             // of the scores, 1/sqrt(head_dim)
-    float rope_mscale;       // YaRN's magnitude, on cos and sin; otherwise 1
-    const double *rope_freq; // (n_rot/2) radians a position
-} Heads;
+    int table;          // index of its cosines and sines among the model's: Workspace.rope_cos, rope_sin
+    int n_rot;          // leading elements of a head that are turned, even; 0: none
+    int adjacent;       // 1: pairs are (2i, 2i+1); 0: (i, i + n_rot/2)
+    float mscale;       // YaRN's magnitude, on cos and sin; otherwise 1
+    const double *freq; // (n_rot/2) radians per position
+} Rope;
+
+enum { ROPE_TABLES = 2 }; // at most, in one model
 
 // Turns a head that stands at some position on by `positions`, without the magnitude, which it has already.
-void rope_turn(const Heads *h, float *head, double positions);
+void rope_turn(const Rope *r, float *head, double positions);
 
+// What attention of a layer does. All fields are words of 4 bytes without padding: fingerprint.c hashes them as bytes.
 typedef struct {
+    int n_heads, n_kv_heads, head_dim;
+    int window;    // a row sees its last `window` slots; 0: all
+    float scale;   // of the scores
+    float softcap; // scores become softcap * tanh(score / softcap); 0: they stay
+} Heads;
+
+// What mixes the rows of a sequence in a layer, and what computes each row by itself. Without a mixer a layer has no K
+// and V.
+typedef enum { MIXER_NONE, MIXER_ATTENTION } Mixer;
+typedef enum { FFN_NONE, FFN_GATED } FeedForward;
+// The gate of FFN_GATED: act(v) = v * sigmoid(v), and v * sigmoid(sqrt(8/pi) (v + 0.044715 v^3)), which is GELU by
+// tanh.
+typedef enum { ACT_SILU, ACT_GELU, N_ACTIVATIONS } Activation;
+#define GELU_SLOPE 1.5957691216057308f // sqrt(8/pi)
+#define GELU_CUBE 0.044715f
+
+static inline float softcap(float v, float cap) { return cap != 0 ? cap * tanhf(v / cap) : v; }
+
+// What a layer does besides its heads: words of 4 bytes without padding, as Heads.
+typedef struct {
+    Mixer mixer;
+    FeedForward ffn;
+    Activation act;
+    float eps; // of all its norms
+} LayerKind;
+
+// Every norm is an RMSNorm with weights; NULL: there is none. One without weights has weights of 1.
+typedef struct {
+    LayerKind kind;
+    Heads heads;
+    Rope rope;
     Tensor wq, wk, wv, wo;       // (n_heads*head_dim, dim), 2 x (n_kv_heads*head_dim, dim), (dim, n_heads*head_dim)
     Tensor w_gate, w_up, w_down; // 2 x (ffn, dim), (dim, ffn)
-    const float *norm_att, *norm_ffn; // (dim)
-    const float *norm_q, *norm_k;     // (head_dim), or NULL: no QK-norm
-    Heads heads;
-    float eps;
-    int index; // of the layer
+    const float *norm_att, *norm_ffn;         // (dim) before the mixer and before the feed-forward
+    const float *norm_q, *norm_k;             // (head_dim) of each head of Q and K, before RoPE
+    const float *norm_att_out, *norm_ffn_out; // (dim) of what is added to x behind the mixer and the feed-forward
+    int index;                                // of the layer in the model
+    int kv_kind, kv_layer;                    // its pool among the model's, and its place there; -1: no K and V
     const Backend *be;
     const void *device; // the backend's copy of all of it; NULL: it uses what is above
 } Layer;
 
+// What stands before the first layer and behind the last one.
+typedef struct {
+    Tensor tok_embd, head;
+    const float *norm_out; // (dim)
+    float eps;
+    float embd_scale; // x = embd_scale * row of tok_embd
+    float softcap;    // logits become softcap * tanh(logit / softcap); 0: they stay
+    int n_ropes;
+    Rope ropes[ROPE_TABLES]; // (n_ropes) whose cosines and sines a step needs
+} Ends;
+
+// The model's pools of K and V: layers that see all of a sequence have theirs in the first, layers with a window in the
+// second, so that blocks which no row sees any more can be used again there.
+enum { KV_FULL, KV_WINDOW, KV_KINDS };
+
 // What attention is to report of a batch of one sequence: how much its queries looked at each slot. Dense KV alone.
 typedef struct {
     int first_row, n_slots; // rows from first_row on are counted; the sequence has at most n_slots
-    float *mass;   // (n_layers, n_kv_heads, n_slots) added to: softmax weights over the rows and a group's heads
+    float *mass;   // (n_layers, n_kv_heads, n_slots) by Layer.index, added to: softmax weights over the rows and a
+                   // group's heads
     float *scores; // (n_kv_heads, n_slots) scratch
     float *device; // the mass of a device's layers, in its memory, where DeviceMemory.probe_new has put it
 } Probe;
 
+// Rows that end in a layer: behind its K and V only some of the batch's rows go on.
 typedef struct {
+    int layer;
+    // Puts the rows that go on into `rows`, ascending, the rows whose logits are wanted among them; returns how many.
+    int (*choose)(void *arg, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b, int *rows);
+    void *arg;
+} Narrow;
+
+// Somebody who looks at each layer's attention: called behind it, while w->q, w->k, w->v and w->a hold the rows'. On
+// the host alone.
+typedef struct {
+    void (*attended)(void *arg, const Workspace *w, const Layer *l, const Batch *b);
+    void *arg;
+} Watch;
+
+struct Batch {
     int n_rows, n_out, n_seqs, max_blocks, n_copies;
     int *token, *pos, *slot, *seq; // (n_rows) rows of a sequence are adjacent, their slots ascending, gaps allowed
     int *out_row;                  // (n_out) rows whose logits are wanted
     // (n_out) NULL, or: the device draws a token from each row's logits, which stay there (model_draws). In the batch
     // after such a one, which has as many rows, a token -1 is the one that was drawn there.
     const Draw *draw;
-    int *block_table; // (n_seqs, max_blocks) physical block of each logical block
-    int (*copy)[2];   // (n_copies) blocks (src, dst) copied in every layer, in this order, before any write
-    Probe *probe;     // NULL: nothing is reported
-} Batch;
+    int *block_table;  // (n_seqs, max_blocks) physical block of KV_FULL of each logical block
+    int *window_table; // the same of KV_WINDOW, anything for blocks that no row sees; NULL without such layers
+    int (*copy)[2];    // (n_copies) blocks (src, dst) copied in every layer of KV_FULL, in this order, before any write
+    int (*window_copy)[2]; // (n_copies) the same of KV_WINDOW
+    Probe *probe;          // NULL: nothing is reported
+    const Narrow *narrow;  // NULL: rows without logits end in the last layer, where that is possible
+    const Watch *watch;    // NULL: nobody looks
+    int n_step;            // model_forward's: n_rows before a layer narrowed them
+};
 
-// The K and V of all layers in blocks of `block` slots; (n_layers, n_blocks, n_kv_heads, block) times kv_slot_bytes
-// each. Dense types hold head_dim values a slot. Of a sealed type (kv_is_sealed) a row sees the groups of SEAL slots
-// before its own group as they were sealed, and its own group dense: what it reads is a function of its slot alone,
-// whatever the batches were. A group is sealed in the step that computes its last slot; until then its rows are kept
-// from step to step in a tail page, which belongs to the block of the group's first slot. The rows of a sequence in a
-// batch are then consecutive slots.
-// The last n_device layers' part, tail pages too, is in a device's memory; k, v, tail_k and tail_v hold the others'.
-typedef struct {
-    int n_layers, n_blocks, n_kv_heads, block, head_dim;
+// Whether a step has one row of each sequence, as in decoding.
+static inline bool batch_decodes(const Batch *b) { return b->n_step == b->n_seqs; }
+
+// The K and V of the layers of one kind in blocks of `block` slots; (n_layers, n_blocks, n_kv_heads, block) times
+// kv_slot_bytes each. Dense types hold head_dim values a slot. Of a sealed type (kv_is_sealed) a row sees the groups of
+// SEAL slots before its own group as they were sealed, and its own group dense: what it reads is a function of its slot
+// alone, whatever the batches were. A group is sealed in the step that computes its last slot; until then its rows are
+// kept from step to step in a tail page, which belongs to the block of the group's first slot. The rows of a sequence
+// in a batch are then consecutive slots. The last n_device layers' part, tail pages too, is in a device's memory; k, v,
+// tail_k and tail_v hold the others'.
+struct KvPool {
+    int kind;     // KV_FULL or KV_WINDOW
+    int n_layers; // may be 0: then there are no planes
+    int n_blocks, n_kv_heads, block, head_dim;
     int type_k, type_v; // TYPE_F32, _F16, _BF16; sealed: _FP8, _Q8_0, _Q4_0, _KIVI2
     uint8_t *k, *v;
     size_t bytes_k, bytes_v; // of k and v
@@ -96,7 +175,7 @@ typedef struct {
     int n_tails;            // pages
     int *tail_of;           // (n_blocks) the page of the block's open group, -1: none; NULL: no plane is sealed
     float *tail_k, *tail_v; // (layers here, n_tails, n_kv_heads, SEAL, head_dim) each; NULL: that plane is dense
-} KvPool;
+};
 
 static inline size_t kv_type_bytes(int type) { return type == TYPE_F32 ? 4 : 2; } // of an element of a dense type
 // One slot of one block and KV head, counted over the plane.
@@ -114,6 +193,13 @@ HOST_DEVICE static inline size_t kv_tail_index(const KvPool *kv, int layer, int 
     return ((((size_t)layer * (size_t)kv->n_tails + (size_t)page) * (size_t)kv->n_kv_heads + (size_t)head) * SEAL +
             (size_t)offset) *
            (size_t)kv->head_dim;
+}
+// A batch's block table of a pool, and its copies.
+static inline const int *batch_table(const Batch *b, const KvPool *kv) {
+    return kv->kind == KV_WINDOW ? b->window_table : b->block_table;
+}
+static inline const int (*batch_copies(const Batch *b, const KvPool *kv))[2] {
+    return (const int(*)[2])(kv->kind == KV_WINDOW ? b->window_copy : b->copy);
 }
 // The page of the group that a slot of a sequence lies in; -1: it has none, or no plane is sealed.
 static inline int kv_tail(const KvPool *kv, const int *blocks, int slot) {
@@ -133,20 +219,20 @@ Status kv_intact(const KvPool *kv);
 
 // Scratch of a forward, sized once for max_rows; nothing is allocated while decoding. The arrays are the host's
 // layers'; without such layers there are none but `logits`.
-typedef struct {
+struct Workspace {
     int max_rows, max_out;
     int max_slots;                               // of one sequence
-    int dim, q_dim, kv_dim, ffn, n_vocab, n_rot; // q_dim = n_heads*head_dim
+    int dim, q_dim, kv_dim, ffn, n_vocab, n_rot; // q_dim = n_heads*head_dim; n_rot: of the widest RoPE
+    int n_ropes;
     ThreadPool *pool;
-    bool decodes;               // the step's rows are of as many sequences: prompts may be computed more exactly
     float *x;                   // (max_rows, dim) the residual stream
     float *q;                   // (max_rows, q_dim) queries, turned
     float *a;                   // (max_rows, q_dim) what attention found
     float *h, *up;              // (max_rows, ffn) gated activations, and what gates them; h: parts of attention too
     float *k, *v;               // (max_rows, kv_dim) before they are stored
     float *xn;                  // (max_rows, dim) a normalised copy of x
-    float *rope_cos, *rope_sin; // (max_rows, n_rot/2)
-    int *few;                   // (3, max_out) the batch of the rows that go through all of the last layer
+    float *rope_cos, *rope_sin; // (n_ropes, max_rows, n_rot/2)
+    int *narrowed;              // (4, max_rows) the batch of the rows that go on where some end
     float *logits;              // (max_out, n_vocab)
     uint8_t *packed;            // the matrix kernels' copy of the activations
     uint8_t *panels;            // (threads, panel_bytes) a worker's own scratch
@@ -155,19 +241,21 @@ typedef struct {
     size_t n_bytes;
     const Backend *be; // that has scratch of its own besides, in `device`; NULL: none
     void *device;
-} Workspace;
+};
 
 // What is loaded into a device's memory: the last n layers, the head, and the embedding where all layers are there.
 typedef struct {
     Layer *layers; // (n)
     int n;
-    Tensor *tok_embd, *head; // tok_embd NULL: the host embeds. The same data: kept once
-    const float *norm_out;
+    Ends *ends;  // .device of its tensors is filled. A tied head is kept once
+    bool embeds; // the device has the embedding too; otherwise the host embeds
     ThreadPool *pool;
     size_t spare;                                         // bytes that it may spend on copies that make products faster
     void (*progress)(void *arg, double done, double all); // in bytes; NULL: nobody looks
     void *arg;
 } DeviceLoad;
+
+typedef enum { LAYERS_RUN, LAYERS_DONE } LayersTodo;
 
 // What a backend adds that has memory of its own.
 typedef struct {
@@ -181,15 +269,19 @@ typedef struct {
     // In such layers slot i of a sequence takes K and V of slot keep[i], for i in [0, n): keep (n_device, n_kv_heads,
     // n) ascends, none before its own place. Dense types.
     void (*close_up)(KvPool *kv, const int *blocks, int n_blocks, const int *keep, int n);
-    Status (*probe_new)(Probe *p, const KvPool *kv); // p->device, to be filled
+    Status (*probe_new)(Probe *p, int n_layers, int n_kv_heads); // p->device for the last n_layers, to be filled
     void (*probe_free)(Probe *p);
-    void (*probe_move)(Probe *p, const KvPool *kv, bool store); // their part of p->mass comes from there, or goes there
-    Status (*scratch_new)(Workspace *w, const Heads *h);        // w->device, and w->logits
+    // Its part of p->mass, of layers [first, first + n_layers), comes from there, or goes there.
+    void (*probe_move)(Probe *p, int first, int n_layers, int n_kv_heads, bool store);
+    Status (*scratch_new)(Workspace *w, const Heads *h); // w->device, and w->logits
     void (*scratch_free)(Workspace *w);
     // w->x, which the host computed, for layer l
-    void (*receive)(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b);
+    void (*receive)(Workspace *w, const Layer *l, const KvPool kv[KV_KINDS], const Batch *b);
+    // Around the n layers of a step. LAYERS_RUN: each is to be computed; LAYERS_DONE: a recorded graph has done so.
+    LayersTodo (*layers_begin)(Workspace *w, const Layer *l, int n, const KvPool kv[KV_KINDS], const Batch *b);
+    void (*layers_end)(Workspace *w); // after LAYERS_RUN
     // logits of b->out_row, and a token drawn from each as b->draw says. Two of them may be on their way.
-    void (*draw)(Workspace *w, const Tensor *head, float eps, const Batch *b);
+    void (*draw)(Workspace *w, const Ends *e, const Batch *b);
     const int *(*drawn)(Workspace *w); // waits for the older one's tokens: model_drawn
     void (*wait)(void);                // until all that was begun is computed
     const char *(*failure)(void);      // the first that happened, or NULL; what is computed after it is void
@@ -203,35 +295,24 @@ struct Backend {
     size_t panel_bytes;                                                    // what each thread needs of Workspace.panels
     const void *impl;                                                      // the backend's own
     const DeviceMemory *memory;                                            // NULL: it computes in the host's
-    // With `memory`: layer_forward of n layers in a row, which may be one thing to launch.
-    void (*layers)(Workspace *w, const Layer *l, int n, KvPool *kv, const Batch *b);
 
-    void (*copy_blocks)(Workspace *w, KvPool *kv,
-                        const Batch *b); // Batch.copy, in every layer whose planes are its own
-    // tokens -> x, and what the layers need of positions and of the batch's place in kv
-    void (*embed)(Workspace *w, const Backend *be, const Tensor *tok, const Heads *h, const KvPool *kv, const Batch *b);
-    void (*attn_in)(Workspace *w, const Layer *l, KvPool *kv, const Batch *b); // norm, QKV, RoPE; K,V to slots
+    // Batch.copy or Batch.window_copy in every layer of the pool whose planes are its own
+    void (*copy_blocks)(Workspace *w, KvPool *kv, const Batch *b);
+    // tokens -> x, and what the layers need of positions and of the batch's place in the pools
+    void (*embed)(Workspace *w, const Backend *be, const Ends *e, const KvPool kv[KV_KINDS], const Batch *b);
+    // MIXER_ATTENTION; kv: the layer's own pool
+    void (*attn_in)(Workspace *w, const Layer *l, KvPool *kv, const Batch *b); // norm, QKV, QK-norm, RoPE; K,V to slots
     // a = softmax(q K) V; then the tail pages take the rows of groups that are still open
     void (*attention)(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b);
-    void (*attn_out)(Workspace *w, const Layer *l, const Batch *b); // x += Wo a
-    void (*ffn_in)(Workspace *w, const Layer *l, const Batch *b);   // h = silu(Wgate xn) * (Wup xn)
-    void (*ffn_out)(Workspace *w, const Layer *l, const Batch *b);  // x += Wdown h
-    // logits[i] = Whead norm(x[rows[i]]) for i in [0, n_rows), n_rows <= max_out
-    void (*logits)(Workspace *w, const Backend *be, const Tensor *head, const float *norm, float eps, const int *rows,
-                   int n_rows);
+    void (*attn_out)(Workspace *w, const Layer *l, const Batch *b); // x += norm(Wo a)
+    // FFN_GATED
+    void (*ffn_in)(Workspace *w, const Layer *l, const Batch *b);  // h = act(Wgate xn) * (Wup xn)
+    void (*ffn_out)(Workspace *w, const Layer *l, const Batch *b); // x += norm(Wdown h)
+    // Rows rows[0..n), which ascend, of x, q and what positions need move to the front; NULL: the backend cannot.
+    void (*narrow)(Workspace *w, const int *rows, int n);
+    // logits[i] = softcap(Whead norm(x[rows[i]])) for i in [0, n_rows), n_rows <= max_out; the rows are of batch b
+    void (*logits)(Workspace *w, const Backend *be, const Ends *e, const Batch *b, const int *rows, int n_rows);
 };
-
-static inline void layer_rest(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
-    l->be->attention(w, l, kv, b); // softmax(Q K^T) V over the block table
-    l->be->attn_out(w, l, b);      // x += Wo a
-    l->be->ffn_in(w, l, b);        // RMSNorm -> gate, up -> GLU
-    l->be->ffn_out(w, l, b);       // x += Wdown h
-}
-
-static inline void layer_forward(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
-    l->be->attn_in(w, l, kv, b); // RMSNorm -> Q,K,V (+bias, +QK-norm) -> RoPE -> K,V into their slots
-    layer_rest(w, l, kv, b);
-}
 
 // The CPU's backends. isa: "auto", "scalar", "portable", "avx2", "avx512", "amx"; QUILL_USAGE if unknown, QUILL_MODEL
 // if this CPU lacks it (both name what there is).

@@ -17,9 +17,29 @@ static int block_count(const KvShape *s) {
     return (int)(((int64_t)s->n_ctx + block - 1) / block * s->n_seqs);
 }
 
-static size_t plane_bytes(const KvShape *s, int n_layers, int type) {
+static int kind_layers(const KvShape *s, int kind) {
+    return kind == KV_WINDOW ? s->n_windowed : s->n_layers - s->n_windowed;
+}
+
+static int kind_device_layers(const KvShape *s, int kind) {
+    return kind == KV_WINDOW ? s->n_windowed_device : s->n_device - s->n_windowed_device;
+}
+
+static int kind_blocks(const KvShape *s, int kind) {
+    return kind == KV_WINDOW && s->n_partners > 0 ? int_min(s->n_partners, block_count(s)) : block_count(s);
+}
+
+int kv_partners_needed(const KvShape *s, int step_rows) {
+    // A window may begin and end inside a block, and so may a step's rows; sealed groups are seen as a whole.
+    int64_t size = block_slots(s), slots = s->window + SEAL;
+    int64_t n = s->n_seqs * ((slots + size - 1) / size + 3) + (step_rows + size - 1) / size;
+    return n < block_count(s) ? (int)n : block_count(s);
+}
+
+// Of n_layers layers of a kind.
+static size_t plane_bytes(const KvShape *s, int kind, int n_layers, int type) {
     size_t n = kv_slot_bytes(type, s->head_dim);
-    int factors[] = {n_layers, block_count(s), s->n_kv_heads, block_slots(s)};
+    int factors[] = {n_layers, kind_blocks(s, kind), s->n_kv_heads, block_slots(s)};
     for (size_t i = 0; i < ARRAY_LEN(factors); i++)
         if (!size_mul(n, (size_t)factors[i], &n)) return SIZE_MAX;
     return n;
@@ -39,64 +59,88 @@ static size_t tail_plane_bytes(const KvShape *s, int n_layers, int type) {
                               : 0;
 }
 
-size_t kv_tail_bytes(const KvShape *s) {
-    return tail_plane_bytes(s, s->n_layers, s->type_k) + tail_plane_bytes(s, s->n_layers, s->type_v);
+// All of n_layers layers of a kind.
+static size_t kind_bytes(const KvShape *s, int kind, int n_layers) {
+    size_t n, k = plane_bytes(s, kind, n_layers, s->type_k), v = plane_bytes(s, kind, n_layers, s->type_v);
+    size_t tails = tail_plane_bytes(s, n_layers, s->type_k) + tail_plane_bytes(s, n_layers, s->type_v);
+    return size_add(k, v, &n) && size_add(n, tails, &n) ? n : SIZE_MAX;
 }
 
 size_t kv_bytes(const KvShape *s) {
-    size_t n, k = plane_bytes(s, s->n_layers, s->type_k), v = plane_bytes(s, s->n_layers, s->type_v);
-    return size_add(k, v, &n) && size_add(n, kv_tail_bytes(s), &n) ? n : SIZE_MAX;
+    size_t n, full = kind_bytes(s, KV_FULL, kind_layers(s, KV_FULL));
+    return size_add(full, kind_bytes(s, KV_WINDOW, kind_layers(s, KV_WINDOW)), &n) ? n : SIZE_MAX;
 }
 
 size_t kv_host_bytes(const KvShape *s) {
-    return kv_bytes(s) == SIZE_MAX ? SIZE_MAX : kv_bytes(s) / (size_t)s->n_layers * (size_t)(s->n_layers - s->n_device);
+    if (kv_bytes(s) == SIZE_MAX) return SIZE_MAX;
+    size_t n = 0;
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        n += kind_bytes(s, kind, kind_layers(s, kind) - kind_device_layers(s, kind));
+    return n;
 }
 
-size_t kv_bytes_per_slot(const KvShape *s) {
-    return (kv_slot_bytes(s->type_k, s->head_dim) + kv_slot_bytes(s->type_v, s->head_dim)) * (size_t)s->n_layers *
+static size_t slot_bytes(const KvShape *s, int n_layers) {
+    return (kv_slot_bytes(s->type_k, s->head_dim) + kv_slot_bytes(s->type_v, s->head_dim)) * (size_t)n_layers *
            (size_t)s->n_kv_heads;
+}
+
+size_t kv_bytes_per_slot(const KvShape *s) { return slot_bytes(s, s->n_layers); }
+
+size_t kv_fixed_bytes(const KvShape *s) {
+    size_t tails = tail_plane_bytes(s, s->n_layers, s->type_k) + tail_plane_bytes(s, s->n_layers, s->type_v);
+    size_t blocks = (size_t)kind_blocks(s, KV_WINDOW) * (size_t)block_slots(s);
+    return tails + (s->n_partners > 0 ? slot_bytes(s, s->n_windowed) * blocks : 0);
+}
+
+size_t kv_bytes_per_growth(const KvShape *s) {
+    return slot_bytes(s, s->n_partners > 0 ? kind_layers(s, KV_FULL) : s->n_layers);
 }
 
 // ---- tail pages -----------------------------------------------------------------------------------------------------
 
-// The host's pages; false: there is no room for them.
+// The host's pages of a kind; false: there is no room for them.
 static bool new_tails(KvPool *pool, const KvShape *s) {
-    int n_host = s->n_layers - s->n_device;
+    int n_host = pool->n_layers - pool->n_device;
     size_t k = tail_plane_bytes(s, n_host, s->type_k), v = tail_plane_bytes(s, n_host, s->type_v);
     if (k && !(pool->tail_k = pages_alloc(k, false))) return false;
     return !v || (pool->tail_v = pages_alloc(v, false));
 }
 
-// Which block has which page, in all layers.
-static void new_tail_table(KvCache *kv) {
-    KvPool *pool = &kv->pool;
-    if (pool->n_tails == 0) return;
-    pool->tail_of = mem_alloc((size_t)pool->n_blocks * sizeof *pool->tail_of);
-    kv->free_tails = mem_alloc((size_t)pool->n_tails * sizeof *kv->free_tails);
-    for (int i = 0; i < pool->n_blocks; i++) pool->tail_of[i] = -1;
-    for (int i = 0; i < pool->n_tails; i++) kv->free_tails[i] = pool->n_tails - 1 - i;
-    kv->n_free_tails = pool->n_tails;
+// Which block has which page, in all layers. A block and its partner have pages of one number.
+static void new_tail_tables(KvCache *kv) {
+    int n = kv->pool->n_tails;
+    if (n == 0) return;
+    for (int kind = 0; kind < KV_KINDS; kind++) {
+        KvPool *pool = &kv->pool[kind];
+        pool->tail_of = mem_alloc((size_t)pool->n_blocks * sizeof *pool->tail_of);
+        for (int i = 0; i < pool->n_blocks; i++) pool->tail_of[i] = -1;
+    }
+    kv->free_tails = mem_alloc((size_t)n * sizeof *kv->free_tails);
+    for (int i = 0; i < n; i++) kv->free_tails[i] = n - 1 - i;
+    kv->n_free_tails = n;
 }
 
-static void free_tails(KvCache *kv) {
-    KvPool *pool = &kv->pool;
+static void free_tails(KvPool *pool) {
     size_t n = kv_tail_index(pool, pool->n_layers - pool->n_device, 0, 0, 0) * sizeof(float);
     pages_free(pool->tail_k, n);
     pages_free(pool->tail_v, n);
     free(pool->tail_of);
-    free(kv->free_tails);
-    free(kv->late);
+}
+
+static void set_tail(KvCache *kv, int block, int page) {
+    kv->pool[KV_FULL].tail_of[block] = page;
+    if (kv->partner && kv->partner[block] >= 0) kv->pool[KV_WINDOW].tail_of[kv->partner[block]] = page;
 }
 
 static void take_tail(KvCache *kv, int block) {
-    if (kv->pool.tail_of[block] < 0) kv->pool.tail_of[block] = kv->free_tails[--kv->n_free_tails];
+    if (kv->pool->tail_of[block] < 0) set_tail(kv, block, kv->free_tails[--kv->n_free_tails]);
 }
 
 static void drop_tail(KvCache *kv, int block) {
-    int *page = kv->pool.tail_of ? &kv->pool.tail_of[block] : NULL;
-    if (!page || *page < 0) return;
-    kv->free_tails[kv->n_free_tails++] = *page;
-    *page = -1;
+    int page = kv->pool->tail_of ? kv->pool->tail_of[block] : -1;
+    if (page < 0) return;
+    kv->free_tails[kv->n_free_tails++] = page;
+    set_tail(kv, block, -1);
 }
 
 static bool copy_pending(const KvCache *kv, int block) {
@@ -105,38 +149,115 @@ static bool copy_pending(const KvCache *kv, int block) {
     return false;
 }
 
-// Of a block that nobody has any more. What a copy is still to read stays until the step has made it.
-static void drop_free_tail(KvCache *kv, int block) {
-    if (!kv->pool.tail_of || kv->pool.tail_of[block] < 0) return;
-    if (!copy_pending(kv, block)) {
-        drop_tail(kv, block);
-        return;
-    }
+// Whether something of a block has to wait for the end of the step, since a copy is still to read it.
+static bool waits_for_copy(KvCache *kv, int block) {
+    if (!copy_pending(kv, block)) return false;
     if (kv->n_late == kv->cap_late) {
         kv->cap_late = int_max(16, 2 * kv->cap_late);
         kv->late = mem_resize(kv->late, (size_t)kv->cap_late * sizeof *kv->late);
     }
     kv->late[kv->n_late++] = block;
+    return true;
 }
 
-// After the step: the pages of those that nobody has taken since.
-static void drop_late_tails(KvCache *kv) {
+// Of a block that nobody has any more.
+static void drop_free_tail(KvCache *kv, int block) {
+    if (!kv->pool->tail_of || kv->pool->tail_of[block] < 0 || waits_for_copy(kv, block)) return;
+    drop_tail(kv, block);
+}
+
+// ---- partners -------------------------------------------------------------------------------------------------------
+
+// The first slot that the row at slot n sees in layers with a window, or what is sealed with it.
+static int first_seen(const KvCache *kv, int n) {
+    if (!kv->partner || kv->keep) return 0;
+    int first = int_max(0, n + 1 - kv->window);
+    return kv->pool->tail_of ? first / SEAL * SEAL : first;
+}
+
+static bool has_idle_partner(const KvCache *kv, int block) {
+    return kv->partner[block] >= 0 && kv->viewers[block] == 0 && !copy_pending(kv, block);
+}
+
+// Whether n blocks can have partners.
+static bool partners_left(const KvCache *kv, int n) {
+    if (!kv->partner) return true;
+    n -= kv->n_free_partners;
+    for (int i = 0; i < kv->pool->n_blocks && n > 0; i++) n -= has_idle_partner(kv, i);
+    return n <= 0;
+}
+
+// A partner from a block that keeps one although nobody sees it.
+static int steal_partner(KvCache *kv) {
+    while (!has_idle_partner(kv, kv->hand)) kv->hand = (kv->hand + 1) % kv->pool->n_blocks;
+    int found = kv->partner[kv->hand];
+    kv->partner[kv->hand] = -1;
+    return found;
+}
+
+// Of a block that was just taken, which one sequence sees then.
+static void take_partner(KvCache *kv, int block) {
+    if (!kv->partner) return;
+    kv->viewers[block] = 1;
+    if (kv->partner[block] >= 0) return; // its last sequence's
+    kv->partner[block] = kv->n_free_partners > 0 ? kv->free_partners[--kv->n_free_partners] : steal_partner(kv);
+    if (kv->pool->tail_of) kv->pool[KV_WINDOW].tail_of[kv->partner[block]] = kv->pool->tail_of[block];
+}
+
+// Gives the partner back unless somebody sees it, or may find it by the block's name.
+static void drop_idle_partner(KvCache *kv, int block) {
+    if (kv->viewers[block] > 0 || kv->partner[block] < 0 || kv->blocks[block].found) return;
+    if (waits_for_copy(kv, block)) return;
+    if (kv->pool->tail_of) kv->pool[KV_WINDOW].tail_of[kv->partner[block]] = -1;
+    kv->free_partners[kv->n_free_partners++] = kv->partner[block];
+    kv->partner[block] = -1;
+}
+
+// A sequence does not see the block any more.
+static void leave(KvCache *kv, int block) {
+    if (!kv->partner) return;
+    kv->viewers[block]--;
+    drop_idle_partner(kv, block);
+}
+
+// Leaves the blocks that no row of s from slot n on sees.
+static void leave_unseen(KvCache *kv, Sequence *s, int n) {
+    int seen = int_min(first_seen(kv, n) / kv->pool->block, s->n_blocks);
+    for (; s->n_unseen < seen; s->n_unseen++) leave(kv, s->blocks[s->n_unseen]);
+}
+
+// After the step: the pages and partners of those that nobody has taken since.
+static void drop_late(KvCache *kv) {
     if (kv->n_copies > 0) return;
     while (kv->n_late > 0) {
         int block = kv->late[--kv->n_late];
         if (kv->refs[block] == 0) drop_tail(kv, block);
+        if (kv->partner) drop_idle_partner(kv, block);
     }
 }
 
+static void new_partners(KvCache *kv) {
+    int n = kv->pool[KV_WINDOW].n_blocks;
+    if (kv->pool[KV_WINDOW].n_layers == 0) return;
+    kv->partner = mem_alloc((size_t)kv->pool->n_blocks * sizeof *kv->partner);
+    kv->viewers = mem_alloc((size_t)kv->pool->n_blocks * sizeof *kv->viewers);
+    kv->free_partners = mem_alloc((size_t)n * sizeof *kv->free_partners);
+    for (int i = 0; i < kv->pool->n_blocks; i++) kv->partner[i] = -1;
+    for (int i = 0; i < n; i++) kv->free_partners[i] = n - 1 - i;
+    kv->n_free_partners = n;
+}
+
+// ---- pages of open groups -------------------------------------------------------------------------------------------
+
 // The first slot that writing at `slot` may touch: sealing writes the whole group.
-static int first_touched(const KvCache *kv, int slot) { return kv->pool.tail_of ? slot / SEAL * SEAL : slot; }
+static int first_touched(const KvCache *kv, int slot) { return kv->pool->tail_of ? slot / SEAL * SEAL : slot; }
 
 // Finds the logical blocks whose groups need pages while slots up to n_slots are written: that of the group that
 // is open now and that of the one open then; -1: no group is. Pages of groups sealed since are given back.
 static void open_blocks(KvCache *kv, const Sequence *s, int n_slots, int *now, int *then) {
-    int size = kv->pool.block;
+    int size = kv->pool->block;
     *now = *then = -1;
-    if (!kv->pool.tail_of) return;
+    if (!kv->pool->tail_of) return;
     for (int i = 0; i < s->n_blocks && i < first_touched(kv, sequence_slots(s)) / size; i++)
         drop_tail(kv, s->blocks[i]);
     if (sequence_slots(s) % SEAL) *now = first_touched(kv, sequence_slots(s)) / size;
@@ -146,22 +267,21 @@ static void open_blocks(KvCache *kv, const Sequence *s, int n_slots, int *now, i
 // Whether that logical block of s has no page, or will be copied, page and all.
 static bool lacks_tail(const KvCache *kv, const Sequence *s, int i) {
     if (i < 0) return false;
-    return i >= s->n_blocks || kv->pool.tail_of[s->blocks[i]] < 0 || kv->refs[s->blocks[i]] > 1;
+    return i >= s->n_blocks || kv->pool->tail_of[s->blocks[i]] < 0 || kv->refs[s->blocks[i]] > 1;
 }
 
 static void new_index(KvCache *kv) {
-    size_t n = (size_t)kv->pool.n_blocks;
-    kv->ids = mem_alloc(n * (size_t)kv->pool.block * sizeof *kv->ids);
-    for (kv->n_buckets = 1; kv->n_buckets < kv->pool.n_blocks; kv->n_buckets *= 2) {
+    size_t n = (size_t)kv->pool->n_blocks;
+    kv->ids = mem_alloc(n * (size_t)kv->pool->block * sizeof *kv->ids);
+    for (kv->n_buckets = 1; kv->n_buckets < kv->pool->n_blocks; kv->n_buckets *= 2) {
     }
     kv->buckets = mem_alloc((size_t)kv->n_buckets * sizeof *kv->buckets);
     for (int i = 0; i < kv->n_buckets; i++) kv->buckets[i] = -1;
 }
 
-// The host's planes and the device's, each for its layers. After a failure some may be there: kv_free.
-static Status new_planes(KvCache *kv, const KvShape *s) {
-    KvPool *pool = &kv->pool;
-    bool host = s->n_device < s->n_layers, countable = kv_bytes(s) != SIZE_MAX;
+// The planes of a pool, the host's and the device's, each for its layers. After a failure some may be there: kv_free.
+static Status new_planes(KvPool *pool, const KvShape *s) {
+    bool host = pool->n_device < pool->n_layers, countable = kv_bytes(s) != SIZE_MAX;
     if (host && countable) {
         // Huge pages for small blocks alone: a contiguous block is touched a little in each head's part of each layer,
         // and a huge page for each of these would commit most of a long context at the first token.
@@ -173,36 +293,44 @@ static Status new_planes(KvCache *kv, const KvShape *s) {
         return status_error(QUILL_MEMORY,
                             "KV cache: %zu bytes for %d slots were refused by the system; try a smaller -c",
                             kv_bytes(s), s->n_ctx);
-    return s->n_device > 0 ? s->be->memory->kv_new(pool) : OK;
+    return pool->n_device > 0 ? s->be->memory->kv_new(pool) : OK;
+}
+
+static KvPool pool_of(const KvShape *s, int kind) {
+    int n_host = kind_layers(s, kind) - kind_device_layers(s, kind);
+    return (KvPool){.kind = kind,
+                    .n_layers = kind_layers(s, kind),
+                    .n_blocks = kind_blocks(s, kind),
+                    .n_kv_heads = s->n_kv_heads,
+                    .block = block_slots(s),
+                    .head_dim = s->head_dim,
+                    .type_k = s->type_k,
+                    .type_v = s->type_v,
+                    .rotate = s->rotate,
+                    .n_tails = tail_count(s),
+                    .bytes_k = plane_bytes(s, kind, n_host, s->type_k),
+                    .bytes_v = plane_bytes(s, kind, n_host, s->type_v),
+                    .n_device = kind_device_layers(s, kind),
+                    .be = s->be};
 }
 
 Status kv_new(KvCache *kv, const KvShape *s) {
-    *kv = (KvCache){.max_slots = s->n_ctx};
-    int n = block_count(s), n_host = s->n_layers - s->n_device;
-    kv->pool = (KvPool){.n_layers = s->n_layers,
-                        .n_blocks = n,
-                        .n_kv_heads = s->n_kv_heads,
-                        .block = block_slots(s),
-                        .head_dim = s->head_dim,
-                        .type_k = s->type_k,
-                        .type_v = s->type_v,
-                        .rotate = s->rotate,
-                        .n_tails = tail_count(s),
-                        .bytes_k = plane_bytes(s, n_host, s->type_k),
-                        .bytes_v = plane_bytes(s, n_host, s->type_v),
-                        .n_device = s->n_device,
-                        .be = s->be};
-    Status st = new_planes(kv, s);
-    if (st.code) {
+    *kv = (KvCache){.max_slots = s->n_ctx, .window = s->window, .keep = s->keep};
+    int n = block_count(s);
+    for (int kind = 0; kind < KV_KINDS; kind++) kv->pool[kind] = pool_of(s, kind);
+    for (int kind = 0; kind < KV_KINDS; kind++) {
+        Status st = new_planes(&kv->pool[kind], s);
+        if (!st.code) continue;
         kv_free(kv);
         return st;
     }
-    new_tail_table(kv);
+    new_partners(kv);
+    new_tail_tables(kv);
     kv->refs = mem_alloc((size_t)n * sizeof *kv->refs);
     kv->blocks = mem_alloc(((size_t)n + 1) * sizeof *kv->blocks);
     for (int i = 0; i <= n; i++) kv->blocks[i] = (KvBlock){.prev = i ? i - 1 : n, .next = i < n ? i + 1 : 0};
     kv->n_free = n;
-    if (s->share && (!kv->pool.tail_of || kv->pool.block % SEAL == 0))
+    if (s->share && (!kv->pool->tail_of || kv->pool->block % SEAL == 0))
         new_index(kv); // a full block is sealed as a whole
     return OK;
 }
@@ -214,16 +342,54 @@ Status kv_check_dense(const KvPool *kv, const char *who) {
 }
 
 void kv_free(KvCache *kv) {
-    if (kv->pool.device) kv->pool.be->memory->kv_free(&kv->pool);
-    pages_free(kv->pool.k, kv->pool.bytes_k);
-    pages_free(kv->pool.v, kv->pool.bytes_v);
-    free_tails(kv);
+    for (int kind = 0; kind < KV_KINDS; kind++) {
+        KvPool *pool = &kv->pool[kind];
+        if (pool->device) pool->be->memory->kv_free(pool);
+        pages_free(pool->k, pool->bytes_k);
+        pages_free(pool->v, pool->bytes_v);
+        free_tails(pool);
+    }
+    free(kv->free_tails);
+    free(kv->late);
+    free(kv->partner);
+    free(kv->viewers);
+    free(kv->free_partners);
+    free(kv->partner_copies);
     free(kv->refs);
     free(kv->blocks);
     free(kv->ids);
     free(kv->buckets);
     free(kv->copies);
     *kv = (KvCache){0};
+}
+
+// ---- rows of a sequence ---------------------------------------------------------------------------------------------
+
+void kv_table(const KvCache *kv, const Sequence *s, int kind, int *out) {
+    for (int i = 0; i < s->n_blocks && (kind == KV_FULL || kv->partner); i++)
+        out[i] = kind == KV_FULL ? s->blocks[i] : int_max(0, kv->partner[s->blocks[i]]);
+}
+
+int kv_n_layers(const KvCache *kv) { return kv->pool[KV_FULL].n_layers + kv->pool[KV_WINDOW].n_layers; }
+
+static void move_rows(const KvCache *kv, const Sequence *s, int layer, int first, int n, void *rows, bool store) {
+    int n_full = kv->pool[KV_FULL].n_layers, kind = layer < n_full ? KV_FULL : KV_WINDOW;
+    const KvPool *pool = &kv->pool[kind];
+    int *table = mem_alloc((size_t)s->n_blocks * sizeof *table + 1);
+    assert(kind == KV_FULL || first >= s->n_unseen * pool->block);
+    kv_table(kv, s, kind, table);
+    if (kind == KV_WINDOW) layer -= n_full;
+    if (store) kv_write_rows((KvPool *)pool, layer, table, first, n, rows);
+    else kv_read_rows(pool, layer, table, first, n, rows);
+    free(table);
+}
+
+void kv_load_rows(const KvCache *kv, const Sequence *s, int layer, int first, int n, void *out) {
+    move_rows(kv, s, layer, first, n, out, false);
+}
+
+void kv_store_rows(KvCache *kv, const Sequence *s, int layer, int first, int n, const void *rows) {
+    move_rows(kv, s, layer, first, n, (void *)rows, true);
 }
 
 // ---- free blocks ----------------------------------------------------------------------------------------------------
@@ -242,21 +408,27 @@ static void unlink_block(KvCache *kv, int block) {
     kv->blocks[b->next].prev = b->prev;
 }
 
+static void shuffle(int *order, int n, uint64_t seed) {
+    for (int i = n - 1; i >= 0; i--) {
+        int j = (int)(rng_bits(seed, 0, (uint64_t)i) % (uint64_t)(i + 1)), chosen = order[j];
+        order[j] = order[i];
+        order[i] = chosen;
+    }
+}
+
 void kv_shuffle(KvCache *kv, uint64_t seed) {
-    int end = kv->pool.n_blocks, n = kv->n_free, *order = mem_alloc((size_t)n * sizeof *order + 1);
+    int end = kv->pool->n_blocks, n = kv->n_free, *order = mem_alloc((size_t)n * sizeof *order + 1);
     for (int i = 0, b = kv->blocks[end].next; i < n; i++, b = kv->blocks[b].next) order[i] = b;
     kv->blocks[end].prev = kv->blocks[end].next = end;
-    for (int i = n - 1; i >= 0; i--) {
-        int j = (int)(rng_bits(seed, 0, (uint64_t)i) % (uint64_t)(i + 1)), block = order[j];
-        order[j] = order[i];
-        link_before(kv, block, end);
-    }
+    shuffle(order, n, seed);
+    for (int i = n - 1; i >= 0; i--) link_before(kv, order[i], end);
     free(order);
+    shuffle(kv->free_partners, kv->n_free_partners, seed + 1);
 }
 
 // ---- names ----------------------------------------------------------------------------------------------------------
 
-static int *ids_of(const KvCache *kv, int block) { return kv->ids + (size_t)block * (size_t)kv->pool.block; }
+static int *ids_of(const KvCache *kv, int block) { return kv->ids + (size_t)block * (size_t)kv->pool->block; }
 
 static int *bucket_of(const KvCache *kv, const ChainHash *name) {
     uint32_t bits; // of a hash that is as good as random
@@ -271,7 +443,7 @@ static int find_block(const KvCache *kv, const ChainHash *name, const ChainHash 
     for (int i = *bucket_of(kv, name); i >= 0; i = kv->blocks[i].same_bucket) {
         const KvBlock *b = &kv->blocks[i];
         if (same_hash(&b->name, name) && same_hash(&b->parent, parent) &&
-            memcmp(ids_of(kv, i), ids, (size_t)kv->pool.block * sizeof *ids) == 0)
+            memcmp(ids_of(kv, i), ids, (size_t)kv->pool->block * sizeof *ids) == 0)
             return i;
     }
     return -1;
@@ -284,7 +456,7 @@ static void name_block(KvCache *kv, int block, const ChainHash *name, const Chai
     b->name = *name;
     b->parent = *parent;
     if (!b->found) return;
-    memcpy(ids_of(kv, block), ids, (size_t)kv->pool.block * sizeof *ids);
+    memcpy(ids_of(kv, block), ids, (size_t)kv->pool->block * sizeof *ids);
     int *bucket = bucket_of(kv, name);
     b->same_bucket = *bucket;
     *bucket = block;
@@ -328,28 +500,35 @@ static void push_block(Sequence *s, int block) {
 }
 
 static int take_block(KvCache *kv) {
-    int block = kv->blocks[kv->pool.n_blocks].next;
+    int block = kv->blocks[kv->pool->n_blocks].next;
     assert(kv->n_free > 0 && kv->refs[block] == 0);
     unlink_block(kv, block);
     forget_name(kv, block);
     kv->n_free--;
     kv->refs[block] = 1;
+    take_partner(kv, block);
     return block;
 }
 
-static void share_block(KvCache *kv, int block) {
+// seen: by the next row of the sequence that it is for.
+static void share_block(KvCache *kv, int block, bool seen) {
+    if (kv->partner) kv->viewers[block] += seen;
     if (kv->refs[block]++ > 0) return;
     unlink_block(kv, block);
     kv->n_free--;
 }
 
-static void drop_block(KvCache *kv, int block) {
+// The last block of s.
+static void drop_block(KvCache *kv, Sequence *s) {
+    int block = s->blocks[--s->n_blocks];
     assert(kv->refs[block] > 0);
+    if (s->n_blocks >= s->n_unseen) leave(kv, block);
+    s->n_unseen = int_min(s->n_unseen, s->n_blocks);
     // A pending copy into it stays: copies are made in order and before any write, so that one too many does no harm,
     // and another copy may be waiting to read what it brings.
     if (--kv->refs[block] > 0) return;
     drop_free_tail(kv, block);
-    int end = kv->pool.n_blocks;
+    int end = kv->pool->n_blocks;
     if (!kv->blocks[block].found) forget_name(kv, block);
     link_before(kv, block, kv->blocks[block].found ? end : kv->blocks[end].next);
     kv->n_free++;
@@ -359,19 +538,27 @@ static void push_copy(KvCache *kv, int from, int to) {
     if (kv->n_copies == kv->cap_copies) {
         kv->cap_copies = int_max(16, 2 * kv->cap_copies);
         kv->copies = mem_resize(kv->copies, (size_t)kv->cap_copies * sizeof *kv->copies);
+        if (kv->partner)
+            kv->partner_copies = mem_resize(kv->partner_copies, (size_t)kv->cap_copies * sizeof *kv->partner_copies);
+    }
+    if (kv->partner) {
+        kv->partner_copies[kv->n_copies][0] = kv->partner[from];
+        kv->partner_copies[kv->n_copies][1] = kv->partner[to];
     }
     kv->copies[kv->n_copies][0] = from;
     kv->copies[kv->n_copies++][1] = to;
 }
 
 bool kv_reserve(KvCache *kv, Sequence *s, int n_slots) {
-    drop_late_tails(kv);
+    drop_late(kv);
+    leave_unseen(kv, s, sequence_slots(s));
     if (n_slots > kv->max_slots) return false;
-    int size = kv->pool.block, need = (n_slots + size - 1) / size;
+    int size = kv->pool->block, need = (n_slots + size - 1) / size;
     // Blocks that rows up to n_slots write into: shared ones among them are copied first.
     int first_written = first_touched(kv, sequence_slots(s)) / size, n_shared = 0, open_now, open_then;
     for (int i = first_written; i < s->n_blocks && i < need; i++) n_shared += kv->refs[s->blocks[i]] > 1;
-    if (n_shared + int_max(0, need - s->n_blocks) > kv->n_free) return false;
+    int n_new = n_shared + int_max(0, need - s->n_blocks);
+    if (n_new > kv->n_free || !partners_left(kv, n_new)) return false;
     open_blocks(kv, s, n_slots, &open_now, &open_then);
     if (lacks_tail(kv, s, open_now) + (open_then != open_now && lacks_tail(kv, s, open_then)) > kv->n_free_tails)
         return false;
@@ -385,6 +572,7 @@ bool kv_reserve(KvCache *kv, Sequence *s, int n_slots) {
         s->blocks[i] = take_block(kv);
         if (i * size < sequence_slots(s)) push_copy(kv, old, s->blocks[i]); // it holds slots that stay
         kv->refs[old]--;
+        leave(kv, old);
     }
     while (s->n_blocks < need) push_block(s, take_block(kv));
     if (open_now >= 0) take_tail(kv, s->blocks[open_now]);
@@ -394,8 +582,8 @@ bool kv_reserve(KvCache *kv, Sequence *s, int n_slots) {
 
 // Drops the blocks that hold no slot of s.
 static void drop_behind(KvCache *kv, Sequence *s) {
-    int keep = (sequence_slots(s) + kv->pool.block - 1) / kv->pool.block;
-    while (s->n_blocks > keep) drop_block(kv, s->blocks[--s->n_blocks]);
+    int keep = (sequence_slots(s) + kv->pool->block - 1) / kv->pool->block;
+    while (s->n_blocks > keep) drop_block(kv, s);
 }
 
 void kv_truncate(KvCache *kv, Sequence *s, int n_tokens) {
@@ -405,7 +593,8 @@ void kv_truncate(KvCache *kv, Sequence *s, int n_tokens) {
     bool unseals = first_touched(kv, int_min(s->n_cached, n_tokens)) < first_touched(kv, s->n_cached);
     s->n_cached = int_min(s->n_cached, n_tokens);
     if (unseals) s->n_cached = first_touched(kv, s->n_cached);
-    s->n_named = int_min(s->n_named, s->n_cached / kv->pool.block);
+    if (first_seen(kv, sequence_slots(s)) / kv->pool->block < s->n_unseen) kv_release(kv, s);
+    s->n_named = int_min(s->n_named, s->n_cached / kv->pool->block);
     drop_behind(kv, s);
 }
 
@@ -419,11 +608,12 @@ void kv_give_up(KvCache *kv, Sequence *s, int n) {
 bool kv_fork(KvCache *kv, const Sequence *from, Sequence *to) {
     assert(to->n_blocks == 0 && to->n_tokens == 0);
     sequence_push(to, from->tokens, from->n_tokens);
-    int n = (sequence_slots(from) + kv->pool.block - 1) / kv->pool.block;
+    int n = (sequence_slots(from) + kv->pool->block - 1) / kv->pool->block;
     for (int i = 0; i < n; i++) {
-        share_block(kv, from->blocks[i]);
+        share_block(kv, from->blocks[i], i >= from->n_unseen);
         push_block(to, from->blocks[i]);
     }
+    to->n_unseen = from->n_unseen;
     to->n_cached = from->n_cached;
     to->n_named = from->n_named;
     to->own = from->own;
@@ -432,8 +622,8 @@ bool kv_fork(KvCache *kv, const Sequence *from, Sequence *to) {
 }
 
 void kv_release(KvCache *kv, Sequence *s) {
-    drop_late_tails(kv);
-    while (s->n_blocks > 0) drop_block(kv, s->blocks[--s->n_blocks]);
+    drop_late(kv);
+    while (s->n_blocks > 0) drop_block(kv, s);
     s->n_cached = s->n_named = s->n_gone = 0;
 }
 
@@ -443,26 +633,55 @@ static const ChainHash *last_name(const KvCache *kv, const Sequence *s) {
     return s->n_named ? &kv->blocks[s->blocks[s->n_named - 1]].name : &kv->root;
 }
 
+// Blocks that follow those of s, whose tokens they hold; returns how many, in *found, which the caller frees.
+static int find_prefix(const KvCache *kv, const Sequence *s, int **found) {
+    int size = kv->pool->block, n = 0, most = (s->n_tokens - 1 - s->n_cached) / size;
+    const ChainHash *parent = last_name(kv, s);
+    *found = mem_alloc((size_t)int_max(0, most) * sizeof **found + 1);
+    for (; n < most; n++) {
+        const int *ids = s->tokens + s->n_cached + n * size;
+        ChainHash name = chain_next(parent, ids, size);
+        int block = find_block(kv, &name, parent, ids);
+        if (block < 0) break;
+        (*found)[n] = block;
+        parent = &kv->blocks[block].name;
+    }
+    return n;
+}
+
+// How many of the n found blocks s can take: behind them the next row finds the partners of all slots that it sees.
+static int with_partners(const KvCache *kv, const Sequence *s, const int *found, int n) {
+    int size = kv->pool->block, best = 0, run = s->n_unseen; // from block `run` on all have partners
+    for (int i = 0; i < n && kv->partner; i++) {
+        int block = s->n_blocks + i;
+        if (kv->partner[found[i]] < 0) run = block + 1;
+        if (run <= first_seen(kv, (block + 1) * size) / size) best = i + 1;
+    }
+    return kv->partner ? best : n;
+}
+
 int kv_match_prefix(KvCache *kv, Sequence *s) {
-    int size = kv->pool.block;
+    int size = kv->pool->block;
     bool at_edge = s->n_cached == s->n_blocks * size && s->n_named == s->n_blocks;
     if (!kv->ids || s->own || !at_edge) return s->n_cached;
-    while (s->n_cached + size < s->n_tokens) {
-        const ChainHash *parent = last_name(kv, s);
-        ChainHash name = chain_next(parent, s->tokens + s->n_cached, size);
-        int block = find_block(kv, &name, parent, s->tokens + s->n_cached);
-        if (block < 0) break;
-        share_block(kv, block);
-        push_block(s, block);
-        s->n_cached += size;
-        s->n_named++;
+    int *found, n = find_prefix(kv, s, &found);
+    n = with_partners(kv, s, found, n);
+    s->n_cached += n * size;
+    s->n_named += n;
+    leave_unseen(kv, s, s->n_cached);
+    for (int i = 0, seen = first_seen(kv, s->n_cached) / size; i < n; i++) {
+        bool sees = s->n_blocks >= seen;
+        share_block(kv, found[i], sees);
+        push_block(s, found[i]);
+        if (!sees) s->n_unseen = s->n_blocks;
     }
+    free(found);
     return s->n_cached;
 }
 
 void kv_commit(KvCache *kv, Sequence *s, int n_slots) {
     assert(n_slots <= s->n_cached);
-    int size = kv->pool.block;
+    int size = kv->pool->block;
     if (!kv->ids || s->own) return;
     for (; (s->n_named + 1) * size <= n_slots; s->n_named++) {
         const ChainHash *parent = last_name(kv, s);

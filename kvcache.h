@@ -12,6 +12,13 @@
 //   kv_match_prefix(kv, &s);                  // n_cached slots are there already
 //   ... kv_reserve, model_forward, n_cached goes on ...
 //   kv_commit(kv, &s, s.n_cached);            // what is full now can be shared
+//
+// Windows. Layers whose rows see a window alone have K and V in the pool KV_WINDOW. A block there goes with each block
+// of KV_FULL, its partner, from the time when it is taken until no sequence's next row can see one of its slots, so
+// that long sequences need few of them. Blocks with a name keep their partner while there are others to hand out, since
+// a sequence that shares a prefix needs the partners of its last `window` slots. kv_truncate to where partners are gone
+// forgets all slots of the sequence, which are computed again. KvShape.keep: no partner is given back before its block.
+//
 // Sealed types (kernels.h) are written by groups of SEAL slots: a group that is shared is copied whole before a row of
 // it is written, and kv_truncate to the inside of a group that is sealed forgets that group's slots, which are computed
 // again.
@@ -29,6 +36,7 @@ typedef struct {
     int n_cached;                      // tokens whose K and V were computed
     int n_gone;                        // slots given up: the cache holds n_cached - n_gone
     int n_named;                       // leading blocks that kv_commit or kv_match_prefix has seen
+    int n_unseen;                      // leading blocks that its next row does not see in layers with a window
     bool own;                          // its K and V do not follow from its tokens alone (eviction): never shared
     int id;                            // the scheduler's: its row of the block table
 } Sequence;
@@ -42,7 +50,7 @@ typedef struct {
 } KvBlock;
 
 typedef struct {
-    KvPool pool;
+    KvPool pool[KV_KINDS];
     int *refs;        // (n_blocks) sequences that use the block
     KvBlock *blocks;  // (n_blocks + 1) the last one closes the ring: its next is the first to be handed out
     int n_free;       // in the ring: blocks that no sequence uses, with names and without
@@ -52,34 +60,55 @@ typedef struct {
     ChainHash root;   // where the names begin: zeros, or what stands for the model, before the first block is named
     int (*copies)[2]; // pending copies (src, dst) for the next batch, to be made in this order before anything is
                       // written
+    int (*partner_copies)[2]; // those of the partners; NULL: no layer has a window
     int n_copies, cap_copies;
     int *free_tails, n_free_tails; // pages of the pool
     int *late, n_late, cap_late;   // blocks that went while a copy of them was pending: their pages go after it
     int max_slots;                 // of one sequence: the context
+    int window;                    // slots that a row sees in the layers of KV_WINDOW
+    bool keep;                     // KvShape.keep
+    int *partner; // (n_blocks) the block of KV_WINDOW that goes with it, -1: none; NULL: no such layers
+    int *viewers; // (n_blocks) sequences whose next row sees the partner, or may after kv_truncate
+    int *free_partners, n_free_partners;
+    int hand; // where the search for a partner that nobody sees goes on
 } KvCache;
 
 typedef struct {
     int n_layers, n_kv_heads, head_dim;
+    int n_windowed, window; // of the layers those in KV_WINDOW, and the slots that their rows see
     int type_k, type_v;
     int block;    // slots a block; 0: contiguous (one block of n_ctx slots a sequence)
     int n_ctx;    // slots one sequence may use
     int n_blocks; // 0: enough for n_seqs sequences of n_ctx
     int n_seqs;
-    bool share;   // sequences that begin alike share blocks; of sealed types where a block is whole groups
-    bool rotate;  // KvPool.rotate
-    int n_device; // the last layers, whose planes are in the memory of `be`
+    int n_partners; // blocks of KV_WINDOW; 0: one for each block
+    bool keep;      // partners stay as long as their blocks do: for those that read a sequence's K and V from its start
+    bool share;     // sequences that begin alike share blocks; of sealed types where a block is whole groups
+    bool rotate;    // KvPool.rotate
+    int n_device;   // the last layers, whose planes are in the memory of `be`
+    int n_windowed_device; // of them those in KV_WINDOW
     const Backend *be;
 } KvShape;
 
 static inline int sequence_slots(const Sequence *s) { return s->n_cached - s->n_gone; }
 
-size_t kv_bytes(const KvShape *s);      // what kv_new would reserve in all; SIZE_MAX when it does not fit a size_t
-size_t kv_host_bytes(const KvShape *s); // of them, in the host's memory
-size_t kv_bytes_per_slot(const KvShape *s);
-size_t kv_tail_bytes(const KvShape *s);       // of kv_bytes, what does not grow with the slots
+size_t kv_bytes(const KvShape *s);          // what kv_new would reserve in all; SIZE_MAX when it does not fit a size_t
+size_t kv_host_bytes(const KvShape *s);     // of them, in the host's memory
+size_t kv_bytes_per_slot(const KvShape *s); // of all layers
+size_t kv_bytes_per_growth(const KvShape *s); // the same without layers whose blocks are n_partners
+// Blocks of KV_WINDOW that n_seqs sequences of any length need for steps of up to step_rows rows.
+int kv_partners_needed(const KvShape *s, int step_rows);
+size_t kv_fixed_bytes(const KvShape *s);      // of kv_bytes, what does not grow with the slots
 Status kv_new(KvCache *kv, const KvShape *s); // QUILL_MEMORY
 // For those that move rows as they are stored: QUILL_USAGE, in the words of `who`, where K or V is of a sealed type.
 Status kv_check_dense(const KvPool *kv, const char *who);
+// The block table of a sequence in a pool, for Batch: (n_blocks), 0 where a partner is gone.
+void kv_table(const KvCache *kv, const Sequence *s, int kind, int *out);
+// kv_read_rows and kv_write_rows of a sequence, with layers counted over both pools, KV_FULL's first. Partners must be
+// there (KvShape.keep).
+int kv_n_layers(const KvCache *kv);
+void kv_load_rows(const KvCache *kv, const Sequence *s, int layer, int first, int n, void *out);
+void kv_store_rows(KvCache *kv, const Sequence *s, int layer, int first, int n, const void *rows);
 void kv_free(KvCache *kv);
 
 void sequence_push(Sequence *s, const int *tokens, int n); // appends tokens whose K and V are not computed yet
@@ -87,7 +116,8 @@ void sequence_free(Sequence *s);                           // the arrays; kv_rel
 
 // Makes slots from sequence_slots to n_slots writable: takes free blocks, and copies shared ones that would be written.
 bool kv_reserve(KvCache *kv, Sequence *s, int n_slots); // false: no free block, page or context; nothing changed
-// Forgets tokens and slots from n_tokens on; all slots where some were given up, since no one knows which those are.
+// Forgets tokens and slots from n_tokens on; all slots where some were given up, since no one knows which those are, or
+// where partners are gone that the next row would see.
 void kv_truncate(KvCache *kv, Sequence *s, int n_tokens);
 // The slots that stay have been moved to the front: the last n go, with the blocks behind them.
 void kv_give_up(KvCache *kv, Sequence *s, int n);

@@ -6,27 +6,29 @@
 #include <string.h>
 
 Status kverror_new(KvError *c, const Engine *e, int n_tokens) {
-    KvShape shape = e->shape;
-    if (shape.n_device > 0)
+    const Workspace *w = &e->work;
+    size_t n_layers = (size_t)e->model.c.n_layers, n = n_layers * (size_t)n_tokens * (size_t)w->kv_dim;
+    if (e->shape.n_device > 0)
         return status_error(QUILL_USAGE,
                             "--kv-error: all layers on the CPU expected, found %d on the GPU; --device cpu "
                             "is",
-                            shape.n_device);
-    shape.type_k = shape.type_v = TYPE_F32;
-    shape.block = 0;
-    shape.n_blocks = 0;
-    shape.n_seqs = 1;
-    shape.n_ctx = n_tokens;
-    shape.rotate = false;
-    TRY(kv_new(&c->kv, &shape));
-    c->exact = mem_alloc((size_t)e->work.max_rows * (size_t)e->work.q_dim * sizeof *c->exact);
-    c->error = mem_alloc((size_t)shape.n_layers * sizeof *c->error);
-    c->norm = mem_alloc((size_t)shape.n_layers * sizeof *c->norm);
-    return OK;
+                            e->shape.n_device);
+    *c = (KvError){.n_tokens = n_tokens, .kv_dim = w->kv_dim};
+    c->k = pages_alloc(n * sizeof *c->k, true);
+    c->v = pages_alloc(n * sizeof *c->v, true);
+    c->exact = mem_alloc((size_t)w->max_rows * (size_t)w->q_dim * sizeof *c->exact);
+    c->error = mem_alloc(n_layers * sizeof *c->error);
+    c->norm = mem_alloc(n_layers * sizeof *c->norm);
+    c->n_bytes = n * sizeof *c->k;
+    if (c->k && c->v) return OK;
+    return status_error(QUILL_MEMORY,
+                        "--kv-error: 2 x %zu bytes for the K and V of %d tokens were refused by the system", c->n_bytes,
+                        n_tokens);
 }
 
 void kverror_free(KvError *c) {
-    kv_free(&c->kv);
+    pages_free(c->k, c->n_bytes);
+    pages_free(c->v, c->n_bytes);
     free(c->exact);
     free(c->error);
     free(c->norm);
@@ -50,25 +52,30 @@ static double dot(const float *x, const float *y, int n) {
     return even + odd + (n % 2 ? (double)x[n - 1] * (double)y[n - 1] : 0);
 }
 
-// One row and head, in the order of the text: out = sum over slots of softmax(scale q k) v.
+// Where K or V of a token and KV head begins.
+static size_t held_at(const KvError *c, const Layer *l, int token, int head) {
+    return ((size_t)l->index * (size_t)c->n_tokens + (size_t)token) * (size_t)c->kv_dim +
+           (size_t)(head * l->heads.head_dim);
+}
+
+// One row and head, in the order of the text: out = sum over tokens of softmax(scale q k) v.
 static void attend_exactly(const Reference *r, int row, int head, double *scores, double *out) {
     const Heads *h = &r->l->heads;
-    const KvPool *kv = &r->c->kv.pool;
-    int slot = r->b->pos[row], first = h->window ? int_max(0, slot + 1 - h->window) : 0, hd = h->head_dim;
+    int pos = r->b->pos[row], first = h->window ? int_max(0, pos + 1 - h->window) : 0, hd = h->head_dim;
     int kv_head = head / (h->n_heads / h->n_kv_heads);
     const float *q = r->w->q + (size_t)row * (size_t)r->w->q_dim + (size_t)head * (size_t)hd;
-    const float *k = (const float *)kv->k + kv_index(kv, r->l->index, 0, kv_head, 0);
-    const float *v = (const float *)kv->v + kv_index(kv, r->l->index, 0, kv_head, 0);
     double most = -INFINITY, sum = 0;
-    for (int i = first; i <= slot; i++) {
-        scores[i] = (double)h->scale * dot(q, k + (size_t)i * (size_t)hd, hd);
+    for (int i = first; i <= pos; i++) {
+        scores[i] = (double)h->scale * dot(q, r->c->k + held_at(r->c, r->l, i, kv_head), hd);
+        if (h->softcap != 0) scores[i] = (double)h->softcap * tanh(scores[i] / (double)h->softcap);
         most = fmax(most, scores[i]);
     }
     memset(out, 0, (size_t)hd * sizeof *out);
-    for (int i = first; i <= slot; i++) {
+    for (int i = first; i <= pos; i++) {
+        const float *v = r->c->v + held_at(r->c, r->l, i, kv_head);
         double p = exp(scores[i] - most);
         sum += p;
-        for (int d = 0; d < hd; d++) out[d] += p * (double)v[(size_t)i * (size_t)hd + (size_t)d];
+        for (int d = 0; d < hd; d++) out[d] += p * (double)v[d];
     }
     for (int d = 0; d < hd; d++) out[d] /= sum;
 }
@@ -94,24 +101,17 @@ static void add_error(KvError *c, const Workspace *w, int layer, int n_rows) {
     }
 }
 
-void kverror_layers(KvError *c, Engine *e, const Batch *b) {
-    Workspace *w = &e->work;
-    Batch whole = *b;
-    whole.slot = b->pos;
-    whole.block_table = &(int){0};
-    whole.max_blocks = 1;
-    whole.probe = NULL;
-    for (int i = 0; i < e->model.c.n_layers; i++) {
-        const Layer *l = &e->model.layers[i];
-        l->be->attn_in(w, l, &c->kv.pool, &whole);
-        threads_run(w->pool, attend_row, &(Reference){c, w, l, &whole}, b->n_rows);
-        l->be->attn_in(w, l, &e->kv.pool, b);
-        l->be->attention(w, l, &e->kv.pool, b);
-        add_error(c, w, i, b->n_rows);
-        l->be->attn_out(w, l, b);
-        l->be->ffn_in(w, l, b);
-        l->be->ffn_out(w, l, b);
+static void attended(void *arg, const Workspace *w, const Layer *l, const Batch *b) {
+    KvError *c = arg;
+    for (int i = 0; i < b->n_rows; i++) {
+        size_t from = (size_t)i * (size_t)w->kv_dim, to = held_at(c, l, b->pos[i], 0);
+        memcpy(c->k + to, w->k + from, (size_t)w->kv_dim * sizeof *c->k);
+        memcpy(c->v + to, w->v + from, (size_t)w->kv_dim * sizeof *c->v);
     }
+    threads_run(w->pool, attend_row, &(Reference){c, w, l, b}, b->n_rows);
+    add_error(c, w, l->index, b->n_rows);
 }
+
+Watch kverror_watch(KvError *c) { return (Watch){.attended = attended, .arg = c}; }
 
 double kverror_of(const KvError *c, int layer) { return sqrt(c->error[layer] / c->norm[layer]); }

@@ -9,7 +9,9 @@
 #include "engine.h"
 
 typedef struct {
-    KvCache kv;           // contiguous, of the whole text, in F32
+    int n_tokens, kv_dim;
+    float *k, *v;         // (n_layers, n_tokens, kv_dim) of every token
+    size_t n_bytes;       // of each
     double *exact;        // (max_rows, q_dim) what attention ought to find
     double *error, *norm; // (n_layers) squares, summed over all rows
 } KvError;
@@ -17,8 +19,8 @@ typedef struct {
 // For texts of up to n_tokens. QUILL_MEMORY; QUILL_USAGE: layers on a GPU.
 Status kverror_new(KvError *c, const Engine *e, int n_tokens);
 void kverror_free(KvError *c);
-// model_layers of one sequence's rows, whose positions count its tokens, compared on the way.
-void kverror_layers(KvError *c, Engine *e, const Batch *b);
+// For Batch.watch in steps of one sequence's rows, whose positions count its tokens.
+Watch kverror_watch(KvError *c);
 double kverror_of(const KvError *c, int layer); // relative L2 over all rows so far
 
 #endif

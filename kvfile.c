@@ -14,7 +14,7 @@ enum { CHUNK = 64 }; // slots a frame: some hundred KB for a large model
 _Static_assert(CHUNK % SEAL == 0, "a chunk is whole groups");
 
 static KvHead head_of(const Engine *e, const Sequence *s) {
-    KvHead head = fingerprint(&e->model, &e->kv.pool);
+    KvHead head = fingerprint(&e->model, e->kv.pool);
     head.n_tokens = (uint32_t)s->n_tokens;
     head.n_slots = (uint32_t)s->n_cached;
     return head;
@@ -31,10 +31,10 @@ static Status check_whole(const Sequence *s) {
 
 // ---- saving ---------------------------------------------------------------------------------------------------------
 
-static Status write_chunk(KvWriter *w, const KvPool *kv, const Sequence *s, int first, int n) {
-    for (int layer = 0; layer < kv->n_layers; layer++) {
+static Status write_chunk(KvWriter *w, const KvCache *kv, const Sequence *s, int first, int n) {
+    for (int layer = 0; layer < kv_n_layers(kv); layer++) {
         uint8_t *room = kvwriter_room(w, (KvChunk){(uint32_t)layer, (uint32_t)first, (uint32_t)n});
-        kv_read_rows(kv, layer, s->blocks, first, n, room);
+        kv_load_rows(kv, s, layer, first, n, room);
         TRY(kvwriter_rows(w));
     }
     return OK;
@@ -53,14 +53,14 @@ Status kvfile_send(KvWriter *w, const Engine *e, const Sequence *s) {
     for (int first = (int)w->s.next.first, n; first < ready; first += n) {
         n = int_min(CHUNK, n_slots - first);
         if (first + n > ready) break; // waits for the next step
-        TRY(write_chunk(w, &e->kv.pool, s, first, n));
+        TRY(write_chunk(w, &e->kv, s, first, n));
     }
     return OK;
 }
 
 Status kvfile_end(KvWriter *w, const Engine *e, const float *logits) {
     if (logits) TRY(kvwriter_last(w, logits, e->model.c.n_vocab));
-    TRY(kv_intact(&e->kv.pool));
+    TRY(kv_intact(e->kv.pool));
     return kvwriter_end(w);
 }
 
@@ -96,7 +96,7 @@ static Status take_room(const KvReader *r, Engine *e, Sequence *s) {
             QUILL_MEMORY,
             "%.300s: byte %zu: at most the %lld free slots of the KV cache expected, %u found; end other "
             "sequences, or start with a larger -c",
-            r->name, kvreader_offset(offsetof(KvHead, n_slots)), (long long)e->kv.n_free * e->kv.pool.block,
+            r->name, kvreader_offset(offsetof(KvHead, n_slots)), (long long)e->kv.n_free * e->kv.pool->block,
             h->n_slots);
     return OK;
 }
@@ -114,7 +114,7 @@ static Status read_all(KvReader *r, Engine *e, Sequence *s, const float **logits
         KvChunk c;
         const uint8_t *rows;
         TRY(kvreader_rows(r, &c, &rows));
-        kv_write_rows(&e->kv.pool, (int)c.layer, s->blocks, (int)c.first, (int)c.n, rows);
+        kv_store_rows(&e->kv, s, (int)c.layer, (int)c.first, (int)c.n, rows);
     }
     return kvreader_last(r, e->model.c.n_vocab, logits, &n);
 }

@@ -90,7 +90,7 @@ static Status read_block(const KvStore *s, KvReader *r, KvCache *kv, const Seque
         KvChunk c;
         const uint8_t *rows;
         TRY(kvreader_rows(r, &c, &rows));
-        kv_write_rows(&kv->pool, (int)c.layer, q->blocks, p->first + (int)c.first, (int)c.n, rows);
+        kv_store_rows(kv, q, (int)c.layer, p->first + (int)c.first, (int)c.n, rows);
     }
     return kvreader_end(r);
 }
@@ -149,12 +149,12 @@ static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, cons
     TRY(kvwriter_head(w, &s->head));
     TRY(kvwriter_link(w, &link));
     TRY(kvwriter_tokens(w, q->tokens + p->first));
-    for (int layer = 0; layer < kv->pool.n_layers; layer++) {
+    for (int layer = 0; layer < kv_n_layers(kv); layer++) {
         uint8_t *room = kvwriter_room(w, (KvChunk){(uint32_t)layer, 0, (uint32_t)s->block});
-        kv_read_rows(&kv->pool, layer, q->blocks, p->first, s->block, room);
+        kv_load_rows(kv, q, layer, p->first, s->block, room);
         TRY(kvwriter_rows(w));
     }
-    TRY(kv_intact(&kv->pool));
+    TRY(kv_intact(kv->pool));
     return kvwriter_end(w);
 }
 

@@ -98,8 +98,11 @@ static bool next_rows(Engine *e, Sequence *seq, Batch *b) {
     int slot = sequence_slots(seq);
     if (b->n_rows < 1 || !kv_reserve(&e->kv, seq, slot + b->n_rows)) return false;
     if (e->evict) b->probe = evict_probe(e->evict, seq, n_prompt, b->n_rows);
-    b->block_table = seq->blocks;
     b->max_blocks = seq->n_blocks;
+    b->block_table = mem_resize(b->block_table, (size_t)b->max_blocks * sizeof *b->block_table);
+    b->window_table = mem_resize(b->window_table, (size_t)b->max_blocks * sizeof *b->window_table);
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        kv_table(&e->kv, seq, kind, kind == KV_WINDOW ? b->window_table : b->block_table);
     for (int i = 0; i < b->n_rows; i++) {
         b->pos[i] = seq->n_cached + i;
         b->token[i] = seq->tokens[b->pos[i]];
@@ -112,24 +115,29 @@ static bool next_rows(Engine *e, Sequence *seq, Batch *b) {
 // logits. compare: NULL, or what is compared on the way.
 static void all_logits(Engine *e, const int *ids, int n, KvError *compare, TakeSlice *take, void *arg) {
     Batch b = new_batch(scheduler_max_rows(e->sched));
+    Watch watch = {0};
+    if (compare) {
+        watch = kverror_watch(compare);
+        b.watch = &watch;
+    }
     Sequence seq = {0};
     int rows[SLICE];
     bool more = true;
     sequence_push(&seq, ids, n);
     // n is within the context, or --evict makes room; and nobody else uses the cache
     for (; seq.n_cached < n && more && !signals_caught() && next_rows(e, &seq, &b); seq.n_cached += b.n_rows) {
-        model_embed(&e->model, &e->work, &e->kv.pool, &b);
-        if (compare) kverror_layers(compare, e, &b);
-        else model_layers(&e->model, &e->work, &e->kv.pool, &b);
+        model_hidden(&e->model, &e->work, e->kv.pool, &b);
         for (int done = 0, n_slice; done < b.n_rows && more; done += n_slice) {
             n_slice = int_min(int_min(SLICE, e->work.max_out), b.n_rows - done);
             for (int i = 0; i < n_slice; i++) rows[i] = done + i;
-            more = take(arg, model_logits(&e->model, &e->work, rows, n_slice), seq.n_cached + done, n_slice);
+            more = take(arg, model_logits(&e->model, &e->work, &b, rows, n_slice), seq.n_cached + done, n_slice);
         }
     }
     kv_release(&e->kv, &seq);
     sequence_free(&seq);
     free(b.token);
+    free(b.block_table);
+    free(b.window_table);
 }
 
 // ---- logits ---------------------------------------------------------------------------------------------------------

@@ -8,17 +8,43 @@
 
 typedef struct {
     const char *arch;
-    bool rope_adjacent; // RoPE turns pairs (2i, 2i+1); otherwise (i, i + n_rot/2)
-    bool qk_norm;       // every head of Q and K has an RMSNorm: its tensors must be there
+    bool rope_adjacent;   // RoPE turns pairs (2i, 2i+1); otherwise (i, i + n_rot/2)
+    bool qk_norm;         // every head of Q and K has a norm: its tensors must be there
+    bool norms_behind;    // so does what the mixer and the feed-forward add to x
+    Activation act;       // of the feed-forward's gate
+    bool embd_sqrt;       // the embedding is multiplied by sqrt(dim)
+    int full_every;       // of so many layers the last one sees everything, the others their window; 0: all are alike
+    bool window_rope;     // layers with a window have a RoPE of their own: rope.freq_base_swa, without scaling
+    int n_layers_of_rows; // with so many layers scores are scaled by the embedding's width: 1/sqrt(dim / n_heads)
 } Family;
 
 static const Family families[] = {
     {.arch = "llama", .rope_adjacent = true},
     {.arch = "qwen2"},
     {.arch = "qwen3", .qk_norm = true},
+    {.arch = "gemma2",
+     .norms_behind = true,
+     .act = ACT_GELU,
+     .embd_sqrt = true,
+     .full_every = 2,
+     .n_layers_of_rows = 46},
+    {.arch = "gemma3",
+     .qk_norm = true,
+     .norms_behind = true,
+     .act = ACT_GELU,
+     .embd_sqrt = true,
+     .full_every = 6,
+     .window_rope = true,
+     .n_layers_of_rows = 62},
 };
 
-const char *model_arch_list(void) { return "llama, qwen2, qwen3"; }
+const char *model_arch_list(void) {
+    static char list[128];
+    size_t at = 0;
+    for (size_t i = 0; i < ARRAY_LEN(families); i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", families[i].arch);
+    return list;
+}
 
 enum { MAX_DIM = 1 << 24, MAX_HEAD_DIM = 512, MAX_HEADS = 1 << 12 };
 
@@ -59,6 +85,14 @@ static Status get_float(const Loader *l, const char *suffix, bool required, floa
     return OK;
 }
 
+// The same where 0 says that there is none, as a missing key does.
+static Status get_cap(const Loader *l, const char *suffix, float *out) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", l->family->arch, suffix);
+    *out = 0;
+    return gguf_value(l->g, key) ? get_float(l, suffix, true, 0, out) : OK;
+}
+
 static Status find_family(Loader *l) {
     Str arch;
     TRY(gguf_str(l->g, "general.architecture", &arch, true));
@@ -68,6 +102,12 @@ static Status find_family(Loader *l) {
         return status_error(QUILL_MODEL, "%s: general.architecture: one of %s expected, %.*s found", l->file,
                             model_arch_list(), (int)(arch.n < 64 ? arch.n : 64), arch.data);
     return OK;
+}
+
+// The slots that a row of layer i sees; 0: all.
+static int layer_window(const Loader *l, int i) {
+    int every = l->family->full_every;
+    return every > 0 && (i + 1) % every == 0 ? 0 : l->m->c.window;
 }
 
 static Status load_shape(const Loader *l) {
@@ -109,7 +149,8 @@ static Status load_shape(const Loader *l) {
         return status_error(QUILL_MODEL, "%s: %s.attention.value_length: key_length's %d expected, %d found", l->file,
                             c->arch, c->head_dim, value_length);
     TRY(get_float(l, "attention.layer_norm_rms_epsilon", true, 0, &c->eps));
-    TRY(get_int(l, "attention.sliding_window", 0, 1 << 30, false, 0, &c->window));
+    TRY(get_int(l, "attention.sliding_window", 0, 1 << 30, l->family->full_every > 0, 0, &c->window));
+    for (int i = 0; i < c->n_layers; i++) c->n_windowed += layer_window(l, i) > 0;
     return OK;
 }
 
@@ -155,13 +196,20 @@ static Status divide_by_tensor(const Loader *l, double *freq) {
     return OK;
 }
 
-static Status load_rope(const Loader *l, Heads *h) {
+// The next table of the model, its frequencies those of a base.
+static Rope *new_rope(const Loader *l, float base) {
+    Ends *e = &l->m->ends;
+    const Config *c = &l->m->c;
+    double *freq = mem_alloc((size_t)(c->n_rot / 2) * sizeof *freq);
+    for (int i = 0; i < c->n_rot / 2; i++) freq[i] = pow((double)base, -2.0 * i / c->n_rot);
+    Rope *r = &e->ropes[e->n_ropes];
+    *r = (Rope){
+        .table = e->n_ropes++, .n_rot = c->n_rot, .adjacent = l->family->rope_adjacent, .mscale = 1, .freq = freq};
+    return r;
+}
+
+static Status load_scaling(const Loader *l) {
     Config *c = &l->m->c;
-    TRY(get_int(l, "rope.dimension_count", 1, c->head_dim, false, c->head_dim, &c->n_rot));
-    if (c->n_rot % 2)
-        return status_error(QUILL_MODEL, "%s: %s.rope.dimension_count: an even number expected, %d found", l->file,
-                            c->arch, c->n_rot);
-    TRY(get_float(l, "rope.freq_base", false, 10000, &c->rope_base));
     Str kind;
     char key[96];
     snprintf(key, sizeof key, "%s.rope.scaling.type", c->arch);
@@ -174,23 +222,26 @@ static Status load_rope(const Loader *l, Heads *h) {
                             (int)(kind.n < 32 ? kind.n : 32), kind.data);
     snprintf(c->rope_scaling, sizeof c->rope_scaling, "%.*s", (int)kind.n, kind.data);
     TRY(get_float(l, "rope.scaling.factor", false, legacy, &c->rope_factor));
-    TRY(get_int(l, "rope.scaling.original_context_length", 1, 1 << 30, false, c->n_ctx_train, &c->rope_ctx_orig));
+    return get_int(l, "rope.scaling.original_context_length", 1, 1 << 30, false, c->n_ctx_train, &c->rope_ctx_orig);
+}
 
-    double *freq = l->m->rope_freq = mem_alloc((size_t)(c->n_rot / 2) * sizeof *freq);
-    *h = (Heads){.n_heads = c->n_heads,
-                 .n_kv_heads = c->n_kv_heads,
-                 .head_dim = c->head_dim,
-                 .n_rot = c->n_rot,
-                 .window = c->window,
-                 .rope_adjacent = l->family->rope_adjacent,
-                 .scale = (float)(1 / sqrt((double)c->head_dim)),
-                 .rope_mscale = 1,
-                 .rope_freq = freq};
-    for (int i = 0; i < c->n_rot / 2; i++) freq[i] = pow((double)c->rope_base, -2.0 * i / c->n_rot);
+static Status load_rope(const Loader *l) {
+    Config *c = &l->m->c;
+    TRY(get_int(l, "rope.dimension_count", 1, c->head_dim, false, c->head_dim, &c->n_rot));
+    if (c->n_rot % 2)
+        return status_error(QUILL_MODEL, "%s: %s.rope.dimension_count: an even number expected, %d found", l->file,
+                            c->arch, c->n_rot);
+    TRY(get_float(l, "rope.freq_base", false, 10000, &c->rope_base));
+    TRY(load_scaling(l));
+    Rope *r = new_rope(l, c->rope_base);
+    double *freq = (double *)r->freq; // the model's own
     TRY(divide_by_tensor(l, freq));
-    if (str_is(kind, "linear"))
+    if (strcmp(c->rope_scaling, "linear") == 0)
         for (int i = 0; i < c->n_rot / 2; i++) freq[i] /= c->rope_factor;
-    if (str_is(kind, "yarn")) TRY(scale_yarn(l, freq, &h->rope_mscale));
+    if (strcmp(c->rope_scaling, "yarn") == 0) TRY(scale_yarn(l, freq, &r->mscale));
+    float window_base;
+    TRY(get_float(l, "rope.freq_base_swa", false, 10000, &window_base));
+    if (l->family->window_rope) new_rope(l, window_base);
     return OK;
 }
 
@@ -265,11 +316,36 @@ static Status layer_vector(const Loader *l, int layer, const char *part, const f
     return load_vector(l, out, name, n, required);
 }
 
-static Status load_layer(const Loader *l, int i, const Heads *heads) {
+// What layer i is, without its weights.
+static Status describe_layer(const Loader *l, int i) {
+    const Config *c = &l->m->c;
+    const Ends *e = &l->m->ends;
+    const Family *f = l->family;
+    int window = layer_window(l, i), width = c->n_layers == f->n_layers_of_rows ? c->dim / c->n_heads : c->head_dim;
+    int n_before = 0; // layers of its pool
+    for (int k = 0; k < i; k++) n_before += (layer_window(l, k) > 0) == (window > 0);
+    l->m->layers[i] = (Layer){
+        .kind = {.mixer = MIXER_ATTENTION, .ffn = FFN_GATED, .act = f->act, .eps = c->eps},
+        .heads = {.n_heads = c->n_heads,
+                  .n_kv_heads = c->n_kv_heads,
+                  .head_dim = c->head_dim,
+                  .window = window,
+                  .scale = (float)(1 / sqrt((double)width))},
+        .rope = e->ropes[f->window_rope && window > 0 ? 1 : 0],
+        .index = i,
+        .kv_kind = window > 0 ? KV_WINDOW : KV_FULL,
+        .kv_layer = n_before,
+        .be = l->m->be,
+    };
+    return get_cap(l, "attn_logit_softcapping", &l->m->layers[i].heads.softcap);
+}
+
+static Status load_layer(const Loader *l, int i) {
     const Config *c = &l->m->c;
     Layer *y = &l->m->layers[i];
     int q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
-    *y = (Layer){.heads = *heads, .eps = c->eps, .index = i, .be = l->m->be};
+    bool behind = l->family->norms_behind;
+    TRY(describe_layer(l, i));
     TRY(layer_vector(l, i, "attn_norm", &y->norm_att, c->dim, true));
     TRY(layer_matrix(l, i, "attn_q", &y->wq, q_dim, c->dim));
     TRY(layer_matrix(l, i, "attn_k", &y->wk, kv_dim, c->dim));
@@ -277,6 +353,8 @@ static Status load_layer(const Loader *l, int i, const Heads *heads) {
     TRY(layer_matrix(l, i, "attn_output", &y->wo, c->dim, q_dim));
     TRY(layer_vector(l, i, "attn_q_norm", &y->norm_q, c->head_dim, l->family->qk_norm));
     TRY(layer_vector(l, i, "attn_k_norm", &y->norm_k, c->head_dim, l->family->qk_norm));
+    if (behind) TRY(layer_vector(l, i, "post_attention_norm", &y->norm_att_out, c->dim, true));
+    if (behind) TRY(layer_vector(l, i, "post_ffw_norm", &y->norm_ffn_out, c->dim, true));
     TRY(layer_vector(l, i, "ffn_norm", &y->norm_ffn, c->dim, true));
     TRY(layer_matrix(l, i, "ffn_gate", &y->w_gate, c->ffn, c->dim));
     TRY(layer_matrix(l, i, "ffn_up", &y->w_up, c->ffn, c->dim));
@@ -284,8 +362,8 @@ static Status load_layer(const Loader *l, int i, const Heads *heads) {
 }
 
 static Status load_ends(const Loader *l) {
-    Model *m = l->m;
-    Config *c = &m->c;
+    Ends *e = &l->m->ends;
+    Config *c = &l->m->c;
     const GgufTensor *embd = gguf_tensor(l->g, "token_embd.weight");
     if (!embd || embd->n_dims != 2 || embd->dims[1] > MAX_DIM)
         return status_error(QUILL_MODEL, "%s: tensor token_embd.weight: %d x (up to %d) expected, %s found", l->file,
@@ -296,22 +374,24 @@ static Status load_ends(const Loader *l) {
         return status_error(QUILL_MODEL,
                             "%s: tokenizer.ggml.tokens: at most the embedding's %d tokens expected, %llu found",
                             l->file, c->n_vocab, (unsigned long long)tokens->n);
-    TRY(load_matrix(l, &m->tok_embd, "token_embd.weight", c->n_vocab, c->dim));
-    TRY(load_vector(l, &m->norm_out, "output_norm.weight", c->dim, true));
+    e->eps = c->eps;
+    e->embd_scale = l->family->embd_sqrt ? sqrtf((float)c->dim) : 1;
+    TRY(get_cap(l, "final_logit_softcapping", &e->softcap));
+    TRY(load_matrix(l, &e->tok_embd, "token_embd.weight", c->n_vocab, c->dim));
+    TRY(load_vector(l, &e->norm_out, "output_norm.weight", c->dim, true));
     c->tied = !gguf_tensor(l->g, "output.weight");
-    if (c->tied) m->head = m->tok_embd;
-    else TRY(load_matrix(l, &m->head, "output.weight", c->n_vocab, c->dim));
+    if (c->tied) e->head = e->tok_embd;
+    else TRY(load_matrix(l, &e->head, "output.weight", c->n_vocab, c->dim));
     return OK;
 }
 
 static Status load_all(Loader *l) {
-    Heads heads = {0};
     TRY(find_family(l));
     TRY(load_shape(l));
-    TRY(load_rope(l, &heads));
+    TRY(load_rope(l));
     TRY(load_ends(l));
     l->m->layers = mem_alloc((size_t)l->m->c.n_layers * sizeof *l->m->layers);
-    for (int i = 0; i < l->m->c.n_layers; i++) TRY(load_layer(l, i, &heads));
+    for (int i = 0; i < l->m->c.n_layers; i++) TRY(load_layer(l, i));
     return OK;
 }
 
@@ -328,9 +408,8 @@ Status model_to_device(Model *m, const Backend *device, int n, DeviceLoad how) {
     int first = m->c.n_layers - n;
     how.layers = m->layers + first;
     how.n = n;
-    how.tok_embd = first == 0 ? &m->tok_embd : NULL;
-    how.head = &m->head;
-    how.norm_out = m->norm_out;
+    how.ends = &m->ends;
+    how.embeds = first == 0;
     TRY(device->memory->load(device, &how, &m->on_device));
     for (int i = first; i < m->c.n_layers; i++) m->layers[i].be = device;
     m->device = device;
@@ -344,7 +423,7 @@ void model_free(Model *m) {
     free(m->owned);
     free(m->used);
     free(m->layers);
-    free(m->rope_freq);
+    for (int i = 0; i < m->ends.n_ropes; i++) free((double *)m->ends.ropes[i].freq);
     *m = (Model){0};
 }
 
@@ -352,13 +431,13 @@ void model_free(Model *m) {
 
 // Calls visit with each matrix of the model, a tied head once.
 static void each_matrix(const Model *m, void (*visit)(const Tensor *t, void *arg), void *arg) {
-    visit(&m->tok_embd, arg);
+    visit(&m->ends.tok_embd, arg);
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *y = &m->layers[i];
         const Tensor *all[] = {&y->wq, &y->wk, &y->wv, &y->wo, &y->w_gate, &y->w_up, &y->w_down};
         for (size_t k = 0; k < ARRAY_LEN(all); k++) visit(all[k], arg);
     }
-    if (!m->c.tied) visit(&m->head, arg);
+    if (!m->c.tied) visit(&m->ends.head, arg);
 }
 
 static void add_bytes(const Tensor *t, void *arg) {
@@ -369,11 +448,20 @@ static void add_bytes(const Tensor *t, void *arg) {
 
 static void add_params(const Tensor *t, void *arg) { *(size_t *)arg += (size_t)t->n_out * (size_t)t->n_in; }
 
+int layer_norm_floats(const Layer *l, int dim) {
+    const float *wide[] = {l->norm_att, l->norm_ffn, l->norm_att_out, l->norm_ffn_out},
+                *heads[] = {l->norm_q, l->norm_k};
+    int n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(wide); i++) n += wide[i] ? dim : 0;
+    for (size_t i = 0; i < ARRAY_LEN(heads); i++) n += heads[i] ? l->heads.head_dim : 0;
+    return n;
+}
+
 static size_t norm_params(const Model *m) {
     size_t n = (size_t)m->c.dim;
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *y = &m->layers[i];
-        n += 2 * (size_t)m->c.dim + ((y->norm_q != NULL) + (y->norm_k != NULL)) * (size_t)m->c.head_dim;
+        n += (size_t)layer_norm_floats(y, m->c.dim);
         const Tensor *biased[] = {&y->wq, &y->wk, &y->wv, &y->wo, &y->w_gate, &y->w_up, &y->w_down};
         for (size_t k = 0; k < ARRAY_LEN(biased); k++) n += biased[k]->bias ? (size_t)biased[k]->n_out : 0;
     }
@@ -432,6 +520,8 @@ Status model_check_tensors(const Model *m) {
 
 // ---- scratch --------------------------------------------------------------------------------------------------------
 
+enum { N_NARROWED = 4 }; // arrays of a batch whose rows a layer has narrowed: which go on, their slot, seq and out_row
+
 // Lays the parts of a workspace out one after another; with base NULL it only counts.
 static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
     size_t rows = (size_t)w->max_rows, at = 0;
@@ -453,9 +543,9 @@ static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
         {(void **)&w->k, rows * (size_t)w->kv_dim * 4},
         {(void **)&w->v, rows * (size_t)w->kv_dim * 4},
         {(void **)&w->xn, rows * (size_t)w->dim * 4},
-        {(void **)&w->rope_cos, rows * (size_t)(w->n_rot / 2) * 4},
-        {(void **)&w->rope_sin, rows * (size_t)(w->n_rot / 2) * 4},
-        {(void **)&w->few, 3 * (size_t)w->max_out * sizeof(int)},
+        {(void **)&w->rope_cos, (size_t)w->n_ropes * rows * (size_t)(w->n_rot / 2) * 4},
+        {(void **)&w->rope_sin, (size_t)w->n_ropes * rows * (size_t)(w->n_rot / 2) * 4},
+        {(void **)&w->narrowed, N_NARROWED * rows * sizeof(int)},
         {(void **)&w->logits, logits},
         {(void **)&w->packed, w->packed_bytes},
         {(void **)&w->panels, w->panel_bytes * (size_t)n_threads},
@@ -478,6 +568,7 @@ Workspace workspace_shape(const Model *m, int max_rows, int max_out, int max_slo
                        .ffn = c->ffn,
                        .n_vocab = c->n_vocab,
                        .n_rot = c->n_rot,
+                       .n_ropes = m->ends.n_ropes,
                        .be = m->device};
 }
 
@@ -508,34 +599,106 @@ void workspace_free(Workspace *w) {
 
 // ---- the forward ----------------------------------------------------------------------------------------------------
 
-static bool decodes(const Batch *b) {
-    for (int i = 1; i < b->n_rows; i++)
-        if (b->seq[i] == b->seq[i - 1]) return false;
-    return true;
+static void embed(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
+    const Backend *be = m->layers[0].be;
+    for (int k = 0; k < KV_KINDS && b->n_copies > 0; k++) {
+        if (kv[k].n_device < kv[k].n_layers) m->be->copy_blocks(w, &kv[k], b);
+        if (kv[k].n_device > 0) m->device->copy_blocks(w, &kv[k], b);
+    }
+    be->embed(w, be, &m->ends, kv, b);
 }
 
-void model_embed(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
-    const Backend *be = m->layers[0].be;
-    w->decodes = decodes(b);
-    if (b->n_copies > 0 && kv->n_device < kv->n_layers) m->be->copy_blocks(w, kv, b);
-    if (b->n_copies > 0 && kv->n_device > 0) m->device->copy_blocks(w, kv, b);
-    be->embed(w, be, &m->tok_embd, &m->layers[0].heads, kv, b);
+int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out) {
+    const Backend *be = m->layers[m->c.n_layers - 1].be;
+    return (!be || be->narrow) && !sealed ? n_out : n_rows; // without a backend nothing is computed: as the CPU would
+}
+
+// The rows whose logits are wanted; all rows where these do not ascend, since none may move over another.
+static int rows_of_head(const Batch *b, int *rows) {
+    for (int i = 0; i < b->n_out; i++) rows[i] = b->out_row[i];
+    for (int i = 1; i < b->n_out; i++)
+        if (rows[i] <= rows[i - 1]) return b->n_rows;
+    return b->n_out;
+}
+
+// How many of the batch's rows go on behind the K and V of layer l; `rows` has them if they are fewer.
+static int rows_that_go_on(const Model *m, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b,
+                           int *rows) {
+    if (b->narrow && l->index == b->narrow->layer) return b->narrow->choose(b->narrow->arg, w, l, kv, b, rows);
+    bool last = l->index == m->c.n_layers - 1, all = b->probe || b->watch || !b->out_row;
+    if (!last || all || model_last_rows(m, kv && kv->tail_of, b->n_rows, b->n_out) == b->n_rows) return b->n_rows;
+    return rows_of_head(b, rows);
+}
+
+// The others end here: x, q and the batch close up.
+static void narrow(const Model *m, Workspace *w, const Layer *l, const KvPool *kv, Batch *b) {
+    int *rows = w->narrowed, *slot = rows + w->max_rows, *seq = slot + w->max_rows, *out_row = seq + w->max_rows;
+    int n = rows_that_go_on(m, w, l, kv, b, rows), out = 0;
+    if (n == b->n_rows) return;
+    l->be->narrow(w, rows, n);
+    for (int i = 0; i < n; i++) {
+        slot[i] = b->slot[rows[i]], seq[i] = b->seq[rows[i]];
+        if (out < b->n_out && b->out_row[out] == rows[i]) out_row[out++] = i;
+    }
+    b->n_rows = n, b->slot = slot, b->seq = seq, b->out_row = out_row;
+}
+
+// One layer. The batch may have fewer rows behind it, and none at all.
+static void layer_forward(const Model *m, Workspace *w, const Layer *l, KvPool *pools, Batch *b) {
+    const Backend *be = l->be;
+    bool mixes = l->kind.mixer == MIXER_ATTENTION;
+    KvPool *kv = l->kv_kind < 0 ? NULL : &pools[l->kv_kind];
+    if (mixes) be->attn_in(w, l, kv, b); // norm -> Q, K, V (+ bias, norms) -> RoPE -> K, V into their slots
+    narrow(m, w, l, kv, b);
+    if (b->n_rows == 0) return;
+    if (mixes) be->attention(w, l, kv, b); // softmax(Q K^T) V over the block table
+    if (b->watch) b->watch->attended(b->watch->arg, w, l, b);
+    if (mixes) be->attn_out(w, l, b); // x += norm(Wo a)
+    if (l->kind.ffn == FFN_NONE) return;
+    be->ffn_in(w, l, b);  // norm -> gate, up -> act(gate) * up
+    be->ffn_out(w, l, b); // x += norm(Wdown h)
+}
+
+// Layers [first, first + n), which are all the host's or all the device's.
+static void run_layers(const Model *m, Workspace *w, int first, int n, KvPool *kv, Batch *b) {
+    const DeviceMemory *memory = n > 0 ? m->layers[first].be->memory : NULL;
+    if (memory && memory->layers_begin(w, &m->layers[first], n, kv, b) == LAYERS_DONE) return;
+    for (int i = first; i < first + n && b->n_rows > 0; i++) layer_forward(m, w, &m->layers[i], kv, b);
+    if (memory) memory->layers_end(w);
 }
 
 // The host's layers come first, then the device's.
-void model_layers(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
+static void all_layers(const Model *m, Workspace *w, KvPool *kv, Batch *b) {
     int n_host = m->c.n_layers - m->n_device;
-    const Layer *theirs = m->layers + n_host;
-    for (int i = 0; i < n_host; i++) layer_forward(w, &m->layers[i], kv, b);
+    embed(m, w, kv, b);
+    run_layers(m, w, 0, n_host, kv, b);
     if (m->n_device == 0) return;
-    if (n_host > 0) m->device->memory->receive(w, theirs, kv, b);
-    m->device->layers(w, theirs, m->n_device, kv, b);
+    if (n_host > 0) m->device->memory->receive(w, &m->layers[n_host], kv, b);
+    run_layers(m, w, n_host, m->n_device, kv, b);
 }
 
-float *model_logits(const Model *m, Workspace *w, const int *rows, int n_rows) {
+void model_hidden(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b) {
+    Batch step = *b;
+    step.n_step = b->n_rows;
+    step.n_out = 0;
+    step.out_row = NULL; // no row ends early
+    all_layers(m, w, kv, &step);
+}
+
+float *model_logits(const Model *m, Workspace *w, const Batch *b, const int *rows, int n_rows) {
     const Backend *be = m->layers[m->c.n_layers - 1].be;
-    be->logits(w, be, &m->head, m->norm_out, m->c.eps, rows, n_rows);
+    be->logits(w, be, &m->ends, b, rows, n_rows);
     return w->logits;
+}
+
+float *model_forward(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b) {
+    Batch step = *b;
+    step.n_step = b->n_rows;
+    all_layers(m, w, kv, &step);
+    if (b->n_out == 0) return w->logits;
+    if (!b->draw) return model_logits(m, w, &step, step.out_row, b->n_out);
+    m->device->memory->draw(w, &m->ends, &step);
+    return NULL;
 }
 
 void model_wait(const Model *m) {
@@ -543,50 +706,6 @@ void model_wait(const Model *m) {
 }
 
 const char *model_failure(const Model *m) { return m->device ? m->device->memory->failure() : NULL; }
-
-int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out) {
-    return m->n_device > 0 || sealed ? n_rows : n_out;
-}
-
-// Rows whose logits nobody wants leave their K and V in the last layer and end there; the others move to the front.
-static float *finish(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
-    const Layer *l = &m->layers[m->c.n_layers - 1];
-    int *slot = w->few, *seq = slot + b->n_out, *out_row = seq + b->n_out;
-    size_t dim = (size_t)w->dim, q_dim = (size_t)w->q_dim;
-    l->be->attn_in(w, l, kv, b);
-    if (b->n_out == 0) return w->logits; // a chunk inside a prompt
-    for (int i = 0; i < b->n_out; i++) {
-        size_t row = (size_t)b->out_row[i];
-        slot[i] = b->slot[row], seq[i] = b->seq[row], out_row[i] = i;
-        memmove(w->x + (size_t)i * dim, w->x + row * dim, dim * sizeof(float));
-        memmove(w->q + (size_t)i * q_dim, w->q + row * q_dim, q_dim * sizeof(float));
-    }
-    Batch few = *b;
-    few.n_rows = b->n_out, few.slot = slot, few.seq = seq, few.out_row = out_row;
-    layer_rest(w, l, kv, &few);
-    return model_logits(m, w, out_row, b->n_out);
-}
-
-// Few enough rows are wanted to let the others go: they ascend, so that none moves over another.
-static bool finishes_few(const Model *m, const KvPool *kv, const Batch *b) {
-    if (b->probe || model_last_rows(m, kv->tail_of != NULL, b->n_rows, b->n_out) == b->n_rows) return false;
-    for (int i = 1; i < b->n_out; i++)
-        if (b->out_row[i] <= b->out_row[i - 1]) return false;
-    return true;
-}
-
-float *model_forward(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
-    model_embed(m, w, kv, b);
-    if (finishes_few(m, kv, b)) {
-        for (int i = 0; i < m->c.n_layers - 1; i++) layer_forward(w, &m->layers[i], kv, b);
-        return finish(m, w, kv, b);
-    }
-    model_layers(m, w, kv, b);
-    if (b->n_out == 0) return w->logits;
-    if (!b->draw) return model_logits(m, w, b->out_row, b->n_out);
-    m->device->memory->draw(w, &m->head, m->c.eps, b);
-    return NULL;
-}
 
 bool model_draws(const Model *m) { return m->n_device > 0; }
 

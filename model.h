@@ -13,8 +13,9 @@ typedef struct {
     char name[128]; // general.name, may be empty
     int n_layers, dim, n_heads, n_kv_heads, head_dim, ffn, n_vocab;
     int n_ctx_train; // the context it was trained for
-    int n_rot, window;
-    bool tied; // the head is the embedding
+    int n_rot;
+    int window, n_windowed; // slots that some layers see, and how many layers these are; 0: there are none
+    bool tied;              // the head is the embedding
     float eps, rope_base;
     char rope_scaling[16]; // "none", "linear", "yarn"
     float rope_factor;
@@ -23,16 +24,14 @@ typedef struct {
 
 typedef struct {
     Config c;
-    Layer *layers; // (n_layers)
-    Tensor tok_embd, head;
-    const float *norm_out; // (dim)
-    double *rope_freq;     // (n_rot/2), shared by the layers
+    Layer *layers;         // (n_layers)
+    Ends ends;             // its ropes' frequencies are the model's: layers have copies of the pointers
     const Backend *be;     // the host's
     const Backend *device; // of the last n_device layers and the head; NULL: there is none
     int n_device;
     void *on_device; // what is loaded there
     const Gguf *gguf;
-    float **owned; // norms and biases that the file has in another type than f32, converted
+    float **owned; // norms and biases that the file has in another type than f32, converted, and a norm of ones
     int n_owned;
     bool *used; // (gguf_n_tensors) the loader took it
 } Model;
@@ -49,6 +48,7 @@ Status model_check_tensors(const Model *m);
 bool model_uses(const Model *m, int tensor); // by its index in the file
 size_t model_weight_bytes(const Model *m);   // of the tensors that the model uses, each counted once
 size_t model_n_params(const Model *m);
+int layer_norm_floats(const Layer *l, int dim); // elements of all its norms
 
 // Room for batches of up to max_rows rows, of sequences of up to max_slots slots, and max_out rows of logits.
 // QUILL_MEMORY if the system or the device refuses.
@@ -57,9 +57,10 @@ void workspace_free(Workspace *w);
 size_t workspace_bytes(const Model *m, int n_threads, int max_rows, int max_out);    // of the host's memory
 Workspace workspace_shape(const Model *m, int max_rows, int max_out, int max_slots); // sizes alone
 
-// The forward. Returns the logits of b->out_row, (b->n_out, n_vocab), valid until the next call with this workspace.
-// NULL with b->draw: it is begun, and model_drawn tells its tokens; a second one may be begun before that.
-float *model_forward(const Model *m, Workspace *w, KvPool *kv, const Batch *b);
+// The forward. kv: the pools of every kind, KvCache.pool. Returns the logits of b->out_row, (b->n_out, n_vocab), valid
+// until the next call with this workspace. NULL with b->draw: it is begun, and model_drawn tells its tokens; a second
+// one may be begun before that.
+float *model_forward(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b);
 bool model_draws(const Model *m);       // there may be b->draw
 bool model_draws_ahead(const Model *m); // and tokens -1 in the batch after it
 // Waits for the oldest forward with b->draw that was not asked for yet: (b->n_out) tokens, -1 where no logit is finite;
@@ -68,11 +69,10 @@ const int *model_drawn(const Model *m, Workspace *w);
 // Of a step's rows those that go through all of the last layer: n_out, where the host computes it and the KV cache
 // holds no sealed type; the others leave their K and V there. Otherwise all.
 int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out);
-// Its three parts, for callers that want many rows of logits in slices of max_out: embed, then layers, then logits of
-// any of the batch's rows.
-void model_embed(const Model *m, Workspace *w, KvPool *kv, const Batch *b);
-void model_layers(const Model *m, Workspace *w, KvPool *kv, const Batch *b);
-float *model_logits(const Model *m, Workspace *w, const int *rows, int n_rows);
+// For callers that want many rows of logits in slices of max_out: all layers of all rows, then logits of any rows of
+// that batch.
+void model_hidden(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b);
+float *model_logits(const Model *m, Workspace *w, const Batch *b, const int *rows, int n_rows);
 // What went wrong on the device since it was opened, in words, or NULL: results since then are NaN.
 const char *model_failure(const Model *m);
 void model_wait(const Model *m); // until a device has computed all that was begun

@@ -68,7 +68,7 @@ static size_t need(Place *p, const Model *m, const KvShape *s, int max_rows, int
     Workspace w = workspace_shape(m, max_rows, max_out, s->n_ctx);
     p->n_layers = n;
     p->n_all = n_all;
-    p->weights = cuda_ends_bytes(n == n_all ? &m->tok_embd : NULL, &m->head);
+    p->weights = cuda_ends_bytes(&m->ends, n == n_all);
     for (int i = n_all - n; i < n_all; i++) p->weights += cuda_layer_bytes(&m->layers[i]);
     p->scratch = cuda_scratch_bytes(&w, &m->layers[n_all - 1], &pinned);
     per_layer = kv_bytes(s) == SIZE_MAX ? SIZE_MAX : kv_bytes(s) / (size_t)n_all;
@@ -117,6 +117,7 @@ Status place_plan(Place *p, const Options *o, const Model *m, KvShape *s, bool m
     p->spare = p->free_bytes > all + KEEP_FREE ? p->free_bytes - all - KEEP_FREE : 0;
     if (n == 0) return give_up(p, status_error(QUILL_MEMORY, "not a layer fits on the GPU"));
     s->n_device = n;
+    for (int i = m->c.n_layers - n; i < m->c.n_layers; i++) s->n_windowed_device += m->layers[i].kv_kind == KV_WINDOW;
     s->be = p->gpu;
     return OK;
 }
@@ -126,10 +127,10 @@ Status place_plan(Place *p, const Options *o, const Model *m, KvShape *s, bool m
 typedef struct {
     Progress progress;
     double start;
-} Watch;
+} Loading;
 
 static void show(void *arg, double done, double all) {
-    Watch *w = arg;
+    Loading *w = arg;
     if (clock_now() - w->start > 1) progress_show(&w->progress, "load onto the GPU", done, all);
 }
 
@@ -137,7 +138,7 @@ Status place_load(const Place *p, Model *m, ThreadPool *pool, bool quiet) {
     if (!p->gpu) return OK;
     if (p->asked && p->n_layers < p->n_all && !quiet)
         fprintf(stderr, "quill: %d of %d layers are on the GPU, the others on the CPU\n", p->n_layers, p->n_all);
-    Watch w = {progress_new(quiet), clock_now()};
+    Loading w = {progress_new(quiet), clock_now()};
     Status st = model_to_device(m, p->gpu, p->n_layers,
                                 (DeviceLoad){.pool = pool, .spare = p->spare, .progress = show, .arg = &w});
     progress_erase(&w.progress);

@@ -55,7 +55,7 @@ static void greet(const Conversation *t, const Options *o) {
 Status repl_run(Options *o, Str first) {
     Engine e;
     Conversation talk;
-    TRY(engine_open(&e, o, (EngineNeeds){.need_tokenizer = true}));
+    TRY(engine_open(&e, o, (EngineNeeds){.need_tokenizer = true, .whole = true}));
     if (e.evict && !engine_endless(&e)) {
         engine_close(&e);
         return status_error(QUILL_USAGE,

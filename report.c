@@ -126,9 +126,9 @@ void report_after(const Engine *e, const Request *r) {
             t.tokens, finish_name(r->finish));
     report_store(e->store);
     int shared = 0;
-    for (int i = 0; i < e->kv.pool.n_blocks; i++) shared += e->kv.refs[i] > 1;
+    for (int i = 0; i < e->kv.pool->n_blocks; i++) shared += e->kv.refs[i] > 1;
     fprintf(stderr, "KV         %d slots, %d of %d blocks used, %d shared, %s of %s\n", sequence_slots(&r->seq),
-            e->kv.pool.n_blocks - e->kv.n_free, e->kv.pool.n_blocks, shared,
+            e->kv.pool->n_blocks - e->kv.n_free, e->kv.pool->n_blocks, shared,
             size_text((double)kv_bytes_per_slot(&e->shape) * sequence_slots(&r->seq), a),
             size_text((double)kv_bytes(&e->shape), b));
     place_report(&e->place);

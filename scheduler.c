@@ -57,8 +57,9 @@ static void step_new(Step *t, const KvCache *kv, int max_rows, int max_seqs) {
     b->slot = mem_alloc(row_ints);
     b->seq = mem_alloc(row_ints);
     b->out_row = mem_alloc(row_ints);
-    b->max_blocks = (kv->max_slots + kv->pool.block - 1) / kv->pool.block;
+    b->max_blocks = (kv->max_slots + kv->pool->block - 1) / kv->pool->block;
     b->block_table = mem_alloc((size_t)max_seqs * (size_t)b->max_blocks * sizeof(int));
+    if (kv->partner) b->window_table = mem_alloc((size_t)max_seqs * (size_t)b->max_blocks * sizeof(int));
 }
 
 static void step_free(Step *t) {
@@ -71,6 +72,7 @@ static void step_free(Step *t) {
     free(t->batch.seq);
     free(t->batch.out_row);
     free(t->batch.block_table);
+    free(t->batch.window_table);
 }
 
 Scheduler *scheduler_new(KvCache *kv, Sampler *sampler, int n_vocab, int max_rows, int max_seqs) {
@@ -163,7 +165,7 @@ static int n_branches(const Request *r) {
 static int common_slots(const KvCache *kv, const Sequence *a, const Sequence *b) {
     int n = 0, most = int_min(a->n_tokens, b->n_tokens - 1);
     while (n < most && a->tokens[n] == b->tokens[n]) n++;
-    return n / kv->pool.block * kv->pool.block;
+    return n / kv->pool->block * kv->pool->block;
 }
 
 // Whether an older request is about to compute what r begins with: r waits and takes its blocks.
@@ -183,7 +185,7 @@ static int most_slots(const Scheduler *s, const Request *r) {
 // Whether a request that has no blocks may take them. Alone it may always: then it has all there are. Branches that are
 // still to begin count as running, each with a block of its own.
 static bool may_begin(Scheduler *s, Request *r) {
-    int others = 0, spare = n_branches(r), size = s->kv->pool.block;
+    int others = 0, spare = n_branches(r), size = s->kv->pool->block;
     for (const Request *q = s->first; q; q = q->next) {
         if (!running(q)) continue;
         others += 1 + n_branches(q);
@@ -198,14 +200,20 @@ static bool may_begin(Scheduler *s, Request *r) {
     return false;
 }
 
+static void put_tables(const KvCache *kv, Batch *b, int seq, const Sequence *q) {
+    size_t at = (size_t)seq * (size_t)b->max_blocks;
+    kv_table(kv, q, KV_FULL, b->block_table + at);
+    if (b->window_table) kv_table(kv, q, KV_WINDOW, b->window_table + at);
+}
+
 // n rows of r from a slot and a token on; those of tokens that are not known yet have -1.
-static void put_rows(Step *t, Request *r, int slot, int first, int n, bool wants_logits) {
+static void put_rows(const Scheduler *s, Step *t, Request *r, int slot, int first, int n, bool wants_logits) {
     Batch *b = &t->batch;
     const Sequence *q = &r->seq;
     int seq = b->n_seqs++;
     t->request[seq] = r;
     t->n_rows[seq] = n;
-    memcpy(b->block_table + (size_t)seq * (size_t)b->max_blocks, q->blocks, (size_t)q->n_blocks * sizeof(int));
+    put_tables(s->kv, b, seq, q);
     for (int i = 0; i < n; i++) {
         int row = b->n_rows++;
         b->token[row] = first + i < q->n_tokens ? q->tokens[first + i] : -1;
@@ -226,7 +234,7 @@ static bool add_rows(Scheduler *s, Request *r, int limit) {
         if (n < 1 || slot + n > s->kv->max_slots || !preempt_for(s, r)) return false;
     if (s->eviction.room) s->step->batch.probe = s->eviction.probe(s->eviction.arg, r, n);
     bool wants_logits = q->n_cached + n == q->n_tokens && r->max_new != 0;
-    put_rows(s->step, r, slot, q->n_cached, n, wants_logits);
+    put_rows(s, s->step, r, slot, q->n_cached, n, wants_logits);
     return true;
 }
 
@@ -317,6 +325,7 @@ bool scheduler_next(Scheduler *s, Batch **out) {
         add_prefill_rows(s);
         if (b->n_rows > 0) {
             b->copy = s->kv->copies;
+            b->window_copy = s->kv->partner_copies;
             b->n_copies = s->kv->n_copies;
             plan_draws(s, s->step, false);
             *out = b;
@@ -353,7 +362,7 @@ bool scheduler_ahead(Scheduler *s, Batch **out) {
     clear(then);
     for (int i = 0; i < now->batch.n_seqs; i++) {
         Request *r = now->request[i];
-        put_rows(then, r, sequence_slots(&r->seq) + now->n_rows[i], r->seq.n_tokens, 1, true);
+        put_rows(s, then, r, sequence_slots(&r->seq) + now->n_rows[i], r->seq.n_tokens, 1, true);
     }
     then->batch.n_copies = 0;
     plan_draws(s, then, true);

@@ -170,6 +170,9 @@ INLINE vf vexp(vf x) {
     return (vf)((vi)p + ((vi)t << 23));
 }
 
+// cap * tanh(x / cap)
+INLINE vf vcap(vf x, float cap) { return cap - 2 * cap / (vexp(x * (2 / cap)) + 1.0f); }
+
 // What RMSNorm scales each of C rows of n elements by; C, up to 4, is a constant. A row's sum is of one order whatever
 // C.
 INLINE void norm_scales(const float *x, size_t x_stride, int C, int n, float eps, float *scales) {

@@ -38,12 +38,12 @@ void tally_step(Tally *t, const Engine *e, const Batch *b) {
     t->n_seqs += b->n_seqs;
     t->n_drawn += b->n_out;
     t->most_seqs = int_max(t->most_seqs, b->n_seqs);
-    t->most_blocks = int_max(t->most_blocks, e->kv.pool.n_blocks - e->kv.n_free);
+    t->most_blocks = int_max(t->most_blocks, e->kv.pool->n_blocks - e->kv.n_free);
     for (int i = 0; i < b->n_seqs; i++) {
         const Request *r = scheduler_request(e->sched, i);
         if (!r) continue;
         t->slots += r->seq.n_cached;
-        t->slots_held += (double)r->seq.n_blocks * e->kv.pool.block;
+        t->slots_held += (double)r->seq.n_blocks * e->kv.pool->block;
     }
 }
 
@@ -107,7 +107,7 @@ void tally_report(const Tally *t, const Engine *e, const Slo *slo) {
             (double)t->n_seqs / (double)t->n_steps, t->most_seqs, (long long)t->n_steps,
             (long long)scheduler_preemptions(e->sched));
     fprintf(stderr, "KV         %d of %d blocks of %d used at most, %.2f%% of the slots held were waste\n",
-            t->most_blocks, e->kv.pool.n_blocks, e->kv.pool.block,
+            t->most_blocks, e->kv.pool->n_blocks, e->kv.pool->block,
             t->slots_held > 0 ? 100 * (1 - t->slots / t->slots_held) : 0);
     report_store(e->store);
     place_report(&e->place);

@@ -132,7 +132,7 @@ Status prefill_run(const Options *o) {
     Status st = prompt_read(o, &prompt, &given);
     if (!st.code && !given)
         st = status_error(QUILL_USAGE, "quill prefill: a prompt expected: words, -p, -f or a pipe on stdin");
-    if (!st.code) st = engine_open(&e, o, (EngineNeeds){.need_tokenizer = true});
+    if (!st.code) st = engine_open(&e, o, (EngineNeeds){.need_tokenizer = true, .whole = true});
     if (!st.code) {
         buf_append(&prompt, "", 0);
         st = prefill(o, &e, (Str){prompt.data, prompt.n});
@@ -198,7 +198,7 @@ static Status decode(const Options *o, Engine *e) {
 
 Status decode_run(const Options *o) {
     Engine e;
-    TRY(engine_open(&e, o, (EngineNeeds){.need_tokenizer = true}));
+    TRY(engine_open(&e, o, (EngineNeeds){.need_tokenizer = true, .whole = true}));
     Status st = decode(o, &e);
     engine_close(&e);
     return st;

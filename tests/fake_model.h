@@ -39,7 +39,7 @@ static inline void bench_open_shape(Bench *b, KvShape shape, int max_rows, int m
     shape.n_layers = shape.n_kv_heads = shape.head_dim = 1;
     shape.n_ctx = N_CTX;
     assert_ok(kv_new(&b->kv, &shape));
-    assert_true(b->kv.pool.n_blocks * b->kv.pool.block <= MOST_SLOTS && b->kv.pool.n_tails <= MOST_PAGES);
+    assert_true(b->kv.pool->n_blocks * b->kv.pool->block <= MOST_SLOTS && b->kv.pool->n_tails <= MOST_PAGES);
     kv_shuffle(&b->kv, 5);
     for (int i = 0; i < MOST_SLOTS; i++) b->memory[i] = -1;
     b->sampler = sampler_new(VOCAB);
@@ -73,15 +73,15 @@ static inline const int *table_of(const Batch *b, int seq) {
 }
 
 static inline int *cell(Bench *f, const int *table, int slot) {
-    int block = table[slot / f->kv.pool.block];
-    assert_in_range(block, 0, f->kv.pool.n_blocks - 1);
-    return &f->memory[block * f->kv.pool.block + slot % f->kv.pool.block];
+    int block = table[slot / f->kv.pool->block];
+    assert_in_range(block, 0, f->kv.pool->n_blocks - 1);
+    return &f->memory[block * f->kv.pool->block + slot % f->kv.pool->block];
 }
 
 // The page of the open group that a slot lies in.
 static inline int *page_of(Bench *f, const int *table, int slot) {
-    int page = kv_tail(&f->kv.pool, table, slot);
-    assert_in_range(page, 0, f->kv.pool.n_tails - 1);
+    int page = kv_tail(f->kv.pool, table, slot);
+    assert_in_range(page, 0, f->kv.pool->n_tails - 1);
     return f->pages + (size_t)page * SEAL;
 }
 
@@ -112,9 +112,9 @@ static inline void check_rows(const Bench *f, const Batch *b) {
 }
 
 static inline void copy_blocks(Bench *f, const Batch *b) {
-    int size = f->kv.pool.block;
+    int size = f->kv.pool->block;
     for (int i = 0; i < b->n_copies; i++) {
-        const int *copy = b->copy[i], *tail_of = f->kv.pool.tail_of;
+        const int *copy = b->copy[i], *tail_of = f->kv.pool->tail_of;
         memcpy(f->memory + copy[1] * size, f->memory + copy[0] * size, (size_t)size * sizeof(int));
         if (tail_of && tail_of[copy[0]] >= 0 && tail_of[copy[1]] >= 0)
             memcpy(f->pages + tail_of[copy[1]] * SEAL, f->pages + tail_of[copy[0]] * SEAL, SEAL * sizeof(int));
@@ -126,7 +126,7 @@ static inline void copy_blocks(Bench *f, const Batch *b) {
 static inline int write_rows(Bench *f, const Batch *b, int row) {
     const int *table = table_of(b, b->seq[row]);
     int open[SEAL], n = 0, slot = b->slot[row];
-    bool sealed = f->kv.pool.tail_of != NULL;
+    bool sealed = f->kv.pool->tail_of != NULL;
     if (sealed && slot % SEAL) memcpy(open, page_of(f, table, slot), sizeof open);
     for (; row + n < b->n_rows && b->seq[row + n] == b->seq[row]; n++, slot++) {
         if (!sealed) *cell(f, table, slot) = b->token[row + n];
@@ -142,7 +142,7 @@ static inline int write_rows(Bench *f, const Batch *b, int row) {
 // KV all of it lies in the slots.
 static inline uint64_t hash_of_sight(Bench *f, const int *table, int slot) {
     uint64_t hash = 0;
-    int whole = f->kv.pool.tail_of ? (slot + 1) / SEAL * SEAL : slot + 1;
+    int whole = f->kv.pool->tail_of ? (slot + 1) / SEAL * SEAL : slot + 1;
     for (int i = 0; i < whole; i++) hash = mix(hash, (uint64_t)*cell(f, table, i));
     for (int i = whole; i <= slot; i++) hash = mix(hash, (uint64_t)page_of(f, table, slot)[i % SEAL]);
     return hash;
@@ -223,7 +223,7 @@ static inline bool fetch_from_shelf(void *arg, Request *r, int most) {
     const Shelf *shelf = arg;
     KvCache *kv = &shelf->f->kv;
     Sequence *q = &r->seq;
-    int size = kv->pool.block, had = q->n_cached;
+    int size = kv->pool->block, had = q->n_cached;
     assert_int_equal(kv->n_copies, 0); // one that is still to be made could overwrite what comes
     while (had % size == 0 && q->n_cached - had < most && q->n_cached + size < q->n_tokens &&
            q->tokens[q->n_cached] >= shelf->missing && kv_reserve(kv, q, q->n_cached + size)) {

@@ -4,8 +4,7 @@
 
 #include "testing.h"
 
-#include "../kvcache.h"
-#include "../model.h"
+#include "../engine.h"
 
 typedef struct {
     Model m;
@@ -13,6 +12,18 @@ typedef struct {
     Workspace w;
     KvCache kv;
 } Rig;
+
+// NaN wherever nothing was written.
+static inline void poison_pools(KvCache *kv) {
+    for (int kind = 0; kind < KV_KINDS; kind++) {
+        KvPool *p = &kv->pool[kind];
+        size_t tail = kv_tail_index(p, p->n_layers - p->n_device, 0, 0, 0) * sizeof(float);
+        if (p->k) memset(p->k, 0xff, p->bytes_k);
+        if (p->v) memset(p->v, 0xff, p->bytes_v);
+        if (p->tail_k) memset(p->tail_k, 0xff, tail);
+        if (p->tail_v) memset(p->tail_v, 0xff, tail);
+    }
+}
 
 static inline void rig_close(Rig *r) {
     kv_free(&r->kv);
@@ -29,9 +40,10 @@ typedef struct {
 } Part;
 
 static inline void step(Rig *r, const Part *parts, int n_parts) {
-    int max_blocks = (r->kv.max_slots + r->kv.pool.block - 1) / r->kv.pool.block, most = r->w.max_rows;
-    int *rows = malloc((size_t)(4 * most + n_parts * max_blocks) * sizeof *rows);
+    int max_blocks = (r->kv.max_slots + r->kv.pool->block - 1) / r->kv.pool->block, most = r->w.max_rows;
+    int *rows = malloc((size_t)(4 * most + 2 * n_parts * max_blocks) * sizeof *rows);
     int *token = rows, *pos = token + most, *seq = pos + most, *out = seq + most, *table = out + most;
+    int *window_table = table + n_parts * max_blocks;
     Batch b = {.n_seqs = n_parts,
                .max_blocks = max_blocks,
                .token = token,
@@ -39,11 +51,13 @@ static inline void step(Rig *r, const Part *parts, int n_parts) {
                .slot = pos,
                .seq = seq,
                .out_row = out,
-               .block_table = table};
+               .block_table = table,
+               .window_table = window_table};
     for (int p = 0; p < n_parts; p++) {
         Sequence *s = parts[p].s;
         assert_true(kv_reserve(&r->kv, s, s->n_cached + parts[p].n));
-        memcpy(table + p * max_blocks, s->blocks, (size_t)s->n_blocks * sizeof *table);
+        kv_table(&r->kv, s, KV_FULL, table + p * max_blocks);
+        kv_table(&r->kv, s, KV_WINDOW, window_table + p * max_blocks);
         for (int i = 0; i < parts[p].n; i++, b.n_rows++) {
             token[b.n_rows] = s->tokens[s->n_cached + i];
             pos[b.n_rows] = s->n_cached + i;
@@ -52,8 +66,9 @@ static inline void step(Rig *r, const Part *parts, int n_parts) {
         }
     }
     b.copy = r->kv.copies;
+    b.window_copy = r->kv.partner_copies;
     b.n_copies = r->kv.n_copies;
-    const float *logits = model_forward(&r->m, &r->w, &r->kv.pool, &b);
+    const float *logits = model_forward(&r->m, &r->w, r->kv.pool, &b);
     r->kv.n_copies = 0;
     for (int p = 0; p < n_parts; p++) {
         size_t n = (size_t)parts[p].n * (size_t)r->m.c.n_vocab;

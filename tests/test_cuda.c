@@ -36,17 +36,17 @@ static Status rig_try(Rig *r, const Gguf *g, Setup s) {
     int n = int_min(s.n_gpu, r->m.c.n_layers);
     if (n > 0) TRY(cuda_backend(&gpu));
     if (n > 0) TRY(model_to_device(&r->m, gpu, n, (DeviceLoad){.pool = r->pool, .spare = s.spare}));
-    KvShape shape = {.n_layers = r->m.c.n_layers,
-                     .n_kv_heads = r->m.c.n_kv_heads,
-                     .head_dim = r->m.c.head_dim,
-                     .type_k = s.kv_type,
-                     .type_v = s.type_v ? s.type_v : s.kv_type,
-                     .rotate = s.rotate,
-                     .block = s.block,
-                     .n_ctx = N_CTX,
-                     .n_seqs = 3,
-                     .n_device = n,
-                     .be = gpu};
+    KvShape shape = engine_kv_shape(&r->m);
+    shape.type_k = s.kv_type;
+    shape.type_v = s.type_v ? s.type_v : s.kv_type;
+    shape.rotate = s.rotate;
+    shape.block = s.block;
+    shape.n_ctx = N_CTX;
+    shape.n_seqs = 3;
+    shape.n_device = n;
+    for (int i = r->m.c.n_layers - n; i < r->m.c.n_layers; i++)
+        shape.n_windowed_device += r->m.layers[i].kv_kind == KV_WINDOW;
+    shape.be = gpu;
     TRY(kv_new(&r->kv, &shape));
     if (s.shuffle) kv_shuffle(&r->kv, s.shuffle);
     return workspace_new(&r->w, &r->m, r->pool, MOST_ROWS, MOST_ROWS, N_CTX);
@@ -395,9 +395,9 @@ enum { TEXTS = 2, LONGEST = 12 };
 static bool generate_step(Rig *r, Scheduler *sched, bool *begun) {
     Batch *b, *next;
     if (!scheduler_next(sched, &b)) return false;
-    const float *logits = *begun ? NULL : model_forward(&r->m, &r->w, &r->kv.pool, b);
+    const float *logits = *begun ? NULL : model_forward(&r->m, &r->w, r->kv.pool, b);
     *begun = b->draw && scheduler_ahead(sched, &next);
-    if (*begun) model_forward(&r->m, &r->w, &r->kv.pool, next);
+    if (*begun) model_forward(&r->m, &r->w, r->kv.pool, next);
     if (b->draw) scheduler_take_tokens(sched, model_drawn(&r->m, &r->w));
     else scheduler_take(sched, logits);
     return true;
@@ -520,7 +520,7 @@ static void rows_move(int kv_type) {
     int tokens[PROMPT + 1];
     rig_open(&cpu, g, (Setup){.kv_type = kv_type, .block = 7, .shuffle = 2});
     rig_open(&gpu, g, (Setup){.n_gpu = 2, .kv_type = kv_type, .block = 16, .shuffle = 5});
-    size_t n_vocab = (size_t)cpu.m.c.n_vocab, bytes = kv_rows_bytes(&cpu.kv.pool, PROMPT);
+    size_t n_vocab = (size_t)cpu.m.c.n_vocab, bytes = kv_rows_bytes(cpu.kv.pool, PROMPT);
     random_tokens(tokens, PROMPT + 1, (int)n_vocab, 1);
     Sequence there = {0}, here = {0};
     sequence_push(&there, tokens, PROMPT + 1);
@@ -529,12 +529,12 @@ static void rows_move(int kv_type) {
     assert_true(kv_reserve(&cpu.kv, &here, PROMPT));
     uint8_t *rows = malloc(bytes), *again = malloc(bytes);
     for (int layer = 0; layer < 3; layer++) {
-        kv_read_rows(&gpu.kv.pool, layer, there.blocks, 0, PROMPT, rows);
-        kv_write_rows(&cpu.kv.pool, layer, here.blocks, 0, PROMPT, rows);
+        kv_read_rows(gpu.kv.pool, layer, there.blocks, 0, PROMPT, rows);
+        kv_write_rows(cpu.kv.pool, layer, here.blocks, 0, PROMPT, rows);
         memset(again, 0, bytes);
-        kv_write_rows(&gpu.kv.pool, layer, there.blocks, 0, PROMPT, again);
-        kv_write_rows(&gpu.kv.pool, layer, there.blocks, 0, PROMPT, rows);
-        kv_read_rows(&gpu.kv.pool, layer, there.blocks, 0, PROMPT, again);
+        kv_write_rows(gpu.kv.pool, layer, there.blocks, 0, PROMPT, again);
+        kv_write_rows(gpu.kv.pool, layer, there.blocks, 0, PROMPT, rows);
+        kv_read_rows(gpu.kv.pool, layer, there.blocks, 0, PROMPT, again);
         assert_memory_equal(again, rows, bytes);
     }
     here.n_cached = PROMPT;

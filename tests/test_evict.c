@@ -3,8 +3,7 @@
 // A tiny random model in F32 on the scalar kernels; each step is one forward, with slot and pos apart.
 #include "testing.h"
 
-#include "../evict.h"
-#include "../scheduler.h"
+#include "../engine.h"
 #include "tiny_model.h"
 
 #include <math.h>
@@ -28,17 +27,15 @@ static void rig_open_typed(Rig *r, int block, int type_k, int type_v) {
     assert_ok(model_load(&r->m, r->g, be));
     r->pool = threads_new(2);
     assert_ok(workspace_new(&r->w, &r->m, r->pool, MOST_ROWS, MOST_ROWS, TEXT));
-    KvShape shape = {.n_layers = r->m.c.n_layers,
-                     .n_kv_heads = r->m.c.n_kv_heads,
-                     .head_dim = r->m.c.head_dim,
-                     .type_k = type_k,
-                     .type_v = type_v,
-                     .block = block,
-                     .n_ctx = N_CTX,
-                     .n_seqs = 2};
+    KvShape shape = engine_kv_shape(&r->m);
+    shape.type_k = type_k;
+    shape.type_v = type_v;
+    shape.block = block;
+    shape.n_ctx = N_CTX;
+    shape.n_seqs = 2;
     assert_ok(kv_new(&r->kv, &shape));
-    memset(r->kv.pool.k, 0xff, r->kv.pool.bytes_k);
-    memset(r->kv.pool.v, 0xff, r->kv.pool.bytes_v);
+    memset(r->kv.pool->k, 0xff, r->kv.pool->bytes_k);
+    memset(r->kv.pool->v, 0xff, r->kv.pool->bytes_v);
     kv_shuffle(&r->kv, 9);
     for (int i = 0; i < TEXT; i++) r->tokens[i] = (int)(test_random(&random) % (uint64_t)r->m.c.n_vocab);
 }
@@ -80,7 +77,7 @@ static const float *forward(Rig *r, Sequence *s, int n, int turned, Probe *probe
                .out_row = &out,
                .block_table = s->blocks,
                .probe = probe};
-    const float *logits = model_forward(&r->m, &r->w, &r->kv.pool, &b);
+    const float *logits = model_forward(&r->m, &r->w, r->kv.pool, &b);
     s->n_cached += n;
     return logits;
 }
@@ -94,7 +91,7 @@ static const float *step(Rig *r, Evict *e, Sequence *s, int n_prompt, int most) 
 }
 
 static const float *key_at(const Rig *r, const Sequence *s, int layer, int head, int slot) {
-    const KvPool *kv = &r->kv.pool;
+    const KvPool *kv = r->kv.pool;
     return (const float *)(const void *)kv->k +
            kv_index(kv, layer, s->blocks[slot / kv->block], head, slot % kv->block);
 }
@@ -194,7 +191,7 @@ static void test_slots_stay_within_the_budget(void **state) {
                 for (int i = 0; i < r.m.c.n_vocab; i++) assert_true(isfinite(logits[i]));
                 assert_in_range(sequence_slots(&s), 1, budgets[p]);
                 assert_true(s.n_cached > before && s.n_cached - before <= chunks[c]);
-                assert_int_equal(s.n_blocks, (sequence_slots(&s) + r.kv.pool.block - 1) / r.kv.pool.block);
+                assert_int_equal(s.n_blocks, (sequence_slots(&s) + r.kv.pool->block - 1) / r.kv.pool->block);
             }
             assert_true(s.n_gone >= TEXT - budgets[p]);
             kv_truncate(&r.kv, &s, TEXT - 1); // no one knows what is where: it begins anew
@@ -297,7 +294,7 @@ static void schedule(const char *plan, int n_prompt, int n_new, int budget, int 
     Batch *b;
     for (int before = 0; scheduler_next(sched, &b); before = q.seq.n_cached) {
         check_positions(b, &q.seq, before, q.n_new > 0 || strncmp(plan, "snapkv", 6) != 0 ? budget : N_CTX);
-        scheduler_take(sched, model_forward(&r.m, &r.w, &r.kv.pool, b));
+        scheduler_take(sched, model_forward(&r.m, &r.w, r.kv.pool, b));
         assert_int_equal(q.seq.n_cached, before + b->n_rows); // not a token less for what was given up
     }
     assert_int_equal(q.finish, FINISH_LENGTH);
@@ -368,7 +365,7 @@ static void test_mass_is_what_softmax_gave(void **state) {
 
 // Marks slots in all layers and heads by their number and gives each a mass.
 static void mark(Rig *r, const Sequence *s, const Probe *probe, uint64_t *random) {
-    const KvPool *kv = &r->kv.pool;
+    const KvPool *kv = r->kv.pool;
     for (int layer = 0; layer < kv->n_layers; layer++)
         for (int head = 0; head < kv->n_kv_heads; head++)
             for (int slot = 0; slot < sequence_slots(s); slot++) {
@@ -398,7 +395,7 @@ static void check_kept(const char *plan, int n, int old, int most, bool pooled, 
     s.n_tokens = n;
     while (s.n_cached < n) step(&r, e, &s, n_prompt, 40);
     s.n_tokens = n + 1;
-    const KvPool *kv = &r.kv.pool;
+    const KvPool *kv = r.kv.pool;
     Probe *probe = evict_probe(e, &s, n_prompt + n, 1000);
     assert_non_null(probe);
     mark(&r, &s, probe, &random);
@@ -451,7 +448,7 @@ static void test_places_do_not_matter(void **state) {
     s.n_tokens = 60;
     while (s.n_cached < 60) step(&r, e, &s, 60, 40);
     s.n_tokens = 61;
-    const KvPool *kv = &r.kv.pool;
+    const KvPool *kv = r.kv.pool;
     int n = sequence_slots(&s), hd = kv->head_dim;
     float *want = malloc((size_t)r.m.c.n_vocab * sizeof *want);
     memcpy(want, forward(&r, &s, 1, 0, NULL), (size_t)r.m.c.n_vocab * sizeof *want);

@@ -47,7 +47,7 @@ static void book_close(Book *k) {
         kv_release(&k->kv, &k->seq[i]);
         sequence_free(&k->seq[i]);
     }
-    assert_int_equal(k->kv.n_free, k->kv.pool.n_blocks); // nothing was lost
+    assert_int_equal(k->kv.n_free, k->kv.pool->n_blocks); // nothing was lost
     kv_free(&k->kv);
 }
 
@@ -55,11 +55,11 @@ static void book_close(Book *k) {
 
 static void check_counts(const Book *k) {
     const KvCache *kv = &k->kv;
-    int n = kv->pool.n_blocks, refs[256] = {0}, n_unused = 0;
+    int n = kv->pool->n_blocks, refs[256] = {0}, n_unused = 0;
     bool free_seen[256] = {false};
     for (int i = 0; i < MOST_SEQS; i++) {
         const Sequence *s = &k->seq[i];
-        assert_true(s->n_cached <= s->n_tokens && s->n_cached <= s->n_blocks * kv->pool.block);
+        assert_true(s->n_cached <= s->n_tokens && s->n_cached <= s->n_blocks * kv->pool->block);
         for (int b = 0; b < s->n_blocks; b++) {
             assert_in_range(s->blocks[b], 0, n - 1);
             refs[s->blocks[b]]++;
@@ -88,7 +88,7 @@ static void check_counts(const Book *k) {
 }
 
 static void tag_at(const Book *k, int seq, int slot, int layer, int head, float **key, uint16_t **value) {
-    const KvPool *p = &k->kv.pool;
+    const KvPool *p = k->kv.pool;
     size_t at = kv_index(p, layer, k->seq[seq].blocks[slot / p->block], head, slot % p->block);
     *key = (float *)(void *)p->k + at;
     *value = (uint16_t *)(void *)p->v + at;
@@ -131,7 +131,7 @@ static void push_tokens(Book *k, int seq, int n) {
 
 // Blocks that reserving would take, by the rules in the header.
 static int blocks_needed(const Book *k, const Sequence *s, int n_slots) {
-    int size = k->kv.pool.block, need = (n_slots + size - 1) / size, n = need > s->n_blocks ? need - s->n_blocks : 0;
+    int size = k->kv.pool->block, need = (n_slots + size - 1) / size, n = need > s->n_blocks ? need - s->n_blocks : 0;
     for (int i = s->n_cached / size; i < s->n_blocks && i < need; i++) n += k->kv.refs[s->blocks[i]] > 1;
     return n;
 }
@@ -147,9 +147,9 @@ static Snapshot snapshot(const Book *k, const Sequence *s) {
                   .n_blocks = s->n_blocks,
                   .n_cached = s->n_cached,
                   .n_tokens = s->n_tokens};
-    size_t n = (size_t)k->kv.pool.n_blocks * sizeof(int);
+    size_t n = (size_t)k->kv.pool->n_blocks * sizeof(int);
     memcpy(c.refs, k->kv.refs, n);
-    for (int b = 0; b <= k->kv.pool.n_blocks; b++) c.next[b] = k->kv.blocks[b].next;
+    for (int b = 0; b <= k->kv.pool->n_blocks; b++) c.next[b] = k->kv.blocks[b].next;
     if (c.n_copies) memcpy(c.copies, k->kv.copies, (size_t)c.n_copies * sizeof c.copies[0]);
     if (s->n_blocks) memcpy(c.blocks, s->blocks, (size_t)s->n_blocks * sizeof(int));
     return c;
@@ -166,15 +166,15 @@ static void reserve(Book *k, int seq, int n_slots) {
         return;
     }
     k->reserved[seq] = n_slots;
-    assert_true(s->n_blocks * k->kv.pool.block >= n_slots);
-    for (int i = s->n_cached / k->kv.pool.block; i < (n_slots + k->kv.pool.block - 1) / k->kv.pool.block; i++)
+    assert_true(s->n_blocks * k->kv.pool->block >= n_slots);
+    for (int i = s->n_cached / k->kv.pool->block; i < (n_slots + k->kv.pool->block - 1) / k->kv.pool->block; i++)
         assert_int_equal(k->kv.refs[s->blocks[i]], 1); // what will be written is nobody else's
 }
 
 // What a forward does: copies first, then the rows' slots.
 static void compute(Book *k) {
     Batch b = {.n_copies = k->kv.n_copies, .copy = k->kv.copies};
-    k->be->copy_blocks(k->none, &k->kv.pool, &b);
+    k->be->copy_blocks(k->none, k->kv.pool, &b);
     k->kv.n_copies = 0;
     for (int seq = 0; seq < MOST_SEQS; seq++) {
         for (int slot = k->seq[seq].n_cached; slot < k->reserved[seq]; slot++) {
@@ -205,7 +205,7 @@ static bool fork(Book *k, int from, int to) {
 
 static void truncate_to(Book *k, int seq, int n) {
     Sequence *s = &k->seq[seq];
-    int tokens = int_min(s->n_tokens, n), cached = int_min(s->n_cached, n), size = k->kv.pool.block;
+    int tokens = int_min(s->n_tokens, n), cached = int_min(s->n_cached, n), size = k->kv.pool->block;
     kv_truncate(&k->kv, s, n);
     k->reserved[seq] = 0;
     assert_int_equal(s->n_tokens, tokens);
@@ -425,15 +425,15 @@ static void test_sizes(void **state) {
     assert_int_equal(kv_bytes(&s), (size_t)N_LAYERS * 21 * N_HEADS * 16 * HEAD_DIM * (4 + 2));
     assert_int_equal(kv_bytes_per_slot(&s), N_LAYERS * N_HEADS * HEAD_DIM * 6);
     assert_ok(kv_new(&kv, &s));
-    assert_int_equal(kv.pool.n_blocks, 21);
-    assert_int_equal(kv.pool.bytes_k + kv.pool.bytes_v, kv_bytes(&s));
+    assert_int_equal(kv.pool->n_blocks, 21);
+    assert_int_equal(kv.pool->bytes_k + kv.pool->bytes_v, kv_bytes(&s));
     assert_int_equal(kv.n_free, 21);
     assert_int_equal(kv.max_slots, 100);
     kv_free(&kv);
     s.block = 0;
     assert_ok(kv_new(&kv, &s));
-    assert_int_equal(kv.pool.n_blocks, 3);
-    assert_int_equal(kv.pool.block, 100);
+    assert_int_equal(kv.pool->n_blocks, 3);
+    assert_int_equal(kv.pool->block, 100);
     kv_free(&kv);
     s.n_blocks = 2;
     s.block = 8;

@@ -38,7 +38,7 @@ static void generate_from(Engine *e, Sequence *s, const float *logits, int n_new
     scheduler_add(e->sched, &r);
     for (Batch *b; scheduler_next(e->sched, &b);) {
         run->n_rows += b->n_rows;
-        scheduler_take(e->sched, model_forward(&e->model, &e->work, &e->kv.pool, b));
+        scheduler_take(e->sched, model_forward(&e->model, &e->work, e->kv.pool, b));
     }
     assert_int_equal(r.n_new, n_new);
     timeline_free(&r.time);
@@ -93,13 +93,13 @@ typedef struct {
 } Guard;
 
 static void read_all_rows(const Guard *g, uint8_t *out) {
-    const KvPool *kv = &g->e.kv.pool;
+    const KvPool *kv = g->e.kv.pool;
     for (int layer = 0; layer < kv->n_layers; layer++, out += kv_rows_bytes(kv, g->other.n_cached))
         kv_read_rows(kv, layer, g->other.blocks, 0, g->other.n_cached, out);
 }
 
 static size_t guard_bytes(const Guard *g) {
-    return (size_t)g->e.kv.pool.n_layers * kv_rows_bytes(&g->e.kv.pool, g->other.n_cached);
+    return (size_t)g->e.kv.pool->n_layers * kv_rows_bytes(g->e.kv.pool, g->other.n_cached);
 }
 
 static void guard_open(Guard *g, const Setup *u) {
@@ -110,7 +110,7 @@ static void guard_open(Guard *g, const Setup *u) {
     generate(&g->e, &g->other, 2, run);
     free(run);
     const KvCache *kv = &g->e.kv;
-    size_t n = (size_t)kv->pool.n_blocks;
+    size_t n = (size_t)kv->pool->n_blocks;
     g->n_free = kv->n_free;
     g->blocks = mem_alloc((n + 1) * sizeof *g->blocks);
     g->refs = mem_alloc(n * sizeof *g->refs);
@@ -138,9 +138,9 @@ static void assert_refused(Guard *g, const char *path, int code, const char *wor
     assert_true(s.n_tokens == 0 && s.n_cached == 0 && s.n_blocks == 0);
     const KvCache *kv = &g->e.kv;
     assert_int_equal(kv->n_free, g->n_free);
-    for (int i = 0, b = kv->pool.n_blocks; i < g->n_free; i++, b = kv->blocks[b].next)
+    for (int i = 0, b = kv->pool->n_blocks; i < g->n_free; i++, b = kv->blocks[b].next)
         assert_int_equal(kv->blocks[b].next, g->blocks[b].next);
-    assert_memory_equal(kv->refs, g->refs, (size_t)kv->pool.n_blocks * sizeof(int));
+    assert_memory_equal(kv->refs, g->refs, (size_t)kv->pool->n_blocks * sizeof(int));
     uint8_t *rows = mem_alloc(guard_bytes(g));
     read_all_rows(g, rows);
     assert_memory_equal(rows, g->rows, guard_bytes(g));
@@ -289,7 +289,7 @@ static void test_rows(void **state) {
     generate(&e, &s, 1, run);
     assert_ok(kvfile_save(path, &e, &s));
     Bytes f = read_bytes(path);
-    const KvPool *kv = &e.kv.pool;
+    const KvPool *kv = e.kv.pool;
     size_t of_k = 2 * (size_t)kv->head_dim, of_v = 4 * (size_t)kv->head_dim;
     const uint8_t *at = f.bytes + KV_BYTES_HEAD + sizeof(KvHead) + 8 + 16 + 71 * 4;
     assert_int_equal(kv_rows_bytes(kv, 70), 70 * 2 * (of_k + of_v));
@@ -645,7 +645,7 @@ static void test_full_cache(void **state) {
         push_random(&rest[i], 40, 3);
         assert_true(kv_reserve(&g.e.kv, &rest[i], 40)); // 15 blocks, 2 and 5 and 5 of them taken
     }
-    size_t n = (size_t)g.e.kv.pool.n_blocks;
+    size_t n = (size_t)g.e.kv.pool->n_blocks;
     g.n_free = g.e.kv.n_free;
     memcpy(g.refs, g.e.kv.refs, n * sizeof *g.refs);
     memcpy(g.blocks, g.e.kv.blocks, (n + 1) * sizeof *g.blocks);
@@ -751,7 +751,7 @@ static void send_prompt(Engine *e, Sequence *s, int n, const char *path) {
     for (Batch *b; scheduler_next(e->sched, &b);) {
         off_t before = lseek(w.fd, 0, SEEK_CUR);
         uint32_t sent = w.s.next.first;
-        scheduler_take(e->sched, model_forward(&e->model, &e->work, &e->kv.pool, b));
+        scheduler_take(e->sched, model_forward(&e->model, &e->work, e->kv.pool, b));
         assert_ok(kvfile_send(&w, e, &r.seq));
         int whole = r.seq.n_cached == n ? n : r.seq.n_cached / 64 * 64;
         assert_int_equal(w.s.next.first, whole); // nothing that is ready waits

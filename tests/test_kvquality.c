@@ -33,15 +33,12 @@ typedef struct {
 } Text;
 
 static void open_cache(Text *t, int type_k, int type_v, bool rotate) {
-    const Config *c = &t->rig.m.c;
-    KvShape shape = {.n_layers = c->n_layers,
-                     .n_kv_heads = c->n_kv_heads,
-                     .head_dim = c->head_dim,
-                     .type_k = type_k,
-                     .type_v = type_v,
-                     .n_ctx = MOST_TOKENS,
-                     .n_seqs = 1,
-                     .rotate = rotate};
+    KvShape shape = engine_kv_shape(&t->rig.m);
+    shape.type_k = type_k;
+    shape.type_v = type_v;
+    shape.n_ctx = MOST_TOKENS;
+    shape.n_seqs = 1;
+    shape.rotate = rotate;
     assert_ok(kv_new(&t->rig.kv, &shape));
 }
 

@@ -42,14 +42,14 @@ static void cache_open(Cache *c, int block, int n_blocks) {
                  .share = true};
     *c = (Cache){0};
     assert_ok(kv_new(&c->kv, &s));
-    memset(c->kv.pool.k, 0xff, c->kv.pool.bytes_k); // NaN
-    memset(c->kv.pool.v, 0xff, c->kv.pool.bytes_v);
+    memset(c->kv.pool->k, 0xff, c->kv.pool->bytes_k); // NaN
+    memset(c->kv.pool->v, 0xff, c->kv.pool->bytes_v);
     kv_shuffle(&c->kv, 4);
 }
 
 static void cache_close(Cache *c) {
     kv_release(&c->kv, &c->seq);
-    assert_int_equal(c->kv.n_free, c->kv.pool.n_blocks); // nothing was lost
+    assert_int_equal(c->kv.n_free, c->kv.pool->n_blocks); // nothing was lost
     sequence_free(&c->seq);
     kv_free(&c->kv);
 }
@@ -84,7 +84,7 @@ static void compute(Cache *c, int n_slots) {
         for (int layer = 0; layer < N_LAYERS; layer++) {
             Row row;
             expected_row(s->tokens, slot, layer, row.k, row.v);
-            kv_write_rows(&c->kv.pool, layer, s->blocks, slot, 1, &row);
+            kv_write_rows(c->kv.pool, layer, s->blocks, slot, 1, &row);
         }
     s->n_cached = n_slots;
     kv_commit(&c->kv, s, n_slots);
@@ -96,7 +96,7 @@ static bool rows_are_right(const Cache *c) {
         for (int layer = 0; layer < N_LAYERS; layer++) {
             Row want, got;
             expected_row(c->seq.tokens, slot, layer, want.k, want.v);
-            kv_read_rows(&c->kv.pool, layer, c->seq.blocks, slot, 1, &got);
+            kv_read_rows(c->kv.pool, layer, c->seq.blocks, slot, 1, &got);
             if (memcmp(&want, &got, sizeof want) != 0) return false;
         }
     return true;

@@ -215,7 +215,7 @@ static void test_accepted_oddities(void **state) {
     assert_ok(cpu_backend("scalar", &be));
     assert_ok(model_load(&m, g, be));
     assert_false(m.c.tied);
-    assert_ptr_equal(m.head.data, gguf_tensor(g, "output.weight")->data);
+    assert_ptr_equal(m.ends.head.data, gguf_tensor(g, "output.weight")->data);
     model_free(&m);
     gguf_close(g);
 }

@@ -35,20 +35,13 @@ static bool rig_open(Rig *r, const Gguf *g, Setup s) {
     r->pool = threads_new(s.threads ? s.threads : 1);
     int n_ctx = s.n_ctx ? s.n_ctx : N_CTX, rows = int_max(n_ctx, MOST_ROWS);
     assert_ok(workspace_new(&r->w, &r->m, r->pool, rows, rows, n_ctx));
-    KvShape shape = {.n_layers = r->m.c.n_layers,
-                     .n_kv_heads = r->m.c.n_kv_heads,
-                     .head_dim = r->m.c.head_dim,
-                     .type_k = s.kv_type,
-                     .type_v = s.kv_type,
-                     .block = s.block,
-                     .n_ctx = n_ctx,
-                     .n_seqs = 5};
+    KvShape shape = engine_kv_shape(&r->m);
+    shape.type_k = shape.type_v = s.kv_type;
+    shape.block = s.block;
+    shape.n_ctx = n_ctx;
+    shape.n_seqs = 5;
     assert_ok(kv_new(&r->kv, &shape));
-    memset(r->kv.pool.k, 0xff, r->kv.pool.bytes_k); // NaN wherever nothing was written
-    memset(r->kv.pool.v, 0xff, r->kv.pool.bytes_v);
-    size_t tail = kv_tail_index(&r->kv.pool, r->m.c.n_layers, 0, 0, 0) * sizeof(float);
-    if (r->kv.pool.tail_k) memset(r->kv.pool.tail_k, 0xff, tail);
-    if (r->kv.pool.tail_v) memset(r->kv.pool.tail_v, 0xff, tail);
+    poison_pools(&r->kv);
     if (s.shuffle) kv_shuffle(&r->kv, s.shuffle);
     return true;
 }
@@ -422,8 +415,8 @@ static void leave_and_share(Rig *r, const int *tokens, const int *others, const 
     finish_as(r, &a, 1, want, what);
     kv_release(&r->kv, &a);
     kv_release(&r->kv, &b);
-    assert_int_equal(r->kv.n_free_tails, r->kv.pool.n_tails);
-    assert_int_equal(r->kv.n_free, r->kv.pool.n_blocks);
+    assert_int_equal(r->kv.n_free_tails, r->kv.pool->n_tails);
+    assert_int_equal(r->kv.n_free, r->kv.pool->n_blocks);
     sequence_free(&a);
     sequence_free(&b);
 }
@@ -439,11 +432,11 @@ static void carry_rows(Rig *from, Rig *to, const int *tokens, const float *want,
     for (int layer = 0; layer < from->m.c.n_layers; layer++)
         for (int first = 0; first < CARRIED; first += 64) {
             int n = int_min(64, CARRIED - first);
-            size_t bytes = kv_rows_bytes(&from->kv.pool, n);
+            size_t bytes = kv_rows_bytes(from->kv.pool, n);
             uint8_t *rows = malloc(2 * bytes);
-            kv_read_rows(&from->kv.pool, layer, a.blocks, first, n, rows);
-            kv_write_rows(&to->kv.pool, layer, b.blocks, first, n, rows);
-            kv_read_rows(&to->kv.pool, layer, b.blocks, first, n, rows + bytes);
+            kv_read_rows(from->kv.pool, layer, a.blocks, first, n, rows);
+            kv_write_rows(to->kv.pool, layer, b.blocks, first, n, rows);
+            kv_read_rows(to->kv.pool, layer, b.blocks, first, n, rows + bytes);
             assert_memory_equal(rows, rows + bytes, bytes);
             free(rows);
         }
@@ -496,7 +489,7 @@ static void test_rotation_changes_nothing(void **state) {
         if (!rig_open(&r, g, (Setup){.isa = isas[isa]})) continue;
         random_tokens(tokens, PROMPT, r.m.c.n_vocab, 5);
         float *off = run_tokens(&r, tokens, PROMPT, 7);
-        r.kv.pool.rotate = true;
+        r.kv.pool->rotate = true;
         float *on = run_tokens(&r, tokens, PROMPT, 7);
         double d = distance(on, off, (size_t)(PROMPT * r.m.c.n_vocab));
         assert_true(d > 0 && d <= 1e-5);
@@ -953,7 +946,7 @@ static void test_positions_apart_from_slots(void **state) {
                    .out_row = &last,
                    .block_table = s.blocks};
         out[shift] = malloc(320 * sizeof(float));
-        memcpy(out[shift], model_forward(&r.m, &r.w, &r.kv.pool, &b), 320 * sizeof(float));
+        memcpy(out[shift], model_forward(&r.m, &r.w, r.kv.pool, &b), 320 * sizeof(float));
         kv_release(&r.kv, &s);
         sequence_free(&s);
     }
@@ -1000,12 +993,12 @@ static void test_rows_without_logits(void **state) {
                        .seq = of,
                        .out_row = few ? (int *)want : every,
                        .block_table = blocks};
-            const float *logits = model_forward(&r.m, &r.w, &r.kv.pool, &b);
+            const float *logits = model_forward(&r.m, &r.w, r.kv.pool, &b);
             if (!few) memcpy(all, logits, sizeof all);
             for (int i = 0; few && i < WANTED; i++) assert_memory_equal(logits + i * 320, all[want[i]], sizeof all[0]);
             b.n_rows = b.n_out = 2, b.out_row = every; // a step after it
             for (int i = 0; i < 2; i++) pos[i] = slot[i] = EACH, of[i] = i;
-            memcpy(next[few], model_forward(&r.m, &r.w, &r.kv.pool, &b), sizeof next[few]);
+            memcpy(next[few], model_forward(&r.m, &r.w, r.kv.pool, &b), sizeof next[few]);
             if (few) assert_memory_equal(next[1], next[0], sizeof next[0]);
             for (int i = 0; i < 2; i++) {
                 kv_release(&r.kv, &seq[i]);

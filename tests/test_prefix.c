@@ -23,8 +23,8 @@ static void open_sharing(Engine *e, const Setup *u) {
     kv_free(&e->kv);
     e->shape.share = true;
     assert_ok(kv_new(&e->kv, &e->shape));
-    memset(e->kv.pool.k, 0xff, e->kv.pool.bytes_k);
-    memset(e->kv.pool.v, 0xff, e->kv.pool.bytes_v);
+    memset(e->kv.pool->k, 0xff, e->kv.pool->bytes_k);
+    memset(e->kv.pool->v, 0xff, e->kv.pool->bytes_v);
     kv_shuffle(&e->kv, 3);
 }
 
@@ -63,7 +63,7 @@ static int run_all(Engine *e) {
     int n = 0;
     for (Batch *b; scheduler_next(e->sched, &b);) {
         n += b->n_rows;
-        scheduler_take(e->sched, model_forward(&e->model, &e->work, &e->kv.pool, b));
+        scheduler_take(e->sched, model_forward(&e->model, &e->work, e->kv.pool, b));
         commit_all(e, b);
     }
     return n;
@@ -126,7 +126,7 @@ static void hit_in_memory(const Setup *u, int first, int n, int own, int cached)
     assert_int_equal(b->r.n_reused, cached);
     assert_same(want, b);
     run_end(&e, b);
-    assert_int_equal(e.kv.n_free, e.kv.pool.n_blocks);
+    assert_int_equal(e.kv.n_free, e.kv.pool->n_blocks);
     engine_close(&e);
     free(a);
     free(b);
@@ -169,7 +169,7 @@ static void test_same_step(void **state) {
             assert_same(want, &runs[j]);
         }
         for (int j = 0; j < 4; j++) run_end(&e, &runs[j]);
-        assert_int_equal(e.kv.n_free, e.kv.pool.n_blocks);
+        assert_int_equal(e.kv.n_free, e.kv.pool->n_blocks);
         engine_close(&e);
         free(runs);
         free(want);
@@ -209,7 +209,7 @@ static void test_answer_as_prefix(void **state) {
 
 static KvStore *store_of(const Engine *e, const char *dir, int block) {
     KvStore *s;
-    KvHead like = fingerprint(&e->model, &e->kv.pool);
+    KvHead like = fingerprint(&e->model, e->kv.pool);
     assert_ok(kvstore_open(dir, 1 << 30, block, &like, "cpu scalar", &s));
     return s;
 }

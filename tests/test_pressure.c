@@ -120,8 +120,8 @@ static void check_texts(Pressure *p) {
             p->n_shared += i == p->first[job] ? r->n_reused : 0;
             request_free(&p->d.f, r);
         }
-    assert_int_equal(p->d.f.kv.n_free, p->d.f.kv.pool.n_blocks);
-    assert_int_equal(p->d.f.kv.n_free_tails, p->d.f.kv.pool.n_tails);
+    assert_int_equal(p->d.f.kv.n_free, p->d.f.kv.pool->n_blocks);
+    assert_int_equal(p->d.f.kv.n_free_tails, p->d.f.kv.pool->n_tails);
 }
 
 static void one_round(Pressure *p, bool sealed, bool draws) {
@@ -130,7 +130,7 @@ static void one_round(Pressure *p, bool sealed, bool draws) {
     bench_open_shape(&p->d.f, shape, 1 + pick(p, 60), max_seqs);
     p->d.sampler = sampler_new(VOCAB);
     p->shelf = (Shelf){&p->d.f, 1 + pick(p, VOCAB / 2)};
-    bool whole = p->d.f.kv.pool.tail_of == NULL || shape.block % SEAL == 0; // only whole groups come
+    bool whole = p->d.f.kv.pool->tail_of == NULL || shape.block % SEAL == 0; // only whole groups come
     if (whole && pick(p, 2)) scheduler_fetch(p->d.f.s, fetch_from_shelf, &p->shelf);
     if (draws) scheduler_draws(p->d.f.s, true);
     random_jobs(p);

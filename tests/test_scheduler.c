@@ -115,7 +115,7 @@ static void many_requests(int block, int max_rows, int max_seqs) {
         assert_int_equal(r[i].finish, news[i] < 0 ? FINISH_CONTEXT : FINISH_LENGTH);
         request_free(&f, &r[i]);
     }
-    assert_int_equal(f.kv.n_free, f.kv.pool.n_blocks);
+    assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
     bench_close(&f);
 }
 
@@ -342,7 +342,7 @@ static void test_forked_requests(void **state) {
             request_free(&f, &child[i]);
         }
         request_free(&f, &parent);
-        assert_int_equal(f.kv.n_free, f.kv.pool.n_blocks);
+        assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
         bench_close(&f);
     }
 }
@@ -443,7 +443,7 @@ static void test_full_pool_ends(void **state) {
                 assert_memory_equal(r[i].seq.tokens + 8, want, (size_t)r[i].n_new * sizeof(int));
                 request_free(&f, &r[i]);
             }
-            assert_int_equal(f.kv.n_free, f.kv.pool.n_blocks);
+            assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
             bench_close(&f);
         }
 }
@@ -475,7 +475,7 @@ static void test_branches(void **state) {
                     assert_text(&r[i]);
                     request_free(&f, &r[i]);
                 }
-                assert_int_equal(f.kv.n_free, f.kv.pool.n_blocks);
+                assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
                 bench_close(&f);
             }
 }
@@ -557,7 +557,7 @@ static void test_cancel(void **state) {
         assert_text(&r[0]);
         assert_text(&r[2]);
         for (int i = 0; i < 3; i++) request_free(&f, &r[i]);
-        assert_int_equal(f.kv.n_free, f.kv.pool.n_blocks);
+        assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
         bench_close(&f);
     }
 }
@@ -703,7 +703,7 @@ static void begins_behind_a_newer_one(int n_prompt, int n) {
         assert_text(&r[i]);
         request_free(&f, &r[i]);
     }
-    assert_int_equal(f.kv.n_free, f.kv.pool.n_blocks);
+    assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
     bench_close(&f);
 }
 
@@ -748,7 +748,7 @@ static void test_preemption_changes_nothing(void **state) {
             assert_text(&r[i]);
             request_free(&f, &r[i]);
         }
-        assert_int_equal(f.kv.n_free, f.kv.pool.n_blocks);
+        assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
         bench_close(&f);
     }
     assert_true(preempted > 100);
@@ -810,7 +810,7 @@ static void test_tokens_ahead(void **state) {
             n_stopped += r[i].finish == FINISH_STOP;
             request_free(&d.f, &r[i]);
         }
-        assert_int_equal(d.f.kv.n_free, d.f.kv.pool.n_blocks);
+        assert_int_equal(d.f.kv.n_free, d.f.kv.pool->n_blocks);
         bench_close(&d.f);
         sampler_free(d.sampler);
     }

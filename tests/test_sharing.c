@@ -65,7 +65,7 @@ static void naive_drop(Pair *p, int block) {
 
 static bool naive_reserve(Pair *p, int seq, int n_slots) {
     const Sequence *s = &p->seq[seq];
-    int size = p->kv.pool.block, first = s->n_cached / size, need = (n_slots + size - 1) / size, wanted = 0;
+    int size = p->kv.pool->block, first = s->n_cached / size, need = (n_slots + size - 1) / size, wanted = 0;
     if (n_slots > p->n_ctx) return false;
     for (int i = first; i < need; i++) wanted += i >= p->n[seq] || p->known[p->tables[seq][i]].refs > 1;
     if (wanted > p->n_free) return false;
@@ -83,14 +83,14 @@ static bool naive_reserve(Pair *p, int seq, int n_slots) {
 }
 
 static void naive_cut(Pair *p, int seq, int n_cached) {
-    int size = p->kv.pool.block;
+    int size = p->kv.pool->block;
     while (p->n[seq] > (n_cached + size - 1) / size) naive_drop(p, p->tables[seq][--p->n[seq]]);
     p->named[seq] = int_min(p->named[seq], n_cached / size);
 }
 
 // The block whose tokens up to its end are these.
 static int naive_find(const Pair *p, const int *ids, int n) {
-    for (int b = 0; b < p->kv.pool.n_blocks; b++)
+    for (int b = 0; b < p->kv.pool->n_blocks; b++)
         if (p->known[b].found && p->known[b].n == n && memcmp(p->known[b].ids, ids, (size_t)n * sizeof(int)) == 0)
             return b;
     return -1;
@@ -99,7 +99,7 @@ static int naive_find(const Pair *p, const int *ids, int n) {
 // Returns how many slots are there then.
 static int naive_match(Pair *p, int seq) {
     const Sequence *s = &p->seq[seq];
-    int size = p->kv.pool.block, n = s->n_cached;
+    int size = p->kv.pool->block, n = s->n_cached;
     if (s->own || p->n[seq] * size != n || p->named[seq] != p->n[seq]) return n;
     for (; n + size < s->n_tokens; n += size) {
         int block = naive_find(p, s->tokens, n + size);
@@ -114,7 +114,7 @@ static int naive_match(Pair *p, int seq) {
 
 static void naive_commit(Pair *p, int seq, int n_slots) {
     const Sequence *s = &p->seq[seq];
-    int size = p->kv.pool.block;
+    int size = p->kv.pool->block;
     for (; !s->own && (p->named[seq] + 1) * size <= n_slots; p->named[seq]++) {
         int n = (p->named[seq] + 1) * size;
         Known *k = &p->known[p->tables[seq][p->named[seq]]];
@@ -132,13 +132,13 @@ static void naive_commit(Pair *p, int seq, int n_slots) {
 static void check_index(const Pair *p) {
     const KvCache *kv = &p->kv;
     int n_found = 0, n_linked = 0;
-    for (int b = 0; b < kv->pool.n_blocks; b++) {
+    for (int b = 0; b < kv->pool->n_blocks; b++) {
         assert_int_equal(kv->blocks[b].found, p->known[b].found);
         assert_int_equal(kv->blocks[b].named, p->known[b].found || p->known[b].twin);
         n_found += kv->blocks[b].found;
         if (kv->blocks[b].found) {
-            const int *last = p->known[b].ids + p->known[b].n - kv->pool.block;
-            assert_memory_equal(kv->ids + b * kv->pool.block, last, (size_t)kv->pool.block * sizeof(int));
+            const int *last = p->known[b].ids + p->known[b].n - kv->pool->block;
+            assert_memory_equal(kv->ids + b * kv->pool->block, last, (size_t)kv->pool->block * sizeof(int));
         }
     }
     for (int i = 0; i < kv->n_buckets; i++)
@@ -149,7 +149,7 @@ static void check_index(const Pair *p) {
 
 static void check_pair(const Pair *p) {
     const KvCache *kv = &p->kv;
-    int end = kv->pool.n_blocks, n_refs = 0, n_tables = 0;
+    int end = kv->pool->n_blocks, n_refs = 0, n_tables = 0;
     for (int b = 0; b < end; b++) {
         assert_int_equal(kv->refs[b], p->known[b].refs);
         n_refs += kv->refs[b];
@@ -180,7 +180,7 @@ static float value_at(const int *tokens, int slot) {
 }
 
 static float *cell(const Pair *p, int seq, int slot, bool v) {
-    const KvPool *pool = &p->kv.pool;
+    const KvPool *pool = p->kv.pool;
     float *plane = (float *)(void *)(v ? pool->v : pool->k);
     return plane + kv_index(pool, 0, p->seq[seq].blocks[slot / pool->block], 0, slot % pool->block);
 }
@@ -212,8 +212,8 @@ static void pair_open(Pair *p, int block, int n_ctx, int n_blocks, uint64_t seed
     assert_true(n_ctx <= MOST_CTX && n_blocks <= MOST_BLOCKS);
     assert_ok(kv_new(&p->kv, &s));
     assert_ok(cpu_backend("scalar", &p->be));
-    memset(p->kv.pool.k, 0xff, p->kv.pool.bytes_k); // NaN
-    memset(p->kv.pool.v, 0xff, p->kv.pool.bytes_v);
+    memset(p->kv.pool->k, 0xff, p->kv.pool->bytes_k); // NaN
+    memset(p->kv.pool->v, 0xff, p->kv.pool->bytes_v);
     for (int b = 0; b < n_blocks; b++) p->free[p->n_free++] = b;
 }
 
@@ -233,7 +233,7 @@ static void restart(Pair *p, int seq) {
 static void pair_close(Pair *p) {
     for (int seq = 0; seq < MOST_SEQS; seq++) restart(p, seq);
     check_pair(p);
-    assert_int_equal(p->kv.n_free, p->kv.pool.n_blocks); // nothing was lost
+    assert_int_equal(p->kv.n_free, p->kv.pool->n_blocks); // nothing was lost
     kv_free(&p->kv);
 }
 
@@ -257,7 +257,7 @@ static void reserve(Pair *p, int seq, int n_slots) {
 static void fork(Pair *p, int from, int to) {
     restart(p, to);
     assert_true(kv_fork(&p->kv, &p->seq[from], &p->seq[to]));
-    int n = (p->seq[from].n_cached + p->kv.pool.block - 1) / p->kv.pool.block;
+    int n = (p->seq[from].n_cached + p->kv.pool->block - 1) / p->kv.pool->block;
     for (int i = 0; i < n; i++) naive_share(p, p->tables[to][i] = p->tables[from][i]);
     p->n[to] = n;
     p->named[to] = p->named[from];
@@ -271,13 +271,13 @@ static void truncate_to(Pair *p, int seq, int n) {
 
 static void shuffle(Pair *p) {
     kv_shuffle(&p->kv, test_random(&p->random));
-    for (int i = 0, b = p->kv.pool.n_blocks; i < p->n_free; i++) p->free[i] = b = p->kv.blocks[b].next;
+    for (int i = 0, b = p->kv.pool->n_blocks; i < p->n_free; i++) p->free[i] = b = p->kv.blocks[b].next;
 }
 
 // A step: copies, then the rows of all that have reserved, then their names.
 static void compute(Pair *p) {
     Batch b = {.n_copies = p->kv.n_copies, .copy = p->kv.copies};
-    p->be->copy_blocks(NULL, &p->kv.pool, &b);
+    p->be->copy_blocks(NULL, p->kv.pool, &b);
     p->kv.n_copies = 0;
     for (int seq = 0; seq < MOST_SEQS; seq++) {
         Sequence *s = &p->seq[seq];

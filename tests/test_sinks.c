@@ -87,19 +87,19 @@ static void normalise_heads(double *x, const float *weight, int n_heads, float e
 static void before_rope(const Layer *l, const float *residual, double *q, double *k, double *v) {
     double x[DIM];
     for (int i = 0; i < DIM; i++) x[i] = (double)residual[i];
-    normalise(x, l->norm_att, DIM, l->eps, x);
+    normalise(x, l->norm_att, DIM, l->kind.eps, x);
     project(&l->wq, x, q);
     project(&l->wk, x, k);
     project(&l->wv, x, v);
-    normalise_heads(q, l->norm_q, N_HEADS, l->eps);
-    normalise_heads(k, l->norm_k, N_KV_HEADS, l->eps);
+    normalise_heads(q, l->norm_q, N_HEADS, l->kind.eps);
+    normalise_heads(k, l->norm_k, N_KV_HEADS, l->kind.eps);
 }
 
-static void rope(const Heads *h, const double *from, double position, double *to) {
+static void turn(const Rope *r, const double *from, double position, double *to) {
     memcpy(to, from, HEAD_DIM * sizeof *to);
-    for (int i = 0; i < h->n_rot / 2; i++) {
-        int a = h->rope_adjacent ? 2 * i : i, b = h->rope_adjacent ? 2 * i + 1 : i + h->n_rot / 2;
-        double c = cos(position * h->rope_freq[i]), s = sin(position * h->rope_freq[i]), m = (double)h->rope_mscale;
+    for (int i = 0; i < r->n_rot / 2; i++) {
+        int a = r->adjacent ? 2 * i : i, b = r->adjacent ? 2 * i + 1 : i + r->n_rot / 2;
+        double c = cos(position * r->freq[i]), s = sin(position * r->freq[i]), m = (double)r->mscale;
         to[a] = m * (from[a] * c - from[b] * s);
         to[b] = m * (from[a] * s + from[b] * c);
     }
@@ -134,6 +134,7 @@ typedef struct {
     Held held;
     double q[N_LAYERS][MOST_ROWS][Q_DIM]; // of the step, before RoPE
     const Case *c;
+    bool compare; // this step
     double worst_k, worst_score, worst_out;
 } Run;
 
@@ -180,7 +181,7 @@ static void plain_head(const Run *r, float *head, double *out) {
 }
 
 static void key_at(const Run *r, int layer, int head, int slot, double *out) {
-    const KvPool *kv = &r->rig.kv.pool;
+    const KvPool *kv = r->rig.kv.pool;
     float k[HEAD_DIM];
     size_t at = kv_index(kv, layer, r->s.blocks[slot / kv->block], head, slot % kv->block);
     type_info(kv->type_k)->dequantize(kv->k + at * kv_slot_bytes(kv->type_k, 1), k, HEAD_DIM);
@@ -206,13 +207,13 @@ static void compare_row(Run *r, const Layer *l, int row, int head) {
     float copy[HEAD_DIM];
     memcpy(copy, w->q + (size_t)row * Q_DIM + head * HEAD_DIM, sizeof copy);
     plain_head(r, copy, q);
-    rope(&l->heads, &r->q[l->index][row][head * HEAD_DIM], slot, turned);
+    turn(&l->rope, &r->q[l->index][row][head * HEAD_DIM], slot, turned);
     for (int t = 0; t <= slot; t++) {
         const double *key = &r->held.k[l->index][t][of_kv * HEAD_DIM];
         key_at(r, l->index, of_kv, t, k);
-        rope(&l->heads, key, place_of(r, t), want);
+        turn(&l->rope, key, place_of(r, t), want);
         note_distance(&r->worst_k, k, want);
-        rope(&l->heads, key, t, want);
+        turn(&l->rope, key, t, want);
         scores[t] = (double)l->heads.scale * dot(turned, want);
         note(&r->worst_score, fabs((double)l->heads.scale * dot(q, k) - scores[t]),
              (double)l->heads.scale * sqrt(dot(turned, turned) * dot(want, want)));
@@ -222,19 +223,15 @@ static void compare_row(Run *r, const Layer *l, int row, int head) {
     note_distance(&r->worst_out, found, out);
 }
 
-static void layer_of_step(Run *r, const Layer *l, const Batch *b, bool compare) {
-    Workspace *w = &r->rig.w;
+// Behind a layer's attention its input is still what the residual stream holds.
+static void attended(void *arg, const Workspace *w, const Layer *l, const Batch *b) {
+    Run *r = arg;
     int slots = sequence_slots(&r->s);
     for (int row = 0; row < b->n_rows; row++)
         before_rope(l, w->x + (size_t)row * DIM, r->q[l->index][row], r->held.k[l->index][slots + row],
                     r->held.v[l->index][slots + row]);
-    l->be->attn_in(w, l, &r->rig.kv.pool, b);
-    l->be->attention(w, l, &r->rig.kv.pool, b);
-    for (int row = 0; compare && row < b->n_rows; row++)
+    for (int row = 0; r->compare && row < b->n_rows; row++)
         for (int head = 0; head < N_HEADS; head++) compare_row(r, l, row, head);
-    l->be->attn_out(w, l, b);
-    l->be->ffn_in(w, l, b);
-    l->be->ffn_out(w, l, b);
 }
 
 // Up to `most` of the next tokens. Between evict_room and the end of the step s.n_cached - s.n_gone are the slots held.
@@ -254,8 +251,9 @@ static void one_step(Run *r, int most, bool compare) {
                .slot = slot,
                .seq = seq,
                .block_table = s->blocks};
-    model_embed(&r->rig.m, &r->rig.w, &r->rig.kv.pool, &b);
-    for (int i = 0; i < N_LAYERS; i++) layer_of_step(r, &r->rig.m.layers[i], &b, compare);
+    r->compare = compare;
+    b.watch = &(Watch){attended, r};
+    model_hidden(&r->rig.m, &r->rig.w, r->rig.kv.pool, &b);
     s->n_cached += n;
     r->held.n += n;
 }

@@ -38,7 +38,7 @@ static void chain(const int *tokens, int n, uint64_t *out) {
 // The rows of slots [first, first + n), n of which are the last there are, as kv_read_rows gives them.
 static size_t expected_rows(const Book *k, int seq, int layer, int first, int n, uint8_t *out) {
     uint64_t sums[MOST_CTX];
-    const KvPool *pool = &k->kv.pool;
+    const KvPool *pool = k->kv.pool;
     uint8_t *at = out;
     chain(k->seq[seq].tokens, first + n, sums);
     for (int v = 0; v < 2; v++) {
@@ -58,7 +58,7 @@ static size_t expected_rows(const Book *k, int seq, int layer, int first, int n,
 
 static void check_rows(const Book *k, int seq, int first, int n) {
     static uint8_t want[MOST_BYTES], got[MOST_BYTES];
-    const KvPool *pool = &k->kv.pool;
+    const KvPool *pool = k->kv.pool;
     if (n > 0 && (first + n) % SEAL) // the page is there
         assert_in_range(kv_tail(pool, k->seq[seq].blocks, first + n - 1), 0, pool->n_tails - 1);
     for (int layer = 0; n > 0 && layer < N_LAYERS; layer++) {
@@ -75,7 +75,7 @@ static void write_rows(Book *k, int seq, int first, int n) {
     static uint8_t rows[MOST_BYTES];
     for (int layer = 0; layer < N_LAYERS; layer++) {
         expected_rows(k, seq, layer, first, n, rows);
-        kv_write_rows(&k->kv.pool, layer, k->seq[seq].blocks, first, n, rows);
+        kv_write_rows(k->kv.pool, layer, k->seq[seq].blocks, first, n, rows);
     }
 }
 
@@ -86,37 +86,37 @@ static void check_counts(const Book *k) {
     int refs[256] = {0}, page_seen[64] = {0}, n_used = 0, n_unused = 0;
     for (int i = 0; i < MOST_SEQS; i++)
         for (int b = 0; b < k->seq[i].n_blocks; b++) refs[k->seq[i].blocks[b]]++;
-    for (int b = 0; b < kv->pool.n_blocks; b++) {
+    for (int b = 0; b < kv->pool->n_blocks; b++) {
         assert_int_equal(kv->refs[b], refs[b]);
         n_unused += refs[b] == 0;
-        if (kv->pool.tail_of[b] < 0) continue;
+        if (kv->pool->tail_of[b] < 0) continue;
         n_used++;
-        assert_in_range(kv->pool.tail_of[b], 0, kv->pool.n_tails - 1);
-        assert_int_equal(page_seen[kv->pool.tail_of[b]]++, 0);              // of one block
+        assert_in_range(kv->pool->tail_of[b], 0, kv->pool->n_tails - 1);
+        assert_int_equal(page_seen[kv->pool->tail_of[b]]++, 0);              // of one block
         if (kv->n_copies == 0 && kv->n_late == 0) assert_true(refs[b] > 0); // that somebody has
     }
     assert_int_equal(kv->n_free, n_unused);
-    assert_int_equal(kv->n_free_tails + n_used, kv->pool.n_tails);
+    assert_int_equal(kv->n_free_tails + n_used, kv->pool->n_tails);
     for (int i = 0; i < kv->n_free_tails; i++) assert_int_equal(page_seen[kv->free_tails[i]]++, 0);
     for (int i = 0; i < MOST_SEQS; i++) // an open group has one
-        if (k->seq[i].n_cached % SEAL) assert_true(kv_tail(&kv->pool, k->seq[i].blocks, k->seq[i].n_cached - 1) >= 0);
+        if (k->seq[i].n_cached % SEAL) assert_true(kv_tail(kv->pool, k->seq[i].blocks, k->seq[i].n_cached - 1) >= 0);
 }
 
 // ---- operations -----------------------------------------------------------------------------------------------------
 
 // Pages that the logical block i has to get: it is new, will be copied, or has none.
 static int lacks_page(const Book *k, const Sequence *s, int i) {
-    return i >= s->n_blocks || k->kv.refs[s->blocks[i]] > 1 || k->kv.pool.tail_of[s->blocks[i]] < 0;
+    return i >= s->n_blocks || k->kv.refs[s->blocks[i]] > 1 || k->kv.pool->tail_of[s->blocks[i]] < 0;
 }
 
 static bool may_reserve(const Book *k, const Sequence *s, int n_slots) {
-    int size = k->kv.pool.block, need = (n_slots + size - 1) / size, blocks = int_max(0, need - s->n_blocks);
+    int size = k->kv.pool->block, need = (n_slots + size - 1) / size, blocks = int_max(0, need - s->n_blocks);
     int now = group_of(s->n_cached) / size, then = group_of(n_slots) / size, given_back = 0, pages = 0;
     if (n_slots > k->kv.max_slots) return false;
     for (int i = now; i < s->n_blocks && i < need; i++) blocks += k->kv.refs[s->blocks[i]] > 1;
-    for (int i = 0; i < now && i < s->n_blocks; i++) given_back += k->kv.pool.tail_of[s->blocks[i]] >= 0;
-    for (int b = 0; b < k->kv.pool.n_blocks && k->kv.n_copies == 0; b++) // kept for a copy that has been made since
-        given_back += k->kv.refs[b] == 0 && k->kv.pool.tail_of[b] >= 0;
+    for (int i = 0; i < now && i < s->n_blocks; i++) given_back += k->kv.pool->tail_of[s->blocks[i]] >= 0;
+    for (int b = 0; b < k->kv.pool->n_blocks && k->kv.n_copies == 0; b++) // kept for a copy that has been made since
+        given_back += k->kv.refs[b] == 0 && k->kv.pool->tail_of[b] >= 0;
     if (s->n_cached % SEAL) pages += lacks_page(k, s, now);
     if (n_slots % SEAL && !(s->n_cached % SEAL && then == now)) pages += lacks_page(k, s, then);
     return blocks <= k->kv.n_free && pages <= k->kv.n_free_tails + given_back;
@@ -145,7 +145,7 @@ static void reserve(Book *k, int seq, int n_slots) {
 // A step: copies first; a group is sealed from rows that are still where they were left.
 static void compute(Book *k) {
     Batch b = {.n_copies = k->kv.n_copies, .copy = k->kv.copies};
-    k->be->copy_blocks(NULL, &k->kv.pool, &b);
+    k->be->copy_blocks(NULL, k->kv.pool, &b);
     k->kv.n_copies = 0;
     for (int seq = 0; seq < MOST_SEQS; seq++) {
         Sequence *s = &k->seq[seq];
@@ -235,8 +235,8 @@ static void run_book(const Shape *shape, uint64_t seed, bool pending, Book *k) {
     for (int step = 0; step < STEPS; step++) change(k);
     compute(k);
     for (int seq = 0; seq < MOST_SEQS; seq++) restart(k, seq);
-    assert_int_equal(k->kv.n_free, k->kv.pool.n_blocks); // nothing was lost
-    assert_int_equal(k->kv.n_free_tails, k->kv.pool.n_tails);
+    assert_int_equal(k->kv.n_free, k->kv.pool->n_blocks); // nothing was lost
+    assert_int_equal(k->kv.n_free_tails, k->kv.pool->n_tails);
     kv_free(&k->kv);
 }
 
