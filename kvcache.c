@@ -4,6 +4,7 @@
 #include "rng.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,15 +26,26 @@ static int kind_device_layers(const KvShape *s, int kind) {
     return kind == KV_WINDOW ? s->n_windowed_device : s->n_device - s->n_windowed_device;
 }
 
+static bool few_partners(const KvShape *s) { return s->n_partners > 0 && !s->keep; }
+
 static int kind_blocks(const KvShape *s, int kind) {
-    return kind == KV_WINDOW && s->n_partners > 0 ? int_min(s->n_partners, block_count(s)) : block_count(s);
+    return kind == KV_WINDOW && few_partners(s) ? int_min(s->n_partners, block_count(s)) : block_count(s);
 }
 
+// Of one sequence: a window may begin and end inside a block, and so may a step's rows; sealed groups are seen as a
+// whole.
+static int64_t partners_of_one(int window, int block) { return ((int64_t)window + SEAL + block - 1) / block + 3; }
+
 int kv_partners_needed(const KvShape *s, int step_rows) {
-    // A window may begin and end inside a block, and so may a step's rows; sealed groups are seen as a whole.
-    int64_t size = block_slots(s), slots = s->window + SEAL;
-    int64_t n = s->n_seqs * ((slots + size - 1) / size + 3) + (step_rows + size - 1) / size;
+    int size = block_slots(s);
+    int64_t n = s->n_seqs * partners_of_one(s->window, size) + (step_rows + size - 1) / size;
     return n < block_count(s) ? (int)n : block_count(s);
+}
+
+int kv_most_sequences(const KvCache *kv, int step_rows) {
+    int size = kv->pool->block, n = kv->pool[KV_WINDOW].n_blocks;
+    if (!kv->partner || n == kv->pool->n_blocks) return INT_MAX;
+    return int_max(1, (int)((n - (step_rows + size - 1) / size) / partners_of_one(kv->window, size)));
 }
 
 // Of n_layers layers of a kind.
@@ -89,11 +101,11 @@ size_t kv_bytes_per_slot(const KvShape *s) { return slot_bytes(s, s->n_layers); 
 size_t kv_fixed_bytes(const KvShape *s) {
     size_t tails = tail_plane_bytes(s, s->n_layers, s->type_k) + tail_plane_bytes(s, s->n_layers, s->type_v);
     size_t blocks = (size_t)kind_blocks(s, KV_WINDOW) * (size_t)block_slots(s);
-    return tails + (s->n_partners > 0 ? slot_bytes(s, s->n_windowed) * blocks : 0);
+    return tails + (few_partners(s) ? slot_bytes(s, s->n_windowed) * blocks : 0);
 }
 
 size_t kv_bytes_per_growth(const KvShape *s) {
-    return slot_bytes(s, s->n_partners > 0 ? kind_layers(s, KV_FULL) : s->n_layers);
+    return slot_bytes(s, few_partners(s) ? kind_layers(s, KV_FULL) : s->n_layers);
 }
 
 // ---- tail pages -----------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ typedef struct {
     int n_ctx;    // slots one sequence may use
     int n_blocks; // 0: enough for n_seqs sequences of n_ctx
     int n_seqs;
-    int n_partners; // blocks of KV_WINDOW; 0: one for each block
+    int n_partners; // blocks of KV_WINDOW; 0, or with `keep`: one for each block
     bool keep;      // partners stay as long as their blocks do: for those that read a sequence's K and V from its start
     bool share;     // sequences that begin alike share blocks; of sealed types where a block is whole groups
     bool rotate;    // KvPool.rotate
@@ -102,6 +102,8 @@ size_t kv_fixed_bytes(const KvShape *s);      // of kv_bytes, what does not grow
 Status kv_new(KvCache *kv, const KvShape *s); // QUILL_MEMORY
 // For those that move rows as they are stored: QUILL_USAGE, in the words of `who`, where K or V is of a sealed type.
 Status kv_check_dense(const KvPool *kv, const char *who);
+// How many sequences may hold slots at once so that each step of up to step_rows rows finds partners for them.
+int kv_most_sequences(const KvCache *kv, int step_rows);
 // The block table of a sequence in a pool, for Batch: (n_blocks), 0 where a partner is gone.
 void kv_table(const KvCache *kv, const Sequence *s, int kind, int *out);
 // kv_read_rows and kv_write_rows of a sequence, with layers counted over both pools, KV_FULL's first. Partners must be

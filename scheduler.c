@@ -192,7 +192,8 @@ static bool may_begin(Scheduler *s, Request *r) {
         spare += n_branches(q) + (q->seq.n_blocks * size < most_slots(s, q));
     }
     if (others == 0) return true;
-    if (others + 1 + n_branches(r) > s->max_seqs || s->kv->n_free <= spare) return false;
+    int most = int_min(s->max_seqs, kv_most_sequences(s->kv, s->max_rows));
+    if (others + 1 + n_branches(r) > most || s->kv->n_free <= spare) return false;
     kv_match_prefix(s->kv, &r->seq);
     int slots = int_min(r->seq.n_tokens + 1, most_slots(s, r)), need = (slots + size - 1) / size - r->seq.n_blocks;
     if (s->kv->n_free >= need + spare) return true;

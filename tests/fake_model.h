@@ -1,6 +1,8 @@
 // fake_model.h: a scheduler over a forward that is a fake: its cache remembers tokens instead of keys and values, and
 // the logits of a row are a hash of all tokens that the row sees through its block table and its group's page. A wrong
 // slot, table, page, position or order gives another text than the one that expected_text makes without a scheduler.
+// Where the shape has a layer with a window, its pool holds the same tokens, and a row that sees one must find it
+// there.
 //
 // Who includes it says first how long the context is: enum { N_CTX = 64 };
 #ifndef QUILL_FAKE_MODEL_H
@@ -29,19 +31,22 @@ typedef struct {
     Scheduler *s;
     int memory[MOST_SLOTS];       // (n_blocks, block) tokens; -1: nothing was written
     int pages[MOST_PAGES * SEAL]; // (n_tails, SEAL) of groups that are open, where KV is sealed
+    int window_memory[MOST_SLOTS], window_pages[MOST_PAGES * SEAL]; // the same of KV_WINDOW
     float logits[MOST_ROWS * VOCAB];
     int max_rows, n_steps, n_rows; // n_rows: computed in all
 } Bench;
 
-// The shape's block, n_blocks, n_seqs, share and types count.
+// The shape's block, n_blocks, n_seqs, share, types, window and n_partners count.
 static inline void bench_open_shape(Bench *b, KvShape shape, int max_rows, int max_seqs) {
     memset(b, 0, sizeof *b);
-    shape.n_layers = shape.n_kv_heads = shape.head_dim = 1;
+    shape.n_kv_heads = shape.head_dim = 1;
+    shape.n_windowed = shape.window > 0;
+    shape.n_layers = 1 + shape.n_windowed;
     shape.n_ctx = N_CTX;
     assert_ok(kv_new(&b->kv, &shape));
     assert_true(b->kv.pool->n_blocks * b->kv.pool->block <= MOST_SLOTS && b->kv.pool->n_tails <= MOST_PAGES);
     kv_shuffle(&b->kv, 5);
-    for (int i = 0; i < MOST_SLOTS; i++) b->memory[i] = -1;
+    for (int i = 0; i < MOST_SLOTS; i++) b->memory[i] = b->window_memory[i] = -1;
     b->sampler = sampler_new(VOCAB);
     b->max_rows = max_rows;
     b->s = scheduler_new(&b->kv, b->sampler, VOCAB, max_rows, max_seqs);
@@ -78,6 +83,15 @@ static inline int *cell(Bench *f, const int *table, int slot) {
     return &f->memory[block * f->kv.pool->block + slot % f->kv.pool->block];
 }
 
+// The same of KV_WINDOW; NULL: no layer has a window.
+static inline int *window_cell(Bench *f, const Batch *b, int seq, int slot) {
+    const KvPool *pool = &f->kv.pool[KV_WINDOW];
+    if (pool->n_layers == 0) return NULL;
+    int block = b->window_table[(size_t)seq * (size_t)b->max_blocks + (size_t)(slot / pool->block)];
+    assert_in_range(block, 0, pool->n_blocks - 1);
+    return &f->window_memory[block * pool->block + slot % pool->block];
+}
+
 // The page of the open group that a slot lies in.
 static inline int *page_of(Bench *f, const int *table, int slot) {
     int page = kv_tail(f->kv.pool, table, slot);
@@ -111,14 +125,27 @@ static inline void check_rows(const Bench *f, const Batch *b) {
     }
 }
 
-static inline void copy_blocks(Bench *f, const Batch *b) {
-    int size = f->kv.pool->block;
-    for (int i = 0; i < b->n_copies; i++) {
-        const int *copy = b->copy[i], *tail_of = f->kv.pool->tail_of;
-        memcpy(f->memory + copy[1] * size, f->memory + copy[0] * size, (size_t)size * sizeof(int));
+static inline void copy_pool(const Batch *b, const KvPool *pool, int *memory, int *pages) {
+    int size = pool->block;
+    const int(*copies)[2] = batch_copies(b, pool);
+    for (int i = 0; i < b->n_copies && pool->n_layers > 0; i++) {
+        const int *copy = copies[i], *tail_of = pool->tail_of;
+        memcpy(memory + copy[1] * size, memory + copy[0] * size, (size_t)size * sizeof(int));
         if (tail_of && tail_of[copy[0]] >= 0 && tail_of[copy[1]] >= 0)
-            memcpy(f->pages + tail_of[copy[1]] * SEAL, f->pages + tail_of[copy[0]] * SEAL, SEAL * sizeof(int));
+            memcpy(pages + tail_of[copy[1]] * SEAL, pages + tail_of[copy[0]] * SEAL, SEAL * sizeof(int));
     }
+}
+
+static inline void copy_blocks(Bench *f, const Batch *b) {
+    copy_pool(b, &f->kv.pool[KV_FULL], f->memory, f->pages);
+    copy_pool(b, &f->kv.pool[KV_WINDOW], f->window_memory, f->window_pages);
+}
+
+// A token becomes what a slot holds in both pools.
+static inline void put_token(Bench *f, const Batch *b, int seq, int slot, int token) {
+    int *there = window_cell(f, b, seq, slot);
+    *cell(f, table_of(b, seq), slot) = token;
+    if (there) *there = token;
 }
 
 // The rows of a sequence from b's row `row` on; returns how many. Those of a sealed cache go into the open group, and
@@ -129,13 +156,33 @@ static inline int write_rows(Bench *f, const Batch *b, int row) {
     bool sealed = f->kv.pool->tail_of != NULL;
     if (sealed && slot % SEAL) memcpy(open, page_of(f, table, slot), sizeof open);
     for (; row + n < b->n_rows && b->seq[row + n] == b->seq[row]; n++, slot++) {
-        if (!sealed) *cell(f, table, slot) = b->token[row + n];
+        if (!sealed) put_token(f, b, b->seq[row], slot, b->token[row + n]);
         else open[slot % SEAL] = b->token[row + n];
         for (int i = 0; sealed && slot % SEAL == SEAL - 1 && i < SEAL; i++)
-            *cell(f, table, slot - i) = open[SEAL - 1 - i];
+            put_token(f, b, b->seq[row], slot - i, open[SEAL - 1 - i]);
     }
     if (sealed && slot % SEAL) memcpy(page_of(f, table, slot - 1), open, sizeof open);
+    if (sealed && slot % SEAL && f->kv.partner) {
+        const KvPool *pool = &f->kv.pool[KV_WINDOW];
+        int page = kv_tail(pool, b->window_table + (size_t)b->seq[row] * (size_t)b->max_blocks, slot - 1);
+        assert_int_equal(page, (page_of(f, table, slot - 1) - f->pages) / SEAL);
+        memcpy(f->window_pages + page * SEAL, open, sizeof open);
+    }
     return n;
+}
+
+// What a row of a layer with a window sees is what lies in the other pool.
+static inline void check_window(Bench *f, const Batch *b, int row) {
+    const int *table = table_of(b, b->seq[row]);
+    int slot = b->slot[row], whole = f->kv.pool->tail_of ? (slot + 1) / SEAL * SEAL : slot + 1;
+    if (!f->kv.partner) return;
+    for (int i = int_max(0, slot + 1 - f->kv.window); i <= slot; i++) {
+        if (i < whole) assert_int_equal(*window_cell(f, b, b->seq[row], i), *cell(f, table, i));
+        else {
+            const int *page = page_of(f, table, slot);
+            assert_int_equal(f->window_pages[page - f->pages + i % SEAL], page[i % SEAL]);
+        }
+    }
 }
 
 // The hash of all that a sequence's last row sees: the groups that are sealed, and the open one from its page. Of dense
@@ -152,6 +199,8 @@ static inline const float *fake_forward(Bench *f, const Batch *b) {
     check_rows(f, b);
     copy_blocks(f, b);
     for (int row = 0; row < b->n_rows;) row += write_rows(f, b, row);
+    for (int i = 0; i < b->n_rows; i++) // of sealed KV the last row of each sequence sees what the step has left
+        if (!f->kv.pool->tail_of || i == b->n_rows - 1 || b->seq[i + 1] != b->seq[i]) check_window(f, b, i);
     for (int i = 0; i < b->n_out; i++) {
         int row = b->out_row[i];
         logits_of(hash_of_sight(f, table_of(b, b->seq[row]), b->slot[row]), f->logits + i * VOCAB);
@@ -227,7 +276,11 @@ static inline bool fetch_from_shelf(void *arg, Request *r, int most) {
     assert_int_equal(kv->n_copies, 0); // one that is still to be made could overwrite what comes
     while (had % size == 0 && q->n_cached - had < most && q->n_cached + size < q->n_tokens &&
            q->tokens[q->n_cached] >= shelf->missing && kv_reserve(kv, q, q->n_cached + size)) {
-        for (int i = 0; i < size; i++) *cell(shelf->f, q->blocks, q->n_cached + i) = q->tokens[q->n_cached + i];
+        for (int i = 0; i < size; i++) {
+            int slot = q->n_cached + i, block = q->blocks[slot / size];
+            *cell(shelf->f, q->blocks, slot) = q->tokens[slot];
+            if (kv->partner) shelf->f->window_memory[kv->partner[block] * size + slot % size] = q->tokens[slot];
+        }
         q->n_cached += size;
         kv_commit(kv, q, q->n_cached);
     }

@@ -55,16 +55,24 @@ static void random_jobs(Pressure *p) {
 }
 
 // A cache of one context and a little more; pages for as many sequences as run, or for fewer.
-static KvShape random_shape(Pressure *p, bool sealed, int max_seqs) {
+static KvShape random_shape(Pressure *p, bool sealed, int max_rows, int max_seqs) {
     static const int dense_blocks[] = {1, 4, 16, 32}, sealed_blocks[] = {16, 32, 32, 32, 64};
     static const int types[] = {TYPE_FP8, TYPE_Q8_0, TYPE_Q4_0, TYPE_KIVI2};
     int block = sealed ? sealed_blocks[pick(p, 5)] : dense_blocks[pick(p, 4)];
-    return (KvShape){.type_k = sealed ? types[pick(p, 4)] : TYPE_F16,
-                     .type_v = sealed && pick(p, 2) ? types[pick(p, 4)] : TYPE_F16,
-                     .block = block,
-                     .n_blocks = (N_CTX + block - 1) / block + pick(p, 1 + 30 / block),
-                     .n_seqs = 1 + pick(p, max_seqs),
-                     .share = pick(p, 4) > 0};
+    KvShape s = {.type_k = sealed ? types[pick(p, 4)] : TYPE_F16,
+                 .type_v = sealed && pick(p, 2) ? types[pick(p, 4)] : TYPE_F16,
+                 .block = block,
+                 .n_blocks = (N_CTX + block - 1) / block + pick(p, 1 + 30 / block),
+                 .n_seqs = 1 + pick(p, max_seqs),
+                 .n_ctx = N_CTX,
+                 .share = pick(p, 4) > 0};
+    if (pick(p, 2)) { // a layer with a window, and blocks for those of one sequence at least
+        KvShape one = s;
+        s.window = one.window = 1 + pick(p, 2) * 7 + pick(p, 40);
+        one.n_seqs = 1;
+        s.n_partners = kv_partners_needed(&one, max_rows) + pick(p, 10);
+    }
+    return s;
 }
 
 static void release_ended(Pressure *p) {
@@ -105,6 +113,17 @@ static bool step(Pressure *p) {
     return true;
 }
 
+// At the end each partner is free, or goes with one block that has a name.
+static void check_partners(const KvCache *kv) {
+    int n = kv->n_free_partners;
+    for (int i = 0; i < kv->pool->n_blocks && kv->partner; i++) {
+        assert_int_equal(kv->viewers[i], 0);
+        n += kv->partner[i] >= 0;
+        assert_true(kv->partner[i] < 0 || kv->blocks[i].found);
+    }
+    assert_int_equal(n, kv->partner ? kv->pool[KV_WINDOW].n_blocks : 0);
+}
+
 static void check_texts(Pressure *p) {
     for (int job = 0; job < JOBS; job++)
         for (int i = p->first[job]; i < p->first[job + 1]; i++) {
@@ -122,16 +141,18 @@ static void check_texts(Pressure *p) {
         }
     assert_int_equal(p->d.f.kv.n_free, p->d.f.kv.pool->n_blocks);
     assert_int_equal(p->d.f.kv.n_free_tails, p->d.f.kv.pool->n_tails);
+    check_partners(&p->d.f.kv);
 }
 
 static void one_round(Pressure *p, bool sealed, bool draws) {
-    int max_seqs = 1 + pick(p, MOST_REQUESTS);
-    KvShape shape = random_shape(p, sealed, max_seqs);
-    bench_open_shape(&p->d.f, shape, 1 + pick(p, 60), max_seqs);
+    int max_seqs = 1 + pick(p, MOST_REQUESTS), max_rows = 1 + pick(p, 60);
+    KvShape shape = random_shape(p, sealed, max_rows, max_seqs);
+    bool whole = !sealed || shape.block % SEAL == 0, fetches = whole && pick(p, 2); // only whole groups come
+    shape.keep = fetches;
+    bench_open_shape(&p->d.f, shape, max_rows, max_seqs);
     p->d.sampler = sampler_new(VOCAB);
     p->shelf = (Shelf){&p->d.f, 1 + pick(p, VOCAB / 2)};
-    bool whole = p->d.f.kv.pool->tail_of == NULL || shape.block % SEAL == 0; // only whole groups come
-    if (whole && pick(p, 2)) scheduler_fetch(p->d.f.s, fetch_from_shelf, &p->shelf);
+    if (fetches) scheduler_fetch(p->d.f.s, fetch_from_shelf, &p->shelf);
     if (draws) scheduler_draws(p->d.f.s, true);
     random_jobs(p);
     bool burst = pick(p, 2);

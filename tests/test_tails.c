@@ -92,7 +92,7 @@ static void check_counts(const Book *k) {
         if (kv->pool->tail_of[b] < 0) continue;
         n_used++;
         assert_in_range(kv->pool->tail_of[b], 0, kv->pool->n_tails - 1);
-        assert_int_equal(page_seen[kv->pool->tail_of[b]]++, 0);              // of one block
+        assert_int_equal(page_seen[kv->pool->tail_of[b]]++, 0);             // of one block
         if (kv->n_copies == 0 && kv->n_late == 0) assert_true(refs[b] > 0); // that somebody has
     }
     assert_int_equal(kv->n_free, n_unused);
