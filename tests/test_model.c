@@ -10,7 +10,7 @@
 enum { PROMPT = 40, MOST_ROWS = 160, N_CTX = 128, N_ISA = 5 };
 
 static const char *const isas[N_ISA] = {"scalar", "portable", "avx2", "avx512", "amx"};
-static const char *const archs[] = {"llama", "qwen2", "qwen3"};
+static const char *const archs[] = {"llama", "qwen2", "qwen3", "gemma2", "gemma3"};
 
 // ---- a model with all that a forward needs --------------------------------------------------------------------------
 

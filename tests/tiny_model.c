@@ -131,6 +131,8 @@ static const char *layer_name(char out[64], int layer, const char *what) {
     return out;
 }
 
+static bool is_gemma(const TinyModel *m) { return strncmp(m->arch, "gemma", 5) == 0; }
+
 static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
     char name[64];
     int q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
@@ -146,6 +148,10 @@ static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) 
     if (m->qk_norm) {
         add_vector(g, layer_name(name, layer, "attn_q_norm.weight"), m->head_dim, 1, 0.2f, random);
         add_vector(g, layer_name(name, layer, "attn_k_norm.weight"), m->head_dim, 1, 0.2f, random);
+    }
+    if (is_gemma(m)) {
+        add_vector(g, layer_name(name, layer, "post_attention_norm.weight"), m->dim, 1, 0.4f, random);
+        add_vector(g, layer_name(name, layer, "post_ffw_norm.weight"), m->dim, 1, 0.4f, random);
     }
     add_matrix(g, layer_name(name, layer, "attn_output.weight"), m->type, q, m->dim, random);
     add_vector(g, layer_name(name, layer, "ffn_norm.weight"), m->dim, 1, 0.2f, random);
@@ -323,6 +329,10 @@ static void set_shape(Gguf *g, const TinyModel *m) {
     set_u32(g, m->arch, "rope.dimension_count", m->head_dim);
     set_f32(g, m->arch, "rope.freq_base", m->freq_base);
     set_f32(g, m->arch, "attention.layer_norm_rms_epsilon", 1e-5f);
+    if (m->window) set_u32(g, m->arch, "attention.sliding_window", m->window);
+    if (m->softcap != 0) set_f32(g, m->arch, "attn_logit_softcapping", m->softcap);
+    if (strcmp(m->arch, "gemma2") == 0) set_f32(g, m->arch, "final_logit_softcapping", 5);
+    if (strcmp(m->arch, "gemma3") == 0) set_f32(g, m->arch, "rope.freq_base_swa", 300);
     if (!m->rope) return;
     char name[96];
     snprintf(name, sizeof name, "%s.rope.scaling.type", m->arch);
@@ -336,7 +346,7 @@ static TinyModel with_defaults(const TinyModel *shape) {
     if (!m.arch) m.arch = "llama";
     bool llama = strcmp(m.arch, "llama") == 0;
     if (!m.dim) m.dim = 64;
-    if (!m.n_layers) m.n_layers = 2;
+    if (!m.n_layers) m.n_layers = strcmp(m.arch, "gemma2") == 0 ? 3 : strcmp(m.arch, "gemma3") == 0 ? 7 : 2;
     if (!m.n_heads) m.n_heads = 4;
     if (!m.n_kv_heads) m.n_kv_heads = m.n_heads > 1 ? m.n_heads / 2 : 1;
     if (!m.head_dim) m.head_dim = m.dim / m.n_heads;
@@ -346,7 +356,10 @@ static TinyModel with_defaults(const TinyModel *shape) {
     if (m.freq_base == 0) m.freq_base = 10000;
     if (m.rope_factor == 0) m.rope_factor = 4;
     if (strcmp(m.arch, "qwen2") == 0) m.qkv_bias = true;
-    if (strcmp(m.arch, "qwen3") == 0) m.qk_norm = true;
+    if (strcmp(m.arch, "qwen3") == 0 || strcmp(m.arch, "gemma3") == 0) m.qk_norm = true;
+    if (is_gemma(&m)) m.tied = true;
+    if (is_gemma(&m) && !m.window) m.window = 12;
+    if (strcmp(m.arch, "gemma2") == 0 && m.softcap == 0) m.softcap = 2;
     if (!m.tokens) m.tokens = llama ? "llama" : "gpt2";
     if (!m.pre) m.pre = llama ? "llama-bpe" : "qwen2";
     return m;

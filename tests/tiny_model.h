@@ -13,9 +13,11 @@
 #include "../quants.h"
 
 typedef struct {
-    const char *arch;  // "llama" (NULL), "qwen2" (has Q, K, V biases), "qwen3" (has Q and K norms)
+    // "llama" (NULL), "qwen2" (has Q, K, V biases), "qwen3" (has Q and K norms), "gemma2" (norms behind sub-layers, soft
+    // caps), "gemma3" (norms behind sub-layers and of Q and K, a RoPE of its own in layers with a window)
+    const char *arch;
     int dim;           // 0: 64
-    int n_layers;      // 0: 2
+    int n_layers;      // 0: 2; gemma2 3, gemma3 7, so that there are layers of both kinds
     int n_heads;       // 0: 4
     int n_kv_heads;    // 0: half of n_heads
     int head_dim;      // 0: dim / n_heads
@@ -26,6 +28,8 @@ typedef struct {
     bool tied;         // no output.weight
     bool qkv_bias;     // also without "qwen2"
     bool qk_norm;      // also without "qwen3"
+    int window;        // slots that layers see; 0: all, for the gemmas 12
+    float softcap;     // of attention's scores; 0: none, for gemma2 2. Logits of gemma2 are capped at 5
     float freq_base;   // 0: 10000
     const char *rope;  // NULL: none; "linear", "yarn"
     float rope_factor; // 0: 4; with `rope`. YaRN's original context is ctx / factor

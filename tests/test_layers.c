@@ -1,0 +1,318 @@
+// test_layers.c: what a layer says of itself: families with golden logits from outside, layers of several kinds in one
+// model, rows that end in a layer, and a fingerprint that covers every word of it.
+#include "testing.h"
+
+#include "../fingerprint.h"
+#include "model_rig.h"
+#include "tiny_model.h"
+
+#include <math.h>
+
+enum { MOST_TOKENS = 160, VOCAB = 320 };
+
+// ---- a model and a cache --------------------------------------------------------------------------------------------
+
+typedef struct {
+    const char *isa;
+    bool deterministic;
+    int kv_type, block;
+    bool few_partners; // no more blocks for windows than one sequence needs
+} Setup;
+
+static bool rig_open(Rig *r, const Gguf *g, Setup s) {
+    const Backend *be;
+    *r = (Rig){0};
+    if ((s.deterministic ? cpu_backend_deterministic : cpu_backend)(s.isa, &be).code) return false;
+    assert_ok(model_load(&r->m, g, be));
+    r->pool = threads_new(2);
+    assert_ok(workspace_new(&r->w, &r->m, r->pool, MOST_TOKENS, MOST_TOKENS, MOST_TOKENS));
+    KvShape shape = engine_kv_shape(&r->m);
+    shape.type_k = shape.type_v = s.kv_type;
+    shape.block = s.block;
+    shape.n_ctx = MOST_TOKENS;
+    shape.n_seqs = 1;
+    if (s.few_partners) shape.n_partners = kv_partners_needed(&shape, 8);
+    assert_ok(kv_new(&r->kv, &shape));
+    poison_pools(&r->kv);
+    kv_shuffle(&r->kv, 3);
+    return true;
+}
+
+// All logits of one sequence, `chunk` tokens a step; (n, n_vocab), the caller frees.
+static float *run_tokens(Rig *r, const int *tokens, int n, int chunk) {
+    size_t n_vocab = (size_t)r->m.c.n_vocab;
+    float *logits = malloc((size_t)n * n_vocab * sizeof *logits);
+    Sequence s = {0};
+    sequence_push(&s, tokens, n);
+    while (s.n_cached < n)
+        step(r, &(Part){&s, int_min(chunk, n - s.n_cached), logits + (size_t)s.n_cached * n_vocab}, 1);
+    kv_release(&r->kv, &s);
+    sequence_free(&s);
+    return logits;
+}
+
+static double distance(const float *got, const float *want, size_t n) {
+    double error = 0, norm = 0;
+    for (size_t i = 0; i < n; i++) {
+        error += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
+        norm += (double)want[i] * (double)want[i];
+    }
+    return sqrt(error / norm);
+}
+
+static const char *const isas[] = {"scalar", "portable", "avx2", "avx512", "amx"};
+
+// ---- golden logits --------------------------------------------------------------------------------------------------
+
+static int golden_tokens(const char *folder, int *out) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/tokens.txt", folder);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    int n = 0;
+    while (n < MOST_TOKENS && fscanf(f, "%d%*[ ,\n]", &out[n]) == 1) n++;
+    fclose(f);
+    return n;
+}
+
+static float *golden_logits(const char *folder, const char *family, size_t n) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s.logits.f32", folder, family);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    float *out = malloc(n * sizeof *out);
+    assert_int_equal(fread(out, sizeof *out, n, f), n);
+    fclose(f);
+    return out;
+}
+
+static void check_family(const char *folder, const char *family) {
+    static const Setup setups[] = {{.block = 0}, {.block = 4}, {.block = 4, .few_partners = true}};
+    static const int chunks[] = {MOST_TOKENS, 8, 1};
+    char path[600];
+    int tokens[MOST_TOKENS], n = golden_tokens(folder, tokens);
+    float *want = NULL;
+    Gguf *g;
+    snprintf(path, sizeof path, "%s/%s.gguf", folder, family);
+    assert_ok(gguf_open(path, &g));
+    for (size_t i = 0; i < ARRAY_LEN(isas); i++)
+        for (size_t s = 0; s < ARRAY_LEN(setups); s++)
+            for (int in_order = 0; in_order < 2; in_order++) {
+                Rig r;
+                Setup setup = setups[s];
+                setup.isa = isas[i];
+                setup.deterministic = in_order;
+                if (!rig_open(&r, g, setup)) continue;
+                size_t n_logits = (size_t)(n * r.m.c.n_vocab);
+                if (!want) want = golden_logits(folder, family, n_logits);
+                for (size_t c = setup.few_partners; c < ARRAY_LEN(chunks); c++) { // few: for steps of 8 rows
+                    float *got = run_tokens(&r, tokens, n, int_min(n, chunks[c]));
+                    double d = distance(got, want, n_logits);
+                    if (!(d < 1e-5))
+                        fail_msg("%s, %s, block %d, chunks of %d: distance %.3g", family, isas[i], setup.block,
+                                 chunks[c], d);
+                    free(got);
+                }
+                rig_close(&r);
+            }
+    free(want);
+    gguf_close(g);
+}
+
+// Random weights in F32, logits computed in float64 by transformers.
+static void test_golden_families(void **state) {
+    (void)state;
+    static const char *const families[] = {"gemma2", "gemma3"};
+    const char *data = getenv("QUILL_TEST_DATA");
+    char folder[500];
+    if (!data) {
+        print_message("golden families: skipped, QUILL_TEST_DATA is not set\n");
+        skip();
+    }
+    snprintf(folder, sizeof folder, "%s/golden/families", data);
+    for (size_t i = 0; i < ARRAY_LEN(families); i++) check_family(folder, families[i]);
+}
+
+// ---- one model, several kinds of layers -----------------------------------------------------------------------------
+
+// Every type of weights and of KV, beside the scalar kernels over the same cache: soft caps, windows and GELU in the
+// kernels for few rows and for many.
+static void check_types(const char *arch, int type, int kv_type, double limit) {
+    Gguf *g = tiny_model(
+        &(TinyModel){.arch = arch, .dim = 256, .ffn = 512, .head_dim = 64, .n_heads = 4, .type = type, .seed = 4});
+    int tokens[MOST_TOKENS];
+    float *want[2] = {NULL, NULL};
+    random_tokens(tokens, MOST_TOKENS, VOCAB, 6);
+    for (size_t i = 0; i < ARRAY_LEN(isas); i++) {
+        Rig r;
+        if (!rig_open(&r, g, (Setup){.isa = isas[i], .kv_type = kv_type, .block = 32})) continue;
+        for (int few = 0; few < 2; few++) {
+            float *got = run_tokens(&r, tokens, MOST_TOKENS, few ? 3 : MOST_TOKENS);
+            double d = want[few] ? distance(got, want[few], (size_t)MOST_TOKENS * VOCAB) : 0;
+            if (!(d <= limit))
+                fail_msg("%s %s, KV %s, %s, %s rows: distance %.3g", arch, type_name(type), type_name(kv_type), isas[i],
+                         few ? "few" : "many", d);
+            if (want[few]) free(got);
+            else want[few] = got;
+        }
+        rig_close(&r);
+    }
+    free(want[0]);
+    free(want[1]);
+    gguf_close(g);
+}
+
+static void test_kinds_on_every_isa(void **state) {
+    (void)state;
+    static const char *const archs[] = {"gemma2", "gemma3"};
+    for (size_t a = 0; a < ARRAY_LEN(archs); a++) {
+        check_types(archs[a], TYPE_F32, TYPE_F32, 1e-5);
+        check_types(archs[a], TYPE_F32, TYPE_Q8_0,
+                    5e-4); // a score that differs in its last bit may be rounded the other way
+        check_types(archs[a], TYPE_BF16, TYPE_F16, 1.2e-2); // activations of many rows in bf16, as those behind them
+        check_types(archs[a], TYPE_Q8_0, TYPE_F16, 3e-2);   // and of few rows in int8
+    }
+}
+
+// A layer that adds nothing gives what a layer without its part gives, to the bit.
+static void test_layers_without_parts(void **state) {
+    (void)state;
+    int tokens[MOST_TOKENS];
+    float *got[2][2];
+    random_tokens(tokens, MOST_TOKENS, VOCAB, 7);
+    for (int part = 0; part < 2; part++) // of layer 1: no mixer, no feed-forward
+        for (int absent = 0; absent < 2; absent++) {
+            Gguf *g = tiny_model(&(TinyModel){.n_layers = 3, .seed = 9});
+            GgufTensor *t = tiny_tensor(g, part ? "blk.1.ffn_down.weight" : "blk.1.attn_output.weight");
+            memset((void *)t->data, 0, t->n_bytes);
+            Rig r;
+            assert_true(rig_open(&r, g, (Setup){.isa = "scalar", .block = 16}));
+            Layer *l = &r.m.layers[1];
+            if (absent && part) l->kind.ffn = FFN_NONE;
+            if (absent && !part) l->kind.mixer = MIXER_NONE, l->kv_kind = -1;
+            got[part][absent] = run_tokens(&r, tokens, MOST_TOKENS, 30);
+            rig_close(&r);
+            gguf_close(g);
+        }
+    for (int part = 0; part < 2; part++) {
+        assert_memory_equal(got[part][0], got[part][1], (size_t)MOST_TOKENS * VOCAB * sizeof(float));
+        free(got[part][0]);
+        free(got[part][1]);
+    }
+}
+
+// ---- rows that end in a layer ---------------------------------------------------------------------------------------
+
+enum { N_ROWS = 40 };
+
+typedef struct {
+    int n, rows[N_ROWS], n_asked;
+} Chosen;
+
+static int choose(void *arg, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b, int *rows) {
+    Chosen *c = arg;
+    (void)w, (void)kv;
+    assert_int_equal(b->n_rows, N_ROWS);
+    assert_int_equal(l->index, 1);
+    c->n_asked++;
+    memcpy(rows, c->rows, (size_t)c->n * sizeof *rows);
+    return c->n;
+}
+
+// Over a cache that holds all of a text, rows that go on behind a layer have the logits that they have with all others.
+static void check_narrowing(const char *arch, const char *isa) {
+    Gguf *g = tiny_model(&(TinyModel){.arch = arch, .n_layers = 7, .seed = 5});
+    Rig r;
+    if (rig_open(&r, g, (Setup){.isa = isa, .deterministic = true, .block = 0})) {
+        int tokens[N_ROWS], zeros[N_ROWS] = {0}, slots[N_ROWS], table[1];
+        Sequence s = {0};
+        Chosen chosen = {.n = 0};
+        Narrow narrow = {.layer = 1, .choose = choose, .arg = &chosen};
+        float all[N_ROWS * VOCAB];
+        int out[N_ROWS], n_out = 0;
+        uint64_t random = 8;
+        random_tokens(tokens, N_ROWS, VOCAB, 6);
+        for (int i = 0; i < N_ROWS; i++) {
+            slots[i] = i;
+            bool goes_on = i == N_ROWS - 1 || test_random(&random) % 3 == 0;
+            if (goes_on) chosen.rows[chosen.n++] = i;
+            if (goes_on && (i == N_ROWS - 1 || test_random(&random) % 2)) out[n_out++] = i;
+        }
+        sequence_push(&s, tokens, N_ROWS);
+        step(&r, &(Part){&s, N_ROWS, all}, 1);
+        Batch b = {.n_rows = N_ROWS,
+                   .n_out = n_out,
+                   .n_seqs = 1,
+                   .max_blocks = 1,
+                   .token = tokens,
+                   .pos = slots,
+                   .slot = slots,
+                   .seq = zeros,
+                   .out_row = out,
+                   .block_table = s.blocks,
+                   .window_table = table,
+                   .narrow = &narrow};
+        kv_table(&r.kv, &s, KV_WINDOW, table);
+        const float *some = model_forward(&r.m, &r.w, r.kv.pool, &b);
+        assert_int_equal(chosen.n_asked, 1);
+        for (int i = 0; i < n_out; i++)
+            assert_memory_equal(some + i * VOCAB, all + out[i] * VOCAB, VOCAB * sizeof(float));
+        kv_release(&r.kv, &s);
+        sequence_free(&s);
+        rig_close(&r);
+    }
+    gguf_close(g);
+}
+
+static void test_any_layer_narrows(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(isas); i++) {
+        check_narrowing("qwen3", isas[i]);
+        check_narrowing("gemma3", isas[i]);
+    }
+}
+
+// ---- the fingerprint ------------------------------------------------------------------------------------------------
+
+static void flip_and_compare(const Rig *r, const KvHead *whole, uint32_t *word, const char *what, size_t i) {
+    *word ^= 1;
+    KvHead other = fingerprint(&r->m, r->kv.pool);
+    *word ^= 1;
+    if (other.model == whole->model && other.rope == whole->rope) fail_msg("%s: word %zu is not hashed", what, i);
+}
+
+// Each word of what a layer is, wherever a field is added to it.
+static void test_every_word_is_hashed(void **state) {
+    (void)state;
+    Gguf *g = tiny_model(&(TinyModel){.arch = "gemma3", .seed = 5});
+    Rig r;
+    assert_true(rig_open(&r, g, (Setup){.isa = "scalar"}));
+    KvHead whole = fingerprint(&r.m, r.kv.pool);
+    for (int i = 0; i < r.m.c.n_layers; i++) {
+        Layer *l = &r.m.layers[i];
+        for (size_t k = 0; k < sizeof l->kind / 4; k++)
+            flip_and_compare(&r, &whole, (uint32_t *)&l->kind + k, "kind", k);
+        for (size_t k = 0; k < sizeof l->heads / 4; k++)
+            flip_and_compare(&r, &whole, (uint32_t *)&l->heads + k, "heads", k);
+        flip_and_compare(&r, &whole, (uint32_t *)&l->rope.table, "the layer's RoPE", 0);
+    }
+    for (int i = 0; i < r.m.ends.n_ropes; i++) {
+        Rope *rope = &r.m.ends.ropes[i];
+        int *words[] = {&rope->table, &rope->n_rot, &rope->adjacent};
+        for (size_t k = 0; k < ARRAY_LEN(words); k++)
+            if (words[k] != &rope->n_rot) flip_and_compare(&r, &whole, (uint32_t *)words[k], "RoPE", k);
+        flip_and_compare(&r, &whole, (uint32_t *)&rope->mscale, "RoPE's magnitude", 0);
+    }
+    flip_and_compare(&r, &whole, (uint32_t *)&r.m.ends.embd_scale, "the embedding's scale", 0);
+    rig_close(&r);
+    gguf_close(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden_families),      cmocka_unit_test(test_kinds_on_every_isa),
+        cmocka_unit_test(test_layers_without_parts), cmocka_unit_test(test_any_layer_narrows),
+        cmocka_unit_test(test_every_word_is_hashed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
