@@ -147,7 +147,10 @@ void engine_budget(const Model *m, const KvShape *s, size_t scratch, Buf *out) {
     buf_printf(out, "  weights    %9s  %d layers\n", size_text((double)model_weight_bytes(m), a), m->c.n_layers);
     buf_printf(out, "  KV cache   %9s  %d x %d slots of %s (%s, %s)\n", size_text((double)kv_bytes(s), a),
                s->n_blocks ? s->n_blocks : s->n_seqs, s->n_blocks ? s->block : s->n_ctx,
-               size_text((double)kv_bytes_per_slot(s), b), type_name(s->type_k), type_name(s->type_v));
+               size_text((double)kv_bytes_per_growth(s), b), type_name(s->type_k), type_name(s->type_v));
+    if (kv_bytes_per_growth(s) < kv_bytes_per_slot(s))
+        buf_printf(out, "  of it      %9s  %d x %d slots of the %d layers that see %d\n",
+                   size_text((double)kv_fixed_bytes(s), a), s->n_partners, s->block, s->n_windowed, s->window);
     buf_printf(out, "  scratch    %9s\n", size_text((double)scratch, a));
     buf_printf(out, "  available  %9s\n", available == SIZE_MAX ? "unknown" : size_text((double)available, a));
 }

@@ -163,11 +163,16 @@ static int count_types(const Gguf *g, TypeCount *types, int max) {
 
 // ---- what it costs --------------------------------------------------------------------------------------------------
 
+enum { ROWS = 512 }; // a step's default
+
+// Of one answer: layers with a window hold no more than that and a step's rows.
 static KvShape kv_shape(const Model *m, int n_ctx) {
+    enum { BLOCK = 32 };
     KvShape s = engine_kv_shape(m);
     s.type_k = s.type_v = engine_kv_type(m, KV_TYPE_AUTO);
     s.n_ctx = n_ctx;
     s.n_seqs = 1;
+    if (s.n_windowed > 0) s.block = BLOCK, s.n_partners = kv_partners_needed(&s, int_min(ROWS, n_ctx));
     return s;
 }
 
@@ -184,7 +189,6 @@ typedef struct {
 } Memory;
 
 static Memory memory_of(const Model *m, int n_ctx) {
-    enum { ROWS = 512 };
     KvShape s = kv_shape(m, n_ctx);
     Memory out = {.weights = model_weight_bytes(m), .kv = kv_bytes(&s)};
     out.scratch = workspace_bytes(m, threads_default(), int_min(ROWS, n_ctx), 1);
@@ -256,6 +260,8 @@ static void print_summary(const Inspection *in, Buf *out) {
                    c->tied ? ", tied" : "");
         buf_printf(out, "context     %d; RoPE base %.7g over %d, scaling %s\n", c->n_ctx_train, (double)c->rope_base,
                    c->n_rot, c->rope_scaling);
+        if (c->n_windowed > 0)
+            buf_printf(out, "window      %d tokens in %d of %d layers\n", c->window, c->n_windowed, c->n_layers);
     }
     if (in->tok) buf_printf(out, "tokenizer   %s, %d tokens\n", tokenizer_kind(in->tok), tokenizer_n(in->tok));
     else buf_printf(out, "tokenizer   none that can be used: %s\n", in->tok_status.message);
@@ -290,6 +296,8 @@ static json_t *config_json(const Config *c) {
     set_int(j, "ffn", c->ffn);
     set_int(j, "n_vocab", c->n_vocab);
     set_int(j, "n_ctx_train", c->n_ctx_train);
+    if (c->n_windowed > 0) set_int(j, "window", c->window);
+    if (c->n_windowed > 0) set_int(j, "n_windowed", c->n_windowed);
     set_int(j, "n_rot", c->n_rot);
     json_object_set_new(j, "rope_base", report_number((double)c->rope_base, 6));
     json_object_set_new(j, "rope_scaling", report_text(str_of(c->rope_scaling)));

@@ -61,21 +61,28 @@ int place_ubatch(const Place *p, const Options *o) { return o->ubatch ? o->ubatc
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
+// The cache with the last n layers on the device.
+static KvShape with_device(const KvShape *s, const Model *m, int n) {
+    KvShape on = *s;
+    on.n_device = n;
+    on.n_windowed_device = 0;
+    for (int i = m->c.n_layers - n; i < m->c.n_layers; i++) on.n_windowed_device += m->layers[i].kv_kind == KV_WINDOW;
+    return on;
+}
+
 // Fills in what n layers take; the bytes of all of it.
 static size_t need(Place *p, const Model *m, const KvShape *s, int max_rows, int max_out, int n) {
     int n_all = m->c.n_layers;
-    size_t pinned, per_layer;
+    size_t pinned, all;
+    KvShape on = with_device(s, m, n);
     Workspace w = workspace_shape(m, max_rows, max_out, s->n_ctx);
     p->n_layers = n;
     p->n_all = n_all;
     p->weights = cuda_ends_bytes(&m->ends, n == n_all);
     for (int i = n_all - n; i < n_all; i++) p->weights += cuda_layer_bytes(&m->layers[i]);
     p->scratch = cuda_scratch_bytes(&w, &m->layers[n_all - 1], &pinned);
-    per_layer = kv_bytes(s) == SIZE_MAX ? SIZE_MAX : kv_bytes(s) / (size_t)n_all;
-    size_t all;
-    if (!size_mul(per_layer, (size_t)n, &p->kv) || !size_add(p->weights + p->scratch + RESERVE, p->kv, &all))
-        return SIZE_MAX;
-    return all;
+    p->kv = kv_bytes(s) == SIZE_MAX ? SIZE_MAX : kv_bytes(s) - kv_host_bytes(&on);
+    return size_add(p->weights + p->scratch + RESERVE, p->kv, &all) ? all : SIZE_MAX;
 }
 
 static Status too_little(const Place *p, const Options *o, const KvShape *s, int fits) {
@@ -116,8 +123,7 @@ Status place_plan(Place *p, const Options *o, const Model *m, KvShape *s, bool m
     if (refused) return too_little(p, o, s, n);
     p->spare = p->free_bytes > all + KEEP_FREE ? p->free_bytes - all - KEEP_FREE : 0;
     if (n == 0) return give_up(p, status_error(QUILL_MEMORY, "not a layer fits on the GPU"));
-    s->n_device = n;
-    for (int i = m->c.n_layers - n; i < m->c.n_layers; i++) s->n_windowed_device += m->layers[i].kv_kind == KV_WINDOW;
+    *s = with_device(s, m, n);
     s->be = p->gpu;
     return OK;
 }
