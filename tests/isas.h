@@ -25,6 +25,14 @@ static inline const char *isa_name(int i) {
     return names[i];
 }
 
+// The number of those that cpu.c has; isa_name(isa_count()) is what AVX-512 falls back to, which has no kernel of its
+// own.
+static inline int isa_count(void) {
+    int n = 0;
+    while (isa_name(n) && strcmp(isa_name(n), ISA_NO_VNNI) != 0) n++;
+    return n;
+}
+
 // cpu_backend, or cpu_backend_deterministic, of such a name or of one that cpu.c knows.
 static inline Status isa_backend(const char *isa, bool deterministic, const Backend **out) {
     static CpuKernels kernels[2];

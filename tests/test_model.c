@@ -11,7 +11,8 @@ enum { PROMPT = 40 };
 
 static const char *const archs[] = {"llama", "qwen2", "qwen3"};
 
-// ---- ways to compute a sequence --------------------------------------------------------------------------------------
+// ---- ways to compute a sequence
+// --------------------------------------------------------------------------------------
 
 // The same between two strangers, whose chunks are of other lengths and who end before or after.
 static float *run_among_strangers(Rig *r, const int *tokens, int n, int chunk) {
@@ -515,7 +516,8 @@ static void test_int8_groups_are_their_floats(void **state) {
         size_t n = (size_t)PROMPT * (size_t)a.m.c.n_vocab;
         float *ints = run_tokens(&a, tokens, PROMPT, PROMPT), *floats = run_tokens(&b, tokens, PROMPT, PROMPT);
         if (isa == 0) assert_memory_equal(ints, floats, n * sizeof *ints);
-        if (!(distance(ints, floats, n) <= (strcmp(isa_name(isa), "amx") == 0 ? 3e-2 : 1e-5))) fail_msg("%s: too far", isa_name(isa));
+        if (!(distance(ints, floats, n) <= (strcmp(isa_name(isa), "amx") == 0 ? 3e-2 : 1e-5)))
+            fail_msg("%s: too far", isa_name(isa));
         free(ints);
         free(floats);
         rig_close(&a);
@@ -608,57 +610,73 @@ static void golden_tokens(int *out) {
     buf_free(&text);
 }
 
-static double golden_limit(const char *name, int kv_type, const char *isa) {
-    if (strcmp(isa, "scalar") == 0) return 1e-5;
-    if (strncmp(name, "arch/", 5) == 0 || strcmp(name, "quants/F32") == 0) return kv_type == TYPE_F32 ? 1e-3 : 2e-3;
-    if (strcmp(name, "quants/F16") == 0 || strcmp(name, "quants/BF16") == 0) return 2e-2;
-    return fmin(5e-2, llama_cpp_distance(name));
+// How far a file's logits may be from the golden ones, by what is rounded:
+// - by the reference, over a cache in f32: nothing; f32 sums and the golden file's own f32.
+// - by the reference, over a cache in f16: K and V, by 2^-12 of their size on average; 1.1e-3 was found at most.
+// - by a path that rounds nothing else: the same, but which neighbour in f16 an element falls on is chance: half more.
+// - by integer kernels: activations to int8, as llama.cpp rounds them: a tenth beyond its distance.
+// - by the matrix unit beside 16-bit weights: weights and activations to bf16. That costs up to 1.26e-2 on the mean of
+//   twenty sequences (test_rounding.c), and one of them is up to a fifth away from the mean.
+static double golden_limit(const char *name, const char *isa, int kv_type, double reference) {
+    bool floats = strstr(name, "arch/") || strstr(name, "F32"), halves = strstr(name, "F16");
+    if (strcmp(isa, "scalar") == 0) return kv_type == TYPE_F32 ? 1e-5 : 2e-3;
+    if (floats || (halves && strcmp(isa, "amx") != 0)) return 1.5 * reference + 1e-5;
+    return halves ? 1.2 * 1.3e-2 : 1.1 * llama_cpp_distance(name);
 }
 
-// The distances of one prefill and of single steps; false: too far.
-static bool golden_run(const char *name, const Gguf *g, const float *want, const char *isa, int kv_type) {
+// The larger distance of one prefill and of single steps.
+static double golden_run(const Gguf *g, const float *want, const char *isa, int kv_type) {
+    static const int chunks[] = {GOLDEN, 1};
     int tokens[GOLDEN];
+    double most = 0;
     Rig r;
-    assert_true(rig_open(&r, g, (Setup){.isa = isa, .kv_type = kv_type, .block = 16, .threads = 2}));
+    assert_true(rig_open(&r, g, (Setup){.isa = isa, .kv_type = kv_type, .block = 16}));
     assert_int_equal(r.m.c.n_vocab, GOLDEN_VOCAB);
     golden_tokens(tokens);
-    float *prefill = run_tokens(&r, tokens, GOLDEN, GOLDEN), *steps = run_tokens(&r, tokens, GOLDEN, 1);
-    double a = distance(prefill, want, GOLDEN * GOLDEN_VOCAB), b = distance(steps, want, GOLDEN * GOLDEN_VOCAB);
-    double limit = golden_limit(name, kv_type, isa);
-    print_message("  %.1e %.1e", a, b);
-    free(prefill);
-    free(steps);
+    for (size_t i = 0; i < ARRAY_LEN(chunks); i++) {
+        float *got = run_tokens(&r, tokens, GOLDEN, chunks[i]);
+        double d = distance(got, want, GOLDEN * GOLDEN_VOCAB);
+        most = isnan(d) ? INFINITY : fmax(most, d);
+        free(got);
+    }
     rig_close(&r);
-    return a <= limit && b <= limit;
+    return most;
+}
+// One file on every instruction set; false: one is too far.
+static bool golden_file(const char *name) {
+    static const int kv_types[] = {TYPE_F32, TYPE_F16};
+    char file[64];
+    bool near = true;
+    Gguf *g;
+    FileMap map;
+    snprintf(file, sizeof file, "golden/%s.f32", name);
+    assert_ok(file_map(test_data(file), &map));
+    assert_int_equal(map.n, GOLDEN * GOLDEN_VOCAB * sizeof(float));
+    snprintf(file, sizeof file, "golden/%s.gguf", name);
+    assert_ok(gguf_open(test_data(file), &g));
+    print_message("%-28s  %.1e  ", name, llama_cpp_distance(name));
+    for (size_t k = 0; k < ARRAY_LEN(kv_types); k++) {
+        double reference = 0;
+        for (int isa = 0; isa_name(isa); isa++) {
+            double d = golden_run(g, (const float *)(const void *)map.data, isa_name(isa), kv_types[k]);
+            if (isa == 0) reference = d;
+            bool here = d <= golden_limit(name, isa_name(isa), kv_types[k], reference);
+            print_message("  %.1e%s", d, here ? "" : " TOO FAR");
+            near &= here;
+        }
+        print_message("%s", k == 0 ? "  | " : "\n");
+    }
+    gguf_close(g);
+    file_unmap(&map);
+    return near;
 }
 
 static void test_golden(void **state) {
     (void)state;
-    static const struct {
-        const char *isa;
-        int kv_type;
-    } runs[] = {{"scalar", TYPE_F32}, {"auto", TYPE_F32}, {"auto", TYPE_F16}};
     int n_far = 0;
     test_data("golden"); // skips here, before anything is printed
-    print_message("%-28s  scalar, KV F32   auto, KV F32     auto, KV F16     llama.cpp\n", "prefill, single steps");
-    for (size_t i = 0; i < ARRAY_LEN(golden_files); i++) {
-        char file[64];
-        Gguf *g;
-        FileMap map;
-        snprintf(file, sizeof file, "golden/%s.f32", golden_files[i]);
-        assert_ok(file_map(test_data(file), &map));
-        assert_int_equal(map.n, GOLDEN * GOLDEN_VOCAB * sizeof(float));
-        snprintf(file, sizeof file, "golden/%s.gguf", golden_files[i]);
-        assert_ok(gguf_open(test_data(file), &g));
-        print_message("%-28s", golden_files[i]);
-        bool near = true;
-        for (size_t k = 0; k < ARRAY_LEN(runs); k++)
-            near &= golden_run(golden_files[i], g, (const float *)(const void *)map.data, runs[k].isa, runs[k].kv_type);
-        print_message("  %.1e%s\n", llama_cpp_distance(golden_files[i]), near ? "" : "  TOO FAR");
-        n_far += !near;
-        gguf_close(g);
-        file_unmap(&map);
-    }
+    print_message("distance from golden logits: llama.cpp, then each instruction set over a cache in f32, in f16\n");
+    for (size_t i = 0; i < ARRAY_LEN(golden_files); i++) n_far += !golden_file(golden_files[i]);
     assert_int_equal(n_far, 0);
 }
 

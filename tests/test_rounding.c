@@ -2,8 +2,9 @@
 //
 // What a kernel may cost is computed: the scalar forward with its activations rounded to int8 (32 elements under one
 // scale, the largest / 127) or, with its weights, to bf16, and everything else as it is. The distance of that from the
-// plain scalar forward is the cost of the rounding alone. On the mean of SEQUENCES random sequences no kernel is further
-// away than SLACK times that cost; where nothing is rounded, than EXACT_LIMIT. One sequence alone swings by a tenth.
+// plain scalar forward is the cost of the rounding alone. On the mean of SEQUENCES random sequences no kernel is
+// further away than SLACK times that cost; where nothing is rounded, than EXACT_LIMIT. One sequence alone swings by a
+// tenth.
 #include "testing.h"
 
 #include "cpu_rig.h"
@@ -62,7 +63,8 @@ static void matvec_bf16(const Tensor *w, int first, int last, const float *x, si
     for (int f = first; f < last; f++) {
         cpu_scalar.embed(w, f, weights); // feature f's weights in f32
         round_bf16(weights, w->n_in, weights);
-        Tensor one = {.type = TYPE_F32, .data = weights, .n_out = 1, .n_in = w->n_in, .bias = w->bias ? w->bias + f : NULL};
+        Tensor one = {
+            .type = TYPE_F32, .data = weights, .n_out = 1, .n_in = w->n_in, .bias = w->bias ? w->bias + f : NULL};
         cpu_scalar.matvec(&one, 0, 1, rows, (size_t)w->n_in, n_rows, y + f, y_stride, add, scratch);
     }
     free(weights);
@@ -94,11 +96,8 @@ typedef struct {
 
 static const Way at_once = {.rows = LENGTH, .together = SEQUENCES};
 static const Way ways[] = {
-    {"short prompt", LENGTH, 1, false},
-    {"many rows", LENGTH, SEQUENCES, false},
-    {"single steps", 1, 1, false},
-    {"steps together", 1, SEQUENCES, false},
-    {"--deterministic", LENGTH, 1, true},
+    {"short prompt", LENGTH, 1, false},      {"many rows", LENGTH, SEQUENCES, false}, {"single steps", 1, 1, false},
+    {"steps together", 1, SEQUENCES, false}, {"--deterministic", LENGTH, 1, true},
 };
 
 // What a table of kernels rounds of products with weights of a type, as cpu.c chooses: the matrix unit multiplies bf16,
@@ -170,7 +169,7 @@ static void case_open(Case *c) {
 // Prints the largest ratio to the cost of each instruction set; the number of ways that are too far.
 static int compare(Case *c) {
     int n_far = 0;
-    for (int isa = 0; isa_name(isa); isa++) {
+    for (int isa = 1; isa_name(isa); isa++) { // from behind the reference
         double worst[ROUNDINGS] = {0};
         for (size_t w = 0; w < ARRAY_LEN(ways); w++) {
             const Backend *be;
@@ -211,7 +210,7 @@ static void test_random_models(void **state) {
                                           .dim = 256,
                                           .n_heads = 4,
                                           .n_kv_heads = 2,
-                                          .ffn = 512,
+                                          .ffn = 256,
                                           .seed = t});
         n_far += compare_file(g, type_name(tiny_types[t]));
         gguf_close(g);
