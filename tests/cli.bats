@@ -35,8 +35,10 @@ golden() { # golden NAME ARGS...: the greedy text of a trained model
 
 @test "stories260K says what llama2.c says, from all its files" {
     needs models/stories260K.gguf
-    golden stories260K -m "$data/models/stories260K.gguf"
-    golden stories260K -m "$data/models/stories260K.gguf" --isa scalar -ctk f32 -ctv f32
+    for isa in $(isas); do
+        golden stories260K -m "$data/models/stories260K.gguf" --isa "$isa"
+        golden stories260K -m "$data/models/stories260K.gguf" --isa "$isa" -ctk f32 -ctv f32
+    done
     golden stories260K -m "$data/models/stories260K.gguf" --kv-layout paged --kv-block 8 -ub 3
     golden stories260K -m "$data/models/stories260K.gguf" --no-mmap -t 1
     golden stories260K -m "$data/models/stories260K.bin" -z "$data/models/tok512.bin"
@@ -45,7 +47,7 @@ golden() { # golden NAME ARGS...: the greedy text of a trained model
 
 @test "TinyStories-656K says what llama2.c says" {
     needs models/TinyStories-656K.F32.gguf
-    golden TinyStories-656K -m "$data/models/TinyStories-656K.F32.gguf"
+    for isa in $(isas); do golden TinyStories-656K -m "$data/models/TinyStories-656K.F32.gguf" --isa "$isa"; done
     golden TinyStories-656K -m "$data/models/TinyStories-656K.llama2c.bin" -z "$data/models/TinyStories-656K.tok.bin"
 }
 
@@ -534,27 +536,39 @@ PYTHON
     [ "$(tail -c "+$(($(stat -c %s chat) + 1))" two | head -c 1 | od -An -c | tr -d ' ')" = '\n' ]
 }
 
-# like_reference MODEL TEXT: its perplexity on the fast kernels is that of the scalar ones, to a thousandth in one prefill,
-# to a hundredth in single steps, whose activations are rounded to int8 beside quantised weights.
+# like_reference MODEL TEXT: its perplexity on every instruction set is the scalar kernels' within 0.2%, in prompts and in
+# single steps. Rounding to int8, which single steps do beside quantised weights, moves a token's loss by 0.033 nats up
+# or down (standard deviation, the built-in model), so that over the 4,000 tokens of a text the mean moves by 0.05%: the
+# bound stands four of them away. What rounds nothing, the portable kernels, stays within 0.01%.
 like_reference() {
-    perplexity() { "$QUILL" perplexity --device cpu --json "$@" | sed 's/.*"perplexity":\([0-9.]*\).*/\1/'; }
-    echo "$1: $(perplexity -m "$1" -f "$2" --isa scalar) $(perplexity -m "$1" -f "$2") $(perplexity -m "$1" -f "$2" -ub 1)" >found
-    cat found
-    awk '{ exit !($2 > 1 && $3 > 0.999 * $2 && $3 < 1.001 * $2 && $4 > 0.99 * $2 && $4 < 1.01 * $2) }' found
+    nll() { "$QUILL" perplexity --device cpu -m "$1" -f "$2" --parse-special -c 512 --json "${@:3}" | sed 's/.*"nll":\([0-9.]*\),.*/\1/'; }
+    exact=$(nll "$1" "$2" --isa scalar)
+    for isa in $(isas); do
+        for rows in 512 1; do
+            case "$isa $rows" in scalar* | "portable 1") continue ;; esac
+            [ "$isa" = portable ] && most=0.0001 || most=0.002
+            found=$(nll "$1" "$2" --isa "$isa" -ub "$rows")
+            echo "$1: nll $exact; $isa, $rows rows: $found"
+            awk -v a="$exact" -v b="$found" -v most="$most" 'BEGIN { d = exp(b - a) - 1; exit !(a > 0.1 && b != "" && d < most && d > -most) }'
+        done
+    done
 }
 
 @test "the built-in model's perplexity is the reference's" {
     "$QUILL" --version | grep -q "built into the binary" || skip "built with NO_MODEL=1"
-    "$QUILL" -m builtin --raw -n 200 --seed 3 --ignore-eos "Once upon a time" >text </dev/null
+    command -v python3 >/dev/null || skip "python3 is not here"
+    PYTHONDONTWRITEBYTECODE=1 python3 "$BATS_TEST_DIRNAME/../scripts/make_corpus.py" --seed 4711 --bytes 14000 -o text
     like_reference builtin text
 }
 
+# The text is the models' own: what they never saw costs them nine nats a token, and rounding more.
 @test "trained models' perplexity is the reference's" {
     needs models
     like_reference "$data/models/stories260K.gguf" "$data/models/golden/stories260K.greedy.txt"
-    for type in F32 BF16 Q8_0 Q4_0 Q5_1; do
-        like_reference "$data/models/TinyStories-656K.$type.gguf" "$data/models/golden/TinyStories-656K.greedy.txt"
-    done
+    for seed in $(seq 30); do
+        "$QUILL" -m "$data/models/TinyStories-656K.F32.gguf" --device cpu --isa scalar --raw -s "$seed" -n 400 --special --echo "Once upon a time" </dev/null
+    done >text
+    for type in F32 BF16 Q8_0 Q4_0 Q5_1; do like_reference "$data/models/TinyStories-656K.$type.gguf" text; done
 }
 
 @test "--deterministic: the same bits in any chunks and layout, on any threads" {

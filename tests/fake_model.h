@@ -85,7 +85,7 @@ static inline int *cell(Bench *f, const int *table, int slot) {
 
 // The same of KV_WINDOW; NULL: no layer has a window.
 static inline int *window_cell(Bench *f, const Batch *b, int seq, int slot) {
-    const KvPool *pool = &f->kv.pool[KV_WINDOW];
+    const KvPool *pool = f->kv.pool[KV_WINDOW];
     if (pool->n_layers == 0) return NULL;
     int block = b->window_table[(size_t)seq * (size_t)b->max_blocks + (size_t)(slot / pool->block)];
     assert_in_range(block, 0, pool->n_blocks - 1);
@@ -137,8 +137,8 @@ static inline void copy_pool(const Batch *b, const KvPool *pool, int *memory, in
 }
 
 static inline void copy_blocks(Bench *f, const Batch *b) {
-    copy_pool(b, &f->kv.pool[KV_FULL], f->memory, f->pages);
-    copy_pool(b, &f->kv.pool[KV_WINDOW], f->window_memory, f->window_pages);
+    copy_pool(b, f->kv.pool[KV_FULL], f->memory, f->pages);
+    copy_pool(b, f->kv.pool[KV_WINDOW], f->window_memory, f->window_pages);
 }
 
 // A token becomes what a slot holds in both pools.
@@ -163,7 +163,7 @@ static inline int write_rows(Bench *f, const Batch *b, int row) {
     }
     if (sealed && slot % SEAL) memcpy(page_of(f, table, slot - 1), open, sizeof open);
     if (sealed && slot % SEAL && f->kv.partner) {
-        const KvPool *pool = &f->kv.pool[KV_WINDOW];
+        const KvPool *pool = f->kv.pool[KV_WINDOW];
         int page = kv_tail(pool, b->window_table + (size_t)b->seq[row] * (size_t)b->max_blocks, slot - 1);
         assert_int_equal(page, (page_of(f, table, slot - 1) - f->pages) / SEAL);
         memcpy(f->window_pages + page * SEAL, open, sizeof open);

@@ -23,3 +23,13 @@ ended() {
 not() {
     ! "$@"
 }
+
+# isas: the instruction sets that this CPU has, scalar first.
+isas() {
+    "$QUILL" --version | sed -n 's/^CPU: //p' | tr -d ,
+}
+
+# fast_isas: those of them that are quick enough for a long text.
+fast_isas() {
+    isas | tr ' ' '\n' | grep -v -x -e scalar -e portable || echo portable
+}

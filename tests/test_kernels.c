@@ -6,16 +6,13 @@
 #define _POSIX_C_SOURCE 200112L // posix_memalign
 #include "testing.h"
 
-#include "../cpu.h"
+#include "isas.h"
 #include "tiny_model.h"
 
 #include <limits.h>
 #include <math.h>
 
 // ---- the tables, and how far they were off --------------------------------------------------------------------------
-
-enum { N_ISA = 5 };
-static const char *const isas[N_ISA] = {"scalar", "portable", "avx2", "avx512", "amx"};
 
 typedef enum {
     MATVEC,
@@ -40,12 +37,20 @@ static const char *const kernel_names[N_KERNELS] = {"matvec",      "matrix",
                                                     "rope",        "gate",
                                                     "gate_bf16",   "attend",
                                                     "attend_bf16"};
-static double worst[N_KERNELS][N_ISA];
-static int compared[N_KERNELS][N_ISA];
+static double worst[N_KERNELS][MOST_ISAS];
+static int compared[N_KERNELS][MOST_ISAS];
 
 static const CpuKernels *kernels(int isa) {
     const Backend *be;
-    return cpu_backend(isas[isa], &be).code ? NULL : be->impl;
+    assert_ok(isa_backend(isa_name(isa), false, &be));
+    return be->impl;
+}
+
+// Whether its plain f32 kernels are not those of one before it.
+static bool has_own(int isa) {
+    for (int i = 0; i < isa; i++)
+        if (kernels(i)->matvec == kernels(isa)->matvec) return false;
+    return true;
 }
 
 // Of an instruction set's two the one that is its own.
@@ -57,7 +62,7 @@ static const AttendKernel *attend_kernel(int isa) {
 static void take_distance(Kernel kernel, int isa, double distance, double limit, const char *what) {
     compared[kernel][isa]++;
     if (!(distance <= limit)) // NaN fails too
-        fail_msg("%s %s, %s: distance up to %g expected, %g found", isas[isa], kernel_names[kernel], what, limit,
+        fail_msg("%s %s, %s: distance up to %g expected, %g found", isa_name(isa), kernel_names[kernel], what, limit,
                  distance);
     if (distance > worst[kernel][isa]) worst[kernel][isa] = distance;
 }
@@ -65,21 +70,14 @@ static void take_distance(Kernel kernel, int isa, double distance, double limit,
 static int print_distances(void **state) {
     (void)state;
     print_message("largest relative L2 distance%14s", "");
-    for (int i = 0; i < N_ISA; i++) print_message("%10s", isas[i]);
+    for (int i = 0; i < isa_count(); i++) print_message("%10s", isa_name(i));
     for (int k = 0; k < N_KERNELS; k++) {
         print_message("\n  %-38s", kernel_names[k]);
-        for (int i = 0; i < N_ISA; i++)
+        for (int i = 0; i < isa_count(); i++)
             if (compared[k][i]) print_message("%10.1e", worst[k][i]);
             else print_message("%10s", "-");
     }
     print_message("\n");
-    return 0;
-}
-
-static int name_missing(void **state) {
-    (void)state;
-    for (int i = 0; i < N_ISA; i++)
-        if (!kernels(i)) print_message("skipped: this CPU cannot run %s (it has %s)\n", isas[i], cpu_isa_list());
     return 0;
 }
 
@@ -276,8 +274,8 @@ static void check_matvec(MatvecCase *c, int isa, int n_out, int n_rows, int firs
 }
 
 static void matvec_shapes(MatvecCase *c) {
-    for (int isa = 0; isa < 4; isa++) { // amx has avx512's
-        if (!kernels(isa)) continue;
+    for (int isa = 0; isa < isa_count(); isa++) {
+        if (!has_own(isa)) continue;
         for (size_t o = 0; o < ARRAY_LEN(matvec_outs); o++)
             for (size_t r = 0; r < ARRAY_LEN(matvec_rows); r++)
                 for (int flags = 0; flags < 4; flags++) {
@@ -449,9 +447,9 @@ static void test_pack_norm(void **state) {
     (void)state;
     static const int widths[] = {1, 31, 32, 80, 172, 256, 1000};
     uint64_t random = 21;
-    for (int isa = 0; isa < N_ISA; isa++) {
+    for (int isa = 0; isa < isa_count(); isa++) {
         const CpuKernels *table = kernels(isa);
-        const MatrixKernel *k = table && table->matrix_of ? table->matrix_of(TYPE_Q8_0) : NULL;
+        const MatrixKernel *k = table->matrix_of ? table->matrix_of(TYPE_Q8_0) : NULL;
         for (size_t i = 0; i < ARRAY_LEN(widths) && k && k->pack_norm; i++)
             for (int n_rows = 1; n_rows <= k->tile; n_rows++) check_pack_norm(table, k, n_rows, widths[i], &random);
     }
@@ -459,14 +457,13 @@ static void test_pack_norm(void **state) {
 
 static void matrix_shapes(MatrixCase *c) {
     static const int rows[] = {1, 2, 7, 13, 16, 17, 33, 100, MOST_ROWS}, outs[] = {1, 5, 12, 17, 97, MOST_OUT};
-    for (int isa = 0; isa < N_ISA; isa++) {
+    for (int isa = 0; isa < isa_count(); isa++) {
         const CpuKernels *k = kernels(isa);
-        if (!k) continue;
         for (size_t r = 0; r < ARRAY_LEN(rows); r++)
             for (size_t o = 0; o < ARRAY_LEN(outs); o++) {
                 if (rows[r] == MOST_ROWS && outs[o] != 17 && outs[o] != MOST_OUT) continue; // large enough to matter
                 int flags = pick(&c->random, 4);
-                if (k->matrix && isa < 4) check_matrix(c, isa, MATRIX, outs[o], rows[r], flags & 1, flags & 2);
+                if (k->matrix && has_own(isa)) check_matrix(c, isa, MATRIX, outs[o], rows[r], flags & 1, flags & 2);
                 if (k->matrix_of && k->matrix_of(c->m->t.type))
                     check_matrix(c, isa, MATRIX_BF16, outs[o], rows[r], flags & 1, flags & 2);
                 if (k->matrix_of && k->matrix_of(c->m->t.type) && rows[r] > k->matrix_of(c->m->t.type)->tile)
@@ -543,7 +540,7 @@ static void several_of(Weights w, int n_in, uint64_t *random) {
     for (size_t r = 0; r < ARRAY_LEN(rows); r++)
         for (size_t o = 0; o < ARRAY_LEN(outs); o++)
             for (int flags = 0; flags < 4; flags++)
-                check_matrix(&c, N_ISA - 1, MATRIX_INT8, outs[o], rows[r], flags & 1, flags & 2);
+                check_matrix(&c, isa_count() - 1, MATRIX_INT8, outs[o], rows[r], flags & 1, flags & 2);
     products_free(&exact);
     products_free(&from_int8);
     free(x);
@@ -555,23 +552,23 @@ static void test_several_rows(void **state) {
     (void)state;
     static const int widths[] = {32, 256, 288, 1312};
     uint64_t random = 14;
-    if (!kernels(N_ISA - 1)) {
+    int amx = isa_count() - 1; // the last where it is there
+    if (!cpu_has_isa("amx")) {
         print_message("skipped: several rows in integers want AMX, which this CPU lacks\n");
         skip();
     }
     for (size_t w = 0; w < ARRAY_LEN(all_weights); w++)
-        for (size_t i = 0; i < ARRAY_LEN(widths) && int8_kernel(N_ISA - 1, all_weights[w].type); i++)
+        for (size_t i = 0; i < ARRAY_LEN(widths) && int8_kernel(amx, all_weights[w].type); i++)
             several_of(all_weights[w], widths[i], &random);
 }
 
 // The model asks for the weights of a file as they are; nothing may depend on values that are not there.
 static void test_matrix_kernels_are_used(void **state) {
     (void)state;
-    for (int isa = 0; isa < N_ISA; isa++) {
+    for (int isa = 0; isa < isa_count(); isa++) {
         const CpuKernels *k = kernels(isa);
-        if (!k) continue;
         assert_true(!k->matrix_of || k->matrix); // what has no better one falls back
-        assert_int_equal(k->matrix_of != NULL, strcmp(isas[isa], "amx") == 0);
+        assert_int_equal(k->matrix_of != NULL, strcmp(isa_name(isa), "amx") == 0);
         assert_true(k->attend.pairs > 0);
         assert_int_equal(k->attend_bf16 != NULL, k->matrix_of != NULL);
         assert_int_equal(k->several_of != NULL, k->matrix_of != NULL);
@@ -593,8 +590,8 @@ static void embed_of(Weights w, int n_in, uint64_t *random) {
     Matrix m;
     if (!matrix_new(&m, w, 5, n_in, random)) return;
     double *want = malloc((size_t)n_in * sizeof *want);
-    for (int isa = 0; isa < 4; isa++)
-        for (int row = 0; row < 5 && kernels(isa); row++) {
+    for (int isa = 0; isa < isa_count(); isa++)
+        for (int row = 0; row < 5 && has_own(isa); row++) {
             float *out = poisoned((size_t)n_in * sizeof *out);
             for (int i = 0; i < n_in; i++) want[i] = (double)m.values[(size_t)row * (size_t)n_in + (size_t)i];
             kernels(isa)->embed(&m.t, row, out);
@@ -634,8 +631,8 @@ static void test_rmsnorm(void **state) {
     (void)state;
     static const int sizes[] = {1, 2, 3, 8, 15, 16, 17, 64, 80, 172, 1000};
     uint64_t random = 14;
-    for (int isa = 0; isa < 4; isa++)
-        for (size_t i = 0; i < ARRAY_LEN(sizes) && kernels(isa); i++)
+    for (int isa = 0; isa < isa_count(); isa++)
+        for (size_t i = 0; i < ARRAY_LEN(sizes) && has_own(isa); i++)
             for (int in_place = 0; in_place < 2; in_place++) {
                 check_rmsnorm(isa, sizes[i], 1, 1e-5f, in_place, &random);
                 check_rmsnorm(isa, sizes[i], 1e-4f, 1e-5f, in_place, &random); // eps is most of it
@@ -670,8 +667,8 @@ static void test_rope(void **state) {
     static const int shapes[][2] = {{2, 2},   {2, 8},   {6, 8},     {10, 16},  {64, 64},
                                     {32, 64}, {64, 80}, {128, 128}, {130, 256}};
     uint64_t random = 15;
-    for (int isa = 0; isa < 4; isa++)
-        for (size_t i = 0; i < ARRAY_LEN(shapes) && kernels(isa); i++)
+    for (int isa = 0; isa < isa_count(); isa++)
+        for (size_t i = 0; i < ARRAY_LEN(shapes) && has_own(isa); i++)
             for (int adjacent = 0; adjacent < 2; adjacent++)
                 for (int round = 0; round < 10; round++) check_rope(isa, shapes[i][0], shapes[i][1], adjacent, &random);
 }
@@ -722,11 +719,11 @@ static void check_gate_sizes(Kernel kernel, int isa, GateRow *gate_row, Activati
 
 static void test_gate(void **state) {
     (void)state;
-    for (int isa = 0; isa < N_ISA; isa++)
+    for (int isa = 0; isa < isa_count(); isa++)
         for (Activation act = 0; act < N_ACTIVATIONS; act++) {
             const CpuKernels *k = kernels(isa);
-            if (k && isa < 4) check_gate_sizes(GATE, isa, k->gate, act);
-            if (k && k->matrix_of) check_gate_sizes(GATE_BF16, isa, k->matrix_of(TYPE_Q8_0)->gate, act);
+            if (has_own(isa)) check_gate_sizes(GATE, isa, k->gate, act);
+            if (k->matrix_of) check_gate_sizes(GATE_BF16, isa, k->matrix_of(TYPE_Q8_0)->gate, act);
         }
 }
 
@@ -756,8 +753,8 @@ static void test_to_kv(void **state) {
     (void)state;
     static const int sizes[] = {1, 3, 8, 15, 16, 64, 80, 96, 129}, types[] = {TYPE_F32, TYPE_F16, TYPE_BF16};
     uint64_t random = 17;
-    for (int isa = 0; isa < 4; isa++)
-        for (size_t i = 0; i < ARRAY_LEN(sizes) && kernels(isa); i++)
+    for (int isa = 0; isa < isa_count(); isa++)
+        for (size_t i = 0; i < ARRAY_LEN(sizes) && has_own(isa); i++)
             for (size_t t = 0; t < ARRAY_LEN(types); t++)
                 for (int round = 0; round < 20; round++) check_to_kv(isa, types[t], sizes[i], &random);
 }
@@ -943,7 +940,7 @@ static void run_attend(const AttendCase *c, const AttendKernel *k, int pairs, fl
 
 // The AMX unit takes a cache in 16 bits, and rounds queries, keys, weights and values to bf16.
 static bool rounds_attention(const AttendCase *c, int isa) {
-    return strcmp(isas[isa], "amx") == 0 && c->s.type_k != TYPE_F32 && c->s.type_v != TYPE_F32;
+    return strcmp(isa_name(isa), "amx") == 0 && c->s.type_k != TYPE_F32 && c->s.type_v != TYPE_F32;
 }
 
 static void check_attend(const AttendCase *c, int isa, int pairs) {
@@ -1020,8 +1017,7 @@ static void check_attend_parts(const AttendCase *c, int isa, uint64_t *random) {
 static void attend_shape(const AttendShape *s) {
     AttendCase c = attend_new(s);
     uint64_t random = s->seed;
-    for (int isa = 0; isa < N_ISA; isa++) {
-        if (!kernels(isa)) continue;
+    for (int isa = 0; isa < isa_count(); isa++) {
         int most = attend_kernel(isa)->pairs;
         check_attend(&c, isa, most);
         check_attend(&c, isa, 1 + pick(&random, most)); // the pairs cut elsewhere, also inside a row
@@ -1078,9 +1074,9 @@ static void test_attend_large_scores(void **state) {
             &(AttendShape){.head_dim = 64, .group = 2, .block = 16, .context = 200, .n_rows = rows, .seed = 5});
         for (int i = 0; i < c.s.n_rows * c.heads.n_heads * 64; i++) c.q[i] *= 100;
         reference(&c);
-        for (int isa = 0; isa < 4; isa++) {
+        for (int isa = 0; isa < isa_count(); isa++) {
             float *out = poisoned((size_t)(c.s.n_rows * c.heads.n_heads * 64) * sizeof *out);
-            if (kernels(isa)) {
+            if (has_own(isa)) {
                 run_attend(&c, attend_kernel(isa), attend_kernel(isa)->pairs, out);
                 // a score of 1000 has an ulp of 6e-5, which the exponential hands on
                 assert_true(distance_of(out, c.want, c.s.n_rows * c.heads.n_heads * 64) < 1e-3);
@@ -1105,11 +1101,12 @@ static void test_backend_choice(void **state) {
     assert_int_equal(st.code, QUILL_USAGE);
     assert_non_null(strstr(st.message, "sse9"));
     assert_non_null(strstr(st.message, "portable"));
-    for (int i = 0; i < N_ISA; i++) {
-        st = cpu_backend(isas[i], &be);
-        assert_true(st.code == 0 || st.code == QUILL_MODEL);
-        if (st.code) assert_non_null(strstr(st.message, isas[i]));
-        else assert_string_equal(be->isa, isas[i]);
+    static const char *const known[] = {"scalar", "portable", "avx2", "avx512", "amx"}; // on every CPU
+    for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+        st = cpu_backend(known[i], &be);
+        assert_int_equal(st.code, cpu_has_isa(known[i]) ? 0 : QUILL_MODEL);
+        if (st.code) assert_non_null(strstr(st.message, known[i]));
+        else assert_string_equal(be->isa, known[i]);
     }
 }
 
@@ -1130,5 +1127,5 @@ int main(void) {
         cmocka_unit_test(test_attend_large_scores),
         cmocka_unit_test(test_attend_windows_apart),
     };
-    return cmocka_run_group_tests(tests, name_missing, print_distances);
+    return cmocka_run_group_tests(tests, isa_print, print_distances);
 }

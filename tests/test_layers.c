@@ -3,64 +3,12 @@
 #include "testing.h"
 
 #include "../fingerprint.h"
-#include "model_rig.h"
+#include "cpu_rig.h"
 #include "tiny_model.h"
 
 #include <math.h>
 
-enum { MOST_TOKENS = 160, VOCAB = 320 };
-
-// ---- a model and a cache --------------------------------------------------------------------------------------------
-
-typedef struct {
-    const char *isa;
-    bool deterministic;
-    int kv_type, block;
-    bool few_partners; // no more blocks for windows than one sequence needs
-} Setup;
-
-static bool rig_open(Rig *r, const Gguf *g, Setup s) {
-    const Backend *be;
-    *r = (Rig){0};
-    if ((s.deterministic ? cpu_backend_deterministic : cpu_backend)(s.isa, &be).code) return false;
-    assert_ok(model_load(&r->m, g, be));
-    r->pool = threads_new(2);
-    assert_ok(workspace_new(&r->w, &r->m, r->pool, MOST_TOKENS, MOST_TOKENS, MOST_TOKENS));
-    KvShape shape = engine_kv_shape(&r->m);
-    shape.type_k = shape.type_v = s.kv_type;
-    shape.block = s.block;
-    shape.n_ctx = MOST_TOKENS;
-    shape.n_seqs = 1;
-    if (s.few_partners) shape.n_partners = kv_partners_needed(&shape, 8);
-    assert_ok(kv_new(&r->kv, &shape));
-    poison_pools(&r->kv);
-    kv_shuffle(&r->kv, 3);
-    return true;
-}
-
-// All logits of one sequence, `chunk` tokens a step; (n, n_vocab), the caller frees.
-static float *run_tokens(Rig *r, const int *tokens, int n, int chunk) {
-    size_t n_vocab = (size_t)r->m.c.n_vocab;
-    float *logits = malloc((size_t)n * n_vocab * sizeof *logits);
-    Sequence s = {0};
-    sequence_push(&s, tokens, n);
-    while (s.n_cached < n)
-        step(r, &(Part){&s, int_min(chunk, n - s.n_cached), logits + (size_t)s.n_cached * n_vocab}, 1);
-    kv_release(&r->kv, &s);
-    sequence_free(&s);
-    return logits;
-}
-
-static double distance(const float *got, const float *want, size_t n) {
-    double error = 0, norm = 0;
-    for (size_t i = 0; i < n; i++) {
-        error += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
-        norm += (double)want[i] * (double)want[i];
-    }
-    return sqrt(error / norm);
-}
-
-static const char *const isas[] = {"scalar", "portable", "avx2", "avx512", "amx"};
+enum { MOST_TOKENS = N_CTX, VOCAB = 320 };
 
 // ---- golden logits --------------------------------------------------------------------------------------------------
 
@@ -87,7 +35,7 @@ static float *golden_logits(const char *folder, const char *family, size_t n) {
 }
 
 static void check_family(const char *folder, const char *family) {
-    static const Setup setups[] = {{.block = 0}, {.block = 4}, {.block = 4, .few_partners = true}};
+    static const Setup setups[] = {{.block = 0}, {.block = 4}, {.block = 4, .n_seqs = 1, .step_rows = 8}};
     static const int chunks[] = {MOST_TOKENS, 8, 1};
     char path[600];
     int tokens[MOST_TOKENS], n = golden_tokens(folder, tokens);
@@ -95,21 +43,21 @@ static void check_family(const char *folder, const char *family) {
     Gguf *g;
     snprintf(path, sizeof path, "%s/%s.gguf", folder, family);
     assert_ok(gguf_open(path, &g));
-    for (size_t i = 0; i < ARRAY_LEN(isas); i++)
+    for (int i = 0; isa_name(i); i++)
         for (size_t s = 0; s < ARRAY_LEN(setups); s++)
             for (int in_order = 0; in_order < 2; in_order++) {
                 Rig r;
                 Setup setup = setups[s];
-                setup.isa = isas[i];
+                setup.isa = isa_name(i);
                 setup.deterministic = in_order;
                 if (!rig_open(&r, g, setup)) continue;
                 size_t n_logits = (size_t)(n * r.m.c.n_vocab);
                 if (!want) want = golden_logits(folder, family, n_logits);
-                for (size_t c = setup.few_partners; c < ARRAY_LEN(chunks); c++) { // few: for steps of 8 rows
+                for (size_t c = setup.step_rows > 0; c < ARRAY_LEN(chunks); c++) {
                     float *got = run_tokens(&r, tokens, n, int_min(n, chunks[c]));
                     double d = distance(got, want, n_logits);
                     if (!(d < 1e-5))
-                        fail_msg("%s, %s, block %d, chunks of %d: distance %.3g", family, isas[i], setup.block,
+                        fail_msg("%s, %s, block %d, chunks of %d: distance %.3g", family, isa_name(i), setup.block,
                                  chunks[c], d);
                     free(got);
                 }
@@ -143,15 +91,15 @@ static void check_types(const char *arch, int type, int kv_type, double limit) {
     int tokens[MOST_TOKENS];
     float *want[2] = {NULL, NULL};
     random_tokens(tokens, MOST_TOKENS, VOCAB, 6);
-    for (size_t i = 0; i < ARRAY_LEN(isas); i++) {
+    for (int i = 0; isa_name(i); i++) {
         Rig r;
-        if (!rig_open(&r, g, (Setup){.isa = isas[i], .kv_type = kv_type, .block = 32})) continue;
+        if (!rig_open(&r, g, (Setup){.isa = isa_name(i), .kv_type = kv_type, .block = 32})) continue;
         for (int few = 0; few < 2; few++) {
             float *got = run_tokens(&r, tokens, MOST_TOKENS, few ? 3 : MOST_TOKENS);
             double d = want[few] ? distance(got, want[few], (size_t)MOST_TOKENS * VOCAB) : 0;
             if (!(d <= limit))
-                fail_msg("%s %s, KV %s, %s, %s rows: distance %.3g", arch, type_name(type), type_name(kv_type), isas[i],
-                         few ? "few" : "many", d);
+                fail_msg("%s %s, KV %s, %s, %s rows: distance %.3g", arch, type_name(type), type_name(kv_type),
+                         isa_name(i), few ? "few" : "many", d);
             if (want[few]) free(got);
             else want[few] = got;
         }
@@ -266,9 +214,9 @@ static void check_narrowing(const char *arch, const char *isa) {
 
 static void test_any_layer_narrows(void **state) {
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(isas); i++) {
-        check_narrowing("qwen3", isas[i]);
-        check_narrowing("gemma3", isas[i]);
+    for (int i = 0; isa_name(i); i++) {
+        check_narrowing("qwen3", isa_name(i));
+        check_narrowing("gemma3", isa_name(i));
     }
 }
 

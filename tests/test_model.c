@@ -2,62 +2,16 @@
 // of it against golden logits from outside; every feature of a family is used.
 #include "testing.h"
 
-#include "model_rig.h"
+#include "cpu_rig.h"
 #include "tiny_model.h"
 
 #include <math.h>
 
-enum { PROMPT = 40, MOST_ROWS = 160, N_CTX = 128, N_ISA = 5 };
+enum { PROMPT = 40 };
 
-static const char *const isas[N_ISA] = {"scalar", "portable", "avx2", "avx512", "amx"};
 static const char *const archs[] = {"llama", "qwen2", "qwen3", "gemma2", "gemma3"};
 
-// ---- a model with all that a forward needs --------------------------------------------------------------------------
-
-typedef struct {
-    const char *isa; // NULL: "scalar"
-    bool deterministic;
-    int threads; // 0: 1
-    int kv_type;
-    int block;        // 0: contiguous
-    uint64_t shuffle; // of the blocks; 0: as they come
-    int window;       // of every layer's attention; 0: the model's own
-    int n_ctx;        // and rows in a step; 0: N_CTX and MOST_ROWS
-} Setup;
-
-static bool rig_open(Rig *r, const Gguf *g, Setup s) {
-    const Backend *be;
-    *r = (Rig){0};
-    if ((s.deterministic ? cpu_backend_deterministic : cpu_backend)(s.isa ? s.isa : "scalar", &be).code)
-        return false; // this CPU cannot run it
-    assert_ok(model_load(&r->m, g, be));
-    for (int i = 0; i < r->m.c.n_layers && s.window; i++) r->m.layers[i].heads.window = s.window;
-    r->pool = threads_new(s.threads ? s.threads : 1);
-    int n_ctx = s.n_ctx ? s.n_ctx : N_CTX, rows = int_max(n_ctx, MOST_ROWS);
-    assert_ok(workspace_new(&r->w, &r->m, r->pool, rows, rows, n_ctx));
-    KvShape shape = engine_kv_shape(&r->m);
-    shape.type_k = shape.type_v = s.kv_type;
-    shape.block = s.block;
-    shape.n_ctx = n_ctx;
-    shape.n_seqs = 5;
-    assert_ok(kv_new(&r->kv, &shape));
-    poison_pools(&r->kv);
-    if (s.shuffle) kv_shuffle(&r->kv, s.shuffle);
-    return true;
-}
-
-// All logits of one sequence, computed `chunk` tokens a step; (n, n_vocab), the caller frees.
-static float *run_tokens(Rig *r, const int *tokens, int n, int chunk) {
-    size_t n_vocab = (size_t)r->m.c.n_vocab;
-    float *logits = malloc((size_t)n * n_vocab * sizeof *logits);
-    Sequence s = {0};
-    sequence_push(&s, tokens, n);
-    while (s.n_cached < n)
-        step(r, &(Part){&s, int_min(chunk, n - s.n_cached), logits + (size_t)s.n_cached * n_vocab}, 1);
-    kv_release(&r->kv, &s);
-    sequence_free(&s);
-    return logits;
-}
+// ---- ways to compute a sequence -------------------------------------------------------------------------------------
 
 // The same between two strangers, whose chunks are of other lengths and who end before or after.
 static float *run_among_strangers(Rig *r, const int *tokens, int n, int chunk) {
@@ -83,15 +37,6 @@ static float *run_among_strangers(Rig *r, const int *tokens, int n, int chunk) {
         sequence_free(all[i]);
     }
     return logits;
-}
-
-static double distance(const float *got, const float *want, size_t n) {
-    double error = 0, norm = 0;
-    for (size_t i = 0; i < n; i++) {
-        error += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
-        norm += (double)want[i] * (double)want[i];
-    }
-    return sqrt(error / norm);
 }
 
 static void assert_same_bits(const float *got, const float *want, int rows, int n_vocab, const char *what) {
@@ -176,14 +121,14 @@ static void test_fast_paths_paged_as_contiguous(void **state) {
         TinyModel shape = tiny(archs[a]);
         Gguf *g = tiny_model(&shape);
         int tokens[PROMPT];
-        for (int isa = 1; isa < N_ISA; isa++)
+        for (int isa = 1; isa_name(isa); isa++)
             for (size_t kv = 0; kv < ARRAY_LEN(kv_types); kv++)
                 for (size_t b = 0; b < ARRAY_LEN(batchings); b++) {
                     float *want = NULL;
                     for (size_t l = 0; l < 6; l++) {
                         Setup s = layouts[l];
                         Rig r;
-                        s.isa = isas[isa];
+                        s.isa = isa_name(isa);
                         s.kv_type = kv_types[kv];
                         if (!rig_open(&r, g, s)) break;
                         random_tokens(tokens, PROMPT, r.m.c.n_vocab, 5);
@@ -192,7 +137,7 @@ static void test_fast_paths_paged_as_contiguous(void **state) {
                                          : run_tokens(&r, tokens, PROMPT, batchings[b].chunk);
                         if (!want) want = got;
                         else {
-                            assert_same_bits(got, want, PROMPT, r.m.c.n_vocab, isas[isa]);
+                            assert_same_bits(got, want, PROMPT, r.m.c.n_vocab, isa_name(isa));
                             free(got);
                         }
                         rig_close(&r);
@@ -222,19 +167,19 @@ static void test_long_prompts(void **state) {
     TinyModel shape = tiny("llama");
     Gguf *g = tiny_model(&shape);
     int tokens[LONG];
-    for (int isa = 0; isa < N_ISA; isa++)
+    for (int isa = 0; isa_name(isa); isa++)
         for (size_t kv = 0; kv < ARRAY_LEN(kv_types); kv++) {
             float *want = NULL;
             for (size_t w = 0; w < ARRAY_LEN(ways); w++) {
                 Setup s = ways[w].layout;
                 Rig r;
                 char what[128];
-                s.isa = isas[isa];
+                s.isa = isa_name(isa);
                 s.deterministic = isa > 0;
                 s.kv_type = kv_types[kv];
                 s.n_ctx = LONG;
                 if (!rig_open(&r, g, s)) break;
-                snprintf(what, sizeof what, "%s, KV %s, block %d, chunks of %d", isas[isa], type_name(s.kv_type),
+                snprintf(what, sizeof what, "%s, KV %s, block %d, chunks of %d", isa_name(isa), type_name(s.kv_type),
                          s.block, ways[w].chunk);
                 random_tokens(tokens, LONG, r.m.c.n_vocab, 5);
                 float *got = run_tokens(&r, tokens, LONG, ways[w].chunk);
@@ -287,18 +232,18 @@ static void one_result(int type, int kv_type, int window, int ffn) {
                                       .ffn = ffn,
                                       .seed = 4});
     int tokens[ROWS];
-    for (int isa = 1; isa < N_ISA; isa++) {
+    for (int isa = 1; isa_name(isa); isa++) {
         float *want = NULL;
         for (size_t i = 0; i < ARRAY_LEN(runs); i++) {
             Rig r;
             Setup s = runs[i].setup;
-            s.isa = isas[isa], s.deterministic = true, s.kv_type = kv_type, s.window = window;
+            s.isa = isa_name(isa), s.deterministic = true, s.kv_type = kv_type, s.window = window;
             if (!rig_open(&r, g, s)) break;
             random_tokens(tokens, ROWS, r.m.c.n_vocab, 5);
             float *got = runs[i].strangers ? run_among_strangers(&r, tokens, ROWS, runs[i].chunk)
                                            : run_tokens(&r, tokens, ROWS, runs[i].chunk);
             char what[128];
-            snprintf(what, sizeof what, "%s, %s, KV %s, window %d, run %zu", isas[isa], type_name(type),
+            snprintf(what, sizeof what, "%s, %s, KV %s, window %d, run %zu", isa_name(isa), type_name(type),
                      type_name(kv_type), window, i);
             if (want) assert_same_bits(got, want, ROWS, r.m.c.n_vocab, what);
             else {
@@ -367,11 +312,11 @@ static void keys_in_parts(const char *isa, int kv_type, int window, bool determi
 
 static void test_keys_in_parts(void **state) {
     (void)state;
-    for (int isa = 0; isa < N_ISA; isa++) {
-        keys_in_parts(isas[isa], TYPE_F32, 0, false);
-        keys_in_parts(isas[isa], TYPE_F32, 600, false);
-        keys_in_parts(isas[isa], TYPE_Q8_0, 0, false);
-        keys_in_parts(isas[isa], TYPE_F32, 0, true);
+    for (int isa = 0; isa_name(isa); isa++) {
+        keys_in_parts(isa_name(isa), TYPE_F32, 0, false);
+        keys_in_parts(isa_name(isa), TYPE_F32, 600, false);
+        keys_in_parts(isa_name(isa), TYPE_Q8_0, 0, false);
+        keys_in_parts(isa_name(isa), TYPE_F32, 0, true);
     }
 }
 
@@ -483,10 +428,10 @@ static void test_rotation_changes_nothing(void **state) {
     (void)state;
     TinyModel shape = tiny("qwen3");
     Gguf *g = tiny_model(&shape);
-    for (int isa = 0; isa < N_ISA; isa++) {
+    for (int isa = 0; isa_name(isa); isa++) {
         Rig r;
         int tokens[PROMPT];
-        if (!rig_open(&r, g, (Setup){.isa = isas[isa]})) continue;
+        if (!rig_open(&r, g, (Setup){.isa = isa_name(isa)})) continue;
         random_tokens(tokens, PROMPT, r.m.c.n_vocab, 5);
         float *off = run_tokens(&r, tokens, PROMPT, 7);
         r.kv.pool->rotate = true;
@@ -502,7 +447,7 @@ static void test_rotation_changes_nothing(void **state) {
 
 static void test_fast_paths_batchings_agree(void **state) {
     (void)state;
-    double worst[N_ISA] = {0};
+    double worst[MOST_ISAS] = {0};
     for (size_t a = 0; a < ARRAY_LEN(archs); a++) {
         TinyModel shape = tiny(archs[a]);
         Gguf *g = tiny_model(&shape);
@@ -513,8 +458,8 @@ static void test_fast_paths_batchings_agree(void **state) {
         float *want = run_tokens(&r, tokens, PROMPT, PROMPT);
         size_t n = (size_t)(PROMPT * r.m.c.n_vocab);
         rig_close(&r);
-        for (int isa = 1; isa < N_ISA; isa++) {
-            if (!rig_open(&r, g, (Setup){.isa = isas[isa], .block = 16})) continue;
+        for (int isa = 1; isa_name(isa); isa++) {
+            if (!rig_open(&r, g, (Setup){.isa = isa_name(isa), .block = 16})) continue;
             for (size_t b = 0; b < ARRAY_LEN(batchings); b++) {
                 float *got = batchings[b].strangers ? run_among_strangers(&r, tokens, PROMPT, batchings[b].chunk)
                                                     : run_tokens(&r, tokens, PROMPT, batchings[b].chunk);
@@ -528,50 +473,11 @@ static void test_fast_paths_batchings_agree(void **state) {
         free(want);
         gguf_close(g);
     }
-    for (int isa = 1; isa < N_ISA; isa++)
-        print_message("F32 model, any batching, %-8s: %.1e from scalar\n", isas[isa], worst[isa]);
+    for (int isa = 1; isa_name(isa); isa++)
+        print_message("F32 model, any batching, %-8s: %.1e from scalar\n", isa_name(isa), worst[isa]);
 }
 
-// ---- every weight type on every instruction set ---------------------------------------------------------------------
-
-static void test_types_on_every_isa(void **state) {
-    (void)state;
-    enum { STEPS = 12 };
-    print_message("distance from scalar: one prefill of %d, %d single steps\n", PROMPT, STEPS);
-    for (size_t t = 0; t < TINY_TYPES; t++) {
-        Gguf *g = tiny_model(&(TinyModel){.arch = archs[t % 3],
-                                          .type = tiny_types[t],
-                                          .dim = 256,
-                                          .n_heads = 4,
-                                          .n_kv_heads = 2,
-                                          .ffn = 512,
-                                          .seed = t});
-        int tokens[PROMPT];
-        Rig r;
-        assert_true(rig_open(&r, g, (Setup){.block = 16}));
-        size_t n_vocab = (size_t)r.m.c.n_vocab;
-        random_tokens(tokens, PROMPT, r.m.c.n_vocab, 6);
-        float *want = run_tokens(&r, tokens, PROMPT, PROMPT);
-        rig_close(&r);
-        print_message("  %-7s", type_name(tiny_types[t]));
-        for (int isa = 1; isa < N_ISA; isa++) {
-            if (!rig_open(&r, g, (Setup){.isa = isas[isa], .block = 16, .threads = 2})) continue;
-            float *prefill = run_tokens(&r, tokens, PROMPT, PROMPT), *decode = run_tokens(&r, tokens, STEPS, 1);
-            double a = distance(prefill, want, PROMPT * n_vocab), b = distance(decode, want, STEPS * n_vocab);
-            print_message("  %s %.1e %.1e", isas[isa], a, b);
-            bool bf16 = isa == 4 && tiny_types[t] != TYPE_F32,
-                 floats = tiny_types[t] <= TYPE_F16 || tiny_types[t] == TYPE_BF16;
-            bool int8 = isa >= 2 && !floats && tiny_types[t] != TYPE_I8G; // activations of single steps
-            if (!(a <= (bf16 ? 3e-2 : 1e-4) && b <= (int8 ? 5e-2 : 1e-4))) fail_msg("%s: too far", isas[isa]);
-            free(prefill);
-            free(decode);
-            rig_close(&r);
-        }
-        print_message("\n");
-        free(want);
-        gguf_close(g);
-    }
-}
+// ---- int8 groups of llama2.c ----------------------------------------------------------------------------------------
 
 // The same model with every int8 matrix as the floats it stands for: q times its group's scale.
 static Gguf *float_twin(const Gguf *g) {
@@ -600,16 +506,17 @@ static Gguf *float_twin(const Gguf *g) {
 static void test_int8_groups_are_their_floats(void **state) {
     (void)state;
     Gguf *g = tiny_model(&(TinyModel){.type = TYPE_I8G, .ffn = 172, .seed = 8}), *twin = float_twin(g);
-    for (int isa = 0; isa < N_ISA; isa++) {
+    for (int isa = 0; isa_name(isa); isa++) {
         Rig a, b;
-        if (!rig_open(&a, g, (Setup){.isa = isas[isa]})) continue;
-        assert_true(rig_open(&b, twin, (Setup){.isa = isas[isa]}));
+        if (!rig_open(&a, g, (Setup){.isa = isa_name(isa)})) continue;
+        assert_true(rig_open(&b, twin, (Setup){.isa = isa_name(isa)}));
         int tokens[PROMPT];
         random_tokens(tokens, PROMPT, a.m.c.n_vocab, 15);
         size_t n = (size_t)PROMPT * (size_t)a.m.c.n_vocab;
         float *ints = run_tokens(&a, tokens, PROMPT, PROMPT), *floats = run_tokens(&b, tokens, PROMPT, PROMPT);
         if (isa == 0) assert_memory_equal(ints, floats, n * sizeof *ints);
-        if (!(distance(ints, floats, n) <= (isa == 4 ? 3e-2 : 1e-5))) fail_msg("%s: too far", isas[isa]);
+        if (!(distance(ints, floats, n) <= (strcmp(isa_name(isa), "amx") == 0 ? 3e-2 : 1e-5)))
+            fail_msg("%s: too far", isa_name(isa));
         free(ints);
         free(floats);
         rig_close(&a);
@@ -702,57 +609,73 @@ static void golden_tokens(int *out) {
     buf_free(&text);
 }
 
-static double golden_limit(const char *name, int kv_type, const char *isa) {
-    if (strcmp(isa, "scalar") == 0) return 1e-5;
-    if (strncmp(name, "arch/", 5) == 0 || strcmp(name, "quants/F32") == 0) return kv_type == TYPE_F32 ? 1e-3 : 2e-3;
-    if (strcmp(name, "quants/F16") == 0 || strcmp(name, "quants/BF16") == 0) return 2e-2;
-    return fmin(5e-2, llama_cpp_distance(name));
+// How far a file's logits may be from the golden ones, by what is rounded:
+// - by the reference, over a cache in f32: nothing; f32 sums and the golden file's own f32.
+// - by the reference, over a cache in f16: K and V, by 2^-12 of their size on average; 1.1e-3 was found at most.
+// - by a path that rounds nothing else: the same, but which neighbour in f16 an element falls on is chance: half more.
+// - by integer kernels: activations to int8, as llama.cpp rounds them: a tenth beyond its distance.
+// - by the matrix unit beside 16-bit weights: weights and activations to bf16. That costs up to 1.26e-2 on the mean of
+//   twenty sequences (test_rounding.c), and one of them is up to a fifth away from the mean.
+static double golden_limit(const char *name, const char *isa, int kv_type, double reference) {
+    bool floats = strstr(name, "arch/") || strstr(name, "F32"), halves = strstr(name, "F16");
+    if (strcmp(isa, "scalar") == 0) return kv_type == TYPE_F32 ? 1e-5 : 2e-3;
+    if (floats || (halves && strcmp(isa, "amx") != 0)) return 1.5 * reference + 1e-5;
+    return halves ? 1.2 * 1.3e-2 : 1.1 * llama_cpp_distance(name);
 }
 
-// The distances of one prefill and of single steps; false: too far.
-static bool golden_run(const char *name, const Gguf *g, const float *want, const char *isa, int kv_type) {
+// The larger distance of one prefill and of single steps.
+static double golden_run(const Gguf *g, const float *want, const char *isa, int kv_type) {
+    static const int chunks[] = {GOLDEN, 1};
     int tokens[GOLDEN];
+    double most = 0;
     Rig r;
-    assert_true(rig_open(&r, g, (Setup){.isa = isa, .kv_type = kv_type, .block = 16, .threads = 2}));
+    assert_true(rig_open(&r, g, (Setup){.isa = isa, .kv_type = kv_type, .block = 16}));
     assert_int_equal(r.m.c.n_vocab, GOLDEN_VOCAB);
     golden_tokens(tokens);
-    float *prefill = run_tokens(&r, tokens, GOLDEN, GOLDEN), *steps = run_tokens(&r, tokens, GOLDEN, 1);
-    double a = distance(prefill, want, GOLDEN * GOLDEN_VOCAB), b = distance(steps, want, GOLDEN * GOLDEN_VOCAB);
-    double limit = golden_limit(name, kv_type, isa);
-    print_message("  %.1e %.1e", a, b);
-    free(prefill);
-    free(steps);
+    for (size_t i = 0; i < ARRAY_LEN(chunks); i++) {
+        float *got = run_tokens(&r, tokens, GOLDEN, chunks[i]);
+        double d = distance(got, want, GOLDEN * GOLDEN_VOCAB);
+        most = isnan(d) ? INFINITY : fmax(most, d);
+        free(got);
+    }
     rig_close(&r);
-    return a <= limit && b <= limit;
+    return most;
+}
+// One file on every instruction set; false: one is too far.
+static bool golden_file(const char *name) {
+    static const int kv_types[] = {TYPE_F32, TYPE_F16};
+    char file[64];
+    bool near = true;
+    Gguf *g;
+    FileMap map;
+    snprintf(file, sizeof file, "golden/%s.f32", name);
+    assert_ok(file_map(test_data(file), &map));
+    assert_int_equal(map.n, GOLDEN * GOLDEN_VOCAB * sizeof(float));
+    snprintf(file, sizeof file, "golden/%s.gguf", name);
+    assert_ok(gguf_open(test_data(file), &g));
+    print_message("%-28s  %.1e  ", name, llama_cpp_distance(name));
+    for (size_t k = 0; k < ARRAY_LEN(kv_types); k++) {
+        double reference = 0;
+        for (int isa = 0; isa_name(isa); isa++) {
+            double d = golden_run(g, (const float *)(const void *)map.data, isa_name(isa), kv_types[k]);
+            if (isa == 0) reference = d;
+            bool here = d <= golden_limit(name, isa_name(isa), kv_types[k], reference);
+            print_message("  %.1e%s", d, here ? "" : " TOO FAR");
+            near &= here;
+        }
+        print_message("%s", k == 0 ? "  | " : "\n");
+    }
+    gguf_close(g);
+    file_unmap(&map);
+    return near;
 }
 
 static void test_golden(void **state) {
     (void)state;
-    static const struct {
-        const char *isa;
-        int kv_type;
-    } runs[] = {{"scalar", TYPE_F32}, {"auto", TYPE_F32}, {"auto", TYPE_F16}};
     int n_far = 0;
     test_data("golden"); // skips here, before anything is printed
-    print_message("%-28s  scalar, KV F32   auto, KV F32     auto, KV F16     llama.cpp\n", "prefill, single steps");
-    for (size_t i = 0; i < ARRAY_LEN(golden_files); i++) {
-        char file[64];
-        Gguf *g;
-        FileMap map;
-        snprintf(file, sizeof file, "golden/%s.f32", golden_files[i]);
-        assert_ok(file_map(test_data(file), &map));
-        assert_int_equal(map.n, GOLDEN * GOLDEN_VOCAB * sizeof(float));
-        snprintf(file, sizeof file, "golden/%s.gguf", golden_files[i]);
-        assert_ok(gguf_open(test_data(file), &g));
-        print_message("%-28s", golden_files[i]);
-        bool near = true;
-        for (size_t k = 0; k < ARRAY_LEN(runs); k++)
-            near &= golden_run(golden_files[i], g, (const float *)(const void *)map.data, runs[k].isa, runs[k].kv_type);
-        print_message("  %.1e%s\n", llama_cpp_distance(golden_files[i]), near ? "" : "  TOO FAR");
-        n_far += !near;
-        gguf_close(g);
-        file_unmap(&map);
-    }
+    print_message("distance from golden logits: llama.cpp, then each instruction set over a cache in f32, in f16\n");
+    for (size_t i = 0; i < ARRAY_LEN(golden_files); i++) n_far += !golden_file(golden_files[i]);
     assert_int_equal(n_far, 0);
 }
 
@@ -898,12 +821,12 @@ static void test_linear_by_either_key(void **state) {
 static void test_window(void **state) {
     (void)state;
     enum { WINDOW = 5 };
-    for (int isa = 0; isa < N_ISA; isa++) {
+    for (int isa = 0; isa_name(isa); isa++) {
         Gguf *g = tiny_model(&(TinyModel){.seed = 8});
         Rig r;
         int tokens[PROMPT];
         gguf_set_u32(g, "llama.attention.sliding_window", WINDOW);
-        if (rig_open(&r, g, (Setup){.isa = isas[isa], .block = 16})) {
+        if (rig_open(&r, g, (Setup){.isa = isa_name(isa), .block = 16})) {
             random_tokens(tokens, PROMPT, 320, 5);
             float *a = run_tokens(&r, tokens, PROMPT, PROMPT), *one = run_tokens(&r, tokens, PROMPT, 1);
             assert_true(distance(one, a, PROMPT * 320) < 1e-4);
@@ -1009,15 +932,6 @@ static void test_rows_without_logits(void **state) {
     gguf_close(g);
 }
 
-static int name_missing(void **state) {
-    (void)state;
-    const Backend *be;
-    for (int i = 0; i < N_ISA; i++)
-        if (cpu_backend(isas[i], &be).code)
-            print_message("skipped: this CPU cannot run %s (it has %s)\n", isas[i], cpu_isa_list());
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scalar_is_invariant),
@@ -1028,7 +942,6 @@ int main(void) {
         cmocka_unit_test(test_sealed_groups_are_left_and_shared),
         cmocka_unit_test(test_rotation_changes_nothing),
         cmocka_unit_test(test_fast_paths_batchings_agree),
-        cmocka_unit_test(test_types_on_every_isa),
         cmocka_unit_test(test_int8_groups_are_their_floats),
         cmocka_unit_test(test_forks),
         cmocka_unit_test(test_golden),
@@ -1041,5 +954,5 @@ int main(void) {
         cmocka_unit_test(test_positions_apart_from_slots),
         cmocka_unit_test(test_rows_without_logits),
     };
-    return cmocka_run_group_tests(tests, name_missing, NULL);
+    return cmocka_run_group_tests(tests, isa_print, NULL);
 }

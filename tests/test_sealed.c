@@ -5,13 +5,12 @@
 #define _POSIX_C_SOURCE 200112L // posix_memalign
 #include "testing.h"
 
-#include "../cpu.h"
 #include "../sealing.h"
+#include "isas.h"
 
 #include <math.h>
 
 static const int types[] = {TYPE_FP8, TYPE_Q8_0, TYPE_Q4_0, TYPE_KIVI2};
-static const char *const isas[] = {"scalar", "portable", "avx2", "avx512", "amx"};
 
 static int pick(uint64_t *random, int n) { return (int)(test_random(random) % (uint64_t)n); }
 
@@ -376,14 +375,14 @@ static void test_attention_over_groups(void **state) {
         s.n_rows = int_min(s.n_rows, SEAL - s.first % SEAL); // the rows of a task lie in one group
         Case c;
         case_new(&c, &s);
-        for (size_t i = 0; i < ARRAY_LEN(isas); i++) {
+        for (int i = 0; i < isa_count(); i++) {
             const Backend *be;
-            if (cpu_backend(isas[i], &be).code) continue;
+            assert_ok(isa_backend(isa_name(i), false, &be));
             const CpuKernels *k = be->impl;
             const AttendKernel *both[] = {&k->attend, k->attend_bf16};
             for (size_t j = 0; j < ARRAY_LEN(both) && both[j]; j++) {
-                check_attend(&c, both[j], isas[i], both[j]->pairs);
-                check_attend(&c, both[j], isas[i], 1 + pick(&random, both[j]->pairs));
+                check_attend(&c, both[j], isa_name(i), both[j]->pairs);
+                check_attend(&c, both[j], isa_name(i), 1 + pick(&random, both[j]->pairs));
             }
         }
         case_free(&c);

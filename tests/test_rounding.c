@@ -1,0 +1,249 @@
+// test_rounding.c: the logits of every instruction set are off by what it rounds, and by nothing else.
+//
+// What a kernel may cost is computed: the scalar forward with its activations rounded to int8 (32 elements under one
+// scale, the largest / 127) or, with its weights, to bf16, and everything else as it is. The distance of that from the
+// plain scalar forward is the cost of the rounding alone. On the mean of SEQUENCES random sequences no kernel is
+// further away than SLACK times that cost; where nothing is rounded, than EXACT_LIMIT. One sequence alone swings by a
+// tenth.
+#include "testing.h"
+
+#include "cpu_rig.h"
+#include "tiny_model.h"
+
+enum { SEQUENCES = 20, LENGTH = 20, TOKENS = SEQUENCES * LENGTH };
+#define SLACK 1.05
+#define EXACT_LIMIT 1e-5
+
+typedef enum { EXACT, INT8, BF16, ROUNDINGS } Rounding;
+
+// ---- the reference: scalar kernels over rounded inputs --------------------------------------------------------------
+
+static void round_int8(const float *x, int n, float *out) {
+    for (int first = 0; first < n; first += 32) {
+        double most = 0;
+        for (int i = first; i < first + 32; i++) most = fmax(most, fabs((double)x[i]));
+        double scale = most > 0 ? most / 127 : 1;
+        for (int i = first; i < first + 32; i++) out[i] = (float)(rint((double)x[i] / scale) * scale);
+    }
+}
+
+static void round_bf16(const float *x, int n, float *out) {
+    for (int i = 0; i < n; i++) out[i] = bf16_float(float_bf16(x[i]));
+}
+
+static float *rounded_rows(void (*round)(const float *, int, float *), const float *x, size_t stride, int rows, int n) {
+    float *out = mem_alloc((size_t)rows * (size_t)n * sizeof *out);
+    for (size_t r = 0; r < (size_t)rows; r++) round(x + r * stride, n, out + r * (size_t)n);
+    return out;
+}
+
+static bool is_quantised(int type) {
+    return type != TYPE_F32 && type != TYPE_F16 && type != TYPE_BF16 && type != TYPE_I8G;
+}
+
+static void matvec_int8(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
+                        size_t y_stride, bool add, void *scratch) {
+    if (!is_quantised(w->type)) {
+        cpu_scalar.matvec(w, first, last, x, x_stride, n_rows, y, y_stride, add, scratch);
+        return;
+    }
+    float *rows = rounded_rows(round_int8, x, x_stride, n_rows, w->n_in);
+    cpu_scalar.matvec(w, first, last, rows, (size_t)w->n_in, n_rows, y, y_stride, add, scratch);
+    free(rows);
+}
+
+static void matvec_bf16(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
+                        size_t y_stride, bool add, void *scratch) {
+    if (w->type == TYPE_F32) {
+        cpu_scalar.matvec(w, first, last, x, x_stride, n_rows, y, y_stride, add, scratch);
+        return;
+    }
+    float *rows = rounded_rows(round_bf16, x, x_stride, n_rows, w->n_in);
+    float *weights = mem_alloc((size_t)w->n_in * sizeof *weights);
+    for (int f = first; f < last; f++) {
+        cpu_scalar.embed(w, f, weights); // feature f's weights in f32
+        round_bf16(weights, w->n_in, weights);
+        Tensor one = {
+            .type = TYPE_F32, .data = weights, .n_out = 1, .n_in = w->n_in, .bias = w->bias ? w->bias + f : NULL};
+        cpu_scalar.matvec(&one, 0, 1, rows, (size_t)w->n_in, n_rows, y + f, y_stride, add, scratch);
+    }
+    free(weights);
+    free(rows);
+}
+
+// The scalar backend that rounds so.
+static const Backend *reference(Rounding rounding) {
+    static CpuKernels kernels[ROUNDINGS];
+    static Backend backends[ROUNDINGS];
+    const Backend *scalar;
+    assert_ok(cpu_backend("scalar", &scalar));
+    kernels[rounding] = *(const CpuKernels *)scalar->impl;
+    if (rounding == INT8) kernels[rounding].matvec = matvec_int8;
+    if (rounding == BF16) kernels[rounding].matvec = matvec_bf16;
+    backends[rounding] = *scalar;
+    backends[rounding].impl = &kernels[rounding];
+    return &backends[rounding];
+}
+
+// ---- ways to compute the sequences, and what each rounds ------------------------------------------------------------
+
+// A step computes `rows` tokens of each of `together` sequences.
+typedef struct {
+    const char *name;
+    int rows, together;
+    bool deterministic;
+} Way;
+
+static const Way at_once = {.rows = LENGTH, .together = SEQUENCES};
+static const Way ways[] = {
+    {"short prompt", LENGTH, 1, false},      {"many rows", LENGTH, SEQUENCES, false}, {"single steps", 1, 1, false},
+    {"steps together", 1, SEQUENCES, false}, {"--deterministic", LENGTH, 1, true},
+};
+
+// What a table of kernels rounds of products with weights of a type, as cpu.c chooses: the matrix unit multiplies bf16,
+// but bytes where sequences decode together; a few rows go through integers, and all of them with --deterministic.
+static Rounding rounding_of(const CpuKernels *k, int type, const Way *way) {
+    enum { FEW_ROWS = 32 };
+    int n_rows = way->rows * way->together;
+    const MatrixKernel *many = k->matrix_of ? k->matrix_of(type) : NULL, *few = k->few_of ? k->few_of(type) : NULL;
+    bool bytes = way->rows == 1 && k->several_of && k->several_of(type);
+    if (many && (k->in_order || (n_rows >= many->min_rows && !bytes))) return BF16;
+    return few && (k->in_order || n_rows <= FEW_ROWS) ? INT8 : EXACT;
+}
+
+// Logits (SEQUENCES, LENGTH, n_vocab) of all sequences; the caller frees.
+static float *compute(const Gguf *g, const Backend *be, const Way *way, const int *tokens) {
+    Rig r;
+    assert_true(rig_open(&r, g, (Setup){.be = be, .block = 16, .n_ctx = TOKENS, .n_seqs = SEQUENCES}));
+    size_t n_vocab = (size_t)r.m.c.n_vocab;
+    float *logits = mem_alloc(TOKENS * n_vocab * sizeof *logits);
+    Sequence s[SEQUENCES] = {{0}};
+    for (int first = 0; first < SEQUENCES; first += way->together) {
+        for (int i = first; i < first + way->together; i++) sequence_push(&s[i], tokens + i * LENGTH, LENGTH);
+        for (int at = 0; at < LENGTH; at += way->rows) {
+            Part parts[SEQUENCES];
+            for (int i = first; i < first + way->together; i++)
+                parts[i - first] = (Part){&s[i], way->rows, logits + (size_t)(i * LENGTH + at) * n_vocab};
+            step(&r, parts, way->together);
+        }
+        for (int i = first; i < first + way->together; i++) {
+            kv_release(&r.kv, &s[i]);
+            sequence_free(&s[i]);
+        }
+    }
+    rig_close(&r);
+    return logits;
+}
+
+static double mean_distance(const float *got, const float *want, size_t n_vocab) {
+    double sum = 0;
+    for (size_t i = 0; i < SEQUENCES; i++)
+        sum += distance(got + i * LENGTH * n_vocab, want + i * LENGTH * n_vocab, LENGTH * n_vocab);
+    return sum / SEQUENCES;
+}
+
+// ---- the comparison -------------------------------------------------------------------------------------------------
+
+typedef struct {
+    const Gguf *g;
+    const char *name;
+    int type; // of its matrices
+    int tokens[TOKENS];
+    size_t n_vocab;
+    float *want;            // the plain scalar logits
+    double cost[ROUNDINGS]; // what each rounding costs by itself
+} Case;
+
+static void case_open(Case *c) {
+    random_tokens(c->tokens, TOKENS, (int)c->n_vocab, 11);
+    c->want = compute(c->g, reference(EXACT), &at_once, c->tokens);
+    c->cost[EXACT] = EXACT_LIMIT / SLACK;
+    for (Rounding r = INT8; r < ROUNDINGS; r++) {
+        float *near = compute(c->g, reference(r), &at_once, c->tokens);
+        c->cost[r] = mean_distance(near, c->want, c->n_vocab);
+        free(near);
+    }
+    print_message("%-16s int8 alone %.2e, bf16 alone %.2e;", c->name, c->cost[INT8], c->cost[BF16]);
+}
+
+// Prints the largest ratio to the cost of each instruction set; the number of ways that are too far.
+static int compare(Case *c) {
+    int n_far = 0;
+    for (int isa = 1; isa_name(isa); isa++) { // from behind the reference
+        double worst[ROUNDINGS] = {0};
+        for (size_t w = 0; w < ARRAY_LEN(ways); w++) {
+            const Backend *be;
+            assert_ok(isa_backend(isa_name(isa), ways[w].deterministic, &be));
+            Rounding rounding = rounding_of(be->impl, c->type, &ways[w]);
+            float *got = compute(c->g, be, &ways[w], c->tokens);
+            double ratio = mean_distance(got, c->want, c->n_vocab) / c->cost[rounding];
+            worst[rounding] = fmax(worst[rounding], isnan(ratio) ? INFINITY : ratio);
+            if (!(ratio <= SLACK)) print_message(" TOO FAR: %s, %s", isa_name(isa), ways[w].name);
+            n_far += !(ratio <= SLACK);
+            free(got);
+        }
+        print_message("  %s", isa_name(isa));
+        if (worst[INT8] > 0) print_message(" %.3f", worst[INT8]);
+        if (worst[BF16] > 0) print_message(" bf16 %.3f", worst[BF16]);
+        if (worst[EXACT] > 0) print_message(" %.1e", worst[EXACT] * c->cost[EXACT]);
+    }
+    print_message("\n");
+    free(c->want);
+    return n_far;
+}
+
+static int compare_file(const Gguf *g, const char *name) {
+    const GgufTensor *w = gguf_tensor(g, "blk.0.ffn_up.weight"), *embd = gguf_tensor(g, "token_embd.weight");
+    assert_true(w && embd);
+    Case c = {.g = g, .name = name, .type = w->type, .n_vocab = (size_t)embd->dims[1]};
+    case_open(&c);
+    return compare(&c);
+}
+
+static void test_random_models(void **state) {
+    (void)state;
+    static const char *const archs[] = {"llama", "qwen2", "qwen3"};
+    int n_far = 0;
+    for (size_t t = 0; t < TINY_TYPES; t++) {
+        Gguf *g = tiny_model(&(TinyModel){.arch = archs[t % 3],
+                                          .type = tiny_types[t],
+                                          .dim = 256,
+                                          .n_heads = 4,
+                                          .n_kv_heads = 2,
+                                          .ffn = 256,
+                                          .seed = t});
+        n_far += compare_file(g, type_name(tiny_types[t]));
+        gguf_close(g);
+    }
+    assert_int_equal(n_far, 0);
+}
+
+// The files of quantised types and of both 16-bit ones, as llama.cpp's list of distances names them.
+static void test_golden_models(void **state) {
+    (void)state;
+    Buf list = {0};
+    int n_far = 0, n_files = 0;
+    assert_ok(file_read(test_data("golden/llama_cpp_distance.txt"), &list));
+    for (char *at = strstr(list.data, "quants/"); at; at = strstr(at, "quants/")) {
+        char name[64], file[96];
+        Gguf *g;
+        assert_int_equal(sscanf(at, "%63s", name), 1);
+        at += strlen(name);
+        snprintf(file, sizeof file, "golden/%s", name);
+        assert_ok(gguf_open(test_data(file), &g));
+        n_far += compare_file(g, name);
+        n_files++;
+        gguf_close(g);
+    }
+    buf_free(&list);
+    assert_true(n_files > 0);
+    assert_int_equal(n_far, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_models),
+        cmocka_unit_test(test_golden_models),
+    };
+    return cmocka_run_group_tests(tests, isa_print, NULL);
+}
