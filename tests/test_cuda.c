@@ -5,6 +5,7 @@
 
 #include "../cuda.h"
 #include "../gpu_kernels.h"
+#include "../plain.h"
 #include "../scheduler.h"
 #include "gpu_rt_host.h"
 #include "model_rig.h"
@@ -411,10 +412,16 @@ static Finish until_a_small_one(Request *r, int token, const float *logits) {
 // The texts of two prompts that come one after the other, drawn by the device or by the host.
 static void generate(Rig *r, const SamplerParams *how, bool device, int texts[TEXTS][LONGEST], int n[TEXTS]) {
     Sampler *sampler = sampler_new(r->m.c.n_vocab);
-    Scheduler *sched = scheduler_new(&r->kv, sampler, r->m.c.n_vocab, MOST_ROWS, TEXTS);
+    Scheduler *sched = scheduler_new(&r->kv, sampler,
+                                     (SchedulerShape){.n_vocab = r->m.c.n_vocab,
+                                                      .max_rows = MOST_ROWS,
+                                                      .max_out = TEXTS,
+                                                      .max_seqs = TEXTS,
+                                                      .draws = device,
+                                                      .draws_ahead = device && model_draws_ahead(&r->m)},
+                                     &plain_policy);
     Request requests[TEXTS] = {0};
     bool begun = false;
-    if (device) scheduler_draws(sched, model_draws_ahead(&r->m));
     for (int i = 0; i < TEXTS; i++) {
         Request *q = &requests[i];
         int prompt[9];
@@ -489,8 +496,14 @@ static void test_a_draw_of_nothing(void **state) {
     LogitBias none[1000];
     for (int i = 0; i < 1000; i++) none[i] = (LogitBias){i, -INFINITY};
     Sampler *sampler = sampler_new(r.m.c.n_vocab);
-    Scheduler *sched = scheduler_new(&r.kv, sampler, r.m.c.n_vocab, MOST_ROWS, 1);
-    scheduler_draws(sched, true);
+    Scheduler *sched = scheduler_new(&r.kv, sampler,
+                                     (SchedulerShape){.n_vocab = r.m.c.n_vocab,
+                                                      .max_rows = MOST_ROWS,
+                                                      .max_out = 1,
+                                                      .max_seqs = 1,
+                                                      .draws = true,
+                                                      .draws_ahead = true},
+                                     &plain_policy);
     Request q = {.sampling = sampler_defaults(), .max_new = 9};
     q.sampling.bias = none;
     q.sampling.n_bias = ARRAY_LEN(none);
@@ -574,7 +587,7 @@ static void test_forks_copy_blocks(void **state) {
         Sequence s = {0}, branch = {0};
         sequence_push(&s, tokens, 22);
         step(&r, &(Part){&s, 20, NULL}, 1);
-        assert_true(kv_fork(&r.kv, &s, &branch));
+        kv_fork(&r.kv, &s, &branch);
         sequence_push(&branch, (int[]){1, 2}, 2);
         step(&r, &(Part){&branch, 2, NULL}, 1);
         step(&r, &(Part){&s, 1, NULL}, 1);

@@ -1,7 +1,7 @@
 // test_pressure.c: random requests in far too little memory: each has the text that it has alone, and every step gets
 // on.
 //
-// In some rounds blocks of the prompts are to be had elsewhere (scheduler_fetch).
+// In some rounds blocks of the prompts are to be had elsewhere (Policy.fetch).
 //
 // What gets on: the oldest request that has not ended never loses a slot, and in a step without a row of it nobody
 // begins. So those that run come to their ends, then it does, then the next one.
@@ -131,8 +131,8 @@ static void one_round(Pressure *p, bool sealed, bool draws) {
     p->d.sampler = sampler_new(VOCAB);
     p->shelf = (Shelf){&p->d.f, 1 + pick(p, VOCAB / 2)};
     bool whole = p->d.f.kv.pool.tail_of == NULL || shape.block % SEAL == 0; // only whole groups come
-    if (whole && pick(p, 2)) scheduler_fetch(p->d.f.s, fetch_from_shelf, &p->shelf);
-    if (draws) scheduler_draws(p->d.f.s, true);
+    const Policy from_shelf = shelf_policy(&p->shelf);
+    bench_policy(&p->d.f, whole && pick(p, 2) ? &from_shelf : &plain_policy, draws);
     random_jobs(p);
     bool burst = pick(p, 2);
     for (bool any = true; any || p->n_added < JOBS;) {
