@@ -62,9 +62,9 @@ struct Policy {
     // Once for each sequence that has rows in the step, prompts too. rows->room is 0 unless the rows reach the last
     // token of the sequence.
     void (*propose)(const Policy *p, Scheduler *s, SeqRows *rows);
-    // Once for each request with logits in the step: the rows of its sequences, in the order seq, more[0], more[1], ...
-    // May fork, truncate and release them and change Request.more. Afterwards the request has finished
-    // (scheduler_emit), or each of its sequences has a token whose K and V are not computed.
+    // Once for each request whose rows reach the last token of a sequence, or have logits: the rows of its sequences,
+    // in the order seq, more[0], more[1], ... May fork, truncate and release them and change Request.more. Afterwards
+    // the request has finished (scheduler_emit), or each of its sequences has a token whose K and V are not computed.
     void (*accept)(const Policy *p, Scheduler *s, SeqRows *rows, int n);
     bool takes_drawn; // with `accept`: one token that a device drew will do, nobody looks at logits
     // Gives back what the policy keeps for a request; Request.seq stays its owner's. Called for every request that was

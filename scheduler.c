@@ -570,8 +570,8 @@ static void accept(Scheduler *s, SeqRows *rows, int n) {
 // the logits of its last prompt row as their own.
 static void branch_off(Scheduler *s, const SeqRows *rows) {
     Request *r = rows->request, *first = r->branches, *last = r, *after = r->next;
-    if (!first || r->seq.n_cached < r->n_prompt) return;
-    assert(rows->n_out > 0);
+    int out = rows->n_known - 1 - rows->first_out;
+    if (!first || r->seq.n_cached < r->n_prompt || out < 0 || out >= rows->n_out) return;
     r->branches = NULL;
     for (Request *b = first; b; b = b->next) {
         b->n_prompt = b->n_reused = r->n_prompt;
@@ -585,11 +585,10 @@ static void branch_off(Scheduler *s, const SeqRows *rows) {
     }
     last->next = after;
     r->next = first;
-    int out = rows->n_known - 1 - rows->first_out;
-    const float *logits = rows->logits + (size_t)int_max(0, out) * (size_t)s->shape.n_vocab;
+    const float *logits = rows->logits + (size_t)out * (size_t)s->shape.n_vocab;
     for (Request *b = first, *next; b != after; b = next) {
         next = b->next;
-        accept(s, &(SeqRows){.request = b, .seq = &b->seq, .n_out = 1, .logits = logits}, 1);
+        accept(s, &(SeqRows){.request = b, .seq = &b->seq, .n_known = 1, .n_out = 1, .logits = logits}, 1);
     }
 }
 
@@ -607,7 +606,7 @@ void scheduler_add(Scheduler *s, Request *r) {
     while (*at) at = &(*at)->next;
     *at = r;
     if (!known) return;
-    SeqRows rows = {.request = r, .seq = &r->seq, .n_out = 1, .logits = r->logits};
+    SeqRows rows = {.request = r, .seq = &r->seq, .n_known = 1, .n_out = 1, .logits = r->logits};
     s->now = clock_now();
     r->time.prefill_end = r->time.start;
     if (r->max_new != 0) branch_off(s, &rows), accept(s, &rows, 1);
@@ -631,12 +630,12 @@ static void take_rows(Scheduler *s, SeqRows *rows, int n) {
         Sequence *q = rows[i].seq;
         q->n_cached += rows[i].n_known;
         kv_commit(s->kv, q, q->n_cached);
-        wanted = wanted || rows[i].n_out > 0;
+        wanted = wanted || rows[i].n_out > 0 || (n_uncomputed(q) == 0 && r->max_new != 0);
         drafted = drafted || rows[i].n_draft > 0;
     }
     bool prompt_ends = r->seq.n_cached == r->n_prompt && r->seq.n_tokens == r->n_prompt;
     if (prompt_ends) r->time.prefill_end = s->now;
-    if (wanted || drafted) branch_off(s, rows), accept(s, rows, n);
+    if (wanted) branch_off(s, rows), accept(s, rows, n);
     if (drafted) forget_drafts(s, r);
     if (prompt_ends && r->max_new == 0) finish(s, r, FINISH_LENGTH);
     assert(r->finish != RUNNING || n_uncomputed(&r->seq) > 0);

@@ -165,11 +165,12 @@ static inline int write_rows(Bench *f, const Batch *b, int row) {
     return n;
 }
 
-// The hash of all that a sequence's last row sees: the groups that are sealed, and the open one from its page. Of dense
-// KV all of it lies in the slots.
-static inline uint64_t hash_of_sight(Bench *f, const int *table, int slot) {
+// The hash of all that a row sees: its own group from the page, unless the step's last row of the sequence, at slot
+// `last`, has sealed it; the groups before it as they are sealed. Of dense KV all of it lies in the slots.
+static inline uint64_t hash_of_sight(Bench *f, const int *table, int slot, int last) {
     uint64_t hash = 0;
-    int whole = f->kv.pool.tail_of ? (slot + 1) / SEAL * SEAL : slot + 1;
+    bool open = f->kv.pool.tail_of && slot / SEAL == (last + 1) / SEAL;
+    int whole = open ? slot / SEAL * SEAL : slot + 1;
     for (int i = 0; i < whole; i++) hash = mix(hash, (uint64_t)*cell(f, table, i));
     for (int i = whole; i <= slot; i++) hash = mix(hash, (uint64_t)page_of(f, table, slot)[i % SEAL]);
     return hash;
@@ -181,7 +182,8 @@ static inline const float *fake_forward(Bench *f, const Batch *b) {
     for (int row = 0; row < b->n_rows;) row += write_rows(f, b, row);
     for (int i = 0; i < b->n_out; i++) {
         int row = b->out_row[i];
-        logits_of(hash_of_sight(f, table_of(b, b->seq[row]), b->slot[row]), f->logits + i * VOCAB);
+        int last = row + count_rows(b, row) - 1;
+        logits_of(hash_of_sight(f, table_of(b, b->seq[row]), b->slot[row], b->slot[last]), f->logits + i * VOCAB);
     }
     f->n_steps++;
     f->n_rows += b->n_rows;
