@@ -8,6 +8,8 @@
 #include "../plain.h"
 #include "../scheduler.h"
 
+#include <math.h>
+
 // ---- drafts ---------------------------------------------------------------------------------------------------------
 
 // Request.state: the whole text as it is without drafts, so that some can be right. NULL: all are random.
@@ -76,6 +78,26 @@ static inline void drafter_accept(const Policy *p, Scheduler *s, SeqRows *rows, 
 
 static inline Policy drafter_policy(Drafter *d, const Policy *next) {
     return (Policy){.propose = drafter_propose, .accept = d->whole ? NULL : drafter_accept, .arg = d, .next = next};
+}
+
+// Two greedy texts of n tokens, and the logits (n, n_vocab) that they were drawn from. As long as the texts are the
+// same, so are the logits within a relative `distance`; they may part where the token of one had hardly larger a logit
+// than that of the other: by six times the root of the mean square error, more than both of two logits are off.
+static inline void check_margin(const int *want, const float *a, const int *got, const float *b, int n, int n_vocab,
+                                double distance) {
+    for (int i = 0; i < n; i++, a += n_vocab, b += n_vocab) {
+        double length = 0, off = 0;
+        for (int k = 0; k < n_vocab; k++) {
+            length += (double)a[k] * (double)a[k];
+            off += ((double)a[k] - (double)b[k]) * ((double)a[k] - (double)b[k]);
+        }
+        double found = sqrt(off / length), margin = 6 * distance * sqrt(length / n_vocab);
+        if (!(found <= distance)) fail_msg("token %d: distance up to %g expected, %g found", i, distance, found);
+        if (want[i] == got[i]) continue;
+        double apart = (double)a[want[i]] - (double)a[got[i]];
+        if (!(apart <= margin)) fail_msg("token %d: a margin up to %g expected, %g found", i, margin, apart);
+        return;
+    }
 }
 
 // ---- forks ----------------------------------------------------------------------------------------------------------
