@@ -1,6 +1,8 @@
 // scheduler.c: see scheduler.h.
 #include "scheduler.h"
 
+#include "step.h"
+
 #include <assert.h>
 #include <limits.h>
 #include <stdatomic.h>
@@ -8,13 +10,6 @@
 #include <string.h>
 
 enum { FETCHED_A_ROW = 4 }; // slots that are read in less time than a row takes, by far
-
-typedef struct {
-    Batch batch;
-    SeqRows *rows; // (max_seqs) of each sequence of the batch
-    int *draft;    // (max_rows) the tokens of their drafts
-    Draw *draw;    // (max_seqs)
-} Step;
 
 struct Scheduler {
     KvCache *kv;
@@ -44,40 +39,13 @@ const char *finish_name(Finish f) {
     return "?";
 }
 
-static void step_new(Step *t, const KvCache *kv, SchedulerShape shape) {
-    size_t seqs = (size_t)shape.max_seqs, row_ints = (size_t)shape.max_rows * sizeof(int);
-    t->rows = mem_alloc(seqs * sizeof *t->rows);
-    t->draft = mem_alloc(row_ints);
-    t->draw = mem_alloc(seqs * sizeof *t->draw);
-    Batch *b = &t->batch;
-    b->token = mem_alloc(row_ints);
-    b->pos = mem_alloc(row_ints);
-    b->slot = mem_alloc(row_ints);
-    b->seq = mem_alloc(row_ints);
-    b->out_row = mem_alloc(row_ints);
-    b->max_blocks = (kv->max_slots + kv->pool.block - 1) / kv->pool.block;
-    b->block_table = mem_alloc(seqs * (size_t)b->max_blocks * sizeof(int));
-}
-
-static void step_free(Step *t) {
-    free(t->rows);
-    free(t->draft);
-    free(t->draw);
-    free(t->batch.token);
-    free(t->batch.pos);
-    free(t->batch.slot);
-    free(t->batch.seq);
-    free(t->batch.out_row);
-    free(t->batch.block_table);
-}
-
 Scheduler *scheduler_new(KvCache *kv, Sampler *sampler, SchedulerShape shape, const Policy *policy) {
     Scheduler *s = mem_alloc(sizeof *s);
     shape.max_seqs = int_min(shape.max_seqs, shape.max_rows); // each has a row in every step
     assert(shape.max_out >= shape.max_seqs);
     *s = (Scheduler){.kv = kv, .sampler = sampler, .shape = shape, .policy = policy};
     s->step = s->steps;
-    for (int i = 0; i < 2; i++) step_new(&s->steps[i], kv, shape);
+    for (int i = 0; i < 2; i++) step_new(&s->steps[i], kv, shape.max_rows, shape.max_seqs);
     return s;
 }
 
@@ -266,25 +234,13 @@ static int reserve(Scheduler *s, Request *r, Sequence *q, int n) {
     return n;
 }
 
-// Rows of the next n tokens of a sequence, with logits of the last one if that is the sequence's last.
-static SeqRows *add_rows(Step *t, Request *r, Sequence *q, int n) {
-    Batch *b = &t->batch;
-    SeqRows *rows = &t->rows[b->n_seqs++];
-    *rows = (SeqRows){.request = r, .seq = q, .slot = sequence_slots(q), .first = q->n_cached, .n_known = n};
-    rows->first_out = n - 1;
-    rows->n_out = n_uncomputed(q) == n && r->max_new != 0;
-    b->n_rows += n;
-    b->n_out += rows->n_out;
-    return rows;
-}
-
 // A row of each sequence of a decoding request, or none.
 static void add_decode_rows(Scheduler *s, Request *r) {
     int n = n_sequences(r);
     if (!has_room(s, n)) return;
     for (int i = 0; i < n; i++)
         if (!reserve(s, r, sequence_of(r, i), 1)) return;
-    for (int i = 0; i < n; i++) add_rows(s->step, r, sequence_of(r, i), 1);
+    for (int i = 0; i < n; i++) step_add(s->step, r, sequence_of(r, i), 1, true);
 }
 
 static void add_all_decode_rows(Scheduler *s) {
@@ -330,7 +286,7 @@ static bool add_prefill_rows(Scheduler *s, Request *r) {
     Sequence *q = to_prefill(s, r, &n);
     if (!q) add_decode_rows(s, r);
     else if (!(n = reserve(s, r, q, int_min(n, s->shape.max_rows - s->step->batch.n_rows)))) return false;
-    else add_rows(s->step, r, q, n);
+    else step_add(s->step, r, q, n, n == n_uncomputed(q) && r->max_new != 0);
     begin(r);
     return true;
 }
@@ -388,36 +344,7 @@ static void add_proposals(Scheduler *s) {
     }
 }
 
-// ---- the batch ------------------------------------------------------------------------------------------------------
-
-static void put_table(Batch *b, int seq, const Sequence *q) {
-    memcpy(b->block_table + (size_t)seq * (size_t)b->max_blocks, q->blocks, (size_t)q->n_blocks * sizeof(int));
-}
-
-// The token of row i of a sequence's rows; -1: a device has not told it yet.
-static int token_of(const SeqRows *rows, int i) {
-    if (i >= rows->n_known) return rows->draft[i - rows->n_known];
-    return rows->first + i < rows->seq->n_tokens ? rows->seq->tokens[rows->first + i] : -1;
-}
-
-static void fill_batch(Step *t) {
-    Batch *b = &t->batch;
-    int row = 0, out = 0;
-    b->probe = NULL;
-    for (int seq = 0; seq < b->n_seqs; seq++) {
-        const SeqRows *rows = &t->rows[seq];
-        put_table(b, seq, rows->seq);
-        for (int i = 0; i < rows->n_out; i++) b->out_row[out++] = row + rows->first_out + i;
-        for (int i = 0; i < rows->n_known + rows->n_draft; i++, row++) {
-            b->token[row] = token_of(rows, i);
-            b->pos[row] = rows->first + i;
-            b->slot[row] = rows->slot + i;
-            b->seq[row] = seq;
-        }
-        if (rows->probe) b->probe = rows->probe;
-    }
-    assert(row == b->n_rows && out == b->n_out && (!b->probe || b->n_seqs == 1));
-}
+// ---- steps ----------------------------------------------------------------------------------------------------------
 
 // Whether a device may draw what comes of these rows: one token, and nobody looks at the logits or draws twice.
 static bool may_draw(const Scheduler *s, const SeqRows *rows) {
@@ -449,17 +376,15 @@ static Request *too_large(const Scheduler *s) {
     return s->first;
 }
 
-static void clear(Step *t) { t->batch.n_rows = t->batch.n_out = t->batch.n_seqs = 0; }
-
 static bool plan_step(Scheduler *s) {
     Batch *b = &s->step->batch;
-    clear(s->step);
+    step_clear(s->step);
     s->fetch_room = FETCHED_A_ROW * s->shape.max_rows;
     add_all_decode_rows(s);
     add_all_prefill_rows(s);
     if (b->n_rows == 0) return false;
     add_proposals(s);
-    fill_batch(s->step);
+    step_fill(s->step);
     plan_draws(s, s->step, false);
     b->copy = s->kv->copies;
     b->n_copies = s->kv->n_copies;
@@ -507,16 +432,14 @@ bool scheduler_ahead(Scheduler *s, Batch **out) {
     const Step *now = s->step;
     Step *then = step_ahead(s);
     if (!goes_on(s)) return false;
-    clear(then);
+    step_clear(then);
     for (int i = 0; i < now->batch.n_seqs; i++) {
         const SeqRows *before = &now->rows[i];
-        SeqRows *rows = add_rows(then, before->request, before->seq, 1);
+        SeqRows *rows = step_add(then, before->request, before->seq, 1, true);
         rows->slot = before->slot + before->n_known;
         rows->first = before->first + before->n_known;
-        rows->n_out = 1;
     }
-    then->batch.n_out = then->batch.n_seqs;
-    fill_batch(then);
+    step_fill(then);
     then->batch.n_copies = 0;
     plan_draws(s, then, true);
     s->has_ahead = true;
