@@ -442,14 +442,17 @@ void engine_close(Engine *e) {
 
 // ---- the loop -------------------------------------------------------------------------------------------------------
 
-// A step's cost is shared by the rows in it.
+// A step's cost is shared by the rows in it: those of a sequence that are its prompt's, and those behind the prompt.
 static void count_costs(Engine *e, const Batch *b) {
     Cost c = cost_batch(&e->model, &e->kv.pool, b);
     for (int row = 0, n; row < b->n_rows; row += n) {
-        for (n = 1; row + n < b->n_rows && b->seq[row + n] == b->seq[row];) n++;
         Request *r = scheduler_request(e->sched, b->seq[row]);
-        double share = (double)n / b->n_rows;
         bool prefill = b->slot[row] < r->n_prompt;
+        for (n = 1; row + n < b->n_rows && b->seq[row + n] == b->seq[row];) {
+            if ((b->slot[row + n] < r->n_prompt) != prefill) break;
+            n++;
+        }
+        double share = (double)n / b->n_rows;
         *(prefill ? &r->time.prefill_flops : &r->time.decode_flops) += share * c.flops;
         *(prefill ? &r->time.prefill_bytes : &r->time.decode_bytes) += share * c.bytes;
     }

@@ -489,12 +489,20 @@ static void accept(Scheduler *s, SeqRows *rows, int n) {
     p->accept(p, s, rows, n);
 }
 
+// The logits behind all tokens of a request, which has no row in the step: they came with it, or were another one's.
+static void accept_known(Scheduler *s, Request *r, const float *logits) {
+    Sequence *q = &r->seq;
+    SeqRows rows = {.request = r, .seq = q, .n_known = 1, .n_out = 1, .logits = logits};
+    rows.slot = sequence_slots(q) - 1;
+    rows.first = q->n_cached - 1;
+    accept(s, &rows, 1);
+}
+
 // The branches begin where their request stands now: its prompt is computed, its first token not yet drawn. They accept
-// the logits of its last prompt row as their own.
-static void branch_off(Scheduler *s, const SeqRows *rows) {
-    Request *r = rows->request, *first = r->branches, *last = r, *after = r->next;
-    int out = rows->n_known - 1 - rows->first_out;
-    if (!first || r->seq.n_cached < r->n_prompt || out < 0 || out >= rows->n_out) return;
+// the same logits.
+static void branch_off(Scheduler *s, Request *r, const float *logits) {
+    Request *first = r->branches, *last = r, *after = r->next;
+    if (!first || !logits) return;
     r->branches = NULL;
     for (Request *b = first; b; b = b->next) {
         b->n_prompt = b->n_reused = r->n_prompt;
@@ -508,10 +516,9 @@ static void branch_off(Scheduler *s, const SeqRows *rows) {
     }
     last->next = after;
     r->next = first;
-    const float *logits = rows->logits + (size_t)out * (size_t)s->shape.n_vocab;
     for (Request *b = first, *next; b != after; b = next) {
         next = b->next;
-        accept(s, &(SeqRows){.request = b, .seq = &b->seq, .n_known = 1, .n_out = 1, .logits = logits}, 1);
+        accept_known(s, b, logits);
     }
 }
 
@@ -529,11 +536,14 @@ void scheduler_add(Scheduler *s, Request *r) {
     while (*at) at = &(*at)->next;
     *at = r;
     if (!known) return;
-    SeqRows rows = {.request = r, .seq = &r->seq, .n_known = 1, .n_out = 1, .logits = r->logits};
     s->now = clock_now();
     r->time.prefill_end = r->time.start;
-    if (r->max_new != 0) branch_off(s, &rows), accept(s, &rows, 1);
-    else finish(s, r, FINISH_LENGTH);
+    if (r->max_new == 0) {
+        finish(s, r, FINISH_LENGTH);
+        return;
+    }
+    branch_off(s, r, r->logits);
+    accept_known(s, r, r->logits);
 }
 
 // What is left of the drafts goes, with the blocks that hold nothing else.
@@ -543,6 +553,13 @@ static void forget_drafts(Scheduler *s, Request *r) {
         kv_commit(s->kv, q, q->n_cached);
         kv_truncate(s->kv, q, q->n_tokens);
     }
+}
+
+// The logits of the last known row; NULL: nobody wanted them, or a device has drawn from them.
+static const float *last_known_logits(const Scheduler *s, const SeqRows *rows) {
+    int out = rows->n_known - 1 - rows->first_out;
+    if (!rows->logits || out < 0 || out >= rows->n_out) return NULL;
+    return rows->logits + (size_t)out * (size_t)s->shape.n_vocab;
 }
 
 // What a step gave to one of its requests, whose n sequences have rows there.
@@ -558,7 +575,8 @@ static void take_rows(Scheduler *s, SeqRows *rows, int n) {
     }
     bool prompt_ends = r->seq.n_cached == r->n_prompt && r->seq.n_tokens == r->n_prompt;
     if (prompt_ends) r->time.prefill_end = s->now;
-    if (wanted) branch_off(s, rows), accept(s, rows, n);
+    if (prompt_ends) branch_off(s, r, last_known_logits(s, rows));
+    if (wanted) accept(s, rows, n);
     if (drafted) forget_drafts(s, r);
     if (prompt_ends && r->max_new == 0) finish(s, r, FINISH_LENGTH);
     assert(r->finish != RUNNING || n_uncomputed(&r->seq) > 0);

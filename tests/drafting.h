@@ -20,6 +20,7 @@ typedef struct {
 typedef struct {
     uint64_t random;
     int n_vocab;
+    bool jumps; // now and then knows a token more than its rows can tell, as a grammar does
     bool whole; // proposes as much as there is room for, right where it can, and lets plain decoding accept it
     void (*look)(void *arg, Scheduler *s, const SeqRows *rows); // NULL, or at the rows and their logits
     void *arg;
@@ -72,8 +73,10 @@ static inline void drafter_accept(const Policy *p, Scheduler *s, SeqRows *rows, 
         int token = scheduler_draw(s, rows->request, rows->seq, logits);
         d->n_kept += i > 0;
         if (!scheduler_emit(s, rows, token, logits)) return;
-        if (i < rows->n_draft && token != rows->draft[i]) return;
+        if (i >= rows->n_draft || token != rows->draft[i]) break;
     }
+    const Foreseen *text = rows->request->state;
+    if (d->jumps && drafter_pick(d, 4) == 0) scheduler_emit(s, rows, text->tokens[rows->seq->n_tokens], NULL);
 }
 
 static inline Policy drafter_policy(Drafter *d, const Policy *next) {

@@ -1,6 +1,9 @@
 // test_policy.c: policies that propose tokens and make several sequences of a request: texts, K and V, blocks and
 // counts are those of plain decoding, whatever is proposed and forgotten.
+#define _GNU_SOURCE
 enum { N_CTX = 160 };
+#include "../engine.h"
+#include "directory.h"
 #include "drafting.h"
 #include "fake_model.h"
 #include "model_rig.h"
@@ -38,10 +41,13 @@ static void look_at_logits(void *arg, Scheduler *s, const SeqRows *rows) {
     }
 }
 
-static void foresee(Foreseen *text, const Request *r, int n_prompt) {
-    int answer[N_CTX + 1], n = expected_text(r, n_prompt, answer);
+// The whole text of a request whose prompt is that of another one.
+static void foresee(Foreseen *text, const Request *r, const Sequence *prompt) {
+    Request with_prompt = *r;
+    with_prompt.seq = *prompt;
+    int answer[N_CTX + 1], n_prompt = prompt->n_tokens, n = expected_text(&with_prompt, n_prompt, answer);
     *text = (Foreseen){mem_alloc((size_t)(n_prompt + n) * sizeof(int)), n_prompt + n};
-    memcpy(text->tokens, r->seq.tokens, (size_t)n_prompt * sizeof(int));
+    memcpy(text->tokens, prompt->tokens, (size_t)n_prompt * sizeof(int));
     memcpy(text->tokens + n_prompt, answer, (size_t)n * sizeof(int));
 }
 
@@ -57,14 +63,19 @@ typedef struct {
 
 static int pick(Round *t, int n) { return (int)(test_random(&t->random) % (uint64_t)n); }
 
+// Of four requests the first has another answer to the same prompt.
+static bool is_branch(int i) { return i % 4 == 1; }
+
 static void random_requests(Round *t) {
     for (int i = 0; i < MANY; i++) {
-        Request *r = &t->r[i];
-        int n = 1 + pick(t, 60), family = pick(t, 3);
-        request_new(r, 0, pick(t, 12) ? pick(t, 60) : -1, (uint64_t)i);
-        for (int k = 0; k < n; k++)
+        Request *r = &t->r[i], *first = is_branch(i) ? r - 1 : r;
+        int n = 1 + pick(t, 60), family = pick(t, 3), max_new = pick(t, 12) ? pick(t, 60) : -1;
+        if (max_new == 0 && (is_branch(i) || is_branch(i + 1))) max_new = 1; // a branch begins with a token
+        request_new(r, 0, max_new, (uint64_t)i);
+        for (int k = 0; k < n && r == first; k++)
             sequence_push(&r->seq, &(int){(int)(mix((uint64_t)family, (uint64_t)k) % VOCAB)}, 1);
-        foresee(&t->text[i], r, n);
+        if (r != first) first->branches = r;
+        foresee(&t->text[i], r, &first->seq);
         r->state = &t->text[i];
     }
 }
@@ -90,12 +101,15 @@ static void one_round(Round *t, bool sealed) {
     int max_seqs = 1 + pick(t, MOST_REQUESTS), max_rows = 1 + pick(t, 50), added = 0;
     Batch *b;
     bench_open_shape(&t->f, random_shape(t, sealed, max_seqs), max_rows, max_seqs);
-    t->d = (Drafter){.random = t->random, .n_vocab = VOCAB, .look = look_at_logits};
+    t->d = (Drafter){.random = t->random, .n_vocab = VOCAB, .jumps = true, .look = look_at_logits};
     const Policy drafting = drafter_policy(&t->d, &plain_policy);
     bench_policy(&t->f, &drafting, false);
     random_requests(t);
     for (bool any = true; any || added < MANY; check_step(t, added)) {
-        if (added < MANY && pick(t, 3) == 0) scheduler_add(t->f.s, &t->r[added++]);
+        for (int i = added; added < MANY && pick(t, 3) == 0; i = added) {
+            scheduler_add(t->f.s, &t->r[i]);
+            added += 1 + is_branch(i + 1);
+        }
         any = scheduler_next(t->f.s, &b);
         if (any) scheduler_take(t->f.s, fake_forward(&t->f, b));
         if (t->f.n_steps > 50000) fail_msg("no end");
@@ -154,7 +168,7 @@ static void test_several_tokens_a_step(void **state) {
         bench_open(&f, 8, 0, 7, 2);
         bench_policy(&f, &drafting, false);
         request_new(&r, 4, 30, 1);
-        foresee(&text, &r, 4);
+        foresee(&text, &r, &r.seq);
         r.state = &text;
         r.emit = stop_behind;
         r.arg = &stop;
@@ -362,6 +376,58 @@ static void test_forks(void **state) {
                                                        rows, n_forks, (uint64_t)n);
                 }
     assert_true(n_preempted > 20);
+}
+
+// Sequences that are still to be forked count as running: what decodes beside them has a token in every step.
+static void test_forks_crowd_nobody_out(void **state) {
+    (void)state;
+    static Bench f;
+    enum { N = 6, FORKS = 4 };
+    Request r[N];
+    Batch *b;
+    bench_open(&f, 8, 0, 40, 6);
+    Forker forker = {.n = FORKS, .random = 3, .sampler = f.sampler};
+    const Policy policy = forker_policy(&forker, &plain_policy);
+    for (int i = 0; i < N; i++) {
+        request_new(&r[i], i == 1 ? 30 : 5, 40, (uint64_t)i);
+        if (i % 2) r[i].policy = &policy, r[i].width = FORKS;
+        scheduler_add(f.s, &r[i]);
+    }
+    while (scheduler_next(f.s, &b)) {
+        int before[N];
+        for (int i = 0; i < N; i++) before[i] = r[i].seq.n_tokens;
+        scheduler_take(f.s, fake_forward(&f, b));
+        for (int i = 0; i < N; i++)
+            if (before[i] > r[i].n_prompt && r[i].finish == RUNNING) assert_int_equal(r[i].seq.n_tokens, before[i] + 1);
+    }
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(r[i].n_new, 40);
+        request_free(&f, &r[i]);
+    }
+    bench_close(&f);
+}
+
+// A preempted request gives the blocks of all its sequences back: an older one has the whole cache if it needs it. What
+// its sequences have in common is shared again, or it would not fit.
+static void test_forks_give_way(void **state) {
+    (void)state;
+    static Bench f;
+    Request r[2];
+    bench_open_shared(&f, 8, N_CTX / 8, 40, 6, true);
+    Forker forker = {.n = 4, .random = 3, .sampler = f.sampler};
+    const Policy policy = forker_policy(&forker, &plain_policy);
+    for (int i = 0; i < 2; i++) request_new(&r[i], i ? 32 : 80, i ? 20 : -1, (uint64_t)i);
+    r[1].policy = &policy;
+    r[1].width = 4;
+    scheduler_add(f.s, &r[0]);
+    scheduler_add(f.s, &r[1]);
+    run_and_release(&f, r, 2);
+    assert_int_equal(r[0].seq.n_tokens, N_CTX + 1);
+    assert_int_equal(r[1].n_new, 20);
+    assert_int_equal(scheduler_preemptions(f.s), 1);
+    assert_int_equal(f.kv.n_free, f.kv.pool.n_blocks);
+    for (int i = 0; i < 2; i++) request_free(&f, &r[i]);
+    bench_close(&f);
 }
 
 // A request that ends from outside gives the blocks of all its sequences back.
@@ -707,6 +773,94 @@ static void test_forks_as_alone(void **state) {
     gguf_close(g);
 }
 
+// ---- through the engine ---------------------------------------------------------------------------------------------
+
+typedef struct {
+    int tokens[2][N_CTX + 1], n_new[2], n_reused[2];
+    double flops[2]; // of the prompts, and behind them
+    uint64_t files;  // a hash of what the directory has
+    int n_files;
+} Kept;
+
+static void hash_files(const char *dir, Kept *out) {
+    DIR *d = opendir(dir);
+    for (struct dirent *entry; (entry = readdir(d));) {
+        char path[2048];
+        Buf bytes = {0};
+        if (entry->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
+        assert_ok(file_read(path, &bytes));
+        uint64_t hash = 0;
+        for (const char *at = entry->d_name; *at; at++) hash = mix(hash, (uint64_t)*at);
+        for (size_t i = 0; i < bytes.n; i++) hash = mix(hash, (uint8_t)bytes.data[i]);
+        out->files += hash; // in any order
+        out->n_files++;
+        buf_free(&bytes);
+    }
+    closedir(d);
+}
+
+// Two requests that begin alike, with a directory for their blocks; drafter NULL: plain decoding.
+static void run_engine(Drafter *d, Foreseen *foreseen, Kept *out) {
+    Engine e;
+    const char *dir = test_tmp("policy_kv");
+    Options o = {.device = "cpu",
+                 .isa = "scalar",
+                 .quiet = true,
+                 .threads = 1,
+                 .ubatch = 32,
+                 .type_k = TYPE_F32,
+                 .type_v = TYPE_F32,
+                 .kv_block = 16,
+                 .kv_dir = dir,
+                 .kv_dir_size = 1 << 26};
+    *out = (Kept){0};
+    remove_directory(dir);
+    assert_ok(engine_open_view(&e, &o, (EngineNeeds){.n_ctx = N_CTX, .n_seqs = 2, .max_out = 32, .pooled = true},
+                               tiny_model(&(TinyModel){.seed = 5})));
+    const Policy drafting = d ? drafter_policy(d, e.policy) : (Policy){0};
+    for (int i = 0; i < 2; i++) {
+        int prompt[50];
+        Request r = {.sampling = sampler_defaults(), .max_new = 60, .policy = d ? &drafting : NULL};
+        r.state = d ? &foreseen[i] : NULL;
+        random_tokens(prompt, 50, 320, 1);
+        sequence_push(&r.seq, prompt, 50 - i);
+        engine_add(&e, &r);
+        engine_run(&e);
+        engine_keep(&e, &r.seq);
+        memcpy(out->tokens[i], r.seq.tokens, (size_t)r.seq.n_tokens * sizeof(int));
+        out->n_new[i] = r.n_new;
+        out->n_reused[i] = r.n_reused;
+        out->flops[0] += r.time.prefill_flops;
+        out->flops[1] += r.time.decode_flops;
+        kv_release(&e.kv, &r.seq);
+        sequence_free(&r.seq);
+        timeline_free(&r.time);
+    }
+    engine_close(&e);
+    hash_files(dir, out);
+    remove_directory(dir);
+}
+
+// What is saved, counted and found again is that of plain decoding; what drafts cost is no prompt's.
+static void test_nothing_of_drafts_is_kept(void **state) {
+    (void)state;
+    static Kept want, got;
+    run_engine(NULL, NULL, &want);
+    Foreseen text[2] = {{want.tokens[0], 110}, {want.tokens[1], 109}};
+    Drafter d = {.random = 7, .n_vocab = 320};
+    run_engine(&d, text, &got);
+    assert_true(d.n_kept > 10 && d.n_drafts > 2 * d.n_kept);
+    assert_memory_equal(want.tokens, got.tokens, sizeof want.tokens);
+    assert_memory_equal(want.n_new, got.n_new, sizeof want.n_new);
+    assert_memory_equal(want.n_reused, got.n_reused, sizeof want.n_reused);
+    assert_int_equal(want.n_reused[1], 48);
+    assert_int_equal(want.n_files, 6 + 6 - 3); // of 16 slots each, three of them shared
+    assert_int_equal(want.n_files, got.n_files);
+    assert_true(want.files == got.files);
+    assert_true(got.flops[0] < 1.5 * want.flops[0] && got.flops[1] > 1.5 * want.flops[1]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_drafts),
@@ -715,10 +869,13 @@ int main(void) {
         cmocka_unit_test(test_drafts_come_last),
         cmocka_unit_test(test_no_draws_for_drafts),
         cmocka_unit_test(test_forks),
+        cmocka_unit_test(test_forks_crowd_nobody_out),
+        cmocka_unit_test(test_forks_give_way),
         cmocka_unit_test(test_cancelled_forks),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_near_texts),
         cmocka_unit_test(test_forks_as_alone),
+        cmocka_unit_test(test_nothing_of_drafts_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
