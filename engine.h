@@ -30,18 +30,19 @@ typedef struct {
     int n_from_dir; // slots that requests had from there since one was added
     bool quiet;     // what goes wrong there is not said
     Sampler *sampler;
-    Evict *evict;              // NULL: a full context ends a sequence
-    Policy fetching, evicting; // of --kv-dir and --evict, where they are asked for
-    const Policy *policy;      // of the requests: plain decoding, with one of them before it
-    Scheduler *sched;          // NULL under --dry-run: everything is planned, nothing reserved
-    bool begun;                // the step that scheduler_next gives next is on its way
-    size_t scratch;            // bytes of the workspace
-    Settle settle;             // of the weights
-    int n_small;               // steps of few rows so far
+    Evict *evict;     // NULL: a full context ends a sequence
+    Scheduler *sched; // NULL under --dry-run: everything is planned, nothing reserved
+    bool begun;       // the step that scheduler_next gives next is on its way
+    size_t scratch;   // bytes of the workspace
+    Settle settle;    // of the weights
+    int n_small;      // steps of few rows so far
     double load_seconds;
     Progress progress;
     void (*on_step)(void *arg); // called by engine_run after each step; NULL: nothing is
     void *step_arg;
+    // The policy of the requests: plain decoding, behind those of --kv-dir and --evict where they are asked for.
+    const Policy *policy;
+    Policy fetching, evicting;
 } Engine;
 
 typedef struct {

@@ -15,7 +15,7 @@
 //
 //   static void propose(const Policy *p, Scheduler *s, SeqRows *rows) {       // speculation, on top of plain decoding
 //       rows->n_draft = guess(p->arg, rows->seq, rows->draft, rows->room);    // tokens that may come next
-//       rows->n_out = 1 + rows->n_draft;                                      // judge all of them
+//       rows->n_out += rows->n_draft;                                         // their logits too, to judge them
 //   }
 //   Policy speculative = {.propose = propose, .arg = guesser, .next = &plain_policy};
 //
@@ -55,12 +55,12 @@ struct Policy {
     // Called between steps for a request that begins, or begins again: appends slots of its next tokens to r->seq,
     // `most` of them and the rest of a block at most. Returns whether there was no more to append.
     bool (*fetch)(const Policy *p, Request *r, int most);
-    // Slots that the rows of the next step may write, at least 1 unless the context is full. Requests of a policy with
-    // `room` have no drafts, since slots that are given up cannot be taken back.
+    // Slots that the rows of the next step may write, at least 1 unless the context is full. A request of a policy with
+    // `room` has one sequence and no drafts, since slots that are given up cannot be taken back.
     int (*room)(const Policy *p, Request *r);
     bool endless; // with `room`: the context never ends a request
-    // Once for each sequence that has rows in the step, prompts too. rows->room is 0 unless the rows reach the last
-    // token of the sequence.
+    // Once for each sequence that has rows in the step, chunks of a prompt too. Unless the rows reach the last token of
+    // the sequence, rows->room and rows->n_out are 0.
     void (*propose)(const Policy *p, Scheduler *s, SeqRows *rows);
     // Once for each request whose rows reach the last token of a sequence, or have logits: the rows of its sequences,
     // in the order seq, more[0], more[1], ... May fork, truncate and release them and change Request.more. Afterwards
