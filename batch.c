@@ -183,7 +183,7 @@ static void show_progress(Run *b) {
     const KvCache *kv = &b->e.kv;
     Buf line = {0};
     buf_printf(&line, "%lld done, %d open, %.0f tok/s, %.0f%% of blocks", (long long)(t->n_jobs + t->n_failed),
-               b->n_open, (double)t->n_drawn / (now - t->start),
+               b->n_open, (double)t->n_emitted / (now - t->start),
                100 * (double)(kv->pool->n_blocks - kv->n_free) / kv->pool->n_blocks);
     if (t->n_prompt > 0) buf_printf(&line, ", %.0f%% hits", 100 * (double)t->n_cached / (double)t->n_prompt);
     progress_show(&b->progress, line.data, 0, 0);

@@ -313,9 +313,9 @@ static void note_of_store(const Engine *e, Status st, const char *what) {
     if (st.code && !e->quiet) fprintf(stderr, "quill: note: --kv-dir: %s; %s\n", st.message, what);
 }
 
-// The scheduler's: slots of a request that begins.
-static bool fetch_from_dir(void *arg, Request *r, int most) {
-    Engine *e = arg;
+// Policy.fetch
+static bool fetch_from_dir(const Policy *p, Request *r, int most) {
+    Engine *e = p->arg;
     int had = r->seq.n_cached;
     note_of_store(e, kvstore_load(e->store, &e->kv, &r->seq, most), "computed again from there on");
     e->n_from_dir += r->seq.n_cached - had;
@@ -369,11 +369,10 @@ static Status open_store(Engine *e, const Options *o) {
     if (o->deterministic) buf_str(&kernels, " in order");
     Status st = kvstore_open(o->kv_dir, o->kv_dir_size, o->kv_block, &like, kernels.data, &e->store);
     buf_free(&kernels);
+    e->fetching = (Policy){.fetch = fetch_from_dir, .arg = e, .next = e->policy};
+    e->policy = &e->fetching;
     return st;
 }
-
-static int room_of(void *arg, Request *r) { return evict_room(arg, &r->seq, r->n_prompt); }
-static Probe *probe_of(void *arg, Request *r, int n) { return evict_probe(arg, &r->seq, r->n_prompt, n); }
 
 static Status plan_eviction(Engine *e, const Options *o) {
     EvictPlan plan;
@@ -383,7 +382,8 @@ static Status plan_eviction(Engine *e, const Options *o) {
                                          "it goes is no cache of its prompt");
     TRY(evict_parse(o->evict, &plan));
     TRY(evict_new(&plan, &e->model, &e->kv, &e->evict));
-    scheduler_evict(e->sched, (Eviction){room_of, probe_of, evict_endless(e->evict), e->evict});
+    e->evicting = evict_policy(e->evict, e->policy);
+    e->policy = &e->evicting;
     return OK;
 }
 
@@ -409,13 +409,19 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
         lock_weights(o, e->gguf);
     }
     TRY(kv_new(&e->kv, &e->shape));
+    e->policy = &plain_policy;
     if (o->kv_dir) TRY(open_store(e, o));
+    TRY(plan_eviction(e, o));
     TRY(workspace_new(&e->work, &e->model, e->pool, rows, int_min(needs.max_out, rows), e->shape.n_ctx));
     e->sampler = sampler_new(e->model.c.n_vocab);
-    e->sched = scheduler_new(&e->kv, e->sampler, e->model.c.n_vocab, rows, e->shape.n_seqs);
-    if (e->store) scheduler_fetch(e->sched, fetch_from_dir, e);
-    if (model_draws(&e->model)) scheduler_draws(e->sched, model_draws_ahead(&e->model));
-    return plan_eviction(e, o);
+    SchedulerShape steps = {.n_vocab = e->model.c.n_vocab,
+                            .max_rows = rows,
+                            .max_out = int_min(needs.max_out, rows),
+                            .max_seqs = int_min(e->shape.n_seqs, rows),
+                            .draws = model_draws(&e->model),
+                            .draws_ahead = model_draws_ahead(&e->model)};
+    e->sched = scheduler_new(&e->kv, e->sampler, steps, e->policy);
+    return OK;
 }
 
 Status engine_open_view(Engine *e, const Options *o, EngineNeeds needs, Gguf *g) {
@@ -457,14 +463,17 @@ void engine_close(Engine *e) {
 
 // ---- the loop -------------------------------------------------------------------------------------------------------
 
-// A step's cost is shared by the rows in it.
+// A step's cost is shared by the rows in it: those of a sequence that are its prompt's, and those behind the prompt.
 static void count_costs(Engine *e, const Batch *b) {
     Cost c = cost_batch(&e->model, e->kv.pool, b);
     for (int row = 0, n; row < b->n_rows; row += n) {
-        for (n = 1; row + n < b->n_rows && b->seq[row + n] == b->seq[row];) n++;
         Request *r = scheduler_request(e->sched, b->seq[row]);
-        double share = (double)n / b->n_rows;
         bool prefill = b->slot[row] < r->n_prompt;
+        for (n = 1; row + n < b->n_rows && b->seq[row + n] == b->seq[row];) {
+            if ((b->slot[row + n] < r->n_prompt) != prefill) break;
+            n++;
+        }
+        double share = (double)n / b->n_rows;
         *(prefill ? &r->time.prefill_flops : &r->time.decode_flops) += share * c.flops;
         *(prefill ? &r->time.prefill_bytes : &r->time.decode_bytes) += share * c.bytes;
     }

@@ -10,6 +10,7 @@
 #include "model.h"
 #include "options.h"
 #include "place.h"
+#include "plain.h"
 #include "progress.h"
 #include "scheduler.h"
 #include "settle.h"
@@ -39,6 +40,9 @@ typedef struct {
     Progress progress;
     void (*on_step)(void *arg); // called by engine_run after each step; NULL: nothing is
     void *step_arg;
+    // The policy of the requests: plain decoding, behind those of --kv-dir and --evict where they are asked for.
+    const Policy *policy;
+    Policy fetching, evicting;
 } Engine;
 
 typedef struct {

@@ -1,6 +1,8 @@
 // evict.c: see evict.h.
 #include "evict.h"
 
+#include "scheduler.h"
+
 #include <assert.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -353,4 +355,17 @@ Probe *evict_probe(Evict *e, const Sequence *s, int n_prompt, int n) {
     e->probe.first_row = e->plan.kind == EVICT_SNAPKV ? int_max(0, n_prompt - e->plan.window - s->n_cached) : 0;
     bool watching = e->plan.kind == EVICT_H2O || (!e->compressed && e->probe.first_row < n);
     return watching ? &e->probe : NULL;
+}
+
+// ---- as a policy ----------------------------------------------------------------------------------------------------
+
+static int make_slots(const Policy *p, Request *r) { return evict_room(p->arg, &r->seq, r->n_prompt); }
+
+static void watch(const Policy *p, Scheduler *s, SeqRows *rows) {
+    (void)s;
+    rows->probe = evict_probe(p->arg, rows->seq, rows->request->n_prompt, rows->n_known);
+}
+
+Policy evict_policy(Evict *e, const Policy *next) {
+    return (Policy){.room = make_slots, .endless = evict_endless(e), .propose = watch, .arg = e, .next = next};
 }

@@ -17,8 +17,8 @@
 #ifndef QUILL_EVICT_H
 #define QUILL_EVICT_H
 
-#include "kvcache.h"
 #include "model.h"
+#include "policy.h"
 
 typedef enum { EVICT_SINKS, EVICT_SHIFT, EVICT_H2O, EVICT_SNAPKV } EvictKind;
 
@@ -44,5 +44,7 @@ bool evict_counts(const Evict *e);  // what queries look at stays counted when t
 int evict_room(Evict *e, Sequence *s, int n_prompt);
 // What attention is to report in a step of n rows; NULL: nothing.
 Probe *evict_probe(Evict *e, const Sequence *s, int n_prompt, int n);
+// Both as a policy (policy.h) for requests that run one at a time; `next` does what eviction does not.
+Policy evict_policy(Evict *e, const Policy *next);
 
 #endif

@@ -617,7 +617,7 @@ void kv_give_up(KvCache *kv, Sequence *s, int n) {
     drop_behind(kv, s);
 }
 
-bool kv_fork(KvCache *kv, const Sequence *from, Sequence *to) {
+void kv_fork(KvCache *kv, const Sequence *from, Sequence *to) {
     assert(to->n_blocks == 0 && to->n_tokens == 0);
     sequence_push(to, from->tokens, from->n_tokens);
     int n = (sequence_slots(from) + kv->pool->block - 1) / kv->pool->block;
@@ -630,7 +630,6 @@ bool kv_fork(KvCache *kv, const Sequence *from, Sequence *to) {
     to->n_named = from->n_named;
     to->own = from->own;
     to->n_gone = from->n_gone;
-    return true;
 }
 
 void kv_release(KvCache *kv, Sequence *s) {

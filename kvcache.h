@@ -38,7 +38,6 @@ typedef struct {
     int n_named;                       // leading blocks that kv_commit or kv_match_prefix has seen
     int n_unseen;                      // leading blocks that its next row does not see in layers with a window
     bool own;                          // its K and V do not follow from its tokens alone (eviction): never shared
-    int id;                            // the scheduler's: its row of the block table
 } Sequence;
 
 // What is known of a block besides its slots.
@@ -125,7 +124,7 @@ void kv_truncate(KvCache *kv, Sequence *s, int n_tokens);
 void kv_give_up(KvCache *kv, Sequence *s, int n);
 // `to` is empty; shares all computed blocks. Of sealed types, `from` has reserved no slots that are still to be
 // computed: they would be sealed under the other's hands.
-bool kv_fork(KvCache *kv, const Sequence *from, Sequence *to);
+void kv_fork(KvCache *kv, const Sequence *from, Sequence *to);
 void kv_release(KvCache *kv, Sequence *s); // gives all blocks back; tokens stay, n_cached becomes 0
 
 // Takes the blocks that there are for the next tokens of s, as many as follow each other without a gap, and returns its

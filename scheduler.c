@@ -1,6 +1,8 @@
 // scheduler.c: see scheduler.h.
 #include "scheduler.h"
 
+#include "step.h"
+
 #include <assert.h>
 #include <limits.h>
 #include <stdatomic.h>
@@ -9,27 +11,18 @@
 
 enum { FETCHED_A_ROW = 4 }; // slots that are read in less time than a row takes, by far
 
-typedef struct {
-    Batch batch;
-    Request **request; // (max_seqs) of each sequence of the batch; NULL: it has ended since
-    int *n_rows;       // (max_seqs) that it has there
-    Draw *draw;        // (max_seqs)
-} Step;
-
 struct Scheduler {
     KvCache *kv;
     Sampler *sampler;
-    int n_vocab, max_rows, max_seqs;
+    SchedulerShape shape;
+    const Policy *policy;
     Request *first; // running and waiting, oldest first
     Step steps[2];  // this one, and the one after it
     Step *step;     // that scheduler_next gave
     bool has_ahead; // the other follows it
-    bool draws, may_ahead;
     int64_t n_preempted;
-    Eviction eviction; // room NULL: none
-    bool (*fetch)(void *arg, Request *r, int most);
-    void *fetch_arg;
     int fetch_room; // slots that may still be fetched in this step
+    double now;     // when the step's results came
     atomic_bool interrupted;
 };
 
@@ -46,41 +39,13 @@ const char *finish_name(Finish f) {
     return "?";
 }
 
-static void step_new(Step *t, const KvCache *kv, int max_rows, int max_seqs) {
-    t->request = mem_alloc((size_t)max_seqs * sizeof *t->request);
-    t->n_rows = mem_alloc((size_t)max_seqs * sizeof *t->n_rows);
-    t->draw = mem_alloc((size_t)max_seqs * sizeof *t->draw);
-    Batch *b = &t->batch;
-    size_t row_ints = (size_t)max_rows * sizeof(int);
-    b->token = mem_alloc(row_ints);
-    b->pos = mem_alloc(row_ints);
-    b->slot = mem_alloc(row_ints);
-    b->seq = mem_alloc(row_ints);
-    b->out_row = mem_alloc(row_ints);
-    b->max_blocks = (kv->max_slots + kv->pool->block - 1) / kv->pool->block;
-    b->block_table = mem_alloc((size_t)max_seqs * (size_t)b->max_blocks * sizeof(int));
-    if (kv->partner) b->window_table = mem_alloc((size_t)max_seqs * (size_t)b->max_blocks * sizeof(int));
-}
-
-static void step_free(Step *t) {
-    free(t->request);
-    free(t->n_rows);
-    free(t->draw);
-    free(t->batch.token);
-    free(t->batch.pos);
-    free(t->batch.slot);
-    free(t->batch.seq);
-    free(t->batch.out_row);
-    free(t->batch.block_table);
-    free(t->batch.window_table);
-}
-
-Scheduler *scheduler_new(KvCache *kv, Sampler *sampler, int n_vocab, int max_rows, int max_seqs) {
+Scheduler *scheduler_new(KvCache *kv, Sampler *sampler, SchedulerShape shape, const Policy *policy) {
     Scheduler *s = mem_alloc(sizeof *s);
-    max_seqs = int_min(max_seqs, max_rows); // each has a row in every step
-    *s = (Scheduler){.kv = kv, .sampler = sampler, .n_vocab = n_vocab, .max_rows = max_rows, .max_seqs = max_seqs};
+    shape.max_seqs = int_min(shape.max_seqs, shape.max_rows); // each has a row in every step
+    assert(shape.max_out >= shape.max_seqs);
+    *s = (Scheduler){.kv = kv, .sampler = sampler, .shape = shape, .policy = policy};
     s->step = s->steps;
-    for (int i = 0; i < 2; i++) step_new(&s->steps[i], kv, max_rows, max_seqs);
+    for (int i = 0; i < 2; i++) step_new(&s->steps[i], kv, shape.max_rows, shape.max_seqs);
     return s;
 }
 
@@ -90,27 +55,67 @@ void scheduler_free(Scheduler *s) {
     free(s);
 }
 
-void scheduler_draws(Scheduler *s, bool ahead) {
-    s->draws = true;
-    s->may_ahead = ahead;
-}
+int scheduler_max_rows(const Scheduler *s) { return s->shape.max_rows; }
 
-void scheduler_evict(Scheduler *s, Eviction eviction) { s->eviction = eviction; }
+int scheduler_n_vocab(const Scheduler *s) { return s->shape.n_vocab; }
 
-void scheduler_fetch(Scheduler *s, bool (*fetch)(void *arg, Request *r, int most), void *arg) {
-    s->fetch = fetch;
-    s->fetch_arg = arg;
-}
+KvCache *scheduler_kv(Scheduler *s) { return s->kv; }
 
-int scheduler_max_rows(const Scheduler *s) { return s->max_rows; }
+const SeqRows *scheduler_rows(const Scheduler *s, int seq) { return &s->step->rows[seq]; }
 
-Request *scheduler_request(const Scheduler *s, int seq) { return s->step->request[seq]; }
+Request *scheduler_request(const Scheduler *s, int seq) { return s->step->rows[seq].request; }
 
 void scheduler_interrupt(Scheduler *s) { atomic_store(&s->interrupted, true); }
 
 int64_t scheduler_preemptions(const Scheduler *s) { return s->n_preempted; }
 
 static Step *step_ahead(Scheduler *s) { return &s->steps[s->step == s->steps]; }
+
+// ---- a request's policy: the first in its chain that has the part; NULL: none ---------------------------------------
+
+static const Policy *policy_of(const Scheduler *s, const Request *r) { return r->policy ? r->policy : s->policy; }
+
+#define FIRST_WITH(part)                                                                                               \
+    static const Policy *first_with_##part(const Scheduler *s, const Request *r) {                                     \
+        const Policy *p = policy_of(s, r);                                                                             \
+        while (p && !p->part) p = p->next;                                                                             \
+        return p;                                                                                                      \
+    }
+FIRST_WITH(fetch)
+FIRST_WITH(room)
+FIRST_WITH(propose)
+FIRST_WITH(accept)
+FIRST_WITH(end)
+
+// ---- a request's sequences ------------------------------------------------------------------------------------------
+
+static int n_sequences(const Request *r) { return 1 + r->n_more; }
+
+static Sequence *sequence_of(Request *r, int i) { return i ? &r->more[i - 1] : &r->seq; }
+
+static int n_uncomputed(const Sequence *q) { return q->n_tokens - q->n_cached; }
+
+// Sequences that are still to come: branches, and those that the policy will fork.
+static int n_coming(const Request *r) {
+    int n = int_max(0, r->width - n_sequences(r));
+    for (const Request *b = r->branches; b; b = b->next) n++;
+    return n;
+}
+
+static bool running(const Request *r) { return r->seq.n_blocks > 0; }
+
+// Each of its sequences has the row of its newest token to compute and no other.
+static bool decoding(Request *r) {
+    for (int i = 0; i < n_sequences(r); i++) {
+        const Sequence *q = sequence_of(r, i);
+        if (q->n_tokens == r->n_prompt || n_uncomputed(q) != 1) return false;
+    }
+    return true;
+}
+
+static void release(Scheduler *s, Request *r) {
+    for (int i = 0; i < n_sequences(r); i++) kv_release(s->kv, sequence_of(r, i));
+}
 
 static void finish(Scheduler *s, Request *r, Finish why) {
     r->finish = why;
@@ -124,41 +129,16 @@ static void finish(Scheduler *s, Request *r, Finish why) {
     r->next = NULL;
     Step *ahead = step_ahead(s);
     for (int i = 0; s->has_ahead && i < ahead->batch.n_seqs; i++)
-        if (ahead->request[i] == r) ahead->request[i] = NULL;
+        if (ahead->rows[i].request == r) ahead->rows[i].request = NULL;
+    const Policy *p = first_with_end(s, r);
+    if (p) p->end(p, s, r);
 }
 
 void scheduler_cancel(Scheduler *s, Request *r) {
     if (r->finish == RUNNING) finish(s, r, FINISH_INTERRUPT);
 }
 
-// ---- the rows of a step ---------------------------------------------------------------------------------------------
-
-static bool decoding(const Request *r) { return r->n_new > 0 && r->seq.n_tokens - r->seq.n_cached == 1; }
-static bool running(const Request *r) { return r->seq.n_blocks > 0; }
-
-static bool in_batch(const Scheduler *s, const Request *r) {
-    for (int i = 0; i < s->step->batch.n_seqs; i++)
-        if (s->step->request[i] == r) return true;
-    return false;
-}
-
-// Takes the blocks of the newest request after r, which computes its tokens again later; false when there is none.
-static bool preempt_for(Scheduler *s, const Request *r) {
-    Request *newest = NULL;
-    for (Request *q = r->next; q; q = q->next)
-        if (running(q) && !in_batch(s, q)) newest = q;
-    if (!newest) return false;
-    kv_release(s->kv, &newest->seq);
-    newest->fetched = false;
-    s->n_preempted++;
-    return true;
-}
-
-static int n_branches(const Request *r) {
-    int n = 0;
-    for (const Request *b = r->branches; b; b = b->next) n++;
-    return n;
-}
+// ---- who may begin --------------------------------------------------------------------------------------------------
 
 // Tokens at the beginning of both that fill whole blocks, those of b's last token left out: that one has to be
 // computed.
@@ -171,81 +151,102 @@ static int common_slots(const KvCache *kv, const Sequence *a, const Sequence *b)
 // Whether an older request is about to compute what r begins with: r waits and takes its blocks.
 static bool prefix_is_coming(const Scheduler *s, const Request *r) {
     if (!s->kv->ids) return false; // nothing is shared
-    for (const Request *q = s->first; q != r; q = q->next)
+    for (Request *q = s->first; q != r; q = q->next)
         if (running(q) && !decoding(q) && common_slots(s->kv, &q->seq, &r->seq) > q->seq.n_cached) return true;
     return false;
 }
 
-// The most slots that r can come to use.
+// The most slots that a sequence of r can come to use.
 static int most_slots(const Scheduler *s, const Request *r) {
     int64_t wish = (int64_t)r->n_prompt + r->max_new;
     return r->max_new < 0 || wish > s->kv->max_slots ? s->kv->max_slots : (int)wish;
 }
 
-// Whether a request that has no blocks may take them. Alone it may always: then it has all there are. Branches that are
-// still to begin count as running, each with a block of its own.
+// Sequences that may come to need a block more than they have.
+static int n_growing(const Scheduler *s, Request *r) {
+    int n = 0;
+    for (int i = 0; i < n_sequences(r); i++) n += sequence_of(r, i)->n_blocks * s->kv->pool->block < most_slots(s, r);
+    return n;
+}
+
+// Blocks for all tokens of r and the next one. Sequences that begin as the first one share its blocks, where any are.
+static int blocks_to_begin(const Scheduler *s, Request *r) {
+    int size = s->kv->pool->block, n = 0;
+    for (int i = 0; i < n_sequences(r); i++) {
+        const Sequence *q = sequence_of(r, i);
+        int slots = int_min(q->n_tokens + 1, most_slots(s, r));
+        n += (slots + size - 1) / size - q->n_blocks;
+        if (i > 0 && s->kv->ids) n -= common_slots(s->kv, &r->seq, q) / size;
+    }
+    return n;
+}
+
+// Whether a request that has no blocks may take them. Alone it may always: then it has all there are. Sequences that
+// are still to come count as running, each with a block of its own.
 static bool may_begin(Scheduler *s, Request *r) {
-    int others = 0, spare = n_branches(r), size = s->kv->pool->block;
-    for (const Request *q = s->first; q; q = q->next) {
+    int others = 0, spare = n_coming(r);
+    for (Request *q = s->first; q; q = q->next) {
         if (!running(q)) continue;
-        others += 1 + n_branches(q);
-        spare += n_branches(q) + (q->seq.n_blocks * size < most_slots(s, q));
+        others += n_sequences(q) + n_coming(q);
+        spare += n_coming(q) + n_growing(s, q);
     }
     if (others == 0) return true;
-    int most = int_min(s->max_seqs, kv_most_sequences(s->kv, s->max_rows));
-    if (others + 1 + n_branches(r) > most || s->kv->n_free <= spare) return false;
+    int most = int_min(s->shape.max_seqs, kv_most_sequences(s->kv, s->shape.max_rows));
+    if (others + n_sequences(r) + n_coming(r) > most || s->kv->n_free <= spare) return false;
     kv_match_prefix(s->kv, &r->seq);
-    int slots = int_min(r->seq.n_tokens + 1, most_slots(s, r)), need = (slots + size - 1) / size - r->seq.n_blocks;
-    if (s->kv->n_free >= need + spare) return true;
+    if (s->kv->n_free >= blocks_to_begin(s, r) + spare) return true;
     kv_release(s->kv, &r->seq);
     return false;
 }
 
-static void put_tables(const KvCache *kv, Batch *b, int seq, const Sequence *q) {
-    size_t at = (size_t)seq * (size_t)b->max_blocks;
-    kv_table(kv, q, KV_FULL, b->block_table + at);
-    if (b->window_table) kv_table(kv, q, KV_WINDOW, b->window_table + at);
+static bool in_batch(const Scheduler *s, const Request *r) {
+    for (int i = 0; i < s->step->batch.n_seqs; i++)
+        if (s->step->rows[i].request == r) return true;
+    return false;
 }
 
-// n rows of r from a slot and a token on; those of tokens that are not known yet have -1.
-static void put_rows(const Scheduler *s, Step *t, Request *r, int slot, int first, int n, bool wants_logits) {
-    Batch *b = &t->batch;
-    const Sequence *q = &r->seq;
-    int seq = b->n_seqs++;
-    t->request[seq] = r;
-    t->n_rows[seq] = n;
-    put_tables(s->kv, b, seq, q);
-    for (int i = 0; i < n; i++) {
-        int row = b->n_rows++;
-        b->token[row] = first + i < q->n_tokens ? q->tokens[first + i] : -1;
-        b->pos[row] = first + i;
-        b->slot[row] = slot + i;
-        b->seq[row] = seq;
-    }
-    if (wants_logits) b->out_row[b->n_out++] = b->n_rows - 1;
-}
-
-// Puts up to `limit` uncomputed tokens of r into the batch; false when no block is to be had for them.
-static bool add_rows(Scheduler *s, Request *r, int limit) {
-    Sequence *q = &r->seq;
-    int n = int_min(limit, q->n_tokens - q->n_cached);
-    if (s->eviction.room) n = int_min(n, s->eviction.room(s->eviction.arg, r));
-    int slot = sequence_slots(q);
-    while (n < 1 || !kv_reserve(s->kv, q, slot + n))
-        if (n < 1 || slot + n > s->kv->max_slots || !preempt_for(s, r)) return false;
-    if (s->eviction.room) s->step->batch.probe = s->eviction.probe(s->eviction.arg, r, n);
-    bool wants_logits = q->n_cached + n == q->n_tokens && r->max_new != 0;
-    put_rows(s, s->step, r, slot, q->n_cached, n, wants_logits);
+// Takes the blocks of the newest request after r, which computes its tokens again later; false when there is none.
+static bool preempt_for(Scheduler *s, const Request *r) {
+    Request *newest = NULL;
+    for (Request *q = r->next; q; q = q->next)
+        if (running(q) && !in_batch(s, q)) newest = q;
+    if (!newest) return false;
+    release(s, newest);
+    newest->fetched = false;
+    s->n_preempted++;
     return true;
 }
 
-static bool has_room(const Scheduler *s) {
-    return s->step->batch.n_rows < s->max_rows && s->step->batch.n_seqs < s->max_seqs;
+// ---- the rows of a step ---------------------------------------------------------------------------------------------
+
+static bool has_room(const Scheduler *s, int n_seqs) {
+    const Batch *b = &s->step->batch;
+    return b->n_rows + n_seqs <= s->shape.max_rows && b->n_seqs + n_seqs <= s->shape.max_seqs;
 }
 
-static void add_decode_rows(Scheduler *s) {
-    for (Request *r = s->first; r && has_room(s); r = r->next)
-        if (decoding(r)) add_rows(s, r, 1);
+// Makes the next n slots of a sequence writable, or fewer where its policy has no more room. Returns how many, 0: no
+// block is to be had.
+static int reserve(Scheduler *s, Request *r, Sequence *q, int n) {
+    const Policy *p = first_with_room(s, r);
+    if (p) n = int_min(n, p->room(p, r));
+    int slot = sequence_slots(q);
+    while (n < 1 || !kv_reserve(s->kv, q, slot + n))
+        if (n < 1 || slot + n > s->kv->max_slots || !preempt_for(s, r)) return 0;
+    return n;
+}
+
+// A row of each sequence of a decoding request, or none.
+static void add_decode_rows(Scheduler *s, Request *r) {
+    int n = n_sequences(r);
+    if (!has_room(s, n)) return;
+    for (int i = 0; i < n; i++)
+        if (!reserve(s, r, sequence_of(r, i), 1)) return;
+    for (int i = 0; i < n; i++) step_add(s->step, r, sequence_of(r, i), 1, true);
+}
+
+static void add_all_decode_rows(Scheduler *s) {
+    for (Request *r = s->first; r && has_room(s, 1); r = r->next)
+        if (decoding(r)) add_decode_rows(s, r);
 }
 
 static void begin(Request *r) {
@@ -257,21 +258,45 @@ static void begin(Request *r) {
 // What is computed elsewhere of r comes before its rows. False: it has to wait for a later step. A step that has a row
 // may have copies to make, which could overwrite what comes.
 static bool fetch(Scheduler *s, Request *r) {
-    if (r->fetched || !s->fetch) return true;
+    const Policy *p = first_with_fetch(s, r);
+    if (r->fetched || !p) return true;
     bool alone = s->step->batch.n_rows == 0;
     assert(!alone || s->kv->n_copies == 0);
     int room = alone ? INT_MAX : s->fetch_room, had = r->seq.n_cached;
     if (room < 1 || s->kv->n_copies > 0) return false;
-    r->fetched = s->fetch(s->fetch_arg, r, room);
+    r->fetched = p->fetch(p, r, room);
     s->fetch_room -= r->seq.n_cached - had;
     return r->fetched;
 }
 
+// The sequence of r that is to be computed next, one after the other so that each finds the blocks of those before it.
+// Of several sequences the last token stays for the step that they decode in together. NULL: they can do that now.
+static Sequence *to_prefill(Scheduler *s, Request *r, int *n) {
+    for (int i = 0; i < n_sequences(r); i++) {
+        Sequence *q = sequence_of(r, i);
+        if (i > 0) kv_match_prefix(s->kv, q);
+        *n = n_uncomputed(q) - (r->n_more > 0);
+        if (*n > 0) return q;
+    }
+    return NULL;
+}
+
+// Rows of tokens that are known, as many as the step has room for; false when no block is to be had for them.
+static bool add_prefill_rows(Scheduler *s, Request *r) {
+    int n;
+    Sequence *q = to_prefill(s, r, &n);
+    if (!q) add_decode_rows(s, r);
+    else if (!(n = reserve(s, r, q, int_min(n, s->shape.max_rows - s->step->batch.n_rows)))) return false;
+    else step_add(s->step, r, q, n, n == n_uncomputed(q) && r->max_new != 0);
+    begin(r);
+    return true;
+}
+
 // Oldest first. Once one may not begin, none behind it does: it must not take the blocks that the first waits for. But
 // one that has begun goes on, older or newer (a prefix may have held the first back): it is what frees them.
-static void add_prefill_rows(Scheduler *s) {
+static void add_all_prefill_rows(Scheduler *s) {
     bool waits = false;
-    for (Request *r = s->first; r && has_room(s); r = r->next) {
+    for (Request *r = s->first; r && has_room(s, 1); r = r->next) {
         if (decoding(r)) continue;
         if (!running(r) && prefix_is_coming(s, r)) continue;
         if (!running(r) && (waits || !may_begin(s, r))) {
@@ -279,35 +304,94 @@ static void add_prefill_rows(Scheduler *s) {
             continue;
         }
         kv_match_prefix(s->kv, &r->seq);
-        if (!fetch(s, r)) continue;
-        if (!add_rows(s, r, s->max_rows - s->step->batch.n_rows)) return;
-        begin(r);
+        if (fetch(s, r) && !add_prefill_rows(s, r)) return;
     }
 }
 
-// A step's tokens are drawn by the device, unless somebody wants to see a row of logits or to draw from it twice.
-// `pending`: the token before is not known yet.
+// ---- proposals ------------------------------------------------------------------------------------------------------
+
+// Drafts that a sequence may have: an equal part of what is left for it and the n - 1 sequences behind it. Of sealed KV
+// they stay before the last slot of their group, which would seal it: what is sealed can not be taken back.
+static int draft_room(const Scheduler *s, const SeqRows *rows, int n) {
+    const Batch *b = &s->step->batch;
+    const Request *r = rows->request;
+    if (rows->first + rows->n_known < rows->seq->n_tokens || r->max_new == 0 || first_with_room(s, r)) return 0;
+    int slot = rows->slot + rows->n_known;
+    int room = int_min(s->shape.max_rows - b->n_rows, s->shape.max_out - b->n_out) / n;
+    if (r->max_new > 0) room = int_min(room, r->max_new - r->n_new - 1);
+    if (s->kv->pool->tail_of) room = int_min(room, SEAL - 1 - slot % SEAL);
+    return int_max(0, int_min(room, s->kv->max_slots - slot));
+}
+
+// The rows of all known tokens are settled; what is left of the step and of the blocks goes to what policies propose.
+static void add_proposals(Scheduler *s) {
+    Batch *b = &s->step->batch;
+    int n_drafts = 0;
+    for (int i = 0; i < b->n_seqs; i++) {
+        SeqRows *rows = &s->step->rows[i];
+        const Policy *p = first_with_propose(s, rows->request);
+        if (!p) continue;
+        int had_out = rows->n_out, slots = rows->slot + rows->n_known;
+        rows->draft = s->step->draft + n_drafts;
+        rows->room = draft_room(s, rows, b->n_seqs - i);
+        rows->room_out = s->shape.max_out - b->n_out + had_out;
+        p->propose(p, s, rows);
+        assert(rows->n_draft <= rows->room && rows->n_out <= rows->room_out);
+        while (rows->n_draft > 0 && !kv_reserve(s->kv, rows->seq, slots + rows->n_draft)) rows->n_draft--;
+        rows->n_out = int_max(0, int_min(rows->n_out, rows->n_known + rows->n_draft - rows->first_out));
+        n_drafts += rows->n_draft;
+        b->n_rows += rows->n_draft;
+        b->n_out += rows->n_out - had_out;
+    }
+}
+
+// ---- steps ----------------------------------------------------------------------------------------------------------
+
+// Whether a device may draw what comes of these rows: one token, and nobody looks at the logits or draws twice.
+static bool may_draw(const Scheduler *s, const SeqRows *rows) {
+    const Request *r = rows->request;
+    return rows->n_out == 1 && rows->n_draft == 0 && r->n_more == 0 && !r->branches && (!r->emit || r->blind) &&
+           first_with_accept(s, r)->takes_drawn && draw_anywhere(&r->sampling);
+}
+
+// A step's tokens are drawn by the device if that serves all of its rows with logits. `pending`: the token before is
+// not known yet.
 static void plan_draws(const Scheduler *s, Step *t, bool pending) {
     Batch *b = &t->batch;
     b->draw = NULL;
-    if (!s->draws || b->n_out == 0) return;
-    for (int i = 0; i < b->n_out; i++) {
-        const Request *r = t->request[b->seq[b->out_row[i]]];
-        if ((r->emit && !r->blind) || r->branches || !draw_anywhere(&r->sampling)) return;
-        t->draw[i] = (Draw){&r->sampling, r->sequence_key, r->seq.tokens, r->seq.n_tokens, pending};
+    if (!s->shape.draws || b->n_out == 0) return;
+    for (int seq = 0, out = 0; seq < b->n_seqs; seq++) {
+        const Request *r = t->rows[seq].request;
+        if (t->rows[seq].n_out == 0) continue;
+        if (!may_draw(s, &t->rows[seq])) return;
+        t->draw[out++] = (Draw){&r->sampling, r->sequence_key, r->seq.tokens, r->seq.n_tokens, pending};
     }
     b->draw = t->draw;
 }
 
-// Of a step without a row: whoever ran has given its blocks to the oldest that runs, and these are not enough for it.
-// Where none runs, the oldest of all was let in and found too few.
+// Of a step without a row: the oldest request that runs has been given the blocks of all others, and these are not
+// enough for it. Where none runs, the oldest of all was let in and found too few.
 static Request *too_large(const Scheduler *s) {
     for (Request *r = s->first; r; r = r->next)
         if (running(r)) return r;
     return s->first;
 }
 
-static void clear(Step *t) { t->batch.n_rows = t->batch.n_out = t->batch.n_seqs = 0; }
+static bool plan_step(Scheduler *s) {
+    Batch *b = &s->step->batch;
+    step_clear(s->step);
+    s->fetch_room = FETCHED_A_ROW * s->shape.max_rows;
+    add_all_decode_rows(s);
+    add_all_prefill_rows(s);
+    if (b->n_rows == 0) return false;
+    add_proposals(s);
+    step_fill(s->step);
+    plan_draws(s, s->step, false);
+    b->copy = s->kv->copies;
+    b->window_copy = s->kv->partner_copies;
+    b->n_copies = s->kv->n_copies;
+    return true;
+}
 
 bool scheduler_next(Scheduler *s, Batch **out) {
     if (atomic_exchange(&s->interrupted, false))
@@ -318,23 +402,12 @@ bool scheduler_next(Scheduler *s, Batch **out) {
         *out = &s->step->batch;
         return true;
     }
-    Batch *b = &s->step->batch;
+    *out = &s->step->batch;
     while (s->first) {
-        clear(s->step);
-        s->fetch_room = FETCHED_A_ROW * s->max_rows;
-        add_decode_rows(s);
-        add_prefill_rows(s);
-        if (b->n_rows > 0) {
-            b->copy = s->kv->copies;
-            b->window_copy = s->kv->partner_copies;
-            b->n_copies = s->kv->n_copies;
-            plan_draws(s, s->step, false);
-            *out = b;
-            return true;
-        }
+        if (plan_step(s)) return true;
         Request *r = too_large(s);
-        finish(s, r, FINISH_CONTEXT);             // its next slot does not exist: the cache is full
-        if (s->first) kv_release(s->kv, &r->seq); // of it alone
+        finish(s, r, FINISH_CONTEXT); // its next slot does not exist: the cache is full
+        if (s->first) release(s, r);  // of it alone
     }
     return false;
 }
@@ -343,14 +416,15 @@ bool scheduler_next(Scheduler *s, Batch **out) {
 static bool goes_on(Scheduler *s) {
     const Batch *b = &s->step->batch;
     int n = 0;
-    if (!s->may_ahead || !b->draw || b->n_out < b->n_seqs || s->eviction.room || atomic_load(&s->interrupted))
-        return false;
+    if (!s->shape.draws_ahead || !b->draw || b->n_out < b->n_seqs || atomic_load(&s->interrupted)) return false;
     for (const Request *r = s->first; r; r = r->next, n++)
         if (r->max_new >= 0 && r->n_new + 1 >= r->max_new) return false;
     if (n > b->n_seqs) return false; // one waits to begin
     for (int i = 0; i < b->n_seqs; i++) {
-        Request *r = s->step->request[i];
-        if (!r || !kv_reserve(s->kv, &r->seq, sequence_slots(&r->seq) + s->step->n_rows[i] + 1)) return false;
+        const SeqRows *rows = &s->step->rows[i];
+        Request *r = rows->request;
+        if (!r || first_with_propose(s, r) || first_with_room(s, r)) return false;
+        if (!kv_reserve(s->kv, &r->seq, rows->slot + rows->n_known + 1)) return false;
     }
     assert(s->kv->n_copies == b->n_copies); // what these rows write into is a sequence's own since this step
     return true;
@@ -360,11 +434,14 @@ bool scheduler_ahead(Scheduler *s, Batch **out) {
     const Step *now = s->step;
     Step *then = step_ahead(s);
     if (!goes_on(s)) return false;
-    clear(then);
+    step_clear(then);
     for (int i = 0; i < now->batch.n_seqs; i++) {
-        Request *r = now->request[i];
-        put_rows(s, then, r, sequence_slots(&r->seq) + now->n_rows[i], r->seq.n_tokens, 1, true);
+        const SeqRows *before = &now->rows[i];
+        SeqRows *rows = step_add(then, before->request, before->seq, 1, true);
+        rows->slot = before->slot + before->n_known;
+        rows->first = before->first + before->n_known;
     }
+    step_fill(then);
     then->batch.n_copies = 0;
     plan_draws(s, then, true);
     s->has_ahead = true;
@@ -374,33 +451,60 @@ bool scheduler_ahead(Scheduler *s, Batch **out) {
 
 // ---- what came of it ------------------------------------------------------------------------------------------------
 
-static int draw(const Scheduler *s, const Request *r, const float *logits) {
-    const Sequence *q = &r->seq;
+int scheduler_draw(const Scheduler *s, const Request *r, const Sequence *q, const float *logits) {
     return sampler_sample(s->sampler, &r->sampling, logits, q->tokens, q->n_tokens, r->sequence_key,
                           (uint64_t)q->n_tokens);
 }
 
-// logits NULL: they are where the token was drawn.
-static void take_token(Scheduler *s, Request *r, int token, const float *logits, double now) {
+// The request's last token came out of these rows. If a draft stood for it, and all tokens before it are computed, then
+// so is it. This waits for the token behind it: the last one of a text stays uncomputed, as without drafts.
+static void keep_draft(const SeqRows *rows, Sequence *q) {
+    int i = rows->n_emitted - 1;
+    if (i < 0 || i >= rows->n_draft || n_uncomputed(q) != 1) return;
+    q->n_cached += rows->draft[i] == q->tokens[q->n_tokens - 1];
+}
+
+bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits) {
+    Request *r = rows->request;
     Sequence *q = &r->seq;
     if (token < 0) {
         finish(s, r, FINISH_BROKEN);
-        return;
+        return false;
     }
+    keep_draft(rows, q);
     sequence_push(q, &token, 1);
+    rows->n_emitted++;
     r->n_new++;
-    timeline_token(&r->time, now);
+    timeline_token(&r->time, s->now);
     Finish verdict = r->emit ? r->emit(r, token, logits) : RUNNING;
     if (verdict == RUNNING && r->max_new >= 0 && r->n_new >= r->max_new) verdict = FINISH_LENGTH;
-    bool full = q->n_tokens - q->n_gone > s->kv->max_slots && !s->eviction.endless;
-    if (verdict == RUNNING && full) verdict = FINISH_CONTEXT;
+    if (verdict == RUNNING && q->n_tokens - q->n_gone > s->kv->max_slots) {
+        const Policy *p = first_with_room(s, r);
+        if (!p || !p->endless) verdict = FINISH_CONTEXT;
+    }
     if (verdict != RUNNING) finish(s, r, verdict);
+    return verdict == RUNNING;
 }
 
-// The branches begin where r stands now: its prompt is computed, its first token not yet drawn.
-static void branch_off(Scheduler *s, Request *r, const float *logits, double now) {
+static void accept(Scheduler *s, SeqRows *rows, int n) {
+    const Policy *p = first_with_accept(s, rows->request);
+    p->accept(p, s, rows, n);
+}
+
+// The logits behind all tokens of a request, which has no row in the step: they came with it, or were another one's.
+static void accept_known(Scheduler *s, Request *r, const float *logits) {
+    Sequence *q = &r->seq;
+    SeqRows rows = {.request = r, .seq = q, .n_known = 1, .n_out = 1, .logits = logits};
+    rows.slot = sequence_slots(q) - 1;
+    rows.first = q->n_cached - 1;
+    accept(s, &rows, 1);
+}
+
+// The branches begin where their request stands now: its prompt is computed, its first token not yet drawn. They accept
+// the same logits.
+static void branch_off(Scheduler *s, Request *r, const float *logits) {
     Request *first = r->branches, *last = r, *after = r->next;
-    if (!first) return;
+    if (!first || !logits) return;
     r->branches = NULL;
     for (Request *b = first; b; b = b->next) {
         b->n_prompt = b->n_reused = r->n_prompt;
@@ -408,7 +512,7 @@ static void branch_off(Scheduler *s, Request *r, const float *logits, double now
         b->finish = RUNNING;
         b->time.start = r->time.start;
         b->time.begun = r->time.begun;
-        b->time.prefill_end = now;
+        b->time.prefill_end = r->time.prefill_end;
         kv_fork(s->kv, &r->seq, &b->seq);
         last = b;
     }
@@ -416,13 +520,13 @@ static void branch_off(Scheduler *s, Request *r, const float *logits, double now
     r->next = first;
     for (Request *b = first, *next; b != after; b = next) {
         next = b->next;
-        take_token(s, b, draw(s, b, logits), logits, now);
+        accept_known(s, b, logits);
     }
 }
 
 void scheduler_add(Scheduler *s, Request *r) {
     bool known = r->logits && r->seq.n_cached == r->seq.n_tokens;
-    assert(known || r->seq.n_cached < r->seq.n_tokens);
+    assert((known || r->seq.n_cached < r->seq.n_tokens) && r->width <= s->shape.max_seqs);
     r->n_prompt = r->seq.n_tokens;
     r->n_reused = r->seq.n_cached;
     r->n_new = 0;
@@ -434,37 +538,65 @@ void scheduler_add(Scheduler *s, Request *r) {
     while (*at) at = &(*at)->next;
     *at = r;
     if (!known) return;
+    s->now = clock_now();
     r->time.prefill_end = r->time.start;
-    if (r->max_new == 0) finish(s, r, FINISH_LENGTH);
-    else take_token(s, r, draw(s, r, r->logits), r->logits, clock_now());
+    if (r->max_new == 0) {
+        finish(s, r, FINISH_LENGTH);
+        return;
+    }
+    branch_off(s, r, r->logits);
+    accept_known(s, r, r->logits);
 }
 
-// What a step's rows gave to one of its requests: slots that are computed, and if `out` >= 0 a row of logits or a
-// token.
-static void take_rows(Scheduler *s, Request *r, int n_rows, int out, const float *logits, const int *tokens,
-                      double now) {
-    r->seq.n_cached += n_rows;
-    kv_commit(s->kv, &r->seq, r->seq.n_cached);
-    bool whole = r->seq.n_cached == r->seq.n_tokens;
-    if (r->n_new == 0 && whole) r->time.prefill_end = now;
-    if (out >= 0 && tokens) take_token(s, r, tokens[out], NULL, now);
-    else if (out >= 0) {
-        const float *own = logits + (size_t)out * (size_t)s->n_vocab;
-        branch_off(s, r, own, now);
-        take_token(s, r, draw(s, r, own), own, now);
-    } else if (whole) finish(s, r, FINISH_LENGTH);
+// What is left of the drafts goes, with the blocks that hold nothing else.
+static void forget_drafts(Scheduler *s, Request *r) {
+    for (int i = 0; i < n_sequences(r); i++) {
+        Sequence *q = sequence_of(r, i);
+        kv_commit(s->kv, q, q->n_cached);
+        kv_truncate(s->kv, q, q->n_tokens);
+    }
+}
+
+// The logits of the last known row; NULL: nobody wanted them, or a device has drawn from them.
+static const float *last_known_logits(const Scheduler *s, const SeqRows *rows) {
+    int out = rows->n_known - 1 - rows->first_out;
+    if (!rows->logits || out < 0 || out >= rows->n_out) return NULL;
+    return rows->logits + (size_t)out * (size_t)s->shape.n_vocab;
+}
+
+// What a step gave to one of its requests, whose n sequences have rows there.
+static void take_rows(Scheduler *s, SeqRows *rows, int n) {
+    Request *r = rows->request;
+    bool wanted = false, drafted = false;
+    for (int i = 0; i < n; i++) {
+        Sequence *q = rows[i].seq;
+        q->n_cached += rows[i].n_known;
+        kv_commit(s->kv, q, q->n_cached);
+        wanted = wanted || rows[i].n_out > 0 || (n_uncomputed(q) == 0 && r->max_new != 0);
+        drafted = drafted || rows[i].n_draft > 0;
+    }
+    bool prompt_ends = r->seq.n_cached == r->n_prompt && r->seq.n_tokens == r->n_prompt;
+    if (prompt_ends) r->time.prefill_end = s->now;
+    if (prompt_ends) branch_off(s, r, last_known_logits(s, rows));
+    if (wanted) accept(s, rows, n);
+    if (drafted) forget_drafts(s, r);
+    if (prompt_ends && r->max_new == 0) finish(s, r, FINISH_LENGTH);
+    assert(r->finish != RUNNING || n_uncomputed(&r->seq) > 0);
 }
 
 static void take(Scheduler *s, const float *logits, const int *tokens) {
-    const Step *t = s->step;
-    const Batch *b = &t->batch;
-    double now = clock_now();
+    const Batch *b = &s->step->batch;
+    SeqRows *rows = s->step->rows;
+    s->now = clock_now();
     s->kv->n_copies = 0;
-    for (int seq = 0, out = 0, row = 0; seq < b->n_seqs; seq++) {
-        row += t->n_rows[seq];
-        bool is_out = out < b->n_out && b->out_row[out] == row - 1;
-        if (t->request[seq]) take_rows(s, t->request[seq], t->n_rows[seq], is_out ? out : -1, logits, tokens, now);
-        out += is_out;
+    for (int i = 0, out = 0; i < b->n_seqs; out += rows[i++].n_out) {
+        rows[i].logits = logits ? logits + (size_t)out * (size_t)s->shape.n_vocab : NULL;
+        rows[i].tokens = tokens ? tokens + out : NULL;
+    }
+    for (int i = 0, n; i < b->n_seqs; i += n) {
+        Request *r = rows[i].request;
+        for (n = 1; r && i + n < b->n_seqs && rows[i + n].request == r;) n++;
+        if (r) take_rows(s, &rows[i], n);
     }
 }
 

@@ -36,14 +36,18 @@ static bool keeps(const Slo *slo, const Timeline *t) {
 void tally_step(Tally *t, const Engine *e, const Batch *b) {
     t->n_steps++;
     t->n_seqs += b->n_seqs;
-    t->n_drawn += b->n_out;
     t->most_seqs = int_max(t->most_seqs, b->n_seqs);
     t->most_blocks = int_max(t->most_blocks, e->kv.pool->n_blocks - e->kv.n_free);
+    const Request *before = NULL;
     for (int i = 0; i < b->n_seqs; i++) {
         const Request *r = scheduler_request(e->sched, i);
-        if (!r) continue;
-        t->slots += r->seq.n_cached;
-        t->slots_held += (double)r->seq.n_blocks * e->kv.pool->block;
+        t->n_emitted += scheduler_rows(e->sched, i)->n_emitted;
+        for (int k = 0; r && r != before && k <= r->n_more; k++) {
+            const Sequence *q = k ? &r->more[k - 1] : &r->seq;
+            t->slots += q->n_cached;
+            t->slots_held += (double)q->n_blocks * e->kv.pool->block;
+        }
+        before = r;
     }
 }
 

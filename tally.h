@@ -17,7 +17,7 @@ typedef struct {
     Sample ttft, tpot, itl, latency, queue; // seconds
     int64_t n_jobs, n_failed, n_kept;       // n_kept: jobs whose answers all kept the Slo
     int64_t n_prompt, n_cached, n_new;      // tokens
-    int64_t n_steps, n_seqs, n_drawn;       // n_seqs, and rows that tokens were drawn from: summed over the steps
+    int64_t n_steps, n_seqs, n_emitted;     // n_seqs, and tokens that came of their rows: summed over the steps
     int most_seqs, most_blocks;             // in a step
     double slots, slots_held;               // computed, and in the blocks that hold them, summed over the steps
 } Tally;

@@ -10,6 +10,7 @@
 
 #include "testing.h"
 
+#include "../plain.h"
 #include "../scheduler.h"
 
 enum { VOCAB = 40, MOST_REQUESTS = 8, MOST_ROWS = 256, MOST_SLOTS = 4096, MOST_PAGES = 64 };
@@ -28,6 +29,7 @@ static inline void logits_of(uint64_t hash, float *out) {
 typedef struct {
     KvCache kv;
     Sampler *sampler;
+    SchedulerShape shape;
     Scheduler *s;
     int memory[MOST_SLOTS];       // (n_blocks, block) tokens; -1: nothing was written
     int pages[MOST_PAGES * SEAL]; // (n_tails, SEAL) of groups that are open, where KV is sealed
@@ -49,8 +51,17 @@ static inline void bench_open_shape(Bench *b, KvShape shape, int max_rows, int m
     for (int i = 0; i < MOST_SLOTS; i++) b->memory[i] = b->window_memory[i] = -1;
     b->sampler = sampler_new(VOCAB);
     b->max_rows = max_rows;
-    b->s = scheduler_new(&b->kv, b->sampler, VOCAB, max_rows, max_seqs);
+    b->shape = (SchedulerShape){
+        .n_vocab = VOCAB, .max_rows = max_rows, .max_out = int_max(max_rows, max_seqs), .max_seqs = max_seqs};
+    b->s = scheduler_new(&b->kv, b->sampler, b->shape, &plain_policy);
     assert_int_equal(scheduler_max_rows(b->s), max_rows);
+}
+
+// The same with another policy, and with a device that draws.
+static inline void bench_policy(Bench *b, const Policy *policy, bool draws) {
+    scheduler_free(b->s);
+    b->shape.draws = b->shape.draws_ahead = draws;
+    b->s = scheduler_new(&b->kv, b->sampler, b->shape, policy);
 }
 
 static inline void bench_open_shared(Bench *b, int block, int n_blocks, int max_rows, int max_seqs, bool share) {
@@ -85,7 +96,7 @@ static inline int *cell(Bench *f, const int *table, int slot) {
 
 // The same of KV_WINDOW; NULL: no layer has a window.
 static inline int *window_cell(Bench *f, const Batch *b, int seq, int slot) {
-    const KvPool *pool = f->kv.pool[KV_WINDOW];
+    const KvPool *pool = &f->kv.pool[KV_WINDOW];
     if (pool->n_layers == 0) return NULL;
     int block = b->window_table[(size_t)seq * (size_t)b->max_blocks + (size_t)(slot / pool->block)];
     assert_in_range(block, 0, pool->n_blocks - 1);
@@ -99,10 +110,36 @@ static inline int *page_of(Bench *f, const int *table, int slot) {
     return f->pages + (size_t)page * SEAL;
 }
 
+static inline int count_rows(const Batch *b, int row) {
+    int n = 1;
+    while (row + n < b->n_rows && b->seq[row + n] == b->seq[row]) n++;
+    return n;
+}
+
+// Known tokens, then drafts, which may seal nothing; logits after a sequence's last token where nobody proposes others,
+// and of no other row.
+static inline void check_sequence(const Bench *f, const Batch *b, int seq, int row) {
+    const Request *r = scheduler_request(f->s, seq);
+    const SeqRows *rows = scheduler_rows(f->s, seq);
+    int n = count_rows(b, row), last = row + n - 1 - (r ? rows->n_draft : 0), n_out = 0, out = 0;
+    for (int i = 0; i < b->n_out; i++)
+        if (b->seq[b->out_row[i]] == seq) out = i, n_out++;
+    bool pending = n_out > 0 && b->draw && b->draw[out].pending;
+    if (!r) return;
+    for (int i = last + 1; i < row + n; i++) {
+        assert_int_equal(b->token[i], rows->draft[i - last - 1]);
+        assert_false(f->kv.pool->tail_of && b->slot[i] % SEAL == SEAL - 1);
+    }
+    if (!pending) assert_int_equal(rows->n_known + rows->n_draft, n);
+    if (rows->room_out > 0) return; // a policy has chosen
+    assert_int_equal(n_out, b->pos[last] == r->seq.n_tokens - !pending && r->max_new != 0);
+    if (n_out) assert_int_equal(b->out_row[out], last);
+}
+
 static inline void check_rows(const Bench *f, const Batch *b) {
     assert_in_range(b->n_rows, 1, f->max_rows);
     assert_in_range(b->n_seqs, 1, b->n_rows);
-    assert_in_range(b->n_out, 0, b->n_seqs);
+    assert_in_range(b->n_out, 0, f->shape.max_out);
     for (int i = 0; i < b->n_rows; i++) {
         assert_int_equal(b->pos[i], b->slot[i]);
         assert_in_range(b->slot[i], 0, N_CTX - 1);
@@ -111,18 +148,8 @@ static inline void check_rows(const Bench *f, const Batch *b) {
         if (b->seq[i] == before) assert_int_equal(b->slot[i], b->slot[i - 1] + 1);
     }
     assert_int_equal(b->seq[b->n_rows - 1], b->n_seqs - 1);
-    for (int i = 0; i < b->n_out; i++) { // each is the last row of its sequence
-        int row = b->out_row[i];
-        assert_true(i == 0 || row > b->out_row[i - 1]);
-        assert_true(row == b->n_rows - 1 || b->seq[row + 1] != b->seq[row]);
-    }
-    for (int i = 0, out = 0; i < b->n_rows; i++) { // logits after a request's last token, and of no other row
-        const Request *r = scheduler_request(f->s, b->seq[i]);
-        bool is_out = out < b->n_out && b->out_row[out] == i;
-        bool pending = is_out && b->draw && b->draw[out].pending;
-        if (r) assert_int_equal(is_out, b->pos[i] == r->seq.n_tokens - !pending && r->max_new != 0);
-        out += is_out;
-    }
+    for (int i = 1; i < b->n_out; i++) assert_true(b->out_row[i] > b->out_row[i - 1]);
+    for (int seq = 0, row = 0; seq < b->n_seqs; row += count_rows(b, row), seq++) check_sequence(f, b, seq, row);
 }
 
 static inline void copy_pool(const Batch *b, const KvPool *pool, int *memory, int *pages) {
@@ -137,8 +164,8 @@ static inline void copy_pool(const Batch *b, const KvPool *pool, int *memory, in
 }
 
 static inline void copy_blocks(Bench *f, const Batch *b) {
-    copy_pool(b, f->kv.pool[KV_FULL], f->memory, f->pages);
-    copy_pool(b, f->kv.pool[KV_WINDOW], f->window_memory, f->window_pages);
+    copy_pool(b, &f->kv.pool[KV_FULL], f->memory, f->pages);
+    copy_pool(b, &f->kv.pool[KV_WINDOW], f->window_memory, f->window_pages);
 }
 
 // A token becomes what a slot holds in both pools.
@@ -163,7 +190,7 @@ static inline int write_rows(Bench *f, const Batch *b, int row) {
     }
     if (sealed && slot % SEAL) memcpy(page_of(f, table, slot - 1), open, sizeof open);
     if (sealed && slot % SEAL && f->kv.partner) {
-        const KvPool *pool = f->kv.pool[KV_WINDOW];
+        const KvPool *pool = &f->kv.pool[KV_WINDOW];
         int page = kv_tail(pool, b->window_table + (size_t)b->seq[row] * (size_t)b->max_blocks, slot - 1);
         assert_int_equal(page, (page_of(f, table, slot - 1) - f->pages) / SEAL);
         memcpy(f->window_pages + page * SEAL, open, sizeof open);
@@ -185,11 +212,12 @@ static inline void check_window(Bench *f, const Batch *b, int row) {
     }
 }
 
-// The hash of all that a sequence's last row sees: the groups that are sealed, and the open one from its page. Of dense
-// KV all of it lies in the slots.
-static inline uint64_t hash_of_sight(Bench *f, const int *table, int slot) {
+// The hash of all that a row sees: its own group from the page, unless the step's last row of the sequence, at slot
+// `last`, has sealed it; the groups before it as they are sealed. Of dense KV all of it lies in the slots.
+static inline uint64_t hash_of_sight(Bench *f, const int *table, int slot, int last) {
     uint64_t hash = 0;
-    int whole = f->kv.pool->tail_of ? (slot + 1) / SEAL * SEAL : slot + 1;
+    bool open = f->kv.pool->tail_of && slot / SEAL == (last + 1) / SEAL;
+    int whole = open ? slot / SEAL * SEAL : slot + 1;
     for (int i = 0; i < whole; i++) hash = mix(hash, (uint64_t)*cell(f, table, i));
     for (int i = whole; i <= slot; i++) hash = mix(hash, (uint64_t)page_of(f, table, slot)[i % SEAL]);
     return hash;
@@ -203,7 +231,8 @@ static inline const float *fake_forward(Bench *f, const Batch *b) {
         if (!f->kv.pool->tail_of || i == b->n_rows - 1 || b->seq[i + 1] != b->seq[i]) check_window(f, b, i);
     for (int i = 0; i < b->n_out; i++) {
         int row = b->out_row[i];
-        logits_of(hash_of_sight(f, table_of(b, b->seq[row]), b->slot[row]), f->logits + i * VOCAB);
+        int last = row + count_rows(b, row) - 1;
+        logits_of(hash_of_sight(f, table_of(b, b->seq[row]), b->slot[row], b->slot[last]), f->logits + i * VOCAB);
     }
     f->n_steps++;
     f->n_rows += b->n_rows;
@@ -262,14 +291,14 @@ static inline void assert_text(const Request *r) {
     assert_int_equal(r->time.n_gaps, n > 1 ? n - 1 : 0);
 }
 
-// For scheduler_fetch: somebody has computed every block, but for those that begin with a token of the first `missing`.
+// For Policy.fetch: somebody has computed every block, but for those that begin with a token of the first `missing`.
 typedef struct {
     Bench *f;
     int missing;
 } Shelf;
 
-static inline bool fetch_from_shelf(void *arg, Request *r, int most) {
-    const Shelf *shelf = arg;
+static inline bool fetch_from_shelf(const Policy *p, Request *r, int most) {
+    const Shelf *shelf = p->arg;
     KvCache *kv = &shelf->f->kv;
     Sequence *q = &r->seq;
     int size = kv->pool->block, had = q->n_cached;
@@ -285,6 +314,10 @@ static inline bool fetch_from_shelf(void *arg, Request *r, int most) {
         kv_commit(kv, q, q->n_cached);
     }
     return q->n_cached - had < most;
+}
+
+static inline Policy shelf_policy(Shelf *shelf) {
+    return (Policy){.fetch = fetch_from_shelf, .arg = shelf, .next = &plain_policy};
 }
 
 // ---- a device that draws --------------------------------------------------------------------------------------------

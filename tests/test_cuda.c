@@ -5,7 +5,9 @@
 
 #include "../cuda.h"
 #include "../gpu_kernels.h"
+#include "../plain.h"
 #include "../scheduler.h"
+#include "drafting.h"
 #include "gpu_rt_host.h"
 #include "model_rig.h"
 #include "tiny_model.h"
@@ -411,10 +413,16 @@ static Finish until_a_small_one(Request *r, int token, const float *logits) {
 // The texts of two prompts that come one after the other, drawn by the device or by the host.
 static void generate(Rig *r, const SamplerParams *how, bool device, int texts[TEXTS][LONGEST], int n[TEXTS]) {
     Sampler *sampler = sampler_new(r->m.c.n_vocab);
-    Scheduler *sched = scheduler_new(&r->kv, sampler, r->m.c.n_vocab, MOST_ROWS, TEXTS);
+    Scheduler *sched = scheduler_new(&r->kv, sampler,
+                                     (SchedulerShape){.n_vocab = r->m.c.n_vocab,
+                                                      .max_rows = MOST_ROWS,
+                                                      .max_out = TEXTS,
+                                                      .max_seqs = TEXTS,
+                                                      .draws = device,
+                                                      .draws_ahead = device && model_draws_ahead(&r->m)},
+                                     &plain_policy);
     Request requests[TEXTS] = {0};
     bool begun = false;
-    if (device) scheduler_draws(sched, model_draws_ahead(&r->m));
     for (int i = 0; i < TEXTS; i++) {
         Request *q = &requests[i];
         int prompt[9];
@@ -479,6 +487,91 @@ static void test_draws_of_the_device(void **state) {
     gguf_close(g);
 }
 
+enum { DRAFTED = 24 };
+
+typedef struct {
+    int tokens[16 + DRAFTED];
+    float *logits; // (DRAFTED, n_vocab)
+    size_t n_vocab;
+} Drafted;
+
+static Finish keep_logits(Request *r, int token, const float *logits) {
+    (void)token;
+    Drafted *text = r->arg;
+    memcpy(text->logits + (size_t)(r->n_new - 1) * text->n_vocab, logits, text->n_vocab * sizeof *logits);
+    return RUNNING;
+}
+
+// Two texts beside each other, the first of them drawn by nobody but the policy.
+static void generate_with(Rig *r, const Policy *policy, const Drafted *foreseen, Drafted out[TEXTS]) {
+    Sampler *sampler = sampler_new(r->m.c.n_vocab);
+    SchedulerShape shape = {.n_vocab = r->m.c.n_vocab, .max_rows = 24, .max_out = 24, .max_seqs = TEXTS, .draws = true};
+    Scheduler *sched = scheduler_new(&r->kv, sampler, shape, policy);
+    Request requests[TEXTS] = {0};
+    Foreseen known[TEXTS];
+    for (int i = 0; i < TEXTS; i++) {
+        Request *q = &requests[i];
+        int n_prompt = 5 + 10 * i, prompt[16];
+        random_tokens(prompt, n_prompt, r->m.c.n_vocab, (uint64_t)i);
+        sequence_push(&q->seq, prompt, n_prompt);
+        q->sampling = (SamplerParams){.greedy = true, .repeat_penalty = 1};
+        q->max_new = DRAFTED;
+        q->emit = keep_logits;
+        q->arg = &out[i];
+        out[i].n_vocab = (size_t)r->m.c.n_vocab;
+        out[i].logits = mem_alloc(DRAFTED * out[i].n_vocab * sizeof(float));
+        if (foreseen) known[i] = (Foreseen){(int *)foreseen[i].tokens, n_prompt + DRAFTED};
+        q->state = foreseen ? &known[i] : NULL;
+        scheduler_add(sched, q);
+    }
+    for (bool begun = false; generate_step(r, sched, &begun);) {
+    }
+    for (int i = 0; i < TEXTS; i++) {
+        Request *q = &requests[i];
+        assert_int_equal(q->finish, FINISH_LENGTH);
+        memcpy(out[i].tokens, q->seq.tokens, (size_t)q->seq.n_tokens * sizeof(int));
+        kv_release(&r->kv, &q->seq);
+        sequence_free(&q->seq);
+        timeline_free(&q->time);
+    }
+    assert_int_equal(r->kv.n_free, r->kv.pool->n_blocks);
+    assert_int_equal(r->kv.n_free_tails, r->kv.pool->n_tails);
+    scheduler_free(sched);
+    sampler_free(sampler);
+}
+
+// Steps of one row and of several run on other kernels: texts with drafts part by the margin alone.
+static void test_drafts(void **state) {
+    (void)state;
+    static const struct {
+        int kv_type;
+        double distance;
+    } types[] = {{TYPE_F32, 1e-5}, {TYPE_F16, 1e-3}, {TYPE_Q8_0, 1e-3}, {TYPE_KIVI2, 1e-3}};
+    TinyModel shape = tiny("llama");
+    Gguf *g = tiny_model(&shape);
+    for (size_t t = 0; t < ARRAY_LEN(types); t++)
+        for (int n_gpu = 1; n_gpu <= 2; n_gpu++) {
+            Rig r;
+            Drafted want[TEXTS], got[TEXTS];
+            Drafter d = {.random = t, .n_vocab = 320};
+            const Policy drafting = drafter_policy(&d, &plain_policy);
+            rig_open(&r, g, (Setup){.n_gpu = n_gpu, .kv_type = types[t].kv_type, .block = 32});
+            generate_with(&r, &plain_policy, NULL, want);
+            generate_with(&r, &drafting, want, got);
+            for (int i = 0; i < TEXTS; i++) {
+                int n_prompt = 5 + 10 * i;
+                check_margin(want[i].tokens + n_prompt, want[i].logits, got[i].tokens + n_prompt, got[i].logits,
+                             DRAFTED, (int)want[i].n_vocab, types[t].distance);
+                free(want[i].logits);
+                free(got[i].logits);
+            }
+            assert_true(d.n_kept > 10 && d.n_dropped > 0);
+            assert_null(model_failure(&r.m));
+            rig_close(&r);
+        }
+    gguf_close(g);
+}
+
 // Nothing that is finite to draw from: -1, and what was begun after it harms nobody.
 static void test_a_draw_of_nothing(void **state) {
     (void)state;
@@ -489,8 +582,14 @@ static void test_a_draw_of_nothing(void **state) {
     LogitBias none[1000];
     for (int i = 0; i < 1000; i++) none[i] = (LogitBias){i, -INFINITY};
     Sampler *sampler = sampler_new(r.m.c.n_vocab);
-    Scheduler *sched = scheduler_new(&r.kv, sampler, r.m.c.n_vocab, MOST_ROWS, 1);
-    scheduler_draws(sched, true);
+    Scheduler *sched = scheduler_new(&r.kv, sampler,
+                                     (SchedulerShape){.n_vocab = r.m.c.n_vocab,
+                                                      .max_rows = MOST_ROWS,
+                                                      .max_out = 1,
+                                                      .max_seqs = 1,
+                                                      .draws = true,
+                                                      .draws_ahead = true},
+                                     &plain_policy);
     Request q = {.sampling = sampler_defaults(), .max_new = 9};
     q.sampling.bias = none;
     q.sampling.n_bias = ARRAY_LEN(none);
@@ -574,7 +673,7 @@ static void test_forks_copy_blocks(void **state) {
         Sequence s = {0}, branch = {0};
         sequence_push(&s, tokens, 22);
         step(&r, &(Part){&s, 20, NULL}, 1);
-        assert_true(kv_fork(&r.kv, &s, &branch));
+        kv_fork(&r.kv, &s, &branch);
         sequence_push(&branch, (int[]){1, 2}, 2);
         step(&r, &(Part){&branch, 2, NULL}, 1);
         step(&r, &(Part){&s, 1, NULL}, 1);
@@ -665,6 +764,7 @@ int main(void) {
         cmocka_unit_test(test_resident_copies),
         cmocka_unit_test(test_a_graph_a_step),
         cmocka_unit_test(test_draws_of_the_device),
+        cmocka_unit_test(test_drafts),
         cmocka_unit_test(test_a_draw_of_nothing),
         cmocka_unit_test(test_rows_move_between_devices),
         cmocka_unit_test(test_forks_copy_blocks),

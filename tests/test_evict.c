@@ -4,6 +4,7 @@
 #include "testing.h"
 
 #include "../engine.h"
+#include "../plain.h"
 #include "tiny_model.h"
 
 #include <math.h>
@@ -250,9 +251,6 @@ static void test_sinks_stand_before_the_window(void **state) {
 
 // ---- through the scheduler ------------------------------------------------------------------------------------------
 
-static int room_of(void *arg, Request *r) { return evict_room(arg, &r->seq, r->n_prompt); }
-static Probe *probe_of(void *arg, Request *r, int n) { return evict_probe(arg, &r->seq, r->n_prompt, n); }
-
 // The rows of a step whose sequence had `before` tokens computed: positions count the text, slots what is held of it.
 static void check_positions(const Batch *b, const Sequence *s, int before, int budget) {
     assert_int_equal(b->n_seqs, 1);
@@ -285,8 +283,10 @@ static void schedule(const char *plan, int n_prompt, int n_new, int budget, int 
     rig_open(&r, 16);
     Evict *e = evict_of(&r, plan);
     Sampler *sampler = sampler_new(r.m.c.n_vocab);
-    Scheduler *sched = scheduler_new(&r.kv, sampler, r.m.c.n_vocab, chunk, 1);
-    scheduler_evict(sched, (Eviction){room_of, probe_of, evict_endless(e), e});
+    const Policy policy = evict_policy(e, &plain_policy);
+    Scheduler *sched = scheduler_new(
+        &r.kv, sampler, (SchedulerShape){.n_vocab = r.m.c.n_vocab, .max_rows = chunk, .max_out = 1, .max_seqs = 1},
+        &policy);
     q.sampling.greedy = true;
     sequence_push(&q.seq, r.tokens, n_prompt);
     sequence_push(&alone, r.tokens, n_prompt);

@@ -261,7 +261,7 @@ static void test_fork(void **state) {
     Sequence s = {0}, fork = {0}, t = {0};
     push_random(&s, 20, 1);
     generate(&e, &s, 1, want);
-    assert_true(kv_fork(&e.kv, &s, &fork));
+    kv_fork(&e.kv, &s, &fork);
     generate(&e, &fork, 4, want);
     assert_ok(kvfile_save(path, &e, &fork));
     assert_ok(kvfile_load(path, &e, &t));

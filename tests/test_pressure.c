@@ -1,7 +1,7 @@
 // test_pressure.c: random requests in far too little memory: each has the text that it has alone, and every step gets
 // on.
 //
-// In some rounds blocks of the prompts are to be had elsewhere (scheduler_fetch).
+// In some rounds blocks of the prompts are to be had elsewhere (Policy.fetch).
 //
 // What gets on: the oldest request that has not ended never loses a slot, and in a step without a row of it nobody
 // begins. So those that run come to their ends, then it does, then the next one.
@@ -152,8 +152,8 @@ static void one_round(Pressure *p, bool sealed, bool draws) {
     bench_open_shape(&p->d.f, shape, max_rows, max_seqs);
     p->d.sampler = sampler_new(VOCAB);
     p->shelf = (Shelf){&p->d.f, 1 + pick(p, VOCAB / 2)};
-    if (fetches) scheduler_fetch(p->d.f.s, fetch_from_shelf, &p->shelf);
-    if (draws) scheduler_draws(p->d.f.s, true);
+    const Policy from_shelf = shelf_policy(&p->shelf);
+    bench_policy(&p->d.f, fetches ? &from_shelf : &plain_policy, draws);
     random_jobs(p);
     bool burst = pick(p, 2);
     for (bool any = true; any || p->n_added < JOBS;) {

@@ -331,7 +331,7 @@ static void test_forked_requests(void **state) {
         run_all(&f);
         for (int i = 0; i < 4; i++) {
             request_new(&child[i], 0, 15, 10 + (uint64_t)i);
-            assert_true(kv_fork(&f.kv, &parent.seq, &child[i].seq));
+            kv_fork(&f.kv, &parent.seq, &child[i].seq);
             sequence_push(&child[i].seq, &i, 1);
             scheduler_add(f.s, &child[i]);
         }
@@ -358,7 +358,8 @@ static void test_fetched_slots(void **state) {
         Shelf shelf = {&f, 0};
         bench_open_shared(&f, 8, 0, 3, 8, true);
         for (int i = 0; i < 3; i++) request_new(&r[i], i == 2 ? 60 : 1, 30, (uint64_t)i);
-        scheduler_fetch(f.s, fetch_from_shelf, &shelf);
+        const Policy from_shelf = shelf_policy(&shelf);
+        bench_policy(&f, &from_shelf, false);
         for (int i = 0; i < n_others; i++) scheduler_add(f.s, &r[i]);
         if (n_others && scheduler_next(f.s, &b)) scheduler_take(f.s, fake_forward(&f, b));
         scheduler_add(f.s, &r[2]);
@@ -785,7 +786,7 @@ static void test_tokens_ahead(void **state) {
         d = (Device){.sampler = sampler_new(VOCAB)};
         bench_open_shared(&d.f, block, (int)(N_CTX + test_random(&random) % 80) / block + 1,
                           1 + (int)(test_random(&random) % 40), 1 + (int)(test_random(&random) % 8), round % 2);
-        scheduler_draws(d.f.s, true);
+        bench_policy(&d.f, &plain_policy, true);
         for (int i = 0; i < MANY; i++) {
             request_new(&r[i], 1 + (int)(test_random(&random) % 40), 1 + (int)(test_random(&random) % 24),
                         test_random(&random) % 3);
@@ -824,7 +825,7 @@ static void test_ends_while_ahead(void **state) {
     Request r[3];
     d = (Device){.sampler = sampler_new(VOCAB)};
     bench_open(&d.f, 8, 0, 64, 4);
-    scheduler_draws(d.f.s, true);
+    bench_policy(&d.f, &plain_policy, true);
     for (int i = 0; i < 3; i++) request_new(&r[i], 9, i == 2 ? -1 : 20, (uint64_t)i), scheduler_add(d.f.s, &r[i]);
     for (int i = 0; i < 5; i++) assert_true(device_step(&d));
     assert_true(d.begun);

@@ -256,7 +256,7 @@ static void reserve(Pair *p, int seq, int n_slots) {
 
 static void fork(Pair *p, int from, int to) {
     restart(p, to);
-    assert_true(kv_fork(&p->kv, &p->seq[from], &p->seq[to]));
+    kv_fork(&p->kv, &p->seq[from], &p->seq[to]);
     int n = (p->seq[from].n_cached + p->kv.pool->block - 1) / p->kv.pool->block;
     for (int i = 0; i < n; i++) naive_share(p, p->tables[to][i] = p->tables[from][i]);
     p->n[to] = n;

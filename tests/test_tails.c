@@ -186,7 +186,7 @@ static void change(Book *k) {
     case 2:
         if (k->reserved[seq] > 0) break; // it writes into these blocks in the coming step
         restart(k, other);
-        assert_true(kv_fork(&k->kv, &k->seq[seq], &k->seq[other]));
+        kv_fork(&k->kv, &k->seq[seq], &k->seq[other]);
         push(k, other, 1 + pick(k, 3));
         if (pick(k, 2) && k->seq[other].n_cached < k->seq[other].n_tokens)
             reserve(k, other, k->seq[other].n_cached + 1);

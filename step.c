@@ -1,0 +1,84 @@
+// step.c: see step.h.
+#include "step.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+void step_new(Step *t, const KvCache *kv, int max_rows, int max_seqs) {
+    size_t seqs = (size_t)max_seqs, row_ints = (size_t)max_rows * sizeof(int);
+    t->kv = kv;
+    t->rows = mem_alloc(seqs * sizeof *t->rows);
+    t->draft = mem_alloc(row_ints);
+    t->draw = mem_alloc(seqs * sizeof *t->draw);
+    Batch *b = &t->batch;
+    b->token = mem_alloc(row_ints);
+    b->pos = mem_alloc(row_ints);
+    b->slot = mem_alloc(row_ints);
+    b->seq = mem_alloc(row_ints);
+    b->out_row = mem_alloc(row_ints);
+    b->max_blocks = (kv->max_slots + kv->pool->block - 1) / kv->pool->block;
+    b->block_table = mem_alloc(seqs * (size_t)b->max_blocks * sizeof(int));
+    if (kv->partner) b->window_table = mem_alloc(seqs * (size_t)b->max_blocks * sizeof(int));
+}
+
+void step_free(Step *t) {
+    free(t->rows);
+    free(t->draft);
+    free(t->draw);
+    free(t->batch.token);
+    free(t->batch.pos);
+    free(t->batch.slot);
+    free(t->batch.seq);
+    free(t->batch.out_row);
+    free(t->batch.block_table);
+    free(t->batch.window_table);
+}
+
+void step_clear(Step *t) { t->batch.n_rows = t->batch.n_out = t->batch.n_seqs = 0; }
+
+SeqRows *step_add(Step *t, Request *r, Sequence *q, int n, bool wants_logits) {
+    Batch *b = &t->batch;
+    SeqRows *rows = &t->rows[b->n_seqs++];
+    *rows = (SeqRows){.request = r,
+                      .seq = q,
+                      .slot = sequence_slots(q),
+                      .first = q->n_cached,
+                      .n_known = n,
+                      .first_out = n - 1,
+                      .n_out = wants_logits};
+    b->n_rows += n;
+    b->n_out += rows->n_out;
+    return rows;
+}
+
+static void put_tables(Step *t, int seq, const Sequence *q) {
+    Batch *b = &t->batch;
+    size_t at = (size_t)seq * (size_t)b->max_blocks;
+    kv_table(t->kv, q, KV_FULL, b->block_table + at);
+    if (b->window_table) kv_table(t->kv, q, KV_WINDOW, b->window_table + at);
+}
+
+// The token of row i of a sequence's rows; -1: a device has not told it yet.
+static int token_of(const SeqRows *rows, int i) {
+    if (i >= rows->n_known) return rows->draft[i - rows->n_known];
+    return rows->first + i < rows->seq->n_tokens ? rows->seq->tokens[rows->first + i] : -1;
+}
+
+void step_fill(Step *t) {
+    Batch *b = &t->batch;
+    int row = 0, out = 0;
+    b->probe = NULL;
+    for (int seq = 0; seq < b->n_seqs; seq++) {
+        const SeqRows *rows = &t->rows[seq];
+        put_tables(t, seq, rows->seq);
+        for (int i = 0; i < rows->n_out; i++) b->out_row[out++] = row + rows->first_out + i;
+        for (int i = 0; i < rows->n_known + rows->n_draft; i++, row++) {
+            b->token[row] = token_of(rows, i);
+            b->pos[row] = rows->first + i;
+            b->slot[row] = rows->slot + i;
+            b->seq[row] = seq;
+        }
+        if (rows->probe) b->probe = rows->probe;
+    }
+    assert(row == b->n_rows && out == b->n_out && (!b->probe || b->n_seqs == 1));
+}

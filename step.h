@@ -1,0 +1,26 @@
+// step.h: the rows that sequences have in a step, and the batch that they make.
+//
+// Rows are settled before the batch is filled: step_add for the known tokens of each sequence, then drafts may be added
+// behind them (policy.h), then step_fill writes tokens, positions, slots and block tables, sequence by sequence. Until
+// then the batch's n_rows, n_out and n_seqs count what was added.
+#ifndef QUILL_STEP_H
+#define QUILL_STEP_H
+
+#include "policy.h"
+
+typedef struct {
+    Batch batch;
+    const KvCache *kv;
+    SeqRows *rows; // (max_seqs) of each sequence of the batch
+    int *draft;    // (max_rows) the tokens of their drafts
+    Draw *draw;    // (max_seqs)
+} Step;
+
+void step_new(Step *t, const KvCache *kv, int max_rows, int max_seqs);
+void step_free(Step *t);
+void step_clear(Step *t); // no rows
+// Rows of the next n tokens of a sequence of r, whose slots are reserved; with the logits of the last one, or none.
+SeqRows *step_add(Step *t, Request *r, Sequence *q, int n, bool wants_logits);
+void step_fill(Step *t);
+
+#endif
