@@ -647,7 +647,7 @@ static void test_same_bits(void **state) {
     for (size_t t = 0; t < ARRAY_LEN(types); t++) {
         Gguf *g = tiny_model(&(TinyModel){.type = types[t], .seed = 5});
         for (size_t i = 0; i < ARRAY_LEN(isas); i++)
-            for (size_t k = 0; k < ARRAY_LEN(kv_types) && cpu_has_isa(isas[i]); k++)
+            for (size_t k = 0; k < (t ? ARRAY_LEN(kv_types) : 2) && cpu_has_isa(isas[i]); k++) // F32: dense KV alone
                 n_preempted += same_bits(g, isas[i], kv_types[k][0], kv_types[k][1]);
         gguf_close(g);
     }
