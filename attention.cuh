@@ -23,7 +23,7 @@ struct AttendJob {
     unsigned *tickets;
     Heads heads;
     KvPool kv;
-    GpuBatch b;
+    GpuBatch b;       // as in_pool has it
     const float *qkv; // sealed planes: the batch's own K and V
     int layer, n_splits;
 };
@@ -65,7 +65,7 @@ __device__ __forceinline__ void score_keys(const AttendJob &j, const KvPlane &ke
         for (int h = 0; h < HEADS; h++) {
             UNROLL
             for (int with = KEY_LANES / 2; with > 0; with /= 2) sum[h] += __shfl_xor_sync(FULL_WARP, sum[h], with);
-            if (lane == 0 && i < n) scores[h * SPLIT + i] = sum[h] * j.heads.scale;
+            if (lane == 0 && i < n) scores[h * SPLIT + i] = softcap(sum[h] * j.heads.scale, j.heads.softcap);
         }
     }
 }

@@ -10,9 +10,6 @@
 
 #include <string.h>
 
-// act(v) = v * sigmoid(sigmoid_of(act, v)), for floats and vectors of them; act is a constant.
-#define sigmoid_of(act, v) ((act) == ACT_GELU ? GELU_SLOPE * (v) * (1.0f + GELU_CUBE * (v) * (v)) : (v))
-
 // The attention of some rows of one sequence to one KV head: heads [kv_head*g, (kv_head+1)*g), g = n_heads/n_kv_heads.
 typedef struct {
     const Heads *heads;

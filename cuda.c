@@ -39,11 +39,11 @@ static const char *failure(void) {
 
 // ---- scratch --------------------------------------------------------------------------------------------------------
 
-// A graph is of one model's layers, one pool, one number of rows, one bound on slots, one width of the block table, and
-// what is counted of the rows' looks.
+// A graph is of one model's layers, their pools, one number of rows, one bound on slots, one width of the block tables,
+// and what is counted of the rows' looks.
 typedef struct {
-    const void *layer, *kv, *mass;
-    int n_layers, n_rows, max_slots, max_blocks, first_row;
+    const void *layer, *kv[KV_KINDS], *mass;
+    int n_layers, n_rows, max_slots, table_step, first_row;
     RtGraph *graph;
 } Graph;
 
@@ -56,7 +56,8 @@ typedef struct {
 } Flight;
 
 typedef struct {   // Workspace.device
-    float *x, *y;  // (max_rows, dim); (max_rows, widest product): Q, K and V up to the end of attention, gate and up
+    float *x;      // (max_rows, dim)
+    float *y;      // (max_rows, widest product): Q, K and V up to the end of attention, gate and up, what is normalised
     float *q, *a;  // (max_rows, q_dim)
     float *h;      // (max_rows, ffn)
     void *xn;      // (max_rows, widest of dim and q_dim) what goes into a product, 4 bytes an element at most
@@ -75,12 +76,16 @@ typedef struct {   // Workspace.device
     unsigned n_sent, n_drawn, n_told; // batches; those with draws, and of these the ones that were asked for
     int max_rows, max_slots;
     GpuBatch batch;
+    const int *out_row; // (n_out) rows whose logits are wanted
+    int n_out;
     const GpuSample *draws;
     const GpuTile *tiles;
     int n_tiles;
     Graph graphs[MAX_GRAPHS];
     int n_graphs;
-    unsigned warm; // the numbers of rows, powers of two, that a step has run with
+    bool recording; // between layers_begin and layers_end
+    Graph recorded; // what is being recorded, its `graph` not yet
+    unsigned warm;  // the numbers of rows, powers of two, that a step has run with
 } Scratch;
 
 typedef struct {
@@ -114,9 +119,10 @@ static size_t most_rows(const Workspace *w) {
 
 // Lays scratch out; base NULL: counts alone.
 static size_t lay_out(Scratch *s, const Workspace *w, const Heads *h, uint8_t *base) {
-    size_t rows = most_rows(w), half = (size_t)h->n_rot / 2;
+    size_t rows = most_rows(w), turns = (size_t)w->n_ropes * rows * (size_t)(w->n_rot / 2);
     size_t q_dim = (size_t)w->q_dim, kv_dim = (size_t)w->kv_dim, dim = (size_t)w->dim, ffn = (size_t)w->ffn;
-    size_t y = q_dim + 2 * kv_dim > 2 * ffn ? q_dim + 2 * kv_dim : 2 * ffn, xn = dim > q_dim ? dim : q_dim;
+    size_t qkv = q_dim + 2 * kv_dim, y = qkv > 2 * ffn ? qkv : 2 * ffn, xn = dim > q_dim ? dim : q_dim;
+    if (y < dim) y = dim;
     size_t widest = y * (dim > ffn ? dim : ffn) * 4;
     s->attend_rows = int_min((int)rows, ATTEND_ROWS);
     s->slice_bytes = widest < SLICE_BYTES ? widest : SLICE_BYTES;
@@ -132,13 +138,15 @@ static size_t lay_out(Scratch *s, const Workspace *w, const Heads *h, uint8_t *b
         {&s->sampling, gpu_sample_bytes(w->n_vocab, int_min(w->max_out, GPU_DRAW_ROWS))},
         {(void **)&s->sampled, (size_t)w->max_out * sizeof(int)},
         {(void **)&s->slice, s->slice_bytes},
-        {(void **)&s->gpu.rope_cos, rows * half * 4},
-        {(void **)&s->gpu.rope_sin, rows * half * 4},
+        {(void **)&s->gpu.rope_cos, turns * 4},
+        {(void **)&s->gpu.rope_sin, turns * 4},
         {(void **)&s->gpu.partial, gpu_attention_bytes(h, s->attend_rows, slots_bound(w->max_slots))},
         {(void **)&s->gpu.tickets, (size_t)gpu_n_tickets(h, s->attend_rows) * sizeof(unsigned)},
     };
     size_t n = place_parts(parts, ARRAY_LEN(parts), base);
-    s->gpu.qkv = s->y;
+    s->gpu.qkv = s->gpu.behind = s->y;
+    s->gpu.rope_rows = (int)rows;
+    s->gpu.rope_step = w->n_rot / 2;
     return n;
 }
 
@@ -326,8 +334,8 @@ static size_t probe_floats(const Probe *p, int n_layers, int n_kv_heads) {
     return (size_t)n_layers * (size_t)n_kv_heads * (size_t)p->n_slots;
 }
 
-static Status probe_new(Probe *p, const KvPool *kv) {
-    size_t n = probe_floats(p, kv->n_device, kv->n_kv_heads) * sizeof *p->device;
+static Status probe_new(Probe *p, int n_layers, int n_kv_heads) {
+    size_t n = probe_floats(p, n_layers, n_kv_heads) * sizeof *p->device;
     p->device = rt_alloc(n);
     if (p->device) return OK;
     return status_error(QUILL_MEMORY,
@@ -341,9 +349,9 @@ static void probe_free(Probe *p) {
     p->device = NULL;
 }
 
-static void probe_move(Probe *p, const KvPool *kv, bool store) {
-    float *host = p->mass + probe_floats(p, kv->n_layers - kv->n_device, kv->n_kv_heads);
-    size_t n = probe_floats(p, kv->n_device, kv->n_kv_heads) * sizeof *host;
+static void probe_move(Probe *p, int first, int n_layers, int n_kv_heads, bool store) {
+    float *host = p->mass + probe_floats(p, first, n_kv_heads);
+    size_t n = probe_floats(p, n_layers, n_kv_heads) * sizeof *host;
     if (store) rt_upload(p->device, host, n, gpu.stream);
     else rt_download(host, p->device, n, gpu.stream);
     rt_sync(gpu.stream);
@@ -390,7 +398,20 @@ static const GpuSample *put_draws(Ints *to, const Batch *b) {
     return there;
 }
 
-// What sealed planes need to know of each row; -1 for padding.
+// A sequence's blocks in one pool and in the other lie side by side: where they lie does not depend on the number of
+// sequences, so that a graph finds them.
+static void put_tables(Ints *to, const Batch *b, GpuBatch *g) {
+    size_t n = (size_t)b->max_blocks;
+    g->table_step = b->max_blocks * (b->window_table ? 2 : 1);
+    g->block_table = to->device + to->at;
+    g->window_table = b->window_table ? g->block_table + n : NULL;
+    for (size_t i = 0; i < (size_t)b->n_seqs; i++) {
+        put(to, b->block_table + i * n, n, n);
+        if (b->window_table) put(to, b->window_table + i * n, n, n);
+    }
+}
+
+// What sealed planes need to know of each row; -1 for padding. A page has the same number in every pool.
 static void put_tails(Ints *to, const KvPool *kv, const Batch *b, GpuBatch *g) {
     size_t room = (size_t)g->n_rows;
     int *since = to->host + to->at, *page = since + room;
@@ -404,26 +425,29 @@ static void put_tails(Ints *to, const KvPool *kv, const Batch *b, GpuBatch *g) {
     }
 }
 
-static const void *put_tail_copies(Ints *to, const KvPool *kv, const Batch *b) {
-    int *pages = to->host + to->at;
-    for (int i = 0; i < 2 * b->n_copies; i++) pages[i] = kv->tail_of[b->copy[i / 2][i % 2]];
-    return put(to, NULL, 0, 2 * (size_t)b->n_copies);
+// A flight with room for n numbers; NULL: there is none, or something failed.
+static Flight *next_flight(Scratch *s, size_t n) {
+    if (!room_for_ints(s, n)) return NULL;
+    Flight *f = &s->flights[s->n_sent++ % 2];
+    return rt_wait(f->sent) ? f : NULL;
 }
 
-// Puts a batch's numbers into device memory, at places that depend on the padded number of rows alone up to the table.
-static bool send_batch(Scratch *s, const KvPool *kv, const Batch *b) {
+static void send(Scratch *s, Flight *f, size_t n) {
+    rt_upload(s->ints, f->ints, n * sizeof(int), gpu.stream);
+    rt_mark(f->sent, gpu.stream);
+}
+
+static Flight *last_flight(Scratch *s) { return &s->flights[(s->n_sent - 1) % 2]; }
+
+// Puts a batch's numbers into device memory, at places that depend on the padded number of rows alone up to the tables.
+static bool send_batch(Scratch *s, const KvPool kv[KV_KINDS], const Batch *b) {
     size_t n = (size_t)b->n_rows, room = (size_t)padded_rows(b->n_rows);
-    size_t table = (size_t)b->n_seqs * (size_t)b->max_blocks, copies = 2 * (size_t)b->n_copies;
-    if (!room_for_ints(s, 7 * room + table + 2 * copies + 2 * n + draw_ints(b))) return false;
-    Flight *f = &s->flights[s->n_sent++ % 2];
-    if (!rt_wait(f->sent)) return false;
+    size_t tables = (size_t)b->n_seqs * (size_t)b->max_blocks * (b->window_table ? 2 : 1);
+    Flight *f = next_flight(s, 7 * room + tables + 2 * n + draw_ints(b));
+    if (!f) return false;
     Ints to = {f->ints, s->ints, 0};
     GpuBatch *g = &s->batch;
-    *g = (GpuBatch){.n_rows = (int)room,
-                    .n_out = b->n_out,
-                    .max_blocks = b->max_blocks,
-                    .n_copies = b->n_copies,
-                    .sampled = s->sampled};
+    *g = (GpuBatch){.n_rows = (int)room, .sampled = s->sampled};
     g->token = put(&to, b->token, n, room);
     g->pos = put(&to, b->pos, n, room);
     g->slot = put(&to, b->slot, n, room);
@@ -432,19 +456,17 @@ static bool send_batch(Scratch *s, const KvPool *kv, const Batch *b) {
         f->ints[i] = f->ints[room + i] = f->ints[3 * room + i] = 0;
         f->ints[2 * room + i] = -1; // padding
     }
-    if (kv->tail_of) put_tails(&to, kv, b, g);
-    g->out_row = put(&to, b->out_row, (size_t)b->n_out, room);
-    g->block_table = put(&to, b->block_table, table, table);
-    g->copy = put(&to, b->copy, copies, copies);
-    if (kv->tail_of) g->tail_copy = put_tail_copies(&to, kv, b);
+    if (kv[KV_FULL].tail_of) put_tails(&to, &kv[KV_FULL], b, g);
+    s->out_row = put(&to, b->out_row, (size_t)b->n_out, room);
+    s->n_out = b->n_out;
+    put_tables(&to, b, g);
     s->n_tiles = gpu_tiles(b, (GpuTile *)(f->ints + to.at));
     s->tiles = put(&to, NULL, 0, 2 * (size_t)s->n_tiles);
     if (b->draw) s->draws = put_draws(&to, b);
     for (size_t i = 0; i < n; i++) g->max_slots = int_max(g->max_slots, b->slot[i] + 1);
     assert(b->n_rows <= s->max_rows && g->max_slots <= s->max_slots);
     g->max_slots = slots_bound(g->max_slots);
-    rt_upload(s->ints, f->ints, to.at * sizeof(int), gpu.stream);
-    rt_mark(f->sent, gpu.stream);
+    send(s, f, to.at);
     return true;
 }
 
@@ -470,8 +492,8 @@ static bool next_rows(const Scratch *s, const Heads *h, int most, Rows *p) {
     if (p->batch.page) p->batch.since += first, p->batch.page += first;
     p->scratch = s->gpu;
     p->scratch.qkv += first * (size_t)(h->n_heads + 2 * h->n_kv_heads) * (size_t)h->head_dim;
-    p->scratch.rope_cos += first * (size_t)(h->n_rot / 2);
-    p->scratch.rope_sin += first * (size_t)(h->n_rot / 2);
+    p->scratch.rope_cos += first * (size_t)s->gpu.rope_step; // of every table
+    p->scratch.rope_sin += first * (size_t)s->gpu.rope_step;
     return true;
 }
 
@@ -528,25 +550,56 @@ static bool by_tiles(const Scratch *s, const CudaLayer *c, const KvPool *on_gpu)
 
 static void copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
     Scratch *s = w->device;
-    if (send_batch(s, kv, b)) gpu_copy_blocks(kv->device, &s->batch, gpu.stream);
+    const int(*copy)[2] = batch_copies(b, kv);
+    size_t n = 2 * (size_t)b->n_copies;
+    Flight *f = next_flight(s, 2 * n);
+    if (!f) return;
+    memcpy(f->ints, copy, n * sizeof(int));
+    for (size_t i = 0; i < n && kv->tail_of; i++) f->ints[n + i] = kv->tail_of[copy[i / 2][i % 2]];
+    send(s, f, kv->tail_of ? 2 * n : n);
+    const int(*there)[2] = (const int(*)[2])s->ints;
+    gpu_copy_blocks(kv->device, there, there + b->n_copies, b->n_copies, gpu.stream);
 }
 
-static void embed(Workspace *w, const Backend *be, const Tensor *tok, const Heads *h, const KvPool *kv,
-                  const Batch *b) {
+static void embed(Workspace *w, const Backend *be, const Ends *e, const KvPool kv[KV_KINDS], const Batch *b) {
     (void)be;
     Scratch *s = w->device;
-    const CudaMatrix *m = tok->device;
-    Heads on_gpu = *h;
-    on_gpu.rope_freq = m->rope_freq;
-    if (send_batch(s, kv, b)) gpu_embed(s->x, &m->t, &on_gpu, &s->batch, &s->gpu, gpu.stream);
+    const CudaMatrix *m = e->tok_embd.device;
+    if (send_batch(s, kv, b)) gpu_embed(s->x, &m->t, e->embd_scale, m->ropes, &s->batch, &s->gpu, gpu.stream);
 }
 
-static void receive(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
+static void receive(Workspace *w, const Layer *l, const KvPool kv[KV_KINDS], const Batch *b) {
     Scratch *s = w->device;
     const CudaLayer *c = l->device;
     if (!send_batch(s, kv, b)) return;
     rt_upload(s->x, w->x, (size_t)b->n_rows * (size_t)w->dim * sizeof(float), gpu.stream);
-    gpu_embed(NULL, &c->gpu.wq, &c->gpu.heads, &s->batch, &s->gpu, gpu.stream); // the angles alone; no tensor is read
+    gpu_embed(NULL, &c->gpu.wq, 1, c->ropes, &s->batch, &s->gpu, gpu.stream); // the angles alone; no tensor is read
+}
+
+// The last batch's numbers go up again, of the rows that go on: a step that no graph replays, of dense KV.
+static void narrow(Workspace *w, const int *rows, int n) {
+    Scratch *s = w->device;
+    GpuBatch *g = &s->batch;
+    Flight *f = last_flight(s);
+    assert(!s->recording && !g->since);
+    if (n == 0 || !rt_wait(f->sent)) return;
+    const int *which = memcpy(f->ints + (g->token - s->ints), rows, (size_t)n * sizeof *rows); // tokens are embedded
+    int *pos = f->ints + (g->pos - s->ints), *slot = f->ints + (g->slot - s->ints), *seq = f->ints + (g->seq - s->ints);
+    int *out_row = f->ints + (s->out_row - s->ints), *tiles = f->ints + ((const int *)s->tiles - s->ints);
+    for (int i = 0, out = 0; i < n; i++) {
+        pos[i] = pos[which[i]], slot[i] = slot[which[i]], seq[i] = seq[which[i]];
+        if (out < s->n_out && out_row[out] == which[i]) out_row[out++] = i;
+    }
+    g->n_rows = n;
+    s->n_tiles = gpu_tiles(&(Batch){.n_rows = n, .slot = slot, .seq = seq}, (GpuTile *)tiles);
+    send(s, f, (size_t)(tiles - f->ints) + 2 * (size_t)s->n_tiles);
+    gpu_move_rows(s->x, w->dim, g->token, n, gpu.stream);
+    gpu_move_rows(s->q, w->q_dim, g->token, n, gpu.stream);
+    for (int i = 0; i < w->n_ropes; i++) {
+        size_t table = (size_t)i * (size_t)s->gpu.rope_rows * (size_t)s->gpu.rope_step;
+        gpu_move_rows(s->gpu.rope_cos + table, s->gpu.rope_step, g->token, n, gpu.stream);
+        gpu_move_rows(s->gpu.rope_sin + table, s->gpu.rope_step, g->token, n, gpu.stream);
+    }
 }
 
 static void attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
@@ -560,7 +613,7 @@ static void attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
             gpu_attn_in(s->q + p.first * (size_t)w->q_dim, s->x + p.first * (size_t)w->dim, &c->gpu, kv->device,
                         &p.batch, &p.scratch, rounded, gpu.stream);
     else {
-        gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_att, l->eps, w->dim, NULL, n, gpu.stream);
+        gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_att, l->kind.eps, w->dim, NULL, n, gpu.stream);
         multiply(s, k, 0, k->n_out, s->xn, n, s->gpu.qkv, (size_t)k->n_out, false);
         gpu_qkv_finish(s->q, &c->gpu, kv->device, &s->batch, &s->gpu, gpu.stream);
     }
@@ -570,7 +623,7 @@ static void attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
 // The rows' part in what queries look at.
 static void count_looks(Scratch *s, const Layer *l, const KvPool *on_gpu, const Probe *probe, size_t q_dim) {
     const CudaLayer *c = l->device;
-    size_t layer = (size_t)c->gpu.index * (size_t)l->heads.n_kv_heads * (size_t)probe->n_slots;
+    size_t layer = (size_t)c->at * (size_t)l->heads.n_kv_heads * (size_t)probe->n_slots;
     for (Rows p = {0}; next_rows(s, &l->heads, s->attend_rows, &p);) {
         int first = int_max(0, probe->first_row - (int)p.first);
         if (first < p.batch.n_rows)
@@ -597,19 +650,24 @@ static void attention(Workspace *w, const Layer *l, const KvPool *kv, const Batc
     if (b->probe) count_looks(s, l, kv->device, b->probe, q_dim);
 }
 
+// x += norm(the stack's product with `from`), or the product itself where there is no norm.
+static void add_product(Workspace *w, const Stack *k, const void *from, const float *norm, float eps) {
+    Scratch *s = w->device;
+    const float *bias = k->part[0].bias;
+    int n = s->batch.n_rows;
+    multiply(s, k, 0, w->dim, from, n, norm ? s->gpu.behind : s->x, (size_t)w->dim, !norm);
+    if (norm) gpu_add_normed(s->x, s->gpu.behind, bias, norm, eps, w->dim, n, gpu.stream);
+    else if (bias) gpu_add(s->x, NULL, bias, w->dim, n, gpu.stream);
+}
+
 static void attn_out(Workspace *w, const Layer *l, const Batch *b) {
     (void)b;
     Scratch *s = w->device;
     const CudaLayer *c = l->device;
-    int n = s->batch.n_rows;
-    if (by_matvec(s, c)) {
-        for (Rows p = {0}; next_rows(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
-            gpu_attn_out(s->x + p.first * (size_t)w->dim, s->a + p.first * (size_t)w->q_dim, &c->gpu, &p.batch, rounded,
-                         gpu.stream);
-        return;
-    }
-    multiply(s, &c->stack[OUT], 0, w->dim, s->xn, n, s->x, (size_t)w->dim, true);
-    if (c->gpu.wo.bias) gpu_add(s->x, NULL, c->gpu.wo.bias, w->dim, n, gpu.stream);
+    if (!by_matvec(s, c)) return add_product(w, &c->stack[OUT], s->xn, c->gpu.norm_att_out, l->kind.eps);
+    for (Rows p = {0}; next_rows(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
+        gpu_attn_out(s->x + p.first * (size_t)w->dim, s->a + p.first * (size_t)w->q_dim, &c->gpu, &p.batch, &p.scratch,
+                     rounded, gpu.stream);
 }
 
 static void ffn_in(Workspace *w, const Layer *l, const Batch *b) {
@@ -624,50 +682,46 @@ static void ffn_in(Workspace *w, const Layer *l, const Batch *b) {
                        gpu.stream);
         return;
     }
-    gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_ffn, l->eps, w->dim, NULL, n, gpu.stream);
+    gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_ffn, l->kind.eps, w->dim, NULL, n, gpu.stream);
     multiply(s, k, 0, k->n_out, s->xn, n, s->y, (size_t)k->n_out, false);
-    gpu_silu_mul(s->h, c->stack[DOWN].type, s->y, s->y + w->ffn, (size_t)k->n_out, c->gpu.w_gate.bias, c->gpu.w_up.bias,
-                 w->ffn, n, gpu.stream);
+    gpu_gate_mul(s->h, c->stack[DOWN].type, l->kind.act, s->y, s->y + w->ffn, (size_t)k->n_out, c->gpu.w_gate.bias,
+                 c->gpu.w_up.bias, w->ffn, n, gpu.stream);
 }
 
 static void ffn_out(Workspace *w, const Layer *l, const Batch *b) {
     (void)b;
     Scratch *s = w->device;
     const CudaLayer *c = l->device;
-    int n = s->batch.n_rows;
-    if (by_matvec(s, c)) {
-        for (Rows p = {0}; next_rows(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
-            gpu_ffn_out(s->x + p.first * (size_t)w->dim, s->h + p.first * (size_t)w->ffn, &c->gpu, &p.batch, rounded,
-                        gpu.stream);
-        return;
-    }
-    multiply(s, &c->stack[DOWN], 0, w->dim, s->h, n, s->x, (size_t)w->dim, true);
-    if (c->gpu.w_down.bias) gpu_add(s->x, NULL, c->gpu.w_down.bias, w->dim, n, gpu.stream);
+    if (!by_matvec(s, c)) return add_product(w, &c->stack[DOWN], s->h, c->gpu.norm_ffn_out, l->kind.eps);
+    for (Rows p = {0}; next_rows(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
+        gpu_ffn_out(s->x + p.first * (size_t)w->dim, s->h + p.first * (size_t)w->ffn, &c->gpu, &p.batch, &p.scratch,
+                    rounded, gpu.stream);
 }
 
 // More rows than the fused kernel takes go through products, a slice of the head at a time, where there is room for
 // their normalised copy.
-static void multiply_head(Workspace *w, const CudaMatrix *m, float eps, const int *rows, int n_rows) {
+static void multiply_head(Workspace *w, const Ends *e, const int *rows, int n_rows) {
     Scratch *s = w->device;
+    const CudaMatrix *m = e->head.device;
     size_t n_vocab = (size_t)w->n_vocab;
     int most = gpu_logits_rows(&m->t);
     assert(n_rows <= w->max_out);
     if (n_rows > 2 * GPU_DECODE_ROWS && n_rows <= w->max_rows && gpu.products) {
-        gpu_rmsnorm(s->xn, m->stack.type, s->x, m->norm, eps, w->dim, rows, n_rows, gpu.stream);
+        gpu_rmsnorm(s->xn, m->stack.type, s->x, m->norm, e->eps, w->dim, rows, n_rows, gpu.stream);
         multiply(s, &m->stack, 0, w->n_vocab, s->xn, n_rows, s->logits, n_vocab, false);
     } else
         for (int first = 0; first < n_rows; first += most)
-            gpu_logits(s->logits + (size_t)first * n_vocab, s->x, &m->t, m->norm, eps, rows + first,
+            gpu_logits(s->logits + (size_t)first * n_vocab, s->x, &m->t, m->norm, e->eps, rows + first,
                        int_min(most, n_rows - first), rounded, gpu.stream);
+    if (e->softcap != 0) gpu_softcap(s->logits, e->softcap, (size_t)n_rows * n_vocab, gpu.stream);
 }
 
-static void logits(Workspace *w, const Backend *be, const Tensor *head, const float *norm, float eps, const int *rows,
-                   int n_rows) {
-    (void)be, (void)norm;
+static void logits(Workspace *w, const Backend *be, const Ends *e, const Batch *b, const int *rows, int n_rows) {
+    (void)be, (void)b;
     Scratch *s = w->device;
     size_t n = (size_t)n_rows * (size_t)w->n_vocab;
     rt_upload(s->rows, rows, (size_t)n_rows * sizeof *rows, gpu.stream);
-    multiply_head(w, head->device, eps, s->rows, n_rows);
+    multiply_head(w, e, s->rows, n_rows);
     rt_download(w->logits, s->logits, n * sizeof(float), gpu.stream);
     gpu.counts.rows_fetched += n_rows;
     if (!rt_sync(gpu.stream) || failure())
@@ -676,10 +730,10 @@ static void logits(Workspace *w, const Backend *be, const Tensor *head, const fl
 
 // ---- tokens ---------------------------------------------------------------------------------------------------------
 
-static void draw(Workspace *w, const Tensor *head, float eps, const Batch *b) {
+static void draw(Workspace *w, const Ends *e, const Batch *b) {
     Scratch *s = w->device;
     Flight *f = &s->flights[s->n_drawn++ % 2];
-    multiply_head(w, head->device, eps, s->batch.out_row, b->n_out);
+    multiply_head(w, e, s->out_row, b->n_out);
     for (int first = 0, n; first < b->n_out; first += n) {
         n = int_min(GPU_DRAW_ROWS, b->n_out - first);
         gpu_sample(s->sampled + first, s->logits + (size_t)first * (size_t)w->n_vocab, w->n_vocab, s->draws + first, n,
@@ -706,28 +760,17 @@ static const int *drawn(Workspace *w) {
 static Graph *find_graph(Scratch *s, const Graph *like) {
     for (int i = 0; i < s->n_graphs; i++) {
         const Graph *g = &s->graphs[i];
-        if (g->layer == like->layer && g->kv == like->kv && g->n_layers == like->n_layers &&
-            g->n_rows == like->n_rows && g->max_slots == like->max_slots && g->max_blocks == like->max_blocks &&
+        if (g->layer == like->layer && memcmp(g->kv, like->kv, sizeof g->kv) == 0 && g->n_layers == like->n_layers &&
+            g->n_rows == like->n_rows && g->max_slots == like->max_slots && g->table_step == like->table_step &&
             g->mass == like->mass && g->first_row == like->first_row)
             return &s->graphs[i];
     }
     return NULL;
 }
 
-static void each_layer(Workspace *w, const Layer *l, int n, KvPool *kv, const Batch *b) {
-    for (int i = 0; i < n; i++) layer_forward(w, &l[i], kv, b);
-}
-
-static Graph *capture(Workspace *w, const Layer *l, int n, KvPool *kv, const Batch *b, Graph new) {
-    Scratch *s = w->device;
-    if (!rt_capture(gpu.stream)) return NULL;
-    each_layer(w, l, n, kv, b);
-    new.graph = rt_capture_end(gpu.stream);
-    if (!new.graph) return NULL;
-    gpu.counts.captures++;
-    if (s->n_graphs == MAX_GRAPHS) drop_graphs(s); // a context that grew through many sizes: begin again
-    s->graphs[s->n_graphs] = new;
-    return &s->graphs[s->n_graphs++];
+static void replay(const Graph *g) {
+    rt_replay(g->graph, gpu.stream);
+    gpu.counts.replays++;
 }
 
 static bool all_by_matvec(const Scratch *s, const Layer *l, int n) {
@@ -736,33 +779,41 @@ static bool all_by_matvec(const Scratch *s, const Layer *l, int n) {
     return s->batch.n_rows <= UNPACK_ROWS;
 }
 
-static void layers(Workspace *w, const Layer *l, int n, KvPool *kv, const Batch *b) {
+// Few rows run as a graph: the first step of so many rows runs plainly, the next one is recorded and launched.
+static LayersTodo layers_begin(Workspace *w, const Layer *l, int n, const KvPool kv[KV_KINDS], const Batch *b) {
     Scratch *s = w->device;
-    if (failure()) return; // nothing that follows can be right
-    if (!all_by_matvec(s, l, n)) {
-        each_layer(w, l, n, kv, b);
-        return;
-    }
+    if (failure()) return LAYERS_DONE; // nothing that follows can be right
+    if (!all_by_matvec(s, l, n) || b->narrow) return LAYERS_RUN;
     gpu.counts.steps++;
     unsigned bit = (unsigned)s->batch.n_rows; // a power of two
     if (!(s->warm & bit)) { // what is launched for the first time is loaded then, which a capture may not see
         s->warm |= bit;
-        each_layer(w, l, n, kv, b);
-        return;
+        return LAYERS_RUN;
     }
-    const Graph like = {.layer = l->device,
-                        .kv = kv->device,
-                        .n_layers = n,
-                        .n_rows = s->batch.n_rows,
-                        .max_slots = s->batch.max_slots,
-                        .max_blocks = s->batch.max_blocks,
-                        .mass = b->probe ? b->probe->device : NULL,
-                        .first_row = b->probe ? b->probe->first_row : 0};
-    Graph *g = find_graph(s, &like);
-    if (!g) g = capture(w, l, n, kv, b, like);
-    if (!g) return;
-    rt_replay(g->graph, gpu.stream);
-    gpu.counts.replays++;
+    s->recorded = (Graph){.layer = l->device,
+                          .kv = {kv[KV_FULL].device, kv[KV_WINDOW].device},
+                          .n_layers = n,
+                          .n_rows = s->batch.n_rows,
+                          .max_slots = s->batch.max_slots,
+                          .table_step = s->batch.table_step,
+                          .mass = b->probe ? b->probe->device : NULL,
+                          .first_row = b->probe ? b->probe->first_row : 0};
+    const Graph *g = find_graph(s, &s->recorded);
+    if (g) replay(g);
+    else s->recording = rt_capture(gpu.stream);
+    return s->recording ? LAYERS_RUN : LAYERS_DONE;
+}
+
+static void layers_end(Workspace *w) {
+    Scratch *s = w->device;
+    if (!s->recording) return;
+    s->recording = false;
+    s->recorded.graph = rt_capture_end(gpu.stream);
+    if (!s->recorded.graph) return;
+    gpu.counts.captures++;
+    if (s->n_graphs == MAX_GRAPHS) drop_graphs(s); // a context that grew through many sizes: begin again
+    s->graphs[s->n_graphs++] = s->recorded;
+    replay(&s->recorded);
 }
 
 // ---- the backend ----------------------------------------------------------------------------------------------------
@@ -795,6 +846,8 @@ static const DeviceMemory memory = {
     .scratch_new = scratch_new,
     .scratch_free = scratch_free,
     .receive = receive,
+    .layers_begin = layers_begin,
+    .layers_end = layers_end,
     .draw = draw,
     .drawn = drawn,
     .wait = wait,
@@ -850,7 +903,6 @@ static Status open_gpu(void) {
                             .isa = gpu.isa,
                             .kernels = gpu.kernels,
                             .memory = &memory,
-                            .layers = layers,
                             .copy_blocks = copy_blocks,
                             .embed = embed,
                             .attn_in = attn_in,
@@ -858,6 +910,8 @@ static Status open_gpu(void) {
                             .attn_out = attn_out,
                             .ffn_in = ffn_in,
                             .ffn_out = ffn_out,
+                            .narrow = narrow,
+                            .whole_rows = UNPACK_ROWS,
                             .logits = logits};
     return OK;
 }

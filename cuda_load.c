@@ -27,7 +27,7 @@ static void *take(Room *r, size_t n) {
     return p;
 }
 
-static void take_tensor(Room *r, const Tensor *t, DeviceTensor *out) {
+static void take_tensor(Room *r, const Tensor *t, DeviceTensor *out) { // nothing where a layer has no such matrix
     void *p = take(r, gpu_tensor_bytes(t, out));
     if (p) gpu_tensor_place(out, p);
 }
@@ -53,13 +53,16 @@ typedef struct {
     int n;
 } Vector;
 
-enum { N_VECTORS = 4 };
+enum { N_VECTORS = 6 };
 
 static void vectors_of(const Layer *l, GpuLayer *g, Vector out[N_VECTORS]) {
-    const Vector all[N_VECTORS] = {{l->norm_att, &g->norm_att, l->wq.n_in},
-                                   {l->norm_ffn, &g->norm_ffn, l->wq.n_in},
-                                   {l->norm_q, &g->norm_q, l->heads.head_dim},
-                                   {l->norm_k, &g->norm_k, l->heads.head_dim}};
+    int dim = l->kind.mixer == MIXER_NONE ? l->w_gate.n_in : l->wq.n_in, hd = l->heads.head_dim;
+    const Vector all[N_VECTORS] = {{l->norm_att, &g->norm_att, dim},
+                                   {l->norm_ffn, &g->norm_ffn, dim},
+                                   {l->norm_att_out, &g->norm_att_out, dim},
+                                   {l->norm_ffn_out, &g->norm_ffn_out, dim},
+                                   {l->norm_q, &g->norm_q, hd},
+                                   {l->norm_k, &g->norm_k, hd}};
     memcpy(out, all, sizeof all);
 }
 
@@ -85,11 +88,13 @@ static void place_matrix(Room *r, const Tensor *t, bool norm, CudaMatrix *out) {
     if (norm) out->norm = take(r, (size_t)t->n_in * sizeof *out->norm);
 }
 
-size_t cuda_ends_bytes(const Tensor *tok_embd, const Tensor *head) {
+static bool is_tied(const Ends *e) { return e->tok_embd.data == e->head.data; }
+
+size_t cuda_ends_bytes(const Ends *e, bool embeds) {
     Room r = {0};
     CudaMatrix m = {0};
-    place_matrix(&r, head, true, &m);
-    if (tok_embd && tok_embd->data != head->data) place_matrix(&r, tok_embd, false, &m);
+    place_matrix(&r, &e->head, true, &m);
+    if (embeds && !is_tied(e)) place_matrix(&r, &e->tok_embd, false, &m);
     return r.at;
 }
 
@@ -227,6 +232,7 @@ static bool lift_rows(Lift *f, const Tensor *t, const DeviceTensor *to, const fl
 }
 
 static bool lift_tensor(Lift *f, const Tensor *t, const DeviceTensor *to) {
+    if (!t->data) return true; // a layer without such a matrix
     if (t->type != TYPE_I8G) return lift_rows(f, t, to, NULL);
     size_t n = (size_t)t->n_out * (size_t)t->n_in / (size_t)t->group * sizeof(float);
     float *scales = rt_alloc(n);
@@ -291,16 +297,25 @@ static Status not_loaded(void) {
                : no_room("a part of the model", 0);
 }
 
+// How many layers of its pool come before a layer on the GPU.
+static int layers_before(const DeviceLoad *what, int index) {
+    int n = 0;
+    for (int i = 0; i < index; i++) n += what->layers[i].kv_kind == what->layers[index].kv_kind;
+    return n;
+}
+
 static Status load_layer(Lift *f, Layer *l, int index, CudaModel *m, size_t *spare) {
     CudaLayer *c = &m->layers[index];
     size_t n = cuda_layer_bytes(l);
     Room r = {.base = c->memory = rt_alloc(n)};
     if (!r.base) return no_room("the weights of a layer", n);
     place_layer(&r, l, &c->gpu);
+    c->at = index;
+    c->ropes = &m->ropes;
+    c->gpu.kind = l->kind;
     c->gpu.heads = l->heads;
-    c->gpu.heads.rope_freq = m->rope_freq;
-    c->gpu.eps = l->eps;
-    c->gpu.index = index;
+    c->gpu.rope = l->rope;
+    c->gpu.index = layers_before(f->what, index);
     if (!lift_layer(f, l, c)) return not_loaded();
     stack_layer(c);
     if (!lanes_sync(f)) return not_loaded();
@@ -319,28 +334,30 @@ static Status load_matrix(Lift *f, const Tensor *t, const float *norm, CudaMatri
     return OK;
 }
 
-static Status load_rope(Lift *f, const Heads *h, CudaModel *m) {
-    size_t n = (size_t)(h->n_rot / 2) * sizeof *m->rope_freq;
-    m->rope_freq = rt_alloc(n);
-    if (!m->rope_freq) return no_room("RoPE's frequencies", n);
-    return lift_to(f, m->rope_freq, h->rope_freq, n) ? OK : not_loaded();
+static Status load_rope(Lift *f, const Rope *r, GpuRopes *out) {
+    size_t n = (size_t)(r->n_rot / 2) * sizeof *r->freq;
+    double *freq = rt_alloc(n);
+    if (!freq) return no_room("RoPE's frequencies", n);
+    out->of[out->n] = *r;
+    out->of[out->n++].freq = freq;
+    return lift_to(f, freq, r->freq, n) ? OK : not_loaded();
 }
 
 static Status load_parts(Lift *f, CudaModel *m) {
     const DeviceLoad *what = f->what;
     size_t spare = what->spare;
-    TRY(load_rope(f, &what->layers[0].heads, m));
-    TRY(load_matrix(f, what->head, what->norm_out, &m->head));
-    bool tied = what->tok_embd && what->tok_embd->data == what->head->data;
-    m->tok.rope_freq = m->rope_freq;
-    if (tied) m->tok.t = m->head.t;
-    else if (what->tok_embd) TRY(load_matrix(f, what->tok_embd, NULL, &m->tok));
+    const Ends *e = what->ends;
+    for (int i = 0; i < e->n_ropes; i++) TRY(load_rope(f, &e->ropes[i], &m->ropes));
+    TRY(load_matrix(f, &e->head, e->norm_out, &m->head));
+    m->tok.ropes = &m->ropes;
+    if (is_tied(e)) m->tok.t = m->head.t;
+    else if (what->embeds) TRY(load_matrix(f, &e->tok_embd, NULL, &m->tok));
     for (int i = 0; i < what->n; i++) TRY(load_layer(f, &what->layers[i], i, m, &spare));
     return lanes_sync(f) && !gpu_launch_error() ? OK : not_loaded();
 }
 
 static size_t longest_row(const DeviceLoad *what) {
-    size_t n = what->head->row_bytes;
+    size_t n = what->ends->head.row_bytes;
     for (int i = 0; i < what->n; i++) {
         Matrix m[N_MATRICES];
         GpuLayer g;
@@ -351,7 +368,7 @@ static size_t longest_row(const DeviceLoad *what) {
 }
 
 static double all_bytes(const DeviceLoad *what) {
-    double n = (double)cuda_ends_bytes(what->tok_embd, what->head);
+    double n = (double)cuda_ends_bytes(what->ends, what->embeds);
     for (int i = 0; i < what->n; i++) n += (double)cuda_layer_bytes(&what->layers[i]);
     return n;
 }
@@ -395,8 +412,8 @@ Status cuda_load(const DeviceLoad *what, CudaModel **out) {
         return st;
     }
     for (int i = 0; i < what->n; i++) what->layers[i].device = &m->layers[i];
-    what->head->device = &m->head;
-    if (what->tok_embd) what->tok_embd->device = &m->tok;
+    what->ends->head.device = &m->head;
+    if (what->embeds) what->ends->tok_embd.device = &m->tok;
     *out = m;
     return OK;
 }
@@ -408,7 +425,7 @@ void cuda_unload(CudaModel *m) {
     }
     rt_free(m->tok.memory);
     rt_free(m->head.memory);
-    rt_free(m->rope_freq);
+    for (int i = 0; i < m->ropes.n; i++) rt_free((double *)m->ropes.of[i].freq);
     free(m->layers);
     free(m);
 }

@@ -21,22 +21,24 @@ typedef struct { // Layer.device
     GpuLayer gpu;
     Stack stack[N_STACKS];
     bool dense;              // all four are
+    int at;                  // among the layers that the GPU has
+    const GpuRopes *ropes;   // the model's
     void *memory, *resident; // weights; dense copies or NULL
 } CudaLayer;
 
 typedef struct { // Tensor.device of the embedding and of the head
     DeviceTensor t;
     Stack stack;
-    const float *norm;       // the output norm, with the head
-    const double *rope_freq; // with the embedding
-    void *memory;            // NULL: another's
+    const float *norm;     // the output norm, with the head
+    const GpuRopes *ropes; // the model's, with the embedding
+    void *memory;          // NULL: another's
 } CudaMatrix;
 
 typedef struct {       // Model.on_device
     CudaLayer *layers; // (n_layers)
     int n_layers;
     CudaMatrix tok, head;
-    double *rope_freq;
+    GpuRopes ropes;
 } CudaModel;
 
 // Bytes of an element.

@@ -18,7 +18,7 @@ struct FlashJob {
     int type;
     Heads heads;
     KvPool kv;
-    GpuBatch b;
+    GpuBatch b;       // as in_pool has it
     const float *qkv; // sealed planes: the batch's own K and V
     const GpuTile *tiles;
     int layer;
@@ -30,15 +30,17 @@ HOST_DEVICE constexpr size_t flash_smem(int head_dim) {
     return (size_t)(GPU_TILE_ROWS + 2 * FLASH_KEYS) * (size_t)flash_stride(head_dim) * 2; // heads of 256: all of 99 KiB
 }
 
-// Starts the copy of keys [first, first + FLASH_KEYS) of a plane; those from `end` on become zeros.
+// Starts the copy of keys [first, first + FLASH_KEYS) of a plane; those outside of [begin, end), which no row sees,
+// become zeros: a weight of zero takes no NaN away.
 template <int HD>
 __device__ __forceinline__ void fetch_keys(uint16_t *to, const FlashJob &j, const uint8_t *plane, int seq, int kv_head,
-                                           int first, int end) {
+                                           int first, int begin, int end) {
     constexpr int pieces = HD / 8;
     for (int i = (int)threadIdx.x; i < FLASH_KEYS * pieces; i += FLASH_THREADS) {
         int key = i / pieces, c = i % pieces, slot = first + key;
-        size_t at = kv_at(j.kv, j.b, j.layer, seq, kv_head, slot < end ? slot : end - 1) + (size_t)c * 8;
-        cp_async16(to + key * flash_stride(HD) + c * 8, plane + at * 2, slot < end);
+        bool seen = slot >= begin && slot < end;
+        size_t at = kv_at(j.kv, j.b, j.layer, seq, kv_head, seen ? slot : end - 1) + (size_t)c * 8;
+        cp_async16(to + key * flash_stride(HD) + c * 8, plane + at * 2, seen);
     }
     cp_async_commit();
 }
@@ -82,6 +84,13 @@ __device__ __forceinline__ void flash_scores(float s[FLASH_KEYS / 8][4], const u
             mma_16816<TYPE>(s[n / 8 + 1], a, b[2], b[3]);
         }
     }
+}
+
+// The scores of a model that caps them.
+__device__ __forceinline__ void flash_cap(float s[FLASH_KEYS / 8][4], const Heads &h) {
+    UNROLL
+    for (int n = 0; n < FLASH_KEYS / 8; n++) UNROLL
+    for (int i = 0; i < 4; i++) s[n][i] = softcap(s[n][i] * h.scale, h.softcap);
 }
 
 // Masks the scores of all keys but each row's [from, to], turns them into weights and brings the running sums to the
@@ -170,7 +179,7 @@ __device__ __forceinline__ void flash_keys(FlashRows<HD> *rows, const FlashJob &
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, first = begin / FLASH_KEYS * FLASH_KEYS;
     auto fetch = [&](uint16_t *where, const KvPlane &plane, const uint8_t *dense, int at) {
         if constexpr (SEALED) unpack_keys<HD>(where, plane, at, begin, end);
-        else fetch_keys<HD>(where, j, dense, t.seq, t.kv_head, at, end);
+        else fetch_keys<HD>(where, j, dense, t.seq, t.kv_head, at, begin, end);
     };
     if (first < end) fetch(t.k, k, j.kv.k, first);
     for (; first < end; first += FLASH_KEYS) {
@@ -179,7 +188,8 @@ __device__ __forceinline__ void flash_keys(FlashRows<HD> *rows, const FlashJob &
         __syncthreads(); // K is here, and nobody reads V any more
         fetch(t.v, v, j.kv.v, first);
         flash_scores<TYPE, HD>(s, t.q + warp * 16 * flash_stride(HD), t.k, lane);
-        flash_soften<HD>(s, rows, j.heads.scale, from, to, first, lane);
+        if (j.heads.softcap != 0) flash_cap(s, j.heads);
+        flash_soften<HD>(s, rows, j.heads.softcap != 0 ? 1 : j.heads.scale, from, to, first, lane);
         cp_async_wait<0>();
         __syncthreads(); // V is here, and nobody reads K any more
         if (first + FLASH_KEYS < end) fetch(t.k, k, j.kv.k, first + FLASH_KEYS);

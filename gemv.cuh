@@ -15,8 +15,8 @@
 typedef enum {
     GEMV_STORE, // y = v
     GEMV_ADD,   // y += v
-    GEMV_GLU,   // y = silu(v of w[0]) * (v of w[1]): a warp takes half its rows from each
-    GEMV_GATED, // y = silu(y) * v: GLU's second half where the two matrices differ in type
+    GEMV_GLU,   // y = act(v of w[0]) * (v of w[1]): a warp takes half its rows from each
+    GEMV_GATED, // y = act(y) * v: GLU's second half where the two matrices differ in type
     GEMV_QKV,   // through y to the heads: norm, RoPE, cache
 } GemvMode;
 
@@ -38,7 +38,8 @@ struct GemvJob {
     const float *norm; // (n_in), or NULL
     float eps;
     GemvMode mode;
-    float *y; // (n_rows, stride)
+    Activation act; // GLU, GATED
+    float *y;       // (n_rows, stride)
     size_t stride;
     HeadJob heads;     // QKV
     unsigned *tickets; // QKV: one a head, of Q, K, V in this order
@@ -331,9 +332,9 @@ __device__ inline void store_sum(const GemvJob &g, int part, int b, int f, float
     if (g.mode == GEMV_QKV) before = (size_t)(part > 0 ? g.w[0].n_out : 0) + (size_t)(part > 1 ? g.w[1].n_out : 0);
     float *y = &g.y[(size_t)b * g.stride + before + (size_t)f];
     if (g.w[part].bias) sum += g.w[part].bias[f];
-    if (g.mode == GEMV_GLU) *y = silu(sum) * (up + (g.w[1].bias ? g.w[1].bias[f] : 0));
+    if (g.mode == GEMV_GLU) *y = activate(g.act, sum) * (up + (g.w[1].bias ? g.w[1].bias[f] : 0));
     else if (g.mode == GEMV_ADD) *y += sum;
-    else if (g.mode == GEMV_GATED) *y = silu(*y) * sum;
+    else if (g.mode == GEMV_GATED) *y = activate(g.act, *y) * sum;
     else *y = sum;
 }
 

@@ -68,30 +68,36 @@ void gpu_dequantize(const DeviceTensor *t, int first_row, int n_rows, int type, 
 // Batch (kernels.h) with its arrays on the device. A row with slot < 0 is padding: it writes no K and V, attends to
 // nothing (a = 0) and harms no other row. The counts are fixed where a graph is captured.
 typedef struct {
-    int n_rows, n_out, max_blocks, n_copies;
+    int n_rows;
     int max_slots;                       // at least every row's slot + 1: what the grids of attention are made for
     const int *token, *pos, *slot, *seq; // (n_rows); token -1: take this row's from `sampled`
     // (n_rows) of sealed KV alone: the slot from which on the row's sequence is in this batch, one row a slot, and the
     // tail page of the row's own group (kv_tail)
     const int *since, *page;
-    const int *out_row;        // (n_out)
-    const int *block_table;    // (n_seqs, max_blocks)
-    const int (*copy)[2];      // (n_copies)
-    const int (*tail_copy)[2]; // (n_copies) of sealed KV alone: the pages of these blocks, -1: none
-    const int *sampled;        // what gpu_sample wrote: row i takes the i-th, token 0 for -1; or NULL
+    // The physical blocks of each sequence, which begin table_step numbers apart. Entries of window_table for blocks
+    // that no row sees name blocks that may hold anything: nothing is read there.
+    const int *block_table, *window_table; // of KV_FULL and KV_WINDOW; a layer's kernels read its pool's
+    int table_step;
+    const int *sampled; // what gpu_sample wrote: row i takes the i-th, token 0 for -1; or NULL
 } GpuBatch;
 
-// Heads.rope_freq and KvPool.k, .v, .tail_k, .tail_v are device pointers here; KvPool.tail_of is not looked at. KV
-// types: all of KvPool, of K and V each. head_dim is any even number up to GPU_MAX_HEAD; n_heads any multiple of
-// n_kv_heads.
+// Rope.freq and KvPool.k, .v, .tail_k, .tail_v are device pointers here; KvPool.tail_of is not looked at. KV types: all
+// of KvPool, of K and V each. head_dim is any even number up to GPU_MAX_HEAD; n_heads any multiple of n_kv_heads.
 enum { GPU_MAX_HEAD = 256 };
+
+typedef struct { // Ends.ropes
+    int n;
+    Rope of[ROPE_TABLES];
+} GpuRopes;
 
 // Scratch of the launches below, allocated once and zeroed once (they leave the counters at zero). Used by one stream.
 typedef struct {
-    float *rope_cos, *rope_sin; // (max_rows, n_rot/2)
-    float *partial;             // gpu_attention_bytes of them
+    float *rope_cos, *rope_sin; // (tables, rope_rows, rope_step): rope_step is n_rot/2 of the widest table
+    int rope_rows, rope_step;
+    float *partial; // gpu_attention_bytes of them
     // (rows, q_dim + 2*kv_dim) products of Q, K and V. K and V of sealed planes stay there, finished, up to gpu_keep.
     float *qkv;
+    float *behind;     // (rows, dim) what a norm behind a sub-layer takes; may lie where qkv does
     unsigned *tickets; // gpu_n_tickets of them
 } GpuScratch;
 enum { GPU_DECODE_ROWS = 8, GPU_FEW_ROWS = 16 };
@@ -99,24 +105,32 @@ enum { GPU_DECODE_ROWS = 8, GPU_FEW_ROWS = 16 };
 size_t gpu_attention_bytes(const Heads *h, int max_rows, int max_slots);
 int gpu_n_tickets(const Heads *h, int max_rows);
 
-// b->copy in every layer of the pool, one after the other.
-void gpu_copy_blocks(const KvPool *kv, const GpuBatch *b, GpuStream stream);
+// Blocks copy[i][0] to copy[i][1] in every layer of the pool, in this order; of sealed planes the pages tail_copy[i]
+// too, where neither is -1.
+void gpu_copy_blocks(const KvPool *kv, const int (*copy)[2], const int (*tail_copy)[2], int n_copies, GpuStream stream);
 // Slot i of the sequence that has these blocks takes K and V of slot keep[i] in every layer and KV head of the pool,
 // for i in [0, n): keep (n_layers, n_kv_heads, n) ascends, none before its own place. Dense types.
 void gpu_close_up(const KvPool *kv, const int *blocks, const int *keep, int n, GpuStream stream);
-// x (n_rows, dim) = the tokens' rows of `tok`, and cos and sin of each row's position; x NULL: these alone.
-void gpu_embed(float *x, const DeviceTensor *tok, const Heads *h, const GpuBatch *b, const GpuScratch *s,
-               GpuStream stream);
+// x (n_rows, dim) = scale times the tokens' rows of `tok`, and cos and sin of each row's position in every table; x
+// NULL: these alone.
+void gpu_embed(float *x, const DeviceTensor *tok, float scale, const GpuRopes *ropes, const GpuBatch *b,
+               const GpuScratch *s, GpuStream stream);
+// Row rows[i] of x (.., width), words of 4 bytes, goes to row i, for i in [0, n): rows ascends.
+void gpu_move_rows(void *x, int width, const int *rows, int n, GpuStream stream);
 
-// ---- decoding: the five operations of a layer, one launch each, for b->n_rows in [1, gpu_decode_rows()] -------------
+// ---- decoding: the five operations of a layer, for b->n_rows in [1, gpu_decode_rows()]. One launch each; one more for
+// a norm behind a sub-layer
+// ---------------------------------------------------------------------------------------------
 
-typedef struct {
+typedef struct { // Layer
     DeviceTensor wq, wk, wv, wo, w_gate, w_up, w_down;
-    const float *norm_att, *norm_ffn; // (dim)
-    const float *norm_q, *norm_k;     // (head_dim), or NULL
+    const float *norm_att, *norm_ffn;         // (dim)
+    const float *norm_q, *norm_k;             // (head_dim), or NULL
+    const float *norm_att_out, *norm_ffn_out; // (dim), or NULL
+    LayerKind kind;
     Heads heads;
-    float eps;
-    int index; // of the layer in the pool
+    Rope rope;
+    int index; // of the layer in its pool
 } GpuLayer;
 
 // With weights in F32, F16, BF16 the activations stay f32; against quantised ones they are rounded to int8, 32 under
@@ -147,14 +161,15 @@ void gpu_attention(float *a, const float *q, const GpuLayer *l, const KvPool *kv
 // whose .partial it writes over; rows as for gpu_attention.
 void gpu_probe(float *mass, int n_slots, int first_row, const float *q, const GpuLayer *l, const KvPool *kv,
                const GpuBatch *b, const GpuScratch *s, GpuStream stream);
-// x (n_rows, dim) += Wo a
-void gpu_attn_out(float *x, const float *a, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream);
-// h (n_rows, ffn) = silu(Wgate norm(x)) * (Wup norm(x))
+// x (n_rows, dim) += norm(Wo a)
+void gpu_attn_out(float *x, const float *a, const GpuLayer *l, const GpuBatch *b, const GpuScratch *s, GpuProduct how,
+                  GpuStream stream);
+// h (n_rows, ffn) = act(Wgate norm(x)) * (Wup norm(x))
 void gpu_ffn_in(float *h, const float *x, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream);
-// x (n_rows, dim) += Wdown h
-void gpu_ffn_out(float *x, const float *h, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream);
-// logits (n, n_vocab)[i] = Whead norm(x[rows[i]]), i in [0, n); n in [1, gpu_logits_rows()]. rows: b->out_row or a
-// part.
+// x (n_rows, dim) += norm(Wdown h)
+void gpu_ffn_out(float *x, const float *h, const GpuLayer *l, const GpuBatch *b, const GpuScratch *s, GpuProduct how,
+                 GpuStream stream);
+// logits (n, n_vocab)[i] = Whead norm(x[rows[i]]), i in [0, n); n in [1, gpu_logits_rows()]
 void gpu_logits(float *logits, const float *x, const DeviceTensor *head, const float *norm, float eps, const int *rows,
                 int n, GpuProduct how, GpuStream stream);
 
@@ -181,11 +196,16 @@ bool gpu_flash_can(const Heads *h, const KvPool *kv);
 // a (n_rows, q_dim) of `type` = softmax(q K) V with the matrix unit; q rows `stride` floats apart. tiles: device.
 void gpu_flash(void *a, int type, const float *q, size_t stride, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
                const GpuScratch *s, const GpuTile *tiles, int n_tiles, GpuStream stream);
-// h (n, ffn) of `type` = silu(gate + bias) * (up + bias); gate, up (n, ffn) rows `stride` floats apart; biases or NULL.
-void gpu_silu_mul(void *h, int type, const float *gate, const float *up, size_t stride, const float *gate_bias,
-                  const float *up_bias, int ffn, int n, GpuStream stream);
+// h (n, ffn) of `type` = act(gate + bias) * (up + bias); gate, up (n, ffn) rows `stride` floats apart; biases or NULL.
+void gpu_gate_mul(void *h, int type, Activation act, const float *gate, const float *up, size_t stride,
+                  const float *gate_bias, const float *up_bias, int ffn, int n, GpuStream stream);
 // x (n, dim) += y (+ bias); y may be NULL (a product that added itself), bias too.
 void gpu_add(float *x, const float *y, const float *bias, int dim, int n, GpuStream stream);
+// x (n, dim) += norm(y + bias); bias may be NULL.
+void gpu_add_normed(float *x, const float *y, const float *bias, const float *norm, float eps, int dim, int n,
+                    GpuStream stream);
+// x (n) = softcap(x, cap)
+void gpu_softcap(float *x, float cap, size_t n, GpuStream stream);
 // out (n) of `type` = x (n) f32
 void gpu_convert(void *out, int type, const float *x, size_t n, GpuStream stream);
 

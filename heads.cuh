@@ -9,15 +9,24 @@ typedef enum { HEAD_Q, HEAD_K, HEAD_V } HeadKind;
 
 struct HeadJob {
     Heads heads;
+    Rope rope;
     const float *norm_q, *norm_k;
     float eps;
     int layer;
     KvPool kv;
-    GpuBatch b;
-    const float *rope_cos, *rope_sin;
+    GpuBatch b;                       // as in_pool has it
+    const float *rope_cos, *rope_sin; // of the layer's table, rows rope_step apart
+    int rope_step;
     float *q;   // (n_rows, q_dim)
     float *qkv; // (n_rows, q_dim + 2*kv_dim) products, and where K and V of sealed planes stay
 };
+
+// The batch as a layer of that pool sees it: block_table is the pool's.
+inline GpuBatch in_pool(const GpuBatch *b, const KvPool *kv) {
+    GpuBatch own = *b;
+    if (kv->kind == KV_WINDOW) own.block_table = b->window_table;
+    return own;
+}
 
 // Where a head of K or V begins in a row of qkv; the row's length.
 HOST_DEVICE inline size_t qkv_at(const Heads &h, HeadKind kind, int head) {
@@ -28,7 +37,7 @@ HOST_DEVICE inline size_t qkv_stride(const Heads &h) { return qkv_at(h, HEAD_V, 
 
 // The number of a slot of a sequence in a plane of the pool; where its head_dim elements begin in a dense one.
 __device__ __forceinline__ size_t slot_at(const KvPool &kv, const GpuBatch &b, int layer, int seq, int head, int slot) {
-    int block = b.block_table[(size_t)seq * (size_t)b.max_blocks + (size_t)(slot / kv.block)];
+    int block = b.block_table[(size_t)seq * (size_t)b.table_step + (size_t)(slot / kv.block)];
     return kv_slot(&kv, layer, block, head, slot % kv.block);
 }
 __device__ __forceinline__ size_t kv_at(const KvPool &kv, const GpuBatch &b, int layer, int seq, int head, int slot) {
@@ -36,10 +45,11 @@ __device__ __forceinline__ size_t kv_at(const KvPool &kv, const GpuBatch &b, int
 }
 
 __device__ inline void turn_head(float *v, const HeadJob &j, int row, int lane) {
-    int half = j.heads.n_rot / 2;
-    const float *c = j.rope_cos + (size_t)row * (size_t)half, *s = j.rope_sin + (size_t)row * (size_t)half;
+    int half = j.rope.n_rot / 2;
+    size_t at = (size_t)row * (size_t)j.rope_step;
+    const float *c = j.rope_cos + at, *s = j.rope_sin + at;
     for (int i = lane; i < half; i += WARP) {
-        int a = j.heads.rope_adjacent ? 2 * i : i, b = j.heads.rope_adjacent ? 2 * i + 1 : i + half;
+        int a = j.rope.adjacent ? 2 * i : i, b = j.rope.adjacent ? 2 * i + 1 : i + half;
         float x = v[a], y = v[b];
         v[a] = x * c[i] - y * s[i];
         v[b] = x * s[i] + y * c[i];

@@ -132,21 +132,21 @@ void gpu_dequantize(const DeviceTensor *t, int first_row, int n_rows, int type, 
 
 // ---- the batch ------------------------------------------------------------------------------------------------------
 
-void gpu_copy_blocks(const KvPool *kv, const GpuBatch *b, GpuStream stream) {
-    if (b->n_copies == 0) return;
+void gpu_copy_blocks(const KvPool *kv, const int (*copy)[2], const int (*tail_copy)[2], int n_copies,
+                     GpuStream stream) {
     unsigned n_layers = (unsigned)kv->n_layers;
     for (int v = 0; v < 2; v++) {
         size_t layer = (v ? kv->bytes_v : kv->bytes_k) / n_layers, bytes = layer / (size_t)kv->n_blocks;
         uint8_t *plane = v ? kv->v : kv->k, *tail = (uint8_t *)(v ? kv->tail_v : kv->tail_k);
         dim3 words(blocks_for(bytes / 4, THREADS), n_layers), pairs(blocks_for(bytes / 2, THREADS), n_layers);
         if (bytes % 4 == 0)
-            LAUNCH(copy_blocks<uint32_t>, words, THREADS, 0, stream, plane, bytes, layer, b->copy, b->n_copies);
-        else LAUNCH(copy_blocks<uint16_t>, pairs, THREADS, 0, stream, plane, bytes, layer, b->copy, b->n_copies);
+            LAUNCH(copy_blocks<uint32_t>, words, THREADS, 0, stream, plane, bytes, layer, copy, n_copies);
+        else LAUNCH(copy_blocks<uint16_t>, pairs, THREADS, 0, stream, plane, bytes, layer, copy, n_copies);
         if (!tail) continue;
         size_t page = kv_tail_index(kv, 0, 1, 0, 0) * sizeof(float);
         dim3 pages(blocks_for(page / 4, THREADS), n_layers);
-        LAUNCH(copy_blocks<uint32_t>, pages, THREADS, 0, stream, tail, page, page * (size_t)kv->n_tails, b->tail_copy,
-               b->n_copies);
+        LAUNCH(copy_blocks<uint32_t>, pages, THREADS, 0, stream, tail, page, page * (size_t)kv->n_tails, tail_copy,
+               n_copies);
     }
 }
 
@@ -158,17 +158,19 @@ void gpu_close_up(const KvPool *kv, const int *blocks, const int *keep, int n, G
     }
 }
 
-void gpu_embed(float *x, const DeviceTensor *tok, const Heads *h, const GpuBatch *b, const GpuScratch *s,
-               GpuStream stream) {
+void gpu_embed(float *x, const DeviceTensor *tok, float scale, const GpuRopes *ropes, const GpuBatch *b,
+               const GpuScratch *s, GpuStream stream) {
     switch (tok->type) {
 #define EMBED(TYPE)                                                                                                    \
-    case TYPE:                                                                                                         \
-        LAUNCH(embed_rows<TYPE>, (unsigned)b->n_rows, 128, 0, stream, x, *tok, *h, *b, s->rope_cos, s->rope_sin);      \
-        break;
+    case TYPE: LAUNCH(embed_rows<TYPE>, (unsigned)b->n_rows, 128, 0, stream, x, *tok, scale, *ropes, *b, *s); break;
         EACH_QUANT(EMBED)
         EACH_DENSE(EMBED)
 #undef EMBED
     }
+}
+
+void gpu_move_rows(void *x, int width, const int *rows, int n, GpuStream stream) {
+    LAUNCH(move_rows, blocks_for((size_t)width, THREADS), THREADS, 0, stream, (uint32_t *)x, (size_t)width, rows, n);
 }
 
 // ---- products of few rows -------------------------------------------------------------------------------------------
@@ -273,7 +275,22 @@ static GemvJob gemv_job(const DeviceTensor &w, int n_rows, const float *x, float
 }
 
 static HeadJob head_job(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s, float *q) {
-    return {l->heads, l->norm_q, l->norm_k, l->eps, l->index, *kv, *b, s->rope_cos, s->rope_sin, q, s->qkv};
+    size_t table = (size_t)l->rope.table * (size_t)s->rope_rows * (size_t)s->rope_step;
+    HeadJob j = {};
+    j.heads = l->heads;
+    j.rope = l->rope;
+    j.norm_q = l->norm_q;
+    j.norm_k = l->norm_k;
+    j.eps = l->kind.eps;
+    j.layer = l->index;
+    j.kv = *kv;
+    j.b = in_pool(b, kv);
+    j.rope_cos = s->rope_cos + table;
+    j.rope_sin = s->rope_sin + table;
+    j.rope_step = s->rope_step;
+    j.q = q;
+    j.qkv = s->qkv;
+    return j;
 }
 
 void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
@@ -283,20 +300,30 @@ void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, 
     g.w[1] = l->wk;
     g.w[2] = l->wv;
     g.norm = l->norm_att;
-    g.eps = l->eps;
+    g.eps = l->kind.eps;
     g.heads = head_job(l, kv, b, s, q);
     g.tickets = s->tickets;
     gemv_run(g, 3, how, stream);
 }
 
-void gpu_attn_out(float *x, const float *a, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream) {
-    gemv_run(gemv_job(l->wo, b->n_rows, a, x, (size_t)l->wo.n_out, GEMV_ADD), 1, how, stream);
+// x += norm(w from), or w from where there is no norm.
+static void add_product(float *x, const float *from, const DeviceTensor &w, const float *norm, const GpuLayer *l,
+                        const GpuBatch *b, const GpuScratch *s, GpuProduct how, GpuStream stream) {
+    float *y = norm ? s->behind : x;
+    gemv_run(gemv_job(w, b->n_rows, from, y, (size_t)w.n_out, norm ? GEMV_STORE : GEMV_ADD), 1, how, stream);
+    if (norm) gpu_add_normed(x, y, NULL, norm, l->kind.eps, w.n_out, b->n_rows, stream);
+}
+
+void gpu_attn_out(float *x, const float *a, const GpuLayer *l, const GpuBatch *b, const GpuScratch *s, GpuProduct how,
+                  GpuStream stream) {
+    add_product(x, a, l->wo, l->norm_att_out, l, b, s, how, stream);
 }
 
 void gpu_ffn_in(float *h, const float *x, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream) {
     GemvJob g = gemv_job(l->w_gate, b->n_rows, x, h, (size_t)l->w_gate.n_out, GEMV_GLU);
     g.norm = l->norm_ffn;
-    g.eps = l->eps;
+    g.eps = l->kind.eps;
+    g.act = l->kind.act;
     if (l->w_gate.type == l->w_up.type) {
         g.w[1] = l->w_up;
         gemv_run(g, 2, how, stream);
@@ -309,8 +336,9 @@ void gpu_ffn_in(float *h, const float *x, const GpuLayer *l, const GpuBatch *b, 
     gemv_run(g, 1, how, stream);
 }
 
-void gpu_ffn_out(float *x, const float *h, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream) {
-    gemv_run(gemv_job(l->w_down, b->n_rows, h, x, (size_t)l->w_down.n_out, GEMV_ADD), 1, how, stream);
+void gpu_ffn_out(float *x, const float *h, const GpuLayer *l, const GpuBatch *b, const GpuScratch *s, GpuProduct how,
+                 GpuStream stream) {
+    add_product(x, h, l->w_down, l->norm_ffn_out, l, b, s, how, stream);
 }
 
 void gpu_logits(float *logits, const float *x, const DeviceTensor *head, const float *norm, float eps, const int *rows,
@@ -354,7 +382,8 @@ template <int TYPE> static void attend_heads(const AttendJob &j, GpuStream strea
 
 void gpu_attention(float *a, const float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
                    const GpuScratch *s, GpuStream stream) {
-    AttendJob j = {q, a, s->partial, s->tickets, l->heads, *kv, *b, s->qkv, l->index, n_splits(b->max_slots)};
+    AttendJob j = {
+        q, a, s->partial, s->tickets, l->heads, *kv, in_pool(b, kv), s->qkv, l->index, n_splits(b->max_slots)};
     bool whole = l->heads.head_dim % 8 == 0 && kv->type_k == kv->type_v;
     switch (whole ? kv->type_k : ANY_TYPE) {
     case TYPE_F32: attend_heads<TYPE_F32>(j, stream); break;
@@ -379,7 +408,7 @@ template <int TYPE> static void probe_launch(const ProbeJob &p, GpuStream stream
 
 void gpu_probe(float *mass, int n_slots, int first_row, const float *q, const GpuLayer *l, const KvPool *kv,
                const GpuBatch *b, const GpuScratch *s, GpuStream stream) {
-    AttendJob j = {q, NULL, s->partial, NULL, l->heads, *kv, *b, s->qkv, l->index, n_splits(b->max_slots)};
+    AttendJob j = {q, NULL, s->partial, NULL, l->heads, *kv, in_pool(b, kv), s->qkv, l->index, n_splits(b->max_slots)};
     ProbeJob p = {j, mass, n_slots, first_row};
     switch (l->heads.head_dim % 8 == 0 ? kv->type_k : ANY_TYPE) {
     case TYPE_F32: probe_launch<TYPE_F32>(p, stream); break;
@@ -392,13 +421,13 @@ void gpu_probe(float *mass, int n_slots, int first_row, const float *q, const Gp
 static bool is_sealed(const KvPool *kv) { return kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v); }
 
 void gpu_seal(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s, GpuStream stream) {
-    SealJob j = {l->heads, *kv, *b, s->qkv, l->index};
+    SealJob j = {l->heads, *kv, in_pool(b, kv), s->qkv, l->index};
     dim3 grid((unsigned)b->n_rows, (unsigned)l->heads.n_kv_heads, 2);
     if (is_sealed(kv)) LAUNCH(seal_groups, grid, SEAL_THREADS, seal_smem(l->heads.head_dim), stream, j);
 }
 
 void gpu_keep(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s, GpuStream stream) {
-    SealJob j = {l->heads, *kv, *b, s->qkv, l->index};
+    SealJob j = {l->heads, *kv, in_pool(b, kv), s->qkv, l->index};
     dim3 grid((unsigned)b->n_rows, (unsigned)l->heads.n_kv_heads);
     if (is_sealed(kv)) LAUNCH(keep_open, grid, 64, 0, stream, j);
 }
@@ -446,7 +475,7 @@ template <int TYPE, bool SEALED> static void flash_launch(const FlashJob &j, int
 void gpu_flash(void *a, int type, const float *q, size_t stride, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
                const GpuScratch *s, const GpuTile *tiles, int n_tiles, GpuStream stream) {
     assert(gpu_flash_can(&l->heads, kv));
-    FlashJob j = {q, stride, a, type, l->heads, *kv, *b, s->qkv, tiles, l->index};
+    FlashJob j = {q, stride, a, type, l->heads, *kv, in_pool(b, kv), s->qkv, tiles, l->index};
     if (is_sealed(kv)) flash_launch<TYPE_F16, true>(j, n_tiles, stream);
     else if (kv->type_k == TYPE_F16) flash_launch<TYPE_F16, false>(j, n_tiles, stream);
     else flash_launch<TYPE_BF16, false>(j, n_tiles, stream);
@@ -467,16 +496,34 @@ void gpu_qkv_finish(float *q, const GpuLayer *l, const KvPool *kv, const GpuBatc
     LAUNCH(finish_rows, blocks_for(heads, warps), THREADS, smem, stream, head_job(l, kv, b, s, q), biases);
 }
 
-void gpu_silu_mul(void *h, int type, const float *gate, const float *up, size_t stride, const float *gate_bias,
-                  const float *up_bias, int ffn, int n, GpuStream stream) {
+void gpu_gate_mul(void *h, int type, Activation act, const float *gate, const float *up, size_t stride,
+                  const float *gate_bias, const float *up_bias, int ffn, int n, GpuStream stream) {
     size_t all = (size_t)ffn * (size_t)n;
-    LAUNCH(silu_mul_rows, blocks_for(all, THREADS), THREADS, 0, stream, h, type, gate, up, stride, gate_bias, up_bias,
-           ffn, all);
+    switch (act) {
+#define GATE(ACT)                                                                                                      \
+    case ACT:                                                                                                          \
+        LAUNCH(gate_mul_rows<ACT>, blocks_for(all, THREADS), THREADS, 0, stream, h, type, gate, up, stride, gate_bias, \
+               up_bias, ffn, all);                                                                                     \
+        break;
+        GATE(ACT_SILU)
+        GATE(ACT_GELU)
+#undef GATE
+    case N_ACTIVATIONS: assert(false);
+    }
 }
 
 void gpu_add(float *x, const float *y, const float *bias, int dim, int n, GpuStream stream) {
     size_t all = (size_t)dim * (size_t)n;
     if (y || bias) LAUNCH(add_rows, blocks_for(all, THREADS), THREADS, 0, stream, x, y, bias, dim, all);
+}
+
+void gpu_add_normed(float *x, const float *y, const float *bias, const float *norm, float eps, int dim, int n,
+                    GpuStream stream) {
+    LAUNCH(add_normed_rows, (unsigned)n, THREADS, THREADS / WARP * 4, stream, x, y, bias, norm, eps, dim);
+}
+
+void gpu_softcap(float *x, float cap, size_t n, GpuStream stream) {
+    LAUNCH(softcap_all, blocks_for(n, THREADS), THREADS, 0, stream, x, cap, n);
 }
 
 void gpu_convert(void *out, int type, const float *x, size_t n, GpuStream stream) {

@@ -67,8 +67,10 @@ typedef enum { FFN_NONE, FFN_GATED } FeedForward;
 typedef enum { ACT_SILU, ACT_GELU, N_ACTIVATIONS } Activation;
 #define GELU_SLOPE 1.5957691216057308f // sqrt(8/pi)
 #define GELU_CUBE 0.044715f
+// act(v) = v * sigmoid(sigmoid_of(act, v)), for floats and vectors of them.
+#define sigmoid_of(act, v) ((act) == ACT_GELU ? GELU_SLOPE * (v) * (1.0f + GELU_CUBE * (v) * (v)) : (v))
 
-static inline float softcap(float v, float cap) { return cap != 0 ? cap * tanhf(v / cap) : v; }
+HOST_DEVICE static inline float softcap(float v, float cap) { return cap != 0 ? cap * tanhf(v / cap) : v; }
 
 // What a layer does besides its heads: words of 4 bytes without padding, as Heads.
 typedef struct {
@@ -218,7 +220,7 @@ void kv_write_rows(KvPool *kv, int layer, const int *blocks, int first, int n, c
 Status kv_intact(const KvPool *kv);
 
 // Scratch of a forward, sized once for max_rows; nothing is allocated while decoding. The arrays are the host's
-// layers'; without such layers there are none but `logits`.
+// layers'; without such layers there are none but `logits` and `narrowed`.
 struct Workspace {
     int max_rows, max_out;
     int max_slots;                               // of one sequence
@@ -310,6 +312,8 @@ struct Backend {
     void (*ffn_out)(Workspace *w, const Layer *l, const Batch *b); // x += norm(Wdown h)
     // Rows rows[0..n), which ascend, of x, q and what positions need move to the front; NULL: the backend cannot.
     void (*narrow)(Workspace *w, const int *rows, int n);
+    // Steps of up to so many rows are narrowed where Batch.narrow asks for it alone: a graph may replay them.
+    int whole_rows;
     // logits[i] = softcap(Whead norm(x[rows[i]])) for i in [0, n_rows), n_rows <= max_out; the rows are of batch b
     void (*logits)(Workspace *w, const Backend *be, const Ends *e, const Batch *b, const int *rows, int n_rows);
 };

@@ -524,11 +524,11 @@ enum { N_NARROWED = 4 }; // arrays of a batch whose rows a layer has narrowed: w
 
 // Lays the parts of a workspace out one after another; with base NULL it only counts.
 static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
-    size_t rows = (size_t)w->max_rows, at = 0;
-    if (m->n_device == m->c.n_layers) return 0;
+    bool here = m->n_device < m->c.n_layers; // there are layers of the host's
+    size_t rows = here ? (size_t)w->max_rows : 0, at = 0;
     int widest = int_max(w->dim, int_max(w->q_dim, w->ffn));
-    w->packed_bytes = m->be->packed_bytes(m->be, w->max_rows, widest);
-    w->panel_bytes = m->be->panel_bytes;
+    w->packed_bytes = here ? m->be->packed_bytes(m->be, w->max_rows, widest) : 0;
+    w->panel_bytes = here ? m->be->panel_bytes : 0;
     size_t logits =
         m->n_device > 0 ? 0 : (size_t)w->max_out * (size_t)w->n_vocab * 4; // the device's, which has the head
     struct {
@@ -545,7 +545,7 @@ static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
         {(void **)&w->xn, rows * (size_t)w->dim * 4},
         {(void **)&w->rope_cos, (size_t)w->n_ropes * rows * (size_t)(w->n_rot / 2) * 4},
         {(void **)&w->rope_sin, (size_t)w->n_ropes * rows * (size_t)(w->n_rot / 2) * 4},
-        {(void **)&w->narrowed, N_NARROWED * rows * sizeof(int)},
+        {(void **)&w->narrowed, N_NARROWED * (size_t)w->max_rows * sizeof(int)},
         {(void **)&w->logits, logits},
         {(void **)&w->packed, w->packed_bytes},
         {(void **)&w->panels, w->panel_bytes * (size_t)n_threads},
@@ -609,8 +609,9 @@ static void embed(const Model *m, Workspace *w, KvPool *kv, const Batch *b) {
 }
 
 int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out) {
-    const Backend *be = m->layers[m->c.n_layers - 1].be;
-    return (!be || be->narrow) && !sealed ? n_out : n_rows; // without a backend nothing is computed: as the CPU would
+    const Backend *be = m->layers[m->c.n_layers - 1].be; // NULL: nothing is computed; as the CPU would
+    bool narrows = !be || (be->narrow && n_rows > be->whole_rows);
+    return narrows && !sealed ? n_out : n_rows;
 }
 
 // The rows whose logits are wanted; all rows where these do not ascend, since none may move over another.

@@ -66,8 +66,8 @@ bool model_draws_ahead(const Model *m); // and tokens -1 in the batch after it
 // Waits for the oldest forward with b->draw that was not asked for yet: (b->n_out) tokens, -1 where no logit is finite;
 // valid until the second forward after it.
 const int *model_drawn(const Model *m, Workspace *w);
-// Of a step's rows those that go through all of the last layer: n_out, where the host computes it and the KV cache
-// holds no sealed type; the others leave their K and V there. Otherwise all.
+// Of a step's rows those that go through all of the last layer: n_out, where its backend can narrow such a step and the
+// KV cache holds no sealed type; the others leave their K and V there. Otherwise all.
 int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out);
 // For callers that want many rows of logits in slices of max_out: all layers of all rows, then logits of any rows of
 // that batch.

@@ -30,15 +30,16 @@ __global__ void rmsnorm_rows(void *out, int type, const float *x, const float *n
         store_as(type, out, (size_t)blockIdx.x * (size_t)dim + (size_t)i, x[i] * scale * norm[i]);
 }
 
-__device__ __forceinline__ float silu(float v) { return v / (1 + expf(-v)); }
+__device__ __forceinline__ float activate(Activation act, float v) { return v / (1 + expf(-sigmoid_of(act, v))); }
 
-__global__ void silu_mul_rows(void *h, int type, const float *gate, const float *up, size_t stride,
+template <Activation ACT>
+__global__ void gate_mul_rows(void *h, int type, const float *gate, const float *up, size_t stride,
                               const float *gate_bias, const float *up_bias, int ffn, size_t n) {
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     size_t at = i / (size_t)ffn * stride + i % (size_t)ffn, f = i % (size_t)ffn;
     float g = gate[at] + (gate_bias ? gate_bias[f] : 0), u = up[at] + (up_bias ? up_bias[f] : 0);
-    store_as(type, h, i, silu(g) * u);
+    store_as(type, h, i, activate(ACT, g) * u);
 }
 
 __global__ void add_rows(float *x, const float *y, const float *bias, int dim, size_t n) {
@@ -48,6 +49,34 @@ __global__ void add_rows(float *x, const float *y, const float *bias, int dim, s
     if (y) v += y[i];
     if (bias) v += bias[i % (size_t)dim];
     x[i] = v;
+}
+
+// A block a row.
+__global__ void add_normed_rows(float *x, const float *y, const float *bias, const float *norm, float eps, int dim) {
+    Smem smem;
+    float *sums = smem.take<float>(blockDim.x / WARP), squares = 0;
+    x += (size_t)blockIdx.x * (size_t)dim;
+    y += (size_t)blockIdx.x * (size_t)dim;
+    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x) {
+        float v = y[i] + (bias ? bias[i] : 0);
+        squares += v * v;
+    }
+    float scale = 1 / sqrtf(block_sum(squares, sums) / (float)dim + eps);
+    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x)
+        x[i] += (y[i] + (bias ? bias[i] : 0)) * scale * norm[i];
+}
+
+__global__ void softcap_all(float *x, float cap, size_t n) {
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] = softcap(x[i], cap);
+}
+
+// One row after the other: a row may go to where an earlier one came from, and a thread keeps its column.
+__global__ void move_rows(uint32_t *x, size_t width, const int *rows, int n) {
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= width) return;
+    for (int to = 0; to < n; to++)
+        if (rows[to] != to) x[(size_t)to * width + i] = x[(size_t)rows[to] * width + i];
 }
 
 __global__ void convert_all(void *out, int type, const float *x, size_t n) {

@@ -42,7 +42,7 @@ template <int TYPE>
 __device__ __forceinline__ KvPlane plane_of(const KvPool &kv, const GpuBatch &b, const Heads &h, const float *qkv,
                                             int layer, int row, int kv_head, bool keys) {
     KvPlane p = {};
-    p.table = b.block_table + (size_t)b.seq[row] * (size_t)b.max_blocks;
+    p.table = b.block_table + (size_t)b.seq[row] * (size_t)b.table_step;
     p.type = TYPE != ANY_TYPE ? TYPE : keys ? kv.type_k : kv.type_v;
     p.block = kv.block;
     p.head_dim = kv.head_dim;
@@ -199,7 +199,7 @@ enum { SEAL_THREADS = 128 };
 struct SealJob {
     Heads heads;
     KvPool kv;
-    GpuBatch b;
+    GpuBatch b; // as in_pool has it
     const float *qkv;
     int layer;
 };

@@ -104,7 +104,7 @@ typedef struct {
     // on the device
     GpuLayer l;
     DeviceTensor tok, head;
-    Heads heads;
+    GpuRopes ropes;
     KvPool dkv;
     GpuBatch db;
     GpuScratch s;
@@ -142,8 +142,11 @@ static const float *upload_floats(const float *p, int n) { return p ? device_new
 
 static void upload_layer(Rig *r) {
     const Layer *l = &r->m.layers[1];
-    r->heads = l->heads;
-    r->heads.rope_freq = device_new(l->heads.rope_freq, (size_t)(l->heads.n_rot / 2) * sizeof(double));
+    r->ropes.n = r->m.ends.n_ropes;
+    for (int i = 0; i < r->ropes.n; i++) {
+        r->ropes.of[i] = r->m.ends.ropes[i];
+        r->ropes.of[i].freq = device_new(r->ropes.of[i].freq, (size_t)(r->ropes.of[i].n_rot / 2) * sizeof(double));
+    }
     r->l = (GpuLayer){.wq = upload(&l->wq),
                       .wk = upload(&l->wk),
                       .wv = upload(&l->wv),
@@ -155,12 +158,15 @@ static void upload_layer(Rig *r) {
                       .norm_ffn = upload_floats(l->norm_ffn, r->w.dim),
                       .norm_q = upload_floats(l->norm_q, l->heads.head_dim),
                       .norm_k = upload_floats(l->norm_k, l->heads.head_dim),
-                      .heads = r->heads,
-                      .eps = l->eps,
-                      .index = l->index};
-    r->tok = upload(&r->m.tok_embd);
-    r->head = upload(&r->m.head);
-    r->norm_out = (float *)upload_floats(r->m.norm_out, r->w.dim);
+                      .norm_att_out = upload_floats(l->norm_att_out, r->w.dim),
+                      .norm_ffn_out = upload_floats(l->norm_ffn_out, r->w.dim),
+                      .kind = l->kind,
+                      .heads = l->heads,
+                      .rope = r->ropes.of[l->rope.table],
+                      .index = l->kv_layer};
+    r->tok = upload(&r->m.ends.tok_embd);
+    r->head = upload(&r->m.ends.head);
+    r->norm_out = (float *)upload_floats(r->m.ends.norm_out, r->w.dim);
 }
 
 // Sequences, their slots, permuted tables; rows come sequence by sequence.
@@ -169,6 +175,7 @@ static void make_batch(Rig *r) {
     int step = c->gaps ? 3 : 1, most = c->past + 5 * c->n_seqs + step * c->rows_each;
     Batch *b = &r->b;
     *b = (Batch){.n_rows = c->n_seqs * c->rows_each, .n_seqs = c->n_seqs};
+    b->n_step = b->n_rows;
     b->max_blocks = (most + c->block - 1) / c->block;
     size_t rows = (size_t)b->n_rows;
     b->token = malloc(rows * sizeof(int));
@@ -182,13 +189,17 @@ static void make_batch(Rig *r) {
         b->pos[i] = b->slot[i] + 7;
         b->token[i] = (int)(test_random(&r->random) % (uint64_t)r->m.c.n_vocab);
     }
-    int n = b->max_blocks * c->n_seqs;
-    b->block_table = malloc((size_t)n * sizeof(int));
+    int n = b->max_blocks * c->n_seqs, *table = malloc((size_t)n * sizeof(int));
+    *(c->window ? &b->window_table : &b->block_table) = table;
     for (int i = 0; i < n; i++) {
         int k = (int)(test_random(&r->random) % (uint64_t)(i + 1));
-        b->block_table[i] = b->block_table[k];
-        b->block_table[k] = i;
+        table[i] = table[k];
+        table[k] = i;
     }
+}
+
+static int *table_of(const Rig *r, int seq) {
+    return (r->c->window ? r->b.window_table : r->b.block_table) + seq * r->b.max_blocks;
 }
 
 static int type_of(const KvPool *kv, bool value) { return value ? kv->type_v : kv->type_k; }
@@ -255,11 +266,27 @@ static void fill_dense(Rig *r, bool value, const int *table, int head, int n) {
         }
 }
 
-// A pool that is NaN but for the slots before the batch's rows and between them.
+// What no row of a sequence sees, or reads of what is sealed with the oldest that it sees, is NaN again; and whole
+// blocks of it are another's.
+static void hide_unseen(Rig *r, int seq) {
+    KvPool *kv = &r->kv;
+    int *table = table_of(r, seq), oldest = r->b.slot[seq * r->c->rows_each] - r->c->window + 1;
+    if (kv->tail_of) oldest = oldest / SEAL * SEAL;
+    for (int slot = 0; slot < oldest; slot++)
+        for (int head = 0; head < 2 * kv->n_kv_heads; head++) {
+            size_t bytes = kv_slot_bytes(type_of(kv, head % 2), kv->head_dim);
+            size_t at = kv_slot(kv, 1, table[slot / kv->block], head / 2, slot % kv->block);
+            memset(plane(kv, head % 2) + at * bytes, 0xff, bytes);
+        }
+    for (int i = 0; (i + 1) * kv->block <= oldest; i++) table[i] = 0;
+}
+
+// A pool that is NaN but for the slots before the batch's rows and between them, of those that its rows see.
 static void make_cache(Rig *r) {
     const Case *c = r->c;
     KvPool *kv = &r->kv;
-    *kv = (KvPool){.n_layers = 2,
+    *kv = (KvPool){.kind = c->window ? KV_WINDOW : KV_FULL,
+                   .n_layers = 2,
                    .n_blocks = r->b.max_blocks * c->n_seqs,
                    .n_kv_heads = r->m.c.n_kv_heads,
                    .block = c->block,
@@ -275,13 +302,14 @@ static void make_cache(Rig *r) {
     memset(kv->v, 0xff, kv->bytes_v);
     if (kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v)) make_tails(kv);
     for (int seq = 0; seq < c->n_seqs; seq++) {
-        const int *table = r->b.block_table + seq * r->b.max_blocks, *slots = r->b.slot + seq * c->rows_each;
+        const int *table = table_of(r, seq), *slots = r->b.slot + seq * c->rows_each;
         for (int head = 0; head < 2 * kv->n_kv_heads; head++) {
             bool value = head % 2;
             if (kv_is_sealed(type_of(kv, value))) fill_sealed(r, value, table, head / 2, slots[0]);
             else fill_dense(r, value, table, head / 2, slots[c->rows_each - 1]);
         }
     }
+    for (int seq = 0; seq < c->n_seqs && c->window; seq++) hide_unseen(r, seq);
     r->dkv = *kv;
     r->dkv.tail_of = NULL;
     for (int v = 0; v < 2; v++) {
@@ -305,11 +333,24 @@ static void upload_tails(Rig *r) {
     int *since = malloc(2 * (size_t)b->n_rows * sizeof *since), *page = since + b->n_rows;
     for (int i = 0; i < b->n_rows; i++) {
         since[i] = b->slot[i / r->c->rows_each * r->c->rows_each];
-        page[i] = kv_tail(&r->kv, b->block_table + b->seq[i] * b->max_blocks, b->slot[i]);
+        page[i] = kv_tail(&r->kv, table_of(r, b->seq[i]), b->slot[i]);
     }
     r->db.since = upload_ints(since, b->n_rows, -1);
     r->db.page = upload_ints(page, b->n_rows, -1);
     free(since);
+}
+
+// The layer's table, and beside it another that must not be read.
+static void upload_tables(Rig *r) {
+    const Batch *b = &r->b;
+    int n = b->max_blocks, window = r->c->window > 0, *tables = malloc((size_t)(2 * n * b->n_seqs) * sizeof *tables);
+    for (int i = 0; i < 2 * n * b->n_seqs; i++) tables[i] = 1 << 28;
+    for (int seq = 0; seq < b->n_seqs; seq++)
+        memcpy(tables + (2 * seq + window) * n, table_of(r, seq), (size_t)n * sizeof *tables);
+    r->db.block_table = upload_ints(tables, 2 * n * b->n_seqs, -1);
+    r->db.window_table = r->db.block_table + n;
+    r->db.table_step = 2 * n;
+    free(tables);
 }
 
 static void upload_batch(Rig *r) {
@@ -317,20 +358,22 @@ static void upload_batch(Rig *r) {
     int newest = 0;
     for (int i = 0; i < b->n_rows; i++) newest = int_max(newest, b->slot[i]);
     r->db = (GpuBatch){.n_rows = b->n_rows + 1,
-                       .max_blocks = b->max_blocks,
                        .max_slots = newest + 1,
                        .token = upload_ints(b->token, b->n_rows, -1),
                        .pos = upload_ints(b->pos, b->n_rows, 0),
                        .slot = upload_ints(b->slot, b->n_rows, -1),
-                       .seq = upload_ints(b->seq, b->n_rows, 0),
-                       .block_table = upload_ints(b->block_table, b->n_seqs * b->max_blocks, -1)};
+                       .seq = upload_ints(b->seq, b->n_rows, 0)};
+    upload_tables(r);
     if (r->kv.tail_of) upload_tails(r);
-    size_t rows = (size_t)b->n_rows + 1, half = (size_t)(r->heads.n_rot / 2);
-    size_t tickets = (size_t)gpu_n_tickets(&r->heads, (int)rows) * sizeof(unsigned);
+    size_t rows = (size_t)b->n_rows + 1, half = (size_t)(r->w.n_rot / 2), turns = (size_t)r->ropes.n * rows * half;
+    size_t tickets = (size_t)gpu_n_tickets(&r->l.heads, (int)rows) * sizeof(unsigned);
     void *zeros = calloc(1, tickets);
-    r->s = (GpuScratch){.rope_cos = device_new(NULL, rows * half * sizeof(float)),
-                        .rope_sin = device_new(NULL, rows * half * sizeof(float)),
-                        .partial = device_new(NULL, gpu_attention_bytes(&r->heads, (int)rows, newest + 1)),
+    r->s = (GpuScratch){.rope_cos = device_new(NULL, turns * sizeof(float)),
+                        .rope_sin = device_new(NULL, turns * sizeof(float)),
+                        .rope_rows = (int)rows,
+                        .rope_step = (int)half,
+                        .behind = device_new(NULL, rows * (size_t)r->w.dim * sizeof(float)),
+                        .partial = device_new(NULL, gpu_attention_bytes(&r->l.heads, (int)rows, newest + 1)),
                         .qkv = device_new(NULL, rows * (size_t)(r->w.q_dim + 2 * r->w.kv_dim) * sizeof(float)),
                         .tickets = device_new(zeros, tickets)};
     free(zeros);
@@ -343,8 +386,8 @@ static void rig_open(Rig *r, const Case *c, uint64_t seed) {
     assert_ok(cpu_backend("scalar", &be));
     r->g = tiny_model(&c->model);
     assert_ok(model_load(&r->m, r->g, be));
-    if (c->window)
-        for (int i = 0; i < r->m.c.n_layers; i++) r->m.layers[i].heads.window = c->window;
+    r->m.layers[1].kv_layer = 1; // whatever its kind: there is one pool
+    r->m.layers[1].heads.window = c->window;
     r->pool = threads_new(1);
     make_batch(r);
     assert_ok(workspace_new(&r->w, &r->m, r->pool, r->b.n_rows, r->b.n_rows, 1));
@@ -371,6 +414,7 @@ static void rig_close(Rig *r) {
     free(r->b.slot);
     free(r->b.seq);
     free(r->b.block_table);
+    free(r->b.window_table);
     free_cache(&r->kv);
     workspace_free(&r->w);
     threads_free(r->pool);
@@ -418,7 +462,7 @@ static void compare_sealed(Rig *r, int way, bool value, const KvPool *before) {
     *(value ? &expected.v : &expected.k) = copy_of(plane(before, value), bytes);
     for (int i = 0; i < b->n_rows; i++) {
         int slot = b->slot[i], since = b->slot[i / r->c->rows_each * r->c->rows_each];
-        const int *table = b->block_table + b->seq[i] * b->max_blocks;
+        const int *table = table_of(r, b->seq[i]);
         const float *rows[SEAL];
         for (int head = 0; head < kv->n_kv_heads && slot % SEAL == SEAL - 1; head++) {
             for (int s = 0; s < SEAL; s++) {
@@ -486,11 +530,14 @@ static size_t rows_of(const Rig *r, int width) { return (size_t)r->b.n_rows * (s
 
 static void check_embed(Rig *r) {
     float *x = fresh(r, r->w.dim);
-    r->m.be->embed(&r->w, r->m.be, &r->m.tok_embd, &r->m.layers[1].heads, &r->kv, &r->b);
-    gpu_embed(x, &r->tok, &r->heads, &r->db, &r->s, NULL);
+    size_t turns = rows_of(r, r->w.n_rot / 2), table = turns + (size_t)(r->w.n_rot / 2); // with the row of padding
+    r->m.be->embed(&r->w, r->m.be, &r->m.ends, &r->kv, &r->b);
+    gpu_embed(x, &r->tok, r->m.ends.embd_scale, &r->ropes, &r->db, &r->s, NULL);
     compare(EMBED, F32_IN, r->w.x, x, rows_of(r, r->w.dim));
-    compare(EMBED, F32_IN, r->w.rope_cos, r->s.rope_cos, rows_of(r, r->heads.n_rot / 2));
-    compare(EMBED, F32_IN, r->w.rope_sin, r->s.rope_sin, rows_of(r, r->heads.n_rot / 2));
+    for (size_t i = 0; i < (size_t)r->ropes.n; i++) {
+        compare(EMBED, F32_IN, r->w.rope_cos + i * turns, r->s.rope_cos + i * table, turns);
+        compare(EMBED, F32_IN, r->w.rope_sin + i * turns, r->s.rope_sin + i * table, turns);
+    }
     for (size_t i = 0; i < rows_of(r, r->w.dim); i++) r->w.x[i] = test_uniform(&r->random);
 }
 
@@ -539,9 +586,9 @@ static void check_attn_in(Rig *r) {
     }
     // the same in prefill's pieces
     float *xn = fresh(r, r->w.dim), *q = fresh(r, r->w.q_dim);
-    gpu_rmsnorm(xn, TYPE_F32, x, r->l.norm_att, l->eps, r->w.dim, NULL, r->db.n_rows, NULL);
+    gpu_rmsnorm(xn, TYPE_F32, x, r->l.norm_att, l->kind.eps, r->w.dim, NULL, r->db.n_rows, NULL);
     compare(NORM, F32_IN, r->w.xn, xn, rows_of(r, r->w.dim));
-    gpu_rmsnorm(xn, TYPE_BF16, x, r->l.norm_att, l->eps, r->w.dim, NULL, r->db.n_rows, NULL);
+    gpu_rmsnorm(xn, TYPE_BF16, x, r->l.norm_att, l->kind.eps, r->w.dim, NULL, r->db.n_rows, NULL);
     compare_as(NORM, HALF_IN, TYPE_BF16, r->w.xn, xn, rows_of(r, r->w.dim));
     size_t width = (size_t)(r->w.q_dim + 2 * r->w.kv_dim);
     float *y = malloc(rows_of(r, (int)width) * sizeof *y);
@@ -623,7 +670,7 @@ static void check_probe(Rig *r, const Probe *host, const float *q) {
     launched();
     device_read(ones, mass, n * sizeof *mass);
     for (size_t i = 0; i < n; i++) sum += ones[i] -= 1;
-    int looks = (r->b.n_rows - host->first_row) * r->heads.n_heads;
+    int looks = (r->b.n_rows - host->first_row) * r->l.heads.n_heads;
     assert_true(fabsf(sum - (float)looks) < 1e-3f * (float)looks);
     take_distance(PROBE, F32_IN, distance(host->mass + n, ones, n)); // of layer 1
     free(ones);
@@ -652,10 +699,17 @@ static void check_attention(Rig *r) {
     assert_true(same_bytes(bits, again, rows_of(r, r->w.q_dim) * sizeof *bits));
     free(bits);
     if (probed) check_probe(r, &probe, q);
-    if (gpu_flash_can(&r->heads, &r->dkv)) check_flash(r, q);
+    if (gpu_flash_can(&r->l.heads, &r->dkv)) check_flash(r, q);
     check_keep(r);
     free(probe.mass);
     free(probe.scores);
+}
+
+// What prefill does with a product.
+static void add_product(Rig *r, float *x, const float *y, const float *bias, const float *norm) {
+    const float *dy = with_padding(r, y, r->w.dim);
+    if (norm) gpu_add_normed(x, dy, bias, norm, r->l.kind.eps, r->w.dim, r->db.n_rows, NULL);
+    else gpu_add(x, dy, bias, r->w.dim, r->db.n_rows, NULL);
 }
 
 static void check_residual(Rig *r) {
@@ -666,11 +720,11 @@ static void check_residual(Rig *r) {
     float *y = malloc(n * sizeof *y), *before = copy_of(r->w.x, n * sizeof *before);
     product(r, &l->wo, r->w.a, y, (size_t)r->w.dim);
     l->be->attn_out(&r->w, l, &r->b);
-    gpu_add(x, with_padding(r, y, r->w.dim), r->l.wo.bias, r->w.dim, r->db.n_rows, NULL);
+    add_product(r, x, y, r->l.wo.bias, r->l.norm_att_out);
     compare(ADD, F32_IN, r->w.x, x, n);
     for (int how = -1; next_way(r, &how);) {
         x = with_padding(r, before, r->w.dim);
-        gpu_attn_out(x, a, &r->l, &r->db, product_of((How)how), NULL);
+        gpu_attn_out(x, a, &r->l, &r->db, &r->s, product_of((How)how), NULL);
         compare(ADD, way_of(r, (How)how), r->w.x, x, n);
     }
     free(y);
@@ -681,7 +735,7 @@ static void check_ffn(Rig *r) {
     const Layer *l = &r->m.layers[1];
     const float *x = with_padding(r, r->w.x, r->w.dim);
     size_t n = rows_of(r, r->w.ffn), n_x = rows_of(r, r->w.dim);
-    float *gate = malloc(n * sizeof *gate), *up = malloc(n * sizeof *up),
+    float *gate = malloc(n * sizeof *gate), *up = malloc(n * sizeof *up), *down = malloc(n_x * sizeof *down),
           *before = copy_of(r->w.x, n_x * sizeof *before);
     l->be->ffn_in(&r->w, l, &r->b);
     float *h = fresh(r, r->w.ffn);
@@ -692,19 +746,24 @@ static void check_ffn(Rig *r) {
     product(r, &l->w_gate, r->w.xn, gate, (size_t)r->w.ffn);
     product(r, &l->w_up, r->w.xn, up, (size_t)r->w.ffn);
     for (int type = TYPE_F32; type <= TYPE_F16; type++) {
-        gpu_silu_mul(h, type, with_padding(r, gate, r->w.ffn), with_padding(r, up, r->w.ffn), (size_t)r->w.ffn,
-                     r->l.w_gate.bias, r->l.w_up.bias, r->w.ffn, r->db.n_rows, NULL);
+        gpu_gate_mul(h, type, r->l.kind.act, with_padding(r, gate, r->w.ffn), with_padding(r, up, r->w.ffn),
+                     (size_t)r->w.ffn, r->l.w_gate.bias, r->l.w_up.bias, r->w.ffn, r->db.n_rows, NULL);
         compare_as(GLU, type == TYPE_F32 ? F32_IN : HALF_IN, type, r->w.h, h, n);
     }
     const float *dh = with_padding(r, r->w.h, r->w.ffn);
+    product(r, &l->w_down, r->w.h, down, (size_t)r->w.dim);
     l->be->ffn_out(&r->w, l, &r->b);
+    float *out = with_padding(r, before, r->w.dim);
+    add_product(r, out, down, r->l.w_down.bias, r->l.norm_ffn_out);
+    compare(ADD, F32_IN, r->w.x, out, n_x);
     for (int how = -1; next_way(r, &how);) {
-        float *out = with_padding(r, before, r->w.dim);
-        gpu_ffn_out(out, dh, &r->l, &r->db, product_of((How)how), NULL);
+        out = with_padding(r, before, r->w.dim);
+        gpu_ffn_out(out, dh, &r->l, &r->db, &r->s, product_of((How)how), NULL);
         compare(ADD, way_of(r, (How)how), r->w.x, out, n_x);
     }
     free(gate);
     free(up);
+    free(down);
     free(before);
 }
 
@@ -712,12 +771,14 @@ static void check_logits(Rig *r) {
     const float *x = with_padding(r, r->w.x, r->w.dim);
     int rows[GPU_FEW_ROWS], n = int_min(r->b.n_rows, r->c->model.type == TYPE_BF16 ? GPU_FEW_ROWS : 3);
     for (int i = 0; i < n; i++) rows[i] = r->b.n_rows - 1 - i;
-    r->m.be->logits(&r->w, r->m.be, &r->m.head, r->m.norm_out, r->m.c.eps, rows, n);
+    const Ends *e = &r->m.ends;
+    r->m.be->logits(&r->w, r->m.be, e, &r->b, rows, n);
     const int *drows = upload_ints(rows, n, 0);
     for (int how = n > GPU_DECODE_ROWS ? FEW : EXACT; how < (n > 4 ? N_HOWS : FEW); how++) {
         gpu_tune((GpuTuning){.few = how == FEW});
         float *out = device_new(NULL, (size_t)n * (size_t)r->m.c.n_vocab * sizeof(float));
-        gpu_logits(out, x, &r->head, r->norm_out, r->m.c.eps, drows, n, product_of((How)how), NULL);
+        gpu_logits(out, x, &r->head, r->norm_out, e->eps, drows, n, product_of((How)how), NULL);
+        gpu_softcap(out, e->softcap, (size_t)n * (size_t)r->m.c.n_vocab, NULL);
         compare(LOGITS, way_of(r, (How)how), r->w.logits, out, (size_t)n * (size_t)r->m.c.n_vocab);
     }
     gpu_tune((GpuTuning){0});
@@ -935,7 +996,7 @@ static void sealed_to_the_byte(void **state) {
         d.k = device_new(kv.k, plane_bytes(&kv, false));
         d.v = device_new(kv.v, plane_bytes(&kv, true));
         GpuBatch b = {.n_rows = ROWS,
-                      .max_blocks = n_blocks,
+                      .table_step = n_blocks,
                       .slot = device_new(ints[0], sizeof ints[0]),
                       .seq = device_new(ints[1], sizeof ints[1]),
                       .since = device_new(ints[2], sizeof ints[2]),
@@ -962,6 +1023,56 @@ static void sealed_to_the_byte(void **state) {
         free(qkv);
         device_free_all();
     }
+}
+
+// GELU, norms behind, capped scores and logits, two RoPE tables; windows at every place of a block, a group and a tile
+// of keys, in every type of K and V.
+static const Case gemma_cases[] = {
+    {"gemma2, head_dim 256, window of 5",
+     {.arch = "gemma2", .dim = 96, .n_heads = 4, .n_kv_heads = 2, .head_dim = 256},
+     {TYPE_F16, TYPE_F16, 16, 5, false},
+     {1, 5, 40, false}},
+    {"gemma2, tiles, window over blocks, bf16 cache",
+     {.arch = "gemma2", .dim = 96, .n_heads = 4, .n_kv_heads = 1, .head_dim = 64, .tied = true},
+     {TYPE_BF16, TYPE_BF16, 16, 70, false},
+     {2, 70, 130, false}},
+    {"gemma2, no window, several splits, f32 cache",
+     {.arch = "gemma2", .dim = 96, .n_heads = 9, .n_kv_heads = 1, .head_dim = 24},
+     {TYPE_F32, TYPE_F32, 32, 0, false},
+     {1, 3, 530, false}},
+    {"gemma2, window over splits, 14 rows, Q4_K",
+     {.arch = "gemma2", .type = TYPE_Q4_K, .dim = 256, .n_heads = 4, .head_dim = 128, .ffn = 512},
+     {TYPE_F16, TYPE_F16, 16, 300, false},
+     {7, 2, 600, false}},
+    {"gemma3, head_dim 256, blocks of one slot, BF16",
+     {.arch = "gemma3", .type = TYPE_BF16, .dim = 100, .n_heads = 2, .n_kv_heads = 1, .head_dim = 256, .ffn = 84},
+     {TYPE_BF16, TYPE_BF16, 1, 13, false},
+     {3, 4, 61, false}},
+    {"gemma3, tiles with gaps",
+     {.arch = "gemma3", .dim = 96, .n_heads = 6, .n_kv_heads = 2, .head_dim = 80},
+     {TYPE_F16, TYPE_F16, 64, 33, false},
+     {1, 66, 100, true}},
+    {"gemma2, q8_0, tiles, window",
+     {.arch = "gemma2", .dim = 96, .n_heads = 4, .n_kv_heads = 2, .head_dim = 64},
+     {TYPE_Q8_0, TYPE_Q8_0, 16, 37, false},
+     {2, 70, 130, false}},
+    {"gemma2, kivi2, window, parts, rotated",
+     {.arch = "gemma2", .dim = 96, .n_heads = 4, .n_kv_heads = 1, .head_dim = 96},
+     {TYPE_KIVI2, TYPE_KIVI2, 16, 50, true},
+     {1, 40, 150, false}},
+    {"gemma3, fp8 and q4_0, window over splits",
+     {.arch = "gemma3", .dim = 96, .n_heads = 2, .n_kv_heads = 1, .head_dim = 128},
+     {TYPE_FP8, TYPE_Q4_0, 32, 290, false},
+     {2, 3, 560, false}},
+    {"gemma2, K f16 and V f32, head_dim 6, window of one slot",
+     {.arch = "gemma2", .dim = 36, .n_heads = 3, .n_kv_heads = 3, .head_dim = 6, .ffn = 44},
+     {TYPE_F16, TYPE_F32, 4, 1, false},
+     {1, 3, 62, false}},
+};
+
+static void gemma_layers(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(gemma_cases); i++) run_case(&gemma_cases[i], 500 + i);
 }
 
 static void heads_caches_and_chunks(void **state) { // of x, where it is more than shared memory takes at a time
@@ -1002,7 +1113,7 @@ static void int8_products(void **state) {
                 ref[r * N_OUT + f] = (float)sum;
             }
         }
-        gpu_ffn_out(y, dx, &l, &b, (GpuProduct){.exact = false}, NULL);
+        gpu_ffn_out(y, dx, &l, &b, &(GpuScratch){0}, (GpuProduct){.exact = false}, NULL);
         compare(ADD, F32_IN, ref, y, ROWS * N_OUT);
         device_free_all();
         free(data);
@@ -1044,7 +1155,7 @@ static void products_of_few_rows(void **state) {
             }
         }
         gpu_tune((GpuTuning){.few = true});
-        gpu_ffn_out(y, dx, &l, &b, (GpuProduct){.exact = false}, NULL);
+        gpu_ffn_out(y, dx, &l, &b, &(GpuScratch){0}, (GpuProduct){.exact = false}, NULL);
         gpu_tune((GpuTuning){0});
         compare(ADD, dense ? F32_IN : HALF_IN, ref, y, (size_t)(n * N_OUT));
         device_free_all();
@@ -1096,11 +1207,9 @@ static void copies_in_order(void **state) {
             *(v ? &d.v : &d.k) = device_new(bytes, plane_bytes(&kv, v));
             if (tail(&kv, v)) *(v ? &d.tail_v : &d.tail_k) = device_new(tail(&kv, v), tail_floats(&kv) * sizeof(float));
         }
-        GpuBatch gb = {
-            .n_copies = 3, .copy = device_new(copy, sizeof copy), .tail_copy = device_new(pages, sizeof pages)};
         Batch b = {.n_copies = 3, .copy = copy};
         be->copy_blocks(NULL, &kv, &b);
-        gpu_copy_blocks(&d, &gb, NULL);
+        gpu_copy_blocks(&d, device_new(copy, sizeof copy), device_new(pages, sizeof pages), 3, NULL);
         launched();
         for (int v = 0; v < 2; v++) {
             assert_true(same_bytes(plane(&kv, v), plane(&d, v), plane_bytes(&kv, v)));
@@ -1108,6 +1217,24 @@ static void copies_in_order(void **state) {
         }
         device_free_all();
         free_cache(&kv);
+    }
+}
+
+static void rows_that_go_on(void **state) {
+    (void)state;
+    case_name = "rows that go on";
+    enum { ROWS = 50, KEPT = 4, WIDTH = 301 };
+    static const int keep[2][KEPT] = {{0, 1, 30, 49}, {3, 4, 5, 6}}; // the second: each goes where another came from
+    uint64_t random = 6;
+    for (int i = 0; i < 2; i++) {
+        float x[ROWS * WIDTH], expected[ROWS * WIDTH];
+        float *d = random_copy(x, ROWS * WIDTH, &random);
+        memcpy(expected, x, sizeof x);
+        for (int k = 0; k < KEPT; k++) memcpy(expected + k * WIDTH, x + keep[i][k] * WIDTH, WIDTH * sizeof *x);
+        gpu_move_rows(d, WIDTH, device_new(keep[i], sizeof keep[i]), KEPT, NULL);
+        launched();
+        assert_true(same_bytes(expected, d, sizeof expected));
+        device_free_all();
     }
 }
 
@@ -1228,6 +1355,7 @@ int main(void) {
         cmocka_unit_test(int8_products),   cmocka_unit_test(products_of_few_rows),
         cmocka_unit_test(rounding_to_f16), cmocka_unit_test(copies_in_order),
         cmocka_unit_test(slots_that_stay), cmocka_unit_test(draws),
+        cmocka_unit_test(rows_that_go_on), cmocka_unit_test(gemma_layers),
     };
     return cmocka_run_group_tests(tests, NULL, print_distances);
 }

@@ -126,12 +126,49 @@ static void add_vector(Gguf *g, const char *name, int n, float centre, float spr
     gguf_add_tensor(g, name, TYPE_F32, (size_t)n, 0, data, NULL, 0);
 }
 
+// What an architecture has that the others have not.
+typedef struct {
+    const char *name;
+    const char *tokens, *pre;
+    bool qkv_bias, qk_norm, norms_behind;
+    int n_layers; // 0: 2
+    int window;
+    float score_cap, logit_cap, swa_base;
+} Arch;
+
+static const Arch archs[] = {
+    {.name = "llama", .tokens = "llama", .pre = "llama-bpe"},
+    {.name = "qwen2", .qkv_bias = true},
+    {.name = "qwen3", .qk_norm = true},
+    {.name = "gemma2",
+     .n_layers = 3,
+     .tokens = "llama",
+     .pre = "llama-bpe",
+     .norms_behind = true,
+     .window = 12,
+     .score_cap = 1.5f,
+     .logit_cap = 2},
+    {.name = "gemma3",
+     .n_layers = 7,
+     .tokens = "llama",
+     .pre = "llama-bpe",
+     .qk_norm = true,
+     .norms_behind = true,
+     .window = 12,
+     .swa_base = 100},
+};
+
+static const Arch *arch_of(const TinyModel *m) { // of any other name: as qwen's, with nothing of their own
+    static const Arch other;
+    for (size_t i = 0; i < ARRAY_LEN(archs); i++)
+        if (strcmp(archs[i].name, m->arch) == 0) return &archs[i];
+    return &other;
+}
+
 static const char *layer_name(char out[64], int layer, const char *what) {
     snprintf(out, 64, "blk.%d.%s", layer, what);
     return out;
 }
-
-static bool is_gemma(const TinyModel *m) { return strncmp(m->arch, "gemma", 5) == 0; }
 
 static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
     char name[64];
@@ -149,11 +186,11 @@ static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) 
         add_vector(g, layer_name(name, layer, "attn_q_norm.weight"), m->head_dim, 1, 0.2f, random);
         add_vector(g, layer_name(name, layer, "attn_k_norm.weight"), m->head_dim, 1, 0.2f, random);
     }
-    if (is_gemma(m)) {
-        add_vector(g, layer_name(name, layer, "post_attention_norm.weight"), m->dim, 1, 0.4f, random);
-        add_vector(g, layer_name(name, layer, "post_ffw_norm.weight"), m->dim, 1, 0.4f, random);
-    }
     add_matrix(g, layer_name(name, layer, "attn_output.weight"), m->type, q, m->dim, random);
+    if (arch_of(m)->norms_behind) {
+        add_vector(g, layer_name(name, layer, "post_attention_norm.weight"), m->dim, 1, 0.2f, random);
+        add_vector(g, layer_name(name, layer, "post_ffw_norm.weight"), m->dim, 1, 0.2f, random);
+    }
     add_vector(g, layer_name(name, layer, "ffn_norm.weight"), m->dim, 1, 0.2f, random);
     add_matrix(g, layer_name(name, layer, "ffn_gate.weight"), m->type, m->dim, m->ffn, random);
     add_matrix(g, layer_name(name, layer, "ffn_up.weight"), m->type, m->dim, m->ffn, random);
@@ -330,9 +367,9 @@ static void set_shape(Gguf *g, const TinyModel *m) {
     set_f32(g, m->arch, "rope.freq_base", m->freq_base);
     set_f32(g, m->arch, "attention.layer_norm_rms_epsilon", 1e-5f);
     if (m->window) set_u32(g, m->arch, "attention.sliding_window", m->window);
-    if (m->softcap != 0) set_f32(g, m->arch, "attn_logit_softcapping", m->softcap);
-    if (strcmp(m->arch, "gemma2") == 0) set_f32(g, m->arch, "final_logit_softcapping", 5);
-    if (strcmp(m->arch, "gemma3") == 0) set_f32(g, m->arch, "rope.freq_base_swa", 300);
+    if (m->score_cap != 0) set_f32(g, m->arch, "attn_logit_softcapping", m->score_cap);
+    if (m->logit_cap != 0) set_f32(g, m->arch, "final_logit_softcapping", m->logit_cap);
+    if (m->swa_base != 0) set_f32(g, m->arch, "rope.freq_base_swa", m->swa_base);
     if (!m->rope) return;
     char name[96];
     snprintf(name, sizeof name, "%s.rope.scaling.type", m->arch);
@@ -344,9 +381,9 @@ static void set_shape(Gguf *g, const TinyModel *m) {
 static TinyModel with_defaults(const TinyModel *shape) {
     TinyModel m = *shape;
     if (!m.arch) m.arch = "llama";
-    bool llama = strcmp(m.arch, "llama") == 0;
+    const Arch *arch = arch_of(&m);
     if (!m.dim) m.dim = 64;
-    if (!m.n_layers) m.n_layers = strcmp(m.arch, "gemma2") == 0 ? 3 : strcmp(m.arch, "gemma3") == 0 ? 7 : 2;
+    if (!m.n_layers) m.n_layers = arch->n_layers ? arch->n_layers : 2;
     if (!m.n_heads) m.n_heads = 4;
     if (!m.n_kv_heads) m.n_kv_heads = m.n_heads > 1 ? m.n_heads / 2 : 1;
     if (!m.head_dim) m.head_dim = m.dim / m.n_heads;
@@ -355,13 +392,14 @@ static TinyModel with_defaults(const TinyModel *shape) {
     if (!m.ctx) m.ctx = 256;
     if (m.freq_base == 0) m.freq_base = 10000;
     if (m.rope_factor == 0) m.rope_factor = 4;
-    if (strcmp(m.arch, "qwen2") == 0) m.qkv_bias = true;
-    if (strcmp(m.arch, "qwen3") == 0 || strcmp(m.arch, "gemma3") == 0) m.qk_norm = true;
-    if (is_gemma(&m)) m.tied = true;
-    if (is_gemma(&m) && !m.window) m.window = 12;
-    if (strcmp(m.arch, "gemma2") == 0 && m.softcap == 0) m.softcap = 2;
-    if (!m.tokens) m.tokens = llama ? "llama" : "gpt2";
-    if (!m.pre) m.pre = llama ? "llama-bpe" : "qwen2";
+    m.qkv_bias |= arch->qkv_bias;
+    m.qk_norm |= arch->qk_norm;
+    if (!m.window) m.window = arch->window;
+    if (m.score_cap == 0) m.score_cap = arch->score_cap;
+    if (m.logit_cap == 0) m.logit_cap = arch->logit_cap;
+    if (m.swa_base == 0) m.swa_base = arch->swa_base;
+    if (!m.tokens) m.tokens = arch->tokens ? arch->tokens : "gpt2";
+    if (!m.pre) m.pre = arch->pre ? arch->pre : "qwen2";
     return m;
 }
 

@@ -13,8 +13,8 @@
 #include "../quants.h"
 
 typedef struct {
-    // "llama" (NULL), "qwen2" (has Q, K, V biases), "qwen3" (has Q and K norms), "gemma2" (norms behind sub-layers, soft
-    // caps), "gemma3" (norms behind sub-layers and of Q and K, a RoPE of its own in layers with a window)
+    // "llama" (NULL), "qwen2" (has Q, K, V biases), "qwen3" (has Q and K norms), "gemma2" and "gemma3" (have windows,
+    // and norms behind the mixer and the feed-forward)
     const char *arch;
     int dim;           // 0: 64
     int n_layers;      // 0: 2; gemma2 3, gemma3 7, so that there are layers of both kinds
@@ -28,15 +28,17 @@ typedef struct {
     bool tied;         // no output.weight
     bool qkv_bias;     // also without "qwen2"
     bool qk_norm;      // also without "qwen3"
-    int window;        // slots that layers see; 0: all, for the gemmas 12
-    float softcap;     // of attention's scores; 0: none, for gemma2 2. Logits of gemma2 are capped at 5
+    int window;        // 0: 12 for the gemmas, none for the others. Which layers have it depends on arch
+    float score_cap;   // of attention's scores; 0: 1.5 for "gemma2", none for the others
+    float logit_cap;   // 0: 2 for "gemma2", none for the others
+    float swa_base;    // rope.freq_base_swa; 0: 100 for "gemma3", none for the others
     float freq_base;   // 0: 10000
     const char *rope;  // NULL: none; "linear", "yarn"
     float rope_factor; // 0: 4; with `rope`. YaRN's original context is ctx / factor
     bool rope_freqs;   // adds rope_freqs.weight (head_dim / 2), from 1 to 8
     uint64_t seed;
-    const char *tokens; // "llama" (NULL: for arch llama), "gpt2" (NULL: for the others), "none"
-    const char *pre;    // NULL: "llama-bpe" for arch llama, "qwen2" for the others; with "gpt2"
+    const char *tokens; // "llama" (NULL: for llama and the gemmas), "gpt2" (NULL: for the others), "none"
+    const char *pre;    // NULL: "llama-bpe" for those, "qwen2" for the others; with "gpt2"
     // NULL: none; "chatml"; else its text. Any adds <|im_start|> and <|im_end|>, which is then the EOS.
     const char *chat_template;
 } TinyModel;
