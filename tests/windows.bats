@@ -1,0 +1,89 @@
+#!/usr/bin/env bats
+# windows.bats: models some of whose layers have a sliding window: one text whatever the mode, whether their keys and
+# values are given up behind the window or kept, shared, saved or sent on.
+
+load helpers
+
+setup_file() {
+    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
+    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
+    export TINY="$BATS_FILE_TMPDIR"
+    unset QUILL_DEVICE QUILL_MODEL
+    "$MAKE_TINY" "$TINY/gemma2.gguf" arch=gemma2 seed=1 ctx=4096
+    "$MAKE_TINY" "$TINY/gemma3.gguf" arch=gemma3 seed=2 ctx=4096
+    for _ in 1 2 3 4 5 6 7 8; do printf 'Once upon a time there was a small ship. '; done >"$TINY/long"
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+# answer MODEL OPTIONS...: 100 tokens behind the long prompt, the same bits in every mode
+answer() {
+    local model="$1"
+    shift
+    "$QUILL" -m "$TINY/$model.gguf" --raw --greedy --ignore-eos --deterministic -n 100 -f "$TINY/long" "$@"
+}
+
+@test "one text: windows given up, kept, shared over runs, in small steps, over sealed caches" {
+    for model in gemma2 gemma3; do
+        answer $model >given_up
+        [ -s given_up ]
+        answer $model --kv-dir kv-$model >kept # which computes and saves all of it
+        cmp given_up kept
+        answer $model --kv-dir kv-$model -v >again 2>notes # and this one begins where the directory ends
+        cmp given_up again
+        grep -Eq ' [1-9][0-9]* cached' notes
+        answer $model -ub 5 >small_steps
+        cmp given_up small_steps
+        answer $model --kv-block 8 >small_blocks
+        cmp given_up small_blocks
+        answer $model -ctk q8_0 -ctv q8_0 >sealed
+        answer $model -ctk q8_0 -ctv q8_0 --kv-dir sealed-$model >sealed_kept
+        cmp sealed sealed_kept
+    done
+}
+
+@test "a batch gives each prompt the text that it has alone" {
+    for model in gemma2 gemma3; do
+        for i in 1 2 3 4 5 6; do
+            printf '{"id":"%d","prompt":"Once upon a time there was a ship %d","max_tokens":60,"ignore_eos":true,"temperature":0}\n' $i $((i % 3))
+        done >jobs
+        "$QUILL" batch -m "$TINY/$model.gguf" --raw --deterministic -np 4 --kv-block 8 jobs | sort >together
+        "$QUILL" batch -m "$TINY/$model.gguf" --raw --deterministic -np 1 jobs | sort >alone
+        [ "$(wc -l <together)" = 6 ]
+        texts() { sed 's/.*"text": *"\(\([^"\\]\|\\.\)*\)".*/\1/' "$1"; }
+        [ "$(texts together)" = "$(texts alone)" ]
+    done
+}
+
+@test "prefill here, decode there" {
+    for model in gemma2 gemma3; do
+        answer $model >one
+        "$QUILL" prefill -m "$TINY/$model.gguf" --raw --deterministic -f "$TINY/long" --kv-out - |
+            "$QUILL" decode -m "$TINY/$model.gguf" --raw --greedy --ignore-eos --deterministic -n 100 --kv-in - >two
+        cmp one two
+    done
+}
+
+@test "a long context costs layers with a window no more than their window" {
+    kept() { "$QUILL" -m "$TINY/gemma3.gguf" --raw -c 4096 -n 1 -v "$@" hello 2>&1 >/dev/null | sed -n 's/^  KV cache *\([0-9.]*\) MB.*/\1/p'; }
+    few=$(kept)
+    all=$(kept --kv-dir kv)
+    awk -v few="$few" -v all="$all" 'BEGIN { exit !(few > 0 && few < all / 2) }'
+    "$QUILL" inspect -m "$TINY/gemma3.gguf" | grep -q 'window *12 tokens in 6 of 7 layers'
+}
+
+@test "eviction beside windows" {
+    for plan in sinks,sink=4,window=60 shift h2o,heavy=40,recent=40; do
+        "$QUILL" -m "$TINY/gemma3.gguf" --raw --greedy --ignore-eos -c 100 -n 150 --evict $plan --json hello >text
+        grep -q '"completion_tokens": *150' text
+    done
+}
+
+@test "a chat takes back what was said" {
+    chat() { "$QUILL" -m "$TINY/gemma3.gguf" -i --raw --greedy --ignore-eos -n 60 2>/dev/null; }
+    printf 'Once upon a time\n' | chat >once
+    printf 'Once upon a time\n/undo\nOnce upon a time\n' | chat >twice
+    cat once once | cmp - twice
+}
