@@ -487,6 +487,114 @@ static void test_shuffle_is_a_permutation(void **state) {
     book_close(&k);
 }
 
+// ---- windows --------------------------------------------------------------------------------------------------------
+
+enum { WINDOW = 10, WINDOW_BLOCK = 4, PARTNERS = 40 };
+
+static void compute_slots(KvCache *kv, Sequence *s, int n_slots, int rows) {
+    while (s->n_cached < n_slots) {
+        int n = int_min(rows, n_slots - s->n_cached);
+        assert_true(kv_reserve(kv, s, s->n_cached + n));
+        s->n_cached += n;
+        kv_commit(kv, s, s->n_cached);
+    }
+}
+
+// Blocks of a sequence that have partners; they must be the last ones.
+static int n_with_partners(const KvCache *kv, const Sequence *s) {
+    int n = 0;
+    for (int i = 0; i < s->n_blocks; i++) {
+        bool has = kv->partner[s->blocks[i]] >= 0;
+        assert_true(has || n == 0);
+        n += has;
+    }
+    return n;
+}
+
+static KvCache windowed(bool keep, bool share) {
+    KvShape shape = shape_of(WINDOW_BLOCK, 200, 0, 2);
+    KvCache kv;
+    shape.n_windowed = 1;
+    shape.window = WINDOW;
+    shape.keep = keep;
+    shape.share = share;
+    shape.n_partners = kv_partners_needed(&shape, 8);
+    assert_true(shape.n_partners < PARTNERS);
+    assert_ok(kv_new(&kv, &shape));
+    return kv;
+}
+
+// A sequence holds a window of partners and those of a step, however long it is; all of them where they are kept.
+static void test_windows_are_given_up(void **state) {
+    (void)state;
+    for (int keep = 0; keep < 2; keep++) {
+        KvCache kv = windowed(keep, false);
+        Sequence s = {0};
+        for (int i = 0; i < 180; i++) sequence_push(&s, &i, 1);
+        for (int n = 20; n <= 180; n += 20) {
+            compute_slots(&kv, &s, n, 8);
+            int most = (WINDOW + 8 + WINDOW_BLOCK - 1) / WINDOW_BLOCK + 1, held = n_with_partners(&kv, &s);
+            if (keep) assert_int_equal(held, s.n_blocks);
+            else assert_in_range(held, WINDOW / WINDOW_BLOCK, most);
+        }
+        kv_release(&kv, &s);
+        assert_int_equal(kv.n_free_partners, kv.pool[KV_WINDOW].n_blocks);
+        sequence_free(&s);
+        kv_free(&kv);
+    }
+}
+
+// Drafts that are taken back leave the window whole; a token further back has lost its own, and all is computed again.
+static void test_truncating_behind_a_window(void **state) {
+    (void)state;
+    for (int keep = 0; keep < 2; keep++) {
+        KvCache kv = windowed(keep, false);
+        Sequence s = {0};
+        for (int i = 0; i < 100; i++) sequence_push(&s, &i, 1);
+        compute_slots(&kv, &s, 80, 8);
+        assert_true(kv_reserve(&kv, &s, 87)); // rows of tokens that may not come
+        s.n_cached = 87;
+        kv_truncate(&kv, &s, 81);
+        assert_int_equal(s.n_cached, 81);
+        assert_true(n_with_partners(&kv, &s) * WINDOW_BLOCK >= WINDOW);
+        kv_truncate(&kv, &s, 40);
+        assert_int_equal(s.n_tokens, 40);
+        assert_int_equal(s.n_cached, keep ? 40 : 0);
+        assert_int_equal(s.n_blocks, keep ? 10 : 0);
+        compute_slots(&kv, &s, 40, 8);
+        kv_truncate(&kv, &s, 0);
+        assert_int_equal(kv.n_free_partners, kv.pool[KV_WINDOW].n_blocks);
+        sequence_free(&s);
+        kv_free(&kv);
+    }
+}
+
+// A prefix is shared where the partners of its last window are there, and no further.
+static void test_prefix_with_a_window(void **state) {
+    (void)state;
+    KvCache kv = windowed(false, true);
+    Sequence a = {0}, b = {0}, other = {0};
+    for (int i = 0; i < 120; i++) sequence_push(&a, &i, 1);
+    sequence_push(&b, a.tokens, 101);
+    compute_slots(&kv, &a, 100, 8);
+    assert_int_equal(kv_match_prefix(&kv, &b), 100); // whose last window a still sees
+    assert_int_equal(b.n_unseen, (100 + 1 - WINDOW) / WINDOW_BLOCK);
+    kv_release(&kv, &b);
+    compute_slots(&kv, &a, 120, 8);
+    kv_release(&kv, &a);
+    for (int i = 0; i < 190; i++) sequence_push(&other, &(int){1000 + i}, 1);
+    compute_slots(&kv, &other, 190, 8); // takes partners of blocks that have a name alone
+    int n = kv_match_prefix(&kv, &b), first = (n + 1 - WINDOW) / WINDOW_BLOCK;
+    assert_true(n < 100);
+    for (int i = int_max(0, first); i < b.n_blocks; i++) assert_true(kv.partner[b.blocks[i]] >= 0);
+    Sequence *all[] = {&a, &b, &other};
+    for (int i = 0; i < 3; i++) {
+        kv_release(&kv, all[i]);
+        sequence_free(all[i]);
+    }
+    kv_free(&kv);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),
@@ -498,6 +606,9 @@ int main(void) {
         cmocka_unit_test(test_release_of_a_pending_copy),
         cmocka_unit_test(test_full_pool_changes_nothing),
         cmocka_unit_test(test_shuffle_is_a_permutation),
+        cmocka_unit_test(test_windows_are_given_up),
+        cmocka_unit_test(test_truncating_behind_a_window),
+        cmocka_unit_test(test_prefix_with_a_window),
         cmocka_unit_test(test_random_steps),
         cmocka_unit_test(test_random_steps_with_pending_copies),
     };
