@@ -760,8 +760,7 @@ static void cap_rows(void *arg, int first, int last, int thread) {
     (void)thread;
     Step *s = arg;
     size_t n = (size_t)s->w->n_vocab;
-    for (size_t i = (size_t)first * n; i < (size_t)last * n; i++)
-        s->w->logits[i] = softcap(s->w->logits[i], s->ends->softcap);
+    for (int i = first; i < last; i++) s->k->softcap(s->w->logits + (size_t)i * n, s->w->n_vocab, s->ends->softcap);
 }
 
 static void op_logits(Workspace *w, const Backend *be, const Ends *e, const Batch *b, const int *rows, int n_rows) {
@@ -770,7 +769,7 @@ static void op_logits(Workspace *w, const Backend *be, const Ends *e, const Batc
     over_rows(w, n_rows, w->dim, norm_rows, &s);
     Job job = {.w = &e->head, .y = w->logits, .y_stride = (size_t)w->n_vocab};
     multiply(k, w, &job, 1, (Rows){.x = w->xn, .stride = (size_t)w->dim, .n = n_rows, .decodes = batch_decodes(b)});
-    if (e->softcap != 0) over_rows(w, n_rows, 40.0 * w->n_vocab, cap_rows, &s);
+    if (e->softcap != 0) over_rows(w, n_rows, 4.0 * w->n_vocab, cap_rows, &s);
 }
 
 // ---- the choice -----------------------------------------------------------------------------------------------------

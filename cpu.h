@@ -114,6 +114,7 @@ typedef struct {
     void (*rmsnorm)(float *out, const float *x, const float *weight, int n, float eps);
     void (*rope)(float *head, const float *cos, const float *sin, int n_rot, bool adjacent);
     GateRow *gate;
+    void (*softcap)(float *v, int n, float cap);               // each becomes cap * tanh(v / cap)
     void (*to_kv)(void *out, int type, const float *x, int n); // f32 -> the cache's type
     // y(row, f) (+)= w[f] . x[row] for f in [first, last), a few rows; scratch as a task of `matrix` has it
     void (*matvec)(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,

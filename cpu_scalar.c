@@ -60,6 +60,10 @@ static void gate(Activation act, float *gate, const float *up, int n) {
     }
 }
 
+static void cap_all(float *v, int n, float cap) {
+    for (int i = 0; i < n; i++) v[i] = softcap(v[i], cap);
+}
+
 static void to_kv(void *out, int type, const float *x, int n) {
     for (int i = 0; i < n; i++) {
         if (type == TYPE_F32) ((float *)out)[i] = x[i];
@@ -158,6 +162,7 @@ const CpuKernels cpu_scalar = {
     .rmsnorm = rmsnorm,
     .rope = rope,
     .gate = gate,
+    .softcap = cap_all,
     .to_kv = to_kv,
     .matvec = matvec,
     .attend = {.run = attend, .scratch = sizeof(Groups), .pairs = 8},

@@ -410,6 +410,16 @@ static void gate(Activation act, float *gate, const float *up, int n) {
     else gate_all(ACT_SILU, gate, up, n);
 }
 
+// As gate: all elements by the same arithmetic.
+static void cap_all(float *v, int n, float cap) {
+    int i = 0;
+    for (; i + VL <= n; i += VL) vstore(v + i, vcap(vload(v + i), cap));
+    float last[VL] = {0};
+    memcpy(last, v + i, (size_t)(n - i) * sizeof *last);
+    vstore(last, vcap(vload(last), cap));
+    memcpy(v + i, last, (size_t)(n - i) * sizeof *last);
+}
+
 static void to_kv(void *out, int type, const float *x, int n) {
     if (type == TYPE_F32) {
         memcpy(out, x, (size_t)n * sizeof *x);
@@ -651,9 +661,8 @@ static void load_tile(const AttendTask *t, QueryTile *s, bool value, int first, 
     for (int k = n; k < padded; k++) memset(s->tile + (size_t)k * HEAD_PAD, 0, row);
 }
 
-static void cap_scores(const AttendTask *t, float *scores, int n) { // n: a multiple of VL
-    float cap = t->heads->softcap;
-    for (int i = 0; i < n && cap != 0; i += VL) vstore(scores + i, vcap(vload(scores + i), cap));
+static void cap_scores(const AttendTask *t, float *scores, int n) {
+    if (t->heads->softcap != 0) cap_all(scores, n, t->heads->softcap);
 }
 
 // Masks, takes the new maxima, and turns scores into exponentials; rescales the output where a maximum grew.
@@ -911,6 +920,7 @@ const CpuKernels NAME = {
     .rmsnorm = rmsnorm,
     .rope = rope,
     .gate = gate,
+    .softcap = cap_all,
     .to_kv = to_kv,
     .matvec = matvec,
     .attend = {.run = attend, .scratch = sizeof(QueryTile), .pairs = T, .in_parts = true},

@@ -727,6 +727,27 @@ static void test_gate(void **state) {
         }
 }
 
+// Absolute: what is near 0 is a difference of two near ones.
+static void test_softcap(void **state) {
+    (void)state;
+    static const int sizes[] = {1, 3, 8, 16, 33, 100, 171};
+    uint64_t random = 17;
+    for (int isa = 0; isa < isa_count(); isa++)
+        for (size_t k = 0; k < ARRAY_LEN(sizes) && has_own(isa); k++) {
+            float *v = random_floats((size_t)sizes[k] + 1, &random), canary = v[sizes[k]], cap = 3;
+            double want[171];
+            v[0] = sizes[k] % 2 ? 1e30f : -1e30f;
+            for (int i = 0; i < sizes[k]; i++) {
+                if (i > 0) v[i] *= 5;
+                want[i] = (double)cap * tanh((double)v[i] / (double)cap);
+            }
+            kernels(isa)->softcap(v, sizes[k], cap);
+            for (int i = 0; i < sizes[k]; i++) assert_true(fabs((double)v[i] - want[i]) < 1e-6 * (double)cap);
+            assert_true(v[sizes[k]] == canary);
+            free(v);
+        }
+}
+
 static void check_to_kv(int isa, int type, int n, uint64_t *random) {
     static const uint32_t edges[] = {0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 0x80000000,
                                      0x33000000, 0x33000001, 0x477fefff, 0x477ff000, 0x38800000,
@@ -1119,6 +1140,7 @@ int main(void) {
         cmocka_unit_test(test_rmsnorm),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_gate),
+        cmocka_unit_test(test_softcap),
         cmocka_unit_test(test_to_kv),
         cmocka_unit_test(test_matvec),
         cmocka_unit_test(test_matrix),
