@@ -234,7 +234,7 @@ struct Workspace {
     float *k, *v;               // (max_rows, kv_dim) before they are stored
     float *xn;                  // (max_rows, dim) a normalised copy of x
     float *rope_cos, *rope_sin; // (n_ropes, max_rows, n_rot/2)
-    int *narrowed;              // (4, max_rows) the batch of the rows that go on where some end
+    int *narrowed;              // (5, max_rows) the batch of the rows that go on where some end
     float *logits;              // (max_out, n_vocab)
     uint8_t *packed;            // the matrix kernels' copy of the activations
     uint8_t *panels;            // (threads, panel_bytes) a worker's own scratch

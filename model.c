@@ -520,7 +520,7 @@ Status model_check_tensors(const Model *m) {
 
 // ---- scratch --------------------------------------------------------------------------------------------------------
 
-enum { N_NARROWED = 4 }; // arrays of a batch whose rows a layer has narrowed: which go on, their slot, seq and out_row
+enum { N_NARROWED = 5 }; // arrays of a batch whose rows a layer has narrowed: which go on, pos, slot, seq and out_row
 
 // Lays the parts of a workspace out one after another; with base NULL it only counts.
 static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
@@ -633,15 +633,16 @@ static int rows_that_go_on(const Model *m, const Workspace *w, const Layer *l, c
 
 // The others end here: x, q and the batch close up.
 static void narrow(const Model *m, Workspace *w, const Layer *l, const KvPool *kv, Batch *b) {
-    int *rows = w->narrowed, *slot = rows + w->max_rows, *seq = slot + w->max_rows, *out_row = seq + w->max_rows;
+    int most = w->max_rows, *rows = w->narrowed, *pos = rows + most, *slot = pos + most, *seq = slot + most;
+    int *out_row = seq + most;
     int n = rows_that_go_on(m, w, l, kv, b, rows), out = 0;
     if (n == b->n_rows) return;
     l->be->narrow(w, rows, n);
     for (int i = 0; i < n; i++) {
-        slot[i] = b->slot[rows[i]], seq[i] = b->seq[rows[i]];
+        pos[i] = b->pos[rows[i]], slot[i] = b->slot[rows[i]], seq[i] = b->seq[rows[i]];
         if (out < b->n_out && b->out_row[out] == rows[i]) out_row[out++] = i;
     }
-    b->n_rows = n, b->slot = slot, b->seq = seq, b->out_row = out_row;
+    b->n_rows = n, b->pos = pos, b->slot = slot, b->seq = seq, b->out_row = out_row;
 }
 
 // One layer. The batch may have fewer rows behind it, and none at all.

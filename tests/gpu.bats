@@ -69,17 +69,20 @@ PYTHON
 }
 
 @test "slots are given up on the GPU as on the CPU" {
-    "$MAKE_TINY" small.gguf n_layers=3 ctx=64
-    for plan in sinks,window=40 shift,sink=2 h2o,heavy=20,recent=16 snapkv,cap=24,window=8; do
-        n=$([ "${plan%%,*}" = snapkv ] && echo 15 || echo 60)
-        for device in "cpu --isa scalar" cuda "cuda -ngl 1" "cuda --kv-layout paged --kv-block 8 -ub 7"; do
-            # shellcheck disable=SC2086
-            "$TWIN" -q -m small.gguf --device $device --evict $plan --greedy --ignore-eos --json --logprobs 2 -n $n \
-                "a prompt of some length, for some have to go" </dev/null >"${device// /}"
+    "$MAKE_TINY" llama.gguf n_layers=3 ctx=64
+    "$MAKE_TINY" gemma2.gguf arch=gemma2 n_layers=3 ctx=64
+    for model in llama gemma2; do # the one's layers lie in one pool, the other's in two
+        for plan in sinks,window=40 shift,sink=2 h2o,heavy=20,recent=16 snapkv,cap=24,window=8; do
+            n=$([ "${plan%%,*}" = snapkv ] && echo 15 || echo 60)
+            for device in "cpu --isa scalar" cuda "cuda -ngl 1" "cuda --kv-layout paged --kv-block 8 -ub 7"; do
+                # shellcheck disable=SC2086
+                "$TWIN" -q -m $model.gguf --device $device --evict $plan --greedy --ignore-eos --json --logprobs 2 -n $n \
+                    "a prompt of some length, for some have to go" </dev/null >"${device// /}"
+            done
+            for device in cuda cuda-ngl1 cuda--kv-layoutpaged--kv-block8-ub7; do part cpu--isascalar $device; done
         done
-        for device in cuda cuda-ngl1 cuda--kv-layoutpaged--kv-block8-ub7; do part cpu--isascalar $device; done
     done
-    "$TWIN" -m small.gguf --device cuda --evict h2o,heavy=20,recent=16 -v --greedy --ignore-eos -n 40 hi 2>&1 >/dev/null </dev/null |
+    "$TWIN" -m llama.gguf --device cuda --evict h2o,heavy=20,recent=16 -v --greedy --ignore-eos -n 40 hi 2>&1 >/dev/null </dev/null |
         grep -Eq '^graphs +[0-9]+ steps of few rows, [1-9][0-9]* graph launches'
 }
 

@@ -14,15 +14,15 @@ typedef struct {
 } Rig;
 
 // NaN wherever nothing was written.
+static inline void poison_pool(KvPool *p) {
+    size_t tail = kv_tail_index(p, p->n_layers - p->n_device, 0, 0, 0) * sizeof(float);
+    if (p->k) memset(p->k, 0xff, p->bytes_k);
+    if (p->v) memset(p->v, 0xff, p->bytes_v);
+    if (p->tail_k) memset(p->tail_k, 0xff, tail);
+    if (p->tail_v) memset(p->tail_v, 0xff, tail);
+}
 static inline void poison_pools(KvCache *kv) {
-    for (int kind = 0; kind < KV_KINDS; kind++) {
-        KvPool *p = &kv->pool[kind];
-        size_t tail = kv_tail_index(p, p->n_layers - p->n_device, 0, 0, 0) * sizeof(float);
-        if (p->k) memset(p->k, 0xff, p->bytes_k);
-        if (p->v) memset(p->v, 0xff, p->bytes_v);
-        if (p->tail_k) memset(p->tail_k, 0xff, tail);
-        if (p->tail_v) memset(p->tail_v, 0xff, tail);
-    }
+    for (int kind = 0; kind < KV_KINDS; kind++) poison_pool(&kv->pool[kind]);
 }
 
 static inline void rig_close(Rig *r) {
@@ -39,7 +39,8 @@ typedef struct {
     float *logits; // (n, n_vocab)
 } Part;
 
-static inline void step(Rig *r, const Part *parts, int n_parts) {
+// `narrow` NULL: as model_forward narrows by itself.
+static inline void step_narrowed(Rig *r, const Part *parts, int n_parts, const Narrow *narrow) {
     int max_blocks = (r->kv.max_slots + r->kv.pool->block - 1) / r->kv.pool->block, most = r->w.max_rows;
     int *rows = malloc((size_t)(4 * most + 2 * n_parts * max_blocks) * sizeof *rows);
     int *token = rows, *pos = token + most, *seq = pos + most, *out = seq + most, *table = out + most;
@@ -52,7 +53,8 @@ static inline void step(Rig *r, const Part *parts, int n_parts) {
                .seq = seq,
                .out_row = out,
                .block_table = table,
-               .window_table = window_table};
+               .window_table = window_table,
+               .narrow = narrow};
     for (int p = 0; p < n_parts; p++) {
         Sequence *s = parts[p].s;
         assert_true(kv_reserve(&r->kv, s, s->n_cached + parts[p].n));
@@ -79,6 +81,8 @@ static inline void step(Rig *r, const Part *parts, int n_parts) {
     }
     free(rows);
 }
+
+static inline void step(Rig *r, const Part *parts, int n_parts) { step_narrowed(r, parts, n_parts, NULL); }
 
 static inline void random_tokens(int *out, int n, int n_vocab, uint64_t seed) {
     for (int i = 0; i < n; i++) out[i] = (int)(test_random(&seed) % (uint64_t)n_vocab);

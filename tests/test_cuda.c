@@ -17,7 +17,7 @@
 // PROMPT rows at once are more than the fused kernels take, whatever the type.
 enum { PROMPT = 34, MOST_ROWS = 64, N_CTX = 300, ALL = 1000 };
 
-static const char *const archs[] = {"llama", "qwen2", "qwen3"};
+static const char *const archs[] = {"llama", "qwen2", "qwen3", "gemma2", "gemma3"};
 
 typedef struct {
     int n_gpu; // layers; 0: the scalar reference
@@ -27,13 +27,30 @@ typedef struct {
     size_t spare;     // bytes for dense copies
     int type_v;       // 0: as kv_type
     bool rotate;
+    bool scarce; // as few blocks of layers with a window as steps of MOST_ROWS rows need
+    bool keep;   // KvShape.keep
+    bool bare;   // without_parts
 } Setup;
+
+// The first layer loses its feed-forward, the second one its mixer, and with it K and V.
+static void without_parts(Model *m) {
+    Layer *first = &m->layers[0], *second = &m->layers[1];
+    const Tensor none = {0};
+    first->kind.ffn = FFN_NONE;
+    first->w_gate = first->w_up = first->w_down = none;
+    first->norm_ffn = first->norm_ffn_out = NULL;
+    second->kind.mixer = MIXER_NONE;
+    second->wq = second->wk = second->wv = second->wo = none;
+    second->norm_att = second->norm_att_out = second->norm_q = second->norm_k = NULL;
+    second->kv_kind = second->kv_layer = -1;
+}
 
 static Status rig_try(Rig *r, const Gguf *g, Setup s) {
     const Backend *cpu, *gpu = NULL;
     *r = (Rig){0};
     TRY(cpu_backend("scalar", &cpu));
     TRY(model_load(&r->m, g, cpu));
+    if (s.bare) without_parts(&r->m);
     r->pool = threads_new(1);
     int n = int_min(s.n_gpu, r->m.c.n_layers);
     if (n > 0) TRY(cuda_backend(&gpu));
@@ -49,7 +66,12 @@ static Status rig_try(Rig *r, const Gguf *g, Setup s) {
     for (int i = r->m.c.n_layers - n; i < r->m.c.n_layers; i++)
         shape.n_windowed_device += r->m.layers[i].kv_kind == KV_WINDOW;
     shape.be = gpu;
+    shape.keep = s.keep;
+    if (s.scarce) shape.n_partners = kv_partners_needed(&shape, MOST_ROWS);
     TRY(kv_new(&r->kv, &shape));
+    poison_pools(&r->kv);
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        if (r->kv.pool[kind].device) poison_pool(r->kv.pool[kind].device); // which is the host's memory here
     if (s.shuffle) kv_shuffle(&r->kv, s.shuffle);
     return workspace_new(&r->w, &r->m, r->pool, MOST_ROWS, MOST_ROWS, N_CTX);
 }
@@ -62,12 +84,11 @@ static void rig_open(Rig *r, const Gguf *g, Setup s) {
 // ---- running --------------------------------------------------------------------------------------------------------
 
 // All logits of n tokens, `chunk` of them a step; with two strangers beside them, or alone. The caller frees.
-static float *run(Rig *r, int n, int chunk, bool strangers) {
-    int tokens[N_CTX], strange[N_CTX];
+static float *run_tokens(Rig *r, const int *tokens, int n, int chunk, bool strangers) {
+    int strange[N_CTX];
     size_t n_vocab = (size_t)r->m.c.n_vocab;
     float *logits = malloc((size_t)n * n_vocab * sizeof *logits);
     Sequence s = {0}, before = {0}, after = {0};
-    random_tokens(tokens, n, r->m.c.n_vocab, 5);
     random_tokens(strange, N_CTX, r->m.c.n_vocab, 99);
     sequence_push(&s, tokens, n);
     sequence_push(&before, strange, 9);
@@ -90,6 +111,12 @@ static float *run(Rig *r, int n, int chunk, bool strangers) {
     return logits;
 }
 
+static float *run(Rig *r, int n, int chunk, bool strangers) {
+    int tokens[N_CTX];
+    random_tokens(tokens, n, r->m.c.n_vocab, 5);
+    return run_tokens(r, tokens, n, chunk, strangers);
+}
+
 static double distance(const float *got, const float *want, size_t n) {
     double error = 0, norm = 0;
     for (size_t i = 0; i < n; i++) {
@@ -108,7 +135,7 @@ static const struct {
 // The largest distance from the scalar reference over all batchings.
 static double furthest(const Gguf *g, Setup s) {
     Rig reference, r;
-    rig_open(&reference, g, (Setup){.kv_type = s.kv_type, .block = s.block});
+    rig_open(&reference, g, (Setup){.kv_type = s.kv_type, .block = s.block, .bare = s.bare});
     float *want = run(&reference, PROMPT, PROMPT, false);
     size_t n_vocab = (size_t)reference.m.c.n_vocab;
     rig_close(&reference);
@@ -155,8 +182,8 @@ static void test_families_and_kv_types(void **state) {
 }
 
 // Prompts in tiles, chunks, beside strangers and token by token: groups are sealed in the middle of steps and at their
-// ends, and open ones go from step to step.
-static double furthest_sealed(const Gguf *g, Setup s) {
+// ends, and open ones go from step to step; blocks that no row sees any more are handed to others.
+static double furthest_of_many(const Gguf *g, Setup s) {
     enum { N = 100 };
     static const struct {
         int n, chunk;
@@ -166,6 +193,7 @@ static double furthest_sealed(const Gguf *g, Setup s) {
     Setup host = s;
     double worst = 0;
     host.n_gpu = 0;
+    host.scarce = false;
     rig_open(&reference, g, host);
     float *want = run(&reference, N, N / 2, false);
     size_t n_vocab = (size_t)reference.m.c.n_vocab;
@@ -208,11 +236,11 @@ static void test_sealed_kv(void **state) {
         {"f16, rotated", 24, 6, 2, {ALL, TYPE_F16, 16, .rotate = true}, 5e-3},
     };
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        TinyModel shape = tiny(archs[i % 3]);
+        TinyModel shape = tiny(archs[i % ARRAY_LEN(archs)]);
         shape.head_dim = all[i].head_dim, shape.n_heads = all[i].n_heads, shape.n_kv_heads = all[i].n_kv_heads;
         Gguf *g = tiny_model(&shape);
         size_t used = twin_used();
-        double d = furthest_sealed(g, all[i].s);
+        double d = furthest_of_many(g, all[i].s);
         print_message("  %-44s %.1e\n", all[i].name, d);
         if (!(d <= all[i].limit)) fail_msg("%s: distance up to %g expected, %g found", all[i].name, all[i].limit, d);
         assert_int_equal(twin_used(), used);
@@ -227,8 +255,13 @@ static void test_tensor_types(void **state) {
     (void)state;
     for (size_t t = 0; t < ARRAY_LEN(types); t++) {
         bool dense = types[t] == TYPE_F16 || types[t] == TYPE_BF16;
-        Gguf *g = tiny_model(&(TinyModel){
-            .arch = archs[t % 3], .type = types[t], .dim = 256, .n_heads = 4, .n_kv_heads = 2, .ffn = 256, .seed = t});
+        Gguf *g = tiny_model(&(TinyModel){.arch = archs[t % ARRAY_LEN(archs)],
+                                          .type = types[t],
+                                          .dim = 256,
+                                          .n_heads = 4,
+                                          .n_kv_heads = 2,
+                                          .ffn = 256,
+                                          .seed = t});
         expect_near(g, (Setup){.n_gpu = ALL, .kv_type = TYPE_F16}, dense ? 2e-2 : 5e-2, type_name(types[t]));
         gguf_close(g);
     }
@@ -240,8 +273,13 @@ static void test_few_rows_on_the_matrix_unit(void **state) {
     static const int some[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_Q8_0, TYPE_Q4_K};
     gpu_tune((GpuTuning){.few = true});
     for (size_t t = 0; t < ARRAY_LEN(some); t++) {
-        Gguf *g = tiny_model(&(TinyModel){
-            .arch = archs[t % 3], .type = some[t], .dim = 256, .n_heads = 4, .n_kv_heads = 2, .ffn = 512, .seed = t});
+        Gguf *g = tiny_model(&(TinyModel){.arch = archs[t % ARRAY_LEN(archs)],
+                                          .type = some[t],
+                                          .dim = 256,
+                                          .n_heads = 4,
+                                          .n_kv_heads = 2,
+                                          .ffn = 512,
+                                          .seed = t});
         double limit = some[t] == TYPE_F32 ? 5e-3 : some[t] == TYPE_F16 || some[t] == TYPE_BF16 ? 2e-2 : 5e-2;
         expect_near(g, (Setup){.n_gpu = ALL, .kv_type = TYPE_F16, .spare = 1 << 24}, limit, type_name(some[t]));
         gguf_close(g);
@@ -298,6 +336,192 @@ static void test_layers_on_both(void **state) {
         snprintf(what, sizeof what, "%d of 3 layers on the GPU", n);
         expect_near(g, (Setup){.n_gpu = n, .kv_type = TYPE_F32, .block = 16, .shuffle = 3}, 1e-5, what);
     }
+    gguf_close(g);
+}
+
+static void test_layers_without_a_part(void **state) {
+    (void)state;
+    TinyModel shape = tiny("gemma2");
+    shape.n_layers = 3;
+    Gguf *g = tiny_model(&shape);
+    for (int n = 1; n <= 3; n += 2) {
+        char what[64];
+        snprintf(what, sizeof what, "no feed-forward, no mixer, %d on the GPU", n);
+        expect_near(g, (Setup){.n_gpu = n, .kv_type = TYPE_F32, .block = 16, .bare = true}, 1e-5, what);
+    }
+    gguf_close(g);
+}
+
+// ---- windows by layer -----------------------------------------------------------------------------------------------
+
+static void test_windows(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch;
+        int type, n_layers, head_dim, n_heads, n_kv_heads, window;
+        Setup s;
+        double limit;
+    } all[] = {
+        {"gemma2", TYPE_F32, 4, 24, 6, 2, 12, {ALL, TYPE_F32, 4, 3, .scarce = true}, 1e-5},
+        {"gemma2", TYPE_F32, 4, 24, 6, 2, 12, {2, TYPE_F32, 7, 5, .scarce = true}, 1e-5},
+        {"gemma2", TYPE_F32, 2, 64, 4, 1, 30, {ALL, TYPE_F16, 16, 7, .scarce = true}, 5e-3},
+        {"gemma2", TYPE_F32, 2, 64, 4, 2, 40, {ALL, TYPE_F16, .keep = true}, 5e-3},
+        {"gemma2", TYPE_F32, 3, 64, 4, 1, 40, {2, TYPE_Q8_0, 16, 4, .scarce = true}, 5e-3},
+        {"gemma2", TYPE_F32, 2, 24, 6, 2, 12, {ALL, TYPE_KIVI2, 7, 2, .scarce = true, .rotate = true}, 1e-5},
+        {"gemma3", TYPE_F32, 7, 24, 6, 2, 12, {ALL, TYPE_F32, 4, 9, .scarce = true}, 1e-5},
+        {"gemma3", TYPE_F32, 2, 24, 6, 2, 12, {ALL, TYPE_F32, 8, 2, .scarce = true}, 1e-5}, // no layer sees all
+        {"gemma3", TYPE_Q4_K, 6, 64, 4, 2, 20, {ALL, TYPE_F16, 16, 3, .scarce = true}, 6e-2},
+        {"gemma2", TYPE_BF16, 2, 64, 4, 2, 20, {ALL, TYPE_F16, 16, 3, .scarce = true, .spare = 1 << 24}, 3e-2},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        char what[80];
+        TinyModel shape = tiny(all[i].arch);
+        shape.n_layers = all[i].n_layers, shape.head_dim = all[i].head_dim, shape.window = all[i].window;
+        shape.n_heads = all[i].n_heads, shape.n_kv_heads = all[i].n_kv_heads, shape.type = all[i].type;
+        if (type_info(shape.type)->block > 1) shape.dim = 256, shape.ffn = 256;
+        Gguf *g = tiny_model(&shape);
+        size_t used = twin_used();
+        double d = furthest_of_many(g, all[i].s);
+        snprintf(what, sizeof what, "%s, %s, KV %s in blocks of %d, %d of %d layers", all[i].arch,
+                 type_name(all[i].type), type_name(all[i].s.kv_type), all[i].s.block,
+                 int_min(all[i].s.n_gpu, shape.n_layers), shape.n_layers);
+        print_message("  %-64s %.1e\n", what, d);
+        if (!(d <= all[i].limit)) fail_msg("%s: distance up to %g expected, %g found", what, all[i].limit, d);
+        assert_int_equal(twin_used(), used);
+        gguf_close(g);
+    }
+}
+
+// Logits that others have computed in float64.
+static void test_golden_families(void **state) {
+    (void)state;
+    static const char *const files[] = {"gemma2", "gemma3"};
+    Buf text = {0};
+    int tokens[N_CTX], n = 0;
+    assert_ok(file_read(test_data("golden/families/tokens.txt"), &text));
+    for (char *at = text.data, *end; n < N_CTX; at = end) {
+        tokens[n] = (int)strtol(at, &end, 10);
+        if (end == at) break;
+        n++;
+        end += *end == ',';
+    }
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        char name[64];
+        FileMap want;
+        Gguf *g;
+        Rig r;
+        snprintf(name, sizeof name, "golden/families/%s.logits.f32", files[i]);
+        assert_ok(file_map(test_data(name), &want));
+        snprintf(name, sizeof name, "golden/families/%s.gguf", files[i]);
+        assert_ok(gguf_open(test_data(name), &g));
+        for (int n_gpu = 2; n_gpu <= ALL; n_gpu += ALL - 2)
+            for (int chunk = n; chunk > 0; chunk = chunk > 7 ? 7 : chunk > 1 ? 1 : 0) {
+                rig_open(&r, g, (Setup){.n_gpu = n_gpu, .kv_type = TYPE_F32, .block = 4, .scarce = true});
+                assert_int_equal(want.n, (size_t)(n * r.m.c.n_vocab) * sizeof(float));
+                float *got = run_tokens(&r, tokens, n, chunk, false);
+                double d = distance(got, (const float *)(const void *)want.data, (size_t)(n * r.m.c.n_vocab));
+                print_message("  %s, %2d rows a step%-21s %.1e\n", files[i], chunk,
+                              n_gpu < ALL ? ", layers on both" : "", d);
+                if (!(d <= 1e-3)) fail_msg("%s: distance up to 1e-3 expected, %g found", files[i], d);
+                free(got);
+                rig_close(&r);
+            }
+        gguf_close(g);
+        file_unmap(&want);
+    }
+    buf_free(&text);
+}
+
+// ---- rows that end before the others --------------------------------------------------------------------------------
+
+// Rows without logits end in the last layer; later steps read the K and V that they left.
+static void test_rows_that_end(void **state) {
+    (void)state;
+    enum { A = 20, B = 40, LATER = 3 };
+    for (int i = 0; i < 4; i++) { // in a graph's step nothing is narrowed; behind layers of the CPU; in tiles
+        Rig gpu, cpu, *rigs[] = {&cpu, &gpu};
+        TinyModel shape = tiny(i % 2 ? "gemma2" : "qwen3");
+        shape.n_layers = 3, shape.head_dim = 64;
+        int tokens[A + B + LATER], n_wanted = i < 2 ? B : 4, type = i < 2 ? TYPE_F16 : TYPE_F32;
+        Gguf *g = tiny_model(&shape);
+        rig_open(&cpu, g, (Setup){.kv_type = type, .block = 16});
+        rig_open(&gpu, g, (Setup){.n_gpu = i == 3 ? 2 : ALL, .kv_type = type, .block = 16, .scarce = true});
+        assert_int_equal(model_last_rows(&gpu.m, false, A + B, n_wanted), n_wanted);
+        assert_int_equal(model_last_rows(&gpu.m, false, 32, n_wanted), 32);
+        assert_int_equal(model_last_rows(&gpu.m, true, A + B, n_wanted), A + B);
+        size_t n_vocab = (size_t)gpu.m.c.n_vocab, n = (size_t)(n_wanted + 2 * LATER) * n_vocab;
+        float *logits[2] = {malloc(n * sizeof(float)), malloc(n * sizeof(float))};
+        random_tokens(tokens, A + B + LATER, (int)n_vocab, 5);
+        for (int k = 0; k < 2; k++) {
+            Sequence a = {0}, b = {0};
+            float *out = logits[k];
+            sequence_push(&a, tokens, A + LATER);
+            sequence_push(&b, tokens + A - 3, B + LATER);
+            if (n_wanted < B) step(rigs[k], &(Part){&b, B - n_wanted, NULL}, 1); // no row goes on
+            step(rigs[k], (Part[]){{&a, A, NULL}, {&b, n_wanted, out}}, 2);
+            out += (size_t)n_wanted * n_vocab;
+            for (int t = 0; t < LATER; t++, out += 2 * n_vocab)
+                step(rigs[k], (Part[]){{&a, 1, out}, {&b, 1, out + n_vocab}}, 2);
+            kv_release(&rigs[k]->kv, &a);
+            kv_release(&rigs[k]->kv, &b);
+            sequence_free(&a);
+            sequence_free(&b);
+        }
+        double d = distance(logits[1], logits[0], n), limit = i < 2 ? 5e-3 : 1e-5;
+        print_message("  %2d rows of %d go on%-26s %.1e\n", n_wanted, A + n_wanted,
+                      i == 3 ? ", a layer on the CPU" : "", d);
+        if (!(d <= limit)) fail_msg("distance up to %g expected, %g found", limit, d);
+        free(logits[0]), free(logits[1]);
+        rig_close(&cpu);
+        rig_close(&gpu);
+        gguf_close(g);
+    }
+}
+
+// Every third row of those that go before the last 4, and these.
+static int choose_some(void *arg, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b, int *rows) {
+    (void)w, (void)l, (void)kv;
+    int n = 0;
+    for (int i = 0; i < b->n_rows; i++)
+        if (i >= b->n_rows - 4 || i % 3 == 0) rows[n++] = i;
+    ++*(int *)arg;
+    return n;
+}
+
+// Any layer may end rows, in steps that would run as a graph too; positions move with their rows.
+static void test_a_layer_that_narrows(void **state) {
+    (void)state;
+    TinyModel shape = tiny("gemma3");
+    shape.n_layers = 7;
+    Gguf *g = tiny_model(&shape);
+    for (int layer = 0; layer < 3; layer++)
+        for (int n_rows = 24; n_rows <= 60; n_rows += 36) {
+            float *logits[2];
+            int tokens[60], asked = 0;
+            size_t n = 0;
+            Narrow narrow = {layer, choose_some, &asked};
+            for (int k = 0; k < 2; k++) {
+                Rig r;
+                Sequence ending = {0}, s = {0};
+                rig_open(&r, g, (Setup){.n_gpu = k ? 5 + layer : 0, .kv_type = TYPE_F32, .block = 16});
+                random_tokens(tokens, n_rows, r.m.c.n_vocab, 5);
+                sequence_push(&ending, tokens, n_rows - 4);
+                sequence_push(&s, tokens, 13);
+                n = 4 * (size_t)r.m.c.n_vocab;
+                logits[k] = malloc(n * sizeof(float));
+                step(&r, &(Part){&s, 9, NULL}, 1);
+                step_narrowed(&r, (Part[]){{&ending, n_rows - 4, NULL}, {&s, 4, logits[k]}}, 2, &narrow);
+                kv_release(&r.kv, &ending);
+                kv_release(&r.kv, &s);
+                sequence_free(&ending);
+                sequence_free(&s);
+                rig_close(&r);
+            }
+            assert_int_equal(asked, 2);
+            double d = distance(logits[1], logits[0], n);
+            if (!(d <= 1e-5)) fail_msg("layer %d of %d rows: distance up to 1e-5 expected, %g found", layer, n_rows, d);
+            free(logits[0]), free(logits[1]);
+        }
     gguf_close(g);
 }
 
@@ -411,7 +635,8 @@ static Finish until_a_small_one(Request *r, int token, const float *logits) {
 }
 
 // The texts of two prompts that come one after the other, drawn by the device or by the host.
-static void generate(Rig *r, const SamplerParams *how, bool device, int texts[TEXTS][LONGEST], int n[TEXTS]) {
+static void generate(Rig *r, const SamplerParams *how, int shortest, bool device, int texts[TEXTS][LONGEST],
+                     int n[TEXTS]) {
     Sampler *sampler = sampler_new(r->m.c.n_vocab);
     Scheduler *sched = scheduler_new(&r->kv, sampler,
                                      (SchedulerShape){.n_vocab = r->m.c.n_vocab,
@@ -425,9 +650,9 @@ static void generate(Rig *r, const SamplerParams *how, bool device, int texts[TE
     bool begun = false;
     for (int i = 0; i < TEXTS; i++) {
         Request *q = &requests[i];
-        int prompt[9];
-        random_tokens(prompt, 9, r->m.c.n_vocab, (uint64_t)i);
-        sequence_push(&q->seq, prompt, 3 * (i + 1));
+        int prompt[N_CTX];
+        random_tokens(prompt, N_CTX, r->m.c.n_vocab, (uint64_t)i);
+        sequence_push(&q->seq, prompt, shortest * (i + 1));
         q->sampling = *how;
         q->sequence_key = (uint64_t)i;
         q->max_new = LONGEST - 5 * i;
@@ -461,17 +686,18 @@ static void test_draws_of_the_device(void **state) {
     all[3].repeat_penalty = 1.3f, all[3].frequency_penalty = 0.4f, all[3].presence_penalty = 0.2f;
     all[4].repeat_penalty = 1.5f, all[4].repeat_last_n = -1, all[4].greedy = true;
     all[5].bias = bias, all[5].n_bias = ARRAY_LEN(bias), all[5].seed = 5, all[5].top_p = 0.5f;
-    TinyModel shape = tiny("llama");
-    Gguf *g = tiny_model(&shape);
-    for (int n_gpu = 1; n_gpu <= 2; n_gpu++) { // with a layer on the CPU tokens are drawn, but go through the host
+    for (int k = 0; k < 4; k++) { // with a layer on the CPU tokens are drawn, but go through the host
+        int n_gpu = 1 + k % 2, shortest = k < 2 ? 3 : 20; // of the longer prompts most rows end before the head
+        TinyModel shape = tiny(k < 2 ? "llama" : "gemma2");
+        Gguf *g = tiny_model(&shape);
         Rig r;
-        rig_open(&r, g, (Setup){.n_gpu = n_gpu, .kv_type = TYPE_F32, .block = 8});
+        rig_open(&r, g, (Setup){.n_gpu = n_gpu, .kv_type = TYPE_F32, .block = 8, .scarce = true});
         for (size_t i = 0; i < (n_gpu == 1 ? 1 : ARRAY_LEN(all)); i++) {
             int want[TEXTS][LONGEST], got[TEXTS][LONGEST], n_want[TEXTS], n_got[TEXTS];
             CudaCounts before = cuda_counts();
-            generate(&r, &all[i], false, want, n_want);
+            generate(&r, &all[i], shortest, false, want, n_want);
             CudaCounts between = cuda_counts();
-            generate(&r, &all[i], true, got, n_got);
+            generate(&r, &all[i], shortest, true, got, n_got);
             CudaCounts after = cuda_counts();
             assert_int_equal(between.drawn, before.drawn);
             assert_int_equal(after.rows_fetched, between.rows_fetched);
@@ -483,8 +709,8 @@ static void test_draws_of_the_device(void **state) {
             }
         }
         rig_close(&r);
+        gguf_close(g);
     }
-    gguf_close(g);
 }
 
 enum { DRAFTED = 24 };
@@ -611,14 +837,14 @@ static void test_a_draw_of_nothing(void **state) {
 // ---- KV rows and copies ---------------------------------------------------------------------------------------------
 
 // Rows that one backend computed go on on the other; of sealed types a group, and two rows that are open.
-static void rows_move(int kv_type) {
-    TinyModel shape = tiny("llama");
+static void rows_move(const char *arch, int kv_type) {
+    TinyModel shape = tiny(arch);
     shape.n_layers = 3;
     Gguf *g = tiny_model(&shape);
     Rig cpu, gpu;
     int tokens[PROMPT + 1];
-    rig_open(&cpu, g, (Setup){.kv_type = kv_type, .block = 7, .shuffle = 2});
-    rig_open(&gpu, g, (Setup){.n_gpu = 2, .kv_type = kv_type, .block = 16, .shuffle = 5});
+    rig_open(&cpu, g, (Setup){.kv_type = kv_type, .block = 7, .shuffle = 2, .keep = true});
+    rig_open(&gpu, g, (Setup){.n_gpu = 2, .kv_type = kv_type, .block = 16, .shuffle = 5, .keep = true});
     size_t n_vocab = (size_t)cpu.m.c.n_vocab, bytes = kv_rows_bytes(cpu.kv.pool, PROMPT);
     random_tokens(tokens, PROMPT + 1, (int)n_vocab, 1);
     Sequence there = {0}, here = {0};
@@ -628,12 +854,12 @@ static void rows_move(int kv_type) {
     assert_true(kv_reserve(&cpu.kv, &here, PROMPT));
     uint8_t *rows = malloc(bytes), *again = malloc(bytes);
     for (int layer = 0; layer < 3; layer++) {
-        kv_read_rows(gpu.kv.pool, layer, there.blocks, 0, PROMPT, rows);
-        kv_write_rows(cpu.kv.pool, layer, here.blocks, 0, PROMPT, rows);
+        kv_load_rows(&gpu.kv, &there, layer, 0, PROMPT, rows);
+        kv_store_rows(&cpu.kv, &here, layer, 0, PROMPT, rows);
         memset(again, 0, bytes);
-        kv_write_rows(gpu.kv.pool, layer, there.blocks, 0, PROMPT, again);
-        kv_write_rows(gpu.kv.pool, layer, there.blocks, 0, PROMPT, rows);
-        kv_read_rows(gpu.kv.pool, layer, there.blocks, 0, PROMPT, again);
+        kv_store_rows(&gpu.kv, &there, layer, 0, PROMPT, again);
+        kv_store_rows(&gpu.kv, &there, layer, 0, PROMPT, rows);
+        kv_load_rows(&gpu.kv, &there, layer, 0, PROMPT, again);
         assert_memory_equal(again, rows, bytes);
     }
     here.n_cached = PROMPT;
@@ -654,18 +880,21 @@ static void rows_move(int kv_type) {
 static void test_rows_move_between_devices(void **state) {
     (void)state;
     static const int kv_types[] = {TYPE_F16, TYPE_FP8, TYPE_Q8_0, TYPE_Q4_0, TYPE_KIVI2};
-    for (size_t i = 0; i < ARRAY_LEN(kv_types); i++) rows_move(kv_types[i]);
+    for (size_t i = 0; i < ARRAY_LEN(kv_types); i++) {
+        rows_move("llama", kv_types[i]);
+        rows_move("gemma2", kv_types[i]); // whose layers are in two pools
+    }
 }
 
 // A fork writes into copies, of open groups too: the other branch goes on as if there were none.
 static void test_forks_copy_blocks(void **state) {
     (void)state;
-    TinyModel shape = tiny("llama");
-    Gguf *g = tiny_model(&shape);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
         Rig r;
         int n_gpu = 1 + i % 2;
-        rig_open(&r, g, (Setup){.n_gpu = n_gpu, .kv_type = i < 2 ? TYPE_F32 : TYPE_Q8_0, .block = 16});
+        TinyModel shape = tiny(i < 4 ? "llama" : "gemma2");
+        Gguf *g = tiny_model(&shape);
+        rig_open(&r, g, (Setup){.n_gpu = n_gpu, .kv_type = i % 4 < 2 ? TYPE_F32 : TYPE_Q8_0, .block = 16});
         size_t n_vocab = (size_t)r.m.c.n_vocab;
         int tokens[22];
         float *want = run(&r, 22, 1, false), *got = malloc(n_vocab * sizeof *got);
@@ -685,8 +914,8 @@ static void test_forks_copy_blocks(void **state) {
         sequence_free(&s);
         sequence_free(&branch);
         rig_close(&r);
+        gguf_close(g);
     }
-    gguf_close(g);
 }
 
 // ---- what goes wrong ------------------------------------------------------------------------------------------------
@@ -760,6 +989,11 @@ int main(void) {
         cmocka_unit_test(test_early_beginnings),
         cmocka_unit_test(test_rope_kinds),
         cmocka_unit_test(test_layers_on_both),
+        cmocka_unit_test(test_layers_without_a_part),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_golden_families),
+        cmocka_unit_test(test_rows_that_end),
+        cmocka_unit_test(test_a_layer_that_narrows),
         cmocka_unit_test(test_layouts_and_repetitions),
         cmocka_unit_test(test_resident_copies),
         cmocka_unit_test(test_a_graph_a_step),
