@@ -37,8 +37,7 @@ static Status read_pages(const Options *o, int fd, size_t n, uint8_t **out) {
     double start = clock_now();
     Status st = OK;
     for (size_t at = 0; at < n && !st.code;) {
-        ssize_t got = read(fd, bytes + at, n - at < 64u << 20 ? n - at : 64u << 20);
-        if (got < 0 && errno == EINTR) continue;
+        ssize_t got = fd_read(fd, bytes + at, n - at < 64u << 20 ? n - at : 64u << 20);
         if (got <= 0)
             st = status_error(QUILL_IO, "%s: cannot read at byte %zu of %zu: %s", o->model, at, n,
                               got < 0 ? strerror(errno) : "the file has become shorter");
