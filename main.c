@@ -1,4 +1,5 @@
 // main.c: the modes, and what becomes of their errors: one line on stderr and an exit code.
+#define _GNU_SOURCE // fopencookie
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -10,6 +11,7 @@
 #include "bench.h"
 #include "cli.h"
 #include "complete.h"
+#include "jsonio.h"
 #include "kv.h"
 #include "look.h"
 #include "prompt.h"
@@ -71,6 +73,19 @@ static Status fill_streams(void) {
     return OK;
 }
 
+static ssize_t put_out(void *cookie, const char *bytes, size_t n) {
+    (void)cookie;
+    return fd_write_all(STDOUT_FILENO, bytes, n).code ? 0 : (ssize_t)n;
+}
+
+// What is printed with stdio (--help, --man) goes the way of answers, which waits where a stdout that does not block
+// has no room.
+static void open_stdout(void) {
+    FILE *f = fopencookie(NULL, "w", (cookie_io_functions_t){.write = put_out});
+    if (!f) mem_refused(BUFSIZ);
+    stdout = f;
+}
+
 // What was printed has gone out, all of it: a write that failed in between leaves its mark and its errno.
 static Status flush_stdout(void) {
     bool failed = ferror(stdout);
@@ -80,9 +95,12 @@ static Status flush_stdout(void) {
 
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); // a reader that leaves is an EPIPE, which ends quietly
+    signal(SIGXFSZ, SIG_IGN); // a file that grows past ulimit -f is an EFBIG
+    jsonio_start();
     Options o = {0};
     bool stop = false;
     Status st = fill_streams();
+    open_stdout();
     if (!st.code) st = cli_parse(argc, argv, &o, &stop);
     if (!st.code && !stop) st = dispatch(&o);
     if (!st.code) st = flush_stdout();

@@ -1,0 +1,118 @@
+#!/usr/bin/env bats
+# faults.bats: what the system can do to a run: kill it, limit its files, hand it streams that do not block, take memory
+# or a file away. tests/rig/faults.py makes single calls fail.
+
+load helpers
+
+setup_file() {
+    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
+    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
+    export TINY="$BATS_FILE_TMPDIR"
+    unset QUILL_DEVICE NO_COLOR
+    "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=2048
+    "$MAKE_TINY" "$TINY/chat.gguf" arch=qwen2 template=chatml ctx=2048
+    export QUILL_MODEL="$TINY/base.gguf"
+    for i in $(seq 60); do printf 'word %d. ' "$i"; done >"$TINY/long.txt"
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+# One line on stderr (the file `errors`), beginning with quill: and with the text $1 in it.
+one_line() {
+    [ "$(wc -l <errors)" -eq 1 ] || { cat errors; return 1; }
+    grep -q "^quill: .*$1" errors || { cat errors; return 1; }
+}
+
+@test "what killed writers leave is gone after the next good run" {
+    for i in 1 2 3 4 5 6; do
+        "$QUILL" prefill --kv-out o.kv -c 2048 --raw -ub 8 -f "$TINY/long.txt" 2>/dev/null &
+        while ! ls | grep -q quill-; do kill -0 $! || break; sleep 0.002; done
+        kill -KILL $! 2>/dev/null || true
+        wait $! || true
+    done
+    echo theirs >o.kv.tmp
+    for i in $(seq 1000); do : >"o.kv.quill-a$(printf %05d "$i")"; done
+    "$QUILL" prefill --kv-out o.kv --raw -f "$TINY/long.txt"
+    [ "$(ls | tr '\n' ' ')" = "o.kv o.kv.tmp " ]
+    "$QUILL" kv check o.kv
+}
+
+@test "a file that reaches ulimit -f is exit 6 and one line, in the middle of an answer too" {
+    rc=0
+    (ulimit -f 4; exec "$QUILL" prefill --kv-out o.kv --raw -f "$TINY/long.txt") 2>errors || rc=$?
+    [ "$rc" -eq 6 ]
+    one_line "cannot write .*: File too large"
+    [ ! -e o.kv ]
+    rc=0
+    (ulimit -f 1; exec "$QUILL" --raw --greedy --ignore-eos --special -n 1500 abc >answer) 2>errors || rc=$?
+    [ "$rc" -eq 6 ]
+    one_line "stdout: cannot write .*: File too large"
+    [ "$(stat -c %s answer)" -eq 1024 ]
+}
+
+@test "streams that do not block are waited for" {
+    python3 - "$QUILL" "$TINY/chat.gguf" <<'PYTHON'
+import os, subprocess, sys, threading, time
+quill, model = sys.argv[1:]
+
+def run(args, given):
+    """With an stdin and an stdout that do not block, a late writer and a late reader."""
+    in_r, in_w = os.pipe()
+    out_r, out_w = os.pipe()
+    for fd in (in_r, out_w): os.set_blocking(fd, False)
+    p = subprocess.Popen([quill, *args], stdin=in_r, stdout=out_w, stderr=subprocess.PIPE)
+    os.close(in_r), os.close(out_w)
+    def feed():
+        for part in given:
+            time.sleep(0.1)
+            os.write(in_w, part)
+        os.close(in_w)
+    t = threading.Thread(target=feed)
+    t.start()
+    time.sleep(0.5)
+    out = b""
+    while True:
+        part = os.read(out_r, 4096)
+        if not part: break
+        out += part
+        time.sleep(0.0005)
+    t.join()
+    errors = p.stderr.read()
+    return p.wait(), out, errors
+
+def want(args, given):
+    p = subprocess.run([quill, *args], input=b"".join(given), capture_output=True)
+    assert p.returncode == 0, p
+    return p.stdout
+
+text = [b"word and word. " * 1500] * 2
+for args, given in [
+    (["tokenize", "-m", model, "-f", "-"], text),                    # more than a pipe holds
+    (["tokenize", "-m", model, "-p", "x" * 60000], [b""]),
+    (["--help"], [b""]), (["--man"], [b""]),
+    (["-m", model, "--greedy", "-n", "5"], [b"one", b" two"]),
+    (["-i", "-m", model, "--greedy", "-n", "5"], [b"one\n", b"tw", b"o\nthree"]),
+    (["inspect", "-m", model], [b""]),
+]:
+    code, out, errors = run(args, given)
+    assert code == 0 and not errors, (args[:3], code, errors)
+    assert out == want(args, given), args[:3]
+code, out, errors = run(["batch", "-m", model, "--greedy", "-n", "5"], [b'{"prompt":"a"}\n', b'{"prompt":"b"}\n'])
+assert code == 0 and not errors and out.count(b"\n") == 2, (code, out, errors)
+os.environ["HOME"] = os.getcwd()
+subprocess.run([quill, "prefill", "-m", model, "-p", "abc", "--kv-out", "a.kv"], check=True)
+kv = open("a.kv", "rb").read()
+code, out, errors = run(["decode", "-m", model, "--greedy", "-n", "5", "--kv-in", "-"], [kv[:100], kv[100:]])
+assert code == 0 and not errors, (code, errors)
+PYTHON
+}
+
+@test "a command of a piped chat that cannot write its file makes the exit code 6" {
+    rc=0
+    printf 'hello\n/save /nowhere/talk.json\nand now\n' | "$QUILL" -i -m "$TINY/chat.gguf" --greedy -n 4 >answer 2>errors || rc=$?
+    [ "$rc" -eq 6 ]
+    one_line "/nowhere/talk.json.*cannot create"
+    [ "$(grep -c . answer)" -ge 1 ]
+}
