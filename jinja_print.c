@@ -308,6 +308,7 @@ static void put_number(TextOut *out, const Conversion *c, Value v) {
         snprintf(spec, sizeof spec, "%%%s*.*%c", c->flags, c->kind);
         n = asprintf(&text, spec, c->width, c->precision, x);
     }
+    if (n < 0) mem_refused((size_t)c->width); // the conversion is one that printf has
     if (n > 0) text_put_bytes(out, text, (size_t)n, !v.foreign);
     free(text);
 }
