@@ -81,6 +81,8 @@ Status gguf_str(const Gguf *g, const char *key, Str *out, bool required); // abs
 
 // Arrays. The caller gives room for value->n elements. An error if the value is not an array of that type.
 Status gguf_strings(const Gguf *g, const GgufValue *v, Str *out);
+// The strings of such an array one by one: *at begins as value->data and moves on; value->n times.
+Str gguf_next_string(const uint8_t **at);
 Status gguf_floats(const Gguf *g, const GgufValue *v, float *out); // F32
 Status gguf_ints(const Gguf *g, const GgufValue *v, int32_t *out); // I32 or U32 (ids, token types)
 

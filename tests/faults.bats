@@ -116,3 +116,42 @@ PYTHON
     one_line "/nowhere/talk.json.*cannot create"
     [ "$(grep -c . answer)" -ge 1 ]
 }
+
+# hostile NAME: a GGUF of a gigabyte that is nearly all holes: 64 Mi empty strings as its tokens, or as its merges.
+hostile() {
+    python3 - "$1" "$2" "$3" <<'PYTHON'
+import struct, sys
+path, n_tokens, n_merges = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+def text(s): return struct.pack("<Q", len(s)) + s.encode()
+def key(name, value): return text(name) + struct.pack("<I", 8) + text(value)
+with open(path, "wb") as f:
+    f.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 5) + key("general.architecture", "llama"))
+    f.write(key("tokenizer.ggml.model", "gpt2") + key("tokenizer.ggml.pre", "gpt-2"))
+    for name, n in (("tokens", n_tokens), ("merges", n_merges)):
+        f.write(text("tokenizer.ggml." + name) + struct.pack("<IIQ", 9, 8, n))
+        f.seek(8 * n, 1) # empty strings
+    f.truncate(max(1 << 30, f.tell()))
+PYTHON
+}
+
+@test "vocabularies of many empty strings are refused within 64 MiB" {
+    for shape in "67108864 1" "4 67108864" "1048577 1"; do
+        hostile big.gguf $shape
+        rc=0
+        (ulimit -d 65536; exec "$QUILL" tokenize -m big.gguf abc) >out 2>errors || rc=$?
+        [ "$rc" -eq 3 ] || { cat errors; return 1; }
+        one_line "strings expected"
+        [ ! -s out ]
+    done
+    hostile big.gguf 1048576 4194304 # what is taken; its table of merges stays empty
+    (ulimit -d 262144; exec "$QUILL" tokenize -m big.gguf abc)
+}
+
+@test "a byte order mark in front of JSON is no part of it" {
+    printf '\357\273\277{"prompt":"a","id":1}\n{"prompt":"b","id":2}\n' >jobs
+    [ "$("$QUILL" batch -m "$TINY/chat.gguf" --greedy -n 2 jobs | wc -l)" -eq 2 ]
+    printf '\357\273\277{"messages":[{"role":"user","content":"hi"}]}' >talk.json
+    "$QUILL" template --chat-template chatml -f talk.json | grep -q hi
+    printf '/load talk.json\n/save again.json\n' | "$QUILL" -i -m "$TINY/chat.gguf" --greedy -n 2
+    grep -q '"hi"' again.json
+}
