@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 
 #include "builtin.h"
 #include "fingerprint.h"
+#include "guard.h"
 #include "llama2c.h"
 #include "signals.h"
 
@@ -324,7 +326,7 @@ void engine_add(Engine *e, Request *r) {
 }
 
 void engine_keep(Engine *e, const Sequence *s) {
-    if (e->store) note_of_store(e, kvstore_save(e->store, &e->kv, s), no_more_kept);
+    if (e->store && !guard_lost().code) note_of_store(e, kvstore_save(e->store, &e->kv, s), no_more_kept);
 }
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
@@ -448,17 +450,24 @@ static void count_costs(Engine *e, const Batch *b) {
     }
 }
 
+// What was computed from a file that was cut is no number: the requests end as those of broken weights do.
 static const float *forward(Engine *e, const Batch *b) {
     count_costs(e, b);
-    return model_forward(&e->model, &e->work, &e->kv.pool, b);
+    const float *logits = model_forward(&e->model, &e->work, &e->kv.pool, b);
+    size_t n = logits && guard_lost().code ? (size_t)b->n_out * (size_t)e->model.c.n_vocab : 0;
+    for (size_t i = 0; i < n; i++) ((float *)logits)[i] = NAN; // they are the workspace's
+    return logits;
 }
 
 // While the device draws the tokens of a step and the host writes out those before it, the next step is begun.
-static const int *draw_tokens(Engine *e) {
+static const int *draw_tokens(Engine *e, const Batch *b) {
     Batch *next;
     e->begun = scheduler_ahead(e->sched, &next);
     if (e->begun) forward(e, next);
-    return model_drawn(&e->model, &e->work);
+    const int *tokens = model_drawn(&e->model, &e->work);
+    int n = tokens && guard_lost().code ? b->n_out : 0;
+    for (int i = 0; i < n; i++) ((int *)tokens)[i] = -1;
+    return tokens;
 }
 
 // ---- huge pages -----------------------------------------------------------------------------------------------------
@@ -488,11 +497,12 @@ bool engine_step(Engine *e, Batch **b) {
     if (!scheduler_next(e->sched, b)) return false;
     const float *logits = e->begun ? NULL : forward(e, *b);
     e->begun = false;
-    const int *tokens = (*b)->draw ? draw_tokens(e) : NULL;
+    const int *tokens = (*b)->draw ? draw_tokens(e, *b) : NULL;
     if ((*b)->n_out > 0) progress_erase(&e->progress); // the answer may go to the same terminal
     if (tokens) scheduler_take_tokens(e->sched, tokens);
     else scheduler_take(e->sched, logits);
-    if (e->store && e->kv.ids && !e->begun) keep_filled(e, *b); // reading a device waits for the step on its way
+    if (e->store && e->kv.ids && !e->begun && !guard_lost().code)
+        keep_filled(e, *b); // reading a device waits for the step on its way
     settle_after(e, *b, clock_now() - start);
     return true;
 }
@@ -514,6 +524,7 @@ void engine_run(Engine *e) {
 bool engine_endless(const Engine *e) { return e->evict && evict_endless(e->evict); }
 
 Status engine_fault(const Engine *e) {
+    TRY(guard_lost());
     const char *why = model_failure(&e->model);
     if (!why) return OK;
     bool memory = strstr(why, "out of memory") != NULL;

@@ -11,6 +11,7 @@
 #include "bench.h"
 #include "cli.h"
 #include "complete.h"
+#include "guard.h"
 #include "jsonio.h"
 #include "kv.h"
 #include "look.h"
@@ -104,6 +105,8 @@ int main(int argc, char **argv) {
     if (!st.code) st = cli_parse(argc, argv, &o, &stop);
     if (!st.code && !stop) st = dispatch(&o);
     if (!st.code) st = flush_stdout();
+    Status lost = guard_lost(); // whatever else came of it
+    if (lost.code && st.code < 128) st = lost;
     if (st.message[0]) fprintf(stderr, "quill: %s\n", st.message);
     cli_free(&o);
     return st.code;

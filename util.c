@@ -3,6 +3,7 @@
 #include "util.h"
 
 #include "cgroup.h"
+#include "guard.h"
 #include "hash.h"
 #include "signals.h"
 
@@ -326,13 +327,17 @@ Status file_map(const char *path, FileMap *out) {
         }
         madvise(p, n, MADV_HUGEPAGE);
         *out = (FileMap){p, n};
+        guard_add(p, n, path);
     }
     close(fd);
     return OK;
 }
 
 void file_unmap(FileMap *m) {
-    if (m->data) munmap((void *)m->data, m->n);
+    if (m->data) {
+        guard_remove(m->data);
+        munmap((void *)m->data, m->n);
+    }
     *m = (FileMap){0};
 }
 

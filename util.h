@@ -121,7 +121,8 @@ void utf8_escape(Buf *out, const char *s, size_t n);
 
 double clock_now(void); // seconds, monotonic
 
-// A file mapped read-only. An empty file gives data == NULL, n == 0. What is not cached yet is read into huge pages
+// A file mapped read-only. An empty file gives data == NULL, n == 0. Where it is cut while it is mapped, what is gone
+// reads as zeros, and guard.h says so. What is not cached yet is read into huge pages
 // where the file system has them.
 typedef struct {
     const uint8_t *data;

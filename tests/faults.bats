@@ -54,7 +54,8 @@ one_line() {
 
 @test "streams that do not block are waited for" {
     python3 - "$QUILL" "$TINY/chat.gguf" <<'PYTHON'
-import os, subprocess, sys, threading, time
+import os, signal, subprocess, sys, threading, time
+signal.alarm(120)
 quill, model = sys.argv[1:]
 
 def run(args, given):
@@ -154,4 +155,8 @@ PYTHON
     "$QUILL" template --chat-template chatml -f talk.json | grep -q hi
     printf '/load talk.json\n/save again.json\n' | "$QUILL" -i -m "$TINY/chat.gguf" --greedy -n 2
     grep -q '"hi"' again.json
+}
+
+@test "a model that is cut while it is in use ends what runs, in one line, and keeps what was answered" {
+    python3 "$BATS_TEST_DIRNAME/rig/cut.py" "$QUILL" "$TINY/base.gguf" "$TINY/chat.gguf"
 }
