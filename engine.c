@@ -52,6 +52,28 @@ static Status read_pages(const Options *o, int fd, size_t n, uint8_t **out) {
     return st;
 }
 
+// Appends lines to an error, which a budget comes in.
+static void append_lines(Status *st, const Buf *lines) {
+    size_t at = strlen(st->message);
+    snprintf(st->message + at, sizeof st->message - at, "\n%.*s", (int)lines->n - 1, lines->data);
+}
+
+// The system promises more memory than there is, and ends the process when it is used.
+static Status check_room(const Options *o, size_t n) {
+    char need[24], have[24];
+    size_t available = memory_available();
+    if (n <= available) return OK;
+    Status st = status_error(QUILL_MEMORY,
+                             "%.700s: --no-mmap: the file needs %s of memory, %s can be had; leave --no-mmap out, or "
+                             "take a smaller model",
+                             o->model, size_text((double)n, need), size_text((double)available, have));
+    Buf budget = {0};
+    buf_printf(&budget, "  file       %9s\n  available  %9s\n", need, have);
+    append_lines(&st, &budget);
+    buf_free(&budget);
+    return st;
+}
+
 // --no-mmap: the whole file in memory of our own.
 static Status open_in_memory(const Options *o, Gguf **out) {
     int fd = open(o->model, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // as file_map: a FIFO without a writer must not hang
@@ -65,6 +87,7 @@ static Status open_in_memory(const Options *o, Gguf **out) {
     Status st = OK;
     if (!is_gguf || o->tokenizer)
         st = status_error(QUILL_USAGE, "%s: --no-mmap: a GGUF file expected; leave --no-mmap out for others", o->model);
+    if (!st.code) st = check_room(o, n);
     if (!st.code) st = read_pages(o, fd, n, &bytes);
     close(fd);
     if (st.code) return st;
@@ -171,6 +194,15 @@ static int context_within(const KvShape *s, size_t limit, size_t kv_mem) {
     return slots < 1 << 30 ? (int)slots : (1 << 30) - 1;
 }
 
+static Status with_budget(const Engine *e, Status st) {
+    Buf budget = {0};
+    engine_budget(&e->model, &e->shape, e->scratch, &budget);
+    place_budget(&e->place, &budget);
+    append_lines(&st, &budget);
+    buf_free(&budget);
+    return st;
+}
+
 // A refusal in several lines: what, two flags to try, and the budget.
 static Status too_large(const Engine *e, const Options *o, size_t limit) {
     char need[24], have[24], smaller[32] = "a shorter -c";
@@ -188,13 +220,20 @@ static Status too_large(const Engine *e, const Options *o, size_t limit) {
                              : wide    ? "-ctk f16 -ctv f16"
                              : dense   ? "-ctk q8_0 -ctv q8_0"
                                        : "a smaller -ub");
-    Buf budget = {0};
-    engine_budget(&e->model, s, e->scratch, &budget);
-    place_budget(&e->place, &budget);
-    size_t at = strlen(st.message), room = sizeof st.message - at;
-    snprintf(st.message + at, room, "\n%.*s", (int)budget.n - 1, budget.data);
-    buf_free(&budget);
-    return st;
+    return with_budget(e, st);
+}
+
+// --mlock keeps all of the file in memory, and moving it into huge pages first reads all of it.
+static Status check_lock(const Engine *e) {
+    char need[24], have[24];
+    size_t all, available = memory_available();
+    bool fits = size_add(gguf_file_bytes(e->gguf), kv_host_bytes(&e->shape), &all) && size_add(all, e->scratch, &all) &&
+                all <= available;
+    if (fits) return OK;
+    return with_budget(e, status_error(QUILL_MEMORY,
+                                       "--mlock: %s of memory needed for the file, the KV cache and scratch, %s can be "
+                                       "had; leave --mlock out, or try a smaller -c",
+                                       size_text((double)all, need), size_text((double)available, have)));
 }
 
 // A model in F32 is computed in f32 throughout, so that its cache does not round either; for all others f16 is as good.
@@ -382,6 +421,7 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     if (!e->place.gpu) note(o, "on the CPU: %s", e->place.why);
     if (o->dry_run) return OK;
     e->settle = (Settle){.gguf = e->gguf, .pool = e->pool, .spare = kv_host_bytes(&e->shape)}; // comes as it is written
+    if (o->mlock) TRY(check_lock(e));
     if (o->check_tensors) TRY(model_check_tensors(&e->model));
     TRY(place_load(&e->place, &e->model, e->pool, o->quiet));
     if (o->mlock) { // which reads all of the file now

@@ -160,3 +160,21 @@ PYTHON
 @test "a model that is cut while it is in use ends what runs, in one line, and keeps what was answered" {
     python3 "$BATS_TEST_DIRNAME/rig/cut.py" "$QUILL" "$TINY/base.gguf" "$TINY/chat.gguf"
 }
+
+@test "--no-mmap and --mlock ask first how much memory there is" {
+    cp "$TINY/base.gguf" m.gguf
+    truncate -s 1T m.gguf || skip "no files of 1 TB here"
+    rc=0
+    "$QUILL" -m m.gguf --no-mmap --raw -n 2 abc >out 2>errors || rc=$?
+    [ "$rc" -eq 4 ] && [ ! -s out ]
+    grep -q '^quill: m.gguf: --no-mmap: the file needs 1100 GB of memory, ' errors
+    grep -q '^  available ' errors
+    rc=0
+    "$QUILL" -m m.gguf --mlock --raw -n 2 abc >out 2>errors || rc=$?
+    [ "$rc" -eq 4 ] && [ ! -s out ]
+    grep -q '^quill: --mlock: 1100 GB of memory needed' errors
+    grep -q '^  available ' errors
+    # Mapped, the tail costs nothing, also where a file would be moved into huge pages.
+    timeout 20 "$QUILL" -m m.gguf --raw --greedy --ignore-eos -n 40 abc >out
+    "$QUILL" -m "$TINY/base.gguf" --raw --greedy --ignore-eos -n 40 abc | cmp - out
+}
