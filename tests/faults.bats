@@ -7,6 +7,7 @@ load helpers
 setup_file() {
     export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
     case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
+    case "$MAKE_TINY" in /*) ;; *) MAKE_TINY="$BATS_TEST_DIRNAME/../$MAKE_TINY" ;; esac
     export TINY="$BATS_FILE_TMPDIR"
     unset QUILL_DEVICE NO_COLOR
     "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=2048
@@ -177,4 +178,15 @@ PYTHON
     # Mapped, the tail costs nothing, also where a file would be moved into huge pages.
     timeout 20 "$QUILL" -m m.gguf --raw --greedy --ignore-eos -n 40 abc >out
     "$QUILL" -m "$TINY/base.gguf" --raw --greedy --ignore-eos -n 40 abc | cmp - out
+}
+
+@test "a sample of failing calls: clean ends, no partial answers, no files left" {
+    [ -n "${QUILL_FAULTS:-}" ] || skip "a sanitizer's runtime is in the way"
+    python3 "$BATS_TEST_DIRNAME/rig/faults.py" --quill "$QUILL" --make-tiny "$MAKE_TINY" --preload "$QUILL_FAULTS" --sample 8
+}
+
+@test "a sample of the soak: memory stays flat" {
+    growth=2
+    [ -n "${QUILL_FAULTS:-}" ] || growth=64 # a sanitizer keeps what is freed for a while
+    python3 "$BATS_TEST_DIRNAME/rig/soak.py" --quill "$QUILL" --make-tiny "$MAKE_TINY" --jobs 200 --turns 100 --growth "$growth"
 }
