@@ -75,16 +75,15 @@ static Status fill_streams(void) {
 }
 
 static ssize_t put_out(void *cookie, const char *bytes, size_t n) {
-    (void)cookie;
-    return fd_write_all(STDOUT_FILENO, bytes, n).code ? 0 : (ssize_t)n;
+    return fd_write_all((int)(intptr_t)cookie, bytes, n).code ? 0 : (ssize_t)n;
 }
 
-// What is printed with stdio (--help, --man) goes the way of answers, which waits where a stdout that does not block
-// has no room.
-static void open_stdout(void) {
-    FILE *f = fopencookie(NULL, "w", (cookie_io_functions_t){.write = put_out});
+// A stream of stdio that goes the way of answers, which waits where a descriptor that does not block has no room.
+static FILE *open_stream(int fd, int buffering) {
+    FILE *f = fopencookie((void *)(intptr_t)fd, "w", (cookie_io_functions_t){.write = put_out});
     if (!f) mem_refused(BUFSIZ);
-    stdout = f;
+    setvbuf(f, NULL, buffering, BUFSIZ);
+    return f;
 }
 
 // What was printed has gone out, all of it: a write that failed in between leaves its mark and its errno.
@@ -101,7 +100,8 @@ int main(int argc, char **argv) {
     Options o = {0};
     bool stop = false;
     Status st = fill_streams();
-    open_stdout();
+    stdout = open_stream(STDOUT_FILENO, _IOFBF);
+    stderr = open_stream(STDERR_FILENO, _IONBF);
     if (!st.code) st = cli_parse(argc, argv, &o, &stop);
     if (!st.code && !stop) st = dispatch(&o);
     if (!st.code) st = flush_stdout();

@@ -41,10 +41,10 @@ Status status_error(int code, const char *format, ...) __attribute__((format(pri
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
 // For sizes that are small or already bounded: never return NULL, print one line and exit with QUILL_MEMORY instead.
-void *mem_alloc(size_t n);                   // zeroed; free with free()
-void *mem_resize(void *p, size_t n);         // like realloc
-char *mem_copy(const char *bytes, size_t n); // n bytes and a NUL
-_Noreturn void mem_refused(size_t n);        // what they do when the system refuses n bytes
+void *mem_alloc(size_t n);                            // zeroed; free with free()
+void *mem_resize(void *p, size_t n);                  // like realloc
+char *mem_copy(const char *bytes, size_t n);          // n bytes and a NUL
+void mem_refused(size_t n) __attribute__((noreturn)); // what they do when the system refuses n bytes
 
 // For sizes that follow the model or the user's flags: NULL when the system refuses. Page-aligned, zeroed, committed
 // when first touched; `huge` asks for huge pages. What can hold one begins where one may.

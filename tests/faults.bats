@@ -59,12 +59,12 @@ import os, signal, subprocess, sys, threading, time
 signal.alarm(120)
 quill, model = sys.argv[1:]
 
-def run(args, given):
-    """With an stdin and an stdout that do not block, a late writer and a late reader."""
+def run(args, given, both=False):
+    """With an stdin and an stdout (both: and an stderr) that do not block, a late writer and a late reader."""
     in_r, in_w = os.pipe()
     out_r, out_w = os.pipe()
     for fd in (in_r, out_w): os.set_blocking(fd, False)
-    p = subprocess.Popen([quill, *args], stdin=in_r, stdout=out_w, stderr=subprocess.PIPE)
+    p = subprocess.Popen([quill, *args], stdin=in_r, stdout=out_w, stderr=out_w if both else subprocess.PIPE)
     os.close(in_r), os.close(out_w)
     def feed():
         for part in given:
@@ -81,7 +81,7 @@ def run(args, given):
         out += part
         time.sleep(0.0005)
     t.join()
-    errors = p.stderr.read()
+    errors = b"" if both else p.stderr.read()
     return p.wait(), out, errors
 
 def want(args, given):
@@ -101,6 +101,8 @@ for args, given in [
     code, out, errors = run(args, given)
     assert code == 0 and not errors, (args[:3], code, errors)
     assert out == want(args, given), args[:3]
+code, out, errors = run(["-m", model, "-c", "2048", "-n", "1", "--dump-tokens", "-p", "x y " * 400], [b""], True)
+assert code == 0 and out.count(b"\n") > 800, (code, out[-300:])
 code, out, errors = run(["batch", "-m", model, "--greedy", "-n", "5"], [b'{"prompt":"a"}\n', b'{"prompt":"b"}\n'])
 assert code == 0 and not errors and out.count(b"\n") == 2, (code, out, errors)
 os.environ["HOME"] = os.getcwd()

@@ -7,7 +7,7 @@
 //   alloc          malloc, calloc, realloc give NULL
 //   mmap           MAP_FAILED, ENOMEM
 //   open           open, openat, fopen, opendir, mkostemp: EMFILE
-//   read write     EIO; ENOSPC
+//   read write     EIO; ENOSPC, but for stderr, which is to say what went wrong
 //   fsync rename   EIO; EACCES
 //   stat           fstat, stat, fstatat, access, lseek, flock: EIO
 //   thread         pthread_create: EAGAIN
@@ -107,7 +107,9 @@ ssize_t read(int fd, void *out, size_t n) {
 }
 
 ssize_t write(int fd, const void *bytes, size_t n) {
-    if (strike("write", ENOSPC) || strike("again-write", EAGAIN) || strike("break-write", EINTR)) return -1;
+    if ((fd != STDERR_FILENO && strike("write", ENOSPC)) || strike("again-write", EAGAIN) ||
+        strike("break-write", EINTR))
+        return -1;
     if (strike("short-write", 0)) n = n > 1 ? n / 2 : n;
     return syscall(SYS_write, fd, bytes, n);
 }
