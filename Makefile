@@ -12,7 +12,7 @@ override MODEL :=
 endif
 
 # ---- files: one noun each; floors from the bottom up ----
-READ  := util cgroup signals quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes jinja_value jinja_text jinja_print jinja_lex jinja_parse jinja_ops jinja_filters jinja_calls jinja_run prompt recall transcript
+READ  := util guard draft jsonio cgroup signals quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes jinja_value jinja_text jinja_print jinja_lex jinja_parse jinja_ops jinja_filters jinja_calls jinja_run prompt recall transcript
 CORE  := threads settle builtin model sampler chain kvcache fingerprint costs stats step scheduler plain kvstore sealed cpu cpu_scalar
 FACE  := cli cli_help cli_docs evict place engine kvfile progress report output think terminal lines programs complete chat chat_templates conversation commands repl jobs feed tally tickets replies batch transfer kv kverror look render inspect shape roofline roofline_kernels bench
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
@@ -149,9 +149,13 @@ $(BUILD)/tests/make_tiny: $(BUILD)/tests/make_tiny.o $(BUILD)/tests/tiny_model.o
 unit: $(TESTS:%=$(BUILD)/tests/%) ## the unit tests alone
 	@failed=; for t in $^; do echo "== $$t"; $(RUNNER) $$t || failed="$$failed $$t"; done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
-cli: $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin ## the command-line tests alone
-	QUILL_TWIN_BINARY=$(CURDIR)/$(BUILD)/tests/quill_twin QUILL=$(CURDIR)/$(BUILD)/quill MAKE_TINY=$(CURDIR)/$(BUILD)/tests/make_tiny bats tests
-test-build: $(TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin # what the tests run, so that -j helps
+# Fails one call of the system in a program that is started with it; a sanitizer's runtime does not share a process with it.
+$(BUILD)/tests/faults.so: tests/rig/faults.c Makefile | $(BUILD)/tests
+	$(CC) -O1 -Wall -Wextra -std=gnu11 -shared -fPIC -o $@ $< -ldl
+FAULTS = $(if $(SANITIZE),,$(BUILD)/tests/faults.so)
+cli: $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin $(FAULTS) ## the command-line tests alone
+	QUILL_FAULTS=$(FAULTS:%=$(CURDIR)/%) QUILL_TWIN_BINARY=$(CURDIR)/$(BUILD)/tests/quill_twin QUILL=$(CURDIR)/$(BUILD)/quill MAKE_TINY=$(CURDIR)/$(BUILD)/tests/make_tiny bats tests
+test-build: $(TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin $(FAULTS) # what the tests run, so that -j helps
 # What can be told of the GPU's kernels by compiling them: an nvcc is enough.
 $(BUILD)/tests/kernels.cubin: kernels.cu $(wildcard *.cuh gpu*.h) quants.h sampling.h Makefile | $(BUILD)/tests
 	$(NVCC) -std=c++17 -O3 -arch=sm_90 -Xptxas -v -cubin -o $@ $< 2>$@.log || { cat $@.log >&2; exit 1; }
@@ -167,7 +171,16 @@ SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all
 asan: ## unit and command-line tests under AddressSanitizer and UBSan
 	$(MAKE) unit cli BUILD=build/asan CFLAGS="-O1 -g" SIMD="-O1 -ffp-contract=fast" SANITIZE="$(SANITIZERS)"
 
-soak: ## 2,000 random jobs with preemption, cancels and broken lines under the sanitizers
+RIG = --quill $(BUILD)/quill --make-tiny $(BUILD)/tests/make_tiny
+faults: $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/faults.so ## every call that can fail made to fail once, in every mode
+	python3 tests/rig/faults.py $(RIG) --preload $(BUILD)/tests/faults.so
+tsan: ## what has threads under ThreadSanitizer
+	$(MAKE) unit tsan-run NO_CUDA=1 BUILD=build/tsan CFLAGS="-O1 -g" SIMD="-O1 -ffp-contract=fast" SANITIZE="-fsanitize=thread" \
+		TESTS="test_threads test_settle test_scheduler test_kvstore test_conversation"
+tsan-run: $(BUILD)/quill $(BUILD)/tests/make_tiny # the program itself, on every path of the CPU
+	for isa in scalar portable auto; do python3 tests/rig/soak.py $(RIG) --threads 4 --isa $$isa --jobs 100 --turns 20 --growth 64 || exit 1; done
+soak: $(BUILD)/quill $(BUILD)/tests/make_tiny ## 5,000 random jobs and chats of 2,000 turns, memory flat; 2,000 jobs under the sanitizers
+	python3 tests/rig/soak.py $(RIG)
 	$(MAKE) build/asan/tests/test_batch BUILD=build/asan CFLAGS="-O1 -g" SIMD="-O1 -ffp-contract=fast" SANITIZE="$(SANITIZERS)"
 	QUILL_SOAK=2000 QUILL_TEST_TMP=$(CURDIR)/build/asan/tmp build/asan/tests/test_batch
 
@@ -230,5 +243,5 @@ demo: quill ## a story by the built-in model
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-.PHONY: unit cli gpu-code gpu-tests test-build test asan soak arm64 fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
+.PHONY: unit cli gpu-code gpu-tests test-build test asan faults tsan tsan-run soak arm64 fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
 -include $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d)

@@ -250,6 +250,7 @@ static void run(Run *b) {
         read_lines(b);
         Batch *batch;
         if (engine_step(&b->e, &batch)) tally_step(&b->tally, &b->e, batch);
+        b->ended |= engine_fault(&b->e).code != 0; // those that are open end with it
         collect(b);
         write_replies(b);
         if (b->ended && b->n_tickets == 0) break;

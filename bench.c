@@ -10,12 +10,12 @@
 #include "builtin.h"
 #include "cuda.h"
 #include "engine.h"
+#include "jsonio.h"
 #include "output.h"
 #include "progress.h"
 #include "rng.h"
 #include "roofline.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -312,19 +312,11 @@ static void print_csv(const Row *rows, int n_rows, Buf *out) {
 
 // ---- JSON -----------------------------------------------------------------------------------------------------------
 
-static json_t *json_text(const char *s) { // the file's bytes may be no UTF-8
-    Buf b = {0};
-    utf8_repair(&b, s, strlen(s));
-    json_t *j = json_string(b.data);
-    buf_free(&b);
-    return j;
-}
-
 static json_t *gpu_json(const Bench *b) {
     const CudaRoofline *g = &b->gpu;
     if (!g->name) return json_null();
-    return json_pack("{s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:f}", "name", json_text(g->name), "copy_gbs",
-                     g->copy_gbs, "matvec_gbs", g->matvec_gbs, "upload_gbs", g->upload_gbs, "download_gbs",
+    return json_pack("{s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:f}", "name", jsonio_text(str_of(g->name)),
+                     "copy_gbs", g->copy_gbs, "matvec_gbs", g->matvec_gbs, "upload_gbs", g->upload_gbs, "download_gbs",
                      g->download_gbs, "product_tflops", g->product_tflops, "flat_tflops", g->flat_tflops, "side",
                      g->side, "launch_us", g->launch_us, "node_us", g->node_us);
 }
@@ -339,8 +331,8 @@ static json_t *machine_json(const Bench *b) {
         roof = json_pack("{s:i, s:f, s:f, s:f, s:f, s:f}", "threads", r->threads, "read_gbs", r->read_gbs, "read_gbs_1",
                          r->read_gbs_1, "avx2_gflops", r->avx2_gflops, "avx512_gflops", r->avx512_gflops, "amx_gflops",
                          r->amx_gflops);
-    return json_pack("{s:o, s:i, s:f, s:o, s:o}", "cpu", json_text(cpu), "cores", threads_default(), "memory_gb",
-                     memory * 1e-9, "roofline", roof, "gpu", gpu_json(b));
+    return json_pack("{s:o, s:i, s:f, s:o, s:o}", "cpu", jsonio_text(str_of(cpu)), "cores", threads_default(),
+                     "memory_gb", memory * 1e-9, "roofline", roof, "gpu", gpu_json(b));
 }
 
 static json_t *model_json(const Bench *b) {
@@ -349,33 +341,34 @@ static json_t *model_json(const Bench *b) {
     const KvPool *kv = b->e.kv.pool;
     const Backend *be = m->device ? m->device : m->be;
     return json_pack("{s:o, s:o, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:s, s:i, s:s, s:s, s:s, s:s}", "name",
-                     json_text(model_label(b)), "file", json_text(gguf_name(m->gguf)), "arch", m->c.arch, "type",
-                     main_type(m), "bytes", (json_int_t)model_weight_bytes(m), "params", (json_int_t)model_n_params(m),
-                     "layers", m->c.n_layers, "dim", m->c.dim, "threads", threads_count(b->e.pool), "device", be->name,
-                     "isa", be->isa, "gpu_layers", m->n_device, "kernels", be->kernels, "type_k", type_name(kv->type_k),
-                     "type_v", type_name(kv->type_v), "kv_layout", b->o->paged ? "paged" : "contiguous");
+                     jsonio_text(str_of(model_label(b))), "file", jsonio_text(str_of(gguf_name(m->gguf))), "arch",
+                     m->c.arch, "type", main_type(m), "bytes", (json_int_t)model_weight_bytes(m), "params",
+                     (json_int_t)model_n_params(m), "layers", m->c.n_layers, "dim", m->c.dim, "threads",
+                     threads_count(b->e.pool), "device", be->name, "isa", be->isa, "gpu_layers", m->n_device, "kernels",
+                     be->kernels, "type_k", type_name(kv->type_k), "type_v", type_name(kv->type_v), "kv_layout",
+                     b->o->paged ? "paged" : "contiguous");
 }
 
 // In milliseconds. ttft: until the prompt is computed; the first token's logits and its sampling are not in it.
 static void put_latency(const Test *t, json_t *j) {
     if (!t->decode) {
-        json_object_set_new(j, "ttft_ms", json_real(1e3 * median_of(t->ttft, t->n_reps)));
+        jsonio_put(j, "ttft_ms", json_real(1e3 * median_of(t->ttft, t->n_reps)));
         return;
     }
     double sum = 0;
     for (int i = 0; i < t->n_gaps; i++) sum += (double)t->gaps[i];
     bool any = t->n_gaps > 0; // a token alone has none
     json_t *itl = json_object();
-    json_object_set_new(itl, "p50", any ? json_real(1e3 * percentile(t->gaps, t->n_gaps, 50)) : json_null());
-    json_object_set_new(itl, "p99", any ? json_real(1e3 * percentile(t->gaps, t->n_gaps, 99)) : json_null());
-    json_object_set_new(j, "itl_ms", itl);
-    json_object_set_new(j, "tpot_ms", any ? json_real(1e3 * sum / t->n_gaps) : json_null());
+    jsonio_put(itl, "p50", any ? json_real(1e3 * percentile(t->gaps, t->n_gaps, 50)) : json_null());
+    jsonio_put(itl, "p99", any ? json_real(1e3 * percentile(t->gaps, t->n_gaps, 99)) : json_null());
+    jsonio_put(j, "itl_ms", itl);
+    jsonio_put(j, "tpot_ms", any ? json_real(1e3 * sum / t->n_gaps) : json_null());
 }
 
 static json_t *test_json(const Bench *b, const Test *t) {
     Figures f = figures_of(b, t);
     json_t *samples = json_array();
-    for (int i = 0; i < t->n_reps; i++) json_array_append_new(samples, json_real(t->seconds[i]));
+    for (int i = 0; i < t->n_reps; i++) jsonio_append(samples, json_real(t->seconds[i]));
     json_t *j = json_pack("{s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "test", t->name,
                           "phase", t->decode ? "decode" : "prefill", "n", t->n, "sequences", t->n_seqs, "depth",
                           t->depth, "tok_s", f.rate, "tok_s_min", f.least, "tok_s_max", f.most, "flops", t->cost.flops,
@@ -387,12 +380,10 @@ static json_t *test_json(const Bench *b, const Test *t) {
 
 static void print_json(const Bench *b, Buf *out) {
     json_t *results = json_array();
-    for (int i = 0; i < b->n_tests; i++) json_array_append_new(results, test_json(b, &b->tests[i]));
+    for (int i = 0; i < b->n_tests; i++) jsonio_append(results, test_json(b, &b->tests[i]));
     json_t *all = json_pack("{s:o, s:o, s:o}", "machine", machine_json(b), "model", model_json(b), "results", results);
-    char *text = json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    buf_str(out, text ? text : "null");
+    jsonio_print(all, JSON_INDENT(2) | JSON_REAL_PRECISION(9), out);
     buf_str(out, "\n");
-    free(text);
     json_decref(all);
 }
 

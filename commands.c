@@ -368,6 +368,7 @@ bool commands_run(Chat *c, Str line, Str *text, Status *st) {
         *end = 0;
         Status failed = run_command(c, word, arg, st);
         if (failed.message[0]) fprintf(stderr, "quill: %s\n", failed.message);
+        c->io_failed |= failed.code == QUILL_IO;
     }
     buf_free(&copy);
     return named;

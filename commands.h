@@ -12,6 +12,7 @@ typedef struct {
     int n_texts;
     char *file; // that the conversation was loaded from or saved to; NULL: none
     bool leave;
+    bool io_failed; // a command could not read or write its file
 } Chat;
 
 // Does what the line asks for. False: it is no command but a message, *text (of which // and a space before a slash

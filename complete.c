@@ -63,7 +63,7 @@ static bool show_parts(Answer *a) {
 
 static void write_json(Answer *a, json_t *object) {
     Buf line = {0};
-    report_dump(object, &line);
+    jsonio_line(object, &line);
     write_out(a, line.data, line.n);
     buf_free(&line);
 }
@@ -73,10 +73,10 @@ static void write_json(Answer *a, json_t *object) {
 static void put_piece(const Engine *e, json_t *j, int token, bool fresh) {
     Str piece = engine_piece(e, token, fresh);
     json_t *bytes = json_array();
-    for (size_t i = 0; i < piece.n; i++) json_array_append_new(bytes, json_integer((unsigned char)piece.data[i]));
-    json_object_set_new(j, "id", json_integer(token));
-    json_object_set_new(j, "piece", report_text(piece));
-    json_object_set_new(j, "bytes", bytes);
+    for (size_t i = 0; i < piece.n; i++) jsonio_append(bytes, json_integer((unsigned char)piece.data[i]));
+    jsonio_put(j, "id", json_integer(token));
+    jsonio_put(j, "piece", jsonio_text(piece));
+    jsonio_put(j, "bytes", bytes);
 }
 
 // What JSON says of a token: {"id","piece","bytes"} and, with --logprobs N, "logprob" and the N likeliest in "top".
@@ -87,15 +87,15 @@ static json_t *token_json(const Answer *a, int token, const float *logits, bool 
     int n = int_min(a->o->logprobs, a->e->model.c.n_vocab);
     TokenLogprob *top = mem_alloc((size_t)n * sizeof *top + 1);
     float own = sampler_logprobs(a->e->sampler, logits, token, top, n);
-    json_object_set_new(j, "logprob", report_number(own, 6));
+    jsonio_put(j, "logprob", jsonio_number(own, 6));
     json_t *list = json_array();
     for (int i = 0; i < n; i++) {
         json_t *one = json_object();
         put_piece(a->e, one, top[i].id, fresh);
-        json_object_set_new(one, "logprob", report_number(top[i].logprob, 6));
-        json_array_append_new(list, one);
+        jsonio_put(one, "logprob", jsonio_number(top[i].logprob, 6));
+        jsonio_append(list, one);
     }
-    json_object_set_new(j, "top", list);
+    jsonio_put(j, "top", list);
     free(top);
     return j;
 }
@@ -124,9 +124,9 @@ void answer_think(Answer *a, Str template, Str prompt) {
 // before.
 static void write_line(Answer *a) {
     if (!a->line) return;
-    json_object_set_new(a->line, "text", report_text(since(&a->answer, a->n_in_lines)));
+    jsonio_put(a->line, "text", jsonio_text(since(&a->answer, a->n_in_lines)));
     if (a->show_thoughts && a->thinking.n > a->n_thought_in_lines)
-        json_object_set_new(a->line, "thinking", report_text(since(&a->thinking, a->n_thought_in_lines)));
+        jsonio_put(a->line, "thinking", jsonio_text(since(&a->thinking, a->n_thought_in_lines)));
     write_json(a, a->line);
     a->line = NULL;
     a->n_in_lines = a->answer.n;
@@ -152,7 +152,7 @@ Finish answer_emit(Request *r, int token, const float *logits) {
     bool stopped = show_parts(a);
     if (a->tokens || a->o->jsonl) {
         json_t *j = token_json(a, token, logits, fresh);
-        if (a->tokens) json_array_append(a->tokens, j);
+        if (a->tokens) jsonio_append(a->tokens, json_incref(j));
         if (a->o->jsonl) a->line = json_copy(j);
         if (!holds_back(a)) write_line(a); // otherwise it waits: at the end of the answer, what is held is its text
         json_decref(j);
@@ -174,8 +174,8 @@ void answer_end(Answer *a) {
 Str answer_text(const Answer *a) { return since(&a->answer, 0); }
 
 void answer_put_rest(const Answer *a, json_t *object) {
-    if (a->show_thoughts && a->thinking.n) json_object_set_new(object, "thinking", report_text(since(&a->thinking, 0)));
-    if (a->tokens) json_object_set(object, "tokens", a->tokens);
+    if (a->show_thoughts && a->thinking.n) jsonio_put(object, "thinking", jsonio_text(since(&a->thinking, 0)));
+    if (a->tokens) jsonio_share(object, "tokens", a->tokens);
 }
 
 Status answer_broken(const Engine *e, const Request *r) {

@@ -2,10 +2,10 @@
 #ifndef QUILL_COMPLETE_H
 #define QUILL_COMPLETE_H
 
-#include <jansson.h>
 
 #include "chat.h"
 #include "engine.h"
+#include "jsonio.h"
 #include "output.h"
 #include "think.h"
 

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "draft.h"
 #include "kvfile.h"
 #include "prompt.h"
 #include "report.h"
@@ -390,21 +391,21 @@ Status conversation_answer_again(Conversation *c) {
 
 Status conversation_save(const Conversation *c, const char *path) {
     json_t *all = json_object(), *messages = json_array();
-    json_object_set_new(all, "model", report_text(str_of(gguf_name(c->e->gguf))));
-    json_object_set_new(all, "messages", messages);
+    jsonio_put(all, "model", jsonio_text(str_of(gguf_name(c->e->gguf))));
+    jsonio_put(all, "messages", messages);
     for (int i = 0; i < c->n_messages; i++) {
         json_t *one = json_object();
-        json_object_set_new(one, "role", json_string(c->messages[i].role));
-        json_object_set_new(one, "content", report_text(c->messages[i].text));
-        json_array_append_new(messages, one);
+        jsonio_put(one, "role", json_string(c->messages[i].role));
+        jsonio_put(one, "content", jsonio_text(c->messages[i].text));
+        jsonio_append(messages, one);
     }
-    FileDraft draft;
-    Status st = file_draft(path, &draft);
-    if (!st.code) {
-        bool good = json_dumpfd(all, draft.fd, JSON_INDENT(2)) == 0;
-        st = file_publish(&draft, good ? OK : status_error(QUILL_IO, "cannot write: %s", strerror(errno)));
-    }
+    Buf text = {0};
+    jsonio_print(all, JSON_INDENT(2), &text);
     json_decref(all);
+    Draft draft;
+    Status st = draft_open(path, 0666, &draft);
+    if (!st.code) st = draft_publish(&draft, fd_write_all(draft.fd, text.data, text.n));
+    buf_free(&text);
     return st;
 }
 

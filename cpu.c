@@ -303,8 +303,10 @@ void kv_write_rows(KvPool *kv, int layer, const int *blocks, int first, int n, c
     move_rows(kv, layer, blocks, first, n, (uint8_t *)rows, true);
 }
 
-Status kv_intact(const KvPool *kv) {
-    const char *why = kv->n_device > 0 ? kv->be->memory->failure() : NULL;
+Status kv_intact(const KvPool kv[KV_KINDS]) {
+    const char *why = NULL;
+    for (int kind = 0; kind < KV_KINDS && !why; kind++)
+        if (kv[kind].n_device > 0) why = kv[kind].be->memory->failure();
     return why ? status_error(QUILL_MODEL, "the GPU failed: %s; its KV is not kept", why) : OK;
 }
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 
 #include "builtin.h"
 #include "fingerprint.h"
+#include "guard.h"
 #include "llama2c.h"
 #include "signals.h"
 
@@ -37,8 +39,7 @@ static Status read_pages(const Options *o, int fd, size_t n, uint8_t **out) {
     double start = clock_now();
     Status st = OK;
     for (size_t at = 0; at < n && !st.code;) {
-        ssize_t got = read(fd, bytes + at, n - at < 64u << 20 ? n - at : 64u << 20);
-        if (got < 0 && errno == EINTR) continue;
+        ssize_t got = fd_read(fd, bytes + at, n - at < 64u << 20 ? n - at : 64u << 20);
         if (got <= 0)
             st = status_error(QUILL_IO, "%s: cannot read at byte %zu of %zu: %s", o->model, at, n,
                               got < 0 ? strerror(errno) : "the file has become shorter");
@@ -48,6 +49,28 @@ static Status read_pages(const Options *o, int fd, size_t n, uint8_t **out) {
     progress_erase(&progress);
     if (st.code) pages_free(bytes, n);
     else *out = bytes;
+    return st;
+}
+
+// Appends lines to an error, which a budget comes in.
+static void append_lines(Status *st, const Buf *lines) {
+    size_t at = strlen(st->message);
+    snprintf(st->message + at, sizeof st->message - at, "\n%.*s", (int)lines->n - 1, lines->data);
+}
+
+// The system promises more memory than there is, and ends the process when it is used.
+static Status check_room(const Options *o, size_t n) {
+    char need[24], have[24];
+    size_t available = memory_available();
+    if (n <= available) return OK;
+    Status st = status_error(QUILL_MEMORY,
+                             "%.700s: --no-mmap: the file needs %s of memory, %s can be had; leave --no-mmap out, or "
+                             "take a smaller model",
+                             o->model, size_text((double)n, need), size_text((double)available, have));
+    Buf budget = {0};
+    buf_printf(&budget, "  file       %9s\n  available  %9s\n", need, have);
+    append_lines(&st, &budget);
+    buf_free(&budget);
     return st;
 }
 
@@ -64,6 +87,7 @@ static Status open_in_memory(const Options *o, Gguf **out) {
     Status st = OK;
     if (!is_gguf || o->tokenizer)
         st = status_error(QUILL_USAGE, "%s: --no-mmap: a GGUF file expected; leave --no-mmap out for others", o->model);
+    if (!st.code) st = check_room(o, n);
     if (!st.code) st = read_pages(o, fd, n, &bytes);
     close(fd);
     if (st.code) return st;
@@ -174,6 +198,15 @@ static int context_within(const KvShape *s, size_t limit, size_t kv_mem) {
     return slots < 1 << 30 ? (int)slots : (1 << 30) - 1;
 }
 
+static Status with_budget(const Engine *e, Status st) {
+    Buf budget = {0};
+    engine_budget(&e->model, &e->shape, e->scratch, &budget);
+    place_budget(&e->place, &budget);
+    append_lines(&st, &budget);
+    buf_free(&budget);
+    return st;
+}
+
 // A refusal in several lines: what, two flags to try, and the budget.
 static Status too_large(const Engine *e, const Options *o, size_t limit) {
     char need[24], have[24], smaller[32] = "a shorter -c";
@@ -191,13 +224,20 @@ static Status too_large(const Engine *e, const Options *o, size_t limit) {
                              : wide    ? "-ctk f16 -ctv f16"
                              : dense   ? "-ctk q8_0 -ctv q8_0"
                                        : "a smaller -ub");
-    Buf budget = {0};
-    engine_budget(&e->model, s, e->scratch, &budget);
-    place_budget(&e->place, &budget);
-    size_t at = strlen(st.message), room = sizeof st.message - at;
-    snprintf(st.message + at, room, "\n%.*s", (int)budget.n - 1, budget.data);
-    buf_free(&budget);
-    return st;
+    return with_budget(e, st);
+}
+
+// --mlock keeps all of the file in memory, and moving it into huge pages first reads all of it.
+static Status check_lock(const Engine *e) {
+    char need[24], have[24];
+    size_t all, available = memory_available();
+    bool fits = size_add(gguf_file_bytes(e->gguf), kv_host_bytes(&e->shape), &all) && size_add(all, e->scratch, &all) &&
+                all <= available;
+    if (fits) return OK;
+    return with_budget(e, status_error(QUILL_MEMORY,
+                                       "--mlock: %s of memory needed for the file, the KV cache and scratch, %s can be "
+                                       "had; leave --mlock out, or try a smaller -c",
+                                       size_text((double)all, need), size_text((double)available, have)));
 }
 
 // A model in F32 is computed in f32 throughout, so that its cache does not round either; for all others f16 is as good.
@@ -346,7 +386,7 @@ void engine_add(Engine *e, Request *r) {
 }
 
 void engine_keep(Engine *e, const Sequence *s) {
-    if (e->store) note_of_store(e, kvstore_save(e->store, &e->kv, s), no_more_kept);
+    if (e->store && !guard_lost().code) note_of_store(e, kvstore_save(e->store, &e->kv, s), no_more_kept);
 }
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
@@ -402,6 +442,7 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     if (!e->place.gpu) note(o, "on the CPU: %s", e->place.why);
     if (o->dry_run) return OK;
     e->settle = (Settle){.gguf = e->gguf, .pool = e->pool, .spare = kv_host_bytes(&e->shape)}; // comes as it is written
+    if (o->mlock) TRY(check_lock(e));
     if (o->check_tensors) TRY(model_check_tensors(&e->model));
     TRY(place_load(&e->place, &e->model, e->pool, o->quiet));
     if (o->mlock) { // which reads all of the file now
@@ -479,17 +520,24 @@ static void count_costs(Engine *e, const Batch *b) {
     }
 }
 
+// What was computed from a file that was cut is no number: the requests end as those of broken weights do.
 static const float *forward(Engine *e, const Batch *b) {
     count_costs(e, b);
-    return model_forward(&e->model, &e->work, e->kv.pool, b);
+    const float *logits = model_forward(&e->model, &e->work, e->kv.pool, b);
+    size_t n = logits && guard_lost().code ? (size_t)b->n_out * (size_t)e->model.c.n_vocab : 0;
+    for (size_t i = 0; i < n; i++) ((float *)logits)[i] = NAN; // they are the workspace's
+    return logits;
 }
 
 // While the device draws the tokens of a step and the host writes out those before it, the next step is begun.
-static const int *draw_tokens(Engine *e) {
+static const int *draw_tokens(Engine *e, const Batch *b) {
     Batch *next;
     e->begun = scheduler_ahead(e->sched, &next);
     if (e->begun) forward(e, next);
-    return model_drawn(&e->model, &e->work);
+    const int *tokens = model_drawn(&e->model, &e->work);
+    int n = tokens && guard_lost().code ? b->n_out : 0;
+    for (int i = 0; i < n; i++) ((int *)tokens)[i] = -1;
+    return tokens;
 }
 
 // ---- huge pages -----------------------------------------------------------------------------------------------------
@@ -519,11 +567,12 @@ bool engine_step(Engine *e, Batch **b) {
     if (!scheduler_next(e->sched, b)) return false;
     const float *logits = e->begun ? NULL : forward(e, *b);
     e->begun = false;
-    const int *tokens = (*b)->draw ? draw_tokens(e) : NULL;
+    const int *tokens = (*b)->draw ? draw_tokens(e, *b) : NULL;
     if ((*b)->n_out > 0) progress_erase(&e->progress); // the answer may go to the same terminal
     if (tokens) scheduler_take_tokens(e->sched, tokens);
     else scheduler_take(e->sched, logits);
-    if (e->store && e->kv.ids && !e->begun) keep_filled(e, *b); // reading a device waits for the step on its way
+    if (e->store && e->kv.ids && !e->begun && !guard_lost().code)
+        keep_filled(e, *b); // reading a device waits for the step on its way
     settle_after(e, *b, clock_now() - start);
     return true;
 }
@@ -545,6 +594,7 @@ void engine_run(Engine *e) {
 bool engine_endless(const Engine *e) { return e->evict && evict_endless(e->evict); }
 
 Status engine_fault(const Engine *e) {
+    TRY(guard_lost());
     const char *why = model_failure(&e->model);
     if (!why) return OK;
     bool memory = strstr(why, "out of memory") != NULL;

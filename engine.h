@@ -99,7 +99,8 @@ void engine_run(Engine *e);
 
 // Whether --evict lets a text grow past the context.
 bool engine_endless(const Engine *e);
-// What went wrong on the GPU, if anything did: what was computed since is void. QUILL_MODEL, QUILL_MEMORY.
+// What went wrong on the GPU or with the model's file, if anything did: what was computed since is void. QUILL_MODEL,
+// QUILL_MEMORY.
 Status engine_fault(const Engine *e);
 // QUILL_MODEL: the logits behind n_tokens are no numbers; `more` goes on with what to do.
 Status engine_no_logit(const Engine *e, int n_tokens, const char *more);

@@ -1,7 +1,7 @@
 // fingerprint.c: see fingerprint.h.
 #include "fingerprint.h"
 
-#include <assert.h>
+#define XXH_STATIC_LINKING_ONLY // the state lies on the stack
 #include <xxhash.h>
 
 enum {
@@ -91,13 +91,11 @@ static void add_rope(XXH3_state_t *hash, const Model *m) {
 }
 
 static uint64_t digest(const Model *m, void (*add_all)(XXH3_state_t *, const Model *)) {
-    XXH3_state_t *hash = XXH3_createState();
-    assert(hash);
-    XXH3_64bits_reset(hash);
-    add_all(hash, m);
-    uint64_t found = XXH3_64bits_digest(hash);
-    XXH3_freeState(hash);
-    return found;
+    XXH3_state_t hash;
+    XXH3_INITSTATE(&hash);
+    XXH3_64bits_reset(&hash);
+    add_all(&hash, m);
+    return XXH3_64bits_digest(&hash);
 }
 
 KvHead fingerprint(const Model *m, const KvPool kv[KV_KINDS]) {

@@ -722,15 +722,18 @@ Status gguf_str(const Gguf *g, const char *key, Str *out, bool required) {
     return OK;
 }
 
+Str gguf_next_string(const uint8_t **at) {
+    uint64_t n;
+    memcpy(&n, *at, sizeof n);
+    Str s = {(const char *)*at + sizeof n, (size_t)n};
+    *at += sizeof n + n;
+    return s;
+}
+
 Status gguf_strings(const Gguf *g, const GgufValue *v, Str *out) {
     if (v->type != GGUF_ARRAY || v->elem_type != GGUF_STR) return wrong_type(g, v, "array of STRING");
     const uint8_t *at = v->data;
-    for (uint64_t i = 0; i < v->n; i++) {
-        uint64_t n;
-        memcpy(&n, at, sizeof n);
-        out[i] = (Str){(const char *)at + sizeof n, (size_t)n};
-        at += sizeof n + n;
-    }
+    for (uint64_t i = 0; i < v->n; i++) out[i] = gguf_next_string(&at);
     return OK;
 }
 

@@ -81,6 +81,8 @@ Status gguf_str(const Gguf *g, const char *key, Str *out, bool required); // abs
 
 // Arrays. The caller gives room for value->n elements. An error if the value is not an array of that type.
 Status gguf_strings(const Gguf *g, const GgufValue *v, Str *out);
+// The strings of such an array one by one: *at begins as value->data and moves on; value->n times.
+Str gguf_next_string(const uint8_t **at);
 Status gguf_floats(const Gguf *g, const GgufValue *v, float *out); // F32
 Status gguf_ints(const Gguf *g, const GgufValue *v, int32_t *out); // I32 or U32 (ids, token types)
 
@@ -102,7 +104,7 @@ void gguf_add_tensor(Gguf *g, const char *name, int type, size_t n_in, size_t n_
 void gguf_own_pages(Gguf *g, void *pages, size_t n); // pages_free'd by gguf_close
 void gguf_own_map(Gguf *g, FileMap map);             // unmapped by gguf_close
 
-// Writes the view as a GGUF v3 file (alignment 32), by way of PATH.tmp and rename. TYPE_I8G has no GGUF form: an error.
+// Writes the view as a GGUF v3 file (alignment 32), by way of a draft (draft.h). TYPE_I8G has no GGUF form: an error.
 Status gguf_save(const Gguf *g, const char *path);
 
 #endif

@@ -1,5 +1,6 @@
 // gguf_write.c: see gguf.h. Values by C type over gguf_set, and a view written as a GGUF v3 file. Needs nothing of
 // gguf.c's insides: a value's bytes are kept in the file's own form, so that they are written as they lie.
+#include "draft.h"
 #include "gguf.h"
 #include "quants.h"
 
@@ -123,7 +124,7 @@ Status gguf_save(const Gguf *g, const char *path) {
                                 "from the f32 model",
                                 gguf_name(g), (int)t->name.n, t->name.data);
     }
-    FileDraft draft;
-    TRY(file_draft(path, &draft));
-    return file_publish(&draft, write_all(draft.fd, g));
+    Draft draft;
+    TRY(draft_open(path, 0666, &draft));
+    return draft_publish(&draft, write_all(draft.fd, g));
 }

@@ -57,10 +57,10 @@ static size_t element(GgufType type, const uint8_t *at, json_t **out) {
     case GGUF_I32: *out = json_integer(v.i32); break;
     case GGUF_U64: *out = v.u64 > INT64_MAX ? json_real((double)v.u64) : json_integer((json_int_t)v.u64); break;
     case GGUF_I64: *out = json_integer(v.i64); break;
-    case GGUF_F32: *out = report_number((double)v.f32, 9); break;
-    case GGUF_F64: *out = report_number(v.f64, 12); break;
+    case GGUF_F32: *out = jsonio_number((double)v.f32, 9); break;
+    case GGUF_F64: *out = jsonio_number(v.f64, 12); break;
     case GGUF_BOOL: *out = json_boolean(v.u8); break;
-    case GGUF_STR: *out = report_text((Str){(const char *)at + 8, (size_t)v.u64}); return 8 + (size_t)v.u64;
+    case GGUF_STR: *out = jsonio_text((Str){(const char *)at + 8, (size_t)v.u64}); return 8 + (size_t)v.u64;
     default: *out = json_null(); break; // arrays of arrays are not looked into
     }
     return sizes[type];
@@ -79,7 +79,7 @@ static json_t *value_json(const GgufValue *v, uint64_t most, bool *more) {
     *more = v->n > most || v->elem_type == GGUF_ARRAY;
     for (uint64_t i = 0; i < v->n && i < most && v->elem_type != GGUF_ARRAY; i++) {
         at += element(v->elem_type, at, &one);
-        json_array_append_new(list, one);
+        jsonio_append(list, one);
     }
     return list;
 }
@@ -281,13 +281,13 @@ static void print_summary(const Inspection *in, Buf *out) {
 // ---- JSON -----------------------------------------------------------------------------------------------------------
 
 static void set_int(json_t *j, const char *key, double v) { // a double is a whole number for sure up to 2^53
-    json_object_set_new(j, key, v < 0x1p53 ? json_integer((json_int_t)v) : json_real(v));
+    jsonio_put(j, key, v < 0x1p53 ? json_integer((json_int_t)v) : json_real(v));
 }
 
 static json_t *config_json(const Config *c) {
     json_t *j = json_object();
-    json_object_set_new(j, "arch", report_text(str_of(c->arch)));
-    json_object_set_new(j, "name", report_text(str_of(c->name)));
+    jsonio_put(j, "arch", jsonio_text(str_of(c->arch)));
+    jsonio_put(j, "name", jsonio_text(str_of(c->name)));
     set_int(j, "n_layers", c->n_layers);
     set_int(j, "dim", c->dim);
     set_int(j, "n_heads", c->n_heads);
@@ -299,9 +299,9 @@ static json_t *config_json(const Config *c) {
     if (c->n_windowed > 0) set_int(j, "window", c->window);
     if (c->n_windowed > 0) set_int(j, "n_windowed", c->n_windowed);
     set_int(j, "n_rot", c->n_rot);
-    json_object_set_new(j, "rope_base", report_number((double)c->rope_base, 6));
-    json_object_set_new(j, "rope_scaling", report_text(str_of(c->rope_scaling)));
-    json_object_set_new(j, "tied", json_boolean(c->tied));
+    jsonio_put(j, "rope_base", jsonio_number((double)c->rope_base, 6));
+    jsonio_put(j, "rope_scaling", jsonio_text(str_of(c->rope_scaling)));
+    jsonio_put(j, "tied", json_boolean(c->tied));
     return j;
 }
 
@@ -315,12 +315,12 @@ static json_t *metadata_json(const Gguf *g) {
         json_t *value = value_json(v, 4, &more);
         if (v->type == GGUF_ARRAY) { // abbreviated
             json_t *array = json_object();
-            json_object_set_new(array, "type", json_string(type_names[v->elem_type]));
+            jsonio_put(array, "type", json_string(type_names[v->elem_type]));
             set_int(array, "n", (double)v->n);
-            json_object_set_new(array, "first", value);
+            jsonio_put(array, "first", value);
             value = array;
         }
-        json_object_set_new(j, key.data, value);
+        jsonio_put(j, key.data, value);
         buf_free(&key);
     }
     return j;
@@ -331,13 +331,13 @@ static json_t *tensors_json(const Inspection *in) {
     for (int i = 0; i < gguf_n_tensors(in->g); i++) {
         const GgufTensor *t = gguf_tensor_at(in->g, i);
         json_t *j = json_object(), *shape = json_array();
-        for (int d = 0; d < t->n_dims; d++) json_array_append_new(shape, json_integer((json_int_t)t->dims[d]));
-        json_object_set_new(j, "name", report_text(t->name));
-        json_object_set_new(j, "type", json_string(type_name(t->type)));
-        json_object_set_new(j, "shape", shape);
+        for (int d = 0; d < t->n_dims; d++) jsonio_append(shape, json_integer((json_int_t)t->dims[d]));
+        jsonio_put(j, "name", jsonio_text(t->name));
+        jsonio_put(j, "type", json_string(type_name(t->type)));
+        jsonio_put(j, "shape", shape);
         set_int(j, "bytes", (double)t->n_bytes);
-        if (!in->model_status.code) json_object_set_new(j, "used", json_boolean(model_uses(&in->model, i)));
-        json_array_append_new(list, j);
+        if (!in->model_status.code) jsonio_put(j, "used", json_boolean(model_uses(&in->model, i)));
+        jsonio_append(list, j);
     }
     return list;
 }
@@ -353,7 +353,7 @@ static void put_costs(const Inspection *in, json_t *j) {
         set_int(one, "kv", (double)x.kv);
         set_int(one, "scratch", (double)x.scratch);
         set_int(one, "total", (double)x.total);
-        json_array_append_new(memory, one);
+        jsonio_append(memory, one);
     }
     Step steps[3];
     int n_steps = steps_of(m, steps);
@@ -361,35 +361,35 @@ static void put_costs(const Inspection *in, json_t *j) {
         KvShape s = kv_shape(m, int_max(1, m->c.n_ctx_train));
         Cost c = cost_rows(m, &s, steps[i].first, steps[i].rows, 1);
         json_t *one = json_object();
-        json_object_set_new(one, "phase", json_string(steps[i].name));
+        jsonio_put(one, "phase", json_string(steps[i].name));
         set_int(one, "rows", steps[i].rows);
         set_int(one, "depth", steps[i].first);
         set_int(one, "flops", c.flops);
         set_int(one, "bytes", c.bytes);
-        json_array_append_new(list, one);
+        jsonio_append(list, one);
     }
-    json_object_set_new(j, "kv_type", json_string(type_name(engine_kv_type(m, KV_TYPE_AUTO))));
-    json_object_set_new(j, "memory", memory);
-    json_object_set_new(j, "steps", list);
+    jsonio_put(j, "kv_type", json_string(type_name(engine_kv_type(m, KV_TYPE_AUTO))));
+    jsonio_put(j, "memory", memory);
+    jsonio_put(j, "steps", list);
 }
 
 static void print_json(const Inspection *in, Buf *out) {
     json_t *j = json_object();
-    json_object_set_new(j, "file", report_text(str_of(gguf_name(in->g))));
+    jsonio_put(j, "file", jsonio_text(str_of(gguf_name(in->g))));
     set_int(j, "gguf_version", gguf_version(in->g));
     set_int(j, "bytes", (double)gguf_file_bytes(in->g));
     if (!in->model_status.code) {
-        json_object_set_new(j, "config", config_json(&in->model.c));
+        jsonio_put(j, "config", config_json(&in->model.c));
         set_int(j, "parameters", (double)model_n_params(&in->model));
         set_int(j, "weight_bytes", (double)model_weight_bytes(&in->model));
     }
-    json_object_set_new(j, "bits_per_weight", report_number(bits_per_weight(in), 4));
-    if (in->tok) json_object_set_new(j, "tokenizer", json_string(tokenizer_kind(in->tok)));
-    json_object_set_new(j, "template", json_string(in->template));
-    json_object_set_new(j, "metadata", metadata_json(in->g));
-    json_object_set_new(j, "tensors", tensors_json(in));
+    jsonio_put(j, "bits_per_weight", jsonio_number(bits_per_weight(in), 4));
+    if (in->tok) jsonio_put(j, "tokenizer", json_string(tokenizer_kind(in->tok)));
+    jsonio_put(j, "template", json_string(in->template));
+    jsonio_put(j, "metadata", metadata_json(in->g));
+    jsonio_put(j, "tensors", tensors_json(in));
     if (!in->model_status.code) put_costs(in, j);
-    report_dump(j, out);
+    jsonio_line(j, out);
 }
 
 // ---- the mode -------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ static int64_t integer(Run *r, const Args *a, int slot, const char *who, int64_t
 
 #define STRIP(name, left, right)                                                                                       \
     static Value m_##name(Run *r, Value v, Args *a) {                                                                  \
-        return run_text(r, text_strip(*v.text, maybe_string(r, a, 0, #name), left, right));                            \
+        return run_text(r, text_strip(r->h, *v.text, maybe_string(r, a, 0, #name), left, right));                      \
     }
 #define CASE(name, to)                                                                                                 \
     static Value m_##name(Run *r, Value v, Args *a) {                                                                  \
@@ -38,9 +38,8 @@ static int64_t integer(Run *r, const Args *a, int slot, const char *who, int64_t
     }
 #define KIND(name)                                                                                                     \
     static Value m_is##name(Run *r, Value v, Args *a) {                                                                \
-        (void)r;                                                                                                       \
         (void)a;                                                                                                       \
-        return value_bool(text_is(*v.text, #name));                                                                    \
+        return value_bool(text_is(r->h, *v.text, #name));                                                              \
     }
 
 STRIP(strip, true, true)
@@ -101,10 +100,10 @@ static bool ends(Text t, Text with) {
 static Value affix(Run *r, Value v, Args *a, bool (*has)(Text, Text), const char *who) {
     Text t;
     int64_t start;
-    if (!cut_out(r, v, a, 1, &t, &start)) return value_bool(false);
+    if (!cut_out(r, v, a, 1, &t, &start) || !heap_work(r->h, t.n / 64)) return value_bool(false);
     if (!value_is(a->slot[0], V_TUPLE)) return value_bool(has(t, string(r, a, 0, who)));
     const List *any = a->slot[0].list;
-    for (size_t i = 0; i < any->n; i++)
+    for (size_t i = 0; i < any->n && heap_work(r->h, t.n / 64 + 1); i++)
         if (value_is(any->items[i], V_STRING) && has(t, *any->items[i].text)) return value_bool(true);
     return value_bool(false);
 }
@@ -161,7 +160,7 @@ static Value m_join(Run *r, Value v, Args *a) {
 static Value pad(Run *r, Value v, Args *a, int side, const char *who) {
     const Text *fill = maybe_string(r, a, 1, who);
     if (fill && fill->n != 1) heap_fail(r->h, "%s: one ASCII character to fill with expected", who);
-    return run_text(r, text_pad(r->h, *v.text, integer(r, a, 0, who, 0), fill && fill->n ? fill->data[0] : ' ', side));
+    return run_text(r, text_pad(r->h, *v.text, integer(r, a, 0, who, 0), fill && fill->n ? *fill : text_of(" "), side));
 }
 
 static Value m_ljust(Run *r, Value v, Args *a) { return pad(r, v, a, -1, "ljust"); }
@@ -171,7 +170,7 @@ static Value m_rjust(Run *r, Value v, Args *a) { return pad(r, v, a, 1, "rjust")
 static Value m_zfill(Run *r, Value v, Args *a) {
     size_t sign = v.text->n && (v.text->data[0] == '-' || v.text->data[0] == '+');
     int64_t width = integer(r, a, 0, "zfill", 0);
-    Text digits = text_pad(r->h, text_cut(*v.text, sign, v.text->n - sign), width - (int64_t)sign, '0', 1);
+    Text digits = text_pad(r->h, text_cut(*v.text, sign, v.text->n - sign), width - (int64_t)sign, text_of("0"), 1);
     return run_text(r, text_concat(r->h, text_cut(*v.text, 0, sign), digits));
 }
 
@@ -195,6 +194,7 @@ static Value m_format(Run *r, Value v, Args *a) {
     Text f = *v.text;
     TextOut out = {.h = r->h};
     size_t next = 0;
+    heap_work(r->h, f.n / 8);
     for (size_t i = 0; i < f.n && !run_failed(r); i++) {
         char c = f.data[i];
         bool twice = i + 1 < f.n && f.data[i + 1] == c;
@@ -302,20 +302,35 @@ static const Builtin list_unsafe[] = {{"append", "", NULL},  {"clear", "", NULL}
                                       {"insert", "", NULL},  {"pop", "", NULL},   {"remove", "", NULL},
                                       {"reverse", "", NULL}, {"sort", "", NULL}};
 
-#define FIND(table, name) find_builtin(table, ARRAY_LEN(table), name)
+static Value loop_cycle(Run *r, Value v, Args *a);
+static Value loop_changed(Run *r, Value v, Args *a);
+static Value c_next(Run *r, Value v, Args *a);
+static Value c_reset(Run *r, Value v, Args *a);
+static const Builtin cycle_methods[] = {{"next", "", c_next}, {"reset", "", c_reset}};
+static const Builtin loop_methods[] = {{"cycle", NULL, loop_cycle}, {"changed", NULL, loop_changed}};
 
-static const Builtin *find_cycle_method(Value of, Str name);
+#define TABLE(rows) ((BuiltinTable){rows, ARRAY_LEN(rows)})
+
+BuiltinTable builtin_methods(ValueType of) {
+    switch (of) {
+    case V_STRING: return TABLE(string_methods);
+    case V_DICT: return TABLE(dict_methods);
+    case V_LIST:
+    case V_TUPLE: return TABLE(list_methods);
+    case V_CYCLER: return TABLE(cycle_methods);
+    case V_LOOP: return TABLE(loop_methods);
+    default: return (BuiltinTable){0};
+    }
+}
 
 const Builtin *find_method(Value of, Str name, bool *safe) {
     *safe = true;
-    if (value_is(of, V_STRING)) return FIND(string_methods, name);
-    if (value_is(of, V_CYCLER)) return find_cycle_method(of, name);
+    if (value_is(of, V_TUPLE) && str_is(name, "copy")) return NULL;
+    const Builtin *b = find_builtin(builtin_methods((ValueType)of.type), name);
     bool dict = value_is(of, V_DICT), list = value_is(of, V_LIST);
-    const Builtin *b = dict ? FIND(dict_methods, name) : list ? FIND(list_methods, name) : NULL;
-    if (value_is(of, V_TUPLE) && !str_is(name, "copy")) b = FIND(list_methods, name);
     if (b || (!dict && !list)) return b;
     *safe = false;
-    return dict ? FIND(dict_unsafe, name) : FIND(list_unsafe, name);
+    return dict ? find_builtin(TABLE(dict_unsafe), name) : find_builtin(TABLE(list_unsafe), name);
 }
 
 // ---- loop -----------------------------------------------------------------------------------------------------------
@@ -335,10 +350,9 @@ static Value loop_changed(Run *r, Value v, Args *a) {
 }
 
 Value loop_attribute(Run *r, Value v, Str name) {
-    static const Builtin methods[] = {{"cycle", NULL, loop_cycle}, {"changed", NULL, loop_changed}};
     const Loop *l = v.object;
     int64_t i = (int64_t)l->i, n = (int64_t)l->n;
-    const Builtin *b = FIND(methods, name);
+    const Builtin *b = find_builtin(builtin_methods(V_LOOP), name);
     if (b) {
         Method *m = heap_alloc(r->h, sizeof *m);
         *m = (Method){b, v};
@@ -363,6 +377,20 @@ Value loop_attribute(Run *r, Value v, Str name) {
 
 enum { RANGE_MOST = 100000 }; // the sandbox's
 
+// How many of from, from + step, ... lie before `to`; differences of 64-bit integers fit unsigned ones.
+static size_t range_length(int64_t from, int64_t to, int64_t step) {
+    bool any = step > 0 ? from < to : from > to;
+    uint64_t distance = step > 0 ? (uint64_t)to - (uint64_t)from : (uint64_t)from - (uint64_t)to;
+    uint64_t stride = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
+    return any ? (size_t)((distance - 1) / stride + 1) : 0;
+}
+
+static bool any_foreign(const Args *a) {
+    for (int i = 0; i < ARG_SLOTS; i++)
+        if (given(a, i) && a->slot[i].foreign) return true;
+    return false;
+}
+
 static Value g_range(Run *r, Value self, Args *a) {
     (void)self;
     bool two = given(a, 1);
@@ -370,14 +398,17 @@ static Value g_range(Run *r, Value self, Args *a) {
     int64_t step = integer(r, a, 2, "range", 1);
     if (step == 0) heap_fail(r->h, "range() arg 3 must not be zero");
     if (run_failed(r)) return value_none();
-    double count = step > 0 ? ((double)to - (double)from) / (double)step : ((double)from - (double)to) / -(double)step;
-    if (count > RANGE_MOST)
+    size_t n = range_length(from, to, step);
+    if (n > RANGE_MOST) {
         heap_fail(r->h, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", RANGE_MOST);
-    size_t n = 0;
-    if (!run_failed(r) && count > 0)
-        n = (size_t)(step > 0 ? (to - from + step - 1) / step : (from - to - step - 1) / -step);
+        return value_none();
+    }
     Value list = value_new_list(r->h, V_RANGE, n);
-    for (size_t i = 0; i < list.list->n; i++) list.list->items[i] = value_int(from + (int64_t)i * step);
+    list.foreign = any_foreign(a);
+    for (size_t i = 0; i < list.list->n; i++) {
+        list.list->items[i] = value_int((int64_t)((uint64_t)from + i * (uint64_t)step)); // within from and to
+        list.list->items[i].foreign = list.foreign;
+    }
     memcpy(list.list->range, (int64_t[]){from, to, step}, sizeof list.list->range);
     return list;
 }
@@ -429,7 +460,7 @@ static Value g_strftime_now(Run *r, Value self, Args *a) {
     form[format.n] = 0;
     size_t n = strftime(out, sizeof out, form, r->now);
     TextOut all = {.h = r->h};
-    text_put_bytes(&all, out, n, true);
+    text_put_bytes(&all, out, n, text_trusted(format)); // what of it comes from the format, strftime does not say
     return run_text(r, text_done(&all));
 }
 
@@ -466,21 +497,14 @@ static Value c_reset(Run *r, Value v, Args *a) {
     return value_none();
 }
 
-static const Builtin *find_cycle_method(Value of, Str name) {
-    (void)of;
-    static const Builtin methods[] = {{"next", "", c_next}, {"reset", "", c_reset}};
-    return FIND(methods, name);
-}
+static const Builtin functions[] = {
+    {"range", "start! stop step", g_range},
+    {"dict", NULL, g_dict},
+    {"namespace", NULL, g_namespace},
+    {"raise_exception", "message!", g_raise_exception},
+    {"strftime_now", "format!", g_strftime_now},
+    {"joiner", "sep", g_joiner},
+    {"cycler", NULL, g_cycler},
+};
 
-const Builtin *find_global(Str name) {
-    static const Builtin globals[] = {
-        {"range", "start! stop step", g_range},
-        {"dict", NULL, g_dict},
-        {"namespace", NULL, g_namespace},
-        {"raise_exception", "message!", g_raise_exception},
-        {"strftime_now", "format!", g_strftime_now},
-        {"joiner", "sep", g_joiner},
-        {"cycler", NULL, g_cycler},
-    };
-    return FIND(globals, name);
-}
+BuiltinTable builtin_functions(void) { return TABLE(functions); }

@@ -20,7 +20,7 @@ static int64_t integer(Run *r, const Args *a, int slot, const char *who, int64_t
 
 static Value f_trim(Run *r, Value v, Args *a) {
     Text chars = given(a, 0) && !value_is(a->slot[0], V_NONE) ? value_str(r->h, a->slot[0]) : (Text){0};
-    return run_text(r, text_strip(value_str(r->h, v), chars.data ? &chars : NULL, true, true));
+    return run_text(r, text_strip(r->h, value_str(r->h, v), chars.data ? &chars : NULL, true, true));
 }
 
 static Value f_lower(Run *r, Value v, Args *a) {
@@ -73,7 +73,7 @@ static Value f_indent(Run *r, Value v, Args *a) {
 }
 
 static Value f_center(Run *r, Value v, Args *a) {
-    return run_text(r, text_pad(r->h, value_str(r->h, v), integer(r, a, 0, "center", 80), ' ', 0));
+    return run_text(r, text_pad(r->h, value_str(r->h, v), integer(r, a, 0, "center", 80), text_of(" "), 0));
 }
 
 static Value f_format(Run *r, Value v, Args *a) {
@@ -130,7 +130,7 @@ static Value f_tojson(Run *r, Value v, Args *a) {
 
 // What Python's int() or float() reads from a text. False: no number.
 static bool read_number(Run *r, Text t, int base, Value *out) {
-    t = text_strip(t, NULL, true, true);
+    t = text_strip(r->h, t, NULL, true, true);
     if (t.n == 0 || t.n > 400) return false;
     char digits[401], *end;
     size_t n = 0;
@@ -179,7 +179,7 @@ static Value number_of(Run *r, Value v, const char *who) {
 static Value f_abs(Run *r, Value v, Args *a) {
     (void)a;
     v = number_of(r, v, "abs");
-    if (value_is(v, V_BOOL)) v = value_int(v.b);
+    if (value_is(v, V_BOOL)) v = (Value){.type = V_INT, .foreign = v.foreign, .i = v.b};
     return value_number(v) < 0 ? op_negative(r->h, v) : v;
 }
 
@@ -450,6 +450,7 @@ static Args rest(const Args *a, size_t from) {
 static Value f_map(Run *r, Value v, Args *a) {
     const Value *attribute = a->named && a->n == 0 ? dict_get_str(a->named, str_of("attribute")) : NULL;
     const Value *missing = attribute ? dict_get_str(a->named, str_of("default")) : NULL;
+    if (!value_truth(v)) return value_new_list(r->h, V_STREAM, 0);
     Value list = copy_items(r, V_STREAM, v);
     if (!attribute && (a->n == 0 || !value_is(a->items[0], V_STRING)))
         heap_fail(r->h, "map requires a filter argument");
@@ -464,6 +465,7 @@ static Value f_map(Run *r, Value v, Args *a) {
 
 // Keeps the items (by_attribute: those whose attribute) for which the test gives `wanted`; no test: their truth.
 static Value keep(Run *r, Value v, Args *a, bool by_attribute, bool wanted) {
+    if (!value_truth(v)) return value_new_list(r->h, V_STREAM, 0);
     Value list = copy_items(r, V_STREAM, v);
     size_t kept = 0, test = by_attribute;
     if (a->n < test) heap_fail(r->h, "an attribute's name expected");
@@ -505,7 +507,7 @@ static const Builtin filters[] = {
 };
 // clang-format on
 
-const Builtin *find_filter(Str name) { return find_builtin(filters, ARRAY_LEN(filters), name); }
+BuiltinTable builtin_filters(void) { return (BuiltinTable){filters, ARRAY_LEN(filters)}; }
 
 // ---- tests ----------------------------------------------------------------------------------------------------------
 
@@ -546,8 +548,8 @@ TEST(t_iterable, is_iterable(v))
 TEST(t_sequence, value_has_index(v) || value_is(v, V_STRING) || value_is(v, V_DICT) || value_is(v, V_UNDEFINED))
 TEST(t_callable, (v.type >= V_MACRO && v.type <= V_JOINER) || value_is(v, V_UNDEFINED))
 TEST(t_escaped, value_is(v, V_STRING) && v.text->markup)
-TEST(t_lower, text_is(value_str(r->h, v), "lower"))
-TEST(t_upper, text_is(value_str(r->h, v), "upper"))
+TEST(t_lower, text_is(r->h, value_str(r->h, v), "lower"))
+TEST(t_upper, text_is(r->h, value_str(r->h, v), "upper"))
 TEST(t_odd, has_rest(r, v, value_int(2), 1))
 TEST(t_even, has_rest(r, v, value_int(2), 0))
 TEST(t_divisibleby, has_rest(r, v, a->slot[0], 0))
@@ -559,8 +561,8 @@ TEST(t_lt, op_compare(r->h, '<', v, a->slot[0]))
 TEST(t_le, op_compare(r->h, 'l', v, a->slot[0]))
 TEST(t_gt, op_compare(r->h, '>', v, a->slot[0]))
 TEST(t_ge, op_compare(r->h, 'g', v, a->slot[0]))
-TEST(t_filter, find_filter(text_str(value_str(r->h, v))) != NULL)
-TEST(t_test, find_test(text_str(value_str(r->h, v))) != NULL)
+TEST(t_filter, find_builtin(builtin_filters(), text_str(value_str(r->h, v))) != NULL)
+TEST(t_test, find_builtin(builtin_tests(), text_str(value_str(r->h, v))) != NULL)
 
 // clang-format off
 static const Builtin tests[] = {
@@ -577,4 +579,4 @@ static const Builtin tests[] = {
 };
 // clang-format on
 
-const Builtin *find_test(Str name) { return find_builtin(tests, ARRAY_LEN(tests), name); }
+BuiltinTable builtin_tests(void) { return (BuiltinTable){tests, ARRAY_LEN(tests)}; }

@@ -86,12 +86,13 @@ static void repr_view(TextOut *out, Value v) {
     text_put_str(out, ")", false);
 }
 
-static void repr_range(TextOut *out, const int64_t range[3]) {
+static void repr_range(TextOut *out, Value v) {
+    const int64_t *range = v.list->range;
     char text[96];
     int n = snprintf(text, sizeof text, "range(%lld, %lld", (long long)range[0], (long long)range[1]);
     if (range[2] != 1) n += snprintf(text + n, sizeof text - (size_t)n, ", %lld", (long long)range[2]);
     snprintf(text + n, sizeof text - (size_t)n, ")");
-    text_put_str(out, text, true);
+    text_put_str(out, text, !v.foreign);
 }
 
 static void repr_scalar(TextOut *out, Value v) {
@@ -114,7 +115,7 @@ void print_repr(TextOut *out, Value v) {
     case V_STRING: repr_text(out, *v.text); break;
     case V_LIST:
     case V_TUPLE: repr_items(out, v); break;
-    case V_RANGE: repr_range(out, v.list->range); break;
+    case V_RANGE: repr_range(out, v); break;
     case V_VIEW: repr_view(out, v); break;
     case V_DICT: repr_dict(out, v.dict); break;
     case V_NAMESPACE:
@@ -261,6 +262,7 @@ typedef struct {
     char flags[8];
     int width, precision; // precision < 0: none
     char kind;
+    bool trusted; // the format wrote it, not a message
 } Conversion;
 
 static size_t read_number(Heap *h, Text f, size_t i, int *out) {
@@ -272,8 +274,8 @@ static size_t read_number(Heap *h, Text f, size_t i, int *out) {
 
 // Reads what follows a %, from i on; the place after it.
 static size_t read_conversion(Heap *h, Text f, size_t i, Conversion *c) {
+    size_t n = 0, begin = i;
     *c = (Conversion){.precision = -1};
-    size_t n = 0;
     while (i < f.n && f.data[i] && strchr("-+ #0", f.data[i])) {
         if (n + 1 < sizeof c->flags) c->flags[n++] = f.data[i];
         i++;
@@ -283,6 +285,7 @@ static size_t read_conversion(Heap *h, Text f, size_t i, Conversion *c) {
     while (i < f.n && f.data[i] && strchr("hlL", f.data[i])) i++;
     if (i == f.n) heap_fail(h, "incomplete format");
     else c->kind = f.data[i++];
+    c->trusted = text_trusted(text_cut(f, begin, i - begin));
     return i;
 }
 
@@ -308,7 +311,8 @@ static void put_number(TextOut *out, const Conversion *c, Value v) {
         snprintf(spec, sizeof spec, "%%%s*.*%c", c->flags, c->kind);
         n = asprintf(&text, spec, c->width, c->precision, x);
     }
-    if (n > 0) text_put_bytes(out, text, (size_t)n, !v.foreign);
+    if (n < 0) mem_refused((size_t)c->width); // the conversion is one that printf has
+    if (n > 0) text_put_bytes(out, text, (size_t)n, c->trusted && !v.foreign);
     free(text);
 }
 
@@ -319,7 +323,8 @@ static void put_text(TextOut *out, const Conversion *c, Value v) {
     Text t = text_done(&own);
     int64_t n = value_length(out->h, value_text(out->h, t));
     if (c->precision >= 0 && c->precision < n) t = text_slice(out->h, t, 0, c->precision, 1);
-    text_put(out, text_pad(out->h, t, c->width, ' ', strchr(c->flags, '-') ? -1 : 1));
+    Text space = {.data = " ", .n = 1, .trusted = c->trusted};
+    text_put(out, text_pad(out->h, t, c->width, space, strchr(c->flags, '-') ? -1 : 1));
 }
 
 // The name in %(name)s, if there is one; the place after it.

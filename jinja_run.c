@@ -12,16 +12,9 @@ struct Jinja {
     Node *first;
 };
 
-typedef struct Variable Variable;
-struct Variable {
-    Str name;
-    Value value;
-    Variable *next;
-};
-
 struct Scope {
     Scope *parent;
-    Variable *first;
+    Dict variables;
 };
 
 typedef struct {
@@ -54,21 +47,16 @@ void jinja_free(Jinja *t) {
 // ---- names ----------------------------------------------------------------------------------------------------------
 
 static void set_variable(Run *r, Scope *scope, Str name, Value v) {
-    for (Variable *at = scope->first; at; at = at->next)
-        if (str_eq(at->name, name)) {
-            at->value = v;
-            return;
-        }
-    Variable *new = heap_alloc(r->h, sizeof *new);
-    *new = (Variable){name, v, scope->first};
-    scope->first = new;
+    if (heap_work(r->h, 1 + name.n / 64)) dict_set_name(r->h, &scope->variables, name, v);
 }
 
-static const Value *find_variable(const Run *r, Str name) {
-    for (const Scope *s = r->scope; s; s = s->parent)
-        for (const Variable *at = s->first; at; at = at->next)
-            if (str_eq(at->name, name)) return &at->value;
-    return dict_get_str(r->variables, name);
+// A step a scope, and one for 64 bytes of a long name, which is hashed in each.
+static const Value *find_variable(Run *r, Str name) {
+    for (const Scope *s = r->scope; s && heap_work(r->h, 1 + name.n / 64); s = s->parent) {
+        const Value *v = s->variables.n ? dict_get_str(&s->variables, name) : NULL;
+        if (v) return v;
+    }
+    return run_failed(r) ? NULL : dict_get_str(r->variables, name);
 }
 
 static Value undefined_name(Run *r, Str name) {
@@ -78,7 +66,7 @@ static Value undefined_name(Run *r, Str name) {
 static Value get_name(Run *r, Str name) {
     const Value *v = find_variable(r, name);
     if (v) return *v;
-    const Builtin *global = find_global(name);
+    const Builtin *global = find_builtin(builtin_functions(), name);
     return global ? (Value){.type = V_FUNCTION, .object = (void *)global} : undefined_name(r, name);
 }
 
@@ -153,14 +141,14 @@ Value get_path(Run *r, Value of, Value path) {
         Text part = *parts.list->items[i].text;
         int64_t index = 0;
         for (size_t k = 0; k < part.n && k < 18; k++) index = index * 10 + part.data[k] - '0';
-        of = get_item(r, of, text_is(part, "digit") ? value_int(index) : parts.list->items[i]);
+        of = get_item(r, of, text_is(r->h, part, "digit") ? value_int(index) : parts.list->items[i]);
     }
     return of;
 }
 
-const Builtin *find_builtin(const Builtin *table, size_t n, Str name) {
-    for (size_t i = 0; i < n; i++)
-        if (str_is(name, table[i].name)) return &table[i];
+const Builtin *find_builtin(BuiltinTable table, Str name) {
+    for (size_t i = 0; i < table.n; i++)
+        if (str_is(name, table.rows[i].name)) return &table.rows[i];
     return NULL;
 }
 
@@ -174,7 +162,8 @@ static Flow run_list(Run *r, const Node *first);
 static void add_named(Run *r, Args *a, Value v) {
     if (!value_is(v, V_DICT)) heap_fail(r->h, "argument after ** must be a mapping, not %s", value_type_name(v));
     for (size_t i = 0; !run_failed(r) && i < v.dict->n; i++)
-        dict_set(r->h, a->named, v.dict->keys[i], v.dict->values[i]);
+        if (!value_is(v.dict->keys[i], V_STRING)) heap_fail(r->h, "keywords must be strings");
+        else dict_set(r->h, a->named, v.dict->keys[i], v.dict->values[i]);
 }
 
 // The arguments of a call, evaluated.
@@ -229,23 +218,23 @@ Value call_builtin(Run *r, const Builtin *b, Value self, Args *a) {
 }
 
 Value call_filter(Run *r, Str name, Value v, Args *a) {
-    const Builtin *b = find_filter(name);
+    const Builtin *b = find_builtin(builtin_filters(), name);
     if (b) return call_builtin(r, b, v, a);
     heap_fail(r->h, "No filter named '%.*s'.", int_min((int)name.n, 64), name.data);
     return value_none();
 }
 
 bool call_test(Run *r, Str name, Value v, Args *a) {
-    const Builtin *b = find_test(name);
+    const Builtin *b = find_builtin(builtin_tests(), name);
     if (b) return value_truth(call_builtin(r, b, v, a));
     heap_fail(r->h, "No test named '%.*s'.", int_min((int)name.n, 64), name.data);
     return false;
 }
 
 // Whether a named argument is one of the macro's parameters, of which the first n came by position.
-static bool is_parameter(const Node *macro, size_t n, Str name) {
+static bool is_parameter(Run *r, const Node *macro, size_t n, Str name) {
     size_t i = 0;
-    for (const Node *p = macro->items; p; p = p->next, i++)
+    for (const Node *p = macro->items; p && heap_work(r->h, 1); p = p->next, i++)
         if (i >= n && str_eq(p->name, name)) return true;
     return false;
 }
@@ -258,7 +247,7 @@ static void bind_rest(Run *r, const Node *macro, const Args *a, size_t n_paramet
     for (size_t i = 0; a->named && i < a->named->n; i++) {
         Str key = text_str(*a->named->keys[i].text);
         if (str_is(key, "caller")) set_variable(r, r->scope, key, a->named->values[i]);
-        else if (!is_parameter(macro, a->n, key)) dict_set(r->h, named.dict, a->named->keys[i], a->named->values[i]);
+        else if (!is_parameter(r, macro, a->n, key)) dict_set(r->h, named.dict, a->named->keys[i], a->named->values[i]);
     }
     if (macro->op & TAKES_MORE)
         set_variable(r, r->scope, str_of("varargs"), value_list(r->h, V_TUPLE, a->items + (a->n - n_more), n_more));

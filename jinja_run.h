@@ -43,10 +43,17 @@ Value call_builtin(Run *r, const Builtin *b, Value self, Args *a);
 Value call_value(Run *r, Value function, Args *a);
 static inline bool given(const Args *a, int slot) { return a->slot[slot].type != V_ABSENT; }
 
-const Builtin *find_builtin(const Builtin *table, size_t n, Str name); // NULL: none
-const Builtin *find_filter(Str name);
-const Builtin *find_test(Str name);
-const Builtin *find_global(Str name);
+typedef struct {
+    const Builtin *rows; // (n)
+    size_t n;
+} BuiltinTable;
+
+// All that a template can call.
+BuiltinTable builtin_filters(void);
+BuiltinTable builtin_tests(void);
+BuiltinTable builtin_functions(void);
+BuiltinTable builtin_methods(ValueType of);                // those that change nothing; none: n == 0
+const Builtin *find_builtin(BuiltinTable table, Str name); // NULL: none
 // A method of a value's type. *safe false: one that would change the value, which no template may.
 const Builtin *find_method(Value of, Str name, bool *safe);
 Value call_filter(Run *r, Str name, Value v, Args *a);

@@ -120,8 +120,18 @@ static bool starts_word(uint32_t c) {
     return c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || text_is_space(c);
 }
 
+enum { A_STEP = 2 }; // bytes of a text that is looked at character by character
+
+// What Python's full case mappings have beyond one character for one, as far as single letters go: NULL: nothing.
+static const char *long_case(uint32_t c, TextCase to, bool upper) {
+    if (upper && c == 0xdf) return to == CASE_UPPER ? "SS" : "Ss"; // the sharp s
+    if (!upper && c == 0x130) return "i\xcc\x87";                  // I with a dot: i and a combining dot
+    return NULL;
+}
+
 Text text_case(Heap *h, Text t, TextCase to) {
     TextOut out = {.h = h};
+    heap_work(h, t.n / A_STEP);
     bool begin = true; // of a word, or of the text
     for (size_t i = 0; i < t.n && !h->failed.code;) {
         uint32_t c;
@@ -131,14 +141,16 @@ Text text_case(Heap *h, Text t, TextCase to) {
         if (to == CASE_TITLE) begin = !is_class(c, "alpha");
         else begin = to == CASE_FILTER_TITLE && starts_word(c);
         char bytes[4];
-        if (upper && c == 0xdf) text_put_str(&out, to == CASE_UPPER ? "SS" : "Ss", mark_at(t, i)); // the sharp s
+        const char *longer = long_case(c, to, upper);
+        if (longer) text_put_str(&out, longer, mark_at(t, i));
         else text_put_bytes(&out, bytes, (size_t)text_encode(bytes, to_case(c, upper)), mark_at(t, i));
         i += len;
     }
     return text_done(&out);
 }
 
-bool text_is(Text t, const char *kind) {
+bool text_is(Heap *h, Text t, const char *kind) {
+    if (!heap_work(h, t.n / A_STEP)) return false;
     bool cased = strcmp(kind, "lower") == 0 || strcmp(kind, "upper") == 0, some = !cased && t.n > 0;
     for (size_t i = 0; i < t.n;) {
         uint32_t c;
@@ -155,6 +167,11 @@ bool text_is(Text t, const char *kind) {
 
 Text text_cut(Text t, size_t at, size_t n) {
     return (Text){t.data + at, t.marks ? t.marks + at : NULL, n, t.trusted, t.markup};
+}
+
+bool text_trusted(Text t) {
+    if (!t.marks) return t.trusted;
+    return t.n == 0 || !memchr(t.marks, 0, t.n);
 }
 
 Text text_concat(Heap *h, Text a, Text b) {
@@ -193,15 +210,15 @@ static size_t char_before(Text t, size_t end) {
     return end - 1;
 }
 
-Text text_strip(Text t, const Text *chars, bool left, bool right) {
-    size_t from = 0, to = t.n;
+Text text_strip(Heap *h, Text t, const Text *chars, bool left, bool right) {
+    size_t from = 0, to = t.n, each = chars ? 1 + chars->n / A_STEP : 1; // steps of a character
     uint32_t c;
-    while (left && from < to) {
+    while (left && from < to && heap_work(h, each)) {
         size_t len = (size_t)text_char(t.data + from, to - from, &c);
         if (!is_one_of(c, chars)) break;
         from += len;
     }
-    while (right && to > from) {
+    while (right && to > from && heap_work(h, each)) {
         size_t at = char_before(t, to);
         text_char(t.data + at, to - at, &c);
         if (!is_one_of(c, chars)) break;
@@ -213,6 +230,7 @@ Text text_strip(Text t, const Text *chars, bool left, bool right) {
 Text text_escape(Heap *h, Text t) {
     static const char from[] = "&<>\"'", *const to[] = {"&amp;", "&lt;", "&gt;", "&#34;", "&#39;"};
     TextOut out = {.h = h};
+    heap_work(h, t.n / A_STEP);
     for (size_t i = 0; i < t.n && !h->failed.code; i++) {
         const char *found = t.data[i] ? strchr(from, t.data[i]) : NULL;
         if (found) text_put_str(&out, to[found - from], mark_at(t, i));
@@ -223,14 +241,14 @@ Text text_escape(Heap *h, Text t) {
     return escaped;
 }
 
-Text text_pad(Heap *h, Text t, int64_t width, char fill, int side) {
+Text text_pad(Heap *h, Text t, int64_t width, Text fill, int side) {
     int64_t n = value_length(h, value_text(h, t)), all = width > n ? width - n : 0;
     int64_t left = side < 0 ? 0 : side > 0 ? all : all / 2 + (all & width & 1);
-    if (!heap_fits(h, (size_t)all)) return t;
+    if (!heap_fits(h, (size_t)all) || !heap_work(h, (size_t)all / A_STEP)) return t;
     TextOut out = {.h = h};
-    for (int64_t i = 0; i < left; i++) text_put_bytes(&out, &fill, 1, true);
+    for (int64_t i = 0; i < left; i++) text_put(&out, fill);
     text_put(&out, t);
-    for (int64_t i = left; i < all; i++) text_put_bytes(&out, &fill, 1, true);
+    for (int64_t i = left; i < all; i++) text_put(&out, fill);
     return text_done(&out);
 }
 
@@ -270,7 +288,9 @@ static size_t find_from(Heap *h, Text t, Text part, size_t at) {
 static size_t find_back(Heap *h, Text t, Text part, size_t end) {
     for (size_t at = end + 1; at-- > 0;) {
         if (!heap_work(h, at % 64 == 0)) return SIZE_MAX;
-        if (part.n <= end - at && memcmp(t.data + at, part.data, part.n) == 0) return at;
+        if (part.n > end - at || (part.n && t.data[at] != part.data[0])) continue;
+        if (!heap_work(h, part.n / 64)) return SIZE_MAX;
+        if (memcmp(t.data + at, part.data, part.n) == 0) return at;
     }
     return SIZE_MAX;
 }
@@ -362,12 +382,12 @@ static size_t word_begin(Text t, size_t end) {
 }
 
 static void split_words(Parts *p, Text t, int64_t most, bool from_right) {
-    t = text_strip(t, NULL, !from_right, from_right);
+    t = text_strip(p->h, t, NULL, !from_right, from_right);
     for (int64_t k = 0; t.n > 0 && k != most && !p->h->failed.code; k++) {
         size_t at = from_right ? word_begin(t, t.n) : word_end(t, 0);
         add_part(p, from_right ? text_cut(t, at, t.n - at) : text_cut(t, 0, at));
         t = from_right ? text_cut(t, 0, at) : text_cut(t, at, t.n - at);
-        t = text_strip(t, NULL, !from_right, from_right);
+        t = text_strip(p->h, t, NULL, !from_right, from_right);
     }
     if (t.n > 0) add_part(p, t);
 }
@@ -407,7 +427,7 @@ Value text_partition(Heap *h, Text t, Text by, bool from_right) {
     bool found = at != SIZE_MAX;
     Parts p = new_parts(h);
     add_part(&p, found ? text_cut(t, 0, at) : text_cut(t, 0, from_right ? 0 : t.n));
-    add_part(&p, found ? by : text_cut(t, 0, 0));
+    add_part(&p, found ? text_cut(t, at, by.n) : text_cut(t, 0, 0)); // as it stands in t, with its trust
     add_part(&p, found ? text_cut(t, at + by.n, t.n - at - by.n) : text_cut(t, 0, from_right ? t.n : 0));
     p.list.type = V_TUPLE;
     return p.list;

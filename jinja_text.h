@@ -26,19 +26,21 @@ bool text_is_space(uint32_t code);                      // as Python's str.isspa
 bool text_is_printable(uint32_t code);                  // as Python's str.isprintable, nearly
 
 Text text_cut(Text t, size_t at, size_t n); // bytes [at, at + n), as a view
+bool text_trusted(Text t);                  // all of it is
 Text text_concat(Heap *h, Text a, Text b);
 Text text_repeat(Heap *h, Text t, int64_t n);
-Text text_strip(Text t, const Text *chars, bool left, bool right);    // chars NULL: white space
-Text text_replace(Heap *h, Text t, Text old, Text new, int64_t most); // most < 0: all
-Text text_escape(Heap *h, Text t);                                    // & < > " ' for HTML
+Text text_strip(Heap *h, Text t, const Text *chars, bool left, bool right); // chars NULL: white space
+Text text_replace(Heap *h, Text t, Text old, Text new, int64_t most);       // most < 0: all
+Text text_escape(Heap *h, Text t);                                          // & < > " ' for HTML
 Text text_indent(Heap *h, Text t, Text by, bool first, bool blank);
-Text text_pad(Heap *h, Text t, int64_t width, char fill, int side); // side -1: left in its field, 0: centre, 1: right
+// `fill` is one byte, whose trust the padding has; side -1: left in its field, 0: centre, 1: right.
+Text text_pad(Heap *h, Text t, int64_t width, Text fill, int side);
 
 typedef enum { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITALIZE, CASE_SWAP, CASE_FILTER_TITLE } TextCase;
 Text text_case(Heap *h, Text t, TextCase to); // CASE_FILTER_TITLE: words as |title sees them
 
 // Whether every character is of a kind and there is one: "alpha", "digit", "alnum", "space", "lower", "upper".
-bool text_is(Text t, const char *kind);
+bool text_is(Heap *h, Text t, const char *kind);
 
 Value text_split(Heap *h, Text t, const Text *separator, int64_t most, bool from_right); // separator NULL: white space
 Value text_lines(Heap *h, Text t, bool keep_ends);

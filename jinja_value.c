@@ -21,6 +21,7 @@ Heap *heap_new(size_t room, int64_t steps) {
     Heap *h = mem_alloc(sizeof *h);
     h->room = room;
     h->steps = steps;
+    h->hash = hash_key();
     return h;
 }
 
@@ -132,29 +133,57 @@ Value value_undefined(Heap *h, const char *format, ...) {
     return v;
 }
 
-static bool has_hash(Value v) {
-    if (value_is(v, V_TUPLE))
+static bool has_hash(Heap *h, Value v) {
+    if (value_is(v, V_TUPLE) && heap_work(h, v.list->n / 16))
         for (size_t i = 0; i < v.list->n; i++)
             if (value_is_list(v.list->items[i]) || value_is(v.list->items[i], V_DICT)) return false;
     return !value_is(v, V_LIST) && !value_is(v, V_DICT);
 }
 
+enum { FEW_KEYS = 8 }; // that are walked; beyond them the dict has an index of its string keys
+
+// The slot that has the key, or the empty one where it belongs.
+static uint32_t *slot_of(const Dict *d, Str key) {
+    size_t at = hash_bytes(d->hash, key.data, key.n) & (d->n_slots - 1);
+    while (d->slots[at] && !str_eq(text_str(*d->keys[d->slots[at] - 1].text), key)) at = (at + 1) & (d->n_slots - 1);
+    return &d->slots[at];
+}
+
+static void index_key(Dict *d, size_t i) {
+    if (d->slots && value_is(d->keys[i], V_STRING)) *slot_of(d, text_str(*d->keys[i].text)) = (uint32_t)i + 1;
+}
+
+// Makes room for more keys. False: the heap has failed, nothing has changed.
+static bool grow_dict(Heap *h, Dict *d) {
+    size_t cap = d->cap ? d->cap * 2 : 2, n_slots = cap > FEW_KEYS ? 2 * cap : 0;
+    if (cap > UINT32_MAX / 4 || !heap_fits(h, cap * 2 * sizeof(Value) + n_slots * sizeof *d->slots)) return false;
+    Value *keys = heap_alloc(h, cap * sizeof *keys), *values = heap_alloc(h, cap * sizeof *values);
+    if (d->n) memcpy(keys, d->keys, d->n * sizeof *keys), memcpy(values, d->values, d->n * sizeof *values);
+    d->keys = keys, d->values = values, d->cap = cap;
+    if (n_slots) d->slots = heap_alloc(h, n_slots * sizeof *d->slots), d->n_slots = n_slots, d->hash = h->hash;
+    for (size_t i = 0; i < d->n; i++) index_key(d, i);
+    return !h->failed.code;
+}
+
+static void add_key(Heap *h, Dict *d, Value key, Value value) {
+    if (d->n == d->cap && !grow_dict(h, d)) return;
+    d->keys[d->n] = key;
+    d->values[d->n] = value;
+    index_key(d, d->n++);
+}
+
 void dict_set(Heap *h, Dict *d, Value key, Value value) {
-    if (!has_hash(key)) heap_fail(h, "unhashable type: '%s'", value_type_name(key));
+    if (!has_hash(h, key)) heap_fail(h, "unhashable type: '%s'", value_type_name(key));
     Value *old = (Value *)dict_get(h, d, key);
     if (h->failed.code) return;
-    if (old) {
-        *old = value;
-        return;
-    }
-    if (d->n == d->cap) {
-        size_t cap = d->cap ? d->cap * 2 : 8;
-        Value *keys = heap_alloc(h, cap * sizeof *keys), *values = heap_alloc(h, cap * sizeof *values);
-        if (d->n) memcpy(keys, d->keys, d->n * sizeof *keys), memcpy(values, d->values, d->n * sizeof *values);
-        d->keys = keys, d->values = values, d->cap = cap;
-    }
-    d->keys[d->n] = key;
-    d->values[d->n++] = value;
+    if (old) *old = value;
+    else add_key(h, d, key, value);
+}
+
+void dict_set_name(Heap *h, Dict *d, Str key, Value value) {
+    Value *old = (Value *)dict_get_str(d, key);
+    if (old) *old = value;
+    else add_key(h, d, value_string(h, key, true), value);
 }
 
 void dict_set_str(Heap *h, Dict *d, const char *key, Value value) {
@@ -164,13 +193,17 @@ void dict_set_str(Heap *h, Dict *d, const char *key, Value value) {
 // ---- looking --------------------------------------------------------------------------------------------------------
 
 const Value *dict_get_str(const Dict *d, Str key) {
+    if (d->slots) {
+        uint32_t found = *slot_of(d, key);
+        return found ? &d->values[found - 1] : NULL;
+    }
     for (size_t i = 0; i < d->n; i++)
         if (value_is(d->keys[i], V_STRING) && str_eq(text_str(*d->keys[i].text), key)) return &d->values[i];
     return NULL;
 }
 
 const Value *dict_get(Heap *h, const Dict *d, Value key) {
-    if (!heap_work(h, d->n / 4)) return NULL;
+    if (!heap_work(h, value_is(key, V_STRING) ? key.text->n / 64 : d->n / 4)) return NULL;
     if (value_is(key, V_STRING)) return dict_get_str(d, text_str(*key.text));
     for (size_t i = 0; i < d->n; i++)
         if (value_equal(h, d->keys[i], key)) return &d->values[i];
@@ -290,7 +323,7 @@ bool value_contains(Heap *h, Value container, Value item) {
                memmem(container.text->data, container.text->n, item.text->data, item.text->n) != NULL;
     }
     if (value_is(container, V_DICT)) {
-        if (!has_hash(item)) heap_fail(h, "unhashable type: '%s'", value_type_name(item));
+        if (!has_hash(h, item)) heap_fail(h, "unhashable type: '%s'", value_type_name(item));
         return dict_get(h, container.dict, item) != NULL;
     }
     if (!value_is_list(container) && !value_is(container, V_UNDEFINED)) {

@@ -8,6 +8,7 @@
 #ifndef QUILL_JINJA_VALUE_H
 #define QUILL_JINJA_VALUE_H
 
+#include "hash.h"
 #include "util.h"
 
 typedef struct Chunk Chunk;
@@ -18,6 +19,7 @@ typedef struct {
     int64_t steps; // that may still be taken
     int depth;     // of C calls that follow the template's or a value's nesting
     int line;      // of what runs, for messages; 0: unknown
+    HashKey hash;  // of its dicts
     Status failed; // the first error
 } Heap;
 
@@ -92,6 +94,10 @@ struct List {
 struct Dict {
     Value *keys, *values; // (n), in the order of their first insertion
     size_t n, cap;
+    uint32_t
+        *slots;     // (n_slots) by the hash of a string key: its number + 1; 0: empty. NULL: few keys, which are walked
+    size_t n_slots; // a power of two, at least twice cap
+    HashKey hash;
 };
 
 // ---- making ---------------------------------------------------------------------------------------------------------
@@ -113,6 +119,7 @@ Value value_dict(Heap *h);
 Value value_undefined(Heap *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void dict_set(Heap *h, Dict *d, Value key, Value value); // fails for a key that has no hash in Python
 void dict_set_str(Heap *h, Dict *d, const char *key, Value value);
+void dict_set_name(Heap *h, Dict *d, Str key, Value value); // a trusted key, whose bytes stay where they are
 
 // ---- looking --------------------------------------------------------------------------------------------------------
 

@@ -15,10 +15,11 @@ static Str str_of_json(const json_t *j) { return (Str){json_string_value(j), jso
 
 // "a text expected, found 3.5": the value as JSON has it, cut short.
 static Status unexpected(const char *key, const char *expected, const json_t *found) {
-    char *text = json_dumps(found, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
-    Status st = status_error(QUILL_USAGE, "%.60s: %s expected, found %.100s%s", key, expected, text ? text : "nothing",
-                             text && strlen(text) > 100 ? "..." : "");
-    free(text);
+    Buf text = {0};
+    jsonio_print(found, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9), &text);
+    Status st = status_error(QUILL_USAGE, "%.60s: %s expected, found %.100s%s", key, expected, text.data,
+                             text.n > 100 ? "..." : "");
+    buf_free(&text);
     return st;
 }
 
@@ -250,9 +251,10 @@ static Status read_option(Job *j, const char *key, const json_t *value) {
         return cli_set_option(o, key, on ? "on" : "off", &j->o);
     }
     if (!json_is_number(value)) return unexpected(key, "a number", value);
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
-    Status st = cli_set_option(o, key, text ? text : "", &j->o);
-    free(text);
+    Buf text = {0};
+    jsonio_print(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9), &text);
+    Status st = cli_set_option(o, key, text.data, &j->o);
+    buf_free(&text);
     return st;
 }
 
@@ -329,7 +331,7 @@ Status job_parse(Str line, const Options *defaults, Job *out) {
     *out = (Job){.n = 1, .raw = defaults->raw, .o = *defaults};
     out->o.seed_given = false;
     json_error_t error;
-    out->root = json_loadb(line.data, line.n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    out->root = jsonio_read(line, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (!out->root)
         return status_error(QUILL_USAGE, "a JSON object expected, found \"%.100s\" at column %d", error.text,
                             error.column);

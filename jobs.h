@@ -10,9 +10,8 @@
 #ifndef QUILL_JOBS_H
 #define QUILL_JOBS_H
 
-#include <jansson.h>
-
 #include "chat.h"
+#include "jsonio.h"
 #include "options.h"
 
 enum {

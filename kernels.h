@@ -217,7 +217,7 @@ size_t kv_rows_bytes(const KvPool *kv, int n);
 void kv_read_rows(const KvPool *kv, int layer, const int *blocks, int first, int n, void *out);
 void kv_write_rows(KvPool *kv, int layer, const int *blocks, int first, int n, const void *rows);
 // Whether what was read is what was computed: QUILL_MODEL after a device has failed.
-Status kv_intact(const KvPool *kv);
+Status kv_intact(const KvPool kv[KV_KINDS]);
 
 // Scratch of a forward, sized once for max_rows; nothing is allocated while decoding. The arrays are the host's
 // layers'; without such layers there are none but `logits` and `narrowed`.

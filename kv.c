@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "chain.h"
+#include "draft.h"
 #include "kernels.h"
 #include "kvframes.h"
 #include "output.h"
@@ -26,7 +27,7 @@ typedef struct {
     KvLink link;   // where it belongs then
 } KvInput;
 
-static ssize_t read_fd(void *arg, void *out, size_t n) { return read(*(int *)arg, out, n); }
+static ssize_t read_fd(void *arg, void *out, size_t n) { return fd_read(*(int *)arg, out, n); }
 
 static Status open_input(KvInput *in, const char *path) {
     bool piped = strcmp(path, "-") == 0;
@@ -191,7 +192,7 @@ static Status cut(const Options *o, const char *const *files) {
     if (piped && isatty(STDOUT_FILENO))
         return status_error(QUILL_USAGE, "--kv-out: a file or a pipe expected, found a terminal");
     KvInput in;
-    FileDraft draft;
+    Draft draft;
     Status st = open_input(&in, files[0]);
     if (!st.code && in.is_block)
         st = status_error(QUILL_USAGE,
@@ -201,8 +202,8 @@ static Status cut(const Options *o, const char *const *files) {
                           in.r.name);
     if (!st.code && piped) st = cut_stream(&in.r, (uint32_t)o->predict, STDOUT_FILENO);
     else if (!st.code) {
-        st = file_draft(o->kv_out, &draft);
-        if (!st.code) st = file_publish(&draft, cut_stream(&in.r, (uint32_t)o->predict, draft.fd));
+        st = draft_open(o->kv_out, 0666, &draft);
+        if (!st.code) st = draft_publish(&draft, cut_stream(&in.r, (uint32_t)o->predict, draft.fd));
     }
     close_input(&in);
     return st;

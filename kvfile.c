@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "draft.h"
 #include "fingerprint.h"
 
 enum { CHUNK = 64 }; // slots a frame: some hundred KB for a large model
@@ -61,6 +62,7 @@ Status kvfile_send(KvWriter *w, const Engine *e, const Sequence *s) {
 Status kvfile_end(KvWriter *w, const Engine *e, const float *logits) {
     if (logits) TRY(kvwriter_last(w, logits, e->model.c.n_vocab));
     TRY(kv_intact(e->kv.pool));
+    TRY(engine_fault(e));
     return kvwriter_end(w);
 }
 
@@ -72,12 +74,12 @@ static Status write_all(KvWriter *w, const Engine *e, const Sequence *s) {
 
 Status kvfile_save(const char *path, const Engine *e, const Sequence *s) {
     assert(e->kv.n_copies == 0); // a block that still waits for its copy does not hold its rows yet
-    FileDraft draft;
-    TRY(file_draft(path, &draft));
+    Draft draft;
+    TRY(draft_open(path, 0666, &draft));
     KvWriter w = {.fd = draft.fd};
     Status st = write_all(&w, e, s);
     kvwriter_free(&w);
-    return file_publish(&draft, st);
+    return draft_publish(&draft, st);
 }
 
 // ---- loading --------------------------------------------------------------------------------------------------------
@@ -119,7 +121,7 @@ static Status read_all(KvReader *r, Engine *e, Sequence *s, const float **logits
     return kvreader_last(r, e->model.c.n_vocab, logits, &n);
 }
 
-static ssize_t read_fd(void *arg, void *out, size_t n) { return read(*(int *)arg, out, n); }
+static ssize_t read_fd(void *arg, void *out, size_t n) { return fd_read(*(int *)arg, out, n); }
 
 Status kvfile_receive(int fd, const char *name, Engine *e, Sequence *s, float *logits, bool *has_logits) {
     assert(s->n_tokens == 0 && s->n_blocks == 0 && s->n_cached == 0);

@@ -10,15 +10,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "draft.h"
+
 enum {
-    NAME = 64,        // hexadecimal digits of a block's name
-    DRAFT = NAME + 7, // a draft's name: the block's, a dot, six letters
-    STALE = 3600,     // seconds after which a draft belongs to nobody, where a file system has no locks
+    NAME = 64,                        // hexadecimal digits of a block's name
+    DRAFT = NAME + 1 + DRAFT_LETTERS, // a draft's name: the block's, a dot, letters
 };
 static const char suffix[] = ".kv";
 
@@ -62,7 +62,7 @@ static char *path_of(const KvStore *s, const Place *p, const char *ending) {
 
 // ---- reading --------------------------------------------------------------------------------------------------------
 
-static ssize_t read_fd(void *arg, void *out, size_t n) { return read(*(int *)arg, out, n); }
+static ssize_t read_fd(void *arg, void *out, size_t n) { return fd_read(*(int *)arg, out, n); }
 
 static Status another(const KvReader *r, const char *what) {
     return status_error(QUILL_MODEL, "%.300s: the block of its name expected, one with other %s found: damaged",
@@ -158,25 +158,12 @@ static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, cons
     return kvwriter_end(w);
 }
 
-// The draft's name is one's own, so that processes that write the same block do not meet before they rename it. It is
-// locked as long as its writer lives. Who looks through the directory between its making and the lock takes it for a
-// dead writer's: then another one is made.
+// The draft's name is its writer's own, so that processes that write the same block do not meet before they rename it.
 static Status open_draft(const KvStore *s, const Place *p, char **path, int *fd) {
-    for (;;) {
-        struct stat info;
-        *path = path_of(s, p, ".XXXXXX");
-        *fd = mkostemp(*path, O_CLOEXEC);
-        if (*fd < 0) {
-            Status st = status_error(QUILL_IO, "%.300s: cannot create a file: %s", s->dir, strerror(errno));
-            free(*path);
-            return st;
-        }
-        while (flock(*fd, LOCK_EX) != 0 && errno == EINTR) {
-        }
-        if (fstat(*fd, &info) != 0 || info.st_nlink > 0) return OK;
-        close(*fd);
-        free(*path);
-    }
+    char *stem = path_of(s, p, ".");
+    Status st = draft_create(stem, 0600, path, fd);
+    free(stem);
+    return st;
 }
 
 // It has its last name before the lock goes with the file's end. Nothing is synced, which would take longer than all
@@ -233,21 +220,11 @@ static bool is_ours(const char *name, bool *draft) {
     return *draft || (digits == NAME && strcmp(name + NAME, suffix) == 0);
 }
 
-// Removes a draft whose writer is gone: nobody holds its lock.
-static bool remove_dead(int dir, const char *name, const struct stat *info) {
-    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    bool locked = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
-    bool dead = locked || (errno != EWOULDBLOCK && info->st_mtim.tv_sec < time(NULL) - STALE);
-    if (dead) unlinkat(dir, name, 0); // under the lock, which a writer that has just made it waits for
-    if (fd >= 0) close(fd);
-    return dead;
-}
-
 static void list_file(Listing *l, int dir, const char *name) {
     struct stat info;
     bool draft;
     if (!is_ours(name, &draft) || fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode)) return;
-    if (draft && remove_dead(dir, name, &info)) return;
+    if (draft && draft_remove_dead(dir, name)) return;
     l->n_bytes += (size_t)info.st_size;
     if (draft) return;
     if (l->n == l->cap) {

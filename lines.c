@@ -22,8 +22,7 @@
 struct Lines {
     LinesSetup setup;
     bool terminal; // stdin is one
-    char *line;    // of a stream
-    size_t cap;
+    Buf ahead;     // of a stream: read, not given out yet
     // of the editor
     EditLine *el; // NULL: there is none, the stream is read
     FILE *out;
@@ -351,7 +350,27 @@ static void edit_line(Lines *l, Buf *line, bool *end) {
 
 // ---- the stream -----------------------------------------------------------------------------------------------------
 
-// Where something is read by getline: SIGINT ends the wait, as in edit_line.
+// The next line of stdin with its end, or what the input ends with. 0: nothing comes any more, of a terminal for now;
+// -1: cannot be read, or a signal came.
+static int next_line(Lines *l, Buf *line) {
+    enum { AT_ONCE = 1 << 16 };
+    static char bytes[AT_ONCE];
+    const char *end;
+    ssize_t n = 1;
+    while (!(end = l->ahead.n ? memchr(l->ahead.data, '\n', l->ahead.n) : NULL) && n > 0) {
+        n = fd_read(STDIN_FILENO, bytes, sizeof bytes);
+        if (n > 0) buf_append(&l->ahead, bytes, (size_t)n);
+    }
+    if (n < 0) return -1;
+    size_t whole = end ? (size_t)(end - l->ahead.data) + 1 : l->ahead.n;
+    if (whole == 0) return 0;
+    buf_append(line, l->ahead.data, whole);
+    l->ahead.n -= whole;
+    memmove(l->ahead.data, l->ahead.data + whole, l->ahead.n);
+    return 1;
+}
+
+// Where there is no editor: SIGINT ends the wait, as in edit_line.
 static Status stream_line(Lines *l, Buf *line, bool *end) {
     if (l->terminal) {
         bool color = l->setup.color;
@@ -359,18 +378,16 @@ static Status stream_line(Lines *l, Buf *line, bool *end) {
         fflush(stderr);
     }
     signals_catch();
-    errno = 0;
-    ssize_t n = signals_caught() ? -1 : getline(&l->line, &l->cap, stdin);
     line->n = 0;
-    l->stopped = n < 0 ? signals_caught() : 0;
+    int found = signals_caught() ? -1 : next_line(l, line);
+    int error = errno;
+    *end = found <= 0;
+    l->stopped = *end ? signals_caught() : 0;
     l->stopped_bare = !l->goes_on;
-    *end = n < 0;
-    if (n >= 0) buf_append(line, l->line, (size_t)n);
-    else if (l->terminal) fputc('\n', stderr);
-    l->closed = n < 0 && !l->terminal;
-    bool broken = n < 0 && !l->stopped && ferror(stdin);
-    if (l->stopped || l->terminal) clearerr(stdin); // Ctrl-D ends a message, not the terminal
-    return broken ? status_error(QUILL_IO, "stdin: cannot read: %s", strerror(errno)) : OK;
+    if (*end && l->terminal) fputc('\n', stderr);
+    l->closed = *end && !l->terminal; // Ctrl-D ends a message, not the terminal
+    if (found < 0 && !l->stopped) return status_error(QUILL_IO, "stdin: cannot read: %s", strerror(error));
+    return OK;
 }
 
 // ---- messages -------------------------------------------------------------------------------------------------------
@@ -471,6 +488,6 @@ void lines_close(Lines *l) {
     if (l->past) history_wend(l->past);
     if (l->out) fclose(l->out);
     buf_free(&l->keys);
-    free(l->line);
+    buf_free(&l->ahead);
     free(l);
 }

@@ -297,18 +297,18 @@ static void score_json(json_t *j, const Options *o, const Engine *e, const Score
     json_t *curve = json_array(), *errors = json_array();
     for (int i = 0; i < s->n_scored / PART; i++) {
         json_t *point = json_object();
-        json_object_set_new(point, "tokens", json_integer((i + 1) * PART));
-        json_object_set_new(point, "perplexity", report_number(exp(s->parts[i] / PART), 6));
-        json_array_append_new(curve, point);
+        jsonio_put(point, "tokens", json_integer((i + 1) * PART));
+        jsonio_put(point, "perplexity", jsonio_number(exp(s->parts[i] / PART), 6));
+        jsonio_append(curve, point);
     }
-    json_object_set_new(j, "curve", curve);
+    jsonio_put(j, "curve", curve);
     for (int i = 0; o->kv_error && i < e->model.c.n_layers; i++)
-        json_array_append_new(errors, report_number(kverror_of(&s->compare, i), 8));
-    if (o->kv_error) json_object_set(j, "attention_error", errors);
+        jsonio_append(errors, jsonio_number(kverror_of(&s->compare, i), 8));
+    if (o->kv_error) jsonio_share(j, "attention_error", errors);
     json_decref(errors);
-    json_object_set_new(j, "type_k", json_string(type_name(e->shape.type_k)));
-    json_object_set_new(j, "type_v", json_string(type_name(e->shape.type_v)));
-    json_object_set_new(j, "slot_bytes", json_integer((json_int_t)kv_bytes_per_slot(&e->shape)));
+    jsonio_put(j, "type_k", json_string(type_name(e->shape.type_k)));
+    jsonio_put(j, "type_v", json_string(type_name(e->shape.type_v)));
+    jsonio_put(j, "slot_bytes", json_integer((json_int_t)kv_bytes_per_slot(&e->shape)));
 }
 
 static Status print_score(const Options *o, const Engine *e, const Score *s, double seconds) {
@@ -317,16 +317,16 @@ static Status print_score(const Options *o, const Engine *e, const Score *s, dou
     Buf out = {0};
     if (o->json) {
         json_t *j = json_object();
-        json_object_set_new(j, "tokens", json_integer(s->n_scored));
-        json_object_set_new(j, "context", json_integer(e->shape.n_ctx));
-        json_object_set_new(j, "nll", report_number(mean, 8));
-        json_object_set_new(j, "nll_error", report_number(error, 8));
-        json_object_set_new(j, "perplexity", report_number(perplexity, 6));
-        json_object_set_new(j, "perplexity_error", report_number(perplexity * error, 6));
-        json_object_set_new(j, "seconds", report_number(seconds, 3));
-        json_object_set_new(j, "model", report_text(str_of(gguf_name(e->gguf))));
+        jsonio_put(j, "tokens", json_integer(s->n_scored));
+        jsonio_put(j, "context", json_integer(e->shape.n_ctx));
+        jsonio_put(j, "nll", jsonio_number(mean, 8));
+        jsonio_put(j, "nll_error", jsonio_number(error, 8));
+        jsonio_put(j, "perplexity", jsonio_number(perplexity, 6));
+        jsonio_put(j, "perplexity_error", jsonio_number(perplexity * error, 6));
+        jsonio_put(j, "seconds", jsonio_number(seconds, 3));
+        jsonio_put(j, "model", jsonio_text(str_of(gguf_name(e->gguf))));
         score_json(j, o, e, s);
-        report_dump(j, &out);
+        jsonio_line(j, &out);
     } else {
         buf_printf(&out, "tokens %d  nll %.6f  perplexity %.4f +- %.4f\n", s->n_scored, mean, perplexity,
                    perplexity * error);

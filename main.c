@@ -1,4 +1,5 @@
 // main.c: the modes, and what becomes of their errors: one line on stderr and an exit code.
+#define _GNU_SOURCE // fopencookie
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -10,6 +11,8 @@
 #include "bench.h"
 #include "cli.h"
 #include "complete.h"
+#include "guard.h"
+#include "jsonio.h"
 #include "kv.h"
 #include "look.h"
 #include "prompt.h"
@@ -71,6 +74,18 @@ static Status fill_streams(void) {
     return OK;
 }
 
+static ssize_t put_out(void *cookie, const char *bytes, size_t n) {
+    return fd_write_all((int)(intptr_t)cookie, bytes, n).code ? 0 : (ssize_t)n;
+}
+
+// A stream of stdio that goes the way of answers, which waits where a descriptor that does not block has no room.
+static FILE *open_stream(int fd, int buffering) {
+    FILE *f = fopencookie((void *)(intptr_t)fd, "w", (cookie_io_functions_t){.write = put_out});
+    if (!f) mem_refused(BUFSIZ);
+    setvbuf(f, NULL, buffering, BUFSIZ);
+    return f;
+}
+
 // What was printed has gone out, all of it: a write that failed in between leaves its mark and its errno.
 static Status flush_stdout(void) {
     bool failed = ferror(stdout);
@@ -80,12 +95,18 @@ static Status flush_stdout(void) {
 
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); // a reader that leaves is an EPIPE, which ends quietly
+    signal(SIGXFSZ, SIG_IGN); // a file that grows past ulimit -f is an EFBIG
+    jsonio_start();
     Options o = {0};
     bool stop = false;
     Status st = fill_streams();
+    stdout = open_stream(STDOUT_FILENO, _IOFBF);
+    stderr = open_stream(STDERR_FILENO, _IONBF);
     if (!st.code) st = cli_parse(argc, argv, &o, &stop);
     if (!st.code && !stop) st = dispatch(&o);
     if (!st.code) st = flush_stdout();
+    Status lost = guard_lost(); // whatever else came of it
+    if (lost.code && st.code < 128) st = lost;
     if (st.message[0]) fprintf(stderr, "quill: %s\n", st.message);
     cli_free(&o);
     return st.code;

@@ -155,6 +155,7 @@ struct Pretokenizer {
     int n_patterns; // 0: not compiled yet
     pcre2_code *code[MAX_PATTERNS];
     bool jit[MAX_PATTERNS];
+    pcre2_general_context *memory;
     pcre2_match_data *match;
     pcre2_match_context *limits;
     pcre2_jit_stack *jit_stack;
@@ -185,6 +186,7 @@ void pretokenizer_free(Pretokenizer *p) {
     pcre2_match_data_free(p->match);
     pcre2_match_context_free(p->limits);
     pcre2_jit_stack_free(p->jit_stack);
+    pcre2_general_context_free(p->memory);
     free(p->pieces.at);
     free(p->next.at);
     free(p);
@@ -200,21 +202,32 @@ void pretokenizer_names(Buf *out) {
 bool pretokenizer_ignores_merges(const Pretokenizer *p) { return p->row->flags & WHOLE; }
 bool pretokenizer_adds_bos(const Pretokenizer *p) { return p->row->flags & BOS; }
 
+static void *allocate(size_t n, void *unused) {
+    (void)unused;
+    return mem_alloc(n);
+}
+static void release(void *p, void *unused) {
+    (void)unused;
+    free(p);
+}
+
 // Not at load: `inspect` and a test of the weights never split anything, and the compiler takes milliseconds.
 static void compile(Pretokenizer *p) {
+    p->memory = pcre2_general_context_create(allocate, release, NULL); // no call over it is without memory
+    pcre2_compile_context *c = pcre2_compile_context_create(p->memory);
     for (; p->n_patterns < MAX_PATTERNS && p->row->patterns[p->n_patterns]; p->n_patterns++) {
         int error;
         size_t at;
         int i = p->n_patterns;
         p->code[i] = pcre2_compile((PCRE2_SPTR)p->row->patterns[i], PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
-                                   &error, &at, NULL);
+                                   &error, &at, c);
         assert(p->code[i]); // the patterns are ours
         p->jit[i] = pcre2_jit_compile(p->code[i], PCRE2_JIT_COMPLETE) == 0;
     }
-    p->match = pcre2_match_data_create(1, NULL);
-    p->limits = pcre2_match_context_create(NULL);
-    p->jit_stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_MAX, NULL);
-    assert(p->match && p->limits);
+    pcre2_compile_context_free(c);
+    p->match = pcre2_match_data_create(1, p->memory);
+    p->limits = pcre2_match_context_create(p->memory);
+    p->jit_stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_MAX, p->memory);
     pcre2_jit_stack_assign(p->limits, NULL, p->jit_stack);
     // The patterns are linear, so the text's length is the only limit that is needed.
     pcre2_set_match_limit(p->limits, UINT32_MAX);
@@ -258,6 +271,7 @@ static bool next_match(Pretokenizer *p, int pattern, const char *text, int n, in
     if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) // the interpreter works on the heap instead of a stack
         rc = pcre2_match(p->code[pattern], s, (size_t)n, (size_t)from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, p->match,
                          p->limits);
+    assert(rc >= 0 || rc == PCRE2_ERROR_NOMATCH); // the limits are out of reach, and memory ends the process
     if (rc < 0) return false;
     const size_t *at = pcre2_get_ovector_pointer(p->match);
     *begin = (int)at[0];

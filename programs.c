@@ -31,6 +31,7 @@ static int run(const char *const argv[], int in, int out) {
     sigaddset(&usual, SIGINT);
     sigaddset(&usual, SIGQUIT);
     sigaddset(&usual, SIGPIPE);
+    sigaddset(&usual, SIGXFSZ);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);

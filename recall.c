@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "draft.h"
 #include "prompt.h"
 
 static bool file_name(char out[1100]) {
@@ -25,8 +26,8 @@ static const char *last_lines(Str text) {
     return at;
 }
 
-static void append(const char *path, const char *bytes, size_t n, int how) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | how, 0600);
+static void append(const char *path, const char *bytes, size_t n) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0600);
     if (fd < 0) return;
     Status st = fd_write_all(fd, bytes, n); // a full disk: nothing is remembered
     (void)st;
@@ -38,12 +39,14 @@ static void trim(const char *path, Str text) {
     const char *kept = last_lines(text);
     size_t n = (size_t)(text.data + text.n - kept);
     if (n > text.n / 2) return;
-    char other[1120];
-    snprintf(other, sizeof other, "%s.new", path);
-    append(other, kept, n, O_TRUNC);
+    Draft other;
+    if (draft_open(path, 0600, &other).code) return;
+    Status st = fd_write_all(other.fd, kept, n);
     struct stat now; // another session may have added to it since it was read
     bool whole = stat(path, &now) == 0 && (size_t)now.st_size == text.n;
-    if (!whole || rename(other, path) != 0) unlink(other);
+    if (!st.code && !whole) st = status_error(QUILL_IO, "another session has written to it");
+    st = draft_publish(&other, st); // otherwise the history stays as long as it is
+    (void)st;
 }
 
 void recall_parse(Str text, void (*take)(void *arg, Str message), void *arg) {
@@ -83,6 +86,6 @@ void recall_add(Str message) {
     if (!file_name(path)) return;
     Buf line = {0};
     recall_line(message, &line);
-    append(path, line.data, line.n, O_APPEND); // in one write: sessions do not mix
+    append(path, line.data, line.n); // in one write: sessions do not mix
     buf_free(&line);
 }

@@ -1,12 +1,12 @@
 // render.c: `quill template`: what a chat template makes of messages in JSON.
 #define _GNU_SOURCE
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "chat.h"
 #include "engine.h"
+#include "jsonio.h"
 #include "look.h"
 #include "output.h"
 
@@ -121,7 +121,7 @@ static Status read_messages(const Options *o, json_t **out, size_t *n) {
     Status st = file_read(o->file ? o->file : "-", &text);
     *n = text.n;
     if (!st.code) {
-        *out = json_loadb(text.data, text.n, JSON_ALLOW_NUL, &error);
+        *out = jsonio_read((Str){text.data, text.n}, JSON_ALLOW_NUL, &error);
         bool good = *out && (json_is_array(*out) || json_object_get(*out, "messages"));
         const char *name = o->file && strcmp(o->file, "-") ? o->file : "stdin";
         if (!*out)

@@ -39,6 +39,7 @@ static Status loop(Chat *c, Lines *lines, Str first) {
         if (!st.code && signals_caught()) st.code = 128 + signals_caught(); // in a command, or behind the last step
     }
     buf_free(&message);
+    if (!st.code && c->io_failed && !lines_terminal(lines)) st.code = QUILL_IO; // its line was printed then
     return st.code == 128 + SIGPIPE ? OK : st; // nobody reads any more: that is a quiet end
 }
 

@@ -7,7 +7,7 @@
 #include "report.h"
 
 static void put_ms(json_t *object, const char *key, double seconds, bool known) {
-    json_object_set_new(object, key, known ? report_number(1e3 * seconds, 4) : json_null());
+    jsonio_put(object, key, known ? jsonio_number(1e3 * seconds, 4) : json_null());
 }
 
 // queue: until the first row; ttft, latency: from the line's coming to the first and the last token; tpot: the mean gap
@@ -35,45 +35,45 @@ static int tokens_generated(const Ticket *t) {
 // ---- our form -------------------------------------------------------------------------------------------------------
 
 static void put_answer(json_t *object, const TicketAnswer *a) {
-    json_object_set_new(object, "text", report_text(answer_text(&a->answer)));
+    jsonio_put(object, "text", jsonio_text(answer_text(&a->answer)));
     answer_put_rest(&a->answer, object);
-    json_object_set_new(object, "finish_reason", json_string(finish_name(a->request.finish)));
+    jsonio_put(object, "finish_reason", json_string(finish_name(a->request.finish)));
 }
 
 static void put_answers(json_t *object, const Ticket *t) {
     json_t *list = json_array();
     for (int i = 0; i < t->job.n; i++) {
         json_t *one = json_object();
-        json_object_set_new(one, "index", json_integer(i));
+        jsonio_put(one, "index", json_integer(i));
         put_answer(one, &t->answers[i]);
-        json_object_set_new(one, "completion_tokens", json_integer(t->answers[i].request.n_new));
-        json_array_append_new(list, one);
+        jsonio_put(one, "completion_tokens", json_integer(t->answers[i].request.n_new));
+        jsonio_append(list, one);
     }
-    json_object_set_new(object, "choices", list);
+    jsonio_put(object, "choices", list);
 }
 
 static json_t *own_reply(const Ticket *t) {
     json_t *j = json_object(), *usage = json_object();
-    if (t->job.id) json_object_set(j, "id", t->job.id);
-    json_object_set_new(j, "line", json_integer((json_int_t)t->line));
+    if (t->job.id) jsonio_share(j, "id", t->job.id);
+    jsonio_put(j, "line", json_integer((json_int_t)t->line));
     if (t->job.n == 1) put_answer(j, &t->answers[0]);
     else put_answers(j, t);
-    json_object_set_new(usage, "prompt_tokens", json_integer(t->answers[0].request.n_prompt));
-    json_object_set_new(usage, "cached_tokens", json_integer(t->answers[0].request.n_reused));
-    json_object_set_new(usage, "completion_tokens", json_integer(tokens_generated(t)));
-    json_object_set_new(j, "usage", usage);
-    json_object_set_new(j, "seed", json_integer((json_int_t)t->job.o.sampling.seed));
+    jsonio_put(usage, "prompt_tokens", json_integer(t->answers[0].request.n_prompt));
+    jsonio_put(usage, "cached_tokens", json_integer(t->answers[0].request.n_reused));
+    jsonio_put(usage, "completion_tokens", json_integer(tokens_generated(t)));
+    jsonio_put(j, "usage", usage);
+    jsonio_put(j, "seed", json_integer((json_int_t)t->job.o.sampling.seed));
     put_times(j, t);
     return j;
 }
 
 static json_t *own_error(const Ticket *t) {
     json_t *j = json_object(), *error = json_object();
-    if (t->job.id) json_object_set(j, "id", t->job.id);
-    json_object_set_new(j, "line", json_integer((json_int_t)t->line));
-    json_object_set_new(error, "code", json_integer(t->failed.code));
-    json_object_set_new(error, "message", report_text(str_of(t->failed.message)));
-    json_object_set_new(j, "error", error);
+    if (t->job.id) jsonio_share(j, "id", t->job.id);
+    jsonio_put(j, "line", json_integer((json_int_t)t->line));
+    jsonio_put(error, "code", json_integer(t->failed.code));
+    jsonio_put(error, "message", jsonio_text(str_of(t->failed.message)));
+    jsonio_put(j, "error", error);
     return j;
 }
 
@@ -82,9 +82,9 @@ static json_t *own_error(const Ticket *t) {
 // {"token","logprob","bytes"} of one of ours.
 static json_t *chat_token(const json_t *token) {
     json_t *j = json_object();
-    json_object_set(j, "token", json_object_get(token, "piece"));
-    json_object_set(j, "logprob", json_object_get(token, "logprob"));
-    json_object_set(j, "bytes", json_object_get(token, "bytes"));
+    jsonio_share(j, "token", json_object_get(token, "piece"));
+    jsonio_share(j, "logprob", json_object_get(token, "logprob"));
+    jsonio_share(j, "bytes", json_object_get(token, "bytes"));
     return j;
 }
 
@@ -93,12 +93,12 @@ static json_t *chat_logprobs(const json_t *tokens) {
     size_t i, k;
     json_array_foreach(tokens, i, token) {
         json_t *j = chat_token(token), *top = json_array();
-        json_array_foreach(json_object_get(token, "top"), k, one) json_array_append_new(top, chat_token(one));
-        json_object_set_new(j, "top_logprobs", top);
-        json_array_append_new(content, j);
+        json_array_foreach(json_object_get(token, "top"), k, one) jsonio_append(top, chat_token(one));
+        jsonio_put(j, "top_logprobs", top);
+        jsonio_append(content, j);
     }
     json_t *j = json_object();
-    json_object_set_new(j, "content", content);
+    jsonio_put(j, "content", content);
     return j;
 }
 
@@ -107,11 +107,11 @@ static json_t *completion_logprobs(const json_t *tokens) {
     size_t i, k;
     json_array_foreach(tokens, i, token) {
         json_t *top = json_object();
-        json_array_append(pieces, json_object_get(token, "piece"));
-        json_array_append(logprobs, json_object_get(token, "logprob"));
+        jsonio_append(pieces, json_incref(json_object_get(token, "piece")));
+        jsonio_append(logprobs, json_incref(json_object_get(token, "logprob")));
         json_array_foreach(json_object_get(token, "top"), k, one)
-            json_object_set(top, json_string_value(json_object_get(one, "piece")), json_object_get(one, "logprob"));
-        json_array_append_new(tops, top);
+            jsonio_share(top, json_string_value(json_object_get(one, "piece")), json_object_get(one, "logprob"));
+        jsonio_append(tops, top);
     }
     return json_pack("{s:o, s:o, s:o}", "tokens", pieces, "token_logprobs", logprobs, "top_logprobs", tops);
 }
@@ -122,18 +122,17 @@ static const char *openai_finish(Finish f) { return f == FINISH_EOG ? "stop" : f
 static json_t *openai_choice(const Ticket *t, int i) {
     const TicketAnswer *a = &t->answers[i];
     bool chat = t->job.form == JOB_CHAT;
-    json_t *j = json_object(), *logprobs = json_null(), *text = report_text(answer_text(&a->answer));
-    json_object_set_new(j, "index", json_integer(i));
+    json_t *j = json_object(), *logprobs = json_null(), *text = jsonio_text(answer_text(&a->answer));
+    jsonio_put(j, "index", json_integer(i));
     if (chat) {
         json_t *message = json_pack("{s:s, s:o}", "role", "assistant", "content", text);
         if (a->answer.show_thoughts && a->answer.thinking.n)
-            json_object_set_new(message, "reasoning_content",
-                                report_text((Str){a->answer.thinking.data, a->answer.thinking.n}));
-        json_object_set_new(j, "message", message);
-    } else json_object_set_new(j, "text", text);
+            jsonio_put(message, "reasoning_content", jsonio_text((Str){a->answer.thinking.data, a->answer.thinking.n}));
+        jsonio_put(j, "message", message);
+    } else jsonio_put(j, "text", text);
     if (a->answer.tokens) logprobs = chat ? chat_logprobs(a->answer.tokens) : completion_logprobs(a->answer.tokens);
-    json_object_set_new(j, "logprobs", logprobs);
-    json_object_set_new(j, "finish_reason", json_string(openai_finish(a->request.finish)));
+    jsonio_put(j, "logprobs", logprobs);
+    jsonio_put(j, "finish_reason", json_string(openai_finish(a->request.finish)));
     return j;
 }
 
@@ -141,11 +140,11 @@ static json_t *openai_usage(const Ticket *t) {
     const Request *first = &t->answers[0].request;
     int n = tokens_generated(t);
     json_t *j = json_object(), *details = json_object();
-    json_object_set_new(j, "prompt_tokens", json_integer(first->n_prompt));
-    json_object_set_new(j, "completion_tokens", json_integer(n));
-    json_object_set_new(j, "total_tokens", json_integer((json_int_t)first->n_prompt + n));
-    json_object_set_new(details, "cached_tokens", json_integer(first->n_reused));
-    json_object_set_new(j, "prompt_tokens_details", details);
+    jsonio_put(j, "prompt_tokens", json_integer(first->n_prompt));
+    jsonio_put(j, "completion_tokens", json_integer(n));
+    jsonio_put(j, "total_tokens", json_integer((json_int_t)first->n_prompt + n));
+    jsonio_put(details, "cached_tokens", json_integer(first->n_reused));
+    jsonio_put(j, "prompt_tokens_details", details);
     return j;
 }
 
@@ -154,17 +153,17 @@ static json_t *openai_body(const TicketOffice *office, const Ticket *t) {
     bool chat = t->job.form == JOB_CHAT;
     char id[40];
     snprintf(id, sizeof id, "%s-%lld", chat ? "chatcmpl" : "cmpl", (long long)t->line);
-    for (int i = 0; i < t->job.n; i++) json_array_append_new(choices, openai_choice(t, i));
+    for (int i = 0; i < t->job.n; i++) jsonio_append(choices, openai_choice(t, i));
     put_times(timing, t);
-    json_object_set_new(timing, "line", json_integer((json_int_t)t->line));
-    json_object_set_new(timing, "seed", json_integer((json_int_t)t->job.o.sampling.seed));
-    json_object_set_new(j, "id", json_string(id));
-    json_object_set_new(j, "object", json_string(chat ? "chat.completion" : "text_completion"));
-    json_object_set_new(j, "created", json_integer((json_int_t)time(NULL)));
-    json_object_set_new(j, "model", report_text(str_of(gguf_name(office->e->gguf))));
-    json_object_set_new(j, "choices", choices);
-    json_object_set_new(j, "usage", openai_usage(t));
-    json_object_set_new(j, "quill", timing);
+    jsonio_put(timing, "line", json_integer((json_int_t)t->line));
+    jsonio_put(timing, "seed", json_integer((json_int_t)t->job.o.sampling.seed));
+    jsonio_put(j, "id", json_string(id));
+    jsonio_put(j, "object", json_string(chat ? "chat.completion" : "text_completion"));
+    jsonio_put(j, "created", json_integer((json_int_t)time(NULL)));
+    jsonio_put(j, "model", jsonio_text(str_of(gguf_name(office->e->gguf))));
+    jsonio_put(j, "choices", choices);
+    jsonio_put(j, "usage", openai_usage(t));
+    jsonio_put(j, "quill", timing);
     return j;
 }
 
@@ -173,11 +172,11 @@ static bool is_ours(Status st) { return st.code != QUILL_USAGE && st.code != QUI
 
 static json_t *openai_failure(const Ticket *t) {
     json_t *error = json_object(), *j = json_object();
-    json_object_set_new(error, "message", report_text(str_of(t->failed.message)));
-    json_object_set_new(error, "type", json_string(is_ours(t->failed) ? "server_error" : "invalid_request_error"));
-    json_object_set_new(error, "param", json_null());
-    json_object_set_new(error, "code", json_integer(t->failed.code));
-    json_object_set_new(j, "error", error);
+    jsonio_put(error, "message", jsonio_text(str_of(t->failed.message)));
+    jsonio_put(error, "type", json_string(is_ours(t->failed) ? "server_error" : "invalid_request_error"));
+    jsonio_put(error, "param", json_null());
+    jsonio_put(error, "code", json_integer(t->failed.code));
+    jsonio_put(j, "error", error);
     return j;
 }
 
@@ -196,18 +195,18 @@ static json_t *openai_reply(const TicketOffice *office, const Ticket *t) {
         error = json_pack("{s:s, s:s}", "code", "batch_cancelled", "message", "called off before its end");
     else {
         response = json_object();
-        json_object_set_new(response, "status_code", json_integer(!failed ? 200 : is_ours(t->failed) ? 500 : 400));
-        json_object_set_new(response, "request_id", json_string(id));
-        json_object_set_new(response, "body", failed ? openai_failure(t) : openai_body(office, t));
+        jsonio_put(response, "status_code", json_integer(!failed ? 200 : is_ours(t->failed) ? 500 : 400));
+        jsonio_put(response, "request_id", json_string(id));
+        jsonio_put(response, "body", failed ? openai_failure(t) : openai_body(office, t));
     }
-    json_object_set_new(j, "id", json_string(id));
-    json_object_set_new(j, "custom_id", t->job.id ? json_incref(t->job.id) : json_null());
-    json_object_set_new(j, "response", response);
-    json_object_set_new(j, "error", error);
+    jsonio_put(j, "id", json_string(id));
+    jsonio_put(j, "custom_id", t->job.id ? json_incref(t->job.id) : json_null());
+    jsonio_put(j, "response", response);
+    jsonio_put(j, "error", error);
     return j;
 }
 
 void reply_write(const TicketOffice *office, const Ticket *t, Buf *out) {
     bool own = t->job.form == JOB_QUILL;
-    report_dump(!own ? openai_reply(office, t) : t->failed.code ? own_error(t) : own_reply(t), out);
+    jsonio_line(!own ? openai_reply(office, t) : t->failed.code ? own_error(t) : own_reply(t), out);
 }

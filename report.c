@@ -153,56 +153,38 @@ void report_turn(const Engine *e, const Options *o, const Request *r) {
 
 // ---- --json ---------------------------------------------------------------------------------------------------------
 
-json_t *report_number(double v, int digits) { return isfinite(v) ? json_real(rounded(v, digits)) : json_null(); }
-
-json_t *report_text(Str bytes) {
-    Buf good = {0};
-    utf8_repair(&good, bytes.data, bytes.n);
-    json_t *s = json_stringn(good.data, good.n);
-    buf_free(&good);
-    return s;
-}
-
 static void put_ms(json_t *object, const char *key, double ms, bool known) {
-    json_object_set_new(object, key, known ? json_real(ms) : json_null());
+    jsonio_put(object, key, known ? json_real(ms) : json_null());
 }
 
 json_t *report_json(const Engine *e, const Options *o, const Request *r, Str text) {
     Timing t = report_timing(e, r);
     bool any = t.tokens > 0;
     json_t *j = json_object(), *itl = json_object();
-    json_object_set_new(j, "text", report_text(text));
-    json_object_set_new(j, "finish_reason", json_string(finish_name(r->finish)));
-    json_object_set_new(j, "prompt_tokens", json_integer(r->n_prompt));
-    json_object_set_new(j, "cached_tokens", json_integer(r->n_reused));
-    json_object_set_new(j, "completion_tokens", json_integer(t.tokens));
+    jsonio_put(j, "text", jsonio_text(text));
+    jsonio_put(j, "finish_reason", json_string(finish_name(r->finish)));
+    jsonio_put(j, "prompt_tokens", json_integer(r->n_prompt));
+    jsonio_put(j, "cached_tokens", json_integer(r->n_reused));
+    jsonio_put(j, "completion_tokens", json_integer(t.tokens));
     put_ms(j, "load_ms", t.load_ms, true);
     put_ms(j, "prefill_ms", t.prefill_ms, true);
     put_ms(j, "ttft_ms", t.ttft_ms, any);
     put_ms(j, "tpot_ms", t.tpot_ms, any);
     put_ms(itl, "p50", t.itl_p50_ms, any);
     put_ms(itl, "p99", t.itl_p99_ms, any);
-    json_object_set_new(j, "itl_ms", itl);
+    jsonio_put(j, "itl_ms", itl);
     put_ms(j, "decode_ms", t.decode_ms, true);
-    json_object_set_new(j, "prefill_tps", json_real(t.prefill_tps));
-    json_object_set_new(j, "decode_tps", json_real(t.decode_tps));
+    jsonio_put(j, "prefill_tps", json_real(t.prefill_tps));
+    jsonio_put(j, "decode_tps", json_real(t.decode_tps));
     put_ms(j, "total_ms", t.total_ms, true);
     const Timeline *time = &r->time;
-    json_object_set_new(j, "prefill_flops", report_number(time->prefill_flops, 0));
-    json_object_set_new(j, "decode_flops", report_number(time->decode_flops, 0));
-    json_object_set_new(j, "prefill_bytes", report_number(time->prefill_bytes, 0));
-    json_object_set_new(j, "decode_bytes", report_number(time->decode_bytes, 0));
-    json_object_set_new(j, "prefill_tflops", report_number(rate(time->prefill_flops, t.prefill_ms) * 1e-12, 6));
-    json_object_set_new(j, "decode_gbs", report_number(rate(time->decode_bytes, t.decode_ms) * 1e-9, 6));
-    json_object_set_new(j, "seed", json_integer((json_int_t)o->sampling.seed));
-    json_object_set_new(j, "model", report_text(str_of(gguf_name(e->gguf))));
+    jsonio_put(j, "prefill_flops", jsonio_number(time->prefill_flops, 0));
+    jsonio_put(j, "decode_flops", jsonio_number(time->decode_flops, 0));
+    jsonio_put(j, "prefill_bytes", jsonio_number(time->prefill_bytes, 0));
+    jsonio_put(j, "decode_bytes", jsonio_number(time->decode_bytes, 0));
+    jsonio_put(j, "prefill_tflops", jsonio_number(rate(time->prefill_flops, t.prefill_ms) * 1e-12, 6));
+    jsonio_put(j, "decode_gbs", jsonio_number(rate(time->decode_bytes, t.decode_ms) * 1e-9, 6));
+    jsonio_put(j, "seed", json_integer((json_int_t)o->sampling.seed));
+    jsonio_put(j, "model", jsonio_text(str_of(gguf_name(e->gguf))));
     return j;
-}
-
-void report_dump(json_t *object, Buf *out) {
-    char *line = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(12));
-    buf_str(out, line ? line : "null");
-    buf_str(out, "\n");
-    free(line);
-    json_decref(object);
 }

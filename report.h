@@ -2,9 +2,8 @@
 #ifndef QUILL_REPORT_H
 #define QUILL_REPORT_H
 
-#include <jansson.h>
-
 #include "engine.h"
+#include "jsonio.h"
 
 // Milliseconds rounded to 4 digits, so that total = ttft + tpot x (tokens - 1) holds in what is printed.
 typedef struct {
@@ -23,8 +22,5 @@ void report_store(const KvStore *s); // what came from --kv-dir and went there, 
 void report_turn(const Engine *e, const Options *o, const Request *r); // a chat's turn in one line, dim in colour
 
 json_t *report_json(const Engine *e, const Options *o, const Request *r, Str text); // the object of --json
-json_t *report_text(Str bytes);              // as a JSON string, invalid UTF-8 repaired
-json_t *report_number(double v, int digits); // rounded; null if it is not finite
-void report_dump(json_t *object, Buf *out);  // one line and its newline; drops the object
 
 #endif

@@ -3,11 +3,12 @@
 #define _GNU_SOURCE
 #include "roofline.h"
 
+#include "draft.h"
+#include "jsonio.h"
 #include "threads.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -161,7 +162,7 @@ static size_t read_small(const char *path, char *out, size_t cap) {
     size_t n = 0;
     if (fd < 0) return 0;
     if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0 && (size_t)info.st_size < cap)
-        for (ssize_t got; n < cap && (got = read(fd, out + n, cap - n)) > 0;) n += (size_t)got;
+        for (ssize_t got; n < cap && (got = fd_read(fd, out + n, cap - n)) > 0;) n += (size_t)got;
     close(fd);
     return n;
 }
@@ -191,7 +192,7 @@ bool roofline_load(Roofline *out) {
     char path[1100], text[MAX_FILE];
     *out = (Roofline){0};
     size_t n = file_path(path, sizeof path) ? read_small(path, text, sizeof text) : 0;
-    json_t *o = n > 0 ? json_loadb(text, n, 0, NULL) : NULL;
+    json_t *o = n > 0 ? jsonio_read((Str){text, n}, 0, NULL) : NULL;
     bool good = o && from_json(o, out);
     if (!good) *out = (Roofline){0};
     json_decref(o);
@@ -207,21 +208,19 @@ void roofline_keep_larger(Roofline *r, const Roofline *other) {
 }
 
 bool roofline_save(const Roofline *r) {
-    char path[1100], tmp[1120];
+    char path[1100];
     if (!file_path(path, sizeof path)) return false;
     json_t *o = json_pack("{s:i, s:s, s:i, s:f, s:f, s:f, s:f, s:f}", "version", FILE_VERSION, "cpu", r->cpu, "threads",
                           r->threads, "read_gbs", r->read_gbs, "read_gbs_1", r->read_gbs_1, "avx2_gflops",
                           r->avx2_gflops, "avx512_gflops", r->avx512_gflops, "amx_gflops", r->amx_gflops);
-    char *text = o ? json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
-    snprintf(tmp, sizeof tmp, "%s.XXXXXX", path);
-    int fd = text ? mkstemp(tmp) : -1;
-    bool good = fd >= 0 && !fd_write_all(fd, text, strlen(text)).code;
-    if (fd >= 0) good = close(fd) == 0 && good;
-    good = good && rename(tmp, path) == 0;
-    if (!good && fd >= 0) unlink(tmp);
-    free(text);
+    Buf text = {0};
+    jsonio_print(o, JSON_INDENT(2) | JSON_REAL_PRECISION(6), &text);
     json_decref(o);
-    return good;
+    Draft draft;
+    Status st = draft_open(path, 0666, &draft);
+    if (!st.code) st = draft_publish(&draft, fd_write_all(draft.fd, text.data, text.n));
+    buf_free(&text);
+    return !st.code;
 }
 
 // ---- what the figures say -------------------------------------------------------------------------------------------

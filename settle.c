@@ -76,6 +76,7 @@ static bool huge_already(const Gguf *g) {
 // Finds out on one page how it can be done here.
 static void try_one(Settle *s) {
     s->how = SETTLE_OVER;
+    if (gguf_file_bytes(s->gguf) > memory_available()) return; // it comes and goes as it is read
     if (huge_already(s->gguf)) return;
     Piece p = next_piece(s, HUGE_PAGE);
     if (p.n == 0) return;

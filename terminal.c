@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "terminal.h"
 
+#include "guard.h"
+
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +48,7 @@ bool terminal_open(int in, int out) {
     to = out;
     static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGQUIT, SIGSYS, SIGTRAP};
     for (size_t i = 0; i < ARRAY_LEN(crashes); i++) catch_crash(crashes[i]);
+    guard_at_crash(terminal_give_back); // whose handler SIGBUS has where a file is mapped
     static bool registered;
     if (!registered) atexit(terminal_give_back);
     registered = true;

@@ -1,10 +1,11 @@
 // transcript.c: see transcript.h.
 #include "transcript.h"
 
-#include <jansson.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "jsonio.h"
 
 static Status wrong_message(const char *name, size_t i, const char *expected) {
     return status_error(QUILL_USAGE, "%.500s: message %zu: %s expected; /save writes such files", name, i + 1,
@@ -55,7 +56,7 @@ Status transcript_read(const char *name, Str json, bool raw, Message **out, int 
     json_error_t error;
     *out = NULL;
     *n = 0;
-    json_t *all = json_loadb(json.n ? json.data : "", json.n, JSON_ALLOW_NUL, &error);
+    json_t *all = jsonio_read(json, JSON_ALLOW_NUL, &error);
     const json_t *list = json_object_get(all, "messages");
     Status st = OK;
     if (!all) st = no_json(name, &error);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "complete.h"
+#include "draft.h"
 #include "kvfile.h"
 #include "prompt.h"
 #include "report.h"
@@ -52,6 +53,7 @@ static Status finish_sending(Sending *s) {
     const Request *r = s->r;
     if (!s->failed.code && r->finish == FINISH_INTERRUPT && signals_caught())
         return (Status){.code = 128 + signals_caught()};
+    if (!s->failed.code && r->finish == FINISH_BROKEN) TRY(engine_fault(s->e));
     if (!s->failed.code && r->finish == FINISH_BROKEN) return engine_no_logit(s->e, r->n_prompt, "");
     note(s, s->failed.code ? OK : kvfile_end(&s->w, s->e, s->logits));
     return s->failed;
@@ -103,11 +105,9 @@ static Status into_stream(const Options *o, Engine *e, Request *r) {
 }
 
 static Status into_file(const Options *o, Engine *e, Request *r) {
-    FileDraft draft;
-    TRY(file_draft(o->kv_out, &draft));
-    Status st = file_publish(&draft, compute_and_send(o, e, r, draft.fd));
-    if (st.code > 128) st.message[0] = 0; // a signal has nothing to say
-    return st;
+    Draft draft;
+    TRY(draft_open(o->kv_out, 0666, &draft));
+    return draft_publish(&draft, compute_and_send(o, e, r, draft.fd));
 }
 
 static Status prefill(const Options *o, Engine *e, Str prompt) {

@@ -3,6 +3,7 @@
 #include "util.h"
 
 #include "cgroup.h"
+#include "guard.h"
 #include "hash.h"
 #include "signals.h"
 
@@ -39,20 +40,20 @@ Status status_error(int code, const char *format, ...) {
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
-static _Noreturn void out_of_memory(size_t n) {
+void mem_refused(size_t n) {
     fprintf(stderr, "quill: out of memory: %zu bytes more were refused by the system\n", n);
     exit(QUILL_MEMORY);
 }
 
 void *mem_alloc(size_t n) {
     void *p = calloc(1, n ? n : 1);
-    if (!p) out_of_memory(n);
+    if (!p) mem_refused(n);
     return p;
 }
 
 void *mem_resize(void *p, size_t n) {
     void *q = realloc(p, n ? n : 1);
-    if (!q) out_of_memory(n);
+    if (!q) mem_refused(n);
     return q;
 }
 
@@ -91,7 +92,7 @@ bool pages_replace(const void *at, void *with, size_t n) {
     if (mprotect(with, n, PROT_READ) == 0 &&
         mremap(with, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)at) != MAP_FAILED)
         return true;
-    if (mincore((void *)at, 1, &there) != 0) out_of_memory(n); // it was taken away, and nothing could take its place
+    if (mincore((void *)at, 1, &there) != 0) mem_refused(n); // it was taken away, and nothing could take its place
     return false;
 }
 
@@ -153,7 +154,7 @@ bool str_has_prefix(Str a, const char *c_string) {
 
 static void buf_room(Buf *b, size_t n) {
     size_t need;
-    if (!size_add(b->n, n, &need) || !size_add(need, 1, &need)) out_of_memory(n);
+    if (!size_add(b->n, n, &need) || !size_add(need, 1, &need)) mem_refused(n);
     if (need <= b->cap) return;
     size_t cap = b->cap ? b->cap : 64;
     while (cap < need) cap = cap > SIZE_MAX / 2 ? need : cap * 2;
@@ -244,6 +245,11 @@ size_t utf8_whole(const char *s, size_t n) {
     return n;
 }
 
+Str utf8_without_mark(Str text) {
+    size_t n = str_has_prefix(text, "\xef\xbb\xbf") ? 3 : 0;
+    return (Str){text.data + n, text.n - n};
+}
+
 void utf8_repair(Buf *out, const char *s, size_t n) {
     buf_room(out, n);
     for (size_t i = 0; i < n;) {
@@ -321,13 +327,17 @@ Status file_map(const char *path, FileMap *out) {
         }
         madvise(p, n, MADV_HUGEPAGE);
         *out = (FileMap){p, n};
+        guard_add(p, n, path);
     }
     close(fd);
     return OK;
 }
 
 void file_unmap(FileMap *m) {
-    if (m->data) munmap((void *)m->data, m->n);
+    if (m->data) {
+        guard_remove(m->data);
+        munmap((void *)m->data, m->n);
+    }
     *m = (FileMap){0};
 }
 
@@ -337,13 +347,29 @@ static Status stopped(void) {
     return (Status){.code = 128 + signals_caught()};
 }
 
+// Until the descriptor is ready for reading or writing, an error or a signal; one that blocks waits by itself.
+static void wait_until(int fd, short ready) {
+    struct pollfd p = {.fd = fd, .events = ready};
+    poll(&p, 1, -1);
+}
+
+ssize_t fd_read(int fd, void *out, size_t n) {
+    for (;;) {
+        ssize_t got = read(fd, out, n);
+        if (got >= 0 || (errno != EINTR && errno != EAGAIN)) return got;
+        if (errno == EAGAIN) wait_until(fd, POLLIN);
+        if (!signals_caught()) continue;
+        errno = EINTR;
+        return -1;
+    }
+}
+
 Status fd_read_all(int fd, const char *name, Buf *out) {
     buf_append(out, "", 0);
     for (;;) {
         buf_room(out, 65536);
-        ssize_t n = read(fd, out->data + out->n, out->cap - out->n - 1);
-        if (n < 0 && errno == EINTR && signals_caught()) return stopped();
-        if (n < 0 && errno == EINTR) continue;
+        ssize_t n = fd_read(fd, out->data + out->n, out->cap - out->n - 1);
+        if (n < 0 && errno == EINTR) return stopped();
         if (n < 0) return status_error(QUILL_IO, "%s: cannot read: %s", name, strerror(errno));
         out->n += (size_t)n;
         out->data[out->n] = 0;
@@ -377,7 +403,8 @@ Status fd_write_all(int fd, const void *bytes, size_t n) {
         bool ending = signals_caught() != 0;
         if (ending && !soon_room(fd)) return stopped();
         ssize_t w = write(fd, p, ending && n > PIPE_BUF ? PIPE_BUF : n);
-        if (w < 0 && errno == EINTR) continue;
+        if (w < 0 && errno == EAGAIN) wait_until(fd, POLLOUT);
+        if (w < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (w < 0) {
             int e = errno;
             Status st = status_error(QUILL_IO, "cannot write %zu bytes: %s", n, strerror(e));
@@ -388,38 +415,6 @@ Status fd_write_all(int fd, const void *bytes, size_t n) {
         n -= (size_t)w;
     }
     return OK;
-}
-
-enum { MAX_DRAFTS = 1000 }; // of one path at once
-
-Status file_draft(const char *path, FileDraft *out) {
-    Buf tmp = {0};
-    *out = (FileDraft){.path = path, .fd = -1};
-    for (int i = 1; i <= MAX_DRAFTS && out->fd < 0 && (i == 1 || errno == EEXIST); i++) {
-        tmp.n = 0;
-        buf_printf(&tmp, "%s.tmp", path);
-        if (i > 1) buf_printf(&tmp, "%d", i);
-        out->fd = open(tmp.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    }
-    out->tmp = tmp.data;
-    if (out->fd >= 0) return OK;
-    Status st = status_error(QUILL_IO, "%s: cannot create: %s", tmp.data, strerror(errno));
-    buf_free(&tmp);
-    out->tmp = NULL;
-    return st;
-}
-
-Status file_publish(FileDraft *d, Status written) {
-    Status st = written;
-    if (st.code) st = status_error(st.code, "%s: %.900s", d->tmp, written.message);
-    else if (fsync(d->fd) != 0) st = status_error(QUILL_IO, "%s: cannot sync: %s", d->tmp, strerror(errno));
-    if (close(d->fd) != 0 && !st.code) st = status_error(QUILL_IO, "%s: cannot close: %s", d->tmp, strerror(errno));
-    if (!st.code && rename(d->tmp, d->path) != 0)
-        st = status_error(QUILL_IO, "%s: cannot rename to %s: %s", d->tmp, d->path, strerror(errno));
-    if (st.code) unlink(d->tmp);
-    free(d->tmp);
-    *d = (FileDraft){.fd = -1};
-    return st;
 }
 
 // Makes every missing directory of the path.

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 // ---- errors ---------------------------------------------------------------------------------------------------------
 
@@ -40,9 +41,10 @@ Status status_error(int code, const char *format, ...) __attribute__((format(pri
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
 // For sizes that are small or already bounded: never return NULL, print one line and exit with QUILL_MEMORY instead.
-void *mem_alloc(size_t n);                   // zeroed; free with free()
-void *mem_resize(void *p, size_t n);         // like realloc
-char *mem_copy(const char *bytes, size_t n); // n bytes and a NUL
+void *mem_alloc(size_t n);                            // zeroed; free with free()
+void *mem_resize(void *p, size_t n);                  // like realloc
+char *mem_copy(const char *bytes, size_t n);          // n bytes and a NUL
+void mem_refused(size_t n) __attribute__((noreturn)); // what they do when the system refuses n bytes
 
 // For sizes that follow the model or the user's flags: NULL when the system refuses. Page-aligned, zeroed, committed
 // when first touched; `huge` asks for huge pages. What can hold one begins where one may.
@@ -108,6 +110,8 @@ const char *nearest_found(const Nearest *n); // NULL: none is near enough to hav
 int utf8_next(const char *s, size_t n);
 // The longest prefix of s that does not end inside a character; invalid bytes count as whole.
 size_t utf8_whole(const char *s, size_t n);
+// The text without the byte order mark (EF BB BF) that it may begin with.
+Str utf8_without_mark(Str text);
 // Appends s with every invalid byte replaced by U+FFFD.
 void utf8_repair(Buf *out, const char *s, size_t n);
 // Appends s as one readable line: \n \t \r \\ and \xNN for control and invalid bytes.
@@ -117,7 +121,8 @@ void utf8_escape(Buf *out, const char *s, size_t n);
 
 double clock_now(void); // seconds, monotonic
 
-// A file mapped read-only. An empty file gives data == NULL, n == 0. What is not cached yet is read into huge pages
+// A file mapped read-only. An empty file gives data == NULL, n == 0. Where it is cut while it is mapped, what is gone
+// reads as zeros, and guard.h says so. What is not cached yet is read into huge pages
 // where the file system has them.
 typedef struct {
     const uint8_t *data;
@@ -126,28 +131,18 @@ typedef struct {
 
 Status file_map(const char *path, FileMap *out); // QUILL_IO: missing, a directory, unreadable
 void file_unmap(FileMap *m);
+// As read(2), for descriptors that block and for those that do not: waits until there is something, or the end. -1 and
+// EINTR: a signal of signals.h has come meanwhile; others do not end the wait.
+ssize_t fd_read(int fd, void *out, size_t n);
 // The whole file or stream, appended; "-" is stdin. QUILL_IO; QUILL_CONTEXT: more bytes than an int can count; 128 and
 // the signal's number, without a message: it waited when one came (signals.h).
 Status file_read(const char *path, Buf *out);
 Status fd_read_all(int fd, const char *name, Buf *out);
-// QUILL_IO, errno kept; 128 and the signal's number, without a message: one has come, and whoever reads has taken
-// nothing for two seconds.
+// Writes all of it, and waits where there is no room, also of a descriptor that does not block. QUILL_IO, errno kept;
+// 128 and the signal's number, without a message: one has come, and the reader has taken nothing for two seconds.
 Status fd_write_all(int fd, const void *bytes, size_t n);
 // The number behind `key` at the beginning of a line (NULL: of the file), as /proc and /sys have it; SIZE_MAX: none.
 size_t file_number(const char *path, const char *key);
-
-// A file that appears whole or not at all: written as PATH.tmp, renamed to PATH when all of it is on the disk. Where
-// another has that name, a process that writes the same file or one that was killed, PATH.tmp2, PATH.tmp3, ...
-typedef struct {
-    const char *path; // the caller's
-    char *tmp;
-    int fd; // write here, with fd_write_all
-} FileDraft;
-
-Status file_draft(const char *path, FileDraft *out); // QUILL_IO: cannot be created
-// Ends the draft that file_draft opened. `written` is how the writing went: after a failure the draft is removed, PATH
-// stays as it was, and the failure comes back with the draft's name in front. QUILL_IO: cannot be synced or renamed.
-Status file_publish(FileDraft *d, Status written);
 
 // Where quill keeps what it measured: $XDG_CACHE_HOME/quill or ~/.cache/quill, made if missing; false if there is none.
 bool cache_dir(char *out, size_t cap);

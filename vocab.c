@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+// What a hostile file may cost: its strings may be empty, and each token takes some 40 bytes here. Four times the
+// largest vocabularies in use.
+enum { MAX_TOKENS = 1 << 20, MAX_MERGES = 4 << 20 };
+
 // ---- tables ---------------------------------------------------------------------------------------------------------
 
 static uint32_t piece_hash(const Vocab *v, const char *s, size_t n) { return (uint32_t)hash_bytes(v->key, s, n); }
@@ -26,7 +30,8 @@ static size_t table_bytes(uint32_t mask, size_t slot_bytes) { return ((size_t)ma
 // Huge pages: filling a table visits its pages in no order, and half the time of loading went into page walks.
 static void *table_alloc(uint32_t mask, size_t slot_bytes) {
     void *table = pages_alloc(table_bytes(mask, slot_bytes), true);
-    return table ? table : mem_alloc(SIZE_MAX / 2); // out of memory: says so and exits
+    if (!table) mem_refused(table_bytes(mask, slot_bytes));
+    return table;
 }
 
 // The slot that holds these bytes, or the free one where they belong.
@@ -296,18 +301,19 @@ static Status load_merges(Vocab *v, const Gguf *g) {
                             "%s: tokenizer.ggml.merges: expected with tokenizer.ggml.model \"gpt2\", it is "
                             "missing; convert the model again",
                             gguf_name(g));
-    if (value->type != GGUF_ARRAY || value->elem_type != GGUF_STR || value->n > INT_MAX)
+    if (value->type != GGUF_ARRAY || value->elem_type != GGUF_STR)
         return status_error(QUILL_MODEL, "%s: tokenizer.ggml.merges: an array of strings expected, GGUF type %d found",
                             gguf_name(g), (int)value->elem_type);
-    Str *merges = mem_alloc((size_t)value->n * sizeof *merges);
-    Status st = gguf_strings(g, value, merges);
+    if (value->n > MAX_MERGES)
+        return status_error(QUILL_MODEL, "%s: tokenizer.ggml.merges: at most %d strings expected, %llu found",
+                            gguf_name(g), MAX_MERGES, (unsigned long long)value->n);
     v->by_pair_mask = table_mask((size_t)value->n);
     v->by_pair = table_alloc(v->by_pair_mask, sizeof *v->by_pair);
     char *both = mem_alloc(4 * (size_t)v->max_piece + 1);
-    for (uint32_t rank = 0; rank < value->n && !st.code; rank++) add_merge(v, merges[rank], rank, both);
+    const uint8_t *at = value->data;
+    for (uint32_t rank = 0; rank < value->n; rank++) add_merge(v, gguf_next_string(&at), rank, both);
     free(both);
-    free(merges);
-    return st;
+    return OK;
 }
 
 // ---- loading: added tokens, roles -----------------------------------------------------------------------------------
@@ -444,9 +450,9 @@ Status vocab_load(Vocab *v, const Gguf *g, bool spm, bool add_bos) {
                             : value->type != GGUF_ARRAY ? "a single value"
                             : value->n == 0             ? "an empty one"
                                                         : "one of another type");
-    if (value->n > INT_MAX / 2)
+    if (value->n > MAX_TOKENS)
         return status_error(QUILL_MODEL, "%s: %s: at most %d strings expected, %llu found", gguf_name(g), key,
-                            INT_MAX / 2, (unsigned long long)value->n);
+                            MAX_TOKENS, (unsigned long long)value->n);
     v->n = (int)value->n;
     Str *texts = mem_alloc((size_t)v->n * sizeof *texts);
     Status st = gguf_strings(g, value, texts);

@@ -18,4 +18,13 @@ static inline void remove_directory(const char *path) {
     rmdir(path);
 }
 
+// How many of its entries begin with a text.
+static inline int count_entries(const char *path, const char *beginning) {
+    DIR *d = opendir(path);
+    int n = 0;
+    for (struct dirent *e; d && (e = readdir(d));) n += strncmp(e->d_name, beginning, strlen(beginning)) == 0;
+    if (d) closedir(d);
+    return n;
+}
+
 #endif

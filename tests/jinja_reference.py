@@ -78,6 +78,14 @@ y' }}
 {{ l|map('string')|length }}
 {{ l|join(', ') }} {{ l|join }} {{ u|join(',', attribute='v') }} {{ [1, none, 'a', 2.0]|join('-') }} {{ s|join('.') }} {{ d|join('+') }} {{ missing|join }}
 {{ z|join }}
+{{ z|select|list }} {{ z|reject('odd')|list }} {{ missing|selectattr('x')|list }} {{ false|rejectattr('x')|list }} {{ e|map('upper')|list }} {{ z|map(attribute='x')|list }} {{ 0|select|list }} {{ missing|map|list }}
+{{ 5|select|list }}
+{{ t|map('upper')|list }}
+{{ range(0, 10, 9223372036854775807)|list }} {{ range(0, -10, -9223372036854775807)|list }} {{ range(9223372036854775805, 9223372036854775807)|list }} {{ range(-9223372036854775807, 9223372036854775807, 9223372036854775807)|list }}
+{{ range(-9223372036854775807, 9223372036854775807) }}
+{{ '\u0130stanbul'.lower() }} {{ '\u0130'|lower }} {{ '\u0130'.casefold() }} {{ 'x\u0130'|capitalize }} {{ '\u0130'|title }} {{ '\u0130'.swapcase() }}
+{{ 'a-b-c'.partition('-') }} {{ 'ab'.center(7, '*') }} {{ 'ab'|center(7) }} {{ 'x'.join(dict(**d)) }}
+{{ dict(**{7: 1}) }}
 {{ missing|default('x') }} {{ z|default('x') }} {{ e|default('x', true) }} {{ e|d('x', boolean=true) }} {{ d.q|default(1) }} {{ missing|default }}
 {{ missing.x|default('y') }}
 {{ d|tojson }} {{ u|tojson }} {{ s|tojson }} {{ z|tojson }} {{ t|tojson }} {{ f|tojson }} {{ h|tojson }} {{ us|tojson(ensure_ascii=true) }} {{ '🎉\x7f'|tojson(true) }} {{ 'a\n\t\x01"\\/'|tojson }}

@@ -437,10 +437,12 @@ PYTHON
 @test "commands that cannot be say why" {
     printf '{"messages":[{"role":"wizard","content":"x"}]}' >wizard.json
     printf '[' >broken.json
+    rc=0
     printf '%s\n' /regn /bogus '/set tmp 3' '/set temp 2000' '/set ctx-size 9' '/set temp' '/set greedy maybe' \
         '/set logit-bias 999999+1' '/load wizard.json' '/load broken.json' '/load missing' '/read missing' /undo \
         '/save' '/exit now' '/load --kv nowhere' '/save /nowhere/x' /regen /copy '/save broken.json' /edit \
-        '/read -' '/load -' '/load --kv -' | "$QUILL" -i >out 2>errors
+        '/read -' '/load -' '/load --kv -' | "$QUILL" -i >out 2>errors || rc=$?
+    [ "$rc" -eq 6 ] # files could not be read or written
     [ ! -s out ]
     not grep -v '^quill: ' errors
     for text in 'did you mean /regen' '/help lists them' 'did you mean temp' 'from 0 to 1000' 'start again with -c 9' \

@@ -3,6 +3,7 @@
 #include "testing.h"
 
 #include "../jinja.h"
+#include "../jinja_run.h"
 
 static const struct tm now = {.tm_year = 126, .tm_mday = 2};
 
@@ -93,6 +94,21 @@ static void test_prints(void **state) {
          "02 Jan 2026 True True True"},
         {"{{ 'a,b,c'.split(',', 1) }}{{ ' a b '.split() }}{{ 'abc'.replace('b', '-') }}{{ '%s-%03d'|format('x', n) }}",
          "['a', 'b,c']['a', 'b']a-cx-007"},
+        {"{% for i in range(20) %}{% set x = {'a': i} %}{% endfor %}{{ {'a': 1, 'b': 2, 'c': 3, 'd': 4, 'e': 5, 'f': "
+         "6, "
+         "'g': 7, 'h': 8, 'i': 9, 'j': 10, 1: 11, 'a': 12}['a'] }}",
+         "12"},
+        {"{{ range(0, 10, 9223372036854775807) }}{{ range(0, 10, 9223372036854775807)|list }}",
+         "range(0, 10, 9223372036854775807)[0]"},
+        {"{% set low = 0 - 9223372036854775807 - 1 %}{% set high = 9223372036854775807 %}"
+         "{{ range(low, high, high)|list }}{{ range(high, low, low)|list }}{{ range(0, low, low)|list }}"
+         "{{ range(high - 1, high, 2)|list }}{{ range(high, low, 1)|list }}{{ range(low, low + 3)|length }}",
+         "[-9223372036854775808, -1, 9223372036854775806][9223372036854775807, -1][0][9223372036854775806][]3"},
+        {"{{ none|select|list }}{{ missing|reject('odd')|list }}{{ false|selectattr('x')|list }}{{ "
+         "0|rejectattr('x')|list "
+         "}}{{ ''|map('upper')|list }}{{ none|map(attribute='x')|list }}",
+         "[][][][][][]"},
+        {"{{ '\u0130'.lower() }}{{ '\u0130I'|lower }}", "i\xcc\x87i\xcc\x87i"},
         {"", ""},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) check(cases[i].source, "hello", cases[i].expected);
@@ -131,6 +147,11 @@ static void test_trust(void **state) {
         {"{% for c in u %}{{ c }}.{% endfor %}", "ab", "a.b.", "uTuT"},
         {"{{ u|int + 1 }}{{ u|int }}", "4", "54", "uu"},
         {"{{ u|indent(1, true) }}{{ u.center(3) }}", "a", " a a ", "TuTuT"},
+        {"{{ strftime_now(u) }}{{ strftime_now('<%d>') }}", "<%d>", "<02><02>", "uuuuTTTT"},
+        {"{{ 'x'.center(3, u) }}{{ u.ljust(2, '-') }}", "<", "<x<<-", "uTuuT"},
+        {"{{ u.partition('|')|join }}", "a|b", "a|b", "uuu"},
+        {"{% for i in range(u|int, 8) %}{{ i }}{% endfor %}{{ range(u|int) }}", "6", "67range(0, 6)", "uuuuuuuuuuuuu"},
+        {"{{ u % 7 }}{{ u|format(7) }}", "%03d", "007007", "uuuuuu"},
         {"{% for m in messages %}<{{ m.role }}{{ m.content }}{% endfor %}", "|>", "<user|><assistantYes.",
          "TTTTTuuTTTTTTTTTTuuuu"},
     };
@@ -165,6 +186,9 @@ static void test_errors(void **state) {
         {"{% set x = 1 %}{% set x.y = 2 %}", "non-namespace"},
         {"{{ 9223372036854775807 + 1 }}", "64 bits"},
         {"{{ range(1000000) }}", "Range too big"},
+        {"{{ range(0 - 9223372036854775807, 9223372036854775807) }}", "Range too big"},
+        {"{% macro f() %}{% endmacro %}{{ f(**{7: 2}) }}", "keywords must be strings"},
+        {"{{ dict(**{none: 2}) }}", "keywords must be strings"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         Result r = render(cases[i].source, "hi");
@@ -230,6 +254,110 @@ static void test_bounds(void **state) {
     }
 }
 
+// ---- what a message wrote stays a message's -------------------------------------------------------------------------
+
+// Of the characters of the user's texts no template writes any below, in no case.
+static bool is_users(char c) { return c && strchr("qzQZ9~", c); }
+
+static void check_provenance(const char *source) {
+    static const char user[] = "Qz~ %Y|{}qZ%s9";
+    Result r = render_within(source, strlen(source), user, 1 << 20, 20000);
+    for (size_t i = 0; i < r.text.n; i++)
+        if (is_users(r.text.data[i]) && r.trusted.data[i])
+            fail_msg("%s: byte %zu of \"%s\" is the user's, and trusted", source, i, r.text.data);
+    result_free(&r);
+}
+
+// What a template can hand to a function: texts, numbers and collections of the user's, and some of its own.
+static const char *const values[] = {
+    "u", "[u, u, 'b']", "{'k': u, u: 1}", "(u[-1]|int * 11)", "u[-1]|int", "u[:1]", "'b'", "'%s {} %d'", "3"};
+
+// Prints a value as it is, and what it holds.
+static void check_value(const char *value) {
+    char source[700];
+    static const char *const shapes[] = {
+        "{{ %s }}", "{%% for x in %s %%}{{ x }}{%% for y in x %%}{{ y }}{%% endfor %%}{%% endfor %%}",
+        "{%% set v = %s %%}{{ v ~ '' }}{{ v() if v is callable }}{{ v() if v is callable }}{{ v.next() }}"};
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        snprintf(source, sizeof source, shapes[i], value);
+        check_provenance(source);
+    }
+}
+
+// A call with none to two arguments, each combination of them, and with three that are the same. `form` takes the value
+// that is called on (some do not use it), the name and the arguments.
+static int check_calls(BuiltinTable table, const char *form, const char *of) {
+    enum { N = ARRAY_LEN(values), PAIRS = 1 + N + N * N }; // written with digits 1 to N, 111 is PAIRS
+    for (size_t f = 0; f < table.n; f++)
+        for (size_t i = 0; i < PAIRS + N; i++) {
+            size_t k = i < PAIRS ? i : PAIRS * (i - PAIRS + 1);
+            char args[200] = "", call[400];
+            for (size_t left = k; left > 0; left = (left - 1) / N) {
+                if (*args) strcat(args, ", ");
+                strcat(args, values[(left - 1) % N]);
+            }
+            snprintf(call, sizeof call, form, of, table.rows[f].name, args);
+            check_value(call);
+        }
+    return (int)table.n;
+}
+
+static void test_provenance(void **state) {
+    (void)state;
+    int n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(values); i++) n = check_calls(builtin_filters(), "(%s|%s(%s))", values[i]);
+    n += check_calls(builtin_functions(), "(%.0s%s(%s))", "");
+    n += check_calls(builtin_methods(V_STRING), "(%s).%s(%s)", "u");
+    check_calls(builtin_methods(V_STRING), "(%s).%s(%s)", "'ab{}%s'");
+    n += check_calls(builtin_methods(V_DICT), "(%s).%s(%s)", "{'k': u, u: 1}");
+    n += check_calls(builtin_methods(V_LIST), "(%s).%s(%s)", "[u, 'b']");
+    n += check_calls(builtin_methods(V_CYCLER), "(%s).%s(%s)", "cycler(u, 'b')");
+    // Tests give true and false alone, and `loop` has two methods.
+    BuiltinTable tests = builtin_tests(), loop = builtin_methods(V_LOOP);
+    for (size_t i = 0; i < tests.n; i++) {
+        char source[200];
+        snprintf(source, sizeof source, "{{ u is %s }}{{ u is %s(u) }}", tests.rows[i].name, tests.rows[i].name);
+        check_provenance(source);
+    }
+    for (size_t i = 0; i < loop.n; i++) {
+        char source[200];
+        snprintf(source, sizeof source, "{%% for x in u %%}{{ loop.%s(u, x) }}{{ loop.previtem }}{%% endfor %%}",
+                 loop.rows[i].name);
+        check_provenance(source);
+    }
+    assert_true(n > 90);
+}
+
+// ---- time -----------------------------------------------------------------------------------------------------------
+
+// With the steps that a conversation's template gets, each ends within seconds, whatever it looks up or compares.
+static void test_step_budget(void **state) {
+    (void)state;
+    Buf many = {0};
+    for (int i = 0; i < 100000; i++) buf_printf(&many, "{%% set v%d = 1 %%}", i);
+    buf_str(&many, "{% for a in range(10) %}{% for b in range(100000) %}{% if v0 and v99999 and not v5 %}x{% endif %}"
+                   "{% endfor %}{% endfor %}");
+    Buf sources[6] = {many};
+    static const char *const bodies[] = {"x.strip(y)", "x.rfind(y)", "x.startswith(x)", "x.isalpha()",
+                                         "x|upper|length"};
+    for (size_t i = 0; i < ARRAY_LEN(bodies); i++)
+        buf_printf(&sources[i + 1],
+                   "{%% set x = 'a' * 1000000 %%}{%% set y = 'a' * 400000 ~ 'b' %%}{%% for a in range(1000) %%}"
+                   "{%% for b in range(100000) %%}{%% set z = %s %%}{%% endfor %%}{%% endfor %%}",
+                   bodies[i]);
+    for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
+        double start = clock_now();
+        Result r = render_within(sources[i].data, sources[i].n, "hi", 256 << 20, 20000000);
+        double seconds = clock_now() - start;
+        print_message("%.40s...: %.2f s, %s\n", i ? bodies[i - 1] : "100,000 variables", seconds,
+                      r.st.code ? r.st.message : "done");
+        assert_true(seconds < 20);
+        assert_int_equal(r.st.code, i ? QUILL_MODEL : QUILL_OK);
+        result_free(&r);
+        buf_free(&sources[i]);
+    }
+}
+
 // Every beginning of a template, and bytes that are no text.
 static void test_cut_off(void **state) {
     (void)state;
@@ -252,8 +380,9 @@ static void test_cut_off(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prints), cmocka_unit_test(test_trust),   cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_bounds), cmocka_unit_test(test_cut_off),
+        cmocka_unit_test(test_prints),      cmocka_unit_test(test_trust),   cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_bounds),      cmocka_unit_test(test_cut_off), cmocka_unit_test(test_provenance),
+        cmocka_unit_test(test_step_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -207,7 +207,7 @@ PYTHON
     echo old >a.kv
     [ "$(code "$QUILL" prefill -m "$TINY/base.gguf" -c 16 -f "$TINY/long" --kv-out a.kv)" -eq 5 ]
     [ "$(cat a.kv)" = old ]
-    [ ! -e a.kv.tmp ]
+    [ -z "$(ls | grep quill-)" ]
     [ "$(code "$QUILL" prefill -m "$TINY/base.gguf" --kv-out /nowhere/a.kv hello)" -eq 6 ]
     "$QUILL" prefill -m "$TINY/chat.gguf" --raw -f "$TINY/long" --kv-out - 2>errors | head -c 10 >/dev/null
     [ ! -s errors ]

@@ -1,0 +1,138 @@
+// test_draft.c: files that appear whole or not at all, and what becomes of drafts whose writers were killed.
+#define _GNU_SOURCE // directory.h
+#include "testing.h"
+
+#include "../draft.h"
+#include "directory.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static char path[2048];
+
+static int setup(void **state) {
+    (void)state;
+    mkdir(test_tmp("drafts"), 0777);
+    snprintf(path, sizeof path, "%s", test_tmp("drafts/file.kv"));
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    remove_directory(test_tmp("drafts"));
+    return 0;
+}
+
+static int entries(void) { return count_entries(test_tmp("drafts"), "") - 2; }
+
+static void write_text(const char *where, const char *text) {
+    FILE *f = fopen(where, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void expect_text(const char *where, const char *text) {
+    Buf found = {0};
+    assert_ok(file_read(where, &found));
+    assert_string_equal(found.data, text);
+    buf_free(&found);
+}
+
+// Two that write the same file keep apart; a failure leaves what was there, and no draft.
+static void test_publish(void **state) {
+    (void)state;
+    Draft a, b;
+    assert_ok(draft_open(path, 0640, &a));
+    assert_ok(draft_open(path, 0666, &b)); // the first one is locked, and stays
+    assert_string_not_equal(a.tmp, b.tmp);
+    assert_ok(fd_write_all(a.fd, "first", 5));
+    assert_ok(fd_write_all(b.fd, "second", 6));
+    assert_ok(draft_publish(&a, OK));
+    expect_text(path, "first");
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777 & ~0640u, 0);
+    assert_ok(draft_publish(&b, OK));
+    expect_text(path, "second");
+    assert_int_equal(entries(), 1);
+    assert_ok(draft_open(path, 0666, &a));
+    Status st = draft_publish(&a, status_error(QUILL_IO, "the disk is full"));
+    assert_int_equal(st.code, QUILL_IO);
+    assert_non_null(strstr(st.message, "the disk is full"));
+    assert_ok(draft_open(path, 0666, &a));
+    st = draft_publish(&a, (Status){.code = 130}); // a signal has nothing to say
+    assert_int_equal(st.code, 130);
+    assert_string_equal(st.message, "");
+    expect_text(path, "second");
+    assert_int_equal(entries(), 1);
+}
+
+// A child that dies in the middle of writing.
+static void die_writing(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        Draft d;
+        if (draft_open(path, 0666, &d).code) _exit(1);
+        if (fd_write_all(d.fd, "half", 4).code) _exit(1);
+        kill(getpid(), SIGKILL);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    assert_true(WIFSIGNALED(status));
+}
+
+static void test_killed(void **state) {
+    (void)state;
+    Draft d;
+    for (int i = 0; i < 20; i++) {
+        die_writing();
+        assert_int_equal(entries(), 1); // each one removes the draft of the one before
+    }
+    assert_ok(draft_open(path, 0666, &d));
+    assert_int_equal(entries(), 1);
+    assert_ok(draft_publish(&d, OK));
+    assert_int_equal(entries(), 1);
+    // Thousands that others left, and no more than a look at the folder.
+    char name[4200];
+    for (int i = 0; i < 2000; i++) {
+        snprintf(name, sizeof name, "%s.quill-a%05d", path, i);
+        write_text(name, "old");
+    }
+    assert_ok(draft_open(path, 0666, &d));
+    assert_ok(draft_publish(&d, OK));
+    assert_int_equal(entries(), 1);
+}
+
+// Files that only look a little like drafts, and drafts of other files, stay.
+static void test_not_ours(void **state) {
+    (void)state;
+    static const char *const endings[] = {".tmp",          ".quill-",           ".quill-abc12",  ".quill-abc1234",
+                                          ".quill-ABC123", ".quill-abc123.txt", "2.quill-abc123"};
+    char name[4200];
+    for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
+        snprintf(name, sizeof name, "%s%s", path, endings[i]);
+        write_text(name, "theirs");
+    }
+    Draft d;
+    assert_ok(draft_open(path, 0666, &d));
+    assert_ok(draft_publish(&d, OK));
+    for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
+        snprintf(name, sizeof name, "%s%s", path, endings[i]);
+        expect_text(name, "theirs");
+    }
+    Status st = draft_open(test_tmp("drafts/none/file"), 0666, &d);
+    assert_int_equal(st.code, QUILL_IO);
+    assert_non_null(strstr(st.message, "cannot create: No such file"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_publish, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_not_ours, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
