@@ -51,7 +51,7 @@ __device__ __forceinline__ void score_keys(const AttendJob &j, const KvPlane &ke
         int i = i0 + (int)threadIdx.x / KEY_LANES;
         float sum[HEADS] = {};
         if (i < n) {
-            KvSlot at = find_slot(keys, first + i);
+            KvSlot at = find_slot<TYPE>(keys, first + i);
             UNROLL_BY(keys_ahead(TYPE))
             for (int c = lane; c < chunks; c += KEY_LANES) {
                 float k[8];
@@ -101,7 +101,7 @@ __device__ __forceinline__ void sum_values(const AttendJob &j, const KvPlane &va
             UNROLL
             for (int k = 0; k < AHEAD; k++) {
                 int i = i0 + k * at_once < n ? i0 + k * at_once : n - 1;
-                load_kv<TYPE>(v[k], values, find_slot(values, first + i), c);
+                load_kv<TYPE>(v[k], values, find_slot<TYPE>(values, first + i), c);
             }
             UNROLL
             for (int k = 0; k < AHEAD; k++) {

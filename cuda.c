@@ -21,7 +21,8 @@ enum {
 static struct {
     GpuInfo info;
     GpuStream stream;
-    bool products; // cuBLAS is there
+    GpuTuning tuning;
+    bool asked, products; // whether cuBLAS was opened, and is there
     CudaCounts counts;
     char isa[16], kernels[256];
     Backend backend;
@@ -30,6 +31,26 @@ static struct {
 CudaCounts cuda_counts(void) { return gpu.counts; }
 
 static void wait(void) { rt_sync(gpu.stream); }
+
+// Backend.kernels
+static void describe(const char *prefill) {
+    snprintf(gpu.kernels, sizeof gpu.kernels, "decode fused kernels in graphs%s%s; prefill %.150s",
+             gpu.tuning.few ? ", 5 to 16 rows on the matrix unit" : "", gpu.tuning.early ? ", begun early" : "",
+             prefill);
+}
+
+// Whether there is cuBLAS. It is opened when a product first asks: a large library, which decoding does without.
+static bool has_products(void) {
+    if (gpu.asked) return gpu.products;
+    Status st = rt_products_open(gpu.stream);
+    gpu.asked = true;
+    gpu.products = !st.code;
+    if (gpu.products) describe(rt_products_name());
+    else snprintf(gpu.kernels, sizeof gpu.kernels, "fused kernels for prefill too, which is slow: %.180s", st.message);
+    return gpu.products;
+}
+
+void cuda_open_products(void) { has_products(); }
 
 static const char *failure(void) {
     const char *e = gpu_launch_error();
@@ -541,7 +562,7 @@ static const GpuProduct rounded = {.exact = false}; // activations beside quanti
 
 // Whether a layer's matrices meet these rows in the fused kernels.
 static bool by_matvec(const Scratch *s, const CudaLayer *c) {
-    return s->batch.n_rows <= (c->dense ? gpu_decode_rows(&c->gpu) : UNPACK_ROWS) || !gpu.products;
+    return s->batch.n_rows <= (c->dense ? gpu_decode_rows(&c->gpu) : UNPACK_ROWS) || !has_products();
 }
 
 static bool by_tiles(const Scratch *s, const CudaLayer *c, const KvPool *on_gpu) {
@@ -706,7 +727,7 @@ static void multiply_head(Workspace *w, const Ends *e, const int *rows, int n_ro
     size_t n_vocab = (size_t)w->n_vocab;
     int most = gpu_logits_rows(&m->t);
     assert(n_rows <= w->max_out);
-    if (n_rows > 2 * GPU_DECODE_ROWS && n_rows <= w->max_rows && gpu.products) {
+    if (n_rows > 2 * GPU_DECODE_ROWS && n_rows <= w->max_rows && has_products()) {
         gpu_rmsnorm(s->xn, m->stack.type, s->x, m->norm, e->eps, w->dim, rows, n_rows, gpu.stream);
         multiply(s, &m->stack, 0, w->n_vocab, s->xn, n_rows, s->logits, n_vocab, false);
     } else
@@ -883,22 +904,13 @@ static Status first_launch(void) {
 }
 
 static Status open_gpu(void) {
-    GpuTuning tuning;
-    TRY(read_tuning(&tuning));
+    TRY(read_tuning(&gpu.tuning));
     TRY(rt_open(&gpu.info));
-    tuning = gpu_tune(tuning);
+    gpu.tuning = gpu_tune(gpu.tuning);
     gpu.stream = rt_stream();
     TRY(first_launch());
-    Status products = rt_products_open(gpu.stream);
-    gpu.products = !products.code;
     snprintf(gpu.isa, sizeof gpu.isa, "sm_%d%d", gpu.info.major, gpu.info.minor);
-    if (gpu.products)
-        snprintf(gpu.kernels, sizeof gpu.kernels, "decode fused kernels in graphs%s%s; prefill %s",
-                 tuning.few ? ", 5 to 16 rows on the matrix unit" : "", tuning.early ? ", begun early" : "",
-                 rt_products_name());
-    else
-        snprintf(gpu.kernels, sizeof gpu.kernels, "fused kernels for prefill too, which is slow: %.180s",
-                 products.message);
+    describe("cuBLAS, not opened");
     gpu.backend = (Backend){.name = gpu.info.name,
                             .isa = gpu.isa,
                             .kernels = gpu.kernels,

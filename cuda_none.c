@@ -21,6 +21,7 @@ Status cuda_can(const Heads *h) {
     return OK;
 }
 
+void cuda_open_products(void) {}
 size_t cuda_layer_bytes(const Layer *l) {
     (void)l;
     return 0;

@@ -53,7 +53,7 @@ __device__ __forceinline__ void unpack_keys(uint16_t *to, const KvPlane &p, int 
     for (int i = (int)threadIdx.x; i < FLASH_KEYS * pieces; i += FLASH_THREADS) {
         int slot = first + i / pieces, c = i % pieces;
         float v[8] = {};
-        if (slot >= begin && slot < end) load_kv<ANY_TYPE>(v, p, find_slot(p, slot), c);
+        if (slot >= begin && slot < end) load_kv<ANY_TYPE>(v, p, find_slot<ANY_TYPE>(p, slot), c);
         uint4 halves = {to_pair<TYPE_F16>(v[0], v[1]), to_pair<TYPE_F16>(v[2], v[3]), to_pair<TYPE_F16>(v[4], v[5]),
                         to_pair<TYPE_F16>(v[6], v[7])};
         *(uint4 *)(to + i / pieces * flash_stride(HD) + c * 8) = halves;

@@ -43,6 +43,11 @@ static __device__ __forceinline__ uint16_t gpu_float_bf16(float f) {
     return __bfloat16_as_ushort(__float2bfloat16_rn(f));
 }
 
+// A pointer into device memory, where the compiler cannot see that it is none to shared memory: loads need not ask.
+static __device__ __forceinline__ const void *in_global(const void *p) {
+    __builtin_assume(__isGlobal(p));
+    return p;
+}
 // What is read once: the caches may let it go first.
 template <typename T> static __device__ __forceinline__ T stream(const void *p) { return __ldcs((const T *)p); }
 // What another block of this launch has written.

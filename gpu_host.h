@@ -195,6 +195,7 @@ static inline float gpu_bf16_float(uint16_t h) { return bf16_float(h); }
 static inline uint16_t gpu_float_half(float f) { return float_half(f); }
 static inline uint16_t gpu_float_bf16(float f) { return float_bf16(f); }
 
+static inline const void *in_global(const void *p) { return p; }
 template <typename T> static inline T stream(const void *p) {
     if ((uintptr_t)p % sizeof(T)) gpu_host_fault("a load of %zu bytes from %p, which is not aligned", sizeof(T), p);
     T v;

@@ -155,6 +155,7 @@ Status place_load(const Place *p, Model *m, ThreadPool *pool, bool quiet) {
 
 void place_kernels(const Place *p, const char *isa, Buf *out) {
     int n = p->gpu ? p->n_layers : 0;
+    if (n > 0) cuda_open_products(); // K and V depend on it
     if (n == 0 || n < p->n_all) buf_printf(out, "cpu %s", isa);
     if (n > 0 && n < p->n_all) buf_printf(out, "; layers from %d on ", p->n_all - n);
     if (n > 0) buf_printf(out, "%s %s, %s", p->gpu->name, p->gpu->isa, p->gpu->kernels);

@@ -71,13 +71,14 @@ __device__ __forceinline__ const float *open_row(const KvPlane &p, int slot) {
     return p.row + (ptrdiff_t)(slot - p.own) * (ptrdiff_t)p.stride;
 }
 
-__device__ __forceinline__ KvSlot find_slot(const KvPlane &p, int slot) {
-    if (slot >= p.open) return {slot, NULL, open_row(p, slot)};
+template <int TYPE> __device__ __forceinline__ KvSlot find_slot(const KvPlane &p, int slot) { // TYPE: as for load_kv
+    bool may_be_open = TYPE == ANY_TYPE || kv_is_sealed(TYPE);
+    if (may_be_open && slot >= p.open) return {slot, NULL, open_row(p, slot)};
     return {slot, bytes_of(p, slot), NULL};
 }
 
 __device__ __forceinline__ void load_floats(float v[8], const void *at) { // 16-byte aligned
-    const float4 *p = (const float4 *)at;
+    const float4 *p = (const float4 *)in_global(at);
     float4 a = p[0], b = p[1];
     v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
 }
@@ -178,7 +179,7 @@ template <int TYPE> __device__ __forceinline__ void load_kv(float v[8], const Kv
     } else if constexpr (TYPE == TYPE_F32) {
         load_floats(v, s.at + 32 * c);
     } else if constexpr (TYPE == TYPE_F16 || TYPE == TYPE_BF16) {
-        uint4 a = *(const uint4 *)(s.at + 16 * c);
+        uint4 a = *(const uint4 *)in_global(s.at + 16 * c);
         const uint32_t words[4] = {a.x, a.y, a.z, a.w};
         UNROLL
         for (int k = 0; k < 8; k++) {

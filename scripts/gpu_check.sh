@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# On a machine with a GPU, in under 8 minutes, downloading nothing: builds, tests on the GPU, benchmarks; writes one JSON
-# and one markdown table, anew after every step, so that they are there whatever ends it. What it lacks it names, and goes
-# on without it.
+# On a machine with a GPU, in under 8 minutes, downloading nothing: builds, tests on the GPU, benchmarks; what is worth
+# most comes first. Writes one JSON and one markdown table, anew after every step, so that they are there whatever ends it,
+# and at its end an archive of all logs: three files. What it lacks it names, and goes on without it.
 #   scripts/gpu_check.sh [DIR]         results in DIR (default: build/gpu)
-#   QUILL_TEST_DATA=DIR                also the golden logits there (golden/tokens.txt, golden/*/X.gguf with X.f32)
-#   SECONDS_FOR_ALL=480                benchmarks that would end later are left out, and named
+#   QUILL_TEST_DATA=DIR                also the golden logits there (golden/tokens.txt, golden/*/X.gguf with X.f32, and
+#                                      golden/families/tokens.txt, X.gguf with X.logits.f32)
+#   SECONDS_FOR_ALL=480                steps that would end later are left out, and named
 #   QUILL=FILE                         that binary, instead of building one; build/release/tests/gpu_kernels is run if it
 #                                      is there, with a libcmocka.so.0 beside it where the machine has none (`make
 #                                      gpu-tests CUDA_ARCH=sm_90` builds both where there is no GPU)
@@ -43,21 +44,22 @@ for nvcc in "${CUDA_HOME:+$CUDA_HOME/bin/nvcc}" /usr/local/cuda/bin/nvcc "$(comm
 done
 
 mkdir -p "$out"
-out=$(cd "$out" && pwd)
+results_in=$(cd "$out" && pwd)
+out=$(mktemp -d) # all that is written on the way
 XDG_CACHE_HOME=$out/cache # this run's ceilings are its own
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | sed -n 1p)
 commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 say "$gpu, driver $driver, $([ -z "$nvcc" ] || "$nvcc" --version | sed -n 's/.*release //p'), commit $commit"
 
 # Models that are run more than once lie in memory, where there is room for them.
-models=$(mktemp -d /dev/shm/quill.XXXXXX 2>/dev/null || mktemp -d "$out/models.XXXXXX")
+models=$(mktemp -d /dev/shm/quill.XXXXXX 2>/dev/null || mktemp -d)
 
 # ---- one JSON, one table ----
 report() {
-  python3 - "$out" "$gpu" "$driver" "$commit" "$ended" "${#failures[@]}" "${#left_out[@]}" "${failures[@]}" "${left_out[@]}" \
+  python3 - "$results_in" "$out" "$gpu" "$driver" "$commit" "$ended" "${#failures[@]}" "${#left_out[@]}" "${failures[@]}" "${left_out[@]}" \
     "${results[@]}" <<'PYTHON' || say "the tables could not be written"
 import json, statistics, sys
-out, gpu, driver, commit, ended, n_failed, n_left_out, *rest = sys.argv[1:]
+to, out, gpu, driver, commit, ended, n_failed, n_left_out, *rest = sys.argv[1:]
 failed, rest = rest[:int(n_failed)], rest[int(n_failed):]
 left_out, files = rest[:int(n_left_out)], rest[int(n_left_out):]
 
@@ -72,7 +74,7 @@ def load(name):
 runs = [{"run": f.rsplit("/", 1)[1][:-5], **(load(f) or {"results": []})} for f in files]
 everything = {"gpu": gpu, "driver": driver, "commit": commit, "ended": ended, "failed": failed, "left_out": left_out,
               "roofline": load(out + "/roofline.json"), "benchmarks": runs, "transformers": load(out + "/transformers.json")}
-json.dump(everything, open(out + "/gpu_check.json", "w"), indent=1)
+json.dump(everything, open(to + "/gpu_check.json", "w"), indent=1)
 ceiling = ((everything["roofline"] or {}).get("machine") or {}).get("gpu") or {}
 lines = [f"{gpu}, driver {driver}, commit {commit}: {ended}", ""]
 lines += [f"- {name}: {value}" for name, value in ceiling.items()] + [""]
@@ -98,15 +100,17 @@ for what, how in sorted((w, h) for w, h in tried.items() if len(h) == 2):
     plain, other = (statistics.median(how[k]) for k in ("plain", "tried"))
     lines.append(f"| {what} | {plain:.1f} | {other:.1f} | {100 * (other / plain - 1):+.1f}% |")
 lines += [""] + [f"- failed: {f}" for f in failed] + [f"- left out: {f}" for f in left_out]
-open(out + "/gpu_check.md", "w").write("\n".join(lines) + "\n")
+open(to + "/gpu_check.md", "w").write("\n".join(lines) + "\n")
 PYTHON
 }
 finish() {
   local code=$?
-  rm -rf "$models"
   report
-  cat "$out/gpu_check.md"
-  say "$out/gpu_check.json, $out/gpu_check.md"
+  (cd "$out" && find . -name '*.log' -o -name '*.json' -o -name '*.err' | tar -czf "$results_in/gpu_check.logs.tar.gz" -T -) ||
+    say "the logs could not be kept"
+  rm -rf "$models" "$out"
+  cat "$results_in/gpu_check.md"
+  say "$results_in/gpu_check.json, gpu_check.md, gpu_check.logs.tar.gz"
   [ ${#failures[@]} -eq 0 ] || echo "gpu_check: ${#failures[@]} checks failed, named above" >&2
   [ ${#failures[@]} -eq 0 ] && [ $code -eq 0 ] || exit 1
 }
@@ -117,7 +121,7 @@ trap 'exit 1' INT TERM
 if [ -z "${QUILL:-}" ]; then
   if [ -z "$nvcc" ]; then skip "the build: no nvcc in CUDA_HOME, /usr/local/cuda or PATH"
   elif ! make -j"$(nproc)" CUDA_ARCH=native quill >"$out/build.log" 2>&1; then
-    fail "it does not build: $(grep -m1 -i error "$out/build.log" || tail -1 "$out/build.log"); all of it is in $out/build.log"
+    fail "it does not build: $(grep -m1 -i error "$out/build.log" || tail -1 "$out/build.log"); all of it is in build.log"
   elif ! make -j"$(nproc)" CUDA_ARCH=native gpu-tests >>"$out/build.log" 2>&1; then
     skip "the kernels' tests do not build: $(grep -m1 -i error "$out/build.log" || tail -1 "$out/build.log")"
   fi
@@ -142,7 +146,7 @@ for d in sys.path + site.getsitepackages():
     break
   done
 fi
-# ---- tests on the GPU ----
+# ---- what the steps share ----
 run() { # run OPTIONS...: quill, for up to $within seconds
   local code=0
   LD_LIBRARY_PATH=$libraries timeout -k 5 "${within:-60}" "$quill" "$@" || code=$?
@@ -151,12 +155,6 @@ run() { # run OPTIONS...: quill, for up to $within seconds
 }
 tiny=$out/tiny
 mkdir -p "$tiny"
-
-tests=build/release/tests/gpu_kernels
-if [ ! -x $tests ]; then skip "the kernels' own tests: no $tests (make gpu-tests; cmocka is needed)"
-elif QUILL_TEST_TMP=$out LD_LIBRARY_PATH=build/release/tests${libraries:+:$libraries} timeout -k 5 120 $tests >"$out/gpu_kernels.log" 2>&1; then say "the kernels' own tests: all passed"
-else fail "the kernels' own tests: $(grep -m1 ERROR "$out/gpu_kernels.log" || tail -1 "$out/gpu_kernels.log"); $out/gpu_kernels.log"; fi
-report
 
 tokens=1,5,9,17,33,4,8,15,16,23,42,2,7,11,13,19,29,31,37,41
 logits() { # logits FILE OUT OPTIONS...
@@ -181,44 +179,74 @@ near() { # near NAME LIMIT FILE [LAYERS]: the GPU's logits against the scalar CP
     compare "$1" "$2" "$out/a.f32" "$out/b.f32"
   else fail "$1: $(cat "$out/last.err")"; fi
 }
-say "logits of small random models, GPU against scalar CPU"
-for type in F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS; do
-  file=$tiny/$type.gguf
-  within=60 run bench --shape dim=512,layers=3,heads=8,kv_heads=2,ffn=1024,vocab=2048 --type $type --save "$file" -p 0 -n 0 -q \
-    2>"$out/last.err" || { fail "$type: $(tail -1 "$out/last.err")"; continue; }
-  case $type in F32) limit=1e-4 ;; F16 | BF16) limit=2e-2 ;; *) limit=5e-2 ;; esac
-  near "$type" $limit "$file"
-done
-near "Q8_0, 2 of 3 layers on the GPU" 5e-2 "$tiny/Q8_0.gguf" 2
-say "the same with every type of KV, over groups that are sealed on the way"
-tokens=$(seq -s, 3 102) longer=$tokens
-for types in "f16 f16" "f16 f16 --kv-rotate" "fp8 fp8" "q8_0 q8_0" "q4_0 q4_0 --kv-rotate" "kivi2 kivi2" "q8_0 q4_0" "kivi2 f16"; do
-  read -r k v rotate <<<"$types"
-  # shellcheck disable=SC2086 # no word or one
-  logits "$tiny/F32.gguf" "$out/a.f32" --device cpu --isa scalar -ctk "$k" -ctv "$v" $rotate || { fail "KV $types: $(cat "$out/last.err")"; continue; }
-  for steps in 2048 40 7; do # in one piece, in tiles that begin inside a group, by the fused kernels
-    # shellcheck disable=SC2086
-    if logits "$tiny/F32.gguf" "$out/b.f32" --device cuda -ctk "$k" -ctv "$v" $rotate -ub $steps; then
-      compare "KV $types, -ub $steps" 1e-2 "$out/a.f32" "$out/b.f32"
-    else fail "KV $types: $(cat "$out/last.err")"; fi
-  done
-done
-tokens=1,5,9,17,33,4,8,15,16,23,42,2
-for type in F16 BF16 Q8_0 Q4_0 Q4_K Q6_K; do
-  case $type in F16 | BF16) limit=2e-2 ;; *) limit=5e-2 ;; esac
-  QUILL_GPU_TRY=few near "$type, 12 rows on the matrix unit" $limit "$tiny/$type.gguf"
-done
-if [ -f "${QUILL_TEST_DATA:-}/golden/tokens.txt" ]; then # logits of a float64 forward from outside
-  tokens=$(cat "$QUILL_TEST_DATA/golden/tokens.txt")
-  for file in "$QUILL_TEST_DATA"/golden/*/*.gguf; do
-    case $file in */arch/* | */F32.gguf) limit=1e-4 ;; */F16.gguf | */BF16.gguf) limit=2e-2 ;; *) limit=5e-2 ;; esac
-    if logits "$file" "$out/b.f32" --device cuda; then
-      compare "golden $(basename "$file")" $limit "${file%.gguf}.f32" "$out/b.f32"
-    else fail "$file: $(cat "$out/last.err")"; fi
-  done
-fi
 
-say "texts, GPU against scalar CPU"
+# ---- tests on the GPU ----
+check_kernels() {
+  local tests=build/release/tests/gpu_kernels
+  if [ ! -x $tests ]; then skip "the kernels' own tests: no $tests (make gpu-tests; cmocka is needed)"
+  elif QUILL_TEST_TMP=$out LD_LIBRARY_PATH=build/release/tests${libraries:+:$libraries} timeout -k 5 120 $tests >"$out/gpu_kernels.log" 2>&1; then say "the kernels' own tests: all passed"
+  else fail "the kernels' own tests: $(grep -m1 ERROR "$out/gpu_kernels.log" || tail -1 "$out/gpu_kernels.log"); gpu_kernels.log"; fi
+  report
+}
+small() { # small TYPE: a small random model
+  within=60 run bench --shape dim=512,layers=3,heads=8,kv_heads=2,ffn=1024,vocab=2048 --type "$1" --save "$tiny/$1.gguf" -p 0 -n 0 -q 2>"$out/last.err"
+}
+check_types() { # check_types TYPE...: logits of small random models
+  local type limit
+  say "logits of small random models, GPU against scalar CPU: $*"
+  for type; do
+    [ -f "$tiny/$type.gguf" ] || small "$type" || { fail "$type: $(tail -1 "$out/last.err")"; continue; }
+    case $type in F32) limit=1e-4 ;; F16 | BF16) limit=2e-2 ;; *) limit=5e-2 ;; esac
+    near "$type" $limit "$tiny/$type.gguf"
+  done
+  report
+}
+check_kv() { # every type of KV, over groups that are sealed on the way
+  local types k v rotate steps tokens
+  say "the same with every type of KV"
+  tokens=$longer
+  [ -f "$tiny/F32.gguf" ] || return 0
+  for types in "f16 f16" "q8_0 q8_0" "kivi2 kivi2" "f16 f16 --kv-rotate" "fp8 fp8" "q4_0 q4_0 --kv-rotate" "q8_0 q4_0" "kivi2 f16"; do
+    [ "$(left)" -ge 40 ] || { skip "no time for KV $types"; continue; }
+    read -r k v rotate <<<"$types"
+    # shellcheck disable=SC2086 # no word or one
+    logits "$tiny/F32.gguf" "$out/a.f32" --device cpu --isa scalar -ctk "$k" -ctv "$v" $rotate || { fail "KV $types: $(cat "$out/last.err")"; continue; }
+    for steps in 2048 40 7; do # in one piece, in tiles that begin inside a group, by the fused kernels
+      # shellcheck disable=SC2086
+      if logits "$tiny/F32.gguf" "$out/b.f32" --device cuda -ctk "$k" -ctv "$v" $rotate -ub $steps; then
+        compare "KV $types, -ub $steps" 1e-2 "$out/a.f32" "$out/b.f32"
+      else fail "KV $types: $(cat "$out/last.err")"; fi
+    done
+  done
+  report
+}
+check_few() {
+  local tokens=1,5,9,17,33,4,8,15,16,23,42,2 type limit
+  for type in F16 BF16 Q8_0 Q4_0 Q4_K Q6_K; do
+    case $type in F16 | BF16) limit=2e-2 ;; *) limit=5e-2 ;; esac
+    [ ! -f "$tiny/$type.gguf" ] || QUILL_GPU_TRY=few near "$type, 12 rows on the matrix unit" $limit "$tiny/$type.gguf"
+  done
+}
+golden() { # golden LIMIT FILE WANT; false: there is no time
+  [ "$(left)" -ge 40 ] || { skip "no time for golden logits from $(basename "$2") on"; return 1; }
+  if logits "$2" "$out/b.f32" --device cuda; then compare "golden $(basename "$2")" "$1" "$3" "$out/b.f32"
+  else fail "$2: $(cat "$out/last.err")"; fi
+}
+check_golden() { # logits of a float64 forward from outside
+  local tokens file limit dir=${QUILL_TEST_DATA:-}/golden
+  if [ -f "$dir/families/tokens.txt" ]; then
+    tokens=$(cat "$dir/families/tokens.txt")
+    for file in gemma2 gemma3; do golden 1e-3 "$dir/families/$file.gguf" "$dir/families/$file.logits.f32" || return 0; done
+  fi
+  [ -f "$dir/tokens.txt" ] || return 0
+  tokens=$(cat "$dir/tokens.txt")
+  for file in "$dir"/arch/*.gguf "$dir"/quants/*.gguf; do
+    case $file in */arch/* | */F32.gguf) limit=1e-4 ;; */F16.gguf | */BF16.gguf) limit=2e-2 ;; *) limit=5e-2 ;; esac
+    golden $limit "$file" "${file%.gguf}.f32" || return 0
+  done
+  report
+}
+
 text() { run --seed "$1" --raw -n 200 --json "${@:2}" "Once upon a time" </dev/null 2>"$out/last.err"; }
 part() { # part WANT GOT: greedy texts part only where the specification's two best tokens were closer than int8 rounds
   python3 - "$@" <<'PYTHON'
@@ -238,53 +266,56 @@ PYTHON
 same() { # same A B: the texts of two answers in JSON
   python3 -c 'import json, sys; a, b = (json.load(open(f))["text"] for f in sys.argv[1:]); sys.exit(a != b)' "$@"
 }
-if [[ $version =~ model:\ none ]]; then skip "texts: no model is built in"
-elif [ "$(left)" -lt 60 ]; then skip "no time for texts"
-else
-  if text 1 --device cpu --isa scalar --greedy --logprobs 2 >"$out/cpu.json" &&
-    text 1 --device cuda --greedy --logprobs 2 >"$out/gpu.json"; then
-    part "$out/cpu.json" "$out/gpu.json" || fail "the greedy text"
-  else fail "the greedy text: $(cat "$out/last.err")"; fi
-  for how in "-ctk q8_0 -ctv q8_0" "-ctk kivi2 -ctv q4_0 --kv-rotate" "-c 128 --evict sinks,window=96" "-c 128 --evict h2o,heavy=64,recent=48"; do
-    # shellcheck disable=SC2086 # words
-    if text 1 --device cpu --isa scalar --greedy --logprobs 2 $how >"$out/cpu.json" &&
-      text 1 --device cuda --greedy --logprobs 2 $how >"$out/gpu.json"; then
-      say "$how"
-      part "$out/cpu.json" "$out/gpu.json" || fail "the greedy text with $how"
-    else fail "the greedy text with $how: $(cat "$out/last.err")"; fi
-  done
-  for seed in 1 2 3; do
-    if text $seed --device cuda >"$out/gpu.json" && text $seed --device cuda >"$out/again.json" &&
-      text $seed --device cuda --logprobs 0 >"$out/host.json" && QUILL_GPU_TRY=early text $seed --device cuda >"$out/early.json"; then
-      same "$out/gpu.json" "$out/again.json" || fail "seed $seed: the same run gave another text"
-      same "$out/gpu.json" "$out/host.json" || fail "seed $seed: drawn on the GPU and drawn by the host differ"
-      same "$out/gpu.json" "$out/early.json" || fail "seed $seed: kernels begun early gave another text"
-      say "seed $seed: the same again, and with the host's draws"
-    else fail "seed $seed: $(cat "$out/last.err")"; fi
-  done
-fi
-
-report
-
-if command -v compute-sanitizer >/dev/null && [ "$(left)" -gt 300 ]; then
+check_text() { # check_text OPTIONS...: a greedy text
+  if [ "$(left)" -lt 40 ]; then skip "no time for the greedy text $*"
+  elif text 1 --device cpu --isa scalar --greedy --logprobs 2 "$@" >"$out/cpu.json" &&
+    text 1 --device cuda --greedy --logprobs 2 "$@" >"$out/gpu.json"; then
+    say "the greedy text $*"
+    part "$out/cpu.json" "$out/gpu.json" || fail "the greedy text $*"
+  else fail "the greedy text $*: $(cat "$out/last.err")"; fi
+}
+check_seed() { # check_seed N: a text that is drawn
+  if [ "$(left)" -lt 40 ]; then skip "no time for seed $1"
+  elif text "$1" --device cuda >"$out/gpu.json" && text "$1" --device cuda >"$out/again.json" &&
+    text "$1" --device cuda --logprobs 0 >"$out/host.json" && QUILL_GPU_TRY=early text "$1" --device cuda >"$out/early.json"; then
+    same "$out/gpu.json" "$out/again.json" || fail "seed $1: the same run gave another text"
+    same "$out/gpu.json" "$out/host.json" || fail "seed $1: drawn on the GPU and drawn by the host differ"
+    same "$out/gpu.json" "$out/early.json" || fail "seed $1: kernels begun early gave another text"
+    say "seed $1: the same again, and with the host's draws"
+  else fail "seed $1: $(cat "$out/last.err")"; fi
+}
+check_texts() {
+  check_text -ctk q8_0 -ctv q8_0
+  check_text -ctk kivi2 -ctv q4_0 --kv-rotate
+  check_text -c 128 --evict sinks,window=96
+  check_text -c 128 --evict h2o,heavy=64,recent=48
+  for seed in 1 2 3; do check_seed $seed; done
+  report
+}
+check_memory() { # compute-sanitizer: slow, so it comes last
+  local tool how
+  command -v compute-sanitizer >/dev/null || { skip "compute-sanitizer is not installed"; return 0; }
   for tool in memcheck racecheck; do
     for how in "--tokens 1,2,3,4,5,6,7" "--tokens $longer -ub 40 -ctk kivi2 -ctv q8_0 --kv-rotate"; do
+      [ "$(left)" -ge 45 ] || { skip "no time for compute-sanitizer $tool $how"; continue; }
       # shellcheck disable=SC2086 # words
       if LD_LIBRARY_PATH=$libraries timeout -k 5 40 compute-sanitizer --tool $tool --error-exitcode 9 --log-file "$out/$tool.log" \
         "$quill" logits -m "$tiny/Q4_K.gguf" $how --device cuda >/dev/null 2>"$out/last.err"; then
         say "compute-sanitizer $tool: clean"
-      elif [ $? -eq 9 ]; then fail "compute-sanitizer $tool: $out/$tool.log"
+      elif [ $? -eq 9 ]; then fail "compute-sanitizer $tool: $tool.log"
       else skip "compute-sanitizer $tool does not run here, or is slow ($(tail -1 "$out/last.err"))"; fi
     done
   done
-fi
+}
 
-# ---- benchmarks: what is worth most comes first ----
-say "ceilings"
-if [ "$(left)" -gt 40 ]; then
+# ---- benchmarks ----
+ceilings() {
+  say "ceilings"
+  [ "$(left)" -gt 40 ] || { skip "no time for ceilings"; return 0; }
   within=40 run bench --roofline -p 0 -n 0 --device cuda -o json >"$out/roofline.json" 2>"$out/last.err" ||
     fail "bench --roofline: $(tail -1 "$out/last.err")"
-fi
+  report
+}
 
 model() { # model SHAPE TYPE: the options that name it; written once, where there is room
   local file=$models/$1-$2.gguf
@@ -314,25 +345,42 @@ try() {
     QUILL_GPU_TRY=$what bench "try-$what-$name.tried.$turn" "$@"
   done
 }
+
+# ---- all of it: whether it computes at all, the main figures, the rest of the tests, the other figures ----
+longer=$(seq -s, 3 102)
+check_kernels
+check_types F32 BF16 Q4_K Q8_0
+if [[ $version =~ model:\ none ]]; then skip "texts: no model is built in"
+else check_text; fi
+ceilings
 for type in BF16 Q4_K; do bench "8b-$type" 60 8b $type -p 512 -n 64 -r 3; done
+for type in BF16 Q4_K; do bench "1b-$type" 30 1b $type -p 512 -n 64 -r 3; done
 for type in BF16 Q4_K; do try early "8b-$type" 30 8b $type -p 0 -n 64 -r 3; done
-for type in BF16 Q4_K; do
-  for n in 8 16; do try few "8b-$type-x$n" 30 8b $type -p 0 -n 32 -r 2 --sequences $n -d 64; done
-done
-for type in BF16 Q8_0 Q4_0 Q4_K; do bench "1b-$type" 30 1b $type -p 512 -n 64 -r 3; done
-try early 1b-Q4_K 30 1b Q4_K -p 0 -n 64 -r 3
+check_golden
+check_kv
+[[ $version =~ model:\ none ]] || check_texts
+check_types F16 Q4_0 Q6_K Q5_0 Q4_1 Q5_1 Q2_K Q3_K Q5_K IQ4_NL IQ4_XS
+[ ! -f "$tiny/Q8_0.gguf" ] || near "Q8_0, 2 of 3 layers on the GPU" 5e-2 "$tiny/Q8_0.gguf" 2
+check_few
 for type in BF16 Q4_K; do
   bench "8b-$type-pp4096" 30 8b $type -p 4096 -n 0 -r 3
-  for depth in 4096 32768; do bench "8b-$type-d$depth" 40 8b $type -p 0 -n 32 -r 2 -d $depth; done
-  for kv in q8_0 kivi2; do bench "8b-$type-d32768-$kv" 40 8b $type -p 0 -n 32 -r 2 -d 32768 -ctk $kv -ctv $kv; done
   bench "8b-$type-x32" 40 8b $type -p 0 -n 32 -r 2 --sequences 32 -d 1024
+  bench "8b-$type-d4096" 40 8b $type -p 0 -n 32 -r 2 -d 4096
+  try few "8b-$type-x8" 30 8b $type -p 0 -n 32 -r 2 --sequences 8 -d 64
+done
+for type in BF16 Q4_K; do
+  bench "8b-$type-d32768" 40 8b $type -p 0 -n 32 -r 2 -d 32768
+  for kv in q8_0 kivi2; do bench "8b-$type-d32768-$kv" 40 8b $type -p 0 -n 32 -r 2 -d 32768 -ctk $kv -ctv $kv; done
+  try few "8b-$type-x16" 30 8b $type -p 0 -n 32 -r 2 --sequences 16 -d 64
 done
 rm -f "$models"/*-BF16.gguf
 for type in Q8_0 Q4_0; do
   bench "8b-$type" 60 8b $type -p 512 -n 64 -r 3
+  bench "1b-$type" 30 1b $type -p 512 -n 64 -r 3
   try few "8b-$type-x8" 30 8b $type -p 0 -n 32 -r 2 --sequences 8 -d 64
 done
-
+try early 1b-Q4_K 30 1b Q4_K -p 0 -n 64 -r 3
+check_memory
 if [ "$(left)" -lt 40 ]; then skip "transformers: no time"
 elif ! timeout 60 python3 -c 'import torch, transformers' 2>/dev/null; then skip "transformers: not installed"
 else
