@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <wchar.h>
 
+#include "keys.h"
 #include "recall.h"
 #include "signals.h"
 #include "terminal.h"
@@ -29,6 +30,9 @@ struct Lines {
     FILE *out;
     HistoryW *past;
     Buf keys;          // read, not taken yet
+    size_t n_judged;   // first bytes of them that the editor gets as they are
+    bool pasting;      // what comes is text, escape sequences included
+    bool searching;    // Ctrl-R: the editor reads keys without its table
     int columns;       // of the terminal, when the line was drawn
     int signals;       // signals_watch's
     int stopped;       // the signal that ended the line
@@ -73,6 +77,8 @@ static void narrow(const wchar_t *text, size_t n, Buf *out) {
     }
 }
 
+#define CTRL_KEY(letter) ((letter)&0x1f)
+
 // ---- keys -----------------------------------------------------------------------------------------------------------
 
 static Lines *lines_of(EditLine *el) {
@@ -81,17 +87,88 @@ static Lines *lines_of(EditLine *el) {
     return l;
 }
 
-// The next whole character of what was read.
+// Replaces the first n bytes that were read. The editor gets the new ones as they are.
+static void replace_keys(Lines *l, size_t n, Str with) {
+    Buf all = {0};
+    buf_append(&all, with.data, with.n);
+    buf_append(&all, l->keys.data + n, l->keys.n - n);
+    buf_free(&l->keys);
+    l->keys = all;
+    l->n_judged = with.n;
+}
+
+// Whether libedit's table, ~/.editrc's keys included, has the sequence. It has no question for that but what its `bind`
+// prints.
+static bool has_binding(Lines *l, const char *map, Str sequence) {
+    Buf name = {0};
+    for (size_t i = 0; i < sequence.n; i++) {
+        bool special = sequence.data[i] == '^' || sequence.data[i] == '\\';
+        buf_printf(&name, "%s%c", special ? "\\" : "", sequence.data[i]);
+    }
+    char *shown = NULL;
+    size_t n = 0;
+    FILE *answer = open_memstream(&shown, &n), *errors = fopen("/dev/null", "w");
+    if (answer && errors) {
+        el_set(l->el, EL_SETFP, 1, answer);
+        el_set(l->el, EL_SETFP, 2, errors);
+        if (map) el_set(l->el, EL_BIND, map, name.data, NULL);
+        else el_set(l->el, EL_BIND, name.data, NULL);
+        el_set(l->el, EL_SETFP, 1, l->out);
+        el_set(l->el, EL_SETFP, 2, l->out);
+    }
+    if (answer) fclose(answer);
+    if (errors) fclose(errors);
+    free(shown);
+    buf_free(&name);
+    return n > 0;
+}
+
+// Decides what the editor gets of the sequence that the keys begin with: what it has no binding for would be typed into
+// the line from its third byte on.
+static void judge_sequence(Lines *l, size_t n) {
+    Str sequence = {l->keys.data, n};
+    Buf text = {0};
+    bool meta = n == 2 && (unsigned char)sequence.data[1] < 0x80;
+    if (keys_text(sequence, &text)) replace_keys(l, n, (Str){text.data, text.n});
+    else if (l->searching && n > 2) replace_keys(l, n, str_of("\033"));
+    else if (meta || has_binding(l, NULL, sequence) || has_binding(l, "-a", (Str){sequence.data + 1, n - 1}))
+        l->n_judged = n;
+    else replace_keys(l, n, (Str){"", 0});
+    buf_free(&text);
+}
+
+// The search goes on while text is typed, taken back, or searched for again.
+static void note_search(Lines *l, wchar_t c) {
+    static const char goes_on[] = {CTRL_KEY('R'), CTRL_KEY('S'), CTRL_KEY('H'), CTRL_KEY('W'), 0x7f, 0};
+    if (c == CTRL_KEY('R')) l->searching = true;
+    else if (c < ' ' && !strchr(goes_on, (int)c)) l->searching = false;
+}
+
+// Nothing came for a while: what was read of an escape sequence is a key alone (ESC, Alt-P), or lost.
+static void end_waiting(Lines *l) {
+    if (l->n_judged || l->keys.n == 0 || l->keys.data[0] != '\033') return;
+    if (l->keys.n == 1 || l->keys.data[1] == 'P') l->n_judged = l->keys.n;
+    else replace_keys(l, l->keys.n, (Str){"", 0});
+}
+
+// The next whole character for the editor, of what was read. False: the rest of it is on its way.
 static bool take_key(Lines *l, wchar_t *out) {
-    if (l->keys.n == 0) return false;
-    int len = utf8_next(l->keys.data, l->keys.n);
-    if (len < 0) return false; // the rest of it is on its way
-    len = int_max(1, len);
-    wchar_t *wide = wide_of((Str){l->keys.data, (size_t)len});
+    while (l->n_judged == 0) {
+        int n = l->pasting ? int_min(1, (int)l->keys.n) : keys_length((Str){l->keys.data, l->keys.n});
+        if (n <= 0) return false;
+        if (n > 1 && l->keys.data[0] == '\033') judge_sequence(l, (size_t)n);
+        else l->n_judged = (size_t)n;
+    }
+    int n = utf8_next(l->keys.data, l->keys.n);
+    if (n < 0) return false;
+    n = int_max(1, n);
+    wchar_t *wide = wide_of((Str){l->keys.data, (size_t)n});
     *out = wide[0];
     free(wide);
-    l->keys.n -= (size_t)len;
-    memmove(l->keys.data, l->keys.data + len, l->keys.n);
+    l->n_judged -= (size_t)int_min(n, (int)l->n_judged);
+    l->keys.n -= (size_t)n;
+    memmove(l->keys.data, l->keys.data + n, l->keys.n);
+    note_search(l, *out);
     return true;
 }
 
@@ -153,8 +230,15 @@ static bool take_signal(Lines *l) {
     const LineInfoW *line = el_wline(l->el);
     l->stopped = number;
     l->stopped_bare = line->lastchar == line->buffer && !l->goes_on;
-    l->keys.n = 0;
+    l->keys.n = l->n_judged = 0;
     return false;
+}
+
+// Milliseconds to wait for more of what was read; -1: for as long as it takes. ESC is a key of its own, in vi's keys
+// the most frequent one; what has begun as a sequence may have to cross a slow line.
+static int patience(const Lines *l) {
+    bool begun = l->n_judged == 0 && l->keys.n > 0 && l->keys.data[0] == '\033';
+    return !begun ? -1 : l->keys.n == 1 ? 50 : 500;
 }
 
 // libedit's reader: 1 a character, 0 the end, -1 give up.
@@ -162,7 +246,9 @@ static int next_key(EditLine *el, wchar_t *out) {
     Lines *l = lines_of(el);
     while (!take_key(l, out)) {
         struct pollfd wait[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = l->signals, .events = POLLIN}};
-        if (poll(wait, 2, -1) < 0 && errno != EINTR) return -1;
+        int n_ready = poll(wait, 2, patience(l));
+        if (n_ready < 0 && errno != EINTR) return -1;
+        if (n_ready == 0) end_waiting(l);
         if (wait[1].revents && !take_signal(l)) return -1;
         if (!wait[0].revents) continue;
         char bytes[4096];
@@ -195,15 +281,20 @@ static bool vi_keys(EditLine *el) {
 // ESC [200~: everything up to ESC [201~ is text, line ends included.
 static unsigned char paste(EditLine *el, int key) {
     (void)key;
+    Lines *l = lines_of(el);
     Buf text = {0};
     wchar_t c;
-    while (!ends_with(&text, "\033[201~")) {
-        if (el_wgetc(el, &c) != 1) {
-            buf_free(&text);
-            return CC_EOF;
-        }
+    int got = 1;
+    l->pasting = true;
+    while (got == 1 && !ends_with(&text, "\033[201~")) {
+        got = el_wgetc(el, &c);
         if (c == '\r') c = '\n'; // what terminals make of a line end
-        narrow(&c, 1, &text);
+        if (got == 1) narrow(&c, 1, &text);
+    }
+    l->pasting = false;
+    if (got != 1) {
+        buf_free(&text);
+        return CC_EOF;
     }
     if (vi_keys(el)) el_cursor(el, 1); // back to where ESC found it
     insert(el, (Str){text.data, text.n - 6});
@@ -211,6 +302,13 @@ static unsigned char paste(EditLine *el, int key) {
     bool at_end = line->cursor == line->lastchar;     // where a command cannot stand
     if (vi_keys(el)) el_push(el, at_end ? "a" : "i"); // and on with inserting
     buf_free(&text);
+    return CC_REFRESH;
+}
+
+// Ctrl-J, and what keys_text makes of other keys.
+static unsigned char new_line(EditLine *el, int key) {
+    (void)key;
+    insert(el, str_of("\n"));
     return CC_REFRESH;
 }
 
@@ -283,10 +381,31 @@ static void remember(void *arg, Str message) {
 
 static void bind_keys(EditLine *el) {
     static const char *const keys[][2] = {
-        {"\033[200~", "quill-paste"},  {"\t", "quill-complete"},      {"^R", "em-inc-search-prev"},
-        {"^W", "ed-delete-prev-word"}, {"^U", "vi-kill-line-prev"},   {"\033[3~", "ed-delete-next-char"},
-        {"\033[1~", "ed-move-to-beg"}, {"\033[4~", "ed-move-to-end"}, {"\033[H", "ed-move-to-beg"},
-        {"\033[F", "ed-move-to-end"},  {"\033[1;5D", "ed-prev-word"}, {"\033[1;5C", "em-next-word"},
+        {"\033[200~", "quill-paste"},
+        {"\t", "quill-complete"},
+        {"^J", "quill-newline"},
+        {"^R", "em-inc-search-prev"},
+        {"^W", "ed-delete-prev-word"},
+        {"^U", "vi-kill-line-prev"},
+        {"\033[3~", "ed-delete-next-char"},
+        {"\033[3;5~", "em-delete-next-word"}, // Ctrl
+        {"\033[3;3~", "em-delete-next-word"}, // Alt
+        {"\033[1~", "ed-move-to-beg"},
+        {"\033[4~", "ed-move-to-end"},
+        {"\033[H", "ed-move-to-beg"},
+        {"\033[F", "ed-move-to-end"},
+        {"\033[1;2H", "ed-move-to-beg"}, // Shift
+        {"\033[1;2F", "ed-move-to-end"},
+        {"\033[1;5H", "ed-move-to-beg"}, // Ctrl
+        {"\033[1;5F", "ed-move-to-end"},
+        {"\033[1;2D", "ed-prev-char"}, // Shift
+        {"\033[1;2C", "ed-next-char"},
+        {"\033[1;5D", "ed-prev-word"}, // Ctrl
+        {"\033[1;5C", "em-next-word"},
+        {"\033[1;3D", "ed-prev-word"}, // Alt
+        {"\033[1;3C", "em-next-word"},
+        {"\033\033[D", "ed-prev-word"},
+        {"\033\033[C", "em-next-word"},
     };
     bool vi = vi_keys(el);
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
@@ -326,10 +445,25 @@ static void open_editor(Lines *l) {
     el_wset(l->el, EL_GETCFN, next_key);
     el_wset(l->el, EL_HIST, history_w, l->past);
     el_wset(l->el, EL_ADDFN, L"quill-paste", L"insert a bracketed paste", paste); // el_set would leak the names
+    el_wset(l->el, EL_ADDFN, L"quill-newline", L"begin a new line", new_line);
     el_wset(l->el, EL_ADDFN, L"quill-complete", L"complete a command", complete);
+    el_set(l->el, EL_SETTY, "-d", "-icrnl", "-inlcr", NULL); // Enter is \r, Ctrl-J \n
     el_source(l->el, NULL); // ~/.editrc; after it, since its `bind -v` begins from an empty table
     bind_keys(l->el);
     recall_each(remember, l);
+}
+
+// What was typed while the terminal was not the editor's: it has turned Enter into \n.
+static void take_typed_ahead(Lines *l) {
+    struct pollfd wait = {.fd = STDIN_FILENO, .events = POLLIN};
+    char bytes[4096];
+    while (poll(&wait, 1, 0) == 1 && wait.revents & POLLIN) {
+        ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
+        if (n <= 0) return; // next_key meets it again
+        for (ssize_t i = 0; i < n; i++)
+            if (bytes[i] == '\n') bytes[i] = '\r';
+        buf_append(&l->keys, bytes, (size_t)n);
+    }
 }
 
 // One line by the editor. *end as in lines_read, but for Ctrl-C, which l->stopped tells.
@@ -338,8 +472,10 @@ static void edit_line(Lines *l, Buf *line, bool *end) {
     l->stopped = 0;
     signals_watch();
     el_set(l->el, EL_PREP_TERM, 1); // before the prompt is there to be answered
+    take_typed_ahead(l);
     terminal_lend();
     note_columns(l);
+    l->searching = false;
     const wchar_t *text = el_wgets(l->el, &n);
     terminal_give_back();
     signals_unwatch();

@@ -7,11 +7,12 @@
   never "TEXT"            what was expected last did not have this before it
   prompt                  waits until a line is edited: pastes in brackets, and the prompt
   resize ROWS COLUMNS
+  pause SECONDS           for what the program does when nothing comes
   signal NAME             to the program
   modes usual|edited      waits until the terminal's modes are those before the start, or are not
   exit CODE               waits for the end; -N: by signal N
 
-Nothing sleeps for a time: a step waits for what it names, QUILL_TEST_PATIENCE seconds (120) at most. Standard library.
+No other step sleeps for a time: it waits for what it names, QUILL_TEST_PATIENCE seconds (120) at most. Standard library.
 """
 import ast, fcntl, os, pty, select, shlex, signal, struct, sys, termios, time
 
@@ -122,6 +123,8 @@ def step(driven, line):
         driven.expect("> ")
     elif name == "resize":
         driven.size(driven.master, *map(int, argument.split()))
+    elif name == "pause":
+        time.sleep(float(argument))
     elif name == "signal":
         os.kill(driven.child, getattr(signal, "SIG" + argument))
     elif name == "modes":

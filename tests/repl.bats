@@ -57,6 +57,156 @@ modes usual
 EOF
 }
 
+@test "keys that nothing is bound to type nothing" {
+    {
+        printf 'spawn $QUILL --dump-prompt -n 1\n'
+        while read -r name keys; do
+            printf '# %s\nprompt\nsend "ab%s"\nsend "c\\r"\nexpect "user\\r\\nabc<|im_end|>"\n' "$name" "$keys"
+        done
+        printf 'prompt\nsend "\\x04"\nexit 0\nmodes usual\n'
+    } <<'KEYS' | drive
+PageUp-PageDown \e[5~\e[6~
+F1-to-F4 \eOP\eOQ\eOR\eOS
+F5-F10-F12 \e[15~\e[21~\e[24~
+F1-to-F5-on-the-console \e[[A\e[[B\e[[C\e[[D\e[[E
+Shift-F5 \e[15;2~
+Insert-Shift-Insert \e[2~\e[2;2~
+Ctrl-Delete-at-the-end \e[3;5~
+Shift-Up-Shift-Down \e[1;2A\e[1;2B
+Ctrl-Up-Alt-Down \e[1;5A\e[1;3B
+Shift-Tab \e[Z
+Shift-End-twice \e[1;2F\e[1;2F
+focus \e[I\e[O
+a-reply-about-colours \e]11;rgb:0000/0000/0000\e\\
+the-same-ended-by-BEL \e]11;rgb:0000/0000/0000\a
+a-reply-about-the-terminal \eP>|xterm(390)\e\\
+cursor-position \e[24;80R
+device-attributes \e[?62;22c
+a-key-without-character-in-CSI-u \e[57441;2u
+Alt-and-a-letter-that-is-not-ASCII \eé
+a-key-pad's-Alt-PageUp \e\e[5~
+KEYS
+}
+
+@test "keys that move by words, and keys as CSI u sends them" {
+    {
+        printf 'spawn $QUILL --dump-prompt -n 1\n'
+        while read -r name keys wanted; do
+            printf '# %s\nprompt\nsend "one two three%s"\nsend "X\\r"\n' "$name" "$keys"
+            printf 'expect "user\\r\\n%s<|im_end|>"\n' "$wanted"
+        done
+        printf 'prompt\nsend "\\x04"\nexit 0\n'
+    } <<'KEYS' | drive
+Alt-Left \e[1;3D\e[1;3D one Xtwo three
+Alt-Left-then-Alt-Right \e[1;3D\e[1;3D\e[1;3C one twoX three
+Ctrl-Left \e[1;5D one two Xthree
+Alt-Left-with-two-ESC \e\e[D one two Xthree
+Alt-b-Alt-f \eb\eb\ef one twoX three
+Shift-Left \e[1;2D one two threXe
+Shift-Home \e[1;2H Xone two three
+Shift-Home-then-Shift-End \e[1;2H\e[1;2F one two threeX
+Ctrl-Home-then-Ctrl-End \e[1;5H\e[1;5F one two threeX
+Ctrl-Delete \e[1;5D\e[1;5D\e[3;5~ one X three
+Alt-Backspace \e\x7f one two X
+Ctrl-Backspace-in-CSI-u \e[127;5u one two X
+Ctrl-a-in-CSI-u \e[97;5u Xone two three
+Shift-Space-in-CSI-u \e[32;2u one two three X
+Alt-b-in-CSI-u \e[98;3u one two Xthree
+Alt-b-in-xterm's-form \e[27;3;98~ one two Xthree
+KEYS
+}
+
+@test "Ctrl-J, Alt-Enter, Shift-Enter and Ctrl-Enter begin a new line" {
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "one\ntwo\e\rthree\e[13;2ufour\e[13;5ufive\e[27;2;13~six\r"
+expect "user\r\none\r\ntwo\r\nthree\r\nfour\r\nfive\r\nsix<|im_end|>"
+prompt
+send "\e[A\e[1;2D!\r"
+expect "user\r\none\r\ntwo\r\nthree\r\nfour\r\nfive\r\nsi!x<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+    echo 'bind -v' >editrc
+    EDITRC="$PWD/editrc" drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "one\ntwo\e\rthree\e[5~\e[15~ four\r"
+expect "user\r\none\r\ntwo\r\nthree four<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+}
+
+@test "a sequence that comes in pieces is one key; ESC alone waits for nothing" {
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "ab\e"
+pause 0.01
+send "[1"
+pause 0.02
+send "5~c\r"
+expect "user\r\nabc<|im_end|>"
+prompt
+send "one two\e"
+pause 0.2
+send "bX\e[20"
+pause 0.7
+send "Y\r"
+expect "user\r\none XYtwo<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+}
+
+@test "~/.editrc's own sequences are obeyed" {
+    echo 'bind "\e[15~" ed-move-to-beg' >editrc
+    EDITRC="$PWD/editrc" drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "ab\e[15~c\e[17~d\r"
+expect "user\r\ncdab<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+}
+
+@test "an arrow ends Ctrl-R's search and types nothing" {
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "first thing\r"
+expect "user\r\nfirst thing<|im_end|>"
+prompt
+send "\x12fir\e[C\e[F!\r"
+expect "user\r\nfirst thing!<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+}
+
+@test "what is typed while an answer comes is the next messages" {
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 200 --ignore-eos
+prompt
+send "hello\r"
+expect "user\r\nhello<|im_end|>"
+send "again\rand again\r"
+expect "user\r\nagain<|im_end|>"
+expect "user\r\nand again<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+}
+
 @test "history goes over two sessions, and Ctrl-R finds in it" {
     drive <<'EOF'
 spawn $QUILL --dump-prompt -n 1
