@@ -11,7 +11,9 @@
 
 #include "prompt.h"
 #include "report.h"
+#include "saved.h"
 #include "signals.h"
+#include "transcript.h"
 
 // ---- writing --------------------------------------------------------------------------------------------------------
 
@@ -271,14 +273,15 @@ Status answer_prepare(const Engine *e, const Options *o, Str prompt, const ChatT
                       Sequence *seq) {
     Buf system = {0};
     Status st = prompt_system(o, &system);
-    Message messages[2];
+    Message *messages = NULL;
     int n_messages = 0;
-    if (system.data) messages[n_messages++] = (Message){"system", {system.data, system.n}};
-    messages[n_messages++] = (Message){"user", prompt};
+    if (!st.code)
+        st = saved_prompt(o, gguf_name(e->gguf), !form, (Str){system.data, system.n}, prompt, &messages, &n_messages);
     int *ids = NULL, n = 0;
     if (!st.code) st = answer_prompt(e, o, form, messages, n_messages, text, &ids, &n);
     if (!st.code) sequence_push(seq, ids, n);
     free(ids);
+    transcript_free(messages, n_messages);
     buf_free(&system);
     return st;
 }

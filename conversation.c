@@ -388,9 +388,10 @@ Status conversation_answer_again(Conversation *c) {
 
 // ---- as JSON --------------------------------------------------------------------------------------------------------
 
-Status conversation_save(const Conversation *c, const char *path) {
+Status conversation_save(const Conversation *c, json_t *settings, const char *path) {
     json_t *all = json_object(), *messages = json_array();
     json_object_set_new(all, "model", report_text(str_of(gguf_name(c->e->gguf))));
+    if (settings) json_object_set_new(all, "settings", settings);
     json_object_set_new(all, "messages", messages);
     for (int i = 0; i < c->n_messages; i++) {
         json_t *one = json_object();

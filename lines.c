@@ -29,17 +29,18 @@ struct Lines {
     EditLine *el; // NULL: there is none, the stream is read
     FILE *out;
     HistoryW *past;
-    Buf keys;          // read, not taken yet
-    size_t n_judged;   // first bytes of them that the editor gets as they are
-    bool pasting;      // what comes is text, escape sequences included
-    bool searching;    // Ctrl-R: the editor reads keys without its table
-    int columns;       // of the terminal, when the line was drawn
-    int signals;       // signals_watch's
-    int stopped;       // the signal that ended the line
-    bool stopped_bare; // nothing had been typed then
-    bool closed;       // the terminal is gone
-    bool goes_on;      // this is not the message's first line
-    bool quoted;       // the last message was
+    Buf keys;             // read, not taken yet
+    size_t n_judged;      // first bytes of them that the editor gets as they are
+    bool pasting;         // what comes is text, escape sequences included
+    bool searching;       // Ctrl-R: the editor reads keys without its table
+    int columns;          // of the terminal, when the line was drawn
+    int signals;          // signals_watch's
+    int stopped;          // the signal that ended the line
+    bool stopped_bare;    // nothing had been typed then
+    bool closed;          // the terminal is gone
+    bool goes_on;         // this is not the message's first line
+    bool quoted;          // the last message was
+    const char *question; // that is asked, in place of the prompt
 };
 
 bool lines_terminal(const Lines *l) { return l->terminal; }
@@ -362,12 +363,12 @@ static unsigned char complete(EditLine *el, int key) {
 
 // ---- the editor -----------------------------------------------------------------------------------------------------
 
-static const char *prompt_text(const Lines *l) { return l->goes_on ? ". " : "> "; }
+static const char *prompt_text(const Lines *l) { return l->question ? l->question : l->goes_on ? ". " : "> "; }
 
 // \1 stands around what takes no room.
 static char *edit_prompt(EditLine *el) {
     Lines *l = lines_of(el);
-    if (!l->setup.color) return (char *)prompt_text(l);
+    if (!l->setup.color || l->question) return (char *)prompt_text(l);
     return l->goes_on ? "\1\033[1;32m\1.\1\033[0m\1 " : "\1\033[1;32m\1>\1\033[0m\1 ";
 }
 
@@ -450,7 +451,7 @@ static void open_editor(Lines *l) {
     el_set(l->el, EL_SETTY, "-d", "-icrnl", "-inlcr", NULL); // Enter is \r, Ctrl-J \n
     el_source(l->el, NULL); // ~/.editrc; after it, since its `bind -v` begins from an empty table
     bind_keys(l->el);
-    recall_each(remember, l);
+    if (!l->setup.no_history) recall_each(remember, l);
 }
 
 // What was typed while the terminal was not the editor's: it has turned Enter into \n.
@@ -490,7 +491,7 @@ static void edit_line(Lines *l, Buf *line, bool *end) {
 // Where something is read by getline: SIGINT ends the wait, as in edit_line.
 static Status stream_line(Lines *l, Buf *line, bool *end) {
     if (l->terminal) {
-        bool color = l->setup.color;
+        bool color = l->setup.color && !l->question;
         fprintf(stderr, "%s%s%s", color ? "\033[1;32m" : "", prompt_text(l), color ? "\033[0m" : "");
         fflush(stderr);
     }
@@ -558,7 +559,7 @@ static Status typed_message(Lines *l, Buf *typed, bool *end) {
 }
 
 static void keep(Lines *l, const Buf *typed) {
-    if (!l->el || typed->n == 0) return;
+    if (!l->el || typed->n == 0 || typed->data[0] == ' ') return; // a space in front: as shells have it
     HistEventW event;
     Buf before = {0};
     if (history_w(l->past, &event, H_FIRST) == 0) narrow(event.str, wcslen(event.str), &before);
@@ -566,7 +567,7 @@ static void keep(Lines *l, const Buf *typed) {
     buf_free(&before);
     if (again) return;
     remember(l, (Str){typed->data, typed->n});
-    recall_add((Str){typed->data, typed->n});
+    if (!l->setup.no_history) recall_add((Str){typed->data, typed->n});
 }
 
 Status lines_read(Lines *l, Buf *message, bool *end) {
@@ -592,6 +593,19 @@ Status lines_read(Lines *l, Buf *message, bool *end) {
     }
     buf_free(&typed);
     return st;
+}
+
+bool lines_ask(Lines *l, const char *question) {
+    Buf line = {0};
+    bool end = false;
+    l->goes_on = false;
+    l->question = question;
+    if (l->el) edit_line(l, &line, &end);
+    else if (stream_line(l, &line, &end).code) end = true;
+    l->question = NULL;
+    bool yes = !end && line.n > 0 && (line.data[0] == 'y' || line.data[0] == 'Y');
+    buf_free(&line);
+    return yes;
 }
 
 Lines *lines_open(const LinesSetup *setup) {

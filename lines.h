@@ -15,7 +15,8 @@ typedef struct Lines Lines;
 typedef bool Complete(void *arg, Str before, size_t *from, Buf *words);
 
 typedef struct {
-    bool color; // of the prompt
+    bool color;      // of the prompt
+    bool no_history; // nothing of earlier sessions, nothing for later ones
     Complete *complete;
     void *arg;
 } LinesSetup;
@@ -26,6 +27,8 @@ Lines *lines_open(const LinesSetup *setup);
 Status lines_read(Lines *l, Buf *message, bool *end);
 bool lines_quoted(const Lines *l);   // it stood between """ and """: text, whatever it begins with
 bool lines_terminal(const Lines *l); // somebody types
-void lines_close(Lines *l);          // NULL is fine
+// Asks on the terminal. True: the answer begins with y; Enter, Ctrl-C and Ctrl-D are no.
+bool lines_ask(Lines *l, const char *question);
+void lines_close(Lines *l); // NULL is fine
 
 #endif

@@ -539,6 +539,161 @@ EOF
     [ ! -s before ] # of the new message
 }
 
+# ---- conversations that are saved -------------------------------------------------------------------------------------
+
+@test "--autosave saves each turn, --continue goes on with it, in a chat and for one answer" {
+    run "$QUILL" --continue hi </dev/null
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--continue: a conversation with chat expected in "*"/state/quill/conversations, found none"*--autosave* ]]
+    printf '%s\n' 'first words' 'second words' | "$QUILL" -i --autosave -n 3 --greedy >out
+    [ "$(ls state/quill/conversations | wc -l)" -eq 1 ]
+    [ "$(stat -c %a state/quill/conversations)" = 700 ]
+    [[ "$(ls state/quill/conversations)" =~ ^[0-9]{8}-[0-9]{6}-chat\.json$ ]]
+    # one answer: what was said before is in front of the prompt, and the file stays as it is
+    cp -r state/quill/conversations before
+    "$QUILL" --continue --dump-prompt -n 1 'third words' </dev/null 2>errors >out
+    grep -q '^first words<|im_end|>' errors
+    grep -q '^second words<|im_end|>' errors
+    grep -q '^third words<|im_end|>' errors
+    diff -r before state/quill/conversations
+    # a chat saves on
+    printf 'third words\n' | "$QUILL" -i --continue -n 3 --greedy >out 2>errors
+    grep -q '4 messages' errors
+    [ "$(ls state/quill/conversations | wc -l)" -eq 1 ]
+    [ "$(grep -c '"role"' state/quill/conversations/*)" -eq 6 ]
+    # /clear begins another file, and that one is the last then
+    printf '%s\n' /clear 'other words' | "$QUILL" -i --continue -n 3 --greedy >out 2>errors
+    [ "$(ls state/quill/conversations | wc -l)" -eq 2 ]
+    "$QUILL" --continue --dump-prompt -n 1 hi </dev/null 2>errors >out
+    grep -q '^other words<|im_end|>' errors
+    not grep -q '^first words' errors
+    # another model has no part in it
+    cp "$QUILL_MODEL" other.gguf
+    [ "$(code "$QUILL" -m other.gguf --continue hi)" -eq 2 ]
+    # nothing is saved unasked
+    printf 'hello\n' | "$QUILL" -i -m other.gguf -n 1 >out
+    [ "$(ls state/quill/conversations | wc -l)" -eq 2 ]
+}
+
+@test "a chat that cannot save says so once and goes on" {
+    touch no-folder
+    printf '%s\n' one two | XDG_STATE_HOME="$PWD/no-folder" "$QUILL" -i --autosave -n 3 --dump-prompt >out 2>errors
+    [ "$(grep -c 'the conversation is not saved any more' errors)" -eq 1 ]
+    grep -q '^two<|im_end|>' errors
+}
+
+@test "--load begins a chat or one answer with a saved conversation; flags go before its settings" {
+    printf '%s\n' '/system Be kind.' '/set temp 0.25' '/set stop END' '/set n 3' '/set logit-bias 5-inf' 'first words' \
+        '/save talk.json' | "$QUILL" -i >out 2>errors
+    "$QUILL" --load talk.json --dump-prompt -n 1 'second words' </dev/null 2>errors >out
+    grep -q 'Be kind' errors
+    grep -q '^first words<|im_end|>' errors
+    grep -q '^second words<|im_end|>' errors
+    "$QUILL" --load talk.json -sys 'Be brief.' --dump-prompt -n 1 'second words' </dev/null 2>errors >out
+    grep -q 'Be brief' errors
+    not grep -q 'Be kind' errors
+    printf '%s\n' /set | "$QUILL" -i --load talk.json --top-k 7 -n 9 >out 2>errors
+    grep -q '^temp  *0.25 (default 0.8)' errors
+    grep -q '^stop  *"END"' errors
+    grep -q '^logit-bias  *5-inf' errors
+    grep -q '^top-k  *7 ' errors
+    grep -q '^predict  *9 ' errors
+    printf '%s\n' '/set temp 2' '/load talk.json' /set /show | "$QUILL" -i --top-k 7 >out 2>errors
+    grep -q '^temp  *0.25' errors
+    grep -q '^top-k  *40$' errors
+    grep -q '^messages   3' errors
+    [ "$(code "$QUILL" --load talk.json --continue hi)" -eq 2 ]
+    [ "$(code "$QUILL" --load missing.json hi)" -eq 6 ]
+    [ "$(code "$QUILL" --load missing.json -i)" -eq 6 ]
+    # settings that are none are told by name
+    printf '{"messages":[],"settings":{"temp":-1,"tmp":3,"ctx-size":9,"stop":[1,"x"],"top-p":0.5,"greedy":null}}' >odd.json
+    printf '/set\n' | "$QUILL" -i --load odd.json >out 2>errors
+    [ "$(grep -c 'odd.json: settings: ' errors)" -eq 3 ]
+    grep -q '^top-p  *0.5 ' errors
+    grep -q '^stop  *"x"' errors
+}
+
+@test "/save asks before it overwrites, and alone it writes where it wrote before" {
+    printf 'precious\n' >file
+    drive <<'EOF'
+spawn $QUILL -n 1
+prompt
+send "hello\r"
+prompt
+send "/save file\r"
+expect "overwrite file? [y/N] "
+send "\r"
+expect "/save: file: is as it was"
+prompt
+send "/save file\r"
+expect "overwrite file? [y/N] "
+send "\x03"
+expect "/save: file: is as it was"
+prompt
+send "\x04"
+exit 0
+modes usual
+EOF
+    [ "$(cat file)" = precious ]
+    drive <<'EOF'
+spawn $QUILL -n 1
+prompt
+send "hello\r"
+prompt
+send "/save file\r"
+expect "overwrite file? [y/N] "
+send "y\r"
+expect "file: 2 messages"
+prompt
+send "more\r"
+prompt
+send "/save\r"
+expect "file: 4 messages"
+prompt
+send "\x1b[A\x1b[A\x1b[A\r"
+expect "file: 4 messages"
+prompt
+send "\x04"
+exit 0
+EOF
+    grep -q '"more"' file
+    not grep -q '^y$' state/quill/history
+}
+
+@test "history: off by flag or environment, in another file, and not for a line with a space in front" {
+    keys='spawn $QUILL -n 1
+prompt
+send "secret\r"
+prompt
+send "\e[A\r"
+prompt
+send "\x04"
+exit 0'
+    (QUILL_HISTORY= drive <<<"$keys")
+    [ ! -e state/quill/history ]
+    drive <<<"${keys/-n 1/-n 1 --no-history}"
+    [ ! -e state/quill/history ]
+    (QUILL_HISTORY="$PWD/elsewhere" drive <<<"$keys")
+    [ ! -e state/quill/history ]
+    [ "$(cat elsewhere)" = secret ]
+    drive <<'EOF'
+spawn $QUILL -n 1 --dump-prompt
+prompt
+send "kept\r"
+prompt
+send " not kept\r"
+expect "user\r\n not kept<|im_end|>"
+prompt
+send "\e[A!\r"
+expect "user\r\nkept!<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+    [ "$(cat state/quill/history)" = 'kept
+kept!' ]
+}
+
 # ---- commands, which work over a pipe too -----------------------------------------------------------------------------
 
 @test "every command does what /help says" {
@@ -587,7 +742,7 @@ PYTHON
 @test "commands that cannot be say why" {
     printf '{"messages":[{"role":"wizard","content":"x"}]}' >wizard.json
     printf '[' >broken.json
-    printf '%s\n' /regn /bogus '/set tmp 3' '/set temp 2000' '/set ctx-size 9' '/set temp' '/set greedy maybe' \
+    printf '%s\n' /regn /bogus '/set tmp 3' '/set temp 2000' '/set ctx-size 9' '/set greedy maybe' \
         '/set logit-bias 999999+1' '/load wizard.json' '/load broken.json' '/load missing' '/read missing' /undo \
         '/save' '/exit now' '/load --kv nowhere' '/save /nowhere/x' /regen /copy '/save broken.json' /edit \
         '/read -' '/load -' '/load --kv -' | "$QUILL" -i >out 2>errors
@@ -600,7 +755,7 @@ PYTHON
         grep -q -- "$text" errors
     done
     [ "$(grep -c 'a file expected, found -' errors)" -eq 3 ]
-    [ "$(wc -l <errors)" -eq 24 ]
+    [ "$(wc -l <errors)" -eq 23 ]
 }
 
 @test "a setting that is refused leaves the biases before it as they were" {
