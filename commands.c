@@ -11,6 +11,9 @@
 #include "cli_table.h"
 #include "programs.h"
 #include "saved.h"
+#include "screen.h"
+#include "terminal.h"
+#include "wrap.h"
 
 typedef struct {
     const char *names; // separated by spaces; the first is shown
@@ -338,15 +341,44 @@ const char *commands_describe(int i, char shown[64]) {
     return c->help;
 }
 
+static const char *const keys[][2] = {
+    {"Ctrl-J, Alt-Enter", "begin a new line; so do Shift-Enter where the terminal tells it from Enter, and a \\ at the "
+                          "end of a line"},
+    {"\"\"\" to \"\"\"", "a message of many lines; a paste is one by itself"},
+    {"Ctrl-C", "stop the answer, or take back what is typed"},
+    {"Ctrl-D", "leave"},
+    {"Ctrl-R, Up", "search and see what was typed before; a line with a space in front is not kept"},
+    {"Alt-Left, Alt-Right", "go by words; Ctrl-W, Alt-D and Ctrl-Delete take one away"},
+    {"Tab", "complete commands, settings, files"},
+    {"//, a space and /", "text that begins with a slash"},
+};
+
+// A name and what it means, in columns where the terminal is wide enough for two.
+static void print_row(const char *name, const char *what, int columns) {
+    enum { LEFT = 23, NARROW = 60 };
+    bool below = columns > 0 && columns < NARROW;
+    Wrap w = {.columns = columns};
+    Buf out = {0}, left = {0};
+    buf_printf(&left, "%-*s", below ? 0 : LEFT, name);
+    buf_str(&left, below ? "\n    " : "");
+    wrap_text(&w, (Str){left.data, left.n}, &out);
+    wrap_hang(&w, below ? "    " : "                       ");
+    wrap_text(&w, str_of(what), &out);
+    wrap_text(&w, str_of("\n"), &out);
+    fwrite(out.data, 1, out.n, stderr);
+    buf_free(&left);
+    buf_free(&out);
+    wrap_free(&w);
+}
+
 static Status help(Chat *c, const char *arg, Status *end) {
     (void)c, (void)arg, (void)end;
     char shown[64];
     const char *what;
-    for (int i = 0; (what = commands_describe(i, shown)); i++) fprintf(stderr, "%-22s %s\n", shown, what);
-    fputs(
-        "\"\"\" to \"\"\", a \\ at the end of a line, and a paste make a message of many lines; a space or a second /\n"
-        "in front of a / makes it text. Ctrl-C stops an answer, Ctrl-R searches what was typed, Ctrl-D leaves.\n",
-        stderr);
+    int columns = terminal_columns(STDERR_FILENO);
+    for (int i = 0; (what = commands_describe(i, shown)); i++) print_row(shown, what, columns);
+    fputc('\n', stderr);
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) print_row(keys[i][0], keys[i][1], columns);
     return OK;
 }
 
@@ -355,13 +387,31 @@ static const Command *find(const char *word, Nearest *nearest) {
     for (int i = 0; i < N_COMMANDS; i++)
         for (const char *at = commands[i].names; (at = next_name(at, name));) {
             if (strcmp(word, name) == 0) return &commands[i];
-            nearest_try(nearest, name);
+            if (name[1]) nearest_try(nearest, name); // ? is near to every letter
         }
     return NULL;
 }
 
+static bool same_letters(const char *a, const char *b) {
+    int count[256] = {0};
+    for (; *a && *b; a++, b++) count[(unsigned char)*a]++, count[(unsigned char)*b]--;
+    for (int i = 0; i < 256; i++)
+        if (count[i]) return false;
+    return *a == *b;
+}
+
+// What was meant: the nearest name, one with its letters in another order, or the first that begins so. NULL: none.
+static const char *meant_by(const char *word, const Nearest *nearest, char name[32]) {
+    if (nearest_found(nearest)) return nearest_found(nearest);
+    for (int i = 0; i < N_COMMANDS; i++)
+        for (const char *at = commands[i].names; (at = next_name(at, name));)
+            if (same_letters(word, name) || strncmp(word, name, strlen(word)) == 0) return name;
+    return NULL;
+}
+
 static Status unknown(const char *word, const Nearest *nearest) {
-    const char *meant = nearest_found(nearest);
+    char name[32];
+    const char *meant = meant_by(word, nearest, name);
     return status_error(QUILL_USAGE, "/%.100s: no such command; %s%s%s (// or a space in front makes it text)", word,
                         meant ? "did you mean /" : "/help lists them", meant ? meant : "", meant ? "?" : "");
 }
@@ -373,6 +423,19 @@ static Status run_command(Chat *c, const char *word, const char *arg, Status *en
     if (*arg && !command->arg)
         return status_error(QUILL_USAGE, "/%s: nothing expected after it, found \"%.100s\"", word, arg);
     return command->run(c, arg, end);
+}
+
+bool commands_hint(Str line) {
+    static const char *const words[][2] = {{"exit", "exit"}, {"quit", "exit"}, {"bye", "exit"},
+                                           {":q", "exit"},   {"help", "help"}, {"?", "help"}};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (str_is(line, words[i][0])) {
+            bool leaves = strcmp(words[i][1], "exit") == 0;
+            screen_note("/%s %s; \"%s\" with a space in front is said to the model", words[i][1],
+                        leaves ? "leaves, and so does Ctrl-D" : "lists the commands", words[i][0]);
+            return true;
+        }
+    return false;
 }
 
 #define NAME_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ?-_"
@@ -392,7 +455,7 @@ bool commands_run(Chat *c, Str line, Str *text, Status *st) {
         while (last > arg && strchr(" \t\n", last[-1])) *--last = 0;
         *end = 0;
         Status failed = run_command(c, word, arg, st);
-        if (failed.message[0]) fprintf(stderr, "quill: %s\n", failed.message);
+        if (failed.message[0]) screen_note("quill: %s", failed.message);
     }
     buf_free(&copy);
     return named;

@@ -24,6 +24,8 @@ typedef struct {
 bool commands_run(Chat *c, Str line, Str *text, Status *st);
 // Complete of lines.h: commands, names to set, files. `arg` is not looked at.
 bool commands_complete(void *arg, Str before, size_t *from, Buf *words);
+// Says how to leave, or where help is, to somebody who types exit, quit, help alone. False: the line is none of these.
+bool commands_hint(Str line);
 // What /load does, for --load and --continue: `given`: flags go before the file's settings.
 Status commands_load(Chat *c, const char *path, bool given);
 Status commands_autosave(Chat *c);                    // writes what has changed, if the chat saves by itself. QUILL_IO.

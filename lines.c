@@ -542,7 +542,8 @@ static Status typed_message(Lines *l, Buf *typed, bool *end) {
     do {
         if (l->el) edit_line(l, &line, end);
         else st = stream_line(l, &line, end);
-        if (*end && !l->stopped && !l->closed && l->goes_on) {
+        bool cut = *end && !l->stopped && l->goes_on; // Ctrl-D, or the end of a stream
+        if (cut && !(l->closed && l->terminal)) {
             *end = false;
             break;
         }
@@ -551,7 +552,7 @@ static Status typed_message(Lines *l, Buf *typed, bool *end) {
         if (l->goes_on) buf_str(typed, "\n");
         buf_append(typed, line.data, line.n);
         Shape shape = shape_of(typed);
-        l->goes_on = l->terminal && shape != WHOLE;
+        l->goes_on = shape == IN_BLOCK || (l->terminal && shape == CONTINUED);
         if (l->goes_on && shape == CONTINUED) typed->data[--typed->n] = 0; // the backslash has been obeyed
     } while (l->goes_on);
     buf_free(&line);
@@ -586,7 +587,7 @@ Status lines_read(Lines *l, Buf *message, bool *end) {
     } else {
         keep(l, &typed);
         Str whole = {typed.data, typed.n}, text = whole;
-        l->quoted = l->terminal && str_has_prefix(whole, QUOTES);
+        l->quoted = str_has_prefix(whole, QUOTES);
         if (l->quoted) text = unwrapped(&typed);
         message->n = 0;
         buf_append(message, text.data, text.n);

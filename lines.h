@@ -1,8 +1,8 @@
 // lines.h: one message at a time, from a terminal with editing and history, or from a plain stream.
 //
 // A terminal that can edit has libedit: arrows, Emacs or ~/.editrc's keys, history over sessions (recall.h), Ctrl-R,
-// Tab, and pastes that stay one message however many lines they have. On terminals a message goes on where a line ends
-// in \ and from """ to """. A stream, or TERM=dumb, gives its lines as they are.
+// Tab, and pastes that stay one message however many lines they have. A message goes on from """ to """, and on a
+// terminal where a line ends in \ or a key began a new one. Other lines of a stream are messages as they are.
 #ifndef QUILL_LINES_H
 #define QUILL_LINES_H
 

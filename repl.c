@@ -46,6 +46,7 @@ static Status loop(Chat *c, Lines *lines, Str first) {
         if (st.code || end) break;
         signals_catch();
         Str text = {message.data, message.n};
+        if (lines_terminal(lines) && !lines_quoted(lines) && commands_hint(text)) continue;
         if (lines_quoted(lines) || !commands_run(c, text, &text, &st)) st = say(c, text);
         if (!st.code && signals_caught()) st.code = 128 + signals_caught(); // in a command, or behind the last step
     }
@@ -78,7 +79,7 @@ static void greet(const Conversation *t, const Options *o) {
     Str name = str_of(t->e->model.c.name[0] ? t->e->model.c.name : gguf_name(t->e->gguf));
     Buf shown = {0}; // the file chose the name
     utf8_escape(&shown, name.data, name.n);
-    fprintf(stderr, "%s, context %d; /help lists commands, Ctrl-D leaves\n", shown.data, t->e->shape.n_ctx);
+    screen_note("%s, context %d; /help lists commands, Ctrl-D leaves", shown.data, t->e->shape.n_ctx);
     buf_free(&shown);
 }
 

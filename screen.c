@@ -1,7 +1,9 @@
 // screen.c: see screen.h.
 #include "screen.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "output.h"
 #include "terminal.h"
@@ -56,6 +58,21 @@ void screen_mark(Screen *s, const char *sequence, Buf *out) { wrap_mark(&s->wrap
 void screen_end(Screen *s, Buf *out) {
     if (s->markdown) markdown_end(&s->md, &s->wrap, out);
     wrap_end(&s->wrap, out);
+}
+
+void screen_note(const char *format, ...) {
+    char text[2048];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    Wrap w = {.columns = terminal_columns(STDERR_FILENO)};
+    Buf out = {0};
+    wrap_text(&w, (Str){text, n < 0 ? 0 : strlen(text)}, &out);
+    wrap_text(&w, str_of("\n"), &out);
+    fwrite(out.data, 1, out.n, stderr);
+    buf_free(&out);
+    wrap_free(&w);
 }
 
 void screen_free(Screen *s) {

@@ -25,4 +25,7 @@ void screen_mark(Screen *s, const char *sequence, Buf *out); // of ours: takes n
 void screen_end(Screen *s, Buf *out); // nothing more comes for now: appends what was held, ends styles
 void screen_free(Screen *s);
 
+// One line on stderr, broken between words where that is a terminal.
+void screen_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 #endif

@@ -694,6 +694,151 @@ EOF
 kept!' ]
 }
 
+@test "exit, help and quit alone get a hint, and misspelt commands a suggestion" {
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "exit\r"
+expect "/exit leaves, and so does Ctrl-D"
+prompt
+send "help\r"
+expect "/help lists the commands"
+prompt
+send "quit\r"
+expect "/exit leaves"
+prompt
+send " exit\r"
+expect "user\r\n exit<|im_end|>"
+never "user\r\nexit"
+prompt
+send "\"\"\"exit\"\"\"\r"
+expect "user\r\nexit<|im_end|>"
+prompt
+send "/q\r"
+expect "did you mean /quit?"
+prompt
+send "/hlep\r"
+expect "did you mean /help?"
+prompt
+send "/regne\r"
+expect "did you mean /regen?"
+prompt
+send "/xyzzy\r"
+expect "/help lists them"
+prompt
+send "\x04"
+exit 0
+EOF
+    # a stream says what it says
+    printf 'exit\n' | "$QUILL" -i --dump-prompt -n 1 2>&1 >out | grep -q '^exit<|im_end|>'
+}
+
+@test "three quotes begin and end one message in a pipe too" {
+    printf '%s\n' '"""first' '/second' '' '"""' '"""/one line"""' 'ends in \' 'in """ between' '"""cut off' |
+        "$QUILL" -i --dump-prompt -n 1 >out 2>errors
+    python3 - errors <<'PYTHON'
+import re, sys
+last = open(sys.argv[1], "rb").read().decode("utf-8", "replace").split("<|im_start|>user\n")
+said = [m.split("<|im_end|>")[0] for m in last]
+assert said[-5:] == ["first\n/second\n", "/one line", "ends in \\", 'in """ between', "cut off"], said
+PYTHON
+}
+
+@test "/set shows one value, knows short names, and /set verbose says what turns take" {
+    printf '%s\n' '/set temp' '/set n 1' '/set n' '/set temp 0.5' '/set temp' '/set t 4' '/set markdown off' '/set markdown' \
+        '/set verbose' '/set verbose on' hello '/set verbose off' again '/set verbos on' '/set c 9' |
+        "$QUILL" -i --greedy >out 2>errors
+    [ "$(grep '^temp' errors)" = 'temp               0.8
+temp               0.5 (default 0.8)' ]
+    grep -q '^predict            1 (default -1)$' errors
+    grep -q '^markdown           off (default auto)$' errors
+    grep -q '^verbose            off$' errors
+    [ "$(grep -c '^turn ' errors)" -eq 1 ]
+    grep -q '^quill: t: nothing that can be set' errors
+    grep -q 'did you mean verbose' errors
+    grep -q 'start again with -c 9' errors
+}
+
+# ---- an answer on a terminal ------------------------------------------------------------------------------------------
+
+# What a terminal of $1 columns shows of `quill ARGS...`: its lines, styles left out.
+shown() {
+    local columns="$1"
+    shift
+    printf 'window 24 %d\nspawn %s\nexit 0\n' "$columns" "$*" >scenario
+    python3 "$BATS_TEST_DIRNAME/pty_drive.py" --show <scenario | tr -d '\r' | sed 's/\x1b\[[0-9;]*m//g'
+}
+
+text='The **quick** brown fox jumps over `the lazy dog`, and a word that is longer: https://example.org/a/very/long/path/that/does/not/fit/into/forty/columns/at/all
+- one *item* that is somewhat longer than forty columns are
+# 漢字とかなの混じった文章は、文字の間で折り返されます。「括弧」も、句読点も大丈夫です。
+```
+int *code = *that + is - never * wrapped, whatever + the + terminal + does;
+```'
+
+@test "an answer's lines break between words, at 40, 80 and 200 columns, and never off a terminal" {
+    printf '%s' "$text" >prompt.md
+    for columns in 40 80 200; do
+        shown "$columns" '$QUILL --echo -n 0 -f prompt.md --markdown off' >"plain$columns"
+        shown "$columns" '$QUILL --echo -n 0 -f prompt.md --markdown on' >"marked$columns"
+        python3 - "$columns" "plain$columns" "marked$columns" <<'PYTHON'
+import sys, unicodedata
+columns = int(sys.argv[1])
+width = lambda s: sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in s)
+for name in sys.argv[2:]:
+    lines = open(name, encoding="utf-8").read().split("\n")
+    for line in lines:  # code and a word longer than the line alone are left to the terminal
+        whole = line.lstrip().startswith("https://") or (name.startswith("marked") and line.startswith("int *code"))
+        assert width(line) <= columns or whole, line
+    text = "".join("".join(lines).split())
+    assert "quick" in text and "https://example.org/a/very/long/path/that/does/not/fit/into/forty/columns/at/all" in text
+    assert "混じった文章は、文字の間で折り返されます。「括弧」も、句読点も大丈夫です。" in text
+    assert not any(line[:1] in "、。」" for line in lines if line), lines
+first = open(sys.argv[2], encoding="utf-8").read().split("\n")[0]
+assert first == {40: "The **quick** brown fox jumps over `the", 80: "The **quick** brown fox jumps over `the lazy dog`, and a word that is longer:"}.get(columns, first), first
+marked = open(sys.argv[3], encoding="utf-8").read()
+assert marked.startswith("The quick brown fox jumps over `the") and "\n\u2022 one item" in marked, marked
+if columns == 40:
+    assert "\n\u2022 one item that is somewhat longer than\n  forty columns are\n" in marked, marked
+PYTHON
+    done
+    "$QUILL" --echo -n 0 -f prompt.md --markdown on --color always >piped
+    cmp piped prompt.md || [ "$(cat piped)" = "$text" ]
+}
+
+@test "Markdown is shown where there is colour and a template, and with --markdown on" {
+    printf '%s' '**bold** `code`' >prompt.md
+    printf 'spawn $QUILL --echo -n 0 -f prompt.md\nexit 0\n' >auto
+    show() { python3 "$BATS_TEST_DIRNAME/pty_drive.py" --show; }
+    [[ "$(NO_COLOR= show <auto)" == *$'\e[0;1mbold\e[0m \e[0;36mcode\e[0m'* ]]
+    [[ "$(show <auto)" == *'**bold** `code`'* ]]                       # NO_COLOR
+    [[ "$(TERM=dumb NO_COLOR= show <auto)" == *'**bold** `code`'* ]]
+    [[ "$(sed 's/-n 0/-n 0 --color never/' auto | NO_COLOR= show)" == *'**bold** `code`'* ]]
+    [[ "$(sed 's/-n 0/-n 0 --markdown off/' auto | NO_COLOR= show)" == *'**bold** `code`'* ]]
+    [[ "$(sed 's/-n 0/-n 0 --raw/' auto | NO_COLOR= show)" == *'**bold** `code`'* ]]
+    [[ "$(sed 's/-n 0/-n 0 --json/' auto | NO_COLOR= show)" != *$'\e'* ]]
+    [[ "$(sed 's/-n 0/-n 0 --markdown on/' auto | show)" == *$'\e[0;1mbold\e[0m `code`'* ]] # no colour: bold is none
+    [[ "$(sed 's/-n 0/-n 0 --markdown on/' auto | TERM=dumb show)" == *'**bold** `code`'* ]]
+}
+
+@test "control characters of an answer reach a terminal as text, and a pipe as they are" {
+    printf 'a\033]0;title\007b\033[2Jc\302\233d\377e\r\nf' >prompt.md
+    shown 80 '$QUILL --raw --echo -n 0 -f prompt.md' | grep -q '^a^\[\]0;title^Gb^\[\[2Jc^\[\[d'$'\357\277\275''e$'
+    "$QUILL" --raw --echo -n 0 -f prompt.md >piped
+    head -c "$(wc -c <prompt.md)" piped | cmp - prompt.md
+}
+
+@test "/help has lines that fit the terminal" {
+    for columns in 40 80 200; do
+        printf 'window 60 %d\nspawn $QUILL -n 1\nprompt\nsend "/help\\r"\nprompt\nsend "\\x04"\nexit 0\n' "$columns" >scenario
+        python3 "$BATS_TEST_DIRNAME/pty_drive.py" --show <scenario | tr -d '\r' | sed 's/\x1b\[[0-9;?]*[a-z]//g' >page
+        [ "$(wc -L <page)" -le "$columns" ]
+        grep -q '^/regen' page
+        grep -q 'Alt-Enter' page
+    done
+    grep -q '^/save \[--kv\] \[FILE\]    write conversation and settings as JSON' page
+}
+
 # ---- commands, which work over a pipe too -----------------------------------------------------------------------------
 
 @test "every command does what /help says" {
