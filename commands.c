@@ -164,8 +164,7 @@ static Status read_text(Chat *c, const char *arg, Status *end) {
     if (!st.code) {
         if (before) buf_str(&c->beginning, "\n\n");
         buf_append(&c->beginning, text.data, text.n);
-        fprintf(stderr, "%s: %zu bytes, the beginning of the next message; Enter alone says it as it is\n", arg,
-                text.n);
+        screen_note("%s: %zu bytes, the beginning of the next message; Enter alone says it as it is", arg, text.n);
     }
     buf_free(&text);
     return st;

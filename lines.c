@@ -313,6 +313,44 @@ static unsigned char new_line(EditLine *el, int key) {
     return CC_REFRESH;
 }
 
+// The line of a message that the character at `at` is in.
+static const wchar_t *line_start(const LineInfoW *all, const wchar_t *at) {
+    while (at > all->buffer && at[-1] != '\n') at--;
+    return at;
+}
+static const wchar_t *line_end(const LineInfoW *all, const wchar_t *at) {
+    while (at < all->lastchar && *at != '\n') at++;
+    return at;
+}
+
+// The arrows: to the line above or below in a message of several, from the first and the last one into the history.
+static unsigned char go_up(EditLine *el, int key) {
+    (void)key;
+    const LineInfoW *all = el_wline(el);
+    const wchar_t *start = line_start(all, all->cursor);
+    if (start == all->buffer) {
+        el_push(el, "\020"); // Ctrl-P
+        return CC_NORM;
+    }
+    const wchar_t *above = line_start(all, start - 1);
+    ptrdiff_t column = all->cursor - start, most = start - 1 - above;
+    el_cursor(el, (int)(above + (column < most ? column : most) - all->cursor));
+    return CC_CURSOR;
+}
+
+static unsigned char go_down(EditLine *el, int key) {
+    (void)key;
+    const LineInfoW *all = el_wline(el);
+    const wchar_t *end = line_end(all, all->cursor);
+    if (end == all->lastchar) {
+        el_push(el, "\016"); // Ctrl-N
+        return CC_NORM;
+    }
+    ptrdiff_t column = all->cursor - line_start(all, all->cursor), most = line_end(all, end + 1) - (end + 1);
+    el_cursor(el, (int)(end + 1 + (column < most ? column : most) - all->cursor));
+    return CC_CURSOR;
+}
+
 // ---- Tab ------------------------------------------------------------------------------------------------------------
 
 // How many bytes all the words have in common at their beginnings.
@@ -408,7 +446,10 @@ static void bind_keys(EditLine *el) {
         {"\033\033[D", "ed-prev-word"},
         {"\033\033[C", "em-next-word"},
     };
+    static const char *const arrows[][2] = {
+        {"\033[A", "quill-up"}, {"\033OA", "quill-up"}, {"\033[B", "quill-down"}, {"\033OB", "quill-down"}};
     bool vi = vi_keys(el);
+    for (size_t i = 0; !vi && i < ARRAY_LEN(arrows); i++) el_set(el, EL_BIND, arrows[i][0], arrows[i][1], NULL);
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         bool escaped = keys[i][0][0] == '\033';
         if (vi && escaped) el_set(el, EL_BIND, "-a", keys[i][0] + 1, keys[i][1], NULL);
@@ -447,6 +488,8 @@ static void open_editor(Lines *l) {
     el_wset(l->el, EL_HIST, history_w, l->past);
     el_wset(l->el, EL_ADDFN, L"quill-paste", L"insert a bracketed paste", paste); // el_set would leak the names
     el_wset(l->el, EL_ADDFN, L"quill-newline", L"begin a new line", new_line);
+    el_wset(l->el, EL_ADDFN, L"quill-up", L"the line above, or the history", go_up);
+    el_wset(l->el, EL_ADDFN, L"quill-down", L"the line below, or the history", go_down);
     el_wset(l->el, EL_ADDFN, L"quill-complete", L"complete a command", complete);
     el_set(l->el, EL_SETTY, "-d", "-icrnl", "-inlcr", NULL); // Enter is \r, Ctrl-J \n
     el_source(l->el, NULL); // ~/.editrc; after it, since its `bind -v` begins from an empty table

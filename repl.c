@@ -29,7 +29,7 @@ static Status say(Chat *c, Str text) {
 static void autosave(Chat *c) {
     Status st = commands_autosave(c);
     if (!st.code) return;
-    fprintf(stderr, "quill: %s; the conversation is not saved any more\n", st.message);
+    screen_note("quill: %s; the conversation is not saved any more", st.message);
     c->autosave = false;
 }
 

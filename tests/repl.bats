@@ -141,6 +141,27 @@ exit 0
 EOF
 }
 
+@test "Up and Down go through the lines of a message before they go through the history" {
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "earlier\r"
+expect "user\r\nearlier<|im_end|>"
+prompt
+send "one\ntwo and more\nthree\e[AX\e[AY\e[B\e[BZ\r"
+expect "user\r\noneY\r\ntwo aXnd more\r\nthreZe<|im_end|>"
+prompt
+send "a\nb\e[A\e[A\e[A\e[A\e[A!\r"
+expect "user\r\nearlier!<|im_end|>"
+prompt
+send "a\nb\e[A\e[A\e[B?\r"
+expect "user\r\na\r\nb?<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+}
+
 @test "a sequence that comes in pieces is one key; ESC alone waits for nothing" {
     drive <<'EOF'
 spawn $QUILL --dump-prompt -n 1
@@ -233,7 +254,7 @@ prompt
 send "\e[A\r"
 expect "user\r\ntwo\r\nlines<|im_end|>"
 prompt
-send "\e[A\e[A\e[A\r"
+send "\e[A\e[A\e[A\e[A\r"
 expect "user\r\nfirst thing<|im_end|>"
 prompt
 send "\x12secon\r"
