@@ -12,9 +12,9 @@ override MODEL :=
 endif
 
 # ---- files: one noun each; floors from the bottom up ----
-READ  := util guard draft jsonio cgroup signals quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes jinja_value jinja_text jinja_print jinja_lex jinja_parse jinja_ops jinja_filters jinja_calls jinja_run prompt recall transcript
+READ  := util guard draft jsonio cgroup signals quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes jinja_value jinja_text jinja_print jinja_lex jinja_parse jinja_ops jinja_filters jinja_calls jinja_run prompt recall transcript keys wrap markdown
 CORE  := threads settle builtin model sampler chain kvcache fingerprint costs stats step scheduler plain kvstore sealed cpu cpu_scalar
-FACE  := cli cli_help cli_docs evict place engine kvfile progress report output think terminal lines programs complete chat chat_templates conversation commands repl jobs feed tally tickets replies batch transfer kv kverror look render inspect shape roofline roofline_kernels bench
+FACE  := cli cli_help cli_docs evict place engine kvfile progress report output think terminal screen saved lines programs complete chat chat_templates conversation settings commands repl jobs feed tally tickets replies batch transfer kv kverror look render inspect shape roofline roofline_kernels bench
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 FUZZ  := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
 
@@ -66,7 +66,7 @@ OBJS += $(CUDA_OBJS)
 static  = $(if $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a)),-l:lib$(1).a,-l$(1))
 # libedit asks for its own: libtinfo; on Debian libbsd, and libmd for that one, which is there for its SHA-256 anyway.
 EDIT   := $(if $(filter -l:%,$(call static,edit)),$(foreach l,edit tinfo bsd,$(call static,$(l))),-ledit)
-LIBS   := $(call static,pcre2-8) $(call static,jansson) $(call static,xxhash) $(EDIT) $(call static,md) $(CUDA_LIBS) -lm -pthread
+LIBS   := $(call static,pcre2-8) $(call static,jansson) $(call static,xxhash) $(call static,utf8proc) $(EDIT) $(call static,md) $(CUDA_LIBS) -lm -pthread
 
 # ---- the binary ----
 quill: $(BUILD)/quill ## the binary (the default)

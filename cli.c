@@ -46,6 +46,10 @@ const Option cli_options[] = {
     {"--raw", NULL, PROMPT | ANSWER, G_PROMPT, FLAG, AT(raw), 0, 0, NULL, "complete the bare text, whatever template the model carries"},
     {"--chat", NULL, PROMPT | M(DECODE), G_PROMPT, FLAG, AT(chat), 0, 0, NULL, "insist on the model's chat template"},
     {"-i --interactive", NULL, M(RUN), G_PROMPT, FLAG, AT(interactive), 0, 0, NULL, "chat line by line; a prompt given is the first turn"},
+    {"--continue", NULL, M(RUN), G_PROMPT, FLAG, AT(resume), 0, 0, NULL, "begin with the last conversation that was saved with this model (a chat goes on saving it)"},
+    {"--load", "FILE", M(RUN), G_PROMPT, TEXT, AT(load), 0, 0, NULL, "begin with a conversation that /save wrote: a chat, or one answer to the prompt; settings in it hold for a chat, where no flag says otherwise"},
+    {"--autosave", NULL, M(RUN), G_PROMPT, FLAG, AT(autosave), 0, 0, NULL, "save a chat after each turn, in $XDG_STATE_HOME/quill/conversations (~/.local/state/quill/conversations)"},
+    {"--no-history", NULL, M(RUN), G_PROMPT, FLAG, AT(no_history), 0, 0, NULL, "keep nothing of what is typed into a chat for later sessions (environment: QUILL_HISTORY names the file, empty: none)"},
     {"--parse-special", NULL, TEXT_IN, G_PROMPT, FLAG, AT(parse_special), 0, 0, NULL, "recognise control tokens in raw text"},
     {"--no-stdin", NULL, TEXT_IN, G_PROMPT, FLAG, AT(no_stdin), 0, 0, NULL, "never read stdin"},
     {"--tokens", "ID,ID,...", M(LOGITS), G_PROMPT, TEXT, AT(tokens), 0, 0, NULL, "token ids instead of text"},
@@ -123,6 +127,7 @@ const Option cli_options[] = {
     {"-v --verbose", NULL, PROMPT | ANSWER | M(LOGITS) | M(PERPLEXITY), G_LOOK, FLAG, AT(verbose), 0, 0, NULL, "say on stderr what was done and how fast"},
     {"-q --quiet", NULL, COMPUTE, G_LOOK, FLAG, AT(quiet), 0, 0, NULL, "errors alone on stderr: no notes, no progress"},
     {"--color", "auto|always|never", ANSWER, G_LOOK, CHOICE, AT(color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)"},
+    {"--markdown", "on|off|auto", M(RUN) | M(DECODE), G_LOOK, CHOICE, AT(markdown), 0, 0, "auto", "show bold, lists, headings and code of a chat model's answer on a terminal; auto: where it has colour"},
     {"--echo", NULL, M(RUN), G_LOOK, FLAG, AT(echo), 0, 0, NULL, "print the prompt before the answer"},
     {"--special", NULL, ANSWER, G_LOOK, FLAG, AT(special), 0, 0, NULL, "print control tokens too"},
     {"--json", NULL, M(RUN) | M(DECODE) | M(INSPECT) | M(PERPLEXITY), G_LOOK, FLAG, AT(json), 0, 0, NULL, "one JSON object instead of text"},
@@ -413,6 +418,7 @@ void cli_value(const Option *o, const Options *values, Buf *out) {
         for (int i = 0; i < s->n_bias; i++)
             buf_printf(out, "%s%d%+g", i ? " " : "", s->bias[i].id, (double)s->bias[i].bias);
         break;
+    case CHOICE: buf_str(out, *(const char *const *)at); break;
     default: break; // no settable row is of another kind
     }
     if (!out->n) buf_str(out, "none");
@@ -448,22 +454,36 @@ const Option *cli_job_option(const char *name) {
     return o && cli_settable(o) ? o : NULL;
 }
 
-Status cli_set(Options *out, const char *name, const char *value) {
+bool cli_chat_settable(const Option *o) {
+    bool look = o->modes & M(RUN) && (o->at == AT(verbose) || o->at == AT(markdown));
+    return look || cli_settable(o);
+}
+
+Status cli_chat_option(const char *name, const char *value, const Option **out) {
+    char flag[40];
+    snprintf(flag, sizeof flag, "-%.32s", name);
     const Option *o = find_settable(name, MODE_RUN);
+    if (!o) o = find_option(flag, 1u << MODE_RUN);
+    *out = o;
     if (o && o->at == AT(ctx_size))
-        return status_error(QUILL_USAGE, "%s: is fixed once the model is open; start again with -c %.40s", name, value);
-    if (!o || !cli_settable(o)) {
-        Nearest nearest = {.word = name};
-        char known[32];
-        for (int i = 0; i < cli_n_options; i++) {
-            if (!cli_settable(&cli_options[i])) continue;
-            cli_long_name(&cli_options[i], known);
-            nearest_try(&nearest, known);
-        }
-        const char *meant = nearest_found(&nearest);
-        return status_error(QUILL_USAGE, "%.100s: nothing that can be set%s%s; /set lists what can", name,
-                            meant ? "; did you mean " : "", meant ? meant : "");
+        return status_error(QUILL_USAGE, "%s: is fixed once the model is open; start again with -c %.40s", name,
+                            *value ? value : "N");
+    if (o && cli_chat_settable(o)) return OK;
+    Nearest nearest = {.word = name};
+    char known[32];
+    for (int i = 0; i < cli_n_options; i++) {
+        if (!cli_chat_settable(&cli_options[i])) continue;
+        cli_long_name(&cli_options[i], known);
+        nearest_try(&nearest, known);
     }
+    const char *meant = nearest_found(&nearest);
+    return status_error(QUILL_USAGE, "%.100s: nothing that can be set%s%s; /set lists what can", name,
+                        meant ? "; did you mean " : "", meant ? meant : "");
+}
+
+Status cli_set(Options *out, const char *name, const char *value) {
+    const Option *o;
+    TRY(cli_chat_option(name, value, &o));
     return cli_set_option(o, name, value, out);
 }
 

@@ -85,10 +85,12 @@ static const struct {
         {"QUILL_DEVICE", "the device where no --device names one"},
         {"QUILL_GPU_TRY", "GPU kernels that nobody has timed yet: few (5 to 16 rows on the matrix unit), early (a "
                           "kernel begins before the last one has ended; sm_90), or few,early"},
+        {"QUILL_HISTORY",
+         "the file of what was typed in chats, instead of the one under FILES; empty: nothing is kept"},
         {"NO_COLOR", "not empty: no colour, unless --color always asks for it"},
-        {"TERM", "dumb: no colour, no progress"},
+        {"TERM", "dumb: no colour, no progress, no lines of quill's own"},
         {"XDG_CACHE_HOME, HOME", "where the cache lies (see FILES)"},
-        {"XDG_STATE_HOME", "where the chat's history lies (see FILES)"},
+        {"XDG_STATE_HOME", "where the chat's history and conversations lie (see FILES)"},
 },
   files[] = {
       {"$XDG_CACHE_HOME/quill/roofline.json",
@@ -96,6 +98,8 @@ static const struct {
        "for an unset XDG_CACHE_HOME"},
       {"$XDG_STATE_HOME/quill/history",
        "what was typed in chats; ~/.local/state stands in for an unset XDG_STATE_HOME"},
+      {"$XDG_STATE_HOME/quill/conversations/DATE-TIME-MODEL.json",
+       "chats with --autosave; --continue goes on with the last one; rm is safe at any time"},
       {"DIR/*.kv", "what --kv-dir keeps: blocks of KV cache, with the prompts' tokens in them; rm is safe at any time"},
 };
 

@@ -47,11 +47,14 @@ extern const char *const cli_modes[N_MODES]; // the word that chooses a mode; ""
 const char *next_name(const char *names, char name[32]);
 
 // ---- what a chat may set while it runs: sampling and length, by long names without their dashes ----
-bool cli_settable(const Option *o);
+bool cli_settable(const Option *o);      // in a chat, and by a line of a batch
+bool cli_chat_settable(const Option *o); // the same, and what only a chat can change: verbose, markdown
 void cli_long_name(const Option *o, char name[32]);
 // Same ranges and errors as the flag; on and off for a flag without a value; "default" goes back. A stop text must live
 // as long as the Options. QUILL_USAGE: no such name (with a did-you-mean), or a bad value; nothing has changed then.
 Status cli_set(Options *out, const char *name, const char *value);
+// The option that cli_set would set, by any of its names without dashes. QUILL_USAGE as there.
+Status cli_chat_option(const char *name, const char *value, const Option **out);
 // The option that a field of a batch's line sets, by any of its names; NULL: none of that name. cli_set_option takes
 // what it returned, and `name` for messages.
 const Option *cli_job_option(const char *name);

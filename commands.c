@@ -10,6 +10,10 @@
 
 #include "cli_table.h"
 #include "programs.h"
+#include "saved.h"
+#include "screen.h"
+#include "terminal.h"
+#include "wrap.h"
 
 typedef struct {
     const char *names; // separated by spaces; the first is shown
@@ -31,9 +35,16 @@ static Status leave(Chat *c, const char *arg, Status *end) {
     return OK;
 }
 
+// What was saved by itself is done with; what comes is another conversation.
+static void forget_own(Chat *c) {
+    free(c->own);
+    c->own = NULL;
+}
+
 static Status clear(Chat *c, const char *arg, Status *end) {
     (void)arg, (void)end;
     conversation_clear(c->talk);
+    forget_own(c);
     c->beginning.n = 0;
     return OK;
 }
@@ -87,37 +98,15 @@ static Status set_system(Chat *c, const char *arg, Status *end) {
 
 // ---- settings -------------------------------------------------------------------------------------------------------
 
-static void show_setting(const Option *row, const Options *o) {
-    char name[32];
-    Buf value = {0};
-    cli_long_name(row, name);
-    cli_value(row, o, &value);
-    bool other = row->fallback && strcmp(value.data, row->fallback) != 0;
-    fprintf(stderr, "%-18s %s%s%s%s\n", name, value.data, other ? " (default " : "", other ? row->fallback : "",
-            other ? ")" : "");
-    buf_free(&value);
-}
-
-static void show_settings(const Chat *c) {
-    for (int i = 0; i < cli_n_options; i++)
-        if (cli_settable(&cli_options[i])) show_setting(&cli_options[i], c->o);
-}
-
 static Status set(Chat *c, const char *arg, Status *end) {
     (void)end;
-    if (!*arg) {
-        show_settings(c);
-        return OK;
-    }
     char name[64];
     size_t n = strcspn(arg, " =");
     snprintf(name, sizeof name, "%.*s", (int)n, arg);
     const char *value = arg + n + strspn(arg + n, " =");
-    if (!*value) return usage("set", "a name and a value (or default)");
-    c->texts = mem_resize(c->texts, (size_t)(c->n_texts + 1) * sizeof *c->texts);
-    c->texts[c->n_texts++] = mem_copy(value, strlen(value));
+    if (!*value) return settings_show(&c->settings, name);
     int n_bias = c->o->sampling.n_bias;
-    TRY(cli_set(c->o, name, c->texts[c->n_texts - 1]));
+    TRY(settings_set(&c->settings, name, value));
     Status st = conversation_settings(c->talk);
     if (!st.code) return OK;
     c->o->sampling.n_bias = n_bias; // an id that the model has not; the biases before it may lie elsewhere now
@@ -141,7 +130,7 @@ static Status show(Chat *c, const char *arg, Status *end) {
     fprintf(stderr, "messages   %d", t->n_messages);
     if (t->n_left_out) fprintf(stderr, ", the oldest %d left out", t->n_left_out);
     fputc('\n', stderr);
-    show_settings(c);
+    if (!st.code) st = settings_show(&c->settings, "");
     return st;
 }
 
@@ -175,8 +164,7 @@ static Status read_text(Chat *c, const char *arg, Status *end) {
     if (!st.code) {
         if (before) buf_str(&c->beginning, "\n\n");
         buf_append(&c->beginning, text.data, text.n);
-        fprintf(stderr, "%s: %zu bytes, the beginning of the next message; Enter alone says it as it is\n", arg,
-                text.n);
+        screen_note("%s: %zu bytes, the beginning of the next message; Enter alone says it as it is", arg, text.n);
     }
     buf_free(&text);
     return st;
@@ -203,20 +191,31 @@ static void name_file(Chat *c, char *path) {
     c->file = path;
 }
 
+// Asks before another's file goes; a pipe has nobody to ask.
+static Status check_overwrite(const Chat *c, const char *path) {
+    if ((c->file && strcmp(c->file, path) == 0) || access(path, F_OK) != 0) return OK;
+    Buf question = {0};
+    buf_str(&question, "overwrite ");
+    utf8_escape(&question, path, strlen(path));
+    buf_str(&question, "? [y/N] ");
+    bool can_ask = c->lines && lines_terminal(c->lines), yes = can_ask && lines_ask(c->lines, question.data);
+    buf_free(&question);
+    if (yes) return OK;
+    if (can_ask) return status_error(QUILL_USAGE, "/save: %.500s: is as it was", path);
+    return status_error(QUILL_USAGE,
+                        "/save: %.500s: a new file expected, or the one that was loaded or saved before; there is "
+                        "another; remove it, or choose another name",
+                        path);
+}
+
 static Status save(Chat *c, const char *arg, Status *end) {
     (void)end;
     bool kv;
     const char *name = without_kv(arg, &kv);
-    if (!*name) return usage("save", "a file");
-    char *path = path_of(name);
-    bool ours = c->file && strcmp(c->file, path) == 0;
-    Status st = OK;
-    if (!ours && access(path, F_OK) == 0)
-        st = status_error(QUILL_USAGE,
-                          "/save: %.500s: a new file expected, or the one that was loaded or saved "
-                          "before; there is another; remove it, or choose another name",
-                          path);
-    if (!st.code) st = conversation_save(c->talk, path);
+    if (!*name && !c->file) return usage("save", "a file");
+    char *path = *name ? path_of(name) : mem_copy(c->file, strlen(c->file));
+    Status st = check_overwrite(c, path);
+    if (!st.code) st = conversation_save(c->talk, settings_json(c->o), path);
     if (st.code) {
         free(path);
         return st;
@@ -227,21 +226,46 @@ static Status save(Chat *c, const char *arg, Status *end) {
     return OK;
 }
 
+// What the file says of settings, after its conversation has been taken.
+static Status load_settings(Chat *c, const char *path, bool given) {
+    Buf text = {0};
+    Status st = file_read(path, &text);
+    if (!st.code) settings_load(&c->settings, path, (Str){text.data, text.n}, given);
+    buf_free(&text);
+    if (!st.code) st = conversation_settings(c->talk);
+    if (st.code == QUILL_USAGE) c->o->sampling.n_bias = 0; // ids that another model has
+    return st;
+}
+
+Status commands_load(Chat *c, const char *path, bool given) {
+    TRY(conversation_load(c->talk, path));
+    name_file(c, mem_copy(path, strlen(path)));
+    forget_own(c);
+    TRY(load_settings(c, path, given));
+    if (!c->o->quiet) fprintf(stderr, "%s: %d messages\n", path, c->talk->n_messages);
+    return OK;
+}
+
 static Status load(Chat *c, const char *arg, Status *end) {
     (void)end;
     bool kv;
     const char *name = without_kv(arg, &kv);
     TRY(check_file("load", name));
     char *path = path_of(name);
-    Status st = conversation_load(c->talk, path);
-    if (st.code) {
-        free(path);
-        return st;
-    }
-    name_file(c, path);
-    if (kv) TRY(with_kv(c, path, conversation_load_kv));
-    fprintf(stderr, "%s: %d messages\n", path, c->talk->n_messages);
-    return OK;
+    Status st = commands_load(c, path, false);
+    if (!st.code && kv) st = with_kv(c, path, conversation_load_kv);
+    free(path);
+    return st;
+}
+
+// ---- saving by itself -----------------------------------------------------------------------------------------------
+
+Status commands_autosave(Chat *c) {
+    int now[] = {c->talk->n_messages, c->talk->n_stats};
+    if (!c->autosave || memcmp(now, c->saved, sizeof now) == 0 || !conversation_last(c->talk, NULL)) return OK;
+    memcpy(c->saved, now, sizeof now);
+    if (!c->own) TRY(saved_new(gguf_name(c->talk->e->gguf), &c->own));
+    return conversation_save(c->talk, settings_json(c->o), c->own);
 }
 
 // ---- looking --------------------------------------------------------------------------------------------------------
@@ -295,11 +319,14 @@ static const Command commands[] = {
     {"undo", NULL, undo, "take the last message and its answer back"},
     {"edit", "[new]", edit, "change the last message, or write a new one, in $VISUAL or $EDITOR"},
     {"system", "[TEXT]", set_system, "the system message: show it, or say another (\"\": none)"},
-    {"set", "[NAME VALUE]", set, "sampling and length, by the names of the options; alone: list them"},
+    {"set", "[NAME [VALUE]]", set,
+     "sampling, length, verbose, markdown, by the names of the options; without a value: show it"},
     {"show", NULL, show, "model, system message, context, settings"},
     {"read", "FILE", read_text, "put a file's text before the next message"},
-    {"save", "[--kv] FILE", save, "write the conversation as JSON; --kv: the KV cache too, as FILE.kv"},
-    {"load", "[--kv] FILE", load, "go on with a conversation that was saved; --kv: without computing it again"},
+    {"save", "[--kv] [FILE]", save,
+     "write conversation and settings as JSON, without a name where it was last; --kv: the KV cache too, as FILE.kv"},
+    {"load", "[--kv] FILE", load,
+     "go on with a conversation that was saved, and its settings; --kv: without computing it again"},
     {"stats", NULL, stats, "what each turn took"},
     {"tokens", NULL, tokens, "the tokens of the last message, an answer's as they were sampled"},
     {"copy", NULL, copy, "the last answer to the clipboard"},
@@ -313,15 +340,44 @@ const char *commands_describe(int i, char shown[64]) {
     return c->help;
 }
 
+static const char *const keys[][2] = {
+    {"Ctrl-J, Alt-Enter", "begin a new line; so do Shift-Enter where the terminal tells it from Enter, and a \\ at the "
+                          "end of a line"},
+    {"\"\"\" to \"\"\"", "a message of many lines; a paste is one by itself"},
+    {"Ctrl-C", "stop the answer, or take back what is typed"},
+    {"Ctrl-D", "leave"},
+    {"Ctrl-R, Up", "search and see what was typed before; a line with a space in front is not kept"},
+    {"Alt-Left, Alt-Right", "go by words; Ctrl-W, Alt-D and Ctrl-Delete take one away"},
+    {"Tab", "complete commands, settings, files"},
+    {"//, a space and /", "text that begins with a slash"},
+};
+
+// A name and what it means, in columns where the terminal is wide enough for two.
+static void print_row(const char *name, const char *what, int columns) {
+    enum { LEFT = 23, NARROW = 60 };
+    bool below = columns > 0 && columns < NARROW;
+    Wrap w = {.columns = columns};
+    Buf out = {0}, left = {0};
+    buf_printf(&left, "%-*s", below ? 0 : LEFT, name);
+    buf_str(&left, below ? "\n    " : "");
+    wrap_text(&w, (Str){left.data, left.n}, &out);
+    wrap_hang(&w, below ? "    " : "                       ");
+    wrap_text(&w, str_of(what), &out);
+    wrap_text(&w, str_of("\n"), &out);
+    fwrite(out.data, 1, out.n, stderr);
+    buf_free(&left);
+    buf_free(&out);
+    wrap_free(&w);
+}
+
 static Status help(Chat *c, const char *arg, Status *end) {
     (void)c, (void)arg, (void)end;
     char shown[64];
     const char *what;
-    for (int i = 0; (what = commands_describe(i, shown)); i++) fprintf(stderr, "%-22s %s\n", shown, what);
-    fputs(
-        "\"\"\" to \"\"\", a \\ at the end of a line, and a paste make a message of many lines; a space or a second /\n"
-        "in front of a / makes it text. Ctrl-C stops an answer, Ctrl-R searches what was typed, Ctrl-D leaves.\n",
-        stderr);
+    int columns = terminal_columns(STDERR_FILENO);
+    for (int i = 0; (what = commands_describe(i, shown)); i++) print_row(shown, what, columns);
+    fputc('\n', stderr);
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) print_row(keys[i][0], keys[i][1], columns);
     return OK;
 }
 
@@ -330,13 +386,31 @@ static const Command *find(const char *word, Nearest *nearest) {
     for (int i = 0; i < N_COMMANDS; i++)
         for (const char *at = commands[i].names; (at = next_name(at, name));) {
             if (strcmp(word, name) == 0) return &commands[i];
-            nearest_try(nearest, name);
+            if (name[1]) nearest_try(nearest, name); // ? is near to every letter
         }
     return NULL;
 }
 
+static bool same_letters(const char *a, const char *b) {
+    int count[256] = {0};
+    for (; *a && *b; a++, b++) count[(unsigned char)*a]++, count[(unsigned char)*b]--;
+    for (int i = 0; i < 256; i++)
+        if (count[i]) return false;
+    return *a == *b;
+}
+
+// What was meant: the nearest name, one with its letters in another order, or the first that begins so. NULL: none.
+static const char *meant_by(const char *word, const Nearest *nearest, char name[32]) {
+    if (nearest_found(nearest)) return nearest_found(nearest);
+    for (int i = 0; i < N_COMMANDS; i++)
+        for (const char *at = commands[i].names; (at = next_name(at, name));)
+            if (same_letters(word, name) || strncmp(word, name, strlen(word)) == 0) return name;
+    return NULL;
+}
+
 static Status unknown(const char *word, const Nearest *nearest) {
-    const char *meant = nearest_found(nearest);
+    char name[32];
+    const char *meant = meant_by(word, nearest, name);
     return status_error(QUILL_USAGE, "/%.100s: no such command; %s%s%s (// or a space in front makes it text)", word,
                         meant ? "did you mean /" : "/help lists them", meant ? meant : "", meant ? "?" : "");
 }
@@ -348,6 +422,19 @@ static Status run_command(Chat *c, const char *word, const char *arg, Status *en
     if (*arg && !command->arg)
         return status_error(QUILL_USAGE, "/%s: nothing expected after it, found \"%.100s\"", word, arg);
     return command->run(c, arg, end);
+}
+
+bool commands_hint(Str line) {
+    static const char *const words[][2] = {{"exit", "exit"}, {"quit", "exit"}, {"bye", "exit"},
+                                           {":q", "exit"},   {"help", "help"}, {"?", "help"}};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (str_is(line, words[i][0])) {
+            bool leaves = strcmp(words[i][1], "exit") == 0;
+            screen_note("/%s %s; \"%s\" with a space in front is said to the model", words[i][1],
+                        leaves ? "leaves, and so does Ctrl-D" : "lists the commands", words[i][0]);
+            return true;
+        }
+    return false;
 }
 
 #define NAME_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ?-_"
@@ -367,7 +454,7 @@ bool commands_run(Chat *c, Str line, Str *text, Status *st) {
         while (last > arg && strchr(" \t\n", last[-1])) *--last = 0;
         *end = 0;
         Status failed = run_command(c, word, arg, st);
-        if (failed.message[0]) fprintf(stderr, "quill: %s\n", failed.message);
+        if (failed.message[0]) screen_note("quill: %s", failed.message);
         c->io_failed |= failed.code == QUILL_IO;
     }
     buf_free(&copy);
@@ -419,14 +506,15 @@ bool commands_complete(void *arg, Str before, size_t *from, Buf *words) {
             for (const char *at = commands[i].names; (at = next_name(at, name));) offer(words, typed, "/", name, "");
     } else if (str_has_prefix(before, "/set ") && last == space) {
         for (int i = 0; i < cli_n_options; i++)
-            if (cli_settable(&cli_options[i])) cli_long_name(&cli_options[i], name), offer(words, typed, "", name, "");
+            if (cli_chat_settable(&cli_options[i]))
+                cli_long_name(&cli_options[i], name), offer(words, typed, "", name, "");
     } else if (file) offer_files(words, typed);
     return true;
 }
 
 void commands_free(Chat *c) {
-    for (int i = 0; i < c->n_texts; i++) free(c->texts[i]);
-    free(c->texts);
+    settings_free(&c->settings);
     free(c->file);
+    free(c->own);
     buf_free(&c->beginning);
 }

@@ -11,7 +11,9 @@
 
 #include "prompt.h"
 #include "report.h"
+#include "saved.h"
 #include "signals.h"
+#include "transcript.h"
 
 // ---- writing --------------------------------------------------------------------------------------------------------
 
@@ -19,11 +21,26 @@ static void write_out(Answer *a, const char *bytes, size_t n) {
     if (!a->failed.code) a->failed = output_write(bytes, n, &a->gone);
 }
 
-static void write_str(Answer *a, const char *s) { write_out(a, s, strlen(s)); }
+// A mark around thoughts: of the terminal's, or a line of its own.
+static void show_mark(Answer *a, const char *sequence, const char *line) {
+    Buf out = {0};
+    if (a->dim) screen_mark(&a->screen, sequence, &out);
+    else screen_plain(&a->screen, str_of(line), &out);
+    write_out(a, out.data, out.n);
+    buf_free(&out);
+}
 
 static void end_thought(Answer *a) {
-    if (a->in_thought) write_str(a, a->dim ? "\033[0m" : "\n</think>");
+    if (a->in_thought) show_mark(a, "\033[0m", "\n</think>");
     a->in_thought = false;
+}
+
+static void show_text(Answer *a, bool thought, Str text) {
+    Buf out = {0};
+    if (thought) screen_plain(&a->screen, text, &out);
+    else screen_text(&a->screen, text, &out);
+    write_out(a, out.data, out.n);
+    buf_free(&out);
 }
 
 // What may be shown since `begin` of the answer or the thoughts goes out, or waits for the JSON object.
@@ -33,10 +50,10 @@ static void show(Answer *a, bool thought, size_t begin) {
     if (n == 0) return;
     buf_append(&a->text, part->data + begin, n);
     if (a->o->json || a->o->jsonl || (thought && !a->show_thoughts)) return;
-    if (thought && !a->in_thought) write_str(a, a->dim ? "\033[2m" : "<think>\n");
-    if (!thought && a->in_thought) end_thought(a), write_str(a, "\n\n");
+    if (thought && !a->in_thought) show_mark(a, "\033[2m", "<think>\n");
+    if (!thought && a->in_thought) end_thought(a), show_text(a, true, str_of("\n\n"));
     a->in_thought = thought;
-    write_out(a, part->data + begin, n);
+    show_text(a, thought, (Str){part->data + begin, n});
 }
 
 // Nothing that is held can go on behind a marker.
@@ -113,11 +130,14 @@ void answer_start(Answer *a, Engine *e, const Options *o, bool fresh) {
     a->thoughts = (TextStream){.whole = a->stream.whole};
     a->show_thoughts = thinks(o, "show") || ((json || a->terminal) && !thinks(o, "hide"));
     a->dim = output_color(o->color, STDOUT_FILENO);
+    a->screen = json || !a->terminal ? screen_none() : screen_open(STDOUT_FILENO, o->markdown, o->color);
     if (o->logprobs >= 0) a->tokens = json_array();
 }
 
 void answer_think(Answer *a, Str template, Str prompt) {
+    bool chat = template.n > 0 && !a->o->special;
     if (!a->o->special) a->think = think_begin(template, prompt);
+    if (!chat && a->o->markdown && strcmp(a->o->markdown, "on") != 0) a->screen.markdown = false; // bare text
 }
 
 // Writes the line that --jsonl has for the last token: what JSON says of it, and what may be shown since the line
@@ -169,6 +189,10 @@ void answer_end(Answer *a) {
     show_held(a);
     write_line(a);
     end_thought(a);
+    Buf out = {0};
+    screen_end(&a->screen, &out);
+    write_out(a, out.data, out.n);
+    buf_free(&out);
 }
 
 Str answer_text(const Answer *a) { return since(&a->answer, 0); }
@@ -201,6 +225,7 @@ Status answer_finish(Answer *a, const Request *r) {
 
 void answer_free(Answer *a) {
     think_free(&a->think);
+    screen_free(&a->screen);
     text_free(&a->stream);
     text_free(&a->thoughts);
     buf_free(&a->text);
@@ -271,14 +296,15 @@ Status answer_prepare(const Engine *e, const Options *o, Str prompt, const ChatT
                       Sequence *seq) {
     Buf system = {0};
     Status st = prompt_system(o, &system);
-    Message messages[2];
+    Message *messages = NULL;
     int n_messages = 0;
-    if (system.data) messages[n_messages++] = (Message){"system", {system.data, system.n}};
-    messages[n_messages++] = (Message){"user", prompt};
+    if (!st.code)
+        st = saved_prompt(o, gguf_name(e->gguf), !form, (Str){system.data, system.n}, prompt, &messages, &n_messages);
     int *ids = NULL, n = 0;
     if (!st.code) st = answer_prompt(e, o, form, messages, n_messages, text, &ids, &n);
     if (!st.code) sequence_push(seq, ids, n);
     free(ids);
+    transcript_free(messages, n_messages);
     buf_free(&system);
     return st;
 }

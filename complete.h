@@ -7,6 +7,7 @@
 #include "engine.h"
 #include "jsonio.h"
 #include "output.h"
+#include "screen.h"
 #include "think.h"
 
 // `quill PROMPT...`: answers and returns. Exit codes 130 and 143 come back with an empty message: nothing to say.
@@ -30,6 +31,7 @@ typedef struct {
     json_t *line;                // --jsonl: of the last token, not written yet
     size_t n_in_lines;           // bytes of `answer` that its lines have, or
     size_t n_thought_in_lines;   // of `thinking`
+    Screen screen;               // how text looks on stdout
     bool fresh;                  // nothing came before in this text: the first piece loses its space
     bool terminal;               // stdout is one
     bool show_thoughts, dim;     // on stdout; in grey

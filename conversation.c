@@ -190,8 +190,8 @@ static int turns_from(const Conversation *c, int from, int *turns, int n) {
 static void say_left_out(const Conversation *c, int before, bool in_answer) {
     int turns = 0;
     for (int i = before; i < c->n_left_out; i++) turns += is(&c->messages[n_system(c) + i], "user");
-    fprintf(stderr, "%squill: the context of %d tokens is full; the oldest %d turn%s left out from here on\n",
-            in_answer && isatty(STDOUT_FILENO) ? "\n" : "", c->e->shape.n_ctx, turns, turns == 1 ? " is" : "s are");
+    screen_note("%squill: the context of %d tokens is full; the oldest %d turn%s left out from here on",
+                in_answer && isatty(STDOUT_FILENO) ? "\n" : "", c->e->shape.n_ctx, turns, turns == 1 ? " is" : "s are");
 }
 
 // What a turn runs on.
@@ -326,10 +326,10 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
     keep_stats(c, &r);
     if (a.gone) st = (Status){.code = 128 + SIGPIPE};
     if (r.finish == FINISH_CONTEXT)
-        fprintf(stderr,
-                "quill: the context of %d tokens is full and the answer ends there; /undo and /clear make room%s, a "
-                "larger -c has more\n",
-                c->e->shape.n_ctx, c->o->context_shift ? "" : ", /set context-shift on leaves the oldest turns out");
+        screen_note(
+            "quill: the context of %d tokens is full and the answer ends there; /undo and /clear make room%s, a "
+            "larger -c has more",
+            c->e->shape.n_ctx, c->o->context_shift ? "" : ", /set context-shift on leaves the oldest turns out");
     answer_free(&a);
     timeline_free(&r.time);
     return st;
@@ -358,13 +358,13 @@ static Status turn(Conversation *c, int keep, const Str *text) {
         keep_messages(c, keep);
         for (int i = 0; i < n_aside; i++) c->messages[c->n_messages++] = aside[i]; // they had the room
         if (refused) c->n_left_out = left_out, c->n_said = n_said;
-        else if (!c->refuses) fputs("stopped before the answer; the message is not in the conversation\n", stderr);
+        else if (!c->refuses) screen_note("stopped before the answer; the message is not in the conversation");
     }
     free(aside);
     given_free(&g);
     buf_free(&answer);
     if (refused && !(c->refuses && st.code == QUILL_CONTEXT)) {
-        fprintf(stderr, "quill: %s\n", st.message);
+        screen_note("quill: %s", st.message);
         st = OK;
     }
     return st;
@@ -389,9 +389,10 @@ Status conversation_answer_again(Conversation *c) {
 
 // ---- as JSON --------------------------------------------------------------------------------------------------------
 
-Status conversation_save(const Conversation *c, const char *path) {
+Status conversation_save(const Conversation *c, json_t *settings, const char *path) {
     json_t *all = json_object(), *messages = json_array();
     jsonio_put(all, "model", jsonio_text(str_of(gguf_name(c->e->gguf))));
+    if (settings) jsonio_put(all, "settings", settings);
     jsonio_put(all, "messages", messages);
     for (int i = 0; i < c->n_messages; i++) {
         json_t *one = json_object();

@@ -69,7 +69,8 @@ int conversation_last_tokens(const Conversation *c, int **ids);
 
 // As JSON: {"model", "messages": [{"role", "content"}...]}. QUILL_IO, QUILL_USAGE (what it holds is no conversation;
 // nothing has changed then).
-Status conversation_save(const Conversation *c, const char *path);
+// `settings` goes in as it is, if not NULL; the reference is taken.
+Status conversation_save(const Conversation *c, json_t *settings, const char *path);
 Status conversation_load(Conversation *c, const char *path);
 // What the cache holds, as a KV file (kvfile.h); loaded after the conversation, whose next turn computes only what the
 // file has not. A failure leaves the cache empty: the turn computes everything.

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <wchar.h>
 
+#include "keys.h"
 #include "recall.h"
 #include "signals.h"
 #include "terminal.h"
@@ -27,14 +28,18 @@ struct Lines {
     EditLine *el; // NULL: there is none, the stream is read
     FILE *out;
     HistoryW *past;
-    Buf keys;          // read, not taken yet
-    int columns;       // of the terminal, when the line was drawn
-    int signals;       // signals_watch's
-    int stopped;       // the signal that ended the line
-    bool stopped_bare; // nothing had been typed then
-    bool closed;       // the terminal is gone
-    bool goes_on;      // this is not the message's first line
-    bool quoted;       // the last message was
+    Buf keys;             // read, not taken yet
+    size_t n_judged;      // first bytes of them that the editor gets as they are
+    bool pasting;         // what comes is text, escape sequences included
+    bool searching;       // Ctrl-R: the editor reads keys without its table
+    int columns;          // of the terminal, when the line was drawn
+    int signals;          // signals_watch's
+    int stopped;          // the signal that ended the line
+    bool stopped_bare;    // nothing had been typed then
+    bool closed;          // the terminal is gone
+    bool goes_on;         // this is not the message's first line
+    bool quoted;          // the last message was
+    const char *question; // that is asked, in place of the prompt
 };
 
 bool lines_terminal(const Lines *l) { return l->terminal; }
@@ -72,6 +77,8 @@ static void narrow(const wchar_t *text, size_t n, Buf *out) {
     }
 }
 
+#define CTRL_KEY(letter) ((letter)&0x1f)
+
 // ---- keys -----------------------------------------------------------------------------------------------------------
 
 static Lines *lines_of(EditLine *el) {
@@ -80,17 +87,88 @@ static Lines *lines_of(EditLine *el) {
     return l;
 }
 
-// The next whole character of what was read.
+// Replaces the first n bytes that were read. The editor gets the new ones as they are.
+static void replace_keys(Lines *l, size_t n, Str with) {
+    Buf all = {0};
+    buf_append(&all, with.data, with.n);
+    buf_append(&all, l->keys.data + n, l->keys.n - n);
+    buf_free(&l->keys);
+    l->keys = all;
+    l->n_judged = with.n;
+}
+
+// Whether libedit's table, ~/.editrc's keys included, has the sequence. It has no question for that but what its `bind`
+// prints.
+static bool has_binding(Lines *l, const char *map, Str sequence) {
+    Buf name = {0};
+    for (size_t i = 0; i < sequence.n; i++) {
+        bool special = sequence.data[i] == '^' || sequence.data[i] == '\\';
+        buf_printf(&name, "%s%c", special ? "\\" : "", sequence.data[i]);
+    }
+    char *shown = NULL;
+    size_t n = 0;
+    FILE *answer = open_memstream(&shown, &n), *errors = fopen("/dev/null", "w");
+    if (answer && errors) {
+        el_set(l->el, EL_SETFP, 1, answer);
+        el_set(l->el, EL_SETFP, 2, errors);
+        if (map) el_set(l->el, EL_BIND, map, name.data, NULL);
+        else el_set(l->el, EL_BIND, name.data, NULL);
+        el_set(l->el, EL_SETFP, 1, l->out);
+        el_set(l->el, EL_SETFP, 2, l->out);
+    }
+    if (answer) fclose(answer);
+    if (errors) fclose(errors);
+    free(shown);
+    buf_free(&name);
+    return n > 0;
+}
+
+// Decides what the editor gets of the sequence that the keys begin with: what it has no binding for would be typed into
+// the line from its third byte on.
+static void judge_sequence(Lines *l, size_t n) {
+    Str sequence = {l->keys.data, n};
+    Buf text = {0};
+    bool meta = n == 2 && (unsigned char)sequence.data[1] < 0x80;
+    if (keys_text(sequence, &text)) replace_keys(l, n, (Str){text.data, text.n});
+    else if (l->searching && n > 2) replace_keys(l, n, str_of("\033"));
+    else if (meta || has_binding(l, NULL, sequence) || has_binding(l, "-a", (Str){sequence.data + 1, n - 1}))
+        l->n_judged = n;
+    else replace_keys(l, n, (Str){"", 0});
+    buf_free(&text);
+}
+
+// The search goes on while text is typed, taken back, or searched for again.
+static void note_search(Lines *l, wchar_t c) {
+    static const char goes_on[] = {CTRL_KEY('R'), CTRL_KEY('S'), CTRL_KEY('H'), CTRL_KEY('W'), 0x7f, 0};
+    if (c == CTRL_KEY('R')) l->searching = true;
+    else if (c < ' ' && !strchr(goes_on, (int)c)) l->searching = false;
+}
+
+// Nothing came for a while: what was read of an escape sequence is a key alone (ESC, Alt-P), or lost.
+static void end_waiting(Lines *l) {
+    if (l->n_judged || l->keys.n == 0 || l->keys.data[0] != '\033') return;
+    if (l->keys.n == 1 || l->keys.data[1] == 'P') l->n_judged = l->keys.n;
+    else replace_keys(l, l->keys.n, (Str){"", 0});
+}
+
+// The next whole character for the editor, of what was read. False: the rest of it is on its way.
 static bool take_key(Lines *l, wchar_t *out) {
-    if (l->keys.n == 0) return false;
-    int len = utf8_next(l->keys.data, l->keys.n);
-    if (len < 0) return false; // the rest of it is on its way
-    len = int_max(1, len);
-    wchar_t *wide = wide_of((Str){l->keys.data, (size_t)len});
+    while (l->n_judged == 0) {
+        int n = l->pasting ? int_min(1, (int)l->keys.n) : keys_length((Str){l->keys.data, l->keys.n});
+        if (n <= 0) return false;
+        if (n > 1 && l->keys.data[0] == '\033') judge_sequence(l, (size_t)n);
+        else l->n_judged = (size_t)n;
+    }
+    int n = utf8_next(l->keys.data, l->keys.n);
+    if (n < 0) return false;
+    n = int_max(1, n);
+    wchar_t *wide = wide_of((Str){l->keys.data, (size_t)n});
     *out = wide[0];
     free(wide);
-    l->keys.n -= (size_t)len;
-    memmove(l->keys.data, l->keys.data + len, l->keys.n);
+    l->n_judged -= (size_t)int_min(n, (int)l->n_judged);
+    l->keys.n -= (size_t)n;
+    memmove(l->keys.data, l->keys.data + n, l->keys.n);
+    note_search(l, *out);
     return true;
 }
 
@@ -152,8 +230,15 @@ static bool take_signal(Lines *l) {
     const LineInfoW *line = el_wline(l->el);
     l->stopped = number;
     l->stopped_bare = line->lastchar == line->buffer && !l->goes_on;
-    l->keys.n = 0;
+    l->keys.n = l->n_judged = 0;
     return false;
+}
+
+// Milliseconds to wait for more of what was read; -1: for as long as it takes. ESC is a key of its own, in vi's keys
+// the most frequent one; what has begun as a sequence may have to cross a slow line.
+static int patience(const Lines *l) {
+    bool begun = l->n_judged == 0 && l->keys.n > 0 && l->keys.data[0] == '\033';
+    return !begun ? -1 : l->keys.n == 1 ? 50 : 500;
 }
 
 // libedit's reader: 1 a character, 0 the end, -1 give up.
@@ -161,7 +246,9 @@ static int next_key(EditLine *el, wchar_t *out) {
     Lines *l = lines_of(el);
     while (!take_key(l, out)) {
         struct pollfd wait[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = l->signals, .events = POLLIN}};
-        if (poll(wait, 2, -1) < 0 && errno != EINTR) return -1;
+        int n_ready = poll(wait, 2, patience(l));
+        if (n_ready < 0 && errno != EINTR) return -1;
+        if (n_ready == 0) end_waiting(l);
         if (wait[1].revents && !take_signal(l)) return -1;
         if (!wait[0].revents) continue;
         char bytes[4096];
@@ -194,15 +281,20 @@ static bool vi_keys(EditLine *el) {
 // ESC [200~: everything up to ESC [201~ is text, line ends included.
 static unsigned char paste(EditLine *el, int key) {
     (void)key;
+    Lines *l = lines_of(el);
     Buf text = {0};
     wchar_t c;
-    while (!ends_with(&text, "\033[201~")) {
-        if (el_wgetc(el, &c) != 1) {
-            buf_free(&text);
-            return CC_EOF;
-        }
+    int got = 1;
+    l->pasting = true;
+    while (got == 1 && !ends_with(&text, "\033[201~")) {
+        got = el_wgetc(el, &c);
         if (c == '\r') c = '\n'; // what terminals make of a line end
-        narrow(&c, 1, &text);
+        if (got == 1) narrow(&c, 1, &text);
+    }
+    l->pasting = false;
+    if (got != 1) {
+        buf_free(&text);
+        return CC_EOF;
     }
     if (vi_keys(el)) el_cursor(el, 1); // back to where ESC found it
     insert(el, (Str){text.data, text.n - 6});
@@ -211,6 +303,51 @@ static unsigned char paste(EditLine *el, int key) {
     if (vi_keys(el)) el_push(el, at_end ? "a" : "i"); // and on with inserting
     buf_free(&text);
     return CC_REFRESH;
+}
+
+// Ctrl-J, and what keys_text makes of other keys.
+static unsigned char new_line(EditLine *el, int key) {
+    (void)key;
+    insert(el, str_of("\n"));
+    return CC_REFRESH;
+}
+
+// The line of a message that the character at `at` is in.
+static const wchar_t *line_start(const LineInfoW *all, const wchar_t *at) {
+    while (at > all->buffer && at[-1] != '\n') at--;
+    return at;
+}
+static const wchar_t *line_end(const LineInfoW *all, const wchar_t *at) {
+    while (at < all->lastchar && *at != '\n') at++;
+    return at;
+}
+
+// The arrows: to the line above or below in a message of several, from the first and the last one into the history.
+static unsigned char go_up(EditLine *el, int key) {
+    (void)key;
+    const LineInfoW *all = el_wline(el);
+    const wchar_t *start = line_start(all, all->cursor);
+    if (start == all->buffer) {
+        el_push(el, "\020"); // Ctrl-P
+        return CC_NORM;
+    }
+    const wchar_t *above = line_start(all, start - 1);
+    ptrdiff_t column = all->cursor - start, most = start - 1 - above;
+    el_cursor(el, (int)(above + (column < most ? column : most) - all->cursor));
+    return CC_CURSOR;
+}
+
+static unsigned char go_down(EditLine *el, int key) {
+    (void)key;
+    const LineInfoW *all = el_wline(el);
+    const wchar_t *end = line_end(all, all->cursor);
+    if (end == all->lastchar) {
+        el_push(el, "\016"); // Ctrl-N
+        return CC_NORM;
+    }
+    ptrdiff_t column = all->cursor - line_start(all, all->cursor), most = line_end(all, end + 1) - (end + 1);
+    el_cursor(el, (int)(end + 1 + (column < most ? column : most) - all->cursor));
+    return CC_CURSOR;
 }
 
 // ---- Tab ------------------------------------------------------------------------------------------------------------
@@ -263,12 +400,12 @@ static unsigned char complete(EditLine *el, int key) {
 
 // ---- the editor -----------------------------------------------------------------------------------------------------
 
-static const char *prompt_text(const Lines *l) { return l->goes_on ? ". " : "> "; }
+static const char *prompt_text(const Lines *l) { return l->question ? l->question : l->goes_on ? ". " : "> "; }
 
 // \1 stands around what takes no room.
 static char *edit_prompt(EditLine *el) {
     Lines *l = lines_of(el);
-    if (!l->setup.color) return (char *)prompt_text(l);
+    if (!l->setup.color || l->question) return (char *)prompt_text(l);
     return l->goes_on ? "\1\033[1;32m\1.\1\033[0m\1 " : "\1\033[1;32m\1>\1\033[0m\1 ";
 }
 
@@ -282,12 +419,36 @@ static void remember(void *arg, Str message) {
 
 static void bind_keys(EditLine *el) {
     static const char *const keys[][2] = {
-        {"\033[200~", "quill-paste"},  {"\t", "quill-complete"},      {"^R", "em-inc-search-prev"},
-        {"^W", "ed-delete-prev-word"}, {"^U", "vi-kill-line-prev"},   {"\033[3~", "ed-delete-next-char"},
-        {"\033[1~", "ed-move-to-beg"}, {"\033[4~", "ed-move-to-end"}, {"\033[H", "ed-move-to-beg"},
-        {"\033[F", "ed-move-to-end"},  {"\033[1;5D", "ed-prev-word"}, {"\033[1;5C", "em-next-word"},
+        {"\033[200~", "quill-paste"},
+        {"\t", "quill-complete"},
+        {"^J", "quill-newline"},
+        {"^R", "em-inc-search-prev"},
+        {"^W", "ed-delete-prev-word"},
+        {"^U", "vi-kill-line-prev"},
+        {"\033[3~", "ed-delete-next-char"},
+        {"\033[3;5~", "em-delete-next-word"}, // Ctrl
+        {"\033[3;3~", "em-delete-next-word"}, // Alt
+        {"\033[1~", "ed-move-to-beg"},
+        {"\033[4~", "ed-move-to-end"},
+        {"\033[H", "ed-move-to-beg"},
+        {"\033[F", "ed-move-to-end"},
+        {"\033[1;2H", "ed-move-to-beg"}, // Shift
+        {"\033[1;2F", "ed-move-to-end"},
+        {"\033[1;5H", "ed-move-to-beg"}, // Ctrl
+        {"\033[1;5F", "ed-move-to-end"},
+        {"\033[1;2D", "ed-prev-char"}, // Shift
+        {"\033[1;2C", "ed-next-char"},
+        {"\033[1;5D", "ed-prev-word"}, // Ctrl
+        {"\033[1;5C", "em-next-word"},
+        {"\033[1;3D", "ed-prev-word"}, // Alt
+        {"\033[1;3C", "em-next-word"},
+        {"\033\033[D", "ed-prev-word"},
+        {"\033\033[C", "em-next-word"},
     };
+    static const char *const arrows[][2] = {
+        {"\033[A", "quill-up"}, {"\033OA", "quill-up"}, {"\033[B", "quill-down"}, {"\033OB", "quill-down"}};
     bool vi = vi_keys(el);
+    for (size_t i = 0; !vi && i < ARRAY_LEN(arrows); i++) el_set(el, EL_BIND, arrows[i][0], arrows[i][1], NULL);
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         bool escaped = keys[i][0][0] == '\033';
         if (vi && escaped) el_set(el, EL_BIND, "-a", keys[i][0] + 1, keys[i][1], NULL);
@@ -325,10 +486,27 @@ static void open_editor(Lines *l) {
     el_wset(l->el, EL_GETCFN, next_key);
     el_wset(l->el, EL_HIST, history_w, l->past);
     el_wset(l->el, EL_ADDFN, L"quill-paste", L"insert a bracketed paste", paste); // el_set would leak the names
+    el_wset(l->el, EL_ADDFN, L"quill-newline", L"begin a new line", new_line);
+    el_wset(l->el, EL_ADDFN, L"quill-up", L"the line above, or the history", go_up);
+    el_wset(l->el, EL_ADDFN, L"quill-down", L"the line below, or the history", go_down);
     el_wset(l->el, EL_ADDFN, L"quill-complete", L"complete a command", complete);
+    el_set(l->el, EL_SETTY, "-d", "-icrnl", "-inlcr", NULL); // Enter is \r, Ctrl-J \n
     el_source(l->el, NULL); // ~/.editrc; after it, since its `bind -v` begins from an empty table
     bind_keys(l->el);
-    recall_each(remember, l);
+    if (!l->setup.no_history) recall_each(remember, l);
+}
+
+// What was typed while the terminal was not the editor's: it has turned Enter into \n.
+static void take_typed_ahead(Lines *l) {
+    struct pollfd wait = {.fd = STDIN_FILENO, .events = POLLIN};
+    char bytes[4096];
+    while (poll(&wait, 1, 0) == 1 && wait.revents & POLLIN) {
+        ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
+        if (n <= 0) return; // next_key meets it again
+        for (ssize_t i = 0; i < n; i++)
+            if (bytes[i] == '\n') bytes[i] = '\r';
+        buf_append(&l->keys, bytes, (size_t)n);
+    }
 }
 
 // One line by the editor. *end as in lines_read, but for Ctrl-C, which l->stopped tells.
@@ -337,8 +515,10 @@ static void edit_line(Lines *l, Buf *line, bool *end) {
     l->stopped = 0;
     signals_watch();
     el_set(l->el, EL_PREP_TERM, 1); // before the prompt is there to be answered
+    take_typed_ahead(l);
     terminal_lend();
     note_columns(l);
+    l->searching = false;
     const wchar_t *text = el_wgets(l->el, &n);
     terminal_give_back();
     signals_unwatch();
@@ -373,7 +553,7 @@ static int next_line(Lines *l, Buf *line) {
 // Where there is no editor: SIGINT ends the wait, as in edit_line.
 static Status stream_line(Lines *l, Buf *line, bool *end) {
     if (l->terminal) {
-        bool color = l->setup.color;
+        bool color = l->setup.color && !l->question;
         fprintf(stderr, "%s%s%s", color ? "\033[1;32m" : "", prompt_text(l), color ? "\033[0m" : "");
         fflush(stderr);
     }
@@ -422,7 +602,8 @@ static Status typed_message(Lines *l, Buf *typed, bool *end) {
     do {
         if (l->el) edit_line(l, &line, end);
         else st = stream_line(l, &line, end);
-        if (*end && !l->stopped && !l->closed && l->goes_on) {
+        bool cut = *end && !l->stopped && l->goes_on; // Ctrl-D, or the end of a stream
+        if (cut && !(l->closed && l->terminal)) {
             *end = false;
             break;
         }
@@ -431,7 +612,7 @@ static Status typed_message(Lines *l, Buf *typed, bool *end) {
         if (l->goes_on) buf_str(typed, "\n");
         buf_append(typed, line.data, line.n);
         Shape shape = shape_of(typed);
-        l->goes_on = l->terminal && shape != WHOLE;
+        l->goes_on = shape == IN_BLOCK || (l->terminal && shape == CONTINUED);
         if (l->goes_on && shape == CONTINUED) typed->data[--typed->n] = 0; // the backslash has been obeyed
     } while (l->goes_on);
     buf_free(&line);
@@ -439,7 +620,7 @@ static Status typed_message(Lines *l, Buf *typed, bool *end) {
 }
 
 static void keep(Lines *l, const Buf *typed) {
-    if (!l->el || typed->n == 0) return;
+    if (!l->el || typed->n == 0 || typed->data[0] == ' ') return; // a space in front: as shells have it
     HistEventW event;
     Buf before = {0};
     if (history_w(l->past, &event, H_FIRST) == 0) narrow(event.str, wcslen(event.str), &before);
@@ -447,7 +628,7 @@ static void keep(Lines *l, const Buf *typed) {
     buf_free(&before);
     if (again) return;
     remember(l, (Str){typed->data, typed->n});
-    recall_add((Str){typed->data, typed->n});
+    if (!l->setup.no_history) recall_add((Str){typed->data, typed->n});
 }
 
 Status lines_read(Lines *l, Buf *message, bool *end) {
@@ -466,13 +647,26 @@ Status lines_read(Lines *l, Buf *message, bool *end) {
     } else {
         keep(l, &typed);
         Str whole = {typed.data, typed.n}, text = whole;
-        l->quoted = l->terminal && str_has_prefix(whole, QUOTES);
+        l->quoted = str_has_prefix(whole, QUOTES);
         if (l->quoted) text = unwrapped(&typed);
         message->n = 0;
         buf_append(message, text.data, text.n);
     }
     buf_free(&typed);
     return st;
+}
+
+bool lines_ask(Lines *l, const char *question) {
+    Buf line = {0};
+    bool end = false;
+    l->goes_on = false;
+    l->question = question;
+    if (l->el) edit_line(l, &line, &end);
+    else if (stream_line(l, &line, &end).code) end = true;
+    l->question = NULL;
+    bool yes = !end && line.n > 0 && (line.data[0] == 'y' || line.data[0] == 'Y');
+    buf_free(&line);
+    return yes;
 }
 
 Lines *lines_open(const LinesSetup *setup) {

@@ -1,8 +1,8 @@
 // lines.h: one message at a time, from a terminal with editing and history, or from a plain stream.
 //
 // A terminal that can edit has libedit: arrows, Emacs or ~/.editrc's keys, history over sessions (recall.h), Ctrl-R,
-// Tab, and pastes that stay one message however many lines they have. On terminals a message goes on where a line ends
-// in \ and from """ to """. A stream, or TERM=dumb, gives its lines as they are.
+// Tab, and pastes that stay one message however many lines they have. A message goes on from """ to """, and on a
+// terminal where a line ends in \ or a key began a new one. Other lines of a stream are messages as they are.
 #ifndef QUILL_LINES_H
 #define QUILL_LINES_H
 
@@ -15,7 +15,8 @@ typedef struct Lines Lines;
 typedef bool Complete(void *arg, Str before, size_t *from, Buf *words);
 
 typedef struct {
-    bool color; // of the prompt
+    bool color;      // of the prompt
+    bool no_history; // nothing of earlier sessions, nothing for later ones
     Complete *complete;
     void *arg;
 } LinesSetup;
@@ -26,6 +27,8 @@ Lines *lines_open(const LinesSetup *setup);
 Status lines_read(Lines *l, Buf *message, bool *end);
 bool lines_quoted(const Lines *l);   // it stood between """ and """: text, whatever it begins with
 bool lines_terminal(const Lines *l); // somebody types
-void lines_close(Lines *l);          // NULL is fine
+// Asks on the terminal. True: the answer begins with y; Enter, Ctrl-C and Ctrl-D are no.
+bool lines_ask(Lines *l, const char *question);
+void lines_close(Lines *l); // NULL is fine
 
 #endif

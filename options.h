@@ -36,6 +36,11 @@ typedef struct {
     const char *chat_template, *chat_template_file; // a name of chat_templates.c; a path
     const char *think; // on, off: the template's enable_thinking; show, hide: what is printed; NULL: left to them
     bool escape, raw, chat, parse_special, no_stdin, interactive, echo, special;
+    // chat
+    const char *load;            // a saved conversation that the run begins with; NULL: none
+    bool resume, autosave;       // --continue: with the last one; each turn is saved
+    bool no_history;             // of what is typed, over sessions
+    const char *markdown;        // on, off, auto: how an answer looks on a terminal
     bool no_bos, ids;            // tokenize
     const char *tokens;          // logits: "1,2,3"
     const char *bos, *eos, *now; // template: texts; 2026-01-02T03:04:05

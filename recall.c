@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,8 @@
 #include "prompt.h"
 
 static bool file_name(char out[1100]) {
+    const char *named = getenv("QUILL_HISTORY");
+    if (named) return *named && snprintf(out, 1100, "%s", named) < 1100;
     char dir[1024];
     return state_dir(dir, sizeof dir) && snprintf(out, 1100, "%s/history", dir) > 0;
 }

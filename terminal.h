@@ -10,6 +10,10 @@
 
 #include "util.h"
 
+// Whether fd is a terminal that lines and styles can be set on: TERM=dumb is none.
+bool terminal_is_capable(int fd);
+int terminal_columns(int fd); // as it is now; 0: it is no such terminal, or does not say
+
 // Remembers the modes of `in` as they are to be given back. False: it is no terminal.
 bool terminal_open(int in, int out);
 void terminal_lend(void);      // pastes come in brackets (ESC [200~ ... ESC [201~); the editor sets its own modes

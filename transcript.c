@@ -75,6 +75,30 @@ Status transcript_read(const char *name, Str json, bool raw, Message **out, int 
     return st;
 }
 
+static void take_value(const char *name, const json_t *value, void (*take)(void *, const char *, const char *),
+                       void *arg) {
+    size_t i;
+    const json_t *one;
+    if (json_is_string(value)) take(arg, name, json_string_value(value));
+    else if (json_is_boolean(value)) take(arg, name, json_is_true(value) ? "on" : "off");
+    else if (json_is_number(value)) {
+        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+        take(arg, name, text ? text : "");
+        free(text);
+    } else if (json_is_array(value)) {
+        take(arg, name, "default");
+        json_array_foreach(value, i, one) if (json_is_string(one)) take(arg, name, json_string_value(one));
+    }
+}
+
+void transcript_settings(Str json, void (*take)(void *arg, const char *name, const char *value), void *arg) {
+    json_t *all = json_loadb(json.n ? json.data : "", json.n, JSON_ALLOW_NUL, NULL);
+    const char *name;
+    json_t *value;
+    json_object_foreach(json_object_get(all, "settings"), name, value) take_value(name, value, take, arg);
+    json_decref(all);
+}
+
 void transcript_free(Message *m, int n) {
     for (int i = 0; i < n; i++) free((void *)m[i].text.data);
     free(m);

@@ -1,4 +1,5 @@
-// transcript.h: a saved conversation, read back: {"messages": [{"role", "content"}...]}, other keys left alone.
+// transcript.h: a saved conversation, read back: {"messages": [{"role", "content"}...]}, and
+// "settings": {"temp": 0.5, ...}; other keys are left alone.
 //
 // The file is anybody's: what is no conversation is refused by its place, and only roles of ours come out of it.
 #ifndef QUILL_TRANSCRIPT_H
@@ -9,6 +10,9 @@
 // Reads the n messages of the JSON; `name` stands in messages, `raw`: there is no template, so no system message.
 // QUILL_USAGE: no conversation; *out is NULL then.
 Status transcript_read(const char *name, Str json, bool raw, Message **out, int *n);
+// Hands over what "settings" says, each value as it would be written on a command line; of a list "default" first,
+// then each of its texts. The strings are gone after the call. `json` is what transcript_read took without an error.
+void transcript_settings(Str json, void (*take)(void *arg, const char *name, const char *value), void *arg);
 void transcript_free(Message *m, int n); // with their texts
 
 #endif

@@ -25,7 +25,7 @@ arm_apt() {
 }
 arm_apt update
 cd "$root/apt/debs"
-arm_apt download libpcre2-dev libjansson-dev libxxhash-dev libedit-dev libbsd-dev libmd-dev libncurses-dev \
+arm_apt download libpcre2-dev libjansson-dev libxxhash-dev libutf8proc-dev libedit-dev libbsd-dev libmd-dev libncurses-dev \
   libcmocka-dev libcmocka0
 for package in *.deb; do dpkg -x "$package" "$root"; done
 rm -r "$root/apt"

@@ -25,6 +25,7 @@ has_libc() { has_header stdio.h; }
 has_jansson() { has_header jansson.h; }
 has_xxhash() { has_header xxhash.h; }
 has_libedit() { has_header histedit.h; }
+has_utf8proc() { has_header utf8proc.h; }
 has_libmd() { has_header sha2.h; }
 
 need gcc command -v "${CC:-cc}"
@@ -34,6 +35,7 @@ need libpcre2-dev has_header_of_pcre2
 need libjansson-dev has_jansson
 need libxxhash-dev has_xxhash
 need libedit-dev has_libedit
+need libutf8proc-dev has_utf8proc
 need libmd-dev has_libmd
 if [ "$what" = test ]; then
   need g++ command -v "${CXX:-g++}" # the GPU's kernels, run on the CPU
@@ -49,7 +51,7 @@ fi
 if ! command -v apt-get >/dev/null 2>&1; then
   echo "deps: missing (Debian package names):$missing" >&2
   echo "deps: this is not Debian or Ubuntu; install the same libraries with your package manager:" >&2
-  echo "deps: a C compiler, make, PCRE2 (8-bit), jansson, xxHash (0.8 or later), libedit, libmd; for the tests a C++ compiler, cmocka, bats and Python 3" >&2
+  echo "deps: a C compiler, make, PCRE2 (8-bit), jansson, xxHash (0.8 or later), libedit, utf8proc, libmd; for the tests a C++ compiler, cmocka, bats and Python 3" >&2
   exit 1
 fi
 if [ "$(id -u)" = 0 ]; then

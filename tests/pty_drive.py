@@ -6,12 +6,15 @@
   expect "TEXT"           waits until the terminal has shown it, after what was expected before
   never "TEXT"            what was expected last did not have this before it
   prompt                  waits until a line is edited: pastes in brackets, and the prompt
+  window ROWS COLUMNS     of the terminals of later spawns
   resize ROWS COLUMNS
+  pause SECONDS           for what the program does when nothing comes
   signal NAME             to the program
   modes usual|edited      waits until the terminal's modes are those before the start, or are not
   exit CODE               waits for the end; -N: by signal N
 
-Nothing sleeps for a time: a step waits for what it names, QUILL_TEST_PATIENCE seconds (120) at most. Standard library.
+No other step sleeps for a time: it waits for what it names, QUILL_TEST_PATIENCE seconds (120) at most. Standard library.
+With --show all that the terminal got goes to stdout at the end.
 """
 import ast, fcntl, os, pty, select, shlex, signal, struct, sys, termios, time
 
@@ -23,10 +26,10 @@ class Failed(Exception):
 
 
 class Driven:
-    def __init__(self, words):
+    def __init__(self, words, window):
         self.seen, self.at, self.skipped = b"", 0, b""
         master, slave = pty.openpty()
-        self.size(master, 24, 80)
+        self.size(master, *window)
         self.usual = termios.tcgetattr(master)
         self.child = os.fork()
         if self.child == 0:
@@ -61,6 +64,12 @@ class Driven:
             more = b""
         self.seen += more
         return bool(more)
+
+    def rest(self):
+        """What the terminal got before its program ended."""
+        until = time.monotonic() + PATIENCE
+        while self.read(until):
+            pass
 
     def send(self, text):
         data, until = text.encode("utf-8", "surrogateescape"), time.monotonic() + PATIENCE
@@ -106,10 +115,17 @@ def text_of(argument):
     return ast.literal_eval(argument.replace("\\e", "\\x1b"))
 
 
+window = (24, 80)
+
+
 def step(driven, line):
+    global window
     name, _, argument = line.strip().partition(" ")
     if name == "spawn":
-        return Driven(shlex.split(os.path.expandvars(argument)))
+        return Driven(shlex.split(os.path.expandvars(argument)), window)
+    if name == "window":
+        window = tuple(map(int, argument.split()))
+        return driven
     if name == "send":
         driven.send(text_of(argument))
     elif name == "expect":
@@ -122,6 +138,8 @@ def step(driven, line):
         driven.expect("> ")
     elif name == "resize":
         driven.size(driven.master, *map(int, argument.split()))
+    elif name == "pause":
+        time.sleep(float(argument))
     elif name == "signal":
         os.kill(driven.child, getattr(signal, "SIG" + argument))
     elif name == "modes":
@@ -148,6 +166,9 @@ def main():
             except ProcessLookupError:
                 pass
             return 1
+    if "--show" in sys.argv:
+        driven.rest()
+        sys.stdout.buffer.write(driven.seen)
     return 0
 
 

@@ -57,6 +57,177 @@ modes usual
 EOF
 }
 
+@test "keys that nothing is bound to type nothing" {
+    {
+        printf 'spawn $QUILL --dump-prompt -n 1\n'
+        while read -r name keys; do
+            printf '# %s\nprompt\nsend "ab%s"\nsend "c\\r"\nexpect "user\\r\\nabc<|im_end|>"\n' "$name" "$keys"
+        done
+        printf 'prompt\nsend "\\x04"\nexit 0\nmodes usual\n'
+    } <<'KEYS' | drive
+PageUp-PageDown \e[5~\e[6~
+F1-to-F4 \eOP\eOQ\eOR\eOS
+F5-F10-F12 \e[15~\e[21~\e[24~
+F1-to-F5-on-the-console \e[[A\e[[B\e[[C\e[[D\e[[E
+Shift-F5 \e[15;2~
+Insert-Shift-Insert \e[2~\e[2;2~
+Ctrl-Delete-at-the-end \e[3;5~
+Shift-Up-Shift-Down \e[1;2A\e[1;2B
+Ctrl-Up-Alt-Down \e[1;5A\e[1;3B
+Shift-Tab \e[Z
+Shift-End-twice \e[1;2F\e[1;2F
+focus \e[I\e[O
+a-reply-about-colours \e]11;rgb:0000/0000/0000\e\\
+the-same-ended-by-BEL \e]11;rgb:0000/0000/0000\a
+a-reply-about-the-terminal \eP>|xterm(390)\e\\
+cursor-position \e[24;80R
+device-attributes \e[?62;22c
+a-key-without-character-in-CSI-u \e[57441;2u
+Alt-and-a-letter-that-is-not-ASCII \eé
+a-key-pad's-Alt-PageUp \e\e[5~
+KEYS
+}
+
+@test "keys that move by words, and keys as CSI u sends them" {
+    {
+        printf 'spawn $QUILL --dump-prompt -n 1\n'
+        while read -r name keys wanted; do
+            printf '# %s\nprompt\nsend "one two three%s"\nsend "X\\r"\n' "$name" "$keys"
+            printf 'expect "user\\r\\n%s<|im_end|>"\n' "$wanted"
+        done
+        printf 'prompt\nsend "\\x04"\nexit 0\n'
+    } <<'KEYS' | drive
+Alt-Left \e[1;3D\e[1;3D one Xtwo three
+Alt-Left-then-Alt-Right \e[1;3D\e[1;3D\e[1;3C one twoX three
+Ctrl-Left \e[1;5D one two Xthree
+Alt-Left-with-two-ESC \e\e[D one two Xthree
+Alt-b-Alt-f \eb\eb\ef one twoX three
+Shift-Left \e[1;2D one two threXe
+Shift-Home \e[1;2H Xone two three
+Shift-Home-then-Shift-End \e[1;2H\e[1;2F one two threeX
+Ctrl-Home-then-Ctrl-End \e[1;5H\e[1;5F one two threeX
+Ctrl-Delete \e[1;5D\e[1;5D\e[3;5~ one X three
+Alt-Backspace \e\x7f one two X
+Ctrl-Backspace-in-CSI-u \e[127;5u one two X
+Ctrl-a-in-CSI-u \e[97;5u Xone two three
+Shift-Space-in-CSI-u \e[32;2u one two three X
+Alt-b-in-CSI-u \e[98;3u one two Xthree
+Alt-b-in-xterm's-form \e[27;3;98~ one two Xthree
+KEYS
+}
+
+@test "Ctrl-J, Alt-Enter, Shift-Enter and Ctrl-Enter begin a new line" {
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "one\ntwo\e\rthree\e[13;2ufour\e[13;5ufive\e[27;2;13~six\r"
+expect "user\r\none\r\ntwo\r\nthree\r\nfour\r\nfive\r\nsix<|im_end|>"
+prompt
+send "\e[A\e[1;2D!\r"
+expect "user\r\none\r\ntwo\r\nthree\r\nfour\r\nfive\r\nsi!x<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+    echo 'bind -v' >editrc
+    EDITRC="$PWD/editrc" drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "one\ntwo\e\rthree\e[5~\e[15~ four\r"
+expect "user\r\none\r\ntwo\r\nthree four<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+}
+
+@test "Up and Down go through the lines of a message before they go through the history" {
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "earlier\r"
+expect "user\r\nearlier<|im_end|>"
+prompt
+send "one\ntwo and more\nthree\e[AX\e[AY\e[B\e[BZ\r"
+expect "user\r\noneY\r\ntwo aXnd more\r\nthreZe<|im_end|>"
+prompt
+send "a\nb\e[A\e[A\e[A\e[A\e[A!\r"
+expect "user\r\nearlier!<|im_end|>"
+prompt
+send "a\nb\e[A\e[A\e[B?\r"
+expect "user\r\na\r\nb?<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+}
+
+@test "a sequence that comes in pieces is one key; ESC alone waits for nothing" {
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "ab\e"
+pause 0.01
+send "[1"
+pause 0.02
+send "5~c\r"
+expect "user\r\nabc<|im_end|>"
+prompt
+send "one two\e"
+pause 0.2
+send "bX\e[20"
+pause 0.7
+send "Y\r"
+expect "user\r\none XYtwo<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+}
+
+@test "~/.editrc's own sequences are obeyed" {
+    echo 'bind "\e[15~" ed-move-to-beg' >editrc
+    EDITRC="$PWD/editrc" drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "ab\e[15~c\e[17~d\r"
+expect "user\r\ncdab<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+}
+
+@test "an arrow ends Ctrl-R's search and types nothing" {
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "first thing\r"
+expect "user\r\nfirst thing<|im_end|>"
+prompt
+send "\x12fir\e[C\e[F!\r"
+expect "user\r\nfirst thing!<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+}
+
+@test "what is typed while an answer comes is the next messages" {
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 200 --ignore-eos
+prompt
+send "hello\r"
+expect "user\r\nhello<|im_end|>"
+send "again\rand again\r"
+expect "user\r\nagain<|im_end|>"
+expect "user\r\nand again<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+}
+
 @test "history goes over two sessions, and Ctrl-R finds in it" {
     drive <<'EOF'
 spawn $QUILL --dump-prompt -n 1
@@ -83,7 +254,7 @@ prompt
 send "\e[A\r"
 expect "user\r\ntwo\r\nlines<|im_end|>"
 prompt
-send "\e[A\e[A\e[A\r"
+send "\e[A\e[A\e[A\e[A\r"
 expect "user\r\nfirst thing<|im_end|>"
 prompt
 send "\x12secon\r"
@@ -389,6 +560,306 @@ EOF
     [ ! -s before ] # of the new message
 }
 
+# ---- conversations that are saved -------------------------------------------------------------------------------------
+
+@test "--autosave saves each turn, --continue goes on with it, in a chat and for one answer" {
+    run "$QUILL" --continue hi </dev/null
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--continue: a conversation with chat expected in "*"/state/quill/conversations, found none"*--autosave* ]]
+    printf '%s\n' 'first words' 'second words' | "$QUILL" -i --autosave -n 3 --greedy >out
+    [ "$(ls state/quill/conversations | wc -l)" -eq 1 ]
+    [ "$(stat -c %a state/quill/conversations)" = 700 ]
+    [[ "$(ls state/quill/conversations)" =~ ^[0-9]{8}-[0-9]{6}-chat\.json$ ]]
+    # one answer: what was said before is in front of the prompt, and the file stays as it is
+    cp -r state/quill/conversations before
+    "$QUILL" --continue --dump-prompt -n 1 'third words' </dev/null 2>errors >out
+    grep -q '^first words<|im_end|>' errors
+    grep -q '^second words<|im_end|>' errors
+    grep -q '^third words<|im_end|>' errors
+    diff -r before state/quill/conversations
+    # a chat saves on
+    printf 'third words\n' | "$QUILL" -i --continue -n 3 --greedy >out 2>errors
+    grep -q '4 messages' errors
+    [ "$(ls state/quill/conversations | wc -l)" -eq 1 ]
+    [ "$(grep -c '"role"' state/quill/conversations/*)" -eq 6 ]
+    # /clear begins another file, and that one is the last then
+    printf '%s\n' /clear 'other words' | "$QUILL" -i --continue -n 3 --greedy >out 2>errors
+    [ "$(ls state/quill/conversations | wc -l)" -eq 2 ]
+    "$QUILL" --continue --dump-prompt -n 1 hi </dev/null 2>errors >out
+    grep -q '^other words<|im_end|>' errors
+    not grep -q '^first words' errors
+    # another model has no part in it
+    cp "$QUILL_MODEL" other.gguf
+    [ "$(code "$QUILL" -m other.gguf --continue hi)" -eq 2 ]
+    # nothing is saved unasked
+    printf 'hello\n' | "$QUILL" -i -m other.gguf -n 1 >out
+    [ "$(ls state/quill/conversations | wc -l)" -eq 2 ]
+}
+
+@test "a chat that cannot save says so once and goes on" {
+    touch no-folder
+    printf '%s\n' one two | XDG_STATE_HOME="$PWD/no-folder" "$QUILL" -i --autosave -n 3 --dump-prompt >out 2>errors
+    [ "$(grep -c 'the conversation is not saved any more' errors)" -eq 1 ]
+    grep -q '^two<|im_end|>' errors
+}
+
+@test "--load begins a chat or one answer with a saved conversation; flags go before its settings" {
+    printf '%s\n' '/system Be kind.' '/set temp 0.25' '/set stop END' '/set n 3' '/set logit-bias 5-inf' 'first words' \
+        '/save talk.json' | "$QUILL" -i >out 2>errors
+    "$QUILL" --load talk.json --dump-prompt -n 1 'second words' </dev/null 2>errors >out
+    grep -q 'Be kind' errors
+    grep -q '^first words<|im_end|>' errors
+    grep -q '^second words<|im_end|>' errors
+    "$QUILL" --load talk.json -sys 'Be brief.' --dump-prompt -n 1 'second words' </dev/null 2>errors >out
+    grep -q 'Be brief' errors
+    not grep -q 'Be kind' errors
+    printf '%s\n' /set | "$QUILL" -i --load talk.json --top-k 7 -n 9 >out 2>errors
+    grep -q '^temp  *0.25 (default 0.8)' errors
+    grep -q '^stop  *"END"' errors
+    grep -q '^logit-bias  *5-inf' errors
+    grep -q '^top-k  *7 ' errors
+    grep -q '^predict  *9 ' errors
+    printf '%s\n' '/set temp 2' '/load talk.json' /set /show | "$QUILL" -i --top-k 7 >out 2>errors
+    grep -q '^temp  *0.25' errors
+    grep -q '^top-k  *40$' errors
+    grep -q '^messages   3' errors
+    [ "$(code "$QUILL" --load talk.json --continue hi)" -eq 2 ]
+    [ "$(code "$QUILL" --load missing.json hi)" -eq 6 ]
+    [ "$(code "$QUILL" --load missing.json -i)" -eq 6 ]
+    # settings that are none are told by name
+    printf '{"messages":[],"settings":{"temp":-1,"tmp":3,"ctx-size":9,"stop":[1,"x"],"top-p":0.5,"greedy":null}}' >odd.json
+    printf '/set\n' | "$QUILL" -i --load odd.json >out 2>errors
+    [ "$(grep -c 'odd.json: settings: ' errors)" -eq 3 ]
+    grep -q '^top-p  *0.5 ' errors
+    grep -q '^stop  *"x"' errors
+}
+
+@test "/save asks before it overwrites, and alone it writes where it wrote before" {
+    printf 'precious\n' >file
+    drive <<'EOF'
+spawn $QUILL -n 1
+prompt
+send "hello\r"
+prompt
+send "/save file\r"
+expect "overwrite file? [y/N] "
+send "\r"
+expect "/save: file: is as it was"
+prompt
+send "/save file\r"
+expect "overwrite file? [y/N] "
+send "\x03"
+expect "/save: file: is as it was"
+prompt
+send "\x04"
+exit 0
+modes usual
+EOF
+    [ "$(cat file)" = precious ]
+    drive <<'EOF'
+spawn $QUILL -n 1
+prompt
+send "hello\r"
+prompt
+send "/save file\r"
+expect "overwrite file? [y/N] "
+send "y\r"
+expect "file: 2 messages"
+prompt
+send "more\r"
+prompt
+send "/save\r"
+expect "file: 4 messages"
+prompt
+send "\x1b[A\x1b[A\x1b[A\r"
+expect "file: 4 messages"
+prompt
+send "\x04"
+exit 0
+EOF
+    grep -q '"more"' file
+    not grep -q '^y$' state/quill/history
+}
+
+@test "history: off by flag or environment, in another file, and not for a line with a space in front" {
+    keys='spawn $QUILL -n 1
+prompt
+send "secret\r"
+prompt
+send "\e[A\r"
+prompt
+send "\x04"
+exit 0'
+    (QUILL_HISTORY= drive <<<"$keys")
+    [ ! -e state/quill/history ]
+    drive <<<"${keys/-n 1/-n 1 --no-history}"
+    [ ! -e state/quill/history ]
+    (QUILL_HISTORY="$PWD/elsewhere" drive <<<"$keys")
+    [ ! -e state/quill/history ]
+    [ "$(cat elsewhere)" = secret ]
+    drive <<'EOF'
+spawn $QUILL -n 1 --dump-prompt
+prompt
+send "kept\r"
+prompt
+send " not kept\r"
+expect "user\r\n not kept<|im_end|>"
+prompt
+send "\e[A!\r"
+expect "user\r\nkept!<|im_end|>"
+prompt
+send "\x04"
+exit 0
+EOF
+    [ "$(cat state/quill/history)" = 'kept
+kept!' ]
+}
+
+@test "exit, help and quit alone get a hint, and misspelt commands a suggestion" {
+    drive <<'EOF'
+spawn $QUILL --dump-prompt -n 1
+prompt
+send "exit\r"
+expect "/exit leaves, and so does Ctrl-D"
+prompt
+send "help\r"
+expect "/help lists the commands"
+prompt
+send "quit\r"
+expect "/exit leaves"
+prompt
+send " exit\r"
+expect "user\r\n exit<|im_end|>"
+never "user\r\nexit"
+prompt
+send "\"\"\"exit\"\"\"\r"
+expect "user\r\nexit<|im_end|>"
+prompt
+send "/q\r"
+expect "did you mean /quit?"
+prompt
+send "/hlep\r"
+expect "did you mean /help?"
+prompt
+send "/regne\r"
+expect "did you mean /regen?"
+prompt
+send "/xyzzy\r"
+expect "/help lists them"
+prompt
+send "\x04"
+exit 0
+EOF
+    # a stream says what it says
+    printf 'exit\n' | "$QUILL" -i --dump-prompt -n 1 2>&1 >out | grep -q '^exit<|im_end|>'
+}
+
+@test "three quotes begin and end one message in a pipe too" {
+    printf '%s\n' '"""first' '/second' '' '"""' '"""/one line"""' 'ends in \' 'in """ between' '"""cut off' |
+        "$QUILL" -i --dump-prompt -n 1 >out 2>errors
+    python3 - errors <<'PYTHON'
+import re, sys
+last = open(sys.argv[1], "rb").read().decode("utf-8", "replace").split("<|im_start|>user\n")
+said = [m.split("<|im_end|>")[0] for m in last]
+assert said[-5:] == ["first\n/second\n", "/one line", "ends in \\", 'in """ between', "cut off"], said
+PYTHON
+}
+
+@test "/set shows one value, knows short names, and /set verbose says what turns take" {
+    printf '%s\n' '/set temp' '/set n 1' '/set n' '/set temp 0.5' '/set temp' '/set t 4' '/set markdown off' '/set markdown' \
+        '/set verbose' '/set verbose on' hello '/set verbose off' again '/set verbos on' '/set c 9' |
+        "$QUILL" -i --greedy >out 2>errors
+    [ "$(grep '^temp' errors)" = 'temp               0.8
+temp               0.5 (default 0.8)' ]
+    grep -q '^predict            1 (default -1)$' errors
+    grep -q '^markdown           off (default auto)$' errors
+    grep -q '^verbose            off$' errors
+    [ "$(grep -c '^turn ' errors)" -eq 1 ]
+    grep -q '^quill: t: nothing that can be set' errors
+    grep -q 'did you mean verbose' errors
+    grep -q 'start again with -c 9' errors
+}
+
+# ---- an answer on a terminal ------------------------------------------------------------------------------------------
+
+# What a terminal of $1 columns shows of `quill ARGS...`: its lines, styles left out.
+shown() {
+    local columns="$1"
+    shift
+    printf 'window 24 %d\nspawn %s\nexit 0\n' "$columns" "$*" >scenario
+    python3 "$BATS_TEST_DIRNAME/pty_drive.py" --show <scenario | tr -d '\r' | sed 's/\x1b\[[0-9;]*m//g'
+}
+
+text='The **quick** brown fox jumps over `the lazy dog`, and a word that is longer: https://example.org/a/very/long/path/that/does/not/fit/into/forty/columns/at/all
+- one *item* that is somewhat longer than forty columns are
+# 漢字とかなの混じった文章は、文字の間で折り返されます。「括弧」も、句読点も大丈夫です。
+```
+int *code = *that + is - never * wrapped, whatever + the + terminal + does;
+```'
+
+@test "an answer's lines break between words, at 40, 80 and 200 columns, and never off a terminal" {
+    printf '%s' "$text" >prompt.md
+    for columns in 40 80 200; do
+        shown "$columns" '$QUILL --echo -n 0 -f prompt.md --markdown off' >"plain$columns"
+        shown "$columns" '$QUILL --echo -n 0 -f prompt.md --markdown on' >"marked$columns"
+        python3 - "$columns" "plain$columns" "marked$columns" <<'PYTHON'
+import sys, unicodedata
+columns = int(sys.argv[1])
+width = lambda s: sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in s)
+for name in sys.argv[2:]:
+    lines = open(name, encoding="utf-8").read().split("\n")
+    for line in lines:  # code and a word longer than the line alone are left to the terminal
+        whole = line.lstrip().startswith("https://") or (name.startswith("marked") and line.startswith("int *code"))
+        assert width(line) <= columns or whole, line
+    text = "".join("".join(lines).split())
+    assert "quick" in text and "https://example.org/a/very/long/path/that/does/not/fit/into/forty/columns/at/all" in text
+    assert "混じった文章は、文字の間で折り返されます。「括弧」も、句読点も大丈夫です。" in text
+    assert not any(line[:1] in "、。」" for line in lines if line), lines
+first = open(sys.argv[2], encoding="utf-8").read().split("\n")[0]
+assert first == {40: "The **quick** brown fox jumps over `the", 80: "The **quick** brown fox jumps over `the lazy dog`, and a word that is longer:"}.get(columns, first), first
+marked = open(sys.argv[3], encoding="utf-8").read()
+assert marked.startswith("The quick brown fox jumps over `the") and "\n\u2022 one item" in marked, marked
+if columns == 40:
+    assert "\n\u2022 one item that is somewhat longer than\n  forty columns are\n" in marked, marked
+PYTHON
+    done
+    "$QUILL" --echo -n 0 -f prompt.md --markdown on --color always >piped
+    cmp piped prompt.md || [ "$(cat piped)" = "$text" ]
+}
+
+@test "Markdown is shown where there is colour and a template, and with --markdown on" {
+    printf '%s' '**bold** `code`' >prompt.md
+    printf 'spawn $QUILL --echo -n 0 -f prompt.md\nexit 0\n' >auto
+    show() { python3 "$BATS_TEST_DIRNAME/pty_drive.py" --show; }
+    [[ "$(NO_COLOR= show <auto)" == *$'\e[0;1mbold\e[0m \e[0;36mcode\e[0m'* ]]
+    [[ "$(show <auto)" == *'**bold** `code`'* ]]                       # NO_COLOR
+    [[ "$(TERM=dumb NO_COLOR= show <auto)" == *'**bold** `code`'* ]]
+    [[ "$(sed 's/-n 0/-n 0 --color never/' auto | NO_COLOR= show)" == *'**bold** `code`'* ]]
+    [[ "$(sed 's/-n 0/-n 0 --markdown off/' auto | NO_COLOR= show)" == *'**bold** `code`'* ]]
+    [[ "$(sed 's/-n 0/-n 0 --raw/' auto | NO_COLOR= show)" == *'**bold** `code`'* ]]
+    [[ "$(sed 's/-n 0/-n 0 --json/' auto | NO_COLOR= show)" != *$'\e'* ]]
+    [[ "$(sed 's/-n 0/-n 0 --markdown on/' auto | show)" == *$'\e[0;1mbold\e[0m `code`'* ]] # no colour: bold is none
+    [[ "$(sed 's/-n 0/-n 0 --markdown on/' auto | TERM=dumb show)" == *'**bold** `code`'* ]]
+}
+
+@test "control characters of an answer reach a terminal as text, and a pipe as they are" {
+    printf 'a\033]0;title\007b\033[2Jc\302\233d\377e\r\nf' >prompt.md
+    shown 80 '$QUILL --raw --echo -n 0 -f prompt.md' | grep -q '^a^\[\]0;title^Gb^\[\[2Jc^\[\[d'$'\357\277\275''e$'
+    "$QUILL" --raw --echo -n 0 -f prompt.md >piped
+    head -c "$(wc -c <prompt.md)" piped | cmp - prompt.md
+}
+
+@test "/help has lines that fit the terminal" {
+    for columns in 40 80 200; do
+        printf 'window 60 %d\nspawn $QUILL -n 1\nprompt\nsend "/help\\r"\nprompt\nsend "\\x04"\nexit 0\n' "$columns" >scenario
+        python3 "$BATS_TEST_DIRNAME/pty_drive.py" --show <scenario | tr -d '\r' | sed 's/\x1b\[[0-9;?]*[a-z]//g' >page
+        [ "$(wc -L <page)" -le "$columns" ]
+        grep -q '^/regen' page
+        grep -q 'Alt-Enter' page
+    done
+    grep -q '^/save \[--kv\] \[FILE\]    write conversation and settings as JSON' page
+}
+
 # ---- commands, which work over a pipe too -----------------------------------------------------------------------------
 
 @test "every command does what /help says" {
@@ -438,7 +909,7 @@ PYTHON
     printf '{"messages":[{"role":"wizard","content":"x"}]}' >wizard.json
     printf '[' >broken.json
     rc=0
-    printf '%s\n' /regn /bogus '/set tmp 3' '/set temp 2000' '/set ctx-size 9' '/set temp' '/set greedy maybe' \
+    printf '%s\n' /regn /bogus '/set tmp 3' '/set temp 2000' '/set ctx-size 9' '/set greedy maybe' \
         '/set logit-bias 999999+1' '/load wizard.json' '/load broken.json' '/load missing' '/read missing' /undo \
         '/save' '/exit now' '/load --kv nowhere' '/save /nowhere/x' /regen /copy '/save broken.json' /edit \
         '/read -' '/load -' '/load --kv -' | "$QUILL" -i >out 2>errors || rc=$?
@@ -452,7 +923,7 @@ PYTHON
         grep -q -- "$text" errors
     done
     [ "$(grep -c 'a file expected, found -' errors)" -eq 3 ]
-    [ "$(wc -l <errors)" -eq 24 ]
+    [ "$(wc -l <errors)" -eq 23 ]
 }
 
 @test "a setting that is refused leaves the biases before it as they were" {

@@ -219,7 +219,7 @@ static void test_files(void **state) {
     open_talk(&t, "chatml", 512);
     assert_ok(conversation_system(&t.c, str_of("Be \"kind\".\n\t")));
     say(&t, "caf\xc3\xa9 <|im_end|>");
-    assert_ok(conversation_save(&t.c, path));
+    assert_ok(conversation_save(&t.c, NULL, path));
     int whole;
     assert_ok(conversation_tokens(&t.c, &whole));
     conversation_clear(&t.c);
@@ -254,7 +254,7 @@ static void test_files(void **state) {
     assert_int_equal(t.c.messages[0].text.n, 3);
     assert_ok(conversation_answer_again(&t.c));
     assert_int_equal(conversation_load(&t.c, "/nowhere/x").code, QUILL_IO);
-    assert_int_equal(conversation_save(&t.c, "/nowhere/x").code, QUILL_IO);
+    assert_int_equal(conversation_save(&t.c, NULL, "/nowhere/x").code, QUILL_IO);
     close_talk(&t);
 }
 
@@ -288,7 +288,7 @@ static void test_loaded_kv(void **state) {
         LogitBias *bias = say_letters(&t);
         say(&t, "hello");
         say(&t, "a second message");
-        assert_ok(conversation_save(&t.c, path));
+        assert_ok(conversation_save(&t.c, NULL, path));
         assert_ok(conversation_save_kv(&t.c, kv));
         say(&t, "and a third");
         int in_session = computed(&t);
