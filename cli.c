@@ -36,10 +36,10 @@ const Option cli_options[] = {
     {"--mlock", NULL, COMPUTE, G_MODEL, FLAG, AT(mlock), 0, 0, NULL, "keep the model's pages in memory (as far as the system allows)"},
     {"--check-tensors", NULL, PROMPT | ANSWER | M(INSPECT) | M(PERPLEXITY) | M(LOGITS), G_MODEL, FLAG, AT(check_tensors), 0, 0, NULL, "read every weight first and refuse what is not finite"},
 
-    {"-p --prompt", "TEXT", TEXT_IN, G_PROMPT, TEXT, AT(prompt), 0, 0, NULL, "the prompt; words without a flag are the same"},
-    {"-f --file", "FILE", M(BATCH), G_PROMPT, TEXT, AT(file), 0, 0, NULL, "the jobs from a file instead of stdin; the same as a word without a flag"},
-    {"-f --file", "FILE", M(TEMPLATE), G_PROMPT, TEXT, AT(file), 0, 0, NULL, "the messages from a file instead of stdin"},
-    {"-f --file", "FILE", TEXT_IN, G_PROMPT, TEXT, AT(file), 0, 0, NULL, "text from a file, byte for byte; stdin is not read then, but - is stdin"},
+    {"-p --prompt", "TEXT", TEXT_IN, G_PROMPT, PROMPT_TEXT, 0, 0, 0, NULL, "the prompt; words without a flag are the same; may be repeated"},
+    {"-f --file", "FILE", M(BATCH), G_PROMPT, INPUT, AT(file), 0, 0, NULL, "the jobs from a file instead of stdin; the same as a word without a flag"},
+    {"-f --file", "FILE", M(TEMPLATE), G_PROMPT, INPUT, AT(file), 0, 0, NULL, "the messages from a file instead of stdin"},
+    {"-f --file", "FILE", TEXT_IN, G_PROMPT, PROMPT_FILE, 0, 0, 0, NULL, "text from a file, byte for byte; - is stdin; may be repeated"},
     {"-sys --system-prompt", "TEXT", PROMPT | M(BATCH), G_PROMPT, TEXT, AT(system), 0, 0, NULL, "a system message (models with a chat template)"},
     {"-sysf --system-prompt-file", "FILE", PROMPT | M(BATCH), G_PROMPT, TEXT, AT(system_file), 0, 0, NULL, "the same from a file"},
     {"-e --escape", NULL, TEXT_IN, G_PROMPT, FLAG, AT(escape), 0, 0, NULL, "\\n \\t \\r \\\\ \\' \\\" \\xHH mean what they mean in C in -p and words"},
@@ -124,6 +124,8 @@ const Option cli_options[] = {
     {"-q --quiet", NULL, COMPUTE, G_LOOK, FLAG, AT(quiet), 0, 0, NULL, "errors alone on stderr: no notes, no progress"},
     {"--color", "auto|always|never", ANSWER, G_LOOK, CHOICE, AT(color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)"},
     {"--echo", NULL, M(RUN), G_LOOK, FLAG, AT(echo), 0, 0, NULL, "print the prompt before the answer"},
+    {"--no-newline", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(no_newline), 0, 0, NULL, "no newline behind an answer that does not end in one"},
+    {"--no-stream", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(no_stream), 0, 0, NULL, "write the answer in one piece when it is complete, so that answers of several processes do not mix"},
     {"--special", NULL, ANSWER, G_LOOK, FLAG, AT(special), 0, 0, NULL, "print control tokens too"},
     {"--json", NULL, M(RUN) | M(DECODE) | M(INSPECT) | M(PERPLEXITY), G_LOOK, FLAG, AT(json), 0, 0, NULL, "one JSON object instead of text"},
     {"--jsonl", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(jsonl), 0, 0, NULL, "one JSON object a token as it comes, then the same object"},
@@ -340,6 +342,19 @@ static Status parse_store(const Option *o, const char *flag, const char *value, 
     return OK;
 }
 
+static void add_part(Options *out, int at, PromptPart part) {
+    out->parts = mem_resize(out->parts, (size_t)(out->n_parts + 1) * sizeof *out->parts);
+    memmove(out->parts + at + 1, out->parts + at, (size_t)(out->n_parts++ - at) * sizeof *out->parts);
+    out->parts[at] = part;
+}
+
+static Status set_input(const char *flag, const char *value, const char **at) {
+    if (*at)
+        return status_error(QUILL_USAGE, "%s: one file expected, found \"%.200s\" and \"%.200s\"", flag, *at, value);
+    *at = value;
+    return OK;
+}
+
 // Puts `value` where the row says. `flag` is what the user wrote, for messages.
 static Status set_value(const Option *o, const char *flag, const char *value, Options *out) {
     void *at = (char *)out + o->at;
@@ -362,6 +377,9 @@ static Status set_value(const Option *o, const char *flag, const char *value, Op
         *(float *)at = (float)x;
         return OK;
     case TEXT: *(const char **)at = value; return OK;
+    case INPUT: return set_input(flag, value, at);
+    case PROMPT_TEXT: add_part(out, out->n_parts, (PromptPart){.text = mem_copy(value, strlen(value))}); return OK;
+    case PROMPT_FILE: add_part(out, out->n_parts, (PromptPart){.file = value}); return OK;
     case CHOICE:
         if (!is_choice(o->arg, value)) return bad_value(flag, value, o->arg);
         *(const char **)at = value;
@@ -473,6 +491,7 @@ typedef struct {
     int argc, next;
     char **argv;
     bool words_only; // after --
+    bool goes_on;    // words here go on with the text of the -p before them
     Buf words;       // joined by single spaces
     const char **word;
     int n_words;
@@ -509,11 +528,23 @@ static Status parse_flag(Args *a, Options *out, bool *stop) {
                                 flag, o->arg, name, flag, value);
     }
     if (o->kind == COMPLETIONS && !is_choice(o->arg, value)) return bad_value(flag, value, o->arg);
+    a->goes_on = o->kind == PROMPT_TEXT;
     *stop = print_instead(o, out->mode, value);
     return *stop ? OK : set_value(o, flag, value, out);
 }
 
-static void add_word(Args *a, const char *word) {
+static void extend(PromptPart *part, const char *word) {
+    Buf text = {0};
+    buf_printf(&text, "%s %s", part->text, word);
+    free(part->text);
+    part->text = text.data;
+}
+
+static void add_word(Args *a, const char *word, Options *out) {
+    if (a->goes_on) { // quill -p Tell me a story
+        extend(&out->parts[out->n_parts - 1], word);
+        return;
+    }
     if (a->n_words) buf_str(&a->words, " ");
     a->word = mem_resize(a->word, (size_t)(a->n_words + 1) * sizeof *a->word);
     a->word[a->n_words++] = word;
@@ -523,8 +554,13 @@ static void add_word(Args *a, const char *word) {
 static Status parse_args(Args *a, Options *out, bool *stop) {
     while (a->next < a->argc && !*stop) {
         const char *arg = a->argv[a->next];
-        if (a->words_only || arg[0] != '-' || arg[1] == 0) {
-            add_word(a, arg);
+        bool in = strcmp(arg, "-") == 0 && TEXT_IN & 1u << out->mode;
+        if (in && !a->words_only) {
+            add_part(out, out->n_parts, (PromptPart){.file = arg});
+            a->goes_on = false;
+            a->next++;
+        } else if (a->words_only || arg[0] != '-' || arg[1] == 0) {
+            add_word(a, arg, out);
             a->next++;
         } else if (strcmp(arg, "--") == 0) {
             a->words_only = true;
@@ -565,17 +601,16 @@ static Status from_environment(Options *out) {
     return OK;
 }
 
-// The file of a batch's jobs.
-static Status place_file(Args *a, Options *out) {
-    if (a->n_words > 1 || (a->n_words && out->file))
-        return status_error(QUILL_USAGE, "quill %s: one file of jobs expected, found \"%.200s\"%s%.200s",
-                            mode_name(out->mode), a->words.data, out->file ? " and -f " : "",
-                            out->file ? out->file : "");
-    if (a->n_words) out->file = out->prompt = mem_copy(a->words.data, a->words.n); // cli_free's by that pointer
+// The one word of a mode that takes a file, in *at, where no flag has named one.
+static Status place_file(const Args *a, Mode m, const char *what, const char *flag, const char **at) {
+    if (a->n_words > 1 || (a->n_words && *at))
+        return status_error(QUILL_USAGE, "quill %s: one %s expected, found \"%.200s\"%s%s%.200s", mode_name(m), what,
+                            a->words.data, *at ? " and " : "", *at ? flag : "", *at ? *at : "");
+    if (a->n_words) *at = a->word[0];
     return OK;
 }
 
-// The words are the prompt; in `kv` what to do and the files; where no text is read a model's path.
+// The words are the beginning of the prompt; in `kv` what to do and the files; where no text is read a file's path.
 static Status place_words(Args *a, Options *out) {
     if (out->mode == MODE_KV) {
         out->words = a->word;
@@ -583,25 +618,16 @@ static Status place_words(Args *a, Options *out) {
         a->word = NULL;
         return OK;
     }
-    if (out->mode == MODE_BATCH) return place_file(a, out);
-    if (a->n_words == 0) {
-        if (out->prompt) out->prompt = mem_copy(out->prompt, strlen(out->prompt)); // cli_free's, like joined words
-        return OK;
-    }
-    if (!(TEXT_IN & 1u << out->mode)) {
-        if (a->n_words > 1 || out->model)
-            return status_error(QUILL_USAGE, "quill %s: one model expected, found \"%.200s\"%s%.200s",
-                                mode_name(out->mode), a->words.data, out->model ? " and -m " : "",
-                                out->model ? out->model : "");
-        out->prompt = mem_copy(a->words.data, a->words.n); // owned by the same pointer that cli_free knows
-        out->model = out->prompt;
-        return OK;
-    }
-    Buf all = {0};
-    if (out->prompt) buf_printf(&all, "%s ", out->prompt);
-    buf_append(&all, a->words.data, a->words.n);
-    out->prompt = all.data;
+    if (out->mode == MODE_BATCH) return place_file(a, out->mode, "file of jobs", "-f ", &out->file);
+    if (!(TEXT_IN & 1u << out->mode)) return place_file(a, out->mode, "model", "-m ", &out->model);
+    if (a->n_words) add_part(out, 0, (PromptPart){.text = mem_copy(a->words.data, a->words.n)});
     return OK;
+}
+
+static bool names_stdin(const Options *o) {
+    for (int i = 0; i < o->n_parts; i++)
+        if (o->parts[i].file && strcmp(o->parts[i].file, "-") == 0) return true;
+    return false;
 }
 
 // What no single row can see.
@@ -622,9 +648,12 @@ static Status check_together(const Options *o) {
     if (o->interactive && (o->json || o->jsonl))
         return status_error(QUILL_USAGE,
                             "-i: a chat has no JSON form; leave --json out, or give one prompt without -i");
-    if (o->no_stdin && o->file && strcmp(o->file, "-") == 0)
+    if (o->no_stdin && names_stdin(o))
         return status_error(QUILL_USAGE, "--no-stdin and -f -: one of them expected, found both");
-    if (o->mode == MODE_LOGITS && o->tokens && (o->prompt || o->file))
+    if (o->interactive && names_stdin(o))
+        return status_error(QUILL_USAGE,
+                            "-i and -f -: one of them expected, found both; a chat's lines come from stdin");
+    if (o->mode == MODE_LOGITS && o->tokens && o->n_parts)
         return status_error(QUILL_USAGE, "--tokens: ids or text expected, found both");
     if (o->mode == MODE_PREFILL && !o->kv_out)
         return status_error(QUILL_USAGE, "quill prefill: --kv-out FILE expected, found nothing; - is stdout");
@@ -646,8 +675,7 @@ Status cli_parse(int argc, char **argv, Options *o, bool *stop) {
     if (!st.code) st = set_defaults(o);
     o->device = NULL; // so that the environment knows whether a flag has spoken
     if (!st.code) st = parse_args(&a, o, stop);
-    if (st.code || *stop) o->prompt = NULL; // still argv's
-    else st = place_words(&a, o);
+    if (!st.code && !*stop) st = place_words(&a, o);
     if (!st.code && !*stop) st = from_environment(o);
     if (!o->device) o->device = "auto";
     if (!st.code && !*stop) st = check_together(o);
@@ -658,7 +686,8 @@ Status cli_parse(int argc, char **argv, Options *o, bool *stop) {
 }
 
 void cli_free(Options *o) {
-    free((void *)o->prompt);
+    for (int i = 0; i < o->n_parts; i++) free(o->parts[i].text);
+    free(o->parts);
     free((void *)o->sampling.bias);
     free(o->stop);
     free((void *)o->kv_dir);

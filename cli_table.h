@@ -6,19 +6,22 @@
 #include "cli.h"
 
 typedef enum {
-    FLAG,   // bool, set to true
-    INT,    // int, 4k and 2M suffixes (k = 1024)
-    SIZE,   // size_t, the same suffixes
-    REAL,   // float
-    TEXT,   // const char *, argv's own
-    CHOICE, // const char *, one of the words of `arg`
-    STOPS,  // Options.stop, n_stop
-    BIAS,   // Options.sampling.bias, n_bias
-    SEED,   // uint64_t and seed_given
-    KVTYPE, // int, a TYPE_ of quants.h
-    LAYERS, // int: -1 auto, INT_MAX all
-    LAYOUT, // bool paged
-    STORE,  // Options.kv_dir, kv_dir_size
+    FLAG,        // bool, set to true
+    INT,         // int, 4k and 2M suffixes (k = 1024)
+    SIZE,        // size_t, the same suffixes
+    REAL,        // float
+    TEXT,        // const char *, argv's own
+    INPUT,       // the same, once
+    PROMPT_TEXT, // a piece of Options.parts
+    PROMPT_FILE, // the same, the name of a file
+    CHOICE,      // const char *, one of the words of `arg`
+    STOPS,       // Options.stop, n_stop
+    BIAS,        // Options.sampling.bias, n_bias
+    SEED,        // uint64_t and seed_given
+    KVTYPE,      // int, a TYPE_ of quants.h
+    LAYERS,      // int: -1 auto, INT_MAX all
+    LAYOUT,      // bool paged
+    STORE,       // Options.kv_dir, kv_dir_size
     HELP,
     VERSION,
     MAN,

@@ -15,14 +15,26 @@
 
 // ---- writing --------------------------------------------------------------------------------------------------------
 
+static void put(Answer *a, const char *bytes, size_t n) {
+    if (a->o->no_stream) buf_append(&a->kept, bytes, n);
+    else if (!a->failed.code) a->failed = output_write(bytes, n, &a->gone);
+}
+
 static void write_out(Answer *a, const char *bytes, size_t n) {
-    if (!a->failed.code) a->failed = output_write(bytes, n, &a->gone);
+    if (n > 0) a->line_open = bytes[n - 1] != '\n';
+    put(a, bytes, n);
 }
 
 static void write_str(Answer *a, const char *s) { write_out(a, s, strlen(s)); }
 
+static void put_kept(Answer *a) {
+    if (!a->failed.code) a->failed = output_write(a->kept.data, a->kept.n, &a->gone);
+    a->kept.n = 0;
+}
+
 static void end_thought(Answer *a) {
-    if (a->in_thought) write_str(a, a->dim ? "\033[0m" : "\n</think>");
+    if (a->in_thought && a->dim) put(a, "\033[0m", 4);
+    else if (a->in_thought) write_str(a, "\n</think>");
     a->in_thought = false;
 }
 
@@ -33,7 +45,10 @@ static void show(Answer *a, bool thought, size_t begin) {
     if (n == 0) return;
     buf_append(&a->text, part->data + begin, n);
     if (a->o->json || a->o->jsonl || (thought && !a->show_thoughts)) return;
-    if (thought && !a->in_thought) write_str(a, a->dim ? "\033[2m" : "<think>\n");
+    if (thought && !a->in_thought) {
+        if (a->dim) put(a, "\033[2m", 4);
+        else write_str(a, "<think>\n");
+    }
     if (!thought && a->in_thought) end_thought(a), write_str(a, "\n\n");
     a->in_thought = thought;
     write_out(a, part->data + begin, n);
@@ -190,7 +205,8 @@ Status answer_finish(Answer *a, const Request *r) {
         json_t *j = report_json(a->e, a->o, r, answer_text(a));
         answer_put_rest(a, j);
         write_json(a, j);
-    } else if (a->terminal) write_out(a, "\n", 1);
+    } else if (a->line_open && !a->o->no_newline) write_out(a, "\n", 1);
+    put_kept(a);
     if (!a->o->quiet && !a->show_thoughts && a->thinking.n && !a->answer.n)
         fputs("quill: note: the model had thoughts and no answer; --think show prints them\n", stderr);
     if (a->failed.code) return a->failed;
@@ -206,6 +222,7 @@ void answer_free(Answer *a) {
     buf_free(&a->text);
     buf_free(&a->answer);
     buf_free(&a->thinking);
+    buf_free(&a->kept);
     json_decref(a->tokens);
     json_decref(a->line);
     a->tokens = a->line = NULL;

@@ -36,6 +36,7 @@ static Status run(Options *o) {
         st = status_error(QUILL_USAGE, "--context-shift: a chat expected, whose oldest turns it leaves out; one prompt "
                                        "has none: leave it out, or add -i; --evict gives up tokens");
     buf_append(&prompt, "", 0);
+    if (chat) o->no_newline = false; // an answer's line ends before the next turn
     if (!st.code && chat) st = repl_run(o, (Str){given ? prompt.data : NULL, prompt.n});
     else if (!st.code) st = complete_run(o, (Str){prompt.data, prompt.n});
     buf_free(&prompt);

@@ -23,6 +23,12 @@ typedef enum {
 
 enum { KV_TYPE_AUTO = -1 };
 
+// A piece of the prompt.
+typedef struct {
+    char *text;       // owned; NULL: the piece is a file
+    const char *file; // a path, or - for stdin
+} PromptPart;
+
 typedef struct {
     Mode mode;
     // model
@@ -30,8 +36,9 @@ typedef struct {
     const char *tokenizer; // -z
     bool no_mmap, mlock, check_tensors;
     // prompt
-    const char *prompt; // -p and the words, joined by spaces; NULL: none
-    const char *file;   // -f
+    PromptPart *parts; // (n_parts) words, -p and -f, in the order in which they make up the prompt
+    int n_parts;
+    const char *file; // batch, template: the file to read; NULL: stdin
     const char *system, *system_file;
     const char *chat_template, *chat_template_file; // a name of chat_templates.c; a path
     const char *think; // on, off: the template's enable_thinking; show, hide: what is printed; NULL: left to them
@@ -75,6 +82,7 @@ typedef struct {
     int n_words;
     float tolerance; // kv diff
     // look
+    bool no_newline, no_stream; // the answer's end; all of it at once
     bool verbose, quiet, json, jsonl, dump_tokens, dump_prompt, dry_run;
     int logprobs;      // -1: off
     const char *color; // auto, always, never

@@ -42,7 +42,7 @@ static void test_defaults(void **state) {
     SamplerParams s = sampler_defaults();
     good("-m x", &o);
     assert_int_equal(o.mode, MODE_RUN);
-    assert_null(o.prompt);
+    assert_int_equal(o.n_parts, 0);
     assert_int_equal(o.predict, -1);
     assert_int_equal(o.ctx_size, 0);
     assert_int_equal(o.ubatch, 0); // what suits the device
@@ -127,6 +127,15 @@ static void test_values(void **state) {
     cli_free(&o);
 }
 
+// The pieces of a prompt with bars between them, files in <>.
+static void show_parts(const Options *o, Buf *out) {
+    buf_append(out, "", 0);
+    for (int i = 0; i < o->n_parts; i++) {
+        const PromptPart *p = &o->parts[i];
+        buf_printf(out, p->file ? "%s<%s>" : "%s%s", i ? "|" : "", p->file ? p->file : p->text);
+    }
+}
+
 static void test_words(void **state) {
     (void)state;
     static const struct {
@@ -135,12 +144,18 @@ static void test_words(void **state) {
         {"-m x Once upon a", "Once upon a"},
         {"Once -m x upon -n 3", "Once upon"},
         {"-m x -p Once", "Once"},
-        {"-m x -p Once -p Twice", "Twice"},
+        {"-m x -p Once -p Twice", "Once|Twice"},
         {"-m x -p Once upon", "Once upon"},
         {"-m x -- -n 5 --bogus", "-n 5 --bogus"},
         {"-m x -- bench x", "bench x"},
         {"-m x bench x", "bench x"}, // a mode is the first argument
-        {"-m x -", "-"},
+        {"-m x -", "<->"},
+        {"-m x a - b", "a b|<->"},
+        {"-m x -- -", "-"},
+        {"-m x -f a -f b -p c", "<a>|<b>|c"},
+        {"-m x -p a -f b -p c", "a|<b>|c"},
+        {"-m x -f a words -p b", "words|<a>|b"},
+        {"-m x -p Tell me -n 3 a story", "a story|Tell me"},
         {"-m x _", ""},
         {"-m x --prompt=-v", "-v"},
         {"-m x -p=--help", "--help"},
@@ -149,8 +164,10 @@ static void test_words(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         Options o;
         good(cases[i].line, &o);
-        if (!o.prompt) fail_msg("%s: no prompt", cases[i].line);
-        assert_string_equal(o.prompt, cases[i].prompt);
+        Buf shown = {0};
+        show_parts(&o, &shown);
+        if (strcmp(shown.data, cases[i].prompt) != 0) fail_msg("%s: %s", cases[i].line, shown.data);
+        buf_free(&shown);
         cli_free(&o);
     }
 }
@@ -255,6 +272,10 @@ static void test_refused(void **state) {
         {"quantize", "quantize", "not in this version"},
         {"batch -m x a b", "batch", "one file"},
         {"batch -m x -f a b", "batch", "one file"},
+        {"batch -m x -f a -f b", "-f", "one file"},
+        {"template -m x -f a -f b", "-f", "one file"},
+        {"-m x -i -f -", "-i", "-f -"},
+        {"-m x --no-stdin -", "--no-stdin", "-f -"},
         {"batch -m x -np 0", "-np", "1 to 4096"},
         {"batch -m x --kv-layout paged", "--kv-layout", "not an option"},
         {"batch -m x --context-shift", "--context-shift", "belongs to quill"},

@@ -1,0 +1,116 @@
+#!/usr/bin/env bats
+# shell.bats: what a person in a shell expects: sources of a prompt, the end of an answer, waiting, notes and hints.
+
+load helpers
+
+setup_file() {
+    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
+    export TINY="$BATS_FILE_TMPDIR"
+    unset QUILL_DEVICE NO_COLOR
+    "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=256
+    export QUILL_MODEL="$TINY/base.gguf"
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
+}
+
+# The prompt that these arguments make up.
+prompt_of() {
+    "$QUILL" -n 0 --echo "$@"
+}
+
+@test "a socket on stdin is read, as a pipe is" {
+    command -v python3 >/dev/null || skip "no python3 to make a socket with"
+    cat >child.py <<'PYTHON'
+import socket, subprocess, sys
+ours, theirs = socket.socketpair()
+child = subprocess.Popen(sys.argv[1:], stdin=theirs, stdout=subprocess.PIPE)
+theirs.close()
+ours.sendall(b"from a socket")
+ours.close()
+sys.stdout.buffer.write(child.communicate()[0])
+sys.exit(child.returncode)
+PYTHON
+    python3 child.py "$QUILL" -n 0 --echo words >out
+    printf 'words\n\nfrom a socket\n' | cmp - out
+    python3 child.py "$QUILL" -n 0 --echo >out
+    printf 'from a socket\n' | cmp - out
+    python3 child.py "$QUILL" -n 0 --echo --no-stdin words >out
+    printf 'words\n' | cmp - out
+}
+
+@test "all -p and -f in their order, stdin behind them" {
+    printf A >a
+    printf B >b
+    printf in >in
+    [ "$(prompt_of -f a -f b </dev/null)" = $'A\n\nB' ]
+    [ "$(prompt_of -p one -p two </dev/null)" = $'one\n\ntwo' ]
+    [ "$(prompt_of -p one -f a -p two <in)" = $'one\n\nA\n\ntwo\n\nin' ]
+    [ "$(prompt_of -f a words here <in)" = $'words here\n\nA\n\nin' ]
+    [ "$(cat in | prompt_of -f a)" = $'A\n\nin' ]
+    [ "$(prompt_of -f a --no-stdin <in)" = A ]
+    [ "$("$QUILL" tokenize --ids --no-bos -f a -f b <in)" = "$("$QUILL" tokenize --ids --no-bos $'A\n\nB' </dev/null)" ]
+}
+
+@test "- is stdin, at its place" {
+    [ "$(echo X | prompt_of -)" = X ]
+    [ "$(echo X | prompt_of words -)" = $'words\n\nX' ]
+    [ "$(printf X | prompt_of -f - -p behind)" = $'X\n\nbehind' ]
+    [ "$(echo X | prompt_of --no-stdin -- -)" = - ]
+    [ "$(echo X | "$QUILL" tokenize -)" = "$(echo X | "$QUILL" tokenize)" ]
+}
+
+@test "an answer ends its line, and --no-newline leaves that to others" {
+    "$QUILL" --greedy -n 5 --no-newline hello >bare </dev/null
+    "$QUILL" --greedy -n 5 hello >answer </dev/null
+    { cat bare && echo; } | cmp - answer
+    # one newline, not two
+    printf 'text\n' >text
+    "$QUILL" -n 0 --echo -f text </dev/null | cmp - text
+    : >empty
+    "$QUILL" -n 0 hello </dev/null | cmp - empty
+    # JSON has its own
+    "$QUILL" --greedy -n 5 --json hello </dev/null | wc -l | grep -qx 1
+    # a shell's loop sees it, a log has a line an answer
+    n=0
+    while read -r _; do n=$((n + 1)); done < <("$QUILL" -n 0 --echo hi </dev/null)
+    [ "$n" -eq 1 ]
+    for i in 1 2; do "$QUILL" -n 0 --echo "$i" </dev/null >>log; done
+    printf '1\n2\n' | cmp - log
+}
+
+@test "--no-stream writes the answer in one piece" {
+    command -v strace >/dev/null || skip "no strace to count writes with"
+    strace -o calls -e trace=write "$QUILL" --greedy -n 20 --no-stream hello </dev/null >whole
+    [ "$(grep -c '^write(1' calls)" -eq 1 ]
+    "$QUILL" --greedy -n 20 hello </dev/null | cmp - whole
+}
+
+@test "answers of processes side by side keep their lines" {
+    "$MAKE_TINY" wide.gguf seed=1 ctx=512
+    seq 12 | xargs -P 4 -I{} "$QUILL" -m wide.gguf --no-stdin --no-stream --greedy -n 60 --echo "number {}:" >out
+    for i in $(seq 12); do
+        "$QUILL" -m wide.gguf --no-stdin --greedy -n 60 --echo "number $i:" >one
+        python3 - out one <<'PYTHON'
+import sys
+whole, one = (open(name, "rb").read() for name in sys.argv[1:])
+assert one in whole, one
+PYTHON
+    done
+}
+
+@test "a prompt that does not end says what quill waits for" {
+    mkfifo pipe
+    exec 5<>pipe
+    hears_int "$QUILL" -n 1 hi <pipe >out 2>errors 5<&- &
+    pid=$!
+    for ((i = 0; i < 100; i++)); do [ -s errors ] && break || sleep 0.1; done
+    kill -INT "$pid"
+    ended "$pid"
+    [ "$status" -eq 130 ]
+    grep -q '^quill: note: still reading the prompt: it ends when stdin' errors
+    [ "$(wc -l <errors)" -eq 1 ]
+    exec 5<&-
+}
