@@ -254,8 +254,19 @@ Status answer_fits(const Engine *e, const Options *o, int n_prompt) {
     if (n_prompt <= e->shape.n_ctx || engine_endless(e)) return OK;
     int64_t fits = (int64_t)n_prompt + (o->predict > 0 ? o->predict : 0);
     fits = (fits + 255) / 256 * 256;
-    return status_error(QUILL_CONTEXT, "the prompt has %d tokens, the context %d; -c %lld fits, or shorten the prompt",
-                        n_prompt, e->shape.n_ctx, (long long)fits);
+    int trained = e->model.c.n_ctx_train, most = engine_most_context(e, o);
+    if (fits > trained && n_prompt < trained) fits = trained; // room for a shorter answer
+    char advice[200];
+    if (fits > most)
+        snprintf(advice, sizeof advice, "no -c fits: memory has room for a context of %d; shorten the prompt", most);
+    else if (fits > trained)
+        snprintf(advice, sizeof advice,
+                 "the model was trained for %d: shorten the prompt; -c %lld would hold it, but what the model says "
+                 "beyond its training may be nonsense",
+                 trained, (long long)fits);
+    else snprintf(advice, sizeof advice, "-c %lld fits, or shorten the prompt", (long long)fits);
+    return status_error(QUILL_CONTEXT, "the prompt has %d tokens, the context %d; %s", n_prompt, e->shape.n_ctx,
+                        advice);
 }
 
 void answer_dump(const Engine *e, const Options *o, const Rendered *text, const int *ids, int n) {

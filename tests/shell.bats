@@ -114,3 +114,26 @@ PYTHON
     [ "$(wc -l <errors)" -eq 1 ]
     exec 5<&-
 }
+
+@test "a -c that is advised fits, and is within what the model was trained for" {
+    run "$QUILL" -c 8 "a prompt that is longer than that" </dev/null
+    [ "$status" -eq 5 ]
+    [[ "$output" =~ "the context 8; -c "([0-9]+)" fits, or shorten the prompt" ]]
+    "$QUILL" -n 1 -c "${BASH_REMATCH[1]}" "a prompt that is longer than that" </dev/null 2>errors
+    [ ! -s errors ]
+    # longer than the training: what -c would do is said with its price, and -c says it again
+    head -c 400 /dev/zero | tr '\0' 'x' >long
+    run "$QUILL" -f long </dev/null
+    [ "$status" -eq 5 ]
+    [[ "$output" =~ "the model was trained for 256: shorten the prompt; -c "([0-9]+)" would hold it" ]]
+    "$QUILL" -n 1 -c "${BASH_REMATCH[1]}" -f long </dev/null 2>errors
+    grep -q '^quill: note: -c [0-9]*: the model was trained for a context of 256' errors
+    echo '{"prompt":"a"}' | "$QUILL" batch -c 512 -n 1 2>&1 >/dev/null | grep -q 'trained for a context of 256'
+    "$QUILL" -q -n 1 -c 512 -f long </dev/null 2>errors
+    [ ! -s errors ]
+    # more than memory: no number is advised
+    run "$QUILL" --kv-mem 64k -f long </dev/null
+    [ "$status" -eq 5 ]
+    [[ "$output" == *"no -c fits: memory has room for a context of "* ]]
+    [[ "$output" != *" -c "[0-9]* ]]
+}
