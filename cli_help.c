@@ -6,8 +6,9 @@
 
 #include "builtin.h"
 #include "cuda.h"
+#include "wrap.h"
 
-enum { WIDTH = 80, HELP_COLUMN = 26 };
+enum { HELP_COLUMN = 26 };
 
 const char *const cli_groups[N_GROUPS] = {
     [G_MODEL] = "Model", [G_PROMPT] = "Prompt", [G_LENGTH] = "Length",   [G_SAMPLING] = "Sampling", [G_SPEED] = "Speed",
@@ -103,20 +104,11 @@ static void print_names(const Option *o, char out[128]) {
     if (o->arg) snprintf(out + at, 128 - (size_t)at, " %s", o->arg);
 }
 
-// Wraps `text` at WIDTH; the first line goes on at column `at`.
+// The help of what is named in the columns up to `at`.
 static void print_wrapped(const char *text, int at) {
     if (at >= HELP_COLUMN) printf("\n"), at = 0;
     printf("%*s", HELP_COLUMN - at, "");
-    int column = HELP_COLUMN;
-    for (const char *word = text; *word;) {
-        int n = (int)strcspn(word, " ");
-        if (column > HELP_COLUMN && column + 1 + n > WIDTH) printf("\n%*s", HELP_COLUMN, ""), column = HELP_COLUMN;
-        else if (column > HELP_COLUMN) printf(" "), column++;
-        printf("%.*s", n, word);
-        column += n;
-        word += n + (word[n] == ' ');
-    }
-    printf("\n");
+    wrap_print(stdout, text, HELP_COLUMN, HELP_COLUMN);
 }
 
 void cli_brief(Mode m, char brief[256]) {

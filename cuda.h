@@ -16,6 +16,7 @@
 
 // Opens the GPU (rt_open), once. QUILL_MODEL: no usable GPU, with the reason.
 Status cuda_backend(const Backend **out);
+Status cuda_look(void); // QUILL_MODEL: there is none, with the reason; the GPU stays closed
 // Whether its kernels can do such heads. QUILL_MODEL: no, and why.
 Status cuda_can(const Heads *h);
 // "13.0; NVIDIA H200, sm_90, driver for CUDA 13.0", without opening the GPU; "no" in a build without CUDA

@@ -415,7 +415,6 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     e->pool = threads_new(o->threads);
     int rows;
     TRY(plan_memory(e, o, needs, &rows));
-    if (!e->place.gpu) note(o, "on the CPU: %s", e->place.why);
     if (o->dry_run) return OK;
     e->settle = (Settle){.gguf = e->gguf, .pool = e->pool, .spare = kv_host_bytes(&e->shape)}; // comes as it is written
     if (o->check_tensors) TRY(model_check_tensors(&e->model));

@@ -220,10 +220,10 @@ answers_as() {
 }
 
 @test "a reader that leaves ends it quietly" {
-    "$QUILL" --ignore-eos -n -1 -c 4096 hello </dev/null 2>errors | head -c 5 >/dev/null
+    "$QUILL" -q --ignore-eos -n -1 -c 4096 hello </dev/null 2>errors | head -c 5 >/dev/null
     [ "${PIPESTATUS[0]}" -eq 0 ]
     [ ! -s errors ]
-    "$QUILL" --ignore-eos --jsonl -n -1 -c 4096 hello </dev/null 2>errors | head -n 1 >/dev/null
+    "$QUILL" -q --ignore-eos --jsonl -n -1 -c 4096 hello </dev/null 2>errors | head -n 1 >/dev/null
     [ "${PIPESTATUS[0]}" -eq 0 ]
     [ ! -s errors ]
     "$QUILL" --help | head -n 1 >/dev/null
@@ -258,7 +258,7 @@ interrupted() {
 
 @test "SIGINT and SIGTERM flush what was generated" {
     for pair in INT:130 TERM:143; do
-        interrupted "${pair%:*}" out --ignore-eos -n -1 -c 4M hello
+        interrupted "${pair%:*}" out -q --ignore-eos -n -1 -c 4M hello
         [ "$status" -eq "${pair#*:}" ]
         [ ! -s errors ]
         interrupted "${pair%:*}" errors -v --ignore-eos --json -n -1 -c 4M hello
@@ -368,6 +368,7 @@ PYTHON
         TTFT TPOT ITL total TFLOP/s GB/s FLOP/byte blocks; do
         grep -q -- "$word" errors
     done
+    [ "$(wc -L <errors)" -le 80 ] || [ "$(grep -v gguf errors | wc -L)" -le 80 ] # the path alone may be longer
     awk '/^latency/ { gsub(",", ""); ttft = $3; tpot = $6 }
          /^total/ { total = $2; n = $9; sub(",", "", n); d = total - ttft - tpot * n; exit !(d < 1e-6 && d > -1e-6 && n == 6) }' errors
 }
@@ -567,7 +568,7 @@ like_reference() {
         # shellcheck disable=SC2086
         logits $ways | cmp - one
     done
-    "$QUILL" -v --deterministic -n 1 a 2>&1 | grep -q '^backend.*for any number of rows\|^backend.*plain f32'
+    "$QUILL" -v --deterministic -n 1 a 2>&1 | tr -s '\n ' ' ' | grep -q ' backend .*for any number of rows\| backend .*plain f32'
 }
 
 @test "weights that are no numbers are an error in every mode" {

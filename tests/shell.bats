@@ -137,3 +137,20 @@ PYTHON
     [[ "$output" == *"no -c fits: memory has room for a context of "* ]]
     [[ "$output" != *" -c "[0-9]* ]]
 }
+
+@test "--verbose fits 80 columns, in every mode that has it, and names no GPU where none can be had" {
+    cp "$TINY/base.gguf" m.gguf
+    printf 'hello hello hello' >text
+    echo '{"prompt":"a","max_tokens":3}' >jobs
+    for args in "-n 4 hi" "perplexity -f text" "prefill --kv-out out.kv hi" "decode --kv-in out.kv -n 3" \
+        "logits -p hi" "batch jobs" "--kv-dir kv -n 4 hi"; do
+        "$QUILL" $args -v -m m.gguf </dev/null 2>errors >/dev/null
+        [ -s errors ]
+        [ "$(wc -L <errors)" -le 80 ]
+        not grep -E '[0-9]\.[0-9]{4,} ms' errors
+    done
+    if "$QUILL" --version | grep -q '^CUDA: no$'; then
+        "$QUILL" -v -m m.gguf -n 1 hi </dev/null 2>&1 | grep -q 'on the CPU: this build has no CUDA'
+    fi
+    [ -e /dev/nvidiactl ] || "$QUILL" -v -m m.gguf -n 1 hi </dev/null 2>&1 | not grep insists
+}
