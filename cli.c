@@ -106,6 +106,7 @@ const Option cli_options[] = {
     {"--keep-order", NULL, M(BATCH), G_BATCH, FLAG, AT(keep_order), 0, 0, NULL, "answers in the order of the jobs, not as they finish"},
     {"--rate", "R", M(BATCH), G_BATCH, REAL, AT(rate), 0, 1e6, "0", "replay arrivals: R jobs a second on average, at random times (by --seed); 0: as they can be read"},
     {"--slo", "ttft=MS,tpot=MS", M(BATCH), G_BATCH, TEXT, AT(slo), 0, 0, NULL, "the latencies to keep, in milliseconds; at the end stderr says how many jobs a second kept them (goodput)"},
+    {"--resume", "FILE", M(BATCH), G_BATCH, TEXT, AT(resume), 0, 0, NULL, "go on with a run that was cut: FILE has its answers, their jobs are skipped, and new answers are appended to it instead of stdout"},
     {"--static", NULL, M(BATCH), G_BATCH, FLAG, AT(static_batches), 0, 0, NULL, "batches of -np jobs, each run to its end before the next begins; for comparison"},
 
     {"-p --n-prompt", "N", M(BENCH), G_BENCH, INT, AT(bench_prompt), 0, INT_MAX, "512", "prompt tokens of the prefill test; 0: no such test"},
