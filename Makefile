@@ -14,7 +14,7 @@ endif
 # ---- files: one noun each; floors from the bottom up ----
 READ  := util wrap cgroup signals quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes jinja_value jinja_text jinja_print jinja_lex jinja_parse jinja_ops jinja_filters jinja_calls jinja_run prompt recall transcript
 CORE  := threads settle builtin model sampler chain kvcache fingerprint costs stats scheduler kvstore sealed cpu cpu_scalar
-FACE  := cli cli_help cli_docs evict place engine kvfile progress report output think terminal lines programs complete chat chat_templates conversation commands repl jobs feed tally tickets replies resume batch transfer kv kverror look render inspect shape roofline roofline_kernels bench
+FACE  := cli cli_help cli_docs config evict place engine kvfile progress report output think terminal lines programs complete chat chat_templates conversation commands repl jobs feed tally tickets replies resume batch transfer kv kverror look render inspect shape roofline roofline_kernels bench
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 FUZZ  := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
 
@@ -226,7 +226,7 @@ clean: ## removes what was built
 # The environment's QUILL_MODEL is not meant here.
 demo: export QUILL_MODEL :=
 demo: quill ## a story by the built-in model
-	./quill --raw --echo --verbose -n 200 --temp 0.8 "Once upon a time" </dev/null
+	./quill --no-config --raw --echo --verbose -n 200 --temp 0.8 "Once upon a time" </dev/null
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 

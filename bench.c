@@ -466,8 +466,7 @@ static Status measure_roofline(Bench *b) {
 // What to measure must be named once; QUILL_MODEL stands back behind --shape, and the built-in model behind --roofline
 // too.
 static Status check_options(const Options *o) {
-    const char *environment = getenv("QUILL_MODEL");
-    bool said = o->model && !(environment && strcmp(o->model, environment) == 0);
+    bool said = o->model && !o->model_from;
     if (o->shape && said)
         return status_error(QUILL_USAGE, "--shape and %s: a random model or a file expected, found both", o->model);
     if (o->type && !type_by_name(o->type))

@@ -12,6 +12,7 @@
 #include <sys/random.h>
 
 #include "builtin.h"
+#include "config.h"
 #include "quants.h"
 
 // ---- the table ------------------------------------------------------------------------------------------------------
@@ -134,6 +135,9 @@ const Option cli_options[] = {
     {"--dump-prompt", NULL, PROMPT, G_LOOK, FLAG, AT(dump_prompt), 0, 0, NULL, "show the rendered prompt on stderr"},
     {"--dump-tokens", NULL, PROMPT, G_LOOK, FLAG, AT(dump_tokens), 0, 0, NULL, "show the prompt's tokens on stderr"},
     {"--dry-run", NULL, M(RUN) | M(BATCH), G_LOOK, FLAG, AT(dry_run), 0, 0, NULL, "show the memory budget on stderr and stop"},
+    {"--preset", "NAME", EVERY, G_CONFIG, TEXT, AT(preset), 0, 0, NULL, "the options of section [NAME] of the configuration file"},
+    {"--no-config", NULL, EVERY, G_CONFIG, FLAG, AT(no_config), 0, 0, NULL, "do not read the configuration file"},
+    {"--show-config", NULL, EVERY, G_CONFIG, FLAG, AT(show_config), 0, 0, NULL, "print the options that apply, where each comes from, and stop"},
     {"-h --help", NULL, EVERY, G_LOOK, HELP, 0, 0, 0, NULL, "this help"},
     {"--version", NULL, EVERY, G_LOOK, VERSION, 0, 0, 0, NULL, "version, compiler, kernels, built-in model"},
     {"--man", NULL, M(RUN), G_LOOK, MAN, 0, 0, 0, NULL, "the man page: quill --man | man -l -"},
@@ -177,7 +181,7 @@ static bool has_name(const Option *o, const char *flag) {
     return false;
 }
 
-static const Option *find_option(const char *flag, unsigned modes) {
+const Option *cli_find(const char *flag, unsigned modes) {
     for (int i = 0; i < cli_n_options; i++)
         if (cli_options[i].modes & modes && has_name(&cli_options[i], flag)) return &cli_options[i];
     return NULL;
@@ -195,10 +199,10 @@ static void flag_name(const char *arg, char name[64]) {
 }
 
 static Status unknown_flag(const char *flag, Mode m) {
-    if (find_option(flag, EVERY)) {
+    if (cli_find(flag, EVERY)) {
         Buf where = {0};
         for (int other = 0; other < N_MODES; other++)
-            if (mode_exists((Mode)other) && find_option(flag, 1u << other))
+            if (mode_exists((Mode)other) && cli_find(flag, 1u << other))
                 buf_printf(&where, "%s%s%s", where.n ? ", " : "", other ? "quill " : "", mode_name((Mode)other));
         Status st = status_error(QUILL_USAGE, "%s: not an option of %s%s; it belongs to %s", flag, m ? "quill " : "",
                                  mode_name(m), where.data);
@@ -349,6 +353,17 @@ static void add_part(Options *out, int at, PromptPart part) {
     out->parts[at] = part;
 }
 
+Status cli_add_part(const Option *o, const char *value, int at, Options *out) {
+    bool file = o->kind == PROMPT_FILE;
+    add_part(out, at, (PromptPart){file ? NULL : mem_copy(value, strlen(value)), file ? value : NULL});
+    return OK;
+}
+
+void cli_keep(Options *o, char *text) {
+    o->kept = mem_resize(o->kept, (size_t)(o->n_kept + 1) * sizeof *o->kept);
+    o->kept[o->n_kept++] = text;
+}
+
 static Status set_input(const char *flag, const char *value, const char **at) {
     if (*at)
         return status_error(QUILL_USAGE, "%s: one file expected, found \"%.200s\" and \"%.200s\"", flag, *at, value);
@@ -379,8 +394,8 @@ static Status set_value(const Option *o, const char *flag, const char *value, Op
         return OK;
     case TEXT: *(const char **)at = value; return OK;
     case INPUT: return set_input(flag, value, at);
-    case PROMPT_TEXT: add_part(out, out->n_parts, (PromptPart){.text = mem_copy(value, strlen(value))}); return OK;
-    case PROMPT_FILE: add_part(out, out->n_parts, (PromptPart){.file = value}); return OK;
+    case PROMPT_TEXT:
+    case PROMPT_FILE: return cli_add_part(o, value, out->n_parts, out);
     case CHOICE:
         if (!is_choice(o->arg, value)) return bad_value(flag, value, o->arg);
         *(const char **)at = value;
@@ -413,6 +428,15 @@ void cli_long_name(const Option *o, char name[32]) {
     memmove(name, name + 2, strlen(name + 2) + 1);
 }
 
+// As parse_kv_type reads it.
+static void add_kv_type(int type, Buf *out) {
+    const char *name = type == KV_TYPE_AUTO ? "auto"
+                       : type == TYPE_FP8   ? "fp8"
+                       : type == TYPE_KIVI2 ? "kivi2"
+                                            : type_name(type);
+    for (; *name; name++) buf_append(out, &(char){(char)tolower((unsigned char)*name)}, 1);
+}
+
 void cli_value(const Option *o, const Options *values, Buf *out) {
     const void *at = (const char *)values + o->at;
     const SamplerParams *s = &values->sampling;
@@ -420,7 +444,21 @@ void cli_value(const Option *o, const Options *values, Buf *out) {
     case FLAG: buf_str(out, *(const bool *)at ? "on" : "off"); break;
     case INT: buf_printf(out, "%d", *(const int *)at); break;
     case REAL: buf_printf(out, "%g", (double)*(const float *)at); break;
-    case SEED: buf_printf(out, "%llu", (unsigned long long)s->seed); break;
+    case SIZE: buf_printf(out, "%zu", *(const size_t *)at); break;
+    case TEXT:
+    case INPUT:
+    case CHOICE: buf_str(out, *(const char *const *)at ? *(const char *const *)at : ""); break;
+    case KVTYPE: add_kv_type(*(const int *)at, out); break;
+    case LAYOUT: buf_str(out, *(const bool *)at ? "paged" : "contiguous"); break;
+    case LAYERS:
+        if (*(const int *)at < 0 || *(const int *)at == INT_MAX) buf_str(out, *(const int *)at < 0 ? "auto" : "all");
+        else buf_printf(out, "%d", *(const int *)at);
+        break;
+    case STORE: buf_printf(out, "%s,size=%zu", values->kv_dir, values->kv_dir_size); break;
+    case SEED:
+        if (values->seed_given) buf_printf(out, "%llu", (unsigned long long)s->seed);
+        else buf_str(out, "-1");
+        break;
     case STOPS:
         for (int i = 0; i < values->n_stop; i++) {
             buf_str(out, i ? " \"" : "\"");
@@ -432,7 +470,7 @@ void cli_value(const Option *o, const Options *values, Buf *out) {
         for (int i = 0; i < s->n_bias; i++)
             buf_printf(out, "%s%d%+g", i ? " " : "", s->bias[i].id, (double)s->bias[i].bias);
         break;
-    default: break; // no settable row is of another kind
+    default: break; // of another kind nothing is shown
     }
     if (!out->n) buf_str(out, "none");
 }
@@ -450,7 +488,7 @@ static const Option *find_settable(const char *name, Mode m) {
     snprintf(flag, sizeof flag, "--%.32s", name);
     for (char *at = flag + 2; *at; at++)
         if (*at == '_') *at = '-';
-    return find_option(flag, 1u << m);
+    return cli_find(flag, 1u << m);
 }
 
 Status cli_set_option(const Option *o, const char *name, const char *value, Options *out) {
@@ -493,6 +531,7 @@ typedef struct {
     char **argv;
     bool words_only; // after --
     bool goes_on;    // words here go on with the text of the -p before them
+    Origin *origins; // (cli_n_options) who has given each option its value
     Buf words;       // joined by single spaces
     const char **word;
     int n_words;
@@ -514,9 +553,11 @@ static Status parse_flag(Args *a, Options *out, bool *stop) {
     const char *arg = a->argv[a->next++], *equals = strchr(arg, '=');
     char flag[64];
     flag_name(arg, flag);
-    const Option *o = find_option(flag, 1u << out->mode);
+    const Option *o = cli_find(flag, 1u << out->mode);
     if (!o) return unknown_flag(flag, out->mode);
-    if (!o->arg && equals) return status_error(QUILL_USAGE, "%s: takes no value, found \"%.200s\"", flag, equals + 1);
+    bool off = o->kind == FLAG && equals && strcmp(equals, "=off") == 0; // over the configuration
+    if (!o->arg && equals && !off && (o->kind != FLAG || strcmp(equals, "=on") != 0))
+        return status_error(QUILL_USAGE, "%s: takes no value but on and off, found \"%.200s\"", flag, equals + 1);
     const char *value = equals ? equals + 1 : NULL;
     if (o->arg && !value) {
         if (a->next == a->argc)
@@ -524,12 +565,14 @@ static Status parse_flag(Args *a, Options *out, bool *stop) {
         value = a->argv[a->next++];
         char name[64];
         flag_name(value, name);
-        if (value[0] == '-' && find_option(name, 1u << out->mode))
+        if (value[0] == '-' && cli_find(name, 1u << out->mode))
             return status_error(QUILL_USAGE, "%s: needs a value (%s), found the option %s; %s=%s if that is the value",
                                 flag, o->arg, name, flag, value);
     }
     if (o->kind == COMPLETIONS && !is_choice(o->arg, value)) return bad_value(flag, value, o->arg);
     a->goes_on = o->kind == PROMPT_TEXT;
+    a->origins[o - cli_options].by = BY_FLAG;
+    if (off) return set_default(o, flag, out);
     *stop = print_instead(o, out->mode, value);
     return *stop ? OK : set_value(o, flag, value, out);
 }
@@ -591,15 +634,26 @@ static Status set_defaults(Options *out) {
     return OK;
 }
 
+// Whose origin a row's value has: the row that has this flag in the mode at hand; NULL: none has.
+static Origin *origin_of(const Args *a, const char *flag, const Options *o) {
+    const Option *row = cli_find(flag, 1u << o->mode);
+    return row ? &a->origins[row - cli_options] : NULL;
+}
+
 // The environment, for what no flag has said.
-static Status from_environment(Options *out) {
+static Status from_environment(const Args *a, Options *out) {
     const char *model = getenv("QUILL_MODEL"), *device = getenv("QUILL_DEVICE");
+    Origin *of_model = origin_of(a, "--model", out), *of_device = origin_of(a, "--device", out);
     bool bare = out->mode == MODE_TEMPLATE && (out->chat_template || out->chat_template_file); // needs no model
-    if (!out->model && model && *model && !bare) out->model = model;
-    const Option *o = find_option("--device", 1u << out->mode);
-    bool flagged = out->device || out->gpu_layers > 0; // layers for a GPU say where, too
-    if (o && !flagged && device && *device) return set_value(o, "QUILL_DEVICE", device, out);
-    return OK;
+    if (of_model && out->model) of_model->by = BY_FLAG;                                        // or a word
+    else if (of_model && model && *model && !bare) {
+        out->model = model;
+        of_model->by = BY_ENVIRONMENT;
+    }
+    bool flagged = !of_device || of_device->by == BY_FLAG || out->gpu_layers > 0; // layers for a GPU say where, too
+    if (flagged || !device || !*device) return OK;
+    of_device->by = BY_ENVIRONMENT;
+    return set_value(cli_find("--device", 1u << out->mode), "QUILL_DEVICE", device, out);
 }
 
 // The one word of a mode that takes a file, in *at, where no flag has named one.
@@ -668,21 +722,40 @@ static Status check_together(const Options *o) {
     return OK;
 }
 
+// What no argument has said, from the environment and the configuration.
+static Status from_elsewhere(const Args *a, Options *o) {
+    TRY(from_environment(a, o));
+    TRY(config_apply(o, a->origins));
+    const Origin *model = origin_of(a, "--model", o), *shift = origin_of(a, "--context-shift", o);
+    if (model && o->model && model->by != BY_FLAG && model->by != BY_DEFAULT) {
+        Buf from = {0};
+        config_origin(cli_find("--model", 1u << o->mode), model, &from);
+        cli_keep(o, from.data);
+        o->model_from = from.data;
+    }
+    o->shift_is_usual = shift && shift->by != BY_FLAG;
+    return OK;
+}
+
 Status cli_parse(int argc, char **argv, Options *o, bool *stop) {
     *o = (Options){0};
     *stop = false;
     Args a = {.argc = argc, .argv = argv, .next = 1};
+    a.origins = mem_alloc((size_t)cli_n_options * sizeof *a.origins);
     Status st = choose_mode(&a, o);
     if (!st.code) st = set_defaults(o);
-    o->device = NULL; // so that the environment knows whether a flag has spoken
     if (!st.code) st = parse_args(&a, o, stop);
     if (!st.code && !*stop) st = place_words(&a, o);
-    if (!st.code && !*stop) st = from_environment(o);
-    if (!o->device) o->device = "auto";
+    if (!st.code && !*stop) st = from_elsewhere(&a, o);
+    if (!st.code && !*stop && o->show_config) {
+        config_show(o, a.origins);
+        *stop = true;
+    }
     if (!st.code && !*stop) st = check_together(o);
     if (!o->seed_given) draw_seed(o);
     buf_free(&a.words);
     free(a.word);
+    free(a.origins);
     return st;
 }
 
@@ -693,5 +766,7 @@ void cli_free(Options *o) {
     free(o->stop);
     free((void *)o->kv_dir);
     free(o->words);
+    for (int i = 0; i < o->n_kept; i++) free(o->kept[i]);
+    free(o->kept);
     *o = (Options){0};
 }

@@ -11,8 +11,9 @@
 enum { HELP_COLUMN = 26 };
 
 const char *const cli_groups[N_GROUPS] = {
-    [G_MODEL] = "Model", [G_PROMPT] = "Prompt", [G_LENGTH] = "Length",   [G_SAMPLING] = "Sampling", [G_SPEED] = "Speed",
-    [G_KV] = "KV cache", [G_BATCH] = "Batch",   [G_BENCH] = "Benchmark", [G_LOOK] = "Look",
+    [G_MODEL] = "Model", [G_PROMPT] = "Prompt",        [G_LENGTH] = "Length", [G_SAMPLING] = "Sampling",
+    [G_SPEED] = "Speed", [G_KV] = "KV cache",          [G_BATCH] = "Batch",   [G_BENCH] = "Benchmark",
+    [G_LOOK] = "Look",   [G_CONFIG] = "Configuration",
 };
 
 const ExitCode cli_exit_codes[] = {

@@ -28,7 +28,7 @@ typedef enum {
     COMPLETIONS,
 } Kind;
 
-typedef enum { G_MODEL, G_PROMPT, G_LENGTH, G_SAMPLING, G_SPEED, G_KV, G_BATCH, G_BENCH, G_LOOK, N_GROUPS } Group;
+typedef enum { G_MODEL, G_PROMPT, G_LENGTH, G_SAMPLING, G_SPEED, G_KV, G_BATCH, G_BENCH, G_LOOK, G_CONFIG, N_GROUPS } Group;
 
 typedef struct {
     const char *names; // separated by spaces; the first short and the first long one are shown
@@ -45,6 +45,12 @@ typedef struct {
 extern const Option cli_options[];
 extern const int cli_n_options;
 extern const char *const cli_modes[N_MODES]; // the word that chooses a mode; "" for MODE_RUN
+
+// The row that has this flag, in one of these modes (1 << Mode); NULL: none has.
+const Option *cli_find(const char *flag, unsigned modes);
+// Puts a piece of the prompt before the at-th; the row is -p's or -f's.
+Status cli_add_part(const Option *o, const char *value, int at, Options *out);
+void cli_keep(Options *o, char *text); // owned by the options from here on
 
 // Walks the names of a row: copies the next one and returns where to go on, NULL after the last.
 const char *next_name(const char *names, char name[32]);

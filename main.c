@@ -32,6 +32,7 @@ static Status run(Options *o) {
         st = status_error(QUILL_USAGE,
                           "--evict and --context-shift: one of them expected, found both; the first gives up "
                           "tokens, the second leaves out whole turns");
+    if (!chat && o->shift_is_usual) o->context_shift = false;
     if (!st.code && !chat && o->context_shift)
         st = status_error(QUILL_USAGE, "--context-shift: a chat expected, whose oldest turns it leaves out; one prompt "
                                        "has none: leave it out, or add -i; --evict gives up tokens");
@@ -79,6 +80,13 @@ static Status flush_stdout(void) {
     return failed && errno != EPIPE ? status_error(QUILL_IO, "stdout: %s", strerror(errno)) : OK;
 }
 
+// A model that no argument has named is not what the user looks at: the message says who has.
+static void print_failure(const Options *o, const Status *st) {
+    bool elsewhere = o->model_from && str_has_prefix(str_of(st->message), o->model);
+    if (elsewhere) fprintf(stderr, "quill: %s: %s\n", o->model_from, st->message);
+    else fprintf(stderr, "quill: %s\n", st->message);
+}
+
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); // a reader that leaves is an EPIPE, which ends quietly
     Options o = {0};
@@ -87,7 +95,7 @@ int main(int argc, char **argv) {
     if (!st.code) st = cli_parse(argc, argv, &o, &stop);
     if (!st.code && !stop) st = dispatch(&o);
     if (!st.code) st = flush_stdout();
-    if (st.message[0]) fprintf(stderr, "quill: %s\n", st.message);
+    if (st.message[0]) print_failure(&o, &st);
     cli_free(&o);
     return st.code;
 }

@@ -32,13 +32,15 @@ typedef struct {
 typedef struct {
     Mode mode;
     // model
-    const char *model;     // -m, or $QUILL_MODEL; NULL or "builtin": the one in the binary (builtin.h)
-    const char *tokenizer; // -z
+    const char *model;      // NULL or "builtin": the one in the binary (builtin.h)
+    const char *model_from; // who has named it, QUILL_MODEL or FILE:LINE, where no argument has; otherwise NULL
+    const char *tokenizer;  // -z
     bool no_mmap, mlock, check_tensors;
     // prompt
     PromptPart *parts; // (n_parts) words, -p and -f, in the order in which they make up the prompt
     int n_parts;
-    const char *file; // batch, template: the file to read; NULL: stdin
+    int n_preset_parts; // of them, the first ones, which a preset has given
+    const char *file;   // batch, template: the file to read; NULL: stdin
     const char *system, *system_file;
     const char *chat_template, *chat_template_file; // a name of chat_templates.c; a path
     const char *think; // on, off: the template's enable_thinking; show, hide: what is printed; NULL: left to them
@@ -71,7 +73,8 @@ typedef struct {
     const char *kv_dir; // NULL: none
     size_t kv_dir_size; // bytes
     bool context_shift;
-    const char *evict; // evict.h; NULL: a full context ends the answer
+    bool shift_is_usual; // the configuration says so, for chats: a single prompt passes it over
+    const char *evict;   // evict.h; NULL: a full context ends the answer
     // batch
     int parallel;    // sequences at once, at most
     float rate;      // arrivals a second; 0: all at once
@@ -92,6 +95,11 @@ typedef struct {
     int bench_prompt, bench_gen, bench_reps, bench_depth, bench_sequences;
     const char *shape, *type, *save, *output; // "1.1b", "Q4_K", FILE, table|json|csv|md
     bool roofline;
+    // configuration
+    const char *preset; // NULL: none
+    bool no_config, show_config;
+    char **kept; // (n_kept) texts that the fields above point into, owned
+    int n_kept;
 } Options;
 
 #endif

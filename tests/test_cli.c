@@ -33,6 +33,7 @@ static int clear_environment(void **state) {
     (void)state;
     unsetenv("QUILL_MODEL");
     unsetenv("QUILL_DEVICE");
+    setenv("XDG_CONFIG_HOME", "/dev/null", 1); // the user's own configuration has no say
     return 0;
 }
 
@@ -248,6 +249,7 @@ static void test_refused(void **state) {
         {"-m x -ngl -2", "-ngl", "-2"},
         {"-m x --kv-layout tree", "--kv-layout", "paged"},
         {"-m x --greedy=1", "--greedy", "no value"},
+        {"-m x --help=off", "--help", "no value"},
         {"-m x --bogus", "--bogus", "unknown option"},
         {"-m x --tmp 1", "--tmp", "did you mean --temp"},
         {"-m x --prompts a", "--prompts", "did you mean --prompt"},
