@@ -12,7 +12,7 @@ override MODEL :=
 endif
 
 # ---- files: one noun each; floors from the bottom up ----
-READ  := util wrap cgroup signals quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes jinja_value jinja_text jinja_print jinja_lex jinja_parse jinja_ops jinja_filters jinja_calls jinja_run prompt recall transcript
+READ  := util paragraph cgroup signals quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes jinja_value jinja_text jinja_print jinja_lex jinja_parse jinja_ops jinja_filters jinja_calls jinja_run prompt recall transcript
 CORE  := threads settle builtin model sampler chain kvcache fingerprint costs stats scheduler kvstore sealed cpu cpu_scalar
 FACE  := cli cli_help cli_docs config evict place engine kvfile progress report output think terminal lines programs complete chat chat_templates conversation commands repl jobs feed tally tickets replies resume batch transfer kv kverror look render inspect shape roofline roofline_kernels bench
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
@@ -147,7 +147,7 @@ $(BUILD)/tests/make_tiny: $(BUILD)/tests/make_tiny.o $(BUILD)/tests/tiny_model.o
 .SECONDARY:
 
 unit: $(TESTS:%=$(BUILD)/tests/%) ## the unit tests alone
-	@failed=; for t in $^; do echo "== $$t"; $(RUNNER) $$t || failed="$$failed $$t"; done; \
+	@failed=; export XDG_CONFIG_HOME=/dev/null; for t in $^; do echo "== $$t"; $(RUNNER) $$t || failed="$$failed $$t"; done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 cli: $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin ## the command-line tests alone
 	QUILL_TWIN_BINARY=$(CURDIR)/$(BUILD)/tests/quill_twin QUILL=$(CURDIR)/$(BUILD)/quill MAKE_TINY=$(CURDIR)/$(BUILD)/tests/make_tiny bats tests

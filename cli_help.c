@@ -6,7 +6,7 @@
 
 #include "builtin.h"
 #include "cuda.h"
-#include "wrap.h"
+#include "paragraph.h"
 
 enum { HELP_COLUMN = 26 };
 
@@ -109,7 +109,7 @@ static void print_names(const Option *o, char out[128]) {
 static void print_wrapped(const char *text, int at) {
     if (at >= HELP_COLUMN) printf("\n"), at = 0;
     printf("%*s", HELP_COLUMN - at, "");
-    wrap_print(stdout, text, HELP_COLUMN, HELP_COLUMN);
+    paragraph_print(stdout, text, HELP_COLUMN, HELP_COLUMN);
 }
 
 void cli_brief(Mode m, char brief[256]) {

@@ -9,7 +9,7 @@
 
 #include "output.h"
 #include "roofline.h"
-#include "wrap.h"
+#include "paragraph.h"
 
 static double rounded(double v, int digits) {
     double scale = pow(10, digits);
@@ -40,7 +40,7 @@ Timing report_timing(const Engine *e, const Request *r) {
 // ---- --verbose ------------------------------------------------------------------------------------------------------
 
 static void print_item(const char *label, Buf *text) {
-    wrap_item(label, "%s", text->data);
+    paragraph_item(label, "%s", text->data);
     buf_free(text);
 }
 
@@ -67,21 +67,21 @@ void report_budget(const Engine *e) {
 void report_before(const Engine *e, const Options *o, const char *template_name) {
     const Config *c = &e->model.c;
     char size[24], count[24];
-    wrap_item("model", "%.800s: %s, %d layers, dim %d, %s parameters, file of %s", gguf_name(e->gguf), c->arch,
-              c->n_layers, c->dim, count_text((double)model_n_params(&e->model), count),
-              size_text((double)gguf_file_bytes(e->gguf), size));
-    wrap_item("backend", "%s %s, %d thread%s: %s", e->be->name, e->be->isa, threads_count(e->pool),
-              threads_count(e->pool) == 1 ? "" : "s", e->be->kernels);
-    if (!e->place.gpu) wrap_item("", "on the CPU: %s", e->place.why);
-    wrap_item("context", "%d, trained for %d; %s KV, %d rows a step", e->shape.n_ctx, c->n_ctx_train,
-              e->shape.block ? "paged" : "contiguous", scheduler_max_rows(e->sched));
+    paragraph_item("model", "%.800s: %s, %d layers, dim %d, %s parameters, file of %s", gguf_name(e->gguf), c->arch,
+                   c->n_layers, c->dim, count_text((double)model_n_params(&e->model), count),
+                   size_text((double)gguf_file_bytes(e->gguf), size));
+    paragraph_item("backend", "%s %s, %d thread%s: %s", e->be->name, e->be->isa, threads_count(e->pool),
+                   threads_count(e->pool) == 1 ? "" : "s", e->be->kernels);
+    if (!e->place.gpu) paragraph_item("", "on the CPU: %s", e->place.why);
+    paragraph_item("context", "%d, trained for %d; %s KV, %d rows a step", e->shape.n_ctx, c->n_ctx_train,
+                   e->shape.block ? "paged" : "contiguous", scheduler_max_rows(e->sched));
     fputs("memory\n", stderr);
     report_budget(e);
     if (e->tok) print_eog(e);
     if (!template_name) return; // nothing is generated
-    wrap_item("template", "%s", template_name);
-    if (o->sampling.greedy || o->sampling.temp <= 0) wrap_item("sampling", "greedy");
-    else wrap_item("seed", "%llu", (unsigned long long)o->sampling.seed);
+    paragraph_item("template", "%s", template_name);
+    if (o->sampling.greedy || o->sampling.temp <= 0) paragraph_item("sampling", "greedy");
+    else paragraph_item("seed", "%llu", (unsigned long long)o->sampling.seed);
 }
 
 // Three digits at least, and no exponent.
@@ -151,20 +151,20 @@ static void report_latency(const Request *r, const Timing *t) {
     int gaps = int_max(0, t->tokens - 1), d = decimals(gaps ? t->tpot_ms : t->ttft_ms);
     double ttft = rounded(t->ttft_ms, d), tpot = rounded(t->tpot_ms, d);
     if (t->tokens > 0)
-        wrap_item("latency", "TTFT %.*f ms, TPOT %.*f ms, ITL p50 %.*f p99 %.*f ms", d, ttft, d, tpot, d, t->itl_p50_ms,
-                  d, t->itl_p99_ms);
-    wrap_item("total", "%.*f ms = TTFT + TPOT x %d, %d tokens, %s", d, t->tokens ? ttft + tpot * gaps : t->total_ms,
-              gaps, t->tokens, finish_name(r->finish));
+        paragraph_item("latency", "TTFT %.*f ms, TPOT %.*f ms, ITL p50 %.*f p99 %.*f ms", d, ttft, d, tpot, d,
+                       t->itl_p50_ms, d, t->itl_p99_ms);
+    paragraph_item("total", "%.*f ms = TTFT + TPOT x %d, %d tokens, %s", d,
+                   t->tokens ? ttft + tpot * gaps : t->total_ms, gaps, t->tokens, finish_name(r->finish));
 }
 
 static void report_memory(const Engine *e, const Request *r) {
     char a[24], b[24];
     int shared = 0;
     for (int i = 0; i < e->kv.pool->n_blocks; i++) shared += e->kv.refs[i] > 1;
-    wrap_item("KV", "%d slots, %d of %d blocks used, %d shared, %s of %s", sequence_slots(&r->seq),
-              e->kv.pool->n_blocks - e->kv.n_free, e->kv.pool->n_blocks, shared,
-              size_text((double)kv_bytes_per_slot(&e->shape) * sequence_slots(&r->seq), a),
-              size_text((double)kv_bytes(&e->shape), b));
+    paragraph_item("KV", "%d slots, %d of %d blocks used, %d shared, %s of %s", sequence_slots(&r->seq),
+                   e->kv.pool->n_blocks - e->kv.n_free, e->kv.pool->n_blocks, shared,
+                   size_text((double)kv_bytes_per_slot(&e->shape) * sequence_slots(&r->seq), a),
+                   size_text((double)kv_bytes(&e->shape), b));
     place_report(&e->place);
     size_t huge = e->model.n_device ? 0 : gguf_huge_bytes(e->gguf);
     Buf line = {0};
@@ -178,7 +178,7 @@ void report_after(const Engine *e, const Request *r) {
     Roofline stored = {0};
     const Roofline *roof = e->model.n_device == 0 && roofline_load(&stored) ? &stored : NULL; // the CPU's
     char ms[24];
-    wrap_item("load", "%s", ms_text(t.load_ms, ms));
+    paragraph_item("load", "%s", ms_text(t.load_ms, ms));
     report_prefill(e, r, &t, roof);
     if (t.tokens > 1) report_decode(e, r, &t, roof);
     report_latency(r, &t);
@@ -192,10 +192,11 @@ void report_turn(const Engine *e, const Options *o, const Request *r) {
     char from[48] = "", tps[24], ttft[24], total[24];
     if (e->n_from_dir) snprintf(from, sizeof from, " (%d from --kv-dir)", e->n_from_dir);
     if (color) fputs("\033[2m", stderr);
-    wrap_item("turn", "%d new tokens, %d cached%s; %d tokens at %s tok/s; context %d of %d", r->n_prompt - r->n_reused,
-              r->n_reused, from, t.tokens, figure(t.decode_tps, tps), r->seq.n_tokens - r->seq.n_gone, e->shape.n_ctx);
-    wrap_item("", "TTFT %s, total %s, %s", ms_text(t.ttft_ms, ttft), ms_text(t.total_ms, total),
-              finish_name(r->finish));
+    paragraph_item("turn", "%d new tokens, %d cached%s; %d tokens at %s tok/s; context %d of %d",
+                   r->n_prompt - r->n_reused, r->n_reused, from, t.tokens, figure(t.decode_tps, tps),
+                   r->seq.n_tokens - r->seq.n_gone, e->shape.n_ctx);
+    paragraph_item("", "TTFT %s, total %s, %s", ms_text(t.ttft_ms, ttft), ms_text(t.total_ms, total),
+                   finish_name(r->finish));
     if (color) fputs("\033[0m", stderr);
 }
 

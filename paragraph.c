@@ -1,5 +1,5 @@
-// wrap.c: see wrap.h.
-#include "wrap.h"
+// paragraph.c: see paragraph.h.
+#include "paragraph.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -23,11 +23,11 @@ static int word_length(const char *text) {
     return n;
 }
 
-void wrap_print(FILE *out, const char *text, int at, int indent) {
+void paragraph_print(FILE *out, const char *text, int at, int indent) {
     bool begun = false; // a word is on this line
     while (*text) {
         int n = word_length(text), columns = columns_of(text, n);
-        if (begun && at + 1 + columns > WRAP_WIDTH) {
+        if (begun && at + 1 + columns > PARAGRAPH_WIDTH) {
             fprintf(out, "\n%*s", indent, "");
             at = indent;
         } else if (begun) at += fprintf(out, " ");
@@ -39,11 +39,11 @@ void wrap_print(FILE *out, const char *text, int at, int indent) {
     fputc('\n', out);
 }
 
-void wrap_item(const char *label, const char *format, ...) {
+void paragraph_item(const char *label, const char *format, ...) {
     char text[2048];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    wrap_print(stderr, text, fprintf(stderr, "%-*s", ITEM_COLUMN, label), ITEM_COLUMN);
+    paragraph_print(stderr, text, fprintf(stderr, "%-*s", ITEM_COLUMN, label), ITEM_COLUMN);
 }
