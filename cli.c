@@ -10,8 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "builtin.h"
+#include "cli_llama.h"
 #include "config.h"
 #include "quants.h"
 
@@ -46,6 +48,7 @@ const Option cli_options[] = {
     {"-e --escape", NULL, TEXT_IN, G_PROMPT, FLAG, AT(escape), 0, 0, NULL, "\\n \\t \\r \\\\ \\' \\\" \\xHH mean what they mean in C in -p and words"},
     {"--raw", NULL, PROMPT | ANSWER, G_PROMPT, FLAG, AT(raw), 0, 0, NULL, "complete the bare text, whatever template the model carries"},
     {"--chat", NULL, PROMPT | M(DECODE), G_PROMPT, FLAG, AT(chat), 0, 0, NULL, "insist on the model's chat template"},
+    {"--single-turn", NULL, M(RUN), G_PROMPT, FLAG, AT(single_turn), 0, 0, NULL, "one answer and exit, also where there is a terminal and -i"},
     {"-i --interactive", NULL, M(RUN), G_PROMPT, FLAG, AT(interactive), 0, 0, NULL, "chat line by line; a prompt given is the first turn"},
     {"--parse-special", NULL, TEXT_IN, G_PROMPT, FLAG, AT(parse_special), 0, 0, NULL, "recognise control tokens in raw text"},
     {"--no-stdin", NULL, TEXT_IN, G_PROMPT, FLAG, AT(no_stdin), 0, 0, NULL, "never read stdin"},
@@ -80,7 +83,7 @@ const Option cli_options[] = {
     {"-s --seed", "N", ANSWER, G_SAMPLING, SEED, AT(sampling.seed), 0, 0, "-1", "seed of the random numbers; -1: from the system, shown by -v and --json"},
     {"--greedy", NULL, ANSWER, G_SAMPLING, FLAG, AT(sampling.greedy), 0, 0, NULL, "always the most likely token"},
 
-    {"-t --threads", "N", COMPUTE, G_SPEED, INT, AT(threads), 0, 1024, "0", "threads; 0: one for each physical core"},
+    {"-t --threads", "N", COMPUTE, G_SPEED, INT, AT(threads), -1, 1024, "0", "threads; 0 or -1: one for each physical core"},
     {"-ngl --gpu-layers --n-gpu-layers", "auto|all|N", COMPUTE, G_SPEED, LAYERS, AT(gpu_layers), 0, INT_MAX, "auto", "the last N layers on the GPU; auto: as many as fit"},
     {"--device", "auto|cuda|cpu", COMPUTE, G_SPEED, CHOICE, AT(device), 0, 0, "auto", "where to compute; auto: on a GPU, where there is one and the model is not small (environment: QUILL_DEVICE)"},
     {"--isa", "auto|scalar|portable|avx2|avx512|amx", COMPUTE, G_SPEED, CHOICE, AT(isa), 0, 0, "auto", "CPU kernels; scalar is the reference"},
@@ -124,11 +127,11 @@ const Option cli_options[] = {
 
     {"-v --verbose", NULL, PROMPT | ANSWER | M(LOGITS) | M(PERPLEXITY), G_LOOK, FLAG, AT(verbose), 0, 0, NULL, "say on stderr what was done and how fast"},
     {"-q --quiet", NULL, COMPUTE, G_LOOK, FLAG, AT(quiet), 0, 0, NULL, "errors alone on stderr: no notes, no progress"},
-    {"--color", "auto|always|never", ANSWER, G_LOOK, CHOICE, AT(color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)"},
+    {"--color -co", "auto|always|never", ANSWER, G_LOOK, COLOR, AT(color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)"},
     {"--echo", NULL, M(RUN), G_LOOK, FLAG, AT(echo), 0, 0, NULL, "print the prompt before the answer"},
     {"--no-newline", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(no_newline), 0, 0, NULL, "no newline behind an answer that does not end in one"},
     {"--no-stream", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(no_stream), 0, 0, NULL, "write the answer in one piece when it is complete, so that answers of several processes do not mix"},
-    {"--special", NULL, ANSWER, G_LOOK, FLAG, AT(special), 0, 0, NULL, "print control tokens too"},
+    {"--special -sp", NULL, ANSWER, G_LOOK, FLAG, AT(special), 0, 0, NULL, "print control tokens too"},
     {"--json", NULL, M(RUN) | M(DECODE) | M(INSPECT) | M(PERPLEXITY), G_LOOK, FLAG, AT(json), 0, 0, NULL, "one JSON object instead of text"},
     {"--jsonl", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(jsonl), 0, 0, NULL, "one JSON object a token as it comes, then the same object"},
     {"--logprobs", "N", ANSWER, G_LOOK, INT, AT(logprobs), 0, 1000, NULL, "log-probabilities of each token and the N likeliest, in JSON"},
@@ -158,11 +161,9 @@ const char *const cli_modes[N_MODES] = {
     [MODE_DECODE] = "decode",
     [MODE_KV] = "kv",
     [MODE_TEMPLATE] = "template",
-    [MODE_QUANTIZE] = "quantize",
 };
 
 const char *mode_name(Mode m) { return m == MODE_RUN ? "quill" : cli_modes[m]; }
-static bool mode_exists(Mode m) { return cli_about[m].usage != NULL; }
 
 // ---- looking up -----------------------------------------------------------------------------------------------------
 
@@ -202,21 +203,16 @@ static Status unknown_flag(const char *flag, Mode m) {
     if (cli_find(flag, EVERY)) {
         Buf where = {0};
         for (int other = 0; other < N_MODES; other++)
-            if (mode_exists((Mode)other) && cli_find(flag, 1u << other))
+            if (cli_find(flag, 1u << other))
                 buf_printf(&where, "%s%s%s", where.n ? ", " : "", other ? "quill " : "", mode_name((Mode)other));
         Status st = status_error(QUILL_USAGE, "%s: not an option of %s%s; it belongs to %s", flag, m ? "quill " : "",
                                  mode_name(m), where.data);
         buf_free(&where);
         return st;
     }
-    Nearest nearest = {.word = flag};
-    char name[32];
-    for (int i = 0; i < cli_n_options; i++) {
-        if (!(cli_options[i].modes & 1u << m)) continue;
-        for (const char *at = cli_options[i].names; (at = next_name(at, name));) nearest_try(&nearest, name);
-    }
-    const char *meant = nearest_found(&nearest);
-    if (meant) return status_error(QUILL_USAGE, "%s: unknown option; did you mean %s?", flag, meant);
+    char meant[32];
+    if (cli_meant(flag, m, meant))
+        return status_error(QUILL_USAGE, "%s: unknown option; did you mean %s?", flag, meant);
     return status_error(QUILL_USAGE, "%s: unknown option; %s%s -h lists them, and words after -- are taken as they are",
                         flag, m ? "quill " : "", mode_name(m));
 }
@@ -400,6 +396,10 @@ static Status set_value(const Option *o, const char *flag, const char *value, Op
         if (!is_choice(o->arg, value)) return bad_value(flag, value, o->arg);
         *(const char **)at = value;
         return OK;
+    case COLOR:
+        if (!is_choice("on|off", value) && !is_choice(o->arg, value)) return bad_value(flag, value, o->arg);
+        *(const char **)at = strcmp(value, "on") == 0 ? "always" : strcmp(value, "off") == 0 ? "never" : value;
+        return OK;
     case LAYOUT:
         if (!is_choice(o->arg, value)) return bad_value(flag, value, o->arg);
         *(bool *)at = strcmp(value, "paged") == 0;
@@ -447,6 +447,7 @@ void cli_value(const Option *o, const Options *values, Buf *out) {
     case SIZE: buf_printf(out, "%zu", *(const size_t *)at); break;
     case TEXT:
     case INPUT:
+    case COLOR:
     case CHOICE: buf_str(out, *(const char *const *)at ? *(const char *const *)at : ""); break;
     case KVTYPE: add_kv_type(*(const int *)at, out); break;
     case LAYOUT: buf_str(out, *(const bool *)at ? "paged" : "contiguous"); break;
@@ -531,6 +532,7 @@ typedef struct {
     char **argv;
     bool words_only; // after --
     bool goes_on;    // words here go on with the text of the -p before them
+    Buf notes;       // for stderr, unless -q comes
     Origin *origins; // (cli_n_options) who has given each option its value
     Buf words;       // joined by single spaces
     const char **word;
@@ -548,13 +550,44 @@ static bool print_instead(const Option *o, Mode m, const char *value) {
     }
 }
 
+// The value of --color may be missing: that is auto.
+static Status parse_color(Args *a, Options *out, const Option *o) {
+    const char *next = a->next < a->argc ? a->argv[a->next] : "";
+    bool value = is_choice("on|off", next) || is_choice(o->arg, next);
+    a->next += value;
+    a->goes_on = false;
+    a->origins[o - cli_options].by = BY_FLAG;
+    return set_value(o, "--color", value ? next : "auto", out);
+}
+
+// An option of llama-cli's that quill has not: what it means here, and a note where that is not the same.
+static Status parse_theirs(Args *a, Options *out, const LlamaOption *l, const char *flag, const char *value) {
+    const char *next = a->next < a->argc ? a->argv[a->next] : NULL;
+    bool takes = l->value == LLAMA_VALUE || (l->value == LLAMA_SWITCH && next && is_choice("on|off|auto|0|1", next));
+    if (!value && l->value == LLAMA_VALUE && !next)
+        return status_error(QUILL_USAGE, "%s: needs a value, found the end of the line", flag);
+    if (!value && takes) value = next, a->next++;
+    LlamaMeaning means = llama_meaning(l, value ? value : "");
+    a->goes_on = false;
+    if (means.refused) return status_error(QUILL_USAGE, "%s: %s", flag, means.refused);
+    if (means.note) buf_printf(&a->notes, "quill: note: %s: %s\n", flag, means.note);
+    if (!means.flag) return OK;
+    const Option *o = cli_find(means.flag, 1u << out->mode);
+    if (!o) return OK; // of no use in this mode
+    a->origins[o - cli_options].by = BY_FLAG;
+    return set_value(o, flag, means.value, out);
+}
+
 // One flag with its value. *stop: it has printed what it was for, as --help does.
 static Status parse_flag(Args *a, Options *out, bool *stop) {
     const char *arg = a->argv[a->next++], *equals = strchr(arg, '=');
     char flag[64];
     flag_name(arg, flag);
     const Option *o = cli_find(flag, 1u << out->mode);
+    const LlamaOption *theirs = o ? NULL : llama_find(flag);
+    if (theirs) return parse_theirs(a, out, theirs, flag, equals ? equals + 1 : NULL);
     if (!o) return unknown_flag(flag, out->mode);
+    if (o->kind == COLOR && !equals) return parse_color(a, out, o);
     bool off = o->kind == FLAG && equals && strcmp(equals, "=off") == 0; // over the configuration
     if (!o->arg && equals && !off && (o->kind != FLAG || strcmp(equals, "=on") != 0))
         return status_error(QUILL_USAGE, "%s: takes no value but on and off, found \"%.200s\"", flag, equals + 1);
@@ -614,15 +647,13 @@ static Status parse_args(Args *a, Options *out, bool *stop) {
     return OK;
 }
 
-static Status choose_mode(Args *a, Options *out) {
+static void choose_mode(Args *a, Options *out) {
     const char *first = a->argc > 1 ? a->argv[1] : "";
     for (int m = MODE_RUN + 1; m < N_MODES; m++)
         if (strcmp(first, cli_modes[m]) == 0) {
             out->mode = (Mode)m;
             a->next = 2;
-            if (!mode_exists((Mode)m)) return status_error(QUILL_USAGE, "quill %s: not in this version yet", first);
         }
-    return OK;
 }
 
 static Status set_defaults(Options *out) {
@@ -662,6 +693,12 @@ static Status place_file(const Args *a, Mode m, const char *what, const char *fl
         return status_error(QUILL_USAGE, "quill %s: one %s expected, found \"%.200s\"%s%s%.200s", mode_name(m), what,
                             a->words.data, *at ? " and " : "", *at ? flag : "", *at ? *at : "");
     if (a->n_words) *at = a->word[0];
+    if (m == MODE_DECODE && a->n_words && strcmp(*at, "builtin") != 0 && access(*at, F_OK) != 0)
+        return status_error(QUILL_USAGE,
+                            "quill decode: \"%.200s\": a model file expected, no such file found; decode answers the "
+                            "prompt that is in the KV file, so a question belongs into quill prefill's prompt; or ask "
+                            "with quill --kv-dir DIR -f TEXT \"question\", which keeps the text's KV cache",
+                            *at);
     return OK;
 }
 
@@ -742,8 +779,8 @@ Status cli_parse(int argc, char **argv, Options *o, bool *stop) {
     *stop = false;
     Args a = {.argc = argc, .argv = argv, .next = 1};
     a.origins = mem_alloc((size_t)cli_n_options * sizeof *a.origins);
-    Status st = choose_mode(&a, o);
-    if (!st.code) st = set_defaults(o);
+    choose_mode(&a, o);
+    Status st = set_defaults(o);
     if (!st.code) st = parse_args(&a, o, stop);
     if (!st.code && !*stop) st = place_words(&a, o);
     if (!st.code && !*stop) st = from_elsewhere(&a, o);
@@ -752,8 +789,12 @@ Status cli_parse(int argc, char **argv, Options *o, bool *stop) {
         *stop = true;
     }
     if (!st.code && !*stop) st = check_together(o);
+    if (!st.code && !*stop && o->mode == MODE_RUN && argc > 1) cli_hint(argv[1], a.n_words, a.word, &a.notes);
+    if (!st.code && !*stop && !o->quiet && a.notes.n) fputs(a.notes.data, stderr);
+    if (o->threads < 0) o->threads = 0;
     if (!o->seed_given) draw_seed(o);
     buf_free(&a.words);
+    buf_free(&a.notes);
     free(a.word);
     free(a.origins);
     return st;

@@ -11,7 +11,6 @@
 
 // ---- what both need -------------------------------------------------------------------------------------------------
 
-static bool mode_there(int m) { return cli_about[m].usage != NULL; }
 static bool is_shown(const Option *o) { return o->help; }
 static bool is_of(const Option *o, int m) { return is_shown(o) && o->modes & 1u << m; }
 // As its words; others take text.
@@ -68,8 +67,7 @@ static void put_words(const char *arg) {
 
 static void put_modes(void) {
     const char *between = "";
-    for (int m = MODE_RUN + 1; m < N_MODES; m++)
-        if (mode_there(m)) printf("%s%s", between, cli_modes[m]), between = " ";
+    for (int m = MODE_RUN + 1; m < N_MODES; m++) printf("%s%s", between, cli_modes[m]), between = " ";
 }
 
 // ---- man ------------------------------------------------------------------------------------------------------------
@@ -139,7 +137,7 @@ static void man_option(const Option *o) {
     buf_str(&text, o->help);
     if (o->fallback) buf_printf(&text, " (default %s)", o->fallback);
     unsigned everywhere = 0;
-    for (int m = 0; m < N_MODES; m++) everywhere |= (unsigned)mode_there(m) << m;
+    for (int m = 0; m < N_MODES; m++) everywhere |= 1u << m;
     const char *of = ". Of ";
     for (int m = 0; m < N_MODES; m++) {
         if (o->modes == everywhere || !is_of(o, m)) continue;
@@ -168,7 +166,6 @@ static void man_options(void) {
 static void man_modes(void) {
     printf(".SH MODES\nA mode is the first argument, exactly; behind \\-\\- it is a word of the prompt.\n");
     for (int m = MODE_RUN + 1; m < N_MODES; m++) {
-        if (!mode_there(m)) continue;
         printf(".TP\n\\fBquill %s\\fR\n", cli_modes[m]);
         man_text(cli_about[m].what);
     }
@@ -188,7 +185,6 @@ void cli_man(void) {
     printf(".\\\" Written by quill --man\n.TH QUILL 1 %s \"quill %s\" \"User Commands\"\n", QUILL_DATE, QUILL_VERSION);
     printf(".SH NAME\nquill \\- runs language models from the shell\n.SH SYNOPSIS\n");
     for (int m = 0; m < N_MODES; m++) {
-        if (!mode_there(m)) continue;
         printf("%s.B ", m ? ".br\n" : "");
         put_all(cli_about[m].usage, roff);
         printf("\n");
@@ -208,8 +204,7 @@ void cli_man(void) {
     printf(".SH FILES\n");
     for (size_t i = 0; i < ARRAY_LEN(files); i++) man_item(files[i].name, files[i].help);
     printf(".SH EXAMPLES\n.EX\n");
-    for (int m = 0; m < N_MODES; m++)
-        if (mode_there(m)) man_examples(cli_about[m].examples);
+    for (int m = 0; m < N_MODES; m++) man_examples(cli_about[m].examples);
     printf(".EE\n");
 }
 
@@ -266,8 +261,7 @@ static void bash_completions(void) {
            "    [[ $cur == = ]] && cur=\n"
            "    COMPREPLY=()\n"
            "    case $mode in\n");
-    for (int m = 0; m < N_MODES; m++)
-        if (mode_there(m)) bash_mode(m);
+    for (int m = 0; m < N_MODES; m++) bash_mode(m);
     printf("    esac\n"
            "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
            "        [[ ${COMP_WORDS[i]} == -- ]] && options='' what=$words modes=''\n"
@@ -340,7 +334,6 @@ static void zsh_completions(void) {
            "    modes=(\n");
     char brief[256];
     for (int m = MODE_RUN + 1; m < N_MODES; m++) {
-        if (!mode_there(m)) continue;
         cli_brief((Mode)m, brief);
         printf("        '%s:", cli_modes[m]);
         put(brief, strlen(brief), zsh);
@@ -353,8 +346,7 @@ static void zsh_completions(void) {
            "        ((CURRENT--))\n"
            "    fi\n"
            "    case $mode in\n");
-    for (int m = 0; m < N_MODES; m++)
-        if (mode_there(m)) zsh_mode(m);
+    for (int m = 0; m < N_MODES; m++) zsh_mode(m);
     printf("    esac\n"
            "}\n"
            "_quill \"$@\"\n");
@@ -396,7 +388,6 @@ static void fish_completions(void) {
            "complete -c quill -f\n");
     char brief[256];
     for (int m = MODE_RUN + 1; m < N_MODES; m++) {
-        if (!mode_there(m)) continue;
         cli_brief((Mode)m, brief);
         printf("complete -c quill -n 'test (count (commandline -opc)) -eq 1' -a %s -d '", cli_modes[m]);
         put(brief, strlen(brief), fish);

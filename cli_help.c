@@ -123,7 +123,6 @@ void cli_brief(Mode m, char brief[256]) {
 static void print_modes(void) {
     printf("\nOther modes (each has its -h)\n");
     for (int m = MODE_RUN + 1; m < N_MODES; m++) {
-        if (!cli_about[m].usage) continue;
         char brief[256];
         cli_brief((Mode)m, brief);
         print_wrapped(brief, printf("  quill %s", cli_modes[m]));

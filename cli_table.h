@@ -14,6 +14,7 @@ typedef enum {
     INPUT,       // the same, once
     PROMPT_TEXT, // a piece of Options.parts
     PROMPT_FILE, // the same, the name of a file
+    COLOR,       // a CHOICE whose value may be missing
     CHOICE,      // const char *, one of the words of `arg`
     STOPS,       // Options.stop, n_stop
     BIAS,        // Options.sampling.bias, n_bias
@@ -28,7 +29,19 @@ typedef enum {
     COMPLETIONS,
 } Kind;
 
-typedef enum { G_MODEL, G_PROMPT, G_LENGTH, G_SAMPLING, G_SPEED, G_KV, G_BATCH, G_BENCH, G_LOOK, G_CONFIG, N_GROUPS } Group;
+typedef enum {
+    G_MODEL,
+    G_PROMPT,
+    G_LENGTH,
+    G_SAMPLING,
+    G_SPEED,
+    G_KV,
+    G_BATCH,
+    G_BENCH,
+    G_LOOK,
+    G_CONFIG,
+    N_GROUPS
+} Group;
 
 typedef struct {
     const char *names; // separated by spaces; the first short and the first long one are shown
@@ -55,6 +68,13 @@ void cli_keep(Options *o, char *text); // owned by the options from here on
 // Walks the names of a row: copies the next one and returns where to go on, NULL after the last.
 const char *next_name(const char *names, char name[32]);
 
+// ---- what was meant: cli_hints.c ----
+// The option of this mode that an unknown one was meant to be; false: none comes near.
+bool cli_meant(const char *flag, Mode m, char meant[32]);
+// Appends a line for stderr where a prompt looks like a command: the words of the prompt, of which the first may be the
+// first argument.
+void cli_hint(const char *first, int n_words, const char *const *words, Buf *notes);
+
 // ---- what a chat may set while it runs: sampling and length, by long names without their dashes ----
 bool cli_settable(const Option *o);
 void cli_long_name(const Option *o, char name[32]);
@@ -74,7 +94,7 @@ typedef struct {
 typedef struct {
     const char *code, *what;
 } ExitCode;
-extern const About cli_about[N_MODES];   // usage NULL: the mode is not there yet
+extern const About cli_about[N_MODES];
 void cli_brief(Mode m, char brief[256]); // the first sentence, without its full stop, as one line
 extern const ExitCode cli_exit_codes[];
 extern const int cli_n_exit_codes;

@@ -1,4 +1,5 @@
 // main.c: the modes, and what becomes of their errors: one line on stderr and an exit code.
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -19,11 +20,11 @@
 // `quill` itself: one answer where there is a prompt, a chat where there is a terminal on both ends.
 static Status run(Options *o) {
     Buf prompt = {0};
-    bool given = false, chat = o->interactive;
+    bool given = false, chat = o->interactive && !o->single_turn;
     if (chat) o->no_stdin = true; // its lines are the chat's
     if (o->dry_run) return complete_run(o, (Str){"", 0});
     Status st = prompt_read(o, &prompt, &given);
-    if (!given && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) chat = true;
+    if (!given && !o->single_turn && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) chat = true;
     if (!st.code && !given && !chat)
         st = status_error(QUILL_USAGE, "no prompt: words, -p, -f or a pipe on stdin expected; -i chats line by line");
     if (!st.code && chat && (o->json || o->jsonl))
@@ -57,7 +58,7 @@ static Status dispatch(Options *o) {
     case MODE_PREFILL: return prefill_run(o);
     case MODE_DECODE: return decode_run(o);
     case MODE_KV: return kv_run(o);
-    default: return status_error(QUILL_USAGE, "quill %s: not in this version yet", mode_name(o->mode));
+    default: assert(!"a mode"); return OK;
     }
 }
 

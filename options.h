@@ -17,7 +17,6 @@ typedef enum {
     MODE_DECODE,
     MODE_KV,
     MODE_TEMPLATE,
-    MODE_QUANTIZE, // named, and refused until they exist
     N_MODES
 } Mode;
 
@@ -44,7 +43,7 @@ typedef struct {
     const char *system, *system_file;
     const char *chat_template, *chat_template_file; // a name of chat_templates.c; a path
     const char *think; // on, off: the template's enable_thinking; show, hide: what is printed; NULL: left to them
-    bool escape, raw, chat, parse_special, no_stdin, interactive, echo, special;
+    bool escape, raw, chat, parse_special, no_stdin, interactive, single_turn, echo, special;
     bool no_bos, ids;            // tokenize
     const char *tokens;          // logits: "1,2,3"
     const char *bos, *eos, *now; // template: texts; 2026-01-02T03:04:05

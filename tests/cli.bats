@@ -99,7 +99,6 @@ golden() { # golden NAME ARGS...: the greedy text of a trained model
     [ "$(code "$QUILL" bench -h)" -eq 0 ]
     [ "$(code "$QUILL" --version)" -eq 0 ]
     [ "$(code "$QUILL" --bogus hi)" -eq 2 ]
-    [ "$(code "$QUILL" quantize)" -eq 2 ]
     [ "$(code "$QUILL" batch)" -eq 0 ] # no jobs, no answers
     [ "$(code "$QUILL")" -eq 2 ]
     [ "$(code "$QUILL" -m missing.gguf hi)" -eq 3 ]

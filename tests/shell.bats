@@ -154,3 +154,93 @@ PYTHON
     fi
     [ -e /dev/nvidiactl ] || "$QUILL" -v -m m.gguf -n 1 hi </dev/null 2>&1 | not grep insists
 }
+
+@test "what other programs call an option is suggested, and nothing that only looks like it" {
+    meant() { # meant FLAG OPTION
+        run "$QUILL" "$1" hi </dev/null
+        [ "$status" -eq 2 ]
+        if [ -n "$2" ]; then [[ "$output" == *"; did you mean $2?" ]]; else [[ "$output" != *"did you mean"* ]]; fi
+    }
+    meant -V --version
+    meant '-?' --help
+    meant -T -t
+    meant -Q -q
+    meant -x ''
+    meant -5 ''
+    meant --kepe ''
+    meant --temprature --temp
+    meant --tmep --temp
+    meant --thre --threads
+    meant --ver '' # verbose, or version
+    meant -temp --temp
+    meant --num-ctx --ctx-size
+}
+
+@test "a prompt that looks like a command is answered, with a note" {
+    noted() { # noted TEXT WORDS...
+        local text="$1"
+        shift
+        "$QUILL" "$@" --ignore-eos -n 3 </dev/null >out 2>errors
+        [ -s out ]
+        if [ -n "$text" ]; then
+            grep -qF -- "quill: note: \"$1\" is taken as a prompt; $text" errors
+            [ "$(wc -l <errors)" -eq 1 ]
+        else
+            [ ! -s errors ]
+        fi
+    }
+    noted 'quill -h is' help
+    noted 'quill keeps no list' list
+    noted 'the model is a file' run llama3 hi
+    noted 'did you mean quill bench?' bnech
+    noted 'did you mean quill tokenize?' tokenise
+    noted 'quill does not quantize' quantize in out
+    noted '' run as fast as you can
+    noted '' "help me"
+    noted '' match the words to their meaning
+    noted "" --ignore-eos -n 3 -- help
+    noted '' -q help
+    noted '' -p help
+}
+
+@test "decode given a question says where questions belong" {
+    "$QUILL" prefill --kv-out f.kv hello </dev/null
+    run "$QUILL" decode --kv-in f.kv "what was said?"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *'"what was said?": a model file expected'*"prefill's prompt"* ]]
+    [ "$(code "$QUILL" decode --kv-in f.kv -n 1 "$TINY/base.gguf")" -eq 0 ]
+}
+
+@test "command lines of llama-cli from model cards run" {
+    "$MAKE_TINY" chat.gguf arch=qwen2 template=chatml ctx=512
+    theirs() { # theirs NOTES ARGS...: runs, with so many notes
+        local notes="$1"
+        shift
+        "$QUILL" --ignore-eos "$@" >out 2>errors </dev/null
+        [ -s out ]
+        cat errors
+        [ "$(wc -l <errors)" -eq "$notes" ]
+        not grep -v '^quill: note: -' errors
+    }
+    theirs 0 -m chat.gguf --jinja -st -fa on --no-display-prompt --no-warmup --color -n 3 -p "hello"
+    theirs 0 -m chat.gguf --jinja --color -fa -c 0 -n 3 --temp 0.6 --top-k 20 --top-p 0.95 --min-p 0 --no-context-shift -p hi
+    theirs 3 -m chat.gguf -no-cnv -b 512 --keep 4 --threads -1 --mirostat 0 --dry-multiplier 0.0 -n 3 -p hi
+    theirs 3 -m chat.gguf -tb 2 --dry-multiplier 0.5 --samplers "top_k;temperature" -n 3 hi
+    theirs 0 -m chat.gguf --color on --reasoning-budget 0 -n 3 hi
+    theirs 0 -m chat.gguf --color=off --flash-attn off -n 3 hi
+    theirs 0 -m chat.gguf -q -b 5 -n 3 hi
+    # they do what they mean
+    "$QUILL" -m chat.gguf -no-cnv --verbose-prompt -n 0 -p hi 2>&1 >/dev/null </dev/null | grep -v note | cmp - <(echo hi)
+    "$QUILL" -n 0 --display-prompt --color hi </dev/null | cmp - <(echo hi)
+    "$QUILL" -m chat.gguf -i -st --greedy -n 3 hi </dev/null >one
+    "$QUILL" -m chat.gguf --greedy -n 3 hi </dev/null | cmp - one
+    printf 'hello\nhello\n' | "$QUILL" -m chat.gguf -cnv --greedy -n 3 >turns
+    printf 'hello\nhello\n' | "$QUILL" -m chat.gguf -i --greedy -n 3 | cmp - turns
+    run "$QUILL" -hf ggml-org/gemma-3-1b-it-GGUF -p hi
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"-hf: quill does not download models"*"-m FILE"* ]]
+    run "$QUILL" -m chat.gguf --keep
+    [ "$status" -eq 2 ]
+    run "$QUILL" -m chat.gguf --lora x hi
+    [ "$status" -eq 2 ]
+}
