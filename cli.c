@@ -83,7 +83,8 @@ const Option cli_options[] = {
     {"-s --seed", "N", ANSWER, G_SAMPLING, SEED, AT(sampling.seed), 0, 0, "-1", "seed of the random numbers; -1: from the system, shown by -v and --json"},
     {"--greedy", NULL, ANSWER, G_SAMPLING, FLAG, AT(sampling.greedy), 0, 0, NULL, "always the most likely token"},
 
-    {"-t --threads", "N", COMPUTE, G_SPEED, INT, AT(threads), -1, 1024, "0", "threads; 0 or -1: one for each physical core"},
+    {"-t --threads", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench_threads), -1, 1024, "0", "threads, every test with each number; 0 or -1: one for each physical core"},
+    {"-t --threads", "N", COMPUTE & ~M(BENCH), G_SPEED, INT, AT(threads), -1, 1024, "0", "threads; 0 or -1: one for each physical core"},
     {"-ngl --gpu-layers --n-gpu-layers", "auto|all|N", COMPUTE, G_SPEED, LAYERS, AT(gpu_layers), 0, INT_MAX, "auto", "the last N layers on the GPU; auto: as many as fit"},
     {"--device", "auto|cuda|cpu", COMPUTE, G_SPEED, CHOICE, AT(device), 0, 0, "auto", "where to compute; auto: on a GPU, where there is one and the model is not small (environment: QUILL_DEVICE)"},
     {"--isa", "auto|scalar|portable|avx2|avx512|amx", COMPUTE, G_SPEED, CHOICE, AT(isa), 0, 0, "auto", "CPU kernels; scalar is the reference"},
@@ -113,9 +114,9 @@ const Option cli_options[] = {
     {"--resume", "FILE", M(BATCH), G_BATCH, TEXT, AT(resume), 0, 0, NULL, "go on with a run that was cut: FILE has its answers, their jobs are skipped, and new answers are appended to it instead of stdout"},
     {"--static", NULL, M(BATCH), G_BATCH, FLAG, AT(static_batches), 0, 0, NULL, "batches of -np jobs, each run to its end before the next begins; for comparison"},
 
-    {"-p --n-prompt", "N", M(BENCH), G_BENCH, INT, AT(bench_prompt), 0, INT_MAX, "512", "prompt tokens of the prefill test; 0: no such test"},
-    {"-n --n-gen", "N", M(BENCH), G_BENCH, INT, AT(bench_gen), 0, INT_MAX, "128", "tokens of the decode test; 0: no such test"},
-    {"-d --n-depth", "N", M(BENCH), G_BENCH, INT, AT(bench_depth), 0, INT_MAX, "0", "tokens that are in the context before a test begins"},
+    {"-p --n-prompt", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench_prompt), 0, INT_MAX, "512", "prompt tokens of the prefill tests; 0: no such test; ranges too: 128-512+128, 1-8*2"},
+    {"-n --n-gen", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench_gen), 0, INT_MAX, "128", "tokens of the decode tests; 0: no such test"},
+    {"-d --n-depth", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench_depth), 0, INT_MAX, "0", "tokens that are in the context before a test begins"},
     {"--sequences -np --parallel", "N", M(BENCH), G_BENCH, INT, AT(bench_sequences), 1, 4096, "1", "sequences at once"},
     {"-r --repetitions", "N", M(BENCH), G_BENCH, INT, AT(bench_reps), 1, 100000, "5", "repetitions; the median is shown"},
     {"--shape", "NAME|k=v,...", M(BENCH), G_BENCH, TEXT, AT(shape), 0, 0, NULL, "a random model: 1.1b, 1b, 8b or dim=..,layers=..,heads=..,kv_heads=..,ffn=..,vocab=.."},
@@ -249,13 +250,50 @@ static Status number_out_of_range(const Option *o, const char *flag, const char 
     char allowed[160];
     const char *kind = o->kind == REAL   ? "a number"
                        : o->kind == SIZE ? "a size (bytes, or with k, M, G)"
+                       : o->kind == INTS ? "whole numbers or ranges, as 16,32 or 1-8*2,"
                                          : "a whole number";
     if (o->kind == SIZE) snprintf(allowed, sizeof allowed, "%s", kind);
-    else if (o->kind == INT) snprintf(allowed, sizeof allowed, "%s from %.0f to %.0f", kind, o->least, o->most);
+    else if (o->kind == INT || o->kind == INTS)
+        snprintf(allowed, sizeof allowed, "%s from %.0f to %.0f", kind, o->least, o->most);
     else snprintf(allowed, sizeof allowed, "%s from %g to %g", kind, o->least, o->most);
     if (o->fallback)
         snprintf(allowed + strlen(allowed), sizeof allowed - strlen(allowed), " (default %s)", o->fallback);
     return bad_value(flag, value, allowed);
+}
+
+// "8", "1-8", "128-512+128" or "1-8*2" of a list, up to *end.
+static bool parse_range(const Option *o, const char *s, size_t n, IntList *out) {
+    char part[64], *dash, *step;
+    int64_t first, last, by = 1;
+    if (n >= sizeof part) return false;
+    snprintf(part, sizeof part, "%.*s", (int)n, s);
+    if ((dash = strchr(part + 1, '-')) != NULL) *dash++ = 0;
+    bool times = dash && strchr(dash, '*');
+    if (dash && (step = strpbrk(dash, "+*")) != NULL) {
+        *step++ = 0;
+        if (!parse_whole(step, &by) || by < 1 + times) return false;
+    }
+    if (!parse_whole(part, &first) || (dash && !parse_whole(dash, &last))) return false;
+    if (!dash) last = first;
+    if ((double)first < o->least || (double)last > o->most || last < first || (times && first < 1)) return false;
+    for (int64_t i = first; i <= last; i = times ? i * by : i + by) {
+        if (out->n == ARRAY_LEN(out->at)) return false;
+        out->at[out->n++] = (int)i;
+    }
+    return true;
+}
+
+static Status parse_list(const Option *o, const char *flag, const char *value, IntList *out) {
+    IntList list = {.n = out->added ? out->n : 0, .added = true};
+    memcpy(list.at, out->at, sizeof list.at);
+    for (const char *at = value;; at++) {
+        size_t n = strcspn(at, ",");
+        if (!parse_range(o, at, n, &list)) return number_out_of_range(o, flag, value);
+        at += n;
+        if (!*at) break;
+    }
+    *out = list;
+    return OK;
 }
 
 // One of the words of "a|b|c".
@@ -379,6 +417,7 @@ static Status set_value(const Option *o, const char *flag, const char *value, Op
             return number_out_of_range(o, flag, value);
         *(int *)at = (int)n;
         return OK;
+    case INTS: return parse_list(o, flag, value, at);
     case SIZE:
         if (!parse_whole(value, &n) || (double)n < o->least || (double)n > o->most)
             return number_out_of_range(o, flag, value);
@@ -443,6 +482,10 @@ void cli_value(const Option *o, const Options *values, Buf *out) {
     switch (o->kind) {
     case FLAG: buf_str(out, *(const bool *)at ? "on" : "off"); break;
     case INT: buf_printf(out, "%d", *(const int *)at); break;
+    case INTS:
+        for (int i = 0; i < ((const IntList *)at)->n; i++)
+            buf_printf(out, "%s%d", i ? "," : "", ((const IntList *)at)->at[i]);
+        break;
     case REAL: buf_printf(out, "%g", (double)*(const float *)at); break;
     case SIZE: buf_printf(out, "%zu", *(const size_t *)at); break;
     case TEXT:
@@ -659,9 +702,11 @@ static void choose_mode(Args *a, Options *out) {
 static Status set_defaults(Options *out) {
     out->sampling = sampler_defaults();
     out->logprobs = -1;
-    for (int i = 0; i < cli_n_options; i++)
-        if (cli_options[i].fallback)
-            TRY(set_value(&cli_options[i], cli_options[i].names, cli_options[i].fallback, out));
+    for (int i = 0; i < cli_n_options; i++) {
+        const Option *o = &cli_options[i];
+        if (o->fallback) TRY(set_value(o, o->names, o->fallback, out));
+        if (o->kind == INTS) ((IntList *)((char *)out + o->at))->added = false;
+    }
     return OK;
 }
 

@@ -8,6 +8,7 @@
 typedef enum {
     FLAG,        // bool, set to true
     INT,         // int, 4k and 2M suffixes (k = 1024)
+    INTS,        // IntList
     SIZE,        // size_t, the same suffixes
     REAL,        // float
     TEXT,        // const char *, argv's own

@@ -28,6 +28,12 @@ typedef struct {
     const char *file; // a path, or - for stdin
 } PromptPart;
 
+// Whole numbers to try one after the other: 16,32 or 1-8*2.
+typedef struct {
+    int n, at[64];
+    bool added; // a flag has begun the list: the next one goes on with it
+} IntList;
+
 typedef struct {
     Mode mode;
     // model
@@ -91,7 +97,8 @@ typedef struct {
     const char *color; // auto, always, never
     bool kv_error;     // perplexity
     // bench
-    int bench_prompt, bench_gen, bench_reps, bench_depth, bench_sequences;
+    IntList bench_prompt, bench_gen, bench_depth, bench_threads;
+    int bench_reps, bench_sequences;
     const char *shape, *type, *save, *output; // "1.1b", "Q4_K", FILE, table|json|csv|md
     bool roofline;
     // configuration

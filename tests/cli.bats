@@ -481,6 +481,11 @@ PYTHON
     [ "$(sed 1d table | wc -L)" -le 80 ]
     grep -q '^tg4 ' table
     [ "$(code "$QUILL" bench -c 64)" -eq 2 ]
+    # lists, as llama-bench has them: each number of threads, each depth, each length
+    "$QUILL" bench -q -p 4,8 -n 2,3 -t 1,2 -d 0,4 -r 1 -o csv | sed 1d | cut -d, -f 5,7 | xargs >tests
+    [ "$(cat tests)" = "$(for t in 1 2; do for d in '' ' @ d4'; do for n in pp4 pp8 tg2 tg3; do echo "$t,$n$d"; done; done; done | xargs)" ]
+    "$QUILL" bench -q -p 4 -n 0 -t 1,2 -r 1 | sed 1,2d | head -1 | grep -q '^threads  test'
+    "$QUILL" bench -q -p 4 -n 0 -t 1,2 -r 1 --shape dim=64,layers=1,heads=2,ffn=64,vocab=300 -o json | grep -c '"threads": [12],$' | grep -qx 3
     command -v python3 >/dev/null || skip "no python3 to read the JSON with"
     python3 - out <<'PYTHON'
 import json, sys

@@ -119,12 +119,22 @@ static void test_values(void **state) {
     cli_free(&o);
     good("bench -m x -p 2k -n 8 -d 16 -np 4 -r 3 -o json", &o);
     assert_int_equal(o.mode, MODE_BENCH);
-    assert_int_equal(o.bench_prompt, 2048);
-    assert_int_equal(o.bench_gen, 8);
-    assert_int_equal(o.bench_depth, 16);
+    assert_int_equal(o.bench_prompt.n, 1);
+    assert_int_equal(o.bench_prompt.at[0], 2048);
+    assert_int_equal(o.bench_gen.at[0], 8);
+    assert_int_equal(o.bench_depth.at[0], 16);
+    assert_int_equal(o.bench_threads.at[0], 0);
     assert_int_equal(o.bench_sequences, 4);
     assert_int_equal(o.bench_reps, 3);
     assert_string_equal(o.output, "json");
+    cli_free(&o);
+    good("bench -m x -p 16,1k -p 5 -n 128-512+128 -d 0-2 -t 1-8*2,-1", &o);
+    static const int prompt[] = {16, 1024, 5}, gen[] = {128, 256, 384, 512}, depth[] = {0, 1, 2},
+                     threads[] = {1, 2, 4, 8, -1};
+    assert_true(o.bench_prompt.n == 3 && memcmp(o.bench_prompt.at, prompt, sizeof prompt) == 0);
+    assert_true(o.bench_gen.n == 4 && memcmp(o.bench_gen.at, gen, sizeof gen) == 0);
+    assert_true(o.bench_depth.n == 3 && memcmp(o.bench_depth.at, depth, sizeof depth) == 0);
+    assert_true(o.bench_threads.n == 5 && memcmp(o.bench_threads.at, threads, sizeof threads) == 0);
     cli_free(&o);
 }
 
@@ -262,6 +272,14 @@ static void test_refused(void **state) {
         {"-m x --ids", "--ids", "quill tokenize"},
         {"bench -m x --greedy", "--greedy", "belongs to quill"},
         {"bench -m x -r 0", "-r", "1 to"},
+        {"bench -m x -p 1,", "-p", "whole numbers"},
+        {"bench -m x -p 1,x", "-p", "1,x"},
+        {"bench -m x -p 8-1", "-p", "8-1"},
+        {"bench -m x -p 0-8*2", "-p", "0-8*2"},
+        {"bench -m x -p 1-8*1", "-p", "1-8*1"},
+        {"bench -m x -p 1-2147483647", "-p", "1-2147483647"},
+        {"bench -m x -p 1-9+0", "-p", "1-9+0"},
+        {"bench -m x -t 1,5000", "-t", "-1 to 1024"},
         {"bench -m x -o xml", "-o", "table|json|csv|md"},
         {"bench --evict sink=4", "--evict", "belongs to quill"},
         {"-m x --kv-out f", "--kv-out", "it belongs to quill prefill"},
