@@ -14,7 +14,7 @@ endif
 # ---- files: one noun each; floors from the bottom up ----
 READ  := util paragraph cgroup signals quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes jinja_value jinja_text jinja_print jinja_lex jinja_parse jinja_ops jinja_filters jinja_calls jinja_run prompt recall transcript
 CORE  := threads settle builtin model sampler chain kvcache fingerprint costs stats scheduler kvstore sealed cpu cpu_scalar
-FACE  := cli cli_help cli_docs cli_hints cli_llama config evict place engine kvfile progress report output think terminal lines programs complete chat chat_templates conversation commands repl jobs feed tally tickets replies resume batch transfer kv kverror look render inspect shape roofline roofline_kernels bench
+FACE  := cli cli_help cli_man cli_completions cli_hints cli_llama config evict place engine kvfile progress report output think terminal lines programs complete chat chat_templates conversation commands repl jobs feed tally tickets replies resume batch transfer kv kverror look render inspect shape roofline roofline_kernels bench
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 FUZZ  := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
 

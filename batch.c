@@ -330,9 +330,9 @@ static Status open_run(Run *b, const Options *o) {
     TRY(prompt_system(o, &b->system));
     TRY(feed_open(o->file, &b->feed));
     TRY(engine_open(&b->e, o, (EngineNeeds){.need_tokenizer = true, .n_seqs = o->parallel, .pooled = true}));
-    if (o->resume && !o->dry_run) TRY(resume_open(o->resume, &b->resume));
+    if (o->resume_file && !o->dry_run) TRY(resume_open(o->resume_file, &b->resume));
     if (b->resume.n > 0 && !o->quiet)
-        fprintf(stderr, "quill: note: %.500s has %lld answers; their jobs are skipped\n", o->resume, b->resume.n);
+        fprintf(stderr, "quill: note: %.500s has %lld answers; their jobs are skipped\n", o->resume_file, b->resume.n);
     b->width = b->e.shape.n_seqs;
     if (b->e.sched)
         b->width = int_min(b->width, scheduler_max_rows(b->e.sched)); // a row for each of them in every step

@@ -111,7 +111,7 @@ const Option cli_options[] = {
     {"--keep-order", NULL, M(BATCH), G_BATCH, FLAG, AT(keep_order), 0, 0, NULL, "answers in the order of the jobs, not as they finish"},
     {"--rate", "R", M(BATCH), G_BATCH, REAL, AT(rate), 0, 1e6, "0", "replay arrivals: R jobs a second on average, at random times (by --seed); 0: as they can be read"},
     {"--slo", "ttft=MS,tpot=MS", M(BATCH), G_BATCH, TEXT, AT(slo), 0, 0, NULL, "the latencies to keep, in milliseconds; at the end stderr says how many jobs a second kept them (goodput)"},
-    {"--resume", "FILE", M(BATCH), G_BATCH, TEXT, AT(resume), 0, 0, NULL, "go on with a run that was cut: FILE has its answers, their jobs are skipped, and new answers are appended to it instead of stdout"},
+    {"--resume", "FILE", M(BATCH), G_BATCH, TEXT, AT(resume_file), 0, 0, NULL, "go on with a run that was cut: FILE has its answers, their jobs are skipped, and new answers are appended to it instead of stdout"},
     {"--static", NULL, M(BATCH), G_BATCH, FLAG, AT(static_batches), 0, 0, NULL, "batches of -np jobs, each run to its end before the next begins; for comparison"},
 
     {"-p --n-prompt", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench_prompt), 0, INT_MAX, "512", "prompt tokens of the prefill tests; 0: no such test; ranges too: 128-512+128, 1-8*2"},
@@ -139,10 +139,10 @@ const Option cli_options[] = {
     {"--dump-prompt", NULL, PROMPT, G_LOOK, FLAG, AT(dump_prompt), 0, 0, NULL, "show the rendered prompt on stderr"},
     {"--dump-tokens", NULL, PROMPT, G_LOOK, FLAG, AT(dump_tokens), 0, 0, NULL, "show the prompt's tokens on stderr"},
     {"--dry-run", NULL, M(RUN) | M(BATCH), G_LOOK, FLAG, AT(dry_run), 0, 0, NULL, "show the memory budget on stderr and stop"},
-    {"--preset", "NAME", EVERY, G_CONFIG, TEXT, AT(preset), 0, 0, NULL, "the options of section [NAME] of the configuration file"},
+    {"--preset", "NAME", EVERY, G_CONFIG, TEXT, AT(preset), 0, 0, NULL, "the options of section [NAME] of the config file"},
     {"--no-config", NULL, EVERY, G_CONFIG, FLAG, AT(no_config), 0, 0, NULL, "do not read the configuration file"},
     {"--show-config", NULL, EVERY, G_CONFIG, FLAG, AT(show_config), 0, 0, NULL, "print the options that apply, where each comes from, and stop"},
-    {"-h --help", NULL, EVERY, G_LOOK, HELP, 0, 0, 0, NULL, "this help"},
+    {"-h --help", NULL, EVERY, G_LOOK, HELP, 0, 0, 0, NULL, "-h: the common options; --help: all of them"},
     {"--version", NULL, EVERY, G_LOOK, VERSION, 0, 0, 0, NULL, "version, compiler, kernels, built-in model"},
     {"--man", NULL, M(RUN), G_LOOK, MAN, 0, 0, 0, NULL, "the man page: quill --man | man -l -"},
     {"--completions", "bash|zsh|fish", M(RUN), G_LOOK, COMPLETIONS, 0, 0, 0, NULL, "a script that has the shell complete these options"},
@@ -583,9 +583,12 @@ typedef struct {
 } Args;
 
 // What a flag prints instead of a run. False: it asks for nothing of the kind.
-static bool print_instead(const Option *o, Mode m, const char *value) {
+static bool print_instead(const Option *o, const char *flag, Mode m, const char *value) {
     switch (o->kind) {
-    case HELP: cli_help(m); return true;
+    case HELP:
+        if (flag[1] == '-') cli_help(m);
+        else cli_short_help(m);
+        return true;
     case VERSION: cli_version(); return true;
     case MAN: cli_man(); return true;
     case COMPLETIONS: cli_completions(value); return true;
@@ -649,7 +652,7 @@ static Status parse_flag(Args *a, Options *out, bool *stop) {
     a->goes_on = o->kind == PROMPT_TEXT;
     a->origins[o - cli_options].by = BY_FLAG;
     if (off) return set_default(o, flag, out);
-    *stop = print_instead(o, out->mode, value);
+    *stop = print_instead(o, flag, out->mode, value);
     return *stop ? OK : set_value(o, flag, value, out);
 }
 

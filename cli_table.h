@@ -1,5 +1,5 @@
-// cli_table.h: the rows of the option table, for the files that walk it: cli.c parses, cli_help.c explains, cli_docs.c
-// writes the man page and the shells' completions.
+// cli_table.h: the rows of the option table, for the files that walk it: cli.c parses, cli_help.c explains, cli_man.c
+// writes the man page, cli_completions.c the shells' completions.
 #ifndef QUILL_CLI_TABLE_H
 #define QUILL_CLI_TABLE_H
 
@@ -91,6 +91,7 @@ void cli_value(const Option *o, const Options *values, Buf *out); // as one woul
 // ---- what the table does not say: cli_help.c ----
 typedef struct {
     const char *usage, *what, *examples; // what: its first sentence is the brief; examples: two spaces, a line each
+    const char *common;                  // the flags that the short help has, separated by spaces
 } About;
 typedef struct {
     const char *code, *what;
@@ -101,8 +102,16 @@ extern const ExitCode cli_exit_codes[];
 extern const int cli_n_exit_codes;
 extern const char *const cli_groups[N_GROUPS];
 
+// Text to stdout with some characters written otherwise; the list ends with {0, NULL}.
+typedef struct {
+    char c;
+    const char *as;
+} CliEscape;
+void cli_put(const char *text, const CliEscape *escapes);
+
 // All to stdout.
-void cli_help(Mode m);
+void cli_help(Mode m);       // every option
+void cli_short_help(Mode m); // the common ones: at most 30 lines
 void cli_version(void);
 void cli_man(void);                      // roff, for man(1)
 void cli_completions(const char *shell); // bash, zsh, fish

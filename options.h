@@ -85,7 +85,7 @@ typedef struct {
     float rate;      // arrivals a second; 0: all at once
     const char *slo; // "ttft=500,tpot=50", milliseconds
     bool keep_order, static_batches;
-    const char *resume;         // a file of answers to skip and append to; NULL: stdout has all
+    const char *resume_file;    // answers to skip and to append to; NULL: stdout has all
     const char *kv_in, *kv_out; // decode, prefill: a path, - for stdin and stdout
     const char **words;         // (n_words) kv: what to do, and files
     int n_words;
