@@ -12,9 +12,9 @@ override MODEL :=
 endif
 
 # ---- files: one noun each; floors from the bottom up ----
-READ  := util guard draft jsonio cgroup signals quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes jinja_value jinja_text jinja_print jinja_lex jinja_parse jinja_ops jinja_filters jinja_calls jinja_run prompt recall transcript keys wrap markdown
+READ  := util paragraph guard draft jsonio cgroup signals quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes jinja_value jinja_text jinja_print jinja_lex jinja_parse jinja_ops jinja_filters jinja_calls jinja_run prompt recall transcript keys wrap markdown
 CORE  := threads settle builtin model sampler chain kvcache fingerprint costs stats step scheduler plain kvstore sealed cpu cpu_scalar
-FACE  := cli cli_help cli_docs evict place engine kvfile progress report output think terminal screen saved lines programs complete chat chat_templates conversation settings commands repl jobs feed tally tickets replies batch transfer kv kverror look render inspect shape roofline roofline_kernels bench
+FACE  := cli cli_help cli_man cli_completions cli_hints cli_llama config evict place engine kvfile progress report output think terminal screen saved lines programs complete chat chat_templates conversation settings commands repl jobs feed tally tickets replies resume batch transfer kv kverror look render inspect shape roofline roofline_kernels bench
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 FUZZ  := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
 
@@ -147,7 +147,7 @@ $(BUILD)/tests/make_tiny: $(BUILD)/tests/make_tiny.o $(BUILD)/tests/tiny_model.o
 .SECONDARY:
 
 unit: $(TESTS:%=$(BUILD)/tests/%) ## the unit tests alone
-	@failed=; for t in $^; do echo "== $$t"; $(RUNNER) $$t || failed="$$failed $$t"; done; \
+	@failed=; export XDG_CONFIG_HOME=/dev/null; for t in $^; do echo "== $$t"; $(RUNNER) $$t || failed="$$failed $$t"; done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 # Fails one call of the system in a program that is started with it; a sanitizer's runtime does not share a process with it.
 $(BUILD)/tests/faults.so: tests/rig/faults.c Makefile | $(BUILD)/tests
@@ -239,7 +239,7 @@ clean: ## removes what was built
 # The environment's QUILL_MODEL is not meant here.
 demo: export QUILL_MODEL :=
 demo: quill ## a story by the built-in model
-	./quill --raw --echo --verbose -n 200 --temp 0.8 "Once upon a time" </dev/null
+	./quill --no-config --raw --echo --verbose -n 200 --temp 0.8 "Once upon a time" </dev/null
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 

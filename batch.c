@@ -3,11 +3,13 @@
 #include "batch.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,6 +17,7 @@
 #include "output.h"
 #include "prompt.h"
 #include "report.h"
+#include "resume.h"
 #include "rng.h"
 #include "signals.h"
 #include "tally.h"
@@ -41,6 +44,8 @@ typedef struct {
     int width;           // sequences at once, at most
     double next_arrival; // --rate
     uint64_t n_arrived;
+    Resume resume;
+    long long n_skipped, n_lines; // jobs that --resume knows the answers of; lines of the input, 0: unknown yet
     Tally tally;
     Slo slo;
     Progress progress;
@@ -50,6 +55,7 @@ typedef struct {
     Status unread;  // of the input: what was read before is answered
     Status first;   // of the first line that failed
     int stopped_by; // a signal; 0: none
+    int n_signals;  // that stop has heard of
     Buf left;       // "58-64": lines that it left without an answer
     bool cut;       // lines were left unread then
 } Run;
@@ -82,6 +88,10 @@ static void cancel_jobs(Run *b, const json_t *id) {
 
 static void take_line(Run *b, FeedResult kind, Str line, double came) {
     int64_t number = b->feed.n_lines;
+    if (kind == FEED_LINE && resume_skips(&b->resume, line, number)) {
+        b->n_skipped++;
+        return;
+    }
     Status too_long =
         status_error(QUILL_USAGE, "a line of %d bytes at most expected, found a longer one", (int)FEED_LONGEST);
     Ticket *t =
@@ -175,17 +185,46 @@ static void write_replies(Run *b) {
     }
 }
 
+// The jobs in a regular file from where it is read on: its lines that are not blank. 0: the input is no such file.
+static long long count_lines(int fd) {
+    struct stat info;
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || at < 0) return 0;
+    char bytes[1 << 16];
+    long long lines = 0;
+    bool text = false; // the line has some
+    for (ssize_t n; (n = pread(fd, bytes, sizeof bytes, at)) > 0; at += n)
+        for (ssize_t i = 0; i < n; i++) {
+            lines += bytes[i] == '\n' && text;
+            text = bytes[i] != '\n' && (text || !isspace((unsigned char)bytes[i]));
+        }
+    return lines + text;
+}
+
+// "1:02:03" or "2:03".
+static void add_clock(Buf *out, double seconds) {
+    long long s = (long long)(seconds + 0.5);
+    if (s >= 3600) buf_printf(out, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    else buf_printf(out, "%lld:%02lld", s / 60, s % 60);
+}
+
 static void show_progress(Run *b) {
     double now = clock_now();
     if (now - b->tally.start < 1 || now - b->shown < SHOW) return;
     b->shown = now;
     const Tally *t = &b->tally;
-    const KvCache *kv = &b->e.kv;
+    long long ended = t->n_jobs + t->n_failed, done = ended + b->n_skipped;
+    long long all = b->ended ? done + b->n_open : b->n_lines;
     Buf line = {0};
-    buf_printf(&line, "%lld done, %d open, %.0f tok/s, %.0f%% of blocks", (long long)(t->n_jobs + t->n_failed),
-               b->n_open, (double)t->n_emitted / (now - t->start),
-               100 * (double)(kv->pool->n_blocks - kv->n_free) / kv->pool->n_blocks);
-    if (t->n_prompt > 0) buf_printf(&line, ", %.0f%% hits", 100 * (double)t->n_cached / (double)t->n_prompt);
+    buf_printf(&line, "%lld", done);
+    if (all > 0) buf_printf(&line, " of %lld", all);
+    buf_printf(&line, " done, %lld failed, %d open, %.0f tok/s", (long long)t->n_failed, b->n_open,
+               (double)t->n_emitted / (now - t->start));
+    if (all > done && ended > 0) {
+        buf_str(&line, ", ");
+        add_clock(&line, (now - t->start) / (double)ended * (double)(all - done));
+        buf_str(&line, " left");
+    }
     progress_show(&b->progress, line.data, 0, 0);
     buf_free(&line);
 }
@@ -204,14 +243,16 @@ static void note_left(Run *b, int64_t line, int64_t *first, int64_t *last) {
     *first = *last = line;
 }
 
-// No more is read; jobs that have not begun are dropped, and SIGTERM, also after SIGINT, ends the others too.
+// No more is read; jobs that have not begun are dropped. SIGTERM, and a second SIGINT, end the others too.
 static void stop(Run *b, int signal) {
     int64_t first = 0, last = 0;
     b->stopped_by = signal;
+    b->n_signals = signals_times();
+    bool all = signal == SIGTERM || b->n_signals > 1;
     for (Ticket **at = &b->tickets; *at;) {
         Ticket *t = *at;
         bool waits = !t->done && !ticket_begun(t);
-        if (waits || signal == SIGTERM) ticket_cancel(&b->office, t);
+        if (waits || all) ticket_cancel(&b->office, t);
         if (!waits) {
             at = &t->next;
             continue;
@@ -223,6 +264,13 @@ static void stop(Run *b, int signal) {
     note_left(b, 0, &first, &last);
     b->cut |= !b->ended;
     b->ended = true;
+    progress_erase(&b->progress);
+    if (!all && b->n_open > 0 && !b->o->quiet)
+        fprintf(stderr, "quill: batch: finishing %d job%s; Ctrl-C again stops\n", b->n_open, b->n_open == 1 ? "" : "s");
+}
+
+static void heed_signals(Run *b) {
+    if (signals_caught() != b->stopped_by || signals_times() > b->n_signals) stop(b, signals_caught());
 }
 
 static Status interrupted(const Run *b) {
@@ -246,7 +294,7 @@ static void run(Run *b) {
     b->tally.start = b->next_arrival = clock_now();
     if (b->o->rate > 0) next_arrival(b);
     while (!b->gone && !b->failed.code) {
-        if (signals_caught() != b->stopped_by) stop(b, signals_caught());
+        heed_signals(b);
         read_lines(b);
         Batch *batch;
         if (engine_step(&b->e, &batch)) tally_step(&b->tally, &b->e, batch);
@@ -256,7 +304,7 @@ static void run(Run *b) {
         if (b->ended && b->n_tickets == 0) break;
         show_progress(b);
     }
-    if (b->failed.code > 128 && b->stopped_by != signals_caught()) stop(b, signals_caught()); // it came while writing
+    if (b->failed.code > 128) heed_signals(b); // it came while writing
     progress_erase(&b->progress);
 }
 
@@ -283,12 +331,16 @@ static Status open_run(Run *b, const Options *o) {
     TRY(prompt_system(o, &b->system));
     TRY(feed_open(o->file, &b->feed));
     TRY(engine_open(&b->e, o, (EngineNeeds){.need_tokenizer = true, .n_seqs = o->parallel, .pooled = true}));
+    if (o->resume_file && !o->dry_run) TRY(resume_open(o->resume_file, &b->resume));
+    if (b->resume.n > 0 && !o->quiet)
+        fprintf(stderr, "quill: note: %.500s has %lld answers; their jobs are skipped\n", o->resume_file, b->resume.n);
     b->width = b->e.shape.n_seqs;
     if (b->e.sched)
         b->width = int_min(b->width, scheduler_max_rows(b->e.sched)); // a row for each of them in every step
     TRY(chat_choose(b->e.gguf, b->e.tok, o, &b->form));
     b->office = (TicketOffice){&b->e, &b->job_options, b->form, {b->system.data, b->system.n}};
     b->progress = progress_new(o->quiet);
+    if (b->progress.on) b->n_lines = count_lines(b->feed.fd);
     return OK;
 }
 
@@ -299,6 +351,7 @@ static void close_run(Run *b) {
     }
     assert(b->e.kv.n_free == b->e.kv.pool->n_blocks); // no block is lost
     feed_close(&b->feed);
+    resume_close(&b->resume);
     tally_free(&b->tally);
     chat_free(b->form);
     engine_close(&b->e);
@@ -312,7 +365,7 @@ Status batch_run(const Options *o) {
     if (!st.code && o->dry_run) report_budget(&b.e);
     else if (!st.code) {
         if (o->verbose) report_before(&b.e, o, chat_name(b.form));
-        signals_catch();
+        signals_catch_two();
         run(&b);
         signals_release();
         if (o->verbose) tally_report(&b.tally, &b.e, &b.slo);

@@ -42,8 +42,12 @@ typedef struct {
     Sequence *seqs;    // (n_seqs) all at the test's depth
     Request *requests; // (n_seqs)
     uint64_t n_drawn;  // random tokens drawn so far
-    Test tests[2];
+    Test *tests;       // (n_tests) those of one number of threads
     int n_tests;
+    struct Row *rows; // (n_rows) of all that was measured
+    int n_rows;
+    Buf head; // the line above a table
+    json_t *model, *results;
     Roofline roof;    // threads == 0: none is stored
     CudaRoofline gpu; // name NULL: not measured
     Progress progress;
@@ -152,17 +156,37 @@ static Status run_test(Bench *b, Test *t) {
     return st;
 }
 
-static void add_test(Bench *b, bool decode, int n) {
+static void add_test(Bench *b, bool decode, int n, int depth) {
     const Options *o = b->o;
     if (n <= 0) return;
+    b->tests = mem_resize(b->tests, (size_t)(b->n_tests + 1) * sizeof *b->tests);
     Test *t = &b->tests[b->n_tests++];
-    *t = (Test){.decode = decode, .n = n, .depth = o->bench_depth, .n_reps = o->bench_reps};
+    *t = (Test){.decode = decode, .n = n, .depth = depth, .n_reps = o->bench_reps};
     t->n_seqs = decode ? int_max(1, o->bench_sequences) : 1;
     t->seconds = mem_alloc((size_t)t->n_reps * sizeof *t->seconds);
     t->ttft = mem_alloc((size_t)t->n_reps * sizeof *t->ttft);
     int at = snprintf(t->name, sizeof t->name, "%s%d", decode ? "tg" : "pp", n);
     if (t->n_seqs > 1) at += snprintf(t->name + at, sizeof t->name - (size_t)at, " x%d", t->n_seqs);
     if (t->depth) snprintf(t->name + at, sizeof t->name - (size_t)at, " @ d%d", t->depth);
+}
+
+static void add_tests(Bench *b) {
+    const Options *o = b->o;
+    for (int d = 0; d < o->bench_depth.n; d++) {
+        for (int i = 0; i < o->bench_prompt.n; i++) add_test(b, false, o->bench_prompt.at[i], o->bench_depth.at[d]);
+        for (int i = 0; i < o->bench_gen.n; i++) add_test(b, true, o->bench_gen.at[i], o->bench_depth.at[d]);
+    }
+}
+
+static void free_tests(Bench *b) {
+    for (int i = 0; i < b->n_tests; i++) {
+        free(b->tests[i].seconds);
+        free(b->tests[i].ttft);
+        free(b->tests[i].gaps);
+    }
+    free(b->tests);
+    b->tests = NULL;
+    b->n_tests = 0;
 }
 
 // ---- figures --------------------------------------------------------------------------------------------------------
@@ -230,12 +254,12 @@ static const char *const columns[] = {"model", "size MB", "params M", "type",   
                                       "tok/s", "min",     "max",      "TFLOP/s", "GB/s",    "of peak"};
 enum { N_COLUMNS = ARRAY_LEN(columns) };
 
-typedef struct {
+typedef struct Row {
     char cells[N_COLUMNS][160];
 } Row;
 
 // The table says in a line above what is the same in all rows, so that those fit a terminal.
-enum { FIRST_OF_TABLE = 6 };
+enum { THREADS_COLUMN = 4, FIRST_OF_TABLE = 6 };
 
 static bool is_text(int column) { return column == 0 || column == 3 || column == 5 || column == 6; }
 
@@ -271,14 +295,19 @@ static int width_of(const Row *rows, int n_rows, int column) {
     return width;
 }
 
-// Columns padded to their widest cell; md puts bars between them.
-static void print_padded(const Row *rows, int n_rows, int first, bool md, Buf *out) {
-    for (int line = -2; line < n_rows; line++) { // the head, a rule under it in md, the rows
+// Columns padded to their widest cell, of the table those that differ; md has all, with bars between them.
+static void print_padded(const Bench *b, bool md, Buf *out) {
+    const Row *rows = b->rows;
+    bool many = b->o->bench_threads.n > 1;
+    for (int line = -2; line < b->n_rows; line++) { // the head, a rule under it in md, the rows
         if (line == -1 && !md) continue;
-        for (int c = first; c < N_COLUMNS; c++) {
-            int width = width_of(rows, n_rows, c);
+        const char *between = "";
+        for (int c = 0; c < N_COLUMNS; c++) {
+            if (!md && c < FIRST_OF_TABLE && !(many && c == THREADS_COLUMN)) continue;
+            int width = width_of(rows, b->n_rows, c);
             const char *cell = line == -2 ? columns[c] : line == -1 ? "" : rows[line].cells[c];
-            buf_str(out, md ? "| " : c > first ? "  " : "");
+            buf_str(out, md ? "| " : between);
+            between = "  ";
             if (line == -1)
                 for (int i = 0; i < width; i++) buf_str(out, i == width - 1 && !is_text(c) ? ":" : "-");
             else buf_printf(out, "%*s", is_text(c) ? -width : width, cell);
@@ -288,14 +317,16 @@ static void print_padded(const Row *rows, int n_rows, int first, bool md, Buf *o
     }
 }
 
-static void print_table(const Bench *b, const Row *rows, int n_rows, Buf *out) {
-    char params[24], size[24];
+static void make_head(Bench *b, const Row *row) {
+    char params[24], size[24], threads[48];
     const Model *m = &b->e.model;
-    if (n_rows == 0) return;
-    buf_printf(out, "%s: %s parameters, %s of %s, %s thread%s, %s\n\n", rows->cells[0],
+    snprintf(threads, sizeof threads, "%.20s thread%s", row->cells[THREADS_COLUMN],
+             strcmp(row->cells[THREADS_COLUMN], "1") == 0 ? "" : "s");
+    b->head.n = 0;
+    buf_printf(&b->head, "%s: %s parameters, %s of %s%s%s, %s\n\n", row->cells[0],
                count_text((double)model_n_params(m), params), size_text((double)model_weight_bytes(m), size),
-               rows->cells[3], rows->cells[4], strcmp(rows->cells[4], "1") == 0 ? "" : "s", rows->cells[5]);
-    print_padded(rows, n_rows, FIRST_OF_TABLE, false, out);
+               row->cells[3], b->o->bench_threads.n > 1 ? "" : ", ", b->o->bench_threads.n > 1 ? "" : threads,
+               row->cells[5]);
 }
 
 static void print_csv(const Row *rows, int n_rows, Buf *out) {
@@ -337,7 +368,6 @@ static json_t *machine_json(const Bench *b) {
 
 static json_t *model_json(const Bench *b) {
     const Model *m = &b->e.model;
-    if (!m->be) return json_null();
     const KvPool *kv = b->e.kv.pool;
     const Backend *be = m->device ? m->device : m->be;
     return json_pack("{s:o, s:o, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:s, s:i, s:s, s:s, s:s, s:s}", "name",
@@ -369,19 +399,18 @@ static json_t *test_json(const Bench *b, const Test *t) {
     Figures f = figures_of(b, t);
     json_t *samples = json_array();
     for (int i = 0; i < t->n_reps; i++) jsonio_append(samples, json_real(t->seconds[i]));
-    json_t *j = json_pack("{s:s, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "test", t->name,
-                          "phase", t->decode ? "decode" : "prefill", "n", t->n, "sequences", t->n_seqs, "depth",
-                          t->depth, "tok_s", f.rate, "tok_s_min", f.least, "tok_s_max", f.most, "flops", t->cost.flops,
-                          "bytes", t->cost.bytes, "tflop_s", f.tflops, "gb_s", f.gbs, "of_peak",
-                          f.share > 0 ? json_real(f.share) : json_null(), "seconds", samples);
+    json_t *j =
+        json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "test", t->name,
+                  "phase", t->decode ? "decode" : "prefill", "n", t->n, "threads", threads_count(b->e.pool),
+                  "sequences", t->n_seqs, "depth", t->depth, "tok_s", f.rate, "tok_s_min", f.least, "tok_s_max", f.most,
+                  "flops", t->cost.flops, "bytes", t->cost.bytes, "tflop_s", f.tflops, "gb_s", f.gbs, "of_peak",
+                  f.share > 0 ? json_real(f.share) : json_null(), "seconds", samples);
     put_latency(t, j);
     return j;
 }
 
 static void print_json(const Bench *b, Buf *out) {
-    json_t *results = json_array();
-    for (int i = 0; i < b->n_tests; i++) jsonio_append(results, test_json(b, &b->tests[i]));
-    json_t *all = json_pack("{s:o, s:o, s:o}", "machine", machine_json(b), "model", model_json(b), "results", results);
+    json_t *all = json_pack("{s:o, s:O, s:O}", "machine", machine_json(b), "model", b->model, "results", b->results);
     jsonio_print(all, JSON_INDENT(2) | JSON_REAL_PRECISION(9), out);
     buf_str(out, "\n");
     json_decref(all);
@@ -389,14 +418,27 @@ static void print_json(const Bench *b, Buf *out) {
 
 // ---- the mode -------------------------------------------------------------------------------------------------------
 
+// The results of the tests there are, while their engine is open.
+static void keep_results(Bench *b) {
+    b->rows = mem_resize(b->rows, (size_t)(b->n_rows + b->n_tests) * sizeof *b->rows);
+    for (int i = 0; i < b->n_tests; i++) {
+        make_row(b, &b->tests[i], &b->rows[b->n_rows++]);
+        jsonio_append(b->results, test_json(b, &b->tests[i]));
+    }
+    make_head(b, &b->rows[b->n_rows - 1]);
+    json_decref(b->model);
+    b->model = model_json(b);
+}
+
 static Status print_results(const Bench *b) {
     Buf out = {0};
-    Row rows[ARRAY_LEN(b->tests)];
-    for (int i = 0; i < b->n_tests; i++) make_row(b, &b->tests[i], &rows[i]);
     if (output_is(b, "json")) print_json(b, &out);
-    else if (output_is(b, "csv")) print_csv(rows, b->n_tests, &out);
-    else if (output_is(b, "md")) print_padded(rows, b->n_tests, 0, true, &out);
-    else print_table(b, rows, b->n_tests, &out);
+    else if (output_is(b, "csv")) print_csv(b->rows, b->n_rows, &out);
+    else if (output_is(b, "md")) print_padded(b, true, &out);
+    else {
+        buf_append(&out, b->head.data, b->head.n);
+        print_padded(b, false, &out);
+    }
     bool gone = false;
     Status st = output_write(out.data, out.n, &gone);
     buf_free(&out);
@@ -454,11 +496,16 @@ static Status measure_roofline(Bench *b) {
     return st;
 }
 
+static int largest(const IntList *l) {
+    int most = 0;
+    for (int i = 0; i < l->n; i++) most = int_max(most, l->at[i]);
+    return most;
+}
+
 // What to measure must be named once; QUILL_MODEL stands back behind --shape, and the built-in model behind --roofline
 // too.
 static Status check_options(const Options *o) {
-    const char *environment = getenv("QUILL_MODEL");
-    bool said = o->model && !(environment && strcmp(o->model, environment) == 0);
+    bool said = o->model && !o->model_from;
     if (o->shape && said)
         return status_error(QUILL_USAGE, "--shape and %s: a random model or a file expected, found both", o->model);
     if (o->type && !type_by_name(o->type))
@@ -467,7 +514,7 @@ static Status check_options(const Options *o) {
         return status_error(QUILL_USAGE, "--save: writes the random model of --shape, which is missing");
     if (!o->shape && !o->model && !o->roofline && !builtin_there())
         return status_error(QUILL_USAGE, "bench: nothing to measure: -m FILE, --shape NAME or --roofline expected");
-    if (o->bench_prompt <= 0 && o->bench_gen <= 0 && !o->save && !o->roofline)
+    if (largest(&o->bench_prompt) <= 0 && largest(&o->bench_gen) <= 0 && !o->save && !o->roofline)
         return status_error(QUILL_USAGE, "bench: -p 0 and -n 0 leave nothing to measure");
     return OK;
 }
@@ -489,7 +536,8 @@ static Status make_shape(const Options *o, Gguf **out) {
 static Status run_tests(Bench *b, Gguf *g) {
     const Options *o = b->o;
     // Every test starts at the depth; one more slot for the token that a decode test starts from.
-    long long n_ctx = (long long)o->bench_depth + int_max(o->bench_prompt, o->bench_gen) + 1;
+    long long n_ctx = (long long)largest(&o->bench_depth) + 1;
+    n_ctx += int_max(largest(&o->bench_prompt), largest(&o->bench_gen));
     if (n_ctx > 1 << 30) {
         gguf_close(g);
         return status_error(QUILL_USAGE, "-d, -p, -n: at most %d tokens together expected, %lld found", 1 << 30, n_ctx);
@@ -505,7 +553,7 @@ static Status run_tests(Bench *b, Gguf *g) {
     engine_settle(&b->e); // not timed: a repetition is to be like the next
     for (int i = 0; i < b->n_tests && !st.code; i++) st = run_test(b, &b->tests[i]);
     progress_erase(&b->progress);
-    if (!st.code) st = print_results(b);
+    if (!st.code) keep_results(b);
     for (int i = 0; i < n_seqs; i++) {
         kv_release(&b->e.kv, &b->seqs[i]);
         sequence_free(&b->seqs[i]);
@@ -516,28 +564,33 @@ static Status run_tests(Bench *b, Gguf *g) {
     return st;
 }
 
-Status bench_run(const Options *o) {
-    Bench b = {.o = o, .progress = progress_new(o->quiet)};
-    TRY(check_options(o));
-    if (o->roofline) TRY(measure_roofline(&b));
-    else roofline_load(&b.roof);
+// All tests with the i-th number of threads: the scratch and the pool are made for it.
+static Status run_threads(Bench *b, const Options *o, int i) {
+    Options own = *o;
+    own.threads = int_max(0, o->bench_threads.at[i]);
+    if (i > 0) own.save = NULL;
+    b->o = &own;
     Gguf *g;
-    TRY(make_shape(o, &g));
+    Status st = make_shape(&own, &g);
     bool only_roofline = o->roofline && !o->shape && !o->model;
-    if (!only_roofline) {
-        add_test(&b, false, o->bench_prompt);
-        add_test(&b, true, o->bench_gen);
-    }
-    Status st = OK;
-    if (b.n_tests > 0) st = run_tests(&b, g);
-    else {
-        gguf_close(g);
-        if (output_is(&b, "json")) st = print_results(&b);
-    }
-    for (int i = 0; i < b.n_tests; i++) {
-        free(b.tests[i].seconds);
-        free(b.tests[i].ttft);
-        free(b.tests[i].gaps);
-    }
+    if (!st.code && !only_roofline) add_tests(b);
+    if (!st.code && b->n_tests > 0) st = run_tests(b, g);
+    else if (!st.code) gguf_close(g);
+    free_tests(b);
+    b->o = o;
+    return st;
+}
+
+Status bench_run(const Options *o) {
+    Bench b = {.o = o, .progress = progress_new(o->quiet), .model = json_null(), .results = json_array()};
+    Status st = check_options(o);
+    if (!st.code && o->roofline) st = measure_roofline(&b);
+    else if (!st.code) roofline_load(&b.roof);
+    for (int i = 0; i < o->bench_threads.n && !st.code; i++) st = run_threads(&b, o, i);
+    if (!st.code && (b.n_rows > 0 || output_is(&b, "json"))) st = print_results(&b);
+    free(b.rows);
+    buf_free(&b.head);
+    json_decref(b.model);
+    json_decref(b.results);
     return st;
 }

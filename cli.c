@@ -10,8 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "builtin.h"
+#include "cli_llama.h"
+#include "config.h"
 #include "quants.h"
 
 // ---- the table ------------------------------------------------------------------------------------------------------
@@ -36,15 +39,16 @@ const Option cli_options[] = {
     {"--mlock", NULL, COMPUTE, G_MODEL, FLAG, AT(mlock), 0, 0, NULL, "keep the model's pages in memory (as far as the system allows)"},
     {"--check-tensors", NULL, PROMPT | ANSWER | M(INSPECT) | M(PERPLEXITY) | M(LOGITS), G_MODEL, FLAG, AT(check_tensors), 0, 0, NULL, "read every weight first and refuse what is not finite"},
 
-    {"-p --prompt", "TEXT", TEXT_IN, G_PROMPT, TEXT, AT(prompt), 0, 0, NULL, "the prompt; words without a flag are the same"},
-    {"-f --file", "FILE", M(BATCH), G_PROMPT, TEXT, AT(file), 0, 0, NULL, "the jobs from a file instead of stdin; the same as a word without a flag"},
-    {"-f --file", "FILE", M(TEMPLATE), G_PROMPT, TEXT, AT(file), 0, 0, NULL, "the messages from a file instead of stdin"},
-    {"-f --file", "FILE", TEXT_IN, G_PROMPT, TEXT, AT(file), 0, 0, NULL, "text from a file, byte for byte; stdin is not read then, but - is stdin"},
+    {"-p --prompt", "TEXT", TEXT_IN, G_PROMPT, PROMPT_TEXT, 0, 0, 0, NULL, "the prompt; words without a flag are the same; may be repeated"},
+    {"-f --file", "FILE", M(BATCH), G_PROMPT, INPUT, AT(file), 0, 0, NULL, "the jobs from a file instead of stdin; the same as a word without a flag"},
+    {"-f --file", "FILE", M(TEMPLATE), G_PROMPT, INPUT, AT(file), 0, 0, NULL, "the messages from a file instead of stdin"},
+    {"-f --file", "FILE", TEXT_IN, G_PROMPT, PROMPT_FILE, 0, 0, 0, NULL, "text from a file, byte for byte; - is stdin; may be repeated"},
     {"-sys --system-prompt", "TEXT", PROMPT | M(BATCH), G_PROMPT, TEXT, AT(system), 0, 0, NULL, "a system message (models with a chat template)"},
     {"-sysf --system-prompt-file", "FILE", PROMPT | M(BATCH), G_PROMPT, TEXT, AT(system_file), 0, 0, NULL, "the same from a file"},
     {"-e --escape", NULL, TEXT_IN, G_PROMPT, FLAG, AT(escape), 0, 0, NULL, "\\n \\t \\r \\\\ \\' \\\" \\xHH mean what they mean in C in -p and words"},
     {"--raw", NULL, PROMPT | ANSWER, G_PROMPT, FLAG, AT(raw), 0, 0, NULL, "complete the bare text, whatever template the model carries"},
     {"--chat", NULL, PROMPT | M(DECODE), G_PROMPT, FLAG, AT(chat), 0, 0, NULL, "insist on the model's chat template"},
+    {"--single-turn", NULL, M(RUN), G_PROMPT, FLAG, AT(single_turn), 0, 0, NULL, "one answer and exit, also where there is a terminal and -i"},
     {"-i --interactive", NULL, M(RUN), G_PROMPT, FLAG, AT(interactive), 0, 0, NULL, "chat line by line; a prompt given is the first turn"},
     {"--continue", NULL, M(RUN), G_PROMPT, FLAG, AT(resume), 0, 0, NULL, "begin with the last conversation that was saved with this model (a chat goes on saving it)"},
     {"--load", "FILE", M(RUN), G_PROMPT, TEXT, AT(load), 0, 0, NULL, "begin with a conversation that /save wrote: a chat, or one answer to the prompt; settings in it hold for a chat, where no flag says otherwise"},
@@ -83,7 +87,8 @@ const Option cli_options[] = {
     {"-s --seed", "N", ANSWER, G_SAMPLING, SEED, AT(sampling.seed), 0, 0, "-1", "seed of the random numbers; -1: from the system, shown by -v and --json"},
     {"--greedy", NULL, ANSWER, G_SAMPLING, FLAG, AT(sampling.greedy), 0, 0, NULL, "always the most likely token"},
 
-    {"-t --threads", "N", COMPUTE, G_SPEED, INT, AT(threads), 0, 1024, "0", "threads; 0: one for each physical core"},
+    {"-t --threads", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench_threads), -1, 1024, "0", "threads, every test with each number; 0 or -1: one for each physical core"},
+    {"-t --threads", "N", COMPUTE & ~M(BENCH), G_SPEED, INT, AT(threads), -1, 1024, "0", "threads; 0 or -1: one for each physical core"},
     {"-ngl --gpu-layers --n-gpu-layers", "auto|all|N", COMPUTE, G_SPEED, LAYERS, AT(gpu_layers), 0, INT_MAX, "auto", "the last N layers on the GPU; auto: as many as fit"},
     {"--device", "auto|cuda|cpu", COMPUTE, G_SPEED, CHOICE, AT(device), 0, 0, "auto", "where to compute; auto: on a GPU, where there is one and the model is not small (environment: QUILL_DEVICE)"},
     {"--isa", "auto|scalar|portable|avx2|avx512|amx", COMPUTE, G_SPEED, CHOICE, AT(isa), 0, 0, "auto", "CPU kernels; scalar is the reference"},
@@ -110,11 +115,12 @@ const Option cli_options[] = {
     {"--keep-order", NULL, M(BATCH), G_BATCH, FLAG, AT(keep_order), 0, 0, NULL, "answers in the order of the jobs, not as they finish"},
     {"--rate", "R", M(BATCH), G_BATCH, REAL, AT(rate), 0, 1e6, "0", "replay arrivals: R jobs a second on average, at random times (by --seed); 0: as they can be read"},
     {"--slo", "ttft=MS,tpot=MS", M(BATCH), G_BATCH, TEXT, AT(slo), 0, 0, NULL, "the latencies to keep, in milliseconds; at the end stderr says how many jobs a second kept them (goodput)"},
+    {"--resume", "FILE", M(BATCH), G_BATCH, TEXT, AT(resume_file), 0, 0, NULL, "go on with a run that was cut: FILE has its answers, their jobs are skipped, and new answers are appended to it instead of stdout"},
     {"--static", NULL, M(BATCH), G_BATCH, FLAG, AT(static_batches), 0, 0, NULL, "batches of -np jobs, each run to its end before the next begins; for comparison"},
 
-    {"-p --n-prompt", "N", M(BENCH), G_BENCH, INT, AT(bench_prompt), 0, INT_MAX, "512", "prompt tokens of the prefill test; 0: no such test"},
-    {"-n --n-gen", "N", M(BENCH), G_BENCH, INT, AT(bench_gen), 0, INT_MAX, "128", "tokens of the decode test; 0: no such test"},
-    {"-d --n-depth", "N", M(BENCH), G_BENCH, INT, AT(bench_depth), 0, INT_MAX, "0", "tokens that are in the context before a test begins"},
+    {"-p --n-prompt", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench_prompt), 0, INT_MAX, "512", "prompt tokens of the prefill tests; 0: no such test; ranges too: 128-512+128, 1-8*2"},
+    {"-n --n-gen", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench_gen), 0, INT_MAX, "128", "tokens of the decode tests; 0: no such test"},
+    {"-d --n-depth", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench_depth), 0, INT_MAX, "0", "tokens that are in the context before a test begins"},
     {"--sequences -np --parallel", "N", M(BENCH), G_BENCH, INT, AT(bench_sequences), 1, 4096, "1", "sequences at once"},
     {"-r --repetitions", "N", M(BENCH), G_BENCH, INT, AT(bench_reps), 1, 100000, "5", "repetitions; the median is shown"},
     {"--shape", "NAME|k=v,...", M(BENCH), G_BENCH, TEXT, AT(shape), 0, 0, NULL, "a random model: 1.1b, 1b, 8b or dim=..,layers=..,heads=..,kv_heads=..,ffn=..,vocab=.."},
@@ -126,17 +132,22 @@ const Option cli_options[] = {
 
     {"-v --verbose", NULL, PROMPT | ANSWER | M(LOGITS) | M(PERPLEXITY), G_LOOK, FLAG, AT(verbose), 0, 0, NULL, "say on stderr what was done and how fast"},
     {"-q --quiet", NULL, COMPUTE, G_LOOK, FLAG, AT(quiet), 0, 0, NULL, "errors alone on stderr: no notes, no progress"},
-    {"--color", "auto|always|never", ANSWER, G_LOOK, CHOICE, AT(color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)"},
+    {"--color -co", "auto|always|never", ANSWER, G_LOOK, COLOR, AT(color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)"},
     {"--markdown", "on|off|auto", M(RUN) | M(DECODE), G_LOOK, CHOICE, AT(markdown), 0, 0, "auto", "show bold, lists, headings and code of a chat model's answer on a terminal; auto: where it has colour"},
     {"--echo", NULL, M(RUN), G_LOOK, FLAG, AT(echo), 0, 0, NULL, "print the prompt before the answer"},
-    {"--special", NULL, ANSWER, G_LOOK, FLAG, AT(special), 0, 0, NULL, "print control tokens too"},
+    {"--no-newline", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(no_newline), 0, 0, NULL, "no newline behind an answer that does not end in one"},
+    {"--no-stream", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(no_stream), 0, 0, NULL, "write the answer in one piece when it is complete, so that answers of several processes do not mix"},
+    {"--special -sp", NULL, ANSWER, G_LOOK, FLAG, AT(special), 0, 0, NULL, "print control tokens too"},
     {"--json", NULL, M(RUN) | M(DECODE) | M(INSPECT) | M(PERPLEXITY), G_LOOK, FLAG, AT(json), 0, 0, NULL, "one JSON object instead of text"},
     {"--jsonl", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(jsonl), 0, 0, NULL, "one JSON object a token as it comes, then the same object"},
     {"--logprobs", "N", ANSWER, G_LOOK, INT, AT(logprobs), 0, 1000, NULL, "log-probabilities of each token and the N likeliest, in JSON"},
     {"--dump-prompt", NULL, PROMPT, G_LOOK, FLAG, AT(dump_prompt), 0, 0, NULL, "show the rendered prompt on stderr"},
     {"--dump-tokens", NULL, PROMPT, G_LOOK, FLAG, AT(dump_tokens), 0, 0, NULL, "show the prompt's tokens on stderr"},
     {"--dry-run", NULL, M(RUN) | M(BATCH), G_LOOK, FLAG, AT(dry_run), 0, 0, NULL, "show the memory budget on stderr and stop"},
-    {"-h --help", NULL, EVERY, G_LOOK, HELP, 0, 0, 0, NULL, "this help"},
+    {"--preset", "NAME", EVERY, G_CONFIG, TEXT, AT(preset), 0, 0, NULL, "the options of section [NAME] of the config file"},
+    {"--no-config", NULL, EVERY, G_CONFIG, FLAG, AT(no_config), 0, 0, NULL, "do not read the configuration file"},
+    {"--show-config", NULL, EVERY, G_CONFIG, FLAG, AT(show_config), 0, 0, NULL, "print the options that apply, where each comes from, and stop"},
+    {"-h --help", NULL, EVERY, G_LOOK, HELP, 0, 0, 0, NULL, "-h: the common options; --help: all of them"},
     {"--version", NULL, EVERY, G_LOOK, VERSION, 0, 0, 0, NULL, "version, compiler, kernels, built-in model"},
     {"--man", NULL, M(RUN), G_LOOK, MAN, 0, 0, 0, NULL, "the man page: quill --man | man -l -"},
     {"--completions", "bash|zsh|fish", M(RUN), G_LOOK, COMPLETIONS, 0, 0, 0, NULL, "a script that has the shell complete these options"},
@@ -156,11 +167,9 @@ const char *const cli_modes[N_MODES] = {
     [MODE_DECODE] = "decode",
     [MODE_KV] = "kv",
     [MODE_TEMPLATE] = "template",
-    [MODE_QUANTIZE] = "quantize",
 };
 
 const char *mode_name(Mode m) { return m == MODE_RUN ? "quill" : cli_modes[m]; }
-static bool mode_exists(Mode m) { return cli_about[m].usage != NULL; }
 
 // ---- looking up -----------------------------------------------------------------------------------------------------
 
@@ -179,7 +188,7 @@ static bool has_name(const Option *o, const char *flag) {
     return false;
 }
 
-static const Option *find_option(const char *flag, unsigned modes) {
+const Option *cli_find(const char *flag, unsigned modes) {
     for (int i = 0; i < cli_n_options; i++)
         if (cli_options[i].modes & modes && has_name(&cli_options[i], flag)) return &cli_options[i];
     return NULL;
@@ -197,24 +206,19 @@ static void flag_name(const char *arg, char name[64]) {
 }
 
 static Status unknown_flag(const char *flag, Mode m) {
-    if (find_option(flag, EVERY)) {
+    if (cli_find(flag, EVERY)) {
         Buf where = {0};
         for (int other = 0; other < N_MODES; other++)
-            if (mode_exists((Mode)other) && find_option(flag, 1u << other))
+            if (cli_find(flag, 1u << other))
                 buf_printf(&where, "%s%s%s", where.n ? ", " : "", other ? "quill " : "", mode_name((Mode)other));
         Status st = status_error(QUILL_USAGE, "%s: not an option of %s%s; it belongs to %s", flag, m ? "quill " : "",
                                  mode_name(m), where.data);
         buf_free(&where);
         return st;
     }
-    Nearest nearest = {.word = flag};
-    char name[32];
-    for (int i = 0; i < cli_n_options; i++) {
-        if (!(cli_options[i].modes & 1u << m)) continue;
-        for (const char *at = cli_options[i].names; (at = next_name(at, name));) nearest_try(&nearest, name);
-    }
-    const char *meant = nearest_found(&nearest);
-    if (meant) return status_error(QUILL_USAGE, "%s: unknown option; did you mean %s?", flag, meant);
+    char meant[32];
+    if (cli_meant(flag, m, meant))
+        return status_error(QUILL_USAGE, "%s: unknown option; did you mean %s?", flag, meant);
     return status_error(QUILL_USAGE, "%s: unknown option; %s%s -h lists them, and words after -- are taken as they are",
                         flag, m ? "quill " : "", mode_name(m));
 }
@@ -251,13 +255,50 @@ static Status number_out_of_range(const Option *o, const char *flag, const char 
     char allowed[160];
     const char *kind = o->kind == REAL   ? "a number"
                        : o->kind == SIZE ? "a size (bytes, or with k, M, G)"
+                       : o->kind == INTS ? "whole numbers or ranges, as 16,32 or 1-8*2,"
                                          : "a whole number";
     if (o->kind == SIZE) snprintf(allowed, sizeof allowed, "%s", kind);
-    else if (o->kind == INT) snprintf(allowed, sizeof allowed, "%s from %.0f to %.0f", kind, o->least, o->most);
+    else if (o->kind == INT || o->kind == INTS)
+        snprintf(allowed, sizeof allowed, "%s from %.0f to %.0f", kind, o->least, o->most);
     else snprintf(allowed, sizeof allowed, "%s from %g to %g", kind, o->least, o->most);
     if (o->fallback)
         snprintf(allowed + strlen(allowed), sizeof allowed - strlen(allowed), " (default %s)", o->fallback);
     return bad_value(flag, value, allowed);
+}
+
+// "8", "1-8", "128-512+128" or "1-8*2" of a list, up to *end.
+static bool parse_range(const Option *o, const char *s, size_t n, IntList *out) {
+    char part[64], *dash, *step;
+    int64_t first, last, by = 1;
+    if (n >= sizeof part) return false;
+    snprintf(part, sizeof part, "%.*s", (int)n, s);
+    if ((dash = strchr(part + 1, '-')) != NULL) *dash++ = 0;
+    bool times = dash && strchr(dash, '*');
+    if (dash && (step = strpbrk(dash, "+*")) != NULL) {
+        *step++ = 0;
+        if (!parse_whole(step, &by) || by < 1 + times) return false;
+    }
+    if (!parse_whole(part, &first) || (dash && !parse_whole(dash, &last))) return false;
+    if (!dash) last = first;
+    if ((double)first < o->least || (double)last > o->most || last < first || (times && first < 1)) return false;
+    for (int64_t i = first; i <= last; i = times ? i * by : i + by) {
+        if (out->n == ARRAY_LEN(out->at)) return false;
+        out->at[out->n++] = (int)i;
+    }
+    return true;
+}
+
+static Status parse_list(const Option *o, const char *flag, const char *value, IntList *out) {
+    IntList list = {.n = out->added ? out->n : 0, .added = true};
+    memcpy(list.at, out->at, sizeof list.at);
+    for (const char *at = value;; at++) {
+        size_t n = strcspn(at, ",");
+        if (!parse_range(o, at, n, &list)) return number_out_of_range(o, flag, value);
+        at += n;
+        if (!*at) break;
+    }
+    *out = list;
+    return OK;
 }
 
 // One of the words of "a|b|c".
@@ -345,6 +386,30 @@ static Status parse_store(const Option *o, const char *flag, const char *value, 
     return OK;
 }
 
+static void add_part(Options *out, int at, PromptPart part) {
+    out->parts = mem_resize(out->parts, (size_t)(out->n_parts + 1) * sizeof *out->parts);
+    memmove(out->parts + at + 1, out->parts + at, (size_t)(out->n_parts++ - at) * sizeof *out->parts);
+    out->parts[at] = part;
+}
+
+Status cli_add_part(const Option *o, const char *value, int at, Options *out) {
+    bool file = o->kind == PROMPT_FILE;
+    add_part(out, at, (PromptPart){file ? NULL : mem_copy(value, strlen(value)), file ? value : NULL});
+    return OK;
+}
+
+void cli_keep(Options *o, char *text) {
+    o->kept = mem_resize(o->kept, (size_t)(o->n_kept + 1) * sizeof *o->kept);
+    o->kept[o->n_kept++] = text;
+}
+
+static Status set_input(const char *flag, const char *value, const char **at) {
+    if (*at)
+        return status_error(QUILL_USAGE, "%s: one file expected, found \"%.200s\" and \"%.200s\"", flag, *at, value);
+    *at = value;
+    return OK;
+}
+
 // Puts `value` where the row says. `flag` is what the user wrote, for messages.
 static Status set_value(const Option *o, const char *flag, const char *value, Options *out) {
     void *at = (char *)out + o->at;
@@ -357,6 +422,7 @@ static Status set_value(const Option *o, const char *flag, const char *value, Op
             return number_out_of_range(o, flag, value);
         *(int *)at = (int)n;
         return OK;
+    case INTS: return parse_list(o, flag, value, at);
     case SIZE:
         if (!parse_whole(value, &n) || (double)n < o->least || (double)n > o->most)
             return number_out_of_range(o, flag, value);
@@ -367,9 +433,16 @@ static Status set_value(const Option *o, const char *flag, const char *value, Op
         *(float *)at = (float)x;
         return OK;
     case TEXT: *(const char **)at = value; return OK;
+    case INPUT: return set_input(flag, value, at);
+    case PROMPT_TEXT:
+    case PROMPT_FILE: return cli_add_part(o, value, out->n_parts, out);
     case CHOICE:
         if (!is_choice(o->arg, value)) return bad_value(flag, value, o->arg);
         *(const char **)at = value;
+        return OK;
+    case COLOR:
+        if (!is_choice("on|off", value) && !is_choice(o->arg, value)) return bad_value(flag, value, o->arg);
+        *(const char **)at = strcmp(value, "on") == 0 ? "always" : strcmp(value, "off") == 0 ? "never" : value;
         return OK;
     case LAYOUT:
         if (!is_choice(o->arg, value)) return bad_value(flag, value, o->arg);
@@ -399,14 +472,42 @@ void cli_long_name(const Option *o, char name[32]) {
     memmove(name, name + 2, strlen(name + 2) + 1);
 }
 
+// As parse_kv_type reads it.
+static void add_kv_type(int type, Buf *out) {
+    const char *name = type == KV_TYPE_AUTO ? "auto"
+                       : type == TYPE_FP8   ? "fp8"
+                       : type == TYPE_KIVI2 ? "kivi2"
+                                            : type_name(type);
+    for (; *name; name++) buf_append(out, &(char){(char)tolower((unsigned char)*name)}, 1);
+}
+
 void cli_value(const Option *o, const Options *values, Buf *out) {
     const void *at = (const char *)values + o->at;
     const SamplerParams *s = &values->sampling;
     switch (o->kind) {
     case FLAG: buf_str(out, *(const bool *)at ? "on" : "off"); break;
     case INT: buf_printf(out, "%d", *(const int *)at); break;
+    case INTS:
+        for (int i = 0; i < ((const IntList *)at)->n; i++)
+            buf_printf(out, "%s%d", i ? "," : "", ((const IntList *)at)->at[i]);
+        break;
     case REAL: buf_printf(out, "%g", (double)*(const float *)at); break;
-    case SEED: buf_printf(out, "%llu", (unsigned long long)s->seed); break;
+    case SIZE: buf_printf(out, "%zu", *(const size_t *)at); break;
+    case TEXT:
+    case INPUT:
+    case COLOR:
+    case CHOICE: buf_str(out, *(const char *const *)at ? *(const char *const *)at : ""); break;
+    case KVTYPE: add_kv_type(*(const int *)at, out); break;
+    case LAYOUT: buf_str(out, *(const bool *)at ? "paged" : "contiguous"); break;
+    case LAYERS:
+        if (*(const int *)at < 0 || *(const int *)at == INT_MAX) buf_str(out, *(const int *)at < 0 ? "auto" : "all");
+        else buf_printf(out, "%d", *(const int *)at);
+        break;
+    case STORE: buf_printf(out, "%s,size=%zu", values->kv_dir, values->kv_dir_size); break;
+    case SEED:
+        if (values->seed_given) buf_printf(out, "%llu", (unsigned long long)s->seed);
+        else buf_str(out, "-1");
+        break;
     case STOPS:
         for (int i = 0; i < values->n_stop; i++) {
             buf_str(out, i ? " \"" : "\"");
@@ -418,8 +519,7 @@ void cli_value(const Option *o, const Options *values, Buf *out) {
         for (int i = 0; i < s->n_bias; i++)
             buf_printf(out, "%s%d%+g", i ? " " : "", s->bias[i].id, (double)s->bias[i].bias);
         break;
-    case CHOICE: buf_str(out, *(const char *const *)at); break;
-    default: break; // no settable row is of another kind
+    default: break; // of another kind nothing is shown
     }
     if (!out->n) buf_str(out, "none");
 }
@@ -437,7 +537,7 @@ static const Option *find_settable(const char *name, Mode m) {
     snprintf(flag, sizeof flag, "--%.32s", name);
     for (char *at = flag + 2; *at; at++)
         if (*at == '_') *at = '-';
-    return find_option(flag, 1u << m);
+    return cli_find(flag, 1u << m);
 }
 
 Status cli_set_option(const Option *o, const char *name, const char *value, Options *out) {
@@ -463,7 +563,7 @@ Status cli_chat_option(const char *name, const char *value, const Option **out) 
     char flag[40];
     snprintf(flag, sizeof flag, "-%.32s", name);
     const Option *o = find_settable(name, MODE_RUN);
-    if (!o) o = find_option(flag, 1u << MODE_RUN);
+    if (!o) o = cli_find(flag, 1u << MODE_RUN);
     *out = o;
     if (o && o->at == AT(ctx_size))
         return status_error(QUILL_USAGE, "%s: is fixed once the model is open; start again with -c %.40s", name,
@@ -493,15 +593,21 @@ typedef struct {
     int argc, next;
     char **argv;
     bool words_only; // after --
+    bool goes_on;    // words here go on with the text of the -p before them
+    Buf notes;       // for stderr, unless -q comes
+    Origin *origins; // (cli_n_options) who has given each option its value
     Buf words;       // joined by single spaces
     const char **word;
     int n_words;
 } Args;
 
 // What a flag prints instead of a run. False: it asks for nothing of the kind.
-static bool print_instead(const Option *o, Mode m, const char *value) {
+static bool print_instead(const Option *o, const char *flag, Mode m, const char *value) {
     switch (o->kind) {
-    case HELP: cli_help(m); return true;
+    case HELP:
+        if (flag[1] == '-') cli_help(m);
+        else cli_short_help(m);
+        return true;
     case VERSION: cli_version(); return true;
     case MAN: cli_man(); return true;
     case COMPLETIONS: cli_completions(value); return true;
@@ -509,14 +615,47 @@ static bool print_instead(const Option *o, Mode m, const char *value) {
     }
 }
 
+// The value of --color may be missing: that is auto.
+static Status parse_color(Args *a, Options *out, const Option *o) {
+    const char *next = a->next < a->argc ? a->argv[a->next] : "";
+    bool value = is_choice("on|off", next) || is_choice(o->arg, next);
+    a->next += value;
+    a->goes_on = false;
+    a->origins[o - cli_options].by = BY_FLAG;
+    return set_value(o, "--color", value ? next : "auto", out);
+}
+
+// An option of llama-cli's that quill has not: what it means here, and a note where that is not the same.
+static Status parse_theirs(Args *a, Options *out, const LlamaOption *l, const char *flag, const char *value) {
+    const char *next = a->next < a->argc ? a->argv[a->next] : NULL;
+    bool takes = l->value == LLAMA_VALUE || (l->value == LLAMA_SWITCH && next && is_choice("on|off|auto|0|1", next));
+    if (!value && l->value == LLAMA_VALUE && !next)
+        return status_error(QUILL_USAGE, "%s: needs a value, found the end of the line", flag);
+    if (!value && takes) value = next, a->next++;
+    LlamaMeaning means = llama_meaning(l, value ? value : "");
+    a->goes_on = false;
+    if (means.refused) return status_error(QUILL_USAGE, "%s: %s", flag, means.refused);
+    if (means.note) buf_printf(&a->notes, "quill: note: %s: %s\n", flag, means.note);
+    if (!means.flag) return OK;
+    const Option *o = cli_find(means.flag, 1u << out->mode);
+    if (!o) return OK; // of no use in this mode
+    a->origins[o - cli_options].by = BY_FLAG;
+    return set_value(o, flag, means.value, out);
+}
+
 // One flag with its value. *stop: it has printed what it was for, as --help does.
 static Status parse_flag(Args *a, Options *out, bool *stop) {
     const char *arg = a->argv[a->next++], *equals = strchr(arg, '=');
     char flag[64];
     flag_name(arg, flag);
-    const Option *o = find_option(flag, 1u << out->mode);
+    const Option *o = cli_find(flag, 1u << out->mode);
+    const LlamaOption *theirs = o ? NULL : llama_find(flag);
+    if (theirs) return parse_theirs(a, out, theirs, flag, equals ? equals + 1 : NULL);
     if (!o) return unknown_flag(flag, out->mode);
-    if (!o->arg && equals) return status_error(QUILL_USAGE, "%s: takes no value, found \"%.200s\"", flag, equals + 1);
+    if (o->kind == COLOR && !equals) return parse_color(a, out, o);
+    bool off = o->kind == FLAG && equals && strcmp(equals, "=off") == 0; // over the configuration
+    if (!o->arg && equals && !off && (o->kind != FLAG || strcmp(equals, "=on") != 0))
+        return status_error(QUILL_USAGE, "%s: takes no value but on and off, found \"%.200s\"", flag, equals + 1);
     const char *value = equals ? equals + 1 : NULL;
     if (o->arg && !value) {
         if (a->next == a->argc)
@@ -524,16 +663,30 @@ static Status parse_flag(Args *a, Options *out, bool *stop) {
         value = a->argv[a->next++];
         char name[64];
         flag_name(value, name);
-        if (value[0] == '-' && find_option(name, 1u << out->mode))
+        if (value[0] == '-' && cli_find(name, 1u << out->mode))
             return status_error(QUILL_USAGE, "%s: needs a value (%s), found the option %s; %s=%s if that is the value",
                                 flag, o->arg, name, flag, value);
     }
     if (o->kind == COMPLETIONS && !is_choice(o->arg, value)) return bad_value(flag, value, o->arg);
-    *stop = print_instead(o, out->mode, value);
+    a->goes_on = o->kind == PROMPT_TEXT;
+    a->origins[o - cli_options].by = BY_FLAG;
+    if (off) return set_default(o, flag, out);
+    *stop = print_instead(o, flag, out->mode, value);
     return *stop ? OK : set_value(o, flag, value, out);
 }
 
-static void add_word(Args *a, const char *word) {
+static void extend(PromptPart *part, const char *word) {
+    Buf text = {0};
+    buf_printf(&text, "%s %s", part->text, word);
+    free(part->text);
+    part->text = text.data;
+}
+
+static void add_word(Args *a, const char *word, Options *out) {
+    if (a->goes_on) { // quill -p Tell me a story
+        extend(&out->parts[out->n_parts - 1], word);
+        return;
+    }
     if (a->n_words) buf_str(&a->words, " ");
     a->word = mem_resize(a->word, (size_t)(a->n_words + 1) * sizeof *a->word);
     a->word[a->n_words++] = word;
@@ -543,8 +696,13 @@ static void add_word(Args *a, const char *word) {
 static Status parse_args(Args *a, Options *out, bool *stop) {
     while (a->next < a->argc && !*stop) {
         const char *arg = a->argv[a->next];
-        if (a->words_only || arg[0] != '-' || arg[1] == 0) {
-            add_word(a, arg);
+        bool in = strcmp(arg, "-") == 0 && TEXT_IN & 1u << out->mode;
+        if (in && !a->words_only) {
+            add_part(out, out->n_parts, (PromptPart){.file = arg});
+            a->goes_on = false;
+            a->next++;
+        } else if (a->words_only || arg[0] != '-' || arg[1] == 0) {
+            add_word(a, arg, out);
             a->next++;
         } else if (strcmp(arg, "--") == 0) {
             a->words_only = true;
@@ -554,48 +712,64 @@ static Status parse_args(Args *a, Options *out, bool *stop) {
     return OK;
 }
 
-static Status choose_mode(Args *a, Options *out) {
+static void choose_mode(Args *a, Options *out) {
     const char *first = a->argc > 1 ? a->argv[1] : "";
     for (int m = MODE_RUN + 1; m < N_MODES; m++)
         if (strcmp(first, cli_modes[m]) == 0) {
             out->mode = (Mode)m;
             a->next = 2;
-            if (!mode_exists((Mode)m)) return status_error(QUILL_USAGE, "quill %s: not in this version yet", first);
         }
-    return OK;
 }
 
 static Status set_defaults(Options *out) {
     out->sampling = sampler_defaults();
     out->logprobs = -1;
-    for (int i = 0; i < cli_n_options; i++)
-        if (cli_options[i].fallback)
-            TRY(set_value(&cli_options[i], cli_options[i].names, cli_options[i].fallback, out));
+    for (int i = 0; i < cli_n_options; i++) {
+        const Option *o = &cli_options[i];
+        if (o->fallback) TRY(set_value(o, o->names, o->fallback, out));
+        if (o->kind == INTS) ((IntList *)((char *)out + o->at))->added = false;
+    }
     return OK;
+}
+
+// Whose origin a row's value has: the row that has this flag in the mode at hand; NULL: none has.
+static Origin *origin_of(const Args *a, const char *flag, const Options *o) {
+    const Option *row = cli_find(flag, 1u << o->mode);
+    return row ? &a->origins[row - cli_options] : NULL;
 }
 
 // The environment, for what no flag has said.
-static Status from_environment(Options *out) {
+static Status from_environment(const Args *a, Options *out) {
     const char *model = getenv("QUILL_MODEL"), *device = getenv("QUILL_DEVICE");
+    Origin *of_model = origin_of(a, "--model", out), *of_device = origin_of(a, "--device", out);
     bool bare = out->mode == MODE_TEMPLATE && (out->chat_template || out->chat_template_file); // needs no model
-    if (!out->model && model && *model && !bare) out->model = model;
-    const Option *o = find_option("--device", 1u << out->mode);
-    bool flagged = out->device || out->gpu_layers > 0; // layers for a GPU say where, too
-    if (o && !flagged && device && *device) return set_value(o, "QUILL_DEVICE", device, out);
+    if (of_model && out->model) of_model->by = BY_FLAG;                                        // or a word
+    else if (of_model && model && *model && !bare) {
+        out->model = model;
+        of_model->by = BY_ENVIRONMENT;
+    }
+    bool flagged = !of_device || of_device->by == BY_FLAG || out->gpu_layers > 0; // layers for a GPU say where, too
+    if (flagged || !device || !*device) return OK;
+    of_device->by = BY_ENVIRONMENT;
+    return set_value(cli_find("--device", 1u << out->mode), "QUILL_DEVICE", device, out);
+}
+
+// The one word of a mode that takes a file, in *at, where no flag has named one.
+static Status place_file(const Args *a, Mode m, const char *what, const char *flag, const char **at) {
+    if (a->n_words > 1 || (a->n_words && *at))
+        return status_error(QUILL_USAGE, "quill %s: one %s expected, found \"%.200s\"%s%s%.200s", mode_name(m), what,
+                            a->words.data, *at ? " and " : "", *at ? flag : "", *at ? *at : "");
+    if (a->n_words) *at = a->word[0];
+    if (m == MODE_DECODE && a->n_words && strcmp(*at, "builtin") != 0 && access(*at, F_OK) != 0)
+        return status_error(QUILL_USAGE,
+                            "quill decode: \"%.200s\": a model file expected, no such file found; decode answers the "
+                            "prompt that is in the KV file, so a question belongs into quill prefill's prompt; or ask "
+                            "with quill --kv-dir DIR -f TEXT \"question\", which keeps the text's KV cache",
+                            *at);
     return OK;
 }
 
-// The file of a batch's jobs.
-static Status place_file(Args *a, Options *out) {
-    if (a->n_words > 1 || (a->n_words && out->file))
-        return status_error(QUILL_USAGE, "quill %s: one file of jobs expected, found \"%.200s\"%s%.200s",
-                            mode_name(out->mode), a->words.data, out->file ? " and -f " : "",
-                            out->file ? out->file : "");
-    if (a->n_words) out->file = out->prompt = mem_copy(a->words.data, a->words.n); // cli_free's by that pointer
-    return OK;
-}
-
-// The words are the prompt; in `kv` what to do and the files; where no text is read a model's path.
+// The words are the beginning of the prompt; in `kv` what to do and the files; where no text is read a file's path.
 static Status place_words(Args *a, Options *out) {
     if (out->mode == MODE_KV) {
         out->words = a->word;
@@ -603,25 +777,16 @@ static Status place_words(Args *a, Options *out) {
         a->word = NULL;
         return OK;
     }
-    if (out->mode == MODE_BATCH) return place_file(a, out);
-    if (a->n_words == 0) {
-        if (out->prompt) out->prompt = mem_copy(out->prompt, strlen(out->prompt)); // cli_free's, like joined words
-        return OK;
-    }
-    if (!(TEXT_IN & 1u << out->mode)) {
-        if (a->n_words > 1 || out->model)
-            return status_error(QUILL_USAGE, "quill %s: one model expected, found \"%.200s\"%s%.200s",
-                                mode_name(out->mode), a->words.data, out->model ? " and -m " : "",
-                                out->model ? out->model : "");
-        out->prompt = mem_copy(a->words.data, a->words.n); // owned by the same pointer that cli_free knows
-        out->model = out->prompt;
-        return OK;
-    }
-    Buf all = {0};
-    if (out->prompt) buf_printf(&all, "%s ", out->prompt);
-    buf_append(&all, a->words.data, a->words.n);
-    out->prompt = all.data;
+    if (out->mode == MODE_BATCH) return place_file(a, out->mode, "file of jobs", "-f ", &out->file);
+    if (!(TEXT_IN & 1u << out->mode)) return place_file(a, out->mode, "model", "-m ", &out->model);
+    if (a->n_words) add_part(out, 0, (PromptPart){.text = mem_copy(a->words.data, a->words.n)});
     return OK;
+}
+
+static bool names_stdin(const Options *o) {
+    for (int i = 0; i < o->n_parts; i++)
+        if (o->parts[i].file && strcmp(o->parts[i].file, "-") == 0) return true;
+    return false;
 }
 
 // What no single row can see.
@@ -642,9 +807,12 @@ static Status check_together(const Options *o) {
     if (o->interactive && (o->json || o->jsonl))
         return status_error(QUILL_USAGE,
                             "-i: a chat has no JSON form; leave --json out, or give one prompt without -i");
-    if (o->no_stdin && o->file && strcmp(o->file, "-") == 0)
+    if (o->no_stdin && names_stdin(o))
         return status_error(QUILL_USAGE, "--no-stdin and -f -: one of them expected, found both");
-    if (o->mode == MODE_LOGITS && o->tokens && (o->prompt || o->file))
+    if (o->interactive && names_stdin(o))
+        return status_error(QUILL_USAGE,
+                            "-i and -f -: one of them expected, found both; a chat's lines come from stdin");
+    if (o->mode == MODE_LOGITS && o->tokens && o->n_parts)
         return status_error(QUILL_USAGE, "--tokens: ids or text expected, found both");
     if (o->mode == MODE_PREFILL && !o->kv_out)
         return status_error(QUILL_USAGE, "quill prefill: --kv-out FILE expected, found nothing; - is stdout");
@@ -658,30 +826,55 @@ static Status check_together(const Options *o) {
     return OK;
 }
 
+// What no argument has said, from the environment and the configuration.
+static Status from_elsewhere(const Args *a, Options *o) {
+    TRY(from_environment(a, o));
+    TRY(config_apply(o, a->origins));
+    const Origin *model = origin_of(a, "--model", o), *shift = origin_of(a, "--context-shift", o);
+    if (model && o->model && model->by != BY_FLAG && model->by != BY_DEFAULT) {
+        Buf from = {0};
+        config_origin(cli_find("--model", 1u << o->mode), model, &from);
+        cli_keep(o, from.data);
+        o->model_from = from.data;
+    }
+    o->shift_is_usual = shift && shift->by != BY_FLAG;
+    return OK;
+}
+
 Status cli_parse(int argc, char **argv, Options *o, bool *stop) {
     *o = (Options){0};
     *stop = false;
     Args a = {.argc = argc, .argv = argv, .next = 1};
-    Status st = choose_mode(&a, o);
-    if (!st.code) st = set_defaults(o);
-    o->device = NULL; // so that the environment knows whether a flag has spoken
+    a.origins = mem_alloc((size_t)cli_n_options * sizeof *a.origins);
+    choose_mode(&a, o);
+    Status st = set_defaults(o);
     if (!st.code) st = parse_args(&a, o, stop);
-    if (st.code || *stop) o->prompt = NULL; // still argv's
-    else st = place_words(&a, o);
-    if (!st.code && !*stop) st = from_environment(o);
-    if (!o->device) o->device = "auto";
+    if (!st.code && !*stop) st = place_words(&a, o);
+    if (!st.code && !*stop) st = from_elsewhere(&a, o);
+    if (!st.code && !*stop && o->show_config) {
+        config_show(o, a.origins);
+        *stop = true;
+    }
     if (!st.code && !*stop) st = check_together(o);
+    if (!st.code && !*stop && o->mode == MODE_RUN && argc > 1) cli_hint(argv[1], a.n_words, a.word, &a.notes);
+    if (!st.code && !*stop && !o->quiet && a.notes.n) fputs(a.notes.data, stderr);
+    if (o->threads < 0) o->threads = 0;
     if (!o->seed_given) draw_seed(o);
     buf_free(&a.words);
+    buf_free(&a.notes);
     free(a.word);
+    free(a.origins);
     return st;
 }
 
 void cli_free(Options *o) {
-    free((void *)o->prompt);
+    for (int i = 0; i < o->n_parts; i++) free(o->parts[i].text);
+    free(o->parts);
     free((void *)o->sampling.bias);
     free(o->stop);
     free((void *)o->kv_dir);
     free(o->words);
+    for (int i = 0; i < o->n_kept; i++) free(o->kept[i]);
+    free(o->kept);
     *o = (Options){0};
 }

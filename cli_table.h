@@ -1,31 +1,48 @@
-// cli_table.h: the rows of the option table, for the files that walk it: cli.c parses, cli_help.c explains, cli_docs.c
-// writes the man page and the shells' completions.
+// cli_table.h: the rows of the option table, for the files that walk it: cli.c parses, cli_help.c explains, cli_man.c
+// writes the man page, cli_completions.c the shells' completions.
 #ifndef QUILL_CLI_TABLE_H
 #define QUILL_CLI_TABLE_H
 
 #include "cli.h"
 
 typedef enum {
-    FLAG,   // bool, set to true
-    INT,    // int, 4k and 2M suffixes (k = 1024)
-    SIZE,   // size_t, the same suffixes
-    REAL,   // float
-    TEXT,   // const char *, argv's own
-    CHOICE, // const char *, one of the words of `arg`
-    STOPS,  // Options.stop, n_stop
-    BIAS,   // Options.sampling.bias, n_bias
-    SEED,   // uint64_t and seed_given
-    KVTYPE, // int, a TYPE_ of quants.h
-    LAYERS, // int: -1 auto, INT_MAX all
-    LAYOUT, // bool paged
-    STORE,  // Options.kv_dir, kv_dir_size
+    FLAG,        // bool, set to true
+    INT,         // int, 4k and 2M suffixes (k = 1024)
+    INTS,        // IntList
+    SIZE,        // size_t, the same suffixes
+    REAL,        // float
+    TEXT,        // const char *, argv's own
+    INPUT,       // the same, once
+    PROMPT_TEXT, // a piece of Options.parts
+    PROMPT_FILE, // the same, the name of a file
+    COLOR,       // a CHOICE whose value may be missing
+    CHOICE,      // const char *, one of the words of `arg`
+    STOPS,       // Options.stop, n_stop
+    BIAS,        // Options.sampling.bias, n_bias
+    SEED,        // uint64_t and seed_given
+    KVTYPE,      // int, a TYPE_ of quants.h
+    LAYERS,      // int: -1 auto, INT_MAX all
+    LAYOUT,      // bool paged
+    STORE,       // Options.kv_dir, kv_dir_size
     HELP,
     VERSION,
     MAN,
     COMPLETIONS,
 } Kind;
 
-typedef enum { G_MODEL, G_PROMPT, G_LENGTH, G_SAMPLING, G_SPEED, G_KV, G_BATCH, G_BENCH, G_LOOK, N_GROUPS } Group;
+typedef enum {
+    G_MODEL,
+    G_PROMPT,
+    G_LENGTH,
+    G_SAMPLING,
+    G_SPEED,
+    G_KV,
+    G_BATCH,
+    G_BENCH,
+    G_LOOK,
+    G_CONFIG,
+    N_GROUPS
+} Group;
 
 typedef struct {
     const char *names; // separated by spaces; the first short and the first long one are shown
@@ -43,8 +60,21 @@ extern const Option cli_options[];
 extern const int cli_n_options;
 extern const char *const cli_modes[N_MODES]; // the word that chooses a mode; "" for MODE_RUN
 
+// The row that has this flag, in one of these modes (1 << Mode); NULL: none has.
+const Option *cli_find(const char *flag, unsigned modes);
+// Puts a piece of the prompt before the at-th; the row is -p's or -f's.
+Status cli_add_part(const Option *o, const char *value, int at, Options *out);
+void cli_keep(Options *o, char *text); // owned by the options from here on
+
 // Walks the names of a row: copies the next one and returns where to go on, NULL after the last.
 const char *next_name(const char *names, char name[32]);
+
+// ---- what was meant: cli_hints.c ----
+// The option of this mode that an unknown one was meant to be; false: none comes near.
+bool cli_meant(const char *flag, Mode m, char meant[32]);
+// Appends a line for stderr where a prompt looks like a command: the words of the prompt, of which the first may be the
+// first argument.
+void cli_hint(const char *first, int n_words, const char *const *words, Buf *notes);
 
 // ---- what a chat may set while it runs: sampling and length, by long names without their dashes ----
 bool cli_settable(const Option *o);      // in a chat, and by a line of a batch
@@ -64,18 +94,27 @@ void cli_value(const Option *o, const Options *values, Buf *out); // as one woul
 // ---- what the table does not say: cli_help.c ----
 typedef struct {
     const char *usage, *what, *examples; // what: its first sentence is the brief; examples: two spaces, a line each
+    const char *common;                  // the flags that the short help has, separated by spaces
 } About;
 typedef struct {
     const char *code, *what;
 } ExitCode;
-extern const About cli_about[N_MODES];   // usage NULL: the mode is not there yet
+extern const About cli_about[N_MODES];
 void cli_brief(Mode m, char brief[256]); // the first sentence, without its full stop, as one line
 extern const ExitCode cli_exit_codes[];
 extern const int cli_n_exit_codes;
 extern const char *const cli_groups[N_GROUPS];
 
+// Text to stdout with some characters written otherwise; the list ends with {0, NULL}.
+typedef struct {
+    char c;
+    const char *as;
+} CliEscape;
+void cli_put(const char *text, const CliEscape *escapes);
+
 // All to stdout.
-void cli_help(Mode m);
+void cli_help(Mode m);       // every option
+void cli_short_help(Mode m); // the common ones: at most 30 lines
 void cli_version(void);
 void cli_man(void);                      // roff, for man(1)
 void cli_completions(const char *shell); // bash, zsh, fish

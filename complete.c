@@ -17,8 +17,14 @@
 
 // ---- writing --------------------------------------------------------------------------------------------------------
 
+static void put(Answer *a, const char *bytes, size_t n) {
+    if (a->o->no_stream) buf_append(&a->kept, bytes, n);
+    else if (!a->failed.code) a->failed = output_write(bytes, n, &a->gone);
+}
+
 static void write_out(Answer *a, const char *bytes, size_t n) {
-    if (!a->failed.code) a->failed = output_write(bytes, n, &a->gone);
+    if (n > 0) a->line_open = bytes[n - 1] != '\n';
+    put(a, bytes, n);
 }
 
 // A mark around thoughts: of the terminal's, or a line of its own.
@@ -28,6 +34,11 @@ static void show_mark(Answer *a, const char *sequence, const char *line) {
     else screen_plain(&a->screen, str_of(line), &out);
     write_out(a, out.data, out.n);
     buf_free(&out);
+}
+
+static void put_kept(Answer *a) {
+    if (!a->failed.code) a->failed = output_write(a->kept.data, a->kept.n, &a->gone);
+    a->kept.n = 0;
 }
 
 static void end_thought(Answer *a) {
@@ -214,7 +225,8 @@ Status answer_finish(Answer *a, const Request *r) {
         json_t *j = report_json(a->e, a->o, r, answer_text(a));
         answer_put_rest(a, j);
         write_json(a, j);
-    } else if (a->terminal) write_out(a, "\n", 1);
+    } else if (a->line_open && !a->o->no_newline) write_out(a, "\n", 1);
+    put_kept(a);
     if (!a->o->quiet && !a->show_thoughts && a->thinking.n && !a->answer.n)
         fputs("quill: note: the model had thoughts and no answer; --think show prints them\n", stderr);
     if (a->failed.code) return a->failed;
@@ -231,6 +243,7 @@ void answer_free(Answer *a) {
     buf_free(&a->text);
     buf_free(&a->answer);
     buf_free(&a->thinking);
+    buf_free(&a->kept);
     json_decref(a->tokens);
     json_decref(a->line);
     a->tokens = a->line = NULL;
@@ -262,8 +275,19 @@ Status answer_fits(const Engine *e, const Options *o, int n_prompt) {
     if (n_prompt <= e->shape.n_ctx || engine_endless(e)) return OK;
     int64_t fits = (int64_t)n_prompt + (o->predict > 0 ? o->predict : 0);
     fits = (fits + 255) / 256 * 256;
-    return status_error(QUILL_CONTEXT, "the prompt has %d tokens, the context %d; -c %lld fits, or shorten the prompt",
-                        n_prompt, e->shape.n_ctx, (long long)fits);
+    int trained = e->model.c.n_ctx_train, most = engine_most_context(e, o);
+    if (fits > trained && n_prompt < trained) fits = trained; // room for a shorter answer
+    char advice[200];
+    if (fits > most)
+        snprintf(advice, sizeof advice, "no -c fits: memory has room for a context of %d; shorten the prompt", most);
+    else if (fits > trained)
+        snprintf(advice, sizeof advice,
+                 "the model was trained for %d: shorten the prompt; -c %lld would hold it, but what the model says "
+                 "beyond its training may be nonsense",
+                 trained, (long long)fits);
+    else snprintf(advice, sizeof advice, "-c %lld fits, or shorten the prompt", (long long)fits);
+    return status_error(QUILL_CONTEXT, "the prompt has %d tokens, the context %d; %s", n_prompt, e->shape.n_ctx,
+                        advice);
 }
 
 void answer_dump(const Engine *e, const Options *o, const Rendered *text, const int *ids, int n) {

@@ -38,6 +38,8 @@ typedef struct {
     bool in_thought;             // what was written last is one
     bool gone;                   // the reader closed the pipe: no error, but no reason to go on
     Status failed;               // stdout could not be written
+    Buf kept;                    // --no-stream: what is written at the end, in one piece
+    bool line_open;              // what was written last is no newline
 } Answer;
 
 void answer_start(Answer *a, Engine *e, const Options *o, bool fresh);

@@ -303,9 +303,6 @@ static void keep_stats(Conversation *c, const Request *r) {
 // Generates and prints an answer to what is given. *said: anything came of it, and it is in `answer`.
 static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *said) {
     Answer a;
-    bool gone = false;
-    if (c->answered && !isatty(STDOUT_FILENO)) TRY(output_write("\n", 1, &gone));
-    c->answered = true;
     answer_dump(c->e, c->o, &g->text, g->ids, g->n);
     go_on_from_cache(c, &g->text, g->ids, g->n, g->n_cuts);
     answer_start(&a, c->e, c->o, g->text.text.n == 0);

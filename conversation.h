@@ -32,7 +32,6 @@ typedef struct {
     int n_messages;
     int n_left_out; // messages after the system message that the model is not given any more
     bool refuses;   // what does not fit ends the chat: a pipe cannot say it shorter
-    bool answered;  // an answer went out before
     // the cache: seq.tokens stand for the bytes of `held`
     Sequence seq;
     Rendered held; // its marks: 0 and 1 as rendered, SAID (2) by the model

@@ -938,6 +938,11 @@ Status cuda_can(const Heads *h) {
 
 size_t cuda_free_bytes(void) { return gpu.isa[0] ? rt_free_bytes() : 0; }
 
+Status cuda_look(void) {
+    GpuInfo info;
+    return rt_look(&info);
+}
+
 void cuda_describe(Buf *out) {
     GpuInfo i;
     int toolkit = rt_toolkit();

@@ -16,6 +16,7 @@
 
 // Opens the GPU (rt_open), once. QUILL_MODEL: no usable GPU, with the reason.
 Status cuda_backend(const Backend **out);
+Status cuda_look(void); // QUILL_MODEL: there is none, with the reason; the GPU stays closed
 // Opens cuBLAS now, otherwise at the first product of many rows: Backend.kernels tells from then on whether it is there.
 void cuda_open_products(void);
 // Whether its kernels can do such heads. QUILL_MODEL: no, and why.

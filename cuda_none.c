@@ -7,6 +7,8 @@ Status cuda_backend(const Backend **out) {
                                      "--device cpu works");
 }
 
+Status cuda_look(void) { return status_error(QUILL_MODEL, "this build has no CUDA"); }
+
 Status cuda_roofline(CudaRoofline *out) {
     *out = (CudaRoofline){0};
     const Backend *none;

@@ -299,6 +299,19 @@ KvShape engine_kv_shape(const Model *m) {
                      .window = c->window};
 }
 
+// Not a matter of --verbose: what is said beyond is often garbage, and nothing else tells.
+static void warn_beyond_training(const Options *o, int trained) {
+    if (o->ctx_size > trained && !o->quiet)
+        fprintf(stderr,
+                "quill: note: -c %d: the model was trained for a context of %d; what it says beyond may be nonsense\n",
+                o->ctx_size, trained);
+}
+
+int engine_most_context(const Engine *e, const Options *o) {
+    size_t available = memory_available();
+    return context_within(&e->shape, available == SIZE_MAX ? available : less(available, e->scratch), o->kv_mem);
+}
+
 // Settles the context: what was asked for, or the model's own if that fits, or what fits.
 static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *rows) {
     const Config *c = &e->model.c;
@@ -325,11 +338,14 @@ static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *r
     // Left to us, the weights keep their room; asked for, a context may push them out of memory.
     size_t weights = o->no_mmap ? 0 : model_weight_bytes(&e->model) / (size_t)s->n_layers * (size_t)n_host;
     if (!asked && limit != SIZE_MAX) limit -= weights < limit / 2 ? weights : limit / 2;
-    if (needs.pooled) return plan_pool(e, o, o->kv_mem && o->kv_mem < limit ? o->kv_mem : limit, asked, *rows);
+    if (needs.pooled) {
+        TRY(plan_pool(e, o, o->kv_mem && o->kv_mem < limit ? o->kv_mem : limit, asked, *rows));
+        warn_beyond_training(o, trained);
+        return OK;
+    }
     bool countable = s->n_ctx < 1 << 30 && (size_t)s->n_ctx * (size_t)s->n_seqs < 1 << 30;
     if (countable && kv_host_bytes(s) <= limit && (!o->kv_mem || kv_bytes(s) <= o->kv_mem)) {
-        if (asked > trained)
-            note(o, "-c %d: the model was trained for a context of %d; it may lose the thread beyond", asked, trained);
+        warn_beyond_training(o, trained);
         return OK;
     }
     int fits = context_within(s, limit, o->kv_mem);
@@ -439,7 +455,6 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     e->pool = threads_new(o->threads);
     int rows;
     TRY(plan_memory(e, o, needs, &rows));
-    if (!e->place.gpu) note(o, "on the CPU: %s", e->place.why);
     if (o->dry_run) return OK;
     e->settle = (Settle){.gguf = e->gguf, .pool = e->pool, .spare = kv_host_bytes(&e->shape)}; // comes as it is written
     if (o->mlock) TRY(check_lock(e));

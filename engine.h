@@ -97,6 +97,8 @@ void engine_settle(Engine *e);
 // Steps until every request has finished. SIGINT and SIGTERM (signals.h) finish them all after a step.
 void engine_run(Engine *e);
 
+// The largest -c of which memory has room for the KV cache, as things are now.
+int engine_most_context(const Engine *e, const Options *o);
 // Whether --evict lets a text grow past the context.
 bool engine_endless(const Engine *e);
 // What went wrong on the GPU or with the model's file, if anything did: what was computed since is void. QUILL_MODEL,

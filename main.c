@@ -1,5 +1,6 @@
 // main.c: the modes, and what becomes of their errors: one line on stderr and an exit code.
 #define _GNU_SOURCE // fopencookie
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -22,11 +23,11 @@
 // `quill` itself: one answer where there is a prompt, a chat where there is a terminal on both ends.
 static Status run(Options *o) {
     Buf prompt = {0};
-    bool given = false, chat = o->interactive;
+    bool given = false, chat = o->interactive && !o->single_turn;
     if (chat) o->no_stdin = true; // its lines are the chat's
     if (o->dry_run) return complete_run(o, (Str){"", 0});
     Status st = prompt_read(o, &prompt, &given);
-    if (!given && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) chat = true;
+    if (!given && !o->single_turn && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) chat = true;
     if (!st.code && !given && !chat)
         st = status_error(QUILL_USAGE, "no prompt: words, -p, -f or a pipe on stdin expected; -i chats line by line");
     if (!st.code && chat && (o->json || o->jsonl))
@@ -35,10 +36,12 @@ static Status run(Options *o) {
         st = status_error(QUILL_USAGE,
                           "--evict and --context-shift: one of them expected, found both; the first gives up "
                           "tokens, the second leaves out whole turns");
+    if (!chat && o->shift_is_usual) o->context_shift = false;
     if (!st.code && !chat && o->context_shift)
         st = status_error(QUILL_USAGE, "--context-shift: a chat expected, whose oldest turns it leaves out; one prompt "
                                        "has none: leave it out, or add -i; --evict gives up tokens");
     buf_append(&prompt, "", 0);
+    if (chat) o->no_newline = false; // an answer's line ends before the next turn
     if (!st.code && chat) st = repl_run(o, (Str){given ? prompt.data : NULL, prompt.n});
     else if (!st.code) st = complete_run(o, (Str){prompt.data, prompt.n});
     buf_free(&prompt);
@@ -58,7 +61,7 @@ static Status dispatch(Options *o) {
     case MODE_PREFILL: return prefill_run(o);
     case MODE_DECODE: return decode_run(o);
     case MODE_KV: return kv_run(o);
-    default: return status_error(QUILL_USAGE, "quill %s: not in this version yet", mode_name(o->mode));
+    default: assert(!"a mode"); return OK;
     }
 }
 
@@ -93,6 +96,13 @@ static Status flush_stdout(void) {
     return failed && errno != EPIPE ? status_error(QUILL_IO, "stdout: %s", strerror(errno)) : OK;
 }
 
+// A model that no argument has named is not what the user looks at: the message says who has.
+static void print_failure(const Options *o, const Status *st) {
+    bool elsewhere = o->model_from && str_has_prefix(str_of(st->message), o->model);
+    if (elsewhere) fprintf(stderr, "quill: %s: %s\n", o->model_from, st->message);
+    else fprintf(stderr, "quill: %s\n", st->message);
+}
+
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); // a reader that leaves is an EPIPE, which ends quietly
     signal(SIGXFSZ, SIG_IGN); // a file that grows past ulimit -f is an EFBIG
@@ -107,7 +117,7 @@ int main(int argc, char **argv) {
     if (!st.code) st = flush_stdout();
     Status lost = guard_lost(); // whatever else came of it
     if (lost.code && st.code < 128) st = lost;
-    if (st.message[0]) fprintf(stderr, "quill: %s\n", st.message);
+    if (st.message[0]) print_failure(&o, &st);
     cli_free(&o);
     return st.code;
 }

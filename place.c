@@ -7,6 +7,7 @@
 
 #include "cuda.h"
 #include "progress.h"
+#include "paragraph.h"
 
 enum {
     GPU_WORTH = 200000000,  // bytes of weights under which auto stays on the CPU: they fit its caches, and a GPU takes
@@ -46,7 +47,9 @@ Status place_open(Place *p, const Options *o, const Model *m) {
     }
     if (!insists && !m) return OK;
     if (!insists && model_weight_bytes(m) < GPU_WORTH) {
-        snprintf(p->why, sizeof p->why, "a small model; --device cuda insists on the GPU");
+        Status there = o->verbose ? cuda_look() : OK; // a driver takes its time
+        snprintf(p->why, sizeof p->why, "%.300s",
+                 there.code ? there.message : "a small model; --device cuda insists on the GPU");
         return OK;
     }
     Status st = cuda_backend(&p->gpu);
@@ -173,14 +176,11 @@ void place_budget(const Place *p, Buf *out) {
 void place_report(const Place *p) {
     if (!p->gpu) return;
     CudaCounts c = cuda_counts();
-    fprintf(stderr, "gpu        %s %s: layers %d to %d of %d, head%s; %s\n", p->gpu->name, p->gpu->isa,
-            p->n_all - p->n_layers, p->n_all - 1, p->n_all, p->n_layers == p->n_all ? ", embedding" : "",
-            p->gpu->kernels);
-    fprintf(stderr,
-            "graphs     %ld steps of few rows, %ld graph launches (%.2f a step), %ld captured; %d of %d layers dense\n",
-            c.steps, c.replays, c.steps ? (double)c.replays / (double)c.steps : 0, c.captures, c.dense_layers,
-            c.n_layers);
-    fprintf(stderr,
-            "sampling   %ld tokens on the GPU, %ld of them ahead of the host; %ld rows of logits for the host\n",
-            c.drawn, c.drawn_ahead, c.rows_fetched);
+    paragraph_item("gpu", "%s %s: layers %d to %d of %d, head%s; %s", p->gpu->name, p->gpu->isa, p->n_all - p->n_layers,
+                   p->n_all - 1, p->n_all, p->n_layers == p->n_all ? ", embedding" : "", p->gpu->kernels);
+    paragraph_item(
+        "graphs", "%ld steps of few rows, %ld graph launches (%.2f a step), %ld captured; %d of %d layers dense",
+        c.steps, c.replays, c.steps ? (double)c.replays / (double)c.steps : 0, c.captures, c.dense_layers, c.n_layers);
+    paragraph_item("sampling", "%ld tokens on the GPU, %ld of them ahead of the host; %ld rows of logits for the host",
+                   c.drawn, c.drawn_ahead, c.rows_fetched);
 }

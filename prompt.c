@@ -3,14 +3,18 @@
 #include "prompt.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-// Only pipes and regular files: a terminal, a socket or a device may never end, or belong to somebody else.
+// Pipes, regular files and sockets (node gives its children socket pairs). A terminal or a device may never end, or
+// belong to somebody else.
 static bool stdin_is_text(void) {
     struct stat info;
-    return fstat(STDIN_FILENO, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISREG(info.st_mode));
+    if (fstat(STDIN_FILENO, &info) != 0) return false;
+    return S_ISFIFO(info.st_mode) || S_ISREG(info.st_mode) || S_ISSOCK(info.st_mode);
 }
 
 static int hex_digit(char c) {
@@ -41,27 +45,61 @@ static void join(Buf *all, const Buf *part) {
     buf_append(all, part->data, part->n);
 }
 
-Status prompt_read(const Options *o, Buf *text, bool *given) {
-    *given = o->prompt || o->file;
-    if (o->prompt && o->escape) prompt_unescape(o->prompt, text);
-    else if (o->prompt) buf_str(text, o->prompt);
+// ---- reading --------------------------------------------------------------------------------------------------------
+
+enum { PATIENCE = 3 }; // seconds until stderr says what quill waits for
+
+static void say_waiting(int number) {
+    static const char what[] = "quill: note: still reading the prompt: it ends when stdin (or the file of -f) does; "
+                               "Ctrl-C stops, --no-stdin leaves stdin out\n";
+    (void)number;
+    int before = errno;
+    ssize_t n = write(STDERR_FILENO, what, sizeof what - 1);
+    (void)n;
+    errno = before;
+}
+
+static void watch_waiting(bool on) {
+    struct sigaction action = {.sa_handler = on ? say_waiting : SIG_DFL, .sa_flags = SA_RESTART};
+    if (!on) alarm(0);
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGALRM, &action, NULL);
+    if (on) alarm(PATIENCE);
+}
+
+static Status read_part(const PromptPart *p, bool escape, Buf *text) {
+    if (p->file) return file_read(p->file, text);
+    if (escape) prompt_unescape(p->text, text);
+    else buf_str(text, p->text);
+    return OK;
+}
+
+static Status read_parts(const Options *o, Buf *text, bool *given) {
+    static const PromptPart in = {.file = "-"};
+    // The modes that measure take one source, and do not wait for another.
+    bool joins = o->mode == MODE_RUN || o->mode == MODE_PREFILL, named = false;
     Buf part = {0};
     Status st = OK;
-    // A file named is the whole source, and the modes that measure take one source: only a prompt in words is joined
-    // with what is piped in.
-    bool joins = o->mode == MODE_RUN || o->mode == MODE_PREFILL;
-    bool wants_stdin = !o->file && (joins || !o->prompt);
-    if (o->file) {
-        st = file_read(o->file, &part);
+    *given = o->n_parts > 0;
+    for (int i = 0; i < o->n_parts && !st.code; i++) {
+        st = read_part(&o->parts[i], o->escape, &part);
         join(text, &part);
         part.n = 0;
+        if (o->parts[i].file && strcmp(o->parts[i].file, "-") == 0) named = true;
     }
-    if (!st.code && wants_stdin && !o->no_stdin && stdin_is_text()) {
+    if (!st.code && !named && !o->no_stdin && (joins || !*given) && stdin_is_text()) {
         *given = true;
-        st = fd_read_all(STDIN_FILENO, "stdin", &part);
+        st = read_part(&in, false, &part);
         join(text, &part);
     }
     buf_free(&part);
+    return st;
+}
+
+Status prompt_read(const Options *o, Buf *text, bool *given) {
+    if (!o->quiet) watch_waiting(true);
+    Status st = read_parts(o, text, given);
+    if (!o->quiet) watch_waiting(false);
     return st;
 }
 

@@ -9,6 +9,7 @@
 
 #include "output.h"
 #include "roofline.h"
+#include "paragraph.h"
 
 static double rounded(double v, int digits) {
     double scale = pow(10, digits);
@@ -38,17 +39,21 @@ Timing report_timing(const Engine *e, const Request *r) {
 
 // ---- --verbose ------------------------------------------------------------------------------------------------------
 
+static void print_item(const char *label, Buf *text) {
+    paragraph_item(label, "%s", text->data);
+    buf_free(text);
+}
+
 static void print_eog(const Engine *e) {
     int ids[32], n = tokenizer_eog_ids(e->tok, ids, 32);
-    fprintf(stderr, "end        ");
+    Buf line = {0};
     for (int i = 0; i < n && i < 32; i++) {
-        Buf name = {0};
         Str piece = tokenizer_piece(e->tok, ids[i]);
-        utf8_escape(&name, piece.data, piece.n);
-        fprintf(stderr, "%s%d %s", i ? ", " : "", ids[i], name.data);
-        buf_free(&name);
+        buf_printf(&line, "%s%d ", i ? ", " : "", ids[i]);
+        utf8_escape(&line, piece.data, piece.n);
     }
-    fprintf(stderr, "%s\n", n == 0 ? "no token ends the generation" : n > 32 ? ", ..." : "");
+    buf_str(&line, n == 0 ? "no token ends the generation" : n > 32 ? ", ..." : "");
+    print_item("end", &line);
 }
 
 void report_budget(const Engine *e) {
@@ -62,93 +67,137 @@ void report_budget(const Engine *e) {
 void report_before(const Engine *e, const Options *o, const char *template_name) {
     const Config *c = &e->model.c;
     char size[24], count[24];
-    fprintf(stderr, "model      %s: %s, %d layers, dim %d, %s parameters, file of %s\n", gguf_name(e->gguf), c->arch,
-            c->n_layers, c->dim, count_text((double)model_n_params(&e->model), count),
-            size_text((double)gguf_file_bytes(e->gguf), size));
-    fprintf(stderr, "backend    %s %s, %d thread%s: %s\n", e->be->name, e->be->isa, threads_count(e->pool),
-            threads_count(e->pool) == 1 ? "" : "s", e->be->kernels);
-    fprintf(stderr, "context    %d, trained for %d; %s KV, %d rows a step\n", e->shape.n_ctx, c->n_ctx_train,
-            e->shape.block ? "paged" : "contiguous", scheduler_max_rows(e->sched));
+    paragraph_item("model", "%.800s: %s, %d layers, dim %d, %s parameters, file of %s", gguf_name(e->gguf), c->arch,
+                   c->n_layers, c->dim, count_text((double)model_n_params(&e->model), count),
+                   size_text((double)gguf_file_bytes(e->gguf), size));
+    paragraph_item("backend", "%s %s, %d thread%s: %s", e->be->name, e->be->isa, threads_count(e->pool),
+                   threads_count(e->pool) == 1 ? "" : "s", e->be->kernels);
+    if (!e->place.gpu) paragraph_item("", "on the CPU: %s", e->place.why);
+    paragraph_item("context", "%d, trained for %d; %s KV, %d rows a step", e->shape.n_ctx, c->n_ctx_train,
+                   e->shape.block ? "paged" : "contiguous", scheduler_max_rows(e->sched));
     fputs("memory\n", stderr);
     report_budget(e);
     if (e->tok) print_eog(e);
     if (!template_name) return; // nothing is generated
-    fprintf(stderr, "template   %s\n", template_name);
-    if (o->sampling.greedy || o->sampling.temp <= 0) fprintf(stderr, "sampling   greedy\n");
-    else fprintf(stderr, "seed       %llu\n", (unsigned long long)o->sampling.seed);
+    paragraph_item("template", "%s", template_name);
+    if (o->sampling.greedy || o->sampling.temp <= 0) paragraph_item("sampling", "greedy");
+    else paragraph_item("seed", "%llu", (unsigned long long)o->sampling.seed);
 }
 
-// "2.31 GB/s (80.1% of 2.88)": an achieved rate in units of 1e9, against a ceiling if there is one.
-static void print_rate(double amount, double ms, double ceiling, const char *unit) {
+// Three digits at least, and no exponent.
+static const char *figure(double v, char out[24]) {
+    snprintf(out, 24, v >= 100 ? "%.0f" : "%.3g", v);
+    return out;
+}
+
+// Decimals of milliseconds: a thousandth of `ms` still shows.
+static int decimals(double ms) { return ms < 10 ? 3 : ms < 100 ? 2 : 1; }
+
+static const char *ms_text(double ms, char out[24]) {
+    snprintf(out, 24, "%.*f ms", decimals(ms), ms);
+    return out;
+}
+
+// ", 2.31 GB/s (80% of 2.88)": an achieved rate in units of 1e9, against a ceiling if there is one.
+static void add_rate(Buf *out, double amount, double ms, double ceiling, const char *unit) {
     double achieved = rate(amount, ms) / 1e9;
-    fprintf(stderr, ", %.4g %s", achieved, unit);
-    if (ceiling > 0) fprintf(stderr, " (%.1f%% of %.4g)", 100 * achieved / ceiling, ceiling);
+    char a[24];
+    buf_printf(out, ", %s %s", figure(achieved, a), unit);
+    if (ceiling > 0) buf_printf(out, " (%.0f%% of %s)", 100 * achieved / ceiling, figure(ceiling, a));
 }
 
 void report_store(const KvStore *s) {
     if (!s) return;
     KvStoreStats k = kvstore_stats(s);
-    char size[24];
-    fprintf(stderr, "KV dir     %d slots from %s in %.4f ms; %d kept there, %s in %.4f ms", k.n_loaded, kvstore_dir(s),
-            1e3 * k.load_seconds, k.n_saved, size_text((double)k.saved_bytes, size), 1e3 * k.save_seconds);
-    if (k.n_removed) fprintf(stderr, "; %d old files removed", k.n_removed);
-    fprintf(stderr, "\n");
+    char size[24], loaded[24], saved[24];
+    Buf line = {0};
+    buf_printf(&line, "%d slots from %s in %s; %d kept there, %s in %s", k.n_loaded, kvstore_dir(s),
+               ms_text(1e3 * k.load_seconds, loaded), k.n_saved, size_text((double)k.saved_bytes, size),
+               ms_text(1e3 * k.save_seconds, saved));
+    if (k.n_removed) buf_printf(&line, "; %d old files removed", k.n_removed);
+    print_item("KV dir", &line);
+}
+
+static void report_prefill(const Engine *e, const Request *r, const Timing *t, const Roofline *roof) {
+    const Timeline *time = &r->time;
+    char ms[24], tps[24], flops[24], density[24];
+    Buf line = {0};
+    buf_printf(&line, "%d tokens, %d cached, %s, %s tok/s, %s GFLOP", r->n_prompt - r->n_reused, r->n_reused,
+               ms_text(t->prefill_ms, ms), figure(t->prefill_tps, tps), figure(time->prefill_flops / 1e9, flops));
+    add_rate(&line, time->prefill_flops / 1e3, t->prefill_ms,
+             roof ? roofline_peak_gflops(roof, engine_prefill_isa(e), threads_count(e->pool)) / 1e3 : 0, "TFLOP/s");
+    if (time->prefill_bytes > 0)
+        buf_printf(&line, ", %s FLOP/byte", figure(time->prefill_flops / time->prefill_bytes, density));
+    print_item("prefill", &line);
+}
+
+static void report_decode(const Engine *e, const Request *r, const Timing *t, const Roofline *roof) {
+    const Timeline *time = &r->time;
+    char ms[24], tps[24], bytes[24], density[24];
+    Buf line = {0};
+    buf_printf(&line, "%d tokens, %s, %s tok/s, %s", t->tokens - 1, ms_text(t->decode_ms, ms),
+               figure(t->decode_tps, tps), size_text(time->decode_bytes, bytes));
+    bool in_memory = time->decode_bytes / (t->tokens - 1) >= BANDWIDTH_BYTES;
+    add_rate(&line, time->decode_bytes, t->decode_ms,
+             roof && in_memory ? roofline_read(roof, threads_count(e->pool)) : 0, "GB/s");
+    if (roof && !in_memory) buf_str(&line, " (-)"); // its weights live in the caches
+    if (time->decode_bytes > 0)
+        buf_printf(&line, ", %s FLOP/byte", figure(time->decode_flops / time->decode_bytes, density));
+    print_item("decode", &line);
+}
+
+// TTFT, TPOT and the total have the same decimals, and the total is the sum of what is printed.
+static void report_latency(const Request *r, const Timing *t) {
+    int gaps = int_max(0, t->tokens - 1), d = decimals(gaps ? t->tpot_ms : t->ttft_ms);
+    double ttft = rounded(t->ttft_ms, d), tpot = rounded(t->tpot_ms, d);
+    if (t->tokens > 0)
+        paragraph_item("latency", "TTFT %.*f ms, TPOT %.*f ms, ITL p50 %.*f p99 %.*f ms", d, ttft, d, tpot, d,
+                       t->itl_p50_ms, d, t->itl_p99_ms);
+    paragraph_item("total", "%.*f ms = TTFT + TPOT x %d, %d tokens, %s", d,
+                   t->tokens ? ttft + tpot * gaps : t->total_ms, gaps, t->tokens, finish_name(r->finish));
+}
+
+static void report_memory(const Engine *e, const Request *r) {
+    char a[24], b[24];
+    int shared = 0;
+    for (int i = 0; i < e->kv.pool->n_blocks; i++) shared += e->kv.refs[i] > 1;
+    paragraph_item("KV", "%d slots, %d of %d blocks used, %d shared, %s of %s", sequence_slots(&r->seq),
+                   e->kv.pool->n_blocks - e->kv.n_free, e->kv.pool->n_blocks, shared,
+                   size_text((double)kv_bytes_per_slot(&e->shape) * sequence_slots(&r->seq), a),
+                   size_text((double)kv_bytes(&e->shape), b));
+    place_report(&e->place);
+    size_t huge = e->model.n_device ? 0 : gguf_huge_bytes(e->gguf);
+    Buf line = {0};
+    buf_printf(&line, "%s resident", size_text((double)memory_peak(), a));
+    if (huge) buf_printf(&line, "; %s of the weights' file in huge pages", size_text((double)huge, a));
+    print_item("peak", &line);
 }
 
 void report_after(const Engine *e, const Request *r) {
     Timing t = report_timing(e, r);
-    const Timeline *time = &r->time;
-    Roofline roof = {0};
-    bool has_roof = e->model.n_device == 0 && roofline_load(&roof); // the CPU's
-    char a[24], b[24];
-    fprintf(stderr, "load       %.4f ms\n", t.load_ms);
-    fprintf(stderr, "prefill    %d tokens, %d cached, %.4f ms, %.2f tok/s, %.4g GFLOP", r->n_prompt - r->n_reused,
-            r->n_reused, t.prefill_ms, t.prefill_tps, time->prefill_flops / 1e9);
-    print_rate(time->prefill_flops / 1e3, t.prefill_ms,
-               has_roof ? roofline_peak_gflops(&roof, engine_prefill_isa(e), threads_count(e->pool)) / 1e3 : 0,
-               "TFLOP/s");
-    if (time->prefill_bytes > 0) fprintf(stderr, ", %.3g FLOP/byte", time->prefill_flops / time->prefill_bytes);
-    fprintf(stderr, "\n");
-    if (t.tokens > 1) {
-        fprintf(stderr, "decode     %d tokens, %.4f ms, %.2f tok/s, %s", t.tokens - 1, t.decode_ms, t.decode_tps,
-                size_text(time->decode_bytes, a));
-        bool in_memory = time->decode_bytes / (t.tokens - 1) >= BANDWIDTH_BYTES;
-        print_rate(time->decode_bytes, t.decode_ms,
-                   has_roof && in_memory ? roofline_read(&roof, threads_count(e->pool)) : 0, "GB/s");
-        if (has_roof && !in_memory) fprintf(stderr, " (-)"); // its weights live in the caches
-        if (time->decode_bytes > 0) fprintf(stderr, ", %.3g FLOP/byte", time->decode_flops / time->decode_bytes);
-        fprintf(stderr, "\n");
-    }
-    if (t.tokens > 0)
-        fprintf(stderr, "latency    TTFT %.4f ms, TPOT %.4f ms, ITL p50 %.4f p99 %.4f ms\n", t.ttft_ms, t.tpot_ms,
-                t.itl_p50_ms, t.itl_p99_ms);
-    fprintf(stderr, "total      %.4f ms = TTFT + TPOT x %d, %d tokens, %s\n", t.total_ms, int_max(0, t.tokens - 1),
-            t.tokens, finish_name(r->finish));
+    Roofline stored = {0};
+    const Roofline *roof = e->model.n_device == 0 && roofline_load(&stored) ? &stored : NULL; // the CPU's
+    char ms[24];
+    paragraph_item("load", "%s", ms_text(t.load_ms, ms));
+    report_prefill(e, r, &t, roof);
+    if (t.tokens > 1) report_decode(e, r, &t, roof);
+    report_latency(r, &t);
     report_store(e->store);
-    int shared = 0;
-    for (int i = 0; i < e->kv.pool->n_blocks; i++) shared += e->kv.refs[i] > 1;
-    fprintf(stderr, "KV         %d slots, %d of %d blocks used, %d shared, %s of %s\n", sequence_slots(&r->seq),
-            e->kv.pool->n_blocks - e->kv.n_free, e->kv.pool->n_blocks, shared,
-            size_text((double)kv_bytes_per_slot(&e->shape) * sequence_slots(&r->seq), a),
-            size_text((double)kv_bytes(&e->shape), b));
-    place_report(&e->place);
-    fprintf(stderr, "peak       %s resident", size_text((double)memory_peak(), a));
-    size_t huge = e->model.n_device ? 0 : gguf_huge_bytes(e->gguf);
-    if (huge) fprintf(stderr, "; %s of the weights' file in huge pages", size_text((double)huge, a));
-    fprintf(stderr, "\n");
+    report_memory(e, r);
 }
 
 void report_turn(const Engine *e, const Options *o, const Request *r) {
     Timing t = report_timing(e, r);
     bool color = output_color(o->color, STDERR_FILENO);
-    char from[48] = "";
+    char from[48] = "", tps[24], ttft[24], total[24];
     if (e->n_from_dir) snprintf(from, sizeof from, " (%d from --kv-dir)", e->n_from_dir);
-    fprintf(
-        stderr,
-        "%sturn       %d new tokens, %d cached%s, TTFT %.4f ms, %d tokens at %.2f tok/s, total %.4f ms, %s, context "
-        "%d of %d%s\n",
-        color ? "\033[2m" : "", r->n_prompt - r->n_reused, r->n_reused, from, t.ttft_ms, t.tokens, t.decode_tps,
-        t.total_ms, finish_name(r->finish), r->seq.n_tokens - r->seq.n_gone, e->shape.n_ctx, color ? "\033[0m" : "");
+    if (color) fputs("\033[2m", stderr);
+    paragraph_item("turn", "%d new tokens, %d cached%s; %d tokens at %s tok/s; context %d of %d",
+                   r->n_prompt - r->n_reused, r->n_reused, from, t.tokens, figure(t.decode_tps, tps),
+                   r->seq.n_tokens - r->seq.n_gone, e->shape.n_ctx);
+    paragraph_item("", "TTFT %s, total %s, %s", ms_text(t.ttft_ms, ttft), ms_text(t.total_ms, total),
+                   finish_name(r->finish));
+    if (color) fputs("\033[0m", stderr);
 }
 
 // ---- --json ---------------------------------------------------------------------------------------------------------

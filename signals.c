@@ -11,10 +11,13 @@
 
 #include "util.h"
 
-static volatile sig_atomic_t caught;
+static volatile sig_atomic_t caught, times, most = 1;
+
+static void set(int number, void (*handler)(int));
 
 static void on_signal(int number) {
     if (caught != SIGTERM) caught = number;
+    if (++times < most) set(number, on_signal);
 }
 
 static void set(int number, void (*handler)(int)) {
@@ -31,11 +34,19 @@ static bool ignored(int number) {
 
 void signals_catch(void) {
     if (caught == SIGINT) caught = 0;
+    times = 0;
+    most = 1;
     if (!ignored(SIGINT)) set(SIGINT, on_signal);
     if (!ignored(SIGTERM)) set(SIGTERM, on_signal);
 }
 
+void signals_catch_two(void) {
+    signals_catch();
+    most = 2;
+}
+
 int signals_caught(void) { return caught; }
+int signals_times(void) { return times; }
 
 void signals_release(void) {
     if (!ignored(SIGINT)) set(SIGINT, SIG_DFL);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "report.h"
+#include "paragraph.h"
 
 // ---- the promise ----------------------------------------------------------------------------------------------------
 
@@ -78,28 +79,29 @@ void tally_free(Tally *t) {
     sample_free(&t->queue);
 }
 
-// ---- what stderr is told
-// ------------------------------------------------------------------------------------------------------
+// ---- what stderr is told --------------------------------------------------------------------------------------------
 
 static void print_sample(const char *name, const Sample *s) {
     if (s->n == 0) return;
-    fprintf(stderr, "%-10s p50 %.4f, p95 %.4f, p99 %.4f ms\n", name, 1e3 * percentile(s->values, s->n, 50),
-            1e3 * percentile(s->values, s->n, 95), 1e3 * percentile(s->values, s->n, 99));
+    double p50 = 1e3 * percentile(s->values, s->n, 50);
+    int d = p50 < 10 ? 3 : p50 < 100 ? 2 : 1;
+    paragraph_item(name, "p50 %.*f, p95 %.*f, p99 %.*f ms", d, p50, d, 1e3 * percentile(s->values, s->n, 95), d,
+                   1e3 * percentile(s->values, s->n, 99));
 }
 
 void tally_goodput(const Tally *t, const Slo *slo) {
     if (slo->ttft == 0 && slo->tpot == 0) return;
-    fprintf(stderr, "goodput    %lld of %lld jobs kept --slo, %.4g requests/s\n", (long long)t->n_kept,
-            (long long)t->n_jobs, (double)t->n_kept / (clock_now() - t->start));
+    paragraph_item("goodput", "%lld of %lld jobs kept --slo, %.4g requests/s", (long long)t->n_kept,
+                   (long long)t->n_jobs, (double)t->n_kept / (clock_now() - t->start));
 }
 
 void tally_report(const Tally *t, const Engine *e, const Slo *slo) {
     double seconds = clock_now() - t->start;
-    fprintf(stderr, "jobs       %lld answered, %lld failed, %.3f s, %.4g requests/s\n", (long long)t->n_jobs,
-            (long long)t->n_failed, seconds, (double)t->n_jobs / seconds);
-    fprintf(stderr, "tokens     %lld generated, %.2f tok/s; %lld of prompts, %lld from the cache (hit rate %.1f%%)\n",
-            (long long)t->n_new, (double)t->n_new / seconds, (long long)t->n_prompt, (long long)t->n_cached,
-            t->n_prompt ? 100 * (double)t->n_cached / (double)t->n_prompt : 0);
+    paragraph_item("jobs", "%lld answered, %lld failed, %.2f s, %.4g requests/s", (long long)t->n_jobs,
+                   (long long)t->n_failed, seconds, (double)t->n_jobs / seconds);
+    paragraph_item("tokens", "%lld generated, %.1f tok/s; %lld of prompts, %lld from the cache (hit rate %.1f%%)",
+                   (long long)t->n_new, (double)t->n_new / seconds, (long long)t->n_prompt, (long long)t->n_cached,
+                   t->n_prompt ? 100 * (double)t->n_cached / (double)t->n_prompt : 0);
     print_sample("TTFT", &t->ttft);
     print_sample("TPOT", &t->tpot);
     print_sample("ITL", &t->itl);
@@ -107,14 +109,14 @@ void tally_report(const Tally *t, const Engine *e, const Slo *slo) {
     print_sample("queueing", &t->queue);
     tally_goodput(t, slo);
     if (t->n_steps == 0) return;
-    fprintf(stderr, "width      %.1f sequences a step on average, %d at most; %lld steps, %lld preemptions\n",
-            (double)t->n_seqs / (double)t->n_steps, t->most_seqs, (long long)t->n_steps,
-            (long long)scheduler_preemptions(e->sched));
-    fprintf(stderr, "KV         %d of %d blocks of %d used at most, %.2f%% of the slots held were waste\n",
-            t->most_blocks, e->kv.pool->n_blocks, e->kv.pool->block,
-            t->slots_held > 0 ? 100 * (1 - t->slots / t->slots_held) : 0);
+    paragraph_item("width", "%.1f sequences a step on average, %d at most; %lld steps, %lld preemptions",
+                   (double)t->n_seqs / (double)t->n_steps, t->most_seqs, (long long)t->n_steps,
+                   (long long)scheduler_preemptions(e->sched));
+    paragraph_item("KV", "%d of %d blocks of %d used at most, %.1f%% of the slots held were waste", t->most_blocks,
+                   e->kv.pool->n_blocks, e->kv.pool->block,
+                   t->slots_held > 0 ? 100 * (1 - t->slots / t->slots_held) : 0);
     report_store(e->store);
     place_report(&e->place);
     char peak[24];
-    fprintf(stderr, "peak       %s resident\n", size_text((double)memory_peak(), peak));
+    paragraph_item("peak", "%s resident", size_text((double)memory_peak(), peak));
 }

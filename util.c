@@ -191,19 +191,19 @@ void buf_free(Buf *b) {
 
 int edit_distance(const char *a, const char *b) {
     enum { MAX = 64 };
-    int row[MAX + 1];
+    int rows[3][MAX + 1];
     int na = (int)strnlen(a, MAX), nb = (int)strnlen(b, MAX);
-    for (int j = 0; j <= nb; j++) row[j] = j;
+    for (int j = 0; j <= nb; j++) rows[0][j] = j;
     for (int i = 1; i <= na; i++) {
-        int diagonal = row[0];
+        int *row = rows[i % 3], *above = rows[(i + 2) % 3], *two_above = rows[(i + 1) % 3];
         row[0] = i;
         for (int j = 1; j <= nb; j++) {
-            int cost = int_min(diagonal + (a[i - 1] != b[j - 1]), int_min(row[j], row[j - 1]) + 1);
-            diagonal = row[j];
-            row[j] = cost;
+            row[j] = int_min(above[j - 1] + (a[i - 1] != b[j - 1]), int_min(above[j], row[j - 1]) + 1);
+            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped) row[j] = int_min(row[j], two_above[j - 2] + 1);
         }
     }
-    return row[nb];
+    return rows[na % 3][nb];
 }
 
 void nearest_try(Nearest *n, const char *candidate) {

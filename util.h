@@ -90,7 +90,7 @@ void buf_str(Buf *b, const char *c_string);
 void buf_printf(Buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void buf_free(Buf *b);
 
-// The edit distance of two words; did-you-mean uses it.
+// The edit distance of two words, two letters swapped counting once; did-you-mean uses it.
 int edit_distance(const char *a, const char *b);
 
 // The did-you-mean: the nearest of the words it is shown. Start from (Nearest){.word = what was written}.

@@ -8,6 +8,7 @@
 # is counted for all. Nothing is shared between the jobs. A prompt is digits, a token each in the models that `quill
 # bench --shape S --type T --save FILE` makes; the tokens that it had are in the last column.
 set -euo pipefail
+export XDG_CONFIG_HOME=/dev/null # the user's configuration has no say
 
 if [ $# -lt 2 ]; then
     sed -n '2,9s/^# \{0,1\}//p' "$0" >&2

@@ -6,6 +6,7 @@
 # LLAMA2C_RUN is run.c of llama2.c, built by you: gcc -O3 -march=native -fopenmp -o run run.c -lm
 # THREADS=N fixes the threads of both; otherwise each takes its own default. QUILL_FLAGS adds flags for quill.
 set -euo pipefail
+export XDG_CONFIG_HOME=/dev/null # the user's configuration has no say
 
 if [ $# -lt 4 ]; then
     sed -n '2,7s/^# \{0,1\}//p' "$0" >&2

@@ -10,6 +10,7 @@
 # file instead and stores nothing. ROUNDS=2, THREADS=(processors), SHAPE=1.1b, PROMPT=512, TOKENS=64; KEEP=DIR keeps the
 # files for the next run.
 set -euo pipefail
+export XDG_CONFIG_HOME=/dev/null # the user's configuration has no say
 
 if [ $# -lt 2 ]; then
     sed -n '2,11s/^# \{0,1\}//p' "$0" >&2

@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 
 out=${1:-build/gpu}
 budget=${SECONDS_FOR_ALL:-480}
-export QUILL_MODEL='' XDG_CACHE_HOME
+export QUILL_MODEL='' XDG_CONFIG_HOME=/dev/null XDG_CACHE_HOME
 failures=()
 left_out=()
 results=()

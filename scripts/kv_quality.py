@@ -11,9 +11,12 @@ Every line is one `quill perplexity --json`, or facts that are asked for behind 
 import argparse
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
+
+os.environ["XDG_CONFIG_HOME"] = "/dev/null"  # the user's configuration has no say
 
 TYPES = ["f32", "f16", "bf16", "fp8", "q8_0", "q4_0", "kivi2"]
 

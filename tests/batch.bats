@@ -197,15 +197,16 @@ has() { # has PATTERN FILE: within 20 seconds
 
 @test "on a terminal a line says how far it is, and leaves no trace" {
     echo 'spawn true' | python3 "$BATS_TEST_DIRNAME/pty_drive.py" 2>/dev/null || skip "no pseudo-terminals here"
-    for i in $(seq 500); do job "$i" 5; done >jobs
+    echo '{"prompt":7}' >jobs
+    echo >>jobs
+    for i in $(seq 500); do job "$i" 5; done >>jobs
     unset TERM
     python3 "$BATS_TEST_DIRNAME/pty_drive.py" <<'EOF'
 spawn sh -c 'exec $QUILL batch --rate 4 --seed 1 jobs >out'
-expect " done, "
+expect " of 501 done, 1 failed, "
 expect " open, "
 expect " tok/s, "
-expect "% of blocks"
-expect "% hits"
+expect " left"
 signal INT
 expect "\r\e[Kquill: batch: stopped by SIGINT: "
 exit 130
@@ -223,4 +224,50 @@ never "open"
 exit 0
 EOF
     done
+}
+
+@test "the first Ctrl-C says what it waits for, the second writes what there is" {
+    for i in $(seq 5); do job "$i" 20000; done >jobs
+    job short 1 >>jobs
+    hears_int "$QUILL" batch -c 32k jobs >out 2>errors </dev/null &
+    pid=$!
+    has short out
+    kill -INT "$pid"
+    has '^quill: batch: finishing 5 jobs; Ctrl-C again stops$' errors
+    [ "$(wc -l <out)" -eq 1 ]
+    kill -INT "$pid"
+    ended "$pid"
+    [ "$status" -eq 130 ]
+    [ "$(wc -l <out)" -eq 6 ]
+    [ "$(grep -c '"finish_reason":"interrupt"' out)" -eq 5 ]
+    grep -q '^quill: batch: stopped by SIGINT: ' errors
+}
+
+@test "--resume goes on where a run was cut" {
+    for i in $(seq 6); do job "$i" 4; done >jobs
+    echo '{"prompt":"no id","max_tokens":2}' >>jobs
+    job same 3 >>jobs
+    job same 3 >>jobs
+    "$QUILL" batch --seed 5 jobs | sort >want
+    # the first two answers, one of the two that share an id, one that a signal cut, and half a line
+    "$QUILL" batch --seed 5 --keep-order jobs >all
+    { sed -n '1,2p;8p' all; sed -n 3p all | sed 's/"finish_reason":"[a-z]*"/"finish_reason":"interrupt"/'; sed -n 4p all | head -c 40; } >out
+    "$QUILL" batch --seed 5 --resume out jobs >stdout 2>errors
+    [ ! -s stdout ]
+    [ "$(cat errors)" = "quill: note: out has 3 answers; their jobs are skipped" ]
+    grep -v '"interrupt"' out | sed 's/"queue_ms.*//; s/"usage.*"seed/"seed/' | sort >found
+    sed 's/"queue_ms.*//; s/"usage.*"seed/"seed/' want | cmp - found
+    # nothing is left to do
+    cp out before
+    "$QUILL" batch --seed 5 --resume out jobs 2>/dev/null
+    cmp before out
+    # a new file, OpenAI's lines, and failures are tried again
+    echo '{"custom_id":"r","method":"POST","url":"/v1/completions","body":{"model":"m","prompt":"hi","max_tokens":3}}' >jobs
+    echo '{"id":"bad","prompt":7}' >>jobs
+    for times in 2 3; do
+        run -2 "$QUILL" batch -q --resume new jobs
+        [ "$(wc -l <new)" -eq "$times" ]
+    done
+    [ "$(grep -c '"custom_id":"r"' new)" -eq 1 ]
+    run -6 "$QUILL" batch --resume ./no/such jobs
 }

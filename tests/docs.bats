@@ -29,6 +29,7 @@ offered() {
     groff -man -ww -T utf8 quill.1 2>errors >page
     [ ! -s errors ]
     [ "$(groff -man -T ascii -P -cbu quill.1 | wc -L)" -le 80 ]
+    [ "$(groff -man -T ascii -P -cbu quill.1 | wc -l)" -lt 300 ]
     for section in NAME SYNOPSIS MODES OPTIONS 'CHAT COMMANDS' 'EXIT STATUS' ENVIRONMENT FILES EXAMPLES; do
         grep -qx ".SH $section" quill.1
     done
@@ -44,6 +45,11 @@ offered() {
     [ "$(offered quill --file '')" = "dir model.gguf" ]
     [ "$(offered quill inspect m)" = model.gguf ]
     [ "$(offered quill kv info m)" = model.gguf ]
+    [ "$(offered quill kv '')" = "check cut diff info" ]
+    [ "$(offered quill kv c)" = "check cut" ]
+    [ "$(offered quill kv -n 10 cut m)" = model.gguf ]
+    [[ " $(offered quill --chat-template '') " == *" chatml "*" llama3 "*" mistral-v7 "* ]]
+    [ "$(offered quill --chat-template chat)" = chatml ]
     [ "$(offered quill hello m)" = "" ]
     [ "$(offered quill -p m)" = "" ]
     [ "$(offered quill -- ben)" = "" ]
@@ -66,6 +72,8 @@ offered() {
     [ "$(offers 'quill -m mod')" = model.gguf ]
     [ "$(offers 'quill inspect mod')" = model.gguf ]
     [ "$(offers 'quill kv info mod')" = model.gguf ]
+    [ "$(offers 'quill kv c')" = "check cut" ]
+    [ "$(offers 'quill --chat-template chat')" = chatml ]
     [ "$(offers 'quill bench --roof')" = --roofline ]
     [ "$(offers 'quill --roof')" = "" ]
 }
@@ -85,6 +93,122 @@ offered() {
     zsh -n _quill
     [ "$(head -n 1 _quill)" = "#compdef quill" ]
     zsh -f -c 'autoload -Uz compinit; compinit -u -D; source ./_quill 2>/dev/null; whence -w _quill' | grep -q 'function'
+}
+
+@test "zsh completes modes, subcommands, template names and files" {
+    has zsh
+    echo 'spawn true' | python3 "$BATS_TEST_DIRNAME/pty_drive.py" 2>/dev/null || skip "no pseudo-terminals here"
+    "$QUILL" --completions zsh >_quill
+    TERM=xterm HOME="$PWD" QUILL_TEST_PATIENCE=20 python3 "$BATS_TEST_DIRNAME/pty_drive.py" <<'EOF'
+spawn zsh -f -i
+send "PS1='% '; fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -D; compdef _quill quill; unsetopt auto_menu; echo REA''DY\n"
+expect "READY"
+send "quill kv c\t\t"
+expect "check"
+expect "cut"
+send "\x15\nquill --chat-template mistral-v\t\t"
+expect "mistral-v7"
+send "\x15\nquill benc\t"
+expect "quill bench"
+send "\x15\nquill kv info mod\t"
+expect "quill kv info model.gguf"
+send "\x15\nquill --dev\t"
+expect "quill --device"
+send "\x15\nexit\n"
+exit 0
+EOF
+}
+
+@test "-h fits 30 lines of 80 columns in every mode, and names what is there" {
+    for mode in "" bench perplexity inspect tokenize template logits batch prefill decode kv; do
+        "$QUILL" $mode -h >short
+        [ "$(wc -l <short)" -le 30 ]
+        [ "$(wc -L <short)" -le 80 ]
+        grep -q -- "--help lists all options" short
+        # every flag that it names is in the whole help
+        "$QUILL" $mode --help >long
+        [ "$(wc -l <long)" -gt "$(wc -l <short)" ] || [ "$mode" = kv ]
+        sed -n '/^Common options/,/^$/p' short | grep -oE '^ +-[-a-z]+' | while read -r flag; do grep -qE -- "^ +(-[a-z]+, )?$flag\\b" long; done
+    done
+}
+
+@test "no page names a mode that is not there" {
+    not "$QUILL" quantize -h 2>/dev/null | grep -q Usage
+    for words in "--help" "--man" "--completions bash" "--completions zsh" "--completions fish"; do "$QUILL" $words; done | not grep -qi 'quantize\b'
+    not grep -rqiE 'quill [a-z |]*quantize\b' "$BATS_TEST_DIRNAME/../README.md" "$BATS_TEST_DIRNAME/../docs"
+}
+
+# The commands in the `sh` blocks of a page, a line each, without what needs another machine or minutes.
+commands_of() {
+    awk '/^```sh$/ { on = 1; next } /^```/ { on = 0 } on' "$1" | grep -E '(^|[ (./|])quill ' | sed 's|\./quill|quill|g' | not_here
+}
+
+not_here() {
+    grep -vE 'scripts/|make |1\.1b|--roofline|on a terminal|-m qwen3.gguf$|producer' || true
+}
+
+# A folder in which the examples find what they name; models that are named are tiny ones.
+stage() {
+    "${MAKE_TINY:-build/release/tests/make_tiny}" model.gguf arch=qwen2 template=chatml ctx=2048 seed=2
+    cp model.gguf qwen3.gguf
+    mkdir bin xdg xdg/quill
+    printf '#!/bin/sh\nexec "%s" "$@"\n' "$QUILL" >bin/quill
+    printf '#!/bin/sh\nshift\nexec "$@"\n' >bin/ssh
+    printf '#!/bin/sh\nexec cat\n' >bin/jq
+    chmod +x bin/*
+    git init -q . && git add model.gguf 2>/dev/null
+    for text in letter notes rules long text prompt; do echo "Tom went to the mill. He put the blue cup there." >$text.txt; done
+    cp letter.txt text
+    for i in $(seq 20); do cat letter.txt; done >wiki.test.raw
+    echo '{"id":1,"prompt":"hello","max_tokens":5}' >jobs.jsonl
+    echo '[{"role":"user","content":"hi"}]' >messages.json
+    echo '{% for m in messages %}{{ m.content }}{% endfor %}' >t.jinja
+    quill prefill -m model.gguf --no-stdin --kv-out long.kv "a text that is long enough to be cut after a hundred tokens, for it goes on and on and on, and then on, and on" </dev/null
+    cp long.kv a.kv && cp long.kv b.kv
+    awk '/^```/ { on = on ? 0 : /^```$/ ? 1 : 2; next } on == 1' "$BATS_TEST_DIRNAME/../docs/usage.md" | sed 's|~/models|.|' >xdg/quill/config
+}
+
+@test "every command that is printed as an example runs" {
+    PATH="$PWD/bin:$PATH"
+    unset QUILL_MODEL
+    stage
+    "$QUILL" --version | not grep -q '^model: none' || skip "built with NO_MODEL=1"
+    { for mode in "" bench perplexity inspect tokenize template logits batch prefill decode kv; do
+        "$QUILL" $mode --help | sed -n '/^Examples$/,/^$/p' | grep '^  ' | sed 's/^  //' | not_here
+    done
+    "$QUILL" --man | sed -n '/^\.EX/,/^\.EE/p' | grep -v '^\.E' | sed 's/\\-/-/g; s/\\(dq/"/g; s/\\(aq/'"'"'/g; s/\\e/\\/g' | not_here
+    commands_of "$BATS_TEST_DIRNAME/../README.md"
+    commands_of "$BATS_TEST_DIRNAME/../docs/usage.md"; } | sort -u >commands
+    [ "$(wc -l <commands)" -gt 40 ]
+    XDG_CONFIG_HOME="$PWD/xdg" quill --show-config | grep -q '^threads = 4'
+    while read -r line; do
+        case "$line" in *--preset* | *--show-config*) export XDG_CONFIG_HOME="$PWD/xdg" ;; *) export XDG_CONFIG_HOME=/dev/null ;; esac
+        timeout 60 bash -o pipefail -c "$line" </dev/null >out 2>errors || { echo "$line: $?"; cat errors; false; }
+    done <commands
+}
+
+@test "the fields that the page names are those that are printed" {
+    command -v python3 >/dev/null || skip "no python3 to read JSON with"
+    "${MAKE_TINY:-build/release/tests/make_tiny}" model.gguf arch=qwen2 template=chatml ctx=512
+    export QUILL_MODEL="$PWD/model.gguf"
+    "$QUILL" --json --greedy -n 3 --logprobs 1 hi </dev/null >answer
+    "$QUILL" inspect --json >inspect
+    "$QUILL" bench -q -p 4 -n 2 -r 1 -o json >bench
+    "$QUILL" perplexity --json -p "hello hello" --kv-error >perplexity
+    python3 - answer inspect bench perplexity "$BATS_TEST_DIRNAME/../docs/usage.md" <<'PYTHON'
+import json, re, sys
+named = set(re.findall(r"[`\"]([a-z0-9_]+)[`\"]", open(sys.argv[-1]).read().split("## JSON")[1].split("## Reading")[0]))
+def keys(j, skip=("config", "metadata", "roofline", "gpu")):
+    if isinstance(j, list):
+        j = {} if not j else j[0] if isinstance(j[0], dict) else {}
+    for k, v in j.items() if isinstance(j, dict) else ():
+        yield k
+        if k not in skip:
+            yield from keys(v)
+for name in sys.argv[1:-1]:
+    missing = set(keys(json.load(open(name)))) - named
+    assert not missing, (name, missing)
+PYTHON
 }
 
 @test "make install places the binary, the page and the completions, and uninstall removes them" {

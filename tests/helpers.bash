@@ -1,5 +1,8 @@
 # helpers.bash: what the command-line tests say of a command, for `load helpers`.
 
+# The user's own configuration has no say in a test.
+export XDG_CONFIG_HOME=/dev/null
+
 # The exit code of a command whose output does not matter.
 code() {
     "$@" >/dev/null 2>&1 </dev/null && echo 0 || echo $?

@@ -33,6 +33,7 @@ static int clear_environment(void **state) {
     (void)state;
     unsetenv("QUILL_MODEL");
     unsetenv("QUILL_DEVICE");
+    setenv("XDG_CONFIG_HOME", "/dev/null", 1); // the user's own configuration has no say
     return 0;
 }
 
@@ -42,7 +43,7 @@ static void test_defaults(void **state) {
     SamplerParams s = sampler_defaults();
     good("-m x", &o);
     assert_int_equal(o.mode, MODE_RUN);
-    assert_null(o.prompt);
+    assert_int_equal(o.n_parts, 0);
     assert_int_equal(o.predict, -1);
     assert_int_equal(o.ctx_size, 0);
     assert_int_equal(o.ubatch, 0); // what suits the device
@@ -118,13 +119,32 @@ static void test_values(void **state) {
     cli_free(&o);
     good("bench -m x -p 2k -n 8 -d 16 -np 4 -r 3 -o json", &o);
     assert_int_equal(o.mode, MODE_BENCH);
-    assert_int_equal(o.bench_prompt, 2048);
-    assert_int_equal(o.bench_gen, 8);
-    assert_int_equal(o.bench_depth, 16);
+    assert_int_equal(o.bench_prompt.n, 1);
+    assert_int_equal(o.bench_prompt.at[0], 2048);
+    assert_int_equal(o.bench_gen.at[0], 8);
+    assert_int_equal(o.bench_depth.at[0], 16);
+    assert_int_equal(o.bench_threads.at[0], 0);
     assert_int_equal(o.bench_sequences, 4);
     assert_int_equal(o.bench_reps, 3);
     assert_string_equal(o.output, "json");
     cli_free(&o);
+    good("bench -m x -p 16,1k -p 5 -n 128-512+128 -d 0-2 -t 1-8*2,-1", &o);
+    static const int prompt[] = {16, 1024, 5}, gen[] = {128, 256, 384, 512}, depth[] = {0, 1, 2},
+                     threads[] = {1, 2, 4, 8, -1};
+    assert_true(o.bench_prompt.n == 3 && memcmp(o.bench_prompt.at, prompt, sizeof prompt) == 0);
+    assert_true(o.bench_gen.n == 4 && memcmp(o.bench_gen.at, gen, sizeof gen) == 0);
+    assert_true(o.bench_depth.n == 3 && memcmp(o.bench_depth.at, depth, sizeof depth) == 0);
+    assert_true(o.bench_threads.n == 5 && memcmp(o.bench_threads.at, threads, sizeof threads) == 0);
+    cli_free(&o);
+}
+
+// The pieces of a prompt with bars between them, files in <>.
+static void show_parts(const Options *o, Buf *out) {
+    buf_append(out, "", 0);
+    for (int i = 0; i < o->n_parts; i++) {
+        const PromptPart *p = &o->parts[i];
+        buf_printf(out, p->file ? "%s<%s>" : "%s%s", i ? "|" : "", p->file ? p->file : p->text);
+    }
 }
 
 static void test_words(void **state) {
@@ -135,12 +155,18 @@ static void test_words(void **state) {
         {"-m x Once upon a", "Once upon a"},
         {"Once -m x upon -n 3", "Once upon"},
         {"-m x -p Once", "Once"},
-        {"-m x -p Once -p Twice", "Twice"},
+        {"-m x -p Once -p Twice", "Once|Twice"},
         {"-m x -p Once upon", "Once upon"},
         {"-m x -- -n 5 --bogus", "-n 5 --bogus"},
         {"-m x -- bench x", "bench x"},
         {"-m x bench x", "bench x"}, // a mode is the first argument
-        {"-m x -", "-"},
+        {"-m x -", "<->"},
+        {"-m x a - b", "a b|<->"},
+        {"-m x -- -", "-"},
+        {"-m x -f a -f b -p c", "<a>|<b>|c"},
+        {"-m x -p a -f b -p c", "a|<b>|c"},
+        {"-m x -f a words -p b", "words|<a>|b"},
+        {"-m x -p Tell me -n 3 a story", "a story|Tell me"},
         {"-m x _", ""},
         {"-m x --prompt=-v", "-v"},
         {"-m x -p=--help", "--help"},
@@ -149,8 +175,10 @@ static void test_words(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         Options o;
         good(cases[i].line, &o);
-        if (!o.prompt) fail_msg("%s: no prompt", cases[i].line);
-        assert_string_equal(o.prompt, cases[i].prompt);
+        Buf shown = {0};
+        show_parts(&o, &shown);
+        if (strcmp(shown.data, cases[i].prompt) != 0) fail_msg("%s: %s", cases[i].line, shown.data);
+        buf_free(&shown);
         cli_free(&o);
     }
 }
@@ -211,7 +239,7 @@ static void test_refused(void **state) {
         {"-m x -c 4G", "-c", "4G"},
         {"-m x -ub 0", "-ub", "1 to"},
         {"-m x --ubatch_size=0", "--ubatch-size", "1 to"},
-        {"-m x -t 5000", "-t", "0 to 1024"},
+        {"-m x -t 5000", "-t", "-1 to 1024"},
         {"-m x --kv-mem -1", "--kv-mem", "size"},
         {"-m x --kv-dir _", "--kv-dir", "a directory"},
         {"-m x --kv-dir a,size=0", "--kv-dir", "a,size=0"},
@@ -231,6 +259,7 @@ static void test_refused(void **state) {
         {"-m x -ngl -2", "-ngl", "-2"},
         {"-m x --kv-layout tree", "--kv-layout", "paged"},
         {"-m x --greedy=1", "--greedy", "no value"},
+        {"-m x --help=off", "--help", "no value"},
         {"-m x --bogus", "--bogus", "unknown option"},
         {"-m x --tmp 1", "--tmp", "did you mean --temp"},
         {"-m x --prompts a", "--prompts", "did you mean --prompt"},
@@ -243,6 +272,14 @@ static void test_refused(void **state) {
         {"-m x --ids", "--ids", "quill tokenize"},
         {"bench -m x --greedy", "--greedy", "belongs to quill"},
         {"bench -m x -r 0", "-r", "1 to"},
+        {"bench -m x -p 1,", "-p", "whole numbers"},
+        {"bench -m x -p 1,x", "-p", "1,x"},
+        {"bench -m x -p 8-1", "-p", "8-1"},
+        {"bench -m x -p 0-8*2", "-p", "0-8*2"},
+        {"bench -m x -p 1-8*1", "-p", "1-8*1"},
+        {"bench -m x -p 1-2147483647", "-p", "1-2147483647"},
+        {"bench -m x -p 1-9+0", "-p", "1-9+0"},
+        {"bench -m x -t 1,5000", "-t", "-1 to 1024"},
         {"bench -m x -o xml", "-o", "table|json|csv|md"},
         {"bench --evict sink=4", "--evict", "belongs to quill"},
         {"-m x --kv-out f", "--kv-out", "it belongs to quill prefill"},
@@ -252,9 +289,12 @@ static void test_refused(void **state) {
         {"-m x --chat-template chatml --chat-template-file f", "--chat-template", "both"},
         {"-m x --chat-template chatml --raw", "--raw", "both"},
         {"-m x --now 2026-01-02", "--now", "belongs to quill template"},
-        {"quantize", "quantize", "not in this version"},
         {"batch -m x a b", "batch", "one file"},
         {"batch -m x -f a b", "batch", "one file"},
+        {"batch -m x -f a -f b", "-f", "one file"},
+        {"template -m x -f a -f b", "-f", "one file"},
+        {"-m x -i -f -", "-i", "-f -"},
+        {"-m x --no-stdin -", "--no-stdin", "-f -"},
         {"batch -m x -np 0", "-np", "1 to 4096"},
         {"batch -m x --kv-layout paged", "--kv-layout", "not an option"},
         {"batch -m x --context-shift", "--context-shift", "belongs to quill"},

@@ -136,8 +136,9 @@ static void test_edit_distance(void **state) {
         const char *a, *b;
         int distance;
     } cases[] = {
-        {"", "", 0},       {"", "abc", 3},  {"abc", "", 3},      {"kitten", "sitting", 3}, {"--temp", "--tmp", 1},
-        {"abc", "abc", 0}, {"ab", "ba", 2}, {"flaw", "lawn", 2}, {"top-k", "top_k", 1}};
+        {"", "", 0},          {"", "abc", 3},  {"abc", "", 3},      {"kitten", "sitting", 3}, {"--temp", "--tmp", 1},
+        {"abc", "abc", 0},    {"ab", "ba", 1}, {"abcd", "badc", 2}, {"bench", "bnech", 1},    {"flaw", "lawn", 2},
+        {"top-k", "top_k", 1}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         assert_int_equal(edit_distance(cases[i].a, cases[i].b), cases[i].distance);
         assert_int_equal(edit_distance(cases[i].b, cases[i].a), cases[i].distance);

@@ -1,0 +1,175 @@
+#!/usr/bin/env bats
+# config.bats: the configuration file: defaults, presets, who comes first, what is wrong with a line.
+
+load helpers
+
+setup_file() {
+    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
+    export TINY="$BATS_FILE_TMPDIR"
+    unset QUILL_DEVICE NO_COLOR QUILL_MODEL
+    "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=256
+    "$MAKE_TINY" "$TINY/chat.gguf" arch=qwen2 template=chatml ctx=512
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
+    export XDG_CONFIG_HOME="$PWD/xdg" HOME="$PWD/home"
+    mkdir -p xdg/quill home/.config/quill
+}
+
+config() { # config TEXT: is the file
+    printf '%s\n' "$1" >xdg/quill/config
+}
+
+# shown OPTION ARGS...: its value and origin as --show-config has them
+shown() {
+    local name="$1"
+    shift
+    "$QUILL" --show-config "$@" | sed -n "s/^$name = *//p" | tr -s ' '
+}
+
+@test "the file gives defaults; environment and flags come first" {
+    config "# a comment
+model = $TINY/base.gguf
+temp = 0.25    # cooler
+top_k = 7
+greedy = on"
+    here="$PWD/xdg/quill/config"
+    [ "$(shown temp)" = "0.25 # $here:3" ]
+    [ "$(shown top-k)" = "7 # $here:4" ]
+    [ "$(shown min-p)" = "0.05 # the default" ]
+    [ "$(shown model)" = "$TINY/base.gguf # $here:2" ]
+    [ "$(QUILL_MODEL=other.gguf shown model)" = "other.gguf # QUILL_MODEL" ]
+    [ "$(QUILL_MODEL=other.gguf shown model -m third.gguf)" = "third.gguf # the command line" ]
+    [ "$(shown temp --temp 1)" = "1 # the command line" ]
+    [ "$(shown greedy)" = "on # $here:5" ]
+    [ "$(shown greedy --greedy=off)" = "off # the command line" ]
+    # it is what runs
+    "$QUILL" -n 5 hello </dev/null >out
+    "$QUILL" --no-config -m "$TINY/base.gguf" --greedy -n 5 hello </dev/null | cmp - out
+    [ "$(shown temp --no-config)" = "0.8 # the default" ]
+}
+
+@test "what is shown can be the file" {
+    config "model = $TINY/base.gguf
+stop = \"###\"
+stop = \" a b \"
+logit-bias = 5-inf
+kv-dir = ~/kv,size=1M
+cache-type-k = q8_0"
+    "$QUILL" --show-config --seed 3 | sed 's/ *# [^"]*$//' >again
+    "$QUILL" --show-config --seed 3 | grep -q '^stop = "###" .* # .*:3$'
+    cp again xdg/quill/config
+    "$QUILL" --show-config | sed 's/ *# [^"]*$//' | cmp - again
+    grep -q "^kv-dir = $HOME/kv,size=1048576" again
+}
+
+@test "~/.config stands in for an unset XDG_CONFIG_HOME, and nothing for neither" {
+    unset XDG_CONFIG_HOME
+    echo 'temp = 0.125' >home/.config/quill/config
+    [ "$(shown temp)" = "0.125 # $HOME/.config/quill/config:1" ]
+    [ "$(env -u HOME "$QUILL" --show-config | grep -c '^temp = 0.8 ')" -eq 1 ]
+    env -i "$QUILL" --show-config | grep -q '^temp = 0.8 '
+}
+
+@test "a preset is a section, over the beginning of the file" {
+    config "model = $TINY/base.gguf
+temp = 0.5
+[short]
+predict = 0
+prompt = Once upon
+echo = on
+[other]
+temp = 2"
+    "$QUILL" --preset short </dev/null >out
+    [ "$(cat out)" = "Once upon" ]
+    [ "$(echo in | "$QUILL" --preset short and more)" = $'Once upon\n\nand more\n\nin' ]
+    [ "$(shown temp --preset other)" = "2 # $PWD/xdg/quill/config:8" ]
+    [ "$(shown temp --preset short)" = "0.5 # $PWD/xdg/quill/config:2" ]
+    [ "$("$QUILL" --preset short --show-config | grep -c '^prompt = Once upon')" -eq 1 ]
+    run "$QUILL" --preset longer hi
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"[longer]"*"there is [short], [other]" ]]
+    [ "$(code "$QUILL" --preset short --no-config hi)" -eq 2 ]
+    rm xdg/quill/config
+    run "$QUILL" --preset short hi
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"xdg/quill/config expected, found none" ]]
+}
+
+@test "each mode takes what it has" {
+    config "model = $TINY/base.gguf
+system-prompt = Be brief
+n-gen = 3
+repetitions = 1
+n-prompt = 4
+predict = 2
+context-shift = on"
+    [ "$("$QUILL" tokenize --ids hello </dev/null)" = "$("$QUILL" tokenize --no-config -m "$TINY/base.gguf" --ids hello </dev/null)" ]
+    "$QUILL" bench -q -o csv | cut -d, -f 7 | xargs >tests
+    [ "$(cat tests)" = "test pp4 tg3" ]
+    "$QUILL" bench -q -o csv --shape dim=64,layers=1,heads=2,ffn=64,vocab=300 >/dev/null # instead of the file's model
+    echo '{"prompt":"a","ignore_eos":true}' | "$QUILL" batch -m "$TINY/chat.gguf" | grep -q '"completion_tokens":2'
+    "$QUILL" -m "$TINY/chat.gguf" --dump-prompt hi 2>&1 >/dev/null </dev/null | grep -q 'Be brief'
+    [ "$(code "$QUILL" kv info "$TINY/base.gguf")" -eq 3 ]
+}
+
+@test "a flag that excludes what the file says wins" {
+    config "model = $TINY/chat.gguf
+system-prompt = Be brief
+verbose = on
+device = cuda"
+    "$QUILL" --raw -q -ngl 0 -n 0 --dump-prompt hi 2>errors </dev/null
+    [ "$(cat errors)" = hi ]
+    printf 'From a file' >sys
+    "$QUILL" -sysf sys -q --device cpu -n 0 --dump-prompt hi 2>&1 </dev/null | grep -q 'From a file'
+    # two of the same strength are an error still
+    config "raw = on
+chat = on"
+    [ "$(code "$QUILL" -m "$TINY/chat.gguf" hi)" -eq 2 ]
+}
+
+@test "a line that cannot be is named by file and line" {
+    export QUILL_MODEL="$TINY/base.gguf"
+    here="$PWD/xdg/quill/config"
+    says() { # says TEXT LINE MESSAGE
+        config "$1"
+        run "$QUILL" -n 1 hi </dev/null
+        echo "$output"
+        [ "$status" -eq 2 ]
+        [[ "$output" == "quill: $here:$2: "*"$3"* ]]
+    }
+    says $'\n# c\ntemp = warm' 3 'temp: a number from 0 to 1000'
+    says 'tmp = 1' 1 'did you mean temp?'
+    says '--temp = 1' 1 'without its dashes'
+    says 'n = 1' 1 'long name'
+    says 'temp' 1 'option = value expected'
+    says 'stop = ###' 1 'a value expected'
+    says 'greedy = perhaps' 1 'on or off'
+    says 'help = on' 1 'command line'
+    says 'preset = a' 1 'command line'
+    says 'prompt = a' 1 'section'
+    says '[a' 1 '[name] expected'
+    says '[]' 1 'a name expected'
+    says $'[unused]\nbogus = 1' 2 'bogus'
+    config 'stop = ""'
+    [ "$(code "$QUILL" -n 1 hi)" -eq 2 ]
+    # help and version do without
+    "$QUILL" --help | grep -q -- --show-config
+    rm xdg/quill/config
+    mkdir xdg/quill/config
+    [ "$(code "$QUILL" -n 1 hi)" -eq 6 ]
+}
+
+@test "a model that no argument names is said to come from where it does" {
+    run env QUILL_MODEL=/nope "$QUILL" hi </dev/null
+    [ "$status" -eq 3 ]
+    [[ "$output" == "quill: QUILL_MODEL: /nope: cannot open: "* ]]
+    config "model = /nope"
+    run "$QUILL" hi </dev/null
+    [ "$status" -eq 3 ]
+    [[ "$output" == "quill: $PWD/xdg/quill/config:1: /nope: cannot open: "* ]]
+    run "$QUILL" -m /nope hi </dev/null
+    [[ "$output" == "quill: /nope: cannot open: "* ]]
+}

@@ -1,0 +1,246 @@
+#!/usr/bin/env bats
+# shell.bats: what a person in a shell expects: sources of a prompt, the end of an answer, waiting, notes and hints.
+
+load helpers
+
+setup_file() {
+    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
+    export TINY="$BATS_FILE_TMPDIR"
+    unset QUILL_DEVICE NO_COLOR
+    "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=256
+    export QUILL_MODEL="$TINY/base.gguf"
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
+}
+
+# The prompt that these arguments make up.
+prompt_of() {
+    "$QUILL" -n 0 --echo "$@"
+}
+
+@test "a socket on stdin is read, as a pipe is" {
+    command -v python3 >/dev/null || skip "no python3 to make a socket with"
+    cat >child.py <<'PYTHON'
+import socket, subprocess, sys
+ours, theirs = socket.socketpair()
+child = subprocess.Popen(sys.argv[1:], stdin=theirs, stdout=subprocess.PIPE)
+theirs.close()
+ours.sendall(b"from a socket")
+ours.close()
+sys.stdout.buffer.write(child.communicate()[0])
+sys.exit(child.returncode)
+PYTHON
+    python3 child.py "$QUILL" -n 0 --echo words >out
+    printf 'words\n\nfrom a socket\n' | cmp - out
+    python3 child.py "$QUILL" -n 0 --echo >out
+    printf 'from a socket\n' | cmp - out
+    python3 child.py "$QUILL" -n 0 --echo --no-stdin words >out
+    printf 'words\n' | cmp - out
+}
+
+@test "all -p and -f in their order, stdin behind them" {
+    printf A >a
+    printf B >b
+    printf in >in
+    [ "$(prompt_of -f a -f b </dev/null)" = $'A\n\nB' ]
+    [ "$(prompt_of -p one -p two </dev/null)" = $'one\n\ntwo' ]
+    [ "$(prompt_of -p one -f a -p two <in)" = $'one\n\nA\n\ntwo\n\nin' ]
+    [ "$(prompt_of -f a words here <in)" = $'words here\n\nA\n\nin' ]
+    [ "$(cat in | prompt_of -f a)" = $'A\n\nin' ]
+    [ "$(prompt_of -f a --no-stdin <in)" = A ]
+    [ "$("$QUILL" tokenize --ids --no-bos -f a -f b <in)" = "$("$QUILL" tokenize --ids --no-bos $'A\n\nB' </dev/null)" ]
+}
+
+@test "- is stdin, at its place" {
+    [ "$(echo X | prompt_of -)" = X ]
+    [ "$(echo X | prompt_of words -)" = $'words\n\nX' ]
+    [ "$(printf X | prompt_of -f - -p behind)" = $'X\n\nbehind' ]
+    [ "$(echo X | prompt_of --no-stdin -- -)" = - ]
+    [ "$(echo X | "$QUILL" tokenize -)" = "$(echo X | "$QUILL" tokenize)" ]
+}
+
+@test "an answer ends its line, and --no-newline leaves that to others" {
+    "$QUILL" --greedy -n 5 --no-newline hello >bare </dev/null
+    "$QUILL" --greedy -n 5 hello >answer </dev/null
+    { cat bare && echo; } | cmp - answer
+    # one newline, not two
+    printf 'text\n' >text
+    "$QUILL" -n 0 --echo -f text </dev/null | cmp - text
+    : >empty
+    "$QUILL" -n 0 hello </dev/null | cmp - empty
+    # JSON has its own
+    "$QUILL" --greedy -n 5 --json hello </dev/null | wc -l | grep -qx 1
+    # a shell's loop sees it, a log has a line an answer
+    n=0
+    while read -r _; do n=$((n + 1)); done < <("$QUILL" -n 0 --echo hi </dev/null)
+    [ "$n" -eq 1 ]
+    for i in 1 2; do "$QUILL" -n 0 --echo "$i" </dev/null >>log; done
+    printf '1\n2\n' | cmp - log
+}
+
+@test "--no-stream writes the answer in one piece" {
+    command -v strace >/dev/null || skip "no strace to count writes with"
+    strace -o calls -e trace=write "$QUILL" --greedy -n 20 --no-stream hello </dev/null >whole
+    [ "$(grep -c '^write(1' calls)" -eq 1 ]
+    "$QUILL" --greedy -n 20 hello </dev/null | cmp - whole
+}
+
+@test "answers of processes side by side keep their lines" {
+    "$MAKE_TINY" wide.gguf seed=1 ctx=512
+    seq 12 | xargs -P 4 -I{} "$QUILL" -m wide.gguf --no-stdin --no-stream --greedy -n 60 --echo "number {}:" >out
+    for i in $(seq 12); do
+        "$QUILL" -m wide.gguf --no-stdin --greedy -n 60 --echo "number $i:" >one
+        python3 - out one <<'PYTHON'
+import sys
+whole, one = (open(name, "rb").read() for name in sys.argv[1:])
+assert one in whole, one
+PYTHON
+    done
+}
+
+@test "a prompt that does not end says what quill waits for" {
+    mkfifo pipe
+    exec 5<>pipe
+    hears_int "$QUILL" -n 1 hi <pipe >out 2>errors 5<&- &
+    pid=$!
+    for ((i = 0; i < 100; i++)); do [ -s errors ] && break || sleep 0.1; done
+    kill -INT "$pid"
+    ended "$pid"
+    [ "$status" -eq 130 ]
+    grep -q '^quill: note: still reading the prompt: it ends when stdin' errors
+    [ "$(wc -l <errors)" -eq 1 ]
+    exec 5<&-
+}
+
+@test "a -c that is advised fits, and is within what the model was trained for" {
+    run "$QUILL" -c 8 "a prompt that is longer than that" </dev/null
+    [ "$status" -eq 5 ]
+    [[ "$output" =~ "the context 8; -c "([0-9]+)" fits, or shorten the prompt" ]]
+    "$QUILL" -n 1 -c "${BASH_REMATCH[1]}" "a prompt that is longer than that" </dev/null 2>errors
+    [ ! -s errors ]
+    # longer than the training: what -c would do is said with its price, and -c says it again
+    head -c 400 /dev/zero | tr '\0' 'x' >long
+    run "$QUILL" -f long </dev/null
+    [ "$status" -eq 5 ]
+    [[ "$output" =~ "the model was trained for 256: shorten the prompt; -c "([0-9]+)" would hold it" ]]
+    "$QUILL" -n 1 -c "${BASH_REMATCH[1]}" -f long </dev/null 2>errors
+    grep -q '^quill: note: -c [0-9]*: the model was trained for a context of 256' errors
+    echo '{"prompt":"a"}' | "$QUILL" batch -c 512 -n 1 2>&1 >/dev/null | grep -q 'trained for a context of 256'
+    "$QUILL" -q -n 1 -c 512 -f long </dev/null 2>errors
+    [ ! -s errors ]
+    # more than memory: no number is advised
+    run "$QUILL" --kv-mem 64k -f long </dev/null
+    [ "$status" -eq 5 ]
+    [[ "$output" == *"no -c fits: memory has room for a context of "* ]]
+    [[ "$output" != *" -c "[0-9]* ]]
+}
+
+@test "--verbose fits 80 columns, in every mode that has it, and names no GPU where none can be had" {
+    cp "$TINY/base.gguf" m.gguf
+    printf 'hello hello hello' >text
+    echo '{"prompt":"a","max_tokens":3}' >jobs
+    for args in "-n 4 hi" "perplexity -f text" "prefill --kv-out out.kv hi" "decode --kv-in out.kv -n 3" \
+        "logits -p hi" "batch jobs" "--kv-dir kv -n 4 hi"; do
+        "$QUILL" $args -v -m m.gguf </dev/null 2>errors >/dev/null
+        [ -s errors ]
+        [ "$(wc -L <errors)" -le 80 ]
+        not grep -E '[0-9]\.[0-9]{4,} ms' errors
+    done
+    if "$QUILL" --version | grep -q '^CUDA: no$'; then
+        "$QUILL" -v -m m.gguf -n 1 hi </dev/null 2>&1 | grep -q 'on the CPU: this build has no CUDA'
+    fi
+    [ -e /dev/nvidiactl ] || "$QUILL" -v -m m.gguf -n 1 hi </dev/null 2>&1 | not grep insists
+}
+
+@test "what other programs call an option is suggested, and nothing that only looks like it" {
+    meant() { # meant FLAG OPTION
+        run "$QUILL" "$1" hi </dev/null
+        [ "$status" -eq 2 ]
+        if [ -n "$2" ]; then [[ "$output" == *"; did you mean $2?" ]]; else [[ "$output" != *"did you mean"* ]]; fi
+    }
+    meant -V --version
+    meant '-?' --help
+    meant -T -t
+    meant -Q -q
+    meant -x ''
+    meant -5 ''
+    meant --kepe ''
+    meant --temprature --temp
+    meant --tmep --temp
+    meant --thre --threads
+    meant --ver '' # verbose, or version
+    meant -temp --temp
+    meant --num-ctx --ctx-size
+}
+
+@test "a prompt that looks like a command is answered, with a note" {
+    noted() { # noted TEXT WORDS...
+        local text="$1"
+        shift
+        "$QUILL" "$@" --ignore-eos -n 3 </dev/null >out 2>errors
+        [ -s out ]
+        if [ -n "$text" ]; then
+            grep -qF -- "quill: note: \"$1\" is taken as a prompt; $text" errors
+            [ "$(wc -l <errors)" -eq 1 ]
+        else
+            [ ! -s errors ]
+        fi
+    }
+    noted 'quill -h is' help
+    noted 'quill keeps no list' list
+    noted 'the model is a file' run llama3 hi
+    noted 'did you mean quill bench?' bnech
+    noted 'did you mean quill tokenize?' tokenise
+    noted 'quill does not quantize' quantize in out
+    noted '' run as fast as you can
+    noted '' "help me"
+    noted '' match the words to their meaning
+    noted "" --ignore-eos -n 3 -- help
+    noted '' -q help
+    noted '' -p help
+}
+
+@test "decode given a question says where questions belong" {
+    "$QUILL" prefill --kv-out f.kv hello </dev/null
+    run "$QUILL" decode --kv-in f.kv "what was said?"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *'"what was said?": a model file expected'*"prefill's prompt"* ]]
+    [ "$(code "$QUILL" decode --kv-in f.kv -n 1 "$TINY/base.gguf")" -eq 0 ]
+}
+
+@test "command lines of llama-cli from model cards run" {
+    "$MAKE_TINY" chat.gguf arch=qwen2 template=chatml ctx=512
+    theirs() { # theirs NOTES ARGS...: runs, with so many notes
+        local notes="$1"
+        shift
+        "$QUILL" --ignore-eos "$@" >out 2>errors </dev/null
+        [ -s out ]
+        cat errors
+        [ "$(wc -l <errors)" -eq "$notes" ]
+        not grep -v '^quill: note: -' errors
+    }
+    theirs 0 -m chat.gguf --jinja -st -fa on --no-display-prompt --no-warmup --color -n 3 -p "hello"
+    theirs 0 -m chat.gguf --jinja --color -fa -c 0 -n 3 --temp 0.6 --top-k 20 --top-p 0.95 --min-p 0 --no-context-shift -p hi
+    theirs 3 -m chat.gguf -no-cnv -b 512 --keep 4 --threads -1 --mirostat 0 --dry-multiplier 0.0 -n 3 -p hi
+    theirs 3 -m chat.gguf -tb 2 --dry-multiplier 0.5 --samplers "top_k;temperature" -n 3 hi
+    theirs 0 -m chat.gguf --color on --reasoning-budget 0 -n 3 hi
+    theirs 0 -m chat.gguf --color=off --flash-attn off -n 3 hi
+    theirs 0 -m chat.gguf -q -b 5 -n 3 hi
+    # they do what they mean
+    "$QUILL" -m chat.gguf -no-cnv --verbose-prompt -n 0 -p hi 2>&1 >/dev/null </dev/null | grep -v note | cmp - <(echo hi)
+    "$QUILL" -n 0 --display-prompt --color hi </dev/null | cmp - <(echo hi)
+    "$QUILL" -m chat.gguf -i -st --greedy -n 3 hi </dev/null >one
+    "$QUILL" -m chat.gguf --greedy -n 3 hi </dev/null | cmp - one
+    printf 'hello\nhello\n' | "$QUILL" -m chat.gguf -cnv --greedy -n 3 >turns
+    printf 'hello\nhello\n' | "$QUILL" -m chat.gguf -i --greedy -n 3 | cmp - turns
+    run "$QUILL" -hf ggml-org/gemma-3-1b-it-GGUF -p hi
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"-hf: quill does not download models"*"-m FILE"* ]]
+    run "$QUILL" -m chat.gguf --keep
+    [ "$status" -eq 2 ]
+    run "$QUILL" -m chat.gguf --lora x hi
+    [ "$status" -eq 2 ]
+}
