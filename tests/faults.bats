@@ -139,16 +139,18 @@ PYTHON
 }
 
 @test "vocabularies of many empty strings are refused within 64 MiB" {
+    limit=65536 wide=262144
+    [ -n "${QUILL_FAULTS:-}" ] || limit=unlimited wide=unlimited # a sanitizer reserves terabytes
     for shape in "67108864 1" "4 67108864" "1048577 1"; do
         hostile big.gguf $shape
         rc=0
-        (ulimit -d 65536; exec "$QUILL" tokenize -m big.gguf abc) >out 2>errors || rc=$?
+        (ulimit -d $limit; exec "$QUILL" tokenize -m big.gguf abc) >out 2>errors || rc=$?
         [ "$rc" -eq 3 ] || { cat errors; return 1; }
         one_line "strings expected"
         [ ! -s out ]
     done
     hostile big.gguf 1048576 4194304 # what is taken; its table of merges stays empty
-    (ulimit -d 262144; exec "$QUILL" tokenize -m big.gguf abc)
+    (ulimit -d $wide; exec "$QUILL" tokenize -m big.gguf abc)
 }
 
 @test "a byte order mark in front of JSON is no part of it" {
