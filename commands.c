@@ -264,8 +264,11 @@ Status commands_autosave(Chat *c) {
     int now[] = {c->talk->n_messages, c->talk->n_stats};
     if (!c->autosave || memcmp(now, c->saved, sizeof now) == 0 || !conversation_last(c->talk, NULL)) return OK;
     memcpy(c->saved, now, sizeof now);
-    if (!c->own) TRY(saved_new(gguf_name(c->talk->e->gguf), &c->own));
-    return conversation_save(c->talk, settings_json(c->o), c->own);
+    bool fresh = !c->own, tell = fresh && !c->o->quiet && c->lines && lines_terminal(c->lines);
+    if (fresh) TRY(saved_new(gguf_name(c->talk->e->gguf), &c->own));
+    TRY(conversation_save(c->talk, settings_json(c->o), c->own));
+    if (tell) screen_note("saved after each turn: %s; --continue goes on with it", c->own);
+    return OK;
 }
 
 // ---- looking --------------------------------------------------------------------------------------------------------

@@ -147,7 +147,9 @@ static void note_search(Lines *l, wchar_t c) {
 // Nothing came for a while: what was read of an escape sequence is a key alone (ESC, Alt-P), or lost.
 static void end_waiting(Lines *l) {
     if (l->n_judged || l->keys.n == 0 || l->keys.data[0] != '\033') return;
-    if (l->keys.n == 1 || l->keys.data[1] == 'P') l->n_judged = l->keys.n;
+    bool twice = l->keys.n == 2 && l->keys.data[1] == '\033';
+    if (twice) replace_keys(l, 2, str_of("\033")); // the second one would begin a sequence
+    else if (l->keys.n == 1 || (l->keys.n == 2 && l->keys.data[1] == 'P')) l->n_judged = l->keys.n;
     else replace_keys(l, l->keys.n, (Str){"", 0});
 }
 
@@ -238,7 +240,8 @@ static bool take_signal(Lines *l) {
 // the most frequent one; what has begun as a sequence may have to cross a slow line.
 static int patience(const Lines *l) {
     bool begun = l->n_judged == 0 && l->keys.n > 0 && l->keys.data[0] == '\033';
-    return !begun ? -1 : l->keys.n == 1 ? 50 : 500;
+    bool escapes = l->keys.n == 1 || (l->keys.n == 2 && l->keys.data[1] == '\033');
+    return !begun ? -1 : escapes ? 50 : 500;
 }
 
 // libedit's reader: 1 a character, 0 the end, -1 give up.

@@ -15,6 +15,11 @@ static void check_error(const Status *st) {
         if ((unsigned char)*c < ' ') abort();
 }
 
+static void take(void *arg, const char *name, const char *value) {
+    (void)arg;
+    if (!name || !value || strlen(name) + strlen(value) > SIZE_MAX / 2) abort(); // both are read
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 1) return 0;
@@ -23,6 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     Message *messages;
     int n;
     Status st = transcript_read("fuzz.json", (Str){file, size - 1}, raw, &messages, &n);
+    if (!st.code) transcript_settings((Str){file, size - 1}, take, NULL);
     free(file);
     if (st.code) check_error(&st);
     for (int i = 0; i < n; i++) {

@@ -133,6 +133,13 @@ EOF
     EDITRC="$PWD/editrc" drive <<'EOF'
 spawn $QUILL --dump-prompt -n 1
 prompt
+send "ab\e\e"
+pause 0.2
+send "xiX\e"
+pause 0.2
+send "A!\r"
+expect "user\r\nXa!<|im_end|>"
+prompt
 send "one\ntwo\e\rthree\e[5~\e[15~ four\r"
 expect "user\r\none\r\ntwo\r\nthree four<|im_end|>"
 prompt
@@ -626,6 +633,20 @@ EOF
     [ "$(code "$QUILL" --load talk.json --continue hi)" -eq 2 ]
     [ "$(code "$QUILL" --load missing.json hi)" -eq 6 ]
     [ "$(code "$QUILL" --load missing.json -i)" -eq 6 ]
+    # a chat on a terminal says where it is saved
+    drive <<'EOF'
+spawn $QUILL --autosave -n 1
+prompt
+send "hello\r"
+expect "saved after each turn:"
+expect "/state/quill/conversations/"
+prompt
+send "again\r"
+prompt
+never "saved after each turn"
+send "\x04"
+exit 0
+EOF
     # settings that are none are told by name
     printf '{"messages":[],"settings":{"temp":-1,"tmp":3,"ctx-size":9,"stop":[1,"x"],"top-p":0.5,"greedy":null}}' >odd.json
     printf '/set\n' | "$QUILL" -i --load odd.json >out 2>errors
