@@ -208,7 +208,8 @@ expect " open, "
 expect " tok/s, "
 expect " left"
 signal INT
-expect "\r\e[Kquill: batch: stopped by SIGINT: "
+expect "\r\e[Kquill: batch: "
+expect "stopped by SIGINT: "
 exit 130
 EOF
     [ -s out ]
