@@ -214,8 +214,8 @@ void cli_help(Mode m) {
             print_option(o, (int)strlen(o->help), HELP_COLUMN);
         }
     }
-    printf("\nNumbers take k, M and G (1024 each); _ is - in long names; --opt=value works, and\n"
-           "--flag=off; -- ends options.\n");
+    printf("\nNumbers take k, M and G (1024 each); _ is - in long names; --opt=value works,\n"
+           "and --flag=off; -- ends options.\n");
     printf("\nExamples\n%s", cli_about[m].examples);
     if (m != MODE_RUN) return;
     printf("\nExit codes\n");

@@ -108,18 +108,19 @@ static const char *known_command(const char *word, int n) {
     return NULL;
 }
 
-// The mode that a word is nearly; NULL: none, or it is likely to be meant as it is.
-static const char *nearly_mode(const char *word, int n, const char *second) {
-    Nearest nearest = {.word = word};
+// The mode that a word is nearly; NULL: none, or it is likely to be meant as it is. *nearest holds the name.
+static const char *nearly_mode(const char *word, int n, const char *second, Nearest *nearest) {
+    *nearest = (Nearest){.word = word};
     if (strlen(word) < 4 || (n > 1 && access(second, F_OK) != 0)) return NULL;
-    for (int m = MODE_RUN + 1; m < N_MODES; m++) nearest_try(&nearest, cli_modes[m]);
-    return nearest_found(&nearest);
+    for (int m = MODE_RUN + 1; m < N_MODES; m++) nearest_try(nearest, cli_modes[m]);
+    return nearest_found(nearest);
 }
 
 void cli_hint(const char *first, int n_words, const char *const *words, Buf *notes) {
     if (n_words == 0 || first != words[0]) return; // a prompt behind an option is meant
+    Nearest nearest;
     const char *instead = known_command(first, n_words);
-    const char *mode = instead ? NULL : nearly_mode(first, n_words, n_words > 1 ? words[1] : "");
+    const char *mode = instead ? NULL : nearly_mode(first, n_words, n_words > 1 ? words[1] : "", &nearest);
     if (instead) buf_printf(notes, "quill: note: \"%.40s\" is taken as a prompt; %s\n", first, instead);
     if (mode) buf_printf(notes, "quill: note: \"%.40s\" is taken as a prompt; did you mean quill %s?\n", first, mode);
 }

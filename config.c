@@ -295,6 +295,7 @@ void config_show(const Options *o, const Origin *origins) {
     Buf path = {0};
     if (o->no_config) printf("# no file was read: --no-config\n");
     else if (config_path(&path)) printf("# %s%s\n", path.data, access(path.data, F_OK) == 0 ? "" : " (there is none)");
+    else printf("# no file was read: neither XDG_CONFIG_HOME nor HOME is set\n");
     if (o->preset) printf("# --preset %s\n", o->preset);
     buf_free(&path);
     for (int i = 0; i < o->n_parts; i++) {

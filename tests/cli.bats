@@ -603,7 +603,7 @@ like_reference() {
 }
 
 @test "help fits a terminal, and is on stdout" {
-    for mode in "" bench perplexity inspect tokenize logits prefill decode kv; do
+    for mode in "" bench perplexity inspect tokenize logits prefill decode kv batch template; do
         "$QUILL" $mode --help >help 2>errors
         [ ! -s errors ]
         grep -q '^Usage: quill' help
