@@ -449,6 +449,10 @@ static void bind_keys(EditLine *el) {
         {"\033[1;3C", "em-next-word"},
         {"\033\033[D", "ed-prev-word"},
         {"\033\033[C", "em-next-word"},
+        {"\033Od", "ed-prev-word"}, // Ctrl, as rxvt sends it
+        {"\033Oc", "em-next-word"},
+        {"\033[7~", "ed-move-to-beg"}, // Home and End of rxvt
+        {"\033[8~", "ed-move-to-end"},
     };
     static const char *const arrows[][2] = {
         {"\033[A", "quill-up"}, {"\033OA", "quill-up"}, {"\033[B", "quill-down"}, {"\033OB", "quill-down"}};
