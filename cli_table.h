@@ -78,7 +78,7 @@ void cli_hint(const char *first, int n_words, const char *const *words, Buf *not
 
 // ---- what a chat may set while it runs: sampling and length, by long names without their dashes ----
 bool cli_settable(const Option *o);      // in a chat, and by a line of a batch
-bool cli_chat_settable(const Option *o); // the same, and what only a chat can change: verbose, markdown
+bool cli_chat_settable(const Option *o); // also verbose and markdown, which only a chat can change
 void cli_long_name(const Option *o, char name[32]);
 // Same ranges and errors as the flag; on and off for a flag without a value; "default" goes back. A stop text must live
 // as long as the Options. QUILL_USAGE: no such name (with a did-you-mean), or a bad value; nothing has changed then.

@@ -35,7 +35,7 @@ static Status leave(Chat *c, const char *arg, Status *end) {
     return OK;
 }
 
-// What was saved by itself is done with; what comes is another conversation.
+// The next autosave begins a new file: from here on it is another conversation.
 static void forget_own(Chat *c) {
     free(c->own);
     c->own = NULL;
@@ -191,7 +191,7 @@ static void name_file(Chat *c, char *path) {
     c->file = path;
 }
 
-// Asks before another's file goes; a pipe has nobody to ask.
+// Refuses to overwrite a file that this chat neither loaded nor saved, unless the user on the terminal agrees.
 static Status check_overwrite(const Chat *c, const char *path) {
     if ((c->file && strcmp(c->file, path) == 0) || access(path, F_OK) != 0) return OK;
     Buf question = {0};
@@ -226,14 +226,14 @@ static Status save(Chat *c, const char *arg, Status *end) {
     return OK;
 }
 
-// What the file says of settings, after its conversation has been taken.
+// Applies the settings of a file whose conversation has been loaded.
 static Status load_settings(Chat *c, const char *path, bool given) {
     Buf text = {0};
     Status st = file_read(path, &text);
     if (!st.code) settings_load(&c->settings, path, (Str){text.data, text.n}, given);
     buf_free(&text);
     if (!st.code) st = conversation_settings(c->talk);
-    if (st.code == QUILL_USAGE) c->o->sampling.n_bias = 0; // ids that another model has
+    if (st.code == QUILL_USAGE) c->o->sampling.n_bias = 0; // the biases name tokens of another model
     return st;
 }
 
@@ -355,7 +355,7 @@ static const char *const keys[][2] = {
     {"//, a space and /", "text that begins with a slash"},
 };
 
-// A name and what it means, in columns where the terminal is wide enough for two.
+// Prints a name and its meaning: side by side, or one below the other on a narrow terminal.
 static void print_row(const char *name, const char *what, int columns) {
     enum { LEFT = 23, NARROW = 60 };
     bool below = columns > 0 && columns < NARROW;
@@ -389,7 +389,7 @@ static const Command *find(const char *word, Nearest *nearest) {
     for (int i = 0; i < N_COMMANDS; i++)
         for (const char *at = commands[i].names; (at = next_name(at, name));) {
             if (strcmp(word, name) == 0) return &commands[i];
-            if (name[1]) nearest_try(nearest, name); // ? is near to every letter
+            if (name[1]) nearest_try(nearest, name); // not "?": every single letter is one edit away from it
         }
     return NULL;
 }
@@ -402,7 +402,8 @@ static bool same_letters(const char *a, const char *b) {
     return *a == *b;
 }
 
-// What was meant: the nearest name, one with its letters in another order, or the first that begins so. NULL: none.
+// The command that the word was probably meant to be: the nearest by edit distance, one with the same letters in
+// another order, or the first that begins with the word. NULL: none.
 static const char *meant_by(const char *word, const Nearest *nearest, char name[32]) {
     if (nearest_found(nearest)) return nearest_found(nearest);
     for (int i = 0; i < N_COMMANDS; i++)

@@ -10,12 +10,12 @@ typedef struct {
     Conversation *talk;
     Options *o; // what /set writes
     Settings settings;
-    Lines *lines;  // whom to ask; NULL: nobody
+    Lines *lines;  // where questions are asked; NULL: nowhere
     Buf beginning; // of the next message: what /read has read
     char *file;    // that the conversation was loaded from or saved to; NULL: none
-    bool autosave; // each turn is written to
-    char *own;     // this file, which has its name from the first turn on
-    int saved[2];  // messages and turns when it was written
+    bool autosave; // each turn is written to `own`
+    char *own;     // the file of autosave; NULL until the first turn
+    int saved[2];  // number of messages and of turns at the last autosave
     bool leave;
     bool io_failed; // a command could not read or write its file
 } Chat;
@@ -25,11 +25,12 @@ typedef struct {
 bool commands_run(Chat *c, Str line, Str *text, Status *st);
 // Complete of lines.h: commands, names to set, files. `arg` is not looked at.
 bool commands_complete(void *arg, Str before, size_t *from, Buf *words);
-// Says how to leave, or where help is, to somebody who types exit, quit, help alone. False: the line is none of these.
+// Prints a hint if the line is exit, quit, bye, :q, help or ? alone: how to leave, or where the help is. False: it is
+// none of these.
 bool commands_hint(Str line);
-// What /load does, for --load and --continue: `given`: flags go before the file's settings.
+// /load, also for --load and --continue. `given`: a setting that differs from its default came from a flag and stays.
 Status commands_load(Chat *c, const char *path, bool given);
-Status commands_autosave(Chat *c);                    // writes what has changed, if the chat saves by itself. QUILL_IO.
+Status commands_autosave(Chat *c); // writes the conversation if autosave is on and it has changed; QUILL_IO
 const char *commands_describe(int i, char shown[64]); // "/read FILE" and its help; NULL: there are no more
 void commands_free(Chat *c);
 

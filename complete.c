@@ -27,7 +27,7 @@ static void write_out(Answer *a, const char *bytes, size_t n) {
     put(a, bytes, n);
 }
 
-// A mark around thoughts: of the terminal's, or a line of its own.
+// Writes a mark around thoughts: an escape sequence with colour, a line of its own without.
 static void show_mark(Answer *a, const char *sequence, const char *line) {
     Buf out = {0};
     if (a->dim) screen_mark(&a->screen, sequence, &out);
@@ -148,7 +148,8 @@ void answer_start(Answer *a, Engine *e, const Options *o, bool fresh) {
 void answer_think(Answer *a, Str template, Str prompt) {
     bool chat = template.n > 0 && !a->o->special;
     if (!a->o->special) a->think = think_begin(template, prompt);
-    if (!chat && a->o->markdown && strcmp(a->o->markdown, "on") != 0) a->screen.markdown = false; // bare text
+    if (!chat && a->o->markdown && strcmp(a->o->markdown, "on") != 0)
+        a->screen.markdown = false; // text without a template is seldom Markdown
 }
 
 // Writes the line that --jsonl has for the last token: what JSON says of it, and what may be shown since the line

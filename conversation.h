@@ -68,7 +68,7 @@ int conversation_last_tokens(const Conversation *c, int **ids);
 
 // As JSON: {"model", "messages": [{"role", "content"}...]}. QUILL_IO, QUILL_USAGE (what it holds is no conversation;
 // nothing has changed then).
-// `settings` goes in as it is, if not NULL; the reference is taken.
+// `settings` is written too if it is not NULL; its reference is taken.
 Status conversation_save(const Conversation *c, json_t *settings, const char *path);
 Status conversation_load(Conversation *c, const char *path);
 // What the cache holds, as a KV file (kvfile.h); loaded after the conversation, whose next turn computes only what the

@@ -4,11 +4,12 @@
 #include <utf8proc.h>
 
 enum { ESC = '\033', BELL = '\a', DEL = 0x7f };
-enum { REPLY_MAX = 4096 }; // a terminal's reply that has no end by then is no reply
+enum { REPLY_MAX = 4096 }; // longer than any reply: what follows ESC ] or ESC P then is no reply
 
 static bool is_final(unsigned char c) { return c >= '@' && c < DEL; }
 
-// A control sequence from its parameters on: 0x20 to 0x3f, then a final byte. What cannot belong to it ends it.
+// Length of a control sequence whose parameters begin at `at`: bytes 0x20 to 0x3f, then a final byte. Any other byte
+// ends the sequence before it.
 static int control_length(Str s, size_t at) {
     if (at < s.n && s.data[at] == '[' && s.data[1] == '[') return at + 1 < s.n ? (int)at + 2 : -1; // Linux's F1 to F5
     for (; at < s.n; at++) {
@@ -49,12 +50,12 @@ int keys_length(Str s) {
     }
     }
     if (s.n == 2) return -1;
-    if (s.data[2] != '[' && s.data[2] != 'O') return 1; // ESC alone, and the next key
+    if (s.data[2] != '[' && s.data[2] != 'O') return 1; // ESC is a key of its own here
     int n = control_length((Str){s.data + 1, s.n - 1}, 2);
     return n < 0 ? -1 : n + 1;
 }
 
-// The sequence's numbers, of which CSI separates them by ; and a number's parts by :, which are skipped.
+// Reads the numbers of a CSI sequence, which are separated by semicolons. Parts of a number behind a colon are skipped.
 static int parameters(Str s, int out[3]) {
     int n = 0;
     for (size_t at = 2; at + 1 < s.n && n < 3; at++, n++) {
@@ -72,14 +73,15 @@ static void put_character(Buf *text, unsigned c) {
     buf_append(text, s, (size_t)utf8proc_encode_char((utf8proc_int32_t)c, s));
 }
 
-// A key by its code and modifiers. False: one that sends no character.
+// Appends what a key sends, given its code and modifiers. False: the key sends no character.
 static bool put_key(Buf *text, int code, int modifiers) {
     modifiers = modifiers > 0 ? modifiers - 1 : 0;
     if (code == '\r' && modifiers & (SHIFT | ALT | CTRL)) return buf_str(text, "\n"), true;
-    if (code == 0 || code >= 0x110000 || (code >= 0xd800 && code < 0xf900)) return false; // kitty's own are private
+    if (code == 0 || code >= 0x110000 || (code >= 0xd800 && code < 0xf900))
+        return false; // surrogates; kitty's keys without a character are in the private area
     if (code == '\t' && modifiers & SHIFT) return false;
     if (modifiers & CTRL) {
-        if (code == DEL) return buf_str(text, "\027"), true; // Ctrl-Backspace: the word
+        if (code == DEL) return buf_str(text, "\027"), true; // Ctrl-Backspace: the same as Ctrl-W
         if (code == ' ') return false;
         if (code < '@' || code > 'z') return false;
         code &= 0x1f;

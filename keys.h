@@ -7,10 +7,11 @@
 
 #include "util.h"
 
-// Bytes of the first key of `input`; 0: it is empty; -1: more bytes may belong to it.
+// Number of bytes of the first key in `input`; 0: the input is empty; -1: the key may have more bytes.
 int keys_length(Str input);
-// A sequence that stands for typed text: Alt-Enter, Shift-Enter and Ctrl-Enter are "\n"; keys in CSI u form and in
-// xterm's (ESC [27;MODIFIERS;CODE~) what the same key sends without it. Appends the text. False: it stands for none.
+// Translates a sequence into the text that the key stands for and appends it: "\n" for Alt-Enter, Shift-Enter and
+// Ctrl-Enter; for a key in CSI u form or in xterm's form (ESC [27;MODIFIERS;CODE~) what the same key sends without that
+// form. False: the sequence stands for no text.
 bool keys_text(Str sequence, Buf *text);
 
 #endif

@@ -29,9 +29,9 @@ struct Lines {
     FILE *out;
     HistoryW *past;
     Buf keys;             // read, not taken yet
-    size_t n_judged;      // first bytes of them that the editor gets as they are
-    bool pasting;         // what comes is text, escape sequences included
-    bool searching;       // Ctrl-R: the editor reads keys without its table
+    size_t n_judged;      // how many of the first bytes have been checked: libedit gets them unchanged
+    bool pasting;         // inside a bracketed paste: escape sequences are text
+    bool searching;       // inside Ctrl-R's search, which does not look keys up in the table
     int columns;          // of the terminal, when the line was drawn
     int signals;          // signals_watch's
     int stopped;          // the signal that ended the line
@@ -39,7 +39,7 @@ struct Lines {
     bool closed;          // the terminal is gone
     bool goes_on;         // this is not the message's first line
     bool quoted;          // the last message was
-    const char *question; // that is asked, in place of the prompt
+    const char *question; // lines_ask: shown instead of the prompt; NULL: none
 };
 
 bool lines_terminal(const Lines *l) { return l->terminal; }
@@ -87,7 +87,7 @@ static Lines *lines_of(EditLine *el) {
     return l;
 }
 
-// Replaces the first n bytes that were read. The editor gets the new ones as they are.
+// Replaces the first n bytes of the input. libedit gets the replacement unchanged.
 static void replace_keys(Lines *l, size_t n, Str with) {
     Buf all = {0};
     buf_append(&all, with.data, with.n);
@@ -97,8 +97,8 @@ static void replace_keys(Lines *l, size_t n, Str with) {
     l->n_judged = with.n;
 }
 
-// Whether libedit's table, ~/.editrc's keys included, has the sequence. It has no question for that but what its `bind`
-// prints.
+// Whether libedit has a binding for the sequence, its own or one of ~/.editrc. libedit has no call for this question,
+// so the output of its `bind` command is looked at: it is empty for an unbound sequence.
 static bool has_binding(Lines *l, const char *map, Str sequence) {
     Buf name = {0};
     for (size_t i = 0; i < sequence.n; i++) {
@@ -123,8 +123,8 @@ static bool has_binding(Lines *l, const char *map, Str sequence) {
     return n > 0;
 }
 
-// Decides what the editor gets of the sequence that the keys begin with: what it has no binding for would be typed into
-// the line from its third byte on.
+// Decides what libedit gets of the escape sequence that the input begins with. An unbound sequence is dropped: libedit
+// would insert its bytes from the third one on into the line.
 static void judge_sequence(Lines *l, size_t n) {
     Str sequence = {l->keys.data, n};
     Buf text = {0};
@@ -137,23 +137,24 @@ static void judge_sequence(Lines *l, size_t n) {
     buf_free(&text);
 }
 
-// The search goes on while text is typed, taken back, or searched for again.
+// Keeps track of Ctrl-R's search: it continues while text is typed or deleted, or Ctrl-R or Ctrl-S is pressed again.
 static void note_search(Lines *l, wchar_t c) {
     static const char goes_on[] = {CTRL_KEY('R'), CTRL_KEY('S'), CTRL_KEY('H'), CTRL_KEY('W'), 0x7f, 0};
     if (c == CTRL_KEY('R')) l->searching = true;
     else if (c < ' ' && !strchr(goes_on, (int)c)) l->searching = false;
 }
 
-// Nothing came for a while: what was read of an escape sequence is a key alone (ESC, Alt-P), or lost.
+// Called when an incomplete escape sequence got no more bytes in time: ESC and Alt-P are keys of their own, anything
+// longer is dropped.
 static void end_waiting(Lines *l) {
     if (l->n_judged || l->keys.n == 0 || l->keys.data[0] != '\033') return;
     bool twice = l->keys.n == 2 && l->keys.data[1] == '\033';
-    if (twice) replace_keys(l, 2, str_of("\033")); // the second one would begin a sequence
+    if (twice) replace_keys(l, 2, str_of("\033")); // libedit would take the second one as the beginning of a sequence
     else if (l->keys.n == 1 || (l->keys.n == 2 && l->keys.data[1] == 'P')) l->n_judged = l->keys.n;
     else replace_keys(l, l->keys.n, (Str){"", 0});
 }
 
-// The next whole character for the editor, of what was read. False: the rest of it is on its way.
+// Takes the next whole character for libedit out of the input. False: it is not complete yet.
 static bool take_key(Lines *l, wchar_t *out) {
     while (l->n_judged == 0) {
         int n = l->pasting ? int_min(1, (int)l->keys.n) : keys_length((Str){l->keys.data, l->keys.n});
@@ -236,8 +237,8 @@ static bool take_signal(Lines *l) {
     return false;
 }
 
-// Milliseconds to wait for more of what was read; -1: for as long as it takes. ESC is a key of its own, in vi's keys
-// the most frequent one; what has begun as a sequence may have to cross a slow line.
+// How many milliseconds to wait for more input; -1: no limit. ESC may be a key of its own (in vi mode it is a frequent
+// one), so its wait is short; the rest of a longer sequence may be delayed by a slow connection.
 static int patience(const Lines *l) {
     bool begun = l->n_judged == 0 && l->keys.n > 0 && l->keys.data[0] == '\033';
     bool escapes = l->keys.n == 1 || (l->keys.n == 2 && l->keys.data[1] == '\033');
@@ -308,14 +309,14 @@ static unsigned char paste(EditLine *el, int key) {
     return CC_REFRESH;
 }
 
-// Ctrl-J, and what keys_text makes of other keys.
+// Inserts a line end: Ctrl-J, and the keys that keys_text translates to it.
 static unsigned char new_line(EditLine *el, int key) {
     (void)key;
     insert(el, str_of("\n"));
     return CC_REFRESH;
 }
 
-// The line of a message that the character at `at` is in.
+// Where the line of the message that contains `at` begins and ends.
 static const wchar_t *line_start(const LineInfoW *all, const wchar_t *at) {
     while (at > all->buffer && at[-1] != '\n') at--;
     return at;
@@ -325,7 +326,7 @@ static const wchar_t *line_end(const LineInfoW *all, const wchar_t *at) {
     return at;
 }
 
-// The arrows: to the line above or below in a message of several, from the first and the last one into the history.
+// Up and Down: to the line above or below in a message of several lines; on its first or last line, to the history.
 static unsigned char go_up(EditLine *el, int key) {
     (void)key;
     const LineInfoW *all = el_wline(el);
@@ -447,6 +448,10 @@ static void bind_keys(EditLine *el) {
         {"\033[1;3C", "em-next-word"},
         {"\033\033[D", "ed-prev-word"},
         {"\033\033[C", "em-next-word"},
+        {"\033Od", "ed-prev-word"}, // Ctrl, as rxvt sends it
+        {"\033Oc", "em-next-word"},
+        {"\033[7~", "ed-move-to-beg"}, // Home and End of rxvt
+        {"\033[8~", "ed-move-to-end"},
     };
     static const char *const arrows[][2] = {
         {"\033[A", "quill-up"}, {"\033OA", "quill-up"}, {"\033[B", "quill-down"}, {"\033OB", "quill-down"}};
@@ -499,13 +504,13 @@ static void open_editor(Lines *l) {
     if (!l->setup.no_history) recall_each(remember, l);
 }
 
-// What was typed while the terminal was not the editor's: it has turned Enter into \n.
+// Reads what was typed before the editor took the terminal over. The terminal has translated Enter to \n there.
 static void take_typed_ahead(Lines *l) {
     struct pollfd wait = {.fd = STDIN_FILENO, .events = POLLIN};
     char bytes[4096];
     while (poll(&wait, 1, 0) == 1 && wait.revents & POLLIN) {
         ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
-        if (n <= 0) return; // next_key meets it again
+        if (n <= 0) return; // next_key will see the end of input or the error again
         for (ssize_t i = 0; i < n; i++)
             if (bytes[i] == '\n') bytes[i] = '\r';
         buf_append(&l->keys, bytes, (size_t)n);
@@ -623,7 +628,7 @@ static Status typed_message(Lines *l, Buf *typed, bool *end) {
 }
 
 static void keep(Lines *l, const Buf *typed) {
-    if (!l->el || typed->n == 0 || typed->data[0] == ' ') return; // a space in front: as shells have it
+    if (!l->el || typed->n == 0 || typed->data[0] == ' ') return; // a leading space keeps a line out, as in shells
     HistEventW event;
     Buf before = {0};
     if (history_w(l->past, &event, H_FIRST) == 0) narrow(event.str, wcslen(event.str), &before);

@@ -1,8 +1,9 @@
 // lines.h: one message at a time, from a terminal with editing and history, or from a plain stream.
 //
 // A terminal that can edit has libedit: arrows, Emacs or ~/.editrc's keys, history over sessions (recall.h), Ctrl-R,
-// Tab, and pastes that stay one message however many lines they have. A message goes on from """ to """, and on a
-// terminal where a line ends in \ or a key began a new one. Other lines of a stream are messages as they are.
+// Tab, and pastes that stay one message however many lines they have. Text between """ and """ is one message,
+// on a terminal and in a stream. On a terminal a message also continues after a line that ends in \, and after a key
+// that inserts a line end. Every other line of a stream is a message.
 #ifndef QUILL_LINES_H
 #define QUILL_LINES_H
 
@@ -16,7 +17,7 @@ typedef bool Complete(void *arg, Str before, size_t *from, Buf *words);
 
 typedef struct {
     bool color;      // of the prompt
-    bool no_history; // nothing of earlier sessions, nothing for later ones
+    bool no_history; // the history file is neither read nor written
     Complete *complete;
     void *arg;
 } LinesSetup;
@@ -27,7 +28,7 @@ Lines *lines_open(const LinesSetup *setup);
 Status lines_read(Lines *l, Buf *message, bool *end);
 bool lines_quoted(const Lines *l);   // it stood between """ and """: text, whatever it begins with
 bool lines_terminal(const Lines *l); // somebody types
-// Asks on the terminal. True: the answer begins with y; Enter, Ctrl-C and Ctrl-D are no.
+// Asks a question on the terminal. True: the answer begins with y. Enter, Ctrl-C and Ctrl-D mean no.
 bool lines_ask(Lines *l, const char *question);
 void lines_close(Lines *l); // NULL is fine
 

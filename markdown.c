@@ -37,7 +37,7 @@ static Str part(Str s, size_t from, size_t to) { return (Str){s.data + from, to 
 
 // ---- within a line --------------------------------------------------------------------------------------------------
 
-// What was looked for in a text of which more may come.
+// Result of a search in a text that may continue.
 typedef enum { FOUND, MISSING, UNKNOWN } Search;
 
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n'; }
@@ -53,7 +53,8 @@ static size_t run_of(Str s, size_t at) {
     return n;
 }
 
-// How far emphasis and code are looked for: to the end of the line, or MARKDOWN_HELD bytes. *open: there is more.
+// The part of the line in which the end of emphasis or code is searched: up to MARKDOWN_HELD bytes from `at`. *open:
+// the text continues behind it. Returns what it means if nothing is found: UNKNOWN while more may come.
 static Search window(Str s, size_t at, bool whole, Str *out, bool *open) {
     bool cut = s.n - at > MARKDOWN_HELD;
     *out = (Str){s.data, cut ? at + MARKDOWN_HELD : s.n};
@@ -61,7 +62,7 @@ static Search window(Str s, size_t at, bool whole, Str *out, bool *open) {
     return !cut && !whole ? UNKNOWN : MISSING;
 }
 
-// The end of the code that begins with the run at `at`.
+// Finds the end of the code that begins with the run of backquotes at `at`.
 static Search find_code(Str s, size_t at, bool open, size_t *end) {
     size_t n = run_of(s, at);
     for (size_t i = at + n; i < s.n;) {
@@ -73,8 +74,8 @@ static Search find_code(Str s, size_t at, bool open, size_t *end) {
     return MISSING;
 }
 
-// Whether a run of * or _ at `at`, with `next` behind it, may begin or end emphasis. Single marks inside a word do not,
-// which CommonMark has for _ alone: 2*3*4 is seldom meant.
+// Whether a run of n marks between the characters `before` and `next` can begin or end emphasis. Unlike in CommonMark,
+// a single * inside a word cannot: 2*3*4 is seldom meant as emphasis.
 static bool can_open(char mark, size_t n, char before, char next) {
     bool power = is_word(before, false) && (is_digit(before) || is_digit(next)); // 2**3
     bool inside = mark == '_' ? is_word(before, true) : n == 1 ? is_word(before, false) : power;
@@ -85,7 +86,7 @@ static bool can_close(char mark, size_t n, char before, char next) {
     return !is_space(before) && !inside;
 }
 
-// The end of the emphasis that begins with the run of n at `at`: code and further emphasis in it are passed over.
+// Finds the end of the emphasis that begins with the run of n marks at `at`. Skips code and nested emphasis.
 static Search find_close(Str s, size_t at, size_t n, bool open, size_t *end) {
     char mark = s.data[at];
     size_t inner[4], depth = 0;
@@ -95,7 +96,7 @@ static Search find_close(Str s, size_t at, size_t n, bool open, size_t *end) {
         if (c == '\\') i += 2;
         else if (c == '`') {
             Search found = find_code(s, i, open, &code);
-            if (found == MISSING && open) return MISSING; // it may be code, with all that is in it
+            if (found == MISSING && open) return MISSING; // all of the rest may turn out to be code
             i = found == FOUND ? code + run : i + run;
         } else if (c == mark) {
             if (i + run == s.n && open) return MISSING;
@@ -113,7 +114,7 @@ static Search find_close(Str s, size_t at, size_t n, bool open, size_t *end) {
 
 static size_t put_inline(To to, Str s, bool whole, unsigned style, int depth);
 
-// Code in a line, with a space at both ends taken off, which are there for a backquote beside them.
+// Writes code in a line. One space at both ends is removed: it separates the mark from a backquote in the code.
 static void put_code(To to, Str code, Str marks, unsigned style) {
     if (code.n > 2 && code.data[0] == ' ' && code.data[code.n - 1] == ' ') code = part(code, 1, code.n - 1);
     if (!to.m->color) put(to, marks, style);
@@ -121,7 +122,7 @@ static void put_code(To to, Str code, Str marks, unsigned style) {
     if (!to.m->color) put(to, marks, style);
 }
 
-// The run at `at`, ` or * or _. Returns how many bytes went out; 0: it waits for what follows.
+// Writes what begins with the run of `, * or _ at `at`. Returns how many bytes were written; 0: more input is needed.
 static size_t put_run(To to, Str s, size_t at, char before, bool whole, unsigned style, int depth) {
     static const unsigned styles[] = {0, ITALIC, BOLD, BOLD | ITALIC};
     size_t n = run_of(s, at), end = 0;
@@ -144,7 +145,7 @@ static size_t put_run(To to, Str s, size_t at, char before, bool whole, unsigned
     return n;
 }
 
-// Writes what of the text is certain; `whole`: nothing follows in its line. Returns how many bytes went out.
+// Writes the part of the text whose style is certain. `whole`: the line ends with the text. Returns the bytes written.
 static size_t put_inline(To to, Str s, bool whole, unsigned style, int depth) {
     size_t at = 0;
     while (at < s.n) {
@@ -155,7 +156,7 @@ static size_t put_inline(To to, Str s, bool whole, unsigned style, int depth) {
         if (at == s.n) break;
         if (s.data[at] == '\\') {
             if (at + 1 == s.n && !whole) break;
-            bool escapes = at + 1 < s.n && strchr("*_`#+-.>", s.data[at + 1]); // LaTeX keeps its own
+            bool escapes = at + 1 < s.n && strchr("*_`#+-.>", s.data[at + 1]); // not \( and \\, which LaTeX uses
             put(to, part(s, at + escapes, at + escapes + 1), style);
             at += 1 + escapes;
         } else {
@@ -181,20 +182,20 @@ static size_t indent_of(Str s) {
 
 static Str rest_of(Str s, size_t from) { return part(s, from, s.n); }
 
-// A line of code as it is; the terminal cuts it.
+// The rest of the line is shown unchanged; the terminal cuts it.
 static void begin_code(To to, unsigned style) {
     to.m->verbatim = to.w->whole = true;
     to.m->block = style;
 }
 
-// A line that begins or ends a block of code, all of it, dimmed.
+// Writes a whole line dimmed: one that begins or ends a code block, or a rule.
 static int fence_line(To to, Str line) {
     to.w->whole = true;
     put(to, line, DIM);
     return (int)line.n;
 }
 
-// In a block of code: its end, or code.
+// A line inside a code block: its end, or code.
 static int in_fence(To to, Str s, bool whole) {
     size_t from = indent_of(s), n = from < s.n && s.data[from] == to.m->fence ? run_of(s, from) : 0;
     bool blank = true;
@@ -209,7 +210,7 @@ static int in_fence(To to, Str s, bool whole) {
     return 0;
 }
 
-// ``` or ~~~ and what the code is written in. 0: it is none.
+// The beginning of a code block: ``` or ~~~ and the language. Returns as begin_line does; 0: the line is none.
 static int try_fence(To to, Str s, size_t from, bool whole) {
     char c = s.data[from];
     size_t n = run_of(s, from);
@@ -250,7 +251,7 @@ static int try_rule(To to, Str s, size_t from, bool whole) {
     return n < 3 ? 0 : fence_line(to, s);
 }
 
-// The continued lines of an item begin under its text.
+// Writes the mark of a list item. Its continued lines are indented to its text.
 static void begin_item(To to, Str s, size_t from, Str marker) {
     Buf hang = {0};
     put(to, part(s, 0, from), to.m->block);
@@ -278,7 +279,7 @@ static int try_item(To to, Str s, size_t from, bool whole) {
     return (int)(from + n) + 1;
 }
 
-// > and a space: one of the quotes that the line is in.
+// The mark of a quote: > and a space. A line may have several.
 static int try_quote(To to, Str s, size_t from, bool whole) {
     if (s.data[from] != '>') return 0;
     if (from + 1 == s.n && !whole) return WAIT;
@@ -293,14 +294,15 @@ static int try_quote(To to, Str s, size_t from, bool whole) {
     return (int)from + 1 + space;
 }
 
-// Judges what the line begins with, and writes its mark. Returns the bytes that are done with, or WAIT; in_line is set
-// when the rest of the line is text.
+// Finds out what the line begins with and writes its mark. Returns the number of bytes that it has dealt with, or WAIT
+// if more input is needed. Sets in_line when the rest of the line is text.
 static int begin_line(To to, Str s, bool whole) {
     Markdown *m = to.m;
     size_t from = indent_of(s);
     if (from == s.n && !whole && from <= MARKDOWN_HELD) return WAIT;
     bool blank = from == s.n, code = from > MARKDOWN_HELD || (from >= 4 && !m->in_list);
-    if (!blank && m->fence && m->n_quotes < m->fence_quotes && s.data[from] != '>') m->fence = 0; // left with its quote
+    if (!blank && m->fence && m->n_quotes < m->fence_quotes && s.data[from] != '>')
+        m->fence = 0; // the quote around the block has ended
     bool in_code = m->fence && m->n_quotes >= m->fence_quotes;
     int n = 0;
     if (!in_code && !blank && !code) n = try_quote(to, s, from, whole);
@@ -316,7 +318,7 @@ static int begin_line(To to, Str s, bool whole) {
     return n;
 }
 
-// Writes what of the line is certain. Returns how many bytes of it are done with: all, where it is whole.
+// Writes the part of the line that is certain. Returns how many bytes it has dealt with: all if the line is whole.
 static size_t put_line(To to, Str line, bool whole) {
     Markdown *m = to.m;
     size_t done = 0;

@@ -51,10 +51,10 @@ typedef struct {
     const char *think; // on, off: the template's enable_thinking; show, hide: what is printed; NULL: left to them
     bool escape, raw, chat, parse_special, no_stdin, interactive, single_turn, echo, special;
     // chat
-    const char *load;            // a saved conversation that the run begins with; NULL: none
-    bool resume, autosave;       // --continue: with the last one; each turn is saved
-    bool no_history;             // of what is typed, over sessions
-    const char *markdown;        // on, off, auto: how an answer looks on a terminal
+    const char *load;            // the saved conversation that the run begins with; NULL: none
+    bool resume, autosave;       // --continue: begin with the last one; save each turn
+    bool no_history;             // do not read or write the history file
+    const char *markdown;        // on, off, auto: show Markdown on a terminal
     bool no_bos, ids;            // tokenize
     const char *tokens;          // logits: "1,2,3"
     const char *bos, *eos, *now; // template: texts; 2026-01-02T03:04:05

@@ -25,7 +25,7 @@ static Status say(Chat *c, Str text) {
     return st;
 }
 
-// A folder that cannot be written is said once; the chat goes on.
+// After a failure autosave is off: the message comes once, and the chat continues.
 static void autosave(Chat *c) {
     Status st = commands_autosave(c);
     if (!st.code) return;
@@ -55,7 +55,7 @@ static Status loop(Chat *c, Lines *lines, Str first) {
     return st.code == 128 + SIGPIPE ? OK : st; // nobody reads any more: that is a quiet end
 }
 
-// What --load or --continue names; -sys goes before the system message in it.
+// Loads the conversation that --load or --continue names. -sys replaces its system message.
 static Status begin(Chat *c) {
     const Options *o = c->o;
     char *path = NULL;
@@ -68,7 +68,7 @@ static Status begin(Chat *c) {
         if (!st.code && system.data) st = conversation_system(c->talk, (Str){system.data, system.n});
         buf_free(&system);
     }
-    c->saved[0] = c->talk->n_messages; // nothing to write yet
+    c->saved[0] = c->talk->n_messages; // what was loaded need not be written again
     if (o->resume && !st.code) c->own = path;
     else free(path);
     return st;

@@ -27,7 +27,7 @@ static Status no_place(void) {
                                   "made; set XDG_STATE_HOME to a folder that can be written");
 }
 
-// The model's part of a file's name: its own without folders and .gguf, and nothing that a shell would ask about.
+// The part of the file name that says the model: its name without folders and .gguf, other than plain characters as _.
 static void file_part(const char *model, char out[96]) {
     const char *slash = strrchr(model, '/');
     snprintf(out, 96, "%s", slash ? slash + 1 : model);
@@ -44,7 +44,7 @@ Status saved_new(const char *model, char **path) {
     file_part(model, part);
     time_t now = time(NULL);
     struct tm local;
-    do { // two chats that begin in one second
+    do { // until the name is free: two chats may begin in the same second
         strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
         snprintf(name, sizeof name, "%s/%s-%s.json", dir, stamp, part);
         now++;
@@ -57,7 +57,7 @@ static bool is_before(struct timespec a, struct timespec b) {
     return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
 }
 
-// The file of the model that was written last; NULL: there is none.
+// The model's file that was written last; NULL: there is none.
 static char *find_last(const char *dir, const char *part) {
     char end[112], *best = NULL;
     struct timespec newest = {0};

@@ -17,8 +17,8 @@ Screen screen_open(int fd, const char *markdown, const char *color) {
     return (Screen){.fd = fd, .markdown = on, .md = {.color = colored}};
 }
 
-// Control characters would move the cursor or worse: they are shown as ^X, and bytes that are no UTF-8 as U+FFFD. A
-// line that ends in \r\n has a line end.
+// Control characters of a model could move the cursor or reprogram the terminal: they are shown as ^X, and bytes that
+// are not UTF-8 as U+FFFD. \r is left out.
 static Str without_controls(Screen *s, Str text) {
     s->clean.n = 0;
     for (size_t i = 0; i < text.n;) {

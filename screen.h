@@ -1,5 +1,5 @@
-// screen.h: what an answer looks like on a terminal: lines broken between words, Markdown shown, control characters
-// harmless. Off a terminal bytes stay as they are.
+// screen.h: an answer on a terminal: lines are broken between words, Markdown is shown, control characters are shown as
+// text. Off a terminal the bytes are not changed.
 //
 //   Screen s = screen_open(STDOUT_FILENO, "auto", "auto");
 //   screen_text(&s, text, &out); ...   screen_end(&s, &out); ...write out...   screen_free(&s);
@@ -10,19 +10,19 @@
 
 typedef struct {
     int fd;        // the terminal; -1: none
-    bool markdown; // is shown; to be changed only before a text or after screen_end
+    bool markdown; // shows Markdown; change it only before any text or after screen_end
     Markdown md;
     Wrap wrap;
-    Buf clean; // a text without control characters
+    Buf clean; // the last text, without control characters
 } Screen;
 
-// markdown: on, off, or auto, which is on with colour (output_color). TERM=dumb has neither it nor lines of ours.
+// markdown: on, off or auto, which means on if there is colour (output_color). With TERM=dumb nothing is changed.
 Screen screen_open(int fd, const char *markdown, const char *color);
 Screen screen_none(void);
 void screen_text(Screen *s, Str text, Buf *out);
-void screen_plain(Screen *s, Str text, Buf *out);            // whatever Markdown it has; ends what was held
-void screen_mark(Screen *s, const char *sequence, Buf *out); // of ours: takes no room
-void screen_end(Screen *s, Buf *out); // nothing more comes for now: appends what was held, ends styles
+void screen_plain(Screen *s, Str text, Buf *out);            // shows no Markdown; first ends the Markdown text so far
+void screen_mark(Screen *s, const char *sequence, Buf *out); // one of quill's own sequences, without width
+void screen_end(Screen *s, Buf *out); // end of the text: appends what was held back, resets the style
 void screen_free(Screen *s);
 
 // One line on stderr, broken between words where that is a terminal.

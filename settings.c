@@ -91,7 +91,7 @@ typedef struct {
     Settings *s;
     const char *file;
     bool given;
-    const Option *list; // whose texts are being handed over: its first has been judged
+    const Option *list; // the list whose texts are being handed over; the decision was made at its first
 } Loading;
 
 static void take(void *arg, const char *name, const char *value) {

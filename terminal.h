@@ -10,9 +10,9 @@
 
 #include "util.h"
 
-// Whether fd is a terminal that lines and styles can be set on: TERM=dumb is none.
+// Whether fd is a terminal that understands escape sequences; TERM=dumb does not.
 bool terminal_is_capable(int fd);
-int terminal_columns(int fd); // as it is now; 0: it is no such terminal, or does not say
+int terminal_columns(int fd); // its current width; 0: it is no such terminal, or its width is unknown
 
 // Remembers the modes of `in` as they are to be given back. False: it is no terminal.
 bool terminal_open(int in, int out);

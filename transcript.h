@@ -10,8 +10,9 @@
 // Reads the n messages of the JSON; `name` stands in messages, `raw`: there is no template, so no system message.
 // QUILL_USAGE: no conversation; *out is NULL then.
 Status transcript_read(const char *name, Str json, bool raw, Message **out, int *n);
-// Hands over what "settings" says, each value as it would be written on a command line; of a list "default" first,
-// then each of its texts. The strings are gone after the call. `json` is what transcript_read took without an error.
+// Calls `take` for each entry of "settings", with the value as it would be written on a command line; for a list first
+// with "default", then with each of its texts. The strings are valid during the call only. `json` is a text that
+// transcript_read has accepted.
 void transcript_settings(Str json, void (*take)(void *arg, const char *name, const char *value), void *arg);
 void transcript_free(Message *m, int n); // with their texts
 

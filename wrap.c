@@ -4,8 +4,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-enum { TAB = 8, LEAST_COLUMNS = 10 }; // narrower than that there is nothing to be gained
-enum { EMOJI_STYLE = 0xfe0f };        // U+FE0F: makes an emoji of the character before it
+enum { TAB = 8, LEAST_COLUMNS = 10 }; // narrower terminals break lines themselves
+enum { EMOJI_STYLE = 0xfe0f };        // U+FE0F shows the character before it as an emoji, in two columns
 
 static int width_of(uint32_t c, uint32_t before) {
     if (c == EMOJI_STYLE) return before && utf8proc_charwidth((utf8proc_int32_t)before) == 1;
@@ -44,7 +44,7 @@ static bool is_in(const uint32_t *set, uint32_t c) {
     return *set != 0;
 }
 
-// What does not begin a line: closing brackets, stops, small and repeating kana.
+// Characters that may not begin a line: closing brackets, stops, small and repeating kana.
 static bool is_closing(uint32_t c) {
     static const uint32_t set[] = {'.',    ',',    ';',    ':',    '!',    '?',    ')',    ']',    '}',    '%',
                                    0x2019, 0x201d, 0x2026, 0x3001, 0x3002, 0x3005, 0x3009, 0x300b, 0x300d, 0x300f,
@@ -55,7 +55,7 @@ static bool is_closing(uint32_t c) {
     return is_in(set, c);
 }
 
-// What does not end a line.
+// Characters that may not end a line.
 static bool is_opening(uint32_t c) {
     static const uint32_t set[] = {'(',    '[',    '{',    0x2018, 0x201c, 0x3008, 0x300a, 0x300c, 0x300e,
                                    0x3010, 0x3014, 0x3016, 0x301d, 0xff08, 0xff3b, 0xff5b, 0xff5f, 0};
@@ -75,11 +75,11 @@ static void move(Buf *from, Buf *to) {
     from->n = 0;
 }
 
-// The column after `width` more of them, where the terminal goes on in the next line by itself.
+// Moves the column by `width`. Past the terminal's last column the terminal continues in the next line by itself.
 static void advance(Wrap *w, int width) {
     w->column += width;
     if (w->columns == 0 || w->column <= w->columns) return;
-    w->column = int_max((w->column - 1) % w->columns + 1, width <= 2 ? width : 0); // a wide one goes there as a whole
+    w->column = int_max((w->column - 1) % w->columns + 1, width <= 2 ? width : 0); // a wide character is not divided
 }
 
 static bool breaks(const Wrap *w) { return w->columns >= LEAST_COLUMNS && !w->whole; }
@@ -90,7 +90,7 @@ static void put_spaces(Wrap *w, Buf *out) {
     w->n_spaces = 0;
 }
 
-// Writes the word that is held, on a new line where this one has no room.
+// Writes the held word, on a new line if it does not fit on this one.
 static void put_word(Wrap *w, Buf *out) {
     if (w->n_word == 0) { // marks alone
         move(&w->word, out);

@@ -101,6 +101,8 @@ Alt-Left \e[1;3D\e[1;3D one Xtwo three
 Alt-Left-then-Alt-Right \e[1;3D\e[1;3D\e[1;3C one twoX three
 Ctrl-Left \e[1;5D one two Xthree
 Alt-Left-with-two-ESC \e\e[D one two Xthree
+rxvt's-Ctrl-Left-Ctrl-Right \eOd\eOd\eOc one twoX three
+rxvt's-Home-End \e[7~\e[8~\e[7~ Xone two three
 Alt-b-Alt-f \eb\eb\ef one twoX three
 Shift-Left \e[1;2D one two threXe
 Shift-Home \e[1;2H Xone two three
