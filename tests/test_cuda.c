@@ -236,7 +236,7 @@ static void test_sealed_kv(void **state) {
         {"f16, rotated", 24, 6, 2, {ALL, TYPE_F16, 16, .rotate = true}, 5e-3},
     };
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        TinyModel shape = tiny(archs[i % ARRAY_LEN(archs)]);
+        TinyModel shape = tiny(archs[i % 3]); // windows: test_windows
         shape.head_dim = all[i].head_dim, shape.n_heads = all[i].n_heads, shape.n_kv_heads = all[i].n_kv_heads;
         Gguf *g = tiny_model(&shape);
         size_t used = twin_used();
