@@ -541,12 +541,12 @@ static void edit_line(Lines *l, Buf *line, bool *end) {
 
 // Where something is read by getline: SIGINT ends the wait, as in edit_line.
 static Status stream_line(Lines *l, Buf *line, bool *end) {
+    signals_catch(); // before the prompt, which somebody may answer with Ctrl-C at once
     if (l->terminal) {
         bool color = l->setup.color && !l->question;
         fprintf(stderr, "%s%s%s", color ? "\033[1;32m" : "", prompt_text(l), color ? "\033[0m" : "");
         fflush(stderr);
     }
-    signals_catch();
     errno = 0;
     ssize_t n = signals_caught() ? -1 : getline(&l->line, &l->cap, stdin);
     line->n = 0;
