@@ -560,12 +560,12 @@ static int next_line(Lines *l, Buf *line) {
 
 // Where there is no editor: SIGINT ends the wait, as in edit_line.
 static Status stream_line(Lines *l, Buf *line, bool *end) {
+    signals_catch(); // before the prompt, which somebody may answer with Ctrl-C at once
     if (l->terminal) {
         bool color = l->setup.color && !l->question;
         fprintf(stderr, "%s%s%s", color ? "\033[1;32m" : "", prompt_text(l), color ? "\033[0m" : "");
         fflush(stderr);
     }
-    signals_catch();
     line->n = 0;
     int found = signals_caught() ? -1 : next_line(l, line);
     int error = errno;
