@@ -31,8 +31,11 @@ static Status no_place(void) {
 static void file_part(const char *model, char out[96]) {
     const char *slash = strrchr(model, '/');
     snprintf(out, 96, "%s", slash ? slash + 1 : model);
-    char *end = strstr(out, ".gguf");
-    if (end) *end = 0;
+    static const char *const ends[] = {".gguf", " (built into"}; // of a file, of the model in the binary
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        char *end = strstr(out, ends[i]);
+        if (end) *end = 0;
+    }
     for (char *c = out; *c; c++)
         if (!isalnum((unsigned char)*c) && !strchr("._-", *c)) *c = '_';
 }

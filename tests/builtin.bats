@@ -24,3 +24,10 @@ share() {
   share "arithmetic" 93
   share "sentences that the grammar accepts" 90
 }
+
+@test "a chat with the built-in model is saved under its name, and goes on" {
+  export XDG_STATE_HOME="$BATS_TEST_TMPDIR/state"
+  printf 'hi\n' | "$QUILL" -m builtin -i --autosave >/dev/null
+  [[ "$(ls "$XDG_STATE_HOME/quill/conversations")" =~ ^[0-9]{8}-[0-9]{6}-[a-z-]+\.json$ ]]
+  "$QUILL" -m builtin --continue --dump-prompt -n 1 "And now?" </dev/null 2>&1 >/dev/null | grep -q '^hi<|im_end|>'
+}
