@@ -32,7 +32,8 @@ static void show_mark(Answer *a, const char *sequence, const char *line) {
     Buf out = {0};
     if (a->dim) screen_mark(&a->screen, sequence, &out);
     else screen_plain(&a->screen, str_of(line), &out);
-    write_out(a, out.data, out.n);
+    if (a->dim) put(a, out.data, out.n); // a colour opens no line
+    else write_out(a, out.data, out.n);
     buf_free(&out);
 }
 
