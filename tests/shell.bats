@@ -174,6 +174,7 @@ PYTHON
     meant --ver '' # verbose, or version
     meant -temp --temp
     meant --num-ctx --ctx-size
+    meant -ctl -ctk
 }
 
 @test "a prompt that looks like a command is answered, with a note" {
@@ -231,6 +232,7 @@ PYTHON
     theirs 0 -m chat.gguf -q -b 5 -n 3 hi
     # they do what they mean
     "$QUILL" -m chat.gguf -no-cnv --verbose-prompt -n 0 -p hi 2>&1 >/dev/null </dev/null | grep -v note | cmp - <(echo hi)
+    "$QUILL" -b 512 --keep 4 -tb 1 --mirostat 0 --samplers a -fa 1 -n 0 --display-prompt hi 2>/dev/null </dev/null | cmp - <(echo hi)
     "$QUILL" -n 0 --display-prompt --color hi </dev/null | cmp - <(echo hi)
     "$QUILL" -m chat.gguf -i -st --greedy -n 3 hi </dev/null >one
     "$QUILL" -m chat.gguf --greedy -n 3 hi </dev/null | cmp - one
