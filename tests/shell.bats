@@ -115,6 +115,20 @@ PYTHON
     exec 5<&-
 }
 
+@test "an alarm that was set before quill began ends it still" {
+    command -v python3 >/dev/null || skip "no python3 to set an alarm with"
+    mkfifo open
+    exec 5<>open
+    code=0
+    python3 -c 'import os, signal, sys; signal.alarm(1); os.execv(sys.argv[1], sys.argv[1:])' "$QUILL" hi <open 5<&- >/dev/null 2>&1 || code=$?
+    [ "$code" -eq 142 ]
+    code=0
+    python3 -c 'import os, signal, sys; signal.alarm(1); os.execv(sys.argv[1], sys.argv[1:])' \
+        "$QUILL" --ignore-eos -n -1 -c 1M -q --isa scalar hi </dev/null >/dev/null 2>&1 || code=$?
+    [ "$code" -eq 142 ]
+    exec 5<&-
+}
+
 @test "a -c that is advised fits, and is within what the model was trained for" {
     run "$QUILL" -c 8 "a prompt that is longer than that" </dev/null
     [ "$status" -eq 5 ]
