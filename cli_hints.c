@@ -62,8 +62,8 @@ bool cli_meant(const char *flag, Mode m, char meant[32]) {
         if (!(cli_options[i].modes & 1u << m) || !cli_options[i].help) continue;
         for (const char *at = cli_options[i].names; (at = next_name(at, name));) compare(&s, name);
     }
+    const char *near = nearest_found(&s.nearest);
     // One letter is near to every other.
-    const char *near = s.n >= 3 ? nearest_found(&s.nearest) : NULL;
     const char *near_short = s.n >= 2 && flag[1] != '-' ? nearest_found(&s.shorts) : NULL;
     if (s.same[0]) snprintf(meant, 32, "%s", s.same);
     else if (s.n_begin == 1) snprintf(meant, 32, "%s", s.begins);

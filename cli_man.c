@@ -1,7 +1,7 @@
 // cli_man.c: the man page, from the option table (cli_table.h) and the chat's commands.
 //
-// Said is what --help says: rows without a help text are left out, and so are the options of one mode alone, which its
-// own --help lists.
+// Said is what --help says: rows without a help text are left out. Of options that one mode has alone the page gives
+// the names, and the mode's own --help what they do.
 #include "cli_table.h"
 
 #include <limits.h>
@@ -12,7 +12,7 @@
 
 enum {
     LINE = 68,        // columns of the source's lines
-    MOST_EXAMPLES = 2 // of a mode
+    MOST_EXAMPLES = 1 // of a mode
 };
 
 static const CliEscape roff[] = {{'\\', "\\e"},  {'-', "\\-"},   {'\'', "\\(aq"}, {'"', "\\(dq"},
@@ -124,14 +124,21 @@ static void add_difference(unsigned modes, unsigned usual, Buf *out) {
     }
 }
 
-static void man_option(const Option *o, unsigned usual) {
+// The names of a row, bold.
+static size_t man_names(const Option *o, const char *between) {
     char name[32];
-    const char *between = ".HP 4\n";
+    size_t n = 0;
     for (const char *at = o->names; (at = next_name(at, name)); between = ", ") {
         printf("%s\\fB", between);
         cli_put(name, roff);
         printf("\\fR");
+        n += strlen(name) + 2;
     }
+    return n;
+}
+
+static void man_option(const Option *o, unsigned usual) {
+    man_names(o, ".HP 4\n");
     if (o->arg) {
         printf(" \\fI");
         cli_put(o->arg, roff);
@@ -174,13 +181,30 @@ static void man_options(void) {
 
 // ---- the page -------------------------------------------------------------------------------------------------------
 
+// Of the options that a mode has alone, the names: what they do its --help says.
+static void man_own_options(int m) {
+    size_t column = LINE;
+    const char *between = "Its own options:";
+    for (int i = 0; i < cli_n_options; i++) {
+        if (!cli_options[i].help || cli_options[i].modes != 1u << m) continue;
+        printf("%s", between);
+        bool fits = column + 20 < LINE;
+        column = fits ? column : 0;
+        column += man_names(&cli_options[i], fits ? " " : "\n");
+        between = ",";
+    }
+    if (*between == ',') printf(".\n");
+}
+
 static void man_modes(void) {
     printf(".SH MODES\nA mode is the first argument, exactly; behind \\-\\- it is a word of the prompt.\n");
     for (int m = MODE_RUN + 1; m < N_MODES; m++) {
         char name[64], brief[256];
         cli_brief((Mode)m, brief);
+        strncat(brief, ".", sizeof brief - strlen(brief) - 1);
         snprintf(name, sizeof name, "quill %s", cli_modes[m]);
         man_item(name, brief);
+        man_own_options(m);
     }
 }
 

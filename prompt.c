@@ -59,12 +59,23 @@ static void say_waiting(int number) {
     errno = before;
 }
 
-static void watch_waiting(bool on) {
-    struct sigaction action = {.sa_handler = on ? say_waiting : SIG_DFL, .sa_flags = SA_RESTART};
-    if (!on) alarm(0);
+// False: there is an alarm already, which was set before quill began (perl -e 'alarm 9; exec ...') and is left alone.
+static bool watch_waiting(void) {
+    struct sigaction action = {.sa_handler = say_waiting, .sa_flags = SA_RESTART};
+    unsigned left = alarm(0);
+    if (left > 0) {
+        alarm(left);
+        return false;
+    }
     sigemptyset(&action.sa_mask);
     sigaction(SIGALRM, &action, NULL);
-    if (on) alarm(PATIENCE);
+    alarm(PATIENCE);
+    return true;
+}
+
+static void end_waiting(void) {
+    alarm(0);
+    signal(SIGALRM, SIG_DFL);
 }
 
 static Status read_part(const PromptPart *p, bool escape, Buf *text) {
@@ -97,9 +108,9 @@ static Status read_parts(const Options *o, Buf *text, bool *given) {
 }
 
 Status prompt_read(const Options *o, Buf *text, bool *given) {
-    if (!o->quiet) watch_waiting(true);
+    bool watched = !o->quiet && watch_waiting();
     Status st = read_parts(o, text, given);
-    if (!o->quiet) watch_waiting(false);
+    if (watched) end_waiting();
     return st;
 }
 

@@ -115,6 +115,20 @@ PYTHON
     exec 5<&-
 }
 
+@test "an alarm that was set before quill began ends it still" {
+    command -v python3 >/dev/null || skip "no python3 to set an alarm with"
+    mkfifo open
+    exec 5<>open
+    code=0
+    python3 -c 'import os, signal, sys; signal.alarm(1); os.execv(sys.argv[1], sys.argv[1:])' "$QUILL" hi <open 5<&- >/dev/null 2>&1 || code=$?
+    [ "$code" -eq 142 ]
+    code=0
+    python3 -c 'import os, signal, sys; signal.alarm(1); os.execv(sys.argv[1], sys.argv[1:])' \
+        "$QUILL" --ignore-eos -n -1 -c 1M -q --isa scalar hi </dev/null >/dev/null 2>&1 || code=$?
+    [ "$code" -eq 142 ]
+    exec 5<&-
+}
+
 @test "a -c that is advised fits, and is within what the model was trained for" {
     run "$QUILL" -c 8 "a prompt that is longer than that" </dev/null
     [ "$status" -eq 5 ]
@@ -174,6 +188,7 @@ PYTHON
     meant --ver '' # verbose, or version
     meant -temp --temp
     meant --num-ctx --ctx-size
+    meant -ctl -ctk
 }
 
 @test "a prompt that looks like a command is answered, with a note" {
@@ -231,6 +246,7 @@ PYTHON
     theirs 0 -m chat.gguf -q -b 5 -n 3 hi
     # they do what they mean
     "$QUILL" -m chat.gguf -no-cnv --verbose-prompt -n 0 -p hi 2>&1 >/dev/null </dev/null | grep -v note | cmp - <(echo hi)
+    "$QUILL" -b 512 --keep 4 -tb 1 --mirostat 0 --samplers a -fa 1 -n 0 --display-prompt hi 2>/dev/null </dev/null | cmp - <(echo hi)
     "$QUILL" -n 0 --display-prompt --color hi </dev/null | cmp - <(echo hi)
     "$QUILL" -m chat.gguf -i -st --greedy -n 3 hi </dev/null >one
     "$QUILL" -m chat.gguf --greedy -n 3 hi </dev/null | cmp - one

@@ -83,21 +83,24 @@ static Finish say(Answer *a, const Case *c, Options *o, Buf *out) {
 static void test_text(void **state) {
     (void)state;
     static const Case cases[] = {
-        {"", WRITTEN, false, "Because.", "Why? é", "Because."},
+        {"", WRITTEN, false, "Because.", "Why? é", "Because.\n"},
         {"", WRITTEN, true, "Because.", "Why? é", "<think>\nWhy? é\n</think>\n\nBecause.\n"},
         {"--color always", WRITTEN, true, "Because.", "Why? é", "\033[2mWhy? é\033[0m\n\nBecause.\n"},
         {"--color always", "<think>\nWhy", true, "", "Why", "\033[2mWhy\033[0m\n"},
         {"--think hide", WRITTEN, true, "Because.", "Why? é", "Because.\n"},
-        {"--think show", WRITTEN, false, "Because.", "Why? é", "<think>\nWhy? é\n</think>\n\nBecause."},
-        {"--think show", "<think>\nWhy", false, "", "Why", "<think>\nWhy\n</think>"},
-        {"--think on", WRITTEN, false, "Because.", "Why? é", "Because."},
+        {"--think show", WRITTEN, false, "Because.", "Why? é", "<think>\nWhy? é\n</think>\n\nBecause.\n"},
+        {"--think show", "<think>\nWhy", false, "", "Why", "<think>\nWhy\n</think>\n"},
+        {"--think on", WRITTEN, false, "Because.", "Why? é", "Because.\n"},
+        {"--no-newline", WRITTEN, false, "Because.", "Why? é", "Because."},
+        {"--no-stream", WRITTEN, false, "Because.", "Why? é", "Because.\n"},
+        {"", "Because.\n", false, "Because.\n", "", "Because.\n"},
         {"-q", "<think>Why", false, "", "Why", ""},
         {"", "<think>\n\n</think>\n\nYes", true, "Yes", "", "Yes\n"},
-        {"", "No <think>a</think>.", false, "No <think>a</think>.", "", "No <think>a</think>."},
+        {"", "No <think>a</think>.", false, "No <think>a</think>.", "", "No <think>a</think>.\n"},
         // Stop strings stop the answer, not the thoughts, and are not made of both.
-        {"--stop use", "<think>of use</think>Because.", false, "Beca", "of use", "Beca"},
-        {"--stop useB", "<think>of use</think>Because.", false, "Because.", "of use", "Because."},
-        {"--special", WRITTEN, false, WRITTEN, "", WRITTEN},
+        {"--stop use", "<think>of use</think>Because.", false, "Beca", "of use", "Beca\n"},
+        {"--stop useB", "<think>of use</think>Because.", false, "Because.", "of use", "Because.\n"},
+        {"--special", WRITTEN, false, WRITTEN, "", WRITTEN "\n"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         Answer a;
