@@ -689,6 +689,7 @@ static void test_draws_of_the_device(void **state) {
     for (int k = 0; k < 4; k++) { // with a layer on the CPU tokens are drawn, but go through the host
         int n_gpu = 1 + k % 2, shortest = k < 2 ? 3 : 20; // of the longer prompts most rows end before the head
         TinyModel shape = tiny(k < 2 ? "llama" : "gemma2");
+        shape.n_layers = 2;
         Gguf *g = tiny_model(&shape);
         Rig r;
         rig_open(&r, g, (Setup){.n_gpu = n_gpu, .kv_type = TYPE_F32, .block = 8, .scarce = true});
