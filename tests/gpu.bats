@@ -8,6 +8,7 @@ setup_file() {
     "$MAKE_TINY" "$TINY/tiny.gguf" n_layers=3
 }
 setup() { cd "$BATS_TEST_TMPDIR" && [ -x "$TWIN" ]; }
+unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
 code() { local s=0; "$@" </dev/null >out 2>err || s=$?; echo "$s"; }
 
 @test "a text on the GPU, on the CPU, and with the layers on both" {
@@ -204,7 +205,7 @@ for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
     "$TWIN" --device cuda --greedy -n 8 "a prompt of some length" </dev/null >with
     export QUILL_TWIN=noblas
     [ "$(code "$TWIN" --device cuda -v --greedy -n 8 "a prompt of some length")" -eq 0 ]
-    grep -q "fused kernels for prefill too, which is slow: cuBLAS cannot be opened" err
+    unwrapped <err | grep -q "fused kernels for prefill too, which is slow: cuBLAS cannot be opened"
     cmp with out
 }
 
@@ -236,12 +237,12 @@ for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
 
 @test "kernels that nobody has timed run where QUILL_GPU_TRY asks for them alone" {
     jobs >jobs.jsonl
-    "$TWIN" batch --device cuda -v -np 8 jobs.jsonl </dev/null 2>&1 >/dev/null | grep -q "fused kernels in graphs; prefill"
+    "$TWIN" batch --device cuda -v -np 8 jobs.jsonl </dev/null 2>&1 >/dev/null | unwrapped | grep -q "fused kernels in graphs; prefill"
     QUILL_GPU_TRY=few "$TWIN" batch --device cuda -v -np 8 jobs.jsonl >jsonl 2>err </dev/null
-    grep -q "fused kernels in graphs, 5 to 16 rows on the matrix unit; prefill" err
+    unwrapped <err | grep -q "fused kernels in graphs, 5 to 16 rows on the matrix unit; prefill"
     grep -q "7 answered, 0 failed" err
     QUILL_GPU_TRY=early,few "$TWIN" --device cuda --seed 5 -v -n 12 "a prompt of some length" </dev/null >early 2>err
-    grep -q "on the matrix unit, begun early; prefill" err
+    unwrapped <err | grep -q "on the matrix unit, begun early; prefill"
     "$TWIN" --device cuda --seed 5 -n 12 "a prompt of some length" </dev/null | cmp - early
     export QUILL_GPU_TRY=few,fewer
     [ "$(code "$TWIN" --device cuda hi)" -eq 3 ]

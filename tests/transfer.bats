@@ -122,7 +122,6 @@ flip() {
                 # shellcheck disable=SC2086
                 "$TWIN" decode -v $to $types --greedy -n 12 --kv-in a.kv 2>errors </dev/null >>said
                 grep -q '^prefill    0 tokens' errors
-                echo >>said
             done
         done
         [ "$(wc -l <said)" -eq 12 ]
