@@ -204,8 +204,7 @@ static void test_bounds(void **state) {
     (void)state;
     static const char *const sources[] = {
         "{% for a in range(99999) %}{% for b in range(99999) %}{{ a }}{% endfor %}{% endfor %}",
-        "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x "
-        "}}",
+        "{% set n = namespace(x='aaaaaaaa') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
         "{{ 'a' * 9223372036854775807 }}",
         "{{ [1] * 9223372036854775807 }}",
         "{{ 'a'|center(9223372036854775807) }}",
