@@ -12,7 +12,7 @@ override MODEL :=
 endif
 
 # ---- files: one noun each; floors from the bottom up ----
-READ  := util paragraph guard draft jsonio cgroup signals quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes jinja_value jinja_text jinja_print jinja_lex jinja_parse jinja_ops jinja_filters jinja_calls jinja_run prompt recall transcript keys wrap markdown
+READ  := util paragraph guard tempfile jsonio cgroup signals quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes jinja_value jinja_text jinja_print jinja_lex jinja_parse jinja_ops jinja_filters jinja_calls jinja_run prompt recall transcript keys wrap markdown
 CORE  := threads settle builtin model sampler chain kvcache fingerprint costs stats step scheduler plain kvstore sealed cpu cpu_scalar
 FACE  := cli cli_help cli_man cli_completions cli_hints cli_llama config evict place engine kvfile progress report output think terminal screen saved lines programs complete chat chat_templates conversation settings commands repl jobs feed tally tickets replies resume batch transfer kv kverror look render inspect shape roofline roofline_kernels bench
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))

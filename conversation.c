@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "draft.h"
+#include "tempfile.h"
 #include "kvfile.h"
 #include "prompt.h"
 #include "report.h"
@@ -400,9 +400,9 @@ Status conversation_save(const Conversation *c, json_t *settings, const char *pa
     Buf text = {0};
     jsonio_print(all, JSON_INDENT(2), &text);
     json_decref(all);
-    Draft draft;
-    Status st = draft_open(path, 0666, &draft);
-    if (!st.code) st = draft_publish(&draft, fd_write_all(draft.fd, text.data, text.n));
+    TempFile temp;
+    Status st = tempfile_open(path, 0666, &temp);
+    if (!st.code) st = tempfile_publish(&temp, fd_write_all(temp.fd, text.data, text.n));
     buf_free(&text);
     return st;
 }

@@ -104,7 +104,8 @@ void gguf_add_tensor(Gguf *g, const char *name, int type, size_t n_in, size_t n_
 void gguf_own_pages(Gguf *g, void *pages, size_t n); // pages_free'd by gguf_close
 void gguf_own_map(Gguf *g, FileMap map);             // unmapped by gguf_close
 
-// Writes the view as a GGUF v3 file (alignment 32), by way of a draft (draft.h). TYPE_I8G has no GGUF form: an error.
+// Writes the view as a GGUF v3 file (alignment 32), by way of a temporary file (tempfile.h). TYPE_I8G has no GGUF form:
+// an error.
 Status gguf_save(const Gguf *g, const char *path);
 
 #endif

@@ -1,6 +1,6 @@
 // gguf_write.c: see gguf.h. Values by C type over gguf_set, and a view written as a GGUF v3 file. Needs nothing of
 // gguf.c's insides: a value's bytes are kept in the file's own form, so that they are written as they lie.
-#include "draft.h"
+#include "tempfile.h"
 #include "gguf.h"
 #include "quants.h"
 
@@ -124,7 +124,7 @@ Status gguf_save(const Gguf *g, const char *path) {
                                 "from the f32 model",
                                 gguf_name(g), (int)t->name.n, t->name.data);
     }
-    Draft draft;
-    TRY(draft_open(path, 0666, &draft));
-    return draft_publish(&draft, write_all(draft.fd, g));
+    TempFile temp;
+    TRY(tempfile_open(path, 0666, &temp));
+    return tempfile_publish(&temp, write_all(temp.fd, g));
 }

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "chain.h"
-#include "draft.h"
+#include "tempfile.h"
 #include "kernels.h"
 #include "kvframes.h"
 #include "output.h"
@@ -192,7 +192,7 @@ static Status cut(const Options *o, const char *const *files) {
     if (piped && isatty(STDOUT_FILENO))
         return status_error(QUILL_USAGE, "--kv-out: a file or a pipe expected, found a terminal");
     KvInput in;
-    Draft draft;
+    TempFile temp;
     Status st = open_input(&in, files[0]);
     if (!st.code && in.is_block)
         st = status_error(QUILL_USAGE,
@@ -202,8 +202,8 @@ static Status cut(const Options *o, const char *const *files) {
                           in.r.name);
     if (!st.code && piped) st = cut_stream(&in.r, (uint32_t)o->predict, STDOUT_FILENO);
     else if (!st.code) {
-        st = draft_open(o->kv_out, 0666, &draft);
-        if (!st.code) st = draft_publish(&draft, cut_stream(&in.r, (uint32_t)o->predict, draft.fd));
+        st = tempfile_open(o->kv_out, 0666, &temp);
+        if (!st.code) st = tempfile_publish(&temp, cut_stream(&in.r, (uint32_t)o->predict, temp.fd));
     }
     close_input(&in);
     return st;

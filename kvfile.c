@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "draft.h"
+#include "tempfile.h"
 #include "fingerprint.h"
 
 enum { CHUNK = 64 }; // slots a frame: some hundred KB for a large model
@@ -74,12 +74,12 @@ static Status write_all(KvWriter *w, const Engine *e, const Sequence *s) {
 
 Status kvfile_save(const char *path, const Engine *e, const Sequence *s) {
     assert(e->kv.n_copies == 0); // a block that still waits for its copy does not hold its rows yet
-    Draft draft;
-    TRY(draft_open(path, 0666, &draft));
-    KvWriter w = {.fd = draft.fd};
+    TempFile temp;
+    TRY(tempfile_open(path, 0666, &temp));
+    KvWriter w = {.fd = temp.fd};
     Status st = write_all(&w, e, s);
     kvwriter_free(&w);
-    return draft_publish(&draft, st);
+    return tempfile_publish(&temp, st);
 }
 
 // ---- loading --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@
 #include "engine.h"
 #include "kvframes.h"
 
-// Writes s with all its tokens and the K and V of its n_cached slots, by way of a draft (draft.h): after an error
+// Writes s with all its tokens and the K and V of its n_cached slots, by way of a temporary file (tempfile.h): after an error
 // PATH is what it was. QUILL_IO; QUILL_USAGE: slots that were given up. Not between kv_reserve and the
 // step that makes its copies, as for loading.
 Status kvfile_save(const char *path, const Engine *e, const Sequence *s);

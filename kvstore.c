@@ -14,11 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "draft.h"
+#include "tempfile.h"
 
 enum {
     NAME = 64,                        // hexadecimal digits of a block's name
-    DRAFT = NAME + 1 + DRAFT_LETTERS, // a draft's name: the block's, a dot, letters
+    TEMP = NAME + 1 + TEMPFILE_LETTERS, // a temporary file's name: the block's, a dot, letters
 };
 static const char suffix[] = ".kv";
 
@@ -158,36 +158,36 @@ static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, cons
     return kvwriter_end(w);
 }
 
-// The draft's name is its writer's own, so that processes that write the same block do not meet before they rename it.
-static Status open_draft(const KvStore *s, const Place *p, char **path, int *fd) {
+// The file's name is its writer's own, so that processes that write the same block do not meet before they rename it.
+static Status open_temp(const KvStore *s, const Place *p, char **path, int *fd) {
     char *stem = path_of(s, p, ".");
-    Status st = draft_create(stem, 0600, path, fd);
+    Status st = tempfile_create(stem, 0600, path, fd);
     free(stem);
     return st;
 }
 
 // It has its last name before the lock goes with the file's end. Nothing is synced, which would take longer than all
 // the rest: what a power cut leaves of a file is damaged, and its checksums say so.
-static Status publish_draft(const char *draft, int fd, const char *path, Status written) {
+static Status publish_temp(const char *temp, int fd, const char *path, Status written) {
     Status st = written;
-    if (st.code) st = status_error(st.code, "%.300s: %.600s", draft, written.message);
-    else if (rename(draft, path) != 0)
-        st = status_error(QUILL_IO, "%.300s: cannot rename to %.300s: %s", draft, path, strerror(errno));
-    if (st.code) unlink(draft);
+    if (st.code) st = status_error(st.code, "%.300s: %.600s", temp, written.message);
+    else if (rename(temp, path) != 0)
+        st = status_error(QUILL_IO, "%.300s: cannot rename to %.300s: %s", temp, path, strerror(errno));
+    if (st.code) unlink(temp);
     close(fd);
     return st;
 }
 
 static Status save_block(KvStore *s, const KvCache *kv, const Sequence *q, const Place *p, const char *path) {
-    char *draft;
+    char *temp;
     int fd;
-    TRY(open_draft(s, p, &draft, &fd));
+    TRY(open_temp(s, p, &temp, &fd));
     KvWriter w = {.fd = fd};
     Status st = write_block(s, &w, kv, q, p);
     off_t size = lseek(fd, 0, SEEK_CUR);
     kvwriter_free(&w);
-    st = publish_draft(draft, fd, path, st);
-    free(draft);
+    st = publish_temp(temp, fd, path, st);
+    free(temp);
     if (st.code) return st;
     s->stats.n_saved += s->block;
     s->stats.saved_bytes += s->file_bytes = (size_t)size;
@@ -204,7 +204,7 @@ static void mark_used(const KvStore *s, const char *path, double used, int nth) 
 // ---- what the directory may hold ------------------------------------------------------------------------------------
 
 typedef struct {
-    char name[DRAFT + 1];
+    char name[TEMP + 1];
     size_t size;
     struct timespec used;
 } Entry;
@@ -214,19 +214,19 @@ typedef struct {
     size_t n, cap, n_bytes;
 } Listing;
 
-static bool is_ours(const char *name, bool *draft) {
+static bool is_ours(const char *name, bool *temp) {
     size_t digits = strspn(name, "0123456789abcdef"), n = strlen(name);
-    *draft = digits == NAME && n == DRAFT && name[NAME] == '.';
-    return *draft || (digits == NAME && strcmp(name + NAME, suffix) == 0);
+    *temp = digits == NAME && n == TEMP && name[NAME] == '.';
+    return *temp || (digits == NAME && strcmp(name + NAME, suffix) == 0);
 }
 
 static void list_file(Listing *l, int dir, const char *name) {
     struct stat info;
-    bool draft;
-    if (!is_ours(name, &draft) || fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode)) return;
-    if (draft && draft_remove_dead(dir, name)) return;
+    bool temp;
+    if (!is_ours(name, &temp) || fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode)) return;
+    if (temp && tempfile_remove_dead(dir, name)) return;
     l->n_bytes += (size_t)info.st_size;
-    if (draft) return;
+    if (temp) return;
     if (l->n == l->cap) {
         l->cap = l->cap ? 2 * l->cap : 256;
         l->entries = mem_resize(l->entries, l->cap * sizeof *l->entries);

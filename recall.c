@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "draft.h"
+#include "tempfile.h"
 #include "prompt.h"
 
 static bool file_name(char out[1100]) {
@@ -42,13 +42,13 @@ static void trim(const char *path, Str text) {
     const char *kept = last_lines(text);
     size_t n = (size_t)(text.data + text.n - kept);
     if (n > text.n / 2) return;
-    Draft other;
-    if (draft_open(path, 0600, &other).code) return;
+    TempFile other;
+    if (tempfile_open(path, 0600, &other).code) return;
     Status st = fd_write_all(other.fd, kept, n);
     struct stat now; // another session may have added to it since it was read
     bool whole = stat(path, &now) == 0 && (size_t)now.st_size == text.n;
     if (!st.code && !whole) st = status_error(QUILL_IO, "another session has written to it");
-    st = draft_publish(&other, st); // otherwise the history stays as long as it is
+    st = tempfile_publish(&other, st); // otherwise the history stays as long as it is
     (void)st;
 }
 

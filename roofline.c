@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "roofline.h"
 
-#include "draft.h"
+#include "tempfile.h"
 #include "jsonio.h"
 #include "threads.h"
 
@@ -216,9 +216,9 @@ bool roofline_save(const Roofline *r) {
     Buf text = {0};
     jsonio_print(o, JSON_INDENT(2) | JSON_REAL_PRECISION(6), &text);
     json_decref(o);
-    Draft draft;
-    Status st = draft_open(path, 0666, &draft);
-    if (!st.code) st = draft_publish(&draft, fd_write_all(draft.fd, text.data, text.n));
+    TempFile temp;
+    Status st = tempfile_open(path, 0666, &temp);
+    if (!st.code) st = tempfile_publish(&temp, fd_write_all(temp.fd, text.data, text.n));
     buf_free(&text);
     return !st.code;
 }

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "complete.h"
-#include "draft.h"
+#include "tempfile.h"
 #include "kvfile.h"
 #include "prompt.h"
 #include "report.h"
@@ -105,9 +105,9 @@ static Status into_stream(const Options *o, Engine *e, Request *r) {
 }
 
 static Status into_file(const Options *o, Engine *e, Request *r) {
-    Draft draft;
-    TRY(draft_open(o->kv_out, 0666, &draft));
-    return draft_publish(&draft, compute_and_send(o, e, r, draft.fd));
+    TempFile temp;
+    TRY(tempfile_open(o->kv_out, 0666, &temp));
+    return tempfile_publish(&temp, compute_and_send(o, e, r, temp.fd));
 }
 
 static Status prefill(const Options *o, Engine *e, Str prompt) {

@@ -518,7 +518,7 @@ static void test_refused_writes(void **state) {
     setrlimit(RLIMIT_FSIZE, &old);
     assert_int_equal(st.code, QUILL_IO);
     assert_non_null(strstr(st.message, "File too large"));
-    assert_int_equal(count_files(&s, ""), 3); // no draft is left
+    assert_int_equal(count_files(&s, ""), 3); // no temporary file is left
     assert_ok(try_to_save(&s, 40, 5));
     assert_int_equal(count_files(&s, ""), 3); // and nothing more is tried
     assert_int_equal(load_one(&s, 60, 5, NULL), 24);
@@ -643,16 +643,16 @@ static void test_two_processes(void **state) {
         assert_true(WIFEXITED(how));
         assert_int_equal(WEXITSTATUS(how), 0);
     }
-    assert_int_equal(count_files(&s, ".kv"), count_files(&s, "")); // no draft is left
+    assert_int_equal(count_files(&s, ".kv"), count_files(&s, "")); // no temporary file is left
     assert_in_range(count_files(&s, ".kv"), 1, 33);
     store_close(&s);
 }
 
-// Whenever a writer dies, what it leaves is whole blocks and at most one draft.
+// Whenever a writer dies, what it leaves is whole blocks and at most one temporary file.
 static void test_kill(void **state) {
     (void)state;
     Store s;
-    int n_drafts = 0;
+    int n_temps = 0;
     store_open(&s, 1 << 30);
     for (int i = 0; i < 30; i++) {
         pid_t child = fork();
@@ -664,45 +664,45 @@ static void test_kill(void **state) {
         assert_true(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
         for (uint64_t prompt = 0; prompt < 4; prompt++) load_one(&s, 200, prompt, NULL); // right, or not there
         if (i % 3 == 2) { // begin again, so that there is something to write
-            n_drafts += count_files(&s, "") - count_files(&s, ".kv");
+            n_temps += count_files(&s, "") - count_files(&s, ".kv");
             kvstore_close(s.s);
             store_open(&s, 1 << 30);
         }
     }
-    print_message("%d drafts were left by 30 dead writers\n", n_drafts);
-    assert_in_range(n_drafts, 0, 30);
+    print_message("%d temporary files were left by 30 dead writers\n", n_temps);
+    assert_in_range(n_temps, 0, 30);
     store_close(&s);
 }
 
-// Drafts of the dead take no room from blocks and are gone at the next look; that of a writer at work stays.
-static void test_drafts(void **state) {
+// Temporary files of the dead take no room from blocks and are gone at the next look; that of a writer at work stays.
+static void test_temporary_files(void **state) {
     (void)state;
     size_t one = file_bytes();
     Store s;
     Sequence q = {0};
-    char draft[1300], half[4096] = "half";
+    char temp[1300], half[4096] = "half";
     int fd = -1;
     store_open(&s, 10 * one);
     push(&q, 8, 1);
-    snprintf(draft, sizeof draft, "%s", block_path(&s, &like, q.tokens, 0));
-    char *ending = draft + strlen(draft) - 3;
+    snprintf(temp, sizeof temp, "%s", block_path(&s, &like, q.tokens, 0));
+    char *ending = temp + strlen(temp) - 3;
     for (int i = 0; i < 20; i++) {
         snprintf(ending, 9, ".dead%02d", i);
-        write_bytes(draft, half, one < sizeof half ? one : sizeof half);
+        write_bytes(temp, half, one < sizeof half ? one : sizeof half);
     }
     memcpy(ending, ".living", 8);
-    write_bytes(draft, half, 4);
-    assert_true((fd = open(draft, O_RDONLY)) >= 0);
+    write_bytes(temp, half, 4);
+    assert_true((fd = open(temp, O_RDONLY)) >= 0);
     assert_int_equal(flock(fd, LOCK_EX), 0); // as its writer does
     save_one(&s, 64, 99);
     assert_int_equal(load_one(&s, 100, 99, NULL), 64);
     assert_int_equal(count_files(&s, ""), 9);
-    assert_int_equal(access(draft, F_OK), 0);
+    assert_int_equal(access(temp, F_OK), 0);
     close(fd);          // it dies
     kvstore_close(s.s); // one looks through the directory when it writes first
     assert_ok(kvstore_open(s.dir, 10 * one, BLOCK, &like, "test", &s.s));
     save_one(&s, 8, 98);
-    assert_int_not_equal(access(draft, F_OK), 0);
+    assert_int_not_equal(access(temp, F_OK), 0);
     sequence_free(&q);
     store_close(&s);
 }
@@ -725,7 +725,7 @@ int main(void) {
         cmocka_unit_test(test_two_processes),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_kill),
-        cmocka_unit_test(test_drafts),
+        cmocka_unit_test(test_temporary_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,7 +156,7 @@ class Rig:
     def leftovers(self, mode, folder, files):
         def extra():
             found = set(os.listdir(folder)) - mode.made
-            for name in mode.varies:  # a draft is anything that an undisturbed run does not leave there
+            for name in mode.varies:  # a temporary file is anything that an undisturbed run does not leave there
                 path = os.path.join(folder, name)
                 if os.path.isdir(path): found |= set(os.listdir(path)) - set(files[name])
             return found

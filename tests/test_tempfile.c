@@ -1,8 +1,8 @@
-// test_draft.c: files that appear whole or not at all, and what becomes of drafts whose writers were killed.
+// test_tempfile.c: files that appear whole or not at all, and what becomes of temporary files whose writers were killed.
 #define _GNU_SOURCE // directory.h
 #include "testing.h"
 
-#include "../draft.h"
+#include "../tempfile.h"
 #include "directory.h"
 
 #include <errno.h>
@@ -14,18 +14,18 @@ static char path[2048];
 
 static int setup(void **state) {
     (void)state;
-    mkdir(test_tmp("drafts"), 0777);
-    snprintf(path, sizeof path, "%s", test_tmp("drafts/file.kv"));
+    mkdir(test_tmp("temp"), 0777);
+    snprintf(path, sizeof path, "%s", test_tmp("temp/file.kv"));
     return 0;
 }
 
 static int teardown(void **state) {
     (void)state;
-    remove_directory(test_tmp("drafts"));
+    remove_directory(test_tmp("temp"));
     return 0;
 }
 
-static int entries(void) { return count_entries(test_tmp("drafts"), "") - 2; }
+static int entries(void) { return count_entries(test_tmp("temp"), "") - 2; }
 
 static void write_text(const char *where, const char *text) {
     FILE *f = fopen(where, "w");
@@ -41,29 +41,29 @@ static void expect_text(const char *where, const char *text) {
     buf_free(&found);
 }
 
-// Two that write the same file keep apart; a failure leaves what was there, and no draft.
+// Two that write the same file keep apart; a failure leaves what was there, and no temporary file.
 static void test_publish(void **state) {
     (void)state;
-    Draft a, b;
-    assert_ok(draft_open(path, 0640, &a));
-    assert_ok(draft_open(path, 0666, &b)); // the first one is locked, and stays
+    TempFile a, b;
+    assert_ok(tempfile_open(path, 0640, &a));
+    assert_ok(tempfile_open(path, 0666, &b)); // the first one is locked, and stays
     assert_string_not_equal(a.tmp, b.tmp);
     assert_ok(fd_write_all(a.fd, "first", 5));
     assert_ok(fd_write_all(b.fd, "second", 6));
-    assert_ok(draft_publish(&a, OK));
+    assert_ok(tempfile_publish(&a, OK));
     expect_text(path, "first");
     struct stat info;
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(info.st_mode & 0777 & ~0640u, 0);
-    assert_ok(draft_publish(&b, OK));
+    assert_ok(tempfile_publish(&b, OK));
     expect_text(path, "second");
     assert_int_equal(entries(), 1);
-    assert_ok(draft_open(path, 0666, &a));
-    Status st = draft_publish(&a, status_error(QUILL_IO, "the disk is full"));
+    assert_ok(tempfile_open(path, 0666, &a));
+    Status st = tempfile_publish(&a, status_error(QUILL_IO, "the disk is full"));
     assert_int_equal(st.code, QUILL_IO);
     assert_non_null(strstr(st.message, "the disk is full"));
-    assert_ok(draft_open(path, 0666, &a));
-    st = draft_publish(&a, (Status){.code = 130}); // a signal has nothing to say
+    assert_ok(tempfile_open(path, 0666, &a));
+    st = tempfile_publish(&a, (Status){.code = 130}); // a signal has nothing to say
     assert_int_equal(st.code, 130);
     assert_string_equal(st.message, "");
     expect_text(path, "second");
@@ -74,8 +74,8 @@ static void test_publish(void **state) {
 static void die_writing(void) {
     pid_t child = fork();
     if (child == 0) {
-        Draft d;
-        if (draft_open(path, 0666, &d).code) _exit(1);
+        TempFile d;
+        if (tempfile_open(path, 0666, &d).code) _exit(1);
         if (fd_write_all(d.fd, "half", 4).code) _exit(1);
         kill(getpid(), SIGKILL);
     }
@@ -86,14 +86,14 @@ static void die_writing(void) {
 
 static void test_killed(void **state) {
     (void)state;
-    Draft d;
+    TempFile d;
     for (int i = 0; i < 20; i++) {
         die_writing();
-        assert_int_equal(entries(), 1); // each one removes the draft of the one before
+        assert_int_equal(entries(), 1); // each one removes the file of the one before
     }
-    assert_ok(draft_open(path, 0666, &d));
+    assert_ok(tempfile_open(path, 0666, &d));
     assert_int_equal(entries(), 1);
-    assert_ok(draft_publish(&d, OK));
+    assert_ok(tempfile_publish(&d, OK));
     assert_int_equal(entries(), 1);
     // Thousands that others left, and no more than a look at the folder.
     char name[4200];
@@ -101,12 +101,12 @@ static void test_killed(void **state) {
         snprintf(name, sizeof name, "%s.quill-a%05d", path, i);
         write_text(name, "old");
     }
-    assert_ok(draft_open(path, 0666, &d));
-    assert_ok(draft_publish(&d, OK));
+    assert_ok(tempfile_open(path, 0666, &d));
+    assert_ok(tempfile_publish(&d, OK));
     assert_int_equal(entries(), 1);
 }
 
-// Files that only look a little like drafts, and drafts of other files, stay.
+// Files that only look a little like temporary files, and those of other files, stay.
 static void test_not_ours(void **state) {
     (void)state;
     static const char *const endings[] = {".tmp",          ".quill-",           ".quill-abc12",  ".quill-abc1234",
@@ -116,14 +116,14 @@ static void test_not_ours(void **state) {
         snprintf(name, sizeof name, "%s%s", path, endings[i]);
         write_text(name, "theirs");
     }
-    Draft d;
-    assert_ok(draft_open(path, 0666, &d));
-    assert_ok(draft_publish(&d, OK));
+    TempFile d;
+    assert_ok(tempfile_open(path, 0666, &d));
+    assert_ok(tempfile_publish(&d, OK));
     for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
         snprintf(name, sizeof name, "%s%s", path, endings[i]);
         expect_text(name, "theirs");
     }
-    Status st = draft_open(test_tmp("drafts/none/file"), 0666, &d);
+    Status st = tempfile_open(test_tmp("temp/none/file"), 0666, &d);
     assert_int_equal(st.code, QUILL_IO);
     assert_non_null(strstr(st.message, "cannot create: No such file"));
 }
