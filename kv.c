@@ -27,12 +27,10 @@ typedef struct {
     KvLink link;   // where it belongs then
 } KvInput;
 
-static ssize_t read_fd(void *arg, void *out, size_t n) { return fd_read(*(int *)arg, out, n); }
-
 static Status open_input(KvInput *in, const char *path) {
     bool piped = strcmp(path, "-") == 0;
     *in = (KvInput){.fd = piped ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)};
-    in->r = (KvReader){.name = piped ? "stdin" : path, .read = read_fd, .arg = &in->fd};
+    in->r = (KvReader){.name = piped ? "stdin" : path, .read = kvreader_from_fd, .arg = &in->fd};
     if (in->fd < 0) return status_error(QUILL_IO, "%.500s: cannot open: %s", path, strerror(errno));
     TRY(kvreader_head(&in->r));
     return kvreader_block(&in->r, &in->link, &in->is_block);

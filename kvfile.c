@@ -121,12 +121,10 @@ static Status read_all(KvReader *r, Engine *e, Sequence *s, const float **logits
     return kvreader_last(r, e->model.c.n_vocab, logits, &n);
 }
 
-static ssize_t read_fd(void *arg, void *out, size_t n) { return fd_read(*(int *)arg, out, n); }
-
 Status kvfile_receive(int fd, const char *name, Engine *e, Sequence *s, float *logits, bool *has_logits) {
     assert(s->n_tokens == 0 && s->n_blocks == 0 && s->n_cached == 0);
     assert(e->kv.n_copies == 0); // one that is still to be made could overwrite what is placed here
-    KvReader r = {.name = name, .read = read_fd, .arg = &fd};
+    KvReader r = {.name = name, .read = kvreader_from_fd, .arg = &fd};
     const float *last = NULL;
     Status st = read_all(&r, e, s, &last);
     if (!st.code && last && logits) memcpy(logits, last, (size_t)e->model.c.n_vocab * sizeof *logits);

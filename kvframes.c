@@ -122,6 +122,8 @@ void kvwriter_free(KvWriter *w) { free(w->s.frame); }
 
 // ---- reading --------------------------------------------------------------------------------------------------------
 
+ssize_t kvreader_from_fd(void *fd, void *out, size_t n) { return fd_read(*(int *)fd, out, n); }
+
 static Status wrong(const KvReader *r, size_t at, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static Status wrong(const KvReader *r, size_t at, const char *format, ...) {
     char what[600];

@@ -92,7 +92,8 @@ typedef struct {
     KvStream s;
 } KvReader;
 
-Status kvreader_head(KvReader *r); // into r->s.head, its numbers within what the format allows
+ssize_t kvreader_from_fd(void *fd, void *out, size_t n); // a KvReader.read: *fd is an int, a descriptor
+Status kvreader_head(KvReader *r);                       // into r->s.head, its numbers within what the format allows
 // Refuses a header whose fingerprints, types or shape are not those of `want`; its n_tokens and n_slots are not looked
 // at.
 Status kvreader_match(const KvReader *r, const KvHead *want);

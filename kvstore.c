@@ -17,7 +17,7 @@
 #include "tempfile.h"
 
 enum {
-    NAME = 64,                        // hexadecimal digits of a block's name
+    NAME = 64,                          // hexadecimal digits of a block's name
     TEMP = NAME + 1 + TEMPFILE_LETTERS, // a temporary file's name: the block's, a dot, letters
 };
 static const char suffix[] = ".kv";
@@ -61,8 +61,6 @@ static char *path_of(const KvStore *s, const Place *p, const char *ending) {
 }
 
 // ---- reading --------------------------------------------------------------------------------------------------------
-
-static ssize_t read_fd(void *arg, void *out, size_t n) { return fd_read(*(int *)arg, out, n); }
 
 static Status another(const KvReader *r, const char *what) {
     return status_error(QUILL_MODEL, "%.300s: the block of its name expected, one with other %s found: damaged",
@@ -112,7 +110,7 @@ static bool load_block(KvStore *s, KvCache *kv, Sequence *q, const Place *p, Sta
     int fd = open_block(path, st);
     bool good = fd >= 0 && kv_reserve(kv, q, p->first + s->block);
     if (good) {
-        KvReader r = {.name = path, .read = read_fd, .arg = &fd};
+        KvReader r = {.name = path, .read = kvreader_from_fd, .arg = &fd};
         *st = read_block(s, &r, kv, q, p);
         good = !st->code;
         kvreader_free(&r);

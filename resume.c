@@ -53,7 +53,7 @@ static size_t read_answers(Resume *r, Str text) {
     while (begin < text.n) {
         const char *end = memchr(text.data + begin, '\n', text.n - begin);
         size_t n = end ? (size_t)(end - text.data) - begin : text.n - begin;
-        json_t *line = json_loadb(text.data + begin, n, JSON_ALLOW_NUL, NULL);
+        json_t *line = jsonio_read((Str){text.data + begin, n}, JSON_ALLOW_NUL, NULL);
         Buf key = {0};
         if (!line && !end) return begin; // it was cut
         if (line && answer_key(line, &key)) {
@@ -96,7 +96,7 @@ Status resume_open(const char *path, Resume *out) {
 
 bool resume_skips(Resume *r, Str line, int64_t number) {
     if (!r->answered) return false;
-    json_t *job = json_loadb(line.data, line.n, JSON_ALLOW_NUL, NULL);
+    json_t *job = jsonio_read(line, JSON_ALLOW_NUL, NULL);
     Buf key = {0};
     const json_t *id = json_object_get(job, "id");
     if (job && !json_object_get(job, "cancel")) key_of(id ? id : json_object_get(job, "custom_id"), number, &key);

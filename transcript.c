@@ -82,9 +82,10 @@ static void take_value(const char *name, const json_t *value, void (*take)(void 
     if (json_is_string(value)) take(arg, name, json_string_value(value));
     else if (json_is_boolean(value)) take(arg, name, json_is_true(value) ? "on" : "off");
     else if (json_is_number(value)) {
-        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
-        take(arg, name, text ? text : "");
-        free(text);
+        Buf text = {0};
+        jsonio_print(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9), &text);
+        take(arg, name, text.data);
+        buf_free(&text);
     } else if (json_is_array(value)) {
         take(arg, name, "default");
         json_array_foreach(value, i, one) if (json_is_string(one)) take(arg, name, json_string_value(one));
@@ -92,7 +93,7 @@ static void take_value(const char *name, const json_t *value, void (*take)(void 
 }
 
 void transcript_settings(Str json, void (*take)(void *arg, const char *name, const char *value), void *arg) {
-    json_t *all = json_loadb(json.n ? json.data : "", json.n, JSON_ALLOW_NUL, NULL);
+    json_t *all = jsonio_read(json, JSON_ALLOW_NUL, NULL);
     const char *name;
     json_t *value;
     json_object_foreach(json_object_get(all, "settings"), name, value) take_value(name, value, take, arg);

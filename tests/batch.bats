@@ -262,6 +262,10 @@ EOF
     cp out before
     "$QUILL" batch --seed 5 --resume out jobs 2>/dev/null
     cmp before out
+    # nor where an editor has put a byte order mark in front
+    { printf '\xef\xbb\xbf'; cat jobs; } >marked
+    "$QUILL" batch --seed 5 --resume out marked 2>/dev/null
+    cmp before out
     # a new file, OpenAI's lines, and failures are tried again
     echo '{"custom_id":"r","method":"POST","url":"/v1/completions","body":{"model":"m","prompt":"hi","max_tokens":3}}' >jobs
     echo '{"id":"bad","prompt":7}' >>jobs

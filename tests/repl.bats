@@ -655,6 +655,8 @@ EOF
     [ "$(grep -c 'odd.json: settings: ' errors)" -eq 3 ]
     grep -q '^top-p  *0.5 ' errors
     grep -q '^stop  *"x"' errors
+    { printf '\xef\xbb\xbf'; cat odd.json; } >marked.json
+    printf '/set\n' | "$QUILL" -i --load marked.json 2>&1 >out | grep -q '^top-p  *0.5 '
 }
 
 @test "/save asks before it overwrites, and alone it writes where it wrote before" {
