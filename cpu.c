@@ -341,7 +341,8 @@ static void embed_rows(void *arg, int first, int last, int thread) {
     for (int i = first; i < last; i++) {
         float *x = w->x + (size_t)i * (size_t)w->dim;
         s->k->embed(&s->ends->tok_embd, s->b->token[i], x);
-        for (int k = 0; k < w->dim && s->ends->embd_scale != 1; k++) x[k] *= s->ends->embd_scale;
+        if (s->ends->embd_scale != 1)
+            for (int k = 0; k < w->dim; k++) x[k] *= s->ends->embd_scale;
         for (int r = 0; r < s->ends->n_ropes; r++) find_turns(w, &s->ends->ropes[r], i, s->b->pos[i]);
     }
 }

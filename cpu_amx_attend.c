@@ -172,9 +172,10 @@ INLINE float *score_row(State *s, int turn, int key, int half) {
     return s->scores[turn][key / 32] + (key / 16 % 2 * 2 + half) * 256 + key % 16 * 16;
 }
 
-// Caps the scores of an item's keys, which are powers of two's exponents.
+// Caps the scores of an item's keys. They have been multiplied by log2(e), and so is the cap.
 static void cap_scores(const AttendTask *t, State *s, int turn, int keys) {
-    for (int block = 0; block < keys / 32 && t->heads->softcap != 0; block++)
+    if (t->heads->softcap == 0) return;
+    for (int block = 0; block < keys / 32; block++)
         for (int i = 0; i < SCORES; i += 16) {
             float *scores = s->scores[turn][block] + i;
             vstore(scores, vcap(vload(scores), t->heads->softcap * LOG2_E));

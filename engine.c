@@ -52,12 +52,6 @@ static Status read_pages(const Options *o, int fd, size_t n, uint8_t **out) {
     return st;
 }
 
-// Appends lines to an error, which a budget comes in.
-static void append_lines(Status *st, const Buf *lines) {
-    size_t at = strlen(st->message);
-    snprintf(st->message + at, sizeof st->message - at, "\n%.*s", (int)lines->n - 1, lines->data);
-}
-
 // The system promises more memory than there is, and ends the process when it is used.
 static Status check_room(const Options *o, size_t n) {
     char need[24], have[24];
@@ -69,7 +63,7 @@ static Status check_room(const Options *o, size_t n) {
                              o->model, size_text((double)n, need), size_text((double)available, have));
     Buf budget = {0};
     buf_printf(&budget, "  file       %9s\n  available  %9s\n", need, have);
-    append_lines(&st, &budget);
+    status_append(&st, &budget);
     buf_free(&budget);
     return st;
 }
@@ -189,8 +183,7 @@ static size_t less(size_t a, size_t b) { return a > b ? a - b : 0; }
 // The largest context whose KV cache keeps within `limit` bytes of the host's memory and --kv-mem bytes in all; of
 // a pool, that of one sequence.
 static int context_within(const KvShape *s, size_t limit, size_t kv_mem) {
-    size_t growth = kv_bytes_per_growth(s);
-    size_t slot = growth / (size_t)s->n_layers * (size_t)(s->n_layers - s->n_device);
+    size_t growth = kv_bytes_per_growth(s), slot = kv_host_bytes_per_growth(s);
     size_t bytes = slot ? less(limit, kv_fixed_bytes(s)) / slot : SIZE_MAX;
     size_t all = kv_mem && growth ? less(kv_mem, kv_fixed_bytes(s)) / growth : SIZE_MAX;
     size_t slots = (bytes < all ? bytes : all) / (size_t)(s->n_blocks ? 1 : s->n_seqs);
@@ -202,7 +195,7 @@ static Status with_budget(const Engine *e, Status st) {
     Buf budget = {0};
     engine_budget(&e->model, &e->shape, e->scratch, &budget);
     place_budget(&e->place, &budget);
-    append_lines(&st, &budget);
+    status_append(&st, &budget);
     buf_free(&budget);
     return st;
 }
@@ -251,11 +244,10 @@ static void plan_partners(KvShape *s, int rows) {
     s->n_partners = s->n_windowed > 0 && !s->keep ? kv_partners_needed(s, rows) : 0;
 }
 
-// Whether as many sequences as s has may run at once within so many bytes, and plan_partners for them. They all have
-// pages for their open groups (sealed types), blocks for their windows, and a context each; or pages and windows take
-// no more than half and leave the context that was asked for.
-static bool width_fits(KvShape *s, size_t limit, size_t n_blocks, bool asked, int rows) {
-    plan_partners(s, rows);
+// Whether as many sequences as s has may run at once within so many bytes. They all have pages for their open groups
+// (sealed types), blocks for their windows, and a context each; or pages and windows take no more than half and leave
+// the context that was asked for.
+static bool width_fits(const KvShape *s, size_t limit, size_t n_blocks, bool asked) {
     size_t fixed = kv_fixed_bytes(s), rest = less(limit, fixed);
     size_t context_bytes = n_blocks * (size_t)s->block * kv_bytes_per_growth(s);
     if (fixed == 0 || context_bytes == 0 || rest / context_bytes >= (size_t)s->n_seqs) return true;
@@ -270,7 +262,11 @@ static Status plan_pool(Engine *e, const Options *o, size_t limit, bool asked, i
     int wished = s->n_seqs;
     size_t room = o->kv_mem || limit == SIZE_MAX ? limit : limit / 2, blocks = room / (slot * (size_t)s->block);
     s->n_blocks = blocks < 1 ? 1 : blocks < INT_MAX ? (int)blocks : INT_MAX; // there are no more pages
-    while (!width_fits(s, room, one, asked, rows) && s->n_seqs > 1) s->n_seqs--;
+    plan_partners(s, rows);
+    while (s->n_seqs > 1 && !width_fits(s, room, one, asked)) {
+        s->n_seqs--;
+        plan_partners(s, rows);
+    }
     if (s->n_seqs < wished) note(o, "-np %d: memory has room for %d at once", wished, s->n_seqs);
     size_t block_bytes = kv_bytes_per_growth(s) * (size_t)s->block;
     size_t most = block_bytes ? less(limit, kv_fixed_bytes(s)) / block_bytes : SIZE_MAX;
@@ -338,16 +334,9 @@ static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *r
     // Left to us, the weights keep their room; asked for, a context may push them out of memory.
     size_t weights = o->no_mmap ? 0 : model_weight_bytes(&e->model) / (size_t)s->n_layers * (size_t)n_host;
     if (!asked && limit != SIZE_MAX) limit -= weights < limit / 2 ? weights : limit / 2;
-    if (needs.pooled) {
-        TRY(plan_pool(e, o, o->kv_mem && o->kv_mem < limit ? o->kv_mem : limit, asked, *rows));
-        warn_beyond_training(o, trained);
-        return OK;
-    }
+    if (needs.pooled) return plan_pool(e, o, o->kv_mem && o->kv_mem < limit ? o->kv_mem : limit, asked, *rows);
     bool countable = s->n_ctx < 1 << 30 && (size_t)s->n_ctx * (size_t)s->n_seqs < 1 << 30;
-    if (countable && kv_host_bytes(s) <= limit && (!o->kv_mem || kv_bytes(s) <= o->kv_mem)) {
-        warn_beyond_training(o, trained);
-        return OK;
-    }
+    if (countable && kv_host_bytes(s) <= limit && (!o->kv_mem || kv_bytes(s) <= o->kv_mem)) return OK;
     int fits = context_within(s, limit, o->kv_mem);
     if (asked || fits < 1) return too_large(e, o, limit);
     note(o, "a context of %d fits, of the model's %d; -c chooses another", fits, s->n_ctx);
@@ -455,6 +444,7 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     e->pool = threads_new(o->threads);
     int rows;
     TRY(plan_memory(e, o, needs, &rows));
+    warn_beyond_training(o, int_max(1, e->model.c.n_ctx_train));
     if (o->dry_run) return OK;
     e->settle = (Settle){.gguf = e->gguf, .pool = e->pool, .spare = kv_host_bytes(&e->shape)}; // comes as it is written
     if (o->mlock) TRY(check_lock(e));

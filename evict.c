@@ -126,7 +126,8 @@ static void close_up(Evict *e, const Sequence *s, int layer, int head, int n) {
 
 // What close_up has put off: n slots stay in each layer and head.
 static void close_up_there(Evict *e, const Sequence *s, int n) {
-    int *table = mem_alloc((size_t)s->n_blocks * sizeof *table + 1), *keep = e->keep_there;
+    if (e->m->n_device == 0) return;
+    int *table = mem_alloc((size_t)s->n_blocks * sizeof *table), *keep = e->keep_there;
     for (int kind = 0; kind < KV_KINDS; kind++) {
         KvPool *kv = &e->kv->pool[kind];
         if (kv->n_device == 0) continue;

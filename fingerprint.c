@@ -105,7 +105,7 @@ KvHead fingerprint(const Model *m, const KvPool kv[KV_KINDS]) {
                     .type_k = (uint32_t)kv->type_k,
                     .type_v = (uint32_t)kv->type_v,
                     .exactness = KV_EXACT,
-                    .n_layers = (uint32_t)(kv[KV_FULL].n_layers + kv[KV_WINDOW].n_layers),
+                    .n_layers = (uint32_t)kv_n_layers(kv),
                     .n_kv_heads = (uint32_t)kv->n_kv_heads,
                     .head_dim = (uint32_t)kv->head_dim,
                     .group = kv_group(kv->type_k, kv->type_v),

@@ -36,7 +36,7 @@ typedef struct {
     const void *device; // the copy of the backend that uses it, in that one's memory and layout; NULL: `data` is used
 } Tensor;
 
-// How the heads of a layer are turned by their position. Layers that turn alike share one.
+// The RoPE of a layer. Layers with the same RoPE use the same table.
 typedef struct {
     int table;          // index of its cosines and sines among the model's: Workspace.rope_cos, rope_sin
     int n_rot;          // leading elements of a head that are turned, even; 0: none
@@ -80,7 +80,7 @@ typedef struct {
     float eps; // of all its norms
 } LayerKind;
 
-// Every norm is an RMSNorm with weights; NULL: there is none. One without weights has weights of 1.
+// Every norm is an RMSNorm with weights; NULL: the layer does not have it.
 typedef struct {
     LayerKind kind;
     Heads heads;
@@ -120,7 +120,7 @@ typedef struct {
     float *device; // the mass of a device's layers, in its memory, where DeviceMemory.probe_new has put it
 } Probe;
 
-// Rows that end in a layer: behind its K and V only some of the batch's rows go on.
+// Lets some of the batch's rows alone go on after a layer has stored K and V; the others end there.
 typedef struct {
     int layer;
     // Puts the rows that go on into `rows`, ascending, the rows whose logits are wanted among them; returns how many.
@@ -149,7 +149,7 @@ struct Batch {
     Probe *probe;          // NULL: nothing is reported
     const Narrow *narrow;  // NULL: rows without logits end in the last layer, where that is possible
     const Watch *watch;    // NULL: nobody looks
-    int n_step;            // model_forward's: n_rows before a layer narrowed them
+    int n_step;            // set by model_forward and model_hidden: n_rows before a layer narrowed them
 };
 
 // Whether a step has one row of each sequence, as in decoding.
@@ -218,6 +218,7 @@ void kv_read_rows(const KvPool *kv, int layer, const int *blocks, int first, int
 void kv_write_rows(KvPool *kv, int layer, const int *blocks, int first, int n, const void *rows);
 // Whether what was read is what was computed: QUILL_MODEL after a device has failed.
 Status kv_intact(const KvPool kv[KV_KINDS]);
+static inline int kv_n_layers(const KvPool kv[KV_KINDS]) { return kv[KV_FULL].n_layers + kv[KV_WINDOW].n_layers; }
 
 // Scratch of a forward, sized once for max_rows; nothing is allocated while decoding. The arrays are the host's
 // layers'; without such layers there are none but `logits` and `narrowed`.
@@ -312,7 +313,8 @@ struct Backend {
     void (*ffn_out)(Workspace *w, const Layer *l, const Batch *b); // x += norm(Wdown h)
     // Rows rows[0..n), which ascend, of x, q and what positions need move to the front; NULL: the backend cannot.
     void (*narrow)(Workspace *w, const int *rows, int n);
-    // Steps of up to so many rows are narrowed where Batch.narrow asks for it alone: a graph may replay them.
+    // In steps of up to so many rows none end for want of logits, since a recorded graph may replay the step.
+    // Batch.narrow ends rows in these too.
     int whole_rows;
     // logits[i] = softcap(Whead norm(x[rows[i]])) for i in [0, n_rows), n_rows <= max_out; the rows are of batch b
     void (*logits)(Workspace *w, const Backend *be, const Ends *e, const Batch *b, const int *rows, int n_rows);

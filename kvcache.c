@@ -32,8 +32,8 @@ static int kind_blocks(const KvShape *s, int kind) {
     return kind == KV_WINDOW && few_partners(s) ? int_min(s->n_partners, block_count(s)) : block_count(s);
 }
 
-// Of one sequence: a window may begin and end inside a block, and so may a step's rows; sealed groups are seen as a
-// whole.
+// Blocks of KV_WINDOW that one sequence needs at most. The window and the step's rows may each begin and end inside a
+// block; a sealed group is read as a whole.
 static int64_t partners_of_one(int window, int block) { return ((int64_t)window + SEAL + block - 1) / block + 3; }
 
 int kv_partners_needed(const KvShape *s, int step_rows) {
@@ -106,6 +106,11 @@ size_t kv_fixed_bytes(const KvShape *s) {
 
 size_t kv_bytes_per_growth(const KvShape *s) {
     return slot_bytes(s, few_partners(s) ? kind_layers(s, KV_FULL) : s->n_layers);
+}
+
+size_t kv_host_bytes_per_growth(const KvShape *s) {
+    int n_full = kind_layers(s, KV_FULL) - kind_device_layers(s, KV_FULL);
+    return slot_bytes(s, few_partners(s) ? n_full : s->n_layers - s->n_device);
 }
 
 // ---- tail pages -----------------------------------------------------------------------------------------------------
@@ -378,22 +383,26 @@ void kv_free(KvCache *kv) {
 // ---- rows of a sequence ---------------------------------------------------------------------------------------------
 
 void kv_table(const KvCache *kv, const Sequence *s, int kind, int *out) {
-    for (int i = 0; i < s->n_blocks && (kind == KV_FULL || kv->partner); i++)
-        out[i] = kind == KV_FULL ? s->blocks[i] : int_max(0, kv->partner[s->blocks[i]]);
+    if (kind == KV_FULL && s->n_blocks > 0) memcpy(out, s->blocks, (size_t)s->n_blocks * sizeof *out);
+    if (kind == KV_FULL || !kv->partner) return;
+    for (int i = 0; i < s->n_blocks; i++) out[i] = int_max(0, kv->partner[s->blocks[i]]);
 }
 
-int kv_n_layers(const KvCache *kv) { return kv->pool[KV_FULL].n_layers + kv->pool[KV_WINDOW].n_layers; }
-
+// Blocks that the rows do not touch are left out of the partners' table: a long sequence is moved in many pieces.
 static void move_rows(const KvCache *kv, const Sequence *s, int layer, int first, int n, void *rows, bool store) {
     int n_full = kv->pool[KV_FULL].n_layers, kind = layer < n_full ? KV_FULL : KV_WINDOW;
     const KvPool *pool = &kv->pool[kind];
-    int *table = mem_alloc((size_t)s->n_blocks * sizeof *table + 1);
-    assert(kind == KV_FULL || first >= s->n_unseen * pool->block);
-    kv_table(kv, s, kind, table);
-    if (kind == KV_WINDOW) layer -= n_full;
+    int *partners = NULL;
+    if (kind == KV_WINDOW) {
+        assert(first >= s->n_unseen * pool->block);
+        layer -= n_full;
+        partners = mem_alloc((size_t)s->n_blocks * sizeof *partners);
+        for (int i = first / pool->block; i * pool->block < first + n; i++) partners[i] = kv->partner[s->blocks[i]];
+    }
+    const int *table = partners ? partners : s->blocks;
     if (store) kv_write_rows((KvPool *)pool, layer, table, first, n, rows);
     else kv_read_rows(pool, layer, table, first, n, rows);
-    free(table);
+    free(partners);
 }
 
 void kv_load_rows(const KvCache *kv, const Sequence *s, int layer, int first, int n, void *out) {
@@ -648,7 +657,7 @@ static const ChainHash *last_name(const KvCache *kv, const Sequence *s) {
 static int find_prefix(const KvCache *kv, const Sequence *s, int **found) {
     int size = kv->pool->block, n = 0, most = (s->n_tokens - 1 - s->n_cached) / size;
     const ChainHash *parent = last_name(kv, s);
-    *found = mem_alloc((size_t)int_max(0, most) * sizeof **found + 1);
+    *found = mem_alloc((size_t)int_max(0, most) * sizeof **found);
     for (; n < most; n++) {
         const int *ids = s->tokens + s->n_cached + n * size;
         ChainHash name = chain_next(parent, ids, size);
@@ -663,12 +672,13 @@ static int find_prefix(const KvCache *kv, const Sequence *s, int **found) {
 // How many of the n found blocks s can take: behind them the next row finds the partners of all slots that it sees.
 static int with_partners(const KvCache *kv, const Sequence *s, const int *found, int n) {
     int size = kv->pool->block, best = 0, run = s->n_unseen; // from block `run` on all have partners
-    for (int i = 0; i < n && kv->partner; i++) {
+    if (!kv->partner) return n;
+    for (int i = 0; i < n; i++) {
         int block = s->n_blocks + i;
         if (kv->partner[found[i]] < 0) run = block + 1;
         if (run <= first_seen(kv, (block + 1) * size) / size) best = i + 1;
     }
-    return kv->partner ? best : n;
+    return best;
 }
 
 int kv_match_prefix(KvCache *kv, Sequence *s) {
@@ -679,13 +689,11 @@ int kv_match_prefix(KvCache *kv, Sequence *s) {
     n = with_partners(kv, s, found, n);
     s->n_cached += n * size;
     s->n_named += n;
-    leave_unseen(kv, s, s->n_cached);
-    for (int i = 0, seen = first_seen(kv, s->n_cached) / size; i < n; i++) {
-        bool sees = s->n_blocks >= seen;
-        share_block(kv, found[i], sees);
+    for (int i = 0; i < n; i++) {
+        share_block(kv, found[i], true);
         push_block(s, found[i]);
-        if (!sees) s->n_unseen = s->n_blocks;
     }
+    leave_unseen(kv, s, s->n_cached);
     free(found);
     return s->n_cached;
 }

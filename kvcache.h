@@ -13,11 +13,12 @@
 //   ... kv_reserve, model_forward, n_cached goes on ...
 //   kv_commit(kv, &s, s.n_cached);            // what is full now can be shared
 //
-// Windows. Layers whose rows see a window alone have K and V in the pool KV_WINDOW. A block there goes with each block
-// of KV_FULL, its partner, from the time when it is taken until no sequence's next row can see one of its slots, so
-// that long sequences need few of them. Blocks with a name keep their partner while there are others to hand out, since
-// a sequence that shares a prefix needs the partners of its last `window` slots. kv_truncate to where partners are gone
-// forgets all slots of the sequence, which are computed again. KvShape.keep: no partner is given back before its block.
+// Windows. Layers whose rows see a window alone store K and V in the pool KV_WINDOW. When a block of KV_FULL is taken,
+// it gets one block of KV_WINDOW, its partner. The partner is given back when no sequence's next row can see its slots,
+// so that long sequences need few of them. A named block keeps its partner until another block needs it, because a
+// sequence that shares the prefix needs the partners of its last `window` slots. If kv_truncate goes back to where
+// partners are gone, all slots of the sequence are computed again. KvShape.keep: no partner is given back before its
+// block.
 //
 // Sealed types (kernels.h) are written by groups of SEAL slots: a group that is shared is copied whole before a row of
 // it is written, and kv_truncate to the inside of a group that is sealed forgets that group's slots, which are computed
@@ -94,7 +95,9 @@ static inline int sequence_slots(const Sequence *s) { return s->n_cached - s->n_
 size_t kv_bytes(const KvShape *s);          // what kv_new would reserve in all; SIZE_MAX when it does not fit a size_t
 size_t kv_host_bytes(const KvShape *s);     // of them, in the host's memory
 size_t kv_bytes_per_slot(const KvShape *s); // of all layers
-size_t kv_bytes_per_growth(const KvShape *s); // the same without layers whose blocks are n_partners
+// What one more slot of context costs: layers with a window do not count where n_partners limits their blocks.
+size_t kv_bytes_per_growth(const KvShape *s);
+size_t kv_host_bytes_per_growth(const KvShape *s); // of it, in the host's memory
 // Blocks of KV_WINDOW that n_seqs sequences of any length need for steps of up to step_rows rows.
 int kv_partners_needed(const KvShape *s, int step_rows);
 size_t kv_fixed_bytes(const KvShape *s);      // of kv_bytes, what does not grow with the slots
@@ -107,7 +110,6 @@ int kv_most_sequences(const KvCache *kv, int step_rows);
 void kv_table(const KvCache *kv, const Sequence *s, int kind, int *out);
 // kv_read_rows and kv_write_rows of a sequence, with layers counted over both pools, KV_FULL's first. Partners must be
 // there (KvShape.keep).
-int kv_n_layers(const KvCache *kv);
 void kv_load_rows(const KvCache *kv, const Sequence *s, int layer, int first, int n, void *out);
 void kv_store_rows(KvCache *kv, const Sequence *s, int layer, int first, int n, const void *rows);
 void kv_free(KvCache *kv);

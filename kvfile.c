@@ -33,7 +33,7 @@ static Status check_whole(const Sequence *s) {
 // ---- saving ---------------------------------------------------------------------------------------------------------
 
 static Status write_chunk(KvWriter *w, const KvCache *kv, const Sequence *s, int first, int n) {
-    for (int layer = 0; layer < kv_n_layers(kv); layer++) {
+    for (int layer = 0; layer < kv_n_layers(kv->pool); layer++) {
         uint8_t *room = kvwriter_room(w, (KvChunk){(uint32_t)layer, (uint32_t)first, (uint32_t)n});
         kv_load_rows(kv, s, layer, first, n, room);
         TRY(kvwriter_rows(w));

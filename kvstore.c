@@ -147,7 +147,7 @@ static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, cons
     TRY(kvwriter_head(w, &s->head));
     TRY(kvwriter_link(w, &link));
     TRY(kvwriter_tokens(w, q->tokens + p->first));
-    for (int layer = 0; layer < kv_n_layers(kv); layer++) {
+    for (int layer = 0; layer < kv_n_layers(kv->pool); layer++) {
         uint8_t *room = kvwriter_room(w, (KvChunk){(uint32_t)layer, 0, (uint32_t)s->block});
         kv_load_rows(kv, q, layer, p->first, s->block, room);
         TRY(kvwriter_rows(w));

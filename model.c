@@ -8,14 +8,14 @@
 
 typedef struct {
     const char *arch;
-    bool rope_adjacent;   // RoPE turns pairs (2i, 2i+1); otherwise (i, i + n_rot/2)
-    bool qk_norm;         // every head of Q and K has a norm: its tensors must be there
-    bool norms_behind;    // so does what the mixer and the feed-forward add to x
-    Activation act;       // of the feed-forward's gate
-    bool embd_sqrt;       // the embedding is multiplied by sqrt(dim)
-    int full_every;       // of so many layers the last one sees everything, the others their window; 0: all are alike
-    bool window_rope;     // layers with a window have a RoPE of their own: rope.freq_base_swa, without scaling
-    int n_layers_of_rows; // with so many layers scores are scaled by the embedding's width: 1/sqrt(dim / n_heads)
+    bool rope_adjacent;  // RoPE turns pairs (2i, 2i+1); otherwise (i, i + n_rot/2)
+    bool qk_norm;        // every head of Q and K has a norm: its tensors must be there
+    bool norms_behind;   // outputs of the mixer and of the feed-forward have norms before they are added to x
+    Activation act;      // of the feed-forward's gate
+    bool embd_sqrt;      // the embedding is multiplied by sqrt(dim)
+    int full_every;      // of so many layers the last one sees everything, the others their window; 0: all are alike
+    bool window_rope;    // layers with a window have a RoPE of their own: rope.freq_base_swa, without scaling
+    int n_layers_by_dim; // a model of so many layers scales scores by 1/sqrt(dim / n_heads), others by 1/sqrt(head_dim)
 } Family;
 
 static const Family families[] = {
@@ -27,7 +27,7 @@ static const Family families[] = {
      .act = ACT_GELU,
      .embd_sqrt = true,
      .full_every = 2,
-     .n_layers_of_rows = 46},
+     .n_layers_by_dim = 46},
     {.arch = "gemma3",
      .qk_norm = true,
      .norms_behind = true,
@@ -35,7 +35,7 @@ static const Family families[] = {
      .embd_sqrt = true,
      .full_every = 6,
      .window_rope = true,
-     .n_layers_of_rows = 62},
+     .n_layers_by_dim = 62},
 };
 
 const char *model_arch_list(void) {
@@ -321,7 +321,7 @@ static Status describe_layer(const Loader *l, int i) {
     const Config *c = &l->m->c;
     const Ends *e = &l->m->ends;
     const Family *f = l->family;
-    int window = layer_window(l, i), width = c->n_layers == f->n_layers_of_rows ? c->dim / c->n_heads : c->head_dim;
+    int window = layer_window(l, i), width = c->n_layers == f->n_layers_by_dim ? c->dim / c->n_heads : c->head_dim;
     int n_before = 0; // layers of its pool
     for (int k = 0; k < i; k++) n_before += (layer_window(l, k) > 0) == (window > 0);
     l->m->layers[i] = (Layer){
@@ -645,7 +645,7 @@ static void narrow(const Model *m, Workspace *w, const Layer *l, const KvPool *k
     b->n_rows = n, b->pos = pos, b->slot = slot, b->seq = seq, b->out_row = out_row;
 }
 
-// One layer. The batch may have fewer rows behind it, and none at all.
+// Computes one layer. Afterwards the batch may have fewer rows, or none.
 static void layer_forward(const Model *m, Workspace *w, const Layer *l, KvPool *pools, Batch *b) {
     const Backend *be = l->be;
     bool mixes = l->kind.mixer == MIXER_ATTENTION;
@@ -653,9 +653,11 @@ static void layer_forward(const Model *m, Workspace *w, const Layer *l, KvPool *
     if (mixes) be->attn_in(w, l, kv, b); // norm -> Q, K, V (+ bias, norms) -> RoPE -> K, V into their slots
     narrow(m, w, l, kv, b);
     if (b->n_rows == 0) return;
-    if (mixes) be->attention(w, l, kv, b); // softmax(Q K^T) V over the block table
-    if (b->watch) b->watch->attended(b->watch->arg, w, l, b);
-    if (mixes) be->attn_out(w, l, b); // x += norm(Wo a)
+    if (mixes) {
+        be->attention(w, l, kv, b); // softmax(Q K^T) V over the block table
+        if (b->watch) b->watch->attended(b->watch->arg, w, l, b);
+        be->attn_out(w, l, b); // x += norm(Wo a)
+    }
     if (l->kind.ffn == FFN_NONE) return;
     be->ffn_in(w, l, b);  // norm -> gate, up -> act(gate) * up
     be->ffn_out(w, l, b); // x += norm(Wdown h)

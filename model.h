@@ -31,7 +31,7 @@ typedef struct {
     int n_device;
     void *on_device; // what is loaded there
     const Gguf *gguf;
-    float **owned; // norms and biases that the file has in another type than f32, converted, and a norm of ones
+    float **owned; // norms and biases that the file has in another type than f32, converted to f32
     int n_owned;
     bool *used; // (gguf_n_tensors) the loader took it
 } Model;

@@ -98,8 +98,7 @@ static Status too_little(const Place *p, const Options *o, const KvShape *s, int
                              p->n_layers, s->n_ctx, layers, " or a smaller -c");
     Buf budget = {0};
     place_budget(p, &budget);
-    size_t at = strlen(st.message);
-    snprintf(st.message + at, sizeof st.message - at, "\n%.*s", (int)budget.n - 1, budget.data);
+    status_append(&st, &budget);
     buf_free(&budget);
     return st;
 }

@@ -189,6 +189,11 @@ void buf_free(Buf *b) {
     *b = (Buf){0};
 }
 
+void status_append(Status *st, const Buf *lines) {
+    size_t at = strlen(st->message);
+    snprintf(st->message + at, sizeof st->message - at, "\n%.*s", (int)lines->n - 1, lines->data);
+}
+
 int edit_distance(const char *a, const char *b) {
     enum { MAX = 64 };
     int rows[3][MAX + 1];

@@ -89,6 +89,8 @@ void buf_append(Buf *b, const void *bytes, size_t n);
 void buf_str(Buf *b, const char *c_string);
 void buf_printf(Buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void buf_free(Buf *b);
+// Appends lines to an error, whose message has one of its own; the last newline is left out.
+void status_append(Status *st, const Buf *lines);
 
 // The edit distance of two words, two letters swapped counting once; did-you-mean uses it.
 int edit_distance(const char *a, const char *b);

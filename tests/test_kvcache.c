@@ -430,6 +430,24 @@ static void test_sizes(void **state) {
     assert_int_equal(kv_bytes(&s), (size_t)N_LAYERS * 2 * N_HEADS * 8 * HEAD_DIM * 6);
 }
 
+// A block more of every sequence costs what kv_bytes_per_growth says, whatever lies where.
+static void test_growth(void **state) {
+    (void)state;
+    for (int n_device = 0; n_device <= 8; n_device++)
+        for (int keep = 0; keep < 2; keep++) {
+            KvShape s = {.n_layers = 8, .n_windowed = 6, .window = 24, .n_kv_heads = 2, .head_dim = 8, .block = 16};
+            s.type_k = TYPE_F32, s.type_v = TYPE_F16, s.n_ctx = 4096, s.n_seqs = 1;
+            s.keep = keep;
+            s.n_device = n_device;
+            s.n_windowed_device = int_min(n_device, 6); // the layers that see all are the first two
+            s.n_partners = kv_partners_needed(&s, 16);
+            KvShape longer = s;
+            longer.n_ctx += 16;
+            assert_int_equal(kv_bytes(&longer) - kv_bytes(&s), 16 * kv_bytes_per_growth(&s));
+            assert_int_equal(kv_host_bytes(&longer) - kv_host_bytes(&s), 16 * kv_host_bytes_per_growth(&s));
+        }
+}
+
 static void test_refused_sizes(void **state) {
     (void)state;
     KvShape huge = {.n_layers = 1 << 20,
@@ -598,6 +616,7 @@ static void test_prefix_with_a_window(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_growth),
         cmocka_unit_test(test_refused_sizes),
         cmocka_unit_test(test_sequences),
         cmocka_unit_test(test_copy_on_write),
