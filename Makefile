@@ -11,16 +11,16 @@ ifdef NO_MODEL
 override MODEL :=
 endif
 
-# ---- files: one noun each; floors from the bottom up ----
-READ  := util paragraph guard tempfile jsonio cgroup signals quants gguf gguf_write llama2c pretokenize vocab tokenizer kvframes jinja_value jinja_text jinja_print jinja_lex jinja_parse jinja_ops jinja_filters jinja_calls jinja_run prompt recall transcript keys wrap markdown
-CORE  := threads settle builtin model sampler chain kvcache fingerprint costs stats step scheduler plain kvstore sealed cpu cpu_scalar
-FACE  := cli cli_help cli_man cli_completions cli_hints cli_llama config evict place engine kvfile progress report output think terminal screen saved lines programs complete chat chat_templates conversation settings commands repl jobs feed tally tickets replies resume batch transfer kv kverror look render inspect shape roofline roofline_kernels bench
-TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
-FUZZ  := $(patsubst tests/%.c,%,$(wildcard tests/fuzz_*.c))
+# ---- files: every source of the top level and of the rooms; those with flags of their own follow below ----
+SOURCES := $(filter-out main.c tests/% gpu/% cpu/simd.c cpu/int8.c cpu/madd.c cpu/amx%,$(wildcard *.c */*.c))
+RIGS    := $(filter-out tests/rig/make_tiny.c tests/rig/faults.c,$(wildcard tests/rig/*.c))
+TESTS   := $(notdir $(basename $(wildcard tests/test_*.c)))
+BATS    := $(notdir $(wildcard tests/*.bats))
+FUZZ    := $(notdir $(basename $(wildcard tests/fuzz_*.c)))
 
 # ---- flags ----
 # -ffp-contract=off: a product and a sum fuse only where the file says so. The vector kernels do say so.
-override CFLAGS += -std=c11 -Wall -Wextra -Wno-psabi -Wvla -ffp-contract=off -fno-math-errno -pthread -MMD -MP $(CPPFLAGS) $(SANITIZE)
+override CFLAGS += -std=c11 -Wall -Wextra -Wno-psabi -Wvla -ffp-contract=off -fno-math-errno -pthread -I. -MMD -MP $(CPPFLAGS) $(SANITIZE)
 SIMD    ?= -O3 -ffp-contract=fast
 AVX2    := -DQUILL_SIMD=256 -mavx2 -mfma -mf16c
 AVX512  := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl
@@ -28,12 +28,11 @@ VNNI    := $(AVX512) -mavx512vnni
 AMX     := $(AVX512) -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
 MACHINE := $(shell $(CC) -dumpmachine)
 
-READ_OBJS = $(READ:%=$(BUILD)/%.o)
-OBJS = $(READ_OBJS) $(CORE:%=$(BUILD)/%.o) $(FACE:%=$(BUILD)/%.o) $(BUILD)/cpu_portable.o
+OBJS = $(SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/cpu/simd_portable.o
 ifneq ($(filter x86_64%,$(MACHINE)),)
-OBJS += $(BUILD)/cpu_avx2.o $(BUILD)/cpu_madd.o $(BUILD)/cpu_avx512.o $(BUILD)/cpu_int8.o
+OBJS += $(BUILD)/cpu/simd_avx2.o $(BUILD)/cpu/madd.o $(BUILD)/cpu/simd_avx512.o $(BUILD)/cpu/int8.o
 ifeq ($(shell $(CC) $(AMX) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
-OBJS += $(BUILD)/cpu_amx.o $(BUILD)/cpu_amx_int8.o $(BUILD)/cpu_amx_attend.o $(BUILD)/cpu_amx_row.o
+OBJS += $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/amx*.c))
 else # gcc before 11
 override CFLAGS += -DQUILL_NO_AMX
 endif
@@ -52,15 +51,14 @@ ifeq ($(CUDA_ARCH),all)
 CUDA_CODE := $(foreach n,80 86 89 90,-gencode arch=compute_$(n),code=sm_$(n)) -gencode arch=compute_90,code=compute_90
 endif
 NVCCFLAGS ?= -O3
-NVFLAGS   := $(NVCCFLAGS) -std=c++17 -ccbin $(lastword $(CXX)) -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-threadsafe-statics -MMD -MP
-CUDA_OBJS := $(patsubst %,$(BUILD)/%.o,cuda cuda_load cuda_roofline gpu_rt $(basename $(wildcard kernels.cu kernels_sm90.cu)))
-$(BUILD)/gpu_rt.o: override CFLAGS += $(if $(filter-out /usr,$(CUDA)),-isystem $(CUDA)/include) -DQUILL_CUDA_LIB='"$(CUDA_LIB)"'
+NVFLAGS   := $(NVCCFLAGS) -std=c++17 -I. -ccbin $(lastword $(CXX)) -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-threadsafe-statics -MMD -MP
+CUDA_OBJS := $(patsubst %,$(BUILD)/%.o,gpu/cuda gpu/load gpu/cuda_roofline gpu/rt kernels)
+$(BUILD)/gpu/rt.o: override CFLAGS += $(if $(filter-out /usr,$(CUDA)),-isystem $(CUDA)/include) -DQUILL_CUDA_LIB='"$(CUDA_LIB)"'
 # Of C++ no more than nvcc's host code asks for, and nothing that is looked for at start.
 CUDA_LIBS = -L$(CUDA_LIB) -lcudart_static $(call static,stdc++) -static-libgcc -ldl -lrt
 else
-CUDA_OBJS := $(BUILD)/cuda_none.o
+CUDA_OBJS := $(BUILD)/gpu/cuda_none.o
 endif
-OBJS += $(CUDA_OBJS)
 
 # A library's static archive where the distribution has it, the shared one otherwise.
 static  = $(if $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a)),-l:lib$(1).a,-l$(1))
@@ -71,103 +69,102 @@ LIBS   := $(call static,pcre2-8) $(call static,jansson) $(call static,xxhash) $(
 # ---- the binary ----
 quill: $(BUILD)/quill ## the binary (the default)
 	cp $< $@.new && mv $@.new $@ # a running one is replaced, not written into
-$(BUILD)/quill: $(BUILD)/main.o $(OBJS)
+$(BUILD)/quill: $(BUILD)/main.o $(BUILD)/quill.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
-$(BUILD)/%.o: %.c Makefile | $(BUILD)
+# An archive of references: a program that links it gets what it needs and nothing else.
+$(BUILD)/quill.a: $(OBJS) $(CUDA_OBJS)
+	@rm -f $@ && $(AR) rcsT $@ $^
+$(BUILD)/%.o: %.c Makefile
+	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c -o $@ $<
 # One source, one object per instruction set.
-$(BUILD)/cpu_portable.o: cpu_simd.c Makefile | $(BUILD)
-	$(CC) $(CFLAGS) $(SIMD) -DQUILL_SIMD=0 -c -o $@ $<
-$(BUILD)/cpu_avx2.o: cpu_simd.c Makefile | $(BUILD)
-	$(CC) $(CFLAGS) $(SIMD) $(AVX2) -c -o $@ $<
-$(BUILD)/cpu_madd.o: cpu_madd.c Makefile | $(BUILD)
-	$(CC) $(CFLAGS) $(SIMD) $(AVX2) -c -o $@ $<
-$(BUILD)/cpu_avx512.o: cpu_simd.c Makefile | $(BUILD)
-	$(CC) $(CFLAGS) $(SIMD) -DQUILL_SIMD=512 $(AVX512) -c -o $@ $<
-$(BUILD)/cpu_int8.o: cpu_int8.c Makefile | $(BUILD)
-	$(CC) $(CFLAGS) $(SIMD) $(VNNI) -c -o $@ $<
-$(BUILD)/cpu_amx.o $(BUILD)/cpu_amx_int8.o $(BUILD)/cpu_amx_attend.o $(BUILD)/cpu_amx_row.o: $(BUILD)/%.o: %.c Makefile | $(BUILD)
-	$(CC) $(CFLAGS) $(SIMD) $(AMX) -c -o $@ $<
-$(BUILD)/%.o: %.cu $(BUILD)/cuda.choice Makefile | $(BUILD)
+$(BUILD)/cpu/simd_portable.o: FLAGS = -DQUILL_SIMD=0
+$(BUILD)/cpu/simd_avx2.o: FLAGS = $(AVX2)
+$(BUILD)/cpu/simd_avx512.o: FLAGS = -DQUILL_SIMD=512 $(AVX512)
+$(BUILD)/cpu/simd_%.o: cpu/simd.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(SIMD) $(FLAGS) -c -o $@ $<
+$(BUILD)/cpu/madd.o: override CFLAGS += $(SIMD) $(AVX2)
+$(BUILD)/cpu/int8.o: override CFLAGS += $(SIMD) $(VNNI)
+$(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/amx*.c)): override CFLAGS += $(SIMD) $(AMX)
+$(BUILD)/%.o: %.cu $(BUILD)/cuda.choice Makefile
+	@mkdir -p $(@D)
 	$(NVCC) $(NVFLAGS) $(CUDA_CODE) -c -o $@ $<
-# Instructions that Hopper alone has, chosen when it runs.
-$(BUILD)/kernels_sm90.o: CUDA_CODE := -gencode arch=compute_90a,code=sm_90a
-$(BUILD)/cuda.choice: FORCE | $(BUILD)
+$(BUILD)/cuda.choice: FORCE
+	@mkdir -p $(@D)
 	@echo "$(NVCC) $(CUDA_ARCH)" | cmp -s - $@ || echo "$(NVCC) $(CUDA_ARCH)" >$@
 # The model is read by the assembler; the stamp is new when another one is chosen.
-$(BUILD)/builtin.o: builtin.c $(MODEL) $(BUILD)/builtin.model Makefile | $(BUILD)
+$(BUILD)/files/builtin.o: files/builtin.c $(MODEL) $(BUILD)/builtin.model Makefile
+	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(if $(MODEL),-DQUILL_BUILTIN='"$(MODEL)"' -DQUILL_BUILTIN_NAME='"$(basename $(notdir $(MODEL)))"') -c -o $@ $<
-$(BUILD)/builtin.model: FORCE | $(BUILD)
+$(BUILD)/builtin.model: FORCE
+	@mkdir -p $(@D)
 	@echo "$(MODEL)" | cmp -s - $@ || echo "$(MODEL)" >$@
 $(MODEL):
 	@echo "$@: the model to build in expected, no such file found; make NO_MODEL=1 builds quill without one" >&2; exit 1
 FORCE:
-$(BUILD):
-	mkdir -p $@
 
-# ---- tests ----
+# ---- tests: `make test` runs all, `make test_sampler` and `make repl.bats` one of them ----
 # QUILL_TEST_DATA=DIR adds the tests over outside models, golden logits and vocabularies.
-export QUILL_TEST_TMP ?= $(CURDIR)/$(BUILD)/tmp
-$(BUILD)/tests/%.o: tests/%.c Makefile | $(BUILD)/tests
-	$(CC) $(CFLAGS) -I. -c -o $@ $<
-$(BUILD)/tests:
-	mkdir -p $@ $(BUILD)/tmp
-$(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(BUILD)/tests/tiny_model.o $(OBJS)
+$(BUILD)/tests/rig.a: $(RIGS:%.c=$(BUILD)/%.o)
+	@rm -f $@ && $(AR) rcsT $@ $^
+$(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(BUILD)/tests/rig.a $(BUILD)/quill.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+$(BUILD)/tests/make_tiny: $(BUILD)/tests/rig/make_tiny.o $(BUILD)/tests/rig.a $(BUILD)/quill.a
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 # The GPU's kernels on the CPU (gpu_host.cpp), and over them the backend with a twin of its runtime; quill_twin is the whole
 # program so.
 HOSTFLAGS = $(filter-out -std=c11 -Wvla,$(CFLAGS)) -std=c++17
-CPU_OBJS  = $(filter-out $(CUDA_OBJS),$(OBJS))
-TWIN_OBJS = $(patsubst %,$(BUILD)/%.o,gpu_host kernels_host)
-BACKEND   = $(CPU_OBJS) $(TWIN_OBJS) $(patsubst %,$(BUILD)/%.o,cuda cuda_load cuda_roofline tests/gpu_rt_host)
-$(BUILD)/tests/test_cuda: $(BUILD)/tests/test_cuda.o $(BUILD)/tests/tiny_model.o $(BACKEND)
+TWIN_OBJS = $(patsubst %,$(BUILD)/%.o,gpu/cuda gpu/load gpu/cuda_roofline kernels_host tests/rig/gpu_host tests/rig/gpu_rt_host)
+$(BUILD)/twin.a: $(OBJS) $(TWIN_OBJS)
+	@rm -f $@ && $(AR) rcsT $@ $^
+$(BUILD)/tests/test_cuda $(BUILD)/tests/test_gpu_kernels: $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(BUILD)/tests/rig/gpu_memory_host.o $(BUILD)/tests/rig.a $(BUILD)/twin.a
 	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
-$(BUILD)/tests/quill_twin: $(BUILD)/main.o $(BACKEND)
+$(BUILD)/tests/test_shim: $(BUILD)/tests/test_shim.o $(BUILD)/tests/rig/shim_kernels_host.o $(BUILD)/twin.a
+	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+$(BUILD)/tests/quill_twin: $(BUILD)/main.o $(BUILD)/twin.a
 	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
-$(BUILD)/tests/%.o: tests/%.cpp Makefile | $(BUILD)/tests
-	$(CXX) $(HOSTFLAGS) -I. -c -o $@ $<
-$(BUILD)/gpu_host.o: gpu_host.cpp Makefile | $(BUILD)
+$(BUILD)/%.o: %.cpp Makefile
+	@mkdir -p $(@D)
 	$(CXX) $(HOSTFLAGS) -c -o $@ $<
-$(BUILD)/kernels_host.o: kernels.cu Makefile | $(BUILD)
-	$(CXX) $(HOSTFLAGS) -x c++ -c -o $@ $<
-$(BUILD)/tests/%_host.o: tests/%.cu Makefile | $(BUILD)/tests
-	$(CXX) $(HOSTFLAGS) -x c++ -I. -c -o $@ $<
-$(BUILD)/tests/test_shim: $(BUILD)/tests/test_shim.o $(BUILD)/tests/shim_kernels_host.o $(TWIN_OBJS)
-	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka -lm
-$(BUILD)/tests/test_gpu_kernels: $(BUILD)/tests/test_gpu_kernels.o $(BUILD)/tests/gpu_memory_host.o $(BUILD)/tests/tiny_model.o $(TWIN_OBJS) $(CPU_OBJS) $(BUILD)/cuda_none.o
-	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+$(BUILD)/%_host.o: %.cu Makefile
+	@mkdir -p $(@D)
+	$(CXX) $(HOSTFLAGS) -include tests/rig/gpu_host.h -x c++ -c -o $@ $<
 # The kernels' tests on a GPU; gpu_check.sh runs them.
-$(BUILD)/tests/gpu_memory.o: tests/gpu_memory.cu $(BUILD)/cuda.choice Makefile | $(BUILD)/tests
-	$(NVCC) $(NVFLAGS) $(CUDA_CODE) -c -o $@ $<
-$(BUILD)/tests/gpu_kernels: $(BUILD)/tests/test_gpu_kernels.o $(BUILD)/tests/gpu_memory.o $(BUILD)/tests/tiny_model.o $(BUILD)/kernels.o $(CPU_OBJS) $(BUILD)/cuda_none.o
+$(BUILD)/tests/gpu_kernels: $(BUILD)/tests/test_gpu_kernels.o $(BUILD)/tests/rig/gpu_memory.o $(BUILD)/tests/rig.a $(BUILD)/quill.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call static,cmocka) $(LIBS)
 gpu-tests: quill $(BUILD)/tests/gpu_kernels ## what scripts/gpu_check.sh runs on a GPU, built where there may be none
-$(BUILD)/tests/make_tiny: $(BUILD)/tests/make_tiny.o $(BUILD)/tests/tiny_model.o $(OBJS)
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 .SECONDARY:
 
-unit: $(TESTS:%=$(BUILD)/tests/%) ## the unit tests alone
-	@failed=; export XDG_CONFIG_HOME=/dev/null; for t in $^; do echo "== $$t"; $(RUNNER) $$t || failed="$$failed $$t"; done; \
-	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
+# Each test has a scratch directory of its own, so that they run side by side; a failed one shows its log.
+unit: $(TESTS) ## the unit tests alone
+$(TESTS): %: $(BUILD)/tests/%
+	@XDG_CONFIG_HOME=/dev/null QUILL_TEST_TMP=$(CURDIR)/$(BUILD)/tmp/$@ scripts/run_test.sh $@ $(BUILD)/tests/$@.log $(RUNNER) $<
 # Fails one call of the system in a program that is started with it; a sanitizer's runtime does not share a process with it.
-$(BUILD)/tests/faults.so: tests/rig/faults.c Makefile | $(BUILD)/tests
+$(BUILD)/tests/faults.so: tests/rig/faults.c Makefile
+	@mkdir -p $(@D)
 	$(CC) -O1 -Wall -Wextra -std=gnu11 -shared -fPIC -o $@ $< -ldl
 FAULTS = $(if $(SANITIZE),,$(BUILD)/tests/faults.so)
-cli: $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin $(FAULTS) ## the command-line tests alone
-	QUILL_FAULTS=$(FAULTS:%=$(CURDIR)/%) QUILL_TWIN_BINARY=$(CURDIR)/$(BUILD)/tests/quill_twin QUILL=$(CURDIR)/$(BUILD)/quill MAKE_TINY=$(CURDIR)/$(BUILD)/tests/make_tiny bats tests
-test-build: $(TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin $(FAULTS) # what the tests run, so that -j helps
+PROGRAMS = $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin $(FAULTS)
+cli: $(BATS) ## the command-line tests alone
+$(BATS): %.bats: $(PROGRAMS)
+	@QUILL_FAULTS=$(FAULTS:%=$(CURDIR)/%) QUILL_TWIN_BINARY=$(CURDIR)/$(BUILD)/tests/quill_twin QUILL=$(CURDIR)/$(BUILD)/quill MAKE_TINY=$(CURDIR)/$(BUILD)/tests/make_tiny \
+		scripts/run_test.sh $@ $(BUILD)/tests/$@.log bats tests/$@
+test-build: $(TESTS:%=$(BUILD)/tests/%) $(PROGRAMS) # what the tests run
 # What can be told of the GPU's kernels by compiling them: an nvcc is enough.
-$(BUILD)/tests/kernels.cubin: kernels.cu $(wildcard *.cuh gpu*.h) quants.h sampling.h Makefile | $(BUILD)/tests
-	$(NVCC) -std=c++17 -O3 -arch=sm_90 -Xptxas -v -cubin -o $@ $< 2>$@.log || { cat $@.log >&2; exit 1; }
+$(BUILD)/tests/kernels.cubin: kernels.cu $(wildcard gpu/*.cuh gpu/*.h) formats/quants.h sampling.h Makefile
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++17 -I. -O3 -arch=sm_90 -Xptxas -v -cubin -o $@ $< 2>$@.log || { cat $@.log >&2; exit 1; }
 gpu-code: $(if $(NVCC),$(BUILD)/tests/kernels.cubin) # no spills, 16-byte loads
 	scripts/check_gpu_code.sh $(if $(NVCC),$< $<.log)
 ifeq ($(NVCC),)
 	@echo "skipped: the kernels' machine code needs nvcc, of the CUDA toolkit"
 endif
-test: quill unit cli gpu-code fuzz-short ## everything
+house: ## which file may include which: the table of CONTRIBUTING.md
+	scripts/check_house.py
+test: quill unit cli gpu-code fuzz-short ## everything; make -j2 test runs two at a time
 	@echo "all tests passed"
 
-SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all
 asan: ## unit and command-line tests under AddressSanitizer and UBSan
 	$(MAKE) unit cli BUILD=build/asan CFLAGS="-O1 -g" SIMD="-O1 -ffp-contract=fast" SANITIZE="$(SANITIZERS)"
 
@@ -199,9 +196,7 @@ FUZZ_SECONDS ?= 300
 HAS_FUZZER := $(shell command -v clang >/dev/null 2>&1 && echo 'int LLVMFuzzerTestOneInput(const char*d,long n){return d&&n<0;}' | clang -x c -fsanitize=fuzzer -o /dev/null - 2>/dev/null && echo yes)
 fuzz-build:
 	$(MAKE) $(FUZZ:%=build/fuzz/tests/%) BUILD=build/fuzz NO_CUDA=1 CC=clang CFLAGS="-O1 -g" SIMD="-O0 -fno-sanitize=all" SANITIZE="-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all"
-# A job's keys are options, and their table knows everything: the kernels too, which no fuzzer runs and are quickly built.
-$(BUILD)/tests/fuzz_jobs: $(OBJS)
-$(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(READ_OBJS)
+$(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(BUILD)/quill.a
 	$(CC) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(LIBS)
 fuzz: fuzz-build ## each fuzzer for FUZZ_SECONDS (300)
 	@for f in $(FUZZ); do mkdir -p build/fuzz/corpus/$$f; (cd build/fuzz && tests/$$f -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 corpus/$$f) || exit 1; done
@@ -214,7 +209,7 @@ endif
 
 # ---- the rest ----
 format: ## clang-format over all sources
-	clang-format -i *.c *.h *.cpp *.cu *.cuh tests/*.c tests/*.h tests/*.cpp tests/*.cu
+	git ls-files "*.c" "*.h" "*.cpp" "*.cu" "*.cuh" | xargs clang-format -i
 # The man page and the completions are the binary's own words.
 $(BUILD)/quill.1: $(BUILD)/quill
 	$< --man >$@
@@ -243,5 +238,5 @@ demo: quill ## a story by the built-in model
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-.PHONY: unit cli gpu-code gpu-tests test-build test asan faults tsan tsan-run soak arm64 fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
--include $(wildcard $(BUILD)/*.d $(BUILD)/tests/*.d)
+.PHONY: $(TESTS) $(BATS) house unit cli gpu-code gpu-tests test-build test asan faults tsan tsan-run soak arm64 fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
+-include $(wildcard $(BUILD)/*.d $(BUILD)/*/*.d $(BUILD)/tests/rig/*.d)

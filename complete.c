@@ -9,11 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "prompt.h"
-#include "report.h"
-#include "saved.h"
-#include "signals.h"
-#include "transcript.h"
+#include "answer/prompt.h"
+#include "answer/report.h"
+#include "chat/saved.h"
+#include "base/signals.h"
+#include "answer/transcript.h"
 
 // ---- writing --------------------------------------------------------------------------------------------------------
 

@@ -2,13 +2,12 @@
 #ifndef QUILL_COMPLETE_H
 #define QUILL_COMPLETE_H
 
-
-#include "chat.h"
+#include "answer/chat.h"
 #include "engine.h"
-#include "jsonio.h"
-#include "output.h"
-#include "screen.h"
-#include "think.h"
+#include "base/jsonio.h"
+#include "answer/output.h"
+#include "term/screen.h"
+#include "answer/think.h"
 
 // `quill PROMPT...`: answers and returns. Exit codes 130 and 143 come back with an empty message: nothing to say.
 Status complete_run(const Options *o, Str prompt);

@@ -13,11 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "builtin.h"
-#include "fingerprint.h"
-#include "guard.h"
-#include "llama2c.h"
-#include "signals.h"
+#include "files/builtin.h"
+#include "kv/fingerprint.h"
+#include "base/guard.h"
+#include "files/llama2c.h"
+#include "base/signals.h"
 
 static void note(const Options *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void note(const Options *o, const char *format, ...) {

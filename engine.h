@@ -5,15 +5,15 @@
 #define QUILL_ENGINE_H
 
 #include "costs.h"
-#include "evict.h"
-#include "kvstore.h"
+#include "kv/evict.h"
+#include "kv/kvstore.h"
 #include "model.h"
-#include "options.h"
-#include "place.h"
-#include "plain.h"
-#include "progress.h"
+#include "cli/options.h"
+#include "device_plan.h"
+#include "policy/plain.h"
+#include "base/progress.h"
 #include "scheduler.h"
-#include "settle.h"
+#include "base/settle.h"
 #include "tokenizer.h"
 
 typedef struct {

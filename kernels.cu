@@ -1,15 +1,15 @@
-// kernels.cu: the launches of gpu_kernels.h: the shape of every grid is decided here. The kernels are in the .cuh
+// kernels.cu: the launches of gpu/launch.h: the shape of every grid is decided here. The kernels are in the .cuh
 // files.
-#include "attention.cuh"
-#include "few.cuh"
-#include "flash.cuh"
-#include "gemv.cuh"
-#include "heads.cuh"
-#include "probe.cuh"
-#include "rows.cuh"
-#include "sample.cuh"
-#include "sealed.cuh"
-#include "tensors.cuh"
+#include "gpu/attention.cuh"
+#include "gpu/few.cuh"
+#include "gpu/flash.cuh"
+#include "gpu/gemv.cuh"
+#include "gpu/heads.cuh"
+#include "gpu/probe.cuh"
+#include "gpu/rows.cuh"
+#include "gpu/sample.cuh"
+#include "gpu/sealed.cuh"
+#include "gpu/tensors.cuh"
 
 #include <stdio.h>
 

@@ -13,9 +13,9 @@
 #define QUILL_KERNELS_H
 
 #include "sampling.h"
-#include "sealed.h"
-#include "threads.h"
-#include "util.h"
+#include "formats/sealed.h"
+#include "base/threads.h"
+#include "base/util.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 // kvcache.c: see kvcache.h.
 #include "kvcache.h"
 
-#include "rng.h"
+#include "base/rng.h"
 
 #include <assert.h>
 #include <limits.h>

@@ -26,7 +26,7 @@
 #ifndef QUILL_KVCACHE_H
 #define QUILL_KVCACHE_H
 
-#include "chain.h"
+#include "kv/chain.h"
 #include "kernels.h"
 
 // Start from (Sequence){0}. tokens holds the prompt and what was generated; the first n_cached of them are computed.

@@ -8,17 +8,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "batch.h"
-#include "bench.h"
-#include "cli.h"
+#include "batch/batch.h"
+#include "bench/bench.h"
+#include "cli/cli.h"
 #include "complete.h"
-#include "guard.h"
-#include "jsonio.h"
-#include "kv.h"
-#include "look.h"
-#include "prompt.h"
-#include "repl.h"
-#include "transfer.h"
+#include "base/guard.h"
+#include "base/jsonio.h"
+#include "kv/kv.h"
+#include "look/look.h"
+#include "answer/prompt.h"
+#include "chat/repl.h"
+#include "kv/transfer.h"
 
 // `quill` itself: one answer where there is a prompt, a chat where there is a terminal on both ends.
 static Status run(Options *o) {

@@ -5,7 +5,7 @@
 #ifndef QUILL_MODEL_H
 #define QUILL_MODEL_H
 
-#include "gguf.h"
+#include "files/gguf.h"
 #include "kernels.h"
 
 typedef struct {

@@ -1,7 +1,7 @@
 // sampler.c: see sampler.h.
 #include "sampler.h"
 
-#include "rng.h"
+#include "base/rng.h"
 
 #include <assert.h>
 #include <math.h>

@@ -8,7 +8,7 @@
 #define QUILL_SAMPLER_H
 
 #include "sampling.h"
-#include "util.h"
+#include "base/util.h"
 
 SamplerParams sampler_defaults(void);
 

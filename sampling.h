@@ -7,7 +7,7 @@
 #ifndef QUILL_SAMPLING_H
 #define QUILL_SAMPLING_H
 
-#include "device.h"
+#include "base/device.h"
 
 #include <math.h>
 #include <stdbool.h>

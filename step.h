@@ -6,7 +6,7 @@
 #ifndef QUILL_STEP_H
 #define QUILL_STEP_H
 
-#include "policy.h"
+#include "policy/policy.h"
 
 typedef struct {
     Batch batch;

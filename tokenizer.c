@@ -6,8 +6,8 @@
 // come out of merges, and of added tokens that overlap the leftmost is found, of those the longest.
 #include "tokenizer.h"
 
-#include "pretokenize.h"
-#include "vocab.h"
+#include "tokens/pretokenize.h"
+#include "tokens/vocab.h"
 
 #include <assert.h>
 #include <limits.h>

@@ -7,7 +7,7 @@
 #ifndef QUILL_TOKENIZER_H
 #define QUILL_TOKENIZER_H
 
-#include "gguf.h"
+#include "files/gguf.h"
 
 typedef struct Tokenizer Tokenizer;
 

@@ -2,9 +2,9 @@
 # batch.bats: quill batch as a shell meets it: pipes that stay open, readers that leave, signals, broken lines.
 
 bats_require_minimum_version 1.5.0
-load helpers
+load rig/helpers
 
-load helpers
+load rig/helpers
 
 setup_file() {
     export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
@@ -196,12 +196,12 @@ has() { # has PATTERN FILE: within 20 seconds
 }
 
 @test "on a terminal a line says how far it is, and leaves no trace" {
-    echo 'spawn true' | python3 "$BATS_TEST_DIRNAME/pty_drive.py" 2>/dev/null || skip "no pseudo-terminals here"
+    echo 'spawn true' | python3 "$BATS_TEST_DIRNAME/rig/pty_drive.py" 2>/dev/null || skip "no pseudo-terminals here"
     echo '{"prompt":7}' >jobs
     echo >>jobs
     for i in $(seq 500); do job "$i" 5; done >>jobs
     unset TERM
-    python3 "$BATS_TEST_DIRNAME/pty_drive.py" <<'EOF'
+    python3 "$BATS_TEST_DIRNAME/rig/pty_drive.py" <<'EOF'
 spawn sh -c 'exec $QUILL batch --rate 4 --seed 1 jobs >out'
 expect " of 501 done, 1 failed, "
 expect " open, "
@@ -218,7 +218,7 @@ EOF
     for flags in -q ''; do
         export flags TERM=dumb
         [ -n "$flags" ] && unset TERM
-        python3 "$BATS_TEST_DIRNAME/pty_drive.py" <<'EOF'
+        python3 "$BATS_TEST_DIRNAME/rig/pty_drive.py" <<'EOF'
 spawn sh -c '$QUILL batch $flags --rate 4 --seed 1 few >out; echo "that was it"'
 expect "that was it"
 never "open"

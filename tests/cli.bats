@@ -2,7 +2,7 @@
 # cli.bats: the command line as a person in a shell meets it: streams, pipes, files, signals, exit codes.
 # QUILL is the binary, MAKE_TINY the maker of random models; QUILL_TEST_DATA adds the texts of trained models.
 
-load helpers
+load rig/helpers
 
 setup_file() {
     export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # config.bats: the configuration file: defaults, presets, who comes first, what is wrong with a line.
 
-load helpers
+load rig/helpers
 
 setup_file() {
     export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # docs.bats: the man page and the shells' completions, read by the programs they are for; what make install places.
 
-load helpers
+load rig/helpers
 
 setup() {
     QUILL="${QUILL:-./quill}"
@@ -97,9 +97,9 @@ offered() {
 
 @test "zsh completes modes, subcommands, template names and files" {
     has zsh
-    echo 'spawn true' | python3 "$BATS_TEST_DIRNAME/pty_drive.py" 2>/dev/null || skip "no pseudo-terminals here"
+    echo 'spawn true' | python3 "$BATS_TEST_DIRNAME/rig/pty_drive.py" 2>/dev/null || skip "no pseudo-terminals here"
     "$QUILL" --completions zsh >_quill
-    TERM=xterm HOME="$PWD" QUILL_TEST_PATIENCE=20 python3 "$BATS_TEST_DIRNAME/pty_drive.py" <<'EOF'
+    TERM=xterm HOME="$PWD" QUILL_TEST_PATIENCE=20 python3 "$BATS_TEST_DIRNAME/rig/pty_drive.py" <<'EOF'
 spawn zsh -f -i
 send "PS1='% '; fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -D; compdef _quill quill; unsetopt auto_menu; echo REA''DY\n"
 expect "READY"

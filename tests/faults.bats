@@ -2,7 +2,7 @@
 # faults.bats: what the system can do to a run: kill it, limit its files, hand it streams that do not block, take memory
 # or a file away. tests/rig/faults.py makes single calls fail.
 
-load helpers
+load rig/helpers
 
 setup_file() {
     export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"

@@ -1,9 +1,9 @@
-// fuzz_gguf.c: libFuzzer over both model parsers. Whatever they accept is walked through the public API, and the ends
-// of every tensor's data and scales are read. The input's first byte picks the parser; for llama2.c the rest is two
-// little-endian bytes with the model's length, the model, and then the tokenizer.
+// tests/fuzz_gguf.c: libFuzzer over both model parsers. Whatever they accept is walked through the public API, and the
+// ends of every tensor's data and scales are read. The input's first byte picks the parser; for llama2.c the rest is
+// two little-endian bytes with the model's length, the model, and then the tokenizer.
 //
 //   clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz_gguf.c gguf.c gguf_write.c llama2c.c quants.c util.c
-#include "../llama2c.h"
+#include "files/llama2c.h"
 
 #include <stdlib.h>
 #include <string.h>

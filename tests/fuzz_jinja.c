@@ -1,10 +1,10 @@
-// fuzz_jinja.c: any bytes as a template, over a small conversation: no crash, no endless run, marks for every byte, and
-// no byte of a message is trusted.
+// tests/fuzz_jinja.c: any bytes as a template, over a small conversation: no crash, no endless run, marks for every
+// byte, and no byte of a message is trusted.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../jinja.h"
+#include "jinja/jinja.h"
 
 static void require(bool truth, const char *what) {
     if (truth) return;

@@ -1,10 +1,10 @@
-// fuzz_jobs.c: any bytes as a line of a batch: no crash, no leak, and what is accepted keeps its bounds.
+// tests/fuzz_jobs.c: any bytes as a line of a batch: no crash, no leak, and what is accepted keeps its bounds.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../cli.h"
-#include "../jobs.h"
+#include "cli/cli.h"
+#include "batch/jobs.h"
 
 static void require(bool truth, const char *what) {
     if (truth) return;

@@ -1,6 +1,6 @@
-// fuzz_keys.c: libFuzzer over what a terminal sends: keys have no length outside the input, a key that is whole stays
-// so when more follows, and a sequence's text is short and whole UTF-8.
-#include "../keys.h"
+// tests/fuzz_keys.c: libFuzzer over what a terminal sends: keys have no length outside the input, a key that is whole
+// stays so when more follows, and a sequence's text is short and whole UTF-8.
+#include "term/keys.h"
 
 #include <stdlib.h>
 

@@ -1,11 +1,11 @@
-// fuzz_kvfile.c: libFuzzer over the frames of a KV file. The input's first byte is flags: make the checksums right, so
-// that what lies behind them is reached; hand the bytes out in pieces; expect another header; take the rest not as the
-// stream but as changes of a good one: three bytes each, where (two bytes; past the end: cut so many) and what; and
-// take it for the stream of a block, with a link; and change a good stream of sealed groups.
+// tests/fuzz_kvfile.c: libFuzzer over the frames of a KV file. The input's first byte is flags: make the checksums
+// right, so that what lies behind them is reached; hand the bytes out in pieces; expect another header; take the rest
+// not as the stream but as changes of a good one: three bytes each, where (two bytes; past the end: cut so many) and
+// what; and take it for the stream of a block, with a link; and change a good stream of sealed groups.
 #define _GNU_SOURCE
-#include "../kvframes.h"
-#include "../sealed.h"
-#include "kv_bytes.h"
+#include "kv/kvframes.h"
+#include "formats/sealed.h"
+#include "tests/rig/kv_bytes.h"
 
 #include <stdio.h>
 #include <stdlib.h>

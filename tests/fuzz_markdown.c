@@ -1,7 +1,7 @@
-// fuzz_markdown.c: libFuzzer over Markdown. The first byte is the number of columns, the second the length of the
+// tests/fuzz_markdown.c: libFuzzer over Markdown. The first byte is the number of columns, the second the length of the
 // pieces. What comes out does not depend on the pieces; without line breaks of ours it has as many lines as went in;
 // its styles end with it; and what is held is bounded.
-#include "../markdown.h"
+#include "term/markdown.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-// fuzz_recall.c: libFuzzer over the history file: whatever lies in it, RECALL_MAX messages at most come out, none
+// tests/fuzz_recall.c: libFuzzer over the history file: whatever lies in it, RECALL_MAX messages at most come out, none
 // empty, and each comes out the same when it is written and read again.
-#include "../recall.h"
+#include "term/recall.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 //   clang -fsanitize=fuzzer,address,undefined tests/fuzz_tokenizer.c tokenizer.c vocab.c pretokenize.c gguf.c ...
 //
 // Every vocabulary has all bytes, so what was encoded must decode to itself.
-#include "../pretokenize.h"
-#include "../tokenizer.h"
+#include "tokens/pretokenize.h"
+#include "tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-// fuzz_transcript.c: libFuzzer over saved conversations. The input's first bit says whether there is a template; the
-// rest is the file. What is read has our roles and whole texts; what is refused is refused in one printable line.
-#include "../transcript.h"
+// tests/fuzz_transcript.c: libFuzzer over saved conversations. The input's first bit says whether there is a template;
+// the rest is the file. What is read has our roles and whole texts; what is refused is refused in one printable line.
+#include "answer/transcript.h"
 
 #include <stdlib.h>
 #include <string.h>

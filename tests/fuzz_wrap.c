@@ -1,8 +1,8 @@
-// fuzz_wrap.c: libFuzzer over lines. The first byte is the number of columns, the second the length of the pieces; the
-// rest is text with \1 for a mark. What comes out does not depend on the pieces, has the characters that went in, and
-// no line of several words is wider than the terminal.
+// tests/fuzz_wrap.c: libFuzzer over lines. The first byte is the number of columns, the second the length of the
+// pieces; the rest is text with \1 for a mark. What comes out does not depend on the pieces, has the characters that
+// went in, and no line of several words is wider than the terminal.
 #define _GNU_SOURCE
-#include "../wrap.h"
+#include "term/wrap.h"
 
 #include <stdlib.h>
 #include <string.h>

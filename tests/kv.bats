@@ -2,7 +2,7 @@
 # kv.bats: quantised KV and text without end, from the command line.
 # QUILL is the binary, MAKE_TINY the maker of random models.
 
-load helpers
+load rig/helpers
 
 setup_file() {
     export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"

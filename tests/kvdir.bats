@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # kvdir.bats: --kv-dir as somebody at a shell meets it: runs that begin where others ended, and directories of no use.
 
-load helpers
+load rig/helpers
 
 setup_file() {
     export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"

@@ -2,7 +2,7 @@
 # repl.bats: the chat as somebody on a terminal meets it: keys, pastes, signals, the terminal given back.
 # pty_drive.py plays the terminal; --dump-prompt shows what the model was given, which is what the keys have made.
 
-load helpers
+load rig/helpers
 
 setup_file() {
     export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
@@ -18,11 +18,11 @@ setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
     export XDG_STATE_HOME="$BATS_TEST_TMPDIR/state"
     command -v python3 >/dev/null || skip "no python3 to play the terminal with"
-    echo 'spawn true' | python3 "$BATS_TEST_DIRNAME/pty_drive.py" 2>/dev/null || skip "no pseudo-terminals here"
+    echo 'spawn true' | python3 "$BATS_TEST_DIRNAME/rig/pty_drive.py" 2>/dev/null || skip "no pseudo-terminals here"
 }
 
 drive() {
-    python3 "$BATS_TEST_DIRNAME/pty_drive.py"
+    python3 "$BATS_TEST_DIRNAME/rig/pty_drive.py"
 }
 
 @test "keys edit a line, and Ctrl-D leaves the terminal as it was" {
@@ -812,7 +812,7 @@ shown() {
     local columns="$1"
     shift
     printf 'window 24 %d\nspawn %s\nexit 0\n' "$columns" "$*" >scenario
-    python3 "$BATS_TEST_DIRNAME/pty_drive.py" --show <scenario | tr -d '\r' | sed 's/\x1b\[[0-9;]*m//g'
+    python3 "$BATS_TEST_DIRNAME/rig/pty_drive.py" --show <scenario | tr -d '\r' | sed 's/\x1b\[[0-9;]*m//g'
 }
 
 text='The **quick** brown fox jumps over `the lazy dog`, and a word that is longer: https://example.org/a/very/long/path/that/does/not/fit/into/forty/columns/at/all
@@ -855,7 +855,7 @@ PYTHON
 @test "Markdown is shown where there is colour and a template, and with --markdown on" {
     printf '%s' '**bold** `code`' >prompt.md
     printf 'spawn $QUILL --echo -n 0 -f prompt.md\nexit 0\n' >auto
-    show() { python3 "$BATS_TEST_DIRNAME/pty_drive.py" --show; }
+    show() { python3 "$BATS_TEST_DIRNAME/rig/pty_drive.py" --show; }
     [[ "$(NO_COLOR= show <auto)" == *$'\e[0;1mbold\e[0m \e[0;36mcode\e[0m'* ]]
     [[ "$(show <auto)" == *'**bold** `code`'* ]]                       # NO_COLOR
     [[ "$(TERM=dumb NO_COLOR= show <auto)" == *'**bold** `code`'* ]]
@@ -877,7 +877,7 @@ PYTHON
 @test "/help has lines that fit the terminal" {
     for columns in 40 80 200; do
         printf 'window 60 %d\nspawn $QUILL -n 1\nprompt\nsend "/help\\r"\nprompt\nsend "\\x04"\nexit 0\n' "$columns" >scenario
-        python3 "$BATS_TEST_DIRNAME/pty_drive.py" --show <scenario | tr -d '\r' | sed 's/\x1b\[[0-9;?]*[a-z]//g' >page
+        python3 "$BATS_TEST_DIRNAME/rig/pty_drive.py" --show <scenario | tr -d '\r' | sed 's/\x1b\[[0-9;?]*[a-z]//g' >page
         [ "$(wc -L <page)" -le "$columns" ]
         grep -q '^/regen' page
         grep -q 'Alt-Enter' page

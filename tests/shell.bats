@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # shell.bats: what a person in a shell expects: sources of a prompt, the end of an answer, waiting, notes and hints.
 
-load helpers
+load rig/helpers
 
 setup_file() {
     export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"

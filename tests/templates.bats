@@ -76,7 +76,7 @@ PY
 @test "template: snippets and mutated templates do as Jinja2 does" {
     folder="${QUILL_TEST_DATA:+$QUILL_TEST_DATA/templates}"
     [ -d "$folder" ] || folder=""
-    run python3 "$BATS_TEST_DIRNAME/jinja_reference.py" "$QUILL" $folder
+    run python3 "$BATS_TEST_DIRNAME/rig/jinja_reference.py" "$QUILL" $folder
     [ "$status" -ne 77 ] || skip "python3-jinja2 is not there"
     echo "$output"
     [ "$status" -eq 0 ]

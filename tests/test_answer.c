@@ -1,14 +1,15 @@
-// test_answer.c: an answer on its way out: thoughts and answer on stdout, in JSON and in the conversation's history.
+// tests/test_answer.c: an answer on its way out: thoughts and answer on stdout, in JSON and in the conversation's
+// history.
 #define _GNU_SOURCE // setenv
-#include "testing.h"
+#include "tests/rig/testing.h"
 
 #include <fcntl.h>
 #include <jansson.h>
 #include <unistd.h>
 
-#include "../cli.h"
-#include "../complete.h"
-#include "tiny_model.h"
+#include "cli/cli.h"
+#include "complete.h"
+#include "tests/rig/tiny_model.h"
 
 typedef struct {
     const char *options; // separated by spaces

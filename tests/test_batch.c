@@ -1,19 +1,19 @@
-// test_batch.c: `quill batch` as a whole: every answer is what it would be alone, whatever runs beside it.
+// tests/test_batch.c: `quill batch` as a whole: every answer is what it would be alone, whatever runs beside it.
 //
 // The model is a small random one on the reference path (--isa scalar, f32), where numbers do not depend on the batch.
 // QUILL_SOAK=N: random jobs of the soak (60; `make soak` has 2,000).
 #define _GNU_SOURCE
-#include "testing.h"
+#include "tests/rig/testing.h"
 
 #include <fcntl.h>
 #include <jansson.h>
 #include <unistd.h>
 
-#include "../batch.h"
-#include "../cli.h"
-#include "../complete.h"
-#include "directory.h"
-#include "tiny_model.h"
+#include "batch/batch.h"
+#include "cli/cli.h"
+#include "complete.h"
+#include "tests/rig/directory.h"
+#include "tests/rig/tiny_model.h"
 
 static char model[1024], jobs_path[1024], out_path[1024], said_path[1024];
 

@@ -1,12 +1,12 @@
-// test_builtin.c: the model in the binary: found where none is named, read where the executable is mapped.
+// tests/test_builtin.c: the model in the binary: found where none is named, read where the executable is mapped.
 #define _GNU_SOURCE // getline
-#include "testing.h"
+#include "tests/rig/testing.h"
 
 #include <inttypes.h>
 #include <unistd.h>
 
-#include "../builtin.h"
-#include "../engine.h"
+#include "files/builtin.h"
+#include "engine.h"
 
 static void needs_builtin(void) {
     if (builtin_there()) return;

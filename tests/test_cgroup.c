@@ -1,12 +1,12 @@
-// test_cgroup.c: limits of memory and processors from the files of control groups, of both versions.
+// tests/test_cgroup.c: limits of memory and processors from the files of control groups, of both versions.
 #define _GNU_SOURCE
-#include "testing.h"
+#include "tests/rig/testing.h"
 
 #include <ftw.h>
 #include <limits.h>
 #include <sys/stat.h>
 
-#include "../cgroup.h"
+#include "base/cgroup.h"
 
 static char top[1024], proc[1100]; // stand for CGROUP_MOUNT and CGROUP_PROC
 

@@ -1,10 +1,10 @@
-// test_chat.c: conversations as text: which template a model gets, what is rendered, and that users cannot forge a
-// turn.
-#include "testing.h"
+// tests/test_chat.c: conversations as text: which template a model gets, what is rendered, and that users cannot forge
+// a turn.
+#include "tests/rig/testing.h"
 
-#include "../chat.h"
-#include "../prompt.h"
-#include "tiny_model.h"
+#include "answer/chat.h"
+#include "answer/prompt.h"
+#include "tests/rig/tiny_model.h"
 
 typedef struct {
     Gguf *g;

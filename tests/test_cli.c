@@ -1,14 +1,14 @@
-// test_cli.c: the command line: what is read, what is refused and how it is said.
+// tests/test_cli.c: the command line: what is read, what is refused and how it is said.
 #define _GNU_SOURCE // setenv
-#include "testing.h"
+#include "tests/rig/testing.h"
 
 #include <limits.h>
 #include <math.h>
 #include <unistd.h>
 
-#include "../builtin.h"
-#include "../cli_table.h"
-#include "../quants.h"
+#include "files/builtin.h"
+#include "cli/table.h"
+#include "formats/quants.h"
 
 enum { MAX_ARGS = 32 };
 

@@ -1,14 +1,15 @@
-// test_conversation.c: turns over one cache: what is computed again and what is not, and what the cache stands for.
+// tests/test_conversation.c: turns over one cache: what is computed again and what is not, and what the cache stands
+// for.
 #define _GNU_SOURCE
-#include "testing.h"
+#include "tests/rig/testing.h"
 
 #include <fcntl.h>
 #include <math.h>
 #include <unistd.h>
 
-#include "../conversation.h"
-#include "../rng.h"
-#include "tiny_model.h"
+#include "chat/conversation.h"
+#include "base/rng.h"
+#include "tests/rig/tiny_model.h"
 
 typedef struct {
     Options o;

@@ -1,16 +1,16 @@
-// test_cuda.c: the GPU's backend, whole, where there is no GPU: its kernels run on the CPU, its runtime is the twin.
-// Tiny models of every family, tensor type, KV type and batch shape against the scalar reference, layers split between
-// both.
-#include "testing.h"
+// tests/test_cuda.c: the GPU's backend, whole, where there is no GPU: its kernels run on the CPU, its runtime is the
+// twin. Tiny models of every family, tensor type, KV type and batch shape against the scalar reference, layers split
+// between both.
+#include "tests/rig/testing.h"
 
-#include "../cuda.h"
-#include "../gpu_kernels.h"
-#include "../plain.h"
-#include "../scheduler.h"
-#include "drafting.h"
-#include "gpu_rt_host.h"
-#include "model_rig.h"
-#include "tiny_model.h"
+#include "gpu/cuda.h"
+#include "gpu/launch.h"
+#include "policy/plain.h"
+#include "scheduler.h"
+#include "tests/rig/drafting.h"
+#include "tests/rig/gpu_rt_host.h"
+#include "tests/rig/model_rig.h"
+#include "tests/rig/tiny_model.h"
 
 #include <math.h>
 

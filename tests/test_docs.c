@@ -1,11 +1,11 @@
-// test_docs.c: help, man page and completions against the option table: every flag of it in each, and no other.
-#include "testing.h"
+// tests/test_docs.c: help, man page and completions against the option table: every flag of it in each, and no other.
+#include "tests/rig/testing.h"
 
 #include <ctype.h>
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "../cli_table.h"
+#include "cli/table.h"
 
 enum { MAX_FLAGS = 1024 };
 

@@ -1,11 +1,12 @@
-// test_evict.c: sequences that give up slots: which, when, what becomes of the sinks, and that nothing changes before.
+// tests/test_evict.c: sequences that give up slots: which, when, what becomes of the sinks, and that nothing changes
+// before.
 //
 // A tiny random model in F32 on the scalar kernels; each step is one forward, with slot and pos apart.
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "../engine.h"
-#include "../plain.h"
-#include "tiny_model.h"
+#include "engine.h"
+#include "policy/plain.h"
+#include "tests/rig/tiny_model.h"
 
 #include <math.h>
 

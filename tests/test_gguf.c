@@ -1,12 +1,12 @@
-// test_gguf.c: hostile and good GGUF files, byte by byte. The numbers in test names are the groups of the list of
+// tests/test_gguf.c: hostile and good GGUF files, byte by byte. The numbers in test names are the groups of the list of
 // hostile inputs (docs, security.md): 1 to 12 are the parser's; hyper-parameters are the model loader's.
 #define _GNU_SOURCE // directory.h
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "../gguf.h"
-#include "../quants.h"
-#include "directory.h"
-#include "tiny_model.h"
+#include "files/gguf.h"
+#include "formats/quants.h"
+#include "tests/rig/directory.h"
+#include "tests/rig/tiny_model.h"
 
 #include <unistd.h>
 

@@ -1,16 +1,16 @@
-// test_gpu_kernels.c: every kernel of the GPU against the scalar reference, on odd shapes and random input.
+// tests/test_gpu_kernels.c: every kernel of the GPU against the scalar reference, on odd shapes and random input.
 //
 // A case is a tiny model, a batch and a cache. The CPU's scalar backend runs a layer's operations; each launch gets the
 // same input and its result is compared. The cache is NaN wherever no row sees it, tables are permuted, memory is NaN
 // until written, a row of padding comes last. Runs on the host that stands for a GPU (gpu_host.h), or on a GPU.
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "../cpu.h"
-#include "../gpu_kernels.h"
-#include "../model.h"
-#include "../sampler.h"
-#include "gpu_memory.h"
-#include "tiny_model.h"
+#include "cpu/cpu.h"
+#include "gpu/launch.h"
+#include "model.h"
+#include "sampler.h"
+#include "tests/rig/gpu_memory.h"
+#include "tests/rig/tiny_model.h"
 
 #include <math.h>
 

@@ -1,9 +1,9 @@
-// test_jinja.c: the template interpreter: what it prints, whose bytes it trusts, and that no template breaks it.
+// tests/test_jinja.c: the template interpreter: what it prints, whose bytes it trusts, and that no template breaks it.
 // Expected texts are Jinja2's; tests/jinja_reference.py compares many more with it.
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "../jinja.h"
-#include "../jinja_run.h"
+#include "jinja/jinja.h"
+#include "jinja/run.h"
 
 static const struct tm now = {.tm_year = 126, .tm_mday = 2};
 

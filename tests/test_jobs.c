@@ -1,13 +1,13 @@
-// test_jobs.c: lines of a batch: what they ask for, what is wrong with them; lines of a pipe as they come.
+// tests/test_jobs.c: lines of a batch: what they ask for, what is wrong with them; lines of a pipe as they come.
 #define _GNU_SOURCE
-#include "testing.h"
+#include "tests/rig/testing.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "../cli.h"
-#include "../feed.h"
-#include "../jobs.h"
+#include "cli/cli.h"
+#include "batch/feed.h"
+#include "batch/jobs.h"
 
 static Options defaults;
 

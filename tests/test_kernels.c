@@ -1,13 +1,13 @@
-// test_kernels.c: every table of CPU kernels that this machine can run, on odd shapes, against double arithmetic.
+// tests/test_kernels.c: every table of CPU kernels that this machine can run, on odd shapes, against double arithmetic.
 //
 // Buffers have exactly the bytes that a kernel may touch (a sanitizer sees one more); what must stay as it is holds
 // canaries; scratch, padding and KV slots that no row sees hold NaN, so a read of them shows in the result. The largest
 // distance per kernel and instruction set is printed at the end.
 #define _POSIX_C_SOURCE 200112L // posix_memalign
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "isas.h"
-#include "tiny_model.h"
+#include "tests/rig/isas.h"
+#include "tests/rig/tiny_model.h"
 
 #include <limits.h>
 #include <math.h>

@@ -1,9 +1,9 @@
-// test_keys.c: what belongs to one key, and what a sequence stands for.
-#include "../keys.h"
+// tests/test_keys.c: what belongs to one key, and what a sequence stands for.
+#include "term/keys.h"
 
 #include <string.h>
 
-#include "testing.h"
+#include "tests/rig/testing.h"
 
 static void lengths(void **state) {
     (void)state;

@@ -1,10 +1,10 @@
-// test_kvcache.c: blocks, their counts and their contents, under many random operations.
+// tests/test_kvcache.c: blocks, their counts and their contents, under many random operations.
 //
 // A second, simple book is kept here: for each sequence the tag of every computed slot. Tags are written to the real
 // pool and copied by the real copy_blocks; after every step each sequence must still read its own.
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "../kvcache.h"
+#include "kvcache.h"
 
 enum { MOST_SEQS = 6, MOST_CTX = 64, N_LAYERS = 2, N_HEADS = 2, HEAD_DIM = 3, MOST_COPIES = 256 };
 

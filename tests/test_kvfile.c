@@ -1,7 +1,7 @@
-// test_kvfile.c: a sequence's KV cache as a file: what goes on from it is what would have come without it, and nothing
-// that is not exactly such a file of such a model is taken.
+// tests/test_kvfile.c: a sequence's KV cache as a file: what goes on from it is what would have come without it, and
+// nothing that is not exactly such a file of such a model is taken.
 #define _GNU_SOURCE // directory.h
-#include "testing.h"
+#include "tests/rig/testing.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,11 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../kvfile.h"
-#include "../kvframes.h"
-#include "directory.h"
-#include "engine_rig.h"
-#include "kv_bytes.h"
+#include "kv/kvfile.h"
+#include "kv/kvframes.h"
+#include "tests/rig/directory.h"
+#include "tests/rig/engine_rig.h"
+#include "tests/rig/kv_bytes.h"
 
 // ---- runs -----------------------------------------------------------------------------------------------------------
 

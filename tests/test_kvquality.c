@@ -1,13 +1,13 @@
-// test_kvquality.c: what quantised KV changes in what the built-in model says: the distance of its distributions from
-// those over a cache in f32, bounded, on every instruction set whose prompts round nothing else.
-#include "testing.h"
+// tests/test_kvquality.c: what quantised KV changes in what the built-in model says: the distance of its distributions
+// from those over a cache in f32, bounded, on every instruction set whose prompts round nothing else.
+#include "tests/rig/testing.h"
 
 #include <math.h>
 
-#include "../builtin.h"
-#include "../tokenizer.h"
-#include "isas.h"
-#include "model_rig.h"
+#include "files/builtin.h"
+#include "tokenizer.h"
+#include "tests/rig/isas.h"
+#include "tests/rig/model_rig.h"
 
 enum { MOST_TOKENS = 600 };
 enum { F32 = TYPE_F32, F16 = TYPE_F16, BF16 = TYPE_BF16, Q8 = TYPE_Q8_0, Q4 = TYPE_Q4_0, K2 = TYPE_KIVI2 };

@@ -1,9 +1,10 @@
-// test_kvstore.c: blocks in a directory: what is found there again, what is refused, and what a directory survives.
+// tests/test_kvstore.c: blocks in a directory: what is found there again, what is refused, and what a directory
+// survives.
 //
 // K and V follow from the tokens here, as in a model: a slot holds a hash of all tokens up to it, so that a block that
 // is taken for another one, or half of one, shows.
 #define _GNU_SOURCE
-#include "testing.h"
+#include "tests/rig/testing.h"
 
 #include <limits.h>
 
@@ -16,9 +17,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../kvstore.h"
-#include "directory.h"
-#include "kv_bytes.h"
+#include "kv/kvstore.h"
+#include "tests/rig/directory.h"
+#include "tests/rig/kv_bytes.h"
 
 enum { BLOCK = 8, N_CTX = 200, N_LAYERS = 3, N_HEADS = 2, HEAD_DIM = 4 };
 

@@ -1,10 +1,10 @@
-// test_layers.c: what a layer says of itself: families with golden logits from outside, layers of several kinds in one
-// model, rows that end in a layer, and a fingerprint that covers every word of it.
-#include "testing.h"
+// tests/test_layers.c: what a layer says of itself: families with golden logits from outside, layers of several kinds
+// in one model, rows that end in a layer, and a fingerprint that covers every word of it.
+#include "tests/rig/testing.h"
 
-#include "../fingerprint.h"
-#include "cpu_rig.h"
-#include "tiny_model.h"
+#include "kv/fingerprint.h"
+#include "tests/rig/cpu_rig.h"
+#include "tests/rig/tiny_model.h"
 
 #include <math.h>
 

@@ -1,11 +1,11 @@
-// test_llama2c.c: llama2.c's three formats and its tokenizer.bin, good and hostile (group 21 of the list of hostile
-// inputs). Files are made by a writer of the test's own, and compared with a GGUF of the same model where the outside
-// test data is there.
-#include "testing.h"
+// tests/test_llama2c.c: llama2.c's three formats and its tokenizer.bin, good and hostile (group 21 of the list of
+// hostile inputs). Files are made by a writer of the test's own, and compared with a GGUF of the same model where the
+// outside test data is there.
+#include "tests/rig/testing.h"
 
-#include "../llama2c.h"
-#include "../quants.h"
-#include "tiny_model.h"
+#include "files/llama2c.h"
+#include "formats/quants.h"
+#include "tests/rig/tiny_model.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
-// test_load.c: what model_load refuses and accepts, --check-tensors, and the sizes of what was loaded.
-#include "testing.h"
+// tests/test_load.c: what model_load refuses and accepts, --check-tensors, and the sizes of what was loaded.
+#include "tests/rig/testing.h"
 
-#include "../model.h"
-#include "tiny_model.h"
+#include "model.h"
+#include "tests/rig/tiny_model.h"
 
 #include <math.h>
 

@@ -1,9 +1,9 @@
-// test_markdown.c: Markdown as styled text, however it was cut into tokens.
-#include "../markdown.h"
+// tests/test_markdown.c: Markdown as styled text, however it was cut into tokens.
+#include "term/markdown.h"
 
 #include <string.h>
 
-#include "testing.h"
+#include "tests/rig/testing.h"
 
 // Styles by letters, as <b>...<>: bold, italic, underlined, dim, code.
 static void readable(const Buf *raw, Buf *out) {

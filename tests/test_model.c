@@ -1,9 +1,9 @@
-// test_model.c: the forward: one result whatever the batching, each instruction set against the scalar reference, all
-// of it against golden logits from outside; every feature of a family is used.
-#include "testing.h"
+// tests/test_model.c: the forward: one result whatever the batching, each instruction set against the scalar reference,
+// all of it against golden logits from outside; every feature of a family is used.
+#include "tests/rig/testing.h"
 
-#include "cpu_rig.h"
-#include "tiny_model.h"
+#include "tests/rig/cpu_rig.h"
+#include "tests/rig/tiny_model.h"
 
 #include <math.h>
 

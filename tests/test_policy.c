@@ -1,13 +1,13 @@
-// test_policy.c: policies that propose tokens and make several sequences of a request: texts, K and V, blocks and
+// tests/test_policy.c: policies that propose tokens and make several sequences of a request: texts, K and V, blocks and
 // counts are those of plain decoding, whatever is proposed and forgotten.
 #define _GNU_SOURCE
 enum { N_CTX = 160 };
-#include "../engine.h"
-#include "directory.h"
-#include "drafting.h"
-#include "fake_model.h"
-#include "model_rig.h"
-#include "tiny_model.h"
+#include "engine.h"
+#include "tests/rig/directory.h"
+#include "tests/rig/drafting.h"
+#include "tests/rig/fake_model.h"
+#include "tests/rig/model_rig.h"
+#include "tests/rig/tiny_model.h"
 
 #include <math.h>
 

@@ -1,9 +1,9 @@
-// test_prefix.c: a model over a prefix that was there: from memory or from a directory, the logits are those of a run
-// that computes everything, bit for bit under the scalar kernels.
+// tests/test_prefix.c: a model over a prefix that was there: from memory or from a directory, the logits are those of a
+// run that computes everything, bit for bit under the scalar kernels.
 //
 // The whole pool holds NaN from the beginning, so that a slot that is read and was never written shows.
 #define _GNU_SOURCE
-#include "testing.h"
+#include "tests/rig/testing.h"
 
 #include <limits.h>
 
@@ -11,9 +11,9 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "../fingerprint.h"
-#include "directory.h"
-#include "engine_rig.h"
+#include "kv/fingerprint.h"
+#include "tests/rig/directory.h"
+#include "tests/rig/engine_rig.h"
 
 enum { N_NEW = 12 };
 

@@ -1,12 +1,12 @@
-// test_pressure.c: random requests in far too little memory: each has the text that it has alone, and every step gets
-// on.
+// tests/test_pressure.c: random requests in far too little memory: each has the text that it has alone, and every step
+// gets on.
 //
 // In some rounds blocks of the prompts are to be had elsewhere (Policy.fetch).
 //
 // What gets on: the oldest request that has not ended never loses a slot, and in a step without a row of it nobody
 // begins. So those that run come to their ends, then it does, then the next one.
 enum { N_CTX = 160 };
-#include "fake_model.h"
+#include "tests/rig/fake_model.h"
 
 enum { JOBS = 40, MOST_ANSWERS = 5, MOST = JOBS * MOST_ANSWERS };
 

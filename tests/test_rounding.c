@@ -1,14 +1,14 @@
-// test_rounding.c: the logits of every instruction set are off by what it rounds, and by nothing else.
+// tests/test_rounding.c: the logits of every instruction set are off by what it rounds, and by nothing else.
 //
 // What a kernel may cost is computed: the scalar forward with its activations rounded to int8 (32 elements under one
 // scale, the largest / 127) or, with its weights, to bf16, and everything else as it is. The distance of that from the
 // plain scalar forward is the cost of the rounding alone. On the mean of SEQUENCES random sequences no kernel is
 // further away than SLACK times that cost; where nothing is rounded, than EXACT_LIMIT. One sequence alone swings by a
 // tenth.
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "cpu_rig.h"
-#include "tiny_model.h"
+#include "tests/rig/cpu_rig.h"
+#include "tests/rig/tiny_model.h"
 
 enum { SEQUENCES = 20, LENGTH = 20, TOKENS = SEQUENCES * LENGTH };
 #define SLACK 1.05

@@ -1,11 +1,12 @@
-// test_sampler.c: the sampling chain: which tokens stay, with which odds, and that a draw depends on its keys alone.
+// tests/test_sampler.c: the sampling chain: which tokens stay, with which odds, and that a draw depends on its keys
+// alone.
 //
 // Sets and odds are computed by hand or in double here; a sampler's odds are seen by drawing many positions with a
 // fixed seed and bounding each count by five standard deviations.
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "../sampler.h"
-#include "../sampling.h"
+#include "sampler.h"
+#include "sampling.h"
 
 #include <math.h>
 

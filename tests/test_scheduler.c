@@ -1,6 +1,6 @@
-// test_scheduler.c: which rows each step has, and when and why a request ends.
+// tests/test_scheduler.c: which rows each step has, and when and why a request ends.
 enum { N_CTX = 64 };
-#include "fake_model.h"
+#include "tests/rig/fake_model.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
-// test_screen.c: an answer on a terminal of some columns: thoughts, Markdown, a window that changes its size.
+// tests/test_screen.c: an answer on a terminal of some columns: thoughts, Markdown, a window that changes its size.
 #define _GNU_SOURCE
-#include "../screen.h"
+#include "term/screen.h"
 
 #include <pty.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "testing.h"
+#include "tests/rig/testing.h"
 
 static int master, terminal;
 

@@ -1,12 +1,12 @@
-// test_sealed.c: the packed types of the KV cache: what a group rounds, byte for byte between layouts, and attention
-// over groups on every instruction set against double arithmetic over what the groups are worth.
+// tests/test_sealed.c: the packed types of the KV cache: what a group rounds, byte for byte between layouts, and
+// attention over groups on every instruction set against double arithmetic over what the groups are worth.
 //
 // Slots that nothing wrote, pages that hold nothing and scratch are NaN, so that a read of them shows.
 #define _POSIX_C_SOURCE 200112L // posix_memalign
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "../sealing.h"
-#include "isas.h"
+#include "formats/sealing.h"
+#include "tests/rig/isas.h"
 
 #include <math.h>
 

@@ -1,8 +1,8 @@
-// test_settle.c: weights that move into huge pages keep their addresses and their bytes.
+// tests/test_settle.c: weights that move into huge pages keep their addresses and their bytes.
 #define _GNU_SOURCE
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "../settle.h"
+#include "base/settle.h"
 
 #include <sys/mman.h>
 #include <sys/prctl.h>

@@ -1,12 +1,12 @@
-// test_sharing.c: blocks that sequences which begin alike share: names, look-ups, what is given away first.
+// tests/test_sharing.c: blocks that sequences which begin alike share: names, look-ups, what is given away first.
 //
 // A naive cache is kept beside the real one: it knows for each block all tokens up to its end, in full, and finds a
 // prefix by comparing them with those of every block. After every operation both must have the same blocks in the same
 // sequences and the same order of free ones. K and V follow from the tokens here as in a model: a slot holds a hash of
 // all tokens up to it, so that a block taken for another one shows.
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "../kvcache.h"
+#include "kvcache.h"
 
 enum { MOST_SEQS = 5, MOST_CTX = 48, MOST_BLOCKS = 64, STEPS = 12500 };
 

@@ -1,8 +1,9 @@
-// test_shim.c: the host that runs kernels in the tests finds what is wrong with one: each fault is planted here once.
-#include "testing.h"
+// tests/test_shim.c: the host that runs kernels in the tests finds what is wrong with one: each fault is planted here
+// once.
+#include "tests/rig/testing.h"
 
-#include "../gpu_kernels.h"
-#include "shim_kernels.h"
+#include "gpu/launch.h"
+#include "tests/rig/shim_kernels.h"
 
 #include <math.h>
 #include <sys/wait.h>

@@ -1,14 +1,14 @@
-// test_sinks.c: text without end as StreamingLLM (Xiao et al. 2023) says it, in float64: keys are held as they are
-// before RoPE, and in every step each is turned to its index in the cache.
+// tests/test_sinks.c: text without end as StreamingLLM (Xiao et al. 2023) says it, in float64: keys are held as they
+// are before RoPE, and in every step each is turned to its index in the cache.
 //
 // quill keeps them turned, the window's where they stood in the text and the sinks' moved on to right before it, which
 // must give the same scores. Each layer is compared on its own: both start from quill's residual stream, so that
 // an error shows in the layer that makes it.
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "../evict.h"
-#include "model_rig.h"
-#include "tiny_model.h"
+#include "kv/evict.h"
+#include "tests/rig/model_rig.h"
+#include "tests/rig/tiny_model.h"
 
 #include <math.h>
 

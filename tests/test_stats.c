@@ -1,13 +1,13 @@
-// test_stats.c: percentiles and timelines, the cost formulas against numbers worked out by hand, random models, the
-// file of stored ceilings.
+// tests/test_stats.c: percentiles and timelines, the cost formulas against numbers worked out by hand, random models,
+// the file of stored ceilings.
 #define _GNU_SOURCE
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "../bench.h"
-#include "../costs.h"
-#include "../roofline.h"
-#include "../stats.h"
-#include "../threads.h"
+#include "bench/bench.h"
+#include "costs.h"
+#include "bench/roofline.h"
+#include "base/stats.h"
+#include "base/threads.h"
 
 #include <math.h>
 #include <sys/stat.h>

@@ -1,13 +1,13 @@
-// test_tails.c: pages of open groups of sealed KV under many random operations: whose they are, how many are free, and
-// what is in them.
+// tests/test_tails.c: pages of open groups of sealed KV under many random operations: whose they are, how many are
+// free, and what is in them.
 //
 // K and V follow from the tokens here, as in a model: an open row is a hash of all tokens up to it, a sealed group one
 // of all tokens up to its end. Rows are written and read as the cache moves them (kv_write_rows, kv_read_rows), and a
 // group is sealed only after its open rows were found where they were left. Beside the cache it is counted which blocks
 // have pages, so that it is known when one is refused.
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "../kvcache.h"
+#include "kvcache.h"
 
 enum { MOST_SEQS = 5, MOST_CTX = 160, N_LAYERS = 2, N_HEADS = 2, HEAD_DIM = 5, STEPS = 6000 };
 enum { MOST_BYTES = MOST_CTX * N_HEADS * HEAD_DIM * 4 * 2 + MOST_CTX * N_HEADS * 2 * 34 };

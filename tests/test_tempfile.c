@@ -1,9 +1,10 @@
-// test_tempfile.c: files that appear whole or not at all, and what becomes of temporary files whose writers were killed.
+// tests/test_tempfile.c: files that appear whole or not at all, and what becomes of temporary files whose writers were
+// killed.
 #define _GNU_SOURCE // directory.h
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "../tempfile.h"
-#include "directory.h"
+#include "base/tempfile.h"
+#include "tests/rig/directory.h"
 
 #include <errno.h>
 #include <signal.h>

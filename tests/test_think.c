@@ -1,8 +1,8 @@
-// test_think.c: what is thought and what is said, however the stream is cut: every family, markers as text and as
+// tests/test_think.c: what is thought and what is said, however the stream is cut: every family, markers as text and as
 // tokens.
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "../think.h"
+#include "answer/think.h"
 
 // What a stream was split into: every part joined by kind, the input again, and the kind of each byte of it.
 typedef struct {

@@ -1,8 +1,8 @@
-// test_threads.c: every task exactly once, on whatever number of workers, run after run.
+// tests/test_threads.c: every task exactly once, on whatever number of workers, run after run.
 #define _GNU_SOURCE
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "../threads.h"
+#include "base/threads.h"
 
 #include <sched.h>
 #include <stdatomic.h>

@@ -2,10 +2,10 @@
 // vocabularies, found through QUILL_TEST_DATA. The expected pieces of pretokenizer_split were made with Python's
 // `regex` module from llama.cpp's own patterns and steps.
 #define _GNU_SOURCE // memmem
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "../pretokenize.h"
-#include "../tokenizer.h"
+#include "tokens/pretokenize.h"
+#include "tokenizer.h"
 
 #include <limits.h>
 #include <time.h>

@@ -1,9 +1,9 @@
-// test_util.c: errors, sizes, bytes, UTF-8, files.
+// tests/test_util.c: errors, sizes, bytes, UTF-8, files.
 #define _GNU_SOURCE
 #define _GNU_SOURCE // pipe2
-#include "testing.h"
+#include "tests/rig/testing.h"
 
-#include "../hash.h"
+#include "base/hash.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
-// test_wrap.c: lines broken between words, by the columns they take.
-#include "../wrap.h"
+// tests/test_wrap.c: lines broken between words, by the columns they take.
+#include "term/wrap.h"
 
 #include <string.h>
 
-#include "testing.h"
+#include "tests/rig/testing.h"
 
 // The text given in pieces of n bytes at character borders, 0: as a whole.
 static void wrapped(const char *text, int columns, size_t piece, Buf *out) {

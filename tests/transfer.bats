@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # transfer.bats: a prompt computed by one process and answered by another, over a pipe and by a file; what is refused.
 
-load helpers
+load rig/helpers
 
 setup_file() {
     export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"

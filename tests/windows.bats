@@ -2,7 +2,7 @@
 # windows.bats: models some of whose layers have a sliding window: one text whatever the mode, whether their keys and
 # values are given up behind the window or kept, shared, saved or sent on.
 
-load helpers
+load rig/helpers
 
 setup_file() {
     export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"

@@ -1,4 +1,5 @@
-// faults.c: a library for LD_PRELOAD that makes one call of the C library fail, as the system may at any time.
+// tests/rig/faults.c: a library for LD_PRELOAD that makes one call of the C library fail, as the system may at any
+// time.
 //
 //   FAULT_CLASS=alloc FAULT_N=17 LD_PRELOAD=./faults.so quill ...   the 17th allocation is refused
 //   FAULT_CLASS=alloc FAULT_N=0 FAULT_COUNT=FILE ...                none is; FILE gets their number

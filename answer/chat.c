@@ -1,0 +1,228 @@
+// answer/chat.c: see answer/chat.h.
+#define _GNU_SOURCE
+#include "answer/chat.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "answer/chat_templates.h"
+
+struct ChatTemplate {
+    Jinja *jinja;
+    char *source; // n_source bytes
+    size_t n_source;
+    char *where, *name; // for messages; what --verbose calls it
+    char *bos, *eos;    // with n bytes
+    size_t n_bos, n_eos;
+    const char *think; // the options'
+};
+
+// ---- choosing -------------------------------------------------------------------------------------------------------
+
+static Status wrong_template(const char *where, const Status *why) {
+    return status_error(why->code,
+                        "%s: %s; --raw completes the bare text, --chat-template NAME takes a template of quill's own",
+                        where, why->message);
+}
+
+Status chat_open(const char *where, const char *name, Str source, Str bos, Str eos, ChatTemplate **out) {
+    *out = NULL;
+    Jinja *j;
+    Status st = jinja_parse(source, &j);
+    if (st.code) return wrong_template(where, &st);
+    ChatTemplate *c = mem_alloc(sizeof *c);
+    *c = (ChatTemplate){.jinja = j, .n_source = source.n, .n_bos = bos.n, .n_eos = eos.n};
+    c->source = mem_copy(source.data, source.n);
+    c->where = mem_copy(where, strlen(where));
+    c->name = mem_copy(name, strlen(name));
+    c->bos = mem_copy(bos.data, bos.n);
+    c->eos = mem_copy(eos.data, eos.n);
+    *out = c;
+    return OK;
+}
+
+void chat_free(ChatTemplate *c) {
+    if (!c) return;
+    jinja_free(c->jinja);
+    free(c->where);
+    free(c->source);
+    free(c->name);
+    free(c->bos);
+    free(c->eos);
+    free(c);
+}
+
+Str chat_source(const ChatTemplate *c) { return c ? (Str){c->source, c->n_source} : (Str){"", 0}; }
+
+const char *chat_name(const ChatTemplate *c) { return c ? c->name : "none (raw text)"; }
+
+static Status builtin_template(const char *name, Str bos, Str eos, ChatTemplate **out) {
+    const char *source = chat_builtin(name);
+    if (source) return chat_open("--chat-template", name, str_of(source), bos, eos, out);
+    Buf names = {0};
+    chat_builtin_names(&names);
+    Status st = status_error(QUILL_USAGE,
+                             "--chat-template: one of %s expected, found \"%.100s\"; --chat-template-file reads a file",
+                             names.data, name);
+    buf_free(&names);
+    return st;
+}
+
+static Status file_template(const char *path, Str bos, Str eos, ChatTemplate **out) {
+    Buf source = {0};
+    Status st = file_read(path, &source);
+    if (!st.code) st = chat_open(path, path, (Str){source.data, source.n}, bos, eos, out);
+    buf_free(&source);
+    return st;
+}
+
+Status chat_from_options(const Options *o, Str bos, Str eos, ChatTemplate **out) {
+    *out = NULL;
+    if (o->chat_template) TRY(builtin_template(o->chat_template, bos, eos, out));
+    else if (o->chat_template_file) TRY(file_template(o->chat_template_file, bos, eos, out));
+    if (*out) (*out)->think = o->think;
+    return OK;
+}
+
+static Status model_template(const Gguf *g, const Options *o, Str bos, Str eos, ChatTemplate **out) {
+    Str source;
+    TRY(gguf_str(g, "tokenizer.chat_template", &source, false));
+    if (source.n == 0) return OK;
+    Buf where = {0};
+    buf_printf(&where, "%s: key tokenizer.chat_template", gguf_name(g));
+    Status st = chat_open(where.data, "the model's own", source, bos, eos, out);
+    if (!st.code) (*out)->think = o->think;
+    buf_free(&where);
+    return st;
+}
+
+static Str token_text(const Tokenizer *t, int id) { return id < 0 ? (Str){"", 0} : tokenizer_piece(t, id); }
+
+Status chat_choose(const Gguf *g, const Tokenizer *t, const Options *o, ChatTemplate **out) {
+    *out = NULL;
+    if (o->raw) return OK;
+    Str bos = token_text(t, tokenizer_bos(t)), eos = token_text(t, tokenizer_eos(t));
+    TRY(chat_from_options(o, bos, eos, out));
+    if (!*out) TRY(model_template(g, o, bos, eos, out));
+    if (*out) return OK;
+    if (o->chat)
+        return status_error(QUILL_MODEL,
+                            "%s: --chat: a chat template expected, the model has none; leave --chat out, or give one "
+                            "with --chat-template",
+                            gguf_name(g));
+    if (o->system || o->system_file)
+        return status_error(QUILL_MODEL,
+                            "%s: -sys: a chat template expected, the model has none; put the text into the prompt, or "
+                            "give one with --chat-template",
+                            gguf_name(g));
+    return OK;
+}
+
+// ---- rendering ------------------------------------------------------------------------------------------------------
+
+enum { ROOM = 256 << 20, STEPS = 20000000 }; // what a conversation's template takes is thousands of times less
+
+Heap *chat_heap(size_t n_input) {
+    size_t n = n_input < SIZE_MAX / 32 ? n_input : SIZE_MAX / 32;
+    return heap_new(ROOM + 16 * n, STEPS + (int64_t)n);
+}
+
+bool chat_is_role(Str role) {
+    static const char *const known[] = {"system", "user", "assistant", "tool", "developer", "function", "ipython"};
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (str_is(role, known[i])) return true;
+    return false;
+}
+
+Value chat_variables(const ChatTemplate *c, Heap *h, bool answer) {
+    Value v = value_dict(h);
+    dict_set_str(h, v.dict, "tools", value_none());
+    dict_set_str(h, v.dict, "documents", value_none());
+    dict_set_str(h, v.dict, "add_generation_prompt", value_bool(answer));
+    dict_set_str(h, v.dict, "bos_token", value_string(h, (Str){c->bos, c->n_bos}, true));
+    dict_set_str(h, v.dict, "eos_token", value_string(h, (Str){c->eos, c->n_eos}, true));
+    bool on = c->think && strcmp(c->think, "on") == 0;
+    if (on || (c->think && strcmp(c->think, "off") == 0)) {
+        dict_set_str(h, v.dict, "enable_thinking", value_bool(on)); // Qwen's name, which most have taken
+        dict_set_str(h, v.dict, "thinking", value_bool(on));        // DeepSeek's and Granite's
+    }
+    return v;
+}
+
+static Value message_value(Heap *h, const Message *m) {
+    Value v = value_dict(h);
+    Str role = str_of(m->role);
+    dict_set_str(h, v.dict, "role", value_string(h, role, chat_is_role(role)));
+    dict_set_str(h, v.dict, "content", value_string(h, m->text, false));
+    return v;
+}
+
+Status chat_run(const ChatTemplate *c, Heap *h, Value variables, const struct tm *now, Rendered *out) {
+    Status st = jinja_render(c->jinja, h, variables.dict, now, &out->text, &out->trusted);
+    return st.code ? wrong_template(c->where, &st) : OK;
+}
+
+static Status run_template(const ChatTemplate *c, const Message *messages, int n, bool answer, Rendered *out) {
+    size_t n_input = 0;
+    for (int i = 0; i < n; i++) n_input += messages[i].text.n;
+    Heap *h = chat_heap(n_input);
+    Value v = chat_variables(c, h, answer), list = value_new_list(h, V_LIST, (size_t)n);
+    for (size_t i = 0; i < list.list->n; i++) list.list->items[i] = message_value(h, &messages[i]);
+    dict_set_str(h, v.dict, "messages", list);
+    time_t seconds = time(NULL);
+    struct tm now = {0};
+    localtime_r(&seconds, &now);
+    Status st = chat_run(c, h, v, &now, out);
+    heap_free(h);
+    return st;
+}
+
+Status chat_render(const ChatTemplate *c, const Message *messages, int n, bool answer, Rendered *out) {
+    if (c) return run_template(c, messages, n, answer, out);
+    for (int i = 0; i < n; i++) rendered_add(out, messages[i].text.data, messages[i].text.n, false);
+    return OK;
+}
+
+void rendered_add(Rendered *r, const char *bytes, size_t n, bool trusted) {
+    size_t at = r->text.n;
+    buf_append(&r->text, bytes, n);
+    buf_append(&r->trusted, bytes, n); // for the room; the marks come over it
+    if (n) memset(r->trusted.data + at, trusted, n);
+}
+
+void rendered_free(Rendered *r) {
+    buf_free(&r->text);
+    buf_free(&r->trusted);
+}
+
+Status chat_encode(const Tokenizer *t, const Rendered *r, bool add_bos, int **out, int *n) {
+    *out = NULL;
+    *n = 0;
+    size_t bound = tokenizer_bound(t, r->text.n);
+    if (r->text.n > INT_MAX || bound >= INT_MAX)
+        return status_error(QUILL_CONTEXT, "the text has %zu bytes, more than any context holds", r->text.n);
+    int *ids = mem_alloc((bound + 1) * sizeof *ids);
+    size_t count = tokenizer_encode(t, r->text.data ? r->text.data : "", r->text.n, (const uint8_t *)r->trusted.data,
+                                    ids + 1, bound);
+    int bos = tokenizer_bos(t);
+    if (count > bound) { // SIZE_MAX: longer than the tokenizer takes
+        free(ids);
+        return status_error(QUILL_CONTEXT, "the prompt has %zu bytes, more than any context holds; shorten it",
+                            r->text.n);
+    }
+    bool has_bos = count > 0 && ids[1] == bos;
+    // An empty prompt has to begin with something, whether or not the model usually wants it.
+    bool put = add_bos && bos >= 0 && !has_bos && (tokenizer_add_bos(t) || count == 0);
+    if (put) ids[0] = bos;
+    else memmove(ids, ids + 1, count * sizeof *ids);
+    count += put;
+    if (count == 0 && add_bos) {
+        free(ids);
+        return status_error(QUILL_USAGE,
+                            "the prompt is empty, and this model has no token to begin with; give it a text");
+    }
+    *out = ids;
+    *n = (int)count;
+    return OK;
+}

@@ -1,0 +1,80 @@
+// answer/chat_templates.c: see answer/chat_templates.h. Each says what its family's models were trained on, for plain
+// conversations; where a family has no system message, the first user's text begins with it.
+#include "answer/chat_templates.h"
+
+#include <string.h>
+
+#define EACH "{% for m in messages %}"
+#define END_EACH "{% endfor %}"
+#define ANSWER(text) "{% if add_generation_prompt %}{{ '" text "' }}{% endif %}"
+#define BOS "{{ bos_token }}"
+// The texts of each role: m.content is between them.
+#define ROLES(system, user, assistant)                                                                                 \
+    EACH "{% if m.role == 'system' %}" system "{% elif m.role == 'user' %}" user "{% else %}" assistant                \
+         "{% endif %}" END_EACH
+// Puts the system message into `system`, or nothing, and the others into `rest`.
+#define SPLIT_SYSTEM                                                                                                   \
+    "{% if messages and messages[0].role == 'system' %}{% set system = messages[0].content %}"                         \
+    "{% set rest = messages[1:] %}{% else %}{% set system = '' %}{% set rest = messages %}{% endif %}"
+// What Mistral's models have in common: a system message stands in the turn of the user who speaks next.
+#define MISTRAL(begin, end, answer)                                                                                    \
+    BOS "{% set ns = namespace(inside=false) %}" EACH "{% if m.role == 'assistant' %}" answer                          \
+        "{{ eos_token }}{% set ns.inside = false %}"                                                                   \
+        "{% else %}{% if not ns.inside %}" begin "{% set ns.inside = true %}{% endif %}"                               \
+        "{{ m.content + ('\n\n' if m.role == 'system' else '" end "') }}{% endif %}" END_EACH
+#define MISTRAL_V7(space)                                                                                              \
+    BOS ROLES("[SYSTEM_PROMPT]" space "{{ m.content }}[/SYSTEM_PROMPT]", "[INST]" space "{{ m.content }}[/INST]",      \
+              space "{{ m.content + eos_token }}")
+#define COMMAND_R(role) "<|START_OF_TURN_TOKEN|><|" role "_TOKEN|>"
+#define COMMAND_R_TURN(role) COMMAND_R(role) "{{ m.content.strip() }}<|END_OF_TURN_TOKEN|>"
+
+static const struct {
+    const char *name, *source;
+} builtin[] = {
+    {"chatml", EACH
+     "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}" END_EACH ANSWER("<|im_start|>assistant\n")},
+    {"llama2",
+     SPLIT_SYSTEM "{% if system %}{% set system = '<<SYS>>\n' + system + '\n<</SYS>>\n\n' %}{% endif %}"
+                  "{% for m in rest %}{% if m.role == 'user' %}"
+                  "{{ bos_token + '[INST] ' + (system if loop.first else '') + m.content.strip() + ' [/INST]' }}"
+                  "{% else %}{{ ' ' + m.content.strip() + ' ' + eos_token }}{% endif %}" END_EACH},
+    {"llama3", BOS EACH
+     "{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' + m.content.strip() + '<|eot_id|>' }}" END_EACH
+         ANSWER("<|start_header_id|>assistant<|end_header_id|>\n\n")},
+    {"mistral-v1", MISTRAL("{{ ' [INST] ' }}", " [/INST]", "{{ ' ' + m.content }}")},
+    {"mistral-v3", MISTRAL("{{ '[INST] ' }}", "[/INST]", "{{ ' ' + m.content.strip() }}")},
+    {"mistral-v3-tekken", MISTRAL("[INST]", "[/INST]", "{{ m.content }}")},
+    {"mistral-v7", MISTRAL_V7("{{ ' ' }}")},
+    {"mistral-v7-tekken", MISTRAL_V7("")},
+    {"gemma", BOS SPLIT_SYSTEM
+     "{% for m in rest %}{{ '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\n' }}"
+     "{{ (system + '\n\n' if system and loop.first else '') + m.content.strip() + '<end_of_turn>\n' }}" END_EACH ANSWER(
+         "<start_of_turn>model\n")},
+    {"phi3", EACH "{{ '<|' + m.role + '|>\n' + m.content + '<|end|>\n' }}" END_EACH ANSWER("<|assistant|>\n")},
+    {"phi4", EACH "{{ '<|im_start|>' + m.role + '<|im_sep|>' + m.content + '<|im_end|>' }}" END_EACH ANSWER(
+                 "<|im_start|>assistant<|im_sep|>")},
+    {"zephyr", EACH "{{ '<|' + m.role + '|>\n' + m.content + eos_token + '\n' }}" END_EACH ANSWER("<|assistant|>\n")},
+    {"vicuna", BOS ROLES("{{ m.content + '\n\n' }}", "{{ 'USER: ' + m.content + '\n' }}",
+                         "{{ 'ASSISTANT: ' + m.content + eos_token + '\n' }}") ANSWER("ASSISTANT:")},
+    {"deepseek", BOS ROLES("{{ m.content + '\n\n' }}", "{{ 'User: ' + m.content + '\n\n' }}",
+                           "{{ 'Assistant: ' + m.content + eos_token }}") ANSWER("Assistant:")},
+    {"deepseek-v3", BOS ROLES("{{ m.content + '\n\n' }}", "{{ '<｜User｜>' + m.content }}",
+                              "{{ '<｜Assistant｜>' + m.content + eos_token }}") ANSWER("<｜Assistant｜>")},
+    {"command-r", BOS ROLES(COMMAND_R_TURN("SYSTEM"), COMMAND_R_TURN("USER"), COMMAND_R_TURN("CHATBOT"))
+                      ANSWER(COMMAND_R("CHATBOT"))},
+    {"granite",
+     EACH "{{ '<|start_of_role|>' + m.role + '<|end_of_role|>' + m.content + '<|end_of_text|>\n' }}" END_EACH ANSWER(
+         "<|start_of_role|>assistant<|end_of_role|>")},
+    {"alpaca", ROLES("{{ m.content + '\n\n' }}", "{{ '### Instruction:\n' + m.content + '\n\n' }}",
+                     "{{ '### Response:\n' + m.content + eos_token + '\n\n' }}") ANSWER("### Response:\n")},
+};
+
+const char *chat_builtin(const char *name) {
+    for (size_t i = 0; i < ARRAY_LEN(builtin); i++)
+        if (strcmp(builtin[i].name, name) == 0) return builtin[i].source;
+    return NULL;
+}
+
+void chat_builtin_names(Buf *out) {
+    for (size_t i = 0; i < ARRAY_LEN(builtin); i++) buf_printf(out, "%s%s", i ? ", " : "", builtin[i].name);
+}

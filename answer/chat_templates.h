@@ -1,0 +1,10 @@
+// answer/chat_templates.h: templates of our own for models whose template is missing or broken, by name.
+#ifndef QUILL_CHAT_TEMPLATES_H
+#define QUILL_CHAT_TEMPLATES_H
+
+#include "base/util.h"
+
+const char *chat_builtin(const char *name); // the Jinja source; NULL: no such
+void chat_builtin_names(Buf *out);          // "chatml, llama2, ..."
+
+#endif

@@ -1,0 +1,76 @@
+// answer/output.c: see answer/output.h.
+#include "answer/output.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// The stop string that is complete first in the held bytes: where it starts, or -1. Only its last byte can be new, so
+// ends before `fresh` are not looked at again.
+static ptrdiff_t find_stop(const TextStream *t, size_t fresh) {
+    for (size_t end = fresh + 1; end <= t->held.n; end++) {
+        size_t longest = 0;
+        for (int i = 0; i < t->n_stop; i++) {
+            size_t n = strlen(t->stop[i]);
+            if (n > longest && n <= end && memcmp(t->held.data + end - n, t->stop[i], n) == 0) longest = n;
+        }
+        if (longest) return (ptrdiff_t)(end - longest);
+    }
+    return -1;
+}
+
+// How many of the last bytes may be the beginning of a stop string.
+static size_t maybe_stop(const TextStream *t) {
+    size_t most = 0;
+    for (int i = 0; i < t->n_stop; i++) {
+        size_t n = strlen(t->stop[i]) - 1;
+        if (n > t->held.n) n = t->held.n;
+        for (; n > most; n--)
+            if (memcmp(t->held.data + t->held.n - n, t->stop[i], n) == 0) most = n;
+    }
+    return most;
+}
+
+static void show(TextStream *t, size_t n, Buf *out) {
+    if (n == 0) return;
+    buf_append(out, t->held.data, n);
+    memmove(t->held.data, t->held.data + n, t->held.n - n);
+    t->held.n -= n;
+}
+
+bool text_add(TextStream *t, const char *bytes, size_t n, Buf *out) {
+    if (t->stopped) return true;
+    size_t fresh = t->held.n;
+    buf_append(&t->held, bytes, n);
+    ptrdiff_t at = find_stop(t, fresh);
+    if (at >= 0) {
+        t->stopped = true;
+        show(t, (size_t)at, out);
+        t->held.n = 0;
+        return true;
+    }
+    size_t ready = t->held.n - maybe_stop(t);
+    if (t->whole) ready = utf8_whole(t->held.data, ready);
+    show(t, ready, out);
+    return false;
+}
+
+void text_end(TextStream *t, Buf *out) { show(t, t->held.n, out); }
+
+void text_free(TextStream *t) { buf_free(&t->held); }
+
+bool output_color(const char *when, int fd) {
+    if (strcmp(when, "auto") != 0) return strcmp(when, "always") == 0;
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    return isatty(fd) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
+}
+
+Status output_write(const void *bytes, size_t n, bool *gone) {
+    if (*gone || n == 0) return OK;
+    Status st = fd_write_all(STDOUT_FILENO, bytes, n);
+    if (!st.code) return OK;
+    if (st.code != QUILL_IO) return st;
+    *gone = errno == EPIPE;
+    return *gone ? OK : status_error(QUILL_IO, "stdout: %.900s", st.message);
+}

@@ -1,0 +1,124 @@
+// answer/prompt.c: see answer/prompt.h.
+#define _GNU_SOURCE
+#include "answer/prompt.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// Pipes, regular files and sockets (node gives its children socket pairs). A terminal or a device may never end, or
+// belong to somebody else.
+static bool stdin_is_text(void) {
+    struct stat info;
+    if (fstat(STDIN_FILENO, &info) != 0) return false;
+    return S_ISFIFO(info.st_mode) || S_ISREG(info.st_mode) || S_ISSOCK(info.st_mode);
+}
+
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    return isxdigit((unsigned char)c) ? tolower((unsigned char)c) - 'a' + 10 : -1;
+}
+
+void prompt_unescape(const char *s, Buf *out) {
+    static const char from[] = "nrtabfv0\\'\"", to[] = "\n\r\t\a\b\f\v\0\\'\"";
+    for (; *s; s++) {
+        const char *known = *s == '\\' && s[1] ? strchr(from, s[1]) : NULL;
+        if (known) {
+            buf_append(out, &to[known - from], 1);
+            s++;
+        } else if (s[0] == '\\' && s[1] == 'x' && hex_digit(s[2]) >= 0) {
+            int value = hex_digit(s[2]), second = hex_digit(s[3]);
+            if (second >= 0) value = value * 16 + second;
+            buf_append(out, &(char){(char)value}, 1);
+            s += second >= 0 ? 3 : 2;
+        } else buf_append(out, s, 1);
+    }
+    buf_append(out, "", 0);
+}
+
+// Puts a blank line between two sources; an empty one adds nothing.
+static void join(Buf *all, const Buf *part) {
+    if (all->n && part->n) buf_str(all, "\n\n");
+    buf_append(all, part->data, part->n);
+}
+
+// ---- reading --------------------------------------------------------------------------------------------------------
+
+enum { PATIENCE = 3 }; // seconds until stderr says what quill waits for
+
+static void say_waiting(int number) {
+    static const char what[] = "quill: note: still reading the prompt: it ends when stdin (or the file of -f) does; "
+                               "Ctrl-C stops, --no-stdin leaves stdin out\n";
+    (void)number;
+    int before = errno;
+    ssize_t n = write(STDERR_FILENO, what, sizeof what - 1);
+    (void)n;
+    errno = before;
+}
+
+// False: there is an alarm already, which was set before quill began (perl -e 'alarm 9; exec ...') and is left alone.
+static bool watch_waiting(void) {
+    struct sigaction action = {.sa_handler = say_waiting, .sa_flags = SA_RESTART};
+    unsigned left = alarm(0);
+    if (left > 0) {
+        alarm(left);
+        return false;
+    }
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGALRM, &action, NULL);
+    alarm(PATIENCE);
+    return true;
+}
+
+static void end_waiting(void) {
+    alarm(0);
+    signal(SIGALRM, SIG_DFL);
+}
+
+static Status read_part(const PromptPart *p, bool escape, Buf *text) {
+    if (p->file) return file_read(p->file, text);
+    if (escape) prompt_unescape(p->text, text);
+    else buf_str(text, p->text);
+    return OK;
+}
+
+static Status read_parts(const Options *o, Buf *text, bool *given) {
+    static const PromptPart in = {.file = "-"};
+    // The modes that measure take one source, and do not wait for another.
+    bool joins = o->mode == MODE_RUN || o->mode == MODE_PREFILL, named = false;
+    Buf part = {0};
+    Status st = OK;
+    *given = o->n_parts > 0;
+    for (int i = 0; i < o->n_parts && !st.code; i++) {
+        st = read_part(&o->parts[i], o->escape, &part);
+        join(text, &part);
+        part.n = 0;
+        if (o->parts[i].file && strcmp(o->parts[i].file, "-") == 0) named = true;
+    }
+    if (!st.code && !named && !o->no_stdin && (joins || !*given) && stdin_is_text()) {
+        *given = true;
+        st = read_part(&in, false, &part);
+        join(text, &part);
+    }
+    buf_free(&part);
+    return st;
+}
+
+Status prompt_read(const Options *o, Buf *text, bool *given) {
+    bool watched = !o->quiet && watch_waiting();
+    Status st = read_parts(o, text, given);
+    if (watched) end_waiting();
+    return st;
+}
+
+Status prompt_system(const Options *o, Buf *text) {
+    if (o->system) buf_str(text, o->system);
+    else if (o->system_file) {
+        buf_append(text, "", 0);
+        return file_read(o->system_file, text);
+    }
+    return OK;
+}

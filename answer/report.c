@@ -1,0 +1,239 @@
+// answer/report.c: see answer/report.h.
+#include "answer/report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "answer/output.h"
+#include "bench/roofline.h"
+#include "base/paragraph.h"
+
+static double rounded(double v, int digits) {
+    double scale = pow(10, digits);
+    return round(v * scale) / scale;
+}
+
+static double rate(double amount, double ms) { return ms > 0 ? 1e3 * amount / ms : 0; }
+
+Timing report_timing(const Engine *e, const Request *r) {
+    const Timeline *t = &r->time;
+    Timing out = {.tokens = r->n_new, .load_ms = rounded(1e3 * e->load_seconds, 4)};
+    if (t->prefill_end > t->start) out.prefill_ms = rounded(1e3 * (t->prefill_end - t->start), 4);
+    out.prefill_tps = rounded(rate(r->n_prompt - r->n_reused, out.prefill_ms), 2);
+    out.total_ms = out.prefill_ms;
+    if (r->n_new == 0) return out;
+    out.ttft_ms = rounded(1e3 * timeline_ttft(t), 4);
+    if (r->n_new > 1) {
+        out.tpot_ms = rounded(1e3 * timeline_tpot(t), 4);
+        out.itl_p50_ms = rounded(1e3 * percentile(t->gaps, t->n_gaps, 50), 4);
+        out.itl_p99_ms = rounded(1e3 * percentile(t->gaps, t->n_gaps, 99), 4);
+        out.decode_ms = rounded(out.tpot_ms * (r->n_new - 1), 4);
+        out.decode_tps = rounded(rate(r->n_new - 1, out.decode_ms), 2);
+    }
+    out.total_ms = rounded(out.ttft_ms + out.decode_ms, 4);
+    return out;
+}
+
+// ---- --verbose ------------------------------------------------------------------------------------------------------
+
+static void print_item(const char *label, Buf *text) {
+    paragraph_item(label, "%s", text->data);
+    buf_free(text);
+}
+
+static void print_eog(const Engine *e) {
+    int ids[32], n = tokenizer_eog_ids(e->tok, ids, 32);
+    Buf line = {0};
+    for (int i = 0; i < n && i < 32; i++) {
+        Str piece = tokenizer_piece(e->tok, ids[i]);
+        buf_printf(&line, "%s%d ", i ? ", " : "", ids[i]);
+        utf8_escape(&line, piece.data, piece.n);
+    }
+    buf_str(&line, n == 0 ? "no token ends the generation" : n > 32 ? ", ..." : "");
+    print_item("end", &line);
+}
+
+void report_budget(const Engine *e) {
+    Buf budget = {0};
+    engine_budget(&e->model, &e->shape, e->scratch, &budget);
+    place_budget(&e->place, &budget);
+    fputs(budget.data, stderr);
+    buf_free(&budget);
+}
+
+void report_before(const Engine *e, const Options *o, const char *template_name) {
+    const Config *c = &e->model.c;
+    char size[24], count[24];
+    paragraph_item("model", "%.800s: %s, %d layers, dim %d, %s parameters, file of %s", gguf_name(e->gguf), c->arch,
+                   c->n_layers, c->dim, count_text((double)model_n_params(&e->model), count),
+                   size_text((double)gguf_file_bytes(e->gguf), size));
+    paragraph_item("backend", "%s %s, %d thread%s: %s", e->be->name, e->be->isa, threads_count(e->pool),
+                   threads_count(e->pool) == 1 ? "" : "s", e->be->kernels);
+    if (!e->place.gpu) paragraph_item("", "on the CPU: %s", e->place.why);
+    paragraph_item("context", "%d, trained for %d; %s KV, %d rows a step", e->shape.n_ctx, c->n_ctx_train,
+                   e->shape.block ? "paged" : "contiguous", scheduler_max_rows(e->sched));
+    fputs("memory\n", stderr);
+    report_budget(e);
+    if (e->tok) print_eog(e);
+    if (!template_name) return; // nothing is generated
+    paragraph_item("template", "%s", template_name);
+    if (o->sampling.greedy || o->sampling.temp <= 0) paragraph_item("sampling", "greedy");
+    else paragraph_item("seed", "%llu", (unsigned long long)o->sampling.seed);
+}
+
+// Three digits at least, and no exponent.
+static const char *figure(double v, char out[24]) {
+    snprintf(out, 24, v >= 100 ? "%.0f" : "%.3g", v);
+    return out;
+}
+
+// Decimals of milliseconds: a thousandth of `ms` still shows.
+static int decimals(double ms) { return ms < 10 ? 3 : ms < 100 ? 2 : 1; }
+
+static const char *ms_text(double ms, char out[24]) {
+    snprintf(out, 24, "%.*f ms", decimals(ms), ms);
+    return out;
+}
+
+// ", 2.31 GB/s (80% of 2.88)": an achieved rate in units of 1e9, against a ceiling if there is one.
+static void add_rate(Buf *out, double amount, double ms, double ceiling, const char *unit) {
+    double achieved = rate(amount, ms) / 1e9;
+    char a[24];
+    buf_printf(out, ", %s %s", figure(achieved, a), unit);
+    if (ceiling > 0) buf_printf(out, " (%.0f%% of %s)", 100 * achieved / ceiling, figure(ceiling, a));
+}
+
+void report_store(const KvStore *s) {
+    if (!s) return;
+    KvStoreStats k = kvstore_stats(s);
+    char size[24], loaded[24], saved[24];
+    Buf line = {0};
+    buf_printf(&line, "%d slots from %s in %s; %d kept there, %s in %s", k.n_loaded, kvstore_dir(s),
+               ms_text(1e3 * k.load_seconds, loaded), k.n_saved, size_text((double)k.saved_bytes, size),
+               ms_text(1e3 * k.save_seconds, saved));
+    if (k.n_removed) buf_printf(&line, "; %d old files removed", k.n_removed);
+    print_item("KV dir", &line);
+}
+
+static void report_prefill(const Engine *e, const Request *r, const Timing *t, const Roofline *roof) {
+    const Timeline *time = &r->time;
+    char ms[24], tps[24], flops[24], density[24];
+    Buf line = {0};
+    buf_printf(&line, "%d tokens, %d cached, %s, %s tok/s, %s GFLOP", r->n_prompt - r->n_reused, r->n_reused,
+               ms_text(t->prefill_ms, ms), figure(t->prefill_tps, tps), figure(time->prefill_flops / 1e9, flops));
+    add_rate(&line, time->prefill_flops / 1e3, t->prefill_ms,
+             roof ? roofline_peak_gflops(roof, engine_prefill_isa(e), threads_count(e->pool)) / 1e3 : 0, "TFLOP/s");
+    if (time->prefill_bytes > 0)
+        buf_printf(&line, ", %s FLOP/byte", figure(time->prefill_flops / time->prefill_bytes, density));
+    print_item("prefill", &line);
+}
+
+static void report_decode(const Engine *e, const Request *r, const Timing *t, const Roofline *roof) {
+    const Timeline *time = &r->time;
+    char ms[24], tps[24], bytes[24], density[24];
+    Buf line = {0};
+    buf_printf(&line, "%d tokens, %s, %s tok/s, %s", t->tokens - 1, ms_text(t->decode_ms, ms),
+               figure(t->decode_tps, tps), size_text(time->decode_bytes, bytes));
+    bool in_memory = time->decode_bytes / (t->tokens - 1) >= BANDWIDTH_BYTES;
+    add_rate(&line, time->decode_bytes, t->decode_ms,
+             roof && in_memory ? roofline_read(roof, threads_count(e->pool)) : 0, "GB/s");
+    if (roof && !in_memory) buf_str(&line, " (-)"); // its weights live in the caches
+    if (time->decode_bytes > 0)
+        buf_printf(&line, ", %s FLOP/byte", figure(time->decode_flops / time->decode_bytes, density));
+    print_item("decode", &line);
+}
+
+// TTFT, TPOT and the total have the same decimals, and the total is the sum of what is printed.
+static void report_latency(const Request *r, const Timing *t) {
+    int gaps = int_max(0, t->tokens - 1), d = decimals(gaps ? t->tpot_ms : t->ttft_ms);
+    double ttft = rounded(t->ttft_ms, d), tpot = rounded(t->tpot_ms, d);
+    if (t->tokens > 0)
+        paragraph_item("latency", "TTFT %.*f ms, TPOT %.*f ms, ITL p50 %.*f p99 %.*f ms", d, ttft, d, tpot, d,
+                       t->itl_p50_ms, d, t->itl_p99_ms);
+    paragraph_item("total", "%.*f ms = TTFT + TPOT x %d, %d tokens, %s", d,
+                   t->tokens ? ttft + tpot * gaps : t->total_ms, gaps, t->tokens, finish_name(r->finish));
+}
+
+static void report_memory(const Engine *e, const Request *r) {
+    char a[24], b[24];
+    int shared = 0;
+    for (int i = 0; i < e->kv.pool->n_blocks; i++) shared += e->kv.refs[i] > 1;
+    paragraph_item("KV", "%d slots, %d of %d blocks used, %d shared, %s of %s", sequence_slots(&r->seq),
+                   e->kv.pool->n_blocks - e->kv.n_free, e->kv.pool->n_blocks, shared,
+                   size_text((double)kv_bytes_per_slot(&e->shape) * sequence_slots(&r->seq), a),
+                   size_text((double)kv_bytes(&e->shape), b));
+    place_report(&e->place);
+    size_t huge = e->model.n_device ? 0 : gguf_huge_bytes(e->gguf);
+    Buf line = {0};
+    buf_printf(&line, "%s resident", size_text((double)memory_peak(), a));
+    if (huge) buf_printf(&line, "; %s of the weights' file in huge pages", size_text((double)huge, a));
+    print_item("peak", &line);
+}
+
+void report_after(const Engine *e, const Request *r) {
+    Timing t = report_timing(e, r);
+    Roofline stored = {0};
+    const Roofline *roof = e->model.n_device == 0 && roofline_load(&stored) ? &stored : NULL; // the CPU's
+    char ms[24];
+    paragraph_item("load", "%s", ms_text(t.load_ms, ms));
+    report_prefill(e, r, &t, roof);
+    if (t.tokens > 1) report_decode(e, r, &t, roof);
+    report_latency(r, &t);
+    report_store(e->store);
+    report_memory(e, r);
+}
+
+void report_turn(const Engine *e, const Options *o, const Request *r) {
+    Timing t = report_timing(e, r);
+    bool color = output_color(o->color, STDERR_FILENO);
+    char from[48] = "", tps[24], ttft[24], total[24];
+    if (e->n_from_dir) snprintf(from, sizeof from, " (%d from --kv-dir)", e->n_from_dir);
+    if (color) fputs("\033[2m", stderr);
+    paragraph_item("turn", "%d new tokens, %d cached%s; %d tokens at %s tok/s; context %d of %d",
+                   r->n_prompt - r->n_reused, r->n_reused, from, t.tokens, figure(t.decode_tps, tps),
+                   r->seq.n_tokens - r->seq.n_gone, e->shape.n_ctx);
+    paragraph_item("", "TTFT %s, total %s, %s", ms_text(t.ttft_ms, ttft), ms_text(t.total_ms, total),
+                   finish_name(r->finish));
+    if (color) fputs("\033[0m", stderr);
+}
+
+// ---- --json ---------------------------------------------------------------------------------------------------------
+
+static void put_ms(json_t *object, const char *key, double ms, bool known) {
+    jsonio_put(object, key, known ? json_real(ms) : json_null());
+}
+
+json_t *report_json(const Engine *e, const Options *o, const Request *r, Str text) {
+    Timing t = report_timing(e, r);
+    bool any = t.tokens > 0;
+    json_t *j = json_object(), *itl = json_object();
+    jsonio_put(j, "text", jsonio_text(text));
+    jsonio_put(j, "finish_reason", json_string(finish_name(r->finish)));
+    jsonio_put(j, "prompt_tokens", json_integer(r->n_prompt));
+    jsonio_put(j, "cached_tokens", json_integer(r->n_reused));
+    jsonio_put(j, "completion_tokens", json_integer(t.tokens));
+    put_ms(j, "load_ms", t.load_ms, true);
+    put_ms(j, "prefill_ms", t.prefill_ms, true);
+    put_ms(j, "ttft_ms", t.ttft_ms, any);
+    put_ms(j, "tpot_ms", t.tpot_ms, any);
+    put_ms(itl, "p50", t.itl_p50_ms, any);
+    put_ms(itl, "p99", t.itl_p99_ms, any);
+    jsonio_put(j, "itl_ms", itl);
+    put_ms(j, "decode_ms", t.decode_ms, true);
+    jsonio_put(j, "prefill_tps", json_real(t.prefill_tps));
+    jsonio_put(j, "decode_tps", json_real(t.decode_tps));
+    put_ms(j, "total_ms", t.total_ms, true);
+    const Timeline *time = &r->time;
+    jsonio_put(j, "prefill_flops", jsonio_number(time->prefill_flops, 0));
+    jsonio_put(j, "decode_flops", jsonio_number(time->decode_flops, 0));
+    jsonio_put(j, "prefill_bytes", jsonio_number(time->prefill_bytes, 0));
+    jsonio_put(j, "decode_bytes", jsonio_number(time->decode_bytes, 0));
+    jsonio_put(j, "prefill_tflops", jsonio_number(rate(time->prefill_flops, t.prefill_ms) * 1e-12, 6));
+    jsonio_put(j, "decode_gbs", jsonio_number(rate(time->decode_bytes, t.decode_ms) * 1e-9, 6));
+    jsonio_put(j, "seed", json_integer((json_int_t)o->sampling.seed));
+    jsonio_put(j, "model", jsonio_text(str_of(gguf_name(e->gguf))));
+    return j;
+}

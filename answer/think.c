@@ -1,0 +1,151 @@
+// answer/think.c: see answer/think.h.
+#define _GNU_SOURCE
+#include "answer/think.h"
+
+#include <stdint.h>
+#include <string.h>
+
+enum { BEFORE = 1, THOUGHT = 2, SAID = 4, ANY = 7 }; // states: nothing but white space yet; in a thought; in the answer
+enum { MOST_BETWEEN = 64, MOST_MARKER = 128 };       // bytes that a * stands for; of a whole marker
+
+typedef struct {
+    const char *text; // one * stands for at most MOST_BETWEEN bytes
+    unsigned from;    // states in which it is a marker
+    unsigned to;      // the state after it
+} Marker;
+
+struct ThinkFamily {
+    Marker markers[4]; // looked at in this order
+};
+
+static const struct ThinkFamily families[] = {
+    {{{"<think>", BEFORE, THOUGHT}, {"</think>", THOUGHT, SAID}}}, // DeepSeek-R1, Qwen3, SmolLM3 and most others
+    {{{"<seed:think>", BEFORE, THOUGHT}, {"</seed:think>", THOUGHT, SAID}}},        // Seed-OSS
+    {{{"[THINK]", BEFORE, THOUGHT}, {"[/THINK]", THOUGHT, SAID}}},                  // Magistral
+    {{{"<thought>", BEFORE, THOUGHT}, {"</thought>", THOUGHT, SAID}}},              // EXAONE Deep
+    {{{"◁think▷", BEFORE, THOUGHT}, {"◁/think▷", THOUGHT, SAID}}},                  // Kimi
+    {{{"<|inner_prefix|>", BEFORE, THOUGHT}, {"<|inner_suffix|>", THOUGHT, SAID}}}, // Apertus
+    {{{"<|START_THINKING|>", BEFORE, THOUGHT},                                      // Command
+      {"<|END_THINKING|>", THOUGHT, SAID},
+      {"<|START_RESPONSE|>", BEFORE | SAID, SAID},
+      {"<|END_RESPONSE|>", SAID, SAID}}},
+    {{{"<|channel|>analysis*<|message|>", ANY, THOUGHT}, // gpt-oss
+      {"<|channel|>*<|message|>", ANY, SAID},
+      {"<|start|>assistant", ANY, BEFORE},
+      {"<|end|>", ANY, BEFORE}}},
+};
+
+// ---- markers --------------------------------------------------------------------------------------------------------
+
+#define MAYBE SIZE_MAX
+
+// How many of the n bytes at s are the marker: 0 none, MAYBE where they end before that is decided.
+static size_t marker_length(const char *marker, const char *s, size_t n) {
+    size_t head = strcspn(marker, "*");
+    if (memcmp(s, marker, n < head ? n : head) != 0) return 0;
+    if (n < head) return MAYBE;
+    if (!marker[head]) return head;
+    const char *tail = marker + head + 1;
+    size_t n_tail = strlen(tail);
+    for (size_t at = head; at <= head + MOST_BETWEEN; at++) {
+        size_t left = n - at;
+        if (memcmp(s + at, tail, left < n_tail ? left : n_tail) == 0) return left < n_tail ? MAYBE : at + n_tail;
+    }
+    return 0;
+}
+
+// The first marker of the family that is there (or may be) where one of the states holds.
+static size_t find_marker(const struct ThinkFamily *f, unsigned states, const char *s, size_t n, unsigned *to) {
+    for (size_t i = 0; f && i < ARRAY_LEN(f->markers) && f->markers[i].text; i++) {
+        size_t length = f->markers[i].from & states ? marker_length(f->markers[i].text, s, n) : 0;
+        *to = f->markers[i].to;
+        if (length) return length;
+    }
+    return 0;
+}
+
+static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+// ---- the beginning --------------------------------------------------------------------------------------------------
+
+static bool speaks_of(Str template, const Marker *m) {
+    bool of_thoughts = m->text && (m->to == THOUGHT || m->from == THOUGHT);
+    return of_thoughts && template.n > 0 && memmem(template.data, template.n, m->text, strcspn(m->text, "*"));
+}
+
+ThinkStream think_begin(Str template, Str prompt) {
+    ThinkStream t = {.state = BEFORE};
+    for (size_t i = 0; i < ARRAY_LEN(families) && !t.family; i++)
+        for (size_t k = 0; k < ARRAY_LEN(families[i].markers); k++)
+            if (speaks_of(template, &families[i].markers[k])) t.family = &families[i];
+    while (prompt.n && is_space(prompt.data[prompt.n - 1])) prompt.n--;
+    for (size_t at = prompt.n > MOST_MARKER ? prompt.n - MOST_MARKER : 0; at < prompt.n; at++) {
+        unsigned to;
+        if (find_marker(t.family, ANY, prompt.data + at, prompt.n - at, &to) != prompt.n - at) continue;
+        t.state = to;
+        t.after_marker = true;
+        break;
+    }
+    return t;
+}
+
+// ---- the stream -----------------------------------------------------------------------------------------------------
+
+void think_add(ThinkStream *t, const char *bytes, size_t n, bool hidden) {
+    size_t left = t->held.n - t->n_given;
+    if (t->n_given) {
+        memmove(t->held.data, t->held.data + t->n_given, left);
+        memmove(t->hidden.data, t->hidden.data + t->n_given, left);
+    }
+    t->held.n = t->hidden.n = left;
+    t->n_given = 0;
+    buf_append(&t->held, bytes, n);
+    buf_append(&t->hidden, bytes, n); // for the room; the marks come over it
+    if (n) memset(t->hidden.data + left, hidden, n);
+}
+
+void think_end(ThinkStream *t) { t->ended = true; }
+
+static bool give(ThinkStream *t, PartKind kind, size_t end, Part *out) {
+    *out = (Part){kind, {t->held.data + t->n_given, end - t->n_given}};
+    t->n_given = end;
+    return true;
+}
+
+// Bytes up to `end` that are no marker, as far as they are of one kind.
+static bool give_text(ThinkStream *t, size_t end, Part *out) {
+    size_t at = t->n_given;
+    bool hidden = t->hidden.data[at];
+    while (at < end && t->hidden.data[at] == hidden) at++;
+    return give(t, hidden ? PART_HIDDEN : t->state == THOUGHT ? PART_THOUGHT : PART_SAID, at, out);
+}
+
+bool think_next(ThinkStream *t, Part *out) {
+    const char *s = t->held.data;
+    size_t n = t->held.n, at = t->n_given, length = 0;
+    unsigned to = t->state;
+    while (t->after_marker && at < n && (s[at] == '\n' || s[at] == '\r')) at++;
+    if (at > t->n_given) return give(t, PART_MARKER, at, out);
+    if (at == n) return false;
+    t->after_marker = false;
+    for (; at < n; at++) {
+        length = find_marker(t->family, t->state, s + at, n - at, &to);
+        if (length && !(length == MAYBE && t->ended)) break;
+        if (t->state == BEFORE && !t->hidden.data[at] && !is_space(s[at])) t->state = SAID;
+    }
+    // White space waits where a marker may follow it.
+    size_t end = at;
+    bool waits = t->family && t->state != SAID && (at < n || !t->ended);
+    while (waits && end > t->n_given && !t->hidden.data[end - 1] && is_space(s[end - 1])) end--;
+    if (end > t->n_given) return give_text(t, end, out);
+    if (at == n || length == MAYBE) return false;
+    t->state = to;
+    t->after_marker = true;
+    return give(t, PART_MARKER, at + length, out);
+}
+
+void think_free(ThinkStream *t) {
+    buf_free(&t->held);
+    buf_free(&t->hidden);
+    *t = (ThinkStream){0};
+}

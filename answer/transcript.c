@@ -1,0 +1,106 @@
+// answer/transcript.c: see answer/transcript.h.
+#include "answer/transcript.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/jsonio.h"
+
+static Status wrong_message(const char *name, size_t i, const char *expected) {
+    return status_error(QUILL_USAGE, "%.500s: message %zu: %s expected; /save writes such files", name, i + 1,
+                        expected);
+}
+
+// The role as ours: a text that outlives the file. NULL: none of ours.
+static const char *own_role(const char *role) {
+    static const char *const known[] = {"system", "user", "assistant"};
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (strcmp(role, known[i]) == 0) return known[i];
+    return NULL;
+}
+
+static Status read_message(const char *name, const json_t *list, size_t i, bool raw, Message *out) {
+    const json_t *one = json_array_get(list, i), *content = json_object_get(one, "content");
+    const char *role = json_string_value(json_object_get(one, "role"));
+    if (!role || !json_is_string(content))
+        return wrong_message(name, i, "an object with the texts \"role\" and \"content\"");
+    role = own_role(role);
+    if (!role) return wrong_message(name, i, "a role of system, user or assistant");
+    bool system = strcmp(role, "system") == 0;
+    if (system && i > 0) return wrong_message(name, i, "no system message but the first");
+    if (system && raw) return wrong_message(name, i, "no system message, which raw text has not,");
+    size_t n = json_string_length(content);
+    *out = (Message){role, {mem_copy(json_string_value(content), n), n}};
+    return OK;
+}
+
+static Status read_list(const char *name, const json_t *list, bool raw, Message *out, int *n) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        TRY(read_message(name, list, i, raw, &out[i]));
+        ++*n;
+    }
+    return OK;
+}
+
+static Status no_json(const char *name, const json_error_t *error) {
+    Buf found = {0}; // its bytes are the file's
+    utf8_escape(&found, error->text, strlen(error->text));
+    Status st =
+        status_error(QUILL_USAGE, "%.500s: line %d: JSON expected, found otherwise: %s", name, error->line, found.data);
+    buf_free(&found);
+    return st;
+}
+
+Status transcript_read(const char *name, Str json, bool raw, Message **out, int *n) {
+    json_error_t error;
+    *out = NULL;
+    *n = 0;
+    json_t *all = jsonio_read(json, JSON_ALLOW_NUL, &error);
+    const json_t *list = json_object_get(all, "messages");
+    Status st = OK;
+    if (!all) st = no_json(name, &error);
+    else if (!json_is_array(list) || json_array_size(list) >= INT_MAX)
+        st = status_error(QUILL_USAGE, "%.500s: {\"messages\": [...]} expected, no such list found", name);
+    if (!st.code) {
+        *out = mem_alloc(json_array_size(list) * sizeof **out + 1);
+        st = read_list(name, list, raw, *out, n);
+    }
+    if (st.code) {
+        transcript_free(*out, *n);
+        *out = NULL;
+        *n = 0;
+    }
+    json_decref(all);
+    return st;
+}
+
+static void take_value(const char *name, const json_t *value, void (*take)(void *, const char *, const char *),
+                       void *arg) {
+    size_t i;
+    const json_t *one;
+    if (json_is_string(value)) take(arg, name, json_string_value(value));
+    else if (json_is_boolean(value)) take(arg, name, json_is_true(value) ? "on" : "off");
+    else if (json_is_number(value)) {
+        Buf text = {0};
+        jsonio_print(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9), &text);
+        take(arg, name, text.data);
+        buf_free(&text);
+    } else if (json_is_array(value)) {
+        take(arg, name, "default");
+        json_array_foreach(value, i, one) if (json_is_string(one)) take(arg, name, json_string_value(one));
+    }
+}
+
+void transcript_settings(Str json, void (*take)(void *arg, const char *name, const char *value), void *arg) {
+    json_t *all = jsonio_read(json, JSON_ALLOW_NUL, NULL);
+    const char *name;
+    json_t *value;
+    json_object_foreach(json_object_get(all, "settings"), name, value) take_value(name, value, take, arg);
+    json_decref(all);
+}
+
+void transcript_free(Message *m, int n) {
+    for (int i = 0; i < n; i++) free((void *)m[i].text.data);
+    free(m);
+}

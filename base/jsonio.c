@@ -1,0 +1,59 @@
+// base/jsonio.c: see base/jsonio.h.
+#include "base/jsonio.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void jsonio_start(void) { json_set_alloc_funcs(mem_alloc, free); }
+
+static _Noreturn void broken(const char *what) {
+    fprintf(stderr, "quill: internal: JSON: %.200s: a value expected that JSON can have, another found\n", what);
+    exit(QUILL_INTERNAL);
+}
+
+// ---- writing --------------------------------------------------------------------------------------------------------
+
+void jsonio_put(json_t *object, const char *key, json_t *value) {
+    if (!value || json_object_set_new(object, key, value) != 0) broken(key);
+}
+
+void jsonio_share(json_t *object, const char *key, json_t *value) { jsonio_put(object, key, json_incref(value)); }
+
+void jsonio_append(json_t *array, json_t *value) {
+    if (!value || json_array_append_new(array, value) != 0) broken("an array");
+}
+
+json_t *jsonio_text(Str bytes) {
+    Buf good = {0};
+    utf8_repair(&good, bytes.data, bytes.n);
+    json_t *s = json_stringn(good.data, good.n);
+    buf_free(&good);
+    if (!s) broken("a text");
+    return s;
+}
+
+json_t *jsonio_number(double v, int digits) {
+    double scale = pow(10, digits), rounded = round(v * scale) / scale;
+    return isfinite(rounded) ? json_real(rounded) : json_null();
+}
+
+void jsonio_print(const json_t *value, size_t flags, Buf *out) {
+    char *text = value ? json_dumps(value, flags) : NULL;
+    if (!text) broken("a document");
+    buf_str(out, text);
+    free(text);
+}
+
+void jsonio_line(json_t *object, Buf *out) {
+    jsonio_print(object, JSON_COMPACT | JSON_REAL_PRECISION(12), out);
+    buf_str(out, "\n");
+    json_decref(object);
+}
+
+// ---- reading --------------------------------------------------------------------------------------------------------
+
+json_t *jsonio_read(Str text, size_t flags, json_error_t *error) {
+    text = utf8_without_mark(text);
+    return json_loadb(text.n ? text.data : "", text.n, flags, error);
+}

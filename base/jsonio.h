@@ -1,0 +1,33 @@
+// base/jsonio.h: JSON by jansson, with quill's rules for failures.
+//
+// jsonio_start makes jansson allocate as the rest of quill does: without memory the process ends with QUILL_MEMORY and
+// nothing is left out of an object. What is left are values that cannot be made (a number that is not finite, a text
+// that is no UTF-8, NULL from jansson): the callers prevent them, so the functions here end the process with
+// QUILL_INTERNAL instead of writing less than was asked for.
+#ifndef QUILL_JSONIO_H
+#define QUILL_JSONIO_H
+
+#include <jansson.h>
+
+#include "base/util.h"
+
+void jsonio_start(void); // before any other call of jansson
+
+// ---- writing --------------------------------------------------------------------------------------------------------
+
+// They take `value` over, as jansson's _new functions do; jsonio_share does not.
+void jsonio_put(json_t *object, const char *key, json_t *value);
+void jsonio_share(json_t *object, const char *key, json_t *value);
+void jsonio_append(json_t *array, json_t *value);
+json_t *jsonio_text(Str bytes);              // as a JSON string, invalid UTF-8 repaired
+json_t *jsonio_number(double v, int digits); // rounded; null if it is not finite
+// Appends what json_dumps gives for these flags.
+void jsonio_print(const json_t *value, size_t flags, Buf *out);
+void jsonio_line(json_t *object, Buf *out); // one line and its newline; drops the object
+
+// ---- reading --------------------------------------------------------------------------------------------------------
+
+// json_loadb over a text that may begin with a byte order mark, as some editors write it. NULL: *error says why.
+json_t *jsonio_read(Str text, size_t flags, json_error_t *error);
+
+#endif

@@ -1,0 +1,80 @@
+// base/signals.c: see base/signals.h.
+#define _GNU_SOURCE
+#include "base/signals.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <unistd.h>
+
+#include "base/util.h"
+
+static volatile sig_atomic_t caught, times, most = 1;
+
+static void set(int number, void (*handler)(int));
+
+static void on_signal(int number) {
+    if (caught != SIGTERM) caught = number;
+    if (++times < most) set(number, on_signal);
+}
+
+static void set(int number, void (*handler)(int)) {
+    struct sigaction action = {.sa_handler = handler};
+    if (handler == on_signal) action.sa_flags = (int)SA_RESETHAND; // the second one finds the default again
+    sigemptyset(&action.sa_mask);                                  // no SA_RESTART: a read that waits for input returns
+    sigaction(number, &action, NULL);
+}
+
+static bool ignored(int number) {
+    struct sigaction now;
+    return sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+void signals_catch(void) {
+    if (caught == SIGINT) caught = 0;
+    times = 0;
+    most = 1;
+    if (!ignored(SIGINT)) set(SIGINT, on_signal);
+    if (!ignored(SIGTERM)) set(SIGTERM, on_signal);
+}
+
+void signals_catch_two(void) {
+    signals_catch();
+    most = 2;
+}
+
+int signals_caught(void) { return caught; }
+int signals_times(void) { return times; }
+
+void signals_release(void) {
+    if (!ignored(SIGINT)) set(SIGINT, SIG_DFL);
+    if (!ignored(SIGTERM)) set(SIGTERM, SIG_DFL);
+}
+
+// ---- as bytes -------------------------------------------------------------------------------------------------------
+
+static int ends[2] = {-1, -1}; // of the pipe
+static const int watched[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGWINCH};
+
+static void tell(int number) {
+    int before = errno;
+    ssize_t n = write(ends[1], &(char){(char)number}, 1); // a full pipe has more than enough to say
+    (void)n;
+    errno = before;
+}
+
+int signals_watch(void) {
+    if (ends[0] < 0 && pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return -1;
+    for (size_t i = 0; i < ARRAY_LEN(watched); i++)
+        if (!ignored(watched[i]) || watched[i] == SIGINT) set(watched[i], tell); // nohup stays nohup
+    return ends[0];
+}
+
+void signals_unwatch(void) {
+    for (size_t i = 0; i < ARRAY_LEN(watched); i++) {
+        struct sigaction old;
+        if (sigaction(watched[i], NULL, &old) == 0 && old.sa_handler == tell) set(watched[i], SIG_DFL);
+    }
+}

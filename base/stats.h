@@ -1,0 +1,41 @@
+// base/stats.h: what a request's time was spent on: time to the first token, gaps between tokens, costs.
+//
+// TTFT: from the request's start (after load) to its first token. ITL: the gap between two tokens. TPOT: the mean gap,
+// so that total = TTFT + TPOT x (tokens - 1) holds exactly in what is printed.
+#ifndef QUILL_STATS_H
+#define QUILL_STATS_H
+
+#include "base/util.h"
+
+typedef struct {
+    double start;       // clock_now() when the request came
+    double begun;       // when its first row was about to be computed; 0: not yet. In between it was queueing
+    double prefill_end; // when the last prompt row had been computed
+    double first, last; // when the first and the newest token came out; 0: none yet
+    float *gaps;        // (n_gaps) seconds between tokens; tokens - 1 of them
+    int n_gaps, cap_gaps;
+    double prefill_flops, prefill_bytes, decode_flops, decode_bytes; // by costs.h, summed over steps
+} Timeline;
+
+void timeline_token(Timeline *t, double now); // a token came out
+void timeline_free(Timeline *t);              // the gaps; the times stay
+
+double timeline_ttft(const Timeline *t); // seconds; 0 before the first token
+double timeline_tpot(const Timeline *t); // seconds; 0 before the second token
+
+// Numbers that come one after the other, kept for percentiles: all of the first SAMPLE_MOST, and of more of them a fair
+// choice, the same in each run. Start from (Sample){0}.
+enum { SAMPLE_MOST = 1 << 16 };
+typedef struct {
+    float *values; // (n)
+    int n, cap;
+    int64_t n_seen;
+} Sample;
+
+void sample_add(Sample *s, double value);
+void sample_free(Sample *s);
+
+double percentile(const float *values, int n, double p); // p in [0,100], linear between ranks; 0 for n == 0
+double median_of(const double *values, int n);           // 0 for n == 0
+
+#endif

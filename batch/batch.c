@@ -1,0 +1,377 @@
+// batch/batch.c: see batch/batch.h.
+#define _GNU_SOURCE
+#include "batch/batch.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "batch/feed.h"
+#include "answer/output.h"
+#include "answer/prompt.h"
+#include "answer/report.h"
+#include "batch/resume.h"
+#include "base/rng.h"
+#include "base/signals.h"
+#include "batch/tally.h"
+#include "batch/tickets.h"
+
+enum {
+    LINES_A_STEP = 8,    // that are read between two steps, so that running sequences do not wait for input
+    MOST_TICKETS = 4096, // answers that wait for their turn under --keep-order are counted
+};
+static const double WAIT = 1; // seconds; signals end a wait at once
+static const double SHOW = 0.2;
+
+typedef struct {
+    const Options *o;
+    Options job_options; // o, with JSON as the form of answers
+    Engine e;
+    ChatTemplate *form;
+    Buf system;
+    TicketOffice office;
+    Feed feed;
+    bool ended;      // nothing more is read
+    Ticket *tickets; // in the order of their lines, until they are written
+    int n_tickets, n_open;
+    int width;           // sequences at once, at most
+    double next_arrival; // --rate
+    uint64_t n_arrived;
+    Resume resume;
+    long long n_skipped, n_lines; // jobs that --resume knows the answers of; lines of the input, 0: unknown yet
+    Tally tally;
+    Slo slo;
+    Progress progress;
+    double shown;
+    bool gone;      // stdout's reader
+    Status failed;  // of stdout: nothing goes on
+    Status unread;  // of the input: what was read before is answered
+    Status first;   // of the first line that failed
+    int stopped_by; // a signal; 0: none
+    int n_signals;  // that stop has heard of
+    Buf left;       // "58-64": lines that it left without an answer
+    bool cut;       // lines were left unread then
+} Run;
+
+// ---- input ----------------------------------------------------------------------------------------------------------
+
+static void append(Run *b, Ticket *t) {
+    Ticket **at = &b->tickets;
+    while (*at) at = &(*at)->next;
+    *at = t;
+    b->n_tickets++;
+    b->n_open += !t->done;
+}
+
+// Notes a line that has failed, as it becomes known.
+static void note_failure(Run *b, const Ticket *t) {
+    if (!t->failed.code) return;
+    b->tally.n_failed++;
+    if (b->first.code) return;
+    Buf message = {0};
+    utf8_escape(&message, t->failed.message, strlen(t->failed.message)); // the line's own words may be in it
+    b->first = status_error(t->failed.code, "line %lld: %.900s", (long long)t->line, message.data);
+    buf_free(&message);
+}
+
+static void cancel_jobs(Run *b, const json_t *id) {
+    for (Ticket *t = b->tickets; t; t = t->next)
+        if (t->job.id && json_equal(t->job.id, id)) ticket_cancel(&b->office, t);
+}
+
+static void take_line(Run *b, FeedResult kind, Str line, double came) {
+    int64_t number = b->feed.n_lines;
+    if (kind == FEED_LINE && resume_skips(&b->resume, line, number)) {
+        b->n_skipped++;
+        return;
+    }
+    Status too_long =
+        status_error(QUILL_USAGE, "a line of %d bytes at most expected, found a longer one", (int)FEED_LONGEST);
+    Ticket *t =
+        kind == FEED_LINE ? ticket_new(&b->office, line, number, came) : ticket_refuse(&b->office, too_long, number);
+    if (t->job.cancel) cancel_jobs(b, t->job.cancel);
+    note_failure(b, t);
+    append(b, t);
+}
+
+// The gaps of a Poisson process are exponential.
+static void next_arrival(Run *b) {
+    double u = rng_uniform(b->o->sampling.seed, UINT64_MAX - 1, b->n_arrived++);
+    b->next_arrival += -log1p(-u) / (double)b->o->rate;
+}
+
+static bool has_room(const Run *b) {
+    int most = b->o->static_batches ? b->width : 2 * b->width;
+    return b->n_open < most && b->n_tickets < MOST_TICKETS;
+}
+
+// Until the next arrival, WAIT at most; a signal ends it. Not at all while something runs.
+static void nap(const Run *b) {
+    double seconds = fmin(WAIT, b->next_arrival - clock_now());
+    if (b->n_open > 0 || seconds <= 0) return;
+    struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * (seconds - floor(seconds)))};
+    nanosleep(&t, NULL);
+}
+
+// Reads the lines there are, as far as there is room. Where nothing runs, it waits for the first one.
+static void read_lines(Run *b) {
+    bool rated = b->o->rate > 0, idle = b->n_open == 0;
+    if (b->o->static_batches && !idle) return;
+    for (int i = 0; !b->ended && has_room(b) && (idle || i < LINES_A_STEP); i++) {
+        if (rated && clock_now() < b->next_arrival) {
+            nap(b);
+            return;
+        }
+        Str line;
+        FeedResult result;
+        b->unread = feed_next(&b->feed, b->n_open > 0 ? 0 : WAIT, &line, &result);
+        b->ended = b->unread.code || result == FEED_END;
+        if (b->ended || result == FEED_NOTHING) return;
+        take_line(b, result, line, rated ? b->next_arrival : clock_now());
+        if (rated) next_arrival(b);
+    }
+}
+
+// ---- output ---------------------------------------------------------------------------------------------------------
+
+static void count_job(Run *b, const Ticket *t) {
+    if (t->failed.code) return;
+    const Request *answers[JOB_MOST_ANSWERS];
+    for (int i = 0; i < t->job.n; i++) {
+        answers[i] = &t->answers[i].request;
+        tally_answer(&b->tally, answers[i]);
+    }
+    tally_job(&b->tally, &b->slo, answers, t->job.n, t->end);
+}
+
+static void collect(Run *b) {
+    for (Ticket *t = b->tickets; t; t = t->next) {
+        if (!ticket_collect(&b->office, t)) continue;
+        b->n_open--;
+        note_failure(b, t);
+        count_job(b, t);
+    }
+}
+
+static void drop(Run *b, Ticket **at) {
+    Ticket *t = *at;
+    *at = t->next;
+    b->n_tickets--;
+    ticket_free(&b->office, t);
+}
+
+static void write_replies(Run *b) {
+    for (Ticket **at = &b->tickets; *at;) {
+        Ticket *t = *at;
+        if (!t->done && b->o->keep_order) return;
+        if (!t->done) {
+            at = &t->next;
+            continue;
+        }
+        progress_erase(&b->progress);
+        Status st = output_write(t->reply.data, t->reply.n, &b->gone);
+        if (st.code) {
+            b->failed = st;
+            return;
+        }
+        drop(b, at);
+    }
+}
+
+// The jobs in a regular file from where it is read on: its lines that are not blank. 0: the input is no such file.
+static long long count_lines(int fd) {
+    struct stat info;
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || at < 0) return 0;
+    char bytes[1 << 16];
+    long long lines = 0;
+    bool text = false; // the line has some
+    for (ssize_t n; (n = pread(fd, bytes, sizeof bytes, at)) > 0; at += n)
+        for (ssize_t i = 0; i < n; i++) {
+            lines += bytes[i] == '\n' && text;
+            text = bytes[i] != '\n' && (text || !isspace((unsigned char)bytes[i]));
+        }
+    return lines + text;
+}
+
+// "1:02:03" or "2:03".
+static void add_clock(Buf *out, double seconds) {
+    long long s = (long long)(seconds + 0.5);
+    if (s >= 3600) buf_printf(out, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    else buf_printf(out, "%lld:%02lld", s / 60, s % 60);
+}
+
+static void show_progress(Run *b) {
+    double now = clock_now();
+    if (now - b->tally.start < 1 || now - b->shown < SHOW) return;
+    b->shown = now;
+    const Tally *t = &b->tally;
+    long long ended = t->n_jobs + t->n_failed, done = ended + b->n_skipped;
+    long long all = b->ended ? done + b->n_open : b->n_lines;
+    Buf line = {0};
+    buf_printf(&line, "%lld", done);
+    if (all > 0) buf_printf(&line, " of %lld", all);
+    buf_printf(&line, " done, %lld failed, %d open, %.0f tok/s", (long long)t->n_failed, b->n_open,
+               (double)t->n_emitted / (now - t->start));
+    if (all > done && ended > 0) {
+        buf_str(&line, ", ");
+        add_clock(&line, (now - t->start) / (double)ended * (double)(all - done));
+        buf_str(&line, " left");
+    }
+    progress_show(&b->progress, line.data, 0, 0);
+    buf_free(&line);
+}
+
+// ---- signals --------------------------------------------------------------------------------------------------------
+
+// Adds a line to "58-60, 62": they come in order.
+static void note_left(Run *b, int64_t line, int64_t *first, int64_t *last) {
+    if (*last != 0 && line == *last + 1) {
+        *last = line;
+        return;
+    }
+    if (*last != 0)
+        buf_printf(&b->left, *first < *last ? "%s%lld-%lld" : "%s%lld", b->left.n ? ", " : "", (long long)*first,
+                   (long long)*last);
+    *first = *last = line;
+}
+
+// No more is read; jobs that have not begun are dropped. SIGTERM, and a second SIGINT, end the others too.
+static void stop(Run *b, int signal) {
+    int64_t first = 0, last = 0;
+    b->stopped_by = signal;
+    b->n_signals = signals_times();
+    bool all = signal == SIGTERM || b->n_signals > 1;
+    for (Ticket **at = &b->tickets; *at;) {
+        Ticket *t = *at;
+        bool waits = !t->done && !ticket_begun(t);
+        if (waits || all) ticket_cancel(&b->office, t);
+        if (!waits) {
+            at = &t->next;
+            continue;
+        }
+        note_left(b, t->line, &first, &last);
+        b->n_open--;
+        drop(b, at);
+    }
+    note_left(b, 0, &first, &last);
+    b->cut |= !b->ended;
+    b->ended = true;
+    progress_erase(&b->progress);
+    if (!all && b->n_open > 0 && !b->o->quiet)
+        fprintf(stderr, "quill: batch: finishing %d job%s; Ctrl-C again stops\n", b->n_open, b->n_open == 1 ? "" : "s");
+}
+
+static void heed_signals(Run *b) {
+    if (signals_caught() != b->stopped_by || signals_times() > b->n_signals) stop(b, signals_caught());
+}
+
+static Status interrupted(const Run *b) {
+    const Tally *t = &b->tally;
+    Buf left = {0};
+    if (b->left.n)
+        buf_printf(&left, "; not begun: line%s %.500s", strpbrk(b->left.data, "-,") ? "s" : "", b->left.data);
+    if (b->cut && b->feed.n_lines == 0) buf_str(&left, "; no line was read");
+    else if (b->cut)
+        buf_printf(&left, "%s what follows line %lld", b->left.n ? ", and" : "; not read:", (long long)b->feed.n_lines);
+    Status st = status_error(128 + b->stopped_by, "batch: stopped by %s: %lld jobs answered%s",
+                             b->stopped_by == SIGINT ? "SIGINT" : "SIGTERM", (long long)t->n_jobs,
+                             left.n ? left.data : "; none is left");
+    buf_free(&left);
+    return st;
+}
+
+// ---- the run --------------------------------------------------------------------------------------------------------
+
+static void run(Run *b) {
+    b->tally.start = b->next_arrival = clock_now();
+    if (b->o->rate > 0) next_arrival(b);
+    while (!b->gone && !b->failed.code) {
+        heed_signals(b);
+        read_lines(b);
+        Batch *batch;
+        if (engine_step(&b->e, &batch)) tally_step(&b->tally, &b->e, batch);
+        b->ended |= engine_fault(&b->e).code != 0; // those that are open end with it
+        collect(b);
+        write_replies(b);
+        if (b->ended && b->n_tickets == 0) break;
+        show_progress(b);
+    }
+    if (b->failed.code > 128) heed_signals(b); // it came while writing
+    progress_erase(&b->progress);
+}
+
+// One line for all that went wrong.
+static Status outcome(const Run *b) {
+    if (b->stopped_by) return interrupted(b);
+    if (b->gone || b->failed.code) return b->failed;
+    if (b->unread.code || !b->first.code) return b->unread;
+    const Tally *t = &b->tally;
+    long long failed = t->n_failed, all = t->n_jobs + t->n_failed;
+    if (all == 1) return status_error(b->first.code, "batch: %.980s", b->first.message);
+    return status_error(b->first.code, "batch: %lld of %lld jobs failed; the first: %.900s", failed, all,
+                        b->first.message);
+}
+
+static Status open_run(Run *b, const Options *o) {
+    b->o = o;
+    b->job_options = *o;
+    b->job_options.json = true;
+    TRY(slo_parse(o->slo, &b->slo));
+    if (!o->file && isatty(STDIN_FILENO))
+        return status_error(QUILL_USAGE, "quill batch: jobs in JSON, one a line, on stdin or in FILE expected, found a "
+                                         "terminal; - reads it all the same");
+    TRY(prompt_system(o, &b->system));
+    TRY(feed_open(o->file, &b->feed));
+    TRY(engine_open(&b->e, o, (EngineNeeds){.need_tokenizer = true, .n_seqs = o->parallel, .pooled = true}));
+    if (o->resume_file && !o->dry_run) TRY(resume_open(o->resume_file, &b->resume));
+    if (b->resume.n > 0 && !o->quiet)
+        fprintf(stderr, "quill: note: %.500s has %lld answers; their jobs are skipped\n", o->resume_file, b->resume.n);
+    b->width = b->e.shape.n_seqs;
+    if (b->e.sched)
+        b->width = int_min(b->width, scheduler_max_rows(b->e.sched)); // a row for each of them in every step
+    TRY(chat_choose(b->e.gguf, b->e.tok, o, &b->form));
+    b->office = (TicketOffice){&b->e, &b->job_options, b->form, {b->system.data, b->system.n}};
+    b->progress = progress_new(o->quiet);
+    if (b->progress.on) b->n_lines = count_lines(b->feed.fd);
+    return OK;
+}
+
+static void close_run(Run *b) {
+    while (b->tickets) {
+        ticket_cancel(&b->office, b->tickets);
+        drop(b, &b->tickets);
+    }
+    assert(b->e.kv.n_free == b->e.kv.pool->n_blocks); // no block is lost
+    feed_close(&b->feed);
+    resume_close(&b->resume);
+    tally_free(&b->tally);
+    chat_free(b->form);
+    engine_close(&b->e);
+    buf_free(&b->system);
+    buf_free(&b->left);
+}
+
+Status batch_run(const Options *o) {
+    Run b = {.feed = {.fd = -1}};
+    Status st = open_run(&b, o);
+    if (!st.code && o->dry_run) report_budget(&b.e);
+    else if (!st.code) {
+        if (o->verbose) report_before(&b.e, o, chat_name(b.form));
+        signals_catch_two();
+        run(&b);
+        signals_release();
+        if (o->verbose) tally_report(&b.tally, &b.e, &b.slo);
+        else if (!o->quiet) tally_goodput(&b.tally, &b.slo);
+        st = outcome(&b);
+    }
+    close_run(&b);
+    return st;
+}

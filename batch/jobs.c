@@ -1,0 +1,360 @@
+// batch/jobs.c: see batch/jobs.h.
+#define _GNU_SOURCE
+#include "batch/jobs.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/table.h"
+
+// ---- JSON -----------------------------------------------------------------------------------------------------------
+
+static Str str_of_json(const json_t *j) { return (Str){json_string_value(j), json_string_length(j)}; }
+
+// "a text expected, found 3.5": the value as JSON has it, cut short.
+static Status unexpected(const char *key, const char *expected, const json_t *found) {
+    Buf text = {0};
+    jsonio_print(found, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9), &text);
+    Status st = status_error(QUILL_USAGE, "%.60s: %s expected, found %.100s%s", key, expected, text.data,
+                             text.n > 100 ? "..." : "");
+    buf_free(&text);
+    return st;
+}
+
+// null, false, "", [] and {} ask for nothing.
+static bool asks_nothing(const json_t *j) {
+    if (json_is_null(j) || json_is_false(j)) return true;
+    if (json_is_string(j)) return json_string_length(j) == 0;
+    return (json_is_array(j) && json_array_size(j) == 0) || (json_is_object(j) && json_object_size(j) == 0);
+}
+
+static Status read_whole(const char *key, const json_t *j, int least, int most, int *out) {
+    char expected[64];
+    snprintf(expected, sizeof expected, "a whole number from %d to %d", least, most);
+    if (!json_is_integer(j) || json_integer_value(j) < least || json_integer_value(j) > most)
+        return unexpected(key, expected, j);
+    *out = (int)json_integer_value(j);
+    return OK;
+}
+
+static Status read_flag(const char *key, const json_t *j, bool *out) {
+    if (!json_is_boolean(j)) return unexpected(key, "true or false", j);
+    *out = json_is_true(j);
+    return OK;
+}
+
+// ---- messages -------------------------------------------------------------------------------------------------------
+
+// A message's content: a text, or OpenAI's list of parts, of which we take texts. Appended to j->message_text.
+static Status read_content(Job *j, const json_t *content) {
+    if (json_is_string(content)) {
+        buf_append(&j->message_text, str_of_json(content).data, str_of_json(content).n);
+        return OK;
+    }
+    if (!json_is_array(content)) return unexpected("content", "a text", content);
+    size_t i;
+    json_t *part;
+    json_array_foreach(content, i, part) {
+        const char *type = json_string_value(json_object_get(part, "type"));
+        const json_t *text = json_object_get(part, "text");
+        if (!type || strcmp(type, "text") != 0 || !json_is_string(text))
+            return unexpected("content", "parts of the form {\"type\":\"text\",\"text\":...}", part);
+        buf_append(&j->message_text, str_of_json(text).data, str_of_json(text).n);
+    }
+    return OK;
+}
+
+static Status read_role(Job *j, const json_t *role) {
+    Str text = json_is_string(role) ? str_of_json(role) : str_of("");
+    if (text.n == 0 || text.n > 64 || memchr(text.data, 0, text.n))
+        return unexpected("role", "a short text as \"user\"", role ? role : json_null());
+    buf_append(&j->roles, text.data, text.n + 1);
+    return OK;
+}
+
+static Status read_message(Job *j, const json_t *m) {
+    if (!json_is_object(m)) return unexpected("messages", "{\"role\":...,\"content\":...}", m);
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)m, key, value) {
+        bool known = strcmp(key, "role") == 0 || strcmp(key, "content") == 0;
+        if (!known && !asks_nothing(value))
+            return unexpected(key, "\"role\" and \"content\" alone in a message", value);
+    }
+    json_t *content = json_object_get(m, "content");
+    TRY(read_role(j, json_object_get(m, "role")));
+    return read_content(j, content ? content : json_null());
+}
+
+// The texts of all messages lie one after the other, and are pointed into when none comes any more.
+static Status read_messages(Job *j, const json_t *list) {
+    if (!json_is_array(list) || json_array_size(list) == 0)
+        return unexpected("messages", "a list of at least one message", list);
+    size_t n = json_array_size(list), *ends = mem_alloc(n * sizeof *ends);
+    Status st = OK;
+    for (size_t i = 0; i < n && !st.code; i++) {
+        st = read_message(j, json_array_get(list, i));
+        ends[i] = j->message_text.n;
+    }
+    buf_append(&j->message_text, "", 0);
+    j->messages = mem_alloc(n * sizeof *j->messages);
+    const char *role = j->roles.data;
+    for (size_t i = 0, begin = 0; i < n && !st.code; begin = ends[i++]) {
+        j->messages[i] = (Message){role, {j->message_text.data + begin, ends[i] - begin}};
+        role += strlen(role) + 1;
+    }
+    j->n_messages = (int)n;
+    free(ends);
+    return st;
+}
+
+// ---- keys of their own kind -----------------------------------------------------------------------------------------
+
+static Status read_prompt(Job *j, const char *key, const json_t *value) {
+    if (!json_is_string(value)) return unexpected(key, "a text", value);
+    j->prompt = str_of_json(value);
+    return OK;
+}
+
+static Status read_stop(Job *j, const char *key, const json_t *value) {
+    size_t n = json_is_array(value) ? json_array_size(value) : 1;
+    if (n > JOB_MOST_STOPS) return unexpected(key, "no more than 64 texts", value);
+    Buf texts = {0};
+    size_t begin[JOB_MOST_STOPS];
+    for (size_t i = 0; i < n; i++) {
+        const json_t *one = json_is_array(value) ? json_array_get(value, i) : value;
+        Str text = json_is_string(one) ? str_of_json(one) : str_of("");
+        if (text.n == 0 || text.n > JOB_LONGEST_STOP || memchr(text.data, 0, text.n)) {
+            buf_free(&texts);
+            return unexpected(key, "texts of 1 to 1024 bytes without a NUL", one);
+        }
+        begin[i] = texts.n;
+        buf_append(&texts, text.data, text.n + 1);
+    }
+    j->stop_texts = texts.data;
+    j->o.stop = mem_alloc((n + 1) * sizeof *j->o.stop);
+    for (size_t i = 0; i < n; i++) j->o.stop[i] = texts.data + begin[i];
+    j->o.n_stop = (int)n;
+    return OK;
+}
+
+// {"15043": -100, ...}: added to what the run's options say of other tokens.
+static Status read_bias(Job *j, const char *key, const json_t *value) {
+    if (!json_is_object(value)) return unexpected(key, "an object of token ids and numbers", value);
+    SamplerParams *s = &j->o.sampling;
+    int n = s->n_bias;
+    LogitBias *all = mem_alloc(((size_t)n + json_object_size(value)) * sizeof *all);
+    if (n) memcpy(all, s->bias, (size_t)n * sizeof *all);
+    const char *id_text;
+    json_t *bias;
+    json_object_foreach((json_t *)value, id_text, bias) {
+        char *end;
+        long id = strtol(id_text, &end, 10);
+        double b = json_number_value(bias);
+        if (*id_text < '0' || *id_text > '9' || *end || id > INT_MAX || !json_is_number(bias) || fabs(b) > 1e6) {
+            free(all);
+            return unexpected(key, "token ids and numbers from -1e6 to 1e6", value);
+        }
+        all[n++] = (LogitBias){(int)id, (float)b};
+    }
+    s->bias = j->bias = all;
+    s->n_bias = n;
+    return OK;
+}
+
+static Status read_logprobs(Job *j, const char *key, const json_t *value) {
+    if (!json_is_true(value)) return read_whole(key, value, 0, 1000, &j->o.logprobs);
+    if (j->o.logprobs < 0) j->o.logprobs = 0; // top_logprobs may have said more
+    return OK;
+}
+
+static Status read_answers(Job *j, const char *key, const json_t *value) {
+    return read_whole(key, value, 1, JOB_MOST_ANSWERS, &j->n);
+}
+
+static Status read_raw(Job *j, const char *key, const json_t *value) { return read_flag(key, value, &j->raw); }
+
+static Status read_messages_key(Job *j, const char *key, const json_t *value) {
+    (void)key;
+    return read_messages(j, value);
+}
+
+// What speaks of the request and not of its answer.
+static Status read_nothing(Job *j, const char *key, const json_t *value) {
+    (void)j;
+    (void)key;
+    (void)value;
+    return OK;
+}
+
+static Status read_format(Job *j, const char *key, const json_t *value) {
+    (void)j;
+    const char *type = json_string_value(json_object_get(value, "type"));
+    return type && strcmp(type, "text") == 0 ? OK : unexpected(key, "{\"type\":\"text\"}", value);
+}
+
+enum { OURS = 1 << JOB_QUILL, CHAT = 1 << JOB_CHAT, COMPLETION = 1 << JOB_COMPLETION, OPENAI = CHAT | COMPLETION };
+
+static const struct {
+    const char *key;
+    unsigned forms; // 1 << JobForm
+    Status (*read)(Job *j, const char *key, const json_t *value);
+} own_keys[] = {
+    {"prompt", OURS | COMPLETION, read_prompt},
+    {"messages", OURS | CHAT, read_messages_key},
+    {"n", OURS | OPENAI, read_answers},
+    {"raw", OURS, read_raw},
+    {"stop", OURS | OPENAI, read_stop},
+    {"logit_bias", OURS | OPENAI, read_bias},
+    {"logprobs", OURS | OPENAI, read_logprobs},
+    {"top_logprobs", CHAT, read_logprobs},
+    {"id", OURS, read_nothing}, // read before
+    {"model", OPENAI, read_nothing},
+    {"user", OPENAI, read_nothing},
+    {"metadata", OPENAI, read_nothing},
+    {"store", OPENAI, read_nothing},
+    {"service_tier", OPENAI, read_nothing},
+    {"safety_identifier", OPENAI, read_nothing},
+    {"prompt_cache_key", OPENAI, read_nothing},
+    {"response_format", CHAT, read_format},
+};
+
+// ---- all other keys are options -------------------------------------------------------------------------------------
+
+static Status unknown_key(const Job *j, const char *key) {
+    Nearest nearest = {.word = key};
+    char name[32];
+    for (size_t i = 0; i < ARRAY_LEN(own_keys); i++)
+        if (own_keys[i].forms & 1u << j->form) nearest_try(&nearest, own_keys[i].key);
+    for (int i = 0; i < cli_n_options; i++) {
+        if (!cli_settable(&cli_options[i])) continue;
+        for (const char *at = cli_options[i].names; (at = next_name(at, name));) {
+            for (char *c = name; *c; c++)
+                if (*c == '-') *c = '_';
+            if (name[1] == '_') nearest_try(&nearest, name + 2);
+        }
+    }
+    const char *meant = nearest_found(&nearest);
+    if (meant) return status_error(QUILL_USAGE, "%.60s: no key of a job; did you mean %s?", key, meant);
+    return status_error(QUILL_USAGE, "%.60s: nothing that quill batch has; leave it out", key);
+}
+
+// The number as a person would write it after the flag.
+static Status read_option(Job *j, const char *key, const json_t *value) {
+    const Option *o = cli_job_option(key);
+    if (!o || o->kind == STOPS) return unknown_key(j, key);
+    if (o->kind == FLAG) {
+        bool on = false;
+        TRY(read_flag(key, value, &on));
+        return cli_set_option(o, key, on ? "on" : "off", &j->o);
+    }
+    if (!json_is_number(value)) return unexpected(key, "a number", value);
+    Buf text = {0};
+    jsonio_print(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9), &text);
+    Status st = cli_set_option(o, key, text.data, &j->o);
+    buf_free(&text);
+    return st;
+}
+
+static Status read_key(Job *j, const char *key, const json_t *value) {
+    for (size_t i = 0; i < ARRAY_LEN(own_keys); i++)
+        if (strcmp(key, own_keys[i].key) == 0 && own_keys[i].forms & 1u << j->form)
+            return own_keys[i].read(j, key, value);
+    return read_option(j, key, value);
+}
+
+// A prompt may be empty, and a token's bias too; all else that asks for nothing is passed over.
+static bool is_read(const char *key, const json_t *value) {
+    return !asks_nothing(value) || (strcmp(key, "prompt") == 0 && json_is_string(value)) ||
+           strcmp(key, "messages") == 0;
+}
+
+static Status read_body(Job *j, const json_t *body) {
+    const char *key;
+    json_t *value;
+    bool prompt = json_is_string(json_object_get(body, "prompt")), messages = json_object_get(body, "messages");
+    json_object_foreach((json_t *)body, key, value) {
+        if (is_read(key, value)) TRY(read_key(j, key, value));
+    }
+    if (prompt == messages)
+        return status_error(QUILL_USAGE, "\"%s\" expected, found %s",
+                            j->form == JOB_CHAT         ? "messages"
+                            : j->form == JOB_COMPLETION ? "prompt"
+                                                        : "prompt\" or \"messages",
+                            prompt ? "both prompt and messages" : "none");
+    return OK;
+}
+
+// ---- the line -------------------------------------------------------------------------------------------------------
+
+static bool is_id(const json_t *j) { return json_is_string(j) || json_is_integer(j); }
+
+static Status read_openai(Job *j) {
+    const json_t *url = json_object_get(j->root, "url"), *body = json_object_get(j->root, "body");
+    const char *path = json_string_value(url);
+    if (!json_is_object(body)) return unexpected("body", "an object", body ? body : json_null());
+    if (!path) path = json_object_get(body, "messages") ? "/v1/chat/completions" : "/v1/completions";
+    if (strcmp(path, "/v1/chat/completions") == 0) j->form = JOB_CHAT;
+    else if (strcmp(path, "/v1/completions") == 0) j->form = JOB_COMPLETION;
+    else return unexpected("url", "/v1/chat/completions or /v1/completions", url);
+    j->raw = j->form == JOB_COMPLETION;
+    return read_body(j, body);
+}
+
+// Such a line has an id at most besides: a job in it would go without an answer.
+static Status read_cancel(Job *j, json_t *cancel) {
+    const char *key;
+    json_t *value;
+    if (!is_id(cancel)) return unexpected("cancel", "the id of a job", cancel);
+    json_object_foreach(j->root, key, value) {
+        if (strcmp(key, "cancel") != 0 && strcmp(key, "id") != 0)
+            return status_error(QUILL_USAGE, "nothing beside \"cancel\" expected, found \"%.100s\"", key);
+    }
+    j->cancel = json_incref(cancel);
+    return OK;
+}
+
+static Status read_line(Job *j) {
+    json_t *custom = json_object_get(j->root, "custom_id"), *own = json_object_get(j->root, "id");
+    json_t *id = custom ? custom : own, *cancel = json_object_get(j->root, "cancel");
+    bool openai = custom || json_object_get(j->root, "body");
+    if (openai) j->form = JOB_CHAT;
+    if (is_id(id)) j->id = json_incref(id);
+    else if (id && !json_is_null(id)) return unexpected(custom ? "custom_id" : "id", "a text or a whole number", id);
+    if (cancel) return read_cancel(j, cancel);
+    return openai ? read_openai(j) : read_body(j, j->root);
+}
+
+Status job_parse(Str line, const Options *defaults, Job *out) {
+    *out = (Job){.n = 1, .raw = defaults->raw, .o = *defaults};
+    out->o.seed_given = false;
+    json_error_t error;
+    out->root = jsonio_read(line, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    if (!out->root)
+        return status_error(QUILL_USAGE, "a JSON object expected, found \"%.100s\" at column %d", error.text,
+                            error.column);
+    if (!json_is_object(out->root)) return unexpected("line", "a JSON object", out->root);
+    return read_line(out);
+}
+
+void job_forget_text(Job *j) {
+    json_decref(j->root);
+    free(j->messages);
+    buf_free(&j->roles);
+    buf_free(&j->message_text);
+    j->root = NULL;
+    j->messages = NULL;
+    j->prompt = (Str){0};
+}
+
+void job_free(Job *j) {
+    job_forget_text(j);
+    json_decref(j->id);
+    json_decref(j->cancel);
+    if (j->stop_texts) free(j->o.stop);
+    free(j->stop_texts);
+    free(j->bias);
+    *j = (Job){0};
+}

@@ -1,0 +1,47 @@
+// batch/jobs.h: one line of a batch: JSON that says what to answer, and how.
+//
+//   {"id":"a","prompt":"Once","max_tokens":20,"temperature":0,"n":2,"stop":["\n"],"logprobs":3,"seed":7}
+//   {"id":"b","messages":[{"role":"user","content":"Hello"}]}
+//   {"cancel":"a"}
+//   {"custom_id":"c","method":"POST","url":"/v1/chat/completions","body":{"messages":[...],"max_tokens":20}}
+//
+// Every option of length and sampling is a key by its long names, with the flag's range and default. A key that asks
+// for what quill does not have is an error, never passed over; null, false and empty ask for nothing.
+#ifndef QUILL_JOBS_H
+#define QUILL_JOBS_H
+
+#include "answer/chat.h"
+#include "base/jsonio.h"
+#include "cli/options.h"
+
+enum {
+    JOB_MOST_ANSWERS = 128, // n
+    JOB_MOST_STOPS = 64,
+    JOB_LONGEST_STOP = 1024, // bytes
+};
+
+typedef enum { JOB_QUILL, JOB_CHAT, JOB_COMPLETION } JobForm; // a line of ours; OpenAI's, by its url
+
+typedef struct {
+    json_t *id; // a text or a whole number, as the line has it; NULL: none
+    JobForm form;
+    json_t *cancel;          // the id of the jobs that this line calls off; NULL: it is a job
+    Str prompt;              // or:
+    Message *messages;       // (n_messages); NULL: it is a prompt
+    int n_messages;          //
+    bool raw;                // the prompt's bare text, without a template
+    int n;                   // answers
+    Options o;               // the run's, with what the line says in their place; seed_given: the line has a seed
+    json_t *root;            // what prompt and messages point into
+    char *stop_texts;        // what o.stop points into, where the line has its own
+    LogitBias *bias;         // o.sampling.bias, where the line has its own
+    Buf roles, message_text; // what messages point into besides
+} Job;
+
+// QUILL_USAGE: what is wrong with the line; id and form are set then too, as far as they can be read. job_free is due
+// in any case. The defaults must outlive the job.
+Status job_parse(Str line, const Options *defaults, Job *out);
+void job_forget_text(Job *j); // prompt and messages, once they are tokens
+void job_free(Job *j);
+
+#endif

@@ -1,0 +1,212 @@
+// batch/replies.c: see batch/replies.h.
+#include "batch/replies.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "answer/report.h"
+
+static void put_ms(json_t *object, const char *key, double seconds, bool known) {
+    jsonio_put(object, key, known ? jsonio_number(1e3 * seconds, 4) : json_null());
+}
+
+// queue: until the first row; ttft, latency: from the line's coming to the first and the last token; tpot: the mean gap
+// of all answers.
+static void put_times(json_t *object, const Ticket *t) {
+    const Timeline *first = &t->answers[0].request.time;
+    double gaps = 0, seconds = 0;
+    for (int i = 0; i < t->job.n; i++) {
+        const Timeline *time = &t->answers[i].request.time;
+        seconds += time->last - time->first;
+        gaps += time->n_gaps;
+    }
+    put_ms(object, "queue_ms", first->begun - first->start, first->begun != 0);
+    put_ms(object, "ttft_ms", timeline_ttft(first), first->first != 0);
+    put_ms(object, "tpot_ms", gaps > 0 ? seconds / gaps : 0, gaps > 0);
+    put_ms(object, "latency_ms", t->end - first->start, true);
+}
+
+static int tokens_generated(const Ticket *t) {
+    int n = 0;
+    for (int i = 0; i < t->job.n; i++) n += t->answers[i].request.n_new;
+    return n;
+}
+
+// ---- our form -------------------------------------------------------------------------------------------------------
+
+static void put_answer(json_t *object, const TicketAnswer *a) {
+    jsonio_put(object, "text", jsonio_text(answer_text(&a->answer)));
+    answer_put_rest(&a->answer, object);
+    jsonio_put(object, "finish_reason", json_string(finish_name(a->request.finish)));
+}
+
+static void put_answers(json_t *object, const Ticket *t) {
+    json_t *list = json_array();
+    for (int i = 0; i < t->job.n; i++) {
+        json_t *one = json_object();
+        jsonio_put(one, "index", json_integer(i));
+        put_answer(one, &t->answers[i]);
+        jsonio_put(one, "completion_tokens", json_integer(t->answers[i].request.n_new));
+        jsonio_append(list, one);
+    }
+    jsonio_put(object, "choices", list);
+}
+
+static json_t *own_reply(const Ticket *t) {
+    json_t *j = json_object(), *usage = json_object();
+    if (t->job.id) jsonio_share(j, "id", t->job.id);
+    jsonio_put(j, "line", json_integer((json_int_t)t->line));
+    if (t->job.n == 1) put_answer(j, &t->answers[0]);
+    else put_answers(j, t);
+    jsonio_put(usage, "prompt_tokens", json_integer(t->answers[0].request.n_prompt));
+    jsonio_put(usage, "cached_tokens", json_integer(t->answers[0].request.n_reused));
+    jsonio_put(usage, "completion_tokens", json_integer(tokens_generated(t)));
+    jsonio_put(j, "usage", usage);
+    jsonio_put(j, "seed", json_integer((json_int_t)t->job.o.sampling.seed));
+    put_times(j, t);
+    return j;
+}
+
+static json_t *own_error(const Ticket *t) {
+    json_t *j = json_object(), *error = json_object();
+    if (t->job.id) jsonio_share(j, "id", t->job.id);
+    jsonio_put(j, "line", json_integer((json_int_t)t->line));
+    jsonio_put(error, "code", json_integer(t->failed.code));
+    jsonio_put(error, "message", jsonio_text(str_of(t->failed.message)));
+    jsonio_put(j, "error", error);
+    return j;
+}
+
+// ---- OpenAI's -------------------------------------------------------------------------------------------------------
+
+// {"token","logprob","bytes"} of one of ours.
+static json_t *chat_token(const json_t *token) {
+    json_t *j = json_object();
+    jsonio_share(j, "token", json_object_get(token, "piece"));
+    jsonio_share(j, "logprob", json_object_get(token, "logprob"));
+    jsonio_share(j, "bytes", json_object_get(token, "bytes"));
+    return j;
+}
+
+static json_t *chat_logprobs(const json_t *tokens) {
+    json_t *content = json_array(), *token, *one;
+    size_t i, k;
+    json_array_foreach(tokens, i, token) {
+        json_t *j = chat_token(token), *top = json_array();
+        json_array_foreach(json_object_get(token, "top"), k, one) jsonio_append(top, chat_token(one));
+        jsonio_put(j, "top_logprobs", top);
+        jsonio_append(content, j);
+    }
+    json_t *j = json_object();
+    jsonio_put(j, "content", content);
+    return j;
+}
+
+static json_t *completion_logprobs(const json_t *tokens) {
+    json_t *pieces = json_array(), *logprobs = json_array(), *tops = json_array(), *token, *one;
+    size_t i, k;
+    json_array_foreach(tokens, i, token) {
+        json_t *top = json_object();
+        jsonio_append(pieces, json_incref(json_object_get(token, "piece")));
+        jsonio_append(logprobs, json_incref(json_object_get(token, "logprob")));
+        json_array_foreach(json_object_get(token, "top"), k, one)
+            jsonio_share(top, json_string_value(json_object_get(one, "piece")), json_object_get(one, "logprob"));
+        jsonio_append(tops, top);
+    }
+    return json_pack("{s:o, s:o, s:o}", "tokens", pieces, "token_logprobs", logprobs, "top_logprobs", tops);
+}
+
+// OpenAI knows "stop" and "length".
+static const char *openai_finish(Finish f) { return f == FINISH_EOG ? "stop" : finish_name(f); }
+
+static json_t *openai_choice(const Ticket *t, int i) {
+    const TicketAnswer *a = &t->answers[i];
+    bool chat = t->job.form == JOB_CHAT;
+    json_t *j = json_object(), *logprobs = json_null(), *text = jsonio_text(answer_text(&a->answer));
+    jsonio_put(j, "index", json_integer(i));
+    if (chat) {
+        json_t *message = json_pack("{s:s, s:o}", "role", "assistant", "content", text);
+        if (a->answer.show_thoughts && a->answer.thinking.n)
+            jsonio_put(message, "reasoning_content", jsonio_text((Str){a->answer.thinking.data, a->answer.thinking.n}));
+        jsonio_put(j, "message", message);
+    } else jsonio_put(j, "text", text);
+    if (a->answer.tokens) logprobs = chat ? chat_logprobs(a->answer.tokens) : completion_logprobs(a->answer.tokens);
+    jsonio_put(j, "logprobs", logprobs);
+    jsonio_put(j, "finish_reason", json_string(openai_finish(a->request.finish)));
+    return j;
+}
+
+static json_t *openai_usage(const Ticket *t) {
+    const Request *first = &t->answers[0].request;
+    int n = tokens_generated(t);
+    json_t *j = json_object(), *details = json_object();
+    jsonio_put(j, "prompt_tokens", json_integer(first->n_prompt));
+    jsonio_put(j, "completion_tokens", json_integer(n));
+    jsonio_put(j, "total_tokens", json_integer((json_int_t)first->n_prompt + n));
+    jsonio_put(details, "cached_tokens", json_integer(first->n_reused));
+    jsonio_put(j, "prompt_tokens_details", details);
+    return j;
+}
+
+static json_t *openai_body(const TicketOffice *office, const Ticket *t) {
+    json_t *j = json_object(), *choices = json_array(), *timing = json_object();
+    bool chat = t->job.form == JOB_CHAT;
+    char id[40];
+    snprintf(id, sizeof id, "%s-%lld", chat ? "chatcmpl" : "cmpl", (long long)t->line);
+    for (int i = 0; i < t->job.n; i++) jsonio_append(choices, openai_choice(t, i));
+    put_times(timing, t);
+    jsonio_put(timing, "line", json_integer((json_int_t)t->line));
+    jsonio_put(timing, "seed", json_integer((json_int_t)t->job.o.sampling.seed));
+    jsonio_put(j, "id", json_string(id));
+    jsonio_put(j, "object", json_string(chat ? "chat.completion" : "text_completion"));
+    jsonio_put(j, "created", json_integer((json_int_t)time(NULL)));
+    jsonio_put(j, "model", jsonio_text(str_of(gguf_name(office->e->gguf))));
+    jsonio_put(j, "choices", choices);
+    jsonio_put(j, "usage", openai_usage(t));
+    jsonio_put(j, "quill", timing);
+    return j;
+}
+
+// Whose fault a failure is: the line's, or this side's.
+static bool is_ours(Status st) { return st.code != QUILL_USAGE && st.code != QUILL_CONTEXT; }
+
+static json_t *openai_failure(const Ticket *t) {
+    json_t *error = json_object(), *j = json_object();
+    jsonio_put(error, "message", jsonio_text(str_of(t->failed.message)));
+    jsonio_put(error, "type", json_string(is_ours(t->failed) ? "server_error" : "invalid_request_error"));
+    jsonio_put(error, "param", json_null());
+    jsonio_put(error, "code", json_integer(t->failed.code));
+    jsonio_put(j, "error", error);
+    return j;
+}
+
+static bool was_cut(const Ticket *t) {
+    for (int i = 0; i < t->job.n; i++)
+        if (t->answers[i].request.finish == FINISH_INTERRUPT) return true;
+    return false;
+}
+
+static json_t *openai_reply(const TicketOffice *office, const Ticket *t) {
+    json_t *j = json_object(), *response = json_null(), *error = json_null();
+    char id[40];
+    bool failed = t->failed.code != 0;
+    snprintf(id, sizeof id, "batch_req_%lld", (long long)t->line);
+    if (!failed && was_cut(t))
+        error = json_pack("{s:s, s:s}", "code", "batch_cancelled", "message", "called off before its end");
+    else {
+        response = json_object();
+        jsonio_put(response, "status_code", json_integer(!failed ? 200 : is_ours(t->failed) ? 500 : 400));
+        jsonio_put(response, "request_id", json_string(id));
+        jsonio_put(response, "body", failed ? openai_failure(t) : openai_body(office, t));
+    }
+    jsonio_put(j, "id", json_string(id));
+    jsonio_put(j, "custom_id", t->job.id ? json_incref(t->job.id) : json_null());
+    jsonio_put(j, "response", response);
+    jsonio_put(j, "error", error);
+    return j;
+}
+
+void reply_write(const TicketOffice *office, const Ticket *t, Buf *out) {
+    bool own = t->job.form == JOB_QUILL;
+    jsonio_line(!own ? openai_reply(office, t) : t->failed.code ? own_error(t) : own_reply(t), out);
+}

@@ -1,0 +1,10 @@
+// batch/replies.h: what a batch says of a line: in our form, or as OpenAI's batch files have it.
+#ifndef QUILL_REPLIES_H
+#define QUILL_REPLIES_H
+
+#include "batch/tickets.h"
+
+// One line of JSON for a ticket that is answered, or that has failed; appended to `out`.
+void reply_write(const TicketOffice *office, const Ticket *t, Buf *out);
+
+#endif

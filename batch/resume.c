@@ -1,0 +1,113 @@
+// batch/resume.c: see batch/resume.h.
+#define _GNU_SOURCE
+#include "batch/resume.h"
+
+#include "base/jsonio.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+// What a job is known by, as the key of an object; `out` stays empty where there is nothing.
+static void key_of(const json_t *id, int64_t line, Buf *out) {
+    if (json_is_string(id)) buf_printf(out, "id %s", json_string_value(id));
+    else if (json_is_integer(id)) buf_printf(out, "number %lld", (long long)json_integer_value(id));
+    else if (line > 0) buf_printf(out, "line %lld", (long long)line);
+}
+
+static bool is_whole(const json_t *answer) {
+    const char *finish = json_string_value(json_object_get(answer, "finish_reason"));
+    return finish && strcmp(finish, "interrupt") != 0;
+}
+
+static bool all_whole(const json_t *choices) {
+    for (size_t i = 0; i < json_array_size(choices); i++)
+        if (!is_whole(json_array_get(choices, i))) return false;
+    return json_array_size(choices) > 0;
+}
+
+// Whether a line of the output answers its job; then its key.
+static bool answer_key(const json_t *line, Buf *key) {
+    const json_t *response = json_object_get(line, "response");
+    if (response) { // OpenAI's form; cut answers have no response there
+        const json_t *body = json_object_get(response, "body");
+        const json_t *number = json_object_get(json_object_get(body, "quill"), "line");
+        if (!all_whole(json_object_get(body, "choices"))) return false;
+        key_of(json_object_get(line, "custom_id"), json_integer_value(number), key);
+    } else {
+        if (!is_whole(line) && !all_whole(json_object_get(line, "choices"))) return false;
+        key_of(json_object_get(line, "id"), json_integer_value(json_object_get(line, "line")), key);
+    }
+    return key->n > 0;
+}
+
+static void add(Resume *r, const char *key, int change) {
+    json_int_t n = json_integer_value(json_object_get(r->answered, key));
+    jsonio_put(r->answered, key, json_integer(n + change));
+}
+
+// Notes what the lines of an output answer; where the part of it that is to be kept ends.
+static size_t read_answers(Resume *r, Str text) {
+    size_t begin = 0;
+    while (begin < text.n) {
+        const char *end = memchr(text.data + begin, '\n', text.n - begin);
+        size_t n = end ? (size_t)(end - text.data) - begin : text.n - begin;
+        json_t *line = jsonio_read((Str){text.data + begin, n}, JSON_ALLOW_NUL, NULL);
+        Buf key = {0};
+        if (!line && !end) return begin; // it was cut
+        if (line && answer_key(line, &key)) {
+            add(r, key.data, 1);
+            r->n++;
+        }
+        json_decref(line);
+        buf_free(&key);
+        begin += n + (end != NULL);
+    }
+    return begin;
+}
+
+static Status io_error(const char *path, const char *what) {
+    return status_error(QUILL_IO, "--resume %.500s: cannot %s: %s", path, what, strerror(errno));
+}
+
+// The file's end becomes that of a line, and stdout goes on there.
+static Status append_to(const char *path, int fd, size_t end, bool open_line) {
+    if (ftruncate(fd, (off_t)end) != 0) return io_error(path, "remove the line that was cut");
+    if (open_line) TRY(fd_write_all(fd, "\n", 1));
+    if (dup2(fd, STDOUT_FILENO) < 0) return io_error(path, "write there");
+    return OK;
+}
+
+Status resume_open(const char *path, Resume *out) {
+    Buf text = {0};
+    *out = (Resume){.answered = json_object()};
+    int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0) return io_error(path, "open");
+    Status st = fd_read_all(fd, path, &text);
+    if (!st.code) {
+        size_t end = read_answers(out, (Str){text.data, text.n});
+        st = append_to(path, fd, end, end > 0 && text.data[end - 1] != '\n');
+    }
+    close(fd);
+    buf_free(&text);
+    return st;
+}
+
+bool resume_skips(Resume *r, Str line, int64_t number) {
+    if (!r->answered) return false;
+    json_t *job = jsonio_read(line, JSON_ALLOW_NUL, NULL);
+    Buf key = {0};
+    const json_t *id = json_object_get(job, "id");
+    if (job && !json_object_get(job, "cancel")) key_of(id ? id : json_object_get(job, "custom_id"), number, &key);
+    bool skips = key.n > 0 && json_integer_value(json_object_get(r->answered, key.data)) > 0;
+    if (skips) add(r, key.data, -1);
+    json_decref(job);
+    buf_free(&key);
+    return skips;
+}
+
+void resume_close(Resume *r) {
+    json_decref(r->answered);
+    *r = (Resume){0};
+}

@@ -1,0 +1,33 @@
+// batch/tally.h: what a batch of jobs took: rates, latencies, how well the KV cache was used, what kept its promise.
+#ifndef QUILL_TALLY_H
+#define QUILL_TALLY_H
+
+#include "engine.h"
+
+// Latencies to keep, in seconds; 0: any.
+typedef struct {
+    double ttft, tpot;
+} Slo;
+
+// "ttft=500,tpot=50", in milliseconds, one of them or both; NULL: none. QUILL_USAGE.
+Status slo_parse(const char *text, Slo *out);
+
+typedef struct {
+    double start;
+    Sample ttft, tpot, itl, latency, queue; // seconds
+    int64_t n_jobs, n_failed, n_kept;       // n_kept: jobs whose answers all kept the Slo
+    int64_t n_prompt, n_cached, n_new;      // tokens
+    int64_t n_steps, n_seqs, n_emitted;     // n_seqs, and tokens that came of their rows: summed over the steps
+    int most_seqs, most_blocks;             // in a step
+    double slots, slots_held;               // computed, and in the blocks that hold them, summed over the steps
+} Tally;
+
+void tally_step(Tally *t, const Engine *e, const Batch *b); // after engine_step
+void tally_answer(Tally *t, const Request *r);              // one that has ended
+// A job that is answered: n of them, `n_cached` of its prompt tokens from the cache, the last token at `end`.
+void tally_job(Tally *t, const Slo *slo, const Request *const *answers, int n, double end);
+void tally_goodput(const Tally *t, const Slo *slo);                 // to stderr, where something was promised
+void tally_report(const Tally *t, const Engine *e, const Slo *slo); // --verbose, to stderr, with the goodput
+void tally_free(Tally *t);
+
+#endif

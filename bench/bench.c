@@ -1,0 +1,596 @@
+// bench/bench.c: measures prefill and decoding on the product's own path: requests, scheduler, model_forward.
+//
+// A test brings its sequences to the depth once, untimed, and before every repetition cuts them back to it, so that
+// each measures the same work: prefill is one request of n random tokens that generates none; decoding is B requests
+// that generate n tokens each, greedily, whatever comes out. One repetition ahead of the others warms up and is not
+// counted.
+#define _GNU_SOURCE
+#include "bench/bench.h"
+
+#include "files/builtin.h"
+#include "gpu/cuda.h"
+#include "engine.h"
+#include "base/jsonio.h"
+#include "answer/output.h"
+#include "base/progress.h"
+#include "base/rng.h"
+#include "bench/roofline.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WARM_TOKENS = 8 }; // of a decode test's warm-up: enough to touch every weight
+
+typedef struct {
+    bool decode; // or prefill
+    int n;       // tokens of a repetition, of one sequence
+    int n_seqs, depth;
+    char name[64]; // "pp512", "tg128 x16 @ d4096"
+    int n_reps;
+    double *seconds; // (n_reps)
+    double *ttft;    // (n_reps) seconds until the prompt is computed; prefill alone
+    float *gaps;     // (n_gaps) seconds between two tokens of a sequence; decoding alone
+    int n_gaps;
+    Cost cost; // of one repetition
+} Test;
+
+typedef struct {
+    const Options *o;
+    Engine e;
+    Sequence *seqs;    // (n_seqs) all at the test's depth
+    Request *requests; // (n_seqs)
+    uint64_t n_drawn;  // random tokens drawn so far
+    Test *tests;       // (n_tests) those of one number of threads
+    int n_tests;
+    struct Row *rows; // (n_rows) of all that was measured
+    int n_rows;
+    Buf head; // the line above a table
+    json_t *model, *results;
+    Roofline roof;    // threads == 0: none is stored
+    CudaRoofline gpu; // name NULL: not measured
+    Progress progress;
+} Bench;
+
+// ---- running --------------------------------------------------------------------------------------------------------
+
+static void push_random(Bench *b, Sequence *s, int n) {
+    for (int i = 0; i < n; i++) {
+        int token = (int)(rng_bits(1, 0, b->n_drawn++) % (uint64_t)b->e.model.c.n_vocab);
+        sequence_push(s, &token, 1);
+    }
+}
+
+static Status check_finish(const Bench *b, const Test *t, Finish why) {
+    if (why == FINISH_CONTEXT)
+        return status_error(QUILL_CONTEXT, "bench: %s: the KV cache of %d slots is full; try a larger --kv-mem",
+                            t->name, b->e.kv.max_slots);
+    TRY(engine_fault(&b->e));
+    if (why == FINISH_BROKEN)
+        return status_error(QUILL_MODEL,
+                            "bench: %s: finite logits expected, none found; quill inspect --check-tensors "
+                            "tells which weights are to blame",
+                            t->name);
+    return OK;
+}
+
+// Runs sequences [first, last), whose newest tokens are uncomputed, until each has max_new more tokens. times: NULL, or
+// (n_seqs) what the requests have noted, the caller's to free.
+static Status run(Bench *b, const Test *t, int first, int last, int max_new, double *seconds, Cost *cost,
+                  Timeline *times) {
+    Engine *e = &b->e;
+    *cost = (Cost){0};
+    double start = clock_now();
+    for (int i = first; i < last; i++) {
+        b->requests[i] = (Request){.seq = b->seqs[i], .sampling = sampler_defaults(), .max_new = max_new};
+        b->requests[i].sampling.greedy = true;
+        b->requests[i].sequence_key = (uint64_t)i;
+        scheduler_add(e->sched, &b->requests[i]);
+    }
+    for (Batch *batch; engine_step(e, &batch);) {
+        Cost step = cost_batch(&e->model, e->kv.pool, batch);
+        cost->flops += step.flops;
+        cost->bytes += step.bytes;
+    }
+    model_wait(&e->model);
+    double end = clock_now();
+    *seconds = end - start;
+    for (int i = first; i < last; i++) {
+        if (max_new == 0) b->requests[i].time.prefill_end = end; // nobody has waited for a token
+        b->seqs[i] = b->requests[i].seq;                         // its arrays may have moved
+        if (times) times[i] = b->requests[i].time;
+        else timeline_free(&b->requests[i].time);
+    }
+    for (int i = first; i < last; i++) TRY(check_finish(b, t, b->requests[i].finish));
+    return OK;
+}
+
+static Status run_repetition(Bench *b, const Test *t, int n, double *seconds, Cost *cost, Timeline *times) {
+    for (int i = 0; i < t->n_seqs; i++) {
+        kv_truncate(&b->e.kv, &b->seqs[i], t->depth);
+        push_random(b, &b->seqs[i], t->decode ? 1 : n);
+    }
+    return run(b, t, 0, t->n_seqs, t->decode ? n : 0, seconds, cost, times);
+}
+
+// Brings the test's sequences to its depth: an earlier test may have left some of them there already.
+static Status go_deep(Bench *b, const Test *t) {
+    int first = t->n_seqs; // those that are short of it come after those that are not
+    for (int i = t->n_seqs - 1; i >= 0; i--) {
+        Sequence *s = &b->seqs[i];
+        kv_truncate(&b->e.kv, s, t->depth);
+        push_random(b, s, t->depth - s->n_tokens);
+        if (s->n_cached < t->depth) first = i;
+    }
+    double seconds;
+    Cost cost;
+    return first < t->n_seqs ? run(b, t, first, t->n_seqs, 0, &seconds, &cost, NULL) : OK;
+}
+
+// What the requests of repetition i have noted, kept for the latencies.
+static void keep_times(Test *t, int i, Timeline *times) {
+    t->ttft[i] = times[0].prefill_end - times[0].start;
+    for (int k = 0; k < t->n_seqs; k++) {
+        int n = times[k].n_gaps;
+        t->gaps = mem_resize(t->gaps, (size_t)(t->n_gaps + n) * sizeof *t->gaps);
+        if (n) memcpy(t->gaps + t->n_gaps, times[k].gaps, (size_t)n * sizeof *t->gaps);
+        t->n_gaps += n;
+        timeline_free(&times[k]);
+    }
+}
+
+static Status run_test(Bench *b, Test *t) {
+    double seconds;
+    progress_show(&b->progress, t->name, 0, t->n_reps);
+    TRY(go_deep(b, t));
+    TRY(run_repetition(b, t, t->decode ? int_min(t->n, WARM_TOKENS) : t->n, &seconds, &t->cost, NULL));
+    Timeline *times = mem_alloc((size_t)t->n_seqs * sizeof *times);
+    Status st = OK;
+    for (int i = 0; i < t->n_reps && !st.code; i++) {
+        st = run_repetition(b, t, t->n, &t->seconds[i], &t->cost, times);
+        keep_times(t, i, times);
+        progress_show(&b->progress, t->name, i + 1, t->n_reps);
+    }
+    free(times);
+    return st;
+}
+
+static void add_test(Bench *b, bool decode, int n, int depth) {
+    const Options *o = b->o;
+    if (n <= 0) return;
+    b->tests = mem_resize(b->tests, (size_t)(b->n_tests + 1) * sizeof *b->tests);
+    Test *t = &b->tests[b->n_tests++];
+    *t = (Test){.decode = decode, .n = n, .depth = depth, .n_reps = o->bench_reps};
+    t->n_seqs = decode ? int_max(1, o->bench_sequences) : 1;
+    t->seconds = mem_alloc((size_t)t->n_reps * sizeof *t->seconds);
+    t->ttft = mem_alloc((size_t)t->n_reps * sizeof *t->ttft);
+    int at = snprintf(t->name, sizeof t->name, "%s%d", decode ? "tg" : "pp", n);
+    if (t->n_seqs > 1) at += snprintf(t->name + at, sizeof t->name - (size_t)at, " x%d", t->n_seqs);
+    if (t->depth) snprintf(t->name + at, sizeof t->name - (size_t)at, " @ d%d", t->depth);
+}
+
+static void add_tests(Bench *b) {
+    const Options *o = b->o;
+    for (int d = 0; d < o->bench_depth.n; d++) {
+        for (int i = 0; i < o->bench_prompt.n; i++) add_test(b, false, o->bench_prompt.at[i], o->bench_depth.at[d]);
+        for (int i = 0; i < o->bench_gen.n; i++) add_test(b, true, o->bench_gen.at[i], o->bench_depth.at[d]);
+    }
+}
+
+static void free_tests(Bench *b) {
+    for (int i = 0; i < b->n_tests; i++) {
+        free(b->tests[i].seconds);
+        free(b->tests[i].ttft);
+        free(b->tests[i].gaps);
+    }
+    free(b->tests);
+    b->tests = NULL;
+    b->n_tests = 0;
+}
+
+// ---- figures --------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    double rate, least, most; // tok/s, all sequences together: median, slowest, fastest repetition
+    double tflops, gbs;       // at the median
+    double share;             // of the stored ceiling: FLOP rate of a prefill, bandwidth of decoding; 0: unknown
+} Figures;
+
+static Figures figures_of(const Bench *b, const Test *t) {
+    double tokens = (double)t->n * t->n_seqs, seconds = median_of(t->seconds, t->n_reps);
+    Figures f = {.rate = tokens / seconds, .tflops = t->cost.flops / seconds * 1e-12};
+    f.gbs = t->cost.bytes / seconds * 1e-9;
+    f.least = f.most = tokens / t->seconds[0];
+    for (int i = 1; i < t->n_reps; i++) {
+        double rate = tokens / t->seconds[i];
+        if (rate < f.least) f.least = rate;
+        if (rate > f.most) f.most = rate;
+    }
+    if (b->roof.threads == 0 || b->e.model.n_device > 0) return f; // the CPU's ceilings
+    int threads = threads_count(b->e.pool);
+    double peak = t->decode ? roofline_read(&b->roof, threads)
+                            : roofline_peak_gflops(&b->roof, engine_prefill_isa(&b->e), threads) * 1e-3;
+    bool in_caches = t->decode && t->cost.bytes / t->n < BANDWIDTH_BYTES;
+    if (peak > 0 && !in_caches) f.share = (t->decode ? f.gbs : f.tflops) / peak;
+    return f;
+}
+
+// The type that most of the weights' bytes are in.
+static const char *main_type(const Model *m) {
+    int types[16], n = 0;
+    double bytes[ARRAY_LEN(types)];
+    for (int i = 0; i < m->c.n_layers; i++) {
+        const Layer *l = &m->layers[i];
+        const Tensor *all[] = {&l->wq, &l->wk, &l->wv, &l->wo, &l->w_gate, &l->w_up, &l->w_down};
+        for (size_t k = 0; k < ARRAY_LEN(all); k++) {
+            int at = 0;
+            while (at < n && types[at] != all[k]->type) at++;
+            if (at == n && n < (int)ARRAY_LEN(types)) types[n++] = all[k]->type, bytes[at] = 0;
+            if (at < n) bytes[at] += (double)all[k]->n_out * (double)all[k]->row_bytes;
+        }
+    }
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        if (bytes[i] > bytes[best]) best = i;
+    return type_name(types[best]);
+}
+
+// The model's own name, else its file's without the directories.
+static const char *model_label(const Bench *b) {
+    const Model *m = &b->e.model;
+    if (m->c.name[0]) return m->c.name;
+    const char *path = gguf_name(m->gguf), *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+// ---- tables ---------------------------------------------------------------------------------------------------------
+
+static bool output_is(const Bench *b, const char *format) {
+    return strcmp(b->o->output ? b->o->output : "table", format) == 0;
+}
+
+static const char *const columns[] = {"model", "size MB", "params M", "type",    "threads", "isa",    "test",
+                                      "tok/s", "min",     "max",      "TFLOP/s", "GB/s",    "of peak"};
+enum { N_COLUMNS = ARRAY_LEN(columns) };
+
+typedef struct Row {
+    char cells[N_COLUMNS][160];
+} Row;
+
+// The table says in a line above what is the same in all rows, so that those fit a terminal.
+enum { THREADS_COLUMN = 4, FIRST_OF_TABLE = 6 };
+
+static bool is_text(int column) { return column == 0 || column == 3 || column == 5 || column == 6; }
+
+static void make_row(const Bench *b, const Test *t, Row *r) {
+    const Model *m = &b->e.model;
+    Figures f = figures_of(b, t);
+    Buf name = {0};
+    utf8_escape(&name, model_label(b), strlen(model_label(b))); // the file's word: nothing of it may steer a terminal
+    int c = 0;
+#define CELL(...) snprintf(r->cells[c++], sizeof r->cells[0], __VA_ARGS__)
+    CELL("%.150s", name.data);
+    CELL("%.1f", (double)model_weight_bytes(m) * 1e-6);
+    CELL("%.2f", (double)model_n_params(m) * 1e-6);
+    CELL("%s", main_type(m));
+    CELL("%d", threads_count(b->e.pool));
+    CELL("%s", m->device ? m->device->isa : m->be->isa);
+    CELL("%s", t->name);
+    CELL("%.2f", f.rate);
+    CELL("%.2f", f.least);
+    CELL("%.2f", f.most);
+    CELL("%.3f", f.tflops);
+    CELL("%.2f", f.gbs);
+    if (f.share > 0) CELL(output_is(b, "csv") ? "%.1f" : "%.1f%%", 100 * f.share);
+    else if (output_is(b, "csv")) CELL("%s", "");
+    else CELL("-");
+#undef CELL
+    buf_free(&name);
+}
+
+static int width_of(const Row *rows, int n_rows, int column) {
+    int width = (int)strlen(columns[column]);
+    for (int i = 0; i < n_rows; i++) width = int_max(width, (int)strlen(rows[i].cells[column]));
+    return width;
+}
+
+// Columns padded to their widest cell, of the table those that differ; md has all, with bars between them.
+static void print_padded(const Bench *b, bool md, Buf *out) {
+    const Row *rows = b->rows;
+    bool many = b->o->bench_threads.n > 1;
+    for (int line = -2; line < b->n_rows; line++) { // the head, a rule under it in md, the rows
+        if (line == -1 && !md) continue;
+        const char *between = "";
+        for (int c = 0; c < N_COLUMNS; c++) {
+            if (!md && c < FIRST_OF_TABLE && !(many && c == THREADS_COLUMN)) continue;
+            int width = width_of(rows, b->n_rows, c);
+            const char *cell = line == -2 ? columns[c] : line == -1 ? "" : rows[line].cells[c];
+            buf_str(out, md ? "| " : between);
+            between = "  ";
+            if (line == -1)
+                for (int i = 0; i < width; i++) buf_str(out, i == width - 1 && !is_text(c) ? ":" : "-");
+            else buf_printf(out, "%*s", is_text(c) ? -width : width, cell);
+            if (md) buf_str(out, c == N_COLUMNS - 1 ? " |" : " ");
+        }
+        buf_str(out, "\n");
+    }
+}
+
+static void make_head(Bench *b, const Row *row) {
+    char params[24], size[24], threads[48];
+    const Model *m = &b->e.model;
+    snprintf(threads, sizeof threads, "%.20s thread%s", row->cells[THREADS_COLUMN],
+             strcmp(row->cells[THREADS_COLUMN], "1") == 0 ? "" : "s");
+    b->head.n = 0;
+    buf_printf(&b->head, "%s: %s parameters, %s of %s%s%s, %s\n\n", row->cells[0],
+               count_text((double)model_n_params(m), params), size_text((double)model_weight_bytes(m), size),
+               row->cells[3], b->o->bench_threads.n > 1 ? "" : ", ", b->o->bench_threads.n > 1 ? "" : threads,
+               row->cells[5]);
+}
+
+static void print_csv(const Row *rows, int n_rows, Buf *out) {
+    for (int line = -1; line < n_rows; line++)
+        for (int c = 0; c < N_COLUMNS; c++) {
+            const char *cell = line < 0 ? columns[c] : rows[line].cells[c];
+            bool quote = strpbrk(cell, ",\"") != NULL;
+            if (quote) buf_str(out, "\"");
+            for (; *cell; cell++) buf_printf(out, *cell == '"' ? "\"\"" : "%c", *cell);
+            if (quote) buf_str(out, "\"");
+            buf_str(out, c == N_COLUMNS - 1 ? "\n" : ",");
+        }
+}
+
+// ---- JSON -----------------------------------------------------------------------------------------------------------
+
+static json_t *gpu_json(const Bench *b) {
+    const CudaRoofline *g = &b->gpu;
+    if (!g->name) return json_null();
+    return json_pack("{s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:f}", "name", jsonio_text(str_of(g->name)),
+                     "copy_gbs", g->copy_gbs, "matvec_gbs", g->matvec_gbs, "upload_gbs", g->upload_gbs, "download_gbs",
+                     g->download_gbs, "product_tflops", g->product_tflops, "flat_tflops", g->flat_tflops, "side",
+                     g->side, "launch_us", g->launch_us, "node_us", g->node_us);
+}
+
+static json_t *machine_json(const Bench *b) {
+    char cpu[64];
+    roofline_cpu_name(cpu, sizeof cpu);
+    double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    json_t *roof = json_null();
+    const Roofline *r = &b->roof;
+    if (r->threads)
+        roof = json_pack("{s:i, s:f, s:f, s:f, s:f, s:f}", "threads", r->threads, "read_gbs", r->read_gbs, "read_gbs_1",
+                         r->read_gbs_1, "avx2_gflops", r->avx2_gflops, "avx512_gflops", r->avx512_gflops, "amx_gflops",
+                         r->amx_gflops);
+    return json_pack("{s:o, s:i, s:f, s:o, s:o}", "cpu", jsonio_text(str_of(cpu)), "cores", threads_default(),
+                     "memory_gb", memory * 1e-9, "roofline", roof, "gpu", gpu_json(b));
+}
+
+static json_t *model_json(const Bench *b) {
+    const Model *m = &b->e.model;
+    const KvPool *kv = b->e.kv.pool;
+    const Backend *be = m->device ? m->device : m->be;
+    return json_pack("{s:o, s:o, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:s, s:i, s:s, s:s, s:s, s:s}", "name",
+                     jsonio_text(str_of(model_label(b))), "file", jsonio_text(str_of(gguf_name(m->gguf))), "arch",
+                     m->c.arch, "type", main_type(m), "bytes", (json_int_t)model_weight_bytes(m), "params",
+                     (json_int_t)model_n_params(m), "layers", m->c.n_layers, "dim", m->c.dim, "threads",
+                     threads_count(b->e.pool), "device", be->name, "isa", be->isa, "gpu_layers", m->n_device, "kernels",
+                     be->kernels, "type_k", type_name(kv->type_k), "type_v", type_name(kv->type_v), "kv_layout",
+                     b->o->paged ? "paged" : "contiguous");
+}
+
+// In milliseconds. ttft: until the prompt is computed; the first token's logits and its sampling are not in it.
+static void put_latency(const Test *t, json_t *j) {
+    if (!t->decode) {
+        jsonio_put(j, "ttft_ms", json_real(1e3 * median_of(t->ttft, t->n_reps)));
+        return;
+    }
+    double sum = 0;
+    for (int i = 0; i < t->n_gaps; i++) sum += (double)t->gaps[i];
+    bool any = t->n_gaps > 0; // a token alone has none
+    json_t *itl = json_object();
+    jsonio_put(itl, "p50", any ? json_real(1e3 * percentile(t->gaps, t->n_gaps, 50)) : json_null());
+    jsonio_put(itl, "p99", any ? json_real(1e3 * percentile(t->gaps, t->n_gaps, 99)) : json_null());
+    jsonio_put(j, "itl_ms", itl);
+    jsonio_put(j, "tpot_ms", any ? json_real(1e3 * sum / t->n_gaps) : json_null());
+}
+
+static json_t *test_json(const Bench *b, const Test *t) {
+    Figures f = figures_of(b, t);
+    json_t *samples = json_array();
+    for (int i = 0; i < t->n_reps; i++) jsonio_append(samples, json_real(t->seconds[i]));
+    json_t *j =
+        json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "test", t->name,
+                  "phase", t->decode ? "decode" : "prefill", "n", t->n, "threads", threads_count(b->e.pool),
+                  "sequences", t->n_seqs, "depth", t->depth, "tok_s", f.rate, "tok_s_min", f.least, "tok_s_max", f.most,
+                  "flops", t->cost.flops, "bytes", t->cost.bytes, "tflop_s", f.tflops, "gb_s", f.gbs, "of_peak",
+                  f.share > 0 ? json_real(f.share) : json_null(), "seconds", samples);
+    put_latency(t, j);
+    return j;
+}
+
+static void print_json(const Bench *b, Buf *out) {
+    json_t *all = json_pack("{s:o, s:O, s:O}", "machine", machine_json(b), "model", b->model, "results", b->results);
+    jsonio_print(all, JSON_INDENT(2) | JSON_REAL_PRECISION(9), out);
+    buf_str(out, "\n");
+    json_decref(all);
+}
+
+// ---- the mode -------------------------------------------------------------------------------------------------------
+
+// The results of the tests there are, while their engine is open.
+static void keep_results(Bench *b) {
+    b->rows = mem_resize(b->rows, (size_t)(b->n_rows + b->n_tests) * sizeof *b->rows);
+    for (int i = 0; i < b->n_tests; i++) {
+        make_row(b, &b->tests[i], &b->rows[b->n_rows++]);
+        jsonio_append(b->results, test_json(b, &b->tests[i]));
+    }
+    make_head(b, &b->rows[b->n_rows - 1]);
+    json_decref(b->model);
+    b->model = model_json(b);
+}
+
+static Status print_results(const Bench *b) {
+    Buf out = {0};
+    if (output_is(b, "json")) print_json(b, &out);
+    else if (output_is(b, "csv")) print_csv(b->rows, b->n_rows, &out);
+    else if (output_is(b, "md")) print_padded(b, true, &out);
+    else {
+        buf_append(&out, b->head.data, b->head.n);
+        print_padded(b, false, &out);
+    }
+    bool gone = false;
+    Status st = output_write(out.data, out.n, &gone);
+    buf_free(&out);
+    return st;
+}
+
+// The GPU's ceilings, unless --device cpu leaves it out or auto finds none.
+static Status measure_gpu(Bench *b) {
+    const char *device = b->o->device;
+    const Backend *be;
+    if (strcmp(device, "cpu") == 0) return OK;
+    Status st = cuda_backend(&be);
+    if (st.code && strcmp(device, "cuda") == 0)
+        return status_error(st.code, "--device cuda: no usable GPU: %.800s", st.message);
+    return st.code ? OK : cuda_roofline(&b->gpu);
+}
+
+static void print_gpu(const CudaRoofline *g, Buf *out) {
+    if (!g->name) return;
+    buf_printf(out, "%s\n", g->name);
+    buf_printf(out, "  %-26s %9.1f GB/s\n  %-26s %9.1f GB/s\n", "copy, read and written", g->copy_gbs,
+               "weights of a matvec, bf16", g->matvec_gbs);
+    buf_printf(out, "  %-26s %9.1f GB/s\n  %-26s %9.1f GB/s\n", "upload, pinned", g->upload_gbs, "download, pinned",
+               g->download_gbs);
+    buf_printf(out, "  %-26s %9.1f TFLOP/s (%d cubed)\n  %-26s %9.1f TFLOP/s (%d rows)\n", "bf16 product",
+               g->product_tflops, g->side, "bf16 product", g->flat_tflops, g->side / 16);
+    buf_printf(out, "  %-26s %9.2f us\n  %-26s %9.2f us\n", "a launch", g->launch_us, "a launch in a graph",
+               g->node_us);
+}
+
+// Measures, prints and stores the ceilings; they stand in the machine's part of the JSON, and beside a CSV on stderr.
+static Status measure_roofline(Bench *b) {
+    progress_show(&b->progress, "measuring this machine's ceilings", 0, 0);
+    Status measured = roofline_measure(&b->roof);
+    if (!measured.code) measured = measure_gpu(b);
+    progress_erase(&b->progress);
+    TRY(measured);
+    bool disturbed = b->roof.cpu_share < 0.9; // too low to keep: later figures would pass 100% of them
+    Roofline stored;
+    if (roofline_load(&stored)) roofline_keep_larger(&b->roof, &stored);
+    if (!disturbed && !roofline_save(&b->roof) && !b->o->quiet)
+        fprintf(stderr, "quill: the ceilings were not stored: there is no cache directory that can be written\n");
+    if (disturbed && !b->o->quiet)
+        fprintf(stderr, "quill: the ceilings were not stored: other programs took %.0f%% of the CPU meanwhile\n",
+                100 * (1 - b->roof.cpu_share));
+    if (output_is(b, "json")) return OK;
+    Buf out = {0};
+    roofline_print(&b->roof, &out);
+    print_gpu(&b->gpu, &out);
+    Status st = OK;
+    bool gone = false;
+    if (output_is(b, "csv")) fputs(out.data, stderr);
+    else st = output_write(out.data, out.n, &gone);
+    buf_free(&out);
+    return st;
+}
+
+static int largest(const IntList *l) {
+    int most = 0;
+    for (int i = 0; i < l->n; i++) most = int_max(most, l->at[i]);
+    return most;
+}
+
+// What to measure must be named once; QUILL_MODEL stands back behind --shape, and the built-in model behind --roofline
+// too.
+static Status check_options(const Options *o) {
+    bool said = o->model && !o->model_from;
+    if (o->shape && said)
+        return status_error(QUILL_USAGE, "--shape and %s: a random model or a file expected, found both", o->model);
+    if (o->type && !type_by_name(o->type))
+        return status_error(QUILL_USAGE, "--type: one of %s expected, \"%s\" found", type_list, o->type);
+    if (!o->shape && o->save)
+        return status_error(QUILL_USAGE, "--save: writes the random model of --shape, which is missing");
+    if (!o->shape && !o->model && !o->roofline && !builtin_there())
+        return status_error(QUILL_USAGE, "bench: nothing to measure: -m FILE, --shape NAME or --roofline expected");
+    if (largest(&o->bench_prompt) <= 0 && largest(&o->bench_gen) <= 0 && !o->save && !o->roofline)
+        return status_error(QUILL_USAGE, "bench: -p 0 and -n 0 leave nothing to measure");
+    return OK;
+}
+
+// The random model, saved if that was asked for; NULL where the options name a file.
+static Status make_shape(const Options *o, Gguf **out) {
+    *out = NULL;
+    if (!o->shape) return OK;
+    const TypeInfo *info = type_by_name(o->type ? o->type : "Q8_0");
+    TRY(shape_model(o->shape, info->id, o->seed_given ? o->sampling.seed : 1, out));
+    Status st = o->save ? gguf_save(*out, o->save) : OK;
+    if (st.code) {
+        gguf_close(*out);
+        *out = NULL;
+    } else if (o->save && !o->quiet) fprintf(stderr, "quill: wrote %s\n", o->save);
+    return st;
+}
+
+static Status run_tests(Bench *b, Gguf *g) {
+    const Options *o = b->o;
+    // Every test starts at the depth; one more slot for the token that a decode test starts from.
+    long long n_ctx = (long long)largest(&o->bench_depth) + 1;
+    n_ctx += int_max(largest(&o->bench_prompt), largest(&o->bench_gen));
+    if (n_ctx > 1 << 30) {
+        gguf_close(g);
+        return status_error(QUILL_USAGE, "-d, -p, -n: at most %d tokens together expected, %lld found", 1 << 30, n_ctx);
+    }
+    int n_seqs = int_max(1, o->bench_sequences);
+    EngineNeeds needs = {.n_ctx = (int)n_ctx, .n_seqs = n_seqs, .max_out = n_seqs, .whole = true};
+    progress_show(&b->progress, "loading", 0, 0);
+    Status st = g ? engine_open_view(&b->e, o, needs, g) : engine_open(&b->e, o, needs);
+    progress_erase(&b->progress);
+    TRY(st);
+    b->seqs = mem_alloc((size_t)n_seqs * sizeof *b->seqs);
+    b->requests = mem_alloc((size_t)n_seqs * sizeof *b->requests);
+    engine_settle(&b->e); // not timed: a repetition is to be like the next
+    for (int i = 0; i < b->n_tests && !st.code; i++) st = run_test(b, &b->tests[i]);
+    progress_erase(&b->progress);
+    if (!st.code) keep_results(b);
+    for (int i = 0; i < n_seqs; i++) {
+        kv_release(&b->e.kv, &b->seqs[i]);
+        sequence_free(&b->seqs[i]);
+    }
+    free(b->seqs);
+    free(b->requests);
+    engine_close(&b->e);
+    return st;
+}
+
+// All tests with the i-th number of threads: the scratch and the pool are made for it.
+static Status run_threads(Bench *b, const Options *o, int i) {
+    Options own = *o;
+    own.threads = int_max(0, o->bench_threads.at[i]);
+    if (i > 0) own.save = NULL;
+    b->o = &own;
+    Gguf *g;
+    Status st = make_shape(&own, &g);
+    bool only_roofline = o->roofline && !o->shape && !o->model;
+    if (!st.code && !only_roofline) add_tests(b);
+    if (!st.code && b->n_tests > 0) st = run_tests(b, g);
+    else if (!st.code) gguf_close(g);
+    free_tests(b);
+    b->o = o;
+    return st;
+}
+
+Status bench_run(const Options *o) {
+    Bench b = {.o = o, .progress = progress_new(o->quiet), .model = json_null(), .results = json_array()};
+    Status st = check_options(o);
+    if (!st.code && o->roofline) st = measure_roofline(&b);
+    else if (!st.code) roofline_load(&b.roof);
+    for (int i = 0; i < o->bench_threads.n && !st.code; i++) st = run_threads(&b, o, i);
+    if (!st.code && (b.n_rows > 0 || output_is(&b, "json"))) st = print_results(&b);
+    free(b.rows);
+    buf_free(&b.head);
+    json_decref(b.model);
+    json_decref(b.results);
+    return st;
+}

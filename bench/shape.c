@@ -1,0 +1,389 @@
+// bench/shape.c: models of random valid blocks: the speed of a shape without its weights (see bench.h).
+//
+// Every tensor is filled with random bytes 8 at a time, a cache's worth at once, and then its scales are set so that a
+// matrix's elements have mean 0 and mean square 1/n_in: a row's product with a normalised vector is about 1, as in a
+// trained model, and activations stay finite through any number of layers. Bits that no value may have (the exponents
+// of floats) are taken out.
+#include "bench/bench.h"
+#include "formats/quants.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const char *name;
+    int dim, layers, heads, kv_heads, ffn, vocab, head_dim, ctx, tied;
+} Shape;
+
+static const Shape presets[] = {
+    // TinyLlama; Llama 3.2 1B; Llama 3.1 8B. The context is ours: long enough to measure at depth.
+    {"1.1b", 2048, 22, 32, 4, 5632, 32000, 64, 32768, 0},
+    {"1b", 2048, 16, 32, 8, 8192, 128256, 64, 32768, 1},
+    {"8b", 4096, 32, 32, 8, 14336, 128256, 128, 32768, 0},
+};
+
+// ---- the shape's text -----------------------------------------------------------------------------------------------
+
+enum { N_BYTE_TOKENS = 3 + 256 }; // <unk> <s> </s> and the bytes: the least vocabulary
+
+#define AT(field) offsetof(Shape, field)
+static const struct {
+    const char *key;
+    size_t at;
+    int least, most;
+} keys[] = {
+    {"dim", AT(dim), 1, 1 << 16},        {"layers", AT(layers), 1, 1024}, {"heads", AT(heads), 1, 1024},
+    {"kv_heads", AT(kv_heads), 1, 1024}, {"ffn", AT(ffn), 1, 1 << 20},    {"vocab", AT(vocab), N_BYTE_TOKENS, 1 << 20},
+    {"head_dim", AT(head_dim), 2, 512},  {"ctx", AT(ctx), 1, 1 << 24},    {"tied", AT(tied), 0, 1},
+};
+
+#define SHAPE_FORMS                                                                                                    \
+    "1.1b, 1b, 8b, or dim=..,layers=..,heads=..,ffn=..,vocab=..[,kv_heads=..][,head_dim=..][,ctx=..][,tied=0|1], "     \
+    "also after a name to change it: 8b,layers=4"
+
+static Status set_key(Shape *s, const char *text, size_t n) {
+    const char *equals = memchr(text, '=', n);
+    size_t n_key = equals ? (size_t)(equals - text) : n;
+    for (size_t i = 0; equals && i < ARRAY_LEN(keys); i++) {
+        if (strlen(keys[i].key) != n_key || memcmp(keys[i].key, text, n_key) != 0) continue;
+        char *end;
+        long v = strtol(equals + 1, &end, 10);
+        if (end != text + n || end == equals + 1 || v < keys[i].least || v > keys[i].most)
+            return status_error(QUILL_USAGE, "--shape: %s: %d to %d expected, \"%.*s\" found", keys[i].key,
+                                keys[i].least, keys[i].most, (int)(n - n_key - 1), equals + 1);
+        memcpy((char *)s + keys[i].at, &(int){(int)v}, sizeof(int));
+        return OK;
+    }
+    return status_error(QUILL_USAGE, "--shape: expected %s; found \"%.*s\"", SHAPE_FORMS, (int)(n < 64 ? n : 64), text);
+}
+
+// What the keys left open, and what must fit together.
+static Status complete(Shape *s) {
+    const int required[] = {s->dim, s->layers, s->heads, s->ffn, s->vocab};
+    const char *names[] = {"dim", "layers", "heads", "ffn", "vocab"};
+    for (size_t i = 0; i < ARRAY_LEN(required); i++)
+        if (!required[i])
+            return status_error(QUILL_USAGE, "--shape: %s=N is missing; expected %s", names[i], SHAPE_FORMS);
+    if (!s->kv_heads) s->kv_heads = s->heads;
+    if (!s->ctx) s->ctx = 32768;
+    if (s->heads % s->kv_heads)
+        return status_error(QUILL_USAGE, "--shape: kv_heads: a divisor of heads=%d expected, %d found", s->heads,
+                            s->kv_heads);
+    if (!s->head_dim && s->dim % s->heads)
+        return status_error(QUILL_USAGE, "--shape: heads: a divisor of dim=%d expected, %d found; or give head_dim too",
+                            s->dim, s->heads);
+    if (!s->head_dim) s->head_dim = s->dim / s->heads;
+    if (s->head_dim % 2 || s->head_dim > 512)
+        return status_error(QUILL_USAGE, "--shape: head_dim: an even number up to 512 expected, %d found", s->head_dim);
+    return OK;
+}
+
+static Status parse_shape(const char *text, Shape *s) {
+    *s = (Shape){.name = "custom"};
+    const char *at = text;
+    size_t n = strcspn(at, ",");
+    for (size_t i = 0; i < ARRAY_LEN(presets); i++)
+        if (strlen(presets[i].name) == n && memcmp(presets[i].name, at, n) == 0) {
+            *s = presets[i];
+            at += n;
+            if (!*at) return complete(s);
+            s->name = "custom";
+            at++;
+        }
+    for (;; at += n + 1) {
+        n = strcspn(at, ",");
+        TRY(set_key(s, at, n));
+        if (!at[n]) return complete(s);
+    }
+}
+
+// ---- random bits ----------------------------------------------------------------------------------------------------
+
+// 64 bits of a counter, two rounds of multiply and fold: not for secrets, but without pattern to the eye or the caches.
+static inline uint64_t random_bits(uint64_t counter) {
+    uint64_t z = counter * 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 32)) * 0xd6e8feb86659fd93u;
+    return z ^ (z >> 29);
+}
+
+// n bytes; each 8 of them are random & keep + base.
+static void fill(void *out, size_t n, uint64_t counter, uint64_t keep, uint64_t base) {
+    uint8_t *p = out;
+    for (; n >= 8; n -= 8, p += 8) {
+        uint64_t v = (random_bits(counter++) & keep) + base;
+        memcpy(p, &v, 8);
+    }
+    uint64_t v = (random_bits(counter) & keep) + base;
+    memcpy(p, &v, n);
+}
+
+// ---- floats ---------------------------------------------------------------------------------------------------------
+
+// A float of `bits` bits with `mantissa` bits of mantissa: sign, mantissa and the two low exponent bits stay random, so
+// that magnitudes spread over four octaves [1, 16) 2^k, whose root mean square is 7.04 2^k; k is chosen for `rms`.
+static void fill_floats(void *out, size_t n_bytes, uint64_t counter, int bits, int mantissa, float rms) {
+    int bias = bits == 16 && mantissa == 10 ? 15 : 127;
+    int low = int_max(1, bias + (int)lrint(log2((double)rms / 7.04)));
+    uint64_t keep = (uint64_t)1 << (bits - 1) | (((uint64_t)4 << mantissa) - 1), base = (uint64_t)low << mantissa;
+    for (int i = bits; i < 64; i *= 2) { // the same in every lane
+        keep |= keep << i;
+        base |= base << i;
+    }
+    fill(out, n_bytes, counter, keep, base);
+}
+
+// ---- blocks ---------------------------------------------------------------------------------------------------------
+
+// Of each type: where its halves lie, the root mean square of an element under d = 1 with random quants and scales, and
+// what makes its mean 0: `signed_d` draws the sign of d, min_ratio is |min / d| where a block has a minimum. A mean
+// that is not 0 would be a common direction of all rows, which grows from layer to layer.
+typedef struct {
+    int type;
+    int d_at, min_at; // byte offsets; -1: none
+    double rms, min_ratio;
+    bool signed_d;
+} Recipe;
+
+static const Recipe recipes[] = {
+    {TYPE_Q4_0, offsetof(BlockQ4_0, d), -1, 4.64, 0, true},
+    {TYPE_Q4_1, offsetof(BlockQ4_1, d), offsetof(BlockQ4_1, m), 4.61, -7.5, false},
+    {TYPE_Q5_0, offsetof(BlockQ5_0, d), -1, 9.25, 0, true},
+    {TYPE_Q5_1, offsetof(BlockQ5_1, d), offsetof(BlockQ5_1, m), 9.23, -15.5, false},
+    {TYPE_Q8_0, offsetof(BlockQ8_0, d), -1, 73.9, 0, true},
+    {TYPE_Q2_K, offsetof(BlockQ2_K, d), offsetof(BlockQ2_K, dmin), 13.4, 1.5, false},
+    {TYPE_Q3_K, offsetof(BlockQ3_K, d), -1, 43.3, 0, false},
+    {TYPE_Q4_K, offsetof(BlockQ4_K, d), offsetof(BlockQ4_K, dmin), 258, 7.5, false},
+    {TYPE_Q5_K, offsetof(BlockQ5_K, d), offsetof(BlockQ5_K, dmin), 528, 15.5, false},
+    {TYPE_Q6_K, offsetof(BlockQ6_K, d), -1, 1366, 0, false},
+    {TYPE_IQ4_NL, offsetof(BlockIQ4_NL, d), -1, 67.7, 0, true},
+    {TYPE_IQ4_XS, offsetof(BlockIQ4_XS, d), -1, 1251, 0, true},
+};
+
+typedef struct {
+    half_bits d, min;
+} ScalePair;
+
+// 256 scales within a quarter of the one that gives `rms`, to be drawn from: halves are slow to make.
+static void make_scales(const Recipe *r, float rms, ScalePair out[256]) {
+    double centre = (double)rms / r->rms;
+    for (int i = 0; i < 256; i++) {
+        float d = (float)(centre * (0.75 + (i / 2 + 0.5) / 256));
+        out[i].d = float_half(r->signed_d && i % 2 ? -d : d);
+        out[i].min = float_half((float)r->min_ratio * half_float(out[i].d));
+    }
+}
+
+static void fill_blocks(void *out, size_t n_blocks, int block_bytes, uint64_t counter, const Recipe *r, float rms) {
+    enum { CHUNK = 32768 }; // bytes that are filled and then patched while they are in the cache
+    ScalePair scales[256];
+    make_scales(r, rms, scales);
+    size_t a_chunk = (size_t)CHUNK / (size_t)block_bytes, n;
+    for (uint8_t *p = out; n_blocks; n_blocks -= n, p += n * (size_t)block_bytes) {
+        n = n_blocks < a_chunk ? n_blocks : a_chunk;
+        fill(p, n * (size_t)block_bytes, counter, UINT64_MAX, 0);
+        counter += CHUNK / 8;
+        for (size_t i = 0; i < n; i++) {
+            uint8_t *block = p + i * (size_t)block_bytes;
+            const ScalePair *s = &scales[block[r->d_at]]; // the random byte that lies there draws it
+            memcpy(block + r->d_at, &s->d, sizeof s->d);
+            if (r->min_at >= 0) memcpy(block + r->min_at, &s->min, sizeof s->min);
+        }
+    }
+}
+
+// ---- tensors --------------------------------------------------------------------------------------------------------
+
+enum { I8G_GROUP = 32 };
+
+static size_t data_bytes(int type, size_t n) {
+    const TypeInfo *info = type_info(type);
+    return n / (size_t)info->block * (size_t)info->bytes;
+}
+
+static void fill_matrix(void *data, float *scales, int type, size_t n_in, size_t n, uint64_t counter) {
+    const TypeInfo *info = type_info(type);
+    float rms = 1 / sqrtf((float)n_in);
+    if (type == TYPE_F32) fill_floats(data, 4 * n, counter, 32, 23, rms);
+    else if (type == TYPE_F16) fill_floats(data, 2 * n, counter, 16, 10, rms);
+    else if (type == TYPE_BF16) fill_floats(data, 2 * n, counter, 16, 7, rms);
+    else if (type == TYPE_I8G) {
+        fill(data, n, counter, UINT64_MAX, 0);
+        for (size_t i = 0; i < n / I8G_GROUP; i++) scales[i] = rms / 73.9f;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(recipes); i++)
+        if (recipes[i].type == type) fill_blocks(data, n / (size_t)info->block, info->bytes, counter, &recipes[i], rms);
+}
+
+// Walks all tensors in the file's order: without `pages` it only counts the bytes, with them it fills and adds.
+typedef struct {
+    Gguf *g;
+    uint8_t *pages; // NULL: count
+    size_t at;      // bytes given out
+    int type;
+    uint64_t seed;
+    int n_tensors;
+} Maker;
+
+static void *take(Maker *k, size_t n) {
+    void *p = k->pages ? k->pages + k->at : NULL;
+    k->at += round_up(n, 64);
+    return p;
+}
+
+static void add_matrix(Maker *k, const char *name, int n_in, int n_out) {
+    size_t n = (size_t)n_in * (size_t)n_out;
+    void *data = take(k, data_bytes(k->type, n));
+    float *scales = k->type == TYPE_I8G ? take(k, n / I8G_GROUP * sizeof *scales) : NULL;
+    uint64_t counter = k->seed + ((uint64_t)++k->n_tensors << 40);
+    if (!k->pages) return;
+    fill_matrix(data, scales, k->type, (size_t)n_in, n, counter);
+    gguf_add_tensor(k->g, name, k->type, (size_t)n_in, (size_t)n_out, data, scales, scales ? I8G_GROUP : 0);
+}
+
+static void add_norm(Maker *k, const char *name, int n) {
+    float *data = take(k, (size_t)n * sizeof *data);
+    if (!k->pages) return;
+    for (int i = 0; i < n; i++) data[i] = 1;
+    gguf_add_tensor(k->g, name, TYPE_F32, (size_t)n, 0, data, NULL, 0);
+}
+
+static void add_layer(Maker *k, const Shape *s, int i) {
+    int q_dim = s->heads * s->head_dim, kv_dim = s->kv_heads * s->head_dim;
+    const struct {
+        const char *part;
+        int n_in, n_out; // n_out 0: a norm
+    } parts[] = {
+        {"attn_norm", s->dim, 0},     {"attn_q", s->dim, q_dim},      {"attn_k", s->dim, kv_dim},
+        {"attn_v", s->dim, kv_dim},   {"attn_output", q_dim, s->dim}, {"ffn_norm", s->dim, 0},
+        {"ffn_gate", s->dim, s->ffn}, {"ffn_up", s->dim, s->ffn},     {"ffn_down", s->ffn, s->dim},
+    };
+    for (size_t p = 0; p < ARRAY_LEN(parts); p++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.%s.weight", i, parts[p].part);
+        if (parts[p].n_out) add_matrix(k, name, parts[p].n_in, parts[p].n_out);
+        else add_norm(k, name, parts[p].n_in);
+    }
+}
+
+static size_t add_tensors(Maker *k, const Shape *s) {
+    add_matrix(k, "token_embd.weight", s->dim, s->vocab);
+    add_norm(k, "output_norm.weight", s->dim);
+    if (!s->tied) add_matrix(k, "output.weight", s->dim, s->vocab);
+    for (int i = 0; i < s->layers; i++) add_layer(k, s, i);
+    return k->at;
+}
+
+// ---- metadata -------------------------------------------------------------------------------------------------------
+
+static void set_hyper(Gguf *g, const Shape *s, int type) {
+    char name[64];
+    snprintf(name, sizeof name, "random-%s-%s", s->name, type_name(type));
+    gguf_set_str(g, "general.architecture", "llama");
+    gguf_set_str(g, "general.name", name);
+    gguf_set_u32(g, "general.quantization_version", 2);
+    gguf_set_u32(g, "llama.context_length", (uint32_t)s->ctx);
+    gguf_set_u32(g, "llama.embedding_length", (uint32_t)s->dim);
+    gguf_set_u32(g, "llama.block_count", (uint32_t)s->layers);
+    gguf_set_u32(g, "llama.feed_forward_length", (uint32_t)s->ffn);
+    gguf_set_u32(g, "llama.attention.head_count", (uint32_t)s->heads);
+    gguf_set_u32(g, "llama.attention.head_count_kv", (uint32_t)s->kv_heads);
+    gguf_set_u32(g, "llama.attention.key_length", (uint32_t)s->head_dim);
+    gguf_set_u32(g, "llama.attention.value_length", (uint32_t)s->head_dim);
+    gguf_set_f32(g, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf_set_u32(g, "llama.rope.dimension_count", (uint32_t)s->head_dim);
+    gguf_set_f32(g, "llama.rope.freq_base", 500000);
+    gguf_set_u32(g, "llama.vocab_size", (uint32_t)s->vocab);
+}
+
+// Piece number i after the bytes: the word mark, printable ASCII, and then words of two and more letters, all distinct.
+static void filler_piece(int i, Buf *out) {
+    out->n = 0;
+    if (i == 0) buf_str(out, "\xe2\x96\x81"); // U+2581, SentencePiece's space
+    else if (i < 95) buf_printf(out, "%c", ' ' + i);
+    else {
+        int n_letters = 2, n_words = 26 * 26;
+        for (i -= 95; i >= n_words; n_letters++) {
+            i -= n_words;
+            n_words *= 26;
+        }
+        char word[8] = {0};
+        for (int k = n_letters; k-- > 0; i /= 26) word[k] = (char)('a' + i % 26);
+        buf_str(out, word);
+    }
+}
+
+enum { PIECE_NORMAL = 1, PIECE_UNKNOWN = 2, PIECE_CONTROL = 3, PIECE_BYTE = 6 }; // as GGUF numbers them
+
+static void set_vocabulary(Gguf *g, int n) {
+    Buf text = {0}, piece = {0}; // all pieces behind one another, 16 bytes each
+    Str *pieces = mem_alloc((size_t)n * sizeof *pieces);
+    float *scores = mem_alloc((size_t)n * sizeof *scores);
+    int32_t *types = mem_alloc((size_t)n * sizeof *types);
+    static const char *const specials[] = {"<unk>", "<s>", "</s>"};
+    for (int i = 0; i < n; i++) {
+        bool is_byte = i >= 3 && i < N_BYTE_TOKENS;
+        piece.n = 0;
+        if (i < 3) buf_str(&piece, specials[i]);
+        else if (is_byte) buf_printf(&piece, "<0x%02X>", i - 3);
+        else filler_piece(i - N_BYTE_TOKENS, &piece);
+        types[i] = i == 0 ? PIECE_UNKNOWN : i < 3 ? PIECE_CONTROL : is_byte ? PIECE_BYTE : PIECE_NORMAL;
+        scores[i] = i < N_BYTE_TOKENS ? 0 : (float)(N_BYTE_TOKENS - i);
+        pieces[i].n = piece.n;
+        buf_append(&text, piece.data, piece.n);
+    }
+    size_t at = 0;
+    for (int i = 0; i < n; at += pieces[i++].n) pieces[i].data = text.data + at;
+    gguf_set_str(g, "tokenizer.ggml.model", "llama");
+    gguf_set_strings(g, "tokenizer.ggml.tokens", pieces, (size_t)n);
+    gguf_set_floats(g, "tokenizer.ggml.scores", scores, (size_t)n);
+    gguf_set_ints(g, "tokenizer.ggml.token_type", types, (size_t)n);
+    gguf_set_u32(g, "tokenizer.ggml.unknown_token_id", 0);
+    gguf_set_u32(g, "tokenizer.ggml.bos_token_id", 1);
+    gguf_set_u32(g, "tokenizer.ggml.eos_token_id", 2);
+    gguf_set_bool(g, "tokenizer.ggml.add_bos_token", true);
+    gguf_set_bool(g, "tokenizer.ggml.add_eos_token", false);
+    free(pieces);
+    free(scores);
+    free(types);
+    buf_free(&text);
+    buf_free(&piece);
+}
+
+// ---- the model ------------------------------------------------------------------------------------------------------
+
+static Status check_rows(const Shape *s, const TypeInfo *info) {
+    int unit = info->id == TYPE_I8G ? I8G_GROUP : info->block;
+    const int rows[] = {s->dim, s->ffn, s->heads * s->head_dim};
+    const char *names[] = {"dim", "ffn", "heads * head_dim"};
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        if (rows[i] % unit)
+            return status_error(QUILL_USAGE, "--shape: %s: a multiple of %d expected for --type %s, %d found", names[i],
+                                unit, info->name, rows[i]);
+    return OK;
+}
+
+Status shape_model(const char *shape, int type, uint64_t seed, Gguf **out) {
+    *out = NULL;
+    const TypeInfo *info = type_info(type);
+    if (!info) return status_error(QUILL_USAGE, "--type: one of %s expected, %s found", type_list, type_name(type));
+    Shape s;
+    TRY(parse_shape(shape, &s));
+    TRY(check_rows(&s, info));
+    // Each factor is bounded by the table of keys: no sum of products here comes near 2^63.
+    size_t n = add_tensors(&(Maker){.type = type}, &s), available = memory_available();
+    if (n > available)
+        return status_error(QUILL_MEMORY,
+                            "--shape %s in %s: %.2f GB needed, %.2f GB available; try fewer layers=", shape, info->name,
+                            (double)n * 1e-9, (double)available * 1e-9);
+    void *pages = pages_alloc(n, true);
+    if (!pages) return status_error(QUILL_MEMORY, "--shape %s: %zu bytes were refused by the system", shape, n);
+    Gguf *g = gguf_new(shape);
+    gguf_own_pages(g, pages, n);
+    set_hyper(g, &s, type);
+    set_vocabulary(g, s.vocab);
+    add_tensors(&(Maker){.g = g, .pages = pages, .type = type, .seed = seed}, &s);
+    *out = g;
+    return OK;
+}

@@ -1,0 +1,524 @@
+// chat/commands.c: see chat/commands.h.
+#define _GNU_SOURCE
+#include "chat/commands.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/table.h"
+#include "term/programs.h"
+#include "chat/saved.h"
+#include "term/screen.h"
+#include "term/terminal.h"
+#include "term/wrap.h"
+
+typedef struct {
+    const char *names; // separated by spaces; the first is shown
+    const char *arg;   // NULL: takes none
+    // Status: an error of the command. What ends the chat goes to *end.
+    Status (*run)(Chat *c, const char *arg, Status *end);
+    const char *help;
+} Command;
+
+static Status usage(const char *name, const char *expected) {
+    return status_error(QUILL_USAGE, "/%s: %s expected, found nothing", name, expected);
+}
+
+// ---- the chat -------------------------------------------------------------------------------------------------------
+
+static Status leave(Chat *c, const char *arg, Status *end) {
+    (void)arg, (void)end;
+    c->leave = true;
+    return OK;
+}
+
+// The next autosave begins a new file: from here on it is another conversation.
+static void forget_own(Chat *c) {
+    free(c->own);
+    c->own = NULL;
+}
+
+static Status clear(Chat *c, const char *arg, Status *end) {
+    (void)arg, (void)end;
+    conversation_clear(c->talk);
+    forget_own(c);
+    c->beginning.n = 0;
+    return OK;
+}
+
+static Status regen(Chat *c, const char *arg, Status *end) {
+    (void)arg;
+    *end = conversation_answer_again(c->talk);
+    return OK;
+}
+
+static Status undo(Chat *c, const char *arg, Status *end) {
+    (void)arg, (void)end;
+    const Message *last = conversation_last(c->talk, "user");
+    if (!last) return status_error(QUILL_USAGE, "/undo: nothing has been said");
+    Buf shown = {0};
+    utf8_escape(&shown, last->text.data, utf8_whole(last->text.data, last->text.n < 60 ? last->text.n : 60));
+    fprintf(stderr, "taken back: %s%s\n", shown.data, last->text.n > 60 ? "..." : "");
+    buf_free(&shown);
+    conversation_undo(c->talk);
+    return OK;
+}
+
+static Status edit(Chat *c, const char *arg, Status *end) {
+    bool fresh = strcmp(arg, "new") == 0;
+    if (*arg && !fresh) return status_error(QUILL_USAGE, "/edit: new or nothing expected, found \"%.100s\"", arg);
+    const Message *last = fresh ? NULL : conversation_last(c->talk, "user");
+    Buf text = {0};
+    buf_append(&text, last ? last->text.data : "", last ? last->text.n : 0);
+    Status st = programs_edit(&text);
+    bool same = last && text.n == last->text.n && memcmp(text.data, last->text.data, text.n) == 0;
+    if (!st.code && (same || text.n == 0))
+        fprintf(stderr, "%s: nothing is said\n", same ? "the message is as it was" : "an empty message");
+    else if (!st.code)
+        *end = last ? conversation_say_instead(c->talk, (Str){text.data, text.n})
+                    : conversation_say(c->talk, (Str){text.data, text.n});
+    buf_free(&text);
+    return st;
+}
+
+static Status set_system(Chat *c, const char *arg, Status *end) {
+    (void)end;
+    const Conversation *t = c->talk;
+    if (*arg) return conversation_system(c->talk, strcmp(arg, "\"\"") == 0 ? (Str){0} : str_of(arg));
+    bool there = t->n_messages > 0 && strcmp(t->messages[0].role, "system") == 0;
+    Buf shown = {0}; // a file that was loaded may have chosen it
+    utf8_escape(&shown, there ? t->messages[0].text.data : "none", there ? t->messages[0].text.n : 4);
+    fprintf(stderr, "system     %s\n", shown.data ? shown.data : "");
+    buf_free(&shown);
+    return OK;
+}
+
+// ---- settings -------------------------------------------------------------------------------------------------------
+
+static Status set(Chat *c, const char *arg, Status *end) {
+    (void)end;
+    char name[64];
+    size_t n = strcspn(arg, " =");
+    snprintf(name, sizeof name, "%.*s", (int)n, arg);
+    const char *value = arg + n + strspn(arg + n, " =");
+    if (!*value) return settings_show(&c->settings, name);
+    int n_bias = c->o->sampling.n_bias;
+    TRY(settings_set(&c->settings, name, value));
+    Status st = conversation_settings(c->talk);
+    if (!st.code) return OK;
+    c->o->sampling.n_bias = n_bias; // an id that the model has not; the biases before it may lie elsewhere now
+    TRY(conversation_settings(c->talk));
+    return st;
+}
+
+static Status show(Chat *c, const char *arg, Status *end) {
+    (void)arg;
+    const Conversation *t = c->talk;
+    const Engine *e = t->e;
+    int n = 0;
+    TRY(conversation_tokens(t, &n));
+    Buf name = {0};
+    utf8_escape(&name, gguf_name(e->gguf), strlen(gguf_name(e->gguf))); // the file chose it
+    fprintf(stderr, "model      %s\ntemplate   %s\n", name.data, chat_name(t->form));
+    buf_free(&name);
+    Status st = set_system(c, "", end);
+    fprintf(stderr, "context    %d of %d tokens, %d of them in the cache\n", n, e->shape.n_ctx,
+            int_min(n, sequence_slots(&t->seq)));
+    fprintf(stderr, "messages   %d", t->n_messages);
+    if (t->n_left_out) fprintf(stderr, ", the oldest %d left out", t->n_left_out);
+    fputc('\n', stderr);
+    if (!st.code) st = settings_show(&c->settings, "");
+    return st;
+}
+
+// ---- files ----------------------------------------------------------------------------------------------------------
+
+// The path as a shell would read it: ~/ is the home directory. The caller frees it.
+static char *path_of(const char *arg) {
+    const char *home = getenv("HOME");
+    Buf path = {0};
+    if (strncmp(arg, "~/", 2) == 0 && home) buf_str(&path, home), arg++;
+    buf_str(&path, arg);
+    return path.data;
+}
+
+// A file to read from; stdin has the chat's lines.
+static Status check_file(const char *name, const char *arg) {
+    if (!*arg) return usage(name, "a file");
+    if (strcmp(arg, "-") != 0) return OK;
+    return status_error(QUILL_USAGE,
+                        "/%s: a file expected, found -, which would be the chat's own lines; ./- is a file", name);
+}
+
+static Status read_text(Chat *c, const char *arg, Status *end) {
+    (void)end;
+    TRY(check_file("read", arg));
+    size_t before = c->beginning.n;
+    Buf text = {0};
+    char *path = path_of(arg);
+    Status st = file_read(path, &text);
+    free(path);
+    if (!st.code) {
+        if (before) buf_str(&c->beginning, "\n\n");
+        buf_append(&c->beginning, text.data, text.n);
+        screen_note("%s: %zu bytes, the beginning of the next message; Enter alone says it as it is", arg, text.n);
+    }
+    buf_free(&text);
+    return st;
+}
+
+// --kv in front of a file's name.
+static const char *without_kv(const char *arg, bool *kv) {
+    *kv = strncmp(arg, "--kv", 4) == 0 && (arg[4] == ' ' || !arg[4]);
+    return *kv ? arg + 4 + strspn(arg + 4, " ") : arg;
+}
+
+// The KV goes beside the conversation, into FILE.kv.
+static Status with_kv(Chat *c, const char *path, Status (*what)(Conversation *, const char *)) {
+    Buf beside = {0};
+    buf_printf(&beside, "%s.kv", path);
+    Status st = what(c->talk, beside.data);
+    buf_free(&beside);
+    return st;
+}
+
+// Remembers the file, whose name is the chat's from here on.
+static void name_file(Chat *c, char *path) {
+    free(c->file);
+    c->file = path;
+}
+
+// Refuses to overwrite a file that this chat neither loaded nor saved, unless the user on the terminal agrees.
+static Status check_overwrite(const Chat *c, const char *path) {
+    if ((c->file && strcmp(c->file, path) == 0) || access(path, F_OK) != 0) return OK;
+    Buf question = {0};
+    buf_str(&question, "overwrite ");
+    utf8_escape(&question, path, strlen(path));
+    buf_str(&question, "? [y/N] ");
+    bool can_ask = c->lines && lines_terminal(c->lines), yes = can_ask && lines_ask(c->lines, question.data);
+    buf_free(&question);
+    if (yes) return OK;
+    if (can_ask) return status_error(QUILL_USAGE, "/save: %.500s: is as it was", path);
+    return status_error(QUILL_USAGE,
+                        "/save: %.500s: a new file expected, or the one that was loaded or saved before; there is "
+                        "another; remove it, or choose another name",
+                        path);
+}
+
+static Status save(Chat *c, const char *arg, Status *end) {
+    (void)end;
+    bool kv;
+    const char *name = without_kv(arg, &kv);
+    if (!*name && !c->file) return usage("save", "a file");
+    char *path = *name ? path_of(name) : mem_copy(c->file, strlen(c->file));
+    Status st = check_overwrite(c, path);
+    if (!st.code) st = conversation_save(c->talk, settings_json(c->o), path);
+    if (st.code) {
+        free(path);
+        return st;
+    }
+    name_file(c, path);
+    if (kv) TRY(with_kv(c, path, conversation_save_kv));
+    fprintf(stderr, "%s: %d messages\n", path, c->talk->n_messages);
+    return OK;
+}
+
+// Applies the settings of a file whose conversation has been loaded.
+static Status load_settings(Chat *c, const char *path, bool given) {
+    Buf text = {0};
+    Status st = file_read(path, &text);
+    if (!st.code) settings_load(&c->settings, path, (Str){text.data, text.n}, given);
+    buf_free(&text);
+    if (!st.code) st = conversation_settings(c->talk);
+    if (st.code == QUILL_USAGE) c->o->sampling.n_bias = 0; // the biases name tokens of another model
+    return st;
+}
+
+Status commands_load(Chat *c, const char *path, bool given) {
+    TRY(conversation_load(c->talk, path));
+    name_file(c, mem_copy(path, strlen(path)));
+    forget_own(c);
+    TRY(load_settings(c, path, given));
+    if (!c->o->quiet) fprintf(stderr, "%s: %d messages\n", path, c->talk->n_messages);
+    return OK;
+}
+
+static Status load(Chat *c, const char *arg, Status *end) {
+    (void)end;
+    bool kv;
+    const char *name = without_kv(arg, &kv);
+    TRY(check_file("load", name));
+    char *path = path_of(name);
+    Status st = commands_load(c, path, false);
+    if (!st.code && kv) st = with_kv(c, path, conversation_load_kv);
+    free(path);
+    return st;
+}
+
+// ---- saving by itself -----------------------------------------------------------------------------------------------
+
+Status commands_autosave(Chat *c) {
+    int now[] = {c->talk->n_messages, c->talk->n_stats};
+    if (!c->autosave || memcmp(now, c->saved, sizeof now) == 0 || !conversation_last(c->talk, NULL)) return OK;
+    memcpy(c->saved, now, sizeof now);
+    bool fresh = !c->own, tell = fresh && !c->o->quiet && c->lines && lines_terminal(c->lines);
+    if (fresh) TRY(saved_new(gguf_name(c->talk->e->gguf), &c->own));
+    TRY(conversation_save(c->talk, settings_json(c->o), c->own));
+    if (tell) screen_note("saved after each turn: %s; --continue goes on with it", c->own);
+    return OK;
+}
+
+// ---- looking --------------------------------------------------------------------------------------------------------
+
+static Status stats(Chat *c, const char *arg, Status *end) {
+    (void)arg, (void)end;
+    fputs("turn    prompt    cached    answer      TTFT ms     tok/s  end\n", stderr);
+    for (int i = 0; i < c->talk->n_stats; i++) {
+        const TurnStats *s = &c->talk->stats[i];
+        fprintf(stderr, "%4d  %8d  %8d  %8d  %11.2f  %8.2f  %s\n", i + 1, s->prompt, s->cached, s->said, s->ttft_ms,
+                s->tps, finish_name(s->finish));
+    }
+    return OK;
+}
+
+static Status tokens(Chat *c, const char *arg, Status *end) {
+    (void)arg, (void)end;
+    int *ids, n = conversation_last_tokens(c->talk, &ids);
+    if (!ids) return status_error(QUILL_USAGE, "/tokens: nothing has been said");
+    Buf line = {0};
+    for (int i = 0; i < n; i++) {
+        Str piece = engine_piece(c->talk->e, ids[i], false);
+        line.n = 0;
+        utf8_escape(&line, piece.data, piece.n);
+        fprintf(stderr, "%d\t%s\n", ids[i], line.data);
+    }
+    buf_free(&line);
+    free(ids);
+    return OK;
+}
+
+static Status copy(Chat *c, const char *arg, Status *end) {
+    (void)arg, (void)end;
+    const Message *last = conversation_last(c->talk, "assistant");
+    if (!last) return status_error(QUILL_USAGE, "/copy: there is no answer yet");
+    const char *how;
+    TRY(programs_copy(last->text, &how));
+    fprintf(stderr, "%zu bytes to the clipboard, by %s\n", last->text.n, how);
+    return OK;
+}
+
+// ---- the table ------------------------------------------------------------------------------------------------------
+
+static Status help(Chat *c, const char *arg, Status *end);
+
+static const Command commands[] = {
+    {"help ?", NULL, help, "this list"},
+    {"exit quit bye", NULL, leave, "leave, as Ctrl-D does"},
+    {"clear", NULL, clear, "begin anew; the system message stays"},
+    {"regen", NULL, regen, "another answer to the last message"},
+    {"undo", NULL, undo, "take the last message and its answer back"},
+    {"edit", "[new]", edit, "change the last message, or write a new one, in $VISUAL or $EDITOR"},
+    {"system", "[TEXT]", set_system, "the system message: show it, or say another (\"\": none)"},
+    {"set", "[NAME [VALUE]]", set,
+     "sampling, length, verbose, markdown, by the names of the options; without a value: show it"},
+    {"show", NULL, show, "model, system message, context, settings"},
+    {"read", "FILE", read_text, "put a file's text before the next message"},
+    {"save", "[--kv] [FILE]", save,
+     "write conversation and settings as JSON, without a name where it was last; --kv: the KV cache too, as FILE.kv"},
+    {"load", "[--kv] FILE", load,
+     "go on with a conversation that was saved, and its settings; --kv: without computing it again"},
+    {"stats", NULL, stats, "what each turn took"},
+    {"tokens", NULL, tokens, "the tokens of the last message, an answer's as they were sampled"},
+    {"copy", NULL, copy, "the last answer to the clipboard"},
+};
+enum { N_COMMANDS = ARRAY_LEN(commands) };
+
+const char *commands_describe(int i, char shown[64]) {
+    if (i >= N_COMMANDS) return NULL;
+    const Command *c = &commands[i];
+    snprintf(shown, 64, "/%.*s%s%s", (int)strcspn(c->names, " "), c->names, c->arg ? " " : "", c->arg ? c->arg : "");
+    return c->help;
+}
+
+static const char *const keys[][2] = {
+    {"Ctrl-J, Alt-Enter", "begin a new line; so do Shift-Enter where the terminal tells it from Enter, and a \\ at the "
+                          "end of a line"},
+    {"\"\"\" to \"\"\"", "a message of many lines; a paste is one by itself"},
+    {"Ctrl-C", "stop the answer, or take back what is typed"},
+    {"Ctrl-D", "leave"},
+    {"Ctrl-R, Up", "search and see what was typed before; a line with a space in front is not kept"},
+    {"Alt-Left, Alt-Right", "go by words; Ctrl-W, Alt-D and Ctrl-Delete take one away"},
+    {"Tab", "complete commands, settings, files"},
+    {"//, a space and /", "text that begins with a slash"},
+};
+
+// Prints a name and its meaning: side by side, or one below the other on a narrow terminal.
+static void print_row(const char *name, const char *what, int columns) {
+    enum { LEFT = 23, NARROW = 60 };
+    bool below = columns > 0 && columns < NARROW;
+    Wrap w = {.columns = columns};
+    Buf out = {0}, left = {0};
+    buf_printf(&left, "%-*s", below ? 0 : LEFT, name);
+    buf_str(&left, below ? "\n    " : "");
+    wrap_text(&w, (Str){left.data, left.n}, &out);
+    wrap_hang(&w, below ? "    " : "                       ");
+    wrap_text(&w, str_of(what), &out);
+    wrap_text(&w, str_of("\n"), &out);
+    fwrite(out.data, 1, out.n, stderr);
+    buf_free(&left);
+    buf_free(&out);
+    wrap_free(&w);
+}
+
+static Status help(Chat *c, const char *arg, Status *end) {
+    (void)c, (void)arg, (void)end;
+    char shown[64];
+    const char *what;
+    int columns = terminal_columns(STDERR_FILENO);
+    for (int i = 0; (what = commands_describe(i, shown)); i++) print_row(shown, what, columns);
+    fputc('\n', stderr);
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) print_row(keys[i][0], keys[i][1], columns);
+    return OK;
+}
+
+static const Command *find(const char *word, Nearest *nearest) {
+    char name[32];
+    for (int i = 0; i < N_COMMANDS; i++)
+        for (const char *at = commands[i].names; (at = next_name(at, name));) {
+            if (strcmp(word, name) == 0) return &commands[i];
+            if (name[1]) nearest_try(nearest, name); // not "?": every single letter is one edit away from it
+        }
+    return NULL;
+}
+
+static bool same_letters(const char *a, const char *b) {
+    int count[256] = {0};
+    for (; *a && *b; a++, b++) count[(unsigned char)*a]++, count[(unsigned char)*b]--;
+    for (int i = 0; i < 256; i++)
+        if (count[i]) return false;
+    return *a == *b;
+}
+
+// The command that the word was probably meant to be: the nearest by edit distance, one with the same letters in
+// another order, or the first that begins with the word. NULL: none.
+static const char *meant_by(const char *word, const Nearest *nearest, char name[32]) {
+    if (nearest_found(nearest)) return nearest_found(nearest);
+    for (int i = 0; i < N_COMMANDS; i++)
+        for (const char *at = commands[i].names; (at = next_name(at, name));)
+            if (same_letters(word, name) || strncmp(word, name, strlen(word)) == 0) return name;
+    return NULL;
+}
+
+static Status unknown(const char *word, const Nearest *nearest) {
+    char name[32];
+    const char *meant = meant_by(word, nearest, name);
+    return status_error(QUILL_USAGE, "/%.100s: no such command; %s%s%s (// or a space in front makes it text)", word,
+                        meant ? "did you mean /" : "/help lists them", meant ? meant : "", meant ? "?" : "");
+}
+
+static Status run_command(Chat *c, const char *word, const char *arg, Status *end) {
+    Nearest nearest = {.word = word};
+    const Command *command = find(word, &nearest);
+    if (!command) return unknown(word, &nearest);
+    if (*arg && !command->arg)
+        return status_error(QUILL_USAGE, "/%s: nothing expected after it, found \"%.100s\"", word, arg);
+    return command->run(c, arg, end);
+}
+
+bool commands_hint(Str line) {
+    static const char *const words[][2] = {{"exit", "exit"}, {"quit", "exit"}, {"bye", "exit"},
+                                           {":q", "exit"},   {"help", "help"}, {"?", "help"}};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (str_is(line, words[i][0])) {
+            bool leaves = strcmp(words[i][1], "exit") == 0;
+            screen_note("/%s %s; \"%s\" with a space in front is said to the model", words[i][1],
+                        leaves ? "leaves, and so does Ctrl-D" : "lists the commands", words[i][0]);
+            return true;
+        }
+    return false;
+}
+
+#define NAME_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ?-_"
+
+bool commands_run(Chat *c, Str line, Str *text, Status *st) {
+    *st = OK;
+    *text = line;
+    bool escaped = str_has_prefix(line, "//") || str_has_prefix(line, " /");
+    if (escaped) *text = (Str){line.data + 1, line.n - 1};
+    if (escaped || line.n == 0 || line.data[0] != '/') return false;
+    Buf copy = {0};
+    buf_append(&copy, line.data + 1, line.n - 1);
+    char *word = copy.data, *end = word + strcspn(word, " \t\n");
+    bool named = strspn(word, NAME_CHARACTERS) == (size_t)(end - word); // not /usr/bin, not /*
+    if (named) {
+        char *arg = end + strspn(end, " \t\n"), *last = copy.data + copy.n;
+        while (last > arg && strchr(" \t\n", last[-1])) *--last = 0;
+        *end = 0;
+        Status failed = run_command(c, word, arg, st);
+        if (failed.message[0]) screen_note("quill: %s", failed.message);
+        c->io_failed |= failed.code == QUILL_IO;
+    }
+    buf_free(&copy);
+    return named;
+}
+
+// ---- Tab ------------------------------------------------------------------------------------------------------------
+
+static void offer(Buf *words, Str typed, const char *lead, const char *word, const char *tail) {
+    Buf whole = {0};
+    buf_printf(&whole, "%s%s%s", lead, word, tail);
+    bool fits = whole.n >= typed.n && memcmp(whole.data, typed.data, typed.n) == 0;
+    if (fits) buf_append(words, whole.data, whole.n + 1);
+    buf_free(&whole);
+}
+
+static void offer_files(Buf *words, Str typed) {
+    Buf dir = {0};
+    const char *slash = memrchr(typed.data, '/', typed.n);
+    buf_append(&dir, typed.data, slash ? (size_t)(slash + 1 - typed.data) : 0);
+    char *path = path_of(dir.n ? dir.data : ".");
+    DIR *d = opendir(path);
+    free(path);
+    bool hidden = typed.n > dir.n && typed.data[dir.n] == '.';
+    for (struct dirent *f; d && (f = readdir(d));)
+        if (f->d_name[0] != '.' || hidden) offer(words, typed, dir.data, f->d_name, f->d_type == DT_DIR ? "/" : "");
+    if (d) closedir(d);
+    buf_free(&dir);
+}
+
+// Where the argument of a command begins that takes a file, whose name may have spaces; 0: it takes none.
+static size_t file_from(Str line) {
+    static const char *const lines[] = {"/read ", "/save --kv ", "/load --kv ", "/save ", "/load "};
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++)
+        if (str_has_prefix(line, lines[i])) return strlen(lines[i]);
+    return 0;
+}
+
+bool commands_complete(void *arg, Str before, size_t *from, Buf *words) {
+    (void)arg;
+    char name[32];
+    if (before.n == 0 || before.data[0] != '/') return false;
+    const char *space = memchr(before.data, ' ', before.n), *last = memrchr(before.data, ' ', before.n);
+    size_t file = file_from(before);
+    *from = file ? file : last ? (size_t)(last + 1 - before.data) : 0;
+    Str typed = {before.data + *from, before.n - *from};
+    if (!space) {
+        for (int i = 0; i < N_COMMANDS; i++)
+            for (const char *at = commands[i].names; (at = next_name(at, name));) offer(words, typed, "/", name, "");
+    } else if (str_has_prefix(before, "/set ") && last == space) {
+        for (int i = 0; i < cli_n_options; i++)
+            if (cli_chat_settable(&cli_options[i]))
+                cli_long_name(&cli_options[i], name), offer(words, typed, "", name, "");
+    } else if (file) offer_files(words, typed);
+    return true;
+}
+
+void commands_free(Chat *c) {
+    settings_free(&c->settings);
+    free(c->file);
+    free(c->own);
+    buf_free(&c->beginning);
+}

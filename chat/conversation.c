@@ -1,0 +1,506 @@
+// chat/conversation.c: see chat/conversation.h.
+#define _GNU_SOURCE
+#include "chat/conversation.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/tempfile.h"
+#include "kv/kvfile.h"
+#include "answer/prompt.h"
+#include "answer/report.h"
+#include "base/signals.h"
+#include "answer/transcript.h"
+
+// ---- messages -------------------------------------------------------------------------------------------------------
+
+static void add_message(Conversation *c, const char *role, Str text) {
+    c->messages = mem_resize(c->messages, (size_t)(c->n_messages + 1) * sizeof *c->messages);
+    c->messages[c->n_messages++] = (Message){role, {mem_copy(text.data, text.n), text.n}};
+    c->n_said = 0;
+}
+
+static void free_messages(Message *m, int n) {
+    for (int i = 0; i < n; i++) free((void *)m[i].text.data);
+}
+
+enum { SAID = 2 }; // a mark of held.trusted
+
+static bool is(const Message *m, const char *role) { return strcmp(m->role, role) == 0; }
+static int n_system(const Conversation *c) { return c->n_messages > 0 && is(&c->messages[0], "system"); }
+
+static void keep_messages(Conversation *c, int n) {
+    free_messages(c->messages + n, c->n_messages - n);
+    c->n_messages = n;
+    if (c->n_left_out >= n - n_system(c)) c->n_left_out = 0; // there is room again for what is still there
+    c->n_said = 0;
+}
+
+const Message *conversation_last(const Conversation *c, const char *role) {
+    for (int i = c->n_messages - 1; i >= 0; i--)
+        if (role ? is(&c->messages[i], role) : !is(&c->messages[i], "system")) return &c->messages[i];
+    return NULL;
+}
+
+bool conversation_undo(Conversation *c) {
+    const Message *last = conversation_last(c, "user");
+    if (last) keep_messages(c, (int)(last - c->messages));
+    return last != NULL;
+}
+
+void conversation_clear(Conversation *c) {
+    keep_messages(c, n_system(c));
+    c->n_left_out = 0;
+}
+
+Status conversation_system(Conversation *c, Str text) {
+    if (!c->form) return status_error(QUILL_USAGE, "/system: raw text has no system message; say it in a message");
+    int had = n_system(c);
+    if (had) free_messages(c->messages, 1);
+    if (had && !text.data) memmove(c->messages, c->messages + 1, (size_t)--c->n_messages * sizeof *c->messages);
+    if (!text.data) return OK;
+    if (!had) {
+        int n_said = c->n_said;
+        add_message(c, "system", text);
+        c->n_said = n_said;
+        Message new = c->messages[c->n_messages - 1];
+        memmove(c->messages + 1, c->messages, (size_t)(c->n_messages - 1) * sizeof new);
+        c->messages[0] = new;
+    } else c->messages[0].text = (Str){mem_copy(text.data, text.n), text.n};
+    return OK;
+}
+
+// ---- text to tokens, past what the cache holds ----------------------------------------------------------------------
+
+// What the model is given: the system message and the turns that are not left out.
+static Status render(const Conversation *c, int n_left_out, bool answer, Rendered *out) {
+    int system = n_system(c), n = 0;
+    Message *given = mem_alloc((size_t)c->n_messages * sizeof *given + 1);
+    if (system) given[n++] = c->messages[0];
+    for (int i = system + n_left_out; i < c->n_messages; i++) given[n++] = c->messages[i];
+    Status st = chat_render(c->form, given, n, answer, out);
+    free(given);
+    if (!c->form && c->o->parse_special && out->text.n) memset(out->trusted.data, 1, out->text.n);
+    return st;
+}
+
+static void add_cut(Conversation *c, size_t byte, int token) {
+    c->cuts = mem_resize(c->cuts, (size_t)(c->n_cuts + 1) * sizeof *c->cuts);
+    c->cuts[c->n_cuts++] = (Cut){byte, token};
+}
+
+// How many bytes of the text the cache's tokens stand for. What the model said itself may be text or a control token
+// there.
+static size_t matching(const Conversation *c, const Rendered *text) {
+    size_t n = 0, most = c->held.text.n < text->text.n ? c->held.text.n : text->text.n;
+    while (n < most && c->held.text.data[n] == text->text.data[n] &&
+           (c->held.trusted.data[n] == SAID || c->held.trusted.data[n] == text->trusted.data[n]))
+        n++;
+    return n;
+}
+
+// The tokens of the text: the cache's own, as far as they stand for it, because what a model has sampled need not be
+// how its text would be encoded; then the rest, encoded. *n_cuts: how many of the cuts still hold then.
+static Status tokens_of(const Conversation *c, const Rendered *text, int **ids, int *n, int *n_cuts) {
+    size_t same = matching(c, text);
+    *n_cuts = c->n_cuts;
+    while (*n_cuts > 0 && c->cuts[*n_cuts - 1].byte > same) --*n_cuts;
+    if (*n_cuts == 0) return chat_encode(c->e->tok, text, true, ids, n);
+    Cut cut = c->cuts[*n_cuts - 1];
+    size_t n_rest = text->text.n - cut.byte, bound = tokenizer_bound(c->e->tok, n_rest);
+    if (text->text.n >= INT_MAX / 2 || bound >= (size_t)(INT_MAX - cut.token))
+        return status_error(QUILL_CONTEXT, "the text has %zu bytes, more than any context holds", text->text.n);
+    *ids = mem_alloc(((size_t)cut.token + bound) * sizeof **ids);
+    memcpy(*ids, c->seq.tokens, (size_t)cut.token * sizeof **ids);
+    const char *rest = text->text.data ? text->text.data + cut.byte : "";
+    const uint8_t *trusted = n_rest ? (const uint8_t *)text->trusted.data + cut.byte : NULL;
+    *n = cut.token + (int)tokenizer_encode_after(c->e->tok, c->seq.tokens[cut.token - 1], rest, n_rest, trusted,
+                                                 *ids + cut.token, bound);
+    return OK;
+}
+
+// Keeps the part of the cache that the tokens share and appends the rest of them, which stand for `text` from here on.
+static void go_on_from_cache(Conversation *c, const Rendered *text, const int *ids, int n, int n_cuts) {
+    int same = 0;
+    while (same < c->seq.n_cached && same < n - 1 && c->seq.tokens[same] == ids[same]) same++;
+    if (c->e->evict && evict_counts(c->e->evict) && same < c->seq.n_cached) same = 0;
+    kv_truncate(&c->e->kv, &c->seq, same);
+    sequence_push(&c->seq, ids + same, n - same);
+    c->n_cuts = n_cuts;
+    size_t kept = n_cuts ? c->cuts[n_cuts - 1].byte : 0;
+    c->held.text.n = c->held.trusted.n = kept; // with its marks
+    buf_append(&c->held.text, text->text.data + kept, text->text.n - kept);
+    buf_append(&c->held.trusted, text->trusted.data + kept, text->trusted.n - kept);
+    add_cut(c, c->held.text.n, n);
+}
+
+// The sequence's tokens from `first` on are the model's own words.
+static void hold_said(Conversation *c, int first) {
+    for (int i = first; i < c->seq.n_tokens; i++) {
+        Str piece = engine_piece(c->e, c->seq.tokens[i], false);
+        size_t at = c->held.text.n;
+        rendered_add(&c->held, piece.data, piece.n, true);
+        if (piece.n) memset(c->held.trusted.data + at, SAID, piece.n);
+        add_cut(c, c->held.text.n, i + 1);
+    }
+}
+
+Status conversation_tokens(const Conversation *c, int *n) {
+    Rendered text = {0};
+    int *ids = NULL, n_cuts;
+    *n = 0;
+    if (!conversation_last(c, NULL)) return OK; // templates want a message
+    Status st = render(c, c->n_left_out, false, &text);
+    if (!st.code && text.text.n > 0) st = tokens_of(c, &text, &ids, n, &n_cuts);
+    free(ids);
+    rendered_free(&text);
+    return st;
+}
+
+int conversation_last_tokens(const Conversation *c, int **ids) {
+    const Message *last = conversation_last(c, NULL);
+    *ids = NULL;
+    if (!last) return 0;
+    size_t n = (size_t)c->n_said, bound = n ? n : tokenizer_bound(c->e->tok, last->text.n);
+    *ids = mem_alloc(bound * sizeof **ids + 1);
+    if (n) memcpy(*ids, c->seq.tokens + c->seq.n_tokens - c->n_said, n * sizeof **ids);
+    else n = tokenizer_encode(c->e->tok, last->text.data, last->text.n, NULL, *ids, bound);
+    return n <= bound ? (int)n : 0;
+}
+
+// ---- a context that is full -----------------------------------------------------------------------------------------
+
+// The numbers of messages, the system's aside, that end where a turn begins, from `from` on: the first n are written.
+// Returns how many there are.
+static int turns_from(const Conversation *c, int from, int *turns, int n) {
+    int system = n_system(c), found = 0;
+    for (int i = system + from; i < c->n_messages; i++) {
+        if (!is(&c->messages[i], "user")) continue;
+        if (found < n) turns[found] = i - system;
+        found++;
+    }
+    return found;
+}
+
+static void say_left_out(const Conversation *c, int before, bool in_answer) {
+    int turns = 0;
+    for (int i = before; i < c->n_left_out; i++) turns += is(&c->messages[n_system(c) + i], "user");
+    screen_note("%squill: the context of %d tokens is full; the oldest %d turn%s left out from here on",
+                in_answer && isatty(STDOUT_FILENO) ? "\n" : "", c->e->shape.n_ctx, turns, turns == 1 ? " is" : "s are");
+}
+
+// What a turn runs on.
+typedef struct {
+    Rendered text;
+    int *ids, n, n_cuts;
+} Given;
+
+static void given_free(Given *g) {
+    rendered_free(&g->text);
+    free(g->ids);
+    *g = (Given){0};
+}
+
+static Status give(const Conversation *c, int n_left_out, Given *g) {
+    given_free(g);
+    TRY(render(c, n_left_out, true, &g->text));
+    return tokens_of(c, &g->text, &g->ids, &g->n, &g->n_cuts);
+}
+
+// Leaves out as few of the oldest turns as it takes for `room` tokens, or all but the last: *out is moved there. Each
+// try renders and encodes all that is left, so the place is found by halves.
+static Status leave_out(const Conversation *c, int room, int *out, Given *g) {
+    int *turns = mem_alloc((size_t)c->n_messages * sizeof *turns + 1);
+    int low = 0, high = turns_from(c, *out + 1, turns, c->n_messages) - 1;
+    Status st = OK;
+    while (!st.code && low < high) {
+        int middle = low + (high - low) / 2;
+        st = give(c, turns[middle], g);
+        if (g->n <= room) high = middle;
+        else low = middle + 1;
+    }
+    if (!st.code && high >= 0) st = give(c, *out = turns[high], g);
+    free(turns);
+    return st;
+}
+
+// Renders and encodes the conversation, the oldest turns left out as far as need and --context-shift say; `more` tokens
+// come after it. QUILL_CONTEXT: it does not fit. Under --evict it always does.
+static Status give_what_fits(Conversation *c, int more, Given *g) {
+    int n_ctx = c->e->shape.n_ctx, out = c->n_left_out;
+    TRY(give(c, out, g));
+    if (engine_endless(c->e)) return OK;
+    if (g->n + more > n_ctx && c->o->context_shift)
+        TRY(leave_out(c, n_ctx / 4 * 3 - more, &out, g)); // so that it is not full again at once
+    if (g->n + more > n_ctx)
+        return status_error(QUILL_CONTEXT,
+                            "the conversation would have %d tokens, the context %d; say something shorter, make room "
+                            "with /undo or /clear%s, or start again with -c %d",
+                            g->n + more, n_ctx, c->o->context_shift ? "" : ", /set context-shift on",
+                            (g->n + more + 1023) / 1024 * 1024);
+    int before = c->n_left_out;
+    c->n_left_out = out;
+    if (out != before) say_left_out(c, before, more > 0);
+    return OK;
+}
+
+// ---- a turn ---------------------------------------------------------------------------------------------------------
+
+// The context is full in the middle of an answer, of which `n_said` tokens are there: goes on in what is left after the
+// oldest turns. False: there are none, the answer ends.
+static bool shift(Conversation *c, Request *r, int n_said) {
+    if (!c->o->context_shift || turns_from(c, c->n_left_out + 1, NULL, 0) == 0) return false;
+    Given g = {0};
+    c->seq = r->seq;
+    Status st = give_what_fits(c, n_said, &g);
+    if (!st.code) {
+        size_t size = (size_t)n_said * sizeof(int);
+        int *said = mem_alloc(size + 1);
+        memcpy(said, c->seq.tokens + c->seq.n_tokens - n_said, size);
+        go_on_from_cache(c, &g.text, g.ids, g.n, g.n_cuts);
+        sequence_push(&c->seq, said, n_said);
+        hold_said(c, g.n);
+        free(said);
+        r->seq = c->seq;
+        r->sequence_key = ++c->tries; // its positions have been drawn for already
+    }
+    given_free(&g);
+    return !st.code;
+}
+
+// Runs the request to its end, over as many contexts as it takes. Its counts are those of the whole answer then.
+static void run(Conversation *c, Request *r) {
+    int n_said = 0, max_new = r->max_new, n_prompt = 0, n_reused = 0;
+    do {
+        Timeline before = r->time;
+        bool again = n_said > 0;
+        engine_add(c->e, r);
+        engine_run(c->e);
+        if (!again) n_prompt = r->n_prompt, n_reused = r->n_reused;
+        if (again) r->time.prefill_end = before.prefill_end;
+        c->seq = r->seq;
+        hold_said(c, r->n_prompt);
+        n_said += r->n_new;
+        r->max_new = max_new < 0 ? max_new : max_new - n_said;
+    } while (r->finish == FINISH_CONTEXT && r->max_new != 0 && shift(c, r, n_said));
+    r->n_prompt = n_prompt;
+    r->n_reused = n_reused;
+    r->n_new = n_said;
+}
+
+static void keep_stats(Conversation *c, const Request *r) {
+    Timing t = report_timing(c->e, r);
+    c->stats = mem_resize(c->stats, (size_t)(c->n_stats + 1) * sizeof *c->stats);
+    c->stats[c->n_stats++] = (TurnStats){r->n_prompt, r->n_reused, r->n_new, t.ttft_ms, t.decode_tps, r->finish};
+    if (c->o->verbose) report_turn(c->e, c->o, r);
+}
+
+// Generates and prints an answer to what is given. *said: anything came of it, and it is in `answer`.
+static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *said) {
+    Answer a;
+    answer_dump(c->e, c->o, &g->text, g->ids, g->n);
+    go_on_from_cache(c, &g->text, g->ids, g->n, g->n_cuts);
+    answer_start(&a, c->e, c->o, g->text.text.n == 0);
+    answer_think(&a, chat_source(c->form), (Str){g->text.text.data, g->text.text.n});
+    Request r = {.seq = c->seq,
+                 .sampling = c->sampling,
+                 .sequence_key = c->tries,
+                 .max_new = c->o->predict,
+                 .emit = answer_emit,
+                 .blind = answer_is_blind(c->o),
+                 .arg = &a};
+    run(c, &r);
+    Status st = answer_finish(&a, &r);
+    if (!st.code && signals_caught() == SIGTERM) st.code = 128 + SIGTERM; // came after the last step
+    engine_keep(c->e, &c->seq);
+    *said = r.n_new > 0 || r.finish != FINISH_INTERRUPT;
+    buf_append(answer, a.text.data ? a.text.data : "", a.text.n);
+    keep_stats(c, &r);
+    if (a.gone) st = (Status){.code = 128 + SIGPIPE};
+    if (r.finish == FINISH_CONTEXT)
+        screen_note(
+            "quill: the context of %d tokens is full and the answer ends there; /undo and /clear make room%s, a "
+            "larger -c has more",
+            c->e->shape.n_ctx, c->o->context_shift ? "" : ", /set context-shift on leaves the oldest turns out");
+    answer_free(&a);
+    timeline_free(&r.time);
+    return st;
+}
+
+// Answers the first `keep` messages and what is said now (NULL: nothing), in place of the messages after them. Where
+// no answer comes of it, everything is as it was.
+static Status turn(Conversation *c, int keep, const Str *text) {
+    int n_aside = c->n_messages - keep, left_out = c->n_left_out, n_said = c->n_said;
+    Message *aside = mem_alloc((size_t)n_aside * sizeof *aside + 1);
+    if (n_aside) memcpy(aside, c->messages + keep, (size_t)n_aside * sizeof *aside);
+    c->n_messages = keep;
+    c->n_left_out = int_min(left_out, keep - n_system(c));
+    if (text) add_message(c, "user", *text);
+    Given g = {0};
+    Buf answer = {0};
+    bool said = false;
+    Status st = give_what_fits(c, 0, &g);
+    bool refused = st.code != 0;
+    if (!refused) st = run_answer(c, &g, &answer, &said);
+    if (said) {
+        add_message(c, "assistant", (Str){answer.data, answer.n});
+        c->n_said = c->stats[c->n_stats - 1].said;
+        free_messages(aside, n_aside);
+    } else {
+        keep_messages(c, keep);
+        for (int i = 0; i < n_aside; i++) c->messages[c->n_messages++] = aside[i]; // they had the room
+        if (refused) c->n_left_out = left_out, c->n_said = n_said;
+        else if (!c->refuses) screen_note("stopped before the answer; the message is not in the conversation");
+    }
+    free(aside);
+    given_free(&g);
+    buf_free(&answer);
+    if (refused && !(c->refuses && st.code == QUILL_CONTEXT)) {
+        screen_note("quill: %s", st.message);
+        st = OK;
+    }
+    return st;
+}
+
+Status conversation_say(Conversation *c, Str text) { return turn(c, c->n_messages, &text); }
+
+Status conversation_say_instead(Conversation *c, Str text) {
+    const Message *last = conversation_last(c, "user");
+    return turn(c, last ? (int)(last - c->messages) : c->n_messages, &text);
+}
+
+Status conversation_answer_again(Conversation *c) {
+    const Message *last = conversation_last(c, "user");
+    if (!last) {
+        fputs("quill: nothing to answer yet\n", stderr);
+        return OK;
+    }
+    c->tries++;
+    return turn(c, (int)(last - c->messages) + 1, NULL);
+}
+
+// ---- as JSON --------------------------------------------------------------------------------------------------------
+
+Status conversation_save(const Conversation *c, json_t *settings, const char *path) {
+    json_t *all = json_object(), *messages = json_array();
+    jsonio_put(all, "model", jsonio_text(str_of(gguf_name(c->e->gguf))));
+    if (settings) jsonio_put(all, "settings", settings);
+    jsonio_put(all, "messages", messages);
+    for (int i = 0; i < c->n_messages; i++) {
+        json_t *one = json_object();
+        jsonio_put(one, "role", json_string(c->messages[i].role));
+        jsonio_put(one, "content", jsonio_text(c->messages[i].text));
+        jsonio_append(messages, one);
+    }
+    Buf text = {0};
+    jsonio_print(all, JSON_INDENT(2), &text);
+    json_decref(all);
+    TempFile temp;
+    Status st = tempfile_open(path, 0666, &temp);
+    if (!st.code) st = tempfile_publish(&temp, fd_write_all(temp.fd, text.data, text.n));
+    buf_free(&text);
+    return st;
+}
+
+Status conversation_load(Conversation *c, const char *path) {
+    Buf text = {0};
+    Message *messages = NULL;
+    int n = 0;
+    Status st = file_read(path, &text);
+    if (!st.code) st = transcript_read(path, (Str){text.data, text.n}, !c->form, &messages, &n);
+    buf_free(&text);
+    if (st.code) return st;
+    transcript_free(c->messages, c->n_messages);
+    c->messages = messages;
+    c->n_messages = n;
+    c->n_left_out = c->n_said = 0;
+    return OK;
+}
+
+// ---- the cache as a file --------------------------------------------------------------------------------------------
+
+Status conversation_save_kv(Conversation *c, const char *path) { return kvfile_save(path, c->e, &c->seq); }
+
+// The token's bytes are the text's next ones. A control token stands for what the template says, never for a message.
+static bool stands_for(const Rendered *text, size_t byte, Str piece, bool control) {
+    if (piece.n > text->text.n - byte || (piece.n && memcmp(text->text.data + byte, piece.data, piece.n) != 0))
+        return false;
+    for (size_t i = 0; control && i < piece.n; i++)
+        if (!text->trusted.data[byte + i]) return false;
+    return true;
+}
+
+// What the tokens of a file stand for in the conversation's text. They can be taken apart behind control tokens, where
+// any text is encoded anew, and at the end: how an answer was sampled need not be how its text would be encoded.
+static void hold_loaded(Conversation *c, const Rendered *text) {
+    const Tokenizer *t = c->e->tok;
+    const int *ids = c->seq.tokens, bos = tokenizer_bos(t);
+    int n = 0; // tokens that the vocabulary names: a model may have more
+    while (n < c->seq.n_tokens && ids[n] < tokenizer_n(t)) n++;
+    int end = n > 0 && tokenizer_is_eog(t, ids[n - 1]) ? n - 1 : n; // raw text does not say how an answer ended
+    bool silent = n > 0 && ids[0] == bos && !stands_for(text, 0, engine_piece(c->e, bos, true), true);
+    for (int i = silent; i < n; i++) {
+        Str piece = engine_piece(c->e, ids[i], i == silent);
+        bool control = tokenizer_is_control(t, ids[i]);
+        size_t byte = c->held.text.n;
+        if (!stands_for(text, byte, piece, control)) break;
+        rendered_add(&c->held, piece.data, piece.n, true);
+        if (!control && piece.n) memset(c->held.trusted.data + byte, SAID, piece.n);
+        if (control || i + 1 >= end) add_cut(c, c->held.text.n, i + 1);
+    }
+}
+
+Status conversation_load_kv(Conversation *c, const char *path) {
+    if (c->e->evict)
+        return status_error(QUILL_USAGE, "--evict with a loaded KV cache: a cache that it has filled itself expected; "
+                                         "load the conversation without --kv, or leave --evict out");
+    kv_release(&c->e->kv, &c->seq); // the file may need its blocks
+    sequence_free(&c->seq);
+    c->held.text.n = c->held.trusted.n = 0;
+    c->n_cuts = c->n_said = 0;
+    TRY(kvfile_load(path, c->e, &c->seq));
+    Rendered text = {0};
+    if (!render(c, c->n_left_out, false, &text).code) hold_loaded(c, &text); // otherwise the next turn says why not
+    rendered_free(&text);
+    return OK;
+}
+
+// ---- open, close ----------------------------------------------------------------------------------------------------
+
+Status conversation_settings(Conversation *c) {
+    SamplerParams sampling;
+    LogitBias *bias;
+    TRY(answer_sampling(c->e, c->o, &sampling, &bias));
+    free(c->bias);
+    c->bias = bias;
+    c->sampling = sampling;
+    return OK;
+}
+
+Status conversation_open(Conversation *c, Engine *e, Options *o) {
+    *c = (Conversation){.e = e, .o = o};
+    Buf system = {0};
+    Status st = conversation_settings(c);
+    if (!st.code) st = chat_choose(e->gguf, e->tok, o, &c->form);
+    if (!st.code) st = prompt_system(o, &system);
+    if (!st.code && system.data) add_message(c, "system", (Str){system.data, system.n});
+    buf_free(&system);
+    return st;
+}
+
+void conversation_close(Conversation *c) {
+    kv_release(&c->e->kv, &c->seq);
+    sequence_free(&c->seq);
+    keep_messages(c, 0);
+    free(c->messages);
+    free(c->bias);
+    free(c->cuts);
+    free(c->stats);
+    rendered_free(&c->held);
+    chat_free(c->form);
+}

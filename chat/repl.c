@@ -1,0 +1,114 @@
+// chat/repl.c: see chat/repl.h.
+#define _GNU_SOURCE
+#include "chat/repl.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "chat/commands.h"
+#include "term/lines.h"
+#include "answer/prompt.h"
+#include "answer/report.h"
+#include "chat/saved.h"
+#include "base/signals.h"
+
+// A message, with what /read put before it.
+static Status say(Chat *c, Str text) {
+    if (c->beginning.n == 0) return text.n ? conversation_say(c->talk, text) : OK;
+    Buf whole = c->beginning;
+    c->beginning = (Buf){0};
+    if (text.n) buf_str(&whole, "\n\n");
+    buf_append(&whole, text.data, text.n);
+    Status st = conversation_say(c->talk, (Str){whole.data, whole.n});
+    buf_free(&whole);
+    return st;
+}
+
+// After a failure autosave is off: the message comes once, and the chat continues.
+static void autosave(Chat *c) {
+    Status st = commands_autosave(c);
+    if (!st.code) return;
+    screen_note("quill: %s; the conversation is not saved any more", st.message);
+    c->autosave = false;
+}
+
+static Status loop(Chat *c, Lines *lines, Str first) {
+    Buf message = {0};
+    bool end = false;
+    signals_catch();
+    Status st = first.data ? conversation_say(c->talk, first) : OK;
+    for (;;) {
+        autosave(c);
+        if (st.code == 128 + SIGINT && lines_terminal(lines)) st = OK; // stopped the answer, not the chat
+        if (st.code || c->leave) break;
+        st = lines_read(lines, &message, &end);
+        if (st.code || end) break;
+        signals_catch();
+        Str text = {message.data, message.n};
+        if (lines_terminal(lines) && !lines_quoted(lines) && commands_hint(text)) continue;
+        if (lines_quoted(lines) || !commands_run(c, text, &text, &st)) st = say(c, text);
+        if (!st.code && signals_caught()) st.code = 128 + signals_caught(); // in a command, or behind the last step
+    }
+    buf_free(&message);
+    if (!st.code && c->io_failed && !lines_terminal(lines)) st.code = QUILL_IO; // its line was printed then
+    return st.code == 128 + SIGPIPE ? OK : st; // nobody reads any more: that is a quiet end
+}
+
+// Loads the conversation that --load or --continue names. -sys replaces its system message.
+static Status begin(Chat *c) {
+    const Options *o = c->o;
+    char *path = NULL;
+    Buf system = {0};
+    c->autosave = o->autosave || o->resume;
+    Status st = saved_choose(o, gguf_name(c->talk->e->gguf), &path);
+    if (!st.code && path) {
+        st = commands_load(c, path, true);
+        if (!st.code) st = prompt_system(o, &system);
+        if (!st.code && system.data) st = conversation_system(c->talk, (Str){system.data, system.n});
+        buf_free(&system);
+    }
+    c->saved[0] = c->talk->n_messages; // what was loaded need not be written again
+    if (o->resume && !st.code) c->own = path;
+    else free(path);
+    return st;
+}
+
+static void greet(const Conversation *t, const Options *o) {
+    if (o->verbose) report_before(t->e, o, chat_name(t->form));
+    if (o->quiet || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) return;
+    Str name = str_of(t->e->model.c.name[0] ? t->e->model.c.name : gguf_name(t->e->gguf));
+    Buf shown = {0}; // the file chose the name
+    utf8_escape(&shown, name.data, name.n);
+    screen_note("%s, context %d; /help lists commands, Ctrl-D leaves", shown.data, t->e->shape.n_ctx);
+    buf_free(&shown);
+}
+
+Status repl_run(Options *o, Str first) {
+    Engine e;
+    Conversation talk;
+    TRY(engine_open(&e, o, (EngineNeeds){.need_tokenizer = true, .whole = true}));
+    if (e.evict && !engine_endless(&e)) {
+        engine_close(&e);
+        return status_error(QUILL_USAGE,
+                            "--evict snapkv: one prompt expected, found a chat; sinks, shift and h2o go on in one");
+    }
+    Status st = conversation_open(&talk, &e, o);
+    Chat c = {.talk = &talk, .o = o, .settings = {.o = o}};
+    if (!st.code) st = begin(&c);
+    if (!st.code) {
+        Lines *lines = lines_open(&(LinesSetup){.color = output_color(o->color, STDERR_FILENO),
+                                                .no_history = o->no_history,
+                                                .complete = commands_complete});
+        c.lines = lines;
+        talk.refuses = !lines_terminal(lines);
+        greet(&talk, o);
+        st = loop(&c, lines, first);
+        signals_release();
+        lines_close(lines);
+    }
+    commands_free(&c);
+    conversation_close(&talk);
+    engine_close(&e);
+    return st;
+}

@@ -1,0 +1,11 @@
+// chat/repl.h: a chat: messages by lines.h, commands by commands.h, turns by conversation.h.
+#ifndef QUILL_REPL_H
+#define QUILL_REPL_H
+
+#include "cli/options.h"
+
+// `first` is the first turn if first.data is not NULL; /set writes to the options. EOF, Ctrl-D and /exit end with OK,
+// Ctrl-C twice where nothing is typed with 130.
+Status repl_run(Options *o, Str first);
+
+#endif

@@ -1,0 +1,128 @@
+// chat/saved.c: see chat/saved.h.
+#define _GNU_SOURCE
+#include "chat/saved.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "answer/transcript.h"
+
+enum { STAMP = 15 }; // bytes of 20261122-085432
+
+bool saved_dir(char *out, size_t cap) {
+    char state[1024];
+    if (!state_dir(state, sizeof state) || snprintf(out, cap, "%s/conversations", state) >= (int)cap) return false;
+    return mkdir(out, 0700) == 0 || errno == EEXIST;
+}
+
+static Status no_place(void) {
+    return status_error(QUILL_IO, "a place for conversations expected, $XDG_STATE_HOME/quill/conversations cannot be "
+                                  "made; set XDG_STATE_HOME to a folder that can be written");
+}
+
+// The part of the file name that says the model: its name without folders and .gguf, other than plain characters as _.
+static void file_part(const char *model, char out[96]) {
+    const char *slash = strrchr(model, '/');
+    snprintf(out, 96, "%s", slash ? slash + 1 : model);
+    static const char *const ends[] = {".gguf", " (built into"}; // of a file, of the model in the binary
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        char *end = strstr(out, ends[i]);
+        if (end) *end = 0;
+    }
+    for (char *c = out; *c; c++)
+        if (!isalnum((unsigned char)*c) && !strchr("._-", *c)) *c = '_';
+}
+
+Status saved_new(const char *model, char **path) {
+    char dir[1100], part[96], stamp[STAMP + 1], name[1300];
+    *path = NULL;
+    if (!saved_dir(dir, sizeof dir)) return no_place();
+    file_part(model, part);
+    time_t now = time(NULL);
+    struct tm local;
+    do { // until the name is free: two chats may begin in the same second
+        strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
+        snprintf(name, sizeof name, "%s/%s-%s.json", dir, stamp, part);
+        now++;
+    } while (access(name, F_OK) == 0);
+    *path = mem_copy(name, strlen(name));
+    return OK;
+}
+
+static bool is_before(struct timespec a, struct timespec b) {
+    return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
+}
+
+// The model's file that was written last; NULL: there is none.
+static char *find_last(const char *dir, const char *part) {
+    char end[112], *best = NULL;
+    struct timespec newest = {0};
+    snprintf(end, sizeof end, "-%s.json", part);
+    DIR *d = opendir(dir);
+    for (struct dirent *f; d && (f = readdir(d));) {
+        Buf path = {0};
+        struct stat info;
+        buf_printf(&path, "%s/%s", dir, f->d_name);
+        bool ours = strlen(f->d_name) == STAMP + strlen(end) && strcmp(f->d_name + STAMP, end) == 0;
+        if (ours && stat(path.data, &info) == 0 && (!best || is_before(newest, info.st_mtim))) {
+            free(best);
+            best = path.data;
+            newest = info.st_mtim;
+        } else buf_free(&path);
+    }
+    if (d) closedir(d);
+    return best;
+}
+
+Status saved_choose(const Options *o, const char *model, char **path) {
+    char dir[1100], part[96];
+    *path = NULL;
+    if (o->load && o->resume)
+        return status_error(QUILL_USAGE, "--load and --continue: one of them expected, found both");
+    if (o->load && strcmp(o->load, "-") == 0)
+        return status_error(QUILL_USAGE, "--load: a file expected, found -, which the prompt may come from");
+    if (o->load) *path = mem_copy(o->load, strlen(o->load));
+    if (!o->resume) return OK;
+    if (!saved_dir(dir, sizeof dir)) return no_place();
+    file_part(model, part);
+    *path = find_last(dir, part);
+    if (*path) return OK;
+    return status_error(QUILL_USAGE,
+                        "--continue: a conversation with %s expected in %.500s, found none; a chat with --autosave "
+                        "leaves one there, --load FILE takes any",
+                        part, dir);
+}
+
+static void append(Message **list, int *n, int at, const char *role, Str text) {
+    *list = mem_resize(*list, (size_t)(*n + 1) * sizeof **list);
+    memmove(*list + at + 1, *list + at, (size_t)(*n - at) * sizeof **list);
+    (*list)[at] = (Message){role, {mem_copy(text.n ? text.data : "", text.n), text.n}};
+    ++*n;
+}
+
+Status saved_prompt(const Options *o, const char *model, bool raw, Str system, Str prompt, Message **out, int *n) {
+    char *path;
+    Buf text = {0};
+    *out = NULL;
+    *n = 0;
+    Status st = saved_choose(o, model, &path);
+    if (!st.code && path) st = file_read(path, &text);
+    if (!st.code && path) st = transcript_read(path, (Str){text.data, text.n}, raw, out, n);
+    buf_free(&text);
+    free(path);
+    if (st.code) return st;
+    if (system.data && *n > 0 && strcmp((*out)[0].role, "system") == 0) {
+        free((void *)(*out)[0].text.data);
+        memmove(*out, *out + 1, (size_t)-- * n * sizeof **out);
+    }
+    if (system.data) append(out, n, 0, "system", system);
+    append(out, n, *n, "user", prompt);
+    return OK;
+}

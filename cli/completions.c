@@ -1,0 +1,269 @@
+// cli/completions.c: the completions of bash, zsh and fish, from the option table (cli/table.h).
+//
+// Said is what --help says: rows without a help text are left out.
+#include "cli/table.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "answer/chat_templates.h"
+
+// ---- what all need -------------------------------------------------------------------------------------------------
+
+static bool is_of(const Option *o, int m) { return o->help && o->modes & 1u << m; }
+// As its words; others take text.
+static bool takes_files(int m) {
+    return m == MODE_BENCH || m == MODE_INSPECT || m == MODE_BATCH || m == MODE_DECODE || m == MODE_KV;
+}
+
+// What follows a flag, for a shell.
+typedef enum { VALUE_NONE, VALUE_ANY, VALUE_FILE, VALUE_DIR, VALUE_WORDS } ArgKind;
+
+// Walks an argument of the form a|b|N: copies the next word that is meant as it stands, NULL after the last.
+static const char *next_word(const char *arg, char word[32]) {
+    while (*arg) {
+        size_t n = strcspn(arg, "|"), plain = 0;
+        while (plain < n && (islower((unsigned char)arg[plain]) || isdigit((unsigned char)arg[plain]) ||
+                             (plain && strchr("_-", arg[plain]))))
+            plain++;
+        snprintf(word, 32, "%.*s", (int)n, arg);
+        arg += n + (arg[n] == '|');
+        if (plain == n) return arg;
+    }
+    return NULL;
+}
+
+static bool takes_template(const Option *o) { return strcmp(o->names, "--chat-template") == 0; }
+
+static ArgKind value_of(const Option *o) {
+    char word[32];
+    if (!o->arg) return VALUE_NONE;
+    if (takes_template(o)) return VALUE_WORDS;
+    if (strncmp(o->arg, "FILE", 4) == 0) return VALUE_FILE;
+    if (strncmp(o->arg, "DIR", 3) == 0) return VALUE_DIR;
+    return next_word(o->arg, word) ? VALUE_WORDS : VALUE_ANY;
+}
+
+// The words that may follow a row, with a blank between two.
+static void put_words(const Option *o) {
+    char word[32];
+    const char *between = "";
+    Buf names = {0};
+    if (takes_template(o)) chat_builtin_names(&names);
+    for (size_t i = 0; i < names.n; i++)
+        if (names.data[i] != ',') putchar(names.data[i]);
+    for (const char *at = o->arg; !names.n && (at = next_word(at, word)); between = " ") printf("%s%s", between, word);
+    buf_free(&names);
+}
+
+static const char kv_verbs[] = "info check cut diff"; // the words behind quill kv
+
+static void put_modes(void) {
+    const char *between = "";
+    for (int m = MODE_RUN + 1; m < N_MODES; m++) printf("%s%s", between, cli_modes[m]), between = " ";
+}
+
+// ---- bash -----------------------------------------------------------------------------------------------------------
+
+// The flags of a row as a pattern of `case`, behind `before`.
+static void bash_names(const Option *o, const char *before) {
+    char name[32];
+    for (const char *at = o->names; (at = next_name(at, name)); before = " | ") printf("%s%s", before, name);
+}
+
+// One line for all options of this mode that the same kind of value follows.
+static void bash_case(int m, ArgKind value, const char *what) {
+    const char *before = "        ";
+    for (int i = 0; i < cli_n_options; i++) {
+        if (!is_of(&cli_options[i], m) || value_of(&cli_options[i]) != value) continue;
+        bash_names(&cli_options[i], before);
+        before = " | ";
+    }
+    if (before[1] == '|') printf(") what=%s ;;\n", what);
+}
+
+static void bash_words(const Option *o) {
+    bash_names(o, "        ");
+    printf(") what='");
+    put_words(o);
+    printf("' ;;\n");
+}
+
+static void bash_mode(int m) {
+    char name[32];
+    printf("    %s)\n        options='", m ? cli_modes[m] : "''");
+    for (int i = 0; i < cli_n_options; i++)
+        for (const char *at = cli_options[i].names; is_of(&cli_options[i], m) && (at = next_name(at, name));)
+            printf("%s ", name);
+    printf("'\n        words=%s\n", takes_files(m) ? "@file" : "@none");
+    if (m == MODE_KV)
+        printf("        [[ \" ${COMP_WORDS[*]:2:COMP_CWORD-2} \" =~ \\ (%s)\\  ]] || words='%s'\n",
+               "info|check|cut|diff", kv_verbs);
+    printf("        case $before in\n");
+    bash_case(m, VALUE_ANY, "@none");
+    bash_case(m, VALUE_FILE, "@file");
+    bash_case(m, VALUE_DIR, "@dir");
+    for (int i = 0; i < cli_n_options; i++)
+        if (is_of(&cli_options[i], m) && value_of(&cli_options[i]) == VALUE_WORDS) bash_words(&cli_options[i]);
+    printf("        esac ;;\n");
+}
+
+static void bash_completions(void) {
+    printf("# bash completion for quill; written by quill --completions bash\n"
+           "_quill() {\n"
+           "    local cur=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} mode='' modes='");
+    put_modes();
+    printf("'\n"
+           "    local options='' words='' what='' i\n"
+           "    [[ $COMP_CWORD -gt 1 && \" $modes \" == *\" ${COMP_WORDS[1]} \"* ]] && mode=${COMP_WORDS[1]}\n"
+           "    [[ $before == = ]] && before=${COMP_WORDS[COMP_CWORD - 2]} # --opt=value comes as three words\n"
+           "    [[ $cur == = ]] && cur=\n"
+           "    COMPREPLY=()\n"
+           "    case $mode in\n");
+    for (int m = 0; m < N_MODES; m++) bash_mode(m);
+    printf("    esac\n"
+           "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+           "        [[ ${COMP_WORDS[i]} == -- ]] && options='' what=$words modes=''\n"
+           "    done\n"
+           "    if [[ -z $what && $cur == -* ]]; then\n"
+           "        what=$options\n"
+           "    elif [[ -z $what ]]; then\n"
+           "        what=$words\n"
+           "        [[ $COMP_CWORD -eq 1 ]] && what=$modes\n"
+           "    fi\n"
+           "    case $what in\n"
+           "    @none) ;;\n"
+           "    @file)\n"
+           "        compopt -o filenames 2>/dev/null\n"
+           "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\") ;;\n"
+           "    @dir)\n"
+           "        compopt -o filenames 2>/dev/null\n"
+           "        mapfile -t COMPREPLY < <(compgen -d -- \"$cur\") ;;\n"
+           "    *) mapfile -t COMPREPLY < <(compgen -W \"$what\" -- \"$cur\") ;;\n"
+           "    esac\n"
+           "}\n"
+           "complete -F _quill quill\n");
+}
+
+// ---- zsh ------------------------------------------------------------------------------------------------------------
+
+// Inside of '...' and of the [help] of an _arguments specification.
+static const CliEscape zsh[] = {{'\'', "'\\''"}, {'\\', "\\\\"}, {'[', "\\["}, {']', "\\]"}, {':', "\\:"}, {0, NULL}};
+
+// '(-m --model)'{-m,--model=}'[help]:FILE:_files'
+static void zsh_option(const Option *o) {
+    char name[32];
+    bool repeats = o->kind == STOPS || o->kind == BIAS;
+    bool many = strchr(o->names, ' ') != NULL;
+    const char *between = "";
+    printf("            ");
+    if (repeats) printf("'*'");
+    else printf("'(%s)'", o->names);
+    if (many) printf("{");
+    for (const char *at = o->names; (at = next_name(at, name)); between = ",")
+        printf("%s%s%s", between, name, o->arg && name[1] == '-' ? "=" : "");
+    printf("%s'[", many ? "}" : "");
+    cli_put(o->help, zsh);
+    printf("]");
+    if (o->arg) {
+        printf(":");
+        cli_put(o->arg, zsh);
+        printf(":");
+    }
+    ArgKind value = value_of(o);
+    if (value == VALUE_FILE) printf("_files");
+    if (value == VALUE_DIR) printf("_files -/");
+    if (value == VALUE_WORDS) printf("("), put_words(o), printf(")");
+    printf("' \\\n");
+}
+
+static void zsh_mode(int m) {
+    printf("    %s)\n        _arguments \\\n", m ? cli_modes[m] : "''");
+    for (int i = 0; i < cli_n_options; i++)
+        if (is_of(&cli_options[i], m)) zsh_option(&cli_options[i]);
+    if (m == MODE_RUN) printf("            '1:mode or prompt:(($modes))' \\\n");
+    if (m == MODE_KV) printf("            '1:what:(%s)' \\\n", kv_verbs);
+    printf("            '*:%s' ;;\n", takes_files(m) ? "file:_files" : "text:");
+}
+
+static void zsh_completions(void) {
+    printf("#compdef quill\n# zsh completion for quill; written by quill --completions zsh\n"
+           "_quill() {\n"
+           "    local mode=\n"
+           "    local -a modes\n"
+           "    modes=(\n");
+    char brief[256];
+    for (int m = MODE_RUN + 1; m < N_MODES; m++) {
+        cli_brief((Mode)m, brief);
+        printf("        '%s:", cli_modes[m]);
+        cli_put(brief, zsh);
+        printf("'\n");
+    }
+    printf("    )\n"
+           "    if ((CURRENT > 2)) && [[ -n ${(M)modes:#${words[2]}:*} ]]; then\n"
+           "        mode=${words[2]}\n"
+           "        shift words\n"
+           "        ((CURRENT--))\n"
+           "    fi\n"
+           "    case $mode in\n");
+    for (int m = 0; m < N_MODES; m++) zsh_mode(m);
+    printf("    esac\n"
+           "}\n"
+           "_quill \"$@\"\n");
+}
+
+// ---- fish -----------------------------------------------------------------------------------------------------------
+
+static const CliEscape fish[] = {{'\'', "\\'"}, {'\\', "\\\\"}, {0, NULL}};
+
+// complete -c quill -n '__quill_in quill bench' -s m -l model -rF -d 'help'
+static void fish_option(const Option *o) {
+    char name[32];
+    printf("complete -c quill -n '__quill_in");
+    for (int m = 0; m < N_MODES; m++)
+        if (is_of(o, m)) printf(" %s", mode_name((Mode)m));
+    printf("'");
+    for (const char *at = o->names; (at = next_name(at, name));)
+        printf(" %s %s", name[1] == '-' ? "-l" : name[2] ? "-o" : "-s", name + (name[1] == '-' ? 2 : 1));
+    ArgKind value = value_of(o);
+    if (value == VALUE_ANY) printf(" -x");
+    if (value == VALUE_FILE) printf(" -rF");
+    if (value == VALUE_DIR) printf(" -xa '(__fish_complete_directories)'");
+    if (value == VALUE_WORDS) printf(" -xa '"), put_words(o), printf("'");
+    printf(" -d '");
+    cli_put(o->help, fish);
+    printf("'\n");
+}
+
+static void fish_completions(void) {
+    printf("# fish completion for quill; written by quill --completions fish\n"
+           "function __quill_in --description 'whether the command line is of one of these modes'\n"
+           "    set -l mode quill\n"
+           "    set -l words (commandline -opc)\n"
+           "    contains -- \"$words[2]\" ");
+    put_modes();
+    printf("; and set mode $words[2]\n"
+           "    contains -- $mode $argv\n"
+           "end\n"
+           "complete -c quill -f\n");
+    char brief[256];
+    for (int m = MODE_RUN + 1; m < N_MODES; m++) {
+        cli_brief((Mode)m, brief);
+        printf("complete -c quill -n 'test (count (commandline -opc)) -eq 1' -a %s -d '", cli_modes[m]);
+        cli_put(brief, fish);
+        printf("'\n");
+        const char *seen = m == MODE_KV ? "; and __fish_seen_subcommand_from info check cut diff" : "";
+        if (takes_files(m)) printf("complete -c quill -n '__quill_in %s%s' -F\n", cli_modes[m], seen);
+    }
+    printf("complete -c quill -n '__quill_in kv; and not __fish_seen_subcommand_from %s' -xa '%s'\n", kv_verbs,
+           kv_verbs);
+    for (int i = 0; i < cli_n_options; i++)
+        if (cli_options[i].help) fish_option(&cli_options[i]);
+}
+
+void cli_completions(const char *shell) {
+    if (strcmp(shell, "bash") == 0) bash_completions();
+    else if (strcmp(shell, "zsh") == 0) zsh_completions();
+    else fish_completions();
+}

@@ -1,0 +1,312 @@
+// cli/config.c: see cli/config.h.
+#define _GNU_SOURCE
+#include "cli/config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// ---- the file -------------------------------------------------------------------------------------------------------
+
+// False: there is no home directory to look in.
+static bool config_path(Buf *out) {
+    const char *base = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    if (base && *base) buf_printf(out, "%s/quill/config", base);
+    else if (home && *home) buf_printf(out, "%s/.config/quill/config", home);
+    return out->n > 0;
+}
+
+// The file's text; *there is false where there is none.
+static Status read_file(const char *path, Buf *text, bool *there) {
+    *there = access(path, F_OK) == 0;
+    return *there ? file_read(path, text) : OK;
+}
+
+typedef struct {
+    const char *section; // "": in front of the first
+    const char *name, *value;
+    int line;
+} Entry;
+
+typedef struct {
+    char *path;
+    Entry *entries; // (n) in the order of the file
+    int n;
+    const char **sections; // (n_sections) each once for each of its heads
+    int n_sections;
+} Config;
+
+static char *trim(char *s) {
+    while (isspace((unsigned char)*s)) s++;
+    size_t n = strlen(s);
+    while (n > 0 && isspace((unsigned char)s[n - 1])) n--;
+    s[n] = 0;
+    return s;
+}
+
+static Status bad_line(const Config *c, int line, const char *format, const char *found) {
+    Status st = status_error(QUILL_USAGE, format, found);
+    return status_error(QUILL_USAGE, "%.500s:%d: %.480s", c->path, line, st.message);
+}
+
+// The value without its quotes, or without the comment behind it.
+static char *plain_value(char *s) {
+    size_t n = strlen(s);
+    if (n >= 2 && s[0] == '"') {
+        char *end = strchr(s + 1, '"'), *rest = end ? end + 1 + strspn(end + 1, " \t") : NULL;
+        if (end && (!*rest || *rest == '#')) {
+            *end = 0;
+            return s + 1;
+        }
+    }
+    for (char *at = s; (at = strchr(at, '#')); at++)
+        if (at == s || isspace((unsigned char)at[-1])) {
+            *at = 0;
+            return trim(s);
+        }
+    return s;
+}
+
+static Status read_section(Config *c, char *s, int line, const char **section) {
+    char *end = strchr(s, ']'), *rest = end ? trim(end + 1) : NULL;
+    if (!end || (*rest && *rest != '#')) return bad_line(c, line, "[name] expected, found \"%.100s\"", s);
+    *end = 0;
+    *section = trim(s + 1);
+    if (!**section) return bad_line(c, line, "a name expected in %s", "[]");
+    c->sections = mem_resize(c->sections, (size_t)(c->n_sections + 1) * sizeof *c->sections);
+    c->sections[c->n_sections++] = *section;
+    return OK;
+}
+
+static Status read_entry(Config *c, char *s, int line, const char *section) {
+    char *equals = strchr(s, '=');
+    if (!equals) return bad_line(c, line, "option = value expected, found \"%.100s\"", s);
+    *equals = 0;
+    Entry e = {section, trim(s), plain_value(trim(equals + 1)), line};
+    if (!*e.value && equals[1 + strspn(equals + 1, " \t")] != '"')
+        return bad_line(c, line, "%.100s: a value expected; \"...\" around one that is empty or has a # in it", e.name);
+    c->entries = mem_resize(c->entries, (size_t)(c->n + 1) * sizeof *c->entries);
+    c->entries[c->n++] = e;
+    return OK;
+}
+
+// The lines of `text`, which the entries point into from here on.
+static Status read_lines(Config *c, char *text) {
+    const char *section = "";
+    for (int line = 1; text; line++) {
+        char *next = strchr(text, '\n');
+        if (next) *next++ = 0;
+        char *s = trim(text);
+        if (*s == '[') TRY(read_section(c, s, line, &section));
+        else if (*s && *s != '#') TRY(read_entry(c, s, line, section));
+        text = next;
+    }
+    return OK;
+}
+
+// ---- what a line may say --------------------------------------------------------------------------------------------
+
+static bool is_prompt(const Option *row) { return row->kind == PROMPT_TEXT || row->kind == PROMPT_FILE; }
+
+// Options that only make sense where they are typed.
+static bool is_of_command_line(const Option *row) {
+    return row->group == G_CONFIG || row->kind == HELP || row->kind == VERSION || row->kind == MAN ||
+           row->kind == COMPLETIONS;
+}
+
+static const Option *find(const char *name, unsigned modes) {
+    char flag[64];
+    snprintf(flag, sizeof flag, "--%.60s", name);
+    for (char *at = flag + 2; *at; at++)
+        if (*at == '_') *at = '-';
+    return cli_find(flag, modes);
+}
+
+static Status unknown_name(const Config *c, const Entry *e) {
+    Nearest nearest = {.word = e->name};
+    char name[32];
+    for (int i = 0; i < cli_n_options; i++)
+        for (const char *at = cli_options[i].names; (at = next_name(at, name));)
+            if (name[1] == '-') nearest_try(&nearest, name + 2);
+    const char *meant = nearest_found(&nearest);
+    Buf what = {0};
+    if (*e->name == '-') buf_printf(&what, "%.80s: without its dashes expected", e->name);
+    else buf_printf(&what, "%.80s: the long name of an option expected", e->name);
+    if (meant) buf_printf(&what, "; did you mean %s?", meant);
+    else buf_str(&what, "; quill --help lists them");
+    Status st = bad_line(c, e->line, "%s", what.data);
+    buf_free(&what);
+    return st;
+}
+
+static Status check_entry(const Config *c, const Entry *e) {
+    const Option *row = find(e->name, ~0u);
+    if (!row || *e->name == '-') return unknown_name(c, e);
+    if (is_of_command_line(row)) return bad_line(c, e->line, "%.80s: belongs on the command line", e->name);
+    if (is_prompt(row) && !*e->section)
+        return bad_line(c, e->line, "%.80s: belongs into a section [name], for --preset name", e->name);
+    return OK;
+}
+
+static Status check_preset(const Config *c, const char *preset) {
+    Buf known = {0};
+    for (int i = 0; i < c->n_sections; i++) {
+        if (strcmp(c->sections[i], preset) == 0) {
+            buf_free(&known);
+            return OK;
+        }
+        buf_printf(&known, "%s[%s]", known.n ? ", " : "; there is ", c->sections[i]);
+    }
+    Status st = status_error(QUILL_USAGE, "--preset %.100s: a section [%.100s] in %.400s expected, found none%.300s",
+                             preset, preset, c->path, known.data ? known.data : "");
+    buf_free(&known);
+    return st;
+}
+
+// ---- setting --------------------------------------------------------------------------------------------------------
+
+// Of two that exclude each other the stronger one's word counts, and the weaker one's is passed over.
+static const char *const rivals[][2] = {
+    {"--raw", "--chat"},
+    {"--raw", "--system-prompt"},
+    {"--raw", "--system-prompt-file"},
+    {"--raw", "--chat-template"},
+    {"--raw", "--chat-template-file"},
+    {"--system-prompt", "--system-prompt-file"},
+    {"--chat-template", "--chat-template-file"},
+    {"--verbose", "--quiet"},
+    {"--greedy", "--temp"},
+    {"--device", "--gpu-layers"},
+    {"--json", "--interactive"},
+    {"--jsonl", "--interactive"},
+    {"--evict", "--context-shift"},
+};
+
+static bool has_stronger_rival(const Option *row, Mode m, Giver by, const Origin *origins) {
+    for (size_t i = 0; i < ARRAY_LEN(rivals); i++)
+        for (int side = 0; side < 2; side++) {
+            const Option *rival = cli_find(rivals[i][!side], 1u << m);
+            if (rival && cli_find(rivals[i][side], 1u << m) == row && origins[rival - cli_options].by > by) return true;
+        }
+    return false;
+}
+
+// The value with ~/ written out, where it is a path. The text is kept with the options.
+static const char *with_home(const Option *row, const char *value, Options *o) {
+    const char *home = getenv("HOME");
+    bool path = row->arg && (strncmp(row->arg, "FILE", 4) == 0 || strncmp(row->arg, "DIR", 3) == 0);
+    if (!path || strncmp(value, "~/", 2) != 0 || !home) return value;
+    Buf whole = {0};
+    buf_printf(&whole, "%s%s", home, value + 1);
+    cli_keep(o, whole.data);
+    return whole.data;
+}
+
+static Status apply_entry(const Config *c, const Entry *e, Giver by, Options *o, Origin *origins) {
+    const Option *row = find(e->name, 1u << o->mode);
+    if (!row) return OK; // another mode's
+    Origin *origin = &origins[row - cli_options];
+    bool adds = row->kind == STOPS || row->kind == BIAS || is_prompt(row);
+    if ((origin->by > by && !adds) || has_stronger_rival(row, o->mode, by, origins)) return OK;
+    const char *value = with_home(row, e->value, o);
+    Status st =
+        is_prompt(row) ? cli_add_part(row, value, o->n_preset_parts++, o) : cli_set_option(row, e->name, value, o);
+    if (st.code) return bad_line(c, e->line, "%s", st.message);
+    if (origin->by <= by) *origin = (Origin){by, e->line};
+    return OK;
+}
+
+static Status apply_all(const Config *c, Options *o, Origin *origins) {
+    for (int i = 0; i < c->n; i++) TRY(check_entry(c, &c->entries[i]));
+    if (o->preset) TRY(check_preset(c, o->preset));
+    for (int i = 0; o->preset && i < c->n; i++)
+        if (strcmp(c->entries[i].section, o->preset) == 0) TRY(apply_entry(c, &c->entries[i], BY_PRESET, o, origins));
+    for (int i = 0; i < c->n; i++)
+        if (!*c->entries[i].section) TRY(apply_entry(c, &c->entries[i], BY_FILE, o, origins));
+    return OK;
+}
+
+Status config_apply(Options *o, Origin *origins) {
+    Buf path = {0}, text = {0};
+    bool there = false;
+    Status st = OK;
+    if (o->no_config && o->preset)
+        return status_error(QUILL_USAGE, "--preset and --no-config: one of them expected, found both");
+    if (!o->no_config && config_path(&path)) st = read_file(path.data, &text, &there);
+    if (!st.code && o->preset && !there)
+        st = status_error(QUILL_USAGE, "--preset %.100s: the file %.800s expected, found none", o->preset,
+                          path.data ? path.data : "~/.config/quill/config");
+    Config c = {.path = path.data};
+    if (!st.code && there) {
+        cli_keep(o, text.data);
+        st = read_lines(&c, text.data);
+        if (!st.code) st = apply_all(&c, o, origins);
+    } else buf_free(&text);
+    free(c.entries);
+    free(c.sections);
+    buf_free(&path);
+    return st;
+}
+
+// ---- --show-config --------------------------------------------------------------------------------------------------
+
+void config_origin(const Option *row, const Origin *origin, Buf *out) {
+    Buf path = {0};
+    switch (origin->by) {
+    case BY_FLAG: buf_str(out, "the command line"); break;
+    case BY_ENVIRONMENT: buf_str(out, cli_find("--model", row->modes) == row ? "QUILL_MODEL" : "QUILL_DEVICE"); break;
+    case BY_FILE:
+    case BY_PRESET:
+        config_path(&path);
+        buf_printf(out, "%s:%d", path.data, origin->line);
+        buf_free(&path);
+        break;
+    default: buf_str(out, "the default");
+    }
+}
+
+static void show_line(const char *name, const char *value, const char *from) {
+    bool quoted = !*value || strchr(value, '#') || isspace((unsigned char)*value) ||
+                  isspace((unsigned char)value[strlen(value) - 1]) || *value == '"';
+    const char *quote = quoted ? "\"" : "";
+    int width = printf("%s = %s%s%s", name, quote, value, quote);
+    printf("%*s # %s\n", width < 40 ? 40 - width : 0, "", from);
+}
+
+static void show_row(const Option *row, const Origin *origin, const Options *o) {
+    char name[32];
+    Buf from = {0}, value = {0};
+    cli_long_name(row, name);
+    config_origin(row, origin, &from);
+    if (row->kind == STOPS) // a line each, as they are read
+        for (int i = 0; i < o->n_stop; i++) show_line(name, o->stop[i], from.data);
+    else {
+        cli_value(row, o, &value);
+        show_line(name, value.data, from.data);
+    }
+    buf_free(&from);
+    buf_free(&value);
+}
+
+void config_show(const Options *o, const Origin *origins) {
+    Buf path = {0};
+    if (o->no_config) printf("# no file was read: --no-config\n");
+    else if (config_path(&path)) printf("# %s%s\n", path.data, access(path.data, F_OK) == 0 ? "" : " (there is none)");
+    else printf("# no file was read: neither XDG_CONFIG_HOME nor HOME is set\n");
+    if (o->preset) printf("# --preset %s\n", o->preset);
+    buf_free(&path);
+    for (int i = 0; i < o->n_parts; i++) {
+        const PromptPart *p = &o->parts[i];
+        show_line(p->file ? "file" : "prompt", p->file ? p->file : p->text,
+                  i < o->n_preset_parts ? "the preset" : "the command line");
+    }
+    for (int i = 0; i < cli_n_options; i++) {
+        const Option *row = &cli_options[i];
+        bool known = origins[i].by != BY_DEFAULT || (row->fallback && row->help);
+        if (row->modes & 1u << o->mode && known && !is_of_command_line(row) && !is_prompt(row))
+            show_row(row, &origins[i], o);
+    }
+}

@@ -1,0 +1,236 @@
+// cli/help.c: --help and --version, from the option table; what each mode is for. Plain text for 80 columns, to stdout.
+#include "cli/table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "files/builtin.h"
+#include "gpu/cuda.h"
+#include "base/paragraph.h"
+
+enum { HELP_COLUMN = 26, SHORT_COLUMN = 31 };
+
+const char *const cli_groups[N_GROUPS] = {
+    [G_MODEL] = "Model", [G_PROMPT] = "Prompt",        [G_LENGTH] = "Length", [G_SAMPLING] = "Sampling",
+    [G_SPEED] = "Speed", [G_KV] = "KV cache",          [G_BATCH] = "Batch",   [G_BENCH] = "Benchmark",
+    [G_LOOK] = "Look",   [G_CONFIG] = "Configuration",
+};
+
+const ExitCode cli_exit_codes[] = {
+    {"0", "done"},
+    {"1", "internal error; kv diff: the files differ"},
+    {"2", "usage"},
+    {"3", "model or device unusable"},
+    {"4", "out of memory"},
+    {"5", "prompt longer than the context"},
+    {"6", "I/O"},
+    {"130", "interrupted by SIGINT"},
+    {"143", "interrupted by SIGTERM"},
+};
+const int cli_n_exit_codes = ARRAY_LEN(cli_exit_codes);
+
+const About cli_about[N_MODES] = {
+    [MODE_RUN] = {"quill [options] [PROMPT...]",
+                  "Runs a language model: one answer to a prompt, or a chat on a terminal.\n"
+                  "Words, -p, -f and a pipe on stdin are the prompt. stdout carries the answer and\n"
+                  "nothing else.",
+                  "  quill --raw \"Once upon a time\"\n"
+                  "  git diff | quill -m qwen3.gguf \"Write a commit message\"\n"
+                  "  quill -m qwen3.gguf --json --temp 0 \"Why is the sky blue?\" | jq -r .text\n"
+                  "  quill -m qwen3.gguf -f letter.txt -p \"What does he want?\"\n",
+                  "-m -f -sys --raw -n -c --temp --seed --json -i -t --preset -v -q"},
+    [MODE_BENCH] = {"quill bench [options] [MODEL]", "Measures how fast a model runs here once it is warm.",
+                    "  quill bench -m model.gguf -p 512 -n 64\n"
+                    "  quill bench --shape 1.1b --type Q4_K -o json\n"
+                    "  quill bench -m model.gguf -p 128,512 -t 1,2\n"
+                    "  quill bench --roofline\n",
+                    "-m -p -n -d -t -r --sequences --shape --type -o -ngl -ctk -ctv"},
+    [MODE_PERPLEXITY] = {"quill perplexity [options] [-f FILE]",
+                         "How well a model predicts a text. The text is cut into chunks (-c), each with\n"
+                         "the beginning token in front where the model wants one; every token but the\n"
+                         "first of a chunk is scored. With --evict the text is one chunk, however long, -c\n"
+                         "the slots of the cache, and snapkv takes half of a chunk for the prompt.",
+                         "  quill perplexity -m model.gguf -f wiki.test.raw -c 512\n"
+                         "  quill perplexity -m model.gguf -f text -ctk q4_0 -ctv q4_0 --kv-error\n"
+                         "  quill perplexity -m model.gguf -f text -c 2k --evict sinks --json | jq .curve\n",
+                         "-m -f -c -ctk -ctv --evict --json -t -v"},
+    [MODE_INSPECT] = {"quill inspect [options] [MODEL]", "What is in a model file, and what it will cost to run.",
+                      "  quill inspect model.gguf\n  quill inspect --json model.gguf | jq .config\n",
+                      "-m --json --check-tensors"},
+    [MODE_TOKENIZE] =
+        {"quill tokenize [options] [TEXT...]", "Text to tokens: a line a token, its id and its piece.",
+         "  quill tokenize -m model.gguf \"Hello world\"\n  quill tokenize -m model.gguf --ids -f text.txt\n",
+         "-m -p -f --ids --no-bos --parse-special"},
+    [MODE_TEMPLATE] = {"quill template [options] [MODEL] <MESSAGES.json",
+                       "What a chat template makes of a conversation: a JSON array of messages, or an\n"
+                       "object with \"messages\", \"tools\" and whatever else the template looks at.",
+                       "  echo '[{\"role\":\"user\",\"content\":\"hi\"}]' | quill template -m model.gguf\n"
+                       "  quill template --chat-template-file t.jinja --bos \"<s>\" <messages.json\n",
+                       "-m -f --chat-template --chat-template-file --no-generation-prompt --think"},
+    [MODE_BATCH] = {"quill batch [options] [FILE]",
+                    "Many prompts at once: jobs in, answers out, a JSON object a line. Jobs are read\n"
+                    "from FILE or stdin while others run, and an answer is written when it is there.\n"
+                    "A line is {\"id\",\"prompt\"} or {\"id\",\"messages\"}, with any option of length and\n"
+                    "sampling as a key, or one of OpenAI's batch files.",
+                    "  echo '{\"id\":1,\"prompt\":\"Once upon a time\",\"max_tokens\":50}' | quill batch\n"
+                    "  quill batch -m model.gguf --keep-order jobs.jsonl >out.jsonl\n"
+                    "  quill batch -m model.gguf --resume out.jsonl jobs.jsonl\n"
+                    "  quill batch --rate 4 --slo ttft=500,tpot=50 -v jobs.jsonl >out.jsonl\n",
+                    "-m -n --temp --seed --keep-order --resume -np --kv-dir -v -q"},
+    [MODE_LOGITS] = {"quill logits [options] --tokens ID,ID,... > FILE",
+                     "The logits after every token, as raw float32 (n_tokens, n_vocab) on stdout.\n"
+                     "-ub decides how many rows are computed at a time.",
+                     "  quill logits -m model.gguf --tokens 1,2,3 > logits.f32\n"
+                     "  quill logits -m model.gguf -ub 1 -p \"Once upon a time\" > logits.f32\n",
+                     "-m --tokens -p -f --no-bos -ub"},
+    [MODE_PREFILL] = {"quill prefill [options] --kv-out FILE|- [PROMPT...]",
+                      "Computes a prompt and sends its KV cache on, chunk by chunk as it is ready.\n"
+                      "The prompt is what it is for quill itself; quill decode answers it, in\n"
+                      "another process or on another machine, with the same model.",
+                      "  quill prefill -m model.gguf -f long.txt --kv-out long.kv\n"
+                      "  quill prefill -f long.txt --kv-out - | ssh host quill decode --kv-in -\n",
+                      "-m -p -f -sys --kv-out -c -ctk -ctv -t -v"},
+    [MODE_DECODE] = {"quill decode [options] --kv-in FILE|- [MODEL]",
+                     "Answers a prompt that quill prefill has computed: byte for byte what one\n"
+                     "process would have said. Another model, a damaged or a cut stream is refused\n"
+                     "before anything is printed.",
+                     "  quill decode -m model.gguf --kv-in long.kv\n"
+                     "  quill decode -m model.gguf --kv-in long.kv --seed 2 --temp 1\n",
+                     "-m --kv-in -n -c --temp --seed --json -t -v"},
+    [MODE_KV] = {"quill kv info|check|cut|diff [options] FILE [FILE]",
+                 "Looks into KV files: info shows what one holds, check reads every byte, cut\n"
+                 "keeps the first tokens, diff says where two part and how far. - is stdin. All\n"
+                 "but cut take a block of --kv-dir too.",
+                 "  quill kv info long.kv\n"
+                 "  quill kv cut -n 100 --kv-out short.kv long.kv\n"
+                 "  quill kv diff --tolerance 0.01 a.kv b.kv\n",
+                 "-n --kv-out --tolerance"},
+};
+
+enum { NAMES = 128 };
+
+// "  -n, --predict N"
+static void print_names(const Option *o, char out[NAMES]) {
+    const char *first = o->names, *space = strchr(first, ' ');
+    int n_first = space ? (int)(space - first) : (int)strlen(first);
+    int at = first[1] == '-' ? snprintf(out, NAMES, "      ") : snprintf(out, NAMES, "  ");
+    at += snprintf(out + at, NAMES - (size_t)at, "%.*s", n_first, first);
+    if (space && first[1] != '-')
+        at += snprintf(out + at, NAMES - (size_t)at, ", %.*s", (int)strcspn(space + 1, " "), space + 1);
+    if (o->arg) snprintf(out + at, NAMES - (size_t)at, " %s", o->arg);
+}
+
+// The help of what is named in the columns up to `at`, from `column` on.
+static void print_wrapped(const char *text, int at, int column) {
+    if (at >= column) printf("\n"), at = 0;
+    printf("%*s", column - at, "");
+    paragraph_print(stdout, text, column, column);
+}
+
+// n_help: bytes of the help that are said.
+static void print_option(const Option *o, int n_help, int column) {
+    char names[NAMES], help[256];
+    bool shown = o->fallback != NULL;
+    print_names(o, names);
+    snprintf(help, sizeof help, "%.*s%s%s%s", n_help, o->help, shown ? " (default " : "", shown ? o->fallback : "",
+             shown ? ")" : "");
+    printf("%s", names);
+    print_wrapped(help, (int)strlen(names) + 1 > column ? column : (int)strlen(names), column);
+}
+
+void cli_brief(Mode m, char brief[256]) {
+    const char *what = cli_about[m].what, *end = what;
+    while (*end && !(*end == '.' && (end[1] == ' ' || end[1] == '\n'))) end++;
+    snprintf(brief, 256, "%.*s", (int)(end - what) - (end[-1] == '.'), what);
+    for (char *c = brief; *c; c++)
+        if (*c == '\n') *c = ' ';
+}
+
+void cli_put(const char *text, const CliEscape *escapes) {
+    for (; *text; text++) {
+        const CliEscape *e = escapes;
+        while (e->c && e->c != *text) e++;
+        if (e->c) fputs(e->as, stdout);
+        else putchar(*text);
+    }
+}
+
+// ---- the short help -------------------------------------------------------------------------------------------------
+
+// Bytes of the help up to what a first look can do without: what follows a ; or a bracket, and a comma where it would
+// not fit a line.
+static int essence(const Option *o) {
+    int n = (int)strcspn(o->help, ";"), room = PARAGRAPH_WIDTH - SHORT_COLUMN;
+    const char *bracket = strstr(o->help, " (");
+    if (bracket && bracket - o->help < n) n = (int)(bracket - o->help);
+    if (o->fallback) room -= (int)strlen(" (default )") + (int)strlen(o->fallback);
+    int comma = (int)strcspn(o->help, ",");
+    return n > room && comma < n ? comma : n;
+}
+
+static void print_mode_names(void) {
+    Buf names = {0};
+    buf_str(&names, "Modes:");
+    for (int m = MODE_RUN + 1; m < N_MODES; m++) buf_printf(&names, "%s %s", m > 1 ? "," : "", cli_modes[m]);
+    buf_str(&names, "; quill MODE -h says more.");
+    paragraph_print(stdout, names.data, 0, 0);
+    buf_free(&names);
+}
+
+void cli_short_help(Mode m) {
+    char flag[32];
+    printf("Usage: %s\n\n%s\n\n%s\nCommon options\n", cli_about[m].usage, cli_about[m].what, cli_about[m].examples);
+    for (const char *at = cli_about[m].common; (at = next_name(at, flag));) {
+        const Option *o = cli_find(flag, 1u << m);
+        print_option(o, essence(o), SHORT_COLUMN);
+    }
+    printf("\n");
+    if (m == MODE_RUN) print_mode_names();
+    printf("quill%s%s --help lists all options%s.\n", m ? " " : "", cli_modes[m],
+           m ? "" : ", quill --man | man -l - is the manual");
+}
+
+// ---- the whole help -------------------------------------------------------------------------------------------------
+
+static void print_modes(void) {
+    printf("\nOther modes (each has its -h and --help)\n");
+    for (int m = MODE_RUN + 1; m < N_MODES; m++) {
+        char brief[256];
+        cli_brief((Mode)m, brief);
+        print_wrapped(brief, printf("  quill %s", cli_modes[m]), HELP_COLUMN);
+    }
+}
+
+void cli_help(Mode m) {
+    printf("Usage: %s\n\n%s\n", cli_about[m].usage, cli_about[m].what);
+    if (m == MODE_RUN) print_modes();
+    for (int group = 0; group < N_GROUPS; group++) {
+        bool titled = false;
+        for (int i = 0; i < cli_n_options; i++) {
+            const Option *o = &cli_options[i];
+            if (o->group != (Group)group || !(o->modes & 1u << m) || !o->help) continue;
+            if (!titled) printf("\n%s\n", cli_groups[group]);
+            titled = true;
+            print_option(o, (int)strlen(o->help), HELP_COLUMN);
+        }
+    }
+    printf("\nNumbers take k, M and G (1024 each); _ is - in long names; --opt=value works,\n"
+           "and --flag=off; -- ends options.\n");
+    printf("\nExamples\n%s", cli_about[m].examples);
+    if (m != MODE_RUN) return;
+    printf("\nExit codes\n");
+    for (int i = 0; i < cli_n_exit_codes; i++) printf("  %-5s%s\n", cli_exit_codes[i].code, cli_exit_codes[i].what);
+}
+
+void cli_version(void) {
+    Buf cuda = {0};
+    cuda_describe(&cuda);
+    printf("quill %s\ncompiler: %s\nCPU: %s\nCUDA: %s\nmodel: %s\n", QUILL_VERSION,
+#ifdef __clang__
+           __VERSION__,
+#else
+           "gcc " __VERSION__,
+#endif
+           cpu_isa_list(), cuda.data, builtin_name());
+    buf_free(&cuda);
+}

@@ -1,0 +1,126 @@
+// cli/hints.c: what was meant: suggestions for options that are not there, notes where a prompt looks like a command.
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "cli/table.h"
+
+// ---- options --------------------------------------------------------------------------------------------------------
+
+// What other programs call it.
+static const char *const habits[][2] = {
+    {"-V", "--version"},         {"-?", "--help"},           {"-H", "--help"},
+    {"--usage", "--help"},       {"--system", "-sys"},       {"--max-length", "--predict"},
+    {"--tokens", "--predict"},   {"--num-predict", "-n"},    {"--num-ctx", "--ctx-size"},
+    {"--context", "--ctx-size"}, {"--model-path", "-m"},     {"--stream", "--no-stream"},
+    {"--format", "--json"},      {"--input", "--file"},      {"--random-seed", "--seed"},
+    {"--silent", "--quiet"},     {"--nowordwrap", "--raw"},  {"--verbose-prompt", "--dump-prompt"},
+    {"--config", "--preset"},    {"--temprature", "--temp"},
+};
+
+static bool from_habit(const char *flag, Mode m, char meant[32]) {
+    for (size_t i = 0; i < ARRAY_LEN(habits); i++)
+        if (strcmp(flag, habits[i][0]) == 0 && cli_find(habits[i][1], 1u << m)) {
+            snprintf(meant, 32, "%s", habits[i][1]);
+            return true;
+        }
+    return false;
+}
+
+static const char *bare(const char *flag) { return flag + strspn(flag, "-"); }
+
+typedef struct {
+    const char *flag;
+    size_t n;        // letters of it without its dashes
+    Nearest nearest; // among long names, without their dashes
+    Nearest shorts;  // among short ones
+    char begins[32]; // the name that begins so
+    int n_begin;
+    char same[32]; // the name that is the same but for dashes and case
+} Search;
+
+static void compare(Search *s, const char *name) {
+    const char *word = bare(s->flag);
+    if (strcasecmp(word, bare(name)) == 0) snprintf(s->same, sizeof s->same, "%s", name);
+    if (name[1] != '-') {
+        nearest_try(&s->shorts, name);
+        return;
+    }
+    nearest_try(&s->nearest, name + 2);
+    if (s->n < 3 || strncmp(word, name + 2, s->n) != 0) return;
+    snprintf(s->begins, sizeof s->begins, "%s", name);
+    s->n_begin++;
+}
+
+bool cli_meant(const char *flag, Mode m, char meant[32]) {
+    Search s = {.flag = flag, .n = strlen(bare(flag)), .nearest = {.word = bare(flag)}, .shorts = {.word = flag}};
+    char name[32];
+    if (from_habit(flag, m, meant)) return true;
+    for (int i = 0; i < cli_n_options; i++) {
+        if (!(cli_options[i].modes & 1u << m) || !cli_options[i].help) continue;
+        for (const char *at = cli_options[i].names; (at = next_name(at, name));) compare(&s, name);
+    }
+    const char *near = nearest_found(&s.nearest);
+    // One letter is near to every other.
+    const char *near_short = s.n >= 2 && flag[1] != '-' ? nearest_found(&s.shorts) : NULL;
+    if (s.same[0]) snprintf(meant, 32, "%s", s.same);
+    else if (s.n_begin == 1) snprintf(meant, 32, "%s", s.begins);
+    else if (near) snprintf(meant, 32, "--%.29s", near);
+    else if (near_short) snprintf(meant, 32, "%s", near_short);
+    else return false;
+    return true;
+}
+
+// ---- words ----------------------------------------------------------------------------------------------------------
+
+// Commands of programs of the same kind, with the number of words in which they are more likely than a prompt.
+static const struct {
+    const char *word;
+    int least, most;
+    const char *instead;
+} commands[] = {
+    {"help", 1, 1, "quill -h is the short help, quill --help all of it"},
+    {"version", 1, 1, "quill --version tells"},
+    {"list", 1, 1, "quill keeps no list of models: -m FILE names one"},
+    {"ls", 1, 1, "quill keeps no list of models: -m FILE names one"},
+    {"models", 1, 1, "quill keeps no list of models: -m FILE names one"},
+    {"ps", 1, 1, "quill runs no service"},
+    {"serve", 1, 2, "quill runs no service; quill batch answers many prompts"},
+    {"server", 1, 1, "quill runs no service; quill batch answers many prompts"},
+    {"chat", 1, 1, "quill alone, on a terminal, is a chat; quill -i is one anywhere"},
+    {"run", 2, 4, "the model is a file that -m names: quill -m FILE \"prompt\""},
+    {"pull", 2, 2, "quill does not fetch models: -m FILE names one that is here"},
+    {"push", 2, 2, "quill does not send models"},
+    {"show", 2, 2, "quill inspect -m FILE looks into a model"},
+    {"rm", 2, 2, "quill keeps no models: rm removes the file"},
+    {"create", 2, 2, "a preset of the configuration file holds a prompt and options: quill --preset NAME"},
+    {"benchmark", 1, 2, "quill bench measures"},
+    {"quantize", 1, 4, "quill does not quantize models"},
+    {"embedding", 1, 2, "quill has no embeddings"},
+};
+
+static const char *known_command(const char *word, int n) {
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+        if (strcasecmp(word, commands[i].word) == 0 && n >= commands[i].least && n <= commands[i].most)
+            return commands[i].instead;
+    return NULL;
+}
+
+// The mode that a word is nearly; NULL: none, or it is likely to be meant as it is. *nearest holds the name.
+static const char *nearly_mode(const char *word, int n, const char *second, Nearest *nearest) {
+    *nearest = (Nearest){.word = word};
+    if (strlen(word) < 4 || (n > 1 && access(second, F_OK) != 0)) return NULL;
+    for (int m = MODE_RUN + 1; m < N_MODES; m++) nearest_try(nearest, cli_modes[m]);
+    return nearest_found(nearest);
+}
+
+void cli_hint(const char *first, int n_words, const char *const *words, Buf *notes) {
+    if (n_words == 0 || first != words[0]) return; // a prompt behind an option is meant
+    Nearest nearest;
+    const char *instead = known_command(first, n_words);
+    const char *mode = instead ? NULL : nearly_mode(first, n_words, n_words > 1 ? words[1] : "", &nearest);
+    if (instead) buf_printf(notes, "quill: note: \"%.40s\" is taken as a prompt; %s\n", first, instead);
+    if (mode) buf_printf(notes, "quill: note: \"%.40s\" is taken as a prompt; did you mean quill %s?\n", first, mode);
+}

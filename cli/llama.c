@@ -1,0 +1,79 @@
+// cli/llama.c: see cli/llama.h.
+#include "cli/llama.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/table.h"
+
+#define NO_SUCH_SAMPLER "quill has no such sampler; --temp, --top-k, --top-p, --min-p and the penalties choose"
+#define NO_DOWNLOAD                                                                                                    \
+    "quill does not download models: fetch the GGUF file (https://huggingface.co) and give it with -m FILE"
+#define ONE_GPU "quill uses one GPU; -ngl says how many layers are there"
+
+static const LlamaOption options[] = {
+    // the same here, or how quill works anyway
+    {"--jinja", LLAMA_FLAG, NULL, NULL},
+    {"--no-display-prompt", LLAMA_FLAG, NULL, NULL},
+    {"--display-prompt", LLAMA_FLAG, "--echo", NULL},
+    {"--no-warmup --warmup", LLAMA_FLAG, NULL, NULL},
+    {"-fa --flash-attn", LLAMA_SWITCH, NULL, NULL},
+    {"--mmap --no-context-shift --no-escape --no-mmproj", LLAMA_FLAG, NULL, NULL},
+    {"--log-disable --no-perf --perf --simple-io --offline", LLAMA_FLAG, NULL, NULL},
+    {"-st", LLAMA_FLAG, "--single-turn", NULL},
+    {"-cnv --conversation -if --interactive-first", LLAMA_FLAG, "--interactive", NULL},
+    {"--verbose-prompt", LLAMA_FLAG, "--dump-prompt", NULL},
+    // something near
+    {"-no-cnv --no-conversation -no-conversation", LLAMA_FLAG, "--raw",
+     "taken as --raw; control tokens in the prompt need --parse-special, escapes like \\n need -e"},
+    {"-b --batch-size", LLAMA_VALUE, NULL, "-ub alone sets the rows of a step"},
+    {"-tb --threads-batch", LLAMA_VALUE, NULL, "-t sets the threads of both phases"},
+    {"--keep", LLAMA_VALUE, NULL, "--evict sinks,sink=N keeps the first N tokens of a text that outgrows the context"},
+    {"-mli --multiline-input", LLAMA_FLAG, NULL, "\"\"\" begins and ends a message of several lines"},
+    {"--prompt-cache", LLAMA_VALUE, NULL, "--kv-dir DIR keeps the KV cache of prompts"},
+    {"--prompt-cache-all --prompt-cache-ro", LLAMA_FLAG, NULL, NULL},
+    {"--samplers --sampler-seq --sampling-seq", LLAMA_VALUE, NULL,
+     "the order is fixed: penalties, top-k, typical, top-p, min-p, temperature"},
+    {"--chat-template-kwargs", LLAMA_VALUE, NULL, "--think on|off is what quill hands to a template"},
+    {"--reasoning-budget", LLAMA_VALUE, NULL, "--think on|off is all there is"},
+    {"--reasoning-format", LLAMA_VALUE, NULL, "--think show|hide says whether thoughts are printed"},
+    // nothing of the kind
+    {"--mirostat --mirostat-lr --mirostat-ent --xtc-probability --xtc-threshold --top-nsigma --top-n-sigma",
+     LLAMA_VALUE, NULL, NO_SUCH_SAMPLER},
+    {"--dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker --dynatemp-range "
+     "--dynatemp-exp",
+     LLAMA_VALUE, NULL, NO_SUCH_SAMPLER},
+    {"--prio --prio-batch --poll --numa -C --cpu-mask", LLAMA_VALUE, NULL, "nice and taskset do that"},
+    {"-sm --split-mode -mg --main-gpu -ts --tensor-split -dev", LLAMA_VALUE, NULL, ONE_GPU},
+    {"-ot --override-tensor -ncmoe --n-cpu-moe", LLAMA_VALUE, NULL, ONE_GPU},
+    {"-cmoe --cpu-moe -nkvo --no-kv-offload", LLAMA_FLAG, NULL, ONE_GPU},
+    {"-dt --defrag-thold -lv --verbosity --log-verbosity", LLAMA_VALUE, NULL, NULL},
+    // not to be had
+    {"-hf -hfr --hf-repo -hff --hf-file -mu --model-url", LLAMA_VALUE, NULL, NULL},
+};
+
+static bool is_of(const LlamaOption *l, const char *flag) {
+    char name[32];
+    for (const char *at = l->names; (at = next_name(at, name));)
+        if (strcmp(name, flag) == 0) return true;
+    return false;
+}
+
+const LlamaOption *llama_find(const char *flag) {
+    for (size_t i = 0; i < ARRAY_LEN(options); i++)
+        if (is_of(&options[i], flag)) return &options[i];
+    return NULL;
+}
+
+LlamaMeaning llama_meaning(const LlamaOption *l, const char *value) {
+    LlamaMeaning means = {.flag = l->flag, .value = "", .note = l->note};
+    bool zero = *value && strspn(value, "0.") == strlen(value);
+    if (is_of(l, "-hf")) means.refused = NO_DOWNLOAD;
+    // A sampler that is off is none, and thoughts that are switched have a flag.
+    if (l->note && strcmp(l->note, NO_SUCH_SAMPLER) == 0 && zero) means.note = NULL;
+    bool off = (is_of(l, "--reasoning-budget") && zero) ||
+               (is_of(l, "--chat-template-kwargs") && strstr(value, "enable_thinking") && strstr(value, "false"));
+    if (off) means = (LlamaMeaning){.flag = "--think", .value = "off"};
+    if (is_of(l, "--reasoning-budget") && strcmp(value, "-1") == 0) means.note = NULL;
+    return means;
+}

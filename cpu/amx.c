@@ -1,0 +1,476 @@
+// cpu/amx.c: the matrix kernel on Intel's AMX unit: bf16 products, f32 sums, for every type but F32.
+//
+// The unit multiplies bf16 alone, eight bits of mantissa: activations are rounded to it, and weights that are not bf16
+// already. Sums are f32.
+//
+// A task takes FEATURES output features past a block of rows, a slab of DEPTH at a time. Weights become a bf16 panel of
+// 32 features, row-major, which is what the unit wants of its left operand; a panel stays in L1 while all rows of the
+// block pass it, so that a weight is unpacked once for 512 rows. Activations were packed once in pairs along the depth,
+// what the unit wants of the right operand; they stream from L2 past L1 (tileloadd with the streaming hint), where a
+// slab of them stays for all features of the task. Four tile products a step share two tiles of each operand. Their
+// sums stay in tiles over a slab, and in L2 between slabs; a sum is added to in the order of the depth whatever the
+// rows are. Beside the products the vector units unpack the next panel, and what comes after is fetched: sums of the
+// next tile of rows, the next slab of activations, the file's lines of the panel after the next. Gate and up of the FFN
+// pass together, and what they give is packed for the product that follows: sums of 16 features by 16 rows are half of
+// a packed tile already, and the FFN's activations are never in memory as f32; nor are those that a norm gives. What
+// was measured: docs/performance.md. Tile shapes and the pair layout: Intel's Architecture Instruction Set Extensions
+// Reference, chapter on AMX.
+#define _GNU_SOURCE
+#define QUILL_SIMD 512
+#include "cpu/cpu.h"
+
+#include "cpu/amx.h"
+#include "cpu/unpack.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    ROWS = 32,   // rows of activations in a packed tile: two unit tiles of 16
+    GROUP = 32,  // features in a panel: two unit tiles of 16
+    DEPTH = 256, // of a panel: 16 KiB
+    STEPS = DEPTH / STEP,
+    FEATURES = 256,  // of a task, of gate and up together
+    LEAST = 64,      // of a task where threads would have nothing to do otherwise
+    ROW_BLOCK = 512, // rows of a task: 256 KiB of them at this depth
+    TILES = ROW_BLOCK / ROWS,
+    HELD = FEATURES / GROUP * TILES, // tiles of sums that a task holds
+    BESIDE_TILES = 2,                // from this many tiles of rows on, the next panel is unpacked beside the products
+    LINE = 64,                       // bytes
+};
+
+// The kernel saves tile registers only for processes that ask.
+bool cpu_amx_enable(void) {
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
+// Elements from one packed tile of rows to the next: an odd number of depths, since at an even one all tiles would lie
+// in a few sets of L2.
+static size_t tile_size(int n_in) { return (size_t)((n_in + DEPTH - 1) / DEPTH | 1) * DEPTH * ROWS; }
+
+static size_t packed_bytes(int n_rows, int n_in) {
+    return (size_t)((n_rows + ROWS - 1) / ROWS) * tile_size(n_in) * sizeof(uint16_t);
+}
+
+// 32 elements of 16 rows, from row r on, as pairs: n_rows and n of them are there, the others zeros. With scales those
+// of the rows, and weights of the elements, their norm.
+INLINE void pack_unit(uint16_t *out, const float *x, size_t x_stride, int r, int n_rows, int n, const float *scales,
+                      const float *weights) {
+    __mmask16 first = lanes(n), second = lanes(n - 16);
+    __m512 pairs[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) {
+        pairs[i] = _mm512_setzero_ps();
+        if (r + i >= n_rows) continue;
+        const float *row = x + (size_t)(r + i) * x_stride;
+        __m512 a = _mm512_maskz_loadu_ps(first, row), b = _mm512_maskz_loadu_ps(second, row + 16);
+        if (scales) {
+            __m512 scale = _mm512_set1_ps(scales[r + i]);
+            a = _mm512_mul_ps(_mm512_mul_ps(a, scale), _mm512_maskz_loadu_ps(first, weights));
+            b = _mm512_mul_ps(_mm512_mul_ps(b, scale), _mm512_maskz_loadu_ps(second, weights + 16));
+        }
+        store_bf16((uint16_t *)(void *)&pairs[i], a, b);
+    }
+    transpose16(pairs);
+    memcpy(out, pairs, sizeof pairs);
+}
+
+// (depth / 32, 2 unit tiles, 16 pairs, 16 rows, 2): pair p of row r holds elements 2p and 2p + 1.
+INLINE void pack_rows(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in,
+                      const float *scales, const float *weights) {
+    uint16_t *out = (uint16_t *)packed + (size_t)tile * tile_size(n_in);
+    for (int k = 0; k < n_in; k += STEP)
+        for (int r = 0; r < ROWS; r += 16, out += UNIT) {
+            const float *from = x + k, *by = scales ? weights + k : NULL;
+            if (r + 16 <= n_rows && n_in - k >= STEP) pack_unit(out, from, x_stride, r, r + 16, STEP, scales, by);
+            else pack_unit(out, from, x_stride, r, n_rows, n_in - k, scales, by);
+        }
+}
+
+static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
+    pack_rows(packed, tile, x, x_stride, n_rows, n_in, NULL, NULL);
+}
+
+static void pack_norm(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in, const float *norm,
+                      float eps) {
+    float scales[ROWS];
+    int r = 0;
+    for (; r + 4 <= n_rows; r += 4) norm_scales(x + (size_t)r * x_stride, x_stride, 4, n_in, eps, scales + r);
+    for (; r < n_rows; r++) norm_scales(x + (size_t)r * x_stride, x_stride, 1, n_in, eps, scales + r);
+    pack_rows(packed, tile, x, x_stride, n_rows, n_in, scales, norm);
+}
+
+// ---- panels of weights ----------------------------------------------------------------------------------------------
+
+// A panel, (depth / 32, 2 unit tiles, 16 features, 32), while it is filled: features past the end are zero.
+typedef struct {
+    const Tensor *w;
+    uint16_t *to;
+    int first, n_features; // of w
+    int k0, n;             // elements [k0, k0 + n) of each
+    size_t block_bytes;    // of 32 of them
+    bool i8_whole;
+    const char *then; // what is fetched meanwhile: where the panel after this one has its first feature
+} Panel;
+
+INLINE Panel panel_of(int type, const Tensor *w, uint16_t *to, int first, int n_features, int k0, int n) {
+    return (Panel){.w = w,
+                   .to = to,
+                   .first = first,
+                   .n_features = n_features,
+                   .k0 = k0,
+                   .n = n,
+                   .block_bytes = w->row_bytes * 32 / (size_t)w->n_in,
+                   .i8_whole = type == TYPE_I8G && i8_whole_blocks(w)};
+}
+
+// Block `step` of feature f; c holds the scales of its super-block, and is loaded where one begins.
+INLINE void fill_block(int type, const Panel *p, int f, int step, Scales *c) {
+    // k0 is a multiple of 256; the mask tells the compiler.
+    int row = p->first + f, b = (p->k0 / 32 & ~7) + step, left = p->n - 32 * step;
+    uint16_t *out = p->to + ((size_t)step * 2 + (size_t)(f / 16)) * UNIT + f % 16 * STEP;
+    if (type == TYPE_BF16 && left >= 32) { // as the unit wants it
+        memcpy(out, (const uint8_t *)p->w->data + (size_t)row * p->w->row_bytes + 64 * (size_t)b, 64);
+        return;
+    }
+    vf v[NV];
+    if (step % 8 == 0) load_scales(type, p->w, row, b, c);
+    if (left >= 32) unpack_block(type, p->w, p->i8_whole, row, b, c, v);
+    else unpack_slow(p->w, row, 32 * b, left, v);
+    store_bf16(out, (__m512)v[0], (__m512)v[1]);
+}
+
+// Where the file has the first feature.
+static const char *panel_source(const Panel *p) {
+    return (const char *)p->w->data + (size_t)p->first * p->w->row_bytes + (size_t)(p->k0 / 32) * p->block_bytes;
+}
+
+// Feature f, a super-block where types have them: its parts lie at places that are constants.
+INLINE void fill_feature(int type, const Panel *p, int f) {
+    Scales c;
+    const char *then = p->then + (size_t)f * p->w->row_bytes;
+    for (size_t i = 0; i < STEPS * p->block_bytes; i += LINE) __builtin_prefetch(then + i, 0, 2);
+    if (p->n == DEPTH)
+#pragma GCC unroll 8
+        for (int i = 0; i < STEPS; i++) fill_block(type, p, f, i, &c);
+    else
+        for (int i = 0; i * STEP < p->n; i++) fill_block(type, p, f, i, &c);
+}
+
+INLINE void fill_panel(int type, const Panel *p) {
+    for (int f = 0; f < p->n_features; f++) fill_feature(type, p, f);
+}
+
+static void clear_panel(const Panel *p) {
+    if (p->n_features < GROUP) memset(p->to, 0, round_up((size_t)p->n, STEP) * GROUP * sizeof *p->to);
+}
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+// Where the sums of one tile of rows go once they are whole: to y, or with those of the gate as activations to h.
+typedef struct {
+    const float *sums, *gate; // four unit tiles each, as store_sums leaves them; gate may be NULL
+    float *y;                 // the first row and feature
+    size_t y_stride;
+    const float *bias; // of the first feature, or NULL
+    int n_features, n_rows;
+    bool add;    // to what is there
+    uint16_t *h; // packed: two unit tiles
+    Activation act;
+} Place;
+
+// What goes on beside the products of a tile of rows.
+typedef struct {
+    const Panel *fill; // features [f0, f1) of it
+    int f0, f1;
+    const uint16_t *rows; // the part of the tile that is met next, fetched to L2: `lines` of it a step
+    int lines;
+    const float *sums; // those of the next tile of rows
+    const Place *place;
+} Beside;
+
+// Asks for the lines where sums will go: those of four rows a step. Packed ones are only written, and need no asking.
+INLINE void fetch_place(const Place *p, int step) {
+    for (int i = 4 * step; p->y && i < int_min(4 * step + 4, p->n_rows); i++) {
+        __builtin_prefetch(p->y + (size_t)i * p->y_stride, 1);
+        __builtin_prefetch(p->y + (size_t)i * p->y_stride + p->n_features - 1, 1);
+    }
+}
+
+INLINE void fetch_beside(const Beside *b, int step) {
+    for (int i = step * b->lines; i < (step + 1) * b->lines; i++) __builtin_prefetch(b->rows + i * LINE / 2, 0, 2);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) __builtin_prefetch(b->sums + (step * 8 + i) * LINE / 4, 1);
+    fetch_place(b->place, step);
+}
+
+// sums (4 unit tiles: features 0..15 of rows 0..15, of rows 16..31, features 16..31 likewise; 16 features, 16 rows) =
+// or += panel x packed rows, over `steps` steps.
+INLINE void multiply(int type, int steps, const uint16_t *panel, const uint16_t *x, int halves, float *sums, bool more,
+                     const Beside *b) {
+    int due = 0, filled = b->f0; // this step's features, times steps; done
+    tiles_filled();
+    if (more) load_sums(sums, true);
+    else zero_sums();
+    for (int s = 0; s < steps; s++, panel += 2 * UNIT, x += 2 * UNIT) {
+        multiply_units(panel, false, x, true, halves);
+        fetch_beside(b, s);
+        for (due += b->f1 - b->f0; due >= steps; due -= steps) fill_feature(type, b->fill, filled++);
+    }
+    store_sums(sums);
+}
+
+// One unit tile of sums, features from f and rows from r on, to its place.
+INLINE void write_unit(const float *sums, const Place *p, int f, int r) {
+    __m512 v[16];
+    if (f >= p->n_features || r >= p->n_rows) return;
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) v[i] = _mm512_load_ps(sums + 16 * i);
+    transpose16(v);
+    write_rows(v, p->n_rows - r, p->n_features - f, p->bias ? p->bias + f : NULL, p->add,
+               p->y + (size_t)r * p->y_stride + f, p->y_stride);
+}
+
+// act(gate) * up to 2^-14, a thirtieth of what rounding it to bf16 may take: with an exact exponential and a division
+// gate and up took 4% longer.
+INLINE vf gated(Activation act, vf gate, vf up) {
+    gate = vmax(vset(act == ACT_GELU ? -1e10f : -1e30f), gate); // minus infinity times the zero to come would be a NaN
+    vf t = sigmoid_of(act, gate) * -LOG2_E;                     // e^-.. is 2^t, and p that of t's fraction
+    vf f = (vf)_mm512_reduce_ps((__m512)t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    vf p = f * 1.353416792e-2f + 5.201146061e-2f;
+    p = p * f + 2.414427569e-1f;
+    p = p * f + 6.930038345e-1f;
+    p = p * f + 1.000002593f;
+    vf one_more = (vf)_mm512_scalef_ps((__m512)p, (__m512)t) + 1.0f;
+    return gate * (vf)_mm512_rcp14_ps((__m512)one_more) * up;
+}
+
+// The same of a row, for rows that are not worth run_glu: bit for bit what that gives.
+INLINE void gate_all(Activation act, float *gate, const float *up, int n) {
+    for (int i = 0; i < n; i += 16) {
+        __mmask16 there = lanes(n - i);
+        vf g = (vf)_mm512_maskz_loadu_ps(there, gate + i), u = (vf)_mm512_maskz_loadu_ps(there, up + i);
+        _mm512_mask_storeu_ps(gate + i, there, (__m512)gated(act, g, u));
+    }
+}
+
+static void gate_row(Activation act, float *gate, const float *up, int n) {
+    if (act == ACT_GELU) gate_all(ACT_GELU, gate, up, n);
+    else gate_all(ACT_SILU, gate, up, n);
+}
+
+// act(gate) * up of 16 rows and two features, as they are packed.
+INLINE __m512 glu_pairs(Activation act, const float *gate, const float *up) {
+    vf a = gated(act, vload(gate), vload(up)), b = gated(act, vload(gate + 16), vload(up + 16));
+    return pairs_bf16((__m512)a, (__m512)b);
+}
+
+// Features past the end have sums of zero, and are the zeros that end a packed row.
+INLINE void write_gated(Activation act, const Place *p) {
+    for (int half = 0; half < 2; half++)
+        for (int pair = 0; pair < 16; pair++) {
+            int at = (pair / 8 * 2 + half) * 256 + pair % 8 * 32;
+            __m512 line = glu_pairs(act, p->gate + at, p->sums + at);
+            memcpy(p->h + half * UNIT + pair * 32, &line, sizeof line);
+        }
+}
+
+static void write_glu(const Place *p) {
+    if (p->act == ACT_GELU) write_gated(ACT_GELU, p);
+    else write_gated(ACT_SILU, p);
+}
+
+static void write_sums(const Place *p) {
+    if (p->h) write_glu(p);
+    else if (p->y)
+        for (int unit = 0; unit < 4; unit++) write_unit(p->sums + 256 * unit, p, unit / 2 * 16, unit % 2 * 16);
+}
+
+// One tile of rows: its sums stay in tiles over the whole depth, past panels that stay in L1.
+INLINE void run_few(int type, const Tensor *w, int first, int last, const uint16_t *x, int n_rows, float *y,
+                    size_t y_stride, bool add, uint16_t *panel) {
+    __attribute__((aligned(64))) float sums[GROUP * ROWS];
+    int halves = n_rows > 16 ? 2 : 1;
+    for (int f0 = first; f0 < last; f0 += GROUP) {
+        zero_sums();
+        for (int k0 = 0; k0 < w->n_in; k0 += DEPTH) {
+            Panel p = panel_of(type, w, panel, f0, int_min(GROUP, last - f0), k0, int_min(DEPTH, w->n_in - k0));
+            p.then = panel_source(&p) + 4 * w->row_bytes;
+            clear_panel(&p);
+            fill_panel(type, &p);
+            tiles_filled();
+            for (int s = 0; s * STEP < p.n; s++)
+                multiply_units(panel + s * 2 * UNIT, false, x + (size_t)(k0 / STEP + s) * 2 * UNIT, false, halves);
+        }
+        store_sums(sums);
+        write_sums(&(Place){.sums = sums,
+                            .y = y + f0,
+                            .y_stride = y_stride,
+                            .bias = w->bias ? w->bias + f0 : NULL,
+                            .n_features = int_min(GROUP, last - f0),
+                            .n_rows = n_rows,
+                            .add = add});
+    }
+}
+
+// A task: one matrix, or gate and up, which share the rows.
+typedef struct {
+    const Tensor *w[2];
+    int parts, first, last;
+    const uint16_t *packed; // of all rows
+    int first_row, n_rows;
+    float *y; // all rows
+    size_t y_stride;
+    bool add;
+    uint16_t *h; // all rows, packed
+    Activation act;
+    void *scratch; // two panels, filled in turns; HELD tiles of sums
+} Task;
+
+// The packed rows of one of the task's tiles.
+INLINE const uint16_t *tile_rows(const Task *t, int tile) {
+    return t->packed + (size_t)(t->first_row / ROWS + tile) * tile_size(t->w[0]->n_in);
+}
+
+// Panel i of a task: all panels of one depth come before those of the next.
+INLINE Panel panel_at(int type, const Task *t, int i) {
+    int groups = (t->last - t->first + GROUP - 1) / GROUP, k0 = i / t->parts / groups * DEPTH;
+    int f0 = t->first + i / t->parts % groups * GROUP;
+    return panel_of(type, t->w[i % t->parts], (uint16_t *)t->scratch + (i & 1) * GROUP * DEPTH, f0,
+                    int_min(GROUP, t->last - f0), k0, int_min(DEPTH, t->w[0]->n_in - k0));
+}
+
+// The sums of a tile of rows with panel i: held from depth to depth, and the gate's until up's are there.
+INLINE float *sums_at(const Task *t, int i, int tile) {
+    int groups = (t->last - t->first + GROUP - 1) / GROUP;
+    float *held = (float *)(void *)((uint16_t *)t->scratch + 2 * GROUP * DEPTH);
+    return held + (size_t)(i % (groups * t->parts) * TILES + tile) * GROUP * ROWS;
+}
+
+// Where panel i's sums go: nowhere before the last depth, or without up's.
+INLINE Place place_at(const Task *t, const Panel *p, int i, int tile) {
+    Place to = {.sums = sums_at(t, i, tile), .n_features = p->n_features};
+    if (p->k0 + p->n < t->w[0]->n_in || i % t->parts + 1 < t->parts) return to;
+    int row_tile = t->first_row / ROWS + tile;
+    to.n_rows = int_min(ROWS, t->n_rows - tile * ROWS);
+    if (t->parts == 2) {
+        to.gate = sums_at(t, i - 1, tile);
+        to.act = t->act;
+        to.h = t->h + (size_t)row_tile * tile_size(t->w[0]->n_out) + (size_t)(p->first / STEP) * 2 * UNIT;
+        return to;
+    }
+    to.y = t->y + (size_t)row_tile * ROWS * t->y_stride + p->first;
+    to.y_stride = t->y_stride;
+    to.bias = p->w->bias ? p->w->bias + p->first : NULL;
+    to.add = t->add;
+    return to;
+}
+
+// What the products of panel `now`, the i-th, with a tile of rows have beside them. Rows that pass again at the next
+// depth are fetched by all panels of this one together.
+INLINE Beside beside_of(const Task *t, const Panel *now, int i, const Panel *next, int tile, const Place *place) {
+    int tiles = (t->n_rows + ROWS - 1) / ROWS, panels = t->parts * ((t->last - t->first + GROUP - 1) / GROUP);
+    int k0 = now->k0 + DEPTH < t->w[0]->n_in ? now->k0 + DEPTH : 0;
+    Beside b = {.fill = next, .sums = sums_at(t, i, int_min(tile + 1, tiles - 1)), .place = place};
+    if (tiles >= BESIDE_TILES) b.f0 = next->n_features * tile / tiles, b.f1 = next->n_features * (tile + 1) / tiles;
+    b.lines = (DEPTH * ROWS * 2 / LINE / STEPS + panels - 1) / panels;
+    b.rows = tile_rows(t, tile) + (size_t)k0 * ROWS + (size_t)(i % panels * b.lines * STEPS * LINE / 2);
+    return b;
+}
+
+// Panel i and the one after it are multiplied and unpacked at once, and the source of the third is fetched.
+INLINE void run_type(int type, const Task *task) {
+    int tiles = (task->n_rows + ROWS - 1) / ROWS;
+    int groups = (task->last - task->first + GROUP - 1) / GROUP;
+    int n_panels = task->parts * groups * ((task->w[0]->n_in + DEPTH - 1) / DEPTH);
+    tiles_configure(2 * STEP);
+    if (tiles == 1 && task->parts == 1) {
+        run_few(type, task->w[0], task->first, task->last, tile_rows(task, 0), task->n_rows,
+                task->y + (size_t)task->first_row * task->y_stride, task->y_stride, task->add, task->scratch);
+        _tile_release();
+        return;
+    }
+    Panel now, next = {.n_features = 0}, then = panel_at(type, task, 0);
+    for (int i = -1; i < n_panels; i++) {
+        now = next;
+        next = then;
+        if (i + 1 == n_panels) next.n_features = 0;
+        if (i + 2 < n_panels) then = panel_at(type, task, i + 2);
+        next.then = panel_source(&then);
+        if (next.n_features) clear_panel(&next);
+        Place place, before = {.n_rows = 0};
+        for (int t = 0; t < tiles && i >= 0; t++) {
+            const uint16_t *x = tile_rows(task, t) + (size_t)now.k0 * ROWS;
+            int steps = (now.n + STEP - 1) / STEP;
+            float *sums = sums_at(task, i, t);
+            place = place_at(task, &now, i, t);
+            Beside b = beside_of(task, &now, i, &next, t, &place);
+            if (task->n_rows - t * ROWS > 16) multiply(type, steps, now.to, x, 2, sums, now.k0 > 0, &b);
+            else multiply(type, steps, now.to, x, 1, sums, now.k0 > 0, &b);
+            write_sums(&before); // sums just stored cannot be read at once: they go behind the next products
+            before = place;
+        }
+        write_sums(&before);
+        if (i < 0 || tiles < BESIDE_TILES) fill_panel(type, &next);
+    }
+    _tile_release();
+}
+
+// One function a type: in a larger one the compiler would run out of registers.
+#define DEFINE_RUN(TYPE)                                                                                               \
+    static __attribute__((noinline)) void run_##TYPE(const Task *t) { run_type(TYPE, t); }
+EACH_TYPE(DEFINE_RUN)
+
+#define RUN_CASE(TYPE)                                                                                                 \
+    case TYPE: run_##TYPE(t); break;
+static void run_task(const Task *t) {
+    switch (t->w[0]->type) { EACH_TYPE(RUN_CASE) }
+}
+
+static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
+                size_t y_stride, bool add, void *scratch) {
+    run_task(&(Task){.w = {w},
+                     .parts = 1,
+                     .first = first,
+                     .last = last,
+                     .packed = packed,
+                     .first_row = first_row,
+                     .n_rows = n_rows,
+                     .y = y,
+                     .y_stride = y_stride,
+                     .add = add,
+                     .scratch = scratch});
+}
+
+static void run_glu(const Tensor *gate, const Tensor *up, Activation act, int first, int last, const void *packed,
+                    int first_row, int n_rows, void *h, void *scratch) {
+    run_task(&(Task){.w = {gate, up},
+                     .parts = 2,
+                     .first = first,
+                     .last = last,
+                     .packed = packed,
+                     .first_row = first_row,
+                     .n_rows = n_rows,
+                     .h = h,
+                     .act = act,
+                     .scratch = scratch});
+}
+
+const MatrixKernel *cpu_amx_matrix(int type) {
+    static const MatrixKernel kernel = {
+        .min_rows = 12,
+        .tile = ROWS,
+        .features = FEATURES,
+        .rows = ROW_BLOCK,
+        .least = LEAST,
+        .scratch = 2 * GROUP * DEPTH * sizeof(uint16_t) + HELD * GROUP * ROWS * sizeof(float),
+        .packed_bytes = packed_bytes,
+        .pack = pack,
+        .pack_norm = pack_norm,
+        .run = run,
+        .run_glu = run_glu,
+        .gate = gate_row,
+    };
+    return type == TYPE_F32 ? NULL : &kernel;
+}

@@ -1,0 +1,188 @@
+// cpu/amx.h: what the kernels of the AMX unit share: its tiles, the way to bf16, and turning 16 x 16 blocks.
+//
+// A unit tile is 16 rows of 64 bytes. One product adds to 16 x 16 f32 sums: rows of 32 bf16 of the left operand times
+// the right one, whose row p holds elements 2p and 2p + 1 of its 16 columns side by side ("pairs"). Of bytes these are
+// fours, and their sums integers.
+#ifndef QUILL_AMX_H
+#define QUILL_AMX_H
+
+#include "cpu/simd.h"
+#include "base/util.h"
+
+enum {
+    STEP = 32,      // depth of one product
+    UNIT = 16 * 32, // bf16 elements of a unit tile
+};
+
+// What each of the eight tiles is: rows, and bytes of a row.
+static inline void tiles_shape(const uint8_t rows[8], const uint8_t bytes[8]) {
+    struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } config = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        config.bytes[i] = bytes[i];
+        config.rows[i] = rows[i];
+    }
+    __asm__ volatile("" ::"r"(&config) : "memory"); // the intrinsic names eight bytes only to the compiler
+    _tile_loadconfig(&config);
+}
+
+// Tile loads do not tell gcc that they read memory: what plain stores have filled must be there.
+INLINE void tiles_filled(void) { __asm__ volatile("" ::: "memory"); }
+
+// A tile's number is a constant of the instruction. What streams passes L1 by.
+#define TILE_LOAD(N, FROM, STREAMS)                                                                                    \
+    do {                                                                                                               \
+        if (STREAMS) _tile_stream_loadd(N, FROM, 64);                                                                  \
+        else _tile_loadd(N, FROM, 64);                                                                                 \
+    } while (0)
+
+// Tiles 0..3, sums, are 16 x 16; 4 and 5, left operands, 16 rows of `depth` bytes; 6 and 7, right ones, a row for every
+// four of these.
+static inline void tiles_configure(int depth) {
+    uint8_t left = (uint8_t)depth, right = (uint8_t)(depth / 4);
+    tiles_shape((uint8_t[8]){16, 16, 16, 16, 16, 16, right, right}, (uint8_t[8]){64, 64, 64, 64, left, left, 64, 64});
+}
+
+// Sums are tiles 0..3: the left operand's first 16 rows by the right one's first 16 columns and by its second; then its
+// second 16 rows likewise. In memory they follow one another, 256 floats each.
+INLINE void zero_sums(void) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+}
+
+INLINE void load_sums(const float *sums, bool streams) {
+    TILE_LOAD(0, sums, streams);
+    TILE_LOAD(1, sums + 256, streams);
+    TILE_LOAD(2, sums + 512, streams);
+    TILE_LOAD(3, sums + 768, streams);
+}
+
+INLINE void store_sums(float *sums) {
+    _tile_stored(0, sums, 64);
+    _tile_stored(1, sums + 256, 64);
+    _tile_stored(2, sums + 512, 64);
+    _tile_stored(3, sums + 768, 64);
+}
+
+INLINE void load_left(const uint16_t *left, bool streams) {
+    TILE_LOAD(4, left, streams);
+    TILE_LOAD(5, left + UNIT, streams);
+}
+
+INLINE void load_right(const uint16_t *right, bool streams) {
+    TILE_LOAD(6, right, streams);
+    TILE_LOAD(7, right + UNIT, streams);
+}
+
+INLINE void multiply_loaded(int halves) {
+    _tile_dpbf16ps(0, 4, 6);
+    if (halves == 2) _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    if (halves == 2) _tile_dpbf16ps(3, 5, 7);
+}
+
+// Sums += two unit tiles of the left operand times one or two (halves) of the right one, each past L1 if it streams.
+// Loads take turns: of two that miss L1 in a row the second waits.
+INLINE void multiply_units(const uint16_t *left, bool left_streams, const uint16_t *right, bool right_streams,
+                           int halves) {
+    TILE_LOAD(4, left, left_streams);
+    TILE_LOAD(6, right, right_streams);
+    TILE_LOAD(5, left + UNIT, left_streams);
+    if (halves == 2) TILE_LOAD(7, right + UNIT, right_streams);
+    multiply_loaded(halves);
+}
+
+// The first `left` of 16, or all of them.
+INLINE __mmask16 lanes(int left) { return (__mmask16)(left >= 16 ? 0xffff : left > 0 ? (1 << left) - 1 : 0); }
+
+INLINE void store_bf16(uint16_t *out, __m512 a, __m512 b) { // 32 floats
+    __m512bh bf = _mm512_cvtne2ps_pbh(b, a);
+    memcpy(out, &bf, sizeof bf);
+}
+
+// (a[0], b[0]), (a[1], b[1]), ... as bf16.
+INLINE __m512 pairs_bf16(__m512 a, __m512 b) {
+    __m512bh bf = _mm512_cvtne2ps_pbh(b, a);
+    __m512i halves, at = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                          21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    memcpy(&halves, &bf, sizeof halves);
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(at, halves));
+}
+
+// (a[0], b[0]), (a[1], b[1]), ... cut off, by integers: these are on more ports than conversions, which wait for the
+// unit while it multiplies.
+INLINE __m512i cut_pairs(__m512i a, __m512i b) {
+    const __mmask32 second = 0xaaaaaaaa; // ones of pairs
+    return _mm512_mask_blend_epi16(second, _mm512_srli_epi32(a, 16), b);
+}
+
+// The same to nearest.
+INLINE __m512i round_pairs(__m512 a, __m512 b) {
+    const __m512i half = _mm512_set1_epi32(0x8000);
+    return cut_pairs(_mm512_add_epi32(_mm512_castps_si512(a), half), _mm512_add_epi32(_mm512_castps_si512(b), half));
+}
+
+// Elements [i, i + 16) of a head in f16 or bf16, zero from head_dim on.
+INLINE __m512 load_half(const uint16_t *head, int type, int i, int head_dim) {
+    __m256i half = _mm256_maskz_loadu_epi16(lanes(head_dim - i), head + i);
+    if (type == TYPE_F16) return _mm512_cvtph_ps(half);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+#define LOG2_E 1.44269504f
+// 2^x to 2e-7; 0 for what is masked.
+INLINE vf exp2_of(vf x) {
+    vf n = (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), f = x - n;
+    vf p = f * 1.3333558e-3f + 9.6181291e-3f;
+    p = p * f + 5.5504109e-2f;
+    p = p * f + 2.4022651e-1f;
+    p = p * f + 6.9314718e-1f;
+    return (vf)_mm512_scalef_ps((__m512)(p * f + 1.0f), (__m512)n);
+}
+
+// Four rows' 4 x 4 blocks within each 128 bits.
+INLINE void transpose_fours(const __m512 r[4], __m512 t[4]) {
+    __m512 a = _mm512_unpacklo_ps(r[0], r[1]), b = _mm512_unpackhi_ps(r[0], r[1]);
+    __m512 c = _mm512_unpacklo_ps(r[2], r[3]), d = _mm512_unpackhi_ps(r[2], r[3]);
+    t[0] = _mm512_shuffle_ps(a, c, 0x44);
+    t[1] = _mm512_shuffle_ps(a, c, 0xee);
+    t[2] = _mm512_shuffle_ps(b, d, 0x44);
+    t[3] = _mm512_shuffle_ps(b, d, 0xee);
+}
+
+// 16 x 16 values of 32 bits: rows in, columns out.
+INLINE void transpose16(__m512 r[16]) {
+    __m512 t[16];
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) transpose_fours(r + i, t + i);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) { // the blocks themselves
+        __m512 a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88), b = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
+        __m512 c = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88), d = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
+        r[i] = _mm512_shuffle_f32x4(a, c, 0x88);
+        r[i + 4] = _mm512_shuffle_f32x4(b, d, 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
+        r[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
+    }
+}
+
+// 16 rows of 16 features, or as many as there are, to y, rows y_stride apart: whole lines where these are aligned.
+INLINE void write_rows(const __m512 rows[16], int n_rows, int n_features, const float *bias, bool add, float *y,
+                       size_t y_stride) {
+    __mmask16 there = lanes(n_features);
+    __m512 more = bias ? _mm512_maskz_loadu_ps(there, bias) : _mm512_setzero_ps();
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) {
+        if (i >= n_rows) break;
+        __m512 value = _mm512_add_ps(rows[i], more);
+        if (add) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(there, y + (size_t)i * y_stride));
+        _mm512_mask_storeu_ps(y + (size_t)i * y_stride, there, value);
+    }
+}
+
+#endif

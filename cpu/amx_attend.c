@@ -1,0 +1,407 @@
+// cpu/amx_attend.c: attention of many queries on the AMX unit, over a cache in 16 bits.
+//
+// The unit multiplies bf16. Queries and keys go in as two parts each (high by high, and each high by the other low),
+// since their rounding would reach the exponents; softmax weights and values are rounded once. Scores, maxima, sums and
+// outputs are f32.
+//
+//   scores (key, query) = K (key, i) queries (i, query);   out (i, query) += V^T (i, key) weights (key, query)
+//
+// Both have the queries in the lanes, so that maxima, masks and rescaling are plain vector operations, and the weights
+// of two keys lie as the unit wants its right operand. A task's queries (rows, and the heads of a group) are packed
+// once, and so are the keys that they see, a chunk at a time: K as bf16 rows and V as bf16 columns, which stay in L2.
+// Then a tile of QUERIES takes all KEYS of the chunk after KEYS, before the next tile does: what it owns, and scores
+// and weights, stay in L1, which only K and V stream past. While the vector units are at the softmax of one such block,
+// the unit multiplies the values of the block before and the scores of the one after, four tile products at a time.
+// Online softmax: Milakov and Gimelshein, 2018; tiles of it: Dao, FlashAttention-2, 2023.
+#define QUILL_SIMD 512
+#include "cpu/cpu.h"
+
+#include "cpu/amx.h"
+
+#include <assert.h>
+#include <limits.h>
+
+enum {
+    QUERIES = 32,          // two unit tiles
+    TASK = 1024,           // queries of a task
+    KEYS = 64,             // keys of a block
+    DEEP = 128,            // keys that one row must see for cpu/amx_row.c to gain,
+    FEWEST_HEADS = 2,      // and heads of its group
+    HEAD_MOST = 512,       // largest head_dim (model.c refuses more)
+    ROOM = 1 << 16,        // elements of the heads of the queries, and of the keys, that are packed at once
+    SLACK = 8,             // a lane's floor follows its maximum when that is as many powers of two above it
+    BLOCKS = KEYS / 32,    // of 32 keys
+    TILE = 2 * UNIT,       // bf16 elements of two unit tiles, and floats of one
+    SCORES = QUERIES * 32, // of a tile of queries and 32 keys
+};
+
+static const float masked = -1e30f;
+
+typedef struct {
+    uint16_t queries[2 * ROOM];        // (QUERIES, step, part, 16 queries): pairs of elements, scaled
+    uint16_t k[2 * ROOM];              // (32 keys, step, part, 16 keys): rows
+    uint16_t v[ROOM];                  // (32 keys, step, 16 elements): rows of 32 keys
+    float out[ROOM];                   // (QUERIES, step, 16 elements, 16 queries, element, query)
+    float scores[2][BLOCKS][SCORES];   // (blocks by turns, 32 keys, 16 of them, 16 queries, key, query)
+    uint16_t weights[2][BLOCKS][TILE]; // (blocks by turns, 32 keys, 16 queries): pairs of keys
+    float floor[TASK], sum[TASK];      // a weight is 2^(score - floor)
+    int slot[TASK];
+    int steps; // of 32 elements of a head
+} State;
+
+// ---- loading --------------------------------------------------------------------------------------------------------
+
+// 32 floats as bf16, and what that leaves of them.
+INLINE void store_parts(uint16_t *high, uint16_t *low, __m512 a, __m512 b) {
+    store_bf16(high, a, b);
+    __m512i bits;
+    memcpy(&bits, high, sizeof bits);
+    __m512i first = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(bits));
+    __m512i second = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(bits, 1));
+    store_bf16(low, _mm512_sub_ps(a, _mm512_castsi512_ps(_mm512_slli_epi32(first, 16))),
+               _mm512_sub_ps(b, _mm512_castsi512_ps(_mm512_slli_epi32(second, 16))));
+}
+
+INLINE uint16_t *queries_at(State *s, int tile, int step, int part) {
+    return s->queries + ((size_t)(tile * s->steps + step) * 2 + (size_t)part) * TILE;
+}
+INLINE float *out_at(State *s, int tile, int step) { return s->out + (size_t)(tile * s->steps + step) * TILE; }
+INLINE uint16_t *k_at(State *s, int block, int step, int part) {
+    return s->k + ((size_t)(block * s->steps + step) * 2 + (size_t)part) * TILE;
+}
+INLINE uint16_t *v_at(State *s, int block, int step) { return s->v + (size_t)(block * s->steps + step) * TILE; }
+
+// Lanes [lane, lane + 16) of step `step`; one past the task's last query is zeros that nobody reads.
+static void load_lanes(const AttendTask *t, State *s, int lane, int step) {
+    int hd = t->heads->head_dim, n = t->last - t->first;
+    __m512 scale = _mm512_set1_ps(t->heads->scale * LOG2_E); // the softmax is one of powers of two
+    __m512 parts[2][16];
+    for (int i = 0; i < 16; i++) {
+        const float *q = t->q + attend_query(t, int_min(t->first + lane + i, t->last - 1));
+        int left = lane + i < n ? hd - step * STEP : 0;
+        __m512 a = _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes(left), q + step * STEP), scale);
+        __m512 b = _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes(left - 16), q + step * STEP + 16), scale);
+        store_parts((uint16_t *)(void *)&parts[0][i], (uint16_t *)(void *)&parts[1][i], a, b);
+    }
+    for (int part = 0; part < 2; part++) {
+        transpose16(parts[part]);
+        memcpy(queries_at(s, lane / QUERIES, step, part) + lane / 16 % 2 * UNIT, parts[part], sizeof parts[part]);
+    }
+}
+
+static void load_queries(const AttendTask *t, State *s) {
+    int group = t->heads->n_heads / t->heads->n_kv_heads, n = (int)round_up((size_t)(t->last - t->first), QUERIES);
+    for (int lane = 0; lane < n; lane += 16)
+        for (int step = 0; step < s->steps; step++) load_lanes(t, s, lane, step);
+    for (int lane = 0; lane < n; lane++) {
+        s->slot[lane] = t->slot[int_min(t->first + lane, t->last - 1) / group];
+        s->floor[lane] = masked;
+        s->sum[lane] = 0;
+    }
+    memset(s->out, 0, (size_t)(n / QUERIES * s->steps) * TILE * sizeof *s->out);
+}
+
+// Whether some query of the task sees the key. Between the windows of rows far apart lie keys that none does, and whose
+// memory nobody may have written.
+static bool key_seen(const AttendTask *t, const State *s, int key) {
+    int low = 0, high = t->last - t->first; // the first lane whose slot is not before the key
+    if (!t->heads->window) return true;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (s->slot[middle] < key) low = middle + 1;
+        else high = middle;
+    }
+    return low < t->last - t->first && key > s->slot[low] - t->heads->window;
+}
+
+// The K or V of keys [first, first + n) of at most 32, one after another; zeros for what none sees.
+static void find_keys(const AttendTask *t, const State *s, const void *plane, int first, int n, const uint16_t **at) {
+    static const uint16_t none[HEAD_MOST];
+    const uint16_t *values = plane;
+    for (int k = 0; k < 32; k++) at[k] = k < n && key_seen(t, s, first + k) ? values + attend_key(t, first + k) : none;
+}
+
+// Keys [first, first + n) of at most 32, as the `block`-th of the chunk.
+static void load_k(const AttendTask *t, State *s, int block, int first, int n) {
+    const uint16_t *at[32];
+    int hd = t->kv->head_dim, type = t->kv->type_k;
+    find_keys(t, s, t->kv->k, first, n, at);
+    for (int k = 0; k < 32; k++)
+        for (int i = 0; i < hd; i += STEP) {
+            size_t to = (size_t)k * STEP; // two unit tiles are 32 rows of 32
+            store_parts(k_at(s, block, i / STEP, 0) + to, k_at(s, block, i / STEP, 1) + to,
+                        load_half(at[k], type, i, hd), load_half(at[k], type, i + 16, hd));
+        }
+}
+
+static void load_v(const AttendTask *t, State *s, int block, int first, int n) {
+    const uint16_t *at[32];
+    int hd = t->kv->head_dim, type = t->kv->type_v;
+    find_keys(t, s, t->kv->v, first, n, at);
+    for (int i = 0; i < s->steps * STEP; i += 16) {
+        __m512 pairs[16]; // (pair of keys, element)
+#pragma GCC unroll 16
+        for (int p = 0; p < 16; p++)
+            pairs[p] = pairs_bf16(load_half(at[2 * p], type, i, hd), load_half(at[2 * p + 1], type, i, hd));
+        transpose16(pairs);
+        memcpy(v_at(s, block, i / STEP) + i / 16 % 2 * UNIT, pairs, sizeof pairs);
+    }
+}
+
+// ---- softmax --------------------------------------------------------------------------------------------------------
+
+// A tile of queries and the keys that it meets at once.
+typedef struct {
+    int tile, block; // of KEYS, in the chunk
+    int n;           // keys that it sees; 0: there is no such item
+} Item;
+
+INLINE int blocks_of(const Item *item) { return (item->n + 31) / 32; }
+
+// What turns an item's scores into weights, 8 keys of 16 queries at a time.
+typedef struct {
+    Item item;
+    int turn;                        // of its scores and weights
+    vf floor[2], scale[2], total[2]; // of 16 queries: a weight is 2^(score - floor), what older weights are
+    bool grew;                       // some floor did: what older ones left is to be rescaled
+    int parts, left;                 // of 8 keys and 16 queries; to do
+    int due;
+} Softmax;
+
+INLINE float *score_row(State *s, int turn, int key, int half) {
+    return s->scores[turn][key / 32] + (key / 16 % 2 * 2 + half) * 256 + key % 16 * 16;
+}
+
+// Caps the scores of an item's keys. They have been multiplied by log2(e), and so is the cap.
+static void cap_scores(const AttendTask *t, State *s, int turn, int keys) {
+    if (t->heads->softcap == 0) return;
+    for (int block = 0; block < keys / 32; block++)
+        for (int i = 0; i < SCORES; i += 16) {
+            float *scores = s->scores[turn][block] + i;
+            vstore(scores, vcap(vload(scores), t->heads->softcap * LOG2_E));
+        }
+}
+
+// Masks the scores of 16 queries with n keys from slot `first` on, and those that make them a multiple of 32.
+static void mask_scores(const AttendTask *t, State *s, int turn, int lane, int first, int n) {
+    int window = t->heads->window ? t->heads->window : INT_MAX;
+    vi slot;
+    memcpy(&slot, s->slot + lane, sizeof slot);
+    vi oldest = slot - window; // the newest slot that is too old
+    for (int k = 0; k < (int)round_up((size_t)n, 32); k++) {
+        vi key = (vi){0} + (first + k);
+        float *row = score_row(s, turn, k, lane / 16 % 2);
+        vstore(row, k < n ? vselect((key <= slot) & (key > oldest), vload(row), vset(masked)) : vset(masked));
+    }
+}
+
+// 2^x to 8e-5, a small part of what bf16 rounds.
+INLINE vf exp2_rough(vf x) {
+    vf f = (vf)_mm512_reduce_ps((__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); // x - floor(x)
+    vf p = f * 7.8024524e-2f + 2.2606716e-1f;
+    p = p * f + 6.9583354e-1f;
+    return (vf)_mm512_scalef_ps((__m512)(p * f + 0.9999252f), (__m512)x); // by 2^floor(x)
+}
+
+// Weights of 8 keys and 16 queries from their scores, in pairs of keys. Adds them to the total. While the unit
+// multiplies, one vector port is left, and the instructions for bf16 wait for the unit: halves are rounded as integers.
+INLINE void weigh(const float *scores, vf floor, uint16_t *weights, vf *total) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        vf a = exp2_rough(vload(scores + 16 * i) - floor), b = exp2_rough(vload(scores + 16 * i + 16) - floor);
+        *total += a + b;
+        __m512i pairs = round_pairs((__m512)a, (__m512)b);
+        memcpy(weights + 16 * i, &pairs, sizeof pairs);
+    }
+}
+
+// The largest scores of 16 queries.
+INLINE vf top_scores(State *s, int turn, int keys, int half) {
+    vf tops[2] = {vset(masked), vset(masked)};
+    for (int k = 0; k < keys; k += 16) {
+        const float *scores = score_row(s, turn, k, half);
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++) tops[i % 2] = vmax(tops[i % 2], vload(scores + 16 * i));
+    }
+    return vmax(tops[0], tops[1]);
+}
+
+// Takes an item's floors; its keys begin with slot `first`.
+static Softmax begin_softmax(const AttendTask *t, State *s, Item item, int turn, int first) {
+    int keys = blocks_of(&item) * 32;
+    Softmax x = {.item = item, .turn = turn, .parts = keys / 4, .left = keys / 4};
+    cap_scores(t, s, turn, keys);
+    for (int half = 0; half < 2; half++) {
+        int lane = item.tile * QUERIES + half * 16;
+        bool all = keys == item.n && !t->heads->window && first + keys - 1 <= s->slot[lane]; // slots ascend
+        if (!all) mask_scores(t, s, turn, lane, first, item.n);
+        vf before = vload(s->floor + lane), top = top_scores(s, turn, keys, half), floor = before;
+        if (_mm512_cmp_ps_mask((__m512)top, (__m512)(before + (float)SLACK), _CMP_GT_OQ) != 0) {
+            floor = vmax(before, top);
+            vstore(s->floor + lane, floor);
+            x.grew = true;
+        }
+        x.scale[half] = exp2_of(before - floor);
+        x.floor[half] = vmax(floor, vset(masked / 2)); // a lane that sees nothing yet: all 0
+    }
+    return x;
+}
+
+INLINE void weigh_part(State *s, Softmax *x) {
+    int part = x->parts - x->left--, half = part & 1, key = part / 2 * 8;
+    weigh(score_row(s, x->turn, key, half), x->floor[half], s->weights[x->turn][key / 32] + half * UNIT + key % 32 * 16,
+          &x->total[half]);
+}
+
+// The parts that are due when one of `products` products is done: as evenly as they go.
+INLINE void weigh_due(State *s, Softmax *x, int products) {
+    for (x->due += x->parts; x->due >= products; x->due -= products) weigh_part(s, x);
+}
+
+static void end_softmax(State *s, Softmax *x) {
+    while (x->left > 0) weigh_part(s, x);
+    for (int half = 0; half < 2; half++) {
+        float *sum = s->sum + x->item.tile * QUERIES + half * 16;
+        vstore(sum, vload(sum) * x->scale[half] + x->total[half]);
+    }
+}
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+static void scale_out(State *s, const Softmax *x) {
+    for (int step = 0; step < s->steps; step++)
+        for (int unit = 0; unit < 4; unit++) {
+            float *out = out_at(s, x->item.tile, step) + unit * 256;
+            for (int i = 0; i < 256; i += 16) vstore(out + i, vload(out + i) * x->scale[unit % 2]);
+        }
+}
+
+// What the unit does beside the softmax x of an item, four tile products at a time: the scores of the next item, then
+// the values of the one before by its weights. What was just stored is not met at once.
+static void multiply(State *s, const Item *next, const Softmax *before, Softmax *x) {
+    int n_next = blocks_of(next), n_before = blocks_of(&before->item), products = (3 * n_next + n_before) * s->steps;
+    tiles_filled();
+    for (int block = 0; block < n_next; block++) {
+        zero_sums();
+        for (int step = 0; step < s->steps; step++) {
+            const uint16_t *k = k_at(s, next->block * BLOCKS + block, step, 0), *q = queries_at(s, next->tile, step, 0);
+            load_left(k, true);
+            load_right(q + TILE, false);
+            multiply_loaded(2);
+            weigh_due(s, x, products);
+            load_right(q, false);
+            multiply_loaded(2);
+            weigh_due(s, x, products);
+            load_left(k + TILE, true);
+            multiply_loaded(2);
+            weigh_due(s, x, products);
+        }
+        store_sums(s->scores[!x->turn][block]);
+    }
+    if (n_before > 0 && before->grew) scale_out(s, before);
+    for (int step = 0; step < s->steps && n_before > 0; step++) {
+        float *out = out_at(s, before->item.tile, step);
+        load_sums(out, false);
+        for (int block = 0; block < n_before; block++) {
+            multiply_units(v_at(s, before->item.block * BLOCKS + block, step), true, s->weights[before->turn][block],
+                           false, 2);
+            weigh_due(s, x, products);
+        }
+        store_sums(out);
+    }
+}
+
+// ---- the task -------------------------------------------------------------------------------------------------------
+
+static void write_out(const AttendTask *t, State *s) {
+    int hd = t->heads->head_dim;
+    for (int lane = 0; lane < t->last - t->first; lane += 16)
+        for (int i = 0; i < hd; i += 16) {
+            __m512 rows[16];
+            memcpy(rows, out_at(s, lane / QUERIES, i / STEP) + (i / 16 % 2 * 2 + lane / 16 % 2) * 256, sizeof rows);
+            transpose16(rows); // (query, element)
+            __mmask16 there = lanes(hd - i);
+            for (int q = 0; q < 16 && t->first + lane + q < t->last; q++)
+                _mm512_mask_storeu_ps(t->out + attend_query(t, t->first + lane + q) + i, there,
+                                      _mm512_div_ps(rows[q], _mm512_set1_ps(s->sum[lane + q])));
+        }
+}
+
+// The item after another one of a chunk of n keys from slot `first` on; after none: the first one.
+static Item item_after(const AttendTask *t, const State *s, Item item, int first, int n) {
+    int tiles = (t->last - t->first + QUERIES - 1) / QUERIES;
+    if (item.n > 0) item.block++;
+    for (; item.tile < tiles; item.tile++, item.block = 0) {
+        const int *slots = s->slot + item.tile * QUERIES;
+        int seen = int_min(n, slots[QUERIES - 1] + 1 - first), unseen = attend_first(t, slots[0]) - first;
+        item.block = int_max(item.block, unseen / KEYS);
+        item.n = int_min(KEYS, seen - item.block * KEYS);
+        if (item.n > 0) return item;
+    }
+    item.n = 0;
+    return item;
+}
+
+// All tiles of queries with the n keys from slot `first` on that are loaded.
+static void attend_chunk(const AttendTask *t, State *s, int first, int n) {
+    Item item = item_after(t, s, (Item){0}, first, n);
+    Softmax before = {.item = {0}}, x = {.turn = 1};
+    for (multiply(s, &item, &before, &x); item.n > 0; before = x) {
+        Item next = item_after(t, s, item, first, n);
+        x = begin_softmax(t, s, item, !x.turn, first + item.block * KEYS);
+        multiply(s, &next, &before, &x);
+        end_softmax(s, &x);
+        item = next;
+    }
+    multiply(s, &item, &before, &(Softmax){.turn = 0});
+}
+
+static void attend_tiles(const AttendTask *t) {
+    State *s = t->scratch;
+    int group = t->heads->n_heads / t->heads->n_kv_heads, last = t->slot[(t->last - 1) / group];
+    int chunk = ROOM / (s->steps * STEP) / KEYS * KEYS;
+    load_queries(t, s);
+    for (int first = attend_first(t, s->slot[0]); first <= last; first += chunk) {
+        int n = int_min(chunk, last + 1 - first);
+        for (int k = 0; k < n; k += 32) {
+            load_k(t, s, k / 32, first + k, int_min(32, n - k));
+            load_v(t, s, k / 32, first + k, int_min(32, n - k));
+        }
+        attend_chunk(t, s, first, n);
+    }
+    write_out(t, s);
+}
+
+static bool in_16_bits(int type) { return type == TYPE_F16 || type == TYPE_BF16; }
+
+// Parts of the task, each no more than its kernel takes.
+static void few_at_a_time(const AttendTask *t, int most, void (*run)(const AttendTask *t)) {
+    AttendTask part = *t;
+    for (; part.first < t->last; part.first = part.last) {
+        part.last = int_min(part.first + most, t->last);
+        run(&part);
+    }
+}
+
+// Whether cpu/amx_row.c gains.
+static bool row_is_deep(const AttendTask *t) {
+    int slot = t->slot[(t->last - 1) / (t->heads->n_heads / t->heads->n_kv_heads)];
+    return attend_last(t, slot) - attend_first(t, slot) >= DEEP &&
+           t->heads->n_heads >= FEWEST_HEADS * t->heads->n_kv_heads;
+}
+
+static void attend(const AttendTask *t) {
+    bool halves = in_16_bits(t->kv->type_k) && in_16_bits(t->kv->type_v);
+    if (halves && t->last - t->first >= QUERIES && !t->lse) {
+        State *s = t->scratch;
+        s->steps = (t->heads->head_dim + STEP - 1) / STEP;
+        tiles_configure(2 * STEP);
+        few_at_a_time(t, int_min(TASK, ROOM / (s->steps * STEP) / QUERIES * QUERIES), attend_tiles);
+        _tile_release();
+    } else if (halves && row_is_deep(t)) {
+        assert(cpu_amx_row.scratch <= sizeof(State));
+        cpu_amx_row.run(t);
+    } else few_at_a_time(t, cpu_avx512.attend.pairs, cpu_avx512.attend.run);
+}
+
+const AttendKernel cpu_amx_attend = {.run = attend, .scratch = sizeof(State), .pairs = TASK, .in_parts = true};

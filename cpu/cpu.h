@@ -1,0 +1,146 @@
+// cpu/cpu.h: between the CPU backend's operations (cpu.c) and the kernels they call, one table an instruction set.
+//
+// cpu/scalar.c is the specification: plain f32 loops, one fixed order of summation an output. cpu/simd.c is compiled
+// once per instruction set (see simd.h), cpu/amx.c adds the matrix unit, cpu/int8.c and cpu/madd.c integer products. A
+// kernel sees rows of activations and a range of a matrix's output features; threads never enter here.
+#ifndef QUILL_CPU_H
+#define QUILL_CPU_H
+
+#include "kernels.h"
+
+#include <string.h>
+
+// The attention of some rows of one sequence to one KV head: heads [kv_head*g, (kv_head+1)*g), g = n_heads/n_kv_heads.
+typedef struct {
+    const Heads *heads;
+    const KvPool *kv;
+    const int *table; // the sequence's physical blocks
+    const int *slot;  // (n_rows) ascending
+    const float *q;   // (n_rows, n_heads, head_dim), the sequence's first row of them
+    float *out;       // (n_rows, n_heads, head_dim)
+    int layer, kv_head;
+    int first, last; // (row, head of the group) pairs to do, counted row by row: pair = row*g + head
+    // One row's keys may be shared out among tasks, each with an `out` of its own: slots [from, end) of those that the
+    // row sees. What the parts weigh is in lse, the logarithm of the sum of their scores' exponentials.
+    int from, end; // end 0: up to the row's own
+    float *lse;    // (n_heads); NULL: the task has all keys
+    void *scratch; // panel_bytes of the thread's own
+    // Sealed planes: all rows lie in one group, and its slots are read from the batch's own rows (f32) or, those of
+    // steps before, from the tail page.
+    const float *k, *v;   // (rows of the sequence in the batch, n_kv_heads, head_dim)
+    int first_slot, page; // of the first of these rows; of the group, -1: it begins in this batch
+} AttendTask;
+
+// Where a task's elements lie: the head_dim values of a slot's K or V in the pool, the oldest and the newest slot that
+// a row at `slot` sees, the head_dim values of a pair in q and out.
+static inline size_t attend_key(const AttendTask *t, int slot) {
+    return kv_index(t->kv, t->layer, t->table[slot / t->kv->block], t->kv_head, slot % t->kv->block);
+}
+static inline int attend_first(const AttendTask *t, int slot) {
+    return int_max(t->from, t->heads->window ? slot - t->heads->window + 1 : 0);
+}
+static inline int attend_last(const AttendTask *t, int slot) { return t->end ? int_min(slot, t->end - 1) : slot; }
+static inline size_t attend_query(const AttendTask *t, int pair) {
+    int group = t->heads->n_heads / t->heads->n_kv_heads;
+    size_t head = (size_t)t->kv_head * (size_t)group + (size_t)(pair % group);
+    return ((size_t)(pair / group) * (size_t)t->heads->n_heads + head) * (size_t)t->heads->head_dim;
+}
+
+// The group of the rows' own slots, which is open to them.
+static inline int attend_group(const AttendTask *t) {
+    return t->slot[t->first / (t->heads->n_heads / t->heads->n_kv_heads)] / SEAL;
+}
+// The head_dim values of a slot of that group.
+static inline const float *attend_open(const AttendTask *t, bool value, int slot) {
+    const KvPool *kv = t->kv;
+    size_t hd = (size_t)kv->head_dim;
+    if (slot < t->first_slot)
+        return (value ? kv->tail_v : kv->tail_k) + kv_tail_index(kv, t->layer, t->page, t->kv_head, slot % SEAL);
+    size_t row = (size_t)(slot - t->first_slot);
+    return (value ? t->v : t->k) + (row * (size_t)kv->n_kv_heads + (size_t)t->kv_head) * hd;
+}
+// A sealed group in one piece: where it lies, or put together in `room` (SEAL_MOST bytes).
+static inline const uint8_t *attend_sealed(const AttendTask *t, bool value, int group, uint8_t *room) {
+    const KvPool *kv = t->kv;
+    const uint8_t *plane = value ? kv->v : kv->k;
+    size_t size = kv_slot_bytes(value ? kv->type_v : kv->type_k, kv->head_dim);
+    int slot = group * SEAL;
+    for (int i = 0; i < SEAL; i++, slot++) {
+        int offset = slot % kv->block;
+        const uint8_t *at = plane + kv_slot(kv, t->layer, t->table[slot / kv->block], t->kv_head, offset) * size;
+        if (i == 0 && offset + SEAL <= kv->block) return at;
+        memcpy(room + (size_t)i * size, at, size);
+    }
+    return room;
+}
+
+typedef void GateRow(Activation act, float *gate, const float *up, int n); // gate = act(gate) * up
+
+// A matrix product for many rows: the activations are packed once a tile of rows, then every task takes a range of
+// output features past a block of rows. Kernels with the same `pack` share what it packed. y(row, f) for f in
+// [first, last) and row in [first_row, first_row + n_rows); y has rows y_stride apart.
+typedef struct {
+    int min_rows;   // it pays from this many rows on
+    int tile;       // rows of a tile
+    int features;   // output features of a task at most; 0: as many as are worth one
+    int least;      // of a task, and what any but the last has a multiple of
+    int rows;       // of a task, a multiple of tile: those that stay in the cache while its features pass
+    size_t scratch; // bytes a task needs
+    size_t (*packed_bytes)(int n_rows, int n_in);
+    void (*pack)(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in); // x: the first row
+    // The same of the rows' RMSNorm: bit for bit what rmsnorm and `pack` give one after another. NULL: it cannot
+    void (*pack_norm)(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in, const float *norm,
+                      float eps);
+    void (*run)(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
+                size_t y_stride, bool add, void *scratch);
+    // h = act(gate x) * (up x), all of its rows packed for the next product. Both of one type, without bias; at most
+    // half the features of a task of `run`. NULL: it cannot
+    void (*run_glu)(const Tensor *gate, const Tensor *up, Activation act, int first, int last, const void *packed,
+                    int first_row, int n_rows, void *h, void *scratch);
+    GateRow *gate; // as run_glu has it, for rows too few for that; or NULL
+} MatrixKernel;
+
+// Attention of the pairs of a task; any number up to `pairs` of them, of one row with part of its keys any number.
+typedef struct {
+    void (*run)(const AttendTask *t);
+    size_t scratch; // bytes a task needs
+    int pairs;      // (row, head) pairs of a task
+    bool in_parts;  // whether a task may have part of its row's keys
+} AttendKernel;
+
+typedef struct {
+    const char *isa;
+    void (*embed)(const Tensor *t, int row, float *out);
+    void (*rmsnorm)(float *out, const float *x, const float *weight, int n, float eps);
+    void (*rope)(float *head, const float *cos, const float *sin, int n_rot, bool adjacent);
+    GateRow *gate;
+    void (*softcap)(float *v, int n, float cap);               // each becomes cap * tanh(v / cap)
+    void (*to_kv)(void *out, int type, const float *x, int n); // f32 -> the cache's type
+    // y(row, f) (+)= w[f] . x[row] for f in [first, last), a few rows; scratch as a task of `matrix` has it
+    void (*matvec)(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
+                   size_t y_stride, bool add, void *scratch);
+    AttendKernel attend;
+    const AttendKernel *attend_bf16;              // in its place for layers whose products round to bf16 too, or NULL
+    void (*attend_in_order)(const AttendTask *t); // as attend.run, its sums in an order that a row's slot alone decides
+    const MatrixKernel *matrix;                   // for every type; NULL: none
+    const MatrixKernel *(*matrix_of)(int type);   // a better one for a type of weights, or NULL
+    const MatrixKernel *(*few_of)(int type);      // in place of matvec for a type of weights, or NULL
+    const MatrixKernel *(*several_of)(int type);  // between the two, from its min_rows on, or NULL
+    bool in_order;                                // one kernel for any number of rows: --deterministic
+} CpuKernels;
+
+extern const CpuKernels cpu_scalar, cpu_portable;
+#if defined(__x86_64__)
+extern const CpuKernels cpu_avx2, cpu_avx512;
+const MatrixKernel *cpu_madd_matrix(int type); // cpu/madd.c: AVX2
+const MatrixKernel *cpu_vnni_matrix(int type); // cpu/int8.c: AVX-512 with VNNI
+#endif
+#if defined(__x86_64__) && !defined(QUILL_NO_AMX) // the makefile sets it for compilers that cannot build it
+#define QUILL_AMX
+const MatrixKernel *cpu_amx_matrix(int type);
+const MatrixKernel *cpu_amx_int8_matrix(int type);     // cpu/amx_int8.c
+extern const AttendKernel cpu_amx_attend, cpu_amx_row; // of many queries, which calls that of one row
+bool cpu_amx_enable(void);                             // asks the system for the tile registers; false: it refuses
+#endif
+
+#endif

@@ -1,0 +1,105 @@
+// cpu/int8.c: products of few rows in integers: quantised weights, as they lie in the file, times activations in int8.
+//
+// The CPU (AVX-512 with VNNI) multiplies unsigned bytes of weights by the activations and adds four products a lane;
+// how both become bytes, and what is taken from sums of the activations, slab.h says.
+// Arithmetic is not what limits this but memory. Rows of weights that are multiplied together lie far apart: each is a
+// stream of its own, through other pages, and the hardware's prefetchers follow several at once (88 to 93% of a plain
+// loop's bandwidth, for 66 to 75% with neighbouring rows). What they leave over is fetched ahead in two steps.
+#define QUILL_SIMD 512
+#include "cpu/int8.h"
+
+enum {
+    STREAMS = 4,  // rows of weights at once with one row of activations, far apart
+    FAR = 1536,   // bytes ahead of the loop that are fetched into L2
+    NEAR = 768,   // and into L1
+    ALONE = 2048, // likewise of a row that is multiplied alone, by several rows of activations
+};
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+// sum += the products of a slab; by_sum += what the sums of activations bring but for sum_factor, in the upper half
+// where scales are of 32.
+INLINE void add_slab(int type, const Weights *w, const Activations *a, __m512 sum[2], __m512 *by_sum) {
+    __m512 scale = _mm512_loadu_ps(a->scale), factor;
+    if (sixteens(type)) {
+        const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+        factor = _mm512_mul_ps(w->scale, _mm512_permutexvar_ps(twice, scale));
+        *by_sum = _mm512_fmadd_ps(w->by_sum16, _mm512_loadu_ps(a->sum16), *by_sum);
+    } else {
+        factor = _mm512_mul_ps(w->scale, scale); // with the sums in the upper half
+        *by_sum = _mm512_add_ps(*by_sum, factor);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) { // lanes are four elements: the factor of each from its block's place
+        __m512i spread =
+            sixteens(type) ? _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3) : halves(0, 1);
+        spread = _mm512_add_epi32(spread, _mm512_set1_epi32(sixteens(type) ? 4 * i : 2 * i));
+        __m512i dot = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w->u[i], _mm512_loadu_si512(a->q + 64 * i));
+        sum[i % 2] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_permutexvar_ps(spread, factor), sum[i % 2]);
+    }
+}
+
+// F weight rows, `apart` from one to the next, times C rows of activations; F and C are constants in every copy.
+INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, const Activations *a, size_t a_stride,
+                          int C, float *y, size_t y_stride, bool add) {
+    const uint8_t *row = (const uint8_t *)t->data + (size_t)f * t->row_bytes;
+    size_t slab_bytes = slab_bytes_of(type), row_step = (size_t)apart * t->row_bytes;
+    int whole = t->n_in / SLAB;
+    __m512 sum[STREAMS][MOST_ROWS][2], by_sum[STREAMS][MOST_ROWS]; // in registers: F C <= 4
+    Weights w;
+#pragma GCC unroll 4
+    for (int i = 0; i < F; i++)
+#pragma GCC unroll 4
+        for (int c = 0; c < C; c++) sum[i][c][0] = sum[i][c][1] = by_sum[i][c] = _mm512_setzero_ps();
+    for (int s = 0; s < whole; s++)
+#pragma GCC unroll 4
+        for (int i = 0; i < F; i++) {
+            const uint8_t *p = row + (size_t)i * row_step + (size_t)s * slab_bytes;
+            for (size_t at = 0; at < slab_bytes; at += 64) {
+                if (F == 1) {
+                    __builtin_prefetch(p + ALONE + at, 0, 3);
+                    continue;
+                }
+                __builtin_prefetch(p + FAR + at, 0, 2);
+                __builtin_prefetch(p + NEAR + at, 0, 3);
+            }
+            load_weights(type, p, &w);
+#pragma GCC unroll 4
+            for (int c = 0; c < C; c++)
+                add_slab(type, &w, &a[(size_t)c * a_stride + (size_t)s], sum[i][c], &by_sum[i][c]);
+        }
+    if (t->n_in % SLAB) // blocks that are not there have scales of zero
+#pragma GCC unroll 4
+        for (int i = 0; i < F; i++) {
+            uint8_t last[8 * sizeof(BlockQ8_0)] = {0};
+            size_t done = (size_t)whole * slab_bytes;
+            memcpy(last, row + (size_t)i * row_step + done, t->row_bytes - done);
+            load_weights(type, last, &w);
+#pragma GCC unroll 4
+            for (int c = 0; c < C; c++)
+                add_slab(type, &w, &a[(size_t)c * a_stride + (size_t)whole], sum[i][c], &by_sum[i][c]);
+        }
+#pragma GCC unroll 4
+    for (int i = 0; i < F; i++)
+#pragma GCC unroll 4
+        for (int c = 0; c < C; c++) {
+            __m512 rest =
+                _mm512_maskz_mul_ps(sixteens(type) ? 0xffff : 0xff00, by_sum[i][c], _mm512_set1_ps(sum_factor(type)));
+            float value = _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sum[i][c][0], sum[i][c][1]), rest));
+            int feature = f + i * apart;
+            float *out = &y[(size_t)c * y_stride + (size_t)feature];
+            if (t->bias) value += t->bias[feature];
+            *out = add ? *out + value : value;
+        }
+}
+
+// The rows of weights that go together lie a part of the range apart.
+INLINE void multiply_features(int type, const Tensor *t, int first, int last, const Activations *a, size_t a_stride,
+                              int C, float *y, size_t y_stride, bool add) {
+    const int F = C == 1 ? STREAMS : C == 2 ? STREAMS / 2 : 1;
+    int apart = (last - first) / F, f = first;
+    for (; f < first + apart; f++) multiply_rows(type, t, f, F, apart, a, a_stride, C, y, y_stride, add);
+    for (f = first + F * apart; f < last; f++) multiply_rows(type, t, f, 1, 1, a, a_stride, C, y, y_stride, add);
+}
+
+const MatrixKernel *cpu_vnni_matrix(int type) { return int8_matrix(type); }

@@ -1,0 +1,82 @@
+// cpu/int8.h: what kernels share that multiply quantised weights by a few rows of activations in int8 (cpu/int8.c,
+// cpu/madd.c): one function a type and number of rows, and the kernel as cpu.h has it. An instruction set adds the
+// function that is declared and not defined here.
+#ifndef QUILL_INT8_H
+#define QUILL_INT8_H
+
+#include "cpu/cpu.h"
+
+#include "cpu/slab.h"
+
+#include <limits.h>
+
+enum {
+    MOST_ROWS = 4,        // of activations past one read of the weights
+    FEATURES_A_TIME = 16, // past all rows of activations: their weights are in the cache for the second group of rows
+};
+
+static size_t packed_bytes(int n_rows, int n_in) { return (size_t)n_rows * slabs_of(n_in) * sizeof(Activations); }
+
+// Features [first, last) times C rows of activations; type and C are constants in every copy.
+INLINE void multiply_features(int type, const Tensor *t, int first, int last, const Activations *a, size_t a_stride,
+                              int C, float *y, size_t y_stride, bool add);
+
+static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
+    (void)x_stride;
+    (void)n_rows; // a tile is one row
+    quantize_row(x, n_in, (Activations *)packed + (size_t)tile * slabs_of(n_in));
+}
+
+// One function a type and number of rows, as matvec has them.
+typedef void MultiplyRows(const Tensor *t, int first, int last, const Activations *a, size_t a_stride, float *y,
+                          size_t y_stride, bool add);
+
+#define DEFINE_ROWS(TYPE, C)                                                                                           \
+    static                                                                                                             \
+        __attribute__((noinline)) void rows_##TYPE##_##C(const Tensor *t, int first, int last, const Activations *a,   \
+                                                         size_t a_stride, float *y, size_t y_stride, bool add) {       \
+        multiply_features(TYPE, t, first, last, a, a_stride, C, y, y_stride, add);                                     \
+    }
+#define DEFINE_TYPE(TYPE)                                                                                              \
+    DEFINE_ROWS(TYPE, 1)                                                                                               \
+    DEFINE_ROWS(TYPE, 2)                                                                                               \
+    DEFINE_ROWS(TYPE, 3)                                                                                               \
+    DEFINE_ROWS(TYPE, 4)
+EACH_QUANTISED(DEFINE_TYPE)
+
+#define TYPE_CASE(TYPE)                                                                                                \
+    case TYPE: {                                                                                                       \
+        static MultiplyRows *const functions[] = {rows_##TYPE##_1, rows_##TYPE##_2, rows_##TYPE##_3, rows_##TYPE##_4}; \
+        return functions[n_rows - 1];                                                                                  \
+    }
+static MultiplyRows *rows_function(int type, int n_rows) {
+    switch (type) { EACH_QUANTISED(TYPE_CASE) }
+    return NULL;
+}
+
+static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
+                size_t y_stride, bool add, void *scratch) {
+    (void)scratch;
+    size_t slabs = slabs_of(w->n_in);
+    int step = n_rows <= MOST_ROWS ? last - first : FEATURES_A_TIME;
+    for (int f = first; f < last; f += step)
+        for (int r = first_row; r < first_row + n_rows; r += MOST_ROWS)
+            rows_function(w->type, int_min(MOST_ROWS, first_row + n_rows - r))(
+                w, f, int_min(f + step, last), (const Activations *)packed + (size_t)r * slabs, slabs,
+                y + (size_t)r * y_stride, y_stride, add);
+}
+
+// The kernel for a type, or NULL.
+static const MatrixKernel *int8_matrix(int type) {
+    static const MatrixKernel kernel = {
+        .min_rows = 1,
+        .tile = 1,
+        .rows = INT_MAX,
+        .packed_bytes = packed_bytes,
+        .pack = pack,
+        .run = run,
+    };
+    return rows_function(type, 1) ? &kernel : NULL;
+}
+
+#endif

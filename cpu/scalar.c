@@ -1,0 +1,170 @@
+// cpu/scalar.c: the specification: every operation in plain f32 loops.
+//
+// Each output has one fixed order of summation, whatever the batch, the chunking, the block size and the number of
+// threads, so all of them give the same bits. Compiled without contraction or fast-math.
+#include "cpu/cpu.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { CHUNK = QK_K }; // a multiple of every block
+
+// Elements [first, first + n) of a row in f32; first a multiple of CHUNK.
+static void dequantize(const Tensor *t, int row, int first, int n, float *out) {
+    if (t->type == TYPE_I8G) {
+        size_t at = (size_t)row * (size_t)t->n_in + (size_t)first;
+        for (int i = 0; i < n; i++) {
+            float scale;
+            memcpy(&scale, (const char *)t->scales + (at + (size_t)i) / (size_t)t->group * 4, 4);
+            out[i] = scale * (float)((const int8_t *)t->data)[at + (size_t)i];
+        }
+        return;
+    }
+    const TypeInfo *info = type_info(t->type);
+    const char *blocks = (const char *)t->data + (size_t)row * t->row_bytes;
+    info->dequantize(blocks + (size_t)(first / info->block) * (size_t)info->bytes, out, (size_t)n);
+}
+
+static void embed(const Tensor *t, int row, float *out) {
+    for (int i = 0; i < t->n_in; i += CHUNK) dequantize(t, row, i, int_min(CHUNK, t->n_in - i), out + i);
+}
+
+// Element i goes to sum i % 8: eight short sums round less than one long one.
+static float dot(const float *a, const float *b, int n) {
+    float s[8] = {0};
+    int i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int k = 0; k < 8; k++) s[k] += a[i + k] * b[i + k];
+    for (int k = 0; i < n; i++, k++) s[k] += a[i] * b[i];
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
+static void rmsnorm(float *out, const float *x, const float *weight, int n, float eps) {
+    float scale = 1 / sqrtf(dot(x, x, n) / (float)n + eps);
+    for (int i = 0; i < n; i++) out[i] = x[i] * scale * weight[i];
+}
+
+static void rope(float *head, const float *cosine, const float *sine, int n_rot, bool adjacent) {
+    for (int i = 0; i < n_rot / 2; i++) {
+        float *a = adjacent ? &head[2 * i] : &head[i], *b = adjacent ? &head[2 * i + 1] : &head[i + n_rot / 2];
+        float x = *a, y = *b;
+        *a = x * cosine[i] - y * sine[i];
+        *b = x * sine[i] + y * cosine[i];
+    }
+}
+
+static void gate(Activation act, float *gate, const float *up, int n) {
+    for (int i = 0; i < n; i++) {
+        float v = gate[i], s = sigmoid_of(act, v);
+        gate[i] = v / (1 + expf(-s)) * up[i];
+    }
+}
+
+static void cap_all(float *v, int n, float cap) {
+    for (int i = 0; i < n; i++) v[i] = softcap(v[i], cap);
+}
+
+static void to_kv(void *out, int type, const float *x, int n) {
+    for (int i = 0; i < n; i++) {
+        if (type == TYPE_F32) ((float *)out)[i] = x[i];
+        else if (type == TYPE_F16) ((uint16_t *)out)[i] = float_half(x[i]);
+        else ((uint16_t *)out)[i] = float_bf16(x[i]);
+    }
+}
+
+static void matvec(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
+                   size_t y_stride, bool add, void *scratch) {
+    (void)scratch;
+    float weights[CHUNK];
+    enum { ROWS = 64 };
+    for (int f = first; f < last; f++)
+        for (int r0 = 0; r0 < n_rows; r0 += ROWS) {
+            float sum[ROWS] = {0};
+            int rows = int_min(ROWS, n_rows - r0);
+            for (int i = 0; i < w->n_in; i += CHUNK) {
+                int n = int_min(CHUNK, w->n_in - i);
+                dequantize(w, f, i, n, weights);
+                for (int r = 0; r < rows; r++) sum[r] += dot(weights, x + (size_t)(r0 + r) * x_stride + i, n);
+            }
+            for (int r = 0; r < rows; r++) {
+                float *out = &y[(size_t)(r0 + r) * y_stride + (size_t)f];
+                float value = sum[r] + (w->bias ? w->bias[f] : 0);
+                *out = add ? *out + value : value;
+            }
+        }
+}
+
+// ---- attention ------------------------------------------------------------------------------------------------------
+
+// What a task keeps: a sealed group of K and one of V in f32.
+typedef struct {
+    int group[2]; // which; -1: none yet
+    float rows[2][SEAL * SEAL_HEAD];
+    uint8_t room[SEAL_MOST];
+} Groups;
+
+static void from_kv(const uint8_t *plane, int type, size_t i, int n, float *out) {
+    const void *at = plane + i * kv_type_bytes(type);
+    type_info(type)->dequantize(at, out, (size_t)n);
+}
+
+// The K or V of a slot, in `out` or where it lies.
+static const float *row_at(const AttendTask *t, bool value, int slot, float *out) {
+    const KvPool *kv = t->kv;
+    int type = value ? kv->type_v : kv->type_k, group = slot / SEAL;
+    if (!kv_is_sealed(type)) {
+        from_kv(value ? kv->v : kv->k, type, attend_key(t, slot), kv->head_dim, out);
+        return out;
+    }
+    if (group == attend_group(t)) return attend_open(t, value, slot);
+    Groups *g = t->scratch;
+    if (g->group[value] != group)
+        unseal_group(type, !value, attend_sealed(t, value, group, g->room), kv->head_dim, g->rows[value], SEAL_HEAD);
+    g->group[value] = group;
+    return g->rows[value] + (size_t)(slot % SEAL) * SEAL_HEAD;
+}
+
+static float score(const AttendTask *t, const float *q, int slot) {
+    float row[SEAL_HEAD], sum = 0;
+    const float *k = row_at(t, false, slot, row);
+    for (int i = 0; i < t->kv->head_dim; i++) sum += q[i] * k[i];
+    return softcap(sum * t->heads->scale, t->heads->softcap);
+}
+
+// One row and head: the largest score first, then the weighted sum; scores are computed twice and never stored.
+static void attend_pair(const AttendTask *t, const float *q, float *out, int slot) {
+    int n = t->kv->head_dim, first = attend_first(t, slot);
+    float max = -INFINITY, sum = 0, row[SEAL_HEAD];
+    for (int s = first; s <= slot; s++) max = fmaxf(max, score(t, q, s));
+    memset(out, 0, (size_t)n * sizeof *out);
+    for (int s = first; s <= slot; s++) {
+        float p = expf(score(t, q, s) - max);
+        const float *v = row_at(t, true, s, row);
+        sum += p;
+        for (int i = 0; i < n; i++) out[i] += p * v[i];
+    }
+    for (int i = 0; i < n; i++) out[i] /= sum;
+}
+
+static void attend(const AttendTask *t) {
+    int group = t->heads->n_heads / t->heads->n_kv_heads;
+    Groups *g = t->scratch;
+    g->group[0] = g->group[1] = -1;
+    for (int pair = t->first; pair < t->last; pair++) {
+        size_t at = attend_query(t, pair);
+        attend_pair(t, t->q + at, t->out + at, t->slot[pair / group]);
+    }
+}
+
+const CpuKernels cpu_scalar = {
+    .isa = "scalar",
+    .embed = embed,
+    .rmsnorm = rmsnorm,
+    .rope = rope,
+    .gate = gate,
+    .softcap = cap_all,
+    .to_kv = to_kv,
+    .matvec = matvec,
+    .attend = {.run = attend, .scratch = sizeof(Groups), .pairs = 8},
+    .attend_in_order = attend,
+};

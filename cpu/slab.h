@@ -1,0 +1,264 @@
+// cpu/slab.h: 256 elements that integer kernels do together: weights as the file has them, and activations in int8.
+//
+// A row of activations is quantised once, 32 elements under one scale (half a step of 1/127 of the largest is what that
+// may cost an element). Weights become unsigned bytes by shifts and masks; what a type subtracts from its integers, an
+// offset or a minimum, is taken from the sums of the activations, or from the bytes, which are signed then. Scales
+// enter once a 16 or 32 elements, in f32.
+#ifndef QUILL_SLAB_H
+#define QUILL_SLAB_H
+
+#include "cpu/unpack.h"
+
+enum { SLAB = 256 }; // a super-block, or eight small ones
+
+// x ~ scale q. The sums are of the q that were stored, times their scale.
+typedef struct {
+    int8_t q[SLAB];
+    float scale[8], sum[8]; // of 32
+    float sum16[16];        // of 16
+} Activations;
+
+static size_t slabs_of(int n_in) { return ((size_t)n_in + SLAB - 1) / SLAB; }
+
+// 32 elements, block b of a slab.
+static void quantize32(const float *x, Activations *a, int b);
+
+// A row. The types of these kernels have whole blocks of 32; what the last slab lacks is zero.
+static void quantize_row(const float *x, int n_in, Activations *a) {
+    for (int i = 0; i < n_in; i += SLAB, a++) {
+        if (n_in - i < SLAB) memset(a, 0, sizeof *a);
+        for (int b = 0; b < 8 && i + 32 * b < n_in; b++) quantize32(x + i + 32 * b, a, b);
+    }
+}
+
+INLINE bool sixteens(int type) { return type == TYPE_Q2_K || type == TYPE_Q3_K || type == TYPE_Q6_K; }
+
+INLINE size_t slab_bytes_of(int type) {
+    switch (type) {
+    case TYPE_Q4_1: return 8 * sizeof(BlockQ4_1);
+    case TYPE_Q5_0: return 8 * sizeof(BlockQ5_0);
+    case TYPE_Q5_1: return 8 * sizeof(BlockQ5_1);
+    case TYPE_Q8_0: return 8 * sizeof(BlockQ8_0);
+    case TYPE_Q2_K: return sizeof(BlockQ2_K);
+    case TYPE_Q3_K: return sizeof(BlockQ3_K);
+    case TYPE_Q4_K: return sizeof(BlockQ4_K);
+    case TYPE_Q5_K: return sizeof(BlockQ5_K);
+    case TYPE_Q6_K: return sizeof(BlockQ6_K);
+    case TYPE_IQ4_XS: return sizeof(BlockIQ4_XS);
+    default: return 8 * sizeof(BlockQ4_0); // and IQ4_NL
+    }
+}
+
+INLINE bool has_minimum(int type) {
+    return type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q2_K || type == TYPE_Q4_K || type == TYPE_Q5_K;
+}
+
+// clang-format off
+#define EACH_QUANTISED(X) \
+    X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0) X(TYPE_Q5_1) X(TYPE_Q8_0)   X(TYPE_Q2_K) \
+    X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS)
+// clang-format on
+
+#if QUILL_SIMD == 512
+static void quantize32(const float *x, Activations *a, int b) {
+    __m512 v[2] = {_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)};
+    float top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(v[0]), _mm512_abs_ps(v[1])));
+    float scale = top / 127, inverse = top > 0 ? 127 / top : 0;
+    for (int half = 0; half < 2; half++) {
+        __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(v[half], _mm512_set1_ps(inverse))); // to nearest, ties to even
+        _mm_storeu_si128((__m128i *)(void *)(a->q + 32 * b + 16 * half), _mm512_cvtsepi32_epi8(q));
+        a->sum16[2 * b + half] = scale * (float)_mm512_reduce_add_epi32(q);
+    }
+    a->scale[b] = scale;
+    a->sum[b] = a->sum16[2 * b] + a->sum16[2 * b + 1];
+}
+
+// ---- weights --------------------------------------------------------------------------------------------------------
+
+// 256 weights: w = scale (u - offset) or scale u - minimum, u unsigned bytes.
+typedef struct {
+    __m512i u[4];
+    __m512 scale;    // eight of 32 elements, then what their sums of activations take; or sixteen of 16
+    __m512 by_sum16; // with sixteen scales: what the sums take
+} Weights;
+
+// What the sums of activations take besides, once a row.
+INLINE float sum_factor(int type) {
+    switch (type) {
+    case TYPE_Q4_0: return -8;
+    case TYPE_Q5_0: return -16;
+    case TYPE_Q6_K: return -32;
+    case TYPE_Q3_K: return -4;
+    case TYPE_Q4_1:
+    case TYPE_Q5_1: return 1;
+    case TYPE_Q2_K:
+    case TYPE_Q4_K:
+    case TYPE_Q5_K: return -1;
+    default: return -128; // bytes that were signed
+    }
+}
+
+INLINE __m512 join(__m256 low, __m256 high) { return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1); }
+INLINE __m512i load_two(const void *low, const void *high) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(low)), _mm256_loadu_si256(high), 1);
+}
+INLINE __m512i load_both(const void *p) { return _mm512_broadcast_i64x4(_mm256_loadu_si256(p)); }
+INLINE __m512i bytes(int b) { return _mm512_set1_epi8((char)b); }
+INLINE __m512i with_bits(__m512i v, __m512i from, int mask) { // v | from & mask
+    return _mm512_ternarylogic_epi32(v, from, bytes(mask), 0xf8);
+}
+INLINE __m512i halves(int low, int high) { // 32-bit numbers
+    return _mm512_inserti64x4(_mm512_set1_epi32(low), _mm256_set1_epi32(high), 1);
+}
+// Each byte shifted right by `low` in the first half and `high` in the second; left if negative. Bits wander between
+// bytes: the caller masks.
+INLINE __m512i shifted(__m512i v, int low, int high) { return _mm512_rorv_epi32(v, halves(low & 31, high & 31)); }
+
+// The first four bytes of eight blocks `stride` bytes apart; the low two, and the high two, as halves.
+INLINE __m256i heads(const uint8_t *blocks, int stride) {
+    return _mm256_i32gather_epi32(
+        (const int *)(const void *)blocks,
+        _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(stride)), 1);
+}
+INLINE __m256 low_half(__m256i v) { return _mm256_cvtph_ps(_mm256_cvtepi32_epi16(v)); }
+INLINE __m256 high_half(__m256i v) { return low_half(_mm256_srli_epi32(v, 16)); }
+
+// The first two bytes of eight blocks of 18, twice: two shuffled lines cost less than a gather.
+INLINE __m256i heads_18(const uint8_t *blocks) {
+    static const uint16_t at[32] = {0, 9, 18, 27, 36, 45, 54, 63, 0, 9, 18, 27, 36, 45, 54, 63};
+    return _mm512_castsi512_si256(
+        _mm512_permutex2var_epi16(_mm512_loadu_si512(blocks), _mm512_loadu_si512(at), _mm512_loadu_si512(blocks + 64)));
+}
+
+// The nibbles of two blocks of 16 bytes: the low ones of a block first.
+INLINE __m512i nibbles(const uint8_t *a, const uint8_t *b) {
+    __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)a));
+    v = _mm512_mask_broadcast_i32x4(v, 0xff00, _mm_loadu_si128((const __m128i *)(const void *)b));
+    const __m512i shift = _mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4);
+    return _mm512_and_si512(_mm512_srlv_epi32(v, shift), bytes(15));
+}
+INLINE __m512i iq4_levels(__m512i index) { // from -128 on
+    const __m128i levels = _mm_setr_epi8(IQ4_VALUES);
+    return _mm512_xor_si512(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(levels), index), bytes(0x80));
+}
+INLINE __m512i fifth_bits(__m512i u, const uint8_t *a, const uint8_t *b) {
+    uint32_t low, high;
+    memcpy(&low, a, 4);
+    memcpy(&high, b, 4);
+    return _mm512_mask_add_epi8(u, (__mmask64)high << 32 | low, u, bytes(16));
+}
+
+INLINE void small_blocks(int type, const uint8_t *p, Weights *w) {
+    int stride = (int)slab_bytes_of(type) / 8;
+    if (type == TYPE_Q4_0 || type == TYPE_IQ4_NL) w->scale = _mm512_cvtph_ps(heads_18(p));
+    else {
+        __m256i head = heads(p, stride);
+        __m256 d = low_half(head);
+        w->scale = join(d, type == TYPE_Q4_1 || type == TYPE_Q5_1 ? high_half(head) : d);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const uint8_t *a = p + (size_t)(2 * i * stride), *b = a + stride;
+        switch (type) {
+        case TYPE_Q8_0: w->u[i] = _mm512_xor_si512(load_two(a + 2, b + 2), bytes(0x80)); break;
+        case TYPE_Q4_0: w->u[i] = nibbles(a + 2, b + 2); break;
+        case TYPE_Q4_1: w->u[i] = nibbles(a + 4, b + 4); break;
+        case TYPE_Q5_0: w->u[i] = fifth_bits(nibbles(a + 6, b + 6), a + 2, b + 2); break;
+        case TYPE_Q5_1: w->u[i] = fifth_bits(nibbles(a + 8, b + 8), a + 4, b + 4); break;
+        default: w->u[i] = iq4_levels(nibbles(a + 2, b + 2));
+        }
+    }
+}
+
+INLINE __m512 floats_of(__m128i v) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v)); }
+
+// d s and dmin m of the eight parts that Q4_K and Q5_K have, from their first 16 bytes (d, dmin, and what k4_scale_min
+// reads), all of them at once.
+INLINE __m512 scales_k4_m(const void *block) {
+    __m128i head = _mm_loadu_si128(block);
+    __m128i low = _mm_srlv_epi32(_mm_shuffle_epi32(head, 0xed), _mm_setr_epi32(0, 0, 0, 4)); // s 0..3, 4..7; m likewise
+    __m128i high = _mm_srli_epi32(_mm_shuffle_epi32(head, 0x95), 2); // the top two bits of those from the fourth on
+    low = _mm_and_si128(low, _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
+    __m128i six = _mm_ternarylogic_epi32(low, high, _mm_setr_epi32(0, 0x30303030, 0, 0x30303030), 0xf8); // a | b & c
+    const __m256i halves_at =
+        _mm256_setr_epi64x(0x0100010001000100, 0x0100010001000100, 0x0302030203020302, 0x0302030203020302);
+    __m256i d = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(head), halves_at);
+    return _mm512_mul_ps(floats_of(six), _mm512_cvtph_ps(d));
+}
+
+INLINE void weights_q4_k(const BlockQ4_K *k, Weights *w) {
+    w->scale = scales_k4_m(k);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        w->u[i] = _mm512_and_si512(_mm512_srlv_epi32(load_both(k->qs + 32 * i), halves(0, 4)), bytes(15));
+}
+
+INLINE void weights_q5_k(const BlockQ5_K *k, Weights *w) {
+    __m512i high = load_both(k->qh);
+    w->scale = scales_k4_m(k);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512i low = _mm512_and_si512(_mm512_srlv_epi32(load_both(k->qs + 32 * i), halves(0, 4)), bytes(15));
+        w->u[i] = with_bits(low, shifted(high, 2 * i - 4, 2 * i - 3), 16);
+    }
+}
+
+INLINE void weights_q6_k(const BlockQ6_K *k, Weights *w) {
+    __m512i scales = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)k->scales));
+    w->scale = _mm512_mul_ps(_mm512_cvtepi32_ps(scales), _mm512_set1_ps(half_scale(k->d)));
+    w->by_sum16 = w->scale;
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512i low = _mm512_loadu_si512(k->ql + i / 2 * 64), high = load_both(k->qh + i / 2 * 32);
+        low = _mm512_and_si512(i % 2 ? _mm512_srli_epi32(low, 4) : low, bytes(15));
+        high = i % 2 ? shifted(high, 0, 2) : shifted(high, -4, -2);
+        w->u[i] = with_bits(low, high, 0x30);
+    }
+}
+
+INLINE void weights_q3_k(const BlockQ3_K *k, Weights *w) {
+    int8_t s[16];
+    for (int i = 0; i < 16; i++) s[i] = (int8_t)(k3_scale(k->scales, i) - 32);
+    __m512i scales = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)s));
+    w->scale = _mm512_mul_ps(_mm512_cvtepi32_ps(scales), _mm512_set1_ps(half_scale(k->d)));
+    w->by_sum16 = w->scale;
+    __m512i mask = load_both(k->hmask);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512i low = shifted(load_both(k->qs + i / 2 * 32), 4 * (i % 2), 4 * (i % 2) + 2);
+        w->u[i] = with_bits(_mm512_and_si512(low, bytes(3)), shifted(mask, 2 * i - 2, 2 * i - 1), 4);
+    }
+}
+
+INLINE void weights_q2_k(const BlockQ2_K *k, Weights *w) {
+    __m128i both = _mm_loadu_si128((const __m128i *)(const void *)k->scales);
+    __m128i s = _mm_and_si128(both, _mm_set1_epi8(15)), m = _mm_and_si128(_mm_srli_epi16(both, 4), _mm_set1_epi8(15));
+    w->scale = _mm512_mul_ps(floats_of(s), _mm512_set1_ps(half_scale(k->d)));
+    w->by_sum16 = _mm512_mul_ps(floats_of(m), _mm512_set1_ps(half_scale(k->dmin)));
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        w->u[i] = _mm512_and_si512(shifted(load_both(k->qs + i / 2 * 32), 4 * (i % 2), 4 * (i % 2) + 2), bytes(3));
+}
+
+INLINE void weights_iq4_xs(const BlockIQ4_XS *k, Weights *w) {
+    float d = half_scale(k->d), s[8];
+    for (int i = 0; i < 8; i++) s[i] = d * (float)(iq4xs_scale(k, i) - 32);
+    w->scale = join(_mm256_loadu_ps(s), _mm256_loadu_ps(s));
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) w->u[i] = iq4_levels(nibbles(k->qs + 32 * i, k->qs + 32 * i + 16));
+}
+
+INLINE void load_weights(int type, const uint8_t *p, Weights *w) {
+    switch (type) {
+    case TYPE_Q2_K: weights_q2_k((const BlockQ2_K *)(const void *)p, w); break;
+    case TYPE_Q3_K: weights_q3_k((const BlockQ3_K *)(const void *)p, w); break;
+    case TYPE_Q4_K: weights_q4_k((const BlockQ4_K *)(const void *)p, w); break;
+    case TYPE_Q5_K: weights_q5_k((const BlockQ5_K *)(const void *)p, w); break;
+    case TYPE_Q6_K: weights_q6_k((const BlockQ6_K *)(const void *)p, w); break;
+    case TYPE_IQ4_XS: weights_iq4_xs((const BlockIQ4_XS *)(const void *)p, w); break;
+    default: small_blocks(type, p, w);
+    }
+}
+#endif
+
+#endif

@@ -1,0 +1,185 @@
+// device_plan.c: see device_plan.h.
+#include "device_plan.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gpu/cuda.h"
+#include "base/progress.h"
+#include "base/paragraph.h"
+
+enum {
+    GPU_WORTH = 200000000,  // bytes of weights under which auto stays on the CPU: they fit its caches, and a GPU takes
+                            // a good part of a second to open
+    RESERVE = 256 << 20,    // the driver's own, cuBLAS, the kernels' code
+    KEEP_FREE = 2000000000, // that faster copies of weights leave alone
+    LEAST_CONTEXT = 4096,   // that auto does not shorten for more layers on the GPU
+    CPU_ROWS = 512,
+    GPU_ROWS = 2048,
+};
+
+// ---- which device ---------------------------------------------------------------------------------------------------
+
+static bool wants(const Options *o, const char *device) { return o->device && strcmp(o->device, device) == 0; }
+
+static Status check_options(const Options *o) {
+    if (wants(o, "cpu") && o->gpu_layers > 0)
+        return status_error(QUILL_USAGE,
+                            "-ngl: layers for a GPU were asked for, but --device cpu leaves it out; drop one");
+    return OK;
+}
+
+Status place_open(Place *p, const Options *o, const Model *m) {
+    bool insists = wants(o, "cuda") || o->gpu_layers > 0;
+    *p = (Place){.asked = insists};
+    TRY(check_options(o));
+    if (wants(o, "cpu") || o->gpu_layers == 0) {
+        snprintf(p->why, sizeof p->why, "the CPU was asked for");
+        return OK;
+    }
+    if (o->deterministic && insists)
+        return status_error(QUILL_USAGE, "%s: --deterministic is the CPU's alone so far; drop one",
+                            wants(o, "cuda") ? "--device cuda" : "-ngl");
+    if (o->deterministic) {
+        snprintf(p->why, sizeof p->why, "--deterministic is the CPU's alone so far");
+        return OK;
+    }
+    if (!insists && !m) return OK;
+    if (!insists && model_weight_bytes(m) < GPU_WORTH) {
+        Status there = o->verbose ? cuda_look() : OK; // a driver takes its time
+        snprintf(p->why, sizeof p->why, "%.300s",
+                 there.code ? there.message : "a small model; --device cuda insists on the GPU");
+        return OK;
+    }
+    Status st = cuda_backend(&p->gpu);
+    if (!st.code) return OK;
+    snprintf(p->why, sizeof p->why, "no usable GPU: %.300s", st.message);
+    if (!insists) return OK;
+    return status_error(QUILL_MODEL, "%s: no usable GPU: %.800s", wants(o, "cuda") ? "--device cuda" : "-ngl",
+                        st.message);
+}
+
+int place_ubatch(const Place *p, const Options *o) { return o->ubatch ? o->ubatch : p->gpu ? GPU_ROWS : CPU_ROWS; }
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+// The cache with the last n layers on the device.
+static KvShape with_device(const KvShape *s, const Model *m, int n) {
+    KvShape on = *s;
+    on.n_device = n;
+    on.n_windowed_device = 0;
+    for (int i = m->c.n_layers - n; i < m->c.n_layers; i++) on.n_windowed_device += m->layers[i].kv_kind == KV_WINDOW;
+    return on;
+}
+
+// Fills in what n layers take; the bytes of all of it.
+static size_t need(Place *p, const Model *m, const KvShape *s, int max_rows, int max_out, int n) {
+    int n_all = m->c.n_layers;
+    size_t pinned, all;
+    KvShape on = with_device(s, m, n);
+    Workspace w = workspace_shape(m, max_rows, max_out, s->n_ctx);
+    p->n_layers = n;
+    p->n_all = n_all;
+    p->weights = cuda_ends_bytes(&m->ends, n == n_all);
+    for (int i = n_all - n; i < n_all; i++) p->weights += cuda_layer_bytes(&m->layers[i]);
+    p->scratch = cuda_scratch_bytes(&w, &m->layers[n_all - 1], &pinned);
+    p->kv = kv_bytes(s) == SIZE_MAX ? SIZE_MAX : kv_bytes(s) - kv_host_bytes(&on);
+    return size_add(p->weights + p->scratch + RESERVE, p->kv, &all) ? all : SIZE_MAX;
+}
+
+static Status too_little(const Place *p, const Options *o, const KvShape *s, int fits) {
+    char layers[32] = "--device cpu";
+    if (fits > 0) snprintf(layers, sizeof layers, "-ngl %d", fits);
+    Status st = status_error(QUILL_MEMORY, "-ngl %s: %d layers with a context of %d do not fit on the GPU; try %s%s",
+                             o->gpu_layers < 0          ? "auto"
+                             : o->gpu_layers == INT_MAX ? "all"
+                                                        : "N",
+                             p->n_layers, s->n_ctx, layers, " or a smaller -c");
+    Buf budget = {0};
+    place_budget(p, &budget);
+    status_append(&st, &budget);
+    buf_free(&budget);
+    return st;
+}
+
+// What auto tried goes to the CPU, for that reason; what was asked for is an error.
+static Status give_up(Place *p, Status st) {
+    if (p->asked) return st;
+    snprintf(p->why, sizeof p->why, "%.300s", st.message);
+    p->gpu = NULL;
+    return OK;
+}
+
+Status place_plan(Place *p, const Options *o, const Model *m, KvShape *s, bool may_shorten, int max_rows, int max_out) {
+    if (!p->gpu) return OK;
+    Status able = cuda_can(&m->layers[0].heads);
+    if (able.code) return give_up(p, able);
+    int n = int_min(o->gpu_layers < 0 ? INT_MAX : o->gpu_layers, m->c.n_layers), wanted = n;
+    p->free_bytes = cuda_free_bytes();
+    while (may_shorten && s->n_ctx > LEAST_CONTEXT && need(p, m, s, max_rows, max_out, n) > p->free_bytes)
+        s->n_ctx = int_max(LEAST_CONTEXT, s->n_ctx / 8 * 7);
+    while (n > 0 && need(p, m, s, max_rows, max_out, n) > p->free_bytes) n--;
+    bool refused = o->gpu_layers >= 0 ? n < wanted : n == 0 && p->asked;
+    size_t all = need(p, m, s, max_rows, max_out, refused ? wanted : n);
+    if (refused) return too_little(p, o, s, n);
+    p->spare = p->free_bytes > all + KEEP_FREE ? p->free_bytes - all - KEEP_FREE : 0;
+    if (n == 0) return give_up(p, status_error(QUILL_MEMORY, "not a layer fits on the GPU"));
+    *s = with_device(s, m, n);
+    s->be = p->gpu;
+    return OK;
+}
+
+// ---- loading --------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    Progress progress;
+    double start;
+} Loading;
+
+static void show(void *arg, double done, double all) {
+    Loading *w = arg;
+    if (clock_now() - w->start > 1) progress_show(&w->progress, "load onto the GPU", done, all);
+}
+
+Status place_load(const Place *p, Model *m, ThreadPool *pool, bool quiet) {
+    if (!p->gpu) return OK;
+    if (p->asked && p->n_layers < p->n_all && !quiet)
+        fprintf(stderr, "quill: %d of %d layers are on the GPU, the others on the CPU\n", p->n_layers, p->n_all);
+    Loading w = {progress_new(quiet), clock_now()};
+    Status st = model_to_device(m, p->gpu, p->n_layers,
+                                (DeviceLoad){.pool = pool, .spare = p->spare, .progress = show, .arg = &w});
+    progress_erase(&w.progress);
+    return st;
+}
+
+// ---- words ----------------------------------------------------------------------------------------------------------
+
+void place_kernels(const Place *p, const char *isa, Buf *out) {
+    int n = p->gpu ? p->n_layers : 0;
+    if (n > 0) cuda_open_products(); // K and V depend on it
+    if (n == 0 || n < p->n_all) buf_printf(out, "cpu %s", isa);
+    if (n > 0 && n < p->n_all) buf_printf(out, "; layers from %d on ", p->n_all - n);
+    if (n > 0) buf_printf(out, "%s %s, %s", p->gpu->name, p->gpu->isa, p->gpu->kernels);
+}
+
+void place_budget(const Place *p, Buf *out) {
+    if (!p->gpu) return;
+    buf_printf(
+        out,
+        "  on the GPU %9.2f MB  %d of %d layers: weights %.2f, KV cache %.2f, scratch %.2f, reserve %.2f; free %.2f\n",
+        (double)(p->weights + p->kv + p->scratch + RESERVE) * 1e-6, p->n_layers, p->n_all, (double)p->weights * 1e-6,
+        (double)p->kv * 1e-6, (double)p->scratch * 1e-6, (double)RESERVE * 1e-6, (double)p->free_bytes * 1e-6);
+}
+
+void place_report(const Place *p) {
+    if (!p->gpu) return;
+    CudaCounts c = cuda_counts();
+    paragraph_item("gpu", "%s %s: layers %d to %d of %d, head%s; %s", p->gpu->name, p->gpu->isa, p->n_all - p->n_layers,
+                   p->n_all - 1, p->n_all, p->n_layers == p->n_all ? ", embedding" : "", p->gpu->kernels);
+    paragraph_item(
+        "graphs", "%ld steps of few rows, %ld graph launches (%.2f a step), %ld captured; %d of %d layers dense",
+        c.steps, c.replays, c.steps ? (double)c.replays / (double)c.steps : 0, c.captures, c.dense_layers, c.n_layers);
+    paragraph_item("sampling", "%ld tokens on the GPU, %ld of them ahead of the host; %ld rows of logits for the host",
+                   c.drawn, c.drawn_ahead, c.rows_fetched);
+}

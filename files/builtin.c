@@ -1,0 +1,37 @@
+// files/builtin.c: see files/builtin.h. The Makefile defines QUILL_BUILTIN, the model's path, and QUILL_BUILTIN_NAME.
+#include "files/builtin.h"
+
+#ifdef QUILL_BUILTIN
+
+// The assembler reads the file: a C array of its bytes would take the compiler minutes. Where pages are larger than
+// 4096 the first and the last one are shared with other constants, which harms nothing.
+__asm__(".pushsection .rodata.builtin, \"a\", %progbits\n"
+        ".balign 4096\n"
+        ".globl builtin_first, builtin_end\n"
+        ".hidden builtin_first, builtin_end\n"
+        "builtin_first:\n"
+        ".incbin \"" QUILL_BUILTIN "\"\n"
+        "builtin_end:\n"
+        ".popsection\n");
+extern __attribute__((visibility("hidden"))) const uint8_t builtin_first[], builtin_end[];
+
+bool builtin_there(void) { return true; }
+const char *builtin_name(void) { return QUILL_BUILTIN_NAME " (built into the binary)"; }
+
+Status builtin_open(Gguf **out) {
+    size_t n = (size_t)((uintptr_t)builtin_end - (uintptr_t)builtin_first); // two objects to C, one to the linker
+    return gguf_open_memory(builtin_name(), builtin_first, n, out);
+}
+
+#else
+
+bool builtin_there(void) { return false; }
+const char *builtin_name(void) { return "none"; }
+
+Status builtin_open(Gguf **out) {
+    *out = NULL;
+    return status_error(QUILL_MODEL, "-m " BUILTIN_WORD ": a model in this binary expected, found none (it was built "
+                                     "with NO_MODEL=1); give a file with -m FILE");
+}
+
+#endif

@@ -1,0 +1,111 @@
+// files/gguf.h: a model file as a read-only view: metadata by key, tensors by name, data where the mapping has it.
+//
+//   Gguf *g;
+//   Status st = model_file_open("model.gguf", NULL, &g);   // GGUF v2, v3, split or not; llama2.c .bin (llama2c.h)
+//   uint32_t n; TRY(gguf_u32(g, "llama.block_count", &n, true, 0));
+//   const GgufTensor *t = gguf_tensor(g, "output.weight"); // NULL: there is none
+//   gguf_close(g);
+//
+// Nothing of the file is trusted: every count is bounded by the bytes that are left before anything is allocated, every
+// product and sum is checked, every tensor lies inside its file. An error names file, byte offset, expected and found.
+// Keys, strings and tensor data point into the mapping (or into the view's own memory for files built in memory).
+// Format: the GGUF specification in the ggml project's docs/gguf.md.
+#ifndef QUILL_GGUF_H
+#define QUILL_GGUF_H
+
+#include "base/util.h"
+
+typedef enum {
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STR,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
+    GGUF_N_TYPES
+} GgufType;
+
+typedef struct {
+    Str key;
+    GgufType type;       // GGUF_ARRAY: elem_type and n say what of
+    GgufType elem_type;  // equal to type for a scalar
+    uint64_t n;          // elements; 1 for a scalar
+    const uint8_t *data; // n little-endian elements, unaligned; a string is a u64 length and its bytes
+    size_t n_bytes;      // of data
+} GgufValue;
+
+typedef struct {
+    Str name;
+    int type;         // the TYPE_ ids of quants.h
+    int n_dims;       // 1..4
+    uint64_t dims[4]; // dims[0] is the row length (n_in), dims[1] the rows (n_out); unused ones are 1
+    const void *data; // row-major
+    size_t n_bytes;
+    const float *scales; // TYPE_I8G alone: n / group scales, unaligned
+    int group;           // TYPE_I8G alone: elements under one scale, counted over the flat tensor
+} GgufTensor;
+
+typedef struct Gguf Gguf;
+
+Status gguf_open(const char *path, Gguf **out);
+// For the fuzzer and tests: the same parser over bytes that the caller keeps alive; `name` stands in messages.
+Status gguf_open_memory(const char *name, const void *bytes, size_t n, Gguf **out);
+void gguf_close(Gguf *g); // NULL is fine
+
+const char *gguf_name(const Gguf *g);            // the path as given
+uint32_t gguf_version(const Gguf *g);            // 2, 3; 0: built in memory or llama2.c
+size_t gguf_file_bytes(const Gguf *g);           // of all mapped files
+const FileMap *gguf_maps(const Gguf *g, int *n); // these, in the order of the parts; the view's own
+size_t gguf_huge_bytes(const Gguf *g);           // of what is mapped or owned, what lies in huge pages
+int gguf_n_values(const Gguf *g);
+const char *gguf_type_name(GgufType type); // "U32"
+const GgufValue *gguf_value_at(const Gguf *g, int i);
+const GgufValue *gguf_value(const Gguf *g, const char *key); // NULL: absent
+int gguf_n_tensors(const Gguf *g);
+const GgufTensor *gguf_tensor_at(const Gguf *g, int i);
+const GgufTensor *gguf_tensor(const Gguf *g, const char *name); // NULL: absent
+
+// Typed scalars. Absent: `fallback`, or an error if `required`. Another type: an error that names both. gguf_u32
+// takes any integer type whose value fits, gguf_f32 takes both float types.
+Status gguf_u32(const Gguf *g, const char *key, uint32_t *out, bool required, uint32_t fallback);
+Status gguf_f32(const Gguf *g, const char *key, float *out, bool required, float fallback);
+Status gguf_bool(const Gguf *g, const char *key, bool *out, bool fallback);
+Status gguf_str(const Gguf *g, const char *key, Str *out, bool required); // absent: {NULL, 0}
+
+// Arrays. The caller gives room for value->n elements. An error if the value is not an array of that type.
+Status gguf_strings(const Gguf *g, const GgufValue *v, Str *out);
+// The strings of such an array one by one: *at begins as value->data and moves on; value->n times.
+Str gguf_next_string(const uint8_t **at);
+Status gguf_floats(const Gguf *g, const GgufValue *v, float *out); // F32
+Status gguf_ints(const Gguf *g, const GgufValue *v, int32_t *out); // I32 or U32 (ids, token types)
+
+// Building a view in memory: llama2.c files, random shapes, tests. Keys, names and values are copied; tensor data is
+// not: the caller keeps it alive, or hands it over with gguf_own / gguf_own_map.
+// Setting a key again replaces its value; pointers from gguf_value and gguf_tensor hold until the next set or add.
+Gguf *gguf_new(const char *name);
+void gguf_set(Gguf *g, const GgufValue *v); // any value, copied with its key: metadata from another view
+void gguf_set_u32(Gguf *g, const char *key, uint32_t v);
+void gguf_set_f32(Gguf *g, const char *key, float v);
+void gguf_set_bool(Gguf *g, const char *key, bool v);
+void gguf_set_str(Gguf *g, const char *key, const char *v);
+void gguf_set_strings(Gguf *g, const char *key, const Str *v, size_t n);
+void gguf_set_floats(Gguf *g, const char *key, const float *v, size_t n);
+void gguf_set_ints(Gguf *g, const char *key, const int32_t *v, size_t n);
+// n_out == 0 makes a vector of n_in. Data must hold the type's bytes; `scales` and `group` for TYPE_I8G, else NULL, 0.
+void gguf_add_tensor(Gguf *g, const char *name, int type, size_t n_in, size_t n_out, const void *data,
+                     const float *scales, int group);
+void gguf_own_pages(Gguf *g, void *pages, size_t n); // pages_free'd by gguf_close
+void gguf_own_map(Gguf *g, FileMap map);             // unmapped by gguf_close
+
+// Writes the view as a GGUF v3 file (alignment 32), by way of a temporary file (tempfile.h). TYPE_I8G has no GGUF form:
+// an error.
+Status gguf_save(const Gguf *g, const char *path);
+
+#endif

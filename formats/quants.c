@@ -1,0 +1,201 @@
+// formats/quants.c: what each element of a block is worth, in plain scalar code: the specification (see quants.h).
+#include "formats/quants.h"
+
+#include <stdio.h>
+#include <strings.h>
+
+static const int8_t iq4_values[16] = {IQ4_VALUES};
+
+static void dequantize_f32(const void *blocks, float *out, size_t n) { memcpy(out, blocks, n * sizeof(float)); }
+
+static void dequantize_f16(const void *blocks, float *out, size_t n) {
+    const half_bits *h = blocks;
+    for (size_t i = 0; i < n; i++) out[i] = half_float(h[i]);
+}
+
+static void dequantize_bf16(const void *blocks, float *out, size_t n) {
+    const uint16_t *h = blocks;
+    for (size_t i = 0; i < n; i++) out[i] = bf16_float(h[i]);
+}
+
+static void dequantize_q4_0(const void *blocks, float *out, size_t n) {
+    for (const BlockQ4_0 *b = blocks; n; b++, out += QK, n -= QK) {
+        float d = half_float(b->d);
+        for (int i = 0; i < 16; i++) {
+            out[i] = d * (float)((b->qs[i] & 15) - 8);
+            out[i + 16] = d * (float)((b->qs[i] >> 4) - 8);
+        }
+    }
+}
+
+static void dequantize_q4_1(const void *blocks, float *out, size_t n) {
+    for (const BlockQ4_1 *b = blocks; n; b++, out += QK, n -= QK) {
+        float d = half_float(b->d), m = half_float(b->m);
+        for (int i = 0; i < 16; i++) {
+            out[i] = d * (float)(b->qs[i] & 15) + m;
+            out[i + 16] = d * (float)(b->qs[i] >> 4) + m;
+        }
+    }
+}
+
+static int fifth_bit(const uint8_t *qh, int i) { return (qh[i / 8] >> (i % 8) & 1) << 4; }
+
+static void dequantize_q5_0(const void *blocks, float *out, size_t n) {
+    for (const BlockQ5_0 *b = blocks; n; b++, out += QK, n -= QK) {
+        float d = half_float(b->d);
+        for (int i = 0; i < 16; i++) {
+            out[i] = d * (float)(((b->qs[i] & 15) | fifth_bit(b->qh, i)) - 16);
+            out[i + 16] = d * (float)((b->qs[i] >> 4 | fifth_bit(b->qh, i + 16)) - 16);
+        }
+    }
+}
+
+static void dequantize_q5_1(const void *blocks, float *out, size_t n) {
+    for (const BlockQ5_1 *b = blocks; n; b++, out += QK, n -= QK) {
+        float d = half_float(b->d), m = half_float(b->m);
+        for (int i = 0; i < 16; i++) {
+            out[i] = d * (float)((b->qs[i] & 15) | fifth_bit(b->qh, i)) + m;
+            out[i + 16] = d * (float)(b->qs[i] >> 4 | fifth_bit(b->qh, i + 16)) + m;
+        }
+    }
+}
+
+static void dequantize_q8_0(const void *blocks, float *out, size_t n) {
+    for (const BlockQ8_0 *b = blocks; n; b++, out += QK, n -= QK) {
+        float d = half_float(b->d);
+        for (int i = 0; i < QK; i++) out[i] = d * (float)b->qs[i];
+    }
+}
+
+// Element i (0..255) of the 2-bit planes that Q2_K and Q3_K share: 32 bytes hold four runs of 32 elements, twice.
+static int two_bits(const uint8_t *qs, int i) { return qs[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32)) & 3; }
+
+static void dequantize_q2_k(const void *blocks, float *out, size_t n) {
+    for (const BlockQ2_K *b = blocks; n; b++, out += QK_K, n -= QK_K) {
+        float d = half_float(b->d), dmin = half_float(b->dmin);
+        for (int i = 0; i < QK_K; i++) {
+            uint8_t s = b->scales[i / 16];
+            out[i] = d * (float)(s & 15) * (float)two_bits(b->qs, i) - dmin * (float)(s >> 4);
+        }
+    }
+}
+
+static void dequantize_q3_k(const void *blocks, float *out, size_t n) {
+    for (const BlockQ3_K *b = blocks; n; b++, out += QK_K, n -= QK_K) {
+        float d = half_float(b->d);
+        for (int i = 0; i < QK_K; i++) {
+            int high = b->hmask[i % 32] >> (i / 32) & 1;
+            out[i] = d * (float)(k3_scale(b->scales, i / 16) - 32) * (float)(two_bits(b->qs, i) - (high ? 0 : 4));
+        }
+    }
+}
+
+static void dequantize_q4_k(const void *blocks, float *out, size_t n) {
+    for (const BlockQ4_K *b = blocks; n; b++, out += QK_K, n -= QK_K) {
+        float d = half_float(b->d), dmin = half_float(b->dmin);
+        for (int i = 0; i < QK_K; i++) {
+            uint8_t s, m, q = b->qs[i / 64 * 32 + i % 32];
+            k4_scale_min(b->scales, i / 32, &s, &m);
+            out[i] = d * (float)s * (float)(i % 64 < 32 ? q & 15 : q >> 4) - dmin * (float)m;
+        }
+    }
+}
+
+static void dequantize_q5_k(const void *blocks, float *out, size_t n) {
+    for (const BlockQ5_K *b = blocks; n; b++, out += QK_K, n -= QK_K) {
+        float d = half_float(b->d), dmin = half_float(b->dmin);
+        for (int i = 0; i < QK_K; i++) {
+            uint8_t s, m, q = b->qs[i / 64 * 32 + i % 32];
+            k4_scale_min(b->scales, i / 32, &s, &m);
+            int high = (b->qh[i % 32] >> (i / 32) & 1) << 4;
+            out[i] = d * (float)s * (float)((i % 64 < 32 ? q & 15 : q >> 4) | high) - dmin * (float)m;
+        }
+    }
+}
+
+static void dequantize_q6_k(const void *blocks, float *out, size_t n) {
+    for (const BlockQ6_K *b = blocks; n; b++, out += QK_K, n -= QK_K) {
+        float d = half_float(b->d);
+        for (int i = 0; i < QK_K; i++) {
+            int half = i / 128, quarter = i % 128 / 32, l = i % 32;
+            uint8_t low = b->ql[half * 64 + (quarter & 1) * 32 + l];
+            int q = (quarter < 2 ? low & 15 : low >> 4) | (b->qh[half * 32 + l] >> (2 * quarter) & 3) << 4;
+            out[i] = d * (float)b->scales[i / 16] * (float)(q - 32);
+        }
+    }
+}
+
+static void dequantize_iq4_nl(const void *blocks, float *out, size_t n) {
+    for (const BlockIQ4_NL *b = blocks; n; b++, out += QK, n -= QK) {
+        float d = half_float(b->d);
+        for (int i = 0; i < 16; i++) {
+            out[i] = d * (float)iq4_values[b->qs[i] & 15];
+            out[i + 16] = d * (float)iq4_values[b->qs[i] >> 4];
+        }
+    }
+}
+
+static void dequantize_iq4_xs(const void *blocks, float *out, size_t n) {
+    for (const BlockIQ4_XS *b = blocks; n; b++, out += QK_K, n -= QK_K) {
+        float d = half_float(b->d);
+        for (int i = 0; i < QK_K; i++) {
+            uint8_t q = b->qs[i / 32 * 16 + i % 16];
+            out[i] = d * (float)(iq4xs_scale(b, i / 32) - 32) * (float)iq4_values[i % 32 < 16 ? q & 15 : q >> 4];
+        }
+    }
+}
+
+// ---- the table ------------------------------------------------------------------------------------------------------
+
+static const TypeInfo types[] = {
+    {"F32", TYPE_F32, 1, 4, dequantize_f32},
+    {"F16", TYPE_F16, 1, 2, dequantize_f16},
+    {"BF16", TYPE_BF16, 1, 2, dequantize_bf16},
+    {"Q4_0", TYPE_Q4_0, QK, sizeof(BlockQ4_0), dequantize_q4_0},
+    {"Q4_1", TYPE_Q4_1, QK, sizeof(BlockQ4_1), dequantize_q4_1},
+    {"Q5_0", TYPE_Q5_0, QK, sizeof(BlockQ5_0), dequantize_q5_0},
+    {"Q5_1", TYPE_Q5_1, QK, sizeof(BlockQ5_1), dequantize_q5_1},
+    {"Q8_0", TYPE_Q8_0, QK, sizeof(BlockQ8_0), dequantize_q8_0},
+    {"Q2_K", TYPE_Q2_K, QK_K, sizeof(BlockQ2_K), dequantize_q2_k},
+    {"Q3_K", TYPE_Q3_K, QK_K, sizeof(BlockQ3_K), dequantize_q3_k},
+    {"Q4_K", TYPE_Q4_K, QK_K, sizeof(BlockQ4_K), dequantize_q4_k},
+    {"Q5_K", TYPE_Q5_K, QK_K, sizeof(BlockQ5_K), dequantize_q5_k},
+    {"Q6_K", TYPE_Q6_K, QK_K, sizeof(BlockQ6_K), dequantize_q6_k},
+    {"IQ4_NL", TYPE_IQ4_NL, QK, sizeof(BlockIQ4_NL), dequantize_iq4_nl},
+    {"IQ4_XS", TYPE_IQ4_XS, QK_K, sizeof(BlockIQ4_XS), dequantize_iq4_xs},
+    {"I8G", TYPE_I8G, 1, 1, NULL},
+};
+
+const char *const type_list =
+    "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS";
+
+const TypeInfo *type_info(int type) {
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (types[i].id == type) return &types[i];
+    return NULL;
+}
+
+const TypeInfo *type_by_name(const char *name) {
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (strcasecmp(types[i].name, name) == 0) return &types[i];
+    return NULL;
+}
+
+// The ids that GGUF files carry and quill cannot compute with, for messages alone.
+static const char *const other_names[] = {
+    [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S",
+    [21] = "IQ3_S", [22] = "IQ2_S", [24] = "I8",      [25] = "I16",    [26] = "I32",     [27] = "I64",
+    [28] = "F64",   [29] = "IQ1_M", [34] = "TQ1_0",   [35] = "TQ2_0",  [39] = "MXFP4",
+};
+
+const char *type_name(int type) {
+    static _Thread_local char number[32];
+    const TypeInfo *t = type_info(type);
+    if (t) return t->name;
+    if (type == TYPE_FP8) return "FP8";
+    if (type == TYPE_KIVI2) return "KIVI2";
+    if (type >= 0 && type < (int)(sizeof other_names / sizeof other_names[0]) && other_names[type])
+        return other_names[type];
+    snprintf(number, sizeof number, "type %d", type);
+    return number;
+}

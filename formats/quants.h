@@ -1,0 +1,191 @@
+// formats/quants.h: the tensor types of GGUF files: their blocks, byte for byte, and what each element is worth.
+//
+// A row of a quantised tensor is a sequence of blocks. The structs below are the file's bytes (sizes asserted); the
+// functions give one block's values in f32 and are the specification for every faster kernel. Plain C that a CUDA
+// compiler takes too. Source of the formats: the block definitions of the ggml project (ggml-common.h, ggml-quants.c).
+#ifndef QUILL_QUANTS_H
+#define QUILL_QUANTS_H
+
+#include "base/device.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+// Ids as GGUF files carry them; those from 1000 on are ours and never in a GGUF file: llama2.c's int8 groups, and two
+// types of the KV cache alone (sealed.h).
+enum {
+    TYPE_F32 = 0,
+    TYPE_F16 = 1,
+    TYPE_Q4_0 = 2,
+    TYPE_Q4_1 = 3,
+    TYPE_Q5_0 = 6,
+    TYPE_Q5_1 = 7,
+    TYPE_Q8_0 = 8,
+    TYPE_Q2_K = 10,
+    TYPE_Q3_K = 11,
+    TYPE_Q4_K = 12,
+    TYPE_Q5_K = 13,
+    TYPE_Q6_K = 14,
+    TYPE_IQ4_NL = 20,
+    TYPE_IQ4_XS = 23,
+    TYPE_BF16 = 30,
+    TYPE_I8G = 1000,
+    TYPE_FP8 = 1001,
+    TYPE_KIVI2 = 1002
+};
+
+// ---- the blocks -----------------------------------------------------------------------------------------------------
+
+enum { QK = 32, QK_K = 256 }; // elements in a small block and in a super-block
+
+typedef uint16_t half_bits; // an IEEE half as it lies in the file
+
+typedef struct {
+    half_bits d;
+    uint8_t qs[16];
+} BlockQ4_0; // x = d (q - 8); low nibbles 0..15, high 16..31
+typedef struct {
+    half_bits d, m;
+    uint8_t qs[16];
+} BlockQ4_1; // x = d q + m
+typedef struct {
+    half_bits d;
+    uint8_t qh[4], qs[16];
+} BlockQ5_0; // x = d (q - 16); bit i of qh is q's fifth
+typedef struct {
+    half_bits d, m;
+    uint8_t qh[4], qs[16];
+} BlockQ5_1; // x = d q + m
+typedef struct {
+    half_bits d;
+    int8_t qs[32];
+} BlockQ8_0; // x = d q
+typedef struct {
+    uint8_t scales[16], qs[64];
+    half_bits d, dmin;
+} BlockQ2_K; // x = d s q - dmin m; s low, m high nibble a 16
+typedef struct {
+    uint8_t hmask[32], qs[64], scales[12];
+    half_bits d;
+} BlockQ3_K; // x = d (s - 32) (q - 4 (1 - h)), s a 16
+typedef struct {
+    half_bits d, dmin;
+    uint8_t scales[12], qs[128];
+} BlockQ4_K; // x = d s q - dmin m, s and m a 32
+typedef struct {
+    half_bits d, dmin;
+    uint8_t scales[12], qh[32], qs[128];
+} BlockQ5_K; // the same with a fifth bit
+typedef struct {
+    uint8_t ql[128], qh[64];
+    int8_t scales[16];
+    half_bits d;
+} BlockQ6_K; // x = d s (q - 32), s a 16
+typedef struct {
+    half_bits d;
+    uint8_t qs[16];
+} BlockIQ4_NL; // x = d iq4_values[q]
+typedef struct {
+    half_bits d;
+    uint16_t scales_h;
+    uint8_t scales_l[4], qs[128];
+} BlockIQ4_XS; // x = d (s - 32) iq4_values[q]
+
+#ifndef __cplusplus
+_Static_assert(sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20, "Q4 blocks");
+_Static_assert(sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24, "Q5 blocks");
+_Static_assert(sizeof(BlockQ8_0) == 34, "Q8 block");
+_Static_assert(sizeof(BlockQ2_K) == 84 && sizeof(BlockQ3_K) == 110 && sizeof(BlockQ4_K) == 144, "K blocks");
+_Static_assert(sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210, "K blocks");
+_Static_assert(sizeof(BlockIQ4_NL) == 18 && sizeof(BlockIQ4_XS) == 136, "IQ4 blocks");
+#endif
+
+// The sixteen levels of the IQ4 types.
+#define IQ4_VALUES -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
+
+// ---- half and bfloat16, exactly -------------------------------------------------------------------------------------
+
+HOST_DEVICE static inline float bits_float(uint32_t u) {
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+HOST_DEVICE static inline uint32_t float_bits(float f) {
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return u;
+}
+
+HOST_DEVICE static inline float half_float(half_bits h) {
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = h & 0x7fffu;
+    if (rest >= 0x7c00) return bits_float(sign | 0x7f800000 | (rest & 0x3ff) << 13); // infinity, NaN
+    if (rest >= 0x0400) return bits_float(sign | ((rest << 13) + (112u << 23)));
+    float tiny = (float)rest * 0x1p-24f; // subnormal
+    return bits_float(sign | float_bits(tiny));
+}
+
+HOST_DEVICE static inline half_bits float_half(float f) { // to nearest, ties to even
+    uint32_t u = float_bits(f), sign = u >> 16 & 0x8000, rest = u & 0x7fffffff;
+    if (rest > 0x7f800000) return (half_bits)(sign | 0x7e00);
+    if (rest >= 0x477ff000) return (half_bits)(sign | 0x7c00); // rounds past 65504
+    if (rest < 0x38800000) { // subnormal: adding 0.5 leaves the rounded multiple of 2^-24 in the low bits
+        float shifted = bits_float(rest) + 0.5f;
+        return (half_bits)(sign | (float_bits(shifted) - 0x3f000000));
+    }
+    return (half_bits)(sign | ((rest + 0xfff + (rest >> 13 & 1) - (112u << 23)) >> 13));
+}
+
+HOST_DEVICE static inline float bf16_float(uint16_t b) { return bits_float((uint32_t)b << 16); }
+
+HOST_DEVICE static inline uint16_t float_bf16(float f) { // to nearest, ties to even
+    uint32_t u = float_bits(f);
+    if ((u & 0x7fffffff) > 0x7f800000) return (uint16_t)(u >> 16 | 0x40);
+    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+// Scale and minimum number j (0..7) of the six-bit pairs that Q4_K and Q5_K pack into twelve bytes.
+HOST_DEVICE static inline void k4_scale_min(const uint8_t *packed, int j, uint8_t *scale, uint8_t *min) {
+    if (j < 4) {
+        *scale = packed[j] & 63;
+        *min = packed[j + 4] & 63;
+    } else {
+        *scale = (uint8_t)((packed[j + 4] & 15) | (packed[j - 4] >> 6) << 4);
+        *min = (uint8_t)(packed[j + 4] >> 4 | (packed[j] >> 6) << 4);
+    }
+}
+
+// Scale number j (0..15) of Q3_K, without its offset of 32.
+HOST_DEVICE static inline int k3_scale(const uint8_t *packed, int j) {
+    int low = j < 8 ? packed[j] & 15 : packed[j - 8] >> 4;
+    return low | (packed[8 + j % 4] >> (2 * (j / 4)) & 3) << 4;
+}
+
+// Scale number j (0..7) of IQ4_XS, without its offset of 32.
+HOST_DEVICE static inline int iq4xs_scale(const BlockIQ4_XS *b, int j) {
+    return (b->scales_l[j / 2] >> (4 * (j % 2)) & 15) | (b->scales_h >> (2 * j) & 3) << 4;
+}
+
+// ---- the table ------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    const char *name; // "Q4_K"
+    int id;           // TYPE_
+    int block;        // elements in a block
+    int bytes;        // bytes of a block
+    // n elements (a multiple of block) from consecutive blocks; NULL for TYPE_I8G, whose scales lie apart
+    void (*dequantize)(const void *blocks, float *out, size_t n);
+} TypeInfo;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+const TypeInfo *type_info(int type);            // NULL: quill cannot compute with it
+const TypeInfo *type_by_name(const char *name); // case ignored; NULL: unknown
+const char *type_name(int type);                // also names GGUF types that quill does not support; "type N" otherwise
+extern const char *const type_list;             // "F32, F16, ..." for messages
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,60 @@
+// gpu/cuda.h: the backend on a GPU: weights laid out anew in its memory, five operations a layer, one graph a decoding
+// step.
+//
+// Few rows go through fused kernels that read each weight once (gpu/launch.h), as a graph that is captured once for
+// each number of rows (1, 2, 4, ...) and each length of the context (256, 512, ...) and replayed from then on. Many
+// rows go through cuBLAS, with weights that are dense already, or have a resident dense copy, or are made dense slice
+// by slice. Products are in the weights' own type where that is dense, otherwise in bf16; sums are f32.
+//
+// Tokens are drawn where the logits are, and the next step may be queued before the host has them (Batch.draw): its
+// rows embed what was drawn, and the host makes its batch in the other of two pinned buffers.
+#ifndef QUILL_CUDA_H
+#define QUILL_CUDA_H
+
+#include "gpu/rt.h"
+#include "kernels.h"
+
+// Opens the GPU (rt_open), once. QUILL_MODEL: no usable GPU, with the reason.
+Status cuda_backend(const Backend **out);
+Status cuda_look(void); // QUILL_MODEL: there is none, with the reason; the GPU stays closed
+// Opens cuBLAS now, otherwise at the first product of many rows: Backend.kernels tells from then on whether it is
+// there.
+void cuda_open_products(void);
+// Whether its kernels can do such heads. QUILL_MODEL: no, and why.
+Status cuda_can(const Heads *h);
+// "13.0; NVIDIA H200, sm_90, driver for CUDA 13.0", without opening the GPU; "no" in a build without CUDA
+// (cuda_none.c).
+void cuda_describe(Buf *out);
+
+// ---- bytes of the GPU's memory ----
+size_t cuda_free_bytes(void);                                                         // 0 before cuda_backend
+size_t cuda_layer_bytes(const Layer *l);                                              // of a layer's weights
+size_t cuda_ends_bytes(const Ends *e, bool embeds);                                   // embeds: of tok_embd too
+size_t cuda_spare_bytes(const Layer *l);                                              // of its dense copy; 0: no need
+size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *host); // host: pinned bytes besides
+
+// ---- ceilings, for bench --roofline ----
+typedef struct {
+    const char *name;
+    double copy_gbs;                 // GB/s read and written together
+    double matvec_gbs;               // bf16 weights that the kernel of the head reads
+    double upload_gbs, download_gbs; // pinned
+    double product_tflops;           // bf16, `side` cubed; 0: no cuBLAS
+    double flat_tflops;              // the same with a sixteenth of the rows, as a prompt has
+    int side;
+    double launch_us, node_us; // of a kernel that does nothing: queued on a stream, in a graph
+} CudaRoofline;
+Status cuda_roofline(CudaRoofline *out); // a few seconds
+
+// ---- what was launched, for --verbose ----
+typedef struct {
+    long steps;                 // forwards of few rows
+    long captures;              // graphs made
+    long replays;               // graphs launched
+    long drawn, drawn_ahead;    // tokens drawn here; of them, those of a step that was begun before the last one's came
+    long rows_fetched;          // of logits, for the host to draw from or to look at
+    int dense_layers, n_layers; // layers whose products need no unpacking, of those that were loaded
+} CudaCounts;
+CudaCounts cuda_counts(void);
+
+#endif

@@ -1,0 +1,40 @@
+// gpu/cuda_none.c: cuda.h in a build without CUDA.
+#include "gpu/cuda.h"
+
+Status cuda_backend(const Backend **out) {
+    *out = NULL;
+    return status_error(QUILL_MODEL, "this build has no CUDA (make finds nvcc in CUDA_HOME, /usr/local/cuda or PATH); "
+                                     "--device cpu works");
+}
+
+Status cuda_look(void) { return status_error(QUILL_MODEL, "this build has no CUDA"); }
+
+Status cuda_roofline(CudaRoofline *out) {
+    *out = (CudaRoofline){0};
+    const Backend *none;
+    return cuda_backend(&none);
+}
+
+void cuda_describe(Buf *out) { buf_str(out, "no"); }
+
+// Nobody has a GPU to ask these for.
+Status cuda_can(const Heads *h) {
+    (void)h;
+    return OK;
+}
+
+void cuda_open_products(void) {}
+size_t cuda_layer_bytes(const Layer *l) {
+    (void)l;
+    return 0;
+}
+size_t cuda_ends_bytes(const Ends *e, bool embeds) {
+    (void)e, (void)embeds;
+    return 0;
+}
+size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *host) {
+    (void)shape, (void)widest;
+    return *host = 0;
+}
+size_t cuda_free_bytes(void) { return 0; }
+CudaCounts cuda_counts(void) { return (CudaCounts){0}; }

@@ -1,0 +1,139 @@
+// gpu/cuda_roofline.c: the GPU's ceilings, measured with the calls that a forward makes: copies, products, the matvec
+// kernel, launches. Every figure is the best of several tries, on random weights: zeros cost less.
+#include "gpu/cuda.h"
+#include "gpu/launch.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { TRIES = 5, LAUNCHES = 200, MOST_SIDE = 8192, ROW = 2048, MB = 1 << 20, PIECE = 32 * MB };
+
+// What the measurements share; it grows with the GPU, so that the tests' twin is soon done.
+typedef struct {
+    GpuStream s;
+    size_t n;       // bytes of each
+    size_t piece;   // bytes of `pinned`
+    uint8_t *a, *b; // bf16 weights near 1; scratch
+    uint8_t *pinned;
+    int side; // of the square product: two sides of bf16 and one of f32 fit
+} Bench;
+
+static void fill(Bench *b) {
+    uint32_t state = 1;
+    for (size_t i = 0; i < b->piece / 2; i++) {
+        state = state * 1664525 + 1013904223;
+        ((uint16_t *)b->pinned)[i] = (uint16_t)(0x3f00 | (state >> 16 & 0x80ff)); // half to two, either sign
+    }
+    for (size_t at = 0, now; at < b->n; at += now) {
+        now = b->n - at < b->piece ? b->n - at : b->piece;
+        rt_upload(b->a + at, b->pinned, now, b->s);
+    }
+    rt_copy(b->b, b->a, b->n, b->s);
+    rt_sync(b->s);
+}
+
+// Seconds of the fastest of some calls.
+static double best_of(Bench *b, void (*work)(Bench *b)) {
+    double best = INFINITY;
+    work(b);
+    for (int i = 0; i < TRIES; i++) {
+        RtTimer *t = rt_timer(b->s);
+        work(b);
+        best = fmin(best, rt_timer_end(t, b->s));
+    }
+    return best;
+}
+
+static void copy(Bench *b) { rt_copy(b->b, b->a, b->n, b->s); }
+static void upload(Bench *b) { rt_upload(b->b, b->pinned, b->piece, b->s); }
+static void download(Bench *b) { rt_download(b->pinned, b->a, b->piece, b->s); }
+
+static void matvec(Bench *b) {
+    const DeviceTensor w = {
+        .type = TYPE_BF16, .n_out = (int)(b->n / (2 * ROW)), .n_in = ROW, .stride_bytes = 2 * ROW, .quants = b->a};
+    float *x = (float *)b->b, *norm = x + ROW, *y = norm + ROW;
+    int *row = (int *)(b->b + b->n - 256); // zero
+    gpu_logits(y, x, &w, norm, 1e-5f, row, 1, (GpuProduct){.exact = false}, b->s);
+}
+
+static void product(Bench *b, int n_rows, int n_out, int n_in) {
+    uint8_t *x = b->a, *w = x + 2 * (size_t)b->side * (size_t)b->side;
+    rt_product(&(RtProduct){.type = TYPE_BF16,
+                            .n_rows = n_rows,
+                            .n_out = n_out,
+                            .n_in = n_in,
+                            .x = x,
+                            .w = w,
+                            .y = (float *)b->b,
+                            .x_stride = (size_t)n_in,
+                            .w_stride = (size_t)n_in,
+                            .y_stride = (size_t)n_out},
+               b->s);
+}
+
+static void square(Bench *b) { product(b, b->side, b->side, b->side); }
+static void flat(Bench *b) { product(b, b->side / 16, b->side, b->side); }
+
+static void launches(Bench *b) {
+    for (int i = 0; i < LAUNCHES; i++) gpu_convert(b->b, TYPE_F32, (const float *)b->a, 1, b->s);
+}
+
+static double graph_seconds(Bench *b) {
+    if (!rt_capture(b->s)) return 0;
+    launches(b);
+    RtGraph *g = rt_capture_end(b->s);
+    double best = INFINITY;
+    for (int i = 0; g && i <= TRIES; i++) {
+        RtTimer *t = rt_timer(b->s);
+        rt_replay(g, b->s);
+        double seconds = rt_timer_end(t, b->s);
+        if (i > 0) best = fmin(best, seconds);
+    }
+    rt_graph_free(g);
+    return best;
+}
+
+static void measure(Bench *b, bool products, CudaRoofline *out) {
+    double square_flops = 2.0 * b->side * b->side * b->side;
+    fill(b);
+    out->copy_gbs = 2e-9 * (double)b->n / best_of(b, copy);
+    out->upload_gbs = 1e-9 * (double)b->piece / best_of(b, upload);
+    out->download_gbs = 1e-9 * (double)b->piece / best_of(b, download);
+    rt_zero(b->b + b->n - 256, 256, b->s);
+    out->matvec_gbs = 1e-9 * (double)b->n / best_of(b, matvec);
+    if (products) {
+        out->product_tflops = 1e-12 * square_flops / best_of(b, square);
+        out->flat_tflops = 1e-12 * square_flops / 16 / best_of(b, flat);
+    }
+    out->side = b->side;
+    out->launch_us = 1e6 / LAUNCHES * best_of(b, launches);
+    out->node_us = 1e6 / LAUNCHES * graph_seconds(b);
+}
+
+Status cuda_roofline(CudaRoofline *out) {
+    const Backend *be;
+    GpuInfo info;
+    TRY(cuda_backend(&be));
+    TRY(rt_open(&info));
+    *out = (CudaRoofline){.name = be->name};
+    Bench b = {.s = rt_stream(), .n = (size_t)info.n_sm * (size_t)int_min(info.n_sm, 8) * MB};
+    if (b.n > rt_free_bytes() / 3) b.n = rt_free_bytes() / 3 / MB * MB;
+    b.side = MOST_SIDE;
+    while (b.side > 16 && 4 * (size_t)b.side * (size_t)b.side > b.n) b.side /= 2;
+    b.a = rt_alloc(b.n);
+    b.b = rt_alloc(b.n);
+    b.piece = b.n < PIECE ? b.n : PIECE;
+    b.pinned = rt_pinned(b.piece);
+    if (b.n && b.a && b.b && b.pinned) measure(&b, !rt_products_open(b.s).code, out);
+    rt_sync(b.s);
+    rt_free(b.a);
+    rt_free(b.b);
+    rt_unpin(b.pinned);
+    rt_stream_free(b.s);
+    const char *why = be->memory->failure();
+    if (why) return status_error(QUILL_MODEL, "--roofline: %s failed: %.500s", be->name, why);
+    if (out->copy_gbs == 0)
+        return status_error(QUILL_MEMORY, "--roofline: 3 x %zu bytes of the GPU's memory expected, %zu are free", b.n,
+                            rt_free_bytes());
+    return OK;
+}

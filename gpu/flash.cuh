@@ -1,0 +1,258 @@
+// gpu/flash.cuh: attention of many rows to many keys with the matrix unit, after FlashAttention-2 (Dao 2023).
+//
+// A block takes a tile of rows of one sequence and one head; each of its four warps 16 of the rows. Keys go by in tiles
+// of 64: scores by mma, a running largest score and sum in f32 for each row, the weights rounded to V's type for the
+// second mma, f32 sums. A row's result depends on its own slot and the keys' tiles alone. The next tile of K travels
+// while V is used.
+#ifndef QUILL_FLASH_CUH
+#define QUILL_FLASH_CUH
+
+#include "gpu/sealed.cuh"
+
+enum { FLASH_WARPS = GPU_TILE_ROWS / 16, FLASH_THREADS = FLASH_WARPS * WARP, FLASH_KEYS = 64 };
+
+struct FlashJob {
+    const float *q; // rows `stride` apart
+    size_t stride;
+    void *out; // (n_rows, n_heads, head_dim) of `type`
+    int type;
+    Heads heads;
+    KvPool kv;
+    GpuBatch b;       // as in_pool has it
+    const float *qkv; // sealed planes: the batch's own K and V
+    const GpuTile *tiles;
+    int layer;
+};
+
+// A row in shared memory has 16 bytes more, so that the eight rows of a matrix lie in different banks.
+HOST_DEVICE constexpr int flash_stride(int head_dim) { return head_dim + 8; }
+HOST_DEVICE constexpr size_t flash_smem(int head_dim) {
+    return (size_t)(GPU_TILE_ROWS + 2 * FLASH_KEYS) * (size_t)flash_stride(head_dim) * 2; // heads of 256: all of 99 KiB
+}
+
+// Starts the copy of keys [first, first + FLASH_KEYS) of a plane; those outside of [begin, end), which no row sees,
+// become zeros: a weight of zero takes no NaN away.
+template <int HD>
+__device__ __forceinline__ void fetch_keys(uint16_t *to, const FlashJob &j, const uint8_t *plane, int seq, int kv_head,
+                                           int first, int begin, int end) {
+    constexpr int pieces = HD / 8;
+    for (int i = (int)threadIdx.x; i < FLASH_KEYS * pieces; i += FLASH_THREADS) {
+        int key = i / pieces, c = i % pieces, slot = first + key;
+        bool seen = slot >= begin && slot < end;
+        size_t at = kv_at(j.kv, j.b, j.layer, seq, kv_head, seen ? slot : end - 1) + (size_t)c * 8;
+        cp_async16(to + key * flash_stride(HD) + c * 8, plane + at * 2, seen);
+    }
+    cp_async_commit();
+}
+
+// The same of planes of any types, unpacked to halves on the way: slots from `first` on, zeros but for those in
+// [begin, end).
+template <int HD>
+__device__ __forceinline__ void unpack_keys(uint16_t *to, const KvPlane &p, int first, int begin, int end) {
+    constexpr int pieces = HD / 8;
+    for (int i = (int)threadIdx.x; i < FLASH_KEYS * pieces; i += FLASH_THREADS) {
+        int slot = first + i / pieces, c = i % pieces;
+        float v[8] = {};
+        if (slot >= begin && slot < end) load_kv<ANY_TYPE>(v, p, find_slot<ANY_TYPE>(p, slot), c);
+        uint4 halves = {to_pair<TYPE_F16>(v[0], v[1]), to_pair<TYPE_F16>(v[2], v[3]), to_pair<TYPE_F16>(v[4], v[5]),
+                        to_pair<TYPE_F16>(v[6], v[7])};
+        *(uint4 *)(to + i / pieces * flash_stride(HD) + c * 8) = halves;
+    }
+}
+
+// The running state of a warp's 16 rows; a lane has rows g and g + 8 of it, g = lane / 4.
+template <int HD> struct FlashRows {
+    float sums[HD / 8][4];
+    float most[2], weight[2];
+};
+
+// s (16, FLASH_KEYS) = Q K^T
+template <int TYPE, int HD>
+__device__ __forceinline__ void flash_scores(float s[FLASH_KEYS / 8][4], const uint16_t *q, const uint16_t *k,
+                                             int lane) {
+    UNROLL
+    for (int n = 0; n < FLASH_KEYS / 8; n++)
+        for (int i = 0; i < 4; i++) s[n][i] = 0;
+    UNROLL
+    for (int d = 0; d < HD; d += 16) {
+        uint32_t a[4], b[4];
+        ldmatrix4(a, q + (lane % 16) * flash_stride(HD) + d + lane / 16 * 8);
+        UNROLL
+        for (int n = 0; n < FLASH_KEYS; n += 16) { // matrices: keys n, elements d; d + 8; keys n + 8, d; d + 8
+            ldmatrix4(b, k + (n + lane % 8 + lane / 16 * 8) * flash_stride(HD) + d + lane / 8 % 2 * 8);
+            mma_16816<TYPE>(s[n / 8], a, b[0], b[1]);
+            mma_16816<TYPE>(s[n / 8 + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+// The scores of a model that caps them.
+__device__ __forceinline__ void flash_cap(float s[FLASH_KEYS / 8][4], const Heads &h) {
+    UNROLL
+    for (int n = 0; n < FLASH_KEYS / 8; n++) UNROLL
+    for (int i = 0; i < 4; i++) s[n][i] = softcap(s[n][i] * h.scale, h.softcap);
+}
+
+// Masks the scores of all keys but each row's [from, to], turns them into weights and brings the running sums to the
+// new largest score.
+template <int HD>
+__device__ __forceinline__ void flash_soften(float s[FLASH_KEYS / 8][4], FlashRows<HD> *rows, float scale,
+                                             const int from[2], const int to[2], int first, int lane) {
+    UNROLL
+    for (int half = 0; half < 2; half++) {
+        int oldest = from[half], newest = to[half];
+        float most = rows->most[half];
+        UNROLL
+        for (int n = 0; n < FLASH_KEYS / 8; n++) UNROLL
+        for (int i = 0; i < 2; i++) {
+            int key = first + n * 8 + 2 * (lane % 4) + i;
+            float *v = &s[n][half * 2 + i];
+            *v = key <= newest && key >= oldest ? *v * scale : -INFINITY;
+            most = fmaxf(most, *v);
+        }
+        most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, 2));
+        float base = most == -INFINITY ? 0 : most; // no key of this tile or an earlier one is this row's
+        float before = expf(rows->most[half] - base), sum = 0;
+        UNROLL
+        for (int n = 0; n < FLASH_KEYS / 8; n++) UNROLL
+        for (int i = 0; i < 2; i++) {
+            float *v = &s[n][half * 2 + i];
+            *v = expf(*v - base);
+            sum += *v;
+        }
+        sum += __shfl_xor_sync(FULL_WARP, sum, 1);
+        sum += __shfl_xor_sync(FULL_WARP, sum, 2);
+        rows->weight[half] = rows->weight[half] * before + sum;
+        rows->most[half] = most;
+        UNROLL
+        for (int n = 0; n < HD / 8; n++) UNROLL
+        for (int i = 0; i < 2; i++) rows->sums[n][half * 2 + i] *= before;
+    }
+}
+
+// sums += P V. The scores' fragment is the first operand's: keys 2t and on, 2t + 8 and on, of rows g and g + 8.
+template <int TYPE, int HD>
+__device__ __forceinline__ void flash_values(FlashRows<HD> *rows, const float s[FLASH_KEYS / 8][4], const uint16_t *v,
+                                             int lane) {
+    UNROLL
+    for (int n = 0; n < FLASH_KEYS / 8; n += 2) {
+        uint32_t b[4], a[4] = {to_pair<TYPE>(s[n][0], s[n][1]), to_pair<TYPE>(s[n][2], s[n][3]),
+                               to_pair<TYPE>(s[n + 1][0], s[n + 1][1]), to_pair<TYPE>(s[n + 1][2], s[n + 1][3])};
+        UNROLL
+        for (int d = 0; d < HD; d += 16) { // matrices: keys 8n, elements d; keys 8n + 8, d; the same with d + 8
+            ldmatrix4_trans(b, v + (n * 8 + lane % 16) * flash_stride(HD) + d + lane / 16 * 8);
+            mma_16816<TYPE>(rows->sums[d / 8], a, b[0], b[1]);
+            mma_16816<TYPE>(rows->sums[d / 8 + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+template <int TYPE, int HD>
+__device__ __forceinline__ void flash_store(const FlashJob &j, const FlashRows<HD> &rows, GpuTile tile, int first,
+                                            int head, int lane) {
+    UNROLL
+    for (int half = 0; half < 2; half++) {
+        int r = first + lane / 4 + 8 * half;
+        if (r >= tile.n) continue;
+        size_t at = ((size_t)(tile.first + r) * (size_t)j.heads.n_heads + (size_t)head) * HD;
+        float inverse = rows.weight[half] > 0 ? 1 / rows.weight[half] : 0; // padding has seen nothing
+        UNROLL
+        for (int n = 0; n < HD / 8; n++) UNROLL
+        for (int i = 0; i < 2; i++)
+            store_as(j.type, j.out, at + (size_t)(n * 8 + 2 * (lane % 4) + i), rows.sums[n][half * 2 + i] * inverse);
+    }
+}
+
+// Where a block's rows lie in shared memory, and what they are of.
+struct FlashTile {
+    uint16_t *q, *k, *v;
+    GpuTile rows;
+    int seq, kv_head;
+};
+
+// Takes the keys [begin, end) to the rows, of which each sees its own [from, to]. SEALED: as the planes k and v have
+// them, otherwise copied from dense ones.
+template <int TYPE, int HD, bool SEALED>
+__device__ __forceinline__ void flash_keys(FlashRows<HD> *rows, const FlashJob &j, const FlashTile &t, const KvPlane &k,
+                                           const KvPlane &v, int begin, int end, const int from[2], const int to[2]) {
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, first = begin / FLASH_KEYS * FLASH_KEYS;
+    auto fetch = [&](uint16_t *where, const KvPlane &plane, const uint8_t *dense, int at) {
+        if constexpr (SEALED) unpack_keys<HD>(where, plane, at, begin, end);
+        else fetch_keys<HD>(where, j, dense, t.seq, t.kv_head, at, begin, end);
+    };
+    if (first < end) fetch(t.k, k, j.kv.k, first);
+    for (; first < end; first += FLASH_KEYS) {
+        float s[FLASH_KEYS / 8][4];
+        cp_async_wait<0>();
+        __syncthreads(); // K is here, and nobody reads V any more
+        fetch(t.v, v, j.kv.v, first);
+        flash_scores<TYPE, HD>(s, t.q + warp * 16 * flash_stride(HD), t.k, lane);
+        if (j.heads.softcap != 0) flash_cap(s, j.heads);
+        flash_soften<HD>(s, rows, j.heads.softcap != 0 ? 1 : j.heads.scale, from, to, first, lane);
+        cp_async_wait<0>();
+        __syncthreads(); // V is here, and nobody reads K any more
+        if (first + FLASH_KEYS < end) fetch(t.k, k, j.kv.k, first + FLASH_KEYS);
+        flash_values<TYPE, HD>(rows, s, t.v, lane);
+    }
+}
+
+// Of sealed planes the tile's rows see the groups before their own sealed, and their own in f32: keys go by twice where
+// the rows' own groups lie, masked to the one and to the other. Tiles of keys begin at multiples of FLASH_KEYS either
+// way, so that a row's sums do not depend on the rows beside it.
+template <int TYPE, int HD>
+__device__ __forceinline__ void flash_sealed(FlashRows<HD> *rows, const FlashJob &j, const FlashTile &t, int oldest,
+                                             const int from[2], const int to[2]) {
+    int row = t.rows.first, newest = j.b.slot[row + t.rows.n - 1], own[2], before[2], after[2];
+    int first_open = j.b.slot[row] < 0 ? 0 : j.b.slot[row] / SEAL * SEAL,
+        last_open = newest < 0 ? 0 : newest / SEAL * SEAL;
+    KvPlane k = plane_of<ANY_TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, t.kv_head, true);
+    KvPlane v = plane_of<ANY_TYPE>(j.kv, j.b, j.heads, j.qkv, j.layer, row, t.kv_head, false);
+    for (int i = 0; i < 2; i++) {
+        own[i] = to[i] < 0 ? 0 : to[i] / SEAL * SEAL;
+        before[i] = own[i] - 1;
+        after[i] = from[i] > own[i] ? from[i] : own[i];
+    }
+    k.open = v.open = INT_MAX;
+    flash_keys<TYPE, HD, true>(rows, j, t, k, v, oldest, last_open, from, before);
+    if (kv_is_sealed(k.type)) k.open = 0;
+    if (kv_is_sealed(v.type)) v.open = 0;
+    flash_keys<TYPE, HD, true>(rows, j, t, k, v, first_open > oldest ? first_open : oldest, newest + 1, after, to);
+}
+
+// grid: (tiles, heads)
+template <int TYPE, int HD, bool SEALED>
+__global__ __launch_bounds__(FLASH_THREADS) void flash(GRID_CONSTANT const FlashJob j) {
+    constexpr int stride = flash_stride(HD);
+    Smem smem;
+    FlashTile t;
+    t.q = smem.take<uint16_t>(GPU_TILE_ROWS * stride);
+    t.k = smem.take<uint16_t>(FLASH_KEYS * stride);
+    t.v = smem.take<uint16_t>(FLASH_KEYS * stride);
+    t.rows = j.tiles[blockIdx.x];
+    int head = (int)blockIdx.y, first = t.rows.first, warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    t.seq = j.b.seq[first];
+    t.kv_head = head / (j.heads.n_heads / j.heads.n_kv_heads);
+    int newest = j.b.slot[first + t.rows.n - 1], window = j.heads.window;
+    int oldest = window && j.b.slot[first] >= window ? j.b.slot[first] - window + 1 : 0;
+
+    for (int i = (int)threadIdx.x; i < GPU_TILE_ROWS * (HD / 2); i += FLASH_THREADS) {
+        int r = i / (HD / 2), e = i % (HD / 2) * 2;
+        const float *from = j.q + (size_t)(first + r) * j.stride + (size_t)head * HD + e;
+        *(uint32_t *)(t.q + r * stride + e) = r < t.rows.n ? to_pair<TYPE>(from[0], from[1]) : 0;
+    }
+    int from[2], to[2]; // the keys that the lane's rows see
+    UNROLL
+    for (int half = 0; half < 2; half++) {
+        int r = warp * 16 + lane / 4 + 8 * half;
+        to[half] = r < t.rows.n ? j.b.slot[first + r] : -1;
+        from[half] = window ? to[half] - window + 1 : 0;
+    }
+    FlashRows<HD> rows = {};
+    rows.most[0] = rows.most[1] = -INFINITY;
+    if constexpr (SEALED) flash_sealed<TYPE, HD>(&rows, j, t, oldest, from, to);
+    else flash_keys<TYPE, HD, false>(&rows, j, t, KvPlane{}, KvPlane{}, oldest, newest + 1, from, to);
+    flash_store<TYPE, HD>(j, rows, t.rows, warp * 16, head, lane);
+}
+
+#endif

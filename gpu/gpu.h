@@ -1,0 +1,200 @@
+// gpu/gpu.h: CUDA as the kernels see it: this header alone stands between them and nvcc, or the tests' host
+// (gpu_host.h).
+//
+// Under nvcc it is CUDA and thin wrappers around what a host cannot have: shared memory, matrix instructions,
+// asynchronous copies, launches. Rules that make both sides the same: kernels are launched with LAUNCH alone, take all
+// shared memory from one Smem, and name no CUDA type of half precision (halves are uint16_t bits). A matrix fragment
+// lies in registers as the PTX manual draws it (mma.m16n8k16, ldmatrix).
+#ifndef QUILL_GPU_H
+#define QUILL_GPU_H
+
+#include "formats/quants.h"
+
+#include <assert.h>
+#include <math.h>
+
+enum { WARP = 32 };
+static const unsigned FULL_WARP = ~0u;
+
+#ifdef __CUDACC__
+#define UNROLL _Pragma("unroll")
+#define GPU_PRAGMA(text) _Pragma(#text)
+#define UNROLL_BY(n) GPU_PRAGMA(unroll n)
+#define GRID_CONSTANT __grid_constant__ // a parameter whose address may be taken
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+// Takes a block's shared memory in pieces of whole 16 bytes; every thread takes the same pieces in the same order.
+struct Smem {
+    unsigned at;
+    __device__ Smem() : at(0) {}
+    template <typename T> __device__ T *take(unsigned n) {
+        extern __shared__ __align__(16) unsigned char smem_arena[];
+        T *piece = (T *)(smem_arena + at);
+        at += (n * (unsigned)sizeof(T) + 15) / 16 * 16;
+        return piece;
+    }
+};
+
+static __device__ __forceinline__ float gpu_half_float(uint16_t h) { return __half2float(__ushort_as_half(h)); }
+static __device__ __forceinline__ float gpu_bf16_float(uint16_t h) { return bf16_float(h); }
+static __device__ __forceinline__ uint16_t gpu_float_half(float f) { return __half_as_ushort(__float2half_rn(f)); }
+static __device__ __forceinline__ uint16_t gpu_float_bf16(float f) {
+    return __bfloat16_as_ushort(__float2bfloat16_rn(f));
+}
+
+// A pointer into device memory, where the compiler cannot see that it is none to shared memory: loads need not ask.
+static __device__ __forceinline__ const void *in_global(const void *p) {
+    __builtin_assume(__isGlobal(p));
+    return p;
+}
+// What is read once: the caches may let it go first.
+template <typename T> static __device__ __forceinline__ T stream(const void *p) { return __ldcs((const T *)p); }
+// What another block of this launch has written.
+static __device__ __forceinline__ float load_shared_result(const float *p) { return __ldcg(p); }
+
+// 16 bytes from device to shared memory, zeros where !valid; visible after cp_async_wait and a barrier.
+static __device__ __forceinline__ void cp_async16(void *smem, const void *global, bool valid) {
+    unsigned to = (unsigned)__cvta_generic_to_shared(smem), bytes = valid ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes) : "memory");
+}
+static __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int PENDING> static __device__ __forceinline__ void cp_async_wait() { // all but the newest PENDING groups
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// Four 8x8 matrices of 16-bit elements; lane 8i + r points at row r of matrix i, 16 bytes, aligned.
+static __device__ __forceinline__ void ldmatrix4(uint32_t out[4], const void *row) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(at)
+                 : "memory");
+}
+static __device__ __forceinline__ void ldmatrix4_trans(uint32_t out[4], const void *row) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+// acc (16, 8) += a (16, 16) b (16, 8), f32 sums of f16 or bf16 elements.
+template <int TYPE>
+static __device__ __forceinline__ void mma_16816(float acc[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
+    if (TYPE == TYPE_BF16)
+        asm volatile(
+            "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+            "{%0, %1, %2, %3};"
+            : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    else
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                     "{%0, %1, %2, %3};"
+                     : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// a b + c of two bf16 each, rounded once.
+static __device__ __forceinline__ uint32_t fma_bf16_pair(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t out;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+    return out;
+}
+
+// Beginnings before their time (LAUNCH_EARLY): the launch after this one may begin as soon as all blocks have said so,
+// or are over; and what the launches before this one do is done once a thread has waited for it. Before, a thread reads
+// nothing that they write, and writes nothing. Where nothing was launched early neither does anything.
+static __device__ __forceinline__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void wait_for_last() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void prefetch(const void *p) { // 128 bytes to L2
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
+// Whether a kernel's code waits for the launch before: it is of sm_90 or later, and graphs keep such launches.
+template <typename... P> static bool gpu_waits(void (*kernel)(P...)) {
+    cudaFuncAttributes a;
+    return CUDART_VERSION >= 12030 && cudaFuncGetAttributes(&a, kernel) == cudaSuccess && a.ptxVersion >= 90;
+}
+
+const char *gpu_launch_failed(const char *kernel, const char *why); // keeps the first for gpu_launch_error
+
+template <typename... P, typename... A>
+static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, void *stream,
+                       bool early, A... args) {
+    cudaError_t e = cudaSuccess;
+    if (smem > 48 << 10) e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = smem;
+    config.stream = (cudaStream_t)stream;
+    cudaLaunchAttribute begin = {};
+    begin.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    begin.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &begin;
+    config.numAttrs = early;
+    if (e == cudaSuccess) e = cudaLaunchKernelEx(&config, kernel, P(args)...);
+    if (e != cudaSuccess) gpu_launch_failed(name, cudaGetErrorString(e));
+}
+#else
+#define UNROLL
+#define UNROLL_BY(n)
+#define GRID_CONSTANT
+#ifndef QUILL_GPU_HOST_H
+#error "gpu/gpu.h wants nvcc, or tests/rig/gpu_host.h included before it"
+#endif
+#endif
+
+// ---- what both sides build from these -------------------------------------------------------------------------------
+
+// The sum, the largest over a warp, in every lane; always in the same order.
+static __device__ __forceinline__ float warp_sum(float v) {
+    UNROLL
+    for (int with = WARP / 2; with > 0; with /= 2) v += __shfl_xor_sync(FULL_WARP, v, with);
+    return v;
+}
+static __device__ __forceinline__ float warp_max(float v) {
+    UNROLL
+    for (int with = WARP / 2; with > 0; with /= 2) v = fmaxf(v, __shfl_xor_sync(FULL_WARP, v, with));
+    return v;
+}
+
+// One element of type F32, F16 or BF16.
+static __device__ __forceinline__ float load_as(int type, const void *p, size_t i) {
+    if (type == TYPE_F32) return ((const float *)p)[i];
+    uint16_t bits = ((const uint16_t *)p)[i];
+    return type == TYPE_F16 ? gpu_half_float(bits) : gpu_bf16_float(bits);
+}
+// F16 ends at 65504, and what lies beyond becomes that: an infinity would make a product of it NaN.
+static __device__ __forceinline__ uint16_t to_bits(int type, float v) {
+    if (type == TYPE_BF16) return gpu_float_bf16(v);
+    return gpu_float_half(v > 65504 ? 65504 : v < -65504 ? -65504 : v);
+}
+static __device__ __forceinline__ void store_as(int type, void *p, size_t i, float v) {
+    if (type == TYPE_F32) ((float *)p)[i] = v;
+    else ((uint16_t *)p)[i] = to_bits(type, v);
+}
+// Two of type F16 or BF16 as a fragment holds them.
+template <int TYPE> static __device__ __forceinline__ uint32_t to_pair(float low, float high) {
+    return (uint32_t)to_bits(TYPE, low) | (uint32_t)to_bits(TYPE, high) << 16;
+}
+
+// LAUNCH(kernel, grid, block, bytes of shared memory, stream, arguments...); a template in parentheses.
+#define LAUNCH(kernel, grid, block, smem, stream, ...)                                                                 \
+    gpu_launch(#kernel, kernel, grid, block, smem, stream, false, __VA_ARGS__)
+// The same; `early`: it may begin before the launch before it has ended, for which all its threads wait
+// (wait_for_last).
+#define LAUNCH_EARLY(early, kernel, grid, block, smem, stream, ...)                                                    \
+    gpu_launch(#kernel, kernel, grid, block, smem, stream, early, __VA_ARGS__)
+
+#endif

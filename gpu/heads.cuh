@@ -1,0 +1,129 @@
+// gpu/heads.cuh: what a head's elements go through between the product and where they stay: norm, RoPE, the cache.
+#ifndef QUILL_HEADS_CUH
+#define QUILL_HEADS_CUH
+
+#include "gpu/gpu.h"
+#include "gpu/launch.h"
+
+typedef enum { HEAD_Q, HEAD_K, HEAD_V } HeadKind;
+
+struct HeadJob {
+    Heads heads;
+    Rope rope;
+    const float *norm_q, *norm_k;
+    float eps;
+    int layer;
+    KvPool kv;
+    GpuBatch b;                       // as in_pool has it
+    const float *rope_cos, *rope_sin; // of the layer's table, rows rope_step apart
+    int rope_step;
+    float *q;   // (n_rows, q_dim)
+    float *qkv; // (n_rows, q_dim + 2*kv_dim) products, and where K and V of sealed planes stay
+};
+
+// The batch as a layer of that pool sees it: block_table is the pool's.
+inline GpuBatch in_pool(const GpuBatch *b, const KvPool *kv) {
+    GpuBatch own = *b;
+    if (kv->kind == KV_WINDOW) own.block_table = b->window_table;
+    return own;
+}
+
+// Where a head of K or V begins in a row of qkv; the row's length.
+HOST_DEVICE inline size_t qkv_at(const Heads &h, HeadKind kind, int head) {
+    int before = kind == HEAD_Q ? 0 : kind == HEAD_K ? h.n_heads : h.n_heads + h.n_kv_heads;
+    return (size_t)(before + head) * (size_t)h.head_dim;
+}
+HOST_DEVICE inline size_t qkv_stride(const Heads &h) { return qkv_at(h, HEAD_V, h.n_kv_heads); }
+
+// The number of a slot of a sequence in a plane of the pool; where its head_dim elements begin in a dense one.
+__device__ __forceinline__ size_t slot_at(const KvPool &kv, const GpuBatch &b, int layer, int seq, int head, int slot) {
+    int block = b.block_table[(size_t)seq * (size_t)b.table_step + (size_t)(slot / kv.block)];
+    return kv_slot(&kv, layer, block, head, slot % kv.block);
+}
+__device__ __forceinline__ size_t kv_at(const KvPool &kv, const GpuBatch &b, int layer, int seq, int head, int slot) {
+    return slot_at(kv, b, layer, seq, head, slot) * (size_t)kv.head_dim;
+}
+
+__device__ inline void turn_head(float *v, const HeadJob &j, int row, int lane) {
+    int half = j.rope.n_rot / 2;
+    size_t at = (size_t)row * (size_t)j.rope_step;
+    const float *c = j.rope_cos + at, *s = j.rope_sin + at;
+    for (int i = lane; i < half; i += WARP) {
+        int a = j.rope.adjacent ? 2 * i : i, b = j.rope.adjacent ? 2 * i + 1 : i + half;
+        float x = v[a], y = v[b];
+        v[a] = x * c[i] - y * s[i];
+        v[b] = x * s[i] + y * c[i];
+    }
+}
+
+__device__ inline void norm_head(float *v, const float *weight, float eps, int n, int lane) {
+    float squares = 0;
+    for (int i = lane; i < n; i += WARP) squares += v[i] * v[i];
+    float scale = 1 / sqrtf(warp_sum(squares) / (float)n + eps);
+    for (int i = lane; i < n; i += WARP) v[i] = v[i] * scale * weight[i];
+    __syncwarp();
+}
+
+// hadamard (sealed.h), to the bit: every element is a sum or a difference of the same two at each stage.
+__device__ inline void rotate_head(float *v, int n, int lane) {
+    int most = n & -n;
+    for (int half = 1; half < most; half *= 2) {
+        for (int p = lane; p < n / 2; p += WARP) {
+            int i = p / half * 2 * half + p % half;
+            float a = v[i], b = v[i + half];
+            v[i] = a + b;
+            v[i + half] = a - b;
+        }
+        __syncwarp();
+    }
+    float scale = 1 / sqrtf((float)most);
+    for (int i = lane; i < n; i += WARP) v[i] *= scale;
+    __syncwarp();
+}
+
+// One warp, one head of one row, whose elements lie in v (shared memory) already.
+__device__ inline void finish_head(float *v, const HeadJob &j, HeadKind kind, int row, int head, int lane) {
+    int n = j.heads.head_dim, slot = j.b.slot[row];
+    const float *norm = kind == HEAD_Q ? j.norm_q : kind == HEAD_K ? j.norm_k : (const float *)NULL;
+    __syncwarp();
+    if (norm) norm_head(v, norm, j.eps, n, lane);
+    if (kind != HEAD_V) turn_head(v, j, row, lane);
+    __syncwarp();
+    if (kind != HEAD_V && j.kv.rotate) rotate_head(v, n, lane);
+    int type = kind == HEAD_K ? j.kv.type_k : j.kv.type_v;
+    if (kind == HEAD_Q) {
+        float *q = j.q + ((size_t)row * (size_t)j.heads.n_heads + (size_t)head) * (size_t)n;
+        for (int i = lane; i < n; i += WARP) q[i] = v[i];
+    } else if (kv_is_sealed(type)) {
+        float *to = j.qkv + (size_t)row * qkv_stride(j.heads) + qkv_at(j.heads, kind, head);
+        for (int i = lane; i < n; i += WARP) to[i] = v[i];
+    } else if (slot >= 0) {
+        size_t at = kv_at(j.kv, j.b, j.layer, j.b.seq[row], head, slot);
+        uint8_t *plane = kind == HEAD_K ? j.kv.k : j.kv.v;
+        for (int i = lane; i < n; i += WARP) store_as(type, plane, at + (size_t)i, v[i]);
+    }
+    __syncwarp(); // v may be filled again
+}
+
+// Prefill: a warp a (row, head) of Q, K, V in this order, from the products.
+struct HeadBiases {
+    const float *of[3]; // Q, K, V
+};
+
+__global__ void finish_rows(GRID_CONSTANT const HeadJob j, GRID_CONSTANT const HeadBiases biases) {
+    Smem smem;
+    int n = j.heads.head_dim, warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    int warps = (int)blockDim.x / WARP, all = j.heads.n_heads + 2 * j.heads.n_kv_heads;
+    float *v = smem.take<float>((unsigned)(warps * n)) + warp * n;
+    size_t i = (size_t)blockIdx.x * (size_t)warps + (size_t)warp;
+    if (i >= (size_t)j.b.n_rows * (size_t)all) return;
+    int row = (int)(i / (size_t)all), head = (int)(i % (size_t)all);
+    HeadKind kind = head < j.heads.n_heads ? HEAD_Q : head < j.heads.n_heads + j.heads.n_kv_heads ? HEAD_K : HEAD_V;
+    head -= kind == HEAD_Q ? 0 : kind == HEAD_K ? j.heads.n_heads : j.heads.n_heads + j.heads.n_kv_heads;
+    const float *y = j.qkv + (size_t)row * qkv_stride(j.heads) + qkv_at(j.heads, kind, head);
+    const float *bias = biases.of[kind] ? biases.of[kind] + (size_t)head * (size_t)n : (const float *)NULL;
+    for (int k = lane; k < n; k += WARP) v[k] = y[k] + (bias ? bias[k] : 0);
+    finish_head(v, j, kind, row, head, lane);
+}
+
+#endif

@@ -1,0 +1,243 @@
+// gpu/launch.h: the GPU's operations as C sees them: launch functions over device memory and a stream.
+//
+// kernels.cu and its .cuh implement them, with nvcc for a GPU and with a C++ compiler over gpu_host.h for the tests;
+// the backend (cuda.c) calls them. A launch returns at once; it allocates nothing and reads no host memory but its
+// arguments, so that a sequence of launches may be captured as a graph and replayed: whatever changes from step to step
+// (tokens, positions, slots, block tables, rows wanted) lies in device memory. Arguments are checked by assert alone.
+// No float atomics, every sum in a fixed order: the same input gives the same bits, run after run.
+//
+// Pointers are device pointers unless a comment says "host", aligned to 16 bytes where rows of floats begin. Matrices
+// are row-major; (rows, n) has n elements a row. Sums are in f32. Shapes in [brackets] are bounds.
+#ifndef QUILL_GPU_KERNELS_H
+#define QUILL_GPU_KERNELS_H
+
+#include "kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef void *GpuStream; // a cudaStream_t
+
+// The first launch that failed since the last call, in words ("gemv: invalid argument"; static storage), or NULL.
+const char *gpu_launch_error(void);
+
+// What no GPU has timed yet: off until it is asked for (QUILL_GPU_TRY). Of the process, once there is a GPU and before
+// the first launch.
+typedef struct {
+    bool few;   // products of 5 rows and more with the matrix unit
+    bool early; // a decoding kernel begins, and asks for weights, before the one before it has ended: sm_90 and later
+} GpuTuning;
+GpuTuning gpu_tune(GpuTuning t); // what of it there is
+
+// ---- tensors --------------------------------------------------------------------------------------------------------
+
+// A tensor as the GPU has it. Dense types (F32, F16, BF16) are rows of elements, stride_bytes apart, a multiple of 16.
+// Quantised types are cut into units of 32 elements and parted into planes, each (n_out, n_in / 32 units) in order,
+// with the values of the file: x = d*s*q + m. Element i of a unit lies with element i + 16 in one byte (four bits), so
+// that 16 bytes are 32 weights:
+//   quants  the low bits: 16 bytes a unit (four-bit types and those with more bits beside), 32 (eight-bit), 8 (two-bit)
+//   high    the bits above them: 4 bytes a unit (one bit each) or 8 (two bits each)
+//   scales  a super-block's small integers, 2 bytes a unit (IQ4_XS: 1)
+//   d       f16 (d) or f16 pairs (d, m): one a unit; of types with super-blocks one a 8 units; TYPE_I8G: f32 a unit
+// TYPE_I8G whose groups do not divide into units is stored as F32.
+typedef struct {
+    int type; // TYPE_ of the planes: as in the file, but TYPE_F32 for an I8G without units
+    int n_out, n_in;
+    size_t stride_bytes; // dense types: from row to row
+    uint8_t *quants, *high, *scales, *d;
+    const float *bias; // (n_out), or NULL
+} DeviceTensor;
+
+// What a tensor of the file needs (host arithmetic alone): fills *out but its pointers, returns the bytes of all
+// planes.
+size_t gpu_tensor_bytes(const Tensor *t, DeviceTensor *out);
+// Points the planes into `memory` (gpu_tensor_bytes of it, 256-byte aligned). bias stays the caller's to set.
+void gpu_tensor_place(DeviceTensor *t, void *memory);
+// Rows [first_row, first_row + n_rows) from the file's bytes, which the caller has copied to the device: `raw` is where
+// row first_row begins, 16-byte aligned. So a large tensor goes up in pieces. scales: TYPE_I8G alone, all its scales.
+void gpu_tensor_fill(const DeviceTensor *t, const Tensor *file, int first_row, int n_rows, const void *raw,
+                     const float *scales, GpuStream stream);
+// The same rows in a dense type, for a matrix product: out (n_rows, n_in) of type F32, F16 or BF16, `stride` elements
+// from row to row.
+void gpu_dequantize(const DeviceTensor *t, int first_row, int n_rows, int type, void *out, size_t stride,
+                    GpuStream stream);
+
+// ---- a batch in device memory ---------------------------------------------------------------------------------------
+
+// Batch (kernels.h) with its arrays on the device. A row with slot < 0 is padding: it writes no K and V, attends to
+// nothing (a = 0) and harms no other row. The counts are fixed where a graph is captured.
+typedef struct {
+    int n_rows;
+    int max_slots;                       // at least every row's slot + 1: what the grids of attention are made for
+    const int *token, *pos, *slot, *seq; // (n_rows); token -1: take this row's from `sampled`
+    // (n_rows) of sealed KV alone: the slot from which on the row's sequence is in this batch, one row a slot, and the
+    // tail page of the row's own group (kv_tail)
+    const int *since, *page;
+    // The physical blocks of each sequence, which begin table_step numbers apart. Entries of window_table for blocks
+    // that no row sees name blocks that may hold anything: nothing is read there.
+    const int *block_table, *window_table; // of KV_FULL and KV_WINDOW; a layer's kernels read its pool's
+    int table_step;
+    const int *sampled; // what gpu_sample wrote: row i takes the i-th, token 0 for -1; or NULL
+} GpuBatch;
+
+// Rope.freq and KvPool.k, .v, .tail_k, .tail_v are device pointers here; KvPool.tail_of is not looked at. KV types: all
+// of KvPool, of K and V each. head_dim is any even number up to GPU_MAX_HEAD; n_heads any multiple of n_kv_heads.
+enum { GPU_MAX_HEAD = 256 };
+
+typedef struct { // Ends.ropes
+    int n;
+    Rope of[ROPE_TABLES];
+} GpuRopes;
+
+// Scratch of the launches below, allocated once and zeroed once (they leave the counters at zero). Used by one stream.
+typedef struct {
+    float *rope_cos, *rope_sin; // (tables, rope_rows, rope_step): rope_step is n_rot/2 of the widest table
+    int rope_rows, rope_step;
+    float *partial; // gpu_attention_bytes of them
+    // (rows, q_dim + 2*kv_dim) products of Q, K and V. K and V of sealed planes stay there, finished, up to gpu_keep.
+    float *qkv;
+    float *behind;     // (rows, dim) what a norm behind a sub-layer takes; may lie where qkv does
+    unsigned *tickets; // gpu_n_tickets of them
+} GpuScratch;
+enum { GPU_DECODE_ROWS = 8, GPU_FEW_ROWS = 16 };
+// Bytes of .partial for decoding up to max_rows rows of up to max_slots slots, and the number of .tickets.
+size_t gpu_attention_bytes(const Heads *h, int max_rows, int max_slots);
+int gpu_n_tickets(const Heads *h, int max_rows);
+
+// Blocks copy[i][0] to copy[i][1] in every layer of the pool, in this order; of sealed planes the pages tail_copy[i]
+// too, where neither is -1.
+void gpu_copy_blocks(const KvPool *kv, const int (*copy)[2], const int (*tail_copy)[2], int n_copies, GpuStream stream);
+// Slot i of the sequence that has these blocks takes K and V of slot keep[i] in every layer and KV head of the pool,
+// for i in [0, n): keep (n_layers, n_kv_heads, n) ascends, none before its own place. Dense types.
+void gpu_close_up(const KvPool *kv, const int *blocks, const int *keep, int n, GpuStream stream);
+// x (n_rows, dim) = scale times the tokens' rows of `tok`, and cos and sin of each row's position in every table; x
+// NULL: these alone.
+void gpu_embed(float *x, const DeviceTensor *tok, float scale, const GpuRopes *ropes, const GpuBatch *b,
+               const GpuScratch *s, GpuStream stream);
+// Row rows[i] of x (.., width), words of 4 bytes, goes to row i, for i in [0, n): rows ascends.
+void gpu_move_rows(void *x, int width, const int *rows, int n, GpuStream stream);
+
+// ---- decoding: the five operations of a layer, for b->n_rows in [1, gpu_decode_rows()]. One launch each; one more for
+// a norm behind a sub-layer
+// ---------------------------------------------------------------------------------------------
+
+typedef struct { // Layer
+    DeviceTensor wq, wk, wv, wo, w_gate, w_up, w_down;
+    const float *norm_att, *norm_ffn;         // (dim)
+    const float *norm_q, *norm_k;             // (head_dim), or NULL
+    const float *norm_att_out, *norm_ffn_out; // (dim), or NULL
+    LayerKind kind;
+    Heads heads;
+    Rope rope;
+    int index; // of the layer in its pool
+} GpuLayer;
+
+// With weights in F32, F16, BF16 the activations stay f32; against quantised ones they are rounded to int8, 32 under
+// one scale, unless `exact` (slow: for tests, and where QKV's matrices are in part quantised). GpuTuning.few: from 5
+// rows on activations and quantised weights are rounded to bf16, beside weights in F16 activations to f16, as in
+// prefill's products; F32 and what is mixed of F16 and others stays as it is.
+typedef struct {
+    bool exact;
+} GpuProduct;
+
+// How many rows a launch takes: GPU_DECODE_ROWS, or GPU_FEW_ROWS where the matrix unit takes all of the layer.
+int gpu_decode_rows(const GpuLayer *l);
+int gpu_logits_rows(const DeviceTensor *head); // the same of gpu_logits
+
+// q (n_rows, q_dim) = RoPE(norm_q(Wq norm(x) + bias)); K and V likewise into their slots.
+void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
+                 GpuProduct how, GpuStream stream);
+// Of sealed planes, behind gpu_attn_in or gpu_qkv_finish of all rows of a batch: the groups whose last slot is among
+// them are sealed, as seal_group does it, byte for byte. Dense planes: nothing to do.
+void gpu_seal(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s, GpuStream stream);
+// Of sealed planes, behind attention: the tail pages take the rows of the groups that are still open.
+void gpu_keep(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s, GpuStream stream);
+// a (n_rows, q_dim) = softmax(q K) V. Any number of rows, as gpu_attention_bytes was asked for. Of sealed planes .since
+// and s->qkv may lead to rows before the first one of `b`, if it is a part of a batch.
+void gpu_attention(float *a, const float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
+                   const GpuScratch *s, GpuStream stream);
+// mass (n_kv_heads, n_slots) += how much rows from first_row on look at each slot (Probe, kernels.h). Behind attention,
+// whose .partial it writes over; rows as for gpu_attention.
+void gpu_probe(float *mass, int n_slots, int first_row, const float *q, const GpuLayer *l, const KvPool *kv,
+               const GpuBatch *b, const GpuScratch *s, GpuStream stream);
+// x (n_rows, dim) += norm(Wo a)
+void gpu_attn_out(float *x, const float *a, const GpuLayer *l, const GpuBatch *b, const GpuScratch *s, GpuProduct how,
+                  GpuStream stream);
+// h (n_rows, ffn) = act(Wgate norm(x)) * (Wup norm(x))
+void gpu_ffn_in(float *h, const float *x, const GpuLayer *l, const GpuBatch *b, GpuProduct how, GpuStream stream);
+// x (n_rows, dim) += norm(Wdown h)
+void gpu_ffn_out(float *x, const float *h, const GpuLayer *l, const GpuBatch *b, const GpuScratch *s, GpuProduct how,
+                 GpuStream stream);
+// logits (n, n_vocab)[i] = Whead norm(x[rows[i]]), i in [0, n); n in [1, gpu_logits_rows()]
+void gpu_logits(float *logits, const float *x, const DeviceTensor *head, const float *norm, float eps, const int *rows,
+                int n, GpuProduct how, GpuStream stream);
+
+// ---- prefill: what stands between the matrix products, for any number of rows ---------------------------------------
+
+// Products are the backend's (cuBLAS): y (n_rows, n_out) f32 without bias. `type` of what feeds one: F32, F16, BF16.
+
+// out (n, dim) of `type` = norm(x[rows[i]]); rows NULL: x's own.
+void gpu_rmsnorm(void *out, int type, const float *x, const float *norm, float eps, int dim, const int *rows, int n,
+                 GpuStream stream);
+// q (n_rows, q_dim), and K and V into their slots, from the products in s->qkv: bias, norms, RoPE.
+void gpu_qkv_finish(float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
+                    GpuStream stream);
+// The rows of one sequence, up to GPU_TILE_ROWS of them, that a block of gpu_flash takes together.
+enum { GPU_TILE_ROWS = 64 };
+typedef struct {
+    int first, n;
+} GpuTile;
+// Cuts a batch (host) into tiles, longest contexts first; returns how many. tiles: room for b->n_rows.
+int gpu_tiles(const Batch *b, GpuTile *tiles);
+// Whether gpu_flash can: K and V of one type, F16 or BF16, or one of them sealed (what a group is worth is rounded to
+// f16 then); head_dim 64, 80, 96, 128 or 256. gpu_attention can always.
+bool gpu_flash_can(const Heads *h, const KvPool *kv);
+// a (n_rows, q_dim) of `type` = softmax(q K) V with the matrix unit; q rows `stride` floats apart. tiles: device.
+void gpu_flash(void *a, int type, const float *q, size_t stride, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
+               const GpuScratch *s, const GpuTile *tiles, int n_tiles, GpuStream stream);
+// h (n, ffn) of `type` = act(gate + bias) * (up + bias); gate, up (n, ffn) rows `stride` floats apart; biases or NULL.
+void gpu_gate_mul(void *h, int type, Activation act, const float *gate, const float *up, size_t stride,
+                  const float *gate_bias, const float *up_bias, int ffn, int n, GpuStream stream);
+// x (n, dim) += y (+ bias); y may be NULL (a product that added itself), bias too.
+void gpu_add(float *x, const float *y, const float *bias, int dim, int n, GpuStream stream);
+// x (n, dim) += norm(y + bias); bias may be NULL.
+void gpu_add_normed(float *x, const float *y, const float *bias, const float *norm, float eps, int dim, int n,
+                    GpuStream stream);
+// x (n) = softcap(x, cap)
+void gpu_softcap(float *x, float cap, size_t n, GpuStream stream);
+// out (n) of `type` = x (n) f32
+void gpu_convert(void *out, int type, const float *x, size_t n, GpuStream stream);
+
+// ---- sampling -------------------------------------------------------------------------------------------------------
+
+// A draw, in device memory.
+typedef struct {
+    float temp; // <= 0: the largest logit, the lowest id on ties
+    int top_k;
+    float top_p, min_p;
+    float log_min_p; // logf(min_p), the host's
+    float repeat_penalty, presence_penalty, frequency_penalty;
+    uint64_t seed, sequence, position;
+    const int *window; // (n_window) tokens that are penalised
+    int n_window;
+    bool pending; // so is the one in `sampled`
+    int n_bias;
+    const LogitBias *bias; // (n_bias)
+} GpuSample;
+
+// Host: *out for a draw that draw_anywhere (sampling.h) allows. Its window and bias are the host's: the caller copies
+// them and points to the copies.
+void gpu_sample_plan(GpuSample *out, const Draw *d);
+enum { GPU_DRAW_ROWS = 32 };                 // that one launch draws for
+size_t gpu_sample_bytes(int n_vocab, int n); // scratch of n rows
+// sampled[i] = what sampler_sample (sampler.h) draws from logits[i] (n_vocab), to the bit, for i in [0, n); -1 where
+// nothing is left. n in [1, GPU_DRAW_ROWS].
+void gpu_sample(int *sampled, const float *logits, int n_vocab, const GpuSample *draws, int n, void *scratch,
+                GpuStream stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

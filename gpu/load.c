@@ -1,0 +1,431 @@
+// gpu/load.c: weights from the file to the GPU's memory, in the layout of its kernels.
+//
+// A tensor goes up in pieces through two pinned buffers: threads copy the next piece out of the mapping, which is told
+// to read ahead, while the last one is on its way; the GPU then parts the file's blocks into planes. The same functions
+// that place things count their bytes, with no memory to place them in.
+#define _GNU_SOURCE
+#include "gpu/parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { PIECE = 16 << 20, ALIGN = 256 };
+
+// ---- placing --------------------------------------------------------------------------------------------------------
+
+// Memory handed out from its start on; base NULL: only counted.
+typedef struct {
+    uint8_t *base;
+    size_t at;
+} Room;
+
+static void *take(Room *r, size_t n) {
+    void *p = r->base ? r->base + r->at : NULL;
+    r->at += round_up(n, ALIGN);
+    return p;
+}
+
+static void take_tensor(Room *r, const Tensor *t, DeviceTensor *out) { // nothing where a layer has no such matrix
+    void *p = take(r, gpu_tensor_bytes(t, out));
+    if (p) gpu_tensor_place(out, p);
+}
+
+static const float *take_vector(Room *r, const float *v, int n) { return v ? take(r, (size_t)n * sizeof *v) : NULL; }
+
+typedef struct {
+    const Tensor *from;
+    DeviceTensor *to;
+} Matrix;
+
+enum { N_MATRICES = 7 };
+
+static void matrices_of(const Layer *l, GpuLayer *g, Matrix out[N_MATRICES]) {
+    const Matrix all[N_MATRICES] = {{&l->wq, &g->wq},        {&l->wk, &g->wk},         {&l->wv, &g->wv},
+                                    {&l->wo, &g->wo},        {&l->w_gate, &g->w_gate}, {&l->w_up, &g->w_up},
+                                    {&l->w_down, &g->w_down}};
+    memcpy(out, all, sizeof all);
+}
+
+typedef struct {
+    const float *from, **to;
+    int n;
+} Vector;
+
+enum { N_VECTORS = 6 };
+
+static void vectors_of(const Layer *l, GpuLayer *g, Vector out[N_VECTORS]) {
+    int dim = l->kind.mixer == MIXER_NONE ? l->w_gate.n_in : l->wq.n_in, hd = l->heads.head_dim;
+    const Vector all[N_VECTORS] = {{l->norm_att, &g->norm_att, dim},
+                                   {l->norm_ffn, &g->norm_ffn, dim},
+                                   {l->norm_att_out, &g->norm_att_out, dim},
+                                   {l->norm_ffn_out, &g->norm_ffn_out, dim},
+                                   {l->norm_q, &g->norm_q, hd},
+                                   {l->norm_k, &g->norm_k, hd}};
+    memcpy(out, all, sizeof all);
+}
+
+static void place_layer(Room *r, const Layer *l, GpuLayer *g) {
+    Matrix m[N_MATRICES];
+    Vector v[N_VECTORS];
+    matrices_of(l, g, m);
+    vectors_of(l, g, v);
+    for (int i = 0; i < N_MATRICES; i++) take_tensor(r, m[i].from, m[i].to);
+    for (int i = 0; i < N_MATRICES; i++) m[i].to->bias = take_vector(r, m[i].from->bias, m[i].from->n_out);
+    for (int i = 0; i < N_VECTORS; i++) *v[i].to = take_vector(r, v[i].from, v[i].n);
+}
+
+size_t cuda_layer_bytes(const Layer *l) {
+    Room r = {0};
+    GpuLayer g = {0};
+    place_layer(&r, l, &g);
+    return r.at;
+}
+
+static void place_matrix(Room *r, const Tensor *t, bool norm, CudaMatrix *out) {
+    take_tensor(r, t, &out->t);
+    if (norm) out->norm = take(r, (size_t)t->n_in * sizeof *out->norm);
+}
+
+static bool is_tied(const Ends *e) { return e->tok_embd.data == e->head.data; }
+
+size_t cuda_ends_bytes(const Ends *e, bool embeds) {
+    Room r = {0};
+    CudaMatrix m = {0};
+    place_matrix(&r, &e->head, true, &m);
+    if (embeds && !is_tied(e)) place_matrix(&r, &e->tok_embd, false, &m);
+    return r.at;
+}
+
+// ---- stacks ---------------------------------------------------------------------------------------------------------
+
+static bool is_dense(int type) { return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16; }
+
+// Dense tensors of one type, each of which begins where the last one ended.
+static bool is_contiguous(const Stack *s) {
+    for (int i = 0; i < s->n_parts; i++) {
+        const DeviceTensor *t = &s->part[i], *last = &s->part[i > 0 ? i - 1 : 0];
+        if (t->type != s->type || t->stride_bytes != last->stride_bytes) return false;
+        if (i > 0 && t->quants != last->quants + (size_t)last->n_out * last->stride_bytes) return false;
+    }
+    return true;
+}
+
+// F32 where any of them is, so that nothing rounds; F16 and BF16 where all are; otherwise BF16.
+static int product_type(const Stack *s) {
+    int type = s->part[0].type;
+    for (int i = 0; i < s->n_parts; i++) {
+        if (s->part[i].type == TYPE_F32) return TYPE_F32;
+        if (s->part[i].type != type) type = TYPE_BF16;
+    }
+    return is_dense(type) ? type : TYPE_BF16;
+}
+
+static Stack stack_of(const DeviceTensor *const *parts, int n) {
+    Stack s = {.n_parts = n, .n_in = parts[0]->n_in};
+    for (int i = 0; i < n; i++) {
+        s.part[i] = *parts[i];
+        s.n_out += parts[i]->n_out;
+    }
+    s.type = product_type(&s);
+    s.stride = round_up((size_t)s.n_in, 16 / dense_bytes(s.type)); // rows that begin at 16 bytes
+    if (is_contiguous(&s) && s.part[0].quants) {
+        s.dense = s.part[0].quants;
+        s.stride = s.part[0].stride_bytes / dense_bytes(s.type);
+    }
+    return s;
+}
+
+static void stack_layer(CudaLayer *c) {
+    const GpuLayer *g = &c->gpu;
+    c->stack[QKV] = stack_of((const DeviceTensor *[]){&g->wq, &g->wk, &g->wv}, 3);
+    c->stack[OUT] = stack_of((const DeviceTensor *[]){&g->wo}, 1);
+    c->stack[GATE_UP] = stack_of((const DeviceTensor *[]){&g->w_gate, &g->w_up}, 2);
+    c->stack[DOWN] = stack_of((const DeviceTensor *[]){&g->w_down}, 1);
+}
+
+static size_t dense_size(const Stack *s) {
+    return round_up((size_t)s->n_out * s->stride * dense_bytes(s->type), ALIGN);
+}
+
+// Of the stacks that are not dense as they lie.
+static size_t resident_size(const CudaLayer *c) {
+    size_t n = 0;
+    for (int i = 0; i < N_STACKS; i++)
+        if (!c->stack[i].dense) n += dense_size(&c->stack[i]);
+    return n;
+}
+
+size_t cuda_spare_bytes(const Layer *l) {
+    CudaLayer c = {0};
+    Room r = {.base = (uint8_t *)(uintptr_t)ALIGN}; // stack_of sees what would lie together; nothing is read or written
+    place_layer(&r, l, &c.gpu);
+    stack_layer(&c);
+    return resident_size(&c);
+}
+
+// ---- going up -------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    GpuStream stream;
+    uint8_t *pinned, *raw; // a piece's bytes here and there
+} Lane;
+
+typedef struct {
+    Lane lane[2];
+    int next;     // lane
+    size_t piece; // bytes of each: PIECE, or the longest row
+    const DeviceLoad *what;
+    double done, all;
+} Lift;
+
+static bool lanes_sync(Lift *f) { return rt_sync(f->lane[0].stream) && rt_sync(f->lane[1].stream); }
+
+typedef struct {
+    const uint8_t *from;
+    uint8_t *to;
+    size_t n, step;
+} Copy;
+
+static void copy_task(void *arg, int task, int thread) {
+    (void)thread;
+    const Copy *c = arg;
+    size_t at = (size_t)task * c->step, n = c->n - at < c->step ? c->n - at : c->step;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)(c->from + at) / page * page;
+#ifdef MADV_POPULATE_READ
+    madvise((void *)first, (uintptr_t)(c->from + at + n) - first, MADV_POPULATE_READ); // in one go, where it can
+#endif
+    memcpy(c->to + at, c->from + at, n);
+}
+
+// Copies n bytes, at most a piece, to the device: they are in the lane's `raw` once its stream is there.
+static const Lane *lift(Lift *f, const void *bytes, size_t n) {
+    Lane *l = &f->lane[f->next];
+    f->next = 1 - f->next;
+    rt_sync(l->stream); // the piece before last has been used
+    Copy c = {.from = bytes, .to = l->pinned, .n = n, .step = 1 << 20};
+    threads_run(f->what->pool, copy_task, &c, (int)((n + c.step - 1) / c.step));
+    rt_upload(l->raw, l->pinned, n, l->stream);
+    f->done += (double)n;
+    if (f->what->progress) f->what->progress(f->what->arg, f->done, f->all);
+    return l;
+}
+
+static bool lift_to(Lift *f, void *device, const void *bytes, size_t n) {
+    for (size_t at = 0, now; at < n; at += now) {
+        now = n - at < f->piece ? n - at : f->piece;
+        const Lane *l = lift(f, (const uint8_t *)bytes + at, now);
+        rt_copy((uint8_t *)device + at, l->raw, now, l->stream);
+    }
+    return !rt_failure();
+}
+
+static bool lift_rows(Lift *f, const Tensor *t, const DeviceTensor *to, const float *scales) {
+    int rows = (int)(f->piece / t->row_bytes < (size_t)t->n_out ? f->piece / t->row_bytes : (size_t)t->n_out);
+    for (int first = 0, n; first < t->n_out; first += n) {
+        n = int_min(rows, t->n_out - first);
+        const Lane *l = lift(f, (const uint8_t *)t->data + (size_t)first * t->row_bytes, (size_t)n * t->row_bytes);
+        gpu_tensor_fill(to, t, first, n, l->raw, scales, l->stream);
+    }
+    return !rt_failure();
+}
+
+static bool lift_tensor(Lift *f, const Tensor *t, const DeviceTensor *to) {
+    if (!t->data) return true; // a layer without such a matrix
+    if (t->type != TYPE_I8G) return lift_rows(f, t, to, NULL);
+    size_t n = (size_t)t->n_out * (size_t)t->n_in / (size_t)t->group * sizeof(float);
+    float *scales = rt_alloc(n);
+    bool good = scales && lift_to(f, scales, t->scales, n) && lanes_sync(f) && lift_rows(f, t, to, scales);
+    good = lanes_sync(f) && good;
+    rt_free(scales);
+    return good;
+}
+
+static bool lift_vector(Lift *f, const float *v, const float *to, int n) {
+    return !v || lift_to(f, (void *)to, v, (size_t)n * sizeof *v); // ours: place_layer took it from our memory
+}
+
+static bool lift_layer(Lift *f, const Layer *l, CudaLayer *c) {
+    Matrix m[N_MATRICES];
+    Vector v[N_VECTORS];
+    matrices_of(l, &c->gpu, m);
+    vectors_of(l, &c->gpu, v);
+    for (int i = 0; i < N_MATRICES; i++)
+        if (!lift_tensor(f, m[i].from, m[i].to) || !lift_vector(f, m[i].from->bias, m[i].to->bias, m[i].from->n_out))
+            return false;
+    for (int i = 0; i < N_VECTORS; i++)
+        if (!lift_vector(f, v[i].from, *v[i].to, v[i].n)) return false;
+    return true;
+}
+
+// Dense copies of what is not dense, where the spare bytes reach.
+static void densify(CudaLayer *c, size_t *spare, GpuStream stream) {
+    size_t need = resident_size(c);
+    c->dense = need == 0;
+    if (c->dense || need > *spare) return;
+    Room r = {.base = c->resident = rt_alloc(need)};
+    if (!r.base) return; // it would have been faster
+    *spare -= need;
+    for (int i = 0; i < N_STACKS; i++) {
+        Stack *s = &c->stack[i];
+        if (s->dense) continue;
+        uint8_t *to = take(&r, dense_size(s));
+        s->dense = to;
+        for (int k = 0; k < s->n_parts; k++) {
+            gpu_dequantize(&s->part[k], 0, s->part[k].n_out, s->type, to, s->stride, stream);
+            to += (size_t)s->part[k].n_out * s->stride * dense_bytes(s->type);
+        }
+    }
+    c->dense = true;
+}
+
+// ---- the whole ------------------------------------------------------------------------------------------------------
+
+static Status no_room(const char *what, size_t n) {
+    return status_error(
+        QUILL_MEMORY,
+        "the GPU: %s: %zu bytes expected, %zu are free; try a smaller -ngl, a smaller -c or a smaller -ub", what, n,
+        rt_free_bytes());
+}
+
+static Status not_loaded(void) {
+    const char *e = gpu_launch_error();
+    if (e) rt_fail(e);
+    const char *why = rt_failure();
+    return why ? status_error(QUILL_MODEL, "the GPU failed while the model was loaded: %s", why)
+               : no_room("a part of the model", 0);
+}
+
+// How many layers of its pool come before a layer on the GPU.
+static int layers_before(const DeviceLoad *what, int index) {
+    int n = 0;
+    for (int i = 0; i < index; i++) n += what->layers[i].kv_kind == what->layers[index].kv_kind;
+    return n;
+}
+
+static Status load_layer(Lift *f, Layer *l, int index, CudaModel *m, size_t *spare) {
+    CudaLayer *c = &m->layers[index];
+    size_t n = cuda_layer_bytes(l);
+    Room r = {.base = c->memory = rt_alloc(n)};
+    if (!r.base) return no_room("the weights of a layer", n);
+    place_layer(&r, l, &c->gpu);
+    c->at = index;
+    c->ropes = &m->ropes;
+    c->gpu.kind = l->kind;
+    c->gpu.heads = l->heads;
+    c->gpu.rope = l->rope;
+    c->gpu.index = layers_before(f->what, index);
+    if (!lift_layer(f, l, c)) return not_loaded();
+    stack_layer(c);
+    if (!lanes_sync(f)) return not_loaded();
+    densify(c, spare, f->lane[0].stream);
+    return OK;
+}
+
+static Status load_matrix(Lift *f, const Tensor *t, const float *norm, CudaMatrix *out) {
+    Room count = {0};
+    place_matrix(&count, t, norm != NULL, out);
+    Room r = {.base = out->memory = rt_alloc(count.at)};
+    if (!r.base) return no_room("the embedding or the head", count.at);
+    place_matrix(&r, t, norm != NULL, out);
+    if (!lift_tensor(f, t, &out->t) || !lift_vector(f, norm, out->norm, t->n_in)) return not_loaded();
+    out->stack = stack_of((const DeviceTensor *[]){&out->t}, 1);
+    return OK;
+}
+
+static Status load_rope(Lift *f, const Rope *r, GpuRopes *out) {
+    size_t n = (size_t)(r->n_rot / 2) * sizeof *r->freq;
+    double *freq = rt_alloc(n);
+    if (!freq) return no_room("RoPE's frequencies", n);
+    out->of[out->n] = *r;
+    out->of[out->n++].freq = freq;
+    return lift_to(f, freq, r->freq, n) ? OK : not_loaded();
+}
+
+static Status load_parts(Lift *f, CudaModel *m) {
+    const DeviceLoad *what = f->what;
+    size_t spare = what->spare;
+    const Ends *e = what->ends;
+    for (int i = 0; i < e->n_ropes; i++) TRY(load_rope(f, &e->ropes[i], &m->ropes));
+    TRY(load_matrix(f, &e->head, e->norm_out, &m->head));
+    m->tok.ropes = &m->ropes;
+    if (is_tied(e)) m->tok.t = m->head.t;
+    else if (what->embeds) TRY(load_matrix(f, &e->tok_embd, NULL, &m->tok));
+    for (int i = 0; i < what->n; i++) TRY(load_layer(f, &what->layers[i], i, m, &spare));
+    return lanes_sync(f) && !gpu_launch_error() ? OK : not_loaded();
+}
+
+static size_t longest_row(const DeviceLoad *what) {
+    size_t n = what->ends->head.row_bytes;
+    for (int i = 0; i < what->n; i++) {
+        Matrix m[N_MATRICES];
+        GpuLayer g;
+        matrices_of(&what->layers[i], &g, m);
+        for (int k = 0; k < N_MATRICES; k++) n = m[k].from->row_bytes > n ? m[k].from->row_bytes : n;
+    }
+    return n;
+}
+
+static double all_bytes(const DeviceLoad *what) {
+    double n = (double)cuda_ends_bytes(what->ends, what->embeds);
+    for (int i = 0; i < what->n; i++) n += (double)cuda_layer_bytes(&what->layers[i]);
+    return n;
+}
+
+static Status lift_open(Lift *f) {
+    f->piece = longest_row(f->what) > PIECE ? longest_row(f->what) : PIECE;
+    f->all = all_bytes(f->what);
+    if (f->all < PIECE) f->piece = longest_row(f->what) > f->all ? longest_row(f->what) : (size_t)f->all;
+    for (int i = 0; i < 2; i++) {
+        Lane *l = &f->lane[i];
+        l->stream = rt_stream();
+        l->pinned = rt_pinned(f->piece);
+        l->raw = rt_alloc(f->piece);
+        if (!l->raw) return no_room("the pieces that the model goes up in", f->piece);
+        if (!l->pinned)
+            return status_error(QUILL_MEMORY, "%zu bytes of pinned memory were refused by the system; try --device cpu",
+                                f->piece);
+    }
+    return OK;
+}
+
+static void lift_close(Lift *f) {
+    lanes_sync(f); // after a failure too nothing may still be on its way
+    for (int i = 0; i < 2; i++) {
+        rt_unpin(f->lane[i].pinned);
+        rt_free(f->lane[i].raw);
+        rt_stream_free(f->lane[i].stream);
+    }
+}
+
+Status cuda_load(const DeviceLoad *what, CudaModel **out) {
+    Lift f = {.what = what};
+    CudaModel *m = mem_alloc(sizeof *m);
+    m->layers = mem_alloc((size_t)what->n * sizeof *m->layers);
+    m->n_layers = what->n;
+    Status st = lift_open(&f);
+    if (!st.code) st = load_parts(&f, m);
+    lift_close(&f);
+    if (st.code) {
+        cuda_unload(m);
+        return st;
+    }
+    for (int i = 0; i < what->n; i++) what->layers[i].device = &m->layers[i];
+    what->ends->head.device = &m->head;
+    if (what->embeds) what->ends->tok_embd.device = &m->tok;
+    *out = m;
+    return OK;
+}
+
+void cuda_unload(CudaModel *m) {
+    for (int i = 0; i < m->n_layers; i++) {
+        rt_free(m->layers[i].memory);
+        rt_free(m->layers[i].resident);
+    }
+    rt_free(m->tok.memory);
+    rt_free(m->head.memory);
+    for (int i = 0; i < m->ropes.n; i++) rt_free((double *)m->ropes.of[i].freq);
+    free(m->layers);
+    free(m);
+}

@@ -1,0 +1,51 @@
+// gpu/parts.h: what cuda.c computes with and gpu/load.c puts into the GPU's memory.
+#ifndef QUILL_CUDA_PARTS_H
+#define QUILL_CUDA_PARTS_H
+
+#include "gpu/cuda.h"
+#include "gpu/launch.h"
+
+// Matrices of the same input, one above the other, as one matrix product sees them.
+typedef struct {
+    DeviceTensor part[3];
+    int n_parts;
+    int n_out, n_in;
+    int type;          // of the product: TYPE_F32, TYPE_F16, TYPE_BF16
+    const void *dense; // (n_out, stride) of `type` where they lie so; NULL: each slice is made so when it is needed
+    size_t stride;     // elements
+} Stack;
+
+enum { QKV, OUT, GATE_UP, DOWN, N_STACKS };
+
+typedef struct { // Layer.device
+    GpuLayer gpu;
+    Stack stack[N_STACKS];
+    bool dense;              // all four are
+    int at;                  // among the layers that the GPU has
+    const GpuRopes *ropes;   // the model's
+    void *memory, *resident; // weights; dense copies or NULL
+} CudaLayer;
+
+typedef struct { // Tensor.device of the embedding and of the head
+    DeviceTensor t;
+    Stack stack;
+    const float *norm;     // the output norm, with the head
+    const GpuRopes *ropes; // the model's, with the embedding
+    void *memory;          // NULL: another's
+} CudaMatrix;
+
+typedef struct {       // Model.on_device
+    CudaLayer *layers; // (n_layers)
+    int n_layers;
+    CudaMatrix tok, head;
+    GpuRopes ropes;
+} CudaModel;
+
+// Bytes of an element.
+static inline size_t dense_bytes(int type) { return type == TYPE_F32 ? 4 : 2; }
+
+// DeviceMemory's load and unload.
+Status cuda_load(const DeviceLoad *what, CudaModel **out);
+void cuda_unload(CudaModel *m);
+
+#endif

@@ -1,0 +1,119 @@
+// gpu/rows.cuh: the small steps over rows between matrix products, and copies of blocks.
+#ifndef QUILL_ROWS_CUH
+#define QUILL_ROWS_CUH
+
+#include "gpu/gpu.h"
+#include "gpu/launch.h"
+
+// The sum over a block's threads, in every thread. scratch: a float a warp, shared.
+__device__ inline float block_sum(float v, float *scratch) {
+    int warp = (int)threadIdx.x / WARP, warps = (int)blockDim.x / WARP;
+    v = warp_sum(v);
+    if (threadIdx.x % WARP == 0) scratch[warp] = v;
+    __syncthreads();
+    float sum = 0;
+    for (int w = 0; w < warps; w++) sum += scratch[w];
+    __syncthreads();
+    return sum;
+}
+
+// A block a row.
+__global__ void rmsnorm_rows(void *out, int type, const float *x, const float *norm, float eps, int dim,
+                             const int *rows) {
+    Smem smem;
+    float *sums = smem.take<float>(blockDim.x / WARP);
+    x += (size_t)(rows ? rows[blockIdx.x] : (int)blockIdx.x) * (size_t)dim;
+    float squares = 0;
+    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x) squares += x[i] * x[i];
+    float scale = 1 / sqrtf(block_sum(squares, sums) / (float)dim + eps);
+    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x)
+        store_as(type, out, (size_t)blockIdx.x * (size_t)dim + (size_t)i, x[i] * scale * norm[i]);
+}
+
+__device__ __forceinline__ float activate(Activation act, float v) { return v / (1 + expf(-sigmoid_of(act, v))); }
+
+template <Activation ACT>
+__global__ void gate_mul_rows(void *h, int type, const float *gate, const float *up, size_t stride,
+                              const float *gate_bias, const float *up_bias, int ffn, size_t n) {
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    size_t at = i / (size_t)ffn * stride + i % (size_t)ffn, f = i % (size_t)ffn;
+    float g = gate[at] + (gate_bias ? gate_bias[f] : 0), u = up[at] + (up_bias ? up_bias[f] : 0);
+    store_as(type, h, i, activate(ACT, g) * u);
+}
+
+__global__ void add_rows(float *x, const float *y, const float *bias, int dim, size_t n) {
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float v = x[i];
+    if (y) v += y[i];
+    if (bias) v += bias[i % (size_t)dim];
+    x[i] = v;
+}
+
+// A block a row.
+__global__ void add_normed_rows(float *x, const float *y, const float *bias, const float *norm, float eps, int dim) {
+    Smem smem;
+    float *sums = smem.take<float>(blockDim.x / WARP), squares = 0;
+    x += (size_t)blockIdx.x * (size_t)dim;
+    y += (size_t)blockIdx.x * (size_t)dim;
+    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x) {
+        float v = y[i] + (bias ? bias[i] : 0);
+        squares += v * v;
+    }
+    float scale = 1 / sqrtf(block_sum(squares, sums) / (float)dim + eps);
+    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x)
+        x[i] += (y[i] + (bias ? bias[i] : 0)) * scale * norm[i];
+}
+
+__global__ void softcap_all(float *x, float cap, size_t n) {
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] = softcap(x[i], cap);
+}
+
+// One row after the other: a row may go to where an earlier one came from, and a thread keeps its column.
+__global__ void move_rows(uint32_t *x, size_t width, const int *rows, int n) {
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= width) return;
+    for (int to = 0; to < n; to++)
+        if (rows[to] != to) x[(size_t)to * width + i] = x[(size_t)rows[to] * width + i];
+}
+
+__global__ void convert_all(void *out, int type, const float *x, size_t n) {
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) store_as(type, out, i, x[i]);
+}
+
+// The copies one after the other, as a later one may read what an earlier one wrote; a thread keeps its bytes of every
+// block, so that no barrier is needed. bytes: of a block in one layer and plane, whole Words.
+template <typename Word>
+__global__ void copy_blocks(uint8_t *plane, size_t bytes, size_t layer_bytes, const int (*copy)[2], int n_copies) {
+    size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * sizeof(Word);
+    if (i >= bytes) return;
+    uint8_t *layer = plane + (size_t)blockIdx.y * layer_bytes;
+    for (int c = 0; c < n_copies; c++) {
+        if (copy[c][0] < 0 || copy[c][1] < 0) continue; // a block without a tail page
+        const uint8_t *from = layer + (size_t)copy[c][0] * bytes + i;
+        uint8_t *to = layer + (size_t)copy[c][1] * bytes + i;
+        *(Word *)to = *(const Word *)from;
+    }
+}
+
+// Slot i takes what slot keep[i] has, one after the other: keep ascends, and a thread keeps its bytes of every slot.
+// grid: (words of a slot / threads, KV heads, layers); keep (layers, KV heads, n)
+__global__ void close_up_slots(GRID_CONSTANT const KvPool kv, bool value, const int *table, const int *keep, int n) {
+    size_t bytes = kv_slot_bytes(value ? kv.type_v : kv.type_k, kv.head_dim);
+    size_t word = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    int head = (int)blockIdx.y, layer = (int)blockIdx.z;
+    if (word >= bytes) return;
+    keep += ((size_t)layer * (size_t)kv.n_kv_heads + (size_t)head) * (size_t)n;
+    uint8_t *plane = (value ? kv.v : kv.k) + word;
+    for (int i = 0; i < n; i++) {
+        if (keep[i] == i) continue;
+        size_t to = kv_slot(&kv, layer, table[i / kv.block], head, i % kv.block);
+        size_t from = kv_slot(&kv, layer, table[keep[i] / kv.block], head, keep[i] % kv.block);
+        *(uint32_t *)(plane + to * bytes) = *(const uint32_t *)(plane + from * bytes);
+    }
+}
+
+#endif

@@ -1,0 +1,363 @@
+// gpu/tensors.cuh: weights on the GPU: from the file's blocks to aligned planes, and what 32 of them are worth.
+//
+// The planes are described at DeviceTensor (gpu/launch.h). Quants lie so that one mask yields four elements:
+//   four bits  byte i of 16: element i below, i + 16 above
+//   two bits   elements 4g + b, g the group of four: byte b of word g / 4, at bit 2 (g % 4)
+//   one bit    byte b of the word, at bit g
+#ifndef QUILL_TENSORS_CUH
+#define QUILL_TENSORS_CUH
+
+#include "gpu/gpu.h"
+#include "gpu/launch.h"
+
+enum { UNIT = 32, SUPER_UNITS = QK_K / UNIT };
+
+// Bytes a unit in each plane; d once a unit or once a super-block. offset: what the codes are above the quants.
+struct PlaneBytes {
+    int quants, high, scales, d;
+    bool super;
+    int offset;
+};
+
+HOST_DEVICE constexpr PlaneBytes plane_bytes(int type) {
+    switch (type) {
+    case TYPE_Q4_0: return {16, 0, 0, 2, false, -8};
+    case TYPE_Q4_1: return {16, 0, 0, 4, false, 0};
+    case TYPE_Q5_0: return {16, 4, 0, 2, false, -16};
+    case TYPE_Q5_1: return {16, 4, 0, 4, false, 0};
+    case TYPE_Q8_0: return {32, 0, 0, 2, false, 0};
+    case TYPE_Q2_K: return {8, 0, 2, 4, true, 0};
+    case TYPE_Q3_K: return {8, 4, 2, 2, true, -4};
+    case TYPE_Q4_K: return {16, 0, 2, 4, true, 0};
+    case TYPE_Q5_K: return {16, 4, 2, 4, true, 0};
+    case TYPE_Q6_K: return {16, 8, 2, 2, true, -32};
+    case TYPE_IQ4_NL: return {16, 0, 0, 2, false, 0};
+    case TYPE_IQ4_XS: return {16, 0, 1, 2, true, 0};
+    case TYPE_I8G: return {32, 0, 0, 4, false, 0};
+    default: return {0, 0, 0, 0, false, 0}; // dense
+    }
+}
+
+HOST_DEVICE constexpr bool is_dense(int type) { return plane_bytes(type).quants == 0; }
+// Both halves of a unit have the same scale and minimum.
+HOST_DEVICE constexpr bool is_whole(int type) { return type != TYPE_Q2_K && type != TYPE_Q3_K && type != TYPE_Q6_K; }
+// Codes are places in a table of levels.
+HOST_DEVICE constexpr bool is_iq4(int type) { return type == TYPE_IQ4_NL || type == TYPE_IQ4_XS; }
+HOST_DEVICE constexpr bool has_minimum(int type) {
+    return type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q2_K || type == TYPE_Q4_K || type == TYPE_Q5_K;
+}
+
+// X(TYPE) for every type of a kind.
+#define EACH_DENSE(X) X(TYPE_F32) X(TYPE_F16) X(TYPE_BF16)
+#define EACH_QUANT(X)                                                                                                  \
+    X(TYPE_Q4_0)                                                                                                       \
+    X(TYPE_Q4_1)                                                                                                       \
+    X(TYPE_Q5_0)                                                                                                       \
+    X(TYPE_Q5_1)                                                                                                       \
+    X(TYPE_Q8_0)                                                                                                       \
+    X(TYPE_Q2_K)                                                                                                       \
+    X(TYPE_Q3_K)                                                                                                       \
+    X(TYPE_Q4_K)                                                                                                       \
+    X(TYPE_Q5_K)                                                                                                       \
+    X(TYPE_Q6_K)                                                                                                       \
+    X(TYPE_IQ4_NL)                                                                                                     \
+    X(TYPE_IQ4_XS)                                                                                                     \
+    X(TYPE_I8G)
+
+// ---- reading --------------------------------------------------------------------------------------------------------
+
+// 32 elements: x = s[h] (q + offset) + m[h], h = 0 for the first 16. Byte b of q[g] is element 4g + b, a signed byte.
+struct Unit {
+    int q[8];
+    float s[2], m[2];
+};
+
+// The sixteen levels of the IQ4 types, four to a word.
+__device__ __forceinline__ int iq4_levels(uint32_t codes) {
+    constexpr int8_t v[16] = {IQ4_VALUES};
+#define LEVELS(i)                                                                                                      \
+    ((uint32_t)(uint8_t)v[i] | (uint32_t)(uint8_t)v[i + 1] << 8 | (uint32_t)(uint8_t)v[i + 2] << 16 |                  \
+     (uint32_t)(uint8_t)v[i + 3] << 24)
+    uint32_t pairs = (codes | codes >> 4) & 0x00ff00ff, select = (pairs | pairs >> 8) & 0x7777;
+    uint32_t low = __byte_perm(LEVELS(0), LEVELS(4), select), high = __byte_perm(LEVELS(8), LEVELS(12), select);
+    uint32_t above = (codes >> 3 & 0x01010101) * 255;
+#undef LEVELS
+    return (int)((low & ~above) | (high & above));
+}
+
+template <int TYPE> __device__ __forceinline__ void load_codes(int q[8], const DeviceTensor &t, size_t unit) {
+    constexpr PlaneBytes p = plane_bytes(TYPE);
+    if constexpr (p.quants == 32) {
+        uint4 a = stream<uint4>(t.quants + unit * 32), b = stream<uint4>(t.quants + unit * 32 + 16);
+        q[0] = (int)a.x, q[1] = (int)a.y, q[2] = (int)a.z, q[3] = (int)a.w;
+        q[4] = (int)b.x, q[5] = (int)b.y, q[6] = (int)b.z, q[7] = (int)b.w;
+    } else if constexpr (p.quants == 16) {
+        uint4 a = stream<uint4>(t.quants + unit * 16);
+        const uint32_t words[4] = {a.x, a.y, a.z, a.w};
+        UNROLL
+        for (int g = 0; g < 4; g++) {
+            q[g] = (int)(words[g] & 0x0f0f0f0f);
+            q[g + 4] = (int)(words[g] >> 4 & 0x0f0f0f0f);
+        }
+    } else {
+        uint2 a = stream<uint2>(t.quants + unit * 8);
+        UNROLL
+        for (int g = 0; g < 8; g++) q[g] = (int)((g < 4 ? a.x : a.y) >> (2 * (g % 4)) & 0x03030303);
+    }
+    constexpr int low = p.quants / 4; // bits
+    if constexpr (p.high == 4) {
+        uint32_t h = stream<uint32_t>(t.high + unit * 4);
+        UNROLL
+        for (int g = 0; g < 8; g++) q[g] |= (int)((h >> g & 0x01010101) << low);
+    } else if constexpr (p.high == 8) {
+        uint2 h = stream<uint2>(t.high + unit * 8);
+        UNROLL
+        for (int g = 0; g < 8; g++) q[g] |= (int)(((g < 4 ? h.x : h.y) >> (2 * (g % 4)) & 0x03030303) << low);
+    }
+    if constexpr (is_iq4(TYPE)) {
+        UNROLL
+        for (int g = 0; g < 8; g++) q[g] = iq4_levels((uint32_t)q[g]);
+    }
+}
+
+template <int TYPE> __device__ __forceinline__ void load_scales(Unit *u, const DeviceTensor &t, size_t unit) {
+    constexpr PlaneBytes p = plane_bytes(TYPE);
+    float d, least = 0; // of the minima
+    size_t at = p.super ? unit / SUPER_UNITS : unit;
+    if constexpr (TYPE == TYPE_I8G) d = stream<float>(t.d + at * 4);
+    else if constexpr (p.d == 4) {
+        uint32_t both = stream<uint32_t>(t.d + at * 4);
+        d = gpu_half_float((uint16_t)both);
+        least = gpu_half_float((uint16_t)(both >> 16));
+    } else d = gpu_half_float(stream<uint16_t>(t.d + at * 2));
+    int a = 0, b = 0; // the two bytes
+    if constexpr (p.scales == 2) {
+        uint16_t both = stream<uint16_t>(t.scales + unit * 2);
+        a = both & 255, b = both >> 8;
+    } else if constexpr (p.scales == 1) a = (int)stream<int8_t>(t.scales + unit);
+    u->m[0] = u->m[1] = least;
+    u->s[0] = u->s[1] = d;
+    if constexpr (TYPE == TYPE_Q4_K || TYPE == TYPE_Q5_K) {
+        u->s[0] = u->s[1] = d * (float)a;
+        u->m[0] = u->m[1] = -least * (float)b;
+    } else if constexpr (TYPE == TYPE_Q2_K) {
+        u->s[0] = d * (float)(a & 15), u->s[1] = d * (float)(b & 15);
+        u->m[0] = -least * (float)(a >> 4), u->m[1] = -least * (float)(b >> 4);
+    } else if constexpr (p.scales == 2) u->s[0] = d * (float)(int8_t)a, u->s[1] = d * (float)(int8_t)b;
+    else if constexpr (p.scales == 1) u->s[0] = u->s[1] = d * (float)a;
+}
+
+template <int TYPE> __device__ __forceinline__ Unit load_unit(const DeviceTensor &t, size_t unit) {
+    Unit u;
+    load_codes<TYPE>(u.q, t, unit);
+    load_scales<TYPE>(&u, t, unit);
+    return u;
+}
+
+template <int TYPE> __device__ __forceinline__ float unit_value(const Unit &u, int i) {
+    int q = (int8_t)((uint32_t)u.q[i / 4] >> (8 * (i % 4))) + plane_bytes(TYPE).offset;
+    return u.s[i / 16] * (float)q + u.m[i / 16];
+}
+
+// ---- from the file --------------------------------------------------------------------------------------------------
+
+// The code of element i of a unit (number `unit` of the row) as the file's block has it.
+template <int TYPE> __device__ int file_code(const void *row, int unit, int i) {
+    int at = unit % SUPER_UNITS * UNIT + i; // in the super-block
+    if constexpr (TYPE == TYPE_Q4_0 || TYPE == TYPE_IQ4_NL) {
+        uint8_t q = ((const BlockQ4_0 *)row)[unit].qs[i % 16];
+        return i < 16 ? q & 15 : q >> 4;
+    } else if constexpr (TYPE == TYPE_Q4_1) {
+        uint8_t q = ((const BlockQ4_1 *)row)[unit].qs[i % 16];
+        return i < 16 ? q & 15 : q >> 4;
+    } else if constexpr (TYPE == TYPE_Q5_0) {
+        const BlockQ5_0 *b = (const BlockQ5_0 *)row + unit;
+        return (i < 16 ? b->qs[i] & 15 : b->qs[i - 16] >> 4) | (b->qh[i / 8] >> (i % 8) & 1) << 4;
+    } else if constexpr (TYPE == TYPE_Q5_1) {
+        const BlockQ5_1 *b = (const BlockQ5_1 *)row + unit;
+        return (i < 16 ? b->qs[i] & 15 : b->qs[i - 16] >> 4) | (b->qh[i / 8] >> (i % 8) & 1) << 4;
+    } else if constexpr (TYPE == TYPE_Q8_0) {
+        return ((const BlockQ8_0 *)row)[unit].qs[i];
+    } else if constexpr (TYPE == TYPE_I8G) {
+        return ((const int8_t *)row)[unit * UNIT + i];
+    } else if constexpr (TYPE == TYPE_Q2_K) {
+        return ((const BlockQ2_K *)row)[unit / SUPER_UNITS].qs[at / 128 * 32 + at % 32] >> (2 * (at % 128 / 32)) & 3;
+    } else if constexpr (TYPE == TYPE_Q3_K) {
+        const BlockQ3_K *b = (const BlockQ3_K *)row + unit / SUPER_UNITS;
+        int low = b->qs[at / 128 * 32 + at % 32] >> (2 * (at % 128 / 32)) & 3;
+        return low | (b->hmask[at % 32] >> (at / 32) & 1) << 2;
+    } else if constexpr (TYPE == TYPE_Q4_K) {
+        uint8_t q = ((const BlockQ4_K *)row)[unit / SUPER_UNITS].qs[at / 64 * 32 + at % 32];
+        return at % 64 < 32 ? q & 15 : q >> 4;
+    } else if constexpr (TYPE == TYPE_Q5_K) {
+        const BlockQ5_K *b = (const BlockQ5_K *)row + unit / SUPER_UNITS;
+        uint8_t q = b->qs[at / 64 * 32 + at % 32];
+        return (at % 64 < 32 ? q & 15 : q >> 4) | (b->qh[at % 32] >> (at / 32) & 1) << 4;
+    } else if constexpr (TYPE == TYPE_Q6_K) {
+        const BlockQ6_K *b = (const BlockQ6_K *)row + unit / SUPER_UNITS;
+        int half = at / 128, quarter = at % 128 / 32;
+        uint8_t low = b->ql[half * 64 + (quarter & 1) * 32 + at % 32];
+        return (quarter < 2 ? low & 15 : low >> 4) | (b->qh[half * 32 + at % 32] >> (2 * quarter) & 3) << 4;
+    } else {
+        uint8_t q = ((const BlockIQ4_XS *)row)[unit / SUPER_UNITS].qs[at / 32 * 16 + at % 16];
+        return i < 16 ? q & 15 : q >> 4;
+    }
+}
+
+// A unit's codes into its places of the planes.
+template <int TYPE> __device__ void store_codes(const DeviceTensor &t, size_t unit, const uint8_t code[UNIT]) {
+    constexpr PlaneBytes p = plane_bytes(TYPE);
+    uint32_t quants[8] = {0}, high[2] = {0};
+    constexpr int low = p.quants / 4;
+    for (int i = 0; i < UNIT; i++) {
+        int g = i / 4, b = i % 4;
+        uint32_t c = code[i];
+        if (p.quants == 32) quants[g] |= c << (8 * b);
+        else if (p.quants == 16) quants[g % 4] |= (c & 15) << (8 * b + g / 4 * 4);
+        else quants[g / 4] |= (c & 3) << (8 * b + 2 * (g % 4));
+        if (p.high == 4) high[0] |= (c >> low & 1) << (8 * b + g);
+        else if (p.high == 8) high[g / 4] |= (c >> low & 3) << (8 * b + 2 * (g % 4));
+    }
+    for (int i = 0; i < p.quants / 4; i++) ((uint32_t *)(t.quants + unit * p.quants))[i] = quants[i];
+    for (int i = 0; i < p.high / 4; i++) ((uint32_t *)(t.high + unit * p.high))[i] = high[i];
+}
+
+__device__ inline void store_d(const DeviceTensor &t, size_t at, half_bits d) { ((half_bits *)t.d)[at] = d; }
+__device__ inline void store_d(const DeviceTensor &t, size_t at, half_bits d, half_bits m) {
+    ((half_bits *)t.d)[2 * at] = d;
+    ((half_bits *)t.d)[2 * at + 1] = m;
+}
+
+// The scales of a unit of a row: `at` is its number in the tensor.
+template <int TYPE> __device__ void store_scales(const DeviceTensor &t, size_t at, const void *row, int unit) {
+    int sub = unit % SUPER_UNITS;
+    uint8_t *s = t.scales + at * (size_t)plane_bytes(TYPE).scales;
+    size_t super = at / SUPER_UNITS;
+    if constexpr (TYPE == TYPE_Q4_0 || TYPE == TYPE_IQ4_NL) store_d(t, at, ((const BlockQ4_0 *)row)[unit].d);
+    else if constexpr (TYPE == TYPE_Q4_1)
+        store_d(t, at, ((const BlockQ4_1 *)row)[unit].d, ((const BlockQ4_1 *)row)[unit].m);
+    else if constexpr (TYPE == TYPE_Q5_0) store_d(t, at, ((const BlockQ5_0 *)row)[unit].d);
+    else if constexpr (TYPE == TYPE_Q5_1)
+        store_d(t, at, ((const BlockQ5_1 *)row)[unit].d, ((const BlockQ5_1 *)row)[unit].m);
+    else if constexpr (TYPE == TYPE_Q8_0) store_d(t, at, ((const BlockQ8_0 *)row)[unit].d);
+    else if constexpr (TYPE == TYPE_Q2_K) {
+        const BlockQ2_K *b = (const BlockQ2_K *)row + unit / SUPER_UNITS;
+        s[0] = b->scales[2 * sub], s[1] = b->scales[2 * sub + 1];
+        if (sub == 0) store_d(t, super, b->d, b->dmin);
+    } else if constexpr (TYPE == TYPE_Q3_K) {
+        const BlockQ3_K *b = (const BlockQ3_K *)row + unit / SUPER_UNITS;
+        for (int h = 0; h < 2; h++) s[h] = (uint8_t)(k3_scale(b->scales, 2 * sub + h) - 32);
+        if (sub == 0) store_d(t, super, b->d);
+    } else if constexpr (TYPE == TYPE_Q4_K) {
+        const BlockQ4_K *b = (const BlockQ4_K *)row + unit / SUPER_UNITS;
+        k4_scale_min(b->scales, sub, &s[0], &s[1]);
+        if (sub == 0) store_d(t, super, b->d, b->dmin);
+    } else if constexpr (TYPE == TYPE_Q5_K) {
+        const BlockQ5_K *b = (const BlockQ5_K *)row + unit / SUPER_UNITS;
+        k4_scale_min(b->scales, sub, &s[0], &s[1]);
+        if (sub == 0) store_d(t, super, b->d, b->dmin);
+    } else if constexpr (TYPE == TYPE_Q6_K) {
+        const BlockQ6_K *b = (const BlockQ6_K *)row + unit / SUPER_UNITS;
+        for (int h = 0; h < 2; h++) s[h] = (uint8_t)b->scales[2 * sub + h];
+        if (sub == 0) store_d(t, super, b->d);
+    } else if constexpr (TYPE == TYPE_IQ4_XS) {
+        const BlockIQ4_XS *b = (const BlockIQ4_XS *)row + unit / SUPER_UNITS;
+        s[0] = (uint8_t)(iq4xs_scale(b, sub) - 32);
+        if (sub == 0) store_d(t, super, b->d);
+    }
+}
+
+// A thread a unit. raw: the file's rows, row_bytes apart. group, scales: TYPE_I8G alone.
+struct FillJob {
+    DeviceTensor t;
+    const uint8_t *raw;
+    size_t row_bytes;
+    const float *scales;
+    int group, first_row, n_rows;
+};
+
+template <int TYPE> __global__ void fill_units(GRID_CONSTANT const FillJob j) {
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    int units = j.t.n_in / UNIT;
+    if (i >= (size_t)j.n_rows * (size_t)units) return;
+    int unit = (int)(i % (size_t)units);
+    const uint8_t *row = j.raw + i / (size_t)units * j.row_bytes;
+    size_t at = (size_t)j.first_row * (size_t)units + i;
+    uint8_t code[UNIT];
+    for (int k = 0; k < UNIT; k++) code[k] = (uint8_t)file_code<TYPE>(row, unit, k);
+    store_codes<TYPE>(j.t, at, code);
+    if constexpr (TYPE == TYPE_I8G) ((float *)j.t.d)[at] = j.scales[at * UNIT / (size_t)j.group];
+    else store_scales<TYPE>(j.t, at, row, unit);
+}
+
+// A thread an element, the padding of a row included: it becomes zero. from: F32, F16, BF16 or TYPE_I8G (to F32).
+__global__ void fill_dense(FillJob j, int from, int padded) {
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= (size_t)j.n_rows * (size_t)padded) return;
+    int r = (int)(i / (size_t)padded), k = (int)(i % (size_t)padded);
+    uint8_t *out = j.t.quants + (size_t)(j.first_row + r) * j.t.stride_bytes;
+    const uint8_t *row = j.raw + (size_t)r * j.row_bytes;
+    if (from == TYPE_I8G) {
+        size_t flat = (size_t)(j.first_row + r) * (size_t)j.t.n_in + (size_t)k;
+        ((float *)out)[k] = k < j.t.n_in ? j.scales[flat / (size_t)j.group] * (float)((const int8_t *)row)[k] : 0;
+    } else if (from == TYPE_F32) ((float *)out)[k] = k < j.t.n_in ? ((const float *)row)[k] : 0;
+    else ((uint16_t *)out)[k] = k < j.t.n_in ? ((const uint16_t *)row)[k] : (uint16_t)0;
+}
+
+// ---- to dense -------------------------------------------------------------------------------------------------------
+
+// 32 elements (fewer at the end of a dense row) of row `row` from element 32 * unit, to `out` of type `type`.
+template <int TYPE>
+__device__ __noinline__ void unit_to(const DeviceTensor &t, size_t row, int unit, int type, void *out, size_t at) {
+    if constexpr (is_dense(TYPE)) {
+        const uint8_t *from = t.quants + row * t.stride_bytes;
+        int first = unit * UNIT, n = t.n_in - first < UNIT ? t.n_in - first : UNIT;
+        for (int i = 0; i < n; i++) store_as(type, out, at + (size_t)i, load_as(TYPE, from, (size_t)(first + i)));
+    } else {
+        Unit u = load_unit<TYPE>(t, row * (size_t)(t.n_in / UNIT) + (size_t)unit);
+        UNROLL
+        for (int i = 0; i < UNIT; i++) store_as(type, out, at + (size_t)i, unit_value<TYPE>(u, i));
+    }
+}
+
+// A thread a unit; rows NULL: first_row and on.
+template <int TYPE>
+__global__ void to_dense(GRID_CONSTANT const DeviceTensor t, int first_row, int n_rows, int type, void *out,
+                         size_t stride) {
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x, units = (size_t)(t.n_in + UNIT - 1) / UNIT;
+    if (i >= (size_t)n_rows * units) return;
+    size_t row = i / units, unit = i % units;
+    unit_to<TYPE>(t, (size_t)first_row + row, (int)unit, type, out, row * stride + unit * UNIT);
+}
+
+// ---- the first operation of a batch ---------------------------------------------------------------------------------
+
+// Cos and sin of a row's position in one table of the scratch.
+__device__ inline void find_turns(const Rope &r, const GpuScratch &s, int row, int pos) {
+    size_t at = ((size_t)r.table * (size_t)s.rope_rows + (size_t)row) * (size_t)s.rope_step;
+    for (int i = (int)threadIdx.x; i < r.n_rot / 2; i += (int)blockDim.x) {
+        double angle = pos * r.freq[i];
+        s.rope_cos[at + (size_t)i] = (float)cos(angle) * r.mscale;
+        s.rope_sin[at + (size_t)i] = (float)sin(angle) * r.mscale;
+    }
+}
+
+// A block a row: the token's embedding (x may be NULL: none is wanted), then what its position turns heads by.
+template <int TYPE>
+__global__ void embed_rows(float *x, GRID_CONSTANT const DeviceTensor t, float scale,
+                           GRID_CONSTANT const GpuRopes ropes, GRID_CONSTANT const GpuBatch b,
+                           GRID_CONSTANT const GpuScratch s) {
+    int row = (int)blockIdx.x, token = b.token[row];
+    if (token < 0) token = b.sampled ? b.sampled[row] : 0;
+    if (token < 0 || token >= t.n_out) token = 0; // padding, or a row that has ended
+    if (x) {
+        float *to = x + (size_t)row * (size_t)t.n_in;
+        for (int u = (int)threadIdx.x; u < (t.n_in + UNIT - 1) / UNIT; u += (int)blockDim.x) {
+            unit_to<TYPE>(t, (size_t)token, u, TYPE_F32, to, (size_t)u * UNIT);
+            for (int i = u * UNIT; scale != 1 && i < (u + 1) * UNIT && i < t.n_in; i++) to[i] *= scale; // its own
+        }
+    }
+    for (int r = 0; r < ropes.n; r++) find_turns(ropes.of[r], s, row, b.pos[row]);
+}
+
+#endif

@@ -1,0 +1,54 @@
+// jinja/text.h: Python's string methods over strings that know the trust of each byte (jinja/value.h).
+//
+// Positions and lengths that a template sees count characters; an invalid byte is a character of its own. What comes
+// out of the locale (case, spaces, digits) is Unicode's, by single characters.
+#ifndef QUILL_JINJA_TEXT_H
+#define QUILL_JINJA_TEXT_H
+
+#include "jinja/value.h"
+
+// A string that is put together. Start from (TextOut){.h = heap}; text_done frees it, text_drop too.
+typedef struct {
+    Heap *h;
+    Buf bytes;
+    Buf marks; // (bytes.n)
+} TextOut;
+
+void text_put(TextOut *o, Text t);
+void text_put_bytes(TextOut *o, const char *bytes, size_t n, bool trusted);
+void text_put_str(TextOut *o, const char *c_string, bool trusted);
+Text text_done(TextOut *o); // in the heap
+void text_drop(TextOut *o);
+
+int text_char(const char *s, size_t n, uint32_t *code); // its bytes; code: above 0x10ffff where they are no UTF-8
+int text_encode(char out[4], uint32_t code);            // its bytes
+bool text_is_space(uint32_t code);                      // as Python's str.isspace
+bool text_is_printable(uint32_t code);                  // as Python's str.isprintable, nearly
+
+Text text_cut(Text t, size_t at, size_t n); // bytes [at, at + n), as a view
+bool text_trusted(Text t);                  // all of it is
+Text text_concat(Heap *h, Text a, Text b);
+Text text_repeat(Heap *h, Text t, int64_t n);
+Text text_strip(Heap *h, Text t, const Text *chars, bool left, bool right); // chars NULL: white space
+Text text_replace(Heap *h, Text t, Text old, Text new, int64_t most);       // most < 0: all
+Text text_escape(Heap *h, Text t);                                          // & < > " ' for HTML
+Text text_indent(Heap *h, Text t, Text by, bool first, bool blank);
+// `fill` is one byte, whose trust the padding has; side -1: left in its field, 0: centre, 1: right.
+Text text_pad(Heap *h, Text t, int64_t width, Text fill, int side);
+
+typedef enum { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITALIZE, CASE_SWAP, CASE_FILTER_TITLE } TextCase;
+Text text_case(Heap *h, Text t, TextCase to); // CASE_FILTER_TITLE: words as |title sees them
+
+// Whether every character is of a kind and there is one: "alpha", "digit", "alnum", "space", "lower", "upper".
+bool text_is(Heap *h, Text t, const char *kind);
+
+Value text_split(Heap *h, Text t, const Text *separator, int64_t most, bool from_right); // separator NULL: white space
+Value text_lines(Heap *h, Text t, bool keep_ends);
+Value text_partition(Heap *h, Text t, Text separator, bool from_right);
+int64_t text_find(Heap *h, Text t, Text part, bool from_right); // in characters; -1: nowhere
+int64_t text_count(Heap *h, Text t, Text part);
+
+// Python's t[from:to:step]; the bounds are those of jinja/run.c's slices, in range already.
+Text text_slice(Heap *h, Text t, int64_t from, int64_t to, int64_t step);
+
+#endif

@@ -1,0 +1,372 @@
+// kv/evict.c: see kv/evict.h.
+#include "kv/evict.h"
+
+#include "scheduler.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct Evict {
+    EvictPlan plan;
+    KvCache *kv;
+    const Model *m;
+    int capacity;    // slots that a sequence fills before some are given up
+    float *sinks;    // (n_layers, sink, n_kv_heads, head_dim) their K as first computed
+    void *rows;      // K and V of the sinks of a layer
+    int n_turned;    // positions by which the sinks in the cache are turned on
+    Probe probe;     // mass NULL: none is needed
+    bool compressed; // snapkv: done
+    int *keep;       // (capacity) of the layer and head that is closed up
+    int *keep_there; // (n_device, n_kv_heads, capacity at most) of all of a device's
+};
+
+// ---- the plan -------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    const char *name;
+    int *to;
+} Number;
+
+static Status bad_plan(const char *text) {
+    return status_error(QUILL_USAGE,
+                        "--evict %.100s: sinks,sink=4,window=1024 or shift,sink=1 or h2o,heavy=512,recent=512 or "
+                        "snapkv,cap=2048,window=32 expected, with whole numbers",
+                        text);
+}
+
+// "name=N" from `at` on, up to a comma or the end.
+static bool read_number(const char *at, size_t n, const Number *numbers, int n_numbers) {
+    for (int i = 0; i < n_numbers; i++) {
+        size_t length = strlen(numbers[i].name);
+        if (n <= length + 1 || memcmp(at, numbers[i].name, length) != 0 || at[length] != '=') continue;
+        int64_t value = 0;
+        for (size_t k = length + 1; k < n; k++) {
+            if (at[k] < '0' || at[k] > '9' || value > INT_MAX / 20) return false;
+            value = 10 * value + (at[k] - '0');
+        }
+        *numbers[i].to = (int)value;
+        return true;
+    }
+    return false;
+}
+
+Status evict_parse(const char *text, EvictPlan *out) {
+    static const struct {
+        const char *word;
+        EvictPlan plan;
+    } kinds[] = {{"sinks", {EVICT_SINKS, 4, 1024, 0}},
+                 {"shift", {EVICT_SHIFT, 1, 0, 0}},
+                 {"h2o", {EVICT_H2O, 0, 512, 512}},
+                 {"snapkv", {EVICT_SNAPKV, 0, 32, 2048}}};
+    *out = kinds[0].plan;
+    const char *at = text;
+    for (size_t i = 0, n = strcspn(text, ","); i < ARRAY_LEN(kinds); i++)
+        if (n == strlen(kinds[i].word) && memcmp(text, kinds[i].word, n) == 0)
+            *out = kinds[i].plan, at += n + (text[n] == ',');
+    const Number of_sinks[] = {{"sink", &out->sink}, {"window", &out->window}}, of_shift[] = {{"sink", &out->sink}};
+    const Number of_h2o[] = {{"heavy", &out->most}, {"recent", &out->window}};
+    const Number of_snapkv[] = {{"cap", &out->most}, {"window", &out->window}};
+    const Number *numbers[] = {of_sinks, of_shift, of_h2o, of_snapkv};
+    static const int n_numbers[] = {2, 1, 2, 2};
+    if (at == text && !strchr(text, '=')) return bad_plan(text);
+    while (*at) {
+        size_t n = strcspn(at, ",");
+        if (!read_number(at, n, numbers[out->kind], n_numbers[out->kind])) return bad_plan(text);
+        at += n + (at[n] == ',');
+    }
+    if (out->kind == EVICT_H2O) out->most = int_min(out->most, INT_MAX - out->window) + out->window;
+    bool whole = out->kind == EVICT_SHIFT || (out->window > 0 && (out->kind == EVICT_SINKS || out->most > out->window));
+    return whole ? OK : bad_plan(text);
+}
+
+// ---- moving slots ---------------------------------------------------------------------------------------------------
+
+static const KvPool *pool_of(const Evict *e, int layer) { return &e->kv->pool[e->m->layers[layer].kv_kind]; }
+
+static uint8_t *slot_at(const Evict *e, const Sequence *s, bool value, int layer, int head, int slot) {
+    const KvPool *kv = pool_of(e, layer);
+    size_t size = kv_slot_bytes(value ? kv->type_v : kv->type_k, kv->head_dim);
+    int block = s->blocks[slot / kv->block], at = e->m->layers[layer].kv_layer;
+    if (kv->kind == KV_WINDOW) block = e->kv->partner[block];
+    return (value ? kv->v : kv->k) + kv_slot(kv, at, block, head, slot % kv->block) * size;
+}
+
+static float *mass_of(const Evict *e, int layer, int head) {
+    size_t at = (size_t)layer * (size_t)e->kv->pool->n_kv_heads + (size_t)head;
+    return e->probe.mass + at * (size_t)e->capacity;
+}
+
+static void move_slots(const Evict *e, const Sequence *s, int layer, int head, int n) {
+    const KvPool *kv = e->kv->pool;
+    for (int i = 0; i < n; i++)
+        for (int v = 0; v < 2 && e->keep[i] != i; v++)
+            memcpy(slot_at(e, s, v, layer, head, i), slot_at(e, s, v, layer, head, e->keep[i]),
+                   kv_slot_bytes(v ? kv->type_v : kv->type_k, kv->head_dim));
+}
+
+// What stays of a device's layer and head, n slots everywhere: each pool's layers one after another.
+static int *keep_there(const Evict *e, int layer, int head, int n) {
+    const KvPool *kv = pool_of(e, layer);
+    int before = kv->kind == KV_WINDOW ? e->kv->pool[KV_FULL].n_device : 0;
+    int at = before + e->m->layers[layer].kv_layer - (kv->n_layers - kv->n_device);
+    return e->keep_there + (size_t)(at * kv->n_kv_heads + head) * (size_t)n;
+}
+
+// Closes the slots e->keep[0..n), which ascend, up in one layer and head; a device's by close_up_there.
+static void close_up(Evict *e, const Sequence *s, int layer, int head, int n) {
+    if (layer < e->m->c.n_layers - e->m->n_device) move_slots(e, s, layer, head, n);
+    else memcpy(keep_there(e, layer, head, n), e->keep, (size_t)n * sizeof *e->keep);
+    if (!e->probe.mass) return;
+    float *mass = mass_of(e, layer, head);
+    for (int i = 0; i < n; i++) mass[i] = mass[e->keep[i]];
+    memset(mass + n, 0, (size_t)(e->capacity - n) * sizeof *mass);
+}
+
+// What close_up has put off: n slots stay in each layer and head.
+static void close_up_there(Evict *e, const Sequence *s, int n) {
+    if (e->m->n_device == 0) return;
+    int *table = mem_alloc((size_t)s->n_blocks * sizeof *table), *keep = e->keep_there;
+    for (int kind = 0; kind < KV_KINDS; kind++) {
+        KvPool *kv = &e->kv->pool[kind];
+        if (kv->n_device == 0) continue;
+        kv_table(e->kv, s, kind, table);
+        kv->be->memory->close_up(kv, table, s->n_blocks, keep, n);
+        keep += (size_t)kv->n_device * (size_t)kv->n_kv_heads * (size_t)n;
+    }
+    free(table);
+}
+
+// The mass of a device's layers comes from there, or goes there.
+static void move_mass(Evict *e, bool store) {
+    int n = e->m->n_device;
+    if (e->probe.device)
+        e->m->device->memory->probe_move(&e->probe, e->m->c.n_layers - n, n, e->kv->pool->n_kv_heads, store);
+}
+
+// ---- sinks ----------------------------------------------------------------------------------------------------------
+
+// The K of a slot in f32 as RoPE left it, or back into the cache.
+static void load_key(const Evict *e, const uint8_t *at, float *k) {
+    const KvPool *kv = e->kv->pool;
+    type_info(kv->type_k)->dequantize(at, k, (size_t)kv->head_dim);
+    if (kv->rotate) hadamard(k, kv->head_dim);
+}
+
+static void store_key(const Evict *e, float *k, uint8_t *at) {
+    const KvPool *kv = e->kv->pool;
+    if (kv->rotate) hadamard(k, kv->head_dim);
+    for (int i = 0; i < kv->head_dim; i++) {
+        uint16_t half = kv->type_k == TYPE_F16 ? float_half(k[i]) : float_bf16(k[i]);
+        if (kv->type_k == TYPE_F32) memcpy(at + 4 * i, &k[i], 4);
+        else memcpy(at + 2 * i, &half, 2);
+    }
+}
+
+// Turns the sinks' first K on to `turned` positions, always from what was computed: roundings do not add up.
+static void turn_sinks(Evict *e, const Sequence *s, int turned) {
+    KvPool *kv = e->kv->pool;
+    size_t hd = (size_t)kv->head_dim, size = kv_slot_bytes(kv->type_k, kv->head_dim);
+    float *first = e->sinks, turned_key[SEAL_HEAD];
+    for (int layer = 0; layer < e->m->c.n_layers; layer++) {
+        const Layer *l = &e->m->layers[layer];
+        int row_layer = l->kv_layer + (l->kv_kind == KV_WINDOW ? kv[KV_FULL].n_layers : 0);
+        uint8_t *at = e->rows;
+        kv_load_rows(e->kv, s, row_layer, 0, e->plan.sink, e->rows);
+        for (int i = 0; i < e->plan.sink * kv->n_kv_heads; i++, first += hd, at += size) {
+            if (e->n_turned == 0) load_key(e, at, first);
+            memcpy(turned_key, first, hd * sizeof *first);
+            rope_turn(&l->rope, turned_key, turned);
+            store_key(e, turned_key, at);
+        }
+        kv_store_rows(e->kv, s, row_layer, 0, e->plan.sink, e->rows);
+    }
+    e->n_turned = turned;
+}
+
+static int keep_ends(Evict *e, int n, int n_gone) {
+    int sink = e->plan.sink, k = 0;
+    for (int i = 0; i < n; i++)
+        if (i < sink || i >= sink + n_gone) e->keep[k++] = i;
+    return k;
+}
+
+// ---- what queries looked at -----------------------------------------------------------------------------------------
+
+typedef struct {
+    float mass;
+    int slot;
+} Looked;
+
+static int more_looked_at(const void *a, const void *b) { // ties: the earlier slot first
+    const Looked *x = a, *y = b;
+    if (x->mass != y->mass) return x->mass < y->mass ? 1 : -1;
+    return x->slot < y->slot ? -1 : x->slot > y->slot;
+}
+
+static int ascending(const void *a, const void *b) { return *(const int *)a < *(const int *)b ? -1 : 1; }
+
+// The `most` slots of the first `old` with the most mass, and all from there to n.
+static int keep_heavy(Evict *e, const float *mass, int old, int n, int most) {
+    Looked *all = mem_alloc((size_t)old * sizeof *all + 1);
+    for (int i = 0; i < old; i++) all[i] = (Looked){mass[i], i};
+    qsort(all, (size_t)old, sizeof *all, more_looked_at);
+    int k = int_min(most, old);
+    for (int i = 0; i < k; i++) e->keep[i] = all[i].slot;
+    free(all);
+    qsort(e->keep, (size_t)k, sizeof *e->keep, ascending);
+    for (int i = old; i < n; i++) e->keep[k++] = i;
+    return k;
+}
+
+// SnapKV looks at neighbourhoods: the mean over five slots.
+static void pool_mass(const float *mass, int n, float *out) {
+    for (int i = 0; i < n; i++) {
+        out[i] = 0;
+        for (int k = int_max(0, i - 2); k <= int_min(n - 1, i + 2); k++) out[i] += mass[k] / 5;
+    }
+}
+
+// Of every layer and head the `most` heaviest of the first `old` slots, pooled or not, and those behind; returns how
+// many stay, the same everywhere.
+static int keep_looked_at(Evict *e, const Sequence *s, int old, int n, int most, bool pooled) {
+    const KvPool *kv = e->kv->pool;
+    float *mass = mem_alloc((size_t)n * sizeof *mass);
+    int kept = 0;
+    move_mass(e, false);
+    for (int layer = 0; layer < e->m->c.n_layers; layer++)
+        for (int head = 0; head < kv->n_kv_heads; head++) {
+            if (pooled) pool_mass(mass_of(e, layer, head), old, mass);
+            else memcpy(mass, mass_of(e, layer, head), (size_t)old * sizeof *mass);
+            kept = keep_heavy(e, mass, old, n, most);
+            close_up(e, s, layer, head, kept);
+        }
+    close_up_there(e, s, kept);
+    move_mass(e, true);
+    free(mass);
+    return kept;
+}
+
+// ---- open, close ----------------------------------------------------------------------------------------------------
+
+static void begin_anew(Evict *e) {
+    size_t n = (size_t)e->m->c.n_layers * (size_t)e->kv->pool->n_kv_heads * (size_t)e->capacity;
+    e->n_turned = 0;
+    e->compressed = false;
+    if (e->probe.mass) memset(e->probe.mass, 0, n * sizeof *e->probe.mass);
+    move_mass(e, true);
+}
+
+// What the plan needs; after a failure some may be there: evict_free.
+static Status make_room(Evict *e) {
+    const KvPool *pool = e->kv->pool;
+    size_t capacity = (size_t)e->capacity, sink = (size_t)e->plan.sink, kv_heads = (size_t)pool->n_kv_heads;
+    size_t heads = (size_t)e->m->c.n_layers * kv_heads, n_device = (size_t)e->m->n_device;
+    e->keep = mem_alloc(capacity * sizeof *e->keep);
+    if (n_device > 0) e->keep_there = mem_alloc(n_device * kv_heads * capacity * sizeof *e->keep_there);
+    if (e->plan.kind == EVICT_SINKS || e->plan.kind == EVICT_SHIFT) {
+        e->sinks = mem_alloc(heads * sink * (size_t)pool->head_dim * sizeof *e->sinks + 1);
+        e->rows = mem_alloc(kv_rows_bytes(pool, e->plan.sink) + 1);
+        return OK;
+    }
+    e->probe.n_slots = e->capacity;
+    e->probe.mass = mem_alloc(heads * capacity * sizeof *e->probe.mass);
+    e->probe.scores = mem_alloc(kv_heads * capacity * sizeof *e->probe.scores);
+    return n_device > 0 ? e->m->device->memory->probe_new(&e->probe, e->m->n_device, pool->n_kv_heads) : OK;
+}
+
+Status evict_new(const EvictPlan *plan, const Model *m, KvCache *kv, Evict **out) {
+    const KvPool *pool = kv->pool;
+    EvictPlan p = *plan;
+    if (p.kind == EVICT_SHIFT) p.window = kv->max_slots - p.sink;
+    int64_t need = p.kind == EVICT_SINKS || p.kind == EVICT_SHIFT ? (int64_t)p.sink + int_max(p.window, 2) : p.most;
+    *out = NULL;
+    TRY(kv_check_dense(pool, "--evict"));
+    if (need > kv->max_slots)
+        return status_error(QUILL_USAGE,
+                            "--evict: at most the %d slots of the context expected, found %lld; -c %lld fits",
+                            kv->max_slots, (long long)need, (long long)need);
+    Evict *e = mem_alloc(sizeof *e);
+    *e = (Evict){.plan = p, .kv = kv, .m = m};
+    e->capacity = p.kind == EVICT_SNAPKV ? kv->max_slots : (int)need;
+    Status st = make_room(e);
+    if (st.code) {
+        evict_free(e);
+        return st;
+    }
+    begin_anew(e);
+    *out = e;
+    return OK;
+}
+
+void evict_free(Evict *e) {
+    if (!e) return;
+    if (e->probe.device) e->m->device->memory->probe_free(&e->probe);
+    free(e->keep);
+    free(e->keep_there);
+    free(e->sinks);
+    free(e->rows);
+    free(e->probe.mass);
+    free(e->probe.scores);
+    free(e);
+}
+
+bool evict_endless(const Evict *e) { return e->plan.kind != EVICT_SNAPKV; }
+bool evict_counts(const Evict *e) { return e->plan.kind == EVICT_H2O; }
+
+// ---- giving up ------------------------------------------------------------------------------------------------------
+
+static void give_up_middle(Evict *e, Sequence *s, int n) {
+    const KvPool *kv = e->kv->pool;
+    int part = e->plan.kind == EVICT_SHIFT ? 2 : 4, gone = int_max(1, (n - e->plan.sink) / part);
+    int kept = keep_ends(e, n, gone);
+    for (int layer = 0; layer < e->m->c.n_layers; layer++)
+        for (int head = 0; head < kv->n_kv_heads; head++) close_up(e, s, layer, head, kept);
+    close_up_there(e, s, kept);
+    turn_sinks(e, s, s->n_gone + gone);
+    kv_give_up(e->kv, s, gone);
+}
+
+static void give_up_light(Evict *e, Sequence *s, int n) {
+    int heavy = e->plan.most - e->plan.window, gone = int_min(int_max(1, e->plan.window / 8), n - e->plan.window);
+    int old = n - e->plan.window; // `heavy` of them at the most, since the cache holds no more
+    assert(old <= heavy);
+    kv_give_up(e->kv, s, n - keep_looked_at(e, s, old, n, old - gone, false));
+}
+
+static void compress(Evict *e, Sequence *s, int n) {
+    int window = e->plan.window,
+        kept = n > e->plan.most ? keep_looked_at(e, s, n - window, n, e->plan.most - window, true) : n;
+    kv_give_up(e->kv, s, n - kept);
+    e->compressed = true;
+}
+
+int evict_room(Evict *e, Sequence *s, int n_prompt) {
+    int n = sequence_slots(s);
+    if (s->n_cached == 0) begin_anew(e);
+    if (e->plan.kind == EVICT_SNAPKV && !e->compressed && s->n_cached >= n_prompt) compress(e, s, n);
+    if (n >= e->capacity && e->plan.kind == EVICT_H2O) give_up_light(e, s, n);
+    if (n >= e->capacity && e->sinks) give_up_middle(e, s, n);
+    return e->capacity - sequence_slots(s);
+}
+
+Probe *evict_probe(Evict *e, const Sequence *s, int n_prompt, int n) {
+    if (!e->probe.mass) return NULL;
+    e->probe.first_row = e->plan.kind == EVICT_SNAPKV ? int_max(0, n_prompt - e->plan.window - s->n_cached) : 0;
+    bool watching = e->plan.kind == EVICT_H2O || (!e->compressed && e->probe.first_row < n);
+    return watching ? &e->probe : NULL;
+}
+
+// ---- as a policy ----------------------------------------------------------------------------------------------------
+
+static int make_slots(const Policy *p, Request *r) { return evict_room(p->arg, &r->seq, r->n_prompt); }
+
+static void watch(const Policy *p, Scheduler *s, SeqRows *rows) {
+    (void)s;
+    rows->probe = evict_probe(p->arg, rows->seq, rows->request->n_prompt, rows->n_known);
+}
+
+Policy evict_policy(Evict *e, const Policy *next) {
+    return (Policy){.room = make_slots, .endless = evict_endless(e), .propose = watch, .arg = e, .next = next};
+}

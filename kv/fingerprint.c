@@ -1,0 +1,113 @@
+// kv/fingerprint.c: see kv/fingerprint.h.
+#include "kv/fingerprint.h"
+
+#define XXH_STATIC_LINKING_ONLY // the state lies on the stack
+#include <xxhash.h>
+
+enum {
+    PIECE = 65536,
+    N_PIECES = 16, // what is looked at of a large tensor: 1 MiB
+};
+
+static void add(XXH3_state_t *hash, const void *bytes, size_t n) { XXH3_64bits_update(hash, bytes, n); }
+static void add_u64(XXH3_state_t *hash, uint64_t v) { add(hash, &v, sizeof v); }
+static void add_f32(XXH3_state_t *hash, float v) { add(hash, &v, sizeof v); }
+static void add_str(XXH3_state_t *hash, Str s) {
+    add_u64(hash, s.n);
+    add(hash, s.data, s.n);
+}
+
+// All bytes of a small tensor; pieces of a large one, evenly from its first byte to its last: training changes every
+// part of a matrix, and reading all of a large model would take as long as the prompt that a file saves.
+static void add_sample(XXH3_state_t *hash, const uint8_t *data, size_t n) {
+    if (n <= (size_t)PIECE * N_PIECES) {
+        add(hash, data, n);
+        return;
+    }
+    for (size_t i = 0; i < N_PIECES; i++) add(hash, data + (n - PIECE) * i / (N_PIECES - 1), PIECE);
+}
+
+static void add_tensor(XXH3_state_t *hash, const GgufTensor *t) {
+    add_str(hash, t->name);
+    add_u64(hash, (uint64_t)t->type);
+    for (size_t i = 0; i < ARRAY_LEN(t->dims); i++) add_u64(hash, t->dims[i]);
+    add_sample(hash, t->data, t->n_bytes);
+    if (t->group) add_sample(hash, (const uint8_t *)t->scales, t->n_bytes / (size_t)t->group * sizeof(float));
+}
+
+// Heads and LayerKind are words without padding, so that a field that is added is hashed too. Whoever adds anything
+// else to a layer meets these assertions, and says here how it decides K and V.
+_Static_assert(sizeof(Heads) == 6 * 4, "Heads is words of 4 bytes without padding");
+_Static_assert(sizeof(LayerKind) == 4 * 4, "LayerKind is words of 4 bytes without padding");
+_Static_assert(sizeof(Rope) == 4 * 4 + sizeof(const double *), "add_rope hashes every field of Rope");
+_Static_assert(sizeof(Layer) == sizeof(LayerKind) + sizeof(Heads) + sizeof(Rope) + 7 * sizeof(Tensor) +
+                                    6 * sizeof(const float *) + 4 * sizeof(int) + 2 * sizeof(void *),
+               "add_layer hashes what decides K and V; weights are tensors that model_uses names; index, kv_kind and "
+               "kv_layer follow from the layers' order and windows");
+_Static_assert(sizeof(Ends) == 2 * sizeof(Tensor) + sizeof(const float *) + 3 * sizeof(float) +
+                                   ROPE_TABLES * sizeof(Rope) + sizeof(int),
+               "add_ends hashes what decides K and V; the norm and the head come behind all K and V");
+
+static void add_layer(XXH3_state_t *hash, const Layer *l) {
+    const bool norms[] = {l->norm_att, l->norm_ffn, l->norm_q, l->norm_k, l->norm_att_out, l->norm_ffn_out};
+    add(hash, &l->kind, sizeof l->kind);
+    add(hash, &l->heads, sizeof l->heads);
+    add(hash, norms, sizeof norms);
+    add_u64(hash, (uint64_t)l->rope.table);
+}
+
+static void add_ends(XXH3_state_t *hash, const Ends *e) { add_f32(hash, e->embd_scale); }
+
+static void add_model(XXH3_state_t *hash, const Model *m) {
+    const Config *c = &m->c;
+    const int shape[] = {c->n_layers, c->dim, c->ffn, c->n_vocab};
+    add_str(hash, str_of(c->arch));
+    for (size_t i = 0; i < ARRAY_LEN(shape); i++) add_u64(hash, (uint64_t)shape[i]);
+    add_ends(hash, &m->ends);
+    for (int i = 0; i < c->n_layers; i++) add_layer(hash, &m->layers[i]);
+    for (int i = 0; i < gguf_n_tensors(m->gguf); i++)
+        if (model_uses(m, i)) add_tensor(hash, gguf_tensor_at(m->gguf, i));
+}
+
+static void add_tokenizer(XXH3_state_t *hash, const Model *m) {
+    for (int i = 0; i < gguf_n_values(m->gguf); i++) {
+        const GgufValue *v = gguf_value_at(m->gguf, i);
+        if (!str_has_prefix(v->key, "tokenizer.ggml.")) continue;
+        add_str(hash, v->key);
+        add_u64(hash, (uint64_t)v->elem_type);
+        add_str(hash, (Str){(const char *)v->data, v->n_bytes});
+    }
+}
+
+// Frequencies in f32, so that another machine's last bit of a pow() makes no other model of it.
+static void add_rope(XXH3_state_t *hash, const Model *m) {
+    for (int k = 0; k < m->ends.n_ropes; k++) {
+        const Rope *r = &m->ends.ropes[k];
+        const int words[] = {r->table, r->n_rot, r->adjacent};
+        for (size_t i = 0; i < ARRAY_LEN(words); i++) add_u64(hash, (uint64_t)words[i]);
+        add_f32(hash, r->mscale);
+        for (int i = 0; i < r->n_rot / 2; i++) add_f32(hash, (float)r->freq[i]);
+    }
+}
+
+static uint64_t digest(const Model *m, void (*add_all)(XXH3_state_t *, const Model *)) {
+    XXH3_state_t hash;
+    XXH3_INITSTATE(&hash);
+    XXH3_64bits_reset(&hash);
+    add_all(&hash, m);
+    return XXH3_64bits_digest(&hash);
+}
+
+KvHead fingerprint(const Model *m, const KvPool kv[KV_KINDS]) {
+    return (KvHead){.model = digest(m, add_model),
+                    .tokenizer = digest(m, add_tokenizer),
+                    .rope = digest(m, add_rope),
+                    .type_k = (uint32_t)kv->type_k,
+                    .type_v = (uint32_t)kv->type_v,
+                    .exactness = KV_EXACT,
+                    .n_layers = (uint32_t)kv_n_layers(kv),
+                    .n_kv_heads = (uint32_t)kv->n_kv_heads,
+                    .head_dim = (uint32_t)kv->head_dim,
+                    .group = kv_group(kv->type_k, kv->type_v),
+                    .rotated = kv->rotate};
+}

@@ -1,0 +1,420 @@
+// kv/kv.c: see kv/kv.h.
+#define _GNU_SOURCE
+#include "kv/kv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kv/chain.h"
+#include "base/tempfile.h"
+#include "kernels.h"
+#include "kv/kvframes.h"
+#include "answer/output.h"
+
+// ---- a file that is read --------------------------------------------------------------------------------------------
+
+typedef struct {
+    int fd;
+    KvReader r;
+    bool is_block; // of --kv-dir
+    KvLink link;   // where it belongs then
+} KvInput;
+
+static Status open_input(KvInput *in, const char *path) {
+    bool piped = strcmp(path, "-") == 0;
+    *in = (KvInput){.fd = piped ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)};
+    in->r = (KvReader){.name = piped ? "stdin" : path, .read = kvreader_from_fd, .arg = &in->fd};
+    if (in->fd < 0) return status_error(QUILL_IO, "%.500s: cannot open: %s", path, strerror(errno));
+    TRY(kvreader_head(&in->r));
+    return kvreader_block(&in->r, &in->link, &in->is_block);
+}
+
+static void close_input(KvInput *in) {
+    kvreader_free(&in->r);
+    if (in->fd > STDIN_FILENO) close(in->fd);
+}
+
+// Reads to the end what nobody wants to see.
+static Status skip_rows(KvReader *r) {
+    while (kvreader_more(r)) {
+        KvChunk c;
+        const uint8_t *rows;
+        TRY(kvreader_rows(r, &c, &rows));
+    }
+    return OK;
+}
+
+// Bytes of the K of n slots in one layer, which come before their V.
+static size_t k_bytes(const KvHead *h, size_t n) {
+    return kv_moved_bytes((int)h->type_k, (int)h->head_dim, n) * h->n_kv_heads;
+}
+
+static void print_name(Buf *out, const uint8_t name[32]) {
+    for (int i = 0; i < 32; i++) buf_printf(out, "%02x", name[i]);
+}
+
+static Status say(Buf *out) {
+    bool gone = false;
+    Status st = output_write(out->data, out->n, &gone);
+    buf_free(out);
+    return st;
+}
+
+// ---- info, check ----------------------------------------------------------------------------------------------------
+
+static Status info(const Options *o, const char *const *files) {
+    (void)o;
+    KvInput in;
+    Status st = open_input(&in, files[0]);
+    if (!st.code) {
+        const KvHead *h = &in.r.s.head;
+        Buf out = {0};
+        buf_printf(&out, "model      %016llx, tokenizer %016llx, RoPE %016llx\n", (unsigned long long)h->model,
+                   (unsigned long long)h->tokenizer, (unsigned long long)h->rope);
+        buf_printf(&out, "KV         K in %s, V in %s, exact", type_name((int)h->type_k), type_name((int)h->type_v));
+        if (h->group > 1) buf_printf(&out, "; sealed in groups of %u slots", h->group);
+        buf_str(&out, h->rotated ? "; K turned\n" : "\n");
+        buf_printf(&out, "shape      %u layers, %u KV heads of %u elements\n", h->n_layers, h->n_kv_heads, h->head_dim);
+        buf_printf(&out, "tokens     %u, K and V of %u, %zu bytes each\n", h->n_tokens, h->n_slots,
+                   kv_frame_rows(h, h->group) / h->group * h->n_layers);
+        if (in.is_block) {
+            buf_printf(&out, "block      of --kv-dir, from slot %u of a sequence on, after the %s ", in.link.first,
+                       in.link.first ? "block" : "root");
+            print_name(&out, in.link.parent);
+            buf_str(&out, "\n");
+        }
+        st = say(&out);
+    }
+    close_input(&in);
+    return st;
+}
+
+// The name that a block's file has to have: "" where this is none. A file that has another one is refused.
+static Status check_name(const KvInput *in, const int *tokens, Buf *name) {
+    const char *slash = strrchr(in->r.name, '/'), *file = slash ? slash + 1 : in->r.name;
+    ChainHash parent;
+    if (!in->is_block) return OK;
+    memcpy(parent.bytes, in->link.parent, sizeof parent.bytes);
+    print_name(name, chain_next(&parent, tokens, (int)in->r.s.head.n_tokens).bytes);
+    bool named = strspn(file, "0123456789abcdef") == name->n && strcmp(file + name->n, ".kv") == 0;
+    if (!named || memcmp(file, name->data, name->n) == 0) return OK;
+    return status_error(QUILL_MODEL, "%.300s: the block of its name expected, that of %s found: rename or remove it",
+                        in->r.name, name->data);
+}
+
+static Status check_all(KvInput *in, Buf *name, int *n_logits) {
+    KvReader *r = &in->r;
+    const int *tokens;
+    const float *logits;
+    TRY(kvreader_tokens(r, INT_MAX, &tokens));
+    TRY(check_name(in, tokens, name));
+    TRY(skip_rows(r));
+    TRY(kvreader_last(r, 0, &logits, n_logits));
+    TRY(kvreader_end(r));
+    return kvreader_eof(r);
+}
+
+static Status check(const Options *o, const char *const *files) {
+    (void)o;
+    KvInput in;
+    Buf name = {0};
+    int n_logits;
+    Status st = open_input(&in, files[0]);
+    if (!st.code) st = check_all(&in, &name, &n_logits);
+    if (!st.code) {
+        Buf out = {0};
+        buf_printf(&out, "good       %u frames, %zu bytes; %u tokens, K and V of %u, %d logits after them\n",
+                   in.r.s.n_frames, in.r.at, in.r.s.head.n_tokens, in.r.s.head.n_slots, n_logits);
+        if (name.n) buf_printf(&out, "block      %s of --kv-dir\n", name.data);
+        st = say(&out);
+    }
+    buf_free(&name);
+    close_input(&in);
+    return st;
+}
+
+// ---- cut ------------------------------------------------------------------------------------------------------------
+
+// The chunk's slots below n_slots.
+static Status copy_chunk(KvWriter *w, const KvChunk *c, const uint8_t *rows, uint32_t n_slots) {
+    if (c->first >= n_slots) return OK;
+    KvChunk kept = *c;
+    if (kept.n > n_slots - c->first) kept.n = n_slots - c->first;
+    const KvHead *h = &w->s.head;
+    size_t k = k_bytes(h, kept.n);
+    uint8_t *room = kvwriter_room(w, kept);
+    memcpy(room, rows, k);
+    memcpy(room + k, rows + k_bytes(h, c->n), kv_frame_rows(h, kept.n) - k);
+    return kvwriter_rows(w);
+}
+
+// All of the input is read, so that what is cut from a damaged file is not whole either.
+static Status cut_stream(KvReader *r, uint32_t n, int fd) {
+    const KvHead *h = &r->s.head;
+    const int *tokens;
+    const float *logits;
+    int n_logits;
+    KvHead head = *h;
+    if (n < head.n_tokens) head.n_tokens = n;
+    if (n < head.n_slots) head.n_slots = n / head.group * head.group; // a sealed group stays whole or goes
+    KvWriter w = {.fd = fd};
+    TRY(kvreader_tokens(r, INT_MAX, &tokens));
+    Status st = kvwriter_head(&w, &head);
+    if (!st.code) st = kvwriter_tokens(&w, tokens);
+    while (!st.code && kvreader_more(r)) {
+        KvChunk c;
+        const uint8_t *rows;
+        st = kvreader_rows(r, &c, &rows);
+        if (!st.code) st = copy_chunk(&w, &c, rows, head.n_slots);
+    }
+    if (!st.code) st = kvreader_last(r, 0, &logits, &n_logits);
+    if (!st.code && logits && head.n_tokens == h->n_tokens) st = kvwriter_last(&w, logits, n_logits);
+    if (!st.code) st = kvreader_end(r);
+    if (!st.code) st = kvreader_eof(r);
+    if (!st.code) st = kvwriter_end(&w);
+    kvwriter_free(&w);
+    return st;
+}
+
+static Status cut(const Options *o, const char *const *files) {
+    if (!o->kv_out || o->predict < 1)
+        return status_error(QUILL_USAGE, "quill kv cut: -n N and --kv-out FILE expected, one of them is missing");
+    bool piped = strcmp(o->kv_out, "-") == 0;
+    if (piped && isatty(STDOUT_FILENO))
+        return status_error(QUILL_USAGE, "--kv-out: a file or a pipe expected, found a terminal");
+    KvInput in;
+    TempFile temp;
+    Status st = open_input(&in, files[0]);
+    if (!st.code && in.is_block)
+        st = status_error(QUILL_USAGE,
+                          "quill kv cut: %.300s: the KV of a whole sequence expected, found a block of "
+                          "--kv-dir, which is used whole or not at all; quill prefill --kv-out writes "
+                          "what can be cut",
+                          in.r.name);
+    if (!st.code && piped) st = cut_stream(&in.r, (uint32_t)o->predict, STDOUT_FILENO);
+    else if (!st.code) {
+        st = tempfile_open(o->kv_out, 0666, &temp);
+        if (!st.code) st = tempfile_publish(&temp, cut_stream(&in.r, (uint32_t)o->predict, temp.fd));
+    }
+    close_input(&in);
+    return st;
+}
+
+// ---- diff -----------------------------------------------------------------------------------------------------------
+
+enum { DIFFERENT = 1 }; // the exit code, without a message: stdout has said it
+
+// What one file holds, in memory.
+typedef struct {
+    KvHead head;
+    bool is_block;
+    KvLink link;
+    int *tokens;
+    float **k, **v; // (n_layers) (n_slots, n_kv_heads, head_dim) each
+} Held;
+
+static void held_free(Held *a) {
+    for (uint32_t i = 0; a->k && i < a->head.n_layers; i++) free(a->k[i]), free(a->v[i]);
+    free(a->k);
+    free(a->v);
+    free(a->tokens);
+}
+
+// Whole groups of slots, as the file has them, into (n, n_kv_heads, head_dim) floats.
+static void unseal_rows(const KvHead *h, int type, bool keys, const uint8_t *rows, size_t n, float *out) {
+    size_t size = kv_slot_bytes(type, (int)h->head_dim), row = (size_t)h->n_kv_heads * h->head_dim;
+    _Alignas(16) uint8_t group[SEAL_MOST];
+    for (size_t first = 0; first < n; first += SEAL)
+        for (size_t head = 0; head < h->n_kv_heads; head++) {
+            for (size_t slot = 0; slot < SEAL; slot++)
+                memcpy(group + slot * size, rows + ((first + slot) * h->n_kv_heads + head) * size, size);
+            unseal_group(type, keys, group, (int)h->head_dim, out + first * row + head * h->head_dim, row);
+        }
+}
+
+// What the K or V of n slots of a chunk stand for: unsealed, and not turned.
+static void read_values(const KvHead *h, bool keys, const uint8_t *rows, size_t n, float *out) {
+    int type = (int)(keys ? h->type_k : h->type_v), dense = kv_is_sealed(type) ? TYPE_F32 : type;
+    size_t row = (size_t)h->n_kv_heads * h->head_dim, sealed = dense == type ? 0 : kv_whole_slots(type, n);
+    unseal_rows(h, type, keys, rows, sealed, out);
+    rows += sealed * h->n_kv_heads * kv_slot_bytes(type, (int)h->head_dim);
+    type_info(dense)->dequantize(rows, out + sealed * row, (n - sealed) * row);
+    if (!keys || !h->rotated) return;
+    for (size_t i = 0; i < n * h->n_kv_heads; i++) hadamard(out + i * h->head_dim, (int)h->head_dim);
+}
+
+// Rooms grow with the chunks that come, not with what a header promises.
+static Status hold(KvReader *r, Held *a) {
+    const int *tokens;
+    const float *logits;
+    int n_logits;
+    const KvHead *h = &a->head;
+    a->head = r->s.head;
+    TRY(kvreader_tokens(r, INT_MAX, &tokens));
+    a->tokens = mem_alloc(h->n_tokens * sizeof *tokens + 1);
+    if (h->n_tokens) memcpy(a->tokens, tokens, h->n_tokens * sizeof *tokens);
+    a->k = mem_alloc(h->n_layers * sizeof *a->k);
+    a->v = mem_alloc(h->n_layers * sizeof *a->v);
+    while (kvreader_more(r)) {
+        KvChunk c;
+        const uint8_t *rows;
+        TRY(kvreader_rows(r, &c, &rows));
+        size_t row = (size_t)h->n_kv_heads * h->head_dim, bytes = ((size_t)c.first + c.n) * row * sizeof(float);
+        a->k[c.layer] = mem_resize(a->k[c.layer], bytes);
+        a->v[c.layer] = mem_resize(a->v[c.layer], bytes);
+        read_values(h, true, rows, c.n, a->k[c.layer] + c.first * row);
+        read_values(h, false, rows + k_bytes(h, c.n), c.n, a->v[c.layer] + c.first * row);
+    }
+    TRY(kvreader_last(r, 0, &logits, &n_logits));
+    TRY(kvreader_end(r));
+    return kvreader_eof(r);
+}
+
+static Status hold_file(const char *path, Held *a) {
+    KvInput in;
+    Status st = open_input(&in, path);
+    a->is_block = in.is_block;
+    a->link = in.link;
+    if (!st.code) st = hold(&in.r, a);
+    close_input(&in);
+    return st;
+}
+
+typedef struct {
+    Buf out;
+    bool other;     // what no tolerance covers
+    double most;    // relative L2 of one layer's K or V
+    uint32_t layer; // which
+    const char *what;
+} Difference;
+
+// The slots' values side by side: "differs in 3 of 1024, at most 0.5, relative L2 1.2e-3; slot 17 first".
+static void diff_plane(Difference *d, const char *what, uint32_t layer, const float *a, const float *b, size_t n_slots,
+                       size_t row) {
+    size_t n_other = 0, first = 0;
+    double most = 0, sum = 0, norm = 0;
+    for (size_t i = 0; i < n_slots * row; i++) {
+        double x = a[i], y = b[i], by = fabs(x - y);
+        bool same = x == y || (isnan(x) && isnan(y));
+        if (!same && n_other++ == 0) first = i / row;
+        if (!same && !(by <= most)) most = by;
+        sum += same ? 0 : by * by;
+        norm += x * x;
+    }
+    if (n_other == 0) return;
+    double relative = sqrt(sum / norm);
+    buf_printf(&d->out,
+               "layer %-4u %s: %zu of %zu values differ, from slot %zu on, by %.3g at most, relative L2 %.3g\n", layer,
+               what, n_other, n_slots * row, first, most, relative);
+    if (isnan(relative)) relative = INFINITY;
+    if (relative <= d->most) return;
+    d->most = relative;
+    d->layer = layer;
+    d->what = what;
+}
+
+// Of two blocks, whether they belong to the same place.
+static void diff_links(Difference *d, const Held *a, const Held *b) {
+    if (a->is_block != b->is_block)
+        buf_printf(&d->out, "block of --kv-dir: %s\n", a->is_block ? "yes and no" : "no and yes");
+    if (!a->is_block || !b->is_block || memcmp(&a->link, &b->link, sizeof a->link) == 0) return;
+    buf_printf(&d->out, "block: from slot %u after ", a->link.first);
+    print_name(&d->out, a->link.parent);
+    buf_printf(&d->out, " and from slot %u after ", b->link.first);
+    print_name(&d->out, b->link.parent);
+    buf_str(&d->out, "\n");
+}
+
+static void diff_heads(Difference *d, const KvHead *a, const KvHead *b) {
+    const struct {
+        const char *what;
+        unsigned long long a, b;
+    } fields[] = {{"model", a->model, b->model},
+                  {"tokenizer", a->tokenizer, b->tokenizer},
+                  {"RoPE", a->rope, b->rope},
+                  {"layers", a->n_layers, b->n_layers},
+                  {"KV heads", a->n_kv_heads, b->n_kv_heads},
+                  {"elements a head", a->head_dim, b->head_dim},
+                  {"tokens", a->n_tokens, b->n_tokens},
+                  {"slots", a->n_slots, b->n_slots}};
+    const uint32_t types[][2] = {{a->type_k, b->type_k}, {a->type_v, b->type_v}};
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++)
+        if (fields[i].a != fields[i].b)
+            buf_printf(&d->out, i < 3 ? "%s: %016llx and %016llx\n" : "%s: %llu and %llu\n", fields[i].what,
+                       fields[i].a, fields[i].b);
+    d->other = d->out.n > 0;
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (types[i][0] != types[i][1])
+            buf_printf(&d->out, "type of %s: %s and %s\n", i ? "V" : "K", type_name((int)types[i][0]),
+                       type_name((int)types[i][1]));
+    if (a->rotated != b->rotated) buf_printf(&d->out, "K turned: %u and %u\n", a->rotated, b->rotated);
+}
+
+// What both have, up to the first token in which they part: behind it nothing is comparable.
+static void diff_held(Difference *d, const Held *a, const Held *b) {
+    const KvHead *h = &a->head;
+    diff_links(d, a, b);
+    diff_heads(d, h, &b->head);
+    uint32_t n = h->n_tokens < b->head.n_tokens ? h->n_tokens : b->head.n_tokens, same = 0;
+    while (same < n && a->tokens[same] == b->tokens[same]) same++;
+    if (same < n) {
+        buf_printf(&d->out, "token %u: %d and %d\n", same, a->tokens[same], b->tokens[same]);
+        d->other = true;
+    }
+    if (h->n_layers != b->head.n_layers || h->n_kv_heads != b->head.n_kv_heads || h->head_dim != b->head.head_dim)
+        return;
+    if (same > h->n_slots) same = h->n_slots;
+    if (same > b->head.n_slots) same = b->head.n_slots;
+    size_t row = (size_t)h->n_kv_heads * h->head_dim;
+    for (uint32_t l = 0; l < h->n_layers && same > 0; l++) {
+        diff_plane(d, "K", l, a->k[l], b->k[l], same, row);
+        diff_plane(d, "V", l, a->v[l], b->v[l], same, row);
+    }
+}
+
+static Status diff(const Options *o, const char *const *files) {
+    Held a = {0}, b = {0};
+    Difference d = {0};
+    double tolerance = (double)o->tolerance;
+    Status st = hold_file(files[0], &a);
+    if (!st.code) st = hold_file(files[1], &b);
+    if (!st.code) {
+        diff_held(&d, &a, &b);
+        if (d.out.n == 0) buf_str(&d.out, "same       tokens, K and V\n");
+        if (d.most > 0)
+            buf_printf(&d.out, "most       relative L2 %.3g, %s of layer %u: %s the tolerance of %g\n", d.most, d.what,
+                       d.layer, d.most > tolerance ? "over" : "within", tolerance);
+        st = say(&d.out);
+    }
+    if (!st.code && (d.other || d.most > tolerance)) st.code = DIFFERENT;
+    held_free(&a);
+    held_free(&b);
+    return st;
+}
+
+// ---- the mode -------------------------------------------------------------------------------------------------------
+
+Status kv_run(const Options *o) {
+    static const struct {
+        const char *name;
+        int n_files;
+        Status (*run)(const Options *o, const char *const *files);
+    } what[] = {{"info", 1, info}, {"check", 1, check}, {"cut", 1, cut}, {"diff", 2, diff}};
+    const char *word = o->n_words ? o->words[0] : "nothing";
+    for (size_t i = 0; i < ARRAY_LEN(what); i++) {
+        if (strcmp(word, what[i].name) != 0) continue;
+        if (o->n_words - 1 != what[i].n_files)
+            return status_error(QUILL_USAGE, "quill kv %s: %d file%s expected, found %d", word, what[i].n_files,
+                                what[i].n_files == 1 ? "" : "s", o->n_words - 1);
+        Status st = what[i].run(o, o->words + 1);
+        return st.code == QUILL_IO && errno == EPIPE ? OK : st; // a reader that leaves is a quiet end
+    }
+    return status_error(QUILL_USAGE, "quill kv: info, check, cut or diff expected, found %.100s", word);
+}

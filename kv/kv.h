@@ -1,0 +1,11 @@
+// kv/kv.h: `quill kv`: looking into KV files without the model that they belong to.
+#ifndef QUILL_KV_H
+#define QUILL_KV_H
+
+#include "cli/options.h"
+
+// info FILE, check FILE, cut FILE, diff FILE FILE. QUILL_USAGE, QUILL_IO; QUILL_MODEL: a damaged file; 1 without a
+// message: diff has found a difference over o->tolerance.
+Status kv_run(const Options *o);
+
+#endif

@@ -1,0 +1,147 @@
+// kv/kvfile.c: see kv/kvfile.h.
+#define _GNU_SOURCE
+#include "kv/kvfile.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/tempfile.h"
+#include "kv/fingerprint.h"
+
+enum { CHUNK = 64 }; // slots a frame: some hundred KB for a large model
+_Static_assert(CHUNK % SEAL == 0, "a chunk is whole groups");
+
+static KvHead head_of(const Engine *e, const Sequence *s) {
+    KvHead head = fingerprint(&e->model, e->kv.pool);
+    head.n_tokens = (uint32_t)s->n_tokens;
+    head.n_slots = (uint32_t)s->n_cached;
+    return head;
+}
+
+// Files hold every token's K and V.
+static Status check_whole(const Sequence *s) {
+    if (s->n_gone > 0)
+        return status_error(QUILL_USAGE,
+                            "a file of KV: the K and V of all %d tokens expected, %d were given up (--evict)",
+                            s->n_cached, s->n_gone);
+    return OK;
+}
+
+// ---- saving ---------------------------------------------------------------------------------------------------------
+
+static Status write_chunk(KvWriter *w, const KvCache *kv, const Sequence *s, int first, int n) {
+    for (int layer = 0; layer < kv_n_layers(kv->pool); layer++) {
+        uint8_t *room = kvwriter_room(w, (KvChunk){(uint32_t)layer, (uint32_t)first, (uint32_t)n});
+        kv_load_rows(kv, s, layer, first, n, room);
+        TRY(kvwriter_rows(w));
+    }
+    return OK;
+}
+
+Status kvfile_begin(KvWriter *w, const Engine *e, const Sequence *s, int n_slots) {
+    TRY(check_whole(s));
+    KvHead head = head_of(e, s);
+    head.n_slots = (uint32_t)n_slots;
+    TRY(kvwriter_head(w, &head));
+    return kvwriter_tokens(w, s->tokens);
+}
+
+Status kvfile_send(KvWriter *w, const Engine *e, const Sequence *s) {
+    int n_slots = (int)w->s.head.n_slots, ready = int_min(s->n_cached, n_slots);
+    for (int first = (int)w->s.next.first, n; first < ready; first += n) {
+        n = int_min(CHUNK, n_slots - first);
+        if (first + n > ready) break; // waits for the next step
+        TRY(write_chunk(w, &e->kv, s, first, n));
+    }
+    return OK;
+}
+
+Status kvfile_end(KvWriter *w, const Engine *e, const float *logits) {
+    if (logits) TRY(kvwriter_last(w, logits, e->model.c.n_vocab));
+    TRY(kv_intact(e->kv.pool));
+    TRY(engine_fault(e));
+    return kvwriter_end(w);
+}
+
+static Status write_all(KvWriter *w, const Engine *e, const Sequence *s) {
+    TRY(kvfile_begin(w, e, s, s->n_cached));
+    TRY(kvfile_send(w, e, s));
+    return kvfile_end(w, e, NULL);
+}
+
+Status kvfile_save(const char *path, const Engine *e, const Sequence *s) {
+    assert(e->kv.n_copies == 0); // a block that still waits for its copy does not hold its rows yet
+    TempFile temp;
+    TRY(tempfile_open(path, 0666, &temp));
+    KvWriter w = {.fd = temp.fd};
+    Status st = write_all(&w, e, s);
+    kvwriter_free(&w);
+    return tempfile_publish(&temp, st);
+}
+
+// ---- loading --------------------------------------------------------------------------------------------------------
+
+// Takes blocks for the slots of the file.
+static Status take_room(const KvReader *r, Engine *e, Sequence *s) {
+    const KvHead *h = &r->s.head;
+    uint32_t n_ctx = (uint32_t)e->kv.max_slots;
+    if (h->n_slots > n_ctx || h->n_tokens > n_ctx + 1) // the last token of a full context has no slot
+        return status_error(
+            QUILL_MEMORY, "%.300s: byte %zu: at most the %u tokens of the context expected, %u found; start with -c %u",
+            r->name, kvreader_offset(offsetof(KvHead, n_tokens)), n_ctx, h->n_tokens,
+            (h->n_tokens + 1023) / 1024 * 1024);
+    if (!kv_reserve(&e->kv, s, (int)h->n_slots))
+        return status_error(
+            QUILL_MEMORY,
+            "%.300s: byte %zu: at most the %lld free slots of the KV cache expected, %u found; end other "
+            "sequences, or start with a larger -c",
+            r->name, kvreader_offset(offsetof(KvHead, n_slots)), (long long)e->kv.n_free * e->kv.pool->block,
+            h->n_slots);
+    return OK;
+}
+
+static Status read_all(KvReader *r, Engine *e, Sequence *s, const float **logits) {
+    const int *tokens;
+    int n;
+    KvHead mine = head_of(e, s);
+    TRY(kvreader_head(r));
+    TRY(kvreader_match(r, &mine));
+    TRY(take_room(r, e, s));
+    TRY(kvreader_tokens(r, e->model.c.n_vocab, &tokens));
+    sequence_push(s, tokens, (int)r->s.head.n_tokens);
+    while (kvreader_more(r)) {
+        KvChunk c;
+        const uint8_t *rows;
+        TRY(kvreader_rows(r, &c, &rows));
+        kv_store_rows(&e->kv, s, (int)c.layer, (int)c.first, (int)c.n, rows);
+    }
+    return kvreader_last(r, e->model.c.n_vocab, logits, &n);
+}
+
+Status kvfile_receive(int fd, const char *name, Engine *e, Sequence *s, float *logits, bool *has_logits) {
+    assert(s->n_tokens == 0 && s->n_blocks == 0 && s->n_cached == 0);
+    assert(e->kv.n_copies == 0); // one that is still to be made could overwrite what is placed here
+    KvReader r = {.name = name, .read = kvreader_from_fd, .arg = &fd};
+    const float *last = NULL;
+    Status st = read_all(&r, e, s, &last);
+    if (!st.code && last && logits) memcpy(logits, last, (size_t)e->model.c.n_vocab * sizeof *logits);
+    *has_logits = last != NULL;
+    if (!st.code) st = kvreader_end(&r);
+    if (!st.code) st = kvreader_eof(&r);
+    if (st.code) kv_truncate(&e->kv, s, 0);
+    else s->n_cached = (int)r.s.head.n_slots;
+    kvreader_free(&r);
+    return st;
+}
+
+Status kvfile_load(const char *path, Engine *e, Sequence *s) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return status_error(QUILL_IO, "%.300s: cannot open: %s", path, strerror(errno));
+    bool has_logits;
+    Status st = kvfile_receive(fd, path, e, s, NULL, &has_logits);
+    close(fd);
+    return st;
+}

@@ -1,0 +1,340 @@
+// kv/kvstore.c: see kv/kvstore.h.
+#define _GNU_SOURCE
+#include "kv/kvstore.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/tempfile.h"
+
+enum {
+    NAME = 64,                          // hexadecimal digits of a block's name
+    TEMP = NAME + 1 + TEMPFILE_LETTERS, // a temporary file's name: the block's, a dot, letters
+};
+static const char suffix[] = ".kv";
+
+struct KvStore {
+    char *dir;
+    size_t most_bytes;
+    int block;
+    KvHead head; // of every block's file
+    ChainHash root;
+    bool refused;            // writing has failed
+    size_t looked, look;     // saved_bytes when the directory was looked through last, and from which on it is again
+    size_t file_bytes;       // of one block; 0: none was written
+    double clock_difference; // from clock_now() to the time of day
+    KvStoreStats stats;
+};
+
+// ---- names ----------------------------------------------------------------------------------------------------------
+
+// A walk along the blocks of a sequence; it begins before the first.
+typedef struct {
+    ChainHash parent, name;
+    int first; // slot
+} Place;
+
+static Place place_before(const KvStore *s) { return (Place){.name = s->root, .first = -s->block}; }
+
+static void place_next(const KvStore *s, const Sequence *q, Place *p) {
+    p->parent = p->name;
+    p->first += s->block;
+    p->name = chain_next(&p->parent, q->tokens + p->first, s->block);
+}
+
+// The path of a block's file, or with another ending; the caller frees it.
+static char *path_of(const KvStore *s, const Place *p, const char *ending) {
+    Buf path = {0};
+    buf_printf(&path, "%s/", s->dir);
+    for (size_t i = 0; i < sizeof p->name.bytes; i++) buf_printf(&path, "%02x", p->name.bytes[i]);
+    buf_str(&path, ending);
+    return path.data;
+}
+
+// ---- reading --------------------------------------------------------------------------------------------------------
+
+static Status another(const KvReader *r, const char *what) {
+    return status_error(QUILL_MODEL, "%.300s: the block of its name expected, one with other %s found: damaged",
+                        r->name, what);
+}
+
+// All that says that the file holds this block of this sequence.
+static Status check_place(const KvStore *s, KvReader *r, const Sequence *q, const Place *p) {
+    KvLink link;
+    const int *tokens;
+    TRY(kvreader_head(r));
+    TRY(kvreader_match(r, &s->head));
+    if (r->s.head.n_tokens != s->head.n_tokens || r->s.head.n_slots != s->head.n_slots) return another(r, "slots");
+    TRY(kvreader_link(r, &link));
+    if (memcmp(link.parent, p->parent.bytes, sizeof link.parent) != 0 || link.first != (uint32_t)p->first)
+        return another(r, "blocks before it");
+    TRY(kvreader_tokens(r, INT32_MAX, &tokens));
+    if (memcmp(tokens, q->tokens + p->first, (size_t)s->block * sizeof *tokens) != 0) return another(r, "tokens");
+    return OK;
+}
+
+static Status read_block(const KvStore *s, KvReader *r, KvCache *kv, const Sequence *q, const Place *p) {
+    TRY(check_place(s, r, q, p));
+    while (kvreader_more(r)) {
+        KvChunk c;
+        const uint8_t *rows;
+        TRY(kvreader_rows(r, &c, &rows));
+        kv_store_rows(kv, q, (int)c.layer, p->first + (int)c.first, (int)c.n, rows);
+    }
+    return kvreader_end(r);
+}
+
+// A block's file; -1: there is none, or *st says why it cannot be read. What is not a file could keep a reader waiting.
+static int open_block(const char *path, Status *st) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct stat info;
+    if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) return fd;
+    if (fd >= 0) *st = status_error(QUILL_IO, "%.300s: a file expected, something else found", path);
+    else if (errno != ENOENT) *st = status_error(QUILL_IO, "%.300s: cannot open: %s", path, strerror(errno));
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+// Places one block; false: there is none, no room for it, or *st says what is wrong with it.
+static bool load_block(KvStore *s, KvCache *kv, Sequence *q, const Place *p, Status *st) {
+    char *path = path_of(s, p, suffix);
+    int fd = open_block(path, st);
+    bool good = fd >= 0 && kv_reserve(kv, q, p->first + s->block);
+    if (good) {
+        KvReader r = {.name = path, .read = kvreader_from_fd, .arg = &fd};
+        *st = read_block(s, &r, kv, q, p);
+        good = !st->code;
+        kvreader_free(&r);
+        if (st->code == QUILL_MODEL) unlink(path); // it will be written again
+    }
+    if (fd >= 0) close(fd);
+    free(path);
+    if (good) q->n_cached = p->first + s->block;
+    return good;
+}
+
+Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q, int most) {
+    assert(kv->n_copies == 0); // one that is still to be made could overwrite what is placed here
+    Status st = OK;
+    double start = clock_now();
+    int had = q->n_cached;
+    if (q->own || had % s->block || had + s->block >= q->n_tokens) return OK;
+    Place p = place_before(s);
+    while (p.first + s->block < had) place_next(s, q, &p);
+    do place_next(s, q, &p);
+    while (load_block(s, kv, q, &p, &st) && q->n_cached - had < most && q->n_cached + s->block < q->n_tokens);
+    kv_truncate(kv, q, q->n_tokens); // what was reserved for a block that did not come
+    kv_commit(kv, q, q->n_cached);
+    s->stats.n_loaded += q->n_cached - had;
+    s->stats.load_seconds += clock_now() - start;
+    return st;
+}
+
+// ---- writing --------------------------------------------------------------------------------------------------------
+
+static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, const Sequence *q, const Place *p) {
+    KvLink link = {.first = (uint32_t)p->first};
+    memcpy(link.parent, p->parent.bytes, sizeof link.parent);
+    TRY(kvwriter_head(w, &s->head));
+    TRY(kvwriter_link(w, &link));
+    TRY(kvwriter_tokens(w, q->tokens + p->first));
+    for (int layer = 0; layer < kv_n_layers(kv->pool); layer++) {
+        uint8_t *room = kvwriter_room(w, (KvChunk){(uint32_t)layer, 0, (uint32_t)s->block});
+        kv_load_rows(kv, q, layer, p->first, s->block, room);
+        TRY(kvwriter_rows(w));
+    }
+    TRY(kv_intact(kv->pool));
+    return kvwriter_end(w);
+}
+
+// The file's name is its writer's own, so that processes that write the same block do not meet before they rename it.
+static Status open_temp(const KvStore *s, const Place *p, char **path, int *fd) {
+    char *stem = path_of(s, p, ".");
+    Status st = tempfile_create(stem, 0600, path, fd);
+    free(stem);
+    return st;
+}
+
+// It has its last name before the lock goes with the file's end. Nothing is synced, which would take longer than all
+// the rest: what a power cut leaves of a file is damaged, and its checksums say so.
+static Status publish_temp(const char *temp, int fd, const char *path, Status written) {
+    Status st = written;
+    if (st.code) st = status_error(st.code, "%.300s: %.600s", temp, written.message);
+    else if (rename(temp, path) != 0)
+        st = status_error(QUILL_IO, "%.300s: cannot rename to %.300s: %s", temp, path, strerror(errno));
+    if (st.code) unlink(temp);
+    close(fd);
+    return st;
+}
+
+static Status save_block(KvStore *s, const KvCache *kv, const Sequence *q, const Place *p, const char *path) {
+    char *temp;
+    int fd;
+    TRY(open_temp(s, p, &temp, &fd));
+    KvWriter w = {.fd = fd};
+    Status st = write_block(s, &w, kv, q, p);
+    off_t size = lseek(fd, 0, SEEK_CUR);
+    kvwriter_free(&w);
+    st = publish_temp(temp, fd, path, st);
+    free(temp);
+    if (st.code) return st;
+    s->stats.n_saved += s->block;
+    s->stats.saved_bytes += s->file_bytes = (size_t)size;
+    return OK;
+}
+
+// A block counts as a little older than the one before it, so that of one sequence the last goes first.
+static void mark_used(const KvStore *s, const char *path, double used, int nth) {
+    int64_t ns = (int64_t)(1e9 * (used + s->clock_difference)) - (int64_t)nth * 1000;
+    struct timespec at = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    utimensat(AT_FDCWD, path, (const struct timespec[2]){at, at}, AT_SYMLINK_NOFOLLOW); // not ours: as old as it was
+}
+
+// ---- what the directory may hold ------------------------------------------------------------------------------------
+
+typedef struct {
+    char name[TEMP + 1];
+    size_t size;
+    struct timespec used;
+} Entry;
+
+typedef struct {
+    Entry *entries;
+    size_t n, cap, n_bytes;
+} Listing;
+
+static bool is_ours(const char *name, bool *temp) {
+    size_t digits = strspn(name, "0123456789abcdef"), n = strlen(name);
+    *temp = digits == NAME && n == TEMP && name[NAME] == '.';
+    return *temp || (digits == NAME && strcmp(name + NAME, suffix) == 0);
+}
+
+static void list_file(Listing *l, int dir, const char *name) {
+    struct stat info;
+    bool temp;
+    if (!is_ours(name, &temp) || fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode)) return;
+    if (temp && tempfile_remove_dead(dir, name)) return;
+    l->n_bytes += (size_t)info.st_size;
+    if (temp) return;
+    if (l->n == l->cap) {
+        l->cap = l->cap ? 2 * l->cap : 256;
+        l->entries = mem_resize(l->entries, l->cap * sizeof *l->entries);
+    }
+    Entry *e = &l->entries[l->n++];
+    *e = (Entry){.size = (size_t)info.st_size, .used = info.st_mtim};
+    memcpy(e->name, name, strlen(name) + 1);
+}
+
+static int longest_unused_first(const void *a, const void *b) {
+    const struct timespec *x = &((const Entry *)a)->used, *y = &((const Entry *)b)->used;
+    if (x->tv_sec != y->tv_sec) return x->tv_sec < y->tv_sec ? -1 : 1;
+    return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
+}
+
+// Others may do the same at the same time: a file that is gone already is as good as removed.
+static void make_room(KvStore *s) {
+    DIR *dir = opendir(s->dir);
+    if (!dir) return;
+    Listing l = {0};
+    for (struct dirent *d; (d = readdir(dir));) list_file(&l, dirfd(dir), d->d_name);
+    // Some room more than is needed: a look at a large directory takes a while.
+    size_t most = l.n_bytes > s->most_bytes ? s->most_bytes - s->most_bytes / 16 : s->most_bytes;
+    if (l.n_bytes > most) qsort(l.entries, l.n, sizeof *l.entries, longest_unused_first);
+    for (size_t i = 0; i < l.n && l.n_bytes > most; i++) {
+        s->stats.n_removed += unlinkat(dirfd(dir), l.entries[i].name, 0) == 0;
+        l.n_bytes -= l.entries[i].size;
+    }
+    // Others may write, too: half of what is free is ours until the next look.
+    s->looked = s->stats.saved_bytes;
+    s->look = s->looked + (l.n_bytes < s->most_bytes ? (s->most_bytes - l.n_bytes) / 2 : 0);
+    free(l.entries);
+    closedir(dir);
+}
+
+Status kvstore_save_some(KvStore *s, const KvCache *kv, const Sequence *q, double began, int *first, int most) {
+    Status st = OK;
+    double start = clock_now();
+    int end = s->stats.n_saved + int_min(most, INT_MAX - s->stats.n_saved);
+    Place p = place_before(s);
+    for (int i = 0, n = q->own ? 0 : q->n_cached / s->block; i < n && s->stats.n_saved < end; i++) {
+        place_next(s, q, &p);
+        if (p.first < *first) continue;
+        char *path = path_of(s, &p, suffix);
+        // What does not fit into the directory would be removed again.
+        bool wanted = !s->refused && (size_t)(i + 1) * s->file_bytes <= s->most_bytes;
+        if (wanted && access(path, F_OK) != 0) st = save_block(s, kv, q, &p, path);
+        s->refused = s->refused || st.code;
+        mark_used(s, path, began, i);
+        free(path);
+        *first = p.first + s->block;
+    }
+    if (s->stats.saved_bytes > s->looked && s->stats.saved_bytes > s->look) make_room(s);
+    s->stats.save_seconds += clock_now() - start;
+    return st;
+}
+
+Status kvstore_save(KvStore *s, const KvCache *kv, const Sequence *q) {
+    return kvstore_save_some(s, kv, q, clock_now(), &(int){0}, INT_MAX);
+}
+
+// ---- open, close ----------------------------------------------------------------------------------------------------
+
+static ChainHash root_of(KvHead head, const char *kernels) {
+    Buf all = {0};
+    uint8_t start[KV_START];
+    head.n_tokens = head.n_slots = 0;
+    kv_start(start);
+    buf_append(&all, start, sizeof start);
+    buf_append(&all, &head, sizeof head);
+    buf_str(&all, kernels);
+    ChainHash root = chain_root(all.data, all.n);
+    buf_free(&all);
+    return root;
+}
+
+Status kvstore_open(const char *dir, size_t most_bytes, int block, const KvHead *like, const char *kernels,
+                    KvStore **out) {
+    struct stat info;
+    *out = NULL;
+    if (block % (int)like->group)
+        return status_error(QUILL_USAGE,
+                            "--kv-dir: whole groups of %u slots of %s and %s in a block expected, found --kv-block %d; "
+                            "--kv-block %u is",
+                            like->group, type_name((int)like->type_k), type_name((int)like->type_v), block,
+                            like->group);
+    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
+        return status_error(QUILL_IO, "--kv-dir %.300s: cannot make the directory: %s", dir, strerror(errno));
+    if (stat(dir, &info) != 0 || !S_ISDIR(info.st_mode))
+        return status_error(QUILL_IO, "--kv-dir %.300s: a directory expected, something else found", dir);
+    KvStore *s = mem_alloc(sizeof *s);
+    *s = (KvStore){.dir = mem_copy(dir, strlen(dir)),
+                   .most_bytes = most_bytes,
+                   .block = block,
+                   .head = *like,
+                   .root = root_of(*like, kernels)};
+    s->head.n_tokens = s->head.n_slots = (uint32_t)block;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    s->clock_difference = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - clock_now();
+    *out = s;
+    return OK;
+}
+
+void kvstore_close(KvStore *s) {
+    if (!s) return;
+    free(s->dir);
+    free(s);
+}
+
+const char *kvstore_dir(const KvStore *s) { return s->dir; }
+
+KvStoreStats kvstore_stats(const KvStore *s) { return s->stats; }

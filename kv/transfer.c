@@ -1,0 +1,205 @@
+// kv/transfer.c: see kv/transfer.h.
+#define _GNU_SOURCE
+#include "kv/transfer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "complete.h"
+#include "base/tempfile.h"
+#include "kv/kvfile.h"
+#include "answer/prompt.h"
+#include "answer/report.h"
+#include "base/signals.h"
+
+// ---- prefill --------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    Engine *e;
+    Request *r;
+    KvWriter w;
+    float *logits; // (n_vocab) after the last token
+    Status failed; // of writing
+    bool gone;     // the reader of a pipe has
+} Sending;
+
+static void note(Sending *s, Status st) {
+    if (!st.code || s->failed.code) return;
+    s->gone = errno == EPIPE;
+    s->failed = st;
+    scheduler_interrupt(s->e->sched);
+}
+
+static void send_step(void *arg) {
+    Sending *s = arg;
+    if (!s->failed.code) note(s, kvfile_send(&s->w, s->e, &s->r->seq));
+}
+
+// The token that was drawn is not ours to draw.
+static Finish keep_logits(Request *r, int token, const float *logits) {
+    (void)token;
+    Sending *s = r->arg;
+    memcpy(s->logits, logits, (size_t)s->e->model.c.n_vocab * sizeof *logits);
+    return FINISH_STOP;
+}
+
+static Status finish_sending(Sending *s) {
+    const Request *r = s->r;
+    if (!s->failed.code && r->finish == FINISH_INTERRUPT && signals_caught())
+        return (Status){.code = 128 + signals_caught()};
+    if (!s->failed.code && r->finish == FINISH_BROKEN) TRY(engine_fault(s->e));
+    if (!s->failed.code && r->finish == FINISH_BROKEN) return engine_no_logit(s->e, r->n_prompt, "");
+    note(s, s->failed.code ? OK : kvfile_end(&s->w, s->e, s->logits));
+    return s->failed;
+}
+
+static Status compute_and_send(const Options *o, Engine *e, Request *r, int fd) {
+    Sending s = {.e = e, .r = r, .w = {.fd = fd}};
+    s.logits = mem_alloc((size_t)e->model.c.n_vocab * sizeof *s.logits);
+    r->sampling = (SamplerParams){.greedy = true, .repeat_penalty = 1};
+    r->max_new = 1; // for the logits
+    r->emit = keep_logits;
+    r->arg = &s;
+    if (o->verbose) report_before(e, o, NULL);
+    signals_catch();
+    note(&s, kvfile_begin(&s.w, e, &r->seq, r->seq.n_tokens));
+    if (!s.failed.code) {
+        e->on_step = send_step;
+        e->step_arg = &s;
+        scheduler_add(e->sched, r);
+        engine_run(e);
+        e->on_step = NULL;
+    }
+    Status st = finish_sending(&s);
+    signals_release();
+    r->n_new = 0;
+    if (o->verbose && !st.code) report_after(e, r);
+    kvwriter_free(&s.w);
+    free(s.logits);
+    return s.gone ? (Status){.code = 128 + SIGPIPE} : st;
+}
+
+// A path that is there and no regular file is a pipe or a device, to be written into.
+static bool is_stream(const char *path) {
+    struct stat info;
+    return strcmp(path, "-") == 0 || (stat(path, &info) == 0 && !S_ISREG(info.st_mode));
+}
+
+static Status into_stream(const Options *o, Engine *e, Request *r) {
+    bool out = strcmp(o->kv_out, "-") == 0;
+    const char *name = out ? "stdout" : o->kv_out;
+    int fd = out ? STDOUT_FILENO : open(name, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return status_error(QUILL_IO, "%.500s: cannot open: %s", name, strerror(errno));
+    Status st = isatty(fd) ? status_error(QUILL_USAGE, "--kv-out: a file or a pipe expected, found a terminal")
+                           : compute_and_send(o, e, r, fd);
+    if (st.code == QUILL_IO) st = status_error(QUILL_IO, "%.500s: %.400s", name, st.message);
+    if (!out && close(fd) != 0 && !st.code)
+        st = status_error(QUILL_IO, "%.500s: cannot close: %s", name, strerror(errno));
+    return st;
+}
+
+static Status into_file(const Options *o, Engine *e, Request *r) {
+    TempFile temp;
+    TRY(tempfile_open(o->kv_out, 0666, &temp));
+    return tempfile_publish(&temp, compute_and_send(o, e, r, temp.fd));
+}
+
+static Status prefill(const Options *o, Engine *e, Str prompt) {
+    Request r = {0};
+    ChatTemplate *form;
+    Rendered text = {0};
+    Status st = chat_choose(e->gguf, e->tok, o, &form);
+    if (!st.code) st = answer_prepare(e, o, prompt, form, &text, &r.seq);
+    if (!st.code) st = is_stream(o->kv_out) ? into_stream(o, e, &r) : into_file(o, e, &r);
+    kv_release(&e->kv, &r.seq);
+    sequence_free(&r.seq);
+    timeline_free(&r.time);
+    rendered_free(&text);
+    chat_free(form);
+    return st.code == 128 + SIGPIPE ? OK : st; // nobody reads any more: that is a quiet end
+}
+
+Status prefill_run(const Options *o) {
+    Buf prompt = {0};
+    bool given = false;
+    Engine e;
+    Status st = prompt_read(o, &prompt, &given);
+    if (!st.code && !given)
+        st = status_error(QUILL_USAGE, "quill prefill: a prompt expected: words, -p, -f or a pipe on stdin");
+    if (!st.code) st = engine_open(&e, o, (EngineNeeds){.need_tokenizer = true, .whole = true});
+    if (!st.code) {
+        buf_append(&prompt, "", 0);
+        st = prefill(o, &e, (Str){prompt.data, prompt.n});
+        engine_close(&e);
+    }
+    buf_free(&prompt);
+    return st;
+}
+
+// ---- decode ---------------------------------------------------------------------------------------------------------
+
+static Status receive(const Options *o, Engine *e, Request *r, float *logits) {
+    bool in = strcmp(o->kv_in, "-") == 0, has_logits;
+    const char *name = in ? "stdin" : o->kv_in;
+    int fd = in ? STDIN_FILENO : open(name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return status_error(QUILL_IO, "%.500s: cannot open: %s", name, strerror(errno));
+    Status st = isatty(fd) ? status_error(QUILL_USAGE, "--kv-in: a file or a pipe expected, found a terminal")
+                           : kvfile_receive(fd, name, e, &r->seq, logits, &has_logits);
+    if (!in) close(fd);
+    if (st.code) return st;
+    if (r->seq.n_tokens == 0)
+        return status_error(QUILL_MODEL, "%.500s: tokens to go on from expected, none found", name);
+    if (has_logits) r->logits = logits;
+    else if (r->seq.n_cached == r->seq.n_tokens) { // the last one's row gives them
+        int last = r->seq.tokens[r->seq.n_tokens - 1];
+        kv_truncate(&e->kv, &r->seq, r->seq.n_tokens - 1);
+        sequence_push(&r->seq, &last, 1);
+    }
+    return OK;
+}
+
+// The text of the tokens; false: nothing of it would be shown.
+static bool tokens_text(const Engine *e, const Sequence *s, Buf *out) {
+    bool shown = false;
+    for (int i = 0; i < s->n_tokens; i++) {
+        Str piece = engine_piece(e, s->tokens[i], i == 0);
+        buf_append(out, piece.data, piece.n);
+        shown = shown || (piece.n > 0 && !tokenizer_is_control(e->tok, s->tokens[i]));
+    }
+    return shown;
+}
+
+static Status decode(const Options *o, Engine *e) {
+    Request r = {0};
+    ChatTemplate *form;
+    Buf given = {0};
+    float *logits = mem_alloc((size_t)e->model.c.n_vocab * sizeof *logits);
+    Status st = chat_choose(e->gguf, e->tok, o, &form);
+    if (!st.code) st = receive(o, e, &r, logits);
+    if (!st.code) st = answer_fits(e, o, r.seq.n_tokens);
+    if (!st.code) {
+        bool fresh = !tokens_text(e, &r.seq, &given) && !form;
+        st = answer_run(e, o, form, (Str){given.data, given.n}, fresh, (Str){0}, &r);
+    }
+    kv_release(&e->kv, &r.seq);
+    sequence_free(&r.seq);
+    timeline_free(&r.time);
+    buf_free(&given);
+    free(logits);
+    chat_free(form);
+    return st;
+}
+
+Status decode_run(const Options *o) {
+    Engine e;
+    TRY(engine_open(&e, o, (EngineNeeds){.need_tokenizer = true, .whole = true}));
+    Status st = decode(o, &e);
+    engine_close(&e);
+    return st;
+}

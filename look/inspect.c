@@ -1,0 +1,432 @@
+// look/inspect.c: what is in a model file and what running it costs, as text or as one JSON object.
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "answer/chat.h"
+#include "gpu/cuda.h"
+#include "engine.h"
+#include "look/look.h"
+#include "answer/output.h"
+#include "answer/report.h"
+
+// What was found out; the model and the tokenizer may be missing, and then a Status says why.
+typedef struct {
+    const Options *o;
+    Gguf *g;
+    Model model;
+    Tokenizer *tok;
+    Status model_status, tok_status;
+    const char *template; // name
+} Inspection;
+
+static const char *const type_names[GGUF_N_TYPES] = {
+    [GGUF_U8] = "u8",   [GGUF_I8] = "i8",   [GGUF_U16] = "u16",   [GGUF_I16] = "i16", [GGUF_U32] = "u32",
+    [GGUF_I32] = "i32", [GGUF_F32] = "f32", [GGUF_BOOL] = "bool", [GGUF_STR] = "str", [GGUF_ARRAY] = "array",
+    [GGUF_U64] = "u64", [GGUF_I64] = "i64", [GGUF_F64] = "f64",
+};
+
+// ---- metadata -------------------------------------------------------------------------------------------------------
+
+// One little-endian element as a JSON value; returns the bytes it takes. Lengths were checked when the file was opened.
+static size_t element(GgufType type, const uint8_t *at, json_t **out) {
+    union {
+        uint8_t u8;
+        int8_t i8;
+        uint16_t u16;
+        int16_t i16;
+        uint32_t u32;
+        int32_t i32;
+        uint64_t u64;
+        int64_t i64;
+        float f32;
+        double f64;
+    } v = {0};
+    static const uint8_t sizes[GGUF_N_TYPES] = {
+        [GGUF_U8] = 1,  [GGUF_I8] = 1,  [GGUF_BOOL] = 1, [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4,
+        [GGUF_I32] = 4, [GGUF_F32] = 4, [GGUF_U64] = 8,  [GGUF_I64] = 8, [GGUF_F64] = 8, [GGUF_STR] = 8,
+    };
+    memcpy(&v, at, sizes[type]);
+    switch (type) {
+    case GGUF_U8: *out = json_integer(v.u8); break;
+    case GGUF_I8: *out = json_integer(v.i8); break;
+    case GGUF_U16: *out = json_integer(v.u16); break;
+    case GGUF_I16: *out = json_integer(v.i16); break;
+    case GGUF_U32: *out = json_integer(v.u32); break;
+    case GGUF_I32: *out = json_integer(v.i32); break;
+    case GGUF_U64: *out = v.u64 > INT64_MAX ? json_real((double)v.u64) : json_integer((json_int_t)v.u64); break;
+    case GGUF_I64: *out = json_integer(v.i64); break;
+    case GGUF_F32: *out = jsonio_number((double)v.f32, 9); break;
+    case GGUF_F64: *out = jsonio_number(v.f64, 12); break;
+    case GGUF_BOOL: *out = json_boolean(v.u8); break;
+    case GGUF_STR: *out = jsonio_text((Str){(const char *)at + 8, (size_t)v.u64}); return 8 + (size_t)v.u64;
+    default: *out = json_null(); break; // arrays of arrays are not looked into
+    }
+    return sizes[type];
+}
+
+// A scalar as itself, an array as its first elements; *more: there are others.
+static json_t *value_json(const GgufValue *v, uint64_t most, bool *more) {
+    json_t *one;
+    *more = false;
+    if (v->type != GGUF_ARRAY) {
+        element(v->type, v->data, &one);
+        return one;
+    }
+    json_t *list = json_array();
+    const uint8_t *at = v->data;
+    *more = v->n > most || v->elem_type == GGUF_ARRAY;
+    for (uint64_t i = 0; i < v->n && i < most && v->elem_type != GGUF_ARRAY; i++) {
+        at += element(v->elem_type, at, &one);
+        jsonio_append(list, one);
+    }
+    return list;
+}
+
+static void print_element(const json_t *v, Buf *out) {
+    if (json_is_string(v)) {
+        size_t n = json_string_length(v), shown = n > 60 ? utf8_whole(json_string_value(v), 60) : n;
+        buf_str(out, "\"");
+        utf8_escape(out, json_string_value(v), shown);
+        buf_str(out, shown < n ? "...\"" : "\"");
+        if (shown < n) buf_printf(out, " (%zu bytes)", n);
+    } else if (json_is_real(v)) buf_printf(out, "%.7g", json_real_value(v));
+    else if (json_is_integer(v)) buf_printf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+    else buf_str(out, json_is_true(v) ? "true" : json_is_false(v) ? "false" : "?");
+}
+
+static void print_metadata(const Inspection *in, Buf *out) {
+    buf_printf(out, "\nmetadata (%d)\n", gguf_n_values(in->g));
+    for (int i = 0; i < gguf_n_values(in->g); i++) {
+        const GgufValue *v = gguf_value_at(in->g, i);
+        bool array = v->type == GGUF_ARRAY, more;
+        char type[48];
+        snprintf(type, sizeof type, "%s", type_names[v->elem_type]);
+        if (array) snprintf(type, sizeof type, "%s[%" PRIu64 "]", type_names[v->elem_type], v->n);
+        buf_str(out, "  ");
+        size_t at = out->n;
+        utf8_escape(out, v->key.data, v->key.n);
+        buf_printf(out, "%*s %-12s ", out->n - at < 42 ? (int)(42 - (out->n - at)) : 0, "", type);
+        json_t *value = value_json(v, 4, &more);
+        if (!array) print_element(value, out);
+        for (size_t k = 0; array && k < json_array_size(value); k++) {
+            buf_str(out, k ? ", " : "");
+            print_element(json_array_get(value, k), out);
+        }
+        buf_str(out, more ? ", ...\n" : "\n");
+        json_decref(value);
+    }
+}
+
+// ---- tensors --------------------------------------------------------------------------------------------------------
+
+static void shape_text(const GgufTensor *t, Buf *out) {
+    for (int d = 0; d < t->n_dims; d++) buf_printf(out, "%s%" PRIu64, d ? " x " : "", t->dims[d]);
+}
+
+static void print_tensors(const Inspection *in, Buf *out) {
+    buf_printf(out, "\ntensors (%d)\n", gguf_n_tensors(in->g));
+    for (int i = 0; i < gguf_n_tensors(in->g); i++) {
+        const GgufTensor *t = gguf_tensor_at(in->g, i);
+        Buf name = {0}, shape = {0};
+        char size[24];
+        utf8_escape(&name, t->name.data, t->name.n);
+        shape_text(t, &shape);
+        buf_printf(out, "  %-34s %-7s %-18s %10s%s\n", name.data, type_name(t->type), shape.data,
+                   size_text((double)t->n_bytes, size),
+                   in->model_status.code || model_uses(&in->model, i) ? "" : "  not used");
+        buf_free(&name);
+        buf_free(&shape);
+    }
+}
+
+typedef struct {
+    int type, n;
+    size_t bytes;
+} TypeCount;
+
+// The tensor types of the file with their tensors and bytes, in the order in which they come.
+static int count_types(const Gguf *g, TypeCount *types, int max) {
+    int n = 0;
+    for (int i = 0; i < gguf_n_tensors(g); i++) {
+        const GgufTensor *t = gguf_tensor_at(g, i);
+        int k = 0;
+        while (k < n && types[k].type != t->type) k++;
+        if (k == n && n == max) continue;
+        if (k == n) types[n++] = (TypeCount){.type = t->type};
+        types[k].n++;
+        types[k].bytes += t->n_bytes;
+    }
+    return n;
+}
+
+// ---- what it costs --------------------------------------------------------------------------------------------------
+
+enum { ROWS = 512 }; // a step's default
+
+// Of one answer: layers with a window hold no more than that and a step's rows.
+static KvShape kv_shape(const Model *m, int n_ctx) {
+    enum { BLOCK = 32 };
+    KvShape s = engine_kv_shape(m);
+    s.type_k = s.type_v = engine_kv_type(m, KV_TYPE_AUTO);
+    s.n_ctx = n_ctx;
+    s.n_seqs = 1;
+    if (s.n_windowed > 0) s.block = BLOCK, s.n_partners = kv_partners_needed(&s, int_min(ROWS, n_ctx));
+    return s;
+}
+
+// Powers of two from 512 up to the trained context, which comes last whatever it is.
+static int next_context(int n, int trained) {
+    if (n >= trained) return 0;
+    return n > trained / 2 ? trained : 2 * n;
+}
+static int first_context(int trained) { return int_min(512, int_max(1, trained)); }
+
+// What a run with a context of n_ctx takes, with the default of rows a step and a thread on each core.
+typedef struct {
+    size_t weights, kv, scratch, total;
+} Memory;
+
+static Memory memory_of(const Model *m, int n_ctx) {
+    KvShape s = kv_shape(m, n_ctx);
+    Memory out = {.weights = model_weight_bytes(m), .kv = kv_bytes(&s)};
+    out.scratch = workspace_bytes(m, threads_default(), int_min(ROWS, n_ctx), 1);
+    out.total = out.weights + out.kv + out.scratch;
+    return out;
+}
+
+typedef struct {
+    const char *name;
+    int first, rows;
+} Step;
+
+static int steps_of(const Model *m, Step steps[3]) {
+    int trained = int_max(1, m->c.n_ctx_train);
+    steps[0] = (Step){"prefill", 0, int_min(512, trained)};
+    steps[1] = (Step){"decode", 0, 1};
+    steps[2] = (Step){"decode", trained - 1, 1};
+    return 3;
+}
+
+static void print_costs(const Inspection *in, Buf *out) {
+    const Model *m = &in->model;
+    char a[24], b[24], c[24], d[24];
+    buf_printf(out, "\nmemory, KV cache in %s\n  %-10s %10s   %10s   %10s   %10s\n",
+               type_name(engine_kv_type(m, KV_TYPE_AUTO)), "context", "weights", "KV", "scratch", "total");
+    for (int n = first_context(m->c.n_ctx_train); n; n = next_context(n, m->c.n_ctx_train)) {
+        Memory x = memory_of(m, n);
+        buf_printf(out, "  %-10d %10s + %10s + %10s = %10s\n", n, size_text((double)x.weights, a),
+                   size_text((double)x.kv, b), size_text((double)x.scratch, c), size_text((double)x.total, d));
+    }
+    buf_str(out, "\nsteps\n");
+    Step steps[3];
+    int n_steps = steps_of(m, steps);
+    for (int i = 0; i < n_steps; i++) {
+        KvShape s = kv_shape(m, int_max(1, m->c.n_ctx_train));
+        Cost cost = cost_rows(m, &s, steps[i].first, steps[i].rows, 1);
+        buf_printf(out, "  %s of %d at depth %d: %.4g GFLOP, %s, %.3g FLOP/byte\n", steps[i].name, steps[i].rows,
+                   steps[i].first, cost.flops / 1e9, size_text(cost.bytes, a),
+                   cost.bytes > 0 ? cost.flops / cost.bytes : 0);
+    }
+}
+
+static double bits_per_weight(const Inspection *in) {
+    double weights = 0, bytes = 0;
+    for (int i = 0; i < gguf_n_tensors(in->g); i++) {
+        const GgufTensor *t = gguf_tensor_at(in->g, i);
+        weights += (double)t->dims[0] * (double)t->dims[1] * (double)t->dims[2] * (double)t->dims[3];
+        bytes += (double)t->n_bytes;
+    }
+    return weights > 0 ? 8 * bytes / weights : 0;
+}
+
+// ---- text -----------------------------------------------------------------------------------------------------------
+
+static void print_summary(const Inspection *in, Buf *out) {
+    char a[24], version[32] = "llama2.c";
+    const Config *c = &in->model.c;
+    if (gguf_version(in->g)) snprintf(version, sizeof version, "GGUF v%" PRIu32, gguf_version(in->g));
+    buf_printf(out, "file        %s, %s, %s\n", gguf_name(in->g), version,
+               size_text((double)gguf_file_bytes(in->g), a));
+    if (!in->model_status.code) {
+        bool named = c->name[0] && strcmp(c->name, c->arch) != 0;
+        buf_printf(out, "model       %s%s", c->arch, named ? ", " : "");
+        if (named) utf8_escape(out, c->name, strlen(c->name));
+        buf_printf(out, ", %s parameters, %.3g bits each\n", count_text((double)model_n_params(&in->model), a),
+                   bits_per_weight(in));
+        buf_printf(out, "shape       %d layers, dim %d, %d heads and %d KV heads of %d, ffn %d, vocabulary %d%s\n",
+                   c->n_layers, c->dim, c->n_heads, c->n_kv_heads, c->head_dim, c->ffn, c->n_vocab,
+                   c->tied ? ", tied" : "");
+        buf_printf(out, "context     %d; RoPE base %.7g over %d, scaling %s\n", c->n_ctx_train, (double)c->rope_base,
+                   c->n_rot, c->rope_scaling);
+        if (c->n_windowed > 0)
+            buf_printf(out, "window      %d tokens in %d of %d layers\n", c->window, c->n_windowed, c->n_layers);
+    }
+    if (in->tok) buf_printf(out, "tokenizer   %s, %d tokens\n", tokenizer_kind(in->tok), tokenizer_n(in->tok));
+    else buf_printf(out, "tokenizer   none that can be used: %s\n", in->tok_status.message);
+    buf_printf(out, "template    %s\n", in->template);
+    buf_printf(out, "machine     CPU %s; CUDA ", cpu_isa_list());
+    cuda_describe(out);
+    buf_str(out, "\n");
+    TypeCount types[64];
+    int n = count_types(in->g, types, 64);
+    buf_str(out, "types       ");
+    for (int i = 0; i < n; i++)
+        buf_printf(out, "%s%s: %d tensors, %s", i ? "; " : "", type_name(types[i].type), types[i].n,
+                   size_text((double)types[i].bytes, a));
+    buf_str(out, n ? "\n" : "no tensors\n");
+}
+
+// ---- JSON -----------------------------------------------------------------------------------------------------------
+
+static void set_int(json_t *j, const char *key, double v) { // a double is a whole number for sure up to 2^53
+    jsonio_put(j, key, v < 0x1p53 ? json_integer((json_int_t)v) : json_real(v));
+}
+
+static json_t *config_json(const Config *c) {
+    json_t *j = json_object();
+    jsonio_put(j, "arch", jsonio_text(str_of(c->arch)));
+    jsonio_put(j, "name", jsonio_text(str_of(c->name)));
+    set_int(j, "n_layers", c->n_layers);
+    set_int(j, "dim", c->dim);
+    set_int(j, "n_heads", c->n_heads);
+    set_int(j, "n_kv_heads", c->n_kv_heads);
+    set_int(j, "head_dim", c->head_dim);
+    set_int(j, "ffn", c->ffn);
+    set_int(j, "n_vocab", c->n_vocab);
+    set_int(j, "n_ctx_train", c->n_ctx_train);
+    if (c->n_windowed > 0) set_int(j, "window", c->window);
+    if (c->n_windowed > 0) set_int(j, "n_windowed", c->n_windowed);
+    set_int(j, "n_rot", c->n_rot);
+    jsonio_put(j, "rope_base", jsonio_number((double)c->rope_base, 6));
+    jsonio_put(j, "rope_scaling", jsonio_text(str_of(c->rope_scaling)));
+    jsonio_put(j, "tied", json_boolean(c->tied));
+    return j;
+}
+
+static json_t *metadata_json(const Gguf *g) {
+    json_t *j = json_object();
+    for (int i = 0; i < gguf_n_values(g); i++) {
+        const GgufValue *v = gguf_value_at(g, i);
+        Buf key = {0};
+        bool more;
+        utf8_repair(&key, v->key.data, v->key.n);
+        json_t *value = value_json(v, 4, &more);
+        if (v->type == GGUF_ARRAY) { // abbreviated
+            json_t *array = json_object();
+            jsonio_put(array, "type", json_string(type_names[v->elem_type]));
+            set_int(array, "n", (double)v->n);
+            jsonio_put(array, "first", value);
+            value = array;
+        }
+        jsonio_put(j, key.data, value);
+        buf_free(&key);
+    }
+    return j;
+}
+
+static json_t *tensors_json(const Inspection *in) {
+    json_t *list = json_array();
+    for (int i = 0; i < gguf_n_tensors(in->g); i++) {
+        const GgufTensor *t = gguf_tensor_at(in->g, i);
+        json_t *j = json_object(), *shape = json_array();
+        for (int d = 0; d < t->n_dims; d++) jsonio_append(shape, json_integer((json_int_t)t->dims[d]));
+        jsonio_put(j, "name", jsonio_text(t->name));
+        jsonio_put(j, "type", json_string(type_name(t->type)));
+        jsonio_put(j, "shape", shape);
+        set_int(j, "bytes", (double)t->n_bytes);
+        if (!in->model_status.code) jsonio_put(j, "used", json_boolean(model_uses(&in->model, i)));
+        jsonio_append(list, j);
+    }
+    return list;
+}
+
+static void put_costs(const Inspection *in, json_t *j) {
+    const Model *m = &in->model;
+    json_t *memory = json_array(), *list = json_array();
+    for (int n = first_context(m->c.n_ctx_train); n; n = next_context(n, m->c.n_ctx_train)) {
+        Memory x = memory_of(m, n);
+        json_t *one = json_object();
+        set_int(one, "context", n);
+        set_int(one, "weights", (double)x.weights);
+        set_int(one, "kv", (double)x.kv);
+        set_int(one, "scratch", (double)x.scratch);
+        set_int(one, "total", (double)x.total);
+        jsonio_append(memory, one);
+    }
+    Step steps[3];
+    int n_steps = steps_of(m, steps);
+    for (int i = 0; i < n_steps; i++) {
+        KvShape s = kv_shape(m, int_max(1, m->c.n_ctx_train));
+        Cost c = cost_rows(m, &s, steps[i].first, steps[i].rows, 1);
+        json_t *one = json_object();
+        jsonio_put(one, "phase", json_string(steps[i].name));
+        set_int(one, "rows", steps[i].rows);
+        set_int(one, "depth", steps[i].first);
+        set_int(one, "flops", c.flops);
+        set_int(one, "bytes", c.bytes);
+        jsonio_append(list, one);
+    }
+    jsonio_put(j, "kv_type", json_string(type_name(engine_kv_type(m, KV_TYPE_AUTO))));
+    jsonio_put(j, "memory", memory);
+    jsonio_put(j, "steps", list);
+}
+
+static void print_json(const Inspection *in, Buf *out) {
+    json_t *j = json_object();
+    jsonio_put(j, "file", jsonio_text(str_of(gguf_name(in->g))));
+    set_int(j, "gguf_version", gguf_version(in->g));
+    set_int(j, "bytes", (double)gguf_file_bytes(in->g));
+    if (!in->model_status.code) {
+        jsonio_put(j, "config", config_json(&in->model.c));
+        set_int(j, "parameters", (double)model_n_params(&in->model));
+        set_int(j, "weight_bytes", (double)model_weight_bytes(&in->model));
+    }
+    jsonio_put(j, "bits_per_weight", jsonio_number(bits_per_weight(in), 4));
+    if (in->tok) jsonio_put(j, "tokenizer", json_string(tokenizer_kind(in->tok)));
+    jsonio_put(j, "template", json_string(in->template));
+    jsonio_put(j, "metadata", metadata_json(in->g));
+    jsonio_put(j, "tensors", tensors_json(in));
+    if (!in->model_status.code) put_costs(in, j);
+    jsonio_line(j, out);
+}
+
+// ---- the mode -------------------------------------------------------------------------------------------------------
+
+static const char *template_name(const Inspection *in) {
+    ChatTemplate *c = NULL;
+    if (!gguf_value(in->g, "tokenizer.chat_template")) return "none";
+    bool good = in->tok && !chat_choose(in->g, in->tok, &(Options){0}, &c).code;
+    const char *name = !good ? "Jinja that cannot be parsed" : c ? "Jinja" : "empty";
+    chat_free(c);
+    return name;
+}
+
+Status inspect_run(const Options *o) {
+    Inspection in = {.o = o};
+    TRY(engine_file(o, &in.g));
+    const Backend *be;
+    in.model_status = cpu_backend("auto", &be);
+    if (!in.model_status.code) in.model_status = model_load(&in.model, in.g, be);
+    in.tok_status = engine_tokenizer(in.g, &in.tok);
+    in.template = template_name(&in);
+    Buf out = {0};
+    if (o->json) print_json(&in, &out);
+    else {
+        print_summary(&in, &out);
+        print_metadata(&in, &out);
+        print_tensors(&in, &out);
+        if (!in.model_status.code) print_costs(&in, &out);
+    }
+    bool gone = false;
+    Status st = output_write(out.data, out.n, &gone);
+    buf_free(&out);
+    // Everything that there is to see has been shown; a model that cannot run is still an error.
+    if (!st.code) st = in.model_status;
+    if (!st.code && o->check_tensors) st = model_check_tensors(&in.model);
+    if (!in.model_status.code) model_free(&in.model);
+    tokenizer_free(in.tok);
+    gguf_close(in.g);
+    return st;
+}

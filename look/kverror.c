@@ -1,0 +1,117 @@
+// look/kverror.c: see look/kverror.h.
+#include "look/kverror.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+Status kverror_new(KvError *c, const Engine *e, int n_tokens) {
+    const Workspace *w = &e->work;
+    size_t n_layers = (size_t)e->model.c.n_layers, n = n_layers * (size_t)n_tokens * (size_t)w->kv_dim;
+    if (e->shape.n_device > 0)
+        return status_error(QUILL_USAGE,
+                            "--kv-error: all layers on the CPU expected, found %d on the GPU; --device cpu "
+                            "is",
+                            e->shape.n_device);
+    *c = (KvError){.n_tokens = n_tokens, .kv_dim = w->kv_dim};
+    c->k = pages_alloc(n * sizeof *c->k, true);
+    c->v = pages_alloc(n * sizeof *c->v, true);
+    c->exact = mem_alloc((size_t)w->max_rows * (size_t)w->q_dim * sizeof *c->exact);
+    c->error = mem_alloc(n_layers * sizeof *c->error);
+    c->norm = mem_alloc(n_layers * sizeof *c->norm);
+    c->n_bytes = n * sizeof *c->k;
+    if (c->k && c->v) return OK;
+    return status_error(QUILL_MEMORY,
+                        "--kv-error: 2 x %zu bytes for the K and V of %d tokens were refused by the system", c->n_bytes,
+                        n_tokens);
+}
+
+void kverror_free(KvError *c) {
+    pages_free(c->k, c->n_bytes);
+    pages_free(c->v, c->n_bytes);
+    free(c->exact);
+    free(c->error);
+    free(c->norm);
+}
+
+// ---- the reference --------------------------------------------------------------------------------------------------
+
+typedef struct {
+    const KvError *c;
+    const Workspace *w;
+    const Layer *l;
+    const Batch *b;
+} Reference;
+
+static double dot(const float *x, const float *y, int n) {
+    double even = 0, odd = 0; // two sums: an addition need not wait for the one before
+    for (int i = 0; i + 1 < n; i += 2) {
+        even += (double)x[i] * (double)y[i];
+        odd += (double)x[i + 1] * (double)y[i + 1];
+    }
+    return even + odd + (n % 2 ? (double)x[n - 1] * (double)y[n - 1] : 0);
+}
+
+// Where K or V of a token and KV head begins.
+static size_t held_at(const KvError *c, const Layer *l, int token, int head) {
+    return ((size_t)l->index * (size_t)c->n_tokens + (size_t)token) * (size_t)c->kv_dim +
+           (size_t)(head * l->heads.head_dim);
+}
+
+// One row and head, in the order of the text: out = sum over tokens of softmax(scale q k) v.
+static void attend_exactly(const Reference *r, int row, int head, double *scores, double *out) {
+    const Heads *h = &r->l->heads;
+    int pos = r->b->pos[row], first = h->window ? int_max(0, pos + 1 - h->window) : 0, hd = h->head_dim;
+    int kv_head = head / (h->n_heads / h->n_kv_heads);
+    const float *q = r->w->q + (size_t)row * (size_t)r->w->q_dim + (size_t)head * (size_t)hd;
+    double most = -INFINITY, sum = 0;
+    for (int i = first; i <= pos; i++) {
+        scores[i] = (double)h->scale * dot(q, r->c->k + held_at(r->c, r->l, i, kv_head), hd);
+        if (h->softcap != 0) scores[i] = (double)h->softcap * tanh(scores[i] / (double)h->softcap);
+        most = fmax(most, scores[i]);
+    }
+    memset(out, 0, (size_t)hd * sizeof *out);
+    for (int i = first; i <= pos; i++) {
+        const float *v = r->c->v + held_at(r->c, r->l, i, kv_head);
+        double p = exp(scores[i] - most);
+        sum += p;
+        for (int d = 0; d < hd; d++) out[d] += p * (double)v[d];
+    }
+    for (int d = 0; d < hd; d++) out[d] /= sum;
+}
+
+static void attend_row(void *arg, int row, int thread) {
+    (void)thread;
+    const Reference *r = arg;
+    int hd = r->l->heads.head_dim;
+    double *scores = mem_alloc((size_t)(r->b->pos[row] + 1) * sizeof *scores);
+    double *out = r->c->exact + (size_t)row * (size_t)r->w->q_dim;
+    for (int head = 0; head < r->l->heads.n_heads; head++)
+        attend_exactly(r, row, head, scores, out + (size_t)head * (size_t)hd);
+    free(scores);
+}
+
+// ---- both -----------------------------------------------------------------------------------------------------------
+
+static void add_error(KvError *c, const Workspace *w, int layer, int n_rows) {
+    for (size_t k = 0; k < (size_t)n_rows * (size_t)w->q_dim; k++) {
+        double d = (double)w->a[k] - c->exact[k];
+        c->error[layer] += d * d;
+        c->norm[layer] += c->exact[k] * c->exact[k];
+    }
+}
+
+static void attended(void *arg, const Workspace *w, const Layer *l, const Batch *b) {
+    KvError *c = arg;
+    for (int i = 0; i < b->n_rows; i++) {
+        size_t from = (size_t)i * (size_t)w->kv_dim, to = held_at(c, l, b->pos[i], 0);
+        memcpy(c->k + to, w->k + from, (size_t)w->kv_dim * sizeof *c->k);
+        memcpy(c->v + to, w->v + from, (size_t)w->kv_dim * sizeof *c->v);
+    }
+    threads_run(w->pool, attend_row, &(Reference){c, w, l, b}, b->n_rows);
+    add_error(c, w, l->index, b->n_rows);
+}
+
+Watch kverror_watch(KvError *c) { return (Watch){.attended = attended, .arg = c}; }
+
+double kverror_of(const KvError *c, int layer) { return sqrt(c->error[layer] / c->norm[layer]); }

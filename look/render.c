@@ -1,0 +1,153 @@
+// look/render.c: `quill template`: what a chat template makes of messages in JSON.
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "answer/chat.h"
+#include "engine.h"
+#include "base/jsonio.h"
+#include "look/look.h"
+#include "answer/output.h"
+
+// ---- JSON as the template's values ----------------------------------------------------------------------------------
+
+static Value from_json(Heap *h, const json_t *j);
+
+static Value from_array(Heap *h, const json_t *j) {
+    Value list = value_new_list(h, V_LIST, json_array_size(j));
+    for (size_t i = 0; i < list.list->n && !h->failed.code; i++)
+        list.list->items[i] = from_json(h, json_array_get(j, i));
+    return list;
+}
+
+// Numbers and texts came with the message, and so did the keys; a role that templates know is as good as their own.
+static Value from_object(Heap *h, const json_t *j) {
+    Value d = value_dict(h);
+    const char *key;
+    size_t n_key;
+    json_t *value;
+    json_object_keylen_foreach((json_t *)j, key, n_key, value) {
+        Value v = from_json(h, value);
+        bool role = strcmp(key, "role") == 0 && value_is(v, V_STRING) && chat_is_role(text_str(*v.text));
+        if (role) v = value_string(h, text_str(*v.text), true);
+        dict_set(h, d.dict, value_string(h, (Str){key, n_key}, false), v);
+    }
+    return d;
+}
+
+static Value from_json(Heap *h, const json_t *j) {
+    Value v = value_none();
+    if (!heap_enter(h)) return v;
+    switch (json_typeof(j)) {
+    case JSON_OBJECT: v = from_object(h, j); break;
+    case JSON_ARRAY: v = from_array(h, j); break;
+    case JSON_STRING: v = value_string(h, (Str){json_string_value(j), json_string_length(j)}, false); break;
+    case JSON_INTEGER: v = value_int(json_integer_value(j)); break;
+    case JSON_REAL: v = value_float(json_real_value(j)); break;
+    case JSON_TRUE:
+    case JSON_FALSE: v = value_bool(json_is_true(j)); break;
+    case JSON_NULL: break;
+    }
+    v.foreign = true;
+    heap_leave(h);
+    return v;
+}
+
+// ---- the mode -------------------------------------------------------------------------------------------------------
+
+// "2026-01-02T03:04:05" or "2026-01-02"; NULL: the clock.
+static Status parse_now(const char *text, struct tm *out) {
+    time_t seconds = time(NULL);
+    localtime_r(&seconds, out);
+    if (!text) return OK;
+    *out = (struct tm){.tm_isdst = -1};
+    const char *end = strptime(text, "%Y-%m-%d", out);
+    if (end && (*end == 'T' || *end == ' ')) end = strptime(end + 1, "%H:%M:%S", out);
+    if (!end || *end)
+        return status_error(QUILL_USAGE, "--now: a time as 2026-01-02T03:04:05 expected, found \"%.100s\"", text);
+    mktime(out); // the day of the week
+    return OK;
+}
+
+// The model's template and texts, or those that the options give.
+static Status open_template(const Options *o, ChatTemplate **out) {
+    bool own = !o->chat_template && !o->chat_template_file;
+    Gguf *g = NULL;
+    Tokenizer *t = NULL;
+    if (own || o->model) {
+        TRY(engine_file(o, &g));
+        Status st = engine_tokenizer(g, &t);
+        if (!st.code) st = chat_choose(g, t, o, out);
+        if (!st.code && !*out)
+            st = status_error(QUILL_MODEL,
+                              "%s: key tokenizer.chat_template: a template expected, found none; --chat-template and "
+                              "--chat-template-file give one",
+                              gguf_name(g));
+        tokenizer_free(t);
+        gguf_close(g);
+        return st;
+    }
+    return chat_from_options(o, (Str){"", 0}, (Str){"", 0}, out);
+}
+
+static void set_text(Heap *h, Value variables, const char *name, const char *text) {
+    if (text) dict_set_str(h, variables.dict, name, value_string(h, str_of(text), true));
+}
+
+// An object's keys are variables; an array is the messages.
+static Status render(const ChatTemplate *c, const Options *o, const json_t *input, size_t n_input, Rendered *out) {
+    struct tm now;
+    TRY(parse_now(o->now, &now));
+    Heap *h = chat_heap(n_input);
+    Value variables = chat_variables(c, h, !o->no_generation_prompt), given = from_json(h, input);
+    set_text(h, variables, "bos_token", o->bos);
+    set_text(h, variables, "eos_token", o->eos);
+    if (json_is_array(input)) dict_set_str(h, variables.dict, "messages", given);
+    for (size_t i = 0; json_is_object(input) && !h->failed.code && i < given.dict->n; i++)
+        dict_set(h, variables.dict, given.dict->keys[i], given.dict->values[i]);
+    Status st = h->failed.code ? h->failed : chat_run(c, h, variables, &now, out);
+    heap_free(h);
+    return st;
+}
+
+static Status read_messages(const Options *o, json_t **out, size_t *n) {
+    Buf text = {0};
+    json_error_t error;
+    *out = NULL;
+    if (!o->file && isatty(STDIN_FILENO))
+        return status_error(QUILL_USAGE,
+                            "quill template: messages in JSON on stdin or -f FILE expected, found a terminal");
+    Status st = file_read(o->file ? o->file : "-", &text);
+    *n = text.n;
+    if (!st.code) {
+        *out = jsonio_read((Str){text.data, text.n}, JSON_ALLOW_NUL, &error);
+        bool good = *out && (json_is_array(*out) || json_object_get(*out, "messages"));
+        const char *name = o->file && strcmp(o->file, "-") ? o->file : "stdin";
+        if (!*out)
+            st = status_error(QUILL_USAGE, "%s: an array of messages in JSON expected, found \"%s\" at line %d", name,
+                              error.text, error.line);
+        else if (!good)
+            st = status_error(
+                QUILL_USAGE,
+                "%s: an array of messages, or an object with \"messages\", expected; found an object without", name);
+    }
+    buf_free(&text);
+    return st;
+}
+
+Status template_run(const Options *o) {
+    ChatTemplate *c = NULL;
+    json_t *input = NULL;
+    size_t n_input = 0;
+    Rendered out = {0};
+    TRY(open_template(o, &c));
+    Status st = read_messages(o, &input, &n_input);
+    if (!st.code) st = render(c, o, input, n_input, &out);
+    bool gone = false;
+    if (!st.code) st = output_write(out.text.data ? out.text.data : "", out.text.n, &gone);
+    rendered_free(&out);
+    json_decref(input);
+    chat_free(c);
+    return st;
+}

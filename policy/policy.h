@@ -1,0 +1,89 @@
+// policy/policy.h: what a request does with its steps: the rows it adds to them, and the tokens it makes of their
+// logits.
+//
+// The scheduler decides which requests run in a step. Each gets rows for tokens that are known and whose K and V are
+// not computed yet. Its policy does the rest, in five parts:
+//
+//   fetch    before a request's first row: K and V that were computed elsewhere (--kv-dir)
+//   room     before the rows of each step: how many slots they may write; eviction gives up old slots here
+//   propose  behind the known rows: rows of unverified tokens, and which rows' logits are wanted
+//   accept   after the step: logits, or the tokens that a device drew from them, become tokens of the request
+//   end      the request has finished
+//
+// A policy leaves the parts NULL that it does not change, and names the policy that does them in `next`. The last one
+// is plain decoding (plain.h), which proposes nothing and accepts one token. The scheduler never includes a policy: it
+// is given one for all requests, and a request may bring another (Request.policy).
+//
+//   static void propose(const Policy *p, Scheduler *s, SeqRows *rows) {       // speculation, on top of plain decoding
+//       rows->n_draft = guess(p->arg, rows->seq, rows->draft, rows->room);    // tokens that may come next
+//       rows->n_out += rows->n_draft;                                         // their logits too, to judge them
+//   }
+//   Policy speculative = {.propose = propose, .arg = guesser, .next = &plain_policy};
+//
+// Rows of unverified tokens ("drafts") are never part of Sequence.tokens. scheduler_emit keeps the K and V of a draft
+// when the token that it stands for comes out and another one follows; all other drafts are forgotten after accept.
+// So a draft is never named, shared, saved or counted, whatever a policy does. Drafts get the rows and blocks that the
+// known tokens of all requests leave, and of sealed KV no slot that completes a group: a sealed group holds verified
+// tokens only.
+#ifndef QUILL_POLICY_H
+#define QUILL_POLICY_H
+
+#include "kvcache.h"
+
+typedef struct Request Request;
+typedef struct Scheduler Scheduler;
+typedef struct Policy Policy;
+
+// The rows of one sequence in a step: n_known tokens of the sequence, then n_draft unverified ones.
+typedef struct {
+    Request *request; // NULL: it ended while the step was on its way
+    Sequence *seq;    // of that request
+    int slot, first;  // of the first row: its slot, and the index of its token, which is its RoPE position too
+    int n_known;
+    // set by propose
+    int n_draft;
+    int *draft;           // (room) their tokens
+    int first_out, n_out; // the rows whose logits are wanted; before propose: the row of the last token, or none
+    Probe *probe;         // NULL, or what attention reports of a step with rows of this sequence alone
+    int room, room_out;   // given to propose: the most that n_draft and n_out may be
+    // given to accept, one of them; the other is NULL
+    const float *logits; // (n_out, n_vocab)
+    const int *tokens;   // (n_out) -1: no logit was finite
+    int n_emitted;       // tokens of the request that came of these rows
+} SeqRows;
+
+struct Policy {
+    // Called between steps for a request that begins, or begins again: appends slots of its next tokens to r->seq,
+    // `most` of them and the rest of a block at most. Returns whether there was no more to append.
+    bool (*fetch)(const Policy *p, Request *r, int most);
+    // Slots that the rows of the next step may write, at least 1 unless the context is full. A request of a policy with
+    // `room` has one sequence and no drafts, since slots that are given up cannot be taken back.
+    int (*room)(const Policy *p, Request *r);
+    bool endless; // with `room`: the context never ends a request
+    // Once for each sequence that has rows in the step, chunks of a prompt too. Unless the rows reach the last token of
+    // the sequence, rows->room and rows->n_out are 0.
+    void (*propose)(const Policy *p, Scheduler *s, SeqRows *rows);
+    // Once for each request whose rows reach the last token of a sequence, or have logits: the rows of its sequences,
+    // in the order seq, more[0], more[1], ... May fork, truncate and release them and change Request.more. Afterwards
+    // the request has finished (scheduler_emit), or each of its sequences has a token whose K and V are not computed.
+    void (*accept)(const Policy *p, Scheduler *s, SeqRows *rows, int n);
+    bool takes_drawn; // with `accept`: one token that a device drew will do, nobody looks at logits
+    // Gives back what the policy keeps for a request; Request.seq stays its owner's. Called for every request that was
+    // added, from scheduler_emit too.
+    void (*end)(const Policy *p, Scheduler *s, Request *r);
+    void *arg; // the policy's own
+    const Policy *next;
+};
+
+// ---- for accept -----------------------------------------------------------------------------------------------------
+
+// The token that the request's sampler draws behind the tokens of `q`; -1: no logit is finite.
+int scheduler_draw(const Scheduler *s, const Request *r, const Sequence *q, const float *logits);
+// The next token of rows->request, in order: appended to its seq, emitted, and held against its limits; token < 0
+// finishes it as broken. Returns whether the request goes on: what is left of the rows is to be dropped if not.
+// logits: those it was drawn from, or NULL where Request.emit does not look.
+bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits);
+KvCache *scheduler_kv(Scheduler *s);
+int scheduler_n_vocab(const Scheduler *s);
+
+#endif

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Holds the sources against the table of rooms in CONTRIBUTING.md ("The house"); says nothing where they agree.
+
+- A file includes files of its own floor or a lower one. Units (X.c with X.h) do not include each other in a circle,
+  but for the Jinja evaluator, which recurs.
+- A public function, declared in X.h of a room R, is named X_..., R_... or R_X_....
+- At most 45 files lie at the top level; a source has fewer than 700 lines and a function fewer than 60.
+"""
+import os
+import re
+import subprocess
+import sys
+
+os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+files = subprocess.check_output(["git", "ls-files", "--cached", "--others", "--exclude-standard"], text=True).split()
+files = [f for f in files if os.path.exists(f)]
+sources = [f for f in files if re.search(r"\.(c|h|cu|cuh|cpp)$", f)]
+text = {f: open(f, encoding="utf-8").read() for f in sources}
+wrong = []
+
+# ---- floors and circles ----
+floors = {}  # "kv/", "kv/chain", "main": the floor of a room, or of a unit that has one of its own
+for floor, names in re.findall(r"^\| (\d+) \| (.*?) \|", open("CONTRIBUTING.md", encoding="utf-8").read(), re.M):
+    for name in re.findall(r"`([^`]+)`", names):
+        floors[name] = int(floor)
+
+
+def unit(file):
+    return file if file.endswith(".cu") else os.path.splitext(file)[0]
+
+
+def floor_of(file):
+    return floors.get(unit(file), floors.get(os.path.dirname(file) + "/"))
+
+
+includes = {}
+for f in sources:
+    if f.startswith(("tests/", "scripts/")):
+        continue
+    if floor_of(f) is None:
+        wrong.append(f"{f}: a row in the table of rooms expected, none found")
+        continue
+    for line, target in [(n, m[1]) for n, l in enumerate(text[f].split("\n"), 1) if (m := re.match(r'#\s*include "(.*?)"', l))]:
+        if target not in text:
+            wrong.append(f"{f}:{line}: {target}: a path from the top level expected")
+        elif floor_of(target) is None or floor_of(target) > floor_of(f):
+            wrong.append(f"{f}:{line}: {target} (floor {floor_of(target)}) is above floor {floor_of(f)}")
+        elif unit(target) != unit(f) and not f.startswith("jinja/"):
+            includes.setdefault(unit(f), set()).add(unit(target))
+
+
+def circle(at, path):
+    """The first circle on the way from `at` down; units without one are remembered."""
+    if at in path:
+        return path[path.index(at):] + [at]
+    if at in clear:
+        return None
+    found = next((c for x in sorted(includes.get(at, ())) if (c := circle(x, path + [at]))), None)
+    clear.add(at)
+    return found
+
+
+clear = set()
+for u in sorted(includes):
+    if c := circle(u, []):
+        wrong.append("a circle of includes: " + " -> ".join(c))
+
+# ---- names ----
+for f in sources:
+    if not f.endswith(".h") or f.startswith("tests/"):
+        continue
+    room, stem = os.path.basename(os.path.dirname(f)), os.path.basename(unit(f))
+    code = re.sub(r"//[^\n]*|^\s*#.*(?:\\\n.*)*", "", text[f], flags=re.M)
+    for name in re.findall(r"^[a-zA-Z_][\w \*]*?[ \*](\w+)\([^;{]*\)\s*[;{]", code, re.M):
+        if not any(p and name.startswith(p + "_") or name == p for p in (stem, room, room + "_" + stem)):
+            wrong.append(f"{f}: {name}: a name that begins with {stem}_{' or ' + room + '_' if room else ''} expected")
+
+# ---- sizes ----
+top = [f for f in files if "/" not in f]
+if len(top) > 45:
+    wrong.append(f"top level: at most 45 files expected, {len(top)} found")
+for f in sources:
+    lines = text[f].split("\n")
+    if len(lines) > 700:
+        wrong.append(f"{f}: fewer than 700 lines expected, {len(lines) - 1} found")
+    start = None
+    for n, line in enumerate(lines, 1):
+        if re.match(r"[A-Za-z_].*\)\s*(const )?\{$", line) and not line.startswith(("typedef", "namespace", "extern")):
+            start = n
+        elif line.startswith("}") and start:
+            if n - start + 1 >= 60:
+                wrong.append(f"{f}:{start}: a function of fewer than 60 lines expected, {n - start + 1} found")
+            start = None
+
+for w in wrong:
+    print(w, file=sys.stderr)
+sys.exit(1 if wrong else 0)

@@ -1,0 +1,695 @@
+// term/lines.c: see term/lines.h.
+#define _GNU_SOURCE
+#include "term/lines.h"
+
+#include <errno.h>
+#include <histedit.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <wchar.h>
+
+#include "term/keys.h"
+#include "term/recall.h"
+#include "base/signals.h"
+#include "term/terminal.h"
+
+struct Lines {
+    LinesSetup setup;
+    bool terminal; // stdin is one
+    Buf ahead;     // of a stream: read, not given out yet
+    // of the editor
+    EditLine *el; // NULL: there is none, the stream is read
+    FILE *out;
+    HistoryW *past;
+    Buf keys;             // read, not taken yet
+    size_t n_judged;      // how many of the first bytes have been checked: libedit gets them unchanged
+    bool pasting;         // inside a bracketed paste: escape sequences are text
+    bool searching;       // inside Ctrl-R's search, which does not look keys up in the table
+    int columns;          // of the terminal, when the line was drawn
+    int signals;          // signals_watch's
+    int stopped;          // the signal that ended the line
+    bool stopped_bare;    // nothing had been typed then
+    bool closed;          // the terminal is gone
+    bool goes_on;         // this is not the message's first line
+    bool quoted;          // the last message was
+    const char *question; // lines_ask: shown instead of the prompt; NULL: none
+};
+
+bool lines_terminal(const Lines *l) { return l->terminal; }
+bool lines_quoted(const Lines *l) { return l->quoted; }
+
+// ---- wide characters, which libedit speaks --------------------------------------------------------------------------
+
+static wchar_t *wide_of(Str text) {
+    wchar_t *out = mem_alloc((text.n + 1) * sizeof *out);
+    size_t n = 0;
+    for (size_t i = 0; i < text.n;) {
+        const unsigned char *s = (const unsigned char *)text.data + i;
+        int len = utf8_next(text.data + i, text.n - i);
+        wchar_t c = 0xfffd;
+        if (len == 1) c = s[0];
+        else if (len == 2) c = (s[0] & 0x1f) << 6 | (s[1] & 0x3f);
+        else if (len == 3) c = (s[0] & 0x0f) << 12 | (s[1] & 0x3f) << 6 | (s[2] & 0x3f);
+        else if (len == 4) c = (s[0] & 0x07) << 18 | (s[1] & 0x3f) << 12 | (s[2] & 0x3f) << 6 | (s[3] & 0x3f);
+        if (c) out[n++] = c; // libedit's texts end at a zero
+        i += (size_t)int_max(1, len);
+    }
+    return out;
+}
+
+static void narrow(const wchar_t *text, size_t n, Buf *out) {
+    buf_append(out, "", 0);
+    for (size_t i = 0; i < n; i++) {
+        unsigned c = (unsigned)text[i];
+        char s[4] = {(char)c};
+        int len = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+        static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
+        for (int at = len - 1; len > 1 && at > 0; at--, c >>= 6) s[at] = (char)(0x80 | (c & 0x3f));
+        if (len > 1) s[0] = (char)(lead[len] | c);
+        buf_append(out, s, (size_t)len);
+    }
+}
+
+#define CTRL_KEY(letter) ((letter)&0x1f)
+
+// ---- keys -----------------------------------------------------------------------------------------------------------
+
+static Lines *lines_of(EditLine *el) {
+    void *l = NULL;
+    el_get(el, EL_CLIENTDATA, &l);
+    return l;
+}
+
+// Replaces the first n bytes of the input. libedit gets the replacement unchanged.
+static void replace_keys(Lines *l, size_t n, Str with) {
+    Buf all = {0};
+    buf_append(&all, with.data, with.n);
+    buf_append(&all, l->keys.data + n, l->keys.n - n);
+    buf_free(&l->keys);
+    l->keys = all;
+    l->n_judged = with.n;
+}
+
+// Whether libedit has a binding for the sequence, its own or one of ~/.editrc. libedit has no call for this question,
+// so the output of its `bind` command is looked at: it is empty for an unbound sequence.
+static bool has_binding(Lines *l, const char *map, Str sequence) {
+    Buf name = {0};
+    for (size_t i = 0; i < sequence.n; i++) {
+        bool special = sequence.data[i] == '^' || sequence.data[i] == '\\';
+        buf_printf(&name, "%s%c", special ? "\\" : "", sequence.data[i]);
+    }
+    char *shown = NULL;
+    size_t n = 0;
+    FILE *answer = open_memstream(&shown, &n), *errors = fopen("/dev/null", "w");
+    if (answer && errors) {
+        el_set(l->el, EL_SETFP, 1, answer);
+        el_set(l->el, EL_SETFP, 2, errors);
+        if (map) el_set(l->el, EL_BIND, map, name.data, NULL);
+        else el_set(l->el, EL_BIND, name.data, NULL);
+        el_set(l->el, EL_SETFP, 1, l->out);
+        el_set(l->el, EL_SETFP, 2, l->out);
+    }
+    if (answer) fclose(answer);
+    if (errors) fclose(errors);
+    free(shown);
+    buf_free(&name);
+    return n > 0;
+}
+
+// Decides what libedit gets of the escape sequence that the input begins with. An unbound sequence is dropped: libedit
+// would insert its bytes from the third one on into the line.
+static void judge_sequence(Lines *l, size_t n) {
+    Str sequence = {l->keys.data, n};
+    Buf text = {0};
+    bool meta = n == 2 && (unsigned char)sequence.data[1] < 0x80;
+    if (keys_text(sequence, &text)) replace_keys(l, n, (Str){text.data, text.n});
+    else if (l->searching && n > 2) replace_keys(l, n, str_of("\033"));
+    else if (meta || has_binding(l, NULL, sequence) || has_binding(l, "-a", (Str){sequence.data + 1, n - 1}))
+        l->n_judged = n;
+    else replace_keys(l, n, (Str){"", 0});
+    buf_free(&text);
+}
+
+// Keeps track of Ctrl-R's search: it continues while text is typed or deleted, or Ctrl-R or Ctrl-S is pressed again.
+static void note_search(Lines *l, wchar_t c) {
+    static const char goes_on[] = {CTRL_KEY('R'), CTRL_KEY('S'), CTRL_KEY('H'), CTRL_KEY('W'), 0x7f, 0};
+    if (c == CTRL_KEY('R')) l->searching = true;
+    else if (c < ' ' && !strchr(goes_on, (int)c)) l->searching = false;
+}
+
+// Called when an incomplete escape sequence got no more bytes in time: ESC and Alt-P are keys of their own, anything
+// longer is dropped.
+static void end_waiting(Lines *l) {
+    if (l->n_judged || l->keys.n == 0 || l->keys.data[0] != '\033') return;
+    bool twice = l->keys.n == 2 && l->keys.data[1] == '\033';
+    if (twice) replace_keys(l, 2, str_of("\033")); // libedit would take the second one as the beginning of a sequence
+    else if (l->keys.n == 1 || (l->keys.n == 2 && l->keys.data[1] == 'P')) l->n_judged = l->keys.n;
+    else replace_keys(l, l->keys.n, (Str){"", 0});
+}
+
+// Takes the next whole character for libedit out of the input. False: it is not complete yet.
+static bool take_key(Lines *l, wchar_t *out) {
+    while (l->n_judged == 0) {
+        int n = l->pasting ? int_min(1, (int)l->keys.n) : keys_length((Str){l->keys.data, l->keys.n});
+        if (n <= 0) return false;
+        if (n > 1 && l->keys.data[0] == '\033') judge_sequence(l, (size_t)n);
+        else l->n_judged = (size_t)n;
+    }
+    int n = utf8_next(l->keys.data, l->keys.n);
+    if (n < 0) return false;
+    n = int_max(1, n);
+    wchar_t *wide = wide_of((Str){l->keys.data, (size_t)n});
+    *out = wide[0];
+    free(wide);
+    l->n_judged -= (size_t)int_min(n, (int)l->n_judged);
+    l->keys.n -= (size_t)n;
+    memmove(l->keys.data, l->keys.data + n, l->keys.n);
+    note_search(l, *out);
+    return true;
+}
+
+static void note_columns(Lines *l) {
+    struct winsize size;
+    bool known = ioctl(STDIN_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    l->columns = known ? size.ws_col : 80;
+}
+
+static void show_again(Lines *l) {
+    el_set(l->el, EL_PREP_TERM, 0); // the editor has to see that the modes are not its own any more
+    el_set(l->el, EL_PREP_TERM, 1);
+    el_resize(l->el);
+    fputc('\r', l->out);
+    el_set(l->el, EL_REFRESH);
+}
+
+// Rows above the cursor that the prompt and the text before it take.
+static int rows_above(Lines *l, int columns) {
+    const LineInfoW *line = el_wline(l->el);
+    int rows = 0, column = 2; // the prompt
+    for (const wchar_t *c = line->buffer; c < line->cursor; c++) {
+        int width = *c == '\n' ? 0 : int_max(1, wcwidth(*c));
+        if (*c == '\n' || column + width > columns) rows++, column = 0;
+        column += width;
+    }
+    return rows + (column >= columns);
+}
+
+// Some terminals have wrapped the line anew by now and some have not: what is certain to be the line is drawn over.
+static void show_resized(Lines *l) {
+    int before = l->columns;
+    el_resize(l->el);
+    note_columns(l);
+    int rows = int_min(rows_above(l, before), rows_above(l, l->columns));
+    if (rows > 0) fprintf(l->out, "\033[%dA", rows);
+    fputs("\r\033[J", l->out);
+    el_set(l->el, EL_REFRESH);
+}
+
+// False: the line ends here.
+static bool take_signal(Lines *l) {
+    unsigned char number = 0;
+    if (read(l->signals, &number, 1) != 1) return true;
+    switch (number) {
+    case SIGWINCH: show_resized(l); return true;
+    case SIGTSTP:
+        el_set(l->el, EL_PREP_TERM, 0);
+        fputc('\n', l->out);
+        fflush(l->out);
+        terminal_suspend();
+        show_again(l);
+        return true;
+    case SIGCONT: // stopped by somebody else: the shell had the terminal
+        terminal_lend();
+        show_again(l);
+        return true;
+    }
+    const LineInfoW *line = el_wline(l->el);
+    l->stopped = number;
+    l->stopped_bare = line->lastchar == line->buffer && !l->goes_on;
+    l->keys.n = l->n_judged = 0;
+    return false;
+}
+
+// How many milliseconds to wait for more input; -1: no limit. ESC may be a key of its own (in vi mode it is a frequent
+// one), so its wait is short; the rest of a longer sequence may be delayed by a slow connection.
+static int patience(const Lines *l) {
+    bool begun = l->n_judged == 0 && l->keys.n > 0 && l->keys.data[0] == '\033';
+    bool escapes = l->keys.n == 1 || (l->keys.n == 2 && l->keys.data[1] == '\033');
+    return !begun ? -1 : escapes ? 50 : 500;
+}
+
+// libedit's reader: 1 a character, 0 the end, -1 give up.
+static int next_key(EditLine *el, wchar_t *out) {
+    Lines *l = lines_of(el);
+    while (!take_key(l, out)) {
+        struct pollfd wait[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = l->signals, .events = POLLIN}};
+        int n_ready = poll(wait, 2, patience(l));
+        if (n_ready < 0 && errno != EINTR) return -1;
+        if (n_ready == 0) end_waiting(l);
+        if (wait[1].revents && !take_signal(l)) return -1;
+        if (!wait[0].revents) continue;
+        char bytes[4096];
+        ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        l->closed = n <= 0;
+        if (l->closed) return 0;
+        buf_append(&l->keys, bytes, (size_t)n);
+    }
+    return 1;
+}
+
+static bool ends_with(const Buf *b, const char *end) {
+    size_t n = strlen(end);
+    return b->n >= n && memcmp(b->data + b->n - n, end, n) == 0;
+}
+
+static void insert(EditLine *el, Str text) {
+    wchar_t *wide = wide_of(text);
+    el_winsertstr(el, wide);
+    free(wide);
+}
+
+// In vi's keys a sequence is ESC, which ends inserting, and the rest of it as a command.
+static bool vi_keys(EditLine *el) {
+    const char *name = NULL;
+    return el_get(el, EL_EDITOR, &name) == 0 && name && strcmp(name, "vi") == 0;
+}
+
+// ESC [200~: everything up to ESC [201~ is text, line ends included.
+static unsigned char paste(EditLine *el, int key) {
+    (void)key;
+    Lines *l = lines_of(el);
+    Buf text = {0};
+    wchar_t c;
+    int got = 1;
+    l->pasting = true;
+    while (got == 1 && !ends_with(&text, "\033[201~")) {
+        got = el_wgetc(el, &c);
+        if (c == '\r') c = '\n'; // what terminals make of a line end
+        if (got == 1) narrow(&c, 1, &text);
+    }
+    l->pasting = false;
+    if (got != 1) {
+        buf_free(&text);
+        return CC_EOF;
+    }
+    if (vi_keys(el)) el_cursor(el, 1); // back to where ESC found it
+    insert(el, (Str){text.data, text.n - 6});
+    const LineInfoW *line = el_wline(el);
+    bool at_end = line->cursor == line->lastchar;     // where a command cannot stand
+    if (vi_keys(el)) el_push(el, at_end ? "a" : "i"); // and on with inserting
+    buf_free(&text);
+    return CC_REFRESH;
+}
+
+// Inserts a line end: Ctrl-J, and the keys that keys_text translates to it.
+static unsigned char new_line(EditLine *el, int key) {
+    (void)key;
+    insert(el, str_of("\n"));
+    return CC_REFRESH;
+}
+
+// Where the line of the message that contains `at` begins and ends.
+static const wchar_t *line_start(const LineInfoW *all, const wchar_t *at) {
+    while (at > all->buffer && at[-1] != '\n') at--;
+    return at;
+}
+static const wchar_t *line_end(const LineInfoW *all, const wchar_t *at) {
+    while (at < all->lastchar && *at != '\n') at++;
+    return at;
+}
+
+// Up and Down: to the line above or below in a message of several lines; on its first or last line, to the history.
+static unsigned char go_up(EditLine *el, int key) {
+    (void)key;
+    const LineInfoW *all = el_wline(el);
+    const wchar_t *start = line_start(all, all->cursor);
+    if (start == all->buffer) {
+        el_push(el, "\020"); // Ctrl-P
+        return CC_NORM;
+    }
+    const wchar_t *above = line_start(all, start - 1);
+    ptrdiff_t column = all->cursor - start, most = start - 1 - above;
+    el_cursor(el, (int)(above + (column < most ? column : most) - all->cursor));
+    return CC_CURSOR;
+}
+
+static unsigned char go_down(EditLine *el, int key) {
+    (void)key;
+    const LineInfoW *all = el_wline(el);
+    const wchar_t *end = line_end(all, all->cursor);
+    if (end == all->lastchar) {
+        el_push(el, "\016"); // Ctrl-N
+        return CC_NORM;
+    }
+    ptrdiff_t column = all->cursor - line_start(all, all->cursor), most = line_end(all, end + 1) - (end + 1);
+    el_cursor(el, (int)(end + 1 + (column < most ? column : most) - all->cursor));
+    return CC_CURSOR;
+}
+
+// ---- Tab ------------------------------------------------------------------------------------------------------------
+
+// How many bytes all the words have in common at their beginnings.
+static size_t common(const Buf *words) {
+    size_t n = strlen(words->data);
+    for (const char *w = words->data; w < words->data + words->n; w += strlen(w) + 1)
+        for (size_t i = 0; i < n; i++)
+            if (w[i] != words->data[i]) n = i;
+    return utf8_whole(words->data, n);
+}
+
+static void list_words(Lines *l, const Buf *words) {
+    Buf shown = {0}; // names of files may hold anything
+    for (const char *w = words->data; w < words->data + words->n; w += strlen(w) + 1) {
+        utf8_escape(&shown, w, strlen(w));
+        buf_str(&shown, "  ");
+    }
+    fprintf(l->out, "\n%s\n", shown.data);
+    buf_free(&shown);
+}
+
+static unsigned char complete(EditLine *el, int key) {
+    (void)key;
+    Lines *l = lines_of(el);
+    const LineInfoW *line = el_wline(el);
+    Buf before = {0}, words = {0};
+    size_t from = 0;
+    narrow(line->buffer, (size_t)(line->cursor - line->buffer), &before);
+    unsigned char result = CC_REFRESH;
+    if (!l->setup.complete || !l->setup.complete(l->setup.arg, (Str){before.data, before.n}, &from, &words)) {
+        insert(el, str_of("\t"));
+    } else if (words.n == 0) {
+        result = CC_REFRESH_BEEP;
+    } else {
+        size_t n = common(&words), typed = before.n - from;
+        bool only = strlen(words.data) + 1 == words.n, whole = only && words.data[n - 1] != '/';
+        if (n > typed) insert(el, (Str){words.data + typed, n - typed});
+        if (whole) insert(el, str_of(" "));
+        if (!only && n <= typed) {
+            list_words(l, &words);
+            result = CC_REDISPLAY;
+        }
+    }
+    buf_free(&before);
+    buf_free(&words);
+    return result;
+}
+
+// ---- the editor -----------------------------------------------------------------------------------------------------
+
+static const char *prompt_text(const Lines *l) { return l->question ? l->question : l->goes_on ? ". " : "> "; }
+
+// \1 stands around what takes no room.
+static char *edit_prompt(EditLine *el) {
+    Lines *l = lines_of(el);
+    if (!l->setup.color || l->question) return (char *)prompt_text(l);
+    return l->goes_on ? "\1\033[1;32m\1.\1\033[0m\1 " : "\1\033[1;32m\1>\1\033[0m\1 ";
+}
+
+static void remember(void *arg, Str message) {
+    Lines *l = arg;
+    wchar_t *wide = wide_of(message);
+    HistEventW event;
+    history_w(l->past, &event, H_ENTER, wide);
+    free(wide);
+}
+
+static void bind_keys(EditLine *el) {
+    static const char *const keys[][2] = {
+        {"\033[200~", "quill-paste"},
+        {"\t", "quill-complete"},
+        {"^J", "quill-newline"},
+        {"^R", "em-inc-search-prev"},
+        {"^W", "ed-delete-prev-word"},
+        {"^U", "vi-kill-line-prev"},
+        {"\033[3~", "ed-delete-next-char"},
+        {"\033[3;5~", "em-delete-next-word"}, // Ctrl
+        {"\033[3;3~", "em-delete-next-word"}, // Alt
+        {"\033[1~", "ed-move-to-beg"},
+        {"\033[4~", "ed-move-to-end"},
+        {"\033[H", "ed-move-to-beg"},
+        {"\033[F", "ed-move-to-end"},
+        {"\033[1;2H", "ed-move-to-beg"}, // Shift
+        {"\033[1;2F", "ed-move-to-end"},
+        {"\033[1;5H", "ed-move-to-beg"}, // Ctrl
+        {"\033[1;5F", "ed-move-to-end"},
+        {"\033[1;2D", "ed-prev-char"}, // Shift
+        {"\033[1;2C", "ed-next-char"},
+        {"\033[1;5D", "ed-prev-word"}, // Ctrl
+        {"\033[1;5C", "em-next-word"},
+        {"\033[1;3D", "ed-prev-word"}, // Alt
+        {"\033[1;3C", "em-next-word"},
+        {"\033\033[D", "ed-prev-word"},
+        {"\033\033[C", "em-next-word"},
+        {"\033Od", "ed-prev-word"}, // Ctrl, as rxvt sends it
+        {"\033Oc", "em-next-word"},
+        {"\033[7~", "ed-move-to-beg"}, // Home and End of rxvt
+        {"\033[8~", "ed-move-to-end"},
+    };
+    static const char *const arrows[][2] = {
+        {"\033[A", "quill-up"}, {"\033OA", "quill-up"}, {"\033[B", "quill-down"}, {"\033OB", "quill-down"}};
+    bool vi = vi_keys(el);
+    for (size_t i = 0; !vi && i < ARRAY_LEN(arrows); i++) el_set(el, EL_BIND, arrows[i][0], arrows[i][1], NULL);
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        bool escaped = keys[i][0][0] == '\033';
+        if (vi && escaped) el_set(el, EL_BIND, "-a", keys[i][0] + 1, keys[i][1], NULL);
+        else el_set(el, EL_BIND, keys[i][0], keys[i][1], NULL);
+    }
+}
+
+// Characters are the terminal's bytes in UTF-8, whatever the locale calls itself.
+static void use_utf8(void) {
+    setlocale(LC_CTYPE, "");
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+static bool can_edit(void) {
+    const char *term = getenv("TERM");
+    return isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb") != 0;
+}
+
+static void open_editor(Lines *l) {
+    l->signals = signals_watch();
+    signals_unwatch();
+    if (l->signals < 0 || !terminal_open(STDIN_FILENO, STDERR_FILENO)) return;
+    use_utf8();
+    int out = dup(STDERR_FILENO); // stderr itself is not buffered: a write a character
+    l->out = out < 0 ? NULL : fdopen(out, "w");
+    l->el = l->out ? el_init_fd("quill", stdin, l->out, l->out, STDIN_FILENO, out, out) : NULL;
+    if (!l->el) return;
+    HistEventW event;
+    l->past = history_winit();
+    history_w(l->past, &event, H_SETSIZE, RECALL_MAX);
+    el_set(l->el, EL_CLIENTDATA, l);
+    el_set(l->el, EL_EDITOR, "emacs");
+    el_set(l->el, EL_SIGNAL, 0);
+    el_set(l->el, EL_PROMPT_ESC, edit_prompt, '\1');
+    el_wset(l->el, EL_GETCFN, next_key);
+    el_wset(l->el, EL_HIST, history_w, l->past);
+    el_wset(l->el, EL_ADDFN, L"quill-paste", L"insert a bracketed paste", paste); // el_set would leak the names
+    el_wset(l->el, EL_ADDFN, L"quill-newline", L"begin a new line", new_line);
+    el_wset(l->el, EL_ADDFN, L"quill-up", L"the line above, or the history", go_up);
+    el_wset(l->el, EL_ADDFN, L"quill-down", L"the line below, or the history", go_down);
+    el_wset(l->el, EL_ADDFN, L"quill-complete", L"complete a command", complete);
+    el_set(l->el, EL_SETTY, "-d", "-icrnl", "-inlcr", NULL); // Enter is \r, Ctrl-J \n
+    el_source(l->el, NULL); // ~/.editrc; after it, since its `bind -v` begins from an empty table
+    bind_keys(l->el);
+    if (!l->setup.no_history) recall_each(remember, l);
+}
+
+// Reads what was typed before the editor took the terminal over. The terminal has translated Enter to \n there.
+static void take_typed_ahead(Lines *l) {
+    struct pollfd wait = {.fd = STDIN_FILENO, .events = POLLIN};
+    char bytes[4096];
+    while (poll(&wait, 1, 0) == 1 && wait.revents & POLLIN) {
+        ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
+        if (n <= 0) return; // next_key will see the end of input or the error again
+        for (ssize_t i = 0; i < n; i++)
+            if (bytes[i] == '\n') bytes[i] = '\r';
+        buf_append(&l->keys, bytes, (size_t)n);
+    }
+}
+
+// One line by the editor. *end as in lines_read, but for Ctrl-C, which l->stopped tells.
+static void edit_line(Lines *l, Buf *line, bool *end) {
+    int n = 0;
+    l->stopped = 0;
+    signals_watch();
+    el_set(l->el, EL_PREP_TERM, 1); // before the prompt is there to be answered
+    take_typed_ahead(l);
+    terminal_lend();
+    note_columns(l);
+    l->searching = false;
+    const wchar_t *text = el_wgets(l->el, &n);
+    terminal_give_back();
+    signals_unwatch();
+    line->n = 0;
+    *end = !text || n <= 0;
+    if (*end) fputs(l->stopped == SIGINT ? "^C\n" : "\n", l->out), fflush(l->out);
+    else narrow(text, (size_t)n, line);
+}
+
+// ---- the stream -----------------------------------------------------------------------------------------------------
+
+// The next line of stdin with its end, or what the input ends with. 0: nothing comes any more, of a terminal for now;
+// -1: cannot be read, or a signal came.
+static int next_line(Lines *l, Buf *line) {
+    enum { AT_ONCE = 1 << 16 };
+    static char bytes[AT_ONCE];
+    const char *end;
+    ssize_t n = 1;
+    while (!(end = l->ahead.n ? memchr(l->ahead.data, '\n', l->ahead.n) : NULL) && n > 0) {
+        n = fd_read(STDIN_FILENO, bytes, sizeof bytes);
+        if (n > 0) buf_append(&l->ahead, bytes, (size_t)n);
+    }
+    if (n < 0) return -1;
+    size_t whole = end ? (size_t)(end - l->ahead.data) + 1 : l->ahead.n;
+    if (whole == 0) return 0;
+    buf_append(line, l->ahead.data, whole);
+    l->ahead.n -= whole;
+    memmove(l->ahead.data, l->ahead.data + whole, l->ahead.n);
+    return 1;
+}
+
+// Where there is no editor: SIGINT ends the wait, as in edit_line.
+static Status stream_line(Lines *l, Buf *line, bool *end) {
+    signals_catch(); // before the prompt, which somebody may answer with Ctrl-C at once
+    if (l->terminal) {
+        bool color = l->setup.color && !l->question;
+        fprintf(stderr, "%s%s%s", color ? "\033[1;32m" : "", prompt_text(l), color ? "\033[0m" : "");
+        fflush(stderr);
+    }
+    line->n = 0;
+    int found = signals_caught() ? -1 : next_line(l, line);
+    int error = errno;
+    *end = found <= 0;
+    l->stopped = *end ? signals_caught() : 0;
+    l->stopped_bare = !l->goes_on;
+    if (*end && l->terminal) fputc('\n', stderr);
+    l->closed = *end && !l->terminal; // Ctrl-D ends a message, not the terminal
+    if (found < 0 && !l->stopped) return status_error(QUILL_IO, "stdin: cannot read: %s", strerror(error));
+    return OK;
+}
+
+// ---- messages -------------------------------------------------------------------------------------------------------
+
+typedef enum { WHOLE, CONTINUED, IN_BLOCK } Shape;
+
+#define QUOTES "\"\"\""
+
+static Shape shape_of(const Buf *typed) {
+    bool block = str_has_prefix((Str){typed->data, typed->n}, QUOTES);
+    if (block) return typed->n >= 6 && ends_with(typed, QUOTES) ? WHOLE : IN_BLOCK;
+    return ends_with(typed, "\\") ? CONTINUED : WHOLE;
+}
+
+// A block without its quotes and the line ends beside them; Ctrl-D may have ended it before the last ones.
+static Str unwrapped(const Buf *typed) {
+    Str text = {typed->data, typed->n};
+    bool closed = shape_of(typed) == WHOLE;
+    text = (Str){text.data + 3, text.n - (closed ? 6 : 3)};
+    if (text.n && text.data[0] == '\n') text = (Str){text.data + 1, text.n - 1};
+    if (text.n && text.data[text.n - 1] == '\n') text.n--;
+    return text;
+}
+
+// Reads lines until the message is whole. Ctrl-D in the middle of one ends it there.
+static Status typed_message(Lines *l, Buf *typed, bool *end) {
+    Buf line = {0};
+    Status st = OK;
+    l->goes_on = false;
+    typed->n = 0;
+    buf_append(typed, "", 0);
+    do {
+        if (l->el) edit_line(l, &line, end);
+        else st = stream_line(l, &line, end);
+        bool cut = *end && !l->stopped && l->goes_on; // Ctrl-D, or the end of a stream
+        if (cut && !(l->closed && l->terminal)) {
+            *end = false;
+            break;
+        }
+        if (*end || st.code) break;
+        if (line.n && line.data[line.n - 1] == '\n') line.n--;
+        if (l->goes_on) buf_str(typed, "\n");
+        buf_append(typed, line.data, line.n);
+        Shape shape = shape_of(typed);
+        l->goes_on = shape == IN_BLOCK || (l->terminal && shape == CONTINUED);
+        if (l->goes_on && shape == CONTINUED) typed->data[--typed->n] = 0; // the backslash has been obeyed
+    } while (l->goes_on);
+    buf_free(&line);
+    return st;
+}
+
+static void keep(Lines *l, const Buf *typed) {
+    if (!l->el || typed->n == 0 || typed->data[0] == ' ') return; // a leading space keeps a line out, as in shells
+    HistEventW event;
+    Buf before = {0};
+    if (history_w(l->past, &event, H_FIRST) == 0) narrow(event.str, wcslen(event.str), &before);
+    bool again = before.n == typed->n && memcmp(before.data, typed->data, typed->n) == 0;
+    buf_free(&before);
+    if (again) return;
+    remember(l, (Str){typed->data, typed->n});
+    if (!l->setup.no_history) recall_add((Str){typed->data, typed->n});
+}
+
+Status lines_read(Lines *l, Buf *message, bool *end) {
+    bool warned = false;
+    Buf typed = {0};
+    Status st;
+    for (;;) {
+        st = typed_message(l, &typed, end);
+        bool interrupted = *end && l->stopped == SIGINT && l->terminal;
+        if (!interrupted || (warned && l->stopped_bare)) break;
+        warned = l->stopped_bare;
+        if (warned) fputs("(Ctrl-C again or Ctrl-D leaves)\n", stderr);
+    }
+    if (*end) {
+        if (!st.code && l->stopped) st = (Status){.code = 128 + l->stopped};
+    } else {
+        keep(l, &typed);
+        Str whole = {typed.data, typed.n}, text = whole;
+        l->quoted = str_has_prefix(whole, QUOTES);
+        if (l->quoted) text = unwrapped(&typed);
+        message->n = 0;
+        buf_append(message, text.data, text.n);
+    }
+    buf_free(&typed);
+    return st;
+}
+
+bool lines_ask(Lines *l, const char *question) {
+    Buf line = {0};
+    bool end = false;
+    l->goes_on = false;
+    l->question = question;
+    if (l->el) edit_line(l, &line, &end);
+    else if (stream_line(l, &line, &end).code) end = true;
+    l->question = NULL;
+    bool yes = !end && line.n > 0 && (line.data[0] == 'y' || line.data[0] == 'Y');
+    buf_free(&line);
+    return yes;
+}
+
+Lines *lines_open(const LinesSetup *setup) {
+    Lines *l = mem_alloc(sizeof *l);
+    *l = (Lines){.setup = *setup, .terminal = isatty(STDIN_FILENO)};
+    if (l->terminal && can_edit()) open_editor(l);
+    return l;
+}
+
+void lines_close(Lines *l) {
+    if (!l) return;
+    if (l->el) el_end(l->el);
+    if (l->past) history_wend(l->past);
+    if (l->out) fclose(l->out);
+    buf_free(&l->keys);
+    buf_free(&l->ahead);
+    free(l);
+}

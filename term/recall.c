@@ -1,0 +1,94 @@
+// term/recall.c: see term/recall.h.
+#define _GNU_SOURCE
+#include "term/recall.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/tempfile.h"
+#include "answer/prompt.h"
+
+static bool file_name(char out[1100]) {
+    const char *named = getenv("QUILL_HISTORY");
+    if (named) return *named && snprintf(out, 1100, "%s", named) < 1100;
+    char dir[1024];
+    return state_dir(dir, sizeof dir) && snprintf(out, 1100, "%s/history", dir) > 0;
+}
+
+// Where the last RECALL_MAX lines of a text begin.
+static const char *last_lines(Str text) {
+    int n = RECALL_MAX;
+    const char *at = text.data + text.n;
+    if (at > text.data) at--; // the last line's own end
+    while (at > text.data)
+        if (*--at == '\n' && --n == 0) return at + 1;
+    return at;
+}
+
+static void append(const char *path, const char *bytes, size_t n) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0600);
+    if (fd < 0) return;
+    Status st = fd_write_all(fd, bytes, n); // a full disk: nothing is remembered
+    (void)st;
+    close(fd);
+}
+
+// Writes the kept lines anew when most of the file is older.
+static void trim(const char *path, Str text) {
+    const char *kept = last_lines(text);
+    size_t n = (size_t)(text.data + text.n - kept);
+    if (n > text.n / 2) return;
+    TempFile other;
+    if (tempfile_open(path, 0600, &other).code) return;
+    Status st = fd_write_all(other.fd, kept, n);
+    struct stat now; // another session may have added to it since it was read
+    bool whole = stat(path, &now) == 0 && (size_t)now.st_size == text.n;
+    if (!st.code && !whole) st = status_error(QUILL_IO, "another session has written to it");
+    st = tempfile_publish(&other, st); // otherwise the history stays as long as it is
+    (void)st;
+}
+
+void recall_parse(Str text, void (*take)(void *arg, Str message), void *arg) {
+    Buf line = {0}, message = {0};
+    const char *end = text.data + text.n;
+    for (const char *at = last_lines(text); at < end;) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        if (!stop) stop = end;
+        line.n = message.n = 0;
+        buf_append(&line, at, (size_t)(stop - at));
+        prompt_unescape(line.data, &message); // as far as a NUL, which no line of ours has
+        if (message.n) take(arg, (Str){message.data, message.n});
+        at = stop + (stop < end);
+    }
+    buf_free(&message);
+    buf_free(&line);
+}
+
+void recall_each(void (*take)(void *arg, Str message), void *arg) {
+    char path[1100];
+    Buf file = {0};
+    if (file_name(path) && access(path, R_OK) == 0 && file_read(path, &file).code == 0 && file.n > 0) {
+        Str text = {file.data, file.n};
+        trim(path, text);
+        recall_parse(text, take, arg);
+    }
+    buf_free(&file);
+}
+
+void recall_line(Str message, Buf *out) {
+    utf8_escape(out, message.data, message.n);
+    buf_str(out, "\n");
+}
+
+void recall_add(Str message) {
+    char path[1100];
+    if (!file_name(path)) return;
+    Buf line = {0};
+    recall_line(message, &line);
+    append(path, line.data, line.n); // in one write: sessions do not mix
+    buf_free(&line);
+}

@@ -1,0 +1,83 @@
+// term/screen.c: see term/screen.h.
+#include "term/screen.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "answer/output.h"
+#include "term/terminal.h"
+
+Screen screen_none(void) { return (Screen){.fd = -1}; }
+
+Screen screen_open(int fd, const char *markdown, const char *color) {
+    if (!terminal_is_capable(fd)) return screen_none();
+    bool colored = output_color(color, fd);
+    bool on = strcmp(markdown, "auto") == 0 ? colored : strcmp(markdown, "on") == 0;
+    return (Screen){.fd = fd, .markdown = on, .md = {.color = colored}};
+}
+
+// Control characters of a model could move the cursor or reprogram the terminal: they are shown as ^X, and bytes that
+// are not UTF-8 as U+FFFD. \r is left out.
+static Str without_controls(Screen *s, Str text) {
+    s->clean.n = 0;
+    for (size_t i = 0; i < text.n;) {
+        unsigned char c = (unsigned char)text.data[i];
+        int n = utf8_next(text.data + i, text.n - i);
+        bool second = c == 0xc2 && n == 2 && (unsigned char)text.data[i + 1] < 0xa0; // C1: ESC and a letter
+        if (n <= 0) buf_str(&s->clean, "\xef\xbf\xbd");
+        else if (second) buf_printf(&s->clean, "^[%c", (unsigned char)text.data[i + 1] - 0x40);
+        else if ((c < ' ' && c != '\n' && c != '\t' && c != '\r') || c == 0x7f) buf_printf(&s->clean, "^%c", c ^ 0x40);
+        else if (c != '\r') buf_append(&s->clean, text.data + i, (size_t)n);
+        i += (size_t)int_max(1, n);
+    }
+    return (Str){s->clean.data, s->clean.n};
+}
+
+void screen_plain(Screen *s, Str text, Buf *out) {
+    if (s->fd < 0) {
+        buf_append(out, text.data, text.n);
+        return;
+    }
+    s->wrap.columns = terminal_columns(s->fd);
+    if (s->markdown) markdown_end(&s->md, &s->wrap, out);
+    wrap_text(&s->wrap, without_controls(s, text), out);
+}
+
+void screen_text(Screen *s, Str text, Buf *out) {
+    if (s->fd < 0 || !s->markdown) {
+        screen_plain(s, text, out);
+        return;
+    }
+    s->wrap.columns = terminal_columns(s->fd);
+    markdown_text(&s->md, without_controls(s, text), &s->wrap, out);
+}
+
+void screen_mark(Screen *s, const char *sequence, Buf *out) { wrap_mark(&s->wrap, sequence, out); }
+
+void screen_end(Screen *s, Buf *out) {
+    if (s->markdown) markdown_end(&s->md, &s->wrap, out);
+    wrap_end(&s->wrap, out);
+}
+
+void screen_note(const char *format, ...) {
+    char text[2048];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    Wrap w = {.columns = terminal_columns(STDERR_FILENO)};
+    Buf out = {0};
+    wrap_text(&w, (Str){text, n < 0 ? 0 : strlen(text)}, &out);
+    wrap_text(&w, str_of("\n"), &out);
+    fwrite(out.data, 1, out.n, stderr);
+    buf_free(&out);
+    wrap_free(&w);
+}
+
+void screen_free(Screen *s) {
+    markdown_free(&s->md);
+    wrap_free(&s->wrap);
+    buf_free(&s->clean);
+    *s = screen_none();
+}

@@ -1,0 +1,81 @@
+// term/terminal.c: see term/terminal.h.
+#define _GNU_SOURCE
+#include "term/terminal.h"
+
+#include "base/guard.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+// A handler has nobody to ask.
+static struct termios found;
+static int from = -1, to = -1;
+static volatile sig_atomic_t lent;
+
+static void say(const char *sequence) {
+    ssize_t n = write(to, sequence, strlen(sequence));
+    (void)n;
+}
+
+void terminal_give_back(void) {
+    if (!lent) return;
+    lent = 0;
+    say("\033[?2004l");
+    tcsetattr(from, TCSADRAIN, &found);
+}
+
+static void on_crash(int number) {
+    terminal_give_back();
+    raise(number); // its default comes when this handler returns
+}
+
+// A sanitizer's handlers stay: they have more to say.
+static void catch_crash(int number) {
+    static char stack[1 << 16]; // a crash may be a stack that ran out
+    struct sigaction old, action = {.sa_handler = on_crash, .sa_flags = (int)(SA_RESETHAND | SA_ONSTACK)};
+    if (sigaction(number, NULL, &old) != 0 || old.sa_handler != SIG_DFL) return;
+    stack_t other = {.ss_sp = stack, .ss_size = sizeof stack};
+    sigaltstack(&other, NULL);
+    sigaction(number, &action, NULL);
+}
+
+bool terminal_is_capable(int fd) {
+    const char *term = getenv("TERM");
+    return isatty(fd) && !(term && strcmp(term, "dumb") == 0);
+}
+
+int terminal_columns(int fd) {
+    struct winsize size;
+    return terminal_is_capable(fd) && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+bool terminal_open(int in, int out) {
+    if (tcgetattr(in, &found) != 0) return false;
+    from = in;
+    to = out;
+    static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGQUIT, SIGSYS, SIGTRAP};
+    for (size_t i = 0; i < ARRAY_LEN(crashes); i++) catch_crash(crashes[i]);
+    guard_at_crash(terminal_give_back); // whose handler SIGBUS has where a file is mapped
+    static bool registered;
+    if (!registered) atexit(terminal_give_back);
+    registered = true;
+    return true;
+}
+
+void terminal_lend(void) {
+    lent = 1;
+    say("\033[?2004h");
+}
+
+void terminal_suspend(void) {
+    terminal_give_back();
+    struct sigaction usual = {.sa_handler = SIG_DFL}, ours;
+    sigaction(SIGTSTP, &usual, &ours);
+    raise(SIGTSTP); // where there is no shell to go on from, the system ignores it
+    sigaction(SIGTSTP, &ours, NULL);
+    terminal_lend();
+}

@@ -1,0 +1,70 @@
+// tests/rig/cpu_rig.h: a model on one of the CPU's tables of kernels, and the logits of a sequence over it.
+#ifndef QUILL_CPU_RIG_H
+#define QUILL_CPU_RIG_H
+
+#include "tests/rig/isas.h"
+#include "tests/rig/model_rig.h"
+
+#include <math.h>
+
+enum { MOST_ROWS = 160, N_CTX = 128 };
+
+typedef struct {
+    const char *isa;   // NULL: "scalar"
+    const Backend *be; // NULL: that of `isa`
+    bool deterministic;
+    int threads; // 0: 1
+    int kv_type;
+    int block;        // 0: contiguous
+    uint64_t shuffle; // of the blocks; 0: as they come
+    int window;       // of every layer's attention; 0: the model's own
+    int n_ctx;        // and rows in a step; 0: N_CTX and MOST_ROWS
+    int n_seqs;       // 0: 5
+    int step_rows;    // blocks for windows as steps of so many rows need them; 0: one for each block
+} Setup;
+
+// False: this CPU cannot run it.
+static inline bool rig_open(Rig *r, const Gguf *g, Setup s) {
+    *r = (Rig){0};
+    if (!s.be && isa_backend(s.isa ? s.isa : "scalar", s.deterministic, &s.be).code) return false;
+    assert_ok(model_load(&r->m, g, s.be));
+    for (int i = 0; i < r->m.c.n_layers && s.window; i++) r->m.layers[i].heads.window = s.window;
+    r->pool = threads_new(s.threads ? s.threads : 1);
+    int n_ctx = s.n_ctx ? s.n_ctx : N_CTX, rows = int_max(n_ctx, MOST_ROWS);
+    assert_ok(workspace_new(&r->w, &r->m, r->pool, rows, rows, n_ctx));
+    KvShape shape = engine_kv_shape(&r->m);
+    shape.type_k = shape.type_v = s.kv_type;
+    shape.block = s.block;
+    shape.n_ctx = n_ctx;
+    shape.n_seqs = s.n_seqs ? s.n_seqs : 5;
+    if (s.step_rows) shape.n_partners = kv_partners_needed(&shape, s.step_rows);
+    assert_ok(kv_new(&r->kv, &shape));
+    poison_pools(&r->kv);
+    if (s.shuffle) kv_shuffle(&r->kv, s.shuffle);
+    return true;
+}
+
+// All logits of one sequence, computed `chunk` tokens a step; (n, n_vocab), the caller frees.
+static inline float *run_tokens(Rig *r, const int *tokens, int n, int chunk) {
+    size_t n_vocab = (size_t)r->m.c.n_vocab;
+    float *logits = malloc((size_t)n * n_vocab * sizeof *logits);
+    Sequence s = {0};
+    sequence_push(&s, tokens, n);
+    while (s.n_cached < n)
+        step(r, &(Part){&s, int_min(chunk, n - s.n_cached), logits + (size_t)s.n_cached * n_vocab}, 1);
+    kv_release(&r->kv, &s);
+    sequence_free(&s);
+    return logits;
+}
+
+// Relative, L2.
+static inline double distance(const float *got, const float *want, size_t n) {
+    double error = 0, norm = 0;
+    for (size_t i = 0; i < n; i++) {
+        error += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
+        norm += (double)want[i] * (double)want[i];
+    }
+    return sqrt(error / norm);
+}
+
+#endif

@@ -1,0 +1,30 @@
+// tests/rig/directory.h: a directory that a test fills, and what is left of it.
+#ifndef QUILL_TEST_DIRECTORY_H
+#define QUILL_TEST_DIRECTORY_H
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+// With all that is in it, but for directories that are not empty themselves.
+static inline void remove_directory(const char *path) {
+    DIR *d = opendir(path);
+    if (!d) return;
+    for (struct dirent *e; (e = readdir(d));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && unlinkat(dirfd(d), e->d_name, 0) != 0)
+            unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR);
+    closedir(d);
+    rmdir(path);
+}
+
+// How many of its entries begin with a text.
+static inline int count_entries(const char *path, const char *beginning) {
+    DIR *d = opendir(path);
+    int n = 0;
+    for (struct dirent *e; d && (e = readdir(d));) n += strncmp(e->d_name, beginning, strlen(beginning)) == 0;
+    if (d) closedir(d);
+    return n;
+}
+
+#endif

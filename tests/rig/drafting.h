@@ -1,0 +1,185 @@
+// tests/rig/drafting.h: policies that tests put under the scheduler: one proposes tokens, right and wrong ones, and
+// forgets what it likes; one makes several sequences of a request and gives them each other's blocks.
+#ifndef QUILL_DRAFTING_H
+#define QUILL_DRAFTING_H
+
+#include "tests/rig/testing.h"
+
+#include "policy/plain.h"
+#include "scheduler.h"
+
+#include <math.h>
+
+// ---- drafts ---------------------------------------------------------------------------------------------------------
+
+// Request.state: the whole text as it is without drafts, so that some can be right. NULL: all are random.
+typedef struct {
+    int *tokens, n;
+} Foreseen;
+
+typedef struct {
+    uint64_t random;
+    int n_vocab;
+    bool jumps; // now and then knows a token more than its rows can tell, as a grammar does
+    bool whole; // proposes as much as there is room for, right where it can, and lets plain decoding accept it
+    void (*look)(void *arg, Scheduler *s, const SeqRows *rows); // NULL, or at the rows and their logits
+    void *arg;
+    int n_drafts, n_kept, n_dropped; // drafts; those that came out; steps of which nothing was taken
+} Drafter;
+
+static inline int drafter_pick(Drafter *d, int n) { return (int)(test_random(&d->random) % (uint64_t)n); }
+
+// Some drafts, and the logits of the rows from the last known one on, or of any rows.
+static inline void drafter_propose(const Policy *p, Scheduler *s, SeqRows *rows) {
+    (void)s;
+    Drafter *d = p->arg;
+    const Foreseen *text = rows->request->state;
+    if (rows->n_out == 0) return;
+    rows->n_draft = d->whole ? rows->room : drafter_pick(d, rows->room + 1);
+    for (int i = 0; i < rows->n_draft; i++) {
+        int at = rows->first + rows->n_known + i;
+        bool right = text && at < text->n && (d->whole || drafter_pick(d, 4) > 0);
+        rows->draft[i] = right ? text->tokens[at] : drafter_pick(d, d->n_vocab);
+    }
+    rows->n_out = 1 + (d->whole ? rows->n_draft : drafter_pick(d, 1 + rows->n_draft));
+    if (d->whole || drafter_pick(d, 8) > 0) return;
+    int all = rows->n_known + rows->n_draft;
+    rows->first_out = drafter_pick(d, all);
+    rows->n_out = drafter_pick(d, 1 + int_min(all - rows->first_out, rows->room_out));
+}
+
+// All of the step is taken back, the row of the last token that was certain too.
+static inline void drafter_drop(Scheduler *s, Sequence *q) {
+    int last = q->tokens[q->n_tokens - 1];
+    kv_truncate(scheduler_kv(s), q, q->n_tokens - 1);
+    sequence_push(q, &last, 1);
+}
+
+// Plain decoding's accept, but for that it stops where it likes.
+static inline void drafter_accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
+    Drafter *d = p->arg;
+    assert_int_equal(n, 1);
+    if (d->look) d->look(d->arg, s, rows);
+    bool from_last = rows->first_out == rows->n_known - 1 && rows->n_out > 0;
+    d->n_drafts += rows->n_draft;
+    if (!from_last || drafter_pick(d, 10) == 0) {
+        d->n_dropped++;
+        drafter_drop(s, rows->seq);
+        return;
+    }
+    int most = 1 + drafter_pick(d, rows->n_out);
+    for (int i = 0; i < most; i++) {
+        const float *logits = rows->logits + (size_t)i * (size_t)scheduler_n_vocab(s);
+        int token = scheduler_draw(s, rows->request, rows->seq, logits);
+        d->n_kept += i > 0;
+        if (!scheduler_emit(s, rows, token, logits)) return;
+        if (i >= rows->n_draft || token != rows->draft[i]) break;
+    }
+    const Foreseen *text = rows->request->state;
+    if (d->jumps && drafter_pick(d, 4) == 0) scheduler_emit(s, rows, text->tokens[rows->seq->n_tokens], NULL);
+}
+
+static inline Policy drafter_policy(Drafter *d, const Policy *next) {
+    return (Policy){.propose = drafter_propose, .accept = d->whole ? NULL : drafter_accept, .arg = d, .next = next};
+}
+
+// Two greedy texts of n tokens, and the logits (n, n_vocab) that they were drawn from. As long as the texts are the
+// same, so are the logits within a relative `distance`; they may part where the token of one had hardly larger a logit
+// than that of the other: by six times the root of the mean square error, more than both of two logits are off.
+static inline void check_margin(const int *want, const float *a, const int *got, const float *b, int n, int n_vocab,
+                                double distance) {
+    for (int i = 0; i < n; i++, a += n_vocab, b += n_vocab) {
+        double length = 0, off = 0;
+        for (int k = 0; k < n_vocab; k++) {
+            length += (double)a[k] * (double)a[k];
+            off += ((double)a[k] - (double)b[k]) * ((double)a[k] - (double)b[k]);
+        }
+        double found = sqrt(off / length), margin = 6 * distance * sqrt(length / n_vocab);
+        if (!(found <= distance)) fail_msg("token %d: distance up to %g expected, %g found", i, distance, found);
+        if (want[i] == got[i]) continue;
+        double apart = (double)a[want[i]] - (double)a[got[i]];
+        if (!(apart <= margin)) fail_msg("token %d: a margin up to %g expected, %g found", i, margin, apart);
+        return;
+    }
+}
+
+// ---- forks ----------------------------------------------------------------------------------------------------------
+
+enum { MOST_FORKS = 5 };
+
+// A request becomes n sequences; in each step each draws a token as sequence i of the RNG, and now and then one gives
+// its place to a fork of another one. When they have max_new tokens each, those of one are emitted.
+typedef struct {
+    int n;
+    uint64_t random;
+    Sampler *sampler;
+    void (*look)(void *arg, Scheduler *s, Request *r); // NULL, or at the sequences: before each token that they draw
+    void (*last)(void *arg, Scheduler *s, Request *r); // NULL, or at the end
+    void *arg;
+    int n_parents;
+} Forker;
+
+static inline Sequence *fork_of(Request *r, int i) { return i ? &r->more[i - 1] : &r->seq; }
+
+static inline void forker_begin(Forker *f, Scheduler *s, Request *r) {
+    r->more = mem_alloc((size_t)(f->n - 1) * sizeof *r->more + 1);
+    r->n_more = f->n - 1;
+    for (int i = 1; i < f->n; i++) kv_fork(scheduler_kv(s), &r->seq, fork_of(r, i));
+}
+
+static inline void forker_change_parent(Forker *f, Scheduler *s, Request *r) {
+    if (f->n < 2 || test_random(&f->random) % 3 > 0) return;
+    int child = (int)(test_random(&f->random) % (uint64_t)f->n);
+    int parent = (child + 1 + (int)(test_random(&f->random) % (uint64_t)(f->n - 1))) % f->n;
+    Sequence *q = fork_of(r, child);
+    kv_release(scheduler_kv(s), q);
+    q->n_tokens = 0;
+    kv_fork(scheduler_kv(s), fork_of(r, parent), q);
+    f->n_parents++;
+}
+
+static inline void forker_end_text(Forker *f, Scheduler *s, SeqRows *rows) {
+    Request *r = rows->request;
+    int n = r->max_new, *text = mem_alloc((size_t)n * sizeof *text);
+    if (f->last) f->last(f->arg, s, r);
+    memcpy(text, fork_of(r, f->n - 1)->tokens + r->n_prompt, (size_t)n * sizeof *text);
+    kv_truncate(scheduler_kv(s), &r->seq, r->n_prompt);
+    for (int i = 0; i < n && scheduler_emit(s, rows, text[i], NULL); i++) {
+    }
+    free(text);
+}
+
+static inline void forker_accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
+    Forker *f = p->arg;
+    Request *r = rows->request;
+    bool first = r->n_more == 0 && r->seq.n_tokens == r->n_prompt;
+    assert_int_equal(n, first ? 1 : f->n);
+    for (int i = 0; i < n; i++) assert_true(rows[i].seq == fork_of(r, i) && rows[i].n_out == 1 && rows[i].n_known > 0);
+    if (first) forker_begin(f, s, r);
+    if (f->look) f->look(f->arg, s, r);
+    for (int i = 0; i < f->n; i++) {
+        Sequence *q = fork_of(r, i);
+        int token = sampler_sample(f->sampler, &r->sampling, rows[first ? 0 : i].logits, q->tokens, q->n_tokens,
+                                   (uint64_t)i, (uint64_t)q->n_tokens);
+        sequence_push(q, &token, 1);
+    }
+    if (r->seq.n_tokens == r->n_prompt + r->max_new) forker_end_text(f, s, rows);
+    else forker_change_parent(f, s, r);
+}
+
+static inline void forker_end(const Policy *p, Scheduler *s, Request *r) {
+    (void)p;
+    for (int i = 0; i < r->n_more; i++) {
+        kv_release(scheduler_kv(s), &r->more[i]);
+        sequence_free(&r->more[i]);
+    }
+    free(r->more);
+    r->more = NULL;
+    r->n_more = 0;
+}
+
+static inline Policy forker_policy(Forker *f, const Policy *next) {
+    return (Policy){.accept = forker_accept, .end = forker_end, .arg = f, .next = next};
+}
+
+#endif

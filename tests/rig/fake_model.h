@@ -1,0 +1,371 @@
+// tests/rig/fake_model.h: a scheduler over a forward that is a fake: its cache remembers tokens instead of keys and
+// values, and the logits of a row are a hash of all tokens that the row sees through its block table and its group's
+// page. A wrong slot, table, page, position or order gives another text than the one that expected_text makes without a
+// scheduler. Where the shape has a layer with a window, its pool holds the same tokens, and a row that sees one must
+// find it there.
+//
+// Who includes it says first how long the context is: enum { N_CTX = 64 };
+#ifndef QUILL_FAKE_MODEL_H
+#define QUILL_FAKE_MODEL_H
+
+#include "tests/rig/testing.h"
+
+#include "policy/plain.h"
+#include "scheduler.h"
+
+enum { VOCAB = 40, MOST_REQUESTS = 8, MOST_ROWS = 256, MOST_SLOTS = 4096, MOST_PAGES = 64 };
+
+// ---- the fake model -------------------------------------------------------------------------------------------------
+
+static inline uint64_t mix(uint64_t h, uint64_t v) {
+    uint64_t state = h ^ (v + 1) * 0xff51afd7ed558ccdu;
+    return test_random(&state);
+}
+
+static inline void logits_of(uint64_t hash, float *out) {
+    for (int i = 0; i < VOCAB; i++) out[i] = 3 * test_uniform(&(uint64_t){mix(hash, (uint64_t)i)});
+}
+
+typedef struct {
+    KvCache kv;
+    Sampler *sampler;
+    SchedulerShape shape;
+    Scheduler *s;
+    int memory[MOST_SLOTS];       // (n_blocks, block) tokens; -1: nothing was written
+    int pages[MOST_PAGES * SEAL]; // (n_tails, SEAL) of groups that are open, where KV is sealed
+    int window_memory[MOST_SLOTS], window_pages[MOST_PAGES * SEAL]; // the same of KV_WINDOW
+    float logits[MOST_ROWS * VOCAB];
+    int max_rows, n_steps, n_rows; // n_rows: computed in all
+} Bench;
+
+// The shape's block, n_blocks, n_seqs, share, types, window and n_partners count.
+static inline void bench_open_shape(Bench *b, KvShape shape, int max_rows, int max_seqs) {
+    memset(b, 0, sizeof *b);
+    shape.n_kv_heads = shape.head_dim = 1;
+    shape.n_windowed = shape.window > 0;
+    shape.n_layers = 1 + shape.n_windowed;
+    shape.n_ctx = N_CTX;
+    assert_ok(kv_new(&b->kv, &shape));
+    assert_true(b->kv.pool->n_blocks * b->kv.pool->block <= MOST_SLOTS && b->kv.pool->n_tails <= MOST_PAGES);
+    kv_shuffle(&b->kv, 5);
+    for (int i = 0; i < MOST_SLOTS; i++) b->memory[i] = b->window_memory[i] = -1;
+    b->sampler = sampler_new(VOCAB);
+    b->max_rows = max_rows;
+    b->shape = (SchedulerShape){
+        .n_vocab = VOCAB, .max_rows = max_rows, .max_out = int_max(max_rows, max_seqs), .max_seqs = max_seqs};
+    b->s = scheduler_new(&b->kv, b->sampler, b->shape, &plain_policy);
+    assert_int_equal(scheduler_max_rows(b->s), max_rows);
+}
+
+// The same with another policy, and with a device that draws.
+static inline void bench_policy(Bench *b, const Policy *policy, bool draws) {
+    scheduler_free(b->s);
+    b->shape.draws = b->shape.draws_ahead = draws;
+    b->s = scheduler_new(&b->kv, b->sampler, b->shape, policy);
+}
+
+static inline void bench_open_shared(Bench *b, int block, int n_blocks, int max_rows, int max_seqs, bool share) {
+    KvShape shape = {.type_k = TYPE_F32,
+                     .type_v = TYPE_F32,
+                     .block = block,
+                     .n_blocks = n_blocks,
+                     .n_seqs = MOST_REQUESTS,
+                     .share = share};
+    bench_open_shape(b, shape, max_rows, max_seqs);
+}
+
+static inline void bench_open(Bench *b, int block, int n_blocks, int max_rows, int max_seqs) {
+    bench_open_shared(b, block, n_blocks, max_rows, max_seqs, false);
+}
+
+static inline void bench_close(Bench *b) {
+    scheduler_free(b->s);
+    sampler_free(b->sampler);
+    kv_free(&b->kv);
+}
+
+static inline const int *table_of(const Batch *b, int seq) {
+    return b->block_table + (size_t)seq * (size_t)b->max_blocks;
+}
+
+static inline int *cell(Bench *f, const int *table, int slot) {
+    int block = table[slot / f->kv.pool->block];
+    assert_in_range(block, 0, f->kv.pool->n_blocks - 1);
+    return &f->memory[block * f->kv.pool->block + slot % f->kv.pool->block];
+}
+
+// The same of KV_WINDOW; NULL: no layer has a window.
+static inline int *window_cell(Bench *f, const Batch *b, int seq, int slot) {
+    const KvPool *pool = &f->kv.pool[KV_WINDOW];
+    if (pool->n_layers == 0) return NULL;
+    int block = b->window_table[(size_t)seq * (size_t)b->max_blocks + (size_t)(slot / pool->block)];
+    assert_in_range(block, 0, pool->n_blocks - 1);
+    return &f->window_memory[block * pool->block + slot % pool->block];
+}
+
+// The page of the open group that a slot lies in.
+static inline int *page_of(Bench *f, const int *table, int slot) {
+    int page = kv_tail(f->kv.pool, table, slot);
+    assert_in_range(page, 0, f->kv.pool->n_tails - 1);
+    return f->pages + (size_t)page * SEAL;
+}
+
+static inline int count_rows(const Batch *b, int row) {
+    int n = 1;
+    while (row + n < b->n_rows && b->seq[row + n] == b->seq[row]) n++;
+    return n;
+}
+
+// Known tokens, then drafts, which may seal nothing; logits after a sequence's last token where nobody proposes others,
+// and of no other row.
+static inline void check_sequence(const Bench *f, const Batch *b, int seq, int row) {
+    const Request *r = scheduler_request(f->s, seq);
+    const SeqRows *rows = scheduler_rows(f->s, seq);
+    int n = count_rows(b, row), last = row + n - 1 - (r ? rows->n_draft : 0), n_out = 0, out = 0;
+    for (int i = 0; i < b->n_out; i++)
+        if (b->seq[b->out_row[i]] == seq) out = i, n_out++;
+    bool pending = n_out > 0 && b->draw && b->draw[out].pending;
+    if (!r) return;
+    for (int i = last + 1; i < row + n; i++) {
+        assert_int_equal(b->token[i], rows->draft[i - last - 1]);
+        assert_false(f->kv.pool->tail_of && b->slot[i] % SEAL == SEAL - 1);
+    }
+    if (!pending) assert_int_equal(rows->n_known + rows->n_draft, n);
+    if (rows->room_out > 0) return; // a policy has chosen
+    assert_int_equal(n_out, b->pos[last] == r->seq.n_tokens - !pending && r->max_new != 0);
+    if (n_out) assert_int_equal(b->out_row[out], last);
+}
+
+static inline void check_rows(const Bench *f, const Batch *b) {
+    assert_in_range(b->n_rows, 1, f->max_rows);
+    assert_in_range(b->n_seqs, 1, b->n_rows);
+    assert_in_range(b->n_out, 0, f->shape.max_out);
+    for (int i = 0; i < b->n_rows; i++) {
+        assert_int_equal(b->pos[i], b->slot[i]);
+        assert_in_range(b->slot[i], 0, N_CTX - 1);
+        int before = i ? b->seq[i - 1] : -1;
+        assert_true(b->seq[i] == before || b->seq[i] == before + 1); // adjacent, in order
+        if (b->seq[i] == before) assert_int_equal(b->slot[i], b->slot[i - 1] + 1);
+    }
+    assert_int_equal(b->seq[b->n_rows - 1], b->n_seqs - 1);
+    for (int i = 1; i < b->n_out; i++) assert_true(b->out_row[i] > b->out_row[i - 1]);
+    for (int seq = 0, row = 0; seq < b->n_seqs; row += count_rows(b, row), seq++) check_sequence(f, b, seq, row);
+}
+
+static inline void copy_pool(const Batch *b, const KvPool *pool, int *memory, int *pages) {
+    int size = pool->block;
+    const int(*copies)[2] = batch_copies(b, pool);
+    for (int i = 0; i < b->n_copies && pool->n_layers > 0; i++) {
+        const int *copy = copies[i], *tail_of = pool->tail_of;
+        memcpy(memory + copy[1] * size, memory + copy[0] * size, (size_t)size * sizeof(int));
+        if (tail_of && tail_of[copy[0]] >= 0 && tail_of[copy[1]] >= 0)
+            memcpy(pages + tail_of[copy[1]] * SEAL, pages + tail_of[copy[0]] * SEAL, SEAL * sizeof(int));
+    }
+}
+
+static inline void copy_blocks(Bench *f, const Batch *b) {
+    copy_pool(b, &f->kv.pool[KV_FULL], f->memory, f->pages);
+    copy_pool(b, &f->kv.pool[KV_WINDOW], f->window_memory, f->window_pages);
+}
+
+// A token becomes what a slot holds in both pools.
+static inline void put_token(Bench *f, const Batch *b, int seq, int slot, int token) {
+    int *there = window_cell(f, b, seq, slot);
+    *cell(f, table_of(b, seq), slot) = token;
+    if (there) *there = token;
+}
+
+// The rows of a sequence from b's row `row` on; returns how many. Those of a sealed cache go into the open group, and
+// all of that into its slots with the group's last row.
+static inline int write_rows(Bench *f, const Batch *b, int row) {
+    const int *table = table_of(b, b->seq[row]);
+    int open[SEAL], n = 0, slot = b->slot[row];
+    bool sealed = f->kv.pool->tail_of != NULL;
+    if (sealed && slot % SEAL) memcpy(open, page_of(f, table, slot), sizeof open);
+    for (; row + n < b->n_rows && b->seq[row + n] == b->seq[row]; n++, slot++) {
+        if (!sealed) put_token(f, b, b->seq[row], slot, b->token[row + n]);
+        else open[slot % SEAL] = b->token[row + n];
+        for (int i = 0; sealed && slot % SEAL == SEAL - 1 && i < SEAL; i++)
+            put_token(f, b, b->seq[row], slot - i, open[SEAL - 1 - i]);
+    }
+    if (sealed && slot % SEAL) memcpy(page_of(f, table, slot - 1), open, sizeof open);
+    if (sealed && slot % SEAL && f->kv.partner) {
+        const KvPool *pool = &f->kv.pool[KV_WINDOW];
+        int page = kv_tail(pool, b->window_table + (size_t)b->seq[row] * (size_t)b->max_blocks, slot - 1);
+        assert_int_equal(page, (page_of(f, table, slot - 1) - f->pages) / SEAL);
+        memcpy(f->window_pages + page * SEAL, open, sizeof open);
+    }
+    return n;
+}
+
+// What a row of a layer with a window sees is what lies in the other pool.
+static inline void check_window(Bench *f, const Batch *b, int row) {
+    const int *table = table_of(b, b->seq[row]);
+    int slot = b->slot[row], whole = f->kv.pool->tail_of ? (slot + 1) / SEAL * SEAL : slot + 1;
+    if (!f->kv.partner) return;
+    for (int i = int_max(0, slot + 1 - f->kv.window); i <= slot; i++) {
+        if (i < whole) assert_int_equal(*window_cell(f, b, b->seq[row], i), *cell(f, table, i));
+        else {
+            const int *page = page_of(f, table, slot);
+            assert_int_equal(f->window_pages[page - f->pages + i % SEAL], page[i % SEAL]);
+        }
+    }
+}
+
+// The hash of all that a row sees: its own group from the page, unless the step's last row of the sequence, at slot
+// `last`, has sealed it; the groups before it as they are sealed. Of dense KV all of it lies in the slots.
+static inline uint64_t hash_of_sight(Bench *f, const int *table, int slot, int last) {
+    uint64_t hash = 0;
+    bool open = f->kv.pool->tail_of && slot / SEAL == (last + 1) / SEAL;
+    int whole = open ? slot / SEAL * SEAL : slot + 1;
+    for (int i = 0; i < whole; i++) hash = mix(hash, (uint64_t)*cell(f, table, i));
+    for (int i = whole; i <= slot; i++) hash = mix(hash, (uint64_t)page_of(f, table, slot)[i % SEAL]);
+    return hash;
+}
+
+static inline const float *fake_forward(Bench *f, const Batch *b) {
+    check_rows(f, b);
+    copy_blocks(f, b);
+    for (int row = 0; row < b->n_rows;) row += write_rows(f, b, row);
+    for (int i = 0; i < b->n_rows; i++) // of sealed KV the last row of each sequence sees what the step has left
+        if (!f->kv.pool->tail_of || i == b->n_rows - 1 || b->seq[i + 1] != b->seq[i]) check_window(f, b, i);
+    for (int i = 0; i < b->n_out; i++) {
+        int row = b->out_row[i];
+        int last = row + count_rows(b, row) - 1;
+        logits_of(hash_of_sight(f, table_of(b, b->seq[row]), b->slot[row], b->slot[last]), f->logits + i * VOCAB);
+    }
+    f->n_steps++;
+    f->n_rows += b->n_rows;
+    return f->logits;
+}
+
+static inline void run_all(Bench *f) {
+    for (Batch *b; scheduler_next(f->s, &b);) {
+        scheduler_take(f->s, fake_forward(f, b));
+        if (f->n_steps > 5000) fail_msg("no end after %d steps", f->n_steps);
+    }
+}
+
+// ---- requests, and what they should give ----------------------------------------------------------------------------
+
+static inline void request_new(Request *r, int n_prompt, int max_new, uint64_t key) {
+    memset(r, 0, sizeof *r);
+    r->sampling = sampler_defaults();
+    r->sampling.seed = 9;
+    r->sampling.repeat_penalty = 1.1f; // the history matters too
+    r->sequence_key = key;
+    r->max_new = max_new;
+    for (int i = 0; i < n_prompt; i++) sequence_push(&r->seq, &(int){(int)(mix(key, (uint64_t)i) % VOCAB)}, 1);
+}
+
+static inline void request_free(Bench *f, Request *r) {
+    kv_release(&f->kv, &r->seq);
+    sequence_free(&r->seq);
+    timeline_free(&r->time);
+}
+
+// The text of a request that nothing but max_new (or the context) ends, without a scheduler; returns its length.
+static inline int expected_text(const Request *r, int n_prompt, int *out) {
+    Sampler *s = sampler_new(VOCAB);
+    float logits[VOCAB];
+    int n = 0, history[N_CTX + 1];
+    uint64_t hash = 0;
+    for (int i = 0; i < n_prompt; i++) hash = mix(hash, (uint64_t)(history[i] = r->seq.tokens[i]));
+    while ((r->max_new < 0 || n < r->max_new) && n_prompt + n <= N_CTX) {
+        logits_of(hash, logits);
+        out[n] = history[n_prompt + n] =
+            sampler_sample(s, &r->sampling, logits, history, n_prompt + n, r->sequence_key, (uint64_t)(n_prompt + n));
+        hash = mix(hash, (uint64_t)out[n++]);
+    }
+    sampler_free(s);
+    return n;
+}
+
+static inline void assert_text(const Request *r) {
+    int want[N_CTX + 1], n = expected_text(r, r->n_prompt, want);
+    assert_int_equal(r->n_new, n);
+    assert_int_equal(r->seq.n_tokens, r->n_prompt + n);
+    for (int i = 0; i < n; i++)
+        if (r->seq.tokens[r->n_prompt + i] != want[i])
+            fail_msg("request %d: token %d differs", (int)r->sequence_key, i);
+    assert_int_equal(r->time.n_gaps, n > 1 ? n - 1 : 0);
+}
+
+// For Policy.fetch: somebody has computed every block, but for those that begin with a token of the first `missing`.
+typedef struct {
+    Bench *f;
+    int missing;
+} Shelf;
+
+static inline bool fetch_from_shelf(const Policy *p, Request *r, int most) {
+    const Shelf *shelf = p->arg;
+    KvCache *kv = &shelf->f->kv;
+    Sequence *q = &r->seq;
+    int size = kv->pool->block, had = q->n_cached;
+    assert_int_equal(kv->n_copies, 0); // one that is still to be made could overwrite what comes
+    while (had % size == 0 && q->n_cached - had < most && q->n_cached + size < q->n_tokens &&
+           q->tokens[q->n_cached] >= shelf->missing && kv_reserve(kv, q, q->n_cached + size)) {
+        for (int i = 0; i < size; i++) {
+            int slot = q->n_cached + i, block = q->blocks[slot / size];
+            *cell(shelf->f, q->blocks, slot) = q->tokens[slot];
+            if (kv->partner) shelf->f->window_memory[kv->partner[block] * size + slot % size] = q->tokens[slot];
+        }
+        q->n_cached += size;
+        kv_commit(kv, q, q->n_cached);
+    }
+    return q->n_cached - had < most;
+}
+
+static inline Policy shelf_policy(Shelf *shelf) {
+    return (Policy){.fetch = fetch_from_shelf, .arg = shelf, .next = &plain_policy};
+}
+
+// ---- a device that draws --------------------------------------------------------------------------------------------
+
+typedef struct {
+    Bench f;
+    Sampler *sampler;
+    int sampled[MOST_REQUESTS];
+    int tokens[2][MOST_REQUESTS];
+    int n_drawn, n_told; // batches
+    bool begun;
+    int n_ahead;
+} Device;
+
+// The rows whose tokens are not known take those of the draw before; then a token is drawn from each row of logits.
+static inline void device_begin(Device *d, const Batch *b) {
+    int known[MOST_ROWS], was[MOST_REQUESTS];
+    Batch filled = *b;
+    memcpy(was, d->sampled, sizeof was);
+    for (int i = 0; i < b->n_rows; i++) known[i] = b->token[i] < 0 ? was[i] : b->token[i];
+    filled.token = known;
+    const float *logits = fake_forward(&d->f, &filled);
+    for (int i = 0; b->draw && i < b->n_out; i++) {
+        const Draw *w = &b->draw[i];
+        int history[N_CTX + 2];
+        memcpy(history, w->tokens, (size_t)w->n_tokens * sizeof *history);
+        history[w->n_tokens] = was[i];
+        int n = w->n_tokens + w->pending;
+        d->sampled[i] =
+            sampler_sample(d->sampler, w->how, logits + (size_t)i * VOCAB, history, n, w->sequence, (uint64_t)n);
+    }
+    if (b->draw) memcpy(d->tokens[d->n_drawn++ % 2], d->sampled, sizeof d->sampled);
+}
+
+static inline bool device_step(Device *d) {
+    Batch *b, *next;
+    if (!scheduler_next(d->f.s, &b)) return false;
+    if (!d->begun) device_begin(d, b);
+    d->begun = false;
+    if (!b->draw) {
+        scheduler_take(d->f.s, d->f.logits);
+        return true;
+    }
+    d->begun = scheduler_ahead(d->f.s, &next);
+    d->n_ahead += d->begun;
+    if (d->begun) device_begin(d, next);
+    scheduler_take_tokens(d->f.s, d->tokens[d->n_told++ % 2]);
+    return true;
+}
+
+#endif

@@ -1,0 +1,547 @@
+// tests/rig/gpu_host.cpp: see gpu_host.h: fibers, the block's barriers, shared and device memory.
+#include "tests/rig/gpu_host.h"
+
+#include "gpu/gpu.h"
+
+#include <deque>
+#include <map>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define HAS_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define HAS_ASAN 1
+#endif
+#endif
+#ifdef HAS_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+// ---- the order of things --------------------------------------------------------------------------------------------
+
+static uint64_t order_state = 1;
+
+void gpu_host_seed(uint64_t seed) { order_state = seed * 2 + 1; }
+
+static size_t pick(size_t n) {
+    order_state ^= order_state << 13;
+    order_state ^= order_state >> 7;
+    order_state ^= order_state << 17;
+    return (size_t)(order_state % n);
+}
+
+// ---- stacks ---------------------------------------------------------------------------------------------------------
+
+// Saves the callee's registers on the running stack, its pointer in *from, and goes on with the stack `to`.
+extern "C" void gpu_host_switch(void **from, void *to);
+
+#if defined(__x86_64__)
+__asm__(".text\n.globl gpu_host_switch\n.type gpu_host_switch, @function\ngpu_host_switch:\n"
+        "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+        "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
+        "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n  ret\n"
+        ".size gpu_host_switch, .-gpu_host_switch\n");
+
+static void *first_frame(char *top, void (*entry)()) {
+    void **sp = (void **)top - 1; // entry must find the stack as after a call: 8 past a multiple of 16
+    *sp = NULL;
+    *--sp = (void *)entry;
+    for (int i = 0; i < 6; i++) *--sp = NULL;
+    return sp;
+}
+#elif defined(__aarch64__)
+__asm__(".text\n.globl gpu_host_switch\n.type gpu_host_switch, %function\ngpu_host_switch:\n"
+        "  sub sp, sp, #160\n"
+        "  stp x19, x20, [sp]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, #48]\n"
+        "  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n"
+        "  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
+        "  mov x9, sp\n  str x9, [x0]\n  mov sp, x1\n"
+        "  ldp x19, x20, [sp]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n  ldp x25, x26, [sp, #48]\n"
+        "  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n"
+        "  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
+        "  add sp, sp, #160\n  ret\n"
+        ".size gpu_host_switch, .-gpu_host_switch\n");
+
+static void *first_frame(char *top, void (*entry)()) {
+    void **sp = (void **)(top - 160);
+    memset(sp, 0, 160);
+    sp[11] = (void *)entry; // x30
+    return sp;
+}
+#else
+#error "gpu_host.cpp: a stack switch for this CPU is missing"
+#endif
+
+// ---- fibers ---------------------------------------------------------------------------------------------------------
+
+enum { MAX_THREADS = 1024 };
+#ifdef HAS_ASAN
+enum { STACK = 256 << 10 };
+#else
+enum { STACK = 64 << 10 };
+#endif
+
+typedef enum { READY, IN_WARP, AT_BARRIER, OVER } FiberState;
+
+struct Copy {
+    void *to;
+    const void *from;
+    bool valid;
+};
+
+struct Fiber {
+    char *stack;
+    void *sp;
+    FiberState state;
+    dim3 thread;
+    bool waited;      // for the launch before
+    const char *file; // where it waits
+    int line;
+    unsigned mask;
+    void (*op)(void **);
+    void *mine;
+    std::vector<Copy> open;             // copies not committed
+    std::deque<std::vector<Copy>> sent; // groups not waited for
+    void *fake_stack;                   // AddressSanitizer's
+};
+
+static Fiber fibers[MAX_THREADS];
+static Fiber *running; // NULL: the scheduler
+static void *scheduler_sp;
+static const std::function<void()> *body;
+static std::vector<int> ready;
+static int n_fibers, n_over, n_at_barrier;
+static char launch_name[128], fault[640];
+static bool faulted;  // in the launch that runs
+static bool foregone; // it is run up to where it waits for the launch before
+
+static void fiber_main();
+
+#ifdef HAS_ASAN
+static const void *scheduler_stack;
+static size_t scheduler_size;
+#endif
+
+static void to_scheduler() {
+    Fiber *f = running;
+#ifdef HAS_ASAN
+    __sanitizer_start_switch_fiber(f->state == OVER ? NULL : &f->fake_stack, scheduler_stack, scheduler_size);
+#endif
+    gpu_host_switch(&f->sp, scheduler_sp);
+#ifdef HAS_ASAN
+    __sanitizer_finish_switch_fiber(f->fake_stack, NULL, NULL);
+#endif
+}
+
+static void resume(Fiber *f) {
+    running = f;
+    threadIdx = f->thread;
+#ifdef HAS_ASAN
+    void *fake;
+    __sanitizer_start_switch_fiber(&fake, f->stack, STACK);
+#endif
+    gpu_host_switch(&scheduler_sp, f->sp);
+#ifdef HAS_ASAN
+    __sanitizer_finish_switch_fiber(fake, NULL, NULL);
+#endif
+    running = NULL;
+}
+
+static void fiber_main() {
+#ifdef HAS_ASAN
+    __sanitizer_finish_switch_fiber(NULL, &scheduler_stack, &scheduler_size);
+#endif
+    (*body)();
+    running->state = OVER;
+    to_scheduler();
+    abort(); // nobody resumes it
+}
+
+static char *stack_new() {
+    size_t page = 4096;
+    char *p = (char *)mmap(NULL, STACK + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED || mprotect(p, page, PROT_NONE) != 0) {
+        fprintf(stderr, "gpu_host: no memory for a stack\n");
+        abort();
+    }
+    return p + page;
+}
+
+static void fiber_start(int i, dim3 block) {
+    Fiber *f = &fibers[i];
+    if (!f->stack) f->stack = stack_new();
+#ifdef HAS_ASAN
+    __asan_unpoison_memory_region(f->stack, STACK);
+#endif
+    unsigned n = (unsigned)i;
+    f->sp = first_frame(f->stack + STACK, fiber_main);
+    f->state = READY;
+    f->waited = false;
+    f->thread = dim3(n % block.x, n / block.x % block.y, n / block.x / block.y);
+    f->open.clear();
+    f->sent.clear();
+    f->fake_stack = NULL;
+}
+
+// ---- faults ---------------------------------------------------------------------------------------------------------
+
+void gpu_host_fault(const char *format, ...) {
+    if (!faulted) {
+        va_list args;
+        va_start(args, format);
+        vsnprintf(fault, sizeof fault, format, args);
+        va_end(args);
+        faulted = true;
+        gpu_launch_failed(launch_name, fault);
+    }
+    if (running) to_scheduler(); // which does not come back
+}
+
+// Nobody can go on: who stands where, a few of them.
+static void report_deadlock() {
+    char text[512];
+    int n = snprintf(text, sizeof text, "block (%u, %u, %u) stands still:", blockIdx.x, blockIdx.y, blockIdx.z);
+    const char *file = NULL;
+    int line = 0, shown = 0;
+    for (int i = 0; i < n_fibers && shown < 4; i++) {
+        const Fiber *f = &fibers[i];
+        if (f->state == OVER || (file == f->file && line == f->line)) continue;
+        file = f->file;
+        line = f->line;
+        shown++;
+        n += snprintf(text + n, sizeof text - (size_t)n, " thread %d waits %s at %s:%d;", i,
+                      f->state == IN_WARP ? "for its warp" : "at the barrier", file, line);
+        if (n >= (int)sizeof text) break;
+    }
+    gpu_host_fault("%s %d of %d threads are over", text, n_over, n_fibers);
+}
+
+// ---- barriers, warps ------------------------------------------------------------------------------------------------
+
+static void make_ready(int i) {
+    fibers[i].state = READY;
+    ready.push_back(i);
+}
+
+void gpu_host_block_barrier(const char *file, int line) {
+    Fiber *f = running;
+    f->state = AT_BARRIER;
+    f->file = file;
+    f->line = line;
+    n_at_barrier++;
+    to_scheduler();
+}
+
+// All of the block wait: at one place, or it is a fault.
+static void release_barrier() {
+    const Fiber *first = NULL;
+    for (int i = 0; i < n_fibers; i++)
+        if (fibers[i].state == AT_BARRIER) {
+            if (!first) first = &fibers[i];
+            if (fibers[i].line != first->line || fibers[i].file != first->file) return report_deadlock();
+        }
+    n_at_barrier = 0;
+    for (int i = 0; i < n_fibers; i++)
+        if (fibers[i].state == AT_BARRIER) make_ready(i);
+}
+
+void gpu_host_warp(unsigned mask, void (*op)(void **), void *mine, const char *file, int line) {
+    Fiber *f = running;
+    int me = (int)(f - fibers), base = me / WARP * WARP;
+    static char none;
+    if (!(mask >> (me - base) & 1)) gpu_host_fault("%s:%d: thread %d is not in its own mask", file, line, me);
+    f->state = IN_WARP;
+    f->file = file;
+    f->line = line;
+    f->mask = mask;
+    f->op = op;
+    f->mine = mine ? mine : &none;
+    void *lanes[WARP] = {0};
+    for (int i = 0; i < WARP; i++) {
+        if (!(mask >> i & 1)) continue;
+        const Fiber *other = &fibers[base + i];
+        if (base + i >= n_fibers || other->state == OVER)
+            gpu_host_fault("%s:%d: lane %d is in the mask, but over", file, line, i);
+        if (other->state != IN_WARP) return to_scheduler();
+        if (other->op != op || other->mask != mask || other->line != line)
+            gpu_host_fault("thread %d is at %s:%d, thread %d of its warp at %s:%d", me, file, line, base + i,
+                           other->file, other->line);
+        lanes[i] = other->mine;
+    }
+    op(lanes);
+    for (int i = 0; i < WARP; i++)
+        if (lanes[i]) make_ready(base + i);
+    to_scheduler();
+}
+
+// ---- early launches -------------------------------------------------------------------------------------------------
+
+void gpu_host_wait_for_last() {
+    running->waited = true;
+    if (!foregone) return;
+    running->state = OVER;
+    to_scheduler(); // which does not come back
+}
+
+// ---- asynchronous copies --------------------------------------------------------------------------------------------
+
+void gpu_host_cp_async(void *smem, const void *global, bool valid) {
+    if ((uintptr_t)smem % 16 || (uintptr_t)global % 16)
+        gpu_host_fault("cp.async from %p to %p: not aligned to 16 bytes", global, smem);
+    running->open.push_back({smem, global, valid});
+}
+
+void gpu_host_cp_commit() {
+    running->sent.push_back(running->open);
+    running->open.clear();
+}
+
+void gpu_host_cp_wait(int pending) {
+    for (; (int)running->sent.size() > pending; running->sent.pop_front())
+        for (const Copy &c : running->sent.front())
+            if (c.valid) memcpy(c.to, c.from, 16);
+            else memset(c.to, 0, 16);
+}
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+// Red zones hold a NaN that nobody writes by chance, in f32 as in both halves. Of shared memory there is as much as the
+// smallest GPU gives a block (sm_86, sm_89).
+enum { ZONE = 256, SMEM_MOST = 99 << 10, SMEM_ZONE = 64, MAX_PIECES = 32 };
+static const unsigned char zone_bytes[4] = {0xc5, 0xff, 0xc6, 0xff};
+
+static void zone_fill(unsigned char *p, size_t n) {
+    for (size_t i = 0; i < n; i++) p[i] = zone_bytes[i % 4];
+#ifdef HAS_ASAN
+    __asan_poison_memory_region(p, n);
+#endif
+}
+
+static bool zone_whole(const unsigned char *p, size_t n) {
+#ifdef HAS_ASAN
+    __asan_unpoison_memory_region(p, n);
+#endif
+    bool whole = true;
+    for (size_t i = 0; i < n; i++) whole &= p[i] == zone_bytes[i % 4];
+#ifdef HAS_ASAN
+    __asan_poison_memory_region(p, n);
+#endif
+    return whole;
+}
+
+alignas(16) static unsigned char smem[SMEM_MOST + MAX_PIECES * SMEM_ZONE];
+static size_t smem_given;                                  // bytes of the launch
+static unsigned piece_at[MAX_PIECES], piece_n[MAX_PIECES]; // in smem: where each piece lies, its bytes
+static unsigned n_pieces;
+
+unsigned char *gpu_host_smem(unsigned at, unsigned piece, unsigned bytes) {
+    if (at + bytes > smem_given)
+        gpu_host_fault("takes %u bytes of shared memory, was launched with %zu", at + bytes, smem_given);
+    if (piece >= MAX_PIECES) gpu_host_fault("takes more than %d pieces of shared memory", MAX_PIECES);
+    unsigned start = at + piece * SMEM_ZONE;
+    if (piece == n_pieces) { // the first thread that takes it
+        piece_at[n_pieces] = start;
+        piece_n[n_pieces++] = bytes;
+#ifdef HAS_ASAN
+        __asan_unpoison_memory_region(smem + start, bytes + SMEM_ZONE);
+#endif
+        memset(smem + start, 0xff, bytes);
+        zone_fill(smem + start + bytes, SMEM_ZONE);
+    } else if (piece_at[piece] != start || piece_n[piece] != bytes)
+        gpu_host_fault("threads take different pieces of shared memory (number %u)", piece);
+    return smem + start;
+}
+
+static void check_smem() {
+    for (unsigned i = 0; i < n_pieces; i++)
+        if (!zone_whole(smem + piece_at[i] + piece_n[i], SMEM_ZONE))
+            gpu_host_fault("block (%u, %u, %u) wrote past piece %u of its shared memory (%u bytes)", blockIdx.x,
+                           blockIdx.y, blockIdx.z, i, piece_n[i]);
+}
+
+static std::map<unsigned char *, size_t> device; // what cudaMalloc gave
+
+cudaError_t cudaMalloc(void **out, size_t n) {
+    void *p = NULL;
+    if (posix_memalign(&p, ZONE, ZONE + n + ZONE) != 0) return cudaErrorMemoryAllocation;
+    unsigned char *data = (unsigned char *)p + ZONE;
+    zone_fill(data - ZONE, ZONE);
+    memset(data, 0xff, n);
+    zone_fill(data + n, ZONE);
+    device[data] = n;
+    *out = data;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *p) {
+    if (!p) return cudaSuccess;
+    gpu_host_check_memory("cudaFree");
+    unsigned char *data = (unsigned char *)p;
+#ifdef HAS_ASAN
+    __asan_unpoison_memory_region(data - ZONE, ZONE + device[data] + ZONE);
+#endif
+    device.erase(data);
+    free(data - ZONE);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind) {
+    memmove(to, from, n);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *p, int byte, size_t n) {
+    memset(p, byte, n);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+
+cudaError_t cudaGetDevice(int *out) {
+    *out = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr what, int) {
+    *out = what == cudaDevAttrMultiProcessorCount ? 2 : SMEM_MOST;
+    return cudaSuccess;
+}
+
+void gpu_host_check_memory(const char *when) {
+    for (auto &d : device) {
+        bool before = !zone_whole(d.first - ZONE, ZONE), after = !zone_whole(d.first + d.second, ZONE);
+        if (before || after)
+            gpu_host_fault("%s: device memory written %s an allocation of %zu bytes", when, before ? "before" : "past",
+                           d.second);
+    }
+}
+
+// ---- launches -------------------------------------------------------------------------------------------------------
+
+static void check_waited() {
+    for (int i = 0; i < n_fibers && !faulted; i++)
+        if (!fibers[i].waited) gpu_host_fault("thread %d of an early launch did not wait for the launch before it", i);
+}
+
+static void run_block() {
+    n_pieces = 0;
+    n_over = n_at_barrier = 0;
+    ready.clear();
+    for (int i = 0; i < n_fibers; i++) {
+        fiber_start(i, blockDim);
+        ready.push_back(i);
+    }
+    while (n_over < n_fibers && !faulted) {
+        if (ready.empty()) {
+            if (n_at_barrier == n_fibers) release_barrier();
+            else if (foregone) check_waited();
+            else report_deadlock();
+            continue;
+        }
+        size_t at = pick(ready.size());
+        int i = ready[at];
+        ready[at] = ready.back();
+        ready.pop_back();
+        resume(&fibers[i]);
+        n_over += fibers[i].state == OVER;
+    }
+    if (foregone && !faulted) check_waited();
+    if (!faulted) check_smem();
+}
+
+typedef std::vector<std::function<void()>> Recording;
+static Recording *recording; // NULL: work is not kept
+static std::deque<std::function<void()>> queue;
+static bool late;
+static size_t n_done; // of what was queued
+
+// Whether work is for later: kept, or queued.
+static bool put_off(const std::function<void()> &work) {
+    if (recording) recording->push_back(work);
+    else if (late) queue.push_back(work);
+    return recording || late;
+}
+
+void gpu_host_submit(const std::function<void()> &work) {
+    if (!put_off(work)) work();
+}
+void gpu_host_late() { late = true; }
+size_t gpu_host_queued() { return n_done + queue.size(); }
+void gpu_host_run(size_t queued) {
+    bool was_late = late;
+    late = false;
+    for (; n_done < queued; n_done++) {
+        queue.front()();
+        queue.pop_front();
+    }
+    late = was_late;
+}
+
+void gpu_host_capture() { recording = new Recording; }
+void *gpu_host_capture_end() {
+    Recording *ended = recording;
+    recording = NULL;
+    return ended;
+}
+void gpu_host_replay(void *kept) {
+    Recording copy = *(Recording *)kept; // it may be forgotten before its turn
+    gpu_host_submit([copy] {
+        for (const auto &work : copy) work();
+    });
+}
+void gpu_host_forget(void *kept) { delete (Recording *)kept; }
+
+static void run_blocks(dim3 grid, size_t n) {
+    std::vector<uint32_t> order(n);
+    for (size_t i = 0; i < n; i++) {
+        order[i] = (uint32_t)i;
+        std::swap(order[i], order[pick(i + 1)]);
+    }
+    for (size_t i = 0; i < n && !faulted; i++) {
+        blockIdx = dim3(order[i] % grid.x, order[i] / grid.x % grid.y, order[i] / grid.x / grid.y);
+        run_block();
+    }
+}
+
+// All of the device's memory.
+static std::vector<unsigned char> memory_copy() {
+    std::vector<unsigned char> copy;
+    for (const auto &d : device) copy.insert(copy.end(), d.first, d.first + d.second);
+    return copy;
+}
+
+static void forego(dim3 grid, size_t n_blocks) {
+    std::vector<unsigned char> before = memory_copy();
+    foregone = true;
+    run_blocks(grid, n_blocks);
+    foregone = false;
+    if (!faulted && memory_copy() != before) gpu_host_fault("an early launch wrote before the launch before it ended");
+}
+
+void gpu_host_launch(const char *name, dim3 grid, dim3 block, size_t smem_bytes, bool early,
+                     const std::function<void()> &kernel) {
+    if (put_off([=] { gpu_host_launch(name, grid, block, smem_bytes, early, kernel); })) return;
+    snprintf(launch_name, sizeof launch_name, "%s", name);
+    faulted = false;
+    n_fibers = (int)(block.x * block.y * block.z);
+    size_t n_blocks = (size_t)grid.x * grid.y * grid.z;
+    if (n_fibers < 1 || n_fibers > MAX_THREADS || n_blocks == 0 || grid.y > 65535 || grid.z > 65535 ||
+        smem_bytes > SMEM_MOST)
+        return gpu_host_fault("grid (%u, %u, %u), block (%u, %u, %u), %zu bytes shared: no such launch", grid.x, grid.y,
+                              grid.z, block.x, block.y, block.z, smem_bytes);
+    gridDim = grid;
+    blockDim = block;
+    smem_given = smem_bytes;
+    body = &kernel;
+    if (early) forego(grid, n_blocks);
+    if (!faulted) run_blocks(grid, n_blocks);
+    gpu_host_check_memory("after the launch");
+}

@@ -1,0 +1,62 @@
+// tests/rig/isas.h: the CPU's tables of kernels that tests go through: those that this CPU has, named once, by cpu.c,
+// and what AVX-512 falls back to on a CPU without VNNI, so that it is tested on one that has it.
+#ifndef QUILL_TESTS_ISAS_H
+#define QUILL_TESTS_ISAS_H
+
+#include "tests/rig/testing.h"
+
+#include "cpu/cpu.h"
+
+enum { MOST_ISAS = 8 };
+#define ISA_NO_VNNI "avx512/avx2" // AVX-512's floats, AVX2's integers
+
+// The i-th, "scalar" first; NULL past the last.
+static inline const char *isa_name(int i) {
+    static char list[128];
+    static const char *names[MOST_ISAS + 1];
+    if (!names[0]) {
+        int n = 0;
+        snprintf(list, sizeof list, "%s%s", cpu_isa_list(), cpu_has_isa("avx512") ? ", " ISA_NO_VNNI : "");
+        for (char *at = strtok(list, ", "); at; at = strtok(NULL, ", ")) {
+            assert_true(n < MOST_ISAS);
+            names[n++] = at;
+        }
+    }
+    return names[i];
+}
+
+// The number of those that cpu.c has; isa_name(isa_count()) is what AVX-512 falls back to, which has no kernel of its
+// own.
+static inline int isa_count(void) {
+    int n = 0;
+    while (isa_name(n) && strcmp(isa_name(n), ISA_NO_VNNI) != 0) n++;
+    return n;
+}
+
+// cpu_backend, or cpu_backend_deterministic, of such a name or of one that cpu.c knows.
+static inline Status isa_backend(const char *isa, bool deterministic, const Backend **out) {
+    static CpuKernels kernels[2];
+    static Backend backends[2];
+    bool no_vnni = strcmp(isa, ISA_NO_VNNI) == 0;
+    TRY((deterministic ? cpu_backend_deterministic : cpu_backend)(no_vnni ? "avx512" : isa, out));
+#if defined(__x86_64__)
+    if (no_vnni) {
+        kernels[deterministic] = *(const CpuKernels *)(*out)->impl;
+        kernels[deterministic].few_of = cpu_madd_matrix;
+        backends[deterministic] = **out;
+        backends[deterministic].impl = &kernels[deterministic];
+        *out = &backends[deterministic];
+    }
+#endif
+    return OK;
+}
+
+static inline int isa_print(void **state) { // for a group's setup
+    (void)state;
+    print_message("instruction sets of this CPU:");
+    for (int i = 0; isa_name(i); i++) print_message(" %s", isa_name(i));
+    print_message("; no other is tested here\n");
+    return 0;
+}
+
+#endif

@@ -1,0 +1,92 @@
+// tests/rig/model_rig.h: a model with all that a forward needs, and steps of it, for tests that pick the rows
+// themselves.
+#ifndef QUILL_MODEL_RIG_H
+#define QUILL_MODEL_RIG_H
+
+#include "tests/rig/testing.h"
+
+#include "engine.h"
+
+typedef struct {
+    Model m;
+    ThreadPool *pool;
+    Workspace w;
+    KvCache kv;
+} Rig;
+
+// NaN wherever nothing was written.
+static inline void poison_pool(KvPool *p) {
+    size_t tail = kv_tail_index(p, p->n_layers - p->n_device, 0, 0, 0) * sizeof(float);
+    if (p->k) memset(p->k, 0xff, p->bytes_k);
+    if (p->v) memset(p->v, 0xff, p->bytes_v);
+    if (p->tail_k) memset(p->tail_k, 0xff, tail);
+    if (p->tail_v) memset(p->tail_v, 0xff, tail);
+}
+static inline void poison_pools(KvCache *kv) {
+    for (int kind = 0; kind < KV_KINDS; kind++) poison_pool(&kv->pool[kind]);
+}
+
+static inline void rig_close(Rig *r) {
+    kv_free(&r->kv);
+    workspace_free(&r->w);
+    if (r->pool) threads_free(r->pool);
+    model_free(&r->m);
+}
+
+// A part of a step: the next n uncomputed tokens of a sequence, and where the logits of all of them go (or NULL).
+typedef struct {
+    Sequence *s;
+    int n;
+    float *logits; // (n, n_vocab)
+} Part;
+
+// `narrow` NULL: as model_forward narrows by itself.
+static inline void step_narrowed(Rig *r, const Part *parts, int n_parts, const Narrow *narrow) {
+    int max_blocks = (r->kv.max_slots + r->kv.pool->block - 1) / r->kv.pool->block, most = r->w.max_rows;
+    int *rows = malloc((size_t)(4 * most + 2 * n_parts * max_blocks) * sizeof *rows);
+    int *token = rows, *pos = token + most, *seq = pos + most, *out = seq + most, *table = out + most;
+    int *window_table = table + n_parts * max_blocks;
+    Batch b = {.n_seqs = n_parts,
+               .max_blocks = max_blocks,
+               .token = token,
+               .pos = pos,
+               .slot = pos,
+               .seq = seq,
+               .out_row = out,
+               .block_table = table,
+               .window_table = window_table,
+               .narrow = narrow};
+    for (int p = 0; p < n_parts; p++) {
+        Sequence *s = parts[p].s;
+        assert_true(kv_reserve(&r->kv, s, s->n_cached + parts[p].n));
+        kv_table(&r->kv, s, KV_FULL, table + p * max_blocks);
+        kv_table(&r->kv, s, KV_WINDOW, window_table + p * max_blocks);
+        for (int i = 0; i < parts[p].n; i++, b.n_rows++) {
+            token[b.n_rows] = s->tokens[s->n_cached + i];
+            pos[b.n_rows] = s->n_cached + i;
+            seq[b.n_rows] = p;
+            if (parts[p].logits) out[b.n_out++] = b.n_rows;
+        }
+    }
+    b.copy = r->kv.copies;
+    b.window_copy = r->kv.partner_copies;
+    b.n_copies = r->kv.n_copies;
+    const float *logits = model_forward(&r->m, &r->w, r->kv.pool, &b);
+    r->kv.n_copies = 0;
+    for (int p = 0; p < n_parts; p++) {
+        size_t n = (size_t)parts[p].n * (size_t)r->m.c.n_vocab;
+        parts[p].s->n_cached += parts[p].n;
+        if (!parts[p].logits) continue;
+        memcpy(parts[p].logits, logits, n * sizeof *logits);
+        logits += n;
+    }
+    free(rows);
+}
+
+static inline void step(Rig *r, const Part *parts, int n_parts) { step_narrowed(r, parts, n_parts, NULL); }
+
+static inline void random_tokens(int *out, int n, int n_vocab, uint64_t seed) {
+    for (int i = 0; i < n; i++) out[i] = (int)(test_random(&seed) % (uint64_t)n_vocab);
+}
+
+#endif

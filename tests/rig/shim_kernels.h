@@ -1,0 +1,45 @@
+// tests/rig/shim_kernels.h: kernels with a planted fault, for the test of the host that runs kernels (gpu_host.h).
+#ifndef QUILL_SHIM_KERNELS_H
+#define QUILL_SHIM_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// What the test does with the machine itself. Device memory is NaN until written, between red zones.
+void shim_seed(uint64_t seed);
+void *shim_new(size_t n);
+void shim_free(void *p);
+
+enum { SHIM_THREADS = 96 };
+typedef enum {
+    SHIM_RIGHT,         // out[i] (SHIM_THREADS) = in[SHIM_THREADS - 1 - i] through shared memory
+    SHIM_NO_BARRIER,    // the same without the barrier between writing and reading
+    SHIM_PAST_END,      // writes one element past out
+    SHIM_PAST_SHARED,   // writes one element past its shared memory
+    SHIM_UNWRITTEN,     // leaves one element of out as it was
+    SHIM_HALF_BARRIER,  // a barrier that the even threads alone reach
+    SHIM_TWO_BARRIERS,  // two barriers, each reached by half the threads
+    SHIM_LANE_MISSING,  // a shuffle that names a lane which is over
+    SHIM_MISALIGNED,    // 16 bytes from an address that is no multiple of it
+    SHIM_WAIT,          // SHIM_RIGHT by cp.async
+    SHIM_NO_WAIT,       // reads what cp.async brings before it is there
+    SHIM_TOO_MUCH,      // takes more shared memory than it was launched with
+    SHIM_EARLY,         // SHIM_RIGHT, launched before the launch before it has ended, for which it waits
+    SHIM_EARLY_NO_WAIT, // thread 7 does not wait
+    SHIM_EARLY_WRITES,  // writes before it waits
+    SHIM_WARP,          // out[i] = the sum of in over i's warp, by shuffles
+} ShimKernel;
+void shim_run(ShimKernel which, float *out, const float *in);
+
+// acc (16, 8) = a (16, 16) b (16, 8) through ldmatrix and mma, elements of `type`; b read transposed from (16, 8).
+void shim_multiply(int type, float *acc, const uint16_t *a, const uint16_t *b);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

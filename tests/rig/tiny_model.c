@@ -1,0 +1,441 @@
+// tests/rig/tiny_model.c: see tests/rig/tiny_model.h.
+#include "tests/rig/tiny_model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const int tiny_types[TINY_TYPES] = {TYPE_F32,  TYPE_F16,    TYPE_BF16,   TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0,
+                                    TYPE_Q5_1, TYPE_Q8_0,   TYPE_Q2_K,   TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K,
+                                    TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_I8G};
+
+static _Noreturn void impossible(const char *what, long a, long b) {
+    fprintf(stderr, "tiny_model: %s (%ld, %ld)\n", what, a, b);
+    exit(QUILL_USAGE);
+}
+
+// splitmix64, written out so that a model's bytes never depend on the code under test.
+static uint64_t random_bits(uint64_t *state) {
+    *state += 0x9e3779b97f4a7c15u;
+    uint64_t z = *state;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+static float random_uniform(uint64_t *state) { return (float)(random_bits(state) >> 40) * 0x1p-23f - 1.0f; }
+
+// ---- weights --------------------------------------------------------------------------------------------------------
+
+// Where a block type keeps its two half-precision scales, and how large the second is for values centred on zero.
+typedef struct {
+    int type;
+    int d, m; // byte offsets; m -1: none
+    float m_per_d;
+} Scales;
+
+static const Scales scales_of[] = {
+    {TYPE_Q4_0, offsetof(BlockQ4_0, d), -1, 0},
+    {TYPE_Q4_1, offsetof(BlockQ4_1, d), offsetof(BlockQ4_1, m), -7.5f},
+    {TYPE_Q5_0, offsetof(BlockQ5_0, d), -1, 0},
+    {TYPE_Q5_1, offsetof(BlockQ5_1, d), offsetof(BlockQ5_1, m), -15.5f},
+    {TYPE_Q8_0, offsetof(BlockQ8_0, d), -1, 0},
+    {TYPE_Q2_K, offsetof(BlockQ2_K, d), offsetof(BlockQ2_K, dmin), 1.5f},
+    {TYPE_Q3_K, offsetof(BlockQ3_K, d), -1, 0},
+    {TYPE_Q4_K, offsetof(BlockQ4_K, d), offsetof(BlockQ4_K, dmin), 7.5f},
+    {TYPE_Q5_K, offsetof(BlockQ5_K, d), offsetof(BlockQ5_K, dmin), 15.5f},
+    {TYPE_Q6_K, offsetof(BlockQ6_K, d), -1, 0},
+    {TYPE_IQ4_NL, offsetof(BlockIQ4_NL, d), -1, 0},
+    {TYPE_IQ4_XS, offsetof(BlockIQ4_XS, d), -1, 0},
+};
+
+static void put_scales(uint8_t *block, const Scales *s, float d) {
+    half_bits h = float_half(d), m = float_half(d * s->m_per_d);
+    memcpy(block + s->d, &h, sizeof h);
+    if (s->m >= 0) memcpy(block + s->m, &m, sizeof m);
+}
+
+// A block of random bits is a valid block of every type once its scales are sane: it is read with scale 1, and the
+// scale then chosen by what came out.
+static void random_block(const TypeInfo *info, const Scales *s, uint8_t *block, float deviation, uint64_t *random) {
+    float values[QK_K];
+    for (int i = 0; i < info->bytes; i++) block[i] = (uint8_t)random_bits(random);
+    put_scales(block, s, 1.0f);
+    info->dequantize(block, values, (size_t)info->block);
+    double square = 0;
+    for (int i = 0; i < info->block; i++) square += (double)values[i] * (double)values[i];
+    put_scales(block, s, deviation / sqrtf((float)(square / info->block)));
+}
+
+void tiny_weights(int type, void *out, size_t n, float deviation, uint64_t *random) {
+    const TypeInfo *info = type_info(type);
+    uint8_t *at = out;
+    for (size_t i = 0; i < ARRAY_LEN(scales_of); i++) {
+        if (scales_of[i].type != type) continue;
+        for (size_t b = 0; b < n / (size_t)info->block; b++, at += info->bytes)
+            random_block(info, &scales_of[i], at, deviation, random);
+        return;
+    }
+    for (size_t i = 0; i < n; i++, at += info->bytes) { // uniform over +-sqrt(3) has deviation 1
+        float x = random_uniform(random) * 1.7320508f * deviation;
+        uint16_t half = type == TYPE_F16 ? float_half(x) : (uint16_t)(float_bits(x) >> 16);
+        if (type == TYPE_F32) memcpy(at, &x, sizeof x);
+        else memcpy(at, &half, sizeof half);
+    }
+}
+
+static void *own_bytes(Gguf *g, size_t n) {
+    void *p = pages_alloc(n, false);
+    if (!p) impossible("no memory for a tensor of bytes", (long)n, 0);
+    gguf_own_pages(g, p, n);
+    return p;
+}
+
+static void add_i8g(Gguf *g, const char *name, size_t n_in, size_t n_out, float deviation, uint64_t *random) {
+    enum { GROUP = 32 };
+    size_t n = n_in * n_out, n_groups = n / GROUP;
+    if (n % GROUP) impossible("groups of 32 expected, other number of weights found", (long)n_in, (long)n_out);
+    char *data = own_bytes(g, n + 1 + n_groups * sizeof(float)), *scales = data + n + 1; // unaligned, as files may be
+    for (size_t i = 0; i < n; i++) data[i] = (char)((int)(random_bits(random) % 255) - 127);
+    for (size_t i = 0; i < n_groups; i++) {
+        float scale = deviation / 73.6f * (1.0f + 0.5f * random_uniform(random)); // 73.6: the deviation of -127..127
+        memcpy(scales + i * sizeof scale, &scale, sizeof scale);
+    }
+    gguf_add_tensor(g, name, TYPE_I8G, n_in, n_out, data, (const void *)scales, GROUP);
+}
+
+static void add_matrix(Gguf *g, const char *name, int type, int n_in, int n_out, uint64_t *random) {
+    const TypeInfo *info = type_info(type);
+    if (!info) impossible("a type that quill computes with expected", type, 0);
+    if (n_in % info->block) impossible("rows of whole blocks expected", n_in, info->block);
+    float deviation = 1.0f / sqrtf((float)n_in);
+    size_t n = (size_t)n_in * (size_t)n_out;
+    if (type == TYPE_I8G) {
+        add_i8g(g, name, (size_t)n_in, (size_t)n_out, deviation, random);
+        return;
+    }
+    void *data = own_bytes(g, n / (size_t)info->block * (size_t)info->bytes);
+    tiny_weights(type, data, n, deviation, random);
+    gguf_add_tensor(g, name, type, (size_t)n_in, (size_t)n_out, data, NULL, 0);
+}
+
+// f32 values around `centre`.
+static void add_vector(Gguf *g, const char *name, int n, float centre, float spread, uint64_t *random) {
+    float *data = own_bytes(g, (size_t)n * sizeof *data);
+    for (int i = 0; i < n; i++) data[i] = centre + spread * random_uniform(random);
+    gguf_add_tensor(g, name, TYPE_F32, (size_t)n, 0, data, NULL, 0);
+}
+
+// What an architecture has that the others have not.
+typedef struct {
+    const char *name;
+    const char *tokens, *pre;
+    bool qkv_bias, qk_norm, norms_behind;
+    int n_layers; // 0: 2
+    int window;
+    float score_cap, logit_cap, swa_base;
+} Arch;
+
+static const Arch archs[] = {
+    {.name = "llama", .tokens = "llama", .pre = "llama-bpe"},
+    {.name = "qwen2", .qkv_bias = true},
+    {.name = "qwen3", .qk_norm = true},
+    {.name = "gemma2",
+     .n_layers = 3,
+     .tokens = "llama",
+     .pre = "llama-bpe",
+     .norms_behind = true,
+     .window = 12,
+     .score_cap = 1.5f,
+     .logit_cap = 2},
+    {.name = "gemma3",
+     .n_layers = 7,
+     .tokens = "llama",
+     .pre = "llama-bpe",
+     .qk_norm = true,
+     .norms_behind = true,
+     .window = 12,
+     .swa_base = 100},
+};
+
+static const Arch *arch_of(const TinyModel *m) { // of any other name: as qwen's, with nothing of their own
+    static const Arch other;
+    for (size_t i = 0; i < ARRAY_LEN(archs); i++)
+        if (strcmp(archs[i].name, m->arch) == 0) return &archs[i];
+    return &other;
+}
+
+static const char *layer_name(char out[64], int layer, const char *what) {
+    snprintf(out, 64, "blk.%d.%s", layer, what);
+    return out;
+}
+
+static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
+    char name[64];
+    int q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
+    add_vector(g, layer_name(name, layer, "attn_norm.weight"), m->dim, 1, 0.2f, random);
+    add_matrix(g, layer_name(name, layer, "attn_q.weight"), m->type, m->dim, q, random);
+    add_matrix(g, layer_name(name, layer, "attn_k.weight"), m->type, m->dim, kv, random);
+    add_matrix(g, layer_name(name, layer, "attn_v.weight"), m->type, m->dim, kv, random);
+    if (m->qkv_bias) {
+        add_vector(g, layer_name(name, layer, "attn_q.bias"), q, 0, 0.5f, random);
+        add_vector(g, layer_name(name, layer, "attn_k.bias"), kv, 0, 0.5f, random);
+        add_vector(g, layer_name(name, layer, "attn_v.bias"), kv, 0, 0.5f, random);
+    }
+    if (m->qk_norm) {
+        add_vector(g, layer_name(name, layer, "attn_q_norm.weight"), m->head_dim, 1, 0.2f, random);
+        add_vector(g, layer_name(name, layer, "attn_k_norm.weight"), m->head_dim, 1, 0.2f, random);
+    }
+    add_matrix(g, layer_name(name, layer, "attn_output.weight"), m->type, q, m->dim, random);
+    if (arch_of(m)->norms_behind) {
+        add_vector(g, layer_name(name, layer, "post_attention_norm.weight"), m->dim, 1, 0.2f, random);
+        add_vector(g, layer_name(name, layer, "post_ffw_norm.weight"), m->dim, 1, 0.2f, random);
+    }
+    add_vector(g, layer_name(name, layer, "ffn_norm.weight"), m->dim, 1, 0.2f, random);
+    add_matrix(g, layer_name(name, layer, "ffn_gate.weight"), m->type, m->dim, m->ffn, random);
+    add_matrix(g, layer_name(name, layer, "ffn_up.weight"), m->type, m->dim, m->ffn, random);
+    add_matrix(g, layer_name(name, layer, "ffn_down.weight"), m->type, m->ffn, m->dim, random);
+}
+
+static void add_tensors(Gguf *g, const TinyModel *m) {
+    uint64_t random = m->seed;
+    add_matrix(g, "token_embd.weight", m->type, m->dim, m->vocab, &random);
+    for (int layer = 0; layer < m->n_layers; layer++) add_layer(g, m, layer, &random);
+    add_vector(g, "output_norm.weight", m->dim, 1, 0.2f, &random);
+    if (!m->tied) add_matrix(g, "output.weight", m->type, m->dim, m->vocab, &random);
+    if (m->rope_freqs) add_vector(g, "rope_freqs.weight", m->head_dim / 2, 4.5f, 3.5f, &random);
+}
+
+// ---- vocabulary -----------------------------------------------------------------------------------------------------
+
+enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, BYTE = 6 };
+
+typedef struct {
+    char (*text)[32];
+    int32_t *types;
+    float *scores;
+    int n, cap;
+    Buf merges; // "left right" a line
+} Tokens;
+
+static void add_token(Tokens *t, int type, float score, const char *text) {
+    if (t->n == t->cap) impossible("a larger vocabulary is needed for these tokens; it is", t->cap, 0);
+    snprintf(t->text[t->n], sizeof t->text[0], "%s", text);
+    t->types[t->n] = type;
+    t->scores[t->n++] = score;
+}
+
+// The pair's text as a token of its own, unless it is there; `space` stands for the vocabulary's own space character.
+static void add_merge(Tokens *t, int limit, const char *space, const char *left, const char *right) {
+    char a[16], b[16], both[32];
+    snprintf(a, sizeof a, "%s%s", *left == ' ' ? space : "", *left == ' ' ? left + 1 : left);
+    snprintf(b, sizeof b, "%s", right);
+    snprintf(both, sizeof both, "%s%s", a, b);
+    if (t->n >= limit) return;
+    for (int i = 0; i < t->n; i++)
+        if (strcmp(t->text[i], both) == 0) return;
+    buf_printf(&t->merges, "%s %s\n", a, b);
+    add_token(t, NORMAL, (float)-t->n, both);
+}
+
+// Common English pieces first, then pairs of letters until the vocabulary is full.
+static void add_merges(Tokens *t, int limit, const char *space) {
+    static const char *const common[][2] = {
+        {" ", "t"},  {"h", "e"},   {" t", "he"}, {" ", "a"},   {"i", "n"}, {"n", "d"}, {" a", "nd"}, {" ", "w"},
+        {"a", "s"},  {" w", "as"}, {"o", "n"},   {"e", "r"},   {" ", "s"}, {"r", "e"}, {"o", "u"},   {" ", "o"},
+        {"in", "g"}, {" ", "he"},  {"i", "t"},   {"a", "t"},   {"e", "s"}, {"l", "l"}, {"o", "r"},   {"v", "er"},
+        {" t", "o"}, {"u", "s"},   {"er", "s"},  {"us", "er"}, {" ", "i"}, {"1", "2"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(common); i++) add_merge(t, limit, space, common[i][0], common[i][1]);
+    for (char a = 'a'; a <= 'z'; a++)
+        for (char b = 'a'; b <= 'z'; b++) add_merge(t, limit, space, (char[2]){a, 0}, (char[2]){b, 0});
+    for (int i = 0; t->n < limit; i++) { // never seen in text
+        char unused[32];
+        snprintf(unused, sizeof unused, "<unused%d>", i);
+        add_token(t, NORMAL, (float)-t->n, unused);
+    }
+}
+
+static void llama_tokens(Tokens *t, int limit) {
+    char text[32];
+    add_token(t, UNKNOWN, 0, "<unk>");
+    add_token(t, CONTROL, 0, "<s>");
+    add_token(t, CONTROL, 0, "</s>");
+    for (int i = 0; i < 256; i++) {
+        snprintf(text, sizeof text, "<0x%02X>", i);
+        add_token(t, BYTE, 0, text);
+    }
+    if (t->n < limit) add_token(t, NORMAL, -1e6f, "\xe2\x96\x81");
+    for (const char *c = "etaoinshrdlu"; *c && t->n < limit; c++) add_token(t, NORMAL, -1e6f, (char[2]){*c, 0});
+    add_merges(t, limit, "\xe2\x96\x81");
+}
+
+// GPT-2's alphabet: printable bytes stand for themselves (as characters of Latin-1), the other 68 follow from U+0100.
+static void gpt2_tokens(Tokens *t, int limit) {
+    for (int byte = 0, shifted = 0; byte < 256; byte++) {
+        bool printable = (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
+        int c = printable ? byte : 0x100 + shifted++;
+        char text[3] = {(char)c, 0, 0};
+        if (c >= 0x80) text[0] = (char)(0xc0 | c >> 6), text[1] = (char)(0x80 | (c & 0x3f));
+        add_token(t, NORMAL, 0, text);
+    }
+    add_merges(t, limit, "\xc4\xa0");
+}
+
+static void set_strings(Gguf *g, const char *key, const Tokens *t) {
+    Str *s = mem_alloc((size_t)t->n * sizeof *s);
+    for (int i = 0; i < t->n; i++) s[i] = str_of(t->text[i]);
+    gguf_set_strings(g, key, s, (size_t)t->n);
+    free(s);
+}
+
+static void set_merges(Gguf *g, Tokens *t) {
+    size_t n = 0;
+    Str *s = mem_alloc((t->merges.n + 1) * sizeof *s);
+    for (char *line = t->merges.data, *end; line && (end = strchr(line, '\n')); line = end + 1)
+        s[n++] = (Str){line, (size_t)(end - line)};
+    gguf_set_strings(g, "tokenizer.ggml.merges", s, n);
+    free(s);
+}
+
+static const char chatml[] =
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
+    "'\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+static void set_vocabulary(Gguf *g, const TinyModel *m) {
+    bool gpt2 = strcmp(m->tokens, "gpt2") == 0;
+    size_t cap = (size_t)m->vocab;
+    Tokens t = {
+        mem_alloc(cap * 32), mem_alloc(cap * sizeof(int32_t)), mem_alloc(cap * sizeof(float)), 0, m->vocab, {0}};
+    int n_last = (gpt2 ? 1 : 0) + (m->chat_template ? 2 : 0); // control tokens at the end
+    if (gpt2) gpt2_tokens(&t, m->vocab - n_last);
+    else llama_tokens(&t, m->vocab - n_last);
+    int bos = 1, eos = 2;
+    if (gpt2) {
+        bos = eos = t.n;
+        add_token(&t, CONTROL, 0, "<|endoftext|>");
+    }
+    if (m->chat_template) {
+        add_token(&t, CONTROL, 0, "<|im_start|>");
+        eos = t.n;
+        add_token(&t, CONTROL, 0, "<|im_end|>");
+        gguf_set_str(g, "tokenizer.chat_template", strcmp(m->chat_template, "chatml") == 0 ? chatml : m->chat_template);
+    }
+    gguf_set_str(g, "tokenizer.ggml.model", m->tokens);
+    if (gpt2) gguf_set_str(g, "tokenizer.ggml.pre", m->pre);
+    set_strings(g, "tokenizer.ggml.tokens", &t);
+    gguf_set_ints(g, "tokenizer.ggml.token_type", t.types, (size_t)t.n);
+    if (gpt2) set_merges(g, &t);
+    else gguf_set_floats(g, "tokenizer.ggml.scores", t.scores, (size_t)t.n);
+    gguf_set_u32(g, "tokenizer.ggml.bos_token_id", (uint32_t)bos);
+    gguf_set_u32(g, "tokenizer.ggml.eos_token_id", (uint32_t)eos);
+    if (!gpt2) gguf_set_u32(g, "tokenizer.ggml.unknown_token_id", 0);
+    gguf_set_bool(g, "tokenizer.ggml.add_bos_token", !gpt2);
+    free(t.text);
+    free(t.types);
+    free(t.scores);
+    buf_free(&t.merges);
+}
+
+// ---- the model ------------------------------------------------------------------------------------------------------
+
+static void set_u32(Gguf *g, const char *arch, const char *key, int v) {
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    gguf_set_u32(g, name, (uint32_t)v);
+}
+
+static void set_f32(Gguf *g, const char *arch, const char *key, float v) {
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    gguf_set_f32(g, name, v);
+}
+
+static void set_shape(Gguf *g, const TinyModel *m) {
+    gguf_set_str(g, "general.architecture", m->arch);
+    gguf_set_str(g, "general.name", "tiny");
+    set_u32(g, m->arch, "vocab_size", m->vocab);
+    set_u32(g, m->arch, "context_length", m->ctx);
+    set_u32(g, m->arch, "embedding_length", m->dim);
+    set_u32(g, m->arch, "block_count", m->n_layers);
+    set_u32(g, m->arch, "feed_forward_length", m->ffn);
+    set_u32(g, m->arch, "attention.head_count", m->n_heads);
+    set_u32(g, m->arch, "attention.head_count_kv", m->n_kv_heads);
+    set_u32(g, m->arch, "attention.key_length", m->head_dim);
+    set_u32(g, m->arch, "attention.value_length", m->head_dim);
+    set_u32(g, m->arch, "rope.dimension_count", m->head_dim);
+    set_f32(g, m->arch, "rope.freq_base", m->freq_base);
+    set_f32(g, m->arch, "attention.layer_norm_rms_epsilon", 1e-5f);
+    if (m->window) set_u32(g, m->arch, "attention.sliding_window", m->window);
+    if (m->score_cap != 0) set_f32(g, m->arch, "attn_logit_softcapping", m->score_cap);
+    if (m->logit_cap != 0) set_f32(g, m->arch, "final_logit_softcapping", m->logit_cap);
+    if (m->swa_base != 0) set_f32(g, m->arch, "rope.freq_base_swa", m->swa_base);
+    if (!m->rope) return;
+    char name[96];
+    snprintf(name, sizeof name, "%s.rope.scaling.type", m->arch);
+    gguf_set_str(g, name, m->rope);
+    set_f32(g, m->arch, "rope.scaling.factor", m->rope_factor);
+    set_u32(g, m->arch, "rope.scaling.original_context_length", (int)((float)m->ctx / m->rope_factor));
+}
+
+static TinyModel with_defaults(const TinyModel *shape) {
+    TinyModel m = *shape;
+    if (!m.arch) m.arch = "llama";
+    const Arch *arch = arch_of(&m);
+    if (!m.dim) m.dim = 64;
+    if (!m.n_layers) m.n_layers = arch->n_layers ? arch->n_layers : 2;
+    if (!m.n_heads) m.n_heads = 4;
+    if (!m.n_kv_heads) m.n_kv_heads = m.n_heads > 1 ? m.n_heads / 2 : 1;
+    if (!m.head_dim) m.head_dim = m.dim / m.n_heads;
+    if (!m.ffn) m.ffn = 2 * m.dim;
+    if (!m.vocab) m.vocab = 320;
+    if (!m.ctx) m.ctx = 256;
+    if (m.freq_base == 0) m.freq_base = 10000;
+    if (m.rope_factor == 0) m.rope_factor = 4;
+    m.qkv_bias |= arch->qkv_bias;
+    m.qk_norm |= arch->qk_norm;
+    if (!m.window) m.window = arch->window;
+    if (m.score_cap == 0) m.score_cap = arch->score_cap;
+    if (m.logit_cap == 0) m.logit_cap = arch->logit_cap;
+    if (m.swa_base == 0) m.swa_base = arch->swa_base;
+    if (!m.tokens) m.tokens = arch->tokens ? arch->tokens : "gpt2";
+    if (!m.pre) m.pre = arch->pre ? arch->pre : "qwen2";
+    return m;
+}
+
+Gguf *tiny_model(const TinyModel *shape) {
+    TinyModel m = with_defaults(shape);
+    Gguf *g = gguf_new("tiny");
+    set_shape(g, &m);
+    if (strcmp(m.tokens, "none") != 0) set_vocabulary(g, &m);
+    add_tensors(g, &m);
+    return g;
+}
+
+Status tiny_model_file(const TinyModel *shape, const char *path) {
+    Gguf *g = tiny_model(shape);
+    Status st = gguf_save(g, path);
+    gguf_close(g);
+    return st;
+}
+
+Gguf *tiny_without(const Gguf *g, const char *name) {
+    Gguf *out = gguf_new("tiny");
+    for (int i = 0; i < gguf_n_values(g); i++) gguf_set(out, gguf_value_at(g, i));
+    for (int i = 0; i < gguf_n_tensors(g); i++) {
+        const GgufTensor *t = gguf_tensor_at(g, i);
+        char own[128];
+        snprintf(own, sizeof own, "%.*s", (int)t->name.n, t->name.data);
+        if (strcmp(own, name) != 0)
+            gguf_add_tensor(out, own, t->type, (size_t)t->dims[0], t->n_dims == 1 ? 0 : (size_t)t->dims[1], t->data,
+                            t->scales, t->group);
+    }
+    return out;
+}
+
+GgufTensor *tiny_tensor(Gguf *g, const char *name) {
+    GgufTensor *t = (GgufTensor *)gguf_tensor(g, name);
+    if (t) return t;
+    fprintf(stderr, "tiny_model: tensor %s expected, none found\n", name);
+    exit(1);
+}

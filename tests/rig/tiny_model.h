@@ -1,0 +1,58 @@
+// tests/rig/tiny_model.h: small random models for every test: any shape, any weight type, a vocabulary that can say
+// every byte.
+//
+//   Gguf *g = tiny_model(&(TinyModel){.arch = "qwen2", .type = TYPE_Q4_K, .dim = 256, .head_dim = 32, .ffn = 512});
+//   tiny_model_file(&(TinyModel){.chat_template = "chatml"}, "/tmp/chat.gguf");
+//
+// The same fields and seed give the same bytes on every machine. Blocks are valid and sized so that activations stay
+// near 1: weights have standard deviation 1 / sqrt(n_in), norms lie around 1. A shape that cannot be (a row that is not
+// whole blocks) ends the test program with one line.
+#ifndef QUILL_TINY_MODEL_H
+#define QUILL_TINY_MODEL_H
+
+#include "files/gguf.h"
+#include "formats/quants.h"
+
+typedef struct {
+    // "llama" (NULL), "qwen2" (has Q, K, V biases), "qwen3" (has Q and K norms), "gemma2" and "gemma3" (have windows,
+    // and norms behind the mixer and the feed-forward)
+    const char *arch;
+    int dim;           // 0: 64
+    int n_layers;      // 0: 2; gemma2 3, gemma3 7, so that there are layers of both kinds
+    int n_heads;       // 0: 4
+    int n_kv_heads;    // 0: half of n_heads
+    int head_dim;      // 0: dim / n_heads
+    int ffn;           // 0: 2 x dim
+    int vocab;         // 0: 320
+    int ctx;           // 0: 256
+    int type;          // TYPE_ of all matrices; norms, biases and rope_freqs are F32. TYPE_I8G: groups of 32
+    bool tied;         // no output.weight
+    bool qkv_bias;     // also without "qwen2"
+    bool qk_norm;      // also without "qwen3"
+    int window;        // 0: 12 for the gemmas, none for the others. Which layers have it depends on arch
+    float score_cap;   // of attention's scores; 0: 1.5 for "gemma2", none for the others
+    float logit_cap;   // 0: 2 for "gemma2", none for the others
+    float swa_base;    // rope.freq_base_swa; 0: 100 for "gemma3", none for the others
+    float freq_base;   // 0: 10000
+    const char *rope;  // NULL: none; "linear", "yarn"
+    float rope_factor; // 0: 4; with `rope`. YaRN's original context is ctx / factor
+    bool rope_freqs;   // adds rope_freqs.weight (head_dim / 2), from 1 to 8
+    uint64_t seed;
+    const char *tokens; // "llama" (NULL: for llama and the gemmas), "gpt2" (NULL: for the others), "none"
+    const char *pre;    // NULL: "llama-bpe" for those, "qwen2" for the others; with "gpt2"
+    // NULL: none; "chatml"; else its text. Any adds <|im_start|> and <|im_end|>, which is then the EOS.
+    const char *chat_template;
+} TinyModel;
+
+enum { TINY_TYPES = 16 };
+extern const int tiny_types[TINY_TYPES]; // TYPE_ of every kind of weight
+
+Gguf *tiny_model(const TinyModel *shape); // gguf_close frees it all
+Status tiny_model_file(const TinyModel *shape, const char *path);
+Gguf *tiny_without(const Gguf *g, const char *tensor); // a copy of the view without that one; the data stays g's
+GgufTensor *tiny_tensor(Gguf *g, const char *name);    // to be changed; it must be there
+
+// n elements of the type (a multiple of its block; not TYPE_I8G) with the given standard deviation.
+void tiny_weights(int type, void *out, size_t n, float deviation, uint64_t *random);
+
+#endif

@@ -1,0 +1,513 @@
+// tokens/vocab.c: see tokens/vocab.h.
+#include "tokens/vocab.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// What a hostile file may cost: its strings may be empty, and each token takes some 40 bytes here. Four times the
+// largest vocabularies in use.
+enum { MAX_TOKENS = 1 << 20, MAX_MERGES = 4 << 20 };
+
+// ---- tables ---------------------------------------------------------------------------------------------------------
+
+static uint32_t piece_hash(const Vocab *v, const char *s, size_t n) { return (uint32_t)hash_bytes(v->key, s, n); }
+
+static uint32_t pair_hash(const Vocab *v, int32_t left, int32_t right) {
+    return (uint32_t)hash_step(v->key, 0, (uint64_t)(uint32_t)left << 32 | (uint32_t)right);
+}
+
+// One less than a power of two that leaves a third of the slots free.
+static uint32_t table_mask(size_t n) {
+    size_t slots = 16;
+    while (slots < n + n / 2) slots *= 2;
+    return (uint32_t)(slots - 1);
+}
+
+static size_t table_bytes(uint32_t mask, size_t slot_bytes) { return ((size_t)mask + 1) * slot_bytes; }
+
+// Huge pages: filling a table visits its pages in no order, and half the time of loading went into page walks.
+static void *table_alloc(uint32_t mask, size_t slot_bytes) {
+    void *table = pages_alloc(table_bytes(mask, slot_bytes), true);
+    if (!table) mem_refused(table_bytes(mask, slot_bytes));
+    return table;
+}
+
+// The slot that holds these bytes, or the free one where they belong.
+static PieceSlot *piece_slot(const Vocab *v, uint32_t hash, const char *s, size_t n) {
+    for (uint32_t i = hash & v->by_piece_mask;; i = (i + 1) & v->by_piece_mask) {
+        PieceSlot *slot = &v->by_piece[i];
+        if (slot->id_plus_1 == 0) return slot;
+        if (slot->hash == hash && str_eq(v->pieces[slot->id_plus_1 - 1], (Str){s, n})) return slot;
+    }
+}
+
+int vocab_piece(const Vocab *v, const char *s, size_t n) {
+    return n > (size_t)v->max_piece ? -1 : piece_slot(v, piece_hash(v, s, n), s, n)->id_plus_1 - 1;
+}
+
+static MergeSlot *merge_slot(const Vocab *v, int32_t left, int32_t right) {
+    for (uint32_t i = pair_hash(v, left, right) & v->by_pair_mask;; i = (i + 1) & v->by_pair_mask) {
+        MergeSlot *slot = &v->by_pair[i];
+        if (slot->rank_plus_1 == 0 || (slot->left == left && slot->right == right)) return slot;
+    }
+}
+
+// ---- loading: strings -----------------------------------------------------------------------------------------------
+
+// GPT-2's alphabet: printable characters of Latin-1 stand for themselves, the other bytes for U+0100 and up, in order.
+static int byte_of_character(int c) {
+    if ((c > 0x20 && c < 0x7f) || (c > 0xa0 && c < 0x100 && c != 0xad)) return c;
+    if (c >= 0x100 && c <= 0x120) return c - 0x100;        // 00 to 20
+    if (c >= 0x121 && c <= 0x142) return c - 0x121 + 0x7f; // 7f to a0
+    return c == 0x143 ? 0xad : -1;
+}
+
+// Turns a string of that alphabet into bytes, which need no more room. Other characters stay as they are; then the
+// result is false: no text can be meant by it.
+static bool alphabet_decode(Str s, char *out, size_t *n_out) {
+    bool whole = true;
+    size_t n = 0;
+    for (size_t i = 0; i < s.n;) {
+        unsigned char c = (unsigned char)s.data[i];
+        if (c > 0x20 && c < 0x7f) { // almost always
+            out[n++] = (char)c;
+            i++;
+            continue;
+        }
+        int two = c >= 0xc2 && c <= 0xc5 && i + 1 < s.n && ((unsigned char)s.data[i + 1] & 0xc0) == 0x80;
+        int byte = byte_of_character(two ? (c & 0x1f) << 6 | ((unsigned char)s.data[i + 1] & 0x3f) : c < 0x80 ? c : 0);
+        if (byte >= 0) out[n++] = (char)byte;
+        else {
+            whole = false;
+            out[n++] = s.data[i];
+            if (two) out[n++] = s.data[i + 1];
+        }
+        i += two ? 2 : 1;
+    }
+    *n_out = n;
+    return whole;
+}
+
+size_t spaces_decode(Str s, char *out) {
+    size_t n = 0;
+    for (size_t i = 0; i < s.n;) {
+        bool space = s.n - i >= 3 && memcmp(s.data + i, "\xe2\x96\x81", 3) == 0;
+        out[n++] = space ? ' ' : s.data[i];
+        i += space ? 3 : 1;
+    }
+    return n;
+}
+
+static int hex_digit(char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+// The byte that "<0xNN>" names; -1: another text.
+static int named_byte(Str s) {
+    if (s.n != 6 || memcmp(s.data, "<0x", 3) != 0 || s.data[5] != '>') return -1;
+    int high = hex_digit(s.data[3]), low = hex_digit(s.data[4]);
+    return high < 0 || low < 0 ? -1 : high << 4 | low;
+}
+
+// ---- loading: vocabulary --------------------------------------------------------------------------------------------
+
+// Names that are control tokens whatever their type says: many files have them as normal ones. Of the last rows, only
+// where the file does not say by the key which token it is.
+static const struct {
+    const char *names;
+    bool ends_generation;
+    const char *key;
+} known_names[] = {
+    {"<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|calls|> <|flush|> <end_of_turn> <|endoftext|> </s> "
+     "<|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|> <|tool_response> [e~[ "
+     "<\xef\xbd\x9c"
+     "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+     true, NULL},
+    {"<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD]", true, "tokenizer.ggml.fim_pad_token_id"},
+    {"<|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame>", true, "tokenizer.ggml.fim_rep_token_id"},
+    {"<|file_sep|>", true, "tokenizer.ggml.fim_sep_token_id"},
+    {"<|fim_prefix|> <fim-prefix> <fim_prefix> <PRE> \xe2\x96\x81<PRE> <|code_prefix|> <|prefix|> "
+     "<\xef\xbd\x9c"
+     "fim\xe2\x96\x81"
+     "begin\xef\xbd\x9c>",
+     false, "tokenizer.ggml.fim_pre_token_id"},
+    {"<|fim_suffix|> <fim-suffix> <fim_suffix> <SUF> \xe2\x96\x81<SUF> <|code_suffix|> <|suffix|> "
+     "<\xef\xbd\x9c"
+     "fim\xe2\x96\x81hole\xef\xbd\x9c>",
+     false, "tokenizer.ggml.fim_suf_token_id"},
+    {"<|fim_middle|> <fim-middle> <fim_middle> <MID> \xe2\x96\x81<MID> <|code_middle|> <|middle|> "
+     "<\xef\xbd\x9c"
+     "fim\xe2\x96\x81"
+     "end\xef\xbd\x9c>",
+     false, "tokenizer.ggml.fim_mid_token_id"},
+};
+
+static bool is_word_of(const char *words, Str word) {
+    for (const char *at = words; *at;) {
+        size_t n = strcspn(at, " ");
+        if (str_eq(word, (Str){at, n})) return true;
+        at += n + (at[n] == ' ');
+    }
+    return false;
+}
+
+static void add_eog(Vocab *v, int id) {
+    if (id < 0) return;
+    int at = v->n_eog;
+    while (at > 0 && v->eog[at - 1] >= id) at--;
+    if (at < v->n_eog && v->eog[at] == id) return;
+    v->eog = mem_resize(v->eog, (size_t)(v->n_eog + 1) * sizeof *v->eog);
+    memmove(v->eog + at + 1, v->eog + at, (size_t)(v->n_eog - at) * sizeof *v->eog);
+    v->eog[at] = id;
+    v->n_eog++;
+}
+
+static void remove_eog(Vocab *v, int id) {
+    int n = 0;
+    for (int i = 0; i < v->n_eog; i++)
+        if (v->eog[i] != id) v->eog[n++] = v->eog[i];
+    v->n_eog = n;
+}
+
+static void apply_known_names(Vocab *v, const Gguf *g, const Str *texts) {
+    for (int id = 0; id < v->n; id++) {
+        Str s = texts[id];
+        if (s.n < 4) continue;
+        char first = s.data[0], last = s.data[s.n - 1];
+        if ((first != '<' && first != '[' && first != '_' && first != '\xe2') ||
+            (last != '>' && last != ']' && last != '['))
+            continue;
+        for (size_t i = 0; i < ARRAY_LEN(known_names); i++) {
+            if (!is_word_of(known_names[i].names, s)) continue;
+            if (known_names[i].key && gguf_value(g, known_names[i].key)) continue;
+            v->types[id] = TOKEN_CONTROL;
+            if (known_names[i].ends_generation) add_eog(v, id);
+        }
+    }
+}
+
+static Status array_of_n(const Vocab *v, const Gguf *g, const char *key, const GgufValue **out) {
+    *out = gguf_value(g, key);
+    if (*out && (*out)->type == GGUF_ARRAY && (*out)->n != (uint64_t)v->n)
+        return status_error(QUILL_MODEL,
+                            "%s: %s: %d elements expected, one for each token, %llu found; convert the model again",
+                            gguf_name(g), key, v->n, (unsigned long long)(*out)->n);
+    return OK;
+}
+
+static Status load_types(Vocab *v, const Gguf *g) {
+    v->types = mem_alloc((size_t)v->n);
+    memset(v->types, TOKEN_NORMAL, (size_t)v->n);
+    const GgufValue *value;
+    TRY(array_of_n(v, g, "tokenizer.ggml.token_type", &value));
+    if (!value) return OK;
+    int32_t *types = mem_alloc((size_t)v->n * sizeof *types);
+    Status st = gguf_ints(g, value, types);
+    for (int i = 0; i < v->n && !st.code; i++)
+        if (types[i] >= TOKEN_NORMAL && types[i] <= TOKEN_BYTE) v->types[i] = (uint8_t)types[i];
+    free(types);
+    return st;
+}
+
+// Without scores every pair is as good as another, and the leftmost goes first, as in llama.cpp.
+static Status load_scores(Vocab *v, const Gguf *g) {
+    const GgufValue *value;
+    TRY(array_of_n(v, g, "tokenizer.ggml.scores", &value));
+    float *scores = mem_alloc((size_t)v->n * sizeof *scores);
+    Status st = value ? gguf_floats(g, value, scores) : OK;
+    v->priority = mem_alloc((size_t)v->n * sizeof *v->priority);
+    for (int i = 0; i < v->n && !st.code; i++) {
+        float score = isnan(scores[i]) ? -INFINITY : scores[i] + 0.0f; // + 0: no negative zero
+        uint32_t bits;
+        memcpy(&bits, &score, sizeof bits);
+        v->priority[i] = bits >> 31 ? bits : ~bits & 0x7fffffff; // the bits of a float sort as its magnitude
+    }
+    free(scores);
+    return st;
+}
+
+// The token's bytes; true if merging may give it.
+static bool decode_text(Vocab *v, int id, Str text, char *out, size_t *n_out) {
+    int type = v->types[id], byte = named_byte(text);
+    if (byte >= 0 && (type == TOKEN_BYTE || (v->spm && type == TOKEN_NORMAL))) {
+        v->types[id] = TOKEN_BYTE;
+        if (v->spm && v->byte_id[byte] < 0) v->byte_id[byte] = id;
+        *out = (char)byte;
+        *n_out = 1;
+        return false;
+    }
+    bool special = type == TOKEN_CONTROL || type == TOKEN_UNKNOWN || type == TOKEN_USER_DEFINED;
+    if (!v->spm && !special) return alphabet_decode(text, out, n_out);
+    if (v->spm && (!special || type == TOKEN_USER_DEFINED)) {
+        *n_out = spaces_decode(text, out);
+        // An added token that holds spaces is no result of merges: llama.cpp's merges see U+2581 there.
+        return type != TOKEN_USER_DEFINED || !memchr(text.data, ' ', text.n);
+    }
+    if (text.n) memcpy(out, text.data, text.n);
+    *n_out = text.n;
+    return false;
+}
+
+static void load_pieces(Vocab *v, const Str *texts) {
+    size_t n_bytes = 1; // never NULL
+    for (int i = 0; i < v->n; i++) n_bytes += texts[i].n;
+    v->bytes = mem_alloc(n_bytes);
+    v->pieces = mem_alloc((size_t)v->n * sizeof *v->pieces);
+    v->by_piece_mask = table_mask((size_t)v->n);
+    v->by_piece = table_alloc(v->by_piece_mask, sizeof *v->by_piece);
+    memset(v->byte_id, -1, sizeof v->byte_id);
+    char *at = v->bytes;
+    for (int id = 0; id < v->n; id++) {
+        Str *piece = &v->pieces[id];
+        piece->data = at;
+        bool mergeable = decode_text(v, id, texts[id], at, &piece->n) && piece->n > 0 && piece->n <= INT_MAX;
+        at += piece->n;
+        if (!mergeable) continue;
+        uint32_t hash = piece_hash(v, piece->data, piece->n);
+        PieceSlot *slot = piece_slot(v, hash, piece->data, piece->n);
+        if (slot->id_plus_1 == 0) *slot = (PieceSlot){hash, id + 1}; // of duplicates the lowest id
+        v->max_piece = int_max(v->max_piece, (int)piece->n);
+    }
+    for (int b = 0; b < 256; b++) {
+        char c = (char)b;
+        if (v->byte_id[b] < 0) v->byte_id[b] = vocab_piece(v, &c, 1);
+    }
+}
+
+// "left right"; `both` is room for four times the longest piece. Skipped if one of the three is no piece.
+static void add_merge(Vocab *v, Str merge, uint32_t rank, char *both) {
+    const char *space = merge.n > 1 ? memchr(merge.data + 1, ' ', merge.n - 1) : NULL;
+    if (!space) return;
+    Str left = {merge.data, (size_t)(space - merge.data)}, right = {space + 1, merge.n - left.n - 1};
+    size_t max = 2 * (size_t)v->max_piece, n_left, n_right; // a byte takes two bytes of the alphabet at most
+    if (left.n > max || right.n > max) return;
+    if (!alphabet_decode(left, both, &n_left) || !alphabet_decode(right, both + n_left, &n_right)) return;
+    int left_id = vocab_piece(v, both, n_left), right_id = vocab_piece(v, both + n_left, n_right);
+    int merged = vocab_piece(v, both, n_left + n_right);
+    if (left_id < 0 || right_id < 0 || merged < 0) return;
+    MergeSlot *slot = merge_slot(v, left_id, right_id);
+    if (slot->rank_plus_1 == 0) *slot = (MergeSlot){left_id, right_id, merged, rank + 1}; // of duplicates the first
+}
+
+static Status load_merges(Vocab *v, const Gguf *g) {
+    const GgufValue *value = gguf_value(g, "tokenizer.ggml.merges");
+    if (!value)
+        return status_error(QUILL_MODEL,
+                            "%s: tokenizer.ggml.merges: expected with tokenizer.ggml.model \"gpt2\", it is "
+                            "missing; convert the model again",
+                            gguf_name(g));
+    if (value->type != GGUF_ARRAY || value->elem_type != GGUF_STR)
+        return status_error(QUILL_MODEL, "%s: tokenizer.ggml.merges: an array of strings expected, GGUF type %d found",
+                            gguf_name(g), (int)value->elem_type);
+    if (value->n > MAX_MERGES)
+        return status_error(QUILL_MODEL, "%s: tokenizer.ggml.merges: at most %d strings expected, %llu found",
+                            gguf_name(g), MAX_MERGES, (unsigned long long)value->n);
+    v->by_pair_mask = table_mask((size_t)value->n);
+    v->by_pair = table_alloc(v->by_pair_mask, sizeof *v->by_pair);
+    char *both = mem_alloc(4 * (size_t)v->max_piece + 1);
+    const uint8_t *at = value->data;
+    for (uint32_t rank = 0; rank < value->n; rank++) add_merge(v, gguf_next_string(&at), rank, both);
+    free(both);
+    return OK;
+}
+
+// ---- loading: added tokens, roles -----------------------------------------------------------------------------------
+
+// Longer ones are not looked for: each place of a text may be compared with one of them in full.
+enum { ADDED_MAX = 1024 };
+
+static int compare_added(const void *a, const void *b) {
+    const Added *x = a, *y = b;
+    int order = memcmp(x->text.data, y->text.data, x->text.n < y->text.n ? x->text.n : y->text.n);
+    if (order) return order;
+    if (x->text.n != y->text.n) return x->text.n < y->text.n ? -1 : 1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static bool is_added(const Vocab *v, int id, const Str *texts) {
+    int type = v->types[id];
+    if (texts[id].n == 0 || texts[id].n > ADDED_MAX) return false;
+    // SentencePiece: written with U+2581 it stands for spaces, which are merged, not looked for.
+    if (v->spm && type == TOKEN_USER_DEFINED) return v->pieces[id].n == texts[id].n;
+    return type == TOKEN_USER_DEFINED || type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
+}
+
+// Of equal texts the lowest user-defined id and the lowest other one are enough; a file may hold a million.
+static int drop_duplicates(Vocab *v, int n) {
+    int kept = 0;
+    bool seen[2] = {false, false};
+    for (int i = 0; i < n; i++) {
+        if (i == 0 || !str_eq(v->added[i].text, v->added[i - 1].text)) seen[0] = seen[1] = false;
+        bool user_defined = v->types[v->added[i].id] == TOKEN_USER_DEFINED;
+        Added one = v->added[i];
+        if (!seen[user_defined]) v->added[kept++] = one;
+        seen[user_defined] = true;
+    }
+    return kept;
+}
+
+static void load_added(Vocab *v, const Str *texts) {
+    for (int id = 0; id < v->n; id++) v->n_added += is_added(v, id, texts);
+    v->added = mem_alloc((size_t)v->n_added * sizeof *v->added);
+    int n = 0;
+    for (int id = 0; id < v->n; id++) {
+        if (!is_added(v, id, texts)) continue;
+        v->added[n++] = (Added){v->pieces[id], id};
+        v->n_user_defined += v->types[id] == TOKEN_USER_DEFINED;
+    }
+    qsort(v->added, (size_t)n, sizeof *v->added, compare_added);
+    v->n_added = n = drop_duplicates(v, n);
+    for (int i = 0, c = 0; c <= 256; c++) {
+        while (i < n && (unsigned char)v->added[i].text.data[0] < c) i++;
+        v->added_first[c] = i;
+    }
+}
+
+// An id that is out of range means that there is none, as many files write it: -1, or the size of the vocabulary.
+static Status load_id(const Vocab *v, const Gguf *g, const char *key, int fallback, int *out) {
+    *out = fallback < v->n ? fallback : -1;
+    const GgufValue *value = gguf_value(g, key);
+    if (!value) return OK;
+    static const uint8_t sizes[GGUF_N_TYPES] = {[GGUF_U8] = 1,  [GGUF_I8] = 1,  [GGUF_U16] = 2, [GGUF_I16] = 2,
+                                                [GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_U64] = 8, [GGUF_I64] = 8};
+    if (sizes[value->type] == 0)
+        return status_error(QUILL_MODEL, "%s: %s: an integer expected, a value of GGUF type %d found", gguf_name(g),
+                            key, (int)value->type);
+    uint64_t id = 0; // a negative number of four or eight bytes becomes one that is out of range
+    for (int i = 0; i < sizes[value->type]; i++) id |= (uint64_t)value->data[i] << 8 * i;
+    bool negative = (value->type == GGUF_I8 || value->type == GGUF_I16) && value->data[sizes[value->type] - 1] >> 7;
+    *out = !negative && id < (uint64_t)v->n ? (int)id : -1;
+    return OK;
+}
+
+static int find_eog(const Vocab *v, const Str *texts, const char *text) {
+    for (int i = 0; i < v->n_eog; i++)
+        if (str_is(texts[v->eog[i]], text)) return v->eog[i];
+    return -1;
+}
+
+// Some families spell the end of a part of an answer like the end of another family's answer.
+static void apply_eog_exceptions(Vocab *v, const Str *texts) {
+    bool harmony = find_eog(v, texts, "<|return|>") >= 0 || find_eog(v, texts, "<|flush|>") >= 0;
+    bool calls = find_eog(v, texts, "<|call|>") >= 0 || find_eog(v, texts, "<|calls|>") >= 0;
+    if (harmony && calls) remove_eog(v, find_eog(v, texts, "<|end|>"));
+    if (find_eog(v, texts, "<|tool_response>") >= 0) remove_eog(v, find_eog(v, texts, "</s>"));
+}
+
+// After the types, before the pieces.
+static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
+    apply_known_names(v, g, texts);
+    // llama.cpp's default for "gpt2" is 11, Falcon's <|endoftext|>. Elsewhere that is a comma, which must end nothing.
+    bool falcon = v->n > 11 && v->types[11] == TOKEN_CONTROL;
+    TRY(load_id(v, g, "tokenizer.ggml.bos_token_id", v->spm ? 1 : falcon ? 11 : -1, &v->bos));
+    TRY(load_id(v, g, "tokenizer.ggml.eos_token_id", v->spm ? 2 : falcon ? 11 : -1, &v->eos));
+    TRY(load_id(v, g, "tokenizer.ggml.unknown_token_id", v->spm ? 0 : -1, &v->unk));
+    add_eog(v, v->eos);
+    static const char *const ends[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id",
+                                       "tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id",
+                                       "tokenizer.ggml.fim_sep_token_id"};
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        int id;
+        TRY(load_id(v, g, ends[i], -1, &id));
+        add_eog(v, id);
+    }
+    apply_eog_exceptions(v, texts);
+    if (!gguf_value(g, "tokenizer.ggml.token_type")) { // then only their roles tell that these are no text
+        if (v->bos >= 0) v->types[v->bos] = TOKEN_CONTROL;
+        if (v->eos >= 0) v->types[v->eos] = TOKEN_CONTROL;
+        if (v->unk >= 0) v->types[v->unk] = TOKEN_UNKNOWN;
+    }
+    TRY(gguf_bool(g, "tokenizer.ggml.add_bos_token", &v->add_bos, v->add_bos));
+    TRY(gguf_bool(g, "tokenizer.ggml.add_eos_token", &v->add_eos, false));
+    return gguf_bool(g, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix, true);
+}
+
+// ---- loading --------------------------------------------------------------------------------------------------------
+
+static Status load_all(Vocab *v, const Gguf *g, const Str *texts) {
+    TRY(load_types(v, g));
+    TRY(load_scores(v, g));
+    TRY(load_roles(v, g, texts));
+    load_pieces(v, texts);
+    if (!v->spm) TRY(load_merges(v, g));
+    load_added(v, texts);
+    return OK;
+}
+
+Status vocab_load(Vocab *v, const Gguf *g, bool spm, bool add_bos) {
+    *v = (Vocab){.spm = spm, .add_bos = add_bos, .key = hash_key()};
+    const char *key = "tokenizer.ggml.tokens";
+    const GgufValue *value = gguf_value(g, key);
+    if (!value || value->type != GGUF_ARRAY || value->elem_type != GGUF_STR || value->n == 0)
+        return status_error(QUILL_MODEL, "%s: %s: an array of strings expected, %s found; the file has no vocabulary",
+                            gguf_name(g), key,
+                            !value                      ? "nothing"
+                            : value->type != GGUF_ARRAY ? "a single value"
+                            : value->n == 0             ? "an empty one"
+                                                        : "one of another type");
+    if (value->n > MAX_TOKENS)
+        return status_error(QUILL_MODEL, "%s: %s: at most %d strings expected, %llu found", gguf_name(g), key,
+                            MAX_TOKENS, (unsigned long long)value->n);
+    v->n = (int)value->n;
+    Str *texts = mem_alloc((size_t)v->n * sizeof *texts);
+    Status st = gguf_strings(g, value, texts);
+    if (!st.code) st = load_all(v, g, texts);
+    free(texts);
+    return st;
+}
+
+void vocab_free(Vocab *v) {
+    free(v->pieces);
+    free(v->bytes);
+    free(v->types);
+    free(v->eog);
+    free(v->priority);
+    free(v->added);
+    if (v->by_piece) pages_free(v->by_piece, table_bytes(v->by_piece_mask, sizeof *v->by_piece));
+    if (v->by_pair) pages_free(v->by_pair, table_bytes(v->by_pair_mask, sizeof *v->by_pair));
+    *v = (Vocab){0};
+}
+
+// ---- looking up -----------------------------------------------------------------------------------------------------
+
+const MergeSlot *vocab_merge(const Vocab *v, int32_t left, int32_t right) {
+    if (left < 0 || right < 0) return NULL;
+    const MergeSlot *slot = merge_slot(v, left, right);
+    return slot->rank_plus_1 ? slot : NULL;
+}
+
+bool vocab_is_control(const Vocab *v, int id) { return v->types[id] == TOKEN_CONTROL || v->types[id] == TOKEN_UNKNOWN; }
+
+static int lower_bound(const Vocab *v, int low, int high, size_t at, int byte) {
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if ((unsigned char)v->added[middle].text.data[at] < byte) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+int vocab_added(const Vocab *v, const char *text, size_t n, const uint8_t *trusted, size_t *n_found) {
+    int found = -1, c = (unsigned char)text[0];
+    int low = v->added_first[c], high = v->added_first[c + 1];
+    bool trust = trusted && trusted[0];
+    for (size_t k = 1; low < high; k++) { // added[low..high) share the text's first k bytes
+        for (; low < high && v->added[low].text.n == k; low++) {
+            int id = v->added[low].id;
+            if ((!trust && v->types[id] != TOKEN_USER_DEFINED) || (found >= 0 && *n_found == k)) continue;
+            found = id;
+            *n_found = k;
+        }
+        if (k == n) break;
+        c = (unsigned char)text[k];
+        trust = trust && trusted[k];
+        low = lower_bound(v, low, high, k, c);
+        high = lower_bound(v, low, high, k, c + 1);
+    }
+    return found;
+}

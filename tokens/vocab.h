@@ -1,0 +1,76 @@
+// tokens/vocab.h: the vocabulary of a model file as tables: pieces as bytes, what merges give, roles, added tokens.
+// tokenizer.c alone uses it.
+//
+// Pieces are plain bytes, whatever the file's spelling: U+2581 is a space (SentencePiece), GPT-2's alphabet of
+// printable characters is bytes again (byte-level BPE). So text is looked up as it stands. Nothing of the file is
+// trusted: ids are in range or -1, arrays have an element for each token.
+#ifndef QUILL_VOCAB_H
+#define QUILL_VOCAB_H
+
+#include "files/gguf.h"
+#include "base/hash.h"
+
+// tokenizer.ggml.token_type
+enum {
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN = 2,
+    TOKEN_CONTROL = 3,
+    TOKEN_USER_DEFINED = 4,
+    TOKEN_UNUSED = 5,
+    TOKEN_BYTE = 6
+};
+
+typedef struct {
+    uint32_t hash;
+    int32_t id_plus_1; // 0: free
+} PieceSlot;
+
+typedef struct {
+    int32_t left, right, merged;
+    uint32_t rank_plus_1; // 0: free
+} MergeSlot;
+
+// An added token: found in the text before anything is split.
+typedef struct {
+    Str text;
+    int id;
+} Added;
+
+typedef struct {
+    bool spm, add_space_prefix, add_bos, add_eos;
+    int n;
+    Str *pieces;       // (n) in `bytes`
+    char *bytes;       // of all pieces
+    uint8_t *types;    // (n)
+    int bos, eos, unk; // -1: none
+    int *eog, n_eog;   // ascending
+
+    HashKey key;
+    PieceSlot *by_piece; // every token that merging may give: no control token
+    uint32_t by_piece_mask;
+    int max_piece;      // bytes of the longest of them
+    int byte_id[256];   // -1: the byte cannot be said
+    uint32_t *priority; // (n) SentencePiece: falls as the score rises
+    MergeSlot *by_pair; // byte-level BPE
+    uint32_t by_pair_mask;
+
+    Added *added; // sorted by text, then id
+    int n_added, n_user_defined;
+    int added_first[257]; // by first byte: added[added_first[c]] up to added[added_first[c + 1]]
+} Vocab;
+
+// add_bos: what holds where the file does not say. After an error, too, v is to be freed.
+Status vocab_load(Vocab *v, const Gguf *g, bool spm, bool add_bos);
+void vocab_free(Vocab *v);
+
+int vocab_piece(const Vocab *v, const char *s, size_t n); // the token of these bytes that merging may give, -1: none
+const MergeSlot *vocab_merge(const Vocab *v, int32_t left, int32_t right); // NULL: they do not merge
+
+// The longest added token that the text starts with and its bytes in n_found; -1: none. User-defined ones are found in
+// any text, control tokens only where all their bytes are trusted (NULL: nowhere).
+int vocab_added(const Vocab *v, const char *text, size_t n, const uint8_t *trusted, size_t *n_found);
+bool vocab_is_control(const Vocab *v, int id);
+
+size_t spaces_decode(Str s, char *out); // U+2581 to spaces; returns the bytes written, s.n at most
+
+#endif
