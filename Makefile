@@ -152,7 +152,7 @@ $(BATS): %.bats: $(PROGRAMS)
 		scripts/run_test.sh $@ $(BUILD)/tests/$@.log bats tests/$@
 test-build: $(TESTS:%=$(BUILD)/tests/%) $(PROGRAMS) # what the tests run
 # What can be told of the GPU's kernels by compiling them: an nvcc is enough.
-$(BUILD)/tests/kernels.cubin: kernels.cu $(wildcard gpu/*.cuh gpu/*.h) formats/quants.h sampling.h Makefile
+$(BUILD)/tests/kernels.cubin: kernels.cu $(wildcard gpu/*.cuh gpu/*.h) formats/types.h sampling.h Makefile
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -I. -O3 -arch=sm_90 -Xptxas -v -cubin -o $@ $< 2>$@.log || { cat $@.log >&2; exit 1; }
 gpu-code: $(if $(NVCC),$(BUILD)/tests/kernels.cubin) # no spills, 16-byte loads

@@ -371,7 +371,7 @@ static Status answer(Engine *e, const Options *o, Str prompt) {
     if (!st.code)
         st = answer_run(e, o, form, (Str){text.text.data, text.text.n}, !form && prompt.n == 0,
                         o->echo ? prompt : (Str){0}, &r);
-    kv_release(&e->kv, &r.seq);
+    kvcache_release(&e->kv, &r.seq);
     sequence_free(&r.seq);
     timeline_free(&r.time);
     rendered_free(&text);

@@ -92,7 +92,7 @@ static void add_attention(Cost *c, const Model *m, Range layers, const Batch *b,
     }
 }
 
-Cost cost_batch(const Model *m, const KvPool *kv, const Batch *b) {
+Cost costs_batch(const Model *m, const KvPool *kv, const Batch *b) {
     int n_last = b->probe
                      ? b->n_rows
                      : model_last_rows(m, kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v), b->n_rows, b->n_out);
@@ -106,11 +106,11 @@ Cost cost_batch(const Model *m, const KvPool *kv, const Batch *b) {
     return c;
 }
 
-Cost cost_rows(const Model *m, const KvShape *kv, int first, int n_rows, int n_out) {
+Cost costs_rows(const Model *m, const KvShape *kv, int first, int n_rows, int n_out) {
     int n_last = model_last_rows(m, kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v), n_rows, n_out);
     Cost c = cost_linear(m, n_rows, n_last, n_out);
     if (n_rows <= 0) return c;
-    double slot_bytes = (double)kv_bytes_per_slot(kv) / kv->n_layers;
+    double slot_bytes = (double)kvcache_bytes_per_slot(kv) / kv->n_layers;
     c.bytes += slot_bytes * m->c.n_layers * n_rows;
     for (int part = 0; part < 2; part++) { // all rows in the layers but the last, then the last n_last in that
         Range layers = part == 0 ? (Range){0, m->c.n_layers - 1} : (Range){m->c.n_layers - 1, m->c.n_layers};

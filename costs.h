@@ -10,8 +10,8 @@ typedef struct {
 } Cost;
 
 // Of one step. Of the batch n_rows, n_out, slot, seq, out_row and whether there is a probe are read.
-Cost cost_batch(const Model *m, const KvPool *kv, const Batch *b);
+Cost costs_batch(const Model *m, const KvPool *kv, const Batch *b);
 // The same for one sequence: rows at slots [first, first + n_rows), the last n_out of them with logits, in one step.
-Cost cost_rows(const Model *m, const KvShape *kv, int first, int n_rows, int n_out);
+Cost costs_rows(const Model *m, const KvShape *kv, int first, int n_rows, int n_out);
 
 #endif

@@ -30,9 +30,9 @@ static Status check_options(const Options *o) {
     return OK;
 }
 
-Status place_open(Place *p, const Options *o, const Model *m) {
+Status device_plan_open(DevicePlan *p, const Options *o, const Model *m) {
     bool insists = wants(o, "cuda") || o->gpu_layers > 0;
-    *p = (Place){.asked = insists};
+    *p = (DevicePlan){.asked = insists};
     TRY(check_options(o));
     if (wants(o, "cpu") || o->gpu_layers == 0) {
         snprintf(p->why, sizeof p->why, "the CPU was asked for");
@@ -60,7 +60,9 @@ Status place_open(Place *p, const Options *o, const Model *m) {
                         st.message);
 }
 
-int place_ubatch(const Place *p, const Options *o) { return o->ubatch ? o->ubatch : p->gpu ? GPU_ROWS : CPU_ROWS; }
+int device_plan_ubatch(const DevicePlan *p, const Options *o) {
+    return o->ubatch ? o->ubatch : p->gpu ? GPU_ROWS : CPU_ROWS;
+}
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
@@ -74,7 +76,7 @@ static KvShape with_device(const KvShape *s, const Model *m, int n) {
 }
 
 // Fills in what n layers take; the bytes of all of it.
-static size_t need(Place *p, const Model *m, const KvShape *s, int max_rows, int max_out, int n) {
+static size_t need(DevicePlan *p, const Model *m, const KvShape *s, int max_rows, int max_out, int n) {
     int n_all = m->c.n_layers;
     size_t pinned, all;
     KvShape on = with_device(s, m, n);
@@ -84,11 +86,11 @@ static size_t need(Place *p, const Model *m, const KvShape *s, int max_rows, int
     p->weights = cuda_ends_bytes(&m->ends, n == n_all);
     for (int i = n_all - n; i < n_all; i++) p->weights += cuda_layer_bytes(&m->layers[i]);
     p->scratch = cuda_scratch_bytes(&w, &m->layers[n_all - 1], &pinned);
-    p->kv = kv_bytes(s) == SIZE_MAX ? SIZE_MAX : kv_bytes(s) - kv_host_bytes(&on);
+    p->kv = kvcache_bytes(s) == SIZE_MAX ? SIZE_MAX : kvcache_bytes(s) - kvcache_host_bytes(&on);
     return size_add(p->weights + p->scratch + RESERVE, p->kv, &all) ? all : SIZE_MAX;
 }
 
-static Status too_little(const Place *p, const Options *o, const KvShape *s, int fits) {
+static Status too_little(const DevicePlan *p, const Options *o, const KvShape *s, int fits) {
     char layers[32] = "--device cpu";
     if (fits > 0) snprintf(layers, sizeof layers, "-ngl %d", fits);
     Status st = status_error(QUILL_MEMORY, "-ngl %s: %d layers with a context of %d do not fit on the GPU; try %s%s",
@@ -97,21 +99,22 @@ static Status too_little(const Place *p, const Options *o, const KvShape *s, int
                                                         : "N",
                              p->n_layers, s->n_ctx, layers, " or a smaller -c");
     Buf budget = {0};
-    place_budget(p, &budget);
+    device_plan_budget(p, &budget);
     status_append(&st, &budget);
     buf_free(&budget);
     return st;
 }
 
 // What auto tried goes to the CPU, for that reason; what was asked for is an error.
-static Status give_up(Place *p, Status st) {
+static Status give_up(DevicePlan *p, Status st) {
     if (p->asked) return st;
     snprintf(p->why, sizeof p->why, "%.300s", st.message);
     p->gpu = NULL;
     return OK;
 }
 
-Status place_plan(Place *p, const Options *o, const Model *m, KvShape *s, bool may_shorten, int max_rows, int max_out) {
+Status device_plan_make(DevicePlan *p, const Options *o, const Model *m, KvShape *s, bool may_shorten, int max_rows,
+                        int max_out) {
     if (!p->gpu) return OK;
     Status able = cuda_can(&m->layers[0].heads);
     if (able.code) return give_up(p, able);
@@ -142,7 +145,7 @@ static void show(void *arg, double done, double all) {
     if (clock_now() - w->start > 1) progress_show(&w->progress, "load onto the GPU", done, all);
 }
 
-Status place_load(const Place *p, Model *m, ThreadPool *pool, bool quiet) {
+Status device_plan_load(const DevicePlan *p, Model *m, ThreadPool *pool, bool quiet) {
     if (!p->gpu) return OK;
     if (p->asked && p->n_layers < p->n_all && !quiet)
         fprintf(stderr, "quill: %d of %d layers are on the GPU, the others on the CPU\n", p->n_layers, p->n_all);
@@ -155,7 +158,7 @@ Status place_load(const Place *p, Model *m, ThreadPool *pool, bool quiet) {
 
 // ---- words ----------------------------------------------------------------------------------------------------------
 
-void place_kernels(const Place *p, const char *isa, Buf *out) {
+void device_plan_kernels(const DevicePlan *p, const char *isa, Buf *out) {
     int n = p->gpu ? p->n_layers : 0;
     if (n > 0) cuda_open_products(); // K and V depend on it
     if (n == 0 || n < p->n_all) buf_printf(out, "cpu %s", isa);
@@ -163,7 +166,7 @@ void place_kernels(const Place *p, const char *isa, Buf *out) {
     if (n > 0) buf_printf(out, "%s %s, %s", p->gpu->name, p->gpu->isa, p->gpu->kernels);
 }
 
-void place_budget(const Place *p, Buf *out) {
+void device_plan_budget(const DevicePlan *p, Buf *out) {
     if (!p->gpu) return;
     buf_printf(
         out,
@@ -172,7 +175,7 @@ void place_budget(const Place *p, Buf *out) {
         (double)p->kv * 1e-6, (double)p->scratch * 1e-6, (double)RESERVE * 1e-6, (double)p->free_bytes * 1e-6);
 }
 
-void place_report(const Place *p) {
+void device_plan_report(const DevicePlan *p) {
     if (!p->gpu) return;
     CudaCounts c = cuda_counts();
     paragraph_item("gpu", "%s %s: layers %d to %d of %d, head%s; %s", p->gpu->name, p->gpu->isa, p->n_all - p->n_layers,

@@ -3,8 +3,8 @@
 //
 // --device and -ngl ask; memory decides what is left to us. A GPU that was asked for and cannot be used is an error;
 // `auto` goes to the CPU instead, and --verbose says why.
-#ifndef QUILL_PLACE_H
-#define QUILL_PLACE_H
+#ifndef QUILL_DEVICE_PLAN_H
+#define QUILL_DEVICE_PLAN_H
 
 #include "kvcache.h"
 #include "model.h"
@@ -18,22 +18,24 @@ typedef struct {
     int n_all;
     size_t weights, kv, scratch, free_bytes; // of its memory
     size_t spare;                            // of it, for copies that make prefill faster
-} Place;
+} DevicePlan;
 
 // Opens the GPU if the options want one; a model that is not known yet (NULL) only where they insist. QUILL_MODEL: no
 // usable GPU, with the driver's reason; QUILL_USAGE: the options contradict each other.
-Status place_open(Place *p, const Options *o, const Model *m);
+Status device_plan_open(DevicePlan *p, const Options *o, const Model *m);
 // Settles how many layers the GPU takes with this cache and these steps: s->n_device, s->be, and a shorter s->n_ctx
 // where that was left to us. QUILL_MEMORY: what was asked for does not fit, with the budget and what to try.
-Status place_plan(Place *p, const Options *o, const Model *m, KvShape *s, bool may_shorten, int max_rows, int max_out);
-Status place_load(const Place *p, Model *m, ThreadPool *pool, bool quiet);
+Status device_plan_make(DevicePlan *p, const Options *o, const Model *m, KvShape *s, bool may_shorten, int max_rows,
+                        int max_out);
+Status device_plan_load(const DevicePlan *p, Model *m, ThreadPool *pool, bool quiet);
 
-int place_ubatch(const Place *p, const Options *o); // rows in one step: the options', or what suits the device
+int device_plan_ubatch(const DevicePlan *p,
+                       const Options *o); // rows in one step: the options', or what suits the device
 // What computes, of which each does its layers' K and V: "cpu amx", "GPU NAME sm_90, KERNELS", or both with the GPU's
 // layers. `isa`: the CPU's.
-void place_kernels(const Place *p, const char *isa, Buf *out);
-void place_budget(const Place *p, Buf *out); // a line; nothing without a GPU
+void device_plan_kernels(const DevicePlan *p, const char *isa, Buf *out);
+void device_plan_budget(const DevicePlan *p, Buf *out); // a line; nothing without a GPU
 // On stderr: where each operation runs; graphs launched and tokens drawn since the start. Nothing without a GPU.
-void place_report(const Place *p);
+void device_plan_report(const DevicePlan *p);
 
 #endif

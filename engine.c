@@ -163,18 +163,19 @@ void engine_budget(const Model *m, const KvShape *s, size_t scratch, Buf *out) {
     char a[24], b[24];
     size_t available = memory_available();
     buf_printf(out, "  weights    %9s  %d layers\n", size_text((double)model_weight_bytes(m), a), m->c.n_layers);
-    buf_printf(out, "  KV cache   %9s  %d x %d slots of %s (%s, %s)\n", size_text((double)kv_bytes(s), a),
+    buf_printf(out, "  KV cache   %9s  %d x %d slots of %s (%s, %s)\n", size_text((double)kvcache_bytes(s), a),
                s->n_blocks ? s->n_blocks : s->n_seqs, s->n_blocks ? s->block : s->n_ctx,
-               size_text((double)kv_bytes_per_growth(s), b), type_name(s->type_k), type_name(s->type_v));
-    if (kv_bytes_per_growth(s) < kv_bytes_per_slot(s))
+               size_text((double)kvcache_bytes_per_growth(s), b), type_name(s->type_k), type_name(s->type_v));
+    if (kvcache_bytes_per_growth(s) < kvcache_bytes_per_slot(s))
         buf_printf(out, "  of it      %9s  %d x %d slots of the %d layers that see %d\n",
-                   size_text((double)kv_fixed_bytes(s), a), s->n_partners, s->block, s->n_windowed, s->window);
+                   size_text((double)kvcache_fixed_bytes(s), a), s->n_partners, s->block, s->n_windowed, s->window);
     buf_printf(out, "  scratch    %9s\n", size_text((double)scratch, a));
     buf_printf(out, "  available  %9s\n", available == SIZE_MAX ? "unknown" : size_text((double)available, a));
 }
 
 static size_t scratch_for(const Engine *e, const Options *o, EngineNeeds needs, int n_ctx, int *rows) {
-    *rows = int_min(place_ubatch(&e->place, o), n_ctx > INT_MAX / needs.n_seqs ? INT_MAX : n_ctx * needs.n_seqs);
+    *rows =
+        int_min(device_plan_ubatch(&e->devices, o), n_ctx > INT_MAX / needs.n_seqs ? INT_MAX : n_ctx * needs.n_seqs);
     return workspace_bytes(&e->model, threads_count(e->pool), *rows, int_min(needs.max_out, *rows));
 }
 
@@ -183,9 +184,9 @@ static size_t less(size_t a, size_t b) { return a > b ? a - b : 0; }
 // The largest context whose KV cache keeps within `limit` bytes of the host's memory and --kv-mem bytes in all; of
 // a pool, that of one sequence.
 static int context_within(const KvShape *s, size_t limit, size_t kv_mem) {
-    size_t growth = kv_bytes_per_growth(s), slot = kv_host_bytes_per_growth(s);
-    size_t bytes = slot ? less(limit, kv_fixed_bytes(s)) / slot : SIZE_MAX;
-    size_t all = kv_mem && growth ? less(kv_mem, kv_fixed_bytes(s)) / growth : SIZE_MAX;
+    size_t growth = kvcache_bytes_per_growth(s), slot = kvcache_host_bytes_per_growth(s);
+    size_t bytes = slot ? less(limit, kvcache_fixed_bytes(s)) / slot : SIZE_MAX;
+    size_t all = kv_mem && growth ? less(kv_mem, kvcache_fixed_bytes(s)) / growth : SIZE_MAX;
     size_t slots = (bytes < all ? bytes : all) / (size_t)(s->n_blocks ? 1 : s->n_seqs);
     if (s->block) slots = slots / (size_t)s->block * (size_t)s->block;
     return slots < 1 << 30 ? (int)slots : (1 << 30) - 1;
@@ -194,7 +195,7 @@ static int context_within(const KvShape *s, size_t limit, size_t kv_mem) {
 static Status with_budget(const Engine *e, Status st) {
     Buf budget = {0};
     engine_budget(&e->model, &e->shape, e->scratch, &budget);
-    place_budget(&e->place, &budget);
+    device_plan_budget(&e->devices, &budget);
     status_append(&st, &budget);
     buf_free(&budget);
     return st;
@@ -211,7 +212,7 @@ static Status too_large(const Engine *e, const Options *o, size_t limit) {
     bool wide = s->type_k == TYPE_F32 || s->type_v == TYPE_F32;
     bool dense = !kv_is_sealed(s->type_k) || !kv_is_sealed(s->type_v);
     Status st = status_error(QUILL_MEMORY, "-c %d: the KV cache needs %s, %s can be had%s; try %s or %s", s->n_ctx,
-                             size_text((double)kv_bytes(s), need), size_text((double)limit, have),
+                             size_text((double)kvcache_bytes(s), need), size_text((double)limit, have),
                              o->kv_mem ? " within --kv-mem" : "", smaller,
                              o->kv_mem ? "a larger --kv-mem"
                              : wide    ? "-ctk f16 -ctv f16"
@@ -224,8 +225,8 @@ static Status too_large(const Engine *e, const Options *o, size_t limit) {
 static Status check_lock(const Engine *e) {
     char need[24], have[24];
     size_t all, available = memory_available();
-    bool fits = size_add(gguf_file_bytes(e->gguf), kv_host_bytes(&e->shape), &all) && size_add(all, e->scratch, &all) &&
-                all <= available;
+    bool fits = size_add(gguf_file_bytes(e->gguf), kvcache_host_bytes(&e->shape), &all) &&
+                size_add(all, e->scratch, &all) && all <= available;
     if (fits) return OK;
     return with_budget(e, status_error(QUILL_MEMORY,
                                        "--mlock: %s of memory needed for the file, the KV cache and scratch, %s can be "
@@ -241,15 +242,15 @@ int engine_kv_type(const Model *m, int asked) {
 
 // How many blocks layers with a window need: those of all windows, where that is fewer than there are.
 static void plan_partners(KvShape *s, int rows) {
-    s->n_partners = s->n_windowed > 0 && !s->keep ? kv_partners_needed(s, rows) : 0;
+    s->n_partners = s->n_windowed > 0 && !s->keep ? kvcache_partners_needed(s, rows) : 0;
 }
 
 // Whether as many sequences as s has may run at once within so many bytes. They all have pages for their open groups
 // (sealed types), blocks for their windows, and a context each; or pages and windows take no more than half and leave
 // the context that was asked for.
 static bool width_fits(const KvShape *s, size_t limit, size_t n_blocks, bool asked) {
-    size_t fixed = kv_fixed_bytes(s), rest = less(limit, fixed);
-    size_t context_bytes = n_blocks * (size_t)s->block * kv_bytes_per_growth(s);
+    size_t fixed = kvcache_fixed_bytes(s), rest = less(limit, fixed);
+    size_t context_bytes = n_blocks * (size_t)s->block * kvcache_bytes_per_growth(s);
     if (fixed == 0 || context_bytes == 0 || rest / context_bytes >= (size_t)s->n_seqs) return true;
     return fixed <= limit / 2 && (!asked || rest >= context_bytes);
 }
@@ -258,7 +259,7 @@ static bool width_fits(const KvShape *s, size_t limit, size_t n_blocks, bool ask
 // Half of what is free stays free: a pool's blocks are kept for those who begin alike, so that in time it is used up.
 static Status plan_pool(Engine *e, const Options *o, size_t limit, bool asked, int rows) {
     KvShape *s = &e->shape;
-    size_t one = ((size_t)s->n_ctx - 1) / (size_t)s->block + 1, slot = kv_bytes_per_slot(s);
+    size_t one = ((size_t)s->n_ctx - 1) / (size_t)s->block + 1, slot = kvcache_bytes_per_slot(s);
     int wished = s->n_seqs;
     size_t room = o->kv_mem || limit == SIZE_MAX ? limit : limit / 2, blocks = room / (slot * (size_t)s->block);
     s->n_blocks = blocks < 1 ? 1 : blocks < INT_MAX ? (int)blocks : INT_MAX; // there are no more pages
@@ -268,8 +269,8 @@ static Status plan_pool(Engine *e, const Options *o, size_t limit, bool asked, i
         plan_partners(s, rows);
     }
     if (s->n_seqs < wished) note(o, "-np %d: memory has room for %d at once", wished, s->n_seqs);
-    size_t block_bytes = kv_bytes_per_growth(s) * (size_t)s->block;
-    size_t most = block_bytes ? less(limit, kv_fixed_bytes(s)) / block_bytes : SIZE_MAX;
+    size_t block_bytes = kvcache_bytes_per_growth(s) * (size_t)s->block;
+    size_t most = block_bytes ? less(limit, kvcache_fixed_bytes(s)) / block_bytes : SIZE_MAX;
     if (!o->kv_mem && limit != SIZE_MAX && most > one) most = most / 2 > one ? most / 2 : one;
     if (most < one && (asked || most < 1)) {
         s->n_blocks = (int)one;
@@ -325,7 +326,7 @@ static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *r
     s->rotate = o->kv_rotate;
     e->scratch = scratch_for(e, o, needs, s->n_ctx, rows);
     plan_partners(s, *rows);
-    TRY(place_plan(&e->place, o, &e->model, s, !asked, *rows, int_min(needs.max_out, *rows)));
+    TRY(device_plan_make(&e->devices, o, &e->model, s, !asked, *rows, int_min(needs.max_out, *rows)));
     int n_host = s->n_layers - s->n_device;
     e->scratch = scratch_for(e, o, needs, s->n_ctx, rows); // another context, or another device's steps
     if (n_host == 0) e->scratch = 0;
@@ -336,7 +337,7 @@ static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *r
     if (!asked && limit != SIZE_MAX) limit -= weights < limit / 2 ? weights : limit / 2;
     if (needs.pooled) return plan_pool(e, o, o->kv_mem && o->kv_mem < limit ? o->kv_mem : limit, asked, *rows);
     bool countable = s->n_ctx < 1 << 30 && (size_t)s->n_ctx * (size_t)s->n_seqs < 1 << 30;
-    if (countable && kv_host_bytes(s) <= limit && (!o->kv_mem || kv_bytes(s) <= o->kv_mem)) return OK;
+    if (countable && kvcache_host_bytes(s) <= limit && (!o->kv_mem || kvcache_bytes(s) <= o->kv_mem)) return OK;
     int fits = context_within(s, limit, o->kv_mem);
     if (asked || fits < 1) return too_large(e, o, limit);
     note(o, "a context of %d fits, of the model's %d; -c chooses another", fits, s->n_ctx);
@@ -410,7 +411,7 @@ Status engine_tokenizer(const Gguf *g, Tokenizer **out) {
 static Status open_store(Engine *e, const Options *o) {
     KvHead like = fingerprint(&e->model, e->kv.pool);
     Buf kernels = {0};
-    place_kernels(&e->place, e->be->isa, &kernels);
+    device_plan_kernels(&e->devices, e->be->isa, &kernels);
     if (o->deterministic) buf_str(&kernels, " in order");
     Status st = kvstore_open(o->kv_dir, o->kv_dir_size, o->kv_block, &like, kernels.data, &e->store);
     buf_free(&kernels);
@@ -435,7 +436,7 @@ static Status plan_eviction(Engine *e, const Options *o) {
 static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     TRY((o->deterministic ? cpu_backend_deterministic : cpu_backend)(o->isa, &e->be));
     TRY(model_load(&e->model, e->gguf, e->be));
-    TRY(place_open(&e->place, o, &e->model));
+    TRY(device_plan_open(&e->devices, o, &e->model));
     if (needs.need_tokenizer) TRY(engine_tokenizer(e->gguf, &e->tok));
     if (e->tok && tokenizer_n(e->tok) > e->model.c.n_vocab)
         return status_error(QUILL_MODEL,
@@ -446,15 +447,16 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     TRY(plan_memory(e, o, needs, &rows));
     warn_beyond_training(o, int_max(1, e->model.c.n_ctx_train));
     if (o->dry_run) return OK;
-    e->settle = (Settle){.gguf = e->gguf, .pool = e->pool, .spare = kv_host_bytes(&e->shape)}; // comes as it is written
+    e->settle =
+        (Settle){.gguf = e->gguf, .pool = e->pool, .spare = kvcache_host_bytes(&e->shape)}; // comes as it is written
     if (o->mlock) TRY(check_lock(e));
     if (o->check_tensors) TRY(model_check_tensors(&e->model));
-    TRY(place_load(&e->place, &e->model, e->pool, o->quiet));
+    TRY(device_plan_load(&e->devices, &e->model, e->pool, o->quiet));
     if (o->mlock) { // which reads all of the file now
         engine_settle(e);
         lock_weights(o, e->gguf);
     }
-    TRY(kv_new(&e->kv, &e->shape));
+    TRY(kvcache_new(&e->kv, &e->shape));
     e->policy = &plain_policy;
     if (o->kv_dir) TRY(open_store(e, o));
     TRY(plan_eviction(e, o));
@@ -485,8 +487,8 @@ Status engine_open(Engine *e, const Options *o, EngineNeeds needs) {
     double start = clock_now();
     *e = (Engine){0};
     Gguf *g;
-    Place early;
-    TRY(place_open(&early, o, NULL)); // before a minute of reading
+    DevicePlan early;
+    TRY(device_plan_open(&early, o, NULL)); // before a minute of reading
     TRY(engine_file(o, &g));
     TRY(engine_open_view(e, o, needs, g));
     e->load_seconds = clock_now() - start;
@@ -499,7 +501,7 @@ void engine_close(Engine *e) {
     if (e->sampler) sampler_free(e->sampler);
     workspace_free(&e->work);
     kvstore_close(e->store);
-    kv_free(&e->kv);
+    kvcache_free(&e->kv);
     if (e->pool) threads_free(e->pool);
     tokenizer_free(e->tok);
     model_free(&e->model);
@@ -511,7 +513,7 @@ void engine_close(Engine *e) {
 
 // A step's cost is shared by the rows in it: those of a sequence that are its prompt's, and those behind the prompt.
 static void count_costs(Engine *e, const Batch *b) {
-    Cost c = cost_batch(&e->model, e->kv.pool, b);
+    Cost c = costs_batch(&e->model, e->kv.pool, b);
     for (int row = 0, n; row < b->n_rows; row += n) {
         Request *r = scheduler_request(e->sched, b->seq[row]);
         bool prefill = b->slot[row] < r->n_prompt;

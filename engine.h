@@ -20,8 +20,8 @@ typedef struct {
     Gguf *gguf;
     Tokenizer *tok; // NULL unless needs.need_tokenizer
     Model model;
-    const Backend *be; // the CPU's
-    Place place;       // of the layers, between the CPU and a GPU
+    const Backend *be;  // the CPU's
+    DevicePlan devices; // of the layers, between the CPU and a GPU
     ThreadPool *pool;
     Workspace work;
     KvShape shape; // n_ctx is what one sequence may use; n_seqs of a pool may be fewer than were asked for

@@ -29,7 +29,7 @@ typedef struct {
     const void *data;
     const float *scales; // TYPE_I8G alone: (n_out * n_in / group), unaligned
     const float *bias;   // (n_out), or NULL
-    int type;            // TYPE_ of quants.h
+    int type;            // TYPE_ of types.h
     int group;           // TYPE_I8G alone: elements under one scale, counted over the flat tensor
     int n_out, n_in;
     size_t row_bytes;

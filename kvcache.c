@@ -36,13 +36,13 @@ static int kind_blocks(const KvShape *s, int kind) {
 // block; a sealed group is read as a whole.
 static int64_t partners_of_one(int window, int block) { return ((int64_t)window + SEAL + block - 1) / block + 3; }
 
-int kv_partners_needed(const KvShape *s, int step_rows) {
+int kvcache_partners_needed(const KvShape *s, int step_rows) {
     int size = block_slots(s);
     int64_t n = s->n_seqs * partners_of_one(s->window, size) + (step_rows + size - 1) / size;
     return n < block_count(s) ? (int)n : block_count(s);
 }
 
-int kv_most_sequences(const KvCache *kv, int step_rows) {
+int kvcache_most_sequences(const KvCache *kv, int step_rows) {
     int size = kv->pool->block, n = kv->pool[KV_WINDOW].n_blocks;
     if (!kv->partner || n == kv->pool->n_blocks) return INT_MAX;
     return int_max(1, (int)((n - (step_rows + size - 1) / size) / partners_of_one(kv->window, size)));
@@ -78,13 +78,13 @@ static size_t kind_bytes(const KvShape *s, int kind, int n_layers) {
     return size_add(k, v, &n) && size_add(n, tails, &n) ? n : SIZE_MAX;
 }
 
-size_t kv_bytes(const KvShape *s) {
+size_t kvcache_bytes(const KvShape *s) {
     size_t n, full = kind_bytes(s, KV_FULL, kind_layers(s, KV_FULL));
     return size_add(full, kind_bytes(s, KV_WINDOW, kind_layers(s, KV_WINDOW)), &n) ? n : SIZE_MAX;
 }
 
-size_t kv_host_bytes(const KvShape *s) {
-    if (kv_bytes(s) == SIZE_MAX) return SIZE_MAX;
+size_t kvcache_host_bytes(const KvShape *s) {
+    if (kvcache_bytes(s) == SIZE_MAX) return SIZE_MAX;
     size_t n = 0;
     for (int kind = 0; kind < KV_KINDS; kind++)
         n += kind_bytes(s, kind, kind_layers(s, kind) - kind_device_layers(s, kind));
@@ -96,19 +96,19 @@ static size_t slot_bytes(const KvShape *s, int n_layers) {
            (size_t)s->n_kv_heads;
 }
 
-size_t kv_bytes_per_slot(const KvShape *s) { return slot_bytes(s, s->n_layers); }
+size_t kvcache_bytes_per_slot(const KvShape *s) { return slot_bytes(s, s->n_layers); }
 
-size_t kv_fixed_bytes(const KvShape *s) {
+size_t kvcache_fixed_bytes(const KvShape *s) {
     size_t tails = tail_plane_bytes(s, s->n_layers, s->type_k) + tail_plane_bytes(s, s->n_layers, s->type_v);
     size_t blocks = (size_t)kind_blocks(s, KV_WINDOW) * (size_t)block_slots(s);
     return tails + (few_partners(s) ? slot_bytes(s, s->n_windowed) * blocks : 0);
 }
 
-size_t kv_bytes_per_growth(const KvShape *s) {
+size_t kvcache_bytes_per_growth(const KvShape *s) {
     return slot_bytes(s, few_partners(s) ? kind_layers(s, KV_FULL) : s->n_layers);
 }
 
-size_t kv_host_bytes_per_growth(const KvShape *s) {
+size_t kvcache_host_bytes_per_growth(const KvShape *s) {
     int n_full = kind_layers(s, KV_FULL) - kind_device_layers(s, KV_FULL);
     return slot_bytes(s, few_partners(s) ? n_full : s->n_layers - s->n_device);
 }
@@ -298,7 +298,7 @@ static void new_index(KvCache *kv) {
 
 // The planes of a pool, the host's and the device's, each for its layers. After a failure some may be there: kv_free.
 static Status new_planes(KvPool *pool, const KvShape *s) {
-    bool host = pool->n_device < pool->n_layers, countable = kv_bytes(s) != SIZE_MAX;
+    bool host = pool->n_device < pool->n_layers, countable = kvcache_bytes(s) != SIZE_MAX;
     if (host && countable) {
         // Huge pages for small blocks alone: a contiguous block is touched a little in each head's part of each layer,
         // and a huge page for each of these would commit most of a long context at the first token.
@@ -309,7 +309,7 @@ static Status new_planes(KvPool *pool, const KvShape *s) {
     if (!countable || (host && (!pool->k || !pool->v || !new_tails(pool, s))))
         return status_error(QUILL_MEMORY,
                             "KV cache: %zu bytes for %d slots were refused by the system; try a smaller -c",
-                            kv_bytes(s), s->n_ctx);
+                            kvcache_bytes(s), s->n_ctx);
     return pool->n_device > 0 ? s->be->memory->kv_new(pool) : OK;
 }
 
@@ -331,14 +331,14 @@ static KvPool pool_of(const KvShape *s, int kind) {
                     .be = s->be};
 }
 
-Status kv_new(KvCache *kv, const KvShape *s) {
+Status kvcache_new(KvCache *kv, const KvShape *s) {
     *kv = (KvCache){.max_slots = s->n_ctx, .window = s->window, .keep = s->keep};
     int n = block_count(s);
     for (int kind = 0; kind < KV_KINDS; kind++) kv->pool[kind] = pool_of(s, kind);
     for (int kind = 0; kind < KV_KINDS; kind++) {
         Status st = new_planes(&kv->pool[kind], s);
         if (!st.code) continue;
-        kv_free(kv);
+        kvcache_free(kv);
         return st;
     }
     new_partners(kv);
@@ -352,13 +352,13 @@ Status kv_new(KvCache *kv, const KvShape *s) {
     return OK;
 }
 
-Status kv_check_dense(const KvPool *kv, const char *who) {
+Status kvcache_check_dense(const KvPool *kv, const char *who) {
     if (!kv->tail_of) return OK;
     return status_error(QUILL_USAGE, "%s: dense KV expected, found %s and %s; -ctk f16 -ctv f16 is", who,
                         type_name(kv->type_k), type_name(kv->type_v));
 }
 
-void kv_free(KvCache *kv) {
+void kvcache_free(KvCache *kv) {
     for (int kind = 0; kind < KV_KINDS; kind++) {
         KvPool *pool = &kv->pool[kind];
         if (pool->device) pool->be->memory->kv_free(pool);
@@ -382,7 +382,7 @@ void kv_free(KvCache *kv) {
 
 // ---- rows of a sequence ---------------------------------------------------------------------------------------------
 
-void kv_table(const KvCache *kv, const Sequence *s, int kind, int *out) {
+void kvcache_table(const KvCache *kv, const Sequence *s, int kind, int *out) {
     if (kind == KV_FULL && s->n_blocks > 0) memcpy(out, s->blocks, (size_t)s->n_blocks * sizeof *out);
     if (kind == KV_FULL || !kv->partner) return;
     for (int i = 0; i < s->n_blocks; i++) out[i] = int_max(0, kv->partner[s->blocks[i]]);
@@ -405,11 +405,11 @@ static void move_rows(const KvCache *kv, const Sequence *s, int layer, int first
     free(partners);
 }
 
-void kv_load_rows(const KvCache *kv, const Sequence *s, int layer, int first, int n, void *out) {
+void kvcache_load_rows(const KvCache *kv, const Sequence *s, int layer, int first, int n, void *out) {
     move_rows(kv, s, layer, first, n, out, false);
 }
 
-void kv_store_rows(KvCache *kv, const Sequence *s, int layer, int first, int n, const void *rows) {
+void kvcache_store_rows(KvCache *kv, const Sequence *s, int layer, int first, int n, const void *rows) {
     move_rows(kv, s, layer, first, n, (void *)rows, true);
 }
 
@@ -437,7 +437,7 @@ static void shuffle(int *order, int n, uint64_t seed) {
     }
 }
 
-void kv_shuffle(KvCache *kv, uint64_t seed) {
+void kvcache_shuffle(KvCache *kv, uint64_t seed) {
     int end = kv->pool->n_blocks, n = kv->n_free, *order = mem_alloc((size_t)n * sizeof *order + 1);
     for (int i = 0, b = kv->blocks[end].next; i < n; i++, b = kv->blocks[b].next) order[i] = b;
     kv->blocks[end].prev = kv->blocks[end].next = end;
@@ -570,7 +570,7 @@ static void push_copy(KvCache *kv, int from, int to) {
     kv->copies[kv->n_copies++][1] = to;
 }
 
-bool kv_reserve(KvCache *kv, Sequence *s, int n_slots) {
+bool kvcache_reserve(KvCache *kv, Sequence *s, int n_slots) {
     drop_late(kv);
     leave_unseen(kv, s, sequence_slots(s));
     if (n_slots > kv->max_slots) return false;
@@ -607,26 +607,26 @@ static void drop_behind(KvCache *kv, Sequence *s) {
     while (s->n_blocks > keep) drop_block(kv, s);
 }
 
-void kv_truncate(KvCache *kv, Sequence *s, int n_tokens) {
+void kvcache_truncate(KvCache *kv, Sequence *s, int n_tokens) {
     assert(n_tokens >= 0);
     s->n_tokens = int_min(s->n_tokens, n_tokens);
-    if (n_tokens < s->n_cached && s->n_gone > 0) kv_release(kv, s);
+    if (n_tokens < s->n_cached && s->n_gone > 0) kvcache_release(kv, s);
     bool unseals = first_touched(kv, int_min(s->n_cached, n_tokens)) < first_touched(kv, s->n_cached);
     s->n_cached = int_min(s->n_cached, n_tokens);
     if (unseals) s->n_cached = first_touched(kv, s->n_cached);
-    if (first_seen(kv, sequence_slots(s)) / kv->pool->block < s->n_unseen) kv_release(kv, s);
+    if (first_seen(kv, sequence_slots(s)) / kv->pool->block < s->n_unseen) kvcache_release(kv, s);
     s->n_named = int_min(s->n_named, s->n_cached / kv->pool->block);
     drop_behind(kv, s);
 }
 
-void kv_give_up(KvCache *kv, Sequence *s, int n) {
+void kvcache_give_up(KvCache *kv, Sequence *s, int n) {
     assert(n >= 0 && n <= sequence_slots(s));
     s->n_gone += n;
     s->own = true;
     drop_behind(kv, s);
 }
 
-void kv_fork(KvCache *kv, const Sequence *from, Sequence *to) {
+void kvcache_fork(KvCache *kv, const Sequence *from, Sequence *to) {
     assert(to->n_blocks == 0 && to->n_tokens == 0);
     sequence_push(to, from->tokens, from->n_tokens);
     int n = (sequence_slots(from) + kv->pool->block - 1) / kv->pool->block;
@@ -641,7 +641,7 @@ void kv_fork(KvCache *kv, const Sequence *from, Sequence *to) {
     to->n_gone = from->n_gone;
 }
 
-void kv_release(KvCache *kv, Sequence *s) {
+void kvcache_release(KvCache *kv, Sequence *s) {
     drop_late(kv);
     while (s->n_blocks > 0) drop_block(kv, s);
     s->n_cached = s->n_named = s->n_gone = 0;
@@ -681,7 +681,7 @@ static int with_partners(const KvCache *kv, const Sequence *s, const int *found,
     return best;
 }
 
-int kv_match_prefix(KvCache *kv, Sequence *s) {
+int kvcache_match_prefix(KvCache *kv, Sequence *s) {
     int size = kv->pool->block;
     bool at_edge = s->n_cached == s->n_blocks * size && s->n_named == s->n_blocks;
     if (!kv->ids || s->own || !at_edge) return s->n_cached;
@@ -698,7 +698,7 @@ int kv_match_prefix(KvCache *kv, Sequence *s) {
     return s->n_cached;
 }
 
-void kv_commit(KvCache *kv, Sequence *s, int n_slots) {
+void kvcache_commit(KvCache *kv, Sequence *s, int n_slots) {
     assert(n_slots <= s->n_cached);
     int size = kv->pool->block;
     if (!kv->ids || s->own) return;

@@ -9,9 +9,9 @@
 // it is handed out again: blocks without a name first, then those unused for longest, of one sequence the last first. A
 // sequence that begins alike takes such blocks instead of computing them:
 //
-//   kv_match_prefix(kv, &s);                  // n_cached slots are there already
+//   kvcache_match_prefix(kv, &s);                  // n_cached slots are there already
 //   ... kv_reserve, model_forward, n_cached goes on ...
-//   kv_commit(kv, &s, s.n_cached);            // what is full now can be shared
+//   kvcache_commit(kv, &s, s.n_cached);            // what is full now can be shared
 //
 // Windows. Layers whose rows see a window alone store K and V in the pool KV_WINDOW. When a block of KV_FULL is taken,
 // it gets one block of KV_WINDOW, its partner. The partner is given back when no sequence's next row can see its slots,
@@ -92,52 +92,52 @@ typedef struct {
 
 static inline int sequence_slots(const Sequence *s) { return s->n_cached - s->n_gone; }
 
-size_t kv_bytes(const KvShape *s);          // what kv_new would reserve in all; SIZE_MAX when it does not fit a size_t
-size_t kv_host_bytes(const KvShape *s);     // of them, in the host's memory
-size_t kv_bytes_per_slot(const KvShape *s); // of all layers
+size_t kvcache_bytes(const KvShape *s);      // what kv_new would reserve in all; SIZE_MAX when it does not fit a size_t
+size_t kvcache_host_bytes(const KvShape *s); // of them, in the host's memory
+size_t kvcache_bytes_per_slot(const KvShape *s); // of all layers
 // What one more slot of context costs: layers with a window do not count where n_partners limits their blocks.
-size_t kv_bytes_per_growth(const KvShape *s);
-size_t kv_host_bytes_per_growth(const KvShape *s); // of it, in the host's memory
+size_t kvcache_bytes_per_growth(const KvShape *s);
+size_t kvcache_host_bytes_per_growth(const KvShape *s); // of it, in the host's memory
 // Blocks of KV_WINDOW that n_seqs sequences of any length need for steps of up to step_rows rows.
-int kv_partners_needed(const KvShape *s, int step_rows);
-size_t kv_fixed_bytes(const KvShape *s);      // of kv_bytes, what does not grow with the slots
-Status kv_new(KvCache *kv, const KvShape *s); // QUILL_MEMORY
+int kvcache_partners_needed(const KvShape *s, int step_rows);
+size_t kvcache_fixed_bytes(const KvShape *s);      // of kv_bytes, what does not grow with the slots
+Status kvcache_new(KvCache *kv, const KvShape *s); // QUILL_MEMORY
 // For those that move rows as they are stored: QUILL_USAGE, in the words of `who`, where K or V is of a sealed type.
-Status kv_check_dense(const KvPool *kv, const char *who);
+Status kvcache_check_dense(const KvPool *kv, const char *who);
 // How many sequences may hold slots at once so that each step of up to step_rows rows finds partners for them.
-int kv_most_sequences(const KvCache *kv, int step_rows);
+int kvcache_most_sequences(const KvCache *kv, int step_rows);
 // The block table of a sequence in a pool, for Batch: (n_blocks), 0 where a partner is gone.
-void kv_table(const KvCache *kv, const Sequence *s, int kind, int *out);
+void kvcache_table(const KvCache *kv, const Sequence *s, int kind, int *out);
 // kv_read_rows and kv_write_rows of a sequence, with layers counted over both pools, KV_FULL's first. Partners must be
 // there (KvShape.keep).
-void kv_load_rows(const KvCache *kv, const Sequence *s, int layer, int first, int n, void *out);
-void kv_store_rows(KvCache *kv, const Sequence *s, int layer, int first, int n, const void *rows);
-void kv_free(KvCache *kv);
+void kvcache_load_rows(const KvCache *kv, const Sequence *s, int layer, int first, int n, void *out);
+void kvcache_store_rows(KvCache *kv, const Sequence *s, int layer, int first, int n, const void *rows);
+void kvcache_free(KvCache *kv);
 
 void sequence_push(Sequence *s, const int *tokens, int n); // appends tokens whose K and V are not computed yet
 void sequence_free(Sequence *s);                           // the arrays; kv_release first
 
 // Makes slots from sequence_slots to n_slots writable: takes free blocks, and copies shared ones that would be written.
-bool kv_reserve(KvCache *kv, Sequence *s, int n_slots); // false: no free block, page or context; nothing changed
+bool kvcache_reserve(KvCache *kv, Sequence *s, int n_slots); // false: no free block, page or context; nothing changed
 // Forgets tokens and slots from n_tokens on; all slots where some were given up, since no one knows which those are, or
 // where partners are gone that the next row would see.
-void kv_truncate(KvCache *kv, Sequence *s, int n_tokens);
+void kvcache_truncate(KvCache *kv, Sequence *s, int n_tokens);
 // The slots that stay have been moved to the front: the last n go, with the blocks behind them.
-void kv_give_up(KvCache *kv, Sequence *s, int n);
+void kvcache_give_up(KvCache *kv, Sequence *s, int n);
 // `to` is empty; shares all computed blocks. Of sealed types, `from` has reserved no slots that are still to be
 // computed: they would be sealed under the other's hands.
-void kv_fork(KvCache *kv, const Sequence *from, Sequence *to);
-void kv_release(KvCache *kv, Sequence *s); // gives all blocks back; tokens stay, n_cached becomes 0
+void kvcache_fork(KvCache *kv, const Sequence *from, Sequence *to);
+void kvcache_release(KvCache *kv, Sequence *s); // gives all blocks back; tokens stay, n_cached becomes 0
 
 // Takes the blocks that there are for the next tokens of s, as many as follow each other without a gap, and returns its
 // n_cached, which lies at a block's end then; never all tokens: at least one is left to compute. To be called before
 // kv_reserve, and again while a sequence waits for another one that is computing the same tokens. Where nothing is
 // shared, or n_cached lies inside a block, nothing happens.
-int kv_match_prefix(KvCache *kv, Sequence *s);
+int kvcache_match_prefix(KvCache *kv, Sequence *s);
 // Slots [0, n_slots) of s are computed: its full blocks among them get their names. Of two blocks with one name the
 // first is found.
-void kv_commit(KvCache *kv, Sequence *s, int n_slots);
+void kvcache_commit(KvCache *kv, Sequence *s, int n_slots);
 // Gives the free blocks out in another order: tests show that results do not depend on it.
-void kv_shuffle(KvCache *kv, uint64_t seed);
+void kvcache_shuffle(KvCache *kv, uint64_t seed);
 
 #endif

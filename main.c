@@ -58,8 +58,8 @@ static Status dispatch(Options *o) {
     case MODE_TOKENIZE: return tokenize_run(o);
     case MODE_TEMPLATE: return template_run(o);
     case MODE_LOGITS: return logits_run(o);
-    case MODE_PREFILL: return prefill_run(o);
-    case MODE_DECODE: return decode_run(o);
+    case MODE_PREFILL: return transfer_prefill(o);
+    case MODE_DECODE: return transfer_decode(o);
     case MODE_KV: return kv_run(o);
     default: assert(!"a mode"); return OK;
     }

@@ -114,7 +114,7 @@ static bool decoding(Request *r) {
 }
 
 static void release(Scheduler *s, Request *r) {
-    for (int i = 0; i < n_sequences(r); i++) kv_release(s->kv, sequence_of(r, i));
+    for (int i = 0; i < n_sequences(r); i++) kvcache_release(s->kv, sequence_of(r, i));
 }
 
 static void finish(Scheduler *s, Request *r, Finish why) {
@@ -191,11 +191,11 @@ static bool may_begin(Scheduler *s, Request *r) {
         spare += n_coming(q) + n_growing(s, q);
     }
     if (others == 0) return true;
-    int most = int_min(s->shape.max_seqs, kv_most_sequences(s->kv, s->shape.max_rows));
+    int most = int_min(s->shape.max_seqs, kvcache_most_sequences(s->kv, s->shape.max_rows));
     if (others + n_sequences(r) + n_coming(r) > most || s->kv->n_free <= spare) return false;
-    kv_match_prefix(s->kv, &r->seq);
+    kvcache_match_prefix(s->kv, &r->seq);
     if (s->kv->n_free >= blocks_to_begin(s, r) + spare) return true;
-    kv_release(s->kv, &r->seq);
+    kvcache_release(s->kv, &r->seq);
     return false;
 }
 
@@ -230,7 +230,7 @@ static int reserve(Scheduler *s, Request *r, Sequence *q, int n) {
     const Policy *p = first_with_room(s, r);
     if (p) n = int_min(n, p->room(p, r));
     int slot = sequence_slots(q);
-    while (n < 1 || !kv_reserve(s->kv, q, slot + n))
+    while (n < 1 || !kvcache_reserve(s->kv, q, slot + n))
         if (n < 1 || slot + n > s->kv->max_slots || !preempt_for(s, r)) return 0;
     return n;
 }
@@ -274,7 +274,7 @@ static bool fetch(Scheduler *s, Request *r) {
 static Sequence *to_prefill(Scheduler *s, Request *r, int *n) {
     for (int i = 0; i < n_sequences(r); i++) {
         Sequence *q = sequence_of(r, i);
-        if (i > 0) kv_match_prefix(s->kv, q);
+        if (i > 0) kvcache_match_prefix(s->kv, q);
         *n = n_uncomputed(q) - (r->n_more > 0);
         if (*n > 0) return q;
     }
@@ -303,7 +303,7 @@ static void add_all_prefill_rows(Scheduler *s) {
             waits = true;
             continue;
         }
-        kv_match_prefix(s->kv, &r->seq);
+        kvcache_match_prefix(s->kv, &r->seq);
         if (fetch(s, r) && !add_prefill_rows(s, r)) return;
     }
 }
@@ -337,7 +337,7 @@ static void add_proposals(Scheduler *s) {
         rows->room_out = s->shape.max_out - b->n_out + had_out;
         p->propose(p, s, rows);
         assert(rows->n_draft <= rows->room && rows->n_out <= rows->room_out);
-        while (rows->n_draft > 0 && !kv_reserve(s->kv, rows->seq, slots + rows->n_draft)) rows->n_draft--;
+        while (rows->n_draft > 0 && !kvcache_reserve(s->kv, rows->seq, slots + rows->n_draft)) rows->n_draft--;
         rows->n_out = int_max(0, int_min(rows->n_out, rows->n_known + rows->n_draft - rows->first_out));
         n_drafts += rows->n_draft;
         b->n_rows += rows->n_draft;
@@ -424,7 +424,7 @@ static bool goes_on(Scheduler *s) {
         const SeqRows *rows = &s->step->rows[i];
         Request *r = rows->request;
         if (!r || first_with_propose(s, r) || first_with_room(s, r)) return false;
-        if (!kv_reserve(s->kv, &r->seq, rows->slot + rows->n_known + 1)) return false;
+        if (!kvcache_reserve(s->kv, &r->seq, rows->slot + rows->n_known + 1)) return false;
     }
     assert(s->kv->n_copies == b->n_copies); // what these rows write into is a sequence's own since this step
     return true;
@@ -513,7 +513,7 @@ static void branch_off(Scheduler *s, Request *r, const float *logits) {
         b->time.start = r->time.start;
         b->time.begun = r->time.begun;
         b->time.prefill_end = r->time.prefill_end;
-        kv_fork(s->kv, &r->seq, &b->seq);
+        kvcache_fork(s->kv, &r->seq, &b->seq);
         last = b;
     }
     last->next = after;
@@ -552,8 +552,8 @@ void scheduler_add(Scheduler *s, Request *r) {
 static void forget_drafts(Scheduler *s, Request *r) {
     for (int i = 0; i < n_sequences(r); i++) {
         Sequence *q = sequence_of(r, i);
-        kv_commit(s->kv, q, q->n_cached);
-        kv_truncate(s->kv, q, q->n_tokens);
+        kvcache_commit(s->kv, q, q->n_cached);
+        kvcache_truncate(s->kv, q, q->n_tokens);
     }
 }
 
@@ -571,7 +571,7 @@ static void take_rows(Scheduler *s, SeqRows *rows, int n) {
     for (int i = 0; i < n; i++) {
         Sequence *q = rows[i].seq;
         q->n_cached += rows[i].n_known;
-        kv_commit(s->kv, q, q->n_cached);
+        kvcache_commit(s->kv, q, q->n_cached);
         wanted = wanted || rows[i].n_out > 0 || (n_uncomputed(q) == 0 && r->max_new != 0);
         drafted = drafted || rows[i].n_draft > 0;
     }

@@ -54,8 +54,8 @@ SeqRows *step_add(Step *t, Request *r, Sequence *q, int n, bool wants_logits) {
 static void put_tables(Step *t, int seq, const Sequence *q) {
     Batch *b = &t->batch;
     size_t at = (size_t)seq * (size_t)b->max_blocks;
-    kv_table(t->kv, q, KV_FULL, b->block_table + at);
-    if (b->window_table) kv_table(t->kv, q, KV_WINDOW, b->window_table + at);
+    kvcache_table(t->kv, q, KV_FULL, b->block_table + at);
+    if (b->window_table) kvcache_table(t->kv, q, KV_WINDOW, b->window_table + at);
 }
 
 // The token of row i of a sequence's rows; -1: a device has not told it yet.

@@ -228,7 +228,7 @@ static void encode_sentence(const Tokenizer *t, const char *fragment, int n_frag
     }
     size_t prefix = t->vocab.add_space_prefix && !goes_on;
     s->text[0] = ' ';
-    int n = (int)(prefix + spaces_decode((Str){fragment, (size_t)n_fragment}, s->text + prefix));
+    int n = (int)(prefix + vocab_decode_spaces((Str){fragment, (size_t)n_fragment}, s->text + prefix));
     int n_symbols = 0;
     for (int i = 0; i < n; n_symbols++) {
         int len = int_max(1, utf8_next(s->text + i, (size_t)(n - i)));

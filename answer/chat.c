@@ -58,10 +58,10 @@ Str chat_source(const ChatTemplate *c) { return c ? (Str){c->source, c->n_source
 const char *chat_name(const ChatTemplate *c) { return c ? c->name : "none (raw text)"; }
 
 static Status builtin_template(const char *name, Str bos, Str eos, ChatTemplate **out) {
-    const char *source = chat_builtin(name);
+    const char *source = chat_templates_find(name);
     if (source) return chat_open("--chat-template", name, str_of(source), bos, eos, out);
     Buf names = {0};
-    chat_builtin_names(&names);
+    chat_templates_names(&names);
     Status st = status_error(QUILL_USAGE,
                              "--chat-template: one of %s expected, found \"%.100s\"; --chat-template-file reads a file",
                              names.data, name);

@@ -69,12 +69,12 @@ static const struct {
                      "{{ '### Response:\n' + m.content + eos_token + '\n\n' }}") ANSWER("### Response:\n")},
 };
 
-const char *chat_builtin(const char *name) {
+const char *chat_templates_find(const char *name) {
     for (size_t i = 0; i < ARRAY_LEN(builtin); i++)
         if (strcmp(builtin[i].name, name) == 0) return builtin[i].source;
     return NULL;
 }
 
-void chat_builtin_names(Buf *out) {
+void chat_templates_names(Buf *out) {
     for (size_t i = 0; i < ARRAY_LEN(builtin); i++) buf_printf(out, "%s%s", i ? ", " : "", builtin[i].name);
 }

@@ -4,7 +4,7 @@
 
 #include "base/util.h"
 
-const char *chat_builtin(const char *name); // the Jinja source; NULL: no such
-void chat_builtin_names(Buf *out);          // "chatml, llama2, ..."
+const char *chat_templates_find(const char *name); // the Jinja source; NULL: no such
+void chat_templates_names(Buf *out);               // "chatml, llama2, ..."
 
 #endif

@@ -28,8 +28,8 @@ Timing report_timing(const Engine *e, const Request *r) {
     out.ttft_ms = rounded(1e3 * timeline_ttft(t), 4);
     if (r->n_new > 1) {
         out.tpot_ms = rounded(1e3 * timeline_tpot(t), 4);
-        out.itl_p50_ms = rounded(1e3 * percentile(t->gaps, t->n_gaps, 50), 4);
-        out.itl_p99_ms = rounded(1e3 * percentile(t->gaps, t->n_gaps, 99), 4);
+        out.itl_p50_ms = rounded(1e3 * stats_percentile(t->gaps, t->n_gaps, 50), 4);
+        out.itl_p99_ms = rounded(1e3 * stats_percentile(t->gaps, t->n_gaps, 99), 4);
         out.decode_ms = rounded(out.tpot_ms * (r->n_new - 1), 4);
         out.decode_tps = rounded(rate(r->n_new - 1, out.decode_ms), 2);
     }
@@ -59,7 +59,7 @@ static void print_eog(const Engine *e) {
 void report_budget(const Engine *e) {
     Buf budget = {0};
     engine_budget(&e->model, &e->shape, e->scratch, &budget);
-    place_budget(&e->place, &budget);
+    device_plan_budget(&e->devices, &budget);
     fputs(budget.data, stderr);
     buf_free(&budget);
 }
@@ -72,7 +72,7 @@ void report_before(const Engine *e, const Options *o, const char *template_name)
                    size_text((double)gguf_file_bytes(e->gguf), size));
     paragraph_item("backend", "%s %s, %d thread%s: %s", e->be->name, e->be->isa, threads_count(e->pool),
                    threads_count(e->pool) == 1 ? "" : "s", e->be->kernels);
-    if (!e->place.gpu) paragraph_item("", "on the CPU: %s", e->place.why);
+    if (!e->devices.gpu) paragraph_item("", "on the CPU: %s", e->devices.why);
     paragraph_item("context", "%d, trained for %d; %s KV, %d rows a step", e->shape.n_ctx, c->n_ctx_train,
                    e->shape.block ? "paged" : "contiguous", scheduler_max_rows(e->sched));
     fputs("memory\n", stderr);
@@ -163,9 +163,9 @@ static void report_memory(const Engine *e, const Request *r) {
     for (int i = 0; i < e->kv.pool->n_blocks; i++) shared += e->kv.refs[i] > 1;
     paragraph_item("KV", "%d slots, %d of %d blocks used, %d shared, %s of %s", sequence_slots(&r->seq),
                    e->kv.pool->n_blocks - e->kv.n_free, e->kv.pool->n_blocks, shared,
-                   size_text((double)kv_bytes_per_slot(&e->shape) * sequence_slots(&r->seq), a),
-                   size_text((double)kv_bytes(&e->shape), b));
-    place_report(&e->place);
+                   size_text((double)kvcache_bytes_per_slot(&e->shape) * sequence_slots(&r->seq), a),
+                   size_text((double)kvcache_bytes(&e->shape), b));
+    device_plan_report(&e->devices);
     size_t huge = e->model.n_device ? 0 : gguf_huge_bytes(e->gguf);
     Buf line = {0};
     buf_printf(&line, "%s resident", size_text((double)memory_peak(), a));

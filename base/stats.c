@@ -61,7 +61,7 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-double percentile(const float *values, int n, double p) {
+double stats_percentile(const float *values, int n, double p) {
     if (n <= 0) return 0;
     float *sorted = mem_alloc((size_t)n * sizeof *sorted);
     memcpy(sorted, values, (size_t)n * sizeof *sorted);
@@ -73,7 +73,7 @@ double percentile(const float *values, int n, double p) {
     return result;
 }
 
-double median_of(const double *values, int n) {
+double stats_median(const double *values, int n) {
     if (n <= 0) return 0;
     double *sorted = mem_alloc((size_t)n * sizeof *sorted);
     memcpy(sorted, values, (size_t)n * sizeof *sorted);

@@ -35,7 +35,7 @@ typedef struct {
 void sample_add(Sample *s, double value);
 void sample_free(Sample *s);
 
-double percentile(const float *values, int n, double p); // p in [0,100], linear between ranks; 0 for n == 0
-double median_of(const double *values, int n);           // 0 for n == 0
+double stats_percentile(const float *values, int n, double p); // p in [0,100], linear between ranks; 0 for n == 0
+double stats_median(const double *values, int n);              // 0 for n == 0
 
 #endif

@@ -230,7 +230,7 @@ static Status unknown_key(const Job *j, const char *key) {
         if (own_keys[i].forms & 1u << j->form) nearest_try(&nearest, own_keys[i].key);
     for (int i = 0; i < cli_n_options; i++) {
         if (!cli_settable(&cli_options[i])) continue;
-        for (const char *at = cli_options[i].names; (at = next_name(at, name));) {
+        for (const char *at = cli_options[i].names; (at = cli_next_name(at, name));) {
             for (char *c = name; *c; c++)
                 if (*c == '-') *c = '_';
             if (name[1] == '_') nearest_try(&nearest, name + 2);

@@ -206,7 +206,7 @@ static json_t *openai_reply(const TicketOffice *office, const Ticket *t) {
     return j;
 }
 
-void reply_write(const TicketOffice *office, const Ticket *t, Buf *out) {
+void replies_write(const TicketOffice *office, const Ticket *t, Buf *out) {
     bool own = t->job.form == JOB_QUILL;
     jsonio_line(!own ? openai_reply(office, t) : t->failed.code ? own_error(t) : own_reply(t), out);
 }

@@ -5,6 +5,6 @@
 #include "batch/tickets.h"
 
 // One line of JSON for a ticket that is answered, or that has failed; appended to `out`.
-void reply_write(const TicketOffice *office, const Ticket *t, Buf *out);
+void replies_write(const TicketOffice *office, const Ticket *t, Buf *out);
 
 #endif

@@ -83,10 +83,10 @@ void tally_free(Tally *t) {
 
 static void print_sample(const char *name, const Sample *s) {
     if (s->n == 0) return;
-    double p50 = 1e3 * percentile(s->values, s->n, 50);
+    double p50 = 1e3 * stats_percentile(s->values, s->n, 50);
     int d = p50 < 10 ? 3 : p50 < 100 ? 2 : 1;
-    paragraph_item(name, "p50 %.*f, p95 %.*f, p99 %.*f ms", d, p50, d, 1e3 * percentile(s->values, s->n, 95), d,
-                   1e3 * percentile(s->values, s->n, 99));
+    paragraph_item(name, "p50 %.*f, p95 %.*f, p99 %.*f ms", d, p50, d, 1e3 * stats_percentile(s->values, s->n, 95), d,
+                   1e3 * stats_percentile(s->values, s->n, 99));
 }
 
 void tally_goodput(const Tally *t, const Slo *slo) {
@@ -116,7 +116,7 @@ void tally_report(const Tally *t, const Engine *e, const Slo *slo) {
                    e->kv.pool->n_blocks, e->kv.pool->block,
                    t->slots_held > 0 ? 100 * (1 - t->slots / t->slots_held) : 0);
     report_store(e->store);
-    place_report(&e->place);
+    device_plan_report(&e->devices);
     char peak[24];
     paragraph_item("peak", "%s resident", size_text((double)memory_peak(), peak));
 }

@@ -81,7 +81,7 @@ static void close_ticket(const TicketOffice *office, Ticket *t, Status failed) {
     t->failed = failed;
     t->done = true;
     t->end = clock_now();
-    reply_write(office, t, &t->reply);
+    replies_write(office, t, &t->reply);
 }
 
 Ticket *ticket_new(const TicketOffice *office, Str line, int64_t number, double came) {
@@ -119,7 +119,7 @@ bool ticket_collect(const TicketOffice *office, Ticket *t) {
         if (a->request.finish == RUNNING) all = false;
         else if (!a->ended) {
             engine_keep(office->e, &a->request.seq);
-            kv_release(&office->e->kv, &a->request.seq);
+            kvcache_release(&office->e->kv, &a->request.seq);
             answer_end(&a->answer);
             a->ended = true;
         }
@@ -132,7 +132,7 @@ bool ticket_collect(const TicketOffice *office, Ticket *t) {
 void ticket_free(const TicketOffice *office, Ticket *t) {
     for (int i = 0; t->answers && i < t->job.n; i++) {
         Request *r = &t->answers[i].request;
-        kv_release(&office->e->kv, &r->seq);
+        kvcache_release(&office->e->kv, &r->seq);
         sequence_free(&r->seq);
         timeline_free(&r->time);
         answer_free(&t->answers[i].answer);

@@ -89,7 +89,7 @@ static Status run(Bench *b, const Test *t, int first, int last, int max_new, dou
         scheduler_add(e->sched, &b->requests[i]);
     }
     for (Batch *batch; engine_step(e, &batch);) {
-        Cost step = cost_batch(&e->model, e->kv.pool, batch);
+        Cost step = costs_batch(&e->model, e->kv.pool, batch);
         cost->flops += step.flops;
         cost->bytes += step.bytes;
     }
@@ -108,7 +108,7 @@ static Status run(Bench *b, const Test *t, int first, int last, int max_new, dou
 
 static Status run_repetition(Bench *b, const Test *t, int n, double *seconds, Cost *cost, Timeline *times) {
     for (int i = 0; i < t->n_seqs; i++) {
-        kv_truncate(&b->e.kv, &b->seqs[i], t->depth);
+        kvcache_truncate(&b->e.kv, &b->seqs[i], t->depth);
         push_random(b, &b->seqs[i], t->decode ? 1 : n);
     }
     return run(b, t, 0, t->n_seqs, t->decode ? n : 0, seconds, cost, times);
@@ -119,7 +119,7 @@ static Status go_deep(Bench *b, const Test *t) {
     int first = t->n_seqs; // those that are short of it come after those that are not
     for (int i = t->n_seqs - 1; i >= 0; i--) {
         Sequence *s = &b->seqs[i];
-        kv_truncate(&b->e.kv, s, t->depth);
+        kvcache_truncate(&b->e.kv, s, t->depth);
         push_random(b, s, t->depth - s->n_tokens);
         if (s->n_cached < t->depth) first = i;
     }
@@ -198,7 +198,7 @@ typedef struct {
 } Figures;
 
 static Figures figures_of(const Bench *b, const Test *t) {
-    double tokens = (double)t->n * t->n_seqs, seconds = median_of(t->seconds, t->n_reps);
+    double tokens = (double)t->n * t->n_seqs, seconds = stats_median(t->seconds, t->n_reps);
     Figures f = {.rate = tokens / seconds, .tflops = t->cost.flops / seconds * 1e-12};
     f.gbs = t->cost.bytes / seconds * 1e-9;
     f.least = f.most = tokens / t->seconds[0];
@@ -382,15 +382,15 @@ static json_t *model_json(const Bench *b) {
 // In milliseconds. ttft: until the prompt is computed; the first token's logits and its sampling are not in it.
 static void put_latency(const Test *t, json_t *j) {
     if (!t->decode) {
-        jsonio_put(j, "ttft_ms", json_real(1e3 * median_of(t->ttft, t->n_reps)));
+        jsonio_put(j, "ttft_ms", json_real(1e3 * stats_median(t->ttft, t->n_reps)));
         return;
     }
     double sum = 0;
     for (int i = 0; i < t->n_gaps; i++) sum += (double)t->gaps[i];
     bool any = t->n_gaps > 0; // a token alone has none
     json_t *itl = json_object();
-    jsonio_put(itl, "p50", any ? json_real(1e3 * percentile(t->gaps, t->n_gaps, 50)) : json_null());
-    jsonio_put(itl, "p99", any ? json_real(1e3 * percentile(t->gaps, t->n_gaps, 99)) : json_null());
+    jsonio_put(itl, "p50", any ? json_real(1e3 * stats_percentile(t->gaps, t->n_gaps, 50)) : json_null());
+    jsonio_put(itl, "p99", any ? json_real(1e3 * stats_percentile(t->gaps, t->n_gaps, 99)) : json_null());
     jsonio_put(j, "itl_ms", itl);
     jsonio_put(j, "tpot_ms", any ? json_real(1e3 * sum / t->n_gaps) : json_null());
 }
@@ -555,7 +555,7 @@ static Status run_tests(Bench *b, Gguf *g) {
     progress_erase(&b->progress);
     if (!st.code) keep_results(b);
     for (int i = 0; i < n_seqs; i++) {
-        kv_release(&b->e.kv, &b->seqs[i]);
+        kvcache_release(&b->e.kv, &b->seqs[i]);
         sequence_free(&b->seqs[i]);
     }
     free(b->seqs);

@@ -5,7 +5,7 @@
 // trained model, and activations stay finite through any number of layers. Bits that no value may have (the exponents
 // of floats) are taken out.
 #include "bench/bench.h"
-#include "formats/quants.h"
+#include "formats/types.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -387,7 +387,7 @@ static Status help(Chat *c, const char *arg, Status *end) {
 static const Command *find(const char *word, Nearest *nearest) {
     char name[32];
     for (int i = 0; i < N_COMMANDS; i++)
-        for (const char *at = commands[i].names; (at = next_name(at, name));) {
+        for (const char *at = commands[i].names; (at = cli_next_name(at, name));) {
             if (strcmp(word, name) == 0) return &commands[i];
             if (name[1]) nearest_try(nearest, name); // not "?": every single letter is one edit away from it
         }
@@ -407,7 +407,7 @@ static bool same_letters(const char *a, const char *b) {
 static const char *meant_by(const char *word, const Nearest *nearest, char name[32]) {
     if (nearest_found(nearest)) return nearest_found(nearest);
     for (int i = 0; i < N_COMMANDS; i++)
-        for (const char *at = commands[i].names; (at = next_name(at, name));)
+        for (const char *at = commands[i].names; (at = cli_next_name(at, name));)
             if (same_letters(word, name) || strncmp(word, name, strlen(word)) == 0) return name;
     return NULL;
 }
@@ -507,7 +507,8 @@ bool commands_complete(void *arg, Str before, size_t *from, Buf *words) {
     Str typed = {before.data + *from, before.n - *from};
     if (!space) {
         for (int i = 0; i < N_COMMANDS; i++)
-            for (const char *at = commands[i].names; (at = next_name(at, name));) offer(words, typed, "/", name, "");
+            for (const char *at = commands[i].names; (at = cli_next_name(at, name));)
+                offer(words, typed, "/", name, "");
     } else if (str_has_prefix(before, "/set ") && last == space) {
         for (int i = 0; i < cli_n_options; i++)
             if (cli_chat_settable(&cli_options[i]))

@@ -129,7 +129,7 @@ static void go_on_from_cache(Conversation *c, const Rendered *text, const int *i
     int same = 0;
     while (same < c->seq.n_cached && same < n - 1 && c->seq.tokens[same] == ids[same]) same++;
     if (c->e->evict && evict_counts(c->e->evict) && same < c->seq.n_cached) same = 0;
-    kv_truncate(&c->e->kv, &c->seq, same);
+    kvcache_truncate(&c->e->kv, &c->seq, same);
     sequence_push(&c->seq, ids + same, n - same);
     c->n_cuts = n_cuts;
     size_t kept = n_cuts ? c->cuts[n_cuts - 1].byte : 0;
@@ -459,7 +459,7 @@ Status conversation_load_kv(Conversation *c, const char *path) {
     if (c->e->evict)
         return status_error(QUILL_USAGE, "--evict with a loaded KV cache: a cache that it has filled itself expected; "
                                          "load the conversation without --kv, or leave --evict out");
-    kv_release(&c->e->kv, &c->seq); // the file may need its blocks
+    kvcache_release(&c->e->kv, &c->seq); // the file may need its blocks
     sequence_free(&c->seq);
     c->held.text.n = c->held.trusted.n = 0;
     c->n_cuts = c->n_said = 0;
@@ -494,7 +494,7 @@ Status conversation_open(Conversation *c, Engine *e, Options *o) {
 }
 
 void conversation_close(Conversation *c) {
-    kv_release(&c->e->kv, &c->seq);
+    kvcache_release(&c->e->kv, &c->seq);
     sequence_free(&c->seq);
     keep_messages(c, 0);
     free(c->messages);

@@ -15,7 +15,7 @@
 #include "files/builtin.h"
 #include "cli/llama.h"
 #include "cli/config.h"
-#include "formats/quants.h"
+#include "formats/types.h"
 
 // ---- the table ------------------------------------------------------------------------------------------------------
 
@@ -169,11 +169,11 @@ const char *const cli_modes[N_MODES] = {
     [MODE_TEMPLATE] = "template",
 };
 
-const char *mode_name(Mode m) { return m == MODE_RUN ? "quill" : cli_modes[m]; }
+const char *cli_mode_name(Mode m) { return m == MODE_RUN ? "quill" : cli_modes[m]; }
 
 // ---- looking up -----------------------------------------------------------------------------------------------------
 
-const char *next_name(const char *names, char name[32]) {
+const char *cli_next_name(const char *names, char name[32]) {
     while (*names == ' ') names++;
     if (!*names) return NULL;
     size_t n = strcspn(names, " ");
@@ -183,7 +183,7 @@ const char *next_name(const char *names, char name[32]) {
 
 static bool has_name(const Option *o, const char *flag) {
     char name[32];
-    for (const char *at = o->names; (at = next_name(at, name));)
+    for (const char *at = o->names; (at = cli_next_name(at, name));)
         if (strcmp(name, flag) == 0) return true;
     return false;
 }
@@ -210,9 +210,9 @@ static Status unknown_flag(const char *flag, Mode m) {
         Buf where = {0};
         for (int other = 0; other < N_MODES; other++)
             if (cli_find(flag, 1u << other))
-                buf_printf(&where, "%s%s%s", where.n ? ", " : "", other ? "quill " : "", mode_name((Mode)other));
+                buf_printf(&where, "%s%s%s", where.n ? ", " : "", other ? "quill " : "", cli_mode_name((Mode)other));
         Status st = status_error(QUILL_USAGE, "%s: not an option of %s%s; it belongs to %s", flag, m ? "quill " : "",
-                                 mode_name(m), where.data);
+                                 cli_mode_name(m), where.data);
         buf_free(&where);
         return st;
     }
@@ -220,7 +220,7 @@ static Status unknown_flag(const char *flag, Mode m) {
     if (cli_meant(flag, m, meant))
         return status_error(QUILL_USAGE, "%s: unknown option; did you mean %s?", flag, meant);
     return status_error(QUILL_USAGE, "%s: unknown option; %s%s -h lists them, and words after -- are taken as they are",
-                        flag, m ? "quill " : "", mode_name(m));
+                        flag, m ? "quill " : "", cli_mode_name(m));
 }
 
 // ---- values ---------------------------------------------------------------------------------------------------------
@@ -467,8 +467,8 @@ bool cli_settable(const Option *o) {
 }
 
 void cli_long_name(const Option *o, char name[32]) {
-    const char *at = next_name(o->names, name);
-    if (name[1] != '-') next_name(at, name);
+    const char *at = cli_next_name(o->names, name);
+    if (name[1] != '-') cli_next_name(at, name);
     memmove(name, name + 2, strlen(name + 2) + 1);
 }
 
@@ -757,8 +757,8 @@ static Status from_environment(const Args *a, Options *out) {
 // The one word of a mode that takes a file, in *at, where no flag has named one.
 static Status place_file(const Args *a, Mode m, const char *what, const char *flag, const char **at) {
     if (a->n_words > 1 || (a->n_words && *at))
-        return status_error(QUILL_USAGE, "quill %s: one %s expected, found \"%.200s\"%s%s%.200s", mode_name(m), what,
-                            a->words.data, *at ? " and " : "", *at ? flag : "", *at ? *at : "");
+        return status_error(QUILL_USAGE, "quill %s: one %s expected, found \"%.200s\"%s%s%.200s", cli_mode_name(m),
+                            what, a->words.data, *at ? " and " : "", *at ? flag : "", *at ? *at : "");
     if (a->n_words) *at = a->word[0];
     if (m == MODE_DECODE && a->n_words && strcmp(*at, "builtin") != 0 && access(*at, F_OK) != 0)
         return status_error(QUILL_USAGE,
@@ -822,7 +822,7 @@ static Status check_together(const Options *o) {
     if (!o->model && !builtin_there() && !(bare && o->mode != MODE_RUN))
         return status_error(QUILL_USAGE,
                             "no model: give one with -m FILE or set QUILL_MODEL; %s%s -h shows all options",
-                            o->mode ? "quill " : "", mode_name(o->mode));
+                            o->mode ? "quill " : "", cli_mode_name(o->mode));
     return OK;
 }
 

@@ -10,7 +10,7 @@
 // What the parse decided: go on, or stop with exit code 0 after --help/--version printed to stdout, or a QUILL_USAGE.
 Status cli_parse(int argc, char **argv, Options *o, bool *stop);
 void cli_free(Options *o);
-const char *mode_name(Mode m);
+const char *cli_mode_name(Mode m);
 
 #define QUILL_VERSION "0.1.0"
 #define QUILL_DATE "2026-11-21" // of that version, for the man page

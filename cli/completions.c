@@ -50,7 +50,7 @@ static void put_words(const Option *o) {
     char word[32];
     const char *between = "";
     Buf names = {0};
-    if (takes_template(o)) chat_builtin_names(&names);
+    if (takes_template(o)) chat_templates_names(&names);
     for (size_t i = 0; i < names.n; i++)
         if (names.data[i] != ',') putchar(names.data[i]);
     for (const char *at = o->arg; !names.n && (at = next_word(at, word)); between = " ") printf("%s%s", between, word);
@@ -69,7 +69,7 @@ static void put_modes(void) {
 // The flags of a row as a pattern of `case`, behind `before`.
 static void bash_names(const Option *o, const char *before) {
     char name[32];
-    for (const char *at = o->names; (at = next_name(at, name)); before = " | ") printf("%s%s", before, name);
+    for (const char *at = o->names; (at = cli_next_name(at, name)); before = " | ") printf("%s%s", before, name);
 }
 
 // One line for all options of this mode that the same kind of value follows.
@@ -94,7 +94,7 @@ static void bash_mode(int m) {
     char name[32];
     printf("    %s)\n        options='", m ? cli_modes[m] : "''");
     for (int i = 0; i < cli_n_options; i++)
-        for (const char *at = cli_options[i].names; is_of(&cli_options[i], m) && (at = next_name(at, name));)
+        for (const char *at = cli_options[i].names; is_of(&cli_options[i], m) && (at = cli_next_name(at, name));)
             printf("%s ", name);
     printf("'\n        words=%s\n", takes_files(m) ? "@file" : "@none");
     if (m == MODE_KV)
@@ -161,7 +161,7 @@ static void zsh_option(const Option *o) {
     if (repeats) printf("'*'");
     else printf("'(%s)'", o->names);
     if (many) printf("{");
-    for (const char *at = o->names; (at = next_name(at, name)); between = ",")
+    for (const char *at = o->names; (at = cli_next_name(at, name)); between = ",")
         printf("%s%s%s", between, name, o->arg && name[1] == '-' ? "=" : "");
     printf("%s'[", many ? "}" : "");
     cli_put(o->help, zsh);
@@ -222,9 +222,9 @@ static void fish_option(const Option *o) {
     char name[32];
     printf("complete -c quill -n '__quill_in");
     for (int m = 0; m < N_MODES; m++)
-        if (is_of(o, m)) printf(" %s", mode_name((Mode)m));
+        if (is_of(o, m)) printf(" %s", cli_mode_name((Mode)m));
     printf("'");
-    for (const char *at = o->names; (at = next_name(at, name));)
+    for (const char *at = o->names; (at = cli_next_name(at, name));)
         printf(" %s %s", name[1] == '-' ? "-l" : name[2] ? "-o" : "-s", name + (name[1] == '-' ? 2 : 1));
     ArgKind value = value_of(o);
     if (value == VALUE_ANY) printf(" -x");

@@ -129,7 +129,7 @@ static Status unknown_name(const Config *c, const Entry *e) {
     Nearest nearest = {.word = e->name};
     char name[32];
     for (int i = 0; i < cli_n_options; i++)
-        for (const char *at = cli_options[i].names; (at = next_name(at, name));)
+        for (const char *at = cli_options[i].names; (at = cli_next_name(at, name));)
             if (name[1] == '-') nearest_try(&nearest, name + 2);
     const char *meant = nearest_found(&nearest);
     Buf what = {0};

@@ -180,7 +180,7 @@ static void print_mode_names(void) {
 void cli_short_help(Mode m) {
     char flag[32];
     printf("Usage: %s\n\n%s\n\n%s\nCommon options\n", cli_about[m].usage, cli_about[m].what, cli_about[m].examples);
-    for (const char *at = cli_about[m].common; (at = next_name(at, flag));) {
+    for (const char *at = cli_about[m].common; (at = cli_next_name(at, flag));) {
         const Option *o = cli_find(flag, 1u << m);
         print_option(o, essence(o), SHORT_COLUMN);
     }

@@ -60,7 +60,7 @@ bool cli_meant(const char *flag, Mode m, char meant[32]) {
     if (from_habit(flag, m, meant)) return true;
     for (int i = 0; i < cli_n_options; i++) {
         if (!(cli_options[i].modes & 1u << m) || !cli_options[i].help) continue;
-        for (const char *at = cli_options[i].names; (at = next_name(at, name));) compare(&s, name);
+        for (const char *at = cli_options[i].names; (at = cli_next_name(at, name));) compare(&s, name);
     }
     const char *near = nearest_found(&s.nearest);
     // One letter is near to every other.

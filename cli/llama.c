@@ -54,7 +54,7 @@ static const LlamaOption options[] = {
 
 static bool is_of(const LlamaOption *l, const char *flag) {
     char name[32];
-    for (const char *at = l->names; (at = next_name(at, name));)
+    for (const char *at = l->names; (at = cli_next_name(at, name));)
         if (strcmp(name, flag) == 0) return true;
     return false;
 }

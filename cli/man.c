@@ -78,7 +78,7 @@ static void add_modes(unsigned modes, Buf *out) {
     for (int m = 0; m < N_MODES; m++) {
         if (!(modes & 1u << m)) continue;
         modes &= ~(1u << m);
-        buf_printf(out, "%s%s", between, mode_name((Mode)m));
+        buf_printf(out, "%s%s", between, cli_mode_name((Mode)m));
         between = modes & (modes - 1) ? ", " : " and ";
     }
 }
@@ -128,7 +128,7 @@ static void add_difference(unsigned modes, unsigned usual, Buf *out) {
 static size_t man_names(const Option *o, const char *between) {
     char name[32];
     size_t n = 0;
-    for (const char *at = o->names; (at = next_name(at, name)); between = ", ") {
+    for (const char *at = o->names; (at = cli_next_name(at, name)); between = ", ") {
         printf("%s\\fB", between);
         cli_put(name, roff);
         printf("\\fR");

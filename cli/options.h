@@ -73,7 +73,7 @@ typedef struct {
     const char *device, *isa;
     int ubatch;
     bool deterministic;
-    int type_k, type_v; // TYPE_ of quants.h, or KV_TYPE_AUTO: f16, and f32 for a model in F32
+    int type_k, type_v; // TYPE_ of types.h, or KV_TYPE_AUTO: f16, and f32 for a model in F32
     bool kv_rotate;     // KvPool.rotate
     int gpu_layers;     // -1: auto
     // KV

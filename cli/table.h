@@ -20,7 +20,7 @@ typedef enum {
     STOPS,       // Options.stop, n_stop
     BIAS,        // Options.sampling.bias, n_bias
     SEED,        // uint64_t and seed_given
-    KVTYPE,      // int, a TYPE_ of quants.h
+    KVTYPE,      // int, a TYPE_ of types.h
     LAYERS,      // int: -1 auto, INT_MAX all
     LAYOUT,      // bool paged
     STORE,       // Options.kv_dir, kv_dir_size
@@ -67,7 +67,7 @@ Status cli_add_part(const Option *o, const char *value, int at, Options *out);
 void cli_keep(Options *o, char *text); // owned by the options from here on
 
 // Walks the names of a row: copies the next one and returns where to go on, NULL after the last.
-const char *next_name(const char *names, char name[32]);
+const char *cli_next_name(const char *names, char name[32]);
 
 // ---- what was meant: cli/hints.c ----
 // The option of this mode that an unknown one was meant to be; false: none comes near.

@@ -7,7 +7,7 @@
 #ifndef QUILL_SIMD_H
 #define QUILL_SIMD_H
 
-#include "formats/quants.h"
+#include "formats/types.h"
 #include <math.h>
 
 #if QUILL_SIMD

@@ -3,7 +3,7 @@
 #include "files/gguf.h"
 
 #include "base/hash.h"
-#include "formats/quants.h"
+#include "formats/types.h"
 
 #include <assert.h>
 #include <inttypes.h>

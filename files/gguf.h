@@ -43,7 +43,7 @@ typedef struct {
 
 typedef struct {
     Str name;
-    int type;         // the TYPE_ ids of quants.h
+    int type;         // the TYPE_ ids of types.h
     int n_dims;       // 1..4
     uint64_t dims[4]; // dims[0] is the row length (n_in), dims[1] the rows (n_out); unused ones are 1
     const void *data; // row-major

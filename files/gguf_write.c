@@ -2,7 +2,7 @@
 // nothing of gguf.c's insides: a value's bytes are kept in the file's own form, so that they are written as they lie.
 #include "base/tempfile.h"
 #include "files/gguf.h"
-#include "formats/quants.h"
+#include "formats/types.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 // to sum the size that the header implies and then, when the file has exactly that size, to name each weight as GGUF
 // does.
 #include "files/llama2c.h"
-#include "formats/quants.h"
+#include "formats/types.h"
 
 #include <inttypes.h>
 #include <stdio.h>

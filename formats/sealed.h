@@ -5,14 +5,14 @@
 // depend on the size of blocks; where a block holds whole groups, a group lies in one piece. head_dim is padded with
 // zeros to whole blocks of 32.
 //   fp8         a slot: half d, then head_dim E4M3 bytes; x = d e4m3
-//   q8_0, q4_0  a slot: the blocks of quants.h
+//   q8_0, q4_0  a slot: the blocks of types.h
 //   kivi2 V     a slot: a BlockKivi2 for 32 channels of it                                    (x = m + d q, 2 bits)
 //   kivi2 K     a group: a PanelKivi2 for 32 channels of all its slots; a scale a channel, since K has outliers there
 // KIVI: Liu et al. 2024. What is not finite makes its block NaN, so that it shows as it does in dense KV.
 #ifndef QUILL_SEALED_H
 #define QUILL_SEALED_H
 
-#include "formats/quants.h"
+#include "formats/types.h"
 
 #include <stdbool.h>
 

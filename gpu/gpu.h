@@ -8,7 +8,7 @@
 #ifndef QUILL_GPU_H
 #define QUILL_GPU_H
 
-#include "formats/quants.h"
+#include "formats/types.h"
 
 #include <assert.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 // cuBLAS is half a gigabyte and is opened when a product is first wanted.
 #include "gpu/rt.h"
 
-#include "formats/quants.h"
+#include "formats/types.h"
 
 #include <assert.h>
 #include <cublas_v2.h>

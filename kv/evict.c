@@ -131,7 +131,7 @@ static void close_up_there(Evict *e, const Sequence *s, int n) {
     for (int kind = 0; kind < KV_KINDS; kind++) {
         KvPool *kv = &e->kv->pool[kind];
         if (kv->n_device == 0) continue;
-        kv_table(e->kv, s, kind, table);
+        kvcache_table(e->kv, s, kind, table);
         kv->be->memory->close_up(kv, table, s->n_blocks, keep, n);
         keep += (size_t)kv->n_device * (size_t)kv->n_kv_heads * (size_t)n;
     }
@@ -173,14 +173,14 @@ static void turn_sinks(Evict *e, const Sequence *s, int turned) {
         const Layer *l = &e->m->layers[layer];
         int row_layer = l->kv_layer + (l->kv_kind == KV_WINDOW ? kv[KV_FULL].n_layers : 0);
         uint8_t *at = e->rows;
-        kv_load_rows(e->kv, s, row_layer, 0, e->plan.sink, e->rows);
+        kvcache_load_rows(e->kv, s, row_layer, 0, e->plan.sink, e->rows);
         for (int i = 0; i < e->plan.sink * kv->n_kv_heads; i++, first += hd, at += size) {
             if (e->n_turned == 0) load_key(e, at, first);
             memcpy(turned_key, first, hd * sizeof *first);
             rope_turn(&l->rope, turned_key, turned);
             store_key(e, turned_key, at);
         }
-        kv_store_rows(e->kv, s, row_layer, 0, e->plan.sink, e->rows);
+        kvcache_store_rows(e->kv, s, row_layer, 0, e->plan.sink, e->rows);
     }
     e->n_turned = turned;
 }
@@ -282,7 +282,7 @@ Status evict_new(const EvictPlan *plan, const Model *m, KvCache *kv, Evict **out
     if (p.kind == EVICT_SHIFT) p.window = kv->max_slots - p.sink;
     int64_t need = p.kind == EVICT_SINKS || p.kind == EVICT_SHIFT ? (int64_t)p.sink + int_max(p.window, 2) : p.most;
     *out = NULL;
-    TRY(kv_check_dense(pool, "--evict"));
+    TRY(kvcache_check_dense(pool, "--evict"));
     if (need > kv->max_slots)
         return status_error(QUILL_USAGE,
                             "--evict: at most the %d slots of the context expected, found %lld; -c %lld fits",
@@ -325,20 +325,20 @@ static void give_up_middle(Evict *e, Sequence *s, int n) {
         for (int head = 0; head < kv->n_kv_heads; head++) close_up(e, s, layer, head, kept);
     close_up_there(e, s, kept);
     turn_sinks(e, s, s->n_gone + gone);
-    kv_give_up(e->kv, s, gone);
+    kvcache_give_up(e->kv, s, gone);
 }
 
 static void give_up_light(Evict *e, Sequence *s, int n) {
     int heavy = e->plan.most - e->plan.window, gone = int_min(int_max(1, e->plan.window / 8), n - e->plan.window);
     int old = n - e->plan.window; // `heavy` of them at the most, since the cache holds no more
     assert(old <= heavy);
-    kv_give_up(e->kv, s, n - keep_looked_at(e, s, old, n, old - gone, false));
+    kvcache_give_up(e->kv, s, n - keep_looked_at(e, s, old, n, old - gone, false));
 }
 
 static void compress(Evict *e, Sequence *s, int n) {
     int window = e->plan.window,
         kept = n > e->plan.most ? keep_looked_at(e, s, n - window, n, e->plan.most - window, true) : n;
-    kv_give_up(e->kv, s, n - kept);
+    kvcache_give_up(e->kv, s, n - kept);
     e->compressed = true;
 }
 

@@ -35,7 +35,7 @@ static Status check_whole(const Sequence *s) {
 static Status write_chunk(KvWriter *w, const KvCache *kv, const Sequence *s, int first, int n) {
     for (int layer = 0; layer < kv_n_layers(kv->pool); layer++) {
         uint8_t *room = kvwriter_room(w, (KvChunk){(uint32_t)layer, (uint32_t)first, (uint32_t)n});
-        kv_load_rows(kv, s, layer, first, n, room);
+        kvcache_load_rows(kv, s, layer, first, n, room);
         TRY(kvwriter_rows(w));
     }
     return OK;
@@ -93,7 +93,7 @@ static Status take_room(const KvReader *r, Engine *e, Sequence *s) {
             QUILL_MEMORY, "%.300s: byte %zu: at most the %u tokens of the context expected, %u found; start with -c %u",
             r->name, kvreader_offset(offsetof(KvHead, n_tokens)), n_ctx, h->n_tokens,
             (h->n_tokens + 1023) / 1024 * 1024);
-    if (!kv_reserve(&e->kv, s, (int)h->n_slots))
+    if (!kvcache_reserve(&e->kv, s, (int)h->n_slots))
         return status_error(
             QUILL_MEMORY,
             "%.300s: byte %zu: at most the %lld free slots of the KV cache expected, %u found; end other "
@@ -116,7 +116,7 @@ static Status read_all(KvReader *r, Engine *e, Sequence *s, const float **logits
         KvChunk c;
         const uint8_t *rows;
         TRY(kvreader_rows(r, &c, &rows));
-        kv_store_rows(&e->kv, s, (int)c.layer, (int)c.first, (int)c.n, rows);
+        kvcache_store_rows(&e->kv, s, (int)c.layer, (int)c.first, (int)c.n, rows);
     }
     return kvreader_last(r, e->model.c.n_vocab, logits, &n);
 }
@@ -131,7 +131,7 @@ Status kvfile_receive(int fd, const char *name, Engine *e, Sequence *s, float *l
     *has_logits = last != NULL;
     if (!st.code) st = kvreader_end(&r);
     if (!st.code) st = kvreader_eof(&r);
-    if (st.code) kv_truncate(&e->kv, s, 0);
+    if (st.code) kvcache_truncate(&e->kv, s, 0);
     else s->n_cached = (int)r.s.head.n_slots;
     kvreader_free(&r);
     return st;

@@ -88,7 +88,7 @@ static Status read_block(const KvStore *s, KvReader *r, KvCache *kv, const Seque
         KvChunk c;
         const uint8_t *rows;
         TRY(kvreader_rows(r, &c, &rows));
-        kv_store_rows(kv, q, (int)c.layer, p->first + (int)c.first, (int)c.n, rows);
+        kvcache_store_rows(kv, q, (int)c.layer, p->first + (int)c.first, (int)c.n, rows);
     }
     return kvreader_end(r);
 }
@@ -108,7 +108,7 @@ static int open_block(const char *path, Status *st) {
 static bool load_block(KvStore *s, KvCache *kv, Sequence *q, const Place *p, Status *st) {
     char *path = path_of(s, p, suffix);
     int fd = open_block(path, st);
-    bool good = fd >= 0 && kv_reserve(kv, q, p->first + s->block);
+    bool good = fd >= 0 && kvcache_reserve(kv, q, p->first + s->block);
     if (good) {
         KvReader r = {.name = path, .read = kvreader_from_fd, .arg = &fd};
         *st = read_block(s, &r, kv, q, p);
@@ -132,8 +132,8 @@ Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q, int most) {
     while (p.first + s->block < had) place_next(s, q, &p);
     do place_next(s, q, &p);
     while (load_block(s, kv, q, &p, &st) && q->n_cached - had < most && q->n_cached + s->block < q->n_tokens);
-    kv_truncate(kv, q, q->n_tokens); // what was reserved for a block that did not come
-    kv_commit(kv, q, q->n_cached);
+    kvcache_truncate(kv, q, q->n_tokens); // what was reserved for a block that did not come
+    kvcache_commit(kv, q, q->n_cached);
     s->stats.n_loaded += q->n_cached - had;
     s->stats.load_seconds += clock_now() - start;
     return st;
@@ -149,7 +149,7 @@ static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, cons
     TRY(kvwriter_tokens(w, q->tokens + p->first));
     for (int layer = 0; layer < kv_n_layers(kv->pool); layer++) {
         uint8_t *room = kvwriter_room(w, (KvChunk){(uint32_t)layer, 0, (uint32_t)s->block});
-        kv_load_rows(kv, q, layer, p->first, s->block, room);
+        kvcache_load_rows(kv, q, layer, p->first, s->block, room);
         TRY(kvwriter_rows(w));
     }
     TRY(kv_intact(kv->pool));

@@ -117,7 +117,7 @@ static Status prefill(const Options *o, Engine *e, Str prompt) {
     Status st = chat_choose(e->gguf, e->tok, o, &form);
     if (!st.code) st = answer_prepare(e, o, prompt, form, &text, &r.seq);
     if (!st.code) st = is_stream(o->kv_out) ? into_stream(o, e, &r) : into_file(o, e, &r);
-    kv_release(&e->kv, &r.seq);
+    kvcache_release(&e->kv, &r.seq);
     sequence_free(&r.seq);
     timeline_free(&r.time);
     rendered_free(&text);
@@ -125,7 +125,7 @@ static Status prefill(const Options *o, Engine *e, Str prompt) {
     return st.code == 128 + SIGPIPE ? OK : st; // nobody reads any more: that is a quiet end
 }
 
-Status prefill_run(const Options *o) {
+Status transfer_prefill(const Options *o) {
     Buf prompt = {0};
     bool given = false;
     Engine e;
@@ -158,7 +158,7 @@ static Status receive(const Options *o, Engine *e, Request *r, float *logits) {
     if (has_logits) r->logits = logits;
     else if (r->seq.n_cached == r->seq.n_tokens) { // the last one's row gives them
         int last = r->seq.tokens[r->seq.n_tokens - 1];
-        kv_truncate(&e->kv, &r->seq, r->seq.n_tokens - 1);
+        kvcache_truncate(&e->kv, &r->seq, r->seq.n_tokens - 1);
         sequence_push(&r->seq, &last, 1);
     }
     return OK;
@@ -187,7 +187,7 @@ static Status decode(const Options *o, Engine *e) {
         bool fresh = !tokens_text(e, &r.seq, &given) && !form;
         st = answer_run(e, o, form, (Str){given.data, given.n}, fresh, (Str){0}, &r);
     }
-    kv_release(&e->kv, &r.seq);
+    kvcache_release(&e->kv, &r.seq);
     sequence_free(&r.seq);
     timeline_free(&r.time);
     buf_free(&given);
@@ -196,7 +196,7 @@ static Status decode(const Options *o, Engine *e) {
     return st;
 }
 
-Status decode_run(const Options *o) {
+Status transfer_decode(const Options *o) {
     Engine e;
     TRY(engine_open(&e, o, (EngineNeeds){.need_tokenizer = true, .whole = true}));
     Status st = decode(o, &e);

@@ -9,9 +9,9 @@
 
 // Sends each chunk of slots as soon as it is computed. A file appears whole or not at all; a reader that leaves a pipe
 // ends it quietly. Errors of the prompt and the model as complete_run's; QUILL_IO; 128 + a signal's number.
-Status prefill_run(const Options *o);
+Status transfer_prefill(const Options *o);
 // Nothing is printed before the whole stream has been read and found good. Errors as kvfile_receive's and
 // complete_run's.
-Status decode_run(const Options *o);
+Status transfer_decode(const Options *o);
 
 #endif

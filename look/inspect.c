@@ -172,7 +172,7 @@ static KvShape kv_shape(const Model *m, int n_ctx) {
     s.type_k = s.type_v = engine_kv_type(m, KV_TYPE_AUTO);
     s.n_ctx = n_ctx;
     s.n_seqs = 1;
-    if (s.n_windowed > 0) s.block = BLOCK, s.n_partners = kv_partners_needed(&s, int_min(ROWS, n_ctx));
+    if (s.n_windowed > 0) s.block = BLOCK, s.n_partners = kvcache_partners_needed(&s, int_min(ROWS, n_ctx));
     return s;
 }
 
@@ -190,7 +190,7 @@ typedef struct {
 
 static Memory memory_of(const Model *m, int n_ctx) {
     KvShape s = kv_shape(m, n_ctx);
-    Memory out = {.weights = model_weight_bytes(m), .kv = kv_bytes(&s)};
+    Memory out = {.weights = model_weight_bytes(m), .kv = kvcache_bytes(&s)};
     out.scratch = workspace_bytes(m, threads_default(), int_min(ROWS, n_ctx), 1);
     out.total = out.weights + out.kv + out.scratch;
     return out;
@@ -224,7 +224,7 @@ static void print_costs(const Inspection *in, Buf *out) {
     int n_steps = steps_of(m, steps);
     for (int i = 0; i < n_steps; i++) {
         KvShape s = kv_shape(m, int_max(1, m->c.n_ctx_train));
-        Cost cost = cost_rows(m, &s, steps[i].first, steps[i].rows, 1);
+        Cost cost = costs_rows(m, &s, steps[i].first, steps[i].rows, 1);
         buf_printf(out, "  %s of %d at depth %d: %.4g GFLOP, %s, %.3g FLOP/byte\n", steps[i].name, steps[i].rows,
                    steps[i].first, cost.flops / 1e9, size_text(cost.bytes, a),
                    cost.bytes > 0 ? cost.flops / cost.bytes : 0);
@@ -359,7 +359,7 @@ static void put_costs(const Inspection *in, json_t *j) {
     int n_steps = steps_of(m, steps);
     for (int i = 0; i < n_steps; i++) {
         KvShape s = kv_shape(m, int_max(1, m->c.n_ctx_train));
-        Cost c = cost_rows(m, &s, steps[i].first, steps[i].rows, 1);
+        Cost c = costs_rows(m, &s, steps[i].first, steps[i].rows, 1);
         json_t *one = json_object();
         jsonio_put(one, "phase", json_string(steps[i].name));
         set_int(one, "rows", steps[i].rows);

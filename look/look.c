@@ -96,13 +96,13 @@ static bool next_rows(Engine *e, Sequence *seq, Batch *b) {
     b->n_rows = int_min(scheduler_max_rows(e->sched), border - seq->n_cached);
     if (e->evict) b->n_rows = int_min(b->n_rows, evict_room(e->evict, seq, n_prompt));
     int slot = sequence_slots(seq);
-    if (b->n_rows < 1 || !kv_reserve(&e->kv, seq, slot + b->n_rows)) return false;
+    if (b->n_rows < 1 || !kvcache_reserve(&e->kv, seq, slot + b->n_rows)) return false;
     if (e->evict) b->probe = evict_probe(e->evict, seq, n_prompt, b->n_rows);
     b->max_blocks = seq->n_blocks;
     b->block_table = mem_resize(b->block_table, (size_t)b->max_blocks * sizeof *b->block_table);
     b->window_table = mem_resize(b->window_table, (size_t)b->max_blocks * sizeof *b->window_table);
     for (int kind = 0; kind < KV_KINDS; kind++)
-        kv_table(&e->kv, seq, kind, kind == KV_WINDOW ? b->window_table : b->block_table);
+        kvcache_table(&e->kv, seq, kind, kind == KV_WINDOW ? b->window_table : b->block_table);
     for (int i = 0; i < b->n_rows; i++) {
         b->pos[i] = seq->n_cached + i;
         b->token[i] = seq->tokens[b->pos[i]];
@@ -133,7 +133,7 @@ static void all_logits(Engine *e, const int *ids, int n, KvError *compare, TakeS
             more = take(arg, model_logits(&e->model, &e->work, &b, rows, n_slice), seq.n_cached + done, n_slice);
         }
     }
-    kv_release(&e->kv, &seq);
+    kvcache_release(&e->kv, &seq);
     sequence_free(&seq);
     free(b.token);
     free(b.block_table);
@@ -308,7 +308,7 @@ static void score_json(json_t *j, const Options *o, const Engine *e, const Score
     json_decref(errors);
     jsonio_put(j, "type_k", json_string(type_name(e->shape.type_k)));
     jsonio_put(j, "type_v", json_string(type_name(e->shape.type_v)));
-    jsonio_put(j, "slot_bytes", json_integer((json_int_t)kv_bytes_per_slot(&e->shape)));
+    jsonio_put(j, "slot_bytes", json_integer((json_int_t)kvcache_bytes_per_slot(&e->shape)));
 }
 
 static Status print_score(const Options *o, const Engine *e, const Score *s, double seconds) {

@@ -3,7 +3,8 @@
 
 - A file includes files of its own floor or a lower one. Units (X.c with X.h) do not include each other in a circle,
   but for the Jinja evaluator, which recurs.
-- A public function, declared in X.h of a room R, is named X_..., R_... or R_X_....
+- A public function begins with the name of its file, of its room, or of the type it works on; a type is
+  defined once in the whole tree.
 - At most 45 files lie at the top level; a source has fewer than 700 lines and a function fewer than 60.
 """
 import os
@@ -66,14 +67,32 @@ for u in sorted(includes):
         wrong.append("a circle of includes: " + " -> ".join(c))
 
 # ---- names ----
+def snake(name):
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+bodies = {}  # a function -> the stems of the sources that define it
+for f in sources:
+    if not f.endswith(".h"):
+        for name in re.findall(r"^(?!static)[a-zA-Z_][\w \*]*?[ \*](\w+)\([^;{]*\)\s*\{", text[f], re.M):
+            bodies.setdefault(name, set()).add(os.path.basename(os.path.splitext(f)[0]))
+types = {}  # a type -> the units that define it
+for f in sources:
+    for a, b in re.findall(r"^\} ([A-Z]\w+);|^(?:struct|enum|union) ([A-Z]\w+) \{", re.sub(r"//[^\n]*", "", text[f]), re.M):
+        types.setdefault(a or b, set()).add(unit(f))
+prefixes = {p for t in types for p in (snake(t), t.lower())}
 for f in sources:
     if not f.endswith(".h") or f.startswith("tests/"):
         continue
     room, stem = os.path.basename(os.path.dirname(f)), os.path.basename(unit(f))
-    code = re.sub(r"//[^\n]*|^\s*#.*(?:\\\n.*)*", "", text[f], flags=re.M)
-    for name in re.findall(r"^[a-zA-Z_][\w \*]*?[ \*](\w+)\([^;{]*\)\s*[;{]", code, re.M):
-        if not any(p and name.startswith(p + "_") or name == p for p in (stem, room, room + "_" + stem)):
-            wrong.append(f"{f}: {name}: a name that begins with {stem}_{' or ' + room + '_' if room else ''} expected")
+    code = re.sub(r"^\s*#.*(?:\\\n.*)*", "", re.sub(r"//[^\n]*", "", text[f]), flags=re.M)
+    for name in re.findall(r"^(?!static|typedef|INLINE)[a-zA-Z_][\w \*]*?[ \*](\w+)\([^;{]*\)\s*(?:__attribute__.*)?;", code, re.M):
+        allowed = {stem, stem.rstrip("s"), room} | bodies.get(name, set()) | prefixes
+        if not any(p and (name.startswith(p + "_") or name == p) for p in allowed):
+            wrong.append(f"{f}: {name}: the name of its file, its room or its type expected in front")
+for name, units in sorted(types.items()):
+    if len(units) > 1 and not any(u.startswith("gpu/rt") for u in units):
+        wrong.append(f"{name}: a type with one meaning expected, defined in {', '.join(sorted(units))}")
 
 # ---- sizes ----
 top = [f for f in files if "/" not in f]

@@ -172,7 +172,7 @@ static void answer_alone(Alone *a, const Wish *w, int choice, Buf *out) {
     utf8_repair(out, answer_text(&answer).data, answer_text(&answer).n);
     buf_append(out, "", 0);
     answer_free(&answer);
-    kv_release(&a->e.kv, &r.seq);
+    kvcache_release(&a->e.kv, &r.seq);
     sequence_free(&r.seq);
     timeline_free(&r.time);
     rendered_free(&text);
@@ -329,7 +329,7 @@ static void check_size(const char *words, bool pooled, bool may_be_too_little) {
         assert_true(may_be_too_little);
     } else {
         const KvPool *p = e.kv.pool;
-        assert_int_equal(bytes_taken(p), kv_bytes(&e.shape));
+        assert_int_equal(bytes_taken(p), kvcache_bytes(&e.shape));
         assert_in_range(bytes_taken(p), 1, o.kv_mem);
         assert_true(p->n_blocks * p->block >= e.shape.n_ctx);
         assert_true(!p->tail_of || p->n_tails >= int_min(2, p->n_blocks));
@@ -512,7 +512,7 @@ static void test_kept_as_they_fill(void **state) {
         n_saved = kvstore_stats(e.store).n_saved;
         engine_keep(&e, &r[i].seq);
         assert_in_range(kvstore_stats(e.store).n_saved - n_saved, 0, 16);
-        kv_release(&e.kv, &r[i].seq);
+        kvcache_release(&e.kv, &r[i].seq);
         sequence_free(&r[i].seq);
         timeline_free(&r[i].time);
     }

@@ -8,7 +8,7 @@
 
 #include "files/builtin.h"
 #include "cli/table.h"
-#include "formats/quants.h"
+#include "formats/types.h"
 
 enum { MAX_ARGS = 32 };
 

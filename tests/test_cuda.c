@@ -67,12 +67,12 @@ static Status rig_try(Rig *r, const Gguf *g, Setup s) {
         shape.n_windowed_device += r->m.layers[i].kv_kind == KV_WINDOW;
     shape.be = gpu;
     shape.keep = s.keep;
-    if (s.scarce) shape.n_partners = kv_partners_needed(&shape, MOST_ROWS);
-    TRY(kv_new(&r->kv, &shape));
+    if (s.scarce) shape.n_partners = kvcache_partners_needed(&shape, MOST_ROWS);
+    TRY(kvcache_new(&r->kv, &shape));
     poison_pools(&r->kv);
     for (int kind = 0; kind < KV_KINDS; kind++)
         if (r->kv.pool[kind].device) poison_pool(r->kv.pool[kind].device); // which is the host's memory here
-    if (s.shuffle) kv_shuffle(&r->kv, s.shuffle);
+    if (s.shuffle) kvcache_shuffle(&r->kv, s.shuffle);
     return workspace_new(&r->w, &r->m, r->pool, MOST_ROWS, MOST_ROWS, N_CTX);
 }
 
@@ -104,7 +104,7 @@ static float *run_tokens(Rig *r, const int *tokens, int n, int chunk, bool stran
     }
     Sequence *all[] = {&s, &before, &after};
     for (int i = 0; i < 3; i++) {
-        kv_release(&r->kv, all[i]);
+        kvcache_release(&r->kv, all[i]);
         sequence_free(all[i]);
     }
     assert_null(model_failure(&r->m));
@@ -462,8 +462,8 @@ static void test_rows_that_end(void **state) {
             out += (size_t)n_wanted * n_vocab;
             for (int t = 0; t < LATER; t++, out += 2 * n_vocab)
                 step(rigs[k], (Part[]){{&a, 1, out}, {&b, 1, out + n_vocab}}, 2);
-            kv_release(&rigs[k]->kv, &a);
-            kv_release(&rigs[k]->kv, &b);
+            kvcache_release(&rigs[k]->kv, &a);
+            kvcache_release(&rigs[k]->kv, &b);
             sequence_free(&a);
             sequence_free(&b);
         }
@@ -511,8 +511,8 @@ static void test_a_layer_that_narrows(void **state) {
                 logits[k] = malloc(n * sizeof(float));
                 step(&r, &(Part){&s, 9, NULL}, 1);
                 step_narrowed(&r, (Part[]){{&ending, n_rows - 4, NULL}, {&s, 4, logits[k]}}, 2, &narrow);
-                kv_release(&r.kv, &ending);
-                kv_release(&r.kv, &s);
+                kvcache_release(&r.kv, &ending);
+                kvcache_release(&r.kv, &s);
                 sequence_free(&ending);
                 sequence_free(&s);
                 rig_close(&r);
@@ -606,7 +606,7 @@ static void test_a_graph_a_step(void **state) {
     if (!(d <= 1e-5)) fail_msg("distance up to 1e-5 expected, %g found", d);
     free(got);
     free(want);
-    kv_release(&r.kv, &s);
+    kvcache_release(&r.kv, &s);
     sequence_free(&s);
     rig_close(&reference);
     rig_close(&r);
@@ -668,7 +668,7 @@ static void generate(Rig *r, const SamplerParams *how, int shortest, bool device
         n[i] = q->n_new;
         assert_int_not_equal(q->finish, FINISH_BROKEN);
         memcpy(texts[i], q->seq.tokens + q->n_prompt, (size_t)q->n_new * sizeof(int));
-        kv_release(&r->kv, &q->seq);
+        kvcache_release(&r->kv, &q->seq);
         sequence_free(&q->seq);
         timeline_free(&q->time);
     }
@@ -757,7 +757,7 @@ static void generate_with(Rig *r, const Policy *policy, const Drafted *foreseen,
         Request *q = &requests[i];
         assert_int_equal(q->finish, FINISH_LENGTH);
         memcpy(out[i].tokens, q->seq.tokens, (size_t)q->seq.n_tokens * sizeof(int));
-        kv_release(&r->kv, &q->seq);
+        kvcache_release(&r->kv, &q->seq);
         sequence_free(&q->seq);
         timeline_free(&q->time);
     }
@@ -826,7 +826,7 @@ static void test_a_draw_of_nothing(void **state) {
     }
     assert_int_equal(q.finish, FINISH_BROKEN);
     assert_null(model_failure(&r.m));
-    kv_release(&r.kv, &q.seq);
+    kvcache_release(&r.kv, &q.seq);
     sequence_free(&q.seq);
     timeline_free(&q.time);
     scheduler_free(sched);
@@ -852,15 +852,15 @@ static void rows_move(const char *arch, int kv_type) {
     sequence_push(&there, tokens, PROMPT + 1);
     sequence_push(&here, tokens, PROMPT + 1);
     step(&gpu, &(Part){&there, PROMPT, NULL}, 1);
-    assert_true(kv_reserve(&cpu.kv, &here, PROMPT));
+    assert_true(kvcache_reserve(&cpu.kv, &here, PROMPT));
     uint8_t *rows = malloc(bytes), *again = malloc(bytes);
     for (int layer = 0; layer < 3; layer++) {
-        kv_load_rows(&gpu.kv, &there, layer, 0, PROMPT, rows);
-        kv_store_rows(&cpu.kv, &here, layer, 0, PROMPT, rows);
+        kvcache_load_rows(&gpu.kv, &there, layer, 0, PROMPT, rows);
+        kvcache_store_rows(&cpu.kv, &here, layer, 0, PROMPT, rows);
         memset(again, 0, bytes);
-        kv_store_rows(&gpu.kv, &there, layer, 0, PROMPT, again);
-        kv_store_rows(&gpu.kv, &there, layer, 0, PROMPT, rows);
-        kv_load_rows(&gpu.kv, &there, layer, 0, PROMPT, again);
+        kvcache_store_rows(&gpu.kv, &there, layer, 0, PROMPT, again);
+        kvcache_store_rows(&gpu.kv, &there, layer, 0, PROMPT, rows);
+        kvcache_load_rows(&gpu.kv, &there, layer, 0, PROMPT, again);
         assert_memory_equal(again, rows, bytes);
     }
     here.n_cached = PROMPT;
@@ -869,8 +869,8 @@ static void rows_move(const char *arch, int kv_type) {
     step(&gpu, &(Part){&there, 1, b}, 1);
     assert_true(distance(b, a, n_vocab) <= 1e-4);
     free(a), free(b), free(rows), free(again);
-    kv_release(&cpu.kv, &here);
-    kv_release(&gpu.kv, &there);
+    kvcache_release(&cpu.kv, &here);
+    kvcache_release(&gpu.kv, &there);
     sequence_free(&here);
     sequence_free(&there);
     rig_close(&cpu);
@@ -903,15 +903,15 @@ static void test_forks_copy_blocks(void **state) {
         Sequence s = {0}, branch = {0};
         sequence_push(&s, tokens, 22);
         step(&r, &(Part){&s, 20, NULL}, 1);
-        kv_fork(&r.kv, &s, &branch);
+        kvcache_fork(&r.kv, &s, &branch);
         sequence_push(&branch, (int[]){1, 2}, 2);
         step(&r, &(Part){&branch, 2, NULL}, 1);
         step(&r, &(Part){&s, 1, NULL}, 1);
         step(&r, &(Part){&s, 1, got}, 1);
         assert_true(distance(got, want + 21 * n_vocab, n_vocab) <= 1e-5);
         free(got), free(want);
-        kv_release(&r.kv, &s);
-        kv_release(&r.kv, &branch);
+        kvcache_release(&r.kv, &s);
+        kvcache_release(&r.kv, &branch);
         sequence_free(&s);
         sequence_free(&branch);
         rig_close(&r);
@@ -975,7 +975,7 @@ static void test_a_failure_voids_what_follows(void **state) {
     assert_true(isnan(logits[0]) && isnan(logits[319]));
     assert_string_equal(model_failure(&r.m), "the GPU: it has fallen off the bus");
     twin_clear();
-    kv_release(&r.kv, &s);
+    kvcache_release(&r.kv, &s);
     sequence_free(&s);
     rig_close(&r);
     gguf_close(g);

@@ -123,7 +123,7 @@ static void test_every_flag_everywhere(void **state) {
     Flags table = {0};
     char name[32];
     for (int i = 0; i < cli_n_options; i++)
-        for (const char *at = cli_options[i].names; cli_options[i].help && (at = next_name(at, name));)
+        for (const char *at = cli_options[i].names; cli_options[i].help && (at = cli_next_name(at, name));)
             add(&table, "", name, strlen(name));
     assert_in_range(table.n, 90, MAX_FLAGS);
     for (size_t d = 0; d < ARRAY_LEN(documents); d++) {
@@ -134,7 +134,7 @@ static void test_every_flag_everywhere(void **state) {
             if (!has(&table, found.names[i])) fail_msg("%s: %s is not in the table", documents[d].name, found.names[i]);
         for (int i = 0; i < cli_n_options; i++) {
             const Option *o = &cli_options[i];
-            for (const char *at = o->names; o->help && (at = next_name(at, name));) {
+            for (const char *at = o->names; o->help && (at = cli_next_name(at, name));) {
                 if (!has(&found, name)) fail_msg("%s: %s is missing", documents[d].name, name);
                 if (!documents[d].aliases && name[1] == '-') break;
             }

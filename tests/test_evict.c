@@ -35,17 +35,17 @@ static void rig_open_typed(Rig *r, int block, int type_k, int type_v) {
     shape.block = block;
     shape.n_ctx = N_CTX;
     shape.n_seqs = 2;
-    assert_ok(kv_new(&r->kv, &shape));
+    assert_ok(kvcache_new(&r->kv, &shape));
     memset(r->kv.pool->k, 0xff, r->kv.pool->bytes_k);
     memset(r->kv.pool->v, 0xff, r->kv.pool->bytes_v);
-    kv_shuffle(&r->kv, 9);
+    kvcache_shuffle(&r->kv, 9);
     for (int i = 0; i < TEXT; i++) r->tokens[i] = (int)(test_random(&random) % (uint64_t)r->m.c.n_vocab);
 }
 
 static void rig_open(Rig *r, int block) { rig_open_typed(r, block, TYPE_F32, TYPE_F32); }
 
 static void rig_close(Rig *r) {
-    kv_free(&r->kv);
+    kvcache_free(&r->kv);
     workspace_free(&r->w);
     threads_free(r->pool);
     model_free(&r->m);
@@ -63,7 +63,7 @@ static Evict *evict_of(Rig *r, const char *text) {
 // One forward of the next n tokens at positions moved on by `turned`; returns the logits of the last.
 static const float *forward(Rig *r, Sequence *s, int n, int turned, Probe *probe) {
     int pos[MOST_ROWS], slot[MOST_ROWS], seq[MOST_ROWS] = {0}, out = n - 1;
-    assert_true(kv_reserve(&r->kv, s, sequence_slots(s) + n));
+    assert_true(kvcache_reserve(&r->kv, s, sequence_slots(s) + n));
     for (int i = 0; i < n; i++) {
         pos[i] = s->n_cached + i + turned;
         slot[i] = sequence_slots(s) + i;
@@ -165,8 +165,8 @@ static void test_a_budget_that_suffices_changes_no_bit(void **state) {
                 assert_int_equal(b.n_gone, 0);
             }
             free(want);
-            kv_release(&r.kv, &a);
-            kv_release(&r.kv, &b);
+            kvcache_release(&r.kv, &a);
+            kvcache_release(&r.kv, &b);
             sequence_free(&a);
             sequence_free(&b);
             evict_free(e);
@@ -196,12 +196,12 @@ static void test_slots_stay_within_the_budget(void **state) {
                 assert_int_equal(s.n_blocks, (sequence_slots(&s) + r.kv.pool->block - 1) / r.kv.pool->block);
             }
             assert_true(s.n_gone >= TEXT - budgets[p]);
-            kv_truncate(&r.kv, &s, TEXT - 1); // no one knows what is where: it begins anew
+            kvcache_truncate(&r.kv, &s, TEXT - 1); // no one knows what is where: it begins anew
             assert_int_equal(s.n_cached, 0);
             assert_int_equal(s.n_gone, 0);
             step(&r, e, &s, TEXT, 10);
             assert_int_equal(sequence_slots(&s), 10);
-            kv_release(&r.kv, &s);
+            kvcache_release(&r.kv, &s);
             sequence_free(&s);
             evict_free(e);
             rig_close(&r);
@@ -234,15 +234,15 @@ static void test_sinks_stand_before_the_window(void **state) {
     for (int head = 0; head < r.m.c.n_kv_heads; head++)
         for (int slot = 0; slot < 4; slot++)
             assert_near(key_at(&r, &s, 0, head, slot), key_at(&r, &moved, 0, head, slot), hd, 1e-5);
-    kv_release(&r.kv, &moved);
+    kvcache_release(&r.kv, &moved);
     // the window: the last tokens, each at its own position
     sequence_push(&all, r.tokens + 4 + s.n_gone, slots - 4);
     forward(&r, &all, slots - 4, 4 + s.n_gone, NULL);
     for (int head = 0; head < r.m.c.n_kv_heads; head++)
         for (int slot = 4; slot < slots; slot++)
             assert_memory_equal(key_at(&r, &s, 0, head, slot), key_at(&r, &all, 0, head, slot - 4), (size_t)hd * 4);
-    kv_release(&r.kv, &all);
-    kv_release(&r.kv, &s);
+    kvcache_release(&r.kv, &all);
+    kvcache_release(&r.kv, &s);
     sequence_free(&s);
     sequence_free(&all);
     sequence_free(&moved);
@@ -301,11 +301,11 @@ static void schedule(const char *plan, int n_prompt, int n_new, int budget, int 
     assert_int_equal(q.finish, FINISH_LENGTH);
     assert_int_equal(q.seq.n_cached, n_prompt + n_new - 1);
     assert_true(q.seq.n_gone > 0);
-    kv_release(&r.kv, &q.seq);
+    kvcache_release(&r.kv, &q.seq);
     write_on(&r, e, &alone, n_prompt, n_new, chunk);
     assert_int_equal(alone.n_tokens, q.seq.n_tokens);
     assert_memory_equal(alone.tokens, q.seq.tokens, (size_t)alone.n_tokens * sizeof *alone.tokens);
-    kv_release(&r.kv, &alone);
+    kvcache_release(&r.kv, &alone);
     sequence_free(&alone);
     sequence_free(&q.seq);
     timeline_free(&q.time);
@@ -358,7 +358,7 @@ static void test_mass_is_what_softmax_gave(void **state) {
         const float *got = probe->mass + (layer * h->n_kv_heads + head) * probe->n_slots;
         for (int t = 0; t < 50; t++) assert_true(fabs((double)got[t] - mass[t]) <= 1e-4 * (mass[t] + 0.01));
     }
-    kv_release(&r.kv, &s);
+    kvcache_release(&r.kv, &s);
     sequence_free(&s);
     evict_free(e);
     rig_close(&r);
@@ -425,7 +425,7 @@ static void check_kept(const char *plan, int n, int old, int most, bool pooled, 
             }
         }
     free(before);
-    kv_release(&r.kv, &s);
+    kvcache_release(&r.kv, &s);
     sequence_free(&s);
     evict_free(e);
     rig_close(&r);
@@ -469,7 +469,7 @@ static void test_places_do_not_matter(void **state) {
             }
     assert_near(forward(&r, &s, 1, 0, NULL), want, r.m.c.n_vocab, 1e-5);
     free(want);
-    kv_release(&r.kv, &s);
+    kvcache_release(&r.kv, &s);
     sequence_free(&s);
     evict_free(e);
     rig_close(&r);

@@ -38,17 +38,17 @@ static KvShape shape_of(int block, int n_ctx, int n_blocks, int n_seqs) {
 static void book_open(Book *k, int block, int n_ctx, int n_blocks, uint64_t seed) {
     *k = (Book){.random = seed, .n_ctx = n_ctx};
     KvShape s = shape_of(block, n_ctx, n_blocks, MOST_SEQS);
-    assert_ok(kv_new(&k->kv, &s));
+    assert_ok(kvcache_new(&k->kv, &s));
     assert_ok(cpu_backend("scalar", &k->be));
 }
 
 static void book_close(Book *k) {
     for (int i = 0; i < MOST_SEQS; i++) {
-        kv_release(&k->kv, &k->seq[i]);
+        kvcache_release(&k->kv, &k->seq[i]);
         sequence_free(&k->seq[i]);
     }
     assert_int_equal(k->kv.n_free, k->kv.pool->n_blocks); // nothing was lost
-    kv_free(&k->kv);
+    kvcache_free(&k->kv);
 }
 
 // ---- invariants -----------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ static void reserve(Book *k, int seq, int n_slots) {
     Sequence *s = &k->seq[seq];
     Snapshot before = snapshot(k, s);
     bool want = n_slots <= k->n_ctx && blocks_needed(k, s, n_slots) <= k->kv.n_free;
-    assert_int_equal(kv_reserve(&k->kv, s, n_slots), want);
+    assert_int_equal(kvcache_reserve(&k->kv, s, n_slots), want);
     if (!want) {
         Snapshot after = snapshot(k, s);
         assert_memory_equal(&before, &after, sizeof before);
@@ -188,7 +188,7 @@ static void compute(Book *k) {
 
 static void fork(Book *k, int from, int to) {
     Sequence *a = &k->seq[from], *b = &k->seq[to];
-    kv_fork(&k->kv, a, b);
+    kvcache_fork(&k->kv, a, b);
     assert_int_equal(b->n_cached, a->n_cached);
     assert_int_equal(b->n_tokens, a->n_tokens);
     if (a->n_tokens) assert_memory_equal(b->tokens, a->tokens, (size_t)a->n_tokens * sizeof(int));
@@ -198,7 +198,7 @@ static void fork(Book *k, int from, int to) {
 static void truncate_to(Book *k, int seq, int n) {
     Sequence *s = &k->seq[seq];
     int tokens = int_min(s->n_tokens, n), cached = int_min(s->n_cached, n), size = k->kv.pool->block;
-    kv_truncate(&k->kv, s, n);
+    kvcache_truncate(&k->kv, s, n);
     k->reserved[seq] = 0;
     assert_int_equal(s->n_tokens, tokens);
     assert_int_equal(s->n_cached, cached);
@@ -207,7 +207,7 @@ static void truncate_to(Book *k, int seq, int n) {
 
 static void release(Book *k, int seq) {
     int tokens = k->seq[seq].n_tokens;
-    kv_release(&k->kv, &k->seq[seq]);
+    kvcache_release(&k->kv, &k->seq[seq]);
     k->reserved[seq] = 0;
     assert_int_equal(k->seq[seq].n_blocks, 0);
     assert_int_equal(k->seq[seq].n_cached, 0);
@@ -243,7 +243,7 @@ static void change(Book *k) {
     case 2:
         if (pick(k, 2)) release(k, seq);
         break;
-    case 3: kv_shuffle(&k->kv, test_random(&k->random)); break;
+    case 3: kvcache_shuffle(&k->kv, test_random(&k->random)); break;
     default: fork_and_reserve(k, pick_computed(k));
     }
     check_counts(k);
@@ -412,22 +412,22 @@ static void test_sizes(void **state) {
     (void)state;
     KvShape s = shape_of(16, 100, 0, 3); // 7 blocks a sequence
     KvCache kv;
-    assert_int_equal(kv_bytes(&s), (size_t)N_LAYERS * 21 * N_HEADS * 16 * HEAD_DIM * (4 + 2));
-    assert_int_equal(kv_bytes_per_slot(&s), N_LAYERS * N_HEADS * HEAD_DIM * 6);
-    assert_ok(kv_new(&kv, &s));
+    assert_int_equal(kvcache_bytes(&s), (size_t)N_LAYERS * 21 * N_HEADS * 16 * HEAD_DIM * (4 + 2));
+    assert_int_equal(kvcache_bytes_per_slot(&s), N_LAYERS * N_HEADS * HEAD_DIM * 6);
+    assert_ok(kvcache_new(&kv, &s));
     assert_int_equal(kv.pool->n_blocks, 21);
-    assert_int_equal(kv.pool->bytes_k + kv.pool->bytes_v, kv_bytes(&s));
+    assert_int_equal(kv.pool->bytes_k + kv.pool->bytes_v, kvcache_bytes(&s));
     assert_int_equal(kv.n_free, 21);
     assert_int_equal(kv.max_slots, 100);
-    kv_free(&kv);
+    kvcache_free(&kv);
     s.block = 0;
-    assert_ok(kv_new(&kv, &s));
+    assert_ok(kvcache_new(&kv, &s));
     assert_int_equal(kv.pool->n_blocks, 3);
     assert_int_equal(kv.pool->block, 100);
-    kv_free(&kv);
+    kvcache_free(&kv);
     s.n_blocks = 2;
     s.block = 8;
-    assert_int_equal(kv_bytes(&s), (size_t)N_LAYERS * 2 * N_HEADS * 8 * HEAD_DIM * 6);
+    assert_int_equal(kvcache_bytes(&s), (size_t)N_LAYERS * 2 * N_HEADS * 8 * HEAD_DIM * 6);
 }
 
 // A block more of every sequence costs what kv_bytes_per_growth says, whatever lies where.
@@ -440,11 +440,12 @@ static void test_growth(void **state) {
             s.keep = keep;
             s.n_device = n_device;
             s.n_windowed_device = int_min(n_device, 6); // the layers that see all are the first two
-            s.n_partners = kv_partners_needed(&s, 16);
+            s.n_partners = kvcache_partners_needed(&s, 16);
             KvShape longer = s;
             longer.n_ctx += 16;
-            assert_int_equal(kv_bytes(&longer) - kv_bytes(&s), 16 * kv_bytes_per_growth(&s));
-            assert_int_equal(kv_host_bytes(&longer) - kv_host_bytes(&s), 16 * kv_host_bytes_per_growth(&s));
+            assert_int_equal(kvcache_bytes(&longer) - kvcache_bytes(&s), 16 * kvcache_bytes_per_growth(&s));
+            assert_int_equal(kvcache_host_bytes(&longer) - kvcache_host_bytes(&s),
+                             16 * kvcache_host_bytes_per_growth(&s));
         }
 }
 
@@ -458,17 +459,17 @@ static void test_refused_sizes(void **state) {
                     .n_ctx = 1 << 30,
                     .n_seqs = 4};
     KvCache kv;
-    assert_true(kv_bytes(&huge) == SIZE_MAX); // does not fit 64 bits
-    Status st = kv_new(&kv, &huge);
+    assert_true(kvcache_bytes(&huge) == SIZE_MAX); // does not fit 64 bits
+    Status st = kvcache_new(&kv, &huge);
     assert_int_equal(st.code, QUILL_MEMORY);
-    kv_free(&kv); // safe after an error
+    kvcache_free(&kv); // safe after an error
     huge.n_layers = 128;
     huge.n_kv_heads = 1024;
-    assert_true(kv_bytes(&huge) < SIZE_MAX); // fits, but no machine has it
-    st = kv_new(&kv, &huge);
+    assert_true(kvcache_bytes(&huge) < SIZE_MAX); // fits, but no machine has it
+    st = kvcache_new(&kv, &huge);
     assert_int_equal(st.code, QUILL_MEMORY);
     assert_non_null(strstr(st.message, "KV cache"));
-    kv_free(&kv);
+    kvcache_free(&kv);
 }
 
 static void test_sequences(void **state) {
@@ -497,7 +498,7 @@ static void test_shuffle_is_a_permutation(void **state) {
     book_open(&k, 1, 40, 40, 1);
     step_to(&k, 0, 5);
     Snapshot before = snapshot(&k, &k.seq[0]);
-    kv_shuffle(&k.kv, 7);
+    kvcache_shuffle(&k.kv, 7);
     check_counts(&k);
     for (int b = 0; b < 40; b++) moved += k.kv.refs[b] == 0 && before.next[b] != k.kv.blocks[b].next;
     assert_true(moved > 20);
@@ -512,9 +513,9 @@ enum { WINDOW = 10, WINDOW_BLOCK = 4, PARTNERS = 40 };
 static void compute_slots(KvCache *kv, Sequence *s, int n_slots, int rows) {
     while (s->n_cached < n_slots) {
         int n = int_min(rows, n_slots - s->n_cached);
-        assert_true(kv_reserve(kv, s, s->n_cached + n));
+        assert_true(kvcache_reserve(kv, s, s->n_cached + n));
         s->n_cached += n;
-        kv_commit(kv, s, s->n_cached);
+        kvcache_commit(kv, s, s->n_cached);
     }
 }
 
@@ -536,9 +537,9 @@ static KvCache windowed(bool keep, bool share) {
     shape.window = WINDOW;
     shape.keep = keep;
     shape.share = share;
-    shape.n_partners = kv_partners_needed(&shape, 8);
+    shape.n_partners = kvcache_partners_needed(&shape, 8);
     assert_true(shape.n_partners < PARTNERS);
-    assert_ok(kv_new(&kv, &shape));
+    assert_ok(kvcache_new(&kv, &shape));
     return kv;
 }
 
@@ -555,10 +556,10 @@ static void test_windows_are_given_up(void **state) {
             if (keep) assert_int_equal(held, s.n_blocks);
             else assert_in_range(held, WINDOW / WINDOW_BLOCK, most);
         }
-        kv_release(&kv, &s);
+        kvcache_release(&kv, &s);
         assert_int_equal(kv.n_free_partners, kv.pool[KV_WINDOW].n_blocks);
         sequence_free(&s);
-        kv_free(&kv);
+        kvcache_free(&kv);
     }
 }
 
@@ -570,20 +571,20 @@ static void test_truncating_behind_a_window(void **state) {
         Sequence s = {0};
         for (int i = 0; i < 100; i++) sequence_push(&s, &i, 1);
         compute_slots(&kv, &s, 80, 8);
-        assert_true(kv_reserve(&kv, &s, 87)); // rows of tokens that may not come
+        assert_true(kvcache_reserve(&kv, &s, 87)); // rows of tokens that may not come
         s.n_cached = 87;
-        kv_truncate(&kv, &s, 81);
+        kvcache_truncate(&kv, &s, 81);
         assert_int_equal(s.n_cached, 81);
         assert_true(n_with_partners(&kv, &s) * WINDOW_BLOCK >= WINDOW);
-        kv_truncate(&kv, &s, 40);
+        kvcache_truncate(&kv, &s, 40);
         assert_int_equal(s.n_tokens, 40);
         assert_int_equal(s.n_cached, keep ? 40 : 0);
         assert_int_equal(s.n_blocks, keep ? 10 : 0);
         compute_slots(&kv, &s, 40, 8);
-        kv_truncate(&kv, &s, 0);
+        kvcache_truncate(&kv, &s, 0);
         assert_int_equal(kv.n_free_partners, kv.pool[KV_WINDOW].n_blocks);
         sequence_free(&s);
-        kv_free(&kv);
+        kvcache_free(&kv);
     }
 }
 
@@ -595,22 +596,22 @@ static void test_prefix_with_a_window(void **state) {
     for (int i = 0; i < 120; i++) sequence_push(&a, &i, 1);
     sequence_push(&b, a.tokens, 101);
     compute_slots(&kv, &a, 100, 8);
-    assert_int_equal(kv_match_prefix(&kv, &b), 100); // whose last window a still sees
+    assert_int_equal(kvcache_match_prefix(&kv, &b), 100); // whose last window a still sees
     assert_int_equal(b.n_unseen, (100 + 1 - WINDOW) / WINDOW_BLOCK);
-    kv_release(&kv, &b);
+    kvcache_release(&kv, &b);
     compute_slots(&kv, &a, 120, 8);
-    kv_release(&kv, &a);
+    kvcache_release(&kv, &a);
     for (int i = 0; i < 190; i++) sequence_push(&other, &(int){1000 + i}, 1);
     compute_slots(&kv, &other, 190, 8); // takes partners of blocks that have a name alone
-    int n = kv_match_prefix(&kv, &b), first = (n + 1 - WINDOW) / WINDOW_BLOCK;
+    int n = kvcache_match_prefix(&kv, &b), first = (n + 1 - WINDOW) / WINDOW_BLOCK;
     assert_true(n < 100);
     for (int i = int_max(0, first); i < b.n_blocks; i++) assert_true(kv.partner[b.blocks[i]] >= 0);
     Sequence *all[] = {&a, &b, &other};
     for (int i = 0; i < 3; i++) {
-        kv_release(&kv, all[i]);
+        kvcache_release(&kv, all[i]);
         sequence_free(all[i]);
     }
-    kv_free(&kv);
+    kvcache_free(&kv);
 }
 
 int main(void) {

@@ -50,7 +50,7 @@ static void generate_from(Engine *e, Sequence *s, const float *logits, int n_new
 static void generate(Engine *e, Sequence *s, int n_new, Run *run) { generate_from(e, s, NULL, n_new, run); }
 
 static void release(Engine *e, Sequence *s) {
-    kv_release(&e->kv, s);
+    kvcache_release(&e->kv, s);
     sequence_free(s);
 }
 
@@ -261,7 +261,7 @@ static void test_fork(void **state) {
     Sequence s = {0}, fork = {0}, t = {0};
     push_random(&s, 20, 1);
     generate(&e, &s, 1, want);
-    kv_fork(&e.kv, &s, &fork);
+    kvcache_fork(&e.kv, &s, &fork);
     generate(&e, &fork, 4, want);
     assert_ok(kvfile_save(path, &e, &fork));
     assert_ok(kvfile_load(path, &e, &t));
@@ -643,7 +643,7 @@ static void test_full_cache(void **state) {
     Sequence rest[2] = {{0}};
     for (int i = 0; i < 2; i++) {
         push_random(&rest[i], 40, 3);
-        assert_true(kv_reserve(&g.e.kv, &rest[i], 40)); // 15 blocks, 2 and 5 and 5 of them taken
+        assert_true(kvcache_reserve(&g.e.kv, &rest[i], 40)); // 15 blocks, 2 and 5 and 5 of them taken
     }
     size_t n = (size_t)g.e.kv.pool->n_blocks;
     g.n_free = g.e.kv.n_free;

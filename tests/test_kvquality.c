@@ -40,7 +40,7 @@ static void open_cache(Text *t, int type_k, int type_v, bool rotate) {
     shape.n_ctx = MOST_TOKENS;
     shape.n_seqs = 1;
     shape.rotate = rotate;
-    assert_ok(kv_new(&t->rig.kv, &shape));
+    assert_ok(kvcache_new(&t->rig.kv, &shape));
 }
 
 // In steps of 64 tokens, so that most of what a row reads has been sealed before.
@@ -53,9 +53,9 @@ static float *logits_over(Text *t, int type_k, int type_v, bool rotate) {
         float *at = all + (size_t)s.n_cached * (size_t)t->n_vocab;
         step(&t->rig, &(Part){&s, int_min(64, t->n - s.n_cached), at}, 1);
     }
-    kv_release(&t->rig.kv, &s);
+    kvcache_release(&t->rig.kv, &s);
     sequence_free(&s);
-    kv_free(&t->rig.kv);
+    kvcache_free(&t->rig.kv);
     return all;
 }
 

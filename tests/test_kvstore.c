@@ -42,17 +42,17 @@ static void cache_open(Cache *c, int block, int n_blocks) {
                  .n_seqs = 1,
                  .share = true};
     *c = (Cache){0};
-    assert_ok(kv_new(&c->kv, &s));
+    assert_ok(kvcache_new(&c->kv, &s));
     memset(c->kv.pool->k, 0xff, c->kv.pool->bytes_k); // NaN
     memset(c->kv.pool->v, 0xff, c->kv.pool->bytes_v);
-    kv_shuffle(&c->kv, 4);
+    kvcache_shuffle(&c->kv, 4);
 }
 
 static void cache_close(Cache *c) {
-    kv_release(&c->kv, &c->seq);
+    kvcache_release(&c->kv, &c->seq);
     assert_int_equal(c->kv.n_free, c->kv.pool->n_blocks); // nothing was lost
     sequence_free(&c->seq);
-    kv_free(&c->kv);
+    kvcache_free(&c->kv);
 }
 
 static uint64_t hash_to(const int *tokens, int slot) {
@@ -80,7 +80,7 @@ typedef struct {
 
 static void compute(Cache *c, int n_slots) {
     Sequence *s = &c->seq;
-    assert_true(kv_reserve(&c->kv, s, n_slots));
+    assert_true(kvcache_reserve(&c->kv, s, n_slots));
     for (int slot = s->n_cached; slot < n_slots; slot++)
         for (int layer = 0; layer < N_LAYERS; layer++) {
             Row row;
@@ -88,7 +88,7 @@ static void compute(Cache *c, int n_slots) {
             kv_write_rows(c->kv.pool, layer, s->blocks, slot, 1, &row);
         }
     s->n_cached = n_slots;
-    kv_commit(&c->kv, s, n_slots);
+    kvcache_commit(&c->kv, s, n_slots);
 }
 
 // False: a cached slot holds something else than its tokens say.
@@ -288,8 +288,8 @@ static void test_small_cache(void **state) {
     assert_true(rows_are_right(&c));
     Sequence other = {0};
     push(&other, 30, 1);
-    assert_int_equal(kv_match_prefix(&c.kv, &other), 24);
-    kv_release(&c.kv, &other);
+    assert_int_equal(kvcache_match_prefix(&c.kv, &other), 24);
+    kvcache_release(&c.kv, &other);
     sequence_free(&other);
     cache_close(&c);
     store_close(&s);

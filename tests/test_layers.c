@@ -200,12 +200,12 @@ static void check_narrowing(const char *arch, const char *isa) {
                    .block_table = s.blocks,
                    .window_table = table,
                    .narrow = &narrow};
-        kv_table(&r.kv, &s, KV_WINDOW, table);
+        kvcache_table(&r.kv, &s, KV_WINDOW, table);
         const float *some = model_forward(&r.m, &r.w, r.kv.pool, &b);
         assert_int_equal(chosen.n_asked, 1);
         for (int i = 0; i < n_out; i++)
             assert_memory_equal(some + i * VOCAB, all + out[i] * VOCAB, VOCAB * sizeof(float));
-        kv_release(&r.kv, &s);
+        kvcache_release(&r.kv, &s);
         sequence_free(&s);
         rig_close(&r);
     }

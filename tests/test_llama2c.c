@@ -4,7 +4,7 @@
 #include "tests/rig/testing.h"
 
 #include "files/llama2c.h"
-#include "formats/quants.h"
+#include "formats/types.h"
 #include "tests/rig/tiny_model.h"
 
 #include <sys/stat.h>

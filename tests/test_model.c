@@ -33,7 +33,7 @@ static float *run_among_strangers(Rig *r, const int *tokens, int n, int chunk) {
     }
     Sequence *all[] = {&s, &before, &after};
     for (int i = 0; i < 3; i++) {
-        kv_release(&r->kv, all[i]);
+        kvcache_release(&r->kv, all[i]);
         sequence_free(all[i]);
     }
     return logits;
@@ -283,7 +283,7 @@ static float *last_logits(Rig *r, const int *tokens) {
     sequence_push(&s, tokens, DEPTH);
     step(r, &(Part){&s, DEPTH - SINGLES, logits}, 1);
     for (size_t i = 0; i < SINGLES; i++) step(r, &(Part){&s, 1, logits + i * n_vocab}, 1);
-    kv_release(&r->kv, &s);
+    kvcache_release(&r->kv, &s);
     sequence_free(&s);
     return logits;
 }
@@ -345,21 +345,21 @@ static void leave_and_share(Rig *r, const int *tokens, const int *others, const 
     Sequence a = {0}, b = {0};
     sequence_push(&a, tokens, 70);
     while (a.n_cached < 70) step(r, &(Part){&a, int_min(9, 70 - a.n_cached), NULL}, 1);
-    kv_fork(&r->kv, &a, &b);
+    kvcache_fork(&r->kv, &a, &b);
     sequence_push(&a, tokens + 70, LONG - 70);
-    kv_truncate(&r->kv, &b, 66); // the group is still open
+    kvcache_truncate(&r->kv, &b, 66); // the group is still open
     assert_int_equal(b.n_cached, 66);
-    kv_truncate(&r->kv, &b, 40);
+    kvcache_truncate(&r->kv, &b, 40);
     assert_int_equal(b.n_cached, 32);
     sequence_push(&b, others + 40, LONG - 40);
     finish_as(r, &a, 3, want, what);
     finish_as(r, &b, 13, want_others, what);
-    kv_truncate(&r->kv, &a, 97);
+    kvcache_truncate(&r->kv, &a, 97);
     assert_int_equal(a.n_cached, 97);
     sequence_push(&a, tokens + 97, LONG - 97);
     finish_as(r, &a, 1, want, what);
-    kv_release(&r->kv, &a);
-    kv_release(&r->kv, &b);
+    kvcache_release(&r->kv, &a);
+    kvcache_release(&r->kv, &b);
     assert_int_equal(r->kv.n_free_tails, r->kv.pool->n_tails);
     assert_int_equal(r->kv.n_free, r->kv.pool->n_blocks);
     sequence_free(&a);
@@ -373,7 +373,7 @@ static void carry_rows(Rig *from, Rig *to, const int *tokens, const float *want,
     sequence_push(&a, tokens, LONG);
     sequence_push(&b, tokens, LONG);
     step(from, &(Part){&a, CARRIED, NULL}, 1);
-    assert_true(kv_reserve(&to->kv, &b, CARRIED));
+    assert_true(kvcache_reserve(&to->kv, &b, CARRIED));
     for (int layer = 0; layer < from->m.c.n_layers; layer++)
         for (int first = 0; first < CARRIED; first += 64) {
             int n = int_min(64, CARRIED - first);
@@ -387,8 +387,8 @@ static void carry_rows(Rig *from, Rig *to, const int *tokens, const float *want,
         }
     b.n_cached = CARRIED;
     finish_as(to, &b, 10, want, what);
-    kv_release(&from->kv, &a);
-    kv_release(&to->kv, &b);
+    kvcache_release(&from->kv, &a);
+    kvcache_release(&to->kv, &b);
     sequence_free(&a);
     sequence_free(&b);
 }
@@ -545,7 +545,7 @@ static void fork_at(const Gguf *g, Setup setup, int at) {
     Sequence s[2] = {{0}, {0}};
     sequence_push(&s[0], tokens[0], shared);
     step(&r, &(Part){&s[0], shared, NULL}, 1);
-    kv_fork(&r.kv, &s[0], &s[1]);
+    kvcache_fork(&r.kv, &s[0], &s[1]);
     for (int i = 0; i < 2; i++) sequence_push(&s[i], tokens[i] + shared, MORE);
     for (int k = 0; k < MORE; k++) {
         Part parts[] = {{&s[0], 1, got[0] + k * n_vocab}, {&s[1], 1, got[1] + k * n_vocab}};
@@ -553,7 +553,7 @@ static void fork_at(const Gguf *g, Setup setup, int at) {
     }
     for (int i = 0; i < 2; i++) {
         assert_same_bits(got[i], want[i] + shared * n_vocab, MORE, n_vocab, i ? "the child" : "the parent");
-        kv_release(&r.kv, &s[i]);
+        kvcache_release(&r.kv, &s[i]);
         sequence_free(&s[i]);
         free(want[i]);
         free(got[i]);
@@ -856,7 +856,7 @@ static void test_positions_apart_from_slots(void **state) {
         int token[] = {5, 9, 3, 7}, pos[4], slot[] = {0, 1, 2, 3}, seq[4] = {0}, last = 3;
         Sequence s = {0};
         sequence_push(&s, token, 4);
-        assert_true(kv_reserve(&r.kv, &s, 4));
+        assert_true(kvcache_reserve(&r.kv, &s, 4));
         for (int i = 0; i < 4; i++) pos[i] = slot[i] + 100 * shift;
         Batch b = {.n_rows = 4,
                    .n_out = 1,
@@ -870,7 +870,7 @@ static void test_positions_apart_from_slots(void **state) {
                    .block_table = s.blocks};
         out[shift] = malloc(320 * sizeof(float));
         memcpy(out[shift], model_forward(&r.m, &r.w, r.kv.pool, &b), 320 * sizeof(float));
-        kv_release(&r.kv, &s);
+        kvcache_release(&r.kv, &s);
         sequence_free(&s);
     }
     double d = distance(out[1], out[0], 320); // RoPE is relative: only rounding differs
@@ -902,7 +902,7 @@ static void test_rows_without_logits(void **state) {
             for (int i = 0; i < 2; i++) {
                 sequence_push(&seq[i], token + i * EACH, EACH);
                 sequence_push(&seq[i], token, 1);
-                assert_true(kv_reserve(&r.kv, &seq[i], EACH + 1));
+                assert_true(kvcache_reserve(&r.kv, &seq[i], EACH + 1));
                 blocks[i] = seq[i].blocks[0];
             }
             for (int i = 0; i < ROWS; i++) every[i] = i, of[i] = i / EACH, pos[i] = slot[i] = i % EACH;
@@ -924,7 +924,7 @@ static void test_rows_without_logits(void **state) {
             memcpy(next[few], model_forward(&r.m, &r.w, r.kv.pool, &b), sizeof next[few]);
             if (few) assert_memory_equal(next[1], next[0], sizeof next[0]);
             for (int i = 0; i < 2; i++) {
-                kv_release(&r.kv, &seq[i]);
+                kvcache_release(&r.kv, &seq[i]);
                 sequence_free(&seq[i]);
             }
             rig_close(&r);

@@ -93,7 +93,7 @@ static KvShape random_shape(Round *t, bool sealed, int max_seqs) {
 static void check_step(Round *t, int n_added) {
     for (int i = 0; i < n_added; i++) {
         check_cache(&t->f, &t->r[i].seq);
-        if (t->r[i].finish != RUNNING) kv_release(&t->f.kv, &t->r[i].seq);
+        if (t->r[i].finish != RUNNING) kvcache_release(&t->f.kv, &t->r[i].seq);
     }
 }
 
@@ -222,7 +222,7 @@ static void test_drafts_come_last(void **state) {
         while (r[i].finish == RUNNING && scheduler_next(f.s, &b)) scheduler_take(f.s, fake_forward(&f, b));
         assert_int_equal(r[i].finish, FINISH_CONTEXT);
         assert_int_equal(r[i].seq.n_tokens, 49); // every slot of the cache, one after the other
-        kv_release(&f.kv, &r[i].seq);
+        kvcache_release(&f.kv, &r[i].seq);
     }
     assert_true(scheduler_preemptions(f.s) > 0);
     for (int i = 0; i < 3; i++) request_free(&f, &r[i]);
@@ -308,7 +308,7 @@ static void run_and_release(Bench *f, Request *r, int n) {
     for (Batch *b; scheduler_next(f->s, &b);) {
         scheduler_take(f->s, fake_forward(f, b));
         for (int i = 0; i < n; i++)
-            if (r[i].finish != RUNNING) kv_release(&f->kv, &r[i].seq);
+            if (r[i].finish != RUNNING) kvcache_release(&f->kv, &r[i].seq);
         if (f->n_steps > 5000) fail_msg("no end");
     }
 }
@@ -493,10 +493,10 @@ static void open_plan(Rig *r, const Gguf *g, const Plan *p) {
                      .n_ctx = N_CTX,
                      .n_seqs = p->n_seqs,
                      .share = p->share};
-    assert_ok(kv_new(&r->kv, &shape));
+    assert_ok(kvcache_new(&r->kv, &shape));
     memset(r->kv.pool->k, 0xff, r->kv.pool->bytes_k); // what is read and was never written shows
     memset(r->kv.pool->v, 0xff, r->kv.pool->bytes_v);
-    kv_shuffle(&r->kv, 7);
+    kvcache_shuffle(&r->kv, 7);
     assert_ok(workspace_new(&r->w, &r->m, r->pool, p->max_rows, p->max_rows, N_CTX));
 }
 
@@ -567,7 +567,7 @@ static int run_texts(Rig *r, const Plan *p, const Policy *policy, const Text *fo
         for (int i = 0; i < added; i++) {
             if (q[i].finish == RUNNING || texts[i].rows) continue;
             keep_text(r, &q[i], &texts[i]);
-            kv_release(&r->kv, &q[i].seq);
+            kvcache_release(&r->kv, &q[i].seq);
         }
     }
     for (int i = 0; i < TEXTS; i++) {
@@ -715,7 +715,7 @@ static void as_computed_alone(void *arg, Scheduler *s, Request *r) {
         if (memcmp(got, want, n_got) != 0) fail_msg("sequence %d: other K and V", i);
         free(got);
         free(want);
-        kv_release(&rig->kv, &alone);
+        kvcache_release(&rig->kv, &alone);
         sequence_free(&alone);
     }
 }
@@ -752,7 +752,7 @@ static void real_forks(const Gguf *g, const char *isa, int type_k, int type_v, b
     assert_true(look.n == 4 && forker.n_parents > 3);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(q[i].n_new, 30);
-        kv_release(&r.kv, &q[i].seq);
+        kvcache_release(&r.kv, &q[i].seq);
         sequence_free(&q[i].seq);
         timeline_free(&q[i].time);
     }
@@ -833,7 +833,7 @@ static void run_engine(Drafter *d, Foreseen *foreseen, Kept *out) {
         out->n_reused[i] = r.n_reused;
         out->flops[0] += r.time.prefill_flops;
         out->flops[1] += r.time.decode_flops;
-        kv_release(&e.kv, &r.seq);
+        kvcache_release(&e.kv, &r.seq);
         sequence_free(&r.seq);
         timeline_free(&r.time);
     }

@@ -20,12 +20,12 @@ enum { N_NEW = 12 };
 // An engine whose cache shares, with NaN in every slot.
 static void open_sharing(Engine *e, const Setup *u) {
     open_engine(e, u);
-    kv_free(&e->kv);
+    kvcache_free(&e->kv);
     e->shape.share = true;
-    assert_ok(kv_new(&e->kv, &e->shape));
+    assert_ok(kvcache_new(&e->kv, &e->shape));
     memset(e->kv.pool->k, 0xff, e->kv.pool->bytes_k);
     memset(e->kv.pool->v, 0xff, e->kv.pool->bytes_v);
-    kv_shuffle(&e->kv, 3);
+    kvcache_shuffle(&e->kv, 3);
 }
 
 // ---- runs -----------------------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ static void run_start(Run *run, int n, uint64_t seed, int own) {
 static void commit_all(Engine *e, const Batch *b) {
     for (int seq = 0; seq < b->n_seqs; seq++) {
         Sequence *s = &scheduler_request(e->sched, seq)->seq;
-        kv_commit(&e->kv, s, s->n_cached);
+        kvcache_commit(&e->kv, s, s->n_cached);
     }
 }
 
@@ -75,7 +75,7 @@ static int run_one(Engine *e, Run *run) {
 }
 
 static void run_end(Engine *e, Run *run) {
-    kv_release(&e->kv, &run->r.seq);
+    kvcache_release(&e->kv, &run->r.seq);
     sequence_free(&run->r.seq);
     timeline_free(&run->r.time);
 }
@@ -121,7 +121,7 @@ static void hit_in_memory(const Setup *u, int first, int n, int own, int cached)
     run_one(&e, a);
     run_end(&e, a); // its blocks are free, and still known
     run_start(b, n, 5, own);
-    assert_int_equal(kv_match_prefix(&e.kv, &b->r.seq), cached);
+    assert_int_equal(kvcache_match_prefix(&e.kv, &b->r.seq), cached);
     assert_int_equal(run_one(&e, b), n + own - cached + N_NEW - 1);
     assert_int_equal(b->r.n_reused, cached);
     assert_same(want, b);
@@ -157,12 +157,12 @@ static void test_same_step(void **state) {
         open_sharing(&e, u);
         for (int j = 0; j < 3; j++) {
             run_start(&runs[j], 32, 9, j);
-            assert_int_equal(kv_match_prefix(&e.kv, &runs[j].r.seq), 0);
+            assert_int_equal(kvcache_match_prefix(&e.kv, &runs[j].r.seq), 0);
             scheduler_add(e.sched, &runs[j].r);
         }
         run_all(&e);
         run_start(&runs[3], 32, 9, 3);
-        assert_true(kv_match_prefix(&e.kv, &runs[3].r.seq) > 32 - u->block);
+        assert_true(kvcache_match_prefix(&e.kv, &runs[3].r.seq) > 32 - u->block);
         run_one(&e, &runs[3]);
         for (int j = 0; j < 4; j++) {
             run_alone(u, 32, 9, j, want);
@@ -189,7 +189,7 @@ static void test_answer_as_prefix(void **state) {
     push_random(&b->r.seq, 5, 77);
     run_start(want, 0, 0, 0);
     sequence_push(&want->r.seq, b->r.seq.tokens, b->r.seq.n_tokens);
-    assert_int_equal(kv_match_prefix(&e.kv, &b->r.seq), 48); // 40 + 11 slots, in blocks of 16
+    assert_int_equal(kvcache_match_prefix(&e.kv, &b->r.seq), 48); // 40 + 11 slots, in blocks of 16
     run_one(&e, b);
     Engine fresh;
     open_sharing(&fresh, &setups[0]);
@@ -303,7 +303,7 @@ static void test_fast_kernels(void **state) {
     run_start(a, 96, 5, 3);
     run_one(&e, a);
     run_start(b, 96, 5, 3);
-    assert_int_equal(kv_match_prefix(&e.kv, &b->r.seq), 96);
+    assert_int_equal(kvcache_match_prefix(&e.kv, &b->r.seq), 96);
     run_one(&e, b);
     double distance = 0, norm = 0;
     for (int i = 0; i < VOCAB; i++) {

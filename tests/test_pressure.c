@@ -70,14 +70,14 @@ static KvShape random_shape(Pressure *p, bool sealed, int max_rows, int max_seqs
         KvShape one = s;
         s.window = one.window = 1 + pick(p, 2) * 7 + pick(p, 40);
         one.n_seqs = 1;
-        s.n_partners = kv_partners_needed(&one, max_rows) + pick(p, 10);
+        s.n_partners = kvcache_partners_needed(&one, max_rows) + pick(p, 10);
     }
     return s;
 }
 
 static void release_ended(Pressure *p) {
     for (int i = 0; i < p->first[p->n_added]; i++)
-        if (p->r[i].finish != RUNNING) kv_release(&p->d.f.kv, &p->r[i].seq);
+        if (p->r[i].finish != RUNNING) kvcache_release(&p->d.f.kv, &p->r[i].seq);
 }
 
 static void cancel_one(Pressure *p) {

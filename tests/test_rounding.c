@@ -127,7 +127,7 @@ static float *compute(const Gguf *g, const Backend *be, const Way *way, const in
             step(&r, parts, way->together);
         }
         for (int i = first; i < first + way->together; i++) {
-            kv_release(&r.kv, &s[i]);
+            kvcache_release(&r.kv, &s[i]);
             sequence_free(&s[i]);
         }
     }

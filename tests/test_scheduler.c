@@ -331,7 +331,7 @@ static void test_forked_requests(void **state) {
         run_all(&f);
         for (int i = 0; i < 4; i++) {
             request_new(&child[i], 0, 15, 10 + (uint64_t)i);
-            kv_fork(&f.kv, &parent.seq, &child[i].seq);
+            kvcache_fork(&f.kv, &parent.seq, &child[i].seq);
             sequence_push(&child[i].seq, &i, 1);
             scheduler_add(f.s, &child[i]);
         }
@@ -388,7 +388,7 @@ static void run_and_release(Bench *f, Request *r, int n) {
     for (Batch *b; scheduler_next(f->s, &b);) {
         scheduler_take(f->s, fake_forward(f, b));
         for (int i = 0; i < n; i++)
-            if (r[i].finish != RUNNING) kv_release(&f->kv, &r[i].seq);
+            if (r[i].finish != RUNNING) kvcache_release(&f->kv, &r[i].seq);
         if (f->n_steps > 5000) fail_msg("no end after %d steps", f->n_steps);
     }
 }
@@ -553,7 +553,7 @@ static void test_cancel(void **state) {
         Finish before = r[1].finish;
         scheduler_cancel(f.s, &r[1]);
         assert_int_equal(r[1].finish, before == RUNNING ? FINISH_INTERRUPT : before);
-        kv_release(&f.kv, &r[1].seq);
+        kvcache_release(&f.kv, &r[1].seq);
         run_all(&f);
         assert_text(&r[0]);
         assert_text(&r[2]);
@@ -663,8 +663,8 @@ static void test_nobody_is_passed_over(void **state) {
         if (f.n_steps == 1) scheduler_add(f.s, &large);
         else if (added < SMALL) scheduler_add(f.s, &r[added++]);
         for (int i = 0; i < added; i++)
-            if (r[i].finish != RUNNING) kv_release(&f.kv, &r[i].seq);
-        if (large.finish != RUNNING) kv_release(&f.kv, &large.seq);
+            if (r[i].finish != RUNNING) kvcache_release(&f.kv, &r[i].seq);
+        if (large.finish != RUNNING) kvcache_release(&f.kv, &large.seq);
         if (large.finish == RUNNING)
             for (int i = ended_before = 0; i < added; i++) ended_before += r[i].finish != RUNNING;
     }
@@ -740,7 +740,7 @@ static void test_preemption_changes_nothing(void **state) {
             if (!any) continue;
             scheduler_take(f.s, fake_forward(&f, b));
             for (int i = 0; i < added; i++)
-                if (r[i].finish != RUNNING) kv_release(&f.kv, &r[i].seq);
+                if (r[i].finish != RUNNING) kvcache_release(&f.kv, &r[i].seq);
             if (f.n_steps > 50000) fail_msg("no end");
         }
         preempted += scheduler_preemptions(f.s);
@@ -800,7 +800,7 @@ static void test_tokens_ahead(void **state) {
             if (added < MANY && test_random(&random) % 16 == 0) scheduler_add(d.f.s, &r[added++]);
             any = device_step(&d);
             for (int i = 0; i < added; i++)
-                if (r[i].finish != RUNNING) kv_release(&d.f.kv, &r[i].seq);
+                if (r[i].finish != RUNNING) kvcache_release(&d.f.kv, &r[i].seq);
             if (d.f.n_steps > 50000) fail_msg("no end");
         }
         assert_int_equal(d.n_told, d.n_drawn);
@@ -830,7 +830,7 @@ static void test_ends_while_ahead(void **state) {
     for (int i = 0; i < 5; i++) assert_true(device_step(&d));
     assert_true(d.begun);
     scheduler_cancel(d.f.s, &r[0]);
-    kv_release(&d.f.kv, &r[0].seq);
+    kvcache_release(&d.f.kv, &r[0].seq);
     assert_true(device_step(&d));
     assert_null(scheduler_request(d.f.s, 0));
     assert_int_equal(r[0].n_new, 5);

@@ -210,7 +210,7 @@ static void pair_open(Pair *p, int block, int n_ctx, int n_blocks, uint64_t seed
                  .n_seqs = MOST_SEQS,
                  .share = true};
     assert_true(n_ctx <= MOST_CTX && n_blocks <= MOST_BLOCKS);
-    assert_ok(kv_new(&p->kv, &s));
+    assert_ok(kvcache_new(&p->kv, &s));
     assert_ok(cpu_backend("scalar", &p->be));
     memset(p->kv.pool->k, 0xff, p->kv.pool->bytes_k); // NaN
     memset(p->kv.pool->v, 0xff, p->kv.pool->bytes_v);
@@ -220,7 +220,7 @@ static void pair_open(Pair *p, int block, int n_ctx, int n_blocks, uint64_t seed
 // ---- operations on both ---------------------------------------------------------------------------------------------
 
 static void release(Pair *p, int seq) {
-    kv_release(&p->kv, &p->seq[seq]);
+    kvcache_release(&p->kv, &p->seq[seq]);
     naive_cut(p, seq, 0);
     p->reserved[seq] = 0;
 }
@@ -234,7 +234,7 @@ static void pair_close(Pair *p) {
     for (int seq = 0; seq < MOST_SEQS; seq++) restart(p, seq);
     check_pair(p);
     assert_int_equal(p->kv.n_free, p->kv.pool->n_blocks); // nothing was lost
-    kv_free(&p->kv);
+    kvcache_free(&p->kv);
 }
 
 static void push(Pair *p, int seq, int n) { // of two tokens, so that many sequences begin alike
@@ -243,20 +243,20 @@ static void push(Pair *p, int seq, int n) { // of two tokens, so that many seque
 
 static void match(Pair *p, int seq) {
     int want = naive_match(p, seq);
-    assert_int_equal(kv_match_prefix(&p->kv, &p->seq[seq]), want);
+    assert_int_equal(kvcache_match_prefix(&p->kv, &p->seq[seq]), want);
     assert_int_equal(p->seq[seq].n_cached, want);
     assert_true(want == 0 || want < p->seq[seq].n_tokens || p->seq[seq].n_tokens == p->seq[seq].n_cached);
 }
 
 static void reserve(Pair *p, int seq, int n_slots) {
     bool want = naive_reserve(p, seq, n_slots);
-    assert_int_equal(kv_reserve(&p->kv, &p->seq[seq], n_slots), want);
+    assert_int_equal(kvcache_reserve(&p->kv, &p->seq[seq], n_slots), want);
     if (want) p->reserved[seq] = n_slots;
 }
 
 static void fork(Pair *p, int from, int to) {
     restart(p, to);
-    kv_fork(&p->kv, &p->seq[from], &p->seq[to]);
+    kvcache_fork(&p->kv, &p->seq[from], &p->seq[to]);
     int n = (p->seq[from].n_cached + p->kv.pool->block - 1) / p->kv.pool->block;
     for (int i = 0; i < n; i++) naive_share(p, p->tables[to][i] = p->tables[from][i]);
     p->n[to] = n;
@@ -264,13 +264,13 @@ static void fork(Pair *p, int from, int to) {
 }
 
 static void truncate_to(Pair *p, int seq, int n) {
-    kv_truncate(&p->kv, &p->seq[seq], n);
+    kvcache_truncate(&p->kv, &p->seq[seq], n);
     naive_cut(p, seq, p->seq[seq].n_cached);
     p->reserved[seq] = 0;
 }
 
 static void shuffle(Pair *p) {
-    kv_shuffle(&p->kv, test_random(&p->random));
+    kvcache_shuffle(&p->kv, test_random(&p->random));
     for (int i = 0, b = p->kv.pool->n_blocks; i < p->n_free; i++) p->free[i] = b = p->kv.blocks[b].next;
 }
 
@@ -289,7 +289,7 @@ static void compute(Pair *p) {
         p->reserved[seq] = 0;
         int n = pick(p, 4) ? s->n_cached : s->n_cached / 2; // it need not be all
         naive_commit(p, seq, n);
-        kv_commit(&p->kv, s, n);
+        kvcache_commit(&p->kv, s, n);
     }
     check_contents(p);
 }
@@ -362,7 +362,7 @@ static void finish(Pair *p, int seq) {
     s->n_cached = s->n_tokens;
     p->reserved[seq] = 0;
     naive_commit(p, seq, s->n_cached);
-    kv_commit(&p->kv, s, s->n_cached);
+    kvcache_commit(&p->kv, s, s->n_cached);
     check_pair(p);
     check_contents(p);
 }
@@ -527,17 +527,17 @@ static void test_no_sharing(void **state) {
 
     KvShape s = {.n_layers = 1, .n_kv_heads = 1, .head_dim = 1, .block = 4, .n_ctx = 40, .n_seqs = 2};
     KvCache kv;
-    assert_ok(kv_new(&kv, &s));
+    assert_ok(kvcache_new(&kv, &s));
     Sequence a = {0}, b = {0};
     for (int i = 0; i < 9; i++) sequence_push(&a, &i, 1), sequence_push(&b, &i, 1);
-    assert_true(kv_reserve(&kv, &a, 9));
+    assert_true(kvcache_reserve(&kv, &a, 9));
     a.n_cached = 9;
-    kv_commit(&kv, &a, 9);
-    assert_int_equal(kv_match_prefix(&kv, &b), 0);
-    kv_release(&kv, &a);
+    kvcache_commit(&kv, &a, 9);
+    assert_int_equal(kvcache_match_prefix(&kv, &b), 0);
+    kvcache_release(&kv, &a);
     sequence_free(&a);
     sequence_free(&b);
-    kv_free(&kv);
+    kvcache_free(&kv);
 }
 
 // ---- names ----------------------------------------------------------------------------------------------------------

@@ -160,14 +160,14 @@ static void open_run(Run *r, const Case *c) {
                   .n_ctx = N_CTX,
                   .n_seqs = 1,
                   .rotate = c->rotate};
-    assert_ok(kv_new(&r->rig.kv, &kv));
-    kv_shuffle(&r->rig.kv, 3);
+    assert_ok(kvcache_new(&r->rig.kv, &kv));
+    kvcache_shuffle(&r->rig.kv, 3);
     assert_ok(evict_parse(c->plan, &plan));
     assert_ok(evict_new(&plan, &r->rig.m, &r->rig.kv, &r->evict));
 }
 
 static void close_run(Run *r) {
-    kv_release(&r->rig.kv, &r->s);
+    kvcache_release(&r->rig.kv, &r->s);
     sequence_free(&r->s);
     evict_free(r->evict);
     rig_close(&r->rig);
@@ -241,7 +241,7 @@ static void one_step(Run *r, int most, bool compare) {
     int n = int_min(most, evict_room(r->evict, s, s->n_tokens));
     if (held > sequence_slots(s)) drop(&r->held, r->c->sink, held - sequence_slots(s));
     assert_int_equal(r->held.n, sequence_slots(s));
-    assert_true(n > 0 && kv_reserve(&r->rig.kv, s, sequence_slots(s) + n));
+    assert_true(n > 0 && kvcache_reserve(&r->rig.kv, s, sequence_slots(s) + n));
     for (int i = 0; i < n; i++) pos[i] = s->n_cached + i, slot[i] = sequence_slots(s) + i;
     Batch b = {.n_rows = n,
                .n_seqs = 1,

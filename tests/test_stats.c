@@ -18,25 +18,25 @@
 static void test_percentile(void **state) {
     (void)state;
     const float v[] = {4, 1, 3, 2, 5};
-    assert_true(percentile(v, 5, 0) == 1);
-    assert_true(percentile(v, 5, 50) == 3);
-    assert_true(percentile(v, 5, 100) == 5);
-    assert_true(percentile(v, 5, 25) == 2);
-    assert_float_equal(percentile(v, 5, 99), 4.96, 1e-12); // rank 3.96: between 4 and 5
-    assert_float_equal(percentile(v, 4, 50), 2.5, 1e-12);
-    assert_true(percentile(v, 1, 99) == 4);
-    assert_true(percentile(v, 5, -3) == 1 && percentile(v, 5, 200) == 5);
-    assert_true(percentile(NULL, 0, 50) == 0);
+    assert_true(stats_percentile(v, 5, 0) == 1);
+    assert_true(stats_percentile(v, 5, 50) == 3);
+    assert_true(stats_percentile(v, 5, 100) == 5);
+    assert_true(stats_percentile(v, 5, 25) == 2);
+    assert_float_equal(stats_percentile(v, 5, 99), 4.96, 1e-12); // rank 3.96: between 4 and 5
+    assert_float_equal(stats_percentile(v, 4, 50), 2.5, 1e-12);
+    assert_true(stats_percentile(v, 1, 99) == 4);
+    assert_true(stats_percentile(v, 5, -3) == 1 && stats_percentile(v, 5, 200) == 5);
+    assert_true(stats_percentile(NULL, 0, 50) == 0);
     assert_true(v[0] == 4 && v[4] == 5); // the caller's order stays
 }
 
 static void test_median(void **state) {
     (void)state;
     const double v[] = {9, 1, 5, 3};
-    assert_true(median_of(v, 4) == 4);
-    assert_true(median_of(v, 3) == 5);
-    assert_true(median_of(v, 1) == 9);
-    assert_true(median_of(NULL, 0) == 0);
+    assert_true(stats_median(v, 4) == 4);
+    assert_true(stats_median(v, 3) == 5);
+    assert_true(stats_median(v, 1) == 9);
+    assert_true(stats_median(NULL, 0) == 0);
 }
 
 static void test_timeline(void **state) {
@@ -52,7 +52,7 @@ static void test_timeline(void **state) {
     assert_int_equal(t.n_gaps, N - 1);
     assert_float_equal(timeline_ttft(&t) + timeline_tpot(&t) * (N - 1), now - 100, 1e-9); // the total
     assert_float_equal(timeline_tpot(&t), 0.01, 0.001);
-    double p50 = percentile(t.gaps, t.n_gaps, 50), p99 = percentile(t.gaps, t.n_gaps, 99);
+    double p50 = stats_percentile(t.gaps, t.n_gaps, 50), p99 = stats_percentile(t.gaps, t.n_gaps, 99);
     assert_true(p50 > 0.008 && p50 < 0.012 && p99 > p50 && p99 < 0.0151);
     timeline_free(&t);
     assert_null(t.gaps);
@@ -78,21 +78,21 @@ static void test_cost_rows(void **state) {
     Gguf *g;
     Model m;
     open_model(SMALL, TYPE_F32, &g, &m);
-    Cost c = cost_rows(&m, &small_kv, 3, 2, 1); // rows at slots 3 and 4 see 4 and 5
+    Cost c = costs_rows(&m, &small_kv, 3, 2, 1); // rows at slots 3 and 4 see 4 and 5
     assert_true(c.flops == (2 * 61440 + 256 * (4 + 5)) + (61440 + 2 * 8192 + 256 * 5) + 2 * 300 * 64);
     double weights = 2 * (30720 * 4 + 2 * 64 * 4), head = 300 * 64 * 4 + 64 * 4, rows = 2 * 64 * 4;
     assert_true(c.bytes == weights + head + rows + 2 * 128 * (5 + 2)); // slots 0..4 read, 2 written
 
-    c = cost_rows(&m, &small_kv, 0, 1, 0); // no logits: no head, and of the last layer K and V alone
+    c = costs_rows(&m, &small_kv, 0, 1, 0); // no logits: no head, and of the last layer K and V alone
     assert_true(c.flops == 61440 + 256 + 2 * 8192);
     assert_true(c.bytes == weights - (30720 - 8192) * 4 + rows / 2 + 128 * 2 + 128);
 
     KvShape sealed = small_kv; // whose last layer every row passes
     sealed.type_k = TYPE_Q8_0;
-    assert_true(cost_rows(&m, &sealed, 3, 2, 1).flops == 2 * (2 * 61440 + 256 * (4 + 5)) + 2 * 300 * 64);
+    assert_true(costs_rows(&m, &sealed, 3, 2, 1).flops == 2 * (2 * 61440 + 256 * (4 + 5)) + 2 * 300 * 64);
 
     m.layers[1].heads.window = 3; // there rows 3 and 4 see 3 slots each, 1..4 together
-    c = cost_rows(&m, &small_kv, 3, 2, 1);
+    c = costs_rows(&m, &small_kv, 3, 2, 1);
     assert_true(c.flops == 2 * 61440 + 256 * (4 + 5) + 61440 + 2 * 8192 + 256 * 3 + 2 * 300 * 64);
     assert_true(c.bytes == weights + head + rows + 128 * (5 + 2) + 128 * (3 + 2));
     model_free(&m);
@@ -108,21 +108,21 @@ static void test_cost_batch(void **state) {
     int slot[] = {9, 0, 1, 2}, seq[] = {0, 1, 1, 1};
     int out_row[] = {0, 3};
     Batch b = {.n_rows = 4, .n_out = 2, .n_seqs = 2, .slot = slot, .seq = seq, .out_row = out_row};
-    Cost both = cost_batch(&m, &kv, &b), one = cost_rows(&m, &small_kv, 9, 1, 1),
-         three = cost_rows(&m, &small_kv, 0, 3, 1);
+    Cost both = costs_batch(&m, &kv, &b), one = costs_rows(&m, &small_kv, 9, 1, 1),
+         three = costs_rows(&m, &small_kv, 0, 3, 1);
     double weights = 2 * (30720 * 4 + 2 * 64 * 4) + 300 * 64 * 4 + 64 * 4;
     assert_true(both.flops == one.flops + three.flops);
     assert_true(both.bytes == one.bytes + three.bytes - weights); // which are read once for both
 
     int gapped[] = {9, 2, 5, 7}; // slots between the rows were computed before and are read
     b.slot = gapped;
-    both = cost_batch(&m, &kv, &b);
+    both = costs_batch(&m, &kv, &b);
     assert_true(both.flops ==
                 4 * 61440 + 256 * (10 + 3 + 6 + 8) + 2 * 61440 + 2 * 2 * 8192 + 256 * (10 + 8) + 2 * 2 * 300 * 64);
     assert_true(both.bytes == weights + 4 * 64 * 4 + 2 * 128 * ((10 + 1) + (8 + 3)));
     Probe probe;
     b.probe = &probe; // all rows attend in all layers
-    assert_true(cost_batch(&m, &kv, &b).flops == 4 * 2 * 61440 + 2 * 256 * (10 + 3 + 6 + 8) + 2 * 2 * 300 * 64);
+    assert_true(costs_batch(&m, &kv, &b).flops == 4 * 2 * 61440 + 2 * 256 * (10 + 3 + 6 + 8) + 2 * 2 * 300 * 64);
     model_free(&m);
     gguf_close(g);
 }
@@ -133,7 +133,8 @@ static void test_cost_types(void **state) {
     Model m;
     open_model("dim=256,layers=1,heads=4,ffn=256,vocab=300,tied=1", TYPE_Q4_K, &g, &m);
     KvShape kv = {.n_layers = 1, .n_kv_heads = 4, .head_dim = 64, .type_k = TYPE_F32, .type_v = TYPE_F16};
-    Cost c = cost_rows(&m, &kv, 0, 1, 1); // every row of every matrix is one block of 144 bytes; six bytes a KV element
+    Cost c =
+        costs_rows(&m, &kv, 0, 1, 1); // every row of every matrix is one block of 144 bytes; six bytes a KV element
     assert_true(c.bytes == 7 * 256 * 144 + 3 * 256 * 4 + 300 * 144 + 144 + 2 * 4 * 64 * 6);
     assert_true(c.flops == 2 * 7 * 256 * 256 + 4 * 256 + 2 * 300 * 256);
     model_free(&m);
@@ -141,7 +142,7 @@ static void test_cost_types(void **state) {
 
     open_model("dim=64,layers=1,heads=4,ffn=64,vocab=300", TYPE_I8G, &g, &m); // a float of scale for 32 bytes
     kv.head_dim = 16;
-    c = cost_rows(&m, &kv, 0, 1, 0);
+    c = costs_rows(&m, &kv, 0, 1, 0);
     assert_true(c.bytes == 3 * 64 * 64 * 9 / 8 + 2 * 64 * 4 + 64 * 9 / 8 + 4 * 16 * 6);
     model_free(&m);
     gguf_close(g);
@@ -392,12 +393,12 @@ static void test_samples(void **state) {
     Sample s = {0};
     for (int i = 0; i < 1000; i++) sample_add(&s, i);
     assert_int_equal(s.n, 1000);
-    assert_true(percentile(s.values, s.n, 50) == 499.5);
+    assert_true(stats_percentile(s.values, s.n, 50) == 499.5);
     for (int i = 1000; i < 8 * SAMPLE_MOST; i++) sample_add(&s, i);
     assert_int_equal(s.n, SAMPLE_MOST);
     assert_int_equal(s.n_seen, 8 * SAMPLE_MOST);
     for (int p = 10; p <= 90; p += 20) {
-        double want = 8 * SAMPLE_MOST * 0.01 * p, got = percentile(s.values, s.n, p);
+        double want = 8 * SAMPLE_MOST * 0.01 * p, got = stats_percentile(s.values, s.n, p);
         assert_true(fabs(got - want) < 0.01 * 8 * SAMPLE_MOST); // five standard deviations and more
     }
     sample_free(&s);

@@ -131,7 +131,7 @@ static void reserve(Book *k, int seq, int n_slots) {
     Sequence *s = &k->seq[seq];
     bool want = may_reserve(k, s, n_slots);
     int n_copies = k->kv.n_copies, n_blocks = s->n_blocks;
-    assert_int_equal(kv_reserve(&k->kv, s, n_slots), want);
+    assert_int_equal(kvcache_reserve(&k->kv, s, n_slots), want);
     if (want) k->reserved[seq] = n_slots;
     else {
         k->n_refused++;
@@ -156,13 +156,13 @@ static void compute(Book *k) {
             s->n_cached = k->reserved[seq];
         }
         k->reserved[seq] = 0;
-        kv_commit(&k->kv, s, s->n_cached);
+        kvcache_commit(&k->kv, s, s->n_cached);
     }
     for (int seq = 0; seq < MOST_SEQS; seq++) check_rows(k, seq, 0, k->seq[seq].n_cached);
 }
 
 static void restart(Book *k, int seq) {
-    kv_release(&k->kv, &k->seq[seq]);
+    kvcache_release(&k->kv, &k->seq[seq]);
     k->reserved[seq] = 0;
     sequence_free(&k->seq[seq]);
 }
@@ -172,7 +172,7 @@ static void truncate_to(Book *k, int seq, int n) {
     Sequence *s = &k->seq[seq];
     int want = int_min(s->n_cached, n);
     if (group_of(want) < group_of(s->n_cached)) want = group_of(want);
-    kv_truncate(&k->kv, s, n);
+    kvcache_truncate(&k->kv, s, n);
     k->reserved[seq] = 0;
     assert_int_equal(s->n_cached, want);
 }
@@ -186,19 +186,19 @@ static void change(Book *k) {
     case 2:
         if (k->reserved[seq] > 0) break; // it writes into these blocks in the coming step
         restart(k, other);
-        kv_fork(&k->kv, &k->seq[seq], &k->seq[other]);
+        kvcache_fork(&k->kv, &k->seq[seq], &k->seq[other]);
         push(k, other, 1 + pick(k, 3));
         if (pick(k, 2) && k->seq[other].n_cached < k->seq[other].n_tokens)
             reserve(k, other, k->seq[other].n_cached + 1);
         break;
     case 3: // preempted: the tokens stay
-        kv_release(&k->kv, &k->seq[seq]);
+        kvcache_release(&k->kv, &k->seq[seq]);
         k->reserved[seq] = 0;
         break;
     case 4: pick(k, 3) ? compute(k) : restart(k, seq); break;
-    case 5: kv_shuffle(&k->kv, test_random(&k->random)); break;
+    case 5: kvcache_shuffle(&k->kv, test_random(&k->random)); break;
     case 6:
-        if (k->reserved[seq] == 0) k->n_matched += kv_match_prefix(&k->kv, &k->seq[seq]) > 0;
+        if (k->reserved[seq] == 0) k->n_matched += kvcache_match_prefix(&k->kv, &k->seq[seq]) > 0;
         break;
     default:
         push(k, seq, 1 + pick(k, pick(k, 3) ? 3 : 60));
@@ -230,14 +230,14 @@ static void run_book(const Shape *shape, uint64_t seed, bool pending, Book *k) {
                  .n_seqs = shape->n_seqs,
                  .share = shape->block > 0};
     *k = (Book){.random = seed, .pending = pending};
-    assert_ok(kv_new(&k->kv, &s));
+    assert_ok(kvcache_new(&k->kv, &s));
     assert_ok(cpu_backend("scalar", &k->be));
     for (int step = 0; step < STEPS; step++) change(k);
     compute(k);
     for (int seq = 0; seq < MOST_SEQS; seq++) restart(k, seq);
     assert_int_equal(k->kv.n_free, k->kv.pool->n_blocks); // nothing was lost
     assert_int_equal(k->kv.n_free_tails, k->kv.pool->n_tails);
-    kv_free(&k->kv);
+    kvcache_free(&k->kv);
 }
 
 static void run_all(bool pending) {

@@ -90,7 +90,7 @@ static bool alphabet_decode(Str s, char *out, size_t *n_out) {
     return whole;
 }
 
-size_t spaces_decode(Str s, char *out) {
+size_t vocab_decode_spaces(Str s, char *out) {
     size_t n = 0;
     for (size_t i = 0; i < s.n;) {
         bool space = s.n - i >= 3 && memcmp(s.data + i, "\xe2\x96\x81", 3) == 0;
@@ -244,7 +244,7 @@ static bool decode_text(Vocab *v, int id, Str text, char *out, size_t *n_out) {
     bool special = type == TOKEN_CONTROL || type == TOKEN_UNKNOWN || type == TOKEN_USER_DEFINED;
     if (!v->spm && !special) return alphabet_decode(text, out, n_out);
     if (v->spm && (!special || type == TOKEN_USER_DEFINED)) {
-        *n_out = spaces_decode(text, out);
+        *n_out = vocab_decode_spaces(text, out);
         // An added token that holds spaces is no result of merges: llama.cpp's merges see U+2581 there.
         return type != TOKEN_USER_DEFINED || !memchr(text.data, ' ', text.n);
     }

@@ -71,6 +71,6 @@ const MergeSlot *vocab_merge(const Vocab *v, int32_t left, int32_t right); // NU
 int vocab_added(const Vocab *v, const char *text, size_t n, const uint8_t *trusted, size_t *n_found);
 bool vocab_is_control(const Vocab *v, int id);
 
-size_t spaces_decode(Str s, char *out); // U+2581 to spaces; returns the bytes written, s.n at most
+size_t vocab_decode_spaces(Str s, char *out); // U+2581 to spaces; returns the bytes written, s.n at most
 
 #endif

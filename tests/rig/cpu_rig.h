@@ -37,10 +37,10 @@ static inline bool rig_open(Rig *r, const Gguf *g, Setup s) {
     shape.block = s.block;
     shape.n_ctx = n_ctx;
     shape.n_seqs = s.n_seqs ? s.n_seqs : 5;
-    if (s.step_rows) shape.n_partners = kv_partners_needed(&shape, s.step_rows);
-    assert_ok(kv_new(&r->kv, &shape));
+    if (s.step_rows) shape.n_partners = kvcache_partners_needed(&shape, s.step_rows);
+    assert_ok(kvcache_new(&r->kv, &shape));
     poison_pools(&r->kv);
-    if (s.shuffle) kv_shuffle(&r->kv, s.shuffle);
+    if (s.shuffle) kvcache_shuffle(&r->kv, s.shuffle);
     return true;
 }
 
@@ -52,7 +52,7 @@ static inline float *run_tokens(Rig *r, const int *tokens, int n, int chunk) {
     sequence_push(&s, tokens, n);
     while (s.n_cached < n)
         step(r, &(Part){&s, int_min(chunk, n - s.n_cached), logits + (size_t)s.n_cached * n_vocab}, 1);
-    kv_release(&r->kv, &s);
+    kvcache_release(&r->kv, &s);
     sequence_free(&s);
     return logits;
 }

@@ -51,7 +51,7 @@ static inline void drafter_propose(const Policy *p, Scheduler *s, SeqRows *rows)
 // All of the step is taken back, the row of the last token that was certain too.
 static inline void drafter_drop(Scheduler *s, Sequence *q) {
     int last = q->tokens[q->n_tokens - 1];
-    kv_truncate(scheduler_kv(s), q, q->n_tokens - 1);
+    kvcache_truncate(scheduler_kv(s), q, q->n_tokens - 1);
     sequence_push(q, &last, 1);
 }
 
@@ -124,7 +124,7 @@ static inline Sequence *fork_of(Request *r, int i) { return i ? &r->more[i - 1] 
 static inline void forker_begin(Forker *f, Scheduler *s, Request *r) {
     r->more = mem_alloc((size_t)(f->n - 1) * sizeof *r->more + 1);
     r->n_more = f->n - 1;
-    for (int i = 1; i < f->n; i++) kv_fork(scheduler_kv(s), &r->seq, fork_of(r, i));
+    for (int i = 1; i < f->n; i++) kvcache_fork(scheduler_kv(s), &r->seq, fork_of(r, i));
 }
 
 static inline void forker_change_parent(Forker *f, Scheduler *s, Request *r) {
@@ -132,9 +132,9 @@ static inline void forker_change_parent(Forker *f, Scheduler *s, Request *r) {
     int child = (int)(test_random(&f->random) % (uint64_t)f->n);
     int parent = (child + 1 + (int)(test_random(&f->random) % (uint64_t)(f->n - 1))) % f->n;
     Sequence *q = fork_of(r, child);
-    kv_release(scheduler_kv(s), q);
+    kvcache_release(scheduler_kv(s), q);
     q->n_tokens = 0;
-    kv_fork(scheduler_kv(s), fork_of(r, parent), q);
+    kvcache_fork(scheduler_kv(s), fork_of(r, parent), q);
     f->n_parents++;
 }
 
@@ -143,7 +143,7 @@ static inline void forker_end_text(Forker *f, Scheduler *s, SeqRows *rows) {
     int n = r->max_new, *text = mem_alloc((size_t)n * sizeof *text);
     if (f->last) f->last(f->arg, s, r);
     memcpy(text, fork_of(r, f->n - 1)->tokens + r->n_prompt, (size_t)n * sizeof *text);
-    kv_truncate(scheduler_kv(s), &r->seq, r->n_prompt);
+    kvcache_truncate(scheduler_kv(s), &r->seq, r->n_prompt);
     for (int i = 0; i < n && scheduler_emit(s, rows, text[i], NULL); i++) {
     }
     free(text);
@@ -170,7 +170,7 @@ static inline void forker_accept(const Policy *p, Scheduler *s, SeqRows *rows, i
 static inline void forker_end(const Policy *p, Scheduler *s, Request *r) {
     (void)p;
     for (int i = 0; i < r->n_more; i++) {
-        kv_release(scheduler_kv(s), &r->more[i]);
+        kvcache_release(scheduler_kv(s), &r->more[i]);
         sequence_free(&r->more[i]);
     }
     free(r->more);

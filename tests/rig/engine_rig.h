@@ -30,7 +30,7 @@ static inline void open_engine(Engine *e, const Setup *u) {
                  .kv_block = u->block};
     EngineNeeds needs = {.need_tokenizer = true, .n_ctx = u->n_ctx ? u->n_ctx : N_CTX, .n_seqs = 3};
     assert_ok(engine_open_view(e, &o, needs, tiny_model(&u->model)));
-    kv_shuffle(&e->kv, 3);
+    kvcache_shuffle(&e->kv, 3);
 }
 
 static inline void push_random(Sequence *s, int n, uint64_t seed) {

@@ -45,9 +45,9 @@ static inline void bench_open_shape(Bench *b, KvShape shape, int max_rows, int m
     shape.n_windowed = shape.window > 0;
     shape.n_layers = 1 + shape.n_windowed;
     shape.n_ctx = N_CTX;
-    assert_ok(kv_new(&b->kv, &shape));
+    assert_ok(kvcache_new(&b->kv, &shape));
     assert_true(b->kv.pool->n_blocks * b->kv.pool->block <= MOST_SLOTS && b->kv.pool->n_tails <= MOST_PAGES);
-    kv_shuffle(&b->kv, 5);
+    kvcache_shuffle(&b->kv, 5);
     for (int i = 0; i < MOST_SLOTS; i++) b->memory[i] = b->window_memory[i] = -1;
     b->sampler = sampler_new(VOCAB);
     b->max_rows = max_rows;
@@ -81,7 +81,7 @@ static inline void bench_open(Bench *b, int block, int n_blocks, int max_rows, i
 static inline void bench_close(Bench *b) {
     scheduler_free(b->s);
     sampler_free(b->sampler);
-    kv_free(&b->kv);
+    kvcache_free(&b->kv);
 }
 
 static inline const int *table_of(const Batch *b, int seq) {
@@ -259,7 +259,7 @@ static inline void request_new(Request *r, int n_prompt, int max_new, uint64_t k
 }
 
 static inline void request_free(Bench *f, Request *r) {
-    kv_release(&f->kv, &r->seq);
+    kvcache_release(&f->kv, &r->seq);
     sequence_free(&r->seq);
     timeline_free(&r->time);
 }
@@ -304,14 +304,14 @@ static inline bool fetch_from_shelf(const Policy *p, Request *r, int most) {
     int size = kv->pool->block, had = q->n_cached;
     assert_int_equal(kv->n_copies, 0); // one that is still to be made could overwrite what comes
     while (had % size == 0 && q->n_cached - had < most && q->n_cached + size < q->n_tokens &&
-           q->tokens[q->n_cached] >= shelf->missing && kv_reserve(kv, q, q->n_cached + size)) {
+           q->tokens[q->n_cached] >= shelf->missing && kvcache_reserve(kv, q, q->n_cached + size)) {
         for (int i = 0; i < size; i++) {
             int slot = q->n_cached + i, block = q->blocks[slot / size];
             *cell(shelf->f, q->blocks, slot) = q->tokens[slot];
             if (kv->partner) shelf->f->window_memory[kv->partner[block] * size + slot % size] = q->tokens[slot];
         }
         q->n_cached += size;
-        kv_commit(kv, q, q->n_cached);
+        kvcache_commit(kv, q, q->n_cached);
     }
     return q->n_cached - had < most;
 }

@@ -12,7 +12,7 @@
 #ifndef QUILL_GPU_HOST_H
 #define QUILL_GPU_HOST_H
 
-#include "formats/quants.h"
+#include "formats/types.h"
 
 #include <algorithm>
 #include <functional>

@@ -27,7 +27,7 @@ static inline void poison_pools(KvCache *kv) {
 }
 
 static inline void rig_close(Rig *r) {
-    kv_free(&r->kv);
+    kvcache_free(&r->kv);
     workspace_free(&r->w);
     if (r->pool) threads_free(r->pool);
     model_free(&r->m);
@@ -58,9 +58,9 @@ static inline void step_narrowed(Rig *r, const Part *parts, int n_parts, const N
                .narrow = narrow};
     for (int p = 0; p < n_parts; p++) {
         Sequence *s = parts[p].s;
-        assert_true(kv_reserve(&r->kv, s, s->n_cached + parts[p].n));
-        kv_table(&r->kv, s, KV_FULL, table + p * max_blocks);
-        kv_table(&r->kv, s, KV_WINDOW, window_table + p * max_blocks);
+        assert_true(kvcache_reserve(&r->kv, s, s->n_cached + parts[p].n));
+        kvcache_table(&r->kv, s, KV_FULL, table + p * max_blocks);
+        kvcache_table(&r->kv, s, KV_WINDOW, window_table + p * max_blocks);
         for (int i = 0; i < parts[p].n; i++, b.n_rows++) {
             token[b.n_rows] = s->tokens[s->n_cached + i];
             pos[b.n_rows] = s->n_cached + i;

@@ -11,7 +11,7 @@
 #define QUILL_TINY_MODEL_H
 
 #include "files/gguf.h"
-#include "formats/quants.h"
+#include "formats/types.h"
 
 typedef struct {
     // "llama" (NULL), "qwen2" (has Q, K, V biases), "qwen3" (has Q and K norms), "gemma2" and "gemma3" (have windows,

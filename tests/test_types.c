@@ -1,10 +1,10 @@
 // tests/test_quants.c: what each element of a block is worth, against blocks put together bit by bit in this file.
 //
-// The layouts here are written down a second time, from the format's own description (ggml-common.h, ggml-quants.c):
+// The layouts here are written down a second time, from the format's own description (ggml-common.h, ggml-types.c):
 // where an element's bits lie, where a scale's bits lie. Values are computed in double from what was put in.
 #include "tests/rig/testing.h"
 
-#include "formats/quants.h"
+#include "formats/types.h"
 
 #include <math.h>
 

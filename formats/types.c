@@ -1,5 +1,5 @@
-// formats/quants.c: what each element of a block is worth, in plain scalar code: the specification (see quants.h).
-#include "formats/quants.h"
+// formats/types.c: what each element of a block is worth, in plain scalar code: the specification (see types.h).
+#include "formats/types.h"
 
 #include <stdio.h>
 #include <strings.h>

@@ -1,10 +1,10 @@
-// formats/quants.h: the tensor types of GGUF files: their blocks, byte for byte, and what each element is worth.
+// formats/types.h: the tensor types of GGUF files: their blocks, byte for byte, and what each element is worth.
 //
 // A row of a quantised tensor is a sequence of blocks. The structs below are the file's bytes (sizes asserted); the
 // functions give one block's values in f32 and are the specification for every faster kernel. Plain C that a CUDA
-// compiler takes too. Source of the formats: the block definitions of the ggml project (ggml-common.h, ggml-quants.c).
-#ifndef QUILL_QUANTS_H
-#define QUILL_QUANTS_H
+// compiler takes too. Source of the formats: the block definitions of the ggml project (ggml-common.h, ggml-types.c).
+#ifndef QUILL_TYPES_H
+#define QUILL_TYPES_H
 
 #include "base/device.h"
 
