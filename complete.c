@@ -218,7 +218,7 @@ void answer_put_rest(const Answer *a, json_t *object) {
 Status answer_broken(const Engine *e, const Request *r) {
     TRY(engine_fault(e));
     if (r->finish != FINISH_BROKEN) return OK;
-    return engine_no_logit(e, r->seq.n_tokens, ", --logit-bias may forbid all tokens");
+    return engine_no_logit(e, r->seq->n_tokens, ", --logit-bias may forbid all tokens");
 }
 
 Status answer_finish(Answer *a, const Request *r) {
@@ -351,7 +351,7 @@ Status answer_run(Engine *e, const Options *o, const ChatTemplate *form, Str giv
     engine_add(e, r);
     engine_run(e);
     Status st = answer_finish(&a, r);
-    engine_keep(e, &r->seq);
+    engine_keep(e, r->seq);
     signals_release();
     if (r->finish == FINISH_CONTEXT && !o->quiet && (form || o->verbose))
         fprintf(stderr, "quill: note: the context of %d tokens is full and the answer ends there; -c gives more\n",
@@ -363,16 +363,17 @@ Status answer_run(Engine *e, const Options *o, const ChatTemplate *form, Str giv
 }
 
 static Status answer(Engine *e, const Options *o, Str prompt) {
-    Request r = {0};
+    Sequence seq = {0};
+    Request r = {.seq = &seq};
     ChatTemplate *form;
     Rendered text = {0};
     Status st = chat_choose(e->gguf, e->tok, o, &form);
-    if (!st.code) st = answer_prepare(e, o, prompt, form, &text, &r.seq);
+    if (!st.code) st = answer_prepare(e, o, prompt, form, &text, r.seq);
     if (!st.code)
         st = answer_run(e, o, form, (Str){text.text.data, text.text.n}, !form && prompt.n == 0,
                         o->echo ? prompt : (Str){0}, &r);
-    kvcache_release(&e->kv, &r.seq);
-    sequence_free(&r.seq);
+    kvcache_release(&e->kv, &seq);
+    sequence_free(&seq);
     timeline_free(&r.time);
     rendered_free(&text);
     chat_free(form);

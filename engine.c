@@ -362,18 +362,18 @@ static void note_of_store(const Engine *e, Status st, const char *what) {
 // Policy.fetch
 static bool fetch_from_dir(const Policy *p, Request *r, int most) {
     Engine *e = p->arg;
-    int had = r->seq.n_cached;
-    note_of_store(e, kvstore_load(e->store, &e->kv, &r->seq, most), "computed again from there on");
-    e->n_from_dir += r->seq.n_cached - had;
-    return r->seq.n_cached - had < most;
+    int had = r->seq->n_cached;
+    note_of_store(e, kvstore_load(e->store, &e->kv, r->seq, most), "computed again from there on");
+    e->n_from_dir += r->seq->n_cached - had;
+    return r->seq->n_cached - had < most;
 }
 
 // Of the blocks that r's rows have filled, about `most` slots; returns how many were written.
 static int keep_some(Engine *e, Request *r, int most) {
     int block = e->kv.pool->block, had = kvstore_stats(e->store).n_saved;
     int first = int_max(r->n_kept, r->n_reused) / block * block;
-    if (r->seq.n_cached < first + block) return 0;
-    note_of_store(e, kvstore_save_some(e->store, &e->kv, &r->seq, r->time.begun, &first, most), no_more_kept);
+    if (r->seq->n_cached < first + block) return 0;
+    note_of_store(e, kvstore_save_some(e->store, &e->kv, r->seq, r->time.begun, &first, most), no_more_kept);
     r->n_kept = first;
     return kvstore_stats(e->store).n_saved - had;
 }
@@ -593,7 +593,7 @@ void engine_run(Engine *e) {
         if (e->on_step) e->on_step(e->step_arg);
         const Request *r = scheduler_request(e->sched, 0);
         if (r && b->n_seqs == 1 && r->n_new == 0 && clock_now() - start > 1)
-            progress_show(&e->progress, "prefill", r->seq.n_cached, r->n_prompt);
+            progress_show(&e->progress, "prefill", r->seq->n_cached, r->n_prompt);
     }
     progress_erase(&e->progress);
 }

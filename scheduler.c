@@ -91,7 +91,7 @@ FIRST_WITH(end)
 
 static int n_sequences(const Request *r) { return 1 + r->n_more; }
 
-static Sequence *sequence_of(Request *r, int i) { return i ? &r->more[i - 1] : &r->seq; }
+static Sequence *sequence_of(Request *r, int i) { return i ? &r->more[i - 1] : r->seq; }
 
 static int n_uncomputed(const Sequence *q) { return q->n_tokens - q->n_cached; }
 
@@ -102,7 +102,7 @@ static int n_coming(const Request *r) {
     return n;
 }
 
-static bool running(const Request *r) { return r->seq.n_blocks > 0; }
+static bool running(const Request *r) { return r->seq->n_blocks > 0; }
 
 // Each of its sequences has the row of its newest token to compute and no other.
 static bool decoding(Request *r) {
@@ -152,7 +152,7 @@ static int common_slots(const KvCache *kv, const Sequence *a, const Sequence *b)
 static bool prefix_is_coming(const Scheduler *s, const Request *r) {
     if (!s->kv->ids) return false; // nothing is shared
     for (Request *q = s->first; q != r; q = q->next)
-        if (running(q) && !decoding(q) && common_slots(s->kv, &q->seq, &r->seq) > q->seq.n_cached) return true;
+        if (running(q) && !decoding(q) && common_slots(s->kv, q->seq, r->seq) > q->seq->n_cached) return true;
     return false;
 }
 
@@ -176,7 +176,7 @@ static int blocks_to_begin(const Scheduler *s, Request *r) {
         const Sequence *q = sequence_of(r, i);
         int slots = int_min(q->n_tokens + 1, most_slots(s, r));
         n += (slots + size - 1) / size - q->n_blocks;
-        if (i > 0 && s->kv->ids) n -= common_slots(s->kv, &r->seq, q) / size;
+        if (i > 0 && s->kv->ids) n -= common_slots(s->kv, r->seq, q) / size;
     }
     return n;
 }
@@ -193,9 +193,9 @@ static bool may_begin(Scheduler *s, Request *r) {
     if (others == 0) return true;
     int most = int_min(s->shape.max_seqs, kvcache_most_sequences(s->kv, s->shape.max_rows));
     if (others + n_sequences(r) + n_coming(r) > most || s->kv->n_free <= spare) return false;
-    kvcache_match_prefix(s->kv, &r->seq);
+    kvcache_match_prefix(s->kv, r->seq);
     if (s->kv->n_free >= blocks_to_begin(s, r) + spare) return true;
-    kvcache_release(s->kv, &r->seq);
+    kvcache_release(s->kv, r->seq);
     return false;
 }
 
@@ -251,7 +251,7 @@ static void add_all_decode_rows(Scheduler *s) {
 
 static void begin(Request *r) {
     if (r->time.begun != 0) return; // it was preempted
-    r->n_reused = r->seq.n_cached;
+    r->n_reused = r->seq->n_cached;
     r->time.begun = clock_now();
 }
 
@@ -262,10 +262,10 @@ static bool fetch(Scheduler *s, Request *r) {
     if (r->fetched || !p) return true;
     bool alone = s->step->batch.n_rows == 0;
     assert(!alone || s->kv->n_copies == 0);
-    int room = alone ? INT_MAX : s->fetch_room, had = r->seq.n_cached;
+    int room = alone ? INT_MAX : s->fetch_room, had = r->seq->n_cached;
     if (room < 1 || s->kv->n_copies > 0) return false;
     r->fetched = p->fetch(p, r, room);
-    s->fetch_room -= r->seq.n_cached - had;
+    s->fetch_room -= r->seq->n_cached - had;
     return r->fetched;
 }
 
@@ -303,7 +303,7 @@ static void add_all_prefill_rows(Scheduler *s) {
             waits = true;
             continue;
         }
-        kvcache_match_prefix(s->kv, &r->seq);
+        kvcache_match_prefix(s->kv, r->seq);
         if (fetch(s, r) && !add_prefill_rows(s, r)) return;
     }
 }
@@ -364,7 +364,7 @@ static void plan_draws(const Scheduler *s, Step *t, bool pending) {
         const Request *r = t->rows[seq].request;
         if (t->rows[seq].n_out == 0) continue;
         if (!may_draw(s, &t->rows[seq])) return;
-        t->draw[out++] = (Draw){&r->sampling, r->sequence_key, r->seq.tokens, r->seq.n_tokens, pending};
+        t->draw[out++] = (Draw){&r->sampling, r->sequence_key, r->seq->tokens, r->seq->n_tokens, pending};
     }
     b->draw = t->draw;
 }
@@ -424,7 +424,7 @@ static bool goes_on(Scheduler *s) {
         const SeqRows *rows = &s->step->rows[i];
         Request *r = rows->request;
         if (!r || first_with_propose(s, r) || first_with_room(s, r)) return false;
-        if (!kvcache_reserve(s->kv, &r->seq, rows->slot + rows->n_known + 1)) return false;
+        if (!kvcache_reserve(s->kv, r->seq, rows->slot + rows->n_known + 1)) return false;
     }
     assert(s->kv->n_copies == b->n_copies); // what these rows write into is a sequence's own since this step
     return true;
@@ -466,7 +466,7 @@ static void keep_draft(const SeqRows *rows, Sequence *q) {
 
 bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits) {
     Request *r = rows->request;
-    Sequence *q = &r->seq;
+    Sequence *q = r->seq;
     if (token < 0) {
         finish(s, r, FINISH_BROKEN);
         return false;
@@ -493,7 +493,7 @@ static void accept(Scheduler *s, SeqRows *rows, int n) {
 
 // The logits behind all tokens of a request, which has no row in the step: they came with it, or were another one's.
 static void accept_known(Scheduler *s, Request *r, const float *logits) {
-    Sequence *q = &r->seq;
+    Sequence *q = r->seq;
     SeqRows rows = {.request = r, .seq = q, .n_known = 1, .n_out = 1, .logits = logits};
     rows.slot = sequence_slots(q) - 1;
     rows.first = q->n_cached - 1;
@@ -513,7 +513,7 @@ static void branch_off(Scheduler *s, Request *r, const float *logits) {
         b->time.start = r->time.start;
         b->time.begun = r->time.begun;
         b->time.prefill_end = r->time.prefill_end;
-        kvcache_fork(s->kv, &r->seq, &b->seq);
+        kvcache_fork(s->kv, r->seq, b->seq);
         last = b;
     }
     last->next = after;
@@ -525,10 +525,10 @@ static void branch_off(Scheduler *s, Request *r, const float *logits) {
 }
 
 void scheduler_add(Scheduler *s, Request *r) {
-    bool known = r->logits && r->seq.n_cached == r->seq.n_tokens;
-    assert((known || r->seq.n_cached < r->seq.n_tokens) && r->width <= s->shape.max_seqs);
-    r->n_prompt = r->seq.n_tokens;
-    r->n_reused = r->seq.n_cached;
+    bool known = r->logits && r->seq->n_cached == r->seq->n_tokens;
+    assert((known || r->seq->n_cached < r->seq->n_tokens) && r->width <= s->shape.max_seqs);
+    r->n_prompt = r->seq->n_tokens;
+    r->n_reused = r->seq->n_cached;
     r->n_new = 0;
     r->finish = RUNNING;
     r->fetched = false;
@@ -575,13 +575,13 @@ static void take_rows(Scheduler *s, SeqRows *rows, int n) {
         wanted = wanted || rows[i].n_out > 0 || (n_uncomputed(q) == 0 && r->max_new != 0);
         drafted = drafted || rows[i].n_draft > 0;
     }
-    bool prompt_ends = r->seq.n_cached == r->n_prompt && r->seq.n_tokens == r->n_prompt;
+    bool prompt_ends = r->seq->n_cached == r->n_prompt && r->seq->n_tokens == r->n_prompt;
     if (prompt_ends) r->time.prefill_end = s->now;
     if (prompt_ends) branch_off(s, r, last_known_logits(s, rows));
     if (wanted) accept(s, rows, n);
     if (drafted) forget_drafts(s, r);
     if (prompt_ends && r->max_new == 0) finish(s, r, FINISH_LENGTH);
-    assert(r->finish != RUNNING || n_uncomputed(&r->seq) > 0);
+    assert(r->finish != RUNNING || n_uncomputed(r->seq) > 0);
 }
 
 static void take(Scheduler *s, const float *logits, const int *tokens) {

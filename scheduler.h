@@ -45,17 +45,21 @@ const char *finish_name(Finish f); // the "finish_reason" of --json: eog, stop, 
 
 struct Request {
     // given by the caller
-    Sequence seq; // the prompt's tokens; n_cached slots of them may be computed already
+    // The prompt's tokens; n_cached slots of them may be computed already. It is the caller's: it stays where it is
+    // while the request runs, grows there, and is released (kvcache_release) and freed (sequence_free) by the caller
+    // afterwards.
+    Sequence *seq;
     // More answers to the same prompt, linked by next: they begin with this one's blocks and with the logits of its
-    // last prompt row, without a row of their own. Their seq is empty until then. If this one ends before, they do too.
+    // last prompt row, without a row of their own. Their sequences are empty until then. If this one ends before, they
+    // do too.
     Request *branches;
     const Policy *policy; // NULL: the scheduler's
     int width;            // sequences that the policy will make of it at most, max_seqs at most; 0: one
     SamplerParams sampling;
     uint64_t sequence_key; // of the RNG: 0 for a single prompt
     int max_new;           // tokens to generate at most; -1: until the context is full; 0: only prefill
-    // (n_vocab) those after the last token, where all of seq is computed already: the first token is drawn from them
-    // when the request is added, without a row. NULL: a token is uncomputed.
+    // (n_vocab) those after the last token, where all tokens of seq are computed already: the first token is drawn from
+    // them when the request is added, without a row. NULL: a token is uncomputed.
     const float *logits;
     // Called for each token, in order, after it was appended to seq.tokens, with the raw logits that it was drawn from
     // (n_vocab): RUNNING goes on, anything else finishes. NULL: goes on.
@@ -63,7 +67,7 @@ struct Request {
     bool blind; // emit does not look at the logits, which may be NULL then
     void *arg;  // emit's own
     // kept by the policy, which frees them in Policy.end
-    Sequence *more; // (n_more) sequences besides seq
+    Sequence *more; // (n_more) sequences besides seq; their blocks, their tokens and the array are the policy's to free
     int n_more;
     void *state;
     // kept by the scheduler

@@ -161,9 +161,9 @@ static void report_memory(const Engine *e, const Request *r) {
     char a[24], b[24];
     int shared = 0;
     for (int i = 0; i < e->kv.pool->n_blocks; i++) shared += e->kv.refs[i] > 1;
-    paragraph_item("KV", "%d slots, %d of %d blocks used, %d shared, %s of %s", sequence_slots(&r->seq),
+    paragraph_item("KV", "%d slots, %d of %d blocks used, %d shared, %s of %s", sequence_slots(r->seq),
                    e->kv.pool->n_blocks - e->kv.n_free, e->kv.pool->n_blocks, shared,
-                   size_text((double)kvcache_bytes_per_slot(&e->shape) * sequence_slots(&r->seq), a),
+                   size_text((double)kvcache_bytes_per_slot(&e->shape) * sequence_slots(r->seq), a),
                    size_text((double)kvcache_bytes(&e->shape), b));
     device_plan_report(&e->devices);
     size_t huge = e->model.n_device ? 0 : gguf_huge_bytes(e->gguf);
@@ -194,7 +194,7 @@ void report_turn(const Engine *e, const Options *o, const Request *r) {
     if (color) fputs("\033[2m", stderr);
     paragraph_item("turn", "%d new tokens, %d cached%s; %d tokens at %s tok/s; context %d of %d",
                    r->n_prompt - r->n_reused, r->n_reused, from, t.tokens, figure(t.decode_tps, tps),
-                   r->seq.n_tokens - r->seq.n_gone, e->shape.n_ctx);
+                   r->seq->n_tokens - r->seq->n_gone, e->shape.n_ctx);
     paragraph_item("", "TTFT %s, total %s, %s", ms_text(t.ttft_ms, ttft), ms_text(t.total_ms, total),
                    finish_name(r->finish));
     if (color) fputs("\033[0m", stderr);

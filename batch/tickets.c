@@ -42,6 +42,7 @@ static void add_requests(const TicketOffice *office, Ticket *t, const ChatTempla
         Request *r = &t->answers[i].request;
         answer_start(a, office->e, &j->o, fresh);
         answer_think(a, chat_source(form), (Str){text->text.data, text->text.n});
+        r->seq = &t->answers[i].seq;
         r->sampling = *sampling;
         r->sequence_key = (uint64_t)i;
         r->max_new = j->o.predict;
@@ -61,15 +62,17 @@ static Status open_job(const TicketOffice *office, Ticket *t, double came) {
     const ChatTemplate *form = j->raw ? NULL : office->form;
     SamplerParams sampling;
     Rendered text = {0};
-    Sequence prompt = {0};
+    TicketAnswer *answers = mem_alloc((size_t)j->n * sizeof *answers);
     j->o.sampling.seed = seed_of(office, t);
-    Status st = encode(office, j, form, &text, &prompt);
+    Status st = encode(office, j, form, &text, &answers[0].seq);
     if (!st.code) st = answer_sampling(office->e, &j->o, &sampling, &t->bias);
     if (!st.code) {
-        t->answers = mem_alloc((size_t)j->n * sizeof *t->answers);
-        t->answers[0].request.seq = prompt;
+        t->answers = answers;
         add_requests(office, t, form, &text, &sampling, came);
-    } else sequence_free(&prompt);
+    } else {
+        sequence_free(&answers[0].seq);
+        free(answers);
+    }
     rendered_free(&text);
     job_forget_text(j);
     return st;
@@ -118,8 +121,8 @@ bool ticket_collect(const TicketOffice *office, Ticket *t) {
         TicketAnswer *a = &t->answers[i];
         if (a->request.finish == RUNNING) all = false;
         else if (!a->ended) {
-            engine_keep(office->e, &a->request.seq);
-            kvcache_release(&office->e->kv, &a->request.seq);
+            engine_keep(office->e, a->request.seq);
+            kvcache_release(&office->e->kv, a->request.seq);
             answer_end(&a->answer);
             a->ended = true;
         }
@@ -132,8 +135,8 @@ bool ticket_collect(const TicketOffice *office, Ticket *t) {
 void ticket_free(const TicketOffice *office, Ticket *t) {
     for (int i = 0; t->answers && i < t->job.n; i++) {
         Request *r = &t->answers[i].request;
-        kvcache_release(&office->e->kv, &r->seq);
-        sequence_free(&r->seq);
+        kvcache_release(&office->e->kv, r->seq);
+        sequence_free(r->seq);
         timeline_free(&r->time);
         answer_free(&t->answers[i].answer);
     }

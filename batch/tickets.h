@@ -14,6 +14,7 @@ typedef struct {
 } TicketOffice;
 
 typedef struct {
+    Sequence seq; // the request's
     Request request;
     Answer answer;
     bool ended; // its blocks are given back

@@ -83,7 +83,7 @@ static Status run(Bench *b, const Test *t, int first, int last, int max_new, dou
     *cost = (Cost){0};
     double start = clock_now();
     for (int i = first; i < last; i++) {
-        b->requests[i] = (Request){.seq = b->seqs[i], .sampling = sampler_defaults(), .max_new = max_new};
+        b->requests[i] = (Request){.seq = &b->seqs[i], .sampling = sampler_defaults(), .max_new = max_new};
         b->requests[i].sampling.greedy = true;
         b->requests[i].sequence_key = (uint64_t)i;
         scheduler_add(e->sched, &b->requests[i]);
@@ -98,7 +98,6 @@ static Status run(Bench *b, const Test *t, int first, int last, int max_new, dou
     *seconds = end - start;
     for (int i = first; i < last; i++) {
         if (max_new == 0) b->requests[i].time.prefill_end = end; // nobody has waited for a token
-        b->seqs[i] = b->requests[i].seq;                         // its arrays may have moved
         if (times) times[i] = b->requests[i].time;
         else timeline_free(&b->requests[i].time);
     }

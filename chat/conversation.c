@@ -256,7 +256,6 @@ static Status give_what_fits(Conversation *c, int more, Given *g) {
 static bool shift(Conversation *c, Request *r, int n_said) {
     if (!c->o->context_shift || turns_from(c, c->n_left_out + 1, NULL, 0) == 0) return false;
     Given g = {0};
-    c->seq = r->seq;
     Status st = give_what_fits(c, n_said, &g);
     if (!st.code) {
         size_t size = (size_t)n_said * sizeof(int);
@@ -266,14 +265,14 @@ static bool shift(Conversation *c, Request *r, int n_said) {
         sequence_push(&c->seq, said, n_said);
         hold_said(c, g.n);
         free(said);
-        r->seq = c->seq;
         r->sequence_key = ++c->tries; // its positions have been drawn for already
     }
     given_free(&g);
     return !st.code;
 }
 
-// Runs the request to its end, over as many contexts as it takes. Its counts are those of the whole answer then.
+// Runs the request, whose sequence is the conversation's, to its end, over as many contexts as it takes. Its counts are
+// those of the whole answer then.
 static void run(Conversation *c, Request *r) {
     int n_said = 0, max_new = r->max_new, n_prompt = 0, n_reused = 0;
     do {
@@ -283,7 +282,6 @@ static void run(Conversation *c, Request *r) {
         engine_run(c->e);
         if (!again) n_prompt = r->n_prompt, n_reused = r->n_reused;
         if (again) r->time.prefill_end = before.prefill_end;
-        c->seq = r->seq;
         hold_said(c, r->n_prompt);
         n_said += r->n_new;
         r->max_new = max_new < 0 ? max_new : max_new - n_said;
@@ -307,7 +305,7 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
     go_on_from_cache(c, &g->text, g->ids, g->n, g->n_cuts);
     answer_start(&a, c->e, c->o, g->text.text.n == 0);
     answer_think(&a, chat_source(c->form), (Str){g->text.text.data, g->text.text.n});
-    Request r = {.seq = c->seq,
+    Request r = {.seq = &c->seq,
                  .sampling = c->sampling,
                  .sequence_key = c->tries,
                  .max_new = c->o->predict,

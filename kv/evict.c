@@ -360,7 +360,7 @@ Probe *evict_probe(Evict *e, const Sequence *s, int n_prompt, int n) {
 
 // ---- as a policy ----------------------------------------------------------------------------------------------------
 
-static int make_slots(const Policy *p, Request *r) { return evict_room(p->arg, &r->seq, r->n_prompt); }
+static int make_slots(const Policy *p, Request *r) { return evict_room(p->arg, r->seq, r->n_prompt); }
 
 static void watch(const Policy *p, Scheduler *s, SeqRows *rows) {
     (void)s;

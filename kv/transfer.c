@@ -38,7 +38,7 @@ static void note(Sending *s, Status st) {
 
 static void send_step(void *arg) {
     Sending *s = arg;
-    if (!s->failed.code) note(s, kvfile_send(&s->w, s->e, &s->r->seq));
+    if (!s->failed.code) note(s, kvfile_send(&s->w, s->e, s->r->seq));
 }
 
 // The token that was drawn is not ours to draw.
@@ -68,7 +68,7 @@ static Status compute_and_send(const Options *o, Engine *e, Request *r, int fd) 
     r->arg = &s;
     if (o->verbose) report_before(e, o, NULL);
     signals_catch();
-    note(&s, kvfile_begin(&s.w, e, &r->seq, r->seq.n_tokens));
+    note(&s, kvfile_begin(&s.w, e, r->seq, r->seq->n_tokens));
     if (!s.failed.code) {
         e->on_step = send_step;
         e->step_arg = &s;
@@ -111,14 +111,15 @@ static Status into_file(const Options *o, Engine *e, Request *r) {
 }
 
 static Status prefill(const Options *o, Engine *e, Str prompt) {
-    Request r = {0};
+    Sequence seq = {0};
+    Request r = {.seq = &seq};
     ChatTemplate *form;
     Rendered text = {0};
     Status st = chat_choose(e->gguf, e->tok, o, &form);
-    if (!st.code) st = answer_prepare(e, o, prompt, form, &text, &r.seq);
+    if (!st.code) st = answer_prepare(e, o, prompt, form, &text, r.seq);
     if (!st.code) st = is_stream(o->kv_out) ? into_stream(o, e, &r) : into_file(o, e, &r);
-    kvcache_release(&e->kv, &r.seq);
-    sequence_free(&r.seq);
+    kvcache_release(&e->kv, &seq);
+    sequence_free(&seq);
     timeline_free(&r.time);
     rendered_free(&text);
     chat_free(form);
@@ -150,16 +151,16 @@ static Status receive(const Options *o, Engine *e, Request *r, float *logits) {
     int fd = in ? STDIN_FILENO : open(name, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return status_error(QUILL_IO, "%.500s: cannot open: %s", name, strerror(errno));
     Status st = isatty(fd) ? status_error(QUILL_USAGE, "--kv-in: a file or a pipe expected, found a terminal")
-                           : kvfile_receive(fd, name, e, &r->seq, logits, &has_logits);
+                           : kvfile_receive(fd, name, e, r->seq, logits, &has_logits);
     if (!in) close(fd);
     if (st.code) return st;
-    if (r->seq.n_tokens == 0)
+    if (r->seq->n_tokens == 0)
         return status_error(QUILL_MODEL, "%.500s: tokens to go on from expected, none found", name);
     if (has_logits) r->logits = logits;
-    else if (r->seq.n_cached == r->seq.n_tokens) { // the last one's row gives them
-        int last = r->seq.tokens[r->seq.n_tokens - 1];
-        kvcache_truncate(&e->kv, &r->seq, r->seq.n_tokens - 1);
-        sequence_push(&r->seq, &last, 1);
+    else if (r->seq->n_cached == r->seq->n_tokens) { // the last one's row gives them
+        int last = r->seq->tokens[r->seq->n_tokens - 1];
+        kvcache_truncate(&e->kv, r->seq, r->seq->n_tokens - 1);
+        sequence_push(r->seq, &last, 1);
     }
     return OK;
 }
@@ -176,19 +177,20 @@ static bool tokens_text(const Engine *e, const Sequence *s, Buf *out) {
 }
 
 static Status decode(const Options *o, Engine *e) {
-    Request r = {0};
+    Sequence seq = {0};
+    Request r = {.seq = &seq};
     ChatTemplate *form;
     Buf given = {0};
     float *logits = mem_alloc((size_t)e->model.c.n_vocab * sizeof *logits);
     Status st = chat_choose(e->gguf, e->tok, o, &form);
     if (!st.code) st = receive(o, e, &r, logits);
-    if (!st.code) st = answer_fits(e, o, r.seq.n_tokens);
+    if (!st.code) st = answer_fits(e, o, r.seq->n_tokens);
     if (!st.code) {
-        bool fresh = !tokens_text(e, &r.seq, &given) && !form;
+        bool fresh = !tokens_text(e, r.seq, &given) && !form;
         st = answer_run(e, o, form, (Str){given.data, given.n}, fresh, (Str){0}, &r);
     }
-    kvcache_release(&e->kv, &r.seq);
-    sequence_free(&r.seq);
+    kvcache_release(&e->kv, &seq);
+    sequence_free(&seq);
     timeline_free(&r.time);
     buf_free(&given);
     free(logits);

@@ -68,8 +68,8 @@ struct Policy {
     // the request has finished (scheduler_emit), or each of its sequences has a token whose K and V are not computed.
     void (*accept)(const Policy *p, Scheduler *s, SeqRows *rows, int n);
     bool takes_drawn; // with `accept`: one token that a device drew will do, nobody looks at logits
-    // Gives back what the policy keeps for a request; Request.seq stays its owner's. Called for every request that was
-    // added, from scheduler_emit too.
+    // Gives back what the policy keeps for a request: Request.more and Request.state. Request.seq stays the caller's.
+    // Called for every request that was added, from scheduler_emit too.
     void (*end)(const Policy *p, Scheduler *s, Request *r);
     void *arg; // the policy's own
     const Policy *next;

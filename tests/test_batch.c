@@ -160,20 +160,21 @@ static void answer_alone(Alone *a, const Wish *w, int choice, Buf *out) {
     Answer answer;
     answer_start(&answer, &a->e, &o, !form && !w->prompt[0]);
     answer_think(&answer, chat_source(form), (Str){text.text.data, text.text.n});
-    Request r = {.sampling = o.sampling, .sequence_key = (uint64_t)choice, .max_new = w->max_tokens};
+    Sequence seq = {0};
+    Request r = {.seq = &seq, .sampling = o.sampling, .sequence_key = (uint64_t)choice, .max_new = w->max_tokens};
     r.sampling.temp = (float)w->temperature;
     r.sampling.seed = w->seed;
     r.emit = answer_emit;
     r.arg = &answer;
-    sequence_push(&r.seq, ids, n);
+    sequence_push(r.seq, ids, n);
     scheduler_add(a->e.sched, &r);
     engine_run(&a->e);
     answer_end(&answer);
     utf8_repair(out, answer_text(&answer).data, answer_text(&answer).n);
     buf_append(out, "", 0);
     answer_free(&answer);
-    kvcache_release(&a->e.kv, &r.seq);
-    sequence_free(&r.seq);
+    kvcache_release(&a->e.kv, r.seq);
+    sequence_free(r.seq);
     timeline_free(&r.time);
     rendered_free(&text);
     free(ids);
@@ -487,6 +488,7 @@ static void test_kept_as_they_fill(void **state) {
     Options o;
     Engine e;
     Request r[N] = {0};
+    Sequence seq[N] = {0};
     Batch *b;
     uint64_t random = 2;
     char words[1200];
@@ -496,7 +498,8 @@ static void test_kept_as_they_fill(void **state) {
     options(&o, words);
     assert_ok(engine_open(&e, &o, (EngineNeeds){.n_seqs = N, .pooled = true}));
     for (int i = 0; i < N; i++) {
-        for (int k = 0; k < 70 + i; k++) sequence_push(&r[i].seq, &(int){(int)(test_random(&random) % 300)}, 1);
+        r[i].seq = &seq[i];
+        for (int k = 0; k < 70 + i; k++) sequence_push(r[i].seq, &(int){(int)(test_random(&random) % 300)}, 1);
         r[i].sampling = o.sampling;
         r[i].max_new = 40;
         engine_add(&e, &r[i]);
@@ -510,10 +513,10 @@ static void test_kept_as_they_fill(void **state) {
     }
     for (int i = 0, n_saved = 0; i < N; i++) {
         n_saved = kvstore_stats(e.store).n_saved;
-        engine_keep(&e, &r[i].seq);
+        engine_keep(&e, r[i].seq);
         assert_in_range(kvstore_stats(e.store).n_saved - n_saved, 0, 16);
-        kvcache_release(&e.kv, &r[i].seq);
-        sequence_free(&r[i].seq);
+        kvcache_release(&e.kv, r[i].seq);
+        sequence_free(r[i].seq);
         timeline_free(&r[i].time);
     }
     assert_int_equal(kvstore_stats(e.store).n_saved, 96 * 3 + 112 * 3); // of 109 to 114 slots the whole blocks

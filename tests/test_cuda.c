@@ -647,12 +647,14 @@ static void generate(Rig *r, const SamplerParams *how, int shortest, bool device
                                                       .draws_ahead = device && model_draws_ahead(&r->m)},
                                      &plain_policy);
     Request requests[TEXTS] = {0};
+    Sequence seqs[TEXTS] = {0};
     bool begun = false;
     for (int i = 0; i < TEXTS; i++) {
         Request *q = &requests[i];
+        q->seq = &seqs[i];
         int prompt[N_CTX];
         random_tokens(prompt, N_CTX, r->m.c.n_vocab, (uint64_t)i);
-        sequence_push(&q->seq, prompt, shortest * (i + 1));
+        sequence_push(q->seq, prompt, shortest * (i + 1));
         q->sampling = *how;
         q->sequence_key = (uint64_t)i;
         q->max_new = LONGEST - 5 * i;
@@ -667,9 +669,9 @@ static void generate(Rig *r, const SamplerParams *how, int shortest, bool device
         Request *q = &requests[i];
         n[i] = q->n_new;
         assert_int_not_equal(q->finish, FINISH_BROKEN);
-        memcpy(texts[i], q->seq.tokens + q->n_prompt, (size_t)q->n_new * sizeof(int));
-        kvcache_release(&r->kv, &q->seq);
-        sequence_free(&q->seq);
+        memcpy(texts[i], q->seq->tokens + q->n_prompt, (size_t)q->n_new * sizeof(int));
+        kvcache_release(&r->kv, q->seq);
+        sequence_free(q->seq);
         timeline_free(&q->time);
     }
     scheduler_free(sched);
@@ -735,12 +737,14 @@ static void generate_with(Rig *r, const Policy *policy, const Drafted *foreseen,
     SchedulerShape shape = {.n_vocab = r->m.c.n_vocab, .max_rows = 24, .max_out = 24, .max_seqs = TEXTS, .draws = true};
     Scheduler *sched = scheduler_new(&r->kv, sampler, shape, policy);
     Request requests[TEXTS] = {0};
+    Sequence seqs[TEXTS] = {0};
     Foreseen known[TEXTS];
     for (int i = 0; i < TEXTS; i++) {
         Request *q = &requests[i];
+        q->seq = &seqs[i];
         int n_prompt = 5 + 10 * i, prompt[16];
         random_tokens(prompt, n_prompt, r->m.c.n_vocab, (uint64_t)i);
-        sequence_push(&q->seq, prompt, n_prompt);
+        sequence_push(q->seq, prompt, n_prompt);
         q->sampling = (SamplerParams){.greedy = true, .repeat_penalty = 1};
         q->max_new = DRAFTED;
         q->emit = keep_logits;
@@ -756,9 +760,9 @@ static void generate_with(Rig *r, const Policy *policy, const Drafted *foreseen,
     for (int i = 0; i < TEXTS; i++) {
         Request *q = &requests[i];
         assert_int_equal(q->finish, FINISH_LENGTH);
-        memcpy(out[i].tokens, q->seq.tokens, (size_t)q->seq.n_tokens * sizeof(int));
-        kvcache_release(&r->kv, &q->seq);
-        sequence_free(&q->seq);
+        memcpy(out[i].tokens, q->seq->tokens, (size_t)q->seq->n_tokens * sizeof(int));
+        kvcache_release(&r->kv, q->seq);
+        sequence_free(q->seq);
         timeline_free(&q->time);
     }
     assert_int_equal(r->kv.n_free, r->kv.pool->n_blocks);
@@ -817,17 +821,18 @@ static void test_a_draw_of_nothing(void **state) {
                                                       .draws = true,
                                                       .draws_ahead = true},
                                      &plain_policy);
-    Request q = {.sampling = sampler_defaults(), .max_new = 9};
+    Sequence seq = {0};
+    Request q = {.seq = &seq, .sampling = sampler_defaults(), .max_new = 9};
     q.sampling.bias = none;
     q.sampling.n_bias = ARRAY_LEN(none);
-    sequence_push(&q.seq, (int[]){1, 2, 3}, 3);
+    sequence_push(q.seq, (int[]){1, 2, 3}, 3);
     scheduler_add(sched, &q);
     for (bool begun = false; generate_step(&r, sched, &begun);) {
     }
     assert_int_equal(q.finish, FINISH_BROKEN);
     assert_null(model_failure(&r.m));
-    kvcache_release(&r.kv, &q.seq);
-    sequence_free(&q.seq);
+    kvcache_release(&r.kv, q.seq);
+    sequence_free(q.seq);
     timeline_free(&q.time);
     scheduler_free(sched);
     sampler_free(sampler);

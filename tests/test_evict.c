@@ -279,8 +279,8 @@ static void write_on(Rig *r, Evict *e, Sequence *s, int n_prompt, int n_new, int
 
 static void schedule(const char *plan, int n_prompt, int n_new, int budget, int chunk) {
     Rig r;
-    Sequence alone = {0};
-    Request q = {.max_new = n_new, .sampling = sampler_defaults()};
+    Sequence alone = {0}, scheduled = {0};
+    Request q = {.seq = &scheduled, .max_new = n_new, .sampling = sampler_defaults()};
     rig_open(&r, 16);
     Evict *e = evict_of(&r, plan);
     Sampler *sampler = sampler_new(r.m.c.n_vocab);
@@ -289,25 +289,25 @@ static void schedule(const char *plan, int n_prompt, int n_new, int budget, int 
         &r.kv, sampler, (SchedulerShape){.n_vocab = r.m.c.n_vocab, .max_rows = chunk, .max_out = 1, .max_seqs = 1},
         &policy);
     q.sampling.greedy = true;
-    sequence_push(&q.seq, r.tokens, n_prompt);
+    sequence_push(q.seq, r.tokens, n_prompt);
     sequence_push(&alone, r.tokens, n_prompt);
     scheduler_add(sched, &q);
     Batch *b;
-    for (int before = 0; scheduler_next(sched, &b); before = q.seq.n_cached) {
-        check_positions(b, &q.seq, before, q.n_new > 0 || strncmp(plan, "snapkv", 6) != 0 ? budget : N_CTX);
+    for (int before = 0; scheduler_next(sched, &b); before = q.seq->n_cached) {
+        check_positions(b, q.seq, before, q.n_new > 0 || strncmp(plan, "snapkv", 6) != 0 ? budget : N_CTX);
         scheduler_take(sched, model_forward(&r.m, &r.w, r.kv.pool, b));
-        assert_int_equal(q.seq.n_cached, before + b->n_rows); // not a token less for what was given up
+        assert_int_equal(q.seq->n_cached, before + b->n_rows); // not a token less for what was given up
     }
     assert_int_equal(q.finish, FINISH_LENGTH);
-    assert_int_equal(q.seq.n_cached, n_prompt + n_new - 1);
-    assert_true(q.seq.n_gone > 0);
-    kvcache_release(&r.kv, &q.seq);
+    assert_int_equal(q.seq->n_cached, n_prompt + n_new - 1);
+    assert_true(q.seq->n_gone > 0);
+    kvcache_release(&r.kv, q.seq);
     write_on(&r, e, &alone, n_prompt, n_new, chunk);
-    assert_int_equal(alone.n_tokens, q.seq.n_tokens);
-    assert_memory_equal(alone.tokens, q.seq.tokens, (size_t)alone.n_tokens * sizeof *alone.tokens);
+    assert_int_equal(alone.n_tokens, q.seq->n_tokens);
+    assert_memory_equal(alone.tokens, q.seq->tokens, (size_t)alone.n_tokens * sizeof *alone.tokens);
     kvcache_release(&r.kv, &alone);
     sequence_free(&alone);
-    sequence_free(&q.seq);
+    sequence_free(q.seq);
     timeline_free(&q.time);
     scheduler_free(sched);
     sampler_free(sampler);

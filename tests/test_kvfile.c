@@ -34,7 +34,7 @@ static Finish keep(Request *r, int token, const float *logits) {
 // `logits`: those after the last token, where all of s is computed; NULL otherwise.
 static void generate_from(Engine *e, Sequence *s, const float *logits, int n_new, Run *run) {
     Request r = {
-        .seq = *s, .sampling = sampler_defaults(), .max_new = n_new, .logits = logits, .emit = keep, .arg = run};
+        .seq = s, .sampling = sampler_defaults(), .max_new = n_new, .logits = logits, .emit = keep, .arg = run};
     r.sampling.temp = 0;
     *run = (Run){0};
     scheduler_add(e->sched, &r);
@@ -44,7 +44,6 @@ static void generate_from(Engine *e, Sequence *s, const float *logits, int n_new
     }
     assert_int_equal(r.n_new, n_new);
     timeline_free(&r.time);
-    *s = r.seq;
 }
 
 static void generate(Engine *e, Sequence *s, int n_new, Run *run) { generate_from(e, s, NULL, n_new, run); }
@@ -747,14 +746,14 @@ static void send_prompt(Engine *e, Sequence *s, int n, const char *path) {
     KvWriter w = {.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666)};
     assert_true(w.fd >= 0);
     assert_ok(kvfile_begin(&w, e, s, n));
-    Request r = {.seq = *s, .sampling = sampler_defaults(), .max_new = 1, .emit = keep, .arg = run};
+    Request r = {.seq = s, .sampling = sampler_defaults(), .max_new = 1, .emit = keep, .arg = run};
     scheduler_add(e->sched, &r);
     for (Batch *b; scheduler_next(e->sched, &b);) {
         off_t before = lseek(w.fd, 0, SEEK_CUR);
         uint32_t sent = w.s.next.first;
         scheduler_take(e->sched, model_forward(&e->model, &e->work, e->kv.pool, b));
-        assert_ok(kvfile_send(&w, e, &r.seq));
-        int whole = r.seq.n_cached == n ? n : r.seq.n_cached / 64 * 64;
+        assert_ok(kvfile_send(&w, e, r.seq));
+        int whole = r.seq->n_cached == n ? n : r.seq->n_cached / 64 * 64;
         assert_int_equal(w.s.next.first, whole); // nothing that is ready waits
         assert_int_equal(lseek(w.fd, 0, SEEK_CUR) > before, w.s.next.first > sent);
     }
@@ -762,7 +761,6 @@ static void send_prompt(Engine *e, Sequence *s, int n, const char *path) {
     kvwriter_free(&w);
     close(w.fd);
     timeline_free(&r.time);
-    *s = r.seq;
     free(run);
 }
 

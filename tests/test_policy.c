@@ -42,9 +42,9 @@ static void look_at_logits(void *arg, Scheduler *s, const SeqRows *rows) {
 }
 
 // The whole text of a request whose prompt is that of another one.
-static void foresee(Foreseen *text, const Request *r, const Sequence *prompt) {
+static void foresee(Foreseen *text, const Request *r, Sequence *prompt) {
     Request with_prompt = *r;
-    with_prompt.seq = *prompt;
+    with_prompt.seq = prompt;
     int answer[N_CTX + 1], n_prompt = prompt->n_tokens, n = expected_text(&with_prompt, n_prompt, answer);
     *text = (Foreseen){mem_alloc((size_t)(n_prompt + n) * sizeof(int)), n_prompt + n};
     memcpy(text->tokens, prompt->tokens, (size_t)n_prompt * sizeof(int));
@@ -73,9 +73,9 @@ static void random_requests(Round *t) {
         if (max_new == 0 && (is_branch(i) || is_branch(i + 1))) max_new = 1; // a branch begins with a token
         request_new(r, 0, max_new, (uint64_t)i);
         for (int k = 0; k < n && r == first; k++)
-            sequence_push(&r->seq, &(int){(int)(mix((uint64_t)family, (uint64_t)k) % VOCAB)}, 1);
+            sequence_push(r->seq, &(int){(int)(mix((uint64_t)family, (uint64_t)k) % VOCAB)}, 1);
         if (r != first) first->branches = r;
-        foresee(&t->text[i], r, &first->seq);
+        foresee(&t->text[i], r, first->seq);
         r->state = &t->text[i];
     }
 }
@@ -92,8 +92,8 @@ static KvShape random_shape(Round *t, bool sealed, int max_seqs) {
 
 static void check_step(Round *t, int n_added) {
     for (int i = 0; i < n_added; i++) {
-        check_cache(&t->f, &t->r[i].seq);
-        if (t->r[i].finish != RUNNING) kvcache_release(&t->f.kv, &t->r[i].seq);
+        check_cache(&t->f, t->r[i].seq);
+        if (t->r[i].finish != RUNNING) kvcache_release(&t->f.kv, t->r[i].seq);
     }
 }
 
@@ -168,7 +168,7 @@ static void test_several_tokens_a_step(void **state) {
         bench_open(&f, 8, 0, 7, 2);
         bench_policy(&f, &drafting, false);
         request_new(&r, 4, 30, 1);
-        foresee(&text, &r, &r.seq);
+        foresee(&text, &r, r.seq);
         r.state = &text;
         r.emit = stop_behind;
         r.arg = &stop;
@@ -178,13 +178,13 @@ static void test_several_tokens_a_step(void **state) {
             assert_int_equal(b->n_rows, int_min(7, (n_steps ? 1 : 4) + 30 - r.n_new - 1));
             scheduler_take(f.s, fake_forward(&f, b));
             assert_int_equal(r.n_new, int_min(stop, 4 + 7 * n_steps));
-            assert_int_equal(r.seq.n_cached, r.seq.n_tokens - 1);
-            assert_int_equal(r.seq.n_blocks, (r.seq.n_cached + 7) / 8);
+            assert_int_equal(r.seq->n_cached, r.seq->n_tokens - 1);
+            assert_int_equal(r.seq->n_blocks, (r.seq->n_cached + 7) / 8);
         }
         assert_int_equal(n_steps, 1 + (stop - 4 + 6) / 7 * (stop > 4));
         assert_int_equal(r.finish, stop < 30 ? FINISH_STOP : FINISH_STOP);
         assert_int_equal(r.time.n_gaps, stop - 1);
-        assert_memory_equal(r.seq.tokens, text.tokens, (size_t)(4 + stop) * sizeof(int));
+        assert_memory_equal(r.seq->tokens, text.tokens, (size_t)(4 + stop) * sizeof(int));
         request_free(&f, &r);
         free(text.tokens);
         bench_close(&f);
@@ -221,8 +221,8 @@ static void test_drafts_come_last(void **state) {
     for (int i = 0; i < 3; i++) { // blocks run out: who has them goes on without drafts
         while (r[i].finish == RUNNING && scheduler_next(f.s, &b)) scheduler_take(f.s, fake_forward(&f, b));
         assert_int_equal(r[i].finish, FINISH_CONTEXT);
-        assert_int_equal(r[i].seq.n_tokens, 49); // every slot of the cache, one after the other
-        kvcache_release(&f.kv, &r[i].seq);
+        assert_int_equal(r[i].seq->n_tokens, 49); // every slot of the cache, one after the other
+        kvcache_release(&f.kv, r[i].seq);
     }
     assert_true(scheduler_preemptions(f.s) > 0);
     for (int i = 0; i < 3; i++) request_free(&f, &r[i]);
@@ -278,7 +278,7 @@ static void look_at_forks(void *arg, Scheduler *s, Request *r) {
         const Sequence *q = fork_of(r, i);
         check_cache(look->f, q);
         assert_int_equal(q->n_cached, q->n_tokens);
-        assert_int_equal(q->n_tokens, r->seq.n_tokens); // they go on together
+        assert_int_equal(q->n_tokens, r->seq->n_tokens); // they go on together
     }
 }
 
@@ -288,7 +288,7 @@ static void expected_forks(const Forker *how, const Request *r, int *out) {
     static int text[MOST_FORKS][N_CTX + 1];
     Forker f = *how;
     int n = r->n_prompt;
-    for (int i = 0; i < f.n; i++) memcpy(text[i], r->seq.tokens, (size_t)n * sizeof(int));
+    for (int i = 0; i < f.n; i++) memcpy(text[i], r->seq->tokens, (size_t)n * sizeof(int));
     for (int end = n + r->max_new; n < end;) {
         for (int i = 0; i < f.n; i++) {
             float logits[VOCAB];
@@ -308,7 +308,7 @@ static void run_and_release(Bench *f, Request *r, int n) {
     for (Batch *b; scheduler_next(f->s, &b);) {
         scheduler_take(f->s, fake_forward(f, b));
         for (int i = 0; i < n; i++)
-            if (r[i].finish != RUNNING) kvcache_release(&f->kv, &r[i].seq);
+            if (r[i].finish != RUNNING) kvcache_release(&f->kv, r[i].seq);
         if (f->n_steps > 5000) fail_msg("no end");
     }
 }
@@ -345,7 +345,7 @@ static int forks_beside_others(KvShape shape, int max_rows, int n_forks, uint64_
         else {
             expected_forks(&before[i], &r[i], want);
             assert_int_equal(r[i].n_new, 25);
-            assert_memory_equal(r[i].seq.tokens + r[i].n_prompt, want, 25 * sizeof *want);
+            assert_memory_equal(r[i].seq->tokens + r[i].n_prompt, want, 25 * sizeof *want);
         }
         assert_int_equal(r[i].n_more, 0);
         request_free(&f, &r[i]);
@@ -395,10 +395,11 @@ static void test_forks_crowd_nobody_out(void **state) {
     }
     while (scheduler_next(f.s, &b)) {
         int before[N];
-        for (int i = 0; i < N; i++) before[i] = r[i].seq.n_tokens;
+        for (int i = 0; i < N; i++) before[i] = r[i].seq->n_tokens;
         scheduler_take(f.s, fake_forward(&f, b));
         for (int i = 0; i < N; i++)
-            if (before[i] > r[i].n_prompt && r[i].finish == RUNNING) assert_int_equal(r[i].seq.n_tokens, before[i] + 1);
+            if (before[i] > r[i].n_prompt && r[i].finish == RUNNING)
+                assert_int_equal(r[i].seq->n_tokens, before[i] + 1);
     }
     for (int i = 0; i < N; i++) {
         assert_int_equal(r[i].n_new, 40);
@@ -422,7 +423,7 @@ static void test_forks_give_way(void **state) {
     scheduler_add(f.s, &r[0]);
     scheduler_add(f.s, &r[1]);
     run_and_release(&f, r, 2);
-    assert_int_equal(r[0].seq.n_tokens, N_CTX + 1);
+    assert_int_equal(r[0].seq->n_tokens, N_CTX + 1);
     assert_int_equal(r[1].n_new, 20);
     assert_int_equal(scheduler_preemptions(f.s), 1);
     assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
@@ -511,11 +512,11 @@ static uint8_t *read_kv(const Rig *r, const Sequence *q, int n, size_t *n_bytes)
 
 static void keep_text(const Rig *r, const Request *q, Text *out) {
     out->n_prompt = q->n_prompt;
-    out->n_tokens = q->seq.n_tokens;
-    out->n_cached = q->seq.n_cached;
-    out->n_blocks = q->seq.n_blocks;
-    memcpy(out->tokens, q->seq.tokens, (size_t)q->seq.n_tokens * sizeof(int));
-    out->rows = read_kv(r, &q->seq, q->seq.n_cached, &out->n_bytes);
+    out->n_tokens = q->seq->n_tokens;
+    out->n_cached = q->seq->n_cached;
+    out->n_blocks = q->seq->n_blocks;
+    memcpy(out->tokens, q->seq->tokens, (size_t)q->seq->n_tokens * sizeof(int));
+    out->rows = read_kv(r, q->seq, q->seq->n_cached, &out->n_bytes);
 }
 
 static void free_texts(Text *texts) {
@@ -532,16 +533,17 @@ static Finish keep_logits(Request *q, int token, const float *logits) {
     return token < 2 ? FINISH_EOG : RUNNING;
 }
 
-static void real_request(Request *q, const Plan *p, int i, Text *out) {
+static void real_request(Request *q, Sequence *seq, const Plan *p, int i, Text *out) {
     static const int prompts[] = {3, 40, 66, 17, 31};
     int prompt[80];
-    *q = (Request){.sampling = sampler_defaults(), .sequence_key = (uint64_t)i, .max_new = N_NEW - i, .arg = out};
+    *q = (Request){
+        .seq = seq, .sampling = sampler_defaults(), .sequence_key = (uint64_t)i, .max_new = N_NEW - i, .arg = out};
     q->sampling.greedy = p->greedy;
     q->sampling.repeat_penalty = 1.1f;
     q->emit = keep_logits;
     out->logits = mem_alloc((size_t)N_NEW * 320 * sizeof(float));
     random_tokens(prompt, prompts[i], 320, i == 2 ? 1 : (uint64_t)i); // two begin alike
-    sequence_push(&q->seq, prompt, prompts[i]);
+    sequence_push(q->seq, prompt, prompts[i]);
 }
 
 // Runs the texts, some of them a few steps later than the others; returns how often one was preempted.
@@ -551,12 +553,13 @@ static int run_texts(Rig *r, const Plan *p, const Policy *policy, const Text *fo
         .n_vocab = r->m.c.n_vocab, .max_rows = p->max_rows, .max_out = p->max_rows, .max_seqs = p->n_seqs};
     Scheduler *s = scheduler_new(&r->kv, sampler, shape, policy);
     Request q[TEXTS];
+    Sequence seqs[TEXTS] = {0};
     Foreseen known[TEXTS];
     memset(texts, 0, TEXTS * sizeof *texts);
     int added = 0;
     for (bool any = true; any || added < TEXTS;) {
         if (added < TEXTS) {
-            real_request(&q[added], p, added, &texts[added]);
+            real_request(&q[added], &seqs[added], p, added, &texts[added]);
             if (foreseen) known[added] = (Foreseen){(int *)foreseen[added].tokens, foreseen[added].n_tokens};
             q[added].state = foreseen ? &known[added] : NULL;
             scheduler_add(s, &q[added++]);
@@ -567,13 +570,13 @@ static int run_texts(Rig *r, const Plan *p, const Policy *policy, const Text *fo
         for (int i = 0; i < added; i++) {
             if (q[i].finish == RUNNING || texts[i].rows) continue;
             keep_text(r, &q[i], &texts[i]);
-            kvcache_release(&r->kv, &q[i].seq);
+            kvcache_release(&r->kv, q[i].seq);
         }
     }
     for (int i = 0; i < TEXTS; i++) {
         assert_true(q[i].finish == FINISH_LENGTH || q[i].finish == FINISH_EOG);
         assert_int_equal(q[i].time.n_gaps, q[i].n_new - 1);
-        sequence_free(&q[i].seq);
+        sequence_free(q[i].seq);
         timeline_free(&q[i].time);
     }
     assert_int_equal(r->kv.n_free, r->kv.pool->n_blocks);
@@ -739,21 +742,22 @@ static void real_forks(const Gguf *g, const char *isa, int type_k, int type_v, b
     const Policy policy = forker_policy(&forker, &plain_policy);
     SchedulerShape shape = {.n_vocab = r.m.c.n_vocab, .max_rows = 64, .max_out = 64, .max_seqs = 6};
     Scheduler *s = scheduler_new(&r.kv, sampler, shape, &plain_policy);
-    Request q[2] = {0};
+    Request q[2];
+    Sequence seqs[2] = {0};
     for (int i = 0; i < 2; i++) {
         int prompt[45];
         random_tokens(prompt, 45, 320, (uint64_t)i);
-        q[i] = (Request){.sampling = sampler_defaults(), .max_new = 30, .policy = i ? NULL : &policy};
+        q[i] = (Request){.seq = &seqs[i], .sampling = sampler_defaults(), .max_new = 30, .policy = i ? NULL : &policy};
         q[i].width = i ? 0 : 4;
-        sequence_push(&q[i].seq, prompt, 45);
+        sequence_push(q[i].seq, prompt, 45);
         scheduler_add(s, &q[i]);
     }
     for (Batch *b; scheduler_next(s, &b);) scheduler_take(s, model_forward(&r.m, &r.w, r.kv.pool, b));
     assert_true(look.n == 4 && forker.n_parents > 3);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(q[i].n_new, 30);
-        kvcache_release(&r.kv, &q[i].seq);
-        sequence_free(&q[i].seq);
+        kvcache_release(&r.kv, q[i].seq);
+        sequence_free(q[i].seq);
         timeline_free(&q[i].time);
     }
     assert_int_equal(r.kv.n_free, r.kv.pool->n_blocks);
@@ -821,20 +825,21 @@ static void run_engine(Drafter *d, Foreseen *foreseen, Kept *out) {
     const Policy drafting = d ? drafter_policy(d, e.policy) : (Policy){0};
     for (int i = 0; i < 2; i++) {
         int prompt[50];
-        Request r = {.sampling = sampler_defaults(), .max_new = 60, .policy = d ? &drafting : NULL};
+        Sequence seq = {0};
+        Request r = {.seq = &seq, .sampling = sampler_defaults(), .max_new = 60, .policy = d ? &drafting : NULL};
         r.state = d ? &foreseen[i] : NULL;
         random_tokens(prompt, 50, 320, 1);
-        sequence_push(&r.seq, prompt, 50 - i);
+        sequence_push(r.seq, prompt, 50 - i);
         engine_add(&e, &r);
         engine_run(&e);
-        engine_keep(&e, &r.seq);
-        memcpy(out->tokens[i], r.seq.tokens, (size_t)r.seq.n_tokens * sizeof(int));
+        engine_keep(&e, r.seq);
+        memcpy(out->tokens[i], r.seq->tokens, (size_t)r.seq->n_tokens * sizeof(int));
         out->n_new[i] = r.n_new;
         out->n_reused[i] = r.n_reused;
         out->flops[0] += r.time.prefill_flops;
         out->flops[1] += r.time.decode_flops;
-        kvcache_release(&e.kv, &r.seq);
-        sequence_free(&r.seq);
+        kvcache_release(&e.kv, r.seq);
+        sequence_free(r.seq);
         timeline_free(&r.time);
     }
     engine_close(&e);

@@ -32,6 +32,7 @@ static void open_sharing(Engine *e, const Setup *u) {
 
 typedef struct {
     Request r;
+    Sequence seq; // the request's
     float logits[N_NEW * VOCAB];
     int n, tokens[N_NEW];
 } Run;
@@ -45,15 +46,15 @@ static Finish keep(Request *r, int token, const float *logits) {
 
 // n tokens from a stream that the seed gives, then `own` from another one.
 static void run_start(Run *run, int n, uint64_t seed, int own) {
-    *run = (Run){.r = {.sampling = sampler_defaults(), .max_new = N_NEW, .emit = keep, .arg = run}};
+    *run = (Run){.r = {.seq = &run->seq, .sampling = sampler_defaults(), .max_new = N_NEW, .emit = keep, .arg = run}};
     run->r.sampling.temp = 0;
-    push_random(&run->r.seq, n, seed);
-    push_random(&run->r.seq, own, seed + 1000);
+    push_random(run->r.seq, n, seed);
+    push_random(run->r.seq, own, seed + 1000);
 }
 
 static void commit_all(Engine *e, const Batch *b) {
     for (int seq = 0; seq < b->n_seqs; seq++) {
-        Sequence *s = &scheduler_request(e->sched, seq)->seq;
+        Sequence *s = scheduler_request(e->sched, seq)->seq;
         kvcache_commit(&e->kv, s, s->n_cached);
     }
 }
@@ -75,8 +76,8 @@ static int run_one(Engine *e, Run *run) {
 }
 
 static void run_end(Engine *e, Run *run) {
-    kvcache_release(&e->kv, &run->r.seq);
-    sequence_free(&run->r.seq);
+    kvcache_release(&e->kv, run->r.seq);
+    sequence_free(run->r.seq);
     timeline_free(&run->r.time);
 }
 
@@ -121,7 +122,7 @@ static void hit_in_memory(const Setup *u, int first, int n, int own, int cached)
     run_one(&e, a);
     run_end(&e, a); // its blocks are free, and still known
     run_start(b, n, 5, own);
-    assert_int_equal(kvcache_match_prefix(&e.kv, &b->r.seq), cached);
+    assert_int_equal(kvcache_match_prefix(&e.kv, b->r.seq), cached);
     assert_int_equal(run_one(&e, b), n + own - cached + N_NEW - 1);
     assert_int_equal(b->r.n_reused, cached);
     assert_same(want, b);
@@ -157,12 +158,12 @@ static void test_same_step(void **state) {
         open_sharing(&e, u);
         for (int j = 0; j < 3; j++) {
             run_start(&runs[j], 32, 9, j);
-            assert_int_equal(kvcache_match_prefix(&e.kv, &runs[j].r.seq), 0);
+            assert_int_equal(kvcache_match_prefix(&e.kv, runs[j].r.seq), 0);
             scheduler_add(e.sched, &runs[j].r);
         }
         run_all(&e);
         run_start(&runs[3], 32, 9, 3);
-        assert_true(kvcache_match_prefix(&e.kv, &runs[3].r.seq) > 32 - u->block);
+        assert_true(kvcache_match_prefix(&e.kv, runs[3].r.seq) > 32 - u->block);
         run_one(&e, &runs[3]);
         for (int j = 0; j < 4; j++) {
             run_alone(u, 32, 9, j, want);
@@ -185,11 +186,11 @@ static void test_answer_as_prefix(void **state) {
     run_start(a, 40, 5, 0);
     run_one(&e, a);
     run_start(b, 40, 5, 0);
-    sequence_push(&b->r.seq, a->tokens, N_NEW);
-    push_random(&b->r.seq, 5, 77);
+    sequence_push(b->r.seq, a->tokens, N_NEW);
+    push_random(b->r.seq, 5, 77);
     run_start(want, 0, 0, 0);
-    sequence_push(&want->r.seq, b->r.seq.tokens, b->r.seq.n_tokens);
-    assert_int_equal(kvcache_match_prefix(&e.kv, &b->r.seq), 48); // 40 + 11 slots, in blocks of 16
+    sequence_push(want->r.seq, b->r.seq->tokens, b->r.seq->n_tokens);
+    assert_int_equal(kvcache_match_prefix(&e.kv, b->r.seq), 48); // 40 + 11 slots, in blocks of 16
     run_one(&e, b);
     Engine fresh;
     open_sharing(&fresh, &setups[0]);
@@ -225,7 +226,7 @@ static void hit_on_disk(const Setup *u, int to_block, int n, int own) {
     run_start(x, 96, 5, 0);
     run_one(&a, x);
     KvStore *s = store_of(&a, dir, block);
-    assert_ok(kvstore_save(s, &a.kv, &x->r.seq));
+    assert_ok(kvstore_save(s, &a.kv, x->r.seq));
     kvstore_close(s);
     run_end(&a, x);
     engine_close(&a);
@@ -236,9 +237,9 @@ static void hit_on_disk(const Setup *u, int to_block, int n, int own) {
     open_sharing(&b, &to);
     s = store_of(&b, dir, block);
     run_start(y, n, 5, own);
-    assert_ok(kvstore_load(s, &b.kv, &y->r.seq, INT_MAX));
+    assert_ok(kvstore_load(s, &b.kv, y->r.seq, INT_MAX));
     int cached = int_min(n, n + own - 1) / block * block;
-    assert_int_equal(y->r.seq.n_cached, cached);
+    assert_int_equal(y->r.seq->n_cached, cached);
     assert_int_equal(run_one(&b, y), n + own - cached + N_NEW - 1);
     assert_same(want, y);
     kvstore_close(s);
@@ -276,10 +277,10 @@ static void test_foreign_models(void **state) {
         open_sharing(&e, &others[i]);
         KvStore *s = store_of(&e, dir, 16);
         run_start(run, 40, 5, 0);
-        assert_ok(kvstore_load(s, &e.kv, &run->r.seq, INT_MAX));
-        assert_int_equal(run->r.seq.n_cached, 0);
+        assert_ok(kvstore_load(s, &e.kv, run->r.seq, INT_MAX));
+        assert_int_equal(run->r.seq->n_cached, 0);
         run_one(&e, run);
-        assert_ok(kvstore_save(s, &e.kv, &run->r.seq));
+        assert_ok(kvstore_save(s, &e.kv, run->r.seq));
         assert_int_equal(kvstore_stats(s).n_saved, 48);
         kvstore_close(s);
         run_end(&e, run);
@@ -303,7 +304,7 @@ static void test_fast_kernels(void **state) {
     run_start(a, 96, 5, 3);
     run_one(&e, a);
     run_start(b, 96, 5, 3);
-    assert_int_equal(kvcache_match_prefix(&e.kv, &b->r.seq), 96);
+    assert_int_equal(kvcache_match_prefix(&e.kv, b->r.seq), 96);
     run_one(&e, b);
     double distance = 0, norm = 0;
     for (int i = 0; i < VOCAB; i++) {

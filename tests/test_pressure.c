@@ -31,7 +31,7 @@ static void random_prompt(Pressure *p, Request *r, int most) {
     uint64_t own = (uint64_t)pick(p, 3);
     for (int i = 0; i < n; i++) {
         uint64_t key = i < beginning ? 100 + (uint64_t)family : own;
-        sequence_push(&r->seq, &(int){(int)(mix(key, (uint64_t)i) % VOCAB)}, 1);
+        sequence_push(r->seq, &(int){(int)(mix(key, (uint64_t)i) % VOCAB)}, 1);
     }
 }
 
@@ -77,7 +77,7 @@ static KvShape random_shape(Pressure *p, bool sealed, int max_rows, int max_seqs
 
 static void release_ended(Pressure *p) {
     for (int i = 0; i < p->first[p->n_added]; i++)
-        if (p->r[i].finish != RUNNING) kvcache_release(&p->d.f.kv, &p->r[i].seq);
+        if (p->r[i].finish != RUNNING) kvcache_release(&p->d.f.kv, p->r[i].seq);
 }
 
 static void cancel_one(Pressure *p) {
@@ -98,18 +98,18 @@ static Request *oldest(Pressure *p) {
 static bool step(Pressure *p) {
     bool ran[MOST];
     Request *old = oldest(p);
-    int n = p->first[p->n_added], n_cached = old ? old->seq.n_cached : 0, n_tokens = old ? old->seq.n_tokens : 0;
-    for (int i = 0; i < n; i++) ran[i] = p->r[i].seq.n_blocks > 0;
+    int n = p->first[p->n_added], n_cached = old ? old->seq->n_cached : 0, n_tokens = old ? old->seq->n_tokens : 0;
+    for (int i = 0; i < n; i++) ran[i] = p->r[i].seq->n_blocks > 0;
     if (!device_step(&p->d)) {
         assert_null(old);
         return false;
     }
     if (!old) return true; // the rows of one that was cancelled while they were on their way
-    assert_true(old->finish != RUNNING || old->seq.n_cached >= n_cached);
-    if (old->seq.n_tokens > n_tokens || old->seq.n_cached > n_cached) return true;
+    assert_true(old->finish != RUNNING || old->seq->n_cached >= n_cached);
+    if (old->seq->n_tokens > n_tokens || old->seq->n_cached > n_cached) return true;
     p->n_passed++;
     for (int i = 0; i < n; i++)
-        if (!ran[i] && p->r[i].seq.n_blocks > 0) fail_msg("request %d begins while an older one waits", i);
+        if (!ran[i] && p->r[i].seq->n_blocks > 0) fail_msg("request %d begins while an older one waits", i);
     return true;
 }
 
@@ -131,7 +131,7 @@ static void check_texts(Pressure *p) {
             int want[N_CTX + 1];
             if (p->cancelled[job] && r->finish == FINISH_INTERRUPT) { // as far as it went
                 expected_text(r, r->n_prompt, want);
-                for (int k = 0; k < r->n_new; k++) assert_int_equal(r->seq.tokens[r->n_prompt + k], want[k]);
+                for (int k = 0; k < r->n_new; k++) assert_int_equal(r->seq->tokens[r->n_prompt + k], want[k]);
             } else {
                 assert_int_equal(r->finish, r->max_new < 0 ? FINISH_CONTEXT : FINISH_LENGTH);
                 assert_text(r);

@@ -87,7 +87,7 @@ static void test_prompts_share_a_step(void **state) {
     assert_int_equal(b->n_rows, 12);
     assert_int_equal(b->n_seqs, 3);
     assert_int_equal(b->n_out, 2);
-    for (int i = 0; i < 12; i++) assert_int_equal(b->token[i], r[i / 5].seq.tokens[i % 5]);
+    for (int i = 0; i < 12; i++) assert_int_equal(b->token[i], r[i / 5].seq->tokens[i % 5]);
     scheduler_take(f.s, fake_forward(&f, b));
     assert_int_equal(r[0].finish, FINISH_LENGTH);
     assert_int_equal(r[2].finish, RUNNING);
@@ -164,7 +164,7 @@ static void test_max_new(void **state) {
         assert_int_equal(r.n_new, cases[i].n_new);
         assert_int_equal(n_emitted, cases[i].n_new);
         assert_int_equal(r.finish, cases[i].finish);
-        assert_int_equal(r.seq.n_cached, cases[i].n_new ? r.seq.n_tokens - 1 : r.seq.n_tokens);
+        assert_int_equal(r.seq->n_cached, cases[i].n_new ? r.seq->n_tokens - 1 : r.seq->n_tokens);
         assert_text(&r);
         request_free(&f, &r);
         bench_close(&f);
@@ -193,9 +193,9 @@ static Finish emit_until(Request *r, int token, const float *logits) {
     EmitLog *log = r->arg;
     float want[VOCAB];
     uint64_t hash = 0;
-    assert_int_equal(r->seq.tokens[r->seq.n_tokens - 1], token); // appended before
+    assert_int_equal(r->seq->tokens[r->seq->n_tokens - 1], token); // appended before
     assert_int_equal(r->n_new, ++log->n);
-    for (int i = 0; i < r->seq.n_tokens - 1; i++) hash = mix(hash, (uint64_t)r->seq.tokens[i]);
+    for (int i = 0; i < r->seq->n_tokens - 1; i++) hash = mix(hash, (uint64_t)r->seq->tokens[i]);
     logits_of(hash, want);
     assert_memory_equal(logits, want, sizeof want); // the raw ones, of its own row
     return log->n == log->stop_after ? log->verdict : RUNNING;
@@ -240,7 +240,7 @@ static void test_no_finite_logit(void **state) {
     scheduler_take(f.s, logits);
     assert_int_equal(r.finish, FINISH_BROKEN);
     assert_int_equal(r.n_new, 0);
-    assert_int_equal(r.seq.n_tokens, 3);
+    assert_int_equal(r.seq->n_tokens, 3);
     run_all(&f);
     assert_text(&other);
     request_free(&f, &r);
@@ -267,7 +267,7 @@ static void test_interrupt(void **state) {
         assert_false(scheduler_next(f.s, &b));
         for (int i = 0; i < 3; i++) {
             assert_int_equal(r[i].finish, FINISH_INTERRUPT);
-            assert_int_equal(r[i].seq.n_tokens, 12 + r[i].n_new); // what there is stays usable
+            assert_int_equal(r[i].seq->n_tokens, 12 + r[i].n_new); // what there is stays usable
             request_free(&f, &r[i]);
         }
         Request next;
@@ -303,7 +303,7 @@ static void test_reused_prefix(void **state) {
     scheduler_add(f.s, &r);
     run_all(&f);
     assert_text(&r);
-    for (int i = 0; i < 3; i++) sequence_push(&r.seq, &i, 1);
+    for (int i = 0; i < 3; i++) sequence_push(r.seq, &i, 1);
     scheduler_add(f.s, &r);
     assert_int_equal(r.n_prompt, 27);
     assert_int_equal(r.n_reused, 23); // all but the last token of the first turn
@@ -315,7 +315,7 @@ static void test_reused_prefix(void **state) {
     run_all(&f);
     int want[N_CTX];
     assert_int_equal(expected_text(&r, 27, want), 4);
-    assert_memory_equal(r.seq.tokens + 27, want, 4 * sizeof(int));
+    assert_memory_equal(r.seq->tokens + 27, want, 4 * sizeof(int));
     request_free(&f, &r);
     bench_close(&f);
 }
@@ -331,8 +331,8 @@ static void test_forked_requests(void **state) {
         run_all(&f);
         for (int i = 0; i < 4; i++) {
             request_new(&child[i], 0, 15, 10 + (uint64_t)i);
-            kvcache_fork(&f.kv, &parent.seq, &child[i].seq);
-            sequence_push(&child[i].seq, &i, 1);
+            kvcache_fork(&f.kv, parent.seq, child[i].seq);
+            sequence_push(child[i].seq, &i, 1);
             scheduler_add(f.s, &child[i]);
         }
         run_all(&f);
@@ -366,7 +366,7 @@ static void test_fetched_slots(void **state) {
         int n_steps = 0;
         for (; r[2].time.begun == 0; n_steps++) {
             assert_true(scheduler_next(f.s, &b));
-            assert_in_range(r[2].seq.n_cached, 0, n_others ? 16 * (n_steps + 1) : 56);
+            assert_in_range(r[2].seq->n_cached, 0, n_others ? 16 * (n_steps + 1) : 56);
             scheduler_take(f.s, fake_forward(&f, b));
             for (int i = 0; i < n_others; i++) assert_int_equal(r[i].n_new, n_steps + 2);
         }
@@ -388,7 +388,7 @@ static void run_and_release(Bench *f, Request *r, int n) {
     for (Batch *b; scheduler_next(f->s, &b);) {
         scheduler_take(f->s, fake_forward(f, b));
         for (int i = 0; i < n; i++)
-            if (r[i].finish != RUNNING) kvcache_release(&f->kv, &r[i].seq);
+            if (r[i].finish != RUNNING) kvcache_release(&f->kv, r[i].seq);
         if (f->n_steps > 5000) fail_msg("no end after %d steps", f->n_steps);
     }
 }
@@ -441,7 +441,7 @@ static void test_full_pool_ends(void **state) {
                 int want[N_CTX + 1], n = expected_text(&r[i], 8, want);
                 assert_true(r[i].finish == FINISH_LENGTH || r[i].finish == FINISH_CONTEXT);
                 assert_int_equal(r[i].finish == FINISH_LENGTH, r[i].n_new == n);
-                assert_memory_equal(r[i].seq.tokens + 8, want, (size_t)r[i].n_new * sizeof(int));
+                assert_memory_equal(r[i].seq->tokens + 8, want, (size_t)r[i].n_new * sizeof(int));
                 request_free(&f, &r[i]);
             }
             assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
@@ -553,7 +553,7 @@ static void test_cancel(void **state) {
         Finish before = r[1].finish;
         scheduler_cancel(f.s, &r[1]);
         assert_int_equal(r[1].finish, before == RUNNING ? FINISH_INTERRUPT : before);
-        kvcache_release(&f.kv, &r[1].seq);
+        kvcache_release(&f.kv, r[1].seq);
         run_all(&f);
         assert_text(&r[0]);
         assert_text(&r[2]);
@@ -572,7 +572,7 @@ static void test_shared_prefix_is_computed_once(void **state) {
         bench_open_shared(&f, 8, 0, max_rows, 8, true);
         for (int i = 0; i < 6; i++) {
             request_new(&r[i], 40, 3, 1);
-            for (int k = 0; k < 5; k++) sequence_push(&r[i].seq, &(int){(i + k) % VOCAB}, 1);
+            for (int k = 0; k < 5; k++) sequence_push(r[i].seq, &(int){(i + k) % VOCAB}, 1);
             r[i].sequence_key = (uint64_t)i;
             scheduler_add(f.s, &r[i]);
         }
@@ -663,8 +663,8 @@ static void test_nobody_is_passed_over(void **state) {
         if (f.n_steps == 1) scheduler_add(f.s, &large);
         else if (added < SMALL) scheduler_add(f.s, &r[added++]);
         for (int i = 0; i < added; i++)
-            if (r[i].finish != RUNNING) kvcache_release(&f.kv, &r[i].seq);
-        if (large.finish != RUNNING) kvcache_release(&f.kv, &large.seq);
+            if (r[i].finish != RUNNING) kvcache_release(&f.kv, r[i].seq);
+        if (large.finish != RUNNING) kvcache_release(&f.kv, large.seq);
         if (large.finish == RUNNING)
             for (int i = ended_before = 0; i < added; i++) ended_before += r[i].finish != RUNNING;
     }
@@ -740,7 +740,7 @@ static void test_preemption_changes_nothing(void **state) {
             if (!any) continue;
             scheduler_take(f.s, fake_forward(&f, b));
             for (int i = 0; i < added; i++)
-                if (r[i].finish != RUNNING) kvcache_release(&f.kv, &r[i].seq);
+                if (r[i].finish != RUNNING) kvcache_release(&f.kv, r[i].seq);
             if (f.n_steps > 50000) fail_msg("no end");
         }
         preempted += scheduler_preemptions(f.s);
@@ -769,7 +769,7 @@ static void assert_stopped_text(const Request *r, int stop) {
     while (end < n && want[end] != stop) end++;
     assert_int_equal(r->n_new, int_min(end + 1, n));
     assert_int_equal(r->finish, end < n ? FINISH_STOP : FINISH_LENGTH);
-    assert_memory_equal(r->seq.tokens + r->n_prompt, want, (size_t)r->n_new * sizeof *want);
+    assert_memory_equal(r->seq->tokens + r->n_prompt, want, (size_t)r->n_new * sizeof *want);
 }
 
 // Random requests in small pools that are drawn for a step ahead: each ends where it would, gives its blocks back at
@@ -800,7 +800,7 @@ static void test_tokens_ahead(void **state) {
             if (added < MANY && test_random(&random) % 16 == 0) scheduler_add(d.f.s, &r[added++]);
             any = device_step(&d);
             for (int i = 0; i < added; i++)
-                if (r[i].finish != RUNNING) kvcache_release(&d.f.kv, &r[i].seq);
+                if (r[i].finish != RUNNING) kvcache_release(&d.f.kv, r[i].seq);
             if (d.f.n_steps > 50000) fail_msg("no end");
         }
         assert_int_equal(d.n_told, d.n_drawn);
@@ -830,7 +830,7 @@ static void test_ends_while_ahead(void **state) {
     for (int i = 0; i < 5; i++) assert_true(device_step(&d));
     assert_true(d.begun);
     scheduler_cancel(d.f.s, &r[0]);
-    kvcache_release(&d.f.kv, &r[0].seq);
+    kvcache_release(&d.f.kv, r[0].seq);
     assert_true(device_step(&d));
     assert_null(scheduler_request(d.f.s, 0));
     assert_int_equal(r[0].n_new, 5);

@@ -119,12 +119,12 @@ typedef struct {
     int n_parents;
 } Forker;
 
-static inline Sequence *fork_of(Request *r, int i) { return i ? &r->more[i - 1] : &r->seq; }
+static inline Sequence *fork_of(Request *r, int i) { return i ? &r->more[i - 1] : r->seq; }
 
 static inline void forker_begin(Forker *f, Scheduler *s, Request *r) {
     r->more = mem_alloc((size_t)(f->n - 1) * sizeof *r->more + 1);
     r->n_more = f->n - 1;
-    for (int i = 1; i < f->n; i++) kvcache_fork(scheduler_kv(s), &r->seq, fork_of(r, i));
+    for (int i = 1; i < f->n; i++) kvcache_fork(scheduler_kv(s), r->seq, fork_of(r, i));
 }
 
 static inline void forker_change_parent(Forker *f, Scheduler *s, Request *r) {
@@ -143,7 +143,7 @@ static inline void forker_end_text(Forker *f, Scheduler *s, SeqRows *rows) {
     int n = r->max_new, *text = mem_alloc((size_t)n * sizeof *text);
     if (f->last) f->last(f->arg, s, r);
     memcpy(text, fork_of(r, f->n - 1)->tokens + r->n_prompt, (size_t)n * sizeof *text);
-    kvcache_truncate(scheduler_kv(s), &r->seq, r->n_prompt);
+    kvcache_truncate(scheduler_kv(s), r->seq, r->n_prompt);
     for (int i = 0; i < n && scheduler_emit(s, rows, text[i], NULL); i++) {
     }
     free(text);
@@ -152,7 +152,7 @@ static inline void forker_end_text(Forker *f, Scheduler *s, SeqRows *rows) {
 static inline void forker_accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
     Forker *f = p->arg;
     Request *r = rows->request;
-    bool first = r->n_more == 0 && r->seq.n_tokens == r->n_prompt;
+    bool first = r->n_more == 0 && r->seq->n_tokens == r->n_prompt;
     assert_int_equal(n, first ? 1 : f->n);
     for (int i = 0; i < n; i++) assert_true(rows[i].seq == fork_of(r, i) && rows[i].n_out == 1 && rows[i].n_known > 0);
     if (first) forker_begin(f, s, r);
@@ -163,7 +163,7 @@ static inline void forker_accept(const Policy *p, Scheduler *s, SeqRows *rows, i
                                    (uint64_t)i, (uint64_t)q->n_tokens);
         sequence_push(q, &token, 1);
     }
-    if (r->seq.n_tokens == r->n_prompt + r->max_new) forker_end_text(f, s, rows);
+    if (r->seq->n_tokens == r->n_prompt + r->max_new) forker_end_text(f, s, rows);
     else forker_change_parent(f, s, r);
 }
 

@@ -132,7 +132,7 @@ static inline void check_sequence(const Bench *f, const Batch *b, int seq, int r
     }
     if (!pending) assert_int_equal(rows->n_known + rows->n_draft, n);
     if (rows->room_out > 0) return; // a policy has chosen
-    assert_int_equal(n_out, b->pos[last] == r->seq.n_tokens - !pending && r->max_new != 0);
+    assert_int_equal(n_out, b->pos[last] == r->seq->n_tokens - !pending && r->max_new != 0);
     if (n_out) assert_int_equal(b->out_row[out], last);
 }
 
@@ -248,19 +248,22 @@ static inline void run_all(Bench *f) {
 
 // ---- requests, and what they should give ----------------------------------------------------------------------------
 
+// With a sequence of its own; both end in request_free.
 static inline void request_new(Request *r, int n_prompt, int max_new, uint64_t key) {
     memset(r, 0, sizeof *r);
+    r->seq = mem_alloc(sizeof *r->seq);
     r->sampling = sampler_defaults();
     r->sampling.seed = 9;
     r->sampling.repeat_penalty = 1.1f; // the history matters too
     r->sequence_key = key;
     r->max_new = max_new;
-    for (int i = 0; i < n_prompt; i++) sequence_push(&r->seq, &(int){(int)(mix(key, (uint64_t)i) % VOCAB)}, 1);
+    for (int i = 0; i < n_prompt; i++) sequence_push(r->seq, &(int){(int)(mix(key, (uint64_t)i) % VOCAB)}, 1);
 }
 
 static inline void request_free(Bench *f, Request *r) {
-    kvcache_release(&f->kv, &r->seq);
-    sequence_free(&r->seq);
+    kvcache_release(&f->kv, r->seq);
+    sequence_free(r->seq);
+    free(r->seq);
     timeline_free(&r->time);
 }
 
@@ -270,7 +273,7 @@ static inline int expected_text(const Request *r, int n_prompt, int *out) {
     float logits[VOCAB];
     int n = 0, history[N_CTX + 1];
     uint64_t hash = 0;
-    for (int i = 0; i < n_prompt; i++) hash = mix(hash, (uint64_t)(history[i] = r->seq.tokens[i]));
+    for (int i = 0; i < n_prompt; i++) hash = mix(hash, (uint64_t)(history[i] = r->seq->tokens[i]));
     while ((r->max_new < 0 || n < r->max_new) && n_prompt + n <= N_CTX) {
         logits_of(hash, logits);
         out[n] = history[n_prompt + n] =
@@ -284,9 +287,9 @@ static inline int expected_text(const Request *r, int n_prompt, int *out) {
 static inline void assert_text(const Request *r) {
     int want[N_CTX + 1], n = expected_text(r, r->n_prompt, want);
     assert_int_equal(r->n_new, n);
-    assert_int_equal(r->seq.n_tokens, r->n_prompt + n);
+    assert_int_equal(r->seq->n_tokens, r->n_prompt + n);
     for (int i = 0; i < n; i++)
-        if (r->seq.tokens[r->n_prompt + i] != want[i])
+        if (r->seq->tokens[r->n_prompt + i] != want[i])
             fail_msg("request %d: token %d differs", (int)r->sequence_key, i);
     assert_int_equal(r->time.n_gaps, n > 1 ? n - 1 : 0);
 }
@@ -300,7 +303,7 @@ typedef struct {
 static inline bool fetch_from_shelf(const Policy *p, Request *r, int most) {
     const Shelf *shelf = p->arg;
     KvCache *kv = &shelf->f->kv;
-    Sequence *q = &r->seq;
+    Sequence *q = r->seq;
     int size = kv->pool->block, had = q->n_cached;
     assert_int_equal(kv->n_copies, 0); // one that is still to be made could overwrite what comes
     while (had % size == 0 && q->n_cached - had < most && q->n_cached + size < q->n_tokens &&
