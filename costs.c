@@ -110,7 +110,7 @@ Cost costs_rows(const Model *m, const KvShape *kv, int first, int n_rows, int n_
     int n_last = model_last_rows(m, kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v), n_rows, n_out);
     Cost c = cost_linear(m, n_rows, n_last, n_out);
     if (n_rows <= 0) return c;
-    double slot_bytes = (double)kvcache_bytes_per_slot(kv) / kv->n_layers;
+    double slot_bytes = (double)kvshape_bytes_per_slot(kv) / kv->n_layers;
     c.bytes += slot_bytes * m->c.n_layers * n_rows;
     for (int part = 0; part < 2; part++) { // all rows in the layers but the last, then the last n_last in that
         Range layers = part == 0 ? (Range){0, m->c.n_layers - 1} : (Range){m->c.n_layers - 1, m->c.n_layers};

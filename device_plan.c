@@ -86,7 +86,7 @@ static size_t need(DevicePlan *p, const Model *m, const KvShape *s, int max_rows
     p->weights = cuda_ends_bytes(&m->ends, n == n_all);
     for (int i = n_all - n; i < n_all; i++) p->weights += cuda_layer_bytes(&m->layers[i]);
     p->scratch = cuda_scratch_bytes(&w, &m->layers[n_all - 1], &pinned);
-    p->kv = kvcache_bytes(s) == SIZE_MAX ? SIZE_MAX : kvcache_bytes(s) - kvcache_host_bytes(&on);
+    p->kv = kvshape_bytes(s) == SIZE_MAX ? SIZE_MAX : kvshape_bytes(s) - kvshape_host_bytes(&on);
     return size_add(p->weights + p->scratch + RESERVE, p->kv, &all) ? all : SIZE_MAX;
 }
 

@@ -163,12 +163,12 @@ void engine_budget(const Model *m, const KvShape *s, size_t scratch, Buf *out) {
     char a[24], b[24];
     size_t available = memory_available();
     buf_printf(out, "  weights    %9s  %d layers\n", size_text((double)model_weight_bytes(m), a), m->c.n_layers);
-    buf_printf(out, "  KV cache   %9s  %d x %d slots of %s (%s, %s)\n", size_text((double)kvcache_bytes(s), a),
+    buf_printf(out, "  KV cache   %9s  %d x %d slots of %s (%s, %s)\n", size_text((double)kvshape_bytes(s), a),
                s->n_blocks ? s->n_blocks : s->n_seqs, s->n_blocks ? s->block : s->n_ctx,
-               size_text((double)kvcache_bytes_per_growth(s), b), type_name(s->type_k), type_name(s->type_v));
-    if (kvcache_bytes_per_growth(s) < kvcache_bytes_per_slot(s))
+               size_text((double)kvshape_bytes_per_growth(s), b), type_name(s->type_k), type_name(s->type_v));
+    if (kvshape_bytes_per_growth(s) < kvshape_bytes_per_slot(s))
         buf_printf(out, "  of it      %9s  %d x %d slots of the %d layers that see %d\n",
-                   size_text((double)kvcache_fixed_bytes(s), a), s->n_partners, s->block, s->n_windowed, s->window);
+                   size_text((double)kvshape_fixed_bytes(s), a), s->n_partners, s->block, s->n_windowed, s->window);
     buf_printf(out, "  scratch    %9s\n", size_text((double)scratch, a));
     buf_printf(out, "  available  %9s\n", available == SIZE_MAX ? "unknown" : size_text((double)available, a));
 }
@@ -184,9 +184,9 @@ static size_t less(size_t a, size_t b) { return a > b ? a - b : 0; }
 // The largest context whose KV cache keeps within `limit` bytes of the host's memory and --kv-mem bytes in all; of
 // a pool, that of one sequence.
 static int context_within(const KvShape *s, size_t limit, size_t kv_mem) {
-    size_t growth = kvcache_bytes_per_growth(s), slot = kvcache_host_bytes_per_growth(s);
-    size_t bytes = slot ? less(limit, kvcache_fixed_bytes(s)) / slot : SIZE_MAX;
-    size_t all = kv_mem && growth ? less(kv_mem, kvcache_fixed_bytes(s)) / growth : SIZE_MAX;
+    size_t growth = kvshape_bytes_per_growth(s), slot = kvshape_host_bytes_per_growth(s);
+    size_t bytes = slot ? less(limit, kvshape_fixed_bytes(s)) / slot : SIZE_MAX;
+    size_t all = kv_mem && growth ? less(kv_mem, kvshape_fixed_bytes(s)) / growth : SIZE_MAX;
     size_t slots = (bytes < all ? bytes : all) / (size_t)(s->n_blocks ? 1 : s->n_seqs);
     if (s->block) slots = slots / (size_t)s->block * (size_t)s->block;
     return slots < 1 << 30 ? (int)slots : (1 << 30) - 1;
@@ -212,7 +212,7 @@ static Status too_large(const Engine *e, const Options *o, size_t limit) {
     bool wide = s->type_k == TYPE_F32 || s->type_v == TYPE_F32;
     bool dense = !kv_is_sealed(s->type_k) || !kv_is_sealed(s->type_v);
     Status st = status_error(QUILL_MEMORY, "-c %d: the KV cache needs %s, %s can be had%s; try %s or %s", s->n_ctx,
-                             size_text((double)kvcache_bytes(s), need), size_text((double)limit, have),
+                             size_text((double)kvshape_bytes(s), need), size_text((double)limit, have),
                              o->kv_mem ? " within --kv-mem" : "", smaller,
                              o->kv_mem ? "a larger --kv-mem"
                              : wide    ? "-ctk f16 -ctv f16"
@@ -225,7 +225,7 @@ static Status too_large(const Engine *e, const Options *o, size_t limit) {
 static Status check_lock(const Engine *e) {
     char need[24], have[24];
     size_t all, available = memory_available();
-    bool fits = size_add(gguf_file_bytes(e->gguf), kvcache_host_bytes(&e->shape), &all) &&
+    bool fits = size_add(gguf_file_bytes(e->gguf), kvshape_host_bytes(&e->shape), &all) &&
                 size_add(all, e->scratch, &all) && all <= available;
     if (fits) return OK;
     return with_budget(e, status_error(QUILL_MEMORY,
@@ -242,15 +242,15 @@ int engine_kv_type(const Model *m, int asked) {
 
 // How many blocks layers with a window need: those of all windows, where that is fewer than there are.
 static void plan_partners(KvShape *s, int rows) {
-    s->n_partners = s->n_windowed > 0 && !s->keep ? kvcache_partners_needed(s, rows) : 0;
+    s->n_partners = s->n_windowed > 0 && !s->keep ? kvshape_partners_needed(s, rows) : 0;
 }
 
 // Whether as many sequences as s has may run at once within so many bytes. They all have pages for their open groups
 // (sealed types), blocks for their windows, and a context each; or pages and windows take no more than half and leave
 // the context that was asked for.
 static bool width_fits(const KvShape *s, size_t limit, size_t n_blocks, bool asked) {
-    size_t fixed = kvcache_fixed_bytes(s), rest = less(limit, fixed);
-    size_t context_bytes = n_blocks * (size_t)s->block * kvcache_bytes_per_growth(s);
+    size_t fixed = kvshape_fixed_bytes(s), rest = less(limit, fixed);
+    size_t context_bytes = n_blocks * (size_t)s->block * kvshape_bytes_per_growth(s);
     if (fixed == 0 || context_bytes == 0 || rest / context_bytes >= (size_t)s->n_seqs) return true;
     return fixed <= limit / 2 && (!asked || rest >= context_bytes);
 }
@@ -259,7 +259,7 @@ static bool width_fits(const KvShape *s, size_t limit, size_t n_blocks, bool ask
 // Half of what is free stays free: a pool's blocks are kept for those who begin alike, so that in time it is used up.
 static Status plan_pool(Engine *e, const Options *o, size_t limit, bool asked, int rows) {
     KvShape *s = &e->shape;
-    size_t one = ((size_t)s->n_ctx - 1) / (size_t)s->block + 1, slot = kvcache_bytes_per_slot(s);
+    size_t one = ((size_t)s->n_ctx - 1) / (size_t)s->block + 1, slot = kvshape_bytes_per_slot(s);
     int wished = s->n_seqs;
     size_t room = o->kv_mem || limit == SIZE_MAX ? limit : limit / 2, blocks = room / (slot * (size_t)s->block);
     s->n_blocks = blocks < 1 ? 1 : blocks < INT_MAX ? (int)blocks : INT_MAX; // there are no more pages
@@ -269,8 +269,8 @@ static Status plan_pool(Engine *e, const Options *o, size_t limit, bool asked, i
         plan_partners(s, rows);
     }
     if (s->n_seqs < wished) note(o, "-np %d: memory has room for %d at once", wished, s->n_seqs);
-    size_t block_bytes = kvcache_bytes_per_growth(s) * (size_t)s->block;
-    size_t most = block_bytes ? less(limit, kvcache_fixed_bytes(s)) / block_bytes : SIZE_MAX;
+    size_t block_bytes = kvshape_bytes_per_growth(s) * (size_t)s->block;
+    size_t most = block_bytes ? less(limit, kvshape_fixed_bytes(s)) / block_bytes : SIZE_MAX;
     if (!o->kv_mem && limit != SIZE_MAX && most > one) most = most / 2 > one ? most / 2 : one;
     if (most < one && (asked || most < 1)) {
         s->n_blocks = (int)one;
@@ -337,7 +337,7 @@ static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *r
     if (!asked && limit != SIZE_MAX) limit -= weights < limit / 2 ? weights : limit / 2;
     if (needs.pooled) return plan_pool(e, o, o->kv_mem && o->kv_mem < limit ? o->kv_mem : limit, asked, *rows);
     bool countable = s->n_ctx < 1 << 30 && (size_t)s->n_ctx * (size_t)s->n_seqs < 1 << 30;
-    if (countable && kvcache_host_bytes(s) <= limit && (!o->kv_mem || kvcache_bytes(s) <= o->kv_mem)) return OK;
+    if (countable && kvshape_host_bytes(s) <= limit && (!o->kv_mem || kvshape_bytes(s) <= o->kv_mem)) return OK;
     int fits = context_within(s, limit, o->kv_mem);
     if (asked || fits < 1) return too_large(e, o, limit);
     note(o, "a context of %d fits, of the model's %d; -c chooses another", fits, s->n_ctx);
@@ -448,7 +448,7 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     warn_beyond_training(o, int_max(1, e->model.c.n_ctx_train));
     if (o->dry_run) return OK;
     e->settle =
-        (Settle){.gguf = e->gguf, .pool = e->pool, .spare = kvcache_host_bytes(&e->shape)}; // comes as it is written
+        (Settle){.gguf = e->gguf, .pool = e->pool, .spare = kvshape_host_bytes(&e->shape)}; // comes as it is written
     if (o->mlock) TRY(check_lock(e));
     if (o->check_tensors) TRY(model_check_tensors(&e->model));
     TRY(device_plan_load(&e->devices, &e->model, e->pool, o->quiet));

@@ -8,117 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- sizes ----------------------------------------------------------------------------------------------------------
-
-static int block_slots(const KvShape *s) { return s->block > 0 ? s->block : s->n_ctx; }
-
-static int block_count(const KvShape *s) {
-    if (s->n_blocks > 0) return s->n_blocks;
-    int block = block_slots(s);
-    return (int)(((int64_t)s->n_ctx + block - 1) / block * s->n_seqs);
-}
-
-static int kind_layers(const KvShape *s, int kind) {
-    return kind == KV_WINDOW ? s->n_windowed : s->n_layers - s->n_windowed;
-}
-
-static int kind_device_layers(const KvShape *s, int kind) {
-    return kind == KV_WINDOW ? s->n_windowed_device : s->n_device - s->n_windowed_device;
-}
-
-static bool few_partners(const KvShape *s) { return s->n_partners > 0 && !s->keep; }
-
-static int kind_blocks(const KvShape *s, int kind) {
-    return kind == KV_WINDOW && few_partners(s) ? int_min(s->n_partners, block_count(s)) : block_count(s);
-}
-
-// Blocks of KV_WINDOW that one sequence needs at most. The window and the step's rows may each begin and end inside a
-// block; a sealed group is read as a whole.
-static int64_t partners_of_one(int window, int block) { return ((int64_t)window + SEAL + block - 1) / block + 3; }
-
-int kvcache_partners_needed(const KvShape *s, int step_rows) {
-    int size = block_slots(s);
-    int64_t n = s->n_seqs * partners_of_one(s->window, size) + (step_rows + size - 1) / size;
-    return n < block_count(s) ? (int)n : block_count(s);
-}
-
 int kvcache_most_sequences(const KvCache *kv, int step_rows) {
     int size = kv->pool->block, n = kv->pool[KV_WINDOW].n_blocks;
     if (!kv->partner || n == kv->pool->n_blocks) return INT_MAX;
-    return int_max(1, (int)((n - (step_rows + size - 1) / size) / partners_of_one(kv->window, size)));
-}
-
-// Of n_layers layers of a kind.
-static size_t plane_bytes(const KvShape *s, int kind, int n_layers, int type) {
-    size_t n = kv_slot_bytes(type, s->head_dim);
-    int factors[] = {n_layers, kind_blocks(s, kind), s->n_kv_heads, block_slots(s)};
-    for (size_t i = 0; i < ARRAY_LEN(factors); i++)
-        if (!size_mul(n, (size_t)factors[i], &n)) return SIZE_MAX;
-    return n;
-}
-
-// A page a sequence, and a second one for some whose step goes from one group to another.
-static int tail_count(const KvShape *s) {
-    if (!kv_is_sealed(s->type_k) && !kv_is_sealed(s->type_v)) return 0;
-    int n_seqs = int_max(1, s->n_seqs);
-    return int_min(block_count(s), n_seqs + int_min(n_seqs, 16));
-}
-
-// Of one plane's pages in n_layers layers.
-static size_t tail_plane_bytes(const KvShape *s, int n_layers, int type) {
-    return kv_is_sealed(type) ? (size_t)tail_count(s) * (size_t)n_layers * (size_t)s->n_kv_heads * SEAL *
-                                    (size_t)s->head_dim * sizeof(float)
-                              : 0;
-}
-
-// All of n_layers layers of a kind.
-static size_t kind_bytes(const KvShape *s, int kind, int n_layers) {
-    size_t n, k = plane_bytes(s, kind, n_layers, s->type_k), v = plane_bytes(s, kind, n_layers, s->type_v);
-    size_t tails = tail_plane_bytes(s, n_layers, s->type_k) + tail_plane_bytes(s, n_layers, s->type_v);
-    return size_add(k, v, &n) && size_add(n, tails, &n) ? n : SIZE_MAX;
-}
-
-size_t kvcache_bytes(const KvShape *s) {
-    size_t n, full = kind_bytes(s, KV_FULL, kind_layers(s, KV_FULL));
-    return size_add(full, kind_bytes(s, KV_WINDOW, kind_layers(s, KV_WINDOW)), &n) ? n : SIZE_MAX;
-}
-
-size_t kvcache_host_bytes(const KvShape *s) {
-    if (kvcache_bytes(s) == SIZE_MAX) return SIZE_MAX;
-    size_t n = 0;
-    for (int kind = 0; kind < KV_KINDS; kind++)
-        n += kind_bytes(s, kind, kind_layers(s, kind) - kind_device_layers(s, kind));
-    return n;
-}
-
-static size_t slot_bytes(const KvShape *s, int n_layers) {
-    return (kv_slot_bytes(s->type_k, s->head_dim) + kv_slot_bytes(s->type_v, s->head_dim)) * (size_t)n_layers *
-           (size_t)s->n_kv_heads;
-}
-
-size_t kvcache_bytes_per_slot(const KvShape *s) { return slot_bytes(s, s->n_layers); }
-
-size_t kvcache_fixed_bytes(const KvShape *s) {
-    size_t tails = tail_plane_bytes(s, s->n_layers, s->type_k) + tail_plane_bytes(s, s->n_layers, s->type_v);
-    size_t blocks = (size_t)kind_blocks(s, KV_WINDOW) * (size_t)block_slots(s);
-    return tails + (few_partners(s) ? slot_bytes(s, s->n_windowed) * blocks : 0);
-}
-
-size_t kvcache_bytes_per_growth(const KvShape *s) {
-    return slot_bytes(s, few_partners(s) ? kind_layers(s, KV_FULL) : s->n_layers);
-}
-
-size_t kvcache_host_bytes_per_growth(const KvShape *s) {
-    int n_full = kind_layers(s, KV_FULL) - kind_device_layers(s, KV_FULL);
-    return slot_bytes(s, few_partners(s) ? n_full : s->n_layers - s->n_device);
+    return int_max(1, (int)((n - (step_rows + size - 1) / size) / kvshape_partners_of_one(kv->window, size)));
 }
 
 // ---- tail pages -----------------------------------------------------------------------------------------------------
 
+// Of one plane's tail pages that are in the host's memory.
+static size_t tail_bytes(const KvPool *pool) {
+    return kv_tail_index(pool, pool->n_layers - pool->n_device, 0, 0, 0) * sizeof(float);
+}
+
 // The host's pages of a kind; false: there is no room for them.
-static bool new_tails(KvPool *pool, const KvShape *s) {
-    int n_host = pool->n_layers - pool->n_device;
-    size_t k = tail_plane_bytes(s, n_host, s->type_k), v = tail_plane_bytes(s, n_host, s->type_v);
+static bool new_tails(KvPool *pool) {
+    size_t n = tail_bytes(pool), k = kv_is_sealed(pool->type_k) ? n : 0, v = kv_is_sealed(pool->type_v) ? n : 0;
     if (k && !(pool->tail_k = pages_alloc(k, false))) return false;
     return !v || (pool->tail_v = pages_alloc(v, false));
 }
@@ -138,9 +43,8 @@ static void new_tail_tables(KvCache *kv) {
 }
 
 static void free_tails(KvPool *pool) {
-    size_t n = kv_tail_index(pool, pool->n_layers - pool->n_device, 0, 0, 0) * sizeof(float);
-    pages_free(pool->tail_k, n);
-    pages_free(pool->tail_v, n);
+    pages_free(pool->tail_k, tail_bytes(pool));
+    pages_free(pool->tail_v, tail_bytes(pool));
     free(pool->tail_of);
 }
 
@@ -298,7 +202,7 @@ static void new_index(KvCache *kv) {
 
 // The planes of a pool, the host's and the device's, each for its layers. After a failure some may be there: kv_free.
 static Status new_planes(KvPool *pool, const KvShape *s) {
-    bool host = pool->n_device < pool->n_layers, countable = kvcache_bytes(s) != SIZE_MAX;
+    bool host = pool->n_device < pool->n_layers, countable = kvshape_bytes(s) != SIZE_MAX;
     if (host && countable) {
         // Huge pages for small blocks alone: a contiguous block is touched a little in each head's part of each layer,
         // and a huge page for each of these would commit most of a long context at the first token.
@@ -306,35 +210,17 @@ static Status new_planes(KvPool *pool, const KvShape *s) {
         pool->k = pages_alloc(pool->bytes_k, huge);
         pool->v = pages_alloc(pool->bytes_v, huge);
     }
-    if (!countable || (host && (!pool->k || !pool->v || !new_tails(pool, s))))
+    if (!countable || (host && (!pool->k || !pool->v || !new_tails(pool))))
         return status_error(QUILL_MEMORY,
                             "KV cache: %zu bytes for %d slots were refused by the system; try a smaller -c",
-                            kvcache_bytes(s), s->n_ctx);
+                            kvshape_bytes(s), s->n_ctx);
     return pool->n_device > 0 ? s->be->memory->kv_new(pool) : OK;
-}
-
-static KvPool pool_of(const KvShape *s, int kind) {
-    int n_host = kind_layers(s, kind) - kind_device_layers(s, kind);
-    return (KvPool){.kind = kind,
-                    .n_layers = kind_layers(s, kind),
-                    .n_blocks = kind_blocks(s, kind),
-                    .n_kv_heads = s->n_kv_heads,
-                    .block = block_slots(s),
-                    .head_dim = s->head_dim,
-                    .type_k = s->type_k,
-                    .type_v = s->type_v,
-                    .rotate = s->rotate,
-                    .n_tails = tail_count(s),
-                    .bytes_k = plane_bytes(s, kind, n_host, s->type_k),
-                    .bytes_v = plane_bytes(s, kind, n_host, s->type_v),
-                    .n_device = kind_device_layers(s, kind),
-                    .be = s->be};
 }
 
 Status kvcache_new(KvCache *kv, const KvShape *s) {
     *kv = (KvCache){.max_slots = s->n_ctx, .window = s->window, .keep = s->keep};
-    int n = block_count(s);
-    for (int kind = 0; kind < KV_KINDS; kind++) kv->pool[kind] = pool_of(s, kind);
+    for (int kind = 0; kind < KV_KINDS; kind++) kv->pool[kind] = kvshape_pool(s, kind);
+    int n = kv->pool->n_blocks;
     for (int kind = 0; kind < KV_KINDS; kind++) {
         Status st = new_planes(&kv->pool[kind], s);
         if (!st.code) continue;

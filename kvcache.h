@@ -1,8 +1,8 @@
 // kvcache.h: which block holds which slots of which sequence.
 //
 // One code path, two layouts. Contiguous is a block as long as the context: one block a sequence. Paged is many small
-// blocks handed out as sequences grow. Blocks are counted: kv_fork shares them, and the first write into a shared one
-// copies it. The bytes themselves are in KvPool and belong to the backend; this file knows numbers only.
+// blocks handed out as sequences grow. Blocks are counted: kvcache_fork shares them, and the first write into a shared
+// one copies it. The bytes themselves are in KvPool and belong to the backend; this file knows numbers only.
 //
 // Shared prefixes. Where KvShape.share asks for it, a block whose slots are all computed gets a name (chain.h) that
 // stands for its tokens and for all tokens before them. It keeps the name when its last sequence lets go of it, until
@@ -10,24 +10,24 @@
 // sequence that begins alike takes such blocks instead of computing them:
 //
 //   kvcache_match_prefix(kv, &s);                  // n_cached slots are there already
-//   ... kv_reserve, model_forward, n_cached goes on ...
+//   ... kvcache_reserve, model_forward, n_cached goes on ...
 //   kvcache_commit(kv, &s, s.n_cached);            // what is full now can be shared
 //
 // Windows. Layers whose rows see a window alone store K and V in the pool KV_WINDOW. When a block of KV_FULL is taken,
 // it gets one block of KV_WINDOW, its partner. The partner is given back when no sequence's next row can see its slots,
 // so that long sequences need few of them. A named block keeps its partner until another block needs it, because a
-// sequence that shares the prefix needs the partners of its last `window` slots. If kv_truncate goes back to where
+// sequence that shares the prefix needs the partners of its last `window` slots. If kvcache_truncate goes back to where
 // partners are gone, all slots of the sequence are computed again. KvShape.keep: no partner is given back before its
 // block.
 //
 // Sealed types (kernels.h) are written by groups of SEAL slots: a group that is shared is copied whole before a row of
-// it is written, and kv_truncate to the inside of a group that is sealed forgets that group's slots, which are computed
-// again.
+// it is written, and kvcache_truncate to the inside of a group that is sealed forgets that group's slots, which are
+// computed again.
 #ifndef QUILL_KVCACHE_H
 #define QUILL_KVCACHE_H
 
 #include "kv/chain.h"
-#include "kernels.h"
+#include "kv/kvshape.h"
 
 // Start from (Sequence){0}. tokens holds the prompt and what was generated; the first n_cached of them are computed.
 // Token i lies in slot i until slots are given up (evict.h).
@@ -36,7 +36,7 @@ typedef struct {
     int *blocks, n_blocks, cap_blocks; // physical block of each logical block
     int n_cached;                      // tokens whose K and V were computed
     int n_gone;                        // slots given up: the cache holds n_cached - n_gone
-    int n_named;                       // leading blocks that kv_commit or kv_match_prefix has seen
+    int n_named;                       // leading blocks that kvcache_commit or kvcache_match_prefix has seen
     int n_unseen;                      // leading blocks that its next row does not see in layers with a window
     bool own;                          // its K and V do not follow from its tokens alone (eviction): never shared
 } Sequence;
@@ -68,39 +68,13 @@ typedef struct {
     int window;                    // slots that a row sees in the layers of KV_WINDOW
     bool keep;                     // KvShape.keep
     int *partner; // (n_blocks) the block of KV_WINDOW that goes with it, -1: none; NULL: no such layers
-    int *viewers; // (n_blocks) sequences whose next row sees the partner, or may after kv_truncate
+    int *viewers; // (n_blocks) sequences whose next row sees the partner, or may after kvcache_truncate
     int *free_partners, n_free_partners;
     int hand; // where the search for a partner that nobody sees goes on
 } KvCache;
 
-typedef struct {
-    int n_layers, n_kv_heads, head_dim;
-    int n_windowed, window; // of the layers those in KV_WINDOW, and the slots that their rows see
-    int type_k, type_v;
-    int block;    // slots a block; 0: contiguous (one block of n_ctx slots a sequence)
-    int n_ctx;    // slots one sequence may use
-    int n_blocks; // 0: enough for n_seqs sequences of n_ctx
-    int n_seqs;
-    int n_partners; // blocks of KV_WINDOW; 0, or with `keep`: one for each block
-    bool keep;      // partners stay as long as their blocks do: for those that read a sequence's K and V from its start
-    bool share;     // sequences that begin alike share blocks; of sealed types where a block is whole groups
-    bool rotate;    // KvPool.rotate
-    int n_device;   // the last layers, whose planes are in the memory of `be`
-    int n_windowed_device; // of them those in KV_WINDOW
-    const Backend *be;
-} KvShape;
-
 static inline int sequence_slots(const Sequence *s) { return s->n_cached - s->n_gone; }
 
-size_t kvcache_bytes(const KvShape *s);      // what kv_new would reserve in all; SIZE_MAX when it does not fit a size_t
-size_t kvcache_host_bytes(const KvShape *s); // of them, in the host's memory
-size_t kvcache_bytes_per_slot(const KvShape *s); // of all layers
-// What one more slot of context costs: layers with a window do not count where n_partners limits their blocks.
-size_t kvcache_bytes_per_growth(const KvShape *s);
-size_t kvcache_host_bytes_per_growth(const KvShape *s); // of it, in the host's memory
-// Blocks of KV_WINDOW that n_seqs sequences of any length need for steps of up to step_rows rows.
-int kvcache_partners_needed(const KvShape *s, int step_rows);
-size_t kvcache_fixed_bytes(const KvShape *s);      // of kv_bytes, what does not grow with the slots
 Status kvcache_new(KvCache *kv, const KvShape *s); // QUILL_MEMORY
 // For those that move rows as they are stored: QUILL_USAGE, in the words of `who`, where K or V is of a sealed type.
 Status kvcache_check_dense(const KvPool *kv, const char *who);
@@ -115,7 +89,7 @@ void kvcache_store_rows(KvCache *kv, const Sequence *s, int layer, int first, in
 void kvcache_free(KvCache *kv);
 
 void sequence_push(Sequence *s, const int *tokens, int n); // appends tokens whose K and V are not computed yet
-void sequence_free(Sequence *s);                           // the arrays; kv_release first
+void sequence_free(Sequence *s);                           // the arrays; kvcache_release first
 
 // Makes slots from sequence_slots to n_slots writable: takes free blocks, and copies shared ones that would be written.
 bool kvcache_reserve(KvCache *kv, Sequence *s, int n_slots); // false: no free block, page or context; nothing changed
@@ -131,7 +105,7 @@ void kvcache_release(KvCache *kv, Sequence *s); // gives all blocks back; tokens
 
 // Takes the blocks that there are for the next tokens of s, as many as follow each other without a gap, and returns its
 // n_cached, which lies at a block's end then; never all tokens: at least one is left to compute. To be called before
-// kv_reserve, and again while a sequence waits for another one that is computing the same tokens. Where nothing is
+// kvcache_reserve, and again while a sequence waits for another one that is computing the same tokens. Where nothing is
 // shared, or n_cached lies inside a block, nothing happens.
 int kvcache_match_prefix(KvCache *kv, Sequence *s);
 // Slots [0, n_slots) of s are computed: its full blocks among them get their names. Of two blocks with one name the

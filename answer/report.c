@@ -163,8 +163,8 @@ static void report_memory(const Engine *e, const Request *r) {
     for (int i = 0; i < e->kv.pool->n_blocks; i++) shared += e->kv.refs[i] > 1;
     paragraph_item("KV", "%d slots, %d of %d blocks used, %d shared, %s of %s", sequence_slots(r->seq),
                    e->kv.pool->n_blocks - e->kv.n_free, e->kv.pool->n_blocks, shared,
-                   size_text((double)kvcache_bytes_per_slot(&e->shape) * sequence_slots(r->seq), a),
-                   size_text((double)kvcache_bytes(&e->shape), b));
+                   size_text((double)kvshape_bytes_per_slot(&e->shape) * sequence_slots(r->seq), a),
+                   size_text((double)kvshape_bytes(&e->shape), b));
     device_plan_report(&e->devices);
     size_t huge = e->model.n_device ? 0 : gguf_huge_bytes(e->gguf);
     Buf line = {0};

@@ -172,7 +172,7 @@ static KvShape kv_shape(const Model *m, int n_ctx) {
     s.type_k = s.type_v = engine_kv_type(m, KV_TYPE_AUTO);
     s.n_ctx = n_ctx;
     s.n_seqs = 1;
-    if (s.n_windowed > 0) s.block = BLOCK, s.n_partners = kvcache_partners_needed(&s, int_min(ROWS, n_ctx));
+    if (s.n_windowed > 0) s.block = BLOCK, s.n_partners = kvshape_partners_needed(&s, int_min(ROWS, n_ctx));
     return s;
 }
 
@@ -190,7 +190,7 @@ typedef struct {
 
 static Memory memory_of(const Model *m, int n_ctx) {
     KvShape s = kv_shape(m, n_ctx);
-    Memory out = {.weights = model_weight_bytes(m), .kv = kvcache_bytes(&s)};
+    Memory out = {.weights = model_weight_bytes(m), .kv = kvshape_bytes(&s)};
     out.scratch = workspace_bytes(m, threads_default(), int_min(ROWS, n_ctx), 1);
     out.total = out.weights + out.kv + out.scratch;
     return out;

@@ -308,7 +308,7 @@ static void score_json(json_t *j, const Options *o, const Engine *e, const Score
     json_decref(errors);
     jsonio_put(j, "type_k", json_string(type_name(e->shape.type_k)));
     jsonio_put(j, "type_v", json_string(type_name(e->shape.type_v)));
-    jsonio_put(j, "slot_bytes", json_integer((json_int_t)kvcache_bytes_per_slot(&e->shape)));
+    jsonio_put(j, "slot_bytes", json_integer((json_int_t)kvshape_bytes_per_slot(&e->shape)));
 }
 
 static Status print_score(const Options *o, const Engine *e, const Score *s, double seconds) {

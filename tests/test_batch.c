@@ -330,7 +330,7 @@ static void check_size(const char *words, bool pooled, bool may_be_too_little) {
         assert_true(may_be_too_little);
     } else {
         const KvPool *p = e.kv.pool;
-        assert_int_equal(bytes_taken(p), kvcache_bytes(&e.shape));
+        assert_int_equal(bytes_taken(p), kvshape_bytes(&e.shape));
         assert_in_range(bytes_taken(p), 1, o.kv_mem);
         assert_true(p->n_blocks * p->block >= e.shape.n_ctx);
         assert_true(!p->tail_of || p->n_tails >= int_min(2, p->n_blocks));

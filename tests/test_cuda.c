@@ -67,7 +67,7 @@ static Status rig_try(Rig *r, const Gguf *g, Setup s) {
         shape.n_windowed_device += r->m.layers[i].kv_kind == KV_WINDOW;
     shape.be = gpu;
     shape.keep = s.keep;
-    if (s.scarce) shape.n_partners = kvcache_partners_needed(&shape, MOST_ROWS);
+    if (s.scarce) shape.n_partners = kvshape_partners_needed(&shape, MOST_ROWS);
     TRY(kvcache_new(&r->kv, &shape));
     poison_pools(&r->kv);
     for (int kind = 0; kind < KV_KINDS; kind++)

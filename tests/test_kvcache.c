@@ -412,11 +412,11 @@ static void test_sizes(void **state) {
     (void)state;
     KvShape s = shape_of(16, 100, 0, 3); // 7 blocks a sequence
     KvCache kv;
-    assert_int_equal(kvcache_bytes(&s), (size_t)N_LAYERS * 21 * N_HEADS * 16 * HEAD_DIM * (4 + 2));
-    assert_int_equal(kvcache_bytes_per_slot(&s), N_LAYERS * N_HEADS * HEAD_DIM * 6);
+    assert_int_equal(kvshape_bytes(&s), (size_t)N_LAYERS * 21 * N_HEADS * 16 * HEAD_DIM * (4 + 2));
+    assert_int_equal(kvshape_bytes_per_slot(&s), N_LAYERS * N_HEADS * HEAD_DIM * 6);
     assert_ok(kvcache_new(&kv, &s));
     assert_int_equal(kv.pool->n_blocks, 21);
-    assert_int_equal(kv.pool->bytes_k + kv.pool->bytes_v, kvcache_bytes(&s));
+    assert_int_equal(kv.pool->bytes_k + kv.pool->bytes_v, kvshape_bytes(&s));
     assert_int_equal(kv.n_free, 21);
     assert_int_equal(kv.max_slots, 100);
     kvcache_free(&kv);
@@ -427,7 +427,7 @@ static void test_sizes(void **state) {
     kvcache_free(&kv);
     s.n_blocks = 2;
     s.block = 8;
-    assert_int_equal(kvcache_bytes(&s), (size_t)N_LAYERS * 2 * N_HEADS * 8 * HEAD_DIM * 6);
+    assert_int_equal(kvshape_bytes(&s), (size_t)N_LAYERS * 2 * N_HEADS * 8 * HEAD_DIM * 6);
 }
 
 // A block more of every sequence costs what kv_bytes_per_growth says, whatever lies where.
@@ -440,12 +440,12 @@ static void test_growth(void **state) {
             s.keep = keep;
             s.n_device = n_device;
             s.n_windowed_device = int_min(n_device, 6); // the layers that see all are the first two
-            s.n_partners = kvcache_partners_needed(&s, 16);
+            s.n_partners = kvshape_partners_needed(&s, 16);
             KvShape longer = s;
             longer.n_ctx += 16;
-            assert_int_equal(kvcache_bytes(&longer) - kvcache_bytes(&s), 16 * kvcache_bytes_per_growth(&s));
-            assert_int_equal(kvcache_host_bytes(&longer) - kvcache_host_bytes(&s),
-                             16 * kvcache_host_bytes_per_growth(&s));
+            assert_int_equal(kvshape_bytes(&longer) - kvshape_bytes(&s), 16 * kvshape_bytes_per_growth(&s));
+            assert_int_equal(kvshape_host_bytes(&longer) - kvshape_host_bytes(&s),
+                             16 * kvshape_host_bytes_per_growth(&s));
         }
 }
 
@@ -459,13 +459,13 @@ static void test_refused_sizes(void **state) {
                     .n_ctx = 1 << 30,
                     .n_seqs = 4};
     KvCache kv;
-    assert_true(kvcache_bytes(&huge) == SIZE_MAX); // does not fit 64 bits
+    assert_true(kvshape_bytes(&huge) == SIZE_MAX); // does not fit 64 bits
     Status st = kvcache_new(&kv, &huge);
     assert_int_equal(st.code, QUILL_MEMORY);
     kvcache_free(&kv); // safe after an error
     huge.n_layers = 128;
     huge.n_kv_heads = 1024;
-    assert_true(kvcache_bytes(&huge) < SIZE_MAX); // fits, but no machine has it
+    assert_true(kvshape_bytes(&huge) < SIZE_MAX); // fits, but no machine has it
     st = kvcache_new(&kv, &huge);
     assert_int_equal(st.code, QUILL_MEMORY);
     assert_non_null(strstr(st.message, "KV cache"));
@@ -537,7 +537,7 @@ static KvCache windowed(bool keep, bool share) {
     shape.window = WINDOW;
     shape.keep = keep;
     shape.share = share;
-    shape.n_partners = kvcache_partners_needed(&shape, 8);
+    shape.n_partners = kvshape_partners_needed(&shape, 8);
     assert_true(shape.n_partners < PARTNERS);
     assert_ok(kvcache_new(&kv, &shape));
     return kv;

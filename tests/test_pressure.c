@@ -70,7 +70,7 @@ static KvShape random_shape(Pressure *p, bool sealed, int max_rows, int max_seqs
         KvShape one = s;
         s.window = one.window = 1 + pick(p, 2) * 7 + pick(p, 40);
         one.n_seqs = 1;
-        s.n_partners = kvcache_partners_needed(&one, max_rows) + pick(p, 10);
+        s.n_partners = kvshape_partners_needed(&one, max_rows) + pick(p, 10);
     }
     return s;
 }

@@ -37,7 +37,7 @@ static inline bool rig_open(Rig *r, const Gguf *g, Setup s) {
     shape.block = s.block;
     shape.n_ctx = n_ctx;
     shape.n_seqs = s.n_seqs ? s.n_seqs : 5;
-    if (s.step_rows) shape.n_partners = kvcache_partners_needed(&shape, s.step_rows);
+    if (s.step_rows) shape.n_partners = kvshape_partners_needed(&shape, s.step_rows);
     assert_ok(kvcache_new(&r->kv, &shape));
     poison_pools(&r->kv);
     if (s.shuffle) kvcache_shuffle(&r->kv, s.shuffle);
