@@ -288,7 +288,7 @@ static Status plan_pool(Engine *e, const Options *o, size_t limit, bool asked, i
 }
 
 KvShape engine_kv_shape(const Model *m) {
-    const Config *c = &m->c;
+    const ModelConfig *c = &m->c;
     return (KvShape){.n_layers = c->n_layers,
                      .n_kv_heads = c->n_kv_heads,
                      .head_dim = c->head_dim,
@@ -311,7 +311,7 @@ int engine_most_context(const Engine *e, const Options *o) {
 
 // Settles the context: what was asked for, or the model's own if that fits, or what fits.
 static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *rows) {
-    const Config *c = &e->model.c;
+    const ModelConfig *c = &e->model.c;
     int asked = needs.n_ctx ? needs.n_ctx : o->ctx_size, trained = int_max(1, c->n_ctx_train);
     int own = needs.ctx_of_use ? int_min(needs.ctx_of_use, trained) : trained;
     KvShape *s = &e->shape;

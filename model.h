@@ -1,7 +1,7 @@
 // model.h: a model file's weights and shape, and the one forward.
 //
 // Model is read-only after model_load and may be shared. Its tensors point into the file's mapping: the Gguf must
-// outlive it. A Workspace is the scratch of one forward at a time. The families are rows of one table in model.c.
+// outlive it. A Workspace is the scratch of one forward at a time. The families are rows of one table (families.h).
 #ifndef QUILL_MODEL_H
 #define QUILL_MODEL_H
 
@@ -20,10 +20,10 @@ typedef struct {
     char rope_scaling[16]; // "none", "linear", "yarn"
     float rope_factor;
     int rope_ctx_orig;
-} Config;
+} ModelConfig;
 
 typedef struct {
-    Config c;
+    ModelConfig c;
     Layer *layers;         // (n_layers)
     Ends ends;             // its ropes' frequencies are the model's: layers have copies of the pointers
     const Backend *be;     // the host's
@@ -42,7 +42,6 @@ Status model_load(Model *m, const Gguf *g, const Backend *be);
 // `how`: pool, spare, progress and arg are the caller's to set. QUILL_MEMORY; the model is the host's alone then.
 Status model_to_device(Model *m, const Backend *device, int n, DeviceLoad how);
 void model_free(Model *m);
-const char *model_arch_list(void); // "llama, qwen2, qwen3"
 // Reads every weight once and reports the first that is not finite (--check-tensors).
 Status model_check_tensors(const Model *m);
 bool model_uses(const Model *m, int tensor); // by its index in the file

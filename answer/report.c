@@ -65,7 +65,7 @@ void report_budget(const Engine *e) {
 }
 
 void report_before(const Engine *e, const Options *o, const char *template_name) {
-    const Config *c = &e->model.c;
+    const ModelConfig *c = &e->model.c;
     char size[24], count[24];
     paragraph_item("model", "%.800s: %s, %d layers, dim %d, %s parameters, file of %s", gguf_name(e->gguf), c->arch,
                    c->n_layers, c->dim, count_text((double)model_n_params(&e->model), count),

@@ -59,7 +59,7 @@ static void add_layer(XXH3_state_t *hash, const Layer *l) {
 static void add_ends(XXH3_state_t *hash, const Ends *e) { add_f32(hash, e->embd_scale); }
 
 static void add_model(XXH3_state_t *hash, const Model *m) {
-    const Config *c = &m->c;
+    const ModelConfig *c = &m->c;
     const int shape[] = {c->n_layers, c->dim, c->ffn, c->n_vocab};
     add_str(hash, str_of(c->arch));
     for (size_t i = 0; i < ARRAY_LEN(shape); i++) add_u64(hash, (uint64_t)shape[i]);

@@ -245,7 +245,7 @@ static double bits_per_weight(const Inspection *in) {
 
 static void print_summary(const Inspection *in, Buf *out) {
     char a[24], version[32] = "llama2.c";
-    const Config *c = &in->model.c;
+    const ModelConfig *c = &in->model.c;
     if (gguf_version(in->g)) snprintf(version, sizeof version, "GGUF v%" PRIu32, gguf_version(in->g));
     buf_printf(out, "file        %s, %s, %s\n", gguf_name(in->g), version,
                size_text((double)gguf_file_bytes(in->g), a));
@@ -284,7 +284,7 @@ static void set_int(json_t *j, const char *key, double v) { // a double is a who
     jsonio_put(j, key, v < 0x1p53 ? json_integer((json_int_t)v) : json_real(v));
 }
 
-static json_t *config_json(const Config *c) {
+static json_t *config_json(const ModelConfig *c) {
     json_t *j = json_object();
     jsonio_put(j, "arch", jsonio_text(str_of(c->arch)));
     jsonio_put(j, "name", jsonio_text(str_of(c->name)));

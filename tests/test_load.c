@@ -1,6 +1,7 @@
 // tests/test_load.c: what model_load refuses and accepts, --check-tensors, and the sizes of what was loaded.
 #include "tests/rig/testing.h"
 
+#include "families.h"
 #include "model.h"
 #include "tests/rig/tiny_model.h"
 
@@ -118,7 +119,7 @@ static void test_refused_architectures(void **state) {
     Status st = load(g);
     assert_int_equal(st.code, QUILL_MODEL);
     assert_non_null(strstr(st.message, "mamba"));
-    assert_non_null(strstr(st.message, model_arch_list()));
+    assert_non_null(strstr(st.message, families_list()));
     gguf_set_str(g, "general.architecture", "llama2"); // no prefixes
     assert_int_equal(load(g).code, QUILL_MODEL);
     gguf_set_str(g, "general.architecture", "");

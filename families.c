@@ -1,0 +1,40 @@
+// families.c: see families.h.
+#include "families.h"
+
+#include <stdio.h>
+
+static const Family families[] = {
+    {.arch = "llama", .rope_adjacent = true},
+    {.arch = "qwen2"},
+    {.arch = "qwen3", .qk_norm = true},
+    {.arch = "gemma2",
+     .norms_behind = true,
+     .act = ACT_GELU,
+     .embd_sqrt = true,
+     .full_every = 2,
+     .n_layers_by_dim = 46},
+    {.arch = "gemma3",
+     .qk_norm = true,
+     .norms_behind = true,
+     .act = ACT_GELU,
+     .embd_sqrt = true,
+     .full_every = 6,
+     .window_rope = true,
+     .n_layers_by_dim = 62},
+};
+
+const Family *families_at(int i) { return i < (int)ARRAY_LEN(families) ? &families[i] : NULL; }
+
+const Family *family_find(Str arch) {
+    for (size_t i = 0; i < ARRAY_LEN(families); i++)
+        if (str_is(arch, families[i].arch)) return &families[i];
+    return NULL;
+}
+
+const char *families_list(void) {
+    static char list[ARRAY_LEN(families) * 24];
+    size_t at = 0;
+    for (size_t i = 0; i < ARRAY_LEN(families); i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", families[i].arch);
+    return list;
+}

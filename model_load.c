@@ -1,0 +1,468 @@
+// model_load.c: a model file becomes a Model (model.h): hyper-parameters, RoPE tables, the weights of each layer; and
+// what the weights amount to.
+#include "model.h"
+
+#include "families.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_DIM = 1 << 24, MAX_HEAD_DIM = 512, MAX_HEADS = 1 << 12 };
+
+// What the loading functions share.
+typedef struct {
+    Model *m;
+    const Gguf *g;
+    const Family *family;
+    const char *file;
+} Loader;
+
+// The tensor of that name, noted as used; NULL: there is none.
+static const GgufTensor *take_tensor(const Loader *l, const char *name) {
+    const GgufTensor *t = gguf_tensor(l->g, name);
+    if (t) l->m->used[t - gguf_tensor_at(l->g, 0)] = true;
+    return t;
+}
+
+// ---- hyper-parameters -----------------------------------------------------------------------------------------------
+
+static Status get_int(const Loader *l, const char *suffix, int low, int high, bool required, int fallback, int *out) {
+    char key[96];
+    uint32_t v;
+    snprintf(key, sizeof key, "%s.%s", l->family->arch, suffix);
+    TRY(gguf_u32(l->g, key, &v, required, (uint32_t)fallback));
+    if (v < (uint32_t)low || v > (uint32_t)high)
+        return status_error(QUILL_MODEL, "%s: %s: %d to %d expected, %u found", l->file, key, low, high, v);
+    *out = (int)v;
+    return OK;
+}
+
+static Status get_float(const Loader *l, const char *suffix, bool required, float fallback, float *out) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", l->family->arch, suffix);
+    TRY(gguf_f32(l->g, key, out, required, fallback));
+    if (!isfinite(*out) || *out <= 0)
+        return status_error(QUILL_MODEL, "%s: %s: a positive number expected, %g found", l->file, key, (double)*out);
+    return OK;
+}
+
+// The same where 0 says that there is none, as a missing key does.
+static Status get_cap(const Loader *l, const char *suffix, float *out) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", l->family->arch, suffix);
+    *out = 0;
+    return gguf_value(l->g, key) ? get_float(l, suffix, true, 0, out) : OK;
+}
+
+static Status find_family(Loader *l) {
+    Str arch;
+    TRY(gguf_str(l->g, "general.architecture", &arch, true));
+    l->family = family_find(arch);
+    if (!l->family)
+        return status_error(QUILL_MODEL, "%s: general.architecture: one of %s expected, %.*s found", l->file,
+                            families_list(), (int)(arch.n < 64 ? arch.n : 64), arch.data);
+    return OK;
+}
+
+// The slots that a row of layer i sees; 0: all.
+static int layer_window(const Loader *l, int i) {
+    int every = l->family->full_every;
+    return every > 0 && (i + 1) % every == 0 ? 0 : l->m->c.window;
+}
+
+static Status load_shape(const Loader *l) {
+    ModelConfig *c = &l->m->c;
+    int experts;
+    snprintf(c->arch, sizeof c->arch, "%s", l->family->arch);
+    Str name;
+    TRY(gguf_str(l->g, "general.name", &name, false));
+    snprintf(c->name, sizeof c->name, "%.*s", (int)(name.n < 127 ? name.n : 127), name.data ? name.data : "");
+    TRY(get_int(l, "expert_count", 0, 1 << 30, false, 0, &experts));
+    if (experts > 0)
+        return status_error(QUILL_MODEL, "%s: %s.expert_count is %d: mixtures of experts are not supported", l->file,
+                            c->arch, experts);
+    if (gguf_n_tensors(l->g) == 0)
+        return status_error(QUILL_MODEL, "%s: weights expected, but the file has no tensors (a vocabulary alone?)",
+                            l->file);
+    // A layer has at least nine tensors, so their number bounds the layers before anything is allocated.
+    int most_layers = int_max(1, gguf_n_tensors(l->g) / 9);
+    TRY(get_int(l, "block_count", 1, most_layers, true, 0, &c->n_layers));
+    TRY(get_int(l, "embedding_length", 1, MAX_DIM, true, 0, &c->dim));
+    TRY(get_int(l, "feed_forward_length", 1, MAX_DIM, true, 0, &c->ffn));
+    TRY(get_int(l, "attention.head_count", 1, MAX_HEADS, true, 0, &c->n_heads));
+    TRY(get_int(l, "attention.head_count_kv", 1, c->n_heads, false, c->n_heads, &c->n_kv_heads));
+    TRY(get_int(l, "context_length", 1, 1 << 30, true, 0, &c->n_ctx_train));
+    if (c->n_heads % c->n_kv_heads)
+        return status_error(QUILL_MODEL, "%s: %s.attention.head_count_kv: a divisor of %d heads expected, %d found",
+                            l->file, c->arch, c->n_heads, c->n_kv_heads);
+    char key[96];
+    snprintf(key, sizeof key, "%s.attention.key_length", c->arch);
+    if (!gguf_value(l->g, key) && c->dim % c->n_heads)
+        return status_error(QUILL_MODEL,
+                            "%s: %s.attention.head_count: a divisor of the embedding's %d expected, %d found", l->file,
+                            c->arch, c->dim, c->n_heads);
+    int value_length;
+    int natural = int_max(1, int_min(c->dim / c->n_heads, MAX_HEAD_DIM));
+    TRY(get_int(l, "attention.key_length", 1, MAX_HEAD_DIM, false, natural, &c->head_dim));
+    TRY(get_int(l, "attention.value_length", 1, MAX_HEAD_DIM, false, c->head_dim, &value_length));
+    if (value_length != c->head_dim)
+        return status_error(QUILL_MODEL, "%s: %s.attention.value_length: key_length's %d expected, %d found", l->file,
+                            c->arch, c->head_dim, value_length);
+    TRY(get_float(l, "attention.layer_norm_rms_epsilon", true, 0, &c->eps));
+    TRY(get_int(l, "attention.sliding_window", 0, 1 << 30, l->family->full_every > 0, 0, &c->window));
+    for (int i = 0; i < c->n_layers; i++) c->n_windowed += layer_window(l, i) > 0;
+    return OK;
+}
+
+// ---- RoPE -----------------------------------------------------------------------------------------------------------
+
+// YaRN (Peng et al. 2023): the dimension whose wave turns `turns` times over the original context.
+static double yarn_dim(const ModelConfig *c, double turns) {
+    return c->n_rot * log(c->rope_ctx_orig / (turns * 6.283185307179586)) / (2 * log((double)c->rope_base));
+}
+
+static Status scale_yarn(const Loader *l, double *freq, float *mscale) {
+    const ModelConfig *c = &l->m->c;
+    float fast, slow, attn_factor;
+    TRY(get_float(l, "rope.scaling.yarn_beta_fast", false, 32, &fast));
+    TRY(get_float(l, "rope.scaling.yarn_beta_slow", false, 1, &slow));
+    TRY(get_float(l, "rope.scaling.attn_factor", false, 1, &attn_factor));
+    double low = fmax(0, floor(yarn_dim(c, fast))), high = fmin(c->n_rot - 1, ceil(yarn_dim(c, slow)));
+    for (int i = 0; i < c->n_rot / 2; i++) {
+        double ramp = (i - low) / fmax(0.001, high - low);
+        double keep = 1 - fmin(1, fmax(0, ramp)); // 1: turns often enough to stay as it is; 0: interpolated
+        freq[i] = freq[i] / c->rope_factor * (1 - keep) + freq[i] * keep;
+    }
+    *mscale = attn_factor * (float)(1 + 0.1 * log((double)c->rope_factor));
+    return OK;
+}
+
+// The divisors of a rope_freqs.weight tensor (Llama 3.1 and later), if there is one.
+static Status divide_by_tensor(const Loader *l, double *freq) {
+    const GgufTensor *t = take_tensor(l, "rope_freqs.weight");
+    if (!t) return OK;
+    int n = l->m->c.n_rot / 2;
+    if (t->type != TYPE_F32 || t->n_dims != 1 || t->dims[0] != (uint64_t)n)
+        return status_error(QUILL_MODEL, "%s: tensor rope_freqs.weight: F32 %d expected, %s %llu found", l->file, n,
+                            type_name(t->type), (unsigned long long)t->dims[0]);
+    for (int i = 0; i < n; i++) {
+        float divisor;
+        memcpy(&divisor, (const char *)t->data + 4 * (size_t)i, 4);
+        if (!isfinite(divisor) || divisor <= 0)
+            return status_error(QUILL_MODEL, "%s: tensor rope_freqs.weight: positive numbers expected, %g found",
+                                l->file, (double)divisor);
+        freq[i] /= divisor;
+    }
+    return OK;
+}
+
+// The next table of the model, its frequencies those of a base.
+static Rope *new_rope(const Loader *l, float base) {
+    Ends *e = &l->m->ends;
+    const ModelConfig *c = &l->m->c;
+    double *freq = mem_alloc((size_t)(c->n_rot / 2) * sizeof *freq);
+    for (int i = 0; i < c->n_rot / 2; i++) freq[i] = pow((double)base, -2.0 * i / c->n_rot);
+    Rope *r = &e->ropes[e->n_ropes];
+    *r = (Rope){
+        .table = e->n_ropes++, .n_rot = c->n_rot, .adjacent = l->family->rope_adjacent, .mscale = 1, .freq = freq};
+    return r;
+}
+
+static Status load_scaling(const Loader *l) {
+    ModelConfig *c = &l->m->c;
+    Str kind;
+    char key[96];
+    snprintf(key, sizeof key, "%s.rope.scaling.type", c->arch);
+    TRY(gguf_str(l->g, key, &kind, false));
+    float legacy; // files from before scaling.type had only this
+    TRY(get_float(l, "rope.scale_linear", false, 1, &legacy));
+    if (!kind.data) kind = str_of(legacy != 1 ? "linear" : "none");
+    if (!str_is(kind, "none") && !str_is(kind, "linear") && !str_is(kind, "yarn"))
+        return status_error(QUILL_MODEL, "%s: %s: none, linear or yarn expected, %.*s found", l->file, key,
+                            (int)(kind.n < 32 ? kind.n : 32), kind.data);
+    snprintf(c->rope_scaling, sizeof c->rope_scaling, "%.*s", (int)kind.n, kind.data);
+    TRY(get_float(l, "rope.scaling.factor", false, legacy, &c->rope_factor));
+    return get_int(l, "rope.scaling.original_context_length", 1, 1 << 30, false, c->n_ctx_train, &c->rope_ctx_orig);
+}
+
+static Status load_rope(const Loader *l) {
+    ModelConfig *c = &l->m->c;
+    TRY(get_int(l, "rope.dimension_count", 1, c->head_dim, false, c->head_dim, &c->n_rot));
+    if (c->n_rot % 2)
+        return status_error(QUILL_MODEL, "%s: %s.rope.dimension_count: an even number expected, %d found", l->file,
+                            c->arch, c->n_rot);
+    TRY(get_float(l, "rope.freq_base", false, 10000, &c->rope_base));
+    TRY(load_scaling(l));
+    Rope *r = new_rope(l, c->rope_base);
+    double *freq = (double *)r->freq; // the model's own
+    TRY(divide_by_tensor(l, freq));
+    if (strcmp(c->rope_scaling, "linear") == 0)
+        for (int i = 0; i < c->n_rot / 2; i++) freq[i] /= c->rope_factor;
+    if (strcmp(c->rope_scaling, "yarn") == 0) TRY(scale_yarn(l, freq, &r->mscale));
+    float window_base;
+    TRY(get_float(l, "rope.freq_base_swa", false, 10000, &window_base));
+    if (l->family->window_rope) new_rope(l, window_base);
+    return OK;
+}
+
+// ---- tensors --------------------------------------------------------------------------------------------------------
+
+static Status load_matrix(const Loader *l, Tensor *out, const char *name, int n_out, int n_in) {
+    const GgufTensor *t = take_tensor(l, name);
+    if (!t)
+        return status_error(QUILL_MODEL, "%s: tensor %s: %d x %d expected, none found; is the file complete?", l->file,
+                            name, n_in, n_out);
+    if (t->n_dims > 2 || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out)
+        return status_error(QUILL_MODEL, "%s: tensor %s: %d x %d expected, %llu x %llu%s found", l->file, name, n_in,
+                            n_out, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
+                            t->n_dims > 2 ? " x ..." : "");
+    const TypeInfo *info = type_info(t->type);
+    if (!info)
+        return status_error(QUILL_MODEL, "%s: tensor %s: type %s expected, %s found", l->file, name, type_list,
+                            type_name(t->type));
+    *out = (Tensor){.data = t->data,
+                    .scales = t->scales,
+                    .group = t->group,
+                    .type = t->type,
+                    .n_out = n_out,
+                    .n_in = n_in,
+                    .row_bytes = (size_t)n_in / (size_t)info->block * (size_t)info->bytes};
+    return OK;
+}
+
+// A vector in f32: where the file has it so, in place; otherwise converted into memory of the model's.
+static Status load_vector(const Loader *l, const float **out, const char *name, int n, bool required) {
+    Model *m = l->m;
+    const GgufTensor *t = take_tensor(l, name);
+    *out = NULL;
+    if (!t && !required) return OK;
+    if (!t)
+        return status_error(QUILL_MODEL, "%s: tensor %s: %d elements expected, none found; is the file complete?",
+                            l->file, name, n);
+    if (t->n_dims != 1 || t->dims[0] != (uint64_t)n)
+        return status_error(QUILL_MODEL, "%s: tensor %s: %d elements expected, %llu%s found", l->file, name, n,
+                            (unsigned long long)t->dims[0], t->n_dims > 1 ? " x ..." : "");
+    const TypeInfo *info = type_info(t->type);
+    if (!info || info->block != 1 || !info->dequantize)
+        return status_error(QUILL_MODEL, "%s: tensor %s: type F32, F16 or BF16 expected, %s found", l->file, name,
+                            type_name(t->type));
+    if (t->type == TYPE_F32 && (uintptr_t)t->data % sizeof(float) == 0) {
+        *out = t->data;
+        return OK;
+    }
+    float *copy = mem_alloc((size_t)n * sizeof *copy);
+    // dequantize reads elements of the type's own alignment; the file may have them at any byte
+    void *aligned = mem_alloc((size_t)n * (size_t)info->bytes);
+    memcpy(aligned, t->data, (size_t)n * (size_t)info->bytes);
+    info->dequantize(aligned, copy, (size_t)n);
+    free(aligned);
+    m->owned = mem_resize(m->owned, (size_t)(m->n_owned + 1) * sizeof *m->owned);
+    m->owned[m->n_owned++] = copy;
+    *out = copy;
+    return OK;
+}
+
+static Status layer_matrix(const Loader *l, int layer, const char *part, Tensor *out, int n_out, int n_in) {
+    char name[96];
+    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
+    TRY(load_matrix(l, out, name, n_out, n_in));
+    snprintf(name, sizeof name, "blk.%d.%s.bias", layer, part);
+    return load_vector(l, &out->bias, name, n_out, false);
+}
+
+static Status layer_vector(const Loader *l, int layer, const char *part, const float **out, int n, bool required) {
+    char name[96];
+    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
+    return load_vector(l, out, name, n, required);
+}
+
+// What layer i is, without its weights.
+static Status describe_layer(const Loader *l, int i) {
+    const ModelConfig *c = &l->m->c;
+    const Ends *e = &l->m->ends;
+    const Family *f = l->family;
+    int window = layer_window(l, i), width = c->n_layers == f->n_layers_by_dim ? c->dim / c->n_heads : c->head_dim;
+    int n_before = 0; // layers of its pool
+    for (int k = 0; k < i; k++) n_before += (layer_window(l, k) > 0) == (window > 0);
+    l->m->layers[i] = (Layer){
+        .kind = {.mixer = MIXER_ATTENTION, .ffn = FFN_GATED, .act = f->act, .eps = c->eps},
+        .heads = {.n_heads = c->n_heads,
+                  .n_kv_heads = c->n_kv_heads,
+                  .head_dim = c->head_dim,
+                  .window = window,
+                  .scale = (float)(1 / sqrt((double)width))},
+        .rope = e->ropes[f->window_rope && window > 0 ? 1 : 0],
+        .index = i,
+        .kv_kind = window > 0 ? KV_WINDOW : KV_FULL,
+        .kv_layer = n_before,
+        .be = l->m->be,
+    };
+    return get_cap(l, "attn_logit_softcapping", &l->m->layers[i].heads.softcap);
+}
+
+static Status load_layer(const Loader *l, int i) {
+    const ModelConfig *c = &l->m->c;
+    Layer *y = &l->m->layers[i];
+    int q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
+    bool behind = l->family->norms_behind;
+    TRY(describe_layer(l, i));
+    TRY(layer_vector(l, i, "attn_norm", &y->norm_att, c->dim, true));
+    TRY(layer_matrix(l, i, "attn_q", &y->wq, q_dim, c->dim));
+    TRY(layer_matrix(l, i, "attn_k", &y->wk, kv_dim, c->dim));
+    TRY(layer_matrix(l, i, "attn_v", &y->wv, kv_dim, c->dim));
+    TRY(layer_matrix(l, i, "attn_output", &y->wo, c->dim, q_dim));
+    TRY(layer_vector(l, i, "attn_q_norm", &y->norm_q, c->head_dim, l->family->qk_norm));
+    TRY(layer_vector(l, i, "attn_k_norm", &y->norm_k, c->head_dim, l->family->qk_norm));
+    if (behind) TRY(layer_vector(l, i, "post_attention_norm", &y->norm_att_out, c->dim, true));
+    if (behind) TRY(layer_vector(l, i, "post_ffw_norm", &y->norm_ffn_out, c->dim, true));
+    TRY(layer_vector(l, i, "ffn_norm", &y->norm_ffn, c->dim, true));
+    TRY(layer_matrix(l, i, "ffn_gate", &y->w_gate, c->ffn, c->dim));
+    TRY(layer_matrix(l, i, "ffn_up", &y->w_up, c->ffn, c->dim));
+    return layer_matrix(l, i, "ffn_down", &y->w_down, c->dim, c->ffn);
+}
+
+static Status load_ends(const Loader *l) {
+    Ends *e = &l->m->ends;
+    ModelConfig *c = &l->m->c;
+    const GgufTensor *embd = gguf_tensor(l->g, "token_embd.weight");
+    if (!embd || embd->n_dims != 2 || embd->dims[1] > MAX_DIM)
+        return status_error(QUILL_MODEL, "%s: tensor token_embd.weight: %d x (up to %d) expected, %s found", l->file,
+                            c->dim, MAX_DIM, embd ? "another shape" : "none");
+    c->n_vocab = (int)embd->dims[1];
+    const GgufValue *tokens = gguf_value(l->g, "tokenizer.ggml.tokens");
+    if (tokens && tokens->type == GGUF_ARRAY && tokens->n > (uint64_t)c->n_vocab)
+        return status_error(QUILL_MODEL,
+                            "%s: tokenizer.ggml.tokens: at most the embedding's %d tokens expected, %llu found",
+                            l->file, c->n_vocab, (unsigned long long)tokens->n);
+    e->eps = c->eps;
+    e->embd_scale = l->family->embd_sqrt ? sqrtf((float)c->dim) : 1;
+    TRY(get_cap(l, "final_logit_softcapping", &e->softcap));
+    TRY(load_matrix(l, &e->tok_embd, "token_embd.weight", c->n_vocab, c->dim));
+    TRY(load_vector(l, &e->norm_out, "output_norm.weight", c->dim, true));
+    c->tied = !gguf_tensor(l->g, "output.weight");
+    if (c->tied) e->head = e->tok_embd;
+    else TRY(load_matrix(l, &e->head, "output.weight", c->n_vocab, c->dim));
+    return OK;
+}
+
+static Status load_all(Loader *l) {
+    TRY(find_family(l));
+    TRY(load_shape(l));
+    TRY(load_rope(l));
+    TRY(load_ends(l));
+    l->m->layers = mem_alloc((size_t)l->m->c.n_layers * sizeof *l->m->layers);
+    for (int i = 0; i < l->m->c.n_layers; i++) TRY(load_layer(l, i));
+    return OK;
+}
+
+Status model_load(Model *m, const Gguf *g, const Backend *be) {
+    *m = (Model){.be = be, .gguf = g};
+    m->used = mem_alloc((size_t)gguf_n_tensors(g) * sizeof *m->used);
+    Loader l = {.m = m, .g = g, .file = gguf_name(g)};
+    Status st = load_all(&l);
+    if (st.code) model_free(m);
+    return st;
+}
+
+void model_free(Model *m) {
+    if (m->on_device) m->device->memory->unload(m->on_device);
+    for (int i = 0; i < m->n_owned; i++) free(m->owned[i]);
+    free(m->owned);
+    free(m->used);
+    free(m->layers);
+    for (int i = 0; i < m->ends.n_ropes; i++) free((double *)m->ends.ropes[i].freq);
+    *m = (Model){0};
+}
+
+// ---- what it holds --------------------------------------------------------------------------------------------------
+
+// Calls visit with each matrix of the model, a tied head once.
+static void each_matrix(const Model *m, void (*visit)(const Tensor *t, void *arg), void *arg) {
+    visit(&m->ends.tok_embd, arg);
+    for (int i = 0; i < m->c.n_layers; i++) {
+        const Layer *y = &m->layers[i];
+        const Tensor *all[] = {&y->wq, &y->wk, &y->wv, &y->wo, &y->w_gate, &y->w_up, &y->w_down};
+        for (size_t k = 0; k < ARRAY_LEN(all); k++) visit(all[k], arg);
+    }
+    if (!m->c.tied) visit(&m->ends.head, arg);
+}
+
+static void add_bytes(const Tensor *t, void *arg) {
+    size_t n = (size_t)t->n_out * t->row_bytes;
+    if (t->type == TYPE_I8G) n += (size_t)t->n_out * (size_t)t->n_in / (size_t)t->group * sizeof(float);
+    *(size_t *)arg += n;
+}
+
+static void add_params(const Tensor *t, void *arg) { *(size_t *)arg += (size_t)t->n_out * (size_t)t->n_in; }
+
+int layer_norm_floats(const Layer *l, int dim) {
+    const float *wide[] = {l->norm_att, l->norm_ffn, l->norm_att_out, l->norm_ffn_out},
+                *heads[] = {l->norm_q, l->norm_k};
+    int n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(wide); i++) n += wide[i] ? dim : 0;
+    for (size_t i = 0; i < ARRAY_LEN(heads); i++) n += heads[i] ? l->heads.head_dim : 0;
+    return n;
+}
+
+static size_t norm_params(const Model *m) {
+    size_t n = (size_t)m->c.dim;
+    for (int i = 0; i < m->c.n_layers; i++) {
+        const Layer *y = &m->layers[i];
+        n += (size_t)layer_norm_floats(y, m->c.dim);
+        const Tensor *biased[] = {&y->wq, &y->wk, &y->wv, &y->wo, &y->w_gate, &y->w_up, &y->w_down};
+        for (size_t k = 0; k < ARRAY_LEN(biased); k++) n += biased[k]->bias ? (size_t)biased[k]->n_out : 0;
+    }
+    return n;
+}
+
+bool model_uses(const Model *m, int tensor) { return m->used[tensor]; }
+
+size_t model_weight_bytes(const Model *m) {
+    size_t n = norm_params(m) * sizeof(float);
+    each_matrix(m, add_bytes, &n);
+    return n;
+}
+
+size_t model_n_params(const Model *m) {
+    size_t n = norm_params(m);
+    each_matrix(m, add_params, &n);
+    return n;
+}
+
+static Status not_finite(const Model *m, const GgufTensor *t, double value, size_t element) {
+    return status_error(QUILL_MODEL, "%s: tensor %.*s: finite weights expected, %g found at element %zu",
+                        gguf_name(m->gguf), (int)t->name.n, t->name.data, value, element);
+}
+
+static Status check_scales(const Model *m, const GgufTensor *t) { // int8 values are finite, their scales may not be
+    for (size_t i = 0; i < t->n_bytes / (size_t)t->group; i++) {
+        float scale;
+        memcpy(&scale, (const char *)t->scales + i * sizeof scale, sizeof scale);
+        if (!isfinite(scale)) return not_finite(m, t, (double)scale, i * (size_t)t->group);
+    }
+    return OK;
+}
+
+static Status check_values(const Model *m, const GgufTensor *t, const TypeInfo *info) {
+    float values[QK_K]; // whole blocks of every type
+    size_t block = (size_t)info->block, n = t->n_bytes / (size_t)info->bytes * block;
+    for (size_t done = 0; done < n; done += QK_K) {
+        size_t now = n - done < QK_K ? n - done : QK_K;
+        info->dequantize((const char *)t->data + done / block * (size_t)info->bytes, values, now);
+        for (size_t k = 0; k < now; k++)
+            if (!isfinite(values[k])) return not_finite(m, t, (double)values[k], done + k);
+    }
+    return OK;
+}
+
+Status model_check_tensors(const Model *m) {
+    for (int i = 0; i < gguf_n_tensors(m->gguf); i++) {
+        const GgufTensor *t = gguf_tensor_at(m->gguf, i);
+        const TypeInfo *info = type_info(t->type);
+        if (!info) continue;
+        TRY(info->dequantize ? check_values(m, t, info) : check_scales(m, t));
+    }
+    return OK;
+}
