@@ -166,7 +166,7 @@ struct KvPool {
     int kind;     // KV_FULL or KV_WINDOW
     int n_layers; // may be 0: then there are no planes
     int n_blocks, n_kv_heads, block, head_dim;
-    int type_k, type_v; // TYPE_F32, _F16, _BF16; sealed: _FP8, _Q8_0, _Q4_0, _KIVI2
+    int type_k, type_v; // types of formats/kv_types.h
     uint8_t *k, *v;
     size_t bytes_k, bytes_v; // of k and v
     int n_device;

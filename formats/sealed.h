@@ -12,9 +12,7 @@
 #ifndef QUILL_SEALED_H
 #define QUILL_SEALED_H
 
-#include "formats/types.h"
-
-#include <stdbool.h>
+#include "formats/kv_types.h"
 
 enum { SEAL = 32 };       // slots of a group
 enum { SEAL_HEAD = 512 }; // the largest head_dim
@@ -27,23 +25,10 @@ typedef struct {
     half_bits d[32], m[32]; // of a channel
     uint8_t qs[SEAL][8];    // of a slot, as above
 } PanelKivi2;
-#ifndef __cplusplus
+#ifndef __cplusplus // kv_types.h counts on it
 _Static_assert(sizeof(BlockKivi2) == 12 && sizeof(PanelKivi2) == 32 * sizeof(BlockKivi2), "both take 3 bits");
 #endif
 
-HOST_DEVICE static inline bool kv_is_sealed(int type) { return type > TYPE_F16 && type != TYPE_BF16; }
-
-HOST_DEVICE static inline size_t kv_slot_bytes(int type, int head_dim) { // of one slot and KV head, sealed or dense
-    size_t n = (size_t)head_dim, blocks = (n + 31) / 32;
-    switch (type) {
-    case TYPE_F32: return 4 * n;
-    case TYPE_FP8: return 2 + n;
-    case TYPE_Q8_0: return blocks * sizeof(BlockQ8_0);
-    case TYPE_Q4_0: return blocks * sizeof(BlockQ4_0);
-    case TYPE_KIVI2: return blocks * sizeof(BlockKivi2);
-    default: return 2 * n;
-    }
-}
 enum { SEAL_MOST = SEAL * SEAL_HEAD / 32 * (int)sizeof(BlockQ8_0) }; // bytes of the largest group
 
 // Of n slots from the first of a group on, those that lie in whole groups; of a dense type all.

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,20 +225,13 @@ static Status take_frame(KvReader *r, const char *kind, size_t expected) {
 
 size_t kvreader_offset(size_t field) { return KV_START + FRAME + field; }
 
-static bool is_kv_type(uint32_t type) {
-    static const uint32_t types[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_FP8, TYPE_Q8_0, TYPE_Q4_0, TYPE_KIVI2};
-    for (size_t i = 0; i < ARRAY_LEN(types); i++)
-        if (type == types[i]) return true;
-    return false;
-}
-
 static Status check_types(const KvReader *r) {
     const KvHead *h = &r->s.head;
     const uint32_t types[] = {h->type_k, h->type_v};
     for (size_t i = 0; i < ARRAY_LEN(types); i++)
-        if (!is_kv_type(types[i]))
-            return wrong(r, kvreader_offset(offsetof(KvHead, type_k) + 4 * i),
-                         "a type of KV expected (F32, F16, BF16, FP8, Q8_0, Q4_0, KIVI2), %u found", types[i]);
+        if (types[i] > INT_MAX || !kv_type_name((int)types[i]))
+            return wrong(r, kvreader_offset(offsetof(KvHead, type_k) + 4 * i), "a type of KV expected (%s), %u found",
+                         kv_type_list(), types[i]);
     return OK;
 }
 

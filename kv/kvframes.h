@@ -32,7 +32,7 @@ enum { KV_EXACT = 0 }; // as one forward over all tokens computes them
 // The header frame's bytes. `model`, `tokenizer` and `rope` are fingerprints: equal or of no use.
 typedef struct {
     uint64_t model, tokenizer, rope;
-    uint32_t type_k, type_v; // TYPE_F32, _F16, _BF16; sealed: _FP8, _Q8_0, _Q4_0, _KIVI2
+    uint32_t type_k, type_v; // types of formats/kv_types.h
     uint32_t exactness;      // KV_EXACT
     uint32_t n_layers, n_kv_heads, head_dim;
     uint32_t n_tokens, n_slots; // ids; and how many of them, from the first on, have their K and V here

@@ -101,8 +101,6 @@ static void invariance_of(const char *arch, int kv_type, int type) {
 }
 
 // What a row reads of sealed KV depends on its slot alone, so that the promise holds for it too.
-static const int sealed_types[] = {TYPE_FP8, TYPE_Q8_0, TYPE_Q4_0, TYPE_KIVI2};
-
 static void test_scalar_is_invariant(void **state) {
     (void)state;
     for (size_t a = 0; a < ARRAY_LEN(archs); a++) {
@@ -110,7 +108,8 @@ static void test_scalar_is_invariant(void **state) {
         invariance_of(archs[a], TYPE_F16, TYPE_F32);
     }
     invariance_of("llama", TYPE_BF16, TYPE_Q4_K);
-    for (size_t t = 0; t < ARRAY_LEN(sealed_types); t++) invariance_of("llama", sealed_types[t], TYPE_F32);
+    for (int i = 0; i < N_KV_TYPES; i++)
+        if (kv_is_sealed(kv_type_at(i))) invariance_of("llama", kv_type_at(i), TYPE_F32);
 }
 
 // Same shapes of batches, other places of the blocks: the same bits on every instruction set.
@@ -398,10 +397,12 @@ static void test_sealed_groups_are_left_and_shared(void **state) {
     static const int blocks[] = {0, 1, 16, 32, 48, 64};
     TinyModel shape = tiny("llama");
     Gguf *g = tiny_model(&shape);
-    for (size_t t = 0; t < ARRAY_LEN(sealed_types); t++) {
+    for (int t = 0; t < N_KV_TYPES; t++) {
+        int type = kv_type_at(t);
+        if (!kv_is_sealed(type)) continue;
         Rig plain;
         int tokens[LONG], others[LONG];
-        assert_true(rig_open(&plain, g, (Setup){.kv_type = sealed_types[t]}));
+        assert_true(rig_open(&plain, g, (Setup){.kv_type = type}));
         random_tokens(tokens, LONG, plain.m.c.n_vocab, 5);
         random_tokens(others, LONG, plain.m.c.n_vocab, 6);
         memcpy(others, tokens, 40 * sizeof *others);
@@ -409,8 +410,8 @@ static void test_sealed_groups_are_left_and_shared(void **state) {
         for (size_t b = 0; b < ARRAY_LEN(blocks); b++) {
             Rig r;
             char what[64];
-            snprintf(what, sizeof what, "KV %s, block %d", type_name(sealed_types[t]), blocks[b]);
-            assert_true(rig_open(&r, g, (Setup){.kv_type = sealed_types[t], .block = blocks[b], .shuffle = b}));
+            snprintf(what, sizeof what, "KV %s, block %d", type_name(type), blocks[b]);
+            assert_true(rig_open(&r, g, (Setup){.kv_type = type, .block = blocks[b], .shuffle = b}));
             leave_and_share(&r, tokens, others, want, want_others, what);
             carry_rows(&plain, &r, tokens, want, what);
             carry_rows(&r, &plain, tokens, want, what);

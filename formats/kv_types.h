@@ -1,0 +1,54 @@
+// formats/kv_types.h: the types in which a KV cache stores keys and values, in one table.
+//
+// A dense type stores each slot by itself as it is computed. A sealed type stores SEAL slots at once (sealed.h).
+#ifndef QUILL_KV_TYPES_H
+#define QUILL_KV_TYPES_H
+
+#include "formats/types.h"
+
+#include <stdbool.h>
+
+// X(ID, name, sealed, bytes): TYPE_ID of types.h; its name on the command line; whether it is sealed; the bytes of one
+// slot of one KV head, where n = head_dim and blocks = ceil(n / 32).
+#define EACH_KV_TYPE(X)                                                                                                \
+    X(F32, "f32", false, 4 * n)                                                                                        \
+    X(F16, "f16", false, 2 * n)                                                                                        \
+    X(BF16, "bf16", false, 2 * n)                                                                                      \
+    X(FP8, "fp8", true, 2 + n)                                                                                         \
+    X(Q8_0, "q8_0", true, blocks * sizeof(BlockQ8_0))                                                                  \
+    X(Q4_0, "q4_0", true, blocks * sizeof(BlockQ4_0))                                                                  \
+    X(KIVI2, "kivi2", true, blocks * 12) // sizeof(BlockKivi2)
+
+#define KV_TYPE_ONE(id, name, sealed, bytes) +1
+enum { N_KV_TYPES = 0 EACH_KV_TYPE(KV_TYPE_ONE) };
+
+// "|f32|f16|...": the choices of an option, a literal to be appended to its first one: "auto" KV_TYPE_CHOICES.
+#define KV_TYPE_CHOICE(id, name, sealed, bytes) "|" name
+#define KV_TYPE_CHOICES EACH_KV_TYPE(KV_TYPE_CHOICE)
+
+HOST_DEVICE static inline bool kv_is_sealed(int type) {
+#define KV_TYPE_SEALED(id, name, sealed, bytes)                                                                        \
+    case TYPE_##id: return sealed;
+    switch (type) {
+        EACH_KV_TYPE(KV_TYPE_SEALED)
+    default: return false;
+    }
+}
+
+// Of one slot and KV head, sealed or dense; 0: no type of KV.
+HOST_DEVICE static inline size_t kv_slot_bytes(int type, int head_dim) {
+#define KV_TYPE_BYTES(id, name, sealed, bytes)                                                                         \
+    case TYPE_##id: return bytes;
+    size_t n = (size_t)head_dim, blocks = (n + 31) / 32;
+    switch (type) {
+        EACH_KV_TYPE(KV_TYPE_BYTES)
+    default: return 0;
+    }
+}
+
+int kv_type_at(int i);              // in the table's order: TYPE_F32, TYPE_F16, ...; i < N_KV_TYPES
+int kv_type_find(const char *name); // by the name on the command line; -1: there is none of that name
+const char *kv_type_name(int type); // that name; NULL: no type of KV
+const char *kv_type_list(void);     // "F32, F16, ...", as type_name calls them, for messages
+
+#endif
