@@ -23,13 +23,13 @@ struct Sampler {
 };
 
 SamplerParams sampler_defaults(void) {
-    return (SamplerParams){.temp = 0.8f,
-                           .top_k = 40,
-                           .top_p = 0.95f,
-                           .min_p = 0.05f,
+    return (SamplerParams){.temp = (float)SAMPLER_TEMP,
+                           .top_k = SAMPLER_TOP_K,
+                           .top_p = (float)SAMPLER_TOP_P,
+                           .min_p = (float)SAMPLER_MIN_P,
                            .typical = 1,
                            .repeat_penalty = 1,
-                           .repeat_last_n = 64};
+                           .repeat_last_n = SAMPLER_REPEAT_LAST_N};
 }
 
 Sampler *sampler_new(int n_vocab) {

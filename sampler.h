@@ -10,6 +10,13 @@
 #include "sampling.h"
 #include "base/util.h"
 
+// What a request samples with unless it is told otherwise, as literals that the option table turns into text; typical
+// and the penalties are off.
+#define SAMPLER_TEMP 0.8
+#define SAMPLER_TOP_K 40
+#define SAMPLER_TOP_P 0.95
+#define SAMPLER_MIN_P 0.05
+#define SAMPLER_REPEAT_LAST_N 64
 SamplerParams sampler_defaults(void);
 
 typedef struct Sampler Sampler; // scratch for one vocabulary; shared by requests, one thread at a time

@@ -22,13 +22,13 @@ typedef struct {
 } LogitBias;
 
 typedef struct {
-    float temp;             // 0.8
-    int top_k;              // 40; 0: all
-    float top_p;            // 0.95; 1: off
-    float min_p;            // 0.05; 0: off
+    float temp;             // 0: greedy
+    int top_k;              // 0: all
+    float top_p;            // 1: off
+    float min_p;            // 0: off
     float typical;          // 1: off
     float repeat_penalty;   // 1: off
-    int repeat_last_n;      // 64; 0: off, -1: the whole context
+    int repeat_last_n;      // 0: off, -1: the whole context
     float presence_penalty; // 0: off
     float frequency_penalty;
     bool greedy;

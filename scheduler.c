@@ -5,7 +5,6 @@
 
 #include <assert.h>
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,9 +20,9 @@ struct Scheduler {
     Step *step;     // that scheduler_next gave
     bool has_ahead; // the other follows it
     int64_t n_preempted;
-    int fetch_room; // slots that may still be fetched in this step
-    double now;     // when the step's results came
-    atomic_bool interrupted;
+    int fetch_room;   // slots that may still be fetched in this step
+    double now;       // when the step's results came
+    bool interrupted; // scheduler_next finishes all requests
 };
 
 const char *finish_name(Finish f) {
@@ -65,7 +64,7 @@ const SeqRows *scheduler_rows(const Scheduler *s, int seq) { return &s->step->ro
 
 Request *scheduler_request(const Scheduler *s, int seq) { return s->step->rows[seq].request; }
 
-void scheduler_interrupt(Scheduler *s) { atomic_store(&s->interrupted, true); }
+void scheduler_interrupt(Scheduler *s) { s->interrupted = true; }
 
 int64_t scheduler_preemptions(const Scheduler *s) { return s->n_preempted; }
 
@@ -394,8 +393,9 @@ static bool plan_step(Scheduler *s) {
 }
 
 bool scheduler_next(Scheduler *s, Batch **out) {
-    if (atomic_exchange(&s->interrupted, false))
+    if (s->interrupted)
         while (s->first) finish(s, s->first, FINISH_INTERRUPT);
+    s->interrupted = false;
     if (s->has_ahead) {
         s->step = step_ahead(s);
         s->has_ahead = false;
@@ -416,7 +416,7 @@ bool scheduler_next(Scheduler *s, Batch **out) {
 static bool goes_on(Scheduler *s) {
     const Batch *b = &s->step->batch;
     int n = 0;
-    if (!s->shape.draws_ahead || !b->draw || b->n_out < b->n_seqs || atomic_load(&s->interrupted)) return false;
+    if (!s->shape.draws_ahead || !b->draw || b->n_out < b->n_seqs || s->interrupted) return false;
     for (const Request *r = s->first; r; r = r->next, n++)
         if (r->max_new >= 0 && r->n_new + 1 >= r->max_new) return false;
     if (n > b->n_seqs) return false; // one waits to begin

@@ -103,7 +103,7 @@ void scheduler_take_tokens(Scheduler *s, const int *tokens); // of a batch with 
 // Between scheduler_next and scheduler_take_tokens of a batch with draws: the batch after it, where that is certain but
 // for the tokens, which are -1. scheduler_next gives it again when this one is taken. False: there is none.
 bool scheduler_ahead(Scheduler *s, Batch **b);
-void scheduler_interrupt(Scheduler *s); // finishes all with FINISH_INTERRUPT; async-signal-safe flag
+void scheduler_interrupt(Scheduler *s); // the next scheduler_next finishes all requests with FINISH_INTERRUPT
 // Between scheduler_take and scheduler_next: finishes one request, and the branches that it still has to begin, with
 // FINISH_INTERRUPT. One that has finished already stays as it is.
 void scheduler_cancel(Scheduler *s, Request *r);
