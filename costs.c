@@ -58,10 +58,10 @@ static int seen(const Layer *l, int slot) {
 // Layers [from, to).
 typedef struct {
     int from, to;
-} Range;
+} LayerSpan;
 
 // What attention adds for one row, without the bytes.
-static double row_flops(const Model *m, Range layers, int slot) {
+static double row_flops(const Model *m, LayerSpan layers, int slot) {
     double n = 0;
     for (int i = layers.from; i < layers.to; i++) {
         const Heads *h = &m->layers[i].heads;
@@ -71,14 +71,14 @@ static double row_flops(const Model *m, Range layers, int slot) {
 }
 
 // The slots that one sequence's rows see, the first and the last of them at these.
-static double slots_read(const Model *m, Range layers, int first, int last) {
+static double slots_read(const Model *m, LayerSpan layers, int first, int last) {
     double slots = 0;
     for (int i = layers.from; i < layers.to; i++) slots += last - first + seen(&m->layers[i], first);
     return slots;
 }
 
 // Adds the attention of rows, all n of the batch or those named, in some layers; slot_bytes of a layer.
-static void add_attention(Cost *c, const Model *m, Range layers, const Batch *b, const int *rows, int n_rows,
+static void add_attention(Cost *c, const Model *m, LayerSpan layers, const Batch *b, const int *rows, int n_rows,
                           double slot_bytes) {
     for (int i = 0, n; i < n_rows; i += n) {
         int first = rows ? rows[i] : i, last = first;
@@ -101,8 +101,8 @@ Cost costs_batch(const Model *m, const KvPool *kv, const Batch *b) {
     double slot_bytes =
         (double)(kv_slot_bytes(kv->type_k, kv->head_dim) + kv_slot_bytes(kv->type_v, kv->head_dim)) * kv->n_kv_heads;
     c.bytes += slot_bytes * m->c.n_layers * b->n_rows; // written
-    add_attention(&c, m, (Range){0, last}, b, NULL, b->n_rows, slot_bytes);
-    add_attention(&c, m, (Range){last, last + 1}, b, n_last < b->n_rows ? b->out_row : NULL, n_last, slot_bytes);
+    add_attention(&c, m, (LayerSpan){0, last}, b, NULL, b->n_rows, slot_bytes);
+    add_attention(&c, m, (LayerSpan){last, last + 1}, b, n_last < b->n_rows ? b->out_row : NULL, n_last, slot_bytes);
     return c;
 }
 
@@ -113,7 +113,8 @@ Cost costs_rows(const Model *m, const KvShape *kv, int first, int n_rows, int n_
     double slot_bytes = (double)kvshape_bytes_per_slot(kv) / kv->n_layers;
     c.bytes += slot_bytes * m->c.n_layers * n_rows;
     for (int part = 0; part < 2; part++) { // all rows in the layers but the last, then the last n_last in that
-        Range layers = part == 0 ? (Range){0, m->c.n_layers - 1} : (Range){m->c.n_layers - 1, m->c.n_layers};
+        LayerSpan layers =
+            part == 0 ? (LayerSpan){0, m->c.n_layers - 1} : (LayerSpan){m->c.n_layers - 1, m->c.n_layers};
         int n = part == 0 ? n_rows : n_last, end = first + n_rows;
         for (int i = end - n; i < end; i++) c.flops += row_flops(m, layers, i);
         if (n > 0) c.bytes += slots_read(m, layers, end - n, end - 1) * slot_bytes;

@@ -41,18 +41,18 @@ struct KvStore {
 typedef struct {
     ChainHash parent, name;
     int first; // slot
-} Place;
+} BlockCursor;
 
-static Place place_before(const KvStore *s) { return (Place){.name = s->root, .first = -s->block}; }
+static BlockCursor place_before(const KvStore *s) { return (BlockCursor){.name = s->root, .first = -s->block}; }
 
-static void place_next(const KvStore *s, const Sequence *q, Place *p) {
+static void place_next(const KvStore *s, const Sequence *q, BlockCursor *p) {
     p->parent = p->name;
     p->first += s->block;
     p->name = chain_next(&p->parent, q->tokens + p->first, s->block);
 }
 
 // The path of a block's file, or with another ending; the caller frees it.
-static char *path_of(const KvStore *s, const Place *p, const char *ending) {
+static char *path_of(const KvStore *s, const BlockCursor *p, const char *ending) {
     Buf path = {0};
     buf_printf(&path, "%s/", s->dir);
     for (size_t i = 0; i < sizeof p->name.bytes; i++) buf_printf(&path, "%02x", p->name.bytes[i]);
@@ -68,7 +68,7 @@ static Status another(const KvReader *r, const char *what) {
 }
 
 // All that says that the file holds this block of this sequence.
-static Status check_place(const KvStore *s, KvReader *r, const Sequence *q, const Place *p) {
+static Status check_place(const KvStore *s, KvReader *r, const Sequence *q, const BlockCursor *p) {
     KvLink link;
     const int *tokens;
     TRY(kvreader_head(r));
@@ -82,7 +82,7 @@ static Status check_place(const KvStore *s, KvReader *r, const Sequence *q, cons
     return OK;
 }
 
-static Status read_block(const KvStore *s, KvReader *r, KvCache *kv, const Sequence *q, const Place *p) {
+static Status read_block(const KvStore *s, KvReader *r, KvCache *kv, const Sequence *q, const BlockCursor *p) {
     TRY(check_place(s, r, q, p));
     while (kvreader_more(r)) {
         KvChunk c;
@@ -105,7 +105,7 @@ static int open_block(const char *path, Status *st) {
 }
 
 // Places one block; false: there is none, no room for it, or *st says what is wrong with it.
-static bool load_block(KvStore *s, KvCache *kv, Sequence *q, const Place *p, Status *st) {
+static bool load_block(KvStore *s, KvCache *kv, Sequence *q, const BlockCursor *p, Status *st) {
     char *path = path_of(s, p, suffix);
     int fd = open_block(path, st);
     bool good = fd >= 0 && kvcache_reserve(kv, q, p->first + s->block);
@@ -128,7 +128,7 @@ Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q, int most) {
     double start = clock_now();
     int had = q->n_cached;
     if (q->own || had % s->block || had + s->block >= q->n_tokens) return OK;
-    Place p = place_before(s);
+    BlockCursor p = place_before(s);
     while (p.first + s->block < had) place_next(s, q, &p);
     do place_next(s, q, &p);
     while (load_block(s, kv, q, &p, &st) && q->n_cached - had < most && q->n_cached + s->block < q->n_tokens);
@@ -141,7 +141,7 @@ Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q, int most) {
 
 // ---- writing --------------------------------------------------------------------------------------------------------
 
-static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, const Sequence *q, const Place *p) {
+static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, const Sequence *q, const BlockCursor *p) {
     KvLink link = {.first = (uint32_t)p->first};
     memcpy(link.parent, p->parent.bytes, sizeof link.parent);
     TRY(kvwriter_head(w, &s->head));
@@ -157,7 +157,7 @@ static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, cons
 }
 
 // The file's name is its writer's own, so that processes that write the same block do not meet before they rename it.
-static Status open_temp(const KvStore *s, const Place *p, char **path, int *fd) {
+static Status open_temp(const KvStore *s, const BlockCursor *p, char **path, int *fd) {
     char *stem = path_of(s, p, ".");
     Status st = tempfile_create(stem, 0600, path, fd);
     free(stem);
@@ -176,7 +176,7 @@ static Status publish_temp(const char *temp, int fd, const char *path, Status wr
     return st;
 }
 
-static Status save_block(KvStore *s, const KvCache *kv, const Sequence *q, const Place *p, const char *path) {
+static Status save_block(KvStore *s, const KvCache *kv, const Sequence *q, const BlockCursor *p, const char *path) {
     char *temp;
     int fd;
     TRY(open_temp(s, p, &temp, &fd));
@@ -205,10 +205,10 @@ typedef struct {
     char name[TEMP + 1];
     size_t size;
     struct timespec used;
-} Entry;
+} StoredBlock;
 
 typedef struct {
-    Entry *entries;
+    StoredBlock *entries;
     size_t n, cap, n_bytes;
 } Listing;
 
@@ -229,13 +229,13 @@ static void list_file(Listing *l, int dir, const char *name) {
         l->cap = l->cap ? 2 * l->cap : 256;
         l->entries = mem_resize(l->entries, l->cap * sizeof *l->entries);
     }
-    Entry *e = &l->entries[l->n++];
-    *e = (Entry){.size = (size_t)info.st_size, .used = info.st_mtim};
+    StoredBlock *e = &l->entries[l->n++];
+    *e = (StoredBlock){.size = (size_t)info.st_size, .used = info.st_mtim};
     memcpy(e->name, name, strlen(name) + 1);
 }
 
 static int longest_unused_first(const void *a, const void *b) {
-    const struct timespec *x = &((const Entry *)a)->used, *y = &((const Entry *)b)->used;
+    const struct timespec *x = &((const StoredBlock *)a)->used, *y = &((const StoredBlock *)b)->used;
     if (x->tv_sec != y->tv_sec) return x->tv_sec < y->tv_sec ? -1 : 1;
     return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
 }
@@ -264,7 +264,7 @@ Status kvstore_save_some(KvStore *s, const KvCache *kv, const Sequence *q, doubl
     Status st = OK;
     double start = clock_now();
     int end = s->stats.n_saved + int_min(most, INT_MAX - s->stats.n_saved);
-    Place p = place_before(s);
+    BlockCursor p = place_before(s);
     for (int i = 0, n = q->own ? 0 : q->n_cached / s->block; i < n && s->stats.n_saved < end; i++) {
         place_next(s, q, &p);
         if (p.first < *first) continue;

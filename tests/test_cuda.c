@@ -94,12 +94,12 @@ static float *run_tokens(Rig *r, const int *tokens, int n, int chunk, bool stran
     sequence_push(&before, strange, 9);
     sequence_push(&after, strange + 9, 2);
     while (s.n_cached < n) {
-        Part parts[3];
+        RowsOfSequence parts[3];
         int n_parts = 0;
         if (strangers && before.n_cached < 30)
-            parts[n_parts++] = (Part){&before, int_min(6, 9 - before.n_cached), NULL};
-        parts[n_parts++] = (Part){&s, int_min(chunk, n - s.n_cached), logits + (size_t)s.n_cached * n_vocab};
-        if (strangers && after.n_cached < 2) parts[n_parts++] = (Part){&after, 1, NULL};
+            parts[n_parts++] = (RowsOfSequence){&before, int_min(6, 9 - before.n_cached), NULL};
+        parts[n_parts++] = (RowsOfSequence){&s, int_min(chunk, n - s.n_cached), logits + (size_t)s.n_cached * n_vocab};
+        if (strangers && after.n_cached < 2) parts[n_parts++] = (RowsOfSequence){&after, 1, NULL};
         step(r, parts, n_parts);
     }
     Sequence *all[] = {&s, &before, &after};
@@ -457,11 +457,11 @@ static void test_rows_that_end(void **state) {
             float *out = logits[k];
             sequence_push(&a, tokens, A + LATER);
             sequence_push(&b, tokens + A - 3, B + LATER);
-            if (n_wanted < B) step(rigs[k], &(Part){&b, B - n_wanted, NULL}, 1); // no row goes on
-            step(rigs[k], (Part[]){{&a, A, NULL}, {&b, n_wanted, out}}, 2);
+            if (n_wanted < B) step(rigs[k], &(RowsOfSequence){&b, B - n_wanted, NULL}, 1); // no row goes on
+            step(rigs[k], (RowsOfSequence[]){{&a, A, NULL}, {&b, n_wanted, out}}, 2);
             out += (size_t)n_wanted * n_vocab;
             for (int t = 0; t < LATER; t++, out += 2 * n_vocab)
-                step(rigs[k], (Part[]){{&a, 1, out}, {&b, 1, out + n_vocab}}, 2);
+                step(rigs[k], (RowsOfSequence[]){{&a, 1, out}, {&b, 1, out + n_vocab}}, 2);
             kvcache_release(&rigs[k]->kv, &a);
             kvcache_release(&rigs[k]->kv, &b);
             sequence_free(&a);
@@ -509,8 +509,8 @@ static void test_a_layer_that_narrows(void **state) {
                 sequence_push(&s, tokens, 13);
                 n = 4 * (size_t)r.m.c.n_vocab;
                 logits[k] = malloc(n * sizeof(float));
-                step(&r, &(Part){&s, 9, NULL}, 1);
-                step_narrowed(&r, (Part[]){{&ending, n_rows - 4, NULL}, {&s, 4, logits[k]}}, 2, &narrow);
+                step(&r, &(RowsOfSequence){&s, 9, NULL}, 1);
+                step_narrowed(&r, (RowsOfSequence[]){{&ending, n_rows - 4, NULL}, {&s, 4, logits[k]}}, 2, &narrow);
                 kvcache_release(&r.kv, &ending);
                 kvcache_release(&r.kv, &s);
                 sequence_free(&ending);
@@ -595,9 +595,9 @@ static void test_a_graph_a_step(void **state) {
     random_tokens(tokens, N, (int)n_vocab, 5);
     Sequence s = {0};
     sequence_push(&s, tokens, N);
-    while (s.n_cached < BEFORE) step(&r, &(Part){&s, BEFORE / 4, NULL}, 1);
+    while (s.n_cached < BEFORE) step(&r, &(RowsOfSequence){&s, BEFORE / 4, NULL}, 1);
     CudaCounts before = cuda_counts();
-    for (int i = 0; i < STEPS; i++) step(&r, &(Part){&s, 1, got + (size_t)i * n_vocab}, 1);
+    for (int i = 0; i < STEPS; i++) step(&r, &(RowsOfSequence){&s, 1, got + (size_t)i * n_vocab}, 1);
     CudaCounts after = cuda_counts();
     assert_int_equal(after.steps - before.steps, STEPS);
     assert_int_equal(after.replays - before.replays, STEPS - 1); // the first of its size warms up
@@ -856,7 +856,7 @@ static void rows_move(const char *arch, int kv_type) {
     Sequence there = {0}, here = {0};
     sequence_push(&there, tokens, PROMPT + 1);
     sequence_push(&here, tokens, PROMPT + 1);
-    step(&gpu, &(Part){&there, PROMPT, NULL}, 1);
+    step(&gpu, &(RowsOfSequence){&there, PROMPT, NULL}, 1);
     assert_true(kvcache_reserve(&cpu.kv, &here, PROMPT));
     uint8_t *rows = malloc(bytes), *again = malloc(bytes);
     for (int layer = 0; layer < 3; layer++) {
@@ -870,8 +870,8 @@ static void rows_move(const char *arch, int kv_type) {
     }
     here.n_cached = PROMPT;
     float *a = malloc(n_vocab * sizeof *a), *b = malloc(n_vocab * sizeof *b);
-    step(&cpu, &(Part){&here, 1, a}, 1);
-    step(&gpu, &(Part){&there, 1, b}, 1);
+    step(&cpu, &(RowsOfSequence){&here, 1, a}, 1);
+    step(&gpu, &(RowsOfSequence){&there, 1, b}, 1);
     assert_true(distance(b, a, n_vocab) <= 1e-4);
     free(a), free(b), free(rows), free(again);
     kvcache_release(&cpu.kv, &here);
@@ -907,12 +907,12 @@ static void test_forks_copy_blocks(void **state) {
         random_tokens(tokens, 22, (int)n_vocab, 5);
         Sequence s = {0}, branch = {0};
         sequence_push(&s, tokens, 22);
-        step(&r, &(Part){&s, 20, NULL}, 1);
+        step(&r, &(RowsOfSequence){&s, 20, NULL}, 1);
         kvcache_fork(&r.kv, &s, &branch);
         sequence_push(&branch, (int[]){1, 2}, 2);
-        step(&r, &(Part){&branch, 2, NULL}, 1);
-        step(&r, &(Part){&s, 1, NULL}, 1);
-        step(&r, &(Part){&s, 1, got}, 1);
+        step(&r, &(RowsOfSequence){&branch, 2, NULL}, 1);
+        step(&r, &(RowsOfSequence){&s, 1, NULL}, 1);
+        step(&r, &(RowsOfSequence){&s, 1, got}, 1);
         assert_true(distance(got, want + 21 * n_vocab, n_vocab) <= 1e-5);
         free(got), free(want);
         kvcache_release(&r.kv, &s);
@@ -973,10 +973,10 @@ static void test_a_failure_voids_what_follows(void **state) {
     float logits[400];
     Sequence s = {0};
     sequence_push(&s, (int[]){1, 2, 3}, 3);
-    step(&r, &(Part){&s, 1, logits}, 1);
+    step(&r, &(RowsOfSequence){&s, 1, logits}, 1);
     assert_true(isfinite(logits[0]));
     rt_fail("the GPU: it has fallen off the bus");
-    step(&r, &(Part){&s, 1, logits}, 1);
+    step(&r, &(RowsOfSequence){&s, 1, logits}, 1);
     assert_true(isnan(logits[0]) && isnan(logits[319]));
     assert_string_equal(model_failure(&r.m), "the GPU: it has fallen off the bus");
     twin_clear();

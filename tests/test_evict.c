@@ -19,12 +19,12 @@ typedef struct {
     Workspace w;
     KvCache kv;
     int tokens[TEXT];
-} Rig;
+} EvictRig;
 
-static void rig_open_typed(Rig *r, int block, int type_k, int type_v) {
+static void rig_open_typed(EvictRig *r, int block, int type_k, int type_v) {
     const Backend *be;
     uint64_t random = 4;
-    *r = (Rig){.g = tiny_model(&(TinyModel){.n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .ffn = 96, .seed = 3})};
+    *r = (EvictRig){.g = tiny_model(&(TinyModel){.n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .ffn = 96, .seed = 3})};
     assert_ok(cpu_backend("scalar", &be));
     assert_ok(model_load(&r->m, r->g, be));
     r->pool = threads_new(2);
@@ -42,9 +42,9 @@ static void rig_open_typed(Rig *r, int block, int type_k, int type_v) {
     for (int i = 0; i < TEXT; i++) r->tokens[i] = (int)(test_random(&random) % (uint64_t)r->m.c.n_vocab);
 }
 
-static void rig_open(Rig *r, int block) { rig_open_typed(r, block, TYPE_F32, TYPE_F32); }
+static void rig_open(EvictRig *r, int block) { rig_open_typed(r, block, TYPE_F32, TYPE_F32); }
 
-static void rig_close(Rig *r) {
+static void rig_close(EvictRig *r) {
     kvcache_free(&r->kv);
     workspace_free(&r->w);
     threads_free(r->pool);
@@ -52,7 +52,7 @@ static void rig_close(Rig *r) {
     gguf_close(r->g);
 }
 
-static Evict *evict_of(Rig *r, const char *text) {
+static Evict *evict_of(EvictRig *r, const char *text) {
     EvictPlan plan;
     Evict *e;
     assert_ok(evict_parse(text, &plan));
@@ -61,7 +61,7 @@ static Evict *evict_of(Rig *r, const char *text) {
 }
 
 // One forward of the next n tokens at positions moved on by `turned`; returns the logits of the last.
-static const float *forward(Rig *r, Sequence *s, int n, int turned, Probe *probe) {
+static const float *forward(EvictRig *r, Sequence *s, int n, int turned, Probe *probe) {
     int pos[MOST_ROWS], slot[MOST_ROWS], seq[MOST_ROWS] = {0}, out = n - 1;
     assert_true(kvcache_reserve(&r->kv, s, sequence_slots(s) + n));
     for (int i = 0; i < n; i++) {
@@ -85,14 +85,14 @@ static const float *forward(Rig *r, Sequence *s, int n, int turned, Probe *probe
 }
 
 // A step of up to `most` tokens with e making room (NULL: none does).
-static const float *step(Rig *r, Evict *e, Sequence *s, int n_prompt, int most) {
+static const float *step(EvictRig *r, Evict *e, Sequence *s, int n_prompt, int most) {
     int n = int_min(most, s->n_tokens - s->n_cached);
     if (e) n = int_min(n, evict_room(e, s, n_prompt));
     assert_true(n > 0);
     return forward(r, s, n, 0, e ? evict_probe(e, s, n_prompt, n) : NULL);
 }
 
-static const float *key_at(const Rig *r, const Sequence *s, int layer, int head, int slot) {
+static const float *key_at(const EvictRig *r, const Sequence *s, int layer, int head, int slot) {
     const KvPool *kv = r->kv.pool;
     return (const float *)(const void *)kv->k +
            kv_index(kv, layer, s->blocks[slot / kv->block], head, slot % kv->block);
@@ -127,7 +127,7 @@ static void test_plans_are_read(void **state) {
 
 static void test_what_cannot_be_is_refused(void **state) {
     (void)state;
-    Rig r;
+    EvictRig r;
     EvictPlan p;
     Evict *e;
     rig_open(&r, 16);
@@ -151,7 +151,7 @@ static void test_a_budget_that_suffices_changes_no_bit(void **state) {
     static const int chunks[] = {30, 7, 1};
     for (size_t p = 0; p < ARRAY_LEN(plans); p++)
         for (size_t c = 0; c < ARRAY_LEN(chunks); c++) {
-            Rig r;
+            EvictRig r;
             rig_open(&r, 16);
             Evict *e = evict_of(&r, plans[p]);
             Sequence a = {0}, b = {0};
@@ -181,7 +181,7 @@ static void test_slots_stay_within_the_budget(void **state) {
     static const int budgets[] = {32, 32, N_CTX, 32}, chunks[] = {1, 5, 64}, blocks[] = {0, 1, 16};
     for (size_t p = 0; p < 4; p++)
         for (size_t c = 0; c < 3; c++) {
-            Rig r;
+            EvictRig r;
             rig_open(&r, blocks[(p + c) % 3]);
             Evict *e = evict_of(&r, plans[p]);
             assert_true(evict_endless(e));
@@ -221,7 +221,7 @@ static void assert_near(const float *got, const float *want, int n, double limit
 // would have if nothing lay between it and the window; the window's is untouched.
 static void test_sinks_stand_before_the_window(void **state) {
     (void)state;
-    Rig r;
+    EvictRig r;
     rig_open(&r, 16);
     Evict *e = evict_of(&r, "sinks,sink=4,window=28");
     Sequence s = {0}, all = {0}, moved = {0};
@@ -264,7 +264,7 @@ static void check_positions(const Batch *b, const Sequence *s, int before, int b
 }
 
 // The likeliest tokens behind the prompt, by steps of its own.
-static void write_on(Rig *r, Evict *e, Sequence *s, int n_prompt, int n_new, int chunk) {
+static void write_on(EvictRig *r, Evict *e, Sequence *s, int n_prompt, int n_new, int chunk) {
     Sampler *sampler = sampler_new(r->m.c.n_vocab);
     SamplerParams how = sampler_defaults();
     how.greedy = true;
@@ -278,7 +278,7 @@ static void write_on(Rig *r, Evict *e, Sequence *s, int n_prompt, int n_new, int
 }
 
 static void schedule(const char *plan, int n_prompt, int n_new, int budget, int chunk) {
-    Rig r;
+    EvictRig r;
     Sequence alone = {0}, scheduled = {0};
     Request q = {.seq = &scheduled, .max_new = n_new, .sampling = sampler_defaults()};
     rig_open(&r, 16);
@@ -332,7 +332,7 @@ static void test_positions_go_on_in_the_scheduler(void **state) {
 // The probe's mass of the last layer, from its queries and keys in double.
 static void test_mass_is_what_softmax_gave(void **state) {
     (void)state;
-    Rig r;
+    EvictRig r;
     rig_open(&r, 16);
     Evict *e = evict_of(&r, "h2o,heavy=40,recent=40");
     Sequence s = {0};
@@ -365,7 +365,7 @@ static void test_mass_is_what_softmax_gave(void **state) {
 }
 
 // Marks slots in all layers and heads by their number and gives each a mass.
-static void mark(Rig *r, const Sequence *s, const Probe *probe, uint64_t *random) {
+static void mark(EvictRig *r, const Sequence *s, const Probe *probe, uint64_t *random) {
     const KvPool *kv = r->kv.pool;
     for (int layer = 0; layer < kv->n_layers; layer++)
         for (int head = 0; head < kv->n_kv_heads; head++)
@@ -387,7 +387,7 @@ static bool is_heavy(const double *mass, int old, int most, int slot) {
 
 // n slots are in; e makes room: of each head, the `most` heaviest of the first `old` stay and all behind them.
 static void check_kept(const char *plan, int n, int old, int most, bool pooled, int n_prompt) {
-    Rig r;
+    EvictRig r;
     rig_open(&r, 16);
     Evict *e = evict_of(&r, plan);
     uint64_t random = 77;
@@ -441,7 +441,7 @@ static void test_the_heaviest_stay(void **state) {
 // Attention has no order: slots that change places change nothing but roundings.
 static void test_places_do_not_matter(void **state) {
     (void)state;
-    Rig r;
+    EvictRig r;
     rig_open(&r, 16);
     Evict *e = evict_of(&r, "h2o,heavy=16,recent=16");
     Sequence s = {0};

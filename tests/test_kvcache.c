@@ -19,9 +19,9 @@ typedef struct {
     float next_tag;
     int n_ctx;
     bool pending; // changes may come between reserving and the step that makes the copies
-} Book;
+} TaggedCache;
 
-static int pick(Book *k, int n) { return (int)(test_random(&k->random) % (uint64_t)n); }
+static int pick(TaggedCache *k, int n) { return (int)(test_random(&k->random) % (uint64_t)n); }
 
 static KvShape shape_of(int block, int n_ctx, int n_blocks, int n_seqs) {
     return (KvShape){.n_layers = N_LAYERS,
@@ -35,14 +35,14 @@ static KvShape shape_of(int block, int n_ctx, int n_blocks, int n_seqs) {
                      .n_seqs = n_seqs};
 }
 
-static void book_open(Book *k, int block, int n_ctx, int n_blocks, uint64_t seed) {
-    *k = (Book){.random = seed, .n_ctx = n_ctx};
+static void book_open(TaggedCache *k, int block, int n_ctx, int n_blocks, uint64_t seed) {
+    *k = (TaggedCache){.random = seed, .n_ctx = n_ctx};
     KvShape s = shape_of(block, n_ctx, n_blocks, MOST_SEQS);
     assert_ok(kvcache_new(&k->kv, &s));
     assert_ok(cpu_backend("scalar", &k->be));
 }
 
-static void book_close(Book *k) {
+static void book_close(TaggedCache *k) {
     for (int i = 0; i < MOST_SEQS; i++) {
         kvcache_release(&k->kv, &k->seq[i]);
         sequence_free(&k->seq[i]);
@@ -53,7 +53,7 @@ static void book_close(Book *k) {
 
 // ---- invariants -----------------------------------------------------------------------------------------------------
 
-static void check_counts(const Book *k) {
+static void check_counts(const TaggedCache *k) {
     const KvCache *kv = &k->kv;
     int n = kv->pool->n_blocks, refs[256] = {0}, n_unused = 0;
     bool free_seen[256] = {false};
@@ -87,14 +87,14 @@ static void check_counts(const Book *k) {
     }
 }
 
-static void tag_at(const Book *k, int seq, int slot, int layer, int head, float **key, uint16_t **value) {
+static void tag_at(const TaggedCache *k, int seq, int slot, int layer, int head, float **key, uint16_t **value) {
     const KvPool *p = k->kv.pool;
     size_t at = kv_index(p, layer, k->seq[seq].blocks[slot / p->block], head, slot % p->block);
     *key = (float *)(void *)p->k + at;
     *value = (uint16_t *)(void *)p->v + at;
 }
 
-static void write_tag(Book *k, int seq, int slot, float tag) {
+static void write_tag(TaggedCache *k, int seq, int slot, float tag) {
     for (int layer = 0; layer < N_LAYERS; layer++)
         for (int head = 0; head < N_HEADS; head++)
             for (int i = 0; i < HEAD_DIM; i++) {
@@ -107,7 +107,7 @@ static void write_tag(Book *k, int seq, int slot, float tag) {
     k->tags[seq][slot] = tag;
 }
 
-static void check_contents(const Book *k) {
+static void check_contents(const TaggedCache *k) {
     for (int seq = 0; seq < MOST_SEQS; seq++)
         for (int slot = 0; slot < k->seq[seq].n_cached; slot++)
             for (int layer = 0; layer < N_LAYERS; layer++)
@@ -125,12 +125,12 @@ static void check_contents(const Book *k) {
 
 // ---- operations -----------------------------------------------------------------------------------------------------
 
-static void push_tokens(Book *k, int seq, int n) {
+static void push_tokens(TaggedCache *k, int seq, int n) {
     for (int i = 0; i < n; i++) sequence_push(&k->seq[seq], &(int){pick(k, 1000)}, 1);
 }
 
 // Blocks that reserving would take, by the rules in the header.
-static int blocks_needed(const Book *k, const Sequence *s, int n_slots) {
+static int blocks_needed(const TaggedCache *k, const Sequence *s, int n_slots) {
     int size = k->kv.pool->block, need = (n_slots + size - 1) / size, n = need > s->n_blocks ? need - s->n_blocks : 0;
     for (int i = s->n_cached / size; i < s->n_blocks && i < need; i++) n += k->kv.refs[s->blocks[i]] > 1;
     return n;
@@ -141,7 +141,7 @@ typedef struct {
     int n_free, n_copies, n_blocks, n_cached, n_tokens;
 } Snapshot;
 
-static Snapshot snapshot(const Book *k, const Sequence *s) {
+static Snapshot snapshot(const TaggedCache *k, const Sequence *s) {
     Snapshot c = {.n_free = k->kv.n_free,
                   .n_copies = k->kv.n_copies,
                   .n_blocks = s->n_blocks,
@@ -155,7 +155,7 @@ static Snapshot snapshot(const Book *k, const Sequence *s) {
     return c;
 }
 
-static void reserve(Book *k, int seq, int n_slots) {
+static void reserve(TaggedCache *k, int seq, int n_slots) {
     Sequence *s = &k->seq[seq];
     Snapshot before = snapshot(k, s);
     bool want = n_slots <= k->n_ctx && blocks_needed(k, s, n_slots) <= k->kv.n_free;
@@ -172,7 +172,7 @@ static void reserve(Book *k, int seq, int n_slots) {
 }
 
 // What a forward does: copies first, then the rows' slots.
-static void compute(Book *k) {
+static void compute(TaggedCache *k) {
     Batch b = {.n_copies = k->kv.n_copies, .copy = k->kv.copies};
     k->be->copy_blocks(k->none, k->kv.pool, &b);
     k->kv.n_copies = 0;
@@ -186,7 +186,7 @@ static void compute(Book *k) {
     }
 }
 
-static void fork(Book *k, int from, int to) {
+static void fork(TaggedCache *k, int from, int to) {
     Sequence *a = &k->seq[from], *b = &k->seq[to];
     kvcache_fork(&k->kv, a, b);
     assert_int_equal(b->n_cached, a->n_cached);
@@ -195,7 +195,7 @@ static void fork(Book *k, int from, int to) {
     memcpy(k->tags[to], k->tags[from], sizeof k->tags[to]);
 }
 
-static void truncate_to(Book *k, int seq, int n) {
+static void truncate_to(TaggedCache *k, int seq, int n) {
     Sequence *s = &k->seq[seq];
     int tokens = int_min(s->n_tokens, n), cached = int_min(s->n_cached, n), size = k->kv.pool->block;
     kvcache_truncate(&k->kv, s, n);
@@ -205,7 +205,7 @@ static void truncate_to(Book *k, int seq, int n) {
     assert_int_equal(s->n_blocks, (cached + size - 1) / size);
 }
 
-static void release(Book *k, int seq) {
+static void release(TaggedCache *k, int seq) {
     int tokens = k->seq[seq].n_tokens;
     kvcache_release(&k->kv, &k->seq[seq]);
     k->reserved[seq] = 0;
@@ -216,14 +216,14 @@ static void release(Book *k, int seq) {
 }
 
 // A sequence with computed slots, if a few tries find one.
-static int pick_computed(Book *k) {
+static int pick_computed(TaggedCache *k) {
     int seq = pick(k, MOST_SEQS);
     for (int i = 0; i < 8 && k->seq[seq].n_cached == 0; i++) seq = pick(k, MOST_SEQS);
     return seq;
 }
 
 // The new one takes a random other's place and writes at once, into the block that both share.
-static void fork_and_reserve(Book *k, int from) {
+static void fork_and_reserve(TaggedCache *k, int from) {
     int to = (from + 1 + pick(k, MOST_SEQS - 1)) % MOST_SEQS;
     release(k, to);
     sequence_free(&k->seq[to]);
@@ -235,7 +235,7 @@ static void fork_and_reserve(Book *k, int from) {
 }
 
 // One random operation that changes what is owned.
-static void change(Book *k) {
+static void change(TaggedCache *k) {
     int seq = pick(k, MOST_SEQS), n = k->seq[seq].n_tokens;
     switch (pick(k, 6)) {
     case 0: push_tokens(k, seq, pick(k, 8)); break;
@@ -250,7 +250,7 @@ static void change(Book *k) {
 }
 
 // Several sequences reserve room for tokens of theirs (or more, or past the context).
-static void reserve_some(Book *k) {
+static void reserve_some(TaggedCache *k) {
     for (int n = pick(k, MOST_SEQS); n >= 0; n--) {
         int seq = pick(k, MOST_SEQS);
         Sequence *s = &k->seq[seq];
@@ -262,7 +262,7 @@ static void reserve_some(Book *k) {
 }
 
 static void run_book(int block, int n_ctx, int n_blocks, uint64_t seed, bool pending) {
-    Book k;
+    TaggedCache k;
     book_open(&k, block, n_ctx, n_blocks, seed);
     k.pending = pending;
     for (int step = 0; step < 400; step++) {
@@ -301,7 +301,7 @@ static void test_random_steps_with_pending_copies(void **state) {
 // ---- by hand --------------------------------------------------------------------------------------------------------
 
 // Sequence `seq` computes its tokens up to n_slots.
-static void step_to(Book *k, int seq, int n_slots) {
+static void step_to(TaggedCache *k, int seq, int n_slots) {
     if (k->seq[seq].n_tokens < n_slots) push_tokens(k, seq, n_slots - k->seq[seq].n_tokens);
     reserve(k, seq, n_slots);
     compute(k);
@@ -311,7 +311,7 @@ static void step_to(Book *k, int seq, int n_slots) {
 
 static void test_copy_on_write(void **state) {
     (void)state;
-    Book k;
+    TaggedCache k;
     book_open(&k, 4, 40, 20, 1);
     step_to(&k, 0, 10); // blocks of 4, 4 and 2 slots
     fork(&k, 0, 1);
@@ -335,7 +335,7 @@ static void test_copy_on_write(void **state) {
 // A fork at a block's edge shares everything and copies nothing.
 static void test_fork_at_an_edge(void **state) {
     (void)state;
-    Book k;
+    TaggedCache k;
     book_open(&k, 4, 40, 20, 1);
     step_to(&k, 0, 8);
     fork(&k, 0, 1);
@@ -356,7 +356,7 @@ static void test_fork_at_an_edge(void **state) {
 // Sequence 1 has a pending copy A -> B, and 2 is forked from it and writes too: B -> C. Then 1 may go away before the
 // step, and C must still get what B was to be. A cache that refuses the fork is right as well.
 static void fork_of_a_pending_copy(bool release_middle) {
-    Book k;
+    TaggedCache k;
     book_open(&k, 4, 40, 20, 1);
     step_to(&k, 0, 6);
     fork(&k, 0, 1);
@@ -384,7 +384,7 @@ static void test_release_of_a_pending_copy(void **state) {
 
 static void test_full_pool_changes_nothing(void **state) {
     (void)state;
-    Book k;
+    TaggedCache k;
     book_open(&k, 4, 40, 5, 1);
     step_to(&k, 0, 16);
     fork(&k, 0, 1);
@@ -493,7 +493,7 @@ static void test_sequences(void **state) {
 
 static void test_shuffle_is_a_permutation(void **state) {
     (void)state;
-    Book k;
+    TaggedCache k;
     int moved = 0;
     book_open(&k, 1, 40, 40, 1);
     step_to(&k, 0, 5);

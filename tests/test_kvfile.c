@@ -22,21 +22,21 @@
 typedef struct {
     float logits[32 * VOCAB];
     int n, n_rows;
-} Run;
+} GreedyRun;
 
 static Finish keep(Request *r, int token, const float *logits) {
     (void)token;
-    Run *run = r->arg;
+    GreedyRun *run = r->arg;
     memcpy(run->logits + run->n++ * VOCAB, logits, VOCAB * sizeof *logits);
     return RUNNING;
 }
 
 // `logits`: those after the last token, where all of s is computed; NULL otherwise.
-static void generate_from(Engine *e, Sequence *s, const float *logits, int n_new, Run *run) {
+static void generate_from(Engine *e, Sequence *s, const float *logits, int n_new, GreedyRun *run) {
     Request r = {
         .seq = s, .sampling = sampler_defaults(), .max_new = n_new, .logits = logits, .emit = keep, .arg = run};
     r.sampling.temp = 0;
-    *run = (Run){0};
+    *run = (GreedyRun){0};
     scheduler_add(e->sched, &r);
     for (Batch *b; scheduler_next(e->sched, &b);) {
         run->n_rows += b->n_rows;
@@ -46,14 +46,14 @@ static void generate_from(Engine *e, Sequence *s, const float *logits, int n_new
     timeline_free(&r.time);
 }
 
-static void generate(Engine *e, Sequence *s, int n_new, Run *run) { generate_from(e, s, NULL, n_new, run); }
+static void generate(Engine *e, Sequence *s, int n_new, GreedyRun *run) { generate_from(e, s, NULL, n_new, run); }
 
 static void release(Engine *e, Sequence *s) {
     kvcache_release(&e->kv, s);
     sequence_free(s);
 }
 
-static void assert_same(const Run *a, const Sequence *s, const Run *b, const Sequence *t) {
+static void assert_same(const GreedyRun *a, const Sequence *s, const GreedyRun *b, const Sequence *t) {
     assert_int_equal(s->n_tokens, t->n_tokens);
     assert_memory_equal(s->tokens, t->tokens, (size_t)s->n_tokens * sizeof *s->tokens);
     assert_int_equal(a->n, b->n);
@@ -101,10 +101,10 @@ static size_t guard_bytes(const Guard *g) {
     return (size_t)g->e.kv.pool->n_layers * kv_rows_bytes(g->e.kv.pool, g->other.n_cached);
 }
 
-static void guard_open(Guard *g, const Setup *u) {
+static void guard_open(Guard *g, const EngineSetup *u) {
     *g = (Guard){0};
     open_engine(&g->e, u);
-    Run *run = mem_alloc(sizeof *run);
+    GreedyRun *run = mem_alloc(sizeof *run);
     push_random(&g->other, 7, 99);
     generate(&g->e, &g->other, 2, run);
     free(run);
@@ -156,10 +156,10 @@ static void assert_bytes_refused(Guard *g, const void *bytes, size_t n, int code
 // ---- going on -------------------------------------------------------------------------------------------------------
 
 // Saves in the middle of an answer and goes on in an engine with another cache, and where it was saved.
-static void round_trip(const Setup *from, const Setup *to, int n_prompt) {
+static void round_trip(const EngineSetup *from, const EngineSetup *to, int n_prompt) {
     Engine a, b;
     Sequence s = {0}, t = {0};
-    Run *want = mem_alloc(sizeof *want), *got = mem_alloc(sizeof *got);
+    GreedyRun *want = mem_alloc(sizeof *want), *got = mem_alloc(sizeof *got);
     const char *path = test_tmp("round.kv"), *again = test_tmp("again.kv");
     open_engine(&a, from);
     open_engine(&b, to);
@@ -202,8 +202,9 @@ static void test_goes_on(void **state) {
     for (size_t m = 0; m < ARRAY_LEN(models); m++)
         for (size_t t = 0; t < ARRAY_LEN(types); t++)
             for (size_t i = 0; i < ARRAY_LEN(blocks); i++) {
-                Setup from = {.model = models[m], .block = blocks[i][0], .type_k = types[t][0], .type_v = types[t][1]};
-                Setup to = from;
+                EngineSetup from = {
+                    .model = models[m], .block = blocks[i][0], .type_k = types[t][0], .type_v = types[t][1]};
+                EngineSetup to = from;
                 from.rotate = to.rotate = i == 2;
                 to.block = blocks[i][1];
                 to.n_ctx = 150;
@@ -216,9 +217,9 @@ static void test_goes_on(void **state) {
 // A prompt that was not computed to its end, a context that is full, and nothing at all.
 static void test_ends(void **state) {
     (void)state;
-    Setup u = {.block = 8, .n_ctx = 40};
+    EngineSetup u = {.block = 8, .n_ctx = 40};
     Engine e;
-    Run *want = mem_alloc(sizeof *want), *got = mem_alloc(sizeof *got);
+    GreedyRun *want = mem_alloc(sizeof *want), *got = mem_alloc(sizeof *got);
     const char *path = test_tmp("ends.kv");
     open_engine(&e, &u);
     Sequence s = {0}, t = {0};
@@ -252,9 +253,9 @@ static void test_ends(void **state) {
 // A fork shares blocks with the sequence that it comes from; its file holds them all the same.
 static void test_fork(void **state) {
     (void)state;
-    Setup u = {.block = 8};
+    EngineSetup u = {.block = 8};
     Engine e;
-    Run *want = mem_alloc(sizeof *want), *got = mem_alloc(sizeof *got);
+    GreedyRun *want = mem_alloc(sizeof *want), *got = mem_alloc(sizeof *got);
     const char *path = test_tmp("fork.kv");
     open_engine(&e, &u);
     Sequence s = {0}, fork = {0}, t = {0};
@@ -278,10 +279,10 @@ static void test_fork(void **state) {
 // The rows of the file, one by one, are those of the planes: slot by slot, head by head, K before V, chunk by chunk.
 static void test_rows(void **state) {
     (void)state;
-    const Setup u = {.model = {.n_layers = 2}, .block = 16, .type_k = TYPE_F16, .type_v = TYPE_F32};
+    const EngineSetup u = {.model = {.n_layers = 2}, .block = 16, .type_k = TYPE_F16, .type_v = TYPE_F32};
     Engine e;
     Sequence s = {0};
-    Run *run = mem_alloc(sizeof *run);
+    GreedyRun *run = mem_alloc(sizeof *run);
     const char *path = test_tmp("rows.kv");
     open_engine(&e, &u);
     push_random(&s, 70, 5);
@@ -317,15 +318,15 @@ static void test_rows(void **state) {
 
 #define SMALLEST                                                                                                       \
     { .dim = 8, .n_heads = 2, .n_kv_heads = 1, .head_dim = 4, .ffn = 8, .vocab = VOCAB }
-static const Setup smallest = {.model = SMALLEST, .block = 4};
-static const Setup smallest_sealed = {.model = SMALLEST, .block = 4, .type_k = TYPE_Q8_0, .type_v = TYPE_KIVI2};
+static const EngineSetup smallest = {.model = SMALLEST, .block = 4};
+static const EngineSetup smallest_sealed = {.model = SMALLEST, .block = 4, .type_k = TYPE_Q8_0, .type_v = TYPE_KIVI2};
 enum { SEALED_TOKENS = 36 }; // a group, and three slots of the next
 
 // The file of n tokens and n - 1 slots of that setup.
-static Bytes saved(const Setup *u, int n) {
+static Bytes saved(const EngineSetup *u, int n) {
     Engine e;
     Sequence s = {0};
-    Run *run = mem_alloc(sizeof *run);
+    GreedyRun *run = mem_alloc(sizeof *run);
     const char *path = test_tmp("saved.kv");
     open_engine(&e, u);
     push_random(&s, n - 1, 5);
@@ -337,7 +338,7 @@ static Bytes saved(const Setup *u, int n) {
     return read_bytes(path);
 }
 
-static void flip_bytes(const Setup *u, int n, const uint8_t *flips, size_t n_flips) {
+static void flip_bytes(const EngineSetup *u, int n, const uint8_t *flips, size_t n_flips) {
     Bytes f = saved(u, n);
     Guard g;
     guard_open(&g, u);
@@ -358,7 +359,7 @@ static void test_flipped_bytes(void **state) {
     flip_bytes(&smallest_sealed, SEALED_TOKENS, flips, 1);
 }
 
-static void cut_and_lengthen(const Setup *u, int n_tokens) {
+static void cut_and_lengthen(const EngineSetup *u, int n_tokens) {
     Bytes f = saved(u, n_tokens);
     Guard g;
     guard_open(&g, u);
@@ -548,7 +549,7 @@ static void test_changed_value(void **state) {
     (void)state;
     Bytes f = saved(&smallest, 6);
     Engine e;
-    Run *want = mem_alloc(sizeof *want), *got = mem_alloc(sizeof *got);
+    GreedyRun *want = mem_alloc(sizeof *want), *got = mem_alloc(sizeof *got);
     const char *path = test_tmp("changed.kv");
     open_engine(&e, &smallest);
     size_t rows = KV_BYTES_START + 16 + sizeof(KvHead) + 16 + 6 * 4;
@@ -574,7 +575,7 @@ static void test_changed_value(void **state) {
 
 // ---- other models, other caches -------------------------------------------------------------------------------------
 
-static void assert_setup_refused(const Setup *u, const Bytes *f, int code, const char *words) {
+static void assert_setup_refused(const EngineSetup *u, const Bytes *f, int code, const char *words) {
     Guard g;
     guard_open(&g, u);
     assert_bytes_refused(&g, f->bytes, f->n, code, words);
@@ -583,7 +584,7 @@ static void assert_setup_refused(const Setup *u, const Bytes *f, int code, const
 
 static void test_other_models(void **state) {
     (void)state;
-    const Setup mine = {.model = {.vocab = VOCAB}};
+    const EngineSetup mine = {.model = {.vocab = VOCAB}};
     Bytes f = saved(&mine, 30);
     static const struct {
         TinyModel m;
@@ -598,10 +599,11 @@ static void test_other_models(void **state) {
         {{.rope = "linear"}, "the RoPE's fingerprint"},
     };
     for (size_t i = 0; i < ARRAY_LEN(others); i++)
-        assert_setup_refused(&(Setup){.model = others[i].m}, &f, QUILL_MODEL, others[i].words);
-    assert_setup_refused(&(Setup){.type_k = TYPE_F16}, &f, QUILL_MODEL, "K in F16 expected, F32 found");
-    assert_setup_refused(&(Setup){.type_v = TYPE_BF16}, &f, QUILL_MODEL, "V in BF16 expected, F32 found");
-    assert_setup_refused(&(Setup){.n_ctx = 28}, &f, QUILL_MEMORY, "at most the 28 tokens of the context expected, 30");
+        assert_setup_refused(&(EngineSetup){.model = others[i].m}, &f, QUILL_MODEL, others[i].words);
+    assert_setup_refused(&(EngineSetup){.type_k = TYPE_F16}, &f, QUILL_MODEL, "K in F16 expected, F32 found");
+    assert_setup_refused(&(EngineSetup){.type_v = TYPE_BF16}, &f, QUILL_MODEL, "V in BF16 expected, F32 found");
+    assert_setup_refused(&(EngineSetup){.n_ctx = 28}, &f, QUILL_MEMORY,
+                         "at most the 28 tokens of the context expected, 30");
     free(f.bytes);
 }
 
@@ -609,7 +611,7 @@ static void test_other_models(void **state) {
 // was trained for do not.
 static void test_fingerprint(void **state) {
     (void)state;
-    const Setup large = {.model = {.dim = 256, .head_dim = 32, .vocab = VOCAB, .ffn = 512}};
+    const EngineSetup large = {.model = {.dim = 256, .head_dim = 32, .vocab = VOCAB, .ffn = 512}};
     Bytes f = saved(&large, 5);
     Guard g;
     guard_open(&g, &large);
@@ -635,7 +637,7 @@ static void test_fingerprint(void **state) {
 
 static void test_full_cache(void **state) {
     (void)state;
-    const Setup u = {.block = 8, .n_ctx = 40};
+    const EngineSetup u = {.block = 8, .n_ctx = 40};
     Bytes f = saved(&u, 36);
     Guard g;
     guard_open(&g, &u);
@@ -672,7 +674,7 @@ static void test_unwritable_paths(void **state) {
     (void)state;
     Engine e;
     Sequence s = {0};
-    Run *run = mem_alloc(sizeof *run);
+    GreedyRun *run = mem_alloc(sizeof *run);
     open_engine(&e, &smallest);
     push_random(&s, 40, 1);
     generate(&e, &s, 1, run);
@@ -741,7 +743,7 @@ static void test_pipe(void **state) {
 
 // A prompt of n tokens as `quill prefill` sends it: after each step what it has completed.
 static void send_prompt(Engine *e, Sequence *s, int n, const char *path) {
-    Run *run = mem_alloc(sizeof *run);
+    GreedyRun *run = mem_alloc(sizeof *run);
     push_random(s, n, 5);
     KvWriter w = {.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666)};
     assert_true(w.fd >= 0);
@@ -775,13 +777,13 @@ static Status receive(const char *path, Engine *e, Sequence *s, float *logits, b
 // What goes on from the stream is what one process says, in another layout too, and no row of the prompt is computed.
 static void stream(int type, bool rotate) {
     const int n = N_CTX * 3 / 4, n_new = 12;
-    const Setup from[] = {{.type_k = type, .type_v = type, .rotate = rotate},
-                          {.type_k = type, .type_v = type, .rotate = rotate, .ubatch = 7, .block = 8},
-                          {.type_k = type, .type_v = type, .rotate = rotate, .ubatch = 100}};
+    const EngineSetup from[] = {{.type_k = type, .type_v = type, .rotate = rotate},
+                                {.type_k = type, .type_v = type, .rotate = rotate, .ubatch = 7, .block = 8},
+                                {.type_k = type, .type_v = type, .rotate = rotate, .ubatch = 100}};
     char first[1024], path[1024];
     snprintf(first, sizeof first, "%s", test_tmp("streamed0.kv"));
     snprintf(path, sizeof path, "%s", test_tmp("streamed.kv"));
-    Run *want = mem_alloc(sizeof *want), *got = mem_alloc(sizeof *got);
+    GreedyRun *want = mem_alloc(sizeof *want), *got = mem_alloc(sizeof *got);
     float logits[VOCAB];
     for (size_t i = 0; i < ARRAY_LEN(from); i++) {
         Engine a, b;
@@ -824,7 +826,7 @@ static void test_streamed(void **state) {
 static void test_changed_stream(void **state) {
     (void)state;
     Engine e;
-    Run *run = mem_alloc(sizeof *run);
+    GreedyRun *run = mem_alloc(sizeof *run);
     const char *path = test_tmp("changed_stream.kv");
     float logits[VOCAB];
     bool has_logits;

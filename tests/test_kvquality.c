@@ -51,7 +51,7 @@ static float *logits_over(Text *t, int type_k, int type_v, bool rotate) {
     sequence_push(&s, t->tokens, t->n);
     while (s.n_cached < t->n) {
         float *at = all + (size_t)s.n_cached * (size_t)t->n_vocab;
-        step(&t->rig, &(Part){&s, int_min(64, t->n - s.n_cached), at}, 1);
+        step(&t->rig, &(RowsOfSequence){&s, int_min(64, t->n - s.n_cached), at}, 1);
     }
     kvcache_release(&t->rig.kv, &s);
     sequence_free(&s);

@@ -76,14 +76,14 @@ static void expected_row(const int *tokens, int slot, int layer, float *k, uint1
 typedef struct {
     float k[N_HEADS * HEAD_DIM];
     uint16_t v[N_HEADS * HEAD_DIM];
-} Row;
+} StoreRow;
 
 static void compute(Cache *c, int n_slots) {
     Sequence *s = &c->seq;
     assert_true(kvcache_reserve(&c->kv, s, n_slots));
     for (int slot = s->n_cached; slot < n_slots; slot++)
         for (int layer = 0; layer < N_LAYERS; layer++) {
-            Row row;
+            StoreRow row;
             expected_row(s->tokens, slot, layer, row.k, row.v);
             kv_write_rows(c->kv.pool, layer, s->blocks, slot, 1, &row);
         }
@@ -95,7 +95,7 @@ static void compute(Cache *c, int n_slots) {
 static bool rows_are_right(const Cache *c) {
     for (int slot = 0; slot < c->seq.n_cached; slot++)
         for (int layer = 0; layer < N_LAYERS; layer++) {
-            Row want, got;
+            StoreRow want, got;
             expected_row(c->seq.tokens, slot, layer, want.k, want.v);
             kv_read_rows(c->kv.pool, layer, c->seq.blocks, slot, 1, &got);
             if (memcmp(&want, &got, sizeof want) != 0) return false;

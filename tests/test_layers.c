@@ -187,7 +187,7 @@ static void check_narrowing(const char *arch, const char *isa) {
             if (goes_on && (i == N_ROWS - 1 || test_random(&random) % 2)) out[n_out++] = i;
         }
         sequence_push(&s, tokens, N_ROWS);
-        step(&r, &(Part){&s, N_ROWS, all}, 1);
+        step(&r, &(RowsOfSequence){&s, N_ROWS, all}, 1);
         Batch b = {.n_rows = N_ROWS,
                    .n_out = n_out,
                    .n_seqs = 1,

@@ -24,11 +24,11 @@ static float *run_among_strangers(Rig *r, const int *tokens, int n, int chunk) {
     sequence_push(&before, strange, 70);
     sequence_push(&after, strange + 30, 25);
     while (s.n_cached < n) {
-        Part parts[3];
+        RowsOfSequence parts[3];
         int n_parts = 0;
-        if (before.n_cached < 70) parts[n_parts++] = (Part){&before, int_min(11, 70 - before.n_cached), NULL};
-        parts[n_parts++] = (Part){&s, int_min(chunk, n - s.n_cached), logits + (size_t)s.n_cached * n_vocab};
-        if (after.n_cached < 25) parts[n_parts++] = (Part){&after, 1, NULL};
+        if (before.n_cached < 70) parts[n_parts++] = (RowsOfSequence){&before, int_min(11, 70 - before.n_cached), NULL};
+        parts[n_parts++] = (RowsOfSequence){&s, int_min(chunk, n - s.n_cached), logits + (size_t)s.n_cached * n_vocab};
+        if (after.n_cached < 25) parts[n_parts++] = (RowsOfSequence){&after, 1, NULL};
         step(r, parts, n_parts);
     }
     Sequence *all[] = {&s, &before, &after};
@@ -202,11 +202,11 @@ typedef struct {
     Setup setup;
     int chunk;
     bool strangers;
-} Run;
+} ChunkedRun;
 
 // Chunks on both sides of every number of rows at which a kernel changes its ways; threads and layouts with some of
 // them.
-static const Run runs[] = {
+static const ChunkedRun runs[] = {
     {.chunk = ROWS},
     {.chunk = 33},
     {.chunk = 13},
@@ -280,8 +280,8 @@ static float *last_logits(Rig *r, const int *tokens) {
     float *logits = malloc(DEPTH * n_vocab * sizeof *logits);
     Sequence s = {0};
     sequence_push(&s, tokens, DEPTH);
-    step(r, &(Part){&s, DEPTH - SINGLES, logits}, 1);
-    for (size_t i = 0; i < SINGLES; i++) step(r, &(Part){&s, 1, logits + i * n_vocab}, 1);
+    step(r, &(RowsOfSequence){&s, DEPTH - SINGLES, logits}, 1);
+    for (size_t i = 0; i < SINGLES; i++) step(r, &(RowsOfSequence){&s, 1, logits + i * n_vocab}, 1);
     kvcache_release(&r->kv, &s);
     sequence_free(&s);
     return logits;
@@ -330,7 +330,7 @@ static void finish_as(Rig *r, Sequence *s, int chunk, const float *want, const c
     float *logits = malloc(LONG * n_vocab * sizeof *logits);
     while (s->n_cached < s->n_tokens) {
         int n = int_min(chunk, s->n_tokens - s->n_cached);
-        step(r, &(Part){s, n, logits}, 1);
+        step(r, &(RowsOfSequence){s, n, logits}, 1);
         memmove(logits, logits + (size_t)(n - 1) * n_vocab, n_vocab * sizeof *logits);
     }
     assert_same_bits(logits, want + (size_t)(s->n_tokens - 1) * n_vocab, 1, r->m.c.n_vocab, what);
@@ -343,7 +343,7 @@ static void leave_and_share(Rig *r, const int *tokens, const int *others, const 
                             const char *what) {
     Sequence a = {0}, b = {0};
     sequence_push(&a, tokens, 70);
-    while (a.n_cached < 70) step(r, &(Part){&a, int_min(9, 70 - a.n_cached), NULL}, 1);
+    while (a.n_cached < 70) step(r, &(RowsOfSequence){&a, int_min(9, 70 - a.n_cached), NULL}, 1);
     kvcache_fork(&r->kv, &a, &b);
     sequence_push(&a, tokens + 70, LONG - 70);
     kvcache_truncate(&r->kv, &b, 66); // the group is still open
@@ -371,7 +371,7 @@ static void carry_rows(Rig *from, Rig *to, const int *tokens, const float *want,
     enum { CARRIED = 75 };
     sequence_push(&a, tokens, LONG);
     sequence_push(&b, tokens, LONG);
-    step(from, &(Part){&a, CARRIED, NULL}, 1);
+    step(from, &(RowsOfSequence){&a, CARRIED, NULL}, 1);
     assert_true(kvcache_reserve(&to->kv, &b, CARRIED));
     for (int layer = 0; layer < from->m.c.n_layers; layer++)
         for (int first = 0; first < CARRIED; first += 64) {
@@ -545,11 +545,11 @@ static void fork_at(const Gguf *g, Setup setup, int at) {
     }
     Sequence s[2] = {{0}, {0}};
     sequence_push(&s[0], tokens[0], shared);
-    step(&r, &(Part){&s[0], shared, NULL}, 1);
+    step(&r, &(RowsOfSequence){&s[0], shared, NULL}, 1);
     kvcache_fork(&r.kv, &s[0], &s[1]);
     for (int i = 0; i < 2; i++) sequence_push(&s[i], tokens[i] + shared, MORE);
     for (int k = 0; k < MORE; k++) {
-        Part parts[] = {{&s[0], 1, got[0] + k * n_vocab}, {&s[1], 1, got[1] + k * n_vocab}};
+        RowsOfSequence parts[] = {{&s[0], 1, got[0] + k * n_vocab}, {&s[1], 1, got[1] + k * n_vocab}};
         step(&r, parts, 2);
     }
     for (int i = 0; i < 2; i++) {

@@ -19,7 +19,7 @@ static uint64_t hash_of(const int *tokens, int n, uint64_t hash) {
 }
 
 // The cache holds a sequence's own tokens in all slots that count as computed, sealed or open.
-static void check_cache(Bench *f, const Sequence *q) {
+static void check_cache(FakeEngine *f, const Sequence *q) {
     bool sealed = f->kv.pool->tail_of != NULL;
     int whole = sealed ? q->n_cached / SEAL * SEAL : q->n_cached;
     for (int i = 0; i < q->n_cached; i++) {
@@ -54,7 +54,7 @@ static void foresee(Foreseen *text, const Request *r, Sequence *prompt) {
 enum { MANY = 24 };
 
 typedef struct {
-    Bench f;
+    FakeEngine f;
     Drafter d;
     Request r[MANY];
     Foreseen text[MANY];
@@ -158,7 +158,7 @@ static Finish stop_behind(Request *r, int token, const float *logits) {
 // Right drafts: every step gives one token more than it has drafts, and a stop among them is the last token.
 static void test_several_tokens_a_step(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     Batch *b;
     for (int stop = 1; stop <= 30; stop++) {
         Request r;
@@ -194,7 +194,7 @@ static void test_several_tokens_a_step(void **state) {
 // Drafts have what the known tokens of all requests leave: of the rows, of the rows of logits, of the blocks.
 static void test_drafts_come_last(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     Request r[3];
     Batch *b;
     Drafter d = {.n_vocab = VOCAB, .whole = true};
@@ -266,7 +266,7 @@ static void test_no_draws_for_drafts(void **state) {
 
 // Each sequence's twin, without a scheduler: tokens drawn from the logits of its own tokens.
 typedef struct {
-    Bench *f;
+    FakeEngine *f;
     int n_steps;
 } ForkLook;
 
@@ -304,7 +304,7 @@ static void expected_forks(const Forker *how, const Request *r, int *out) {
     sampler_free(sampler);
 }
 
-static void run_and_release(Bench *f, Request *r, int n) {
+static void run_and_release(FakeEngine *f, Request *r, int n) {
     for (Batch *b; scheduler_next(f->s, &b);) {
         scheduler_take(f->s, fake_forward(f, b));
         for (int i = 0; i < n; i++)
@@ -315,7 +315,7 @@ static void run_and_release(Bench *f, Request *r, int n) {
 
 // Three requests of several sequences beside three plain ones; returns how often one was preempted.
 static int forks_beside_others(KvShape shape, int max_rows, int n_forks, uint64_t seed) {
-    static Bench f;
+    static FakeEngine f;
     enum { N = 6 };
     Request r[N];
     Forker forker[N];
@@ -381,7 +381,7 @@ static void test_forks(void **state) {
 // Sequences that are still to be forked count as running: what decodes beside them has a token in every step.
 static void test_forks_crowd_nobody_out(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     enum { N = 6, FORKS = 4 };
     Request r[N];
     Batch *b;
@@ -412,7 +412,7 @@ static void test_forks_crowd_nobody_out(void **state) {
 // its sequences have in common is shared again, or it would not fit.
 static void test_forks_give_way(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     Request r[2];
     bench_open_shared(&f, 8, N_CTX / 8, 40, 6, true);
     Forker forker = {.n = 4, .random = 3, .sampler = f.sampler};
@@ -434,7 +434,7 @@ static void test_forks_give_way(void **state) {
 // A request that ends from outside gives the blocks of all its sequences back.
 static void test_cancelled_forks(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     for (int steps = 1; steps < 12; steps++) {
         Request r;
         Batch *b;
@@ -476,7 +476,7 @@ typedef struct {
     uint8_t *rows; // (n_layers) K and V of the slots, as kv_read_rows has them
     size_t n_bytes;
     float *logits; // (N_NEW, n_vocab) that tokens were drawn from
-} Text;
+} DraftedText;
 
 static void open_plan(Rig *r, const Gguf *g, const Plan *p) {
     const Backend *be;
@@ -510,7 +510,7 @@ static uint8_t *read_kv(const Rig *r, const Sequence *q, int n, size_t *n_bytes)
     return rows;
 }
 
-static void keep_text(const Rig *r, const Request *q, Text *out) {
+static void keep_text(const Rig *r, const Request *q, DraftedText *out) {
     out->n_prompt = q->n_prompt;
     out->n_tokens = q->seq->n_tokens;
     out->n_cached = q->seq->n_cached;
@@ -519,7 +519,7 @@ static void keep_text(const Rig *r, const Request *q, Text *out) {
     out->rows = read_kv(r, q->seq, q->seq->n_cached, &out->n_bytes);
 }
 
-static void free_texts(Text *texts) {
+static void free_texts(DraftedText *texts) {
     for (int i = 0; i < TEXTS; i++) {
         free(texts[i].rows);
         free(texts[i].logits);
@@ -527,13 +527,13 @@ static void free_texts(Text *texts) {
 }
 
 static Finish keep_logits(Request *q, int token, const float *logits) {
-    Text *text = q->arg;
+    DraftedText *text = q->arg;
     size_t n_vocab = 320;
     memcpy(text->logits + (size_t)(q->n_new - 1) * n_vocab, logits, n_vocab * sizeof *logits);
     return token < 2 ? FINISH_EOG : RUNNING;
 }
 
-static void real_request(Request *q, Sequence *seq, const Plan *p, int i, Text *out) {
+static void real_request(Request *q, Sequence *seq, const Plan *p, int i, DraftedText *out) {
     static const int prompts[] = {3, 40, 66, 17, 31};
     int prompt[80];
     *q = (Request){
@@ -547,7 +547,7 @@ static void real_request(Request *q, Sequence *seq, const Plan *p, int i, Text *
 }
 
 // Runs the texts, some of them a few steps later than the others; returns how often one was preempted.
-static int run_texts(Rig *r, const Plan *p, const Policy *policy, const Text *foreseen, Text *texts) {
+static int run_texts(Rig *r, const Plan *p, const Policy *policy, const DraftedText *foreseen, DraftedText *texts) {
     Sampler *sampler = sampler_new(r->m.c.n_vocab);
     SchedulerShape shape = {
         .n_vocab = r->m.c.n_vocab, .max_rows = p->max_rows, .max_out = p->max_rows, .max_seqs = p->n_seqs};
@@ -587,7 +587,7 @@ static int run_texts(Rig *r, const Plan *p, const Policy *policy, const Text *fo
     return n_preempted;
 }
 
-static void assert_same_texts(const Text *a, const Text *b, bool same_blocks) {
+static void assert_same_texts(const DraftedText *a, const DraftedText *b, bool same_blocks) {
     for (int i = 0; i < TEXTS; i++) {
         assert_int_equal(a[i].n_tokens, b[i].n_tokens);
         assert_memory_equal(a[i].tokens, b[i].tokens, (size_t)a[i].n_tokens * sizeof(int));
@@ -610,7 +610,7 @@ static int same_bits(const Gguf *g, const char *isa, int type_k, int type_v) {
                                  {.block = 32, .n_blocks = 6, .n_seqs = 5, .max_rows = 30, .share = true},
                                  {.block = 16, .n_blocks = 10, .n_seqs = 5, .max_rows = 64}};
     Rig r;
-    Text want[TEXTS], got[TEXTS], plain[TEXTS];
+    DraftedText want[TEXTS], got[TEXTS], plain[TEXTS];
     int n_kept = 0, n_preempted = 0;
     const Plan first = {.isa = isa, .exact = true, .type_k = type_k, .type_v = type_v, .n_seqs = 1, .max_rows = 128};
     open_plan(&r, g, &first);
@@ -661,7 +661,7 @@ static void test_same_bits(void **state) {
 static void near_texts(const Gguf *g, const char *isa, int type_k, int type_v, double distance) {
     Plan p = {.isa = isa, .type_k = type_k, .type_v = type_v, .block = 32, .n_seqs = 3, .max_rows = 64, .greedy = true};
     Rig r;
-    Text want[TEXTS], got[TEXTS];
+    DraftedText want[TEXTS], got[TEXTS];
     open_plan(&r, g, &p);
     run_texts(&r, &p, &plain_policy, NULL, want);
     rig_close(&r);
@@ -698,10 +698,10 @@ static void test_near_texts(void **state) {
 typedef struct {
     Rig *alone;
     int n;
-} Alone;
+} ForkReference;
 
 static void as_computed_alone(void *arg, Scheduler *s, Request *r) {
-    Alone *a = arg;
+    ForkReference *a = arg;
     Rig *rig = a->alone;
     Rig of_scheduler = {.m = rig->m, .kv = *scheduler_kv(s)};
     for (int i = 0; i <= r->n_more; i++, a->n++) {
@@ -711,7 +711,7 @@ static void as_computed_alone(void *arg, Scheduler *s, Request *r) {
         assert_int_equal(q->n_cached, q->n_tokens - 1);
         sequence_push(&alone, q->tokens, q->n_cached);
         while (alone.n_cached < alone.n_tokens)
-            step(rig, &(Part){&alone, int_min(50, alone.n_tokens - alone.n_cached), NULL}, 1);
+            step(rig, &(RowsOfSequence){&alone, int_min(50, alone.n_tokens - alone.n_cached), NULL}, 1);
         uint8_t *got = read_kv(&of_scheduler, q, q->n_cached, &n_got);
         uint8_t *want = read_kv(rig, &alone, q->n_cached, &n_want);
         assert_int_equal(n_got, n_want);
@@ -736,7 +736,7 @@ static void real_forks(const Gguf *g, const char *isa, int type_k, int type_v, b
     Rig r, alone;
     open_plan(&r, g, &p);
     open_plan(&alone, g, &contiguous);
-    Alone look = {.alone = &alone};
+    ForkReference look = {.alone = &alone};
     Sampler *sampler = sampler_new(r.m.c.n_vocab);
     Forker forker = {.n = 4, .random = 5, .sampler = sampler, .last = as_computed_alone, .arg = &look};
     const Policy policy = forker_policy(&forker, &plain_policy);

@@ -18,7 +18,7 @@
 enum { N_NEW = 12 };
 
 // An engine whose cache shares, with NaN in every slot.
-static void open_sharing(Engine *e, const Setup *u) {
+static void open_sharing(Engine *e, const EngineSetup *u) {
     open_engine(e, u);
     kvcache_free(&e->kv);
     e->shape.share = true;
@@ -35,18 +35,19 @@ typedef struct {
     Sequence seq; // the request's
     float logits[N_NEW * VOCAB];
     int n, tokens[N_NEW];
-} Run;
+} PrefixRun;
 
 static Finish keep(Request *r, int token, const float *logits) {
-    Run *run = r->arg;
+    PrefixRun *run = r->arg;
     memcpy(run->logits + run->n * VOCAB, logits, VOCAB * sizeof *logits);
     run->tokens[run->n++] = token;
     return RUNNING;
 }
 
 // n tokens from a stream that the seed gives, then `own` from another one.
-static void run_start(Run *run, int n, uint64_t seed, int own) {
-    *run = (Run){.r = {.seq = &run->seq, .sampling = sampler_defaults(), .max_new = N_NEW, .emit = keep, .arg = run}};
+static void run_start(PrefixRun *run, int n, uint64_t seed, int own) {
+    *run = (PrefixRun){
+        .r = {.seq = &run->seq, .sampling = sampler_defaults(), .max_new = N_NEW, .emit = keep, .arg = run}};
     run->r.sampling.temp = 0;
     push_random(run->r.seq, n, seed);
     push_random(run->r.seq, own, seed + 1000);
@@ -70,18 +71,18 @@ static int run_all(Engine *e) {
     return n;
 }
 
-static int run_one(Engine *e, Run *run) {
+static int run_one(Engine *e, PrefixRun *run) {
     scheduler_add(e->sched, &run->r);
     return run_all(e);
 }
 
-static void run_end(Engine *e, Run *run) {
+static void run_end(Engine *e, PrefixRun *run) {
     kvcache_release(&e->kv, run->r.seq);
     sequence_free(run->r.seq);
     timeline_free(&run->r.time);
 }
 
-static void assert_same(const Run *a, const Run *b) {
+static void assert_same(const PrefixRun *a, const PrefixRun *b) {
     assert_int_equal(a->n, N_NEW);
     assert_int_equal(b->n, N_NEW);
     for (int i = 0; i < N_NEW * VOCAB; i++)
@@ -91,9 +92,9 @@ static void assert_same(const Run *a, const Run *b) {
 }
 
 // What a contiguous cache that shares nothing gives.
-static void run_alone(const Setup *u, int n, uint64_t seed, int own, Run *run) {
+static void run_alone(const EngineSetup *u, int n, uint64_t seed, int own, PrefixRun *run) {
     Engine e;
-    Setup plain = *u;
+    EngineSetup plain = *u;
     plain.block = 0;
     open_sharing(&e, &plain);
     run_start(run, n, seed, own);
@@ -102,7 +103,7 @@ static void run_alone(const Setup *u, int n, uint64_t seed, int own, Run *run) {
     engine_close(&e);
 }
 
-static const Setup setups[] = {
+static const EngineSetup setups[] = {
     {.block = 16},
     {.block = 1, .type_k = TYPE_F16, .type_v = TYPE_F16},
     {.model = {.arch = "qwen2", .rope = "yarn"}, .block = 7, .type_k = TYPE_BF16, .type_v = TYPE_BF16, .ubatch = 5},
@@ -113,9 +114,9 @@ static const Setup setups[] = {
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
 // A prompt of `first` tokens has run; one of n that begins alike finds `cached` slots of it.
-static void hit_in_memory(const Setup *u, int first, int n, int own, int cached) {
+static void hit_in_memory(const EngineSetup *u, int first, int n, int own, int cached) {
     Engine e;
-    Run *a = mem_alloc(sizeof *a), *b = mem_alloc(sizeof *b), *want = mem_alloc(sizeof *want);
+    PrefixRun *a = mem_alloc(sizeof *a), *b = mem_alloc(sizeof *b), *want = mem_alloc(sizeof *want);
     run_alone(u, n, 5, own, want);
     open_sharing(&e, u);
     run_start(a, first, 5, 0);
@@ -137,7 +138,7 @@ static void hit_in_memory(const Setup *u, int first, int n, int own, int cached)
 static void test_memory(void **state) {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(setups); i++) {
-        const Setup *u = &setups[i];
+        const EngineSetup *u = &setups[i];
         int size = u->block, k = 96 / size;
         for (int d = -1; d <= 1; d++) hit_in_memory(u, 100, k * size + d, 0, (k * size + d - 1) / size * size);
         hit_in_memory(u, k * size, k * size, 0, (k - 1) * size);  // the same prompt again
@@ -152,9 +153,9 @@ static void test_memory(void **state) {
 static void test_same_step(void **state) {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(setups); i++) {
-        const Setup *u = &setups[i];
+        const EngineSetup *u = &setups[i];
         Engine e;
-        Run *runs = mem_alloc(4 * sizeof *runs), *want = mem_alloc(sizeof *want);
+        PrefixRun *runs = mem_alloc(4 * sizeof *runs), *want = mem_alloc(sizeof *want);
         open_sharing(&e, u);
         for (int j = 0; j < 3; j++) {
             run_start(&runs[j], 32, 9, j);
@@ -181,7 +182,7 @@ static void test_same_step(void **state) {
 static void test_answer_as_prefix(void **state) {
     (void)state;
     Engine e;
-    Run *a = mem_alloc(sizeof *a), *b = mem_alloc(sizeof *b), *want = mem_alloc(sizeof *want);
+    PrefixRun *a = mem_alloc(sizeof *a), *b = mem_alloc(sizeof *b), *want = mem_alloc(sizeof *want);
     open_sharing(&e, &setups[0]);
     run_start(a, 40, 5, 0);
     run_one(&e, a);
@@ -216,10 +217,10 @@ static KvStore *store_of(const Engine *e, const char *dir, int block) {
 }
 
 // Computed and saved in a cache of one layout, loaded and gone on with in one of another.
-static void hit_on_disk(const Setup *u, int to_block, int n, int own) {
+static void hit_on_disk(const EngineSetup *u, int to_block, int n, int own) {
     int block = kv_is_sealed(u->type_k) ? SEAL : 16;
     Engine a, b;
-    Run *x = mem_alloc(sizeof *x), *y = mem_alloc(sizeof *y), *want = mem_alloc(sizeof *want);
+    PrefixRun *x = mem_alloc(sizeof *x), *y = mem_alloc(sizeof *y), *want = mem_alloc(sizeof *want);
     const char *dir = test_tmp("prefix-store");
     remove_directory(dir);
     open_sharing(&a, u);
@@ -231,7 +232,7 @@ static void hit_on_disk(const Setup *u, int to_block, int n, int own) {
     run_end(&a, x);
     engine_close(&a);
 
-    Setup to = *u;
+    EngineSetup to = *u;
     to.block = to_block;
     run_alone(u, n, 5, own, want);
     open_sharing(&b, &to);
@@ -261,19 +262,19 @@ static void test_disk(void **state) {
 // A model with one other weight, tokenizer or RoPE, or another type of cache, finds nothing.
 static void test_foreign_models(void **state) {
     (void)state;
-    const Setup others[] = {{.block = 16},
-                            {.model = {.seed = 1}, .block = 16},
-                            {.model = {.rope = "linear"}, .block = 16},
-                            {.model = {.freq_base = 10001}, .block = 16},
-                            {.model = {.tokens = "gpt2"}, .block = 16},
-                            {.model = {.n_layers = 3}, .block = 16},
-                            {.block = 16, .type_k = TYPE_F16},
-                            {.block = 16, .rotate = true}};
+    const EngineSetup others[] = {{.block = 16},
+                                  {.model = {.seed = 1}, .block = 16},
+                                  {.model = {.rope = "linear"}, .block = 16},
+                                  {.model = {.freq_base = 10001}, .block = 16},
+                                  {.model = {.tokens = "gpt2"}, .block = 16},
+                                  {.model = {.n_layers = 3}, .block = 16},
+                                  {.block = 16, .type_k = TYPE_F16},
+                                  {.block = 16, .rotate = true}};
     const char *dir = test_tmp("prefix-store");
     remove_directory(dir);
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
         Engine e;
-        Run *run = mem_alloc(sizeof *run);
+        PrefixRun *run = mem_alloc(sizeof *run);
         open_sharing(&e, &others[i]);
         KvStore *s = store_of(&e, dir, 16);
         run_start(run, 40, 5, 0);
@@ -293,13 +294,13 @@ static void test_foreign_models(void **state) {
 // The fast kernels may round otherwise for other numbers of rows; the distance stays theirs.
 static void test_fast_kernels(void **state) {
     (void)state;
-    Setup u = {.model = {.type = TYPE_Q8_0, .dim = 256, .head_dim = 32},
-               .block = 16,
-               .type_k = TYPE_F16,
-               .type_v = TYPE_F16,
-               .isa = "auto"};
+    EngineSetup u = {.model = {.type = TYPE_Q8_0, .dim = 256, .head_dim = 32},
+                     .block = 16,
+                     .type_k = TYPE_F16,
+                     .type_v = TYPE_F16,
+                     .isa = "auto"};
     Engine e;
-    Run *a = mem_alloc(sizeof *a), *b = mem_alloc(sizeof *b);
+    PrefixRun *a = mem_alloc(sizeof *a), *b = mem_alloc(sizeof *b);
     open_sharing(&e, &u);
     run_start(a, 96, 5, 3);
     run_one(&e, a);

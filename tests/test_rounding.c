@@ -121,9 +121,9 @@ static float *compute(const Gguf *g, const Backend *be, const Way *way, const in
     for (int first = 0; first < SEQUENCES; first += way->together) {
         for (int i = first; i < first + way->together; i++) sequence_push(&s[i], tokens + i * LENGTH, LENGTH);
         for (int at = 0; at < LENGTH; at += way->rows) {
-            Part parts[SEQUENCES];
+            RowsOfSequence parts[SEQUENCES];
             for (int i = first; i < first + way->together; i++)
-                parts[i - first] = (Part){&s[i], way->rows, logits + (size_t)(i * LENGTH + at) * n_vocab};
+                parts[i - first] = (RowsOfSequence){&s[i], way->rows, logits + (size_t)(i * LENGTH + at) * n_vocab};
             step(&r, parts, way->together);
         }
         for (int i = first; i < first + way->together; i++) {

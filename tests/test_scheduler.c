@@ -8,7 +8,7 @@ enum { N_CTX = 64 };
 
 static void test_prompt_in_chunks(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     Request r;
     Batch *b;
     static const int rows[] = {16, 16, 16, 2};
@@ -40,7 +40,7 @@ static void test_prompt_in_chunks(void **state) {
 
 static void test_decode_rows_come_first(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     Request r[3];
     Batch *b;
     bench_open(&f, 8, 0, 10, 8);
@@ -75,7 +75,7 @@ static void test_decode_rows_come_first(void **state) {
 // The oldest prompt first; the rest of the step goes to the next.
 static void test_prompts_share_a_step(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     Request r[3];
     Batch *b;
     bench_open(&f, 8, 0, 12, 8);
@@ -100,7 +100,7 @@ static void test_prompts_share_a_step(void **state) {
 }
 
 static void many_requests(int block, int max_rows, int max_seqs) {
-    static Bench f;
+    static FakeEngine f;
     Request r[MOST_REQUESTS];
     static const int prompts[] = {1, 7, 33, 2, 50, 8, 16, 64}, news[] = {5, 20, 1, 40, 14, 0, -1, -1};
     bench_open(&f, block, 0, max_rows, max_seqs);
@@ -139,7 +139,7 @@ static Finish count_emits(Request *r, int token, const float *logits) {
     return RUNNING;
 }
 
-static Request run_one(Bench *f, int n_prompt, int max_new) {
+static Request run_one(FakeEngine *f, int n_prompt, int max_new) {
     Request r;
     request_new(&r, n_prompt, max_new, 3);
     r.emit = count_emits;
@@ -151,7 +151,7 @@ static Request run_one(Bench *f, int n_prompt, int max_new) {
 
 static void test_max_new(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     static const struct {
         int n_prompt, max_new, n_new;
         Finish finish;
@@ -173,7 +173,7 @@ static void test_max_new(void **state) {
 
 static void test_prompt_past_the_context(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     bench_open(&f, 8, 0, 16, 4);
     Request r = run_one(&f, N_CTX + 3, -1);
     assert_int_equal(r.finish, FINISH_CONTEXT);
@@ -203,7 +203,7 @@ static Finish emit_until(Request *r, int token, const float *logits) {
 
 static void test_emit_verdicts(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     static const Finish verdicts[] = {FINISH_EOG, FINISH_STOP, FINISH_LENGTH, FINISH_INTERRUPT};
     Request r[4];
     EmitLog log[4];
@@ -226,7 +226,7 @@ static void test_emit_verdicts(void **state) {
 
 static void test_no_finite_logit(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     Request r, other;
     Batch *b;
     bench_open(&f, 8, 0, 16, 4);
@@ -250,7 +250,7 @@ static void test_no_finite_logit(void **state) {
 
 static void test_interrupt(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     for (int after = 0; after < 6; after++) {
         Request r[3];
         Batch *b;
@@ -295,7 +295,7 @@ static void test_finish_names(void **state) {
 // A chat's next turn: most of the prompt is in the cache already.
 static void test_reused_prefix(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     bench_open(&f, 8, 0, 16, 4);
     Request r;
     Batch *b;
@@ -322,7 +322,7 @@ static void test_reused_prefix(void **state) {
 
 static void test_forked_requests(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     for (int block = 1; block <= 8; block += 7) {
         Request parent, child[4];
         bench_open(&f, block, 0, 16, 8);
@@ -351,7 +351,7 @@ static void test_forked_requests(void **state) {
 // than keeps it short, and those who decode go on meanwhile. What is preempted is fetched again.
 static void test_fetched_slots(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     for (int n_others = 0; n_others <= 2; n_others += 2) {
         Request r[3];
         Batch *b;
@@ -384,7 +384,7 @@ static void test_fetched_slots(void **state) {
 // ---- a pool too small for all ---------------------------------------------------------------------------------------
 
 // The caller gives the blocks of finished requests back between steps, as the scheduler's header has it.
-static void run_and_release(Bench *f, Request *r, int n) {
+static void run_and_release(FakeEngine *f, Request *r, int n) {
     for (Batch *b; scheduler_next(f->s, &b);) {
         scheduler_take(f->s, fake_forward(f, b));
         for (int i = 0; i < n; i++)
@@ -394,7 +394,7 @@ static void run_and_release(Bench *f, Request *r, int n) {
 }
 
 static void four_in_a_pool_for_one(int max_rows) {
-    static Bench f;
+    static FakeEngine f;
     Request r[4];
     bench_open(&f, 8, 5, max_rows, 4); // 40 slots
     for (int i = 0; i < 4; i++) {
@@ -426,7 +426,7 @@ static void test_chunks_wait_for_blocks(void **state) {
 // wrong.
 static void test_full_pool_ends(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     for (int block = 1; block <= 8; block *= 2)
         for (int release = 0; release < 2; release++) {
             Request r[4];
@@ -454,7 +454,7 @@ static void test_full_pool_ends(void **state) {
 // Answers to one prompt: it is computed once, and each is what it would be alone.
 static void test_branches(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     static const int blocks[] = {1, 8, 16}, seqs[] = {2, 8};
     for (size_t b = 0; b < ARRAY_LEN(blocks); b++)
         for (size_t s = 0; s < ARRAY_LEN(seqs); s++)
@@ -485,7 +485,7 @@ static void test_branches(void **state) {
 // first token on, whether sequences or rows are few.
 static void test_branches_crowd_nobody_out(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     for (int few_rows = 0; few_rows < 2; few_rows++) {
         Request r[7];
         Batch *b;
@@ -515,7 +515,7 @@ static void test_branches_crowd_nobody_out(void **state) {
 // Whatever ends the first before its prompt is computed ends the others too.
 static void test_branches_end_with_their_prompt(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     for (int how = 0; how < 3; how++) {
         Request r[2];
         Batch *b;
@@ -539,7 +539,7 @@ static void test_branches_end_with_their_prompt(void **state) {
 
 static void test_cancel(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     for (int steps = 0; steps < 7; steps++) {
         Request r[3];
         Batch *b;
@@ -566,7 +566,7 @@ static void test_cancel(void **state) {
 // Prompts that begin alike, all there from the first step: what they share is computed once.
 static void test_shared_prefix_is_computed_once(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     for (int max_rows = 8; max_rows <= 256; max_rows *= 4) {
         Request r[6];
         bench_open_shared(&f, 8, 0, max_rows, 8, true);
@@ -591,7 +591,7 @@ static void test_shared_prefix_is_computed_once(void **state) {
 // first with the step of its last row.
 static void test_long_prompts_delay_nobody_by_more_than_a_step(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     Request r[6];
     Batch *b;
     int given[6] = {0};
@@ -623,7 +623,7 @@ static void test_long_prompts_delay_nobody_by_more_than_a_step(void **state) {
 // Where each has room for a whole context, or for all that it can come to, all begin at once.
 static void test_all_begin_where_there_is_room(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     for (int block = 0; block <= 8; block += 8)
         for (int n_prompt = 1; n_prompt <= N_CTX; n_prompt += 21) {
             Request r[MOST_REQUESTS];
@@ -650,7 +650,7 @@ static void test_all_begin_where_there_is_room(void **state) {
 // Small requests that come one after the other do not take the blocks that a large one waits for.
 static void test_nobody_is_passed_over(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     enum { SMALL = 40 };
     Request r[SMALL], large;
     bench_open(&f, 8, 8, 16, 4); // 64 slots
@@ -681,7 +681,7 @@ static void test_nobody_is_passed_over(void **state) {
 // A request waits for a prefix, and a newer one begins meanwhile. When the prefix is there and the older one finds no
 // blocks, the newer one must go on: it holds what the older one waits for. `n` answers to the older one's prompt.
 static void begins_behind_a_newer_one(int n_prompt, int n) {
-    static Bench f;
+    static FakeEngine f;
     enum { MOST = 8 };
     Request r[MOST];
     int n_requests = 2 + n;
@@ -718,7 +718,7 @@ static void test_waits_behind_a_newer_one(void **state) {
 // each as if it were alone. Nobody loses a block.
 static void test_preemption_changes_nothing(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     enum { MANY = 60 };
     uint64_t random = 4;
     int64_t preempted = 0;
@@ -858,7 +858,7 @@ static void test_ends_while_ahead(void **state) {
 // Nothing to do, nothing owed.
 static void test_empty(void **state) {
     (void)state;
-    static Bench f;
+    static FakeEngine f;
     Batch *b;
     bench_open(&f, 8, 0, 16, 4);
     assert_false(scheduler_next(f.s, &b));

@@ -28,24 +28,24 @@ typedef struct {
     int free[MOST_BLOCKS], n_free;                                   // in the order in which they are handed out
     int tables[MOST_SEQS][MOST_CTX], n[MOST_SEQS], named[MOST_SEQS]; // blocks, how many, of how many the name is known
     long n_hits, n_evicted, n_twins;
-} Pair;
+} SharedCache;
 
-static int pick(Pair *p, int n) { return (int)(test_random(&p->random) % (uint64_t)n); }
+static int pick(SharedCache *p, int n) { return (int)(test_random(&p->random) % (uint64_t)n); }
 
 // ---- the naive cache ------------------------------------------------------------------------------------------------
 
-static void naive_remove_free(Pair *p, int block) {
+static void naive_remove_free(SharedCache *p, int block) {
     int at = 0;
     while (p->free[at] != block) at++;
     memmove(p->free + at, p->free + at + 1, (size_t)(--p->n_free - at) * sizeof(int));
 }
 
-static void naive_insert_free(Pair *p, int block, int at) {
+static void naive_insert_free(SharedCache *p, int block, int at) {
     memmove(p->free + at + 1, p->free + at, (size_t)(p->n_free++ - at) * sizeof(int));
     p->free[at] = block;
 }
 
-static int naive_take(Pair *p) {
+static int naive_take(SharedCache *p) {
     int block = p->free[0];
     naive_remove_free(p, block);
     p->n_evicted += p->known[block].found;
@@ -53,17 +53,17 @@ static int naive_take(Pair *p) {
     return block;
 }
 
-static void naive_share(Pair *p, int block) {
+static void naive_share(SharedCache *p, int block) {
     if (p->known[block].refs++ == 0) naive_remove_free(p, block);
 }
 
-static void naive_drop(Pair *p, int block) {
+static void naive_drop(SharedCache *p, int block) {
     if (--p->known[block].refs > 0) return;
     p->known[block].twin = false;
     naive_insert_free(p, block, p->known[block].found ? p->n_free : 0);
 }
 
-static bool naive_reserve(Pair *p, int seq, int n_slots) {
+static bool naive_reserve(SharedCache *p, int seq, int n_slots) {
     const Sequence *s = &p->seq[seq];
     int size = p->kv.pool->block, first = s->n_cached / size, need = (n_slots + size - 1) / size, wanted = 0;
     if (n_slots > p->n_ctx) return false;
@@ -82,14 +82,14 @@ static bool naive_reserve(Pair *p, int seq, int n_slots) {
     return true;
 }
 
-static void naive_cut(Pair *p, int seq, int n_cached) {
+static void naive_cut(SharedCache *p, int seq, int n_cached) {
     int size = p->kv.pool->block;
     while (p->n[seq] > (n_cached + size - 1) / size) naive_drop(p, p->tables[seq][--p->n[seq]]);
     p->named[seq] = int_min(p->named[seq], n_cached / size);
 }
 
 // The block whose tokens up to its end are these.
-static int naive_find(const Pair *p, const int *ids, int n) {
+static int naive_find(const SharedCache *p, const int *ids, int n) {
     for (int b = 0; b < p->kv.pool->n_blocks; b++)
         if (p->known[b].found && p->known[b].n == n && memcmp(p->known[b].ids, ids, (size_t)n * sizeof(int)) == 0)
             return b;
@@ -97,7 +97,7 @@ static int naive_find(const Pair *p, const int *ids, int n) {
 }
 
 // Returns how many slots are there then.
-static int naive_match(Pair *p, int seq) {
+static int naive_match(SharedCache *p, int seq) {
     const Sequence *s = &p->seq[seq];
     int size = p->kv.pool->block, n = s->n_cached;
     if (s->own || p->n[seq] * size != n || p->named[seq] != p->n[seq]) return n;
@@ -112,7 +112,7 @@ static int naive_match(Pair *p, int seq) {
     return n;
 }
 
-static void naive_commit(Pair *p, int seq, int n_slots) {
+static void naive_commit(SharedCache *p, int seq, int n_slots) {
     const Sequence *s = &p->seq[seq];
     int size = p->kv.pool->block;
     for (; !s->own && (p->named[seq] + 1) * size <= n_slots; p->named[seq]++) {
@@ -129,7 +129,7 @@ static void naive_commit(Pair *p, int seq, int n_slots) {
 
 // ---- both -----------------------------------------------------------------------------------------------------------
 
-static void check_index(const Pair *p) {
+static void check_index(const SharedCache *p) {
     const KvCache *kv = &p->kv;
     int n_found = 0, n_linked = 0;
     for (int b = 0; b < kv->pool->n_blocks; b++) {
@@ -147,7 +147,7 @@ static void check_index(const Pair *p) {
     assert_int_equal(n_linked, n_found);
 }
 
-static void check_pair(const Pair *p) {
+static void check_pair(const SharedCache *p) {
     const KvCache *kv = &p->kv;
     int end = kv->pool->n_blocks, n_refs = 0, n_tables = 0;
     for (int b = 0; b < end; b++) {
@@ -179,13 +179,13 @@ static float value_at(const int *tokens, int slot) {
     return (float)(h >> 41);
 }
 
-static float *cell(const Pair *p, int seq, int slot, bool v) {
+static float *cell(const SharedCache *p, int seq, int slot, bool v) {
     const KvPool *pool = p->kv.pool;
     float *plane = (float *)(void *)(v ? pool->v : pool->k);
     return plane + kv_index(pool, 0, p->seq[seq].blocks[slot / pool->block], 0, slot % pool->block);
 }
 
-static void check_contents(const Pair *p) {
+static void check_contents(const SharedCache *p) {
     for (int seq = 0; seq < MOST_SEQS; seq++)
         for (int slot = 0; slot < p->seq[seq].n_cached; slot++) {
             float want = value_at(p->seq[seq].tokens, slot);
@@ -195,7 +195,7 @@ static void check_contents(const Pair *p) {
         }
 }
 
-static void pair_open(Pair *p, int block, int n_ctx, int n_blocks, uint64_t seed) {
+static void pair_open(SharedCache *p, int block, int n_ctx, int n_blocks, uint64_t seed) {
     memset(p, 0, sizeof *p);
     p->random = seed;
     p->n_ctx = n_ctx;
@@ -219,42 +219,42 @@ static void pair_open(Pair *p, int block, int n_ctx, int n_blocks, uint64_t seed
 
 // ---- operations on both ---------------------------------------------------------------------------------------------
 
-static void release(Pair *p, int seq) {
+static void release(SharedCache *p, int seq) {
     kvcache_release(&p->kv, &p->seq[seq]);
     naive_cut(p, seq, 0);
     p->reserved[seq] = 0;
 }
 
-static void restart(Pair *p, int seq) {
+static void restart(SharedCache *p, int seq) {
     release(p, seq);
     sequence_free(&p->seq[seq]);
 }
 
-static void pair_close(Pair *p) {
+static void pair_close(SharedCache *p) {
     for (int seq = 0; seq < MOST_SEQS; seq++) restart(p, seq);
     check_pair(p);
     assert_int_equal(p->kv.n_free, p->kv.pool->n_blocks); // nothing was lost
     kvcache_free(&p->kv);
 }
 
-static void push(Pair *p, int seq, int n) { // of two tokens, so that many sequences begin alike
+static void push(SharedCache *p, int seq, int n) { // of two tokens, so that many sequences begin alike
     for (; n > 0 && p->seq[seq].n_tokens < p->n_ctx; n--) sequence_push(&p->seq[seq], &(int){pick(p, 9) == 0}, 1);
 }
 
-static void match(Pair *p, int seq) {
+static void match(SharedCache *p, int seq) {
     int want = naive_match(p, seq);
     assert_int_equal(kvcache_match_prefix(&p->kv, &p->seq[seq]), want);
     assert_int_equal(p->seq[seq].n_cached, want);
     assert_true(want == 0 || want < p->seq[seq].n_tokens || p->seq[seq].n_tokens == p->seq[seq].n_cached);
 }
 
-static void reserve(Pair *p, int seq, int n_slots) {
+static void reserve(SharedCache *p, int seq, int n_slots) {
     bool want = naive_reserve(p, seq, n_slots);
     assert_int_equal(kvcache_reserve(&p->kv, &p->seq[seq], n_slots), want);
     if (want) p->reserved[seq] = n_slots;
 }
 
-static void fork(Pair *p, int from, int to) {
+static void fork(SharedCache *p, int from, int to) {
     restart(p, to);
     kvcache_fork(&p->kv, &p->seq[from], &p->seq[to]);
     int n = (p->seq[from].n_cached + p->kv.pool->block - 1) / p->kv.pool->block;
@@ -263,19 +263,19 @@ static void fork(Pair *p, int from, int to) {
     p->named[to] = p->named[from];
 }
 
-static void truncate_to(Pair *p, int seq, int n) {
+static void truncate_to(SharedCache *p, int seq, int n) {
     kvcache_truncate(&p->kv, &p->seq[seq], n);
     naive_cut(p, seq, p->seq[seq].n_cached);
     p->reserved[seq] = 0;
 }
 
-static void shuffle(Pair *p) {
+static void shuffle(SharedCache *p) {
     kvcache_shuffle(&p->kv, test_random(&p->random));
     for (int i = 0, b = p->kv.pool->n_blocks; i < p->n_free; i++) p->free[i] = b = p->kv.blocks[b].next;
 }
 
 // A step: copies, then the rows of all that have reserved, then their names.
-static void compute(Pair *p) {
+static void compute(SharedCache *p) {
     Batch b = {.n_copies = p->kv.n_copies, .copy = p->kv.copies};
     p->be->copy_blocks(NULL, p->kv.pool, &b);
     p->kv.n_copies = 0;
@@ -294,7 +294,7 @@ static void compute(Pair *p) {
     check_contents(p);
 }
 
-static void change(Pair *p) {
+static void change(SharedCache *p) {
     int seq = pick(p, MOST_SEQS), n = p->seq[seq].n_tokens, other = (seq + 1 + pick(p, MOST_SEQS - 1)) % MOST_SEQS;
     switch (pick(p, 12)) {
     case 0: truncate_to(p, seq, pick(p, n + 1)); break;
@@ -329,7 +329,7 @@ static void test_random_operations(void **state) {
                   {3, 48, 64}, {8, 48, 20}, {16, 48, 9}, {48, 48, 6}};
     long n_hits = 0, n_evicted = 0, n_twins = 0;
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
-        static Pair p;
+        static SharedCache p;
         pair_open(&p, shapes[i].block, shapes[i].n_ctx, shapes[i].n_blocks, i + 1);
         for (int step = 0; step < STEPS; step++) {
             change(&p);
@@ -347,12 +347,12 @@ static void test_random_operations(void **state) {
 
 // ---- by hand --------------------------------------------------------------------------------------------------------
 
-static void give(Pair *p, int seq, const char *text) {
+static void give(SharedCache *p, int seq, const char *text) {
     for (; *text; text++) sequence_push(&p->seq[seq], &(int){*text}, 1);
 }
 
 // All tokens computed and committed.
-static void finish(Pair *p, int seq) {
+static void finish(SharedCache *p, int seq) {
     Sequence *s = &p->seq[seq];
     reserve(p, seq, s->n_tokens);
     for (int slot = s->n_cached; slot < s->n_tokens; slot++) {
@@ -367,7 +367,7 @@ static void finish(Pair *p, int seq) {
     check_contents(p);
 }
 
-static void begin(Pair *p, const char *text) {
+static void begin(SharedCache *p, const char *text) {
     pair_open(p, 4, 40, 12, 1);
     give(p, 0, text);
     finish(p, 0);
@@ -390,7 +390,7 @@ static void test_edges(void **state) {
                  {"", 0},
                  {"a", 0}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        Pair p;
+        SharedCache p;
         begin(&p, "abcdefghijkl");
         give(&p, 1, cases[i].second);
         match(&p, 1);
@@ -403,7 +403,7 @@ static void test_edges(void **state) {
 // Equal tokens after other ones are not the same block.
 static void test_same_block_elsewhere(void **state) {
     (void)state;
-    Pair p;
+    SharedCache p;
     begin(&p, "abcdabcdabcd");
     for (int i = 0; i < 3; i++)
         for (int j = 0; j < i; j++)
@@ -424,7 +424,7 @@ static void test_same_block_elsewhere(void **state) {
 // gone, a fourth computes it again.
 static void test_computed_twice(void **state) {
     (void)state;
-    Pair p;
+    SharedCache p;
     pair_open(&p, 4, 40, 12, 1);
     give(&p, 0, "abcde");
     give(&p, 1, "abcdf");
@@ -443,7 +443,7 @@ static void test_computed_twice(void **state) {
 // A sequence that waits gets the blocks as another one computes them.
 static void test_waiting(void **state) {
     (void)state;
-    Pair p;
+    SharedCache p;
     begin(&p, "abcdefgh");
     give(&p, 1, "abcdefghijklmnop");
     match(&p, 1);
@@ -459,7 +459,7 @@ static void test_waiting(void **state) {
 // Blocks without a name go first, then the longest unused, and of one sequence its tail before its beginning.
 static void test_what_goes_first(void **state) {
     (void)state;
-    Pair p;
+    SharedCache p;
     begin(&p, "abcdefghijkl");
     give(&p, 1, "ABCDEFGH");
     finish(&p, 1);
@@ -486,7 +486,7 @@ static void test_what_goes_first(void **state) {
 // What is written again is found no more; who shares the block keeps it.
 static void test_writing_again(void **state) {
     (void)state;
-    Pair p;
+    SharedCache p;
     begin(&p, "abcdefgh");
     truncate_to(&p, 0, 6);
     give(&p, 0, "XY");
@@ -510,7 +510,7 @@ static void test_writing_again(void **state) {
 // An evicted cache, or one of a model that is told to share nothing, stays out of it.
 static void test_no_sharing(void **state) {
     (void)state;
-    Pair p;
+    SharedCache p;
     pair_open(&p, 4, 40, 12, 1);
     p.seq[0].own = true;
     give(&p, 0, "abcdefgh");

@@ -23,10 +23,10 @@ typedef struct {
     int sink, type, chunk, far; // far: tokens that pass unseen between the sinks and what is compared
     bool rotate;
     double limit; // of K and of what attention finds, relative L2; of a score, times the lengths of its vectors
-} Case;
+} SinkCase;
 
 // F16 and BF16 round a sink's K twice, and V: 2^-11 and 2^-8 each.
-static const Case cases[] = {
+static const SinkCase cases[] = {
     {"pairs side by side", {.arch = "llama"}, "sinks,sink=4,window=28", 4, TYPE_F32, 3, 0, false, 1e-5},
     {"pairs in halves, biases", {.arch = "qwen2"}, "sinks,sink=4,window=28", 4, TYPE_F32, 1, 0, false, 1e-5},
     {"norms of Q and K", {.arch = "qwen3"}, "sinks,sink=1,window=40", 1, TYPE_F32, 5, 0, false, 1e-5},
@@ -55,9 +55,9 @@ static const Case cases[] = {
 typedef struct {
     double k[N_LAYERS][N_CTX][KV_DIM], v[N_LAYERS][N_CTX][KV_DIM];
     int n;
-} Held;
+} SinkRows;
 
-static void drop(Held *h, int first, int n) {
+static void drop(SinkRows *h, int first, int n) {
     for (int l = 0; l < N_LAYERS; l++) {
         size_t after = (size_t)(h->n - first - n);
         memmove(h->k[l][first], h->k[l][first + n], after * sizeof *h->k[l]);
@@ -112,7 +112,7 @@ static double dot(const double *x, const double *y) {
 }
 
 // softmax of the scores of slots [0, slot], over V.
-static void mix(const Held *held, int layer, int head, const double *scores, int slot, double *out) {
+static void mix(const SinkRows *held, int layer, int head, const double *scores, int slot, double *out) {
     double most = -INFINITY, sum = 0;
     for (int t = 0; t <= slot; t++) most = fmax(most, scores[t]);
     memset(out, 0, HEAD_DIM * sizeof *out);
@@ -131,14 +131,14 @@ typedef struct {
     Gguf *gguf;
     Evict *evict;
     Sequence s;
-    Held held;
+    SinkRows held;
     double q[N_LAYERS][MOST_ROWS][Q_DIM]; // of the step, before RoPE
-    const Case *c;
+    const SinkCase *c;
     bool compare; // this step
     double worst_k, worst_score, worst_out;
-} Run;
+} SinkRun;
 
-static void open_run(Run *r, const Case *c) {
+static void open_run(SinkRun *r, const SinkCase *c) {
     const Backend *be;
     EvictPlan plan;
     TinyModel shape = c->model;
@@ -166,7 +166,7 @@ static void open_run(Run *r, const Case *c) {
     assert_ok(evict_new(&plan, &r->rig.m, &r->rig.kv, &r->evict));
 }
 
-static void close_run(Run *r) {
+static void close_run(SinkRun *r) {
     kvcache_release(&r->rig.kv, &r->s);
     sequence_free(&r->s);
     evict_free(r->evict);
@@ -175,12 +175,12 @@ static void close_run(Run *r) {
 }
 
 // A head of quill's as it would be without --kv-rotate.
-static void plain_head(const Run *r, float *head, double *out) {
+static void plain_head(const SinkRun *r, float *head, double *out) {
     if (r->c->rotate) hadamard(head, HEAD_DIM);
     for (int i = 0; i < HEAD_DIM; i++) out[i] = (double)head[i];
 }
 
-static void key_at(const Run *r, int layer, int head, int slot, double *out) {
+static void key_at(const SinkRun *r, int layer, int head, int slot, double *out) {
     const KvPool *kv = r->rig.kv.pool;
     float k[HEAD_DIM];
     size_t at = kv_index(kv, layer, r->s.blocks[slot / kv->block], head, slot % kv->block);
@@ -197,10 +197,10 @@ static void note_distance(double *worst, const double *got, const double *want) 
 }
 
 // Where quill has the key of a slot turned to, as the text counts.
-static double place_of(const Run *r, int slot) { return slot + r->s.n_gone; }
+static double place_of(const SinkRun *r, int slot) { return slot + r->s.n_gone; }
 
 // One row and head: K in the cache, scores by it, and what attention found, each beside the reference's.
-static void compare_row(Run *r, const Layer *l, int row, int head) {
+static void compare_row(SinkRun *r, const Layer *l, int row, int head) {
     const Workspace *w = &r->rig.w;
     int slot = sequence_slots(&r->s) + row, of_kv = head / GROUP;
     double q[HEAD_DIM], turned[HEAD_DIM], k[HEAD_DIM], want[HEAD_DIM], scores[N_CTX], out[HEAD_DIM], found[HEAD_DIM];
@@ -225,7 +225,7 @@ static void compare_row(Run *r, const Layer *l, int row, int head) {
 
 // Behind a layer's attention its input is still what the residual stream holds.
 static void attended(void *arg, const Workspace *w, const Layer *l, const Batch *b) {
-    Run *r = arg;
+    SinkRun *r = arg;
     int slots = sequence_slots(&r->s);
     for (int row = 0; row < b->n_rows; row++)
         before_rope(l, w->x + (size_t)row * DIM, r->q[l->index][row], r->held.k[l->index][slots + row],
@@ -235,7 +235,7 @@ static void attended(void *arg, const Workspace *w, const Layer *l, const Batch 
 }
 
 // Up to `most` of the next tokens. Between evict_room and the end of the step s.n_cached - s.n_gone are the slots held.
-static void one_step(Run *r, int most, bool compare) {
+static void one_step(SinkRun *r, int most, bool compare) {
     Sequence *s = &r->s;
     int pos[MOST_ROWS], slot[MOST_ROWS], seq[MOST_ROWS] = {0}, held = sequence_slots(s);
     int n = int_min(most, evict_room(r->evict, s, s->n_tokens));
@@ -258,13 +258,13 @@ static void one_step(Run *r, int most, bool compare) {
     r->held.n += n;
 }
 
-static void more_tokens(Run *r, int n, uint64_t *random) {
+static void more_tokens(SinkRun *r, int n, uint64_t *random) {
     for (int i = 0; i < n; i++)
         sequence_push(&r->s, &(int){(int)(test_random(random) % (uint64_t)r->rig.m.c.n_vocab)}, 1);
 }
 
 // Slots are given up once; then, in a far case, as many tokens pass as the window has to lose before all in it is new.
-static void run_case(Run *r, const Case *c) {
+static void run_case(SinkRun *r, const SinkCase *c) {
     uint64_t random = 5;
     open_run(r, c);
     more_tokens(r, 100 + c->far + 200, &random);
@@ -282,7 +282,7 @@ static void run_case(Run *r, const Case *c) {
 
 static void test_as_with_keys_before_rope(void **state) {
     (void)state;
-    static Run r;
+    static SinkRun r;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         run_case(&r, &cases[i]);
         print_message("%-24s K %.1e, scores %.1e, output %.1e\n", cases[i].name, r.worst_k, r.worst_score, r.worst_out);

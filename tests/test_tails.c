@@ -20,9 +20,9 @@ typedef struct {
     uint64_t random;
     bool pending; // changes may come between reserving and the step that makes the copies
     int n_refused, n_copied, n_matched;
-} Book;
+} TailCache;
 
-static int pick(Book *k, int n) { return (int)(test_random(&k->random) % (uint64_t)n); }
+static int pick(TailCache *k, int n) { return (int)(test_random(&k->random) % (uint64_t)n); }
 static int group_of(int slot) { return slot / SEAL * SEAL; }
 
 // ---- what rows are worth --------------------------------------------------------------------------------------------
@@ -36,7 +36,7 @@ static void chain(const int *tokens, int n, uint64_t *out) {
 }
 
 // The rows of slots [first, first + n), n of which are the last there are, as kv_read_rows gives them.
-static size_t expected_rows(const Book *k, int seq, int layer, int first, int n, uint8_t *out) {
+static size_t expected_rows(const TailCache *k, int seq, int layer, int first, int n, uint8_t *out) {
     uint64_t sums[MOST_CTX];
     const KvPool *pool = k->kv.pool;
     uint8_t *at = out;
@@ -56,7 +56,7 @@ static size_t expected_rows(const Book *k, int seq, int layer, int first, int n,
     return (size_t)(at - out);
 }
 
-static void check_rows(const Book *k, int seq, int first, int n) {
+static void check_rows(const TailCache *k, int seq, int first, int n) {
     static uint8_t want[MOST_BYTES], got[MOST_BYTES];
     const KvPool *pool = k->kv.pool;
     if (n > 0 && (first + n) % SEAL) // the page is there
@@ -71,7 +71,7 @@ static void check_rows(const Book *k, int seq, int first, int n) {
     }
 }
 
-static void write_rows(Book *k, int seq, int first, int n) {
+static void write_rows(TailCache *k, int seq, int first, int n) {
     static uint8_t rows[MOST_BYTES];
     for (int layer = 0; layer < N_LAYERS; layer++) {
         expected_rows(k, seq, layer, first, n, rows);
@@ -81,7 +81,7 @@ static void write_rows(Book *k, int seq, int first, int n) {
 
 // ---- invariants -----------------------------------------------------------------------------------------------------
 
-static void check_counts(const Book *k) {
+static void check_counts(const TailCache *k) {
     const KvCache *kv = &k->kv;
     int refs[256] = {0}, page_seen[64] = {0}, n_used = 0, n_unused = 0;
     for (int i = 0; i < MOST_SEQS; i++)
@@ -105,11 +105,11 @@ static void check_counts(const Book *k) {
 // ---- operations -----------------------------------------------------------------------------------------------------
 
 // Pages that the logical block i has to get: it is new, will be copied, or has none.
-static int lacks_page(const Book *k, const Sequence *s, int i) {
+static int lacks_page(const TailCache *k, const Sequence *s, int i) {
     return i >= s->n_blocks || k->kv.refs[s->blocks[i]] > 1 || k->kv.pool->tail_of[s->blocks[i]] < 0;
 }
 
-static bool may_reserve(const Book *k, const Sequence *s, int n_slots) {
+static bool may_reserve(const TailCache *k, const Sequence *s, int n_slots) {
     int size = k->kv.pool->block, need = (n_slots + size - 1) / size, blocks = int_max(0, need - s->n_blocks);
     int now = group_of(s->n_cached) / size, then = group_of(n_slots) / size, given_back = 0, pages = 0;
     if (n_slots > k->kv.max_slots) return false;
@@ -122,12 +122,12 @@ static bool may_reserve(const Book *k, const Sequence *s, int n_slots) {
     return blocks <= k->kv.n_free && pages <= k->kv.n_free_tails + given_back;
 }
 
-static void push(Book *k, int seq, int n) { // of two tokens, so that many sequences begin alike
+static void push(TailCache *k, int seq, int n) { // of two tokens, so that many sequences begin alike
     for (; n > 0 && k->seq[seq].n_tokens < k->kv.max_slots; n--)
         sequence_push(&k->seq[seq], &(int){pick(k, 40) == 0}, 1);
 }
 
-static void reserve(Book *k, int seq, int n_slots) {
+static void reserve(TailCache *k, int seq, int n_slots) {
     Sequence *s = &k->seq[seq];
     bool want = may_reserve(k, s, n_slots);
     int n_copies = k->kv.n_copies, n_blocks = s->n_blocks;
@@ -143,7 +143,7 @@ static void reserve(Book *k, int seq, int n_slots) {
 }
 
 // A step: copies first; a group is sealed from rows that are still where they were left.
-static void compute(Book *k) {
+static void compute(TailCache *k) {
     Batch b = {.n_copies = k->kv.n_copies, .copy = k->kv.copies};
     k->be->copy_blocks(NULL, k->kv.pool, &b);
     k->kv.n_copies = 0;
@@ -161,14 +161,14 @@ static void compute(Book *k) {
     for (int seq = 0; seq < MOST_SEQS; seq++) check_rows(k, seq, 0, k->seq[seq].n_cached);
 }
 
-static void restart(Book *k, int seq) {
+static void restart(TailCache *k, int seq) {
     kvcache_release(&k->kv, &k->seq[seq]);
     k->reserved[seq] = 0;
     sequence_free(&k->seq[seq]);
 }
 
 // What is taken back into a sealed group goes to that group's first slot.
-static void truncate_to(Book *k, int seq, int n) {
+static void truncate_to(TailCache *k, int seq, int n) {
     Sequence *s = &k->seq[seq];
     int want = int_min(s->n_cached, n);
     if (group_of(want) < group_of(s->n_cached)) want = group_of(want);
@@ -177,7 +177,7 @@ static void truncate_to(Book *k, int seq, int n) {
     assert_int_equal(s->n_cached, want);
 }
 
-static void change(Book *k) {
+static void change(TailCache *k) {
     int seq = pick(k, MOST_SEQS), other = (seq + 1 + pick(k, MOST_SEQS - 1)) % MOST_SEQS, n = k->seq[seq].n_tokens;
     if (!k->pending && k->kv.n_copies > 0) compute(k);
     switch (pick(k, 10)) {
@@ -211,14 +211,14 @@ static void change(Book *k) {
 typedef struct {
     int block, n_blocks, n_seqs; // n_seqs: for which there are pages, fewer than there are sequences
     int type_k, type_v;
-} Shape;
+} TailShape;
 
-static const Shape shapes[] = {{32, 20, 2, TYPE_Q8_0, TYPE_Q4_0}, {64, 12, 3, TYPE_KIVI2, TYPE_KIVI2},
-                               {1, 250, 2, TYPE_FP8, TYPE_F16},   {16, 40, 1, TYPE_Q4_0, TYPE_Q8_0},
-                               {48, 14, 2, TYPE_F32, TYPE_KIVI2}, {7, 90, 4, TYPE_Q8_0, TYPE_Q8_0},
-                               {0, 6, 5, TYPE_Q8_0, TYPE_FP8},    {32, 8, 5, TYPE_BF16, TYPE_Q8_0}};
+static const TailShape shapes[] = {{32, 20, 2, TYPE_Q8_0, TYPE_Q4_0}, {64, 12, 3, TYPE_KIVI2, TYPE_KIVI2},
+                                   {1, 250, 2, TYPE_FP8, TYPE_F16},   {16, 40, 1, TYPE_Q4_0, TYPE_Q8_0},
+                                   {48, 14, 2, TYPE_F32, TYPE_KIVI2}, {7, 90, 4, TYPE_Q8_0, TYPE_Q8_0},
+                                   {0, 6, 5, TYPE_Q8_0, TYPE_FP8},    {32, 8, 5, TYPE_BF16, TYPE_Q8_0}};
 
-static void run_book(const Shape *shape, uint64_t seed, bool pending, Book *k) {
+static void run_book(const TailShape *shape, uint64_t seed, bool pending, TailCache *k) {
     KvShape s = {.n_layers = N_LAYERS,
                  .n_kv_heads = N_HEADS,
                  .head_dim = HEAD_DIM,
@@ -229,7 +229,7 @@ static void run_book(const Shape *shape, uint64_t seed, bool pending, Book *k) {
                  .n_blocks = shape->n_blocks,
                  .n_seqs = shape->n_seqs,
                  .share = shape->block > 0};
-    *k = (Book){.random = seed, .pending = pending};
+    *k = (TailCache){.random = seed, .pending = pending};
     assert_ok(kvcache_new(&k->kv, &s));
     assert_ok(cpu_backend("scalar", &k->be));
     for (int step = 0; step < STEPS; step++) change(k);
@@ -243,7 +243,7 @@ static void run_book(const Shape *shape, uint64_t seed, bool pending, Book *k) {
 static void run_all(bool pending) {
     int n_refused = 0, n_copied = 0, n_matched = 0;
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
-        static Book k;
+        static TailCache k;
         run_book(&shapes[i], i + 1, pending, &k);
         n_refused += k.n_refused, n_copied += k.n_copied, n_matched += k.n_matched;
     }

@@ -51,7 +51,7 @@ static inline float *run_tokens(Rig *r, const int *tokens, int n, int chunk) {
     Sequence s = {0};
     sequence_push(&s, tokens, n);
     while (s.n_cached < n)
-        step(r, &(Part){&s, int_min(chunk, n - s.n_cached), logits + (size_t)s.n_cached * n_vocab}, 1);
+        step(r, &(RowsOfSequence){&s, int_min(chunk, n - s.n_cached), logits + (size_t)s.n_cached * n_vocab}, 1);
     kvcache_release(&r->kv, &s);
     sequence_free(&s);
     return logits;

@@ -15,9 +15,9 @@ typedef struct {
     int block, type_k, type_v, n_ctx, ubatch;
     bool rotate;
     const char *isa;
-} Setup;
+} EngineSetup;
 
-static inline void open_engine(Engine *e, const Setup *u) {
+static inline void open_engine(Engine *e, const EngineSetup *u) {
     Options o = {.device = "cpu",
                  .isa = u->isa ? u->isa : "scalar",
                  .quiet = true,

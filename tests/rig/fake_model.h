@@ -36,10 +36,10 @@ typedef struct {
     int window_memory[MOST_SLOTS], window_pages[MOST_PAGES * SEAL]; // the same of KV_WINDOW
     float logits[MOST_ROWS * VOCAB];
     int max_rows, n_steps, n_rows; // n_rows: computed in all
-} Bench;
+} FakeEngine;
 
 // The shape's block, n_blocks, n_seqs, share, types, window and n_partners count.
-static inline void bench_open_shape(Bench *b, KvShape shape, int max_rows, int max_seqs) {
+static inline void bench_open_shape(FakeEngine *b, KvShape shape, int max_rows, int max_seqs) {
     memset(b, 0, sizeof *b);
     shape.n_kv_heads = shape.head_dim = 1;
     shape.n_windowed = shape.window > 0;
@@ -58,13 +58,13 @@ static inline void bench_open_shape(Bench *b, KvShape shape, int max_rows, int m
 }
 
 // The same with another policy, and with a device that draws.
-static inline void bench_policy(Bench *b, const Policy *policy, bool draws) {
+static inline void bench_policy(FakeEngine *b, const Policy *policy, bool draws) {
     scheduler_free(b->s);
     b->shape.draws = b->shape.draws_ahead = draws;
     b->s = scheduler_new(&b->kv, b->sampler, b->shape, policy);
 }
 
-static inline void bench_open_shared(Bench *b, int block, int n_blocks, int max_rows, int max_seqs, bool share) {
+static inline void bench_open_shared(FakeEngine *b, int block, int n_blocks, int max_rows, int max_seqs, bool share) {
     KvShape shape = {.type_k = TYPE_F32,
                      .type_v = TYPE_F32,
                      .block = block,
@@ -74,11 +74,11 @@ static inline void bench_open_shared(Bench *b, int block, int n_blocks, int max_
     bench_open_shape(b, shape, max_rows, max_seqs);
 }
 
-static inline void bench_open(Bench *b, int block, int n_blocks, int max_rows, int max_seqs) {
+static inline void bench_open(FakeEngine *b, int block, int n_blocks, int max_rows, int max_seqs) {
     bench_open_shared(b, block, n_blocks, max_rows, max_seqs, false);
 }
 
-static inline void bench_close(Bench *b) {
+static inline void bench_close(FakeEngine *b) {
     scheduler_free(b->s);
     sampler_free(b->sampler);
     kvcache_free(&b->kv);
@@ -88,14 +88,14 @@ static inline const int *table_of(const Batch *b, int seq) {
     return b->block_table + (size_t)seq * (size_t)b->max_blocks;
 }
 
-static inline int *cell(Bench *f, const int *table, int slot) {
+static inline int *cell(FakeEngine *f, const int *table, int slot) {
     int block = table[slot / f->kv.pool->block];
     assert_in_range(block, 0, f->kv.pool->n_blocks - 1);
     return &f->memory[block * f->kv.pool->block + slot % f->kv.pool->block];
 }
 
 // The same of KV_WINDOW; NULL: no layer has a window.
-static inline int *window_cell(Bench *f, const Batch *b, int seq, int slot) {
+static inline int *window_cell(FakeEngine *f, const Batch *b, int seq, int slot) {
     const KvPool *pool = &f->kv.pool[KV_WINDOW];
     if (pool->n_layers == 0) return NULL;
     int block = b->window_table[(size_t)seq * (size_t)b->max_blocks + (size_t)(slot / pool->block)];
@@ -104,7 +104,7 @@ static inline int *window_cell(Bench *f, const Batch *b, int seq, int slot) {
 }
 
 // The page of the open group that a slot lies in.
-static inline int *page_of(Bench *f, const int *table, int slot) {
+static inline int *page_of(FakeEngine *f, const int *table, int slot) {
     int page = kv_tail(f->kv.pool, table, slot);
     assert_in_range(page, 0, f->kv.pool->n_tails - 1);
     return f->pages + (size_t)page * SEAL;
@@ -118,7 +118,7 @@ static inline int count_rows(const Batch *b, int row) {
 
 // Known tokens, then drafts, which may seal nothing; logits after a sequence's last token where nobody proposes others,
 // and of no other row.
-static inline void check_sequence(const Bench *f, const Batch *b, int seq, int row) {
+static inline void check_sequence(const FakeEngine *f, const Batch *b, int seq, int row) {
     const Request *r = scheduler_request(f->s, seq);
     const SeqRows *rows = scheduler_rows(f->s, seq);
     int n = count_rows(b, row), last = row + n - 1 - (r ? rows->n_draft : 0), n_out = 0, out = 0;
@@ -136,7 +136,7 @@ static inline void check_sequence(const Bench *f, const Batch *b, int seq, int r
     if (n_out) assert_int_equal(b->out_row[out], last);
 }
 
-static inline void check_rows(const Bench *f, const Batch *b) {
+static inline void check_rows(const FakeEngine *f, const Batch *b) {
     assert_in_range(b->n_rows, 1, f->max_rows);
     assert_in_range(b->n_seqs, 1, b->n_rows);
     assert_in_range(b->n_out, 0, f->shape.max_out);
@@ -163,13 +163,13 @@ static inline void copy_pool(const Batch *b, const KvPool *pool, int *memory, in
     }
 }
 
-static inline void copy_blocks(Bench *f, const Batch *b) {
+static inline void copy_blocks(FakeEngine *f, const Batch *b) {
     copy_pool(b, &f->kv.pool[KV_FULL], f->memory, f->pages);
     copy_pool(b, &f->kv.pool[KV_WINDOW], f->window_memory, f->window_pages);
 }
 
 // A token becomes what a slot holds in both pools.
-static inline void put_token(Bench *f, const Batch *b, int seq, int slot, int token) {
+static inline void put_token(FakeEngine *f, const Batch *b, int seq, int slot, int token) {
     int *there = window_cell(f, b, seq, slot);
     *cell(f, table_of(b, seq), slot) = token;
     if (there) *there = token;
@@ -177,7 +177,7 @@ static inline void put_token(Bench *f, const Batch *b, int seq, int slot, int to
 
 // The rows of a sequence from b's row `row` on; returns how many. Those of a sealed cache go into the open group, and
 // all of that into its slots with the group's last row.
-static inline int write_rows(Bench *f, const Batch *b, int row) {
+static inline int write_rows(FakeEngine *f, const Batch *b, int row) {
     const int *table = table_of(b, b->seq[row]);
     int open[SEAL], n = 0, slot = b->slot[row];
     bool sealed = f->kv.pool->tail_of != NULL;
@@ -199,7 +199,7 @@ static inline int write_rows(Bench *f, const Batch *b, int row) {
 }
 
 // What a row of a layer with a window sees is what lies in the other pool.
-static inline void check_window(Bench *f, const Batch *b, int row) {
+static inline void check_window(FakeEngine *f, const Batch *b, int row) {
     const int *table = table_of(b, b->seq[row]);
     int slot = b->slot[row], whole = f->kv.pool->tail_of ? (slot + 1) / SEAL * SEAL : slot + 1;
     if (!f->kv.partner) return;
@@ -214,7 +214,7 @@ static inline void check_window(Bench *f, const Batch *b, int row) {
 
 // The hash of all that a row sees: its own group from the page, unless the step's last row of the sequence, at slot
 // `last`, has sealed it; the groups before it as they are sealed. Of dense KV all of it lies in the slots.
-static inline uint64_t hash_of_sight(Bench *f, const int *table, int slot, int last) {
+static inline uint64_t hash_of_sight(FakeEngine *f, const int *table, int slot, int last) {
     uint64_t hash = 0;
     bool open = f->kv.pool->tail_of && slot / SEAL == (last + 1) / SEAL;
     int whole = open ? slot / SEAL * SEAL : slot + 1;
@@ -223,7 +223,7 @@ static inline uint64_t hash_of_sight(Bench *f, const int *table, int slot, int l
     return hash;
 }
 
-static inline const float *fake_forward(Bench *f, const Batch *b) {
+static inline const float *fake_forward(FakeEngine *f, const Batch *b) {
     check_rows(f, b);
     copy_blocks(f, b);
     for (int row = 0; row < b->n_rows;) row += write_rows(f, b, row);
@@ -239,7 +239,7 @@ static inline const float *fake_forward(Bench *f, const Batch *b) {
     return f->logits;
 }
 
-static inline void run_all(Bench *f) {
+static inline void run_all(FakeEngine *f) {
     for (Batch *b; scheduler_next(f->s, &b);) {
         scheduler_take(f->s, fake_forward(f, b));
         if (f->n_steps > 5000) fail_msg("no end after %d steps", f->n_steps);
@@ -260,7 +260,7 @@ static inline void request_new(Request *r, int n_prompt, int max_new, uint64_t k
     for (int i = 0; i < n_prompt; i++) sequence_push(r->seq, &(int){(int)(mix(key, (uint64_t)i) % VOCAB)}, 1);
 }
 
-static inline void request_free(Bench *f, Request *r) {
+static inline void request_free(FakeEngine *f, Request *r) {
     kvcache_release(&f->kv, r->seq);
     sequence_free(r->seq);
     free(r->seq);
@@ -296,7 +296,7 @@ static inline void assert_text(const Request *r) {
 
 // For Policy.fetch: somebody has computed every block, but for those that begin with a token of the first `missing`.
 typedef struct {
-    Bench *f;
+    FakeEngine *f;
     int missing;
 } Shelf;
 
@@ -326,7 +326,7 @@ static inline Policy shelf_policy(Shelf *shelf) {
 // ---- a device that draws --------------------------------------------------------------------------------------------
 
 typedef struct {
-    Bench f;
+    FakeEngine f;
     Sampler *sampler;
     int sampled[MOST_REQUESTS];
     int tokens[2][MOST_REQUESTS];

@@ -38,10 +38,10 @@ typedef struct {
     Sequence *s;
     int n;
     float *logits; // (n, n_vocab)
-} Part;
+} RowsOfSequence;
 
 // `narrow` NULL: as model_forward narrows by itself.
-static inline void step_narrowed(Rig *r, const Part *parts, int n_parts, const Narrow *narrow) {
+static inline void step_narrowed(Rig *r, const RowsOfSequence *parts, int n_parts, const Narrow *narrow) {
     int max_blocks = (r->kv.max_slots + r->kv.pool->block - 1) / r->kv.pool->block, most = r->w.max_rows;
     int *rows = malloc((size_t)(4 * most + 2 * n_parts * max_blocks) * sizeof *rows);
     int *token = rows, *pos = token + most, *seq = pos + most, *out = seq + most, *table = out + most;
@@ -83,7 +83,7 @@ static inline void step_narrowed(Rig *r, const Part *parts, int n_parts, const N
     free(rows);
 }
 
-static inline void step(Rig *r, const Part *parts, int n_parts) { step_narrowed(r, parts, n_parts, NULL); }
+static inline void step(Rig *r, const RowsOfSequence *parts, int n_parts) { step_narrowed(r, parts, n_parts, NULL); }
 
 static inline void random_tokens(int *out, int n, int n_vocab, uint64_t seed) {
     for (int i = 0; i < n; i++) out[i] = (int)(test_random(&seed) % (uint64_t)n_vocab);
