@@ -1,4 +1,4 @@
-// tests/test_scheduler.c: which rows each step has, and when and why a request ends.
+// tests/test_scheduler.c: which requests run in a step and which rows it has, whatever blocks there are.
 enum { N_CTX = 64 };
 #include "tests/rig/fake_model.h"
 
@@ -127,169 +127,6 @@ static void test_together_as_alone(void **state) {
             for (size_t s = 0; s < ARRAY_LEN(seqs); s++) many_requests(blocks[b], rows[r], seqs[s]);
 }
 
-// ---- why a request ends ---------------------------------------------------------------------------------------------
-
-static int n_emitted;
-
-static Finish count_emits(Request *r, int token, const float *logits) {
-    (void)r;
-    (void)token;
-    (void)logits;
-    n_emitted++;
-    return RUNNING;
-}
-
-static Request run_one(FakeEngine *f, int n_prompt, int max_new) {
-    Request r;
-    request_new(&r, n_prompt, max_new, 3);
-    r.emit = count_emits;
-    n_emitted = 0;
-    scheduler_add(f->s, &r);
-    run_all(f);
-    return r;
-}
-
-static void test_max_new(void **state) {
-    (void)state;
-    static FakeEngine f;
-    static const struct {
-        int n_prompt, max_new, n_new;
-        Finish finish;
-    } cases[] = {{5, 0, 0, FINISH_LENGTH},           {5, 1, 1, FINISH_LENGTH},     {5, 7, 7, FINISH_LENGTH},
-                 {N_CTX, 0, 0, FINISH_LENGTH},       {N_CTX, 1, 1, FINISH_LENGTH}, {N_CTX, 5, 1, FINISH_CONTEXT},
-                 {N_CTX - 1, -1, 2, FINISH_CONTEXT}, {60, 5, 5, FINISH_LENGTH},    {60, 6, 5, FINISH_CONTEXT}};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        bench_open(&f, 8, 0, 16, 4);
-        Request r = run_one(&f, cases[i].n_prompt, cases[i].max_new);
-        assert_int_equal(r.n_new, cases[i].n_new);
-        assert_int_equal(n_emitted, cases[i].n_new);
-        assert_int_equal(r.finish, cases[i].finish);
-        assert_int_equal(r.seq->n_cached, cases[i].n_new ? r.seq->n_tokens - 1 : r.seq->n_tokens);
-        assert_text(&r);
-        request_free(&f, &r);
-        bench_close(&f);
-    }
-}
-
-static void test_prompt_past_the_context(void **state) {
-    (void)state;
-    static FakeEngine f;
-    bench_open(&f, 8, 0, 16, 4);
-    Request r = run_one(&f, N_CTX + 3, -1);
-    assert_int_equal(r.finish, FINISH_CONTEXT);
-    assert_int_equal(r.n_new, 0);
-    request_free(&f, &r);
-    bench_close(&f);
-}
-
-typedef struct {
-    int stop_after;
-    Finish verdict;
-    int n;
-    uint64_t hash; // of all tokens so far, to know what the logits must be
-} EmitLog;
-
-static Finish emit_until(Request *r, int token, const float *logits) {
-    EmitLog *log = r->arg;
-    float want[VOCAB];
-    uint64_t hash = 0;
-    assert_int_equal(r->seq->tokens[r->seq->n_tokens - 1], token); // appended before
-    assert_int_equal(r->n_new, ++log->n);
-    for (int i = 0; i < r->seq->n_tokens - 1; i++) hash = mix(hash, (uint64_t)r->seq->tokens[i]);
-    logits_of(hash, want);
-    assert_memory_equal(logits, want, sizeof want); // the raw ones, of its own row
-    return log->n == log->stop_after ? log->verdict : RUNNING;
-}
-
-static void test_emit_verdicts(void **state) {
-    (void)state;
-    static FakeEngine f;
-    static const Finish verdicts[] = {FINISH_EOG, FINISH_STOP, FINISH_LENGTH, FINISH_INTERRUPT};
-    Request r[4];
-    EmitLog log[4];
-    bench_open(&f, 8, 0, 16, 4);
-    for (int i = 0; i < 4; i++) {
-        request_new(&r[i], 5 + i, i == 3 ? 4 : 10, (uint64_t)i);
-        log[i] = (EmitLog){.stop_after = 1 + i, .verdict = verdicts[i]};
-        r[i].emit = emit_until;
-        r[i].arg = &log[i];
-        scheduler_add(f.s, &r[i]);
-    }
-    run_all(&f);
-    for (int i = 0; i < 4; i++) {
-        assert_int_equal(r[i].finish, verdicts[i]); // emit's word goes before max_new's
-        assert_int_equal(r[i].n_new, 1 + i);
-        request_free(&f, &r[i]);
-    }
-    bench_close(&f);
-}
-
-static void test_no_finite_logit(void **state) {
-    (void)state;
-    static FakeEngine f;
-    Request r, other;
-    Batch *b;
-    bench_open(&f, 8, 0, 16, 4);
-    request_new(&r, 3, 10, 0);
-    request_new(&other, 3, 4, 1);
-    scheduler_add(f.s, &r);
-    scheduler_add(f.s, &other);
-    assert_true(scheduler_next(f.s, &b));
-    float *logits = (float *)fake_forward(&f, b);
-    for (int i = 0; i < VOCAB; i++) logits[i] = NAN;
-    scheduler_take(f.s, logits);
-    assert_int_equal(r.finish, FINISH_BROKEN);
-    assert_int_equal(r.n_new, 0);
-    assert_int_equal(r.seq->n_tokens, 3);
-    run_all(&f);
-    assert_text(&other);
-    request_free(&f, &r);
-    request_free(&f, &other);
-    bench_close(&f);
-}
-
-static void test_interrupt(void **state) {
-    (void)state;
-    static FakeEngine f;
-    for (int after = 0; after < 6; after++) {
-        Request r[3];
-        Batch *b;
-        bench_open(&f, 8, 0, 8, 2); // one of three waits
-        for (int i = 0; i < 3; i++) {
-            request_new(&r[i], 12, -1, (uint64_t)i);
-            scheduler_add(f.s, &r[i]);
-        }
-        for (int i = 0; i < after; i++) {
-            assert_true(scheduler_next(f.s, &b));
-            scheduler_take(f.s, fake_forward(&f, b));
-        }
-        scheduler_interrupt(f.s);
-        assert_false(scheduler_next(f.s, &b));
-        for (int i = 0; i < 3; i++) {
-            assert_int_equal(r[i].finish, FINISH_INTERRUPT);
-            assert_int_equal(r[i].seq->n_tokens, 12 + r[i].n_new); // what there is stays usable
-            request_free(&f, &r[i]);
-        }
-        Request next;
-        request_new(&next, 4, 3, 7); // the chat goes on after Ctrl-C
-        scheduler_add(f.s, &next);
-        run_all(&f);
-        assert_text(&next);
-        request_free(&f, &next);
-        bench_close(&f);
-    }
-}
-
-static void test_finish_names(void **state) {
-    (void)state;
-    assert_string_equal(finish_name(FINISH_EOG), "eog");
-    assert_string_equal(finish_name(FINISH_STOP), "stop");
-    assert_string_equal(finish_name(FINISH_LENGTH), "length");
-    assert_string_equal(finish_name(FINISH_CONTEXT), "length");
-    assert_string_equal(finish_name(FINISH_INTERRUPT), "interrupt");
-    assert_string_equal(finish_name(FINISH_BROKEN), "error");
-}
-
 // ---- computed slots, shared blocks ----------------------------------------------------------------------------------
 
 // A chat's next turn: most of the prompt is in the cache already.
@@ -382,16 +219,6 @@ static void test_fetched_slots(void **state) {
 }
 
 // ---- a pool too small for all ---------------------------------------------------------------------------------------
-
-// The caller gives the blocks of finished requests back between steps, as the scheduler's header has it.
-static void run_and_release(FakeEngine *f, Request *r, int n) {
-    for (Batch *b; scheduler_next(f->s, &b);) {
-        scheduler_take(f->s, fake_forward(f, b));
-        for (int i = 0; i < n; i++)
-            if (r[i].finish != RUNNING) kvcache_release(&f->kv, r[i].seq);
-        if (f->n_steps > 5000) fail_msg("no end after %d steps", f->n_steps);
-    }
-}
 
 static void four_in_a_pool_for_one(int max_rows) {
     static FakeEngine f;
@@ -537,33 +364,6 @@ static void test_branches_end_with_their_prompt(void **state) {
     }
 }
 
-static void test_cancel(void **state) {
-    (void)state;
-    static FakeEngine f;
-    for (int steps = 0; steps < 7; steps++) {
-        Request r[3];
-        Batch *b;
-        bench_open(&f, 8, 0, 16, 2);
-        for (int i = 0; i < 3; i++) {
-            request_new(&r[i], 20, 5, (uint64_t)i);
-            scheduler_add(f.s, &r[i]);
-        }
-        for (int i = 0; i < steps; i++)
-            if (scheduler_next(f.s, &b)) scheduler_take(f.s, fake_forward(&f, b));
-        Finish before = r[1].finish;
-        scheduler_cancel(f.s, &r[1]);
-        assert_int_equal(r[1].finish, before == RUNNING ? FINISH_INTERRUPT : before);
-        kvcache_release(&f.kv, r[1].seq);
-        run_all(&f);
-        assert_text(&r[0]);
-        assert_text(&r[2]);
-        for (int i = 0; i < 3; i++) request_free(&f, &r[i]);
-        assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
-        bench_close(&f);
-    }
-}
-
-// Prompts that begin alike, all there from the first step: what they share is computed once.
 static void test_shared_prefix_is_computed_once(void **state) {
     (void)state;
     static FakeEngine f;
@@ -755,107 +555,6 @@ static void test_preemption_changes_nothing(void **state) {
     assert_true(preempted > 100);
 }
 
-// ---- a device that draws
-// ---------------------------------------------------------------------------------------------
-
-static Finish stop_at(Request *r, int token, const float *logits) {
-    assert_true(r->blind || logits);
-    return token == *(const int *)r->arg ? FINISH_STOP : RUNNING;
-}
-
-// A text as if nothing had run ahead, up to the token that ends it.
-static void assert_stopped_text(const Request *r, int stop) {
-    int want[N_CTX + 1], n = expected_text(r, r->n_prompt, want), end = 0;
-    while (end < n && want[end] != stop) end++;
-    assert_int_equal(r->n_new, int_min(end + 1, n));
-    assert_int_equal(r->finish, end < n ? FINISH_STOP : FINISH_LENGTH);
-    assert_memory_equal(r->seq->tokens + r->n_prompt, want, (size_t)r->n_new * sizeof *want);
-}
-
-// Random requests in small pools that are drawn for a step ahead: each ends where it would, gives its blocks back at
-// once, and has the text that it has alone. Some want to see logits, or draw as no device does.
-static void test_tokens_ahead(void **state) {
-    (void)state;
-    static Device d;
-    enum { MANY = 40 };
-    uint64_t random = 11;
-    int n_ahead = 0, n_stopped = 0, n_preempted = 0;
-    for (int round = 0; round < 40; round++) {
-        static Request r[MANY];
-        int block = 1 << test_random(&random) % 4, stop = (int)(test_random(&random) % VOCAB), added = 0;
-        d = (Device){.sampler = sampler_new(VOCAB)};
-        bench_open_shared(&d.f, block, (int)(N_CTX + test_random(&random) % 80) / block + 1,
-                          1 + (int)(test_random(&random) % 40), 1 + (int)(test_random(&random) % 8), round % 2);
-        bench_policy(&d.f, &plain_policy, true);
-        for (int i = 0; i < MANY; i++) {
-            request_new(&r[i], 1 + (int)(test_random(&random) % 40), 1 + (int)(test_random(&random) % 24),
-                        test_random(&random) % 3);
-            r[i].sequence_key = (uint64_t)i;
-            r[i].emit = stop_at;
-            r[i].arg = &stop;
-            r[i].blind = round % 4 > 0 || test_random(&random) % 8 > 0;
-            if (round % 4 == 2 && test_random(&random) % 8 == 0) r[i].sampling.typical = 0.9f;
-        }
-        for (bool any = true; any || added < MANY;) {
-            if (added < MANY && test_random(&random) % 16 == 0) scheduler_add(d.f.s, &r[added++]);
-            any = device_step(&d);
-            for (int i = 0; i < added; i++)
-                if (r[i].finish != RUNNING) kvcache_release(&d.f.kv, r[i].seq);
-            if (d.f.n_steps > 50000) fail_msg("no end");
-        }
-        assert_int_equal(d.n_told, d.n_drawn);
-        n_ahead += d.n_ahead;
-        n_preempted += (int)scheduler_preemptions(d.f.s);
-        for (int i = 0; i < MANY; i++) {
-            assert_stopped_text(&r[i], stop);
-            n_stopped += r[i].finish == FINISH_STOP;
-            request_free(&d.f, &r[i]);
-        }
-        assert_int_equal(d.f.kv.n_free, d.f.kv.pool->n_blocks);
-        bench_close(&d.f);
-        sampler_free(d.sampler);
-    }
-    assert_true(n_ahead > 1000 && n_stopped > 100 && n_preempted > 10);
-}
-
-// What ends or comes in between: a cancel and an interrupt drop the rows that were begun, a full context has none.
-static void test_ends_while_ahead(void **state) {
-    (void)state;
-    static Device d;
-    Request r[3];
-    d = (Device){.sampler = sampler_new(VOCAB)};
-    bench_open(&d.f, 8, 0, 64, 4);
-    bench_policy(&d.f, &plain_policy, true);
-    for (int i = 0; i < 3; i++) request_new(&r[i], 9, i == 2 ? -1 : 20, (uint64_t)i), scheduler_add(d.f.s, &r[i]);
-    for (int i = 0; i < 5; i++) assert_true(device_step(&d));
-    assert_true(d.begun);
-    scheduler_cancel(d.f.s, &r[0]);
-    kvcache_release(&d.f.kv, r[0].seq);
-    assert_true(device_step(&d));
-    assert_null(scheduler_request(d.f.s, 0));
-    assert_int_equal(r[0].n_new, 5);
-    assert_int_equal(r[1].n_new, 6);
-    while (r[1].finish == RUNNING) device_step(&d);
-    while (device_step(&d)) {
-    }
-    for (int i = 1; i < 3; i++) assert_text(&r[i]);
-    assert_int_equal(r[2].finish, FINISH_CONTEXT);
-    for (int i = 0; i < 3; i++) request_free(&d.f, &r[i]);
-    request_new(&r[0], 9, 20, 7);
-    scheduler_add(d.f.s, &r[0]);
-    for (int i = 0; i < 3; i++) assert_true(device_step(&d));
-    scheduler_interrupt(d.f.s);
-    while (device_step(&d)) {
-    }
-    assert_int_equal(r[0].finish, FINISH_INTERRUPT);
-    assert_int_equal(r[0].n_new, 3);
-    assert_int_equal(d.n_told, d.n_drawn);
-    request_free(&d.f, &r[0]);
-    bench_close(&d.f);
-    sampler_free(d.sampler);
-}
-
-// Nothing to do, nothing owed.
 static void test_empty(void **state) {
     (void)state;
     static FakeEngine f;
@@ -873,12 +572,6 @@ int main(void) {
         cmocka_unit_test(test_decode_rows_come_first),
         cmocka_unit_test(test_prompts_share_a_step),
         cmocka_unit_test(test_together_as_alone),
-        cmocka_unit_test(test_max_new),
-        cmocka_unit_test(test_prompt_past_the_context),
-        cmocka_unit_test(test_emit_verdicts),
-        cmocka_unit_test(test_no_finite_logit),
-        cmocka_unit_test(test_interrupt),
-        cmocka_unit_test(test_finish_names),
         cmocka_unit_test(test_reused_prefix),
         cmocka_unit_test(test_forked_requests),
         cmocka_unit_test(test_fetched_slots),
@@ -888,15 +581,12 @@ int main(void) {
         cmocka_unit_test(test_branches),
         cmocka_unit_test(test_branches_crowd_nobody_out),
         cmocka_unit_test(test_branches_end_with_their_prompt),
-        cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_shared_prefix_is_computed_once),
         cmocka_unit_test(test_long_prompts_delay_nobody_by_more_than_a_step),
         cmocka_unit_test(test_all_begin_where_there_is_room),
         cmocka_unit_test(test_nobody_is_passed_over),
         cmocka_unit_test(test_waits_behind_a_newer_one),
         cmocka_unit_test(test_preemption_changes_nothing),
-        cmocka_unit_test(test_tokens_ahead),
-        cmocka_unit_test(test_ends_while_ahead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

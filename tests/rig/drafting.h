@@ -1,5 +1,5 @@
-// tests/rig/drafting.h: policies that tests put under the scheduler: one proposes tokens, right and wrong ones, and
-// forgets what it likes; one makes several sequences of a request and gives them each other's blocks.
+// tests/rig/drafting.h: two policies for tests: Drafter proposes right and wrong tokens and drops some of its steps;
+// Forker makes several sequences of a request, which share blocks and take over each other's place.
 #ifndef QUILL_DRAFTING_H
 #define QUILL_DRAFTING_H
 

@@ -246,6 +246,16 @@ static inline void run_all(FakeEngine *f) {
     }
 }
 
+// The caller gives the blocks of finished requests back between steps, as the scheduler's header has it.
+static inline void run_and_release(FakeEngine *f, Request *r, int n) {
+    for (Batch *b; scheduler_next(f->s, &b);) {
+        scheduler_take(f->s, fake_forward(f, b));
+        for (int i = 0; i < n; i++)
+            if (r[i].finish != RUNNING) kvcache_release(&f->kv, r[i].seq);
+        if (f->n_steps > 5000) fail_msg("no end after %d steps", f->n_steps);
+    }
+}
+
 // ---- requests, and what they should give ----------------------------------------------------------------------------
 
 // With a sequence of its own; both end in request_free.
