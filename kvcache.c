@@ -200,7 +200,8 @@ static void new_index(KvCache *kv) {
     for (int i = 0; i < kv->n_buckets; i++) kv->buckets[i] = -1;
 }
 
-// The planes of a pool, the host's and the device's, each for its layers. After a failure some may be there: kv_free.
+// The planes of a pool, the host's and the device's, each for its layers. After a failure call kvcache_free: some may
+// be allocated.
 static Status new_planes(KvPool *pool, const KvShape *s) {
     bool host = pool->n_device < pool->n_layers, countable = kvshape_bytes(s) != SIZE_MAX;
     if (host && countable) {
@@ -238,9 +239,9 @@ Status kvcache_new(KvCache *kv, const KvShape *s) {
     return OK;
 }
 
-Status kvcache_check_dense(const KvPool *kv, const char *who) {
+Status kvcache_check_dense(const KvPool *kv, const char *feature) {
     if (!kv->tail_of) return OK;
-    return status_error(QUILL_USAGE, "%s: dense KV expected, found %s and %s; -ctk f16 -ctv f16 is", who,
+    return status_error(QUILL_USAGE, "%s: dense KV expected, found %s and %s; add -ctk f16 -ctv f16", feature,
                         type_name(kv->type_k), type_name(kv->type_v));
 }
 

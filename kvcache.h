@@ -35,13 +35,13 @@ typedef struct {
     int *tokens, n_tokens, cap_tokens;
     int *blocks, n_blocks, cap_blocks; // physical block of each logical block
     int n_cached;                      // tokens whose K and V were computed
-    int n_gone;                        // slots given up: the cache holds n_cached - n_gone
+    int n_gone;                        // slots given up (evict.h): the cache holds n_cached - n_gone
     int n_named;                       // leading blocks that kvcache_commit or kvcache_match_prefix has seen
     int n_unseen;                      // leading blocks that its next row does not see in layers with a window
-    bool own;                          // its K and V do not follow from its tokens alone (eviction): never shared
+    bool own;                          // eviction changed its K and V: its blocks are never shared
 } Sequence;
 
-// What is known of a block besides its slots.
+// A block's place in the lists, and its name.
 typedef struct {
     int prev, next;    // in the ring of free blocks
     int same_bucket;   // the next block of its bucket of the index; -1: none
@@ -63,21 +63,21 @@ typedef struct {
     int (*partner_copies)[2]; // those of the partners; NULL: no layer has a window
     int n_copies, cap_copies;
     int *free_tails, n_free_tails; // pages of the pool
-    int *late, n_late, cap_late;   // blocks that went while a copy of them was pending: their pages go after it
+    int *late, n_late, cap_late;   // blocks released while a copy from them was pending: their pages go after the step
     int max_slots;                 // of one sequence: the context
     int window;                    // slots that a row sees in the layers of KV_WINDOW
     bool keep;                     // KvShape.keep
     int *partner; // (n_blocks) the block of KV_WINDOW that goes with it, -1: none; NULL: no such layers
     int *viewers; // (n_blocks) sequences whose next row sees the partner, or may after kvcache_truncate
     int *free_partners, n_free_partners;
-    int hand; // where the search for a partner that nobody sees goes on
+    int hand; // where the search for a partner that no sequence sees continues
 } KvCache;
 
 static inline int sequence_slots(const Sequence *s) { return s->n_cached - s->n_gone; }
 
 Status kvcache_new(KvCache *kv, const KvShape *s); // QUILL_MEMORY
-// For those that move rows as they are stored: QUILL_USAGE, in the words of `who`, where K or V is of a sealed type.
-Status kvcache_check_dense(const KvPool *kv, const char *who);
+// QUILL_USAGE, with the name of the feature, if K or V is of a sealed type: rows of groups cannot be moved one by one.
+Status kvcache_check_dense(const KvPool *kv, const char *feature);
 // How many sequences may hold slots at once so that each step of up to step_rows rows finds partners for them.
 int kvcache_most_sequences(const KvCache *kv, int step_rows);
 // The block table of a sequence in a pool, for Batch: (n_blocks), 0 where a partner is gone.
@@ -93,25 +93,24 @@ void sequence_free(Sequence *s);                           // the arrays; kvcach
 
 // Makes slots from sequence_slots to n_slots writable: takes free blocks, and copies shared ones that would be written.
 bool kvcache_reserve(KvCache *kv, Sequence *s, int n_slots); // false: no free block, page or context; nothing changed
-// Forgets tokens and slots from n_tokens on; all slots where some were given up, since no one knows which those are, or
-// where partners are gone that the next row would see.
+// Forgets tokens and slots from n_tokens on. Forgets all slots if some were given up, since the tokens of the others
+// are unknown, or if partners are gone that the next row would see.
 void kvcache_truncate(KvCache *kv, Sequence *s, int n_tokens);
-// The slots that stay have been moved to the front: the last n go, with the blocks behind them.
+// Drops the last n slots and the blocks that hold nothing else. The caller has moved the slots that stay to the front.
 void kvcache_give_up(KvCache *kv, Sequence *s, int n);
-// `to` is empty; shares all computed blocks. Of sealed types, `from` has reserved no slots that are still to be
-// computed: they would be sealed under the other's hands.
+// `to`, which is empty, gets the tokens of `from` and shares all its computed blocks. With sealed types `from` must
+// have no reserved slots that are still to be computed: sealing them would write into shared groups.
 void kvcache_fork(KvCache *kv, const Sequence *from, Sequence *to);
 void kvcache_release(KvCache *kv, Sequence *s); // gives all blocks back; tokens stay, n_cached becomes 0
 
-// Takes the blocks that there are for the next tokens of s, as many as follow each other without a gap, and returns its
-// n_cached, which lies at a block's end then; never all tokens: at least one is left to compute. To be called before
-// kvcache_reserve, and again while a sequence waits for another one that is computing the same tokens. Where nothing is
-// shared, or n_cached lies inside a block, nothing happens.
+// Shares the named blocks that hold the next tokens of s, up to the first gap, and returns the new n_cached. At least
+// one token is left to compute. Call it before kvcache_reserve, and again while s waits for a sequence that is
+// computing the same tokens. Does nothing if the cache shares nothing, or if n_cached lies inside a block.
 int kvcache_match_prefix(KvCache *kv, Sequence *s);
-// Slots [0, n_slots) of s are computed: its full blocks among them get their names. Of two blocks with one name the
-// first is found.
+// Slots [0, n_slots) of s are computed: the full blocks among them get names. Of two blocks with one name, the index
+// leads to the first.
 void kvcache_commit(KvCache *kv, Sequence *s, int n_slots);
-// Gives the free blocks out in another order: tests show that results do not depend on it.
+// For tests: hands out free blocks in another order, on which no result may depend.
 void kvcache_shuffle(KvCache *kv, uint64_t seed);
 
 #endif

@@ -1,7 +1,8 @@
 // model.h: a model file's weights and shape, and the one forward.
 //
-// Model is read-only after model_load and may be shared. Its tensors point into the file's mapping: the Gguf must
-// outlive it. A Workspace is the scratch of one forward at a time. The families are rows of one table (families.h).
+// Model is read-only after model_load and may be shared between threads. Its tensors point into the file's mapping: the
+// Gguf must outlive it. A Workspace is the scratch memory of one forward at a time. The families are rows of one table
+// (families.h).
 #ifndef QUILL_MODEL_H
 #define QUILL_MODEL_H
 
@@ -36,10 +37,11 @@ typedef struct {
     bool *used; // (gguf_n_tensors) the loader took it
 } Model;
 
-// Everything that kernels will index with is validated here. QUILL_MODEL with the tensor or key that is wrong.
+// Validates every number that kernels index with. QUILL_MODEL names the tensor or key that is wrong.
 Status model_load(Model *m, const Gguf *g, const Backend *be);
-// Gives the last n layers and the head to a device, the embedding too if these are all layers, and loads them there.
-// `how`: pool, spare, progress and arg are the caller's to set. QUILL_MEMORY; the model is the host's alone then.
+// Loads the last n layers and the head into a device's memory, the embedding too if these are all layers; the device
+// computes them from then on. The caller sets pool, spare, progress and arg of `how`. After QUILL_MEMORY the host
+// computes all layers.
 Status model_to_device(Model *m, const Backend *device, int n, DeviceLoad how);
 void model_free(Model *m);
 // Reads every weight once and reports the first that is not finite (--check-tensors).
@@ -57,22 +59,22 @@ size_t workspace_bytes(const Model *m, int n_threads, int max_rows, int max_out)
 Workspace workspace_shape(const Model *m, int max_rows, int max_out, int max_slots); // sizes alone
 
 // The forward. kv: the pools of every kind, KvCache.pool. Returns the logits of b->out_row, (b->n_out, n_vocab), valid
-// until the next call with this workspace. NULL with b->draw: it is begun, and model_drawn tells its tokens; a second
-// one may be begun before that.
+// until the next call with this workspace. With b->draw it returns NULL while the device still computes, and
+// model_drawn waits for the tokens; a second forward may be begun before that.
 float *model_forward(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b);
-bool model_draws(const Model *m);       // there may be b->draw
+bool model_draws(const Model *m);       // b->draw is possible
 bool model_draws_ahead(const Model *m); // and tokens -1 in the batch after it
-// Waits for the oldest forward with b->draw that was not asked for yet: (b->n_out) tokens, -1 where no logit is finite;
-// valid until the second forward after it.
+// Waits for the oldest forward with b->draw whose tokens were not fetched yet: (b->n_out) tokens, -1 where no logit is
+// finite; valid until the second forward after it.
 const int *model_drawn(const Model *m, Workspace *w);
-// Of a step's rows those that go through all of the last layer: n_out, where its backend can narrow such a step and the
-// KV cache holds no sealed type; the others leave their K and V there. Otherwise all.
+// How many of a step's rows go through all of the last layer: n_out, if the backend can narrow such a step and the KV
+// cache holds no sealed type; the other rows only leave their K and V there. Otherwise all.
 int model_last_rows(const Model *m, bool sealed, int n_rows, int n_out);
-// For callers that want many rows of logits in slices of max_out: all layers of all rows, then logits of any rows of
-// that batch.
+// The forward in two parts, for more rows of logits than max_out: all layers of all rows, then, slice by slice, the
+// logits of any rows of that batch.
 void model_hidden(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch *b);
 float *model_logits(const Model *m, Workspace *w, const Batch *b, const int *rows, int n_rows);
-// What went wrong on the device since it was opened, in words, or NULL: results since then are NaN.
+// The device's first failure since it was opened, in words, or NULL; results after a failure are NaN.
 const char *model_failure(const Model *m);
 void model_wait(const Model *m); // until a device has computed all that was begun
 

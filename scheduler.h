@@ -3,28 +3,28 @@
 //   while (scheduler_next(s, &batch))
 //       scheduler_take(s, model_forward(m, w, &kv->pool, batch));
 //
-// A request is a prompt with a wish. Each step takes one row of every decoding sequence first and fills the rest of
-// max_rows with prefill chunks of tokens whose K and V are not computed yet, oldest request first: no decoding sequence
-// waits longer for its next token than one step of max_rows rows takes. What is left goes to the drafts of policies
-// (policy.h), which also say what becomes of the logits: plain decoding, speculation and beams differ in nothing else.
+// A request is a prompt with its sampling parameters and limits. Each step first takes one row of every decoding
+// sequence, then fills the rest of max_rows with prefill chunks (tokens whose K and V are not computed yet), oldest
+// request first. So no decoding sequence waits longer for its next token than one step of max_rows rows takes. Rows
+// that are left go to the drafts of policies (policy.h). A policy also decides what becomes of the logits: plain
+// decoding, speculation and beams differ in their policies only.
 //
 // A request begins when there are blocks for all of its tokens and one more for every other sequence that may grow.
 // Requests behind it wait too, so that none is passed over for ever. A request that has begun is never paused in favour
-// of a waiting one. When blocks run out all the same, the newest request gives its blocks back and computes its tokens
-// again later. Every step has a row; a request ends for want of a slot (FINISH_CONTEXT) only when it has the cache to
-// itself, and then gives its blocks back if others wait. The width of the batch is what memory allows, max_seqs at
+// of a waiting one. If blocks run out all the same, the newest request gives its blocks back and computes its tokens
+// again later. Every step has at least one row. A request ends with FINISH_CONTEXT only when it has the cache to
+// itself, and then gives its blocks back if others wait. Memory limits the number of sequences in a step, max_seqs at
 // most.
 //
-// A request may own several sequences (Request.more): they decode in the same steps, all of them or none, and their
+// A request may own several sequences (Request.more). They decode in the same steps, all of them or none, and their
 // policy accepts their logits together.
 //
-// K and V that were computed elsewhere (Policy.fetch) are looked for when a request begins, and take the blocks that it
-// was let in with. In steps with rows of others no more slots come than keep the step short; the request waits for the
-// rest.
+// Policy.fetch loads K and V that were computed elsewhere into the blocks of a request that begins. In a step with rows
+// of other requests it loads a limited number of slots, so that the step stays short; the request waits for the rest.
 //
-// Where a device draws the tokens (SchedulerShape.draws) nobody waits for them: while a step runs, scheduler_ahead
-// gives the next one, whose rows take the tokens of this one where they lie. What ends a request is seen one step late
-// then, and that step's row of it is dropped.
+// If a device draws the tokens (SchedulerShape.draws), the host need not wait for them: while a step runs,
+// scheduler_ahead gives the next step, whose rows read the tokens of this one in the device's memory. The end of a
+// request is seen one step late then, and its row of that step is dropped.
 #ifndef QUILL_SCHEDULER_H
 #define QUILL_SCHEDULER_H
 
@@ -45,27 +45,27 @@ const char *finish_name(Finish f); // the "finish_reason" of --json: eog, stop, 
 
 struct Request {
     // given by the caller
-    // The prompt's tokens; n_cached slots of them may be computed already. It is the caller's: it stays where it is
-    // while the request runs, grows there, and is released (kvcache_release) and freed (sequence_free) by the caller
-    // afterwards.
+    // Holds the prompt's tokens, of which n_cached may be computed already; the scheduler appends to it. The caller
+    // owns it: it must not move while the request runs, and the caller releases it (kvcache_release) and frees it
+    // (sequence_free) afterwards.
     Sequence *seq;
     // More answers to the same prompt, linked by next: they begin with this one's blocks and with the logits of its
-    // last prompt row, without a row of their own. Their sequences are empty until then. If this one ends before, they
-    // do too.
+    // last prompt row, without a row of their own. Their sequences are empty until then. If this one ends before that,
+    // they end with it.
     Request *branches;
     const Policy *policy; // NULL: the scheduler's
     int width;            // sequences that the policy will make of it at most, max_seqs at most; 0: one
     SamplerParams sampling;
     uint64_t sequence_key; // of the RNG: 0 for a single prompt
     int max_new;           // tokens to generate at most; -1: until the context is full; 0: only prefill
-    // (n_vocab) those after the last token, where all tokens of seq are computed already: the first token is drawn from
-    // them when the request is added, without a row. NULL: a token is uncomputed.
+    // (n_vocab) the logits after the last token, given if all tokens of seq are computed already: the first token is
+    // drawn from them when the request is added, without a row. NULL: a token is uncomputed.
     const float *logits;
     // Called for each token, in order, after it was appended to seq.tokens, with the raw logits that it was drawn from
-    // (n_vocab): RUNNING goes on, anything else finishes. NULL: goes on.
+    // (n_vocab). RUNNING continues the request, anything else finishes it. NULL: it continues.
     Finish (*emit)(Request *r, int token, const float *logits);
-    bool blind; // emit does not look at the logits, which may be NULL then
-    void *arg;  // emit's own
+    bool blind; // emit ignores the logits, which may be NULL then
+    void *arg;  // for emit
     // kept by the policy, which frees them in Policy.end
     Sequence *more; // (n_more) sequences besides seq; their blocks, their tokens and the array are the policy's to free
     int n_more;
@@ -75,8 +75,8 @@ struct Request {
     int n_reused; // of them, slots that were computed already
     int n_new;    // tokens generated
     Finish finish;
-    bool fetched;  // there is no more of it to fetch
-    int n_kept;    // the engine's: slots that --kv-dir has
+    bool fetched;  // Policy.fetch has nothing more for it
+    int n_kept;    // for the engine: slots that --kv-dir has
     Timeline time; // .start given: when it came; 0: now
     Request *next; // in the scheduler's list
 };
@@ -90,18 +90,19 @@ typedef struct {
     bool draws, draws_ahead; // draws_ahead: scheduler_ahead may be used
 } SchedulerShape;
 
-// The policy is that of the requests that bring none; it stays the caller's and must outlive the scheduler.
+// `policy` is used for requests without one of their own. It stays the caller's and must outlive the scheduler.
 Scheduler *scheduler_new(KvCache *kv, Sampler *sampler, SchedulerShape shape, const Policy *policy);
 void scheduler_free(Scheduler *s); // the requests and their blocks stay the callers'
 
 // The request stays the caller's and must live until it has finished. At least one token must be uncomputed, but
 // for a request that brings logits, which may be finished when this returns.
 void scheduler_add(Scheduler *s, Request *r);
-bool scheduler_next(Scheduler *s, Batch **b);                // false: every request has finished
-void scheduler_take(Scheduler *s, const float *logits);      // (b->n_out, n_vocab)
-void scheduler_take_tokens(Scheduler *s, const int *tokens); // of a batch with draws: (b->n_out), -1: nothing was left
-// Between scheduler_next and scheduler_take_tokens of a batch with draws: the batch after it, where that is certain but
-// for the tokens, which are -1. scheduler_next gives it again when this one is taken. False: there is none.
+bool scheduler_next(Scheduler *s, Batch **b);           // false: every request has finished
+void scheduler_take(Scheduler *s, const float *logits); // (b->n_out, n_vocab)
+void scheduler_take_tokens(Scheduler *s,
+                           const int *tokens); // of a batch with draws: (b->n_out), -1: no logit was finite
+// Between scheduler_next and scheduler_take_tokens of a batch with draws: the batch after it, if its rows are certain
+// already; their tokens are -1. scheduler_next returns it again after this one is taken. False: it is not certain.
 bool scheduler_ahead(Scheduler *s, Batch **b);
 void scheduler_interrupt(Scheduler *s); // the next scheduler_next finishes all requests with FINISH_INTERRUPT
 // Between scheduler_take and scheduler_next: finishes one request, and the branches that it still has to begin, with

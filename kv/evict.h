@@ -1,19 +1,24 @@
-// kv/evict.h: a sequence that outgrows its cache: which slots it gives up, so that it can go on without end.
+// kv/evict.h: eviction: which slots a sequence gives up when its cache is full, so that generation can continue.
 //
 //   Evict *e; TRY(evict_new(&plan, &model, &kv, &e));
-//   int room = evict_room(e, &seq, n_prompt);   // slots that the next step may write; some are given up where none is
-//   ... kv_reserve, a batch whose rows have slot and pos apart, b->probe = evict_probe(e, &seq, n_prompt) ...
+//   int room = evict_room(e, &seq, n_prompt);   // slots that the next step may write; gives up old ones if none are
+//   left
+//   ... kvcache_reserve, a batch whose rows' slots and positions differ, b->probe = evict_probe(e, &seq, n_prompt, n)
+//   ...
 //
-// K stays as it was turned, so that distances between what is kept stay true; slots are closed up, positions go on.
-//   sinks    the first `sink` slots and the last `window`. The sinks are turned on by as much as was given up, as if
-//            nothing lay between them and the window: StreamingLLM (Xiao et al. 2023) with positions in the cache.
-//   shift    the same with the whole cache for a window, of which half goes at once.
-//   h2o      of each layer and KV head the `heavy` slots that queries looked at most, and the `recent` last ones
+// The kept K rows keep their RoPE angles, so that distances between kept tokens stay as they were. Kept slots move to
+// the front of the cache; positions of new tokens continue. Which slots are kept:
+//   sinks    the first `sink` slots and the last `window` slots. The sinks are rotated by the number of slots given up,
+//            as if they stood right before the window: StreamingLLM (Xiao et al. 2023) with positions in the cache.
+//   shift    like sinks, with the whole cache as the window; half of it is given up at a time.
+//   h2o      per layer and KV head: the `heavy` slots with the most attention so far, and the last `recent` slots
 //            (Zhang et al. 2023).
-//   snapkv   once, behind a prompt longer than `cap`: of each layer and KV head those slots that the prompt's last
-//            `window` queries look at most, and these last ones, `cap` in all (Li et al. 2024). Not without end.
-// What is kept was computed with all of the text in view, so that no forward over the kept tokens gives it: such a
-// sequence is never shared, and taking it back begins anew. Dense KV alone; blocks that no one shares.
+//   snapkv   once, after a prompt longer than `cap`: per layer and KV head, the slots with the most attention from the
+//            prompt's last `window` queries, and these last slots, `cap` in all (Li et al. 2024). The context still
+//            ends.
+// The kept rows were computed with all of the text in view. A forward over the kept tokens would give other rows, so
+// the sequence is never shared, and to take tokens back means to compute it again. Needs dense KV in blocks without
+// sharers.
 #ifndef QUILL_EVICT_H
 #define QUILL_EVICT_H
 
@@ -37,14 +42,14 @@ typedef struct Evict Evict;
 // QUILL_USAGE: the plan needs more slots than a sequence has, or KV is sealed.
 Status evict_new(const EvictPlan *plan, const Model *m, KvCache *kv, Evict **out);
 void evict_free(Evict *e);
-bool evict_endless(const Evict *e); // false: a prompt must fit, and the context ends (snapkv)
-bool evict_counts(const Evict *e);  // what queries look at stays counted when tokens are taken back: begin anew (h2o)
-// Before a step of s, of whose tokens the first n_prompt are the prompt: how many slots it may write, at least 1 unless
-// the context is full. One sequence at a time: another one, or one that begins anew, is noticed by its empty cache.
+bool evict_endless(const Evict *e); // false: the prompt must fit, and the context is limited (snapkv)
+bool evict_counts(const Evict *e);  // attention sums cannot be taken back with the tokens: compute again (h2o)
+// Before a step of s, whose first n_prompt tokens are the prompt: how many slots the step may write, at least 1 unless
+// the context is full. Works for one sequence at a time; an empty cache tells it that another one begins.
 int evict_room(Evict *e, Sequence *s, int n_prompt);
 // What attention is to report in a step of n rows; NULL: nothing.
 Probe *evict_probe(Evict *e, const Sequence *s, int n_prompt, int n);
-// Both as a policy (policy.h) for requests that run one at a time; `next` does what eviction does not.
+// evict_room and evict_probe as a policy (policy.h) for requests that run one at a time, on top of `next`.
 Policy evict_policy(Evict *e, const Policy *next);
 
 #endif

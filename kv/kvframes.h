@@ -11,10 +11,10 @@
 //   TRY(kvwriter_last(&w, logits, n_vocab));              TRY(kvreader_last(&r, n_vocab, &logits, &n));
 //   TRY(kvwriter_end(&w));                                TRY(kvreader_end(&r));
 //
-// In this order; after an error, too, the stream is to be freed. The writer needs no seek and the reader no length, so
-// that a pipe does as well as a file. Nothing that is read is trusted: a frame's length must be one that the frames
-// before it allow, its checksum covers everything up to it, and memory grows only with bytes that have come. Errors
-// name the byte, what was expected and what was found: QUILL_MODEL for the content, QUILL_IO where the system refuses.
+// The calls come in this order; free the stream after an error, too. The writer does not seek and the reader needs no
+// length, so that a pipe works as well as a file. Input is not trusted: a frame's length must be one that the frames
+// before it allow, its checksum covers everything up to it, and memory grows only with bytes that have arrived. Errors
+// name the byte, what was expected and what was found: QUILL_MODEL for the content, QUILL_IO for a system error.
 // The format, for other programs: docs/kv-format.md.
 #ifndef QUILL_KVFRAMES_H
 #define QUILL_KVFRAMES_H
@@ -26,10 +26,10 @@
 enum { KV_START = 12 };               // bytes before the first frame: what the format is, and its version
 void kv_start(uint8_t out[KV_START]); // those that this quill writes and reads
 
-// How the K and V came about; rows of different classes do not stand for each other.
-enum { KV_EXACT = 0 }; // as one forward over all tokens computes them
+// How the K and V were computed; rows of different classes are not interchangeable.
+enum { KV_EXACT = 0 }; // by one forward over all tokens
 
-// The header frame's bytes. `model`, `tokenizer` and `rope` are fingerprints: equal or of no use.
+// The header frame's bytes. `model`, `tokenizer` and `rope` are fingerprints (fingerprint.h), which must be equal.
 typedef struct {
     uint64_t model, tokenizer, rope;
     uint32_t type_k, type_v; // types of formats/kv_types.h

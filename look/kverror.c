@@ -10,8 +10,8 @@ Status kverror_new(KvError *c, const Engine *e, int n_tokens) {
     size_t n_layers = (size_t)e->model.c.n_layers, n = n_layers * (size_t)n_tokens * (size_t)w->kv_dim;
     if (e->shape.n_device > 0)
         return status_error(QUILL_USAGE,
-                            "--kv-error: all layers on the CPU expected, found %d on the GPU; --device cpu "
-                            "is",
+                            "--kv-error: all layers on the CPU expected, found %d on the GPU; add "
+                            "--device cpu",
                             e->shape.n_device);
     *c = (KvError){.n_tokens = n_tokens, .kv_dim = w->kv_dim};
     c->k = pages_alloc(n * sizeof *c->k, true);

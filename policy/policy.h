@@ -1,5 +1,4 @@
-// policy/policy.h: what a request does with its steps: the rows it adds to them, and the tokens it makes of their
-// logits.
+// policy/policy.h: a policy decides which draft rows a request adds to a step, and which tokens come of the logits.
 //
 // The scheduler decides which requests run in a step. Each gets rows for tokens that are known and whose K and V are
 // not computed yet. Its policy does the rest, in five parts:
@@ -80,7 +79,7 @@ struct Policy {
 // The token that the request's sampler draws behind the tokens of `q`; -1: no logit is finite.
 int scheduler_draw(const Scheduler *s, const Request *r, const Sequence *q, const float *logits);
 // The next token of rows->request, in order: appended to its seq, emitted, and held against its limits; token < 0
-// finishes it as broken. Returns whether the request goes on: what is left of the rows is to be dropped if not.
+// finishes it as broken. Returns whether the request continues; if not, ignore the rest of its rows.
 // logits: those it was drawn from, or NULL where Request.emit does not look.
 bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits);
 KvCache *scheduler_kv(Scheduler *s);
