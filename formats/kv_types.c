@@ -22,4 +22,4 @@ const char *kv_type_name(int type) {
 }
 
 #define TITLE(id, name, sealed, bytes) ", " #id
-const char *kv_type_list(void) { return EACH_KV_TYPE(TITLE) + 2; }
+const char *kv_type_list(void) { return &EACH_KV_TYPE(TITLE)[2]; }

@@ -17,10 +17,10 @@ enum { N_VOCAB = 1000, MOST_GOOD = 8192 };
 typedef struct {
     const uint8_t *data;
     size_t n, at, most; // most: bytes a read, as a pipe would
-} Memory;
+} StreamBytes;
 
 static ssize_t read_memory(void *arg, void *out, size_t n) {
-    Memory *m = arg;
+    StreamBytes *m = arg;
     if (n > m->most) n = m->most;
     if (n > m->n - m->at) n = m->n - m->at;
     if (n) memcpy(out, m->data + m->at, n);
@@ -136,7 +136,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     else memcpy(file, data + 1, n - 1);
     if (flags & MEND) kv_mend(file, size);
     file = mem_resize(file, size + 1); // nothing readable behind it
-    Memory m = {file, size, 0, flags & PIECES ? 7 : SIZE_MAX};
+    StreamBytes m = {file, size, 0, flags & PIECES ? 7 : SIZE_MAX};
     KvReader r = {.name = "fuzz.kv", .read = read_memory, .arg = &m};
     Status st = walk(&r, flags);
     if (st.code && (st.code != QUILL_MODEL || !st.message[0])) abort();

@@ -31,9 +31,9 @@ typedef struct {
     int tokens[MOST_TOKENS], n, n_vocab;
     float *exact; // (n, n_vocab) over a cache in f32
     Rig rig;
-} Text;
+} ScoredText;
 
-static void open_cache(Text *t, int type_k, int type_v, bool rotate) {
+static void open_cache(ScoredText *t, int type_k, int type_v, bool rotate) {
     KvShape shape = engine_kv_shape(&t->rig.m);
     shape.type_k = type_k;
     shape.type_v = type_v;
@@ -44,7 +44,7 @@ static void open_cache(Text *t, int type_k, int type_v, bool rotate) {
 }
 
 // In steps of 64 tokens, so that most of what a row reads has been sealed before.
-static float *logits_over(Text *t, int type_k, int type_v, bool rotate) {
+static float *logits_over(ScoredText *t, int type_k, int type_v, bool rotate) {
     float *all = mem_alloc((size_t)t->n * (size_t)t->n_vocab * sizeof *all);
     Sequence s = {0};
     open_cache(t, type_k, type_v, rotate);
@@ -60,7 +60,7 @@ static float *logits_over(Text *t, int type_k, int type_v, bool rotate) {
 }
 
 static int open_text(void **state) {
-    static Text t;
+    static ScoredText t;
     *state = NULL;
     if (!builtin_there()) return 0;
     assert_ok(builtin_open(&t.gguf));
@@ -75,7 +75,7 @@ static int open_text(void **state) {
 }
 
 static int close_text(void **state) {
-    Text *t = *state;
+    ScoredText *t = *state;
     if (!t) return 0;
     tokenizer_free(t->tok);
     gguf_close(t->gguf);
@@ -99,7 +99,7 @@ typedef struct {
     double mean, median, most; // most: the share of the sum that lies in the twentieth of the rows with the most
 } Divergence;
 
-static Divergence divergence(Text *t, int type_k, int type_v, bool rotate) {
+static Divergence divergence(ScoredText *t, int type_k, int type_v, bool rotate) {
     float *got = logits_over(t, type_k, type_v, rotate);
     double *p = mem_alloc((2 * (size_t)t->n_vocab + (size_t)t->n) * sizeof *p), *q = p + t->n_vocab;
     double *of_row = q + t->n_vocab, sum = 0, top = 0;
@@ -122,7 +122,7 @@ static Divergence divergence(Text *t, int type_k, int type_v, bool rotate) {
 // half a percent (kv.bats holds that below 1%): two thirds of it lie in a twentieth of the rows, and three quarters
 // come from the keys, since softmax takes the exponential of what half a step of a key moves a score by. Four bits have
 // no smaller step (test_sealed.c holds it); the typical row changes fifty times less, which the median holds.
-static void check_distances(Text *t, const char *isa) {
+static void check_distances(ScoredText *t, const char *isa) {
     static const struct {
         const char *name;
         int type_k, type_v;
@@ -152,7 +152,7 @@ static void check_distances(Text *t, const char *isa) {
 
 // The reference has test_model.c's comparisons and takes long; the matrix unit rounds prompts to bf16.
 static void test_distance_from_f32(void **state) {
-    Text *t = *state;
+    ScoredText *t = *state;
     if (!t) {
         print_message("skipped: built with NO_MODEL=1\n");
         skip();
