@@ -90,8 +90,6 @@ FIRST_WITH(end)
 
 static int n_sequences(const Request *r) { return 1 + r->n_more; }
 
-static Sequence *sequence_of(Request *r, int i) { return i ? &r->more[i - 1] : r->seq; }
-
 static int n_uncomputed(const Sequence *q) { return q->n_tokens - q->n_cached; }
 
 // Sequences that are still to come: branches, and those that the policy will fork.
@@ -104,16 +102,16 @@ static int n_coming(const Request *r) {
 static bool running(const Request *r) { return r->seq->n_blocks > 0; }
 
 // Each of its sequences has the row of its newest token to compute and no other.
-static bool decoding(Request *r) {
+static bool decoding(const Request *r) {
     for (int i = 0; i < n_sequences(r); i++) {
-        const Sequence *q = sequence_of(r, i);
+        const Sequence *q = request_sequence(r, i);
         if (q->n_tokens == r->n_prompt || n_uncomputed(q) != 1) return false;
     }
     return true;
 }
 
 static void release(Scheduler *s, Request *r) {
-    for (int i = 0; i < n_sequences(r); i++) kvcache_release(s->kv, sequence_of(r, i));
+    for (int i = 0; i < n_sequences(r); i++) kvcache_release(s->kv, request_sequence(r, i));
 }
 
 static void finish(Scheduler *s, Request *r, Finish why) {
@@ -164,7 +162,8 @@ static int most_slots(const Scheduler *s, const Request *r) {
 // Sequences that may come to need a block more than they have.
 static int n_growing(const Scheduler *s, Request *r) {
     int n = 0;
-    for (int i = 0; i < n_sequences(r); i++) n += sequence_of(r, i)->n_blocks * s->kv->pool->block < most_slots(s, r);
+    for (int i = 0; i < n_sequences(r); i++)
+        n += request_sequence(r, i)->n_blocks * s->kv->pool->block < most_slots(s, r);
     return n;
 }
 
@@ -172,7 +171,7 @@ static int n_growing(const Scheduler *s, Request *r) {
 static int blocks_to_begin(const Scheduler *s, Request *r) {
     int size = s->kv->pool->block, n = 0;
     for (int i = 0; i < n_sequences(r); i++) {
-        const Sequence *q = sequence_of(r, i);
+        const Sequence *q = request_sequence(r, i);
         int slots = int_min(q->n_tokens + 1, most_slots(s, r));
         n += (slots + size - 1) / size - q->n_blocks;
         if (i > 0 && s->kv->ids) n -= common_slots(s->kv, r->seq, q) / size;
@@ -239,8 +238,8 @@ static void add_decode_rows(Scheduler *s, Request *r) {
     int n = n_sequences(r);
     if (!has_room(s, n)) return;
     for (int i = 0; i < n; i++)
-        if (!reserve(s, r, sequence_of(r, i), 1)) return;
-    for (int i = 0; i < n; i++) step_add(s->step, r, sequence_of(r, i), 1, true);
+        if (!reserve(s, r, request_sequence(r, i), 1)) return;
+    for (int i = 0; i < n; i++) step_add(s->step, r, request_sequence(r, i), 1, true);
 }
 
 static void add_all_decode_rows(Scheduler *s) {
@@ -272,7 +271,7 @@ static bool fetch(Scheduler *s, Request *r) {
 // Of several sequences the last token stays for the step that they decode in together. NULL: they can do that now.
 static Sequence *to_prefill(Scheduler *s, Request *r, int *n) {
     for (int i = 0; i < n_sequences(r); i++) {
-        Sequence *q = sequence_of(r, i);
+        Sequence *q = request_sequence(r, i);
         if (i > 0) kvcache_match_prefix(s->kv, q);
         *n = n_uncomputed(q) - (r->n_more > 0);
         if (*n > 0) return q;
@@ -551,7 +550,7 @@ void scheduler_add(Scheduler *s, Request *r) {
 // What is left of the drafts goes, with the blocks that hold nothing else.
 static void forget_drafts(Scheduler *s, Request *r) {
     for (int i = 0; i < n_sequences(r); i++) {
-        Sequence *q = sequence_of(r, i);
+        Sequence *q = request_sequence(r, i);
         kvcache_commit(s->kv, q, q->n_cached);
         kvcache_truncate(s->kv, q, q->n_tokens);
     }

@@ -77,9 +77,12 @@ struct Request {
     Finish finish;
     bool fetched;  // Policy.fetch has nothing more for it
     int n_kept;    // for the engine: slots that --kv-dir has
-    Timeline time; // .start given: when it came; 0: now
+    Timeline time; // .start may be given: when the request came; 0: now
     Request *next; // in the scheduler's list
 };
+
+// Sequence i of a request: seq, more[0], more[1], ... i <= r->n_more.
+static inline Sequence *request_sequence(const Request *r, int i) { return i ? &r->more[i - 1] : r->seq; }
 
 typedef struct {
     int n_vocab;
@@ -99,8 +102,8 @@ void scheduler_free(Scheduler *s); // the requests and their blocks stay the cal
 void scheduler_add(Scheduler *s, Request *r);
 bool scheduler_next(Scheduler *s, Batch **b);           // false: every request has finished
 void scheduler_take(Scheduler *s, const float *logits); // (b->n_out, n_vocab)
-void scheduler_take_tokens(Scheduler *s,
-                           const int *tokens); // of a batch with draws: (b->n_out), -1: no logit was finite
+// The same for a batch with draws: (b->n_out) tokens, -1 where no logit was finite.
+void scheduler_take_tokens(Scheduler *s, const int *tokens);
 // Between scheduler_next and scheduler_take_tokens of a batch with draws: the batch after it, if its rows are certain
 // already; their tokens are -1. scheduler_next returns it again after this one is taken. False: it is not certain.
 bool scheduler_ahead(Scheduler *s, Batch **b);

@@ -44,7 +44,7 @@ void tally_step(Tally *t, const Engine *e, const Batch *b) {
         const Request *r = scheduler_request(e->sched, i);
         t->n_emitted += scheduler_rows(e->sched, i)->n_emitted;
         for (int k = 0; r && r != before && k <= r->n_more; k++) {
-            const Sequence *q = k ? &r->more[k - 1] : r->seq;
+            const Sequence *q = request_sequence(r, k);
             t->slots += q->n_cached;
             t->slots_held += (double)q->n_blocks * e->kv.pool->block;
         }

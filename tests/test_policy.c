@@ -271,7 +271,7 @@ static void look_at_forks(void *arg, Scheduler *s, Request *r) {
     (void)s;
     look->n_steps++;
     for (int i = 0; i <= r->n_more; i++) {
-        const Sequence *q = fork_of(r, i);
+        const Sequence *q = request_sequence(r, i);
         check_cache(look->f, q);
         assert_int_equal(q->n_cached, q->n_tokens);
         assert_int_equal(q->n_tokens, r->seq->n_tokens); // they go on together

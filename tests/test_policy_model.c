@@ -257,7 +257,7 @@ static void as_computed_alone(void *arg, Scheduler *s, Request *r) {
     Rig *rig = a->alone;
     Rig of_scheduler = {.m = rig->m, .kv = *scheduler_kv(s)};
     for (int i = 0; i <= r->n_more; i++, a->n++) {
-        const Sequence *q = fork_of(r, i);
+        const Sequence *q = request_sequence(r, i);
         Sequence alone = {0};
         size_t n_got, n_want;
         assert_int_equal(q->n_cached, q->n_tokens - 1);

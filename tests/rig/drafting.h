@@ -119,22 +119,20 @@ typedef struct {
     int n_parents;
 } Forker;
 
-static inline Sequence *fork_of(Request *r, int i) { return i ? &r->more[i - 1] : r->seq; }
-
 static inline void forker_begin(Forker *f, Scheduler *s, Request *r) {
     r->more = mem_alloc((size_t)(f->n - 1) * sizeof *r->more + 1);
     r->n_more = f->n - 1;
-    for (int i = 1; i < f->n; i++) kvcache_fork(scheduler_kv(s), r->seq, fork_of(r, i));
+    for (int i = 1; i < f->n; i++) kvcache_fork(scheduler_kv(s), r->seq, request_sequence(r, i));
 }
 
 static inline void forker_change_parent(Forker *f, Scheduler *s, Request *r) {
     if (f->n < 2 || test_random(&f->random) % 3 > 0) return;
     int child = (int)(test_random(&f->random) % (uint64_t)f->n);
     int parent = (child + 1 + (int)(test_random(&f->random) % (uint64_t)(f->n - 1))) % f->n;
-    Sequence *q = fork_of(r, child);
+    Sequence *q = request_sequence(r, child);
     kvcache_release(scheduler_kv(s), q);
     q->n_tokens = 0;
-    kvcache_fork(scheduler_kv(s), fork_of(r, parent), q);
+    kvcache_fork(scheduler_kv(s), request_sequence(r, parent), q);
     f->n_parents++;
 }
 
@@ -142,7 +140,7 @@ static inline void forker_end_text(Forker *f, Scheduler *s, SeqRows *rows) {
     Request *r = rows->request;
     int n = r->max_new, *text = mem_alloc((size_t)n * sizeof *text);
     if (f->last) f->last(f->arg, s, r);
-    memcpy(text, fork_of(r, f->n - 1)->tokens + r->n_prompt, (size_t)n * sizeof *text);
+    memcpy(text, request_sequence(r, f->n - 1)->tokens + r->n_prompt, (size_t)n * sizeof *text);
     kvcache_truncate(scheduler_kv(s), r->seq, r->n_prompt);
     for (int i = 0; i < n && scheduler_emit(s, rows, text[i], NULL); i++) {
     }
@@ -154,11 +152,12 @@ static inline void forker_accept(const Policy *p, Scheduler *s, SeqRows *rows, i
     Request *r = rows->request;
     bool first = r->n_more == 0 && r->seq->n_tokens == r->n_prompt;
     assert_int_equal(n, first ? 1 : f->n);
-    for (int i = 0; i < n; i++) assert_true(rows[i].seq == fork_of(r, i) && rows[i].n_out == 1 && rows[i].n_known > 0);
+    for (int i = 0; i < n; i++)
+        assert_true(rows[i].seq == request_sequence(r, i) && rows[i].n_out == 1 && rows[i].n_known > 0);
     if (first) forker_begin(f, s, r);
     if (f->look) f->look(f->arg, s, r);
     for (int i = 0; i < f->n; i++) {
-        Sequence *q = fork_of(r, i);
+        Sequence *q = request_sequence(r, i);
         int token = sampler_sample(f->sampler, &r->sampling, rows[first ? 0 : i].logits, q->tokens, q->n_tokens,
                                    (uint64_t)i, (uint64_t)q->n_tokens);
         sequence_push(q, &token, 1);
