@@ -28,7 +28,7 @@ static bool new_tails(KvPool *pool) {
     return !v || (pool->tail_v = pages_alloc(v, false));
 }
 
-// Which block has which page, in all layers. A block and its partner have pages of one number.
+// The tables say which block has which page, the same in all layers. A block and its partner have the same page number.
 static void new_tail_tables(KvCache *kv) {
     int n = kv->pool->n_tails;
     if (n == 0) return;
@@ -70,7 +70,7 @@ static bool copy_pending(const KvCache *kv, int block) {
     return false;
 }
 
-// Whether something of a block has to wait for the end of the step, since a copy is still to read it.
+// Whether a pending copy reads the block; then its page and partner are freed after the step (drop_late).
 static bool waits_for_copy(KvCache *kv, int block) {
     if (!copy_pending(kv, block)) return false;
     if (kv->n_late == kv->cap_late) {
@@ -81,7 +81,7 @@ static bool waits_for_copy(KvCache *kv, int block) {
     return true;
 }
 
-// Of a block that nobody has any more.
+// Gives back the page of a block that no sequence uses.
 static void drop_free_tail(KvCache *kv, int block) {
     if (!kv->pool->tail_of || kv->pool->tail_of[block] < 0 || waits_for_copy(kv, block)) return;
     drop_tail(kv, block);
@@ -89,7 +89,7 @@ static void drop_free_tail(KvCache *kv, int block) {
 
 // ---- partners -------------------------------------------------------------------------------------------------------
 
-// The first slot that the row at slot n sees in layers with a window, or what is sealed with it.
+// The first slot that the row at slot n reads in layers with a window: with sealed types, the first of a group.
 static int first_seen(const KvCache *kv, int n) {
     if (!kv->partner || kv->keep) return 0;
     int first = int_max(0, n + 1 - kv->window);
@@ -100,7 +100,7 @@ static bool has_idle_partner(const KvCache *kv, int block) {
     return kv->partner[block] >= 0 && kv->viewers[block] == 0 && !copy_pending(kv, block);
 }
 
-// Whether n blocks can have partners.
+// Whether partners can be found for n blocks.
 static bool partners_left(const KvCache *kv, int n) {
     if (!kv->partner) return true;
     n -= kv->n_free_partners;
@@ -108,7 +108,7 @@ static bool partners_left(const KvCache *kv, int n) {
     return n <= 0;
 }
 
-// A partner from a block that keeps one although nobody sees it.
+// Takes a partner from a named block whose slots no sequence sees.
 static int steal_partner(KvCache *kv) {
     while (!has_idle_partner(kv, kv->hand)) kv->hand = (kv->hand + 1) % kv->pool->n_blocks;
     int found = kv->partner[kv->hand];
@@ -116,16 +116,16 @@ static int steal_partner(KvCache *kv) {
     return found;
 }
 
-// Of a block that was just taken, which one sequence sees then.
+// Finds a partner for a block that was just taken, which one sequence sees.
 static void take_partner(KvCache *kv, int block) {
     if (!kv->partner) return;
     kv->viewers[block] = 1;
-    if (kv->partner[block] >= 0) return; // its last sequence's
+    if (kv->partner[block] >= 0) return; // it kept its own
     kv->partner[block] = kv->n_free_partners > 0 ? kv->free_partners[--kv->n_free_partners] : steal_partner(kv);
     if (kv->pool->tail_of) kv->pool[KV_WINDOW].tail_of[kv->partner[block]] = kv->pool->tail_of[block];
 }
 
-// Gives the partner back unless somebody sees it, or may find it by the block's name.
+// Gives the partner back unless a sequence sees it or may find it by the block's name.
 static void drop_idle_partner(KvCache *kv, int block) {
     if (kv->viewers[block] > 0 || kv->partner[block] < 0 || kv->blocks[block].found) return;
     if (waits_for_copy(kv, block)) return;
@@ -134,20 +134,20 @@ static void drop_idle_partner(KvCache *kv, int block) {
     kv->partner[block] = -1;
 }
 
-// A sequence does not see the block any more.
+// One sequence fewer sees the block.
 static void leave(KvCache *kv, int block) {
     if (!kv->partner) return;
     kv->viewers[block]--;
     drop_idle_partner(kv, block);
 }
 
-// Leaves the blocks that no row of s from slot n on sees.
+// Leaves the blocks that rows of s from slot n on do not see.
 static void leave_unseen(KvCache *kv, Sequence *s, int n) {
     int seen = int_min(first_seen(kv, n) / kv->pool->block, s->n_blocks);
     for (; s->n_unseen < seen; s->n_unseen++) leave(kv, s->blocks[s->n_unseen]);
 }
 
-// After the step: the pages and partners of those that nobody has taken since.
+// After the step: frees the pages and partners of released blocks that were not taken again.
 static void drop_late(KvCache *kv) {
     if (kv->n_copies > 0) return;
     while (kv->n_late > 0) {
@@ -173,8 +173,8 @@ static void new_partners(KvCache *kv) {
 // The first slot that writing at `slot` may touch: sealing writes the whole group.
 static int first_touched(const KvCache *kv, int slot) { return kv->pool->tail_of ? slot / SEAL * SEAL : slot; }
 
-// Finds the logical blocks whose groups need pages while slots up to n_slots are written: that of the group that
-// is open now and that of the one open then; -1: no group is. Pages of groups sealed since are given back.
+// Finds the logical blocks whose groups need pages while slots up to n_slots are written: the block of the group that
+// is open now, and of the group that will be open then; -1: none. Gives back the pages of groups that have been sealed.
 static void open_blocks(KvCache *kv, const Sequence *s, int n_slots, int *now, int *then) {
     int size = kv->pool->block;
     *now = *then = -1;
@@ -185,7 +185,7 @@ static void open_blocks(KvCache *kv, const Sequence *s, int n_slots, int *now, i
     if (n_slots % SEAL) *then = first_touched(kv, n_slots) / size;
 }
 
-// Whether that logical block of s has no page, or will be copied, page and all.
+// Whether logical block i of s needs a new page: it has none, or it is shared and will be copied with its page.
 static bool lacks_tail(const KvCache *kv, const Sequence *s, int i) {
     if (i < 0) return false;
     return i >= s->n_blocks || kv->pool->tail_of[s->blocks[i]] < 0 || kv->refs[s->blocks[i]] > 1;
@@ -275,7 +275,7 @@ void kvcache_table(const KvCache *kv, const Sequence *s, int kind, int *out) {
     for (int i = 0; i < s->n_blocks; i++) out[i] = int_max(0, kv->partner[s->blocks[i]]);
 }
 
-// Blocks that the rows do not touch are left out of the partners' table: a long sequence is moved in many pieces.
+// Fills the partners' table only for the blocks of these rows: a long sequence is moved in many pieces.
 static void move_rows(const KvCache *kv, const Sequence *s, int layer, int first, int n, void *rows, bool store) {
     int n_full = kv->pool[KV_FULL].n_layers, kind = layer < n_full ? KV_FULL : KV_WINDOW;
     const KvPool *pool = &kv->pool[kind];
@@ -346,7 +346,7 @@ static int *bucket_of(const KvCache *kv, const ChainHash *name) {
 
 static bool same_hash(const ChainHash *a, const ChainHash *b) { return memcmp(a, b, sizeof *a) == 0; }
 
-// The block of that name, which must hold those ids after that parent; -1: none.
+// The block with that name, parent and ids; -1: none.
 static int find_block(const KvCache *kv, const ChainHash *name, const ChainHash *parent, const int *ids) {
     for (int i = *bucket_of(kv, name); i >= 0; i = kv->blocks[i].same_bucket) {
         const KvBlock *b = &kv->blocks[i];
@@ -370,7 +370,7 @@ static void name_block(KvCache *kv, int block, const ChainHash *name, const Chai
     *bucket = block;
 }
 
-// Its slots will hold something else.
+// Called before the block's slots are overwritten.
 static void forget_name(KvCache *kv, int block) {
     KvBlock *b = &kv->blocks[block];
     if (b->found) {
@@ -418,7 +418,7 @@ static int take_block(KvCache *kv) {
     return block;
 }
 
-// seen: by the next row of the sequence that it is for.
+// Adds a user to a block. seen: the next row of that sequence sees it.
 static void share_block(KvCache *kv, int block, bool seen) {
     if (kv->partner) kv->viewers[block] += seen;
     if (kv->refs[block]++ > 0) return;
@@ -426,14 +426,14 @@ static void share_block(KvCache *kv, int block, bool seen) {
     kv->n_free--;
 }
 
-// The last block of s.
+// Releases the last block of s.
 static void drop_block(KvCache *kv, Sequence *s) {
     int block = s->blocks[--s->n_blocks];
     assert(kv->refs[block] > 0);
     if (s->n_blocks >= s->n_unseen) leave(kv, block);
     s->n_unseen = int_min(s->n_unseen, s->n_blocks);
-    // A pending copy into it stays: copies are made in order and before any write, so that one too many does no harm,
-    // and another copy may be waiting to read what it brings.
+    // A pending copy into the block stays in the list: copies are made in order and before any write, so a needless one
+    // does no harm, and a later copy may read what it writes.
     if (--kv->refs[block] > 0) return;
     drop_free_tail(kv, block);
     int end = kv->pool->n_blocks;
@@ -540,7 +540,7 @@ static const ChainHash *last_name(const KvCache *kv, const Sequence *s) {
     return s->n_named ? &kv->blocks[s->blocks[s->n_named - 1]].name : &kv->root;
 }
 
-// Blocks that follow those of s, whose tokens they hold; returns how many, in *found, which the caller frees.
+// Finds named blocks that hold the next tokens of s. Returns how many; the caller frees *found.
 static int find_prefix(const KvCache *kv, const Sequence *s, int **found) {
     int size = kv->pool->block, n = 0, most = (s->n_tokens - 1 - s->n_cached) / size;
     const ChainHash *parent = last_name(kv, s);
@@ -556,7 +556,7 @@ static int find_prefix(const KvCache *kv, const Sequence *s, int **found) {
     return n;
 }
 
-// How many of the n found blocks s can take: behind them the next row finds the partners of all slots that it sees.
+// How many of the n found blocks s can take so that the row behind them has partners for all slots that it sees.
 static int with_partners(const KvCache *kv, const Sequence *s, const int *found, int n) {
     int size = kv->pool->block, best = 0, run = s->n_unseen; // from block `run` on all have partners
     if (!kv->partner) return n;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FETCHED_A_ROW = 4 }; // slots that are read in less time than a row takes, by far
+enum { FETCHED_A_ROW = 4 }; // fetched slots that cost less time than one computed row, by far
 
 struct Scheduler {
     KvCache *kv;
@@ -17,8 +17,8 @@ struct Scheduler {
     const Policy *policy;
     Request *first; // running and waiting, oldest first
     Step steps[2];  // this one, and the one after it
-    Step *step;     // that scheduler_next gave
-    bool has_ahead; // the other follows it
+    Step *step;     // the one that scheduler_next returned
+    bool has_ahead; // the other one is planned and follows it
     int64_t n_preempted;
     int fetch_room;   // slots that may still be fetched in this step
     double now;       // when the step's results came
@@ -92,7 +92,7 @@ static int n_sequences(const Request *r) { return 1 + r->n_more; }
 
 static int n_uncomputed(const Sequence *q) { return q->n_tokens - q->n_cached; }
 
-// Sequences that are still to come: branches, and those that the policy will fork.
+// Sequences that do not exist yet: branches, and those that the policy will fork.
 static int n_coming(const Request *r) {
     int n = int_max(0, r->width - n_sequences(r));
     for (const Request *b = r->branches; b; b = b->next) n++;
@@ -101,7 +101,7 @@ static int n_coming(const Request *r) {
 
 static bool running(const Request *r) { return r->seq->n_blocks > 0; }
 
-// Each of its sequences has the row of its newest token to compute and no other.
+// Whether each of its sequences has exactly one uncomputed token, a generated one.
 static bool decoding(const Request *r) {
     for (int i = 0; i < n_sequences(r); i++) {
         const Sequence *q = request_sequence(r, i);
@@ -137,15 +137,14 @@ void scheduler_cancel(Scheduler *s, Request *r) {
 
 // ---- who may begin --------------------------------------------------------------------------------------------------
 
-// Tokens at the beginning of both that fill whole blocks, those of b's last token left out: that one has to be
-// computed.
+// Length of the common prefix of a and b in whole blocks. The last token of b does not count: it has to be computed.
 static int common_slots(const KvCache *kv, const Sequence *a, const Sequence *b) {
     int n = 0, most = int_min(a->n_tokens, b->n_tokens - 1);
     while (n < most && a->tokens[n] == b->tokens[n]) n++;
     return n / kv->pool->block * kv->pool->block;
 }
 
-// Whether an older request is about to compute what r begins with: r waits and takes its blocks.
+// Whether an older request is about to compute blocks that r begins with: r waits and shares them afterwards.
 static bool prefix_is_coming(const Scheduler *s, const Request *r) {
     if (!s->kv->ids) return false; // nothing is shared
     for (Request *q = s->first; q != r; q = q->next)
@@ -153,13 +152,13 @@ static bool prefix_is_coming(const Scheduler *s, const Request *r) {
     return false;
 }
 
-// The most slots that a sequence of r can come to use.
+// The most slots that a sequence of r can ever use.
 static int most_slots(const Scheduler *s, const Request *r) {
     int64_t wish = (int64_t)r->n_prompt + r->max_new;
     return r->max_new < 0 || wish > s->kv->max_slots ? s->kv->max_slots : (int)wish;
 }
 
-// Sequences that may come to need a block more than they have.
+// How many sequences of r may need another block later.
 static int n_growing(const Scheduler *s, Request *r) {
     int n = 0;
     for (int i = 0; i < n_sequences(r); i++)
@@ -167,7 +166,7 @@ static int n_growing(const Scheduler *s, Request *r) {
     return n;
 }
 
-// Blocks for all tokens of r and the next one. Sequences that begin as the first one share its blocks, where any are.
+// Blocks that r still needs for all of its tokens and the next one; blocks shared with its first sequence count once.
 static int blocks_to_begin(const Scheduler *s, Request *r) {
     int size = s->kv->pool->block, n = 0;
     for (int i = 0; i < n_sequences(r); i++) {
@@ -179,8 +178,8 @@ static int blocks_to_begin(const Scheduler *s, Request *r) {
     return n;
 }
 
-// Whether a request that has no blocks may take them. Alone it may always: then it has all there are. Sequences that
-// are still to come count as running, each with a block of its own.
+// Whether a request without blocks may begin. If no other request runs it always may. Sequences that do not exist yet
+// count as running, each with a block of its own.
 static bool may_begin(Scheduler *s, Request *r) {
     int others = 0, spare = n_coming(r);
     for (Request *q = s->first; q; q = q->next) {
@@ -222,8 +221,8 @@ static bool has_room(const Scheduler *s, int n_seqs) {
     return b->n_rows + n_seqs <= s->shape.max_rows && b->n_seqs + n_seqs <= s->shape.max_seqs;
 }
 
-// Makes the next n slots of a sequence writable, or fewer where its policy has no more room. Returns how many, 0: no
-// block is to be had.
+// Makes the next n slots of a sequence writable, or fewer if its policy has less room. Returns how many; 0: there is no
+// block.
 static int reserve(Scheduler *s, Request *r, Sequence *q, int n) {
     const Policy *p = first_with_room(s, r);
     if (p) n = int_min(n, p->room(p, r));
@@ -233,7 +232,7 @@ static int reserve(Scheduler *s, Request *r, Sequence *q, int n) {
     return n;
 }
 
-// A row of each sequence of a decoding request, or none.
+// Adds a row of each sequence of a decoding request, or of none.
 static void add_decode_rows(Scheduler *s, Request *r) {
     int n = n_sequences(r);
     if (!has_room(s, n)) return;
@@ -253,8 +252,8 @@ static void begin(Request *r) {
     r->time.begun = clock_now();
 }
 
-// What is computed elsewhere of r comes before its rows. False: it has to wait for a later step. A step that has a row
-// may have copies to make, which could overwrite what comes.
+// Fetches slots of r that were computed elsewhere, before r gets rows. False: r has to wait for a later step. Nothing
+// is fetched while the step has copies to make, since they could overwrite fetched slots.
 static bool fetch(Scheduler *s, Request *r) {
     const Policy *p = first_with_fetch(s, r);
     if (r->fetched || !p) return true;
@@ -267,8 +266,9 @@ static bool fetch(Scheduler *s, Request *r) {
     return r->fetched;
 }
 
-// The sequence of r that is to be computed next, one after the other so that each finds the blocks of those before it.
-// Of several sequences the last token stays for the step that they decode in together. NULL: they can do that now.
+// The next sequence of r that has prompt tokens to compute, *n of them. They are computed one after the other, so that
+// each shares the blocks of those before it. If there are several, each keeps its last token for the step in which they
+// first decode together. NULL: they can decode now.
 static Sequence *to_prefill(Scheduler *s, Request *r, int *n) {
     for (int i = 0; i < n_sequences(r); i++) {
         Sequence *q = request_sequence(r, i);
@@ -279,7 +279,7 @@ static Sequence *to_prefill(Scheduler *s, Request *r, int *n) {
     return NULL;
 }
 
-// Rows of tokens that are known, as many as the step has room for; false when no block is to be had for them.
+// Adds rows of known tokens, as many as the step has room for; false: there is no block for them.
 static bool add_prefill_rows(Scheduler *s, Request *r) {
     int n;
     Sequence *q = to_prefill(s, r, &n);
@@ -290,8 +290,8 @@ static bool add_prefill_rows(Scheduler *s, Request *r) {
     return true;
 }
 
-// Oldest first. Once one may not begin, none behind it does: it must not take the blocks that the first waits for. But
-// one that has begun goes on, older or newer (a prefix may have held the first back): it is what frees them.
+// Oldest first. Once a request may not begin, no newer one may begin either: it would take the blocks that the first
+// one waits for. Requests that have begun continue wherever they stand in the list: when they end, they free blocks.
 static void add_all_prefill_rows(Scheduler *s) {
     bool waits = false;
     for (Request *r = s->first; r && has_room(s, 1); r = r->next) {
@@ -308,8 +308,8 @@ static void add_all_prefill_rows(Scheduler *s) {
 
 // ---- proposals ------------------------------------------------------------------------------------------------------
 
-// Drafts that a sequence may have: an equal part of what is left for it and the n - 1 sequences behind it. Of sealed KV
-// they stay before the last slot of their group, which would seal it: what is sealed can not be taken back.
+// How many drafts a sequence may have: an equal share of the rows that are left for it and the n - 1 sequences behind
+// it. With sealed KV, drafts end before the last slot of their group, since a sealed group cannot be taken back.
 static int draft_room(const Scheduler *s, const SeqRows *rows, int n) {
     const Batch *b = &s->step->batch;
     const Request *r = rows->request;
@@ -321,7 +321,7 @@ static int draft_room(const Scheduler *s, const SeqRows *rows, int n) {
     return int_max(0, int_min(room, s->kv->max_slots - slot));
 }
 
-// The rows of all known tokens are settled; what is left of the step and of the blocks goes to what policies propose.
+// Called when the rows of all known tokens are added: policies propose drafts for the rows and blocks that are left.
 static void add_proposals(Scheduler *s) {
     Batch *b = &s->step->batch;
     int n_drafts = 0;
@@ -345,15 +345,15 @@ static void add_proposals(Scheduler *s) {
 
 // ---- steps ----------------------------------------------------------------------------------------------------------
 
-// Whether a device may draw what comes of these rows: one token, and nobody looks at the logits or draws twice.
+// Whether a device may draw the token of these rows: it is one token, and the host needs no logits.
 static bool may_draw(const Scheduler *s, const SeqRows *rows) {
     const Request *r = rows->request;
     return rows->n_out == 1 && rows->n_draft == 0 && r->n_more == 0 && !r->branches && (!r->emit || r->blind) &&
            first_with_accept(s, r)->takes_drawn && draw_anywhere(&r->sampling);
 }
 
-// A step's tokens are drawn by the device if that serves all of its rows with logits. `pending`: the token before is
-// not known yet.
+// Lets the device draw the step's tokens if it may do so for all rows with logits. `pending`: the step before still
+// computes the last token of each sequence.
 static void plan_draws(const Scheduler *s, Step *t, bool pending) {
     Batch *b = &t->batch;
     b->draw = NULL;
@@ -367,8 +367,8 @@ static void plan_draws(const Scheduler *s, Step *t, bool pending) {
     b->draw = t->draw;
 }
 
-// Of a step without a row: the oldest request that runs has been given the blocks of all others, and these are not
-// enough for it. Where none runs, the oldest of all was let in and found too few.
+// The request that cannot continue when no request got a row: the oldest running one, which has been given the blocks
+// of all others; if none runs, the oldest one.
 static Request *too_large(const Scheduler *s) {
     for (Request *r = s->first; r; r = r->next)
         if (running(r)) return r;
@@ -411,21 +411,21 @@ bool scheduler_next(Scheduler *s, Batch **out) {
     return false;
 }
 
-// Whether the step that runs is followed by one with a row of each of its requests, and of no other.
+// Whether the next step is certain to have one row of each request of this step, and no other row.
 static bool goes_on(Scheduler *s) {
     const Batch *b = &s->step->batch;
     int n = 0;
     if (!s->shape.draws_ahead || !b->draw || b->n_out < b->n_seqs || s->interrupted) return false;
     for (const Request *r = s->first; r; r = r->next, n++)
         if (r->max_new >= 0 && r->n_new + 1 >= r->max_new) return false;
-    if (n > b->n_seqs) return false; // one waits to begin
+    if (n > b->n_seqs) return false; // a request waits to begin
     for (int i = 0; i < b->n_seqs; i++) {
         const SeqRows *rows = &s->step->rows[i];
         Request *r = rows->request;
         if (!r || first_with_propose(s, r) || first_with_room(s, r)) return false;
         if (!kvcache_reserve(s->kv, r->seq, rows->slot + rows->n_known + 1)) return false;
     }
-    assert(s->kv->n_copies == b->n_copies); // what these rows write into is a sequence's own since this step
+    assert(s->kv->n_copies == b->n_copies); // this step has made the blocks that the next rows write into unshared
     return true;
 }
 
@@ -455,8 +455,8 @@ int scheduler_draw(const Scheduler *s, const Request *r, const Sequence *q, cons
                           (uint64_t)q->n_tokens);
 }
 
-// The request's last token came out of these rows. If a draft stood for it, and all tokens before it are computed, then
-// so is it. This waits for the token behind it: the last one of a text stays uncomputed, as without drafts.
+// Counts the slot of the token emitted last as computed if a draft row computed it. Called when the next token is
+// emitted, so that the last token of a text stays uncomputed, as without drafts.
 static void keep_draft(const SeqRows *rows, Sequence *q) {
     int i = rows->n_emitted - 1;
     if (i < 0 || i >= rows->n_draft || n_uncomputed(q) != 1) return;
@@ -490,7 +490,8 @@ static void accept(Scheduler *s, SeqRows *rows, int n) {
     p->accept(p, s, rows, n);
 }
 
-// The logits behind all tokens of a request, which has no row in the step: they came with it, or were another one's.
+// Accepts logits for a request without a row in the step: they came with it, or are those of the
+// request that it branches from.
 static void accept_known(Scheduler *s, Request *r, const float *logits) {
     Sequence *q = r->seq;
     SeqRows rows = {.request = r, .seq = q, .n_known = 1, .n_out = 1, .logits = logits};
@@ -499,8 +500,7 @@ static void accept_known(Scheduler *s, Request *r, const float *logits) {
     accept(s, &rows, 1);
 }
 
-// The branches begin where their request stands now: its prompt is computed, its first token not yet drawn. They accept
-// the same logits.
+// Begins the branches of a request whose prompt has just been computed: they share its blocks and accept its logits.
 static void branch_off(Scheduler *s, Request *r, const float *logits) {
     Request *first = r->branches, *last = r, *after = r->next;
     if (!first || !logits) return;
@@ -547,7 +547,7 @@ void scheduler_add(Scheduler *s, Request *r) {
     accept_known(s, r, r->logits);
 }
 
-// What is left of the drafts goes, with the blocks that hold nothing else.
+// Drops the drafts that were not kept, and the blocks that hold nothing else.
 static void forget_drafts(Scheduler *s, Request *r) {
     for (int i = 0; i < n_sequences(r); i++) {
         Sequence *q = request_sequence(r, i);
@@ -556,14 +556,14 @@ static void forget_drafts(Scheduler *s, Request *r) {
     }
 }
 
-// The logits of the last known row; NULL: nobody wanted them, or a device has drawn from them.
+// The logits of the last known row; NULL: they were not wanted, or a device has drawn from them.
 static const float *last_known_logits(const Scheduler *s, const SeqRows *rows) {
     int out = rows->n_known - 1 - rows->first_out;
     if (!rows->logits || out < 0 || out >= rows->n_out) return NULL;
     return rows->logits + (size_t)out * (size_t)s->shape.n_vocab;
 }
 
-// What a step gave to one of its requests, whose n sequences have rows there.
+// Takes the results of one request, whose n sequences have adjacent rows.
 static void take_rows(Scheduler *s, SeqRows *rows, int n) {
     Request *r = rows->request;
     bool wanted = false, drafted = false;

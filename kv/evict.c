@@ -106,7 +106,7 @@ static void move_slots(const Evict *e, const Sequence *s, int layer, int head, i
                    kv_slot_bytes(v ? kv->type_v : kv->type_k, kv->head_dim));
 }
 
-// What stays of a device's layer and head, n slots everywhere: each pool's layers one after another.
+// Where the list of kept slots of a device's layer and head lies: n per head, each pool's layers one after another.
 static int *keep_there(const Evict *e, int layer, int head, int n) {
     const KvPool *kv = pool_of(e, layer);
     int before = kv->kind == KV_WINDOW ? e->kv->pool[KV_FULL].n_device : 0;
@@ -114,7 +114,7 @@ static int *keep_there(const Evict *e, int layer, int head, int n) {
     return e->keep_there + (size_t)(at * kv->n_kv_heads + head) * (size_t)n;
 }
 
-// Closes the slots e->keep[0..n), which ascend, up in one layer and head; a device's by close_up_there.
+// Moves the slots e->keep[0..n), which ascend, to the front in one layer and head; close_up_there does so on a device.
 static void close_up(Evict *e, const Sequence *s, int layer, int head, int n) {
     if (layer < e->m->c.n_layers - e->m->n_device) move_slots(e, s, layer, head, n);
     else memcpy(keep_there(e, layer, head, n), e->keep, (size_t)n * sizeof *e->keep);
@@ -124,7 +124,7 @@ static void close_up(Evict *e, const Sequence *s, int layer, int head, int n) {
     memset(mass + n, 0, (size_t)(e->capacity - n) * sizeof *mass);
 }
 
-// What close_up has put off: n slots stay in each layer and head.
+// Moves the kept slots of a device's layers to the front, n in each layer and head.
 static void close_up_there(Evict *e, const Sequence *s, int n) {
     if (e->m->n_device == 0) return;
     int *table = mem_alloc((size_t)s->n_blocks * sizeof *table), *keep = e->keep_there;
@@ -138,7 +138,7 @@ static void close_up_there(Evict *e, const Sequence *s, int n) {
     free(table);
 }
 
-// The mass of a device's layers comes from there, or goes there.
+// Copies the mass of a device's layers from the device, or to it.
 static void move_mass(Evict *e, bool store) {
     int n = e->m->n_device;
     if (e->probe.device)
@@ -147,7 +147,7 @@ static void move_mass(Evict *e, bool store) {
 
 // ---- sinks ----------------------------------------------------------------------------------------------------------
 
-// The K of a slot in f32 as RoPE left it, or back into the cache.
+// Reads the K of a slot as f32, without the Hadamard rotation of the cache, or writes it back.
 static void load_key(const Evict *e, const uint8_t *at, float *k) {
     const KvPool *kv = e->kv->pool;
     type_info(kv->type_k)->dequantize(at, k, (size_t)kv->head_dim);
@@ -164,7 +164,7 @@ static void store_key(const Evict *e, float *k, uint8_t *at) {
     }
 }
 
-// Turns the sinks' first K on to `turned` positions, always from what was computed: roundings do not add up.
+// Rotates the sinks' K by `turned` positions, always from the K as first computed, so that roundings do not add up.
 static void turn_sinks(Evict *e, const Sequence *s, int turned) {
     KvPool *kv = e->kv->pool;
     size_t hd = (size_t)kv->head_dim, size = kv_slot_bytes(kv->type_k, kv->head_dim);
@@ -207,7 +207,7 @@ static int more_looked_at(const void *a, const void *b) { // ties: the earlier s
 
 static int ascending(const void *a, const void *b) { return *(const int *)a < *(const int *)b ? -1 : 1; }
 
-// The `most` slots of the first `old` with the most mass, and all from there to n.
+// Chooses the `most` slots with the most mass among the first `old`, and all slots from `old` to n.
 static int keep_heavy(Evict *e, const float *mass, int old, int n, int most) {
     Looked *all = mem_alloc((size_t)old * sizeof *all + 1);
     for (int i = 0; i < old; i++) all[i] = (Looked){mass[i], i};
@@ -220,7 +220,7 @@ static int keep_heavy(Evict *e, const float *mass, int old, int n, int most) {
     return k;
 }
 
-// SnapKV looks at neighbourhoods: the mean over five slots.
+// SnapKV's pooling: the mean over five neighbouring slots.
 static void pool_mass(const float *mass, int n, float *out) {
     for (int i = 0; i < n; i++) {
         out[i] = 0;
@@ -228,8 +228,8 @@ static void pool_mass(const float *mass, int n, float *out) {
     }
 }
 
-// Of every layer and head the `most` heaviest of the first `old` slots, pooled or not, and those behind; returns how
-// many stay, the same everywhere.
+// Keeps, in every layer and head, the `most` heaviest of the first `old` slots (by pooled mass or not) and the slots
+// behind them. Returns how many stay, the same number everywhere.
 static int keep_looked_at(Evict *e, const Sequence *s, int old, int n, int most, bool pooled) {
     const KvPool *kv = e->kv->pool;
     float *mass = mem_alloc((size_t)n * sizeof *mass);
@@ -258,7 +258,7 @@ static void begin_anew(Evict *e) {
     move_mass(e, true);
 }
 
-// What the plan needs; after a failure some may be there: evict_free.
+// Allocates what the plan needs; after a failure call evict_free.
 static Status make_room(Evict *e) {
     const KvPool *pool = e->kv->pool;
     size_t capacity = (size_t)e->capacity, sink = (size_t)e->plan.sink, kv_heads = (size_t)pool->n_kv_heads;

@@ -21,7 +21,7 @@ static KvHead head_of(const Engine *e, const Sequence *s) {
     return head;
 }
 
-// Files hold every token's K and V.
+// QUILL_USAGE if slots were given up: a file holds every token's K and V.
 static Status check_whole(const Sequence *s) {
     if (s->n_gone > 0)
         return status_error(QUILL_USAGE,

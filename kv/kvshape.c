@@ -31,7 +31,7 @@ int kvshape_partners_needed(const KvShape *s, int step_rows) {
     return n < block_count(s) ? (int)n : block_count(s);
 }
 
-// Of n_layers layers of a kind.
+// Bytes of K or V in n_layers layers of a kind.
 static size_t plane_bytes(const KvShape *s, int kind, int n_layers, int type) {
     size_t n = kv_slot_bytes(type, s->head_dim);
     int factors[] = {n_layers, kind_blocks(s, kind), s->n_kv_heads, block_slots(s)};
@@ -40,21 +40,21 @@ static size_t plane_bytes(const KvShape *s, int kind, int n_layers, int type) {
     return n;
 }
 
-// A page a sequence, and a second one for some whose step goes from one group to another.
+// Tail pages: one per sequence, and a second one for up to 16 sequences whose step crosses a group's end.
 static int tail_count(const KvShape *s) {
     if (!kv_is_sealed(s->type_k) && !kv_is_sealed(s->type_v)) return 0;
     int n_seqs = int_max(1, s->n_seqs);
     return int_min(block_count(s), n_seqs + int_min(n_seqs, 16));
 }
 
-// Of one plane's pages in n_layers layers.
+// Bytes of the tail pages of K or V in n_layers layers.
 static size_t tail_plane_bytes(const KvShape *s, int n_layers, int type) {
     return kv_is_sealed(type) ? (size_t)tail_count(s) * (size_t)n_layers * (size_t)s->n_kv_heads * SEAL *
                                     (size_t)s->head_dim * sizeof(float)
                               : 0;
 }
 
-// All of n_layers layers of a kind.
+// Bytes of K, V and tail pages in n_layers layers of a kind.
 static size_t kind_bytes(const KvShape *s, int kind, int n_layers) {
     size_t n, k = plane_bytes(s, kind, n_layers, s->type_k), v = plane_bytes(s, kind, n_layers, s->type_v);
     size_t tails = tail_plane_bytes(s, n_layers, s->type_k) + tail_plane_bytes(s, n_layers, s->type_v);

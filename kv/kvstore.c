@@ -37,7 +37,7 @@ struct KvStore {
 
 // ---- names ----------------------------------------------------------------------------------------------------------
 
-// A walk along the blocks of a sequence; it begins before the first.
+// Steps along the blocks of a sequence, beginning before the first one.
 typedef struct {
     ChainHash parent, name;
     int first; // slot
@@ -67,7 +67,7 @@ static Status another(const KvReader *r, const char *what) {
                         r->name, what);
 }
 
-// All that says that the file holds this block of this sequence.
+// Checks that the file holds this block of this sequence.
 static Status check_place(const KvStore *s, KvReader *r, const Sequence *q, const BlockCursor *p) {
     KvLink link;
     const int *tokens;
@@ -93,7 +93,7 @@ static Status read_block(const KvStore *s, KvReader *r, KvCache *kv, const Seque
     return kvreader_end(r);
 }
 
-// A block's file; -1: there is none, or *st says why it cannot be read. What is not a file could keep a reader waiting.
+// Opens a block's file; -1: there is none, or *st says why it cannot be read. A pipe of that name must not block.
 static int open_block(const char *path, Status *st) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat info;
@@ -104,7 +104,7 @@ static int open_block(const char *path, Status *st) {
     return -1;
 }
 
-// Places one block; false: there is none, no room for it, or *st says what is wrong with it.
+// Loads one block; false: there is no file or no room, or *st says what is wrong with the file.
 static bool load_block(KvStore *s, KvCache *kv, Sequence *q, const BlockCursor *p, Status *st) {
     char *path = path_of(s, p, suffix);
     int fd = open_block(path, st);
@@ -132,7 +132,7 @@ Status kvstore_load(KvStore *s, KvCache *kv, Sequence *q, int most) {
     while (p.first + s->block < had) place_next(s, q, &p);
     do place_next(s, q, &p);
     while (load_block(s, kv, q, &p, &st) && q->n_cached - had < most && q->n_cached + s->block < q->n_tokens);
-    kvcache_truncate(kv, q, q->n_tokens); // what was reserved for a block that did not come
+    kvcache_truncate(kv, q, q->n_tokens); // gives back slots reserved for a block that was not loaded
     kvcache_commit(kv, q, q->n_cached);
     s->stats.n_loaded += q->n_cached - had;
     s->stats.load_seconds += clock_now() - start;
@@ -156,7 +156,7 @@ static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, cons
     return kvwriter_end(w);
 }
 
-// The file's name is its writer's own, so that processes that write the same block do not meet before they rename it.
+// Each writer has a temporary name of its own: processes that write the same block meet only in rename().
 static Status open_temp(const KvStore *s, const BlockCursor *p, char **path, int *fd) {
     char *stem = path_of(s, p, ".");
     Status st = tempfile_create(stem, 0600, path, fd);
@@ -164,8 +164,8 @@ static Status open_temp(const KvStore *s, const BlockCursor *p, char **path, int
     return st;
 }
 
-// It has its last name before the lock goes with the file's end. Nothing is synced, which would take longer than all
-// the rest: what a power cut leaves of a file is damaged, and its checksums say so.
+// The file is renamed before closing it releases the lock. Nothing is synced, which would take longer than all the
+// rest: after a power cut the checksums detect an incomplete file.
 static Status publish_temp(const char *temp, int fd, const char *path, Status written) {
     Status st = written;
     if (st.code) st = status_error(st.code, "%.300s: %.600s", temp, written.message);
@@ -196,7 +196,8 @@ static Status save_block(KvStore *s, const KvCache *kv, const Sequence *q, const
 static void mark_used(const KvStore *s, const char *path, double used, int nth) {
     int64_t ns = (int64_t)(1e9 * (used + s->clock_difference)) - (int64_t)nth * 1000;
     struct timespec at = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
-    utimensat(AT_FDCWD, path, (const struct timespec[2]){at, at}, AT_SYMLINK_NOFOLLOW); // not ours: as old as it was
+    utimensat(AT_FDCWD, path, (const struct timespec[2]){at, at},
+              AT_SYMLINK_NOFOLLOW); // fails for another user's file, whose time stays
 }
 
 // ---- what the directory may hold ------------------------------------------------------------------------------------
@@ -240,20 +241,20 @@ static int longest_unused_first(const void *a, const void *b) {
     return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
 }
 
-// Others may do the same at the same time: a file that is gone already is as good as removed.
+// Other processes may do the same at the same time: a missing file counts as removed.
 static void make_room(KvStore *s) {
     DIR *dir = opendir(s->dir);
     if (!dir) return;
     Listing l = {0};
     for (struct dirent *d; (d = readdir(dir));) list_file(&l, dirfd(dir), d->d_name);
-    // Some room more than is needed: a look at a large directory takes a while.
+    // Frees more room than is needed, since listing a large directory takes a while.
     size_t most = l.n_bytes > s->most_bytes ? s->most_bytes - s->most_bytes / 16 : s->most_bytes;
     if (l.n_bytes > most) qsort(l.entries, l.n, sizeof *l.entries, longest_unused_first);
     for (size_t i = 0; i < l.n && l.n_bytes > most; i++) {
         s->stats.n_removed += unlinkat(dirfd(dir), l.entries[i].name, 0) == 0;
         l.n_bytes -= l.entries[i].size;
     }
-    // Others may write, too: half of what is free is ours until the next look.
+    // Other processes may write too: this one lists again when it has used half of the free room.
     s->looked = s->stats.saved_bytes;
     s->look = s->looked + (l.n_bytes < s->most_bytes ? (s->most_bytes - l.n_bytes) / 2 : 0);
     free(l.entries);
@@ -269,7 +270,7 @@ Status kvstore_save_some(KvStore *s, const KvCache *kv, const Sequence *q, doubl
         place_next(s, q, &p);
         if (p.first < *first) continue;
         char *path = path_of(s, &p, suffix);
-        // What does not fit into the directory would be removed again.
+        // A block that does not fit into the directory would be removed again.
         bool wanted = !s->refused && (size_t)(i + 1) * s->file_bytes <= s->most_bytes;
         if (wanted && access(path, F_OK) != 0) st = save_block(s, kv, q, &p, path);
         s->refused = s->refused || st.code;
