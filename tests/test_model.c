@@ -2,14 +2,13 @@
 // all of it against golden logits from outside.
 #include "tests/rig/testing.h"
 
+#include "families.h"
 #include "tests/rig/cpu_rig.h"
 #include "tests/rig/tiny_model.h"
 
 #include <math.h>
 
 enum { PROMPT = 40 };
-
-static const char *const archs[] = {"llama", "qwen2", "qwen3", "gemma2", "gemma3"};
 
 // ---- ways to compute a sequence -------------------------------------------------------------------------------------
 
@@ -103,9 +102,9 @@ static void invariance_of(const char *arch, int kv_type, int type) {
 // What a row reads of sealed KV depends on its slot alone, so that the promise holds for it too.
 static void test_scalar_is_invariant(void **state) {
     (void)state;
-    for (size_t a = 0; a < ARRAY_LEN(archs); a++) {
-        invariance_of(archs[a], TYPE_F32, TYPE_F32);
-        invariance_of(archs[a], TYPE_F16, TYPE_F32);
+    for (int a = 0; families_at(a); a++) {
+        invariance_of(families_at(a)->arch, TYPE_F32, TYPE_F32);
+        invariance_of(families_at(a)->arch, TYPE_F16, TYPE_F32);
     }
     invariance_of("llama", TYPE_BF16, TYPE_Q4_K);
     for (int i = 0; i < N_KV_TYPES; i++)
@@ -116,8 +115,8 @@ static void test_scalar_is_invariant(void **state) {
 static void test_fast_paths_paged_as_contiguous(void **state) {
     (void)state;
     static const int kv_types[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_Q8_0, TYPE_KIVI2};
-    for (size_t a = 0; a < ARRAY_LEN(archs); a++) {
-        TinyModel shape = tiny(archs[a]);
+    for (int a = 0; families_at(a); a++) {
+        TinyModel shape = tiny(families_at(a)->arch);
         Gguf *g = tiny_model(&shape);
         int tokens[PROMPT];
         for (int isa = 1; isa_name(isa); isa++)
@@ -449,8 +448,8 @@ static void test_rotation_changes_nothing(void **state) {
 static void test_fast_paths_batchings_agree(void **state) {
     (void)state;
     double worst[MOST_ISAS] = {0};
-    for (size_t a = 0; a < ARRAY_LEN(archs); a++) {
-        TinyModel shape = tiny(archs[a]);
+    for (int a = 0; families_at(a); a++) {
+        TinyModel shape = tiny(families_at(a)->arch);
         Gguf *g = tiny_model(&shape);
         int tokens[PROMPT];
         Rig r;
@@ -516,8 +515,8 @@ static void fork_at(const Gguf *g, Setup setup, int at) {
 static void test_forks(void **state) {
     (void)state;
     static const int lengths[] = {1, 5, 15, 16, 17, 31};
-    for (size_t a = 0; a < ARRAY_LEN(archs); a++) {
-        TinyModel shape = tiny(archs[a]);
+    for (int a = 0; families_at(a); a++) {
+        TinyModel shape = tiny(families_at(a)->arch);
         Gguf *g = tiny_model(&shape);
         for (size_t l = 0; l < 6; l++)
             for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
