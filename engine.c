@@ -19,9 +19,9 @@
 #include "files/llama2c.h"
 #include "base/signals.h"
 
-static void note(const Options *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void note(const Options *o, const char *format, ...) {
-    if (!o->verbose) return;
+static void note(const EngineConfig *config, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void note(const EngineConfig *config, const char *format, ...) {
+    if (!config->verbose) return;
     va_list args;
     va_start(args, format);
     fputs("quill: note: ", stderr);
@@ -32,16 +32,17 @@ static void note(const Options *o, const char *format, ...) {
 
 // ---- the file -------------------------------------------------------------------------------------------------------
 
-static Status read_pages(const Options *o, int fd, size_t n, uint8_t **out) {
+static Status read_pages(const EngineConfig *config, int fd, size_t n, uint8_t **out) {
     uint8_t *bytes = pages_alloc(n, true);
-    if (!bytes) return status_error(QUILL_MEMORY, "%s: --no-mmap: %zu bytes were refused by the system", o->model, n);
-    Progress progress = progress_new(o->quiet);
+    if (!bytes)
+        return status_error(QUILL_MEMORY, "%s: --no-mmap: %zu bytes were refused by the system", config->model, n);
+    Progress progress = progress_new(config->quiet);
     double start = clock_now();
     Status st = OK;
     for (size_t at = 0; at < n && !st.code;) {
         ssize_t got = fd_read(fd, bytes + at, n - at < 64u << 20 ? n - at : 64u << 20);
         if (got <= 0)
-            st = status_error(QUILL_IO, "%s: cannot read at byte %zu of %zu: %s", o->model, at, n,
+            st = status_error(QUILL_IO, "%s: cannot read at byte %zu of %zu: %s", config->model, at, n,
                               got < 0 ? strerror(errno) : "the file has become shorter");
         else at += (size_t)got;
         if (clock_now() - start > 1) progress_show(&progress, "load", (double)at, (double)n);
@@ -53,14 +54,14 @@ static Status read_pages(const Options *o, int fd, size_t n, uint8_t **out) {
 }
 
 // The system promises more memory than there is, and ends the process when it is used.
-static Status check_room(const Options *o, size_t n) {
+static Status check_room(const EngineConfig *config, size_t n) {
     char need[24], have[24];
     size_t available = memory_available();
     if (n <= available) return OK;
     Status st = status_error(QUILL_MEMORY,
                              "%.700s: --no-mmap: the file needs %s of memory, %s can be had; leave --no-mmap out, or "
                              "take a smaller model",
-                             o->model, size_text((double)n, need), size_text((double)available, have));
+                             config->model, size_text((double)n, need), size_text((double)available, have));
     Buf budget = {0};
     buf_printf(&budget, "  file       %9s\n  available  %9s\n", need, have);
     status_append(&st, &budget);
@@ -69,9 +70,10 @@ static Status check_room(const Options *o, size_t n) {
 }
 
 // --no-mmap: the whole file in memory of our own.
-static Status open_in_memory(const Options *o, Gguf **out) {
-    int fd = open(o->model, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // as file_map: a FIFO without a writer must not hang
-    if (fd < 0) return status_error(QUILL_MODEL, "%s: cannot open: %s", o->model, strerror(errno));
+static Status open_in_memory(const EngineConfig *config, Gguf **out) {
+    int fd =
+        open(config->model, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // as file_map: a FIFO without a writer must not hang
+    if (fd < 0) return status_error(QUILL_MODEL, "%s: cannot open: %s", config->model, strerror(errno));
     struct stat info;
     char magic[4] = "";
     bool is_gguf =
@@ -79,14 +81,15 @@ static Status open_in_memory(const Options *o, Gguf **out) {
     uint8_t *bytes = NULL;
     size_t n = is_gguf ? (size_t)info.st_size : 0;
     Status st = OK;
-    if (!is_gguf || o->tokenizer)
-        st = status_error(QUILL_USAGE, "%s: --no-mmap: a GGUF file expected; leave --no-mmap out for others", o->model);
-    if (!st.code) st = check_room(o, n);
-    if (!st.code) st = read_pages(o, fd, n, &bytes);
+    if (!is_gguf || config->tokenizer)
+        st = status_error(QUILL_USAGE, "%s: --no-mmap: a GGUF file expected; leave --no-mmap out for others",
+                          config->model);
+    if (!st.code) st = check_room(config, n);
+    if (!st.code) st = read_pages(config, fd, n, &bytes);
     close(fd);
     if (st.code) return st;
     Gguf *g;
-    st = gguf_open_memory(o->model, bytes, n, &g);
+    st = gguf_open_memory(config->model, bytes, n, &g);
     if (st.code) {
         pages_free(bytes, n);
         return st;
@@ -96,31 +99,31 @@ static Status open_in_memory(const Options *o, Gguf **out) {
     st = gguf_u32(g, "split.count", &parts, false, 1);
     if (!st.code && parts > 1)
         st = status_error(QUILL_USAGE, "%s: --no-mmap: one file expected, part of a split model found; leave it out",
-                          o->model);
+                          config->model);
     if (st.code) gguf_close(g);
     else *out = g;
     return st;
 }
 
-static Status open_builtin(const Options *o, Gguf **out) {
-    if (o->no_mmap)
+static Status open_builtin(const EngineConfig *config, Gguf **out) {
+    if (config->no_mmap)
         return status_error(QUILL_USAGE, "--no-mmap: a file expected, found the built-in model, which comes with the "
                                          "binary; leave --no-mmap out, or name a file with -m");
-    if (o->tokenizer)
+    if (config->tokenizer)
         return status_error(QUILL_USAGE,
                             "--tokenizer: a llama2.c model expected with it, found the built-in one, which "
                             "has its own vocabulary; leave it out, or name a file with -m");
     return builtin_open(out);
 }
 
-Status engine_file(const Options *o, Gguf **out) {
+Status engine_file(const EngineConfig *config, Gguf **out) {
     *out = NULL;
-    if (!o->model || strcmp(o->model, BUILTIN_WORD) == 0) return open_builtin(o, out);
-    return o->no_mmap ? open_in_memory(o, out) : model_file_open(o->model, o->tokenizer, out);
+    if (!config->model || strcmp(config->model, BUILTIN_WORD) == 0) return open_builtin(config, out);
+    return config->no_mmap ? open_in_memory(config, out) : model_file_open(config->model, config->tokenizer, out);
 }
 
 // Tensors that follow each other are locked together: a huge page that is locked in part is no huge page any more.
-static void lock_weights(const Options *o, const Gguf *g) {
+static void lock_weights(const EngineConfig *config, const Gguf *g) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = 0, to = 0;
     size_t locked = 0;
     for (int i = 0; i <= gguf_n_tensors(g); i++) {
@@ -131,7 +134,7 @@ static void lock_weights(const Options *o, const Gguf *g) {
             continue;
         }
         if (to > from && mlock((const void *)from, to - from) != 0) {
-            note(o, "--mlock: the system locked %zu bytes and then refused (%s); ulimit -l is the limit", locked,
+            note(config, "--mlock: the system locked %zu bytes and then refused (%s); ulimit -l is the limit", locked,
                  strerror(errno));
             return;
         }
@@ -173,9 +176,9 @@ void engine_budget(const Model *m, const KvShape *s, size_t scratch, Buf *out) {
     buf_printf(out, "  available  %9s\n", available == SIZE_MAX ? "unknown" : size_text((double)available, a));
 }
 
-static size_t scratch_for(const Engine *e, const Options *o, EngineNeeds needs, int n_ctx, int *rows) {
-    *rows =
-        int_min(device_plan_ubatch(&e->devices, o), n_ctx > INT_MAX / needs.n_seqs ? INT_MAX : n_ctx * needs.n_seqs);
+static size_t scratch_for(const Engine *e, const EngineConfig *config, EngineNeeds needs, int n_ctx, int *rows) {
+    *rows = int_min(device_plan_ubatch(&e->devices, config),
+                    n_ctx > INT_MAX / needs.n_seqs ? INT_MAX : n_ctx * needs.n_seqs);
     return workspace_bytes(&e->model, threads_count(e->pool), *rows, int_min(needs.max_out, *rows));
 }
 
@@ -202,22 +205,22 @@ static Status with_budget(const Engine *e, Status st) {
 }
 
 // A refusal in several lines: what, two flags to try, and the budget.
-static Status too_large(const Engine *e, const Options *o, size_t limit) {
+static Status too_large(const Engine *e, const EngineConfig *config, size_t limit) {
     char need[24], have[24], smaller[32] = "a shorter -c";
     const KvShape *s = &e->shape;
-    int fits = context_within(s, limit, o->kv_mem);
-    if (o->kv_mem && o->kv_mem < limit) limit = o->kv_mem;
+    int fits = context_within(s, limit, config->kv_mem);
+    if (config->kv_mem && config->kv_mem < limit) limit = config->kv_mem;
     if (fits > 512) fits = fits / 256 * 256;
     if (fits > 0) snprintf(smaller, sizeof smaller, "-c %d", fits);
     bool wide = s->type_k == TYPE_F32 || s->type_v == TYPE_F32;
     bool dense = !kv_is_sealed(s->type_k) || !kv_is_sealed(s->type_v);
     Status st = status_error(QUILL_MEMORY, "-c %d: the KV cache needs %s, %s can be had%s; try %s or %s", s->n_ctx,
                              size_text((double)kvcache_bytes(s), need), size_text((double)limit, have),
-                             o->kv_mem ? " within --kv-mem" : "", smaller,
-                             o->kv_mem ? "a larger --kv-mem"
-                             : wide    ? "-ctk f16 -ctv f16"
-                             : dense   ? "-ctk q8_0 -ctv q8_0"
-                                       : "a smaller -ub");
+                             config->kv_mem ? " within --kv-mem" : "", smaller,
+                             config->kv_mem ? "a larger --kv-mem"
+                             : wide         ? "-ctk f16 -ctv f16"
+                             : dense        ? "-ctk q8_0 -ctv q8_0"
+                                            : "a smaller -ub");
     return with_budget(e, st);
 }
 
@@ -257,27 +260,27 @@ static bool width_fits(const KvShape *s, size_t limit, size_t n_blocks, bool ask
 
 // The blocks of a pool: as many as memory allows, no more than all sequences can use, and a whole context at least.
 // Half of what is free stays free: a pool's blocks are kept for those who begin alike, so that in time it is used up.
-static Status plan_pool(Engine *e, const Options *o, size_t limit, bool asked, int rows) {
+static Status plan_pool(Engine *e, const EngineConfig *config, size_t limit, bool asked, int rows) {
     KvShape *s = &e->shape;
     size_t one = ((size_t)s->n_ctx - 1) / (size_t)s->block + 1, slot = kvcache_bytes_per_slot(s);
     int wished = s->n_seqs;
-    size_t room = o->kv_mem || limit == SIZE_MAX ? limit : limit / 2, blocks = room / (slot * (size_t)s->block);
+    size_t room = config->kv_mem || limit == SIZE_MAX ? limit : limit / 2, blocks = room / (slot * (size_t)s->block);
     s->n_blocks = blocks < 1 ? 1 : blocks < INT_MAX ? (int)blocks : INT_MAX; // there are no more pages
     plan_partners(s, rows);
     while (s->n_seqs > 1 && !width_fits(s, room, one, asked)) {
         s->n_seqs--;
         plan_partners(s, rows);
     }
-    if (s->n_seqs < wished) note(o, "-np %d: memory has room for %d at once", wished, s->n_seqs);
+    if (s->n_seqs < wished) note(config, "-np %d: memory has room for %d at once", wished, s->n_seqs);
     size_t block_bytes = kvcache_bytes_per_growth(s) * (size_t)s->block;
     size_t most = block_bytes ? less(limit, kvcache_fixed_bytes(s)) / block_bytes : SIZE_MAX;
-    if (!o->kv_mem && limit != SIZE_MAX && most > one) most = most / 2 > one ? most / 2 : one;
+    if (!config->kv_mem && limit != SIZE_MAX && most > one) most = most / 2 > one ? most / 2 : one;
     if (most < one && (asked || most < 1)) {
         s->n_blocks = (int)one;
-        return too_large(e, o, limit);
+        return too_large(e, config, limit);
     }
     if (most < one) {
-        note(o, "a context of %zu fits, of the model's %d; -c chooses another", most * (size_t)s->block, s->n_ctx);
+        note(config, "a context of %zu fits, of the model's %d; -c chooses another", most * (size_t)s->block, s->n_ctx);
         one = most;
         s->n_ctx = (int)most * s->block;
     }
@@ -297,52 +300,54 @@ KvShape engine_kv_shape(const Model *m) {
 }
 
 // Not a matter of --verbose: what is said beyond is often garbage, and nothing else tells.
-static void warn_beyond_training(const Options *o, int trained) {
-    if (o->ctx_size > trained && !o->quiet)
+static void warn_beyond_training(const EngineConfig *config, int trained) {
+    if (config->ctx_size > trained && !config->quiet)
         fprintf(stderr,
                 "quill: note: -c %d: the model was trained for a context of %d; what it says beyond may be nonsense\n",
-                o->ctx_size, trained);
+                config->ctx_size, trained);
 }
 
-int engine_most_context(const Engine *e, const Options *o) {
+int engine_most_context(const Engine *e) {
     size_t available = memory_available();
-    return context_within(&e->shape, available == SIZE_MAX ? available : less(available, e->scratch), o->kv_mem);
+    return context_within(&e->shape, available == SIZE_MAX ? available : less(available, e->scratch), e->config.kv_mem);
 }
 
 // Settles the context: what was asked for, or the model's own if that fits, or what fits.
-static Status plan_memory(Engine *e, const Options *o, EngineNeeds needs, int *rows) {
+static Status plan_memory(Engine *e, const EngineConfig *config, EngineNeeds needs, int *rows) {
     const Config *c = &e->model.c;
-    int asked = needs.n_ctx ? needs.n_ctx : o->ctx_size, trained = int_max(1, c->n_ctx_train);
+    int asked = needs.n_ctx ? needs.n_ctx : config->ctx_size, trained = int_max(1, c->n_ctx_train);
     int own = needs.ctx_of_use ? int_min(needs.ctx_of_use, trained) : trained;
     KvShape *s = &e->shape;
     *s = engine_kv_shape(&e->model);
-    s->keep = o->kv_dir || o->evict || needs.whole;
-    s->type_k = engine_kv_type(&e->model, o->type_k);
-    s->type_v = engine_kv_type(&e->model, o->type_v);
-    s->block = o->paged || needs.pooled || (s->n_windowed > 0 && !s->keep) ? o->kv_block : 0;
+    s->keep = config->kv_dir || config->evict || needs.whole;
+    s->type_k = engine_kv_type(&e->model, config->type_k);
+    s->type_v = engine_kv_type(&e->model, config->type_v);
+    s->block = config->paged || needs.pooled || (s->n_windowed > 0 && !s->keep) ? config->kv_block : 0;
     s->n_ctx = asked ? asked : own;
     s->n_seqs = needs.n_seqs;
     s->share = needs.pooled;
-    s->rotate = o->kv_rotate;
-    e->scratch = scratch_for(e, o, needs, s->n_ctx, rows);
+    s->rotate = config->kv_rotate;
+    e->scratch = scratch_for(e, config, needs, s->n_ctx, rows);
     plan_partners(s, *rows);
-    TRY(device_plan_make(&e->devices, o, &e->model, s, !asked, *rows, int_min(needs.max_out, *rows)));
+    TRY(device_plan_make(&e->devices, config, &e->model, s, !asked, *rows, int_min(needs.max_out, *rows)));
     int n_host = s->n_layers - s->n_device;
-    e->scratch = scratch_for(e, o, needs, s->n_ctx, rows); // another context, or another device's steps
+    e->scratch = scratch_for(e, config, needs, s->n_ctx, rows); // another context, or another device's steps
     if (n_host == 0) e->scratch = 0;
     size_t available = memory_available(), limit = available;
     if (limit != SIZE_MAX) limit = limit > e->scratch ? limit - e->scratch : 0;
     // Left to us, the weights keep their room; asked for, a context may push them out of memory.
-    size_t weights = o->no_mmap ? 0 : model_weight_bytes(&e->model) / (size_t)s->n_layers * (size_t)n_host;
+    size_t weights = config->no_mmap ? 0 : model_weight_bytes(&e->model) / (size_t)s->n_layers * (size_t)n_host;
     if (!asked && limit != SIZE_MAX) limit -= weights < limit / 2 ? weights : limit / 2;
-    if (needs.pooled) return plan_pool(e, o, o->kv_mem && o->kv_mem < limit ? o->kv_mem : limit, asked, *rows);
+    if (needs.pooled)
+        return plan_pool(e, config, config->kv_mem && config->kv_mem < limit ? config->kv_mem : limit, asked, *rows);
     bool countable = s->n_ctx < 1 << 30 && (size_t)s->n_ctx * (size_t)s->n_seqs < 1 << 30;
-    if (countable && kvcache_host_bytes(s) <= limit && (!o->kv_mem || kvcache_bytes(s) <= o->kv_mem)) return OK;
-    int fits = context_within(s, limit, o->kv_mem);
-    if (asked || fits < 1) return too_large(e, o, limit);
-    note(o, "a context of %d fits, of the model's %d; -c chooses another", fits, s->n_ctx);
+    if (countable && kvcache_host_bytes(s) <= limit && (!config->kv_mem || kvcache_bytes(s) <= config->kv_mem))
+        return OK;
+    int fits = context_within(s, limit, config->kv_mem);
+    if (asked || fits < 1) return too_large(e, config, limit);
+    note(config, "a context of %d fits, of the model's %d; -c chooses another", fits, s->n_ctx);
     s->n_ctx = int_min(fits, s->n_ctx);
-    e->scratch = n_host ? scratch_for(e, o, needs, s->n_ctx, rows) : 0;
+    e->scratch = n_host ? scratch_for(e, config, needs, s->n_ctx, rows) : 0;
     return OK;
 }
 
@@ -356,7 +361,7 @@ const char *engine_prefill_isa(const Engine *e) {
 static const char no_more_kept[] = "the answer is whole, but no more is kept there";
 
 static void note_of_store(const Engine *e, Status st, const char *what) {
-    if (st.code && !e->quiet) fprintf(stderr, "quill: note: --kv-dir: %s; %s\n", st.message, what);
+    if (st.code && !e->config.quiet) fprintf(stderr, "quill: note: --kv-dir: %s; %s\n", st.message, what);
 }
 
 // Policy.fetch
@@ -408,58 +413,55 @@ Status engine_tokenizer(const Gguf *g, Tokenizer **out) {
     return tokenizer_load(g, out);
 }
 
-static Status open_store(Engine *e, const Options *o) {
+static Status open_store(Engine *e, const EngineConfig *config) {
     KvHead like = fingerprint(&e->model, e->kv.pool);
     Buf kernels = {0};
     device_plan_kernels(&e->devices, e->be->isa, &kernels);
-    if (o->deterministic) buf_str(&kernels, " in order");
-    Status st = kvstore_open(o->kv_dir, o->kv_dir_size, o->kv_block, &like, kernels.data, &e->store);
+    if (config->deterministic) buf_str(&kernels, " in order");
+    Status st = kvstore_open(config->kv_dir, config->kv_dir_size, config->kv_block, &like, kernels.data, &e->store);
     buf_free(&kernels);
     e->fetching = (Policy){.fetch = fetch_from_dir, .arg = e, .next = e->policy};
     e->policy = &e->fetching;
     return st;
 }
 
-static Status plan_eviction(Engine *e, const Options *o) {
+static Status plan_eviction(Engine *e, const EngineConfig *config) {
     EvictPlan plan;
-    if (!o->evict) return OK;
-    if (o->kv_dir)
-        return status_error(QUILL_USAGE, "--evict and --kv-dir: one of them expected, found both; what is given up as "
-                                         "it goes is no cache of its prompt");
-    TRY(evict_parse(o->evict, &plan));
+    if (!config->evict) return OK;
+    TRY(evict_parse(config->evict, &plan));
     TRY(evict_new(&plan, &e->model, &e->kv, &e->evict));
     e->evicting = evict_policy(e->evict, e->policy);
     e->policy = &e->evicting;
     return OK;
 }
 
-static Status load(Engine *e, const Options *o, EngineNeeds needs) {
-    TRY((o->deterministic ? cpu_backend_deterministic : cpu_backend)(o->isa, &e->be));
+static Status load(Engine *e, const EngineConfig *config, EngineNeeds needs) {
+    TRY((config->deterministic ? cpu_backend_deterministic : cpu_backend)(config->isa, &e->be));
     TRY(model_load(&e->model, e->gguf, e->be));
-    TRY(device_plan_open(&e->devices, o, &e->model));
+    TRY(device_plan_open(&e->devices, config, &e->model));
     if (needs.need_tokenizer) TRY(engine_tokenizer(e->gguf, &e->tok));
     if (e->tok && tokenizer_n(e->tok) > e->model.c.n_vocab)
         return status_error(QUILL_MODEL,
                             "%s: tensor token_embd.weight: a row for each of the %d tokens expected, %d found",
                             gguf_name(e->gguf), tokenizer_n(e->tok), e->model.c.n_vocab);
-    e->pool = threads_new(o->threads);
+    e->pool = threads_new(config->threads);
     int rows;
-    TRY(plan_memory(e, o, needs, &rows));
-    warn_beyond_training(o, int_max(1, e->model.c.n_ctx_train));
-    if (o->dry_run) return OK;
+    TRY(plan_memory(e, config, needs, &rows));
+    warn_beyond_training(config, int_max(1, e->model.c.n_ctx_train));
+    if (config->dry_run) return OK;
     e->settle =
         (Settle){.gguf = e->gguf, .pool = e->pool, .spare = kvcache_host_bytes(&e->shape)}; // comes as it is written
-    if (o->mlock) TRY(check_lock(e));
-    if (o->check_tensors) TRY(model_check_tensors(&e->model));
-    TRY(device_plan_load(&e->devices, &e->model, e->pool, o->quiet));
-    if (o->mlock) { // which reads all of the file now
+    if (config->mlock) TRY(check_lock(e));
+    if (config->check_tensors) TRY(model_check_tensors(&e->model));
+    TRY(device_plan_load(&e->devices, &e->model, e->pool, config->quiet));
+    if (config->mlock) { // which reads all of the file now
         engine_settle(e);
-        lock_weights(o, e->gguf);
+        lock_weights(config, e->gguf);
     }
     TRY(kvcache_new(&e->kv, &e->shape));
     e->policy = &plain_policy;
-    if (o->kv_dir) TRY(open_store(e, o));
-    TRY(plan_eviction(e, o));
+    if (config->kv_dir) TRY(open_store(e, config));
+    TRY(plan_eviction(e, config));
     TRY(workspace_new(&e->work, &e->model, e->pool, rows, int_min(needs.max_out, rows), e->shape.n_ctx));
     e->sampler = sampler_new(e->model.c.n_vocab);
     SchedulerShape steps = {.n_vocab = e->model.c.n_vocab,
@@ -472,25 +474,25 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     return OK;
 }
 
-Status engine_open_view(Engine *e, const Options *o, EngineNeeds needs, Gguf *g) {
+Status engine_open_view(Engine *e, const EngineConfig *config, EngineNeeds needs, Gguf *g) {
     double start = clock_now();
-    *e = (Engine){.gguf = g, .quiet = o->quiet, .progress = progress_new(o->quiet)};
+    *e = (Engine){.config = *config, .gguf = g, .progress = progress_new(config->quiet)};
     needs.n_seqs = int_max(1, needs.n_seqs);
     needs.max_out = int_max(needs.n_seqs, needs.max_out);
-    Status st = load(e, o, needs);
+    Status st = load(e, config, needs);
     if (st.code) engine_close(e);
     e->load_seconds = clock_now() - start;
     return st;
 }
 
-Status engine_open(Engine *e, const Options *o, EngineNeeds needs) {
+Status engine_open(Engine *e, const EngineConfig *config, EngineNeeds needs) {
     double start = clock_now();
     *e = (Engine){0};
     Gguf *g;
     DevicePlan early;
-    TRY(device_plan_open(&early, o, NULL)); // before a minute of reading
-    TRY(engine_file(o, &g));
-    TRY(engine_open_view(e, o, needs, g));
+    TRY(device_plan_open(&early, config, NULL)); // before a minute of reading
+    TRY(engine_file(config, &g));
+    TRY(engine_open_view(e, config, needs, g));
     e->load_seconds = clock_now() - start;
     return OK;
 }

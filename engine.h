@@ -1,6 +1,6 @@
 // engine.h: a model opened and ready: file, tokenizer, weights, threads, scratch, KV cache, scheduler.
 //
-// The one place where the options become the pieces of the core; every mode that computes starts here.
+// The one place where a configuration becomes the pieces of the core; every mode that computes starts here.
 #ifndef QUILL_ENGINE_H
 #define QUILL_ENGINE_H
 
@@ -8,7 +8,7 @@
 #include "kv/evict.h"
 #include "kv/kvstore.h"
 #include "model.h"
-#include "cli/options.h"
+#include "engine_config.h"
 #include "device_plan.h"
 #include "policy/plain.h"
 #include "base/progress.h"
@@ -17,6 +17,7 @@
 #include "tokenizer.h"
 
 typedef struct {
+    EngineConfig config; // as it was opened
     Gguf *gguf;
     Tokenizer *tok; // NULL unless needs.need_tokenizer
     Model model;
@@ -28,7 +29,6 @@ typedef struct {
     KvCache kv;
     KvStore *store; // --kv-dir, or NULL
     int n_from_dir; // slots that requests had from there since one was added
-    bool quiet;     // what goes wrong there is not said
     Sampler *sampler;
     Evict *evict;     // NULL: a full context ends a sequence
     Scheduler *sched; // NULL under --dry-run: everything is planned, nothing reserved
@@ -60,13 +60,13 @@ typedef struct {
 } EngineNeeds;
 
 // Opens the model that engine_file finds. QUILL_MEMORY comes with the memory budget and two flags to try.
-Status engine_open(Engine *e, const Options *o, EngineNeeds needs);
+Status engine_open(Engine *e, const EngineConfig *config, EngineNeeds needs);
 // The same over a view that is already there (bench's random models); the engine owns it from here on, failing or not.
-Status engine_open_view(Engine *e, const Options *o, EngineNeeds needs, Gguf *g);
+Status engine_open_view(Engine *e, const EngineConfig *config, EngineNeeds needs, Gguf *g);
 void engine_close(Engine *e); // also after a failed open
-// The file of o->model alone, mapped or read as the options say, or the built-in model: for modes that look without
-// computing.
-Status engine_file(const Options *o, Gguf **out);
+// The file of config->model alone, mapped or read as the options say, or the built-in model: for modes that look
+// without computing.
+Status engine_file(const EngineConfig *config, Gguf **out);
 
 // The vocabulary of the file; a llama2.c model without one is told where it is looked for.
 Status engine_tokenizer(const Gguf *g, Tokenizer **out);
@@ -98,7 +98,7 @@ void engine_settle(Engine *e);
 void engine_run(Engine *e);
 
 // The largest -c of which memory has room for the KV cache, as things are now.
-int engine_most_context(const Engine *e, const Options *o);
+int engine_most_context(const Engine *e);
 // Whether --evict lets a text grow past the context.
 bool engine_endless(const Engine *e);
 // What went wrong on the GPU or with the model's file, if anything did: what was computed since is void. QUILL_MODEL,

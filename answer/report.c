@@ -64,7 +64,7 @@ void report_budget(const Engine *e) {
     buf_free(&budget);
 }
 
-void report_before(const Engine *e, const Options *o, const char *template_name) {
+void report_before(const Engine *e, const AnswerConfig *config, const char *template_name) {
     const Config *c = &e->model.c;
     char size[24], count[24];
     paragraph_item("model", "%.800s: %s, %d layers, dim %d, %s parameters, file of %s", gguf_name(e->gguf), c->arch,
@@ -80,8 +80,8 @@ void report_before(const Engine *e, const Options *o, const char *template_name)
     if (e->tok) print_eog(e);
     if (!template_name) return; // nothing is generated
     paragraph_item("template", "%s", template_name);
-    if (o->sampling.greedy || o->sampling.temp <= 0) paragraph_item("sampling", "greedy");
-    else paragraph_item("seed", "%llu", (unsigned long long)o->sampling.seed);
+    if (config->sampling.greedy || config->sampling.temp <= 0) paragraph_item("sampling", "greedy");
+    else paragraph_item("seed", "%llu", (unsigned long long)config->sampling.seed);
 }
 
 // Three digits at least, and no exponent.
@@ -186,9 +186,9 @@ void report_after(const Engine *e, const Request *r) {
     report_memory(e, r);
 }
 
-void report_turn(const Engine *e, const Options *o, const Request *r) {
+void report_turn(const Engine *e, const AnswerConfig *config, const Request *r) {
     Timing t = report_timing(e, r);
-    bool color = output_color(o->color, STDERR_FILENO);
+    bool color = output_color(config->color, STDERR_FILENO);
     char from[48] = "", tps[24], ttft[24], total[24];
     if (e->n_from_dir) snprintf(from, sizeof from, " (%d from --kv-dir)", e->n_from_dir);
     if (color) fputs("\033[2m", stderr);
@@ -206,7 +206,7 @@ static void put_ms(json_t *object, const char *key, double ms, bool known) {
     jsonio_put(object, key, known ? json_real(ms) : json_null());
 }
 
-json_t *report_json(const Engine *e, const Options *o, const Request *r, Str text) {
+json_t *report_json(const Engine *e, const AnswerConfig *config, const Request *r, Str text) {
     Timing t = report_timing(e, r);
     bool any = t.tokens > 0;
     json_t *j = json_object(), *itl = json_object();
@@ -233,7 +233,7 @@ json_t *report_json(const Engine *e, const Options *o, const Request *r, Str tex
     jsonio_put(j, "decode_bytes", jsonio_number(time->decode_bytes, 0));
     jsonio_put(j, "prefill_tflops", jsonio_number(rate(time->prefill_flops, t.prefill_ms) * 1e-12, 6));
     jsonio_put(j, "decode_gbs", jsonio_number(rate(time->decode_bytes, t.decode_ms) * 1e-9, 6));
-    jsonio_put(j, "seed", json_integer((json_int_t)o->sampling.seed));
+    jsonio_put(j, "seed", json_integer((json_int_t)config->sampling.seed));
     jsonio_put(j, "model", jsonio_text(str_of(gguf_name(e->gguf))));
     return j;
 }

@@ -397,7 +397,7 @@ static void print_json(const Inspection *in, Buf *out) {
 static const char *template_name(const Inspection *in) {
     ChatTemplate *c = NULL;
     if (!gguf_value(in->g, "tokenizer.chat_template")) return "none";
-    bool good = in->tok && !chat_choose(in->g, in->tok, &(Options){0}, &c).code;
+    bool good = in->tok && !chat_choose(in->g, in->tok, &(AnswerConfig){0}, &c).code;
     const char *name = !good ? "Jinja that cannot be parsed" : c ? "Jinja" : "empty";
     chat_free(c);
     return name;
@@ -405,14 +405,14 @@ static const char *template_name(const Inspection *in) {
 
 Status inspect_run(const Options *o) {
     Inspection in = {.o = o};
-    TRY(engine_file(o, &in.g));
+    TRY(engine_file(&o->engine, &in.g));
     const Backend *be;
     in.model_status = cpu_backend("auto", &be);
     if (!in.model_status.code) in.model_status = model_load(&in.model, in.g, be);
     in.tok_status = engine_tokenizer(in.g, &in.tok);
     in.template = template_name(&in);
     Buf out = {0};
-    if (o->json) print_json(&in, &out);
+    if (o->answer.json) print_json(&in, &out);
     else {
         print_summary(&in, &out);
         print_metadata(&in, &out);
@@ -424,7 +424,7 @@ Status inspect_run(const Options *o) {
     buf_free(&out);
     // Everything that there is to see has been shown; a model that cannot run is still an error.
     if (!st.code) st = in.model_status;
-    if (!st.code && o->check_tensors) st = model_check_tensors(&in.model);
+    if (!st.code && o->engine.check_tensors) st = model_check_tensors(&in.model);
     if (!in.model_status.code) model_free(&in.model);
     tokenizer_free(in.tok);
     gguf_close(in.g);
