@@ -58,8 +58,8 @@ Status tokenize_run(const Options *o) {
     Gguf *g;
     Tokenizer *t = NULL;
     int *ids = NULL, n = 0;
-    TRY(engine_file(&o->engine, &g));
-    Status st = engine_tokenizer(g, &t);
+    TRY(engine_file_open(&o->engine, &g));
+    Status st = engine_file_tokenizer(g, &t);
     if (!st.code) st = text_tokens(o, t, !o->look.no_bos && tokenizer_add_bos(t), &ids, &n);
     int eos = st.code || o->look.no_bos || !tokenizer_add_eos(t) ? -1 : tokenizer_eos(t);
     if (eos >= 0 && (n == 0 || ids[n - 1] != eos)) {

@@ -76,8 +76,8 @@ static Status open_template(const Options *o, ChatTemplate **out) {
     Gguf *g = NULL;
     Tokenizer *t = NULL;
     if (own || o->engine.model) {
-        TRY(engine_file(&o->engine, &g));
-        Status st = engine_tokenizer(g, &t);
+        TRY(engine_file_open(&o->engine, &g));
+        Status st = engine_file_tokenizer(g, &t);
         if (!st.code) st = chat_choose(g, t, &o->answer, out);
         if (!st.code && !*out)
             st = status_error(QUILL_MODEL,

@@ -20,14 +20,14 @@ static void test_no_other_named(void **state) {
     const char *words[] = {NULL, "builtin"};
     for (size_t i = 0; i < ARRAY_LEN(words); i++) {
         Gguf *g;
-        assert_ok(engine_file(&(EngineConfig){.model = words[i]}, &g));
+        assert_ok(engine_file_open(&(EngineConfig){.model = words[i]}, &g));
         assert_string_equal(gguf_name(g), builtin_name());
         assert_non_null(strstr(gguf_name(g), "built into the binary"));
         assert_true(gguf_version(g) > 0 && gguf_file_bytes(g) > 0);
         gguf_close(g);
     }
     Gguf *g; // a path is a file's
-    assert_int_equal(engine_file(&(EngineConfig){.model = "./builtin"}, &g).code, QUILL_MODEL);
+    assert_int_equal(engine_file_open(&(EngineConfig){.model = "./builtin"}, &g).code, QUILL_MODEL);
 }
 
 static void test_computes(void **state) {
@@ -54,7 +54,7 @@ static void test_refused(void **state) {
     const char *says[] = {"--no-mmap", "--tokenizer"};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         Gguf *g;
-        Status st = engine_file(&cases[i], &g);
+        Status st = engine_file_open(&cases[i], &g);
         assert_int_equal(st.code, QUILL_USAGE);
         assert_non_null(strstr(st.message, says[i]));
         assert_null(g);
