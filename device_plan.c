@@ -21,33 +21,24 @@ enum {
 
 // ---- which device ---------------------------------------------------------------------------------------------------
 
-static bool wants(const Options *o, const char *device) { return o->device && strcmp(o->device, device) == 0; }
-
-static Status check_options(const Options *o) {
-    if (wants(o, "cpu") && o->gpu_layers > 0)
-        return status_error(QUILL_USAGE,
-                            "-ngl: layers for a GPU were asked for, but --device cpu leaves it out; drop one");
-    return OK;
+static bool wants(const EngineConfig *config, const char *device) {
+    return config->device && strcmp(config->device, device) == 0;
 }
 
-Status device_plan_open(DevicePlan *p, const Options *o, const Model *m) {
-    bool insists = wants(o, "cuda") || o->gpu_layers > 0;
+Status device_plan_open(DevicePlan *p, const EngineConfig *config, const Model *m) {
+    bool insists = wants(config, "cuda") || config->gpu_layers > 0;
     *p = (DevicePlan){.asked = insists};
-    TRY(check_options(o));
-    if (wants(o, "cpu") || o->gpu_layers == 0) {
+    if (wants(config, "cpu") || config->gpu_layers == 0) {
         snprintf(p->why, sizeof p->why, "the CPU was asked for");
         return OK;
     }
-    if (o->deterministic && insists)
-        return status_error(QUILL_USAGE, "%s: --deterministic is the CPU's alone so far; drop one",
-                            wants(o, "cuda") ? "--device cuda" : "-ngl");
-    if (o->deterministic) {
+    if (config->deterministic) {
         snprintf(p->why, sizeof p->why, "--deterministic is the CPU's alone so far");
         return OK;
     }
     if (!insists && !m) return OK;
     if (!insists && model_weight_bytes(m) < GPU_WORTH) {
-        Status there = o->verbose ? cuda_look() : OK; // a driver takes its time
+        Status there = config->verbose ? cuda_look() : OK; // a driver takes its time
         snprintf(p->why, sizeof p->why, "%.300s",
                  there.code ? there.message : "a small model; --device cuda insists on the GPU");
         return OK;
@@ -56,12 +47,12 @@ Status device_plan_open(DevicePlan *p, const Options *o, const Model *m) {
     if (!st.code) return OK;
     snprintf(p->why, sizeof p->why, "no usable GPU: %.300s", st.message);
     if (!insists) return OK;
-    return status_error(QUILL_MODEL, "%s: no usable GPU: %.800s", wants(o, "cuda") ? "--device cuda" : "-ngl",
+    return status_error(QUILL_MODEL, "%s: no usable GPU: %.800s", wants(config, "cuda") ? "--device cuda" : "-ngl",
                         st.message);
 }
 
-int device_plan_ubatch(const DevicePlan *p, const Options *o) {
-    return o->ubatch ? o->ubatch : p->gpu ? GPU_ROWS : CPU_ROWS;
+int device_plan_ubatch(const DevicePlan *p, const EngineConfig *config) {
+    return config->ubatch ? config->ubatch : p->gpu ? GPU_ROWS : CPU_ROWS;
 }
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
@@ -90,13 +81,13 @@ static size_t need(DevicePlan *p, const Model *m, const KvShape *s, int max_rows
     return size_add(p->weights + p->scratch + RESERVE, p->kv, &all) ? all : SIZE_MAX;
 }
 
-static Status too_little(const DevicePlan *p, const Options *o, const KvShape *s, int fits) {
+static Status too_little(const DevicePlan *p, const EngineConfig *config, const KvShape *s, int fits) {
     char layers[32] = "--device cpu";
     if (fits > 0) snprintf(layers, sizeof layers, "-ngl %d", fits);
     Status st = status_error(QUILL_MEMORY, "-ngl %s: %d layers with a context of %d do not fit on the GPU; try %s%s",
-                             o->gpu_layers < 0          ? "auto"
-                             : o->gpu_layers == INT_MAX ? "all"
-                                                        : "N",
+                             config->gpu_layers < 0          ? "auto"
+                             : config->gpu_layers == INT_MAX ? "all"
+                                                             : "N",
                              p->n_layers, s->n_ctx, layers, " or a smaller -c");
     Buf budget = {0};
     device_plan_budget(p, &budget);
@@ -113,19 +104,19 @@ static Status give_up(DevicePlan *p, Status st) {
     return OK;
 }
 
-Status device_plan_make(DevicePlan *p, const Options *o, const Model *m, KvShape *s, bool may_shorten, int max_rows,
-                        int max_out) {
+Status device_plan_make(DevicePlan *p, const EngineConfig *config, const Model *m, KvShape *s, bool may_shorten,
+                        int max_rows, int max_out) {
     if (!p->gpu) return OK;
     Status able = cuda_can(&m->layers[0].heads);
     if (able.code) return give_up(p, able);
-    int n = int_min(o->gpu_layers < 0 ? INT_MAX : o->gpu_layers, m->c.n_layers), wanted = n;
+    int n = int_min(config->gpu_layers < 0 ? INT_MAX : config->gpu_layers, m->c.n_layers), wanted = n;
     p->free_bytes = cuda_free_bytes();
     while (may_shorten && s->n_ctx > LEAST_CONTEXT && need(p, m, s, max_rows, max_out, n) > p->free_bytes)
         s->n_ctx = int_max(LEAST_CONTEXT, s->n_ctx / 8 * 7);
     while (n > 0 && need(p, m, s, max_rows, max_out, n) > p->free_bytes) n--;
-    bool refused = o->gpu_layers >= 0 ? n < wanted : n == 0 && p->asked;
+    bool refused = config->gpu_layers >= 0 ? n < wanted : n == 0 && p->asked;
     size_t all = need(p, m, s, max_rows, max_out, refused ? wanted : n);
-    if (refused) return too_little(p, o, s, n);
+    if (refused) return too_little(p, config, s, n);
     p->spare = p->free_bytes > all + KEEP_FREE ? p->free_bytes - all - KEEP_FREE : 0;
     if (n == 0) return give_up(p, status_error(QUILL_MEMORY, "not a layer fits on the GPU"));
     *s = with_device(s, m, n);

@@ -8,7 +8,7 @@
 
 #include "kvcache.h"
 #include "model.h"
-#include "cli/options.h"
+#include "engine_config.h"
 
 typedef struct {
     const Backend *gpu; // NULL: the CPU alone, for the reason in `why`
@@ -22,15 +22,15 @@ typedef struct {
 
 // Opens the GPU if the options want one; a model that is not known yet (NULL) only where they insist. QUILL_MODEL: no
 // usable GPU, with the driver's reason; QUILL_USAGE: the options contradict each other.
-Status device_plan_open(DevicePlan *p, const Options *o, const Model *m);
+Status device_plan_open(DevicePlan *p, const EngineConfig *config, const Model *m);
 // Settles how many layers the GPU takes with this cache and these steps: s->n_device, s->be, and a shorter s->n_ctx
 // where that was left to us. QUILL_MEMORY: what was asked for does not fit, with the budget and what to try.
-Status device_plan_make(DevicePlan *p, const Options *o, const Model *m, KvShape *s, bool may_shorten, int max_rows,
-                        int max_out);
+Status device_plan_make(DevicePlan *p, const EngineConfig *config, const Model *m, KvShape *s, bool may_shorten,
+                        int max_rows, int max_out);
 Status device_plan_load(const DevicePlan *p, Model *m, ThreadPool *pool, bool quiet);
 
 int device_plan_ubatch(const DevicePlan *p,
-                       const Options *o); // rows in one step: the options', or what suits the device
+                       const EngineConfig *config); // rows in one step: the options', or what suits the device
 // What computes, of which each does its layers' K and V: "cpu amx", "GPU NAME sm_90, KERNELS", or both with the GPU's
 // layers. `isa`: the CPU's.
 void device_plan_kernels(const DevicePlan *p, const char *isa, Buf *out);

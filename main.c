@@ -10,6 +10,7 @@
 
 #include "batch/batch.h"
 #include "bench/bench.h"
+#include "cli/check.h"
 #include "cli/cli.h"
 #include "complete.h"
 #include "base/guard.h"
@@ -17,33 +18,25 @@
 #include "kv/kv.h"
 #include "look/look.h"
 #include "answer/prompt.h"
+#include "chat/commands.h"
 #include "chat/repl.h"
 #include "kv/transfer.h"
 
 // `quill` itself: one answer where there is a prompt, a chat where there is a terminal on both ends.
 static Status run(Options *o) {
     Buf prompt = {0};
-    bool given = false, chat = o->interactive && !o->single_turn;
-    if (chat) o->no_stdin = true; // its lines are the chat's
-    if (o->dry_run) return complete_run(o, (Str){"", 0});
-    Status st = prompt_read(o, &prompt, &given);
-    if (!given && !o->single_turn && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) chat = true;
+    bool given = false, chat = o->chat.interactive && !o->chat.single_turn;
+    if (chat) o->prompt.no_stdin = true; // its lines are the chat's
+    if (o->engine.dry_run) return complete_run(&o->engine, &o->answer, (Str){"", 0});
+    Status st = prompt_read(&o->prompt, &prompt, &given);
+    if (!given && !o->chat.single_turn && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) chat = true;
     if (!st.code && !given && !chat)
         st = status_error(QUILL_USAGE, "no prompt: words, -p, -f or a pipe on stdin expected; -i chats line by line");
-    if (!st.code && chat && (o->json || o->jsonl))
-        st = status_error(QUILL_USAGE, "--json: a prompt expected; a chat has no JSON form");
-    if (!st.code && chat && o->evict && o->context_shift)
-        st = status_error(QUILL_USAGE,
-                          "--evict and --context-shift: one of them expected, found both; the first gives up "
-                          "tokens, the second leaves out whole turns");
-    if (!chat && o->shift_is_usual) o->context_shift = false;
-    if (!st.code && !chat && o->context_shift)
-        st = status_error(QUILL_USAGE, "--context-shift: a chat expected, whose oldest turns it leaves out; one prompt "
-                                       "has none: leave it out, or add -i; --evict gives up tokens");
+    if (!st.code) st = chat ? cli_check_chat(o) : cli_check_prompt(o);
     buf_append(&prompt, "", 0);
-    if (chat) o->no_newline = false; // an answer's line ends before the next turn
+    if (chat) o->answer.no_newline = false; // an answer's line ends before the next turn
     if (!st.code && chat) st = repl_run(o, (Str){given ? prompt.data : NULL, prompt.n});
-    else if (!st.code) st = complete_run(o, (Str){prompt.data, prompt.n});
+    else if (!st.code) st = complete_run(&o->engine, &o->answer, (Str){prompt.data, prompt.n});
     buf_free(&prompt);
     return st;
 }
@@ -98,7 +91,7 @@ static Status flush_stdout(void) {
 
 // A model that no argument has named is not what the user looks at: the message says who has.
 static void print_failure(const Options *o, const Status *st) {
-    bool elsewhere = o->model_from && str_has_prefix(str_of(st->message), o->model);
+    bool elsewhere = o->model_from && str_has_prefix(str_of(st->message), o->engine.model);
     if (elsewhere) fprintf(stderr, "quill: %s: %s\n", o->model_from, st->message);
     else fprintf(stderr, "quill: %s\n", st->message);
 }
@@ -113,7 +106,8 @@ int main(int argc, char **argv) {
     stdout = open_stream(STDOUT_FILENO, _IOFBF);
     stderr = open_stream(STDERR_FILENO, _IONBF);
     if (!st.code) st = cli_parse(argc, argv, &o, &stop);
-    if (!st.code && !stop) st = dispatch(&o);
+    if (!st.code && stop) cli_print(&o, commands_describe);
+    else if (!st.code) st = dispatch(&o);
     if (!st.code) st = flush_stdout();
     Status lost = guard_lost(); // whatever else came of it
     if (lost.code && st.code < 128) st = lost;

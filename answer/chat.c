@@ -77,41 +77,41 @@ static Status file_template(const char *path, Str bos, Str eos, ChatTemplate **o
     return st;
 }
 
-Status chat_from_options(const Options *o, Str bos, Str eos, ChatTemplate **out) {
+Status chat_from_config(const AnswerConfig *config, Str bos, Str eos, ChatTemplate **out) {
     *out = NULL;
-    if (o->chat_template) TRY(builtin_template(o->chat_template, bos, eos, out));
-    else if (o->chat_template_file) TRY(file_template(o->chat_template_file, bos, eos, out));
-    if (*out) (*out)->think = o->think;
+    if (config->chat_template) TRY(builtin_template(config->chat_template, bos, eos, out));
+    else if (config->chat_template_file) TRY(file_template(config->chat_template_file, bos, eos, out));
+    if (*out) (*out)->think = config->think;
     return OK;
 }
 
-static Status model_template(const Gguf *g, const Options *o, Str bos, Str eos, ChatTemplate **out) {
+static Status model_template(const Gguf *g, const AnswerConfig *config, Str bos, Str eos, ChatTemplate **out) {
     Str source;
     TRY(gguf_str(g, "tokenizer.chat_template", &source, false));
     if (source.n == 0) return OK;
     Buf where = {0};
     buf_printf(&where, "%s: key tokenizer.chat_template", gguf_name(g));
     Status st = chat_open(where.data, "the model's own", source, bos, eos, out);
-    if (!st.code) (*out)->think = o->think;
+    if (!st.code) (*out)->think = config->think;
     buf_free(&where);
     return st;
 }
 
 static Str token_text(const Tokenizer *t, int id) { return id < 0 ? (Str){"", 0} : tokenizer_piece(t, id); }
 
-Status chat_choose(const Gguf *g, const Tokenizer *t, const Options *o, ChatTemplate **out) {
+Status chat_choose(const Gguf *g, const Tokenizer *t, const AnswerConfig *config, ChatTemplate **out) {
     *out = NULL;
-    if (o->raw) return OK;
+    if (config->raw) return OK;
     Str bos = token_text(t, tokenizer_bos(t)), eos = token_text(t, tokenizer_eos(t));
-    TRY(chat_from_options(o, bos, eos, out));
-    if (!*out) TRY(model_template(g, o, bos, eos, out));
+    TRY(chat_from_config(config, bos, eos, out));
+    if (!*out) TRY(model_template(g, config, bos, eos, out));
     if (*out) return OK;
-    if (o->chat)
+    if (config->chat)
         return status_error(QUILL_MODEL,
                             "%s: --chat: a chat template expected, the model has none; leave --chat out, or give one "
                             "with --chat-template",
                             gguf_name(g));
-    if (o->system || o->system_file)
+    if (config->system || config->system_file)
         return status_error(QUILL_MODEL,
                             "%s: -sys: a chat template expected, the model has none; put the text into the prompt, or "
                             "give one with --chat-template",

@@ -8,7 +8,7 @@
 
 #include "files/gguf.h"
 #include "jinja/jinja.h"
-#include "cli/options.h"
+#include "answer/answer_config.h"
 #include "tokenizer.h"
 
 typedef struct ChatTemplate ChatTemplate; // NULL: raw text
@@ -25,7 +25,7 @@ typedef struct {
 
 // The template for this model and these options; NULL without an error: raw text. QUILL_USAGE: no built-in template of
 // that name. QUILL_MODEL: it cannot be parsed, or --chat or a system message without one. QUILL_IO: its file.
-Status chat_choose(const Gguf *g, const Tokenizer *t, const Options *o, ChatTemplate **out);
+Status chat_choose(const Gguf *g, const Tokenizer *t, const AnswerConfig *config, ChatTemplate **out);
 void chat_free(ChatTemplate *c);              // NULL is fine
 const char *chat_name(const ChatTemplate *c); // "none (raw text)", "the model's own", a built-in one's name, a path
 
@@ -48,7 +48,7 @@ Status chat_encode(const Tokenizer *t, const Rendered *r, bool add_bos, int **ou
 // A template from its source. `where` and `name` are copied; bos and eos are what bos_token and eos_token say.
 Status chat_open(const char *where, const char *name, Str source, Str bos, Str eos, ChatTemplate **out);
 // The template that the options name; *out stays NULL where they name none.
-Status chat_from_options(const Options *o, Str bos, Str eos, ChatTemplate **out);
+Status chat_from_config(const AnswerConfig *config, Str bos, Str eos, ChatTemplate **out);
 
 Heap *chat_heap(size_t n_input); // with the room and steps that so much input may need
 Value chat_variables(const ChatTemplate *c, Heap *h, bool answer); // what every template gets: a dict without messages

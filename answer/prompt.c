@@ -85,20 +85,19 @@ static Status read_part(const PromptPart *p, bool escape, Buf *text) {
     return OK;
 }
 
-static Status read_parts(const Options *o, Buf *text, bool *given) {
+static Status read_parts(const PromptConfig *p, Buf *text, bool *given) {
     static const PromptPart in = {.file = "-"};
-    // The modes that measure take one source, and do not wait for another.
-    bool joins = o->mode == MODE_RUN || o->mode == MODE_PREFILL, named = false;
+    bool named = false;
     Buf part = {0};
     Status st = OK;
-    *given = o->n_parts > 0;
-    for (int i = 0; i < o->n_parts && !st.code; i++) {
-        st = read_part(&o->parts[i], o->escape, &part);
+    *given = p->n_parts > 0;
+    for (int i = 0; i < p->n_parts && !st.code; i++) {
+        st = read_part(&p->parts[i], p->escape, &part);
         join(text, &part);
         part.n = 0;
-        if (o->parts[i].file && strcmp(o->parts[i].file, "-") == 0) named = true;
+        if (p->parts[i].file && strcmp(p->parts[i].file, "-") == 0) named = true;
     }
-    if (!st.code && !named && !o->no_stdin && (joins || !*given) && stdin_is_text()) {
+    if (!st.code && !named && !p->no_stdin && (p->joins_stdin || !*given) && stdin_is_text()) {
         *given = true;
         st = read_part(&in, false, &part);
         join(text, &part);
@@ -107,18 +106,18 @@ static Status read_parts(const Options *o, Buf *text, bool *given) {
     return st;
 }
 
-Status prompt_read(const Options *o, Buf *text, bool *given) {
-    bool watched = !o->quiet && watch_waiting();
-    Status st = read_parts(o, text, given);
+Status prompt_read(const PromptConfig *p, Buf *text, bool *given) {
+    bool watched = !p->quiet && watch_waiting();
+    Status st = read_parts(p, text, given);
     if (watched) end_waiting();
     return st;
 }
 
-Status prompt_system(const Options *o, Buf *text) {
-    if (o->system) buf_str(text, o->system);
-    else if (o->system_file) {
+Status prompt_system(const AnswerConfig *config, Buf *text) {
+    if (config->system) buf_str(text, config->system);
+    else if (config->system_file) {
         buf_append(text, "", 0);
-        return file_read(o->system_file, text);
+        return file_read(config->system_file, text);
     }
     return OK;
 }

@@ -1,5 +1,6 @@
 // answer/report.c: see answer/report.h.
 #include "answer/report.h"
+#include "base/units.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -58,18 +59,18 @@ static void print_eog(const Engine *e) {
 
 void report_budget(const Engine *e) {
     Buf budget = {0};
-    engine_budget(&e->model, &e->shape, e->scratch, &budget);
+    memory_plan_budget(&e->model, &e->shape, e->scratch, &budget);
     device_plan_budget(&e->devices, &budget);
     fputs(budget.data, stderr);
     buf_free(&budget);
 }
 
-void report_before(const Engine *e, const Options *o, const char *template_name) {
+void report_before(const Engine *e, const AnswerConfig *config, const char *template_name) {
     const ModelConfig *c = &e->model.c;
     char size[24], count[24];
     paragraph_item("model", "%.800s: %s, %d layers, dim %d, %s parameters, file of %s", gguf_name(e->gguf), c->arch,
-                   c->n_layers, c->dim, count_text((double)model_n_params(&e->model), count),
-                   size_text((double)gguf_file_bytes(e->gguf), size));
+                   c->n_layers, c->dim, units_count((double)model_n_params(&e->model), count),
+                   units_bytes((double)gguf_file_bytes(e->gguf), size));
     paragraph_item("backend", "%s %s, %d thread%s: %s", e->be->name, e->be->isa, threads_count(e->pool),
                    threads_count(e->pool) == 1 ? "" : "s", e->be->kernels);
     if (!e->devices.gpu) paragraph_item("", "on the CPU: %s", e->devices.why);
@@ -80,8 +81,8 @@ void report_before(const Engine *e, const Options *o, const char *template_name)
     if (e->tok) print_eog(e);
     if (!template_name) return; // nothing is generated
     paragraph_item("template", "%s", template_name);
-    if (o->sampling.greedy || o->sampling.temp <= 0) paragraph_item("sampling", "greedy");
-    else paragraph_item("seed", "%llu", (unsigned long long)o->sampling.seed);
+    if (config->sampling.greedy || config->sampling.temp <= 0) paragraph_item("sampling", "greedy");
+    else paragraph_item("seed", "%llu", (unsigned long long)config->sampling.seed);
 }
 
 // Three digits at least, and no exponent.
@@ -112,7 +113,7 @@ void report_store(const KvStore *s) {
     char size[24], loaded[24], saved[24];
     Buf line = {0};
     buf_printf(&line, "%d slots from %s in %s; %d kept there, %s in %s", k.n_loaded, kvstore_dir(s),
-               ms_text(1e3 * k.load_seconds, loaded), k.n_saved, size_text((double)k.saved_bytes, size),
+               ms_text(1e3 * k.load_seconds, loaded), k.n_saved, units_bytes((double)k.saved_bytes, size),
                ms_text(1e3 * k.save_seconds, saved));
     if (k.n_removed) buf_printf(&line, "; %d old files removed", k.n_removed);
     print_item("KV dir", &line);
@@ -136,7 +137,7 @@ static void report_decode(const Engine *e, const Request *r, const Timing *t, co
     char ms[24], tps[24], bytes[24], density[24];
     Buf line = {0};
     buf_printf(&line, "%d tokens, %s, %s tok/s, %s", t->tokens - 1, ms_text(t->decode_ms, ms),
-               figure(t->decode_tps, tps), size_text(time->decode_bytes, bytes));
+               figure(t->decode_tps, tps), units_bytes(time->decode_bytes, bytes));
     bool in_memory = time->decode_bytes / (t->tokens - 1) >= BANDWIDTH_BYTES;
     add_rate(&line, time->decode_bytes, t->decode_ms,
              roof && in_memory ? roofline_read(roof, threads_count(e->pool)) : 0, "GB/s");
@@ -163,13 +164,13 @@ static void report_memory(const Engine *e, const Request *r) {
     for (int i = 0; i < e->kv.pool->n_blocks; i++) shared += e->kv.refs[i] > 1;
     paragraph_item("KV", "%d slots, %d of %d blocks used, %d shared, %s of %s", sequence_slots(r->seq),
                    e->kv.pool->n_blocks - e->kv.n_free, e->kv.pool->n_blocks, shared,
-                   size_text((double)kvshape_bytes_per_slot(&e->shape) * sequence_slots(r->seq), a),
-                   size_text((double)kvshape_bytes(&e->shape), b));
+                   units_bytes((double)kvshape_bytes_per_slot(&e->shape) * sequence_slots(r->seq), a),
+                   units_bytes((double)kvshape_bytes(&e->shape), b));
     device_plan_report(&e->devices);
     size_t huge = e->model.n_device ? 0 : gguf_huge_bytes(e->gguf);
     Buf line = {0};
-    buf_printf(&line, "%s resident", size_text((double)memory_peak(), a));
-    if (huge) buf_printf(&line, "; %s of the weights' file in huge pages", size_text((double)huge, a));
+    buf_printf(&line, "%s resident", units_bytes((double)memory_peak(), a));
+    if (huge) buf_printf(&line, "; %s of the weights' file in huge pages", units_bytes((double)huge, a));
     print_item("peak", &line);
 }
 
@@ -182,15 +183,15 @@ void report_after(const Engine *e, const Request *r) {
     report_prefill(e, r, &t, roof);
     if (t.tokens > 1) report_decode(e, r, &t, roof);
     report_latency(r, &t);
-    report_store(e->store);
+    report_store(e->keeper.store);
     report_memory(e, r);
 }
 
-void report_turn(const Engine *e, const Options *o, const Request *r) {
+void report_turn(const Engine *e, const AnswerConfig *config, const Request *r) {
     Timing t = report_timing(e, r);
-    bool color = output_color(o->color, STDERR_FILENO);
+    bool color = output_color(config->color, STDERR_FILENO);
     char from[48] = "", tps[24], ttft[24], total[24];
-    if (e->n_from_dir) snprintf(from, sizeof from, " (%d from --kv-dir)", e->n_from_dir);
+    if (e->keeper.n_fetched) snprintf(from, sizeof from, " (%d from --kv-dir)", e->keeper.n_fetched);
     if (color) fputs("\033[2m", stderr);
     paragraph_item("turn", "%d new tokens, %d cached%s; %d tokens at %s tok/s; context %d of %d",
                    r->n_prompt - r->n_reused, r->n_reused, from, t.tokens, figure(t.decode_tps, tps),
@@ -206,7 +207,7 @@ static void put_ms(json_t *object, const char *key, double ms, bool known) {
     jsonio_put(object, key, known ? json_real(ms) : json_null());
 }
 
-json_t *report_json(const Engine *e, const Options *o, const Request *r, Str text) {
+json_t *report_json(const Engine *e, const AnswerConfig *config, const Request *r, Str text) {
     Timing t = report_timing(e, r);
     bool any = t.tokens > 0;
     json_t *j = json_object(), *itl = json_object();
@@ -233,7 +234,7 @@ json_t *report_json(const Engine *e, const Options *o, const Request *r, Str tex
     jsonio_put(j, "decode_bytes", jsonio_number(time->decode_bytes, 0));
     jsonio_put(j, "prefill_tflops", jsonio_number(rate(time->prefill_flops, t.prefill_ms) * 1e-12, 6));
     jsonio_put(j, "decode_gbs", jsonio_number(rate(time->decode_bytes, t.decode_ms) * 1e-9, 6));
-    jsonio_put(j, "seed", json_integer((json_int_t)o->sampling.seed));
+    jsonio_put(j, "seed", json_integer((json_int_t)config->sampling.seed));
     jsonio_put(j, "model", jsonio_text(str_of(gguf_name(e->gguf))));
     return j;
 }

@@ -2,6 +2,7 @@
 #ifndef QUILL_REPORT_H
 #define QUILL_REPORT_H
 
+#include "answer/answer_config.h"
 #include "engine.h"
 #include "base/jsonio.h"
 
@@ -15,12 +16,13 @@ typedef struct {
 Timing report_timing(const Engine *e, const Request *r);
 
 // --verbose, to stderr: what is about to run (template_name NULL: nothing is generated), and what it took.
-void report_before(const Engine *e, const Options *o, const char *template_name);
+void report_before(const Engine *e, const AnswerConfig *config, const char *template_name);
 void report_budget(const Engine *e); // the memory budget, to stderr
 void report_after(const Engine *e, const Request *r);
 void report_store(const KvStore *s); // what came from --kv-dir and went there, to stderr; NULL: nothing
-void report_turn(const Engine *e, const Options *o, const Request *r); // a chat's turn in one line, dim in colour
+void report_turn(const Engine *e, const AnswerConfig *config,
+                 const Request *r); // a chat's turn in one line, dim in colour
 
-json_t *report_json(const Engine *e, const Options *o, const Request *r, Str text); // the object of --json
+json_t *report_json(const Engine *e, const AnswerConfig *config, const Request *r, Str text); // the object of --json
 
 #endif

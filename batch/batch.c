@@ -32,7 +32,7 @@ static const double SHOW = 0.2;
 
 typedef struct {
     const Options *o;
-    Options job_options; // o, with JSON as the form of answers
+    AnswerConfig job_config; // o->answer, with JSON as the form of answers
     Engine e;
     ChatTemplate *form;
     Buf system;
@@ -103,12 +103,12 @@ static void take_line(Run *b, FeedResult kind, Str line, double came) {
 
 // The gaps of a Poisson process are exponential.
 static void next_arrival(Run *b) {
-    double u = rng_uniform(b->o->sampling.seed, UINT64_MAX - 1, b->n_arrived++);
-    b->next_arrival += -log1p(-u) / (double)b->o->rate;
+    double u = rng_uniform(b->o->answer.sampling.seed, UINT64_MAX - 1, b->n_arrived++);
+    b->next_arrival += -log1p(-u) / (double)b->o->batch.rate;
 }
 
 static bool has_room(const Run *b) {
-    int most = b->o->static_batches ? b->width : 2 * b->width;
+    int most = b->o->batch.static_batches ? b->width : 2 * b->width;
     return b->n_open < most && b->n_tickets < MOST_TICKETS;
 }
 
@@ -122,8 +122,8 @@ static void nap(const Run *b) {
 
 // Reads the lines there are, as far as there is room. Where nothing runs, it waits for the first one.
 static void read_lines(Run *b) {
-    bool rated = b->o->rate > 0, idle = b->n_open == 0;
-    if (b->o->static_batches && !idle) return;
+    bool rated = b->o->batch.rate > 0, idle = b->n_open == 0;
+    if (b->o->batch.static_batches && !idle) return;
     for (int i = 0; !b->ended && has_room(b) && (idle || i < LINES_A_STEP); i++) {
         if (rated && clock_now() < b->next_arrival) {
             nap(b);
@@ -170,7 +170,7 @@ static void drop(Run *b, Ticket **at) {
 static void write_replies(Run *b) {
     for (Ticket **at = &b->tickets; *at;) {
         Ticket *t = *at;
-        if (!t->done && b->o->keep_order) return;
+        if (!t->done && b->o->batch.keep_order) return;
         if (!t->done) {
             at = &t->next;
             continue;
@@ -265,7 +265,7 @@ static void stop(Run *b, int signal) {
     b->cut |= !b->ended;
     b->ended = true;
     progress_erase(&b->progress);
-    if (!all && b->n_open > 0 && !b->o->quiet)
+    if (!all && b->n_open > 0 && !b->o->answer.quiet)
         fprintf(stderr, "quill: batch: finishing %d job%s; Ctrl-C again stops\n", b->n_open, b->n_open == 1 ? "" : "s");
 }
 
@@ -292,7 +292,7 @@ static Status interrupted(const Run *b) {
 
 static void run(Run *b) {
     b->tally.start = b->next_arrival = clock_now();
-    if (b->o->rate > 0) next_arrival(b);
+    if (b->o->batch.rate > 0) next_arrival(b);
     while (!b->gone && !b->failed.code) {
         heed_signals(b);
         read_lines(b);
@@ -322,24 +322,25 @@ static Status outcome(const Run *b) {
 
 static Status open_run(Run *b, const Options *o) {
     b->o = o;
-    b->job_options = *o;
-    b->job_options.json = true;
-    TRY(slo_parse(o->slo, &b->slo));
-    if (!o->file && isatty(STDIN_FILENO))
+    b->job_config = o->answer;
+    b->job_config.json = true;
+    TRY(slo_parse(o->batch.slo, &b->slo));
+    if (!o->input && isatty(STDIN_FILENO))
         return status_error(QUILL_USAGE, "quill batch: jobs in JSON, one a line, on stdin or in FILE expected, found a "
                                          "terminal; - reads it all the same");
-    TRY(prompt_system(o, &b->system));
-    TRY(feed_open(o->file, &b->feed));
-    TRY(engine_open(&b->e, o, (EngineNeeds){.need_tokenizer = true, .n_seqs = o->parallel, .pooled = true}));
-    if (o->resume_file && !o->dry_run) TRY(resume_open(o->resume_file, &b->resume));
-    if (b->resume.n > 0 && !o->quiet)
-        fprintf(stderr, "quill: note: %.500s has %lld answers; their jobs are skipped\n", o->resume_file, b->resume.n);
+    TRY(prompt_system(&o->answer, &b->system));
+    TRY(feed_open(o->input, &b->feed));
+    TRY(engine_open(&b->e, &o->engine,
+                    (EngineNeeds){.need_tokenizer = true, .n_seqs = o->batch.parallel, .pooled = true}));
+    if (o->batch.resume && !o->engine.dry_run) TRY(resume_open(o->batch.resume, &b->resume));
+    if (b->resume.n > 0 && !o->answer.quiet)
+        fprintf(stderr, "quill: note: %.500s has %lld answers; their jobs are skipped\n", o->batch.resume, b->resume.n);
     b->width = b->e.shape.n_seqs;
     if (b->e.sched)
         b->width = int_min(b->width, scheduler_max_rows(b->e.sched)); // a row for each of them in every step
-    TRY(chat_choose(b->e.gguf, b->e.tok, o, &b->form));
-    b->office = (TicketOffice){&b->e, &b->job_options, b->form, {b->system.data, b->system.n}};
-    b->progress = progress_new(o->quiet);
+    TRY(chat_choose(b->e.gguf, b->e.tok, &o->answer, &b->form));
+    b->office = (TicketOffice){&b->e, &b->job_config, b->form, {b->system.data, b->system.n}};
+    b->progress = progress_new(o->answer.quiet);
     if (b->progress.on) b->n_lines = count_lines(b->feed.fd);
     return OK;
 }
@@ -362,14 +363,14 @@ static void close_run(Run *b) {
 Status batch_run(const Options *o) {
     Run b = {.feed = {.fd = -1}};
     Status st = open_run(&b, o);
-    if (!st.code && o->dry_run) report_budget(&b.e);
+    if (!st.code && o->engine.dry_run) report_budget(&b.e);
     else if (!st.code) {
-        if (o->verbose) report_before(&b.e, o, chat_name(b.form));
+        if (o->answer.verbose) report_before(&b.e, &o->answer, chat_name(b.form));
         signals_catch_two();
         run(&b);
         signals_release();
-        if (o->verbose) tally_report(&b.tally, &b.e, &b.slo);
-        else if (!o->quiet) tally_goodput(&b.tally, &b.slo);
+        if (o->answer.verbose) tally_report(&b.tally, &b.e, &b.slo);
+        else if (!o->answer.quiet) tally_goodput(&b.tally, &b.slo);
         st = outcome(&b);
     }
     close_run(&b);

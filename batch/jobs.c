@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/table.h"
+#include "cli/values.h"
 
 // ---- JSON -----------------------------------------------------------------------------------------------------------
 
@@ -134,16 +134,16 @@ static Status read_stop(Job *j, const char *key, const json_t *value) {
         buf_append(&texts, text.data, text.n + 1);
     }
     j->stop_texts = texts.data;
-    j->o.stop = mem_alloc((n + 1) * sizeof *j->o.stop);
-    for (size_t i = 0; i < n; i++) j->o.stop[i] = texts.data + begin[i];
-    j->o.n_stop = (int)n;
+    j->config.stop = mem_alloc((n + 1) * sizeof *j->config.stop);
+    for (size_t i = 0; i < n; i++) j->config.stop[i] = texts.data + begin[i];
+    j->config.n_stop = (int)n;
     return OK;
 }
 
 // {"15043": -100, ...}: added to what the run's options say of other tokens.
 static Status read_bias(Job *j, const char *key, const json_t *value) {
     if (!json_is_object(value)) return unexpected(key, "an object of token ids and numbers", value);
-    SamplerParams *s = &j->o.sampling;
+    SamplerParams *s = &j->config.sampling;
     int n = s->n_bias;
     LogitBias *all = mem_alloc(((size_t)n + json_object_size(value)) * sizeof *all);
     if (n) memcpy(all, s->bias, (size_t)n * sizeof *all);
@@ -165,8 +165,8 @@ static Status read_bias(Job *j, const char *key, const json_t *value) {
 }
 
 static Status read_logprobs(Job *j, const char *key, const json_t *value) {
-    if (!json_is_true(value)) return read_whole(key, value, 0, 1000, &j->o.logprobs);
-    if (j->o.logprobs < 0) j->o.logprobs = 0; // top_logprobs may have said more
+    if (!json_is_true(value)) return read_whole(key, value, 0, 1000, &j->config.logprobs);
+    if (j->config.logprobs < 0) j->config.logprobs = 0; // top_logprobs may have said more
     return OK;
 }
 
@@ -248,12 +248,12 @@ static Status read_option(Job *j, const char *key, const json_t *value) {
     if (o->kind == FLAG) {
         bool on = false;
         TRY(read_flag(key, value, &on));
-        return cli_set_option(o, key, on ? "on" : "off", &j->o);
+        return cli_set_answer(o, key, on ? "on" : "off", &j->config);
     }
     if (!json_is_number(value)) return unexpected(key, "a number", value);
     Buf text = {0};
     jsonio_print(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9), &text);
-    Status st = cli_set_option(o, key, text.data, &j->o);
+    Status st = cli_set_answer(o, key, text.data, &j->config);
     buf_free(&text);
     return st;
 }
@@ -327,9 +327,9 @@ static Status read_line(Job *j) {
     return openai ? read_openai(j) : read_body(j, j->root);
 }
 
-Status job_parse(Str line, const Options *defaults, Job *out) {
-    *out = (Job){.n = 1, .raw = defaults->raw, .o = *defaults};
-    out->o.seed_given = false;
+Status job_parse(Str line, const AnswerConfig *defaults, Job *out) {
+    *out = (Job){.n = 1, .raw = defaults->raw, .config = *defaults};
+    out->config.seed_given = false;
     json_error_t error;
     out->root = jsonio_read(line, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (!out->root)
@@ -353,7 +353,7 @@ void job_free(Job *j) {
     job_forget_text(j);
     json_decref(j->id);
     json_decref(j->cancel);
-    if (j->stop_texts) free(j->o.stop);
+    if (j->stop_texts) free(j->config.stop);
     free(j->stop_texts);
     free(j->bias);
     *j = (Job){0};

@@ -12,7 +12,7 @@
 
 #include "answer/chat.h"
 #include "base/jsonio.h"
-#include "cli/options.h"
+#include "answer/answer_config.h"
 
 enum {
     JOB_MOST_ANSWERS = 128, // n
@@ -31,16 +31,16 @@ typedef struct {
     int n_messages;          //
     bool raw;                // the prompt's bare text, without a template
     int n;                   // answers
-    Options o;               // the run's, with what the line says in their place; seed_given: the line has a seed
+    AnswerConfig config;     // the run's, with what the line says in its place; seed_given: the line has a seed
     json_t *root;            // what prompt and messages point into
-    char *stop_texts;        // what o.stop points into, where the line has its own
-    LogitBias *bias;         // o.sampling.bias, where the line has its own
+    char *stop_texts;        // what config.stop points into, where the line has its own
+    LogitBias *bias;         // config.sampling.bias, where the line has its own
     Buf roles, message_text; // what messages point into besides
 } Job;
 
 // QUILL_USAGE: what is wrong with the line; id and form are set then too, as far as they can be read. job_free is due
 // in any case. The defaults must outlive the job.
-Status job_parse(Str line, const Options *defaults, Job *out);
+Status job_parse(Str line, const AnswerConfig *defaults, Job *out);
 void job_forget_text(Job *j); // prompt and messages, once they are tokens
 void job_free(Job *j);
 

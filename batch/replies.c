@@ -62,7 +62,7 @@ static json_t *own_reply(const Ticket *t) {
     jsonio_put(usage, "cached_tokens", json_integer(t->answers[0].request.n_reused));
     jsonio_put(usage, "completion_tokens", json_integer(tokens_generated(t)));
     jsonio_put(j, "usage", usage);
-    jsonio_put(j, "seed", json_integer((json_int_t)t->job.o.sampling.seed));
+    jsonio_put(j, "seed", json_integer((json_int_t)t->job.config.sampling.seed));
     put_times(j, t);
     return j;
 }
@@ -156,7 +156,7 @@ static json_t *openai_body(const TicketOffice *office, const Ticket *t) {
     for (int i = 0; i < t->job.n; i++) jsonio_append(choices, openai_choice(t, i));
     put_times(timing, t);
     jsonio_put(timing, "line", json_integer((json_int_t)t->line));
-    jsonio_put(timing, "seed", json_integer((json_int_t)t->job.o.sampling.seed));
+    jsonio_put(timing, "seed", json_integer((json_int_t)t->job.config.sampling.seed));
     jsonio_put(j, "id", json_string(id));
     jsonio_put(j, "object", json_string(chat ? "chat.completion" : "text_completion"));
     jsonio_put(j, "created", json_integer((json_int_t)time(NULL)));

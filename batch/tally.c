@@ -1,5 +1,6 @@
 // batch/tally.c: see batch/tally.h.
 #include "batch/tally.h"
+#include "base/units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,8 +116,8 @@ void tally_report(const Tally *t, const Engine *e, const Slo *slo) {
     paragraph_item("KV", "%d of %d blocks of %d used at most, %.1f%% of the slots held were waste", t->most_blocks,
                    e->kv.pool->n_blocks, e->kv.pool->block,
                    t->slots_held > 0 ? 100 * (1 - t->slots / t->slots_held) : 0);
-    report_store(e->store);
+    report_store(e->keeper.store);
     device_plan_report(&e->devices);
     char peak[24];
-    paragraph_item("peak", "%s resident", size_text((double)memory_peak(), peak));
+    paragraph_item("peak", "%s resident", units_bytes((double)memory_peak(), peak));
 }

@@ -21,15 +21,15 @@ static Status encode(const TicketOffice *office, const Job *j, const ChatTemplat
         prompt[n++] = (Message){"user", j->prompt};
         messages = prompt;
     }
-    Status st = answer_prompt(office->e, &j->o, form, messages, n, text, &ids, &n_ids);
+    Status st = answer_prompt(office->e, &j->config, form, messages, n, text, &ids, &n_ids);
     if (!st.code) sequence_push(s, ids, n_ids);
     free(ids);
     return st;
 }
 
 static uint64_t seed_of(const TicketOffice *office, const Ticket *t) {
-    if (t->job.o.seed_given) return t->job.o.sampling.seed;
-    return rng_bits(office->o->sampling.seed, UINT64_MAX, (uint64_t)t->line) & 0xffffffff; // short enough to type
+    if (t->job.config.seed_given) return t->job.config.sampling.seed;
+    return rng_bits(office->config->sampling.seed, UINT64_MAX, (uint64_t)t->line) & 0xffffffff; // short enough to type
 }
 
 // All answers share the prompt: the first computes it, the others branch off.
@@ -40,14 +40,14 @@ static void add_requests(const TicketOffice *office, Ticket *t, const ChatTempla
     for (int i = 0; i < j->n; i++) {
         Answer *a = &t->answers[i].answer;
         Request *r = &t->answers[i].request;
-        answer_start(a, office->e, &j->o, fresh);
+        answer_start(a, office->e, &j->config, fresh);
         answer_think(a, chat_source(form), (Str){text->text.data, text->text.n});
         r->seq = &t->answers[i].seq;
         r->sampling = *sampling;
         r->sequence_key = (uint64_t)i;
-        r->max_new = j->o.predict;
+        r->max_new = j->config.predict;
         r->emit = answer_emit;
-        r->blind = answer_is_blind(&j->o);
+        r->blind = answer_is_blind(&j->config);
         r->arg = a;
         if (i > 0) t->answers[i - 1].request.next = r;
     }
@@ -63,9 +63,9 @@ static Status open_job(const TicketOffice *office, Ticket *t, double came) {
     SamplerParams sampling;
     Rendered text = {0};
     TicketAnswer *answers = mem_alloc((size_t)j->n * sizeof *answers);
-    j->o.sampling.seed = seed_of(office, t);
+    j->config.sampling.seed = seed_of(office, t);
     Status st = encode(office, j, form, &text, &answers[0].seq);
-    if (!st.code) st = answer_sampling(office->e, &j->o, &sampling, &t->bias);
+    if (!st.code) st = answer_sampling(office->e, &j->config, &sampling, &t->bias);
     if (!st.code) {
         t->answers = answers;
         add_requests(office, t, form, &text, &sampling, came);
@@ -90,7 +90,7 @@ static void close_ticket(const TicketOffice *office, Ticket *t, Status failed) {
 Ticket *ticket_new(const TicketOffice *office, Str line, int64_t number, double came) {
     Ticket *t = mem_alloc(sizeof *t);
     t->line = number;
-    Status st = job_parse(line, office->o, &t->job);
+    Status st = job_parse(line, office->config, &t->job);
     if (!st.code && t->job.cancel) {
         t->done = true;
         return t;

@@ -2,15 +2,15 @@
 #ifndef QUILL_TICKETS_H
 #define QUILL_TICKETS_H
 
-#include "complete.h"
+#include "answer/answer.h"
 #include "batch/jobs.h"
 
 // What all lines of a run share.
 typedef struct {
     Engine *e;
-    const Options *o;         // the run's, for every job that says nothing else
-    const ChatTemplate *form; // NULL: raw text
-    Str system;               // data NULL: no system message
+    const AnswerConfig *config; // the run's, for every job that says nothing else
+    const ChatTemplate *form;   // NULL: raw text
+    Str system;                 // data NULL: no system message
 } TicketOffice;
 
 typedef struct {

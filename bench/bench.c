@@ -6,6 +6,8 @@
 // counted.
 #define _GNU_SOURCE
 #include "bench/bench.h"
+#include "base/units.h"
+#include "costs.h"
 
 #include "files/builtin.h"
 #include "gpu/cuda.h"
@@ -160,8 +162,8 @@ static void add_test(Bench *b, bool decode, int n, int depth) {
     if (n <= 0) return;
     b->tests = mem_resize(b->tests, (size_t)(b->n_tests + 1) * sizeof *b->tests);
     Test *t = &b->tests[b->n_tests++];
-    *t = (Test){.decode = decode, .n = n, .depth = depth, .n_reps = o->bench_reps};
-    t->n_seqs = decode ? int_max(1, o->bench_sequences) : 1;
+    *t = (Test){.decode = decode, .n = n, .depth = depth, .n_reps = o->bench.reps};
+    t->n_seqs = decode ? int_max(1, o->bench.sequences) : 1;
     t->seconds = mem_alloc((size_t)t->n_reps * sizeof *t->seconds);
     t->ttft = mem_alloc((size_t)t->n_reps * sizeof *t->ttft);
     int at = snprintf(t->name, sizeof t->name, "%s%d", decode ? "tg" : "pp", n);
@@ -171,9 +173,9 @@ static void add_test(Bench *b, bool decode, int n, int depth) {
 
 static void add_tests(Bench *b) {
     const Options *o = b->o;
-    for (int d = 0; d < o->bench_depth.n; d++) {
-        for (int i = 0; i < o->bench_prompt.n; i++) add_test(b, false, o->bench_prompt.at[i], o->bench_depth.at[d]);
-        for (int i = 0; i < o->bench_gen.n; i++) add_test(b, true, o->bench_gen.at[i], o->bench_depth.at[d]);
+    for (int d = 0; d < o->bench.depth.n; d++) {
+        for (int i = 0; i < o->bench.prompt.n; i++) add_test(b, false, o->bench.prompt.at[i], o->bench.depth.at[d]);
+        for (int i = 0; i < o->bench.gen.n; i++) add_test(b, true, o->bench.gen.at[i], o->bench.depth.at[d]);
     }
 }
 
@@ -246,7 +248,7 @@ static const char *model_label(const Bench *b) {
 // ---- tables ---------------------------------------------------------------------------------------------------------
 
 static bool output_is(const Bench *b, const char *format) {
-    return strcmp(b->o->output ? b->o->output : "table", format) == 0;
+    return strcmp(b->o->bench.output ? b->o->bench.output : "table", format) == 0;
 }
 
 static const char *const columns[] = {"model", "size MB", "params M", "type",    "threads", "isa",    "test",
@@ -297,7 +299,7 @@ static int width_of(const Row *rows, int n_rows, int column) {
 // Columns padded to their widest cell, of the table those that differ; md has all, with bars between them.
 static void print_padded(const Bench *b, bool md, Buf *out) {
     const Row *rows = b->rows;
-    bool many = b->o->bench_threads.n > 1;
+    bool many = b->o->bench.threads.n > 1;
     for (int line = -2; line < b->n_rows; line++) { // the head, a rule under it in md, the rows
         if (line == -1 && !md) continue;
         const char *between = "";
@@ -323,8 +325,8 @@ static void make_head(Bench *b, const Row *row) {
              strcmp(row->cells[THREADS_COLUMN], "1") == 0 ? "" : "s");
     b->head.n = 0;
     buf_printf(&b->head, "%s: %s parameters, %s of %s%s%s, %s\n\n", row->cells[0],
-               count_text((double)model_n_params(m), params), size_text((double)model_weight_bytes(m), size),
-               row->cells[3], b->o->bench_threads.n > 1 ? "" : ", ", b->o->bench_threads.n > 1 ? "" : threads,
+               units_count((double)model_n_params(m), params), units_bytes((double)model_weight_bytes(m), size),
+               row->cells[3], b->o->bench.threads.n > 1 ? "" : ", ", b->o->bench.threads.n > 1 ? "" : threads,
                row->cells[5]);
 }
 
@@ -375,7 +377,7 @@ static json_t *model_json(const Bench *b) {
                      (json_int_t)model_n_params(m), "layers", m->c.n_layers, "dim", m->c.dim, "threads",
                      threads_count(b->e.pool), "device", be->name, "isa", be->isa, "gpu_layers", m->n_device, "kernels",
                      be->kernels, "type_k", type_name(kv->type_k), "type_v", type_name(kv->type_v), "kv_layout",
-                     b->o->paged ? "paged" : "contiguous");
+                     b->o->engine.paged ? "paged" : "contiguous");
 }
 
 // In milliseconds. ttft: until the prompt is computed; the first token's logits and its sampling are not in it.
@@ -446,7 +448,7 @@ static Status print_results(const Bench *b) {
 
 // The GPU's ceilings, unless --device cpu leaves it out or auto finds none.
 static Status measure_gpu(Bench *b) {
-    const char *device = b->o->device;
+    const char *device = b->o->engine.device;
     const Backend *be;
     if (strcmp(device, "cpu") == 0) return OK;
     Status st = cuda_backend(&be);
@@ -478,9 +480,9 @@ static Status measure_roofline(Bench *b) {
     bool disturbed = b->roof.cpu_share < 0.9; // too low to keep: later figures would pass 100% of them
     Roofline stored;
     if (roofline_load(&stored)) roofline_keep_larger(&b->roof, &stored);
-    if (!disturbed && !roofline_save(&b->roof) && !b->o->quiet)
+    if (!disturbed && !roofline_save(&b->roof) && !b->o->answer.quiet)
         fprintf(stderr, "quill: the ceilings were not stored: there is no cache directory that can be written\n");
-    if (disturbed && !b->o->quiet)
+    if (disturbed && !b->o->answer.quiet)
         fprintf(stderr, "quill: the ceilings were not stored: other programs took %.0f%% of the CPU meanwhile\n",
                 100 * (1 - b->roof.cpu_share));
     if (output_is(b, "json")) return OK;
@@ -501,50 +503,33 @@ static int largest(const IntList *l) {
     return most;
 }
 
-// What to measure must be named once; QUILL_MODEL stands back behind --shape, and the built-in model behind --roofline
-// too.
-static Status check_options(const Options *o) {
-    bool said = o->model && !o->model_from;
-    if (o->shape && said)
-        return status_error(QUILL_USAGE, "--shape and %s: a random model or a file expected, found both", o->model);
-    if (o->type && !type_by_name(o->type))
-        return status_error(QUILL_USAGE, "--type: one of %s expected, \"%s\" found", type_list, o->type);
-    if (!o->shape && o->save)
-        return status_error(QUILL_USAGE, "--save: writes the random model of --shape, which is missing");
-    if (!o->shape && !o->model && !o->roofline && !builtin_there())
-        return status_error(QUILL_USAGE, "bench: nothing to measure: -m FILE, --shape NAME or --roofline expected");
-    if (largest(&o->bench_prompt) <= 0 && largest(&o->bench_gen) <= 0 && !o->save && !o->roofline)
-        return status_error(QUILL_USAGE, "bench: -p 0 and -n 0 leave nothing to measure");
-    return OK;
-}
-
 // The random model, saved if that was asked for; NULL where the options name a file.
 static Status make_shape(const Options *o, Gguf **out) {
     *out = NULL;
-    if (!o->shape) return OK;
-    const TypeInfo *info = type_by_name(o->type ? o->type : "Q8_0");
-    TRY(shape_model(o->shape, info->id, o->seed_given ? o->sampling.seed : 1, out));
-    Status st = o->save ? gguf_save(*out, o->save) : OK;
+    if (!o->bench.shape) return OK;
+    const TypeInfo *info = type_by_name(o->bench.type ? o->bench.type : "Q8_0");
+    TRY(shape_model(o->bench.shape, info->id, o->answer.seed_given ? o->answer.sampling.seed : 1, out));
+    Status st = o->bench.save ? gguf_save(*out, o->bench.save) : OK;
     if (st.code) {
         gguf_close(*out);
         *out = NULL;
-    } else if (o->save && !o->quiet) fprintf(stderr, "quill: wrote %s\n", o->save);
+    } else if (o->bench.save && !o->answer.quiet) fprintf(stderr, "quill: wrote %s\n", o->bench.save);
     return st;
 }
 
 static Status run_tests(Bench *b, Gguf *g) {
     const Options *o = b->o;
     // Every test starts at the depth; one more slot for the token that a decode test starts from.
-    long long n_ctx = (long long)largest(&o->bench_depth) + 1;
-    n_ctx += int_max(largest(&o->bench_prompt), largest(&o->bench_gen));
+    long long n_ctx = (long long)largest(&o->bench.depth) + 1;
+    n_ctx += int_max(largest(&o->bench.prompt), largest(&o->bench.gen));
     if (n_ctx > 1 << 30) {
         gguf_close(g);
         return status_error(QUILL_USAGE, "-d, -p, -n: at most %d tokens together expected, %lld found", 1 << 30, n_ctx);
     }
-    int n_seqs = int_max(1, o->bench_sequences);
+    int n_seqs = int_max(1, o->bench.sequences);
     EngineNeeds needs = {.n_ctx = (int)n_ctx, .n_seqs = n_seqs, .max_out = n_seqs, .whole = true};
     progress_show(&b->progress, "loading", 0, 0);
-    Status st = g ? engine_open_view(&b->e, o, needs, g) : engine_open(&b->e, o, needs);
+    Status st = g ? engine_open_view(&b->e, &o->engine, needs, g) : engine_open(&b->e, &o->engine, needs);
     progress_erase(&b->progress);
     TRY(st);
     b->seqs = mem_alloc((size_t)n_seqs * sizeof *b->seqs);
@@ -566,12 +551,12 @@ static Status run_tests(Bench *b, Gguf *g) {
 // All tests with the i-th number of threads: the scratch and the pool are made for it.
 static Status run_threads(Bench *b, const Options *o, int i) {
     Options own = *o;
-    own.threads = int_max(0, o->bench_threads.at[i]);
-    if (i > 0) own.save = NULL;
+    own.engine.threads = int_max(0, o->bench.threads.at[i]);
+    if (i > 0) own.bench.save = NULL;
     b->o = &own;
     Gguf *g;
     Status st = make_shape(&own, &g);
-    bool only_roofline = o->roofline && !o->shape && !o->model;
+    bool only_roofline = o->bench.roofline && !o->bench.shape && !o->engine.model;
     if (!st.code && !only_roofline) add_tests(b);
     if (!st.code && b->n_tests > 0) st = run_tests(b, g);
     else if (!st.code) gguf_close(g);
@@ -581,11 +566,11 @@ static Status run_threads(Bench *b, const Options *o, int i) {
 }
 
 Status bench_run(const Options *o) {
-    Bench b = {.o = o, .progress = progress_new(o->quiet), .model = json_null(), .results = json_array()};
-    Status st = check_options(o);
-    if (!st.code && o->roofline) st = measure_roofline(&b);
+    Bench b = {.o = o, .progress = progress_new(o->answer.quiet), .model = json_null(), .results = json_array()};
+    Status st = OK;
+    if (!st.code && o->bench.roofline) st = measure_roofline(&b);
     else if (!st.code) roofline_load(&b.roof);
-    for (int i = 0; i < o->bench_threads.n && !st.code; i++) st = run_threads(&b, o, i);
+    for (int i = 0; i < o->bench.threads.n && !st.code; i++) st = run_threads(&b, o, i);
     if (!st.code && (b.n_rows > 0 || output_is(&b, "json"))) st = print_results(&b);
     free(b.rows);
     buf_free(&b.head);

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/table.h"
+#include "cli/values.h"
 #include "term/programs.h"
-#include "chat/saved.h"
+#include "answer/saved.h"
 #include "term/screen.h"
 #include "term/terminal.h"
 #include "term/wrap.h"
@@ -105,11 +105,11 @@ static Status set(Chat *c, const char *arg, Status *end) {
     snprintf(name, sizeof name, "%.*s", (int)n, arg);
     const char *value = arg + n + strspn(arg + n, " =");
     if (!*value) return settings_show(&c->settings, name);
-    int n_bias = c->o->sampling.n_bias;
+    int n_bias = c->config->sampling.n_bias;
     TRY(settings_set(&c->settings, name, value));
     Status st = conversation_settings(c->talk);
     if (!st.code) return OK;
-    c->o->sampling.n_bias = n_bias; // an id that the model has not; the biases before it may lie elsewhere now
+    c->config->sampling.n_bias = n_bias; // an id that the model has not; the biases before it may lie elsewhere now
     TRY(conversation_settings(c->talk));
     return st;
 }
@@ -215,7 +215,7 @@ static Status save(Chat *c, const char *arg, Status *end) {
     if (!*name && !c->file) return usage("save", "a file");
     char *path = *name ? path_of(name) : mem_copy(c->file, strlen(c->file));
     Status st = check_overwrite(c, path);
-    if (!st.code) st = conversation_save(c->talk, settings_json(c->o), path);
+    if (!st.code) st = conversation_save(c->talk, settings_json(c->config), path);
     if (st.code) {
         free(path);
         return st;
@@ -227,23 +227,28 @@ static Status save(Chat *c, const char *arg, Status *end) {
 }
 
 // Applies the settings of a file whose conversation has been loaded.
-static Status load_settings(Chat *c, const char *path, bool given) {
-    Buf text = {0};
-    Status st = file_read(path, &text);
-    if (!st.code) settings_load(&c->settings, path, (Str){text.data, text.n}, given);
-    buf_free(&text);
-    if (!st.code) st = conversation_settings(c->talk);
-    if (st.code == QUILL_USAGE) c->o->sampling.n_bias = 0; // the biases name tokens of another model
-    return st;
+static Status load_settings(Chat *c, const char *path, Str json, bool given) {
+    settings_load(&c->settings, path, json, given);
+    Status st = conversation_settings(c->talk);
+    if (st.code != QUILL_USAGE) return st;
+    c->config->sampling.n_bias = 0; // the biases name tokens of another model
+    Status again = conversation_settings(c->talk);
+    return again.code ? again : st;
 }
 
 Status commands_load(Chat *c, const char *path, bool given) {
-    TRY(conversation_load(c->talk, path));
-    name_file(c, mem_copy(path, strlen(path)));
-    forget_own(c);
-    TRY(load_settings(c, path, given));
-    if (!c->o->quiet) fprintf(stderr, "%s: %d messages\n", path, c->talk->n_messages);
-    return OK;
+    Buf text = {0};
+    Status st = file_read(path, &text);
+    Str json = {text.data, text.n};
+    if (!st.code) st = conversation_load(c->talk, path, json);
+    if (!st.code) {
+        name_file(c, mem_copy(path, strlen(path)));
+        forget_own(c);
+        st = load_settings(c, path, json, given);
+    }
+    buf_free(&text);
+    if (!st.code && !c->config->quiet) fprintf(stderr, "%s: %d messages\n", path, c->talk->n_messages);
+    return st;
 }
 
 static Status load(Chat *c, const char *arg, Status *end) {
@@ -264,9 +269,9 @@ Status commands_autosave(Chat *c) {
     int now[] = {c->talk->n_messages, c->talk->n_stats};
     if (!c->autosave || memcmp(now, c->saved, sizeof now) == 0 || !conversation_last(c->talk, NULL)) return OK;
     memcpy(c->saved, now, sizeof now);
-    bool fresh = !c->own, tell = fresh && !c->o->quiet && c->lines && lines_terminal(c->lines);
+    bool fresh = !c->own, tell = fresh && !c->config->quiet && c->lines && lines_terminal(c->lines);
     if (fresh) TRY(saved_new(gguf_name(c->talk->e->gguf), &c->own));
-    TRY(conversation_save(c->talk, settings_json(c->o), c->own));
+    TRY(conversation_save(c->talk, settings_json(c->config), c->own));
     if (tell) screen_note("saved after each turn: %s; --continue goes on with it", c->own);
     return OK;
 }

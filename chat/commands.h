@@ -8,7 +8,7 @@
 
 typedef struct {
     Conversation *talk;
-    Options *o; // what /set writes
+    AnswerConfig *config; // what /set writes
     Settings settings;
     Lines *lines;  // where questions are asked; NULL: nowhere
     Buf beginning; // of the next message: what /read has read

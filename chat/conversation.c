@@ -85,7 +85,7 @@ static Status render(const Conversation *c, int n_left_out, bool answer, Rendere
     for (int i = system + n_left_out; i < c->n_messages; i++) given[n++] = c->messages[i];
     Status st = chat_render(c->form, given, n, answer, out);
     free(given);
-    if (!c->form && c->o->parse_special && out->text.n) memset(out->trusted.data, 1, out->text.n);
+    if (!c->form && c->config->parse_special && out->text.n) memset(out->trusted.data, 1, out->text.n);
     return st;
 }
 
@@ -235,13 +235,13 @@ static Status give_what_fits(Conversation *c, int more, Given *g) {
     int n_ctx = c->e->shape.n_ctx, out = c->n_left_out;
     TRY(give(c, out, g));
     if (engine_endless(c->e)) return OK;
-    if (g->n + more > n_ctx && c->o->context_shift)
+    if (g->n + more > n_ctx && c->config->context_shift)
         TRY(leave_out(c, n_ctx / 4 * 3 - more, &out, g)); // so that it is not full again at once
     if (g->n + more > n_ctx)
         return status_error(QUILL_CONTEXT,
                             "the conversation would have %d tokens, the context %d; say something shorter, make room "
                             "with /undo or /clear%s, or start again with -c %d",
-                            g->n + more, n_ctx, c->o->context_shift ? "" : ", /set context-shift on",
+                            g->n + more, n_ctx, c->config->context_shift ? "" : ", /set context-shift on",
                             (g->n + more + 1023) / 1024 * 1024);
     int before = c->n_left_out;
     c->n_left_out = out;
@@ -254,7 +254,7 @@ static Status give_what_fits(Conversation *c, int more, Given *g) {
 // The context is full in the middle of an answer, of which `n_said` tokens are there: goes on in what is left after the
 // oldest turns. False: there are none, the answer ends.
 static bool shift(Conversation *c, Request *r, int n_said) {
-    if (!c->o->context_shift || turns_from(c, c->n_left_out + 1, NULL, 0) == 0) return false;
+    if (!c->config->context_shift || turns_from(c, c->n_left_out + 1, NULL, 0) == 0) return false;
     Given g = {0};
     Status st = give_what_fits(c, n_said, &g);
     if (!st.code) {
@@ -295,22 +295,22 @@ static void keep_stats(Conversation *c, const Request *r) {
     Timing t = report_timing(c->e, r);
     c->stats = mem_resize(c->stats, (size_t)(c->n_stats + 1) * sizeof *c->stats);
     c->stats[c->n_stats++] = (TurnStats){r->n_prompt, r->n_reused, r->n_new, t.ttft_ms, t.decode_tps, r->finish};
-    if (c->o->verbose) report_turn(c->e, c->o, r);
+    if (c->config->verbose) report_turn(c->e, c->config, r);
 }
 
 // Generates and prints an answer to what is given. *said: anything came of it, and it is in `answer`.
 static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *said) {
     Answer a;
-    answer_dump(c->e, c->o, &g->text, g->ids, g->n);
+    answer_dump(c->e, c->config, &g->text, g->ids, g->n);
     go_on_from_cache(c, &g->text, g->ids, g->n, g->n_cuts);
-    answer_start(&a, c->e, c->o, g->text.text.n == 0);
+    answer_start(&a, c->e, c->config, g->text.text.n == 0);
     answer_think(&a, chat_source(c->form), (Str){g->text.text.data, g->text.text.n});
     Request r = {.seq = &c->seq,
                  .sampling = c->sampling,
                  .sequence_key = c->tries,
-                 .max_new = c->o->predict,
+                 .max_new = c->config->predict,
                  .emit = answer_emit,
-                 .blind = answer_is_blind(c->o),
+                 .blind = answer_is_blind(c->config),
                  .arg = &a};
     run(c, &r);
     Status st = answer_finish(&a, &r);
@@ -324,7 +324,7 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
         screen_note(
             "quill: the context of %d tokens is full and the answer ends there; /undo and /clear make room%s, a "
             "larger -c has more",
-            c->e->shape.n_ctx, c->o->context_shift ? "" : ", /set context-shift on leaves the oldest turns out");
+            c->e->shape.n_ctx, c->config->context_shift ? "" : ", /set context-shift on leaves the oldest turns out");
     answer_free(&a);
     timeline_free(&r.time);
     return st;
@@ -405,14 +405,10 @@ Status conversation_save(const Conversation *c, json_t *settings, const char *pa
     return st;
 }
 
-Status conversation_load(Conversation *c, const char *path) {
-    Buf text = {0};
+Status conversation_load(Conversation *c, const char *name, Str json) {
     Message *messages = NULL;
     int n = 0;
-    Status st = file_read(path, &text);
-    if (!st.code) st = transcript_read(path, (Str){text.data, text.n}, !c->form, &messages, &n);
-    buf_free(&text);
-    if (st.code) return st;
+    TRY(transcript_read(name, json, !c->form, &messages, &n));
     transcript_free(c->messages, c->n_messages);
     c->messages = messages;
     c->n_messages = n;
@@ -473,19 +469,19 @@ Status conversation_load_kv(Conversation *c, const char *path) {
 Status conversation_settings(Conversation *c) {
     SamplerParams sampling;
     LogitBias *bias;
-    TRY(answer_sampling(c->e, c->o, &sampling, &bias));
+    TRY(answer_sampling(c->e, c->config, &sampling, &bias));
     free(c->bias);
     c->bias = bias;
     c->sampling = sampling;
     return OK;
 }
 
-Status conversation_open(Conversation *c, Engine *e, Options *o) {
-    *c = (Conversation){.e = e, .o = o};
+Status conversation_open(Conversation *c, Engine *e, AnswerConfig *config) {
+    *c = (Conversation){.e = e, .config = config};
     Buf system = {0};
     Status st = conversation_settings(c);
-    if (!st.code) st = chat_choose(e->gguf, e->tok, o, &c->form);
-    if (!st.code) st = prompt_system(o, &system);
+    if (!st.code) st = chat_choose(e->gguf, e->tok, config, &c->form);
+    if (!st.code) st = prompt_system(config, &system);
     if (!st.code && system.data) add_message(c, "system", (Str){system.data, system.n});
     buf_free(&system);
     return st;

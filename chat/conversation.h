@@ -8,7 +8,7 @@
 #define QUILL_CONVERSATION_H
 
 #include "answer/chat.h"
-#include "complete.h"
+#include "answer/answer.h"
 
 typedef struct {
     size_t byte; // of the rendered text
@@ -24,8 +24,8 @@ typedef struct {
 
 typedef struct {
     Engine *e;
-    Options *o;         // the settings may change between turns
-    ChatTemplate *form; // NULL: raw text
+    AnswerConfig *config; // the settings may change between turns
+    ChatTemplate *form;   // NULL: raw text
     SamplerParams sampling;
     LogitBias *bias;
     Message *messages; // (n_messages) their texts are ours; a system message is the first
@@ -43,7 +43,7 @@ typedef struct {
     int n_stats;
 } Conversation;
 
-Status conversation_open(Conversation *c, Engine *e, Options *o);
+Status conversation_open(Conversation *c, Engine *e, AnswerConfig *config);
 void conversation_close(Conversation *c);
 Status conversation_settings(Conversation *c); // the options' sampling has changed. QUILL_USAGE: it cannot be
 
@@ -66,11 +66,12 @@ Status conversation_tokens(const Conversation *c, int *n); // of the whole text 
 // caller's to free; 0: there is no message.
 int conversation_last_tokens(const Conversation *c, int **ids);
 
-// As JSON: {"model", "messages": [{"role", "content"}...]}. QUILL_IO, QUILL_USAGE (what it holds is no conversation;
-// nothing has changed then).
-// `settings` is written too if it is not NULL; its reference is taken.
+// Writes {"model", "messages": [{"role", "content"}...], "settings"} as JSON. settings: NULL: none; its reference is
+// taken. QUILL_IO.
 Status conversation_save(const Conversation *c, json_t *settings, const char *path);
-Status conversation_load(Conversation *c, const char *path);
+// Takes over the conversation in the JSON of a file; `name` is for messages. QUILL_USAGE: it is no conversation;
+// nothing has changed then.
+Status conversation_load(Conversation *c, const char *name, Str json);
 // What the cache holds, as a KV file (kvfile.h); loaded after the conversation, whose next turn computes only what the
 // file has not. A failure leaves the cache empty: the turn computes everything.
 Status conversation_save_kv(Conversation *c, const char *path);

@@ -10,7 +10,7 @@
 #include "term/lines.h"
 #include "answer/prompt.h"
 #include "answer/report.h"
-#include "chat/saved.h"
+#include "answer/saved.h"
 #include "base/signals.h"
 
 // A message, with what /read put before it.
@@ -56,27 +56,27 @@ static Status loop(Chat *c, Lines *lines, Str first) {
 }
 
 // Loads the conversation that --load or --continue names. -sys replaces its system message.
-static Status begin(Chat *c) {
-    const Options *o = c->o;
+static Status begin(Chat *c, const Options *o) {
     char *path = NULL;
-    Buf system = {0};
-    c->autosave = o->autosave || o->resume;
-    Status st = saved_choose(o, gguf_name(c->talk->e->gguf), &path);
+    c->autosave = o->chat.autosave || o->answer.resume;
+    Status st = saved_choose(&o->answer, gguf_name(c->talk->e->gguf), &path);
     if (!st.code && path) {
+        Buf system = {0};
+        const Message *given = conversation_last(c->talk, "system");
+        if (given) buf_append(&system, given->text.data, given->text.n);
         st = commands_load(c, path, true);
-        if (!st.code) st = prompt_system(o, &system);
-        if (!st.code && system.data) st = conversation_system(c->talk, (Str){system.data, system.n});
+        if (!st.code && given) st = conversation_system(c->talk, (Str){system.data, system.n});
         buf_free(&system);
     }
     c->saved[0] = c->talk->n_messages; // what was loaded need not be written again
-    if (o->resume && !st.code) c->own = path;
+    if (o->answer.resume && !st.code) c->own = path;
     else free(path);
     return st;
 }
 
 static void greet(const Conversation *t, const Options *o) {
-    if (o->verbose) report_before(t->e, o, chat_name(t->form));
-    if (o->quiet || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) return;
+    if (o->answer.verbose) report_before(t->e, &o->answer, chat_name(t->form));
+    if (o->answer.quiet || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) return;
     Str name = str_of(t->e->model.c.name[0] ? t->e->model.c.name : gguf_name(t->e->gguf));
     Buf shown = {0}; // the file chose the name
     utf8_escape(&shown, name.data, name.n);
@@ -87,18 +87,18 @@ static void greet(const Conversation *t, const Options *o) {
 Status repl_run(Options *o, Str first) {
     Engine e;
     Conversation talk;
-    TRY(engine_open(&e, o, (EngineNeeds){.need_tokenizer = true, .whole = true}));
+    TRY(engine_open(&e, &o->engine, (EngineNeeds){.need_tokenizer = true, .whole = true}));
     if (e.evict && !engine_endless(&e)) {
         engine_close(&e);
         return status_error(QUILL_USAGE,
                             "--evict snapkv: one prompt expected, found a chat; sinks, shift and h2o go on in one");
     }
-    Status st = conversation_open(&talk, &e, o);
-    Chat c = {.talk = &talk, .o = o, .settings = {.o = o}};
-    if (!st.code) st = begin(&c);
+    Status st = conversation_open(&talk, &e, &o->answer);
+    Chat c = {.talk = &talk, .config = &o->answer, .settings = {.config = &o->answer}};
+    if (!st.code) st = begin(&c, o);
     if (!st.code) {
-        Lines *lines = lines_open(&(LinesSetup){.color = output_color(o->color, STDERR_FILENO),
-                                                .no_history = o->no_history,
+        Lines *lines = lines_open(&(LinesSetup){.color = output_color(o->answer.color, STDERR_FILENO),
+                                                .no_history = o->chat.no_history,
                                                 .complete = commands_complete});
         c.lines = lines;
         talk.refuses = !lines_terminal(lines);

@@ -5,20 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/table.h"
+#include "cli/values.h"
 #include "base/jsonio.h"
 #include "answer/transcript.h"
 
 Status settings_set(Settings *s, const char *name, const char *value) {
     s->texts = mem_resize(s->texts, (size_t)(s->n_texts + 1) * sizeof *s->texts);
     s->texts[s->n_texts++] = mem_copy(value, strlen(value));
-    return cli_set(s->o, name, s->texts[s->n_texts - 1]);
+    return cli_set(s->config, name, s->texts[s->n_texts - 1]);
 }
 
-static bool is_default(const Option *row, const Options *o) {
+static bool is_default(const Option *row, const AnswerConfig *config) {
     Buf value = {0};
-    cli_value(row, o, &value);
-    bool same = row->kind == SEED ? !o->seed_given
+    cli_answer_value(row, config, &value);
+    bool same = row->kind == SEED ? !config->seed_given
                                   : strcmp(value.data, row->fallback       ? row->fallback
                                                        : row->kind == FLAG ? "off"
                                                                            : "none") == 0;
@@ -26,11 +26,11 @@ static bool is_default(const Option *row, const Options *o) {
     return same;
 }
 
-static void show(const Option *row, const Options *o) {
+static void show(const Option *row, const AnswerConfig *config) {
     char name[32];
     Buf value = {0};
     cli_long_name(row, name);
-    cli_value(row, o, &value);
+    cli_answer_value(row, config, &value);
     bool other = row->fallback && strcmp(value.data, row->fallback) != 0;
     fprintf(stderr, "%-18s %s%s%s%s\n", name, value.data, other ? " (default " : "", other ? row->fallback : "",
             other ? ")" : "");
@@ -41,31 +41,31 @@ Status settings_show(const Settings *s, const char *name) {
     const Option *row;
     if (*name) {
         TRY(cli_chat_option(name, "", &row));
-        show(row, s->o);
+        show(row, s->config);
         return OK;
     }
     for (int i = 0; i < cli_n_options; i++)
-        if (cli_chat_settable(&cli_options[i])) show(&cli_options[i], s->o);
+        if (cli_chat_settable(&cli_options[i])) show(&cli_options[i], s->config);
     return OK;
 }
 
 // ---- in a saved conversation ----------------------------------------------------------------------------------------
 
-static json_t *value_json(const Option *row, const Options *o) {
+static json_t *value_json(const Option *row, const AnswerConfig *config) {
     Buf text = {0};
     json_t *j = NULL;
     if (row->kind == STOPS) {
         j = json_array();
-        for (int i = 0; i < o->n_stop; i++) jsonio_append(j, jsonio_text(str_of(o->stop[i])));
+        for (int i = 0; i < config->n_stop; i++) jsonio_append(j, jsonio_text(str_of(config->stop[i])));
     } else if (row->kind == BIAS) {
         j = json_array();
-        for (int i = 0; i < o->sampling.n_bias; i++) {
+        for (int i = 0; i < config->sampling.n_bias; i++) {
             text.n = 0;
-            buf_printf(&text, "%d%+g", o->sampling.bias[i].id, (double)o->sampling.bias[i].bias);
+            buf_printf(&text, "%d%+g", config->sampling.bias[i].id, (double)config->sampling.bias[i].bias);
             jsonio_append(j, jsonio_text(str_of(text.data)));
         }
     } else {
-        cli_value(row, o, &text);
+        cli_answer_value(row, config, &text);
         bool number = row->kind == INT || row->kind == REAL || row->kind == SEED;
         if (row->kind == FLAG) j = json_boolean(strcmp(text.data, "on") == 0);
         else if (number) j = json_loads(text.data, JSON_DECODE_ANY, NULL);
@@ -75,14 +75,14 @@ static json_t *value_json(const Option *row, const Options *o) {
     return j;
 }
 
-json_t *settings_json(const Options *o) {
+json_t *settings_json(const AnswerConfig *config) {
     json_t *all = json_object();
     char name[32];
     for (int i = 0; i < cli_n_options; i++) {
         const Option *row = &cli_options[i];
-        if (!cli_settable(row) || (row->kind == SEED && !o->seed_given)) continue;
+        if (!cli_settable(row) || (row->kind == SEED && !config->seed_given)) continue;
         cli_long_name(row, name);
-        jsonio_put(all, name, value_json(row, o));
+        jsonio_put(all, name, value_json(row, config));
     }
     return all;
 }
@@ -98,7 +98,7 @@ static void take(void *arg, const char *name, const char *value) {
     Loading *l = arg;
     const Option *row = NULL;
     Status st = cli_chat_option(name, value, &row);
-    bool flagged = !st.code && l->given && row != l->list && !is_default(row, l->s->o);
+    bool flagged = !st.code && l->given && row != l->list && !is_default(row, l->s->config);
     if (!st.code && !flagged) {
         bool list = row->kind == STOPS || row->kind == BIAS;
         l->list = list ? row : NULL;

@@ -4,11 +4,12 @@
 
 #include <jansson.h>
 
-#include "cli/options.h"
+#include "answer/answer_config.h"
+#include "base/util.h"
 
 typedef struct {
-    Options *o;   // written by settings_set
-    char **texts; // (n_texts) that the options point to
+    AnswerConfig *config; // written by settings_set
+    char **texts;         // (n_texts) that the options point to
     int n_texts;
 } Settings;
 
@@ -16,7 +17,8 @@ typedef struct {
 Status settings_set(Settings *s, const char *name, const char *value);
 // Prints a setting on stderr; all of them if the name is empty. QUILL_USAGE: there is none of that name.
 Status settings_show(const Settings *s, const char *name);
-json_t *settings_json(const Options *o); // sampling and length, as transcript_settings takes it; not a random seed
+json_t *
+settings_json(const AnswerConfig *config); // sampling and length, as transcript_settings takes it; not a random seed
 // Applies the settings in the JSON of a saved conversation. `given`: a setting that differs from its default was set by
 // a flag and stays. What cannot be set is reported on stderr, with `file` in front.
 void settings_load(Settings *s, const char *file, Str json, bool given);

@@ -1,7 +1,7 @@
 // cli/completions.c: the completions of bash, zsh and fish, from the option table (cli/table.h).
 //
 // Said is what --help says: rows without a help text are left out.
-#include "cli/table.h"
+#include "cli/docs.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/check.h"
+
 // ---- the file -------------------------------------------------------------------------------------------------------
 
 // False: there is no home directory to look in.
@@ -117,14 +119,6 @@ static bool is_of_command_line(const Option *row) {
            row->kind == COMPLETIONS;
 }
 
-static const Option *find(const char *name, unsigned modes) {
-    char flag[64];
-    snprintf(flag, sizeof flag, "--%.60s", name);
-    for (char *at = flag + 2; *at; at++)
-        if (*at == '_') *at = '-';
-    return cli_find(flag, modes);
-}
-
 static Status unknown_name(const Config *c, const Entry *e) {
     Nearest nearest = {.word = e->name};
     char name[32];
@@ -143,7 +137,7 @@ static Status unknown_name(const Config *c, const Entry *e) {
 }
 
 static Status check_entry(const Config *c, const Entry *e) {
-    const Option *row = find(e->name, ~0u);
+    const Option *row = cli_find_long(e->name, ~0u);
     if (!row || *e->name == '-') return unknown_name(c, e);
     if (is_of_command_line(row)) return bad_line(c, e->line, "%.80s: belongs on the command line", e->name);
     if (is_prompt(row) && !*e->section)
@@ -168,29 +162,13 @@ static Status check_preset(const Config *c, const char *preset) {
 
 // ---- setting --------------------------------------------------------------------------------------------------------
 
-// Of two that exclude each other the stronger one's word counts, and the weaker one's is passed over.
-static const char *const rivals[][2] = {
-    {"--raw", "--chat"},
-    {"--raw", "--system-prompt"},
-    {"--raw", "--system-prompt-file"},
-    {"--raw", "--chat-template"},
-    {"--raw", "--chat-template-file"},
-    {"--system-prompt", "--system-prompt-file"},
-    {"--chat-template", "--chat-template-file"},
-    {"--verbose", "--quiet"},
-    {"--greedy", "--temp"},
-    {"--device", "--gpu-layers"},
-    {"--json", "--interactive"},
-    {"--jsonl", "--interactive"},
-    {"--evict", "--context-shift"},
-};
-
+// Whether an option that excludes this one was given by a stronger source.
 static bool has_stronger_rival(const Option *row, Mode m, Giver by, const Origin *origins) {
-    for (size_t i = 0; i < ARRAY_LEN(rivals); i++)
-        for (int side = 0; side < 2; side++) {
-            const Option *rival = cli_find(rivals[i][!side], 1u << m);
-            if (rival && cli_find(rivals[i][side], 1u << m) == row && origins[rival - cli_options].by > by) return true;
-        }
+    for (int i = 0; i < cli_n_conflicts; i++) {
+        const Option *a = cli_find(cli_conflicts[i].a, 1u << m), *b = cli_find(cli_conflicts[i].b, 1u << m);
+        const Option *rival = row == a ? b : row == b ? a : NULL;
+        if (rival && origins[rival - cli_options].by > by) return true;
+    }
     return false;
 }
 
@@ -206,7 +184,7 @@ static const char *with_home(const Option *row, const char *value, Options *o) {
 }
 
 static Status apply_entry(const Config *c, const Entry *e, Giver by, Options *o, Origin *origins) {
-    const Option *row = find(e->name, 1u << o->mode);
+    const Option *row = cli_find_long(e->name, 1u << o->mode);
     if (!row) return OK; // another mode's
     Origin *origin = &origins[row - cli_options];
     bool adds = row->kind == STOPS || row->kind == BIAS || is_prompt(row);
@@ -282,7 +260,7 @@ static void show_row(const Option *row, const Origin *origin, const Options *o) 
     cli_long_name(row, name);
     config_origin(row, origin, &from);
     if (row->kind == STOPS) // a line each, as they are read
-        for (int i = 0; i < o->n_stop; i++) show_line(name, o->stop[i], from.data);
+        for (int i = 0; i < o->answer.n_stop; i++) show_line(name, o->answer.stop[i], from.data);
     else {
         cli_value(row, o, &value);
         show_line(name, value.data, from.data);
@@ -298,8 +276,8 @@ void config_show(const Options *o, const Origin *origins) {
     else printf("# no file was read: neither XDG_CONFIG_HOME nor HOME is set\n");
     if (o->preset) printf("# --preset %s\n", o->preset);
     buf_free(&path);
-    for (int i = 0; i < o->n_parts; i++) {
-        const PromptPart *p = &o->parts[i];
+    for (int i = 0; i < o->prompt.n_parts; i++) {
+        const PromptPart *p = &o->prompt.parts[i];
         show_line(p->file ? "file" : "prompt", p->file ? p->file : p->text,
                   i < o->n_preset_parts ? "the preset" : "the command line");
     }

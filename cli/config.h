@@ -19,7 +19,7 @@
 #ifndef QUILL_CONFIG_H
 #define QUILL_CONFIG_H
 
-#include "cli/table.h"
+#include "cli/values.h"
 
 // Who has given an option its value, from the weakest to the strongest.
 typedef enum { BY_DEFAULT, BY_FILE, BY_PRESET, BY_ENVIRONMENT, BY_FLAG } Giver;

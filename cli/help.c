@@ -1,5 +1,5 @@
 // cli/help.c: --help and --version, from the option table; what each mode is for. Plain text for 80 columns, to stdout.
-#include "cli/table.h"
+#include "cli/docs.h"
 
 #include <stdio.h>
 #include <string.h>

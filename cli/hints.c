@@ -5,7 +5,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "cli/table.h"
+#include "cli/docs.h"
 
 // ---- options --------------------------------------------------------------------------------------------------------
 

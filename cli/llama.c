@@ -52,28 +52,22 @@ static const LlamaOption options[] = {
     {"-hf -hfr --hf-repo -hff --hf-file -mu --model-url", LLAMA_VALUE, NULL, NULL},
 };
 
-static bool is_of(const LlamaOption *l, const char *flag) {
-    char name[32];
-    for (const char *at = l->names; (at = cli_next_name(at, name));)
-        if (strcmp(name, flag) == 0) return true;
-    return false;
-}
-
 const LlamaOption *llama_find(const char *flag) {
     for (size_t i = 0; i < ARRAY_LEN(options); i++)
-        if (is_of(&options[i], flag)) return &options[i];
+        if (cli_has_name(options[i].names, flag)) return &options[i];
     return NULL;
 }
 
 LlamaMeaning llama_meaning(const LlamaOption *l, const char *value) {
     LlamaMeaning means = {.flag = l->flag, .value = "", .note = l->note};
     bool zero = *value && strspn(value, "0.") == strlen(value);
-    if (is_of(l, "-hf")) means.refused = NO_DOWNLOAD;
+    if (cli_has_name(l->names, "-hf")) means.refused = NO_DOWNLOAD;
     // A sampler that is off is none, and thoughts that are switched have a flag.
     if (l->note && strcmp(l->note, NO_SUCH_SAMPLER) == 0 && zero) means.note = NULL;
-    bool off = (is_of(l, "--reasoning-budget") && zero) ||
-               (is_of(l, "--chat-template-kwargs") && strstr(value, "enable_thinking") && strstr(value, "false"));
+    bool off = (cli_has_name(l->names, "--reasoning-budget") && zero) ||
+               (cli_has_name(l->names, "--chat-template-kwargs") && strstr(value, "enable_thinking") &&
+                strstr(value, "false"));
     if (off) means = (LlamaMeaning){.flag = "--think", .value = "off"};
-    if (is_of(l, "--reasoning-budget") && strcmp(value, "-1") == 0) means.note = NULL;
+    if (cli_has_name(l->names, "--reasoning-budget") && strcmp(value, "-1") == 0) means.note = NULL;
     return means;
 }

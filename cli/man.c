@@ -2,13 +2,11 @@
 //
 // Said is what --help says: rows without a help text are left out. Of options that one mode has alone the page gives
 // the names, and the mode's own --help what they do.
-#include "cli/table.h"
+#include "cli/docs.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "chat/commands.h"
 
 enum {
     LINE = 68,        // columns of the source's lines
@@ -223,21 +221,21 @@ static void man_examples(void) {
     printf(".EE\n");
 }
 
-static void man_commands(void) {
+static void man_commands(CliCommands describe) {
     char shown[64];
     const char *what;
     printf(".SH CHAT COMMANDS\nIn a chat, a line that is one of these is for quill and not for the model.\n");
-    for (int i = 0; (what = commands_describe(i, shown)); i++) man_item(shown, what);
+    for (int i = 0; (what = describe(i, shown)); i++) man_item(shown, what);
 }
 
-void cli_man(void) {
+void cli_man(CliCommands describe) {
     printf(".\\\" Written by quill --man\n.TH QUILL 1 %s \"quill %s\" \"User Commands\"\n", QUILL_DATE, QUILL_VERSION);
     printf(".SH NAME\nquill \\- runs language models from the shell\n.SH SYNOPSIS\n.PD 0\n.ad l\n.nh\n");
     printf(".B quill\n[options] [PROMPT...]\n.br\n.B quill\nMODE [options] [ARGUMENT...]\n.SH DESCRIPTION\n");
     man_text(cli_about[MODE_RUN].what);
     man_modes();
     man_options();
-    man_commands();
+    man_commands(describe);
     printf(".SH EXIT STATUS\nA failure is one line on stderr: what, where, expected, found, what to do.\n");
     for (int i = 0; i < cli_n_exit_codes; i++) man_item(cli_exit_codes[i].code, cli_exit_codes[i].what);
     printf(".SH ENVIRONMENT\nAn option comes before the environment.\n");

@@ -184,9 +184,9 @@ static Status cut_stream(KvReader *r, uint32_t n, int fd) {
 }
 
 static Status cut(const Options *o, const char *const *files) {
-    if (!o->kv_out || o->predict < 1)
+    if (!o->kv.out || o->kv.n_tokens < 1)
         return status_error(QUILL_USAGE, "quill kv cut: -n N and --kv-out FILE expected, one of them is missing");
-    bool piped = strcmp(o->kv_out, "-") == 0;
+    bool piped = strcmp(o->kv.out, "-") == 0;
     if (piped && isatty(STDOUT_FILENO))
         return status_error(QUILL_USAGE, "--kv-out: a file or a pipe expected, found a terminal");
     KvInput in;
@@ -198,10 +198,10 @@ static Status cut(const Options *o, const char *const *files) {
                           "--kv-dir, which is used whole or not at all; quill prefill --kv-out writes "
                           "what can be cut",
                           in.r.name);
-    if (!st.code && piped) st = cut_stream(&in.r, (uint32_t)o->predict, STDOUT_FILENO);
+    if (!st.code && piped) st = cut_stream(&in.r, (uint32_t)o->kv.n_tokens, STDOUT_FILENO);
     else if (!st.code) {
-        st = tempfile_open(o->kv_out, 0666, &temp);
-        if (!st.code) st = tempfile_publish(&temp, cut_stream(&in.r, (uint32_t)o->predict, temp.fd));
+        st = tempfile_open(o->kv.out, 0666, &temp);
+        if (!st.code) st = tempfile_publish(&temp, cut_stream(&in.r, (uint32_t)o->kv.n_tokens, temp.fd));
     }
     close_input(&in);
     return st;
@@ -382,7 +382,7 @@ static void diff_held(Difference *d, const Held *a, const Held *b) {
 static Status diff(const Options *o, const char *const *files) {
     Held a = {0}, b = {0};
     Difference d = {0};
-    double tolerance = (double)o->tolerance;
+    double tolerance = (double)o->kv.tolerance;
     Status st = hold_file(files[0], &a);
     if (!st.code) st = hold_file(files[1], &b);
     if (!st.code) {
@@ -407,13 +407,13 @@ Status kv_run(const Options *o) {
         int n_files;
         Status (*run)(const Options *o, const char *const *files);
     } what[] = {{"info", 1, info}, {"check", 1, check}, {"cut", 1, cut}, {"diff", 2, diff}};
-    const char *word = o->n_words ? o->words[0] : "nothing";
+    const char *word = o->kv.n_words ? o->kv.words[0] : "nothing";
     for (size_t i = 0; i < ARRAY_LEN(what); i++) {
         if (strcmp(word, what[i].name) != 0) continue;
-        if (o->n_words - 1 != what[i].n_files)
+        if (o->kv.n_words - 1 != what[i].n_files)
             return status_error(QUILL_USAGE, "quill kv %s: %d file%s expected, found %d", word, what[i].n_files,
-                                what[i].n_files == 1 ? "" : "s", o->n_words - 1);
-        Status st = what[i].run(o, o->words + 1);
+                                what[i].n_files == 1 ? "" : "s", o->kv.n_words - 1);
+        Status st = what[i].run(o, o->kv.words + 1);
         return st.code == QUILL_IO && errno == EPIPE ? OK : st; // a reader that leaves is a quiet end
     }
     return status_error(QUILL_USAGE, "quill kv: info, check, cut or diff expected, found %.100s", word);

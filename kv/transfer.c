@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "complete.h"
+#include "answer/answer.h"
 #include "base/tempfile.h"
 #include "kv/kvfile.h"
 #include "answer/prompt.h"
@@ -66,7 +66,7 @@ static Status compute_and_send(const Options *o, Engine *e, Request *r, int fd) 
     r->max_new = 1; // for the logits
     r->emit = keep_logits;
     r->arg = &s;
-    if (o->verbose) report_before(e, o, NULL);
+    if (o->answer.verbose) report_before(e, &o->answer, NULL);
     signals_catch();
     note(&s, kvfile_begin(&s.w, e, r->seq, r->seq->n_tokens));
     if (!s.failed.code) {
@@ -79,7 +79,7 @@ static Status compute_and_send(const Options *o, Engine *e, Request *r, int fd) 
     Status st = finish_sending(&s);
     signals_release();
     r->n_new = 0;
-    if (o->verbose && !st.code) report_after(e, r);
+    if (o->answer.verbose && !st.code) report_after(e, r);
     kvwriter_free(&s.w);
     free(s.logits);
     return s.gone ? (Status){.code = 128 + SIGPIPE} : st;
@@ -92,8 +92,8 @@ static bool is_stream(const char *path) {
 }
 
 static Status into_stream(const Options *o, Engine *e, Request *r) {
-    bool out = strcmp(o->kv_out, "-") == 0;
-    const char *name = out ? "stdout" : o->kv_out;
+    bool out = strcmp(o->kv.out, "-") == 0;
+    const char *name = out ? "stdout" : o->kv.out;
     int fd = out ? STDOUT_FILENO : open(name, O_WRONLY | O_CLOEXEC);
     if (fd < 0) return status_error(QUILL_IO, "%.500s: cannot open: %s", name, strerror(errno));
     Status st = isatty(fd) ? status_error(QUILL_USAGE, "--kv-out: a file or a pipe expected, found a terminal")
@@ -106,7 +106,7 @@ static Status into_stream(const Options *o, Engine *e, Request *r) {
 
 static Status into_file(const Options *o, Engine *e, Request *r) {
     TempFile temp;
-    TRY(tempfile_open(o->kv_out, 0666, &temp));
+    TRY(tempfile_open(o->kv.out, 0666, &temp));
     return tempfile_publish(&temp, compute_and_send(o, e, r, temp.fd));
 }
 
@@ -115,9 +115,9 @@ static Status prefill(const Options *o, Engine *e, Str prompt) {
     Request r = {.seq = &seq};
     ChatTemplate *form;
     Rendered text = {0};
-    Status st = chat_choose(e->gguf, e->tok, o, &form);
-    if (!st.code) st = answer_prepare(e, o, prompt, form, &text, r.seq);
-    if (!st.code) st = is_stream(o->kv_out) ? into_stream(o, e, &r) : into_file(o, e, &r);
+    Status st = chat_choose(e->gguf, e->tok, &o->answer, &form);
+    if (!st.code) st = answer_prepare(e, &o->answer, prompt, form, &text, r.seq);
+    if (!st.code) st = is_stream(o->kv.out) ? into_stream(o, e, &r) : into_file(o, e, &r);
     kvcache_release(&e->kv, &seq);
     sequence_free(&seq);
     timeline_free(&r.time);
@@ -130,10 +130,10 @@ Status transfer_prefill(const Options *o) {
     Buf prompt = {0};
     bool given = false;
     Engine e;
-    Status st = prompt_read(o, &prompt, &given);
+    Status st = prompt_read(&o->prompt, &prompt, &given);
     if (!st.code && !given)
         st = status_error(QUILL_USAGE, "quill prefill: a prompt expected: words, -p, -f or a pipe on stdin");
-    if (!st.code) st = engine_open(&e, o, (EngineNeeds){.need_tokenizer = true, .whole = true});
+    if (!st.code) st = engine_open(&e, &o->engine, (EngineNeeds){.need_tokenizer = true, .whole = true});
     if (!st.code) {
         buf_append(&prompt, "", 0);
         st = prefill(o, &e, (Str){prompt.data, prompt.n});
@@ -146,8 +146,8 @@ Status transfer_prefill(const Options *o) {
 // ---- decode ---------------------------------------------------------------------------------------------------------
 
 static Status receive(const Options *o, Engine *e, Request *r, float *logits) {
-    bool in = strcmp(o->kv_in, "-") == 0, has_logits;
-    const char *name = in ? "stdin" : o->kv_in;
+    bool in = strcmp(o->kv.in, "-") == 0, has_logits;
+    const char *name = in ? "stdin" : o->kv.in;
     int fd = in ? STDIN_FILENO : open(name, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return status_error(QUILL_IO, "%.500s: cannot open: %s", name, strerror(errno));
     Status st = isatty(fd) ? status_error(QUILL_USAGE, "--kv-in: a file or a pipe expected, found a terminal")
@@ -182,12 +182,12 @@ static Status decode(const Options *o, Engine *e) {
     ChatTemplate *form;
     Buf given = {0};
     float *logits = mem_alloc((size_t)e->model.c.n_vocab * sizeof *logits);
-    Status st = chat_choose(e->gguf, e->tok, o, &form);
+    Status st = chat_choose(e->gguf, e->tok, &o->answer, &form);
     if (!st.code) st = receive(o, e, &r, logits);
-    if (!st.code) st = answer_fits(e, o, r.seq->n_tokens);
+    if (!st.code) st = answer_fits(e, &o->answer, r.seq->n_tokens);
     if (!st.code) {
         bool fresh = !tokens_text(e, r.seq, &given) && !form;
-        st = answer_run(e, o, form, (Str){given.data, given.n}, fresh, (Str){0}, &r);
+        st = answer_run(e, &o->answer, form, (Str){given.data, given.n}, fresh, (Str){0}, &r);
     }
     kvcache_release(&e->kv, &seq);
     sequence_free(&seq);
@@ -200,7 +200,7 @@ static Status decode(const Options *o, Engine *e) {
 
 Status transfer_decode(const Options *o) {
     Engine e;
-    TRY(engine_open(&e, o, (EngineNeeds){.need_tokenizer = true, .whole = true}));
+    TRY(engine_open(&e, &o->engine, (EngineNeeds){.need_tokenizer = true, .whole = true}));
     Status st = decode(o, &e);
     engine_close(&e);
     return st;

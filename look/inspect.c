@@ -10,6 +10,8 @@
 #include "look/look.h"
 #include "answer/output.h"
 #include "answer/report.h"
+#include "base/units.h"
+#include "costs.h"
 
 // What was found out; the model and the tokenizer may be missing, and then a Status says why.
 typedef struct {
@@ -134,7 +136,7 @@ static void print_tensors(const Inspection *in, Buf *out) {
         utf8_escape(&name, t->name.data, t->name.n);
         shape_text(t, &shape);
         buf_printf(out, "  %-34s %-7s %-18s %10s%s\n", name.data, type_name(t->type), shape.data,
-                   size_text((double)t->n_bytes, size),
+                   units_bytes((double)t->n_bytes, size),
                    in->model_status.code || model_uses(&in->model, i) ? "" : "  not used");
         buf_free(&name);
         buf_free(&shape);
@@ -168,8 +170,8 @@ enum { ROWS = 512 }; // a step's default
 // Of one answer: layers with a window hold no more than that and a step's rows.
 static KvShape kv_shape(const Model *m, int n_ctx) {
     enum { BLOCK = 32 };
-    KvShape s = engine_kv_shape(m);
-    s.type_k = s.type_v = engine_kv_type(m, KV_TYPE_AUTO);
+    KvShape s = memory_plan_kv_shape(m);
+    s.type_k = s.type_v = memory_plan_kv_type(m, KV_TYPE_AUTO);
     s.n_ctx = n_ctx;
     s.n_seqs = 1;
     if (s.n_windowed > 0) s.block = BLOCK, s.n_partners = kvshape_partners_needed(&s, int_min(ROWS, n_ctx));
@@ -213,11 +215,11 @@ static void print_costs(const Inspection *in, Buf *out) {
     const Model *m = &in->model;
     char a[24], b[24], c[24], d[24];
     buf_printf(out, "\nmemory, KV cache in %s\n  %-10s %10s   %10s   %10s   %10s\n",
-               type_name(engine_kv_type(m, KV_TYPE_AUTO)), "context", "weights", "KV", "scratch", "total");
+               type_name(memory_plan_kv_type(m, KV_TYPE_AUTO)), "context", "weights", "KV", "scratch", "total");
     for (int n = first_context(m->c.n_ctx_train); n; n = next_context(n, m->c.n_ctx_train)) {
         Memory x = memory_of(m, n);
-        buf_printf(out, "  %-10d %10s + %10s + %10s = %10s\n", n, size_text((double)x.weights, a),
-                   size_text((double)x.kv, b), size_text((double)x.scratch, c), size_text((double)x.total, d));
+        buf_printf(out, "  %-10d %10s + %10s + %10s = %10s\n", n, units_bytes((double)x.weights, a),
+                   units_bytes((double)x.kv, b), units_bytes((double)x.scratch, c), units_bytes((double)x.total, d));
     }
     buf_str(out, "\nsteps\n");
     Step steps[3];
@@ -226,7 +228,7 @@ static void print_costs(const Inspection *in, Buf *out) {
         KvShape s = kv_shape(m, int_max(1, m->c.n_ctx_train));
         Cost cost = costs_rows(m, &s, steps[i].first, steps[i].rows, 1);
         buf_printf(out, "  %s of %d at depth %d: %.4g GFLOP, %s, %.3g FLOP/byte\n", steps[i].name, steps[i].rows,
-                   steps[i].first, cost.flops / 1e9, size_text(cost.bytes, a),
+                   steps[i].first, cost.flops / 1e9, units_bytes(cost.bytes, a),
                    cost.bytes > 0 ? cost.flops / cost.bytes : 0);
     }
 }
@@ -248,12 +250,12 @@ static void print_summary(const Inspection *in, Buf *out) {
     const ModelConfig *c = &in->model.c;
     if (gguf_version(in->g)) snprintf(version, sizeof version, "GGUF v%" PRIu32, gguf_version(in->g));
     buf_printf(out, "file        %s, %s, %s\n", gguf_name(in->g), version,
-               size_text((double)gguf_file_bytes(in->g), a));
+               units_bytes((double)gguf_file_bytes(in->g), a));
     if (!in->model_status.code) {
         bool named = c->name[0] && strcmp(c->name, c->arch) != 0;
         buf_printf(out, "model       %s%s", c->arch, named ? ", " : "");
         if (named) utf8_escape(out, c->name, strlen(c->name));
-        buf_printf(out, ", %s parameters, %.3g bits each\n", count_text((double)model_n_params(&in->model), a),
+        buf_printf(out, ", %s parameters, %.3g bits each\n", units_count((double)model_n_params(&in->model), a),
                    bits_per_weight(in));
         buf_printf(out, "shape       %d layers, dim %d, %d heads and %d KV heads of %d, ffn %d, vocabulary %d%s\n",
                    c->n_layers, c->dim, c->n_heads, c->n_kv_heads, c->head_dim, c->ffn, c->n_vocab,
@@ -274,7 +276,7 @@ static void print_summary(const Inspection *in, Buf *out) {
     buf_str(out, "types       ");
     for (int i = 0; i < n; i++)
         buf_printf(out, "%s%s: %d tensors, %s", i ? "; " : "", type_name(types[i].type), types[i].n,
-                   size_text((double)types[i].bytes, a));
+                   units_bytes((double)types[i].bytes, a));
     buf_str(out, n ? "\n" : "no tensors\n");
 }
 
@@ -368,7 +370,7 @@ static void put_costs(const Inspection *in, json_t *j) {
         set_int(one, "bytes", c.bytes);
         jsonio_append(list, one);
     }
-    jsonio_put(j, "kv_type", json_string(type_name(engine_kv_type(m, KV_TYPE_AUTO))));
+    jsonio_put(j, "kv_type", json_string(type_name(memory_plan_kv_type(m, KV_TYPE_AUTO))));
     jsonio_put(j, "memory", memory);
     jsonio_put(j, "steps", list);
 }
@@ -397,7 +399,7 @@ static void print_json(const Inspection *in, Buf *out) {
 static const char *template_name(const Inspection *in) {
     ChatTemplate *c = NULL;
     if (!gguf_value(in->g, "tokenizer.chat_template")) return "none";
-    bool good = in->tok && !chat_choose(in->g, in->tok, &(Options){0}, &c).code;
+    bool good = in->tok && !chat_choose(in->g, in->tok, &(AnswerConfig){0}, &c).code;
     const char *name = !good ? "Jinja that cannot be parsed" : c ? "Jinja" : "empty";
     chat_free(c);
     return name;
@@ -405,14 +407,14 @@ static const char *template_name(const Inspection *in) {
 
 Status inspect_run(const Options *o) {
     Inspection in = {.o = o};
-    TRY(engine_file(o, &in.g));
+    TRY(engine_file_open(&o->engine, &in.g));
     const Backend *be;
     in.model_status = cpu_backend("auto", &be);
     if (!in.model_status.code) in.model_status = model_load(&in.model, in.g, be);
-    in.tok_status = engine_tokenizer(in.g, &in.tok);
+    in.tok_status = engine_file_tokenizer(in.g, &in.tok);
     in.template = template_name(&in);
     Buf out = {0};
-    if (o->json) print_json(&in, &out);
+    if (o->answer.json) print_json(&in, &out);
     else {
         print_summary(&in, &out);
         print_metadata(&in, &out);
@@ -424,7 +426,7 @@ Status inspect_run(const Options *o) {
     buf_free(&out);
     // Everything that there is to see has been shown; a model that cannot run is still an error.
     if (!st.code) st = in.model_status;
-    if (!st.code && o->check_tensors) st = model_check_tensors(&in.model);
+    if (!st.code && o->engine.check_tensors) st = model_check_tensors(&in.model);
     if (!in.model_status.code) model_free(&in.model);
     tokenizer_free(in.tok);
     gguf_close(in.g);

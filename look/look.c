@@ -20,11 +20,11 @@
 static Status text_tokens(const Options *o, const Tokenizer *t, bool add_bos, int **ids, int *n) {
     Buf text = {0};
     bool given;
-    Status st = prompt_read(o, &text, &given);
+    Status st = prompt_read(&o->prompt, &text, &given);
     if (!st.code && !given) st = status_error(QUILL_USAGE, "a text expected: words, -p, -f or a pipe on stdin");
     Rendered r = {0};
     if (!st.code) {
-        rendered_add(&r, text.data, text.n, o->parse_special);
+        rendered_add(&r, text.data, text.n, o->answer.parse_special);
         st = chat_encode(t, &r, add_bos, ids, n);
     }
     rendered_free(&r);
@@ -39,7 +39,7 @@ static Status print_tokens(const Options *o, const Tokenizer *t, const int *ids,
     bool gone = false;
     Status st = OK;
     for (int i = 0; i < n && !st.code && !gone; i++) {
-        if (o->ids) buf_printf(&out, "%s%d", i ? " " : "", ids[i]);
+        if (o->look.ids) buf_printf(&out, "%s%d", i ? " " : "", ids[i]);
         else {
             Str piece = tokenizer_piece(t, ids[i]);
             buf_printf(&out, "%d\t", ids[i]);
@@ -48,7 +48,7 @@ static Status print_tokens(const Options *o, const Tokenizer *t, const int *ids,
         }
         if (out.n > 1 << 16) st = output_write(out.data, out.n, &gone), out.n = 0;
     }
-    if (o->ids) buf_str(&out, "\n");
+    if (o->look.ids) buf_str(&out, "\n");
     if (!st.code) st = output_write(out.data, out.n, &gone);
     buf_free(&out);
     return st;
@@ -58,10 +58,10 @@ Status tokenize_run(const Options *o) {
     Gguf *g;
     Tokenizer *t = NULL;
     int *ids = NULL, n = 0;
-    TRY(engine_file(o, &g));
-    Status st = engine_tokenizer(g, &t);
-    if (!st.code) st = text_tokens(o, t, !o->no_bos && tokenizer_add_bos(t), &ids, &n);
-    int eos = st.code || o->no_bos || !tokenizer_add_eos(t) ? -1 : tokenizer_eos(t);
+    TRY(engine_file_open(&o->engine, &g));
+    Status st = engine_file_tokenizer(g, &t);
+    if (!st.code) st = text_tokens(o, t, !o->look.no_bos && tokenizer_add_bos(t), &ids, &n);
+    int eos = st.code || o->look.no_bos || !tokenizer_add_eos(t) ? -1 : tokenizer_eos(t);
     if (eos >= 0 && (n == 0 || ids[n - 1] != eos)) {
         ids = mem_resize(ids, (size_t)(n + 1) * sizeof *ids);
         ids[n++] = eos;
@@ -189,17 +189,18 @@ Status logits_run(const Options *o) {
                             "terminal");
     int *ids = NULL, n = 0;
     Engine e;
-    Status st = o->tokens ? parse_ids(o->tokens, &ids, &n) : OK;
+    Status st = o->look.tokens ? parse_ids(o->look.tokens, &ids, &n) : OK;
     if (!st.code)
-        st = engine_open(&e, o, (EngineNeeds){.need_tokenizer = !o->tokens, .max_out = SLICE, .ctx_of_use = n});
+        st = engine_open(&e, &o->engine,
+                         (EngineNeeds){.need_tokenizer = !o->look.tokens, .max_out = SLICE, .ctx_of_use = n});
     if (st.code) {
         free(ids);
         return st;
     }
-    if (!o->tokens) st = text_tokens(o, e.tok, !o->no_bos, &ids, &n);
+    if (!o->look.tokens) st = text_tokens(o, e.tok, !o->look.no_bos, &ids, &n);
     if (!st.code) st = check_ids(&e, ids, n);
     if (!st.code) {
-        if (o->verbose) report_before(&e, o, NULL);
+        if (o->answer.verbose) report_before(&e, &o->answer, NULL);
         LogitsOut out = {.n_vocab = e.model.c.n_vocab};
         all_logits(&e, ids, n, NULL, write_slice, &out);
         st = out.st;
@@ -262,13 +263,13 @@ static bool score_slice(void *arg, const float *logits, int first, int n) {
 // the text is one chunk.
 static Status score_text(Engine *e, const Options *o, const int *ids, int n, Score *s) {
     double nll[SLICE];
-    int bos = !o->no_bos && tokenizer_add_bos(e->tok) ? tokenizer_bos(e->tok) : -1, n_bos = bos >= 0;
+    int bos = !o->look.no_bos && tokenizer_add_bos(e->tok) ? tokenizer_bos(e->tok) : -1, n_bos = bos >= 0;
     int step = (e->evict && evict_endless(e->evict) ? int_max(n + n_bos, 3) : e->shape.n_ctx) - n_bos;
     if (step < 2) return status_error(QUILL_USAGE, "-c: a context of at least 3 expected, found %d", e->shape.n_ctx);
     if (n + n_bos < 2)
         return status_error(QUILL_USAGE, "quill perplexity: a text of at least 2 tokens expected, found %d", n);
     *s = (Score){.e = e, .nll = nll};
-    if (o->kv_error) TRY(kverror_new(&s->compare, e, int_min(step, n) + n_bos));
+    if (o->look.kv_error) TRY(kverror_new(&s->compare, e, int_min(step, n) + n_bos));
     int *chunk = mem_alloc((size_t)(step + n_bos) * sizeof *chunk);
     s->chunk = chunk;
     double shown = clock_now();
@@ -277,7 +278,7 @@ static Status score_text(Engine *e, const Options *o, const int *ids, int n, Sco
         if (n_bos) chunk[0] = bos;
         memcpy(chunk + n_bos, ids + at, (size_t)n_text * sizeof *chunk);
         s->n = n_text + n_bos;
-        all_logits(e, chunk, s->n, o->kv_error ? &s->compare : NULL, score_slice, s);
+        all_logits(e, chunk, s->n, o->look.kv_error ? &s->compare : NULL, score_slice, s);
         if (clock_now() - shown < 1) continue;
         shown = clock_now();
         char line[64];
@@ -302,9 +303,9 @@ static void score_json(json_t *j, const Options *o, const Engine *e, const Score
         jsonio_append(curve, point);
     }
     jsonio_put(j, "curve", curve);
-    for (int i = 0; o->kv_error && i < e->model.c.n_layers; i++)
+    for (int i = 0; o->look.kv_error && i < e->model.c.n_layers; i++)
         jsonio_append(errors, jsonio_number(kverror_of(&s->compare, i), 8));
-    if (o->kv_error) jsonio_share(j, "attention_error", errors);
+    if (o->look.kv_error) jsonio_share(j, "attention_error", errors);
     json_decref(errors);
     jsonio_put(j, "type_k", json_string(type_name(e->shape.type_k)));
     jsonio_put(j, "type_v", json_string(type_name(e->shape.type_v)));
@@ -315,7 +316,7 @@ static Status print_score(const Options *o, const Engine *e, const Score *s, dou
     double n = s->n_scored, mean = s->sum / n, variance = n > 1 ? (s->sum_squares - n * mean * mean) / (n - 1) : 0;
     double error = sqrt(fmax(0, variance) / n), perplexity = exp(mean);
     Buf out = {0};
-    if (o->json) {
+    if (o->answer.json) {
         json_t *j = json_object();
         jsonio_put(j, "tokens", json_integer(s->n_scored));
         jsonio_put(j, "context", json_integer(e->shape.n_ctx));
@@ -330,10 +331,10 @@ static Status print_score(const Options *o, const Engine *e, const Score *s, dou
     } else {
         buf_printf(&out, "tokens %d  nll %.6f  perplexity %.4f +- %.4f\n", s->n_scored, mean, perplexity,
                    perplexity * error);
-        for (int i = 0; o->kv_error && i < e->model.c.n_layers; i++)
+        for (int i = 0; o->look.kv_error && i < e->model.c.n_layers; i++)
             buf_printf(&out, "layer %d  attention error %.3e\n", i, kverror_of(&s->compare, i));
     }
-    if (o->verbose) fprintf(stderr, "%d tokens in %.3f s, %.1f tok/s\n", s->n_scored, seconds, n / seconds);
+    if (o->answer.verbose) fprintf(stderr, "%d tokens in %.3f s, %.1f tok/s\n", s->n_scored, seconds, n / seconds);
     bool gone = false;
     Status st = output_write(out.data, out.n, &gone);
     buf_free(&out);
@@ -343,11 +344,11 @@ static Status print_score(const Options *o, const Engine *e, const Score *s, dou
 Status perplexity_run(const Options *o) {
     Engine e;
     int *ids = NULL, n = 0;
-    TRY(engine_open(&e, o, (EngineNeeds){.need_tokenizer = true, .max_out = SLICE, .ctx_of_use = 512}));
+    TRY(engine_open(&e, &o->engine, (EngineNeeds){.need_tokenizer = true, .max_out = SLICE, .ctx_of_use = 512}));
     Score s = {0};
     Status st = text_tokens(o, e.tok, false, &ids, &n);
     double start = clock_now();
-    if (!st.code && o->verbose) report_before(&e, o, NULL);
+    if (!st.code && o->answer.verbose) report_before(&e, &o->answer, NULL);
     signals_catch();
     if (!st.code) st = score_text(&e, o, ids, n, &s);
     if (!st.code) st = print_score(o, &e, &s, clock_now() - start);

@@ -72,13 +72,13 @@ static Status parse_now(const char *text, struct tm *out) {
 
 // The model's template and texts, or those that the options give.
 static Status open_template(const Options *o, ChatTemplate **out) {
-    bool own = !o->chat_template && !o->chat_template_file;
+    bool own = !o->answer.chat_template && !o->answer.chat_template_file;
     Gguf *g = NULL;
     Tokenizer *t = NULL;
-    if (own || o->model) {
-        TRY(engine_file(o, &g));
-        Status st = engine_tokenizer(g, &t);
-        if (!st.code) st = chat_choose(g, t, o, out);
+    if (own || o->engine.model) {
+        TRY(engine_file_open(&o->engine, &g));
+        Status st = engine_file_tokenizer(g, &t);
+        if (!st.code) st = chat_choose(g, t, &o->answer, out);
         if (!st.code && !*out)
             st = status_error(QUILL_MODEL,
                               "%s: key tokenizer.chat_template: a template expected, found none; --chat-template and "
@@ -88,7 +88,7 @@ static Status open_template(const Options *o, ChatTemplate **out) {
         gguf_close(g);
         return st;
     }
-    return chat_from_options(o, (Str){"", 0}, (Str){"", 0}, out);
+    return chat_from_config(&o->answer, (Str){"", 0}, (Str){"", 0}, out);
 }
 
 static void set_text(Heap *h, Value variables, const char *name, const char *text) {
@@ -98,11 +98,11 @@ static void set_text(Heap *h, Value variables, const char *name, const char *tex
 // An object's keys are variables; an array is the messages.
 static Status render(const ChatTemplate *c, const Options *o, const json_t *input, size_t n_input, Rendered *out) {
     struct tm now;
-    TRY(parse_now(o->now, &now));
+    TRY(parse_now(o->look.now, &now));
     Heap *h = chat_heap(n_input);
-    Value variables = chat_variables(c, h, !o->no_generation_prompt), given = from_json(h, input);
-    set_text(h, variables, "bos_token", o->bos);
-    set_text(h, variables, "eos_token", o->eos);
+    Value variables = chat_variables(c, h, !o->look.no_generation_prompt), given = from_json(h, input);
+    set_text(h, variables, "bos_token", o->look.bos);
+    set_text(h, variables, "eos_token", o->look.eos);
     if (json_is_array(input)) dict_set_str(h, variables.dict, "messages", given);
     for (size_t i = 0; json_is_object(input) && !h->failed.code && i < given.dict->n; i++)
         dict_set(h, variables.dict, given.dict->keys[i], given.dict->values[i]);
@@ -115,15 +115,15 @@ static Status read_messages(const Options *o, json_t **out, size_t *n) {
     Buf text = {0};
     json_error_t error;
     *out = NULL;
-    if (!o->file && isatty(STDIN_FILENO))
+    if (!o->input && isatty(STDIN_FILENO))
         return status_error(QUILL_USAGE,
                             "quill template: messages in JSON on stdin or -f FILE expected, found a terminal");
-    Status st = file_read(o->file ? o->file : "-", &text);
+    Status st = file_read(o->input ? o->input : "-", &text);
     *n = text.n;
     if (!st.code) {
         *out = jsonio_read((Str){text.data, text.n}, JSON_ALLOW_NUL, &error);
         bool good = *out && (json_is_array(*out) || json_object_get(*out, "messages"));
-        const char *name = o->file && strcmp(o->file, "-") ? o->file : "stdin";
+        const char *name = o->input && strcmp(o->input, "-") ? o->input : "stdin";
         if (!*out)
             st = status_error(QUILL_USAGE, "%s: an array of messages in JSON expected, found \"%s\" at line %d", name,
                               error.text, error.line);

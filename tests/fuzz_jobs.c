@@ -12,12 +12,12 @@ static void require(bool truth, const char *what) {
     abort();
 }
 
-static const Options *defaults(void) {
+static const AnswerConfig *defaults(void) {
     static Options o;
     static char *argv[] = {"quill", "batch", "-m", "x", NULL};
     bool stop;
-    if (!o.device) require(!cli_parse(4, argv, &o, &stop).code, "the defaults");
-    return &o;
+    if (!o.engine.device) require(!cli_parse(4, argv, &o, &stop).code, "the defaults");
+    return &o.answer;
 }
 
 static void check(const Job *j) {
@@ -27,11 +27,11 @@ static void check(const Job *j) {
         require(j->messages[i].role[0], "a role");
         require(j->messages[i].text.n <= j->message_text.n, "a text");
     }
-    for (int i = 0; i < j->o.n_stop; i++)
-        require(j->o.stop[i][0] && strlen(j->o.stop[i]) <= JOB_LONGEST_STOP, "a stop text");
-    require(j->o.sampling.temp >= 0 && j->o.sampling.temp <= 1000, "a temperature");
-    require(j->o.predict >= -1 && j->o.logprobs >= -1 && j->o.logprobs <= 1000, "lengths");
-    for (int i = 0; i < j->o.sampling.n_bias; i++) require(j->o.sampling.bias[i].id >= 0, "a token's id");
+    for (int i = 0; i < j->config.n_stop; i++)
+        require(j->config.stop[i][0] && strlen(j->config.stop[i]) <= JOB_LONGEST_STOP, "a stop text");
+    require(j->config.sampling.temp >= 0 && j->config.sampling.temp <= 1000, "a temperature");
+    require(j->config.predict >= -1 && j->config.logprobs >= -1 && j->config.logprobs <= 1000, "lengths");
+    for (int i = 0; i < j->config.sampling.n_bias; i++) require(j->config.sampling.bias[i].id >= 0, "a token's id");
 }
 
 static void parse(Str line) {

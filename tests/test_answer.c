@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "complete.h"
+#include "answer/answer.h"
 #include "tests/rig/tiny_model.h"
 
 typedef struct {
@@ -30,7 +30,7 @@ static int open_engine(void **state) {
     char *argv[] = {"quill", "-m", "tiny", "-t", "1"};
     Gguf *g = tiny_model(&(TinyModel){.arch = "qwen2", .chat_template = "chatml"});
     Status st = cli_parse(ARRAY_LEN(argv), argv, &o, &stop);
-    if (!st.code) st = engine_open_view(&engine, &o, (EngineNeeds){.need_tokenizer = true}, g);
+    if (!st.code) st = engine_open_view(&engine, &o.engine, (EngineNeeds){.need_tokenizer = true}, g);
     cli_free(&o);
     return st.code;
 }
@@ -57,9 +57,9 @@ static Finish say(Answer *a, const Case *c, Options *o, Buf *out) {
     int saved = dup(STDOUT_FILENO), file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
     assert_true(saved >= 0 && file >= 0 && dup2(file, STDOUT_FILENO) >= 0);
     Request r = {.arg = a};
-    answer_start(a, &engine, o, false);
+    answer_start(a, &engine, &o->answer, false);
     a->terminal = c->terminal; // as if it were one
-    if (c->terminal && (!o->think || strcmp(o->think, "hide") != 0)) a->show_thoughts = true;
+    if (c->terminal && (!o->answer.think || strcmp(o->answer.think, "hide") != 0)) a->show_thoughts = true;
     answer_think(a, str_of("</think>"), str_of("assistant\n"));
     Finish finish = RUNNING;
     float *logits = mem_alloc((size_t)engine.model.c.n_vocab * sizeof *logits);
@@ -155,7 +155,7 @@ static void test_json(void **state) {
         assert_string_equal(json_text(last, "text"), cases[i].answer);
         assert_string_equal(json_text(last, "thinking"), cases[i].thinking);
         assert_int_equal(json_object_get(last, "thinking") != NULL, cases[i].thinking[0] != 0);
-        if (o.jsonl) {
+        if (o.answer.jsonl) {
             buf_append(&text, "", 0);
             buf_append(&thinking, "", 0);
             assert_string_equal(text.data, cases[i].answer);

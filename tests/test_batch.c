@@ -11,7 +11,7 @@
 
 #include "batch/batch.h"
 #include "cli/cli.h"
-#include "complete.h"
+#include "answer/answer.h"
 #include "tests/rig/directory.h"
 #include "tests/rig/tiny_model.h"
 
@@ -126,9 +126,9 @@ static void open_alone(Alone *a, const char *types) {
     char words[128];
     snprintf(words, sizeof words, "-c 128 %s", types);
     options(&a->o, words);
-    a->o.json = true;
-    assert_ok(engine_open(&a->e, &a->o, (EngineNeeds){.need_tokenizer = true}));
-    assert_ok(chat_choose(a->e.gguf, a->e.tok, &a->o, &a->form));
+    a->o.answer.json = true;
+    assert_ok(engine_open(&a->e, &a->o.engine, (EngineNeeds){.need_tokenizer = true}));
+    assert_ok(chat_choose(a->e.gguf, a->e.tok, &a->o.answer, &a->form));
 }
 
 static void close_alone(Alone *a) {
@@ -153,15 +153,16 @@ static void answer_alone(Alone *a, const Wish *w, int choice, Buf *out) {
     Rendered text = {0};
     int *ids, n;
     const char *stop = w->stop;
-    o.stop = &stop;
-    o.n_stop = w->stop ? 1 : 0;
+    o.answer.stop = &stop;
+    o.answer.n_stop = w->stop ? 1 : 0;
     const ChatTemplate *form = w->raw ? NULL : a->form;
-    assert_ok(answer_prompt(&a->e, &o, form, &message, 1, &text, &ids, &n));
+    assert_ok(answer_prompt(&a->e, &o.answer, form, &message, 1, &text, &ids, &n));
     Answer answer;
-    answer_start(&answer, &a->e, &o, !form && !w->prompt[0]);
+    answer_start(&answer, &a->e, &o.answer, !form && !w->prompt[0]);
     answer_think(&answer, chat_source(form), (Str){text.text.data, text.text.n});
     Sequence seq = {0};
-    Request r = {.seq = &seq, .sampling = o.sampling, .sequence_key = (uint64_t)choice, .max_new = w->max_tokens};
+    Request r = {
+        .seq = &seq, .sampling = o.answer.sampling, .sequence_key = (uint64_t)choice, .max_new = w->max_tokens};
     r.sampling.temp = (float)w->temperature;
     r.sampling.seed = w->seed;
     r.emit = answer_emit;
@@ -323,15 +324,15 @@ static void check_size(const char *words, bool pooled, bool may_be_too_little) {
     Options o;
     Engine e;
     options(&o, words);
-    o.verbose = false;
-    Status st = engine_open(&e, &o, (EngineNeeds){.n_seqs = pooled ? o.parallel : 1, .pooled = pooled});
+    o.answer.verbose = false;
+    Status st = engine_open(&e, &o.engine, (EngineNeeds){.n_seqs = pooled ? o.batch.parallel : 1, .pooled = pooled});
     if (st.code) {
         assert_int_equal(st.code, QUILL_MEMORY);
         assert_true(may_be_too_little);
     } else {
         const KvPool *p = e.kv.pool;
         assert_int_equal(bytes_taken(p), kvshape_bytes(&e.shape));
-        assert_in_range(bytes_taken(p), 1, o.kv_mem);
+        assert_in_range(bytes_taken(p), 1, o.engine.kv_mem);
         assert_true(p->n_blocks * p->block >= e.shape.n_ctx);
         assert_true(!p->tail_of || p->n_tails >= int_min(2, p->n_blocks));
         engine_close(&e);
@@ -496,30 +497,30 @@ static void test_kept_as_they_fill(void **state) {
     remove_directory(dir);
     snprintf(words, sizeof words, "-c 128 --kv-block 16 -ub 24 --kv-dir %s", dir);
     options(&o, words);
-    assert_ok(engine_open(&e, &o, (EngineNeeds){.n_seqs = N, .pooled = true}));
+    assert_ok(engine_open(&e, &o.engine, (EngineNeeds){.n_seqs = N, .pooled = true}));
     for (int i = 0; i < N; i++) {
         r[i].seq = &seq[i];
         for (int k = 0; k < 70 + i; k++) sequence_push(r[i].seq, &(int){(int)(test_random(&random) % 300)}, 1);
-        r[i].sampling = o.sampling;
+        r[i].sampling = o.answer.sampling;
         r[i].max_new = 40;
         engine_add(&e, &r[i]);
     }
     for (int n_saved = 0, n_rows = 0; engine_step(&e, &b);) {
-        int now = kvstore_stats(e.store).n_saved;
+        int now = kvstore_stats(e.keeper.store).n_saved;
         n_rows += b->n_rows;
         assert_in_range(now - n_saved, 0, b->n_rows + 2 * 16 - 1);
         assert_true(now > n_rows - N * 16 - 16); // none falls behind
         n_saved = now;
     }
     for (int i = 0, n_saved = 0; i < N; i++) {
-        n_saved = kvstore_stats(e.store).n_saved;
+        n_saved = kvstore_stats(e.keeper.store).n_saved;
         engine_keep(&e, r[i].seq);
-        assert_in_range(kvstore_stats(e.store).n_saved - n_saved, 0, 16);
+        assert_in_range(kvstore_stats(e.keeper.store).n_saved - n_saved, 0, 16);
         kvcache_release(&e.kv, r[i].seq);
         sequence_free(r[i].seq);
         timeline_free(&r[i].time);
     }
-    assert_int_equal(kvstore_stats(e.store).n_saved, 96 * 3 + 112 * 3); // of 109 to 114 slots the whole blocks
+    assert_int_equal(kvstore_stats(e.keeper.store).n_saved, 96 * 3 + 112 * 3); // of 109 to 114 slots the whole blocks
     engine_close(&e);
     cli_free(&o);
     remove_directory(dir);
@@ -558,7 +559,7 @@ static void test_rate(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         Options o;
         options(&o, "");
-        o.slo = bad[i];
+        o.batch.slo = bad[i];
         assert_int_equal(batch_run(&o).code, QUILL_USAGE);
         cli_free(&o);
     }

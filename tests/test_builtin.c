@@ -20,29 +20,29 @@ static void test_no_other_named(void **state) {
     const char *words[] = {NULL, "builtin"};
     for (size_t i = 0; i < ARRAY_LEN(words); i++) {
         Gguf *g;
-        assert_ok(engine_file(&(Options){.model = words[i]}, &g));
+        assert_ok(engine_file_open(&(EngineConfig){.model = words[i]}, &g));
         assert_string_equal(gguf_name(g), builtin_name());
         assert_non_null(strstr(gguf_name(g), "built into the binary"));
         assert_true(gguf_version(g) > 0 && gguf_file_bytes(g) > 0);
         gguf_close(g);
     }
     Gguf *g; // a path is a file's
-    assert_int_equal(engine_file(&(Options){.model = "./builtin"}, &g).code, QUILL_MODEL);
+    assert_int_equal(engine_file_open(&(EngineConfig){.model = "./builtin"}, &g).code, QUILL_MODEL);
 }
 
 static void test_computes(void **state) {
     (void)state;
     needs_builtin();
     Engine e;
-    Options o = {.mlock = true,
-                 .check_tensors = true,
-                 .ubatch = 8,
-                 .isa = "scalar",
-                 .device = "cpu",
-                 .quiet = true,
-                 .type_k = KV_TYPE_AUTO,
-                 .type_v = KV_TYPE_AUTO,
-                 .threads = 1};
+    EngineConfig o = {.mlock = true,
+                      .check_tensors = true,
+                      .ubatch = 8,
+                      .isa = "scalar",
+                      .device = "cpu",
+                      .quiet = true,
+                      .type_k = KV_TYPE_AUTO,
+                      .type_v = KV_TYPE_AUTO,
+                      .threads = 1};
     assert_ok(engine_open(&e, &o, (EngineNeeds){.need_tokenizer = true, .n_ctx = 16}));
     assert_true(tokenizer_n(e.tok) > 0);
     engine_close(&e);
@@ -50,11 +50,11 @@ static void test_computes(void **state) {
 
 static void test_refused(void **state) {
     (void)state;
-    const Options cases[] = {{.no_mmap = true}, {.tokenizer = "tok.bin", .model = "builtin"}};
+    const EngineConfig cases[] = {{.no_mmap = true}, {.tokenizer = "tok.bin", .model = "builtin"}};
     const char *says[] = {"--no-mmap", "--tokenizer"};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         Gguf *g;
-        Status st = engine_file(&cases[i], &g);
+        Status st = engine_file_open(&cases[i], &g);
         assert_int_equal(st.code, QUILL_USAGE);
         assert_non_null(strstr(st.message, says[i]));
         assert_null(g);

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "files/builtin.h"
-#include "cli/table.h"
+#include "cli/cli.h"
+#include "cli/values.h"
+#include "sampler.h"
 #include "formats/types.h"
 
 enum { MAX_ARGS = 32 };
@@ -43,24 +45,26 @@ static void test_defaults(void **state) {
     SamplerParams s = sampler_defaults();
     good("-m x", &o);
     assert_int_equal(o.mode, MODE_RUN);
-    assert_int_equal(o.n_parts, 0);
-    assert_int_equal(o.predict, -1);
-    assert_int_equal(o.ctx_size, 0);
-    assert_int_equal(o.ubatch, 0); // what suits the device
-    assert_int_equal(o.type_k, KV_TYPE_AUTO);
-    assert_int_equal(o.type_v, KV_TYPE_AUTO);
-    assert_int_equal(o.gpu_layers, -1);
-    assert_int_equal(o.kv_block, 32);
-    assert_int_equal(o.logprobs, -1);
-    assert_false(o.paged);
-    assert_string_equal(o.device, "auto");
-    assert_string_equal(o.isa, "auto");
+    assert_int_equal(o.prompt.n_parts, 0);
+    assert_int_equal(o.answer.predict, -1);
+    assert_int_equal(o.engine.ctx_size, 0);
+    assert_int_equal(o.engine.ubatch, 0); // what suits the device
+    assert_int_equal(o.engine.type_k, KV_TYPE_AUTO);
+    assert_int_equal(o.engine.type_v, KV_TYPE_AUTO);
+    assert_int_equal(o.engine.gpu_layers, -1);
+    assert_int_equal(o.engine.kv_block, 32);
+    assert_int_equal(o.answer.logprobs, -1);
+    assert_false(o.engine.paged);
+    assert_string_equal(o.engine.device, "auto");
+    assert_string_equal(o.engine.isa, "auto");
     // The table and the sampler say the same.
-    assert_true(o.sampling.temp == s.temp && o.sampling.top_k == s.top_k && o.sampling.top_p == s.top_p);
-    assert_true(o.sampling.min_p == s.min_p && o.sampling.typical == s.typical);
-    assert_true(o.sampling.repeat_penalty == s.repeat_penalty && o.sampling.repeat_last_n == s.repeat_last_n);
-    assert_true(o.sampling.presence_penalty == s.presence_penalty);
-    assert_true(o.sampling.frequency_penalty == s.frequency_penalty && o.sampling.greedy == s.greedy);
+    assert_true(o.answer.sampling.temp == s.temp && o.answer.sampling.top_k == s.top_k &&
+                o.answer.sampling.top_p == s.top_p);
+    assert_true(o.answer.sampling.min_p == s.min_p && o.answer.sampling.typical == s.typical);
+    assert_true(o.answer.sampling.repeat_penalty == s.repeat_penalty &&
+                o.answer.sampling.repeat_last_n == s.repeat_last_n);
+    assert_true(o.answer.sampling.presence_penalty == s.presence_penalty);
+    assert_true(o.answer.sampling.frequency_penalty == s.frequency_penalty && o.answer.sampling.greedy == s.greedy);
     cli_free(&o);
 }
 
@@ -69,80 +73,81 @@ static void test_values(void **state) {
     Options o;
     good("-m x --temp 1.5 --top_k=7 -n 4k -c 2K --n-predict 3 --min-p=0 -s 9 --logit-bias 5-inf --logit-bias 6+1.5",
          &o);
-    assert_true(o.sampling.temp == 1.5f && o.sampling.min_p == 0.0f);
-    assert_int_equal(o.sampling.top_k, 7);
-    assert_int_equal(o.predict, 3); // the last one wins
-    assert_int_equal(o.ctx_size, 2048);
-    assert_true(o.seed_given && o.sampling.seed == 9);
-    assert_int_equal(o.sampling.n_bias, 2);
-    assert_true(o.sampling.bias[0].id == 5 && isinf(o.sampling.bias[0].bias) && o.sampling.bias[0].bias < 0);
-    assert_true(o.sampling.bias[1].id == 6 && o.sampling.bias[1].bias == 1.5f);
+    assert_true(o.answer.sampling.temp == 1.5f && o.answer.sampling.min_p == 0.0f);
+    assert_int_equal(o.answer.sampling.top_k, 7);
+    assert_int_equal(o.answer.predict, 3); // the last one wins
+    assert_int_equal(o.engine.ctx_size, 2048);
+    assert_true(o.answer.seed_given && o.answer.sampling.seed == 9);
+    assert_int_equal(o.answer.sampling.n_bias, 2);
+    assert_true(o.answer.sampling.bias[0].id == 5 && isinf(o.answer.sampling.bias[0].bias) &&
+                o.answer.sampling.bias[0].bias < 0);
+    assert_true(o.answer.sampling.bias[1].id == 6 && o.answer.sampling.bias[1].bias == 1.5f);
     cli_free(&o);
     good("-m x --kv-mem 3G --kv_layout=paged -ctk f32 -ctv=bf16 -ngl 0 -r a --stop=b --reverse-prompt c", &o);
-    assert_true(o.kv_mem == (size_t)3 << 30 && o.paged);
-    assert_null(o.kv_dir);
-    assert_int_equal(o.type_k, TYPE_F32);
-    assert_int_equal(o.type_v, TYPE_BF16);
-    assert_int_equal(o.gpu_layers, 0);
-    assert_int_equal(o.n_stop, 3);
-    assert_string_equal(o.stop[1], "b");
+    assert_true(o.engine.kv_mem == (size_t)3 << 30 && o.engine.paged);
+    assert_null(o.engine.kv_dir);
+    assert_int_equal(o.engine.type_k, TYPE_F32);
+    assert_int_equal(o.engine.type_v, TYPE_BF16);
+    assert_int_equal(o.engine.gpu_layers, 0);
+    assert_int_equal(o.answer.n_stop, 3);
+    assert_string_equal(o.answer.stop[1], "b");
     cli_free(&o);
     good("-m x --kv-dir=a --kv-dir b,c,size=3M", &o);
-    assert_string_equal(o.kv_dir, "b,c");
-    assert_true(o.kv_dir_size == 3 << 20);
+    assert_string_equal(o.engine.kv_dir, "b,c");
+    assert_true(o.engine.kv_dir_size == 3 << 20);
     cli_free(&o);
     good("-m x --kv-dir a,b", &o);
-    assert_string_equal(o.kv_dir, "a,b");
-    assert_true(o.kv_dir_size == (size_t)8 << 30);
+    assert_string_equal(o.engine.kv_dir, "a,b");
+    assert_true(o.engine.kv_dir_size == (size_t)8 << 30);
     cli_free(&o);
     good("-m x -ctk kivi2 -ctv fp8 --evict sinks,window=9 --kv-rotate", &o);
-    assert_int_equal(o.type_k, TYPE_KIVI2);
-    assert_int_equal(o.type_v, TYPE_FP8);
-    assert_string_equal(o.evict, "sinks,window=9");
-    assert_true(o.kv_rotate);
+    assert_int_equal(o.engine.type_k, TYPE_KIVI2);
+    assert_int_equal(o.engine.type_v, TYPE_FP8);
+    assert_string_equal(o.engine.evict, "sinks,window=9");
+    assert_true(o.engine.kv_rotate);
     cli_free(&o);
     good("-m x -ctk q8_0 -ctv q4_0", &o);
-    assert_int_equal(o.type_k, TYPE_Q8_0);
-    assert_int_equal(o.type_v, TYPE_Q4_0);
-    assert_false(o.kv_rotate);
+    assert_int_equal(o.engine.type_k, TYPE_Q8_0);
+    assert_int_equal(o.engine.type_v, TYPE_Q4_0);
+    assert_false(o.engine.kv_rotate);
     cli_free(&o);
     good("-m x -ngl all -n -1 -s -1", &o);
-    assert_int_equal(o.gpu_layers, INT_MAX);
-    assert_false(o.seed_given);
+    assert_int_equal(o.engine.gpu_layers, INT_MAX);
+    assert_false(o.answer.seed_given);
     cli_free(&o);
     good("batch -m x -np 8 --max-tokens 7 --rate 2.5 --slo ttft=5 --keep-order --static --logprobs 2 jobs.jsonl", &o);
     assert_int_equal(o.mode, MODE_BATCH);
-    assert_string_equal(o.file, "jobs.jsonl");
-    assert_int_equal(o.parallel, 8);
-    assert_int_equal(o.predict, 7);
-    assert_true(o.rate == 2.5f && o.keep_order && o.static_batches && o.logprobs == 2);
+    assert_string_equal(o.input, "jobs.jsonl");
+    assert_int_equal(o.batch.parallel, 8);
+    assert_int_equal(o.answer.predict, 7);
+    assert_true(o.batch.rate == 2.5f && o.batch.keep_order && o.batch.static_batches && o.answer.logprobs == 2);
     cli_free(&o);
     good("bench -m x -p 2k -n 8 -d 16 -np 4 -r 3 -o json", &o);
     assert_int_equal(o.mode, MODE_BENCH);
-    assert_int_equal(o.bench_prompt.n, 1);
-    assert_int_equal(o.bench_prompt.at[0], 2048);
-    assert_int_equal(o.bench_gen.at[0], 8);
-    assert_int_equal(o.bench_depth.at[0], 16);
-    assert_int_equal(o.bench_threads.at[0], 0);
-    assert_int_equal(o.bench_sequences, 4);
-    assert_int_equal(o.bench_reps, 3);
-    assert_string_equal(o.output, "json");
+    assert_int_equal(o.bench.prompt.n, 1);
+    assert_int_equal(o.bench.prompt.at[0], 2048);
+    assert_int_equal(o.bench.gen.at[0], 8);
+    assert_int_equal(o.bench.depth.at[0], 16);
+    assert_int_equal(o.bench.threads.at[0], 0);
+    assert_int_equal(o.bench.sequences, 4);
+    assert_int_equal(o.bench.reps, 3);
+    assert_string_equal(o.bench.output, "json");
     cli_free(&o);
     good("bench -m x -p 16,1k -p 5 -n 128-512+128 -d 0-2 -t 1-8*2,-1", &o);
     static const int prompt[] = {16, 1024, 5}, gen[] = {128, 256, 384, 512}, depth[] = {0, 1, 2},
                      threads[] = {1, 2, 4, 8, -1};
-    assert_true(o.bench_prompt.n == 3 && memcmp(o.bench_prompt.at, prompt, sizeof prompt) == 0);
-    assert_true(o.bench_gen.n == 4 && memcmp(o.bench_gen.at, gen, sizeof gen) == 0);
-    assert_true(o.bench_depth.n == 3 && memcmp(o.bench_depth.at, depth, sizeof depth) == 0);
-    assert_true(o.bench_threads.n == 5 && memcmp(o.bench_threads.at, threads, sizeof threads) == 0);
+    assert_true(o.bench.prompt.n == 3 && memcmp(o.bench.prompt.at, prompt, sizeof prompt) == 0);
+    assert_true(o.bench.gen.n == 4 && memcmp(o.bench.gen.at, gen, sizeof gen) == 0);
+    assert_true(o.bench.depth.n == 3 && memcmp(o.bench.depth.at, depth, sizeof depth) == 0);
+    assert_true(o.bench.threads.n == 5 && memcmp(o.bench.threads.at, threads, sizeof threads) == 0);
     cli_free(&o);
 }
 
 // The pieces of a prompt with bars between them, files in <>.
 static void show_parts(const Options *o, Buf *out) {
     buf_append(out, "", 0);
-    for (int i = 0; i < o->n_parts; i++) {
-        const PromptPart *p = &o->parts[i];
+    for (int i = 0; i < o->prompt.n_parts; i++) {
+        const PromptPart *p = &o->prompt.parts[i];
         buf_printf(out, p->file ? "%s<%s>" : "%s%s", i ? "|" : "", p->file ? p->file : p->text);
     }
 }
@@ -188,21 +193,21 @@ static void test_modes(void **state) {
     Options o;
     good("inspect model.gguf", &o);
     assert_int_equal(o.mode, MODE_INSPECT);
-    assert_string_equal(o.model, "model.gguf");
+    assert_string_equal(o.engine.model, "model.gguf");
     cli_free(&o);
     setenv("QUILL_MODEL", "env.gguf", 1);
     good("inspect model.gguf", &o); // an argument comes before the environment
-    assert_string_equal(o.model, "model.gguf");
+    assert_string_equal(o.engine.model, "model.gguf");
     cli_free(&o);
     good("hello", &o);
-    assert_string_equal(o.model, "env.gguf");
+    assert_string_equal(o.engine.model, "env.gguf");
     cli_free(&o);
     setenv("QUILL_DEVICE", "cpu", 1);
     good("hello", &o);
-    assert_string_equal(o.device, "cpu");
+    assert_string_equal(o.engine.device, "cpu");
     cli_free(&o);
     good("hello --device auto", &o);
-    assert_string_equal(o.device, "auto");
+    assert_string_equal(o.engine.device, "auto");
     cli_free(&o);
     clear_environment(NULL);
     good("bench --shape 1.1b", &o); // bench needs no model
@@ -335,7 +340,7 @@ static void test_no_model(void **state) {
         Options o;
         bool stop;
         Status st = parse(cases[i].line, &o, &stop);
-        assert_null(o.model);
+        assert_null(o.engine.model);
         assert_int_equal(st.code, builtin_there() ? QUILL_OK : QUILL_USAGE);
         if (!builtin_there()) {
             assert_non_null(strstr(st.message, "no model: give one with -m FILE or set QUILL_MODEL"));
@@ -389,15 +394,17 @@ static void test_set(void **state) {
     (void)state;
     Options o;
     good("-m x --temp 0.5", &o);
-    assert_int_equal(cli_set(&o, "temp", "1.5").code, 0);
-    assert_int_equal(cli_set(&o, "top_k", "1k").code, 0);
-    assert_int_equal(cli_set(&o, "n-predict", "7").code, 0);
-    assert_int_equal(cli_set(&o, "greedy", "on").code, 0);
-    assert_int_equal(cli_set(&o, "stop", "###").code, 0);
-    assert_int_equal(cli_set(&o, "logit-bias", "5-inf").code, 0);
-    assert_int_equal(cli_set(&o, "seed", "9").code, 0);
-    assert_true(o.sampling.temp == 1.5f && o.sampling.top_k == 1024 && o.predict == 7 && o.sampling.greedy);
-    assert_true(o.n_stop == 1 && o.sampling.n_bias == 1 && o.sampling.seed == 9 && o.seed_given);
+    assert_int_equal(cli_set(&o.answer, "temp", "1.5").code, 0);
+    assert_int_equal(cli_set(&o.answer, "top_k", "1k").code, 0);
+    assert_int_equal(cli_set(&o.answer, "n-predict", "7").code, 0);
+    assert_int_equal(cli_set(&o.answer, "greedy", "on").code, 0);
+    assert_int_equal(cli_set(&o.answer, "stop", "###").code, 0);
+    assert_int_equal(cli_set(&o.answer, "logit-bias", "5-inf").code, 0);
+    assert_int_equal(cli_set(&o.answer, "seed", "9").code, 0);
+    assert_true(o.answer.sampling.temp == 1.5f && o.answer.sampling.top_k == 1024 && o.answer.predict == 7 &&
+                o.answer.sampling.greedy);
+    assert_true(o.answer.n_stop == 1 && o.answer.sampling.n_bias == 1 && o.answer.sampling.seed == 9 &&
+                o.answer.seed_given);
     static const struct {
         const char *name, *value, *says;
     } bad[] = {
@@ -411,11 +418,11 @@ static void test_set(void **state) {
         {"", "1", "nothing that can be set"},
     };
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        Status st = cli_set(&o, bad[i].name, bad[i].value);
+        Status st = cli_set(&o.answer, bad[i].name, bad[i].value);
         assert_int_equal(st.code, QUILL_USAGE);
         if (!strstr(st.message, bad[i].says)) fail_msg("%s %s: %s", bad[i].name, bad[i].value, st.message);
     }
-    assert_true(o.sampling.temp == 1.5f);
+    assert_true(o.answer.sampling.temp == 1.5f);
     // Every setting can be shown, and goes back to what it is without a flag.
     Options usual;
     char name[32], all[512] = "";
@@ -424,11 +431,11 @@ static void test_set(void **state) {
         if (!cli_settable(row)) continue;
         cli_long_name(row, name);
         strncat(all, name, sizeof all - strlen(all) - 1);
-        assert_int_equal(cli_set(&o, name, "default").code, 0);
+        assert_int_equal(cli_set(&o.answer, name, "default").code, 0);
     }
     assert_non_null(strstr(all, "predictignore-eosstoptemp"));
     good("-m x -s 9", &usual);
-    assert_int_equal(cli_set(&o, "seed", "9").code, 0);
+    assert_int_equal(cli_set(&o.answer, "seed", "9").code, 0);
     for (int i = 0; i < cli_n_options; i++) {
         const Option *row = &cli_options[i];
         Buf found = {0}, expected = {0};

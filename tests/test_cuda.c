@@ -55,7 +55,7 @@ static Status rig_try(Rig *r, const Gguf *g, Setup s) {
     int n = int_min(s.n_gpu, r->m.c.n_layers);
     if (n > 0) TRY(cuda_backend(&gpu));
     if (n > 0) TRY(model_to_device(&r->m, gpu, n, (DeviceLoad){.pool = r->pool, .spare = s.spare}));
-    KvShape shape = engine_kv_shape(&r->m);
+    KvShape shape = memory_plan_kv_shape(&r->m);
     shape.type_k = s.kv_type;
     shape.type_v = s.type_v ? s.type_v : s.kv_type;
     shape.rotate = s.rotate;

@@ -5,7 +5,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "cli/table.h"
+#include "chat/commands.h"
+#include "cli/cli.h"
 
 enum { MAX_FLAGS = 1024 };
 
@@ -86,7 +87,7 @@ static void fish_line(const char *line, Flags *f) {
 
 // ---- the documents --------------------------------------------------------------------------------------------------
 
-static void write_man(const char *arg) { (void)arg, cli_man(); }
+static void write_man(const char *arg) { (void)arg, cli_man(commands_describe); }
 static void write_help(const char *arg) {
     for (int m = 0; m < N_MODES; m++)
         if (cli_about[m].usage) cli_help((Mode)m);

@@ -29,7 +29,7 @@ static void rig_open_typed(EvictRig *r, int block, int type_k, int type_v) {
     assert_ok(model_load(&r->m, r->g, be));
     r->pool = threads_new(2);
     assert_ok(workspace_new(&r->w, &r->m, r->pool, MOST_ROWS, MOST_ROWS, TEXT));
-    KvShape shape = engine_kv_shape(&r->m);
+    KvShape shape = memory_plan_kv_shape(&r->m);
     shape.type_k = type_k;
     shape.type_v = type_v;
     shape.block = block;

@@ -25,7 +25,7 @@ static int free_defaults(void **state) {
 }
 
 static void good(const char *line, Job *j) {
-    Status st = job_parse(str_of(line), &defaults, j);
+    Status st = job_parse(str_of(line), &defaults.answer, j);
     if (st.code) fail_msg("%s: %s", line, st.message);
 }
 
@@ -41,21 +41,24 @@ static void test_our_form(void **state) {
     assert_int_equal(j.prompt.n, 3);
     assert_memory_equal(j.prompt.data, "x\0y", 3);
     assert_int_equal(j.n, 3);
-    assert_int_equal(j.o.predict, 7);
-    assert_true(j.o.sampling.temp == 0.5f && j.o.sampling.top_p == 1.0f && j.o.sampling.repeat_penalty == 1.5f);
-    assert_int_equal(j.o.sampling.top_k, 0);
-    assert_true(j.o.seed_given && j.o.sampling.seed == 9 && j.o.sampling.greedy && j.o.ignore_eos && j.raw);
-    assert_int_equal(j.o.logprobs, 2);
-    assert_int_equal(j.o.n_stop, 2);
-    assert_string_equal(j.o.stop[1], "b");
-    assert_int_equal(j.o.sampling.n_bias, 2); // the run's and the line's
-    assert_true(j.o.sampling.bias[0].id == 3 && j.o.sampling.bias[1].id == 5 && j.o.sampling.bias[1].bias == -100);
+    assert_int_equal(j.config.predict, 7);
+    assert_true(j.config.sampling.temp == 0.5f && j.config.sampling.top_p == 1.0f &&
+                j.config.sampling.repeat_penalty == 1.5f);
+    assert_int_equal(j.config.sampling.top_k, 0);
+    assert_true(j.config.seed_given && j.config.sampling.seed == 9 && j.config.sampling.greedy && j.config.ignore_eos &&
+                j.raw);
+    assert_int_equal(j.config.logprobs, 2);
+    assert_int_equal(j.config.n_stop, 2);
+    assert_string_equal(j.config.stop[1], "b");
+    assert_int_equal(j.config.sampling.n_bias, 2); // the run's and the line's
+    assert_true(j.config.sampling.bias[0].id == 3 && j.config.sampling.bias[1].id == 5 &&
+                j.config.sampling.bias[1].bias == -100);
     job_free(&j);
     // What is not said is the run's.
     good("{\"prompt\":\"\",\"stop\":null,\"temperature\":null,\"n\":null,\"tools\":[]}", &j);
     assert_null(j.id);
-    assert_true(j.n == 1 && j.o.predict == -1 && !j.o.seed_given && j.o.sampling.temp == 0.8f);
-    assert_ptr_equal(j.o.sampling.bias, defaults.sampling.bias);
+    assert_true(j.n == 1 && j.config.predict == -1 && !j.config.seed_given && j.config.sampling.temp == 0.8f);
+    assert_ptr_equal(j.config.sampling.bias, defaults.answer.sampling.bias);
     job_free(&j);
     good("{\"id\":7,\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":"
          "[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]}],\"stop\":\"###\"}",
@@ -64,7 +67,7 @@ static void test_our_form(void **state) {
     assert_string_equal(j.messages[0].role, "system");
     assert_true(str_is(j.messages[0].text, "Be brief.") && str_is(j.messages[1].text, "ab"));
     assert_string_equal(j.messages[1].role, "user");
-    assert_int_equal(j.o.n_stop, 1);
+    assert_int_equal(j.config.n_stop, 1);
     job_free(&j);
     good("{\"cancel\":\"a\"}", &j);
     assert_string_equal(json_string_value(j.cancel), "a");
@@ -81,12 +84,12 @@ static void test_openai_form(void **state) {
          &j);
     assert_int_equal(j.form, JOB_CHAT);
     assert_string_equal(json_string_value(j.id), "r1");
-    assert_int_equal(j.o.predict, 5);
-    assert_int_equal(j.o.logprobs, 4);
+    assert_int_equal(j.config.predict, 5);
+    assert_int_equal(j.config.logprobs, 4);
     job_free(&j);
     good("{\"custom_id\":\"r2\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"x\",\"logprobs\":0}}", &j);
     assert_int_equal(j.form, JOB_COMPLETION);
-    assert_true(j.raw && j.o.logprobs == 0);
+    assert_true(j.raw && j.config.logprobs == 0);
     job_free(&j);
     good("{\"custom_id\":\"r3\",\"body\":{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}}", &j);
     assert_int_equal(j.form, JOB_CHAT);
@@ -148,13 +151,13 @@ static void test_broken_lines(void **state) {
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         Job j;
-        Status st = job_parse(str_of(cases[i].line), &defaults, &j);
+        Status st = job_parse(str_of(cases[i].line), &defaults.answer, &j);
         if (st.code != QUILL_USAGE || !strstr(st.message, cases[i].says))
             fail_msg("%s: code %d: %s", cases[i].line, st.code, st.message);
         job_free(&j);
     }
     Job j;
-    assert_int_equal(job_parse(str_of("{\"id\":\"a\",\"prompt\":1}"), &defaults, &j).code, QUILL_USAGE);
+    assert_int_equal(job_parse(str_of("{\"id\":\"a\",\"prompt\":1}"), &defaults.answer, &j).code, QUILL_USAGE);
     assert_string_equal(json_string_value(j.id), "a"); // known even so
     job_free(&j);
 }

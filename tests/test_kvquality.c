@@ -34,7 +34,7 @@ typedef struct {
 } ScoredText;
 
 static void open_cache(ScoredText *t, int type_k, int type_v, bool rotate) {
-    KvShape shape = engine_kv_shape(&t->rig.m);
+    KvShape shape = memory_plan_kv_shape(&t->rig.m);
     shape.type_k = type_k;
     shape.type_v = type_v;
     shape.n_ctx = MOST_TOKENS;

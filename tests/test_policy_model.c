@@ -360,16 +360,16 @@ static void hash_files(const char *dir, Kept *out) {
 static void run_engine(Drafter *d, Foreseen *foreseen, Kept *out) {
     Engine e;
     const char *dir = test_tmp("policy_kv");
-    Options o = {.device = "cpu",
-                 .isa = "scalar",
-                 .quiet = true,
-                 .threads = 1,
-                 .ubatch = 32,
-                 .type_k = TYPE_F32,
-                 .type_v = TYPE_F32,
-                 .kv_block = 16,
-                 .kv_dir = dir,
-                 .kv_dir_size = 1 << 26};
+    EngineConfig o = {.device = "cpu",
+                      .isa = "scalar",
+                      .quiet = true,
+                      .threads = 1,
+                      .ubatch = 32,
+                      .type_k = TYPE_F32,
+                      .type_v = TYPE_F32,
+                      .kv_block = 16,
+                      .kv_dir = dir,
+                      .kv_dir_size = 1 << 26};
     *out = (Kept){0};
     remove_directory(dir);
     assert_ok(engine_open_view(&e, &o, (EngineNeeds){.n_ctx = N_CTX, .n_seqs = 2, .max_out = 32, .pooled = true},

@@ -32,7 +32,7 @@ static inline bool rig_open(Rig *r, const Gguf *g, Setup s) {
     r->pool = threads_new(s.threads ? s.threads : 1);
     int n_ctx = s.n_ctx ? s.n_ctx : N_CTX, rows = int_max(n_ctx, MOST_ROWS);
     assert_ok(workspace_new(&r->w, &r->m, r->pool, rows, rows, n_ctx));
-    KvShape shape = engine_kv_shape(&r->m);
+    KvShape shape = memory_plan_kv_shape(&r->m);
     shape.type_k = shape.type_v = s.kv_type;
     shape.block = s.block;
     shape.n_ctx = n_ctx;

@@ -18,16 +18,16 @@ typedef struct {
 } EngineSetup;
 
 static inline void open_engine(Engine *e, const EngineSetup *u) {
-    Options o = {.device = "cpu",
-                 .isa = u->isa ? u->isa : "scalar",
-                 .quiet = true,
-                 .threads = 1,
-                 .ubatch = u->ubatch ? u->ubatch : 64,
-                 .type_k = u->type_k,
-                 .type_v = u->type_v,
-                 .kv_rotate = u->rotate,
-                 .paged = u->block > 0,
-                 .kv_block = u->block};
+    EngineConfig o = {.device = "cpu",
+                      .isa = u->isa ? u->isa : "scalar",
+                      .quiet = true,
+                      .threads = 1,
+                      .ubatch = u->ubatch ? u->ubatch : 64,
+                      .type_k = u->type_k,
+                      .type_v = u->type_v,
+                      .kv_rotate = u->rotate,
+                      .paged = u->block > 0,
+                      .kv_block = u->block};
     EngineNeeds needs = {.need_tokenizer = true, .n_ctx = u->n_ctx ? u->n_ctx : N_CTX, .n_seqs = 3};
     assert_ok(engine_open_view(e, &o, needs, tiny_model(&u->model)));
     kvcache_shuffle(&e->kv, 3);

@@ -1,6 +1,6 @@
-// chat/saved.c: see chat/saved.h.
+// answer/saved.c: see answer/saved.h.
 #define _GNU_SOURCE
-#include "chat/saved.h"
+#include "answer/saved.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -81,15 +81,11 @@ static char *find_last(const char *dir, const char *part) {
     return best;
 }
 
-Status saved_choose(const Options *o, const char *model, char **path) {
+Status saved_choose(const AnswerConfig *config, const char *model, char **path) {
     char dir[1100], part[96];
     *path = NULL;
-    if (o->load && o->resume)
-        return status_error(QUILL_USAGE, "--load and --continue: one of them expected, found both");
-    if (o->load && strcmp(o->load, "-") == 0)
-        return status_error(QUILL_USAGE, "--load: a file expected, found -, which the prompt may come from");
-    if (o->load) *path = mem_copy(o->load, strlen(o->load));
-    if (!o->resume) return OK;
+    if (config->load) *path = mem_copy(config->load, strlen(config->load));
+    if (!config->resume) return OK;
     if (!saved_dir(dir, sizeof dir)) return no_place();
     file_part(model, part);
     *path = find_last(dir, part);
@@ -107,12 +103,13 @@ static void append(Message **list, int *n, int at, const char *role, Str text) {
     ++*n;
 }
 
-Status saved_prompt(const Options *o, const char *model, bool raw, Str system, Str prompt, Message **out, int *n) {
+Status saved_prompt(const AnswerConfig *config, const char *model, bool raw, Str system, Str prompt, Message **out,
+                    int *n) {
     char *path;
     Buf text = {0};
     *out = NULL;
     *n = 0;
-    Status st = saved_choose(o, model, &path);
+    Status st = saved_choose(config, model, &path);
     if (!st.code && path) st = file_read(path, &text);
     if (!st.code && path) st = transcript_read(path, (Str){text.data, text.n}, raw, out, n);
     buf_free(&text);

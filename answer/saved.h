@@ -1,4 +1,4 @@
-// chat/saved.h: conversations in files: the one that a run begins with, and the folder of autosave.
+// answer/saved.h: conversations in files: the one that a run begins with, and the folder of autosave.
 //
 // --autosave writes to $XDG_STATE_HOME/quill/conversations/DATE-TIME-MODEL.json (in ~/.local/state if that variable is
 // not set). The folder is readable by its owner only. --continue takes the file with the model's name that was written
@@ -13,10 +13,11 @@ bool saved_dir(char *out, size_t cap); // created if missing; false: it cannot b
 Status saved_new(const char *model, char **path);
 // The file that --load or --continue names; NULL: neither was given. The caller frees it. QUILL_USAGE: both were given,
 // or no conversation with the model has been saved.
-Status saved_choose(const Options *o, const char *model, char **path);
+Status saved_choose(const AnswerConfig *config, const char *model, char **path);
 // The messages for one prompt: those of the conversation that the options name, with `system` in place of its system
 // message if system.data is not NULL, then the prompt. Free them with transcript_free. Errors: saved_choose's and
 // transcript_read's.
-Status saved_prompt(const Options *o, const char *model, bool raw, Str system, Str prompt, Message **out, int *n);
+Status saved_prompt(const AnswerConfig *config, const char *model, bool raw, Str system, Str prompt, Message **out,
+                    int *n);
 
 #endif

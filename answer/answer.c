@@ -1,0 +1,367 @@
+// answer/answer.c: see answer/answer.h.
+#include "answer/answer.h"
+
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "answer/prompt.h"
+#include "answer/report.h"
+#include "answer/saved.h"
+#include "base/signals.h"
+#include "answer/transcript.h"
+
+// ---- writing --------------------------------------------------------------------------------------------------------
+
+static void put(Answer *a, const char *bytes, size_t n) {
+    if (a->config->no_stream) buf_append(&a->kept, bytes, n);
+    else if (!a->failed.code) a->failed = output_write(bytes, n, &a->gone);
+}
+
+static void write_out(Answer *a, const char *bytes, size_t n) {
+    if (n > 0) a->line_open = bytes[n - 1] != '\n';
+    put(a, bytes, n);
+}
+
+// Writes a mark around thoughts: an escape sequence with colour, a line of its own without.
+static void show_mark(Answer *a, const char *sequence, const char *line) {
+    Buf out = {0};
+    if (a->dim) screen_mark(&a->screen, sequence, &out);
+    else screen_plain(&a->screen, str_of(line), &out);
+    if (a->dim) put(a, out.data, out.n); // a colour opens no line
+    else write_out(a, out.data, out.n);
+    buf_free(&out);
+}
+
+static void put_kept(Answer *a) {
+    if (!a->failed.code) a->failed = output_write(a->kept.data, a->kept.n, &a->gone);
+    a->kept.n = 0;
+}
+
+static void end_thought(Answer *a) {
+    if (a->in_thought) show_mark(a, "\033[0m", "\n</think>");
+    a->in_thought = false;
+}
+
+static void show_text(Answer *a, bool thought, Str text) {
+    Buf out = {0};
+    if (thought) screen_plain(&a->screen, text, &out);
+    else screen_text(&a->screen, text, &out);
+    write_out(a, out.data, out.n);
+    buf_free(&out);
+}
+
+// What may be shown since `begin` of the answer or the thoughts goes out, or waits for the JSON object.
+static void show(Answer *a, bool thought, size_t begin) {
+    const Buf *part = thought ? &a->thinking : &a->answer;
+    size_t n = part->n - begin;
+    if (n == 0) return;
+    buf_append(&a->text, part->data + begin, n);
+    if (a->config->json || a->config->jsonl || (thought && !a->show_thoughts)) return;
+    if (thought && !a->in_thought) show_mark(a, "\033[2m", "<think>\n");
+    if (!thought && a->in_thought) end_thought(a), show_text(a, true, str_of("\n\n"));
+    a->in_thought = thought;
+    show_text(a, thought, (Str){part->data + begin, n});
+}
+
+// Nothing that is held can go on behind a marker.
+static void show_held(Answer *a) {
+    size_t answer = a->answer.n, thinking = a->thinking.n;
+    text_end(&a->thoughts, &a->thinking);
+    show(a, true, thinking);
+    if (!a->stream.stopped) text_end(&a->stream, &a->answer);
+    show(a, false, answer);
+}
+
+// Shows what is ready of the stream. True: a stop string has ended the answer.
+static bool show_parts(Answer *a) {
+    for (Part p; !a->stream.stopped && think_next(&a->think, &p);) {
+        bool thought = p.kind == PART_THOUGHT;
+        size_t begin = thought ? a->thinking.n : a->answer.n;
+        if (p.kind == PART_MARKER) show_held(a), buf_append(&a->text, p.bytes.data, p.bytes.n);
+        else if (p.kind != PART_HIDDEN)
+            text_add(thought ? &a->thoughts : &a->stream, p.bytes.data, p.bytes.n, thought ? &a->thinking : &a->answer);
+        if (p.kind != PART_MARKER) show(a, thought, begin);
+    }
+    return a->stream.stopped;
+}
+
+static void write_json(Answer *a, json_t *object) {
+    Buf line = {0};
+    jsonio_line(object, &line);
+    write_out(a, line.data, line.n);
+    buf_free(&line);
+}
+
+// ---- a token --------------------------------------------------------------------------------------------------------
+
+static void put_piece(const Engine *e, json_t *j, int token, bool fresh) {
+    Str piece = engine_piece(e, token, fresh);
+    json_t *bytes = json_array();
+    for (size_t i = 0; i < piece.n; i++) jsonio_append(bytes, json_integer((unsigned char)piece.data[i]));
+    jsonio_put(j, "id", json_integer(token));
+    jsonio_put(j, "piece", jsonio_text(piece));
+    jsonio_put(j, "bytes", bytes);
+}
+
+// What JSON says of a token: {"id","piece","bytes"} and, with --logprobs N, "logprob" and the N likeliest in "top".
+static json_t *token_json(const Answer *a, int token, const float *logits, bool fresh) {
+    json_t *j = json_object();
+    put_piece(a->e, j, token, fresh);
+    if (a->config->logprobs < 0) return j;
+    int n = int_min(a->config->logprobs, a->e->model.c.n_vocab);
+    TokenLogprob *top = mem_alloc((size_t)n * sizeof *top + 1);
+    float own = sampler_logprobs(a->e->sampler, logits, token, top, n);
+    jsonio_put(j, "logprob", jsonio_number(own, 6));
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++) {
+        json_t *one = json_object();
+        put_piece(a->e, one, top[i].id, fresh);
+        jsonio_put(one, "logprob", jsonio_number(top[i].logprob, 6));
+        jsonio_append(list, one);
+    }
+    jsonio_put(j, "top", list);
+    free(top);
+    return j;
+}
+
+static bool thinks(const AnswerConfig *config, const char *how) {
+    return config->think && strcmp(config->think, how) == 0;
+}
+
+static Str since(const Buf *b, size_t begin) {
+    return b->n > begin ? (Str){b->data + begin, b->n - begin} : str_of("");
+}
+
+void answer_start(Answer *a, Engine *e, const AnswerConfig *config, bool fresh) {
+    *a = (Answer){.e = e, .config = config, .fresh = fresh, .terminal = isatty(STDOUT_FILENO)};
+    bool json = config->json || config->jsonl;
+    a->stream = (TextStream){.stop = config->stop, .n_stop = config->n_stop, .whole = json || a->terminal};
+    a->thoughts = (TextStream){.whole = a->stream.whole};
+    a->show_thoughts = thinks(config, "show") || ((json || a->terminal) && !thinks(config, "hide"));
+    a->dim = output_color(config->color, STDOUT_FILENO);
+    a->screen = json || !a->terminal ? screen_none() : screen_open(STDOUT_FILENO, config->markdown, config->color);
+    if (config->logprobs >= 0) a->tokens = json_array();
+}
+
+void answer_think(Answer *a, Str template, Str prompt) {
+    bool chat = template.n > 0 && !a->config->special;
+    if (!a->config->special) a->think = think_begin(template, prompt);
+    if (!chat && a->config->markdown && strcmp(a->config->markdown, "on") != 0)
+        a->screen.markdown = false; // text without a template is seldom Markdown
+}
+
+// Writes the line that --jsonl has for the last token: what JSON says of it, and what may be shown since the line
+// before.
+static void write_line(Answer *a) {
+    if (!a->line) return;
+    jsonio_put(a->line, "text", jsonio_text(since(&a->answer, a->n_in_lines)));
+    if (a->show_thoughts && a->thinking.n > a->n_thought_in_lines)
+        jsonio_put(a->line, "thinking", jsonio_text(since(&a->thinking, a->n_thought_in_lines)));
+    write_json(a, a->line);
+    a->line = NULL;
+    a->n_in_lines = a->answer.n;
+    a->n_thought_in_lines = a->thinking.n;
+}
+
+static bool holds_back(const Answer *a) {
+    return a->think.held.n > a->think.n_given || a->thoughts.held.n > 0 || a->stream.held.n > 0;
+}
+
+bool answer_is_blind(const AnswerConfig *config) { return config->logprobs < 0; }
+
+Finish answer_emit(Request *r, int token, const float *logits) {
+    Answer *a = r->arg;
+    const Tokenizer *t = a->e->tok;
+    bool known = token < tokenizer_n(t), end = known && tokenizer_is_eog(t, token);
+    bool hidden = (end || (known && tokenizer_is_control(t, token))) && !a->config->special;
+    bool fresh = a->fresh;
+    Str piece = engine_piece(a->e, token, fresh);
+    if (!hidden) a->fresh = false;
+    write_line(a);
+    think_add(&a->think, piece.data, piece.n, hidden);
+    bool stopped = show_parts(a);
+    if (a->tokens || a->config->jsonl) {
+        json_t *j = token_json(a, token, logits, fresh);
+        if (a->tokens) jsonio_append(a->tokens, json_incref(j));
+        if (a->config->jsonl) a->line = json_copy(j);
+        if (!holds_back(a)) write_line(a); // otherwise it waits: at the end of the answer, what is held is its text
+        json_decref(j);
+    }
+    if (a->gone || a->failed.code || stopped) return FINISH_STOP;
+    return end ? FINISH_EOG : RUNNING;
+}
+
+// ---- the end --------------------------------------------------------------------------------------------------------
+
+void answer_end(Answer *a) {
+    think_end(&a->think);
+    show_parts(a);
+    show_held(a);
+    write_line(a);
+    end_thought(a);
+    Buf out = {0};
+    screen_end(&a->screen, &out);
+    write_out(a, out.data, out.n);
+    buf_free(&out);
+}
+
+Str answer_text(const Answer *a) { return since(&a->answer, 0); }
+
+void answer_put_rest(const Answer *a, json_t *object) {
+    if (a->show_thoughts && a->thinking.n) jsonio_put(object, "thinking", jsonio_text(since(&a->thinking, 0)));
+    if (a->tokens) jsonio_share(object, "tokens", a->tokens);
+}
+
+Status answer_broken(const Engine *e, const Request *r) {
+    TRY(engine_fault(e));
+    if (r->finish != FINISH_BROKEN) return OK;
+    return engine_no_logit(e, r->seq->n_tokens, ", --logit-bias may forbid all tokens");
+}
+
+Status answer_finish(Answer *a, const Request *r) {
+    answer_end(a);
+    if (a->config->json || a->config->jsonl) {
+        json_t *j = report_json(a->e, a->config, r, answer_text(a));
+        answer_put_rest(a, j);
+        write_json(a, j);
+    } else if (a->line_open && !a->config->no_newline) write_out(a, "\n", 1);
+    put_kept(a);
+    if (!a->config->quiet && !a->show_thoughts && a->thinking.n && !a->answer.n)
+        fputs("quill: note: the model had thoughts and no answer; --think show prints them\n", stderr);
+    if (a->failed.code) return a->failed;
+    TRY(answer_broken(a->e, r));
+    if (r->finish == FINISH_INTERRUPT && signals_caught()) return (Status){.code = 128 + signals_caught()};
+    return OK;
+}
+
+void answer_free(Answer *a) {
+    think_free(&a->think);
+    screen_free(&a->screen);
+    text_free(&a->stream);
+    text_free(&a->thoughts);
+    buf_free(&a->text);
+    buf_free(&a->answer);
+    buf_free(&a->thinking);
+    buf_free(&a->kept);
+    json_decref(a->tokens);
+    json_decref(a->line);
+    a->tokens = a->line = NULL;
+}
+
+// ---- before the first token -----------------------------------------------------------------------------------------
+
+Status answer_sampling(const Engine *e, const AnswerConfig *config, SamplerParams *out, LogitBias **bias) {
+    *out = config->sampling;
+    *bias = NULL;
+    for (int i = 0; i < config->sampling.n_bias; i++)
+        if (config->sampling.bias[i].id >= e->model.c.n_vocab)
+            return status_error(QUILL_USAGE, "--logit-bias: a token id below %d expected, found %d", e->model.c.n_vocab,
+                                config->sampling.bias[i].id);
+    if (!config->ignore_eos) return OK;
+    int n_eog = tokenizer_eog_ids(e->tok, NULL, 0), n = config->sampling.n_bias;
+    int *ids = mem_alloc((size_t)n_eog * sizeof *ids);
+    tokenizer_eog_ids(e->tok, ids, n_eog);
+    LogitBias *all = mem_alloc((size_t)(n + n_eog) * sizeof *all);
+    if (n) memcpy(all, config->sampling.bias, (size_t)n * sizeof *all);
+    for (int i = 0; i < n_eog; i++) all[n + i] = (LogitBias){ids[i], -INFINITY};
+    free(ids);
+    out->bias = *bias = all;
+    out->n_bias = n + n_eog;
+    return OK;
+}
+
+Status answer_fits(const Engine *e, const AnswerConfig *config, int n_prompt) {
+    if (n_prompt <= e->shape.n_ctx || engine_endless(e)) return OK;
+    int64_t fits = (int64_t)n_prompt + (config->predict > 0 ? config->predict : 0);
+    fits = (fits + 255) / 256 * 256;
+    int trained = e->model.c.n_ctx_train, most = engine_most_context(e);
+    if (fits > trained && n_prompt < trained) fits = trained; // room for a shorter answer
+    char advice[200];
+    if (fits > most)
+        snprintf(advice, sizeof advice, "no -c fits: memory has room for a context of %d; shorten the prompt", most);
+    else if (fits > trained)
+        snprintf(advice, sizeof advice,
+                 "the model was trained for %d: shorten the prompt; -c %lld would hold it, but what the model says "
+                 "beyond its training may be nonsense",
+                 trained, (long long)fits);
+    else snprintf(advice, sizeof advice, "-c %lld fits, or shorten the prompt", (long long)fits);
+    return status_error(QUILL_CONTEXT, "the prompt has %d tokens, the context %d; %s", n_prompt, e->shape.n_ctx,
+                        advice);
+}
+
+void answer_dump(const Engine *e, const AnswerConfig *config, const Rendered *text, const int *ids, int n) {
+    if (config->dump_prompt) {
+        fwrite(text->text.data, 1, text->text.n, stderr);
+        fputc('\n', stderr);
+    }
+    for (int i = 0; config->dump_tokens && i < n; i++) {
+        Buf line = {0};
+        Str piece = tokenizer_piece(e->tok, ids[i]);
+        utf8_escape(&line, piece.data, piece.n);
+        fprintf(stderr, "%d\t%s\n", ids[i], line.data);
+        buf_free(&line);
+    }
+}
+
+Status answer_prompt(const Engine *e, const AnswerConfig *config, const ChatTemplate *form, const Message *messages,
+                     int n_messages, Rendered *text, int **ids, int *n) {
+    *ids = NULL;
+    TRY(chat_render(form, messages, n_messages, true, text));
+    if (!form && config->parse_special && text->text.n) memset(text->trusted.data, 1, text->text.n);
+    TRY(chat_encode(e->tok, text, true, ids, n));
+    answer_dump(e, config, text, *ids, *n);
+    return answer_fits(e, config, *n);
+}
+
+// ---- one answer -----------------------------------------------------------------------------------------------------
+
+Status answer_prepare(const Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *form, Rendered *text,
+                      Sequence *seq) {
+    Buf system = {0};
+    Status st = prompt_system(config, &system);
+    Message *messages = NULL;
+    int n_messages = 0;
+    if (!st.code)
+        st = saved_prompt(config, gguf_name(e->gguf), !form, (Str){system.data, system.n}, prompt, &messages,
+                          &n_messages);
+    int *ids = NULL, n = 0;
+    if (!st.code) st = answer_prompt(e, config, form, messages, n_messages, text, &ids, &n);
+    if (!st.code) sequence_push(seq, ids, n);
+    free(ids);
+    transcript_free(messages, n_messages);
+    buf_free(&system);
+    return st;
+}
+
+Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *form, Str given, bool fresh, Str echo,
+                  Request *r) {
+    LogitBias *bias = NULL;
+    TRY(answer_sampling(e, config, &r->sampling, &bias));
+    if (config->verbose) report_before(e, config, chat_name(form));
+    Answer a;
+    answer_start(&a, e, config, fresh);
+    answer_think(&a, chat_source(form), given);
+    r->max_new = config->predict;
+    r->emit = answer_emit;
+    r->blind = answer_is_blind(config);
+    r->arg = &a;
+    if (echo.n) buf_append(&a.answer, echo.data, echo.n), show(&a, false, 0);
+    signals_catch();
+    engine_add(e, r);
+    engine_run(e);
+    Status st = answer_finish(&a, r);
+    engine_keep(e, r->seq);
+    signals_release();
+    if (r->finish == FINISH_CONTEXT && !config->quiet && (form || config->verbose))
+        fprintf(stderr, "quill: note: the context of %d tokens is full and the answer ends there; -c gives more\n",
+                e->shape.n_ctx);
+    if (config->verbose) report_after(e, r);
+    answer_free(&a);
+    free(bias);
+    return st;
+}

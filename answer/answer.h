@@ -1,0 +1,74 @@
+// answer/answer.h: an answer on its way from tokens to bytes, as text, JSON or JSON lines; what it needs before its
+// first token.
+#ifndef QUILL_ANSWER_H
+#define QUILL_ANSWER_H
+
+#include "answer/answer_config.h"
+#include "answer/chat.h"
+#include "answer/output.h"
+#include "answer/think.h"
+#include "base/jsonio.h"
+#include "engine.h"
+#include "term/screen.h"
+
+// An answer on its way out. Request.arg of a request whose emit is answer_emit.
+//
+// Thoughts (think.h) go their own way: greyed on a terminal, between lines <think> and </think> where there is no
+// colour, into "thinking" of JSON, and nowhere in a pipe, unless --think says otherwise. Stop strings match in the
+// answer alone.
+typedef struct {
+    Engine *e;
+    const AnswerConfig *config;
+    ThinkStream think;
+    TextStream stream, thoughts; // the answer's and the thoughts' bytes that may not be shown yet
+    Buf text;                    // what the model has written, thoughts and markers too: the conversation's history
+    Buf answer, thinking;        // the parts of it, to the end of what may be shown
+    json_t *tokens;              // --logprobs: an object a token
+    json_t *line;                // --jsonl: of the last token, not written yet
+    size_t n_in_lines;           // bytes of `answer` that its lines have, or
+    size_t n_thought_in_lines;   // of `thinking`
+    Screen screen;               // how text looks on stdout
+    bool fresh;                  // nothing came before in this text: the first piece loses its space
+    bool terminal;               // stdout is one
+    bool show_thoughts, dim;     // on stdout; in grey
+    bool in_thought;             // what was written last is one
+    bool gone;                   // the reader closed the pipe: no error, but no reason to go on
+    Status failed;               // stdout could not be written
+    Buf kept;                    // --no-stream: what is written at the end, in one piece
+    bool line_open;              // what was written last is no newline
+} Answer;
+
+void answer_start(Answer *a, Engine *e, const AnswerConfig *config, bool fresh);
+// For a model with a chat template: its source, and the prompt as it was rendered. Under --special all is the answer.
+void answer_think(Answer *a, Str template, Str prompt);
+Finish answer_emit(Request *r, int token, const float *logits);
+bool answer_is_blind(const AnswerConfig *config); // Request.blind: no log-probabilities are wanted
+void answer_end(Answer *a);                       // nothing more comes: what was held back is shown
+Str answer_text(const Answer *a);
+void answer_put_rest(const Answer *a, json_t *object); // sets "thinking" and "tokens" where there are any
+// QUILL_MODEL: no logit was finite, and the answer is none.
+Status answer_broken(const Engine *e, const Request *r);
+// Writes what was held back and ends the line or the JSON object. The answer's Status: OK, QUILL_IO, QUILL_MODEL (no
+// finite logit), or the exit code of the signal that stopped it.
+Status answer_finish(Answer *a, const Request *r);
+void answer_free(Answer *a);
+
+// The sampling options for this model: ids checked, --ignore-eos turned into biases. bias is the caller's to free.
+Status answer_sampling(const Engine *e, const AnswerConfig *config, SamplerParams *out, LogitBias **bias);
+// The messages as the model wants them (form NULL: their bare texts), as text and in tokens. QUILL_CONTEXT: they do not
+// fit. `ids` is the caller's to free.
+Status answer_prompt(const Engine *e, const AnswerConfig *config, const ChatTemplate *form, const Message *messages,
+                     int n_messages, Rendered *text, int **ids, int *n);
+// QUILL_CONTEXT if n_prompt tokens do not fit, with the -c that does.
+Status answer_fits(const Engine *e, const AnswerConfig *config, int n_prompt);
+// The prompt as the model wants it, as text and in seq's tokens. Errors as chat_render's, chat_encode's, answer_fits's.
+Status answer_prepare(const Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *form, Rendered *text,
+                      Sequence *seq);
+// One answer to the prompt in r->seq, whose text is `given`, to stdout, with its reports. `fresh` as in answer_start;
+// `echo` goes out before it. The request's sampling, max_new, emit and arg are set here.
+Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *form, Str given, bool fresh, Str echo,
+                  Request *r);
+void answer_dump(const Engine *e, const AnswerConfig *config, const Rendered *text, const int *ids,
+                 int n); // --dump-..., stderr
+
+#endif

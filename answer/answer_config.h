@@ -1,0 +1,36 @@
+// answer/answer_config.h: what a user may choose about an answer: its conversation, length, sampling, and how it is
+// printed. A chat's /set and the keys of a batch's jobs change a copy of it.
+#ifndef QUILL_ANSWER_CONFIG_H
+#define QUILL_ANSWER_CONFIG_H
+
+#include "sampling.h"
+
+typedef struct {
+    // the conversation
+    const char *system, *system_file;               // the system message, or the file that has it
+    const char *chat_template, *chat_template_file; // a name of answer/chat_templates.h; a path
+    const char *think;  // on, off: the template's enable_thinking; show, hide: what is printed; NULL: left to them
+    bool raw;           // no template, whatever the model carries
+    bool chat;          // a model without a template is an error
+    bool parse_special; // control tokens are recognised in raw text
+    const char *load;   // a saved conversation that comes first; NULL: none
+    bool resume;        // the last one that was saved with this model comes first
+    bool context_shift; // a chat leaves its oldest turns out when the context is full
+    // length
+    int predict; // tokens; -1: until the end or a full context
+    bool ignore_eos;
+    const char **stop; // (n_stop) texts that end the answer
+    int n_stop;
+    // sampling
+    SamplerParams sampling;
+    bool seed_given; // sampling.seed was chosen by the user
+    // printing
+    bool echo, special, no_newline, no_stream;
+    bool json, jsonl;
+    int logprobs;                 // the likeliest tokens that JSON has beside each token; -1: no log-probabilities
+    const char *color, *markdown; // auto, always, never; auto, on, off
+    bool dump_tokens, dump_prompt;
+    bool verbose, quiet;
+} AnswerConfig;
+
+#endif

@@ -1,0 +1,144 @@
+// cli/check.c: see cli/check.h.
+#include "cli/check.h"
+
+#include <string.h>
+
+#include "files/builtin.h"
+#include "formats/types.h"
+
+#define RAW_SYSTEM "-sys: raw text has no system message; put it into the prompt, or leave --raw out"
+#define RAW_TEMPLATE "--raw and --chat-template: one of them expected, found both"
+#define CHAT_JSON "-i: a chat has no JSON form; leave --json out, or give one prompt without -i"
+
+const CliConflict cli_conflicts[] = {
+    {"--raw", "--chat", false, NULL},
+    {"-sys", "-sysf", false, NULL},
+    {"--raw", "-sys", false, RAW_SYSTEM},
+    {"--raw", "-sysf", false, RAW_SYSTEM},
+    {"--chat-template", "--chat-template-file", false, NULL},
+    {"--raw", "--chat-template", false, RAW_TEMPLATE},
+    {"--raw", "--chat-template-file", false, RAW_TEMPLATE},
+    {"-v", "-q", false, NULL},
+    {"--json", "-i", false, CHAT_JSON},
+    {"--jsonl", "-i", false, CHAT_JSON},
+    {"--load", "--continue", false, NULL},
+    {"--evict", "--kv-dir", false,
+     "--evict and --kv-dir: one of them expected, found both; what is given up as it goes is no cache of its prompt"},
+    {"--greedy", "--temp", true, NULL},
+    {"--device", "-ngl", true, NULL},           // --device cuda -ngl 10
+    {"--evict", "--context-shift", true, NULL}, // cli_check_chat
+};
+const int cli_n_conflicts = ARRAY_LEN(cli_conflicts);
+
+static bool is_given(const Options *o, const char *flag) {
+    const Option *row = cli_find(flag, 1u << o->mode);
+    if (!row) return false;
+    const void *at = (const char *)o + row->at;
+    return row->kind == FLAG ? *(const bool *)at : *(const void *const *)at != NULL;
+}
+
+static Status check_conflicts(const Options *o) {
+    for (int i = 0; i < cli_n_conflicts; i++) {
+        const CliConflict *c = &cli_conflicts[i];
+        if (c->both_hold || !is_given(o, c->a) || !is_given(o, c->b)) continue;
+        if (c->message) return status_error(QUILL_USAGE, "%s", c->message);
+        return status_error(QUILL_USAGE, "%s and %s: one of them expected, found both", c->a, c->b);
+    }
+    return OK;
+}
+
+static bool names_stdin(const PromptConfig *p) {
+    for (int i = 0; i < p->n_parts; i++)
+        if (p->parts[i].file && strcmp(p->parts[i].file, "-") == 0) return true;
+    return false;
+}
+
+// Who reads stdin.
+static Status check_stdin(const Options *o) {
+    if (o->prompt.no_stdin && names_stdin(&o->prompt))
+        return status_error(QUILL_USAGE, "--no-stdin and -f -: one of them expected, found both");
+    if (o->chat.interactive && names_stdin(&o->prompt))
+        return status_error(QUILL_USAGE,
+                            "-i and -f -: one of them expected, found both; a chat's lines come from stdin");
+    if (o->answer.load && strcmp(o->answer.load, "-") == 0)
+        return status_error(QUILL_USAGE, "--load: a file expected, found -, which the prompt may come from");
+    return OK;
+}
+
+// Where to compute.
+static Status check_device(const EngineConfig *e) {
+    bool cpu = e->device && strcmp(e->device, "cpu") == 0, cuda = e->device && strcmp(e->device, "cuda") == 0;
+    if (cpu && e->gpu_layers > 0)
+        return status_error(QUILL_USAGE,
+                            "-ngl: layers for a GPU were asked for, but --device cpu leaves it out; drop one");
+    if (e->deterministic && e->gpu_layers != 0 && (cuda || e->gpu_layers > 0))
+        return status_error(QUILL_USAGE, "%s: --deterministic is the CPU's alone so far; drop one",
+                            cuda ? "--device cuda" : "-ngl");
+    return OK;
+}
+
+static bool is_bench_without_work(const Options *o) {
+    int most = 0;
+    for (int i = 0; i < o->bench.prompt.n; i++) most = int_max(most, o->bench.prompt.at[i]);
+    for (int i = 0; i < o->bench.gen.n; i++) most = int_max(most, o->bench.gen.at[i]);
+    return most == 0 && !o->bench.save && !o->bench.roofline;
+}
+
+// What to measure must be named once; QUILL_MODEL stands back behind --shape, and the built-in model behind --roofline.
+static Status check_bench(const Options *o) {
+    if (o->bench.shape && o->engine.model && !o->model_from)
+        return status_error(QUILL_USAGE, "--shape and %s: a random model or a file expected, found both",
+                            o->engine.model);
+    if (o->bench.type && !type_by_name(o->bench.type))
+        return status_error(QUILL_USAGE, "--type: one of %s expected, \"%s\" found", type_list, o->bench.type);
+    if (!o->bench.shape && o->bench.save)
+        return status_error(QUILL_USAGE, "--save: writes the random model of --shape, which is missing");
+    if (!o->bench.shape && !o->engine.model && !o->bench.roofline && !builtin_there())
+        return status_error(QUILL_USAGE, "bench: nothing to measure: -m FILE, --shape NAME or --roofline expected");
+    if (is_bench_without_work(o)) return status_error(QUILL_USAGE, "bench: -p 0 and -n 0 leave nothing to measure");
+    return OK;
+}
+
+// What a mode cannot do without.
+static Status check_needs(const Options *o) {
+    if (o->mode == MODE_RUN && o->answer.logprobs >= 0 && !o->answer.json && !o->answer.jsonl)
+        return status_error(QUILL_USAGE, "--logprobs: is printed in JSON alone; add --json or --jsonl");
+    if (o->mode == MODE_LOGITS && o->look.tokens && o->prompt.n_parts)
+        return status_error(QUILL_USAGE, "--tokens: ids or text expected, found both");
+    if (o->mode == MODE_PREFILL && !o->kv.out)
+        return status_error(QUILL_USAGE, "quill prefill: --kv-out FILE expected, found nothing; - is stdout");
+    if (o->mode == MODE_DECODE && !o->kv.in)
+        return status_error(QUILL_USAGE, "quill decode: --kv-in FILE expected, found nothing; - is stdin");
+    bool bare = o->mode == MODE_KV || o->answer.chat_template || o->answer.chat_template_file;
+    if (o->mode == MODE_BENCH) return check_bench(o);
+    if (!o->engine.model && !builtin_there() && !(bare && o->mode != MODE_RUN))
+        return status_error(QUILL_USAGE,
+                            "no model: give one with -m FILE or set QUILL_MODEL; %s%s -h shows all options",
+                            o->mode ? "quill " : "", cli_mode_name(o->mode));
+    return OK;
+}
+
+Status cli_check_together(const Options *o) {
+    TRY(check_conflicts(o));
+    TRY(check_stdin(o));
+    TRY(check_device(&o->engine));
+    return check_needs(o);
+}
+
+Status cli_check_chat(const Options *o) {
+    if (o->answer.json || o->answer.jsonl)
+        return status_error(QUILL_USAGE, "--json: a prompt expected; a chat has no JSON form");
+    if (o->engine.evict && o->answer.context_shift)
+        return status_error(QUILL_USAGE,
+                            "--evict and --context-shift: one of them expected, found both; the first gives up "
+                            "tokens, the second leaves out whole turns");
+    return OK;
+}
+
+Status cli_check_prompt(const Options *o) {
+    if (o->answer.context_shift && !o->chat.shift_is_usual)
+        return status_error(QUILL_USAGE,
+                            "--context-shift: a chat expected, whose oldest turns it leaves out; one prompt "
+                            "has none: leave it out, or add -i; --evict gives up tokens");
+    return OK;
+}

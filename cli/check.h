@@ -1,0 +1,23 @@
+// cli/check.h: which options exclude each other.
+#ifndef QUILL_CLI_CHECK_H
+#define QUILL_CLI_CHECK_H
+
+#include "cli/table.h"
+
+// Two options of which only one can hold. On one command line they are an error; between the command line and the
+// configuration file the stronger one holds and the weaker one is ignored (cli/config.c).
+typedef struct {
+    const char *a, *b;   // as messages name them
+    bool both_hold;      // together they are no error
+    const char *message; // of the error; NULL: "A and B: one of them expected, found both"
+} CliConflict;
+extern const CliConflict cli_conflicts[];
+extern const int cli_n_conflicts;
+
+// What no single row of the table can see. QUILL_USAGE: the options that do not go together, or one that is missing.
+Status cli_check_together(const Options *o);
+// What only holds for a chat, or only for a single prompt, once it is known which of them the run is.
+Status cli_check_chat(const Options *o);
+Status cli_check_prompt(const Options *o);
+
+#endif

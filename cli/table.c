@@ -1,0 +1,200 @@
+// cli/table.c: see cli/table.h. A row is an option; everything that is said of options is made from these rows.
+#include "cli/table.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+// ---- the table ------------------------------------------------------------------------------------------------------
+
+#define M(mode) MODE_BIT(mode)
+#define AT(field) offsetof(Options, field)
+
+// clang-format off
+const Option cli_options[] = {
+    // names (short first, hidden aliases last), argument, modes, group, kind, where, least, most, default, help
+    {"-m --model", "FILE", MODES_FILE, G_MODEL, TEXT, AT(engine.model), 0, 0, NULL, "model: GGUF, or llama2.c .bin with its tokenizer.bin (environment: QUILL_MODEL); builtin, the default, is the one in the binary (--version names it)"},
+    {"-z --tokenizer", "FILE", MODES_FILE, G_MODEL, TEXT, AT(engine.tokenizer), 0, 0, NULL, "tokenizer.bin of a llama2.c model; found by itself when it lies beside it"},
+    {"--no-mmap", NULL, MODES_FILE, G_MODEL, FLAG, AT(engine.no_mmap), 0, 0, NULL, "read the model into memory instead of mapping it"},
+    {"--mlock", NULL, MODES_COMPUTE, G_MODEL, FLAG, AT(engine.mlock), 0, 0, NULL, "keep the model's pages in memory (as far as the system allows)"},
+    {"--check-tensors", NULL, MODES_PROMPT | MODES_ANSWER | M(INSPECT) | M(PERPLEXITY) | M(LOGITS), G_MODEL, FLAG, AT(engine.check_tensors), 0, 0, NULL, "read every weight first and refuse what is not finite"},
+
+    {"-p --prompt", "TEXT", MODES_TEXT, G_PROMPT, PROMPT_TEXT, 0, 0, 0, NULL, "the prompt; words without a flag are the same; may be repeated"},
+    {"-f --file", "FILE", M(BATCH), G_PROMPT, INPUT, AT(input), 0, 0, NULL, "the jobs from a file instead of stdin; the same as a word without a flag"},
+    {"-f --file", "FILE", M(TEMPLATE), G_PROMPT, INPUT, AT(input), 0, 0, NULL, "the messages from a file instead of stdin"},
+    {"-f --file", "FILE", MODES_TEXT, G_PROMPT, PROMPT_FILE, 0, 0, 0, NULL, "text from a file, byte for byte; - is stdin; may be repeated"},
+    {"-sys --system-prompt", "TEXT", MODES_PROMPT | M(BATCH), G_PROMPT, TEXT, AT(answer.system), 0, 0, NULL, "a system message (models with a chat template)"},
+    {"-sysf --system-prompt-file", "FILE", MODES_PROMPT | M(BATCH), G_PROMPT, TEXT, AT(answer.system_file), 0, 0, NULL, "the same from a file"},
+    {"-e --escape", NULL, MODES_TEXT, G_PROMPT, FLAG, AT(prompt.escape), 0, 0, NULL, "\\n \\t \\r \\\\ \\' \\\" \\xHH mean what they mean in C in -p and words"},
+    {"--raw", NULL, MODES_PROMPT | MODES_ANSWER, G_PROMPT, FLAG, AT(answer.raw), 0, 0, NULL, "complete the bare text, whatever template the model carries"},
+    {"--chat", NULL, MODES_PROMPT | M(DECODE), G_PROMPT, FLAG, AT(answer.chat), 0, 0, NULL, "insist on the model's chat template"},
+    {"--single-turn", NULL, M(RUN), G_PROMPT, FLAG, AT(chat.single_turn), 0, 0, NULL, "one answer and exit, also where there is a terminal and -i"},
+    {"-i --interactive", NULL, M(RUN), G_PROMPT, FLAG, AT(chat.interactive), 0, 0, NULL, "chat line by line; a prompt given is the first turn"},
+    {"--continue", NULL, M(RUN), G_PROMPT, FLAG, AT(answer.resume), 0, 0, NULL, "begin with the last conversation that was saved with this model (a chat goes on saving it)"},
+    {"--load", "FILE", M(RUN), G_PROMPT, TEXT, AT(answer.load), 0, 0, NULL, "begin with a conversation that /save wrote: a chat, or one answer to the prompt; settings in it hold for a chat, where no flag says otherwise"},
+    {"--autosave", NULL, M(RUN), G_PROMPT, FLAG, AT(chat.autosave), 0, 0, NULL, "save a chat after each turn, in $XDG_STATE_HOME/quill/conversations (~/.local/state/quill/conversations)"},
+    {"--no-history", NULL, M(RUN), G_PROMPT, FLAG, AT(chat.no_history), 0, 0, NULL, "keep nothing of what is typed into a chat for later sessions (environment: QUILL_HISTORY names the file, empty: none)"},
+    {"--parse-special", NULL, MODES_TEXT, G_PROMPT, FLAG, AT(answer.parse_special), 0, 0, NULL, "recognise control tokens in raw text"},
+    {"--no-stdin", NULL, MODES_TEXT, G_PROMPT, FLAG, AT(prompt.no_stdin), 0, 0, NULL, "never read stdin"},
+    {"--tokens", "ID,ID,...", M(LOGITS), G_PROMPT, TEXT, AT(look.tokens), 0, 0, NULL, "token ids instead of text"},
+    {"--ids", NULL, M(TOKENIZE), G_PROMPT, FLAG, AT(look.ids), 0, 0, NULL, "print the ids alone, separated by spaces"},
+    {"--no-bos", NULL, M(LOGITS) | M(PERPLEXITY), G_PROMPT, FLAG, AT(look.no_bos), 0, 0, NULL, "do not put the beginning token in front of text"},
+    {"--no-bos", NULL, M(TOKENIZE), G_PROMPT, FLAG, AT(look.no_bos), 0, 0, NULL, "no beginning token in front of the text, and no end token after it"},
+    {"--chat-template", "NAME", MODES_PROMPT | MODES_ANSWER | M(TEMPLATE), G_PROMPT, TEXT, AT(answer.chat_template), 0, 0, NULL, "one of quill's own templates instead of the model's: chatml, llama2, llama3, mistral-v7, gemma, ... (a wrong name lists them)"},
+    {"--chat-template-file", "FILE", MODES_PROMPT | MODES_ANSWER | M(TEMPLATE), G_PROMPT, TEXT, AT(answer.chat_template_file), 0, 0, NULL, "the same from a file, in Jinja"},
+    {"--think", "on|off|show|hide", MODES_PROMPT | MODES_ANSWER | M(TEMPLATE), G_PROMPT, CHOICE, AT(answer.think), 0, 0, NULL, "on, off: whether a model is to think, where its template lets one choose; show, hide: whether its thoughts are printed (otherwise: on a terminal and in JSON)"},
+    {"--bos", "TEXT", M(TEMPLATE), G_PROMPT, TEXT, AT(look.bos), 0, 0, NULL, "what bos_token says, instead of the model's"},
+    {"--eos", "TEXT", M(TEMPLATE), G_PROMPT, TEXT, AT(look.eos), 0, 0, NULL, "the same for eos_token"},
+    {"--now", "TIME", M(TEMPLATE), G_PROMPT, TEXT, AT(look.now), 0, 0, NULL, "the time that strftime_now gives, as 2026-01-02T03:04:05"},
+    {"--no-generation-prompt", NULL, M(TEMPLATE), G_PROMPT, FLAG, AT(look.no_generation_prompt), 0, 0, NULL, "without the beginning of the assistant's answer"},
+
+    {"-n --predict --n-predict --max-tokens --max-completion-tokens", "N", MODES_ANSWER, G_LENGTH, INT, AT(answer.predict), -1, INT_MAX, "-1", "tokens to generate; -1: until the end or a full context"},
+    {"-c --ctx-size", "N", M(PERPLEXITY), G_LENGTH, INT, AT(engine.ctx_size), 0, (1 << 30) - 1, "0", "tokens of a chunk; 0: 512, or what the model was trained for if that is less"},
+    {"-c --ctx-size", "N", MODES_PROMPT | MODES_ANSWER | M(LOGITS), G_LENGTH, INT, AT(engine.ctx_size), 0, (1 << 30) - 1, "0", "context in tokens; 0: the model's, if it fits into memory"},
+    {"--ignore-eos", NULL, MODES_ANSWER, G_LENGTH, FLAG, AT(answer.ignore_eos), 0, 0, NULL, "never generate an end-of-generation token"},
+    {"-r --stop --reverse-prompt", "TEXT", MODES_ANSWER, G_LENGTH, STOPS, AT(answer.stop), 0, 0, NULL, "stop before this text; may be repeated"},
+
+    {"--temp --temperature", "T", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.temp), 0, 1000, "0.8", "temperature; 0 is greedy"},
+    {"--top-k", "N", MODES_ANSWER, G_SAMPLING, INT, AT(answer.sampling.top_k), 0, INT_MAX, "40", "only the N most likely tokens; 0: all"},
+    {"--top-p", "P", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.top_p), 0, 1, "0.95", "only the most likely tokens that make up P; 1: off"},
+    {"--min-p", "P", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.min_p), 0, 1, "0.05", "only tokens at least P times as likely as the first; 0: off"},
+    {"--typical --typical-p", "P", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.typical), 0, 1, "1", "locally typical sampling; 1: off"},
+    {"--repeat-penalty", "X", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.repeat_penalty), 0.001, 1000, "1", "divide the logits of recent tokens by X; 1: off"},
+    {"--repeat-last-n", "N", MODES_ANSWER, G_SAMPLING, INT, AT(answer.sampling.repeat_last_n), -1, INT_MAX, "64", "tokens that the penalties look at; -1: all"},
+    {"--presence-penalty", "X", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.presence_penalty), -100, 100, "0", "subtracted once from tokens that occurred"},
+    {"--frequency-penalty", "X", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.frequency_penalty), -100, 100, "0", "subtracted for each time they occurred"},
+    {"--logit-bias", "ID+B|ID-B", MODES_ANSWER, G_SAMPLING, BIAS, AT(answer.sampling.bias), 0, 0, NULL, "added to a token's logit (ID-inf forbids it); may be repeated"},
+    {"-s --seed", "N", MODES_ANSWER, G_SAMPLING, SEED, AT(answer.sampling.seed), 0, 0, "-1", "seed of the random numbers; -1: from the system, shown by -v and --json"},
+    {"--greedy", NULL, MODES_ANSWER, G_SAMPLING, FLAG, AT(answer.sampling.greedy), 0, 0, NULL, "always the most likely token"},
+
+    {"-t --threads", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench.threads), -1, 1024, "0", "threads, every test with each number; 0 or -1: one for each physical core"},
+    {"-t --threads", "N", MODES_COMPUTE & ~M(BENCH), G_SPEED, INT, AT(engine.threads), -1, 1024, "0", "threads; 0 or -1: one for each physical core"},
+    {"-ngl --gpu-layers --n-gpu-layers", "auto|all|N", MODES_COMPUTE, G_SPEED, LAYERS, AT(engine.gpu_layers), 0, INT_MAX, "auto", "the last N layers on the GPU; auto: as many as fit"},
+    {"--device", "auto|cuda|cpu", MODES_COMPUTE, G_SPEED, CHOICE, AT(engine.device), 0, 0, "auto", "where to compute; auto: on a GPU, where there is one and the model is not small (environment: QUILL_DEVICE)"},
+    {"--isa", "auto|scalar|portable|avx2|avx512|amx", MODES_COMPUTE, G_SPEED, CHOICE, AT(engine.isa), 0, 0, "auto", "CPU kernels; scalar is the reference"},
+    {"-ub --ubatch-size", "N", MODES_COMPUTE, G_SPEED, INT, AT(engine.ubatch), 1, 65536, NULL, "rows in one step: the prefill chunk and the batch's budget (512 on the CPU, 2048 on a GPU)"},
+    {"-ctk --cache-type-k", "auto|f32|f16|bf16|fp8|q8_0|q4_0|kivi2", MODES_COMPUTE, G_SPEED, KVTYPE, AT(engine.type_k), 0, 0, "auto", "how the KV cache stores keys; auto: f16, and f32 for models in F32; fp8, q8_0, q4_0 and kivi2 (2 bits) take less memory and round"},
+    {"-ctv --cache-type-v", "auto|f32|f16|bf16|fp8|q8_0|q4_0|kivi2", MODES_COMPUTE, G_SPEED, KVTYPE, AT(engine.type_v), 0, 0, "auto", "how the KV cache stores values"},
+    {"--kv-rotate", NULL, MODES_COMPUTE, G_SPEED, FLAG, AT(engine.kv_rotate), 0, 0, NULL, "turn keys and queries by a Hadamard matrix, so that keys round less in few bits"},
+    {"--deterministic", NULL, MODES_COMPUTE, G_SPEED, FLAG, AT(engine.deterministic), 0, 0, NULL, "the same bits whatever is computed together, on any number of threads: one order of sums on the CPU's fast kernels; slower (docs/performance.md)"},
+
+    {"--kv-layout", "contiguous|paged", MODES_COMPUTE & ~M(BATCH), G_KV, LAYOUT, AT(engine.paged), 0, 0, "contiguous", "one block a sequence, or many"},
+    {"--kv-block", "N", MODES_COMPUTE, G_KV, INT, AT(engine.kv_block), 1, 65536, "32", "slots in a block of the paged layout, of a batch and of --kv-dir"},
+    {"--kv-mem", "SIZE", MODES_COMPUTE, G_KV, SIZE, AT(engine.kv_mem), 0, 0x1p62, "0", "the most memory the KV cache may take; 0: what the context needs"},
+    {"--kv-dir", "DIR[,size=8G]", M(RUN) | M(BATCH), G_KV, STORE, AT(engine.kv_dir), 0, 0x1p62, NULL, "keep the KV cache of prompts there, in files of at most that size together, and begin where an earlier run's prompt was the same"},
+    {"--evict", "POLICY", M(RUN) | M(PERPLEXITY), G_KV, TEXT, AT(engine.evict), 0, 0, NULL, "what a full cache gives up, so that text goes on: sinks,sink=4,window=1024; shift; h2o,heavy=512,recent=512; or behind a long prompt: snapkv,cap=2048,window=32"},
+    {"--kv-error", NULL, M(PERPLEXITY), G_KV, FLAG, AT(look.kv_error), 0, 0, NULL, "how far attention over this cache is from attention in float64 over all of the text, layer by layer, each from the same input"},
+    {"--context-shift", NULL, M(RUN), G_KV, FLAG, AT(answer.context_shift), 0, 0, NULL, "when a chat fills the context, leave its oldest turns out, and say so"},
+    {"--kv-out", "FILE", M(PREFILL), G_KV, TEXT, AT(kv.out), 0, 0, NULL, "where the KV goes: a file, which appears whole or not at all, a pipe, or - for stdout"},
+    {"--kv-out", "FILE", M(KV), G_KV, TEXT, AT(kv.out), 0, 0, NULL, "cut: where the rest goes; - for stdout"},
+    {"--kv-in", "FILE", M(DECODE), G_KV, TEXT, AT(kv.in), 0, 0, NULL, "the KV of quill prefill or of a chat's /save --kv; - for stdin"},
+    {"-n", "N", M(KV), G_KV, INT, AT(kv.n_tokens), 1, INT_MAX, NULL, "cut: tokens to keep"},
+    {"--tolerance", "R", M(KV), G_KV, REAL, AT(kv.tolerance), 0, 1e9, "0", "diff: the relative L2 distance of a layer's K or V up to which they count as the same; over it, and where tokens or shapes differ, the exit code is 1"},
+
+    {"-np --parallel", "N", M(BATCH), G_BATCH, INT, AT(batch.parallel), 1, 4096, "64", "sequences at once, at most; memory and the jobs decide how many they are"},
+    {"--keep-order", NULL, M(BATCH), G_BATCH, FLAG, AT(batch.keep_order), 0, 0, NULL, "answers in the order of the jobs, not as they finish"},
+    {"--rate", "R", M(BATCH), G_BATCH, REAL, AT(batch.rate), 0, 1e6, "0", "replay arrivals: R jobs a second on average, at random times (by --seed); 0: as they can be read"},
+    {"--slo", "ttft=MS,tpot=MS", M(BATCH), G_BATCH, TEXT, AT(batch.slo), 0, 0, NULL, "the latencies to keep, in milliseconds; at the end stderr says how many jobs a second kept them (goodput)"},
+    {"--resume", "FILE", M(BATCH), G_BATCH, TEXT, AT(batch.resume), 0, 0, NULL, "go on with a run that was cut: FILE has its answers, their jobs are skipped, and new answers are appended to it instead of stdout"},
+    {"--static", NULL, M(BATCH), G_BATCH, FLAG, AT(batch.static_batches), 0, 0, NULL, "batches of -np jobs, each run to its end before the next begins; for comparison"},
+
+    {"-p --n-prompt", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench.prompt), 0, INT_MAX, "512", "prompt tokens of the prefill tests; 0: no such test; ranges too: 128-512+128, 1-8*2"},
+    {"-n --n-gen", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench.gen), 0, INT_MAX, "128", "tokens of the decode tests; 0: no such test"},
+    {"-d --n-depth", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench.depth), 0, INT_MAX, "0", "tokens that are in the context before a test begins"},
+    {"--sequences -np --parallel", "N", M(BENCH), G_BENCH, INT, AT(bench.sequences), 1, 4096, "1", "sequences at once"},
+    {"-r --repetitions", "N", M(BENCH), G_BENCH, INT, AT(bench.reps), 1, 100000, "5", "repetitions; the median is shown"},
+    {"--shape", "NAME|k=v,...", M(BENCH), G_BENCH, TEXT, AT(bench.shape), 0, 0, NULL, "a random model: 1.1b, 1b, 8b or dim=..,layers=..,heads=..,kv_heads=..,ffn=..,vocab=.."},
+    {"--type", "TYPE", M(BENCH), G_BENCH, TEXT, AT(bench.type), 0, 0, "Q8_0", "type of its matrices"},
+    {"-s --seed", "N", M(BENCH), G_BENCH, SEED, AT(answer.sampling.seed), 0, 0, "-1", "seed of its weights; -1: 1"},
+    {"--save", "FILE", M(BENCH), G_BENCH, TEXT, AT(bench.save), 0, 0, NULL, "write the random model as GGUF"},
+    {"-o --output", "table|json|csv|md", M(BENCH), G_BENCH, CHOICE, AT(bench.output), 0, 0, "table", "format of the results"},
+    {"--roofline", NULL, M(BENCH), G_BENCH, FLAG, AT(bench.roofline), 0, 0, NULL, "measure this machine's ceilings and store them"},
+
+    {"-v --verbose", NULL, MODES_PROMPT | MODES_ANSWER | M(LOGITS) | M(PERPLEXITY), G_LOOK, FLAG, AT(answer.verbose), 0, 0, NULL, "say on stderr what was done and how fast"},
+    {"-q --quiet", NULL, MODES_COMPUTE, G_LOOK, FLAG, AT(answer.quiet), 0, 0, NULL, "errors alone on stderr: no notes, no progress"},
+    {"--color -co", "auto|always|never", MODES_ANSWER, G_LOOK, COLOR, AT(answer.color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)"},
+    {"--markdown", "on|off|auto", M(RUN) | M(DECODE), G_LOOK, CHOICE, AT(answer.markdown), 0, 0, "auto", "show bold, lists, headings and code of a chat model's answer on a terminal; auto: where it has colour"},
+    {"--echo", NULL, M(RUN), G_LOOK, FLAG, AT(answer.echo), 0, 0, NULL, "print the prompt before the answer"},
+    {"--no-newline", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(answer.no_newline), 0, 0, NULL, "no newline behind an answer that does not end in one"},
+    {"--no-stream", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(answer.no_stream), 0, 0, NULL, "write the answer in one piece when it is complete, so that answers of several processes do not mix"},
+    {"--special -sp", NULL, MODES_ANSWER, G_LOOK, FLAG, AT(answer.special), 0, 0, NULL, "print control tokens too"},
+    {"--json", NULL, M(RUN) | M(DECODE) | M(INSPECT) | M(PERPLEXITY), G_LOOK, FLAG, AT(answer.json), 0, 0, NULL, "one JSON object instead of text"},
+    {"--jsonl", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(answer.jsonl), 0, 0, NULL, "one JSON object a token as it comes, then the same object"},
+    {"--logprobs", "N", MODES_ANSWER, G_LOOK, INT, AT(answer.logprobs), 0, 1000, NULL, "log-probabilities of each token and the N likeliest, in JSON"},
+    {"--dump-prompt", NULL, MODES_PROMPT, G_LOOK, FLAG, AT(answer.dump_prompt), 0, 0, NULL, "show the rendered prompt on stderr"},
+    {"--dump-tokens", NULL, MODES_PROMPT, G_LOOK, FLAG, AT(answer.dump_tokens), 0, 0, NULL, "show the prompt's tokens on stderr"},
+    {"--dry-run", NULL, M(RUN) | M(BATCH), G_LOOK, FLAG, AT(engine.dry_run), 0, 0, NULL, "show the memory budget on stderr and stop"},
+    {"--preset", "NAME", MODES_ALL, G_CONFIG, TEXT, AT(preset), 0, 0, NULL, "the options of section [NAME] of the config file"},
+    {"--no-config", NULL, MODES_ALL, G_CONFIG, FLAG, AT(no_config), 0, 0, NULL, "do not read the configuration file"},
+    {"--show-config", NULL, MODES_ALL, G_CONFIG, FLAG, AT(show_config), 0, 0, NULL, "print the options that apply, where each comes from, and stop"},
+    {"-h --help", NULL, MODES_ALL, G_LOOK, HELP, 0, 0, 0, NULL, "-h: the common options; --help: all of them"},
+    {"--version", NULL, MODES_ALL, G_LOOK, VERSION, 0, 0, 0, NULL, "version, compiler, kernels, built-in model"},
+    {"--man", NULL, M(RUN), G_LOOK, MAN, 0, 0, 0, NULL, "the man page: quill --man | man -l -"},
+    {"--completions", "bash|zsh|fish", M(RUN), G_LOOK, COMPLETIONS, 0, 0, 0, NULL, "a script that has the shell complete these options"},
+};
+// clang-format on
+const int cli_n_options = ARRAY_LEN(cli_options);
+
+const char *const cli_modes[N_MODES] = {
+    [MODE_RUN] = "",
+    [MODE_BENCH] = "bench",
+    [MODE_PERPLEXITY] = "perplexity",
+    [MODE_INSPECT] = "inspect",
+    [MODE_TOKENIZE] = "tokenize",
+    [MODE_LOGITS] = "logits",
+    [MODE_BATCH] = "batch",
+    [MODE_PREFILL] = "prefill",
+    [MODE_DECODE] = "decode",
+    [MODE_KV] = "kv",
+    [MODE_TEMPLATE] = "template",
+};
+
+const char *cli_mode_name(Mode m) { return m == MODE_RUN ? "quill" : cli_modes[m]; }
+
+// ---- looking up -----------------------------------------------------------------------------------------------------
+
+const char *cli_next_name(const char *names, char name[32]) {
+    while (*names == ' ') names++;
+    if (!*names) return NULL;
+    size_t n = strcspn(names, " ");
+    snprintf(name, 32, "%.*s", (int)n, names);
+    return names + n;
+}
+
+bool cli_has_name(const char *names, const char *flag) {
+    char name[32];
+    for (const char *at = names; (at = cli_next_name(at, name));)
+        if (strcmp(name, flag) == 0) return true;
+    return false;
+}
+
+const Option *cli_find(const char *flag, unsigned modes) {
+    for (int i = 0; i < cli_n_options; i++)
+        if (cli_options[i].modes & modes && cli_has_name(cli_options[i].names, flag)) return &cli_options[i];
+    return NULL;
+}
+
+const Option *cli_find_long(const char *name, unsigned modes) {
+    char flag[64];
+    snprintf(flag, sizeof flag, "--%.60s", name);
+    for (char *at = flag + 2; *at; at++)
+        if (*at == '_') *at = '-';
+    return cli_find(flag, modes);
+}
+
+void cli_long_name(const Option *o, char name[32]) {
+    const char *at = cli_next_name(o->names, name);
+    if (name[1] != '-') cli_next_name(at, name);
+    memmove(name, name + 2, strlen(name + 2) + 1);
+}
+
+bool cli_settable(const Option *o) {
+    bool fixed = o->at == AT(engine.ctx_size); // the KV cache has its size
+    bool length = o->group == G_LENGTH || o->at == AT(answer.context_shift);
+    return o->modes & M(RUN) && !fixed && (length || o->group == G_SAMPLING);
+}
+
+bool cli_chat_settable(const Option *o) {
+    bool look = o->modes & M(RUN) && (o->at == AT(answer.verbose) || o->at == AT(answer.markdown));
+    return look || cli_settable(o);
+}

@@ -1,0 +1,38 @@
+// engine_config.h: what a user may choose about a model in use: its file, where and how it is computed, its KV cache.
+#ifndef QUILL_ENGINE_CONFIG_H
+#define QUILL_ENGINE_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { KV_TYPE_AUTO = -1 };
+
+// Zero is a valid choice of every field but gpu_layers, type_k and type_v (-1: left to quill) and kv_block (32).
+typedef struct {
+    // the file
+    const char *model;     // a path; NULL or "builtin": the model in the binary (files/builtin.h)
+    const char *tokenizer; // tokenizer.bin of a llama2.c model; NULL: the one beside it
+    bool no_mmap, mlock, check_tensors;
+    // computing
+    int threads;        // 0: one for each physical core
+    const char *device; // auto, cuda, cpu; NULL: auto
+    const char *isa;    // the CPU's kernels, by name; NULL: auto
+    int ubatch;         // most rows of a step; 0: what suits the device
+    bool deterministic; // one order of sums, whatever is computed together
+    int gpu_layers;     // the last ones; -1: as many as fit; INT_MAX: all
+    // the KV cache
+    int ctx_size;       // tokens; 0: the model's context, if it fits
+    int type_k, type_v; // TYPE_ of formats/types.h, or KV_TYPE_AUTO: f16, and f32 for a model in F32
+    bool kv_rotate;     // keys and queries are turned by a Hadamard matrix
+    bool paged;         // blocks of kv_block slots
+    int kv_block;
+    size_t kv_mem;      // most bytes of it; 0: what the context needs
+    const char *kv_dir; // where blocks are kept from run to run; NULL: nowhere
+    size_t kv_dir_size; // most bytes there
+    const char *evict;  // what a full cache gives up (kv/evict.h); NULL: a full context ends the answer
+    // what is said on stderr
+    bool verbose, quiet;
+    bool dry_run; // everything is planned, nothing reserved
+} EngineConfig;
+
+#endif

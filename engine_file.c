@@ -1,0 +1,145 @@
+// engine_file.c: see engine_file.h.
+#define _GNU_SOURCE
+#include "engine_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/progress.h"
+#include "base/units.h"
+#include "files/builtin.h"
+#include "files/llama2c.h"
+
+static Status read_pages(const EngineConfig *config, int fd, size_t n, uint8_t **out) {
+    uint8_t *bytes = pages_alloc(n, true);
+    if (!bytes)
+        return status_error(QUILL_MEMORY, "%s: --no-mmap: %zu bytes were refused by the system", config->model, n);
+    Progress progress = progress_new(config->quiet);
+    double start = clock_now();
+    Status st = OK;
+    for (size_t at = 0; at < n && !st.code;) {
+        ssize_t got = fd_read(fd, bytes + at, n - at < 64u << 20 ? n - at : 64u << 20);
+        if (got <= 0)
+            st = status_error(QUILL_IO, "%s: cannot read at byte %zu of %zu: %s", config->model, at, n,
+                              got < 0 ? strerror(errno) : "the file has become shorter");
+        else at += (size_t)got;
+        if (clock_now() - start > 1) progress_show(&progress, "load", (double)at, (double)n);
+    }
+    progress_erase(&progress);
+    if (st.code) pages_free(bytes, n);
+    else *out = bytes;
+    return st;
+}
+
+// The system promises more memory than there is, and ends the process when it is used.
+static Status check_room(const EngineConfig *config, size_t n) {
+    char need[24], have[24];
+    size_t available = memory_available();
+    if (n <= available) return OK;
+    Status st = status_error(QUILL_MEMORY,
+                             "%.700s: --no-mmap: the file needs %s of memory, %s can be had; leave --no-mmap out, or "
+                             "take a smaller model",
+                             config->model, units_bytes((double)n, need), units_bytes((double)available, have));
+    Buf budget = {0};
+    buf_printf(&budget, "  file       %9s\n  available  %9s\n", need, have);
+    status_append(&st, &budget);
+    buf_free(&budget);
+    return st;
+}
+
+// --no-mmap: the whole file in memory of our own.
+static Status open_in_memory(const EngineConfig *config, Gguf **out) {
+    int fd =
+        open(config->model, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // as file_map: a FIFO without a writer must not hang
+    if (fd < 0) return status_error(QUILL_MODEL, "%s: cannot open: %s", config->model, strerror(errno));
+    struct stat info;
+    char magic[4] = "";
+    bool is_gguf =
+        fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && pread(fd, magic, 4, 0) == 4 && memcmp(magic, "GGUF", 4) == 0;
+    uint8_t *bytes = NULL;
+    size_t n = is_gguf ? (size_t)info.st_size : 0;
+    Status st = OK;
+    if (!is_gguf || config->tokenizer)
+        st = status_error(QUILL_USAGE, "%s: --no-mmap: a GGUF file expected; leave --no-mmap out for others",
+                          config->model);
+    if (!st.code) st = check_room(config, n);
+    if (!st.code) st = read_pages(config, fd, n, &bytes);
+    close(fd);
+    if (st.code) return st;
+    Gguf *g;
+    st = gguf_open_memory(config->model, bytes, n, &g);
+    if (st.code) {
+        pages_free(bytes, n);
+        return st;
+    }
+    gguf_own_pages(g, bytes, n);
+    uint32_t parts;
+    st = gguf_u32(g, "split.count", &parts, false, 1);
+    if (!st.code && parts > 1)
+        st = status_error(QUILL_USAGE, "%s: --no-mmap: one file expected, part of a split model found; leave it out",
+                          config->model);
+    if (st.code) gguf_close(g);
+    else *out = g;
+    return st;
+}
+
+static Status open_builtin(const EngineConfig *config, Gguf **out) {
+    if (config->no_mmap)
+        return status_error(QUILL_USAGE, "--no-mmap: a file expected, found the built-in model, which comes with the "
+                                         "binary; leave --no-mmap out, or name a file with -m");
+    if (config->tokenizer)
+        return status_error(QUILL_USAGE,
+                            "--tokenizer: a llama2.c model expected with it, found the built-in one, which "
+                            "has its own vocabulary; leave it out, or name a file with -m");
+    return builtin_open(out);
+}
+
+Status engine_file_open(const EngineConfig *config, Gguf **out) {
+    *out = NULL;
+    if (!config->model || strcmp(config->model, BUILTIN_WORD) == 0) return open_builtin(config, out);
+    return config->no_mmap ? open_in_memory(config, out) : model_file_open(config->model, config->tokenizer, out);
+}
+
+// ---- what is made of it
+// ----------------------------------------------------------------------------------------------
+
+// Tensors that follow each other are locked together: a huge page that is locked in part is no huge page any more.
+void engine_file_lock(const EngineConfig *config, const Gguf *g) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = 0, to = 0;
+    size_t locked = 0;
+    for (int i = 0; i <= gguf_n_tensors(g); i++) {
+        const GgufTensor *t = i < gguf_n_tensors(g) ? gguf_tensor_at(g, i) : NULL;
+        uintptr_t at = t ? (uintptr_t)t->data : 0;
+        if (t && at >= to && at - to < page) {
+            to = at + t->n_bytes;
+            continue;
+        }
+        if (to > from && mlock((const void *)from, to - from) != 0) {
+            if (config->verbose)
+                fprintf(stderr,
+                        "quill: note: --mlock: the system locked %zu bytes and then refused (%s); ulimit -l is the "
+                        "limit\n",
+                        locked, strerror(errno));
+            return;
+        }
+        locked += to - from;
+        from = at / page * page;
+        to = t ? at + t->n_bytes : 0;
+    }
+}
+
+Status engine_file_tokenizer(const Gguf *g, Tokenizer **out) {
+    *out = NULL;
+    bool llama2c = gguf_version(g) == 0 && !gguf_value(g, "tokenizer.ggml.model");
+    if (llama2c)
+        return status_error(QUILL_MODEL,
+                            "%s: a vocabulary expected, none found: a llama2.c file has it beside it; -z tokenizer.bin "
+                            "names it",
+                            gguf_name(g));
+    return tokenizer_load(g, out);
+}

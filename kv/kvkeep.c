@@ -1,0 +1,55 @@
+// kv/kvkeep.c: see kv/kvkeep.h. What goes wrong with the directory is a note: the answer does not depend on it.
+#include "kv/kvkeep.h"
+
+#include <stdio.h>
+
+#include "base/guard.h"
+#include "scheduler.h"
+
+static const char no_more_kept[] = "the answer is whole, but no more is kept there";
+
+static void note(const KvKeeper *k, Status st, const char *what) {
+    if (st.code && !k->quiet) fprintf(stderr, "quill: note: --kv-dir: %s; %s\n", st.message, what);
+}
+
+// Policy.fetch
+static bool fetch(const Policy *p, Request *r, int most) {
+    KvKeeper *k = p->arg;
+    int had = r->seq->n_cached;
+    note(k, kvstore_load(k->store, k->kv, r->seq, most), "computed again from there on");
+    k->n_fetched += r->seq->n_cached - had;
+    return r->seq->n_cached - had < most;
+}
+
+void kvkeep_init(KvKeeper *k, KvStore *store, KvCache *kv, const Policy *next, bool quiet) {
+    *k = (KvKeeper){.store = store, .kv = kv, .quiet = quiet};
+    k->policy = (Policy){.fetch = fetch, .arg = k, .next = next};
+}
+
+void kvkeep_free(KvKeeper *k) {
+    kvstore_close(k->store);
+    *k = (KvKeeper){0};
+}
+
+// Of the blocks that r's rows have filled, about `most` slots; returns how many were written.
+static int keep_some(KvKeeper *k, Request *r, int most) {
+    int block = k->kv->pool->block, had = kvstore_stats(k->store).n_saved;
+    int first = int_max(r->n_kept, r->n_reused) / block * block;
+    if (r->seq->n_cached < first + block) return 0;
+    note(k, kvstore_save_some(k->store, k->kv, r->seq, r->time.begun, &first, most), no_more_kept);
+    r->n_kept = first;
+    return kvstore_stats(k->store).n_saved - had;
+}
+
+void kvkeep_step(KvKeeper *k, const Scheduler *s, const Batch *b) {
+    if (!k->store || !k->kv->ids || guard_lost().code) return;
+    int room = b->n_rows + k->kv->pool->block;
+    for (int i = 0; i < b->n_seqs && room > 0; i++) {
+        Request *r = scheduler_request(s, i);
+        if (r) room -= keep_some(k, r, room);
+    }
+}
+
+void kvkeep_sequence(KvKeeper *k, const Sequence *q) {
+    if (k->store && !guard_lost().code) note(k, kvstore_save(k->store, k->kv, q), no_more_kept);
+}
