@@ -1,4 +1,5 @@
 # quill: `make` builds the binary, `make test` runs everything, `make install` places it. `make help` lists the targets.
+MAKEFLAGS += -r # no rules but those below
 CC      ?= cc
 CFLAGS  ?= -O2 -g
 PREFIX  ?= /usr/local
