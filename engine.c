@@ -60,10 +60,10 @@ static Status check_room(const Options *o, size_t n) {
     Status st = status_error(QUILL_MEMORY,
                              "%.700s: --no-mmap: the file needs %s of memory, %s can be had; leave --no-mmap out, or "
                              "take a smaller model",
-                             o->model, size_text((double)n, need), size_text((double)available, have));
+                             o->model, units_bytes((double)n, need), units_bytes((double)available, have));
     Buf budget = {0};
     buf_printf(&budget, "  file       %9s\n  available  %9s\n", need, have);
-    status_append(&st, &budget);
+    status_append(&st, budget.data);
     buf_free(&budget);
     return st;
 }
@@ -143,34 +143,18 @@ static void lock_weights(const Options *o, const Gguf *g) {
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
-const char *size_text(double bytes, char out[24]) {
-    const char *unit = bytes < 1e3 ? "B" : bytes < 1e6 ? "KB" : bytes < 1e9 ? "MB" : "GB";
-    double scale = bytes < 1e3 ? 1 : bytes < 1e6 ? 1e3 : bytes < 1e9 ? 1e6 : 1e9;
-    double value = bytes / scale;
-    int digits = scale == 1 || value >= 100 ? 0 : value >= 10 ? 1 : 2;
-    snprintf(out, 24, "%.*f %s", digits, value, unit);
-    return out;
-}
-
-const char *count_text(double n, char out[24]) {
-    const char *unit = n < 1e3 ? "" : n < 1e6 ? " K" : n < 1e9 ? " M" : n < 1e12 ? " B" : " T";
-    double value = n / (n < 1e3 ? 1 : n < 1e6 ? 1e3 : n < 1e9 ? 1e6 : n < 1e12 ? 1e9 : 1e12);
-    snprintf(out, 24, "%.*f%s", n < 1e3 || value >= 100 ? 0 : value >= 10 ? 1 : 2, value, unit);
-    return out;
-}
-
 void engine_budget(const Model *m, const KvShape *s, size_t scratch, Buf *out) {
     char a[24], b[24];
     size_t available = memory_available();
-    buf_printf(out, "  weights    %9s  %d layers\n", size_text((double)model_weight_bytes(m), a), m->c.n_layers);
-    buf_printf(out, "  KV cache   %9s  %d x %d slots of %s (%s, %s)\n", size_text((double)kvcache_bytes(s), a),
+    buf_printf(out, "  weights    %9s  %d layers\n", units_bytes((double)model_weight_bytes(m), a), m->c.n_layers);
+    buf_printf(out, "  KV cache   %9s  %d x %d slots of %s (%s, %s)\n", units_bytes((double)kvcache_bytes(s), a),
                s->n_blocks ? s->n_blocks : s->n_seqs, s->n_blocks ? s->block : s->n_ctx,
-               size_text((double)kvcache_bytes_per_growth(s), b), type_name(s->type_k), type_name(s->type_v));
+               units_bytes((double)kvcache_bytes_per_growth(s), b), type_name(s->type_k), type_name(s->type_v));
     if (kvcache_bytes_per_growth(s) < kvcache_bytes_per_slot(s))
         buf_printf(out, "  of it      %9s  %d x %d slots of the %d layers that see %d\n",
-                   size_text((double)kvcache_fixed_bytes(s), a), s->n_partners, s->block, s->n_windowed, s->window);
-    buf_printf(out, "  scratch    %9s\n", size_text((double)scratch, a));
-    buf_printf(out, "  available  %9s\n", available == SIZE_MAX ? "unknown" : size_text((double)available, a));
+                   units_bytes((double)kvcache_fixed_bytes(s), a), s->n_partners, s->block, s->n_windowed, s->window);
+    buf_printf(out, "  scratch    %9s\n", units_bytes((double)scratch, a));
+    buf_printf(out, "  available  %9s\n", available == SIZE_MAX ? "unknown" : units_bytes((double)available, a));
 }
 
 static size_t scratch_for(const Engine *e, const Options *o, EngineNeeds needs, int n_ctx, int *rows) {
@@ -196,7 +180,7 @@ static Status with_budget(const Engine *e, Status st) {
     Buf budget = {0};
     engine_budget(&e->model, &e->shape, e->scratch, &budget);
     device_plan_budget(&e->devices, &budget);
-    status_append(&st, &budget);
+    status_append(&st, budget.data);
     buf_free(&budget);
     return st;
 }
@@ -212,7 +196,7 @@ static Status too_large(const Engine *e, const Options *o, size_t limit) {
     bool wide = s->type_k == TYPE_F32 || s->type_v == TYPE_F32;
     bool dense = !kv_is_sealed(s->type_k) || !kv_is_sealed(s->type_v);
     Status st = status_error(QUILL_MEMORY, "-c %d: the KV cache needs %s, %s can be had%s; try %s or %s", s->n_ctx,
-                             size_text((double)kvcache_bytes(s), need), size_text((double)limit, have),
+                             units_bytes((double)kvcache_bytes(s), need), units_bytes((double)limit, have),
                              o->kv_mem ? " within --kv-mem" : "", smaller,
                              o->kv_mem ? "a larger --kv-mem"
                              : wide    ? "-ctk f16 -ctv f16"
@@ -231,7 +215,7 @@ static Status check_lock(const Engine *e) {
     return with_budget(e, status_error(QUILL_MEMORY,
                                        "--mlock: %s of memory needed for the file, the KV cache and scratch, %s can be "
                                        "had; leave --mlock out, or try a smaller -c",
-                                       size_text((double)all, need), size_text((double)available, have)));
+                                       units_bytes((double)all, need), units_bytes((double)available, have)));
 }
 
 // A model in F32 is computed in f32 throughout, so that its cache does not round either; for all others f16 is as good.

@@ -111,7 +111,5 @@ Status engine_no_logit(const Engine *e, int n_tokens, const char *more);
 Str engine_piece(const Engine *e, int token, bool first);
 // The four lines of the memory budget: weights, KV, scratch, what is available.
 void engine_budget(const Model *m, const KvShape *s, size_t scratch, Buf *out);
-const char *size_text(double bytes, char out[24]); // "1.17 GB"; returns out
-const char *count_text(double n, char out[24]);    // "1.10 B", "260 K"; returns out
 
 #endif

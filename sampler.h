@@ -8,7 +8,7 @@
 #define QUILL_SAMPLER_H
 
 #include "sampling.h"
-#include "base/util.h"
+#include "base/base.h"
 
 SamplerParams sampler_defaults(void);
 

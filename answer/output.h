@@ -12,7 +12,7 @@
 #ifndef QUILL_OUTPUT_H
 #define QUILL_OUTPUT_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 typedef struct {
     const char *const *stop; // (n_stop) the caller's, none empty

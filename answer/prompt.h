@@ -11,7 +11,5 @@
 Status prompt_read(const Options *o, Buf *text, bool *given);
 // The system message of -sys or -sysf; text->data stays NULL when there is neither.
 Status prompt_system(const Options *o, Buf *text);
-// Appends the C escapes' meaning; an unknown escape stays as it is.
-void prompt_unescape(const char *s, Buf *out);
 
 #endif

@@ -68,8 +68,8 @@ void report_before(const Engine *e, const Options *o, const char *template_name)
     const Config *c = &e->model.c;
     char size[24], count[24];
     paragraph_item("model", "%.800s: %s, %d layers, dim %d, %s parameters, file of %s", gguf_name(e->gguf), c->arch,
-                   c->n_layers, c->dim, count_text((double)model_n_params(&e->model), count),
-                   size_text((double)gguf_file_bytes(e->gguf), size));
+                   c->n_layers, c->dim, units_count((double)model_n_params(&e->model), count),
+                   units_bytes((double)gguf_file_bytes(e->gguf), size));
     paragraph_item("backend", "%s %s, %d thread%s: %s", e->be->name, e->be->isa, threads_count(e->pool),
                    threads_count(e->pool) == 1 ? "" : "s", e->be->kernels);
     if (!e->devices.gpu) paragraph_item("", "on the CPU: %s", e->devices.why);
@@ -112,7 +112,7 @@ void report_store(const KvStore *s) {
     char size[24], loaded[24], saved[24];
     Buf line = {0};
     buf_printf(&line, "%d slots from %s in %s; %d kept there, %s in %s", k.n_loaded, kvstore_dir(s),
-               ms_text(1e3 * k.load_seconds, loaded), k.n_saved, size_text((double)k.saved_bytes, size),
+               ms_text(1e3 * k.load_seconds, loaded), k.n_saved, units_bytes((double)k.saved_bytes, size),
                ms_text(1e3 * k.save_seconds, saved));
     if (k.n_removed) buf_printf(&line, "; %d old files removed", k.n_removed);
     print_item("KV dir", &line);
@@ -136,7 +136,7 @@ static void report_decode(const Engine *e, const Request *r, const Timing *t, co
     char ms[24], tps[24], bytes[24], density[24];
     Buf line = {0};
     buf_printf(&line, "%d tokens, %s, %s tok/s, %s", t->tokens - 1, ms_text(t->decode_ms, ms),
-               figure(t->decode_tps, tps), size_text(time->decode_bytes, bytes));
+               figure(t->decode_tps, tps), units_bytes(time->decode_bytes, bytes));
     bool in_memory = time->decode_bytes / (t->tokens - 1) >= BANDWIDTH_BYTES;
     add_rate(&line, time->decode_bytes, t->decode_ms,
              roof && in_memory ? roofline_read(roof, threads_count(e->pool)) : 0, "GB/s");
@@ -163,13 +163,13 @@ static void report_memory(const Engine *e, const Request *r) {
     for (int i = 0; i < e->kv.pool->n_blocks; i++) shared += e->kv.refs[i] > 1;
     paragraph_item("KV", "%d slots, %d of %d blocks used, %d shared, %s of %s", sequence_slots(&r->seq),
                    e->kv.pool->n_blocks - e->kv.n_free, e->kv.pool->n_blocks, shared,
-                   size_text((double)kvcache_bytes_per_slot(&e->shape) * sequence_slots(&r->seq), a),
-                   size_text((double)kvcache_bytes(&e->shape), b));
+                   units_bytes((double)kvcache_bytes_per_slot(&e->shape) * sequence_slots(&r->seq), a),
+                   units_bytes((double)kvcache_bytes(&e->shape), b));
     device_plan_report(&e->devices);
     size_t huge = e->model.n_device ? 0 : gguf_huge_bytes(e->gguf);
     Buf line = {0};
-    buf_printf(&line, "%s resident", size_text((double)memory_peak(), a));
-    if (huge) buf_printf(&line, "; %s of the weights' file in huge pages", size_text((double)huge, a));
+    buf_printf(&line, "%s resident", units_bytes((double)memory_peak(), a));
+    if (huge) buf_printf(&line, "; %s of the weights' file in huge pages", units_bytes((double)huge, a));
     print_item("peak", &line);
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/util.h"
+#include "base/file.h"
 
 typedef struct {
     char dir[PATH_MAX]; // of the group

@@ -7,7 +7,9 @@
 #ifndef QUILL_GUARD_H
 #define QUILL_GUARD_H
 
-#include "base/util.h"
+#include <stddef.h>
+
+#include "base/status.h"
 
 // Registers n bytes (n > 0) mapped from the file `name`, which is copied. While no other thread reads the range.
 void guard_add(const void *at, size_t n, const char *name);

@@ -9,7 +9,7 @@
 
 #include <jansson.h>
 
-#include "base/util.h"
+#include "base/str.h"
 
 void jsonio_start(void); // before any other call of jansson
 

@@ -3,9 +3,8 @@
 
 #include <ctype.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <string.h>
-
-#include "base/util.h"
 
 enum { ITEM_COLUMN = 11 };
 

@@ -4,7 +4,7 @@
 #ifndef QUILL_PROGRESS_H
 #define QUILL_PROGRESS_H
 
-#include "base/util.h"
+#include <stdbool.h>
 
 typedef struct {
     bool on;    // there is a terminal that can show it

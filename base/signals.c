@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <unistd.h>
 
-#include "base/util.h"
+#include "base/sizes.h"
 
 static volatile sig_atomic_t caught, times, most = 1;
 

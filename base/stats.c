@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/rng.h"
+#include "base/sizes.h"
 
 void timeline_token(Timeline *t, double now) {
     if (t->first == 0) {

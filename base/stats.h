@@ -5,7 +5,7 @@
 #ifndef QUILL_STATS_H
 #define QUILL_STATS_H
 
-#include "base/util.h"
+#include <stdint.h>
 
 typedef struct {
     double start;       // clock_now() when the request came

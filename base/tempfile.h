@@ -10,9 +10,10 @@
 #ifndef QUILL_TEMPFILE_H
 #define QUILL_TEMPFILE_H
 
-#include "base/util.h"
-
+#include <stdbool.h>
 #include <sys/types.h>
+
+#include "base/status.h"
 
 typedef struct {
     const char *path; // the caller's

@@ -7,11 +7,14 @@
 #include "base/threads.h"
 
 #include "base/cgroup.h"
-#include "base/util.h"
+#include "base/mem.h"
+#include "base/sizes.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -118,5 +118,5 @@ void tally_report(const Tally *t, const Engine *e, const Slo *slo) {
     report_store(e->store);
     device_plan_report(&e->devices);
     char peak[24];
-    paragraph_item("peak", "%s resident", size_text((double)memory_peak(), peak));
+    paragraph_item("peak", "%s resident", units_bytes((double)memory_peak(), peak));
 }

@@ -324,7 +324,7 @@ static void make_head(Bench *b, const Row *row) {
              strcmp(row->cells[THREADS_COLUMN], "1") == 0 ? "" : "s");
     b->head.n = 0;
     buf_printf(&b->head, "%s: %s parameters, %s of %s%s%s, %s\n\n", row->cells[0],
-               count_text((double)model_n_params(m), params), size_text((double)model_weight_bytes(m), size),
+               units_count((double)model_n_params(m), params), units_bytes((double)model_weight_bytes(m), size),
                row->cells[3], b->o->bench_threads.n > 1 ? "" : ", ", b->o->bench_threads.n > 1 ? "" : threads,
                row->cells[5]);
 }

@@ -3,7 +3,7 @@
 #define QUILL_OPTIONS_H
 
 #include "sampler.h"
-#include "base/util.h"
+#include "base/base.h"
 
 typedef enum {
     MODE_RUN,

@@ -13,7 +13,7 @@
 #ifndef QUILL_GGUF_H
 #define QUILL_GGUF_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 typedef enum {
     GGUF_U8,

@@ -9,7 +9,7 @@
 #define QUILL_JINJA_VALUE_H
 
 #include "base/hash.h"
-#include "base/util.h"
+#include "base/base.h"
 
 typedef struct Chunk Chunk;
 

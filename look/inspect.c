@@ -134,7 +134,7 @@ static void print_tensors(const Inspection *in, Buf *out) {
         utf8_escape(&name, t->name.data, t->name.n);
         shape_text(t, &shape);
         buf_printf(out, "  %-34s %-7s %-18s %10s%s\n", name.data, type_name(t->type), shape.data,
-                   size_text((double)t->n_bytes, size),
+                   units_bytes((double)t->n_bytes, size),
                    in->model_status.code || model_uses(&in->model, i) ? "" : "  not used");
         buf_free(&name);
         buf_free(&shape);
@@ -216,8 +216,8 @@ static void print_costs(const Inspection *in, Buf *out) {
                type_name(engine_kv_type(m, KV_TYPE_AUTO)), "context", "weights", "KV", "scratch", "total");
     for (int n = first_context(m->c.n_ctx_train); n; n = next_context(n, m->c.n_ctx_train)) {
         Memory x = memory_of(m, n);
-        buf_printf(out, "  %-10d %10s + %10s + %10s = %10s\n", n, size_text((double)x.weights, a),
-                   size_text((double)x.kv, b), size_text((double)x.scratch, c), size_text((double)x.total, d));
+        buf_printf(out, "  %-10d %10s + %10s + %10s = %10s\n", n, units_bytes((double)x.weights, a),
+                   units_bytes((double)x.kv, b), units_bytes((double)x.scratch, c), units_bytes((double)x.total, d));
     }
     buf_str(out, "\nsteps\n");
     Step steps[3];
@@ -226,7 +226,7 @@ static void print_costs(const Inspection *in, Buf *out) {
         KvShape s = kv_shape(m, int_max(1, m->c.n_ctx_train));
         Cost cost = costs_rows(m, &s, steps[i].first, steps[i].rows, 1);
         buf_printf(out, "  %s of %d at depth %d: %.4g GFLOP, %s, %.3g FLOP/byte\n", steps[i].name, steps[i].rows,
-                   steps[i].first, cost.flops / 1e9, size_text(cost.bytes, a),
+                   steps[i].first, cost.flops / 1e9, units_bytes(cost.bytes, a),
                    cost.bytes > 0 ? cost.flops / cost.bytes : 0);
     }
 }
@@ -248,12 +248,12 @@ static void print_summary(const Inspection *in, Buf *out) {
     const Config *c = &in->model.c;
     if (gguf_version(in->g)) snprintf(version, sizeof version, "GGUF v%" PRIu32, gguf_version(in->g));
     buf_printf(out, "file        %s, %s, %s\n", gguf_name(in->g), version,
-               size_text((double)gguf_file_bytes(in->g), a));
+               units_bytes((double)gguf_file_bytes(in->g), a));
     if (!in->model_status.code) {
         bool named = c->name[0] && strcmp(c->name, c->arch) != 0;
         buf_printf(out, "model       %s%s", c->arch, named ? ", " : "");
         if (named) utf8_escape(out, c->name, strlen(c->name));
-        buf_printf(out, ", %s parameters, %.3g bits each\n", count_text((double)model_n_params(&in->model), a),
+        buf_printf(out, ", %s parameters, %.3g bits each\n", units_count((double)model_n_params(&in->model), a),
                    bits_per_weight(in));
         buf_printf(out, "shape       %d layers, dim %d, %d heads and %d KV heads of %d, ffn %d, vocabulary %d%s\n",
                    c->n_layers, c->dim, c->n_heads, c->n_kv_heads, c->head_dim, c->ffn, c->n_vocab,
@@ -274,7 +274,7 @@ static void print_summary(const Inspection *in, Buf *out) {
     buf_str(out, "types       ");
     for (int i = 0; i < n; i++)
         buf_printf(out, "%s%s: %d tensors, %s", i ? "; " : "", type_name(types[i].type), types[i].n,
-                   size_text((double)types[i].bytes, a));
+                   units_bytes((double)types[i].bytes, a));
     buf_str(out, n ? "\n" : "no tensors\n");
 }
 

@@ -2,7 +2,7 @@
 #ifndef QUILL_PROGRAMS_H
 #define QUILL_PROGRAMS_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 // Lets $VISUAL, $EDITOR or vi change the text. QUILL_IO: no file to edit; QUILL_USAGE: no terminal, or the
 // editor failed; the text is as it was.

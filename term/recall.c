@@ -16,7 +16,7 @@ static bool file_name(char out[1100]) {
     const char *named = getenv("QUILL_HISTORY");
     if (named) return *named && snprintf(out, 1100, "%s", named) < 1100;
     char dir[1024];
-    return state_dir(dir, sizeof dir) && snprintf(out, 1100, "%s/history", dir) > 0;
+    return dirs_state(dir, sizeof dir) && snprintf(out, 1100, "%s/history", dir) > 0;
 }
 
 // Where the last RECALL_MAX lines of a text begin.
@@ -60,7 +60,7 @@ void recall_parse(Str text, void (*take)(void *arg, Str message), void *arg) {
         if (!stop) stop = end;
         line.n = message.n = 0;
         buf_append(&line, at, (size_t)(stop - at));
-        prompt_unescape(line.data, &message); // as far as a NUL, which no line of ours has
+        utf8_unescape(&message, line.data); // as far as a NUL, which no line of ours has
         if (message.n) take(arg, (Str){message.data, message.n});
         at = stop + (stop < end);
     }

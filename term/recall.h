@@ -1,12 +1,12 @@
 // term/recall.h: what was typed in earlier sessions: a file of one message a line, newest last, in C's escapes.
 //
 // It is $QUILL_HISTORY, which may be empty: nothing is remembered then. Without that variable it is `history` in
-// state_dir(); every session appends as it goes, so that two at once lose nothing. Where there is no such
+// dirs_state(); every session appends as it goes, so that two at once lose nothing. Where there is no such
 // place, or it cannot be written, nothing is remembered and nothing is said.
 #ifndef QUILL_RECALL_H
 #define QUILL_RECALL_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 enum { RECALL_MAX = 1000 }; // messages that are kept
 

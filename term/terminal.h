@@ -8,7 +8,7 @@
 #ifndef QUILL_TERMINAL_H
 #define QUILL_TERMINAL_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 // Whether fd is a terminal that understands escape sequences; TERM=dumb does not.
 bool terminal_is_capable(int fd);

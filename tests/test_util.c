@@ -140,14 +140,14 @@ static void test_edit_distance(void **state) {
         {"abc", "abc", 0},    {"ab", "ba", 1}, {"abcd", "badc", 2}, {"bench", "bnech", 1},    {"flaw", "lawn", 2},
         {"top-k", "top_k", 1}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        assert_int_equal(edit_distance(cases[i].a, cases[i].b), cases[i].distance);
-        assert_int_equal(edit_distance(cases[i].b, cases[i].a), cases[i].distance);
+        assert_int_equal(nearest_distance(cases[i].a, cases[i].b), cases[i].distance);
+        assert_int_equal(nearest_distance(cases[i].b, cases[i].a), cases[i].distance);
     }
     char endless[1000]; // longer than any flag: bounded, no overflow
     memset(endless, 'a', sizeof endless - 1);
     endless[sizeof endless - 1] = 0;
-    assert_true(edit_distance(endless, "a") >= 63);
-    assert_int_equal(edit_distance(endless, endless), 0);
+    assert_true(nearest_distance(endless, "a") >= 63);
+    assert_int_equal(nearest_distance(endless, endless), 0);
 }
 
 // ---- UTF-8 ----------------------------------------------------------------------------------------------------------
@@ -459,16 +459,16 @@ static void test_cache_dir(void **state) {
     setenv("XDG_CACHE_HOME", dir, 1);
     if (dir[0] == '/') {
         snprintf(want, sizeof want, "%s/quill", dir);
-        assert_true(cache_dir(out, sizeof out));
+        assert_true(dirs_cache(out, sizeof out));
         assert_string_equal(out, want);
-        assert_true(cache_dir(out, sizeof out)); // there already
-        assert_false(cache_dir(out, 5));
+        assert_true(dirs_cache(out, sizeof out)); // there already
+        assert_false(dirs_cache(out, 5));
         assert_int_equal(rmdir(want), 0);
         assert_int_equal(rmdir(dir), 0);
     }
     setenv("XDG_CACHE_HOME", "relative", 1); // the specification: not absolute counts as not set
     setenv("HOME", "", 1);
-    assert_false(cache_dir(out, sizeof out));
+    assert_false(dirs_cache(out, sizeof out));
     for (int i = 0; i < 2; i++)
         if (saved[i][0]) setenv(names[i], saved[i], 1);
         else unsetenv(names[i]);

@@ -10,7 +10,7 @@
 #ifndef QUILL_PRETOKENIZE_H
 #define QUILL_PRETOKENIZE_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 typedef struct Pretokenizer Pretokenizer;
 
