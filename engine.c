@@ -431,13 +431,13 @@ static Status load(Engine *e, const Options *o, EngineNeeds needs) {
     TRY(plan_memory(e, o, needs, &rows));
     warn_beyond_training(o, int_max(1, e->model.c.n_ctx_train));
     if (o->dry_run) return OK;
-    e->settle =
-        (Settle){.gguf = e->gguf, .pool = e->pool, .spare = kvcache_host_bytes(&e->shape)}; // comes as it is written
+    e->hugepages =
+        (HugePages){.gguf = e->gguf, .pool = e->pool, .spare = kvcache_host_bytes(&e->shape)}; // comes as it is written
     if (o->mlock) TRY(check_lock(e));
     if (o->check_tensors) TRY(model_check_tensors(&e->model));
     TRY(device_plan_load(&e->devices, &e->model, e->pool, o->quiet));
     if (o->mlock) { // which reads all of the file now
-        engine_settle(e);
+        engine_use_hugepages(e);
         lock_weights(o, e->gguf);
     }
     TRY(kvcache_new(&e->kv, &e->shape));
@@ -537,18 +537,20 @@ static const int *draw_tokens(Engine *e, const Batch *b) {
 enum { SMALL_ROWS = 16, SMALL_FILE = 64 << 20 };
 // A part of the file after each step from a certain one on. It takes as long as a few steps; as long as so many and
 // more and it does not pay within a text.
-enum { SETTLE_AFTER = 8, SETTLE_STEPS = 8, SETTLE_WORTH = 16 };
+enum { HUGEPAGES_AFTER = 8, HUGEPAGES_STEPS = 8, HUGEPAGES_WORTH = 16 };
 
-static bool worth_settling(const Engine *e) { return e->model.n_device == 0 && gguf_file_bytes(e->gguf) >= SMALL_FILE; }
-
-void engine_settle(Engine *e) {
-    if (worth_settling(e)) settle(&e->settle, SIZE_MAX);
+static bool worth_hugepages(const Engine *e) {
+    return e->model.n_device == 0 && gguf_file_bytes(e->gguf) >= SMALL_FILE;
 }
 
-static void settle_after(Engine *e, const Batch *b, double step_seconds) {
-    if (b->n_rows > SMALL_ROWS || !worth_settling(e) || ++e->n_small <= SETTLE_AFTER) return;
-    e->settle.patience = SETTLE_WORTH * step_seconds;
-    settle(&e->settle, gguf_file_bytes(e->gguf) / SETTLE_STEPS);
+void engine_use_hugepages(Engine *e) {
+    if (worth_hugepages(e)) hugepages_convert(&e->hugepages, SIZE_MAX);
+}
+
+static void hugepages_after_step(Engine *e, const Batch *b, double step_seconds) {
+    if (b->n_rows > SMALL_ROWS || !worth_hugepages(e) || ++e->n_small <= HUGEPAGES_AFTER) return;
+    e->hugepages.patience = HUGEPAGES_WORTH * step_seconds;
+    hugepages_convert(&e->hugepages, gguf_file_bytes(e->gguf) / HUGEPAGES_STEPS);
 }
 
 // ---- steps ----------------------------------------------------------------------------------------------------------
@@ -564,7 +566,7 @@ bool engine_step(Engine *e, Batch **b) {
     else scheduler_take(e->sched, logits);
     if (e->store && e->kv.ids && !e->begun && !guard_lost().code)
         keep_filled(e, *b); // reading a device waits for the step on its way
-    settle_after(e, *b, clock_now() - start);
+    hugepages_after_step(e, *b, clock_now() - start);
     return true;
 }
 

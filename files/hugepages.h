@@ -1,4 +1,4 @@
-// base/settle.h: puts a mapped model file into huge pages while it is used, a piece at a time.
+// files/hugepages.h: puts a mapped model file into huge pages while it is used, a piece at a time.
 //
 // A file that lies in the page cache in small pages costs a walk of the page tables every 4 KiB, which in a virtual
 // machine takes a fifth of what decoding reads. The addresses and the bytes stay; only the pages under them change.
@@ -7,8 +7,8 @@
 // it stays cached for the next one. A system that hands out memory slowly, as a virtual machine does that gives its
 // free pages back to the host, is noticed early and left alone. Files that were first read through quill lie in huge
 // pages already, where the file system has them (file_map).
-#ifndef QUILL_SETTLE_H
-#define QUILL_SETTLE_H
+#ifndef QUILL_HUGEPAGES_H
+#define QUILL_HUGEPAGES_H
 
 #include "files/gguf.h"
 #include "base/threads.h"
@@ -24,11 +24,11 @@ typedef struct {
     size_t at;      // from this byte on
     size_t done;    // bytes so far
     double seconds; // that they took
-    enum { SETTLE_FIRST, SETTLE_COLLAPSE, SETTLE_COPY, SETTLE_OVER } how;
-} Settle;
+    enum { HUGEPAGES_FIRST, HUGEPAGES_COLLAPSE, HUGEPAGES_COPY, HUGEPAGES_OVER } how;
+} HugePages;
 
 // Settles up to `most` bytes, or all there is to settle with SIZE_MAX. Nobody may read the weights meanwhile. False:
 // all is done that can be, or will not be done here.
-bool settle(Settle *s, size_t most);
+bool hugepages_convert(HugePages *s, size_t most);
 
 #endif

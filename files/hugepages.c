@@ -1,6 +1,6 @@
-// base/settle.c: see base/settle.h.
+// files/hugepages.c: see files/hugepages.h.
 #define _GNU_SOURCE
-#include "base/settle.h"
+#include "files/hugepages.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -42,7 +42,7 @@ static bool copy(ThreadPool *pool, Piece p) {
 }
 
 // Up to `most` bytes of the next mapping that has any left; n == 0: there is none.
-static Piece next_piece(Settle *s, size_t most) {
+static Piece next_piece(HugePages *s, size_t most) {
     int n_maps;
     const FileMap *maps = gguf_maps(s->gguf, &n_maps);
     for (; s->map < n_maps; s->map++, s->at = 0) {
@@ -58,7 +58,7 @@ static Piece next_piece(Settle *s, size_t most) {
 }
 
 // The copy of what is left, and the file beside it in the page cache.
-static bool affordable(const Settle *s) {
+static bool affordable(const HugePages *s) {
     size_t file = gguf_file_bytes(s->gguf), need;
     return size_add(file, file - s->done, &need) && size_add(need, s->spare, &need) && memory_available() >= need;
 }
@@ -74,39 +74,39 @@ static bool huge_already(const Gguf *g) {
 }
 
 // Finds out on one page how it can be done here.
-static void try_one(Settle *s) {
-    s->how = SETTLE_OVER;
+static void try_one(HugePages *s) {
+    s->how = HUGEPAGES_OVER;
     if (gguf_file_bytes(s->gguf) > memory_available()) return; // it comes and goes as it is read
     if (huge_already(s->gguf)) return;
     Piece p = next_piece(s, HUGE_PAGE);
     if (p.n == 0) return;
-    if (madvise((void *)p.from, p.n, MADV_COLLAPSE) == 0) s->how = SETTLE_COLLAPSE;
-    else if (affordable(s) && copy(s->pool, p) && pages_huge(p.from, p.n) > 0) s->how = SETTLE_COPY;
+    if (madvise((void *)p.from, p.n, MADV_COLLAPSE) == 0) s->how = HUGEPAGES_COLLAPSE;
+    else if (affordable(s) && copy(s->pool, p) && pages_huge(p.from, p.n) > 0) s->how = HUGEPAGES_COPY;
     s->done = p.n;
 }
 
-static bool too_slow(const Settle *s) {
+static bool too_slow(const HugePages *s) {
     double share = (double)(s->done + AT_ONCE) / (double)gguf_file_bytes(s->gguf);
     return s->patience > 0 && s->seconds > s->patience * share;
 }
 
-static bool move(Settle *s, Piece p) {
-    if (p.n == 0 || (s->how == SETTLE_COPY && !affordable(s))) return false;
-    if (s->how == SETTLE_COPY) return copy(s->pool, p);
+static bool move(HugePages *s, Piece p) {
+    if (p.n == 0 || (s->how == HUGEPAGES_COPY && !affordable(s))) return false;
+    if (s->how == HUGEPAGES_COPY) return copy(s->pool, p);
     threads_run(s->pool, collapse_page, &p, (int)(p.n / HUGE_PAGE));
     return true;
 }
 
-bool settle(Settle *s, size_t most) {
-    if (s->how == SETTLE_FIRST) try_one(s);
-    for (size_t done = 0; done < most && s->how != SETTLE_OVER;) {
+bool hugepages_convert(HugePages *s, size_t most) {
+    if (s->how == HUGEPAGES_FIRST) try_one(s);
+    for (size_t done = 0; done < most && s->how != HUGEPAGES_OVER;) {
         Piece p = next_piece(s, AT_ONCE);
         double start = clock_now();
         bool moved = move(s, p);
         s->seconds += clock_now() - start;
         s->done += p.n;
         done += p.n;
-        if (!moved || too_slow(s)) s->how = SETTLE_OVER;
+        if (!moved || too_slow(s)) s->how = HUGEPAGES_OVER;
     }
-    return s->how != SETTLE_OVER;
+    return s->how != HUGEPAGES_OVER;
 }
