@@ -1,12 +1,13 @@
 // files/hugepages.h: puts a mapped model file into huge pages while it is used, a piece at a time.
 //
-// A file that lies in the page cache in small pages costs a walk of the page tables every 4 KiB, which in a virtual
-// machine takes a fifth of what decoding reads. The addresses and the bytes stay; only the pages under them change.
-// Where the system does that to the file's own pages (MADV_COLLAPSE) they stay shared with other processes; otherwise
-// the bytes are copied into memory of this process, and only where the file fits into what is free twice over, so that
-// it stays cached for the next one. A system that hands out memory slowly, as a virtual machine does that gives its
-// free pages back to the host, is noticed early and left alone. Files that were first read through quill lie in huge
-// pages already, where the file system has them (file_map).
+// Weights in 4 KiB pages cost a walk of the page tables every 4 KiB, which in a virtual machine takes a fifth of the
+// time of decoding. This unit changes the pages under the mapping; the addresses and the bytes stay. Two ways:
+// - MADV_COLLAPSE (Linux 6.1) makes the page cache's own pages huge; other processes share them.
+// - Otherwise the bytes are copied into memory of this process. That is done only if the free memory holds the copy and
+//   the cached file, so that the file stays cached for the next process.
+// The work is timed: on a system that gives out memory slowly (a virtual machine that returns free pages to its host)
+// it stops early, and the rest of the file stays in small pages. On file systems that cache files in huge pages, a
+// file that quill reads first lies in such pages already (file_map).
 #ifndef QUILL_HUGEPAGES_H
 #define QUILL_HUGEPAGES_H
 
@@ -17,18 +18,18 @@ typedef struct {
     // given by the caller
     const Gguf *gguf;
     ThreadPool *pool;
-    size_t spare;    // bytes of free memory that others will want
-    double patience; // seconds that all of it may take, and a part in proportion; 0: any time
-    // kept here
-    int map;        // what comes next: this mapping of the file,
-    size_t at;      // from this byte on
-    size_t done;    // bytes so far
-    double seconds; // that they took
+    size_t spare;    // bytes of memory to leave free, for the KV cache for instance
+    double patience; // seconds that the whole file may take; a part of it takes its share. 0: no limit
+    // state, zero at first
+    int map;        // the next piece: number of the mapping
+    size_t at;      // and its first byte there
+    size_t done;    // bytes converted so far
+    double seconds; // time they took
     enum { HUGEPAGES_FIRST, HUGEPAGES_COLLAPSE, HUGEPAGES_COPY, HUGEPAGES_OVER } how;
 } HugePages;
 
-// Settles up to `most` bytes, or all there is to settle with SIZE_MAX. Nobody may read the weights meanwhile. False:
-// all is done that can be, or will not be done here.
+// Converts up to about `most` bytes; SIZE_MAX: the whole file. No other thread may read the weights meanwhile. False:
+// nothing is left to do, or this system cannot do it.
 bool hugepages_convert(HugePages *s, size_t most);
 
 #endif
