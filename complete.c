@@ -13,6 +13,7 @@
 #include "answer/report.h"
 #include "chat/saved.h"
 #include "base/signals.h"
+#include "term/terminal.h"
 #include "answer/transcript.h"
 
 // ---- writing --------------------------------------------------------------------------------------------------------
@@ -141,7 +142,7 @@ void answer_start(Answer *a, Engine *e, const Options *o, bool fresh) {
     a->stream = (TextStream){.stop = o->stop, .n_stop = o->n_stop, .whole = json || a->terminal};
     a->thoughts = (TextStream){.whole = a->stream.whole};
     a->show_thoughts = thinks(o, "show") || ((json || a->terminal) && !thinks(o, "hide"));
-    a->dim = output_color(o->color, STDOUT_FILENO);
+    a->dim = terminal_color(o->color, STDOUT_FILENO);
     a->screen = json || !a->terminal ? screen_none() : screen_open(STDOUT_FILENO, o->markdown, o->color);
     if (o->logprobs >= 0) a->tokens = json_array();
 }

@@ -17,6 +17,7 @@
 #include "kv/fingerprint.h"
 #include "base/guard.h"
 #include "files/llama2c.h"
+#include "files/model_file.h"
 #include "base/signals.h"
 
 static void note(const Options *o, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "answer/output.h"
+#include "term/terminal.h"
 #include "bench/roofline.h"
 #include "base/paragraph.h"
 
@@ -188,7 +189,7 @@ void report_after(const Engine *e, const Request *r) {
 
 void report_turn(const Engine *e, const Options *o, const Request *r) {
     Timing t = report_timing(e, r);
-    bool color = output_color(o->color, STDERR_FILENO);
+    bool color = terminal_color(o->color, STDERR_FILENO);
     char from[48] = "", tps[24], ttft[24], total[24];
     if (e->n_from_dir) snprintf(from, sizeof from, " (%d from --kv-dir)", e->n_from_dir);
     if (color) fputs("\033[2m", stderr);

@@ -12,6 +12,7 @@
 #include "answer/report.h"
 #include "chat/saved.h"
 #include "base/signals.h"
+#include "term/terminal.h"
 
 // A message, with what /read put before it.
 static Status say(Chat *c, Str text) {
@@ -97,7 +98,7 @@ Status repl_run(Options *o, Str first) {
     Chat c = {.talk = &talk, .o = o, .settings = {.o = o}};
     if (!st.code) st = begin(&c);
     if (!st.code) {
-        Lines *lines = lines_open(&(LinesSetup){.color = output_color(o->color, STDERR_FILENO),
+        Lines *lines = lines_open(&(LinesSetup){.color = terminal_color(o->color, STDERR_FILENO),
                                                 .no_history = o->no_history,
                                                 .complete = commands_complete});
         c.lines = lines;

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "base/tempfile.h"
-#include "answer/prompt.h"
 
 static bool file_name(char out[1100]) {
     const char *named = getenv("QUILL_HISTORY");

@@ -48,6 +48,12 @@ bool terminal_is_capable(int fd) {
     return isatty(fd) && !(term && strcmp(term, "dumb") == 0);
 }
 
+bool terminal_color(const char *when, int fd) {
+    if (strcmp(when, "auto") != 0) return strcmp(when, "always") == 0;
+    const char *no = getenv("NO_COLOR");
+    return terminal_is_capable(fd) && !(no && *no);
+}
+
 int terminal_columns(int fd) {
     struct winsize size;
     return terminal_is_capable(fd) && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;

@@ -12,6 +12,8 @@
 
 // Whether fd is a terminal that understands escape sequences; TERM=dumb does not.
 bool terminal_is_capable(int fd);
+// Whether output to fd gets colours. `when` is always, never, or auto: fd is such a terminal, and NO_COLOR is not set.
+bool terminal_color(const char *when, int fd);
 int terminal_columns(int fd); // its current width; 0: it is no such terminal, or its width is unknown
 
 // Remembers the modes of `in` as they are to be given back. False: it is no terminal.

@@ -4,6 +4,7 @@
 #include "tests/rig/testing.h"
 
 #include "files/llama2c.h"
+#include "files/model_file.h"
 #include "formats/types.h"
 #include "tests/rig/tiny_model.h"
 
