@@ -318,7 +318,7 @@ static void check_pieces(const char *name, const char *text, size_t n, const cha
     Pretokenizer *p = pretokenizer_new(str_of(name));
     if (!p) fail_msg("%s is not known", name);
     int n_pieces, at = 0;
-    const Piece *pieces = pretokenizer_split(p, text, (int)n, &n_pieces);
+    const PretokenPiece *pieces = pretokenizer_split(p, text, (int)n, &n_pieces);
     Buf got = {0};
     buf_str(&got, "");
     for (int i = 0; i < n_pieces; i++) {

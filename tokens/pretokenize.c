@@ -76,10 +76,10 @@ typedef struct {
     const char *names; // separated by spaces
     int flags;
     const char *patterns[MAX_PATTERNS];
-} Row;
+} PretokenizerRow;
 
 // clang-format off
-static const Row rows[] = {
+static const PretokenizerRow rows[] = {
     {"default", 0, {"[\\p{P}$+<=>^~|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
     {"gpt-2 phi-2 jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code gigachat a.x-4.0 mellum modern-bert "
      "roberta-bpe exaone4 mpt olmo jais trillion granite-docling", 0, {GPT2}},
@@ -146,12 +146,12 @@ static const Row rows[] = {
 enum { JIT_STACK_START = 32 * 1024, JIT_STACK_MAX = 32 * 1024 * 1024 };
 
 typedef struct {
-    Piece *at;
+    PretokenPiece *at;
     int n, cap;
-} Pieces;
+} PretokenPieces;
 
 struct Pretokenizer {
-    const Row *row;
+    const PretokenizerRow *row;
     int n_patterns; // 0: not compiled yet
     pcre2_code *code[MAX_PATTERNS];
     bool jit[MAX_PATTERNS];
@@ -159,10 +159,10 @@ struct Pretokenizer {
     pcre2_match_data *match;
     pcre2_match_context *limits;
     pcre2_jit_stack *jit_stack;
-    Pieces pieces, next;
+    PretokenPieces pieces, next;
 };
 
-static const Row *find_row(Str name) {
+static const PretokenizerRow *find_row(Str name) {
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         for (const char *at = rows[i].names; *at;) {
             size_t n = strcspn(at, " ");
@@ -173,7 +173,7 @@ static const Row *find_row(Str name) {
 }
 
 Pretokenizer *pretokenizer_new(Str name) {
-    const Row *row = find_row(name);
+    const PretokenizerRow *row = find_row(name);
     if (!row) return NULL;
     Pretokenizer *p = mem_alloc(sizeof *p);
     p->row = row;
@@ -237,18 +237,18 @@ static void compile(Pretokenizer *p) {
 
 // ---- splitting ------------------------------------------------------------------------------------------------------
 
-static void push(Pieces *p, int begin, int end, bool valid) {
+static void push(PretokenPieces *p, int begin, int end, bool valid) {
     if (begin == end) return;
     if (p->n == p->cap) {
         p->cap = p->cap > INT32_MAX / 2 ? INT32_MAX : p->cap ? p->cap * 2 : 256;
         p->at = mem_resize(p->at, (size_t)p->cap * sizeof *p->at);
     }
-    p->at[p->n++] = (Piece){begin, end, valid};
+    p->at[p->n++] = (PretokenPiece){begin, end, valid};
 }
 
 // The text as runs of valid and of invalid UTF-8. Only the valid ones are matched, unchecked: PCRE2's own check would
 // read the rest of the text again at every match.
-static void split_invalid(Pieces *out, const char *text, int n) {
+static void split_invalid(PretokenPieces *out, const char *text, int n) {
     int begin = 0;
     bool valid = true;
     for (int i = 0; i < n;) {
@@ -279,7 +279,7 @@ static bool next_match(Pretokenizer *p, int pattern, const char *text, int n, in
     return *end > *begin;
 }
 
-static void split_piece(Pretokenizer *p, int pattern, const char *text, Piece piece, Pieces *out) {
+static void split_piece(Pretokenizer *p, int pattern, const char *text, PretokenPiece piece, PretokenPieces *out) {
     const char *s = text + piece.begin;
     int n = piece.end - piece.begin, from = 0, begin, end;
     while (from < n && next_match(p, pattern, s, n, from, &begin, &end)) {
@@ -290,18 +290,18 @@ static void split_piece(Pretokenizer *p, int pattern, const char *text, Piece pi
     push(out, piece.begin + from, piece.end, true);
 }
 
-const Piece *pretokenizer_split(Pretokenizer *p, const char *text, int n, int *n_pieces) {
+const PretokenPiece *pretokenizer_split(Pretokenizer *p, const char *text, int n, int *n_pieces) {
     if (p->n_patterns == 0) compile(p);
     p->pieces.n = 0;
     split_invalid(&p->pieces, text, n);
     for (int pattern = 0; pattern < p->n_patterns; pattern++) {
         p->next.n = 0;
         for (int i = 0; i < p->pieces.n; i++) {
-            Piece piece = p->pieces.at[i];
+            PretokenPiece piece = p->pieces.at[i];
             if (piece.valid) split_piece(p, pattern, text, piece, &p->next);
             else push(&p->next, piece.begin, piece.end, false);
         }
-        Pieces swap = p->pieces;
+        PretokenPieces swap = p->pieces;
         p->pieces = p->next;
         p->next = swap;
     }

@@ -1,4 +1,4 @@
-// files/gguf.c: see files/gguf.h. The view: its tables, what it owns, and how one is built in memory.
+// files/gguf_view.c: see files/gguf.h. The view: its tables, what it owns, and how one is built in memory.
 #include "files/gguf_view.h"
 
 #include "formats/types.h"
