@@ -1,6 +1,5 @@
 // libFuzzer target of the tokenizer: the input's bytes make a small vocabulary, then a text and where it is trusted.
-//
-//   clang -fsanitize=fuzzer,address,undefined tests/fuzz_tokenizer.c tokenizer.c vocab.c pretokenize.c gguf.c ...
+// `make fuzz-build` builds it.
 //
 // Every vocabulary has all bytes, so what was encoded must decode to itself.
 #include "tokens/pretokenize.h"
