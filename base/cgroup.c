@@ -11,7 +11,7 @@
 
 typedef struct {
     char dir[PATH_MAX]; // of the group
-    size_t n_top;       // bytes of it that are the top's
+    size_t n_top;       // length of the mount's part of it
     bool v1;
 } CgroupDir;
 
@@ -23,7 +23,7 @@ static bool names(const char *list, const char *controller) {
     return false;
 }
 
-// The group's directory below the top, unless it cannot be seen from here.
+// Appends the group's path to the mount's, unless there is no such directory.
 static void go_down(CgroupDir *g, const char *path) {
     size_t n = strlen(path);
     g->n_top = strlen(g->dir);
@@ -32,7 +32,7 @@ static void go_down(CgroupDir *g, const char *path) {
     if (access(g->dir, F_OK) != 0) g->dir[g->n_top] = 0;
 }
 
-// A controller that version 1 has, version 2 has not.
+// The group of this controller. Where version 1 has the controller, version 2 has not.
 static CgroupDir find(const char *proc, const char *mount, const char *controller) {
     CgroupDir g = {0};
     char line[PATH_MAX + 256], *list, *path;
@@ -51,7 +51,7 @@ static CgroupDir find(const char *proc, const char *mount, const char *controlle
     return g;
 }
 
-// On to the group above; false: that was the top.
+// Continues with the group above; false: this one is the top.
 static bool go_up(CgroupDir *g) {
     if (strlen(g->dir) <= g->n_top) return false;
     *strrchr(g->dir, '/') = 0;
@@ -64,7 +64,7 @@ static size_t number(const CgroupDir *g, const char *file, const char *key) {
     return file_number(path, key);
 }
 
-// Bytes of the group that are a file's, and can be read again.
+// Bytes of the group that cache files.
 static size_t cached(const CgroupDir *g) {
     size_t idle = number(g, "memory.stat", g->v1 ? "total_inactive_file " : "inactive_file "),
            active = number(g, "memory.stat", g->v1 ? "total_active_file " : "active_file ");
@@ -85,7 +85,7 @@ size_t cgroup_memory(const char *proc, const char *mount) {
     return least;
 }
 
-// Microseconds of processors a period; false: no quota.
+// The quota: microseconds of CPU time in a period of so many microseconds. False: there is none.
 static bool quota_of(const CgroupDir *g, long long *quota, long long *period) {
     char path[PATH_MAX + 64];
     snprintf(path, sizeof path, "%s/%s", g->dir, g->v1 ? "cpu.cfs_quota_us" : "cpu.max");

@@ -43,14 +43,14 @@ Status fd_read_all(int fd, const char *name, Buf *out) {
         out->n += (size_t)n;
         out->data[out->n] = 0;
         if (n == 0) return OK;
-        if (out->n > INT_MAX) // `yes | quill` is an error and not the end of the machine's memory
+        if (out->n > INT_MAX) // endless input (yes | quill) must not fill the memory
             return status_error(QUILL_CONTEXT, "%s: a text of at most %d bytes expected, found more", name, INT_MAX);
     }
 }
 
-enum { PATIENCE = 2000 }; // ms that a reader may take nothing after a signal
+enum { PATIENCE = 2000 }; // milliseconds to wait for the reader after a signal
 
-// Whether there is room for PIPE_BUF bytes.
+// Whether there is, or will be in time, room for PIPE_BUF bytes.
 static bool soon_room(int fd) {
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     return poll(&p, 1, PATIENCE) > 0;

@@ -20,7 +20,7 @@ typedef struct GuardedRange {
     char name[];
 } GuardedRange;
 
-// A handler has nobody to ask.
+// Global, since a signal handler gets no argument.
 static GuardedRange *ranges;
 static uintptr_t page;
 static char lost_name[PATH_MAX];
@@ -41,12 +41,12 @@ static void remember(const GuardedRange *r) {
     if (atomic_load(&lost)) return;
     size_t n = strlen(r->name);
     if (n >= sizeof lost_name) n = sizeof lost_name - 1;
-    memcpy(lost_name, r->name, n); // of two threads at once, both write the same, but for two files cut at once
+    memcpy(lost_name, r->name, n); // two threads at once write the same name, unless two files were cut
     lost_name[n] = 0;
     atomic_store(&lost, true);
 }
 
-// Zeros from the page of `at` to the end of the range. What lies behind is gone too, or void all the same.
+// Maps zeros from the page of `at` to the end of the range: in a file that was cut, all of that is missing.
 static bool put_zeros(const GuardedRange *r, uintptr_t at) {
     uintptr_t from = at / page * page;
     return mmap((void *)from, r->end - from, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1,
@@ -60,7 +60,7 @@ static void say(const char *text) {
 
 static void on_bus(int number, siginfo_t *info, void *context) {
     (void)context;
-    bool fault = info->si_code > 0; // not somebody's kill
+    bool fault = info->si_code > 0; // false: sent by kill(2)
     const GuardedRange *r = fault ? range_of((uintptr_t)info->si_addr) : NULL;
     if (r && put_zeros(r, (uintptr_t)info->si_addr)) {
         remember(r);
@@ -76,7 +76,7 @@ static void on_bus(int number, siginfo_t *info, void *context) {
         _exit(QUILL_MODEL);
     }
     sigaction(SIGBUS, &before, NULL);
-    if (!fault) raise(number); // otherwise the instruction faults again
+    if (!fault) raise(number); // after a fault the instruction runs again and raises it
 }
 
 static void install(void) {

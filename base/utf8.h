@@ -1,4 +1,4 @@
-// base/utf8.h: UTF-8: where characters end, bytes that are none repaired or shown as escapes.
+// base/utf8.h: UTF-8: where characters end, repair of invalid bytes, escapes.
 #ifndef QUILL_UTF8_H
 #define QUILL_UTF8_H
 

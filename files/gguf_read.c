@@ -184,7 +184,7 @@ static bool read_alignment(GgufCursor *c, const Gguf *g, size_t *alignment) {
     return true;
 }
 
-// Where a tensor's record and its data are: `data` is known after all records, the two tell an overlap.
+// Where a tensor's record is in the file, and its data in the data section. The section begins after all records.
 typedef struct {
     uint64_t offset; // from the start of the data section
     size_t n_bytes, at;
@@ -243,8 +243,8 @@ static int by_offset(const void *a, const void *b) {
     return (x->index > y->index) - (x->index < y->index);
 }
 
-// The data section. Tensors may lie in any order (writers that sort or append do that) and leave gaps; sharing bytes is
-// refused, since no writer does it and it is how a small file claims to be a large one.
+// Sets the data of all tensors. They may be in any order and have gaps between them, as some writers leave them. Two
+// tensors that share bytes are refused: no writer does that, and a small hostile file could claim to be a large one.
 static bool place_tensors(GgufCursor *c, Gguf *g, TensorPlace *places, size_t alignment) {
     int n = g->tensors.n;
     size_t start = round_up(c->pos, alignment);

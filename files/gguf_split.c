@@ -9,7 +9,7 @@ static Status open_one(const char *path, Gguf **out) {
     FileMap map;
     Status st = file_map(path, &map);
     if (st.code) {
-        st.code = QUILL_MODEL; // a model that cannot be read is a model that cannot be used
+        st.code = QUILL_MODEL; // an unreadable model is not an error of reading input
         return st;
     }
     st = gguf_open_memory(path, map.data, map.n, out);
@@ -38,7 +38,7 @@ static bool split_name(const char *path, size_t *n_prefix, int *no, int *count) 
     return *no >= 1 && *no <= *count;
 }
 
-// A file says of itself which part of how many it is; that and its name must agree.
+// The metadata of a part has its number and the number of parts; both must be those of the file's name.
 static Status check_part(const Gguf *part, int no, int count) {
     uint32_t said_no, said_count;
     TRY(gguf_u32(part, "split.no", &said_no, false, (uint32_t)(no - 1)));

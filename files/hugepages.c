@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#if !defined(MADV_COLLAPSE) // Linux 6.1, by headers that are older
+#if !defined(MADV_COLLAPSE) // in headers of Linux 6.1 and later
 #define MADV_COLLAPSE 25
 #endif
 

@@ -231,8 +231,8 @@ typedef struct {
     Buf text;
 } Llama2cVocabulary;
 
-// tokenizer.bin: the longest piece's length (run.c sizes a buffer by it, nothing here does), then a score, a length and
-// a piece per token.
+// tokenizer.bin: the length of the longest piece, which is not needed here; then a score, a length and a piece per
+// token.
 static Status read_pieces(const char *name, const uint8_t *data, size_t n, int n_tokens, Llama2cVocabulary *v) {
     size_t pos = 4;
     for (int id = 0; id < n_tokens; id++) {
@@ -319,7 +319,7 @@ Status llama2c_open_memory(const char *name, const void *bytes, size_t n, const 
     return OK;
 }
 
-// A model or a tokenizer that cannot be read is one that cannot be used.
+// An unreadable model or tokenizer is QUILL_MODEL, not QUILL_IO.
 static Status map_model(const char *path, FileMap *out) {
     Status st = file_map(path, out);
     if (st.code) st.code = QUILL_MODEL;
@@ -334,7 +334,7 @@ static bool find_tokenizer(const char *path, Buf *out) {
     return access(out->data, F_OK) == 0;
 }
 
-// Takes over the model's mapping, also where it fails.
+// Takes over the model's mapping, also after an error.
 static Status open_mapped(const char *path, FileMap model, const char *tokenizer_path, Gguf **out) {
     Buf found = {0};
     FileMap tokenizer = {0};

@@ -1,4 +1,4 @@
-// term/programs.h: other programs that a chat has to do with: the editor, the clipboard.
+// term/programs.h: other programs that a chat runs: the editor, the clipboard.
 #ifndef QUILL_PROGRAMS_H
 #define QUILL_PROGRAMS_H
 
