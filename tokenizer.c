@@ -1,9 +1,9 @@
 // tokenizer.c: see tokenizer.h. Both kinds merge neighbours in a linked list of symbols, the best pair first, taken
-// from a heap whose stale entries are skipped: O(n log n) for any text. SentencePiece-BPE finds a pair by its bytes and
+// from a heap whose stale entries are skipped: O(n log n) for any text. SentencePiece BPE finds a pair by its bytes and
 // rates it by the token's score; byte-level BPE finds it by its two ids and rates it by the merge's rank.
 //
 // Ids equal llama.cpp's, with these exceptions, all on purpose: invalid UTF-8 keeps its bytes, control tokens never
-// come out of merges, and of added tokens that overlap the leftmost is found, of those the longest.
+// result from merges, and of overlapping added tokens the leftmost is found; of several there, the longest.
 #include "tokenizer.h"
 
 #include "tokens/pretokenize.h"
@@ -24,7 +24,7 @@ typedef struct {
 
 typedef struct {
     uint64_t order; // priority << 32 | left symbol: the lowest goes first
-    int32_t n;      // bytes of both when they were met; another sum means that one of them has merged since
+    int32_t n; // bytes of both when the pair was added; if their sum is another now, one of them has been merged since
     int32_t merged;
 } MergePair;
 
@@ -132,7 +132,7 @@ static MergePair heap_pop(MergeScratch *s) {
     return top;
 }
 
-// Notes the pair that starts at this symbol, if it can merge.
+// Adds the pair that starts at this symbol to the heap, if it can merge.
 static void consider(const Tokenizer *t, const char *text, int left) {
     MergeScratch *s = t->scratch;
     if (left < 0 || s->symbols[left].next < 0) return;
@@ -181,8 +181,8 @@ static void append_symbol(MergeScratch *s, int i, int begin, int n, int id) {
     if (i > 0) s->symbols[i - 1].next = i;
 }
 
-// A symbol without a token goes byte by byte. SentencePiece calls it unknown if it has no token for one of the bytes;
-// byte-level BPE, whose vocabularies have them all, drops such bytes, as llama.cpp does.
+// A symbol without a token is written as the tokens of its bytes. If a byte has no token, SentencePiece gives the
+// unknown token for the symbol, and byte-level BPE drops the byte, as llama.cpp does.
 static void emit_unmerged(const Vocab *v, const char *s, int n, TokenIds *out) {
     for (int i = 0; i < n && v->spm; i++)
         if (v->byte_id[(unsigned char)s[i]] < 0) {
@@ -219,7 +219,7 @@ static void encode_bytes(const Tokenizer *t, const char *text, int n, TokenIds *
     for (int i = 0; i < n_words; i++) encode_word(t, text + words[i].begin, words[i].end - words[i].begin, out);
 }
 
-// A space goes in front, at the start and after an added token alike, as in llama.cpp; none where the text goes on.
+// A space is put in front at the start and after an added token, as in llama.cpp; not where a text continues.
 static void encode_sentence(const Tokenizer *t, const char *fragment, int n_fragment, bool goes_on, TokenIds *out) {
     MergeScratch *s = t->scratch;
     if (s->text_cap < (size_t)n_fragment + 1) {
@@ -295,7 +295,7 @@ Str tokenizer_stream_piece(const Tokenizer *t, int id, bool first) {
     Str s = tokenizer_piece(t, id);
     const Vocab *v = &t->vocab;
     if (!first || !v->spm || !v->add_space_prefix || s.n == 0 || s.data[0] != ' ') return s;
-    // Only what text is encoded to: nothing is put in front of an added token.
+    // Only in front of text: no space was put in front of an added token.
     bool from_text = v->types[id] == TOKEN_BYTE || vocab_piece(v, s.data, s.n) == id;
     return from_text ? (Str){s.data + 1, s.n - 1} : s;
 }

@@ -1,5 +1,5 @@
 // tokens/vocab.h: the vocabulary of a model file as tables: pieces as bytes, what merges give, roles, added tokens.
-// tokenizer.c alone uses it.
+// Only tokenizer.c uses it.
 //
 // Pieces are plain bytes: U+2581 of SentencePiece becomes a space, and the printable characters that stand for bytes in
 // byte-level BPE become these bytes. So text is looked up without translation. Nothing of the file is
