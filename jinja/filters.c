@@ -79,7 +79,7 @@ static Value f_center(JinjaRun *r, Value v, JinjaArgs *a) {
 static Value f_format(JinjaRun *r, Value v, JinjaArgs *a) {
     Value arguments = value_list(r->h, V_TUPLE, a->items, a->n);
     if (a->named) arguments = (Value){.type = V_DICT, .dict = a->named};
-    return run_text(r, text_percent(r->h, value_str(r->h, v), arguments));
+    return run_text(r, print_percent(r->h, value_str(r->h, v), arguments));
 }
 
 static Value f_truncate(JinjaRun *r, Value v, JinjaArgs *a) {

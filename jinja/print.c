@@ -342,7 +342,7 @@ static size_t read_name(Heap *h, MarkedText f, size_t i, Value arguments, const 
     return (size_t)(end - f.data) + 1;
 }
 
-MarkedText text_percent(Heap *h, MarkedText f, Value arguments) {
+MarkedText print_percent(Heap *h, MarkedText f, Value arguments) {
     bool tuple = value_is(arguments, V_TUPLE);
     const Value *given = tuple ? arguments.list->items : &arguments;
     size_t n_given = tuple ? arguments.list->n : 1, used = 0;

@@ -17,6 +17,6 @@ typedef struct {
 MarkedText value_json(Heap *h, Value v, const JsonStyle *style); // fails for what JSON has no form for
 
 // format % arguments: a tuple of them, a dict for %(name)s, or the one there is. d i u x X o f F e E g G s r.
-MarkedText text_percent(Heap *h, MarkedText format, Value arguments);
+MarkedText print_percent(Heap *h, MarkedText format, Value arguments);
 
 #endif
