@@ -1,5 +1,4 @@
-// tests/test_util.c: errors, sizes, bytes, UTF-8, files.
-#define _GNU_SOURCE
+// tests/test_base.c: errors, sizes, bytes, UTF-8, files.
 #define _GNU_SOURCE // pipe2
 #include "tests/rig/testing.h"
 
