@@ -174,7 +174,7 @@ faults: $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/faults.so ## ever
 	python3 tests/rig/faults.py $(RIG) --preload $(BUILD)/tests/faults.so
 tsan: ## what has threads under ThreadSanitizer
 	$(MAKE) unit tsan-run NO_CUDA=1 BUILD=build/tsan CFLAGS="-O1 -g" SIMD="-O1 -ffp-contract=fast" SANITIZE="-fsanitize=thread" \
-		TESTS="test_threads test_settle test_scheduler test_kvstore test_conversation"
+		TESTS="test_threads test_hugepages test_scheduler test_kvstore test_conversation"
 tsan-run: $(BUILD)/quill $(BUILD)/tests/make_tiny # the program itself, on every path of the CPU
 	for isa in scalar portable auto; do python3 tests/rig/soak.py $(RIG) --threads 4 --isa $$isa --jobs 100 --turns 20 --growth 64 || exit 1; done
 soak: $(BUILD)/quill $(BUILD)/tests/make_tiny ## 5,000 random jobs and chats of 2,000 turns, memory flat; 2,000 jobs under the sanitizers

@@ -91,7 +91,7 @@ static Status too_little(const DevicePlan *p, const EngineConfig *config, const 
                              p->n_layers, s->n_ctx, layers, " or a smaller -c");
     Buf budget = {0};
     device_plan_budget(p, &budget);
-    status_append(&st, &budget);
+    status_append(&st, budget.data);
     buf_free(&budget);
     return st;
 }

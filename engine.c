@@ -75,13 +75,13 @@ static Status load(Engine *e, const EngineConfig *config, EngineNeeds needs) {
     int rows = plan.max_rows, max_out = int_min(needs.max_out, rows);
     warn_beyond_training(config, int_max(1, e->model.c.n_ctx_train));
     if (config->dry_run) return OK;
-    e->settle =
-        (Settle){.gguf = e->gguf, .pool = e->pool, .spare = kvshape_host_bytes(&e->shape)}; // comes as it is written
+    e->hugepages =
+        (HugePages){.gguf = e->gguf, .pool = e->pool, .spare = kvshape_host_bytes(&e->shape)}; // comes as it is written
     if (config->mlock) TRY(memory_plan_check_lock(&plan, gguf_file_bytes(e->gguf)));
     if (config->check_tensors) TRY(model_check_tensors(&e->model));
     TRY(device_plan_load(&e->devices, &e->model, e->pool, config->quiet));
     if (config->mlock) { // which reads all of the file now
-        engine_settle(e);
+        engine_use_hugepages(e);
         engine_file_lock(config, e->gguf);
     }
     TRY(kvcache_new(&e->kv, &e->shape));
@@ -181,18 +181,20 @@ static const int *draw_tokens(Engine *e, const Batch *b) {
 enum { SMALL_ROWS = 16, SMALL_FILE = 64 << 20 };
 // A part of the file after each step from a certain one on. It takes as long as a few steps; as long as so many and
 // more and it does not pay within a text.
-enum { SETTLE_AFTER = 8, SETTLE_STEPS = 8, SETTLE_WORTH = 16 };
+enum { HUGEPAGES_AFTER = 8, HUGEPAGES_STEPS = 8, HUGEPAGES_WORTH = 16 };
 
-static bool worth_settling(const Engine *e) { return e->model.n_device == 0 && gguf_file_bytes(e->gguf) >= SMALL_FILE; }
-
-void engine_settle(Engine *e) {
-    if (worth_settling(e)) settle(&e->settle, SIZE_MAX);
+static bool worth_hugepages(const Engine *e) {
+    return e->model.n_device == 0 && gguf_file_bytes(e->gguf) >= SMALL_FILE;
 }
 
-static void settle_after(Engine *e, const Batch *b, double step_seconds) {
-    if (b->n_rows > SMALL_ROWS || !worth_settling(e) || ++e->n_small <= SETTLE_AFTER) return;
-    e->settle.patience = SETTLE_WORTH * step_seconds;
-    settle(&e->settle, gguf_file_bytes(e->gguf) / SETTLE_STEPS);
+void engine_use_hugepages(Engine *e) {
+    if (worth_hugepages(e)) hugepages_convert(&e->hugepages, SIZE_MAX);
+}
+
+static void hugepages_after_step(Engine *e, const Batch *b, double step_seconds) {
+    if (b->n_rows > SMALL_ROWS || !worth_hugepages(e) || ++e->n_small <= HUGEPAGES_AFTER) return;
+    e->hugepages.patience = HUGEPAGES_WORTH * step_seconds;
+    hugepages_convert(&e->hugepages, gguf_file_bytes(e->gguf) / HUGEPAGES_STEPS);
 }
 
 // ---- requests -------------------------------------------------------------------------------------------------------
@@ -218,7 +220,7 @@ bool engine_step(Engine *e, Batch **b) {
     if (tokens) scheduler_take_tokens(e->sched, tokens);
     else scheduler_take(e->sched, logits);
     if (!e->begun) kvkeep_step(&e->keeper, e->sched, *b); // reading a device waits for the step on its way
-    settle_after(e, *b, clock_now() - start);
+    hugepages_after_step(e, *b, clock_now() - start);
     return true;
 }
 

@@ -11,7 +11,7 @@
 #include "memory_plan.h"
 #include "base/progress.h"
 #include "scheduler.h"
-#include "base/settle.h"
+#include "files/hugepages.h"
 #include "tokenizer.h"
 
 typedef struct {
@@ -27,12 +27,12 @@ typedef struct {
     KvCache kv;
     KvKeeper keeper; // --kv-dir
     Sampler *sampler;
-    Evict *evict;     // NULL: a full context ends a sequence
-    Scheduler *sched; // NULL under --dry-run: everything is planned, nothing reserved
-    bool begun;       // the step that scheduler_next gives next is on its way
-    size_t scratch;   // bytes of the workspace
-    Settle settle;    // of the weights
-    int n_small;      // steps of few rows so far
+    Evict *evict;        // NULL: a full context ends a sequence
+    Scheduler *sched;    // NULL under --dry-run: everything is planned, nothing reserved
+    bool begun;          // the step that scheduler_next gives next is on its way
+    size_t scratch;      // bytes of the workspace
+    HugePages hugepages; // of the weights
+    int n_small;         // steps of few rows so far
     double load_seconds;
     Progress progress;
     void (*on_step)(void *arg); // called by engine_run after each step; NULL: nothing is
@@ -66,7 +66,7 @@ void engine_keep(Engine *e, const Sequence *q);
 // bounded part of them after each.
 bool engine_step(Engine *e, Batch **b);
 // All of that at once: where it is the later steps that matter.
-void engine_settle(Engine *e);
+void engine_use_hugepages(Engine *e);
 // Steps until every request has finished. SIGINT and SIGTERM (signals.h) finish them all after a step.
 void engine_run(Engine *e);
 

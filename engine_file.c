@@ -13,7 +13,7 @@
 #include "base/progress.h"
 #include "base/units.h"
 #include "files/builtin.h"
-#include "files/llama2c.h"
+#include "files/model_file.h"
 
 static Status read_pages(const EngineConfig *config, int fd, size_t n, uint8_t **out) {
     uint8_t *bytes = pages_alloc(n, true);
@@ -47,7 +47,7 @@ static Status check_room(const EngineConfig *config, size_t n) {
                              config->model, units_bytes((double)n, need), units_bytes((double)available, have));
     Buf budget = {0};
     buf_printf(&budget, "  file       %9s\n  available  %9s\n", need, have);
-    status_append(&st, &budget);
+    status_append(&st, budget.data);
     buf_free(&budget);
     return st;
 }

@@ -5,7 +5,7 @@
 #ifndef QUILL_FAMILIES_H
 #define QUILL_FAMILIES_H
 
-#include "base/util.h"
+#include "base/base.h"
 #include "kernels.h"
 
 typedef struct {

@@ -15,7 +15,7 @@
 #include "sampling.h"
 #include "formats/sealed.h"
 #include "base/threads.h"
-#include "base/util.h"
+#include "base/base.h"
 
 #include <math.h>
 

@@ -39,7 +39,7 @@ static Status with_budget(const MemoryPlan *p, Status st) {
     Buf budget = {0};
     memory_plan_budget(p->model, &p->shape, p->scratch, &budget);
     device_plan_budget(p->devices, &budget);
-    status_append(&st, &budget);
+    status_append(&st, budget.data);
     buf_free(&budget);
     return st;
 }

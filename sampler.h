@@ -8,7 +8,7 @@
 #define QUILL_SAMPLER_H
 
 #include "sampling.h"
-#include "base/util.h"
+#include "base/base.h"
 
 // What a request samples with unless it is told otherwise, as literals that the option table turns into text; typical
 // and the penalties are off.

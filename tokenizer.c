@@ -1,9 +1,9 @@
 // tokenizer.c: see tokenizer.h. Both kinds merge neighbours in a linked list of symbols, the best pair first, taken
-// from a heap whose stale entries are skipped: O(n log n) for any text. SentencePiece-BPE finds a pair by its bytes and
+// from a heap whose stale entries are skipped: O(n log n) for any text. SentencePiece BPE finds a pair by its bytes and
 // rates it by the token's score; byte-level BPE finds it by its two ids and rates it by the merge's rank.
 //
 // Ids equal llama.cpp's, with these exceptions, all on purpose: invalid UTF-8 keeps its bytes, control tokens never
-// come out of merges, and of added tokens that overlap the leftmost is found, of those the longest.
+// result from merges, and of overlapping added tokens the leftmost is found; of several there, the longest.
 #include "tokenizer.h"
 
 #include "tokens/pretokenize.h"
@@ -24,24 +24,24 @@ typedef struct {
 
 typedef struct {
     uint64_t order; // priority << 32 | left symbol: the lowest goes first
-    int32_t n;      // bytes of both when they were met; another sum means that one of them has merged since
+    int32_t n; // bytes of both when the pair was added; if their sum is another now, one of them has been merged since
     int32_t merged;
-} Pair;
+} MergePair;
 
 typedef struct {
     Symbol *symbols;
     size_t symbols_cap;
-    Pair *heap;
+    MergePair *heap;
     size_t n_heap, heap_cap;
     char *text; // SentencePiece: the fragment with its space in front
     size_t text_cap;
-} Scratch;
+} MergeScratch;
 
 struct Tokenizer {
     char kind[80];
     Vocab vocab;
     Pretokenizer *pre; // byte-level BPE
-    Scratch *scratch;
+    MergeScratch *scratch;
 };
 
 // ---- loading --------------------------------------------------------------------------------------------------------
@@ -101,15 +101,15 @@ void tokenizer_free(Tokenizer *t) {
 typedef struct {
     int *ids;
     size_t n, max;
-} Output;
+} TokenIds;
 
-static void emit(Output *out, int id) {
+static void emit(TokenIds *out, int id) {
     if (id < 0) return;
     if (out->n < out->max) out->ids[out->n] = id;
     out->n++;
 }
 
-static void heap_push(Scratch *s, Pair pair) {
+static void heap_push(MergeScratch *s, MergePair pair) {
     if (s->n_heap == s->heap_cap) {
         s->heap_cap = s->heap_cap ? s->heap_cap * 2 : 256;
         s->heap = mem_resize(s->heap, s->heap_cap * sizeof *s->heap);
@@ -119,8 +119,8 @@ static void heap_push(Scratch *s, Pair pair) {
     s->heap[at] = pair;
 }
 
-static Pair heap_pop(Scratch *s) {
-    Pair top = s->heap[0], last = s->heap[--s->n_heap];
+static MergePair heap_pop(MergeScratch *s) {
+    MergePair top = s->heap[0], last = s->heap[--s->n_heap];
     size_t at = 0;
     for (size_t child = 1; child < s->n_heap; child = 2 * at + 1) {
         if (child + 1 < s->n_heap && s->heap[child + 1].order < s->heap[child].order) child++;
@@ -132,9 +132,9 @@ static Pair heap_pop(Scratch *s) {
     return top;
 }
 
-// Notes the pair that starts at this symbol, if it can merge.
+// Adds the pair that starts at this symbol to the heap, if it can merge.
 static void consider(const Tokenizer *t, const char *text, int left) {
-    Scratch *s = t->scratch;
+    MergeScratch *s = t->scratch;
     if (left < 0 || s->symbols[left].next < 0) return;
     const Symbol *a = &s->symbols[left], *b = &s->symbols[a->next];
     int n = a->n + b->n;
@@ -150,15 +150,15 @@ static void consider(const Tokenizer *t, const char *text, int left) {
         merged = slot->merged;
         priority = slot->rank_plus_1;
     }
-    heap_push(s, (Pair){(uint64_t)priority << 32 | (uint32_t)left, n, merged});
+    heap_push(s, (MergePair){(uint64_t)priority << 32 | (uint32_t)left, n, merged});
 }
 
 static void merge(const Tokenizer *t, const char *text, int n_symbols) {
-    Scratch *s = t->scratch;
+    MergeScratch *s = t->scratch;
     s->n_heap = 0;
     for (int i = 0; i + 1 < n_symbols; i++) consider(t, text, i);
     while (s->n_heap > 0) {
-        Pair pair = heap_pop(s);
+        MergePair pair = heap_pop(s);
         int left = (int)(uint32_t)pair.order, right = s->symbols[left].next;
         Symbol *a = &s->symbols[left];
         if (a->n == 0 || right < 0 || a->n + s->symbols[right].n != pair.n) continue; // one of them has merged since
@@ -172,7 +172,7 @@ static void merge(const Tokenizer *t, const char *text, int n_symbols) {
     }
 }
 
-static void append_symbol(Scratch *s, int i, int begin, int n, int id) {
+static void append_symbol(MergeScratch *s, int i, int begin, int n, int id) {
     if ((size_t)i == s->symbols_cap) {
         s->symbols_cap = s->symbols_cap ? s->symbols_cap * 2 : 256;
         s->symbols = mem_resize(s->symbols, s->symbols_cap * sizeof *s->symbols);
@@ -181,9 +181,9 @@ static void append_symbol(Scratch *s, int i, int begin, int n, int id) {
     if (i > 0) s->symbols[i - 1].next = i;
 }
 
-// A symbol without a token goes byte by byte. SentencePiece calls it unknown if it has no token for one of the bytes;
-// byte-level BPE, whose vocabularies have them all, drops such bytes, as llama.cpp does.
-static void emit_unmerged(const Vocab *v, const char *s, int n, Output *out) {
+// A symbol without a token is written as the tokens of its bytes. If a byte has no token, SentencePiece gives the
+// unknown token for the symbol, and byte-level BPE drops the byte, as llama.cpp does.
+static void emit_unmerged(const Vocab *v, const char *s, int n, TokenIds *out) {
     for (int i = 0; i < n && v->spm; i++)
         if (v->byte_id[(unsigned char)s[i]] < 0) {
             emit(out, v->unk);
@@ -192,7 +192,7 @@ static void emit_unmerged(const Vocab *v, const char *s, int n, Output *out) {
     for (int i = 0; i < n; i++) emit(out, v->byte_id[(unsigned char)s[i]]);
 }
 
-static void emit_symbols(const Tokenizer *t, const char *text, Output *out) {
+static void emit_symbols(const Tokenizer *t, const char *text, TokenIds *out) {
     const Symbol *symbols = t->scratch->symbols;
     for (int i = 0; i >= 0; i = symbols[i].next) {
         if (symbols[i].id >= 0) emit(out, symbols[i].id);
@@ -202,7 +202,7 @@ static void emit_symbols(const Tokenizer *t, const char *text, Output *out) {
 
 // ---- encoding -------------------------------------------------------------------------------------------------------
 
-static void encode_word(const Tokenizer *t, const char *text, int n, Output *out) {
+static void encode_word(const Tokenizer *t, const char *text, int n, TokenIds *out) {
     int whole = n == 1 || pretokenizer_ignores_merges(t->pre) ? vocab_piece(&t->vocab, text, (size_t)n) : -1;
     if (whole >= 0) {
         emit(out, whole);
@@ -213,15 +213,15 @@ static void encode_word(const Tokenizer *t, const char *text, int n, Output *out
     emit_symbols(t, text, out);
 }
 
-static void encode_bytes(const Tokenizer *t, const char *text, int n, Output *out) {
+static void encode_bytes(const Tokenizer *t, const char *text, int n, TokenIds *out) {
     int n_words;
-    const Piece *words = pretokenizer_split(t->pre, text, n, &n_words);
+    const PretokenPiece *words = pretokenizer_split(t->pre, text, n, &n_words);
     for (int i = 0; i < n_words; i++) encode_word(t, text + words[i].begin, words[i].end - words[i].begin, out);
 }
 
-// A space goes in front, at the start and after an added token alike, as in llama.cpp; none where the text goes on.
-static void encode_sentence(const Tokenizer *t, const char *fragment, int n_fragment, bool goes_on, Output *out) {
-    Scratch *s = t->scratch;
+// A space is put in front at the start and after an added token, as in llama.cpp; not where a text continues.
+static void encode_sentence(const Tokenizer *t, const char *fragment, int n_fragment, bool goes_on, TokenIds *out) {
+    MergeScratch *s = t->scratch;
     if (s->text_cap < (size_t)n_fragment + 1) {
         s->text_cap = (size_t)n_fragment + 1;
         s->text = mem_resize(s->text, s->text_cap);
@@ -239,7 +239,7 @@ static void encode_sentence(const Tokenizer *t, const char *fragment, int n_frag
     emit_symbols(t, s->text, out);
 }
 
-static void encode_fragment(const Tokenizer *t, const char *text, size_t n, bool goes_on, Output *out) {
+static void encode_fragment(const Tokenizer *t, const char *text, size_t n, bool goes_on, TokenIds *out) {
     if (n == 0) return;
     if (t->vocab.spm) encode_sentence(t, text, (int)n, goes_on, out);
     else encode_bytes(t, text, (int)n, out);
@@ -247,7 +247,7 @@ static void encode_fragment(const Tokenizer *t, const char *text, size_t n, bool
 
 static size_t encode(const Tokenizer *t, bool goes_on, const char *text, size_t n, const uint8_t *trusted, int *ids,
                      size_t max) {
-    Output out = {ids, 0, max};
+    TokenIds out = {ids, 0, max};
     if (n == 0) return 0;
     if (n >= INT_MAX / 2) return SIZE_MAX; // offsets are ints
     size_t begin = 0;
@@ -295,7 +295,7 @@ Str tokenizer_stream_piece(const Tokenizer *t, int id, bool first) {
     Str s = tokenizer_piece(t, id);
     const Vocab *v = &t->vocab;
     if (!first || !v->spm || !v->add_space_prefix || s.n == 0 || s.data[0] != ' ') return s;
-    // Only what text is encoded to: nothing is put in front of an added token.
+    // Only in front of text: no space was put in front of an added token.
     bool from_text = v->types[id] == TOKEN_BYTE || vocab_piece(v, s.data, s.n) == id;
     return from_text ? (Str){s.data + 1, s.n - 1} : s;
 }

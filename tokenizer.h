@@ -1,9 +1,9 @@
 // tokenizer.h: text <-> tokens, from the vocabulary in a model file.
 //
-// Two kinds: SentencePiece-BPE with byte fallback (tokenizer.ggml.model "llama") and byte-level BPE ("gpt2") whose text
+// Two kinds: SentencePiece BPE with byte fallback (tokenizer.ggml.model "llama") and byte-level BPE ("gpt2") whose text
 // is first cut by the pattern that tokenizer.ggml.pre names. Ids equal llama.cpp's; decode(encode(x)) == x for every
-// byte string the vocabulary can say. Read-only after tokenizer_load and shared by threads, but for encoding, which
-// uses scratch inside: one thread at a time.
+// byte string the vocabulary can say. After tokenizer_load threads may share it, except for encoding,
+// which uses scratch memory inside: one thread at a time.
 #ifndef QUILL_TOKENIZER_H
 #define QUILL_TOKENIZER_H
 
@@ -19,8 +19,8 @@ void tokenizer_free(Tokenizer *t);                     // NULL is fine
 // many the text needs (as snprintf does): a result above max means call again with more room; tokenizer_bound() is
 // enough. SIZE_MAX: nothing was encoded, the text has 1 GiB or more.
 size_t tokenizer_encode(const Tokenizer *t, const char *text, size_t n, const uint8_t *trusted, int *ids, size_t max);
-// The same for text that goes on after the token `last` (any row of the model's): no space is put in front of it unless
-// `last` is an added one.
+// The same for text that continues after the token `last` (any id of the model): no space is put in front of the text,
+// unless `last` is an added token.
 size_t tokenizer_encode_after(const Tokenizer *t, int last, const char *text, size_t n, const uint8_t *trusted,
                               int *ids, size_t max);
 size_t tokenizer_bound(const Tokenizer *t, size_t n_bytes);

@@ -13,6 +13,7 @@
 #include "answer/report.h"
 #include "answer/saved.h"
 #include "base/signals.h"
+#include "term/terminal.h"
 #include "answer/transcript.h"
 
 // ---- writing --------------------------------------------------------------------------------------------------------
@@ -143,7 +144,7 @@ void answer_start(Answer *a, Engine *e, const AnswerConfig *config, bool fresh) 
     a->stream = (TextStream){.stop = config->stop, .n_stop = config->n_stop, .whole = json || a->terminal};
     a->thoughts = (TextStream){.whole = a->stream.whole};
     a->show_thoughts = thinks(config, "show") || ((json || a->terminal) && !thinks(config, "hide"));
-    a->dim = output_color(config->color, STDOUT_FILENO);
+    a->dim = terminal_color(config->color, STDOUT_FILENO);
     a->screen = json || !a->terminal ? screen_none() : screen_open(STDOUT_FILENO, config->markdown, config->color);
     if (config->logprobs >= 0) a->tokens = json_array();
 }

@@ -2,7 +2,7 @@
 #ifndef QUILL_CHAT_TEMPLATES_H
 #define QUILL_CHAT_TEMPLATES_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 const char *chat_templates_find(const char *name); // the Jinja source; NULL: no such
 void chat_templates_names(Buf *out);               // "chatml, llama2, ..."

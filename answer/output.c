@@ -60,12 +60,6 @@ void text_end(TextStream *t, Buf *out) { show(t, t->held.n, out); }
 
 void text_free(TextStream *t) { buf_free(&t->held); }
 
-bool output_color(const char *when, int fd) {
-    if (strcmp(when, "auto") != 0) return strcmp(when, "always") == 0;
-    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-    return isatty(fd) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
-}
-
 Status output_write(const void *bytes, size_t n, bool *gone) {
     if (*gone || n == 0) return OK;
     Status st = fd_write_all(STDOUT_FILENO, bytes, n);

@@ -12,7 +12,7 @@
 #ifndef QUILL_OUTPUT_H
 #define QUILL_OUTPUT_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 typedef struct {
     const char *const *stop; // (n_stop) the caller's, none empty
@@ -27,8 +27,6 @@ bool text_add(TextStream *t, const char *bytes, size_t n, Buf *out);
 void text_end(TextStream *t, Buf *out); // nothing more comes: appends what was held
 void text_free(TextStream *t);
 
-// Whether the terminal behind fd gets colours: always, never, or auto: it is one, and neither NO_COLOR nor TERM=dumb.
-bool output_color(const char *when, int fd);
 // stdout, for every mode: a reader that has gone (| head) is no error: *gone says so and nothing is written any more.
 // QUILL_IO, and what fd_write_all says of signals.
 Status output_write(const void *bytes, size_t n, bool *gone);

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "answer/prompt.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -15,28 +14,6 @@ static bool stdin_is_text(void) {
     struct stat info;
     if (fstat(STDIN_FILENO, &info) != 0) return false;
     return S_ISFIFO(info.st_mode) || S_ISREG(info.st_mode) || S_ISSOCK(info.st_mode);
-}
-
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    return isxdigit((unsigned char)c) ? tolower((unsigned char)c) - 'a' + 10 : -1;
-}
-
-void prompt_unescape(const char *s, Buf *out) {
-    static const char from[] = "nrtabfv0\\'\"", to[] = "\n\r\t\a\b\f\v\0\\'\"";
-    for (; *s; s++) {
-        const char *known = *s == '\\' && s[1] ? strchr(from, s[1]) : NULL;
-        if (known) {
-            buf_append(out, &to[known - from], 1);
-            s++;
-        } else if (s[0] == '\\' && s[1] == 'x' && hex_digit(s[2]) >= 0) {
-            int value = hex_digit(s[2]), second = hex_digit(s[3]);
-            if (second >= 0) value = value * 16 + second;
-            buf_append(out, &(char){(char)value}, 1);
-            s += second >= 0 ? 3 : 2;
-        } else buf_append(out, s, 1);
-    }
-    buf_append(out, "", 0);
 }
 
 // Puts a blank line between two sources; an empty one adds nothing.
@@ -80,7 +57,7 @@ static void end_waiting(void) {
 
 static Status read_part(const PromptPart *p, bool escape, Buf *text) {
     if (p->file) return file_read(p->file, text);
-    if (escape) prompt_unescape(p->text, text);
+    if (escape) utf8_unescape(text, p->text);
     else buf_str(text, p->text);
     return OK;
 }

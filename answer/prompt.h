@@ -3,7 +3,7 @@
 #define QUILL_PROMPT_H
 
 #include "answer/answer_config.h"
-#include "base/util.h"
+#include "base/base.h"
 
 // A piece of the prompt.
 typedef struct {
@@ -26,7 +26,5 @@ typedef struct {
 Status prompt_read(const PromptConfig *p, Buf *text, bool *given);
 // The system message of -sys or -sysf; text->data stays NULL when there is neither.
 Status prompt_system(const AnswerConfig *config, Buf *text);
-// Appends the C escapes' meaning; an unknown escape stays as it is.
-void prompt_unescape(const char *s, Buf *out);
 
 #endif

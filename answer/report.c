@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "answer/output.h"
+#include "term/terminal.h"
 #include "bench/roofline.h"
 #include "base/paragraph.h"
 
@@ -189,7 +190,7 @@ void report_after(const Engine *e, const Request *r) {
 
 void report_turn(const Engine *e, const AnswerConfig *config, const Request *r) {
     Timing t = report_timing(e, r);
-    bool color = output_color(config->color, STDERR_FILENO);
+    bool color = terminal_color(config->color, STDERR_FILENO);
     char from[48] = "", tps[24], ttft[24], total[24];
     if (e->keeper.n_fetched) snprintf(from, sizeof from, " (%d from --kv-dir)", e->keeper.n_fetched);
     if (color) fputs("\033[2m", stderr);

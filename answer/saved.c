@@ -18,7 +18,7 @@ enum { STAMP = 15 }; // bytes of 20261122-085432
 
 bool saved_dir(char *out, size_t cap) {
     char state[1024];
-    if (!state_dir(state, sizeof state) || snprintf(out, cap, "%s/conversations", state) >= (int)cap) return false;
+    if (!dirs_state(state, sizeof state) || snprintf(out, cap, "%s/conversations", state) >= (int)cap) return false;
     return mkdir(out, 0700) == 0 || errno == EEXIST;
 }
 

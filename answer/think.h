@@ -13,7 +13,7 @@
 #ifndef QUILL_THINK_H
 #define QUILL_THINK_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 typedef enum {
     PART_SAID,

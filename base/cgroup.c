@@ -7,13 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/util.h"
+#include "base/file.h"
 
 typedef struct {
     char dir[PATH_MAX]; // of the group
-    size_t n_top;       // bytes of it that are the top's
+    size_t n_top;       // length of the mount's part of it
     bool v1;
-} Group;
+} CgroupDir;
 
 static bool names(const char *list, const char *controller) {
     for (size_t n; *list; list += n + (list[n] == ',')) {
@@ -23,8 +23,8 @@ static bool names(const char *list, const char *controller) {
     return false;
 }
 
-// The group's directory below the top, unless it cannot be seen from here.
-static void go_down(Group *g, const char *path) {
+// Appends the group's path to the mount's, unless there is no such directory.
+static void go_down(CgroupDir *g, const char *path) {
     size_t n = strlen(path);
     g->n_top = strlen(g->dir);
     if (n < 2 || strstr(path, "/..") || g->n_top + n >= sizeof g->dir) return;
@@ -32,9 +32,9 @@ static void go_down(Group *g, const char *path) {
     if (access(g->dir, F_OK) != 0) g->dir[g->n_top] = 0;
 }
 
-// A controller that version 1 has, version 2 has not.
-static Group find(const char *proc, const char *mount, const char *controller) {
-    Group g = {0};
+// The group of this controller. Where version 1 has the controller, version 2 has not.
+static CgroupDir find(const char *proc, const char *mount, const char *controller) {
+    CgroupDir g = {0};
     char line[PATH_MAX + 256], *list, *path;
     FILE *f = fopen(proc, "r");
     while (f && !g.v1 && fgets(line, sizeof line, f)) { // "0::/user.slice", "7:cpu,cpuacct:/docker/1f"
@@ -51,21 +51,21 @@ static Group find(const char *proc, const char *mount, const char *controller) {
     return g;
 }
 
-// On to the group above; false: that was the top.
-static bool go_up(Group *g) {
+// Continues with the group above; false: this one is the top.
+static bool go_up(CgroupDir *g) {
     if (strlen(g->dir) <= g->n_top) return false;
     *strrchr(g->dir, '/') = 0;
     return true;
 }
 
-static size_t number(const Group *g, const char *file, const char *key) {
+static size_t number(const CgroupDir *g, const char *file, const char *key) {
     char path[PATH_MAX + 64];
     snprintf(path, sizeof path, "%s/%s", g->dir, file);
     return file_number(path, key);
 }
 
-// Bytes of the group that are a file's, and can be read again.
-static size_t cached(const Group *g) {
+// Bytes of the group that cache files.
+static size_t cached(const CgroupDir *g) {
     size_t idle = number(g, "memory.stat", g->v1 ? "total_inactive_file " : "inactive_file "),
            active = number(g, "memory.stat", g->v1 ? "total_active_file " : "active_file ");
     return (idle == SIZE_MAX ? 0 : idle) + (active == SIZE_MAX ? 0 : active);
@@ -73,7 +73,7 @@ static size_t cached(const Group *g) {
 
 size_t cgroup_memory(const char *proc, const char *mount) {
     size_t least = SIZE_MAX;
-    Group g = find(proc, mount, "memory");
+    CgroupDir g = find(proc, mount, "memory");
     do {
         size_t limit = number(&g, g.v1 ? "memory.limit_in_bytes" : "memory.max", NULL),
                used = number(&g, g.v1 ? "memory.usage_in_bytes" : "memory.current", NULL), files = cached(&g);
@@ -85,8 +85,8 @@ size_t cgroup_memory(const char *proc, const char *mount) {
     return least;
 }
 
-// Microseconds of processors a period; false: no quota.
-static bool quota_of(const Group *g, long long *quota, long long *period) {
+// The quota: microseconds of CPU time in a period of so many microseconds. False: there is none.
+static bool quota_of(const CgroupDir *g, long long *quota, long long *period) {
     char path[PATH_MAX + 64];
     snprintf(path, sizeof path, "%s/%s", g->dir, g->v1 ? "cpu.cfs_quota_us" : "cpu.max");
     FILE *f = fopen(path, "r");
@@ -99,7 +99,7 @@ static bool quota_of(const Group *g, long long *quota, long long *period) {
 
 int cgroup_cpus(const char *proc, const char *mount) {
     int least = INT_MAX;
-    Group g = find(proc, mount, "cpu");
+    CgroupDir g = find(proc, mount, "cpu");
     do {
         long long quota, period;
         if (!quota_of(&g, &quota, &period)) continue;

@@ -1,9 +1,9 @@
-// base/cgroup.h: what the control groups that hold this process leave it: its own and all above it, of version 2 or 1
-// (cgroups(7); Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst).
+// base/cgroup.h: memory and processors that the control groups of this process allow: its own group and all above it,
+// version 2 or 1 (cgroups(7); Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst).
 //
-// `proc` says which group it is, `mount` is where their files are: the two names below, elsewhere in tests. Inside a
-// container the mount's top may be the process's own group, whatever `proc` calls it: what is not found there is taken
-// for the top.
+// `proc` names the file that says which group the process is in, `mount` the directory of the groups' files; tests give
+// others than the two below. In a container the top of the mount may be the process's own group under another name: a
+// group that is not found below `mount` is taken to be the top.
 #ifndef QUILL_CGROUP_H
 #define QUILL_CGROUP_H
 
@@ -12,9 +12,10 @@
 #define CGROUP_PROC "/proc/self/cgroup"
 #define CGROUP_MOUNT "/sys/fs/cgroup"
 
-// Bytes that may be taken yet. Cached pages of files count as free: they go when somebody asks. SIZE_MAX: no limit.
+// Bytes that can still be allocated. Cached pages of files count as free, since the system drops them first. SIZE_MAX:
+// no limit.
 size_t cgroup_memory(const char *proc, const char *mount);
-int cgroup_cpus(const char *proc,
-                const char *mount); // processors that the quota pays for, rounded up; INT_MAX: no quota
+// Processors that the quota of CPU time allows, rounded up. INT_MAX: no quota.
+int cgroup_cpus(const char *proc, const char *mount);
 
 #endif

@@ -1,4 +1,5 @@
-// base/device.h: HOST_DEVICE marks a function that a CUDA compiler builds for both sides; elsewhere it is nothing.
+// base/device.h: HOST_DEVICE marks a function that a CUDA compiler compiles for host and device; for other compilers it
+// is empty.
 #ifndef QUILL_DEVICE_H
 #define QUILL_DEVICE_H
 

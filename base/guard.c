@@ -5,19 +5,23 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-typedef struct Range {
-    struct Range *next;
+#include "base/mem.h"
+
+typedef struct GuardedRange {
+    struct GuardedRange *next;
     uintptr_t begin, end;
     char name[];
-} Range;
+} GuardedRange;
 
-// A handler has nobody to ask.
-static Range *ranges;
+// Global, since a signal handler gets no argument.
+static GuardedRange *ranges;
 static uintptr_t page;
 static char lost_name[PATH_MAX];
 static atomic_bool lost;
@@ -27,23 +31,23 @@ static void (*at_crash)(void);
 static const char gone[] = "the file became shorter while it was in use, or its disk failed; what was computed from it "
                            "is void: start again, and leave the file as it is meanwhile";
 
-static const Range *range_of(uintptr_t at) {
-    for (const Range *r = ranges; r; r = r->next)
+static const GuardedRange *range_of(uintptr_t at) {
+    for (const GuardedRange *r = ranges; r; r = r->next)
         if (at >= r->begin && at < r->end) return r;
     return NULL;
 }
 
-static void remember(const Range *r) {
+static void remember(const GuardedRange *r) {
     if (atomic_load(&lost)) return;
     size_t n = strlen(r->name);
     if (n >= sizeof lost_name) n = sizeof lost_name - 1;
-    memcpy(lost_name, r->name, n); // of two threads at once, both write the same, but for two files cut at once
+    memcpy(lost_name, r->name, n); // two threads at once write the same name, unless two files were cut
     lost_name[n] = 0;
     atomic_store(&lost, true);
 }
 
-// Zeros from the page of `at` to the end of the range. What lies behind is gone too, or void all the same.
-static bool put_zeros(const Range *r, uintptr_t at) {
+// Maps zeros from the page of `at` to the end of the range: in a file that was cut, all of that is missing.
+static bool put_zeros(const GuardedRange *r, uintptr_t at) {
     uintptr_t from = at / page * page;
     return mmap((void *)from, r->end - from, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1,
                 0) != MAP_FAILED;
@@ -56,8 +60,8 @@ static void say(const char *text) {
 
 static void on_bus(int number, siginfo_t *info, void *context) {
     (void)context;
-    bool fault = info->si_code > 0; // not somebody's kill
-    const Range *r = fault ? range_of((uintptr_t)info->si_addr) : NULL;
+    bool fault = info->si_code > 0; // false: sent by kill(2)
+    const GuardedRange *r = fault ? range_of((uintptr_t)info->si_addr) : NULL;
     if (r && put_zeros(r, (uintptr_t)info->si_addr)) {
         remember(r);
         return;
@@ -72,7 +76,7 @@ static void on_bus(int number, siginfo_t *info, void *context) {
         _exit(QUILL_MODEL);
     }
     sigaction(SIGBUS, &before, NULL);
-    if (!fault) raise(number); // otherwise the instruction faults again
+    if (!fault) raise(number); // after a fault the instruction runs again and raises it
 }
 
 static void install(void) {
@@ -87,7 +91,7 @@ static void install(void) {
 
 void guard_add(const void *at, size_t n, const char *name) {
     install();
-    Range *r = mem_alloc(sizeof *r + strlen(name) + 1);
+    GuardedRange *r = mem_alloc(sizeof *r + strlen(name) + 1);
     r->begin = (uintptr_t)at;
     r->end = r->begin + n;
     r->next = ranges;
@@ -96,9 +100,9 @@ void guard_add(const void *at, size_t n, const char *name) {
 }
 
 void guard_remove(const void *at) {
-    for (Range **r = &ranges; *r; r = &(*r)->next)
+    for (GuardedRange **r = &ranges; *r; r = &(*r)->next)
         if ((*r)->begin == (uintptr_t)at) {
-            Range *found = *r;
+            GuardedRange *found = *r;
             *r = found->next;
             free(found);
             return;

@@ -1,7 +1,7 @@
 // base/hash.h: keyed hashing, for tables over names and strings that a file chose.
 //
-// The key is drawn once a table from the system, so that nobody can write a file whose strings collide and make a load
-// take quadratic time. Each step is a 64 x 64 bit product with the key, its halves folded together.
+// Every table gets a random key of its own, so that no file can contain strings that are known to collide and make
+// loading take quadratic time. One step multiplies 64 by 64 bits and combines the product's halves by exclusive or.
 #ifndef QUILL_HASH_H
 #define QUILL_HASH_H
 
@@ -13,7 +13,7 @@ typedef struct {
     uint64_t start, factor; // factor is odd
 } HashKey;
 
-HashKey hash_key(void); // util.c
+HashKey hash_key(void); // a new one
 
 static inline uint64_t hash_step(HashKey k, uint64_t h, uint64_t word) {
     __extension__ typedef unsigned __int128 Wide;

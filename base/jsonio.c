@@ -5,6 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/mem.h"
+#include "base/status.h"
+#include "base/utf8.h"
+
 void jsonio_start(void) { json_set_alloc_funcs(mem_alloc, free); }
 
 static _Noreturn void broken(const char *what) {

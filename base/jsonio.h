@@ -1,21 +1,21 @@
 // base/jsonio.h: JSON by jansson, with quill's rules for failures.
 //
-// jsonio_start makes jansson allocate as the rest of quill does: without memory the process ends with QUILL_MEMORY and
-// nothing is left out of an object. What is left are values that cannot be made (a number that is not finite, a text
-// that is no UTF-8, NULL from jansson): the callers prevent them, so the functions here end the process with
-// QUILL_INTERNAL instead of writing less than was asked for.
+// jsonio_start makes jansson allocate with mem_alloc: without memory the process ends with QUILL_MEMORY, and no object
+// lacks a member. The other failures are bugs of the caller: a number that is not finite, a text that is not UTF-8,
+// NULL as a value. The functions here then end the process with QUILL_INTERNAL, so that incomplete JSON is never
+// written.
 #ifndef QUILL_JSONIO_H
 #define QUILL_JSONIO_H
 
 #include <jansson.h>
 
-#include "base/util.h"
+#include "base/str.h"
 
 void jsonio_start(void); // before any other call of jansson
 
 // ---- writing --------------------------------------------------------------------------------------------------------
 
-// They take `value` over, as jansson's _new functions do; jsonio_share does not.
+// They take over the reference to `value`, as jansson's _new functions do; jsonio_share adds one.
 void jsonio_put(json_t *object, const char *key, json_t *value);
 void jsonio_share(json_t *object, const char *key, json_t *value);
 void jsonio_append(json_t *array, json_t *value);

@@ -3,20 +3,19 @@
 
 #include <ctype.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <string.h>
-
-#include "base/util.h"
 
 enum { ITEM_COLUMN = 11 };
 
-// Characters, not bytes: those that go on with a character do not count.
+// Counts characters: bytes that continue a character are skipped.
 static int columns_of(const char *s, int n) {
     int columns = 0;
     for (int i = 0; i < n; i++) columns += ((unsigned char)s[i] & 0xc0) != 0x80;
     return columns;
 }
 
-// Bytes of the next word; a number keeps its unit.
+// Bytes of the next word; a number and the unit behind it are one word.
 static int word_length(const char *text) {
     int n = (int)strcspn(text, " ");
     while (n > 0 && isdigit((unsigned char)text[n - 1]) && text[n] == ' ') n += 1 + (int)strcspn(text + n + 1, " ");

@@ -1,10 +1,10 @@
-// base/progress.h: a line on stderr that comes and goes while something long runs.
+// base/progress.h: a line on stderr that shows the progress of a long operation and is erased at its end.
 //
-// It shows on a terminal alone, and there only where it can be erased again: not under -q, not where TERM is dumb.
+// It is shown only on a terminal that can erase it (not with TERM=dumb), and not under -q.
 #ifndef QUILL_PROGRESS_H
 #define QUILL_PROGRESS_H
 
-#include "base/util.h"
+#include <stdbool.h>
 
 typedef struct {
     bool on;    // there is a terminal that can show it

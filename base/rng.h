@@ -1,4 +1,5 @@
-// base/rng.h: random numbers as a function of (seed, sequence, position): no state, so nothing can shift them.
+// base/rng.h: random numbers as a function of (seed, sequence, position): without state, so that a draw never depends
+// on earlier draws.
 //
 // Three rounds of the 64-bit finaliser that Stafford tuned (mix 13, known from SplitMix64), one for each key.
 #ifndef QUILL_RNG_H

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <unistd.h>
 
-#include "base/util.h"
+#include "base/sizes.h"
 
 static volatile sig_atomic_t caught, times, most = 1;
 
@@ -22,7 +22,7 @@ static void on_signal(int number) {
 
 static void set(int number, void (*handler)(int)) {
     struct sigaction action = {.sa_handler = handler};
-    if (handler == on_signal) action.sa_flags = (int)SA_RESETHAND; // the second one finds the default again
+    if (handler == on_signal) action.sa_flags = (int)SA_RESETHAND; // the second signal meets the default action
     sigemptyset(&action.sa_mask);                                  // no SA_RESTART: a read that waits for input returns
     sigaction(number, &action, NULL);
 }
@@ -55,12 +55,12 @@ void signals_release(void) {
 
 // ---- as bytes -------------------------------------------------------------------------------------------------------
 
-static int ends[2] = {-1, -1}; // of the pipe
+static int ends[2] = {-1, -1}; // of the pipe: reading, writing
 static const int watched[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGWINCH};
 
 static void tell(int number) {
     int before = errno;
-    ssize_t n = write(ends[1], &(char){(char)number}, 1); // a full pipe has more than enough to say
+    ssize_t n = write(ends[1], &(char){(char)number}, 1); // a full pipe already wakes the reader
     (void)n;
     errno = before;
 }
@@ -68,7 +68,7 @@ static void tell(int number) {
 int signals_watch(void) {
     if (ends[0] < 0 && pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return -1;
     for (size_t i = 0; i < ARRAY_LEN(watched); i++)
-        if (!ignored(watched[i]) || watched[i] == SIGINT) set(watched[i], tell); // nohup stays nohup
+        if (!ignored(watched[i]) || watched[i] == SIGINT) set(watched[i], tell); // what nohup ignores stays ignored
     return ends[0];
 }
 

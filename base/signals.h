@@ -1,21 +1,20 @@
-// base/signals.h: SIGINT and SIGTERM as a flag that the loops look at between two steps, and writes and reads that
-// wait.
+// base/signals.h: SIGINT and SIGTERM as a flag; the loops check it between two steps, base/fd.h while it waits.
 //
-// The one piece of global state: a handler has nobody to ask. A second signal of the same kind kills at once, unless
-// signals_catch_two asks for it. SIGINT
-// that is ignored at the start stays so, as nohup and a shell's & have it; a chat on a terminal hears it all the same.
+// The flag is global, since a signal handler gets no argument. The second signal of the same kind kills the process at
+// once, unless signals_catch_two was called. A SIGINT that is ignored at the start (nohup, a shell's &) stays ignored,
+// except while a line is edited on a terminal (signals_watch).
 #ifndef QUILL_SIGNALS_H
 #define QUILL_SIGNALS_H
 
-void signals_catch(void);     // from here on they set the flag; a SIGINT that it holds is forgotten, a SIGTERM never
-void signals_catch_two(void); // the same, and the second signal is caught too; a third kills
-int signals_caught(void);     // the signal, 0: none
+void signals_catch(void);     // from now on the signals set the flag. Clears an earlier SIGINT, never a SIGTERM
+void signals_catch_two(void); // likewise, and the second signal is caught too; a third kills
+int signals_caught(void);     // number of the signal that was caught, 0: none
 int signals_times(void);      // how many were caught since signals_catch
-void signals_release(void);   // from here on they kill as usual; the flag stays
+void signals_release(void);   // from now on they kill as usual; the flag keeps its value
 
-// While a line is edited: SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT and SIGWINCH arrive as bytes, each its number, on
-// the descriptor returned (not blocking), so that one poll waits for keys and for them. After
-// signals_unwatch they do what they usually do.
+// While a line is edited: SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT and SIGWINCH write their number as one byte to a
+// pipe, so that one poll waits for keys and signals. Returns the pipe's reading end, which does not block; -1: there is
+// no pipe. signals_unwatch restores the default actions.
 int signals_watch(void);
 void signals_unwatch(void);
 

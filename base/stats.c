@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/rng.h"
+#include "base/sizes.h"
 
 void timeline_token(Timeline *t, double now) {
     if (t->first == 0) {
@@ -28,10 +30,10 @@ void timeline_free(Timeline *t) {
 
 double timeline_ttft(const Timeline *t) { return t->first == 0 ? 0 : t->first - t->start; }
 
-// From the ends, not from the gaps: those are floats, and their sum would part from the total.
+// Not the mean of the gaps: they are rounded to floats, and TTFT + TPOT x (tokens - 1) would not be the total.
 double timeline_tpot(const Timeline *t) { return t->n_gaps == 0 ? 0 : (t->last - t->first) / t->n_gaps; }
 
-// Vitter's algorithm R (1985): the i-th number takes the place of a random one with probability SAMPLE_MOST / i.
+// Vitter's algorithm R (1985): the i-th number replaces a random one with probability SAMPLE_MOST / i.
 void sample_add(Sample *s, double value) {
     uint64_t place = (uint64_t)s->n_seen++;
     if (place >= SAMPLE_MOST) {

@@ -1,30 +1,30 @@
-// base/stats.h: what a request's time was spent on: time to the first token, gaps between tokens, costs.
+// base/stats.h: the time of a request (to its first token, between tokens) and percentiles of many numbers.
 //
 // TTFT: from the request's start (after load) to its first token. ITL: the gap between two tokens. TPOT: the mean gap,
 // so that total = TTFT + TPOT x (tokens - 1) holds exactly in what is printed.
 #ifndef QUILL_STATS_H
 #define QUILL_STATS_H
 
-#include "base/util.h"
+#include <stdint.h>
 
 typedef struct {
-    double start;       // clock_now() when the request came
+    double start;       // clock_now() when the request arrived
     double begun;       // when its first row was about to be computed; 0: not yet. In between it was queueing
     double prefill_end; // when the last prompt row had been computed
-    double first, last; // when the first and the newest token came out; 0: none yet
+    double first, last; // times of the first and the newest token; 0: none yet
     float *gaps;        // (n_gaps) seconds between tokens; tokens - 1 of them
     int n_gaps, cap_gaps;
     double prefill_flops, prefill_bytes, decode_flops, decode_bytes; // by costs.h, summed over steps
 } Timeline;
 
-void timeline_token(Timeline *t, double now); // a token came out
+void timeline_token(Timeline *t, double now); // a token was produced
 void timeline_free(Timeline *t);              // the gaps; the times stay
 
 double timeline_ttft(const Timeline *t); // seconds; 0 before the first token
 double timeline_tpot(const Timeline *t); // seconds; 0 before the second token
 
-// Numbers that come one after the other, kept for percentiles: all of the first SAMPLE_MOST, and of more of them a fair
-// choice, the same in each run. Start from (Sample){0}.
+// A stream of numbers, sampled for percentiles: up to SAMPLE_MOST numbers all are kept, of more a uniform random
+// sample, the same in each run. Start from (Sample){0}.
 enum { SAMPLE_MOST = 1 << 16 };
 typedef struct {
     float *values; // (n)

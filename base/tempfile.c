@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,10 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/str.h"
 
 enum {
     STALE = 3600, // seconds, see tempfile_remove_dead
@@ -24,14 +29,14 @@ static const char infix[] = ".quill-", letters[] = "abcdefghijklmnopqrstuvwxyz01
 
 static void draw_letters(char *out) {
     uint8_t bytes[TEMPFILE_LETTERS];
-    if (getrandom(bytes, sizeof bytes, GRND_NONBLOCK) != (ssize_t)sizeof bytes) { // too early after boot
+    if (getrandom(bytes, sizeof bytes, GRND_NONBLOCK) != (ssize_t)sizeof bytes) { // not seeded yet, early after boot
         uint64_t now = (uint64_t)(clock_now() * 1e9) ^ (uint64_t)getpid() << 24;
         memcpy(bytes, &now, sizeof bytes);
     }
     for (int i = 0; i < TEMPFILE_LETTERS; i++) out[i] = letters[bytes[i] % (sizeof letters - 1)];
 }
 
-// A new file under a name that nobody has; -1 and errno.
+// Creates a file under a name that is not taken; -1 and errno on failure.
 static int create(char *path, char *last, mode_t mode) {
     int fd = -1;
     for (int i = 0; i < TRIES && fd < 0 && (i == 0 || errno == EEXIST); i++) {
@@ -41,8 +46,8 @@ static int create(char *path, char *last, mode_t mode) {
     return fd;
 }
 
-// Between its making and its lock, the file looks as if its writer were dead. Whoever sweeps then removes it under the
-// lock, which this waits for: the file has no name any more, and another one is made.
+// Between creating and locking, the file looks as if its writer were dead, and another process may lock and remove it.
+// This process waits for that lock, sees that the file has no name any more, and creates another one.
 Status tempfile_create(const char *stem, mode_t mode, char **path, int *fd) {
     Buf name = {0};
     buf_printf(&name, "%s%0*d", stem, TEMPFILE_LETTERS, 0);
@@ -72,7 +77,7 @@ bool tempfile_remove_dead(int dir, const char *name) {
     int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     bool locked = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
     bool dead = locked || (errno != EWOULDBLOCK && info.st_mtim.tv_sec < time(NULL) - STALE);
-    if (dead) unlinkat(dir, name, 0); // under the lock, which a writer that has just made it waits for
+    if (dead) unlinkat(dir, name, 0); // while locked: see tempfile_create
     if (fd >= 0) close(fd);
     return dead;
 }
@@ -108,7 +113,7 @@ Status tempfile_open(const char *path, mode_t mode, TempFile *out) {
     return st;
 }
 
-// The file has its last name before the lock goes with the descriptor.
+// The file gets its final name before close ends the lock.
 Status tempfile_publish(TempFile *d, Status written) {
     Status st = written;
     if (st.code && st.message[0]) st = status_error(st.code, "%s: %.900s", d->tmp, written.message);
@@ -116,7 +121,7 @@ Status tempfile_publish(TempFile *d, Status written) {
     if (!st.code && rename(d->tmp, d->path) != 0)
         st = status_error(QUILL_IO, "%s: cannot rename to %s: %s", d->tmp, d->path, strerror(errno));
     if (st.code) unlink(d->tmp);
-    close(d->fd); // what it could say, fsync has said
+    close(d->fd); // its errors have been reported by fsync
     free(d->tmp);
     *d = (TempFile){.fd = -1};
     return st;

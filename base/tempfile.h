@@ -5,14 +5,15 @@
 //   return tempfile_publish(&d, fd_write_all(d.fd, bytes, n));
 //
 // A temporary file is written beside its file, as PATH.quill-XXXXXX (six letters or digits), and renamed to PATH when
-// all of it is on the disk. Its writer holds a lock (flock) on it, which ends with the process: a temporary file that
-// nobody locks belongs to a process that was killed, and the next tempfile_open of the same PATH removes it.
+// all of it is on the disk. Its writer holds a lock (flock) on it, which ends with the process. A temporary file
+// without a lock was left by a process that was killed; the next tempfile_open of the same PATH removes it.
 #ifndef QUILL_TEMPFILE_H
 #define QUILL_TEMPFILE_H
 
-#include "base/util.h"
-
+#include <stdbool.h>
 #include <sys/types.h>
+
+#include "base/status.h"
 
 typedef struct {
     const char *path; // the caller's
@@ -21,8 +22,8 @@ typedef struct {
 } TempFile;
 
 Status tempfile_open(const char *path, mode_t mode, TempFile *out); // QUILL_IO: cannot be created
-// Ends the file that tempfile_open opened. `written` is how the writing went: after a failure the temporary file is
-// removed, PATH stays as it was, and the failure comes back with its name in front. QUILL_IO: cannot be synced or
+// Ends the file that tempfile_open opened. `written` is the result of writing: if it is an error, the temporary file is
+// removed, PATH stays as it was, and the error is returned with the file's name in front. QUILL_IO: cannot be synced or
 // renamed.
 Status tempfile_publish(TempFile *d, Status written);
 
@@ -30,10 +31,10 @@ Status tempfile_publish(TempFile *d, Status written);
 
 enum { TEMPFILE_LETTERS = 6 };
 
-// Creates a file of this process alone and locks it: *path is `stem` and TEMPFILE_LETTERS letters; the caller frees it.
+// Creates a new file and locks it: *path is `stem` and TEMPFILE_LETTERS letters; the caller frees it.
 Status tempfile_create(const char *stem, mode_t mode, char **path, int *fd);
-// Removes the file if its writer is gone: nobody holds its lock. Where the file system has no locks, a file that was
-// not written to for an hour counts as such. True: it is removed. The name must be a temporary file's.
+// Removes the file if nobody holds its lock; on a file system without locks, if nobody wrote to it for an hour. True:
+// it is removed. The name must be a temporary file's.
 bool tempfile_remove_dead(int dir, const char *name);
 
 #endif

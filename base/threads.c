@@ -1,17 +1,20 @@
 // base/threads.c: see base/threads.h.
 //
 // One 64-bit ticket holds (epoch, number of tasks, next task). A worker claims a task by compare-and-swap on it, so a
-// claim succeeds only for the run it was read from, and run() returns as soon as all tasks are done: it never waits
-// for a worker that is still waking up.
+// claim succeeds only for the run it was read from, and threads_run returns as soon as all tasks are done: it never
+// waits for a worker that is still waking up.
 #define _GNU_SOURCE
 #include "base/threads.h"
 
 #include "base/cgroup.h"
-#include "base/util.h"
+#include "base/mem.h"
+#include "base/sizes.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +89,7 @@ static void wake_sleepers(ThreadPool *p) {
     pthread_mutex_unlock(&p->mutex);
 }
 
-// More tasks than a ticket counts are run a slice at a time.
+// A run of more tasks than a ticket can count is divided into slices.
 typedef struct {
     ThreadWork *work;
     void *arg;

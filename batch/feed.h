@@ -5,7 +5,7 @@
 #ifndef QUILL_FEED_H
 #define QUILL_FEED_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 enum { FEED_LONGEST = 16 << 20 }; // bytes of a line; of a longer one the rest is read past
 

@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-#include "base/util.h"
+#include "base/base.h"
 
 typedef struct {
     json_t *answered; // what a job is known by -> answers that no job has been skipped for; NULL: nothing is resumed

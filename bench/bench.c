@@ -534,7 +534,7 @@ static Status run_tests(Bench *b, Gguf *g) {
     TRY(st);
     b->seqs = mem_alloc((size_t)n_seqs * sizeof *b->seqs);
     b->requests = mem_alloc((size_t)n_seqs * sizeof *b->requests);
-    engine_settle(&b->e); // not timed: a repetition is to be like the next
+    engine_use_hugepages(&b->e); // not timed: a repetition is to be like the next
     for (int i = 0; i < b->n_tests && !st.code; i++) st = run_test(b, &b->tests[i]);
     progress_erase(&b->progress);
     if (!st.code) keep_results(b);

@@ -152,7 +152,7 @@ void roofline_cpu_name(char *out, size_t cap) {
 
 static bool file_path(char *out, size_t cap) {
     char dir[1024];
-    return cache_dir(dir, sizeof dir) && (size_t)snprintf(out, cap, "%s/roofline.json", dir) < cap;
+    return dirs_cache(dir, sizeof dir) && (size_t)snprintf(out, cap, "%s/roofline.json", dir) < cap;
 }
 
 // The file's bytes if it is a small regular file; another kind must not block or flood us.

@@ -3,7 +3,7 @@
 #ifndef QUILL_ROOFLINE_H
 #define QUILL_ROOFLINE_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 typedef struct {
     int threads;          // one for each physical core: a file with another number is ignored

@@ -12,6 +12,7 @@
 #include "answer/report.h"
 #include "answer/saved.h"
 #include "base/signals.h"
+#include "term/terminal.h"
 
 // A message, with what /read put before it.
 static Status say(Chat *c, Str text) {
@@ -97,7 +98,7 @@ Status repl_run(Options *o, Str first) {
     Chat c = {.talk = &talk, .config = &o->answer, .settings = {.config = &o->answer}};
     if (!st.code) st = begin(&c, o);
     if (!st.code) {
-        Lines *lines = lines_open(&(LinesSetup){.color = output_color(o->answer.color, STDERR_FILENO),
+        Lines *lines = lines_open(&(LinesSetup){.color = terminal_color(o->answer.color, STDERR_FILENO),
                                                 .no_history = o->chat.no_history,
                                                 .complete = commands_complete});
         c.lines = lines;

@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "answer/answer_config.h"
-#include "base/util.h"
+#include "base/base.h"
 
 typedef struct {
     AnswerConfig *config; // written by settings_set

@@ -6,7 +6,7 @@
 #ifndef QUILL_CLI_LLAMA_H
 #define QUILL_CLI_LLAMA_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 typedef enum {
     LLAMA_FLAG,   // nothing follows

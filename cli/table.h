@@ -2,7 +2,7 @@
 #ifndef QUILL_CLI_TABLE_H
 #define QUILL_CLI_TABLE_H
 
-#include "base/util.h"
+#include "base/base.h"
 #include "cli/options.h"
 
 typedef enum {

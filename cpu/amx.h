@@ -7,7 +7,7 @@
 #define QUILL_AMX_H
 
 #include "cpu/simd.h"
-#include "base/util.h"
+#include "base/base.h"
 
 enum {
     STEP = 32,      // depth of one product

@@ -4,7 +4,7 @@
 #ifdef QUILL_BUILTIN
 
 // The assembler reads the file: a C array of its bytes would take the compiler minutes. Where pages are larger than
-// 4096 the first and the last one are shared with other constants, which harms nothing.
+// 4096 the first and the last one are shared with other constants, which is harmless.
 __asm__(".pushsection .rodata.builtin, \"a\", %progbits\n"
         ".balign 4096\n"
         ".globl builtin_first, builtin_end\n"

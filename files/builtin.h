@@ -1,7 +1,7 @@
-// files/builtin.h: the model that is linked into the binary, used where no other is named.
+// files/builtin.h: the model that is linked into the binary; quill uses it when no other model is given.
 //
-// The Makefile says which (MODEL, none with NO_MODEL=1). Its bytes lie page-aligned among the binary's constants: the
-// executable's own mapping is the model's, so that nothing is copied or written and unused pages are never read.
+// The Makefile chooses it (MODEL; none with NO_MODEL=1). Its bytes are page-aligned constants of the binary: they are
+// mapped with the executable, nothing is copied, and unused pages are never read.
 #ifndef QUILL_BUILTIN_H
 #define QUILL_BUILTIN_H
 

@@ -1,7 +1,7 @@
-// files/gguf.h: a model file as a read-only view: metadata by key, tensors by name, data where the mapping has it.
+// files/gguf.h: a model file as a read-only view: metadata by key, tensors by name, data in the mapped file.
 //
 //   Gguf *g;
-//   Status st = model_file_open("model.gguf", NULL, &g);   // GGUF v2, v3, split or not; llama2.c .bin (llama2c.h)
+//   Status st = gguf_open("model.gguf", &g);               // v2, v3, split or not; any format: files/model_file.h
 //   uint32_t n; TRY(gguf_u32(g, "llama.block_count", &n, true, 0));
 //   const GgufTensor *t = gguf_tensor(g, "output.weight"); // NULL: there is none
 //   gguf_close(g);
@@ -13,7 +13,7 @@
 #ifndef QUILL_GGUF_H
 #define QUILL_GGUF_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 typedef enum {
     GGUF_U8,

@@ -1,5 +1,5 @@
 // files/gguf_write.c: see files/gguf.h. Values by C type over gguf_set, and a view written as a GGUF v3 file. Needs
-// nothing of gguf.c's insides: a value's bytes are kept in the file's own form, so that they are written as they lie.
+// nothing of gguf_view.h: a value's bytes are kept in the file's own form, so that they are written as they lie.
 #include "base/tempfile.h"
 #include "files/gguf.h"
 #include "formats/types.h"
@@ -56,7 +56,7 @@ void gguf_set_ints(Gguf *g, const char *key, const int32_t *v, size_t n) {
 
 // ---- the file -------------------------------------------------------------------------------------------------------
 
-// True of what only the source file was: its own alignment, and that it was one of several parts.
+// Whether the key describes the source file and not the model: its alignment, its place among several parts.
 static bool is_dropped(Str key) { return str_is(key, "general.alignment") || str_has_prefix(key, "split."); }
 
 static void append_u32(Buf *b, uint32_t v) { buf_append(b, &v, sizeof v); }
@@ -95,7 +95,7 @@ static Status write_padded(int fd, const void *data, size_t n) {
     return fd_write_all(fd, zeros, round_up(n, ALIGNMENT) - n);
 }
 
-// Everything but the weights is gathered first; they go from where they lie to the file.
+// Collects everything in front of the weights in memory; the weights are written from where they are.
 static Status write_all(int fd, const Gguf *g) {
     uint64_t n_values = 0;
     for (int i = 0; i < gguf_n_values(g); i++) n_values += !is_dropped(gguf_value_at(g, i)->key);

@@ -27,7 +27,7 @@ typedef struct {
     int32_t dim, ffn, n_layers, n_heads, n_kv_heads, vocab, context;
     bool shared;   // output is the embedding
     int32_t group; // version 2: weights under one scale
-} Shape;
+} Llama2cShape;
 
 // ---- header ---------------------------------------------------------------------------------------------------------
 
@@ -37,7 +37,7 @@ static int32_t int_at(const uint8_t *data, size_t pos) {
     return v;
 }
 
-static Status check_shape(const char *name, const Shape *s, size_t at) {
+static Status check_shape(const char *name, const Llama2cShape *s, size_t at) {
     const struct {
         const char *what;
         int32_t value, max;
@@ -63,8 +63,8 @@ static Status check_shape(const char *name, const Shape *s, size_t at) {
     return OK;
 }
 
-static Status read_shape(const char *name, const uint8_t *data, size_t n, Shape *s) {
-    *s = (Shape){.header = LEGACY_HEADER};
+static Status read_shape(const char *name, const uint8_t *data, size_t n, Llama2cShape *s) {
+    *s = (Llama2cShape){.header = LEGACY_HEADER};
     if (n >= 4 && int_at(data, 0) == MAGIC) {
         if (n < HEADER)
             return status_error(QUILL_MODEL, "%s: byte 0: llama2.c header of %d bytes expected, %zu found", name,
@@ -106,15 +106,15 @@ typedef struct {
     size_t pos;
     bool overflow;
     const char *bad_group; // the weight that the group size does not divide
-} Walk;
+} WeightWalk;
 
-static void advance(Walk *w, size_t count, size_t size) {
+static void advance(WeightWalk *w, size_t count, size_t size) {
     size_t n;
     if (!size_mul(count, size, &n) || !size_add(w->pos, n, &w->pos)) w->overflow = true;
 }
 
 // `format` names the weight, with the layer for its %d. n_out 0: a vector, which is f32 in every version.
-static void take(Walk *w, const Shape *s, const char *format, int layer, int n_in, int n_out) {
+static void take(WeightWalk *w, const Llama2cShape *s, const char *format, int layer, int n_in, int n_out) {
     size_t n = (size_t)n_in * (size_t)(n_out ? n_out : 1), group = (size_t)s->group;
     bool grouped = group && n_out;
     const uint8_t *at = w->data + (w->g ? w->pos : 0);
@@ -131,11 +131,11 @@ static void take(Walk *w, const Shape *s, const char *format, int layer, int n_i
     else gguf_add_tensor(w->g, name, TYPE_F32, (size_t)n_in, (size_t)n_out, at, NULL, 0);
 }
 
-static void take_layers(Walk *w, const Shape *s, const char *format, int n_in, int n_out) {
+static void take_layers(WeightWalk *w, const Llama2cShape *s, const char *format, int n_in, int n_out) {
     for (int layer = 0; layer < s->n_layers; layer++) take(w, s, format, layer, n_in, n_out);
 }
 
-static void walk_weights(Walk *w, const Shape *s) {
+static void walk_weights(WeightWalk *w, const Llama2cShape *s) {
     int head = s->dim / s->n_heads, kv = s->n_kv_heads * head;
     w->pos = s->header;
     if (s->version == 0) {
@@ -162,8 +162,8 @@ static void walk_weights(Walk *w, const Shape *s) {
     if (!s->shared) take(w, s, "output", -1, s->dim, s->vocab);
 }
 
-static Status read_weights(Gguf *g, const char *name, const uint8_t *data, size_t n, const Shape *s) {
-    Walk sum = {.data = data};
+static Status read_weights(Gguf *g, const char *name, const uint8_t *data, size_t n, const Llama2cShape *s) {
+    WeightWalk sum = {.data = data};
     walk_weights(&sum, s);
     if (sum.bad_group)
         return status_error(QUILL_MODEL,
@@ -175,12 +175,12 @@ static Status read_weights(Gguf *g, const char *name, const uint8_t *data, size_
     if (sum.pos != n)
         return status_error(QUILL_MODEL, "%s: %zu bytes expected by the llama2.c header (version %d), %zu found%s",
                             name, sum.pos, s->version, n, n < sum.pos ? "; the file is cut off" : "");
-    Walk w = {.g = g, .data = data};
+    WeightWalk w = {.g = g, .data = data};
     walk_weights(&w, s);
     return OK;
 }
 
-static void set_keys(Gguf *g, const char *name, const Shape *s) {
+static void set_keys(Gguf *g, const char *name, const Llama2cShape *s) {
     const char *base = strrchr(name, '/');
     base = base ? base + 1 : name;
     size_t n = strlen(base);
@@ -229,11 +229,11 @@ typedef struct {
     int32_t *types; // (n)
     size_t *ends;   // (n) where each piece ends in `text`
     Buf text;
-} Vocabulary;
+} Llama2cVocabulary;
 
-// tokenizer.bin: the longest piece's length (run.c sizes a buffer by it, nothing here does), then a score, a length and
-// a piece per token.
-static Status read_pieces(const char *name, const uint8_t *data, size_t n, int n_tokens, Vocabulary *v) {
+// tokenizer.bin: the length of the longest piece, which is not needed here; then a score, a length and a piece per
+// token.
+static Status read_pieces(const char *name, const uint8_t *data, size_t n, int n_tokens, Llama2cVocabulary *v) {
     size_t pos = 4;
     for (int id = 0; id < n_tokens; id++) {
         if (n - pos < 8)
@@ -262,7 +262,7 @@ static Status read_pieces(const char *name, const uint8_t *data, size_t n, int n
     return OK;
 }
 
-static void set_vocabulary(Gguf *g, const Vocabulary *v, int n) {
+static void set_vocabulary(Gguf *g, const Llama2cVocabulary *v, int n) {
     Str *tokens = mem_alloc((size_t)n * sizeof *tokens);
     for (int i = 0; i < n; i++) {
         size_t start = i ? v->ends[i - 1] : 0;
@@ -288,7 +288,7 @@ static Status read_vocabulary(Gguf *g, const char *name, const uint8_t *data, si
                             "%s: %d tokens in at least %zu bytes expected, %zu bytes found; is it this model's?", name,
                             n_tokens, 4 + 8 * (size_t)n_tokens, n);
     size_t room = (size_t)n_tokens;
-    Vocabulary v = {
+    Llama2cVocabulary v = {
         mem_alloc(room * sizeof(float)), mem_alloc(room * sizeof(int32_t)), mem_alloc(room * sizeof(size_t)), {0}};
     buf_str(&v.text, "");
     Status st = read_pieces(name, data, n, n_tokens, &v);
@@ -305,7 +305,7 @@ static Status read_vocabulary(Gguf *g, const char *name, const uint8_t *data, si
 Status llama2c_open_memory(const char *name, const void *bytes, size_t n, const char *tokenizer_name,
                            const void *tokenizer, size_t n_tokenizer, Gguf **out) {
     *out = NULL;
-    Shape s;
+    Llama2cShape s;
     TRY(read_shape(name, bytes, n, &s));
     Gguf *g = gguf_new(name);
     Status st = read_weights(g, name, bytes, n, &s);
@@ -319,7 +319,7 @@ Status llama2c_open_memory(const char *name, const void *bytes, size_t n, const 
     return OK;
 }
 
-// A model or a tokenizer that cannot be read is one that cannot be used.
+// An unreadable model or tokenizer is QUILL_MODEL, not QUILL_IO.
 static Status map_model(const char *path, FileMap *out) {
     Status st = file_map(path, out);
     if (st.code) st.code = QUILL_MODEL;
@@ -334,7 +334,7 @@ static bool find_tokenizer(const char *path, Buf *out) {
     return access(out->data, F_OK) == 0;
 }
 
-// Takes over the model's mapping, also where it fails.
+// Takes over the model's mapping, also after an error.
 static Status open_mapped(const char *path, FileMap model, const char *tokenizer_path, Gguf **out) {
     Buf found = {0};
     FileMap tokenizer = {0};
@@ -356,61 +356,10 @@ Status llama2c_open(const char *path, const char *tokenizer_path, Gguf **out) {
     return open_mapped(path, model, tokenizer_path, out);
 }
 
-// What people hand to a loader by mistake. NULL: nothing that is known.
-static const char *other_format(const uint8_t *data, size_t n) {
-    static const struct {
-        size_t at, n;
-        const char *bytes, *what;
-    } formats[] = {
-        {0, 23, "version https://git-lfs", "a Git LFS pointer; fetch the file itself (git lfs pull)"},
-        {0, 4, "PK\x03\x04", "a zip archive, as PyTorch writes; convert it to GGUF"},
-        {0, 2, "\x80\x02", "a Python pickle; convert it to GGUF"},
-        {8, 1, "{", "a safetensors file; convert it to GGUF"},
-        {0, 4, "lmgg", "an old GGML file; convert it to GGUF"},
-        {0, 4, "tjgg", "an old GGML file; convert it to GGUF"},
-        {0, 4, "algg", "an old GGML file; convert it to GGUF"},
-        {0, 4, "fmgg", "an old GGML file; convert it to GGUF"},
-        {0, 1, "<", "text like HTML or XML, perhaps a server's error page"},
-        {0, 1, "{", "text like JSON"},
-        {0, 2, "\x1f\x8b", "a gzip archive; unpack it"},
-        {0, 4, "\x28\xb5\x2f\xfd", "a zstd archive; unpack it"},
-    };
-    if (n == 0) return "an empty file";
-    for (size_t i = 0; i < ARRAY_LEN(formats); i++)
-        if (n >= formats[i].at + formats[i].n && memcmp(data + formats[i].at, formats[i].bytes, formats[i].n) == 0)
-            return formats[i].what;
-    return NULL;
-}
-
-// True if seven numbers look like a legacy header: then its own error says more than "not a model".
-static bool plausible(const uint8_t *data, size_t n) {
+bool llama2c_is_likely(const uint8_t *data, size_t n) {
     if (n >= 4 && int_at(data, 0) == MAGIC) return true;
     if (n < LEGACY_HEADER) return false;
     for (int i = 0; i < 5; i++)
         if (int_at(data, 4 * (size_t)i) < 0 || int_at(data, 4 * (size_t)i) > MAX_DIM) return false;
     return true;
-}
-
-Status model_file_open(const char *path, const char *tokenizer_path, Gguf **out) {
-    FileMap map;
-    *out = NULL;
-    Status st = map_model(path, &map);
-    // gguf_open also says which part of a split model is missing, if the path names one.
-    if (st.code || (map.n >= 4 && memcmp(map.data, "GGUF", 4) == 0)) {
-        file_unmap(&map);
-        if (tokenizer_path && !st.code)
-            return status_error(QUILL_USAGE,
-                                "--tokenizer: a llama2.c model expected with it, %s is GGUF and has its own "
-                                "vocabulary; leave it out",
-                                path);
-        return gguf_open(path, out);
-    }
-    // A legacy header has no magic: what is surely something else goes first, what looks like nothing at all last.
-    const char *what = plausible(map.data, map.n) ? NULL : other_format(map.data, map.n);
-    if (what) st = status_error(QUILL_MODEL, "%s: a GGUF or llama2.c model expected, found %s", path, what);
-    else if (!plausible(map.data, map.n))
-        st = status_error(QUILL_MODEL, "%s: a GGUF or llama2.c model expected, found neither (%zu bytes)", path, map.n);
-    if (!st.code) return open_mapped(path, map, tokenizer_path, out);
-    file_unmap(&map);
-    return st;
 }

@@ -15,7 +15,8 @@ Status llama2c_open(const char *path, const char *tokenizer_path, Gguf **out);
 Status llama2c_open_memory(const char *name, const void *bytes, size_t n, const char *tokenizer_name,
                            const void *tokenizer, size_t n_tokenizer, Gguf **out);
 
-// What every mode calls: GGUF by its magic, otherwise llama2.c. tokenizer_path with a GGUF file is QUILL_USAGE.
-Status model_file_open(const char *path, const char *tokenizer_path, Gguf **out);
+// Whether the bytes begin with the magic of v1 and v2, or with seven numbers that a legacy header can have. Then the
+// error of llama2c_open says more than "not a model".
+bool llama2c_is_likely(const uint8_t *data, size_t n);
 
 #endif

@@ -9,7 +9,7 @@
 #ifndef QUILL_GPU_RT_H
 #define QUILL_GPU_RT_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 typedef void *GpuStream; // as in gpu/launch.h
 

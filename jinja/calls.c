@@ -5,21 +5,21 @@
 #include "jinja/run.h"
 
 // An argument that has to be a string.
-static Text string(Run *r, const Args *a, int slot, const char *who) {
+static MarkedText string(JinjaRun *r, const JinjaArgs *a, int slot, const char *who) {
     Value v = a->slot[slot];
     if (value_is(v, V_STRING)) return *v.text;
     heap_fail(r->h, "%s: a string expected, found %s", who, value_type_name(v));
-    return (Text){.data = ""};
+    return (MarkedText){.data = ""};
 }
 
 // The same, or NULL where it is none or not given.
-static const Text *maybe_string(Run *r, const Args *a, int slot, const char *who) {
+static const MarkedText *maybe_string(JinjaRun *r, const JinjaArgs *a, int slot, const char *who) {
     if (!given(a, slot) || value_is(a->slot[slot], V_NONE)) return NULL;
     string(r, a, slot, who);
     return run_failed(r) ? NULL : a->slot[slot].text;
 }
 
-static int64_t integer(Run *r, const Args *a, int slot, const char *who, int64_t fallback) {
+static int64_t integer(JinjaRun *r, const JinjaArgs *a, int slot, const char *who, int64_t fallback) {
     int64_t n = fallback;
     if (given(a, slot)) op_integer(r->h, who, a->slot[slot], &n);
     return n;
@@ -28,16 +28,16 @@ static int64_t integer(Run *r, const Args *a, int slot, const char *who, int64_t
 // ---- methods of strings ---------------------------------------------------------------------------------------------
 
 #define STRIP(name, left, right)                                                                                       \
-    static Value m_##name(Run *r, Value v, Args *a) {                                                                  \
+    static Value m_##name(JinjaRun *r, Value v, JinjaArgs *a) {                                                        \
         return run_text(r, text_strip(r->h, *v.text, maybe_string(r, a, 0, #name), left, right));                      \
     }
 #define CASE(name, to)                                                                                                 \
-    static Value m_##name(Run *r, Value v, Args *a) {                                                                  \
+    static Value m_##name(JinjaRun *r, Value v, JinjaArgs *a) {                                                        \
         (void)a;                                                                                                       \
         return run_text(r, text_case(r->h, *v.text, to));                                                              \
     }
 #define KIND(name)                                                                                                     \
-    static Value m_is##name(Run *r, Value v, Args *a) {                                                                \
+    static Value m_is##name(JinjaRun *r, Value v, JinjaArgs *a) {                                                      \
         (void)a;                                                                                                       \
         return value_bool(text_is(r->h, *v.text, #name));                                                              \
     }
@@ -57,29 +57,29 @@ KIND(space)
 KIND(lower)
 KIND(upper)
 
-static Value m_split(Run *r, Value v, Args *a) {
+static Value m_split(JinjaRun *r, Value v, JinjaArgs *a) {
     return text_split(r->h, *v.text, maybe_string(r, a, 0, "split"), integer(r, a, 1, "split", -1), false);
 }
-static Value m_rsplit(Run *r, Value v, Args *a) {
+static Value m_rsplit(JinjaRun *r, Value v, JinjaArgs *a) {
     return text_split(r->h, *v.text, maybe_string(r, a, 0, "rsplit"), integer(r, a, 1, "rsplit", -1), true);
 }
-static Value m_splitlines(Run *r, Value v, Args *a) {
+static Value m_splitlines(JinjaRun *r, Value v, JinjaArgs *a) {
     return text_lines(r->h, *v.text, given(a, 0) && value_truth(a->slot[0]));
 }
-static Value m_partition(Run *r, Value v, Args *a) {
+static Value m_partition(JinjaRun *r, Value v, JinjaArgs *a) {
     return text_partition(r->h, *v.text, string(r, a, 0, "partition"), false);
 }
-static Value m_rpartition(Run *r, Value v, Args *a) {
+static Value m_rpartition(JinjaRun *r, Value v, JinjaArgs *a) {
     return text_partition(r->h, *v.text, string(r, a, 0, "rpartition"), true);
 }
 
-static Value m_replace(Run *r, Value v, Args *a) {
-    Text old = string(r, a, 0, "replace"), new = string(r, a, 1, "replace");
+static Value m_replace(JinjaRun *r, Value v, JinjaArgs *a) {
+    MarkedText old = string(r, a, 0, "replace"), new = string(r, a, 1, "replace");
     return run_text(r, text_replace(r->h, *v.text, old, new, integer(r, a, 2, "replace", -1)));
 }
 
 // v[start:end] of the arguments from `slot` on; false: Python finds nothing there, not even an empty text.
-static bool cut_out(Run *r, Value v, const Args *a, int slot, Text *out, int64_t *start) {
+static bool cut_out(JinjaRun *r, Value v, const JinjaArgs *a, int slot, MarkedText *out, int64_t *start) {
     const Value parts[3] = {a->slot[slot], a->slot[slot + 1], value_none()};
     int64_t n = value_length(r->h, v);
     *out = *v.text;
@@ -92,13 +92,15 @@ static bool cut_out(Run *r, Value v, const Args *a, int slot, Text *out, int64_t
     return *start <= n && !run_failed(r);
 }
 
-static bool begins(Text t, Text with) { return with.n <= t.n && str_eq((Str){t.data, with.n}, text_str(with)); }
-static bool ends(Text t, Text with) {
+static bool begins(MarkedText t, MarkedText with) {
+    return with.n <= t.n && str_eq((Str){t.data, with.n}, text_str(with));
+}
+static bool ends(MarkedText t, MarkedText with) {
     return with.n <= t.n && str_eq((Str){t.data + t.n - with.n, with.n}, text_str(with));
 }
 
-static Value affix(Run *r, Value v, Args *a, bool (*has)(Text, Text), const char *who) {
-    Text t;
+static Value affix(JinjaRun *r, Value v, JinjaArgs *a, bool (*has)(MarkedText, MarkedText), const char *who) {
+    MarkedText t;
     int64_t start;
     if (!cut_out(r, v, a, 1, &t, &start) || !heap_work(r->h, t.n / 64)) return value_bool(false);
     if (!value_is(a->slot[0], V_TUPLE)) return value_bool(has(t, string(r, a, 0, who)));
@@ -108,40 +110,40 @@ static Value affix(Run *r, Value v, Args *a, bool (*has)(Text, Text), const char
     return value_bool(false);
 }
 
-static Value m_startswith(Run *r, Value v, Args *a) { return affix(r, v, a, begins, "startswith"); }
-static Value m_endswith(Run *r, Value v, Args *a) { return affix(r, v, a, ends, "endswith"); }
+static Value m_startswith(JinjaRun *r, Value v, JinjaArgs *a) { return affix(r, v, a, begins, "startswith"); }
+static Value m_endswith(JinjaRun *r, Value v, JinjaArgs *a) { return affix(r, v, a, ends, "endswith"); }
 
-static Value m_removeprefix(Run *r, Value v, Args *a) {
-    Text with = string(r, a, 0, "removeprefix");
+static Value m_removeprefix(JinjaRun *r, Value v, JinjaArgs *a) {
+    MarkedText with = string(r, a, 0, "removeprefix");
     return begins(*v.text, with) ? run_text(r, text_cut(*v.text, with.n, v.text->n - with.n)) : v;
 }
-static Value m_removesuffix(Run *r, Value v, Args *a) {
-    Text with = string(r, a, 0, "removesuffix");
+static Value m_removesuffix(JinjaRun *r, Value v, JinjaArgs *a) {
+    MarkedText with = string(r, a, 0, "removesuffix");
     return ends(*v.text, with) ? run_text(r, text_cut(*v.text, 0, v.text->n - with.n)) : v;
 }
 
-static int64_t find(Run *r, Value v, Args *a, bool from_right, const char *who) {
-    Text t, part = string(r, a, 0, who);
+static int64_t find(JinjaRun *r, Value v, JinjaArgs *a, bool from_right, const char *who) {
+    MarkedText t, part = string(r, a, 0, who);
     int64_t start, at = -1;
     if (cut_out(r, v, a, 1, &t, &start)) at = text_find(r->h, t, part, from_right);
     return at < 0 ? -1 : at + start;
 }
 
-static Value m_find(Run *r, Value v, Args *a) { return value_int(find(r, v, a, false, "find")); }
-static Value m_rfind(Run *r, Value v, Args *a) { return value_int(find(r, v, a, true, "rfind")); }
-static Value m_index(Run *r, Value v, Args *a) {
+static Value m_find(JinjaRun *r, Value v, JinjaArgs *a) { return value_int(find(r, v, a, false, "find")); }
+static Value m_rfind(JinjaRun *r, Value v, JinjaArgs *a) { return value_int(find(r, v, a, true, "rfind")); }
+static Value m_index(JinjaRun *r, Value v, JinjaArgs *a) {
     int64_t at = find(r, v, a, false, "index");
     if (at < 0) heap_fail(r->h, "substring not found");
     return value_int(at);
 }
 
-static Value m_count(Run *r, Value v, Args *a) {
-    Text t, part = string(r, a, 0, "count");
+static Value m_count(JinjaRun *r, Value v, JinjaArgs *a) {
+    MarkedText t, part = string(r, a, 0, "count");
     int64_t start;
     return value_int(cut_out(r, v, a, 1, &t, &start) ? text_count(r->h, t, part) : 0);
 }
 
-static Value m_join(Run *r, Value v, Args *a) {
+static Value m_join(JinjaRun *r, Value v, JinjaArgs *a) {
     TextOut out = {.h = r->h};
     Value *items;
     size_t n;
@@ -157,25 +159,26 @@ static Value m_join(Run *r, Value v, Args *a) {
     return run_text(r, text_done(&out));
 }
 
-static Value pad(Run *r, Value v, Args *a, int side, const char *who) {
-    const Text *fill = maybe_string(r, a, 1, who);
+static Value pad(JinjaRun *r, Value v, JinjaArgs *a, int side, const char *who) {
+    const MarkedText *fill = maybe_string(r, a, 1, who);
     if (fill && fill->n != 1) heap_fail(r->h, "%s: one ASCII character to fill with expected", who);
     return run_text(r, text_pad(r->h, *v.text, integer(r, a, 0, who, 0), fill && fill->n ? *fill : text_of(" "), side));
 }
 
-static Value m_ljust(Run *r, Value v, Args *a) { return pad(r, v, a, -1, "ljust"); }
-static Value m_center(Run *r, Value v, Args *a) { return pad(r, v, a, 0, "center"); }
-static Value m_rjust(Run *r, Value v, Args *a) { return pad(r, v, a, 1, "rjust"); }
+static Value m_ljust(JinjaRun *r, Value v, JinjaArgs *a) { return pad(r, v, a, -1, "ljust"); }
+static Value m_center(JinjaRun *r, Value v, JinjaArgs *a) { return pad(r, v, a, 0, "center"); }
+static Value m_rjust(JinjaRun *r, Value v, JinjaArgs *a) { return pad(r, v, a, 1, "rjust"); }
 
-static Value m_zfill(Run *r, Value v, Args *a) {
+static Value m_zfill(JinjaRun *r, Value v, JinjaArgs *a) {
     size_t sign = v.text->n && (v.text->data[0] == '-' || v.text->data[0] == '+');
     int64_t width = integer(r, a, 0, "zfill", 0);
-    Text digits = text_pad(r->h, text_cut(*v.text, sign, v.text->n - sign), width - (int64_t)sign, text_of("0"), 1);
+    MarkedText digits =
+        text_pad(r->h, text_cut(*v.text, sign, v.text->n - sign), width - (int64_t)sign, text_of("0"), 1);
     return run_text(r, text_concat(r->h, text_cut(*v.text, 0, sign), digits));
 }
 
 // str.format with {} {0} {name} and !r !s; what follows a colon is not known.
-static Value format_field(Run *r, Str field, const Args *a, size_t *next) {
+static Value format_field(JinjaRun *r, Str field, const JinjaArgs *a, size_t *next) {
     bool number = true;
     int64_t index = 0;
     for (size_t i = 0; i < field.n; i++) {
@@ -190,8 +193,8 @@ static Value format_field(Run *r, Str field, const Args *a, size_t *next) {
     return value_none();
 }
 
-static Value m_format(Run *r, Value v, Args *a) {
-    Text f = *v.text;
+static Value m_format(JinjaRun *r, Value v, JinjaArgs *a) {
+    MarkedText f = *v.text;
     TextOut out = {.h = r->h};
     size_t next = 0;
     heap_work(r->h, f.n / 8);
@@ -237,51 +240,51 @@ static const Builtin string_methods[] = {
 
 // ---- methods of dicts and lists -------------------------------------------------------------------------------------
 
-static Value view(Run *r, const char *name, size_t n) {
+static Value view(JinjaRun *r, const char *name, size_t n) {
     Value list = value_new_list(r->h, V_VIEW, n);
     list.list->name = name;
     return list;
 }
 
-static Value d_items(Run *r, Value v, Args *a) {
+static Value d_items(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
     Value out = view(r, "dict_items", v.dict->n);
     for (size_t i = 0; i < out.list->n; i++) out.list->items[i] = value_pair(r->h, v.dict->keys[i], v.dict->values[i]);
     return out;
 }
 
-static Value d_keys(Run *r, Value v, Args *a) {
+static Value d_keys(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
     Value out = view(r, "dict_keys", v.dict->n);
     for (size_t i = 0; i < out.list->n; i++) out.list->items[i] = v.dict->keys[i];
     return out;
 }
 
-static Value d_values(Run *r, Value v, Args *a) {
+static Value d_values(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
     Value out = view(r, "dict_values", v.dict->n);
     for (size_t i = 0; i < out.list->n; i++) out.list->items[i] = v.dict->values[i];
     return out;
 }
 
-static Value d_get(Run *r, Value v, Args *a) {
+static Value d_get(JinjaRun *r, Value v, JinjaArgs *a) {
     const Value *found = dict_get(r->h, v.dict, a->slot[0]);
     return found ? *found : given(a, 1) ? a->slot[1] : value_none();
 }
 
-static Value x_copy(Run *r, Value v, Args *a) { // nothing changes a list or a dict
+static Value x_copy(JinjaRun *r, Value v, JinjaArgs *a) { // nothing changes a list or a dict
     (void)r;
     (void)a;
     return v;
 }
 
-static Value l_count(Run *r, Value v, Args *a) {
+static Value l_count(JinjaRun *r, Value v, JinjaArgs *a) {
     int64_t n = 0;
     for (size_t i = 0; i < v.list->n; i++) n += value_equal(r->h, v.list->items[i], a->slot[0]);
     return value_int(n);
 }
 
-static Value l_index(Run *r, Value v, Args *a) {
+static Value l_index(JinjaRun *r, Value v, JinjaArgs *a) {
     for (size_t i = 0; i < v.list->n && !run_failed(r); i++)
         if (value_equal(r->h, v.list->items[i], a->slot[0])) return value_int((int64_t)i);
     heap_fail(r->h, "the value is not in the list");
@@ -302,10 +305,10 @@ static const Builtin list_unsafe[] = {{"append", "", NULL},  {"clear", "", NULL}
                                       {"insert", "", NULL},  {"pop", "", NULL},   {"remove", "", NULL},
                                       {"reverse", "", NULL}, {"sort", "", NULL}};
 
-static Value loop_cycle(Run *r, Value v, Args *a);
-static Value loop_changed(Run *r, Value v, Args *a);
-static Value c_next(Run *r, Value v, Args *a);
-static Value c_reset(Run *r, Value v, Args *a);
+static Value loop_cycle(JinjaRun *r, Value v, JinjaArgs *a);
+static Value loop_changed(JinjaRun *r, Value v, JinjaArgs *a);
+static Value c_next(JinjaRun *r, Value v, JinjaArgs *a);
+static Value c_reset(JinjaRun *r, Value v, JinjaArgs *a);
 static const Builtin cycle_methods[] = {{"next", "", c_next}, {"reset", "", c_reset}};
 static const Builtin loop_methods[] = {{"cycle", NULL, loop_cycle}, {"changed", NULL, loop_changed}};
 
@@ -323,25 +326,25 @@ BuiltinTable builtin_methods(ValueType of) {
     }
 }
 
-const Builtin *find_method(Value of, Str name, bool *safe) {
+const Builtin *builtin_find_method(Value of, Str name, bool *safe) {
     *safe = true;
     if (value_is(of, V_TUPLE) && str_is(name, "copy")) return NULL;
-    const Builtin *b = find_builtin(builtin_methods((ValueType)of.type), name);
+    const Builtin *b = builtin_find(builtin_methods((ValueType)of.type), name);
     bool dict = value_is(of, V_DICT), list = value_is(of, V_LIST);
     if (b || (!dict && !list)) return b;
     *safe = false;
-    return dict ? find_builtin(TABLE(dict_unsafe), name) : find_builtin(TABLE(list_unsafe), name);
+    return dict ? builtin_find(TABLE(dict_unsafe), name) : builtin_find(TABLE(list_unsafe), name);
 }
 
 // ---- loop -----------------------------------------------------------------------------------------------------------
 
-static Value loop_cycle(Run *r, Value v, Args *a) {
+static Value loop_cycle(JinjaRun *r, Value v, JinjaArgs *a) {
     const Loop *l = v.object;
     if (a->n == 0) heap_fail(r->h, "no items for cycling given");
     return run_failed(r) ? value_none() : a->items[l->i % a->n];
 }
 
-static Value loop_changed(Run *r, Value v, Args *a) {
+static Value loop_changed(JinjaRun *r, Value v, JinjaArgs *a) {
     Loop *l = v.object;
     Value now = value_list(r->h, V_TUPLE, a->items, a->n);
     bool changed = value_is(l->seen, V_ABSENT) || !value_equal(r->h, l->seen, now);
@@ -349,10 +352,10 @@ static Value loop_changed(Run *r, Value v, Args *a) {
     return value_bool(changed);
 }
 
-Value loop_attribute(Run *r, Value v, Str name) {
+Value loop_attribute(JinjaRun *r, Value v, Str name) {
     const Loop *l = v.object;
     int64_t i = (int64_t)l->i, n = (int64_t)l->n;
-    const Builtin *b = find_builtin(builtin_methods(V_LOOP), name);
+    const Builtin *b = builtin_find(builtin_methods(V_LOOP), name);
     if (b) {
         Method *m = heap_alloc(r->h, sizeof *m);
         *m = (Method){b, v};
@@ -385,13 +388,13 @@ static size_t range_length(int64_t from, int64_t to, int64_t step) {
     return any ? (size_t)((distance - 1) / stride + 1) : 0;
 }
 
-static bool any_foreign(const Args *a) {
+static bool any_foreign(const JinjaArgs *a) {
     for (int i = 0; i < ARG_SLOTS; i++)
         if (given(a, i) && a->slot[i].foreign) return true;
     return false;
 }
 
-static Value g_range(Run *r, Value self, Args *a) {
+static Value g_range(JinjaRun *r, Value self, JinjaArgs *a) {
     (void)self;
     bool two = given(a, 1);
     int64_t from = two ? integer(r, a, 0, "range", 0) : 0, to = integer(r, a, two, "range", 0);
@@ -414,7 +417,7 @@ static Value g_range(Run *r, Value self, Args *a) {
 }
 
 // A new dict of a mapping or pairs, and the named arguments.
-static Value make_dict(Run *r, ValueType type, const Args *a) {
+static Value make_dict(JinjaRun *r, ValueType type, const JinjaArgs *a) {
     Value out = value_dict(r->h), *items;
     size_t n, n_pair;
     out.type = (uint8_t)type;
@@ -433,25 +436,25 @@ static Value make_dict(Run *r, ValueType type, const Args *a) {
     return out;
 }
 
-static Value g_dict(Run *r, Value self, Args *a) {
+static Value g_dict(JinjaRun *r, Value self, JinjaArgs *a) {
     (void)self;
     return make_dict(r, V_DICT, a);
 }
-static Value g_namespace(Run *r, Value self, Args *a) {
+static Value g_namespace(JinjaRun *r, Value self, JinjaArgs *a) {
     (void)self;
     return make_dict(r, V_NAMESPACE, a);
 }
 
-static Value g_raise_exception(Run *r, Value self, Args *a) {
+static Value g_raise_exception(JinjaRun *r, Value self, JinjaArgs *a) {
     (void)self;
-    Text why = value_str(r->h, a->slot[0]);
+    MarkedText why = value_str(r->h, a->slot[0]);
     heap_fail(r->h, "%.*s", int_min((int)why.n, 800), why.data);
     return value_none();
 }
 
-static Value g_strftime_now(Run *r, Value self, Args *a) {
+static Value g_strftime_now(JinjaRun *r, Value self, JinjaArgs *a) {
     (void)self;
-    Text format = string(r, a, 0, "strftime_now");
+    MarkedText format = string(r, a, 0, "strftime_now");
     char out[512] = "", form[256];
     if (format.n >= sizeof form || memchr(format.data, 0, format.n))
         heap_fail(r->h, "strftime_now: a format of at most 255 bytes expected");
@@ -464,33 +467,33 @@ static Value g_strftime_now(Run *r, Value self, Args *a) {
     return run_text(r, text_done(&all));
 }
 
-static Value make_cycle(Run *r, ValueType type, Value *items, size_t n) {
+static Value make_cycle(JinjaRun *r, ValueType type, Value *items, size_t n) {
     Cycle *c = heap_alloc(r->h, sizeof *c);
     *c = (Cycle){items, n, 0};
     return (Value){.type = (uint8_t)type, .object = c};
 }
 
-static Value g_joiner(Run *r, Value self, Args *a) {
+static Value g_joiner(JinjaRun *r, Value self, JinjaArgs *a) {
     (void)self;
     Value *sep = heap_alloc(r->h, sizeof *sep);
     *sep = given(a, 0) ? a->slot[0] : value_string(r->h, str_of(", "), true);
     return make_cycle(r, V_JOINER, sep, 1);
 }
 
-static Value g_cycler(Run *r, Value self, Args *a) {
+static Value g_cycler(JinjaRun *r, Value self, JinjaArgs *a) {
     (void)self;
     if (a->n == 0) heap_fail(r->h, "at least one item has to be provided");
     return make_cycle(r, V_CYCLER, a->items, a->n);
 }
 
-static Value c_next(Run *r, Value v, Args *a) {
+static Value c_next(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)r;
     (void)a;
     Cycle *c = v.object;
     return c->items[c->at++ % c->n];
 }
 
-static Value c_reset(Run *r, Value v, Args *a) {
+static Value c_reset(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)r;
     (void)a;
     ((Cycle *)v.object)->at = 0;

@@ -8,9 +8,9 @@
 
 #include "jinja/run.h"
 
-static bool truth(const Args *a, int slot) { return given(a, slot) && value_truth(a->slot[slot]); }
+static bool truth(const JinjaArgs *a, int slot) { return given(a, slot) && value_truth(a->slot[slot]); }
 
-static int64_t integer(Run *r, const Args *a, int slot, const char *who, int64_t fallback) {
+static int64_t integer(JinjaRun *r, const JinjaArgs *a, int slot, const char *who, int64_t fallback) {
     int64_t n = fallback;
     if (given(a, slot) && !value_is(a->slot[slot], V_NONE)) op_integer(r->h, who, a->slot[slot], &n);
     return n;
@@ -18,92 +18,92 @@ static int64_t integer(Run *r, const Args *a, int slot, const char *who, int64_t
 
 // ---- texts ----------------------------------------------------------------------------------------------------------
 
-static Value f_trim(Run *r, Value v, Args *a) {
-    Text chars = given(a, 0) && !value_is(a->slot[0], V_NONE) ? value_str(r->h, a->slot[0]) : (Text){0};
+static Value f_trim(JinjaRun *r, Value v, JinjaArgs *a) {
+    MarkedText chars = given(a, 0) && !value_is(a->slot[0], V_NONE) ? value_str(r->h, a->slot[0]) : (MarkedText){0};
     return run_text(r, text_strip(r->h, value_str(r->h, v), chars.data ? &chars : NULL, true, true));
 }
 
-static Value f_lower(Run *r, Value v, Args *a) {
+static Value f_lower(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
     return run_text(r, text_case(r->h, value_str(r->h, v), CASE_LOWER));
 }
-static Value f_upper(Run *r, Value v, Args *a) {
+static Value f_upper(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
     return run_text(r, text_case(r->h, value_str(r->h, v), CASE_UPPER));
 }
-static Value f_title(Run *r, Value v, Args *a) {
+static Value f_title(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
     return run_text(r, text_case(r->h, value_str(r->h, v), CASE_FILTER_TITLE));
 }
-static Value f_capitalize(Run *r, Value v, Args *a) {
+static Value f_capitalize(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
     return run_text(r, text_case(r->h, value_str(r->h, v), CASE_CAPITALIZE));
 }
-static Value f_string(Run *r, Value v, Args *a) {
+static Value f_string(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
     return value_is(v, V_STRING) ? v : run_text(r, value_str(r->h, v));
 }
 
-static Value f_replace(Run *r, Value v, Args *a) {
+static Value f_replace(JinjaRun *r, Value v, JinjaArgs *a) {
     int64_t most = integer(r, a, 2, "replace", -1);
     return run_text(
         r, text_replace(r->h, value_str(r->h, v), value_str(r->h, a->slot[0]), value_str(r->h, a->slot[1]), most));
 }
 
-static Value f_safe(Run *r, Value v, Args *a) {
+static Value f_safe(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
-    Text t = value_str(r->h, v);
+    MarkedText t = value_str(r->h, v);
     t.markup = true;
     return run_text(r, t);
 }
 
-static Value f_forceescape(Run *r, Value v, Args *a) {
+static Value f_forceescape(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
     return run_text(r, text_escape(r->h, value_str(r->h, v)));
 }
-static Value f_escape(Run *r, Value v, Args *a) {
+static Value f_escape(JinjaRun *r, Value v, JinjaArgs *a) {
     return value_is(v, V_STRING) && v.text->markup ? v : f_forceescape(r, v, a);
 }
 
-static Value f_indent(Run *r, Value v, Args *a) {
-    Text by = {.data = "    ", .n = 4, .trusted = true};
+static Value f_indent(JinjaRun *r, Value v, JinjaArgs *a) {
+    MarkedText by = {.data = "    ", .n = 4, .trusted = true};
     if (given(a, 0) && value_is(a->slot[0], V_STRING)) by = *a->slot[0].text;
     else by = text_repeat(r->h, text_of(" "), integer(r, a, 0, "indent", 4));
     return run_text(r, text_indent(r->h, value_str(r->h, v), by, truth(a, 1), truth(a, 2)));
 }
 
-static Value f_center(Run *r, Value v, Args *a) {
+static Value f_center(JinjaRun *r, Value v, JinjaArgs *a) {
     return run_text(r, text_pad(r->h, value_str(r->h, v), integer(r, a, 0, "center", 80), text_of(" "), 0));
 }
 
-static Value f_format(Run *r, Value v, Args *a) {
+static Value f_format(JinjaRun *r, Value v, JinjaArgs *a) {
     Value arguments = value_list(r->h, V_TUPLE, a->items, a->n);
     if (a->named) arguments = (Value){.type = V_DICT, .dict = a->named};
-    return run_text(r, text_percent(r->h, value_str(r->h, v), arguments));
+    return run_text(r, print_percent(r->h, value_str(r->h, v), arguments));
 }
 
-static Value f_truncate(Run *r, Value v, Args *a) {
+static Value f_truncate(JinjaRun *r, Value v, JinjaArgs *a) {
     int64_t length = integer(r, a, 0, "truncate", 255), leeway = integer(r, a, 3, "truncate", 5);
-    Text end = given(a, 2) ? value_str(r->h, a->slot[2]) : text_of("...");
+    MarkedText end = given(a, 2) ? value_str(r->h, a->slot[2]) : text_of("...");
     int64_t n = value_length(r->h, v), n_end = value_length(r->h, value_text(r->h, end));
     if (run_failed(r)) return v;
     if (length < n_end || leeway < 0)
         heap_fail(r->h, "truncate: a length of %lld or more and a leeway of 0 or more expected, found %lld and %lld",
                   (long long)n_end, (long long)length, (long long)leeway);
     if (n - length <= leeway) return v;
-    Text cut = text_slice(r->h, value_str(r->h, v), 0, length - n_end, 1), space = text_of(" ");
+    MarkedText cut = text_slice(r->h, value_str(r->h, v), 0, length - n_end, 1), space = text_of(" ");
     Value words = text_split(r->h, cut, &space, 1, true);
     if (run_failed(r)) return v;
     if (!truth(a, 1)) cut = *words.list->items[0].text;
     return run_text(r, text_concat(r->h, cut, end));
 }
 
-static Value f_wordcount(Run *r, Value v, Args *a) {
+static Value f_wordcount(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
     return value_int(value_length(r->h, text_split(r->h, value_str(r->h, v), NULL, -1, false)));
 }
 
-static Value f_tojson(Run *r, Value v, Args *a) {
+static Value f_tojson(JinjaRun *r, Value v, JinjaArgs *a) {
     if (value_is(v, V_UNDEFINED))
         heap_fail(r->h, "Object of type Undefined is not JSON serializable (%.*s)", int_min((int)v.text->n, 200),
                   v.text->data);
@@ -129,7 +129,7 @@ static Value f_tojson(Run *r, Value v, Args *a) {
 // ---- numbers --------------------------------------------------------------------------------------------------------
 
 // What Python's int() or float() reads from a text. False: no number.
-static bool read_number(Run *r, Text t, int base, Value *out) {
+static bool read_number(JinjaRun *r, MarkedText t, int base, Value *out) {
     t = text_strip(r->h, t, NULL, true, true);
     if (t.n == 0 || t.n > 400) return false;
     char digits[401], *end;
@@ -146,7 +146,7 @@ static bool read_number(Run *r, Text t, int base, Value *out) {
     return end != digits && *end == 0 && !run_failed(r);
 }
 
-static Value f_int(Run *r, Value v, Args *a) {
+static Value f_int(JinjaRun *r, Value v, JinjaArgs *a) {
     Value fallback = given(a, 0) ? a->slot[0] : value_int(0), out;
     int64_t base = integer(r, a, 1, "int", 10);
     if (value_is(v, V_UNDEFINED)) op_undefined(r->h, v);
@@ -160,7 +160,7 @@ static Value f_int(Run *r, Value v, Args *a) {
     return out;
 }
 
-static Value f_float(Run *r, Value v, Args *a) {
+static Value f_float(JinjaRun *r, Value v, JinjaArgs *a) {
     Value fallback = given(a, 0) ? a->slot[0] : value_float(0), out;
     if (value_is(v, V_UNDEFINED)) op_undefined(r->h, v);
     if (value_is(v, V_STRING)) return read_number(r, *v.text, 0, &out) ? out : fallback;
@@ -170,23 +170,23 @@ static Value f_float(Run *r, Value v, Args *a) {
     return out;
 }
 
-static Value number_of(Run *r, Value v, const char *who) {
+static Value number_of(JinjaRun *r, Value v, const char *who) {
     if (value_is(v, V_UNDEFINED)) op_undefined(r->h, v);
     else if (!value_is_number(v)) heap_fail(r->h, "%s: a number expected, found %s", who, value_type_name(v));
     return run_failed(r) ? value_int(0) : v;
 }
 
-static Value f_abs(Run *r, Value v, Args *a) {
+static Value f_abs(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
     v = number_of(r, v, "abs");
     if (value_is(v, V_BOOL)) v = (Value){.type = V_INT, .foreign = v.foreign, .i = v.b};
     return value_number(v) < 0 ? op_negative(r->h, v) : v;
 }
 
-static Value f_round(Run *r, Value v, Args *a) {
+static Value f_round(JinjaRun *r, Value v, JinjaArgs *a) {
     v = number_of(r, v, "round");
     int64_t places = integer(r, a, 0, "round", 0);
-    Text method = given(a, 1) ? value_str(r->h, a->slot[1]) : text_of("common");
+    MarkedText method = given(a, 1) ? value_str(r->h, a->slot[1]) : text_of("common");
     double scale = pow(10, (double)(places < -300 ? -300 : places > 300 ? 300 : places)), x = value_number(v);
     bool up = str_is(text_str(method), "ceil"), down = str_is(text_str(method), "floor");
     if (!up && !down && !str_is(text_str(method), "common")) heap_fail(r->h, "method must be common, ceil or floor");
@@ -204,12 +204,12 @@ static Value f_round(Run *r, Value v, Args *a) {
 
 // ---- sequences ------------------------------------------------------------------------------------------------------
 
-static Value f_length(Run *r, Value v, Args *a) {
+static Value f_length(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
     return value_int(value_length(r->h, v));
 }
 
-static Value copy_items(Run *r, ValueType type, Value v) {
+static Value copy_items(JinjaRun *r, ValueType type, Value v) {
     Value *items;
     size_t n;
     if (!value_items(r->h, v, &items, &n)) return value_none();
@@ -218,12 +218,12 @@ static Value copy_items(Run *r, ValueType type, Value v) {
     return list;
 }
 
-static Value f_list(Run *r, Value v, Args *a) {
+static Value f_list(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
     return copy_items(r, V_LIST, v);
 }
 
-static Value f_reverse(Run *r, Value v, Args *a) {
+static Value f_reverse(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
     const Value backwards[3] = {value_none(), value_none(), value_int(-1)};
     if (value_is(v, V_STRING)) return op_slice(r->h, v, backwards);
@@ -236,7 +236,7 @@ static Value f_reverse(Run *r, Value v, Args *a) {
     return list;
 }
 
-static Value f_first(Run *r, Value v, Args *a) {
+static Value f_first(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
     Value *items;
     size_t n, at = value_is(v, V_STREAM) ? v.list->at : 0;
@@ -245,7 +245,7 @@ static Value f_first(Run *r, Value v, Args *a) {
     return n ? items[0] : value_undefined(r->h, "No first item, sequence was empty.");
 }
 
-static Value f_last(Run *r, Value v, Args *a) {
+static Value f_last(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
     Value *items;
     size_t n;
@@ -254,8 +254,8 @@ static Value f_last(Run *r, Value v, Args *a) {
     return n ? items[n - 1] : value_undefined(r->h, "No last item, sequence was empty.");
 }
 
-static Value f_join(Run *r, Value v, Args *a) {
-    Text between = given(a, 0) ? value_str(r->h, a->slot[0]) : (Text){.data = "", .trusted = true};
+static Value f_join(JinjaRun *r, Value v, JinjaArgs *a) {
+    MarkedText between = given(a, 0) ? value_str(r->h, a->slot[0]) : (MarkedText){.data = "", .trusted = true};
     TextOut out = {.h = r->h};
     Value *items;
     size_t n;
@@ -263,31 +263,33 @@ static Value f_join(Run *r, Value v, Args *a) {
     value_items(r->h, v, &items, &n);
     for (size_t i = 0; i < n && !run_failed(r); i++) {
         if (i) text_put(&out, between);
-        print_str(&out, attribute ? get_path(r, items[i], a->slot[1]) : items[i]);
+        print_str(&out, attribute ? value_path(r, items[i], a->slot[1]) : items[i]);
     }
     return run_text(r, text_done(&out));
 }
 
-static Value f_default(Run *r, Value v, Args *a) {
+static Value f_default(JinjaRun *r, Value v, JinjaArgs *a) {
     bool missing = value_is(v, V_UNDEFINED) || (truth(a, 1) && !value_truth(v));
     if (!missing) return v;
     return given(a, 0) ? a->slot[0] : value_string(r->h, (Str){"", 0}, true);
 }
 
-static Value dict_pairs(Run *r, ValueType type, const Dict *d) {
+static Value dict_pairs(JinjaRun *r, ValueType type, const Dict *d) {
     Value list = value_new_list(r->h, type, d->n);
     for (size_t i = 0; i < list.list->n; i++) list.list->items[i] = value_pair(r->h, d->keys[i], d->values[i]);
     return list;
 }
 
-static Value f_items(Run *r, Value v, Args *a) {
+static Value f_items(JinjaRun *r, Value v, JinjaArgs *a) {
     (void)a;
     if (value_is(v, V_UNDEFINED)) return value_new_list(r->h, V_STREAM, 0);
     if (!value_is(v, V_DICT)) heap_fail(r->h, "Can only get item pairs from a mapping.");
     return run_failed(r) ? value_none() : dict_pairs(r, V_STREAM, v.dict);
 }
 
-static Value f_attr(Run *r, Value v, Args *a) { return get_attribute(r, v, text_str(value_str(r->h, a->slot[0]))); }
+static Value f_attr(JinjaRun *r, Value v, JinjaArgs *a) {
+    return value_attribute(r, v, text_str(value_str(r->h, a->slot[0])));
+}
 
 // ---- sorting --------------------------------------------------------------------------------------------------------
 
@@ -295,12 +297,12 @@ typedef struct {
     Value key, item;
 } Keyed;
 
-static Value ignore_case(Run *r, Value v) {
+static Value ignore_case(JinjaRun *r, Value v) {
     return value_is(v, V_STRING) ? run_text(r, text_case(r->h, *v.text, CASE_LOWER)) : v;
 }
 
 // Stable, from the bottom up; equal items stay in their order in reverse too.
-static void merge_sort(Run *r, Keyed *items, size_t n, bool reverse) {
+static void merge_sort(JinjaRun *r, Keyed *items, size_t n, bool reverse) {
     Keyed *other = heap_fits(r->h, n * sizeof *other) ? heap_alloc(r->h, n * sizeof *other) : NULL, *from = items;
     for (size_t width = 1; width < n && !run_failed(r); width *= 2) {
         for (size_t at = 0; at < n; at += 2 * width) {
@@ -323,20 +325,20 @@ static void merge_sort(Run *r, Keyed *items, size_t n, bool reverse) {
 }
 
 // The key that an attribute names: "a.b", 0, or "a,b" for several.
-static Value sort_key(Run *r, Value item, Value attribute, bool exact) {
+static Value sort_key(JinjaRun *r, Value item, Value attribute, bool exact) {
     if (value_is(attribute, V_ABSENT) || value_is(attribute, V_NONE)) return exact ? item : ignore_case(r, item);
-    if (!value_is(attribute, V_STRING)) return get_path(r, item, attribute);
-    Value names = text_split(r->h, *attribute.text, &(Text){.data = ",", .n = 1}, -1, false);
+    if (!value_is(attribute, V_STRING)) return value_path(r, item, attribute);
+    Value names = text_split(r->h, *attribute.text, &(MarkedText){.data = ",", .n = 1}, -1, false);
     Value key = value_new_list(r->h, V_LIST, names.list->n);
     for (size_t i = 0; i < key.list->n && !run_failed(r); i++) {
-        Value part = get_path(r, item, names.list->items[i]);
+        Value part = value_path(r, item, names.list->items[i]);
         key.list->items[i] = exact ? part : ignore_case(r, part);
     }
     return key;
 }
 
 // The items of v with their keys. NULL: failed.
-static Keyed *keyed_items(Run *r, Value v, Value attribute, bool exact, size_t *n) {
+static Keyed *keyed_items(JinjaRun *r, Value v, Value attribute, bool exact, size_t *n) {
     Value *items;
     if (!value_items(r->h, v, &items, n) || !heap_fits(r->h, *n * sizeof(Keyed))) return NULL;
     Keyed *all = heap_alloc(r->h, *n * sizeof *all);
@@ -345,13 +347,13 @@ static Keyed *keyed_items(Run *r, Value v, Value attribute, bool exact, size_t *
     return run_failed(r) ? NULL : all;
 }
 
-static Value plain_list(Run *r, const Keyed *all, size_t n) {
+static Value plain_list(JinjaRun *r, const Keyed *all, size_t n) {
     Value list = value_new_list(r->h, V_LIST, n);
     for (size_t i = 0; i < list.list->n; i++) list.list->items[i] = all[i].item;
     return list;
 }
 
-static Value f_sort(Run *r, Value v, Args *a) {
+static Value f_sort(JinjaRun *r, Value v, JinjaArgs *a) {
     size_t n;
     Keyed *all = keyed_items(r, v, a->slot[2], truth(a, 1), &n);
     if (!all) return value_none();
@@ -359,7 +361,7 @@ static Value f_sort(Run *r, Value v, Args *a) {
     return plain_list(r, all, n);
 }
 
-static Value f_dictsort(Run *r, Value v, Args *a) {
+static Value f_dictsort(JinjaRun *r, Value v, JinjaArgs *a) {
     if (!value_is(v, V_DICT)) heap_fail(r->h, "dictsort: a mapping expected, found %s", value_type_name(v));
     bool by_value = given(a, 1) && str_is(text_str(value_str(r->h, a->slot[1])), "value");
     size_t n;
@@ -370,7 +372,7 @@ static Value f_dictsort(Run *r, Value v, Args *a) {
     return plain_list(r, all, n);
 }
 
-static Value extreme(Run *r, Value v, Args *a, int sign) {
+static Value extreme(JinjaRun *r, Value v, JinjaArgs *a, int sign) {
     size_t n, best = 0;
     Keyed *all = keyed_items(r, v, a->slot[1], truth(a, 0), &n);
     if (!all) return value_none();
@@ -379,10 +381,10 @@ static Value extreme(Run *r, Value v, Args *a, int sign) {
     return n ? all[best].item : value_undefined(r->h, "No aggregated item, sequence was empty.");
 }
 
-static Value f_min(Run *r, Value v, Args *a) { return extreme(r, v, a, -1); }
-static Value f_max(Run *r, Value v, Args *a) { return extreme(r, v, a, 1); }
+static Value f_min(JinjaRun *r, Value v, JinjaArgs *a) { return extreme(r, v, a, -1); }
+static Value f_max(JinjaRun *r, Value v, JinjaArgs *a) { return extreme(r, v, a, 1); }
 
-static Value f_unique(Run *r, Value v, Args *a) {
+static Value f_unique(JinjaRun *r, Value v, JinjaArgs *a) {
     size_t n, kept = 0;
     Keyed *all = keyed_items(r, v, a->slot[1], truth(a, 0), &n);
     if (!all) return value_none();
@@ -396,7 +398,7 @@ static Value f_unique(Run *r, Value v, Args *a) {
     return list;
 }
 
-static Value f_groupby(Run *r, Value v, Args *a) {
+static Value f_groupby(JinjaRun *r, Value v, JinjaArgs *a) {
     bool exact = truth(a, 2);
     size_t n, n_groups = 0;
     Keyed *all = keyed_items(r, v, a->slot[0], exact, &n);
@@ -405,24 +407,24 @@ static Value f_groupby(Run *r, Value v, Args *a) {
     Value groups = value_new_list(r->h, V_LIST, n);
     for (size_t i = 0, end; i < n && !run_failed(r); i = end) {
         for (end = i + 1; end < n && value_equal(r->h, all[end].key, all[i].key);) end++;
-        Value key = get_path(r, all[i].item, a->slot[0]);
+        Value key = value_path(r, all[i].item, a->slot[0]);
         groups.list->items[n_groups++] = value_pair(r->h, key, plain_list(r, all + i, end - i));
     }
     groups.list->n = n_groups;
     return groups;
 }
 
-static Value f_sum(Run *r, Value v, Args *a) {
+static Value f_sum(JinjaRun *r, Value v, JinjaArgs *a) {
     Value *items, sum = given(a, 1) ? a->slot[1] : value_int(0);
     size_t n;
     value_items(r->h, v, &items, &n);
     bool attribute = given(a, 0) && !value_is(a->slot[0], V_NONE);
     for (size_t i = 0; i < n && !run_failed(r); i++)
-        sum = op_binary(r->h, '+', sum, attribute ? get_path(r, items[i], a->slot[0]) : items[i]);
+        sum = op_binary(r->h, '+', sum, attribute ? value_path(r, items[i], a->slot[0]) : items[i]);
     return sum;
 }
 
-static Value f_batch(Run *r, Value v, Args *a) {
+static Value f_batch(JinjaRun *r, Value v, JinjaArgs *a) {
     int64_t size = integer(r, a, 0, "batch", 1);
     Value *items;
     size_t n;
@@ -443,11 +445,11 @@ static Value f_batch(Run *r, Value v, Args *a) {
 // ---- filters over filters and tests ---------------------------------------------------------------------------------
 
 // The arguments from the one at `from` on.
-static Args rest(const Args *a, size_t from) {
-    return (Args){.items = a->items + from, .n = a->n > from ? a->n - from : 0, .named = a->named};
+static JinjaArgs rest(const JinjaArgs *a, size_t from) {
+    return (JinjaArgs){.items = a->items + from, .n = a->n > from ? a->n - from : 0, .named = a->named};
 }
 
-static Value f_map(Run *r, Value v, Args *a) {
+static Value f_map(JinjaRun *r, Value v, JinjaArgs *a) {
     const Value *attribute = a->named && a->n == 0 ? dict_get_str(a->named, str_of("attribute")) : NULL;
     const Value *missing = attribute ? dict_get_str(a->named, str_of("default")) : NULL;
     if (!value_truth(v)) return value_new_list(r->h, V_STREAM, 0);
@@ -456,34 +458,35 @@ static Value f_map(Run *r, Value v, Args *a) {
         heap_fail(r->h, "map requires a filter argument");
     for (size_t i = 0; !run_failed(r) && i < list.list->n; i++) {
         Value *item = &list.list->items[i];
-        Args more = rest(a, 1);
-        *item = attribute ? get_path(r, *item, *attribute) : call_filter(r, text_str(*a->items[0].text), *item, &more);
+        JinjaArgs more = rest(a, 1);
+        *item = attribute ? value_path(r, *item, *attribute)
+                          : run_named_filter(r, text_str(*a->items[0].text), *item, &more);
         if (missing && value_is(*item, V_UNDEFINED)) *item = *missing;
     }
     return list;
 }
 
 // Keeps the items (by_attribute: those whose attribute) for which the test gives `wanted`; no test: their truth.
-static Value keep(Run *r, Value v, Args *a, bool by_attribute, bool wanted) {
+static Value keep(JinjaRun *r, Value v, JinjaArgs *a, bool by_attribute, bool wanted) {
     if (!value_truth(v)) return value_new_list(r->h, V_STREAM, 0);
     Value list = copy_items(r, V_STREAM, v);
     size_t kept = 0, test = by_attribute;
     if (a->n < test) heap_fail(r->h, "an attribute's name expected");
     if (a->n > test && !value_is(a->items[test], V_STRING)) heap_fail(r->h, "a test's name expected");
     for (size_t i = 0; !run_failed(r) && i < list.list->n; i++) {
-        Value item = list.list->items[i], of = by_attribute ? get_path(r, item, a->items[0]) : item;
-        Args more = rest(a, test + 1);
-        bool yes = a->n > test ? call_test(r, text_str(*a->items[test].text), of, &more) : value_truth(of);
+        Value item = list.list->items[i], of = by_attribute ? value_path(r, item, a->items[0]) : item;
+        JinjaArgs more = rest(a, test + 1);
+        bool yes = a->n > test ? run_named_test(r, text_str(*a->items[test].text), of, &more) : value_truth(of);
         if (yes == wanted) list.list->items[kept++] = item;
     }
     if (!run_failed(r)) list.list->n = kept;
     return list;
 }
 
-static Value f_select(Run *r, Value v, Args *a) { return keep(r, v, a, false, true); }
-static Value f_reject(Run *r, Value v, Args *a) { return keep(r, v, a, false, false); }
-static Value f_selectattr(Run *r, Value v, Args *a) { return keep(r, v, a, true, true); }
-static Value f_rejectattr(Run *r, Value v, Args *a) { return keep(r, v, a, true, false); }
+static Value f_select(JinjaRun *r, Value v, JinjaArgs *a) { return keep(r, v, a, false, true); }
+static Value f_reject(JinjaRun *r, Value v, JinjaArgs *a) { return keep(r, v, a, false, false); }
+static Value f_selectattr(JinjaRun *r, Value v, JinjaArgs *a) { return keep(r, v, a, true, true); }
+static Value f_rejectattr(JinjaRun *r, Value v, JinjaArgs *a) { return keep(r, v, a, true, false); }
 
 // clang-format off
 static const Builtin filters[] = {
@@ -512,7 +515,7 @@ BuiltinTable builtin_filters(void) { return (BuiltinTable){filters, ARRAY_LEN(fi
 // ---- tests ----------------------------------------------------------------------------------------------------------
 
 #define TEST(name, truth)                                                                                              \
-    static Value name(Run *r, Value v, Args *a) {                                                                      \
+    static Value name(JinjaRun *r, Value v, JinjaArgs *a) {                                                            \
         (void)r;                                                                                                       \
         (void)a;                                                                                                       \
         return value_bool(truth);                                                                                      \
@@ -523,7 +526,7 @@ static bool is_iterable(Value v) {
            value_is(v, V_LOOP);
 }
 
-static bool has_rest(Run *r, Value v, Value by, int64_t rest) {
+static bool has_rest(JinjaRun *r, Value v, Value by, int64_t rest) {
     return value_equal(r->h, op_binary(r->h, '%', v, by), value_int(rest));
 }
 
@@ -561,8 +564,8 @@ TEST(t_lt, op_compare(r->h, '<', v, a->slot[0]))
 TEST(t_le, op_compare(r->h, 'l', v, a->slot[0]))
 TEST(t_gt, op_compare(r->h, '>', v, a->slot[0]))
 TEST(t_ge, op_compare(r->h, 'g', v, a->slot[0]))
-TEST(t_filter, find_builtin(builtin_filters(), text_str(value_str(r->h, v))) != NULL)
-TEST(t_test, find_builtin(builtin_tests(), text_str(value_str(r->h, v))) != NULL)
+TEST(t_filter, builtin_find(builtin_filters(), text_str(value_str(r->h, v))) != NULL)
+TEST(t_test, builtin_find(builtin_tests(), text_str(value_str(r->h, v))) != NULL)
 
 // clang-format off
 static const Builtin tests[] = {

@@ -63,7 +63,8 @@ static size_t after_tag(const Lexer *l, size_t at, char sign) {
 // Where the text before a tag ends. sign: what follows the tag's two characters.
 static size_t text_end(const Lexer *l, size_t from, size_t tag, char sign, bool lstrip) {
     if (sign == '-')
-        return from + text_strip(l->h, (Text){.data = l->source.data + from, .n = tag - from}, NULL, false, true).n;
+        return from +
+               text_strip(l->h, (MarkedText){.data = l->source.data + from, .n = tag - from}, NULL, false, true).n;
     if (sign == '+' || !lstrip) return tag;
     size_t line = tag;
     while (line > from && l->source.data[line - 1] != '\n') line--;
@@ -276,7 +277,7 @@ static size_t unescape(TextOut *out, Str s, size_t at) {
     return at;
 }
 
-Text lex_unescape(Heap *h, Str s) {
+MarkedText lex_unescape(Heap *h, Str s) {
     TextOut out = {.h = h};
     for (size_t i = 0; i < s.n && !h->failed.code;) {
         const char *slash = memchr(s.data + i, '\\', s.n - i);

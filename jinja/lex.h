@@ -44,6 +44,6 @@ typedef struct {
 
 void lex_start(Lexer *l, Heap *h, Str source);
 LexToken lex_next(Lexer *l);
-Text lex_unescape(Heap *h, Str literal); // Python's escapes
+MarkedText lex_unescape(Heap *h, Str literal); // Python's escapes
 
 #endif

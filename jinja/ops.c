@@ -124,7 +124,7 @@ static bool repeats(Value v, Value by) {
 Value op_binary(Heap *h, int op, Value a, Value b) {
     if (h->failed.code) return value_none();
     bool lists = a.type == b.type && (value_is(a, V_LIST) || value_is(a, V_TUPLE));
-    if (op == '%' && value_is(a, V_STRING)) return value_text(h, text_percent(h, *a.text, b));
+    if (op == '%' && value_is(a, V_STRING)) return value_text(h, print_percent(h, *a.text, b));
     if (value_is(a, V_UNDEFINED)) op_undefined(h, a);
     else if (value_is(b, V_UNDEFINED)) op_undefined(h, b);
     if (h->failed.code) return value_none();

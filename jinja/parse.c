@@ -110,14 +110,14 @@ static Node *parse_number(Parser *p) {
 
 static Node *parse_string(Parser *p) {
     Node *n = new_node(p, N_CONST);
-    Text all = {.data = "", .trusted = true};
+    MarkedText all = {.data = "", .trusted = true};
     while (p->now.kind == TOKEN_STRING) { // neighbours are one
-        Text more = lex_unescape(p->h, p->now.text);
+        MarkedText more = lex_unescape(p->h, p->now.text);
         if (all.n) {
             char *both = heap_alloc(p->h, all.n + more.n);
             memcpy(both, all.data, all.n);
             memcpy(both + all.n, more.data, more.n);
-            more = (Text){.data = both, .n = all.n + more.n, .trusted = true};
+            more = (MarkedText){.data = both, .n = all.n + more.n, .trusted = true};
         }
         all = more;
         advance(p);

@@ -44,7 +44,7 @@ static void escape_char(TextOut *out, uint32_t c, const char *bytes, size_t n, c
     text_put_str(out, text, trusted);
 }
 
-static void repr_text(TextOut *out, Text t) {
+static void repr_text(TextOut *out, MarkedText t) {
     bool single = memchr(t.data, '\'', t.n) != NULL, twice = memchr(t.data, '"', t.n) != NULL;
     char quote = single && !twice ? '"' : '\'';
     text_put_bytes(out, &quote, 1, false);
@@ -136,7 +136,7 @@ void print_str(TextOut *out, Value v) {
     else if (!value_is(v, V_UNDEFINED)) print_repr(out, v);
 }
 
-Text value_str(Heap *h, Value v) {
+MarkedText value_str(Heap *h, Value v) {
     if (value_is(v, V_STRING)) return *v.text;
     TextOut out = {.h = h};
     print_str(&out, v);
@@ -163,7 +163,7 @@ static void json_char(TextOut *out, uint32_t c, const char *bytes, size_t n, boo
     text_put_str(out, text, trusted);
 }
 
-static void json_text(TextOut *out, Text t, const JsonStyle *s) {
+static void json_text(TextOut *out, MarkedText t, const JsonStyle *s) {
     text_put_str(out, "\"", false);
     for (size_t i = 0; i < t.n && !out->h->failed.code;) {
         uint32_t c;
@@ -250,7 +250,7 @@ static void json_value(TextOut *out, Value v, const JsonStyle *s, int depth) {
     heap_leave(out->h);
 }
 
-Text value_json(Heap *h, Value v, const JsonStyle *style) {
+MarkedText value_json(Heap *h, Value v, const JsonStyle *style) {
     TextOut out = {.h = h};
     json_value(&out, v, style, 0);
     return text_done(&out);
@@ -265,7 +265,7 @@ typedef struct {
     bool trusted; // the format wrote it, not a message
 } Conversion;
 
-static size_t read_number(Heap *h, Text f, size_t i, int *out) {
+static size_t read_number(Heap *h, MarkedText f, size_t i, int *out) {
     for (*out = 0; i < f.n && isdigit((unsigned char)f.data[i]); i++)
         if (*out < 100000) *out = *out * 10 + f.data[i] - '0';
     if (*out > 10000) heap_fail(h, "a width of at most 10000 expected in a format, found more");
@@ -273,7 +273,7 @@ static size_t read_number(Heap *h, Text f, size_t i, int *out) {
 }
 
 // Reads what follows a %, from i on; the place after it.
-static size_t read_conversion(Heap *h, Text f, size_t i, Conversion *c) {
+static size_t read_conversion(Heap *h, MarkedText f, size_t i, Conversion *c) {
     size_t n = 0, begin = i;
     *c = (Conversion){.precision = -1};
     while (i < f.n && f.data[i] && strchr("-+ #0", f.data[i])) {
@@ -320,15 +320,15 @@ static void put_text(TextOut *out, const Conversion *c, Value v) {
     TextOut own = {.h = out->h};
     if (c->kind == 'r') print_repr(&own, v);
     else print_str(&own, v);
-    Text t = text_done(&own);
+    MarkedText t = text_done(&own);
     int64_t n = value_length(out->h, value_text(out->h, t));
     if (c->precision >= 0 && c->precision < n) t = text_slice(out->h, t, 0, c->precision, 1);
-    Text space = {.data = " ", .n = 1, .trusted = c->trusted};
+    MarkedText space = {.data = " ", .n = 1, .trusted = c->trusted};
     text_put(out, text_pad(out->h, t, c->width, space, strchr(c->flags, '-') ? -1 : 1));
 }
 
 // The name in %(name)s, if there is one; the place after it.
-static size_t read_name(Heap *h, Text f, size_t i, Value arguments, const Value **named) {
+static size_t read_name(Heap *h, MarkedText f, size_t i, Value arguments, const Value **named) {
     *named = NULL;
     if (i >= f.n || f.data[i] != '(') return i;
     const char *end = memchr(f.data + i, ')', f.n - i);
@@ -342,7 +342,7 @@ static size_t read_name(Heap *h, Text f, size_t i, Value arguments, const Value 
     return (size_t)(end - f.data) + 1;
 }
 
-Text text_percent(Heap *h, Text f, Value arguments) {
+MarkedText print_percent(Heap *h, MarkedText f, Value arguments) {
     bool tuple = value_is(arguments, V_TUPLE);
     const Value *given = tuple ? arguments.list->items : &arguments;
     size_t n_given = tuple ? arguments.list->n : 1, used = 0;

@@ -6,17 +6,17 @@
 
 void print_str(TextOut *out, Value v);
 void print_repr(TextOut *out, Value v);
-Text value_str(Heap *h, Value v); // a string as it is
+MarkedText value_str(Heap *h, Value v); // a string as it is
 
 // indent < 0: one line. The separators NULL: ", " and ": ", the first without its space where lines are indented.
 typedef struct {
     int indent;
     bool ascii, sort_keys;
-    const Text *between, *after_key;
+    const MarkedText *between, *after_key;
 } JsonStyle;
-Text value_json(Heap *h, Value v, const JsonStyle *style); // fails for what JSON has no form for
+MarkedText value_json(Heap *h, Value v, const JsonStyle *style); // fails for what JSON has no form for
 
 // format % arguments: a tuple of them, a dict for %(name)s, or the one there is. d i u x X o f F e E g G s r.
-Text text_percent(Heap *h, Text format, Value arguments);
+MarkedText print_percent(Heap *h, MarkedText format, Value arguments);
 
 #endif

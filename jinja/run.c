@@ -46,12 +46,12 @@ void jinja_free(Jinja *t) {
 
 // ---- names ----------------------------------------------------------------------------------------------------------
 
-static void set_variable(Run *r, Scope *scope, Str name, Value v) {
+static void set_variable(JinjaRun *r, Scope *scope, Str name, Value v) {
     if (heap_work(r->h, 1 + name.n / 64)) dict_set_name(r->h, &scope->variables, name, v);
 }
 
 // A step a scope, and one for 64 bytes of a long name, which is hashed in each.
-static const Value *find_variable(Run *r, Str name) {
+static const Value *find_variable(JinjaRun *r, Str name) {
     for (const Scope *s = r->scope; s && heap_work(r->h, 1 + name.n / 64); s = s->parent) {
         const Value *v = s->variables.n ? dict_get_str(&s->variables, name) : NULL;
         if (v) return v;
@@ -59,39 +59,39 @@ static const Value *find_variable(Run *r, Str name) {
     return run_failed(r) ? NULL : dict_get_str(r->variables, name);
 }
 
-static Value undefined_name(Run *r, Str name) {
+static Value undefined_name(JinjaRun *r, Str name) {
     return value_undefined(r->h, "'%.*s' is undefined", int_min((int)name.n, 200), name.data);
 }
 
-static Value get_name(Run *r, Str name) {
+static Value get_name(JinjaRun *r, Str name) {
     const Value *v = find_variable(r, name);
     if (v) return *v;
-    const Builtin *global = find_builtin(builtin_functions(), name);
+    const Builtin *global = builtin_find(builtin_functions(), name);
     return global ? (Value){.type = V_FUNCTION, .object = (void *)global} : undefined_name(r, name);
 }
 
-static Scope *enter_scope(Run *r, Scope *parent) {
+static Scope *enter_scope(JinjaRun *r, Scope *parent) {
     Scope *s = heap_alloc(r->h, sizeof *s);
     s->parent = parent;
     r->scope = s;
     return s;
 }
 
-static Value no_attribute(Run *r, Value of, Str name) {
+static Value no_attribute(JinjaRun *r, Value of, Str name) {
     if (value_is(of, V_NONE))
         return value_undefined(r->h, "'None' has no attribute '%.*s'", int_min((int)name.n, 200), name.data);
     return value_undefined(r->h, "'%s object' has no attribute '%.*s'", value_type_name(of), int_min((int)name.n, 200),
                            name.data);
 }
 
-static Value bind_method(Run *r, Value of, const Builtin *b) {
+static Value bind_method(JinjaRun *r, Value of, const Builtin *b) {
     Method *m = heap_alloc(r->h, sizeof *m);
     *m = (Method){b, of};
     return (Value){.type = V_METHOD, .object = m};
 }
 
 // A method or a field of its own, not an item. *found false: there is none.
-static Value own_attribute(Run *r, Value of, Str name, bool *found) {
+static Value own_attribute(JinjaRun *r, Value of, Str name, bool *found) {
     *found = true;
     bool safe;
     if (value_is(of, V_UNDEFINED)) op_undefined(r->h, of);
@@ -102,7 +102,7 @@ static Value own_attribute(Run *r, Value of, Str name, bool *found) {
     }
     if (value_is(of, V_MACRO) && str_is(name, "name"))
         return value_string(r->h, ((const Macro *)of.object)->node->name, true);
-    const Builtin *b = run_failed(r) ? NULL : find_method(of, name, &safe);
+    const Builtin *b = run_failed(r) ? NULL : builtin_find_method(of, name, &safe);
     if (b && safe) return bind_method(r, of, b);
     if (b || str_has_prefix(name, "__"))
         return value_undefined(r->h, "access to attribute '%.*s' of '%s' object is unsafe.", int_min((int)name.n, 200),
@@ -111,7 +111,7 @@ static Value own_attribute(Run *r, Value of, Str name, bool *found) {
     return value_none();
 }
 
-Value get_attribute(Run *r, Value of, Str name) {
+Value value_attribute(JinjaRun *r, Value of, Str name) {
     bool found;
     Value v = own_attribute(r, of, name, &found);
     if (found || run_failed(r)) return v;
@@ -119,7 +119,7 @@ Value get_attribute(Run *r, Value of, Str name) {
     return found ? v : no_attribute(r, of, name);
 }
 
-Value get_item(Run *r, Value of, Value key) {
+Value value_item(JinjaRun *r, Value of, Value key) {
     bool found;
     if (value_is(of, V_UNDEFINED)) op_undefined(r->h, of);
     if (run_failed(r)) return value_none();
@@ -129,24 +129,24 @@ Value get_item(Run *r, Value of, Value key) {
     if (value_is(key, V_STRING)) return no_attribute(r, of, text_str(*key.text));
     TextOut out = {.h = r->h};
     print_repr(&out, key);
-    Text shown = text_done(&out);
+    MarkedText shown = text_done(&out);
     return value_undefined(r->h, "'%s object' has no element %.*s", value_type_name(of), int_min((int)shown.n, 200),
                            shown.data);
 }
 
-Value get_path(Run *r, Value of, Value path) {
-    if (!value_is(path, V_STRING)) return get_item(r, of, path);
-    Value parts = text_split(r->h, *path.text, &(Text){.data = ".", .n = 1}, -1, false);
+Value value_path(JinjaRun *r, Value of, Value path) {
+    if (!value_is(path, V_STRING)) return value_item(r, of, path);
+    Value parts = text_split(r->h, *path.text, &(MarkedText){.data = ".", .n = 1}, -1, false);
     for (size_t i = 0; i < parts.list->n && !run_failed(r); i++) {
-        Text part = *parts.list->items[i].text;
+        MarkedText part = *parts.list->items[i].text;
         int64_t index = 0;
         for (size_t k = 0; k < part.n && k < 18; k++) index = index * 10 + part.data[k] - '0';
-        of = get_item(r, of, text_is(r->h, part, "digit") ? value_int(index) : parts.list->items[i]);
+        of = value_item(r, of, text_is(r->h, part, "digit") ? value_int(index) : parts.list->items[i]);
     }
     return of;
 }
 
-const Builtin *find_builtin(BuiltinTable table, Str name) {
+const Builtin *builtin_find(BuiltinTable table, Str name) {
     for (size_t i = 0; i < table.n; i++)
         if (str_is(name, table.rows[i].name)) return &table.rows[i];
     return NULL;
@@ -154,12 +154,12 @@ const Builtin *find_builtin(BuiltinTable table, Str name) {
 
 // ---- calls ----------------------------------------------------------------------------------------------------------
 
-static Value eval(Run *r, const Node *n);
+static Value eval(JinjaRun *r, const Node *n);
 typedef enum { GO_ON, BREAK, CONTINUE } Flow;
-static Flow run_list(Run *r, const Node *first);
+static Flow run_list(JinjaRun *r, const Node *first);
 
 // **v
-static void add_named(Run *r, Args *a, Value v) {
+static void add_named(JinjaRun *r, JinjaArgs *a, Value v) {
     if (!value_is(v, V_DICT)) heap_fail(r->h, "argument after ** must be a mapping, not %s", value_type_name(v));
     for (size_t i = 0; !run_failed(r) && i < v.dict->n; i++)
         if (!value_is(v.dict->keys[i], V_STRING)) heap_fail(r->h, "keywords must be strings");
@@ -167,10 +167,10 @@ static void add_named(Run *r, Args *a, Value v) {
 }
 
 // The arguments of a call, evaluated.
-static Args eval_arguments(Run *r, const Node *items) {
+static JinjaArgs eval_arguments(JinjaRun *r, const Node *items) {
     size_t n = 0, n_more = 0;
     Value *more = NULL;
-    Args a = {0};
+    JinjaArgs a = {0};
     for (const Node *at = items; at; at = at->next) {
         n += at->op == 0;
         if (at->op == '*') value_items(r->h, eval(r, at->a), &more, &n_more);
@@ -187,7 +187,7 @@ static Args eval_arguments(Run *r, const Node *items) {
 }
 
 // Puts the arguments into the slots of the signature.
-static void bind_arguments(Run *r, const Builtin *b, Args *a) {
+static void bind_arguments(JinjaRun *r, const Builtin *b, JinjaArgs *a) {
     int n_slots = 0;
     size_t n_known = 0;
     for (int i = 0; i < ARG_SLOTS; i++) a->slot[i] = (Value){.type = V_ABSENT};
@@ -203,13 +203,13 @@ static void bind_arguments(Run *r, const Builtin *b, Args *a) {
     }
     if (a->n > (size_t)n_slots) heap_fail(r->h, "%s: at most %d arguments expected, found %zu", b->name, n_slots, a->n);
     if (a->named && n_known < a->named->n) {
-        Text name = value_str(r->h, a->named->keys[0]);
+        MarkedText name = value_str(r->h, a->named->keys[0]);
         heap_fail(r->h, "%s: an argument that it does not take, '%.*s' or another", b->name, int_min((int)name.n, 64),
                   name.data);
     }
 }
 
-Value call_builtin(Run *r, const Builtin *b, Value self, Args *a) {
+Value builtin_call(JinjaRun *r, const Builtin *b, Value self, JinjaArgs *a) {
     if (!heap_work(r->h, 1) || !heap_enter(r->h)) return value_none();
     if (b->signature) bind_arguments(r, b, a);
     Value v = run_failed(r) ? value_none() : b->run(r, self, a);
@@ -217,22 +217,22 @@ Value call_builtin(Run *r, const Builtin *b, Value self, Args *a) {
     return run_failed(r) ? value_none() : v;
 }
 
-Value call_filter(Run *r, Str name, Value v, Args *a) {
-    const Builtin *b = find_builtin(builtin_filters(), name);
-    if (b) return call_builtin(r, b, v, a);
+Value run_named_filter(JinjaRun *r, Str name, Value v, JinjaArgs *a) {
+    const Builtin *b = builtin_find(builtin_filters(), name);
+    if (b) return builtin_call(r, b, v, a);
     heap_fail(r->h, "No filter named '%.*s'.", int_min((int)name.n, 64), name.data);
     return value_none();
 }
 
-bool call_test(Run *r, Str name, Value v, Args *a) {
-    const Builtin *b = find_builtin(builtin_tests(), name);
-    if (b) return value_truth(call_builtin(r, b, v, a));
+bool run_named_test(JinjaRun *r, Str name, Value v, JinjaArgs *a) {
+    const Builtin *b = builtin_find(builtin_tests(), name);
+    if (b) return value_truth(builtin_call(r, b, v, a));
     heap_fail(r->h, "No test named '%.*s'.", int_min((int)name.n, 64), name.data);
     return false;
 }
 
 // Whether a named argument is one of the macro's parameters, of which the first n came by position.
-static bool is_parameter(Run *r, const Node *macro, size_t n, Str name) {
+static bool is_parameter(JinjaRun *r, const Node *macro, size_t n, Str name) {
     size_t i = 0;
     for (const Node *p = macro->items; p && heap_work(r->h, 1); p = p->next, i++)
         if (i >= n && str_eq(p->name, name)) return true;
@@ -240,7 +240,7 @@ static bool is_parameter(Run *r, const Node *macro, size_t n, Str name) {
 }
 
 // What was given beyond the parameters: varargs and kwargs where the macro asks for them.
-static void bind_rest(Run *r, const Node *macro, const Args *a, size_t n_parameters) {
+static void bind_rest(JinjaRun *r, const Node *macro, const JinjaArgs *a, size_t n_parameters) {
     Str name = macro->name.n ? macro->name : str_of("caller");
     size_t n_more = a->n > n_parameters ? a->n - n_parameters : 0;
     Value named = value_dict(r->h);
@@ -260,7 +260,7 @@ static void bind_rest(Run *r, const Node *macro, const Args *a, size_t n_paramet
 }
 
 // The parameters of a macro get their values, in the scope that is entered.
-static void bind_parameters(Run *r, const Node *macro, const Args *a) {
+static void bind_parameters(JinjaRun *r, const Node *macro, const JinjaArgs *a) {
     size_t i = 0;
     for (const Node *p = macro->items; p && !run_failed(r); p = p->next, i++) {
         const Value *v = a->named ? dict_get_str(a->named, p->name) : NULL;
@@ -276,7 +276,7 @@ static void bind_parameters(Run *r, const Node *macro, const Args *a) {
 }
 
 // Runs a body into a text of its own.
-static Text capture(Run *r, const Node *body) {
+static MarkedText capture(JinjaRun *r, const Node *body) {
     TextOut own = {.h = r->h}, *out = r->out;
     r->out = &own;
     run_list(r, body);
@@ -284,7 +284,7 @@ static Text capture(Run *r, const Node *body) {
     return text_done(&own);
 }
 
-static Value call_macro(Run *r, const Macro *m, const Args *a) {
+static Value call_macro(JinjaRun *r, const Macro *m, const JinjaArgs *a) {
     if (!heap_enter(r->h)) return value_none();
     Scope *scope = r->scope;
     enter_scope(r, m->scope);
@@ -295,19 +295,19 @@ static Value call_macro(Run *r, const Macro *m, const Args *a) {
     return v;
 }
 
-static Value call_cycle(Run *r, Value of) {
+static Value call_cycle(JinjaRun *r, Value of) {
     Cycle *c = of.object;
     if (value_is(of, V_JOINER)) return c->at++ ? c->items[0] : value_string(r->h, (Str){"", 0}, true);
     return c->items[c->at++ % c->n];
 }
 
-static Value call_loop(Run *r, const Loop *loop, const Args *a);
+static Value call_loop(JinjaRun *r, const Loop *loop, const JinjaArgs *a);
 
-Value call_value(Run *r, Value f, Args *a) {
+Value value_call(JinjaRun *r, Value f, JinjaArgs *a) {
     if (run_failed(r)) return value_none();
     if (value_is(f, V_MACRO)) return call_macro(r, f.object, a);
-    if (value_is(f, V_FUNCTION)) return call_builtin(r, f.object, value_none(), a);
-    if (value_is(f, V_METHOD)) return call_builtin(r, ((Method *)f.object)->builtin, ((Method *)f.object)->self, a);
+    if (value_is(f, V_FUNCTION)) return builtin_call(r, f.object, value_none(), a);
+    if (value_is(f, V_METHOD)) return builtin_call(r, ((Method *)f.object)->builtin, ((Method *)f.object)->self, a);
     if (value_is(f, V_JOINER)) return call_cycle(r, f);
     if (value_is(f, V_LOOP)) return call_loop(r, f.object, a);
     if (value_is(f, V_UNDEFINED)) op_undefined(r->h, f);
@@ -317,7 +317,7 @@ Value call_value(Run *r, Value f, Args *a) {
 
 // ---- expressions ----------------------------------------------------------------------------------------------------
 
-static Value eval_items(Run *r, ValueType type, const Node *items) {
+static Value eval_items(JinjaRun *r, ValueType type, const Node *items) {
     size_t n = 0;
     for (const Node *at = items; at; at = at->next) n++;
     Value list = value_new_list(r->h, type, n);
@@ -326,7 +326,7 @@ static Value eval_items(Run *r, ValueType type, const Node *items) {
     return list;
 }
 
-static Value eval_dict(Run *r, const Node *items) {
+static Value eval_dict(JinjaRun *r, const Node *items) {
     Value d = value_dict(r->h);
     for (const Node *key = items; key && !run_failed(r); key = key->next->next) {
         Value k = eval(r, key);
@@ -335,20 +335,20 @@ static Value eval_dict(Run *r, const Node *items) {
     return d;
 }
 
-static Value eval_slice(Run *r, const Node *n) {
+static Value eval_slice(JinjaRun *r, const Node *n) {
     Value of = eval(r, n->a), parts[3] = {{0}};
     const Node *at = n->items;
     for (int i = 0; i < 3; i++, at = at->next) parts[i] = at->kind == N_NOTHING ? value_none() : eval(r, at);
     return op_slice(r->h, of, parts);
 }
 
-static Value eval_concat(Run *r, const Node *items) {
+static Value eval_concat(JinjaRun *r, const Node *items) {
     TextOut out = {.h = r->h};
     for (const Node *at = items; at && !run_failed(r); at = at->next) print_str(&out, eval(r, at));
     return value_text(r->h, text_done(&out));
 }
 
-static Value eval_compare(Run *r, const Node *n) {
+static Value eval_compare(JinjaRun *r, const Node *n) {
     Value left = eval(r, n->a);
     bool truth = true;
     for (const Node *at = n->items; at && truth && !run_failed(r); at = at->next) {
@@ -359,60 +359,60 @@ static Value eval_compare(Run *r, const Node *n) {
     return value_bool(truth);
 }
 
-static Value eval_choice(Run *r, const Node *n) {
+static Value eval_choice(JinjaRun *r, const Node *n) {
     if (value_truth(eval(r, n->a))) return eval(r, n->b);
     if (n->c) return eval(r, n->c);
     return value_undefined(
         r->h, "the inline if-expression on line %d evaluated to false and no else section was defined.", n->line);
 }
 
-static Value eval_call(Run *r, const Node *n) {
+static Value eval_call(JinjaRun *r, const Node *n) {
     Value f = eval(r, n->a);
-    Args a = eval_arguments(r, n->items);
+    JinjaArgs a = eval_arguments(r, n->items);
     r->h->line = n->line;
-    return call_value(r, f, &a);
+    return value_call(r, f, &a);
 }
 
-static Value eval_filter(Run *r, const Node *n, Value v) {
-    Args a = eval_arguments(r, n->items);
+static Value eval_filter(JinjaRun *r, const Node *n, Value v) {
+    JinjaArgs a = eval_arguments(r, n->items);
     r->h->line = n->line;
-    return call_filter(r, n->name, v, &a);
+    return run_named_filter(r, n->name, v, &a);
 }
 
-static Value eval_test(Run *r, const Node *n) {
+static Value eval_test(JinjaRun *r, const Node *n) {
     Value v = eval(r, n->a);
-    Args a = eval_arguments(r, n->items);
+    JinjaArgs a = eval_arguments(r, n->items);
     r->h->line = n->line;
-    return value_bool(call_test(r, n->name, v, &a));
+    return value_bool(run_named_test(r, n->name, v, &a));
 }
 
-static Value eval_logic(Run *r, const Node *n) { // the side that decides, as in Python
+static Value eval_logic(JinjaRun *r, const Node *n) { // the side that decides, as in Python
     Value left = eval(r, n->a);
     return value_truth(left) == (n->kind == N_OR) ? left : eval(r, n->b);
 }
 
-static Value eval_binary(Run *r, const Node *n) {
+static Value eval_binary(JinjaRun *r, const Node *n) {
     Value left = eval(r, n->a), right = eval(r, n->b);
     r->h->line = n->line;
     return op_binary(r->h, n->op, left, right);
 }
 
-static Value eval_positive(Run *r, const Node *n) {
+static Value eval_positive(JinjaRun *r, const Node *n) {
     Value v = eval(r, n->a);
     return value_is_number(v) ? v : op_negative(r->h, v); // whose error fits
 }
 
-static Value eval_kind(Run *r, const Node *n) {
+static Value eval_kind(JinjaRun *r, const Node *n) {
     switch (n->kind) {
     case N_CONST: return n->value;
     case N_NAME: return get_name(r, n->name);
     case N_LIST: return eval_items(r, V_LIST, n->items);
     case N_TUPLE: return eval_items(r, V_TUPLE, n->items);
     case N_DICT: return eval_dict(r, n->items);
-    case N_ATTRIBUTE: return get_attribute(r, eval(r, n->a), n->name);
+    case N_ATTRIBUTE: return value_attribute(r, eval(r, n->a), n->name);
     case N_INDEX: {
         Value of = eval(r, n->a);
-        return get_item(r, of, eval(r, n->b));
+        return value_item(r, of, eval(r, n->b));
     }
     case N_SLICE: return eval_slice(r, n);
     case N_CALL: return eval_call(r, n);
@@ -431,7 +431,7 @@ static Value eval_kind(Run *r, const Node *n) {
     }
 }
 
-static Value eval(Run *r, const Node *n) {
+static Value eval(JinjaRun *r, const Node *n) {
     if (!heap_work(r->h, 1) || !heap_enter(r->h)) return value_none();
     r->h->line = n->line;
     Value v = eval_kind(r, n);
@@ -440,7 +440,7 @@ static Value eval(Run *r, const Node *n) {
 }
 
 // The text of a block through its filters, the innermost of which has no value of its own.
-static Value filter_text(Run *r, const Node *filter, Value text) {
+static Value filter_text(JinjaRun *r, const Node *filter, Value text) {
     if (!filter || !heap_enter(r->h)) return text;
     Value v = filter_text(r, filter->a, text);
     heap_leave(r->h);
@@ -449,9 +449,9 @@ static Value filter_text(Run *r, const Node *filter, Value text) {
 
 // ---- statements -----------------------------------------------------------------------------------------------------
 
-static void assign(Run *r, const Node *target, Value v);
+static void assign(JinjaRun *r, const Node *target, Value v);
 
-static void assign_tuple(Run *r, const Node *target, Value v) {
+static void assign_tuple(JinjaRun *r, const Node *target, Value v) {
     Value *items;
     size_t n, n_targets = 0;
     for (const Node *at = target->items; at; at = at->next) n_targets++;
@@ -465,7 +465,7 @@ static void assign_tuple(Run *r, const Node *target, Value v) {
     for (const Node *at = target->items; at; at = at->next) assign(r, at, *items++);
 }
 
-static void assign(Run *r, const Node *target, Value v) {
+static void assign(JinjaRun *r, const Node *target, Value v) {
     if (run_failed(r)) return;
     if (target->kind == N_TUPLE) assign_tuple(r, target, v);
     else if (target->kind == N_NAME) set_variable(r, r->scope, target->name, v);
@@ -477,7 +477,7 @@ static void assign(Run *r, const Node *target, Value v) {
 }
 
 // The items that pass the loop's own condition.
-static void filter_items(Run *r, const Node *n, Value **items, size_t *count) {
+static void filter_items(JinjaRun *r, const Node *n, Value **items, size_t *count) {
     Value kept = value_new_list(r->h, V_LIST, *count);
     Scope *scope = r->scope;
     size_t k = 0;
@@ -491,7 +491,7 @@ static void filter_items(Run *r, const Node *n, Value **items, size_t *count) {
     *count = run_failed(r) ? 0 : k;
 }
 
-static Flow run_inner(Run *r, const Node *body) {
+static Flow run_inner(JinjaRun *r, const Node *body) {
     Scope *scope = r->scope;
     enter_scope(r, scope);
     Flow flow = run_list(r, body);
@@ -499,7 +499,7 @@ static Flow run_inner(Run *r, const Node *body) {
     return flow;
 }
 
-static Flow loop_over(Run *r, const Node *n, Value items, int depth) {
+static Flow loop_over(JinjaRun *r, const Node *n, Value items, int depth) {
     Loop *loop = heap_alloc(r->h, sizeof *loop);
     Scope *scope = r->scope;
     *loop = (Loop){.seen = {.type = V_ABSENT}, .node = n->op ? n : NULL, .scope = scope, .depth = depth};
@@ -517,10 +517,10 @@ static Flow loop_over(Run *r, const Node *n, Value items, int depth) {
     return GO_ON;
 }
 
-static Flow run_for(Run *r, const Node *n) { return loop_over(r, n, eval(r, n->b), 0); }
+static Flow run_for(JinjaRun *r, const Node *n) { return loop_over(r, n, eval(r, n->b), 0); }
 
 // loop(items): the same loop over these, as a text.
-static Value call_loop(Run *r, const Loop *loop, const Args *a) {
+static Value call_loop(JinjaRun *r, const Loop *loop, const JinjaArgs *a) {
     if (!loop->node) heap_fail(r->h, "The loop must have the 'recursive' marker to be called recursively.");
     if (a->n != 1 || a->named) heap_fail(r->h, "loop: one argument expected, found %zu", a->n);
     if (run_failed(r) || !heap_enter(r->h)) return value_none();
@@ -535,43 +535,43 @@ static Value call_loop(Run *r, const Loop *loop, const Args *a) {
     return value_text(r->h, text_done(&own));
 }
 
-static Flow run_if(Run *r, const Node *n) {
+static Flow run_if(JinjaRun *r, const Node *n) {
     for (const Node *branch = n->items; branch && !run_failed(r); branch = branch->next)
         if (!branch->a || value_truth(eval(r, branch->a))) return run_failed(r) ? GO_ON : run_list(r, branch->body);
     return GO_ON;
 }
 
-static Value new_macro(Run *r, const Node *n) {
+static Value new_macro(JinjaRun *r, const Node *n) {
     Macro *m = heap_alloc(r->h, sizeof *m);
     *m = (Macro){n, r->scope};
     return (Value){.type = V_MACRO, .object = m};
 }
 
-static void run_call_block(Run *r, const Node *n) {
+static void run_call_block(JinjaRun *r, const Node *n) {
     Value f = eval(r, n->a->a);
-    Args a = eval_arguments(r, n->a->items);
+    JinjaArgs a = eval_arguments(r, n->a->items);
     if (!a.named) a.named = heap_alloc(r->h, sizeof *a.named);
     dict_set_str(r->h, a.named, "caller", new_macro(r, n));
-    print_str(r->out, call_value(r, f, &a));
+    print_str(r->out, value_call(r, f, &a));
 }
 
-static void run_set_block(Run *r, const Node *n) {
+static void run_set_block(JinjaRun *r, const Node *n) {
     Scope *scope = r->scope;
     enter_scope(r, scope);
-    Text text = capture(r, n->body);
+    MarkedText text = capture(r, n->body);
     r->scope = scope;
     assign(r, n->a, filter_text(r, n->b, value_text(r->h, text)));
 }
 
-static void run_filter_block(Run *r, const Node *n) {
+static void run_filter_block(JinjaRun *r, const Node *n) {
     Scope *scope = r->scope;
     enter_scope(r, scope);
-    Text text = capture(r, n->body);
+    MarkedText text = capture(r, n->body);
     r->scope = scope;
     print_str(r->out, filter_text(r, n->a, value_text(r->h, text)));
 }
 
-static Flow run_with(Run *r, const Node *n) {
+static Flow run_with(JinjaRun *r, const Node *n) {
     Scope *outer = r->scope, *inner = enter_scope(r, outer);
     for (const Node *set = n->items; set && !run_failed(r); set = set->next) {
         r->scope = outer; // the values are those from outside
@@ -584,7 +584,7 @@ static Flow run_with(Run *r, const Node *n) {
     return flow;
 }
 
-static Flow run_node(Run *r, const Node *n) {
+static Flow run_node(JinjaRun *r, const Node *n) {
     switch (n->kind) {
     case N_TEXT: text_put(r->out, *n->value.text); return GO_ON;
     case N_PRINT: print_str(r->out, eval(r, n->a)); return GO_ON;
@@ -603,7 +603,7 @@ static Flow run_node(Run *r, const Node *n) {
     }
 }
 
-static Flow run_list(Run *r, const Node *first) {
+static Flow run_list(JinjaRun *r, const Node *first) {
     if (!heap_enter(r->h)) return GO_ON;
     Flow flow = GO_ON;
     for (const Node *n = first; n && flow == GO_ON && heap_work(r->h, 1); n = n->next) {
@@ -616,7 +616,7 @@ static Flow run_list(Run *r, const Node *first) {
 
 Status jinja_render(const Jinja *t, Heap *h, const Dict *variables, const struct tm *now, Buf *text, Buf *trusted) {
     TextOut out = {.h = h};
-    Run r = {.h = h, .variables = variables, .now = now, .out = &out};
+    JinjaRun r = {.h = h, .variables = variables, .now = now, .out = &out};
     enter_scope(&r, NULL);
     run_list(&r, t->first);
     if (!h->failed.code) {

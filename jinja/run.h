@@ -16,10 +16,10 @@ typedef struct {
     const struct tm *now;
     Scope *scope;
     TextOut *out; // where {{ }} prints
-} Run;
+} JinjaRun;
 
-static inline bool run_failed(const Run *r) { return r->h->failed.code != 0; }
-static inline Value run_text(Run *r, Text t) { return value_text(r->h, t); }
+static inline bool run_failed(const JinjaRun *r) { return r->h->failed.code != 0; }
+static inline Value run_text(JinjaRun *r, MarkedText t) { return value_text(r->h, t); }
 
 enum { ARG_SLOTS = 6 };
 
@@ -29,9 +29,9 @@ typedef struct {
     size_t n;
     Dict *named;           // NULL: none
     Value slot[ARG_SLOTS]; // by the signature's names, V_ABSENT where not given
-} Args;
+} JinjaArgs;
 
-typedef Value Function(Run *r, Value self, Args *a);
+typedef Value Function(JinjaRun *r, Value self, JinjaArgs *a);
 
 // `signature`: the arguments' names, ! behind those that must be given; NULL: the function looks at items and named.
 typedef struct {
@@ -39,9 +39,9 @@ typedef struct {
     Function *run;
 } Builtin;
 
-Value call_builtin(Run *r, const Builtin *b, Value self, Args *a);
-Value call_value(Run *r, Value function, Args *a);
-static inline bool given(const Args *a, int slot) { return a->slot[slot].type != V_ABSENT; }
+Value builtin_call(JinjaRun *r, const Builtin *b, Value self, JinjaArgs *a);
+Value value_call(JinjaRun *r, Value function, JinjaArgs *a);
+static inline bool given(const JinjaArgs *a, int slot) { return a->slot[slot].type != V_ABSENT; }
 
 typedef struct {
     const Builtin *rows; // (n)
@@ -53,15 +53,15 @@ BuiltinTable builtin_filters(void);
 BuiltinTable builtin_tests(void);
 BuiltinTable builtin_functions(void);
 BuiltinTable builtin_methods(ValueType of);                // those that change nothing; none: n == 0
-const Builtin *find_builtin(BuiltinTable table, Str name); // NULL: none
+const Builtin *builtin_find(BuiltinTable table, Str name); // NULL: none
 // A method of a value's type. *safe false: one that would change the value, which no template may.
-const Builtin *find_method(Value of, Str name, bool *safe);
-Value call_filter(Run *r, Str name, Value v, Args *a);
-bool call_test(Run *r, Str name, Value v, Args *a);
+const Builtin *builtin_find_method(Value of, Str name, bool *safe);
+Value run_named_filter(JinjaRun *r, Str name, Value v, JinjaArgs *a);
+bool run_named_test(JinjaRun *r, Str name, Value v, JinjaArgs *a);
 
-Value get_attribute(Run *r, Value of, Str name); // of.name
-Value get_item(Run *r, Value of, Value key);     // of[key]
-Value get_path(Run *r, Value of, Value path);    // of.a.b or of[0], as filters write it: "a.b", 0
+Value value_attribute(JinjaRun *r, Value of, Str name); // of.name
+Value value_item(JinjaRun *r, Value of, Value key);     // of[key]
+Value value_path(JinjaRun *r, Value of, Value path);    // of.a.b or of[0], as filters write it: "a.b", 0
 
 // A for loop's `loop`.
 typedef struct {
@@ -72,7 +72,7 @@ typedef struct {
     Scope *scope;            // around it
     int depth;               // 0: it was not called
 } Loop;
-Value loop_attribute(Run *r, Value loop, Str name);
+Value loop_attribute(JinjaRun *r, Value loop, Str name);
 
 typedef struct {
     const Builtin *builtin;

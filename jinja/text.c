@@ -13,7 +13,7 @@ static bool room_for(TextOut *o, size_t n) {
     return heap_work(o->h, n / 64) && heap_fits(o->h, n > SIZE_MAX / 8 ? n : (o->bytes.n + n) * 2);
 }
 
-void text_put(TextOut *o, Text t) {
+void text_put(TextOut *o, MarkedText t) {
     if (!room_for(o, t.n)) return;
     size_t at = o->marks.n;
     buf_append(&o->bytes, t.data, t.n);
@@ -22,20 +22,20 @@ void text_put(TextOut *o, Text t) {
 }
 
 void text_put_bytes(TextOut *o, const char *bytes, size_t n, bool trusted) {
-    text_put(o, (Text){.data = bytes, .n = n, .trusted = trusted});
+    text_put(o, (MarkedText){.data = bytes, .n = n, .trusted = trusted});
 }
 
 void text_put_str(TextOut *o, const char *c_string, bool trusted) {
     text_put_bytes(o, c_string, strlen(c_string), trusted);
 }
 
-Text text_done(TextOut *o) {
+MarkedText text_done(TextOut *o) {
     size_t n = o->bytes.n;
-    Text t = {.data = "", .trusted = true};
+    MarkedText t = {.data = "", .trusted = true};
     if (n && heap_fits(o->h, 2 * n)) {
         char *bytes = heap_alloc(o->h, n);
         memcpy(bytes, o->bytes.data, n);
-        t = (Text){.data = bytes, .n = n, .trusted = o->marks.data[0]};
+        t = (MarkedText){.data = bytes, .n = n, .trusted = o->marks.data[0]};
         if (memchr(o->marks.data, !t.trusted, n)) {
             uint8_t *marks = heap_alloc(o->h, n);
             memcpy(marks, o->marks.data, n);
@@ -114,7 +114,7 @@ static uint32_t to_case(uint32_t c, bool upper) {
     return (uint32_t)(upper ? towupper_l(c, l) : towlower_l(c, l));
 }
 
-static bool mark_at(Text t, size_t i) { return t.marks ? t.marks[i] : t.trusted; }
+static bool mark_at(MarkedText t, size_t i) { return t.marks ? t.marks[i] : t.trusted; }
 
 static bool starts_word(uint32_t c) {
     return c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || text_is_space(c);
@@ -129,7 +129,7 @@ static const char *long_case(uint32_t c, TextCase to, bool upper) {
     return NULL;
 }
 
-Text text_case(Heap *h, Text t, TextCase to) {
+MarkedText text_case(Heap *h, MarkedText t, TextCase to) {
     TextOut out = {.h = h};
     heap_work(h, t.n / A_STEP);
     bool begin = true; // of a word, or of the text
@@ -149,7 +149,7 @@ Text text_case(Heap *h, Text t, TextCase to) {
     return text_done(&out);
 }
 
-bool text_is(Heap *h, Text t, const char *kind) {
+bool text_is(Heap *h, MarkedText t, const char *kind) {
     if (!heap_work(h, t.n / A_STEP)) return false;
     bool cased = strcmp(kind, "lower") == 0 || strcmp(kind, "upper") == 0, some = !cased && t.n > 0;
     for (size_t i = 0; i < t.n;) {
@@ -165,16 +165,16 @@ bool text_is(Heap *h, Text t, const char *kind) {
 
 // ---- views and copies -----------------------------------------------------------------------------------------------
 
-Text text_cut(Text t, size_t at, size_t n) {
-    return (Text){t.data + at, t.marks ? t.marks + at : NULL, n, t.trusted, t.markup};
+MarkedText text_cut(MarkedText t, size_t at, size_t n) {
+    return (MarkedText){t.data + at, t.marks ? t.marks + at : NULL, n, t.trusted, t.markup};
 }
 
-bool text_trusted(Text t) {
+bool text_trusted(MarkedText t) {
     if (!t.marks) return t.trusted;
     return t.n == 0 || !memchr(t.marks, 0, t.n);
 }
 
-Text text_concat(Heap *h, Text a, Text b) {
+MarkedText text_concat(Heap *h, MarkedText a, MarkedText b) {
     if (a.n == 0 && a.markup == b.markup) return b;
     if (b.n == 0 && a.markup == b.markup) return a;
     if (a.markup && !b.markup) b = text_escape(h, b);
@@ -182,18 +182,18 @@ Text text_concat(Heap *h, Text a, Text b) {
     TextOut out = {.h = h};
     text_put(&out, a);
     text_put(&out, b);
-    Text t = text_done(&out);
+    MarkedText t = text_done(&out);
     t.markup = a.markup || b.markup;
     return t;
 }
 
-Text text_repeat(Heap *h, Text t, int64_t n) {
+MarkedText text_repeat(Heap *h, MarkedText t, int64_t n) {
     TextOut out = {.h = h};
     for (int64_t i = 0; i < n && t.n && heap_work(h, 1); i++) text_put(&out, t);
     return text_done(&out);
 }
 
-static bool is_one_of(uint32_t c, const Text *chars) {
+static bool is_one_of(uint32_t c, const MarkedText *chars) {
     if (!chars) return text_is_space(c);
     for (size_t i = 0; i < chars->n;) {
         uint32_t other;
@@ -204,13 +204,13 @@ static bool is_one_of(uint32_t c, const Text *chars) {
 }
 
 // Where the character that ends at `end` begins.
-static size_t char_before(Text t, size_t end) {
+static size_t char_before(MarkedText t, size_t end) {
     for (size_t len = 4; len > 1; len--)
         if (len <= end && utf8_next(t.data + end - len, len) == (int)len) return end - len;
     return end - 1;
 }
 
-Text text_strip(Heap *h, Text t, const Text *chars, bool left, bool right) {
+MarkedText text_strip(Heap *h, MarkedText t, const MarkedText *chars, bool left, bool right) {
     size_t from = 0, to = t.n, each = chars ? 1 + chars->n / A_STEP : 1; // steps of a character
     uint32_t c;
     while (left && from < to && heap_work(h, each)) {
@@ -227,7 +227,7 @@ Text text_strip(Heap *h, Text t, const Text *chars, bool left, bool right) {
     return text_cut(t, from, to - from);
 }
 
-Text text_escape(Heap *h, Text t) {
+MarkedText text_escape(Heap *h, MarkedText t) {
     static const char from[] = "&<>\"'", *const to[] = {"&amp;", "&lt;", "&gt;", "&#34;", "&#39;"};
     TextOut out = {.h = h};
     heap_work(h, t.n / A_STEP);
@@ -236,12 +236,12 @@ Text text_escape(Heap *h, Text t) {
         if (found) text_put_str(&out, to[found - from], mark_at(t, i));
         else text_put(&out, text_cut(t, i, 1));
     }
-    Text escaped = text_done(&out);
+    MarkedText escaped = text_done(&out);
     escaped.markup = true;
     return escaped;
 }
 
-Text text_pad(Heap *h, Text t, int64_t width, Text fill, int side) {
+MarkedText text_pad(Heap *h, MarkedText t, int64_t width, MarkedText fill, int side) {
     int64_t n = value_length(h, value_text(h, t)), all = width > n ? width - n : 0;
     int64_t left = side < 0 ? 0 : side > 0 ? all : all / 2 + (all & width & 1);
     if (!heap_fits(h, (size_t)all) || !heap_work(h, (size_t)all / A_STEP)) return t;
@@ -253,14 +253,14 @@ Text text_pad(Heap *h, Text t, int64_t width, Text fill, int side) {
 }
 
 // The end of the line that begins at `at`, its \n, \r or \r\n left out; *next is where the next one begins.
-static size_t line_end(Text t, size_t at, size_t *next) {
+static size_t line_end(MarkedText t, size_t at, size_t *next) {
     while (at < t.n && t.data[at] != '\n' && t.data[at] != '\r') at++;
     *next = at < t.n ? at + 1 : at;
     if (at + 1 < t.n && t.data[at] == '\r' && t.data[at + 1] == '\n') ++*next;
     return at;
 }
 
-Text text_indent(Heap *h, Text t, Text by, bool first, bool blank) {
+MarkedText text_indent(Heap *h, MarkedText t, MarkedText by, bool first, bool blank) {
     TextOut out = {.h = h};
     for (size_t at = 0, next; at < t.n && !h->failed.code; at = next) {
         size_t end = line_end(t, at, &next);
@@ -276,7 +276,7 @@ Text text_indent(Heap *h, Text t, Text by, bool first, bool blank) {
 // ---- searching ------------------------------------------------------------------------------------------------------
 
 // The byte where `part` is first found at or after `at`; SIZE_MAX: nowhere.
-static size_t find_from(Heap *h, Text t, Text part, size_t at) {
+static size_t find_from(Heap *h, MarkedText t, MarkedText part, size_t at) {
     if (part.n > t.n - at) return SIZE_MAX;
     if (part.n == 0) return at;
     const char *found = memmem(t.data + at, t.n - at, part.data, part.n);
@@ -285,7 +285,7 @@ static size_t find_from(Heap *h, Text t, Text part, size_t at) {
 }
 
 // The same for the last place that ends at or before `end`.
-static size_t find_back(Heap *h, Text t, Text part, size_t end) {
+static size_t find_back(Heap *h, MarkedText t, MarkedText part, size_t end) {
     for (size_t at = end + 1; at-- > 0;) {
         if (!heap_work(h, at % 64 == 0)) return SIZE_MAX;
         if (part.n > end - at || (part.n && t.data[at] != part.data[0])) continue;
@@ -295,25 +295,25 @@ static size_t find_back(Heap *h, Text t, Text part, size_t end) {
     return SIZE_MAX;
 }
 
-static int64_t chars_before(Text t, size_t at) {
+static int64_t chars_before(MarkedText t, size_t at) {
     int64_t n = 0;
     for (size_t i = 0; i < at; n++) i += (size_t)int_max(1, utf8_next(t.data + i, t.n - i));
     return n;
 }
 
-int64_t text_find(Heap *h, Text t, Text part, bool from_right) {
+int64_t text_find(Heap *h, MarkedText t, MarkedText part, bool from_right) {
     size_t at = from_right ? find_back(h, t, part, t.n) : find_from(h, t, part, 0);
     return at == SIZE_MAX ? -1 : chars_before(t, at);
 }
 
-int64_t text_count(Heap *h, Text t, Text part) {
+int64_t text_count(Heap *h, MarkedText t, MarkedText part) {
     if (part.n == 0) return chars_before(t, t.n) + 1;
     int64_t n = 0;
     for (size_t at = 0; (at = find_from(h, t, part, at)) != SIZE_MAX; at += part.n) n++;
     return n;
 }
 
-Text text_replace(Heap *h, Text t, Text old, Text new, int64_t most) {
+MarkedText text_replace(Heap *h, MarkedText t, MarkedText old, MarkedText new, int64_t most) {
     TextOut out = {.h = h};
     size_t done = 0;
     for (int64_t k = 0; k != most && !h->failed.code; k++) {
@@ -336,9 +336,9 @@ typedef struct {
     Heap *h;
     Value list; // items has room for cap
     size_t cap;
-} Parts;
+} SplitParts;
 
-static void add_part(Parts *p, Text t) {
+static void add_part(SplitParts *p, MarkedText t) {
     List *l = p->list.list;
     if (!heap_work(p->h, 1)) return;
     if (l->n == p->cap) {
@@ -352,7 +352,7 @@ static void add_part(Parts *p, Text t) {
     l->items[l->n++] = value_text(p->h, t);
 }
 
-static Parts new_parts(Heap *h) { return (Parts){.h = h, .list = value_new_list(h, V_LIST, 0)}; }
+static SplitParts new_parts(Heap *h) { return (SplitParts){.h = h, .list = value_new_list(h, V_LIST, 0)}; }
 
 static void reverse(List *l) {
     for (size_t i = 0; i < l->n / 2; i++) {
@@ -362,7 +362,7 @@ static void reverse(List *l) {
     }
 }
 
-static size_t word_end(Text t, size_t at) {
+static size_t word_end(MarkedText t, size_t at) {
     for (uint32_t c; at < t.n;) {
         size_t len = (size_t)text_char(t.data + at, t.n - at, &c);
         if (text_is_space(c)) break;
@@ -371,7 +371,7 @@ static size_t word_end(Text t, size_t at) {
     return at;
 }
 
-static size_t word_begin(Text t, size_t end) {
+static size_t word_begin(MarkedText t, size_t end) {
     for (uint32_t c; end > 0;) {
         size_t at = char_before(t, end);
         text_char(t.data + at, end - at, &c);
@@ -381,7 +381,7 @@ static size_t word_begin(Text t, size_t end) {
     return end;
 }
 
-static void split_words(Parts *p, Text t, int64_t most, bool from_right) {
+static void split_words(SplitParts *p, MarkedText t, int64_t most, bool from_right) {
     t = text_strip(p->h, t, NULL, !from_right, from_right);
     for (int64_t k = 0; t.n > 0 && k != most && !p->h->failed.code; k++) {
         size_t at = from_right ? word_begin(t, t.n) : word_end(t, 0);
@@ -392,7 +392,7 @@ static void split_words(Parts *p, Text t, int64_t most, bool from_right) {
     if (t.n > 0) add_part(p, t);
 }
 
-static void split_at(Parts *p, Text t, Text by, int64_t most, bool from_right) {
+static void split_at(SplitParts *p, MarkedText t, MarkedText by, int64_t most, bool from_right) {
     for (int64_t k = 0; k != most && !p->h->failed.code; k++) {
         size_t at = from_right ? find_back(p->h, t, by, t.n) : find_from(p->h, t, by, 0);
         if (at == SIZE_MAX) break;
@@ -403,8 +403,8 @@ static void split_at(Parts *p, Text t, Text by, int64_t most, bool from_right) {
     add_part(p, t);
 }
 
-Value text_split(Heap *h, Text t, const Text *separator, int64_t most, bool from_right) {
-    Parts p = new_parts(h);
+Value text_split(Heap *h, MarkedText t, const MarkedText *separator, int64_t most, bool from_right) {
+    SplitParts p = new_parts(h);
     if (separator && separator->n == 0) heap_fail(h, "empty separator");
     else if (separator) split_at(&p, t, *separator, most, from_right);
     else split_words(&p, t, most, from_right);
@@ -412,8 +412,8 @@ Value text_split(Heap *h, Text t, const Text *separator, int64_t most, bool from
     return p.list;
 }
 
-Value text_lines(Heap *h, Text t, bool keep_ends) {
-    Parts p = new_parts(h);
+Value text_lines(Heap *h, MarkedText t, bool keep_ends) {
+    SplitParts p = new_parts(h);
     for (size_t at = 0, next; at < t.n && !h->failed.code; at = next) {
         size_t end = line_end(t, at, &next);
         add_part(&p, text_cut(t, at, (keep_ends ? next : end) - at));
@@ -421,11 +421,11 @@ Value text_lines(Heap *h, Text t, bool keep_ends) {
     return p.list;
 }
 
-Value text_partition(Heap *h, Text t, Text by, bool from_right) {
+Value text_partition(Heap *h, MarkedText t, MarkedText by, bool from_right) {
     if (by.n == 0) heap_fail(h, "empty separator");
     size_t at = from_right ? find_back(h, t, by, t.n) : find_from(h, t, by, 0);
     bool found = at != SIZE_MAX;
-    Parts p = new_parts(h);
+    SplitParts p = new_parts(h);
     add_part(&p, found ? text_cut(t, 0, at) : text_cut(t, 0, from_right ? 0 : t.n));
     add_part(&p, found ? text_cut(t, at, by.n) : text_cut(t, 0, 0)); // as it stands in t, with its trust
     add_part(&p, found ? text_cut(t, at + by.n, t.n - at - by.n) : text_cut(t, 0, from_right ? t.n : 0));
@@ -433,13 +433,13 @@ Value text_partition(Heap *h, Text t, Text by, bool from_right) {
     return p.list;
 }
 
-Text text_slice(Heap *h, Text t, int64_t from, int64_t to, int64_t step) {
+MarkedText text_slice(Heap *h, MarkedText t, int64_t from, int64_t to, int64_t step) {
     int64_t chars = chars_before(t, t.n), i = 0;
     if (!heap_work(h, (size_t)chars / 16) || !heap_fits(h, (size_t)(chars + 1) * sizeof(size_t))) return t;
     size_t *at = mem_alloc((size_t)(chars + 1) * sizeof *at); // where each character begins
     for (size_t byte = 0; byte < t.n; at[i] = byte)
         byte += (size_t)int_max(1, utf8_next(t.data + byte, t.n - byte)), i++;
-    Text out = {.data = "", .trusted = true};
+    MarkedText out = {.data = "", .trusted = true};
     if (step == 1) out = from < to ? text_cut(t, at[from], at[to] - at[from]) : text_cut(t, 0, 0);
     else {
         TextOut o = {.h = h};

@@ -14,10 +14,10 @@ typedef struct {
     Buf marks; // (bytes.n)
 } TextOut;
 
-void text_put(TextOut *o, Text t);
+void text_put(TextOut *o, MarkedText t);
 void text_put_bytes(TextOut *o, const char *bytes, size_t n, bool trusted);
 void text_put_str(TextOut *o, const char *c_string, bool trusted);
-Text text_done(TextOut *o); // in the heap
+MarkedText text_done(TextOut *o); // in the heap
 void text_drop(TextOut *o);
 
 int text_char(const char *s, size_t n, uint32_t *code); // its bytes; code: above 0x10ffff where they are no UTF-8
@@ -25,30 +25,31 @@ int text_encode(char out[4], uint32_t code);            // its bytes
 bool text_is_space(uint32_t code);                      // as Python's str.isspace
 bool text_is_printable(uint32_t code);                  // as Python's str.isprintable, nearly
 
-Text text_cut(Text t, size_t at, size_t n); // bytes [at, at + n), as a view
-bool text_trusted(Text t);                  // all of it is
-Text text_concat(Heap *h, Text a, Text b);
-Text text_repeat(Heap *h, Text t, int64_t n);
-Text text_strip(Heap *h, Text t, const Text *chars, bool left, bool right); // chars NULL: white space
-Text text_replace(Heap *h, Text t, Text old, Text new, int64_t most);       // most < 0: all
-Text text_escape(Heap *h, Text t);                                          // & < > " ' for HTML
-Text text_indent(Heap *h, Text t, Text by, bool first, bool blank);
+MarkedText text_cut(MarkedText t, size_t at, size_t n); // bytes [at, at + n), as a view
+bool text_trusted(MarkedText t);                        // all of it is
+MarkedText text_concat(Heap *h, MarkedText a, MarkedText b);
+MarkedText text_repeat(Heap *h, MarkedText t, int64_t n);
+MarkedText text_strip(Heap *h, MarkedText t, const MarkedText *chars, bool left, bool right); // chars NULL: white space
+MarkedText text_replace(Heap *h, MarkedText t, MarkedText old, MarkedText new, int64_t most); // most < 0: all
+MarkedText text_escape(Heap *h, MarkedText t);                                                // & < > " ' for HTML
+MarkedText text_indent(Heap *h, MarkedText t, MarkedText by, bool first, bool blank);
 // `fill` is one byte, whose trust the padding has; side -1: left in its field, 0: centre, 1: right.
-Text text_pad(Heap *h, Text t, int64_t width, Text fill, int side);
+MarkedText text_pad(Heap *h, MarkedText t, int64_t width, MarkedText fill, int side);
 
 typedef enum { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITALIZE, CASE_SWAP, CASE_FILTER_TITLE } TextCase;
-Text text_case(Heap *h, Text t, TextCase to); // CASE_FILTER_TITLE: words as |title sees them
+MarkedText text_case(Heap *h, MarkedText t, TextCase to); // CASE_FILTER_TITLE: words as |title sees them
 
 // Whether every character is of a kind and there is one: "alpha", "digit", "alnum", "space", "lower", "upper".
-bool text_is(Heap *h, Text t, const char *kind);
+bool text_is(Heap *h, MarkedText t, const char *kind);
 
-Value text_split(Heap *h, Text t, const Text *separator, int64_t most, bool from_right); // separator NULL: white space
-Value text_lines(Heap *h, Text t, bool keep_ends);
-Value text_partition(Heap *h, Text t, Text separator, bool from_right);
-int64_t text_find(Heap *h, Text t, Text part, bool from_right); // in characters; -1: nowhere
-int64_t text_count(Heap *h, Text t, Text part);
+Value text_split(Heap *h, MarkedText t, const MarkedText *separator, int64_t most,
+                 bool from_right); // separator NULL: white space
+Value text_lines(Heap *h, MarkedText t, bool keep_ends);
+Value text_partition(Heap *h, MarkedText t, MarkedText separator, bool from_right);
+int64_t text_find(Heap *h, MarkedText t, MarkedText part, bool from_right); // in characters; -1: nowhere
+int64_t text_count(Heap *h, MarkedText t, MarkedText part);
 
 // Python's t[from:to:step]; the bounds are those of jinja/run.c's slices, in range already.
-Text text_slice(Heap *h, Text t, int64_t from, int64_t to, int64_t step);
+MarkedText text_slice(Heap *h, MarkedText t, int64_t from, int64_t to, int64_t step);
 
 #endif

@@ -88,14 +88,14 @@ bool heap_enter(Heap *h) {
 
 // ---- making ---------------------------------------------------------------------------------------------------------
 
-Value value_text(Heap *h, Text t) {
-    Text *copy = heap_alloc(h, sizeof *copy);
+Value value_text(Heap *h, MarkedText t) {
+    MarkedText *copy = heap_alloc(h, sizeof *copy);
     *copy = t;
     return (Value){.type = V_STRING, .text = copy};
 }
 
 Value value_string(Heap *h, Str bytes, bool trusted) {
-    return value_text(h, (Text){.data = bytes.n ? bytes.data : "", .n = bytes.n, .trusted = trusted});
+    return value_text(h, (MarkedText){.data = bytes.n ? bytes.data : "", .n = bytes.n, .trusted = trusted});
 }
 
 Value value_list(Heap *h, ValueType type, Value *items, size_t n) {
@@ -338,13 +338,13 @@ bool value_contains(Heap *h, Value container, Value item) {
     return false;
 }
 
-static void string_items(Heap *h, const Text *t, Value **items, size_t *n) {
+static void string_items(Heap *h, const MarkedText *t, Value **items, size_t *n) {
     size_t chars = 0, i = 0;
     for (size_t at = 0; at < t->n; chars++) at += (size_t)int_max(1, utf8_next(t->data + at, t->n - at));
     Value list = heap_work(h, chars) ? value_new_list(h, V_LIST, chars) : value_new_list(h, V_LIST, 0);
     for (size_t at = 0; i < list.list->n && !h->failed.code; i++) {
         size_t len = (size_t)int_max(1, utf8_next(t->data + at, t->n - at));
-        Text one = {t->data + at, t->marks ? t->marks + at : NULL, len, t->trusted, t->markup};
+        MarkedText one = {t->data + at, t->marks ? t->marks + at : NULL, len, t->trusted, t->markup};
         list.list->items[i] = value_text(h, one);
         at += len;
     }

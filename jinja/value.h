@@ -9,7 +9,7 @@
 #define QUILL_JINJA_VALUE_H
 
 #include "base/hash.h"
-#include "base/util.h"
+#include "base/base.h"
 
 typedef struct Chunk Chunk;
 
@@ -64,7 +64,7 @@ typedef struct {
     size_t n;
     bool trusted;
     bool markup; // |escape has been over it, so that it does not go over it again
-} Text;
+} MarkedText;
 
 typedef struct List List;
 typedef struct Dict Dict;
@@ -76,7 +76,7 @@ typedef struct {
         bool b;
         int64_t i;
         double f;
-        const Text *text;
+        const MarkedText *text;
         List *list;
         Dict *dict;
         void *object; // what jinja/run.c makes of the rest
@@ -106,11 +106,11 @@ static inline Value value_none(void) { return (Value){.type = V_NONE}; }
 static inline Value value_bool(bool b) { return (Value){.type = V_BOOL, .b = b}; }
 static inline Value value_int(int64_t i) { return (Value){.type = V_INT, .i = i}; }
 static inline Value value_float(double f) { return (Value){.type = V_FLOAT, .f = f}; }
-static inline Text text_of(const char *c_string) {
-    return (Text){str_of(c_string).data, NULL, str_of(c_string).n, true, false};
+static inline MarkedText text_of(const char *c_string) {
+    return (MarkedText){str_of(c_string).data, NULL, str_of(c_string).n, true, false};
 }
-static inline Str text_str(Text t) { return (Str){t.data, t.n}; }
-Value value_text(Heap *h, Text t);                    // the bytes stay where they are
+static inline Str text_str(MarkedText t) { return (Str){t.data, t.n}; }
+Value value_text(Heap *h, MarkedText t);              // the bytes stay where they are
 Value value_string(Heap *h, Str bytes, bool trusted); // so here: the caller keeps them alive
 Value value_list(Heap *h, ValueType type, Value *items, size_t n);
 Value value_new_list(Heap *h, ValueType type, size_t n); // n items, undefined, for the caller to fill

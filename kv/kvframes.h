@@ -19,7 +19,7 @@
 #ifndef QUILL_KVFRAMES_H
 #define QUILL_KVFRAMES_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 #include <sys/types.h>
 

@@ -5,7 +5,7 @@
 #ifndef QUILL_KEYS_H
 #define QUILL_KEYS_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 // Number of bytes of the first key in `input`; 0: the input is empty; -1: the key may have more bytes.
 int keys_length(Str input);

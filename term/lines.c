@@ -169,8 +169,7 @@ static bool take_key(Lines *l, wchar_t *out) {
     *out = wide[0];
     free(wide);
     l->n_judged -= (size_t)int_min(n, (int)l->n_judged);
-    l->keys.n -= (size_t)n;
-    memmove(l->keys.data, l->keys.data + n, l->keys.n);
+    buf_drop(&l->keys, (size_t)n);
     note_search(l, *out);
     return true;
 }
@@ -553,8 +552,7 @@ static int next_line(Lines *l, Buf *line) {
     size_t whole = end ? (size_t)(end - l->ahead.data) + 1 : l->ahead.n;
     if (whole == 0) return 0;
     buf_append(line, l->ahead.data, whole);
-    l->ahead.n -= whole;
-    memmove(l->ahead.data, l->ahead.data + whole, l->ahead.n);
+    buf_drop(&l->ahead, whole);
     return 1;
 }
 

@@ -7,7 +7,7 @@
 #ifndef QUILL_LINES_H
 #define QUILL_LINES_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 typedef struct Lines Lines;
 

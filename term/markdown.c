@@ -340,11 +340,6 @@ static void end_line(To to) {
     m->before = '\n';
 }
 
-static void drop(Buf *b, size_t n) {
-    memmove(b->data, b->data + n, b->n - n);
-    b->n -= n;
-}
-
 void markdown_text(Markdown *m, Str text, Wrap *w, Buf *out) {
     To to = {m, w, out};
     if (!m->before) m->before = '\n';
@@ -353,7 +348,7 @@ void markdown_text(Markdown *m, Str text, Wrap *w, Buf *out) {
         size_t n = end ? (size_t)(end - text.data) - at : text.n - at;
         buf_append(&m->held, text.data + at, n);
         size_t done = put_line(to, (Str){m->held.data, m->held.n}, end != NULL);
-        drop(&m->held, done);
+        buf_drop(&m->held, done);
         if (end) put(to, str_of("\n"), 0), end_line(to);
         at += n + (end != NULL);
     }

@@ -1,8 +1,8 @@
-// term/programs.h: other programs that a chat has to do with: the editor, the clipboard.
+// term/programs.h: other programs that a chat runs: the editor, the clipboard.
 #ifndef QUILL_PROGRAMS_H
 #define QUILL_PROGRAMS_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 // Lets $VISUAL, $EDITOR or vi change the text. QUILL_IO: no file to edit; QUILL_USAGE: no terminal, or the
 // editor failed; the text is as it was.

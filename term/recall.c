@@ -10,16 +10,15 @@
 #include <unistd.h>
 
 #include "base/tempfile.h"
-#include "answer/prompt.h"
 
 static bool file_name(char out[1100]) {
     const char *named = getenv("QUILL_HISTORY");
     if (named) return *named && snprintf(out, 1100, "%s", named) < 1100;
     char dir[1024];
-    return state_dir(dir, sizeof dir) && snprintf(out, 1100, "%s/history", dir) > 0;
+    return dirs_state(dir, sizeof dir) && snprintf(out, 1100, "%s/history", dir) > 0;
 }
 
-// Where the last RECALL_MAX lines of a text begin.
+// The beginning of the last RECALL_MAX lines.
 static const char *last_lines(Str text) {
     int n = RECALL_MAX;
     const char *at = text.data + text.n;
@@ -32,12 +31,12 @@ static const char *last_lines(Str text) {
 static void append(const char *path, const char *bytes, size_t n) {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0600);
     if (fd < 0) return;
-    Status st = fd_write_all(fd, bytes, n); // a full disk: nothing is remembered
+    Status st = fd_write_all(fd, bytes, n); // errors are ignored: the history is optional
     (void)st;
     close(fd);
 }
 
-// Writes the kept lines anew when most of the file is older.
+// Rewrites the file with the kept lines alone when they are less than half of it.
 static void trim(const char *path, Str text) {
     const char *kept = last_lines(text);
     size_t n = (size_t)(text.data + text.n - kept);
@@ -48,7 +47,7 @@ static void trim(const char *path, Str text) {
     struct stat now; // another session may have added to it since it was read
     bool whole = stat(path, &now) == 0 && (size_t)now.st_size == text.n;
     if (!st.code && !whole) st = status_error(QUILL_IO, "another session has written to it");
-    st = tempfile_publish(&other, st); // otherwise the history stays as long as it is
+    st = tempfile_publish(&other, st); // after an error the file stays as it is
     (void)st;
 }
 
@@ -60,7 +59,7 @@ void recall_parse(Str text, void (*take)(void *arg, Str message), void *arg) {
         if (!stop) stop = end;
         line.n = message.n = 0;
         buf_append(&line, at, (size_t)(stop - at));
-        prompt_unescape(line.data, &message); // as far as a NUL, which no line of ours has
+        utf8_unescape(&message, line.data); // stops at a NUL, which recall_line never writes
         if (message.n) take(arg, (Str){message.data, message.n});
         at = stop + (stop < end);
     }
@@ -89,6 +88,6 @@ void recall_add(Str message) {
     if (!file_name(path)) return;
     Buf line = {0};
     recall_line(message, &line);
-    append(path, line.data, line.n); // in one write: sessions do not mix
+    append(path, line.data, line.n); // in one write, so that parallel sessions do not mix lines
     buf_free(&line);
 }

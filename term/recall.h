@@ -1,20 +1,20 @@
-// term/recall.h: what was typed in earlier sessions: a file of one message a line, newest last, in C's escapes.
+// term/recall.h: the history file: the messages of earlier sessions, one a line, newest last, with C escapes.
 //
-// It is $QUILL_HISTORY, which may be empty: nothing is remembered then. Without that variable it is `history` in
-// state_dir(); every session appends as it goes, so that two at once lose nothing. Where there is no such
-// place, or it cannot be written, nothing is remembered and nothing is said.
+// Its path is $QUILL_HISTORY; if that is empty, there is no history. Without the variable it is `history` in the
+// directory of dirs_state. Every session appends each message at once, so that parallel sessions lose nothing. A
+// history that cannot be read or written is silently left out.
 #ifndef QUILL_RECALL_H
 #define QUILL_RECALL_H
 
-#include "base/util.h"
+#include "base/base.h"
 
-enum { RECALL_MAX = 1000 }; // messages that are kept
+enum { RECALL_MAX = 1000 }; // messages that are kept in the file
 
-// Hands the remembered messages over, oldest first, RECALL_MAX at most.
+// Calls `take` for each message of the file, oldest first, RECALL_MAX at most.
 void recall_each(void (*take)(void *arg, Str message), void *arg);
 void recall_add(Str message);
 
-// The file's own form: its text into messages, as above; a message into its line, appended.
+// The same for the text of such a file; the line of a message, appended to `out`.
 void recall_parse(Str text, void (*take)(void *arg, Str message), void *arg);
 void recall_line(Str message, Buf *out);
 

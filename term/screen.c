@@ -5,14 +5,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "answer/output.h"
 #include "term/terminal.h"
 
 Screen screen_none(void) { return (Screen){.fd = -1}; }
 
 Screen screen_open(int fd, const char *markdown, const char *color) {
     if (!terminal_is_capable(fd)) return screen_none();
-    bool colored = output_color(color, fd);
+    bool colored = terminal_color(color, fd);
     bool on = strcmp(markdown, "auto") == 0 ? colored : strcmp(markdown, "on") == 0;
     return (Screen){.fd = fd, .markdown = on, .md = {.color = colored}};
 }

@@ -16,7 +16,7 @@ typedef struct {
     Buf clean; // the last text, without control characters
 } Screen;
 
-// markdown: on, off or auto, which means on if there is colour (output_color). With TERM=dumb nothing is changed.
+// markdown: on, off or auto, which means on if there is colour (terminal_color). With TERM=dumb nothing is changed.
 Screen screen_open(int fd, const char *markdown, const char *color);
 Screen screen_none(void);
 void screen_text(Screen *s, Str text, Buf *out);

@@ -11,7 +11,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-// A handler has nobody to ask.
+// Global, since a signal handler gets no argument.
 static struct termios found;
 static int from = -1, to = -1;
 static volatile sig_atomic_t lent;
@@ -30,10 +30,10 @@ void terminal_give_back(void) {
 
 static void on_crash(int number) {
     terminal_give_back();
-    raise(number); // its default comes when this handler returns
+    raise(number); // the default action follows when this handler returns
 }
 
-// A sanitizer's handlers stay: they have more to say.
+// Leaves handlers that are already installed, such as a sanitizer's.
 static void catch_crash(int number) {
     static char stack[1 << 16]; // a crash may be a stack that ran out
     struct sigaction old, action = {.sa_handler = on_crash, .sa_flags = (int)(SA_RESETHAND | SA_ONSTACK)};
@@ -48,6 +48,12 @@ bool terminal_is_capable(int fd) {
     return isatty(fd) && !(term && strcmp(term, "dumb") == 0);
 }
 
+bool terminal_color(const char *when, int fd) {
+    if (strcmp(when, "auto") != 0) return strcmp(when, "always") == 0;
+    const char *no = getenv("NO_COLOR");
+    return terminal_is_capable(fd) && !(no && *no);
+}
+
 int terminal_columns(int fd) {
     struct winsize size;
     return terminal_is_capable(fd) && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
@@ -59,7 +65,7 @@ bool terminal_open(int in, int out) {
     to = out;
     static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGQUIT, SIGSYS, SIGTRAP};
     for (size_t i = 0; i < ARRAY_LEN(crashes); i++) catch_crash(crashes[i]);
-    guard_at_crash(terminal_give_back); // whose handler SIGBUS has where a file is mapped
+    guard_at_crash(terminal_give_back); // guard.c has the handler of SIGBUS while a file is mapped
     static bool registered;
     if (!registered) atexit(terminal_give_back);
     registered = true;
@@ -75,7 +81,7 @@ void terminal_suspend(void) {
     terminal_give_back();
     struct sigaction usual = {.sa_handler = SIG_DFL}, ours;
     sigaction(SIGTSTP, &usual, &ours);
-    raise(SIGTSTP); // where there is no shell to go on from, the system ignores it
+    raise(SIGTSTP); // ignored by the system where there is no shell to continue it
     sigaction(SIGTSTP, &ours, NULL);
     terminal_lend();
 }

@@ -10,7 +10,7 @@
 #ifndef QUILL_WRAP_H
 #define QUILL_WRAP_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 typedef struct {
     int columns;   // of the terminal; 0: lines are not broken. The caller may change it at any time

@@ -2,7 +2,7 @@
 // ends of every tensor's data and scales are read. The input's first byte picks the parser; for llama2.c the rest is
 // two little-endian bytes with the model's length, the model, and then the tokenizer.
 //
-//   clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz_gguf.c gguf.c gguf_write.c llama2c.c types.c util.c
+// `make fuzz-build` builds it.
 #include "files/llama2c.h"
 
 #include <stdlib.h>

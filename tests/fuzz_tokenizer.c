@@ -1,6 +1,5 @@
 // libFuzzer target of the tokenizer: the input's bytes make a small vocabulary, then a text and where it is trusted.
-//
-//   clang -fsanitize=fuzzer,address,undefined tests/fuzz_tokenizer.c tokenizer.c vocab.c pretokenize.c gguf.c ...
+// `make fuzz-build` builds it.
 //
 // Every vocabulary has all bytes, so what was encoded must decode to itself.
 #include "tokens/pretokenize.h"
@@ -38,15 +37,15 @@ typedef struct {
     float scores[MAX_TOKENS];
     char names[256][8];
     size_t n, n_merges;
-} Build;
+} VocabInput;
 
-static void add(Build *b, Str text, int type, float score) {
+static void add(VocabInput *b, Str text, int type, float score) {
     b->tokens[b->n] = text;
     b->types[b->n] = type;
     b->scores[b->n++] = score;
 }
 
-static void add_bytes(Build *b, bool spm) {
+static void add_bytes(VocabInput *b, bool spm) {
     if (spm) add(b, str_of("<unk>"), 2, 0);
     if (spm) add(b, str_of("\xe2\x96\x81"), 1, -1);
     for (int i = 0; i < 256; i++) {
@@ -58,7 +57,7 @@ static void add_bytes(Build *b, bool spm) {
     }
 }
 
-static Gguf *make_view(Input *in, Build *b, bool spm, bool prefix) {
+static Gguf *make_view(Input *in, VocabInput *b, bool spm, bool prefix) {
     add_bytes(b, spm);
     for (int k = take(in) % MAX_ADDED; k > 0; k--) {
         int type = (int8_t)take(in);
@@ -120,7 +119,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     Input in = {data, size};
     uint8_t flags = take(&in);
     bool spm = flags & 1, prefix = flags & 2;
-    Build *b = mem_alloc(sizeof *b);
+    VocabInput *b = mem_alloc(sizeof *b);
     Gguf *g = make_view(&in, b, spm, prefix);
     Tokenizer *t;
     Status st = tokenizer_load(g, &t);

@@ -233,7 +233,7 @@ static void test_unescape(void **state) {
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         Buf out = {0};
-        prompt_unescape(cases[i].from, &out);
+        utf8_unescape(&out, cases[i].from);
         assert_int_equal(out.n, cases[i].n);
         assert_memory_equal(out.data, cases[i].to, out.n);
         buf_free(&out);

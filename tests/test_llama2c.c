@@ -4,6 +4,7 @@
 #include "tests/rig/testing.h"
 
 #include "files/llama2c.h"
+#include "files/model_file.h"
 #include "formats/types.h"
 #include "tests/rig/tiny_model.h"
 
@@ -16,9 +17,9 @@ typedef struct {
     int version, dim, ffn, n_layers, n_heads, n_kv_heads, vocab, context;
     bool shared;
     int group;
-} Shape;
+} BinShape;
 
-static const Shape plain = {0, 8, 12, 2, 2, 1, 5, 6, true, 0};
+static const BinShape plain = {0, 8, 12, 2, 2, 1, 5, 6, true, 0};
 
 // What the writer put where: the n-th weight of the file (f32) or of the quantised part holds n.
 typedef struct {
@@ -30,12 +31,12 @@ typedef struct {
         bool quantised;
     } tensors[64];
     int n_tensors;
-} File;
+} BinFile;
 
 static void i32(Buf *b, int32_t v) { buf_append(b, &v, 4); }
 static void f32(Buf *b, float v) { buf_append(b, &v, 4); }
 
-static void weight(File *f, const Shape *s, const char *name, int layer, int n, bool matrix) {
+static void weight(BinFile *f, const BinShape *s, const char *name, int layer, int n, bool matrix) {
     int slot = f->n_tensors++, group = matrix ? s->group : 0;
     if (layer < 0) snprintf(f->tensors[slot].name, 64, "%s.weight", name);
     else snprintf(f->tensors[slot].name, 64, "blk.%d.%s.weight", layer, name);
@@ -49,11 +50,11 @@ static void weight(File *f, const Shape *s, const char *name, int layer, int n, 
     for (int i = 0; group && i < n / group; i++) f32(&f->bytes, (float)(1 + i));
 }
 
-static void weights(File *f, const Shape *s, const char *name, int n, bool matrix) {
+static void weights(BinFile *f, const BinShape *s, const char *name, int n, bool matrix) {
     for (int l = 0; l < s->n_layers; l++) weight(f, s, name, l, n, matrix);
 }
 
-static void write_header(Buf *b, const Shape *s) {
+static void write_header(Buf *b, const BinShape *s) {
     if (s->version) i32(b, 0x616b3432), i32(b, s->version);
     i32(b, s->dim), i32(b, s->ffn), i32(b, s->n_layers), i32(b, s->n_heads), i32(b, s->n_kv_heads);
     i32(b, s->version || s->shared ? s->vocab : -s->vocab), i32(b, s->context);
@@ -63,8 +64,8 @@ static void write_header(Buf *b, const Shape *s) {
     while (b->n < 256) buf_append(b, "", 1);
 }
 
-static File write_model(const Shape *s) {
-    File f = {0};
+static BinFile write_model(const BinShape *s) {
+    BinFile f = {0};
     int kv = s->dim / s->n_heads * s->n_kv_heads, d = s->dim;
     write_header(&f.bytes, s);
     if (s->version) {
@@ -123,7 +124,7 @@ static void check_tensor(const GgufTensor *t, int first, int n, int group) {
     if (!group) assert_null(t->scales);
 }
 
-static void check_keys(const Gguf *g, const Shape *s) {
+static void check_keys(const Gguf *g, const BinShape *s) {
     const struct {
         const char *key;
         int value;
@@ -154,8 +155,8 @@ static void check_keys(const Gguf *g, const Shape *s) {
     assert_true(f == 10000.0f);
 }
 
-static void check_model(const Shape *s) {
-    File f = write_model(s);
+static void check_model(const BinShape *s) {
+    BinFile f = write_model(s);
     Gguf *g;
     assert_ok(llama2c_open_memory("dir/tiny.bin", f.bytes.data, f.bytes.n, NULL, NULL, 0, &g));
     assert_int_equal(gguf_version(g), 0);
@@ -177,22 +178,22 @@ static void test_good(void **state) {
     (void)state;
     for (int version = 0; version <= 2; version++)
         for (int shared = 0; shared <= 1; shared++) {
-            Shape s = plain;
+            BinShape s = plain;
             s.version = version;
             s.shared = shared;
             s.group = version == 2 ? 8 : 0; // rows of ffn_down have 12: its groups straddle them
             check_model(&s);
         }
     // Odd sizes: scales that lie at no multiple of four.
-    check_model(&(Shape){2, 6, 5, 3, 3, 1, 3, 4, false, 6});
-    check_model(&(Shape){2, 6, 5, 3, 3, 3, 3, 4, true, 1});
+    check_model(&(BinShape){2, 6, 5, 3, 3, 1, 3, 4, false, 6});
+    check_model(&(BinShape){2, 6, 5, 3, 3, 3, 3, 4, true, 1});
 }
 
 static void test_good_tokenizer(void **state) {
     (void)state;
-    Shape s = plain;
+    BinShape s = plain;
     s.vocab = 7;
-    File f = write_model(&s);
+    BinFile f = write_model(&s);
     Buf t = write_tokenizer(7);
     Gguf *g;
     assert_ok(llama2c_open_memory("tiny.bin", f.bytes.data, f.bytes.n, "tok.bin", t.data, t.n, &g));
@@ -253,10 +254,10 @@ static void refused(const Buf *model, const Buf *tokenizer, const char *part) {
 static void test_21_truncated(void **state) {
     (void)state;
     for (int version = 0; version <= 2; version++) {
-        Shape s = plain;
+        BinShape s = plain;
         s.version = version;
         s.group = version == 2 ? 8 : 0;
-        File f = write_model(&s);
+        BinFile f = write_model(&s);
         for (size_t n = 0; n < f.bytes.n; n++) refused(&(Buf){f.bytes.data, n, 0}, NULL, "expected");
         buf_append(&f.bytes, "x", 1);
         refused(&f.bytes, NULL, "bytes expected by the llama2.c header");
@@ -270,10 +271,10 @@ static void test_21_header(void **state) {
     static const char *const names[] = {"dim",        "hidden_dim", "n_layers", "n_heads",
                                         "n_kv_heads", "vocab_size", "seq_len"};
     for (int version = 0; version <= 2; version++) {
-        Shape s = plain;
+        BinShape s = plain;
         s.version = version;
         s.group = version == 2 ? 8 : 0;
-        File f = write_model(&s);
+        BinFile f = write_model(&s);
         for (size_t i = 0; i < ARRAY_LEN(names); i++) {
             for (size_t j = 0; j < ARRAY_LEN(bad); j++) {
                 if (version == 0 && i == 5 && bad[j] == -1) continue; // a vocabulary of one: its size does not fit
@@ -289,7 +290,7 @@ static void test_21_header(void **state) {
     }
 }
 
-static void header_refused(const Shape *s, const char *part) {
+static void header_refused(const BinShape *s, const char *part) {
     Buf b = {0};
     write_header(&b, s);
     for (int i = 0; i < 64; i++) f32(&b, 0);
@@ -299,17 +300,20 @@ static void header_refused(const Shape *s, const char *part) {
 
 static void test_21_shapes(void **state) {
     (void)state;
-    header_refused(&(Shape){0, 8, 12, 2, 3, 1, 5, 6, true, 0}, "n_heads that cuts dim 8 into even heads expected, 3");
-    header_refused(&(Shape){0, 8, 12, 2, 8, 1, 5, 6, true, 0}, "n_heads that cuts dim 8 into even heads expected, 8");
-    header_refused(&(Shape){0, 8, 12, 2, 4, 3, 5, 6, true, 0}, "n_kv_heads that divides n_heads 4 expected, 3");
-    header_refused(&(Shape){1, 1 << 20, 1 << 20, 1 << 10, 2, 1, 1 << 22, 6, true, 0}, "bytes expected by the llama2.c");
-    header_refused(&(Shape){3, 8, 12, 2, 2, 1, 5, 6, true, 0}, "llama2.c version 1 or 2 expected, 3 found");
-    header_refused(&(Shape){-1, 8, 12, 2, 2, 1, 5, 6, true, 0}, "llama2.c version 1 or 2 expected, -1 found");
-    header_refused(&(Shape){2, 8, 12, 2, 2, 1, 5, 6, true, 0}, "group size of at least 1 expected, 0 found");
-    header_refused(&(Shape){2, 8, 12, 2, 2, 1, 5, 6, true, -64}, "group size of at least 1 expected, -64 found");
-    header_refused(&(Shape){2, 8, 12, 2, 2, 1, 5, 6, true, 7}, "group size that divides every weight expected");
-    header_refused(&(Shape){2, 8, 12, 2, 2, 1, 5, 6, true, INT32_MAX}, "group size that divides every weight");
-    Shape s = plain;
+    header_refused(&(BinShape){0, 8, 12, 2, 3, 1, 5, 6, true, 0},
+                   "n_heads that cuts dim 8 into even heads expected, 3");
+    header_refused(&(BinShape){0, 8, 12, 2, 8, 1, 5, 6, true, 0},
+                   "n_heads that cuts dim 8 into even heads expected, 8");
+    header_refused(&(BinShape){0, 8, 12, 2, 4, 3, 5, 6, true, 0}, "n_kv_heads that divides n_heads 4 expected, 3");
+    header_refused(&(BinShape){1, 1 << 20, 1 << 20, 1 << 10, 2, 1, 1 << 22, 6, true, 0},
+                   "bytes expected by the llama2.c");
+    header_refused(&(BinShape){3, 8, 12, 2, 2, 1, 5, 6, true, 0}, "llama2.c version 1 or 2 expected, 3 found");
+    header_refused(&(BinShape){-1, 8, 12, 2, 2, 1, 5, 6, true, 0}, "llama2.c version 1 or 2 expected, -1 found");
+    header_refused(&(BinShape){2, 8, 12, 2, 2, 1, 5, 6, true, 0}, "group size of at least 1 expected, 0 found");
+    header_refused(&(BinShape){2, 8, 12, 2, 2, 1, 5, 6, true, -64}, "group size of at least 1 expected, -64 found");
+    header_refused(&(BinShape){2, 8, 12, 2, 2, 1, 5, 6, true, 7}, "group size that divides every weight expected");
+    header_refused(&(BinShape){2, 8, 12, 2, 2, 1, 5, 6, true, INT32_MAX}, "group size that divides every weight");
+    BinShape s = plain;
     s.version = 1;
     Buf b = {0};
     write_header(&b, &s);
@@ -320,9 +324,9 @@ static void test_21_shapes(void **state) {
 
 static void test_21_tokenizer(void **state) {
     (void)state;
-    Shape s = plain;
+    BinShape s = plain;
     s.vocab = 7;
-    File f = write_model(&s);
+    BinFile f = write_model(&s);
     Buf t = write_tokenizer(7);
     for (size_t n = 0; n < t.n; n++) refused(&f.bytes, &(Buf){t.data, n, 0}, "expected");
     static const int32_t lengths[] = {-1, INT32_MIN, INT32_MAX, 1 << 24, 1000};
@@ -366,7 +370,7 @@ static void test_open_files(void **state) {
     snprintf(model, sizeof model, "%s/tiny.bin", dir);
     snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer.bin", dir);
     unlink(tokenizer);
-    File f = write_model(&plain);
+    BinFile f = write_model(&plain);
     Buf t = write_tokenizer(5);
     write_file(model, f.bytes.data, f.bytes.n);
     Gguf *g;

@@ -48,9 +48,9 @@ static void shown(const char *text, size_t piece, int columns, bool color, Buf *
 
 typedef struct {
     const char *text, *wanted;
-} Case;
+} MarkdownCase;
 
-static void check(const Case *cases, size_t n, int columns, bool color) {
+static void check(const MarkdownCase *cases, size_t n, int columns, bool color) {
     for (size_t i = 0; i < n; i++)
         for (size_t piece = 0; piece < 6; piece++) {
             Buf out = {0};
@@ -64,7 +64,7 @@ static void check(const Case *cases, size_t n, int columns, bool color) {
 
 static void emphasis(void **state) {
     (void)state;
-    static const Case cases[] = {
+    static const MarkdownCase cases[] = {
         {"a **bold** word", "a <b>bold<> word"},
         {"an *italic* and an _italic_ word", "an <i>italic<> and an <i>italic<> word"},
         {"***both***, __bold__", "<bi>both<>, <b>bold<>"},
@@ -91,7 +91,7 @@ static void emphasis(void **state) {
 
 static void code(void **state) {
     (void)state;
-    static const Case cases[] = {
+    static const MarkdownCase cases[] = {
         {"run `ls -l` now", "run <c>ls -l<> now"},
         {"`` a`b ``", "<c>a`b<>"},
         {"`**not bold**`", "<c>**not bold**<>"},
@@ -108,7 +108,7 @@ static void code(void **state) {
         {"    indented *code* stays", "    indented *code* stays"},
     };
     check(cases, ARRAY_LEN(cases), 0, true);
-    static const Case plain[] = {
+    static const MarkdownCase plain[] = {
         {"run `ls -l` and **bold**", "run `ls -l` and <b>bold<>"},
         {"```\ncode\n```", "<d>```<>\ncode\n<d>```<>"},
     };
@@ -117,7 +117,7 @@ static void code(void **state) {
 
 static void blocks(void **state) {
     (void)state;
-    static const Case cases[] = {
+    static const MarkdownCase cases[] = {
         {"# One\n## Two\n### Three *it*\nx", "<bu>One<>\n<bu>Two<>\n<b>Three <bi>it<>\nx"},
         {"#hashtag, #! and ####### seven", "#hashtag, #! and ####### seven"},
         {"#", "#"},
@@ -140,7 +140,7 @@ static void blocks(void **state) {
 
 static void wraps(void **state) {
     (void)state;
-    static const Case cases[] = {
+    static const MarkdownCase cases[] = {
         {"- aaaa **bbbb cccc** dddd\n- e", "\u2022 aaaa <b>bbbb\n  cccc<> dddd\n\u2022 e"},
         {"12. aaaa bbbb cccc dddd", "12. aaaa\n    bbbb\n    cccc\n    dddd"},
         {"- a\n  - bbbb cccc dddd", "\u2022 a\n  \u2022 bbbb\n    cccc\n    dddd"},

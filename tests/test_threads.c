@@ -16,10 +16,10 @@ typedef struct {
     _Atomic int bad_thread;
     int n_threads, salt;
     _Atomic int busy[MOST_THREADS]; // a worker runs one task at a time
-} Run;
+} PoolRun;
 
 static void count_task(void *arg, int task, int thread) {
-    Run *r = arg;
+    PoolRun *r = arg;
     if (thread < 0 || thread >= r->n_threads || task < 0 || task >= MOST_TASKS) {
         atomic_fetch_add(&r->bad_thread, 1);
         return;
@@ -30,7 +30,7 @@ static void count_task(void *arg, int task, int thread) {
     atomic_fetch_sub(&r->busy[thread], 1);
 }
 
-static void check_run(ThreadPool *p, Run *r, int n_tasks) {
+static void check_run(ThreadPool *p, PoolRun *r, int n_tasks) {
     memset(r, 0, sizeof *r);
     r->n_threads = threads_count(p);
     r->salt = n_tasks + 17;
@@ -44,7 +44,7 @@ static void check_run(ThreadPool *p, Run *r, int n_tasks) {
 
 static void test_every_task_once(void **state) {
     (void)state;
-    static Run r;
+    static PoolRun r;
     static const int n_tasks[] = {0, 1, 2, 3, 7, 8, 9, 64, 1000, MOST_TASKS};
     for (int n = 1; n <= MOST_THREADS; n++) {
         ThreadPool *p = threads_new(n);
@@ -79,7 +79,7 @@ static void test_many_short_runs(void **state) {
 // Long pauses: workers sleep, and each run wakes them again.
 static void test_runs_after_sleep(void **state) {
     (void)state;
-    static Run r;
+    static PoolRun r;
     ThreadPool *p = threads_new(3);
     for (int round = 0; round < 20; round++) {
         usleep(3000);
@@ -117,7 +117,7 @@ static void test_all_workers_take_part(void **state) {
 
 static void test_caller_is_worker_0(void **state) {
     (void)state;
-    static Run r;
+    static PoolRun r;
     ThreadPool *p = threads_new(1);
     check_run(p, &r, 100); // n_threads 1: any other index counts as bad
     threads_free(p);
@@ -125,7 +125,7 @@ static void test_caller_is_worker_0(void **state) {
 
 static void test_pools_side_by_side(void **state) {
     (void)state;
-    static Run r;
+    static PoolRun r;
     for (int round = 0; round < 200; round++) {
         ThreadPool *a = threads_new(2), *b = threads_new(3);
         check_run(a, &r, 20);
@@ -170,7 +170,7 @@ static void test_default_follows_affinity(void **state) {
 // More workers than processors: nobody may wait for a worker that does not get to run.
 static void test_on_one_processor(void **state) {
     (void)state;
-    static Run r;
+    static PoolRun r;
     cpu_set_t all, one;
     assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
     CPU_ZERO(&one);

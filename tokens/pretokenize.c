@@ -1,5 +1,5 @@
-// tokens/pretokenize.c: see tokens/pretokenize.h. The patterns' facts are those of llama.cpp's src/llama-vocab.cpp,
-// whose ids we match; PCRE2 matches them.
+// tokens/pretokenize.c: see tokens/pretokenize.h. The patterns are equivalent to those in llama.cpp's
+// src/llama-vocab.cpp, so that the ids are equal; PCRE2 runs them.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tokens/pretokenize.h"
 
@@ -10,13 +10,13 @@
 
 // ---- the patterns ---------------------------------------------------------------------------------------------------
 
-// Each must take time linear in the text, whatever the text: no repeated group may keep a way back (a class or a
-// possessive group instead), and no failed attempt may read far from every start.
+// Each pattern must take time linear in any text: no repeated group may backtrack (write a class or a possessive group
+// instead), and an attempt that fails must not read far.
 
 // Unicode's White_Space, inside a class and as a class; PCRE2's \s would add U+180E.
 #define WS "\\p{Z}\\t-\\r\\x{85}"
 #define SPACE "[" WS "]"
-#define LAST "(?![^" WS "])"                // before the last space of a run, or the end
+#define LAST "(?![^" WS "])"                // before the last space of a run, or at the end
 #define SPACES SPACE "+" LAST "|" SPACE "+" // all but the last space before a word
 #define LINES SPACE "*[\\r\\n]+"
 
@@ -30,7 +30,7 @@
 #define LLAMA3(number) SUFFIX "|" WORD "|" number "|" SIGNS "[\\r\\n]*|" LINES "|" SPACES
 #define QWEN2 LLAMA3("\\p{N}")
 
-// Words that part where lower case is followed by upper case. Only ASCII has case here, as in llama.cpp: every other
+// Words end where upper case follows lower case. Only ASCII has case here, as in llama.cpp: every other
 // letter is both.
 #define CASED(not_letter, suffix)                                                                                      \
     "[^\\r\\n\\p{L}\\p{N}]?[^" not_letter "a-z]*[^" not_letter "A-Z]+" suffix "|[^\\r\\n\\p{L}\\p{N}]?[^" not_letter   \
@@ -70,16 +70,16 @@
 #define BLOOM " ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"
 
 enum { MAX_PATTERNS = 6 };
-enum { WHOLE = 1, BOS = 2 }; // a piece that is a token is taken whole; BOS goes in front unless the file says otherwise
+enum { WHOLE = 1, BOS = 2 }; // a piece that is a token is not split; BOS in front is the default
 
 typedef struct {
     const char *names; // separated by spaces
     int flags;
     const char *patterns[MAX_PATTERNS];
-} Row;
+} PretokenizerRow;
 
 // clang-format off
-static const Row rows[] = {
+static const PretokenizerRow rows[] = {
     {"default", 0, {"[\\p{P}$+<=>^~|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
     {"gpt-2 phi-2 jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code gigachat a.x-4.0 mellum modern-bert "
      "roberta-bpe exaone4 mpt olmo jais trillion granite-docling", 0, {GPT2}},
@@ -99,7 +99,7 @@ static const Row rows[] = {
      {"[\\r\\n]",
       SPACE "?[" DEEPSEEK_LETTERS "]+",
       SPACE "?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+",
-      "(?<!" SPACE ")" SPACE "++\\z", // looking behind spares every start but the first of a run
+      "(?<!" SPACE ")" SPACE "++\\z", // the lookbehind fails at once inside a run: linear time
       DEEPSEEK_HAN,
       "\\p{N}+"}},
     {"deepseek-coder", 0, {"[\\r\\n]", SPACE "?\\p{L}+", SPACE "?\\p{P}+", DEEPSEEK_HAN, "\\p{N}"}},
@@ -117,7 +117,7 @@ static const Row rows[] = {
     {"exaone-moe", 0,
      {SUFFIX "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*+(?: \\p{L}\\p{M}*+)*+)++|\\p{N}|" SIGNS "[\\r\\n/]?|"
       SPACE "*[\\r\\n]|" SPACES}},
-    {"jais-2", 0, // looking behind spares the middle of a long run: no line end is ahead there
+    {"jais-2", 0, // the lookbehind fails at once inside a long run: linear time
      {SUFFIX "|" WORD "|\\p{N}{1,3}|" SIGNS "[\\r\\n]*|(?<![\\p{Z}\\t\\x0b\\x0c\\x{85}])" LINES
       "|" SPACE "{512}" LAST "|" SPACE "{256}" LAST "|" SPACE "{128}" LAST "|" SPACE "{64}" LAST "|" SPACE "{32}" LAST
       "|" SPACE "{16}" LAST "|" SPACE "{8}" LAST "|" SPACE "{4}" LAST "|" SPACE "{1,2}" LAST "|" SPACE}},
@@ -130,7 +130,7 @@ static const Row rows[] = {
     {"tiny_aya cohere2moe", 0,
      {"(?<![0-9])[0-9]{1,3}(?=(?:[0-9]{3})*+(?![0-9A-Za-z_]))|\\G(?<=[0-9])[0-9]{3}",
       "[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+" SUFFIX "?|\\p{N}{1,3}|" CASED_TAIL}},
-    {"afmoe", 0, // the text before a number stays with its first digits, as in llama.cpp
+    {"afmoe", 0, // the text before a number is one piece with its first digits, as in llama.cpp
      {"(?<!\\P{N})\\P{N}*+(?:(?<!\\p{N})\\p{N}{1,2}(?=(?:\\p{N}{3})*+(?!\\p{N}))|\\p{N}{3})",
       "[" EAST_ASIA "]+",
       DEEPSEEK3("[\\r\\n]*|" LINES)}},
@@ -146,12 +146,12 @@ static const Row rows[] = {
 enum { JIT_STACK_START = 32 * 1024, JIT_STACK_MAX = 32 * 1024 * 1024 };
 
 typedef struct {
-    Piece *at;
+    PretokenPiece *at;
     int n, cap;
-} Pieces;
+} PretokenPieces;
 
 struct Pretokenizer {
-    const Row *row;
+    const PretokenizerRow *row;
     int n_patterns; // 0: not compiled yet
     pcre2_code *code[MAX_PATTERNS];
     bool jit[MAX_PATTERNS];
@@ -159,10 +159,10 @@ struct Pretokenizer {
     pcre2_match_data *match;
     pcre2_match_context *limits;
     pcre2_jit_stack *jit_stack;
-    Pieces pieces, next;
+    PretokenPieces pieces, next;
 };
 
-static const Row *find_row(Str name) {
+static const PretokenizerRow *find_row(Str name) {
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         for (const char *at = rows[i].names; *at;) {
             size_t n = strcspn(at, " ");
@@ -173,7 +173,7 @@ static const Row *find_row(Str name) {
 }
 
 Pretokenizer *pretokenizer_new(Str name) {
-    const Row *row = find_row(name);
+    const PretokenizerRow *row = find_row(name);
     if (!row) return NULL;
     Pretokenizer *p = mem_alloc(sizeof *p);
     p->row = row;
@@ -211,9 +211,9 @@ static void release(void *p, void *unused) {
     free(p);
 }
 
-// Not at load: `inspect` and a test of the weights never split anything, and the compiler takes milliseconds.
+// Called by the first split, not at load: compiling takes milliseconds, and some modes (inspect) never split a text.
 static void compile(Pretokenizer *p) {
-    p->memory = pcre2_general_context_create(allocate, release, NULL); // no call over it is without memory
+    p->memory = pcre2_general_context_create(allocate, release, NULL); // `allocate` never fails
     pcre2_compile_context *c = pcre2_compile_context_create(p->memory);
     for (; p->n_patterns < MAX_PATTERNS && p->row->patterns[p->n_patterns]; p->n_patterns++) {
         int error;
@@ -221,7 +221,7 @@ static void compile(Pretokenizer *p) {
         int i = p->n_patterns;
         p->code[i] = pcre2_compile((PCRE2_SPTR)p->row->patterns[i], PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
                                    &error, &at, c);
-        assert(p->code[i]); // the patterns are ours
+        assert(p->code[i]); // a constant of this file
         p->jit[i] = pcre2_jit_compile(p->code[i], PCRE2_JIT_COMPLETE) == 0;
     }
     pcre2_compile_context_free(c);
@@ -237,18 +237,18 @@ static void compile(Pretokenizer *p) {
 
 // ---- splitting ------------------------------------------------------------------------------------------------------
 
-static void push(Pieces *p, int begin, int end, bool valid) {
+static void push(PretokenPieces *p, int begin, int end, bool valid) {
     if (begin == end) return;
     if (p->n == p->cap) {
         p->cap = p->cap > INT32_MAX / 2 ? INT32_MAX : p->cap ? p->cap * 2 : 256;
         p->at = mem_resize(p->at, (size_t)p->cap * sizeof *p->at);
     }
-    p->at[p->n++] = (Piece){begin, end, valid};
+    p->at[p->n++] = (PretokenPiece){begin, end, valid};
 }
 
 // The text as runs of valid and of invalid UTF-8. Only the valid ones are matched, unchecked: PCRE2's own check would
 // read the rest of the text again at every match.
-static void split_invalid(Pieces *out, const char *text, int n) {
+static void split_invalid(PretokenPieces *out, const char *text, int n) {
     int begin = 0;
     bool valid = true;
     for (int i = 0; i < n;) {
@@ -279,7 +279,7 @@ static bool next_match(Pretokenizer *p, int pattern, const char *text, int n, in
     return *end > *begin;
 }
 
-static void split_piece(Pretokenizer *p, int pattern, const char *text, Piece piece, Pieces *out) {
+static void split_piece(Pretokenizer *p, int pattern, const char *text, PretokenPiece piece, PretokenPieces *out) {
     const char *s = text + piece.begin;
     int n = piece.end - piece.begin, from = 0, begin, end;
     while (from < n && next_match(p, pattern, s, n, from, &begin, &end)) {
@@ -290,18 +290,18 @@ static void split_piece(Pretokenizer *p, int pattern, const char *text, Piece pi
     push(out, piece.begin + from, piece.end, true);
 }
 
-const Piece *pretokenizer_split(Pretokenizer *p, const char *text, int n, int *n_pieces) {
+const PretokenPiece *pretokenizer_split(Pretokenizer *p, const char *text, int n, int *n_pieces) {
     if (p->n_patterns == 0) compile(p);
     p->pieces.n = 0;
     split_invalid(&p->pieces, text, n);
     for (int pattern = 0; pattern < p->n_patterns; pattern++) {
         p->next.n = 0;
         for (int i = 0; i < p->pieces.n; i++) {
-            Piece piece = p->pieces.at[i];
+            PretokenPiece piece = p->pieces.at[i];
             if (piece.valid) split_piece(p, pattern, text, piece, &p->next);
             else push(&p->next, piece.begin, piece.end, false);
         }
-        Pieces swap = p->pieces;
+        PretokenPieces swap = p->pieces;
         p->pieces = p->next;
         p->next = swap;
     }

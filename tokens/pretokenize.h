@@ -1,8 +1,8 @@
 // tokens/pretokenize.h: cuts text into the pieces that byte-level BPE merges one by one, by the patterns that a
-// vocabulary's tokenizer.ggml.pre names. tokenizer.c alone uses it.
+// vocabulary's tokenizer.ggml.pre names. Only tokenizer.c uses it.
 //
 //   Pretokenizer *p = pretokenizer_new(str_of("llama-bpe"));        // NULL: no such name
-//   const Piece *piece = pretokenizer_split(p, text, n, &n_pieces); // the pieces joined are the text, byte for byte
+//   const PretokenPiece *piece = pretokenizer_split(p, text, n, &n_pieces); // joined, the pieces are the text
 //
 // A pre-tokenizer is a list of patterns. Each one cuts the pieces that the one before left: a match becomes a piece,
 // and so does the text between two matches; a pattern sees nothing outside of the piece it cuts. Invalid UTF-8 is never
@@ -10,23 +10,23 @@
 #ifndef QUILL_PRETOKENIZE_H
 #define QUILL_PRETOKENIZE_H
 
-#include "base/util.h"
+#include "base/base.h"
 
 typedef struct Pretokenizer Pretokenizer;
 
 typedef struct {
     int begin, end; // bytes, of the text that was split
     bool valid;     // UTF-8
-} Piece;
+} PretokenPiece;
 
 Pretokenizer *pretokenizer_new(Str name); // by any of its names
 void pretokenizer_free(Pretokenizer *p);  // NULL is fine
 void pretokenizer_names(Buf *out);        // one name of each, separated by spaces
 
 bool pretokenizer_ignores_merges(const Pretokenizer *p); // a piece that is a token is taken whole
-bool pretokenizer_adds_bos(const Pretokenizer *p);       // where the file does not say
+bool pretokenizer_adds_bos(const Pretokenizer *p);       // the default if the file does not say
 
 // n is below INT32_MAX. The pieces stay valid until the next call. The first call compiles the patterns.
-const Piece *pretokenizer_split(Pretokenizer *p, const char *text, int n, int *n_pieces);
+const PretokenPiece *pretokenizer_split(Pretokenizer *p, const char *text, int n, int *n_pieces);
 
 #endif

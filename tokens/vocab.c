@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What a hostile file may cost: its strings may be empty, and each token takes some 40 bytes here. Four times the
-// largest vocabularies in use.
+// Limits the memory that a hostile file can take: its strings may be empty, and each token takes some 40 bytes here.
+// The limits are four times the largest vocabularies in use.
 enum { MAX_TOKENS = 1 << 20, MAX_MERGES = 4 << 20 };
 
 // ---- tables ---------------------------------------------------------------------------------------------------------
@@ -27,7 +27,8 @@ static uint32_t table_mask(size_t n) {
 
 static size_t table_bytes(uint32_t mask, size_t slot_bytes) { return ((size_t)mask + 1) * slot_bytes; }
 
-// Huge pages: filling a table visits its pages in no order, and half the time of loading went into page walks.
+// In huge pages: a table is filled in random order, and in small pages half of the time of loading went into page
+// walks.
 static void *table_alloc(uint32_t mask, size_t slot_bytes) {
     void *table = pages_alloc(table_bytes(mask, slot_bytes), true);
     if (!table) mem_refused(table_bytes(mask, slot_bytes));
@@ -65,13 +66,13 @@ static int byte_of_character(int c) {
 }
 
 // Turns a string of that alphabet into bytes, which need no more room. Other characters stay as they are; then the
-// result is false: no text can be meant by it.
+// result is false: no text has this token.
 static bool alphabet_decode(Str s, char *out, size_t *n_out) {
     bool whole = true;
     size_t n = 0;
     for (size_t i = 0; i < s.n;) {
         unsigned char c = (unsigned char)s.data[i];
-        if (c > 0x20 && c < 0x7f) { // almost always
+        if (c > 0x20 && c < 0x7f) { // the usual case
             out[n++] = (char)c;
             i++;
             continue;
@@ -116,8 +117,8 @@ static int named_byte(Str s) {
 
 // ---- loading: vocabulary --------------------------------------------------------------------------------------------
 
-// Names that are control tokens whatever their type says: many files have them as normal ones. Of the last rows, only
-// where the file does not say by the key which token it is.
+// Names of control tokens, whatever type the file gives them: in many files it is the normal type. The names in the
+// last rows count only if the file does not give the token's id by the key.
 static const struct {
     const char *names;
     bool ends_generation;
@@ -214,7 +215,7 @@ static Status load_types(Vocab *v, const Gguf *g) {
     return st;
 }
 
-// Without scores every pair is as good as another, and the leftmost goes first, as in llama.cpp.
+// Without scores all pairs have the same priority, and the leftmost is merged first, as in llama.cpp.
 static Status load_scores(Vocab *v, const Gguf *g) {
     const GgufValue *value;
     TRY(array_of_n(v, g, "tokenizer.ggml.scores", &value));
@@ -318,7 +319,7 @@ static Status load_merges(Vocab *v, const Gguf *g) {
 
 // ---- loading: added tokens, roles -----------------------------------------------------------------------------------
 
-// Longer ones are not looked for: each place of a text may be compared with one of them in full.
+// Longer ones are ignored: every position of a text may be compared with a whole one.
 enum { ADDED_MAX = 1024 };
 
 static int compare_added(const void *a, const void *b) {
@@ -332,7 +333,7 @@ static int compare_added(const void *a, const void *b) {
 static bool is_added(const Vocab *v, int id, const Str *texts) {
     int type = v->types[id];
     if (texts[id].n == 0 || texts[id].n > ADDED_MAX) return false;
-    // SentencePiece: written with U+2581 it stands for spaces, which are merged, not looked for.
+    // SentencePiece: U+2581 in it stands for spaces, which come from merging, not from a search in the text.
     if (v->spm && type == TOKEN_USER_DEFINED) return v->pieces[id].n == texts[id].n;
     return type == TOKEN_USER_DEFINED || type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
 }
@@ -368,7 +369,7 @@ static void load_added(Vocab *v, const Str *texts) {
     }
 }
 
-// An id that is out of range means that there is none, as many files write it: -1, or the size of the vocabulary.
+// An id that is out of range means none: many files write -1 or the size of the vocabulary.
 static Status load_id(const Vocab *v, const Gguf *g, const char *key, int fallback, int *out) {
     *out = fallback < v->n ? fallback : -1;
     const GgufValue *value = gguf_value(g, key);
@@ -391,7 +392,7 @@ static int find_eog(const Vocab *v, const Str *texts, const char *text) {
     return -1;
 }
 
-// Some families spell the end of a part of an answer like the end of another family's answer.
+// In some families the end of a part of an answer has the name that ends the whole answer in another family.
 static void apply_eog_exceptions(Vocab *v, const Str *texts) {
     bool harmony = find_eog(v, texts, "<|return|>") >= 0 || find_eog(v, texts, "<|flush|>") >= 0;
     bool calls = find_eog(v, texts, "<|call|>") >= 0 || find_eog(v, texts, "<|calls|>") >= 0;
@@ -402,7 +403,8 @@ static void apply_eog_exceptions(Vocab *v, const Str *texts) {
 // After the types, before the pieces.
 static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
     apply_known_names(v, g, texts);
-    // llama.cpp's default for "gpt2" is 11, Falcon's <|endoftext|>. Elsewhere that is a comma, which must end nothing.
+    // llama.cpp's default for "gpt2" is 11, Falcon's <|endoftext|>. In other vocabularies 11 is a comma, which must not
+    // end an answer.
     bool falcon = v->n > 11 && v->types[11] == TOKEN_CONTROL;
     TRY(load_id(v, g, "tokenizer.ggml.bos_token_id", v->spm ? 1 : falcon ? 11 : -1, &v->bos));
     TRY(load_id(v, g, "tokenizer.ggml.eos_token_id", v->spm ? 2 : falcon ? 11 : -1, &v->eos));
@@ -417,7 +419,7 @@ static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
         add_eog(v, id);
     }
     apply_eog_exceptions(v, texts);
-    if (!gguf_value(g, "tokenizer.ggml.token_type")) { // then only their roles tell that these are no text
+    if (!gguf_value(g, "tokenizer.ggml.token_type")) { // then only the roles say that these are not text
         if (v->bos >= 0) v->types[v->bos] = TOKEN_CONTROL;
         if (v->eos >= 0) v->types[v->eos] = TOKEN_CONTROL;
         if (v->unk >= 0) v->types[v->unk] = TOKEN_UNKNOWN;

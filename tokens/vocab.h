@@ -1,8 +1,8 @@
 // tokens/vocab.h: the vocabulary of a model file as tables: pieces as bytes, what merges give, roles, added tokens.
-// tokenizer.c alone uses it.
+// Only tokenizer.c uses it.
 //
-// Pieces are plain bytes, whatever the file's spelling: U+2581 is a space (SentencePiece), GPT-2's alphabet of
-// printable characters is bytes again (byte-level BPE). So text is looked up as it stands. Nothing of the file is
+// Pieces are plain bytes: U+2581 of SentencePiece becomes a space, and the printable characters that stand for bytes in
+// byte-level BPE become these bytes. So text is looked up without translation. Nothing of the file is
 // trusted: ids are in range or -1, arrays have an element for each token.
 #ifndef QUILL_VOCAB_H
 #define QUILL_VOCAB_H
@@ -49,7 +49,7 @@ typedef struct {
     PieceSlot *by_piece; // every token that merging may give: no control token
     uint32_t by_piece_mask;
     int max_piece;      // bytes of the longest of them
-    int byte_id[256];   // -1: the byte cannot be said
+    int byte_id[256];   // -1: no token for the byte
     uint32_t *priority; // (n) SentencePiece: falls as the score rises
     MergeSlot *by_pair; // byte-level BPE
     uint32_t by_pair_mask;
@@ -59,7 +59,7 @@ typedef struct {
     int added_first[257]; // by first byte: added[added_first[c]] up to added[added_first[c + 1]]
 } Vocab;
 
-// add_bos: what holds where the file does not say. After an error, too, v is to be freed.
+// add_bos: the default if the file does not say. The caller frees v, also after an error.
 Status vocab_load(Vocab *v, const Gguf *g, bool spm, bool add_bos);
 void vocab_free(Vocab *v);
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "base/util.h"
+#include "base/base.h"
 
 #define assert_ok(status)                                                                                              \
     do {                                                                                                               \

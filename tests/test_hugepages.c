@@ -1,8 +1,8 @@
-// tests/test_settle.c: weights that move into huge pages keep their addresses and their bytes.
+// tests/test_hugepages.c: weights that move into huge pages keep their addresses and their bytes.
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 
-#include "base/settle.h"
+#include "files/hugepages.h"
 
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -14,9 +14,9 @@ static size_t file_bytes(void) { return (N_PAGES + 1) * HUGE_PAGE + ODD; }
 
 // A file that is gone when it is closed: on the disk, or in memory, where the system makes its own pages huge.
 static FILE *new_file(bool in_memory, char path[1024]) {
-    int fd = in_memory ? memfd_create("settle", 0) : -1;
+    int fd = in_memory ? memfd_create("hugepages", 0) : -1;
     if (in_memory) snprintf(path, 1024, "/proc/self/fd/%d", fd);
-    else snprintf(path, 1024, "%s", test_tmp("settle.bin"));
+    else snprintf(path, 1024, "%s", test_tmp("hugepages.bin"));
     FILE *f = in_memory ? fdopen(fd, "wb") : fopen(path, "wb");
     assert_non_null(f);
     return f;
@@ -33,7 +33,7 @@ static void map_file(Gguf *g, FILE *f, const char *path) {
 
 // A view over `n_files` mapped files of random bytes.
 static Gguf *mapped(int n_files, bool in_memory) {
-    Gguf *g = gguf_new("settle");
+    Gguf *g = gguf_new("hugepages");
     uint64_t seed = 7;
     for (int i = 0; i < n_files; i++) {
         char path[1024];
@@ -84,15 +84,15 @@ static void check_moves(int threads, size_t most, bool in_memory) {
     Gguf *g = mapped(2, in_memory);
     int n, calls = 1;
     const uint8_t *before[] = {gguf_maps(g, &n)[0].data, gguf_maps(g, &n)[1].data};
-    Settle s = {.gguf = g, .pool = threads_new(threads)};
-    while (settle(&s, most)) assert_true(++calls < 100);
-    assert_int_equal(s.how, SETTLE_OVER);
+    HugePages s = {.gguf = g, .pool = threads_new(threads)};
+    while (hugepages_convert(&s, most)) assert_true(++calls < 100);
+    assert_int_equal(s.how, HUGEPAGES_OVER);
     for (int i = 0; i < 2; i++) assert_ptr_equal(gguf_maps(g, &n)[i].data, before[i]);
     assert_unchanged(g);
     char found[5];
     permissions_at(middle_of(g), found);
     assert_memory_equal(found, "r--", 3);
-    assert_false(settle(&s, SIZE_MAX)); // nothing more to do
+    assert_false(hugepages_convert(&s, SIZE_MAX)); // nothing more to do
     assert_unchanged(g);
     threads_free(s.pool);
     gguf_close(g);
@@ -111,10 +111,10 @@ static void test_bytes_and_addresses(void **state) {
 static void test_they_are_huge(void **state) {
     (void)state;
     Gguf *g = mapped(2, false);
-    Settle s = {.gguf = g, .pool = threads_new(2)};
-    settle(&s, HUGE_PAGE);
-    bool first_was = s.done > 0 && s.how != SETTLE_OVER;
-    settle(&s, SIZE_MAX);
+    HugePages s = {.gguf = g, .pool = threads_new(2)};
+    hugepages_convert(&s, HUGE_PAGE);
+    bool first_was = s.done > 0 && s.how != HUGEPAGES_OVER;
+    hugepages_convert(&s, SIZE_MAX);
     if (first_was) assert_true(gguf_huge_bytes(g) >= N_PAGES * HUGE_PAGE); // less than all, where memory is in pieces
     threads_free(s.pool);
     gguf_close(g);
@@ -128,8 +128,8 @@ static void test_no_huge_pages(void **state) {
     (void)state;
     assert_int_equal(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
     Gguf *g = mapped(1, false);
-    Settle s = {.gguf = g, .pool = threads_new(2)};
-    assert_false(settle(&s, SIZE_MAX));
+    HugePages s = {.gguf = g, .pool = threads_new(2)};
+    assert_false(hugepages_convert(&s, SIZE_MAX));
     assert_int_equal(gguf_huge_bytes(g), 0);
     assert_true(s.done <= HUGE_PAGE); // it gave up after the first
     assert_unchanged(g);
@@ -156,11 +156,11 @@ static void test_huge_already(void **state) {
     first = gguf_new("first");
     gguf_own_map(first, twice[0]);
     gguf_own_map(second, twice[1]);
-    Settle s = {.gguf = first, .pool = threads_new(1)}, again = {.gguf = second, .pool = s.pool};
-    settle(&s, 1);
-    bool collapses = s.how == SETTLE_COLLAPSE;
-    settle(&s, SIZE_MAX);
-    assert_false(collapses && settle(&again, SIZE_MAX));
+    HugePages s = {.gguf = first, .pool = threads_new(1)}, again = {.gguf = second, .pool = s.pool};
+    hugepages_convert(&s, 1);
+    bool collapses = s.how == HUGEPAGES_COLLAPSE;
+    hugepages_convert(&s, SIZE_MAX);
+    assert_false(collapses && hugepages_convert(&again, SIZE_MAX));
     assert_int_equal(again.done, 0);
     assert_unchanged(second);
     threads_free(s.pool);
@@ -172,8 +172,8 @@ static void test_huge_already(void **state) {
 static void test_patience(void **state) {
     (void)state;
     Gguf *g = mapped(3, false);
-    Settle s = {.gguf = g, .pool = threads_new(1), .patience = 1e-9};
-    assert_false(settle(&s, SIZE_MAX));
+    HugePages s = {.gguf = g, .pool = threads_new(1), .patience = 1e-9};
+    assert_false(hugepages_convert(&s, SIZE_MAX));
     assert_true(s.done < 2 * file_bytes());
     assert_unchanged(g);
     threads_free(s.pool);
@@ -184,8 +184,8 @@ static void test_patience(void **state) {
 static void test_no_memory(void **state) {
     (void)state;
     Gguf *g = mapped(1, false);
-    Settle s = {.gguf = g, .pool = threads_new(1), .spare = SIZE_MAX - file_bytes()};
-    settle(&s, SIZE_MAX);
+    HugePages s = {.gguf = g, .pool = threads_new(1), .spare = SIZE_MAX - file_bytes()};
+    hugepages_convert(&s, SIZE_MAX);
     char found[5];
     permissions_at(middle_of(g), found);
     assert_string_equal(found, "r--s");
@@ -194,17 +194,17 @@ static void test_no_memory(void **state) {
     gguf_close(g);
 }
 
-static void test_nothing_to_settle(void **state) {
+static void test_nothing_to_convert(void **state) {
     (void)state;
     Gguf *g = gguf_new("small");
-    Settle none = {.gguf = g, .pool = threads_new(1)};
-    assert_false(settle(&none, SIZE_MAX)); // no file
+    HugePages none = {.gguf = g, .pool = threads_new(1)};
+    assert_false(hugepages_convert(&none, SIZE_MAX)); // no file
     char path[1024];
     FILE *f = new_file(false, path);
     fputs("less than a page", f);
     map_file(g, f, path);
-    Settle small = {.gguf = g, .pool = none.pool};
-    assert_false(settle(&small, SIZE_MAX));
+    HugePages small = {.gguf = g, .pool = none.pool};
+    assert_false(hugepages_convert(&small, SIZE_MAX));
     int n;
     assert_memory_equal(gguf_maps(g, &n)[0].data, "less than a page", 16);
     threads_free(none.pool);
@@ -217,7 +217,7 @@ int main(void) {
         cmocka_unit_test(test_they_are_huge),
         cmocka_unit_test(test_no_huge_pages),
         cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_nothing_to_settle),
+        cmocka_unit_test(test_nothing_to_convert),
         cmocka_unit_test(test_huge_already),
         cmocka_unit_test(test_patience),
     };

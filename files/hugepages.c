@@ -1,38 +1,38 @@
-// base/settle.c: see base/settle.h.
+// files/hugepages.c: see files/hugepages.h.
 #define _GNU_SOURCE
-#include "base/settle.h"
+#include "files/hugepages.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
-#if !defined(MADV_COLLAPSE) // Linux 6.1, by headers that are older
+#if !defined(MADV_COLLAPSE) // in headers of Linux 6.1 and later
 #define MADV_COLLAPSE 25
 #endif
 
-enum { AT_ONCE = 16 << 20 }; // bytes that are there twice while they are copied
+enum { AT_ONCE = 16 << 20 }; // bytes of one piece; while it is copied it takes twice its memory
 
-// Whole huge pages in a row.
+// Adjacent huge pages of one mapping.
 typedef struct {
     const uint8_t *from;
-    uint8_t *to; // while they are copied
+    uint8_t *to; // the copy
     size_t n;
-} Piece;
+} PageRun;
 
 static void copy_page(void *arg, int task, int thread) {
     (void)thread;
-    const Piece *p = arg;
+    const PageRun *p = arg;
     size_t at = (size_t)task * HUGE_PAGE;
     memcpy(p->to + at, p->from + at, HUGE_PAGE);
 }
 
-// What the system does not do, for want of a page perhaps, stays as it was.
+// A page that the system cannot make huge stays as it was.
 static void collapse_page(void *arg, int task, int thread) {
     (void)thread;
-    const Piece *p = arg;
+    const PageRun *p = arg;
     madvise((void *)(p->from + (size_t)task * HUGE_PAGE), HUGE_PAGE, MADV_COLLAPSE);
 }
 
-static bool copy(ThreadPool *pool, Piece p) {
+static bool copy(ThreadPool *pool, PageRun p) {
     p.to = pages_alloc(p.n, true);
     if (!p.to) return false;
     threads_run(pool, copy_page, &p, (int)(p.n / HUGE_PAGE));
@@ -41,8 +41,8 @@ static bool copy(ThreadPool *pool, Piece p) {
     return false;
 }
 
-// Up to `most` bytes of the next mapping that has any left; n == 0: there is none.
-static Piece next_piece(Settle *s, size_t most) {
+// The next piece: up to `most` bytes of one mapping; n == 0: none is left.
+static PageRun next_piece(HugePages *s, size_t most) {
     int n_maps;
     const FileMap *maps = gguf_maps(s->gguf, &n_maps);
     for (; s->map < n_maps; s->map++, s->at = 0) {
@@ -50,20 +50,20 @@ static Piece next_piece(Settle *s, size_t most) {
         size_t first = s->at ? s->at : round_up((uintptr_t)m->data, HUGE_PAGE) - (uintptr_t)m->data;
         size_t left = first < m->n ? (m->n - first) / HUGE_PAGE * HUGE_PAGE : 0;
         if (left == 0) continue;
-        Piece p = {.from = m->data + first, .n = left < most ? left : most};
+        PageRun p = {.from = m->data + first, .n = left < most ? left : most};
         s->at = first + p.n;
         return p;
     }
-    return (Piece){0};
+    return (PageRun){0};
 }
 
-// The copy of what is left, and the file beside it in the page cache.
-static bool affordable(const Settle *s) {
+// Whether free memory holds a copy of the rest, the cached file, and what is to be left free.
+static bool affordable(const HugePages *s) {
     size_t file = gguf_file_bytes(s->gguf), need;
     return size_add(file, file - s->done, &need) && size_add(need, s->spare, &need) && memory_available() >= need;
 }
 
-// Pages that are huge ones in the page cache are mapped so when they are touched.
+// Touches every page first: only then is a huge page of the page cache mapped as one.
 static bool huge_already(const Gguf *g) {
     int n_maps;
     const FileMap *maps = gguf_maps(g, &n_maps);
@@ -73,40 +73,40 @@ static bool huge_already(const Gguf *g) {
     return gguf_huge_bytes(g) > file - file / 8;
 }
 
-// Finds out on one page how it can be done here.
-static void try_one(Settle *s) {
-    s->how = SETTLE_OVER;
-    if (gguf_file_bytes(s->gguf) > memory_available()) return; // it comes and goes as it is read
+// Converts one page to find out which way works on this system.
+static void try_one(HugePages *s) {
+    s->how = HUGEPAGES_OVER;
+    if (gguf_file_bytes(s->gguf) > memory_available()) return; // the cache cannot hold the whole file
     if (huge_already(s->gguf)) return;
-    Piece p = next_piece(s, HUGE_PAGE);
+    PageRun p = next_piece(s, HUGE_PAGE);
     if (p.n == 0) return;
-    if (madvise((void *)p.from, p.n, MADV_COLLAPSE) == 0) s->how = SETTLE_COLLAPSE;
-    else if (affordable(s) && copy(s->pool, p) && pages_huge(p.from, p.n) > 0) s->how = SETTLE_COPY;
+    if (madvise((void *)p.from, p.n, MADV_COLLAPSE) == 0) s->how = HUGEPAGES_COLLAPSE;
+    else if (affordable(s) && copy(s->pool, p) && pages_huge(p.from, p.n) > 0) s->how = HUGEPAGES_COPY;
     s->done = p.n;
 }
 
-static bool too_slow(const Settle *s) {
+static bool too_slow(const HugePages *s) {
     double share = (double)(s->done + AT_ONCE) / (double)gguf_file_bytes(s->gguf);
     return s->patience > 0 && s->seconds > s->patience * share;
 }
 
-static bool move(Settle *s, Piece p) {
-    if (p.n == 0 || (s->how == SETTLE_COPY && !affordable(s))) return false;
-    if (s->how == SETTLE_COPY) return copy(s->pool, p);
+static bool move(HugePages *s, PageRun p) {
+    if (p.n == 0 || (s->how == HUGEPAGES_COPY && !affordable(s))) return false;
+    if (s->how == HUGEPAGES_COPY) return copy(s->pool, p);
     threads_run(s->pool, collapse_page, &p, (int)(p.n / HUGE_PAGE));
     return true;
 }
 
-bool settle(Settle *s, size_t most) {
-    if (s->how == SETTLE_FIRST) try_one(s);
-    for (size_t done = 0; done < most && s->how != SETTLE_OVER;) {
-        Piece p = next_piece(s, AT_ONCE);
+bool hugepages_convert(HugePages *s, size_t most) {
+    if (s->how == HUGEPAGES_FIRST) try_one(s);
+    for (size_t done = 0; done < most && s->how != HUGEPAGES_OVER;) {
+        PageRun p = next_piece(s, AT_ONCE);
         double start = clock_now();
         bool moved = move(s, p);
         s->seconds += clock_now() - start;
         s->done += p.n;
         done += p.n;
-        if (!moved || too_slow(s)) s->how = SETTLE_OVER;
+        if (!moved || too_slow(s)) s->how = HUGEPAGES_OVER;
     }
-    return s->how != SETTLE_OVER;
+    return s->how != HUGEPAGES_OVER;
 }

@@ -1,0 +1,14 @@
+// base/dirs.h: the directories that quill writes to, by the XDG base directory specification.
+#ifndef QUILL_DIRS_H
+#define QUILL_DIRS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+// Both make the directory if it is missing. False: there is none, or its name does not fit into `cap` bytes.
+// For what can be measured again: $XDG_CACHE_HOME/quill or ~/.cache/quill.
+bool dirs_cache(char *out, size_t cap);
+// For what people would miss, readable by its owner alone: $XDG_STATE_HOME/quill or ~/.local/state/quill.
+bool dirs_state(char *out, size_t cap);
+
+#endif

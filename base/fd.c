@@ -1,0 +1,77 @@
+// base/fd.c: see base/fd.h.
+#define _GNU_SOURCE
+#include "base/fd.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/signals.h"
+
+Status fd_stopped(void) {
+    errno = EINTR;
+    return (Status){.code = 128 + signals_caught()};
+}
+
+// Waits until the descriptor is ready for reading or writing, has failed, or a signal has come.
+static void wait_until(int fd, short ready) {
+    struct pollfd p = {.fd = fd, .events = ready};
+    poll(&p, 1, -1);
+}
+
+ssize_t fd_read(int fd, void *out, size_t n) {
+    for (;;) {
+        ssize_t got = read(fd, out, n);
+        if (got >= 0 || (errno != EINTR && errno != EAGAIN)) return got;
+        if (errno == EAGAIN) wait_until(fd, POLLIN);
+        if (!signals_caught()) continue;
+        errno = EINTR;
+        return -1;
+    }
+}
+
+Status fd_read_all(int fd, const char *name, Buf *out) {
+    buf_append(out, "", 0);
+    for (;;) {
+        buf_reserve(out, 65536);
+        ssize_t n = fd_read(fd, out->data + out->n, out->cap - out->n - 1);
+        if (n < 0 && errno == EINTR) return fd_stopped();
+        if (n < 0) return status_error(QUILL_IO, "%s: cannot read: %s", name, strerror(errno));
+        out->n += (size_t)n;
+        out->data[out->n] = 0;
+        if (n == 0) return OK;
+        if (out->n > INT_MAX) // endless input (yes | quill) must not fill the memory
+            return status_error(QUILL_CONTEXT, "%s: a text of at most %d bytes expected, found more", name, INT_MAX);
+    }
+}
+
+enum { PATIENCE = 2000 }; // milliseconds to wait for the reader after a signal
+
+// Whether there is, or will be in time, room for PIPE_BUF bytes.
+static bool soon_room(int fd) {
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    return poll(&p, 1, PATIENCE) > 0;
+}
+
+Status fd_write_all(int fd, const void *bytes, size_t n) {
+    const char *p = bytes;
+    while (n > 0) {
+        bool ending = signals_caught() != 0;
+        if (ending && !soon_room(fd)) return fd_stopped();
+        ssize_t w = write(fd, p, ending && n > PIPE_BUF ? PIPE_BUF : n);
+        if (w < 0 && errno == EAGAIN) wait_until(fd, POLLOUT);
+        if (w < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (w < 0) {
+            int e = errno;
+            Status st = status_error(QUILL_IO, "cannot write %zu bytes: %s", n, strerror(e));
+            errno = e;
+            return st;
+        }
+        p += w;
+        n -= (size_t)w;
+    }
+    return OK;
+}

@@ -1,0 +1,81 @@
+// base/file.c: see base/file.h.
+#define _GNU_SOURCE
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/guard.h"
+#include "base/pages.h"
+#include "base/signals.h"
+
+Status file_map(const char *path, FileMap *out) {
+    *out = (FileMap){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a FIFO without a writer must not hang
+    if (fd < 0) return status_error(QUILL_IO, "%s: cannot open: %s", path, strerror(errno));
+    struct stat info;
+    if (fstat(fd, &info) != 0) {
+        int e = errno;
+        close(fd);
+        return status_error(QUILL_IO, "%s: cannot stat: %s", path, strerror(e));
+    }
+    if (!S_ISREG(info.st_mode)) {
+        close(fd);
+        return status_error(QUILL_IO, "%s: expected a regular file, found %s", path,
+                            S_ISDIR(info.st_mode) ? "a directory" : "a device, pipe or socket");
+    }
+    if (info.st_size > 0) {
+        size_t n = (size_t)info.st_size;
+        uint8_t *p = pages_reserve(n);
+        if (!p || mmap(p, n, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+            int e = errno;
+            pages_free(p, n);
+            close(fd);
+            return status_error(QUILL_IO, "%s: cannot map %lld bytes: %s", path, (long long)info.st_size, strerror(e));
+        }
+        madvise(p, n, MADV_HUGEPAGE);
+        *out = (FileMap){p, n};
+        guard_add(p, n, path);
+    }
+    close(fd);
+    return OK;
+}
+
+void file_unmap(FileMap *m) {
+    if (m->data) {
+        guard_remove(m->data);
+        munmap((void *)m->data, m->n);
+    }
+    *m = (FileMap){0};
+}
+
+Status file_read(const char *path, Buf *out) {
+    if (strcmp(path, "-") == 0) return fd_read_all(STDIN_FILENO, "stdin", out);
+    int fd = open(path, O_RDONLY | O_CLOEXEC); // waits for a FIFO's writer
+    if (fd < 0 && errno == EINTR && signals_caught()) return fd_stopped();
+    if (fd < 0) return status_error(QUILL_IO, "%s: cannot open: %s", path, strerror(errno));
+    Status st = fd_read_all(fd, path, out);
+    close(fd);
+    return st;
+}
+
+size_t file_number(const char *path, const char *key) {
+    FILE *f = fopen(path, "r");
+    if (!f) return SIZE_MAX;
+    char line[256];
+    size_t value = SIZE_MAX;
+    while (fgets(line, sizeof line, f)) {
+        if (key && !str_has_prefix(str_of(line), key)) continue;
+        unsigned long long v;
+        if (sscanf(line + (key ? strlen(key) : 0), " %llu", &v) == 1) value = (size_t)v;
+        break;
+    }
+    fclose(f);
+    return value;
+}

@@ -1,0 +1,25 @@
+// base/file.h: files that are mapped, read whole, or read as one number.
+#ifndef QUILL_FILE_H
+#define QUILL_FILE_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/str.h"
+
+// A file mapped read-only. An empty file gives data == NULL, n == 0. If the file is cut while it is mapped, the missing
+// bytes read as zeros and guard_lost reports it (base/guard.h). On file systems that cache files in huge pages, what is
+// not cached yet is read into such pages.
+typedef struct {
+    const uint8_t *data;
+    size_t n;
+} FileMap;
+
+Status file_map(const char *path, FileMap *out); // QUILL_IO: missing, a directory, unreadable
+void file_unmap(FileMap *m);
+// Appends the whole file; "-" is stdin. Errors as those of fd_read_all (base/fd.h).
+Status file_read(const char *path, Buf *out);
+// The number behind `key` at the beginning of a line (NULL: of the file), as /proc and /sys have it; SIZE_MAX: none.
+size_t file_number(const char *path, const char *key);
+
+#endif

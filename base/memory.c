@@ -1,0 +1,22 @@
+// base/memory.c: see base/memory.h.
+#define _GNU_SOURCE
+#include "base/memory.h"
+
+#include <stdint.h>
+#include <sys/resource.h>
+
+#include "base/cgroup.h"
+#include "base/file.h"
+
+size_t memory_available(void) {
+    size_t system_kib = file_number("/proc/meminfo", "MemAvailable:");
+    size_t available = system_kib == SIZE_MAX ? SIZE_MAX : system_kib * 1024;
+    size_t left = cgroup_memory(CGROUP_PROC, CGROUP_MOUNT);
+    return left < available ? left : available;
+}
+
+size_t memory_peak(void) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (size_t)u.ru_maxrss * 1024;
+}

@@ -1,0 +1,37 @@
+// base/status.h: what a call that can fail returns, and the exit codes of the process.
+//
+// Three kinds of failure, three treatments. Bad input: return a Status, which travels to main and becomes one line on
+// stderr and an exit code. An expected shortage (no free KV block): return false with nothing changed. A bug: assert.
+#ifndef QUILL_STATUS_H
+#define QUILL_STATUS_H
+
+// The codes are the process's exit codes.
+enum {
+    QUILL_OK = 0,
+    QUILL_INTERNAL = 1, // a bug, or a call that the system refused
+    QUILL_USAGE = 2,    // flags and arguments
+    QUILL_MODEL = 3,    // model, tokenizer, template or device unusable
+    QUILL_MEMORY = 4,   // out of memory
+    QUILL_CONTEXT = 5,  // prompt longer than the context
+    QUILL_IO = 6,       // reading or writing failed
+};
+
+typedef struct {
+    int code;           // QUILL_OK or the exit code
+    char message[1020]; // one line: what, where, expected, found, what to do; no newline at its end
+} Status;
+
+#define OK ((Status){0})
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        Status try_status_ = (call);                                                                                   \
+        if (try_status_.code) return try_status_;                                                                      \
+    } while (0)
+
+// Formats the message. Control characters, which file names and other input may carry, become '?'.
+Status status_error(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+// Appends a newline and `lines` to the message; the newline at the end of `lines` is left out. What does not fit is
+// cut.
+void status_append(Status *st, const char *lines);
+
+#endif

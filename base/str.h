@@ -1,0 +1,32 @@
+// base/str.h: a view of bytes (Str), and bytes that grow (Buf).
+#ifndef QUILL_STR_H
+#define QUILL_STR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+// A view of bytes owned by somebody else; not NUL-terminated.
+typedef struct {
+    const char *data;
+    size_t n;
+} Str;
+
+static inline Str str_of(const char *c_string) { return (Str){c_string, __builtin_strlen(c_string)}; }
+bool str_eq(Str a, Str b);
+bool str_is(Str a, const char *c_string);
+bool str_has_prefix(Str a, const char *c_string);
+
+// Growable bytes, always NUL-terminated once something was appended. Start from (Buf){0}; the owner calls buf_free.
+typedef struct {
+    char *data;
+    size_t n, cap;
+} Buf;
+
+void buf_append(Buf *b, const void *bytes, size_t n);
+void buf_str(Buf *b, const char *c_string);
+void buf_printf(Buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void buf_reserve(Buf *b, size_t n); // room for n bytes and a NUL behind what is there; appends nothing
+void buf_drop(Buf *b, size_t n);    // removes the first n bytes, n <= b->n
+void buf_free(Buf *b);
+
+#endif

@@ -1,0 +1,88 @@
+// base/utf8.c: see base/utf8.h.
+#include "base/utf8.h"
+
+#include <ctype.h>
+#include <string.h>
+
+int utf8_next(const char *s, size_t n) {
+    const unsigned char *u = (const unsigned char *)s;
+    if (n == 0) return 0;
+    if (u[0] < 0x80) return 1;
+    int len = u[0] >= 0xc2 && u[0] < 0xe0 ? 2 : u[0] >= 0xe0 && u[0] < 0xf0 ? 3 : u[0] >= 0xf0 && u[0] < 0xf5 ? 4 : 0;
+    if (len == 0) return 0;
+    for (int i = 1; i < len; i++) {
+        if ((size_t)i >= n) return -1;
+        unsigned char low = 0x80, high = 0xbf; // the second byte's range rules out overlong forms and surrogates
+        if (i == 1 && u[0] == 0xe0) low = 0xa0;
+        if (i == 1 && u[0] == 0xed) high = 0x9f;
+        if (i == 1 && u[0] == 0xf0) low = 0x90;
+        if (i == 1 && u[0] == 0xf4) high = 0x8f;
+        if (u[i] < low || u[i] > high) return 0;
+    }
+    return len;
+}
+
+size_t utf8_whole(const char *s, size_t n) {
+    // Only the last three bytes can begin a character that is cut off.
+    for (size_t back = 1; back <= 3 && back <= n; back++)
+        if (utf8_next(s + n - back, back) == -1) return n - back;
+    return n;
+}
+
+Str utf8_without_mark(Str text) {
+    size_t n = str_has_prefix(text, "\xef\xbb\xbf") ? 3 : 0;
+    return (Str){text.data + n, text.n - n};
+}
+
+void utf8_repair(Buf *out, const char *s, size_t n) {
+    buf_reserve(out, n);
+    for (size_t i = 0; i < n;) {
+        int len = utf8_next(s + i, n - i);
+        if (len > 0) {
+            buf_append(out, s + i, (size_t)len);
+            i += (size_t)len;
+        } else {
+            buf_append(out, "\xef\xbf\xbd", 3);
+            i++;
+        }
+    }
+    if (n == 0) buf_append(out, "", 0);
+}
+
+void utf8_escape(Buf *out, const char *s, size_t n) {
+    for (size_t i = 0; i < n;) {
+        int len = utf8_next(s + i, n - i);
+        unsigned char c = (unsigned char)s[i];
+        if (c == '\n') buf_str(out, "\\n"), i++;
+        else if (c == '\t') buf_str(out, "\\t"), i++;
+        else if (c == '\r') buf_str(out, "\\r"), i++;
+        else if (c == '\\') buf_str(out, "\\\\"), i++;
+        else if (len <= 0 || c < 0x20 || c == 0x7f) buf_printf(out, "\\x%02x", c), i++;
+        else if (c == 0xc2 && (unsigned char)s[i + 1] < 0xa0) // the C1 controls, which terminals obey
+            buf_printf(out, "\\xc2\\x%02x", (unsigned char)s[i + 1]), i += 2;
+        else buf_append(out, s + i, (size_t)len), i += (size_t)len;
+    }
+    if (n == 0) buf_append(out, "", 0);
+}
+
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    return isxdigit((unsigned char)c) ? tolower((unsigned char)c) - 'a' + 10 : -1;
+}
+
+void utf8_unescape(Buf *out, const char *s) {
+    static const char from[] = "nrtabfv0\\'\"", to[] = "\n\r\t\a\b\f\v\0\\'\"";
+    for (; *s; s++) {
+        const char *known = *s == '\\' && s[1] ? strchr(from, s[1]) : NULL;
+        if (known) {
+            buf_append(out, &to[known - from], 1);
+            s++;
+        } else if (s[0] == '\\' && s[1] == 'x' && hex_digit(s[2]) >= 0) {
+            int value = hex_digit(s[2]), second = hex_digit(s[3]);
+            if (second >= 0) value = value * 16 + second;
+            buf_append(out, &(char){(char)value}, 1);
+            s += second >= 0 ? 3 : 2;
+        } else buf_append(out, s, 1);
+    }
+    buf_append(out, "", 0);
+}

@@ -1,0 +1,21 @@
+// base/utf8.h: UTF-8: where characters end, repair of invalid bytes, escapes.
+#ifndef QUILL_UTF8_H
+#define QUILL_UTF8_H
+
+#include "base/str.h"
+
+// Length of the character that starts at s (1..4), 0 if the n bytes there cannot start one, -1 if they are the
+// beginning of one that is cut off.
+int utf8_next(const char *s, size_t n);
+// The longest prefix of s that does not end inside a character; invalid bytes count as whole.
+size_t utf8_whole(const char *s, size_t n);
+// The text without the byte order mark (EF BB BF) that it may begin with.
+Str utf8_without_mark(Str text);
+// Appends s with every invalid byte replaced by U+FFFD.
+void utf8_repair(Buf *out, const char *s, size_t n);
+// Appends s as one readable line: \n \t \r \\ and \xNN for control and invalid bytes.
+void utf8_escape(Buf *out, const char *s, size_t n);
+// Appends s with the escapes of C strings replaced by the bytes they stand for; an unknown escape stays as it is.
+void utf8_unescape(Buf *out, const char *s);
+
+#endif
