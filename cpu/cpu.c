@@ -385,7 +385,7 @@ static void turn_rows(void *arg, int first, int last, int thread) {
             float *q = w->q + (size_t)i * (size_t)w->q_dim + (size_t)n * hd;
             if (l->norm_q) s->k->rmsnorm(q, q, l->norm_q, h->head_dim, l->kind.eps);
             s->k->rope(q, c, sn, l->rope.n_rot, l->rope.adjacent);
-            if (kv->rotate) hadamard(q, h->head_dim);
+            if (kv->rotate) sealed_hadamard(q, h->head_dim);
         }
         int block = batch_table(b, kv)[(size_t)b->seq[i] * (size_t)b->max_blocks + (size_t)(b->slot[i] / kv->block)];
         for (int n = 0; n < h->n_kv_heads; n++) {
@@ -393,7 +393,7 @@ static void turn_rows(void *arg, int first, int last, int thread) {
             float *v = w->v + (size_t)i * (size_t)w->kv_dim + (size_t)n * hd;
             if (l->norm_k) s->k->rmsnorm(k, k, l->norm_k, h->head_dim, l->kind.eps);
             s->k->rope(k, c, sn, l->rope.n_rot, l->rope.adjacent);
-            if (kv->rotate) hadamard(k, h->head_dim);
+            if (kv->rotate) sealed_hadamard(k, h->head_dim);
             size_t at = kv_index(kv, l->kv_layer, block, n, b->slot[i] % kv->block);
             if (!kv_is_sealed(kv->type_k))
                 s->k->to_kv(kv->k + at * kv_type_bytes(kv->type_k), kv->type_k, k, h->head_dim);
@@ -442,7 +442,7 @@ static void seal_run(const AttendTask *t, bool value, int last_slot) {
     for (int first = t->first_slot / SEAL * SEAL; first + SEAL - 1 <= last_slot; first += SEAL) {
         const float *rows[SEAL];
         for (int i = 0; i < SEAL; i++) rows[i] = attend_open(t, value, first + i);
-        seal_group(type, !value, rows, kv->head_dim, group);
+        sealed_pack_group(type, !value, rows, kv->head_dim, group);
         for (int i = 0; i < SEAL; i++) {
             int slot = first + i, block = t->table[slot / kv->block];
             memcpy((value ? kv->v : kv->k) + kv_slot(kv, t->layer, block, t->kv_head, slot % kv->block) * size,

@@ -151,12 +151,12 @@ static void move_mass(Evict *e, bool store) {
 static void load_key(const Evict *e, const uint8_t *at, float *k) {
     const KvPool *kv = e->kv->pool;
     type_info(kv->type_k)->dequantize(at, k, (size_t)kv->head_dim);
-    if (kv->rotate) hadamard(k, kv->head_dim);
+    if (kv->rotate) sealed_hadamard(k, kv->head_dim);
 }
 
 static void store_key(const Evict *e, float *k, uint8_t *at) {
     const KvPool *kv = e->kv->pool;
-    if (kv->rotate) hadamard(k, kv->head_dim);
+    if (kv->rotate) sealed_hadamard(k, kv->head_dim);
     for (int i = 0; i < kv->head_dim; i++) {
         uint16_t half = kv->type_k == TYPE_F16 ? float_half(k[i]) : float_bf16(k[i]);
         if (kv->type_k == TYPE_F32) memcpy(at + 4 * i, &k[i], 4);

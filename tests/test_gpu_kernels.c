@@ -228,7 +228,7 @@ static void seal_at(const KvPool *kv, bool value, int layer, const int *table, i
                     const float *const *rows) {
     uint8_t group[SEAL_MOST];
     size_t bytes = kv_slot_bytes(type_of(kv, value), kv->head_dim);
-    seal_group(type_of(kv, value), !value, rows, kv->head_dim, group);
+    sealed_pack_group(type_of(kv, value), !value, rows, kv->head_dim, group);
     for (int s = 0; s < SEAL; s++) {
         size_t at = kv_slot(kv, layer, table[(first + s) / kv->block], head, (first + s) % kv->block);
         memcpy(plane(kv, value) + at * bytes, group + (size_t)s * bytes, bytes);

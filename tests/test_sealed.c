@@ -5,7 +5,7 @@
 #define _POSIX_C_SOURCE 200112L // posix_memalign
 #include "tests/rig/testing.h"
 
-#include "formats/sealing.h"
+#include "formats/sealed.h"
 #include "tests/rig/isas.h"
 
 #include <math.h>
@@ -27,9 +27,9 @@ static void round_trip(Group *g, int type, bool keys, int head_dim) {
     for (int s = 0; s < SEAL; s++) rows[s] = g->x[s];
     memset(g->bytes, 0xa5, sizeof g->bytes);
     memset(g->y, 0xff, sizeof g->y);
-    seal_group(type, keys, rows, head_dim, g->bytes);
+    sealed_pack_group(type, keys, rows, head_dim, g->bytes);
     for (size_t i = n; i < sizeof g->bytes; i++) assert_int_equal(g->bytes[i], 0xa5);
-    unseal_group(type, keys, g->bytes, head_dim, g->y[0], SEAL_HEAD);
+    sealed_unpack_group(type, keys, g->bytes, head_dim, g->y[0], SEAL_HEAD);
 }
 
 typedef struct {
@@ -170,14 +170,14 @@ static void test_hadamard_keeps_products(void **state) {
         int n = head_dims[d];
         for (int i = 0; i < n; i++) a[i] = test_uniform(&random), b[i] = test_uniform(&random);
         for (int i = 0; i < n; i++) before += (double)a[i] * (double)b[i], size += fabs((double)a[i] * (double)b[i]);
-        hadamard(a, n);
-        hadamard(b, n);
+        sealed_hadamard(a, n);
+        sealed_hadamard(b, n);
         for (int i = 0; i < n; i++) after += (double)a[i] * (double)b[i];
         assert_true(fabs(before - after) <= 1e-6 * size);
     }
     float spike[64] = {0}; // one channel becomes all
     spike[13] = 8;
-    hadamard(spike, 64);
+    sealed_hadamard(spike, 64);
     for (int i = 0; i < 64; i++) assert_true(fabsf(spike[i]) == 1);
 }
 
@@ -228,8 +228,8 @@ static void fill_plane(Case *c, bool value, int head, uint64_t *random) {
             for (int k = 0; k < hd; k++) rows[i] = x[i], x[i][k] = test_uniform(random) * (k == 3 ? 9 : 1);
         memcpy(y, x, sizeof y);
         if (g < open && kv_is_sealed(type)) {
-            seal_group(type, !value, rows, hd, bytes);
-            unseal_group(type, !value, bytes, hd, y[0], SEAL_HEAD);
+            sealed_pack_group(type, !value, rows, hd, bytes);
+            sealed_unpack_group(type, !value, bytes, hd, y[0], SEAL_HEAD);
         }
         for (int i = 0; i < SEAL && g + i <= last; i++) {
             int slot = g + i, row = slot - s->first;

@@ -176,7 +176,7 @@ static void close_run(Run *r) {
 
 // A head of quill's as it would be without --kv-rotate.
 static void plain_head(const Run *r, float *head, double *out) {
-    if (r->c->rotate) hadamard(head, HEAD_DIM);
+    if (r->c->rotate) sealed_hadamard(head, HEAD_DIM);
     for (int i = 0; i < HEAD_DIM; i++) out[i] = (double)head[i];
 }
 
