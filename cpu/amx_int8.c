@@ -1,11 +1,11 @@
 // cpu/amx_int8.c: products of several rows in integers on Intel's AMX unit: quantised weights times activations in
 // int8.
 //
-// The arithmetic is that of cpu/int8.c, another unit does it: sums of 32 (or 16) products are exact integers, and
+// The arithmetic is that of cpu/int8_vnni.c, another unit does it: sums of 32 (or 16) products are exact integers, and
 // scales enter once a block, in f32. Weights are the left operand, sixteen features of a block, since the unit takes
 // rows of that one from anywhere: Q8_0 is multiplied as it lies in the file. Activations are the right one, packed once
 // for all tasks: turning them there costs nothing, where weights would have to be turned each time.
-// The features of a group lie far apart, each a stream of memory of its own, as the rows of cpu/int8.c do: with
+// The features of a group lie far apart, each a stream of memory of its own, as the rows of cpu/int8_vnni.c do: with
 // neighbours, fetched ahead as one piece, 60% of a plain loop's bandwidth, so 84 to 88%. What is left is bound by the
 // vector ports, which add the blocks' sums and also serve the unit's loads, products and stores. Up to eight rows leave
 // half of the columns free: two blocks share a product's sums there, each in its columns.
@@ -13,7 +13,7 @@
 #include "cpu/cpu.h"
 
 #include "cpu/amx.h"
-#include "cpu/slab.h"
+#include "cpu/int8_block.h"
 
 #include <stddef.h>
 

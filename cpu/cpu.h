@@ -1,8 +1,8 @@
 // cpu/cpu.h: between the CPU backend's operations (cpu.c) and the kernels they call, one table an instruction set.
 //
-// cpu/scalar.c is the specification: plain f32 loops, one fixed order of summation an output. cpu/simd.c is compiled
-// once per instruction set (see simd.h), cpu/amx.c adds the matrix unit, cpu/int8.c and cpu/madd.c integer products. A
-// kernel sees rows of activations and a range of a matrix's output features; threads never enter here.
+// cpu/scalar.c is the specification: plain f32 loops, one fixed order of summation an output. cpu/vector.c is compiled
+// once per instruction set (see simd.h), cpu/amx.c adds the matrix unit, cpu/int8_vnni.c and cpu/int8_avx2.c integer
+// products. A kernel sees rows of activations and a range of a matrix's output features; threads never enter here.
 #ifndef QUILL_CPU_H
 #define QUILL_CPU_H
 
@@ -132,8 +132,8 @@ typedef struct {
 extern const CpuKernels cpu_scalar, cpu_portable;
 #if defined(__x86_64__)
 extern const CpuKernels cpu_avx2, cpu_avx512;
-const MatrixKernel *cpu_madd_matrix(int type); // cpu/madd.c: AVX2
-const MatrixKernel *cpu_vnni_matrix(int type); // cpu/int8.c: AVX-512 with VNNI
+const MatrixKernel *cpu_madd_matrix(int type); // cpu/int8_avx2.c: AVX2
+const MatrixKernel *cpu_vnni_matrix(int type); // cpu/int8_vnni.c: AVX-512 with VNNI
 #endif
 #if defined(__x86_64__) && !defined(QUILL_NO_AMX) // the makefile sets it for compilers that cannot build it
 #define QUILL_AMX

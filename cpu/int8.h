@@ -1,12 +1,12 @@
-// cpu/int8.h: what kernels share that multiply quantised weights by a few rows of activations in int8 (cpu/int8.c,
-// cpu/madd.c): one function a type and number of rows, and the kernel as cpu.h has it. An instruction set adds the
+// cpu/int8.h: what kernels share that multiply quantised weights by a few rows of activations in int8 (cpu/int8_vnni.c,
+// cpu/int8_avx2.c): one function a type and number of rows, and the kernel as cpu.h has it. An instruction set adds the
 // function that is declared and not defined here.
 #ifndef QUILL_INT8_H
 #define QUILL_INT8_H
 
 #include "cpu/cpu.h"
 
-#include "cpu/slab.h"
+#include "cpu/int8_block.h"
 
 #include <limits.h>
 

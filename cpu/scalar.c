@@ -119,7 +119,8 @@ static const float *row_at(const AttendTask *t, bool value, int slot, float *out
     if (group == attend_group(t)) return attend_open(t, value, slot);
     Groups *g = t->scratch;
     if (g->group[value] != group)
-        sealed_unpack_group(type, !value, attend_sealed(t, value, group, g->room), kv->head_dim, g->rows[value], SEAL_HEAD);
+        sealed_unpack_group(type, !value, attend_sealed(t, value, group, g->room), kv->head_dim, g->rows[value],
+                            SEAL_HEAD);
     g->group[value] = group;
     return g->rows[value] + (size_t)(slot % SEAL) * SEAL_HEAD;
 }

@@ -1,7 +1,8 @@
-// cpu/int8.c: products of few rows in integers: quantised weights, as they lie in the file, times activations in int8.
+// cpu/int8_vnni.c: products of few rows in integers: quantised weights, as they lie in the file, times activations in
+// int8.
 //
 // The CPU (AVX-512 with VNNI) multiplies unsigned bytes of weights by the activations and adds four products a lane;
-// how both become bytes, and what is taken from sums of the activations, slab.h says.
+// how both become bytes, and what is taken from sums of the activations, int8_block.h says.
 // Arithmetic is not what limits this but memory. Rows of weights that are multiplied together lie far apart: each is a
 // stream of its own, through other pages, and the hardware's prefetchers follow several at once (88 to 93% of a plain
 // loop's bandwidth, for 66 to 75% with neighbouring rows). What they leave over is fetched ahead in two steps.

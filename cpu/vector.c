@@ -1,4 +1,4 @@
-// cpu/simd.c: the vector kernels of the CPU backend, compiled once per instruction set (QUILL_SIMD, see simd.h).
+// cpu/vector.c: the vector kernels of the CPU backend, compiled once per instruction set (QUILL_SIMD, see simd.h).
 //
 // Weights are unpacked to f32 in registers, straight from the file's blocks, and all arithmetic is f32. Three shapes of
 // loop: matvec (few rows: lanes run along a weight row), a matrix kernel (many rows: lanes are rows of activations,
@@ -70,8 +70,8 @@ INLINE void matvec_one(int type, const Tensor *t, int f, const float *x, float *
 }
 
 #if QUILL_SIMD == 512
-// The same of types without scales (cpu/int8.c has the others), four weight rows at once, `apart` from one to the next:
-// each is a stream of its own, and the hardware's prefetchers follow several at once.
+// The same of types without scales (cpu/int8_vnni.c has the others), four weight rows at once, `apart` from one to the
+// next: each is a stream of its own, and the hardware's prefetchers follow several at once.
 enum { STREAMS = 4 };
 
 INLINE void matvec_streams(int type, const Tensor *t, int f, int apart, const float *x, float *y, bool add) {

@@ -1,4 +1,4 @@
-// cpu/cpu.c: the CPU backend: the five operations of a layer as plain steps over a thread pool, and the choice of
+// cpu/layer.c: the CPU backend: the five operations of a layer as plain steps over a thread pool, and the choice of
 // kernels.
 //
 // Every operation cuts its work into tasks (rows, output features, heads); what a task computes comes from the table of

@@ -1,11 +1,12 @@
-// cpu/slab.h: 256 elements that integer kernels do together: weights as the file has them, and activations in int8.
+// cpu/int8_block.h: 256 elements that integer kernels do together: weights as the file has them, and activations in
+// int8.
 //
 // A row of activations is quantised once, 32 elements under one scale (half a step of 1/127 of the largest is what that
 // may cost an element). Weights become unsigned bytes by shifts and masks; what a type subtracts from its integers, an
 // offset or a minimum, is taken from the sums of the activations, or from the bytes, which are signed then. Scales
 // enter once a 16 or 32 elements, in f32.
-#ifndef QUILL_SLAB_H
-#define QUILL_SLAB_H
+#ifndef QUILL_INT8_BLOCK_H
+#define QUILL_INT8_BLOCK_H
 
 #include "cpu/unpack.h"
 

@@ -1,4 +1,5 @@
-// cpu/madd.c: products of few rows in integers on AVX2: what cpu/int8.c does with VNNI, by multiplying bytes in pairs.
+// cpu/int8_avx2.c: products of few rows in integers on AVX2: what cpu/int8_vnni.c does with VNNI, by multiplying bytes
+// in pairs.
 //
 // A row of activations is quantised once, 32 elements under one scale. maddubs multiplies unsigned bytes by signed ones
 // and adds two products in 16 bits, which cannot overflow here: weights of six bits at most are unsigned as they lie in
