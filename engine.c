@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cpu/backend.h"
 #include "files/builtin.h"
 #include "kv/fingerprint.h"
 #include "base/guard.h"

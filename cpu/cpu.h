@@ -1,8 +1,10 @@
-// cpu/cpu.h: between the CPU backend's operations (cpu.c) and the kernels they call, one table an instruction set.
+// cpu/cpu.h: the contract between the operations of a layer (cpu/layer.c, cpu/matmul.c, cpu/attention.c) and the
+// kernels that they call: one table of kernels for each instruction set.
 //
-// cpu/scalar.c is the specification: plain f32 loops, one fixed order of summation an output. cpu/vector.c is compiled
-// once per instruction set (see simd.h), cpu/amx.c adds the matrix unit, cpu/int8_vnni.c and cpu/int8_avx2.c integer
-// products. A kernel sees rows of activations and a range of a matrix's output features; threads never enter here.
+// cpu/scalar.c is the specification: plain f32 loops, one fixed order of summation an output. cpu/vector_*.c are
+// compiled once per instruction set (see simd.h); cpu/int8_*.c multiply few rows in int8, cpu/amx*.c use the matrix
+// unit. A kernel sees rows of activations and a range of a matrix's output features; it knows nothing of threads. Files
+// outside this room include cpu/backend.h.
 #ifndef QUILL_CPU_H
 #define QUILL_CPU_H
 
@@ -129,10 +131,12 @@ typedef struct {
     bool in_order;                                // one kernel for any number of rows: --deterministic
 } CpuKernels;
 
+static inline const CpuKernels *cpu_kernels_of(const Backend *be) { return be->impl; }
+
 extern const CpuKernels cpu_scalar, cpu_portable;
 #if defined(__x86_64__)
 extern const CpuKernels cpu_avx2, cpu_avx512;
-const MatrixKernel *cpu_madd_matrix(int type); // cpu/int8_avx2.c: AVX2
+const MatrixKernel *cpu_madd_matrix(int type); // cpu/int8_avx2.c
 const MatrixKernel *cpu_vnni_matrix(int type); // cpu/int8_vnni.c: AVX-512 with VNNI
 #endif
 #if defined(__x86_64__) && !defined(QUILL_NO_AMX) // the makefile sets it for compilers that cannot build it

@@ -267,7 +267,7 @@ static Status make_room(Evict *e) {
     if (n_device > 0) e->keep_there = mem_alloc(n_device * kv_heads * capacity * sizeof *e->keep_there);
     if (e->plan.kind == EVICT_SINKS || e->plan.kind == EVICT_SHIFT) {
         e->sinks = mem_alloc(heads * sink * (size_t)pool->head_dim * sizeof *e->sinks + 1);
-        e->rows = mem_alloc(kv_rows_bytes(pool, e->plan.sink) + 1);
+        e->rows = mem_alloc(kvrows_bytes(pool, e->plan.sink) + 1);
         return OK;
     }
     e->probe.n_slots = e->capacity;

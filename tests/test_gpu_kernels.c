@@ -5,6 +5,7 @@
 // until written, a row of padding comes last. Runs on the host that stands for a GPU (gpu_host.h), or on a GPU.
 #include "tests/rig/testing.h"
 
+#include "cpu/backend.h"
 #include "cpu/cpu.h"
 #include "gpu/launch.h"
 #include "model.h"

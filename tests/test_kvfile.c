@@ -94,12 +94,12 @@ typedef struct {
 
 static void read_all_rows(const Guard *g, uint8_t *out) {
     const KvPool *kv = g->e.kv.pool;
-    for (int layer = 0; layer < kv->n_layers; layer++, out += kv_rows_bytes(kv, g->other.n_cached))
-        kv_read_rows(kv, layer, g->other.blocks, 0, g->other.n_cached, out);
+    for (int layer = 0; layer < kv->n_layers; layer++, out += kvrows_bytes(kv, g->other.n_cached))
+        kvrows_read(kv, layer, g->other.blocks, 0, g->other.n_cached, out);
 }
 
 static size_t guard_bytes(const Guard *g) {
-    return (size_t)g->e.kv.pool->n_layers * kv_rows_bytes(g->e.kv.pool, g->other.n_cached);
+    return (size_t)g->e.kv.pool->n_layers * kvrows_bytes(g->e.kv.pool, g->other.n_cached);
 }
 
 static void guard_open(Guard *g, const Setup *u) {
@@ -292,7 +292,7 @@ static void test_rows(void **state) {
     const KvPool *kv = e.kv.pool;
     size_t of_k = 2 * (size_t)kv->head_dim, of_v = 4 * (size_t)kv->head_dim;
     const uint8_t *at = f.bytes + KV_BYTES_HEAD + sizeof(KvHead) + 8 + 16 + 71 * 4;
-    assert_int_equal(kv_rows_bytes(kv, 70), 70 * 2 * (of_k + of_v));
+    assert_int_equal(kvrows_bytes(kv, 70), 70 * 2 * (of_k + of_v));
     for (int first = 0; first < 70; first += 64)
         for (int layer = 0; layer < 2; layer++, at += 8) {
             int n = int_min(64, 70 - first);

@@ -2,6 +2,8 @@
 // from those over a cache in f32, bounded, on every instruction set whose prompts round nothing else.
 #include "tests/rig/testing.h"
 
+#include "cpu/backend.h"
+
 #include <math.h>
 
 #include "files/builtin.h"

@@ -85,7 +85,7 @@ static void compute(Cache *c, int n_slots) {
         for (int layer = 0; layer < N_LAYERS; layer++) {
             Row row;
             expected_row(s->tokens, slot, layer, row.k, row.v);
-            kv_write_rows(c->kv.pool, layer, s->blocks, slot, 1, &row);
+            kvrows_write(c->kv.pool, layer, s->blocks, slot, 1, &row);
         }
     s->n_cached = n_slots;
     kvcache_commit(&c->kv, s, n_slots);
@@ -97,7 +97,7 @@ static bool rows_are_right(const Cache *c) {
         for (int layer = 0; layer < N_LAYERS; layer++) {
             Row want, got;
             expected_row(c->seq.tokens, slot, layer, want.k, want.v);
-            kv_read_rows(c->kv.pool, layer, c->seq.blocks, slot, 1, &got);
+            kvrows_read(c->kv.pool, layer, c->seq.blocks, slot, 1, &got);
             if (memcmp(&want, &got, sizeof want) != 0) return false;
         }
     return true;

@@ -1,6 +1,7 @@
 // tests/test_load.c: what model_load refuses and accepts, --check-tensors, and the sizes of what was loaded.
 #include "tests/rig/testing.h"
 
+#include "cpu/backend.h"
 #include "model.h"
 #include "tests/rig/tiny_model.h"
 

@@ -100,7 +100,7 @@ static const Way ways[] = {
     {"steps together", 1, SEQUENCES, false}, {"--deterministic", LENGTH, 1, true},
 };
 
-// What a table of kernels rounds of products with weights of a type, as cpu.c chooses: the matrix unit multiplies bf16,
+// What a table of kernels rounds of products with weights of a type, as cpu/matmul.c chooses: the matrix unit multiplies bf16,
 // but bytes where sequences decode together; a few rows go through integers, and all of them with --deterministic.
 static Rounding rounding_of(const CpuKernels *k, int type, const Way *way) {
     enum { FEW_ROWS = 32 };

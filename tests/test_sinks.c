@@ -6,6 +6,7 @@
 // an error shows in the layer that makes it.
 #include "tests/rig/testing.h"
 
+#include "cpu/backend.h"
 #include "kv/evict.h"
 #include "tests/rig/model_rig.h"
 #include "tests/rig/tiny_model.h"
