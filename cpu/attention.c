@@ -28,7 +28,7 @@ typedef struct {
 // What was rounded to bf16 loses nothing in a unit that multiplies it; files in F32 are computed in f32.
 static AttendKernel attend_of(const Layer *l) {
     const CpuKernels *k = cpu_kernels_of(l->be);
-    return k->attend_bf16 && k->matrix_of(l->wo.type) ? *k->attend_bf16 : k->attend;
+    return k->attend_bf16 && k->bf16_panels(l->wo.type) ? *k->attend_bf16 : k->attend;
 }
 
 // The span that begins at row `row` of the sequence.

@@ -21,11 +21,11 @@ typedef struct {
     const char *isa;
     bool (*available)(void);
     const CpuKernels *kernels;
-    const MatrixKernel *(*matrix_of)(int type);
+    const MatrixKernel *(*bf16_panels)(int type);
     const AttendKernel *attend_bf16;
-    const MatrixKernel *(*few_of)(int type);
-    const char *few; // what few_of computes with
-    const MatrixKernel *(*several_of)(int type);
+    const MatrixKernel *(*int8_rows)(int type);
+    const char *int8_isa; // of int8_rows
+    const MatrixKernel *(*int8_tiles)(int type);
 } IsaChoice;
 
 static const IsaChoice choices[] = {
@@ -87,9 +87,9 @@ static Status choose(const char *isa, size_t *out) {
 static IsaChoice choice_here(size_t i) {
     IsaChoice c = choices[i];
 #if defined(__x86_64__)
-    if (c.few_of == cpu_vnni_matrix && !cpuid_has_vnni()) {
-        c.few_of = cpu_madd_matrix;
-        c.few = "avx2";
+    if (c.int8_rows == cpu_vnni_matrix && !cpuid_has_vnni()) {
+        c.int8_rows = cpu_madd_matrix;
+        c.int8_isa = "avx2";
     }
 #endif
     return c;
@@ -98,9 +98,9 @@ static IsaChoice choice_here(size_t i) {
 static CpuKernels kernels_for(const IsaChoice *c, bool in_order) {
     CpuKernels k = *c->kernels;
     k.isa = c->isa;
-    k.matrix_of = c->matrix_of;
-    k.few_of = c->few_of;
-    k.several_of = c->several_of;
+    k.bf16_panels = c->bf16_panels;
+    k.int8_rows = c->int8_rows;
+    k.int8_tiles = c->int8_tiles;
     k.in_order = in_order;
     k.attend_bf16 = c->attend_bf16;
     if (in_order) {
@@ -116,18 +116,18 @@ enum { WORDS = 192 };
 static void describe(const IsaChoice *c, bool in_order, char out[WORDS]) {
     const char *f32 = c->kernels->isa;
     char few[64] = "", several[40] = "", many[80];
-    if (!c->kernels->matrix) {
+    if (!c->kernels->f32_panels) {
         snprintf(out, WORDS, "plain f32 loops (the reference)");
         return;
     }
-    if (c->few) snprintf(few, sizeof few, "int8 %s (16- and 32-bit weights: f32 %s", c->few, f32);
+    if (c->int8_isa) snprintf(few, sizeof few, "int8 %s (16- and 32-bit weights: f32 %s", c->int8_isa, f32);
     const char *attention = c->attend_bf16 && !in_order ? " and attention" : "";
-    if (c->matrix_of) snprintf(many, sizeof many, "bf16 %s panels%s (F32 weights: f32 %s)", c->isa, attention, f32);
+    if (c->bf16_panels) snprintf(many, sizeof many, "bf16 %s panels%s (F32 weights: f32 %s)", c->isa, attention, f32);
     else snprintf(many, sizeof many, "f32 %s panels", f32);
-    if (c->several_of) snprintf(several, sizeof several, "up to %d sequences int8 %s; ", INT8_TILES_MAX, c->isa);
-    if (!in_order && c->few) snprintf(out, WORDS, "matvec %s); %sprefill %s", few, several, many);
+    if (c->int8_tiles) snprintf(several, sizeof several, "up to %d sequences int8 %s; ", INT8_TILES_MAX, c->isa);
+    if (!in_order && c->int8_isa) snprintf(out, WORDS, "matvec %s); %sprefill %s", few, several, many);
     else if (!in_order) snprintf(out, WORDS, "matvec f32 %s; prefill %s", f32, many);
-    else if (c->few && !c->matrix_of) snprintf(out, WORDS, "%s panels) for any number of rows", few);
+    else if (c->int8_isa && !c->bf16_panels) snprintf(out, WORDS, "%s panels) for any number of rows", few);
     else snprintf(out, WORDS, "%s for any number of rows", many);
 }
 
@@ -143,9 +143,9 @@ static Status backend_for(const char *isa, bool in_order, const Backend **out) {
     describe(&choice, in_order, words[i][in_order]);
     size_t scratch = k->attend.scratch;
     if (k->attend_bf16) scratch = larger(scratch, k->attend_bf16->scratch);
-    if (k->matrix) scratch = larger(scratch, k->matrix->scratch);
-    if (k->matrix_of) scratch = larger(scratch, k->matrix_of(TYPE_Q8_0)->scratch); // the same for all types
-    if (k->several_of) scratch = larger(scratch, k->several_of(TYPE_Q8_0)->scratch);
+    if (k->f32_panels) scratch = larger(scratch, k->f32_panels->scratch);
+    if (k->bf16_panels) scratch = larger(scratch, k->bf16_panels(TYPE_Q8_0)->scratch); // the same for all types
+    if (k->int8_tiles) scratch = larger(scratch, k->int8_tiles(TYPE_Q8_0)->scratch);
     backends[i][in_order] = (Backend){
         .name = "cpu",
         .isa = k->isa,

@@ -124,10 +124,12 @@ typedef struct {
     AttendKernel attend;
     const AttendKernel *attend_bf16;              // in its place for layers whose products round to bf16 too, or NULL
     void (*attend_in_order)(const AttendTask *t); // as attend.run, its sums in an order that a row's slot alone decides
-    const MatrixKernel *matrix;                   // for every type; NULL: none
-    const MatrixKernel *(*matrix_of)(int type);   // a better one for a type of weights, or NULL
-    const MatrixKernel *(*few_of)(int type);      // in place of matvec for a type of weights, or NULL
-    const MatrixKernel *(*several_of)(int type);  // between the two, from its min_rows on, or NULL
+    // Products with many rows. int8 kernels quantise the activations too. NULL: the table does not have the kernel, or
+    // not for this type of weights; matvec takes the place of the last two.
+    const MatrixKernel *f32_panels;               // any type of weights, unpacked to panels in f32
+    const MatrixKernel *(*bf16_panels)(int type); // unpacked to panels in bf16, on a matrix unit; for many rows
+    const MatrixKernel *(*int8_rows)(int type);   // weights as they lie in the file; for up to INT8_ROWS_MAX rows
+    const MatrixKernel *(*int8_tiles)(int type);  // the same on a matrix unit; from its min_rows to INT8_TILES_MAX rows
     bool in_order;                                // one kernel for any number of rows: --deterministic
 } CpuKernels;
 

@@ -31,24 +31,25 @@ void matmul_norm(const CpuKernels *k, Workspace *w, const float *norm, float eps
 // ---- the choice of a kernel -----------------------------------------------------------------------------------------
 
 const MatrixKernel *matmul_kernel(const CpuKernels *k, const Tensor *t, int n_rows, bool decodes) {
-    const MatrixKernel *many = k->matrix_of ? k->matrix_of(t->type) : NULL,
-                       *several = k->several_of ? k->several_of(t->type) : NULL,
-                       *few = k->few_of ? k->few_of(t->type) : NULL;
-    if (several && decodes && !k->in_order && n_rows >= several->min_rows && n_rows <= INT8_TILES_MAX) return several;
-    if (many && (k->in_order || n_rows >= many->min_rows)) return many;
-    if (few && (k->in_order || n_rows <= INT8_ROWS_MAX)) return few;
-    return k->matrix && (k->in_order || n_rows >= k->matrix->min_rows) ? k->matrix : NULL;
+    const MatrixKernel *bf16 = k->bf16_panels ? k->bf16_panels(t->type) : NULL,
+                       *tiles = k->int8_tiles ? k->int8_tiles(t->type) : NULL,
+                       *rows = k->int8_rows ? k->int8_rows(t->type) : NULL;
+    if (tiles && decodes && !k->in_order && n_rows >= tiles->min_rows && n_rows <= INT8_TILES_MAX) return tiles;
+    if (bf16 && (k->in_order || n_rows >= bf16->min_rows)) return bf16;
+    if (rows && (k->in_order || n_rows <= INT8_ROWS_MAX)) return rows;
+    return k->f32_panels && (k->in_order || n_rows >= k->f32_panels->min_rows) ? k->f32_panels : NULL;
 }
 
 size_t matmul_packed_bytes(const CpuKernels *k, int max_rows, int max_n_in) {
-    const MatrixKernel *few = k->few_of ? k->few_of(TYPE_Q8_0) : NULL,
-                       *several = k->several_of ? k->several_of(TYPE_Q8_0) : NULL,
-                       *all = k->matrix_of ? k->matrix_of(TYPE_Q8_0) : NULL;
+    const MatrixKernel *rows = k->int8_rows ? k->int8_rows(TYPE_Q8_0) : NULL,
+                       *tiles = k->int8_tiles ? k->int8_tiles(TYPE_Q8_0) : NULL,
+                       *bf16 = k->bf16_panels ? k->bf16_panels(TYPE_Q8_0) : NULL;
     size_t n = 0;
-    if (k->matrix) n += round_up(k->matrix->packed_bytes(max_rows, max_n_in), 128);
-    if (all) n += round_up(all->packed_bytes(max_rows, max_n_in), 128);
-    if (few) n += round_up(few->packed_bytes(k->in_order ? max_rows : int_min(max_rows, INT8_ROWS_MAX), max_n_in), 128);
-    if (several) n += round_up(several->packed_bytes(int_min(max_rows, INT8_TILES_MAX), max_n_in), 128);
+    if (k->f32_panels) n += round_up(k->f32_panels->packed_bytes(max_rows, max_n_in), 128);
+    if (bf16) n += round_up(bf16->packed_bytes(max_rows, max_n_in), 128);
+    if (rows)
+        n += round_up(rows->packed_bytes(k->in_order ? max_rows : int_min(max_rows, INT8_ROWS_MAX), max_n_in), 128);
+    if (tiles) n += round_up(tiles->packed_bytes(int_min(max_rows, INT8_TILES_MAX), max_n_in), 128);
     return n;
 }
 

@@ -12,7 +12,7 @@ INLINE void matvec_one(int type, const Tensor *t, int f, const float *x, float *
     int n_blocks = t->n_in / 32, tail = t->n_in % 32, b = 0;
     const char *stream = (const char *)t->data + (size_t)f * t->row_bytes;
     size_t block_bytes = n_blocks ? t->row_bytes / (size_t)n_blocks : 0;
-    Scales c;
+    SuperblockScales c;
     for (; b + 8 <= n_blocks; b += 8) {
         const char *ahead = stream + (size_t)b * block_bytes + AHEAD;
         for (size_t at = 0; at < 8 * block_bytes; at += 64) __builtin_prefetch(ahead + at);
@@ -89,7 +89,7 @@ INLINE void matvec_tile(int type, const Tensor *t, int f, int F, const float *x,
     vf sum[4][4] = {0};
     bool i8_whole = type == TYPE_I8G && i8_whole_blocks(t);
     int n_blocks = t->n_in / 32, tail = t->n_in % 32;
-    Scales c[4];
+    SuperblockScales c[4];
     for (int b = 0; b < n_blocks; b++) {
         const float *xb = x + 32 * (size_t)b;
         if (b % 8 == 0)

@@ -12,5 +12,5 @@ const CpuKernels vector_kernels = {
     .matvec = vector_matvec,
     .attend = {.run = vector_attend, .scratch = sizeof(QueryTile), .pairs = T, .in_parts = true},
     .attend_in_order = vector_attend_many,
-    .matrix = &vector_matmul,
+    .f32_panels = &vector_matmul,
 };

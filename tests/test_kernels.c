@@ -262,7 +262,7 @@ static void check_matvec(MatvecCase *c, int isa, int n_out, int n_rows, int firs
     Output o = output_new(n_rows, n_out, 3, &c->random);
     float *x = malloc(((size_t)(n_rows - 1) * c->x_stride + (size_t)t.n_in) * sizeof *x); // ends with the last row
     memcpy(x, c->x, ((size_t)(n_rows - 1) * c->x_stride + (size_t)t.n_in) * sizeof *x);
-    void *scratch = poisoned(k->matrix ? k->matrix->scratch : 0);
+    void *scratch = poisoned(k->f32_panels ? k->f32_panels->scratch : 0);
     char what[128];
     snprintf(what, sizeof what, "%s group %d n_in %d n_out %d rows %d [%d, %d)%s%s", type_name(t.type), t.group, t.n_in,
              n_out, n_rows, first, last, add ? " add" : "", bias ? " bias" : "");
@@ -337,16 +337,16 @@ static void *pack_all(const MatrixKernel *k, const float *x, size_t x_stride, in
 // Of an instruction set's two the one that is its own: avx512 has that for fewer rows. NULL: it has none for the type.
 static const MatrixKernel *int8_kernel(int isa, int type) {
     const CpuKernels *k = kernels(isa);
-    const MatrixKernel *(*of)(int) = k->several_of ? k->several_of : k->few_of;
+    const MatrixKernel *(*of)(int) = k->int8_tiles ? k->int8_tiles : k->int8_rows;
     return of ? of(type) : NULL;
 }
 
 // The kernel's products against exact ones, and closely against those of what it makes of its inputs.
 static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n_rows, bool add, bool bias) {
     const CpuKernels *table = kernels(isa);
-    const MatrixKernel *k = kernel == MATRIX_BF16   ? table->matrix_of(c->m->t.type)
+    const MatrixKernel *k = kernel == MATRIX_BF16   ? table->bf16_panels(c->m->t.type)
                             : kernel == MATRIX_INT8 ? int8_kernel(isa, c->m->t.type)
-                                                    : table->matrix;
+                                                    : table->f32_panels;
     int features = !k->features ? 16 * (1 + pick(&c->random, 19)) : pick(&c->random, 2) ? k->features : k->least;
     Tensor t = c->m->t;
     t.n_out = n_out;
@@ -380,7 +380,7 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
 // A row's products are the same bits however many rows there are: what --deterministic builds on.
 static void check_alone(MatrixCase *c, int isa, int n_out) {
     static const int few[] = {1, 17, 40};
-    const MatrixKernel *k = kernels(isa)->matrix_of(c->m->t.type);
+    const MatrixKernel *k = kernels(isa)->bf16_panels(c->m->t.type);
     Tensor t = c->m->t;
     size_t n = (size_t)n_out;
     float *all = malloc(MOST_ROWS * n * sizeof *all), *alone = malloc(MOST_ROWS * n * sizeof *alone);
@@ -403,7 +403,7 @@ static void check_alone(MatrixCase *c, int isa, int n_out) {
 // after another.
 static void check_glu(MatrixCase *c, int isa, Activation act, int n_out, int n_rows) {
     const CpuKernels *table = kernels(isa);
-    const MatrixKernel *k = table->matrix_of(c->m->t.type);
+    const MatrixKernel *k = table->bf16_panels(c->m->t.type);
     int features = k->features / 2; // as many tasks as there can be
     size_t n = (size_t)n_rows * (size_t)n_out, bytes = k->packed_bytes(n_rows, n_out);
     Tensor w[2] = {c->m->t, c->m->t};
@@ -449,7 +449,7 @@ static void test_pack_norm(void **state) {
     uint64_t random = 21;
     for (int isa = 0; isa < isa_count(); isa++) {
         const CpuKernels *table = kernels(isa);
-        const MatrixKernel *k = table->matrix_of ? table->matrix_of(TYPE_Q8_0) : NULL;
+        const MatrixKernel *k = table->bf16_panels ? table->bf16_panels(TYPE_Q8_0) : NULL;
         for (size_t i = 0; i < ARRAY_LEN(widths) && k && k->pack_norm; i++)
             for (int n_rows = 1; n_rows <= k->tile; n_rows++) check_pack_norm(table, k, n_rows, widths[i], &random);
     }
@@ -463,15 +463,15 @@ static void matrix_shapes(MatrixCase *c) {
             for (size_t o = 0; o < ARRAY_LEN(outs); o++) {
                 if (rows[r] == MOST_ROWS && outs[o] != 17 && outs[o] != MOST_OUT) continue; // large enough to matter
                 int flags = pick(&c->random, 4);
-                if (k->matrix && has_own(isa)) check_matrix(c, isa, MATRIX, outs[o], rows[r], flags & 1, flags & 2);
-                if (k->matrix_of && k->matrix_of(c->m->t.type))
+                if (k->f32_panels && has_own(isa)) check_matrix(c, isa, MATRIX, outs[o], rows[r], flags & 1, flags & 2);
+                if (k->bf16_panels && k->bf16_panels(c->m->t.type))
                     check_matrix(c, isa, MATRIX_BF16, outs[o], rows[r], flags & 1, flags & 2);
-                if (k->matrix_of && k->matrix_of(c->m->t.type) && rows[r] > k->matrix_of(c->m->t.type)->tile)
+                if (k->bf16_panels && k->bf16_panels(c->m->t.type) && rows[r] > k->bf16_panels(c->m->t.type)->tile)
                     check_glu(c, isa, (Activation)((o + r) % N_ACTIVATIONS), outs[o], rows[r]);
                 if (int8_kernel(isa, c->m->t.type) && rows[r] <= 33)
                     check_matrix(c, isa, MATRIX_INT8, outs[o], rows[r], flags & 1, flags & 2);
             }
-        if (k->matrix_of && k->matrix_of(c->m->t.type)) check_alone(c, isa, 97);
+        if (k->bf16_panels && k->bf16_panels(c->m->t.type)) check_alone(c, isa, 97);
     }
 }
 
@@ -567,11 +567,11 @@ static void test_matrix_kernels_are_used(void **state) {
     (void)state;
     for (int isa = 0; isa < isa_count(); isa++) {
         const CpuKernels *k = kernels(isa);
-        assert_true(!k->matrix_of || k->matrix); // what has no better one falls back
-        assert_int_equal(k->matrix_of != NULL, strcmp(isa_name(isa), "amx") == 0);
+        assert_true(!k->bf16_panels || k->f32_panels); // what has no better one falls back
+        assert_int_equal(k->bf16_panels != NULL, strcmp(isa_name(isa), "amx") == 0);
         assert_true(k->attend.pairs > 0);
-        assert_int_equal(k->attend_bf16 != NULL, k->matrix_of != NULL);
-        assert_int_equal(k->several_of != NULL, k->matrix_of != NULL);
+        assert_int_equal(k->attend_bf16 != NULL, k->bf16_panels != NULL);
+        assert_int_equal(k->int8_tiles != NULL, k->bf16_panels != NULL);
     }
 }
 
@@ -723,7 +723,7 @@ static void test_gate(void **state) {
         for (Activation act = 0; act < N_ACTIVATIONS; act++) {
             const CpuKernels *k = kernels(isa);
             if (has_own(isa)) check_gate_sizes(GATE, isa, k->gate, act);
-            if (k->matrix_of) check_gate_sizes(GATE_BF16, isa, k->matrix_of(TYPE_Q8_0)->gate, act);
+            if (k->bf16_panels) check_gate_sizes(GATE_BF16, isa, k->bf16_panels(TYPE_Q8_0)->gate, act);
         }
 }
 

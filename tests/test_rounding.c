@@ -105,8 +105,8 @@ static const Way ways[] = {
 static Rounding rounding_of(const CpuKernels *k, int type, const Way *way) {
     enum { FEW_ROWS = 32 };
     int n_rows = way->rows * way->together;
-    const MatrixKernel *many = k->matrix_of ? k->matrix_of(type) : NULL, *few = k->few_of ? k->few_of(type) : NULL;
-    bool bytes = way->rows == 1 && k->several_of && k->several_of(type);
+    const MatrixKernel *many = k->bf16_panels ? k->bf16_panels(type) : NULL, *few = k->int8_rows ? k->int8_rows(type) : NULL;
+    bool bytes = way->rows == 1 && k->int8_tiles && k->int8_tiles(type);
     if (many && (k->in_order || (n_rows >= many->min_rows && !bytes))) return BF16;
     return few && (k->in_order || n_rows <= FEW_ROWS) ? INT8 : EXACT;
 }

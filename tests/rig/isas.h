@@ -43,7 +43,7 @@ static inline Status isa_backend(const char *isa, bool deterministic, const Back
 #if defined(__x86_64__)
     if (no_vnni) {
         kernels[deterministic] = *(const CpuKernels *)(*out)->impl;
-        kernels[deterministic].few_of = cpu_madd_matrix;
+        kernels[deterministic].int8_rows = cpu_madd_matrix;
         backends[deterministic] = **out;
         backends[deterministic].impl = &kernels[deterministic];
         *out = &backends[deterministic];
