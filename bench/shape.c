@@ -15,9 +15,9 @@
 typedef struct {
     const char *name;
     int dim, layers, heads, kv_heads, ffn, vocab, head_dim, ctx, tied;
-} Shape;
+} BenchShape;
 
-static const Shape presets[] = {
+static const BenchShape presets[] = {
     // TinyLlama; Llama 3.2 1B; Llama 3.1 8B. The context is ours: long enough to measure at depth.
     {"1.1b", 2048, 22, 32, 4, 5632, 32000, 64, 32768, 0},
     {"1b", 2048, 16, 32, 8, 8192, 128256, 64, 32768, 1},
@@ -28,7 +28,7 @@ static const Shape presets[] = {
 
 enum { N_BYTE_TOKENS = 3 + 256 }; // <unk> <s> </s> and the bytes: the least vocabulary
 
-#define AT(field) offsetof(Shape, field)
+#define AT(field) offsetof(BenchShape, field)
 static const struct {
     const char *key;
     size_t at;
@@ -43,7 +43,7 @@ static const struct {
     "1.1b, 1b, 8b, or dim=..,layers=..,heads=..,ffn=..,vocab=..[,kv_heads=..][,head_dim=..][,ctx=..][,tied=0|1], "     \
     "also after a name to change it: 8b,layers=4"
 
-static Status set_key(Shape *s, const char *text, size_t n) {
+static Status set_key(BenchShape *s, const char *text, size_t n) {
     const char *equals = memchr(text, '=', n);
     size_t n_key = equals ? (size_t)(equals - text) : n;
     for (size_t i = 0; equals && i < ARRAY_LEN(keys); i++) {
@@ -60,7 +60,7 @@ static Status set_key(Shape *s, const char *text, size_t n) {
 }
 
 // What the keys left open, and what must fit together.
-static Status complete(Shape *s) {
+static Status complete(BenchShape *s) {
     const int required[] = {s->dim, s->layers, s->heads, s->ffn, s->vocab};
     const char *names[] = {"dim", "layers", "heads", "ffn", "vocab"};
     for (size_t i = 0; i < ARRAY_LEN(required); i++)
@@ -80,8 +80,8 @@ static Status complete(Shape *s) {
     return OK;
 }
 
-static Status parse_shape(const char *text, Shape *s) {
-    *s = (Shape){.name = "custom"};
+static Status parse_shape(const char *text, BenchShape *s) {
+    *s = (BenchShape){.name = "custom"};
     const char *at = text;
     size_t n = strcspn(at, ",");
     for (size_t i = 0; i < ARRAY_LEN(presets); i++)
@@ -249,7 +249,7 @@ static void add_norm(Maker *k, const char *name, int n) {
     gguf_add_tensor(k->g, name, TYPE_F32, (size_t)n, 0, data, NULL, 0);
 }
 
-static void add_layer(Maker *k, const Shape *s, int i) {
+static void add_layer(Maker *k, const BenchShape *s, int i) {
     int q_dim = s->heads * s->head_dim, kv_dim = s->kv_heads * s->head_dim;
     const struct {
         const char *part;
@@ -267,7 +267,7 @@ static void add_layer(Maker *k, const Shape *s, int i) {
     }
 }
 
-static size_t add_tensors(Maker *k, const Shape *s) {
+static size_t add_tensors(Maker *k, const BenchShape *s) {
     add_matrix(k, "token_embd.weight", s->dim, s->vocab);
     add_norm(k, "output_norm.weight", s->dim);
     if (!s->tied) add_matrix(k, "output.weight", s->dim, s->vocab);
@@ -277,7 +277,7 @@ static size_t add_tensors(Maker *k, const Shape *s) {
 
 // ---- metadata -------------------------------------------------------------------------------------------------------
 
-static void set_hyper(Gguf *g, const Shape *s, int type) {
+static void set_hyper(Gguf *g, const BenchShape *s, int type) {
     char name[64];
     snprintf(name, sizeof name, "random-%s-%s", s->name, type_name(type));
     gguf_set_str(g, "general.architecture", "llama");
@@ -353,7 +353,7 @@ static void set_vocabulary(Gguf *g, int n) {
 
 // ---- the model ------------------------------------------------------------------------------------------------------
 
-static Status check_rows(const Shape *s, const TypeInfo *info) {
+static Status check_rows(const BenchShape *s, const TypeInfo *info) {
     int unit = info->id == TYPE_I8G ? I8G_GROUP : info->block;
     const int rows[] = {s->dim, s->ffn, s->heads * s->head_dim};
     const char *names[] = {"dim", "ffn", "heads * head_dim"};
@@ -368,7 +368,7 @@ Status shape_model(const char *shape, int type, uint64_t seed, Gguf **out) {
     *out = NULL;
     const TypeInfo *info = type_info(type);
     if (!info) return status_error(QUILL_USAGE, "--type: one of %s expected, %s found", type_list, type_name(type));
-    Shape s;
+    BenchShape s;
     TRY(parse_shape(shape, &s));
     TRY(check_rows(&s, info));
     // Each factor is bounded by the table of keys: no sum of products here comes near 2^63.

@@ -32,9 +32,9 @@ typedef struct {
     int type;
     int d, m; // byte offsets; m -1: none
     float m_per_d;
-} Scales;
+} ScalePlaces;
 
-static const Scales scales_of[] = {
+static const ScalePlaces scales_of[] = {
     {TYPE_Q4_0, offsetof(BlockQ4_0, d), -1, 0},
     {TYPE_Q4_1, offsetof(BlockQ4_1, d), offsetof(BlockQ4_1, m), -7.5f},
     {TYPE_Q5_0, offsetof(BlockQ5_0, d), -1, 0},
@@ -49,7 +49,7 @@ static const Scales scales_of[] = {
     {TYPE_IQ4_XS, offsetof(BlockIQ4_XS, d), -1, 0},
 };
 
-static void put_scales(uint8_t *block, const Scales *s, float d) {
+static void put_scales(uint8_t *block, const ScalePlaces *s, float d) {
     half_bits h = float_half(d), m = float_half(d * s->m_per_d);
     memcpy(block + s->d, &h, sizeof h);
     if (s->m >= 0) memcpy(block + s->m, &m, sizeof m);
@@ -57,7 +57,7 @@ static void put_scales(uint8_t *block, const Scales *s, float d) {
 
 // A block of random bits is a valid block of every type once its scales are sane: it is read with scale 1, and the
 // scale then chosen by what came out.
-static void random_block(const TypeInfo *info, const Scales *s, uint8_t *block, float deviation, uint64_t *random) {
+static void random_block(const TypeInfo *info, const ScalePlaces *s, uint8_t *block, float deviation, uint64_t *random) {
     float values[QK_K];
     for (int i = 0; i < info->bytes; i++) block[i] = (uint8_t)random_bits(random);
     put_scales(block, s, 1.0f);
