@@ -27,10 +27,10 @@ typedef struct Workspace Workspace;
 // A matrix as the file has it: n_out rows of n_in elements. The data belongs to the model file.
 typedef struct {
     const void *data;
-    const float *scales; // TYPE_I8G alone: (n_out * n_in / group), unaligned
+    const float *scales; // (n_out * n_in / group), unaligned, of a type whose scales lie apart; otherwise NULL
     const float *bias;   // (n_out), or NULL
     int type;            // TYPE_ of types.h
-    int group;           // TYPE_I8G alone: elements under one scale, counted over the flat tensor
+    int group;           // with scales: elements under one scale, counted over the flat tensor
     int n_out, n_in;
     size_t row_bytes;
     const void *device; // the copy of the backend that uses it, in that one's memory and layout; NULL: `data` is used

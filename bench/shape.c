@@ -5,6 +5,7 @@
 // trained model, and activations stay finite through any number of layers. Bits that no value may have (the exponents
 // of floats) are taken out.
 #include "bench/bench.h"
+#include "formats/random_blocks.h"
 #include "formats/types.h"
 
 #include <math.h>
@@ -136,46 +137,22 @@ static void fill_floats(void *out, size_t n_bytes, uint64_t counter, int bits, i
 
 // ---- blocks ---------------------------------------------------------------------------------------------------------
 
-// Of each type: where its halves lie, the root mean square of an element under d = 1 with random quants and scales, and
-// what makes its mean 0: `signed_d` draws the sign of d, min_ratio is |min / d| where a block has a minimum. A mean
-// that is not 0 would be a common direction of all rows, which grows from layer to layer.
-typedef struct {
-    int type;
-    int d_at, min_at; // byte offsets; -1: none
-    double rms, min_ratio;
-    bool signed_d;
-} Recipe;
-
-static const Recipe recipes[] = {
-    {TYPE_Q4_0, offsetof(BlockQ4_0, d), -1, 4.64, 0, true},
-    {TYPE_Q4_1, offsetof(BlockQ4_1, d), offsetof(BlockQ4_1, m), 4.61, -7.5, false},
-    {TYPE_Q5_0, offsetof(BlockQ5_0, d), -1, 9.25, 0, true},
-    {TYPE_Q5_1, offsetof(BlockQ5_1, d), offsetof(BlockQ5_1, m), 9.23, -15.5, false},
-    {TYPE_Q8_0, offsetof(BlockQ8_0, d), -1, 73.9, 0, true},
-    {TYPE_Q2_K, offsetof(BlockQ2_K, d), offsetof(BlockQ2_K, dmin), 13.4, 1.5, false},
-    {TYPE_Q3_K, offsetof(BlockQ3_K, d), -1, 43.3, 0, false},
-    {TYPE_Q4_K, offsetof(BlockQ4_K, d), offsetof(BlockQ4_K, dmin), 258, 7.5, false},
-    {TYPE_Q5_K, offsetof(BlockQ5_K, d), offsetof(BlockQ5_K, dmin), 528, 15.5, false},
-    {TYPE_Q6_K, offsetof(BlockQ6_K, d), -1, 1366, 0, false},
-    {TYPE_IQ4_NL, offsetof(BlockIQ4_NL, d), -1, 67.7, 0, true},
-    {TYPE_IQ4_XS, offsetof(BlockIQ4_XS, d), -1, 1251, 0, true},
-};
-
 typedef struct {
     half_bits d, min;
 } ScalePair;
 
 // 256 scales within a quarter of the one that gives `rms`, to be drawn from: halves are slow to make.
-static void make_scales(const Recipe *r, float rms, ScalePair out[256]) {
-    double centre = (double)rms / r->rms;
+static void make_scales(const BlockScales *r, float rms, ScalePair out[256]) {
+    double centre = (double)rms / (double)r->rms;
     for (int i = 0; i < 256; i++) {
         float d = (float)(centre * (0.75 + (i / 2 + 0.5) / 256));
         out[i].d = float_half(r->signed_d && i % 2 ? -d : d);
-        out[i].min = float_half((float)r->min_ratio * half_float(out[i].d));
+        out[i].min = float_half(r->min_per_d * half_float(out[i].d));
     }
 }
 
-static void fill_blocks(void *out, size_t n_blocks, int block_bytes, uint64_t counter, const Recipe *r, float rms) {
+static void fill_blocks(void *out, size_t n_blocks, int block_bytes, uint64_t counter, const BlockScales *r,
+                        float rms) {
     enum { CHUNK = 32768 }; // bytes that are filled and then patched while they are in the cache
     ScalePair scales[256];
     make_scales(r, rms, scales);
@@ -212,8 +189,8 @@ static void fill_matrix(void *data, float *scales, int type, size_t n_in, size_t
         fill(data, n, counter, UINT64_MAX, 0);
         for (size_t i = 0; i < n / I8G_GROUP; i++) scales[i] = rms / 73.9f;
     }
-    for (size_t i = 0; i < ARRAY_LEN(recipes); i++)
-        if (recipes[i].type == type) fill_blocks(data, n / (size_t)info->block, info->bytes, counter, &recipes[i], rms);
+    const BlockScales *block = random_blocks_scales(type);
+    if (block) fill_blocks(data, n / (size_t)info->block, info->bytes, counter, block, rms);
 }
 
 // Walks all tensors in the file's order: without `pages` it only counts the bytes, with them it fills and adds.
@@ -367,7 +344,7 @@ static Status check_rows(const BenchShape *s, const TypeInfo *info) {
 Status shape_model(const char *shape, int type, uint64_t seed, Gguf **out) {
     *out = NULL;
     const TypeInfo *info = type_info(type);
-    if (!info) return status_error(QUILL_USAGE, "--type: one of %s expected, %s found", type_list, type_name(type));
+    if (!info) return status_error(QUILL_USAGE, "--type: one of %s expected, %s found", type_names(), type_name(type));
     BenchShape s;
     TRY(parse_shape(shape, &s));
     TRY(check_rows(&s, info));

@@ -11,7 +11,7 @@ enum { CHUNK = QK_K }; // a multiple of every block
 
 // Elements [first, first + n) of a row in f32; first a multiple of CHUNK.
 static void dequantize(const Tensor *t, int row, int first, int n, float *out) {
-    if (t->type == TYPE_I8G) {
+    if (t->scales) {
         size_t at = (size_t)row * (size_t)t->n_in + (size_t)first;
         for (int i = 0; i < n; i++) {
             float scale;

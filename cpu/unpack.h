@@ -315,13 +315,6 @@ INLINE void unpack_i8(const Tensor *t, int row, int b, vf w[NV]) {
     q_scaled(q_load((const int8_t *)t->data + flat), scale, scale, w);
 }
 
-// X(type) for every type: kernels make a copy of their loop for each, in which the type is a constant.
-// clang-format off
-#define EACH_TYPE(X) \
-    X(TYPE_F32)  X(TYPE_F16)  X(TYPE_BF16) X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0)   X(TYPE_Q5_1)   X(TYPE_Q8_0) \
-    X(TYPE_Q2_K) X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS) X(TYPE_I8G)
-// clang-format on
-
 static inline bool i8_whole_blocks(const Tensor *t) { return t->n_in % 32 == 0 && t->group % 32 == 0; }
 
 // The scales of the super-block that block b (a multiple of 8) begins; other types have none.

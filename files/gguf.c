@@ -181,7 +181,7 @@ void gguf_add_tensor(Gguf *g, const char *name, int type, size_t n_in, size_t n_
     const TypeInfo *info = type_info(type);
     size_t n_name = strlen(name), n = n_in * (n_out ? n_out : 1);
     assert(n_name > 0 && n_name <= MAX_NAME && n > 0);
-    assert(type == TYPE_I8G ? scales && group > 0 && n % (size_t)group == 0 : info && n_in % (size_t)info->block == 0);
+    assert(scales ? group > 0 && n % (size_t)group == 0 : info && n_in % (size_t)info->block == 0);
     GgufTensor *t = table_add(&g->tensors, (Str){keep(g, name, n_name), n_name});
     assert(t && "a tensor of that name is there already");
     t->type = type;
@@ -190,7 +190,7 @@ void gguf_add_tensor(Gguf *g, const char *name, int type, size_t n_in, size_t n_
     t->dims[1] = n_out ? n_out : 1;
     t->dims[2] = t->dims[3] = 1;
     t->data = data;
-    t->n_bytes = type == TYPE_I8G ? n : n / (size_t)info->block * (size_t)info->bytes;
+    t->n_bytes = n / (size_t)info->block * (size_t)info->bytes;
     t->scales = scales;
     t->group = group;
 }
@@ -436,7 +436,7 @@ static bool read_tensor(Cursor *c, Gguf *g, Place *p) {
     t->type = (int)type;
     const TypeInfo *info = type > INT32_MAX || type == TYPE_I8G ? NULL : type_info(t->type);
     if (!info)
-        return fail(c, c->pos - 4, "one of %s expected, %s (id %" PRIu32 ") found", type_list, type_name(t->type),
+        return fail(c, c->pos - 4, "one of %s expected, %s (id %" PRIu32 ") found", type_names(), type_name(t->type),
                     type);
     if (t->dims[0] % (size_t)info->block != 0)
         return fail(c, c->pos - 4, "rows of whole %s blocks of %d expected, rows of %" PRIu64 " found", info->name,

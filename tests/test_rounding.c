@@ -37,9 +37,7 @@ static float *rounded_rows(void (*round)(const float *, int, float *), const flo
     return out;
 }
 
-static bool is_quantised(int type) {
-    return type != TYPE_F32 && type != TYPE_F16 && type != TYPE_BF16 && type != TYPE_I8G;
-}
+static bool is_quantised(int type) { return type_info(type)->block > 1; }
 
 static void matvec_int8(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
                         size_t y_stride, bool add, void *scratch) {

@@ -10,6 +10,7 @@
 
 #include "tests/rig/testing.h"
 
+#include "formats/random_blocks.h"
 #include "tests/rig/isas.h"
 #include "tests/rig/tiny_model.h"
 
@@ -142,7 +143,7 @@ static inline bool matrix_new(TestMatrix *m, WeightsKind w, int n_out, int n_in,
     if (w.type == TYPE_I8G) fill_i8g(m, random);
     else {
         m->data = malloc(bytes);
-        tiny_weights(w.type, m->data, n, 0.1f, random);
+        random_blocks_fill(w.type, m->data, n, 0.1f, random);
         info->dequantize(m->data, m->values, n);
     }
     m->t.data = m->data;
