@@ -28,8 +28,9 @@ enum {
     MOST_TILES = 3,  // of rows that a task takes past its weights
 };
 
-// 256 elements of a tile of rows. Rows that are few have columns 2 row and 2 row + 1: bytes in that of their block,
-// zeros in the other; scales and sums are of pairs of blocks then.
+// 256 elements of a tile of rows. A tile of up to PAIRED_ROWS rows is paired: row r has the columns 2 r
+// and 2 r + 1, for even and for odd blocks, with its bytes in the block's column and zeros in the other; scales and
+// sums are of pairs of blocks then.
 typedef struct {
     int8_t q[8][8][COLUMNS][4];               // (block of 32, four elements, column, element)
     float scale[8][COLUMNS], sum[8][COLUMNS]; // of 32

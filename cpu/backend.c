@@ -115,20 +115,21 @@ enum { WORDS = 192 };
 // Which kernels run, in words.
 static void describe(const IsaChoice *c, bool in_order, char out[WORDS]) {
     const char *f32 = c->kernels->isa;
-    char few[64] = "", several[40] = "", many[80];
+    char rows[64] = "", tiles[40] = "", panels[80];
     if (!c->kernels->f32_panels) {
         snprintf(out, WORDS, "plain f32 loops (the reference)");
         return;
     }
-    if (c->int8_isa) snprintf(few, sizeof few, "int8 %s (16- and 32-bit weights: f32 %s", c->int8_isa, f32);
+    if (c->int8_isa) snprintf(rows, sizeof rows, "int8 %s (16- and 32-bit weights: f32 %s", c->int8_isa, f32);
     const char *attention = c->attend_bf16 && !in_order ? " and attention" : "";
-    if (c->bf16_panels) snprintf(many, sizeof many, "bf16 %s panels%s (F32 weights: f32 %s)", c->isa, attention, f32);
-    else snprintf(many, sizeof many, "f32 %s panels", f32);
-    if (c->int8_tiles) snprintf(several, sizeof several, "up to %d sequences int8 %s; ", INT8_TILES_MAX, c->isa);
-    if (!in_order && c->int8_isa) snprintf(out, WORDS, "matvec %s); %sprefill %s", few, several, many);
-    else if (!in_order) snprintf(out, WORDS, "matvec f32 %s; prefill %s", f32, many);
-    else if (c->int8_isa && !c->bf16_panels) snprintf(out, WORDS, "%s panels) for any number of rows", few);
-    else snprintf(out, WORDS, "%s for any number of rows", many);
+    if (c->bf16_panels)
+        snprintf(panels, sizeof panels, "bf16 %s panels%s (F32 weights: f32 %s)", c->isa, attention, f32);
+    else snprintf(panels, sizeof panels, "f32 %s panels", f32);
+    if (c->int8_tiles) snprintf(tiles, sizeof tiles, "up to %d sequences int8 %s; ", INT8_TILES_MAX, c->isa);
+    if (!in_order && c->int8_isa) snprintf(out, WORDS, "matvec %s); %sprefill %s", rows, tiles, panels);
+    else if (!in_order) snprintf(out, WORDS, "matvec f32 %s; prefill %s", f32, panels);
+    else if (c->int8_isa && !c->bf16_panels) snprintf(out, WORDS, "%s panels) for any number of rows", rows);
+    else snprintf(out, WORDS, "%s for any number of rows", panels);
 }
 
 static Status backend_for(const char *isa, bool in_order, const Backend **out) {

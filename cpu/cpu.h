@@ -102,7 +102,8 @@ typedef struct {
     GateRow *gate; // as run_glu has it, for rows too few for that; or NULL
 } MatrixKernel;
 
-// Attention of the pairs of a task; any number up to `pairs` of them, of one row with part of its keys any number.
+// Attention of the pairs of a task; any number up to `pairs` of them, with only a part of its row's keys (`from`,
+// `end`) any number.
 typedef struct {
     void (*run)(const AttendTask *t);
     size_t scratch; // bytes a task needs
@@ -118,7 +119,7 @@ typedef struct {
     GateRow *gate;
     void (*softcap)(float *v, int n, float cap);               // each becomes cap * tanh(v / cap)
     void (*to_kv)(void *out, int type, const float *x, int n); // f32 -> the cache's type
-    // y(row, f) (+)= w[f] . x[row] for f in [first, last), a few rows; scratch as a task of `matrix` has it
+    // y(row, f) (+)= w[f] . x[row] for f in [first, last), a few rows; scratch as a task of f32_panels has it
     void (*matvec)(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
                    size_t y_stride, bool add, void *scratch);
     AttendKernel attend;

@@ -12,10 +12,9 @@ enum { MATMUL_JOBS = 3 }; // at most, in one call
 
 // Number of rows up to which the int8 kernels are faster than panels of weights in f32 (INT8_ROWS_MAX) or bf16
 // (INT8_TILES_MAX, with a matrix unit). Without a matrix unit f32 panels cost as much for one row as for a tile of 16
-// or
-// 32. With one, int8 weights are multiplied where they lie, at a cost for every 16 rows; unpacking to bf16 costs more,
-// but once. INT8_TILES_MAX is for decoding: short prompts keep bf16, with which a model's perplexity stays within 0.1%
-// of the reference.
+// or 32. With one, int8 weights are multiplied where they lie, at a cost for every 16 rows; unpacking to bf16 costs
+// more, but once. INT8_TILES_MAX is for decoding: short prompts keep bf16, with which a model's perplexity stays within
+// 0.1% of the reference.
 enum { INT8_ROWS_MAX = 32, INT8_TILES_MAX = 48 };
 
 // y (+)= W x for one matrix; up to MATMUL_JOBS that share x run together. With a gate y is act(gate x) * (W x), packed.

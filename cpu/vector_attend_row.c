@@ -1,9 +1,9 @@
 // cpu/vector_attend_row.c: attention of one row's heads by vectors, a few queries past each tile of keys.
 //
-// Up to GROUP heads that read the same keys, all of one row. G of them, and E = VL / G elements of each, or keys, are
-// the lanes of a vector: lane h*E + e belongs to head h. One load repeats E elements of a key for all heads; what E
-// lanes of a head hold apart is added up for E keys at once, which leaves the scores with keys in the lanes, as softmax
-// wants them. The values are summed with elements in the lanes.
+// Up to GROUP heads of one row read the same keys together. The lanes of a vector are G heads by E = VL / G elements:
+// lane h*E + e belongs to head h. One load repeats E elements of a key for all heads. The E partial sums of a head are
+// added up for E keys at once, so that the scores have keys in the lanes, which softmax needs. The sums of the values
+// have elements in the lanes.
 #include "cpu/vector_attend.h"
 
 // G queries, scaled: element j*E + e of head h at lane h*E + e of vector j.

@@ -28,8 +28,8 @@ INLINE void multiply_step(const float *w, size_t wf, const float *x, vf sum[NF][
 }
 
 // c(f, lane) += sum over k of w(f, k) x(k, lane) for NF features and T lanes. w(f, k) lies at w[f*wf + k*wk], x and c
-// have T floats a row, so c of consecutive features is contiguous. `next` is asked for on the way, line by line: all at
-// once its lines would hold up those of w and x. NULL: nothing is.
+// have T floats a row, so c of consecutive features is contiguous. `next` is prefetched on the way, line by line: all
+// at once its lines would hold up those of w and x. NULL: nothing is prefetched.
 static __attribute__((unused)) void multiply_tile(int n, const float *w, size_t wf, size_t wk, const float *x, float *c,
                                                   const char *next) {
     vf sum[NF][2];
