@@ -258,7 +258,7 @@ static Status load_matrix(const Loader *l, Tensor *out, const char *name, int n_
                             t->n_dims > 2 ? " x ..." : "");
     const TypeInfo *info = type_info(t->type);
     if (!info)
-        return status_error(QUILL_MODEL, "%s: tensor %s: type %s expected, %s found", l->file, name, type_names(),
+        return status_error(QUILL_MODEL, "%s: tensor %s: type %s expected, %s found", l->file, name, type_name_list(),
                             type_name(t->type));
     *out = (Tensor){.data = t->data,
                     .scales = t->scales,

@@ -509,7 +509,7 @@ static Status check_options(const Options *o) {
     if (o->shape && said)
         return status_error(QUILL_USAGE, "--shape and %s: a random model or a file expected, found both", o->model);
     if (o->type && !type_by_name(o->type))
-        return status_error(QUILL_USAGE, "--type: one of %s expected, \"%s\" found", type_names(), o->type);
+        return status_error(QUILL_USAGE, "--type: one of %s expected, \"%s\" found", type_name_list(), o->type);
     if (!o->shape && o->save)
         return status_error(QUILL_USAGE, "--save: writes the random model of --shape, which is missing");
     if (!o->shape && !o->model && !o->roofline && !builtin_there())

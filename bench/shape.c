@@ -344,7 +344,8 @@ static Status check_rows(const BenchShape *s, const TypeInfo *info) {
 Status shape_model(const char *shape, int type, uint64_t seed, Gguf **out) {
     *out = NULL;
     const TypeInfo *info = type_info(type);
-    if (!info) return status_error(QUILL_USAGE, "--type: one of %s expected, %s found", type_names(), type_name(type));
+    if (!info)
+        return status_error(QUILL_USAGE, "--type: one of %s expected, %s found", type_name_list(), type_name(type));
     BenchShape s;
     TRY(parse_shape(shape, &s));
     TRY(check_rows(&s, info));

@@ -168,7 +168,7 @@ static const TypeInfo types[] = {
 
 _Static_assert(sizeof types / sizeof types[0] == N_TYPES, "a row for each of EACH_TYPE");
 
-const char *type_names(void) {
+const char *type_name_list(void) {
     static _Thread_local char list[160];
     size_t n = 0;
     for (size_t i = 0; i < N_TYPES; i++)

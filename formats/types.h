@@ -194,7 +194,7 @@ extern "C" {
 const TypeInfo *type_info(int type);            // NULL: quill cannot compute with it
 const TypeInfo *type_by_name(const char *name); // case ignored; NULL: unknown
 const char *type_name(int type);                // also names GGUF types that quill does not support; "type N" otherwise
-const char *type_names(void);                   // "F32, F16, ...": those that a GGUF file may have, for messages
+const char *type_name_list(void);               // "F32, F16, ...": those that a GGUF file may have, for messages
 #ifdef __cplusplus
 }
 #endif
