@@ -13,7 +13,8 @@ override MODEL :=
 endif
 
 # ---- files: every source of the top level and of the rooms; those with flags of their own follow below ----
-SOURCES := $(filter-out main.c tests/% gpu/% cpu/simd.c cpu/int8.c cpu/madd.c cpu/amx%,$(wildcard *.c */*.c))
+VECTOR  := $(wildcard cpu/vector*.c) # compiled once per instruction set
+SOURCES := $(filter-out main.c tests/% gpu/% cpu/vector% cpu/int8_% cpu/amx%,$(wildcard *.c */*.c))
 RIGS    := $(filter-out tests/rig/make_tiny.c tests/rig/faults.c,$(wildcard tests/rig/*.c))
 TESTS   := $(notdir $(basename $(wildcard tests/test_*.c)))
 BATS    := $(notdir $(wildcard tests/*.bats))
@@ -29,9 +30,9 @@ VNNI    := $(AVX512) -mavx512vnni
 AMX     := $(AVX512) -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
 MACHINE := $(shell $(CC) -dumpmachine)
 
-OBJS = $(SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/cpu/simd_portable.o
+OBJS = $(SOURCES:%.c=$(BUILD)/%.o) $(VECTOR:%.c=$(BUILD)/%.portable.o)
 ifneq ($(filter x86_64%,$(MACHINE)),)
-OBJS += $(BUILD)/cpu/simd_avx2.o $(BUILD)/cpu/madd.o $(BUILD)/cpu/simd_avx512.o $(BUILD)/cpu/int8.o
+OBJS += $(VECTOR:%.c=$(BUILD)/%.avx2.o) $(VECTOR:%.c=$(BUILD)/%.avx512.o) $(BUILD)/cpu/int8_avx2.o $(BUILD)/cpu/int8_vnni.o
 ifeq ($(shell $(CC) $(AMX) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
 OBJS += $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/amx*.c))
 else # gcc before 11
@@ -79,14 +80,16 @@ $(BUILD)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c -o $@ $<
 # One source, one object per instruction set.
-$(BUILD)/cpu/simd_portable.o: FLAGS = -DQUILL_SIMD=0
-$(BUILD)/cpu/simd_avx2.o: FLAGS = $(AVX2)
-$(BUILD)/cpu/simd_avx512.o: FLAGS = -DQUILL_SIMD=512 $(AVX512)
-$(BUILD)/cpu/simd_%.o: cpu/simd.c Makefile
-	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(SIMD) $(FLAGS) -c -o $@ $<
-$(BUILD)/cpu/madd.o: override CFLAGS += $(SIMD) $(AVX2)
-$(BUILD)/cpu/int8.o: override CFLAGS += $(SIMD) $(VNNI)
+define vector_objects
+$(VECTOR:%.c=$(BUILD)/%.$(1).o): $(BUILD)/%.$(1).o: %.c Makefile
+	@mkdir -p $$(@D)
+	$$(CC) $$(CFLAGS) $$(SIMD) $(2) -c -o $$@ $$<
+endef
+$(eval $(call vector_objects,portable,-DQUILL_SIMD=0))
+$(eval $(call vector_objects,avx2,$(AVX2)))
+$(eval $(call vector_objects,avx512,-DQUILL_SIMD=512 $(AVX512)))
+$(BUILD)/cpu/int8_avx2.o: override CFLAGS += $(SIMD) $(AVX2)
+$(BUILD)/cpu/int8_vnni.o: override CFLAGS += $(SIMD) $(VNNI)
 $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/amx*.c)): override CFLAGS += $(SIMD) $(AMX)
 $(BUILD)/%.o: %.cu $(BUILD)/cuda.choice Makefile
 	@mkdir -p $(@D)

@@ -21,7 +21,7 @@
 
 static double weight_bytes(const Tensor *t) {
     double n = (double)t->n_out * (double)t->row_bytes;
-    if (t->type == TYPE_I8G) n += (double)t->n_out * (double)t->n_in / t->group * (double)sizeof(float);
+    if (t->scales) n += (double)t->n_out * (double)t->n_in / t->group * (double)sizeof(float);
     if (t->bias) n += (double)t->n_out * (double)sizeof(float);
     return n;
 }
@@ -31,7 +31,7 @@ static double weight_flops(const Tensor *t) { return 2.0 * (double)t->n_out * (d
 // Everything that does not depend on slots; n_last rows go through all of the last layer.
 static Cost cost_linear(const Model *m, int n_rows, int n_last, int n_out) {
     Cost c = {.bytes = (double)n_rows * (double)m->ends.tok_embd.row_bytes};
-    if (m->ends.tok_embd.type == TYPE_I8G)
+    if (m->ends.tok_embd.scales)
         c.bytes += (double)n_rows * m->c.dim / m->ends.tok_embd.group * (double)sizeof(float);
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *l = &m->layers[i];

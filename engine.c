@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "costs.h"
+#include "cpu/backend.h"
 #include "kv/fingerprint.h"
 #include "policy/plain.h"
 #include "base/guard.h"

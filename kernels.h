@@ -27,10 +27,10 @@ typedef struct Workspace Workspace;
 // A matrix as the file has it: n_out rows of n_in elements. The data belongs to the model file.
 typedef struct {
     const void *data;
-    const float *scales; // TYPE_I8G alone: (n_out * n_in / group), unaligned
+    const float *scales; // (n_out * n_in / group), unaligned, of a type whose scales lie apart; otherwise NULL
     const float *bias;   // (n_out), or NULL
     int type;            // TYPE_ of types.h
-    int group;           // TYPE_I8G alone: elements under one scale, counted over the flat tensor
+    int group;           // with scales: elements under one scale, counted over the flat tensor
     int n_out, n_in;
     size_t row_bytes;
     const void *device; // the copy of the backend that uses it, in that one's memory and layout; NULL: `data` is used
@@ -48,7 +48,15 @@ typedef struct {
 enum { ROPE_TABLES = 2 }; // at most, in one model
 
 // Turns a head that stands at some position on by `positions`, without the magnitude, which it has already.
-void rope_turn(const Rope *r, float *head, double positions);
+static inline void rope_turn(const Rope *r, float *head, double positions) {
+    for (int i = 0; i < r->n_rot / 2; i++) {
+        double angle = positions * r->freq[i], c = cos(angle), s = sin(angle);
+        float *a = &head[r->adjacent ? 2 * i : i], *b = &head[r->adjacent ? 2 * i + 1 : i + r->n_rot / 2];
+        double x = (double)*a, y = (double)*b;
+        *a = (float)(x * c - y * s);
+        *b = (float)(x * s + y * c);
+    }
+}
 
 // What attention of a layer does. All fields are words of 4 bytes without padding: fingerprint.c hashes them as bytes.
 typedef struct {
@@ -208,16 +216,6 @@ static inline int kv_tail(const KvPool *kv, const int *blocks, int slot) {
     return kv->tail_of ? kv->tail_of[blocks[slot / SEAL * SEAL / kv->block]] : -1;
 }
 
-// K and V of n slots of a sequence in one layer, from slot `first` on, in an order that no block and no layout shows:
-// K as (n, n_kv_heads) slots of type_k, then V likewise of type_v. Of a sealed type `first` begins a group, whole
-// groups come sealed, each as (SEAL, n_kv_heads) of its parts, and the rows of the last one dense, in f32. `blocks` is
-// the sequence's block table; copies that a batch was to make (Batch.copy) must have been made. Wherever the layer's
-// planes are.
-size_t kv_rows_bytes(const KvPool *kv, int n);
-void kv_read_rows(const KvPool *kv, int layer, const int *blocks, int first, int n, void *out);
-void kv_write_rows(KvPool *kv, int layer, const int *blocks, int first, int n, const void *rows);
-// Whether what was read is what was computed: QUILL_MODEL after a device has failed.
-Status kv_intact(const KvPool kv[KV_KINDS]);
 static inline int kv_n_layers(const KvPool kv[KV_KINDS]) { return kv[KV_FULL].n_layers + kv[KV_WINDOW].n_layers; }
 
 // Scratch of a forward, sized once for max_rows; nothing is allocated while decoding. The arrays are the host's
@@ -267,7 +265,7 @@ typedef struct {
     void (*unload)(void *device);
     Status (*kv_new)(KvPool *kv); // the last kv->n_device layers' planes: kv->device
     void (*kv_free)(KvPool *kv);
-    // kv_read_rows and kv_write_rows of such a layer
+    // kvrows_read and kvrows_write (kv/kvrows.h) of such a layer
     void (*kv_move)(const KvPool *kv, int layer, const int *blocks, int first, int n, void *rows, bool store);
     // In such layers slot i of a sequence takes K and V of slot keep[i], for i in [0, n): keep (n_device, n_kv_heads,
     // n) ascends, none before its own place. Dense types.
@@ -319,14 +317,5 @@ struct Backend {
     // logits[i] = softcap(Whead norm(x[rows[i]])) for i in [0, n_rows), n_rows <= max_out; the rows are of batch b
     void (*logits)(Workspace *w, const Backend *be, const Ends *e, const Batch *b, const int *rows, int n_rows);
 };
-
-// The CPU's backends. isa: "auto", "scalar", "portable", "avx2", "avx512", "amx"; QUILL_USAGE if unknown, QUILL_MODEL
-// if this CPU lacks it (both name what there is).
-Status cpu_backend(const char *isa, const Backend **out);
-// The same, whose results are the same bits whatever the batch, the chunks, the KV layout and the number of threads:
-// one kernel of a type serves any number of rows, and attention sums in an order that a row's slot alone decides.
-Status cpu_backend_deterministic(const char *isa, const Backend **out);
-bool cpu_has_isa(const char *isa);
-const char *cpu_isa_list(void); // those this CPU can run, "scalar, portable, avx2, ..."
 
 #endif

@@ -287,8 +287,8 @@ static void move_rows(const KvCache *kv, const Sequence *s, int layer, int first
         for (int i = first / pool->block; i * pool->block < first + n; i++) partners[i] = kv->partner[s->blocks[i]];
     }
     const int *table = partners ? partners : s->blocks;
-    if (store) kv_write_rows((KvPool *)pool, layer, table, first, n, rows);
-    else kv_read_rows(pool, layer, table, first, n, rows);
+    if (store) kvrows_write((KvPool *)pool, layer, table, first, n, rows);
+    else kvrows_read(pool, layer, table, first, n, rows);
     free(partners);
 }
 

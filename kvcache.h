@@ -27,6 +27,7 @@
 #define QUILL_KVCACHE_H
 
 #include "kv/chain.h"
+#include "kv/kvrows.h"
 #include "kv/kvshape.h"
 
 // Start from (Sequence){0}. tokens holds the prompt and what was generated; the first n_cached of them are computed.
@@ -82,7 +83,7 @@ Status kvcache_check_dense(const KvPool *kv, const char *feature);
 int kvcache_most_sequences(const KvCache *kv, int step_rows);
 // The block table of a sequence in a pool, for Batch: (n_blocks), 0 where a partner is gone.
 void kvcache_table(const KvCache *kv, const Sequence *s, int kind, int *out);
-// kv_read_rows and kv_write_rows of a sequence, with layers counted over both pools, KV_FULL's first. Partners must be
+// kvrows_read and kvrows_write of a sequence, with layers counted over both pools, KV_FULL's first. Partners must be
 // there (KvShape.keep).
 void kvcache_load_rows(const KvCache *kv, const Sequence *s, int layer, int first, int n, void *out);
 void kvcache_store_rows(KvCache *kv, const Sequence *s, int layer, int first, int n, const void *rows);

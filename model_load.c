@@ -220,7 +220,7 @@ static Status load_matrix(const Loader *l, Tensor *out, const char *name, int n_
                             t->n_dims > 2 ? " x ..." : "");
     const TypeInfo *info = type_info(t->type);
     if (!info)
-        return status_error(QUILL_MODEL, "%s: tensor %s: type %s expected, %s found", l->file, name, type_list,
+        return status_error(QUILL_MODEL, "%s: tensor %s: type %s expected, %s found", l->file, name, type_name_list(),
                             type_name(t->type));
     *out = (Tensor){.data = t->data,
                     .scales = t->scales,
@@ -391,7 +391,7 @@ static void each_matrix(const Model *m, void (*visit)(const Tensor *t, void *arg
 
 static void add_bytes(const Tensor *t, void *arg) {
     size_t n = (size_t)t->n_out * t->row_bytes;
-    if (t->type == TYPE_I8G) n += (size_t)t->n_out * (size_t)t->n_in / (size_t)t->group * sizeof(float);
+    if (t->scales) n += (size_t)t->n_out * (size_t)t->n_in / (size_t)t->group * sizeof(float);
     *(size_t *)arg += n;
 }
 

@@ -2,6 +2,7 @@
 // chosen by CPUID, so that one binary carries them all.
 #include "bench/roofline.h"
 
+#include "cpu/backend.h"
 #include "cpu/cpu.h"
 
 #include <string.h>

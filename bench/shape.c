@@ -5,6 +5,7 @@
 // trained model, and activations stay finite through any number of layers. Bits that no value may have (the exponents
 // of floats) are taken out.
 #include "bench/bench.h"
+#include "formats/random_blocks.h"
 #include "formats/types.h"
 
 #include <math.h>
@@ -15,9 +16,9 @@
 typedef struct {
     const char *name;
     int dim, layers, heads, kv_heads, ffn, vocab, head_dim, ctx, tied;
-} Shape;
+} BenchShape;
 
-static const Shape presets[] = {
+static const BenchShape presets[] = {
     // TinyLlama; Llama 3.2 1B; Llama 3.1 8B. The context is ours: long enough to measure at depth.
     {"1.1b", 2048, 22, 32, 4, 5632, 32000, 64, 32768, 0},
     {"1b", 2048, 16, 32, 8, 8192, 128256, 64, 32768, 1},
@@ -28,7 +29,7 @@ static const Shape presets[] = {
 
 enum { N_BYTE_TOKENS = 3 + 256 }; // <unk> <s> </s> and the bytes: the least vocabulary
 
-#define AT(field) offsetof(Shape, field)
+#define AT(field) offsetof(BenchShape, field)
 static const struct {
     const char *key;
     size_t at;
@@ -43,7 +44,7 @@ static const struct {
     "1.1b, 1b, 8b, or dim=..,layers=..,heads=..,ffn=..,vocab=..[,kv_heads=..][,head_dim=..][,ctx=..][,tied=0|1], "     \
     "also after a name to change it: 8b,layers=4"
 
-static Status set_key(Shape *s, const char *text, size_t n) {
+static Status set_key(BenchShape *s, const char *text, size_t n) {
     const char *equals = memchr(text, '=', n);
     size_t n_key = equals ? (size_t)(equals - text) : n;
     for (size_t i = 0; equals && i < ARRAY_LEN(keys); i++) {
@@ -60,7 +61,7 @@ static Status set_key(Shape *s, const char *text, size_t n) {
 }
 
 // What the keys left open, and what must fit together.
-static Status complete(Shape *s) {
+static Status complete(BenchShape *s) {
     const int required[] = {s->dim, s->layers, s->heads, s->ffn, s->vocab};
     const char *names[] = {"dim", "layers", "heads", "ffn", "vocab"};
     for (size_t i = 0; i < ARRAY_LEN(required); i++)
@@ -80,8 +81,8 @@ static Status complete(Shape *s) {
     return OK;
 }
 
-static Status parse_shape(const char *text, Shape *s) {
-    *s = (Shape){.name = "custom"};
+static Status parse_shape(const char *text, BenchShape *s) {
+    *s = (BenchShape){.name = "custom"};
     const char *at = text;
     size_t n = strcspn(at, ",");
     for (size_t i = 0; i < ARRAY_LEN(presets); i++)
@@ -136,46 +137,22 @@ static void fill_floats(void *out, size_t n_bytes, uint64_t counter, int bits, i
 
 // ---- blocks ---------------------------------------------------------------------------------------------------------
 
-// Of each type: where its halves lie, the root mean square of an element under d = 1 with random quants and scales, and
-// what makes its mean 0: `signed_d` draws the sign of d, min_ratio is |min / d| where a block has a minimum. A mean
-// that is not 0 would be a common direction of all rows, which grows from layer to layer.
-typedef struct {
-    int type;
-    int d_at, min_at; // byte offsets; -1: none
-    double rms, min_ratio;
-    bool signed_d;
-} Recipe;
-
-static const Recipe recipes[] = {
-    {TYPE_Q4_0, offsetof(BlockQ4_0, d), -1, 4.64, 0, true},
-    {TYPE_Q4_1, offsetof(BlockQ4_1, d), offsetof(BlockQ4_1, m), 4.61, -7.5, false},
-    {TYPE_Q5_0, offsetof(BlockQ5_0, d), -1, 9.25, 0, true},
-    {TYPE_Q5_1, offsetof(BlockQ5_1, d), offsetof(BlockQ5_1, m), 9.23, -15.5, false},
-    {TYPE_Q8_0, offsetof(BlockQ8_0, d), -1, 73.9, 0, true},
-    {TYPE_Q2_K, offsetof(BlockQ2_K, d), offsetof(BlockQ2_K, dmin), 13.4, 1.5, false},
-    {TYPE_Q3_K, offsetof(BlockQ3_K, d), -1, 43.3, 0, false},
-    {TYPE_Q4_K, offsetof(BlockQ4_K, d), offsetof(BlockQ4_K, dmin), 258, 7.5, false},
-    {TYPE_Q5_K, offsetof(BlockQ5_K, d), offsetof(BlockQ5_K, dmin), 528, 15.5, false},
-    {TYPE_Q6_K, offsetof(BlockQ6_K, d), -1, 1366, 0, false},
-    {TYPE_IQ4_NL, offsetof(BlockIQ4_NL, d), -1, 67.7, 0, true},
-    {TYPE_IQ4_XS, offsetof(BlockIQ4_XS, d), -1, 1251, 0, true},
-};
-
 typedef struct {
     half_bits d, min;
 } ScalePair;
 
 // 256 scales within a quarter of the one that gives `rms`, to be drawn from: halves are slow to make.
-static void make_scales(const Recipe *r, float rms, ScalePair out[256]) {
-    double centre = (double)rms / r->rms;
+static void make_scales(const BlockScales *r, float rms, ScalePair out[256]) {
+    double centre = (double)rms / (double)r->rms;
     for (int i = 0; i < 256; i++) {
         float d = (float)(centre * (0.75 + (i / 2 + 0.5) / 256));
         out[i].d = float_half(r->signed_d && i % 2 ? -d : d);
-        out[i].min = float_half((float)r->min_ratio * half_float(out[i].d));
+        out[i].min = float_half(r->min_per_d * half_float(out[i].d));
     }
 }
 
-static void fill_blocks(void *out, size_t n_blocks, int block_bytes, uint64_t counter, const Recipe *r, float rms) {
+static void fill_blocks(void *out, size_t n_blocks, int block_bytes, uint64_t counter, const BlockScales *r,
+                        float rms) {
     enum { CHUNK = 32768 }; // bytes that are filled and then patched while they are in the cache
     ScalePair scales[256];
     make_scales(r, rms, scales);
@@ -212,8 +189,8 @@ static void fill_matrix(void *data, float *scales, int type, size_t n_in, size_t
         fill(data, n, counter, UINT64_MAX, 0);
         for (size_t i = 0; i < n / I8G_GROUP; i++) scales[i] = rms / 73.9f;
     }
-    for (size_t i = 0; i < ARRAY_LEN(recipes); i++)
-        if (recipes[i].type == type) fill_blocks(data, n / (size_t)info->block, info->bytes, counter, &recipes[i], rms);
+    const BlockScales *block = random_blocks_scales(type);
+    if (block) fill_blocks(data, n / (size_t)info->block, info->bytes, counter, block, rms);
 }
 
 // Walks all tensors in the file's order: without `pages` it only counts the bytes, with them it fills and adds.
@@ -249,7 +226,7 @@ static void add_norm(Maker *k, const char *name, int n) {
     gguf_add_tensor(k->g, name, TYPE_F32, (size_t)n, 0, data, NULL, 0);
 }
 
-static void add_layer(Maker *k, const Shape *s, int i) {
+static void add_layer(Maker *k, const BenchShape *s, int i) {
     int q_dim = s->heads * s->head_dim, kv_dim = s->kv_heads * s->head_dim;
     const struct {
         const char *part;
@@ -267,7 +244,7 @@ static void add_layer(Maker *k, const Shape *s, int i) {
     }
 }
 
-static size_t add_tensors(Maker *k, const Shape *s) {
+static size_t add_tensors(Maker *k, const BenchShape *s) {
     add_matrix(k, "token_embd.weight", s->dim, s->vocab);
     add_norm(k, "output_norm.weight", s->dim);
     if (!s->tied) add_matrix(k, "output.weight", s->dim, s->vocab);
@@ -277,7 +254,7 @@ static size_t add_tensors(Maker *k, const Shape *s) {
 
 // ---- metadata -------------------------------------------------------------------------------------------------------
 
-static void set_hyper(Gguf *g, const Shape *s, int type) {
+static void set_hyper(Gguf *g, const BenchShape *s, int type) {
     char name[64];
     snprintf(name, sizeof name, "random-%s-%s", s->name, type_name(type));
     gguf_set_str(g, "general.architecture", "llama");
@@ -353,7 +330,7 @@ static void set_vocabulary(Gguf *g, int n) {
 
 // ---- the model ------------------------------------------------------------------------------------------------------
 
-static Status check_rows(const Shape *s, const TypeInfo *info) {
+static Status check_rows(const BenchShape *s, const TypeInfo *info) {
     int unit = info->id == TYPE_I8G ? I8G_GROUP : info->block;
     const int rows[] = {s->dim, s->ffn, s->heads * s->head_dim};
     const char *names[] = {"dim", "ffn", "heads * head_dim"};
@@ -367,8 +344,9 @@ static Status check_rows(const Shape *s, const TypeInfo *info) {
 Status shape_model(const char *shape, int type, uint64_t seed, Gguf **out) {
     *out = NULL;
     const TypeInfo *info = type_info(type);
-    if (!info) return status_error(QUILL_USAGE, "--type: one of %s expected, %s found", type_list, type_name(type));
-    Shape s;
+    if (!info)
+        return status_error(QUILL_USAGE, "--type: one of %s expected, %s found", type_name_list(), type_name(type));
+    BenchShape s;
     TRY(parse_shape(shape, &s));
     TRY(check_rows(&s, info));
     // Each factor is bounded by the table of keys: no sum of products here comes near 2^63.

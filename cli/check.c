@@ -90,7 +90,7 @@ static Status check_bench(const Options *o) {
         return status_error(QUILL_USAGE, "--shape and %s: a random model or a file expected, found both",
                             o->engine.model);
     if (o->bench.type && !type_by_name(o->bench.type))
-        return status_error(QUILL_USAGE, "--type: one of %s expected, \"%s\" found", type_list, o->bench.type);
+        return status_error(QUILL_USAGE, "--type: one of %s expected, \"%s\" found", type_name_list(), o->bench.type);
     if (!o->bench.shape && o->bench.save)
         return status_error(QUILL_USAGE, "--save: writes the random model of --shape, which is missing");
     if (!o->bench.shape && !o->engine.model && !o->bench.roofline && !builtin_there())

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cpu/backend.h"
 #include "files/builtin.h"
 #include "gpu/cuda.h"
 #include "base/paragraph.h"

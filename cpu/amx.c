@@ -3,18 +3,18 @@
 // The unit multiplies bf16 alone, eight bits of mantissa: activations are rounded to it, and weights that are not bf16
 // already. Sums are f32.
 //
-// A task takes FEATURES output features past a block of rows, a slab of DEPTH at a time. Weights become a bf16 panel of
-// 32 features, row-major, which is what the unit wants of its left operand; a panel stays in L1 while all rows of the
-// block pass it, so that a weight is unpacked once for 512 rows. Activations were packed once in pairs along the depth,
-// what the unit wants of the right operand; they stream from L2 past L1 (tileloadd with the streaming hint), where a
-// slab of them stays for all features of the task. Four tile products a step share two tiles of each operand. Their
-// sums stay in tiles over a slab, and in L2 between slabs; a sum is added to in the order of the depth whatever the
-// rows are. Beside the products the vector units unpack the next panel, and what comes after is fetched: sums of the
-// next tile of rows, the next slab of activations, the file's lines of the panel after the next. Gate and up of the FFN
-// pass together, and what they give is packed for the product that follows: sums of 16 features by 16 rows are half of
-// a packed tile already, and the FFN's activations are never in memory as f32; nor are those that a norm gives. What
-// was measured: docs/performance.md. Tile shapes and the pair layout: Intel's Architecture Instruction Set Extensions
-// Reference, chapter on AMX.
+// A task takes FEATURES output features past a block of rows, a depth of DEPTH elements at a time. Weights become a
+// bf16 panel of 32 features, row-major, which is what the unit wants of its left operand; a panel stays in L1 while all
+// rows of the block pass it, so that a weight is unpacked once for 512 rows. Activations were packed once in pairs
+// along the depth, what the unit wants of the right operand; they stream from L2 past L1 (tileloadd with the streaming
+// hint), where a depth of them stays for all features of the task. Four tile products a step share two tiles of each
+// operand. Their sums stay in tiles over a depth, and in L2 between depths; a sum is added to in the order of the depth
+// whatever the rows are. Beside the products the vector units unpack the next panel, and what comes after is fetched:
+// sums of the next tile of rows, the next depth of activations, the file's lines of the panel after the next. Gate and
+// up of the FFN pass together, and what they give is packed for the product that follows: sums of 16 features by 16
+// rows are half of a packed tile already, and the FFN's activations are never in memory as f32; nor are those that a
+// norm gives. What was measured: docs/performance.md. Tile shapes and the pair layout: Intel's Architecture Instruction
+// Set Extensions Reference, chapter on AMX.
 #define _GNU_SOURCE
 #define QUILL_SIMD 512
 #include "cpu/cpu.h"
@@ -126,7 +126,7 @@ INLINE Panel panel_of(int type, const Tensor *w, uint16_t *to, int first, int n_
 }
 
 // Block `step` of feature f; c holds the scales of its super-block, and is loaded where one begins.
-INLINE void fill_block(int type, const Panel *p, int f, int step, Scales *c) {
+INLINE void fill_block(int type, const Panel *p, int f, int step, SuperblockScales *c) {
     // k0 is a multiple of 256; the mask tells the compiler.
     int row = p->first + f, b = (p->k0 / 32 & ~7) + step, left = p->n - 32 * step;
     uint16_t *out = p->to + ((size_t)step * 2 + (size_t)(f / 16)) * UNIT + f % 16 * STEP;
@@ -148,7 +148,7 @@ static const char *panel_source(const Panel *p) {
 
 // Feature f, a super-block where types have them: its parts lie at places that are constants.
 INLINE void fill_feature(int type, const Panel *p, int f) {
-    Scales c;
+    SuperblockScales c;
     const char *then = p->then + (size_t)f * p->w->row_bytes;
     for (size_t i = 0; i < STEPS * p->block_bytes; i += LINE) __builtin_prefetch(then + i, 0, 2);
     if (p->n == DEPTH)
@@ -178,7 +178,7 @@ typedef struct {
     bool add;    // to what is there
     uint16_t *h; // packed: two unit tiles
     Activation act;
-} Place;
+} SumsTarget;
 
 // What goes on beside the products of a tile of rows.
 typedef struct {
@@ -187,11 +187,11 @@ typedef struct {
     const uint16_t *rows; // the part of the tile that is met next, fetched to L2: `lines` of it a step
     int lines;
     const float *sums; // those of the next tile of rows
-    const Place *place;
+    const SumsTarget *target;
 } Beside;
 
 // Asks for the lines where sums will go: those of four rows a step. Packed ones are only written, and need no asking.
-INLINE void fetch_place(const Place *p, int step) {
+INLINE void fetch_target(const SumsTarget *p, int step) {
     for (int i = 4 * step; p->y && i < int_min(4 * step + 4, p->n_rows); i++) {
         __builtin_prefetch(p->y + (size_t)i * p->y_stride, 1);
         __builtin_prefetch(p->y + (size_t)i * p->y_stride + p->n_features - 1, 1);
@@ -202,7 +202,7 @@ INLINE void fetch_beside(const Beside *b, int step) {
     for (int i = step * b->lines; i < (step + 1) * b->lines; i++) __builtin_prefetch(b->rows + i * LINE / 2, 0, 2);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) __builtin_prefetch(b->sums + (step * 8 + i) * LINE / 4, 1);
-    fetch_place(b->place, step);
+    fetch_target(b->target, step);
 }
 
 // sums (4 unit tiles: features 0..15 of rows 0..15, of rows 16..31, features 16..31 likewise; 16 features, 16 rows) =
@@ -221,8 +221,8 @@ INLINE void multiply(int type, int steps, const uint16_t *panel, const uint16_t 
     store_sums(sums);
 }
 
-// One unit tile of sums, features from f and rows from r on, to its place.
-INLINE void write_unit(const float *sums, const Place *p, int f, int r) {
+// One unit tile of sums, features from f and rows from r on, to its target.
+INLINE void write_unit(const float *sums, const SumsTarget *p, int f, int r) {
     __m512 v[16];
     if (f >= p->n_features || r >= p->n_rows) return;
 #pragma GCC unroll 16
@@ -267,7 +267,7 @@ INLINE __m512 glu_pairs(Activation act, const float *gate, const float *up) {
 }
 
 // Features past the end have sums of zero, and are the zeros that end a packed row.
-INLINE void write_gated(Activation act, const Place *p) {
+INLINE void write_gated(Activation act, const SumsTarget *p) {
     for (int half = 0; half < 2; half++)
         for (int pair = 0; pair < 16; pair++) {
             int at = (pair / 8 * 2 + half) * 256 + pair % 8 * 32;
@@ -276,12 +276,12 @@ INLINE void write_gated(Activation act, const Place *p) {
         }
 }
 
-static void write_glu(const Place *p) {
+static void write_glu(const SumsTarget *p) {
     if (p->act == ACT_GELU) write_gated(ACT_GELU, p);
     else write_gated(ACT_SILU, p);
 }
 
-static void write_sums(const Place *p) {
+static void write_sums(const SumsTarget *p) {
     if (p->h) write_glu(p);
     else if (p->y)
         for (int unit = 0; unit < 4; unit++) write_unit(p->sums + 256 * unit, p, unit / 2 * 16, unit % 2 * 16);
@@ -304,13 +304,13 @@ INLINE void run_few(int type, const Tensor *w, int first, int last, const uint16
                 multiply_units(panel + s * 2 * UNIT, false, x + (size_t)(k0 / STEP + s) * 2 * UNIT, false, halves);
         }
         store_sums(sums);
-        write_sums(&(Place){.sums = sums,
-                            .y = y + f0,
-                            .y_stride = y_stride,
-                            .bias = w->bias ? w->bias + f0 : NULL,
-                            .n_features = int_min(GROUP, last - f0),
-                            .n_rows = n_rows,
-                            .add = add});
+        write_sums(&(SumsTarget){.sums = sums,
+                                 .y = y + f0,
+                                 .y_stride = y_stride,
+                                 .bias = w->bias ? w->bias + f0 : NULL,
+                                 .n_features = int_min(GROUP, last - f0),
+                                 .n_rows = n_rows,
+                                 .add = add});
     }
 }
 
@@ -326,15 +326,15 @@ typedef struct {
     uint16_t *h; // all rows, packed
     Activation act;
     void *scratch; // two panels, filled in turns; HELD tiles of sums
-} Task;
+} AmxTask;
 
 // The packed rows of one of the task's tiles.
-INLINE const uint16_t *tile_rows(const Task *t, int tile) {
+INLINE const uint16_t *tile_rows(const AmxTask *t, int tile) {
     return t->packed + (size_t)(t->first_row / ROWS + tile) * tile_size(t->w[0]->n_in);
 }
 
 // Panel i of a task: all panels of one depth come before those of the next.
-INLINE Panel panel_at(int type, const Task *t, int i) {
+INLINE Panel panel_at(int type, const AmxTask *t, int i) {
     int groups = (t->last - t->first + GROUP - 1) / GROUP, k0 = i / t->parts / groups * DEPTH;
     int f0 = t->first + i / t->parts % groups * GROUP;
     return panel_of(type, t->w[i % t->parts], (uint16_t *)t->scratch + (i & 1) * GROUP * DEPTH, f0,
@@ -342,15 +342,15 @@ INLINE Panel panel_at(int type, const Task *t, int i) {
 }
 
 // The sums of a tile of rows with panel i: held from depth to depth, and the gate's until up's are there.
-INLINE float *sums_at(const Task *t, int i, int tile) {
+INLINE float *sums_at(const AmxTask *t, int i, int tile) {
     int groups = (t->last - t->first + GROUP - 1) / GROUP;
     float *held = (float *)(void *)((uint16_t *)t->scratch + 2 * GROUP * DEPTH);
     return held + (size_t)(i % (groups * t->parts) * TILES + tile) * GROUP * ROWS;
 }
 
 // Where panel i's sums go: nowhere before the last depth, or without up's.
-INLINE Place place_at(const Task *t, const Panel *p, int i, int tile) {
-    Place to = {.sums = sums_at(t, i, tile), .n_features = p->n_features};
+INLINE SumsTarget target_of(const AmxTask *t, const Panel *p, int i, int tile) {
+    SumsTarget to = {.sums = sums_at(t, i, tile), .n_features = p->n_features};
     if (p->k0 + p->n < t->w[0]->n_in || i % t->parts + 1 < t->parts) return to;
     int row_tile = t->first_row / ROWS + tile;
     to.n_rows = int_min(ROWS, t->n_rows - tile * ROWS);
@@ -369,10 +369,11 @@ INLINE Place place_at(const Task *t, const Panel *p, int i, int tile) {
 
 // What the products of panel `now`, the i-th, with a tile of rows have beside them. Rows that pass again at the next
 // depth are fetched by all panels of this one together.
-INLINE Beside beside_of(const Task *t, const Panel *now, int i, const Panel *next, int tile, const Place *place) {
+INLINE Beside beside_of(const AmxTask *t, const Panel *now, int i, const Panel *next, int tile,
+                        const SumsTarget *target) {
     int tiles = (t->n_rows + ROWS - 1) / ROWS, panels = t->parts * ((t->last - t->first + GROUP - 1) / GROUP);
     int k0 = now->k0 + DEPTH < t->w[0]->n_in ? now->k0 + DEPTH : 0;
-    Beside b = {.fill = next, .sums = sums_at(t, i, int_min(tile + 1, tiles - 1)), .place = place};
+    Beside b = {.fill = next, .sums = sums_at(t, i, int_min(tile + 1, tiles - 1)), .target = target};
     if (tiles >= BESIDE_TILES) b.f0 = next->n_features * tile / tiles, b.f1 = next->n_features * (tile + 1) / tiles;
     b.lines = (DEPTH * ROWS * 2 / LINE / STEPS + panels - 1) / panels;
     b.rows = tile_rows(t, tile) + (size_t)k0 * ROWS + (size_t)(i % panels * b.lines * STEPS * LINE / 2);
@@ -380,7 +381,7 @@ INLINE Beside beside_of(const Task *t, const Panel *now, int i, const Panel *nex
 }
 
 // Panel i and the one after it are multiplied and unpacked at once, and the source of the third is fetched.
-INLINE void run_type(int type, const Task *task) {
+INLINE void run_type(int type, const AmxTask *task) {
     int tiles = (task->n_rows + ROWS - 1) / ROWS;
     int groups = (task->last - task->first + GROUP - 1) / GROUP;
     int n_panels = task->parts * groups * ((task->w[0]->n_in + DEPTH - 1) / DEPTH);
@@ -399,17 +400,17 @@ INLINE void run_type(int type, const Task *task) {
         if (i + 2 < n_panels) then = panel_at(type, task, i + 2);
         next.then = panel_source(&then);
         if (next.n_features) clear_panel(&next);
-        Place place, before = {.n_rows = 0};
+        SumsTarget target, before = {.n_rows = 0};
         for (int t = 0; t < tiles && i >= 0; t++) {
             const uint16_t *x = tile_rows(task, t) + (size_t)now.k0 * ROWS;
             int steps = (now.n + STEP - 1) / STEP;
             float *sums = sums_at(task, i, t);
-            place = place_at(task, &now, i, t);
-            Beside b = beside_of(task, &now, i, &next, t, &place);
+            target = target_of(task, &now, i, t);
+            Beside b = beside_of(task, &now, i, &next, t, &target);
             if (task->n_rows - t * ROWS > 16) multiply(type, steps, now.to, x, 2, sums, now.k0 > 0, &b);
             else multiply(type, steps, now.to, x, 1, sums, now.k0 > 0, &b);
             write_sums(&before); // sums just stored cannot be read at once: they go behind the next products
-            before = place;
+            before = target;
         }
         write_sums(&before);
         if (i < 0 || tiles < BESIDE_TILES) fill_panel(type, &next);
@@ -419,42 +420,42 @@ INLINE void run_type(int type, const Task *task) {
 
 // One function a type: in a larger one the compiler would run out of registers.
 #define DEFINE_RUN(TYPE)                                                                                               \
-    static __attribute__((noinline)) void run_##TYPE(const Task *t) { run_type(TYPE, t); }
+    static __attribute__((noinline)) void run_##TYPE(const AmxTask *t) { run_type(TYPE, t); }
 EACH_TYPE(DEFINE_RUN)
 
 #define RUN_CASE(TYPE)                                                                                                 \
     case TYPE: run_##TYPE(t); break;
-static void run_task(const Task *t) {
+static void run_task(const AmxTask *t) {
     switch (t->w[0]->type) { EACH_TYPE(RUN_CASE) }
 }
 
 static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
                 size_t y_stride, bool add, void *scratch) {
-    run_task(&(Task){.w = {w},
-                     .parts = 1,
-                     .first = first,
-                     .last = last,
-                     .packed = packed,
-                     .first_row = first_row,
-                     .n_rows = n_rows,
-                     .y = y,
-                     .y_stride = y_stride,
-                     .add = add,
-                     .scratch = scratch});
+    run_task(&(AmxTask){.w = {w},
+                        .parts = 1,
+                        .first = first,
+                        .last = last,
+                        .packed = packed,
+                        .first_row = first_row,
+                        .n_rows = n_rows,
+                        .y = y,
+                        .y_stride = y_stride,
+                        .add = add,
+                        .scratch = scratch});
 }
 
 static void run_glu(const Tensor *gate, const Tensor *up, Activation act, int first, int last, const void *packed,
                     int first_row, int n_rows, void *h, void *scratch) {
-    run_task(&(Task){.w = {gate, up},
-                     .parts = 2,
-                     .first = first,
-                     .last = last,
-                     .packed = packed,
-                     .first_row = first_row,
-                     .n_rows = n_rows,
-                     .h = h,
-                     .act = act,
-                     .scratch = scratch});
+    run_task(&(AmxTask){.w = {gate, up},
+                        .parts = 2,
+                        .first = first,
+                        .last = last,
+                        .packed = packed,
+                        .first_row = first_row,
+                        .n_rows = n_rows,
+                        .h = h,
+                        .act = act,
+                        .scratch = scratch});
 }
 
 const MatrixKernel *cpu_amx_matrix(int type) {

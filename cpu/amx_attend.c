@@ -47,7 +47,7 @@ typedef struct {
     float floor[TASK], sum[TASK];      // a weight is 2^(score - floor)
     int slot[TASK];
     int steps; // of 32 elements of a head
-} State;
+} AttendTiles;
 
 // ---- loading --------------------------------------------------------------------------------------------------------
 
@@ -62,17 +62,17 @@ INLINE void store_parts(uint16_t *high, uint16_t *low, __m512 a, __m512 b) {
                _mm512_sub_ps(b, _mm512_castsi512_ps(_mm512_slli_epi32(second, 16))));
 }
 
-INLINE uint16_t *queries_at(State *s, int tile, int step, int part) {
+INLINE uint16_t *queries_at(AttendTiles *s, int tile, int step, int part) {
     return s->queries + ((size_t)(tile * s->steps + step) * 2 + (size_t)part) * TILE;
 }
-INLINE float *out_at(State *s, int tile, int step) { return s->out + (size_t)(tile * s->steps + step) * TILE; }
-INLINE uint16_t *k_at(State *s, int block, int step, int part) {
+INLINE float *out_at(AttendTiles *s, int tile, int step) { return s->out + (size_t)(tile * s->steps + step) * TILE; }
+INLINE uint16_t *k_at(AttendTiles *s, int block, int step, int part) {
     return s->k + ((size_t)(block * s->steps + step) * 2 + (size_t)part) * TILE;
 }
-INLINE uint16_t *v_at(State *s, int block, int step) { return s->v + (size_t)(block * s->steps + step) * TILE; }
+INLINE uint16_t *v_at(AttendTiles *s, int block, int step) { return s->v + (size_t)(block * s->steps + step) * TILE; }
 
 // Lanes [lane, lane + 16) of step `step`; one past the task's last query is zeros that nobody reads.
-static void load_lanes(const AttendTask *t, State *s, int lane, int step) {
+static void load_lanes(const AttendTask *t, AttendTiles *s, int lane, int step) {
     int hd = t->heads->head_dim, n = t->last - t->first;
     __m512 scale = _mm512_set1_ps(t->heads->scale * LOG2_E); // the softmax is one of powers of two
     __m512 parts[2][16];
@@ -89,7 +89,7 @@ static void load_lanes(const AttendTask *t, State *s, int lane, int step) {
     }
 }
 
-static void load_queries(const AttendTask *t, State *s) {
+static void load_queries(const AttendTask *t, AttendTiles *s) {
     int group = t->heads->n_heads / t->heads->n_kv_heads, n = (int)round_up((size_t)(t->last - t->first), QUERIES);
     for (int lane = 0; lane < n; lane += 16)
         for (int step = 0; step < s->steps; step++) load_lanes(t, s, lane, step);
@@ -103,7 +103,7 @@ static void load_queries(const AttendTask *t, State *s) {
 
 // Whether some query of the task sees the key. Between the windows of rows far apart lie keys that none does, and whose
 // memory nobody may have written.
-static bool key_seen(const AttendTask *t, const State *s, int key) {
+static bool key_seen(const AttendTask *t, const AttendTiles *s, int key) {
     int low = 0, high = t->last - t->first; // the first lane whose slot is not before the key
     if (!t->heads->window) return true;
     while (low < high) {
@@ -115,14 +115,15 @@ static bool key_seen(const AttendTask *t, const State *s, int key) {
 }
 
 // The K or V of keys [first, first + n) of at most 32, one after another; zeros for what none sees.
-static void find_keys(const AttendTask *t, const State *s, const void *plane, int first, int n, const uint16_t **at) {
+static void find_keys(const AttendTask *t, const AttendTiles *s, const void *plane, int first, int n,
+                      const uint16_t **at) {
     static const uint16_t none[HEAD_MOST];
     const uint16_t *values = plane;
     for (int k = 0; k < 32; k++) at[k] = k < n && key_seen(t, s, first + k) ? values + attend_key(t, first + k) : none;
 }
 
 // Keys [first, first + n) of at most 32, as the `block`-th of the chunk.
-static void load_k(const AttendTask *t, State *s, int block, int first, int n) {
+static void load_k(const AttendTask *t, AttendTiles *s, int block, int first, int n) {
     const uint16_t *at[32];
     int hd = t->kv->head_dim, type = t->kv->type_k;
     find_keys(t, s, t->kv->k, first, n, at);
@@ -134,7 +135,7 @@ static void load_k(const AttendTask *t, State *s, int block, int first, int n) {
         }
 }
 
-static void load_v(const AttendTask *t, State *s, int block, int first, int n) {
+static void load_v(const AttendTask *t, AttendTiles *s, int block, int first, int n) {
     const uint16_t *at[32];
     int hd = t->kv->head_dim, type = t->kv->type_v;
     find_keys(t, s, t->kv->v, first, n, at);
@@ -168,12 +169,12 @@ typedef struct {
     int due;
 } Softmax;
 
-INLINE float *score_row(State *s, int turn, int key, int half) {
+INLINE float *score_row(AttendTiles *s, int turn, int key, int half) {
     return s->scores[turn][key / 32] + (key / 16 % 2 * 2 + half) * 256 + key % 16 * 16;
 }
 
 // Caps the scores of an item's keys. They have been multiplied by log2(e), and so is the cap.
-static void cap_scores(const AttendTask *t, State *s, int turn, int keys) {
+static void cap_scores(const AttendTask *t, AttendTiles *s, int turn, int keys) {
     if (t->heads->softcap == 0) return;
     for (int block = 0; block < keys / 32; block++)
         for (int i = 0; i < SCORES; i += 16) {
@@ -183,7 +184,7 @@ static void cap_scores(const AttendTask *t, State *s, int turn, int keys) {
 }
 
 // Masks the scores of 16 queries with n keys from slot `first` on, and those that make them a multiple of 32.
-static void mask_scores(const AttendTask *t, State *s, int turn, int lane, int first, int n) {
+static void mask_scores(const AttendTask *t, AttendTiles *s, int turn, int lane, int first, int n) {
     int window = t->heads->window ? t->heads->window : INT_MAX;
     vi slot;
     memcpy(&slot, s->slot + lane, sizeof slot);
@@ -216,7 +217,7 @@ INLINE void weigh(const float *scores, vf floor, uint16_t *weights, vf *total) {
 }
 
 // The largest scores of 16 queries.
-INLINE vf top_scores(State *s, int turn, int keys, int half) {
+INLINE vf top_scores(AttendTiles *s, int turn, int keys, int half) {
     vf tops[2] = {vset(masked), vset(masked)};
     for (int k = 0; k < keys; k += 16) {
         const float *scores = score_row(s, turn, k, half);
@@ -227,7 +228,7 @@ INLINE vf top_scores(State *s, int turn, int keys, int half) {
 }
 
 // Takes an item's floors; its keys begin with slot `first`.
-static Softmax begin_softmax(const AttendTask *t, State *s, Item item, int turn, int first) {
+static Softmax begin_softmax(const AttendTask *t, AttendTiles *s, Item item, int turn, int first) {
     int keys = blocks_of(&item) * 32;
     Softmax x = {.item = item, .turn = turn, .parts = keys / 4, .left = keys / 4};
     cap_scores(t, s, turn, keys);
@@ -247,18 +248,18 @@ static Softmax begin_softmax(const AttendTask *t, State *s, Item item, int turn,
     return x;
 }
 
-INLINE void weigh_part(State *s, Softmax *x) {
+INLINE void weigh_part(AttendTiles *s, Softmax *x) {
     int part = x->parts - x->left--, half = part & 1, key = part / 2 * 8;
     weigh(score_row(s, x->turn, key, half), x->floor[half], s->weights[x->turn][key / 32] + half * UNIT + key % 32 * 16,
           &x->total[half]);
 }
 
 // The parts that are due when one of `products` products is done: as evenly as they go.
-INLINE void weigh_due(State *s, Softmax *x, int products) {
+INLINE void weigh_due(AttendTiles *s, Softmax *x, int products) {
     for (x->due += x->parts; x->due >= products; x->due -= products) weigh_part(s, x);
 }
 
-static void end_softmax(State *s, Softmax *x) {
+static void end_softmax(AttendTiles *s, Softmax *x) {
     while (x->left > 0) weigh_part(s, x);
     for (int half = 0; half < 2; half++) {
         float *sum = s->sum + x->item.tile * QUERIES + half * 16;
@@ -268,7 +269,7 @@ static void end_softmax(State *s, Softmax *x) {
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
-static void scale_out(State *s, const Softmax *x) {
+static void scale_out(AttendTiles *s, const Softmax *x) {
     for (int step = 0; step < s->steps; step++)
         for (int unit = 0; unit < 4; unit++) {
             float *out = out_at(s, x->item.tile, step) + unit * 256;
@@ -278,7 +279,7 @@ static void scale_out(State *s, const Softmax *x) {
 
 // What the unit does beside the softmax x of an item, four tile products at a time: the scores of the next item, then
 // the values of the one before by its weights. What was just stored is not met at once.
-static void multiply(State *s, const Item *next, const Softmax *before, Softmax *x) {
+static void multiply(AttendTiles *s, const Item *next, const Softmax *before, Softmax *x) {
     int n_next = blocks_of(next), n_before = blocks_of(&before->item), products = (3 * n_next + n_before) * s->steps;
     tiles_filled();
     for (int block = 0; block < n_next; block++) {
@@ -313,7 +314,7 @@ static void multiply(State *s, const Item *next, const Softmax *before, Softmax 
 
 // ---- the task -------------------------------------------------------------------------------------------------------
 
-static void write_out(const AttendTask *t, State *s) {
+static void write_out(const AttendTask *t, AttendTiles *s) {
     int hd = t->heads->head_dim;
     for (int lane = 0; lane < t->last - t->first; lane += 16)
         for (int i = 0; i < hd; i += 16) {
@@ -328,7 +329,7 @@ static void write_out(const AttendTask *t, State *s) {
 }
 
 // The item after another one of a chunk of n keys from slot `first` on; after none: the first one.
-static Item item_after(const AttendTask *t, const State *s, Item item, int first, int n) {
+static Item item_after(const AttendTask *t, const AttendTiles *s, Item item, int first, int n) {
     int tiles = (t->last - t->first + QUERIES - 1) / QUERIES;
     if (item.n > 0) item.block++;
     for (; item.tile < tiles; item.tile++, item.block = 0) {
@@ -343,7 +344,7 @@ static Item item_after(const AttendTask *t, const State *s, Item item, int first
 }
 
 // All tiles of queries with the n keys from slot `first` on that are loaded.
-static void attend_chunk(const AttendTask *t, State *s, int first, int n) {
+static void attend_chunk(const AttendTask *t, AttendTiles *s, int first, int n) {
     Item item = item_after(t, s, (Item){0}, first, n);
     Softmax before = {.item = {0}}, x = {.turn = 1};
     for (multiply(s, &item, &before, &x); item.n > 0; before = x) {
@@ -357,7 +358,7 @@ static void attend_chunk(const AttendTask *t, State *s, int first, int n) {
 }
 
 static void attend_tiles(const AttendTask *t) {
-    State *s = t->scratch;
+    AttendTiles *s = t->scratch;
     int group = t->heads->n_heads / t->heads->n_kv_heads, last = t->slot[(t->last - 1) / group];
     int chunk = ROOM / (s->steps * STEP) / KEYS * KEYS;
     load_queries(t, s);
@@ -393,15 +394,15 @@ static bool row_is_deep(const AttendTask *t) {
 static void attend(const AttendTask *t) {
     bool halves = in_16_bits(t->kv->type_k) && in_16_bits(t->kv->type_v);
     if (halves && t->last - t->first >= QUERIES && !t->lse) {
-        State *s = t->scratch;
+        AttendTiles *s = t->scratch;
         s->steps = (t->heads->head_dim + STEP - 1) / STEP;
         tiles_configure(2 * STEP);
         few_at_a_time(t, int_min(TASK, ROOM / (s->steps * STEP) / QUERIES * QUERIES), attend_tiles);
         _tile_release();
     } else if (halves && row_is_deep(t)) {
-        assert(cpu_amx_row.scratch <= sizeof(State));
+        assert(cpu_amx_row.scratch <= sizeof(AttendTiles));
         cpu_amx_row.run(t);
     } else few_at_a_time(t, cpu_avx512.attend.pairs, cpu_avx512.attend.run);
 }
 
-const AttendKernel cpu_amx_attend = {.run = attend, .scratch = sizeof(State), .pairs = TASK, .in_parts = true};
+const AttendKernel cpu_amx_attend = {.run = attend, .scratch = sizeof(AttendTiles), .pairs = TASK, .in_parts = true};

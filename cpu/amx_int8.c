@@ -1,11 +1,11 @@
 // cpu/amx_int8.c: products of several rows in integers on Intel's AMX unit: quantised weights times activations in
 // int8.
 //
-// The arithmetic is that of cpu/int8.c, another unit does it: sums of 32 (or 16) products are exact integers, and
-// scales enter once a block, in f32. Weights are the left operand, sixteen features of a block, since the unit takes
-// rows of that one from anywhere: Q8_0 is multiplied as it lies in the file. Activations are the right one, packed once
-// for all tasks: turning them there costs nothing, where weights would have to be turned each time.
-// The features of a group lie far apart, each a stream of memory of its own, as the rows of cpu/int8.c do: with
+// The arithmetic is that of cpu/int8_vnni.c, another unit does it: sums of 32 (or 16) products are exact integers, and
+// scales enter once a block, in f32. Int8Weights are the left operand, sixteen features of a block, since the unit
+// takes rows of that one from anywhere: Q8_0 is multiplied as it lies in the file. Int8Activations are the right one,
+// packed once for all tasks: turning them there costs nothing, where weights would have to be turned each time. The
+// features of a group lie far apart, each a stream of memory of its own, as the rows of cpu/int8_vnni.c do: with
 // neighbours, fetched ahead as one piece, 60% of a plain loop's bandwidth, so 84 to 88%. What is left is bound by the
 // vector ports, which add the blocks' sums and also serve the unit's loads, products and stores. Up to eight rows leave
 // half of the columns free: two blocks share a product's sums there, each in its columns.
@@ -13,88 +13,90 @@
 #include "cpu/cpu.h"
 
 #include "cpu/amx.h"
-#include "cpu/slab.h"
+#include "cpu/int8_block.h"
 
 #include <stddef.h>
 
 enum {
-    COLUMNS = 16,   // rows of activations in a packed tile: columns of the unit's right operand
-    FEW = 8,        // up to so many have two columns each, for even and for odd blocks
-    GROUP = 16,     // features that go together: rows of the left operand
-    APART = 16,     // most rows of weights from one feature of a group to the next
-    AHEAD = 1024,   // bytes to fetch ahead in each of a group's rows
-    BEHIND = 2,     // products before the sums of one are used: those just stored cannot be read at once
-    RING = 4,       // sums on their way
-    MOST_TILES = 3, // of rows that a task takes past its weights
+    COLUMNS = 16,    // rows of activations in a packed tile: columns of the unit's right operand
+    PAIRED_ROWS = 8, // up to so many have two columns each, for even and for odd blocks
+    GROUP = 16,      // features that go together: rows of the left operand
+    APART = 16,      // most rows of weights from one feature of a group to the next
+    AHEAD = 1024,    // bytes to fetch ahead in each of a group's rows
+    BEHIND = 2,      // products before the sums of one are used: those just stored cannot be read at once
+    RING = 4,        // sums on their way
+    MOST_TILES = 3,  // of rows that a task takes past its weights
 };
 
-// 256 elements of a tile of rows. Rows that are few have columns 2 row and 2 row + 1: bytes in that of their block,
-// zeros in the other; scales and sums are of pairs of blocks then.
+// 256 elements of a tile of rows. A tile of up to PAIRED_ROWS rows is paired: row r has the columns 2 r
+// and 2 r + 1, for even and for odd blocks, with its bytes in the block's column and zeros in the other; scales and
+// sums are of pairs of blocks then.
 typedef struct {
     int8_t q[8][8][COLUMNS][4];               // (block of 32, four elements, column, element)
     float scale[8][COLUMNS], sum[8][COLUMNS]; // of 32
     float sum16[16][COLUMNS];
-} PackedSlab;
+} PackedInt8;
 
 // 256 weights of a group: bytes, signed where no minimum is subtracted.
 typedef struct {
-    uint8_t q[GROUP][SLAB];
-    float scale[GROUP][16], minimum[GROUP][16]; // scale and by_sum16 of Weights
-} Slab;
+    uint8_t q[GROUP][SUPERBLOCK];
+    float scale[GROUP][16], minimum[GROUP][16]; // scale and by_sum16 of Int8Weights
+} Int8Superblock;
 
 typedef struct {
-    Slab slab[2]; // in turns
+    Int8Superblock superblock[2]; // in turns
     int32_t products[RING][GROUP][COLUMNS];
     float sums[MOST_TILES][GROUP * APART][COLUMNS];
-} Scratch;
+} Int8TileScratch;
 
 // ---- activations ----------------------------------------------------------------------------------------------------
 
 static size_t packed_bytes(int n_rows, int n_in) {
-    return round_up((size_t)n_rows, COLUMNS) / COLUMNS * slabs_of(n_in) * sizeof(PackedSlab);
+    return round_up((size_t)n_rows, COLUMNS) / COLUMNS * superblocks_of(n_in) * sizeof(PackedInt8);
 }
 
 // 64 bytes of every row: rows in, columns of four bytes out. Of few rows half of them for each of its columns.
-INLINE void turn(const Activations *a, size_t at, bool few, void *out) {
+INLINE void turn(const Int8Activations *a, size_t at, bool paired, void *out) {
     __m512 r[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) {
-        const void *from = (const uint8_t *)&a[few ? i / 2 : i] + at;
-        r[i] = _mm512_maskz_loadu_ps((__mmask16)(!few ? 0xffff : i % 2 ? 0xff00 : 0x00ff), from);
+        const void *from = (const uint8_t *)&a[paired ? i / 2 : i] + at;
+        r[i] = _mm512_maskz_loadu_ps((__mmask16)(!paired ? 0xffff : i % 2 ? 0xff00 : 0x00ff), from);
     }
     transpose16(r);
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) _mm512_store_ps((float *)out + 16 * i, r[i]);
 }
 
-static void pack_few(const Activations *a, PackedSlab *p) {
-    for (int k = 0; k < SLAB; k += 64) turn(a, (size_t)k, true, p->q[k / 32]);
-    for (int r = 0; r < FEW; r++)
+static void pack_paired(const Int8Activations *a, PackedInt8 *p) {
+    for (int k = 0; k < SUPERBLOCK; k += 64) turn(a, (size_t)k, true, p->q[k / 32]);
+    for (int r = 0; r < PAIRED_ROWS; r++)
         for (int b = 0; b < 8; b++) {
             p->scale[b / 2][2 * r + b % 2] = a[r].scale[b];
             p->sum[b / 2][2 * r + b % 2] = a[r].sum[b];
         }
 }
 
-static void pack_many(const Activations *a, PackedSlab *p) {
-    for (int k = 0; k < SLAB; k += 64) turn(a, (size_t)k, false, p->q[k / 32]);
-    turn(a, offsetof(Activations, scale), false, p->scale); // and the sums, which follow
-    turn(a, offsetof(Activations, sum16), false, p->sum16);
+static void pack_single(const Int8Activations *a, PackedInt8 *p) {
+    for (int k = 0; k < SUPERBLOCK; k += 64) turn(a, (size_t)k, false, p->q[k / 32]);
+    turn(a, offsetof(Int8Activations, scale), false, p->scale); // and the sums, which follow
+    turn(a, offsetof(Int8Activations, sum16), false, p->sum16);
 }
 
-INLINE void pack_rows(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in, int few) {
-    PackedSlab *p = (PackedSlab *)packed + (size_t)tile * slabs_of(n_in);
-    Activations a[COLUMNS];
+INLINE void pack_rows(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in, int paired) {
+    PackedInt8 *p = (PackedInt8 *)packed + (size_t)tile * superblocks_of(n_in);
+    Int8Activations a[COLUMNS];
     memset(a, 0, sizeof a);
-    for (int i = 0; i < n_in; i += SLAB, p++) {
-        for (int r = 0; r < n_rows; r++) quantize_row(x + (size_t)r * x_stride + i, int_min(SLAB, n_in - i), &a[r]);
-        if (n_rows <= few) pack_few(a, p);
-        else pack_many(a, p);
+    for (int i = 0; i < n_in; i += SUPERBLOCK, p++) {
+        for (int r = 0; r < n_rows; r++)
+            quantize_row(x + (size_t)r * x_stride + i, int_min(SUPERBLOCK, n_in - i), &a[r]);
+        if (n_rows <= paired) pack_paired(a, p);
+        else pack_single(a, p);
     }
 }
 
 static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
-    pack_rows(packed, tile, x, x_stride, n_rows, n_in, FEW);
+    pack_rows(packed, tile, x, x_stride, n_rows, n_in, PAIRED_ROWS);
 }
 
 // For scales of 16.
@@ -104,8 +106,8 @@ static void pack16(void *packed, int tile, const float *x, size_t x_stride, int 
 
 // ---- weights --------------------------------------------------------------------------------------------------------
 
-INLINE void unpack(int type, const uint8_t *from, Slab *to, int f) {
-    Weights w;
+INLINE void unpack(int type, const uint8_t *from, Int8Superblock *to, int f) {
+    Int8Weights w;
     load_weights(type, from, &w);
     int offset = has_minimum(type) ? 0 : -(int)sum_factor(type);
 #pragma GCC unroll 4
@@ -115,7 +117,7 @@ INLINE void unpack(int type, const uint8_t *from, Slab *to, int f) {
 }
 
 // The scales of Q8_0 alone, features `stride` apart.
-INLINE void take_scales(const uint8_t *from, size_t stride, Slab *to) {
+INLINE void take_scales(const uint8_t *from, size_t stride, Int8Superblock *to) {
     half_bits d[GROUP][8];
 #pragma GCC unroll 4
     for (int f = 0; f < GROUP; f++)
@@ -129,32 +131,32 @@ INLINE void take_scales(const uint8_t *from, size_t stride, Slab *to) {
         _mm256_store_ps(to->scale[f], _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)d[f])));
 }
 
-// A group's slab as the unit takes it: features `stride` apart, parts of 32 or 16 elements `step`.
+// A group's superblock as the unit takes it: features `stride` apart, parts of 32 or 16 elements `step`.
 typedef struct {
-    const Slab *slab; // the scales, and all that does not lie ready in the file
+    const Int8Superblock *superblock; // the scales, and all that does not lie ready in the file
     const uint8_t *q;
     size_t stride, step;
 } Operand;
 
-// Slab s of n features from f on, each `apart` rows from the next.
-INLINE Operand operand_of(int type, const Tensor *w, int f, int apart, int n, int s, Slab *to) {
-    size_t slab_bytes = slab_bytes_of(type), done = (size_t)s * slab_bytes, left = w->row_bytes - done;
+// Int8Superblock s of n features from f on, each `apart` rows from the next.
+INLINE Operand operand_of(int type, const Tensor *w, int f, int apart, int n, int s, Int8Superblock *to) {
+    size_t block_bytes = superblock_bytes(type), done = (size_t)s * block_bytes, left = w->row_bytes - done;
     size_t stride = (size_t)apart * w->row_bytes;
     const uint8_t *from = (const uint8_t *)w->data + (size_t)f * w->row_bytes + done;
-    if (type == TYPE_Q8_0 && n == GROUP && left >= slab_bytes) {
+    if (type == TYPE_Q8_0 && n == GROUP && left >= block_bytes) {
         take_scales(from, stride, to);
         return (Operand){to, from + offsetof(BlockQ8_0, qs), stride, sizeof(BlockQ8_0)};
     }
     for (int i = 0; i < n; i++, from += stride) {
         const uint8_t *p = from;
         uint8_t last[8 * sizeof(BlockQ8_0)];
-        if (left < slab_bytes) { // blocks that are not there have scales of zero
+        if (left < block_bytes) { // blocks that are not there have scales of zero
             memset(last, 0, sizeof last);
             p = memcpy(last, p, left);
         }
         unpack(type, p, to, i);
     }
-    return (Operand){to, to->q[0], SLAB, sixteens(type) ? 16 : 32};
+    return (Operand){to, to->q[0], SUPERBLOCK, scales_16(type) ? 16 : 32};
 }
 
 // ---- products -------------------------------------------------------------------------------------------------------
@@ -166,7 +168,7 @@ INLINE Operand operand_of(int type, const Tensor *w, int f, int apart, int n, in
     else _tile_dpbssd(SUM, LEFT, RIGHT)
 #define PRODUCTS(SUM, LEFT, RIGHT)                                                                                     \
     _tile_zero(SUM);                                                                                                   \
-    if (few) {                                                                                                         \
+    if (paired) {                                                                                                      \
         PRODUCT(SUM, 4, 6, 2 * i);                                                                                     \
         PRODUCT(SUM, 5, 7, 2 * i + 1);                                                                                 \
     } else {                                                                                                           \
@@ -174,10 +176,10 @@ INLINE Operand operand_of(int type, const Tensor *w, int f, int apart, int n, in
     }                                                                                                                  \
     _tile_stored(SUM, products, 64)
 
-// products (16 features, 16 columns) = part i of a slab times that of activations, or parts 2 i and 2 i + 1 of few
-// rows. Tiles take turns; a tile's number is a constant of the instruction.
-INLINE void multiply_part(int type, bool few, int turn, int i, const Operand *w, const int8_t *x, void *products) {
-    const int part = sixteens(type) ? 16 : 32;
+// products (16 features, 16 columns) = part i of a superblock times that of activations, or parts 2 i and 2 i + 1 of
+// few rows. Tiles take turns; a tile's number is a constant of the instruction.
+INLINE void multiply_part(int type, bool paired, int turn, int i, const Operand *w, const int8_t *x, void *products) {
+    const int part = scales_16(type) ? 16 : 32;
     switch (turn) {
     case 0: PRODUCTS(0, 4, 6); break;
     case 1: PRODUCTS(1, 5, 7); break;
@@ -187,61 +189,63 @@ INLINE void multiply_part(int type, bool few, int turn, int i, const Operand *w,
 }
 
 // A feature's number i in every lane; of few rows 2 i and 2 i + 1 in even and odd ones.
-INLINE __m512 spread(bool few, const float *of, int i) {
-    if (!few) return _mm512_set1_ps(of[i]);
+INLINE __m512 spread(bool paired, const float *of, int i) {
+    if (!paired) return _mm512_set1_ps(of[i]);
     double pair;
     memcpy(&pair, of + 2 * i, sizeof pair);
     return _mm512_castpd_ps(_mm512_set1_pd(pair));
 }
 
 // sums += products of part i (few rows: of a pair) under their scales.
-INLINE void add_part(int type, bool few, int i, const int32_t *products, const Slab *w, const PackedSlab *x,
-                     __m512 sums[GROUP]) {
-    __m512 scale = _mm512_load_ps(x->scale[sixteens(type) ? i / 2 : i]);
-    __m512 sum = _mm512_load_ps(sixteens(type) ? x->sum16[i] : x->sum[i]);
+INLINE void add_part(int type, bool paired, int i, const int32_t *products, const Int8Superblock *w,
+                     const PackedInt8 *x, __m512 sums[GROUP]) {
+    __m512 scale = _mm512_load_ps(x->scale[scales_16(type) ? i / 2 : i]);
+    __m512 sum = _mm512_load_ps(scales_16(type) ? x->sum16[i] : x->sum[i]);
 #pragma GCC unroll 16
     for (int f = 0; f < GROUP; f++) {
         __m512 dot = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_load_si512(products + COLUMNS * f)), scale);
-        sums[f] = _mm512_fmadd_ps(dot, spread(few, w->scale[f], i), sums[f]);
+        sums[f] = _mm512_fmadd_ps(dot, spread(paired, w->scale[f], i), sums[f]);
         if (!has_minimum(type)) continue;
-        __m512 minimum = spread(few, type == TYPE_Q2_K ? w->minimum[f] : w->scale[f] + 8, i);
+        __m512 minimum = spread(paired, type == TYPE_Q2_K ? w->minimum[f] : w->scale[f] + 8, i);
         if (sum_factor(type) < 0) sums[f] = _mm512_fnmadd_ps(sum, minimum, sums[f]);
         else sums[f] = _mm512_fmadd_ps(sum, minimum, sums[f]);
     }
 }
 
-// Weights that will be wanted: a slab of rows `stride` apart. NULL: none.
+// Int8Weights that will be wanted: a superblock of rows `stride` apart. NULL: none.
 typedef struct {
     const uint8_t *at;
     size_t stride;
-} Ahead;
+} WeightPrefetch;
 
 // Features [f0, f1) of it.
-INLINE void fetch(int type, const Ahead *ahead, int f0, int f1) {
+INLINE void fetch(int type, const WeightPrefetch *ahead, int f0, int f1) {
     if (!ahead->at) return;
     for (int f = f0; f < f1; f++)
-        for (size_t line = 0; line < slab_bytes_of(type); line += 64)
+        for (size_t line = 0; line < superblock_bytes(type); line += 64)
             __builtin_prefetch(ahead->at + (size_t)f * ahead->stride + line, 0, 3);
 }
 
-// sums, `apart` tiles' rows from feature to feature, += a slab of a group times a tile of activations.
-INLINE void multiply_slab(int type, bool few, const Operand *w, const PackedSlab *x, const Ahead *ahead,
-                          Scratch *scratch, float (*held)[COLUMNS], int apart) {
-    const int parts = (sixteens(type) ? 16 : 8) / (few ? 2 : 1), each = GROUP / parts;
+// sums, `apart` tiles' rows from feature to feature, += a superblock of a group times a tile of activations.
+INLINE void multiply_superblock(int type, bool paired, const Operand *w, const PackedInt8 *x,
+                                const WeightPrefetch *ahead, Int8TileScratch *scratch, float (*held)[COLUMNS],
+                                int apart) {
+    const int parts = (scales_16(type) ? 16 : 8) / (paired ? 2 : 1), each = GROUP / parts;
     __m512 sums[GROUP];
 #pragma GCC unroll 16
     for (int f = 0; f < GROUP; f++) sums[f] = _mm512_load_ps(held[f * apart]);
     for (int i = 0; i < parts; i += RING)
 #pragma GCC unroll 4
         for (int k = 0; k < RING; k++) {
-            multiply_part(type, few, k, i + k, w, x->q[0][0][0], scratch->products[k]);
+            multiply_part(type, paired, k, i + k, w, x->q[0][0][0], scratch->products[k]);
             fetch(type, ahead, (i + k) * each, (i + k + 1) * each);
             if (i + k >= BEHIND)
-                add_part(type, few, i + k - BEHIND, scratch->products[(k + RING - BEHIND) % RING][0], w->slab, x, sums);
+                add_part(type, paired, i + k - BEHIND, scratch->products[(k + RING - BEHIND) % RING][0], w->superblock,
+                         x, sums);
         }
 #pragma GCC unroll 2
     for (int i = parts - BEHIND; i < parts; i++)
-        add_part(type, few, i, scratch->products[i % RING][0], w->slab, x, sums);
+        add_part(type, paired, i, scratch->products[i % RING][0], w->superblock, x, sums);
 #pragma GCC unroll 16
     for (int f = 0; f < GROUP; f++) _mm512_store_ps(held[f * apart], sums[f]);
 }
@@ -249,57 +253,61 @@ INLINE void multiply_slab(int type, bool few, const Operand *w, const PackedSlab
 typedef struct {
     const Tensor *w;
     int first, last;
-    const PackedSlab *x; // of the first row
+    const PackedInt8 *x; // of the first row
     int n_rows;
     float *y; // of the first row
     size_t y_stride;
     bool add;
-} Task;
+} Int8TileTask;
 
 // The sums of 16 features from f on and the tile of rows that begins with `row`, to their place.
-static void write_tile(const float (*sums)[COLUMNS], const Task *t, int f, int row, bool few) {
+static void write_tile(const float (*sums)[COLUMNS], const Int8TileTask *t, int f, int row, bool paired) {
     __m512 v[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) v[i] = _mm512_load_ps(sums[i]);
     transpose16(v);
-    for (int i = 0; i < FEW && few; i++) v[i] = _mm512_add_ps(v[2 * i], v[2 * i + 1]);
+    for (int i = 0; i < PAIRED_ROWS && paired; i++) v[i] = _mm512_add_ps(v[2 * i], v[2 * i + 1]);
     write_rows(v, t->n_rows - row, t->last - f, t->w->bias ? t->w->bias + f : NULL, t->add,
                t->y + (size_t)row * t->y_stride + f, t->y_stride);
 }
 
 // Whether the tile that begins with `row` was packed as few rows.
-INLINE bool is_few(int type, const Task *t, int row) { return !sixteens(type) && t->n_rows - row <= FEW; }
+INLINE bool is_paired(int type, const Int8TileTask *t, int row) {
+    return !scales_16(type) && t->n_rows - row <= PAIRED_ROWS;
+}
 
 // Features from f on, `apart` groups of n.
-INLINE void multiply_groups(int type, const Task *t, int f, int apart, int n, Scratch *scratch) {
-    int slabs = (int)slabs_of(t->w->n_in), steps = apart * slabs;
+INLINE void multiply_groups(int type, const Int8TileTask *t, int f, int apart, int n, Int8TileScratch *scratch) {
+    int n_superblocks = (int)superblocks_of(t->w->n_in), steps = apart * n_superblocks;
     size_t row_bytes = t->w->row_bytes;
     const uint8_t *rows = (const uint8_t *)t->w->data + (size_t)f * row_bytes;
-    Operand now, next = operand_of(type, t->w, f, apart, n, 0, &scratch->slab[0]);
+    Operand now, next = operand_of(type, t->w, f, apart, n, 0, &scratch->superblock[0]);
     for (int i = 0; i * COLUMNS < t->n_rows; i++)
         memset(scratch->sums[i], 0, (size_t)apart * GROUP * sizeof scratch->sums[i][0]);
     for (int step = 0; step < steps; step++) {
-        int group = step / slabs, s = step % slabs, to = step + 1;
-        Ahead ahead = {rows + (size_t)group * row_bytes + (size_t)s * slab_bytes_of(type) + AHEAD,
-                       (size_t)apart * row_bytes};
+        int group = step / n_superblocks, s = step % n_superblocks, to = step + 1;
+        WeightPrefetch ahead = {rows + (size_t)group * row_bytes + (size_t)s * superblock_bytes(type) + AHEAD,
+                                (size_t)apart * row_bytes};
         now = next;
-        if (to < steps) next = operand_of(type, t->w, f + to / slabs, apart, n, to % slabs, &scratch->slab[to % 2]);
+        if (to < steps)
+            next = operand_of(type, t->w, f + to / n_superblocks, apart, n, to % n_superblocks,
+                              &scratch->superblock[to % 2]);
         __asm__ volatile("" ::: "memory"); // tile loads do not say that they read what was filled
         for (int i = 0; i * COLUMNS < t->n_rows; i++, ahead.at = NULL) {
-            const PackedSlab *x = t->x + i * slabs + s;
+            const PackedInt8 *x = t->x + i * n_superblocks + s;
             float(*sums)[COLUMNS] = &scratch->sums[i][group];
-            if (is_few(type, t, i * COLUMNS)) multiply_slab(type, true, &now, x, &ahead, scratch, sums, apart);
-            else multiply_slab(type, false, &now, x, &ahead, scratch, sums, apart);
+            if (is_paired(type, t, i * COLUMNS)) multiply_superblock(type, true, &now, x, &ahead, scratch, sums, apart);
+            else multiply_superblock(type, false, &now, x, &ahead, scratch, sums, apart);
         }
     }
     for (int at = 0; at < n * apart; at += GROUP)
         for (int i = 0; i * COLUMNS < t->n_rows; i++)
-            write_tile(&scratch->sums[i][at], t, f + at, i * COLUMNS, is_few(type, t, i * COLUMNS));
+            write_tile(&scratch->sums[i][at], t, f + at, i * COLUMNS, is_paired(type, t, i * COLUMNS));
 }
 
-INLINE void run_type(int type, const Task *t, Scratch *scratch) {
+INLINE void run_type(int type, const Int8TileTask *t, Int8TileScratch *scratch) {
     int apart, f = t->first;
-    tiles_configure(sixteens(type) ? 16 : 32);
+    tiles_configure(scales_16(type) ? 16 : 32);
     for (; t->last - f >= GROUP; f += GROUP * apart) {
         apart = int_min(APART, (t->last - f) / GROUP);
         multiply_groups(type, t, f, apart, GROUP, scratch);
@@ -308,10 +316,12 @@ INLINE void run_type(int type, const Task *t, Scratch *scratch) {
     _tile_release();
 }
 
-typedef void RunTask(const Task *t, Scratch *scratch);
+typedef void RunTask(const Int8TileTask *t, Int8TileScratch *scratch);
 
 #define DEFINE_RUN(TYPE)                                                                                               \
-    static __attribute__((noinline)) void run_##TYPE(const Task *t, Scratch *scratch) { run_type(TYPE, t, scratch); }
+    static __attribute__((noinline)) void run_##TYPE(const Int8TileTask *t, Int8TileScratch *scratch) {                \
+        run_type(TYPE, t, scratch);                                                                                    \
+    }
 EACH_QUANTISED(DEFINE_RUN)
 
 #define RUN_CASE(TYPE)                                                                                                 \
@@ -323,25 +333,25 @@ static RunTask *run_of(int type) {
 
 static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
                 size_t y_stride, bool add, void *scratch) {
-    Task task = {.w = w,
-                 .first = first,
-                 .last = last,
-                 .x = (const PackedSlab *)packed + (size_t)(first_row / COLUMNS) * slabs_of(w->n_in),
-                 .n_rows = n_rows,
-                 .y = y + (size_t)first_row * y_stride,
-                 .y_stride = y_stride,
-                 .add = add};
+    Int8TileTask task = {.w = w,
+                         .first = first,
+                         .last = last,
+                         .x = (const PackedInt8 *)packed + (size_t)(first_row / COLUMNS) * superblocks_of(w->n_in),
+                         .n_rows = n_rows,
+                         .y = y + (size_t)first_row * y_stride,
+                         .y_stride = y_stride,
+                         .add = add};
     run_of(w->type)(&task, scratch);
 }
 
 #define KERNEL(MIN_ROWS, PACK)                                                                                         \
     {                                                                                                                  \
-        .min_rows = MIN_ROWS, .tile = COLUMNS, .rows = MOST_TILES * COLUMNS, .scratch = sizeof(Scratch),               \
+        .min_rows = MIN_ROWS, .tile = COLUMNS, .rows = MOST_TILES * COLUMNS, .scratch = sizeof(Int8TileScratch),       \
         .packed_bytes = packed_bytes, .pack = PACK, .run = run,                                                        \
     }
 
 const MatrixKernel *cpu_amx_int8_matrix(int type) {
     static const MatrixKernel kernel = KERNEL(3, pack), of_sixteens = KERNEL(7, pack16);
     if (!run_of(type)) return NULL;
-    return sixteens(type) ? &of_sixteens : &kernel;
+    return scales_16(type) ? &of_sixteens : &kernel;
 }

@@ -41,7 +41,7 @@ typedef struct {
     float scores[KEYS / 2][16];          // (pair of keys, key and head)
     float out[HEAD_MOST / 16][16][16];   // (16 elements, head and part, element)
     const uint16_t *k[2 * KEYS], *v[2 * KEYS]; // of this tile and the next, in turns
-} State;
+} AttendRowTiles;
 
 static const float masked = -1e30f;
 
@@ -54,7 +54,7 @@ INLINE __m512 rest(__m512 a) {
 // ---- loading --------------------------------------------------------------------------------------------------------
 
 // Heads [pair, pair + count) of the group; the others are zeros.
-static void load_queries(const AttendTask *t, int pair, int count, State *s) {
+static void load_queries(const AttendTask *t, int pair, int count, AttendRowTiles *s) {
     int hd = t->heads->head_dim;
     __m512 scale = _mm512_set1_ps(t->heads->scale * LOG2_E); // the softmax is one of powers of two
     for (int i = 0; i < (int)round_up((size_t)hd, WIDE); i += STEP) {
@@ -87,7 +87,7 @@ static void find_keys(const AttendTask *t, int first, int n, int step, const uin
 // Finds the keys of tile i of [first, end), and returns how many they are. Whole tiles take theirs from STREAMS parts
 // of what they have together, far apart: each is a stream of memory of its own, and the hardware's prefetchers, which
 // look a little ahead in each, follow several at once. The last tile is what is left, and zeros.
-static int find_tile(const AttendTask *t, State *s, int first, int end, int i) {
+static int find_tile(const AttendTask *t, AttendRowTiles *s, int first, int end, int i) {
     static const uint16_t none[HEAD_MOST];
     int whole = (end - first) / KEYS, each = KEYS / STREAMS, n = end - first - whole * KEYS;
     const uint16_t **k = s->k + i % 2 * KEYS, **v = s->v + i % 2 * KEYS;
@@ -182,7 +182,7 @@ INLINE void multiply_values(int type, const uint16_t (*weights)[32], const uint1
 }
 
 // The sums of a tile's keys, `n` a multiple of 16. What one pass of the loop splits the next one multiplies.
-INLINE void score_tile(int type, State *s, int turn, int n, int hd, int ahead) {
+INLINE void score_tile(int type, AttendRowTiles *s, int turn, int n, int hd, int ahead) {
     int wides = (hd + WIDE - 1) / WIDE, units = n / 16 * wides;
     for (int u = 0; u <= units; u++) {
         int before = u - 1, wide = before % wides, at = turn * KEYS + u / wides * 16, i = u % wides * WIDE;
@@ -197,7 +197,7 @@ INLINE void score_tile(int type, State *s, int turn, int n, int hd, int ahead) {
 }
 
 // The output of 64 elements from i on += the values of a tile's n keys, a multiple of 32, by their weights.
-INLINE void sum_columns(int type, State *s, int turn, int n, int i, int hd, int ahead) {
+INLINE void sum_columns(int type, AttendRowTiles *s, int turn, int n, int i, int hd, int ahead) {
     float(*out)[16][16] = s->out + i / 16;
     EACH_OUT(LOAD_OUT)
     for (int u = 0; u <= n / 32; u++) {
@@ -242,7 +242,7 @@ INLINE void store_weights(const vf weights[16], bool high, uint16_t (*to)[32]) {
 
 // Turns the sums of n keys, of `padded`, into weights, scores capped unless `cap` is 0; what was summed up before is
 // rescaled where a maximum grew.
-static void soften(State *s, int n, int padded, int hd, float cap, vf *max, vf *sum) {
+static void soften(AttendRowTiles *s, int n, int padded, int hd, float cap, vf *max, vf *sum) {
     vf tops[2] = {*max, *max}, totals[2] = {{0}, {0}};
     for (int k = n; k < padded; k++) vstore(s->sums[k], vset(masked));
     for (int k = 0; k < padded; k += 4)
@@ -274,7 +274,7 @@ static void soften(State *s, int n, int padded, int hd, float cap, vf *max, vf *
 
 // ---- the task -------------------------------------------------------------------------------------------------------
 
-static void write_out(const AttendTask *t, int pair, int count, const State *s, vf max, vf sum) {
+static void write_out(const AttendTask *t, int pair, int count, const AttendRowTiles *s, vf max, vf sum) {
     int hd = t->heads->head_dim;
     sum += vswap(sum, HEADS);
     for (int h = 0; h < count; h++) {
@@ -289,7 +289,7 @@ static void write_out(const AttendTask *t, int pair, int count, const State *s, 
 
 // Up to HEADS heads of one row.
 static void attend_heads(const AttendTask *t, int pair, int count) {
-    State *s = t->scratch;
+    AttendRowTiles *s = t->scratch;
     int hd = t->heads->head_dim, slot = t->slot[pair / (t->heads->n_heads / t->heads->n_kv_heads)];
     int first = attend_first(t, slot), end = attend_last(t, slot) + 1, n = find_tile(t, s, first, end, 0);
     int ahead = int_min(KEYS, AHEAD * STREAMS / (int)(hd * (int)sizeof(uint16_t)));
@@ -319,4 +319,4 @@ static void attend(const AttendTask *t) {
     _tile_release();
 }
 
-const AttendKernel cpu_amx_row = {.run = attend, .scratch = sizeof(State), .pairs = 32, .in_parts = true};
+const AttendKernel cpu_amx_row = {.run = attend, .scratch = sizeof(AttendRowTiles), .pairs = 32, .in_parts = true};

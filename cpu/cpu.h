@@ -1,8 +1,10 @@
-// cpu/cpu.h: between the CPU backend's operations (cpu.c) and the kernels they call, one table an instruction set.
+// cpu/cpu.h: the contract between the operations of a layer (cpu/layer.c, cpu/matmul.c, cpu/attention.c) and the
+// kernels that they call: one table of kernels for each instruction set.
 //
-// cpu/scalar.c is the specification: plain f32 loops, one fixed order of summation an output. cpu/simd.c is compiled
-// once per instruction set (see simd.h), cpu/amx.c adds the matrix unit, cpu/int8.c and cpu/madd.c integer products. A
-// kernel sees rows of activations and a range of a matrix's output features; threads never enter here.
+// cpu/scalar.c is the specification: plain f32 loops, one fixed order of summation an output. cpu/vector_*.c are
+// compiled once per instruction set (see simd.h); cpu/int8_*.c multiply few rows in int8, cpu/amx*.c use the matrix
+// unit. A kernel sees rows of activations and a range of a matrix's output features; it knows nothing of threads. Files
+// outside this room include cpu/backend.h.
 #ifndef QUILL_CPU_H
 #define QUILL_CPU_H
 
@@ -100,7 +102,8 @@ typedef struct {
     GateRow *gate; // as run_glu has it, for rows too few for that; or NULL
 } MatrixKernel;
 
-// Attention of the pairs of a task; any number up to `pairs` of them, of one row with part of its keys any number.
+// Attention of the pairs of a task; any number up to `pairs` of them, with only a part of its row's keys (`from`,
+// `end`) any number.
 typedef struct {
     void (*run)(const AttendTask *t);
     size_t scratch; // bytes a task needs
@@ -116,24 +119,28 @@ typedef struct {
     GateRow *gate;
     void (*softcap)(float *v, int n, float cap);               // each becomes cap * tanh(v / cap)
     void (*to_kv)(void *out, int type, const float *x, int n); // f32 -> the cache's type
-    // y(row, f) (+)= w[f] . x[row] for f in [first, last), a few rows; scratch as a task of `matrix` has it
+    // y(row, f) (+)= w[f] . x[row] for f in [first, last), a few rows; scratch as a task of f32_panels has it
     void (*matvec)(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
                    size_t y_stride, bool add, void *scratch);
     AttendKernel attend;
     const AttendKernel *attend_bf16;              // in its place for layers whose products round to bf16 too, or NULL
     void (*attend_in_order)(const AttendTask *t); // as attend.run, its sums in an order that a row's slot alone decides
-    const MatrixKernel *matrix;                   // for every type; NULL: none
-    const MatrixKernel *(*matrix_of)(int type);   // a better one for a type of weights, or NULL
-    const MatrixKernel *(*few_of)(int type);      // in place of matvec for a type of weights, or NULL
-    const MatrixKernel *(*several_of)(int type);  // between the two, from its min_rows on, or NULL
+    // Products with many rows. int8 kernels quantise the activations too. NULL: the table does not have the kernel, or
+    // not for this type of weights; matvec takes the place of the last two.
+    const MatrixKernel *f32_panels;               // any type of weights, unpacked to panels in f32
+    const MatrixKernel *(*bf16_panels)(int type); // unpacked to panels in bf16, on a matrix unit; for many rows
+    const MatrixKernel *(*int8_rows)(int type);   // weights as they lie in the file; for up to INT8_ROWS_MAX rows
+    const MatrixKernel *(*int8_tiles)(int type);  // the same on a matrix unit; from its min_rows to INT8_TILES_MAX rows
     bool in_order;                                // one kernel for any number of rows: --deterministic
 } CpuKernels;
+
+static inline const CpuKernels *cpu_kernels_of(const Backend *be) { return be->impl; }
 
 extern const CpuKernels cpu_scalar, cpu_portable;
 #if defined(__x86_64__)
 extern const CpuKernels cpu_avx2, cpu_avx512;
-const MatrixKernel *cpu_madd_matrix(int type); // cpu/madd.c: AVX2
-const MatrixKernel *cpu_vnni_matrix(int type); // cpu/int8.c: AVX-512 with VNNI
+const MatrixKernel *cpu_madd_matrix(int type); // cpu/int8_avx2.c
+const MatrixKernel *cpu_vnni_matrix(int type); // cpu/int8_vnni.c: AVX-512 with VNNI
 #endif
 #if defined(__x86_64__) && !defined(QUILL_NO_AMX) // the makefile sets it for compilers that cannot build it
 #define QUILL_AMX

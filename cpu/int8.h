@@ -1,12 +1,12 @@
-// cpu/int8.h: what kernels share that multiply quantised weights by a few rows of activations in int8 (cpu/int8.c,
-// cpu/madd.c): one function a type and number of rows, and the kernel as cpu.h has it. An instruction set adds the
+// cpu/int8.h: what kernels share that multiply quantised weights by a few rows of activations in int8 (cpu/int8_vnni.c,
+// cpu/int8_avx2.c): one function a type and number of rows, and the kernel as cpu.h has it. An instruction set adds the
 // function that is declared and not defined here.
 #ifndef QUILL_INT8_H
 #define QUILL_INT8_H
 
 #include "cpu/cpu.h"
 
-#include "cpu/slab.h"
+#include "cpu/int8_block.h"
 
 #include <limits.h>
 
@@ -15,26 +15,28 @@ enum {
     FEATURES_A_TIME = 16, // past all rows of activations: their weights are in the cache for the second group of rows
 };
 
-static size_t packed_bytes(int n_rows, int n_in) { return (size_t)n_rows * slabs_of(n_in) * sizeof(Activations); }
+static size_t packed_bytes(int n_rows, int n_in) {
+    return (size_t)n_rows * superblocks_of(n_in) * sizeof(Int8Activations);
+}
 
 // Features [first, last) times C rows of activations; type and C are constants in every copy.
-INLINE void multiply_features(int type, const Tensor *t, int first, int last, const Activations *a, size_t a_stride,
+INLINE void multiply_features(int type, const Tensor *t, int first, int last, const Int8Activations *a, size_t a_stride,
                               int C, float *y, size_t y_stride, bool add);
 
 static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
     (void)x_stride;
     (void)n_rows; // a tile is one row
-    quantize_row(x, n_in, (Activations *)packed + (size_t)tile * slabs_of(n_in));
+    quantize_row(x, n_in, (Int8Activations *)packed + (size_t)tile * superblocks_of(n_in));
 }
 
 // One function a type and number of rows, as matvec has them.
-typedef void MultiplyRows(const Tensor *t, int first, int last, const Activations *a, size_t a_stride, float *y,
+typedef void MultiplyRows(const Tensor *t, int first, int last, const Int8Activations *a, size_t a_stride, float *y,
                           size_t y_stride, bool add);
 
 #define DEFINE_ROWS(TYPE, C)                                                                                           \
-    static                                                                                                             \
-        __attribute__((noinline)) void rows_##TYPE##_##C(const Tensor *t, int first, int last, const Activations *a,   \
-                                                         size_t a_stride, float *y, size_t y_stride, bool add) {       \
+    static __attribute__((noinline)) void rows_##TYPE##_##C(const Tensor *t, int first, int last,                      \
+                                                            const Int8Activations *a, size_t a_stride, float *y,       \
+                                                            size_t y_stride, bool add) {                               \
         multiply_features(TYPE, t, first, last, a, a_stride, C, y, y_stride, add);                                     \
     }
 #define DEFINE_TYPE(TYPE)                                                                                              \
@@ -57,13 +59,13 @@ static MultiplyRows *rows_function(int type, int n_rows) {
 static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
                 size_t y_stride, bool add, void *scratch) {
     (void)scratch;
-    size_t slabs = slabs_of(w->n_in);
+    size_t n_superblocks = superblocks_of(w->n_in);
     int step = n_rows <= MOST_ROWS ? last - first : FEATURES_A_TIME;
     for (int f = first; f < last; f += step)
         for (int r = first_row; r < first_row + n_rows; r += MOST_ROWS)
             rows_function(w->type, int_min(MOST_ROWS, first_row + n_rows - r))(
-                w, f, int_min(f + step, last), (const Activations *)packed + (size_t)r * slabs, slabs,
-                y + (size_t)r * y_stride, y_stride, add);
+                w, f, int_min(f + step, last), (const Int8Activations *)packed + (size_t)r * n_superblocks,
+                n_superblocks, y + (size_t)r * y_stride, y_stride, add);
 }
 
 // The kernel for a type, or NULL.

@@ -11,7 +11,7 @@ enum { CHUNK = QK_K }; // a multiple of every block
 
 // Elements [first, first + n) of a row in f32; first a multiple of CHUNK.
 static void dequantize(const Tensor *t, int row, int first, int n, float *out) {
-    if (t->type == TYPE_I8G) {
+    if (t->scales) {
         size_t at = (size_t)row * (size_t)t->n_in + (size_t)first;
         for (int i = 0; i < n; i++) {
             float scale;
@@ -119,7 +119,8 @@ static const float *row_at(const AttendTask *t, bool value, int slot, float *out
     if (group == attend_group(t)) return attend_open(t, value, slot);
     Groups *g = t->scratch;
     if (g->group[value] != group)
-        unseal_group(type, !value, attend_sealed(t, value, group, g->room), kv->head_dim, g->rows[value], SEAL_HEAD);
+        sealed_unpack_group(type, !value, attend_sealed(t, value, group, g->room), kv->head_dim, g->rows[value],
+                            SEAL_HEAD);
     g->group[value] = group;
     return g->rows[value] + (size_t)(slot % SEAL) * SEAL_HEAD;
 }

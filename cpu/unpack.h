@@ -166,7 +166,7 @@ INLINE q32 q_q6_k(const BlockQ6_K *k, int j) {
 
 typedef struct {
     float s[16], m[16]; // of a super-block's 16 or 8 parts, multiplied by its own
-} Scales;
+} SuperblockScales;
 
 INLINE vf vload_i8(const void *p) { // VL bytes
 #if QUILL_SIMD == 512
@@ -183,7 +183,7 @@ INLINE void scaled_bytes(const int8_t bytes[16], float d, float *out) {
 }
 
 // The eight scales and eight minima of Q4_K and Q5_K, six bits each: k4_scale_min for all of them at once.
-INLINE void scales_k4(const uint8_t *packed, float d, float dmin, Scales *k) {
+INLINE void scales_k4(const uint8_t *packed, float d, float dmin, SuperblockScales *k) {
     uint32_t u[3], low[4]; // four bytes each: scales 0..3, 4..7, minima 0..3, 4..7
     memcpy(u, packed, sizeof u);
     low[0] = u[0] & 0x3f3f3f3f;
@@ -196,13 +196,13 @@ INLINE void scales_k4(const uint8_t *packed, float d, float dmin, Scales *k) {
     scaled_bytes(bytes, 1, all);
     for (int i = 0; i < 8; i++) k->s[i] = all[i] * d, k->m[i] = all[8 + i] * dmin;
 }
-INLINE void scales_q2_k(const BlockQ2_K *block, Scales *k) {
+INLINE void scales_q2_k(const BlockQ2_K *block, SuperblockScales *k) {
     int8_t s[16], m[16];
     for (int i = 0; i < 16; i++) s[i] = block->scales[i] & 15, m[i] = (int8_t)(block->scales[i] >> 4);
     scaled_bytes(s, half_scale(block->d), k->s);
     scaled_bytes(m, half_scale(block->dmin), k->m);
 }
-INLINE void scales_q3_k(const BlockQ3_K *block, Scales *k) {
+INLINE void scales_q3_k(const BlockQ3_K *block, SuperblockScales *k) {
     uint32_t u[3], six[4]; // k3_scale for all of them at once
     memcpy(u, block->scales, sizeof u);
     six[0] = (u[0] & 0x0f0f0f0f) | (u[2] & 0x03030303) << 4;
@@ -249,27 +249,27 @@ INLINE void unpack_q8_0(const uint8_t *row, int b, vf w[NV]) {
     q_floats(q_load(k->qs), w);
     for (int i = 0; i < NV; i++) w[i] *= d;
 }
-INLINE void unpack_q2_k(const uint8_t *row, int b, const Scales *c, vf w[NV]) {
+INLINE void unpack_q2_k(const uint8_t *row, int b, const SuperblockScales *c, vf w[NV]) {
     int j = b % 8;
     q32 q = q_q2_k((const BlockQ2_K *)(const void *)row + b / 8, j);
     q_scaled_min(q, c->s[2 * j], c->s[2 * j + 1], c->m[2 * j], c->m[2 * j + 1], w);
 }
-INLINE void unpack_q3_k(const uint8_t *row, int b, const Scales *c, vf w[NV]) {
+INLINE void unpack_q3_k(const uint8_t *row, int b, const SuperblockScales *c, vf w[NV]) {
     int j = b % 8;
     q32 q = q_q3_k((const BlockQ3_K *)(const void *)row + b / 8, j);
     q_scaled(q_sub(q, 4), c->s[2 * j], c->s[2 * j + 1], w);
 }
-INLINE void unpack_q4_k(const uint8_t *row, int b, const Scales *c, vf w[NV]) {
+INLINE void unpack_q4_k(const uint8_t *row, int b, const SuperblockScales *c, vf w[NV]) {
     const BlockQ4_K *k = (const BlockQ4_K *)(const void *)row + b / 8;
     int j = b % 8;
     affine32(k->qs + j / 2 * 32, j % 2, vset(c->s[j]), vset(c->m[j]), w);
 }
-INLINE void unpack_q5_k(const uint8_t *row, int b, const Scales *c, vf w[NV]) {
+INLINE void unpack_q5_k(const uint8_t *row, int b, const SuperblockScales *c, vf w[NV]) {
     int j = b % 8;
     q32 q = q_q5_k((const BlockQ5_K *)(const void *)row + b / 8, j);
     q_scaled_min(q, c->s[j], c->s[j], c->m[j], c->m[j], w);
 }
-INLINE void unpack_q6_k(const uint8_t *row, int b, const Scales *c, vf w[NV]) {
+INLINE void unpack_q6_k(const uint8_t *row, int b, const SuperblockScales *c, vf w[NV]) {
     int j = b % 8;
     q32 q = q_q6_k((const BlockQ6_K *)(const void *)row + b / 8, j);
     q_scaled(q_sub(q, 32), c->s[2 * j], c->s[2 * j + 1], w);
@@ -315,17 +315,10 @@ INLINE void unpack_i8(const Tensor *t, int row, int b, vf w[NV]) {
     q_scaled(q_load((const int8_t *)t->data + flat), scale, scale, w);
 }
 
-// X(type) for every type: kernels make a copy of their loop for each, in which the type is a constant.
-// clang-format off
-#define EACH_TYPE(X) \
-    X(TYPE_F32)  X(TYPE_F16)  X(TYPE_BF16) X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0)   X(TYPE_Q5_1)   X(TYPE_Q8_0) \
-    X(TYPE_Q2_K) X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS) X(TYPE_I8G)
-// clang-format on
-
 static inline bool i8_whole_blocks(const Tensor *t) { return t->n_in % 32 == 0 && t->group % 32 == 0; }
 
 // The scales of the super-block that block b (a multiple of 8) begins; other types have none.
-INLINE void load_scales(int type, const Tensor *t, int row, int b, Scales *c) {
+INLINE void load_scales(int type, const Tensor *t, int row, int b, SuperblockScales *c) {
     const uint8_t *bytes = (const uint8_t *)t->data + (size_t)row * t->row_bytes;
     const BlockQ4_K *q4 = (const BlockQ4_K *)(const void *)bytes + b / 8;
     const BlockQ5_K *q5 = (const BlockQ5_K *)(const void *)bytes + b / 8;
@@ -341,7 +334,8 @@ INLINE void load_scales(int type, const Tensor *t, int row, int b, Scales *c) {
 }
 
 // 32 weights at block b; c was loaded for its super-block.
-INLINE void unpack_block(int type, const Tensor *t, bool i8_whole, int row, int b, const Scales *c, vf w[NV]) {
+INLINE void unpack_block(int type, const Tensor *t, bool i8_whole, int row, int b, const SuperblockScales *c,
+                         vf w[NV]) {
     const uint8_t *bytes = (const uint8_t *)t->data + (size_t)row * t->row_bytes;
     switch (type) {
     case TYPE_F32: unpack_f32(bytes, b, w); break;
@@ -368,7 +362,7 @@ INLINE void unpack_block(int type, const Tensor *t, bool i8_whole, int row, int 
 // Elements [32 * b0, 32 * b0 + n) of a row in f32; b0 a multiple of 8, out has room for round_up(n, 32).
 INLINE void row_to_f32(int type, const Tensor *t, int row, int b0, int n, float *out) {
     bool i8_whole = type == TYPE_I8G && i8_whole_blocks(t);
-    Scales c;
+    SuperblockScales c;
     vf w[NV];
     for (int i = 0; i < n; i += 32) {
         if (i % QK_K == 0) load_scales(type, t, row, b0 + i / 32, &c);

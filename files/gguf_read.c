@@ -224,8 +224,8 @@ static bool read_tensor(GgufCursor *c, Gguf *g, TensorPlace *p) {
     t->type = (int)type;
     const TypeInfo *info = type > INT32_MAX || type == TYPE_I8G ? NULL : type_info(t->type);
     if (!info)
-        return fail(c, c->pos - 4, "one of %s expected, %s (id %" PRIu32 ") found", type_list, type_name(t->type),
-                    type);
+        return fail(c, c->pos - 4, "one of %s expected, %s (id %" PRIu32 ") found", type_name_list(),
+                    type_name(t->type), type);
     if (t->dims[0] % (size_t)info->block != 0)
         return fail(c, c->pos - 4, "rows of whole %s blocks of %d expected, rows of %" PRIu64 " found", info->name,
                     info->block, t->dims[0]);

@@ -82,7 +82,7 @@ void gguf_add_tensor(Gguf *g, const char *name, int type, size_t n_in, size_t n_
     const TypeInfo *info = type_info(type);
     size_t n_name = strlen(name), n = n_in * (n_out ? n_out : 1);
     assert(n_name > 0 && n_name <= GGUF_MAX_NAME && n > 0);
-    assert(type == TYPE_I8G ? scales && group > 0 && n % (size_t)group == 0 : info && n_in % (size_t)info->block == 0);
+    assert(scales ? group > 0 && n % (size_t)group == 0 : info && n_in % (size_t)info->block == 0);
     GgufTensor *t = names_add(&g->tensors, (Str){keep(g, name, n_name), n_name});
     assert(t && "a tensor of that name is there already");
     t->type = type;
@@ -91,7 +91,7 @@ void gguf_add_tensor(Gguf *g, const char *name, int type, size_t n_in, size_t n_
     t->dims[1] = n_out ? n_out : 1;
     t->dims[2] = t->dims[3] = 1;
     t->data = data;
-    t->n_bytes = type == TYPE_I8G ? n : n / (size_t)info->block * (size_t)info->bytes;
+    t->n_bytes = n / (size_t)info->block * (size_t)info->bytes;
     t->scales = scales;
     t->group = group;
 }

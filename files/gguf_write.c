@@ -118,7 +118,7 @@ static Status write_all(int fd, const Gguf *g) {
 Status gguf_save(const Gguf *g, const char *path) {
     for (int i = 0; i < gguf_n_tensors(g); i++) {
         const GgufTensor *t = gguf_tensor_at(g, i);
-        if (t->type == TYPE_I8G)
+        if (t->scales)
             return status_error(QUILL_MODEL,
                                 "%s: tensor %.*s: a type that GGUF has expected, llama2.c's int8 groups found; start "
                                 "from the f32 model",

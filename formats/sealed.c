@@ -1,7 +1,8 @@
 // formats/sealed.c: see formats/sealed.h.
-#include "formats/sealing.h"
+#include "formats/sealed.h"
 
-// ---- what a group is worth ------------------------------------------------------------------------------------------
+// ---- the f32 values of a slot
+// ----------------------------------------------------------------------------------------
 
 static float unpack_2_bits(const uint8_t qs[8], int i) { return (float)(qs[i % 8] >> 2 * (i / 8) & 3); }
 
@@ -32,7 +33,7 @@ static void seal_panel(const float x[SEAL][32], PanelKivi2 *p) {
     for (int s = 0; s < SEAL; s++) seal_of_channels(x[s], channels, p->qs[s]);
 }
 
-void seal_group(int type, bool keys, const float *const *rows, int head_dim, uint8_t *group) {
+void sealed_pack_group(int type, bool keys, const float *const *rows, int head_dim, uint8_t *group) {
     size_t slot_bytes = kv_slot_bytes(type, head_dim), block_bytes = slot_bytes / (size_t)((head_dim + 31) / 32);
     if (type == TYPE_FP8) {
         for (int s = 0; s < SEAL; s++) seal_fp8(rows[s], head_dim, group + (size_t)s * slot_bytes);
@@ -52,7 +53,7 @@ static void unseal_panel(const PanelKivi2 *p, int slot, float *out) {
     for (int c = 0; c < 32; c++) out[c] = half_float(p->m[c]) + half_float(p->d[c]) * unpack_2_bits(p->qs[slot], c);
 }
 
-void unseal_group(int type, bool keys, const uint8_t *group, int head_dim, float *rows, size_t stride) {
+void sealed_unpack_group(int type, bool keys, const uint8_t *group, int head_dim, float *rows, size_t stride) {
     size_t slot_bytes = kv_slot_bytes(type, head_dim), block_bytes = slot_bytes / (size_t)((head_dim + 31) / 32);
     for (int s = 0; s < SEAL; s++) {
         const uint8_t *slot = group + (size_t)s * slot_bytes;
@@ -70,7 +71,7 @@ void unseal_group(int type, bool keys, const uint8_t *group, int head_dim, float
 
 // ---- Hadamard -------------------------------------------------------------------------------------------------------
 
-void hadamard(float *head, int head_dim) {
+void sealed_hadamard(float *head, int head_dim) {
     int n = head_dim & -head_dim;
     float scale = 1 / sqrtf((float)n);
     for (int half = 1; half < n; half *= 2)

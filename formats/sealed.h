@@ -1,5 +1,5 @@
-// formats/sealed.h: how quantised K and V are packed: in groups of 32 slots of one KV head, once, when the last slot is
-// known.
+// formats/sealed.h: the packed types of K and V: groups of 32 slots of one KV head, packed once, when the last slot is
+// known; and the arithmetic of packing, one for the host (sealed.c) and the GPU (sealed.cuh).
 //
 // A group is 32 x kv_slot_bytes long and is stored in 32 equal parts, one at each of its slots, so that it does not
 // depend on the size of blocks; where a block holds whole groups, a group lies in one piece. head_dim is padded with
@@ -13,6 +13,10 @@
 #define QUILL_SEALED_H
 
 #include "formats/kv_types.h"
+#include "formats/types.h"
+
+#include <math.h>
+#include <stdbool.h>
 
 enum { SEAL = 32 };       // slots of a group
 enum { SEAL_HEAD = 512 }; // the largest head_dim
@@ -45,11 +49,128 @@ HOST_DEVICE static inline half_bits fp8_half(uint8_t x) {
 } // x / 256
 
 // rows: SEAL pointers to head_dim floats.
-void seal_group(int type, bool keys, const float *const *rows, int head_dim, uint8_t *group);
+void sealed_pack_group(int type, bool keys, const float *const *rows, int head_dim, uint8_t *group);
 // Into SEAL rows that are `stride` floats apart: the specification of what a group is worth.
-void unseal_group(int type, bool keys, const uint8_t *group, int head_dim, float *rows, size_t stride);
+void sealed_unpack_group(int type, bool keys, const uint8_t *group, int head_dim, float *rows, size_t stride);
 // Turns a head by an orthonormal Hadamard matrix, which spreads what sticks out in one channel over many. Done to Q and
 // to K it leaves their products as they were. In blocks of the largest power of two that divides head_dim.
-void hadamard(float *head, int head_dim);
+void sealed_hadamard(float *head, int head_dim);
+
+// ---- the arithmetic of packing --------------------------------------------------------------------------------------
+//
+// The same bytes on the host and on a GPU: only operations that IEEE 754 fixes, in one order; zeros are compared, never
+// chosen by fminf; and no product feeds a sum, so that no compiler can round both in one step.
+
+HOST_DEVICE static inline float seal_clamp(float x, float least, float most) {
+    return x < least ? least : x > most ? most : x;
+}
+
+// A scale as it is stored: finite for what is finite, otherwise NaN.
+HOST_DEVICE static inline half_bits seal_scale(float d) {
+    return d - d == 0 ? float_half(seal_clamp(d, -65504, 65504)) : (half_bits)0x7e00;
+}
+
+HOST_DEVICE static inline float seal_inverse(half_bits d) {
+    float f = half_float(d);
+    return f == 0 || f != f ? 0 : 1 / f;
+}
+
+// The element of the largest magnitude, NaN where one is not finite.
+HOST_DEVICE static inline float seal_farthest(const float *x, int n) {
+    float most = 0, broken = 0;
+    for (int i = 0; i < n; i++) {
+        if (fabsf(x[i]) > fabsf(most)) most = x[i];
+        broken += x[i] - x[i];
+    }
+    return most + broken;
+}
+
+// ---- a slot of 32 elements ------------------------------------------------------------------------------------------
+
+HOST_DEVICE static inline void seal_q8_0(const float *x, BlockQ8_0 *b) {
+    b->d = seal_scale(fabsf(seal_farthest(x, 32)) / 127);
+    float by = seal_inverse(b->d);
+    for (int i = 0; i < 32; i++) b->qs[i] = by == 0 ? 0 : (int8_t)rintf(seal_clamp(x[i] * by, -127, 127));
+}
+
+HOST_DEVICE static inline uint8_t q4_0_code(float x, float by) {
+    return by == 0 ? 8 : (uint8_t)((int)rintf(seal_clamp(x * by, -8, 7)) + 8);
+}
+
+HOST_DEVICE static inline void seal_q4_0(const float *x, BlockQ4_0 *b) {
+    b->d = seal_scale(seal_farthest(x, 32) / -8);
+    float by = seal_inverse(b->d);
+    for (int i = 0; i < 16; i++) b->qs[i] = (uint8_t)(q4_0_code(x[i], by) | q4_0_code(x[i + 16], by) << 4);
+}
+
+// ---- two bits -------------------------------------------------------------------------------------------------------
+
+// What 32 elements have in common: x = m + d q; `by` and `from` bring an element to its code.
+typedef struct {
+    half_bits d, m;
+    float by, from;
+} TwoBits;
+
+// Of elements that are `stride` floats apart.
+HOST_DEVICE static inline TwoBits two_bits_of(const float *x, size_t stride) {
+    float least = x[0], most = x[0], broken = 0;
+    for (int i = 0; i < 32; i++) {
+        float v = x[(size_t)i * stride];
+        if (v < least) least = v;
+        if (v > most) most = v;
+        broken += v - v;
+    }
+    TwoBits t;
+    t.m = seal_scale(least + broken);
+    t.from = half_float(t.m);
+    t.d = seal_scale((most - t.from) / 3 + broken);
+    t.by = seal_inverse(t.d);
+    return t;
+}
+
+HOST_DEVICE static inline unsigned two_bits_code(const TwoBits *t, float x) {
+    return t->by == 0 ? 0 : (unsigned)rintf(seal_clamp((x - t->from) * t->by, 0, 3));
+}
+
+HOST_DEVICE static inline void seal_kivi2(const float *x, BlockKivi2 *b) {
+    TwoBits t = two_bits_of(x, 1);
+    b->d = t.d;
+    b->m = t.m;
+    for (int i = 0; i < 8; i++)
+        b->qs[i] = (uint8_t)(two_bits_code(&t, x[i]) | two_bits_code(&t, x[i + 8]) << 2 |
+                             two_bits_code(&t, x[i + 16]) << 4 | two_bits_code(&t, x[i + 24]) << 6);
+}
+
+// The 32 elements of a slot with the scales of their channels.
+HOST_DEVICE static inline void seal_of_channels(const float *x, const TwoBits *channels, uint8_t qs[8]) {
+    for (int i = 0; i < 8; i++) {
+        unsigned byte = 0;
+        for (int k = 0; k < 4; k++) byte |= two_bits_code(&channels[i + 8 * k], x[i + 8 * k]) << 2 * k;
+        qs[i] = (uint8_t)byte;
+    }
+}
+
+// ---- E4M3 -----------------------------------------------------------------------------------------------------------
+
+HOST_DEVICE static inline uint8_t float_fp8(float f) { // to nearest, ties to even; no infinity: 448 is the most
+    uint32_t u = float_bits(seal_clamp(f, -448, 448)), rest = u & 0x7fffffff, sign = u >> 24 & 0x80;
+    if (rest < 0x3c800000) // subnormal: adding 2^14 leaves the rounded multiple of 2^-9 in the low bits
+        return (uint8_t)(sign | (float_bits(bits_float(rest) + 16384) - 0x46800000));
+    return (uint8_t)(sign | (rest + 0x7ffff + (rest >> 20 & 1) - (120u << 23)) >> 20);
+}
+
+HOST_DEVICE static inline void seal_fp8(const float *x, int n, uint8_t *to) {
+    half_bits d = seal_scale(fabsf(seal_farthest(x, n)) / 448);
+    float by = seal_inverse(d);
+    memcpy(to, &d, sizeof d);
+    for (int i = 0; i < n; i++) to[2 + i] = by == 0 ? 0 : float_fp8(x[i] * by);
+}
+
+// A slot of 32 elements of a type that seals slots by themselves: all but fp8 and kivi2's K.
+HOST_DEVICE static inline void seal_slot(int type, const float *x, uint8_t *to) {
+    if (type == TYPE_Q8_0) seal_q8_0(x, (BlockQ8_0 *)to);
+    else if (type == TYPE_Q4_0) seal_q4_0(x, (BlockQ4_0 *)to);
+    else seal_kivi2(x, (BlockKivi2 *)to);
+}
 
 #endif

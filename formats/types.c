@@ -166,17 +166,24 @@ static const TypeInfo types[] = {
     {"I8G", TYPE_I8G, 1, 1, NULL},
 };
 
-const char *const type_list =
-    "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS";
+_Static_assert(sizeof types / sizeof types[0] == N_TYPES, "a row for each of EACH_TYPE");
+
+const char *type_name_list(void) {
+    static _Thread_local char list[160];
+    size_t n = 0;
+    for (size_t i = 0; i < N_TYPES; i++)
+        if (types[i].dequantize) n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", types[i].name);
+    return list;
+}
 
 const TypeInfo *type_info(int type) {
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+    for (size_t i = 0; i < N_TYPES; i++)
         if (types[i].id == type) return &types[i];
     return NULL;
 }
 
 const TypeInfo *type_by_name(const char *name) {
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+    for (size_t i = 0; i < N_TYPES; i++)
         if (strcasecmp(types[i].name, name) == 0) return &types[i];
     return NULL;
 }

@@ -173,9 +173,20 @@ typedef struct {
     int id;           // TYPE_
     int block;        // elements in a block
     int bytes;        // bytes of a block
-    // n elements (a multiple of block) from consecutive blocks; NULL for TYPE_I8G, whose scales lie apart
+    // n elements (a multiple of block) from consecutive blocks; NULL: the scales lie apart from the elements
+    // (Tensor.scales), which no GGUF file can have
     void (*dequantize)(const void *blocks, float *out, size_t n);
 } TypeInfo;
+
+// X(type) for every type of the table, in its order. Kernels make a copy of their loop for each type, in which the type
+// is a constant.
+// clang-format off
+#define EACH_TYPE(X) \
+    X(TYPE_F32)  X(TYPE_F16)  X(TYPE_BF16) X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0)   X(TYPE_Q5_1)   X(TYPE_Q8_0) \
+    X(TYPE_Q2_K) X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS) X(TYPE_I8G)
+// clang-format on
+#define TYPE_ONE(type) +1
+enum { N_TYPES = 0 EACH_TYPE(TYPE_ONE) };
 
 #ifdef __cplusplus
 extern "C" {
@@ -183,7 +194,7 @@ extern "C" {
 const TypeInfo *type_info(int type);            // NULL: quill cannot compute with it
 const TypeInfo *type_by_name(const char *name); // case ignored; NULL: unknown
 const char *type_name(int type);                // also names GGUF types that quill does not support; "type N" otherwise
-extern const char *const type_list;             // "F32, F16, ..." for messages
+const char *type_name_list(void);               // "F32, F16, ...": those that a GGUF file may have, for messages
 #ifdef __cplusplus
 }
 #endif

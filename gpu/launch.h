@@ -149,7 +149,7 @@ int gpu_logits_rows(const DeviceTensor *head); // the same of gpu_logits
 void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
                  GpuProduct how, GpuStream stream);
 // Of sealed planes, behind gpu_attn_in or gpu_qkv_finish of all rows of a batch: the groups whose last slot is among
-// them are sealed, as seal_group does it, byte for byte. Dense planes: nothing to do.
+// them are sealed, as sealed_pack_group does it, byte for byte. Dense planes: nothing to do.
 void gpu_seal(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s, GpuStream stream);
 // Of sealed planes, behind attention: the tail pages take the rows of the groups that are still open.
 void gpu_keep(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s, GpuStream stream);

@@ -7,7 +7,7 @@
 #define QUILL_SEALED_CUH
 
 #include "gpu/heads.cuh"
-#include "formats/sealing.h"
+#include "formats/sealed.h"
 
 #include <limits.h>
 

@@ -151,12 +151,12 @@ static void move_mass(Evict *e, bool store) {
 static void load_key(const Evict *e, const uint8_t *at, float *k) {
     const KvPool *kv = e->kv->pool;
     type_info(kv->type_k)->dequantize(at, k, (size_t)kv->head_dim);
-    if (kv->rotate) hadamard(k, kv->head_dim);
+    if (kv->rotate) sealed_hadamard(k, kv->head_dim);
 }
 
 static void store_key(const Evict *e, float *k, uint8_t *at) {
     const KvPool *kv = e->kv->pool;
-    if (kv->rotate) hadamard(k, kv->head_dim);
+    if (kv->rotate) sealed_hadamard(k, kv->head_dim);
     for (int i = 0; i < kv->head_dim; i++) {
         uint16_t half = kv->type_k == TYPE_F16 ? float_half(k[i]) : float_bf16(k[i]);
         if (kv->type_k == TYPE_F32) memcpy(at + 4 * i, &k[i], 4);
@@ -267,7 +267,7 @@ static Status make_room(Evict *e) {
     if (n_device > 0) e->keep_there = mem_alloc(n_device * kv_heads * capacity * sizeof *e->keep_there);
     if (e->plan.kind == EVICT_SINKS || e->plan.kind == EVICT_SHIFT) {
         e->sinks = mem_alloc(heads * sink * (size_t)pool->head_dim * sizeof *e->sinks + 1);
-        e->rows = mem_alloc(kv_rows_bytes(pool, e->plan.sink) + 1);
+        e->rows = mem_alloc(kvrows_bytes(pool, e->plan.sink) + 1);
         return OK;
     }
     e->probe.n_slots = e->capacity;

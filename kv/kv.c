@@ -235,7 +235,7 @@ static void unseal_rows(const KvHead *h, int type, bool keys, const uint8_t *row
         for (size_t head = 0; head < h->n_kv_heads; head++) {
             for (size_t slot = 0; slot < SEAL; slot++)
                 memcpy(group + slot * size, rows + ((first + slot) * h->n_kv_heads + head) * size, size);
-            unseal_group(type, keys, group, (int)h->head_dim, out + first * row + head * h->head_dim, row);
+            sealed_unpack_group(type, keys, group, (int)h->head_dim, out + first * row + head * h->head_dim, row);
         }
 }
 
@@ -247,7 +247,7 @@ static void read_values(const KvHead *h, bool keys, const uint8_t *rows, size_t 
     rows += sealed * h->n_kv_heads * kv_slot_bytes(type, (int)h->head_dim);
     type_info(dense)->dequantize(rows, out + sealed * row, (n - sealed) * row);
     if (!keys || !h->rotated) return;
-    for (size_t i = 0; i < n * h->n_kv_heads; i++) hadamard(out + i * h->head_dim, (int)h->head_dim);
+    for (size_t i = 0; i < n * h->n_kv_heads; i++) sealed_hadamard(out + i * h->head_dim, (int)h->head_dim);
 }
 
 // Rooms grow with the chunks that come, not with what a header promises.

@@ -61,7 +61,7 @@ Status kvfile_send(KvWriter *w, const Engine *e, const Sequence *s) {
 
 Status kvfile_end(KvWriter *w, const Engine *e, const float *logits) {
     if (logits) TRY(kvwriter_last(w, logits, e->model.c.n_vocab));
-    TRY(kv_intact(e->kv.pool));
+    TRY(kvrows_intact(e->kv.pool));
     TRY(engine_fault(e));
     return kvwriter_end(w);
 }

@@ -152,7 +152,7 @@ static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, cons
         kvcache_load_rows(kv, q, layer, p->first, s->block, room);
         TRY(kvwriter_rows(w));
     }
-    TRY(kv_intact(kv->pool));
+    TRY(kvrows_intact(kv->pool));
     return kvwriter_end(w);
 }
 

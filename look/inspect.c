@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "answer/chat.h"
+#include "cpu/backend.h"
 #include "gpu/cuda.h"
 #include "engine.h"
 #include "look/look.h"

@@ -3,6 +3,7 @@
 // between both.
 #include "tests/rig/testing.h"
 
+#include "cpu/backend.h"
 #include "gpu/cuda.h"
 #include "gpu/launch.h"
 #include "policy/plain.h"
@@ -851,7 +852,7 @@ static void rows_move(const char *arch, int kv_type) {
     int tokens[PROMPT + 1];
     rig_open(&cpu, g, (Setup){.kv_type = kv_type, .block = 7, .shuffle = 2, .keep = true});
     rig_open(&gpu, g, (Setup){.n_gpu = 2, .kv_type = kv_type, .block = 16, .shuffle = 5, .keep = true});
-    size_t n_vocab = (size_t)cpu.m.c.n_vocab, bytes = kv_rows_bytes(cpu.kv.pool, PROMPT);
+    size_t n_vocab = (size_t)cpu.m.c.n_vocab, bytes = kvrows_bytes(cpu.kv.pool, PROMPT);
     random_tokens(tokens, PROMPT + 1, (int)n_vocab, 1);
     Sequence there = {0}, here = {0};
     sequence_push(&there, tokens, PROMPT + 1);

@@ -4,6 +4,7 @@
 // A tiny random model in F32 on the scalar kernels; each step is one forward, with slot and pos apart.
 #include "tests/rig/testing.h"
 
+#include "cpu/backend.h"
 #include "engine.h"
 #include "policy/plain.h"
 #include "tests/rig/tiny_model.h"

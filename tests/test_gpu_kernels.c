@@ -5,7 +5,9 @@
 // until written, a row of padding comes last. Runs on the host that stands for a GPU (gpu_host.h), or on a GPU.
 #include "tests/rig/testing.h"
 
+#include "cpu/backend.h"
 #include "cpu/cpu.h"
+#include "formats/random_blocks.h"
 #include "gpu/launch.h"
 #include "model.h"
 #include "sampler.h"
@@ -228,7 +230,7 @@ static void seal_at(const KvPool *kv, bool value, int layer, const int *table, i
                     const float *const *rows) {
     uint8_t group[SEAL_MOST];
     size_t bytes = kv_slot_bytes(type_of(kv, value), kv->head_dim);
-    seal_group(type_of(kv, value), !value, rows, kv->head_dim, group);
+    sealed_pack_group(type_of(kv, value), !value, rows, kv->head_dim, group);
     for (int s = 0; s < SEAL; s++) {
         size_t at = kv_slot(kv, layer, table[(first + s) / kv->block], head, (first + s) % kv->block);
         memcpy(plane(kv, value) + at * bytes, group + (size_t)s * bytes, bytes);
@@ -1091,7 +1093,7 @@ static void int8_products(void **state) {
         const TypeInfo *info = type_info(types[k]);
         size_t row_bytes = N_IN / (size_t)info->block * (size_t)info->bytes;
         uint8_t *data = malloc(N_OUT * row_bytes);
-        tiny_weights(types[k], data, N_OUT * N_IN, 0.1f, &random);
+        random_blocks_fill(types[k], data, N_OUT * N_IN, 0.1f, &random);
         Tensor t = {.data = data, .type = types[k], .n_out = N_OUT, .n_in = N_IN, .row_bytes = row_bytes};
         static float x[ROWS * N_IN], rounded[N_IN], w[N_IN], ref[ROWS * N_OUT];
         case_name = info->name;
@@ -1133,7 +1135,7 @@ static void products_of_few_rows(void **state) {
         int n = rows[k % 4], n_in = info->block == 256 ? (k % 2 ? N_IN : 768) : info->block == 32 ? 32 * 37 : 1002;
         size_t row_bytes = (size_t)(n_in / info->block) * (size_t)info->bytes;
         uint8_t *data = malloc(N_OUT * row_bytes);
-        tiny_weights(tiny_types[k], data, (size_t)N_OUT * (size_t)n_in, 0.1f, &random);
+        random_blocks_fill(tiny_types[k], data, (size_t)N_OUT * (size_t)n_in, 0.1f, &random);
         Tensor t = {.data = data, .type = tiny_types[k], .n_out = N_OUT, .n_in = n_in, .row_bytes = row_bytes};
         static float x[GPU_FEW_ROWS * N_IN], w[N_IN], ref[GPU_FEW_ROWS * N_OUT];
         case_name = info->name;

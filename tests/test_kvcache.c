@@ -4,6 +4,7 @@
 // pool and copied by the real copy_blocks; after every step each sequence must still read its own.
 #include "tests/rig/testing.h"
 
+#include "cpu/backend.h"
 #include "kvcache.h"
 
 enum { MOST_SEQS = 6, MOST_CTX = 64, N_LAYERS = 2, N_HEADS = 2, HEAD_DIM = 3, MOST_COPIES = 256 };

@@ -2,6 +2,8 @@
 // from those over a cache in f32, bounded, on every instruction set whose prompts round nothing else.
 #include "tests/rig/testing.h"
 
+#include "cpu/backend.h"
+
 #include <math.h>
 
 #include "files/builtin.h"
@@ -160,7 +162,7 @@ static void test_distance_from_f32(void **state) {
     for (int i = 1; i < isa_count(); i++) {
         const Backend *be;
         assert_ok(cpu_backend(isa_name(i), &be));
-        if (((const CpuKernels *)be->impl)->matrix_of) continue;
+        if (((const CpuKernels *)be->impl)->bf16_panels) continue;
         assert_ok(model_load(&t->rig.m, t->gguf, be));
         t->rig.pool = threads_new(1);
         assert_ok(workspace_new(&t->rig.w, &t->rig.m, t->rig.pool, 64, 64, MOST_TOKENS));

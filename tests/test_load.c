@@ -1,4 +1,5 @@
 // tests/test_load.c: what model_load refuses and accepts, --check-tensors, and the sizes of what was loaded.
+#include "cpu/backend.h"
 #include "tests/rig/testing.h"
 
 #include "families.h"

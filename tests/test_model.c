@@ -375,11 +375,11 @@ static void carry_rows(Rig *from, Rig *to, const int *tokens, const float *want,
     for (int layer = 0; layer < from->m.c.n_layers; layer++)
         for (int first = 0; first < CARRIED; first += 64) {
             int n = int_min(64, CARRIED - first);
-            size_t bytes = kv_rows_bytes(from->kv.pool, n);
+            size_t bytes = kvrows_bytes(from->kv.pool, n);
             uint8_t *rows = malloc(2 * bytes);
-            kv_read_rows(from->kv.pool, layer, a.blocks, first, n, rows);
-            kv_write_rows(to->kv.pool, layer, b.blocks, first, n, rows);
-            kv_read_rows(to->kv.pool, layer, b.blocks, first, n, rows + bytes);
+            kvrows_read(from->kv.pool, layer, a.blocks, first, n, rows);
+            kvrows_write(to->kv.pool, layer, b.blocks, first, n, rows);
+            kvrows_read(to->kv.pool, layer, b.blocks, first, n, rows + bytes);
             assert_memory_equal(rows, rows + bytes, bytes);
             free(rows);
         }

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 enum { N_CTX = 160 };
 #include "engine.h"
+#include "cpu/backend.h"
 #include "tests/rig/directory.h"
 #include "tests/rig/drafting.h"
 #include "tests/rig/fake_model.h"
@@ -25,7 +26,7 @@ typedef struct {
 // What a run gives of each text.
 typedef struct {
     int tokens[N_CTX + 1], n_prompt, n_tokens, n_cached, n_blocks;
-    uint8_t *rows; // (n_layers) K and V of the slots, as kv_read_rows has them
+    uint8_t *rows; // (n_layers) K and V of the slots, as kvrows_read has them
     size_t n_bytes;
     float *logits; // (N_NEW, n_vocab) that tokens were drawn from
 } DraftedText;
@@ -54,10 +55,10 @@ static void open_plan(Rig *r, const Gguf *g, const Plan *p) {
 }
 
 static uint8_t *read_kv(const Rig *r, const Sequence *q, int n, size_t *n_bytes) {
-    size_t one = kv_rows_bytes(r->kv.pool, n), layers = (size_t)r->m.c.n_layers;
+    size_t one = kvrows_bytes(r->kv.pool, n), layers = (size_t)r->m.c.n_layers;
     uint8_t *rows = mem_alloc(layers * one + 1);
     for (size_t layer = 0; layer < layers; layer++)
-        kv_read_rows(r->kv.pool, (int)layer, q->blocks, 0, n, rows + layer * one);
+        kvrows_read(r->kv.pool, (int)layer, q->blocks, 0, n, rows + layer * one);
     *n_bytes = layers * one;
     return rows;
 }

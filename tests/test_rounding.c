@@ -37,9 +37,7 @@ static float *rounded_rows(void (*round)(const float *, int, float *), const flo
     return out;
 }
 
-static bool is_quantised(int type) {
-    return type != TYPE_F32 && type != TYPE_F16 && type != TYPE_BF16 && type != TYPE_I8G;
-}
+static bool is_quantised(int type) { return type_info(type)->block > 1; }
 
 static void matvec_int8(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
                         size_t y_stride, bool add, void *scratch) {
@@ -100,13 +98,15 @@ static const Way ways[] = {
     {"steps together", 1, SEQUENCES, false}, {"--deterministic", LENGTH, 1, true},
 };
 
-// What a table of kernels rounds of products with weights of a type, as cpu.c chooses: the matrix unit multiplies bf16,
-// but bytes where sequences decode together; a few rows go through integers, and all of them with --deterministic.
+// What a table of kernels rounds of products with weights of a type, as cpu/matmul.c chooses: the matrix unit
+// multiplies bf16, but bytes where sequences decode together; a few rows go through integers, and all of them with
+// --deterministic.
 static Rounding rounding_of(const CpuKernels *k, int type, const Way *way) {
     enum { FEW_ROWS = 32 };
     int n_rows = way->rows * way->together;
-    const MatrixKernel *many = k->matrix_of ? k->matrix_of(type) : NULL, *few = k->few_of ? k->few_of(type) : NULL;
-    bool bytes = way->rows == 1 && k->several_of && k->several_of(type);
+    const MatrixKernel *many = k->bf16_panels ? k->bf16_panels(type) : NULL,
+                       *few = k->int8_rows ? k->int8_rows(type) : NULL;
+    bool bytes = way->rows == 1 && k->int8_tiles && k->int8_tiles(type);
     if (many && (k->in_order || (n_rows >= many->min_rows && !bytes))) return BF16;
     return few && (k->in_order || n_rows <= FEW_ROWS) ? INT8 : EXACT;
 }
@@ -152,9 +152,9 @@ typedef struct {
     size_t n_vocab;
     float *want;            // the plain scalar logits
     double cost[ROUNDINGS]; // what each rounding costs by itself
-} Case;
+} RoundingCase;
 
-static void case_open(Case *c) {
+static void case_open(RoundingCase *c) {
     random_tokens(c->tokens, TOKENS, (int)c->n_vocab, 11);
     c->want = compute(c->g, reference(EXACT), &at_once, c->tokens);
     c->cost[EXACT] = EXACT_LIMIT / SLACK;
@@ -167,7 +167,7 @@ static void case_open(Case *c) {
 }
 
 // Prints the largest ratio to the cost of each instruction set; the number of ways that are too far.
-static int compare(Case *c) {
+static int compare(RoundingCase *c) {
     int n_far = 0;
     for (int isa = 1; isa_name(isa); isa++) { // from behind the reference
         double worst[ROUNDINGS] = {0};
@@ -195,7 +195,7 @@ static int compare(Case *c) {
 static int compare_file(const Gguf *g, const char *name) {
     const GgufTensor *w = gguf_tensor(g, "blk.0.ffn_up.weight"), *embd = gguf_tensor(g, "token_embd.weight");
     assert_true(w && embd);
-    Case c = {.g = g, .name = name, .type = w->type, .n_vocab = (size_t)embd->dims[1]};
+    RoundingCase c = {.g = g, .name = name, .type = w->type, .n_vocab = (size_t)embd->dims[1]};
     case_open(&c);
     return compare(&c);
 }

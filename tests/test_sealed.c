@@ -5,7 +5,7 @@
 #define _POSIX_C_SOURCE 200112L // posix_memalign
 #include "tests/rig/testing.h"
 
-#include "formats/sealing.h"
+#include "formats/sealed.h"
 #include "tests/rig/isas.h"
 
 #include <math.h>
@@ -19,26 +19,26 @@ static int pick(uint64_t *random, int n) { return (int)(test_random(random) % (u
 typedef struct {
     float x[SEAL][SEAL_HEAD], y[SEAL][SEAL_HEAD];
     uint8_t bytes[SEAL_MOST + 1];
-} Group;
+} SealedGroup;
 
-static void round_trip(Group *g, int type, bool keys, int head_dim) {
+static void round_trip(SealedGroup *g, int type, bool keys, int head_dim) {
     const float *rows[SEAL];
     size_t n = SEAL * kv_slot_bytes(type, head_dim);
     for (int s = 0; s < SEAL; s++) rows[s] = g->x[s];
     memset(g->bytes, 0xa5, sizeof g->bytes);
     memset(g->y, 0xff, sizeof g->y);
-    seal_group(type, keys, rows, head_dim, g->bytes);
+    sealed_pack_group(type, keys, rows, head_dim, g->bytes);
     for (size_t i = n; i < sizeof g->bytes; i++) assert_int_equal(g->bytes[i], 0xa5);
-    unseal_group(type, keys, g->bytes, head_dim, g->y[0], SEAL_HEAD);
+    sealed_unpack_group(type, keys, g->bytes, head_dim, g->y[0], SEAL_HEAD);
 }
 
 typedef struct {
     double least, most;
-} Range;
+} ScaleRange;
 
 // Of the elements that share a scale with x[slot][i].
-static Range range_of(const Group *g, int type, bool keys, int head_dim, int slot, int i) {
-    Range r = {INFINITY, -INFINITY};
+static ScaleRange range_of(const SealedGroup *g, int type, bool keys, int head_dim, int slot, int i) {
+    ScaleRange r = {INFINITY, -INFINITY};
     bool channel = type == TYPE_KIVI2 && keys;
     int first = type == TYPE_FP8 ? 0 : i / 32 * 32, last = type == TYPE_FP8 ? head_dim : int_min(first + 32, head_dim);
     for (int k = 0; k < (channel ? SEAL : last - first); k++) {
@@ -53,14 +53,14 @@ static Range range_of(const Group *g, int type, bool keys, int head_dim, int slo
 
 // Q4_0 has codes from -8 to 7 for a step that is an eighth of the farthest element: on that one's side half a step is
 // the most that is lost; on the other, which may reach as far as -8 but has no code for it, what lies beyond 7 steps.
-static double q4_0_step(Range r, double x) {
+static double q4_0_step(ScaleRange r, double x) {
     double most = fmax(fabs(r.least), fabs(r.most)), step = most / 8;
     bool same_side = fabs(r.least) != fabs(r.most) && (x < 0) == (fabs(r.least) > fabs(r.most));
     return same_side ? step / 2 : fmax(step / 2, fabs(x) - 7 * step);
 }
 
 // Half a step, and what the half of the scale (and of the minimum) rounds: 2^-11 of it, or 2^-25.
-static double bound_of(Range r, int type, double x) {
+static double bound_of(ScaleRange r, int type, double x) {
     double most = fmax(fabs(r.least), fabs(r.most)), tiny = 0x1p-25;
     if (type == TYPE_Q8_0) return most / 127 / 2 + most * 0x1p-11 + 128 * tiny;
     if (type == TYPE_Q4_0) return q4_0_step(r, x) + most * 0x1p-11 + 9 * tiny;
@@ -69,7 +69,7 @@ static double bound_of(Range r, int type, double x) {
     return fabs(x) / 16 + most / 448 * 0x1p-10 + most * 0x1p-10 + 449 * tiny;
 }
 
-static void check_bounds(Group *g, int type, bool keys, int head_dim) {
+static void check_bounds(SealedGroup *g, int type, bool keys, int head_dim) {
     round_trip(g, type, keys, head_dim);
     for (int s = 0; s < SEAL; s++)
         for (int i = 0; i < head_dim; i++) {
@@ -85,7 +85,7 @@ static void test_rounding_is_bounded(void **state) {
     (void)state;
     static const int head_dims[] = {1, 5, 24, 32, 48, 64, 80, 128, 512};
     static const float sizes[] = {1, 1e-3f, 3e-7f, 1e-40f, 300, 6e4f, 1e5f};
-    static Group g;
+    static SealedGroup g;
     uint64_t random = 1;
     for (size_t t = 0; t < ARRAY_LEN(types); t++)
         for (int keys = 0; keys < 2; keys++)
@@ -103,7 +103,7 @@ static void test_rounding_is_bounded(void **state) {
 static void test_constant_groups(void **state) {
     (void)state;
     static const float values[] = {0, -0.0f, 1, -3.7f, 1e-6f, 5000};
-    static Group g;
+    static SealedGroup g;
     for (size_t t = 0; t < ARRAY_LEN(types); t++)
         for (int keys = 0; keys < 2; keys++)
             for (size_t v = 0; v < ARRAY_LEN(values); v++) {
@@ -120,7 +120,7 @@ static void test_constant_groups(void **state) {
 static void test_what_is_not_finite_shows(void **state) {
     (void)state;
     static const float broken[] = {INFINITY, -INFINITY, NAN};
-    static Group g;
+    static SealedGroup g;
     for (size_t t = 0; t < ARRAY_LEN(types); t++)
         for (int keys = 0; keys < 2; keys++)
             for (size_t b = 0; b < 3; b++) {
@@ -170,14 +170,14 @@ static void test_hadamard_keeps_products(void **state) {
         int n = head_dims[d];
         for (int i = 0; i < n; i++) a[i] = test_uniform(&random), b[i] = test_uniform(&random);
         for (int i = 0; i < n; i++) before += (double)a[i] * (double)b[i], size += fabs((double)a[i] * (double)b[i]);
-        hadamard(a, n);
-        hadamard(b, n);
+        sealed_hadamard(a, n);
+        sealed_hadamard(b, n);
         for (int i = 0; i < n; i++) after += (double)a[i] * (double)b[i];
         assert_true(fabs(before - after) <= 1e-6 * size);
     }
     float spike[64] = {0}; // one channel becomes all
     spike[13] = 8;
-    hadamard(spike, 64);
+    sealed_hadamard(spike, 64);
     for (int i = 0; i < 64; i++) assert_true(fabsf(spike[i]) == 1);
 }
 
@@ -188,17 +188,17 @@ enum { N_KV_HEADS = 2, N_LAYERS = 2, LAYER = 1 };
 typedef struct {
     int type_k, type_v, head_dim, group, block, first, n_rows, window;
     uint64_t seed;
-} Shape;
+} SealedAttendShape;
 
 typedef struct {
-    Shape s;
+    SealedAttendShape s;
     Heads heads;
     KvPool kv;
     int *table, *slot;
     float *q, *k, *v; // of the batch's rows
     double *seen[2];  // (slots, n_kv_heads, head_dim) what the rows of the last group see of K and of V
     double *want;
-} Case;
+} SealedAttendCase;
 
 static void *poisoned(size_t n) {
     void *p = NULL;
@@ -207,7 +207,7 @@ static void *poisoned(size_t n) {
     return p;
 }
 
-static uint8_t *slot_at(const Case *c, bool value, int head, int slot) {
+static uint8_t *slot_at(const SealedAttendCase *c, bool value, int head, int slot) {
     const KvPool *kv = &c->kv;
     size_t size = kv_slot_bytes(value ? kv->type_v : kv->type_k, kv->head_dim);
     return (value ? kv->v : kv->k) + kv_slot(kv, LAYER, c->table[slot / kv->block], head, slot % kv->block) * size;
@@ -215,8 +215,8 @@ static uint8_t *slot_at(const Case *c, bool value, int head, int slot) {
 
 // Fills one plane of one head with random rows: groups before the last row's group sealed, that group's slots from
 // steps before in the tail page, its others in the batch's rows; or all of it dense.
-static void fill_plane(Case *c, bool value, int head, uint64_t *random) {
-    const Shape *s = &c->s;
+static void fill_plane(SealedAttendCase *c, bool value, int head, uint64_t *random) {
+    const SealedAttendShape *s = &c->s;
     int hd = s->head_dim, last = s->first + s->n_rows - 1, open = last / SEAL * SEAL;
     int type = value ? s->type_v : s->type_k;
     size_t size = kv_slot_bytes(type, hd);
@@ -228,8 +228,8 @@ static void fill_plane(Case *c, bool value, int head, uint64_t *random) {
             for (int k = 0; k < hd; k++) rows[i] = x[i], x[i][k] = test_uniform(random) * (k == 3 ? 9 : 1);
         memcpy(y, x, sizeof y);
         if (g < open && kv_is_sealed(type)) {
-            seal_group(type, !value, rows, hd, bytes);
-            unseal_group(type, !value, bytes, hd, y[0], SEAL_HEAD);
+            sealed_pack_group(type, !value, rows, hd, bytes);
+            sealed_unpack_group(type, !value, bytes, hd, y[0], SEAL_HEAD);
         }
         for (int i = 0; i < SEAL && g + i <= last; i++) {
             int slot = g + i, row = slot - s->first;
@@ -244,8 +244,8 @@ static void fill_plane(Case *c, bool value, int head, uint64_t *random) {
     }
 }
 
-static void reference(Case *c) {
-    const Shape *s = &c->s;
+static void reference(SealedAttendCase *c) {
+    const SealedAttendShape *s = &c->s;
     int hd = s->head_dim, n_heads = c->heads.n_heads;
     double p[512];
     for (int r = 0; r < s->n_rows; r++)
@@ -267,9 +267,9 @@ static void reference(Case *c) {
         }
 }
 
-static void case_new(Case *c, const Shape *shape) {
-    *c = (Case){.s = *shape};
-    Shape *s = &c->s;
+static void case_new(SealedAttendCase *c, const SealedAttendShape *shape) {
+    *c = (SealedAttendCase){.s = *shape};
+    SealedAttendShape *s = &c->s;
     int hd = s->head_dim, n_slots = s->first + s->n_rows, used = (n_slots + s->block - 1) / s->block;
     uint64_t random = s->seed;
     c->heads = (Heads){.n_heads = N_KV_HEADS * s->group,
@@ -312,14 +312,14 @@ static void case_new(Case *c, const Shape *shape) {
     reference(c);
 }
 
-static void case_free(Case *c) {
+static void case_free(SealedAttendCase *c) {
     void *all[] = {c->kv.k, c->kv.v, c->kv.tail_k, c->kv.tail_v, c->table,   c->slot,
                    c->q,    c->k,    c->v,         c->want,      c->seen[0], c->seen[1]};
     for (size_t i = 0; i < ARRAY_LEN(all); i++) free(all[i]);
 }
 
-static void check_attend(const Case *c, const AttendKernel *k, const char *isa, int pairs) {
-    const Shape *s = &c->s;
+static void check_attend(const SealedAttendCase *c, const AttendKernel *k, const char *isa, int pairs) {
+    const SealedAttendShape *s = &c->s;
     int n = s->n_rows * c->heads.n_heads * s->head_dim, n_pairs = s->n_rows * s->group;
     float *out = poisoned((size_t)n * sizeof *out);
     void *scratch = poisoned(k->scratch);
@@ -363,17 +363,17 @@ static void test_attention_over_groups(void **state) {
     static const int all[] = {TYPE_FP8, TYPE_Q8_0, TYPE_Q4_0, TYPE_KIVI2, TYPE_F32};
     uint64_t random = 8;
     for (int n = 0; n < 400; n++) {
-        Shape s = {.type_k = all[n % 5],
-                   .type_v = all[pick(&random, 5)],
-                   .head_dim = head_dims[pick(&random, 5)],
-                   .group = groups[pick(&random, 4)],
-                   .block = blocks[pick(&random, 6)],
-                   .first = firsts[pick(&random, 10)],
-                   .n_rows = rows[pick(&random, 5)],
-                   .window = pick(&random, 3) ? 0 : 1 + pick(&random, 80),
-                   .seed = (uint64_t)n};
+        SealedAttendShape s = {.type_k = all[n % 5],
+                               .type_v = all[pick(&random, 5)],
+                               .head_dim = head_dims[pick(&random, 5)],
+                               .group = groups[pick(&random, 4)],
+                               .block = blocks[pick(&random, 6)],
+                               .first = firsts[pick(&random, 10)],
+                               .n_rows = rows[pick(&random, 5)],
+                               .window = pick(&random, 3) ? 0 : 1 + pick(&random, 80),
+                               .seed = (uint64_t)n};
         s.n_rows = int_min(s.n_rows, SEAL - s.first % SEAL); // the rows of a task lie in one group
-        Case c;
+        SealedAttendCase c;
         case_new(&c, &s);
         for (int i = 0; i < isa_count(); i++) {
             const Backend *be;

@@ -6,6 +6,7 @@
 // all tokens up to it, so that a block taken for another one shows.
 #include "tests/rig/testing.h"
 
+#include "cpu/backend.h"
 #include "kvcache.h"
 
 enum { MOST_SEQS = 5, MOST_CTX = 48, MOST_BLOCKS = 64, STEPS = 12500 };

@@ -6,6 +6,7 @@
 // an error shows in the layer that makes it.
 #include "tests/rig/testing.h"
 
+#include "cpu/backend.h"
 #include "kv/evict.h"
 #include "tests/rig/model_rig.h"
 #include "tests/rig/tiny_model.h"
@@ -176,7 +177,7 @@ static void close_run(SinkRun *r) {
 
 // A head of quill's as it would be without --kv-rotate.
 static void plain_head(const SinkRun *r, float *head, double *out) {
-    if (r->c->rotate) hadamard(head, HEAD_DIM);
+    if (r->c->rotate) sealed_hadamard(head, HEAD_DIM);
     for (int i = 0; i < HEAD_DIM; i++) out[i] = (double)head[i];
 }
 

@@ -2,11 +2,12 @@
 // free, and what is in them.
 //
 // K and V follow from the tokens here, as in a model: an open row is a hash of all tokens up to it, a sealed group one
-// of all tokens up to its end. Rows are written and read as the cache moves them (kv_write_rows, kv_read_rows), and a
+// of all tokens up to its end. Rows are written and read as the cache moves them (kvrows_write, kvrows_read), and a
 // group is sealed only after its open rows were found where they were left. Beside the cache it is counted which blocks
 // have pages, so that it is known when one is refused.
 #include "tests/rig/testing.h"
 
+#include "cpu/backend.h"
 #include "kvcache.h"
 
 enum { MOST_SEQS = 5, MOST_CTX = 160, N_LAYERS = 2, N_HEADS = 2, HEAD_DIM = 5, STEPS = 6000 };
@@ -35,7 +36,7 @@ static void chain(const int *tokens, int n, uint64_t *out) {
     }
 }
 
-// The rows of slots [first, first + n), n of which are the last there are, as kv_read_rows gives them.
+// The rows of slots [first, first + n), n of which are the last there are, as kvrows_read gives them.
 static size_t expected_rows(const TailCache *k, int seq, int layer, int first, int n, uint8_t *out) {
     uint64_t sums[MOST_CTX];
     const KvPool *pool = k->kv.pool;
@@ -63,8 +64,8 @@ static void check_rows(const TailCache *k, int seq, int first, int n) {
         assert_in_range(kv_tail(pool, k->seq[seq].blocks, first + n - 1), 0, pool->n_tails - 1);
     for (int layer = 0; n > 0 && layer < N_LAYERS; layer++) {
         size_t bytes = expected_rows(k, seq, layer, first, n, want);
-        assert_int_equal(bytes, kv_rows_bytes(pool, n));
-        kv_read_rows(pool, layer, k->seq[seq].blocks, first, n, got);
+        assert_int_equal(bytes, kvrows_bytes(pool, n));
+        kvrows_read(pool, layer, k->seq[seq].blocks, first, n, got);
         if (memcmp(got, want, bytes) != 0)
             fail_msg("sequence %d, layer %d: slots %d to %d are not what was computed", seq, layer, first,
                      first + n - 1);
@@ -75,7 +76,7 @@ static void write_rows(TailCache *k, int seq, int first, int n) {
     static uint8_t rows[MOST_BYTES];
     for (int layer = 0; layer < N_LAYERS; layer++) {
         expected_rows(k, seq, layer, first, n, rows);
-        kv_write_rows(k->kv.pool, layer, k->seq[seq].blocks, first, n, rows);
+        kvrows_write(k->kv.pool, layer, k->seq[seq].blocks, first, n, rows);
     }
 }
 

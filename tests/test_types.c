@@ -118,7 +118,7 @@ typedef struct {
     uint16_t d, m; // halves
     int scale[16], min[16];
     int q[256];
-} Parts;
+} BlockParts;
 
 static void put(uint8_t *block, int byte, int shift, int n_bits, int value) {
     for (int i = 0; i < n_bits; i++)
@@ -224,9 +224,9 @@ static int stored(uint64_t *random, int bits) {
     return bits == 8 && v > 127 ? v - 256 : v;
 }
 
-static Parts random_parts(const Layout *l, uint64_t *random) {
-    Parts p = {.d = (uint16_t)(0x1000 + test_random(random) % 0x3000), // positive and negative, never infinite
-               .m = (uint16_t)(0x1000 + test_random(random) % 0x3000)};
+static BlockParts random_parts(const Layout *l, uint64_t *random) {
+    BlockParts p = {.d = (uint16_t)(0x1000 + test_random(random) % 0x3000), // positive and negative, never infinite
+                    .m = (uint16_t)(0x1000 + test_random(random) % 0x3000)};
     if (test_random(random) & 1) p.d |= 0x8000;
     if (test_random(random) & 1) p.m |= 0x8000;
     for (int j = 0; l->per_scale && j < l->n / l->per_scale; j++) {
@@ -237,7 +237,7 @@ static Parts random_parts(const Layout *l, uint64_t *random) {
     return p;
 }
 
-static void build(const Layout *l, const Parts *p, uint8_t *block) {
+static void build(const Layout *l, const BlockParts *p, uint8_t *block) {
     memset(block, 0, (size_t)l->bytes);
     put(block, l->d_at, 0, 16, p->d);
     if (l->m_at >= 0) put(block, l->m_at, 0, 16, p->m);
@@ -245,7 +245,7 @@ static void build(const Layout *l, const Parts *p, uint8_t *block) {
     for (int i = 0; i < l->n; i++) l->put_q(block, i, p->q[i]);
 }
 
-static void check_block(const Layout *l, const Parts *p, const float *got) {
+static void check_block(const Layout *l, const BlockParts *p, const float *got) {
     bool iq4 = l->type == TYPE_IQ4_NL || l->type == TYPE_IQ4_XS;
     for (int i = 0; i < l->n; i++) {
         int j = l->per_scale ? i / l->per_scale : 0;
@@ -267,7 +267,7 @@ static void test_blocks(void **state) {
         assert_int_equal(info->bytes, l->bytes);
         uint64_t random = 100 + t;
         for (int round = 0; round < 200; round++) {
-            Parts parts[N_BLOCKS];
+            BlockParts parts[N_BLOCKS];
             // exactly as many bytes and floats as the blocks have: a sanitizer sees one too many
             uint8_t *blocks = malloc((size_t)(N_BLOCKS * l->bytes));
             float *out = malloc((size_t)(N_BLOCKS * l->n) * sizeof *out);
@@ -341,9 +341,9 @@ static void test_table(void **state) {
         assert_ptr_equal(type_by_name(all[i].name), t);
         assert_string_equal(type_name(all[i].id), all[i].name);
         assert_int_equal(t->dequantize == NULL, all[i].id == TYPE_I8G);
-        if (all[i].id != TYPE_I8G) assert_non_null(strstr(type_list, all[i].name));
+        if (all[i].id != TYPE_I8G) assert_non_null(strstr(type_name_list(), all[i].name));
     }
-    assert_null(strstr(type_list, "I8G"));
+    assert_null(strstr(type_name_list(), "I8G"));
 }
 
 static void test_names(void **state) {

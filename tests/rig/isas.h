@@ -1,10 +1,11 @@
-// tests/rig/isas.h: the CPU's tables of kernels that tests go through: those that this CPU has, named once, by cpu.c,
-// and what AVX-512 falls back to on a CPU without VNNI, so that it is tested on one that has it.
+// tests/rig/isas.h: the CPU's tables of kernels that tests go through: those that this CPU has, named once, by
+// cpu/backend.c, and what AVX-512 falls back to on a CPU without VNNI, so that it is tested on one that has it.
 #ifndef QUILL_TESTS_ISAS_H
 #define QUILL_TESTS_ISAS_H
 
 #include "tests/rig/testing.h"
 
+#include "cpu/backend.h"
 #include "cpu/cpu.h"
 
 enum { MOST_ISAS = 8 };
@@ -25,15 +26,15 @@ static inline const char *isa_name(int i) {
     return names[i];
 }
 
-// The number of those that cpu.c has; isa_name(isa_count()) is what AVX-512 falls back to, which has no kernel of its
-// own.
+// The number of those that cpu/backend.c has; isa_name(isa_count()) is what AVX-512 falls back to, which has no kernel
+// of its own.
 static inline int isa_count(void) {
     int n = 0;
     while (isa_name(n) && strcmp(isa_name(n), ISA_NO_VNNI) != 0) n++;
     return n;
 }
 
-// cpu_backend, or cpu_backend_deterministic, of such a name or of one that cpu.c knows.
+// cpu_backend, or cpu_backend_deterministic, of such a name or of one that it knows.
 static inline Status isa_backend(const char *isa, bool deterministic, const Backend **out) {
     static CpuKernels kernels[2];
     static Backend backends[2];
@@ -42,7 +43,7 @@ static inline Status isa_backend(const char *isa, bool deterministic, const Back
 #if defined(__x86_64__)
     if (no_vnni) {
         kernels[deterministic] = *(const CpuKernels *)(*out)->impl;
-        kernels[deterministic].few_of = cpu_madd_matrix;
+        kernels[deterministic].int8_rows = cpu_madd_matrix;
         backends[deterministic] = **out;
         backends[deterministic].impl = &kernels[deterministic];
         *out = &backends[deterministic];

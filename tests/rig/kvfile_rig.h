@@ -95,12 +95,12 @@ typedef struct {
 
 static inline void read_all_rows(const Guard *g, uint8_t *out) {
     const KvPool *kv = g->e.kv.pool;
-    for (int layer = 0; layer < kv->n_layers; layer++, out += kv_rows_bytes(kv, g->other.n_cached))
-        kv_read_rows(kv, layer, g->other.blocks, 0, g->other.n_cached, out);
+    for (int layer = 0; layer < kv->n_layers; layer++, out += kvrows_bytes(kv, g->other.n_cached))
+        kvrows_read(kv, layer, g->other.blocks, 0, g->other.n_cached, out);
 }
 
 static inline size_t guard_bytes(const Guard *g) {
-    return (size_t)g->e.kv.pool->n_layers * kv_rows_bytes(g->e.kv.pool, g->other.n_cached);
+    return (size_t)g->e.kv.pool->n_layers * kvrows_bytes(g->e.kv.pool, g->other.n_cached);
 }
 
 static inline void guard_open(Guard *g, const EngineSetup *u) {

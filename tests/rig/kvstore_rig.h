@@ -80,7 +80,7 @@ static inline void compute(Cache *c, int n_slots) {
         for (int layer = 0; layer < N_LAYERS; layer++) {
             StoreRow row;
             expected_row(s->tokens, slot, layer, row.k, row.v);
-            kv_write_rows(c->kv.pool, layer, s->blocks, slot, 1, &row);
+            kvrows_write(c->kv.pool, layer, s->blocks, slot, 1, &row);
         }
     s->n_cached = n_slots;
     kvcache_commit(&c->kv, s, n_slots);
@@ -92,7 +92,7 @@ static inline bool rows_are_right(const Cache *c) {
         for (int layer = 0; layer < N_LAYERS; layer++) {
             StoreRow want, got;
             expected_row(c->seq.tokens, slot, layer, want.k, want.v);
-            kv_read_rows(c->kv.pool, layer, c->seq.blocks, slot, 1, &got);
+            kvrows_read(c->kv.pool, layer, c->seq.blocks, slot, 1, &got);
             if (memcmp(&want, &got, sizeof want) != 0) return false;
         }
     return true;

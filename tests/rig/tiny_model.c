@@ -1,88 +1,22 @@
 // tests/rig/tiny_model.c: see tests/rig/tiny_model.h.
 #include "tests/rig/tiny_model.h"
 
+#include "formats/random_blocks.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const int tiny_types[TINY_TYPES] = {TYPE_F32,  TYPE_F16,    TYPE_BF16,   TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0,
-                                    TYPE_Q5_1, TYPE_Q8_0,   TYPE_Q2_K,   TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K,
-                                    TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_I8G};
+#define TYPE_COMMA(type) type,
+const int tiny_types[TINY_TYPES] = {EACH_TYPE(TYPE_COMMA)};
 
 static _Noreturn void impossible(const char *what, long a, long b) {
     fprintf(stderr, "tiny_model: %s (%ld, %ld)\n", what, a, b);
     exit(QUILL_USAGE);
 }
 
-// splitmix64, written out so that a model's bytes never depend on the code under test.
-static uint64_t random_bits(uint64_t *state) {
-    *state += 0x9e3779b97f4a7c15u;
-    uint64_t z = *state;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-static float random_uniform(uint64_t *state) { return (float)(random_bits(state) >> 40) * 0x1p-23f - 1.0f; }
-
 // ---- weights --------------------------------------------------------------------------------------------------------
-
-// Where a block type keeps its two half-precision scales, and how large the second is for values centred on zero.
-typedef struct {
-    int type;
-    int d, m; // byte offsets; m -1: none
-    float m_per_d;
-} Scales;
-
-static const Scales scales_of[] = {
-    {TYPE_Q4_0, offsetof(BlockQ4_0, d), -1, 0},
-    {TYPE_Q4_1, offsetof(BlockQ4_1, d), offsetof(BlockQ4_1, m), -7.5f},
-    {TYPE_Q5_0, offsetof(BlockQ5_0, d), -1, 0},
-    {TYPE_Q5_1, offsetof(BlockQ5_1, d), offsetof(BlockQ5_1, m), -15.5f},
-    {TYPE_Q8_0, offsetof(BlockQ8_0, d), -1, 0},
-    {TYPE_Q2_K, offsetof(BlockQ2_K, d), offsetof(BlockQ2_K, dmin), 1.5f},
-    {TYPE_Q3_K, offsetof(BlockQ3_K, d), -1, 0},
-    {TYPE_Q4_K, offsetof(BlockQ4_K, d), offsetof(BlockQ4_K, dmin), 7.5f},
-    {TYPE_Q5_K, offsetof(BlockQ5_K, d), offsetof(BlockQ5_K, dmin), 15.5f},
-    {TYPE_Q6_K, offsetof(BlockQ6_K, d), -1, 0},
-    {TYPE_IQ4_NL, offsetof(BlockIQ4_NL, d), -1, 0},
-    {TYPE_IQ4_XS, offsetof(BlockIQ4_XS, d), -1, 0},
-};
-
-static void put_scales(uint8_t *block, const Scales *s, float d) {
-    half_bits h = float_half(d), m = float_half(d * s->m_per_d);
-    memcpy(block + s->d, &h, sizeof h);
-    if (s->m >= 0) memcpy(block + s->m, &m, sizeof m);
-}
-
-// A block of random bits is a valid block of every type once its scales are sane: it is read with scale 1, and the
-// scale then chosen by what came out.
-static void random_block(const TypeInfo *info, const Scales *s, uint8_t *block, float deviation, uint64_t *random) {
-    float values[QK_K];
-    for (int i = 0; i < info->bytes; i++) block[i] = (uint8_t)random_bits(random);
-    put_scales(block, s, 1.0f);
-    info->dequantize(block, values, (size_t)info->block);
-    double square = 0;
-    for (int i = 0; i < info->block; i++) square += (double)values[i] * (double)values[i];
-    put_scales(block, s, deviation / sqrtf((float)(square / info->block)));
-}
-
-void tiny_weights(int type, void *out, size_t n, float deviation, uint64_t *random) {
-    const TypeInfo *info = type_info(type);
-    uint8_t *at = out;
-    for (size_t i = 0; i < ARRAY_LEN(scales_of); i++) {
-        if (scales_of[i].type != type) continue;
-        for (size_t b = 0; b < n / (size_t)info->block; b++, at += info->bytes)
-            random_block(info, &scales_of[i], at, deviation, random);
-        return;
-    }
-    for (size_t i = 0; i < n; i++, at += info->bytes) { // uniform over +-sqrt(3) has deviation 1
-        float x = random_uniform(random) * 1.7320508f * deviation;
-        uint16_t half = type == TYPE_F16 ? float_half(x) : (uint16_t)(float_bits(x) >> 16);
-        if (type == TYPE_F32) memcpy(at, &x, sizeof x);
-        else memcpy(at, &half, sizeof half);
-    }
-}
 
 static void *own_bytes(Gguf *g, size_t n) {
     void *p = pages_alloc(n, false);
@@ -96,9 +30,10 @@ static void add_i8g(Gguf *g, const char *name, size_t n_in, size_t n_out, float 
     size_t n = n_in * n_out, n_groups = n / GROUP;
     if (n % GROUP) impossible("groups of 32 expected, other number of weights found", (long)n_in, (long)n_out);
     char *data = own_bytes(g, n + 1 + n_groups * sizeof(float)), *scales = data + n + 1; // unaligned, as files may be
-    for (size_t i = 0; i < n; i++) data[i] = (char)((int)(random_bits(random) % 255) - 127);
+    for (size_t i = 0; i < n; i++) data[i] = (char)((int)(random_blocks_bits(random) % 255) - 127);
     for (size_t i = 0; i < n_groups; i++) {
-        float scale = deviation / 73.6f * (1.0f + 0.5f * random_uniform(random)); // 73.6: the deviation of -127..127
+        float scale =
+            deviation / 73.6f * (1.0f + 0.5f * random_blocks_uniform(random)); // 73.6: the deviation of -127..127
         memcpy(scales + i * sizeof scale, &scale, sizeof scale);
     }
     gguf_add_tensor(g, name, TYPE_I8G, n_in, n_out, data, (const void *)scales, GROUP);
@@ -115,14 +50,14 @@ static void add_matrix(Gguf *g, const char *name, int type, int n_in, int n_out,
         return;
     }
     void *data = own_bytes(g, n / (size_t)info->block * (size_t)info->bytes);
-    tiny_weights(type, data, n, deviation, random);
+    random_blocks_fill(type, data, n, deviation, random);
     gguf_add_tensor(g, name, type, (size_t)n_in, (size_t)n_out, data, NULL, 0);
 }
 
 // f32 values around `centre`.
 static void add_vector(Gguf *g, const char *name, int n, float centre, float spread, uint64_t *random) {
     float *data = own_bytes(g, (size_t)n * sizeof *data);
-    for (int i = 0; i < n; i++) data[i] = centre + spread * random_uniform(random);
+    for (int i = 0; i < n; i++) data[i] = centre + spread * random_blocks_uniform(random);
     gguf_add_tensor(g, name, TYPE_F32, (size_t)n, 0, data, NULL, 0);
 }
 

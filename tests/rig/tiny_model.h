@@ -44,15 +44,12 @@ typedef struct {
     const char *chat_template;
 } TinyModel;
 
-enum { TINY_TYPES = 16 };
-extern const int tiny_types[TINY_TYPES]; // TYPE_ of every kind of weight
+enum { TINY_TYPES = N_TYPES };
+extern const int tiny_types[TINY_TYPES]; // EACH_TYPE of types.h
 
 Gguf *tiny_model(const TinyModel *shape); // gguf_close frees it all
 Status tiny_model_file(const TinyModel *shape, const char *path);
 Gguf *tiny_without(const Gguf *g, const char *tensor); // a copy of the view without that one; the data stays g's
 GgufTensor *tiny_tensor(Gguf *g, const char *name);    // to be changed; it must be there
-
-// n elements of the type (a multiple of its block; not TYPE_I8G) with the given standard deviation.
-void tiny_weights(int type, void *out, size_t n, float deviation, uint64_t *random);
 
 #endif

@@ -1,39 +1,40 @@
-// cpu/slab.h: 256 elements that integer kernels do together: weights as the file has them, and activations in int8.
+// cpu/int8_block.h: 256 elements that integer kernels do together: weights as the file has them, and activations in
+// int8.
 //
 // A row of activations is quantised once, 32 elements under one scale (half a step of 1/127 of the largest is what that
-// may cost an element). Weights become unsigned bytes by shifts and masks; what a type subtracts from its integers, an
-// offset or a minimum, is taken from the sums of the activations, or from the bytes, which are signed then. Scales
-// enter once a 16 or 32 elements, in f32.
-#ifndef QUILL_SLAB_H
-#define QUILL_SLAB_H
+// may cost an element). Int8Weights become unsigned bytes by shifts and masks; what a type subtracts from its integers,
+// an offset or a minimum, is taken from the sums of the activations, or from the bytes, which are signed then.
+// SuperblockScales enter once a 16 or 32 elements, in f32.
+#ifndef QUILL_INT8_BLOCK_H
+#define QUILL_INT8_BLOCK_H
 
 #include "cpu/unpack.h"
 
-enum { SLAB = 256 }; // a super-block, or eight small ones
+enum { SUPERBLOCK = 256 }; // a super-block, or eight small ones
 
 // x ~ scale q. The sums are of the q that were stored, times their scale.
 typedef struct {
-    int8_t q[SLAB];
+    int8_t q[SUPERBLOCK];
     float scale[8], sum[8]; // of 32
     float sum16[16];        // of 16
-} Activations;
+} Int8Activations;
 
-static size_t slabs_of(int n_in) { return ((size_t)n_in + SLAB - 1) / SLAB; }
+static size_t superblocks_of(int n_in) { return ((size_t)n_in + SUPERBLOCK - 1) / SUPERBLOCK; }
 
-// 32 elements, block b of a slab.
-static void quantize32(const float *x, Activations *a, int b);
+// 32 elements, block b of a superblock.
+static void quantize32(const float *x, Int8Activations *a, int b);
 
-// A row. The types of these kernels have whole blocks of 32; what the last slab lacks is zero.
-static void quantize_row(const float *x, int n_in, Activations *a) {
-    for (int i = 0; i < n_in; i += SLAB, a++) {
-        if (n_in - i < SLAB) memset(a, 0, sizeof *a);
+// A row. The types of these kernels have whole blocks of 32; what the last superblock lacks is zero.
+static void quantize_row(const float *x, int n_in, Int8Activations *a) {
+    for (int i = 0; i < n_in; i += SUPERBLOCK, a++) {
+        if (n_in - i < SUPERBLOCK) memset(a, 0, sizeof *a);
         for (int b = 0; b < 8 && i + 32 * b < n_in; b++) quantize32(x + i + 32 * b, a, b);
     }
 }
 
-INLINE bool sixteens(int type) { return type == TYPE_Q2_K || type == TYPE_Q3_K || type == TYPE_Q6_K; }
+INLINE bool scales_16(int type) { return type == TYPE_Q2_K || type == TYPE_Q3_K || type == TYPE_Q6_K; }
 
-INLINE size_t slab_bytes_of(int type) {
+INLINE size_t superblock_bytes(int type) {
     switch (type) {
     case TYPE_Q4_1: return 8 * sizeof(BlockQ4_1);
     case TYPE_Q5_0: return 8 * sizeof(BlockQ5_0);
@@ -60,7 +61,7 @@ INLINE bool has_minimum(int type) {
 // clang-format on
 
 #if QUILL_SIMD == 512
-static void quantize32(const float *x, Activations *a, int b) {
+static void quantize32(const float *x, Int8Activations *a, int b) {
     __m512 v[2] = {_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)};
     float top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(v[0]), _mm512_abs_ps(v[1])));
     float scale = top / 127, inverse = top > 0 ? 127 / top : 0;
@@ -80,7 +81,7 @@ typedef struct {
     __m512i u[4];
     __m512 scale;    // eight of 32 elements, then what their sums of activations take; or sixteen of 16
     __m512 by_sum16; // with sixteen scales: what the sums take
-} Weights;
+} Int8Weights;
 
 // What the sums of activations take besides, once a row.
 INLINE float sum_factor(int type) {
@@ -148,8 +149,8 @@ INLINE __m512i fifth_bits(__m512i u, const uint8_t *a, const uint8_t *b) {
     return _mm512_mask_add_epi8(u, (__mmask64)high << 32 | low, u, bytes(16));
 }
 
-INLINE void small_blocks(int type, const uint8_t *p, Weights *w) {
-    int stride = (int)slab_bytes_of(type) / 8;
+INLINE void small_blocks(int type, const uint8_t *p, Int8Weights *w) {
+    int stride = (int)superblock_bytes(type) / 8;
     if (type == TYPE_Q4_0 || type == TYPE_IQ4_NL) w->scale = _mm512_cvtph_ps(heads_18(p));
     else {
         __m256i head = heads(p, stride);
@@ -186,14 +187,14 @@ INLINE __m512 scales_k4_m(const void *block) {
     return _mm512_mul_ps(floats_of(six), _mm512_cvtph_ps(d));
 }
 
-INLINE void weights_q4_k(const BlockQ4_K *k, Weights *w) {
+INLINE void weights_q4_k(const BlockQ4_K *k, Int8Weights *w) {
     w->scale = scales_k4_m(k);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++)
         w->u[i] = _mm512_and_si512(_mm512_srlv_epi32(load_both(k->qs + 32 * i), halves(0, 4)), bytes(15));
 }
 
-INLINE void weights_q5_k(const BlockQ5_K *k, Weights *w) {
+INLINE void weights_q5_k(const BlockQ5_K *k, Int8Weights *w) {
     __m512i high = load_both(k->qh);
     w->scale = scales_k4_m(k);
 #pragma GCC unroll 4
@@ -203,7 +204,7 @@ INLINE void weights_q5_k(const BlockQ5_K *k, Weights *w) {
     }
 }
 
-INLINE void weights_q6_k(const BlockQ6_K *k, Weights *w) {
+INLINE void weights_q6_k(const BlockQ6_K *k, Int8Weights *w) {
     __m512i scales = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)k->scales));
     w->scale = _mm512_mul_ps(_mm512_cvtepi32_ps(scales), _mm512_set1_ps(half_scale(k->d)));
     w->by_sum16 = w->scale;
@@ -216,7 +217,7 @@ INLINE void weights_q6_k(const BlockQ6_K *k, Weights *w) {
     }
 }
 
-INLINE void weights_q3_k(const BlockQ3_K *k, Weights *w) {
+INLINE void weights_q3_k(const BlockQ3_K *k, Int8Weights *w) {
     int8_t s[16];
     for (int i = 0; i < 16; i++) s[i] = (int8_t)(k3_scale(k->scales, i) - 32);
     __m512i scales = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)s));
@@ -230,7 +231,7 @@ INLINE void weights_q3_k(const BlockQ3_K *k, Weights *w) {
     }
 }
 
-INLINE void weights_q2_k(const BlockQ2_K *k, Weights *w) {
+INLINE void weights_q2_k(const BlockQ2_K *k, Int8Weights *w) {
     __m128i both = _mm_loadu_si128((const __m128i *)(const void *)k->scales);
     __m128i s = _mm_and_si128(both, _mm_set1_epi8(15)), m = _mm_and_si128(_mm_srli_epi16(both, 4), _mm_set1_epi8(15));
     w->scale = _mm512_mul_ps(floats_of(s), _mm512_set1_ps(half_scale(k->d)));
@@ -240,7 +241,7 @@ INLINE void weights_q2_k(const BlockQ2_K *k, Weights *w) {
         w->u[i] = _mm512_and_si512(shifted(load_both(k->qs + i / 2 * 32), 4 * (i % 2), 4 * (i % 2) + 2), bytes(3));
 }
 
-INLINE void weights_iq4_xs(const BlockIQ4_XS *k, Weights *w) {
+INLINE void weights_iq4_xs(const BlockIQ4_XS *k, Int8Weights *w) {
     float d = half_scale(k->d), s[8];
     for (int i = 0; i < 8; i++) s[i] = d * (float)(iq4xs_scale(k, i) - 32);
     w->scale = join(_mm256_loadu_ps(s), _mm256_loadu_ps(s));
@@ -248,7 +249,7 @@ INLINE void weights_iq4_xs(const BlockIQ4_XS *k, Weights *w) {
     for (int i = 0; i < 4; i++) w->u[i] = iq4_levels(nibbles(k->qs + 32 * i, k->qs + 32 * i + 16));
 }
 
-INLINE void load_weights(int type, const uint8_t *p, Weights *w) {
+INLINE void load_weights(int type, const uint8_t *p, Int8Weights *w) {
     switch (type) {
     case TYPE_Q2_K: weights_q2_k((const BlockQ2_K *)(const void *)p, w); break;
     case TYPE_Q3_K: weights_q3_k((const BlockQ3_K *)(const void *)p, w); break;

@@ -1,4 +1,5 @@
-// cpu/madd.c: products of few rows in integers on AVX2: what cpu/int8.c does with VNNI, by multiplying bytes in pairs.
+// cpu/int8_avx2.c: products of few rows in integers on AVX2: what cpu/int8_vnni.c does with VNNI, by multiplying bytes
+// in pairs.
 //
 // A row of activations is quantised once, 32 elements under one scale. maddubs multiplies unsigned bytes by signed ones
 // and adds two products in 16 bits, which cannot overflow here: weights of six bits at most are unsigned as they lie in
@@ -13,7 +14,7 @@ enum {
 
 // ---- activations ----------------------------------------------------------------------------------------------------
 
-static void quantize32(const float *x, Activations *a, int b) {
+static void quantize32(const float *x, Int8Activations *a, int b) {
     vf tops = {0};
     for (int i = 0; i < NV; i++) tops = vmax(tops, vmax(vload(x + VL * i), -vload(x + VL * i)));
     float top = vmax_of(tops), scale = top / 127, inverse = top > 0 ? 127 / top : 0;
@@ -47,12 +48,12 @@ INLINE float offset_of(int type) { // what is subtracted from the integers
 }
 
 INLINE bool has_super_blocks(int type) {
-    return sixteens(type) || type == TYPE_Q4_K || type == TYPE_Q5_K || type == TYPE_IQ4_XS;
+    return scales_16(type) || type == TYPE_Q4_K || type == TYPE_Q5_K || type == TYPE_IQ4_XS;
 }
-// Block j (0..7) of a slab as integers, before anything is subtracted.
-INLINE q32 integers(int type, const uint8_t *slab, int j) {
-    const void *k = slab;
-    const uint8_t *p = slab + (size_t)j * (slab_bytes_of(type) / 8); // a small block
+// Block j (0..7) of a superblock as integers, before anything is subtracted.
+INLINE q32 integers(int type, const uint8_t *superblock, int j) {
+    const void *k = superblock;
+    const uint8_t *p = superblock + (size_t)j * (superblock_bytes(type) / 8); // a small block
     switch (type) {
     case TYPE_Q4_0: return q_nibbles(p + 2);
     case TYPE_Q4_1: return q_nibbles(p + 4);
@@ -70,7 +71,7 @@ INLINE q32 integers(int type, const uint8_t *slab, int j) {
 }
 
 // The first half of each of eight blocks `stride` bytes apart, and the second.
-INLINE void block_heads(const uint8_t *blocks, int stride, Scales *c) {
+INLINE void block_heads(const uint8_t *blocks, int stride, SuperblockScales *c) {
     __m256i at = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(stride));
     __m256i both = _mm256_i32gather_epi32((const int *)(const void *)blocks, at, 1);
     __m256i low = _mm256_and_si256(both, _mm256_set1_epi32(0xffff)), high = _mm256_srli_epi32(both, 16);
@@ -79,13 +80,13 @@ INLINE void block_heads(const uint8_t *blocks, int stride, Scales *c) {
     vstore(c->m, -(vf)_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))); // what is added counts as a minimum
 }
 
-// Scales and minima of a slab: eight, or sixteen.
-INLINE void slab_scales(int type, const uint8_t *slab, Scales *c) {
-    const BlockIQ4_XS *iq4 = (const BlockIQ4_XS *)(const void *)slab;
-    if (!has_super_blocks(type)) block_heads(slab, (int)slab_bytes_of(type) / 8, c);
+// SuperblockScales and minima of a superblock: eight, or sixteen.
+INLINE void superblock_scales(int type, const uint8_t *superblock, SuperblockScales *c) {
+    const BlockIQ4_XS *iq4 = (const BlockIQ4_XS *)(const void *)superblock;
+    if (!has_super_blocks(type)) block_heads(superblock, (int)superblock_bytes(type) / 8, c);
     else if (type == TYPE_IQ4_XS)
         for (int j = 0; j < 8; j++) c->s[j] = half_scale(iq4->d) * (float)(iq4xs_scale(iq4, j) - 32);
-    else load_scales(type, &(Tensor){.data = slab}, 0, 0, c);
+    else load_scales(type, &(Tensor){.data = superblock}, 0, 0, c);
 }
 
 // ---- products -------------------------------------------------------------------------------------------------------
@@ -97,24 +98,24 @@ INLINE __m256i dot4(int type, q32 w, q32 x) {
     return _mm256_madd_epi16(_mm256_maddubs_epi16(u, x), _mm256_set1_epi16(1));
 }
 
-// What offsets or minima take from the products of a slab.
-INLINE vf by_sums(int type, const Scales *c, const Activations *a, int i) {
-    vf sums = vload((sixteens(type) ? a->sum16 : a->sum) + VL * i);
+// What offsets or minima take from the products of a superblock.
+INLINE vf by_sums(int type, const SuperblockScales *c, const Int8Activations *a, int i) {
+    vf sums = vload((scales_16(type) ? a->sum16 : a->sum) + VL * i);
     return (has_minimum(type) ? vload(c->m + VL * i) : vload(c->s + VL * i) * offset_of(type)) * sums;
 }
 
-// sum += the products of a slab with C rows of activations.
-INLINE void add_slab(int type, const uint8_t *slab, const Activations *a, size_t a_stride, int C,
-                     vf sum[MOST_ROWS][2]) {
-    int parts = sixteens(type) ? 2 : 1; // of the scales, and of a block
+// sum += the products of a superblock with C rows of activations.
+INLINE void add_superblock(int type, const uint8_t *superblock, const Int8Activations *a, size_t a_stride, int C,
+                           vf sum[MOST_ROWS][2]) {
+    int parts = scales_16(type) ? 2 : 1; // of the scales, and of a block
     float factor[MOST_ROWS][16];
-    Scales c;
-    slab_scales(type, slab, &c);
+    SuperblockScales c;
+    superblock_scales(type, superblock, &c);
 #pragma GCC unroll 4
     for (int r = 0; r < C; r++)
 #pragma GCC unroll 2
         for (int i = 0; i < parts; i++) {
-            const Activations *x = &a[(size_t)r * a_stride];
+            const Int8Activations *x = &a[(size_t)r * a_stride];
             vf scale = vload(x->scale);
             if (parts == 2) { // each twice
                 const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
@@ -125,7 +126,7 @@ INLINE void add_slab(int type, const uint8_t *slab, const Activations *a, size_t
         }
 #pragma GCC unroll 8
     for (int j = 0; j < 8; j++) {
-        q32 w = integers(type, slab, j);
+        q32 w = integers(type, superblock, j);
 #pragma GCC unroll 4
         for (int r = 0; r < C; r++) {
             vf dot = (vf)_mm256_cvtepi32_ps(dot4(type, w, q_load(a[(size_t)r * a_stride].q + 32 * j)));
@@ -138,22 +139,22 @@ INLINE void add_slab(int type, const uint8_t *slab, const Activations *a, size_t
 }
 
 // A weight row times C rows of activations; C is a constant in every copy.
-INLINE void multiply_row(int type, const Tensor *t, int f, const Activations *a, size_t a_stride, int C, float *y,
+INLINE void multiply_row(int type, const Tensor *t, int f, const Int8Activations *a, size_t a_stride, int C, float *y,
                          size_t y_stride, bool add) {
     const uint8_t *row = (const uint8_t *)t->data + (size_t)f * t->row_bytes;
-    size_t slab_bytes = slab_bytes_of(type);
-    int whole = t->n_in / SLAB;
+    size_t block_bytes = superblock_bytes(type);
+    int whole = t->n_in / SUPERBLOCK;
     vf sum[MOST_ROWS][2] = {0};
     for (int s = 0; s < whole; s++) {
-        const uint8_t *p = row + (size_t)s * slab_bytes;
-        for (size_t at = 0; at < slab_bytes; at += 64) __builtin_prefetch(p + AHEAD + at);
-        add_slab(type, p, a + s, a_stride, C, sum);
+        const uint8_t *p = row + (size_t)s * block_bytes;
+        for (size_t at = 0; at < block_bytes; at += 64) __builtin_prefetch(p + AHEAD + at);
+        add_superblock(type, p, a + s, a_stride, C, sum);
     }
-    if (t->n_in % SLAB) { // blocks that are not there have scales of zero
+    if (t->n_in % SUPERBLOCK) { // blocks that are not there have scales of zero
         uint8_t last[8 * sizeof(BlockQ8_0)] = {0};
-        size_t done = (size_t)whole * slab_bytes;
+        size_t done = (size_t)whole * block_bytes;
         memcpy(last, row + done, t->row_bytes - done);
-        add_slab(type, last, a + whole, a_stride, C, sum);
+        add_superblock(type, last, a + whole, a_stride, C, sum);
     }
 #pragma GCC unroll 4
     for (int r = 0; r < C; r++) {
@@ -163,7 +164,7 @@ INLINE void multiply_row(int type, const Tensor *t, int f, const Activations *a,
     }
 }
 
-INLINE void multiply_features(int type, const Tensor *t, int first, int last, const Activations *a, size_t a_stride,
+INLINE void multiply_features(int type, const Tensor *t, int first, int last, const Int8Activations *a, size_t a_stride,
                               int C, float *y, size_t y_stride, bool add) {
     for (int f = first; f < last; f++) multiply_row(type, t, f, a, a_stride, C, y, y_stride, add);
 }

@@ -1,7 +1,8 @@
-// cpu/int8.c: products of few rows in integers: quantised weights, as they lie in the file, times activations in int8.
+// cpu/int8_vnni.c: products of few rows in integers: quantised weights, as they lie in the file, times activations in
+// int8.
 //
 // The CPU (AVX-512 with VNNI) multiplies unsigned bytes of weights by the activations and adds four products a lane;
-// how both become bytes, and what is taken from sums of the activations, slab.h says.
+// how both become bytes, and what is taken from sums of the activations, int8_block.h says.
 // Arithmetic is not what limits this but memory. Rows of weights that are multiplied together lie far apart: each is a
 // stream of its own, through other pages, and the hardware's prefetchers follow several at once (88 to 93% of a plain
 // loop's bandwidth, for 66 to 75% with neighbouring rows). What they leave over is fetched ahead in two steps.
@@ -17,11 +18,11 @@ enum {
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
-// sum += the products of a slab; by_sum += what the sums of activations bring but for sum_factor, in the upper half
-// where scales are of 32.
-INLINE void add_slab(int type, const Weights *w, const Activations *a, __m512 sum[2], __m512 *by_sum) {
+// sum += the products of a superblock; by_sum += what the sums of activations bring but for sum_factor, in the upper
+// half where scales are of 32.
+INLINE void add_superblock(int type, const Int8Weights *w, const Int8Activations *a, __m512 sum[2], __m512 *by_sum) {
     __m512 scale = _mm512_loadu_ps(a->scale), factor;
-    if (sixteens(type)) {
+    if (scales_16(type)) {
         const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
         factor = _mm512_mul_ps(w->scale, _mm512_permutexvar_ps(twice, scale));
         *by_sum = _mm512_fmadd_ps(w->by_sum16, _mm512_loadu_ps(a->sum16), *by_sum);
@@ -32,21 +33,21 @@ INLINE void add_slab(int type, const Weights *w, const Activations *a, __m512 su
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) { // lanes are four elements: the factor of each from its block's place
         __m512i spread =
-            sixteens(type) ? _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3) : halves(0, 1);
-        spread = _mm512_add_epi32(spread, _mm512_set1_epi32(sixteens(type) ? 4 * i : 2 * i));
+            scales_16(type) ? _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3) : halves(0, 1);
+        spread = _mm512_add_epi32(spread, _mm512_set1_epi32(scales_16(type) ? 4 * i : 2 * i));
         __m512i dot = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w->u[i], _mm512_loadu_si512(a->q + 64 * i));
         sum[i % 2] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_permutexvar_ps(spread, factor), sum[i % 2]);
     }
 }
 
 // F weight rows, `apart` from one to the next, times C rows of activations; F and C are constants in every copy.
-INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, const Activations *a, size_t a_stride,
+INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, const Int8Activations *a, size_t a_stride,
                           int C, float *y, size_t y_stride, bool add) {
     const uint8_t *row = (const uint8_t *)t->data + (size_t)f * t->row_bytes;
-    size_t slab_bytes = slab_bytes_of(type), row_step = (size_t)apart * t->row_bytes;
-    int whole = t->n_in / SLAB;
+    size_t block_bytes = superblock_bytes(type), row_step = (size_t)apart * t->row_bytes;
+    int whole = t->n_in / SUPERBLOCK;
     __m512 sum[STREAMS][MOST_ROWS][2], by_sum[STREAMS][MOST_ROWS]; // in registers: F C <= 4
-    Weights w;
+    Int8Weights w;
 #pragma GCC unroll 4
     for (int i = 0; i < F; i++)
 #pragma GCC unroll 4
@@ -54,8 +55,8 @@ INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, co
     for (int s = 0; s < whole; s++)
 #pragma GCC unroll 4
         for (int i = 0; i < F; i++) {
-            const uint8_t *p = row + (size_t)i * row_step + (size_t)s * slab_bytes;
-            for (size_t at = 0; at < slab_bytes; at += 64) {
+            const uint8_t *p = row + (size_t)i * row_step + (size_t)s * block_bytes;
+            for (size_t at = 0; at < block_bytes; at += 64) {
                 if (F == 1) {
                     __builtin_prefetch(p + ALONE + at, 0, 3);
                     continue;
@@ -66,25 +67,25 @@ INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, co
             load_weights(type, p, &w);
 #pragma GCC unroll 4
             for (int c = 0; c < C; c++)
-                add_slab(type, &w, &a[(size_t)c * a_stride + (size_t)s], sum[i][c], &by_sum[i][c]);
+                add_superblock(type, &w, &a[(size_t)c * a_stride + (size_t)s], sum[i][c], &by_sum[i][c]);
         }
-    if (t->n_in % SLAB) // blocks that are not there have scales of zero
+    if (t->n_in % SUPERBLOCK) // blocks that are not there have scales of zero
 #pragma GCC unroll 4
         for (int i = 0; i < F; i++) {
             uint8_t last[8 * sizeof(BlockQ8_0)] = {0};
-            size_t done = (size_t)whole * slab_bytes;
+            size_t done = (size_t)whole * block_bytes;
             memcpy(last, row + (size_t)i * row_step + done, t->row_bytes - done);
             load_weights(type, last, &w);
 #pragma GCC unroll 4
             for (int c = 0; c < C; c++)
-                add_slab(type, &w, &a[(size_t)c * a_stride + (size_t)whole], sum[i][c], &by_sum[i][c]);
+                add_superblock(type, &w, &a[(size_t)c * a_stride + (size_t)whole], sum[i][c], &by_sum[i][c]);
         }
 #pragma GCC unroll 4
     for (int i = 0; i < F; i++)
 #pragma GCC unroll 4
         for (int c = 0; c < C; c++) {
             __m512 rest =
-                _mm512_maskz_mul_ps(sixteens(type) ? 0xffff : 0xff00, by_sum[i][c], _mm512_set1_ps(sum_factor(type)));
+                _mm512_maskz_mul_ps(scales_16(type) ? 0xffff : 0xff00, by_sum[i][c], _mm512_set1_ps(sum_factor(type)));
             float value = _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sum[i][c][0], sum[i][c][1]), rest));
             int feature = f + i * apart;
             float *out = &y[(size_t)c * y_stride + (size_t)feature];
@@ -94,7 +95,7 @@ INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, co
 }
 
 // The rows of weights that go together lie a part of the range apart.
-INLINE void multiply_features(int type, const Tensor *t, int first, int last, const Activations *a, size_t a_stride,
+INLINE void multiply_features(int type, const Tensor *t, int first, int last, const Int8Activations *a, size_t a_stride,
                               int C, float *y, size_t y_stride, bool add) {
     const int F = C == 1 ? STREAMS : C == 2 ? STREAMS / 2 : 1;
     int apart = (last - first) / F, f = first;

@@ -1,0 +1,165 @@
+// cpu/attention.c: see cpu/attention.h.
+#include "cpu/attention.h"
+
+#include "cpu/seq_rows.h"
+#include "cpu/tasks.h"
+
+#include <limits.h>
+#include <math.h>
+
+// Rows whose attention is cut into tasks together: those of a sequence, or of sealed planes those of one group, since
+// all rows of a task see the same slots sealed.
+typedef struct {
+    SequenceRows rows;
+    int row, n_rows; // of them
+    int first_task, n_chunks;
+} AttendSpan;
+
+typedef struct {
+    AttendKernel attend;
+    Workspace *w;
+    const Layer *l;
+    const KvPool *kv;
+    const Batch *b;
+    int n_tasks;
+    int n_parts; // of a single row's keys
+} Attention;
+
+// What was rounded to bf16 loses nothing in a unit that multiplies it; files in F32 are computed in f32.
+static AttendKernel attend_of(const Layer *l) {
+    const CpuKernels *k = cpu_kernels_of(l->be);
+    return k->attend_bf16 && k->bf16_panels(l->wo.type) ? *k->attend_bf16 : k->attend;
+}
+
+// The span that begins at row `row` of the sequence.
+static AttendSpan span_at(const Attention *a, SequenceRows rows, int row, int first_task) {
+    AttendSpan s = {.rows = rows, .row = row, .n_rows = rows.n - row, .first_task = first_task};
+    int group = a->l->heads.n_heads / a->l->heads.n_kv_heads;
+    if (a->kv->tail_of) s.n_rows = int_min(s.n_rows, SEAL - (rows.slot + row) % SEAL);
+    s.n_chunks = (s.n_rows * group + a->attend.pairs - 1) / a->attend.pairs;
+    return s;
+}
+
+static int span_tasks(const Attention *a, const AttendSpan *s) { return s->n_chunks * a->l->heads.n_kv_heads; }
+
+// The spans of a batch one after another; false: that was the last.
+static bool next_span(const Attention *a, AttendSpan *s) {
+    int first_task = s->first_task + span_tasks(a, s), row = s->row + s->n_rows, next_seq = s->rows.first + s->rows.n;
+    if (row < s->rows.n) *s = span_at(a, s->rows, row, first_task);
+    else if (next_seq < a->b->n_rows) *s = span_at(a, seq_rows_at(a->b, a->kv, next_seq), 0, first_task);
+    else return false;
+    return true;
+}
+
+// ---- one row's keys in parts ----------------------------------------------------------------------------------------
+//
+// Where KV heads alone leave threads idle, the keys of a single row are cut into parts, each a task. A part's outputs
+// and lse lie in w->h, which is free during attention.
+
+enum { PART_KEYS = 256 }; // of a part at least
+
+static size_t part_floats(const Workspace *w, const Heads *h) { return (size_t)w->q_dim + (size_t)h->n_heads; }
+
+// The number of parts: as many as give all threads equally many tasks.
+static int count_parts(const Attention *a) {
+    const Heads *h = &a->l->heads;
+    const Workspace *w = a->w;
+    int threads = threads_count(w->pool), common = threads, rest = h->n_kv_heads;
+    if (a->b->n_rows != 1 || !a->attend.in_parts || cpu_kernels_of(a->l->be)->in_order) return 1;
+    while (rest) {
+        int next = common % rest;
+        common = rest;
+        rest = next;
+    }
+    int keys = int_min(a->b->slot[0] + 1, h->window ? h->window : INT_MAX);
+    size_t room = (size_t)w->max_rows * (size_t)w->ffn / part_floats(w, h);
+    return int_max(1, int_min(int_min(threads / common, keys / PART_KEYS), room < INT_MAX ? (int)room : INT_MAX));
+}
+
+static void part_task(void *arg, int task, int thread) {
+    Attention *a = arg;
+    const Heads *h = &a->l->heads;
+    SequenceRows rows = seq_rows_at(a->b, a->kv, 0);
+    AttendTask t = seq_rows_task(a->w, a->l, a->kv, a->b, &rows);
+    int part = task / h->n_kv_heads, first = attend_first(&t, rows.slot);
+    int64_t keys = rows.slot + 1 - first;
+    t.kv_head = task % h->n_kv_heads;
+    t.last = h->n_heads / h->n_kv_heads;
+    t.from = first + (int)(keys * part / a->n_parts);
+    t.end = first + (int)(keys * (part + 1) / a->n_parts);
+    t.out = a->w->h + (size_t)part * part_floats(a->w, h);
+    t.lse = t.out + a->w->q_dim;
+    t.scratch = tasks_scratch(a->w, thread);
+    a->attend.run(&t);
+}
+
+// w->a = the parts' outputs, weighted by their lse.
+static void merge_parts(const Attention *a) {
+    const Heads *h = &a->l->heads;
+    const Workspace *w = a->w;
+    size_t stride = part_floats(w, h), hd = (size_t)h->head_dim;
+    memset(w->a, 0, (size_t)w->q_dim * sizeof *w->a);
+    for (int head = 0; head < h->n_heads; head++) {
+        const float *lse = w->h + w->q_dim + head, *from = w->h + (size_t)head * hd;
+        float *to = w->a + (size_t)head * hd, max = -INFINITY, sum = 0;
+        for (int part = 0; part < a->n_parts; part++) max = fmaxf(max, lse[(size_t)part * stride]);
+        for (int part = 0; part < a->n_parts; part++) sum += expf(lse[(size_t)part * stride] - max);
+        for (int part = 0; part < a->n_parts; part++) {
+            float weight = expf(lse[(size_t)part * stride] - max) / sum;
+            for (size_t i = 0; i < hd; i++) to[i] += weight * from[(size_t)part * stride + i];
+        }
+    }
+}
+
+// ---- rows and heads -------------------------------------------------------------------------------------------------
+
+static void attend_task(void *arg, int task, int thread) {
+    Attention *a = arg;
+    const Heads *h = &a->l->heads;
+    int group = h->n_heads / h->n_kv_heads;
+    task = a->n_tasks - 1 - task; // the longest rows come last; hand them out first
+    AttendSpan s = span_at(a, seq_rows_at(a->b, a->kv, 0), 0, 0);
+    while (task >= s.first_task + span_tasks(a, &s)) next_span(a, &s);
+    int chunk = (task - s.first_task) / h->n_kv_heads, first = s.row * group, last = first + s.n_rows * group;
+    AttendTask t = seq_rows_task(a->w, a->l, a->kv, a->b, &s.rows);
+    t.kv_head = (task - s.first_task) % h->n_kv_heads;
+    t.first = first + chunk * a->attend.pairs;
+    t.last = int_min(t.first + a->attend.pairs, last);
+    t.scratch = tasks_scratch(a->w, thread);
+    a->attend.run(&t);
+}
+
+// Counts the tasks; returns the multiply-adds of all of them.
+static double count_tasks(Attention *a) {
+    double work = 0;
+    AttendSpan s = span_at(a, seq_rows_at(a->b, a->kv, 0), 0, 0);
+    a->n_tasks = 0;
+    do {
+        a->n_tasks += span_tasks(a, &s);
+        work += 2.0 * s.n_rows * a->w->q_dim * (a->b->slot[s.rows.first + s.row + s.n_rows - 1] + 1);
+    } while (next_span(a, &s));
+    return work;
+}
+
+void attention_run(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
+    enum { FEWEST_PAIRS = 32 };
+    Attention a = {.attend = attend_of(l), .w = w, .l = l, .kv = kv, .b = b};
+    double work = count_tasks(&a);
+    a.n_parts = count_parts(&a);
+    while (a.n_tasks < threads_count(w->pool) && a.attend.pairs > FEWEST_PAIRS) { // one for every thread
+        a.attend.pairs /= 2;
+        count_tasks(&a);
+    }
+    if (a.n_parts > 1) {
+        threads_run(w->pool, part_task, &a, a.n_parts * l->heads.n_kv_heads);
+        merge_parts(&a);
+    } else if (work < 2 * TASK_WORK)
+        for (int i = 0; i < a.n_tasks; i++) attend_task(&a, i, 0);
+    else threads_run(w->pool, attend_task, &a, a.n_tasks);
+    if (b->probe) attention_mass_add(w, l, kv, b);
+    for (int row = 0; kv->tail_of && row < b->n_rows;) {
+        SequenceRows r = seq_rows_at(b, kv, row);
+        seq_rows_keep_tail(w, l->kv_layer, kv, &r);
+        row += r.n;
+    }
+}

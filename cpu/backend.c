@@ -1,0 +1,173 @@
+// cpu/backend.c: the choice of kernels for this CPU, and the backends made of them.
+#include "cpu/backend.h"
+
+#include "cpu/attention.h"
+#include "cpu/cpu.h"
+#include "cpu/cpuid.h"
+#include "cpu/layer.h"
+#include "cpu/matmul.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#if defined(QUILL_AMX)
+static bool has_amx(void) { return cpuid_has_amx() && cpu_amx_enable(); }
+#endif
+static bool has_any(void) { return true; }
+static __attribute__((unused)) bool has_none(void) { return false; }
+
+// Fastest last; "auto" takes the last that this CPU has, with scalar never chosen by itself.
+typedef struct {
+    const char *isa;
+    bool (*available)(void);
+    const CpuKernels *kernels;
+    const MatrixKernel *(*bf16_panels)(int type);
+    const AttendKernel *attend_bf16;
+    const MatrixKernel *(*int8_rows)(int type);
+    const char *int8_isa; // of int8_rows
+    const MatrixKernel *(*int8_tiles)(int type);
+} IsaChoice;
+
+static const IsaChoice choices[] = {
+    {"scalar", has_any, &cpu_scalar, NULL, NULL, NULL, NULL, NULL},
+    {"portable", has_any, &cpu_portable, NULL, NULL, NULL, NULL, NULL},
+#if defined(__x86_64__)
+    {"avx2", cpuid_has_avx2, &cpu_avx2, NULL, NULL, cpu_madd_matrix, "avx2", NULL},
+    {"avx512", cpuid_has_avx512, &cpu_avx512, NULL, NULL, cpu_vnni_matrix, "avx512 vnni", NULL},
+#else // known by name, and refused as what this CPU cannot run
+    {"avx2", has_none, &cpu_portable, NULL, NULL, NULL, NULL, NULL},
+    {"avx512", has_none, &cpu_portable, NULL, NULL, NULL, NULL, NULL},
+#endif
+#if defined(QUILL_AMX)
+    {"amx", has_amx, &cpu_avx512, cpu_amx_matrix, &cpu_amx_attend, cpu_vnni_matrix, "avx512 vnni", cpu_amx_int8_matrix},
+#else
+    {"amx", has_none, &cpu_portable, NULL, NULL, NULL, NULL, NULL},
+#endif
+};
+
+bool cpu_has_isa(const char *isa) {
+    for (size_t i = 0; i < ARRAY_LEN(choices); i++)
+        if (strcmp(isa, choices[i].isa) == 0) return choices[i].available();
+    return false;
+}
+
+const char *cpu_isa_list(void) {
+    static char list[64];
+    list[0] = 0;
+    for (size_t i = 0; i < ARRAY_LEN(choices); i++) {
+        if (!choices[i].available()) continue;
+        if (list[0]) strcat(list, ", ");
+        strcat(list, choices[i].isa);
+    }
+    return list;
+}
+
+static size_t packed_bytes(const Backend *be, int max_rows, int max_n_in) {
+    return matmul_packed_bytes(cpu_kernels_of(be), max_rows, max_n_in);
+}
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+// What "auto", or the user's word, stands for on this CPU.
+static Status choose(const char *isa, size_t *out) {
+    bool automatic = strcmp(isa, "auto") == 0, known = false;
+    for (size_t i = 0; i < ARRAY_LEN(choices); i++)
+        if (automatic ? choices[i].available() : strcmp(isa, choices[i].isa) == 0) {
+            *out = i;
+            known = true;
+        }
+    if (!known)
+        return status_error(QUILL_USAGE, "--isa %s: one of auto, scalar, portable, avx2, avx512, amx expected", isa);
+    if (!choices[*out].available())
+        return status_error(QUILL_MODEL, "--isa %s: this CPU cannot run it; it has %s", isa, cpu_isa_list());
+    return OK;
+}
+
+// The choice as this CPU can run it: AVX-512 without VNNI has the integers of AVX2.
+static IsaChoice choice_here(size_t i) {
+    IsaChoice c = choices[i];
+#if defined(__x86_64__)
+    if (c.int8_rows == cpu_vnni_matrix && !cpuid_has_vnni()) {
+        c.int8_rows = cpu_madd_matrix;
+        c.int8_isa = "avx2";
+    }
+#endif
+    return c;
+}
+
+static CpuKernels kernels_for(const IsaChoice *c, bool in_order) {
+    CpuKernels k = *c->kernels;
+    k.isa = c->isa;
+    k.bf16_panels = c->bf16_panels;
+    k.int8_rows = c->int8_rows;
+    k.int8_tiles = c->int8_tiles;
+    k.in_order = in_order;
+    k.attend_bf16 = c->attend_bf16;
+    if (in_order) {
+        k.attend.run = k.attend_in_order;
+        k.attend_bf16 = NULL; // its tiles begin where the rows of a task do
+    }
+    return k;
+}
+
+enum { WORDS = 192 };
+
+// Which kernels run, in words.
+static void describe(const IsaChoice *c, bool in_order, char out[WORDS]) {
+    const char *f32 = c->kernels->isa;
+    char rows[64] = "", tiles[40] = "", panels[80];
+    if (!c->kernels->f32_panels) {
+        snprintf(out, WORDS, "plain f32 loops (the reference)");
+        return;
+    }
+    if (c->int8_isa) snprintf(rows, sizeof rows, "int8 %s (16- and 32-bit weights: f32 %s", c->int8_isa, f32);
+    const char *attention = c->attend_bf16 && !in_order ? " and attention" : "";
+    if (c->bf16_panels)
+        snprintf(panels, sizeof panels, "bf16 %s panels%s (F32 weights: f32 %s)", c->isa, attention, f32);
+    else snprintf(panels, sizeof panels, "f32 %s panels", f32);
+    if (c->int8_tiles) snprintf(tiles, sizeof tiles, "up to %d sequences int8 %s; ", INT8_TILES_MAX, c->isa);
+    if (!in_order && c->int8_isa) snprintf(out, WORDS, "matvec %s); %sprefill %s", rows, tiles, panels);
+    else if (!in_order) snprintf(out, WORDS, "matvec f32 %s; prefill %s", f32, panels);
+    else if (c->int8_isa && !c->bf16_panels) snprintf(out, WORDS, "%s panels) for any number of rows", rows);
+    else snprintf(out, WORDS, "%s for any number of rows", panels);
+}
+
+static Status backend_for(const char *isa, bool in_order, const Backend **out) {
+    static CpuKernels kernels[ARRAY_LEN(choices)][2];
+    static Backend backends[ARRAY_LEN(choices)][2];
+    static char words[ARRAY_LEN(choices)][2][WORDS];
+    size_t i = 0;
+    TRY(choose(isa, &i));
+    IsaChoice choice = choice_here(i);
+    CpuKernels *k = &kernels[i][in_order];
+    *k = kernels_for(&choice, in_order);
+    describe(&choice, in_order, words[i][in_order]);
+    size_t scratch = k->attend.scratch;
+    if (k->attend_bf16) scratch = larger(scratch, k->attend_bf16->scratch);
+    if (k->f32_panels) scratch = larger(scratch, k->f32_panels->scratch);
+    if (k->bf16_panels) scratch = larger(scratch, k->bf16_panels(TYPE_Q8_0)->scratch); // the same for all types
+    if (k->int8_tiles) scratch = larger(scratch, k->int8_tiles(TYPE_Q8_0)->scratch);
+    backends[i][in_order] = (Backend){
+        .name = "cpu",
+        .isa = k->isa,
+        .kernels = words[i][in_order],
+        .packed_bytes = packed_bytes,
+        .panel_bytes = round_up(scratch, 4096),
+        .impl = k,
+        .copy_blocks = layer_copy_blocks,
+        .narrow = layer_narrow,
+        .embed = layer_embed,
+        .attn_in = layer_attn_in,
+        .attention = attention_run,
+        .attn_out = layer_attn_out,
+        .ffn_in = layer_ffn_in,
+        .ffn_out = layer_ffn_out,
+        .logits = layer_logits,
+    };
+    *out = &backends[i][in_order];
+    return OK;
+}
+
+Status cpu_backend(const char *isa, const Backend **out) { return backend_for(isa, false, out); }
+
+Status cpu_backend_deterministic(const char *isa, const Backend **out) { return backend_for(isa, true, out); }

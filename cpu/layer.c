@@ -1,0 +1,247 @@
+// cpu/layer.c: see cpu/layer.h. Each operation cuts its work into tasks over rows, output features or heads; what a
+// task computes comes from the table of kernels in Backend.impl (cpu.h).
+#include "cpu/layer.h"
+
+#include "cpu/matmul.h"
+#include "cpu/seq_rows.h"
+#include "cpu/tasks.h"
+
+#include <math.h>
+#include <string.h>
+
+// What a task over rows works on; each uses its part of it.
+typedef struct {
+    const CpuKernels *k;
+    Workspace *w;
+    const Layer *l;
+    const Ends *ends;
+    const KvPool *kv;
+    const Batch *b;
+    const float *norm;
+    GateRow *gate;
+} RowStep;
+
+// ---- blocks ---------------------------------------------------------------------------------------------------------
+
+static void copy_tail(KvPool *kv, int layer, const int copy[2]) {
+    int from = kv->tail_of ? kv->tail_of[copy[0]] : -1, to = kv->tail_of ? kv->tail_of[copy[1]] : -1;
+    size_t n = (size_t)kv->n_kv_heads * SEAL * (size_t)kv->head_dim * sizeof(float);
+    if (from < 0 || to < 0) return;
+    size_t src = kv_tail_index(kv, layer, from, 0, 0), dst = kv_tail_index(kv, layer, to, 0, 0);
+    if (kv->tail_k) memcpy(kv->tail_k + dst, kv->tail_k + src, n);
+    if (kv->tail_v) memcpy(kv->tail_v + dst, kv->tail_v + src, n);
+}
+
+void layer_copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
+    (void)w;
+    const int(*copy)[2] = batch_copies(b, kv);
+    int n_layers = kv->n_layers - kv->n_device;
+    size_t k = kv->bytes_k / (size_t)n_layers / (size_t)kv->n_blocks;
+    size_t v = kv->bytes_v / (size_t)n_layers / (size_t)kv->n_blocks;
+    for (int layer = 0; layer < n_layers; layer++)
+        for (int i = 0; i < b->n_copies; i++) {
+            size_t base = (size_t)layer * (size_t)kv->n_blocks;
+            size_t src = base + (size_t)copy[i][0], dst = base + (size_t)copy[i][1];
+            memcpy(kv->k + dst * k, kv->k + src * k, k);
+            memcpy(kv->v + dst * v, kv->v + src * v, v);
+            copy_tail(kv, layer, copy[i]);
+        }
+}
+
+// ---- the embedding and RoPE -----------------------------------------------------------------------------------------
+
+// Where the cosines and sines of a row begin in table `table` of w->rope_cos and w->rope_sin.
+static size_t rope_at(const Workspace *w, int table, int row) {
+    return ((size_t)table * (size_t)w->max_rows + (size_t)row) * (size_t)(w->n_rot / 2);
+}
+
+static void compute_rope(Workspace *w, const Rope *r, int row, int pos) {
+    float *c = w->rope_cos + rope_at(w, r->table, row), *s = w->rope_sin + rope_at(w, r->table, row);
+    for (int i = 0; i < r->n_rot / 2; i++) {
+        double angle = pos * r->freq[i];
+        c[i] = (float)cos(angle) * r->mscale;
+        s[i] = (float)sin(angle) * r->mscale;
+    }
+}
+
+static void embed_rows(void *arg, int first, int last, int thread) {
+    (void)thread;
+    RowStep *s = arg;
+    Workspace *w = s->w;
+    for (int i = first; i < last; i++) {
+        float *x = w->x + (size_t)i * (size_t)w->dim;
+        s->k->embed(&s->ends->tok_embd, s->b->token[i], x);
+        if (s->ends->embd_scale != 1)
+            for (int k = 0; k < w->dim; k++) x[k] *= s->ends->embd_scale;
+        for (int r = 0; r < s->ends->n_ropes; r++) compute_rope(w, &s->ends->ropes[r], i, s->b->pos[i]);
+    }
+}
+
+void layer_embed(Workspace *w, const Backend *be, const Ends *e, const KvPool *kv, const Batch *b) {
+    (void)kv;
+    RowStep s = {.k = cpu_kernels_of(be), .w = w, .ends = e, .b = b};
+    tasks_over_rows(w, b->n_rows, w->dim + 20.0 * e->n_ropes * w->n_rot, embed_rows, &s);
+}
+
+void layer_narrow(Workspace *w, const int *rows, int n) {
+    size_t dim = (size_t)w->dim, q_dim = (size_t)w->q_dim, half = (size_t)w->n_rot / 2;
+    for (int i = 0; i < n; i++) { // rows ascend: none is overwritten before it has moved
+        int row = rows[i];
+        if (row == i) continue;
+        memcpy(w->x + (size_t)i * dim, w->x + (size_t)row * dim, dim * sizeof *w->x);
+        memcpy(w->q + (size_t)i * q_dim, w->q + (size_t)row * q_dim, q_dim * sizeof *w->q);
+        for (int table = 0; table < w->n_ropes; table++) {
+            size_t to = rope_at(w, table, i), from = rope_at(w, table, row);
+            memcpy(w->rope_cos + to, w->rope_cos + from, half * sizeof *w->rope_cos);
+            memcpy(w->rope_sin + to, w->rope_sin + from, half * sizeof *w->rope_sin);
+        }
+    }
+}
+
+// ---- before attention -----------------------------------------------------------------------------------------------
+
+// QK-norm, RoPE and the store of K and V, row by row.
+static void store_rows(void *arg, int first, int last, int thread) {
+    (void)thread;
+    RowStep *s = arg;
+    Workspace *w = s->w;
+    const Layer *l = s->l;
+    const Heads *h = &l->heads;
+    const Batch *b = s->b;
+    const KvPool *kv = s->kv;
+    size_t hd = (size_t)h->head_dim;
+    for (int i = first; i < last; i++) {
+        const float *c = w->rope_cos + rope_at(w, l->rope.table, i), *sn = w->rope_sin + rope_at(w, l->rope.table, i);
+        for (int n = 0; n < h->n_heads; n++) {
+            float *q = w->q + (size_t)i * (size_t)w->q_dim + (size_t)n * hd;
+            if (l->norm_q) s->k->rmsnorm(q, q, l->norm_q, h->head_dim, l->kind.eps);
+            s->k->rope(q, c, sn, l->rope.n_rot, l->rope.adjacent);
+            if (kv->rotate) sealed_hadamard(q, h->head_dim);
+        }
+        int block = batch_table(b, kv)[(size_t)b->seq[i] * (size_t)b->max_blocks + (size_t)(b->slot[i] / kv->block)];
+        for (int n = 0; n < h->n_kv_heads; n++) {
+            float *k = w->k + (size_t)i * (size_t)w->kv_dim + (size_t)n * hd;
+            float *v = w->v + (size_t)i * (size_t)w->kv_dim + (size_t)n * hd;
+            if (l->norm_k) s->k->rmsnorm(k, k, l->norm_k, h->head_dim, l->kind.eps);
+            s->k->rope(k, c, sn, l->rope.n_rot, l->rope.adjacent);
+            if (kv->rotate) sealed_hadamard(k, h->head_dim);
+            size_t at = kv_index(kv, l->kv_layer, block, n, b->slot[i] % kv->block);
+            if (!kv_is_sealed(kv->type_k))
+                s->k->to_kv(kv->k + at * kv_type_bytes(kv->type_k), kv->type_k, k, h->head_dim);
+            if (!kv_is_sealed(kv->type_v))
+                s->k->to_kv(kv->v + at * kv_type_bytes(kv->type_v), kv->type_v, v, h->head_dim);
+        }
+    }
+}
+
+static void seal_head(void *arg, int head, int thread) {
+    (void)thread;
+    RowStep *s = arg;
+    for (int row = 0; row < s->b->n_rows;) {
+        SequenceRows r = seq_rows_at(s->b, s->kv, row);
+        seq_rows_seal(s->w, s->l, s->kv, s->b, &r, head);
+        row += r.n;
+    }
+}
+
+void layer_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
+    const CpuKernels *k = cpu_kernels_of(l->be);
+    RowStep s = {.k = k, .w = w, .l = l, .kv = kv, .b = b};
+    MatmulJob jobs[] = {{.w = &l->wq, .y = w->q, .y_stride = (size_t)w->q_dim},
+                        {.w = &l->wk, .y = w->k, .y_stride = (size_t)w->kv_dim},
+                        {.w = &l->wv, .y = w->v, .y_stride = (size_t)w->kv_dim}};
+    matmul_run(k, w, jobs, 3, matmul_normed_rows(w, l->norm_att, l->kind.eps, b));
+    tasks_over_rows(w, b->n_rows, 2.0 * w->q_dim, store_rows, &s);
+    if (kv->tail_of) threads_run(w->pool, seal_head, &s, l->heads.n_kv_heads);
+}
+
+// ---- what is added to x ---------------------------------------------------------------------------------------------
+
+static void add_normed_rows(void *arg, int first, int last, int thread) {
+    (void)thread;
+    RowStep *s = arg;
+    size_t dim = (size_t)s->w->dim;
+    for (size_t i = (size_t)first; i < (size_t)last; i++) {
+        float *y = s->w->xn + i * dim, *x = s->w->x + i * dim;
+        s->k->rmsnorm(y, y, s->norm, s->w->dim, s->l->kind.eps);
+        for (size_t k = 0; k < dim; k++) x[k] += y[k];
+    }
+}
+
+// x += W rows, or the norm of that.
+static void add_product(Workspace *w, const Layer *l, const Tensor *t, const float *norm, MatmulRows rows) {
+    const CpuKernels *k = cpu_kernels_of(l->be);
+    MatmulJob job = {.w = t, .y = norm ? w->xn : w->x, .y_stride = (size_t)w->dim, .add = !norm};
+    matmul_run(k, w, &job, 1, rows);
+    RowStep s = {.k = k, .w = w, .l = l, .norm = norm};
+    if (norm) tasks_over_rows(w, rows.n, 2.0 * w->dim, add_normed_rows, &s);
+}
+
+void layer_attn_out(Workspace *w, const Layer *l, const Batch *b) {
+    add_product(w, l, &l->wo, l->norm_att_out, matmul_rows(w->a, w->q_dim, b));
+}
+
+// ---- the feed-forward -----------------------------------------------------------------------------------------------
+
+static void gate_rows(void *arg, int first, int last, int thread) {
+    (void)thread;
+    RowStep *s = arg;
+    size_t n = (size_t)s->w->ffn;
+    for (int i = first; i < last; i++)
+        s->gate(s->l->kind.act, s->w->h + (size_t)i * n, s->w->up + (size_t)i * n, s->w->ffn);
+}
+
+static const MatrixKernel *matrix_of_rows(const CpuKernels *k, const Tensor *t, const Batch *b) {
+    return matmul_kernel(k, t, b->n_rows, batch_decodes(b));
+}
+
+// Whether w->h holds the FFN's activations packed for w_down: one kernel does all three products, and they fit. The
+// answer is the same in ffn_in and ffn_out.
+static bool glu_is_packed(const CpuKernels *k, const Layer *l, const Batch *b) {
+    const MatrixKernel *m = matrix_of_rows(k, &l->w_gate, b);
+    int n_rows = b->n_rows;
+    return m && m->run_glu && n_rows > m->tile && l->w_gate.type == l->w_up.type && !l->w_gate.bias && !l->w_up.bias &&
+           matrix_of_rows(k, &l->w_down, b) == m &&
+           m->packed_bytes(n_rows, l->w_down.n_in) <= (size_t)n_rows * (size_t)l->w_down.n_in * sizeof(float);
+}
+
+void layer_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
+    const CpuKernels *k = cpu_kernels_of(l->be);
+    MatmulRows rows = matmul_normed_rows(w, l->norm_ffn, l->kind.eps, b);
+    if (glu_is_packed(k, l, b)) {
+        MatmulJob job = {.w = &l->w_up, .y = w->h, .gate = &l->w_gate, .act = l->kind.act};
+        matmul_run(k, w, &job, 1, rows);
+        return;
+    }
+    MatmulJob jobs[] = {{.w = &l->w_gate, .y = w->h, .y_stride = (size_t)w->ffn},
+                        {.w = &l->w_up, .y = w->up, .y_stride = (size_t)w->ffn}};
+    matmul_run(k, w, jobs, 2, rows);
+    const MatrixKernel *m = matrix_of_rows(k, &l->w_gate, b);
+    RowStep s = {.w = w, .l = l, .gate = m && m->gate ? m->gate : k->gate};
+    tasks_over_rows(w, b->n_rows, 8.0 * w->ffn, gate_rows, &s);
+}
+
+void layer_ffn_out(Workspace *w, const Layer *l, const Batch *b) {
+    MatmulRows rows = matmul_rows(w->h, w->ffn, b);
+    if (glu_is_packed(cpu_kernels_of(l->be), l, b)) rows.packed = w->h;
+    add_product(w, l, &l->w_down, l->norm_ffn_out, rows);
+}
+
+// ---- the head -------------------------------------------------------------------------------------------------------
+
+static void cap_rows(void *arg, int first, int last, int thread) {
+    (void)thread;
+    RowStep *s = arg;
+    size_t n = (size_t)s->w->n_vocab;
+    for (int i = first; i < last; i++) s->k->softcap(s->w->logits + (size_t)i * n, s->w->n_vocab, s->ends->softcap);
+}
+
+void layer_logits(Workspace *w, const Backend *be, const Ends *e, const Batch *b, const int *rows, int n_rows) {
+    const CpuKernels *k = cpu_kernels_of(be);
+    matmul_norm(k, w, e->norm_out, e->eps, rows, n_rows);
+    MatmulJob job = {.w = &e->head, .y = w->logits, .y_stride = (size_t)w->n_vocab};
+    matmul_run(k, w, &job, 1,
+               (MatmulRows){.x = w->xn, .stride = (size_t)w->dim, .n = n_rows, .decodes = batch_decodes(b)});
+    RowStep s = {.k = k, .w = w, .ends = e};
+    if (e->softcap != 0) tasks_over_rows(w, n_rows, 4.0 * w->n_vocab, cap_rows, &s);
+}

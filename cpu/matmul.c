@@ -1,0 +1,192 @@
+// cpu/matmul.c: see cpu/matmul.h.
+#include "cpu/matmul.h"
+
+#include "cpu/tasks.h"
+
+// ---- the norm of rows -----------------------------------------------------------------------------------------------
+
+typedef struct {
+    const CpuKernels *k;
+    Workspace *w;
+    const float *norm;
+    float eps;
+    const int *rows; // NULL: all
+} NormTask;
+
+static void norm_rows(void *arg, int first, int last, int thread) {
+    (void)thread;
+    NormTask *t = arg;
+    size_t dim = (size_t)t->w->dim;
+    for (int i = first; i < last; i++) {
+        size_t row = (size_t)(t->rows ? t->rows[i] : i);
+        t->k->rmsnorm(t->w->xn + (size_t)i * dim, t->w->x + row * dim, t->norm, t->w->dim, t->eps);
+    }
+}
+
+void matmul_norm(const CpuKernels *k, Workspace *w, const float *norm, float eps, const int *rows, int n) {
+    NormTask t = {k, w, norm, eps, rows};
+    tasks_over_rows(w, n, w->dim, norm_rows, &t);
+}
+
+// ---- the choice of a kernel -----------------------------------------------------------------------------------------
+
+const MatrixKernel *matmul_kernel(const CpuKernels *k, const Tensor *t, int n_rows, bool decodes) {
+    const MatrixKernel *bf16 = k->bf16_panels ? k->bf16_panels(t->type) : NULL,
+                       *tiles = k->int8_tiles ? k->int8_tiles(t->type) : NULL,
+                       *rows = k->int8_rows ? k->int8_rows(t->type) : NULL;
+    if (tiles && decodes && !k->in_order && n_rows >= tiles->min_rows && n_rows <= INT8_TILES_MAX) return tiles;
+    if (bf16 && (k->in_order || n_rows >= bf16->min_rows)) return bf16;
+    if (rows && (k->in_order || n_rows <= INT8_ROWS_MAX)) return rows;
+    return k->f32_panels && (k->in_order || n_rows >= k->f32_panels->min_rows) ? k->f32_panels : NULL;
+}
+
+size_t matmul_packed_bytes(const CpuKernels *k, int max_rows, int max_n_in) {
+    const MatrixKernel *rows = k->int8_rows ? k->int8_rows(TYPE_Q8_0) : NULL,
+                       *tiles = k->int8_tiles ? k->int8_tiles(TYPE_Q8_0) : NULL,
+                       *bf16 = k->bf16_panels ? k->bf16_panels(TYPE_Q8_0) : NULL;
+    size_t n = 0;
+    if (k->f32_panels) n += round_up(k->f32_panels->packed_bytes(max_rows, max_n_in), 128);
+    if (bf16) n += round_up(bf16->packed_bytes(max_rows, max_n_in), 128);
+    if (rows)
+        n += round_up(rows->packed_bytes(k->in_order ? max_rows : int_min(max_rows, INT8_ROWS_MAX), max_n_in), 128);
+    if (tiles) n += round_up(tiles->packed_bytes(int_min(max_rows, INT8_TILES_MAX), max_n_in), 128);
+    return n;
+}
+
+// ---- tasks ----------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    const CpuKernels *k;
+    Workspace *w;
+    const MatmulJob *jobs;
+    int n_jobs;
+    MatmulRows rows;
+    int n_in;
+    int step[MATMUL_JOBS];                   // features of a task of each job; 0: ever fewer
+    int first_task[MATMUL_JOBS + 1];         // among those of one block of rows
+    int block;                               // rows of a task
+    const MatrixKernel *matrix[MATMUL_JOBS]; // NULL: matvec
+    const void *packed[MATMUL_JOBS];
+    // while packing
+    const MatrixKernel *packer;
+    void *pack_to;
+} Matmul;
+
+// Where the features of a job's task begin. Tasks that get smaller towards the end leave no thread waiting for
+// another's last one, and are long streams of weights nevertheless.
+static int first_feature(const Matmul *p, int j, int task) {
+    int n_out = p->jobs[j].w->n_out, n = p->first_task[j + 1] - p->first_task[j], left = n - task;
+    if (p->step[j]) return int_min(task * p->step[j], n_out);
+    if (left == 0) return n_out;
+    return (int)(n_out - (int64_t)n_out * left * (left + 1) / (n * (n + 1))) / 16 * 16;
+}
+
+// All tasks of a block of rows come before those of the next: its packed rows stay in the cache.
+static void matmul_task(void *arg, int task, int thread) {
+    Matmul *p = arg;
+    int first_row = task / p->first_task[p->n_jobs] * p->block, n_rows = int_min(p->block, p->rows.n - first_row);
+    task %= p->first_task[p->n_jobs];
+    int j = 0;
+    while (task >= p->first_task[j + 1]) j++;
+    const MatmulJob *job = &p->jobs[j];
+    int first = first_feature(p, j, task - p->first_task[j]), last = first_feature(p, j, task - p->first_task[j] + 1);
+    if (first == last) return;
+    void *scratch = tasks_scratch(p->w, thread);
+    if (job->gate)
+        p->matrix[j]->run_glu(job->gate, job->w, job->act, first, last, p->packed[j], first_row, n_rows, job->y,
+                              scratch);
+    else if (p->matrix[j])
+        p->matrix[j]->run(job->w, first, last, p->packed[j], first_row, n_rows, job->y, job->y_stride, job->add,
+                          scratch);
+    else
+        p->k->matvec(job->w, first, last, p->rows.x + (size_t)first_row * p->rows.stride, p->rows.stride, n_rows,
+                     job->y + (size_t)first_row * job->y_stride, job->y_stride, job->add, scratch);
+}
+
+static void pack_task(void *arg, int task, int thread) {
+    (void)thread;
+    Matmul *p = arg;
+    const MatmulRows *r = &p->rows;
+    int first = task * p->packer->tile, n = int_min(p->packer->tile, r->n - first);
+    const float *x = r->x + (size_t)first * r->stride;
+    if (r->norm) p->packer->pack_norm(p->pack_to, task, x, r->stride, n, p->n_in, r->norm, r->eps);
+    else p->packer->pack(p->pack_to, task, x, r->stride, n, p->n_in);
+}
+
+// Packs the rows once for each kind of matrix kernel that the jobs need.
+static void pack_rows(Matmul *p) {
+    uint8_t *at = p->w->packed;
+    for (int j = 0; j < p->n_jobs; j++) {
+        if (!p->matrix[j]) continue;
+        for (int i = 0; i < j; i++)
+            if (p->matrix[i] && p->matrix[i]->pack == p->matrix[j]->pack) p->packed[j] = p->packed[i];
+        if (p->packed[j]) continue;
+        p->packed[j] = p->pack_to = at;
+        p->packer = p->matrix[j];
+        at += round_up(p->packer->packed_bytes(p->rows.n, p->n_in), 128);
+        threads_run(p->w->pool, pack_task, p, (p->rows.n + p->packer->tile - 1) / p->packer->tile);
+    }
+}
+
+// Puts the norm of the rows into w->xn, unless all that the jobs need of it is packed.
+static void norm_first(Matmul *p) {
+    bool packs = true;
+    for (int j = 0; j < p->n_jobs; j++) packs = packs && p->matrix[j] && p->matrix[j]->pack_norm;
+    if (!p->rows.norm || packs) return;
+    matmul_norm(p->k, p->w, p->rows.norm, p->rows.eps, NULL, p->rows.n);
+    p->rows = (MatmulRows){.x = p->w->xn, .stride = (size_t)p->w->dim, .n = p->rows.n, .decodes = p->rows.decodes};
+}
+
+// Features of a task: as many as the kernel takes, since its rows are read again for each, but two tasks for a thread.
+static int task_features(const Matmul *p, const MatrixKernel *m, const MatmulJob *job) {
+    int most = job->gate ? m->features / 2 : m->features, n_blocks = (p->rows.n + p->block - 1) / p->block;
+    int64_t all = 0;
+    for (int j = 0; j < p->n_jobs; j++) all += p->jobs[j].w->n_out;
+    int64_t share = all * n_blocks / (2 * threads_count(p->w->pool)) / m->least * m->least;
+    return (int)(share < m->least ? m->least : share < most ? share : most);
+}
+
+// Features of a task of each job, and the number of tasks.
+static void plan_tasks(Matmul *p) {
+    const MatmulRows *rows = &p->rows;
+    for (int j = 0; j < p->n_jobs; j++) {
+        const Tensor *t = p->jobs[j].w;
+        p->matrix[j] = matmul_kernel(p->k, t, rows->n, rows->decodes);
+        p->packed[j] = rows->packed;
+        if (p->matrix[j]) p->block = int_min(p->block, p->matrix[j]->rows);
+        if (p->matrix[j] && p->matrix[j]->features) {
+            p->step[j] = task_features(p, p->matrix[j], &p->jobs[j]);
+        } else {
+            int tasks = tasks_count(p->w, (double)t->n_out * t->n_in * rows->n, (t->n_out + 15) / 16);
+            if (j < p->n_jobs - 1) p->step[j] = (int)round_up((size_t)(t->n_out + tasks - 1) / (size_t)tasks, 16);
+            else p->first_task[p->n_jobs] = p->first_task[j] + tasks;
+        }
+        if (p->step[j]) p->first_task[j + 1] = p->first_task[j] + (t->n_out + p->step[j] - 1) / p->step[j];
+    }
+}
+
+void matmul_run(const CpuKernels *k, Workspace *w, const MatmulJob *jobs, int n_jobs, MatmulRows rows) {
+    Matmul p = {.k = k, .w = w, .jobs = jobs, .n_jobs = n_jobs, .rows = rows, .n_in = jobs[0].w->n_in, .block = rows.n};
+    plan_tasks(&p);
+    norm_first(&p);
+    pack_rows(&p);
+    int n_tasks = p.first_task[n_jobs] * ((rows.n + p.block - 1) / p.block);
+    double work = 0;
+    for (int j = 0; j < n_jobs; j++) work += (double)jobs[j].w->n_out * p.n_in * rows.n;
+    if (work < 2 * TASK_WORK) // together too little for a second core
+        for (int i = 0; i < n_tasks; i++) matmul_task(&p, i, 0);
+    else threads_run(w->pool, matmul_task, &p, n_tasks);
+}
+
+// ---- rows -----------------------------------------------------------------------------------------------------------
+
+MatmulRows matmul_rows(const float *x, int stride, const Batch *b) {
+    return (MatmulRows){.x = x, .stride = (size_t)stride, .n = b->n_rows, .decodes = batch_decodes(b)};
+}
+
+MatmulRows matmul_normed_rows(const Workspace *w, const float *norm, float eps, const Batch *b) {
+    MatmulRows r = matmul_rows(w->x, w->dim, b);
+    r.norm = norm;
+    r.eps = eps;
+    return r;
+}

@@ -1,0 +1,21 @@
+// cpu/tasks.h: work cut into tasks for the thread pool.
+#ifndef QUILL_CPU_TASKS_H
+#define QUILL_CPU_TASKS_H
+
+#include "kernels.h"
+
+// Work smaller than this many multiply-adds a task is not worth waking another core for.
+enum { TASK_WORK = 1 << 15 };
+
+// How many tasks to cut `work` multiply-adds into, at most `most`.
+int tasks_count(const Workspace *w, double work, int most);
+
+// The part of w->panels that belongs to a thread.
+static inline void *tasks_scratch(const Workspace *w, int thread) {
+    return w->panels + (size_t)thread * w->panel_bytes;
+}
+
+// Runs step(arg, first, last, thread) on ranges of rows that cover [0, n_rows).
+void tasks_over_rows(Workspace *w, int n_rows, double work_per_row, void (*step)(void *, int, int, int), void *arg);
+
+#endif

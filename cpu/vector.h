@@ -1,0 +1,50 @@
+// cpu/vector.h: the vector kernels of one instruction set: what their files offer each other and the table.
+//
+// The files cpu/vector_*.c are compiled once per instruction set (QUILL_SIMD, see simd.h). Each name below stands for a
+// function of the instruction set that is being compiled: vector_matvec is cpu_avx2_matvec in the objects for AVX2.
+// Weights are unpacked to f32 in registers, straight from the file's blocks, and all arithmetic is f32.
+#ifndef QUILL_VECTOR_H
+#define QUILL_VECTOR_H
+
+#include "cpu/cpu.h"
+#include "cpu/simd.h"
+
+#if QUILL_SIMD == 512
+#define VECTOR_ISA "avx512"
+#define vector_kernels cpu_avx512
+#define VECTOR_NAME(name) cpu_avx512_##name
+#elif QUILL_SIMD == 256
+#define VECTOR_ISA "avx2"
+#define vector_kernels cpu_avx2
+#define VECTOR_NAME(name) cpu_avx2_##name
+#else
+#define VECTOR_ISA "portable"
+#define vector_kernels cpu_portable
+#define VECTOR_NAME(name) cpu_portable_##name
+#endif
+
+#define vector_load_row VECTOR_NAME(load_row)
+#define vector_embed VECTOR_NAME(embed)
+#define vector_rmsnorm VECTOR_NAME(rmsnorm)
+#define vector_rope VECTOR_NAME(rope)
+#define vector_gate VECTOR_NAME(gate)
+#define vector_softcap VECTOR_NAME(softcap)
+#define vector_to_kv VECTOR_NAME(to_kv)
+#define vector_matvec VECTOR_NAME(matvec)
+#define vector_matmul VECTOR_NAME(matmul)
+
+// Elements [32 * b0, 32 * b0 + n) of a weight row in f32; b0 is a multiple of 8, `out` has room for whole blocks of 32.
+void vector_load_row(const Tensor *t, int row, int b0, int n, float *out);
+
+// The fields of CpuKernels (cpu.h).
+void vector_embed(const Tensor *t, int row, float *out);
+void vector_rmsnorm(float *out, const float *x, const float *weight, int n, float eps);
+void vector_rope(float *head, const float *cosine, const float *sine, int n_rot, bool adjacent);
+void vector_gate(Activation act, float *gate, const float *up, int n);
+void vector_softcap(float *v, int n, float cap);
+void vector_to_kv(void *out, int type, const float *x, int n);
+void vector_matvec(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
+                   size_t y_stride, bool add, void *scratch);
+extern const MatrixKernel vector_matmul;
+
+#endif

@@ -1,0 +1,164 @@
+// cpu/vector_attend.c: attention of many queries by vectors: K and V as tiles in f32, the queries in the lanes.
+#include "cpu/vector_attend.h"
+
+#include <limits.h>
+
+// ---- tiles of keys --------------------------------------------------------------------------------------------------
+
+// Where keys [first, first + n) lie: one after another within a block.
+static void keys_at(const AttendTask *t, int first, int n, size_t *at) {
+    int left = 0;
+    for (int k = 0; k < n; k++, left--) {
+        if (left == 0) {
+            at[k] = attend_key(t, first + k);
+            left = t->kv->block - (first + k) % t->kv->block;
+        } else at[k] = at[k - 1] + (size_t)t->kv->head_dim;
+    }
+}
+
+// Whether some query of the tile sees the key. Between the windows of rows far apart lie keys that none does, and whose
+// memory nobody may have written.
+static bool key_seen(const AttendTask *t, const QueryTile *s, int key) {
+    if (!t->heads->window) return true;
+    for (int lane = 0; lane < T; lane++)
+        if (key <= s->slot[lane] && key > s->slot[lane] - t->heads->window) return true;
+    return false;
+}
+
+// Elements [i, i + VL) of a head in the cache; the end of a head that is no multiple of VL is padded with zeros.
+INLINE vf load_kv(const uint8_t *plane, int type, size_t at, int i, int head_dim) {
+    size_t size = type == TYPE_F32 ? 4 : 2;
+    const uint8_t *p = plane + (at + (size_t)i) * size;
+#if QUILL_SIMD == 512
+    __mmask16 there = (__mmask16)(head_dim - i >= VL ? 0xffff : (1 << (head_dim - i)) - 1);
+    if (type == TYPE_F32) return (vf)_mm512_maskz_loadu_ps(there, p);
+    __m256i half = _mm256_maskz_loadu_epi16(there, p);
+    if (type == TYPE_F16) return (vf)_mm512_cvtph_ps(half);
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
+#else
+    uint8_t padded[VL * 4] = {0};
+    if (i + VL > head_dim) {
+        memcpy(padded, p, (size_t)(head_dim - i) * size);
+        p = padded;
+    }
+    if (type == TYPE_F32) return vload((const float *)(const void *)p);
+    if (type == TYPE_F16) return vload_half((const uint16_t *)(const void *)p);
+    return vload_bf16((const uint16_t *)(const void *)p);
+#endif
+}
+
+INLINE void load_type(const uint8_t *plane, int type, const size_t *at, int n, int hd, float *tile) {
+    for (int k = 0; k < n; k++, tile += HEAD_PAD) {
+        int i = 0;
+        for (; i + VL <= hd; i += VL) vstore(tile + i, load_kv(plane, type, at[k], i, i + VL));
+        if (i < hd) vstore(tile + i, load_kv(plane, type, at[k], i, hd));
+    }
+}
+
+static void load_dense(const AttendTask *t, bool value, const size_t *at, int n, float *tile) {
+    const uint8_t *plane = value ? t->kv->v : t->kv->k;
+    int type = value ? t->kv->type_v : t->kv->type_k, hd = t->kv->head_dim;
+    if (type == TYPE_F32) load_type(plane, TYPE_F32, at, n, hd, tile);
+    else if (type == TYPE_F16) load_type(plane, TYPE_F16, at, n, hd, tile);
+    else load_type(plane, TYPE_BF16, at, n, hd, tile);
+}
+
+// n keys' rows of one plane as f32; unseen rows, and those up to `padded`, are zero.
+void vector_load_tile(const AttendTask *t, QueryTile *s, bool value, int first, int n, int padded) {
+    int type = value ? t->kv->type_v : t->kv->type_k;
+    size_t at[KEYS], row = (size_t)t->heads->head_dim * sizeof *s->tile;
+    if (kv_is_sealed(type)) vector_unseal_tile(t, value, first, n, s->tile, s->room);
+    else keys_at(t, first, n, at);
+    for (int k = 0, run; k < n && !kv_is_sealed(type); k += run) {
+        bool seen = key_seen(t, s, first + k);
+        run = t->heads->window ? 1 : n;
+        float *tile = s->tile + (size_t)k * HEAD_PAD;
+        if (seen) load_dense(t, value, at + k, run, tile);
+        else
+            for (int i = 0; i < run; i++) memset(tile + (size_t)i * HEAD_PAD, 0, row);
+    }
+    for (int k = n; k < padded; k++) memset(s->tile + (size_t)k * HEAD_PAD, 0, row);
+}
+
+// ---- queries --------------------------------------------------------------------------------------------------------
+
+static void load_queries(const AttendTask *t, QueryTile *s, int *first_slot, int *last_slot) {
+    int hd = t->heads->head_dim, group = t->heads->n_heads / t->heads->n_kv_heads;
+    memset(s->queries, 0, (size_t)hd * T * sizeof *s->queries);
+    memset(s->out, 0, round_up((size_t)hd, NF) * T * sizeof *s->out);
+    *first_slot = INT_MAX;
+    *last_slot = 0;
+    for (int lane = 0; lane < T; lane++) {
+        int pair = int_min(t->first + lane, t->last - 1);
+        s->slot[lane] = t->slot[pair / group];
+        s->max[lane] = MASKED;
+        s->sum[lane] = 0;
+        *first_slot = int_min(*first_slot, attend_first(t, s->slot[lane]));
+        *last_slot = int_max(*last_slot, s->slot[lane]);
+        if (t->first + lane >= t->last) continue; // an empty lane: zeros that nobody reads
+        const float *q = t->q + attend_query(t, pair);
+        for (int i = 0; i < hd; i++) s->queries[i * T + lane] = q[i] * t->heads->scale;
+    }
+}
+
+// Masks, takes the new maxima, and turns scores into exponentials; rescales the output where a maximum grew.
+static void softmax_tile(const AttendTask *t, QueryTile *s, int first, int n) {
+    int hd = t->heads->head_dim, window = t->heads->window ? t->heads->window : INT_MAX;
+    for (int half = 0; half < T; half += VL) {
+        vi slot, oldest;
+        memcpy(&slot, s->slot + half, sizeof slot);
+        oldest = slot - window; // the newest slot that is too old
+        vf before = vload(s->max + half), top = before, total = {0};
+        for (int k = 0; k < n; k++) {
+            float *row = s->scores + k * T + half;
+            vi key = (vi){0} + (first + k);
+            vf score = vselect((key <= slot) & (key > oldest), vload(row), vset(MASKED));
+            vstore(row, score);
+            top = vmax(top, score);
+        }
+        for (int k = 0; k < n; k++) {
+            float *row = s->scores + k * T + half;
+            vf score = vload(row);
+            vf p = vselect(score > MASKED, vexp(score - top), vset(0));
+            vstore(row, p);
+            total += p;
+        }
+        vf scale = vexp(before - top);
+        vstore(s->max + half, top);
+        vstore(s->sum + half, vload(s->sum + half) * scale + total);
+        for (int i = 0; i < hd; i++) {
+            float *o = s->out + i * T + half;
+            vstore(o, vload(o) * scale);
+        }
+    }
+}
+
+// Tiles end at multiples of KEYS, wherever the first begins: what is summed together does not depend on who shares the
+// pass over the keys.
+void vector_attend_many(const AttendTask *t) {
+    QueryTile *s = t->scratch;
+    int hd = t->heads->head_dim, first, last, n;
+    load_queries(t, s, &first, &last);
+    for (int k0 = first; k0 <= last; k0 += n) {
+        n = int_min(KEYS - k0 % KEYS, last + 1 - k0);
+        vector_load_tile(t, s, false, k0, n, (int)round_up((size_t)n, NF));
+        memset(s->scores, 0, sizeof s->scores);
+        for (int k = 0; k < n; k += NF) // scores(key, lane) = K(key, i) queries(i, lane)
+            multiply_tile(hd, s->tile + (size_t)k * HEAD_PAD, HEAD_PAD, 1, s->queries, s->scores + k * T, NULL);
+        if (t->heads->softcap != 0) vector_softcap(s->scores, n * T, t->heads->softcap);
+        softmax_tile(t, s, k0, n);
+        vector_load_tile(t, s, true, k0, n, (int)round_up((size_t)n, NF));
+        for (int i = 0; i < hd; i += NF) // out(i, lane) += V(key, i) scores(key, lane)
+            multiply_tile(n, s->tile + i, 1, HEAD_PAD, s->scores, s->out + i * T, NULL);
+    }
+    for (int pair = t->first; pair < t->last; pair++) {
+        int lane = pair - t->first;
+        float *to = t->out + attend_query(t, pair), inverse = 1 / s->sum[lane];
+        for (int i = 0; i < hd; i++) to[i] = s->out[i * T + lane] * inverse;
+    }
+}
+
+void vector_attend(const AttendTask *t) {
+    if (t->last - t->first >= T / 2 && !t->lse) vector_attend_many(t);
+    else vector_attend_row(t);
+}

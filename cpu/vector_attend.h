@@ -1,0 +1,50 @@
+// cpu/vector_attend.h: the parts of attention by vectors: tiles of keys and values in f32, and the two ways to pass
+// queries over them.
+#ifndef QUILL_VECTOR_ATTEND_H
+#define QUILL_VECTOR_ATTEND_H
+
+#include "cpu/vector.h"
+#include "cpu/vector_tile.h"
+
+#define vector_attend VECTOR_NAME(attend)
+#define vector_attend_many VECTOR_NAME(attend_many)
+#define vector_attend_row VECTOR_NAME(attend_row)
+#define vector_load_tile VECTOR_NAME(load_tile)
+#define vector_unseal_tile VECTOR_NAME(unseal_tile)
+
+#define MASKED (-1e30f) // the score of a key that a query does not see
+
+enum {
+    KEYS = 96,      // keys of a tile; a multiple of NF on every instruction set
+    KEYS_ROW = 32,  // keys of a tile in vector_attend_row: its rows stay in L1
+    HEAD_MAX = 512, // largest head_dim (model.c refuses more)
+    HEAD_PAD = 528, // rounded up to vectors, to NF and to blocks of 32
+    GROUP = VL / 2, // queries that share a pass over the keys in vector_attend_row
+};
+
+// The scratch of a task. In vector_attend_many a lane is a query.
+typedef struct {
+    float queries[HEAD_PAD * T]; // (head_dim, T), scaled
+    float out[HEAD_PAD * T];     // (head_dim padded to NF, T)
+    float scores[KEYS * T];      // (key, T), then their exponentials
+    float tile[KEYS * HEAD_PAD]; // (key, head_dim) of K, then of V
+    float max[T], sum[T];
+    int slot[T];
+    uint8_t room[SEAL_MOST];
+} QueryTile;
+
+// AttendKernel.run: one of the two below.
+void vector_attend(const AttendTask *t);
+// Many queries: they are the lanes, and pass the inner loop of the matrix kernel. Their sums are in an order that a
+// row's slot alone decides.
+void vector_attend_many(const AttendTask *t);
+// A few queries: each row by itself, its heads and elements of its keys in the lanes.
+void vector_attend_row(const AttendTask *t);
+
+// n keys' rows of one plane as f32, HEAD_PAD apart, to s->tile; unseen rows, and those up to `padded`, are zero.
+void vector_load_tile(const AttendTask *t, QueryTile *s, bool value, int first, int n, int padded);
+// Slots [first, first + n) of a packed plane as f32, HEAD_PAD apart, in whole vectors; the rows' own group is dense.
+// room: SEAL_MOST bytes.
+void vector_unseal_tile(const AttendTask *t, bool value, int first, int n, float *tile, uint8_t *room);
+
+#endif

@@ -1,0 +1,174 @@
+// cpu/vector_attend_row.c: attention of one row's heads by vectors, a few queries past each tile of keys.
+//
+// Up to GROUP heads of one row read the same keys together. The lanes of a vector are G heads by E = VL / G elements:
+// lane h*E + e belongs to head h. One load repeats E elements of a key for all heads. The E partial sums of a head are
+// added up for E keys at once, so that the scores have keys in the lanes, which softmax needs. The sums of the values
+// have elements in the lanes.
+#include "cpu/vector_attend.h"
+
+// G queries, scaled: element j*E + e of head h at lane h*E + e of vector j.
+INLINE void pack_queries(const AttendTask *t, int pair, int count, int G, float *q) {
+    const int hd = t->kv->head_dim, E = VL / G;
+    memset(q, 0, round_up((size_t)hd, VL) * (size_t)G * sizeof *q);
+    for (int h = 0; h < count; h++) {
+        const float *from = t->q + attend_query(t, pair + h);
+        for (int i = 0; i < hd; i++) q[i / E * VL + h * E + i % E] = from[i] * t->heads->scale;
+    }
+}
+
+// The rows that a later tile is made of, asked for line by line while this one is worked on: all at once they would
+// wait for each other. A sealed group is asked for by unseal_tile.
+typedef struct {
+    const uint8_t *at;
+    size_t size; // bytes of an element; 0: none are asked for
+} PrefetchRows;
+
+static PrefetchRows prefetch_rows(const AttendTask *t, bool value, int first, int last, const QueryTile *s) {
+    int type = value ? t->kv->type_v : t->kv->type_k;
+    if (first > last || kv_is_sealed(type)) return (PrefetchRows){(const uint8_t *)s->tile, 0};
+    size_t size = kv_type_bytes(type);
+    return (PrefetchRows){(value ? t->kv->v : t->kv->k) + attend_key(t, first) * size, size};
+}
+
+// Scores of n keys, a multiple of C, E of them in a vector.
+INLINE void score_keys(const float *q, const float *tile, int n, int hd, int G, PrefetchRows next, float *scores) {
+    const int E = VL / G, C = E > 8 ? E : 8;
+    for (int k = 0; k < n; k += C, tile += (size_t)C * HEAD_PAD) {
+        vf sum[VL > 8 ? VL : 8] = {0};
+        for (int i = 0; i < hd; i += E) {
+            vf query = vload(q + i * G);
+#pragma GCC unroll 16
+            for (size_t line = 0; line < C * E * sizeof(uint16_t); line += 64) __builtin_prefetch(next.at + line);
+            next.at += (size_t)(C * E) * next.size;
+#pragma GCC unroll 16
+            for (int c = 0; c < C; c++) sum[c] += query * vrepeat(tile + (size_t)c * HEAD_PAD + i, E);
+        }
+        int left = C;
+#pragma GCC unroll 4
+        for (int d = 1; d < E; d *= 2) {
+            left /= 2;
+#pragma GCC unroll 8
+            for (int c = 0; c < left; c++) sum[c] = vfold(sum[2 * c], sum[2 * c + 1], d);
+        }
+        for (int c = 0; c < C / E; c++) vstore(scores + k * G + c * VL, sum[c]);
+    }
+}
+
+// Scores of n keys become exponentials; what has been summed up so far is to be scaled by `scale`.
+INLINE void soften(float *scores, int n, int G, vf *max, vf *sum, float *scale) {
+    const int E = VL / G;
+    vf top = *max, total = {0};
+    if (n % E) {
+        vi key;
+        for (int i = 0; i < VL; i++) key[i] = i % E;
+        float *last = scores + n / E * VL;
+        vstore(last, vselect(key < n % E, vload(last), vset(MASKED)));
+    }
+    for (int k = 0; k < n; k += E) top = vmax(top, vload(scores + k * G));
+#pragma GCC unroll 4
+    for (int d = 1; d < E; d *= 2) top = vmax(top, vswap(top, d));
+    for (int k = 0; k < n; k += E) {
+        vf p = vexp(vload(scores + k * G) - top);
+        vstore(scores + k * G, p);
+        total += p;
+    }
+    vf change = vexp(*max - top);
+    vstore(scale, change);
+    *sum = *sum * change + total;
+    *max = top;
+}
+
+// out(head, element) = out scale + the values of n keys by their weights, for B vectors of elements.
+INLINE void sum_values(const float *weights, const float *tile, int n, int G, int B, const float *scale,
+                       PrefetchRows next, size_t next_row, float *out) {
+    const int E = VL / G;
+    vf sum[GROUP][8];
+#pragma GCC unroll 8
+    for (int h = 0; h < G; h++)
+#pragma GCC unroll 8
+        for (int b = 0; b < B; b++) sum[h][b] = vload(out + h * HEAD_PAD + b * VL) * scale[h * E];
+    for (int k = 0; k < n; k++, tile += HEAD_PAD) {
+        const float *weight = weights + k / E * VL + k % E;
+        vf value[8];
+#pragma GCC unroll 4
+        for (size_t line = 0; line < (size_t)(B * VL) * sizeof(uint16_t); line += 64)
+            __builtin_prefetch(next.at + (size_t)k * next_row + line);
+#pragma GCC unroll 8
+        for (int b = 0; b < B; b++) value[b] = vload(tile + b * VL);
+#pragma GCC unroll 8
+        for (int h = 0; h < G; h++)
+#pragma GCC unroll 8
+            for (int b = 0; b < B; b++) sum[h][b] += value[b] * weight[h * E];
+    }
+#pragma GCC unroll 8
+    for (int h = 0; h < G; h++)
+#pragma GCC unroll 8
+        for (int b = 0; b < B; b++) vstore(out + h * HEAD_PAD + b * VL, sum[h][b]);
+}
+
+// The same for a whole head: as many elements at a time as their sums have registers.
+INLINE void sum_heads(const float *weights, const float *tile, int n, int hd, int G, const float *scale,
+                      PrefetchRows next, float *out) {
+    const int B = VL / G < 8 ? VL / G : 8;
+    int end = (hd + VL - 1) / VL * VL;
+    size_t row = (size_t)hd * next.size;
+    for (int i = 0, b; i < end; i += b * VL, next.at += (size_t)(b * VL) * next.size) {
+        int left = (end - i) / VL;
+        b = left >= B ? B : left >= 4 && B > 4 ? 4 : left >= 2 && B > 2 ? 2 : 1;
+        if (b == B) sum_values(weights, tile + i, n, G, B, scale, next, row, out + i);
+        else if (b == 4) sum_values(weights, tile + i, n, G, 4, scale, next, row, out + i);
+        else if (b == 2) sum_values(weights, tile + i, n, G, 2, scale, next, row, out + i);
+        else sum_values(weights, tile + i, n, G, 1, scale, next, row, out + i);
+    }
+}
+
+INLINE void attend_heads(const AttendTask *t, int pair, int count, int G) {
+    QueryTile *s = t->scratch;
+    int hd = t->kv->head_dim, slot = t->slot[pair / (t->heads->n_heads / t->heads->n_kv_heads)], n;
+    int last = attend_last(t, slot);
+    const int E = VL / G;
+    float scale[VL];
+    vf max = vset(MASKED), sum = {0};
+    for (int lane = 0; lane < T; lane++) s->slot[lane] = slot;
+    pack_queries(t, pair, count, G, s->queries);
+    memset(s->out, 0, (size_t)G * HEAD_PAD * sizeof *s->out);
+    for (int k0 = attend_first(t, slot); k0 <= last; k0 += n) {
+        n = int_min(KEYS_ROW - k0 % KEYS_ROW, last + 1 - k0);
+        int padded = (int)round_up((size_t)n, 16);
+        vector_load_tile(t, s, false, k0, n, padded);
+        score_keys(s->queries, s->tile, padded, hd, G, prefetch_rows(t, false, k0 + n, last, s), s->scores);
+        if (t->heads->softcap != 0) vector_softcap(s->scores, padded * G, t->heads->softcap);
+        soften(s->scores, n, G, &max, &sum, scale);
+        vector_load_tile(t, s, true, k0, n, n);
+        sum_heads(s->scores, s->tile, n, hd, G, scale, prefetch_rows(t, true, k0 + n, last, s), s->out);
+    }
+#pragma GCC unroll 4
+    for (int d = 1; d < E; d *= 2) sum += vswap(sum, d);
+    vstore(scale, sum);
+    for (int h = 0; h < count; h++) {
+        size_t at = attend_query(t, pair + h);
+        for (int i = 0; i < hd; i++) t->out[at + (size_t)i] = s->out[h * HEAD_PAD + i] / scale[h * E];
+        if (t->lse) t->lse[at / (size_t)hd] = max[h * E] + logf(scale[h * E]);
+    }
+}
+
+void vector_attend_row(const AttendTask *t) {
+    int group = t->heads->n_heads / t->heads->n_kv_heads;
+    for (int pair = t->first, n; pair < t->last; pair += n) {
+        n = int_min(int_min(t->last - pair, group - pair % group), GROUP); // of one row
+#if QUILL_SIMD == 512
+        if (n > 4) {
+            attend_heads(t, pair, n, 8);
+            continue;
+        }
+#endif
+#if QUILL_SIMD
+        if (n > 2) {
+            attend_heads(t, pair, n, 4);
+            continue;
+        }
+#endif
+        if (n > 1) attend_heads(t, pair, n, 2);
+        else attend_heads(t, pair, n, 1);
+    }
+}

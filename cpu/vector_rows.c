@@ -1,0 +1,90 @@
+// cpu/vector_rows.c: the vector kernels of single rows: the weights of a row in f32, norms, RoPE, gates, soft caps, and
+// the store of K and V.
+#include "cpu/vector.h"
+
+#include "cpu/unpack.h"
+
+#define ROW_CASE(TYPE)                                                                                                 \
+    case TYPE: row_to_f32(TYPE, t, row, b0, n, out); break;
+void vector_load_row(const Tensor *t, int row, int b0, int n, float *out) {
+    switch (t->type) { EACH_TYPE(ROW_CASE) }
+}
+
+void vector_embed(const Tensor *t, int row, float *out) {
+    float chunk[QK_K];
+    for (int i = 0; i < t->n_in; i += QK_K) {
+        int n = int_min(QK_K, t->n_in - i);
+        vector_load_row(t, row, i / 32, n, chunk);
+        memcpy(out + i, chunk, (size_t)n * sizeof *out);
+    }
+}
+
+void vector_rmsnorm(float *out, const float *x, const float *weight, int n, float eps) {
+    float scale;
+    int i = 0;
+    norm_scales(x, 0, 1, n, eps, &scale);
+    for (; i + VL <= n; i += VL) vstore(out + i, vload(x + i) * scale * vload(weight + i));
+    for (; i < n; i++) out[i] = x[i] * scale * weight[i];
+}
+
+void vector_rope(float *head, const float *restrict cosine, const float *restrict sine, int n_rot, bool adjacent) {
+    int half = n_rot / 2;
+    if (adjacent) {
+        for (int i = 0; i < half; i++) {
+            float x = head[2 * i], y = head[2 * i + 1];
+            head[2 * i] = x * cosine[i] - y * sine[i];
+            head[2 * i + 1] = x * sine[i] + y * cosine[i];
+        }
+        return;
+    }
+    float *restrict first = head, *restrict second = head + half;
+    for (int i = 0; i < half; i++) {
+        float x = first[i], y = second[i];
+        first[i] = x * cosine[i] - y * sine[i];
+        second[i] = x * sine[i] + y * cosine[i];
+    }
+}
+
+// act(gate) * up; both activations are gate * sigmoid(of something).
+INLINE vf gated(Activation act, vf gate, vf up) { return gate / (vexp(-sigmoid_of(act, gate)) + 1.0f) * up; }
+
+// All elements by the same arithmetic, those past the last whole vector too.
+INLINE void gate_all(Activation act, float *gate, const float *up, int n) {
+    int i = 0;
+    for (; i + VL <= n; i += VL) vstore(gate + i, gated(act, vload(gate + i), vload(up + i)));
+    float last[2][VL] = {{0}};
+    size_t left = (size_t)(n - i) * sizeof **last;
+    memcpy(last[0], gate + i, left);
+    memcpy(last[1], up + i, left);
+    vstore(last[0], gated(act, vload(last[0]), vload(last[1])));
+    memcpy(gate + i, last[0], left);
+}
+
+void vector_gate(Activation act, float *gate, const float *up, int n) {
+    if (act == ACT_GELU) gate_all(ACT_GELU, gate, up, n);
+    else gate_all(ACT_SILU, gate, up, n);
+}
+
+// As gate: all elements by the same arithmetic.
+void vector_softcap(float *v, int n, float cap) {
+    int i = 0;
+    for (; i + VL <= n; i += VL) vstore(v + i, vcap(vload(v + i), cap));
+    float last[VL] = {0};
+    memcpy(last, v + i, (size_t)(n - i) * sizeof *last);
+    vstore(last, vcap(vload(last), cap));
+    memcpy(v + i, last, (size_t)(n - i) * sizeof *last);
+}
+
+void vector_to_kv(void *out, int type, const float *x, int n) {
+    if (type == TYPE_F32) {
+        memcpy(out, x, (size_t)n * sizeof *x);
+        return;
+    }
+    uint16_t *half = out;
+    int i = 0;
+    for (; i + VL <= n; i += VL) {
+        if (type == TYPE_F16) vstore_half(half + i, vload(x + i));
+        else vstore_bf16(half + i, vload(x + i));
+    }
+    for (; i < n; i++) half[i] = type == TYPE_F16 ? float_half(x[i]) : float_bf16(x[i]);
+}

@@ -1,0 +1,16 @@
+// cpu/vector_table.c: the table of the vector kernels of one instruction set.
+#include "cpu/vector_attend.h"
+
+const CpuKernels vector_kernels = {
+    .isa = VECTOR_ISA,
+    .embed = vector_embed,
+    .rmsnorm = vector_rmsnorm,
+    .rope = vector_rope,
+    .gate = vector_gate,
+    .softcap = vector_softcap,
+    .to_kv = vector_to_kv,
+    .matvec = vector_matvec,
+    .attend = {.run = vector_attend, .scratch = sizeof(QueryTile), .pairs = T, .in_parts = true},
+    .attend_in_order = vector_attend_many,
+    .f32_panels = &vector_matmul,
+};

@@ -1,0 +1,69 @@
+// formats/random_blocks.c: see formats/random_blocks.h.
+#include "formats/random_blocks.h"
+
+#include <math.h>
+
+static const BlockScales scales[] = {
+    {TYPE_Q4_0, offsetof(BlockQ4_0, d), -1, 0, 4.64f, true},
+    {TYPE_Q4_1, offsetof(BlockQ4_1, d), offsetof(BlockQ4_1, m), -7.5f, 4.61f, false},
+    {TYPE_Q5_0, offsetof(BlockQ5_0, d), -1, 0, 9.25f, true},
+    {TYPE_Q5_1, offsetof(BlockQ5_1, d), offsetof(BlockQ5_1, m), -15.5f, 9.23f, false},
+    {TYPE_Q8_0, offsetof(BlockQ8_0, d), -1, 0, 73.9f, true},
+    {TYPE_Q2_K, offsetof(BlockQ2_K, d), offsetof(BlockQ2_K, dmin), 1.5f, 13.4f, false},
+    {TYPE_Q3_K, offsetof(BlockQ3_K, d), -1, 0, 43.3f, false},
+    {TYPE_Q4_K, offsetof(BlockQ4_K, d), offsetof(BlockQ4_K, dmin), 7.5f, 258, false},
+    {TYPE_Q5_K, offsetof(BlockQ5_K, d), offsetof(BlockQ5_K, dmin), 15.5f, 528, false},
+    {TYPE_Q6_K, offsetof(BlockQ6_K, d), -1, 0, 1366, false},
+    {TYPE_IQ4_NL, offsetof(BlockIQ4_NL, d), -1, 0, 67.7f, true},
+    {TYPE_IQ4_XS, offsetof(BlockIQ4_XS, d), -1, 0, 1251, true},
+};
+
+const BlockScales *random_blocks_scales(int type) {
+    for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++)
+        if (scales[i].type == type) return &scales[i];
+    return NULL;
+}
+
+uint64_t random_blocks_bits(uint64_t *state) {
+    *state += 0x9e3779b97f4a7c15u;
+    uint64_t z = *state;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+float random_blocks_uniform(uint64_t *state) { return (float)(random_blocks_bits(state) >> 40) * 0x1p-23f - 1.0f; }
+
+static void put_scales(uint8_t *block, const BlockScales *s, float d) {
+    half_bits h = float_half(d), m = float_half(d * s->min_per_d);
+    memcpy(block + s->d_at, &h, sizeof h);
+    if (s->min_at >= 0) memcpy(block + s->min_at, &m, sizeof m);
+}
+
+// A block of random bits is a valid block of every type once its scales are sane: it is read with scale 1, and the
+// scale then chosen by what came out.
+static void random_block(const TypeInfo *info, const BlockScales *s, uint8_t *block, float deviation,
+                         uint64_t *random) {
+    float values[QK_K];
+    for (int i = 0; i < info->bytes; i++) block[i] = (uint8_t)random_blocks_bits(random);
+    put_scales(block, s, 1.0f);
+    info->dequantize(block, values, (size_t)info->block);
+    double square = 0;
+    for (int i = 0; i < info->block; i++) square += (double)values[i] * (double)values[i];
+    put_scales(block, s, deviation / sqrtf((float)(square / info->block)));
+}
+
+void random_blocks_fill(int type, void *out, size_t n, float deviation, uint64_t *random) {
+    const TypeInfo *info = type_info(type);
+    const BlockScales *s = random_blocks_scales(type);
+    uint8_t *at = out;
+    for (size_t b = 0; s && b < n / (size_t)info->block; b++, at += info->bytes)
+        random_block(info, s, at, deviation, random);
+    if (s) return;
+    for (size_t i = 0; i < n; i++, at += info->bytes) { // uniform over +-sqrt(3) has deviation 1
+        float x = random_blocks_uniform(random) * 1.7320508f * deviation;
+        uint16_t half = type == TYPE_F16 ? float_half(x) : (uint16_t)(float_bits(x) >> 16);
+        if (type == TYPE_F32) memcpy(at, &x, sizeof x);
+        else memcpy(at, &half, sizeof half);
+    }
+}

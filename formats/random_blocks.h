@@ -1,0 +1,34 @@
+// formats/random_blocks.h: random weights of every type whose blocks are valid: for tests, and for the speed of a shape
+// without its weights.
+//
+// A block of random bits is a valid block of every type once its half-precision scales are finite.
+#ifndef QUILL_RANDOM_BLOCKS_H
+#define QUILL_RANDOM_BLOCKS_H
+
+#include "formats/types.h"
+
+#include <stdbool.h>
+
+// The scales of a block type.
+typedef struct {
+    int type;
+    int d_at, min_at; // byte offsets of the two halves; min_at -1: none
+    // min / d for values centred on zero. A mean that is not zero would be a common direction of all rows, which grows
+    // from layer to layer.
+    float min_per_d;
+    float rms;     // root mean square of an element under d = 1 with random integers and inner scales
+    bool signed_d; // values are centred on zero if d has random signs
+} BlockScales;
+
+// NULL: the type has no blocks.
+const BlockScales *random_blocks_scales(int type);
+
+// n elements of the type (a multiple of its block; not TYPE_I8G) with the given standard deviation. The same `random`
+// gives the same bytes on every machine.
+void random_blocks_fill(int type, void *out, size_t n, float deviation, uint64_t *random);
+
+// The generator of random_blocks_fill: splitmix64.
+uint64_t random_blocks_bits(uint64_t *state);
+float random_blocks_uniform(uint64_t *state); // from -1 to 1
+
+#endif

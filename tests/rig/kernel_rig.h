@@ -1,0 +1,172 @@
+// tests/rig/kernel_rig.h: what the tests of CPU kernels share: the tables of kernels that this machine can run, the
+// distances found, guarded memory, random matrices of every type.
+//
+// Buffers have exactly the bytes that a kernel may touch (a sanitizer sees one more); what must stay as it is holds
+// canaries; scratch, padding and KV slots that no row sees hold NaN, so a read of them shows in the result.
+// print_distances, as the teardown of a group, prints the largest distance per kernel and instruction set. The file
+// that includes this one defines _POSIX_C_SOURCE 200112L for posix_memalign.
+#ifndef QUILL_KERNEL_RIG_H
+#define QUILL_KERNEL_RIG_H
+
+#include "tests/rig/testing.h"
+
+#include "formats/random_blocks.h"
+#include "tests/rig/isas.h"
+#include "tests/rig/tiny_model.h"
+
+#include <limits.h>
+#include <math.h>
+
+typedef enum {
+    MATVEC,
+    MATRIX,
+    MATRIX_BF16,
+    FROM_BF16,
+    MATRIX_INT8,
+    FROM_INT8,
+    EMBED,
+    RMSNORM,
+    ROPE,
+    GATE,
+    GATE_BF16,
+    ATTEND,
+    ATTEND_BF16,
+    N_KERNELS
+} Kernel;
+static const char *const kernel_names[N_KERNELS] = {"matvec",      "matrix",
+                                                    "matrix_bf16", "the same, from bf16 inputs",
+                                                    "matrix_int8", "the same, from int8 activations",
+                                                    "embed",       "rmsnorm",
+                                                    "rope",        "gate",
+                                                    "gate_bf16",   "attend",
+                                                    "attend_bf16"};
+static double worst[N_KERNELS][MOST_ISAS];
+static int compared[N_KERNELS][MOST_ISAS];
+
+static const CpuKernels *kernels(int isa) {
+    const Backend *be;
+    assert_ok(isa_backend(isa_name(isa), false, &be));
+    return be->impl;
+}
+
+// Whether its plain f32 kernels are not those of one before it.
+static inline bool has_own(int isa) {
+    for (int i = 0; i < isa; i++)
+        if (kernels(i)->matvec == kernels(isa)->matvec) return false;
+    return true;
+}
+
+static inline void take_distance(Kernel kernel, int isa, double distance, double limit, const char *what) {
+    compared[kernel][isa]++;
+    if (!(distance <= limit)) // NaN fails too
+        fail_msg("%s %s, %s: distance up to %g expected, %g found", isa_name(isa), kernel_names[kernel], what, limit,
+                 distance);
+    if (distance > worst[kernel][isa]) worst[kernel][isa] = distance;
+}
+
+static inline int print_distances(void **state) {
+    (void)state;
+    print_message("largest relative L2 distance%14s", "");
+    for (int i = 0; i < isa_count(); i++) print_message("%10s", isa_name(i));
+    for (int k = 0; k < N_KERNELS; k++) {
+        print_message("\n  %-38s", kernel_names[k]);
+        for (int i = 0; i < isa_count(); i++)
+            if (compared[k][i]) print_message("%10.1e", worst[k][i]);
+            else print_message("%10s", "-");
+    }
+    print_message("\n");
+    return 0;
+}
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+static inline void *poisoned(size_t n) { // all ones: NaN in f32, f16 and bf16; aligned as the backend's scratch is
+    void *p = NULL;
+    if (posix_memalign(&p, 128, n ? n : 1) != 0) fail_msg("no memory for %zu bytes", n);
+    memset(p, 0xff, n);
+    return p;
+}
+
+static inline float *random_floats(size_t n, uint64_t *random) {
+    float *p = malloc((n ? n : 1) * sizeof *p);
+    for (size_t i = 0; i < n; i++) p[i] = test_uniform(random);
+    return p;
+}
+
+static inline int pick(uint64_t *random, int n) { return (int)(test_random(random) % (uint64_t)n); }
+
+// ---- matrices -------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    int type, group;
+} WeightsKind;
+
+static const WeightsKind all_weights[] = {
+    {TYPE_F32, 0},  {TYPE_F16, 0},    {TYPE_BF16, 0},   {TYPE_Q4_0, 0}, {TYPE_Q4_1, 0}, {TYPE_Q5_0, 0},
+    {TYPE_Q5_1, 0}, {TYPE_Q8_0, 0},   {TYPE_Q2_K, 0},   {TYPE_Q3_K, 0}, {TYPE_Q4_K, 0}, {TYPE_Q5_K, 0},
+    {TYPE_Q6_K, 0}, {TYPE_IQ4_NL, 0}, {TYPE_IQ4_XS, 0}, {TYPE_I8G, 32}, {TYPE_I8G, 64}, {TYPE_I8G, 7},
+};
+
+typedef struct {
+    Tensor t;
+    void *data;
+    char *scales; // one byte before them, so that they are unaligned
+    float *bias;
+    float *values; // (n_out, n_in) what the file's bytes are worth
+} TestMatrix;
+
+static inline void fill_i8g(TestMatrix *m, uint64_t *random) {
+    size_t n = (size_t)m->t.n_out * (size_t)m->t.n_in, group = (size_t)m->t.group, n_groups = (n + group - 1) / group;
+    int8_t *q = m->data = malloc(n);
+    m->scales = malloc(1 + n_groups * sizeof(float));
+    for (size_t i = 0; i < n_groups; i++) {
+        float scale = (1.5f + test_uniform(random)) / 1000;
+        memcpy(m->scales + 1 + 4 * i, &scale, sizeof scale);
+    }
+    for (size_t i = 0; i < n; i++) {
+        float scale;
+        q[i] = (int8_t)(pick(random, 255) - 127);
+        memcpy(&scale, m->scales + 1 + i / group * 4, sizeof scale);
+        m->values[i] = scale * (float)q[i];
+    }
+}
+
+// False where rows of n_in elements cannot have this type.
+static inline bool matrix_new(TestMatrix *m, WeightsKind w, int n_out, int n_in, uint64_t *random) {
+    const TypeInfo *info = type_info(w.type);
+    if (n_in % info->block) return false;
+    size_t n = (size_t)n_out * (size_t)n_in, bytes = n / (size_t)info->block * (size_t)info->bytes;
+    *m = (TestMatrix){.t = {.type = w.type, .group = w.group, .n_out = n_out, .n_in = n_in}};
+    m->t.row_bytes = bytes / (size_t)n_out;
+    m->values = malloc(n * sizeof *m->values);
+    m->bias = random_floats((size_t)n_out, random);
+    if (w.type == TYPE_I8G) fill_i8g(m, random);
+    else {
+        m->data = malloc(bytes);
+        random_blocks_fill(w.type, m->data, n, 0.1f, random);
+        info->dequantize(m->data, m->values, n);
+    }
+    m->t.data = m->data;
+    if (m->scales) m->t.scales = (const void *)(m->scales + 1);
+    return true;
+}
+
+static inline void matrix_free(TestMatrix *m) {
+    free(m->data);
+    free(m->scales);
+    free(m->bias);
+    free(m->values);
+}
+
+// ---- distance -------------------------------------------------------------------------------------------------------
+
+static inline double distance_of(const float *got, const double *want, int n) {
+    double error = 0, norm = 0;
+    for (int i = 0; i < n; i++) {
+        error += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+        norm += want[i] * want[i];
+    }
+    return norm > 0 ? sqrt(error / norm) : error > 0 ? INFINITY : isnan(error) ? NAN : 0;
+}
+
+#endif

@@ -1,0 +1,344 @@
+// tests/test_kernels_attention.c: attention of every table of CPU kernels, on odd shapes, against double arithmetic.
+#define _POSIX_C_SOURCE 200112L // posix_memalign
+#include "tests/rig/kernel_rig.h"
+
+// Of an instruction set's two the one that is its own.
+static const AttendKernel *attend_kernel(int isa) {
+    const CpuKernels *k = kernels(isa);
+    return k->attend_bf16 ? k->attend_bf16 : &k->attend;
+}
+
+enum { N_KV_HEADS = 2, N_LAYERS = 2, LAYER = 1 };
+
+typedef struct {
+    int head_dim, group, block, context, n_rows, window;
+    float softcap;
+    int type_k, type_v;
+    bool gaps;
+    uint64_t seed;
+} AttendShape;
+
+typedef struct {
+    AttendShape s;
+    Heads heads;
+    KvPool kv;
+    int *table, *slot;
+    float *q;
+    double *want; // (n_rows, n_heads, head_dim)
+} AttendCase;
+
+static bool sees(const AttendShape *s, int row_slot, int slot) {
+    return slot <= row_slot && (s->window == 0 || slot > row_slot - s->window);
+}
+
+static double kv_value(const uint8_t *plane, int type, size_t at) {
+    uint16_t half;
+    float f;
+    if (type == TYPE_F32) memcpy(&f, plane + 4 * at, 4);
+    else {
+        memcpy(&half, plane + 2 * at, 2);
+        f = type == TYPE_F16 ? half_float(half) : bf16_float(half);
+    }
+    return (double)f;
+}
+
+static void put_kv(uint8_t *plane, int type, size_t at, float x) {
+    uint16_t half = type == TYPE_F16 ? float_half(x) : float_bf16(x);
+    if (type == TYPE_F32) memcpy(plane + 4 * at, &x, 4);
+    else memcpy(plane + 2 * at, &half, 2);
+}
+
+// Slots that a row sees get values, all other memory of the pool stays NaN.
+static void fill_pool(AttendCase *c, uint64_t *random) {
+    const AttendShape *s = &c->s;
+    for (int slot = 0; slot < s->context; slot++) {
+        bool seen = false;
+        for (int r = 0; r < s->n_rows; r++) seen |= sees(s, c->slot[r], slot);
+        for (int h = 0; h < N_KV_HEADS && seen; h++) {
+            size_t at = kv_index(&c->kv, LAYER, c->table[slot / s->block], h, slot % s->block);
+            for (int i = 0; i < s->head_dim; i++) {
+                put_kv(c->kv.k, s->type_k, at + (size_t)i, 2 * test_uniform(random));
+                put_kv(c->kv.v, s->type_v, at + (size_t)i, test_uniform(random));
+            }
+        }
+    }
+}
+
+static void shuffled(int *out, int n, uint64_t *random) {
+    for (int i = 0; i < n; i++) out[i] = i;
+    for (int i = n - 1; i > 0; i--) {
+        int j = pick(random, i + 1), t = out[i];
+        out[i] = out[j];
+        out[j] = t;
+    }
+}
+
+// Ascending slots that end at the context's last; without gaps they are its end.
+static void choose_slots(AttendCase *c, uint64_t *random) {
+    int n = c->s.n_rows, context = c->s.context;
+    for (int r = n - 1, top = context - 1; r >= 0; r--, top--) {
+        if (c->s.gaps && r < n - 1) top -= pick(random, (top - r) / (r + 1) + 1);
+        c->slot[r] = top;
+    }
+}
+
+static void reference(AttendCase *c) {
+    const AttendShape *s = &c->s;
+    double *p = malloc((size_t)s->context * sizeof *p);
+    for (int r = 0; r < s->n_rows; r++)
+        for (int h = 0; h < c->heads.n_heads; h++) {
+            const float *q = c->q + (size_t)(r * c->heads.n_heads + h) * (size_t)s->head_dim;
+            double *out = c->want + (size_t)(r * c->heads.n_heads + h) * (size_t)s->head_dim, max = -INFINITY, sum = 0;
+            memset(out, 0, (size_t)s->head_dim * sizeof *out);
+            for (int pass = 0; pass < 2; pass++)
+                for (int t = 0; t <= c->slot[r]; t++) {
+                    if (!sees(s, c->slot[r], t)) continue;
+                    size_t at = kv_index(&c->kv, LAYER, c->table[t / s->block], h / s->group, t % s->block);
+                    if (pass == 0) {
+                        p[t] = 0;
+                        for (int i = 0; i < s->head_dim; i++)
+                            p[t] += (double)q[i] * kv_value(c->kv.k, s->type_k, at + (size_t)i);
+                        p[t] *= (double)c->heads.scale;
+                        if (s->softcap != 0) p[t] = (double)s->softcap * tanh(p[t] / (double)s->softcap);
+                        max = fmax(max, p[t]);
+                    } else {
+                        double weight = exp(p[t] - max);
+                        sum += weight;
+                        for (int i = 0; i < s->head_dim; i++)
+                            out[i] += weight * kv_value(c->kv.v, s->type_v, at + (size_t)i);
+                    }
+                }
+            for (int i = 0; i < s->head_dim; i++) out[i] /= sum;
+        }
+    free(p);
+}
+
+static AttendCase attend_new(const AttendShape *shape) {
+    AttendCase c = {.s = *shape};
+    AttendShape *s = &c.s;
+    uint64_t random = s->seed;
+    s->n_rows = int_min(s->n_rows, s->context);
+    if (s->block == 0) s->block = s->context; // contiguous
+    int used = (s->context + s->block - 1) / s->block, n_heads = N_KV_HEADS * s->group;
+    size_t n_q = (size_t)(s->n_rows * n_heads * s->head_dim);
+    c.heads = (Heads){.n_heads = n_heads,
+                      .n_kv_heads = N_KV_HEADS,
+                      .head_dim = s->head_dim,
+                      .window = s->window,
+                      .softcap = s->softcap,
+                      .scale = (float)(1 / sqrt(s->head_dim))};
+    c.kv = (KvPool){.n_layers = N_LAYERS,
+                    .n_blocks = used + 2,
+                    .n_kv_heads = N_KV_HEADS,
+                    .block = s->block,
+                    .head_dim = s->head_dim,
+                    .type_k = s->type_k,
+                    .type_v = s->type_v};
+    size_t n = (size_t)(N_LAYERS * c.kv.n_blocks * N_KV_HEADS * s->block) * (size_t)s->head_dim;
+    c.kv.k = poisoned(c.kv.bytes_k = n * kv_type_bytes(s->type_k));
+    c.kv.v = poisoned(c.kv.bytes_v = n * kv_type_bytes(s->type_v));
+    c.table = malloc((size_t)c.kv.n_blocks * sizeof *c.table);
+    c.slot = malloc((size_t)s->n_rows * sizeof *c.slot);
+    shuffled(c.table, c.kv.n_blocks, &random);
+    choose_slots(&c, &random);
+    fill_pool(&c, &random);
+    c.q = random_floats(n_q, &random);
+    for (size_t i = 0; i < n_q; i++) c.q[i] *= 4; // so that a few keys matter more than others
+    c.want = malloc(n_q * sizeof *c.want);
+    reference(&c);
+    return c;
+}
+
+static void attend_free(AttendCase *c) {
+    free(c->kv.k);
+    free(c->kv.v);
+    free(c->table);
+    free(c->slot);
+    free(c->q);
+    free(c->want);
+}
+
+static AttendTask attend_task(const AttendCase *c, int head, int first, int last, float *out, void *scratch) {
+    return (AttendTask){.heads = &c->heads,
+                        .kv = &c->kv,
+                        .table = c->table,
+                        .slot = c->slot,
+                        .q = c->q,
+                        .out = out,
+                        .layer = LAYER,
+                        .kv_head = head,
+                        .first = first,
+                        .last = last,
+                        .scratch = scratch};
+}
+
+// All pairs of both KV heads, in tasks of up to `pairs`, the last first; then one heads' range against canaries.
+static void run_attend(const AttendCase *c, const AttendKernel *k, int pairs, float *out) {
+    int n_pairs = c->s.n_rows * c->s.group;
+    void *scratch = poisoned(k->scratch);
+    for (int h = 0; h < N_KV_HEADS; h++)
+        for (int first = (n_pairs - 1) / pairs * pairs; first >= 0; first -= pairs) {
+            AttendTask t = attend_task(c, h, first, int_min(first + pairs, n_pairs), out, scratch);
+            k->run(&t);
+            memset(scratch, 0xff, k->scratch);
+        }
+    free(scratch);
+}
+
+// The AMX unit takes a cache in 16 bits, and rounds queries, keys, weights and values to bf16.
+static bool rounds_attention(const AttendCase *c, int isa) {
+    return strcmp(isa_name(isa), "amx") == 0 && c->s.type_k != TYPE_F32 && c->s.type_v != TYPE_F32;
+}
+
+static void check_attend(const AttendCase *c, int isa, int pairs) {
+    const AttendShape *s = &c->s;
+    int n = s->n_rows * c->heads.n_heads * s->head_dim;
+    float *out = poisoned((size_t)n * sizeof *out);
+    char what[200];
+    snprintf(what, sizeof what,
+             "head_dim %d group %d block %d K %s V %s context %d rows %d window %d softcap %g%s, %d pairs a task",
+             s->head_dim, s->group, s->block, type_name(s->type_k), type_name(s->type_v), s->context, s->n_rows,
+             s->window, (double)s->softcap, s->gaps ? " gaps" : "", pairs);
+    run_attend(c, attend_kernel(isa), pairs, out);
+    bool rounded = rounds_attention(c, isa);
+    take_distance(rounded ? ATTEND_BF16 : ATTEND, isa, distance_of(out, c->want, n), rounded ? 1e-2 : 1e-5, what);
+    free(out);
+}
+
+// A task writes the outputs of its own pairs and head, nothing else.
+static void check_attend_range(const AttendCase *c, int isa, uint64_t *random) {
+    const AttendKernel *k = attend_kernel(isa);
+    int n_pairs = c->s.n_rows * c->s.group, hd = c->s.head_dim, n = c->s.n_rows * c->heads.n_heads * hd;
+    int first = pick(random, n_pairs), last = int_min(n_pairs, first + 1 + pick(random, k->pairs));
+    int head = pick(random, N_KV_HEADS);
+    float *out = poisoned((size_t)n * sizeof *out);
+    void *scratch = poisoned(k->scratch);
+    AttendTask t = attend_task(c, head, first, last, out, scratch);
+    k->run(&t);
+    for (int i = 0; i < n; i++) {
+        int row = i / hd / c->heads.n_heads, h = i / hd % c->heads.n_heads, pair = row * c->s.group + h % c->s.group;
+        bool mine = h / c->s.group == head && pair >= first && pair < last;
+        if (!mine) assert_int_equal(float_bits(out[i]), 0xffffffff);
+        else assert_true(fabs((double)out[i] - c->want[i]) < (rounds_attention(c, isa) ? 3e-2 : 1e-4));
+    }
+    free(out);
+    free(scratch);
+}
+
+// One row's keys in parts: each part's outputs, by what it weighs, make up the whole's.
+static void check_attend_parts(const AttendCase *c, int isa, uint64_t *random) {
+    enum { PARTS = 3 };
+    const AttendKernel *k = attend_kernel(isa);
+    int slot = c->slot[0], hd = c->s.head_dim, heads = c->heads.n_heads, n = heads * hd, keys = slot + 1;
+    if (!k->in_parts || c->s.n_rows != 1 || keys < PARTS) return;
+    if (c->s.window) keys = int_min(keys, c->s.window);
+    int cut[PARTS + 1] = {slot + 1 - keys, 0, 0, slot + 1};
+    cut[1] = cut[0] + 1 + pick(random, keys - 2);
+    cut[2] = cut[1] + 1 + pick(random, slot - cut[1]);
+    float *out = poisoned((size_t)(PARTS * n) * sizeof *out), *lse = poisoned((size_t)(PARTS * heads) * sizeof *lse);
+    float *merged = calloc((size_t)n, sizeof *merged);
+    void *scratch = poisoned(k->scratch);
+    for (int part = 0; part < PARTS; part++)
+        for (int h = 0; h < N_KV_HEADS; h++) {
+            AttendTask t = attend_task(c, h, 0, c->s.group, out + part * n, scratch);
+            t.from = cut[part], t.end = cut[part + 1], t.lse = lse + part * heads;
+            k->run(&t);
+        }
+    for (int i = 0; i < n; i++) {
+        double sum = 0, value = 0;
+        for (int part = 0; part < PARTS; part++) {
+            double weight = exp((double)lse[part * heads + i / hd] - (double)lse[i / hd]);
+            sum += weight;
+            value += weight * (double)out[part * n + i];
+        }
+        merged[i] = (float)(value / sum);
+    }
+    bool rounded = rounds_attention(c, isa);
+    take_distance(rounded ? ATTEND_BF16 : ATTEND, isa, distance_of(merged, c->want, n), rounded ? 1e-2 : 1e-5, "parts");
+    free(out);
+    free(lse);
+    free(merged);
+    free(scratch);
+}
+
+static void attend_shape(const AttendShape *s) {
+    AttendCase c = attend_new(s);
+    uint64_t random = s->seed;
+    for (int isa = 0; isa < isa_count(); isa++) {
+        int most = attend_kernel(isa)->pairs;
+        check_attend(&c, isa, most);
+        check_attend(&c, isa, 1 + pick(&random, most)); // the pairs cut elsewhere, also inside a row
+        check_attend_range(&c, isa, &random);
+        check_attend_parts(&c, isa, &random);
+    }
+    attend_free(&c);
+}
+
+static void test_attend(void **state) {
+    (void)state;
+    static const int head_dims[] = {8, 16, 64, 80, 96, 128, 256}, groups[] = {1, 2, 3, 4, 7, 8};
+    static const int blocks[] = {1, 16, 64, 0}, contexts[] = {1, 5, 95, 96, 97, 300}, rows[] = {1, 2, 5, 17, 40, 150};
+    static const int types[] = {TYPE_F32, TYPE_F16, TYPE_BF16};
+    int n = 0;
+    // Every head_dim with every group; the rest goes round, so that every pair of values meets many times.
+    for (size_t d = 0; d < ARRAY_LEN(head_dims); d++)
+        for (size_t g = 0; g < ARRAY_LEN(groups); g++)
+            for (int round = 0; round < 10; round++, n++) {
+                AttendShape s = {.head_dim = head_dims[d],
+                                 .group = groups[g],
+                                 .block = blocks[n % 4],
+                                 .context = contexts[n / 5 % 6],
+                                 .n_rows = rows[n / 4 % 6],
+                                 .window = n / 2 % 3 == 0 ? 7 : 0,
+                                 .softcap = n % 5 < 2 ? 3 : 0,
+                                 .type_k = types[n % 3],
+                                 .type_v = types[n / 7 % 3],
+                                 .gaps = n / 3 % 2,
+                                 .seed = (uint64_t)n};
+                attend_shape(&s);
+            }
+}
+
+// Rows of a tile whose windows leave keys between them that none of them sees.
+static void test_attend_windows_apart(void **state) {
+    (void)state;
+    for (uint64_t seed = 0; seed < 20; seed++)
+        attend_shape(&(AttendShape){.head_dim = 16,
+                                    .group = 8,
+                                    .block = 16,
+                                    .context = 300,
+                                    .n_rows = 5,
+                                    .window = 7,
+                                    .gaps = true,
+                                    .seed = seed});
+}
+
+// Scores of hundreds: the softmax must take its maximum away first, and keep one key.
+static void test_attend_large_scores(void **state) {
+    (void)state;
+    for (int rows = 1; rows <= 40; rows += 39) {
+        AttendCase c = attend_new(
+            &(AttendShape){.head_dim = 64, .group = 2, .block = 16, .context = 200, .n_rows = rows, .seed = 5});
+        for (int i = 0; i < c.s.n_rows * c.heads.n_heads * 64; i++) c.q[i] *= 100;
+        reference(&c);
+        for (int isa = 0; isa < isa_count(); isa++) {
+            float *out = poisoned((size_t)(c.s.n_rows * c.heads.n_heads * 64) * sizeof *out);
+            if (has_own(isa)) {
+                run_attend(&c, attend_kernel(isa), attend_kernel(isa)->pairs, out);
+                // a score of 1000 has an ulp of 6e-5, which the exponential hands on
+                assert_true(distance_of(out, c.want, c.s.n_rows * c.heads.n_heads * 64) < 1e-3);
+            }
+            free(out);
+        }
+        attend_free(&c);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_attend),
+        cmocka_unit_test(test_attend_large_scores),
+        cmocka_unit_test(test_attend_windows_apart),
+    };
+    return cmocka_run_group_tests(tests, isa_print, print_distances);
+}

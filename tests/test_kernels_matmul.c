@@ -1,0 +1,428 @@
+// tests/test_kernels_matmul.c: the products of every table of CPU kernels, on odd shapes, against double arithmetic.
+#define _POSIX_C_SOURCE 200112L // posix_memalign
+#include "tests/rig/kernel_rig.h"
+
+static double dot(const float *a, const float *b, int n) {
+    double sum[4] = {0};
+    int i = 0;
+    for (; i + 4 <= n; i += 4)
+        for (int k = 0; k < 4; k++) sum[k] += (double)a[i + k] * (double)b[i + k];
+    for (; i < n; i++) sum[0] += (double)a[i] * (double)b[i];
+    return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+// What a batch of rows gives, in double; and the length that products of such rows have when nothing cancels.
+typedef struct {
+    int n_rows, n_out;
+    double *y;       // (n_rows, n_out), without bias
+    double *typical; // the same shape
+} Products;
+
+static Products products_new(const float *w, int n_out, const float *x, size_t x_stride, int n_rows, int n_in) {
+    size_t n = (size_t)n_rows * (size_t)n_out;
+    Products p = {n_rows, n_out, malloc(n * sizeof(double)), malloc(n * sizeof(double))};
+    double *ww = malloc((size_t)n_out * sizeof *ww);
+    for (int f = 0; f < n_out; f++) ww[f] = dot(w + (size_t)f * (size_t)n_in, w + (size_t)f * (size_t)n_in, n_in);
+    for (int r = 0; r < n_rows; r++) {
+        const float *xr = x + (size_t)r * x_stride;
+        double xx = dot(xr, xr, n_in);
+        for (int f = 0; f < n_out; f++) {
+            p.y[r * n_out + f] = dot(w + (size_t)f * (size_t)n_in, xr, n_in);
+            p.typical[r * n_out + f] = sqrt(ww[f] * xx / n_in);
+        }
+    }
+    free(ww);
+    return p;
+}
+
+static void products_free(Products *p) {
+    free(p->y);
+    free(p->typical);
+}
+
+// ---- one call against its reference ---------------------------------------------------------------------------------
+
+// y with canaries everywhere; (n_rows, stride).
+typedef struct {
+    float *y, *before;
+    size_t n, stride;
+} GuardedRows;
+
+static GuardedRows guarded_new(int n_rows, int n_out, int extra, uint64_t *random) {
+    GuardedRows o = {.stride = (size_t)(n_out + extra)};
+    o.n = (size_t)(n_rows - 1) * o.stride + (size_t)n_out;
+    o.y = random_floats(o.n, random);
+    o.before = malloc(o.n * sizeof *o.before);
+    memcpy(o.before, o.y, o.n * sizeof *o.y);
+    return o;
+}
+
+static void guarded_free(GuardedRows *o) {
+    free(o->y);
+    free(o->before);
+}
+
+typedef struct {
+    double error, norm; // squares
+} SquareSums;
+
+// Features [first, last) must be what p says, all else untouched.
+static double guarded_distance(const GuardedRows *o, const Products *p, int n_rows, int first, int last,
+                               const float *bias, bool add) {
+    SquareSums s = {0};
+    for (size_t i = 0; i < o->n; i++) {
+        int row = (int)(i / o->stride), f = (int)(i % o->stride);
+        if (row >= n_rows || f < first || f >= last) {
+            if (memcmp(&o->y[i], &o->before[i], 4) != 0) return INFINITY;
+            continue;
+        }
+        int at = row * p->n_out + f;
+        double want = p->y[at] + (bias ? (double)bias[f] : 0) + (add ? (double)o->before[i] : 0);
+        double scale = fmax(fabs(want), p->typical[at]);
+        s.error += ((double)o->y[i] - want) * ((double)o->y[i] - want);
+        s.norm += scale * scale;
+    }
+    return s.norm > 0 ? sqrt(s.error / s.norm) : s.error > 0 ? INFINITY : 0;
+}
+
+static const int matvec_outs[] = {1, 2, 3, 5, 17, 33}, matvec_rows[] = {1, 2, 3, 4, 5, 7, 16, 17};
+
+typedef struct {
+    const TestMatrix *m;
+    const Products *p;
+    const float *x;
+    size_t x_stride;
+    uint64_t random;
+} MatvecCase;
+
+static void check_matvec(MatvecCase *c, int isa, int n_out, int n_rows, int first, int last, bool add, bool bias) {
+    const CpuKernels *k = kernels(isa);
+    Tensor t = c->m->t;
+    t.n_out = n_out;
+    if (bias) t.bias = c->m->bias;
+    GuardedRows o = guarded_new(n_rows, n_out, 3, &c->random);
+    float *x = malloc(((size_t)(n_rows - 1) * c->x_stride + (size_t)t.n_in) * sizeof *x); // ends with the last row
+    memcpy(x, c->x, ((size_t)(n_rows - 1) * c->x_stride + (size_t)t.n_in) * sizeof *x);
+    void *scratch = poisoned(k->f32_panels ? k->f32_panels->scratch : 0);
+    char what[128];
+    snprintf(what, sizeof what, "%s group %d n_in %d n_out %d rows %d [%d, %d)%s%s", type_name(t.type), t.group, t.n_in,
+             n_out, n_rows, first, last, add ? " add" : "", bias ? " bias" : "");
+    k->matvec(&t, first, last, x, c->x_stride, n_rows, o.y, o.stride, add, scratch);
+    take_distance(MATVEC, isa, guarded_distance(&o, c->p, n_rows, first, last, t.bias, add), 1e-5, what);
+    free(scratch);
+    free(x);
+    guarded_free(&o);
+}
+
+static void matvec_shapes(MatvecCase *c) {
+    for (int isa = 0; isa < isa_count(); isa++) {
+        if (!has_own(isa)) continue;
+        for (size_t o = 0; o < ARRAY_LEN(matvec_outs); o++)
+            for (size_t r = 0; r < ARRAY_LEN(matvec_rows); r++)
+                for (int flags = 0; flags < 4; flags++) {
+                    int n = matvec_outs[o], first = pick(&c->random, n), last = first + 1 + pick(&c->random, n - first);
+                    check_matvec(c, isa, n, matvec_rows[r], 0, n, flags & 1, flags & 2);
+                    check_matvec(c, isa, n, matvec_rows[r], first, last, flags & 1, flags & 2);
+                }
+    }
+}
+
+static void test_matvec(void **state) {
+    (void)state;
+    static const int widths[] = {32, 64, 172, 256, 768};
+    uint64_t random = 11;
+    for (size_t w = 0; w < ARRAY_LEN(all_weights); w++)
+        for (size_t i = 0; i < ARRAY_LEN(widths); i++) {
+            int n_in = widths[i];
+            TestMatrix m;
+            if (!matrix_new(&m, all_weights[w], 33, n_in, &random)) continue;
+            size_t stride = (size_t)n_in + 5;
+            float *x = random_floats(17 * stride, &random);
+            for (size_t k = 0; k < 17 * stride; k++)
+                if ((int)(k % stride) >= n_in) x[k] = NAN;
+            Products p = products_new(m.values, 33, x, stride, 17, n_in);
+            matvec_shapes(&(MatvecCase){&m, &p, x, stride, w * 10 + i});
+            products_free(&p);
+            free(x);
+            matrix_free(&m);
+        }
+}
+
+// ---- the matrix kernels ---------------------------------------------------------------------------------------------
+
+enum { MOST_ROWS = 513, MOST_OUT = 130 };
+
+typedef struct {
+    const TestMatrix *m;
+    const Products *exact, *from_bf16, *from_int8; // of weights and activations in bf16, of activations in int8
+    const float *x;
+    size_t x_stride;
+    uint64_t random;
+} MatrixCase;
+
+static void *pack_all(const MatrixKernel *k, const float *x, size_t x_stride, int n_rows, int n_in) {
+    void *packed = poisoned(k->packed_bytes(n_rows, n_in));
+    for (int tile = (n_rows + k->tile - 1) / k->tile - 1; tile >= 0; tile--) {
+        int first = tile * k->tile;
+        // a copy that ends with the tile's last row
+        int rows = int_min(k->tile, n_rows - first);
+        size_t n = (size_t)(rows - 1) * x_stride + (size_t)n_in;
+        float *own = malloc(n * sizeof *own);
+        memcpy(own, x + (size_t)first * x_stride, n * sizeof *own);
+        k->pack(packed, tile, own, x_stride, rows, n_in);
+        free(own);
+    }
+    return packed;
+}
+
+// Of an instruction set's two the one that is its own: avx512 has that for fewer rows. NULL: it has none for the type.
+static const MatrixKernel *int8_kernel(int isa, int type) {
+    const CpuKernels *k = kernels(isa);
+    const MatrixKernel *(*of)(int) = k->int8_tiles ? k->int8_tiles : k->int8_rows;
+    return of ? of(type) : NULL;
+}
+
+// The kernel's products against exact ones, and closely against those of what it makes of its inputs.
+static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n_rows, bool add, bool bias) {
+    const CpuKernels *table = kernels(isa);
+    const MatrixKernel *k = kernel == MATRIX_BF16   ? table->bf16_panels(c->m->t.type)
+                            : kernel == MATRIX_INT8 ? int8_kernel(isa, c->m->t.type)
+                                                    : table->f32_panels;
+    int features = !k->features ? 16 * (1 + pick(&c->random, 19)) : pick(&c->random, 2) ? k->features : k->least;
+    Tensor t = c->m->t;
+    t.n_out = n_out;
+    if (bias) t.bias = c->m->bias;
+    GuardedRows o = guarded_new(n_rows, n_out, 3, &c->random);
+    void *packed = pack_all(k, c->x, c->x_stride, n_rows, t.n_in), *scratch = poisoned(k->scratch);
+    char what[128];
+    snprintf(what, sizeof what, "%s group %d n_in %d n_out %d rows %d%s%s", type_name(t.type), t.group, t.n_in, n_out,
+             n_rows, add ? " add" : "", bias ? " bias" : "");
+    for (int f = (n_out - 1) / features * features; f >= 0; f -= features) {
+        for (int r = (n_rows - 1) / k->rows * k->rows; r >= 0; r -= k->rows) {
+            k->run(&t, f, int_min(f + features, n_out), packed, r, int_min(k->rows, n_rows - r), o.y, o.stride, add,
+                   scratch);
+            memset(scratch, 0xff, k->scratch);
+        }
+    }
+    take_distance(kernel, isa, guarded_distance(&o, c->exact, n_rows, 0, n_out, t.bias, add),
+                  kernel == MATRIX        ? 1e-5
+                  : kernel == MATRIX_BF16 ? 1e-2
+                                          : 2e-2,
+                  what);
+    if (kernel == MATRIX_BF16)
+        take_distance(FROM_BF16, isa, guarded_distance(&o, c->from_bf16, n_rows, 0, n_out, t.bias, add), 1e-5, what);
+    if (kernel == MATRIX_INT8)
+        take_distance(FROM_INT8, isa, guarded_distance(&o, c->from_int8, n_rows, 0, n_out, t.bias, add), 1e-5, what);
+    free(packed);
+    free(scratch);
+    guarded_free(&o);
+}
+
+// A row's products are the same bits however many rows there are: what --deterministic builds on.
+static void check_alone(MatrixCase *c, int isa, int n_out) {
+    static const int few[] = {1, 17, 40};
+    const MatrixKernel *k = kernels(isa)->bf16_panels(c->m->t.type);
+    Tensor t = c->m->t;
+    size_t n = (size_t)n_out;
+    float *all = malloc(MOST_ROWS * n * sizeof *all), *alone = malloc(MOST_ROWS * n * sizeof *alone);
+    void *packed = pack_all(k, c->x, c->x_stride, MOST_ROWS, t.n_in), *scratch = poisoned(k->scratch);
+    t.n_out = n_out;
+    k->run(&t, 0, n_out, packed, 0, k->rows, all, n, false, scratch);
+    for (size_t i = 0; i < ARRAY_LEN(few); i++) {
+        void *own = pack_all(k, c->x, c->x_stride, few[i], t.n_in);
+        k->run(&t, 0, n_out, own, 0, few[i], alone, n, false, scratch);
+        assert_memory_equal(alone, all, (size_t)few[i] * n * sizeof *all);
+        free(own);
+    }
+    free(all);
+    free(alone);
+    free(packed);
+    free(scratch);
+}
+
+// Gate and up of the FFN in one pass give, bit for bit, what their products, the kernel's gate and packing give one
+// after another.
+static void check_glu(MatrixCase *c, int isa, Activation act, int n_out, int n_rows) {
+    const CpuKernels *table = kernels(isa);
+    const MatrixKernel *k = table->bf16_panels(c->m->t.type);
+    int features = k->features / 2; // as many tasks as there can be
+    size_t n = (size_t)n_rows * (size_t)n_out, bytes = k->packed_bytes(n_rows, n_out);
+    Tensor w[2] = {c->m->t, c->m->t};
+    if (w[1].type != TYPE_I8G) w[1].data = (const uint8_t *)w[1].data + (size_t)(MOST_OUT - n_out) * w[1].row_bytes;
+    void *packed = pack_all(k, c->x, c->x_stride, n_rows, w[0].n_in), *scratch = poisoned(k->scratch);
+    float *y[2] = {malloc(n * sizeof(float)), malloc(n * sizeof(float))};
+    for (int r = 0; r < n_rows; r += k->rows)
+        for (int i = 0; i < 2; i++)
+            k->run(&w[i], 0, n_out, packed, r, int_min(k->rows, n_rows - r), y[i], (size_t)n_out, false, scratch);
+    for (int r = 0; r < n_rows; r++)
+        k->gate(act, y[0] + (size_t)r * (size_t)n_out, y[1] + (size_t)r * (size_t)n_out, n_out);
+    void *want = pack_all(k, y[0], (size_t)n_out, n_rows, n_out), *h = poisoned(bytes + 64);
+    w[0].n_out = w[1].n_out = n_out;
+    for (int f = 0; f < n_out; f += features)
+        for (int r = 0; r < n_rows; r += k->rows) {
+            memset(scratch, 0xff, k->scratch);
+            k->run_glu(&w[0], &w[1], act, f, int_min(f + features, n_out), packed, r, int_min(k->rows, n_rows - r), h,
+                       scratch);
+        }
+    assert_memory_equal(h, want, bytes);
+    for (size_t i = 0; i < 64; i++) assert_int_equal(((uint8_t *)h)[bytes + i], 0xff);
+    void *all[] = {packed, scratch, y[0], y[1], want, h};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) free(all[i]);
+}
+
+// The norm of a tile of rows packed as it is computed is, bit for bit, that of rmsnorm packed.
+static void check_pack_norm(const CpuKernels *table, const MatrixKernel *k, int n_rows, int n_in, uint64_t *random) {
+    size_t stride = (size_t)n_in + 3, n = (size_t)n_in, bytes = k->packed_bytes(2 * k->tile, n_in);
+    float *x = random_floats((size_t)(n_rows - 1) * stride + n, random), *norm = random_floats(n, random);
+    float *normed = malloc((size_t)n_rows * n * sizeof *normed);
+    uint8_t *packed = poisoned(bytes), *want = poisoned(bytes);
+    for (int r = 0; r < n_rows; r++) table->rmsnorm(normed + (size_t)r * n, x + (size_t)r * stride, norm, n_in, 1e-5f);
+    k->pack(want, 1, normed, n, n_rows, n_in);
+    k->pack_norm(packed, 1, x, stride, n_rows, n_in, norm, 1e-5f);
+    assert_memory_equal(packed, want, bytes);
+    void *all[] = {x, norm, normed, packed, want};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) free(all[i]);
+}
+
+static void test_pack_norm(void **state) {
+    (void)state;
+    static const int widths[] = {1, 31, 32, 80, 172, 256, 1000};
+    uint64_t random = 21;
+    for (int isa = 0; isa < isa_count(); isa++) {
+        const CpuKernels *table = kernels(isa);
+        const MatrixKernel *k = table->bf16_panels ? table->bf16_panels(TYPE_Q8_0) : NULL;
+        for (size_t i = 0; i < ARRAY_LEN(widths) && k && k->pack_norm; i++)
+            for (int n_rows = 1; n_rows <= k->tile; n_rows++) check_pack_norm(table, k, n_rows, widths[i], &random);
+    }
+}
+
+static void matrix_shapes(MatrixCase *c) {
+    static const int rows[] = {1, 2, 7, 13, 16, 17, 33, 100, MOST_ROWS}, outs[] = {1, 5, 12, 17, 97, MOST_OUT};
+    for (int isa = 0; isa < isa_count(); isa++) {
+        const CpuKernels *k = kernels(isa);
+        for (size_t r = 0; r < ARRAY_LEN(rows); r++)
+            for (size_t o = 0; o < ARRAY_LEN(outs); o++) {
+                if (rows[r] == MOST_ROWS && outs[o] != 17 && outs[o] != MOST_OUT) continue; // large enough to matter
+                int flags = pick(&c->random, 4);
+                if (k->f32_panels && has_own(isa)) check_matrix(c, isa, MATRIX, outs[o], rows[r], flags & 1, flags & 2);
+                if (k->bf16_panels && k->bf16_panels(c->m->t.type))
+                    check_matrix(c, isa, MATRIX_BF16, outs[o], rows[r], flags & 1, flags & 2);
+                if (k->bf16_panels && k->bf16_panels(c->m->t.type) && rows[r] > k->bf16_panels(c->m->t.type)->tile)
+                    check_glu(c, isa, (Activation)((o + r) % N_ACTIVATIONS), outs[o], rows[r]);
+                if (int8_kernel(isa, c->m->t.type) && rows[r] <= 33)
+                    check_matrix(c, isa, MATRIX_INT8, outs[o], rows[r], flags & 1, flags & 2);
+            }
+        if (k->bf16_panels && k->bf16_panels(c->m->t.type)) check_alone(c, isa, 97);
+    }
+}
+
+static void round_to_bf16(float *to, const float *from, size_t n) {
+    for (size_t i = 0; i < n; i++) to[i] = bf16_float(float_bf16(from[i]));
+}
+
+// 32 elements share a scale, 1/127 of the largest.
+static void round_to_int8(float *to, const float *from, size_t stride, int n_rows, int n_in) {
+    for (int r = 0; r < n_rows; r++)
+        for (int i = 0; i + 32 <= n_in; i += 32) {
+            const float *x = from + (size_t)r * stride + i;
+            float top = 0;
+            for (int k = 0; k < 32; k++) top = fmaxf(top, fabsf(x[k]));
+            for (int k = 0; k < 32; k++)
+                to[(size_t)r * stride + (size_t)(i + k)] = top > 0 ? top / 127 * nearbyintf(x[k] * (127 / top)) : 0;
+        }
+}
+
+static void matrix_of(WeightsKind w, int n_in, uint64_t *random) {
+    TestMatrix m;
+    if (!matrix_new(&m, w, MOST_OUT, n_in, random)) return;
+    size_t stride = (size_t)n_in + 3, n_x = MOST_ROWS * stride, n_w = MOST_OUT * (size_t)n_in;
+    float *x = random_floats(n_x, random), *xb = malloc(n_x * sizeof *xb), *wb = malloc(n_w * sizeof *wb);
+    float *xq = calloc(n_x, sizeof *xq);
+    for (size_t k = 0; k < n_x; k++)
+        if ((int)(k % stride) >= n_in) x[k] = NAN;
+    round_to_bf16(wb, m.values, n_w);
+    for (size_t k = 0; k < 32; k++) x[stride + k] = 0; // a block without a largest
+    round_to_bf16(xb, x, n_x);
+    round_to_int8(xq, x, stride, MOST_ROWS, n_in);
+    Products exact = products_new(m.values, MOST_OUT, x, stride, MOST_ROWS, n_in);
+    Products from_bf16 = products_new(wb, MOST_OUT, xb, stride, MOST_ROWS, n_in);
+    Products from_int8 = products_new(m.values, MOST_OUT, xq, stride, MOST_ROWS, n_in);
+    matrix_shapes(&(MatrixCase){&m, &exact, &from_bf16, &from_int8, x, stride, (uint64_t)n_in});
+    products_free(&exact);
+    products_free(&from_int8);
+    free(xq);
+    products_free(&from_bf16);
+    free(x);
+    free(xb);
+    free(wb);
+    matrix_free(&m);
+}
+
+static void test_matrix(void **state) {
+    (void)state;
+    static const int widths[] = {32, 172, 256, 544, 2304};
+    uint64_t random = 12;
+    for (size_t w = 0; w < ARRAY_LEN(all_weights); w++)
+        for (size_t i = 0; i < ARRAY_LEN(widths); i++) matrix_of(all_weights[w], widths[i], &random);
+}
+
+// Rows around the unit's 16 and the kernel's 64, features around its groups of 16 and the 256 it takes together.
+static void int8_tiles_of(WeightsKind w, int n_in, uint64_t *random) {
+    enum { ROWS = 66, OUT = 290 };
+    static const int rows[] = {1, 2, 3, 15, 16, 17, 31, 33, 64, ROWS}, outs[] = {1, 15, 16, 33, 271, OUT};
+    TestMatrix m;
+    if (!matrix_new(&m, w, OUT, n_in, random)) return;
+    size_t n_x = ROWS * (size_t)n_in;
+    float *x = random_floats(n_x, random), *xq = calloc(n_x, sizeof *xq);
+    round_to_int8(xq, x, (size_t)n_in, ROWS, n_in);
+    Products exact = products_new(m.values, OUT, x, (size_t)n_in, ROWS, n_in);
+    Products from_int8 = products_new(m.values, OUT, xq, (size_t)n_in, ROWS, n_in);
+    MatrixCase c = {.m = &m, .exact = &exact, .from_int8 = &from_int8, .x = x, .x_stride = (size_t)n_in, .random = 1};
+    for (size_t r = 0; r < ARRAY_LEN(rows); r++)
+        for (size_t o = 0; o < ARRAY_LEN(outs); o++)
+            for (int flags = 0; flags < 4; flags++)
+                check_matrix(&c, isa_count() - 1, MATRIX_INT8, outs[o], rows[r], flags & 1, flags & 2);
+    products_free(&exact);
+    products_free(&from_int8);
+    free(x);
+    free(xq);
+    matrix_free(&m);
+}
+
+static void test_int8_tiles(void **state) {
+    (void)state;
+    static const int widths[] = {32, 256, 288, 1312};
+    uint64_t random = 14;
+    int amx = isa_count() - 1; // the last where it is there
+    if (!cpu_has_isa("amx")) {
+        print_message("skipped: int8 on tiles needs AMX, which this CPU lacks\n");
+        skip();
+    }
+    for (size_t w = 0; w < ARRAY_LEN(all_weights); w++)
+        for (size_t i = 0; i < ARRAY_LEN(widths) && int8_kernel(amx, all_weights[w].type); i++)
+            int8_tiles_of(all_weights[w], widths[i], &random);
+}
+
+// The model asks for the weights of a file as they are; nothing may depend on values that are not there.
+static void test_matrix_kernels_are_used(void **state) {
+    (void)state;
+    for (int isa = 0; isa < isa_count(); isa++) {
+        const CpuKernels *k = kernels(isa);
+        assert_true(!k->bf16_panels || k->f32_panels); // what has no better one falls back
+        assert_int_equal(k->bf16_panels != NULL, strcmp(isa_name(isa), "amx") == 0);
+        assert_true(k->attend.pairs > 0);
+        assert_int_equal(k->attend_bf16 != NULL, k->bf16_panels != NULL);
+        assert_int_equal(k->int8_tiles != NULL, k->bf16_panels != NULL);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_matrix_kernels_are_used),
+        cmocka_unit_test(test_pack_norm),
+        cmocka_unit_test(test_matvec),
+        cmocka_unit_test(test_matrix),
+        cmocka_unit_test(test_int8_tiles),
+    };
+    return cmocka_run_group_tests(tests, isa_print, print_distances);
+}
