@@ -41,6 +41,8 @@ endif
 # ---- CUDA: where there is an nvcc (CUDA_HOME, /usr/local/cuda, PATH); NO_CUDA=1 leaves it out ----
 # CUDA_ARCH: native, sm_NN, or all: sm_80, 86, 89, 90 and PTX for what comes later. The runtime is linked in, cuBLAS opened
 # when it is needed: the binary runs on machines without a driver.
+# The backend without its runtime (gpu/rt.c), which the tests replace by a twin.
+CUDA_BACKEND := $(filter-out gpu/cuda_none.c gpu/rt.c,$(wildcard gpu/*.c))
 NVCC := $(if $(NO_CUDA),,$(firstword $(wildcard $(CUDA_HOME:%=%/bin/nvcc) /usr/local/cuda/bin/nvcc) $(shell command -v nvcc)))
 ifneq ($(NVCC),)
 CUDA      := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
@@ -52,7 +54,7 @@ CUDA_CODE := $(foreach n,80 86 89 90,-gencode arch=compute_$(n),code=sm_$(n)) -g
 endif
 NVCCFLAGS ?= -O3
 NVFLAGS   := $(NVCCFLAGS) -std=c++17 -I. -ccbin $(lastword $(CXX)) -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-threadsafe-statics -MMD -MP
-CUDA_OBJS := $(patsubst %,$(BUILD)/%.o,gpu/cuda gpu/load gpu/cuda_roofline gpu/rt kernels)
+CUDA_OBJS := $(CUDA_BACKEND:%.c=$(BUILD)/%.o) $(BUILD)/gpu/rt.o $(BUILD)/kernels.o
 $(BUILD)/gpu/rt.o: override CFLAGS += $(if $(filter-out /usr,$(CUDA)),-isystem $(CUDA)/include) -DQUILL_CUDA_LIB='"$(CUDA_LIB)"'
 # Of C++ no more than nvcc's host code asks for, and nothing that is looked for at start.
 CUDA_LIBS = -L$(CUDA_LIB) -lcudart_static $(call static,stdc++) -static-libgcc -ldl -lrt
@@ -115,7 +117,7 @@ $(BUILD)/tests/make_tiny: $(BUILD)/tests/rig/make_tiny.o $(BUILD)/tests/rig.a $(
 # The GPU's kernels on the CPU (gpu_host.cpp), and over them the backend with a twin of its runtime; quill_twin is the whole
 # program so.
 HOSTFLAGS = $(filter-out -std=c11 -Wvla,$(CFLAGS)) -std=c++17
-TWIN_OBJS = $(patsubst %,$(BUILD)/%.o,gpu/cuda gpu/load gpu/cuda_roofline kernels_host tests/rig/gpu_host tests/rig/gpu_rt_host)
+TWIN_OBJS = $(CUDA_BACKEND:%.c=$(BUILD)/%.o) $(patsubst %,$(BUILD)/%.o,kernels_host tests/rig/gpu_host tests/rig/gpu_rt_host)
 $(BUILD)/twin.a: $(OBJS) $(TWIN_OBJS)
 	@rm -f $@ && $(AR) rcsT $@ $^
 $(BUILD)/tests/test_cuda $(BUILD)/tests/test_gpu_kernels: $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(BUILD)/tests/rig/gpu_memory_host.o $(BUILD)/tests/rig.a $(BUILD)/twin.a

@@ -1,7 +1,7 @@
 // kernels.cu: the launches of gpu/launch.h: the shape of every grid is decided here. The kernels are in the .cuh
 // files.
 #include "gpu/attention.cuh"
-#include "gpu/few.cuh"
+#include "gpu/skinny_gemm.cuh"
 #include "gpu/flash.cuh"
 #include "gpu/gemv.cuh"
 #include "gpu/heads.cuh"

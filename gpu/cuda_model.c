@@ -1,10 +1,10 @@
-// gpu/load.c: weights from the file to the GPU's memory, in the layout of its kernels.
+// gpu/cuda_model.c: weights from the file to the GPU's memory, in the layout of its kernels.
 //
 // A tensor goes up in pieces through two pinned buffers: threads copy the next piece out of the mapping, which is told
 // to read ahead, while the last one is on its way; the GPU then parts the file's blocks into planes. The same functions
 // that place things count their bytes, with no memory to place them in.
 #define _GNU_SOURCE
-#include "gpu/parts.h"
+#include "gpu/cuda_model.h"
 
 #include <stdlib.h>
 #include <string.h>

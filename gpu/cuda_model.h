@@ -1,6 +1,6 @@
-// gpu/parts.h: what cuda.c computes with and gpu/load.c puts into the GPU's memory.
-#ifndef QUILL_CUDA_PARTS_H
-#define QUILL_CUDA_PARTS_H
+// gpu/cuda_model.h: what the backend computes with and cuda_model.c puts into the GPU's memory.
+#ifndef QUILL_CUDA_MODEL_H
+#define QUILL_CUDA_MODEL_H
 
 #include "gpu/cuda.h"
 #include "gpu/launch.h"

@@ -1,4 +1,4 @@
-// gpu/few.cuh: matrix times 5 to 16 rows with the matrix unit: sixteen rows of the matrix are an mma's first operand,
+// gpu/skinny_gemm.cuh: matrix times 5 to 16 rows with the matrix unit: sixteen rows of the matrix are an mma's first operand,
 // eight rows of x its second.
 //
 // A block has x in shared memory, in bf16 (f16 beside F16), and two tiles of sixteen rows at a time; eight warps share
@@ -6,8 +6,8 @@
 // straight from 16-byte loads into the operand: an mma does not care which elements it calls k, as long as both
 // operands agree, so that a lane may own eight neighbours of a dense row, or a unit of quants, and x is read in the
 // same order.
-#ifndef QUILL_FEW_CUH
-#define QUILL_FEW_CUH
+#ifndef QUILL_SKINNY_GEMM_CUH
+#define QUILL_SKINNY_GEMM_CUH
 
 #include "gpu/gemv.cuh"
 

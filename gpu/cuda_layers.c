@@ -1,6 +1,6 @@
-// gpu/cuda.c: see gpu/cuda.h. The operations queue launches on one stream; the host waits where it needs a result
+// gpu/cuda_layers.c: see gpu/cuda.h. The operations queue launches on one stream; the host waits where it needs a result
 // (logits, rows of KV) and before it writes a batch over one that may still be on its way.
-#include "gpu/parts.h"
+#include "gpu/cuda_model.h"
 
 #include <assert.h>
 #include <math.h>
