@@ -241,4 +241,5 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 .PHONY: $(TESTS) $(BATS) house unit cli gpu-code gpu-tests test-build test asan faults tsan tsan-run soak arm64 fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
+$(BUILD)/%.d: ; # written by the compiler: no rule, of ours or built in, makes one
 -include $(wildcard $(BUILD)/*.d $(BUILD)/*/*.d $(BUILD)/tests/rig/*.d)

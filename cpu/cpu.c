@@ -354,9 +354,9 @@ static void op_embed(Workspace *w, const Backend *be, const Ends *e, const KvPoo
     over_rows(w, b->n_rows, w->dim + 20.0 * e->n_ropes * w->n_rot, embed_rows, &s);
 }
 
-static void op_narrow(Workspace *w, const int *rows, int n) {
+static void op_narrow(Workspace *w, const int *rows, const Batch *b) {
     size_t dim = (size_t)w->dim, q_dim = (size_t)w->q_dim, half = (size_t)w->n_rot / 2;
-    for (int i = 0; i < n; i++) { // none moves over one that is still to be moved
+    for (int i = 0; i < b->n_rows; i++) { // none moves over one that is still to be moved
         size_t row = (size_t)rows[i], to = (size_t)i;
         if (row == to) continue;
         memcpy(w->x + to * dim, w->x + row * dim, dim * sizeof *w->x);

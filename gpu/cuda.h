@@ -11,7 +11,6 @@
 #ifndef QUILL_CUDA_H
 #define QUILL_CUDA_H
 
-#include "gpu/rt.h"
 #include "kernels.h"
 
 // Opens the GPU (rt_open), once. QUILL_MODEL: no usable GPU, with the reason.

@@ -271,7 +271,7 @@ static void test_tensor_types(void **state) {
 static void test_few_rows_on_the_matrix_unit(void **state) {
     (void)state;
     static const int some[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_Q8_0, TYPE_Q4_K};
-    gpu_tune((GpuTuning){.few = true});
+    gpu_tune((GpuTuning){.skinny = true});
     for (size_t t = 0; t < ARRAY_LEN(some); t++) {
         Gguf *g = tiny_model(&(TinyModel){.arch = archs[t % ARRAY_LEN(archs)],
                                           .type = some[t],
@@ -296,11 +296,11 @@ static void test_early_beginnings(void **state) {
         Setup s = {.n_gpu = ALL, .kv_type = TYPE_F16, .block = 16};
         Rig plain, early;
         for (int few = 0; few < 2; few++) {
-            gpu_tune((GpuTuning){.few = few});
+            gpu_tune((GpuTuning){.skinny = few});
             rig_open(&plain, g, s);
             float *want = run(&plain, 12, 6, true), *got;
             rig_close(&plain);
-            gpu_tune((GpuTuning){.few = few, .early = true});
+            gpu_tune((GpuTuning){.skinny = few, .early = true});
             rig_open(&early, g, s);
             got = run(&early, 12, 6, true);
             rig_close(&early);

@@ -366,8 +366,8 @@ static void upload_batch(Rig *r) {
     upload_tables(r);
     if (r->kv.tail_of) upload_tails(r);
     size_t rows = (size_t)b->n_rows + 1, half = (size_t)(r->w.n_rot / 2), turns = (size_t)r->ropes.n * rows * half;
-    size_t tickets = (size_t)gpu_n_tickets(&r->l.heads, (int)rows) * sizeof(unsigned);
-    void *zeros = calloc(1, tickets);
+    size_t counters = (size_t)gpu_n_counters(&r->l.heads, (int)rows) * sizeof(unsigned);
+    void *zeros = calloc(1, counters);
     r->s = (GpuScratch){.rope_cos = device_new(NULL, turns * sizeof(float)),
                         .rope_sin = device_new(NULL, turns * sizeof(float)),
                         .rope_rows = (int)rows,
@@ -375,7 +375,7 @@ static void upload_batch(Rig *r) {
                         .behind = device_new(NULL, rows * (size_t)r->w.dim * sizeof(float)),
                         .partial = device_new(NULL, gpu_attention_bytes(&r->l.heads, (int)rows, newest + 1)),
                         .qkv = device_new(NULL, rows * (size_t)(r->w.q_dim + 2 * r->w.kv_dim) * sizeof(float)),
-                        .tickets = device_new(zeros, tickets)};
+                        .counters = device_new(zeros, counters)};
     free(zeros);
 }
 
@@ -558,7 +558,7 @@ static int way_of(const Rig *r, How how) {
 // Goes to the next way that takes the rows, from how = -1 on; false: there is none.
 static bool next_way(const Rig *r, int *how) {
     for (++*how; *how < N_HOWS; ++*how) {
-        gpu_tune((GpuTuning){.few = *how == FEW});
+        gpu_tune((GpuTuning){.skinny = *how == FEW});
         if (takes(r, (How)*how)) return true;
     }
     gpu_tune((GpuTuning){0});
@@ -769,13 +769,13 @@ static void check_ffn(Rig *r) {
 
 static void check_logits(Rig *r) {
     const float *x = with_padding(r, r->w.x, r->w.dim);
-    int rows[GPU_FEW_ROWS], n = int_min(r->b.n_rows, r->c->model.type == TYPE_BF16 ? GPU_FEW_ROWS : 3);
+    int rows[GPU_SKINNY_ROWS], n = int_min(r->b.n_rows, r->c->model.type == TYPE_BF16 ? GPU_SKINNY_ROWS : 3);
     for (int i = 0; i < n; i++) rows[i] = r->b.n_rows - 1 - i;
     const Ends *e = &r->m.ends;
     r->m.be->logits(&r->w, r->m.be, e, &r->b, rows, n);
     const int *drows = upload_ints(rows, n, 0);
     for (int how = n > GPU_DECODE_ROWS ? FEW : EXACT; how < (n > 4 ? N_HOWS : FEW); how++) {
-        gpu_tune((GpuTuning){.few = how == FEW});
+        gpu_tune((GpuTuning){.skinny = how == FEW});
         float *out = device_new(NULL, (size_t)n * (size_t)r->m.c.n_vocab * sizeof(float));
         gpu_logits(out, x, &r->head, r->norm_out, e->eps, drows, n, product_of((How)how), NULL);
         gpu_softcap(out, e->softcap, (size_t)n * (size_t)r->m.c.n_vocab, NULL);
@@ -1123,7 +1123,7 @@ static void int8_products(void **state) {
 // The matrix unit's products: x and the weights are rounded, the sums are f32.
 static void products_of_few_rows(void **state) {
     (void)state;
-    static const int rows[] = {5, 8, 11, GPU_FEW_ROWS};
+    static const int rows[] = {5, 8, 11, GPU_SKINNY_ROWS};
     enum { N_IN = 5120, N_OUT = 150 }; // more of x than a block has room for; several tiles a block
     uint64_t random = 78;
     for (size_t k = 0; k < TINY_TYPES; k++) {
@@ -1135,7 +1135,7 @@ static void products_of_few_rows(void **state) {
         uint8_t *data = malloc(N_OUT * row_bytes);
         tiny_weights(tiny_types[k], data, (size_t)N_OUT * (size_t)n_in, 0.1f, &random);
         Tensor t = {.data = data, .type = tiny_types[k], .n_out = N_OUT, .n_in = n_in, .row_bytes = row_bytes};
-        static float x[GPU_FEW_ROWS * N_IN], w[N_IN], ref[GPU_FEW_ROWS * N_OUT];
+        static float x[GPU_SKINNY_ROWS * N_IN], w[N_IN], ref[GPU_SKINNY_ROWS * N_OUT];
         case_name = info->name;
         GpuLayer l = {.w_down = upload(&t)};
         GpuBatch b = {.n_rows = n};
@@ -1154,7 +1154,7 @@ static void products_of_few_rows(void **state) {
                 ref[r * N_OUT + f] = (float)sum;
             }
         }
-        gpu_tune((GpuTuning){.few = true});
+        gpu_tune((GpuTuning){.skinny = true});
         gpu_ffn_out(y, dx, &l, &b, &(GpuScratch){0}, (GpuProduct){.exact = false}, NULL);
         gpu_tune((GpuTuning){0});
         compare(ADD, dense ? F32_IN : HALF_IN, ref, y, (size_t)(n * N_OUT));
