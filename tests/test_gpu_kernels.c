@@ -6,12 +6,12 @@
 #include "tests/rig/testing.h"
 
 #include "cpu/cpu.h"
-#include "tests/rig/kernel_rig.h"
+#include "tests/rig/gpu_case.h"
 
 #include <math.h>
 
 // n floats of the host's rows, and a row of padding.
-static float *with_padding(KernelRig *r, const float *rows, int width) {
+static float *with_padding(GpuCaseRig *r, const float *rows, int width) {
     size_t n = (size_t)r->b.n_rows * (size_t)width;
     float *copy = malloc((n + (size_t)width) * sizeof *copy);
     memcpy(copy, rows, n * sizeof *copy);
@@ -21,7 +21,7 @@ static float *with_padding(KernelRig *r, const float *rows, int width) {
     return d;
 }
 
-static float *fresh(KernelRig *r, int width) {
+static float *fresh(GpuCaseRig *r, int width) {
     return device_new(NULL, (size_t)(r->b.n_rows + 1) * (size_t)width * sizeof(float));
 }
 
@@ -29,7 +29,7 @@ static float *fresh(KernelRig *r, int width) {
 
 // The rows' K or V in the device's products against the host's, and the groups that they complete as the host seals
 // them, byte for byte. before: the pool without them.
-static void compare_sealed(KernelRig *r, int way, bool value, const KvPool *before) {
+static void compare_sealed(GpuCaseRig *r, int way, bool value, const KvPool *before) {
     const Batch *b = &r->b;
     KvPool *kv = &r->kv;
     size_t width = (size_t)(r->w.q_dim + 2 * r->w.kv_dim), kv_dim = (size_t)r->w.kv_dim, hd = (size_t)kv->head_dim;
@@ -37,12 +37,12 @@ static void compare_sealed(KernelRig *r, int way, bool value, const KvPool *befo
     float *qkv = malloc(n * width * sizeof *qkv), *got = malloc(n * kv_dim * sizeof *got);
     device_read(qkv, r->s.qkv, n * width * sizeof *qkv);
     for (size_t i = 0; i < n; i++) memcpy(got + i * kv_dim, qkv + i * width + first, kv_dim * sizeof *got);
-    kernel_check_note(KV, way, kernel_check_distance(value ? r->w.v : r->w.k, got, n * kv_dim));
+    gpu_compare_note(KV, way, gpu_compare_distance(value ? r->w.v : r->w.k, got, n * kv_dim));
     KvPool expected = *before;
     *(value ? &expected.v : &expected.k) = host_copy(pool_plane(before, value), bytes);
     for (int i = 0; i < b->n_rows; i++) {
         int slot = b->slot[i], since = b->slot[i / r->c->rows_each * r->c->rows_each];
-        const int *table = kernel_rig_table(r, b->seq[i]);
+        const int *table = gpu_case_table(r, b->seq[i]);
         const float *rows[SEAL];
         for (int head = 0; head < kv->n_kv_heads && slot % SEAL == SEAL - 1; head++) {
             for (int s = 0; s < SEAL; s++) {
@@ -55,16 +55,16 @@ static void compare_sealed(KernelRig *r, int way, bool value, const KvPool *befo
         }
     }
     if (!device_same(pool_plane(&expected, value), pool_plane(&r->dkv, value), bytes))
-        fail_msg("%s: %s sealed in other bytes", kernel_check_case, value ? "V" : "K");
+        fail_msg("%s: %s sealed in other bytes", gpu_compare_case, value ? "V" : "K");
     free(pool_plane(&expected, value));
     free(qkv);
     free(got);
 }
 
 // The device's planes against the host's: what is NaN here must be NaN there.
-static void compare_cache(KernelRig *r, int way, const KvPool *before) {
+static void compare_cache(GpuCaseRig *r, int way, const KvPool *before) {
     gpu_seal(&r->l, &r->dkv, &r->db, &r->s, NULL);
-    kernel_check_launched();
+    gpu_compare_launched();
     for (int v = 0; v < 2; v++) {
         int type = v ? r->kv.type_v : r->kv.type_k;
         if (kv_is_sealed(type)) {
@@ -77,19 +77,19 @@ static void compare_cache(KernelRig *r, int way, const KvPool *before) {
         device_read(device, v ? r->dkv.v : r->dkv.k, n * kv_type_bytes(type));
         float *ref = calloc(n, sizeof *ref), *out = calloc(n, sizeof *out);
         for (size_t i = 0; i < n; i++) {
-            float a = kernel_check_float(type, host, i), b = kernel_check_float(type, device, i);
+            float a = gpu_compare_float(type, host, i), b = gpu_compare_float(type, device, i);
             if (isnan(a) != isnan(b))
-                fail_msg("%s: element %zu of the cache: %g expected, %g found", kernel_check_case, i, a, b);
+                fail_msg("%s: element %zu of the cache: %g expected, %g found", gpu_compare_case, i, a, b);
             if (!isnan(a)) ref[i] = a, out[i] = b;
         }
-        kernel_check_note(KV, type == TYPE_F32 ? way : int_max(way, HALF_IN), kernel_check_distance(ref, out, n));
+        gpu_compare_note(KV, type == TYPE_F32 ? way : int_max(way, HALF_IN), gpu_compare_distance(ref, out, n));
         free(ref);
         free(out);
         free(device);
     }
 }
 
-static void reset_cache(KernelRig *r, const KvPool *to) {
+static void reset_cache(GpuCaseRig *r, const KvPool *to) {
     device_write(r->dkv.k, to->k, to->bytes_k);
     device_write(r->dkv.v, to->v, to->bytes_v);
     for (int v = 0; v < 2; v++)
@@ -107,39 +107,39 @@ static KvPool cache_copy(const KvPool *kv) {
     return copy;
 }
 
-static size_t rows_of(const KernelRig *r, int width) { return (size_t)r->b.n_rows * (size_t)width; }
+static size_t rows_of(const GpuCaseRig *r, int width) { return (size_t)r->b.n_rows * (size_t)width; }
 
-static void check_embed(KernelRig *r) {
+static void check_embed(GpuCaseRig *r) {
     float *x = fresh(r, r->w.dim);
     size_t turns = rows_of(r, r->w.n_rot / 2), table = turns + (size_t)(r->w.n_rot / 2); // with the row of padding
     r->m.be->embed(&r->w, r->m.be, &r->m.ends, &r->kv, &r->b);
     gpu_embed(x, &r->tok, r->m.ends.embd_scale, &r->ropes, &r->db, &r->s, NULL);
-    kernel_check_compare(EMBED, F32_IN, r->w.x, x, rows_of(r, r->w.dim));
+    gpu_compare_f32(EMBED, F32_IN, r->w.x, x, rows_of(r, r->w.dim));
     for (size_t i = 0; i < (size_t)r->ropes.n; i++) {
-        kernel_check_compare(EMBED, F32_IN, r->w.rope_cos + i * turns, r->s.rope_cos + i * table, turns);
-        kernel_check_compare(EMBED, F32_IN, r->w.rope_sin + i * turns, r->s.rope_sin + i * table, turns);
+        gpu_compare_f32(EMBED, F32_IN, r->w.rope_cos + i * turns, r->s.rope_cos + i * table, turns);
+        gpu_compare_f32(EMBED, F32_IN, r->w.rope_sin + i * turns, r->s.rope_sin + i * table, turns);
     }
     for (size_t i = 0; i < rows_of(r, r->w.dim); i++) r->w.x[i] = test_uniform(&r->random);
 }
 
-static bool quantised(const KernelRig *r) {
+static bool quantised(const GpuCaseRig *r) {
     return type_info(r->c->model.type)->block > 1 || r->c->model.type == TYPE_I8G;
 }
 
 // How the fused kernels take rows: exact; with activations rounded to int8 where the weights are quantised; on the
 // tensor cores.
 typedef enum { EXACT, ROUNDED, TENSOR_CORES, N_HOWS } ProductWay;
-static bool takes(const KernelRig *r, ProductWay how) {
+static bool takes(const GpuCaseRig *r, ProductWay how) {
     if (how == TENSOR_CORES) return r->db.n_rows > 4 && r->db.n_rows <= gpu_decode_rows(&r->l);
     return r->db.n_rows <= GPU_DECODE_ROWS;
 }
 static GpuProduct product_of(ProductWay how) { return (GpuProduct){.exact = how == EXACT}; }
-static int way_of(const KernelRig *r, ProductWay how) {
+static int way_of(const GpuCaseRig *r, ProductWay how) {
     if (how == TENSOR_CORES) return quantised(r) ? INT8_IN : r->c->model.type == TYPE_F32 ? F32_IN : HALF_IN;
     return how == ROUNDED && quantised(r) ? INT8_IN : F32_IN;
 }
 // Goes to the next way that takes the rows, from how = -1 on; false: there is none.
-static bool next_way(const KernelRig *r, int *how) {
+static bool next_way(const GpuCaseRig *r, int *how) {
     for (++*how; *how < N_HOWS; ++*how) {
         gpu_tune((GpuTuning){.skinny = *how == TENSOR_CORES});
         if (takes(r, (ProductWay)*how)) return true;
@@ -149,13 +149,13 @@ static bool next_way(const KernelRig *r, int *how) {
 }
 
 // The product of the layer's matrix without its bias, as the backend's prefill has it.
-static void product(const KernelRig *r, const Tensor *t, const float *x, float *y, size_t stride) {
+static void product(const GpuCaseRig *r, const Tensor *t, const float *x, float *y, size_t stride) {
     Tensor plain = *t;
     plain.bias = NULL;
     cpu_scalar.matvec(&plain, 0, t->n_out, x, (size_t)t->n_in, r->b.n_rows, y, stride, false, NULL);
 }
 
-static void check_attn_in(KernelRig *r) {
+static void check_attn_in(GpuCaseRig *r) {
     const Layer *l = &r->m.layers[1];
     KvPool before = cache_copy(&r->kv);
     float *x = with_padding(r, r->w.x, r->w.dim);
@@ -164,15 +164,15 @@ static void check_attn_in(KernelRig *r) {
         float *q = fresh(r, r->w.q_dim);
         reset_cache(r, &before);
         gpu_attn_in(q, x, &r->l, &r->dkv, &r->db, &r->s, product_of((ProductWay)how), NULL);
-        kernel_check_compare(QKV, way_of(r, (ProductWay)how), r->w.q, q, rows_of(r, r->w.q_dim));
+        gpu_compare_f32(QKV, way_of(r, (ProductWay)how), r->w.q, q, rows_of(r, r->w.q_dim));
         compare_cache(r, way_of(r, (ProductWay)how), &before);
     }
     // the same in prefill's pieces
     float *xn = fresh(r, r->w.dim), *q = fresh(r, r->w.q_dim);
     gpu_rmsnorm(xn, TYPE_F32, x, r->l.norm_att, l->kind.eps, r->w.dim, NULL, r->db.n_rows, NULL);
-    kernel_check_compare(NORM, F32_IN, r->w.xn, xn, rows_of(r, r->w.dim));
+    gpu_compare_f32(NORM, F32_IN, r->w.xn, xn, rows_of(r, r->w.dim));
     gpu_rmsnorm(xn, TYPE_BF16, x, r->l.norm_att, l->kind.eps, r->w.dim, NULL, r->db.n_rows, NULL);
-    kernel_check_compare_as(NORM, HALF_IN, TYPE_BF16, r->w.xn, xn, rows_of(r, r->w.dim));
+    gpu_compare_as(NORM, HALF_IN, TYPE_BF16, r->w.xn, xn, rows_of(r, r->w.dim));
     size_t width = (size_t)(r->w.q_dim + 2 * r->w.kv_dim);
     float *y = malloc(rows_of(r, (int)width) * sizeof *y);
     product(r, &l->wq, r->w.xn, y, width);
@@ -181,7 +181,7 @@ static void check_attn_in(KernelRig *r) {
     r->s.qkv = with_padding(r, y, (int)width);
     reset_cache(r, &before);
     gpu_qkv_finish(q, &r->l, &r->dkv, &r->db, &r->s, NULL);
-    kernel_check_compare(FINISH, F32_IN, r->w.q, q, rows_of(r, r->w.q_dim));
+    gpu_compare_f32(FINISH, F32_IN, r->w.q, q, rows_of(r, r->w.q_dim));
     compare_cache(r, F32_IN, &before);
     reset_cache(r, &r->kv); // attention reads what the reference has written
     free(y);
@@ -189,7 +189,7 @@ static void check_attn_in(KernelRig *r) {
 }
 
 // The batch's own K and V where attention looks for them, as the reference computed them.
-static void place_rows(KernelRig *r) {
+static void place_rows(GpuCaseRig *r) {
     size_t width = (size_t)(r->w.q_dim + 2 * r->w.kv_dim), kv_dim = (size_t)r->w.kv_dim;
     float *y = malloc(rows_of(r, (int)width) * sizeof *y);
     memset(y, 0xff, rows_of(r, (int)width) * sizeof *y);
@@ -202,23 +202,23 @@ static void place_rows(KernelRig *r) {
 }
 
 // The pages behind a step, of what stays open.
-static void check_keep(KernelRig *r) {
+static void check_keep(GpuCaseRig *r) {
     gpu_keep(&r->l, &r->dkv, &r->db, &r->s, NULL);
-    kernel_check_launched();
+    gpu_compare_launched();
     for (int v = 0; v < 2; v++)
         if (pool_tail(&r->kv, v))
             assert_true(
                 device_same(pool_tail(&r->kv, v), pool_tail(&r->dkv, v), pool_tail_floats(&r->kv) * sizeof(float)));
 }
 
-static void padding_is_zero(const KernelRig *r, const float *a) {
+static void padding_is_zero(const GpuCaseRig *r, const float *a) {
     float *row = malloc((size_t)r->w.q_dim * sizeof *row);
     device_read(row, a + rows_of(r, r->w.q_dim), (size_t)r->w.q_dim * sizeof *row);
     for (int i = 0; i < r->w.q_dim; i++) assert_true(row[i] == 0);
     free(row);
 }
 
-static void check_flash(KernelRig *r, const float *q) {
+static void check_flash(GpuCaseRig *r, const float *q) {
     Batch b = r->b; // with the row of padding
     int n = b.n_rows;
     b.slot = malloc((size_t)(n + 1) * sizeof(int));
@@ -235,32 +235,32 @@ static void check_flash(KernelRig *r, const float *q) {
     float *a = fresh(r, r->w.q_dim);
     const GpuTile *dt = device_new(tiles, (size_t)n_tiles * sizeof *tiles);
     gpu_flash(a, TYPE_F32, q, (size_t)r->w.q_dim, &r->l, &r->dkv, &r->db, &r->s, dt, n_tiles, NULL);
-    kernel_check_compare(FLASH, HALF_IN, r->w.a, a, rows_of(r, r->w.q_dim));
+    gpu_compare_f32(FLASH, HALF_IN, r->w.a, a, rows_of(r, r->w.q_dim));
     padding_is_zero(r, a);
     gpu_flash(a, TYPE_BF16, q, (size_t)r->w.q_dim, &r->l, &r->dkv, &r->db, &r->s, dt, n_tiles, NULL);
-    kernel_check_compare_as(FLASH, HALF_IN, TYPE_BF16, r->w.a, a, rows_of(r, r->w.q_dim));
+    gpu_compare_as(FLASH, HALF_IN, TYPE_BF16, r->w.a, a, rows_of(r, r->w.q_dim));
     free(b.slot);
     free(b.seq);
     free(tiles);
 }
 
 // A row's part in it is one for each of a group's heads.
-static void check_probe(KernelRig *r, const Probe *host, const float *q) {
+static void check_probe(GpuCaseRig *r, const Probe *host, const float *q) {
     size_t n = (size_t)r->kv.n_kv_heads * (size_t)host->n_slots;
     float *ones = malloc(n * sizeof *ones), sum = 0;
     for (size_t i = 0; i < n; i++) ones[i] = 1; // it is added to
     float *mass = device_new(ones, n * sizeof *mass);
     gpu_probe(mass, host->n_slots, host->first_row, q, &r->l, &r->dkv, &r->db, &r->s, NULL);
-    kernel_check_launched();
+    gpu_compare_launched();
     device_read(ones, mass, n * sizeof *mass);
     for (size_t i = 0; i < n; i++) sum += ones[i] -= 1;
     int looks = (r->b.n_rows - host->first_row) * r->l.heads.n_heads;
     assert_true(fabsf(sum - (float)looks) < 1e-3f * (float)looks);
-    kernel_check_note(PROBE, F32_IN, kernel_check_distance(host->mass + n, ones, n)); // of layer 1
+    gpu_compare_note(PROBE, F32_IN, gpu_compare_distance(host->mass + n, ones, n)); // of layer 1
     free(ones);
 }
 
-static void check_attention(KernelRig *r) {
+static void check_attention(GpuCaseRig *r) {
     const Layer *l = &r->m.layers[1];
     int n_slots = r->b.slot[r->b.n_rows - 1] + 3;
     size_t heads = (size_t)r->kv.n_kv_heads;
@@ -274,7 +274,7 @@ static void check_attention(KernelRig *r) {
     place_rows(r);
     float *q = with_padding(r, r->w.q, r->w.q_dim), *a = fresh(r, r->w.q_dim), *again = fresh(r, r->w.q_dim);
     gpu_attention(a, q, &r->l, &r->dkv, &r->db, &r->s, NULL);
-    kernel_check_compare(ATTEND, F32_IN, r->w.a, a, rows_of(r, r->w.q_dim));
+    gpu_compare_f32(ATTEND, F32_IN, r->w.a, a, rows_of(r, r->w.q_dim));
     padding_is_zero(r, a);
     device_order(r->random); // another order of blocks, the same bits
     gpu_attention(again, q, &r->l, &r->dkv, &r->db, &r->s, NULL);
@@ -290,13 +290,13 @@ static void check_attention(KernelRig *r) {
 }
 
 // What prefill does with a product.
-static void add_product(KernelRig *r, float *x, const float *y, const float *bias, const float *norm) {
+static void add_product(GpuCaseRig *r, float *x, const float *y, const float *bias, const float *norm) {
     const float *dy = with_padding(r, y, r->w.dim);
     if (norm) gpu_add_normed(x, dy, bias, norm, r->l.kind.eps, r->w.dim, r->db.n_rows, NULL);
     else gpu_add(x, dy, bias, r->w.dim, r->db.n_rows, NULL);
 }
 
-static void check_residual(KernelRig *r) {
+static void check_residual(GpuCaseRig *r) {
     const Layer *l = &r->m.layers[1];
     const float *a = with_padding(r, r->w.a, r->w.q_dim);
     float *x = with_padding(r, r->w.x, r->w.dim);
@@ -305,17 +305,17 @@ static void check_residual(KernelRig *r) {
     product(r, &l->wo, r->w.a, y, (size_t)r->w.dim);
     l->be->attn_out(&r->w, l, &r->b);
     add_product(r, x, y, r->l.wo.bias, r->l.norm_att_out);
-    kernel_check_compare(ADD, F32_IN, r->w.x, x, n);
+    gpu_compare_f32(ADD, F32_IN, r->w.x, x, n);
     for (int how = -1; next_way(r, &how);) {
         x = with_padding(r, before, r->w.dim);
         gpu_attn_out(x, a, &r->l, &r->db, &r->s, product_of((ProductWay)how), NULL);
-        kernel_check_compare(ADD, way_of(r, (ProductWay)how), r->w.x, x, n);
+        gpu_compare_f32(ADD, way_of(r, (ProductWay)how), r->w.x, x, n);
     }
     free(y);
     free(before);
 }
 
-static void check_ffn(KernelRig *r) {
+static void check_ffn(GpuCaseRig *r) {
     const Layer *l = &r->m.layers[1];
     const float *x = with_padding(r, r->w.x, r->w.dim);
     size_t n = rows_of(r, r->w.ffn), n_x = rows_of(r, r->w.dim);
@@ -325,25 +325,25 @@ static void check_ffn(KernelRig *r) {
     float *h = fresh(r, r->w.ffn);
     for (int how = -1; next_way(r, &how);) {
         gpu_ffn_in(h, x, &r->l, &r->db, product_of((ProductWay)how), NULL);
-        kernel_check_compare(GLU, way_of(r, (ProductWay)how), r->w.h, h, n);
+        gpu_compare_f32(GLU, way_of(r, (ProductWay)how), r->w.h, h, n);
     }
     product(r, &l->w_gate, r->w.xn, gate, (size_t)r->w.ffn);
     product(r, &l->w_up, r->w.xn, up, (size_t)r->w.ffn);
     for (int type = TYPE_F32; type <= TYPE_F16; type++) {
         gpu_gate_mul(h, type, r->l.kind.act, with_padding(r, gate, r->w.ffn), with_padding(r, up, r->w.ffn),
                      (size_t)r->w.ffn, r->l.w_gate.bias, r->l.w_up.bias, r->w.ffn, r->db.n_rows, NULL);
-        kernel_check_compare_as(GLU, type == TYPE_F32 ? F32_IN : HALF_IN, type, r->w.h, h, n);
+        gpu_compare_as(GLU, type == TYPE_F32 ? F32_IN : HALF_IN, type, r->w.h, h, n);
     }
     const float *dh = with_padding(r, r->w.h, r->w.ffn);
     product(r, &l->w_down, r->w.h, down, (size_t)r->w.dim);
     l->be->ffn_out(&r->w, l, &r->b);
     float *out = with_padding(r, before, r->w.dim);
     add_product(r, out, down, r->l.w_down.bias, r->l.norm_ffn_out);
-    kernel_check_compare(ADD, F32_IN, r->w.x, out, n_x);
+    gpu_compare_f32(ADD, F32_IN, r->w.x, out, n_x);
     for (int how = -1; next_way(r, &how);) {
         out = with_padding(r, before, r->w.dim);
         gpu_ffn_out(out, dh, &r->l, &r->db, &r->s, product_of((ProductWay)how), NULL);
-        kernel_check_compare(ADD, way_of(r, (ProductWay)how), r->w.x, out, n_x);
+        gpu_compare_f32(ADD, way_of(r, (ProductWay)how), r->w.x, out, n_x);
     }
     free(gate);
     free(up);
@@ -351,7 +351,7 @@ static void check_ffn(KernelRig *r) {
     free(before);
 }
 
-static void check_logits(KernelRig *r) {
+static void check_logits(GpuCaseRig *r) {
     const float *x = with_padding(r, r->w.x, r->w.dim);
     int rows[GPU_SKINNY_ROWS], n = int_min(r->b.n_rows, r->c->model.type == TYPE_BF16 ? GPU_SKINNY_ROWS : 3);
     for (int i = 0; i < n; i++) rows[i] = r->b.n_rows - 1 - i;
@@ -363,12 +363,12 @@ static void check_logits(KernelRig *r) {
         float *out = device_new(NULL, (size_t)n * (size_t)r->m.c.n_vocab * sizeof(float));
         gpu_logits(out, x, &r->head, r->norm_out, e->eps, drows, n, product_of((ProductWay)how), NULL);
         gpu_softcap(out, e->softcap, (size_t)n * (size_t)r->m.c.n_vocab, NULL);
-        kernel_check_compare(LOGITS, way_of(r, (ProductWay)how), r->w.logits, out, (size_t)n * (size_t)r->m.c.n_vocab);
+        gpu_compare_f32(LOGITS, way_of(r, (ProductWay)how), r->w.logits, out, (size_t)n * (size_t)r->m.c.n_vocab);
     }
     gpu_tune((GpuTuning){0});
 }
 
-static void check_dequantize(KernelRig *r) {
+static void check_dequantize(GpuCaseRig *r) {
     const Tensor *t = &r->m.layers[1].w_down;
     int first = 3, n = t->n_out - 5;
     size_t stride = (size_t)t->n_in + 8, all = (size_t)n * (size_t)t->n_in;
@@ -378,20 +378,20 @@ static void check_dequantize(KernelRig *r) {
         size_t bytes = (size_t)n * stride * kv_type_bytes(type);
         void *d = device_new(NULL, bytes), *host = malloc(bytes);
         gpu_dequantize(&r->l.w_down, first, n, type, d, stride, NULL);
-        kernel_check_launched();
+        gpu_compare_launched();
         device_read(host, d, bytes);
         for (size_t i = 0; i < all; i++)
-            out[i] = kernel_check_float(type, host, i / (size_t)t->n_in * stride + i % (size_t)t->n_in);
-        kernel_check_note(DENSE, type == TYPE_F32 ? F32_IN : HALF_IN, kernel_check_distance(ref, out, all));
+            out[i] = gpu_compare_float(type, host, i / (size_t)t->n_in * stride + i % (size_t)t->n_in);
+        gpu_compare_note(DENSE, type == TYPE_F32 ? F32_IN : HALF_IN, gpu_compare_distance(ref, out, all));
         free(host);
     }
     free(ref);
     free(out);
 }
 
-static void run_case(const KernelCase *c, uint64_t seed) {
-    KernelRig r;
-    kernel_rig_open(&r, c, seed);
+static void run_case(const GpuCase *c, uint64_t seed) {
+    GpuCaseRig r;
+    gpu_case_open(&r, c, seed);
     check_embed(&r);
     check_attn_in(&r);
     check_attention(&r);
@@ -399,7 +399,7 @@ static void run_case(const KernelCase *c, uint64_t seed) {
     check_ffn(&r);
     check_logits(&r);
     check_dequantize(&r);
-    kernel_rig_close(&r);
+    gpu_case_close(&r);
 }
 
 // ---- the cases ------------------------------------------------------------------------------------------------------
@@ -407,7 +407,7 @@ static void run_case(const KernelCase *c, uint64_t seed) {
 static void every_type(void **state) {
     (void)state;
     for (size_t i = 0; i < TINY_TYPES; i++) {
-        KernelCase c = {
+        GpuCase c = {
             .name = type_name(tiny_types[i]),
             .model = {.type = tiny_types[i], .dim = 256, .n_heads = 4, .head_dim = 64, .ffn = 512, .vocab = 300},
             .type_k = TYPE_F16,
@@ -420,7 +420,7 @@ static void every_type(void **state) {
     }
 }
 
-static const KernelCase cases[] = {
+static const GpuCase cases[] = {
     {"head_dim 64, no groups, f32 cache, over a split's border",
      {.dim = 128, .n_heads = 2, .n_kv_heads = 2, .head_dim = 64},
      {TYPE_F32, TYPE_F32, 1, 0, false},
@@ -485,7 +485,7 @@ static const KernelCase cases[] = {
 
 // Groups that lie in one piece and those in parts, open ones that began in steps before, rows that complete some,
 // contexts over a split's border.
-static const KernelCase sealed_cases[] = {
+static const GpuCase sealed_cases[] = {
     {"q8_0, head_dim 64, over a split's border, a group completed",
      {.dim = 128, .n_heads = 2, .n_kv_heads = 2, .head_dim = 64},
      {TYPE_Q8_0, TYPE_Q8_0, 32, 0, false},
@@ -539,7 +539,7 @@ static void sealed_caches(void **state) {
 
 // GELU, norms behind, capped scores and logits, two RoPE tables; windows at every place of a block, a group and a tile
 // of keys, in every type of K and V.
-static const KernelCase gemma_cases[] = {
+static const GpuCase gemma_cases[] = {
     {"gemma2, head_dim 256, window of 5",
      {.arch = "gemma2", .dim = 96, .n_heads = 4, .n_kv_heads = 2, .head_dim = 256},
      {TYPE_F16, TYPE_F16, 16, 5, false},
@@ -599,5 +599,5 @@ int main(void) {
         cmocka_unit_test(sealed_caches),
         cmocka_unit_test(gemma_layers),
     };
-    return cmocka_run_group_tests(tests, NULL, kernel_check_print);
+    return cmocka_run_group_tests(tests, NULL, gpu_compare_print);
 }

@@ -2,7 +2,7 @@
 #include "tests/rig/testing.h"
 
 #include "cpu/cpu.h"
-#include "tests/rig/kernel_check.h"
+#include "tests/rig/gpu_compare.h"
 
 #include <math.h>
 
@@ -64,7 +64,7 @@ static void sealing_launch(const SealingCase *c) {
     GpuLayer l = {.heads = {.n_heads = HEADS, .n_kv_heads = HEADS, .head_dim = c->kv.head_dim}};
     GpuScratch s = {.qkv = device_new(c->qkv, (size_t)(ROWS * c->stride) * sizeof *c->qkv)};
     gpu_seal(&l, &c->device, &b, &s, NULL);
-    kernel_check_launched();
+    gpu_compare_launched();
 }
 
 // Seals the same groups on the host: their first rows are in the page, the others in qkv.
@@ -90,7 +90,7 @@ static void sealed_to_the_byte(void **state) {
         SealingCase c;
         int type = types[i / ARRAY_LEN(head_dims)], hd = head_dims[i % ARRAY_LEN(head_dims)];
         int block = blocks[i % ARRAY_LEN(blocks)];
-        kernel_check_case = type_name(type);
+        gpu_compare_case = type_name(type);
         sealing_open(&c, type, hd, block, &random);
         sealing_launch(&c);
         for (int v = 0; v < 2; v++) {
@@ -107,7 +107,7 @@ static void sealed_to_the_byte(void **state) {
 // Blocks, and with sealed planes their pages; of blocks of 34 bytes, too.
 static void copies_in_order(void **state) {
     (void)state;
-    kernel_check_case = "copies";
+    gpu_compare_case = "copies";
     enum { BLOCKS = 5, SHAPES = 3 };
     KvPool pools[SHAPES] = {{.n_kv_heads = 2, .block = 3, .head_dim = 6, .type_k = TYPE_F32, .type_v = TYPE_F16},
                             {.n_kv_heads = 1, .block = 1, .head_dim = 32, .type_k = TYPE_Q8_0, .type_v = TYPE_KIVI2},
@@ -138,7 +138,7 @@ static void copies_in_order(void **state) {
         Batch b = {.n_copies = 3, .copy = copy};
         be->copy_blocks(NULL, &kv, &b);
         gpu_copy_blocks(&d, device_new(copy, sizeof copy), device_new(pages, sizeof pages), 3, NULL);
-        kernel_check_launched();
+        gpu_compare_launched();
         for (int v = 0; v < 2; v++) {
             assert_true(device_same(pool_plane(&kv, v), pool_plane(&d, v), pool_plane_bytes(&kv, v)));
             if (pool_tail(&kv, v))
@@ -151,7 +151,7 @@ static void copies_in_order(void **state) {
 
 static void rows_that_go_on(void **state) {
     (void)state;
-    kernel_check_case = "rows that go on";
+    gpu_compare_case = "rows that go on";
     enum { MOVED_ROWS = 50, KEPT = 4, WIDTH = 301 };
     static const int keep[2][KEPT] = {{0, 1, 30, 49}, {3, 4, 5, 6}}; // the second: each goes where another came from
     uint64_t random = 6;
@@ -161,7 +161,7 @@ static void rows_that_go_on(void **state) {
         memcpy(expected, x, sizeof x);
         for (int k = 0; k < KEPT; k++) memcpy(expected + k * WIDTH, x + keep[i][k] * WIDTH, WIDTH * sizeof *x);
         gpu_move_rows(d, WIDTH, device_new(keep[i], sizeof keep[i]), KEPT, NULL);
-        kernel_check_launched();
+        gpu_compare_launched();
         assert_true(device_same(expected, d, sizeof expected));
         device_free_all();
     }
@@ -169,7 +169,7 @@ static void rows_that_go_on(void **state) {
 
 static void slots_that_stay(void **state) {
     (void)state;
-    kernel_check_case = "close up";
+    gpu_compare_case = "close up";
     enum { SLOTS = 40, KEPT = 23, LAYERS = 2, KV_HEADS = 3 };
     uint64_t random = 4;
     KvPool kv = {.n_layers = LAYERS,
@@ -192,7 +192,7 @@ static void slots_that_stay(void **state) {
         *(v ? &d.v : &d.k) = device_new(bytes, pool_plane_bytes(&kv, v));
     }
     gpu_close_up(&d, device_new(table, sizeof table), device_new(keep, sizeof keep), KEPT, NULL);
-    kernel_check_launched();
+    gpu_compare_launched();
     for (int v = 0; v < 2; v++) {
         size_t bytes = kv_slot_bytes(pool_type(&kv, v), kv.head_dim);
         uint8_t *expected = host_copy(pool_plane(&kv, v), pool_plane_bytes(&kv, v));

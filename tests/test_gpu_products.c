@@ -2,7 +2,7 @@
 // cores, against references that round in the same way; rounding to f16.
 #include "tests/rig/testing.h"
 
-#include "tests/rig/kernel_check.h"
+#include "tests/rig/gpu_compare.h"
 #include "tests/rig/tiny_model.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ static void int8_products(void **state) {
         tiny_weights(types[k], data, N_OUT * N_IN, 0.1f, &random);
         Tensor t = {.data = data, .type = types[k], .n_out = N_OUT, .n_in = N_IN, .row_bytes = row_bytes};
         static float x[ROWS * N_IN], rounded[N_IN], w[N_IN], ref[ROWS * N_OUT];
-        kernel_check_case = info->name;
+        gpu_compare_case = info->name;
         GpuLayer l = {.w_down = device_tensor(&t)};
         GpuBatch b = {.n_rows = ROWS};
         const float *dx = device_random(x, ROWS * N_IN, &random);
@@ -41,7 +41,7 @@ static void int8_products(void **state) {
             }
         }
         gpu_ffn_out(y, dx, &l, &b, &(GpuScratch){0}, (GpuProduct){.exact = false}, NULL);
-        kernel_check_compare(ADD, F32_IN, ref, y, ROWS * N_OUT);
+        gpu_compare_f32(ADD, F32_IN, ref, y, ROWS * N_OUT);
         device_free_all();
         free(data);
     }
@@ -63,7 +63,7 @@ static void products_of_few_rows(void **state) {
         tiny_weights(tiny_types[k], data, (size_t)N_OUT * (size_t)n_in, 0.1f, &random);
         Tensor t = {.data = data, .type = tiny_types[k], .n_out = N_OUT, .n_in = n_in, .row_bytes = row_bytes};
         static float x[GPU_SKINNY_ROWS * N_IN], w[N_IN], ref[GPU_SKINNY_ROWS * N_OUT];
-        kernel_check_case = info->name;
+        gpu_compare_case = info->name;
         GpuLayer l = {.w_down = device_tensor(&t)};
         GpuBatch b = {.n_rows = n};
         const float *dx = device_random(x, (size_t)(n * n_in), &random);
@@ -84,7 +84,7 @@ static void products_of_few_rows(void **state) {
         gpu_tune((GpuTuning){.skinny = true});
         gpu_ffn_out(y, dx, &l, &b, &(GpuScratch){0}, (GpuProduct){.exact = false}, NULL);
         gpu_tune((GpuTuning){0});
-        kernel_check_compare(ADD, dense ? F32_IN : HALF_IN, ref, y, (size_t)(n * N_OUT));
+        gpu_compare_f32(ADD, dense ? F32_IN : HALF_IN, ref, y, (size_t)(n * N_OUT));
         device_free_all();
         free(data);
     }
@@ -93,11 +93,11 @@ static void products_of_few_rows(void **state) {
 // What f16 cannot hold becomes the largest that it can; what is no number stays none.
 static void rounding_to_f16(void **state) {
     (void)state;
-    kernel_check_case = "rounding to f16";
+    gpu_compare_case = "rounding to f16";
     const float in[] = {1e6f, -INFINITY, NAN, 65504, -1}, want[] = {65504, -65504, NAN, 65504, -1};
     uint16_t bits[ARRAY_LEN(in)], *out = device_new(NULL, sizeof bits);
     gpu_convert(out, TYPE_F16, device_new(in, sizeof in), ARRAY_LEN(in), NULL);
-    kernel_check_launched();
+    gpu_compare_launched();
     device_read(bits, out, sizeof bits);
     for (size_t i = 0; i < ARRAY_LEN(in); i++)
         assert_true(isnan(want[i]) ? isnan(half_float(bits[i])) : half_float(bits[i]) == want[i]);
@@ -110,5 +110,5 @@ int main(void) {
         cmocka_unit_test(products_of_few_rows),
         cmocka_unit_test(rounding_to_f16),
     };
-    return cmocka_run_group_tests(tests, NULL, kernel_check_print);
+    return cmocka_run_group_tests(tests, NULL, gpu_compare_print);
 }

@@ -2,14 +2,14 @@
 #include "tests/rig/testing.h"
 
 #include "sampler.h"
-#include "tests/rig/kernel_check.h"
+#include "tests/rig/gpu_compare.h"
 
 #include <math.h>
 
 enum { N_DRAWS = 6 };
 
 static void same_draws(const char *name, SamplerParams p, int n_vocab, uint64_t seed) {
-    kernel_check_case = name;
+    gpu_compare_case = name;
     uint64_t random = seed;
     float *logits = malloc((size_t)N_DRAWS * (size_t)n_vocab * sizeof *logits);
     for (size_t i = 0; i < (size_t)N_DRAWS * (size_t)n_vocab; i++) {
@@ -36,7 +36,7 @@ static void same_draws(const char *name, SamplerParams p, int n_vocab, uint64_t 
     int *out = device_new(last, sizeof last);
     gpu_sample(out, device_new(logits, (size_t)N_DRAWS * (size_t)n_vocab * sizeof *logits), n_vocab,
                device_new(plans, sizeof plans), N_DRAWS, device_new(NULL, gpu_sample_bytes(n_vocab, N_DRAWS)), NULL);
-    kernel_check_launched();
+    gpu_compare_launched();
     device_read(sampled, out, sizeof sampled);
     for (int i = 0; i < N_DRAWS; i++)
         if (sampled[i] != expected[i]) fail_msg("%s: token %d expected, %d found", name, expected[i], sampled[i]);

@@ -1,13 +1,13 @@
-// tests/rig/kernel_rig.h: a case for the GPU's kernels: a tiny model, a batch and a cache, on the host and on the
+// tests/rig/gpu_case.h: a case for the GPU's kernels: a tiny model, a batch and a cache, on the host and on the
 // device.
 //
 // The cache is NaN wherever no row sees it, tables are permuted, memory is NaN until written, a row of padding comes
 // last.
-#ifndef QUILL_KERNEL_RIG_H
-#define QUILL_KERNEL_RIG_H
+#ifndef QUILL_GPU_CASE_H
+#define QUILL_GPU_CASE_H
 
 #include "model.h"
-#include "tests/rig/kernel_check.h"
+#include "tests/rig/gpu_compare.h"
 #include "tests/rig/tiny_model.h"
 
 typedef struct {
@@ -22,10 +22,10 @@ typedef struct {
         int past;  // slots that the first sequence has already; the next ones have a few more each
         bool gaps; // every third slot only is in the batch, the others have their K and V
     };
-} KernelCase;
+} GpuCase;
 
 typedef struct {
-    const KernelCase *c;
+    const GpuCase *c;
     Gguf *g;
     Model m;
     ThreadPool *pool;
@@ -41,10 +41,10 @@ typedef struct {
     GpuBatch db;
     GpuScratch s;
     float *x, *norm_out;
-} KernelRig;
+} GpuCaseRig;
 
-void kernel_rig_open(KernelRig *r, const KernelCase *c, uint64_t seed);
-void kernel_rig_close(KernelRig *r);                // fails the test where a launch failed
-int *kernel_rig_table(const KernelRig *r, int seq); // the host's block table of a sequence
+void gpu_case_open(GpuCaseRig *r, const GpuCase *c, uint64_t seed);
+void gpu_case_close(GpuCaseRig *r);                // fails the test where a launch failed
+int *gpu_case_table(const GpuCaseRig *r, int seq); // the host's block table of a sequence
 
 #endif

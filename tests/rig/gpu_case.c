@@ -1,11 +1,11 @@
-// tests/rig/kernel_rig.c: see tests/rig/kernel_rig.h.
-#include "tests/rig/kernel_rig.h"
+// tests/rig/gpu_case.c: see tests/rig/gpu_case.h.
+#include "tests/rig/gpu_case.h"
 
 #include "cpu/cpu.h"
 
 static const float *upload_floats(const float *p, int n) { return p ? device_new(p, (size_t)n * sizeof *p) : NULL; }
 
-static void upload_layer(KernelRig *r) {
+static void upload_layer(GpuCaseRig *r) {
     const Layer *l = &r->m.layers[1];
     r->ropes.n = r->m.ends.n_ropes;
     for (int i = 0; i < r->ropes.n; i++) {
@@ -35,8 +35,8 @@ static void upload_layer(KernelRig *r) {
 }
 
 // Sequences, their slots, permuted tables; rows come sequence by sequence.
-static void make_batch(KernelRig *r) {
-    const KernelCase *c = r->c;
+static void make_batch(GpuCaseRig *r) {
+    const GpuCase *c = r->c;
     int step = c->gaps ? 3 : 1, most = c->past + 5 * c->n_seqs + step * c->rows_each;
     Batch *b = &r->b;
     *b = (Batch){.n_rows = c->n_seqs * c->rows_each, .n_seqs = c->n_seqs};
@@ -63,12 +63,12 @@ static void make_batch(KernelRig *r) {
     }
 }
 
-int *kernel_rig_table(const KernelRig *r, int seq) {
+int *gpu_case_table(const GpuCaseRig *r, int seq) {
     return (r->c->window ? r->b.window_table : r->b.block_table) + seq * r->b.max_blocks;
 }
 
 // n slots of a head: whole groups sealed, the others' rows in the page.
-static void fill_sealed(KernelRig *r, bool value, const int *table, int head, int n) {
+static void fill_sealed(GpuCaseRig *r, bool value, const int *table, int head, int n) {
     KvPool *kv = &r->kv;
     size_t hd = (size_t)kv->head_dim;
     static float x[SEAL][SEAL_HEAD];
@@ -87,7 +87,7 @@ static void fill_sealed(KernelRig *r, bool value, const int *table, int head, in
     }
 }
 
-static void fill_dense(KernelRig *r, bool value, const int *table, int head, int n) {
+static void fill_dense(GpuCaseRig *r, bool value, const int *table, int head, int n) {
     KvPool *kv = &r->kv;
     int type = pool_type(kv, value);
     for (int slot = 0; slot < n; slot++)
@@ -100,9 +100,9 @@ static void fill_dense(KernelRig *r, bool value, const int *table, int head, int
 
 // What no row of a sequence sees, or reads of what is sealed with the oldest that it sees, is NaN again; and whole
 // blocks of it are another's.
-static void hide_unseen(KernelRig *r, int seq) {
+static void hide_unseen(GpuCaseRig *r, int seq) {
     KvPool *kv = &r->kv;
-    int *table = kernel_rig_table(r, seq), oldest = r->b.slot[seq * r->c->rows_each] - r->c->window + 1;
+    int *table = gpu_case_table(r, seq), oldest = r->b.slot[seq * r->c->rows_each] - r->c->window + 1;
     if (kv->tail_of) oldest = oldest / SEAL * SEAL;
     for (int slot = 0; slot < oldest; slot++)
         for (int head = 0; head < 2 * kv->n_kv_heads; head++) {
@@ -114,8 +114,8 @@ static void hide_unseen(KernelRig *r, int seq) {
 }
 
 // A pool that is NaN but for the slots before the batch's rows and between them, of those that its rows see.
-static void make_cache(KernelRig *r) {
-    const KernelCase *c = r->c;
+static void make_cache(GpuCaseRig *r) {
+    const GpuCase *c = r->c;
     KvPool *kv = &r->kv;
     *kv = (KvPool){.kind = c->window ? KV_WINDOW : KV_FULL,
                    .n_layers = 2,
@@ -134,7 +134,7 @@ static void make_cache(KernelRig *r) {
     memset(kv->v, 0xff, kv->bytes_v);
     if (kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v)) pool_make_tails(kv);
     for (int seq = 0; seq < c->n_seqs; seq++) {
-        const int *table = kernel_rig_table(r, seq), *slots = r->b.slot + seq * c->rows_each;
+        const int *table = gpu_case_table(r, seq), *slots = r->b.slot + seq * c->rows_each;
         for (int head = 0; head < 2 * kv->n_kv_heads; head++) {
             bool value = head % 2;
             if (kv_is_sealed(pool_type(kv, value))) fill_sealed(r, value, table, head / 2, slots[0]);
@@ -151,12 +151,12 @@ static void make_cache(KernelRig *r) {
     }
 }
 
-static void upload_tails(KernelRig *r) {
+static void upload_tails(GpuCaseRig *r) {
     const Batch *b = &r->b;
     int *since = malloc(2 * (size_t)b->n_rows * sizeof *since), *page = since + b->n_rows;
     for (int i = 0; i < b->n_rows; i++) {
         since[i] = b->slot[i / r->c->rows_each * r->c->rows_each];
-        page[i] = kv_tail(&r->kv, kernel_rig_table(r, b->seq[i]), b->slot[i]);
+        page[i] = kv_tail(&r->kv, gpu_case_table(r, b->seq[i]), b->slot[i]);
     }
     r->db.since = device_ints(since, b->n_rows, -1);
     r->db.page = device_ints(page, b->n_rows, -1);
@@ -164,19 +164,19 @@ static void upload_tails(KernelRig *r) {
 }
 
 // The layer's table, and beside it another that must not be read.
-static void upload_tables(KernelRig *r) {
+static void upload_tables(GpuCaseRig *r) {
     const Batch *b = &r->b;
     int n = b->max_blocks, window = r->c->window > 0, *tables = malloc((size_t)(2 * n * b->n_seqs) * sizeof *tables);
     for (int i = 0; i < 2 * n * b->n_seqs; i++) tables[i] = 1 << 28;
     for (int seq = 0; seq < b->n_seqs; seq++)
-        memcpy(tables + (2 * seq + window) * n, kernel_rig_table(r, seq), (size_t)n * sizeof *tables);
+        memcpy(tables + (2 * seq + window) * n, gpu_case_table(r, seq), (size_t)n * sizeof *tables);
     r->db.block_table = device_ints(tables, 2 * n * b->n_seqs, -1);
     r->db.window_table = r->db.block_table + n;
     r->db.table_step = 2 * n;
     free(tables);
 }
 
-static void upload_batch(KernelRig *r) {
+static void upload_batch(GpuCaseRig *r) {
     const Batch *b = &r->b;
     int newest = 0;
     for (int i = 0; i < b->n_rows; i++) newest = int_max(newest, b->slot[i]);
@@ -202,9 +202,9 @@ static void upload_batch(KernelRig *r) {
     free(zeros);
 }
 
-void kernel_rig_open(KernelRig *r, const KernelCase *c, uint64_t seed) {
-    *r = (KernelRig){.c = c, .random = seed};
-    kernel_check_case = c->name;
+void gpu_case_open(GpuCaseRig *r, const GpuCase *c, uint64_t seed) {
+    *r = (GpuCaseRig){.c = c, .random = seed};
+    gpu_compare_case = c->name;
     const Backend *be;
     assert_ok(cpu_backend("scalar", &be));
     r->g = tiny_model(&c->model);
@@ -220,10 +220,10 @@ void kernel_rig_open(KernelRig *r, const KernelCase *c, uint64_t seed) {
     upload_batch(r);
 }
 
-void kernel_rig_close(KernelRig *r) {
+void gpu_case_close(GpuCaseRig *r) {
     device_free_all();
     const char *error = gpu_launch_error();
-    if (error) fail_msg("%s: %s", kernel_check_case, error);
+    if (error) fail_msg("%s: %s", gpu_compare_case, error);
     free(r->b.token);
     free(r->b.pos);
     free(r->b.slot);

@@ -1,7 +1,7 @@
-// tests/rig/kernel_check.h: what the GPU's kernels computed against the reference: distances with their limits, device
+// tests/rig/gpu_compare.h: what the GPU's kernels computed against the reference: distances with their limits, device
 // tensors, planes of K and V. Over a GPU, or over the host that stands for one (tests/rig/gpu_memory.h).
-#ifndef QUILL_KERNEL_CHECK_H
-#define QUILL_KERNEL_CHECK_H
+#ifndef QUILL_GPU_COMPARE_H
+#define QUILL_GPU_COMPARE_H
 
 #include "gpu/launch.h"
 #include "tests/rig/gpu_memory.h"
@@ -9,20 +9,20 @@
 
 // ---- distances ------------------------------------------------------------------------------------------------------
 
-typedef enum { EMBED, NORM, QKV, FINISH, KV, ATTEND, FLASH, PROBE, ADD, GLU, LOGITS, DENSE, N_OPS } KernelOp;
+typedef enum { EMBED, NORM, QKV, FINISH, KV, ATTEND, FLASH, PROBE, ADD, GLU, LOGITS, DENSE, N_OPS } GpuOp;
 // Inputs in f32: sums in another order. Inputs or outputs in f16 or bf16. int8 activations, against exact ones.
 enum { F32_IN, HALF_IN, INT8_IN, N_WAYS };
-extern const char *kernel_check_case; // the case that a failure names
+extern const char *gpu_compare_case; // the case that a failure names
 
 // Fails the test where the distance is over the limit, or NaN.
-void kernel_check_note(KernelOp op, int way, double distance);
-double kernel_check_distance(const float *ref, const float *out, size_t n); // relative, L2
-void kernel_check_launched(void);                                           // fails the test where a launch failed
-float kernel_check_float(int type, const void *p, size_t i);                // one element of type F32, F16 or BF16
+void gpu_compare_note(GpuOp op, int way, double distance);
+double gpu_compare_distance(const float *ref, const float *out, size_t n); // relative, L2
+void gpu_compare_launched(void);                                           // fails the test where a launch failed
+float gpu_compare_float(int type, const void *p, size_t i);                // one element of type F32, F16 or BF16
 // n elements of `type` on the device, against the reference's.
-void kernel_check_compare_as(KernelOp op, int way, int type, const float *ref, const void *device, size_t n);
-void kernel_check_compare(KernelOp op, int way, const float *ref, const void *device, size_t n); // of f32
-int kernel_check_print(void **state);                                                            // a group's teardown
+void gpu_compare_as(GpuOp op, int way, int type, const float *ref, const void *device, size_t n);
+void gpu_compare_f32(GpuOp op, int way, const float *ref, const void *device, size_t n); // of f32
+int gpu_compare_print(void **state);                                                     // a group's teardown
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 

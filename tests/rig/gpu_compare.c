@@ -1,5 +1,5 @@
-// tests/rig/kernel_check.c: see tests/rig/kernel_check.h.
-#include "tests/rig/kernel_check.h"
+// tests/rig/gpu_compare.c: see tests/rig/gpu_compare.h.
+#include "tests/rig/gpu_compare.h"
 
 #include <math.h>
 
@@ -7,16 +7,15 @@ static const char *const op_names[N_OPS] = {"embed", "rmsnorm", "attn_in", "qkv_
                                             "flash", "probe",   "o, down", "gate, up",   "logits",  "dequantize"};
 static const double limits[N_WAYS] = {1e-5, 5e-3, 1e-2};
 static double worst[N_OPS][N_WAYS];
-const char *kernel_check_case;
+const char *gpu_compare_case;
 
-void kernel_check_note(KernelOp op, int way, double distance) {
+void gpu_compare_note(GpuOp op, int way, double distance) {
     if (!(distance <= limits[way])) // NaN fails too
-        fail_msg("%s, %s: distance up to %g expected, %g found", kernel_check_case, op_names[op], limits[way],
-                 distance);
+        fail_msg("%s, %s: distance up to %g expected, %g found", gpu_compare_case, op_names[op], limits[way], distance);
     if (distance > worst[op][way]) worst[op][way] = distance;
 }
 
-double kernel_check_distance(const float *ref, const float *out, size_t n) {
+double gpu_compare_distance(const float *ref, const float *out, size_t n) {
     double off = 0, all = 0;
     for (size_t i = 0; i < n; i++) {
         off += ((double)out[i] - (double)ref[i]) * ((double)out[i] - (double)ref[i]);
@@ -25,33 +24,33 @@ double kernel_check_distance(const float *ref, const float *out, size_t n) {
     return all > 0 ? sqrt(off / all) : sqrt(off);
 }
 
-void kernel_check_launched(void) {
+void gpu_compare_launched(void) {
     const char *error = gpu_launch_error();
-    if (error) fail_msg("%s: %s", kernel_check_case, error);
+    if (error) fail_msg("%s: %s", gpu_compare_case, error);
 }
 
-float kernel_check_float(int type, const void *p, size_t i) {
+float gpu_compare_float(int type, const void *p, size_t i) {
     if (type == TYPE_F32) return ((const float *)p)[i];
     uint16_t bits = ((const uint16_t *)p)[i];
     return type == TYPE_F16 ? half_float(bits) : bf16_float(bits);
 }
 
-void kernel_check_compare_as(KernelOp op, int way, int type, const float *ref, const void *device, size_t n) {
-    kernel_check_launched();
+void gpu_compare_as(GpuOp op, int way, int type, const float *ref, const void *device, size_t n) {
+    gpu_compare_launched();
     void *bytes = malloc(n * kv_type_bytes(type));
     float *out = malloc(n * sizeof *out);
     device_read(bytes, device, n * kv_type_bytes(type));
-    for (size_t i = 0; i < n; i++) out[i] = kernel_check_float(type, bytes, i);
-    kernel_check_note(op, way, kernel_check_distance(ref, out, n));
+    for (size_t i = 0; i < n; i++) out[i] = gpu_compare_float(type, bytes, i);
+    gpu_compare_note(op, way, gpu_compare_distance(ref, out, n));
     free(bytes);
     free(out);
 }
 
-void kernel_check_compare(KernelOp op, int way, const float *ref, const void *device, size_t n) {
-    kernel_check_compare_as(op, way, TYPE_F32, ref, device, n);
+void gpu_compare_f32(GpuOp op, int way, const float *ref, const void *device, size_t n) {
+    gpu_compare_as(op, way, TYPE_F32, ref, device, n);
 }
 
-int kernel_check_print(void **state) {
+int gpu_compare_print(void **state) {
     (void)state;
     print_message("largest relative L2 distance       f32      half      int8\n");
     for (int op = 0; op < N_OPS; op++)
@@ -93,7 +92,7 @@ DeviceTensor device_tensor(const Tensor *t) {
         gpu_tensor_fill(&d, t, first, n, device_new(rows, (size_t)n * t->row_bytes), scales, NULL);
     }
     d.bias = t->bias ? device_new(t->bias, (size_t)t->n_out * sizeof(float)) : NULL;
-    kernel_check_launched();
+    gpu_compare_launched();
     return d;
 }
 
