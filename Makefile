@@ -40,6 +40,9 @@ override CFLAGS += -DQUILL_NO_AMX
 endif
 endif
 
+# The backend, but for its runtime (gpu/rt.c), which the tests replace by a twin.
+CUDA_BACKEND := $(filter-out gpu/cuda_none.c gpu/rt.c,$(wildcard gpu/*.c))
+
 # ---- CUDA: where there is an nvcc (CUDA_HOME, /usr/local/cuda, PATH); NO_CUDA=1 leaves it out ----
 # CUDA_ARCH: native, sm_NN, or all: sm_80, 86, 89, 90 and PTX for what comes later. The runtime is linked in, cuBLAS opened
 # when it is needed: the binary runs on machines without a driver.
@@ -54,7 +57,7 @@ CUDA_CODE := $(foreach n,80 86 89 90,-gencode arch=compute_$(n),code=sm_$(n)) -g
 endif
 NVCCFLAGS ?= -O3
 NVFLAGS   := $(NVCCFLAGS) -std=c++17 -I. -ccbin $(lastword $(CXX)) -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-threadsafe-statics -MMD -MP
-CUDA_OBJS := $(patsubst %,$(BUILD)/%.o,gpu/cuda gpu/load gpu/cuda_roofline gpu/rt kernels)
+CUDA_OBJS := $(CUDA_BACKEND:%.c=$(BUILD)/%.o) $(BUILD)/gpu/rt.o $(BUILD)/kernels.o
 $(BUILD)/gpu/rt.o: override CFLAGS += $(if $(filter-out /usr,$(CUDA)),-isystem $(CUDA)/include) -DQUILL_CUDA_LIB='"$(CUDA_LIB)"'
 # Of C++ no more than nvcc's host code asks for, and nothing that is looked for at start.
 CUDA_LIBS = -L$(CUDA_LIB) -lcudart_static $(call static,stdc++) -static-libgcc -ldl -lrt
@@ -116,13 +119,14 @@ $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(BUILD)/tests/rig.a $(BUILD)/qui
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 $(BUILD)/tests/make_tiny: $(BUILD)/tests/rig/make_tiny.o $(BUILD)/tests/rig.a $(BUILD)/quill.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
-# The GPU's kernels on the CPU (gpu_host.cpp), and over them the backend with a twin of its runtime; quill_twin is the whole
+# The GPU's kernels on the CPU (tests/rig/gpu_host.cpp), and over them the backend with a twin of its runtime; quill_twin is the whole
 # program so.
 HOSTFLAGS = $(filter-out -std=c11 -Wvla,$(CFLAGS)) -std=c++17
-TWIN_OBJS = $(patsubst %,$(BUILD)/%.o,gpu/cuda gpu/load gpu/cuda_roofline kernels_host tests/rig/gpu_host tests/rig/gpu_rt_host)
+TWIN_OBJS = $(CUDA_BACKEND:%.c=$(BUILD)/%.o) $(patsubst %,$(BUILD)/%.o,kernels_host tests/rig/gpu_host tests/rig/gpu_rt_host)
 $(BUILD)/twin.a: $(OBJS) $(TWIN_OBJS)
 	@rm -f $@ && $(AR) rcsT $@ $^
-$(BUILD)/tests/test_cuda $(BUILD)/tests/test_gpu_kernels: $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(BUILD)/tests/rig/gpu_memory_host.o $(BUILD)/tests/rig.a $(BUILD)/twin.a
+GPU_TESTS := $(filter test_cuda% test_gpu_%,$(TESTS))
+$(GPU_TESTS:%=$(BUILD)/tests/%): $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(BUILD)/tests/rig/gpu_memory_host.o $(BUILD)/tests/rig.a $(BUILD)/twin.a
 	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 $(BUILD)/tests/test_shim: $(BUILD)/tests/test_shim.o $(BUILD)/tests/rig/shim_kernels_host.o $(BUILD)/twin.a
 	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
@@ -134,10 +138,11 @@ $(BUILD)/%.o: %.cpp Makefile
 $(BUILD)/%_host.o: %.cu Makefile
 	@mkdir -p $(@D)
 	$(CXX) $(HOSTFLAGS) -include tests/rig/gpu_host.h -x c++ -c -o $@ $<
-# The kernels' tests on a GPU; gpu_check.sh runs them.
-$(BUILD)/tests/gpu_kernels: $(BUILD)/tests/test_gpu_kernels.o $(BUILD)/tests/rig/gpu_memory.o $(BUILD)/tests/rig.a $(BUILD)/quill.a
+# The kernels' tests on a GPU: tests/test_gpu_X.c as tests/gpu_X; gpu_check.sh runs them.
+KERNEL_TESTS := $(patsubst test_%,$(BUILD)/tests/%,$(filter test_gpu_%,$(TESTS)))
+$(KERNEL_TESTS): $(BUILD)/tests/%: $(BUILD)/tests/test_%.o $(BUILD)/tests/rig/gpu_memory.o $(BUILD)/tests/rig.a $(BUILD)/quill.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call static,cmocka) $(LIBS)
-gpu-tests: quill $(BUILD)/tests/gpu_kernels ## what scripts/gpu_check.sh runs on a GPU, built where there may be none
+gpu-tests: quill $(KERNEL_TESTS) ## what scripts/gpu_check.sh runs on a GPU, built where there may be none
 .SECONDARY:
 
 # Each test has a scratch directory of its own, so that they run side by side; a failed one shows its log.
@@ -193,7 +198,7 @@ ARM64_LIB := $(ARM64_ROOT)/usr/lib/$(ARM64)
 ARM64_CC  := $(ARM64)-gcc $(if $(ARM64_ROOT),-B$(ARM64_LIB) -isystem $(ARM64_ROOT)/usr/include -isystem $(ARM64_ROOT)/usr/include/$(ARM64))
 arm64: ## the unit tests on 64-bit ARM, the portable kernels with them; those of the GPU's code stay out
 	$(MAKE) unit BUILD=build/arm64 CC="$(CCACHE) $(ARM64_CC)" NO_CUDA=1 RUNNER="qemu-aarch64 -L /usr/$(ARM64) -E LD_LIBRARY_PATH=$(ARM64_LIB)" \
-		TESTS="$(filter-out test_cuda test_gpu_kernels test_shim,$(TESTS))"
+		TESTS="$(filter-out $(GPU_TESTS) test_shim,$(TESTS))"
 
 # ---- fuzzing: libFuzzer comes with clang ----
 FUZZ_SECONDS ?= 300
@@ -243,4 +248,5 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 .PHONY: $(TESTS) $(BATS) house unit cli gpu-code gpu-tests test-build test asan faults tsan tsan-run soak arm64 fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
+$(BUILD)/%.d: ; # written by the compiler: no rule, of ours or built in, makes one
 -include $(wildcard $(BUILD)/*.d $(BUILD)/*/*.d $(BUILD)/tests/rig/*.d)

@@ -1,7 +1,7 @@
 // kernels.cu: the launches of gpu/launch.h: the shape of every grid is decided here. The kernels are in the .cuh
 // files.
 #include "gpu/attention.cuh"
-#include "gpu/few.cuh"
+#include "gpu/skinny_gemm.cuh"
 #include "gpu/flash.cuh"
 #include "gpu/gemv.cuh"
 #include "gpu/heads.cuh"
@@ -212,33 +212,33 @@ template <int B> static void gemv_batch(const GemvJob &g, int n_parts, bool int8
 }
 
 // A block has a multiprocessor to itself: x is rounded and kept once for all the rows that it takes.
-template <int TYPE, int COLUMNS> static void few_launch(GemvJob g, int n_parts, GpuStream stream) {
-    size_t rest = few_smem(COLUMNS) + head_smem(g, FEW_WARPS);
-    cut_parts(&g, n_parts, FEW_TILES * (g.mode == GEMV_GLU ? 8 : 16), multiprocessors());
+template <int TYPE, int COLUMNS> static void skinny_launch(GemvJob g, int n_parts, GpuStream stream) {
+    size_t rest = skinny_smem(COLUMNS) + head_smem(g, SKINNY_WARPS);
+    cut_parts(&g, n_parts, SKINNY_TILES * (g.mode == GEMV_GLU ? 8 : 16), multiprocessors());
     g.chunk = x_chunk(g.n_in, (shared_memory() - rest) / (2 * COLUMNS));
-    LAUNCH_EARLY(g.early, (few<TYPE, COLUMNS>), (unsigned)g.first_block[3], FEW_THREADS,
+    LAUNCH_EARLY(g.early, (skinny_gemm<TYPE, COLUMNS>), (unsigned)g.first_block[3], SKINNY_THREADS,
                  2 * (size_t)COLUMNS * (size_t)g.chunk + rest, stream, g);
 }
 
-template <int TYPE> static void few_batch(const GemvJob &g, int n_parts, GpuStream stream) {
-    if (g.n_rows > FEW_COLUMNS) few_launch<TYPE, 2 * FEW_COLUMNS>(g, n_parts, stream);
-    else few_launch<TYPE, FEW_COLUMNS>(g, n_parts, stream);
+template <int TYPE> static void skinny_batch(const GemvJob &g, int n_parts, GpuStream stream) {
+    if (g.n_rows > SKINNY_COLUMNS) skinny_launch<TYPE, 2 * SKINNY_COLUMNS>(g, n_parts, stream);
+    else skinny_launch<TYPE, SKINNY_COLUMNS>(g, n_parts, stream);
 }
 
 // The type of x with which the matrix unit takes all of some matrices; 0: it does not.
-static int few_type_of(const DeviceTensor *const *w, int n) {
-    int type = few_type(w[0]->type);
+static int skinny_type_of(const DeviceTensor *const *w, int n) {
+    int type = skinny_type(w[0]->type);
     for (int i = 1; i < n; i++)
-        if (few_type(w[i]->type) != type) return 0;
+        if (skinny_type(w[i]->type) != type) return 0;
     return type;
 }
 
 // n_matrices of g.w are there.
 static void gemv_run(const GemvJob &g, int n_matrices, GpuProduct how, GpuStream stream) {
     const DeviceTensor *w[] = {&g.w[0], &g.w[1], &g.w[2]};
-    int type = tuning.few && !how.exact && g.n_rows > 4 ? few_type_of(w, n_matrices) : 0;
-    if (type == TYPE_F16) return few_batch<TYPE_F16>(g, n_matrices, stream);
-    if (type) return few_batch<TYPE_BF16>(g, n_matrices, stream);
+    int type = tuning.skinny && !how.exact && g.n_rows > 4 ? skinny_type_of(w, n_matrices) : 0;
+    if (type == TYPE_F16) return skinny_batch<TYPE_F16>(g, n_matrices, stream);
+    if (type) return skinny_batch<TYPE_BF16>(g, n_matrices, stream);
     assert(g.n_rows >= 1 && g.n_rows <= GPU_DECODE_ROWS);
     bool int8 = !how.exact, quants = false;
     for (int i = 0; i < n_matrices; i++) {
@@ -253,12 +253,12 @@ static void gemv_run(const GemvJob &g, int n_matrices, GpuProduct how, GpuStream
 int gpu_decode_rows(const GpuLayer *l) {
     const DeviceTensor *const in[] = {&l->wq, &l->wk, &l->wv}, *const out[] = {&l->wo}, *const down[] = {&l->w_down};
     const DeviceTensor *const ffn[] = {&l->w_gate, &l->w_up};
-    bool all = few_type_of(in, 3) && few_type_of(out, 1) && few_type_of(ffn, 2) && few_type_of(down, 1);
-    return tuning.few && all ? GPU_FEW_ROWS : GPU_DECODE_ROWS;
+    bool all = skinny_type_of(in, 3) && skinny_type_of(out, 1) && skinny_type_of(ffn, 2) && skinny_type_of(down, 1);
+    return tuning.skinny && all ? GPU_SKINNY_ROWS : GPU_DECODE_ROWS;
 }
 
 int gpu_logits_rows(const DeviceTensor *head) {
-    return tuning.few && few_type(head->type) ? GPU_FEW_ROWS : GPU_DECODE_ROWS;
+    return tuning.skinny && skinny_type(head->type) ? GPU_SKINNY_ROWS : GPU_DECODE_ROWS;
 }
 
 static GemvJob gemv_job(const DeviceTensor &w, int n_rows, const float *x, float *y, size_t stride, GemvMode mode) {
@@ -275,7 +275,7 @@ static GemvJob gemv_job(const DeviceTensor &w, int n_rows, const float *x, float
 }
 
 static HeadJob head_job(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s, float *q) {
-    size_t table = (size_t)l->rope.table * (size_t)s->rope_rows * (size_t)s->rope_step;
+    size_t table = gpu_rope_at(s, l->rope.table, 0);
     HeadJob j = {};
     j.heads = l->heads;
     j.rope = l->rope;
@@ -302,7 +302,7 @@ void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, 
     g.norm = l->norm_att;
     g.eps = l->kind.eps;
     g.heads = head_job(l, kv, b, s, q);
-    g.tickets = s->tickets;
+    g.counters = s->counters;
     gemv_run(g, 3, how, stream);
 }
 
@@ -359,7 +359,7 @@ size_t gpu_attention_bytes(const Heads *h, int max_rows, int max_slots) {
     return rows * (size_t)(max_slots <= SPLIT ? 2 : h->head_dim + 2) * sizeof(float); // 2: of gpu_probe
 }
 
-int gpu_n_tickets(const Heads *h, int max_rows) {
+int gpu_n_counters(const Heads *h, int max_rows) {
     int heads = h->n_heads + 2 * h->n_kv_heads, pairs = max_rows * h->n_heads;
     return heads > pairs ? heads : pairs;
 }
@@ -383,7 +383,7 @@ template <int TYPE> static void attend_heads(const AttendJob &j, GpuStream strea
 void gpu_attention(float *a, const float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b,
                    const GpuScratch *s, GpuStream stream) {
     AttendJob j = {
-        q, a, s->partial, s->tickets, l->heads, *kv, in_pool(b, kv), s->qkv, l->index, n_splits(b->max_slots)};
+        q, a, s->partial, s->counters, l->heads, *kv, in_pool(b, kv), s->qkv, l->index, n_splits(b->max_slots)};
     bool whole = l->heads.head_dim % 8 == 0 && kv->type_k == kv->type_v;
     switch (whole ? kv->type_k : ANY_TYPE) {
     case TYPE_F32: attend_heads<TYPE_F32>(j, stream); break;

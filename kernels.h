@@ -309,8 +309,9 @@ struct Backend {
     // FFN_GATED
     void (*ffn_in)(Workspace *w, const Layer *l, const Batch *b);  // h = act(Wgate xn) * (Wup xn)
     void (*ffn_out)(Workspace *w, const Layer *l, const Batch *b); // x += norm(Wdown h)
-    // Rows rows[0..n), which ascend, of x, q and what positions need move to the front; NULL: the backend cannot.
-    void (*narrow)(Workspace *w, const int *rows, int n);
+    // Rows rows[0..b->n_rows), which ascend, of x, q and what positions need move to the front; b: the batch of these rows
+    // alone. NULL: the backend cannot.
+    void (*narrow)(Workspace *w, const int *rows, const Batch *b);
     // In steps of up to so many rows none end for want of logits, since a recorded graph may replay the step.
     // Batch.narrow ends rows in these too.
     int whole_rows;

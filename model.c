@@ -137,12 +137,12 @@ static void narrow(const Model *m, Workspace *w, const Layer *l, const KvPool *k
     int *out_row = seq + most;
     int n = rows_that_go_on(m, w, l, kv, b, rows), out = 0;
     if (n == b->n_rows) return;
-    l->be->narrow(w, rows, n);
     for (int i = 0; i < n; i++) {
         pos[i] = b->pos[rows[i]], slot[i] = b->slot[rows[i]], seq[i] = b->seq[rows[i]];
         if (out < b->n_out && b->out_row[out] == rows[i]) out_row[out++] = i;
     }
     b->n_rows = n, b->pos = pos, b->slot = slot, b->seq = seq, b->out_row = out_row;
+    l->be->narrow(w, rows, b);
 }
 
 // Computes one layer. Afterwards the batch may have fewer rows, or none.

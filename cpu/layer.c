@@ -83,9 +83,9 @@ void layer_embed(Workspace *w, const Backend *be, const Ends *e, const KvPool *k
     tasks_over_rows(w, b->n_rows, w->dim + 20.0 * e->n_ropes * w->n_rot, embed_rows, &s);
 }
 
-void layer_narrow(Workspace *w, const int *rows, int n) {
+void layer_narrow(Workspace *w, const int *rows, const Batch *b) {
     size_t dim = (size_t)w->dim, q_dim = (size_t)w->q_dim, half = (size_t)w->n_rot / 2;
-    for (int i = 0; i < n; i++) { // rows ascend: none is overwritten before it has moved
+    for (int i = 0; i < b->n_rows; i++) { // rows ascend: none is overwritten before it has moved
         int row = rows[i];
         if (row == i) continue;
         memcpy(w->x + (size_t)i * dim, w->x + (size_t)row * dim, dim * sizeof *w->x);

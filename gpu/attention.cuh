@@ -1,27 +1,27 @@
-// gpu/attention.cuh: attention of few rows to many keys: the keys of a row are split over blocks, the last one
-// combines.
+// gpu/attention.cuh: attention of few rows to many keys ("split-K"): the keys of a row are split over blocks, and the
+// block that ends last combines their results.
 //
 // A block takes one row, one KV head with up to HEADS of the query heads that share it (K and V are read once for all
 // of them), and one split of SPLIT slots. Splits begin at multiples of SPLIT, so that what is summed together depends
-// on the slots alone. With more than one split each leaves its sums, largest score and weight in `partial`, and the
-// block that takes a (row, head)'s last ticket adds them up in the splits' order.
+// on the slots alone. With more than one split each leaves its sums, largest score and weight in `partial` and counts
+// up; the block that completes the count of a (row, head) adds them up in the splits' order.
 #ifndef QUILL_ATTENTION_CUH
 #define QUILL_ATTENTION_CUH
 
 #include "gpu/sealed.cuh"
 
 enum { SPLIT = 256, ATTEND_THREADS = 128, ATTEND_WARPS = ATTEND_THREADS / WARP, KEY_LANES = 4 };
-// Loads that a thread has asked for before it uses the first: a key is as far as memory is. What is unpacked takes more
-// registers than are left beside four.
+// How many loads a thread issues before it uses the first, which hides the latency of memory. Unpacking takes
+// registers: with packed types there is room for two.
 HOST_DEVICE constexpr int keys_ahead(int type) {
     return type == ANY_TYPE ? 1 : type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16 ? 4 : 2;
 }
 
 struct AttendJob {
     const float *q;
-    float *out;     // (n_rows, n_heads, head_dim)
-    float *partial; // (n_rows, n_heads, n_splits, head_dim + 2): sums, largest score, weight
-    unsigned *tickets;
+    float *out;         // (n_rows, n_heads, head_dim)
+    float *partial;     // (n_rows, n_heads, n_splits, head_dim + 2): sums, largest score, weight
+    unsigned *counters; // (n_rows, gridDim.y) splits that are done
     Heads heads;
     KvPool kv;
     GpuBatch b;       // as in_pool has it
@@ -200,12 +200,12 @@ __global__ __launch_bounds__(ATTEND_THREADS, HEADS == 8 ? 3 : 4) void attend(GRI
         int h = i / (hd + 2), e = i % (hd + 2);
         partial_of(j, row, head + h, split)[e] = e < hd ? sums[h * hd + e] : e == hd ? most[h] : weight[h];
     }
-    __threadfence(); // the sums before the ticket
+    __threadfence(); // the sums before the counter
     __syncthreads();
     if (threadIdx.x == 0) {
-        unsigned *ticket = &j.tickets[(size_t)row * gridDim.y + blockIdx.y];
-        *last_block = atomicAdd(ticket, 1u) == (unsigned)(last_split - first_split);
-        if (*last_block) *ticket = 0;
+        unsigned *counter = &j.counters[(size_t)row * gridDim.y + blockIdx.y];
+        *last_block = atomicAdd(counter, 1u) == (unsigned)(last_split - first_split);
+        if (*last_block) *counter = 0;
         __threadfence();
     }
     __syncthreads();

@@ -1,26 +1,24 @@
-// gpu/cuda.h: the backend on a GPU: weights laid out anew in its memory, five operations a layer, one graph a decoding
-// step.
+// gpu/cuda.h: the backend on a GPU: weights in its memory in a layout of their own, five operations a layer, a decoding
+// step as one graph. The only header of this room that the program includes.
 //
 // Few rows go through fused kernels that read each weight once (gpu/launch.h), as a graph that is captured once for
 // each number of rows (1, 2, 4, ...) and each length of the context (256, 512, ...) and replayed from then on. Many
 // rows go through cuBLAS, with weights that are dense already, or have a resident dense copy, or are made dense slice
 // by slice. Products are in the weights' own type where that is dense, otherwise in bf16; sums are f32.
 //
-// Tokens are drawn where the logits are, and the next step may be queued before the host has them (Batch.draw): its
-// rows embed what was drawn, and the host makes its batch in the other of two pinned buffers.
+// Tokens are drawn on the GPU, and the next step may be queued before the host has them (Batch.draw): its rows embed
+// the drawn tokens, and the host writes its batch into the other one of two pinned buffers.
 #ifndef QUILL_CUDA_H
 #define QUILL_CUDA_H
 
-#include "gpu/rt.h"
 #include "kernels.h"
 
 // Opens the GPU (rt_open), once. QUILL_MODEL: no usable GPU, with the reason.
 Status cuda_backend(const Backend **out);
-Status cuda_look(void); // QUILL_MODEL: there is none, with the reason; the GPU stays closed
-// Opens cuBLAS now, otherwise at the first product of many rows: Backend.kernels tells from then on whether it is
-// there.
+Status cuda_look(void); // QUILL_MODEL: no usable GPU, with the reason. Does not open it
+// Opens cuBLAS now instead of at the first product of many rows. From then on Backend.kernels says whether it is there.
 void cuda_open_products(void);
-// Whether its kernels can do such heads. QUILL_MODEL: no, and why.
+// QUILL_MODEL: the kernels cannot compute such heads, with the reason.
 Status cuda_can(const Heads *h);
 // "13.0; NVIDIA H200, sm_90, driver for CUDA 13.0", without opening the GPU; "no" in a build without CUDA
 // (cuda_none.c).
@@ -40,20 +38,20 @@ typedef struct {
     double matvec_gbs;               // bf16 weights that the kernel of the head reads
     double upload_gbs, download_gbs; // pinned
     double product_tflops;           // bf16, `side` cubed; 0: no cuBLAS
-    double flat_tflops;              // the same with a sixteenth of the rows, as a prompt has
+    double flat_tflops;              // the same with a sixteenth of the rows, as in the prefill of a prompt
     int side;
-    double launch_us, node_us; // of a kernel that does nothing: queued on a stream, in a graph
+    double launch_us, node_us; // a kernel that does nothing: queued on a stream, in a graph
 } CudaRoofline;
 Status cuda_roofline(CudaRoofline *out); // a few seconds
 
-// ---- what was launched, for --verbose ----
+// ---- counts of the process, for --verbose ----
 typedef struct {
-    long steps;                 // forwards of few rows
-    long captures;              // graphs made
-    long replays;               // graphs launched
-    long drawn, drawn_ahead;    // tokens drawn here; of them, those of a step that was begun before the last one's came
-    long rows_fetched;          // of logits, for the host to draw from or to look at
-    int dense_layers, n_layers; // layers whose products need no unpacking, of those that were loaded
+    long steps;              // forwards of few rows
+    long captures;           // graphs made
+    long replays;            // graphs launched
+    long drawn, drawn_ahead; // tokens drawn on the GPU; those of a step queued before the last one's tokens were known
+    long rows_fetched;       // rows of logits that were copied to the host
+    int dense_layers, n_layers; // loaded layers whose products need no unpacking; all loaded layers
 } CudaCounts;
 CudaCounts cuda_counts(void);
 

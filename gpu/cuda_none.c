@@ -17,7 +17,7 @@ Status cuda_roofline(CudaRoofline *out) {
 
 void cuda_describe(Buf *out) { buf_str(out, "no"); }
 
-// Nobody has a GPU to ask these for.
+// Without a GPU nobody calls these.
 Status cuda_can(const Heads *h) {
     (void)h;
     return OK;

@@ -2,6 +2,7 @@
 // kernel, launches. Every figure is the best of several tries, on random weights: zeros cost less.
 #include "gpu/cuda.h"
 #include "gpu/launch.h"
+#include "gpu/rt.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,9 +17,9 @@ typedef struct {
     uint8_t *a, *b; // bf16 weights near 1; scratch
     uint8_t *pinned;
     int side; // of the square product: two sides of bf16 and one of f32 fit
-} Bench;
+} GpuMeasure;
 
-static void fill(Bench *b) {
+static void fill(GpuMeasure *b) {
     uint32_t state = 1;
     for (size_t i = 0; i < b->piece / 2; i++) {
         state = state * 1664525 + 1013904223;
@@ -33,7 +34,7 @@ static void fill(Bench *b) {
 }
 
 // Seconds of the fastest of some calls.
-static double best_of(Bench *b, void (*work)(Bench *b)) {
+static double best_of(GpuMeasure *b, void (*work)(GpuMeasure *b)) {
     double best = INFINITY;
     work(b);
     for (int i = 0; i < TRIES; i++) {
@@ -44,11 +45,11 @@ static double best_of(Bench *b, void (*work)(Bench *b)) {
     return best;
 }
 
-static void copy(Bench *b) { rt_copy(b->b, b->a, b->n, b->s); }
-static void upload(Bench *b) { rt_upload(b->b, b->pinned, b->piece, b->s); }
-static void download(Bench *b) { rt_download(b->pinned, b->a, b->piece, b->s); }
+static void copy(GpuMeasure *b) { rt_copy(b->b, b->a, b->n, b->s); }
+static void upload(GpuMeasure *b) { rt_upload(b->b, b->pinned, b->piece, b->s); }
+static void download(GpuMeasure *b) { rt_download(b->pinned, b->a, b->piece, b->s); }
 
-static void matvec(Bench *b) {
+static void matvec(GpuMeasure *b) {
     const DeviceTensor w = {
         .type = TYPE_BF16, .n_out = (int)(b->n / (2 * ROW)), .n_in = ROW, .stride_bytes = 2 * ROW, .quants = b->a};
     float *x = (float *)b->b, *norm = x + ROW, *y = norm + ROW;
@@ -56,7 +57,7 @@ static void matvec(Bench *b) {
     gpu_logits(y, x, &w, norm, 1e-5f, row, 1, (GpuProduct){.exact = false}, b->s);
 }
 
-static void product(Bench *b, int n_rows, int n_out, int n_in) {
+static void product(GpuMeasure *b, int n_rows, int n_out, int n_in) {
     uint8_t *x = b->a, *w = x + 2 * (size_t)b->side * (size_t)b->side;
     rt_product(&(RtProduct){.type = TYPE_BF16,
                             .n_rows = n_rows,
@@ -71,14 +72,14 @@ static void product(Bench *b, int n_rows, int n_out, int n_in) {
                b->s);
 }
 
-static void square(Bench *b) { product(b, b->side, b->side, b->side); }
-static void flat(Bench *b) { product(b, b->side / 16, b->side, b->side); }
+static void square(GpuMeasure *b) { product(b, b->side, b->side, b->side); }
+static void flat(GpuMeasure *b) { product(b, b->side / 16, b->side, b->side); }
 
-static void launches(Bench *b) {
+static void launches(GpuMeasure *b) {
     for (int i = 0; i < LAUNCHES; i++) gpu_convert(b->b, TYPE_F32, (const float *)b->a, 1, b->s);
 }
 
-static double graph_seconds(Bench *b) {
+static double graph_seconds(GpuMeasure *b) {
     if (!rt_capture(b->s)) return 0;
     launches(b);
     RtGraph *g = rt_capture_end(b->s);
@@ -93,7 +94,7 @@ static double graph_seconds(Bench *b) {
     return best;
 }
 
-static void measure(Bench *b, bool products, CudaRoofline *out) {
+static void measure(GpuMeasure *b, bool products, CudaRoofline *out) {
     double square_flops = 2.0 * b->side * b->side * b->side;
     fill(b);
     out->copy_gbs = 2e-9 * (double)b->n / best_of(b, copy);
@@ -116,7 +117,7 @@ Status cuda_roofline(CudaRoofline *out) {
     TRY(cuda_backend(&be));
     TRY(rt_open(&info));
     *out = (CudaRoofline){.name = be->name};
-    Bench b = {.s = rt_stream(), .n = (size_t)info.n_sm * (size_t)int_min(info.n_sm, 8) * MB};
+    GpuMeasure b = {.s = rt_stream(), .n = (size_t)info.n_sm * (size_t)int_min(info.n_sm, 8) * MB};
     if (b.n > rt_free_bytes() / 3) b.n = rt_free_bytes() / 3 / MB * MB;
     b.side = MOST_SIDE;
     while (b.side > 16 && 4 * (size_t)b.side * (size_t)b.side > b.n) b.side /= 2;

@@ -41,15 +41,15 @@ struct GemvJob {
     Activation act; // GLU, GATED
     float *y;       // (n_rows, stride)
     size_t stride;
-    HeadJob heads;     // QKV
-    unsigned *tickets; // QKV: one a head, of Q, K, V in this order
+    HeadJob heads;      // QKV
+    unsigned *counters; // QKV: one a head, of Q, K, V in this order
 };
 
 // ---- activations in shared memory -----------------------------------------------------------------------------------
 
 // A chunk of x. Floats: float4 j of the i-th eight elements at [row][j][i]. Int8: 16 quants of half h of unit i at
 // [row][h][i]; sums of each half's quants in one word; d.
-struct Activations {
+struct GemvInput {
     float4 *f;
     int4 *q;
     int *sums;
@@ -58,8 +58,8 @@ struct Activations {
 
 HOST_DEVICE constexpr unsigned activation_bytes(bool int8) { return int8 ? 40 : 128; } // a unit and row
 
-template <int B, bool INT8> __device__ __forceinline__ Activations take_activations(Smem *smem, int chunk) {
-    Activations a = {};
+template <int B, bool INT8> __device__ __forceinline__ GemvInput take_activations(Smem *smem, int chunk) {
+    GemvInput a = {};
     unsigned n = (unsigned)(B * chunk);
     if (INT8) {
         a.q = smem->take<int4>(n / 16);
@@ -111,7 +111,7 @@ __device__ __forceinline__ int pack4(int a, int b, int c, int d) {
 }
 
 // Eight lanes round a unit together, four elements each.
-__device__ __forceinline__ void stage_int8(const Activations &a, int b, int units, int i, float4 v) {
+__device__ __forceinline__ void stage_int8(const GemvInput &a, int b, int units, int i, float4 v) {
     int part = i % UNIT / 4; // of the unit; the lane's place among the eight
     float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
     UNROLL
@@ -132,7 +132,7 @@ __device__ __forceinline__ void stage_int8(const Activations &a, int b, int unit
 
 // Elements [first, first + chunk) of every row; adds their squares to those of the thread.
 template <int B, bool INT8>
-__device__ __forceinline__ void stage(const GemvJob &g, const Activations &a, int first, float squares[B]) {
+__device__ __forceinline__ void stage(const GemvJob &g, const GemvInput &a, int first, float squares[B]) {
     int step = (int)blockDim.x * 4;
     UNROLL
     for (int b = 0; b < B; b++)
@@ -157,7 +157,7 @@ template <int R> struct MatrixRows {
 };
 
 template <int TYPE, int R, int B>
-__device__ __forceinline__ void dot_int8(float (&acc)[R][B], const MatrixRows<R> &m, const Activations &a, int first,
+__device__ __forceinline__ void dot_int8(float (&acc)[R][B], const MatrixRows<R> &m, const GemvInput &a, int first,
                                          int n, int stride, int lane) {
     size_t units = (size_t)(m.t[0]->n_in / UNIT);
     UNROLL_BY(2)
@@ -193,7 +193,7 @@ __device__ __forceinline__ void dot_int8(float (&acc)[R][B], const MatrixRows<R>
 
 // Quantised weights against f32: seldom wanted, so built for the largest batch alone.
 template <int TYPE, int R, int B>
-__device__ __forceinline__ void dot_units(float (&acc)[R][B], const MatrixRows<R> &m, const Activations &a, int first,
+__device__ __forceinline__ void dot_units(float (&acc)[R][B], const MatrixRows<R> &m, const GemvInput &a, int first,
                                           int n, int stride, int lane) {
     size_t units = (size_t)(m.t[0]->n_in / UNIT);
     for (int u = lane; u < n; u += WARP) UNROLL
@@ -229,7 +229,7 @@ template <int TYPE> __device__ __forceinline__ void load_eight(float v[8], const
 }
 
 template <int TYPE, int R, int B>
-__device__ __forceinline__ void dot_dense(float (&acc)[R][B], const MatrixRows<R> &m, const Activations &a, int first,
+__device__ __forceinline__ void dot_dense(float (&acc)[R][B], const MatrixRows<R> &m, const GemvInput &a, int first,
                                           int n, int stride, int lane) {
     UNROLL_BY(2)
     for (int i = lane; i < n; i += WARP) {
@@ -249,7 +249,7 @@ __device__ __forceinline__ void dot_dense(float (&acc)[R][B], const MatrixRows<R
 
 // Adds elements [first, first + chunk) of the matrix's rows times those of x.
 template <int R, int B, bool INT8>
-__device__ __forceinline__ void dot_chunk(float (&acc)[R][B], const MatrixRows<R> &m, const Activations &a, int first,
+__device__ __forceinline__ void dot_chunk(float (&acc)[R][B], const MatrixRows<R> &m, const GemvInput &a, int first,
                                           int chunk, int lane) {
     int n = m.t[0]->n_in - first < chunk ? m.t[0]->n_in - first : chunk;
     switch (m.t[0]->type) {
@@ -276,16 +276,16 @@ __device__ __forceinline__ void dot_chunk(float (&acc)[R][B], const MatrixRows<R
 __device__ inline void finish_complete_heads(const GemvJob &g, int part, int first, int last, float *stage_v,
                                              int *done) {
     int n = g.heads.heads.head_dim, n_heads = g.heads.heads.n_heads, n_kv = g.heads.heads.n_kv_heads;
-    int part_head = part == 0 ? 0 : part == 1 ? n_heads : n_heads + n_kv; // in tickets and, times n, in y
+    int part_head = part == 0 ? 0 : part == 1 ? n_heads : n_heads + n_kv; // in counters and, times n, in y
     int warp = (int)threadIdx.x / WARP, warps = (int)blockDim.x / WARP, lane = (int)threadIdx.x % WARP;
-    __threadfence(); // y before the ticket
+    __threadfence(); // y before the counter
     for (int head = first / n; head * n < last; head++) {
         __syncthreads();
         if (threadIdx.x == 0) {
             int begin = head * n > first ? head * n : first, end = (head + 1) * n < last ? (head + 1) * n : last;
-            unsigned *ticket = &g.tickets[part_head + head], count = (unsigned)(end - begin);
-            *done = atomicAdd(ticket, count) + count == (unsigned)n;
-            if (*done) *ticket = 0; // for the next launch
+            unsigned *counter = &g.counters[part_head + head], count = (unsigned)(end - begin);
+            *done = atomicAdd(counter, count) + count == (unsigned)n;
+            if (*done) *counter = 0; // for the next launch
             __threadfence();
         }
         __syncthreads();
@@ -360,7 +360,7 @@ __global__ __launch_bounds__(GEMV_WARPS *WARP, B == GPU_DECODE_ROWS ? 1 : 2) voi
     const bool glu = g.mode == GEMV_GLU;
     const int out = glu ? R / 2 : R; // features that a warp completes
     Smem smem;
-    Activations a = take_activations<B, INT8>(&smem, g.chunk);
+    GemvInput a = take_activations<B, INT8>(&smem, g.chunk);
     float *sums = smem.take<float>(GEMV_WARPS);
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, block = (int)blockIdx.x, part = 0;
     while (block >= g.first_block[part + 1]) part++;

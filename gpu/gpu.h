@@ -1,5 +1,5 @@
 // gpu/gpu.h: CUDA as the kernels see it: this header alone stands between them and nvcc, or the tests' host
-// (gpu_host.h).
+// (tests/rig/gpu_host.h, which -include puts first when kernels are compiled for the CPU).
 //
 // Under nvcc it is CUDA and thin wrappers around what a host cannot have: shared memory, matrix instructions,
 // asynchronous copies, launches. Rules that make both sides the same: kernels are launched with LAUNCH alone, take all
@@ -103,9 +103,9 @@ static __device__ __forceinline__ uint32_t fma_bf16_pair(uint32_t a, uint32_t b,
     return out;
 }
 
-// Beginnings before their time (LAUNCH_EARLY): the launch after this one may begin as soon as all blocks have said so,
-// or are over; and what the launches before this one do is done once a thread has waited for it. Before, a thread reads
-// nothing that they write, and writes nothing. Where nothing was launched early neither does anything.
+// Programmatic dependent launch (LAUNCH_EARLY). let_next_begin: the next launch may begin once all blocks have called
+// it or have ended. wait_for_last: returns when the launches before this one have ended; until then a thread must not
+// read what they write, and must not write. Without LAUNCH_EARLY both do nothing.
 static __device__ __forceinline__ void let_next_begin() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -151,7 +151,7 @@ static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 b
 #define UNROLL_BY(n)
 #define GRID_CONSTANT
 #ifndef QUILL_GPU_HOST_H
-#error "gpu/gpu.h wants nvcc, or tests/rig/gpu_host.h included before it"
+#error "gpu/gpu.h needs nvcc, or -include tests/rig/gpu_host.h"
 #endif
 #endif
 

@@ -1,10 +1,11 @@
 // gpu/launch.h: the GPU's operations as C sees them: launch functions over device memory and a stream.
 //
-// kernels.cu and its .cuh implement them, with nvcc for a GPU and with a C++ compiler over gpu_host.h for the tests;
-// the backend (cuda.c) calls them. A launch returns at once; it allocates nothing and reads no host memory but its
-// arguments, so that a sequence of launches may be captured as a graph and replayed: whatever changes from step to step
-// (tokens, positions, slots, block tables, rows wanted) lies in device memory. Arguments are checked by assert alone.
-// No float atomics, every sum in a fixed order: the same input gives the same bits, run after run.
+// kernels.cu and gpu/*.cuh implement them: compiled by nvcc for a GPU, and by a C++ compiler with `-include
+// tests/rig/gpu_host.h` for the tests. The backend (gpu/cuda_*.c) calls them. A launch returns at once; it allocates
+// nothing and reads no host memory but its arguments, so that a sequence of launches may be captured as a graph and
+// replayed: whatever changes from step to step (tokens, positions, slots, block tables, rows wanted) lies in device
+// memory. Arguments are checked by assert alone. No float atomics, every sum in a fixed order: the same input gives the
+// same bits, run after run.
 //
 // Pointers are device pointers unless a comment says "host", aligned to 16 bytes where rows of floats begin. Matrices
 // are row-major; (rows, n) has n elements a row. Sums are in f32. Shapes in [brackets] are bounds.
@@ -22,13 +23,15 @@ typedef void *GpuStream; // a cudaStream_t
 // The first launch that failed since the last call, in words ("gemv: invalid argument"; static storage), or NULL.
 const char *gpu_launch_error(void);
 
-// What no GPU has timed yet: off until it is asked for (QUILL_GPU_TRY). Of the process, once there is a GPU and before
-// the first launch.
+// Optimisations that no GPU has timed: off unless QUILL_GPU_TRY names them. They hold for the process, and are chosen
+// once there is a GPU, before the first launch.
 typedef struct {
-    bool few;   // products of 5 rows and more with the matrix unit
-    bool early; // a decoding kernel begins, and asks for weights, before the one before it has ended: sm_90 and later
+    bool skinny; // QUILL_GPU_TRY=few: products of 5 to 16 rows on the tensor cores (gpu/skinny_gemm.cuh)
+    // Programmatic dependent launch: a decoding kernel begins, and prefetches weights, before the kernel before it has
+    // ended. sm_90 and later.
+    bool early;
 } GpuTuning;
-GpuTuning gpu_tune(GpuTuning t); // what of it there is
+GpuTuning gpu_tune(GpuTuning t); // returns those that this GPU can do
 
 // ---- tensors --------------------------------------------------------------------------------------------------------
 
@@ -90,20 +93,28 @@ typedef struct { // Ends.ropes
     Rope of[ROPE_TABLES];
 } GpuRopes;
 
-// Scratch of the launches below, allocated once and zeroed once (they leave the counters at zero). Used by one stream.
+// Scratch of the launches below. Zeroed once, when it is allocated; a launch leaves the counters at zero. Only one
+// stream may use it.
 typedef struct {
     float *rope_cos, *rope_sin; // (tables, rope_rows, rope_step): rope_step is n_rot/2 of the widest table
     int rope_rows, rope_step;
     float *partial; // gpu_attention_bytes of them
     // (rows, q_dim + 2*kv_dim) products of Q, K and V. K and V of sealed planes stay there, finished, up to gpu_keep.
     float *qkv;
-    float *behind;     // (rows, dim) what a norm behind a sub-layer takes; may lie where qkv does
-    unsigned *tickets; // gpu_n_tickets of them
+    float *behind; // (rows, dim) what a norm behind a sub-layer takes; may lie where qkv does
+    // gpu_n_counters: how many blocks of a row and head (split-K attention), or how many features of a head (QKV), are
+    // done. The block that completes the count goes on with the whole.
+    unsigned *counters;
 } GpuScratch;
-enum { GPU_DECODE_ROWS = 8, GPU_FEW_ROWS = 16 };
-// Bytes of .partial for decoding up to max_rows rows of up to max_slots slots, and the number of .tickets.
+// Where row `row` begins in .rope_cos and .rope_sin of a RoPE table.
+HOST_DEVICE static inline size_t gpu_rope_at(const GpuScratch *s, int table, int row) {
+    return ((size_t)table * (size_t)s->rope_rows + (size_t)row) * (size_t)s->rope_step;
+}
+
+enum { GPU_DECODE_ROWS = 8, GPU_SKINNY_ROWS = 16 }; // most rows of a launch of gemv.cuh, of skinny_gemm.cuh
+// Bytes of .partial for decoding up to max_rows rows of up to max_slots slots, and the number of .counters.
 size_t gpu_attention_bytes(const Heads *h, int max_rows, int max_slots);
-int gpu_n_tickets(const Heads *h, int max_rows);
+int gpu_n_counters(const Heads *h, int max_rows);
 
 // Blocks copy[i][0] to copy[i][1] in every layer of the pool, in this order; of sealed planes the pages tail_copy[i]
 // too, where neither is -1.
@@ -118,9 +129,10 @@ void gpu_embed(float *x, const DeviceTensor *tok, float scale, const GpuRopes *r
 // Row rows[i] of x (.., width), words of 4 bytes, goes to row i, for i in [0, n): rows ascends.
 void gpu_move_rows(void *x, int width, const int *rows, int n, GpuStream stream);
 
-// ---- decoding: the five operations of a layer, for b->n_rows in [1, gpu_decode_rows()]. One launch each; one more for
-// a norm behind a sub-layer
-// ---------------------------------------------------------------------------------------------
+// ---- decoding -------------------------------------------------------------------------------------------------------
+
+// The five operations of a layer, for b->n_rows in [1, gpu_decode_rows()]. One launch each; one more for a norm behind
+// a sub-layer.
 
 typedef struct { // Layer
     DeviceTensor wq, wk, wv, wo, w_gate, w_up, w_down;
@@ -134,14 +146,15 @@ typedef struct { // Layer
 } GpuLayer;
 
 // With weights in F32, F16, BF16 the activations stay f32; against quantised ones they are rounded to int8, 32 under
-// one scale, unless `exact` (slow: for tests, and where QKV's matrices are in part quantised). GpuTuning.few: from 5
+// one scale, unless `exact` (slow: for tests, and where QKV's matrices are in part quantised). GpuTuning.skinny: from 5
 // rows on activations and quantised weights are rounded to bf16, beside weights in F16 activations to f16, as in
 // prefill's products; F32 and what is mixed of F16 and others stays as it is.
 typedef struct {
     bool exact;
 } GpuProduct;
 
-// How many rows a launch takes: GPU_DECODE_ROWS, or GPU_FEW_ROWS where the matrix unit takes all of the layer.
+// How many rows a launch takes: GPU_DECODE_ROWS, or GPU_SKINNY_ROWS where GpuTuning.skinny is on and can take all of
+// the layer's matrices.
 int gpu_decode_rows(const GpuLayer *l);
 int gpu_logits_rows(const DeviceTensor *head); // the same of gpu_logits
 

@@ -1,8 +1,8 @@
 // gpu/rt.h: a GPU as C sees it: which one, its memory, copies, graphs and matrix products. No CUDA type passes here.
 //
 // gpu/rt.c does it over the CUDA runtime, and over cuBLAS, which it opens when a matrix product is first wanted:
-// neither is needed for the program to start. tests/gpu_rt_host.cpp is the tests' twin: host memory, done as late as
-// can be.
+// neither is needed for the program to start. tests/rig/gpu_rt_host.cpp is the tests' twin: host memory, each
+// operation done as late as it may be.
 //
 // One GPU a process. Copies and launches are queued on a stream and done in order; a failure is kept by rt_failure, and
 // what came after it is void. Pointers named `device` are the GPU's; `pinned` ones are the host's, fit for fast copies.

@@ -334,7 +334,7 @@ __global__ void to_dense(GRID_CONSTANT const DeviceTensor t, int first_row, int 
 
 // Cos and sin of a row's position in one table of the scratch.
 __device__ inline void find_turns(const Rope &r, const GpuScratch &s, int row, int pos) {
-    size_t at = ((size_t)r.table * (size_t)s.rope_rows + (size_t)row) * (size_t)s.rope_step;
+    size_t at = gpu_rope_at(&s, r.table, row);
     for (int i = (int)threadIdx.x; i < r.n_rot / 2; i += (int)blockDim.x) {
         double angle = pos * r.freq[i];
         s.rope_cos[at + (size_t)i] = (float)cos(angle) * r.mscale;

@@ -15,7 +15,7 @@ fi
 
 awk '
     /Compiling entry function/ { split($0, part, "\047"); name = part[2] }
-    /bytes spill stores/ && name ~ /gemv|few|attend|flash|probe|seal/ {
+    /bytes spill stores/ && name ~ /gemv|skinny_gemm|attend|flash|probe|seal/ {
         n++
         if ($0 !~ /, 0 bytes spill stores, 0 bytes spill loads/) { print name ":" $0; bad = 1 }
     }
@@ -34,7 +34,7 @@ fi
 "$cuobjdump" -sass "$1" | awk '
     /Function :/ { name = $3 }
     /LDG\.E[A-Z.]*\.128/ { wide[name]++ }
-    name ~ /gemv|fewI|attendILi[0-9]/ { seen[name] = 1 } # attend<-1> is for odd shapes, element by element
+    name ~ /gemv|skinny_gemmI|attendILi[0-9]/ { seen[name] = 1 } # attend<-1> is for odd shapes, element by element
     END {
         for (name in seen) {
             n++

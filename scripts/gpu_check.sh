@@ -6,9 +6,9 @@
 #   QUILL_TEST_DATA=DIR                also the golden logits there (golden/tokens.txt, golden/*/X.gguf with X.f32, and
 #                                      golden/families/tokens.txt, X.gguf with X.logits.f32)
 #   SECONDS_FOR_ALL=480                steps that would end later are left out, and named
-#   QUILL=FILE                         that binary, instead of building one; build/release/tests/gpu_kernels is run if it
-#                                      is there, with a libcmocka.so.0 beside it where the machine has none (`make
-#                                      gpu-tests CUDA_ARCH=sm_90` builds both where there is no GPU)
+#   QUILL=FILE                         that binary, instead of building one; the kernels' tests, build/release/tests/gpu_*,
+#                                      are run if they are there, with a libcmocka.so.0 beside them where the machine has
+#                                      none (`make gpu-tests CUDA_ARCH=sm_90` builds all of it where there is no GPU)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -153,17 +153,23 @@ run() { # run OPTIONS...: quill, for up to $within seconds
   [ $code -ne 124 ] || echo "it took longer than ${within:-60} seconds" >&2
   return $code
 }
+into() { # into FILE COMMAND...: its output goes into that file of $out, its messages into last.err, which `why` shows
+  local file=$1
+  shift
+  "$@" >"$out/$file" 2>"$out/last.err"
+}
+why() { tail -1 "$out/last.err"; }
 tiny=$out/tiny
 mkdir -p "$tiny"
 
 tokens=1,5,9,17,33,4,8,15,16,23,42,2,7,11,13,19,29,31,37,41
-logits() { # logits FILE OUT OPTIONS...
-  local file=$1 to=$2
+logits() { # logits MODEL FILE OPTIONS...: into that file of $out
+  local model=$1 file=$2
   shift 2
-  run logits -m "$file" --tokens "$tokens" "$@" >"$to" 2>"$out/last.err"
+  into "$file" run logits -m "$model" --tokens "$tokens" "$@"
 }
-compare() { # compare NAME LIMIT WANT GOT
-  python3 - "$@" <<'PYTHON' || fail "$1"
+compare() { # compare NAME LIMIT WANT: with b.f32
+  python3 - "$@" "$out/b.f32" <<'PYTHON' || fail "$1"
 import array, math, sys
 name, limit, *files = sys.argv[1:]
 want, got = (array.array("f", open(f, "rb").read()) for f in files)
@@ -174,18 +180,22 @@ PYTHON
 }
 near() { # near NAME LIMIT FILE [LAYERS]: the GPU's logits against the scalar CPU's
   if [ "$(left)" -lt 60 ]; then skip "no time for the logits of $1"
-  elif logits "$3" "$out/a.f32" --device cpu --isa scalar -ctk f32 -ctv f32 &&
-    logits "$3" "$out/b.f32" --device cuda -ngl "${4:-all}"; then
-    compare "$1" "$2" "$out/a.f32" "$out/b.f32"
-  else fail "$1: $(cat "$out/last.err")"; fi
+  elif logits "$3" a.f32 --device cpu --isa scalar -ctk f32 -ctv f32 && logits "$3" b.f32 --device cuda -ngl "${4:-all}"; then
+    compare "$1" "$2" "$out/a.f32"
+  else fail "$1: $(why)"; fi
 }
 
 # ---- tests on the GPU ----
-check_kernels() {
-  local tests=build/release/tests/gpu_kernels
-  if [ ! -x $tests ]; then skip "the kernels' own tests: no $tests (make gpu-tests; cmocka is needed)"
-  elif QUILL_TEST_TMP=$out LD_LIBRARY_PATH=build/release/tests${libraries:+:$libraries} timeout -k 5 120 $tests >"$out/gpu_kernels.log" 2>&1; then say "the kernels' own tests: all passed"
-  else fail "the kernels' own tests: $(grep -m1 ERROR "$out/gpu_kernels.log" || tail -1 "$out/gpu_kernels.log"); gpu_kernels.log"; fi
+check_kernels() { # tests/test_gpu_X.c, built as gpu_X
+  local source name log
+  for source in tests/test_gpu_*.c; do
+    name=$(basename "$source" .c)
+    name=${name#test_}
+    log=$out/$name.log
+    if [ ! -x "build/release/tests/$name" ]; then skip "the kernels' own tests: no build/release/tests/$name (make gpu-tests; cmocka is needed)"
+    elif QUILL_TEST_TMP=$out LD_LIBRARY_PATH=build/release/tests${libraries:+:$libraries} timeout -k 5 120 "build/release/tests/$name" >"$log" 2>&1; then say "the kernels' own tests, $name: all passed"
+    else fail "the kernels' own tests: $(grep -m1 ERROR "$log" || tail -1 "$log"); $name.log"; fi
+  done
   report
 }
 small() { # small TYPE: a small random model
@@ -195,7 +205,7 @@ check_types() { # check_types TYPE...: logits of small random models
   local type limit
   say "logits of small random models, GPU against scalar CPU: $*"
   for type; do
-    [ -f "$tiny/$type.gguf" ] || small "$type" || { fail "$type: $(tail -1 "$out/last.err")"; continue; }
+    [ -f "$tiny/$type.gguf" ] || small "$type" || { fail "$type: $(why)"; continue; }
     case $type in F32) limit=1e-4 ;; F16 | BF16) limit=2e-2 ;; *) limit=5e-2 ;; esac
     near "$type" $limit "$tiny/$type.gguf"
   done
@@ -210,27 +220,27 @@ check_kv() { # every type of KV, over groups that are sealed on the way
     [ "$(left)" -ge 40 ] || { skip "no time for KV $types"; continue; }
     read -r k v rotate <<<"$types"
     # shellcheck disable=SC2086 # no word or one
-    logits "$tiny/F32.gguf" "$out/a.f32" --device cpu --isa scalar -ctk "$k" -ctv "$v" $rotate || { fail "KV $types: $(cat "$out/last.err")"; continue; }
+    logits "$tiny/F32.gguf" a.f32 --device cpu --isa scalar -ctk "$k" -ctv "$v" $rotate || { fail "KV $types: $(why)"; continue; }
     for steps in 2048 40 7; do # in one piece, in tiles that begin inside a group, by the fused kernels
       # shellcheck disable=SC2086
-      if logits "$tiny/F32.gguf" "$out/b.f32" --device cuda -ctk "$k" -ctv "$v" $rotate -ub $steps; then
-        compare "KV $types, -ub $steps" 1e-2 "$out/a.f32" "$out/b.f32"
-      else fail "KV $types: $(cat "$out/last.err")"; fi
+      if logits "$tiny/F32.gguf" b.f32 --device cuda -ctk "$k" -ctv "$v" $rotate -ub $steps; then
+        compare "KV $types, -ub $steps" 1e-2 "$out/a.f32"
+      else fail "KV $types: $(why)"; fi
     done
   done
   report
 }
-check_few() {
+check_small_batches() {
   local tokens=1,5,9,17,33,4,8,15,16,23,42,2 type limit
   for type in F16 BF16 Q8_0 Q4_0 Q4_K Q6_K; do
     case $type in F16 | BF16) limit=2e-2 ;; *) limit=5e-2 ;; esac
-    [ ! -f "$tiny/$type.gguf" ] || QUILL_GPU_TRY=few near "$type, 12 rows on the matrix unit" $limit "$tiny/$type.gguf"
+    [ ! -f "$tiny/$type.gguf" ] || QUILL_GPU_TRY=few near "$type, 12 rows on the tensor cores" $limit "$tiny/$type.gguf"
   done
 }
 golden() { # golden LIMIT FILE WANT; false: there is no time
   [ "$(left)" -ge 40 ] || { skip "no time for golden logits from $(basename "$2") on"; return 1; }
-  if logits "$2" "$out/b.f32" --device cuda; then compare "golden $(basename "$2")" "$1" "$3" "$out/b.f32"
-  else fail "$2: $(cat "$out/last.err")"; fi
+  if logits "$2" b.f32 --device cuda; then compare "golden $(basename "$2")" "$1" "$3"
+  else fail "$2: $(why)"; fi
 }
 check_golden() { # logits of a float64 forward from outside
   local tokens file limit dir=${QUILL_TEST_DATA:-}/golden
@@ -247,7 +257,7 @@ check_golden() { # logits of a float64 forward from outside
   report
 }
 
-text() { run --seed "$1" --raw -n 200 --json "${@:2}" "Once upon a time" </dev/null 2>"$out/last.err"; }
+text() { into "$1" run --seed "$2" --raw -n 200 --json "${@:3}" "Once upon a time" </dev/null; } # text FILE SEED OPTIONS...
 part() { # part WANT GOT: greedy texts part only where the specification's two best tokens were closer than int8 rounds
   python3 - "$@" <<'PYTHON'
 import json, sys
@@ -268,21 +278,21 @@ same() { # same A B: the texts of two answers in JSON
 }
 check_text() { # check_text OPTIONS...: a greedy text
   if [ "$(left)" -lt 40 ]; then skip "no time for the greedy text $*"
-  elif text 1 --device cpu --isa scalar --greedy --logprobs 2 "$@" >"$out/cpu.json" &&
-    text 1 --device cuda --greedy --logprobs 2 "$@" >"$out/gpu.json"; then
+  elif text cpu.json 1 --device cpu --isa scalar --greedy --logprobs 2 "$@" &&
+    text gpu.json 1 --device cuda --greedy --logprobs 2 "$@"; then
     say "the greedy text $*"
     part "$out/cpu.json" "$out/gpu.json" || fail "the greedy text $*"
-  else fail "the greedy text $*: $(cat "$out/last.err")"; fi
+  else fail "the greedy text $*: $(why)"; fi
 }
 check_seed() { # check_seed N: a text that is drawn
   if [ "$(left)" -lt 40 ]; then skip "no time for seed $1"
-  elif text "$1" --device cuda >"$out/gpu.json" && text "$1" --device cuda >"$out/again.json" &&
-    text "$1" --device cuda --logprobs 0 >"$out/host.json" && QUILL_GPU_TRY=early text "$1" --device cuda >"$out/early.json"; then
+  elif text gpu.json "$1" --device cuda && text again.json "$1" --device cuda &&
+    text host.json "$1" --device cuda --logprobs 0 && QUILL_GPU_TRY=early text early.json "$1" --device cuda; then
     same "$out/gpu.json" "$out/again.json" || fail "seed $1: the same run gave another text"
     same "$out/gpu.json" "$out/host.json" || fail "seed $1: drawn on the GPU and drawn by the host differ"
     same "$out/gpu.json" "$out/early.json" || fail "seed $1: kernels begun early gave another text"
     say "seed $1: the same again, and with the host's draws"
-  else fail "seed $1: $(cat "$out/last.err")"; fi
+  else fail "seed $1: $(why)"; fi
 }
 check_texts() {
   check_text -ctk q8_0 -ctv q8_0
@@ -303,7 +313,7 @@ check_memory() { # compute-sanitizer: slow, so it comes last
         "$quill" logits -m "$tiny/Q4_K.gguf" $how --device cuda >/dev/null 2>"$out/last.err"; then
         say "compute-sanitizer $tool: clean"
       elif [ $? -eq 9 ]; then fail "compute-sanitizer $tool: $tool.log"
-      else skip "compute-sanitizer $tool does not run here, or is slow ($(tail -1 "$out/last.err"))"; fi
+      else skip "compute-sanitizer $tool does not run here, or is slow ($(why))"; fi
     done
   done
 }
@@ -312,8 +322,7 @@ check_memory() { # compute-sanitizer: slow, so it comes last
 ceilings() {
   say "ceilings"
   [ "$(left)" -gt 40 ] || { skip "no time for ceilings"; return 0; }
-  within=40 run bench --roofline -p 0 -n 0 --device cuda -o json >"$out/roofline.json" 2>"$out/last.err" ||
-    fail "bench --roofline: $(tail -1 "$out/last.err")"
+  within=40 into roofline.json run bench --roofline -p 0 -n 0 --device cuda -o json || fail "bench --roofline: $(why)"
   report
 }
 
@@ -330,11 +339,11 @@ bench() { # bench NAME SECONDS SHAPE TYPE OPTIONS...: what it takes at most is l
     return 0
   fi
   # shellcheck disable=SC2046 # words
-  if within=$seconds run bench --device cuda -q -o json $(model "$shape" "$type") "$@" >"$out/$name.json" 2>"$out/last.err"; then
+  if within=$seconds into "$name.json" run bench --device cuda -q -o json $(model "$shape" "$type") "$@"; then
     results+=("$out/$name.json")
     say "$name"
     report
-  else fail "$name: $(tail -1 "$out/last.err")"; fi
+  else fail "$name: $(why)"; fi
 }
 # try WHAT NAME SECONDS SHAPE TYPE OPTIONS...: plain kernels and what no GPU has timed, in turns
 try() {
@@ -361,7 +370,7 @@ check_kv
 [[ $version =~ model:\ none ]] || check_texts
 check_types F16 Q4_0 Q6_K Q5_0 Q4_1 Q5_1 Q2_K Q3_K Q5_K IQ4_NL IQ4_XS
 [ ! -f "$tiny/Q8_0.gguf" ] || near "Q8_0, 2 of 3 layers on the GPU" 5e-2 "$tiny/Q8_0.gguf" 2
-check_few
+check_small_batches
 for type in BF16 Q4_K; do
   bench "8b-$type-pp4096" 30 8b $type -p 4096 -n 0 -r 3
   bench "8b-$type-x32" 40 8b $type -p 0 -n 32 -r 2 --sequences 32 -d 1024
@@ -384,7 +393,6 @@ check_memory
 if [ "$(left)" -lt 40 ]; then skip "transformers: no time"
 elif ! timeout 60 python3 -c 'import torch, transformers' 2>/dev/null; then skip "transformers: not installed"
 else
-  timeout -k 10 "$(left)" python3 scripts/bench_transformers.py >"$out/transformers.json" 2>"$out/last.err" ||
-    fail "transformers: $(tail -1 "$out/last.err")"
+  into transformers.json timeout -k 10 "$(left)" python3 scripts/bench_transformers.py || fail "transformers: $(why)"
 fi
 ended=complete

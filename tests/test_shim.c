@@ -27,15 +27,15 @@ typedef struct {
     float *in, *out;
     char fault[600]; // of the last launch, empty if there was none
     bool right;      // it gave what SHIM_RIGHT gives
-} Run;
+} ShimRun;
 
-static Run run_new(void) {
-    Run r = {.in = shim_new(SHIM_THREADS * sizeof(float)), .out = NULL};
+static ShimRun run_new(void) {
+    ShimRun r = {.in = shim_new(SHIM_THREADS * sizeof(float)), .out = NULL};
     for (int i = 0; i < SHIM_THREADS; i++) r.in[i] = (float)i;
     return r;
 }
 
-static void launch(Run *r, ShimKernel which, uint64_t seed) {
+static void launch(ShimRun *r, ShimKernel which, uint64_t seed) {
     shim_free(r->out);
     r->out = shim_new(SHIM_THREADS * sizeof(float));
     (void)gpu_launch_error();
@@ -47,14 +47,14 @@ static void launch(Run *r, ShimKernel which, uint64_t seed) {
     for (int i = 0; i < SHIM_THREADS; i++) r->right &= r->out[i] == (float)(SHIM_THREADS - 1 - i);
 }
 
-static void run_free(Run *r) {
+static void run_free(ShimRun *r) {
     shim_free(r->in);
     shim_free(r->out);
 }
 
 static void right_under_every_order(void **state) {
     (void)state;
-    Run r = run_new();
+    ShimRun r = run_new();
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         launch(&r, SHIM_RIGHT, seed);
         assert_string_equal(r.fault, "");
@@ -65,7 +65,7 @@ static void right_under_every_order(void **state) {
 
 static void missing_barrier_shows(void **state) {
     (void)state;
-    Run r = run_new();
+    ShimRun r = run_new();
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         launch(&r, SHIM_NO_BARRIER, seed);
         assert_string_equal(r.fault, "");
@@ -76,14 +76,14 @@ static void missing_barrier_shows(void **state) {
 
 static void unwritten_output_is_nan(void **state) {
     (void)state;
-    Run r = run_new();
+    ShimRun r = run_new();
     launch(&r, SHIM_UNWRITTEN, 1);
     for (int i = 0; i < SHIM_THREADS; i++) assert_int_equal(isnan(r.out[i]) != 0, i == 7);
     run_free(&r);
 }
 
 static void fault_names(ShimKernel which, const char *part) {
-    Run r = run_new();
+    ShimRun r = run_new();
     launch(&r, which, 1);
     if (!strstr(r.fault, part)) fail_msg("a fault with \"%s\" expected, \"%s\" found", part, r.fault);
     launch(&r, SHIM_RIGHT, 1); // the machine goes on after it
@@ -115,7 +115,7 @@ static void more_shared_memory_than_given(void **state) {
 
 static void copy_read_before_it_is_there(void **state) {
     (void)state;
-    Run r = run_new();
+    ShimRun r = run_new();
     launch(&r, SHIM_WAIT, 1);
     assert_true(r.right);
     launch(&r, SHIM_NO_WAIT, 1);
@@ -125,7 +125,7 @@ static void copy_read_before_it_is_there(void **state) {
 
 static void launches_before_their_time(void **state) {
     (void)state;
-    Run r = run_new();
+    ShimRun r = run_new();
     launch(&r, SHIM_EARLY, 1);
     assert_string_equal(r.fault, "");
     assert_true(r.right);
@@ -144,7 +144,7 @@ static void out_of_bounds(ShimKernel which, const char *part) {
     pid_t child = fork();
     if (child == 0) {
         if (!freopen("/dev/null", "w", stderr)) _exit(0);
-        Run r = run_new();
+        ShimRun r = run_new();
         launch(&r, which, 1);
         _exit(0);
     }
@@ -161,7 +161,7 @@ static void writes_out_of_bounds(void **state) {
 
 static void shuffles_sum_a_warp(void **state) {
     (void)state;
-    Run r = run_new();
+    ShimRun r = run_new();
     launch(&r, SHIM_WARP, 3);
     for (int i = 0; i < SHIM_THREADS; i++) assert_true(r.out[i] == (float)(32 * (i / 32 * 32) + 31 * 16));
     run_free(&r);

@@ -189,7 +189,7 @@ static void key_at(const SinkRun *r, int layer, int head, int slot, double *out)
     plain_head(r, k, out);
 }
 
-static void note(double *worst, double error, double size) { *worst = fmax(*worst, error / size); }
+static void note(double *worst, double error, double size) { *worst = test_worse(*worst, error / size); }
 
 static void note_distance(double *worst, const double *got, const double *want) {
     double d[HEAD_DIM];
@@ -287,7 +287,7 @@ static void test_as_with_keys_before_rope(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         run_case(&r, &cases[i]);
         print_message("%-24s K %.1e, scores %.1e, output %.1e\n", cases[i].name, r.worst_k, r.worst_score, r.worst_out);
-        if (!(fmax(r.worst_k, fmax(r.worst_score, r.worst_out)) <= cases[i].limit))
+        if (!(test_worse(r.worst_k, test_worse(r.worst_score, r.worst_out)) <= cases[i].limit))
             fail_msg("%s: within %g expected", cases[i].name, cases[i].limit);
     }
 }

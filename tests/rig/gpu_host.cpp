@@ -1,4 +1,4 @@
-// tests/rig/gpu_host.cpp: see gpu_host.h: fibers, the block's barriers, shared and device memory.
+// tests/rig/gpu_host.cpp: see tests/rig/gpu_host.h: fibers, the block's barriers, shared and device memory.
 #include "tests/rig/gpu_host.h"
 
 #include "gpu/gpu.h"
@@ -91,7 +91,7 @@ enum { STACK = 64 << 10 };
 
 typedef enum { READY, IN_WARP, AT_BARRIER, OVER } FiberState;
 
-struct Copy {
+struct AsyncCopy {
     void *to;
     const void *from;
     bool valid;
@@ -108,9 +108,9 @@ struct Fiber {
     unsigned mask;
     void (*op)(void **);
     void *mine;
-    std::vector<Copy> open;             // copies not committed
-    std::deque<std::vector<Copy>> sent; // groups not waited for
-    void *fake_stack;                   // AddressSanitizer's
+    std::vector<AsyncCopy> open;             // copies not committed
+    std::deque<std::vector<AsyncCopy>> sent; // groups not waited for
+    void *fake_stack;                        // AddressSanitizer's
 };
 
 static Fiber fibers[MAX_THREADS];
@@ -306,7 +306,7 @@ void gpu_host_cp_commit() {
 
 void gpu_host_cp_wait(int pending) {
     for (; (int)running->sent.size() > pending; running->sent.pop_front())
-        for (const Copy &c : running->sent.front())
+        for (const AsyncCopy &c : running->sent.front())
             if (c.valid) memcpy(c.to, c.from, 16);
             else memset(c.to, 0, 16);
 }

@@ -8,7 +8,7 @@
 // 16 bytes, a barrier that not all threads reach, a warp operation that not all named lanes reach: each ends the launch
 // with a line that says which threads stand where; gpu_launch_error tells it.
 //
-// One OS thread at a time may launch. Streams do nothing: a launch is over when it returns.
+// One OS thread at a time may launch. Streams do nothing: a launch is over when it returns, except after gpu_host_late.
 #ifndef QUILL_GPU_HOST_H
 #define QUILL_GPU_HOST_H
 
@@ -93,7 +93,7 @@ static void gpu_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 b
     gpu_host_launch(name, grid, block, smem, early, [=] { kernel(P(args)...); });
 }
 
-struct Smem {
+struct GpuHostSmem {
     unsigned at = 0, n = 0;
     template <typename T> T *take(unsigned count) {
         unsigned bytes = (count * (unsigned)sizeof(T) + 15) / 16 * 16;
@@ -102,6 +102,7 @@ struct Smem {
         return (T *)piece;
     }
 };
+typedef GpuHostSmem Smem; // the kernels' name for it
 
 // ---- barriers, warps ------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-// tests/rig/shim_kernels.h: kernels with a planted fault, for the test of the host that runs kernels (gpu_host.h).
+// tests/rig/shim_kernels.h: kernels with a planted fault, for the test of the host that runs kernels (tests/rig/gpu_host.h).
 #ifndef QUILL_SHIM_KERNELS_H
 #define QUILL_SHIM_KERNELS_H
 

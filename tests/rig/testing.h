@@ -56,4 +56,7 @@ static inline float test_uniform(uint64_t *state) {
     return (float)(test_random(state) >> 40) * 0x1p-23f - 1.0f;
 } // [-1,1)
 
+// The larger of two errors; NaN where one of them is, which fails every limit.
+static inline double test_worse(double worst, double error) { return worst != worst || error <= worst ? worst : error; }
+
 #endif

@@ -1,10 +1,13 @@
-// gpu/load.c: weights from the file to the GPU's memory, in the layout of its kernels.
+// gpu/cuda_model.c: weights from the file to the GPU's memory, in the layout of its kernels.
 //
 // A tensor goes up in pieces through two pinned buffers: threads copy the next piece out of the mapping, which is told
 // to read ahead, while the last one is on its way; the GPU then parts the file's blocks into planes. The same functions
 // that place things count their bytes, with no memory to place them in.
 #define _GNU_SOURCE
-#include "gpu/parts.h"
+#include "gpu/cuda_model.h"
+
+#include "gpu/cuda.h"
+#include "gpu/rt.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,14 +40,14 @@ static const float *take_vector(Room *r, const float *v, int n) { return v ? tak
 typedef struct {
     const Tensor *from;
     DeviceTensor *to;
-} Matrix;
+} WeightMatrix;
 
 enum { N_MATRICES = 7 };
 
-static void matrices_of(const Layer *l, GpuLayer *g, Matrix out[N_MATRICES]) {
-    const Matrix all[N_MATRICES] = {{&l->wq, &g->wq},        {&l->wk, &g->wk},         {&l->wv, &g->wv},
-                                    {&l->wo, &g->wo},        {&l->w_gate, &g->w_gate}, {&l->w_up, &g->w_up},
-                                    {&l->w_down, &g->w_down}};
+static void matrices_of(const Layer *l, GpuLayer *g, WeightMatrix out[N_MATRICES]) {
+    const WeightMatrix all[N_MATRICES] = {{&l->wq, &g->wq},        {&l->wk, &g->wk},         {&l->wv, &g->wv},
+                                          {&l->wo, &g->wo},        {&l->w_gate, &g->w_gate}, {&l->w_up, &g->w_up},
+                                          {&l->w_down, &g->w_down}};
     memcpy(out, all, sizeof all);
 }
 
@@ -67,7 +70,7 @@ static void vectors_of(const Layer *l, GpuLayer *g, Vector out[N_VECTORS]) {
 }
 
 static void place_layer(Room *r, const Layer *l, GpuLayer *g) {
-    Matrix m[N_MATRICES];
+    WeightMatrix m[N_MATRICES];
     Vector v[N_VECTORS];
     matrices_of(l, g, m);
     vectors_of(l, g, v);
@@ -186,11 +189,11 @@ typedef struct {
     const uint8_t *from;
     uint8_t *to;
     size_t n, step;
-} Copy;
+} PieceCopy;
 
 static void copy_task(void *arg, int task, int thread) {
     (void)thread;
-    const Copy *c = arg;
+    const PieceCopy *c = arg;
     size_t at = (size_t)task * c->step, n = c->n - at < c->step ? c->n - at : c->step;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)(c->from + at) / page * page;
 #ifdef MADV_POPULATE_READ
@@ -204,7 +207,7 @@ static const Lane *lift(Lift *f, const void *bytes, size_t n) {
     Lane *l = &f->lane[f->next];
     f->next = 1 - f->next;
     rt_sync(l->stream); // the piece before last has been used
-    Copy c = {.from = bytes, .to = l->pinned, .n = n, .step = 1 << 20};
+    PieceCopy c = {.from = bytes, .to = l->pinned, .n = n, .step = 1 << 20};
     threads_run(f->what->pool, copy_task, &c, (int)((n + c.step - 1) / c.step));
     rt_upload(l->raw, l->pinned, n, l->stream);
     f->done += (double)n;
@@ -247,7 +250,7 @@ static bool lift_vector(Lift *f, const float *v, const float *to, int n) {
 }
 
 static bool lift_layer(Lift *f, const Layer *l, CudaLayer *c) {
-    Matrix m[N_MATRICES];
+    WeightMatrix m[N_MATRICES];
     Vector v[N_VECTORS];
     matrices_of(l, &c->gpu, m);
     vectors_of(l, &c->gpu, v);
@@ -359,7 +362,7 @@ static Status load_parts(Lift *f, CudaModel *m) {
 static size_t longest_row(const DeviceLoad *what) {
     size_t n = what->ends->head.row_bytes;
     for (int i = 0; i < what->n; i++) {
-        Matrix m[N_MATRICES];
+        WeightMatrix m[N_MATRICES];
         GpuLayer g;
         matrices_of(&what->layers[i], &g, m);
         for (int k = 0; k < N_MATRICES; k++) n = m[k].from->row_bytes > n ? m[k].from->row_bytes : n;
@@ -399,7 +402,7 @@ static void lift_close(Lift *f) {
     }
 }
 
-Status cuda_load(const DeviceLoad *what, CudaModel **out) {
+Status cuda_model_load(const DeviceLoad *what, CudaModel **out) {
     Lift f = {.what = what};
     CudaModel *m = mem_alloc(sizeof *m);
     m->layers = mem_alloc((size_t)what->n * sizeof *m->layers);
@@ -408,7 +411,7 @@ Status cuda_load(const DeviceLoad *what, CudaModel **out) {
     if (!st.code) st = load_parts(&f, m);
     lift_close(&f);
     if (st.code) {
-        cuda_unload(m);
+        cuda_model_free(m);
         return st;
     }
     for (int i = 0; i < what->n; i++) what->layers[i].device = &m->layers[i];
@@ -418,7 +421,7 @@ Status cuda_load(const DeviceLoad *what, CudaModel **out) {
     return OK;
 }
 
-void cuda_unload(CudaModel *m) {
+void cuda_model_free(CudaModel *m) {
     for (int i = 0; i < m->n_layers; i++) {
         rt_free(m->layers[i].memory);
         rt_free(m->layers[i].resident);

@@ -1,8 +1,8 @@
-// gpu/parts.h: what cuda.c computes with and gpu/load.c puts into the GPU's memory.
-#ifndef QUILL_CUDA_PARTS_H
-#define QUILL_CUDA_PARTS_H
+// gpu/cuda_model.h: a model's weights in the GPU's memory: as the fused kernels take them (DeviceTensor) and as matrix
+// products do (Stack).
+#ifndef QUILL_CUDA_MODEL_H
+#define QUILL_CUDA_MODEL_H
 
-#include "gpu/cuda.h"
 #include "gpu/launch.h"
 
 // Matrices of the same input, one above the other, as one matrix product sees them.
@@ -44,8 +44,8 @@ typedef struct {       // Model.on_device
 // Bytes of an element.
 static inline size_t dense_bytes(int type) { return type == TYPE_F32 ? 4 : 2; }
 
-// DeviceMemory's load and unload.
-Status cuda_load(const DeviceLoad *what, CudaModel **out);
-void cuda_unload(CudaModel *m);
+// DeviceMemory.load and .unload. QUILL_MEMORY: no room; QUILL_MODEL: the GPU failed.
+Status cuda_model_load(const DeviceLoad *what, CudaModel **out);
+void cuda_model_free(CudaModel *m);
 
 #endif

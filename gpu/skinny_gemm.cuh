@@ -1,33 +1,38 @@
-// gpu/few.cuh: matrix times 5 to 16 rows with the matrix unit: sixteen rows of the matrix are an mma's first operand,
-// eight rows of x its second.
+// gpu/skinny_gemm.cuh: small-batch products ("skinny GEMM"): a matrix times 5 to 16 rows, on the tensor cores. Sixteen
+// rows of the matrix are an mma's first operand, eight rows of x its second.
 //
 // A block has x in shared memory, in bf16 (f16 beside F16), and two tiles of sixteen rows at a time; eight warps share
 // a tile, each takes every eighth block of 128 elements, and their sums are added in the warps' order. Weights go
 // straight from 16-byte loads into the operand: an mma does not care which elements it calls k, as long as both
 // operands agree, so that a lane may own eight neighbours of a dense row, or a unit of quants, and x is read in the
 // same order.
-#ifndef QUILL_FEW_CUH
-#define QUILL_FEW_CUH
+#ifndef QUILL_SKINNY_GEMM_CUH
+#define QUILL_SKINNY_GEMM_CUH
 
 #include "gpu/gemv.cuh"
 
-enum { FEW_SPLIT = 8, FEW_TILES = 2, FEW_WARPS = FEW_SPLIT * FEW_TILES, FEW_THREADS = FEW_WARPS * WARP };
+enum {
+    SKINNY_SPLIT = 8,
+    SKINNY_TILES = 2,
+    SKINNY_WARPS = SKINNY_SPLIT * SKINNY_TILES,
+    SKINNY_THREADS = SKINNY_WARPS * WARP
+};
 // Rows of x that an mma takes; elements that a warp takes at a time; as GEMV_AHEAD.
-enum { FEW_COLUMNS = 8, FEW_BLOCK = 4 * UNIT, FEW_AHEAD = 4 };
+enum { SKINNY_COLUMNS = 8, SKINNY_BLOCK = 4 * UNIT, SKINNY_AHEAD = 4 };
 
 // Bytes of shared memory besides x: the warps' sums and scales.
-HOST_DEVICE constexpr size_t few_smem(int columns) {
-    return FEW_WARPS * (size_t)columns * 4 * WARP * 4 / FEW_COLUMNS + FEW_WARPS * 4 + (size_t)columns * 4;
+HOST_DEVICE constexpr size_t skinny_smem(int columns) {
+    return SKINNY_WARPS * (size_t)columns * 4 * WARP * 4 / SKINNY_COLUMNS + SKINNY_WARPS * 4 + (size_t)columns * 4;
 }
 
 // The type that x is rounded to beside weights of a type; 0: they stay with the plain kernel.
-HOST_DEVICE constexpr int few_type(int type) {
+HOST_DEVICE constexpr int skinny_type(int type) {
     return type == TYPE_F16 ? (int)TYPE_F16 : type == TYPE_F32 ? 0 : (int)TYPE_BF16;
 }
 
 // Where piece p (eight elements) of unit u of row b lies in x, in elements. Turned about so that the eight lanes that
 // read at a time, two rows by four pieces or by four units, find them in different banks.
-__device__ __forceinline__ int few_at(int b, int chunk, int u, int p) {
+__device__ __forceinline__ int skinny_at(int b, int chunk, int u, int p) {
     int slot = ((u ^ b) & 1) << 2 | ((p ^ (b & 1) << 1 ^ (u >> 1 & 1)) & 3);
     return b * chunk + (u / 2 * 8 + slot) * 8;
 }
@@ -35,17 +40,17 @@ __device__ __forceinline__ int few_at(int b, int chunk, int u, int p) {
 // Elements [first, first + chunk) of every row, a warp a row or a part of one; adds their squares to those of the
 // thread.
 template <int TYPE, int COLUMNS>
-__device__ __forceinline__ void few_stage(const GemvJob &g, uint16_t *x, int first, int warp, int lane,
-                                          float *squares) {
-    const int b = warp % COLUMNS, step = FEW_WARPS / COLUMNS * WARP * 4;
-    for (int i = (warp / COLUMNS * WARP + lane) * 4; i < g.chunk; i += FEW_AHEAD * step) {
-        float4 v[FEW_AHEAD];
+__device__ __forceinline__ void skinny_stage(const GemvJob &g, uint16_t *x, int first, int warp, int lane,
+                                             float *squares) {
+    const int b = warp % COLUMNS, step = SKINNY_WARPS / COLUMNS * WARP * 4;
+    for (int i = (warp / COLUMNS * WARP + lane) * 4; i < g.chunk; i += SKINNY_AHEAD * step) {
+        float4 v[SKINNY_AHEAD];
         load_x(v, g, b, first, i, step, squares);
         UNROLL
-        for (int k = 0; k < FEW_AHEAD; k++) {
+        for (int k = 0; k < SKINNY_AHEAD; k++) {
             int at = i + k * step;
             if (at >= g.chunk) break;
-            uint32_t *to = (uint32_t *)(x + few_at(b, g.chunk, at / UNIT, at % UNIT / 8) + at % 8);
+            uint32_t *to = (uint32_t *)(x + skinny_at(b, g.chunk, at / UNIT, at % UNIT / 8) + at % 8);
             to[0] = to_pair<TYPE>(v[k].x, v[k].y), to[1] = to_pair<TYPE>(v[k].z, v[k].w);
         }
     }
@@ -53,31 +58,31 @@ __device__ __forceinline__ void few_stage(const GemvJob &g, uint16_t *x, int fir
 
 // What the norm's scale is for each row, from the squares that the threads have seen. Ends before a barrier.
 template <int COLUMNS>
-__device__ __forceinline__ void few_scales(const GemvJob &g, float squares, float *sums, float *scale, int warp,
-                                           int lane) {
+__device__ __forceinline__ void skinny_scales(const GemvJob &g, float squares, float *sums, float *scale, int warp,
+                                              int lane) {
     squares = warp_sum(squares);
     if (lane == 0) sums[warp] = squares;
     __syncthreads();
     if ((int)threadIdx.x >= COLUMNS) return;
     float sum = 0;
-    for (int w = (int)threadIdx.x; w < FEW_WARPS; w += COLUMNS) sum += sums[w];
+    for (int w = (int)threadIdx.x; w < SKINNY_WARPS; w += COLUMNS) sum += sums[w];
     scale[threadIdx.x] = g.norm ? 1 / sqrtf(sum / (float)g.n_in + g.eps) : 1;
 }
 
 // What a lane reads of the matrix: rows g and g + 8 of the tile, g = lane / 4.
-struct FewRows {
+struct SkinnyRows {
     const DeviceTensor *t[2];
     int row[2];
 };
 
 // acc += eight elements of both rows times those of x, as two steps of an mma. a, b: pairs of elements in order.
 template <int TYPE, int COLUMNS>
-__device__ __forceinline__ void few_multiply(float (&acc)[COLUMNS / FEW_COLUMNS][4], const uint32_t a[4],
-                                             const uint32_t b[4], const uint16_t *x, int chunk, int u, int p,
-                                             int lane) {
+__device__ __forceinline__ void skinny_multiply(float (&acc)[COLUMNS / SKINNY_COLUMNS][4], const uint32_t a[4],
+                                                const uint32_t b[4], const uint16_t *x, int chunk, int u, int p,
+                                                int lane) {
     UNROLL
-    for (int n = 0; n < COLUMNS / FEW_COLUMNS; n++) {
-        uint4 v = *(const uint4 *)(x + few_at(n * FEW_COLUMNS + lane / 4, chunk, u, p));
+    for (int n = 0; n < COLUMNS / SKINNY_COLUMNS; n++) {
+        uint4 v = *(const uint4 *)(x + skinny_at(n * SKINNY_COLUMNS + lane / 4, chunk, u, p));
         const uint32_t low[4] = {a[0], b[0], a[1], b[1]}, high[4] = {a[2], b[2], a[3], b[3]};
         mma_16816<TYPE>(acc[n], low, v.x, v.y);
         mma_16816<TYPE>(acc[n], high, v.z, v.w);
@@ -86,8 +91,8 @@ __device__ __forceinline__ void few_multiply(float (&acc)[COLUMNS / FEW_COLUMNS]
 
 // Four lanes read 32 neighbours of a row: lane t's are 8t and on.
 template <int TYPE, int COLUMNS>
-__device__ __forceinline__ void few_dense(float (&acc)[COLUMNS / FEW_COLUMNS][4], const FewRows &m, const uint16_t *x,
-                                          int chunk, int first, int block, int lane) {
+__device__ __forceinline__ void skinny_dense(float (&acc)[COLUMNS / SKINNY_COLUMNS][4], const SkinnyRows &m,
+                                             const uint16_t *x, int chunk, int first, int block, int lane) {
     int pieces = (int)(m.t[0]->stride_bytes / 16);
     uint4 w[2][4];
     UNROLL
@@ -101,7 +106,7 @@ __device__ __forceinline__ void few_dense(float (&acc)[COLUMNS / FEW_COLUMNS][4]
     for (int k = 0; k < 4; k++) {
         const uint32_t a[4] = {w[0][k].x, w[0][k].y, w[0][k].z, w[0][k].w};
         const uint32_t b[4] = {w[1][k].x, w[1][k].y, w[1][k].z, w[1][k].w};
-        few_multiply<TYPE, COLUMNS>(acc, a, b, x, chunk, block * 4 + k, lane % 4, lane);
+        skinny_multiply<TYPE, COLUMNS>(acc, a, b, x, chunk, block * 4 + k, lane % 4, lane);
     }
 }
 
@@ -143,8 +148,8 @@ template <int TYPE> __device__ __forceinline__ uint32_t unit_pair(const Unit &u,
 
 // Four lanes read four units of a row: each owns one.
 template <int TYPE, int COLUMNS>
-__device__ __forceinline__ void few_units(float (&acc)[COLUMNS / FEW_COLUMNS][4], const FewRows &m, const uint16_t *x,
-                                          int chunk, int first, int block, int lane) {
+__device__ __forceinline__ void skinny_units(float (&acc)[COLUMNS / SKINNY_COLUMNS][4], const SkinnyRows &m,
+                                             const uint16_t *x, int chunk, int first, int block, int lane) {
     int units = m.t[0]->n_in / UNIT, u = block * 4 + lane % 4, at = first / UNIT + u;
     if (at >= units) at = units - 1; // x is zero there
     Unit a = load_unit<TYPE>(*m.t[0], (size_t)m.row[0] * (size_t)units + (size_t)at);
@@ -156,98 +161,100 @@ __device__ __forceinline__ void few_units(float (&acc)[COLUMNS / FEW_COLUMNS][4]
         UNROLL
         for (int i = 0; i < 4; i++)
             wa[i] = unit_pair<TYPE>(a, pa, 4 * p + i), wb[i] = unit_pair<TYPE>(b, pb, 4 * p + i);
-        few_multiply<TYPE_BF16, COLUMNS>(acc, wa, wb, x, chunk, u, p, lane);
+        skinny_multiply<TYPE_BF16, COLUMNS>(acc, wa, wb, x, chunk, u, p, lane);
     }
 }
 
 // Adds elements [first, first + chunk) of the warp's tile times those of x: its share of the blocks.
 template <int TYPE, int COLUMNS>
-__device__ __forceinline__ void few_chunk(float (&acc)[COLUMNS / FEW_COLUMNS][4], const FewRows &m, const uint16_t *x,
-                                          int first, int chunk, int warp, int lane) {
+__device__ __forceinline__ void skinny_chunk(float (&acc)[COLUMNS / SKINNY_COLUMNS][4], const SkinnyRows &m,
+                                             const uint16_t *x, int first, int chunk, int warp, int lane) {
     int n = m.t[0]->n_in - first < chunk ? m.t[0]->n_in - first : chunk;
     switch (m.t[0]->type) {
 #define QUANT(T)                                                                                                       \
     case T:                                                                                                            \
         if constexpr (TYPE == TYPE_BF16) UNROLL_BY(2)                                                                  \
-        for (int block = warp % FEW_SPLIT; block * FEW_BLOCK < n; block += FEW_SPLIT)                                  \
-            few_units<T, COLUMNS>(acc, m, x, chunk, first, block, lane);                                               \
+        for (int block = warp % SKINNY_SPLIT; block * SKINNY_BLOCK < n; block += SKINNY_SPLIT)                         \
+            skinny_units<T, COLUMNS>(acc, m, x, chunk, first, block, lane);                                            \
         break;
         EACH_QUANT(QUANT)
 #undef QUANT
     case TYPE:
         UNROLL_BY(2)
-        for (int block = warp % FEW_SPLIT; block * FEW_BLOCK < n; block += FEW_SPLIT)
-            few_dense<TYPE, COLUMNS>(acc, m, x, chunk, first, block, lane);
+        for (int block = warp % SKINNY_SPLIT; block * SKINNY_BLOCK < n; block += SKINNY_SPLIT)
+            skinny_dense<TYPE, COLUMNS>(acc, m, x, chunk, first, block, lane);
         break;
     }
 }
 
 // The sum of the warps of a tile at row r of it and row b of x.
-template <int COLUMNS> __device__ __forceinline__ float few_sum(const float *partial, int tile, int r, int b) {
+template <int COLUMNS> __device__ __forceinline__ float skinny_sum(const float *partial, int tile, int r, int b) {
     int lane = r % 8 * 4 + b % 8 / 2, i = r / 8 * 2 + b % 2;
     float sum = 0;
     UNROLL
-    for (int w = 0; w < FEW_SPLIT; w++)
-        sum += partial[(((tile * FEW_SPLIT + w) * (COLUMNS / FEW_COLUMNS) + b / 8) * 4 + i) * WARP + lane];
+    for (int w = 0; w < SKINNY_SPLIT; w++)
+        sum += partial[(((tile * SKINNY_SPLIT + w) * (COLUMNS / SKINNY_COLUMNS) + b / 8) * 4 + i) * WARP + lane];
     return sum;
 }
 
 // Brings the warps' sums together and stores those of the features from `base` on.
 template <int COLUMNS>
-__device__ __forceinline__ void few_store(const GemvJob &g, const float (&acc)[COLUMNS / FEW_COLUMNS][4],
-                                          float *partial, const float *scale, int part, int base, int warp, int lane) {
+__device__ __forceinline__ void skinny_store(const GemvJob &g, const float (&acc)[COLUMNS / SKINNY_COLUMNS][4],
+                                             float *partial, const float *scale, int part, int base, int warp,
+                                             int lane) {
     const bool glu = g.mode == GEMV_GLU;
-    const int out = glu ? 8 : 16, tile = warp / FEW_SPLIT; // features of a tile
+    const int out = glu ? 8 : 16, tile = warp / SKINNY_SPLIT; // features of a tile
     UNROLL
-    for (int n = 0; n < COLUMNS / FEW_COLUMNS; n++) UNROLL
-    for (int i = 0; i < 4; i++) partial[((warp * (COLUMNS / FEW_COLUMNS) + n) * 4 + i) * WARP + lane] = acc[n][i];
+    for (int n = 0; n < COLUMNS / SKINNY_COLUMNS; n++) UNROLL
+    for (int i = 0; i < 4; i++) partial[((warp * (COLUMNS / SKINNY_COLUMNS) + n) * 4 + i) * WARP + lane] = acc[n][i];
     __syncthreads();
-    for (int i = (int)threadIdx.x % (FEW_SPLIT * WARP); i < out * COLUMNS; i += FEW_SPLIT * WARP) {
+    for (int i = (int)threadIdx.x % (SKINNY_SPLIT * WARP); i < out * COLUMNS; i += SKINNY_SPLIT * WARP) {
         int f = base + tile * out + i % out, b = i / out;
         if (b >= g.n_rows || f >= g.w[part].n_out) continue;
-        float up = glu ? few_sum<COLUMNS>(partial, tile, i % out + 8, b) * scale[b] : 0;
-        store_sum(g, part, b, f, few_sum<COLUMNS>(partial, tile, i % out, b) * scale[b], up);
+        float up = glu ? skinny_sum<COLUMNS>(partial, tile, i % out + 8, b) * scale[b] : 0;
+        store_sum(g, part, b, f, skinny_sum<COLUMNS>(partial, tile, i % out, b) * scale[b], up);
     }
     __syncthreads(); // partial may be filled again
 }
 
-// TYPE: of x. grid: blocks of g.groups times FEW_TILES tiles, as first_block says.
-template <int TYPE, int COLUMNS> __global__ __launch_bounds__(FEW_THREADS, 1) void few(GRID_CONSTANT const GemvJob g) {
+// TYPE: of x. grid: blocks of g.groups times SKINNY_TILES tiles, as first_block says.
+template <int TYPE, int COLUMNS>
+__global__ __launch_bounds__(SKINNY_THREADS, 1) void skinny_gemm(GRID_CONSTANT const GemvJob g) {
     const bool glu = g.mode == GEMV_GLU;
     const int out = glu ? 8 : 16;
     Smem smem;
     uint16_t *x = smem.take<uint16_t>((unsigned)(COLUMNS * g.chunk));
-    float *partial = smem.take<float>(FEW_WARPS * COLUMNS / FEW_COLUMNS * 4 * WARP);
-    float *sums = smem.take<float>(FEW_WARPS), *scale = smem.take<float>(COLUMNS);
+    float *partial = smem.take<float>(SKINNY_WARPS * COLUMNS / SKINNY_COLUMNS * 4 * WARP);
+    float *sums = smem.take<float>(SKINNY_WARPS), *scale = smem.take<float>(COLUMNS);
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, block = (int)blockIdx.x, part = 0;
     while (block >= g.first_block[part + 1]) part++;
-    int first_row = (block - g.first_block[part]) * g.groups * FEW_TILES * out, n_out = g.w[part].n_out;
-    begin(g, part, first_row, FEW_TILES * out);
+    int first_row = (block - g.first_block[part]) * g.groups * SKINNY_TILES * out, n_out = g.w[part].n_out;
+    begin(g, part, first_row, SKINNY_TILES * out);
     for (int group = 0; group < g.groups; group++) {
-        int base = first_row + group * FEW_TILES * out;
+        int base = first_row + group * SKINNY_TILES * out;
         if (base >= n_out) break;
-        FewRows m;
+        SkinnyRows m;
         UNROLL
         for (int r = 0; r < 2; r++) { // GLU: gate above, up below
-            int f = base + warp / FEW_SPLIT * out + lane / 4 + (glu ? 0 : 8 * r);
+            int f = base + warp / SKINNY_SPLIT * out + lane / 4 + (glu ? 0 : 8 * r);
             m.t[r] = &g.w[glu ? r : part];
             m.row[r] = f < n_out ? f : n_out - 1;
         }
-        float acc[COLUMNS / FEW_COLUMNS][4] = {}, squares = 0;
+        float acc[COLUMNS / SKINNY_COLUMNS][4] = {}, squares = 0;
         for (int first = 0; first < g.n_in; first += g.chunk) {
             if (group == 0 || g.chunk < g.n_in) {
                 __syncthreads(); // nobody reads the last chunk any more
-                few_stage<TYPE, COLUMNS>(g, x, first, warp, lane, &squares);
+                skinny_stage<TYPE, COLUMNS>(g, x, first, warp, lane, &squares);
                 __syncthreads();
             }
-            few_chunk<TYPE, COLUMNS>(acc, m, x, first, g.chunk, warp, lane);
+            skinny_chunk<TYPE, COLUMNS>(acc, m, x, first, g.chunk, warp, lane);
         }
-        if (group == 0) few_scales<COLUMNS>(g, squares, sums, scale, warp, lane);
-        few_store<COLUMNS>(g, acc, partial, scale, part, base, warp, lane);
+        if (group == 0) skinny_scales<COLUMNS>(g, squares, sums, scale, warp, lane);
+        skinny_store<COLUMNS>(g, acc, partial, scale, part, base, warp, lane);
     }
     if (g.mode == GEMV_QKV) {
-        float *v = smem.take<float>((unsigned)(FEW_WARPS * g.heads.heads.head_dim));
-        int *done = smem.take<int>(1), last = first_row + g.groups * FEW_TILES * out;
+        float *v = smem.take<float>((unsigned)(SKINNY_WARPS * g.heads.heads.head_dim));
+        int *done = smem.take<int>(1), last = first_row + g.groups * SKINNY_TILES * out;
         finish_complete_heads(g, part, first_row, last < n_out ? last : n_out, v, done);
     }
 }

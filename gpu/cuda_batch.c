@@ -1,0 +1,179 @@
+// gpu/cuda_batch.c: see gpu/cuda_batch.h.
+#include "gpu/cuda_batch.h"
+
+#include "gpu/cuda_device.h"
+
+#include <assert.h>
+#include <string.h>
+
+// A batch's numbers, in the same order in pinned and in device memory.
+typedef struct {
+    int *host, *device;
+    size_t at;
+} PackedInts;
+
+// Appends n numbers and leaves room for `room`; returns where they will be on the device.
+static const void *put(PackedInts *to, const void *from, size_t n, size_t room) {
+    const int *at = to->device + to->at;
+    if (n) memcpy(to->host + to->at, from, n * sizeof(int));
+    to->at += room;
+    return at;
+}
+
+enum { SAMPLE_INTS = sizeof(GpuSample) / sizeof(int), BIAS_INTS = sizeof(LogitBias) / sizeof(int) };
+
+static size_t draw_ints(const Batch *b) { // an upper bound
+    size_t n = 1;
+    for (int i = 0; b->draw && i < b->n_out; i++) {
+        GpuSample d;
+        gpu_sample_plan(&d, &b->draw[i]);
+        n += SAMPLE_INTS + (size_t)d.n_window + (size_t)d.n_bias * BIAS_INTS;
+    }
+    return n;
+}
+
+static const GpuSample *put_draws(PackedInts *to, const Batch *b) {
+    to->at = round_up(to->at, 2); // GpuSample has pointers, of 8 bytes
+    GpuSample *draws = (GpuSample *)(void *)(to->host + to->at);
+    const GpuSample *there = put(to, NULL, 0, (size_t)b->n_out * SAMPLE_INTS);
+    for (int i = 0; i < b->n_out; i++) {
+        GpuSample *d = &draws[i];
+        gpu_sample_plan(d, &b->draw[i]);
+        size_t bias = (size_t)d->n_bias * BIAS_INTS;
+        d->window = put(to, d->window, (size_t)d->n_window, (size_t)d->n_window);
+        d->bias = put(to, d->bias, bias, bias);
+    }
+    return there;
+}
+
+// A sequence's table of the one pool is followed by its table of the other, so that their places do not depend on the
+// number of sequences, and a graph finds them.
+static void put_tables(PackedInts *to, const Batch *b, GpuBatch *g) {
+    size_t n = (size_t)b->max_blocks;
+    g->table_step = b->max_blocks * (b->window_table ? 2 : 1);
+    g->block_table = to->device + to->at;
+    g->window_table = b->window_table ? g->block_table + n : NULL;
+    for (size_t i = 0; i < (size_t)b->n_seqs; i++) {
+        put(to, b->block_table + i * n, n, n);
+        if (b->window_table) put(to, b->window_table + i * n, n, n);
+    }
+}
+
+// GpuBatch.since and .page; -1 for padding. A page has the same number in every pool.
+static void put_tails(PackedInts *to, const KvPool *kv, const Batch *b, GpuBatch *g) {
+    size_t room = (size_t)g->n_rows;
+    int *since = to->host + to->at, *page = since + room;
+    g->since = put(to, NULL, 0, room);
+    g->page = put(to, NULL, 0, room);
+    for (int i = 0; i < g->n_rows; i++) {
+        bool padding = i >= b->n_rows, goes_on = !padding && i > 0 && b->seq[i] == b->seq[i - 1];
+        const int *table = padding ? NULL : b->block_table + (size_t)b->seq[i] * (size_t)b->max_blocks;
+        since[i] = padding ? -1 : goes_on ? since[i - 1] : b->slot[i];
+        page[i] = padding ? -1 : kv_tail(kv, table, b->slot[i]);
+    }
+}
+
+// The staging buffer for the next n numbers, once its last copy has ended. NULL: no memory, or something failed.
+static CudaStaging *next_staging(CudaScratch *s, size_t n) {
+    if (!cuda_scratch_reserve(s, n)) return NULL;
+    CudaStaging *f = &s->staging[s->n_sent++ % 2];
+    return rt_wait(f->sent) ? f : NULL;
+}
+
+static void send(CudaScratch *s, CudaStaging *f, size_t n) {
+    rt_upload(s->ints, f->ints, n * sizeof(int), cuda_device.stream);
+    rt_mark(f->sent, cuda_device.stream);
+}
+
+static CudaStaging *last_staging(CudaScratch *s) { return &s->staging[(s->n_sent - 1) % 2]; }
+
+bool cuda_batch_send(CudaScratch *s, const KvPool kv[KV_KINDS], const Batch *b) {
+    size_t n = (size_t)b->n_rows, room = (size_t)cuda_scratch_padded_rows(b->n_rows);
+    size_t tables = (size_t)b->n_seqs * (size_t)b->max_blocks * (b->window_table ? 2 : 1);
+    CudaStaging *f = next_staging(s, 7 * room + tables + 2 * n + draw_ints(b));
+    if (!f) return false;
+    PackedInts to = {f->ints, s->ints, 0};
+    GpuBatch *g = &s->batch;
+    *g = (GpuBatch){.n_rows = (int)room, .sampled = s->sampled};
+    g->token = put(&to, b->token, n, room);
+    g->pos = put(&to, b->pos, n, room);
+    g->slot = put(&to, b->slot, n, room);
+    g->seq = put(&to, b->seq, n, room);
+    for (size_t i = n; i < room; i++) {
+        f->ints[i] = f->ints[room + i] = f->ints[3 * room + i] = 0;
+        f->ints[2 * room + i] = -1; // padding
+    }
+    if (kv[KV_FULL].tail_of) put_tails(&to, &kv[KV_FULL], b, g);
+    s->out_row = put(&to, b->out_row, (size_t)b->n_out, room);
+    s->n_out = b->n_out;
+    put_tables(&to, b, g);
+    s->n_tiles = gpu_tiles(b, (GpuTile *)(f->ints + to.at));
+    s->tiles = put(&to, NULL, 0, 2 * (size_t)s->n_tiles);
+    if (b->draw) s->draws = put_draws(&to, b);
+    for (size_t i = 0; i < n; i++) g->max_slots = int_max(g->max_slots, b->slot[i] + 1);
+    assert(b->n_rows <= s->max_rows && g->max_slots <= s->max_slots);
+    g->max_slots = cuda_scratch_slots(g->max_slots);
+    send(s, f, to.at);
+    return true;
+}
+
+bool cuda_batch_next(const CudaScratch *s, const Heads *h, int most, CudaRows *p) {
+    size_t first = p->first + (size_t)p->batch.n_rows;
+    int left = s->batch.n_rows - (int)first;
+    if (left == 0) return false;
+    p->first = first;
+    p->batch = s->batch;
+    p->batch.n_rows = int_min(most, left);
+    p->batch.token += first;
+    p->batch.pos += first;
+    p->batch.slot += first;
+    p->batch.seq += first;
+    if (p->batch.page) p->batch.since += first, p->batch.page += first;
+    p->scratch = s->gpu;
+    p->scratch.qkv += first * (size_t)(h->n_heads + 2 * h->n_kv_heads) * (size_t)h->head_dim;
+    p->scratch.rope_cos += gpu_rope_at(&s->gpu, 0, (int)first); // in every table
+    p->scratch.rope_sin += gpu_rope_at(&s->gpu, 0, (int)first);
+    return true;
+}
+
+// ---- copies of blocks, rows that end --------------------------------------------------------------------------------
+
+void cuda_batch_copy_blocks(Workspace *w, KvPool *kv, const Batch *b) {
+    CudaScratch *s = w->device;
+    const int(*copy)[2] = batch_copies(b, kv);
+    size_t n = 2 * (size_t)b->n_copies;
+    CudaStaging *f = next_staging(s, 2 * n);
+    if (!f) return;
+    memcpy(f->ints, copy, n * sizeof(int));
+    for (size_t i = 0; i < n && kv->tail_of; i++) f->ints[n + i] = kv->tail_of[copy[i / 2][i % 2]];
+    send(s, f, kv->tail_of ? 2 * n : n);
+    const int(*there)[2] = (const int(*)[2])s->ints;
+    gpu_copy_blocks(kv->device, there, there + b->n_copies, b->n_copies, cuda_device.stream);
+}
+
+// The numbers of the last batch that depend on its rows go up again, in their places. No graph replays such a step, and
+// KV is dense.
+void cuda_batch_narrow(Workspace *w, const int *rows, const Batch *b) {
+    CudaScratch *s = w->device;
+    GpuBatch *g = &s->batch;
+    CudaStaging *f = last_staging(s);
+    size_t n = (size_t)b->n_rows;
+    assert(!s->graphs.recording && !g->since);
+    if (n == 0 || !rt_wait(f->sent)) return;
+    memcpy(f->ints + (g->token - s->ints), rows, n * sizeof *rows); // tokens are embedded already
+    memcpy(f->ints + (g->pos - s->ints), b->pos, n * sizeof *b->pos);
+    memcpy(f->ints + (g->slot - s->ints), b->slot, n * sizeof *b->slot);
+    memcpy(f->ints + (g->seq - s->ints), b->seq, n * sizeof *b->seq);
+    memcpy(f->ints + (s->out_row - s->ints), b->out_row, (size_t)b->n_out * sizeof *b->out_row);
+    int *tiles = f->ints + ((const int *)s->tiles - s->ints);
+    g->n_rows = (int)n;
+    s->n_tiles = gpu_tiles(b, (GpuTile *)tiles);
+    send(s, f, (size_t)(tiles - f->ints) + 2 * (size_t)s->n_tiles);
+    gpu_move_rows(s->x, w->dim, g->token, (int)n, cuda_device.stream);
+    gpu_move_rows(s->q, w->q_dim, g->token, (int)n, cuda_device.stream);
+    for (int i = 0; i < w->n_ropes; i++) {
+        size_t table = gpu_rope_at(&s->gpu, i, 0);
+        gpu_move_rows(s->gpu.rope_cos + table, s->gpu.rope_step, g->token, (int)n, cuda_device.stream);
+        gpu_move_rows(s->gpu.rope_sin + table, s->gpu.rope_step, g->token, (int)n, cuda_device.stream);
+    }
+}

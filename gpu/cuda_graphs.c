@@ -1,0 +1,52 @@
+// gpu/cuda_graphs.c: see gpu/cuda_graphs.h.
+#include "gpu/cuda_graphs.h"
+
+#include "gpu/cuda_device.h"
+
+#include <string.h>
+
+static const CudaGraph *find_graph(const CudaGraphs *all, const CudaGraph *like) {
+    for (int i = 0; i < all->n; i++) {
+        const CudaGraph *g = &all->of[i];
+        if (g->layer == like->layer && memcmp(g->kv, like->kv, sizeof g->kv) == 0 && g->n_layers == like->n_layers &&
+            g->n_rows == like->n_rows && g->max_slots == like->max_slots && g->table_step == like->table_step &&
+            g->mass == like->mass && g->first_row == like->first_row)
+            return g;
+    }
+    return NULL;
+}
+
+static void replay(const CudaGraph *g) {
+    rt_replay(g->graph, cuda_device.stream);
+    cuda_device.counts.replays++;
+}
+
+LayersTodo cuda_graphs_begin(CudaGraphs *g, const CudaGraph *step) {
+    unsigned bit = (unsigned)step->n_rows; // a power of two
+    if (!(g->warm & bit)) { // a kernel's code is loaded at its first launch, which may not happen in a capture
+        g->warm |= bit;
+        return LAYERS_RUN;
+    }
+    g->recorded = *step;
+    const CudaGraph *same = find_graph(g, step);
+    if (same) replay(same);
+    else g->recording = rt_capture(cuda_device.stream);
+    return g->recording ? LAYERS_RUN : LAYERS_DONE;
+}
+
+void cuda_graphs_end(CudaGraphs *g) {
+    if (!g->recording) return;
+    g->recording = false;
+    g->recorded.graph = rt_capture_end(cuda_device.stream);
+    if (!g->recorded.graph) return;
+    cuda_device.counts.captures++;
+    if (g->n == CUDA_MAX_GRAPHS) cuda_graphs_drop(g); // a context that grew through many sizes: begin again
+    g->of[g->n++] = g->recorded;
+    replay(&g->recorded);
+}
+
+void cuda_graphs_drop(CudaGraphs *g) {
+    rt_sync(cuda_device.stream); // a graph may be running
+    for (int i = 0; i < g->n; i++) rt_graph_free(g->of[i].graph);
+    g->n = 0;
+}

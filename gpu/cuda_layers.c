@@ -1,0 +1,197 @@
+// gpu/cuda_layers.c: see gpu/cuda_layers.h.
+#include "gpu/cuda_layers.h"
+
+#include "gpu/cuda_batch.h"
+#include "gpu/cuda_device.h"
+#include "gpu/cuda_model.h"
+
+#include <assert.h>
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+// Rows [first, first + n) of a stack as a dense matrix: where they lie already, or unpacked into the slice.
+static const void *dense_rows(CudaScratch *s, const Stack *k, int first, int n) {
+    size_t row = k->stride * dense_bytes(k->type);
+    if (k->dense) return (const uint8_t *)k->dense + (size_t)first * row;
+    int begin = 0; // of the part
+    for (int i = 0; i < k->n_parts; begin += k->part[i++].n_out) {
+        int from = int_max(first, begin), to = int_min(first + n, begin + k->part[i].n_out);
+        if (from < to)
+            gpu_dequantize(&k->part[i], from - begin, to - from, k->type, s->slice + (size_t)(from - first) * row,
+                           k->stride, cuda_device.stream);
+    }
+    return s->slice;
+}
+
+// y (n_rows, n) = x W^T, or += with `add`. W: rows [first, first + n) of the stack; x (n_rows, n_in) has its type.
+static void multiply(CudaScratch *s, const Stack *k, int first, int n, const void *x, int n_rows, float *y,
+                     size_t y_stride, bool add) {
+    int most = k->dense ? n : (int)(s->slice_bytes / (k->stride * dense_bytes(k->type)));
+    for (int done = 0, now; done < n; done += now) {
+        now = int_min(most, n - done);
+        rt_product(&(RtProduct){.type = k->type,
+                                .n_rows = n_rows,
+                                .n_out = now,
+                                .n_in = k->n_in,
+                                .x = x,
+                                .w = dense_rows(s, k, first + done, now),
+                                .y = y + done,
+                                .x_stride = (size_t)k->n_in,
+                                .w_stride = k->stride,
+                                .y_stride = y_stride,
+                                .add = add},
+                   cuda_device.stream);
+    }
+}
+
+// ---- the operations -------------------------------------------------------------------------------------------------
+
+static const GpuProduct rounded = {.exact = false}; // activations beside quantised weights: int8
+
+// Whether the step's rows go through the fused kernels in this layer.
+static bool is_fused(const CudaScratch *s, const CudaLayer *c) {
+    return s->batch.n_rows <= (c->dense ? gpu_decode_rows(&c->gpu) : CUDA_UNPACK_ROWS) || !cuda_device_has_products();
+}
+
+// Whether attention goes through gpu_flash.
+static bool by_tiles(const CudaScratch *s, const CudaLayer *c, const KvPool *on_gpu) {
+    return !is_fused(s, c) && gpu_flash_can(&c->gpu.heads, on_gpu);
+}
+
+void cuda_layers_embed(Workspace *w, const Backend *be, const Ends *e, const KvPool kv[KV_KINDS], const Batch *b) {
+    (void)be;
+    CudaScratch *s = w->device;
+    const CudaMatrix *m = e->tok_embd.device;
+    if (cuda_batch_send(s, kv, b))
+        gpu_embed(s->x, &m->t, e->embd_scale, m->ropes, &s->batch, &s->gpu, cuda_device.stream);
+}
+
+void cuda_layers_receive(Workspace *w, const Layer *l, const KvPool kv[KV_KINDS], const Batch *b) {
+    CudaScratch *s = w->device;
+    const CudaLayer *c = l->device;
+    if (!cuda_batch_send(s, kv, b)) return;
+    rt_upload(s->x, w->x, (size_t)b->n_rows * (size_t)w->dim * sizeof(float), cuda_device.stream);
+    // the RoPE tables alone: without x the embedding is not read
+    gpu_embed(NULL, &c->gpu.wq, 1, c->ropes, &s->batch, &s->gpu, cuda_device.stream);
+}
+
+void cuda_layers_attn_in(Workspace *w, const Layer *l, KvPool *kv, const Batch *b) {
+    (void)b;
+    CudaScratch *s = w->device;
+    const CudaLayer *c = l->device;
+    const Stack *k = &c->stack[QKV];
+    int n = s->batch.n_rows;
+    if (is_fused(s, c))
+        for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
+            gpu_attn_in(s->q + p.first * (size_t)w->q_dim, s->x + p.first * (size_t)w->dim, &c->gpu, kv->device,
+                        &p.batch, &p.scratch, rounded, cuda_device.stream);
+    else {
+        gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_att, l->kind.eps, w->dim, NULL, n, cuda_device.stream);
+        multiply(s, k, 0, k->n_out, s->xn, n, s->gpu.qkv, (size_t)k->n_out, false);
+        gpu_qkv_finish(s->q, &c->gpu, kv->device, &s->batch, &s->gpu, cuda_device.stream);
+    }
+    gpu_seal(&c->gpu, kv->device, &s->batch, &s->gpu, cuda_device.stream);
+}
+
+// Adds what the step's queries attend to: Probe.mass, on the device.
+static void add_probe(CudaScratch *s, const Layer *l, const KvPool *on_gpu, const Probe *probe, size_t q_dim) {
+    const CudaLayer *c = l->device;
+    size_t layer = (size_t)c->at * (size_t)l->heads.n_kv_heads * (size_t)probe->n_slots;
+    for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, s->attend_rows, &p);) {
+        int first = int_max(0, probe->first_row - (int)p.first);
+        if (first < p.batch.n_rows)
+            gpu_probe(probe->device + layer, probe->n_slots, first, s->q + p.first * q_dim, &c->gpu, on_gpu, &p.batch,
+                      &p.scratch, cuda_device.stream);
+    }
+}
+
+// The result is f32 in `a` if attn_out runs the fused kernel, otherwise in `xn`, in the type of its product.
+void cuda_layers_attention(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b) {
+    CudaScratch *s = w->device;
+    const CudaLayer *c = l->device;
+    int n = s->batch.n_rows, type = c->stack[OUT].type;
+    size_t q_dim = (size_t)w->q_dim;
+    if (by_tiles(s, c, kv->device))
+        gpu_flash(s->xn, type, s->q, q_dim, &c->gpu, kv->device, &s->batch, &s->gpu, s->tiles, s->n_tiles,
+                  cuda_device.stream);
+    else {
+        for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, s->attend_rows, &p);)
+            gpu_attention(s->a + p.first * q_dim, s->q + p.first * q_dim, &c->gpu, kv->device, &p.batch, &p.scratch,
+                          cuda_device.stream);
+        if (!is_fused(s, c)) gpu_convert(s->xn, type, s->a, (size_t)n * q_dim, cuda_device.stream);
+    }
+    gpu_keep(&c->gpu, kv->device, &s->batch, &s->gpu, cuda_device.stream);
+    if (b->probe) add_probe(s, l, kv->device, b->probe, q_dim);
+}
+
+// x += norm(W from + bias); norm NULL: x += W from + bias.
+static void add_product(Workspace *w, const Stack *k, const void *from, const float *norm, float eps) {
+    CudaScratch *s = w->device;
+    const float *bias = k->part[0].bias;
+    int n = s->batch.n_rows;
+    multiply(s, k, 0, w->dim, from, n, norm ? s->gpu.behind : s->x, (size_t)w->dim, !norm);
+    if (norm) gpu_add_normed(s->x, s->gpu.behind, bias, norm, eps, w->dim, n, cuda_device.stream);
+    else if (bias) gpu_add(s->x, NULL, bias, w->dim, n, cuda_device.stream);
+}
+
+void cuda_layers_attn_out(Workspace *w, const Layer *l, const Batch *b) {
+    (void)b;
+    CudaScratch *s = w->device;
+    const CudaLayer *c = l->device;
+    if (!is_fused(s, c)) return add_product(w, &c->stack[OUT], s->xn, c->gpu.norm_att_out, l->kind.eps);
+    for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
+        gpu_attn_out(s->x + p.first * (size_t)w->dim, s->a + p.first * (size_t)w->q_dim, &c->gpu, &p.batch, &p.scratch,
+                     rounded, cuda_device.stream);
+}
+
+void cuda_layers_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
+    (void)b;
+    CudaScratch *s = w->device;
+    const CudaLayer *c = l->device;
+    const Stack *k = &c->stack[GATE_UP];
+    int n = s->batch.n_rows;
+    if (is_fused(s, c)) {
+        for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
+            gpu_ffn_in(s->h + p.first * (size_t)w->ffn, s->x + p.first * (size_t)w->dim, &c->gpu, &p.batch, rounded,
+                       cuda_device.stream);
+        return;
+    }
+    gpu_rmsnorm(s->xn, k->type, s->x, c->gpu.norm_ffn, l->kind.eps, w->dim, NULL, n, cuda_device.stream);
+    multiply(s, k, 0, k->n_out, s->xn, n, s->y, (size_t)k->n_out, false);
+    gpu_gate_mul(s->h, c->stack[DOWN].type, l->kind.act, s->y, s->y + w->ffn, (size_t)k->n_out, c->gpu.w_gate.bias,
+                 c->gpu.w_up.bias, w->ffn, n, cuda_device.stream);
+}
+
+void cuda_layers_ffn_out(Workspace *w, const Layer *l, const Batch *b) {
+    (void)b;
+    CudaScratch *s = w->device;
+    const CudaLayer *c = l->device;
+    if (!is_fused(s, c)) return add_product(w, &c->stack[DOWN], s->h, c->gpu.norm_ffn_out, l->kind.eps);
+    for (CudaRows p = {0}; cuda_batch_next(s, &l->heads, gpu_decode_rows(&c->gpu), &p);)
+        gpu_ffn_out(s->x + p.first * (size_t)w->dim, s->h + p.first * (size_t)w->ffn, &c->gpu, &p.batch, &p.scratch,
+                    rounded, cuda_device.stream);
+}
+
+// Many rows go through cuBLAS, a slice of the head at a time, if their normalised copy fits into `xn`.
+void cuda_layers_head(Workspace *w, const Ends *e, const int *rows, int n_rows) {
+    CudaScratch *s = w->device;
+    const CudaMatrix *m = e->head.device;
+    size_t n_vocab = (size_t)w->n_vocab;
+    int most = gpu_logits_rows(&m->t);
+    assert(n_rows <= w->max_out);
+    if (n_rows > 2 * GPU_DECODE_ROWS && n_rows <= w->max_rows && cuda_device_has_products()) {
+        gpu_rmsnorm(s->xn, m->stack.type, s->x, m->norm, e->eps, w->dim, rows, n_rows, cuda_device.stream);
+        multiply(s, &m->stack, 0, w->n_vocab, s->xn, n_rows, s->logits, n_vocab, false);
+    } else
+        for (int first = 0; first < n_rows; first += most)
+            gpu_logits(s->logits + (size_t)first * n_vocab, s->x, &m->t, m->norm, e->eps, rows + first,
+                       int_min(most, n_rows - first), rounded, cuda_device.stream);
+    if (e->softcap != 0) gpu_softcap(s->logits, e->softcap, (size_t)n_rows * n_vocab, cuda_device.stream);
+}
+
+bool cuda_layers_fused(const Workspace *w, const Layer *l, int n) {
+    const CudaScratch *s = w->device;
+    for (int i = 0; i < n; i++)
+        if (!is_fused(s, l[i].device)) return false;
+    return s->batch.n_rows <= CUDA_UNPACK_ROWS;
+}

@@ -1,0 +1,148 @@
+// gpu/cuda_scratch.c: see gpu/cuda_scratch.h.
+#include "gpu/cuda_scratch.h"
+
+#include "gpu/cuda_device.h"
+
+#include <stdlib.h>
+
+enum {
+    ATTEND_ROWS = 32,        // most rows of a launch of gpu_attention
+    LEAST_SLOTS = 256,       // smallest bound on slots that a graph is captured for
+    SLICE_BYTES = 256 << 20, // of weights that are made dense at a time
+};
+
+typedef struct {
+    void **to;
+    size_t bytes;
+} ScratchPart;
+
+static size_t place_parts(const ScratchPart *parts, size_t n, uint8_t *base) {
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (base) *parts[i].to = base + at;
+        at += round_up(parts[i].bytes, 256);
+    }
+    return at;
+}
+
+static int power_of_two(int n) {
+    int p = 1;
+    while (p < n && p < 1 << 30) p *= 2;
+    return p;
+}
+
+int cuda_scratch_slots(int n_slots) { return power_of_two(int_max(n_slots, LEAST_SLOTS)); }
+
+int cuda_scratch_padded_rows(int n_rows) { return n_rows <= CUDA_UNPACK_ROWS ? power_of_two(n_rows) : n_rows; }
+
+static size_t most_rows(const Workspace *w) {
+    return (size_t)int_max(w->max_rows, cuda_scratch_padded_rows(int_min(w->max_rows, CUDA_UNPACK_ROWS)));
+}
+
+// Points the parts of the scratch into memory from `base` on; returns their bytes. NULL: counts only.
+static size_t lay_out(CudaScratch *s, const Workspace *w, const Heads *h, uint8_t *base) {
+    size_t rows = most_rows(w), turns = (size_t)w->n_ropes * rows * (size_t)(w->n_rot / 2);
+    size_t q_dim = (size_t)w->q_dim, kv_dim = (size_t)w->kv_dim, dim = (size_t)w->dim, ffn = (size_t)w->ffn;
+    size_t qkv = q_dim + 2 * kv_dim, y = qkv > 2 * ffn ? qkv : 2 * ffn, xn = dim > q_dim ? dim : q_dim;
+    if (y < dim) y = dim;
+    size_t widest = y * (dim > ffn ? dim : ffn) * 4;
+    s->attend_rows = int_min((int)rows, ATTEND_ROWS);
+    s->slice_bytes = widest < SLICE_BYTES ? widest : SLICE_BYTES;
+    const ScratchPart parts[] = {
+        {(void **)&s->x, rows * dim * 4},
+        {(void **)&s->y, rows * y * 4},
+        {(void **)&s->q, rows * q_dim * 4},
+        {(void **)&s->a, rows * q_dim * 4},
+        {(void **)&s->h, rows * ffn * 4},
+        {&s->xn, rows * xn * 4},
+        {(void **)&s->logits, (size_t)w->max_out * (size_t)w->n_vocab * 4},
+        {(void **)&s->rows, (size_t)w->max_out * sizeof(int)},
+        {&s->sampling, gpu_sample_bytes(w->n_vocab, int_min(w->max_out, GPU_DRAW_ROWS))},
+        {(void **)&s->sampled, (size_t)w->max_out * sizeof(int)},
+        {(void **)&s->slice, s->slice_bytes},
+        {(void **)&s->gpu.rope_cos, turns * 4},
+        {(void **)&s->gpu.rope_sin, turns * 4},
+        {(void **)&s->gpu.partial, gpu_attention_bytes(h, s->attend_rows, cuda_scratch_slots(w->max_slots))},
+        {(void **)&s->gpu.counters, (size_t)gpu_n_counters(h, s->attend_rows) * sizeof(unsigned)},
+    };
+    size_t n = place_parts(parts, ARRAY_LEN(parts), base);
+    s->gpu.qkv = s->gpu.behind = s->y;
+    s->gpu.rope_rows = (int)rows;
+    s->gpu.rope_step = w->n_rot / 2;
+    return n;
+}
+
+// Room for the numbers of a batch at first; cuda_scratch_reserve makes more when a batch needs it.
+static size_t first_ints(const Workspace *w) { return 16 * most_rows(w) + 4096; }
+
+size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *host) {
+    CudaScratch s = {0};
+    *host = 2 * (first_ints(shape) + (size_t)shape->max_out) * sizeof(int) +
+            (size_t)shape->max_out * (size_t)shape->n_vocab * sizeof(float);
+    return lay_out(&s, shape, &widest->heads, NULL) + first_ints(shape) * sizeof(int);
+}
+
+void cuda_scratch_free(Workspace *w) {
+    CudaScratch *s = w->device;
+    cuda_graphs_drop(&s->graphs);
+    rt_free(s->memory);
+    rt_free(s->ints);
+    for (int i = 0; i < 2; i++) {
+        CudaStaging *f = &s->staging[i];
+        rt_unpin(f->ints);
+        rt_unpin(f->tokens);
+        rt_mark_free(f->sent);
+        rt_mark_free(f->drawn);
+    }
+    rt_unpin(w->logits);
+    free(s);
+    w->device = w->logits = NULL;
+}
+
+bool cuda_scratch_reserve(CudaScratch *s, size_t n) {
+    if (n <= s->n_ints) return true;
+    cuda_graphs_drop(&s->graphs); // they hold the old address
+    s->n_ints = n + n / 2;
+    rt_free(s->ints);
+    s->ints = rt_alloc(s->n_ints * sizeof(int));
+    bool good = s->ints != NULL;
+    for (int i = 0; i < 2; i++) {
+        rt_unpin(s->staging[i].ints);
+        s->staging[i].ints = rt_pinned(s->n_ints * sizeof(int));
+        good &= s->staging[i].ints != NULL;
+    }
+    if (good) return true;
+    s->n_ints = 0;
+    rt_fail("out of memory: a batch's block table");
+    return false;
+}
+
+static bool staging_new(CudaScratch *s, int max_out) {
+    bool good = true;
+    for (int i = 0; i < 2; i++) {
+        CudaStaging *f = &s->staging[i];
+        f->sent = rt_mark_new();
+        f->drawn = rt_mark_new();
+        f->tokens = rt_pinned((size_t)max_out * sizeof *f->tokens);
+        good &= f->tokens != NULL;
+    }
+    return good;
+}
+
+Status cuda_scratch_new(Workspace *w, const Heads *h) {
+    CudaScratch *s = w->device = mem_alloc(sizeof *s);
+    s->max_rows = w->max_rows;
+    s->max_slots = cuda_scratch_slots(w->max_slots);
+    size_t n = lay_out(s, w, h, NULL);
+    s->memory = rt_alloc(n);
+    w->logits = rt_pinned((size_t)w->max_out * (size_t)w->n_vocab * sizeof(float));
+    if (!staging_new(s, w->max_out) || !s->memory || !w->logits || !cuda_scratch_reserve(s, first_ints(w)))
+        return status_error(
+            QUILL_MEMORY,
+            "the GPU: scratch: %zu bytes for steps of %d rows expected, %zu are free; try a smaller -ub, "
+            "-c or -ngl",
+            n, w->max_rows, rt_free_bytes());
+    lay_out(s, w, h, s->memory);
+    rt_zero(s->memory, n, cuda_device.stream); // the counters begin at zero
+    return rt_sync(cuda_device.stream) ? OK : status_error(QUILL_MODEL, "the GPU failed: %s", cuda_device_failure());
+}

@@ -1,0 +1,102 @@
+// tests/rig/cuda_rig.c: see tests/rig/cuda_rig.h.
+#include "cpu/backend.h"
+#include "tests/rig/cuda_rig.h"
+
+#include "gpu/cuda.h"
+
+#include <math.h>
+
+TinyModel cuda_rig_shape(const char *arch) {
+    return (TinyModel){.arch = arch, .n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .dim = 64, .ffn = 96, .seed = 3};
+}
+
+// The first layer loses its feed-forward, the second one its mixer, and with it K and V.
+static void without_parts(Model *m) {
+    Layer *first = &m->layers[0], *second = &m->layers[1];
+    const Tensor none = {0};
+    first->kind.ffn = FFN_NONE;
+    first->w_gate = first->w_up = first->w_down = none;
+    first->norm_ffn = first->norm_ffn_out = NULL;
+    second->kind.mixer = MIXER_NONE;
+    second->wq = second->wk = second->wv = second->wo = none;
+    second->norm_att = second->norm_att_out = second->norm_q = second->norm_k = NULL;
+    second->kv_kind = second->kv_layer = -1;
+}
+
+Status cuda_rig_try(Rig *r, const Gguf *g, CudaSetup s) {
+    const Backend *cpu, *gpu = NULL;
+    *r = (Rig){0};
+    TRY(cpu_backend("scalar", &cpu));
+    TRY(model_load(&r->m, g, cpu));
+    if (s.bare) without_parts(&r->m);
+    r->pool = threads_new(1);
+    int n = int_min(s.n_gpu, r->m.c.n_layers);
+    if (n > 0) TRY(cuda_backend(&gpu));
+    if (n > 0) TRY(model_to_device(&r->m, gpu, n, (DeviceLoad){.pool = r->pool, .spare = s.spare}));
+    KvShape shape = memory_plan_kv_shape(&r->m);
+    shape.type_k = s.kv_type;
+    shape.type_v = s.type_v ? s.type_v : s.kv_type;
+    shape.rotate = s.rotate;
+    shape.block = s.block;
+    shape.n_ctx = CUDA_CTX;
+    shape.n_seqs = 3;
+    shape.n_device = n;
+    for (int i = r->m.c.n_layers - n; i < r->m.c.n_layers; i++)
+        shape.n_windowed_device += r->m.layers[i].kv_kind == KV_WINDOW;
+    shape.be = gpu;
+    shape.keep = s.keep;
+    if (s.scarce) shape.n_partners = kvshape_partners_needed(&shape, CUDA_MOST_ROWS);
+    TRY(kvcache_new(&r->kv, &shape));
+    poison_pools(&r->kv);
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        if (r->kv.pool[kind].device) poison_pool(r->kv.pool[kind].device); // which is the host's memory here
+    if (s.shuffle) kvcache_shuffle(&r->kv, s.shuffle);
+    return workspace_new(&r->w, &r->m, r->pool, CUDA_MOST_ROWS, CUDA_MOST_ROWS, CUDA_CTX);
+}
+
+void cuda_rig_open(Rig *r, const Gguf *g, CudaSetup s) {
+    Status st = cuda_rig_try(r, g, s);
+    if (st.code) fail_msg("code %d: %s", st.code, st.message);
+}
+
+float *cuda_rig_run_tokens(Rig *r, const int *tokens, int n, int chunk, bool strangers) {
+    int strange[CUDA_CTX];
+    size_t n_vocab = (size_t)r->m.c.n_vocab;
+    float *logits = malloc((size_t)n * n_vocab * sizeof *logits);
+    Sequence s = {0}, before = {0}, after = {0};
+    random_tokens(strange, CUDA_CTX, r->m.c.n_vocab, 99);
+    sequence_push(&s, tokens, n);
+    sequence_push(&before, strange, 9);
+    sequence_push(&after, strange + 9, 2);
+    while (s.n_cached < n) {
+        RowsOfSequence parts[3];
+        int n_parts = 0;
+        if (strangers && before.n_cached < 30)
+            parts[n_parts++] = (RowsOfSequence){&before, int_min(6, 9 - before.n_cached), NULL};
+        parts[n_parts++] = (RowsOfSequence){&s, int_min(chunk, n - s.n_cached), logits + (size_t)s.n_cached * n_vocab};
+        if (strangers && after.n_cached < 2) parts[n_parts++] = (RowsOfSequence){&after, 1, NULL};
+        step(r, parts, n_parts);
+    }
+    Sequence *all[] = {&s, &before, &after};
+    for (int i = 0; i < 3; i++) {
+        kvcache_release(&r->kv, all[i]);
+        sequence_free(all[i]);
+    }
+    assert_null(model_failure(&r->m));
+    return logits;
+}
+
+float *cuda_rig_run(Rig *r, int n, int chunk, bool strangers) {
+    int tokens[CUDA_CTX];
+    random_tokens(tokens, n, r->m.c.n_vocab, 5);
+    return cuda_rig_run_tokens(r, tokens, n, chunk, strangers);
+}
+
+double cuda_rig_distance(const float *got, const float *want, size_t n) {
+    double error = 0, norm = 0;
+    for (size_t i = 0; i < n; i++) {
+        error += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
+        norm += (double)want[i] * (double)want[i];
+    }
+    return sqrt(error / norm);
+}

@@ -1,0 +1,38 @@
+// tests/rig/cuda_rig.h: a tiny model with layers on the GPU's twin, and runs of it, for the tests of the backend.
+//
+// The kernels run on the CPU (gpu_host.cpp) and the runtime is the twin (gpu_rt_host.h): no GPU is needed.
+#ifndef QUILL_CUDA_RIG_H
+#define QUILL_CUDA_RIG_H
+
+#include "tests/rig/model_rig.h"
+#include "tests/rig/tiny_model.h"
+
+// CUDA_PROMPT rows at once are more than the fused kernels take, whatever the type.
+enum { CUDA_PROMPT = 34, CUDA_MOST_ROWS = 64, CUDA_CTX = 300, ALL_LAYERS = 1000 };
+
+typedef struct {
+    int n_gpu; // layers; 0: the scalar reference
+    int kv_type;
+    int block;        // 0: contiguous
+    uint64_t shuffle; // of the blocks
+    size_t spare;     // bytes for dense copies
+    int type_v;       // 0: as kv_type
+    bool rotate;
+    bool scarce; // as few blocks of layers with a window as steps of CUDA_MOST_ROWS rows need
+    bool keep;   // KvShape.keep
+    bool bare;   // without_parts
+} CudaSetup;
+
+// A shape whose head_dim is not dim / n_heads, with three heads to a KV head.
+TinyModel cuda_rig_shape(const char *arch);
+// Loads the model, and makes a cache and a workspace; all memory that a pool has is NaN. After a failure too, rig_close
+// frees it. cuda_rig_open fails the test.
+Status cuda_rig_try(Rig *r, const Gguf *g, CudaSetup s);
+void cuda_rig_open(Rig *r, const Gguf *g, CudaSetup s);
+
+// All logits of n tokens, `chunk` of them a step; beside two other sequences where `strangers`. The caller frees.
+float *cuda_rig_run_tokens(Rig *r, const int *tokens, int n, int chunk, bool strangers);
+float *cuda_rig_run(Rig *r, int n, int chunk, bool strangers); // the same with random tokens: the first n of one text
+double cuda_rig_distance(const float *got, const float *want, size_t n); // relative, L2
+
+#endif

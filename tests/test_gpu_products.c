@@ -1,0 +1,115 @@
+// tests/test_gpu_products.c: the GPU's products where activations are rounded: int8, and small batches on the tensor
+// cores, against references that round in the same way; rounding to f16.
+#include "formats/random_blocks.h"
+#include "tests/rig/testing.h"
+
+#include "tests/rig/gpu_compare.h"
+#include "tests/rig/tiny_model.h"
+
+#include <math.h>
+
+// int8 activations against a reference that rounds them in the same way.
+static void int8_products(void **state) {
+    (void)state;
+    static const int types[] = {TYPE_Q4_0, TYPE_Q5_1, TYPE_Q8_0, TYPE_Q2_K,
+                                TYPE_Q3_K, TYPE_Q4_K, TYPE_Q6_K, TYPE_IQ4_XS};
+    enum { N_IN = 1280, N_OUT = 41, ROWS = 3 };
+    uint64_t random = 77;
+    for (size_t k = 0; k < ARRAY_LEN(types); k++) {
+        const TypeInfo *info = type_info(types[k]);
+        size_t row_bytes = N_IN / (size_t)info->block * (size_t)info->bytes;
+        uint8_t *data = malloc(N_OUT * row_bytes);
+        random_blocks_fill(types[k], data, N_OUT * N_IN, 0.1f, &random);
+        Tensor t = {.data = data, .type = types[k], .n_out = N_OUT, .n_in = N_IN, .row_bytes = row_bytes};
+        static float x[ROWS * N_IN], rounded[N_IN], w[N_IN], ref[ROWS * N_OUT];
+        gpu_compare_case = info->name;
+        GpuLayer l = {.w_down = device_tensor(&t)};
+        GpuBatch b = {.n_rows = ROWS};
+        const float *dx = device_random(x, ROWS * N_IN, &random);
+        memset(ref, 0, sizeof ref);
+        float *y = device_new(ref, sizeof ref);
+        for (int r = 0; r < ROWS; r++) {
+            for (int i = 0; i < N_IN; i += 32) {
+                float most = 0;
+                for (int e = i; e < i + 32; e++) most = fmaxf(most, fabsf(x[r * N_IN + e]));
+                for (int e = i; e < i + 32; e++) rounded[e] = rintf(x[r * N_IN + e] * (127 / most)) * (most / 127);
+            }
+            for (int f = 0; f < N_OUT; f++) {
+                double sum = 0;
+                info->dequantize(data + (size_t)f * row_bytes, w, N_IN);
+                for (int i = 0; i < N_IN; i++) sum += (double)w[i] * (double)rounded[i];
+                ref[r * N_OUT + f] = (float)sum;
+            }
+        }
+        gpu_ffn_out(y, dx, &l, &b, &(GpuScratch){0}, (GpuProduct){.exact = false}, NULL);
+        gpu_compare_f32(ADD, F32_IN, ref, y, ROWS * N_OUT);
+        device_free_all();
+        free(data);
+    }
+}
+
+// The matrix unit's products: x and the weights are rounded, the sums are f32.
+static void products_of_few_rows(void **state) {
+    (void)state;
+    static const int rows[] = {5, 8, 11, GPU_SKINNY_ROWS};
+    enum { N_IN = 5120, N_OUT = 150 }; // more of x than a block has room for; several tiles a block
+    uint64_t random = 78;
+    for (size_t k = 0; k < TINY_TYPES; k++) {
+        const TypeInfo *info = type_info(tiny_types[k]);
+        bool dense = info->block == 1;
+        if (tiny_types[k] == TYPE_F32 || tiny_types[k] == TYPE_I8G) continue; // the plain kernel; its own test
+        int n = rows[k % 4], n_in = info->block == 256 ? (k % 2 ? N_IN : 768) : info->block == 32 ? 32 * 37 : 1002;
+        size_t row_bytes = (size_t)(n_in / info->block) * (size_t)info->bytes;
+        uint8_t *data = malloc(N_OUT * row_bytes);
+        random_blocks_fill(tiny_types[k], data, (size_t)N_OUT * (size_t)n_in, 0.1f, &random);
+        Tensor t = {.data = data, .type = tiny_types[k], .n_out = N_OUT, .n_in = n_in, .row_bytes = row_bytes};
+        static float x[GPU_SKINNY_ROWS * N_IN], w[N_IN], ref[GPU_SKINNY_ROWS * N_OUT];
+        gpu_compare_case = info->name;
+        GpuLayer l = {.w_down = device_tensor(&t)};
+        GpuBatch b = {.n_rows = n};
+        const float *dx = device_random(x, (size_t)(n * n_in), &random);
+        memset(ref, 0, sizeof ref);
+        float *y = device_new(ref, sizeof ref);
+        for (int f = 0; f < N_OUT; f++) {
+            info->dequantize(data + (size_t)f * row_bytes, w, n_in);
+            for (int r = 0; r < n; r++) {
+                double sum = 0;
+                for (int i = 0; i < n_in; i++) {
+                    float v = x[r * n_in + i];
+                    if (dense) v = tiny_types[k] == TYPE_F16 ? half_float(float_half(v)) : bf16_float(float_bf16(v));
+                    sum += (double)w[i] * (double)v;
+                }
+                ref[r * N_OUT + f] = (float)sum;
+            }
+        }
+        gpu_tune((GpuTuning){.skinny = true});
+        gpu_ffn_out(y, dx, &l, &b, &(GpuScratch){0}, (GpuProduct){.exact = false}, NULL);
+        gpu_tune((GpuTuning){0});
+        gpu_compare_f32(ADD, dense ? F32_IN : HALF_IN, ref, y, (size_t)(n * N_OUT));
+        device_free_all();
+        free(data);
+    }
+}
+
+// What f16 cannot hold becomes the largest that it can; what is no number stays none.
+static void rounding_to_f16(void **state) {
+    (void)state;
+    gpu_compare_case = "rounding to f16";
+    const float in[] = {1e6f, -INFINITY, NAN, 65504, -1}, want[] = {65504, -65504, NAN, 65504, -1};
+    uint16_t bits[ARRAY_LEN(in)], *out = device_new(NULL, sizeof bits);
+    gpu_convert(out, TYPE_F16, device_new(in, sizeof in), ARRAY_LEN(in), NULL);
+    gpu_compare_launched();
+    device_read(bits, out, sizeof bits);
+    for (size_t i = 0; i < ARRAY_LEN(in); i++)
+        assert_true(isnan(want[i]) ? isnan(half_float(bits[i])) : half_float(bits[i]) == want[i]);
+    device_free_all();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(int8_products),
+        cmocka_unit_test(products_of_few_rows),
+        cmocka_unit_test(rounding_to_f16),
+    };
+    return cmocka_run_group_tests(tests, NULL, gpu_compare_print);
+}

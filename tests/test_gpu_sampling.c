@@ -1,0 +1,81 @@
+// tests/test_gpu_sampling.c: the GPU draws the tokens that the host draws.
+#include "tests/rig/testing.h"
+
+#include "sampler.h"
+#include "tests/rig/gpu_compare.h"
+
+#include <math.h>
+
+enum { N_DRAWS = 6 };
+
+static void same_draws(const char *name, SamplerParams p, int n_vocab, uint64_t seed) {
+    gpu_compare_case = name;
+    uint64_t random = seed;
+    float *logits = malloc((size_t)N_DRAWS * (size_t)n_vocab * sizeof *logits);
+    for (size_t i = 0; i < (size_t)N_DRAWS * (size_t)n_vocab; i++) {
+        uint64_t u = test_random(&random);
+        logits[i] = 8 * test_uniform(&random);
+        if (u % 16 == 0) logits[i] = 4; // ties
+        else if (u % 101 == 1) logits[i] = NAN;
+        else if (u % 101 == 2) logits[i] = -INFINITY;
+        else if (u % 101 == 3) logits[i] = u & 1024 ? 0.0f : -0.0f;
+    }
+    Sampler *s = sampler_new(n_vocab);
+    GpuSample plans[N_DRAWS];
+    int last[N_DRAWS], expected[N_DRAWS], sampled[N_DRAWS];
+    for (int i = 0; i < N_DRAWS; i++) {
+        int history[64], n = 30 + i, pending = i % 2; // the last token of every other is not known to the host
+        for (int k = 0; k < 64; k++) history[k] = (int)(test_random(&random) % (uint64_t)n_vocab / 4);
+        last[i] = history[n - 1];
+        p.seed = seed + (uint64_t)i % 2;
+        gpu_sample_plan(&plans[i], &(Draw){&p, (uint64_t)i, history, n - pending, pending});
+        plans[i].window = device_new(plans[i].window, (size_t)(plans[i].n_window + 1) * sizeof *history);
+        plans[i].bias = p.n_bias ? device_new(p.bias, (size_t)p.n_bias * sizeof *p.bias) : NULL;
+        expected[i] = sampler_sample(s, &p, logits + (size_t)i * (size_t)n_vocab, history, n, (uint64_t)i, (uint64_t)n);
+    }
+    int *out = device_new(last, sizeof last);
+    gpu_sample(out, device_new(logits, (size_t)N_DRAWS * (size_t)n_vocab * sizeof *logits), n_vocab,
+               device_new(plans, sizeof plans), N_DRAWS, device_new(NULL, gpu_sample_bytes(n_vocab, N_DRAWS)), NULL);
+    gpu_compare_launched();
+    device_read(sampled, out, sizeof sampled);
+    for (int i = 0; i < N_DRAWS; i++)
+        if (sampled[i] != expected[i]) fail_msg("%s: token %d expected, %d found", name, expected[i], sampled[i]);
+    sampler_free(s);
+    free(logits);
+    device_free_all();
+}
+
+static void draws(void **state) {
+    (void)state;
+    SamplerParams p = sampler_defaults();
+    assert_true(draw_anywhere(&p));
+    same_draws("the defaults", p, 3001, 1);
+    p.repeat_penalty = 1.3f, p.frequency_penalty = 0.2f, p.presence_penalty = 0.1f, p.repeat_last_n = 7;
+    same_draws("penalties", p, 3001, 2);
+    p.repeat_last_n = -1;
+    same_draws("penalties over all", p, 2048, 3);
+    p.repeat_last_n = 1;
+    same_draws("the last token's penalty", p, 3001, 10);
+    static const LogitBias bias[] = {{5, 20}, {2900, INFINITY}, {5, -0.5f}, {7, -INFINITY}, {99999, 1}};
+    p.bias = bias, p.n_bias = ARRAY_LEN(bias);
+    same_draws("a bias", p, 3001, 4);
+    p = sampler_defaults();
+    p.top_k = 0;
+    same_draws("all candidates", p, 5003, 5);
+    p.top_p = 1, p.min_p = 0, p.temp = 1.7f;
+    same_draws("plain softmax", p, 5003, 6);
+    p.top_k = 1000, p.top_p = 0.5f;
+    same_draws("top-k 1000", p, 5003, 7);
+    p.greedy = true;
+    same_draws("greedy", p, 5003, 8);
+    p.greedy = false, p.typical = 0.9f;
+    assert_false(draw_anywhere(&p));
+    same_draws("one token", sampler_defaults(), 1, 9);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(draws),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
