@@ -19,6 +19,8 @@ RIGS    := $(filter-out tests/rig/make_tiny.c tests/rig/faults.c,$(wildcard test
 TESTS   := $(notdir $(basename $(wildcard tests/test_*.c)))
 BATS    := $(notdir $(wildcard tests/*.bats))
 FUZZ    := $(notdir $(basename $(wildcard tests/fuzz_*.c)))
+# The longest first, so that tests side by side end together.
+LONG    := test_cuda_rows test_cuda test_rounding test_model gpu.bats cli.bats test_gpu_kernels kv.bats faults.bats test_policy test_kernels
 
 # ---- flags ----
 # -ffp-contract=off: a product and a sum fuse only where the file says so. The vector kernels do say so.
@@ -145,19 +147,20 @@ $(KERNEL_TESTS): $(BUILD)/tests/%: $(BUILD)/tests/test_%.o $(BUILD)/tests/rig/gp
 gpu-tests: quill $(KERNEL_TESTS) ## what scripts/gpu_check.sh runs on a GPU, built where there may be none
 .SECONDARY:
 
-# Each test has a scratch directory of its own, so that they run side by side; a failed one shows its log.
-unit: $(TESTS) ## the unit tests alone
+# Each test has a scratch directory of its own, so that they run side by side, and its output in $(BUILD)/tests/NAME.log.
+long_first = $(filter $(1),$(LONG)) $(filter-out $(LONG),$(1))
+unit: $(call long_first,$(TESTS)) ## the unit tests alone
 $(TESTS): %: $(BUILD)/tests/%
-	@XDG_CONFIG_HOME=/dev/null QUILL_TEST_TMP=$(CURDIR)/$(BUILD)/tmp/$@ scripts/run_test.sh $@ $(BUILD)/tests/$@.log $(RUNNER) $<
+	@QUILL_TEST_TMP=$(CURDIR)/$(BUILD)/tmp/$@ scripts/run_test.sh $@ $(BUILD)/tests/$@.log $(RUNNER) $<
 # Fails one call of the system in a program that is started with it; a sanitizer's runtime does not share a process with it.
 $(BUILD)/tests/faults.so: tests/rig/faults.c Makefile
 	@mkdir -p $(@D)
 	$(CC) -O1 -Wall -Wextra -std=gnu11 -shared -fPIC -o $@ $< -ldl
 FAULTS = $(if $(SANITIZE),,$(BUILD)/tests/faults.so)
 PROGRAMS = $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin $(FAULTS)
-cli: $(BATS) ## the command-line tests alone
+cli: $(call long_first,$(BATS)) ## the command-line tests alone
 $(BATS): %.bats: $(PROGRAMS)
-	@QUILL_FAULTS=$(FAULTS:%=$(CURDIR)/%) QUILL_TWIN_BINARY=$(CURDIR)/$(BUILD)/tests/quill_twin QUILL=$(CURDIR)/$(BUILD)/quill MAKE_TINY=$(CURDIR)/$(BUILD)/tests/make_tiny \
+	@QUILL_TEST_TMP= QUILL_FAULTS=$(FAULTS:%=$(CURDIR)/%) QUILL_TWIN_BINARY=$(CURDIR)/$(BUILD)/tests/quill_twin QUILL=$(CURDIR)/$(BUILD)/quill MAKE_TINY=$(CURDIR)/$(BUILD)/tests/make_tiny \
 		scripts/run_test.sh $@ $(BUILD)/tests/$@.log bats tests/$@
 test-build: $(TESTS:%=$(BUILD)/tests/%) $(PROGRAMS) # what the tests run
 # What can be told of the GPU's kernels by compiling them: an nvcc is enough.
@@ -167,11 +170,11 @@ $(BUILD)/tests/kernels.cubin: kernels.cu $(wildcard gpu/*.cuh gpu/*.h) formats/t
 gpu-code: $(if $(NVCC),$(BUILD)/tests/kernels.cubin) # no spills, 16-byte loads
 	scripts/check_gpu_code.sh $(if $(NVCC),$< $<.log)
 ifeq ($(NVCC),)
-	@echo "skipped: the kernels' machine code needs nvcc, of the CUDA toolkit"
+	@echo "skipped the check of the kernels' machine code: it needs nvcc, of the CUDA toolkit"
 endif
 house: ## which file may include which: the table of CONTRIBUTING.md
 	scripts/check_house.py
-test: quill unit cli gpu-code fuzz-short ## everything; make -j2 test runs two at a time
+test: quill $(call long_first,$(BATS) $(TESTS)) gpu-code fuzz-short ## everything; make -j2 test runs two at a time
 	@echo "all tests passed"
 
 asan: ## unit and command-line tests under AddressSanitizer and UBSan
@@ -203,17 +206,22 @@ arm64: ## the unit tests on 64-bit ARM, the portable kernels with them; those of
 # ---- fuzzing: libFuzzer comes with clang ----
 FUZZ_SECONDS ?= 300
 HAS_FUZZER := $(shell command -v clang >/dev/null 2>&1 && echo 'int LLVMFuzzerTestOneInput(const char*d,long n){return d&&n<0;}' | clang -x c -fsanitize=fuzzer -o /dev/null - 2>/dev/null && echo yes)
+FUZZ_BUILD = --no-print-directory BUILD=build/fuzz NO_CUDA=1 CC="$(strip $(filter ccache,$(CC)) clang)" CFLAGS="-O1 -g" SIMD="-O0 -fno-sanitize=all" SANITIZE="-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all"
 fuzz-build:
-	$(MAKE) $(FUZZ:%=build/fuzz/tests/%) BUILD=build/fuzz NO_CUDA=1 CC=clang CFLAGS="-O1 -g" SIMD="-O0 -fno-sanitize=all" SANITIZE="-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all"
+	$(MAKE) $(FUZZ_BUILD) $(FUZZ:%=build/fuzz/tests/%)
 $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz_%.o $(BUILD)/quill.a
 	$(CC) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(LIBS)
-fuzz: fuzz-build ## each fuzzer for FUZZ_SECONDS (300)
-	@for f in $(FUZZ); do mkdir -p build/fuzz/corpus/$$f; (cd build/fuzz && tests/$$f -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 corpus/$$f) || exit 1; done
+# One fuzzer, in the build that FUZZ_BUILD describes; its corpus stays in build/fuzz/corpus from run to run.
+$(FUZZ): fuzz_%: $(BUILD)/tests/fuzz_%
+	@mkdir -p $(BUILD)/corpus/$@
+	@QUILL_TEST_TMP= scripts/run_test.sh $@ $(BUILD)/tests/$@.log sh -c 'cd $(BUILD) && tests/$@ -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 corpus/$@'
+fuzz: ## each fuzzer for FUZZ_SECONDS (300); -j2 runs two at a time
+	$(MAKE) $(FUZZ_BUILD) $(FUZZ)
 fuzz-short:
 ifeq ($(HAS_FUZZER),yes)
-	$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=10
+	$(MAKE) $(FUZZ_BUILD) $(FUZZ) FUZZ_SECONDS=10
 else
-	@echo "skipped: fuzzing needs clang with libFuzzer (libclang-rt)"
+	@echo "skipped fuzzing: it needs clang with libFuzzer (libclang-rt)"
 endif
 
 # ---- the rest ----
@@ -247,6 +255,5 @@ demo: quill ## a story by the built-in model
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-.PHONY: $(TESTS) $(BATS) house unit cli gpu-code gpu-tests test-build test asan faults tsan tsan-run soak arm64 fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
-$(BUILD)/%.d: ; # written by the compiler: no rule, of ours or built in, makes one
+.PHONY: $(TESTS) $(BATS) $(FUZZ) house unit cli gpu-code gpu-tests test-build test asan faults tsan tsan-run soak arm64 fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
 -include $(wildcard $(BUILD)/*.d $(BUILD)/*/*.d $(BUILD)/tests/rig/*.d)

@@ -1,21 +1,27 @@
 #!/bin/sh
-# run_test.sh NAME LOG COMMAND...: one test with its output in LOG; a line on stdout, and the log where it failed.
+# run_test.sh NAME LOG COMMAND...: one test. Its output goes to LOG, a line about it to stdout, and the whole log where it
+# failed. LOG.result keeps that line for scripts/test.sh. With QUILL_TEST_TMP the test has that folder, emptied before, as
+# its scratch directory and as the home of what quill keeps for its user.
 set -eu
 name=$1 log=$2
 shift 2
 mkdir -p "$(dirname "$log")"
+rm -f "$log.result"
 if [ -n "${QUILL_TEST_TMP:-}" ]; then
   rm -rf "$QUILL_TEST_TMP"
   mkdir -p "$QUILL_TEST_TMP"
+  export XDG_CONFIG_HOME=/dev/null XDG_CACHE_HOME="$QUILL_TEST_TMP/cache" XDG_STATE_HOME="$QUILL_TEST_TMP/state"
 fi
 start=$(date +%s)
-if "$@" >"$log" 2>&1 </dev/null; then
-  # cmocka's "[  SKIPPED ] name" and bats's "ok 3 name # skip why"
-  skipped=$(grep -cE '^\[  SKIPPED \] [^0-9]|^ok .*# skip' "$log" || true)
-  echo "ok      $name, $(($(date +%s) - start)) s$([ "$skipped" = 0 ] || echo ", $skipped skipped")"
+code=0
+"$@" >"$log" 2>&1 </dev/null || code=$?
+seconds=$(($(date +%s) - start))
+# cmocka's "[  SKIPPED ] name" and bats's "ok 3 name # skip why"
+skipped=$(grep -cE '^\[  SKIPPED \] [^0-9]|^ok .*# skip' "$log" || true)
+if [ "$code" = 0 ]; then
+  echo "ok      $name, $seconds s$([ "$skipped" = 0 ] || echo ", $skipped skipped")" | tee "$log.result"
 else
-  code=$?
   cat "$log"
-  echo "FAILED  $name (exit code $code)"
+  echo "FAILED  $name (exit code $code), $seconds s; its output is in $log" | tee "$log.result"
   exit 1
 fi

@@ -1,9 +1,22 @@
 #!/bin/sh
-# From a bare Debian or Ubuntu with git and a network to a passed test run: installs what is missing, builds, tests.
-# QUILL_TEST_DATA=DIR adds the tests over outside models, golden logits and vocabularies.
+# From a bare Debian or Ubuntu with git and a network to passed tests: installs what is missing, builds, and runs all tests,
+# as many side by side as there are processors. The last lines say what was skipped and why, and which tests failed; the
+# exit code is then 1. QUILL_TEST_DATA=DIR adds the tests over outside models, golden logits and vocabularies.
 set -eu
 cd "$(dirname "$0")/.."
 scripts/deps.sh test
 jobs=$(nproc 2>/dev/null || echo 2)
+logs="build/release/tests build/fuzz/tests"
 make -j"$jobs" quill test-build
-exec make test
+for folder in $logs; do rm -f "$folder"/*.log "$folder"/*.log.result; done
+code=0
+make -j"$jobs" -k test || code=1
+
+echo
+# "skipped: why" before cmocka's line, "# skip why" behind bats's: one line for each reason, with its number of tests.
+for folder in $logs; do cat "$folder"/*.log 2>/dev/null || true; done |
+  sed -nE 's/^skipped: //p; s/^ok .*# skip //p' | sed 's/ it would have used .*//' | sort | uniq -c |
+  while read -r n why; do echo "skipped $n: $why"; done
+for folder in $logs; do cat "$folder"/*.log.result 2>/dev/null || true; done | grep '^FAILED' || true
+if [ "$code" = 0 ]; then echo "all tests passed"; else echo "not all tests passed"; fi
+exit "$code"

@@ -1,17 +1,11 @@
 #!/usr/bin/env bats
 # bad_input.bats: hostile files and prompts at the front door: an exit code and one line, never a crash.
 
-setup_file() {
-    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
-    export TINY="$BATS_FILE_TMPDIR"
-    unset QUILL_DEVICE QUILL_MODEL
+load rig/helpers
+
+models() {
     "$MAKE_TINY" "$TINY/base.gguf" ctx=256
     "$MAKE_TINY" "$TINY/chat.gguf" arch=qwen2 template=chatml ctx=256
-}
-
-setup() {
-    cd "$BATS_TEST_TMPDIR" || return 1
-    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
 }
 
 # refused CODE ARGS...: this exit code and one line on stderr that starts with quill:, nothing on stdout

@@ -4,25 +4,11 @@
 
 load rig/helpers
 
-setup_file() {
-    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
-    export TINY="$BATS_FILE_TMPDIR"
-    unset QUILL_DEVICE NO_COLOR
+models() {
     "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=256
     "$MAKE_TINY" "$TINY/chat.gguf" arch=qwen2 template=chatml ctx=512
     "$MAKE_TINY" "$TINY/other.gguf" "template={{ raise_exception('no') }}"
     export QUILL_MODEL="$TINY/base.gguf"
-}
-
-setup() {
-    cd "$BATS_TEST_TMPDIR" || return 1
-    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
-}
-
-# needs FILE: its path in the outside test data, or the test is skipped.
-needs() {
-    [ -n "$QUILL_TEST_DATA" ] || skip "QUILL_TEST_DATA is not set; it would have used $1"
-    data="$QUILL_TEST_DATA"
 }
 
 golden() { # golden NAME ARGS...: the greedy text of a trained model
@@ -34,7 +20,7 @@ golden() { # golden NAME ARGS...: the greedy text of a trained model
 }
 
 @test "stories260K says what llama2.c says, from all its files" {
-    needs models/stories260K.gguf
+    needs_data models/stories260K.gguf
     for isa in $(isas); do
         golden stories260K -m "$data/models/stories260K.gguf" --isa "$isa"
         golden stories260K -m "$data/models/stories260K.gguf" --isa "$isa" -ctk f32 -ctv f32
@@ -46,7 +32,7 @@ golden() { # golden NAME ARGS...: the greedy text of a trained model
 }
 
 @test "TinyStories-656K says what llama2.c says" {
-    needs models/TinyStories-656K.F32.gguf
+    needs_data models/TinyStories-656K.F32.gguf
     for isa in $(isas); do golden TinyStories-656K -m "$data/models/TinyStories-656K.F32.gguf" --isa "$isa"; done
     golden TinyStories-656K -m "$data/models/TinyStories-656K.llama2c.bin" -z "$data/models/TinyStories-656K.tok.bin"
 }
@@ -121,13 +107,6 @@ golden() { # golden NAME ARGS...: the greedy text of a trained model
     [ "$(code "$QUILL" -f missing.txt)" -eq 6 ]
 }
 
-# The model in the binary, whose name is then in $name, or the test is skipped.
-needs_builtin() {
-    name="$("$QUILL" --version | sed -n 's/^model: //p')"
-    [ "$name" != none ] || skip "built with NO_MODEL=1"
-    unset QUILL_MODEL
-}
-
 # answers_as NAME ARGS...: one token, from the model that gives itself this name
 answers_as() {
     local expected="$1"
@@ -172,7 +151,7 @@ answers_as() {
 
 @test "a stripped binary has its model still" {
     needs_builtin
-    command -v strip >/dev/null || skip "no strip"
+    needs strip
     cp "$QUILL" stripped
     strip stripped
     "$QUILL" inspect --json >whole
@@ -342,7 +321,7 @@ interrupted() {
     "$QUILL" --jsonl --greedy -n 6 hello </dev/null >lines
     [ "$(wc -l <lines)" -eq 7 ]
     tail -n 1 lines | grep -q '"finish_reason":"length"'
-    command -v python3 >/dev/null || skip "no python3 to read the JSON with"
+    needs python3
     python3 - out lines <<'PYTHON'
 import json, sys
 j = json.load(open(sys.argv[1]))
@@ -359,7 +338,7 @@ PYTHON
 
 @test "invalid UTF-8 never leaves as JSON" {
     printf 'a\xff\0\xe6\xad' | "$QUILL" --json --echo -n 20 --temp 5 -s 3 >out
-    command -v python3 >/dev/null || skip "no python3 to read the JSON with"
+    needs python3
     python3 -c 'import json; json.loads(open("out", "rb").read().decode("utf-8"))'
 }
 
@@ -488,7 +467,7 @@ PYTHON
     [ "$(cat tests)" = "$(for t in 1 2; do for d in '' ' @ d4'; do for n in pp4 pp8 tg2 tg3; do echo "$t,$n$d"; done; done; done | xargs)" ]
     "$QUILL" bench -q -p 4 -n 0 -t 1,2 -r 1 | sed 1,2d | head -1 | grep -q '^threads  test'
     "$QUILL" bench -q -p 4 -n 0 -t 1,2 -r 1 --shape dim=64,layers=1,heads=2,ffn=64,vocab=300 -o json | grep -c '"threads": [12],$' | grep -qx 3
-    command -v python3 >/dev/null || skip "no python3 to read the JSON with"
+    needs python3
     python3 - out <<'PYTHON'
 import json, sys
 pp, tg = json.load(open(sys.argv[1]))["results"]
@@ -510,7 +489,7 @@ PYTHON
 }
 
 @test "a file without what it needs says so" {
-    needs models/stories260K.bin
+    needs_data models/stories260K.bin
     cp "$data/models/stories260K.bin" alone.bin
     run "$QUILL" -m alone.bin hi
     [ "$status" -eq 3 ]
@@ -561,15 +540,15 @@ like_reference() {
 }
 
 @test "the built-in model's perplexity is the reference's" {
-    "$QUILL" --version | grep -q "built into the binary" || skip "built with NO_MODEL=1"
-    command -v python3 >/dev/null || skip "python3 is not here"
-    PYTHONDONTWRITEBYTECODE=1 python3 "$BATS_TEST_DIRNAME/../scripts/make_corpus.py" --seed 4711 --bytes 14000 -o text
+    needs_builtin
+    needs python3
+    python3 "$TOP/scripts/make_corpus.py" --seed 4711 --bytes 14000 -o text
     like_reference builtin text
 }
 
 # The text is the models' own: what they never saw costs them nine nats a token, and rounding more.
 @test "trained models' perplexity is the reference's" {
-    needs models
+    needs_data models
     like_reference "$data/models/stories260K.gguf" "$data/models/golden/stories260K.greedy.txt"
     for seed in $(seq 30); do
         "$QUILL" -m "$data/models/TinyStories-656K.F32.gguf" --device cpu --isa scalar --raw -s "$seed" -n 400 --special --echo "Once upon a time" </dev/null
@@ -612,7 +591,7 @@ like_reference() {
 }
 
 @test "the binary needs the C library and its kin alone" {
-    command -v ldd >/dev/null || skip "no ldd"
+    needs ldd
     case "$(ldd "$QUILL" 2>&1)" in *asan* | *"not a dynamic"*) skip "instrumented or static" ;; esac
     ldd "$QUILL" >libraries
     not grep -v -e linux-vdso -e 'libc\.so' -e 'libm\.so' -e libpthread -e ld-linux -e libgcc_s libraries

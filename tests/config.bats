@@ -3,17 +3,13 @@
 
 load rig/helpers
 
-setup_file() {
-    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
-    export TINY="$BATS_FILE_TMPDIR"
-    unset QUILL_DEVICE NO_COLOR QUILL_MODEL
+models() {
     "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=256
     "$MAKE_TINY" "$TINY/chat.gguf" arch=qwen2 template=chatml ctx=512
 }
 
 setup() {
-    cd "$BATS_TEST_TMPDIR" || return 1
-    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
+    enter
     export XDG_CONFIG_HOME="$PWD/xdg" HOME="$PWD/home"
     mkdir -p xdg/quill home/.config/quill
 }

@@ -2,23 +2,25 @@
 # The text that the built-in model learns from: the same seed gives the same text, its sentences are its grammar's, and
 # what is held out stays out.
 
+load rig/helpers
+
 setup() {
-  command -v python3 >/dev/null || skip "python3 is not here"
-  cd "$BATS_TEST_DIRNAME/../scripts" || return 1
-  export PYTHONDONTWRITEBYTECODE=1
+    enter
+    needs python3
+    cd "$TOP/scripts" || return 1
 }
 
-@test "corpus: a seed and a size give the same bytes, another seed gives others" {
-  python3 make_corpus.py --seed 3 --bytes 300k -o "$BATS_TEST_TMPDIR/a"
-  taskset -c 0 python3 make_corpus.py --seed 3 --bytes 300k -o "$BATS_TEST_TMPDIR/b"
-  cmp "$BATS_TEST_TMPDIR/a" "$BATS_TEST_TMPDIR/b"
-  [ "$(stat -c %s "$BATS_TEST_TMPDIR/a")" = 300000 ]
-  run python3 make_corpus.py --seed 4 --bytes 300k
-  [ "$output" != "$(cat "$BATS_TEST_TMPDIR/a")" ]
+@test "a seed and a size give the same bytes, another seed gives others" {
+    python3 make_corpus.py --seed 3 --bytes 300k -o "$BATS_TEST_TMPDIR/a"
+    taskset -c 0 python3 make_corpus.py --seed 3 --bytes 300k -o "$BATS_TEST_TMPDIR/b"
+    cmp "$BATS_TEST_TMPDIR/a" "$BATS_TEST_TMPDIR/b"
+    [ "$(stat -c %s "$BATS_TEST_TMPDIR/a")" = 300000 ]
+    run python3 make_corpus.py --seed 4 --bytes 300k
+    [ "$output" != "$(cat "$BATS_TEST_TMPDIR/a")" ]
 }
 
-@test "corpus: the grammar accepts every sentence of its stories and refuses others" {
-  python3 - <<'PYTHON'
+@test "the grammar accepts every sentence of its stories and refuses others" {
+    python3 - <<'PYTHON'
 import random
 import eval_model, make_corpus
 from grammar import sentences
@@ -36,8 +38,8 @@ assert sum(accepts(" ".join(rng.sample(s.split(), len(s.split())))) for s in fou
 PYTHON
 }
 
-@test "corpus: held-out names, pairs of numbers and two-hop templates are in no training text" {
-  python3 - <<'PYTHON'
+@test "held-out names, pairs of numbers and two-hop templates are in no training text" {
+    python3 - <<'PYTHON'
 import random, re
 import make_corpus
 from grammar import words
@@ -67,8 +69,8 @@ for plot, (first, second) in make_corpus.TWO_HOP.items():
 PYTHON
 }
 
-@test "corpus: an answer to a two-hop question stands in no single sentence of its text" {
-  python3 - <<'PYTHON'
+@test "an answer to a two-hop question stands in no single sentence of its text" {
+    python3 - <<'PYTHON'
 import make_corpus
 from grammar import sentences
 g = make_corpus.load_grammar()

@@ -4,15 +4,9 @@
 load rig/helpers
 
 setup() {
-    QUILL="${QUILL:-./quill}"
-    cd "$BATS_TEST_TMPDIR" || return 1
-    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
+    enter
     touch model.gguf
     mkdir dir
-}
-
-has() { # has PROGRAM: or the test is skipped
-    command -v "$1" >/dev/null || skip "no $1 to test with"
 }
 
 # What bash would offer for the last of these words; the ones in front are complete.
@@ -22,8 +16,7 @@ offered() {
 }
 
 @test "the man page has nothing that mandoc or groff would complain about" {
-    has mandoc
-    has groff
+    needs mandoc groff
     "$QUILL" --man >quill.1
     mandoc -T lint quill.1
     groff -man -ww -T utf8 quill.1 2>errors >page
@@ -62,7 +55,7 @@ offered() {
 }
 
 @test "fish completes modes, options, choices and files" {
-    has fish
+    needs fish
     "$QUILL" --completions fish >quill.fish
     fish --no-execute quill.fish
     offers() { HOME="$PWD" fish -c "source quill.fish; complete -C '$1'" | cut -f 1 | sort | xargs; }
@@ -88,7 +81,7 @@ offered() {
 }
 
 @test "zsh reads its completions" {
-    has zsh
+    needs zsh
     "$QUILL" --completions zsh >_quill
     zsh -n _quill
     [ "$(head -n 1 _quill)" = "#compdef quill" ]
@@ -96,10 +89,10 @@ offered() {
 }
 
 @test "zsh completes modes, subcommands, template names and files" {
-    has zsh
-    echo 'spawn true' | python3 "$BATS_TEST_DIRNAME/rig/pty_drive.py" 2>/dev/null || skip "no pseudo-terminals here"
+    needs zsh
+    needs_terminal
     "$QUILL" --completions zsh >_quill
-    TERM=xterm HOME="$PWD" QUILL_TEST_PATIENCE=20 python3 "$BATS_TEST_DIRNAME/rig/pty_drive.py" <<'EOF'
+    TERM=xterm HOME="$PWD" QUILL_TEST_PATIENCE=20 drive <<'EOF'
 spawn zsh -f -i
 send "PS1='% '; fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -D; compdef _quill quill; unsetopt auto_menu; echo REA''DY\n"
 expect "READY"
@@ -135,7 +128,7 @@ EOF
 @test "no page names a mode that is not there" {
     not "$QUILL" quantize -h 2>/dev/null | grep -q Usage
     for words in "--help" "--man" "--completions bash" "--completions zsh" "--completions fish"; do "$QUILL" $words; done | not grep -qi 'quantize\b'
-    not grep -rqiE 'quill [a-z |]*quantize\b' "$BATS_TEST_DIRNAME/../README.md" "$BATS_TEST_DIRNAME/../docs"
+    not grep -rqiE 'quill [a-z |]*quantize\b' "$TOP/README.md" "$TOP/docs"
 }
 
 # The commands in the `sh` blocks of a page, a line each, without what needs another machine or minutes.
@@ -149,7 +142,7 @@ not_here() {
 
 # A folder in which the examples find what they name; models that are named are tiny ones.
 stage() {
-    "${MAKE_TINY:-build/release/tests/make_tiny}" model.gguf arch=qwen2 template=chatml ctx=2048 seed=2
+    "$MAKE_TINY" model.gguf arch=qwen2 template=chatml ctx=2048 seed=2
     cp model.gguf qwen3.gguf
     mkdir bin xdg xdg/quill
     printf '#!/bin/sh\nexec "%s" "$@"\n' "$QUILL" >bin/quill
@@ -165,20 +158,19 @@ stage() {
     echo '{% for m in messages %}{{ m.content }}{% endfor %}' >t.jinja
     quill prefill -m model.gguf --no-stdin --kv-out long.kv "a text that is long enough to be cut after a hundred tokens, for it goes on and on and on, and then on, and on" </dev/null
     cp long.kv a.kv && cp long.kv b.kv
-    awk '/^```/ { on = on ? 0 : /^```$/ ? 1 : 2; next } on == 1' "$BATS_TEST_DIRNAME/../docs/usage.md" | sed 's|~/models|.|' >xdg/quill/config
+    awk '/^```/ { on = on ? 0 : /^```$/ ? 1 : 2; next } on == 1' "$TOP/docs/usage.md" | sed 's|~/models|.|' >xdg/quill/config
 }
 
 @test "every command that is printed as an example runs" {
     PATH="$PWD/bin:$PATH"
-    unset QUILL_MODEL
+    needs_builtin
     stage
-    "$QUILL" --version | not grep -q '^model: none' || skip "built with NO_MODEL=1"
     { for mode in "" bench perplexity inspect tokenize template logits batch prefill decode kv; do
         "$QUILL" $mode --help | sed -n '/^Examples$/,/^$/p' | grep '^  ' | sed 's/^  //' | not_here
     done
     "$QUILL" --man | sed -n '/^\.EX/,/^\.EE/p' | grep -v '^\.E' | sed 's/\\-/-/g; s/\\(dq/"/g; s/\\(aq/'"'"'/g; s/\\e/\\/g' | not_here
-    commands_of "$BATS_TEST_DIRNAME/../README.md"
-    commands_of "$BATS_TEST_DIRNAME/../docs/usage.md"; } | sort -u >commands
+    commands_of "$TOP/README.md"
+    commands_of "$TOP/docs/usage.md"; } | sort -u >commands
     [ "$(wc -l <commands)" -gt 40 ]
     XDG_CONFIG_HOME="$PWD/xdg" quill --show-config | grep -q '^threads = 4'
     while read -r line; do
@@ -188,14 +180,14 @@ stage() {
 }
 
 @test "the fields that the page names are those that are printed" {
-    command -v python3 >/dev/null || skip "no python3 to read JSON with"
-    "${MAKE_TINY:-build/release/tests/make_tiny}" model.gguf arch=qwen2 template=chatml ctx=512
+    needs python3
+    "$MAKE_TINY" model.gguf arch=qwen2 template=chatml ctx=512
     export QUILL_MODEL="$PWD/model.gguf"
     "$QUILL" --json --greedy -n 3 --logprobs 1 hi </dev/null >answer
     "$QUILL" inspect --json >inspect
     "$QUILL" bench -q -p 4 -n 2 -r 1 -o json >bench
     "$QUILL" perplexity --json -p "hello hello" --kv-error >perplexity
-    python3 - answer inspect bench perplexity "$BATS_TEST_DIRNAME/../docs/usage.md" <<'PYTHON'
+    python3 - answer inspect bench perplexity "$TOP/docs/usage.md" <<'PYTHON'
 import json, re, sys
 named = set(re.findall(r"[`\"]([a-z0-9_]+)[`\"]", open(sys.argv[-1]).read().split("## JSON")[1].split("## Reading")[0]))
 def keys(j, skip=("config", "metadata", "roofline", "gpu")):
@@ -212,15 +204,14 @@ PYTHON
 }
 
 @test "make install places the binary, the page and the completions, and uninstall removes them" {
-    case "$QUILL" in */build/release/quill | */../quill) ;; *) skip "another build than the one that is installed" ;; esac
-    has make
-    top="$BATS_TEST_DIRNAME/.."
-    make -C "$top" install DESTDIR="$PWD/root" PREFIX=/usr >/dev/null
+    case "$QUILL" in */build/release/quill | "$TOP/quill") ;; *) skip "another build than the one that is installed" ;; esac
+    needs make
+    make -C "$TOP" install DESTDIR="$PWD/root" PREFIX=/usr >/dev/null
     (cd root && find . -type f | sort) >placed
     printf '%s\n' ./usr/bin/quill ./usr/share/bash-completion/completions/quill \
         ./usr/share/fish/vendor_completions.d/quill.fish ./usr/share/man/man1/quill.1 \
         ./usr/share/zsh/site-functions/_quill | cmp - placed
     "$QUILL" --man | cmp - root/usr/share/man/man1/quill.1
-    make -C "$top" uninstall DESTDIR="$PWD/root" PREFIX=/usr >/dev/null
+    make -C "$TOP" uninstall DESTDIR="$PWD/root" PREFIX=/usr >/dev/null
     [ -z "$(find root -type f)" ]
 }

@@ -4,20 +4,11 @@
 
 load rig/helpers
 
-setup_file() {
-    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
-    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
-    case "$MAKE_TINY" in /*) ;; *) MAKE_TINY="$BATS_TEST_DIRNAME/../$MAKE_TINY" ;; esac
-    export TINY="$BATS_FILE_TMPDIR"
-    unset QUILL_DEVICE NO_COLOR
+models() {
     "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=2048
     "$MAKE_TINY" "$TINY/chat.gguf" arch=qwen2 template=chatml ctx=2048
     export QUILL_MODEL="$TINY/base.gguf"
     for i in $(seq 60); do printf 'word %d. ' "$i"; done >"$TINY/long.txt"
-}
-
-setup() {
-    cd "$BATS_TEST_TMPDIR" || return 1
 }
 
 # One line on stderr (the file `errors`), beginning with quill: and with the text $1 in it.
@@ -121,7 +112,7 @@ PYTHON
     [ "$(grep -c . answer)" -ge 1 ]
 }
 
-# hostile NAME: a GGUF of a gigabyte that is nearly all holes: 64 Mi empty strings as its tokens, or as its merges.
+# hostile FILE TOKENS MERGES: a GGUF of a gigabyte or more, nearly all holes, with so many empty strings as tokens and as merges.
 hostile() {
     python3 - "$1" "$2" "$3" <<'PYTHON'
 import struct, sys
@@ -140,7 +131,7 @@ PYTHON
 
 @test "vocabularies of many empty strings are refused within 64 MiB" {
     limit=65536 wide=262144
-    [ -n "${QUILL_FAULTS:-}" ] || limit=unlimited wide=unlimited # a sanitizer reserves terabytes
+    [ -n "$QUILL_FAULTS" ] || limit=unlimited wide=unlimited # a sanitizer reserves terabytes
     for shape in "67108864 1" "4 67108864" "1048577 1"; do
         hostile big.gguf $shape
         rc=0
@@ -185,12 +176,12 @@ PYTHON
 }
 
 @test "a sample of failing calls: clean ends, no partial answers, no files left" {
-    [ -n "${QUILL_FAULTS:-}" ] || skip "a sanitizer's runtime is in the way"
+    [ -n "$QUILL_FAULTS" ] || skip "a sanitizer's runtime does not run beside the library that fails calls"
     python3 "$BATS_TEST_DIRNAME/rig/faults.py" --quill "$QUILL" --make-tiny "$MAKE_TINY" --preload "$QUILL_FAULTS" --sample 8
 }
 
 @test "a sample of the soak: memory stays flat" {
     growth=2
-    [ -n "${QUILL_FAULTS:-}" ] || growth=64 # a sanitizer keeps what is freed for a while
+    [ -n "$QUILL_FAULTS" ] || growth=64 # a sanitizer keeps what is freed for a while
     python3 "$BATS_TEST_DIRNAME/rig/soak.py" --quill "$QUILL" --make-tiny "$MAKE_TINY" --jobs 200 --turns 100 --growth "$growth"
 }

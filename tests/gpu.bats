@@ -1,23 +1,27 @@
 #!/usr/bin/env bats
 # The command line of a GPU, where there is none: quill_twin is quill whose GPU is a twin in host memory.
 
-setup_file() {
-    export TINY="$BATS_FILE_TMPDIR" QUILL_MODEL="$BATS_FILE_TMPDIR/tiny.gguf" TWIN="$QUILL_TWIN_BINARY"
-    export XDG_CACHE_HOME="$BATS_FILE_TMPDIR/cache" XDG_STATE_HOME="$BATS_FILE_TMPDIR/state"
-    unset QUILL_DEVICE QUILL_TWIN QUILL_TWIN_MEMORY
+load rig/helpers
+
+models() {
     "$MAKE_TINY" "$TINY/tiny.gguf" n_layers=3
+    export QUILL_MODEL="$TINY/tiny.gguf"
 }
-setup() { cd "$BATS_TEST_TMPDIR" && [ -x "$TWIN" ]; }
+
+setup() {
+    enter
+    [ -x "$TWIN" ] # built by `make test-build`
+}
+
 unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
-code() { local s=0; "$@" </dev/null >out 2>err || s=$?; echo "$s"; }
 
 @test "a text on the GPU, on the CPU, and with the layers on both" {
     "$TWIN" --device cpu --greedy -n 12 "a prompt of some length" </dev/null >cpu
     "$TWIN" --device cuda --greedy -n 12 "a prompt of some length" </dev/null >gpu
-    "$TWIN" -ngl 2 --greedy -n 12 "a prompt of some length" </dev/null >both 2>err
+    "$TWIN" -ngl 2 --greedy -n 12 "a prompt of some length" </dev/null >both 2>errors
     cmp cpu gpu
     cmp cpu both
-    grep -q "2 of 3 layers are on the GPU" err
+    grep -q "2 of 3 layers are on the GPU" errors
     [ "$("$TWIN" -q -ngl 2 --greedy -n 2 hi 2>&1 >/dev/null </dev/null)" = "" ]
 }
 
@@ -35,19 +39,19 @@ PYTHON
 }
 
 @test "every type of KV on the GPU, turned or not: the texts of the CPU" {
-    head -c 85 /dev/zero | tr '\0' 'b' >prompt
+    head -c 91 /dev/zero | tr '\0' 'b' >prompt # with the answer, over the end of a group of 32 slots
     for types in "-ctk fp8 -ctv fp8" "-ctk q8_0 -ctv q8_0 --kv-rotate" "-ctk q4_0 -ctv q4_0 --kv-layout paged --kv-block 16" \
         "-ctk kivi2 -ctv kivi2" "-ctk q8_0 -ctv q4_0 --kv-rotate" "-ctk kivi2 -ctv f16 --kv-layout paged" "-ctk bf16 -ctv f32 --kv-rotate"; do
         for device in "cpu --isa scalar" cuda "cuda -ub 33" "cuda -ngl 2"; do
             # shellcheck disable=SC2086 # words
-            "$TWIN" -q --device $device $types --greedy --ignore-eos --json --logprobs 2 -n 16 -f prompt </dev/null >"${device// /}"
+            "$TWIN" -q --device $device $types --greedy --ignore-eos --json --logprobs 2 -n 8 -f prompt </dev/null >"${device// /}"
         done
         for device in cuda cuda-ub33 cuda-ngl2; do part cpu--isascalar $device; done
     done
 }
 
 @test "KV files of quantised types go from the GPU to the CPU and back" {
-    head -c 70 /dev/zero | tr '\0' 'c' >prompt
+    head -c 88 /dev/zero | tr '\0' 'c' >prompt # with the answer, over the end of a group of 32 slots
     for types in "-ctk q8_0 -ctv q4_0" "-ctk fp8 -ctv fp8 --kv-rotate" "-ctk kivi2 -ctv kivi2"; do
         for device in cpu cuda; do
             # shellcheck disable=SC2086
@@ -57,15 +61,15 @@ PYTHON
         for from in cpu cuda; do
             for to in "cpu --isa scalar" cuda "cuda -ngl 1 --kv-layout paged"; do
                 # shellcheck disable=SC2086
-                "$TWIN" decode -q --device $to $types --kv-in $from.kv --greedy --ignore-eos --json --logprobs 2 -n 30 >"$from-${to// /}"
+                "$TWIN" decode -q --device $to $types --kv-in $from.kv --greedy --ignore-eos --json --logprobs 2 -n 10 >"$from-${to// /}"
             done
             for to in cuda "cuda-ngl1--kv-layoutpaged"; do part "$from-cpu--isascalar" "$from-$to"; done
         done
     done
     for run in 1 2; do # and through a directory
-        "$TWIN" --device cuda -ctk kivi2 -ctv q8_0 --kv-dir dir -v --greedy -n 8 -f prompt </dev/null >text$run 2>err
+        "$TWIN" --device cuda -ctk kivi2 -ctv q8_0 --kv-dir dir -v --greedy -n 4 -f prompt </dev/null >text$run 2>errors
     done
-    grep -q "^KV dir     64 slots from dir" err
+    grep -q "^KV dir     64 slots from dir" errors
     cmp text1 text2
 }
 
@@ -74,29 +78,29 @@ PYTHON
     "$MAKE_TINY" gemma2.gguf arch=gemma2 n_layers=3 ctx=64
     for model in llama gemma2; do # the one's layers lie in one pool, the other's in two
         for plan in sinks,window=40 shift,sink=2 h2o,heavy=20,recent=16 snapkv,cap=24,window=8; do
-            n=$([ "${plan%%,*}" = snapkv ] && echo 15 || echo 60)
-            for device in "cpu --isa scalar" cuda "cuda -ngl 1" "cuda --kv-layout paged --kv-block 8 -ub 7"; do
+            n=$([ "${plan%%,*}" = shift ] && echo 28 || echo 16) # the prompt has 46 tokens; `shift` begins at 64
+            for device in "cpu --isa scalar" cuda "cuda -ngl 1" "cuda --kv-layout paged --kv-block 8 -ub 20"; do
                 # shellcheck disable=SC2086
                 "$TWIN" -q -m $model.gguf --device $device --evict $plan --greedy --ignore-eos --json --logprobs 2 -n $n \
                     "a prompt of some length, for some have to go" </dev/null >"${device// /}"
             done
-            for device in cuda cuda-ngl1 cuda--kv-layoutpaged--kv-block8-ub7; do part cpu--isascalar $device; done
+            for device in cuda cuda-ngl1 cuda--kv-layoutpaged--kv-block8-ub20; do part cpu--isascalar $device; done
         done
     done
-    "$TWIN" -m llama.gguf --device cuda --evict h2o,heavy=20,recent=16 -v --greedy --ignore-eos -n 40 hi 2>&1 >/dev/null </dev/null |
+    "$TWIN" -m llama.gguf --device cuda --evict h2o,heavy=20,recent=16 -v --greedy --ignore-eos -n 12 "a prompt of some length, for some have to go" 2>&1 >/dev/null </dev/null |
         grep -Eq '^graphs +[0-9]+ steps of few rows, [1-9][0-9]* graph launches'
 }
 
 @test "--verbose names the device of each layer and counts graphs" {
     [ "$(code "$TWIN" --device cuda -v --greedy -n 5 --ignore-eos hi)" -eq 0 ]
-    tr -s '\n ' ' ' <err >line # as wide as it takes
+    tr -s '\n ' ' ' <errors >line # as wide as it takes
     grep -q " gpu .*GPU twin sm_90: layers 0 to 2 of 3, head, embedding; decode fused kernels in graphs; prefill cuBLAS, not opened" line
     grep -Eq " graphs 5 steps of few rows, 3 graph launches \\(0.60 a step\\), 1 captured" line
-    grep -q "on the GPU" err
+    grep -q "on the GPU" errors
     [ "$(code "$TWIN" --device cuda -v -n 1 "a prompt of more rows than the fused kernels take at a time")" -eq 0 ]
-    tr -s '\n ' ' ' <err | grep -q " gpu .*; prefill plain products"
+    tr -s '\n ' ' ' <errors | grep -q " gpu .*; prefill plain products"
     [ "$(code "$TWIN" -v -n 1 hi)" -eq 0 ]
-    grep -q "on the CPU: a small model" err
+    grep -q "on the CPU: a small model" errors
     "$TWIN" --version | grep -q "^CUDA: 13.0; GPU twin, sm_90"
 }
 
@@ -104,11 +108,11 @@ PYTHON
     for how in --greedy --top-k=9 "--temp 1.5 --top-k 0" "--top-p 0.5" "--min-p 0.3 --top-p 1" \
         "--repeat-penalty 1.4 --presence-penalty 0.3" "--frequency-penalty 0.5 --repeat-last-n -1" --ignore-eos; do
         # shellcheck disable=SC2086 # words
-        "$TWIN" --device cuda --seed 5 $how -v --json -n 14 "a prompt of some length" </dev/null >drawn 2>err
-        grep -q "^sampling   [1-9][0-9]* tokens on the GPU, [1-9].* ahead of the host; 0 rows of logits" err
+        "$TWIN" --device cuda --seed 5 $how -v --json -n 10 "a prompt of some length" </dev/null >drawn 2>errors
+        grep -q "^sampling   [1-9][0-9]* tokens on the GPU, [1-9].* ahead of the host; 0 rows of logits" errors
         # shellcheck disable=SC2086
-        "$TWIN" --device cuda --seed 5 $how -v --json --logprobs 0 -n 14 "a prompt of some length" </dev/null >json 2>err
-        grep -q "^sampling   0 tokens on the GPU, .*; [1-9][0-9]* rows of logits" err
+        "$TWIN" --device cuda --seed 5 $how -v --json --logprobs 0 -n 10 "a prompt of some length" </dev/null >json 2>errors
+        grep -q "^sampling   0 tokens on the GPU, .*; [1-9][0-9]* rows of logits" errors
         python3 -c 'import json; a, b = (json.load(open(f))["text"] for f in ("json", "drawn")); assert a and a == b, (a, b)'
     done
     "$TWIN" --device cuda -ngl 2 --seed 5 -v -n 14 "a prompt of some length" </dev/null 2>&1 >/dev/null |
@@ -120,7 +124,7 @@ PYTHON
 # Jobs of all sorts: with and without logits to be seen, several answers to a prompt, a stop string, more than blocks.
 jobs() {
     for i in 1 2 3 4; do
-        printf '{"id":"%d","prompt":"a prompt of some length %d","n_predict":%d,"seed":%d,"ignore_eos":true}\n' "$i" "$i" $((14 + 3 * i)) "$i"
+        printf '{"id":"%d","prompt":"a prompt of some length %d","n_predict":%d,"seed":%d,"ignore_eos":true}\n' "$i" "$i" $((10 + 2 * i)) "$i"
     done
     echo '{"id":"5","prompt":"two of it","n":2,"n_predict":6,"seed":5}'
     echo '{"id":"6","prompt":"looked at","logprobs":1,"n_predict":5,"seed":6}'
@@ -134,8 +138,8 @@ for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
 
 @test "quill batch on the GPU: the answers of the CPU, with sequences that give way and steps begun ahead" {
     jobs >jobs.jsonl
-    for i in 8 9; do # short ones that grow until they are in each other's way
-        printf '{"id":"%d","prompt":"x","n_predict":50,"seed":%d,"ignore_eos":true}\n' "$i" "$i"
+    for i in 8 9; do # some that grow until they are in each other's way
+        printf '{"id":"%d","prompt":"a prompt of some length %d","n_predict":26,"seed":%d,"ignore_eos":true}\n' "$i" "$i" "$i"
     done >>jobs.jsonl
     for device in cpu cuda; do
         "$TWIN" batch --device $device -v -c 64 --kv-block 8 --kv-mem 50k jobs.jsonl >$device.jsonl 2>$device.err </dev/null
@@ -154,7 +158,7 @@ for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
     grep -Eq "^sampling   [1-9].* tokens on the GPU, [1-9].* ahead of the host" sealed.err
     diff sealed.cpu sealed.cuda
     [ "$(code "$TWIN" batch --device cuda --dry-run jobs.jsonl)" -eq 0 ]
-    grep -q "on the GPU .* 3 of 3 layers" err
+    grep -q "on the GPU .* 3 of 3 layers" errors
 }
 
 @test "a chat on the GPU: the turns of the CPU, said again and taken back" {
@@ -172,55 +176,55 @@ for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
     for how in "none:no NVIDIA driver" "old:driver for CUDA 13.0"; do
         export QUILL_TWIN="${how%%:*}"
         [ "$(code "$TWIN" --device cuda hi)" -eq 3 ]
-        grep -q "^quill: --device cuda: no usable GPU: .*${how#*:}" err
-        [ "$(wc -l <err)" -eq 1 ]
+        grep -q "^quill: --device cuda: no usable GPU: .*${how#*:}" errors
+        [ "$(wc -l <errors)" -eq 1 ]
         [ "$(code "$TWIN" -ngl 1 hi)" -eq 3 ]
-        grep -q "^quill: -ngl: no usable GPU" err
+        grep -q "^quill: -ngl: no usable GPU" errors
         [ "$(code env QUILL_DEVICE=cuda "$TWIN" hi)" -eq 3 ]
         [ "$(code "$TWIN" -n 1 hi)" -eq 0 ]
-        [ ! -s err ]
+        [ ! -s errors ]
     done
 }
 
 @test "options that contradict each other" {
     [ "$(code "$TWIN" --device cpu -ngl 2 hi)" -eq 2 ]
-    grep -q -- "-ngl" err
+    grep -q -- "-ngl" errors
     [ "$(code "$TWIN" --device cuda -ngl 0 -n 1 hi)" -eq 0 ]
 }
 
 @test "too little memory: exit 4 with the budget and what to try, or as many layers as fit" {
     export QUILL_TWIN_MEMORY=1000
     [ "$(code "$TWIN" --device cuda hi)" -eq 4 ]
-    grep -q "do not fit on the GPU; try" err
-    grep -q "on the GPU .* of 3 layers: weights" err
+    grep -q "do not fit on the GPU; try" errors
+    grep -q "on the GPU .* of 3 layers: weights" errors
     [ "$(code "$TWIN" -ngl all hi)" -eq 4 ]
     [ "$(code "$TWIN" -n 1 hi)" -eq 0 ]
     export QUILL_TWIN_MEMORY=1000000000
     [ "$(code "$TWIN" --device cuda -c 9000000 hi)" -eq 4 ]
     [ "$(code "$TWIN" --device cuda -ngl 1 --dry-run hi)" -eq 0 ]
-    grep -q "on the GPU .* 1 of 3 layers" err
+    grep -q "on the GPU .* 1 of 3 layers" errors
 }
 
 @test "without cuBLAS the fused kernels do all of it, and --verbose says so" {
     "$TWIN" --device cuda --greedy -n 8 "a prompt of some length" </dev/null >with
     export QUILL_TWIN=noblas
     [ "$(code "$TWIN" --device cuda -v --greedy -n 8 "a prompt of some length")" -eq 0 ]
-    unwrapped <err | grep -q "fused kernels for prefill too, which is slow: cuBLAS cannot be opened"
+    unwrapped <errors | grep -q "fused kernels for prefill too, which is slow: cuBLAS cannot be opened"
     cmp with out
 }
 
 @test "bench on the GPU" {
-    "$TWIN" bench --device cuda -p 10 -n 3 -r 1 -o json </dev/null >j 2>err
+    "$TWIN" bench --device cuda -p 10 -n 3 -r 1 -o json </dev/null >j 2>errors
     python3 -c 'import json,sys; m=json.load(open("j"))["model"]; assert m["device"]=="GPU twin" and m["isa"]=="sm_90" and m["gpu_layers"]==3, m'
-    "$TWIN" bench --roofline -p 0 -n 0 --device cuda -o json </dev/null >j 2>err
+    "$TWIN" bench --roofline -p 0 -n 0 --device cuda -o json </dev/null >j 2>errors
     python3 -c 'import json; g=json.load(open("j"))["machine"]["gpu"]; assert g["name"]=="GPU twin" and all(v > 0 for v in g.values() if v != g["name"]), g'
 }
 
 @test "gpu_check.sh says in a line that there is no GPU" {
     command -v nvidia-smi >/dev/null && nvidia-smi >/dev/null 2>&1 && skip "there is a GPU here"
-    [ "$(code "$BATS_TEST_DIRNAME/../scripts/gpu_check.sh" "$PWD/results")" -eq 1 ]
-    grep -q "^gpu_check: no GPU" err
-    [ "$(wc -l <err)" -eq 1 ]
+    [ "$(code "$TOP/scripts/gpu_check.sh" "$PWD/results")" -eq 1 ]
+    grep -q "^gpu_check: no GPU" errors
+    [ "$(wc -l <errors)" -eq 1 ]
     [ ! -e results ]
 }
 
@@ -237,14 +241,14 @@ for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
 
 @test "kernels that nobody has timed run where QUILL_GPU_TRY asks for them alone" {
     jobs >jobs.jsonl
-    "$TWIN" batch --device cuda -v -np 8 jobs.jsonl </dev/null 2>&1 >/dev/null | unwrapped | grep -q "fused kernels in graphs; prefill"
-    QUILL_GPU_TRY=few "$TWIN" batch --device cuda -v -np 8 jobs.jsonl >jsonl 2>err </dev/null
-    unwrapped <err | grep -q "fused kernels in graphs, 5 to 16 rows on the matrix unit; prefill"
-    grep -q "7 answered, 0 failed" err
-    QUILL_GPU_TRY=early,few "$TWIN" --device cuda --seed 5 -v -n 12 "a prompt of some length" </dev/null >early 2>err
-    unwrapped <err | grep -q "on the matrix unit, begun early; prefill"
-    "$TWIN" --device cuda --seed 5 -n 12 "a prompt of some length" </dev/null | cmp - early
+    head -n 1 jobs.jsonl | "$TWIN" batch --device cuda -v -np 8 2>&1 >/dev/null | unwrapped | grep -q "fused kernels in graphs; prefill"
+    QUILL_GPU_TRY=few "$TWIN" batch --device cuda -v -np 8 jobs.jsonl >jsonl 2>errors </dev/null
+    unwrapped <errors | grep -q "fused kernels in graphs, 5 to 16 rows on the matrix unit; prefill"
+    grep -q "7 answered, 0 failed" errors
+    QUILL_GPU_TRY=early,few "$TWIN" --device cuda --seed 5 -v -n 8 "a prompt of some length" </dev/null >early 2>errors
+    unwrapped <errors | grep -q "on the matrix unit, begun early; prefill"
+    "$TWIN" --device cuda --seed 5 -n 8 "a prompt of some length" </dev/null | cmp - early
     export QUILL_GPU_TRY=few,fewer
     [ "$(code "$TWIN" --device cuda hi)" -eq 3 ]
-    grep -q 'QUILL_GPU_TRY: few or early expected, or few,early; "fewer" found' err
+    grep -q 'QUILL_GPU_TRY: few or early expected, or few,early; "fewer" found' errors
 }

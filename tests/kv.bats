@@ -1,19 +1,11 @@
 #!/usr/bin/env bats
 # kv.bats: quantised KV and text without end, from the command line.
-# QUILL is the binary, MAKE_TINY the maker of random models.
 
 load rig/helpers
 
-setup_file() {
-    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
-    export TINY="$BATS_FILE_TMPDIR"
+models() {
     "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=128
     export QUILL_MODEL="$TINY/base.gguf"
-}
-
-setup() {
-    cd "$BATS_TEST_TMPDIR" || return 1
-    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
 }
 
 @test "quantised KV gives one text whatever the layout and the chunks" {
@@ -97,7 +89,7 @@ Where is the $thing?" </dev/null | grep -q "$place" && n=$((n + 1))
 }
 
 @test "a fact that was looked at is still answered where a window has lost it" {
-    "$QUILL" inspect -m builtin >/dev/null 2>&1 || skip "built with NO_MODEL=1"
+    needs_builtin
     [ "$(needles 8)" -eq 6 ]
     [ "$(needles 8 --evict sinks,sink=4,window=156)" -eq 0 ]
     [ "$(needles 8 --evict snapkv,cap=160,window=32)" -ge 5 ]
@@ -153,9 +145,9 @@ nll() {
 # The text of docs/kv.md's table, 21,428 tokens: over so many the change has a standard error of 0.04% in q8_0 and of
 # 0.25% in q4_0, by its thousands, so that the bounds stand two of them and more away from what the table has.
 @test "perplexity over q8_0 is that over f32 within 0.1%, over q4_0 within 1%" {
-    "$QUILL" inspect -m builtin >/dev/null 2>&1 || skip "built with NO_MODEL=1"
-    command -v python3 >/dev/null || skip "python3 is not here"
-    PYTHONDONTWRITEBYTECODE=1 python3 "$BATS_TEST_DIRNAME/../scripts/make_corpus.py" --seed 4711 --bytes 90000 -o stories
+    needs_builtin
+    needs python3
+    python3 "$TOP/scripts/make_corpus.py" --seed 4711 --bytes 90000 -o stories
     for isa in $(fast_isas); do
         exact=$(nll "$isa" f32)
         awk -v nll="$exact" 'BEGIN { exit !(nll > 0.5 && nll < 1.5) }' # the model knows such text

@@ -3,11 +3,7 @@
 
 load rig/helpers
 
-setup_file() {
-    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
-    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
-    export TINY="$BATS_FILE_TMPDIR"
-    unset QUILL_DEVICE NO_COLOR
+models() {
     "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=512
     "$MAKE_TINY" "$TINY/other.gguf" seed=2 ctx=512
     "$MAKE_TINY" "$TINY/chat.gguf" arch=qwen2 template=chatml ctx=2048
@@ -16,7 +12,7 @@ setup_file() {
 }
 
 setup() {
-    cd "$BATS_TEST_TMPDIR" || return 1
+    enter
     long="$TINY/long.txt"
 }
 

@@ -4,32 +4,31 @@
 
 load rig/helpers
 
-setup_file() {
-    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
-    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
-    export TINY="$BATS_FILE_TMPDIR" TERM=xterm NO_COLOR=1 EDITRC=/dev/null
-    unset QUILL_DEVICE VISUAL EDITOR DISPLAY WAYLAND_DISPLAY
+models() {
+    export TERM=xterm NO_COLOR=1 EDITRC=/dev/null
     "$MAKE_TINY" "$TINY/chat.gguf" arch=qwen2 template=chatml ctx=4096
     "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=256
     export QUILL_MODEL="$TINY/chat.gguf"
 }
 
 setup() {
-    cd "$BATS_TEST_TMPDIR" || return 1
-    export XDG_STATE_HOME="$BATS_TEST_TMPDIR/state"
-    command -v python3 >/dev/null || skip "no python3 to play the terminal with"
-    echo 'spawn true' | python3 "$BATS_TEST_DIRNAME/rig/pty_drive.py" 2>/dev/null || skip "no pseudo-terminals here"
+    enter
+    needs_terminal
+    export XDG_STATE_HOME="$PWD/state"
 }
 
-drive() {
-    python3 "$BATS_TEST_DIRNAME/rig/pty_drive.py"
+# talk ARGS...: `quill ARGS...` on a terminal. The scenario on stdin begins at the first prompt and ends with a turn; then
+# Ctrl-D leaves, with exit code 0 and the terminal as it was.
+talk() {
+    {
+        printf 'spawn $QUILL %s\nprompt\n' "$*"
+        cat
+        printf 'prompt\nsend "\\x04"\nexit 0\nmodes usual\n'
+    } | drive
 }
 
 @test "keys edit a line, and Ctrl-D leaves the terminal as it was" {
-    drive <<'EOF'
-spawn $QUILL --dump-prompt -n 1
-expect "/help lists commands"
-prompt
+    talk --dump-prompt -n 1 <<'EOF'
 modes edited
 send "wrold\x17hello wrold\x17world\r"
 expect "user\r\nhello world<|im_end|>"
@@ -39,14 +38,11 @@ expect "user\r\nstart abdE<|im_end|>"
 prompt
 send "caf\u00e9 \u2603 \u6f22\u5b57 x\x7f\x7f\x7f\u5b57!\r"
 expect "user\r\ncaf\u00e9 \u2603 \u6f22\u5b57!<|im_end|>"
-prompt
-send "\x04"
-exit 0
-modes usual
 EOF
     # Ctrl-U and Ctrl-K, and bytes that are no UTF-8
     drive <<'EOF'
 spawn $QUILL --dump-prompt -n 1
+expect "/help lists commands"
 prompt
 send "gone\x15kept cut\x1b[D\x1b[D\x1b[D\x0b\udcff\r"
 expect "user\r\nkept \ufffd<|im_end|>"
@@ -58,13 +54,10 @@ EOF
 }
 
 @test "keys that nothing is bound to type nothing" {
-    {
-        printf 'spawn $QUILL --dump-prompt -n 1\n'
-        while read -r name keys; do
-            printf '# %s\nprompt\nsend "ab%s"\nsend "c\\r"\nexpect "user\\r\\nabc<|im_end|>"\n' "$name" "$keys"
-        done
-        printf 'prompt\nsend "\\x04"\nexit 0\nmodes usual\n'
-    } <<'KEYS' | drive
+    while read -r name keys; do
+        printf '%s# %s\nsend "ab%s"\nsend "c\\r"\nexpect "user\\r\\nabc<|im_end|>"\n' "$next" "$name" "$keys"
+        next=$'prompt\n'
+    done <<'KEYS' | talk --dump-prompt -n 1
 PageUp-PageDown \e[5~\e[6~
 F1-to-F4 \eOP\eOQ\eOR\eOS
 F5-F10-F12 \e[15~\e[21~\e[24~
@@ -89,14 +82,11 @@ KEYS
 }
 
 @test "keys that move by words, and keys as CSI u sends them" {
-    {
-        printf 'spawn $QUILL --dump-prompt -n 1\n'
-        while read -r name keys wanted; do
-            printf '# %s\nprompt\nsend "one two three%s"\nsend "X\\r"\n' "$name" "$keys"
-            printf 'expect "user\\r\\n%s<|im_end|>"\n' "$wanted"
-        done
-        printf 'prompt\nsend "\\x04"\nexit 0\n'
-    } <<'KEYS' | drive
+    while read -r name keys wanted; do
+        printf '%s# %s\nsend "one two three%s"\nsend "X\\r"\n' "$next" "$name" "$keys"
+        printf 'expect "user\\r\\n%s<|im_end|>"\n' "$wanted"
+        next=$'prompt\n'
+    done <<'KEYS' | talk --dump-prompt -n 1
 Alt-Left \e[1;3D\e[1;3D one Xtwo three
 Alt-Left-then-Alt-Right \e[1;3D\e[1;3D\e[1;3C one twoX three
 Ctrl-Left \e[1;5D one two Xthree
@@ -119,22 +109,15 @@ KEYS
 }
 
 @test "Ctrl-J, Alt-Enter, Shift-Enter and Ctrl-Enter begin a new line" {
-    drive <<'EOF'
-spawn $QUILL --dump-prompt -n 1
-prompt
+    talk --dump-prompt -n 1 <<'EOF'
 send "one\ntwo\e\rthree\e[13;2ufour\e[13;5ufive\e[27;2;13~six\r"
 expect "user\r\none\r\ntwo\r\nthree\r\nfour\r\nfive\r\nsix<|im_end|>"
 prompt
 send "\e[A\e[1;2D!\r"
 expect "user\r\none\r\ntwo\r\nthree\r\nfour\r\nfive\r\nsi!x<|im_end|>"
-prompt
-send "\x04"
-exit 0
 EOF
     echo 'bind -v' >editrc
-    EDITRC="$PWD/editrc" drive <<'EOF'
-spawn $QUILL --dump-prompt -n 1
-prompt
+    EDITRC="$PWD/editrc" talk --dump-prompt -n 1 <<'EOF'
 send "ab\e\e"
 pause 0.2
 send "xiX\e"
@@ -144,16 +127,11 @@ expect "user\r\nXa!<|im_end|>"
 prompt
 send "one\ntwo\e\rthree\e[5~\e[15~ four\r"
 expect "user\r\none\r\ntwo\r\nthree four<|im_end|>"
-prompt
-send "\x04"
-exit 0
 EOF
 }
 
 @test "Up and Down go through the lines of a message before they go through the history" {
-    drive <<'EOF'
-spawn $QUILL --dump-prompt -n 1
-prompt
+    talk --dump-prompt -n 1 <<'EOF'
 send "earlier\r"
 expect "user\r\nearlier<|im_end|>"
 prompt
@@ -165,16 +143,11 @@ expect "user\r\nearlier!<|im_end|>"
 prompt
 send "a\nb\e[A\e[A\e[B?\r"
 expect "user\r\na\r\nb?<|im_end|>"
-prompt
-send "\x04"
-exit 0
 EOF
 }
 
 @test "a sequence that comes in pieces is one key; ESC alone waits for nothing" {
-    drive <<'EOF'
-spawn $QUILL --dump-prompt -n 1
-prompt
+    talk --dump-prompt -n 1 <<'EOF'
 send "ab\e"
 pause 0.01
 send "[1"
@@ -188,59 +161,39 @@ send "bX\e[20"
 pause 0.7
 send "Y\r"
 expect "user\r\none XYtwo<|im_end|>"
-prompt
-send "\x04"
-exit 0
 EOF
 }
 
 @test "~/.editrc's own sequences are obeyed" {
     echo 'bind "\e[15~" ed-move-to-beg' >editrc
-    EDITRC="$PWD/editrc" drive <<'EOF'
-spawn $QUILL --dump-prompt -n 1
-prompt
+    EDITRC="$PWD/editrc" talk --dump-prompt -n 1 <<'EOF'
 send "ab\e[15~c\e[17~d\r"
 expect "user\r\ncdab<|im_end|>"
-prompt
-send "\x04"
-exit 0
 EOF
 }
 
 @test "an arrow ends Ctrl-R's search and types nothing" {
-    drive <<'EOF'
-spawn $QUILL --dump-prompt -n 1
-prompt
+    talk --dump-prompt -n 1 <<'EOF'
 send "first thing\r"
 expect "user\r\nfirst thing<|im_end|>"
 prompt
 send "\x12fir\e[C\e[F!\r"
 expect "user\r\nfirst thing!<|im_end|>"
-prompt
-send "\x04"
-exit 0
 EOF
 }
 
 @test "what is typed while an answer comes is the next messages" {
-    drive <<'EOF'
-spawn $QUILL --dump-prompt -n 200 --ignore-eos
-prompt
+    talk --dump-prompt -n 200 --ignore-eos <<'EOF'
 send "hello\r"
 expect "user\r\nhello<|im_end|>"
 send "again\rand again\r"
 expect "user\r\nagain<|im_end|>"
 expect "user\r\nand again<|im_end|>"
-prompt
-send "\x04"
-exit 0
 EOF
 }
 
 @test "history goes over two sessions, and Ctrl-R finds in it" {
-    drive <<'EOF'
-spawn $QUILL --dump-prompt -n 1
-prompt
+    talk --dump-prompt -n 1 <<'EOF'
 send "first thing\r"
 expect "user\r\nfirst thing<|im_end|>"
 prompt
@@ -249,17 +202,12 @@ expect "user\r\nsecond thing<|im_end|>"
 prompt
 send "\e[200~two\rlines\e[201~\r"
 expect "user\r\ntwo\r\nlines<|im_end|>"
-prompt
-send "\x04"
-exit 0
 EOF
     [ "$(cat state/quill/history)" = 'first thing
 second thing
 two\nlines' ]
     [ "$(stat -c %a state/quill/history)" = 600 ]
-    drive <<'EOF'
-spawn $QUILL --dump-prompt -n 1
-prompt
+    talk --dump-prompt -n 1 <<'EOF'
 send "\e[A\r"
 expect "user\r\ntwo\r\nlines<|im_end|>"
 prompt
@@ -268,16 +216,11 @@ expect "user\r\nfirst thing<|im_end|>"
 prompt
 send "\x12secon\r"
 expect "user\r\nsecond thing<|im_end|>"
-prompt
-send "\x04"
-exit 0
 EOF
 }
 
 @test "a paste of many lines is one message, and so is what goes on" {
-    drive <<'EOF'
-spawn $QUILL --dump-prompt -n 1
-prompt
+    talk --dump-prompt -n 1 <<'EOF'
 send "see: \e[200~one\r\ttwo \\\r\rthree\r\e[201~"
 send "end\r"
 expect "user\r\nsee: one\r\n\ttwo \\\r\n\r\nthree\r\nend<|im_end|>"
@@ -298,22 +241,15 @@ send "\"\"\"unclosed\r"
 expect ". "
 send "\x04"
 expect "user\r\nunclosed<|im_end|>"
-prompt
-send "\x04"
-exit 0
-modes usual
 EOF
 }
 
 @test "a paste longer than the screen" {
     {
-        echo 'spawn $QUILL --dump-prompt -n 1 -c 32k'
-        echo prompt
         printf 'send "\\e[200~'
         for i in $(seq 300); do printf 'line %d of many\\r' "$i"; done
         printf '\\e[201~"\nsend "\\r"\nexpect "user\\r\\nline 1 of many\\r\\nline 2 of"\nexpect "line 300 of many\\r\\n<|im_end|>"\n'
-        printf 'prompt\nsend "\\x04"\nexit 0\nmodes usual\n'
-    } | drive
+    } | talk --dump-prompt -n 1 -c 32k
 }
 
 @test "Ctrl-C stops an answer, keeps what was said, and leaves when nothing is typed" {
@@ -357,9 +293,7 @@ EOF
 
 @test "Ctrl-C stops a prefill, and the message is not in the conversation" {
     head -c 300000 /dev/zero | tr '\0' 'x' >long
-    drive <<'EOF'
-spawn $QUILL -c 1M -ub 16 --isa scalar -n 1 -v
-prompt
+    talk -c 1M -ub 16 --isa scalar -n 1 -v <<'EOF'
 send "/read long\r"
 expect "300000 bytes"
 prompt
@@ -370,10 +304,6 @@ expect "stopped before the answer"
 prompt
 send "/show\r"
 expect "messages   0"
-prompt
-send "\x04"
-exit 0
-modes usual
 EOF
 }
 
@@ -406,7 +336,6 @@ EOF
 }
 
 @test "Ctrl-Z and fg: the line is there again" {
-    command -v bash >/dev/null || skip "no bash, whose job control this needs"
     drive <<'EOF'
 spawn bash --norc --noprofile -i
 send "PS1='sh''> '\r"
@@ -432,9 +361,7 @@ EOF
 }
 
 @test "a window that changes its size keeps the line" {
-    drive <<'EOF'
-spawn $QUILL --dump-prompt -n 1
-prompt
+    talk --dump-prompt -n 1 <<'EOF'
 send "a line that is longer than the window will be in a moment, when it changes"
 resize 10 30
 expect "\e[J"
@@ -443,10 +370,6 @@ resize 40 120
 expect "\e[J"
 send " still\r"
 expect "user\r\na line that is longer than the window will be in a moment, when it changes, and more still<|im_end|>"
-prompt
-send "\x04"
-exit 0
-modes usual
 EOF
 }
 
@@ -455,9 +378,7 @@ EOF
     mkdir home accents
     touch accents/$'\303\250' accents/$'\303\251'
     touch home/at-home.txt
-    HOME="$PWD/home" drive <<'EOF'
-spawn $QUILL -n 1 --dump-prompt
-prompt
+    HOME="$PWD/home" talk -n 1 --dump-prompt <<'EOF'
 send "/sho\t\r"
 expect "template   the model's own"
 prompt
@@ -489,25 +410,16 @@ never "\ufffd"
 send "\x15"
 send "a\tb\r"
 expect "user\r\na\tb<|im_end|>"
-prompt
-send "\x04"
-exit 0
 EOF
 }
 
 @test "~/.editrc's keys: vi" {
     echo 'bind -v' >editrc
-    EDITRC="$PWD/editrc" drive <<'EOF'
-spawn $QUILL --dump-prompt -n 1
-prompt
+    EDITRC="$PWD/editrc" talk --dump-prompt -n 1 <<'EOF'
 send "hello wrold\ebcwworld"
 expect "world"
 send "\e[200~: two\rlines\e[201~ and more\r"
 expect "user\r\nhello world: two\r\nlines and more<|im_end|>"
-prompt
-send "\x04"
-exit 0
-modes usual
 EOF
 }
 
@@ -661,9 +573,7 @@ EOF
 
 @test "/save asks before it overwrites, and alone it writes where it wrote before" {
     printf 'precious\n' >file
-    drive <<'EOF'
-spawn $QUILL -n 1
-prompt
+    talk -n 1 <<'EOF'
 send "hello\r"
 prompt
 send "/save file\r"
@@ -675,15 +585,9 @@ send "/save file\r"
 expect "overwrite file? [y/N] "
 send "\x03"
 expect "/save: file: is as it was"
-prompt
-send "\x04"
-exit 0
-modes usual
 EOF
     [ "$(cat file)" = precious ]
-    drive <<'EOF'
-spawn $QUILL -n 1
-prompt
+    talk -n 1 <<'EOF'
 send "hello\r"
 prompt
 send "/save file\r"
@@ -698,9 +602,6 @@ expect "file: 4 messages"
 prompt
 send "\x1b[A\x1b[A\x1b[A\r"
 expect "file: 4 messages"
-prompt
-send "\x04"
-exit 0
 EOF
     grep -q '"more"' file
     not grep -q '^y$' state/quill/history
@@ -722,9 +623,7 @@ exit 0'
     (QUILL_HISTORY="$PWD/elsewhere" drive <<<"$keys")
     [ ! -e state/quill/history ]
     [ "$(cat elsewhere)" = secret ]
-    drive <<'EOF'
-spawn $QUILL -n 1 --dump-prompt
-prompt
+    talk -n 1 --dump-prompt <<'EOF'
 send "kept\r"
 prompt
 send " not kept\r"
@@ -732,18 +631,13 @@ expect "user\r\n not kept<|im_end|>"
 prompt
 send "\e[A!\r"
 expect "user\r\nkept!<|im_end|>"
-prompt
-send "\x04"
-exit 0
 EOF
     [ "$(cat state/quill/history)" = 'kept
 kept!' ]
 }
 
 @test "exit, help and quit alone get a hint, and misspelt commands a suggestion" {
-    drive <<'EOF'
-spawn $QUILL --dump-prompt -n 1
-prompt
+    talk --dump-prompt -n 1 <<'EOF'
 send "exit\r"
 expect "/exit leaves, and so does Ctrl-D"
 prompt
@@ -771,9 +665,6 @@ expect "did you mean /regen?"
 prompt
 send "/xyzzy\r"
 expect "/help lists them"
-prompt
-send "\x04"
-exit 0
 EOF
     # a stream says what it says
     printf 'exit\n' | "$QUILL" -i --dump-prompt -n 1 2>&1 >out | grep -q '^exit<|im_end|>'
@@ -812,7 +703,7 @@ shown() {
     local columns="$1"
     shift
     printf 'window 24 %d\nspawn %s\nexit 0\n' "$columns" "$*" >scenario
-    python3 "$BATS_TEST_DIRNAME/rig/pty_drive.py" --show <scenario | tr -d '\r' | sed 's/\x1b\[[0-9;]*m//g'
+    drive --show <scenario | tr -d '\r' | sed 's/\x1b\[[0-9;]*m//g'
 }
 
 text='The **quick** brown fox jumps over `the lazy dog`, and a word that is longer: https://example.org/a/very/long/path/that/does/not/fit/into/forty/columns/at/all
@@ -855,7 +746,7 @@ PYTHON
 @test "Markdown is shown where there is colour and a template, and with --markdown on" {
     printf '%s' '**bold** `code`' >prompt.md
     printf 'spawn $QUILL --echo -n 0 -f prompt.md\nexit 0\n' >auto
-    show() { python3 "$BATS_TEST_DIRNAME/rig/pty_drive.py" --show; }
+    show() { drive --show; }
     [[ "$(NO_COLOR= show <auto)" == *$'\e[0;1mbold\e[0m \e[0;36mcode\e[0m'* ]]
     [[ "$(show <auto)" == *'**bold** `code`'* ]]                       # NO_COLOR
     [[ "$(TERM=dumb NO_COLOR= show <auto)" == *'**bold** `code`'* ]]
@@ -877,7 +768,7 @@ PYTHON
 @test "/help has lines that fit the terminal" {
     for columns in 40 80 200; do
         printf 'window 60 %d\nspawn $QUILL -n 1\nprompt\nsend "/help\\r"\nprompt\nsend "\\x04"\nexit 0\n' "$columns" >scenario
-        python3 "$BATS_TEST_DIRNAME/rig/pty_drive.py" --show <scenario | tr -d '\r' | sed 's/\x1b\[[0-9;?]*[a-z]//g' >page
+        drive --show <scenario | tr -d '\r' | sed 's/\x1b\[[0-9;?]*[a-z]//g' >page
         [ "$(wc -L <page)" -le "$columns" ]
         grep -q '^/regen' page
         grep -q 'Alt-Enter' page

@@ -3,17 +3,9 @@
 
 load rig/helpers
 
-setup_file() {
-    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
-    export TINY="$BATS_FILE_TMPDIR"
-    unset QUILL_DEVICE NO_COLOR
+models() {
     "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=256
     export QUILL_MODEL="$TINY/base.gguf"
-}
-
-setup() {
-    cd "$BATS_TEST_TMPDIR" || return 1
-    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
 }
 
 # The prompt that these arguments make up.
@@ -22,7 +14,7 @@ prompt_of() {
 }
 
 @test "a socket on stdin is read, as a pipe is" {
-    command -v python3 >/dev/null || skip "no python3 to make a socket with"
+    needs python3
     cat >child.py <<'PYTHON'
 import socket, subprocess, sys
 ours, theirs = socket.socketpair()
@@ -82,7 +74,7 @@ PYTHON
 }
 
 @test "--no-stream writes the answer in one piece" {
-    command -v strace >/dev/null || skip "no strace to count writes with"
+    needs strace
     ASAN_OPTIONS=detect_leaks=0 strace -o calls -e trace=write "$QUILL" --greedy -n 20 --no-stream hello </dev/null >whole
     [ "$(grep -c '^write(1' calls)" -eq 1 ]
     "$QUILL" --greedy -n 20 hello </dev/null | cmp - whole
@@ -116,7 +108,7 @@ PYTHON
 }
 
 @test "an alarm that was set before quill began ends it still" {
-    command -v python3 >/dev/null || skip "no python3 to set an alarm with"
+    needs python3
     mkfifo open
     exec 5<>open
     code=0

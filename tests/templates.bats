@@ -1,17 +1,9 @@
 #!/usr/bin/env bats
 # templates.bats: `quill template` at the front door, and over real templates against what transformers renders.
 
-setup_file() {
-    export QUILL="${QUILL:-./quill}"
-    unset QUILL_DEVICE QUILL_MODEL
-}
+load rig/helpers
 
-setup() {
-    cd "$BATS_TEST_TMPDIR" || return 1
-    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
-}
-
-@test "template: messages in JSON, variables, texts and the time" {
+@test "messages in JSON, variables, texts and the time" {
     printf '{{ bos_token }}{%% for m in messages %%}<{{ m.role }}>{{ m.content }}{%% endfor %%}{{ x }}{{ add_generation_prompt }}{{ eos_token }}' >t.jinja
     printf '[{"role":"user","content":"a\\u0000b {{ 1 }}"}]' | "$QUILL" template --chat-template-file t.jinja --bos '<B>' --eos '<E>' >out
     printf '<B><user>a\0b {{ 1 }}True<E>' | cmp - out
@@ -32,7 +24,7 @@ refused() {
     [ "$found" -eq "$expected" ] && [ ! -s out ] && [ "$(wc -l <errors)" -eq 1 ] && grep -q "^quill: .*$word" errors
 }
 
-@test "template: what is wrong is said in one line" {
+@test "what is wrong is said in one line" {
     printf '[]' >in.json
     printf '{{ raise_exception("No\\nway") }}' >no.jinja
     refused 3 "line 1: No?way" --chat-template-file no.jinja
@@ -53,9 +45,9 @@ refused() {
     refused 3 levels --chat-template chatml
 }
 
-@test "template: real templates, byte for byte what transformers renders" {
-    [ -d "${QUILL_TEST_DATA:-}/templates" ] || skip "QUILL_TEST_DATA has no templates"
-    python3 - "$QUILL" "$QUILL_TEST_DATA/templates" <<'PY'
+@test "real templates, byte for byte what transformers renders" {
+    needs_data templates
+    python3 - "$QUILL" "$data/templates" <<'PY'
 import json, subprocess, sys
 quill, folder = sys.argv[1:]
 data = json.load(open(folder + "/expected.json"))
@@ -73,7 +65,7 @@ sys.exit(bool(bad))
 PY
 }
 
-@test "template: snippets and mutated templates do as Jinja2 does" {
+@test "snippets and mutated templates do as Jinja2 does" {
     folder="${QUILL_TEST_DATA:+$QUILL_TEST_DATA/templates}"
     [ -d "$folder" ] || folder=""
     run python3 "$BATS_TEST_DIRNAME/rig/jinja_reference.py" "$QUILL" $folder

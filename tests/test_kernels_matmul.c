@@ -334,7 +334,8 @@ static void round_to_int8(float *to, const float *from, size_t stride, int n_row
 
 static void matrix_of(WeightsKind w, int n_in, uint64_t *random) {
     TestMatrix m;
-    assert_in_range(n_in, 1, 1 << 20);
+    if (n_in < 1) __builtin_unreachable(); // gcc takes a negative one for possible
+
     if (!matrix_new(&m, w, MOST_OUT, n_in, random)) return;
     size_t stride = (size_t)n_in + 3, n_x = MOST_ROWS * stride, n_w = MOST_OUT * (size_t)n_in;
     float *x = random_floats(n_x, random), *xb = malloc(n_x * sizeof *xb), *wb = malloc(n_w * sizeof *wb);

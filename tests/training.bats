@@ -1,8 +1,10 @@
 #!/usr/bin/env bats
 # The trainer of the built-in model, where PyTorch is installed: kernels against plain functions, resuming, the GGUF.
 
-@test "training: kernels, resuming and the written model are right" {
-  python="${QUILL_PYTHON:-python3}"
-  "$python" -c "import torch, tokenizers, gguf" 2>/dev/null || skip "$python has no torch, tokenizers and gguf"
-  PYTHONDONTWRITEBYTECODE=1 "$python" "$BATS_TEST_DIRNAME/check_training.py" "${QUILL:-./quill}" "$BATS_TEST_TMPDIR"
+load rig/helpers
+
+@test "kernels, resuming and the written model are right" {
+    python="${QUILL_PYTHON:-python3}"
+    "$python" -c "import torch, tokenizers, gguf" 2>/dev/null || skip "$python has no torch, tokenizers and gguf"
+    "$python" "$BATS_TEST_DIRNAME/check_training.py" "$QUILL" "$PWD"
 }

@@ -3,26 +3,12 @@
 
 load rig/helpers
 
-setup_file() {
-    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
-    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
-    export TINY="$BATS_FILE_TMPDIR"
-    unset QUILL_DEVICE QUILL_MODEL
+models() {
     "$MAKE_TINY" "$TINY/chat.gguf" arch=qwen2 template=chatml ctx=2048
     "$MAKE_TINY" "$TINY/base.gguf" seed=1 ctx=512
     "$MAKE_TINY" "$TINY/other.gguf" seed=2 ctx=512
     printf 'Once upon a time there was a small ship. ' >"$TINY/prompt"
     for _ in 1 2 3 4 5 6 7 8; do cat "$TINY/prompt"; done >"$TINY/long"
-}
-
-setup() {
-    cd "$BATS_TEST_TMPDIR" || return 1
-}
-
-code() {
-    local got=0
-    "$@" >out 2>errors || got=$?
-    echo $got
 }
 
 # prefill | decode says what one process says: MODEL OPTIONS-OF-BOTH OPTIONS-OF-THE-ANSWER
@@ -107,8 +93,7 @@ flip() {
 }
 
 @test "a prompt computed on a GPU is answered on the CPU, and the other way round" {
-    TWIN="${QUILL_TWIN_BINARY:-}"
-    [ -x "$TWIN" ] || skip "no twin of a GPU: QUILL_TWIN_BINARY"
+    [ -x "$TWIN" ] || skip "no twin of a GPU is built"
     export QUILL_MODEL="$TINY/base.gguf"
     head -c 200 "$TINY/long" >text # fibers take their time
     cpu='--device cpu --kv-layout paged --kv-block 5'
@@ -182,7 +167,7 @@ flip() {
 }
 
 @test "a writer that is killed or stopped is reported by the reader" {
-    command -v python3 >/dev/null || skip "no python3"
+    needs python3
     python3 - <<'PYTHON'
 import os, signal, subprocess
 quill, model = os.environ["QUILL"], os.environ["TINY"] + "/chat.gguf"

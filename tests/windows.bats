@@ -4,18 +4,10 @@
 
 load rig/helpers
 
-setup_file() {
-    export QUILL="${QUILL:-./quill}" MAKE_TINY="${MAKE_TINY:-build/release/tests/make_tiny}"
-    case "$QUILL" in /*) ;; *) QUILL="$BATS_TEST_DIRNAME/../$QUILL" ;; esac
-    export TINY="$BATS_FILE_TMPDIR"
-    unset QUILL_DEVICE QUILL_MODEL
+models() {
     "$MAKE_TINY" "$TINY/gemma2.gguf" arch=gemma2 seed=1 ctx=4096
     "$MAKE_TINY" "$TINY/gemma3.gguf" arch=gemma3 seed=2 ctx=4096
     for _ in 1 2 3 4 5 6 7 8; do printf 'Once upon a time there was a small ship. '; done >"$TINY/long"
-}
-
-setup() {
-    cd "$BATS_TEST_TMPDIR" || return 1
 }
 
 # answer MODEL OPTIONS...: 100 tokens behind the long prompt, the same bits in every mode

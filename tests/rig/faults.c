@@ -7,7 +7,7 @@
 // Classes and what a call of theirs does at its turn:
 //   alloc          malloc, calloc, realloc give NULL
 //   mmap           MAP_FAILED, ENOMEM
-//   open           open, openat, fopen, opendir, mkostemp: EMFILE
+//   open           open, openat, fopen, opendir: EMFILE
 //   read write     EIO; ENOSPC, but for stderr, which is to say what went wrong
 //   fsync rename   EIO; EACCES
 //   stat           fstat, stat, fstatat, access, lseek, flock: EIO

@@ -9,7 +9,7 @@ A run that meets a failure must end in one of these ways:
 Files that it leaves must be gone after the next undisturbed run. --sample N takes N injections a mode and class, chosen
 by a fixed seed; without it all of them are made.
 """
-import argparse, collections, concurrent.futures, json, os, random, shutil, subprocess, sys, tempfile, threading, time
+import argparse, concurrent.futures, json, os, random, shutil, subprocess, sys, tempfile, threading, time
 
 CLASSES = ["alloc", "mmap", "open", "read", "write", "fsync", "rename", "stat", "thread",
            "short-read", "short-write", "again-read", "again-write", "break-read", "break-write"]
@@ -89,7 +89,7 @@ def content(path):
 
 class Rig:
     def __init__(self, o):
-        self.o, self.folders, self.lock = o, threading.local(), threading.Lock()
+        self.o, self.lock = o, threading.Lock()
         self.tmp = tempfile.mkdtemp(prefix="quill-faults-")
         self.tiny = os.path.join(self.tmp, "tiny.gguf")
         subprocess.run([o.make_tiny, self.tiny, "arch=qwen2", "template=chatml", "ctx=512"], check=True)
@@ -191,7 +191,6 @@ def main():
     o.quill, o.make_tiny, o.preload = map(os.path.abspath, (o.quill, o.make_tiny, o.preload))
     rig, start, all_n, bad = Rig(o), time.time(), 0, 0
     only_mode, _, only_class = o.only.partition("/")
-    clean = collections.Counter()
     print("%-14s" % "mode", "".join("%12s" % k for k in CLASSES))
     with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool:
         for mode in modes(rig.tiny):
