@@ -9,7 +9,7 @@ static Status answer(Engine *e, const AnswerConfig *config, Str prompt) {
     Request r = {.seq = &seq};
     ChatTemplate *form;
     Rendered text = {0};
-    Status st = chat_choose(e->gguf, e->tok, config, &form);
+    Status st = chat_template_choose(e->gguf, e->tok, config, &form);
     if (!st.code) st = answer_prepare(e, config, prompt, form, &text, r.seq);
     if (!st.code)
         st = answer_run(e, config, form, (Str){text.text.data, text.text.n}, !form && prompt.n == 0,
@@ -18,7 +18,7 @@ static Status answer(Engine *e, const AnswerConfig *config, Str prompt) {
     sequence_free(&seq);
     timeline_free(&r.time);
     rendered_free(&text);
-    chat_free(form);
+    chat_template_free(form);
     return st;
 }
 

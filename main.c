@@ -46,11 +46,11 @@ static Status dispatch(Options *o) {
     case MODE_RUN: return run(o);
     case MODE_BATCH: return batch_run(o);
     case MODE_BENCH: return bench_run(o);
-    case MODE_PERPLEXITY: return perplexity_run(o);
-    case MODE_INSPECT: return inspect_run(o);
-    case MODE_TOKENIZE: return tokenize_run(o);
-    case MODE_TEMPLATE: return template_run(o);
-    case MODE_LOGITS: return logits_run(o);
+    case MODE_PERPLEXITY: return look_perplexity(o);
+    case MODE_INSPECT: return look_inspect(o);
+    case MODE_TOKENIZE: return look_tokenize(o);
+    case MODE_TEMPLATE: return look_template(o);
+    case MODE_LOGITS: return look_logits(o);
     case MODE_PREFILL: return transfer_prefill(o);
     case MODE_DECODE: return transfer_decode(o);
     case MODE_KV: return kv_run(o);

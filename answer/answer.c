@@ -72,9 +72,9 @@ static void show(Answer *a, bool thought, size_t begin) {
 // Nothing that is held can go on behind a marker.
 static void show_held(Answer *a) {
     size_t answer = a->answer.n, thinking = a->thinking.n;
-    text_end(&a->thoughts, &a->thinking);
+    text_stream_end(&a->thoughts, &a->thinking);
     show(a, true, thinking);
-    if (!a->stream.stopped) text_end(&a->stream, &a->answer);
+    if (!a->stream.stopped) text_stream_end(&a->stream, &a->answer);
     show(a, false, answer);
 }
 
@@ -85,7 +85,8 @@ static bool show_parts(Answer *a) {
         size_t begin = thought ? a->thinking.n : a->answer.n;
         if (p.kind == PART_MARKER) show_held(a), buf_append(&a->text, p.bytes.data, p.bytes.n);
         else if (p.kind != PART_HIDDEN)
-            text_add(thought ? &a->thoughts : &a->stream, p.bytes.data, p.bytes.n, thought ? &a->thinking : &a->answer);
+            text_stream_add(thought ? &a->thoughts : &a->stream, p.bytes.data, p.bytes.n,
+                            thought ? &a->thinking : &a->answer);
         if (p.kind != PART_MARKER) show(a, thought, begin);
     }
     return a->stream.stopped;
@@ -243,8 +244,8 @@ Status answer_finish(Answer *a, const Request *r) {
 void answer_free(Answer *a) {
     think_free(&a->think);
     screen_free(&a->screen);
-    text_free(&a->stream);
-    text_free(&a->thoughts);
+    text_stream_free(&a->stream);
+    text_stream_free(&a->thoughts);
     buf_free(&a->text);
     buf_free(&a->answer);
     buf_free(&a->thinking);
@@ -312,9 +313,9 @@ void answer_dump(const Engine *e, const AnswerConfig *config, const Rendered *te
 Status answer_prompt(const Engine *e, const AnswerConfig *config, const ChatTemplate *form, const Message *messages,
                      int n_messages, Rendered *text, int **ids, int *n) {
     *ids = NULL;
-    TRY(chat_render(form, messages, n_messages, true, text));
+    TRY(chat_template_render(form, messages, n_messages, true, text));
     if (!form && config->parse_special && text->text.n) memset(text->trusted.data, 1, text->text.n);
-    TRY(chat_encode(e->tok, text, true, ids, n));
+    TRY(chat_template_encode(e->tok, text, true, ids, n));
     answer_dump(e, config, text, *ids, *n);
     return answer_fits(e, config, *n);
 }
@@ -343,10 +344,10 @@ Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *for
                   Request *r) {
     LogitBias *bias = NULL;
     TRY(answer_sampling(e, config, &r->sampling, &bias));
-    if (config->verbose) report_before(e, config, chat_name(form));
+    if (config->verbose) report_before(e, config, chat_template_name(form));
     Answer a;
     answer_start(&a, e, config, fresh);
-    answer_think(&a, chat_source(form), given);
+    answer_think(&a, chat_template_source(form), given);
     r->max_new = config->predict;
     r->emit = answer_emit;
     r->blind = answer_is_blind(config);

@@ -4,7 +4,7 @@
 #define QUILL_ANSWER_H
 
 #include "answer/answer_config.h"
-#include "answer/chat.h"
+#include "answer/chat_template.h"
 #include "answer/output.h"
 #include "answer/think.h"
 #include "base/jsonio.h"
@@ -61,7 +61,8 @@ Status answer_prompt(const Engine *e, const AnswerConfig *config, const ChatTemp
                      int n_messages, Rendered *text, int **ids, int *n);
 // QUILL_CONTEXT if n_prompt tokens do not fit, with the -c that does.
 Status answer_fits(const Engine *e, const AnswerConfig *config, int n_prompt);
-// The prompt as the model wants it, as text and in seq's tokens. Errors as chat_render's, chat_encode's, answer_fits's.
+// The prompt as the model wants it, as text and in seq's tokens. Errors as chat_template_render's,
+// chat_template_encode's, answer_fits's.
 Status answer_prepare(const Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *form, Rendered *text,
                       Sequence *seq);
 // One answer to the prompt in r->seq, whose text is `given`, to stdout, with its reports. `fresh` as in answer_start;

@@ -39,7 +39,7 @@ static void show(TextStream *t, size_t n, Buf *out) {
     t->held.n -= n;
 }
 
-bool text_add(TextStream *t, const char *bytes, size_t n, Buf *out) {
+bool text_stream_add(TextStream *t, const char *bytes, size_t n, Buf *out) {
     if (t->stopped) return true;
     size_t fresh = t->held.n;
     buf_append(&t->held, bytes, n);
@@ -56,9 +56,9 @@ bool text_add(TextStream *t, const char *bytes, size_t n, Buf *out) {
     return false;
 }
 
-void text_end(TextStream *t, Buf *out) { show(t, t->held.n, out); }
+void text_stream_end(TextStream *t, Buf *out) { show(t, t->held.n, out); }
 
-void text_free(TextStream *t) { buf_free(&t->held); }
+void text_stream_free(TextStream *t) { buf_free(&t->held); }
 
 Status output_write(const void *bytes, size_t n, bool *gone) {
     if (*gone || n == 0) return OK;

@@ -2,9 +2,9 @@
 //
 //   TextStream t = {.stop = stops, .n_stop = n, .whole = true};
 //   Buf out = {0};
-//   while (token) { bool stopped = text_add(&t, piece.data, piece.n, &out); ...write out, out.n = 0... }
-//   text_end(&t, &out);
-//   text_free(&t);
+//   while (token) { bool stopped = text_stream_add(&t, piece.data, piece.n, &out); ...write out, out.n = 0... }
+//   text_stream_end(&t, &out);
+//   text_stream_free(&t);
 //
 // Bytes that may be the beginning of a stop string are held back until the next token decides. The result does not
 // depend on how the text was cut into tokens: the stop string that is complete first ends it (the longest of those that
@@ -23,9 +23,9 @@ typedef struct {
 } TextStream;
 
 // Takes the next bytes and appends to `out` what may be shown. True: a stop string ended the text.
-bool text_add(TextStream *t, const char *bytes, size_t n, Buf *out);
-void text_end(TextStream *t, Buf *out); // nothing more comes: appends what was held
-void text_free(TextStream *t);
+bool text_stream_add(TextStream *t, const char *bytes, size_t n, Buf *out);
+void text_stream_end(TextStream *t, Buf *out); // nothing more comes: appends what was held
+void text_stream_free(TextStream *t);
 
 // stdout, for every mode: a reader that has gone (| head) is no error: *gone says so and nothing is written any more.
 // QUILL_IO, and what fd_write_all says of signals.

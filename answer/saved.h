@@ -6,7 +6,7 @@
 #ifndef QUILL_SAVED_H
 #define QUILL_SAVED_H
 
-#include "answer/chat.h"
+#include "answer/chat_template.h"
 
 bool saved_dir(char *out, size_t cap); // created if missing; false: it cannot be
 // A new file name for a conversation with `model`, which may be a path. The caller frees it. QUILL_IO.

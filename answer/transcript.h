@@ -5,7 +5,7 @@
 #ifndef QUILL_TRANSCRIPT_H
 #define QUILL_TRANSCRIPT_H
 
-#include "answer/chat.h"
+#include "answer/chat_template.h"
 
 // Reads the n messages of the JSON; `name` stands in messages, `raw`: there is no template, so no system message.
 // QUILL_USAGE: no conversation; *out is NULL then.

@@ -20,12 +20,13 @@
 #include "batch/resume.h"
 #include "base/rng.h"
 #include "base/signals.h"
-#include "batch/tally.h"
-#include "batch/tickets.h"
+#include "batch/batch_stats.h"
+#include "batch/batch_line.h"
+#include "batch/replies.h"
 
 enum {
     LINES_A_STEP = 8,    // that are read between two steps, so that running sequences do not wait for input
-    MOST_TICKETS = 4096, // answers that wait for their turn under --keep-order are counted
+    MOST_PENDING = 4096, // answers that wait for their turn under --keep-order are counted
 };
 static const double WAIT = 1; // seconds; signals end a wait at once
 static const double SHOW = 0.2;
@@ -36,17 +37,17 @@ typedef struct {
     Engine e;
     ChatTemplate *form;
     Buf system;
-    TicketOffice office;
+    BatchContext context;
     Feed feed;
-    bool ended;      // nothing more is read
-    Ticket *tickets; // in the order of their lines, until they are written
-    int n_tickets, n_open;
+    bool ended;         // nothing more is read
+    BatchLine *pending; // in the order of their lines, until they are written
+    int n_pending, n_open;
     int width;           // sequences at once, at most
     double next_arrival; // --rate
     uint64_t n_arrived;
     Resume resume;
     long long n_skipped, n_lines; // jobs that --resume knows the answers of; lines of the input, 0: unknown yet
-    Tally tally;
+    BatchStats stats;
     Slo slo;
     Progress progress;
     double shown;
@@ -58,22 +59,22 @@ typedef struct {
     int n_signals;  // that stop has heard of
     Buf left;       // "58-64": lines that it left without an answer
     bool cut;       // lines were left unread then
-} Run;
+} BatchRun;
 
 // ---- input ----------------------------------------------------------------------------------------------------------
 
-static void append(Run *b, Ticket *t) {
-    Ticket **at = &b->tickets;
+static void append(BatchRun *b, BatchLine *t) {
+    BatchLine **at = &b->pending;
     while (*at) at = &(*at)->next;
     *at = t;
-    b->n_tickets++;
+    b->n_pending++;
     b->n_open += !t->done;
 }
 
 // Notes a line that has failed, as it becomes known.
-static void note_failure(Run *b, const Ticket *t) {
+static void note_failure(BatchRun *b, const BatchLine *t) {
     if (!t->failed.code) return;
-    b->tally.n_failed++;
+    b->stats.n_failed++;
     if (b->first.code) return;
     Buf message = {0};
     utf8_escape(&message, t->failed.message, strlen(t->failed.message)); // the line's own words may be in it
@@ -81,12 +82,12 @@ static void note_failure(Run *b, const Ticket *t) {
     buf_free(&message);
 }
 
-static void cancel_jobs(Run *b, const json_t *id) {
-    for (Ticket *t = b->tickets; t; t = t->next)
-        if (t->job.id && json_equal(t->job.id, id)) ticket_cancel(&b->office, t);
+static void cancel_jobs(BatchRun *b, const json_t *id) {
+    for (BatchLine *t = b->pending; t; t = t->next)
+        if (t->job.id && json_equal(t->job.id, id)) batch_line_cancel(&b->context, t);
 }
 
-static void take_line(Run *b, FeedResult kind, Str line, double came) {
+static void take_line(BatchRun *b, FeedResult kind, Str line, double came) {
     int64_t number = b->feed.n_lines;
     if (kind == FEED_LINE && resume_skips(&b->resume, line, number)) {
         b->n_skipped++;
@@ -94,26 +95,27 @@ static void take_line(Run *b, FeedResult kind, Str line, double came) {
     }
     Status too_long =
         status_error(QUILL_USAGE, "a line of %d bytes at most expected, found a longer one", (int)FEED_LONGEST);
-    Ticket *t =
-        kind == FEED_LINE ? ticket_new(&b->office, line, number, came) : ticket_refuse(&b->office, too_long, number);
+    BatchLine *t =
+        kind == FEED_LINE ? batch_line_new(&b->context, line, number, came) : batch_line_refuse(too_long, number);
     if (t->job.cancel) cancel_jobs(b, t->job.cancel);
+    if (t->failed.code) replies_write(&b->context, t, &t->reply);
     note_failure(b, t);
     append(b, t);
 }
 
 // The gaps of a Poisson process are exponential.
-static void next_arrival(Run *b) {
+static void next_arrival(BatchRun *b) {
     double u = rng_uniform(b->o->answer.sampling.seed, UINT64_MAX - 1, b->n_arrived++);
     b->next_arrival += -log1p(-u) / (double)b->o->batch.rate;
 }
 
-static bool has_room(const Run *b) {
+static bool has_room(const BatchRun *b) {
     int most = b->o->batch.static_batches ? b->width : 2 * b->width;
-    return b->n_open < most && b->n_tickets < MOST_TICKETS;
+    return b->n_open < most && b->n_pending < MOST_PENDING;
 }
 
 // Until the next arrival, WAIT at most; a signal ends it. Not at all while something runs.
-static void nap(const Run *b) {
+static void nap(const BatchRun *b) {
     double seconds = fmin(WAIT, b->next_arrival - clock_now());
     if (b->n_open > 0 || seconds <= 0) return;
     struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * (seconds - floor(seconds)))};
@@ -121,7 +123,7 @@ static void nap(const Run *b) {
 }
 
 // Reads the lines there are, as far as there is room. Where nothing runs, it waits for the first one.
-static void read_lines(Run *b) {
+static void read_lines(BatchRun *b) {
     bool rated = b->o->batch.rate > 0, idle = b->n_open == 0;
     if (b->o->batch.static_batches && !idle) return;
     for (int i = 0; !b->ended && has_room(b) && (idle || i < LINES_A_STEP); i++) {
@@ -141,35 +143,36 @@ static void read_lines(Run *b) {
 
 // ---- output ---------------------------------------------------------------------------------------------------------
 
-static void count_job(Run *b, const Ticket *t) {
+static void count_job(BatchRun *b, const BatchLine *t) {
     if (t->failed.code) return;
     const Request *answers[JOB_MOST_ANSWERS];
     for (int i = 0; i < t->job.n; i++) {
         answers[i] = &t->answers[i].request;
-        tally_answer(&b->tally, answers[i]);
+        batch_stats_answer(&b->stats, answers[i]);
     }
-    tally_job(&b->tally, &b->slo, answers, t->job.n, t->end);
+    batch_stats_job(&b->stats, &b->slo, answers, t->job.n, t->end);
 }
 
-static void collect(Run *b) {
-    for (Ticket *t = b->tickets; t; t = t->next) {
-        if (!ticket_collect(&b->office, t)) continue;
+static void collect(BatchRun *b) {
+    for (BatchLine *t = b->pending; t; t = t->next) {
+        if (!batch_line_collect(&b->context, t)) continue;
         b->n_open--;
+        replies_write(&b->context, t, &t->reply);
         note_failure(b, t);
         count_job(b, t);
     }
 }
 
-static void drop(Run *b, Ticket **at) {
-    Ticket *t = *at;
+static void drop(BatchRun *b, BatchLine **at) {
+    BatchLine *t = *at;
     *at = t->next;
-    b->n_tickets--;
-    ticket_free(&b->office, t);
+    b->n_pending--;
+    batch_line_free(&b->context, t);
 }
 
-static void write_replies(Run *b) {
-    for (Ticket **at = &b->tickets; *at;) {
-        Ticket *t = *at;
+static void write_replies(BatchRun *b) {
+    for (BatchLine **at = &b->pending; *at;) {
+        BatchLine *t = *at;
         if (!t->done && b->o->batch.keep_order) return;
         if (!t->done) {
             at = &t->next;
@@ -208,11 +211,11 @@ static void add_clock(Buf *out, double seconds) {
     else buf_printf(out, "%lld:%02lld", s / 60, s % 60);
 }
 
-static void show_progress(Run *b) {
+static void show_progress(BatchRun *b) {
     double now = clock_now();
-    if (now - b->tally.start < 1 || now - b->shown < SHOW) return;
+    if (now - b->stats.start < 1 || now - b->shown < SHOW) return;
     b->shown = now;
-    const Tally *t = &b->tally;
+    const BatchStats *t = &b->stats;
     long long ended = t->n_jobs + t->n_failed, done = ended + b->n_skipped;
     long long all = b->ended ? done + b->n_open : b->n_lines;
     Buf line = {0};
@@ -232,7 +235,7 @@ static void show_progress(Run *b) {
 // ---- signals --------------------------------------------------------------------------------------------------------
 
 // Adds a line to "58-60, 62": they come in order.
-static void note_left(Run *b, int64_t line, int64_t *first, int64_t *last) {
+static void note_left(BatchRun *b, int64_t line, int64_t *first, int64_t *last) {
     if (*last != 0 && line == *last + 1) {
         *last = line;
         return;
@@ -244,15 +247,15 @@ static void note_left(Run *b, int64_t line, int64_t *first, int64_t *last) {
 }
 
 // No more is read; jobs that have not begun are dropped. SIGTERM, and a second SIGINT, end the others too.
-static void stop(Run *b, int signal) {
+static void stop(BatchRun *b, int signal) {
     int64_t first = 0, last = 0;
     b->stopped_by = signal;
     b->n_signals = signals_times();
     bool all = signal == SIGTERM || b->n_signals > 1;
-    for (Ticket **at = &b->tickets; *at;) {
-        Ticket *t = *at;
-        bool waits = !t->done && !ticket_begun(t);
-        if (waits || all) ticket_cancel(&b->office, t);
+    for (BatchLine **at = &b->pending; *at;) {
+        BatchLine *t = *at;
+        bool waits = !t->done && !batch_line_begun(t);
+        if (waits || all) batch_line_cancel(&b->context, t);
         if (!waits) {
             at = &t->next;
             continue;
@@ -269,12 +272,12 @@ static void stop(Run *b, int signal) {
         fprintf(stderr, "quill: batch: finishing %d job%s; Ctrl-C again stops\n", b->n_open, b->n_open == 1 ? "" : "s");
 }
 
-static void heed_signals(Run *b) {
+static void heed_signals(BatchRun *b) {
     if (signals_caught() != b->stopped_by || signals_times() > b->n_signals) stop(b, signals_caught());
 }
 
-static Status interrupted(const Run *b) {
-    const Tally *t = &b->tally;
+static Status interrupted(const BatchRun *b) {
+    const BatchStats *t = &b->stats;
     Buf left = {0};
     if (b->left.n)
         buf_printf(&left, "; not begun: line%s %.500s", strpbrk(b->left.data, "-,") ? "s" : "", b->left.data);
@@ -290,18 +293,18 @@ static Status interrupted(const Run *b) {
 
 // ---- the run --------------------------------------------------------------------------------------------------------
 
-static void run(Run *b) {
-    b->tally.start = b->next_arrival = clock_now();
+static void run(BatchRun *b) {
+    b->stats.start = b->next_arrival = clock_now();
     if (b->o->batch.rate > 0) next_arrival(b);
     while (!b->gone && !b->failed.code) {
         heed_signals(b);
         read_lines(b);
         Batch *batch;
-        if (engine_step(&b->e, &batch)) tally_step(&b->tally, &b->e, batch);
+        if (engine_step(&b->e, &batch)) batch_stats_step(&b->stats, &b->e, batch);
         b->ended |= engine_fault(&b->e).code != 0; // those that are open end with it
         collect(b);
         write_replies(b);
-        if (b->ended && b->n_tickets == 0) break;
+        if (b->ended && b->n_pending == 0) break;
         show_progress(b);
     }
     if (b->failed.code > 128) heed_signals(b); // it came while writing
@@ -309,18 +312,18 @@ static void run(Run *b) {
 }
 
 // One line for all that went wrong.
-static Status outcome(const Run *b) {
+static Status outcome(const BatchRun *b) {
     if (b->stopped_by) return interrupted(b);
     if (b->gone || b->failed.code) return b->failed;
     if (b->unread.code || !b->first.code) return b->unread;
-    const Tally *t = &b->tally;
+    const BatchStats *t = &b->stats;
     long long failed = t->n_failed, all = t->n_jobs + t->n_failed;
     if (all == 1) return status_error(b->first.code, "batch: %.980s", b->first.message);
     return status_error(b->first.code, "batch: %lld of %lld jobs failed; the first: %.900s", failed, all,
                         b->first.message);
 }
 
-static Status open_run(Run *b, const Options *o) {
+static Status open_run(BatchRun *b, const Options *o) {
     b->o = o;
     b->job_config = o->answer;
     b->job_config.json = true;
@@ -338,39 +341,39 @@ static Status open_run(Run *b, const Options *o) {
     b->width = b->e.shape.n_seqs;
     if (b->e.sched)
         b->width = int_min(b->width, scheduler_max_rows(b->e.sched)); // a row for each of them in every step
-    TRY(chat_choose(b->e.gguf, b->e.tok, &o->answer, &b->form));
-    b->office = (TicketOffice){&b->e, &b->job_config, b->form, {b->system.data, b->system.n}};
+    TRY(chat_template_choose(b->e.gguf, b->e.tok, &o->answer, &b->form));
+    b->context = (BatchContext){&b->e, &b->job_config, b->form, {b->system.data, b->system.n}};
     b->progress = progress_new(o->answer.quiet);
     if (b->progress.on) b->n_lines = count_lines(b->feed.fd);
     return OK;
 }
 
-static void close_run(Run *b) {
-    while (b->tickets) {
-        ticket_cancel(&b->office, b->tickets);
-        drop(b, &b->tickets);
+static void close_run(BatchRun *b) {
+    while (b->pending) {
+        batch_line_cancel(&b->context, b->pending);
+        drop(b, &b->pending);
     }
     assert(b->e.kv.n_free == b->e.kv.pool->n_blocks); // no block is lost
     feed_close(&b->feed);
     resume_close(&b->resume);
-    tally_free(&b->tally);
-    chat_free(b->form);
+    batch_stats_free(&b->stats);
+    chat_template_free(b->form);
     engine_close(&b->e);
     buf_free(&b->system);
     buf_free(&b->left);
 }
 
 Status batch_run(const Options *o) {
-    Run b = {.feed = {.fd = -1}};
+    BatchRun b = {.feed = {.fd = -1}};
     Status st = open_run(&b, o);
     if (!st.code && o->engine.dry_run) report_budget(&b.e);
     else if (!st.code) {
-        if (o->answer.verbose) report_before(&b.e, &o->answer, chat_name(b.form));
+        if (o->answer.verbose) report_before(&b.e, &o->answer, chat_template_name(b.form));
         signals_catch_two();
         run(&b);
         signals_release();
-        if (o->answer.verbose) tally_report(&b.tally, &b.e, &b.slo);
-        else if (!o->answer.quiet) tally_goodput(&b.tally, &b.slo);
+        if (o->answer.verbose) batch_stats_report(&b.stats, &b.e, &b.slo);
+        else if (!o->answer.quiet) batch_stats_goodput(&b.stats, &b.slo);
         st = outcome(&b);
     }
     close_run(&b);

@@ -10,7 +10,7 @@
 #ifndef QUILL_JOBS_H
 #define QUILL_JOBS_H
 
-#include "answer/chat.h"
+#include "answer/chat_template.h"
 #include "base/jsonio.h"
 #include "answer/answer_config.h"
 

@@ -12,7 +12,7 @@ static void put_ms(json_t *object, const char *key, double seconds, bool known) 
 
 // queue: until the first row; ttft, latency: from the line's coming to the first and the last token; tpot: the mean gap
 // of all answers.
-static void put_times(json_t *object, const Ticket *t) {
+static void put_times(json_t *object, const BatchLine *t) {
     const Timeline *first = &t->answers[0].request.time;
     double gaps = 0, seconds = 0;
     for (int i = 0; i < t->job.n; i++) {
@@ -26,7 +26,7 @@ static void put_times(json_t *object, const Ticket *t) {
     put_ms(object, "latency_ms", t->end - first->start, true);
 }
 
-static int tokens_generated(const Ticket *t) {
+static int tokens_generated(const BatchLine *t) {
     int n = 0;
     for (int i = 0; i < t->job.n; i++) n += t->answers[i].request.n_new;
     return n;
@@ -34,13 +34,13 @@ static int tokens_generated(const Ticket *t) {
 
 // ---- our form -------------------------------------------------------------------------------------------------------
 
-static void put_answer(json_t *object, const TicketAnswer *a) {
+static void put_answer(json_t *object, const LineAnswer *a) {
     jsonio_put(object, "text", jsonio_text(answer_text(&a->answer)));
     answer_put_rest(&a->answer, object);
     jsonio_put(object, "finish_reason", json_string(finish_name(a->request.finish)));
 }
 
-static void put_answers(json_t *object, const Ticket *t) {
+static void put_answers(json_t *object, const BatchLine *t) {
     json_t *list = json_array();
     for (int i = 0; i < t->job.n; i++) {
         json_t *one = json_object();
@@ -52,7 +52,7 @@ static void put_answers(json_t *object, const Ticket *t) {
     jsonio_put(object, "choices", list);
 }
 
-static json_t *own_reply(const Ticket *t) {
+static json_t *own_reply(const BatchLine *t) {
     json_t *j = json_object(), *usage = json_object();
     if (t->job.id) jsonio_share(j, "id", t->job.id);
     jsonio_put(j, "line", json_integer((json_int_t)t->line));
@@ -67,7 +67,7 @@ static json_t *own_reply(const Ticket *t) {
     return j;
 }
 
-static json_t *own_error(const Ticket *t) {
+static json_t *own_error(const BatchLine *t) {
     json_t *j = json_object(), *error = json_object();
     if (t->job.id) jsonio_share(j, "id", t->job.id);
     jsonio_put(j, "line", json_integer((json_int_t)t->line));
@@ -119,8 +119,8 @@ static json_t *completion_logprobs(const json_t *tokens) {
 // OpenAI knows "stop" and "length".
 static const char *openai_finish(Finish f) { return f == FINISH_EOG ? "stop" : finish_name(f); }
 
-static json_t *openai_choice(const Ticket *t, int i) {
-    const TicketAnswer *a = &t->answers[i];
+static json_t *openai_choice(const BatchLine *t, int i) {
+    const LineAnswer *a = &t->answers[i];
     bool chat = t->job.form == JOB_CHAT;
     json_t *j = json_object(), *logprobs = json_null(), *text = jsonio_text(answer_text(&a->answer));
     jsonio_put(j, "index", json_integer(i));
@@ -136,7 +136,7 @@ static json_t *openai_choice(const Ticket *t, int i) {
     return j;
 }
 
-static json_t *openai_usage(const Ticket *t) {
+static json_t *openai_usage(const BatchLine *t) {
     const Request *first = &t->answers[0].request;
     int n = tokens_generated(t);
     json_t *j = json_object(), *details = json_object();
@@ -148,7 +148,7 @@ static json_t *openai_usage(const Ticket *t) {
     return j;
 }
 
-static json_t *openai_body(const TicketOffice *office, const Ticket *t) {
+static json_t *openai_body(const BatchContext *context, const BatchLine *t) {
     json_t *j = json_object(), *choices = json_array(), *timing = json_object();
     bool chat = t->job.form == JOB_CHAT;
     char id[40];
@@ -160,7 +160,7 @@ static json_t *openai_body(const TicketOffice *office, const Ticket *t) {
     jsonio_put(j, "id", json_string(id));
     jsonio_put(j, "object", json_string(chat ? "chat.completion" : "text_completion"));
     jsonio_put(j, "created", json_integer((json_int_t)time(NULL)));
-    jsonio_put(j, "model", jsonio_text(str_of(gguf_name(office->e->gguf))));
+    jsonio_put(j, "model", jsonio_text(str_of(gguf_name(context->e->gguf))));
     jsonio_put(j, "choices", choices);
     jsonio_put(j, "usage", openai_usage(t));
     jsonio_put(j, "quill", timing);
@@ -170,7 +170,7 @@ static json_t *openai_body(const TicketOffice *office, const Ticket *t) {
 // Whose fault a failure is: the line's, or this side's.
 static bool is_ours(Status st) { return st.code != QUILL_USAGE && st.code != QUILL_CONTEXT; }
 
-static json_t *openai_failure(const Ticket *t) {
+static json_t *openai_failure(const BatchLine *t) {
     json_t *error = json_object(), *j = json_object();
     jsonio_put(error, "message", jsonio_text(str_of(t->failed.message)));
     jsonio_put(error, "type", json_string(is_ours(t->failed) ? "server_error" : "invalid_request_error"));
@@ -180,13 +180,13 @@ static json_t *openai_failure(const Ticket *t) {
     return j;
 }
 
-static bool was_cut(const Ticket *t) {
+static bool was_cut(const BatchLine *t) {
     for (int i = 0; i < t->job.n; i++)
         if (t->answers[i].request.finish == FINISH_INTERRUPT) return true;
     return false;
 }
 
-static json_t *openai_reply(const TicketOffice *office, const Ticket *t) {
+static json_t *openai_reply(const BatchContext *context, const BatchLine *t) {
     json_t *j = json_object(), *response = json_null(), *error = json_null();
     char id[40];
     bool failed = t->failed.code != 0;
@@ -197,7 +197,7 @@ static json_t *openai_reply(const TicketOffice *office, const Ticket *t) {
         response = json_object();
         jsonio_put(response, "status_code", json_integer(!failed ? 200 : is_ours(t->failed) ? 500 : 400));
         jsonio_put(response, "request_id", json_string(id));
-        jsonio_put(response, "body", failed ? openai_failure(t) : openai_body(office, t));
+        jsonio_put(response, "body", failed ? openai_failure(t) : openai_body(context, t));
     }
     jsonio_put(j, "id", json_string(id));
     jsonio_put(j, "custom_id", t->job.id ? json_incref(t->job.id) : json_null());
@@ -206,7 +206,7 @@ static json_t *openai_reply(const TicketOffice *office, const Ticket *t) {
     return j;
 }
 
-void replies_write(const TicketOffice *office, const Ticket *t, Buf *out) {
+void replies_write(const BatchContext *context, const BatchLine *t, Buf *out) {
     bool own = t->job.form == JOB_QUILL;
-    jsonio_line(!own ? openai_reply(office, t) : t->failed.code ? own_error(t) : own_reply(t), out);
+    jsonio_line(!own ? openai_reply(context, t) : t->failed.code ? own_error(t) : own_reply(t), out);
 }

@@ -2,9 +2,9 @@
 #ifndef QUILL_REPLIES_H
 #define QUILL_REPLIES_H
 
-#include "batch/tickets.h"
+#include "batch/batch_line.h"
 
 // One line of JSON for a ticket that is answered, or that has failed; appended to `out`.
-void replies_write(const TicketOffice *office, const Ticket *t, Buf *out);
+void replies_write(const BatchContext *context, const BatchLine *t, Buf *out);
 
 #endif

@@ -39,7 +39,7 @@ static double timed_run(ThreadPool *pool, ThreadWork *work, void *arg, int n_tas
 
 // ---- bandwidth ------------------------------------------------------------------------------------------------------
 
-enum { PIECE = 8 << 20 }; // bytes that a task reads; a multiple of what read_loop asks for
+enum { PIECE = 8 << 20 }; // bytes that a task reads; a multiple of what roofline_read_loop asks for
 
 typedef struct {
     uint8_t *data;
@@ -55,7 +55,7 @@ static void fill_piece(void *arg, int task, int thread) {
 static void read_piece(void *arg, int task, int thread) {
     (void)thread;
     ReadArgs *a = arg;
-    atomic_fetch_add(&a->sum, read_loop(a->data + (size_t)task * PIECE, PIECE, a->streams));
+    atomic_fetch_add(&a->sum, roofline_read_loop(a->data + (size_t)task * PIECE, PIECE, a->streams));
 }
 
 // GB/s, the best of some passes; how many streams do best differs between machines.
@@ -94,7 +94,7 @@ static void run_loop(void *arg, int task, int thread) {
 // GFLOP/s of all threads; tasks of about 2 ms, so that a thread that was put aside does not hold up the others.
 static double measure_flops(ThreadPool *pool, const char *isa, Share *share) {
     enum { TASKS_EACH = 20, TRIES = 4 };
-    FlopArgs a = {.loop = flop_loop(isa), .rounds = 10000};
+    FlopArgs a = {.loop = roofline_flop_loop(isa), .rounds = 10000};
     if (!a.loop) return 0;
     for (double start = clock_now(), took = 0; took < 2e-3; took = clock_now() - start) {
         a.rounds *= 2;

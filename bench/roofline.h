@@ -34,8 +34,8 @@ double roofline_peak_gflops(const Roofline *r, const char *isa, int threads);
 typedef double FlopLoop(long rounds); // computes in registers alone and returns the FLOPs it did
 
 // "avx2", "avx512": f32 multiply-adds; "amx": bf16 tiles. NULL: this CPU or its system has none. Fit for any thread.
-FlopLoop *flop_loop(const char *isa);
+FlopLoop *roofline_flop_loop(const char *isa);
 // Reads n bytes (a multiple of 256 * streams, aligned to 64) as so many streams; the result keeps the reads alive.
-uint64_t read_loop(const void *data, size_t n, int streams);
+uint64_t roofline_read_loop(const void *data, size_t n, int streams);
 
 #endif

@@ -10,7 +10,7 @@
 // Sixteen bytes a load, on any architecture: memory is the limit long before the load ports are.
 typedef uint64_t Pair __attribute__((vector_size(16)));
 
-uint64_t read_loop(const void *data, size_t n, int streams) {
+uint64_t roofline_read_loop(const void *data, size_t n, int streams) {
     enum { AHEAD = 2048 }; // bytes; what the hardware's own prefetchers leave over
     size_t part = n / (size_t)streams;
     Pair a = {0}, b = {0}, c = {0}, d = {0};
@@ -100,7 +100,7 @@ __attribute__((target("amx-tile,amx-bf16"))) static double loop_amx(long rounds)
 
 #endif
 
-FlopLoop *flop_loop(const char *isa) {
+FlopLoop *roofline_flop_loop(const char *isa) {
     if (!cpu_has_isa(isa)) return NULL;
     if (strcmp(isa, "avx2") == 0) return loop_avx2;
     if (strcmp(isa, "avx512") == 0) return loop_avx512;
@@ -110,7 +110,7 @@ FlopLoop *flop_loop(const char *isa) {
     return NULL;
 }
 #else
-FlopLoop *flop_loop(const char *isa) {
+FlopLoop *roofline_flop_loop(const char *isa) {
     (void)isa;
     return NULL;
 }

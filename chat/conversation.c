@@ -83,7 +83,7 @@ static Status render(const Conversation *c, int n_left_out, bool answer, Rendere
     Message *given = mem_alloc((size_t)c->n_messages * sizeof *given + 1);
     if (system) given[n++] = c->messages[0];
     for (int i = system + n_left_out; i < c->n_messages; i++) given[n++] = c->messages[i];
-    Status st = chat_render(c->form, given, n, answer, out);
+    Status st = chat_template_render(c->form, given, n, answer, out);
     free(given);
     if (!c->form && c->config->parse_special && out->text.n) memset(out->trusted.data, 1, out->text.n);
     return st;
@@ -110,7 +110,7 @@ static Status tokens_of(const Conversation *c, const Rendered *text, int **ids, 
     size_t same = matching(c, text);
     *n_cuts = c->n_cuts;
     while (*n_cuts > 0 && c->cuts[*n_cuts - 1].byte > same) --*n_cuts;
-    if (*n_cuts == 0) return chat_encode(c->e->tok, text, true, ids, n);
+    if (*n_cuts == 0) return chat_template_encode(c->e->tok, text, true, ids, n);
     Cut cut = c->cuts[*n_cuts - 1];
     size_t n_rest = text->text.n - cut.byte, bound = tokenizer_bound(c->e->tok, n_rest);
     if (text->text.n >= INT_MAX / 2 || bound >= (size_t)(INT_MAX - cut.token))
@@ -304,7 +304,7 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
     answer_dump(c->e, c->config, &g->text, g->ids, g->n);
     go_on_from_cache(c, &g->text, g->ids, g->n, g->n_cuts);
     answer_start(&a, c->e, c->config, g->text.text.n == 0);
-    answer_think(&a, chat_source(c->form), (Str){g->text.text.data, g->text.text.n});
+    answer_think(&a, chat_template_source(c->form), (Str){g->text.text.data, g->text.text.n});
     Request r = {.seq = &c->seq,
                  .sampling = c->sampling,
                  .sequence_key = c->tries,
@@ -480,7 +480,7 @@ Status conversation_open(Conversation *c, Engine *e, AnswerConfig *config) {
     *c = (Conversation){.e = e, .config = config};
     Buf system = {0};
     Status st = conversation_settings(c);
-    if (!st.code) st = chat_choose(e->gguf, e->tok, config, &c->form);
+    if (!st.code) st = chat_template_choose(e->gguf, e->tok, config, &c->form);
     if (!st.code) st = prompt_system(config, &system);
     if (!st.code && system.data) add_message(c, "system", (Str){system.data, system.n});
     buf_free(&system);
@@ -496,5 +496,5 @@ void conversation_close(Conversation *c) {
     free(c->cuts);
     free(c->stats);
     rendered_free(&c->held);
-    chat_free(c->form);
+    chat_template_free(c->form);
 }

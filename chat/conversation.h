@@ -7,7 +7,7 @@
 #ifndef QUILL_CONVERSATION_H
 #define QUILL_CONVERSATION_H
 
-#include "answer/chat.h"
+#include "answer/chat_template.h"
 #include "answer/answer.h"
 
 typedef struct {

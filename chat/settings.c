@@ -92,10 +92,10 @@ typedef struct {
     const char *file;
     bool given;
     const Option *list; // the list whose texts are being handed over; the decision was made at its first
-} Loading;
+} SettingsLoad;
 
 static void take(void *arg, const char *name, const char *value) {
-    Loading *l = arg;
+    SettingsLoad *l = arg;
     const Option *row = NULL;
     Status st = cli_chat_option(name, value, &row);
     bool flagged = !st.code && l->given && row != l->list && !is_default(row, l->s->config);
@@ -108,7 +108,7 @@ static void take(void *arg, const char *name, const char *value) {
 }
 
 void settings_load(Settings *s, const char *file, Str json, bool given) {
-    transcript_settings(json, take, &(Loading){.s = s, .file = file, .given = given});
+    transcript_settings(json, take, &(SettingsLoad){.s = s, .file = file, .given = given});
 }
 
 void settings_free(Settings *s) {

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "answer/chat_templates.h"
+#include "answer/builtin_templates.h"
 
 // ---- what all need -------------------------------------------------------------------------------------------------
 
@@ -50,7 +50,7 @@ static void put_words(const Option *o) {
     char word[32];
     const char *between = "";
     Buf names = {0};
-    if (takes_template(o)) chat_templates_names(&names);
+    if (takes_template(o)) builtin_templates_names(&names);
     for (size_t i = 0; i < names.n; i++)
         if (names.data[i] != ',') putchar(names.data[i]);
     for (const char *at = o->arg; !names.n && (at = next_word(at, word)); between = " ") printf("%s%s", between, word);

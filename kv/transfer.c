@@ -115,14 +115,14 @@ static Status prefill(const Options *o, Engine *e, Str prompt) {
     Request r = {.seq = &seq};
     ChatTemplate *form;
     Rendered text = {0};
-    Status st = chat_choose(e->gguf, e->tok, &o->answer, &form);
+    Status st = chat_template_choose(e->gguf, e->tok, &o->answer, &form);
     if (!st.code) st = answer_prepare(e, &o->answer, prompt, form, &text, r.seq);
     if (!st.code) st = is_stream(o->kv.out) ? into_stream(o, e, &r) : into_file(o, e, &r);
     kvcache_release(&e->kv, &seq);
     sequence_free(&seq);
     timeline_free(&r.time);
     rendered_free(&text);
-    chat_free(form);
+    chat_template_free(form);
     return st.code == 128 + SIGPIPE ? OK : st; // nobody reads any more: that is a quiet end
 }
 
@@ -182,7 +182,7 @@ static Status decode(const Options *o, Engine *e) {
     ChatTemplate *form;
     Buf given = {0};
     float *logits = mem_alloc((size_t)e->model.c.n_vocab * sizeof *logits);
-    Status st = chat_choose(e->gguf, e->tok, &o->answer, &form);
+    Status st = chat_template_choose(e->gguf, e->tok, &o->answer, &form);
     if (!st.code) st = receive(o, e, &r, logits);
     if (!st.code) st = answer_fits(e, &o->answer, r.seq->n_tokens);
     if (!st.code) {
@@ -194,7 +194,7 @@ static Status decode(const Options *o, Engine *e) {
     timeline_free(&r.time);
     buf_free(&given);
     free(logits);
-    chat_free(form);
+    chat_template_free(form);
     return st;
 }
 

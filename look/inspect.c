@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "answer/chat.h"
+#include "answer/chat_template.h"
 #include "cpu/backend.h"
 #include "gpu/cuda.h"
 #include "engine.h"
@@ -202,13 +202,13 @@ static Memory memory_of(const Model *m, int n_ctx) {
 typedef struct {
     const char *name;
     int first, rows;
-} Step;
+} TypicalStep;
 
-static int steps_of(const Model *m, Step steps[3]) {
+static int steps_of(const Model *m, TypicalStep steps[3]) {
     int trained = int_max(1, m->c.n_ctx_train);
-    steps[0] = (Step){"prefill", 0, int_min(512, trained)};
-    steps[1] = (Step){"decode", 0, 1};
-    steps[2] = (Step){"decode", trained - 1, 1};
+    steps[0] = (TypicalStep){"prefill", 0, int_min(512, trained)};
+    steps[1] = (TypicalStep){"decode", 0, 1};
+    steps[2] = (TypicalStep){"decode", trained - 1, 1};
     return 3;
 }
 
@@ -223,7 +223,7 @@ static void print_costs(const Inspection *in, Buf *out) {
                    units_bytes((double)x.kv, b), units_bytes((double)x.scratch, c), units_bytes((double)x.total, d));
     }
     buf_str(out, "\nsteps\n");
-    Step steps[3];
+    TypicalStep steps[3];
     int n_steps = steps_of(m, steps);
     for (int i = 0; i < n_steps; i++) {
         KvShape s = kv_shape(m, int_max(1, m->c.n_ctx_train));
@@ -358,7 +358,7 @@ static void put_costs(const Inspection *in, json_t *j) {
         set_int(one, "total", (double)x.total);
         jsonio_append(memory, one);
     }
-    Step steps[3];
+    TypicalStep steps[3];
     int n_steps = steps_of(m, steps);
     for (int i = 0; i < n_steps; i++) {
         KvShape s = kv_shape(m, int_max(1, m->c.n_ctx_train));
@@ -400,13 +400,13 @@ static void print_json(const Inspection *in, Buf *out) {
 static const char *template_name(const Inspection *in) {
     ChatTemplate *c = NULL;
     if (!gguf_value(in->g, "tokenizer.chat_template")) return "none";
-    bool good = in->tok && !chat_choose(in->g, in->tok, &(AnswerConfig){0}, &c).code;
+    bool good = in->tok && !chat_template_choose(in->g, in->tok, &(AnswerConfig){0}, &c).code;
     const char *name = !good ? "Jinja that cannot be parsed" : c ? "Jinja" : "empty";
-    chat_free(c);
+    chat_template_free(c);
     return name;
 }
 
-Status inspect_run(const Options *o) {
+Status look_inspect(const Options *o) {
     Inspection in = {.o = o};
     TRY(engine_file_open(&o->engine, &in.g));
     const Backend *be;

@@ -5,10 +5,10 @@
 
 #include "cli/options.h"
 
-Status inspect_run(const Options *o);  // inspect.c
-Status tokenize_run(const Options *o); // look.c
-Status template_run(const Options *o); // render.c
-Status logits_run(const Options *o);
-Status perplexity_run(const Options *o);
+Status look_inspect(const Options *o);
+Status look_tokenize(const Options *o);
+Status look_template(const Options *o);
+Status look_logits(const Options *o);
+Status look_perplexity(const Options *o);
 
 #endif

@@ -128,11 +128,11 @@ static void open_alone(Alone *a, const char *types) {
     options(&a->o, words);
     a->o.answer.json = true;
     assert_ok(engine_open(&a->e, &a->o.engine, (EngineNeeds){.need_tokenizer = true}));
-    assert_ok(chat_choose(a->e.gguf, a->e.tok, &a->o.answer, &a->form));
+    assert_ok(chat_template_choose(a->e.gguf, a->e.tok, &a->o.answer, &a->form));
 }
 
 static void close_alone(Alone *a) {
-    chat_free(a->form);
+    chat_template_free(a->form);
     engine_close(&a->e);
     cli_free(&a->o);
 }
@@ -159,7 +159,7 @@ static void answer_alone(Alone *a, const Wish *w, int choice, Buf *out) {
     assert_ok(answer_prompt(&a->e, &o.answer, form, &message, 1, &text, &ids, &n));
     Answer answer;
     answer_start(&answer, &a->e, &o.answer, !form && !w->prompt[0]);
-    answer_think(&answer, chat_source(form), (Str){text.text.data, text.text.n});
+    answer_think(&answer, chat_template_source(form), (Str){text.text.data, text.text.n});
     Sequence seq = {0};
     Request r = {
         .seq = &seq, .sampling = o.answer.sampling, .sequence_key = (uint64_t)choice, .max_new = w->max_tokens};

@@ -10,10 +10,10 @@ static Buf feed(TextStream *t, const char *text, size_t n, const size_t *cuts) {
     while (at < n) {
         size_t len = *cuts ? *cuts++ : n - at;
         if (len > n - at) len = n - at;
-        if (text_add(t, text + at, len, &out)) break;
+        if (text_stream_add(t, text + at, len, &out)) break;
         at += len;
     }
-    if (!t->stopped) text_end(t, &out);
+    if (!t->stopped) text_stream_end(t, &out);
     buf_append(&out, "", 0);
     return out;
 }
@@ -49,7 +49,7 @@ static void test_stop_strings(void **state) {
             assert_string_equal(out.data, cases[i].shown);
             assert_int_equal(t.stopped, cases[i].stopped);
             buf_free(&out);
-            text_free(&t);
+            text_stream_free(&t);
         }
     }
 }
@@ -59,18 +59,18 @@ static void test_holds_no_more_than_needed(void **state) {
     const char *stops[] = {"STOP"};
     TextStream t = {.stop = stops, .n_stop = 1};
     Buf out = {0};
-    assert_false(text_add(&t, "abcS", 4, &out));
+    assert_false(text_stream_add(&t, "abcS", 4, &out));
     assert_int_equal(out.n, 3);
-    assert_false(text_add(&t, "TO", 2, &out));
+    assert_false(text_stream_add(&t, "TO", 2, &out));
     assert_int_equal(out.n, 3);
-    assert_false(text_add(&t, "S", 1, &out)); // STOS: only the last S may begin one
+    assert_false(text_stream_add(&t, "S", 1, &out)); // STOS: only the last S may begin one
     assert_string_equal(out.data, "abcSTO");
-    assert_true(text_add(&t, "TOP and more", 12, &out));
+    assert_true(text_stream_add(&t, "TOP and more", 12, &out));
     assert_string_equal(out.data, "abcSTO");
-    assert_true(text_add(&t, "more", 4, &out));
+    assert_true(text_stream_add(&t, "more", 4, &out));
     assert_string_equal(out.data, "abcSTO");
     buf_free(&out);
-    text_free(&t);
+    text_stream_free(&t);
 }
 
 static void test_whole_characters(void **state) {
@@ -79,23 +79,23 @@ static void test_whole_characters(void **state) {
     TextStream t = {.whole = true}, raw = {0};
     Buf out = {0}, bytes = {0};
     for (size_t i = 0; i + 1 < sizeof text; i++) {
-        text_add(&t, text + i, 1, &out);
-        text_add(&raw, text + i, 1, &bytes);
+        text_stream_add(&t, text + i, 1, &out);
+        text_stream_add(&raw, text + i, 1, &bytes);
         assert_int_equal(utf8_whole(out.data ? out.data : "", out.n), out.n);
         assert_int_equal(bytes.n, i + 1); // raw pipes get bytes as they come
     }
     assert_string_equal(out.data, text);
     // A character that never becomes whole comes out at the end, and a byte that cannot begin one at once.
-    text_add(&t, "\xe4\xb8", 2, &out);
+    text_stream_add(&t, "\xe4\xb8", 2, &out);
     assert_string_equal(out.data, text);
-    text_end(&t, &out);
+    text_stream_end(&t, &out);
     assert_int_equal(out.n, sizeof text - 1 + 2);
-    text_add(&t, "\xff", 1, &out);
+    text_stream_add(&t, "\xff", 1, &out);
     assert_int_equal(out.n, sizeof text - 1 + 3);
     buf_free(&out);
     buf_free(&bytes);
-    text_free(&t);
-    text_free(&raw);
+    text_stream_free(&t);
+    text_stream_free(&raw);
 }
 
 // However a text is cut, the same is shown.
@@ -121,8 +121,8 @@ static void test_cuts_do_not_matter(void **state) {
         buf_free(&a);
         buf_free(&b);
         buf_free(&text);
-        text_free(&whole);
-        text_free(&cut);
+        text_stream_free(&whole);
+        text_stream_free(&cut);
     }
 }
 

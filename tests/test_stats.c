@@ -377,14 +377,14 @@ static void test_loops(void **state) {
     (void)state;
     uint64_t *data = aligned_alloc(64, 4096), sum = 0; // the same words, whatever the number of streams
     for (size_t i = 0; i < 512; i++) sum += data[i] = i * 0x9e3779b97f4a7c15u;
-    for (int streams = 1; streams <= 8; streams *= 2) assert_true(read_loop(data, 4096, streams) == sum);
+    for (int streams = 1; streams <= 8; streams *= 2) assert_true(roofline_read_loop(data, 4096, streams) == sum);
     free(data);
     const char *isas[] = {"avx2", "avx512", "amx"};
     for (size_t i = 0; i < ARRAY_LEN(isas); i++) {
-        FlopLoop *loop = flop_loop(isas[i]);
+        FlopLoop *loop = roofline_flop_loop(isas[i]);
         if (loop) assert_true(loop(10) > 0 && loop(20) == 2 * loop(10));
     }
-    assert_null(flop_loop("mmx"));
+    assert_null(roofline_flop_loop("mmx"));
 }
 
 // More numbers than are kept: those kept are a fair choice of all, not the first or the last ones.

@@ -1,12 +1,12 @@
-// answer/chat.c: see answer/chat.h.
+// answer/chat_template.c: see answer/chat_template.h.
 #define _GNU_SOURCE
-#include "answer/chat.h"
+#include "answer/chat_template.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "answer/chat_templates.h"
+#include "answer/builtin_templates.h"
 
 struct ChatTemplate {
     Jinja *jinja;
@@ -26,7 +26,7 @@ static Status wrong_template(const char *where, const Status *why) {
                         where, why->message);
 }
 
-Status chat_open(const char *where, const char *name, Str source, Str bos, Str eos, ChatTemplate **out) {
+Status chat_template_open(const char *where, const char *name, Str source, Str bos, Str eos, ChatTemplate **out) {
     *out = NULL;
     Jinja *j;
     Status st = jinja_parse(source, &j);
@@ -42,7 +42,7 @@ Status chat_open(const char *where, const char *name, Str source, Str bos, Str e
     return OK;
 }
 
-void chat_free(ChatTemplate *c) {
+void chat_template_free(ChatTemplate *c) {
     if (!c) return;
     jinja_free(c->jinja);
     free(c->where);
@@ -53,15 +53,15 @@ void chat_free(ChatTemplate *c) {
     free(c);
 }
 
-Str chat_source(const ChatTemplate *c) { return c ? (Str){c->source, c->n_source} : (Str){"", 0}; }
+Str chat_template_source(const ChatTemplate *c) { return c ? (Str){c->source, c->n_source} : (Str){"", 0}; }
 
-const char *chat_name(const ChatTemplate *c) { return c ? c->name : "none (raw text)"; }
+const char *chat_template_name(const ChatTemplate *c) { return c ? c->name : "none (raw text)"; }
 
 static Status builtin_template(const char *name, Str bos, Str eos, ChatTemplate **out) {
-    const char *source = chat_templates_find(name);
-    if (source) return chat_open("--chat-template", name, str_of(source), bos, eos, out);
+    const char *source = builtin_templates_find(name);
+    if (source) return chat_template_open("--chat-template", name, str_of(source), bos, eos, out);
     Buf names = {0};
-    chat_templates_names(&names);
+    builtin_templates_names(&names);
     Status st = status_error(QUILL_USAGE,
                              "--chat-template: one of %s expected, found \"%.100s\"; --chat-template-file reads a file",
                              names.data, name);
@@ -72,12 +72,12 @@ static Status builtin_template(const char *name, Str bos, Str eos, ChatTemplate 
 static Status file_template(const char *path, Str bos, Str eos, ChatTemplate **out) {
     Buf source = {0};
     Status st = file_read(path, &source);
-    if (!st.code) st = chat_open(path, path, (Str){source.data, source.n}, bos, eos, out);
+    if (!st.code) st = chat_template_open(path, path, (Str){source.data, source.n}, bos, eos, out);
     buf_free(&source);
     return st;
 }
 
-Status chat_from_config(const AnswerConfig *config, Str bos, Str eos, ChatTemplate **out) {
+Status chat_template_from_config(const AnswerConfig *config, Str bos, Str eos, ChatTemplate **out) {
     *out = NULL;
     if (config->chat_template) TRY(builtin_template(config->chat_template, bos, eos, out));
     else if (config->chat_template_file) TRY(file_template(config->chat_template_file, bos, eos, out));
@@ -91,7 +91,7 @@ static Status model_template(const Gguf *g, const AnswerConfig *config, Str bos,
     if (source.n == 0) return OK;
     Buf where = {0};
     buf_printf(&where, "%s: key tokenizer.chat_template", gguf_name(g));
-    Status st = chat_open(where.data, "the model's own", source, bos, eos, out);
+    Status st = chat_template_open(where.data, "the model's own", source, bos, eos, out);
     if (!st.code) (*out)->think = config->think;
     buf_free(&where);
     return st;
@@ -99,11 +99,11 @@ static Status model_template(const Gguf *g, const AnswerConfig *config, Str bos,
 
 static Str token_text(const Tokenizer *t, int id) { return id < 0 ? (Str){"", 0} : tokenizer_piece(t, id); }
 
-Status chat_choose(const Gguf *g, const Tokenizer *t, const AnswerConfig *config, ChatTemplate **out) {
+Status chat_template_choose(const Gguf *g, const Tokenizer *t, const AnswerConfig *config, ChatTemplate **out) {
     *out = NULL;
     if (config->raw) return OK;
     Str bos = token_text(t, tokenizer_bos(t)), eos = token_text(t, tokenizer_eos(t));
-    TRY(chat_from_config(config, bos, eos, out));
+    TRY(chat_template_from_config(config, bos, eos, out));
     if (!*out) TRY(model_template(g, config, bos, eos, out));
     if (*out) return OK;
     if (config->chat)
@@ -123,19 +123,19 @@ Status chat_choose(const Gguf *g, const Tokenizer *t, const AnswerConfig *config
 
 enum { ROOM = 256 << 20, STEPS = 20000000 }; // what a conversation's template takes is thousands of times less
 
-Heap *chat_heap(size_t n_input) {
+Heap *chat_template_heap(size_t n_input) {
     size_t n = n_input < SIZE_MAX / 32 ? n_input : SIZE_MAX / 32;
     return heap_new(ROOM + 16 * n, STEPS + (int64_t)n);
 }
 
-bool chat_is_role(Str role) {
+bool chat_template_is_role(Str role) {
     static const char *const known[] = {"system", "user", "assistant", "tool", "developer", "function", "ipython"};
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (str_is(role, known[i])) return true;
     return false;
 }
 
-Value chat_variables(const ChatTemplate *c, Heap *h, bool answer) {
+Value chat_template_variables(const ChatTemplate *c, Heap *h, bool answer) {
     Value v = value_dict(h);
     dict_set_str(h, v.dict, "tools", value_none());
     dict_set_str(h, v.dict, "documents", value_none());
@@ -153,12 +153,12 @@ Value chat_variables(const ChatTemplate *c, Heap *h, bool answer) {
 static Value message_value(Heap *h, const Message *m) {
     Value v = value_dict(h);
     Str role = str_of(m->role);
-    dict_set_str(h, v.dict, "role", value_string(h, role, chat_is_role(role)));
+    dict_set_str(h, v.dict, "role", value_string(h, role, chat_template_is_role(role)));
     dict_set_str(h, v.dict, "content", value_string(h, m->text, false));
     return v;
 }
 
-Status chat_run(const ChatTemplate *c, Heap *h, Value variables, const struct tm *now, Rendered *out) {
+Status chat_template_run(const ChatTemplate *c, Heap *h, Value variables, const struct tm *now, Rendered *out) {
     Status st = jinja_render(c->jinja, h, variables.dict, now, &out->text, &out->trusted);
     return st.code ? wrong_template(c->where, &st) : OK;
 }
@@ -166,19 +166,19 @@ Status chat_run(const ChatTemplate *c, Heap *h, Value variables, const struct tm
 static Status run_template(const ChatTemplate *c, const Message *messages, int n, bool answer, Rendered *out) {
     size_t n_input = 0;
     for (int i = 0; i < n; i++) n_input += messages[i].text.n;
-    Heap *h = chat_heap(n_input);
-    Value v = chat_variables(c, h, answer), list = value_new_list(h, V_LIST, (size_t)n);
+    Heap *h = chat_template_heap(n_input);
+    Value v = chat_template_variables(c, h, answer), list = value_new_list(h, V_LIST, (size_t)n);
     for (size_t i = 0; i < list.list->n; i++) list.list->items[i] = message_value(h, &messages[i]);
     dict_set_str(h, v.dict, "messages", list);
     time_t seconds = time(NULL);
     struct tm now = {0};
     localtime_r(&seconds, &now);
-    Status st = chat_run(c, h, v, &now, out);
+    Status st = chat_template_run(c, h, v, &now, out);
     heap_free(h);
     return st;
 }
 
-Status chat_render(const ChatTemplate *c, const Message *messages, int n, bool answer, Rendered *out) {
+Status chat_template_render(const ChatTemplate *c, const Message *messages, int n, bool answer, Rendered *out) {
     if (c) return run_template(c, messages, n, answer, out);
     for (int i = 0; i < n; i++) rendered_add(out, messages[i].text.data, messages[i].text.n, false);
     return OK;
@@ -196,7 +196,7 @@ void rendered_free(Rendered *r) {
     buf_free(&r->trusted);
 }
 
-Status chat_encode(const Tokenizer *t, const Rendered *r, bool add_bos, int **out, int *n) {
+Status chat_template_encode(const Tokenizer *t, const Rendered *r, bool add_bos, int **out, int *n) {
     *out = NULL;
     *n = 0;
     size_t bound = tokenizer_bound(t, r->text.n);

@@ -1,5 +1,5 @@
-// batch/tally.c: see batch/tally.h.
-#include "batch/tally.h"
+// batch/batch_stats.c: see batch/batch_stats.h.
+#include "batch/batch_stats.h"
 #include "base/units.h"
 
 #include <stdio.h>
@@ -35,7 +35,7 @@ static bool keeps(const Slo *slo, const Timeline *t) {
 
 // ---- counting -------------------------------------------------------------------------------------------------------
 
-void tally_step(Tally *t, const Engine *e, const Batch *b) {
+void batch_stats_step(BatchStats *t, const Engine *e, const Batch *b) {
     t->n_steps++;
     t->n_seqs += b->n_seqs;
     t->most_seqs = int_max(t->most_seqs, b->n_seqs);
@@ -53,13 +53,13 @@ void tally_step(Tally *t, const Engine *e, const Batch *b) {
     }
 }
 
-void tally_answer(Tally *t, const Request *r) {
+void batch_stats_answer(BatchStats *t, const Request *r) {
     t->n_new += r->n_new;
     for (int i = 0; i < r->time.n_gaps; i++) sample_add(&t->itl, (double)r->time.gaps[i]);
     if (r->n_new > 1) sample_add(&t->tpot, timeline_tpot(&r->time));
 }
 
-void tally_job(Tally *t, const Slo *slo, const Request *const *answers, int n, double end) {
+void batch_stats_job(BatchStats *t, const Slo *slo, const Request *const *answers, int n, double end) {
     const Request *first = answers[0];
     t->n_jobs++;
     t->n_prompt += first->n_prompt;
@@ -72,7 +72,7 @@ void tally_job(Tally *t, const Slo *slo, const Request *const *answers, int n, d
     t->n_kept += kept;
 }
 
-void tally_free(Tally *t) {
+void batch_stats_free(BatchStats *t) {
     sample_free(&t->ttft);
     sample_free(&t->tpot);
     sample_free(&t->itl);
@@ -90,13 +90,13 @@ static void print_sample(const char *name, const Sample *s) {
                    1e3 * stats_percentile(s->values, s->n, 99));
 }
 
-void tally_goodput(const Tally *t, const Slo *slo) {
+void batch_stats_goodput(const BatchStats *t, const Slo *slo) {
     if (slo->ttft == 0 && slo->tpot == 0) return;
     paragraph_item("goodput", "%lld of %lld jobs kept --slo, %.4g requests/s", (long long)t->n_kept,
                    (long long)t->n_jobs, (double)t->n_kept / (clock_now() - t->start));
 }
 
-void tally_report(const Tally *t, const Engine *e, const Slo *slo) {
+void batch_stats_report(const BatchStats *t, const Engine *e, const Slo *slo) {
     double seconds = clock_now() - t->start;
     paragraph_item("jobs", "%lld answered, %lld failed, %.2f s, %.4g requests/s", (long long)t->n_jobs,
                    (long long)t->n_failed, seconds, (double)t->n_jobs / seconds);
@@ -108,7 +108,7 @@ void tally_report(const Tally *t, const Engine *e, const Slo *slo) {
     print_sample("ITL", &t->itl);
     print_sample("latency", &t->latency);
     print_sample("queueing", &t->queue);
-    tally_goodput(t, slo);
+    batch_stats_goodput(t, slo);
     if (t->n_steps == 0) return;
     paragraph_item("width", "%.1f sequences a step on average, %d at most; %lld steps, %lld preemptions",
                    (double)t->n_seqs / (double)t->n_steps, t->most_seqs, (long long)t->n_steps,

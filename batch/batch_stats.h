@@ -1,4 +1,5 @@
-// batch/tally.h: what a batch of jobs took: rates, latencies, how well the KV cache was used, what kept its promise.
+// batch/batch_stats.h: what a batch of jobs took: rates, latencies, how well the KV cache was used, what kept its
+// promise.
 #ifndef QUILL_TALLY_H
 #define QUILL_TALLY_H
 
@@ -20,14 +21,14 @@ typedef struct {
     int64_t n_steps, n_seqs, n_emitted;     // n_seqs, and tokens that came of their rows: summed over the steps
     int most_seqs, most_blocks;             // in a step
     double slots, slots_held;               // computed, and in the blocks that hold them, summed over the steps
-} Tally;
+} BatchStats;
 
-void tally_step(Tally *t, const Engine *e, const Batch *b); // after engine_step
-void tally_answer(Tally *t, const Request *r);              // one that has ended
+void batch_stats_step(BatchStats *t, const Engine *e, const Batch *b); // after engine_step
+void batch_stats_answer(BatchStats *t, const Request *r);              // one that has ended
 // A job that is answered: n of them, `n_cached` of its prompt tokens from the cache, the last token at `end`.
-void tally_job(Tally *t, const Slo *slo, const Request *const *answers, int n, double end);
-void tally_goodput(const Tally *t, const Slo *slo);                 // to stderr, where something was promised
-void tally_report(const Tally *t, const Engine *e, const Slo *slo); // --verbose, to stderr, with the goodput
-void tally_free(Tally *t);
+void batch_stats_job(BatchStats *t, const Slo *slo, const Request *const *answers, int n, double end);
+void batch_stats_goodput(const BatchStats *t, const Slo *slo); // to stderr, where something was promised
+void batch_stats_report(const BatchStats *t, const Engine *e, const Slo *slo); // --verbose, to stderr, with the goodput
+void batch_stats_free(BatchStats *t);
 
 #endif

@@ -1,5 +1,5 @@
-// answer/chat.h: a conversation as the text that a model was trained on: its chat template, run over the messages
-// (jinja.h).
+// answer/chat_template.h: a conversation as the text that a model was trained on: its chat template, run over the
+// messages (jinja.h).
 //
 // Every byte of the text is marked: only what the template itself writes is trusted to hold control tokens, so that a
 // user who types <|im_end|> has typed text.
@@ -25,34 +25,36 @@ typedef struct {
 
 // The template for this model and these options; NULL without an error: raw text. QUILL_USAGE: no built-in template of
 // that name. QUILL_MODEL: it cannot be parsed, or --chat or a system message without one. QUILL_IO: its file.
-Status chat_choose(const Gguf *g, const Tokenizer *t, const AnswerConfig *config, ChatTemplate **out);
-void chat_free(ChatTemplate *c);              // NULL is fine
-const char *chat_name(const ChatTemplate *c); // "none (raw text)", "the model's own", a built-in one's name, a path
+Status chat_template_choose(const Gguf *g, const Tokenizer *t, const AnswerConfig *config, ChatTemplate **out);
+void chat_template_free(ChatTemplate *c); // NULL is fine
+const char *
+chat_template_name(const ChatTemplate *c); // "none (raw text)", "the model's own", a built-in one's name, a path
 
-Str chat_source(const ChatTemplate *c); // Jinja; NULL: empty
+Str chat_template_source(const ChatTemplate *c); // Jinja; NULL: empty
 
 // Renders the messages and, if `answer`, the beginning of the assistant's next one. NULL joins the bare texts. Start
 // from (Rendered){0}; call rendered_free. QUILL_MODEL: the template refuses this conversation; its words are in the
 // message.
-Status chat_render(const ChatTemplate *c, const Message *messages, int n, bool answer, Rendered *out);
+Status chat_template_render(const ChatTemplate *c, const Message *messages, int n, bool answer, Rendered *out);
 void rendered_add(Rendered *r, const char *bytes, size_t n, bool trusted);
 void rendered_free(Rendered *r);
 
 // Encodes rendered text. add_bos: a prompt, which has the beginning token in front if the model wants one and the text
 // does not have it, and which must not be empty (QUILL_USAGE). QUILL_CONTEXT: more text than an int can count. `out` is
 // the caller's to free.
-Status chat_encode(const Tokenizer *t, const Rendered *r, bool add_bos, int **out, int *n);
+Status chat_template_encode(const Tokenizer *t, const Rendered *r, bool add_bos, int **out, int *n);
 
 // ---- the parts, for `quill template` --------------------------------------------------------------------------------
 
 // A template from its source. `where` and `name` are copied; bos and eos are what bos_token and eos_token say.
-Status chat_open(const char *where, const char *name, Str source, Str bos, Str eos, ChatTemplate **out);
+Status chat_template_open(const char *where, const char *name, Str source, Str bos, Str eos, ChatTemplate **out);
 // The template that the options name; *out stays NULL where they name none.
-Status chat_from_config(const AnswerConfig *config, Str bos, Str eos, ChatTemplate **out);
+Status chat_template_from_config(const AnswerConfig *config, Str bos, Str eos, ChatTemplate **out);
 
-Heap *chat_heap(size_t n_input); // with the room and steps that so much input may need
-Value chat_variables(const ChatTemplate *c, Heap *h, bool answer); // what every template gets: a dict without messages
-bool chat_is_role(Str role);                                       // a role that templates make control tokens of
-Status chat_run(const ChatTemplate *c, Heap *h, Value variables, const struct tm *now, Rendered *out);
+Heap *chat_template_heap(size_t n_input); // with the room and steps that so much input may need
+Value chat_template_variables(const ChatTemplate *c, Heap *h,
+                              bool answer); // what every template gets: a dict without messages
+bool chat_template_is_role(Str role);       // a role that templates make control tokens of
+Status chat_template_run(const ChatTemplate *c, Heap *h, Value variables, const struct tm *now, Rendered *out);
 
 #endif

@@ -1,6 +1,6 @@
-// answer/chat_templates.c: see answer/chat_templates.h. Each says what its family's models were trained on, for plain
-// conversations; where a family has no system message, the first user's text begins with it.
-#include "answer/chat_templates.h"
+// answer/builtin_templates.c: see answer/builtin_templates.h. Each says what its family's models were trained on, for
+// plain conversations; where a family has no system message, the first user's text begins with it.
+#include "answer/builtin_templates.h"
 
 #include <string.h>
 
@@ -69,12 +69,12 @@ static const struct {
                      "{{ '### Response:\n' + m.content + eos_token + '\n\n' }}") ANSWER("### Response:\n")},
 };
 
-const char *chat_templates_find(const char *name) {
+const char *builtin_templates_find(const char *name) {
     for (size_t i = 0; i < ARRAY_LEN(builtin); i++)
         if (strcmp(builtin[i].name, name) == 0) return builtin[i].source;
     return NULL;
 }
 
-void chat_templates_names(Buf *out) {
+void builtin_templates_names(Buf *out) {
     for (size_t i = 0; i < ARRAY_LEN(builtin); i++) buf_printf(out, "%s%s", i ? ", " : "", builtin[i].name);
 }

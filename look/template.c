@@ -1,10 +1,10 @@
-// look/render.c: `quill template`: what a chat template makes of messages in JSON.
+// look/template.c: `quill template`: what a chat template makes of messages in JSON.
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "answer/chat.h"
+#include "answer/chat_template.h"
 #include "engine.h"
 #include "base/jsonio.h"
 #include "look/look.h"
@@ -29,7 +29,7 @@ static Value from_object(Heap *h, const json_t *j) {
     json_t *value;
     json_object_keylen_foreach((json_t *)j, key, n_key, value) {
         Value v = from_json(h, value);
-        bool role = strcmp(key, "role") == 0 && value_is(v, V_STRING) && chat_is_role(text_str(*v.text));
+        bool role = strcmp(key, "role") == 0 && value_is(v, V_STRING) && chat_template_is_role(text_str(*v.text));
         if (role) v = value_string(h, text_str(*v.text), true);
         dict_set(h, d.dict, value_string(h, (Str){key, n_key}, false), v);
     }
@@ -78,7 +78,7 @@ static Status open_template(const Options *o, ChatTemplate **out) {
     if (own || o->engine.model) {
         TRY(engine_file_open(&o->engine, &g));
         Status st = engine_file_tokenizer(g, &t);
-        if (!st.code) st = chat_choose(g, t, &o->answer, out);
+        if (!st.code) st = chat_template_choose(g, t, &o->answer, out);
         if (!st.code && !*out)
             st = status_error(QUILL_MODEL,
                               "%s: key tokenizer.chat_template: a template expected, found none; --chat-template and "
@@ -88,7 +88,7 @@ static Status open_template(const Options *o, ChatTemplate **out) {
         gguf_close(g);
         return st;
     }
-    return chat_from_config(&o->answer, (Str){"", 0}, (Str){"", 0}, out);
+    return chat_template_from_config(&o->answer, (Str){"", 0}, (Str){"", 0}, out);
 }
 
 static void set_text(Heap *h, Value variables, const char *name, const char *text) {
@@ -99,14 +99,14 @@ static void set_text(Heap *h, Value variables, const char *name, const char *tex
 static Status render(const ChatTemplate *c, const Options *o, const json_t *input, size_t n_input, Rendered *out) {
     struct tm now;
     TRY(parse_now(o->look.now, &now));
-    Heap *h = chat_heap(n_input);
-    Value variables = chat_variables(c, h, !o->look.no_generation_prompt), given = from_json(h, input);
+    Heap *h = chat_template_heap(n_input);
+    Value variables = chat_template_variables(c, h, !o->look.no_generation_prompt), given = from_json(h, input);
     set_text(h, variables, "bos_token", o->look.bos);
     set_text(h, variables, "eos_token", o->look.eos);
     if (json_is_array(input)) dict_set_str(h, variables.dict, "messages", given);
     for (size_t i = 0; json_is_object(input) && !h->failed.code && i < given.dict->n; i++)
         dict_set(h, variables.dict, given.dict->keys[i], given.dict->values[i]);
-    Status st = h->failed.code ? h->failed : chat_run(c, h, variables, &now, out);
+    Status st = h->failed.code ? h->failed : chat_template_run(c, h, variables, &now, out);
     heap_free(h);
     return st;
 }
@@ -136,7 +136,7 @@ static Status read_messages(const Options *o, json_t **out, size_t *n) {
     return st;
 }
 
-Status template_run(const Options *o) {
+Status look_template(const Options *o) {
     ChatTemplate *c = NULL;
     json_t *input = NULL;
     size_t n_input = 0;
@@ -148,6 +148,6 @@ Status template_run(const Options *o) {
     if (!st.code) st = output_write(out.text.data ? out.text.data : "", out.text.n, &gone);
     rendered_free(&out);
     json_decref(input);
-    chat_free(c);
+    chat_template_free(c);
     return st;
 }

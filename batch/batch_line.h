@@ -1,0 +1,47 @@
+// batch/batch_line.h: a line of a batch on its way: its job, the requests that answer it, the line that comes of it.
+#ifndef QUILL_TICKETS_H
+#define QUILL_TICKETS_H
+
+#include "answer/answer.h"
+#include "batch/jobs.h"
+
+// What all lines of a run share.
+typedef struct {
+    Engine *e;
+    const AnswerConfig *config; // the run's, for every job that says nothing else
+    const ChatTemplate *form;   // NULL: raw text
+    Str system;                 // data NULL: no system message
+} BatchContext;
+
+typedef struct {
+    Sequence seq; // the request's
+    Request request;
+    Answer answer;
+    bool ended; // its blocks are given back
+} LineAnswer;
+
+typedef struct BatchLine BatchLine;
+struct BatchLine {
+    int64_t line; // its number
+    Job job;
+    LogitBias *bias;     // of --ignore-eos
+    LineAnswer *answers; // (job.n); NULL: the line is no job, or a broken one
+    double end;          // when its last answer had ended
+    Status failed;
+    Buf reply; // what replies_write has made of it when it is done; empty: nothing is to be written
+    bool done;
+    BatchLine *next;
+};
+
+// Reads a line. A job's requests are with the scheduler when it returns, as if they had come at `came`; a broken line
+// is done, and so is one that calls jobs off.
+BatchLine *batch_line_new(const BatchContext *context, Str line, int64_t number, double came);
+// A line of which nothing is known but what is wrong with it.
+BatchLine *batch_line_refuse(Status why, int64_t number);
+bool batch_line_begun(const BatchLine *t); // a row of it was computed
+void batch_line_cancel(const BatchContext *context, BatchLine *t);
+// Ends the answers whose requests have finished. True: all of them have now, and the line is done.
+bool batch_line_collect(const BatchContext *context, BatchLine *t);
+void batch_line_free(const BatchContext *context, BatchLine *t); // its requests must have finished
+
+#endif
