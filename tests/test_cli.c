@@ -106,6 +106,11 @@ static void test_values(void **state) {
     assert_string_equal(o.engine.evict, "sinks,window=9");
     assert_true(o.engine.kv_rotate);
     cli_free(&o);
+}
+
+static void test_more_values(void **state) {
+    (void)state;
+    Options o;
     good("-m x -ctk q8_0 -ctv q4_0", &o);
     assert_int_equal(o.engine.type_k, TYPE_Q8_0);
     assert_int_equal(o.engine.type_v, TYPE_Q4_0);
@@ -214,117 +219,118 @@ static void test_modes(void **state) {
     cli_free(&o);
 }
 
-// Each is QUILL_USAGE, and the message has the words that follow.
+// Each line is QUILL_USAGE, and the message has the words that follow.
+static const struct {
+    const char *line, *says, *says_too;
+} refused[] = {
+    {"-m x --temp abc", "--temp", "\"abc\""},
+    {"-m x --temp nan", "--temp", "0 to 1000"},
+    {"-m x --temp inf", "--temp", "\"inf\""},
+    {"-m x --temp 1e999", "--temp", "1e999"},
+    {"-m x --temp 0x1p3", "--temp", "0x1p3"},
+    {"-m x --temp 1,5", "--temp", "1,5"},
+    {"-m x --temp -1", "--temp", "-1"},
+    {"-m x --temp _", "--temp", "\"\""},
+    {"-m x --top-p 1.01", "--top-p", "0 to 1"},
+    {"-m x --top-k -1", "--top-k", "-1"},
+    {"-m x --repeat-penalty 0", "--repeat-penalty", "0.001"},
+    {"-m x -n 2.5", "-n", "whole number"},
+    {"-m x -n -2", "-n", "-1 to"},
+    {"-m x -n 99999999999", "-n", "99999999999"},
+    {"-m x -n 9999999999999999999999", "-n", "9999999999999999999999"},
+    {"-m x -n 0x10", "-n", "0x10"},
+    {"-m x -n 4kk", "-n", "4kk"},
+    {"-m x -n 4T", "-n", "4T"},
+    {"-m x -n k", "-n", "\"k\""},
+    {"-m x -n 9223372036854775807G", "-n", "9223372036854775807G"},
+    {"-m x -c -1", "-c", "0 to 1073741823"},
+    {"-m x -c 4G", "-c", "4G"},
+    {"-m x -ub 0", "-ub", "1 to"},
+    {"-m x --ubatch_size=0", "--ubatch-size", "1 to"},
+    {"-m x -t 5000", "-t", "-1 to 1024"},
+    {"-m x --kv-mem -1", "--kv-mem", "size"},
+    {"-m x --kv-dir _", "--kv-dir", "a directory"},
+    {"-m x --kv-dir a,size=0", "--kv-dir", "a,size=0"},
+    {"-m x --kv-dir a,size=", "--kv-dir", "size=8G"},
+    {"-m x -s -5", "-s", "-5"},
+    {"-m x -s 9223372036854775808", "-s", "9223372036854775807"},
+    {"-m x --logit-bias 5", "--logit-bias", "15043"},
+    {"-m x --logit-bias -5+1", "--logit-bias", "-5+1"},
+    {"-m x --logit-bias 5+nan", "--logit-bias", "5+nan"},
+    {"-m x --logit-bias 99999999999+1", "--logit-bias", "99999999999"},
+    {"-m x --stop _", "--stop", "one byte"},
+    {"-m x --isa sse", "--isa", "scalar"},
+    {"-m x --device tpu", "--device", "auto|cuda|cpu"},
+    {"-m x -ctk q5_0", "-ctk", "f16"},
+    {"-m x -ctv Q8_0", "-ctv", "kivi2"},
+    {"-m x -ngl some", "-ngl", "auto"},
+    {"-m x -ngl -2", "-ngl", "-2"},
+    {"-m x --kv-layout tree", "--kv-layout", "paged"},
+    {"-m x --greedy=1", "--greedy", "no value"},
+    {"-m x --help=off", "--help", "no value"},
+    {"-m x --bogus", "--bogus", "unknown option"},
+    {"-m x --tmp 1", "--tmp", "did you mean --temp"},
+    {"-m x --prompts a", "--prompts", "did you mean --prompt"},
+    {"-m x -pp a", "-pp", "did you mean"},
+    {"-m x -5", "-5", "unknown"},
+    {"-m x --temp", "--temp", "needs a value"},
+    {"-m", "-m", "needs a value"},
+    {"-m --verbose", "-m", "--verbose"},
+    {"-m x --roofline", "--roofline", "belongs to quill bench"},
+    {"-m x --ids", "--ids", "quill tokenize"},
+    {"bench -m x --greedy", "--greedy", "belongs to quill"},
+    {"bench -m x -r 0", "-r", "1 to"},
+    {"bench -m x -p 1,", "-p", "whole numbers"},
+    {"bench -m x -p 1,x", "-p", "1,x"},
+    {"bench -m x -p 8-1", "-p", "8-1"},
+    {"bench -m x -p 0-8*2", "-p", "0-8*2"},
+    {"bench -m x -p 1-8*1", "-p", "1-8*1"},
+    {"bench -m x -p 1-2147483647", "-p", "1-2147483647"},
+    {"bench -m x -p 1-9+0", "-p", "1-9+0"},
+    {"bench -m x -t 1,5000", "-t", "-1 to 1024"},
+    {"bench -m x -o xml", "-o", "table|json|csv|md"},
+    {"bench --evict sink=4", "--evict", "belongs to quill"},
+    {"-m x --kv-out f", "--kv-out", "it belongs to quill prefill"},
+    {"-m x --think maybe", "--think", "on|off|show|hide"},
+    {"--completions csh", "--completions", "bash|zsh|fish"},
+    {"--completions", "--completions", "bash|zsh|fish"},
+    {"-m x --chat-template chatml --chat-template-file f", "--chat-template", "both"},
+    {"-m x --chat-template chatml --raw", "--raw", "both"},
+    {"-m x --now 2026-01-02", "--now", "belongs to quill template"},
+    {"batch -m x a b", "batch", "one file"},
+    {"batch -m x -f a b", "batch", "one file"},
+    {"batch -m x -f a -f b", "-f", "one file"},
+    {"template -m x -f a -f b", "-f", "one file"},
+    {"-m x -i -f -", "-i", "-f -"},
+    {"-m x --no-stdin -", "--no-stdin", "-f -"},
+    {"batch -m x -np 0", "-np", "1 to 4096"},
+    {"batch -m x --kv-layout paged", "--kv-layout", "not an option"},
+    {"batch -m x --context-shift", "--context-shift", "belongs to quill"},
+    {"prefill -m x hi", "quill prefill", "--kv-out FILE expected"},
+    {"decode -m x", "quill decode", "--kv-in FILE expected"},
+    {"decode -m x --kv-in f -f g", "-f", "belongs to"},
+    {"kv info f -m x", "-m", "belongs to"},
+    {"template -m x --greedy", "--greedy", "belongs to quill"},
+    {"-m x --raw --chat", "--raw", "--chat"},
+    {"-m x --raw -sys a", "-sys", "--raw"},
+    {"-m x -sys a -sysf b", "-sys", "-sysf"},
+    {"-m x -v -q", "-v", "-q"},
+    {"-m x --logprobs 2", "--logprobs", "--json"},
+    {"-m x --json -i", "-i", "JSON"},
+    {"-m x -f - --no-stdin", "--no-stdin", "-f -"},
+    {"logits -m x --tokens 1 -p a", "--tokens", "both"},
+    {"inspect a b", "inspect", "a b"},
+    {"inspect -m x a", "inspect", "-m x"},
+};
+
 static void test_refused(void **state) {
     (void)state;
-    static const struct {
-        const char *line, *says, *says_too;
-    } cases[] = {
-        {"-m x --temp abc", "--temp", "\"abc\""},
-        {"-m x --temp nan", "--temp", "0 to 1000"},
-        {"-m x --temp inf", "--temp", "\"inf\""},
-        {"-m x --temp 1e999", "--temp", "1e999"},
-        {"-m x --temp 0x1p3", "--temp", "0x1p3"},
-        {"-m x --temp 1,5", "--temp", "1,5"},
-        {"-m x --temp -1", "--temp", "-1"},
-        {"-m x --temp _", "--temp", "\"\""},
-        {"-m x --top-p 1.01", "--top-p", "0 to 1"},
-        {"-m x --top-k -1", "--top-k", "-1"},
-        {"-m x --repeat-penalty 0", "--repeat-penalty", "0.001"},
-        {"-m x -n 2.5", "-n", "whole number"},
-        {"-m x -n -2", "-n", "-1 to"},
-        {"-m x -n 99999999999", "-n", "99999999999"},
-        {"-m x -n 9999999999999999999999", "-n", "9999999999999999999999"},
-        {"-m x -n 0x10", "-n", "0x10"},
-        {"-m x -n 4kk", "-n", "4kk"},
-        {"-m x -n 4T", "-n", "4T"},
-        {"-m x -n k", "-n", "\"k\""},
-        {"-m x -n 9223372036854775807G", "-n", "9223372036854775807G"},
-        {"-m x -c -1", "-c", "0 to 1073741823"},
-        {"-m x -c 4G", "-c", "4G"},
-        {"-m x -ub 0", "-ub", "1 to"},
-        {"-m x --ubatch_size=0", "--ubatch-size", "1 to"},
-        {"-m x -t 5000", "-t", "-1 to 1024"},
-        {"-m x --kv-mem -1", "--kv-mem", "size"},
-        {"-m x --kv-dir _", "--kv-dir", "a directory"},
-        {"-m x --kv-dir a,size=0", "--kv-dir", "a,size=0"},
-        {"-m x --kv-dir a,size=", "--kv-dir", "size=8G"},
-        {"-m x -s -5", "-s", "-5"},
-        {"-m x -s 9223372036854775808", "-s", "9223372036854775807"},
-        {"-m x --logit-bias 5", "--logit-bias", "15043"},
-        {"-m x --logit-bias -5+1", "--logit-bias", "-5+1"},
-        {"-m x --logit-bias 5+nan", "--logit-bias", "5+nan"},
-        {"-m x --logit-bias 99999999999+1", "--logit-bias", "99999999999"},
-        {"-m x --stop _", "--stop", "one byte"},
-        {"-m x --isa sse", "--isa", "scalar"},
-        {"-m x --device tpu", "--device", "auto|cuda|cpu"},
-        {"-m x -ctk q5_0", "-ctk", "f16"},
-        {"-m x -ctv Q8_0", "-ctv", "kivi2"},
-        {"-m x -ngl some", "-ngl", "auto"},
-        {"-m x -ngl -2", "-ngl", "-2"},
-        {"-m x --kv-layout tree", "--kv-layout", "paged"},
-        {"-m x --greedy=1", "--greedy", "no value"},
-        {"-m x --help=off", "--help", "no value"},
-        {"-m x --bogus", "--bogus", "unknown option"},
-        {"-m x --tmp 1", "--tmp", "did you mean --temp"},
-        {"-m x --prompts a", "--prompts", "did you mean --prompt"},
-        {"-m x -pp a", "-pp", "did you mean"},
-        {"-m x -5", "-5", "unknown"},
-        {"-m x --temp", "--temp", "needs a value"},
-        {"-m", "-m", "needs a value"},
-        {"-m --verbose", "-m", "--verbose"},
-        {"-m x --roofline", "--roofline", "belongs to quill bench"},
-        {"-m x --ids", "--ids", "quill tokenize"},
-        {"bench -m x --greedy", "--greedy", "belongs to quill"},
-        {"bench -m x -r 0", "-r", "1 to"},
-        {"bench -m x -p 1,", "-p", "whole numbers"},
-        {"bench -m x -p 1,x", "-p", "1,x"},
-        {"bench -m x -p 8-1", "-p", "8-1"},
-        {"bench -m x -p 0-8*2", "-p", "0-8*2"},
-        {"bench -m x -p 1-8*1", "-p", "1-8*1"},
-        {"bench -m x -p 1-2147483647", "-p", "1-2147483647"},
-        {"bench -m x -p 1-9+0", "-p", "1-9+0"},
-        {"bench -m x -t 1,5000", "-t", "-1 to 1024"},
-        {"bench -m x -o xml", "-o", "table|json|csv|md"},
-        {"bench --evict sink=4", "--evict", "belongs to quill"},
-        {"-m x --kv-out f", "--kv-out", "it belongs to quill prefill"},
-        {"-m x --think maybe", "--think", "on|off|show|hide"},
-        {"--completions csh", "--completions", "bash|zsh|fish"},
-        {"--completions", "--completions", "bash|zsh|fish"},
-        {"-m x --chat-template chatml --chat-template-file f", "--chat-template", "both"},
-        {"-m x --chat-template chatml --raw", "--raw", "both"},
-        {"-m x --now 2026-01-02", "--now", "belongs to quill template"},
-        {"batch -m x a b", "batch", "one file"},
-        {"batch -m x -f a b", "batch", "one file"},
-        {"batch -m x -f a -f b", "-f", "one file"},
-        {"template -m x -f a -f b", "-f", "one file"},
-        {"-m x -i -f -", "-i", "-f -"},
-        {"-m x --no-stdin -", "--no-stdin", "-f -"},
-        {"batch -m x -np 0", "-np", "1 to 4096"},
-        {"batch -m x --kv-layout paged", "--kv-layout", "not an option"},
-        {"batch -m x --context-shift", "--context-shift", "belongs to quill"},
-        {"prefill -m x hi", "quill prefill", "--kv-out FILE expected"},
-        {"decode -m x", "quill decode", "--kv-in FILE expected"},
-        {"decode -m x --kv-in f -f g", "-f", "belongs to"},
-        {"kv info f -m x", "-m", "belongs to"},
-        {"template -m x --greedy", "--greedy", "belongs to quill"},
-        {"-m x --raw --chat", "--raw", "--chat"},
-        {"-m x --raw -sys a", "-sys", "--raw"},
-        {"-m x -sys a -sysf b", "-sys", "-sysf"},
-        {"-m x -v -q", "-v", "-q"},
-        {"-m x --logprobs 2", "--logprobs", "--json"},
-        {"-m x --json -i", "-i", "JSON"},
-        {"-m x -f - --no-stdin", "--no-stdin", "-f -"},
-        {"logits -m x --tokens 1 -p a", "--tokens", "both"},
-        {"inspect a b", "inspect", "a b"},
-        {"inspect -m x a", "inspect", "-m x"},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
         Options o;
         bool stop;
-        Status st = parse(cases[i].line, &o, &stop);
-        if (st.code != QUILL_USAGE || !strstr(st.message, cases[i].says) || !strstr(st.message, cases[i].says_too))
-            fail_msg("%s: code %d: %s", cases[i].line, st.code, st.message);
+        Status st = parse(refused[i].line, &o, &stop);
+        if (st.code != QUILL_USAGE || !strstr(st.message, refused[i].says) || !strstr(st.message, refused[i].says_too))
+            fail_msg("%s: code %d: %s", refused[i].line, st.code, st.message);
         assert_null(strchr(st.message, '\n'));
         cli_free(&o);
     }
@@ -423,8 +429,14 @@ static void test_set(void **state) {
         if (!strstr(st.message, bad[i].says)) fail_msg("%s %s: %s", bad[i].name, bad[i].value, st.message);
     }
     assert_true(o.answer.sampling.temp == 1.5f);
-    // Every setting can be shown, and goes back to what it is without a flag.
-    Options usual;
+    cli_free(&o);
+}
+
+// Every setting can be shown, and goes back to what it is without a flag.
+static void test_set_default(void **state) {
+    (void)state;
+    Options o, usual;
+    good("-m x --temp 0.5 --top-k 7 -n 3 --greedy --stop a --logit-bias 5-inf", &o);
     char name[32], all[512] = "";
     for (int i = 0; i < cli_n_options; i++) {
         const Option *row = &cli_options[i];
@@ -453,15 +465,12 @@ static void test_set(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_words),
-        cmocka_unit_test(test_modes),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_no_model),
-        cmocka_unit_test(test_environment_is_checked),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_set),
+        cmocka_unit_test(test_defaults),    cmocka_unit_test(test_values),
+        cmocka_unit_test(test_more_values), cmocka_unit_test(test_words),
+        cmocka_unit_test(test_modes),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_no_model),    cmocka_unit_test(test_environment_is_checked),
+        cmocka_unit_test(test_table),       cmocka_unit_test(test_set),
+        cmocka_unit_test(test_set_default),
     };
     return cmocka_run_group_tests(tests, clear_environment, NULL);
 }

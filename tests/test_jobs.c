@@ -96,64 +96,65 @@ static void test_openai_form(void **state) {
     job_free(&j);
 }
 
+static const struct {
+    const char *line, *says;
+} broken_lines[] = {
+    {"", "a JSON object expected"},
+    {"x", "a JSON object expected"},
+    {"[1]", "line: a JSON object expected, found [1]"},
+    {"{\"prompt\":\"x\"", "a JSON object expected"},
+    {"{\"prompt\":\"x\"} y", "a JSON object expected"},
+    {"{\"prompt\":\"\xff\"}", "a JSON object expected"},
+    {"{\"prompt\":\"x\",\"prompt\":\"y\"}", "duplicate"},
+    {"{}", "\"prompt\" or \"messages\" expected, found none"},
+    {"{\"id\":1}", "found none"},
+    {"{\"prompt\":\"x\",\"messages\":[{\"role\":\"user\",\"content\":\"\"}]}", "found both"},
+    {"{\"prompt\":[1,2]}", "prompt: a text expected, found [1,2]"},
+    {"{\"prompt\":null}", "found none"},
+    {"{\"id\":{},\"prompt\":\"x\"}", "id: a text or a whole number expected"},
+    {"{\"prompt\":\"x\",\"n\":0}", "n: a whole number from 1 to 128 expected, found 0"},
+    {"{\"prompt\":\"x\",\"n\":129}", "n: a whole number"},
+    {"{\"prompt\":\"x\",\"n\":1e99}", "n: a whole number"},
+    {"{\"prompt\":\"x\",\"n\":99999999999999999999}", "a JSON object expected"},
+    {"{\"prompt\":\"x\",\"temprature\":1}", "did you mean temperature?"},
+    {"{\"prompt\":\"x\",\"promt\":\"y\"}", "did you mean prompt?"},
+    {"{\"prompt\":\"x\",\"tools\":[{}]}", "tools: nothing that quill batch has"},
+    {"{\"prompt\":\"x\",\"ctx_size\":64}", "ctx_size"},
+    {"{\"prompt\":\"x\",\"context_shift\":true}", "context_shift"},
+    {"{\"prompt\":\"x\",\"temperature\":-1}", "temperature: a number from 0 to 1000"},
+    {"{\"prompt\":\"x\",\"temperature\":\"1\"}", "temperature: a number expected"},
+    {"{\"prompt\":\"x\",\"max_tokens\":1.5}", "max_tokens: a whole number"},
+    {"{\"prompt\":\"x\",\"seed\":-2}", "seed: a whole number"},
+    {"{\"prompt\":\"x\",\"greedy\":1}", "greedy: true or false expected"},
+    {"{\"prompt\":\"x\",\"stop\":[\"\"]}", "stop: texts of 1 to 1024 bytes"},
+    {"{\"prompt\":\"x\",\"stop\":[\"a\\u0000\"]}", "stop: texts"},
+    {"{\"prompt\":\"x\",\"stop\":[1]}", "stop: texts"},
+    {"{\"prompt\":\"x\",\"reverse_prompt\":\"y\"}", "reverse_prompt"},
+    {"{\"prompt\":\"x\",\"logit_bias\":{\"a\":1}}", "logit_bias: token ids"},
+    {"{\"prompt\":\"x\",\"logit_bias\":{\"1\":1e9}}", "logit_bias: token ids"},
+    {"{\"prompt\":\"x\",\"logprobs\":-1}", "logprobs: a whole number from 0 to 1000"},
+    {"{\"messages\":[]}", "messages: a list of at least one message"},
+    {"{\"messages\":[{}]}", "role: a short text"},
+    {"{\"messages\":[{\"role\":\"user\"}]}", "content: a text expected"},
+    {"{\"messages\":[{\"role\":\"user\\u0000\",\"content\":\"\"}]}", "role: a short text"},
+    {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", "content: parts of the form"},
+    {"{\"messages\":[{\"role\":\"user\",\"content\":\"\",\"tool_calls\":[1]}]}", "alone in a message"},
+    {"{\"cancel\":[]}", "cancel: the id of a job"},
+    {"{\"cancel\":\"a\",\"prompt\":\"x\"}", "nothing beside \"cancel\" expected, found \"prompt\""},
+    {"{\"custom_id\":\"a\"}", "body: an object expected"},
+    {"{\"custom_id\":\"a\",\"url\":\"/v1/embeddings\",\"body\":{}}", "url: /v1/chat/completions or"},
+    {"{\"custom_id\":\"a\",\"body\":{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],\"stream\":true}}",
+     "stream: nothing"},
+    {"{\"a\\u0000b\":1,\"prompt\":\"x\"}", "a JSON object expected"},
+};
+
 static void test_broken_lines(void **state) {
     (void)state;
-    static const struct {
-        const char *line, *says;
-    } cases[] = {
-        {"", "a JSON object expected"},
-        {"x", "a JSON object expected"},
-        {"[1]", "line: a JSON object expected, found [1]"},
-        {"{\"prompt\":\"x\"", "a JSON object expected"},
-        {"{\"prompt\":\"x\"} y", "a JSON object expected"},
-        {"{\"prompt\":\"\xff\"}", "a JSON object expected"},
-        {"{\"prompt\":\"x\",\"prompt\":\"y\"}", "duplicate"},
-        {"{}", "\"prompt\" or \"messages\" expected, found none"},
-        {"{\"id\":1}", "found none"},
-        {"{\"prompt\":\"x\",\"messages\":[{\"role\":\"user\",\"content\":\"\"}]}", "found both"},
-        {"{\"prompt\":[1,2]}", "prompt: a text expected, found [1,2]"},
-        {"{\"prompt\":null}", "found none"},
-        {"{\"id\":{},\"prompt\":\"x\"}", "id: a text or a whole number expected"},
-        {"{\"prompt\":\"x\",\"n\":0}", "n: a whole number from 1 to 128 expected, found 0"},
-        {"{\"prompt\":\"x\",\"n\":129}", "n: a whole number"},
-        {"{\"prompt\":\"x\",\"n\":1e99}", "n: a whole number"},
-        {"{\"prompt\":\"x\",\"n\":99999999999999999999}", "a JSON object expected"},
-        {"{\"prompt\":\"x\",\"temprature\":1}", "did you mean temperature?"},
-        {"{\"prompt\":\"x\",\"promt\":\"y\"}", "did you mean prompt?"},
-        {"{\"prompt\":\"x\",\"tools\":[{}]}", "tools: nothing that quill batch has"},
-        {"{\"prompt\":\"x\",\"ctx_size\":64}", "ctx_size"},
-        {"{\"prompt\":\"x\",\"context_shift\":true}", "context_shift"},
-        {"{\"prompt\":\"x\",\"temperature\":-1}", "temperature: a number from 0 to 1000"},
-        {"{\"prompt\":\"x\",\"temperature\":\"1\"}", "temperature: a number expected"},
-        {"{\"prompt\":\"x\",\"max_tokens\":1.5}", "max_tokens: a whole number"},
-        {"{\"prompt\":\"x\",\"seed\":-2}", "seed: a whole number"},
-        {"{\"prompt\":\"x\",\"greedy\":1}", "greedy: true or false expected"},
-        {"{\"prompt\":\"x\",\"stop\":[\"\"]}", "stop: texts of 1 to 1024 bytes"},
-        {"{\"prompt\":\"x\",\"stop\":[\"a\\u0000\"]}", "stop: texts"},
-        {"{\"prompt\":\"x\",\"stop\":[1]}", "stop: texts"},
-        {"{\"prompt\":\"x\",\"reverse_prompt\":\"y\"}", "reverse_prompt"},
-        {"{\"prompt\":\"x\",\"logit_bias\":{\"a\":1}}", "logit_bias: token ids"},
-        {"{\"prompt\":\"x\",\"logit_bias\":{\"1\":1e9}}", "logit_bias: token ids"},
-        {"{\"prompt\":\"x\",\"logprobs\":-1}", "logprobs: a whole number from 0 to 1000"},
-        {"{\"messages\":[]}", "messages: a list of at least one message"},
-        {"{\"messages\":[{}]}", "role: a short text"},
-        {"{\"messages\":[{\"role\":\"user\"}]}", "content: a text expected"},
-        {"{\"messages\":[{\"role\":\"user\\u0000\",\"content\":\"\"}]}", "role: a short text"},
-        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", "content: parts of the form"},
-        {"{\"messages\":[{\"role\":\"user\",\"content\":\"\",\"tool_calls\":[1]}]}", "alone in a message"},
-        {"{\"cancel\":[]}", "cancel: the id of a job"},
-        {"{\"cancel\":\"a\",\"prompt\":\"x\"}", "nothing beside \"cancel\" expected, found \"prompt\""},
-        {"{\"custom_id\":\"a\"}", "body: an object expected"},
-        {"{\"custom_id\":\"a\",\"url\":\"/v1/embeddings\",\"body\":{}}", "url: /v1/chat/completions or"},
-        {"{\"custom_id\":\"a\",\"body\":{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],\"stream\":true}}",
-         "stream: nothing"},
-        {"{\"a\\u0000b\":1,\"prompt\":\"x\"}", "a JSON object expected"},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(broken_lines); i++) {
         Job j;
-        Status st = job_parse(str_of(cases[i].line), &defaults.answer, &j);
-        if (st.code != QUILL_USAGE || !strstr(st.message, cases[i].says))
-            fail_msg("%s: code %d: %s", cases[i].line, st.code, st.message);
+        Status st = job_parse(str_of(broken_lines[i].line), &defaults.answer, &j);
+        if (st.code != QUILL_USAGE || !strstr(st.message, broken_lines[i].says))
+            fail_msg("%s: code %d: %s", broken_lines[i].line, st.code, st.message);
         job_free(&j);
     }
     Job j;
