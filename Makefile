@@ -174,7 +174,7 @@ ifeq ($(NVCC),)
 endif
 house: ## which file may include which: the table of CONTRIBUTING.md
 	scripts/check_house.py
-test: quill $(call long_first,$(BATS) $(TESTS)) gpu-code fuzz-short ## everything; make -j2 test runs two at a time
+test: quill house $(call long_first,$(BATS) $(TESTS)) gpu-code fuzz-short ## everything; make -j2 test runs two at a time
 	@echo "all tests passed"
 
 asan: ## unit and command-line tests under AddressSanitizer and UBSan

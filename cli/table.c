@@ -5,10 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/kv_types.h"
+#include "sampler.h"
+
 // ---- the table ------------------------------------------------------------------------------------------------------
 
 #define M(mode) MODE_BIT(mode)
 #define AT(field) offsetof(Options, field)
+#define TEXT_OF_TOKENS(x) #x
+#define TEXT_OF(macro) TEXT_OF_TOKENS(macro)
 
 // clang-format off
 const Option cli_options[] = {
@@ -54,13 +59,13 @@ const Option cli_options[] = {
     {"--ignore-eos", NULL, MODES_ANSWER, G_LENGTH, FLAG, AT(answer.ignore_eos), 0, 0, NULL, "never generate an end-of-generation token"},
     {"-r --stop --reverse-prompt", "TEXT", MODES_ANSWER, G_LENGTH, STOPS, AT(answer.stop), 0, 0, NULL, "stop before this text; may be repeated"},
 
-    {"--temp --temperature", "T", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.temp), 0, 1000, "0.8", "temperature; 0 is greedy"},
-    {"--top-k", "N", MODES_ANSWER, G_SAMPLING, INT, AT(answer.sampling.top_k), 0, INT_MAX, "40", "only the N most likely tokens; 0: all"},
-    {"--top-p", "P", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.top_p), 0, 1, "0.95", "only the most likely tokens that make up P; 1: off"},
-    {"--min-p", "P", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.min_p), 0, 1, "0.05", "only tokens at least P times as likely as the first; 0: off"},
+    {"--temp --temperature", "T", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.temp), 0, 1000, TEXT_OF(SAMPLER_TEMP), "temperature; 0 is greedy"},
+    {"--top-k", "N", MODES_ANSWER, G_SAMPLING, INT, AT(answer.sampling.top_k), 0, INT_MAX, TEXT_OF(SAMPLER_TOP_K), "only the N most likely tokens; 0: all"},
+    {"--top-p", "P", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.top_p), 0, 1, TEXT_OF(SAMPLER_TOP_P), "only the most likely tokens that make up P; 1: off"},
+    {"--min-p", "P", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.min_p), 0, 1, TEXT_OF(SAMPLER_MIN_P), "only tokens at least P times as likely as the first; 0: off"},
     {"--typical --typical-p", "P", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.typical), 0, 1, "1", "locally typical sampling; 1: off"},
     {"--repeat-penalty", "X", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.repeat_penalty), 0.001, 1000, "1", "divide the logits of recent tokens by X; 1: off"},
-    {"--repeat-last-n", "N", MODES_ANSWER, G_SAMPLING, INT, AT(answer.sampling.repeat_last_n), -1, INT_MAX, "64", "tokens that the penalties look at; -1: all"},
+    {"--repeat-last-n", "N", MODES_ANSWER, G_SAMPLING, INT, AT(answer.sampling.repeat_last_n), -1, INT_MAX, TEXT_OF(SAMPLER_REPEAT_LAST_N), "tokens that the penalties look at; -1: all"},
     {"--presence-penalty", "X", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.presence_penalty), -100, 100, "0", "subtracted once from tokens that occurred"},
     {"--frequency-penalty", "X", MODES_ANSWER, G_SAMPLING, REAL, AT(answer.sampling.frequency_penalty), -100, 100, "0", "subtracted for each time they occurred"},
     {"--logit-bias", "ID+B|ID-B", MODES_ANSWER, G_SAMPLING, BIAS, AT(answer.sampling.bias), 0, 0, NULL, "added to a token's logit (ID-inf forbids it); may be repeated"},
@@ -73,8 +78,8 @@ const Option cli_options[] = {
     {"--device", "auto|cuda|cpu", MODES_COMPUTE, G_SPEED, CHOICE, AT(engine.device), 0, 0, "auto", "where to compute; auto: on a GPU, where there is one and the model is not small (environment: QUILL_DEVICE)"},
     {"--isa", "auto|scalar|portable|avx2|avx512|amx", MODES_COMPUTE, G_SPEED, CHOICE, AT(engine.isa), 0, 0, "auto", "CPU kernels; scalar is the reference"},
     {"-ub --ubatch-size", "N", MODES_COMPUTE, G_SPEED, INT, AT(engine.ubatch), 1, 65536, NULL, "rows in one step: the prefill chunk and the batch's budget (512 on the CPU, 2048 on a GPU)"},
-    {"-ctk --cache-type-k", "auto|f32|f16|bf16|fp8|q8_0|q4_0|kivi2", MODES_COMPUTE, G_SPEED, KVTYPE, AT(engine.type_k), 0, 0, "auto", "how the KV cache stores keys; auto: f16, and f32 for models in F32; fp8, q8_0, q4_0 and kivi2 (2 bits) take less memory and round"},
-    {"-ctv --cache-type-v", "auto|f32|f16|bf16|fp8|q8_0|q4_0|kivi2", MODES_COMPUTE, G_SPEED, KVTYPE, AT(engine.type_v), 0, 0, "auto", "how the KV cache stores values"},
+    {"-ctk --cache-type-k", "auto" KV_TYPE_CHOICES, MODES_COMPUTE, G_SPEED, KVTYPE, AT(engine.type_k), 0, 0, "auto", "how the KV cache stores keys; auto: f16, and f32 for models in F32; fp8, q8_0, q4_0 and kivi2 (2 bits) take less memory and round"},
+    {"-ctv --cache-type-v", "auto" KV_TYPE_CHOICES, MODES_COMPUTE, G_SPEED, KVTYPE, AT(engine.type_v), 0, 0, "auto", "how the KV cache stores values"},
     {"--kv-rotate", NULL, MODES_COMPUTE, G_SPEED, FLAG, AT(engine.kv_rotate), 0, 0, NULL, "turn keys and queries by a Hadamard matrix, so that keys round less in few bits"},
     {"--deterministic", NULL, MODES_COMPUTE, G_SPEED, FLAG, AT(engine.deterministic), 0, 0, NULL, "the same bits whatever is computed together, on any number of threads: one order of sums on the CPU's fast kernels; slower (docs/performance.md)"},
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "formats/types.h"
+#include "formats/kv_types.h"
 
 // ---- values ---------------------------------------------------------------------------------------------------------
 
@@ -104,10 +104,8 @@ bool cli_is_choice(const char *choices, const char *value) {
 
 static Status parse_kv_type(const Option *o, const char *flag, const char *value, int *out) {
     if (!cli_is_choice(o->arg, value)) return cli_bad_value(flag, value, o->arg);
-    const TypeInfo *t = type_by_name(value);
-    if (strcmp(value, "fp8") == 0) *out = TYPE_FP8;
-    else if (strcmp(value, "kivi2") == 0) *out = TYPE_KIVI2;
-    else *out = t ? t->id : KV_TYPE_AUTO;
+    int type = kv_type_find(value);
+    *out = type < 0 ? KV_TYPE_AUTO : type;
     return OK;
 }
 
@@ -259,15 +257,6 @@ static Status set_value(const Option *o, const char *flag, const char *value, Va
 
 // ---- as text --------------------------------------------------------------------------------------------------------
 
-// As parse_kv_type reads it.
-static void add_kv_type(int type, Buf *out) {
-    const char *name = type == KV_TYPE_AUTO ? "auto"
-                       : type == TYPE_FP8   ? "fp8"
-                       : type == TYPE_KIVI2 ? "kivi2"
-                                            : type_name(type);
-    for (; *name; name++) buf_append(out, &(char){(char)tolower((unsigned char)*name)}, 1);
-}
-
 static void write_value(const Option *o, ValueTarget values, Buf *out) {
     const void *at = address(o, values);
     const AnswerConfig *a = values.answer;
@@ -285,7 +274,7 @@ static void write_value(const Option *o, ValueTarget values, Buf *out) {
     case INPUT:
     case COLOR:
     case CHOICE: buf_str(out, *(const char *const *)at ? *(const char *const *)at : ""); break;
-    case KVTYPE: add_kv_type(*(const int *)at, out); break;
+    case KVTYPE: buf_str(out, *(const int *)at == KV_TYPE_AUTO ? "auto" : kv_type_name(*(const int *)at)); break;
     case LAYOUT: buf_str(out, *(const bool *)at ? "paged" : "contiguous"); break;
     case LAYERS:
         if (*(const int *)at < 0 || *(const int *)at == INT_MAX) buf_str(out, *(const int *)at < 0 ? "auto" : "all");
