@@ -14,6 +14,7 @@ endif
 
 # ---- files: every source of the top level and of the rooms; those with flags of their own follow below ----
 VECTOR  := $(wildcard cpu/vector*.c) # compiled once per instruction set
+ROOMS   := $(filter-out build docs models scripts tests,$(patsubst %/,%,$(wildcard */)))
 SOURCES := $(filter-out main.c tests/% gpu/% cpu/vector% cpu/int8_% cpu/amx%,$(wildcard *.c */*.c))
 RIGS    := $(filter-out tests/rig/make_tiny.c tests/rig/faults.c,$(wildcard tests/rig/*.c))
 TESTS   := $(notdir $(basename $(wildcard tests/test_*.c)))
@@ -252,8 +253,11 @@ clean: ## removes what was built
 demo: export QUILL_MODEL :=
 demo: quill ## a story by the built-in model
 	./quill --no-config --raw --echo --verbose -n 200 --temp 0.8 "Once upon a time" </dev/null
+files: ## every source file and what it knows
+	@for f in $(sort $(wildcard *.c *.h *.cu)) $(sort $(wildcard $(addsuffix /*.c,$(ROOMS)) $(addsuffix /*.h,$(ROOMS)) $(addsuffix /*.cuh,$(ROOMS)))); do \
+		sed -n '1{/: see [a-z0-9_/]*\.h\./!s,^// ,,p}' $$f; done
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-.PHONY: $(TESTS) $(BATS) $(FUZZ) house unit cli gpu-code gpu-tests test-build test asan faults tsan tsan-run soak arm64 fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
+.PHONY: files $(TESTS) $(BATS) $(FUZZ) house unit cli gpu-code gpu-tests test-build test asan faults tsan tsan-run soak arm64 fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
 -include $(wildcard $(BUILD)/*.d $(BUILD)/*/*.d $(BUILD)/tests/rig/*.d)
