@@ -454,7 +454,7 @@ PYTHON
 }
 
 @test "bench says the same in every format, with latencies in JSON" {
-    "$QUILL" bench -q -p 8 -n 4 -r 2 -o json >out
+    "$QUILL" bench -q -p 8 -n 4 -r 2 -o json >results
     "$QUILL" bench -q -p 8 -n 4 -r 1 -o csv >rows
     [ "$(wc -l <rows)" -eq 3 ]
     not grep -q '%' rows
@@ -468,7 +468,7 @@ PYTHON
     "$QUILL" bench -q -p 4 -n 0 -t 1,2 -r 1 | sed 1,2d | head -1 | grep -q '^threads  test'
     "$QUILL" bench -q -p 4 -n 0 -t 1,2 -r 1 --shape dim=64,layers=1,heads=2,ffn=64,vocab=300 -o json | grep -c '"threads": [12],$' | grep -qx 3
     needs python3
-    python3 - out <<'PYTHON'
+    python3 - results <<'PYTHON'
 import json, sys
 pp, tg = json.load(open(sys.argv[1]))["results"]
 assert pp["ttft_ms"] > 0 and "itl_ms" not in pp, pp
