@@ -77,7 +77,7 @@ static Status open_job(const BatchContext *context, BatchLine *t, double came) {
     return st;
 }
 
-// ---- the ways a ticket ends -----------------------------------------------------------------------------------------
+// ---- the ways a line ends -------------------------------------------------------------------------------------------
 
 static void end_line(BatchLine *t, Status failed) {
     t->failed = failed;

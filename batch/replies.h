@@ -4,7 +4,7 @@
 
 #include "batch/batch_line.h"
 
-// One line of JSON for a ticket that is answered, or that has failed; appended to `out`.
+// One line of JSON for a line that is answered, or that has failed; appended to `out`.
 void replies_write(const BatchContext *context, const BatchLine *t, Buf *out);
 
 #endif

@@ -1,4 +1,4 @@
-// tests/test_quants.c: what each element of a block is worth, against blocks put together bit by bit in this file.
+// tests/test_types.c: what each element of a block is worth, against blocks put together bit by bit in this file.
 //
 // The layouts here are written down a second time, from the format's own description (ggml-common.h, ggml-types.c):
 // where an element's bits lie, where a scale's bits lie. Values are computed in double from what was put in.
