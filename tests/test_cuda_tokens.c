@@ -41,10 +41,12 @@ static void generate(Rig *r, const SamplerParams *how, int shortest, bool device
                                                       .draws = device,
                                                       .draws_ahead = device && model_draws_ahead(&r->m)},
                                      &plain_policy);
+    Sequence sequences[TEXTS] = {0};
     Request requests[TEXTS] = {0};
     bool begun = false;
     for (int i = 0; i < TEXTS; i++) {
         Request *q = &requests[i];
+        q->seq = &sequences[i];
         int prompt[CUDA_CTX];
         random_tokens(prompt, CUDA_CTX, r->m.c.n_vocab, (uint64_t)i);
         sequence_push(q->seq, prompt, shortest * (i + 1));
@@ -129,10 +131,12 @@ static void generate_with(Rig *r, const Policy *policy, const Drafted *foreseen,
     Sampler *sampler = sampler_new(r->m.c.n_vocab);
     SchedulerShape shape = {.n_vocab = r->m.c.n_vocab, .max_rows = 24, .max_out = 24, .max_seqs = TEXTS, .draws = true};
     Scheduler *sched = scheduler_new(&r->kv, sampler, shape, policy);
+    Sequence sequences[TEXTS] = {0};
     Request requests[TEXTS] = {0};
     Foreseen known[TEXTS];
     for (int i = 0; i < TEXTS; i++) {
         Request *q = &requests[i];
+        q->seq = &sequences[i];
         int n_prompt = 5 + 10 * i, prompt[16];
         random_tokens(prompt, n_prompt, r->m.c.n_vocab, (uint64_t)i);
         sequence_push(q->seq, prompt, n_prompt);
