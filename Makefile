@@ -1,5 +1,6 @@
 # quill: `make` builds the binary, `make test` runs everything, `make install` places it. `make help` lists the targets.
 MAKEFLAGS += -r # no rules but those below
+.DEFAULT_GOAL := quill
 CC      ?= cc
 CFLAGS  ?= -O2 -g
 PREFIX  ?= /usr/local
@@ -14,14 +15,14 @@ endif
 
 # ---- files: every source of the top level and of the rooms; those with flags of their own follow below ----
 VECTOR  := $(wildcard cpu/vector*.c) # compiled once per instruction set
-ROOMS   := $(filter-out build docs models scripts tests,$(patsubst %/,%,$(wildcard */)))
-SOURCES := $(filter-out main.c tests/% gpu/% cpu/vector% cpu/int8_% cpu/amx%,$(wildcard *.c */*.c))
+ROOMS   := base formats files tokens jinja cpu gpu kv policy answer term cli chat batch look bench
+SOURCES := $(filter-out main.c gpu/% cpu/vector% cpu/int8_% cpu/amx%,$(wildcard *.c $(ROOMS:%=%/*.c)))
 RIGS    := $(filter-out tests/rig/make_tiny.c tests/rig/faults.c,$(wildcard tests/rig/*.c))
 TESTS   := $(notdir $(basename $(wildcard tests/test_*.c)))
 BATS    := $(notdir $(wildcard tests/*.bats))
 FUZZ    := $(notdir $(basename $(wildcard tests/fuzz_*.c)))
 # The longest first, so that tests side by side end together.
-LONG    := test_cuda_rows test_cuda test_rounding test_model gpu.bats cli.bats test_gpu_kernels kv.bats faults.bats test_policy test_kernels
+LONG    := gpu.bats test_cuda_golden test_cuda cli.bats test_cuda_tokens test_gpu_kernels test_cuda_rows test_model faults.bats kv.bats test_rounding
 
 # ---- flags ----
 # -ffp-contract=off: a product and a sum fuse only where the file says so. The vector kernels do say so.
@@ -32,6 +33,13 @@ AVX512  := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl
 VNNI    := $(AVX512) -mavx512vnni
 AMX     := $(AVX512) -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
 MACHINE := $(shell $(CC) -dumpmachine)
+# Everything is built again with other flags, and archives are made again of other objects.
+CONFIG  := $(CC) $(CFLAGS) $(SIMD) $(AMX)
+stamp    = @mkdir -p $(@D); echo '$(subst ','\'',$(1))' | cmp -s - $@ || echo '$(subst ','\'',$(1))' >$@
+$(BUILD)/config: FORCE
+	$(call stamp,$(CONFIG))
+$(BUILD)/objects: FORCE
+	$(call stamp,$(OBJS) $(CUDA_OBJS))
 
 OBJS = $(SOURCES:%.c=$(BUILD)/%.o) $(VECTOR:%.c=$(BUILD)/%.portable.o)
 ifneq ($(filter x86_64%,$(MACHINE)),)
@@ -75,19 +83,19 @@ EDIT   := $(if $(filter -l:%,$(call static,edit)),$(foreach l,edit tinfo bsd,$(c
 LIBS   := $(call static,pcre2-8) $(call static,jansson) $(call static,xxhash) $(call static,utf8proc) $(EDIT) $(call static,md) $(CUDA_LIBS) -lm -pthread
 
 # ---- the binary ----
-quill: $(BUILD)/quill ## the binary (the default)
-	cp $< $@.new && mv $@.new $@ # a running one is replaced, not written into
+quill: $(BUILD)/quill FORCE ## the binary (the default)
+	@cmp -s $< $@ || { echo "cp $< $@"; cp $< $@.new && mv $@.new $@; } # a running one is replaced, not written into
 $(BUILD)/quill: $(BUILD)/main.o $(BUILD)/quill.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
 # An archive of references: a program that links it gets what it needs and nothing else.
-$(BUILD)/quill.a: $(OBJS) $(CUDA_OBJS)
-	@rm -f $@ && $(AR) rcsT $@ $^
-$(BUILD)/%.o: %.c Makefile
+$(BUILD)/quill.a: $(OBJS) $(CUDA_OBJS) $(BUILD)/objects
+	@rm -f $@ && $(AR) rcsT $@ $(filter %.o,$^)
+$(BUILD)/%.o: %.c Makefile $(BUILD)/config
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c -o $@ $<
 # One source, one object per instruction set.
 define vector_objects
-$(VECTOR:%.c=$(BUILD)/%.$(1).o): $(BUILD)/%.$(1).o: %.c Makefile
+$(VECTOR:%.c=$(BUILD)/%.$(1).o): $(BUILD)/%.$(1).o: %.c Makefile $(BUILD)/config
 	@mkdir -p $$(@D)
 	$$(CC) $$(CFLAGS) $$(SIMD) $(2) -c -o $$@ $$<
 endef
@@ -101,15 +109,13 @@ $(BUILD)/%.o: %.cu $(BUILD)/cuda.choice Makefile
 	@mkdir -p $(@D)
 	$(NVCC) $(NVFLAGS) $(CUDA_CODE) -c -o $@ $<
 $(BUILD)/cuda.choice: FORCE
-	@mkdir -p $(@D)
-	@echo "$(NVCC) $(CUDA_ARCH)" | cmp -s - $@ || echo "$(NVCC) $(CUDA_ARCH)" >$@
+	$(call stamp,$(NVCC) $(NVFLAGS) $(CUDA_CODE))
 # The model is read by the assembler; the stamp is new when another one is chosen.
-$(BUILD)/files/builtin.o: files/builtin.c $(MODEL) $(BUILD)/builtin.model Makefile
+$(BUILD)/files/builtin.o: files/builtin.c $(MODEL) $(BUILD)/builtin.model Makefile $(BUILD)/config
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(if $(MODEL),-DQUILL_BUILTIN='"$(MODEL)"' -DQUILL_BUILTIN_NAME='"$(basename $(notdir $(MODEL)))"') -c -o $@ $<
 $(BUILD)/builtin.model: FORCE
-	@mkdir -p $(@D)
-	@echo "$(MODEL)" | cmp -s - $@ || echo "$(MODEL)" >$@
+	$(call stamp,$(MODEL))
 $(MODEL):
 	@echo "$@: the model to build in expected, no such file found; make NO_MODEL=1 builds quill without one" >&2; exit 1
 FORCE:
@@ -126,8 +132,8 @@ $(BUILD)/tests/make_tiny: $(BUILD)/tests/rig/make_tiny.o $(BUILD)/tests/rig.a $(
 # program so.
 HOSTFLAGS = $(filter-out -std=c11 -Wvla,$(CFLAGS)) -std=c++17
 TWIN_OBJS = $(CUDA_BACKEND:%.c=$(BUILD)/%.o) $(patsubst %,$(BUILD)/%.o,kernels_host tests/rig/gpu_host tests/rig/gpu_rt_host)
-$(BUILD)/twin.a: $(OBJS) $(TWIN_OBJS)
-	@rm -f $@ && $(AR) rcsT $@ $^
+$(BUILD)/twin.a: $(OBJS) $(TWIN_OBJS) $(BUILD)/objects
+	@rm -f $@ && $(AR) rcsT $@ $(filter %.o,$^)
 GPU_TESTS := $(filter test_cuda% test_gpu_%,$(TESTS))
 $(GPU_TESTS:%=$(BUILD)/tests/%): $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(BUILD)/tests/rig/gpu_memory_host.o $(BUILD)/tests/rig.a $(BUILD)/twin.a
 	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
@@ -135,24 +141,25 @@ $(BUILD)/tests/test_shim: $(BUILD)/tests/test_shim.o $(BUILD)/tests/rig/shim_ker
 	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 $(BUILD)/tests/quill_twin: $(BUILD)/main.o $(BUILD)/twin.a
 	$(CXX) $(HOSTFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
-$(BUILD)/%.o: %.cpp Makefile
+$(BUILD)/%.o: %.cpp Makefile $(BUILD)/config
 	@mkdir -p $(@D)
 	$(CXX) $(HOSTFLAGS) -c -o $@ $<
-$(BUILD)/%_host.o: %.cu Makefile
+$(BUILD)/%_host.o: %.cu Makefile $(BUILD)/config
 	@mkdir -p $(@D)
 	$(CXX) $(HOSTFLAGS) -include tests/rig/gpu_host.h -x c++ -c -o $@ $<
 # The kernels' tests on a GPU: tests/test_gpu_X.c as tests/gpu_X; gpu_check.sh runs them.
 KERNEL_TESTS := $(patsubst test_%,$(BUILD)/tests/%,$(filter test_gpu_%,$(TESTS)))
 $(KERNEL_TESTS): $(BUILD)/tests/%: $(BUILD)/tests/test_%.o $(BUILD)/tests/rig/gpu_memory.o $(BUILD)/tests/rig.a $(BUILD)/quill.a
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call static,cmocka) $(LIBS)
-gpu-tests: quill $(KERNEL_TESTS) ## what scripts/gpu_check.sh runs on a GPU, built where there may be none
-.SECONDARY:
+gpu-tests: $(if $(NVCC),quill $(KERNEL_TESTS)) ## what scripts/gpu_check.sh runs on a GPU, built where there may be none
+	$(if $(NVCC),@:,@echo "gpu-tests: nvcc, of the CUDA toolkit, expected, found none: CUDA_HOME says where it is" >&2; exit 1)
+.PRECIOUS: $(BUILD)/%.o $(BUILD)/%_host.o $(BUILD)/tests/test_% $(BUILD)/tests/fuzz_%
 
 # Each test has a scratch directory of its own, so that they run side by side, and its output in $(BUILD)/tests/NAME.log.
 long_first = $(filter $(1),$(LONG)) $(filter-out $(LONG),$(1))
 unit: $(call long_first,$(TESTS)) ## the unit tests alone
 $(TESTS): %: $(BUILD)/tests/%
-	@QUILL_TEST_TMP=$(CURDIR)/$(BUILD)/tmp/$@ scripts/run_test.sh $@ $(BUILD)/tests/$@.log $(RUNNER) $<
+	@QUILL_TEST_TMP=$(abspath $(BUILD))/tmp/$@ scripts/run_test.sh $@ $(BUILD)/tests/$@.log $(RUNNER) $<
 # Fails one call of the system in a program that is started with it; a sanitizer's runtime does not share a process with it.
 $(BUILD)/tests/faults.so: tests/rig/faults.c Makefile
 	@mkdir -p $(@D)
@@ -161,11 +168,11 @@ FAULTS = $(if $(SANITIZE),,$(BUILD)/tests/faults.so)
 PROGRAMS = $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/quill_twin $(FAULTS)
 cli: $(call long_first,$(BATS)) ## the command-line tests alone
 $(BATS): %.bats: $(PROGRAMS)
-	@QUILL_TEST_TMP= QUILL_FAULTS=$(FAULTS:%=$(CURDIR)/%) QUILL_TWIN_BINARY=$(CURDIR)/$(BUILD)/tests/quill_twin QUILL=$(CURDIR)/$(BUILD)/quill MAKE_TINY=$(CURDIR)/$(BUILD)/tests/make_tiny \
+	@QUILL_TEST_TMP= QUILL_FAULTS=$(abspath $(FAULTS)) QUILL_TWIN_BINARY=$(abspath $(BUILD))/tests/quill_twin QUILL=$(abspath $(BUILD))/quill MAKE_TINY=$(abspath $(BUILD))/tests/make_tiny \
 		scripts/run_test.sh $@ $(BUILD)/tests/$@.log bats tests/$@
 test-build: $(TESTS:%=$(BUILD)/tests/%) $(PROGRAMS) # what the tests run
 # What can be told of the GPU's kernels by compiling them: an nvcc is enough.
-$(BUILD)/tests/kernels.cubin: kernels.cu $(wildcard gpu/*.cuh gpu/*.h) formats/types.h sampling.h Makefile
+$(BUILD)/tests/kernels.cubin: kernels.cu $(wildcard gpu/*.cuh gpu/*.h formats/*.h base/*.h) kernels.h sampling.h $(BUILD)/cuda.choice Makefile
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -I. -O3 -arch=sm_90 -Xptxas -v -cubin -o $@ $< 2>$@.log || { cat $@.log >&2; exit 1; }
 gpu-code: $(if $(NVCC),$(BUILD)/tests/kernels.cubin) # no spills, 16-byte loads
@@ -178,20 +185,23 @@ house: ## which file may include which: the table of CONTRIBUTING.md
 test: quill house $(call long_first,$(BATS) $(TESTS)) gpu-code fuzz-short ## everything; make -j2 test runs two at a time
 	@echo "all tests passed"
 
+# Builds that look at what runs: of sanitizers, and without one.
+CHECKED = CFLAGS="-O1 -g" SIMD="-O1 -ffp-contract=fast"
+ASAN    = BUILD=build/asan $(CHECKED) SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all"
 asan: ## unit and command-line tests under AddressSanitizer and UBSan
-	$(MAKE) unit cli BUILD=build/asan CFLAGS="-O1 -g" SIMD="-O1 -ffp-contract=fast" SANITIZE="$(SANITIZERS)"
+	$(MAKE) unit cli $(ASAN)
 
 RIG = --quill $(BUILD)/quill --make-tiny $(BUILD)/tests/make_tiny
 faults: $(BUILD)/quill $(BUILD)/tests/make_tiny $(BUILD)/tests/faults.so ## every call that can fail made to fail once, in every mode
 	python3 tests/rig/faults.py $(RIG) --preload $(BUILD)/tests/faults.so
 tsan: ## what has threads under ThreadSanitizer
-	$(MAKE) unit tsan-run NO_CUDA=1 BUILD=build/tsan CFLAGS="-O1 -g" SIMD="-O1 -ffp-contract=fast" SANITIZE="-fsanitize=thread" \
+	$(MAKE) unit tsan-run NO_CUDA=1 BUILD=build/tsan $(CHECKED) SANITIZE="-fsanitize=thread" \
 		TESTS="test_threads test_hugepages test_scheduler test_kvstore test_conversation"
 tsan-run: $(BUILD)/quill $(BUILD)/tests/make_tiny # the program itself, on every path of the CPU
 	for isa in scalar portable auto; do python3 tests/rig/soak.py $(RIG) --threads 4 --isa $$isa --jobs 100 --turns 20 --growth 64 || exit 1; done
 soak: $(BUILD)/quill $(BUILD)/tests/make_tiny ## 5,000 random jobs and chats of 2,000 turns, memory flat; 2,000 jobs under the sanitizers
 	python3 tests/rig/soak.py $(RIG)
-	$(MAKE) build/asan/tests/test_batch BUILD=build/asan CFLAGS="-O1 -g" SIMD="-O1 -ffp-contract=fast" SANITIZE="$(SANITIZERS)"
+	$(MAKE) build/asan/tests/test_batch $(ASAN)
 	QUILL_SOAK=2000 QUILL_TEST_TMP=$(CURDIR)/build/asan/tmp build/asan/tests/test_batch
 
 # ---- another machine: 64-bit ARM, cross-compiled, under qemu-user ----
@@ -257,7 +267,7 @@ files: ## every source file and what it knows
 	@for f in $(sort $(wildcard *.c *.h *.cu)) $(sort $(wildcard $(addsuffix /*.c,$(ROOMS)) $(addsuffix /*.h,$(ROOMS)) $(addsuffix /*.cuh,$(ROOMS)))); do \
 		sed -n '1{/: see [a-z0-9_/]*\.h\./!s,^// ,,p}' $$f; done
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 .PHONY: files $(TESTS) $(BATS) $(FUZZ) house unit cli gpu-code gpu-tests test-build test asan faults tsan tsan-run soak arm64 fuzz fuzz-build fuzz-short format install uninstall deps clean demo help FORCE
 -include $(wildcard $(BUILD)/*.d $(BUILD)/*/*.d $(BUILD)/tests/rig/*.d)
