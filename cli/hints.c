@@ -39,9 +39,9 @@ typedef struct {
     char begins[32]; // the name that begins so
     int n_begin;
     char same[32]; // the name that is the same but for dashes and case
-} Search;
+} OptionSearch;
 
-static void compare(Search *s, const char *name) {
+static void compare(OptionSearch *s, const char *name) {
     const char *word = bare(s->flag);
     if (strcasecmp(word, bare(name)) == 0) snprintf(s->same, sizeof s->same, "%s", name);
     if (name[1] != '-') {
@@ -55,7 +55,7 @@ static void compare(Search *s, const char *name) {
 }
 
 bool cli_meant(const char *flag, Mode m, char meant[32]) {
-    Search s = {.flag = flag, .n = strlen(bare(flag)), .nearest = {.word = bare(flag)}, .shorts = {.word = flag}};
+    OptionSearch s = {.flag = flag, .n = strlen(bare(flag)), .nearest = {.word = bare(flag)}, .shorts = {.word = flag}};
     char name[32];
     if (from_habit(flag, m, meant)) return true;
     for (int i = 0; i < cli_n_options; i++) {

@@ -64,7 +64,7 @@ static void load_dense(const AttendTask *t, bool value, const size_t *at, int n,
 }
 
 // n keys' rows of one plane as f32; unseen rows, and those up to `padded`, are zero.
-void vector_load_tile(const AttendTask *t, QueryTile *s, bool value, int first, int n, int padded) {
+void vector_attend_load_tile(const AttendTask *t, QueryTile *s, bool value, int first, int n, int padded) {
     int type = value ? t->kv->type_v : t->kv->type_k;
     size_t at[KEYS], row = (size_t)t->heads->head_dim * sizeof *s->tile;
     if (kv_is_sealed(type)) vector_unseal_tile(t, value, first, n, s->tile, s->room);
@@ -141,13 +141,13 @@ void vector_attend_many(const AttendTask *t) {
     load_queries(t, s, &first, &last);
     for (int k0 = first; k0 <= last; k0 += n) {
         n = int_min(KEYS - k0 % KEYS, last + 1 - k0);
-        vector_load_tile(t, s, false, k0, n, (int)round_up((size_t)n, NF));
+        vector_attend_load_tile(t, s, false, k0, n, (int)round_up((size_t)n, NF));
         memset(s->scores, 0, sizeof s->scores);
         for (int k = 0; k < n; k += NF) // scores(key, lane) = K(key, i) queries(i, lane)
             multiply_tile(hd, s->tile + (size_t)k * HEAD_PAD, HEAD_PAD, 1, s->queries, s->scores + k * T, NULL);
         if (t->heads->softcap != 0) vector_softcap(s->scores, n * T, t->heads->softcap);
         softmax_tile(t, s, k0, n);
-        vector_load_tile(t, s, true, k0, n, (int)round_up((size_t)n, NF));
+        vector_attend_load_tile(t, s, true, k0, n, (int)round_up((size_t)n, NF));
         for (int i = 0; i < hd; i += NF) // out(i, lane) += V(key, i) scores(key, lane)
             multiply_tile(n, s->tile + i, 1, HEAD_PAD, s->scores, s->out + i * T, NULL);
     }

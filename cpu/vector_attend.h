@@ -9,7 +9,7 @@
 #define vector_attend VECTOR_NAME(attend)
 #define vector_attend_many VECTOR_NAME(attend_many)
 #define vector_attend_row VECTOR_NAME(attend_row)
-#define vector_load_tile VECTOR_NAME(load_tile)
+#define vector_attend_load_tile VECTOR_NAME(load_tile)
 #define vector_unseal_tile VECTOR_NAME(unseal_tile)
 
 #define MASKED (-1e30f) // the score of a key that a query does not see
@@ -42,7 +42,7 @@ void vector_attend_many(const AttendTask *t);
 void vector_attend_row(const AttendTask *t);
 
 // n keys' rows of one plane as f32, HEAD_PAD apart, to s->tile; unseen rows, and those up to `padded`, are zero.
-void vector_load_tile(const AttendTask *t, QueryTile *s, bool value, int first, int n, int padded);
+void vector_attend_load_tile(const AttendTask *t, QueryTile *s, bool value, int first, int n, int padded);
 // Slots [first, first + n) of a packed plane as f32, HEAD_PAD apart, in whole vectors; the rows' own group is dense.
 // room: SEAL_MOST bytes.
 void vector_unseal_tile(const AttendTask *t, bool value, int first, int n, float *tile, uint8_t *room);

@@ -135,11 +135,11 @@ INLINE void attend_heads(const AttendTask *t, int pair, int count, int G) {
     for (int k0 = attend_first(t, slot); k0 <= last; k0 += n) {
         n = int_min(KEYS_ROW - k0 % KEYS_ROW, last + 1 - k0);
         int padded = (int)round_up((size_t)n, 16);
-        vector_load_tile(t, s, false, k0, n, padded);
+        vector_attend_load_tile(t, s, false, k0, n, padded);
         score_keys(s->queries, s->tile, padded, hd, G, prefetch_rows(t, false, k0 + n, last, s), s->scores);
         if (t->heads->softcap != 0) vector_softcap(s->scores, padded * G, t->heads->softcap);
         soften(s->scores, n, G, &max, &sum, scale);
-        vector_load_tile(t, s, true, k0, n, n);
+        vector_attend_load_tile(t, s, true, k0, n, n);
         sum_heads(s->scores, s->tile, n, hd, G, scale, prefetch_rows(t, true, k0 + n, last, s), s->out);
     }
 #pragma GCC unroll 4
