@@ -263,9 +263,11 @@ clean: ## removes what was built
 demo: export QUILL_MODEL :=
 demo: quill ## a story by the built-in model
 	./quill --no-config --raw --echo --verbose -n 200 --temp 0.8 "Once upon a time" </dev/null
+# The sentence that a file begins with; of X.c and X.h the header's.
 files: ## every source file and what it knows
-	@for f in $(sort $(wildcard *.c *.h *.cu)) $(sort $(wildcard $(addsuffix /*.c,$(ROOMS)) $(addsuffix /*.h,$(ROOMS)) $(addsuffix /*.cuh,$(ROOMS)))); do \
-		sed -n '1{/: see [a-z0-9_/]*\.h\./!s,^// ,,p}' $$f; done
+	@awk 'FNR == 1 { if (text != "") print text; text = ""; open = !/: see [a-z0-9_\/]*\.h\.?/ } \
+		open && /^\/\/ / { text = text (text == "" ? "" : " ") substr($$0, 4); if (/\.$$/) open = 0; next } { open = 0 } \
+		END { if (text != "") print text }' $(sort $(wildcard *.[ch] *.cu)) $(sort $(wildcard $(foreach r,$(ROOMS),$r/*.[ch] $r/*.cuh)))
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
