@@ -27,7 +27,7 @@ typedef struct {
     const EngineConfig *config;
     EngineNeeds needs; // n_seqs and max_out at least 1
     const Model *model;
-    DevicePlan *devices; // opened; the plan settles its layers
+    DevicePlan *devices; // opened; the plan decides its layers
     int n_threads;
     // planned
     KvShape shape;  // n_ctx is what one sequence may use; n_seqs of a pool may be fewer than were needed
@@ -35,7 +35,7 @@ typedef struct {
     int max_rows;   // of a step
 } MemoryPlan;
 
-// Settles the context: what was asked for, or the model's own if that fits, or what fits. QUILL_MEMORY: what was asked
+// Decides the context: what was asked for, or the model's own if that fits, or what fits. QUILL_MEMORY: what was asked
 // for does not fit, with flags to try and the budget.
 Status memory_plan_make(MemoryPlan *p);
 // --mlock: QUILL_MEMORY: a file of so many bytes, the KV cache and the scratch memory are more than can be had.

@@ -76,7 +76,7 @@ struct Request {
     int n_new;    // tokens generated
     Finish finish;
     bool fetched;  // Policy.fetch has nothing more for it
-    int n_kept;    // for the engine: slots that --kv-dir has
+    int n_kept;    // for --kv-dir (kv/kvdir.h): slots that the directory has
     Timeline time; // .start may be given: when the request came; 0: now
     Request *next; // in the scheduler's list
 };

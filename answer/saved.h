@@ -14,7 +14,7 @@ Status saved_new(const char *model, char **path);
 // The file that --load names, or else the one that --continue finds; NULL: neither was given. The caller frees it.
 // QUILL_USAGE: no conversation with the model has been saved.
 Status saved_choose(const AnswerConfig *config, const char *model, char **path);
-// The messages for one prompt: those of the conversation that the options name, with `system` in place of its system
+// The messages for one prompt: those of the conversation that `config` names, with `system` in place of its system
 // message if system.data is not NULL, then the prompt. Free them with transcript_free. Errors: saved_choose's and
 // transcript_read's.
 Status saved_prompt(const AnswerConfig *config, const char *model, bool raw, Str system, Str prompt, Message **out,

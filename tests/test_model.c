@@ -267,8 +267,7 @@ static void test_deterministic(void **state) {
     one_result(TYPE_Q6_K, TYPE_KIVI2, 0, 2304);
 }
 
-// ---- one row's keys in parts
-// -----------------------------------------------------------------------------------------
+// ---- one row's keys in parts ---------------------------------------------------------------------------------------
 
 // Decoding with fewer KV heads than threads: their keys are shared out from 512 on, and with --deterministic never.
 enum { DEPTH = 800, SINGLES = 3 };
