@@ -44,7 +44,7 @@ static bool is_given(const Options *o, const char *flag) {
 static Status check_conflicts(const Options *o) {
     for (int i = 0; i < cli_n_conflicts; i++) {
         const CliConflict *c = &cli_conflicts[i];
-        if (c->both_hold || !is_given(o, c->a) || !is_given(o, c->b)) continue;
+        if (c->allowed_together || !is_given(o, c->a) || !is_given(o, c->b)) continue;
         if (c->message) return status_error(QUILL_USAGE, "%s", c->message);
         return status_error(QUILL_USAGE, "%s and %s: one of them expected, found both", c->a, c->b);
     }
