@@ -3,11 +3,11 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "costs.h"
 #include "cpu/backend.h"
+#include "engine_file.h"
 #include "kv/fingerprint.h"
 #include "policy/plain.h"
 #include "base/guard.h"

@@ -7,7 +7,6 @@
 #include "kv/evict.h"
 #include "kv/kvkeep.h"
 #include "model.h"
-#include "engine_file.h"
 #include "memory_plan.h"
 #include "base/progress.h"
 #include "scheduler.h"

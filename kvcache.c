@@ -1,12 +1,13 @@
 // kvcache.c: see kvcache.h.
 #include "kvcache.h"
 
-#include "base/rng.h"
-
 #include <assert.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/rng.h"
+#include "kv/kvrows.h"
 
 int kvcache_most_sequences(const KvCache *kv, int step_rows) {
     int size = kv->pool->block, n = kv->pool[KV_WINDOW].n_blocks;

@@ -27,7 +27,6 @@
 #define QUILL_KVCACHE_H
 
 #include "kv/chain.h"
-#include "kv/kvrows.h"
 #include "kv/kvshape.h"
 
 // Start from (Sequence){0}. tokens holds the prompt and what was generated; the first n_cached of them are computed.

@@ -1,9 +1,7 @@
 // answer/answer.c: see answer/answer.h.
 #include "answer/answer.h"
 
-#include <limits.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

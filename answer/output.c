@@ -2,7 +2,6 @@
 #include "answer/output.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "answer/output.h"
 #include "term/terminal.h"
 #include "bench/roofline.h"
 #include "base/paragraph.h"

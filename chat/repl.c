@@ -3,12 +3,10 @@
 #include "chat/repl.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "chat/commands.h"
 #include "term/lines.h"
-#include "answer/prompt.h"
 #include "answer/report.h"
 #include "answer/saved.h"
 #include "base/signals.h"

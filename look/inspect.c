@@ -7,10 +7,11 @@
 #include "answer/chat_template.h"
 #include "cpu/backend.h"
 #include "gpu/cuda.h"
-#include "engine.h"
+#include "engine_file.h"
+#include "memory_plan.h"
 #include "look/look.h"
 #include "answer/output.h"
-#include "answer/report.h"
+#include "base/jsonio.h"
 #include "base/units.h"
 #include "costs.h"
 

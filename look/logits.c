@@ -9,7 +9,6 @@
 
 #include "answer/output.h"
 #include "answer/report.h"
-#include "base/signals.h"
 #include "look/text.h"
 
 // "1,2,3"

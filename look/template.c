@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "answer/chat_template.h"
-#include "engine.h"
+#include "engine_file.h"
 #include "base/jsonio.h"
 #include "look/look.h"
 #include "answer/output.h"

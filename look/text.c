@@ -2,7 +2,6 @@
 #include "look/text.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "answer/chat_template.h"
 #include "answer/prompt.h"

@@ -3,6 +3,7 @@
 #include "tests/rig/testing.h"
 
 #include "families.h"
+#include "kv/kvrows.h"
 #include "tests/rig/cpu_rig.h"
 #include "tests/rig/tiny_model.h"
 
