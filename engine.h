@@ -5,7 +5,7 @@
 #define QUILL_ENGINE_H
 
 #include "kv/evict.h"
-#include "kv/kvkeep.h"
+#include "kv/kvdir.h"
 #include "model.h"
 #include "memory_plan.h"
 #include "base/progress.h"

@@ -1,4 +1,4 @@
-// kv/kvkeep.h: --kv-dir for a scheduler: blocks that a directory has are taken when a request begins, and blocks that
+// kv/kvdir.h: --kv-dir for a scheduler: blocks that a directory has are taken when a request begins, and blocks that
 // fill are written there.
 #ifndef QUILL_KVKEEP_H
 #define QUILL_KVKEEP_H

@@ -1,5 +1,5 @@
-// kv/kvkeep.c: see kv/kvkeep.h. What goes wrong with the directory is a note: the answer does not depend on it.
-#include "kv/kvkeep.h"
+// kv/kvdir.c: see kv/kvdir.h. What goes wrong with the directory is a note: the answer does not depend on it.
+#include "kv/kvdir.h"
 
 #include <stdio.h>
 
