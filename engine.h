@@ -24,7 +24,7 @@ typedef struct {
     Workspace work;
     KvShape shape; // n_ctx is what one sequence may use; n_seqs of a pool may be fewer than were asked for
     KvCache kv;
-    KvKeeper keeper; // --kv-dir
+    KvDir kv_dir; // --kv-dir
     Sampler *sampler;
     Evict *evict;        // NULL: a full context ends a sequence
     Scheduler *sched;    // NULL under --dry-run: everything is planned, nothing reserved
