@@ -118,4 +118,15 @@ int64_t scheduler_preemptions(const Scheduler *s); // how often a request had to
 const SeqRows *scheduler_rows(const Scheduler *s, int seq);
 Request *scheduler_request(const Scheduler *s, int seq);
 
+// ---- for policies --------------------------------------------------------------------------------------------------
+
+// For Policy.accept: the token that the request's sampler draws behind the tokens of `q`; -1: no logit is finite.
+int scheduler_draw(const Scheduler *s, const Request *r, const Sequence *q, const float *logits);
+// For Policy.accept: the next token of rows->request, in order: appended to its seq, emitted, and held against its
+// limits; token < 0 finishes it as broken. Returns whether the request continues; if not, ignore the rest of its rows.
+// logits: those it was drawn from, or NULL where Request.emit does not look.
+bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits);
+KvCache *scheduler_kv(Scheduler *s);
+int scheduler_n_vocab(const Scheduler *s);
+
 #endif
