@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "answer/output.h"
+#include "answer/text_stream.h"
 #include "answer/report.h"
 #include "look/text.h"
 

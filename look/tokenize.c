@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "answer/output.h"
+#include "answer/text_stream.h"
 #include "engine_file.h"
 #include "look/text.h"
 

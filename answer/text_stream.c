@@ -1,5 +1,5 @@
-// answer/output.c: see answer/output.h.
-#include "answer/output.h"
+// answer/text_stream.c: see answer/text_stream.h.
+#include "answer/text_stream.h"
 
 #include <errno.h>
 #include <string.h>
