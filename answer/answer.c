@@ -10,6 +10,7 @@
 #include "answer/prompt.h"
 #include "answer/report.h"
 #include "answer/saved.h"
+#include "base/output.h"
 #include "base/signals.h"
 #include "term/terminal.h"
 #include "answer/transcript.h"

@@ -27,8 +27,4 @@ bool text_stream_add(TextStream *t, const char *bytes, size_t n, Buf *out);
 void text_stream_end(TextStream *t, Buf *out); // nothing more comes: appends what was held
 void text_stream_free(TextStream *t);
 
-// stdout, for every mode: a reader that has gone (| head) is no error: *gone says so and nothing is written any more.
-// QUILL_IO, and what fd_write_all says of signals.
-Status output_write(const void *bytes, size_t n, bool *gone);
-
 #endif

@@ -13,7 +13,7 @@
 #include "gpu/cuda.h"
 #include "engine.h"
 #include "base/jsonio.h"
-#include "answer/text_stream.h"
+#include "base/output.h"
 #include "base/progress.h"
 #include "base/rng.h"
 #include "bench/roofline.h"

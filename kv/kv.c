@@ -14,7 +14,7 @@
 #include "base/tempfile.h"
 #include "kernels.h"
 #include "kv/kvframes.h"
-#include "answer/text_stream.h"
+#include "base/output.h"
 
 // ---- a file that is read --------------------------------------------------------------------------------------------
 

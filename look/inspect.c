@@ -10,7 +10,7 @@
 #include "engine_file.h"
 #include "memory_plan.h"
 #include "look/look.h"
-#include "answer/text_stream.h"
+#include "base/output.h"
 #include "base/jsonio.h"
 #include "base/units.h"
 #include "costs.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "answer/text_stream.h"
+#include "base/output.h"
 #include "answer/report.h"
 #include "look/text.h"
 

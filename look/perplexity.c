@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "answer/text_stream.h"
+#include "base/output.h"
 #include "answer/report.h"
 #include "base/signals.h"
 #include "look/text.h"

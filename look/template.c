@@ -8,7 +8,7 @@
 #include "engine_file.h"
 #include "base/jsonio.h"
 #include "look/look.h"
-#include "answer/text_stream.h"
+#include "base/output.h"
 
 // ---- JSON as the template's values ----------------------------------------------------------------------------------
 
