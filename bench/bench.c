@@ -17,6 +17,7 @@
 #include "base/progress.h"
 #include "base/rng.h"
 #include "bench/roofline.h"
+#include "bench/shape.h"
 
 #include <stdio.h>
 #include <stdlib.h>
