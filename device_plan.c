@@ -82,12 +82,13 @@ static size_t need(DevicePlan *p, const Model *m, const KvShape *s, int max_rows
 }
 
 static Status too_little(const DevicePlan *p, const EngineConfig *config, const KvShape *s, int fits) {
-    char layers[32] = "--device cpu";
+    char layers[32] = "--device cpu", asked[16];
+    snprintf(asked, sizeof asked, "%d", config->gpu_layers);
     if (fits > 0) snprintf(layers, sizeof layers, "-ngl %d", fits);
     Status st = status_error(QUILL_MEMORY, "-ngl %s: %d layers with a context of %d do not fit on the GPU; try %s%s",
                              config->gpu_layers < 0          ? "auto"
                              : config->gpu_layers == INT_MAX ? "all"
-                                                             : "N",
+                                                             : asked,
                              p->n_layers, s->n_ctx, layers, " or a smaller -c");
     Buf budget = {0};
     device_plan_budget(p, &budget);

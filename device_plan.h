@@ -20,17 +20,18 @@ typedef struct {
     size_t spare;                            // of it, for copies that make prefill faster
 } DevicePlan;
 
-// Opens the GPU if the options want one; a model that is not known yet (NULL) only where they insist. QUILL_MODEL: no
-// usable GPU, with the driver's reason; QUILL_USAGE: the options contradict each other.
+// Opens the GPU if the configuration wants one. Without a model (NULL: it is not known yet) only a configuration that
+// insists (--device cuda, or -ngl with a number) opens it. `deterministic` goes to the CPU. QUILL_MODEL: the GPU that
+// was asked for cannot be used, with the driver's reason. cli/check.h rejects contradictions before.
 Status device_plan_open(DevicePlan *p, const EngineConfig *config, const Model *m);
-// Settles how many layers the GPU takes with this cache and these steps: s->n_device, s->be, and a shorter s->n_ctx
+// Decides how many layers the GPU takes with this cache and these steps: s->n_device, s->be, and a shorter s->n_ctx
 // where that was left to us. QUILL_MEMORY: what was asked for does not fit, with the budget and what to try.
 Status device_plan_make(DevicePlan *p, const EngineConfig *config, const Model *m, KvShape *s, bool may_shorten,
                         int max_rows, int max_out);
 Status device_plan_load(const DevicePlan *p, Model *m, ThreadPool *pool, bool quiet);
 
-int device_plan_ubatch(const DevicePlan *p,
-                       const EngineConfig *config); // rows in one step: the options', or what suits the device
+// Rows in one step: config->ubatch, or what suits the device.
+int device_plan_ubatch(const DevicePlan *p, const EngineConfig *config);
 // What computes, of which each does its layers' K and V: "cpu amx", "GPU NAME sm_90, KERNELS", or both with the GPU's
 // layers. `isa`: the CPU's.
 void device_plan_kernels(const DevicePlan *p, const char *isa, Buf *out);

@@ -3,11 +3,11 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "costs.h"
 #include "cpu/backend.h"
+#include "engine_file.h"
 #include "kv/fingerprint.h"
 #include "policy/plain.h"
 #include "base/guard.h"
@@ -39,8 +39,8 @@ static Status open_store(Engine *e) {
     Status st = kvstore_open(config->kv_dir, config->kv_dir_size, config->kv_block, &like, kernels.data, &store);
     buf_free(&kernels);
     if (st.code) return st;
-    kvkeep_init(&e->keeper, store, &e->kv, e->policy, config->quiet);
-    e->policy = &e->keeper.policy;
+    kvdir_init(&e->kv_dir, store, &e->kv, e->policy, config->quiet);
+    e->policy = &e->kv_dir.policy;
     return OK;
 }
 
@@ -129,7 +129,7 @@ void engine_close(Engine *e) {
     evict_free(e->evict);
     if (e->sampler) sampler_free(e->sampler);
     workspace_free(&e->work);
-    kvkeep_free(&e->keeper);
+    kvdir_free(&e->kv_dir);
     kvcache_free(&e->kv);
     if (e->pool) threads_free(e->pool);
     tokenizer_free(e->tok);
@@ -201,13 +201,11 @@ static void hugepages_after_step(Engine *e, const Batch *b, double step_seconds)
 // ---- requests -------------------------------------------------------------------------------------------------------
 
 void engine_add(Engine *e, Request *r) {
-    e->keeper.n_fetched = r->n_kept = 0;
+    kvdir_begin(&e->kv_dir, r);
     scheduler_add(e->sched, r);
 }
 
-void engine_keep(Engine *e, const Sequence *q) { kvkeep_sequence(&e->keeper, q); }
-
-int engine_most_context(const Engine *e) { return memory_plan_most_context(&e->shape, e->scratch, e->config.kv_mem); }
+void engine_keep(Engine *e, const Sequence *q) { kvdir_sequence(&e->kv_dir, q); }
 
 // ---- steps ----------------------------------------------------------------------------------------------------------
 
@@ -220,7 +218,7 @@ bool engine_step(Engine *e, Batch **b) {
     if ((*b)->n_out > 0) progress_erase(&e->progress); // the answer may go to the same terminal
     if (tokens) scheduler_take_tokens(e->sched, tokens);
     else scheduler_take(e->sched, logits);
-    if (!e->begun) kvkeep_step(&e->keeper, e->sched, *b); // reading a device waits for the step on its way
+    if (!e->begun) kvdir_step(&e->kv_dir, e->sched, *b); // reading a device waits for the step on its way
     hugepages_after_step(e, *b, clock_now() - start);
     return true;
 }
@@ -238,6 +236,10 @@ void engine_run(Engine *e) {
     }
     progress_erase(&e->progress);
 }
+
+// ---- asking the engine ---------------------------------------------------------------------------------------------
+
+int engine_most_context(const Engine *e) { return memory_plan_most_context(&e->shape, e->scratch, e->config.kv_mem); }
 
 bool engine_endless(const Engine *e) { return e->evict && evict_endless(e->evict); }
 

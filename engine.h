@@ -5,9 +5,8 @@
 #define QUILL_ENGINE_H
 
 #include "kv/evict.h"
-#include "kv/kvkeep.h"
+#include "kv/kvdir.h"
 #include "model.h"
-#include "engine_file.h"
 #include "memory_plan.h"
 #include "base/progress.h"
 #include "scheduler.h"
@@ -25,7 +24,7 @@ typedef struct {
     Workspace work;
     KvShape shape; // n_ctx is what one sequence may use; n_seqs of a pool may be fewer than were asked for
     KvCache kv;
-    KvKeeper keeper; // --kv-dir
+    KvDir kv_dir; // --kv-dir
     Sampler *sampler;
     Evict *evict;        // NULL: a full context ends a sequence
     Scheduler *sched;    // NULL under --dry-run: everything is planned, nothing reserved

@@ -1,4 +1,5 @@
-// engine_config.h: what a user may choose about a model in use: its file, where and how it is computed, its KV cache.
+// engine_config.h: what a user may choose about a model in use (its file, where and how it is computed, its KV cache),
+// and what a mode needs of it.
 #ifndef QUILL_ENGINE_CONFIG_H
 #define QUILL_ENGINE_CONFIG_H
 
@@ -34,5 +35,20 @@ typedef struct {
     bool verbose, quiet;
     bool dry_run; // everything is planned, nothing reserved
 } EngineConfig;
+
+// What a mode needs of an engine, whatever its user has chosen.
+typedef struct {
+    bool need_tokenizer;
+    int n_ctx;      // slots a sequence; 0: by the configuration and the model
+    int n_seqs;     // sequences at once; 0: 1
+    int max_out;    // rows of logits at once; 0: n_seqs
+    int ctx_of_use; // where neither says: the model's context, but no more than this; 0: no limit
+    // The sequences share one pool of blocks, and blocks where they begin alike: --kv-mem, or half of the memory that
+    // is free, one context at least. Otherwise each has a context of its own.
+    bool pooled;
+    // K and V of every token are looked at again, as they are saved, sent on, or taken back to an earlier token.
+    // Otherwise layers with a window give theirs up as the text goes on.
+    bool whole;
+} EngineNeeds;
 
 #endif

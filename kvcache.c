@@ -1,12 +1,13 @@
 // kvcache.c: see kvcache.h.
 #include "kvcache.h"
 
-#include "base/rng.h"
-
 #include <assert.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/rng.h"
+#include "kv/kvrows.h"
 
 int kvcache_most_sequences(const KvCache *kv, int step_rows) {
     int size = kv->pool->block, n = kv->pool[KV_WINDOW].n_blocks;
@@ -91,7 +92,7 @@ static void drop_free_tail(KvCache *kv, int block) {
 
 // The first slot that the row at slot n reads in layers with a window: with sealed types, the first of a group.
 static int first_seen(const KvCache *kv, int n) {
-    if (!kv->partner || kv->keep) return 0;
+    if (!kv->partner || kv->keep_partners) return 0;
     int first = int_max(0, n + 1 - kv->window);
     return kv->pool->tail_of ? first / SEAL * SEAL : first;
 }
@@ -219,7 +220,7 @@ static Status new_planes(KvPool *pool, const KvShape *s) {
 }
 
 Status kvcache_new(KvCache *kv, const KvShape *s) {
-    *kv = (KvCache){.max_slots = s->n_ctx, .window = s->window, .keep = s->keep};
+    *kv = (KvCache){.max_slots = s->n_ctx, .window = s->window, .keep_partners = s->keep_partners};
     for (int kind = 0; kind < KV_KINDS; kind++) kv->pool[kind] = kvshape_pool(s, kind);
     int n = kv->pool->n_blocks;
     for (int kind = 0; kind < KV_KINDS; kind++) {

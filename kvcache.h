@@ -17,8 +17,8 @@
 // it gets one block of KV_WINDOW, its partner. The partner is given back when no sequence's next row can see its slots,
 // so that long sequences need few of them. A named block keeps its partner until another block needs it, because a
 // sequence that shares the prefix needs the partners of its last `window` slots. If kvcache_truncate goes back to where
-// partners are gone, all slots of the sequence are computed again. KvShape.keep: no partner is given back before its
-// block.
+// partners are gone, all slots of the sequence are computed again. KvShape.keep_partners: no partner is given
+// back before its block.
 //
 // Sealed types (kernels.h) are written by groups of SEAL slots: a group that is shared is copied whole before a row of
 // it is written, and kvcache_truncate to the inside of a group that is sealed forgets that group's slots, which are
@@ -27,7 +27,6 @@
 #define QUILL_KVCACHE_H
 
 #include "kv/chain.h"
-#include "kv/kvrows.h"
 #include "kv/kvshape.h"
 
 // Start from (Sequence){0}. tokens holds the prompt and what was generated; the first n_cached of them are computed.
@@ -67,7 +66,7 @@ typedef struct {
     int *late, n_late, cap_late;   // blocks released while a copy from them was pending: their pages go after the step
     int max_slots;                 // of one sequence: the context
     int window;                    // slots that a row sees in the layers of KV_WINDOW
-    bool keep;                     // KvShape.keep
+    bool keep_partners;            // KvShape.keep_partners
     int *partner; // (n_blocks) the block of KV_WINDOW that goes with it, -1: none; NULL: no such layers
     int *viewers; // (n_blocks) sequences whose next row sees the partner, or may after kvcache_truncate
     int *free_partners, n_free_partners;
@@ -84,7 +83,7 @@ int kvcache_most_sequences(const KvCache *kv, int step_rows);
 // The block table of a sequence in a pool, for Batch: (n_blocks), 0 where a partner is gone.
 void kvcache_table(const KvCache *kv, const Sequence *s, int kind, int *out);
 // kvrows_read and kvrows_write of a sequence, with layers counted over both pools, KV_FULL's first. Partners must be
-// there (KvShape.keep).
+// there (KvShape.keep_partners).
 void kvcache_load_rows(const KvCache *kv, const Sequence *s, int layer, int first, int n, void *out);
 void kvcache_store_rows(KvCache *kv, const Sequence *s, int layer, int first, int n, const void *rows);
 void kvcache_free(KvCache *kv);

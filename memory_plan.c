@@ -109,7 +109,7 @@ KvShape memory_plan_kv_shape(const Model *m) {
 
 // How many blocks layers with a window need: those of all windows, where that is fewer than there are.
 static void plan_partners(KvShape *s, int rows) {
-    s->n_partners = s->n_windowed > 0 && !s->keep ? kvshape_partners_needed(s, rows) : 0;
+    s->n_partners = s->n_windowed > 0 && !s->keep_partners ? kvshape_partners_needed(s, rows) : 0;
 }
 
 // Whether as many sequences as s has may run at once within so many bytes. They all have pages for their open groups
@@ -164,10 +164,11 @@ Status memory_plan_make(MemoryPlan *p) {
     int own = p->needs.ctx_of_use ? int_min(p->needs.ctx_of_use, trained) : trained;
     KvShape *s = &p->shape;
     *s = memory_plan_kv_shape(p->model);
-    s->keep = p->config->kv_dir || p->config->evict || p->needs.whole;
+    s->keep_partners = p->config->kv_dir || p->config->evict || p->needs.whole;
     s->type_k = memory_plan_kv_type(p->model, p->config->type_k);
     s->type_v = memory_plan_kv_type(p->model, p->config->type_v);
-    s->block = p->config->paged || p->needs.pooled || (s->n_windowed > 0 && !s->keep) ? p->config->kv_block : 0;
+    s->block =
+        p->config->paged || p->needs.pooled || (s->n_windowed > 0 && !s->keep_partners) ? p->config->kv_block : 0;
     s->n_ctx = asked ? asked : own;
     s->n_seqs = p->needs.n_seqs;
     s->share = p->needs.pooled;

@@ -1,8 +1,6 @@
 // model.c: the one forward, its scratch, and which layers a device computes. See model.h.
 #include "model.h"
 
-#include <stdlib.h>
-
 // ---- a device -------------------------------------------------------------------------------------------------------
 
 Status model_to_device(Model *m, const Backend *device, int n, DeviceLoad how) {

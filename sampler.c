@@ -1,12 +1,11 @@
 // sampler.c: see sampler.h.
 #include "sampler.h"
 
-#include "base/rng.h"
-
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/rng.h"
 
 typedef struct {
     int id;

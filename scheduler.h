@@ -76,7 +76,7 @@ struct Request {
     int n_new;    // tokens generated
     Finish finish;
     bool fetched;  // Policy.fetch has nothing more for it
-    int n_kept;    // for the engine: slots that --kv-dir has
+    int n_kept;    // for --kv-dir (kv/kvdir.h): slots that the directory has
     Timeline time; // .start may be given: when the request came; 0: now
     Request *next; // in the scheduler's list
 };
@@ -117,5 +117,16 @@ int64_t scheduler_preemptions(const Scheduler *s); // how often a request had to
 // ahead, and the request has ended.
 const SeqRows *scheduler_rows(const Scheduler *s, int seq);
 Request *scheduler_request(const Scheduler *s, int seq);
+
+// ---- for policies --------------------------------------------------------------------------------------------------
+
+// For Policy.accept: the token that the request's sampler draws behind the tokens of `q`; -1: no logit is finite.
+int scheduler_draw(const Scheduler *s, const Request *r, const Sequence *q, const float *logits);
+// For Policy.accept: the next token of rows->request, in order: appended to its seq, emitted, and held against its
+// limits; token < 0 finishes it as broken. Returns whether the request continues; if not, ignore the rest of its rows.
+// logits: those it was drawn from, or NULL where Request.emit does not look.
+bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits);
+KvCache *scheduler_kv(Scheduler *s);
+int scheduler_n_vocab(const Scheduler *s);
 
 #endif

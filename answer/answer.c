@@ -1,9 +1,7 @@
 // answer/answer.c: see answer/answer.h.
 #include "answer/answer.h"
 
-#include <limits.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +10,7 @@
 #include "answer/prompt.h"
 #include "answer/report.h"
 #include "answer/saved.h"
+#include "base/output.h"
 #include "base/signals.h"
 #include "term/terminal.h"
 #include "answer/transcript.h"

@@ -5,7 +5,7 @@
 
 #include "answer/answer_config.h"
 #include "answer/chat_template.h"
-#include "answer/output.h"
+#include "answer/text_stream.h"
 #include "answer/think.h"
 #include "base/jsonio.h"
 #include "engine.h"

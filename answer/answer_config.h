@@ -14,7 +14,7 @@ typedef struct {
     bool chat;          // a model without a template is an error
     bool parse_special; // control tokens are recognised in raw text
     const char *load;   // a saved conversation that comes first; NULL: none
-    bool resume;        // the last one that was saved with this model comes first
+    bool continue_last; // the last one that was saved with this model comes first
     bool context_shift; // a chat leaves its oldest turns out when the context is full
     // length
     int predict; // tokens; -1: until the end or a full context

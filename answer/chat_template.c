@@ -15,7 +15,7 @@ struct ChatTemplate {
     char *where, *name; // for messages; what --verbose calls it
     char *bos, *eos;    // with n bytes
     size_t n_bos, n_eos;
-    const char *think; // the options'
+    const char *think; // AnswerConfig.think
 };
 
 // ---- choosing -------------------------------------------------------------------------------------------------------

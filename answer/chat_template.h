@@ -23,13 +23,12 @@ typedef struct {
     Buf trusted; // (text.n) 1 where control tokens may be recognised
 } Rendered;
 
-// The template for this model and these options; NULL without an error: raw text. QUILL_USAGE: no built-in template of
+// The template for this model and configuration; NULL without an error: raw text. QUILL_USAGE: no built-in template of
 // that name. QUILL_MODEL: it cannot be parsed, or --chat or a system message without one. QUILL_IO: its file.
 Status chat_template_choose(const Gguf *g, const Tokenizer *t, const AnswerConfig *config, ChatTemplate **out);
 void chat_template_free(ChatTemplate *c); // NULL is fine
-const char *
-chat_template_name(const ChatTemplate *c); // "none (raw text)", "the model's own", a built-in one's name, a path
-
+// "none (raw text)", "the model's own", the name of a built-in one, or a path.
+const char *chat_template_name(const ChatTemplate *c);
 Str chat_template_source(const ChatTemplate *c); // Jinja; NULL: empty
 
 // Renders the messages and, if `answer`, the beginning of the assistant's next one. NULL joins the bare texts. Start
@@ -48,13 +47,13 @@ Status chat_template_encode(const Tokenizer *t, const Rendered *r, bool add_bos,
 
 // A template from its source. `where` and `name` are copied; bos and eos are what bos_token and eos_token say.
 Status chat_template_open(const char *where, const char *name, Str source, Str bos, Str eos, ChatTemplate **out);
-// The template that the options name; *out stays NULL where they name none.
+// The template that the configuration names; *out stays NULL if it names none.
 Status chat_template_from_config(const AnswerConfig *config, Str bos, Str eos, ChatTemplate **out);
 
 Heap *chat_template_heap(size_t n_input); // with the room and steps that so much input may need
-Value chat_template_variables(const ChatTemplate *c, Heap *h,
-                              bool answer); // what every template gets: a dict without messages
-bool chat_template_is_role(Str role);       // a role that templates make control tokens of
+// What every template gets: a dict without messages.
+Value chat_template_variables(const ChatTemplate *c, Heap *h, bool answer);
+bool chat_template_is_role(Str role); // a role that templates make control tokens of
 Status chat_template_run(const ChatTemplate *c, Heap *h, Value variables, const struct tm *now, Rendered *out);
 
 #endif

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "answer/output.h"
 #include "term/terminal.h"
 #include "bench/roofline.h"
 #include "base/paragraph.h"
@@ -184,7 +183,7 @@ void report_after(const Engine *e, const Request *r) {
     report_prefill(e, r, &t, roof);
     if (t.tokens > 1) report_decode(e, r, &t, roof);
     report_latency(r, &t);
-    report_store(e->keeper.store);
+    report_store(e->kv_dir.store);
     report_memory(e, r);
 }
 
@@ -192,7 +191,8 @@ void report_turn(const Engine *e, const AnswerConfig *config, const Request *r) 
     Timing t = report_timing(e, r);
     bool color = terminal_color(config->color, STDERR_FILENO);
     char from[48] = "", tps[24], ttft[24], total[24];
-    if (e->keeper.n_fetched) snprintf(from, sizeof from, " (%d from --kv-dir)", e->keeper.n_fetched);
+    int fetched = kvdir_fetched(&e->kv_dir);
+    if (fetched) snprintf(from, sizeof from, " (%d from --kv-dir)", fetched);
     if (color) fputs("\033[2m", stderr);
     paragraph_item("turn", "%d new tokens, %d cached%s; %d tokens at %s tok/s; context %d of %d",
                    r->n_prompt - r->n_reused, r->n_reused, from, t.tokens, figure(t.decode_tps, tps),

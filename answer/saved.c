@@ -85,7 +85,7 @@ Status saved_choose(const AnswerConfig *config, const char *model, char **path) 
     char dir[1100], part[96];
     *path = NULL;
     if (config->load) *path = mem_copy(config->load, strlen(config->load));
-    if (!config->resume) return OK;
+    if (config->load || !config->continue_last) return OK;
     if (!saved_dir(dir, sizeof dir)) return no_place();
     file_part(model, part);
     *path = find_last(dir, part);

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "batch/feed.h"
-#include "answer/output.h"
+#include "base/output.h"
 #include "answer/prompt.h"
 #include "answer/report.h"
 #include "batch/resume.h"

@@ -116,7 +116,7 @@ void batch_stats_report(const BatchStats *t, const Engine *e, const Slo *slo) {
     paragraph_item("KV", "%d of %d blocks of %d used at most, %.1f%% of the slots held were waste", t->most_blocks,
                    e->kv.pool->n_blocks, e->kv.pool->block,
                    t->slots_held > 0 ? 100 * (1 - t->slots / t->slots_held) : 0);
-    report_store(e->keeper.store);
+    report_store(e->kv_dir.store);
     device_plan_report(&e->devices);
     char peak[24];
     paragraph_item("peak", "%s resident", units_bytes((double)memory_peak(), peak));

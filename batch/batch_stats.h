@@ -1,7 +1,7 @@
 // batch/batch_stats.h: what a batch of jobs took: rates, latencies, how well the KV cache was used, what kept its
 // promise.
-#ifndef QUILL_TALLY_H
-#define QUILL_TALLY_H
+#ifndef QUILL_BATCH_STATS_H
+#define QUILL_BATCH_STATS_H
 
 #include "engine.h"
 
@@ -25,7 +25,7 @@ typedef struct {
 
 void batch_stats_step(BatchStats *t, const Engine *e, const Batch *b); // after engine_step
 void batch_stats_answer(BatchStats *t, const Request *r);              // one that has ended
-// A job that is answered: n of them, `n_cached` of its prompt tokens from the cache, the last token at `end`.
+// A job that is answered: its n answers, and when the last token came (`end`, clock_now()).
 void batch_stats_job(BatchStats *t, const Slo *slo, const Request *const *answers, int n, double end);
 void batch_stats_goodput(const BatchStats *t, const Slo *slo); // to stderr, where something was promised
 void batch_stats_report(const BatchStats *t, const Engine *e, const Slo *slo); // --verbose, to stderr, with the goodput

@@ -1,10 +1,7 @@
 // batch/replies.c: see batch/replies.h.
 #include "batch/replies.h"
 
-#include <stdlib.h>
 #include <time.h>
-
-#include "answer/report.h"
 
 static void put_ms(json_t *object, const char *key, double seconds, bool known) {
     jsonio_put(object, key, known ? jsonio_number(1e3 * seconds, 4) : json_null());

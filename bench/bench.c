@@ -13,10 +13,11 @@
 #include "gpu/cuda.h"
 #include "engine.h"
 #include "base/jsonio.h"
-#include "answer/output.h"
+#include "base/output.h"
 #include "base/progress.h"
 #include "base/rng.h"
 #include "bench/roofline.h"
+#include "bench/shape.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -450,9 +451,9 @@ static Status print_results(const Bench *b) {
 static Status measure_gpu(Bench *b) {
     const char *device = b->o->engine.device;
     const Backend *be;
-    if (strcmp(device, "cpu") == 0) return OK;
+    if (device && strcmp(device, "cpu") == 0) return OK;
     Status st = cuda_backend(&be);
-    if (st.code && strcmp(device, "cuda") == 0)
+    if (st.code && device && strcmp(device, "cuda") == 0)
         return status_error(st.code, "--device cuda: no usable GPU: %.800s", st.message);
     return st.code ? OK : cuda_roofline(&b->gpu);
 }

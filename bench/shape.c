@@ -1,17 +1,19 @@
-// bench/shape.c: models of random valid blocks: the speed of a shape without its weights (see bench.h).
+// bench/shape.c: models of random valid blocks: the speed of a shape without its weights (see bench/shape.h).
 //
 // Every tensor is filled with random bytes 8 at a time, a cache's worth at once, and then its scales are set so that a
 // matrix's elements have mean 0 and mean square 1/n_in: a row's product with a normalised vector is about 1, as in a
 // trained model, and activations stay finite through any number of layers. Bits that no value may have (the exponents
 // of floats) are taken out.
-#include "bench/bench.h"
-#include "formats/random_blocks.h"
-#include "formats/types.h"
+#include "bench/shape.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/base.h"
+#include "formats/random_blocks.h"
+#include "formats/types.h"
 
 typedef struct {
     const char *name;

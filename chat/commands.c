@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/values.h"
+#include "cli/table.h"
 #include "term/programs.h"
 #include "answer/saved.h"
 #include "term/screen.h"

@@ -45,7 +45,7 @@ typedef struct {
 
 Status conversation_open(Conversation *c, Engine *e, AnswerConfig *config);
 void conversation_close(Conversation *c);
-Status conversation_settings(Conversation *c); // the options' sampling has changed. QUILL_USAGE: it cannot be
+Status conversation_settings(Conversation *c); // config->sampling has changed. QUILL_USAGE: it is not possible
 
 // ---- turns ----------------------------------------------------------------------------------------------------------
 // The Status is what ends the chat; what is refused is said on stderr and changes nothing.

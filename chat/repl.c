@@ -3,12 +3,10 @@
 #include "chat/repl.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "chat/commands.h"
 #include "term/lines.h"
-#include "answer/prompt.h"
 #include "answer/report.h"
 #include "answer/saved.h"
 #include "base/signals.h"
@@ -59,7 +57,7 @@ static Status loop(Chat *c, Lines *lines, Str first) {
 // Loads the conversation that --load or --continue names. -sys replaces its system message.
 static Status begin(Chat *c, const Options *o) {
     char *path = NULL;
-    c->autosave = o->chat.autosave || o->answer.resume;
+    c->autosave = o->chat.autosave || o->answer.continue_last;
     Status st = saved_choose(&o->answer, gguf_name(c->talk->e->gguf), &path);
     if (!st.code && path) {
         Buf system = {0};
@@ -70,7 +68,7 @@ static Status begin(Chat *c, const Options *o) {
         buf_free(&system);
     }
     c->saved[0] = c->talk->n_messages; // what was loaded need not be written again
-    if (o->answer.resume && !st.code) c->own = path;
+    if (o->answer.continue_last && !st.code) c->own = path;
     else free(path);
     return st;
 }

@@ -12,7 +12,7 @@
 Status settings_set(Settings *s, const char *name, const char *value) {
     s->texts = mem_resize(s->texts, (size_t)(s->n_texts + 1) * sizeof *s->texts);
     s->texts[s->n_texts++] = mem_copy(value, strlen(value));
-    return cli_set(s->config, name, s->texts[s->n_texts - 1]);
+    return cli_chat_set(s->config, name, s->texts[s->n_texts - 1]);
 }
 
 static bool is_default(const Option *row, const AnswerConfig *config) {

@@ -9,16 +9,16 @@
 
 typedef struct {
     AnswerConfig *config; // written by settings_set
-    char **texts;         // (n_texts) that the options point to
+    char **texts;         // (n_texts) that config points to
     int n_texts;
 } Settings;
 
-// Errors as cli_set's.
+// Errors as cli_chat_set's.
 Status settings_set(Settings *s, const char *name, const char *value);
 // Prints a setting on stderr; all of them if the name is empty. QUILL_USAGE: there is none of that name.
 Status settings_show(const Settings *s, const char *name);
-json_t *
-settings_json(const AnswerConfig *config); // sampling and length, as transcript_settings takes it; not a random seed
+// Sampling and length, as transcript_settings takes them; a random seed is left out.
+json_t *settings_json(const AnswerConfig *config);
 // Applies the settings in the JSON of a saved conversation. `given`: a setting that differs from its default was set by
 // a flag and stays. What cannot be set is reported on stderr, with `file` in front.
 void settings_load(Settings *s, const char *file, Str json, bool given);

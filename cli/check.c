@@ -1,6 +1,7 @@
 // cli/check.c: see cli/check.h.
 #include "cli/check.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "files/builtin.h"
@@ -30,9 +31,12 @@ const CliConflict cli_conflicts[] = {
 };
 const int cli_n_conflicts = ARRAY_LEN(cli_conflicts);
 
+// Whether an option of a row that may be an error was given: a flag, or a text without a default.
 static bool is_given(const Options *o, const char *flag) {
     const Option *row = cli_find(flag, 1u << o->mode);
     if (!row) return false;
+    bool text = row->kind == TEXT || row->kind == CHOICE || row->kind == INPUT;
+    assert(row->kind == FLAG || row->kind == STORE || (text && !row->fallback));
     const void *at = (const char *)o + row->at;
     return row->kind == FLAG ? *(const bool *)at : *(const void *const *)at != NULL;
 }
@@ -40,7 +44,7 @@ static bool is_given(const Options *o, const char *flag) {
 static Status check_conflicts(const Options *o) {
     for (int i = 0; i < cli_n_conflicts; i++) {
         const CliConflict *c = &cli_conflicts[i];
-        if (c->both_hold || !is_given(o, c->a) || !is_given(o, c->b)) continue;
+        if (c->allowed_together || !is_given(o, c->a) || !is_given(o, c->b)) continue;
         if (c->message) return status_error(QUILL_USAGE, "%s", c->message);
         return status_error(QUILL_USAGE, "%s and %s: one of them expected, found both", c->a, c->b);
     }

@@ -4,11 +4,11 @@
 
 #include "cli/table.h"
 
-// Two options of which only one can hold. On one command line they are an error; between the command line and the
-// configuration file the stronger one holds and the weaker one is ignored (cli/config.c).
+// Two options that conflict. Between the command line and the configuration file, the stronger one is used and the
+// weaker one is ignored (cli/config.c). On one command line they are an error, unless allowed_together.
 typedef struct {
-    const char *a, *b;   // as messages name them
-    bool both_hold;      // together they are no error
+    const char *a, *b; // as messages name them
+    bool allowed_together;
     const char *message; // of the error; NULL: "A and B: one of them expected, found both"
 } CliConflict;
 extern const CliConflict cli_conflicts[];

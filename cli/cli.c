@@ -96,7 +96,7 @@ static Status parse_theirs(Args *a, Options *out, const LlamaOption *l, const ch
     return cli_set_value(o, flag, means.value, out);
 }
 
-// One flag with its value. *stop: it has printed what it was for, as --help does.
+// One flag with its value. *stop: a flag such as --help, which sets Options.page and ends the parse.
 static Status parse_flag(Args *a, Options *out, bool *stop) {
     const char *arg = a->argv[a->next++], *equals = strchr(arg, '=');
     char flag[64];

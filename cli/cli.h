@@ -1,8 +1,7 @@
 // cli/cli.h: the command line, parsed into one struct.
 //
-// Each row of the table in cli/table.c holds the flags, the modes it belongs to, type, range, default and help;
-// parsing,
-// --help and the did-you-mean walk the same table.
+// Each row of the table in cli/table.c holds an option's flags, modes, type, range, default and help. Parsing, --help
+// and did-you-mean walk the same table.
 #ifndef QUILL_CLI_H
 #define QUILL_CLI_H
 

@@ -35,7 +35,7 @@ const Option cli_options[] = {
     {"--chat", NULL, MODES_PROMPT | M(DECODE), G_PROMPT, FLAG, AT(answer.chat), 0, 0, NULL, "insist on the model's chat template"},
     {"--single-turn", NULL, M(RUN), G_PROMPT, FLAG, AT(chat.single_turn), 0, 0, NULL, "one answer and exit, also where there is a terminal and -i"},
     {"-i --interactive", NULL, M(RUN), G_PROMPT, FLAG, AT(chat.interactive), 0, 0, NULL, "chat line by line; a prompt given is the first turn"},
-    {"--continue", NULL, M(RUN), G_PROMPT, FLAG, AT(answer.resume), 0, 0, NULL, "begin with the last conversation that was saved with this model (a chat goes on saving it)"},
+    {"--continue", NULL, M(RUN), G_PROMPT, FLAG, AT(answer.continue_last), 0, 0, NULL, "begin with the last conversation that was saved with this model (a chat goes on saving it)"},
     {"--load", "FILE", M(RUN), G_PROMPT, TEXT, AT(answer.load), 0, 0, NULL, "begin with a conversation that /save wrote: a chat, or one answer to the prompt; settings in it hold for a chat, where no flag says otherwise"},
     {"--autosave", NULL, M(RUN), G_PROMPT, FLAG, AT(chat.autosave), 0, 0, NULL, "save a chat after each turn, in $XDG_STATE_HOME/quill/conversations (~/.local/state/quill/conversations)"},
     {"--no-history", NULL, M(RUN), G_PROMPT, FLAG, AT(chat.no_history), 0, 0, NULL, "keep nothing of what is typed into a chat for later sessions (environment: QUILL_HISTORY names the file, empty: none)"},

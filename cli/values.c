@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "cli/values.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
@@ -205,7 +206,10 @@ typedef struct {
 static ValueTarget in_options(Options *o) { return (ValueTarget){o, &o->answer}; }
 
 static void *address(const Option *o, ValueTarget t) {
-    return t.all ? (char *)t.all + o->at : (char *)t.answer + (o->at - offsetof(Options, answer));
+    if (t.all) return (char *)t.all + o->at;
+    size_t at = o->at - offsetof(Options, answer); // wraps to a large number for a row in front of it
+    assert(at < sizeof *t.answer);
+    return (char *)t.answer + at;
 }
 
 static Status set_value(const Option *o, const char *flag, const char *value, ValueTarget out) {
@@ -370,7 +374,7 @@ Status cli_chat_option(const char *name, const char *value, const Option **out) 
                         meant ? "; did you mean " : "", meant ? meant : "");
 }
 
-Status cli_set(AnswerConfig *out, const char *name, const char *value) {
+Status cli_chat_set(AnswerConfig *out, const char *name, const char *value) {
     const Option *o;
     TRY(cli_chat_option(name, value, &o));
     return cli_set_answer(o, name, value, out);

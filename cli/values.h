@@ -25,7 +25,7 @@ void cli_keep(Options *o, char *text); // owned by the options from here on
 // with a did-you-mean.
 Status cli_chat_option(const char *name, const char *value, const Option **out);
 // Sets it, as cli_set_answer. A stop text must live as long as the config.
-Status cli_set(AnswerConfig *out, const char *name, const char *value);
+Status cli_chat_set(AnswerConfig *out, const char *name, const char *value);
 // The option that a field of a batch's line sets, by any of its long names; NULL: none of that name.
 const Option *cli_job_option(const char *name);
 // As cli_set_option, of an option that one of these two has returned.

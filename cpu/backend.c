@@ -70,7 +70,7 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 // What "auto", or the user's word, stands for on this CPU.
 static Status choose(const char *isa, size_t *out) {
-    bool automatic = strcmp(isa, "auto") == 0, known = false;
+    bool automatic = !isa || strcmp(isa, "auto") == 0, known = false;
     for (size_t i = 0; i < ARRAY_LEN(choices); i++)
         if (automatic ? choices[i].available() : strcmp(isa, choices[i].isa) == 0) {
             *out = i;

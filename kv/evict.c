@@ -1,12 +1,13 @@
 // kv/evict.c: see kv/evict.h.
 #include "kv/evict.h"
 
-#include "scheduler.h"
-
 #include <assert.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "kv/kvrows.h"
+#include "scheduler.h"
 
 struct Evict {
     EvictPlan plan;

@@ -1,10 +1,9 @@
 // kv/evict.h: eviction: which slots a sequence gives up when its cache is full, so that generation can continue.
 //
 //   Evict *e; TRY(evict_new(&plan, &model, &kv, &e));
-//   int room = evict_room(e, &seq, n_prompt);   // slots that the next step may write; gives up old ones if none are
-//   left
-//   ... kvcache_reserve, a batch whose rows' slots and positions differ, b->probe = evict_probe(e, &seq, n_prompt, n)
-//   ...
+//   int room = evict_room(e, &seq, n_prompt); // slots that the next step may write; gives up old ones if none is left
+//   ... kvcache_reserve, and a batch of n rows whose slots and positions differ
+//   b->probe = evict_probe(e, &seq, n_prompt, n);
 //
 // The kept K rows keep their RoPE angles, so that distances between kept tokens stay as they were. Kept slots move to
 // the front of the cache; positions of new tokens continue. Which slots are kept:

@@ -6,8 +6,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,7 +14,7 @@
 #include "base/tempfile.h"
 #include "kernels.h"
 #include "kv/kvframes.h"
-#include "answer/output.h"
+#include "base/output.h"
 
 // ---- a file that is read --------------------------------------------------------------------------------------------
 

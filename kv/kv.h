@@ -5,7 +5,7 @@
 #include "cli/options.h"
 
 // info FILE, check FILE, cut FILE, diff FILE FILE. QUILL_USAGE, QUILL_IO; QUILL_MODEL: a damaged file; 1 without a
-// message: diff has found a difference over o->tolerance.
+// message: diff has found a difference over o->kv.tolerance.
 Status kv_run(const Options *o);
 
 #endif

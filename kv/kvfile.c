@@ -10,6 +10,7 @@
 
 #include "base/tempfile.h"
 #include "kv/fingerprint.h"
+#include "kv/kvrows.h"
 
 enum { CHUNK = 64 }; // slots a frame: some hundred KB for a large model
 _Static_assert(CHUNK % SEAL == 0, "a chunk is whole groups");

@@ -42,7 +42,7 @@ typedef struct {
 _Static_assert(sizeof(KvHead) == 64, "the header frame");
 uint32_t kv_group(int type_k, int type_v); // KvHead.group of these types
 
-// The rows of a frame: K and V of slots [first, first + n) in one layer as kvrows_read (kernels.h) gives them. Of a
+// The rows of a frame: K and V of slots [first, first + n) in one layer as kvrows_read (kv/kvrows.h) gives them. Of a
 // sealed cache a chunk begins with a group and, but for the last one, ends with one.
 typedef struct {
     uint32_t layer, first, n;

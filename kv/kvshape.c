@@ -17,7 +17,7 @@ static int kind_device_layers(const KvShape *s, int kind) {
     return kind == KV_WINDOW ? s->n_windowed_device : s->n_device - s->n_windowed_device;
 }
 
-static bool few_partners(const KvShape *s) { return s->n_partners > 0 && !s->keep; }
+static bool few_partners(const KvShape *s) { return s->n_partners > 0 && !s->keep_partners; }
 
 static int kind_blocks(const KvShape *s, int kind) {
     return kind == KV_WINDOW && few_partners(s) ? int_min(s->n_partners, block_count(s)) : block_count(s);

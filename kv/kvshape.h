@@ -16,10 +16,11 @@ typedef struct {
     int n_blocks; // 0: enough for n_seqs sequences of n_ctx
     int n_seqs;
     int n_partners; // blocks of KV_WINDOW; 0, or with `keep`: one for each block
-    bool keep;      // partners stay as long as their blocks do: for those that read a sequence's K and V from its start
-    bool share;     // sequences that begin alike share blocks; of sealed types where a block is whole groups
-    bool rotate;    // KvPool.rotate
-    int n_device;   // the last layers, whose planes are in the memory of `be`
+    // Partners stay as long as their blocks do: for those that read a sequence's K and V from its start.
+    bool keep_partners;
+    bool share;            // sequences that begin alike share blocks; of sealed types where a block is whole groups
+    bool rotate;           // KvPool.rotate
+    int n_device;          // the last layers, whose planes are in the memory of `be`
     int n_windowed_device; // of them those in KV_WINDOW
     const Backend *be;
 } KvShape;

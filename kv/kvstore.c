@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/tempfile.h"
+#include "kv/kvrows.h"
 
 enum {
     NAME = 64,                          // hexadecimal digits of a block's name

@@ -1,7 +1,7 @@
 // kv/kvstore.h: blocks of KV cache in a directory (--kv-dir): later runs load what earlier runs computed.
 //
-//   kvstore_load(s, &kv, &seq, INT_MAX); // before a prompt is computed: loads its leading blocks that the directory
-//   has kvstore_save(s, &kv, &seq);          // afterwards: saves the full blocks that the directory lacks
+//   kvstore_load(s, &kv, &seq, INT_MAX); // before a prompt is computed: loads the leading blocks that are there
+//   kvstore_save(s, &kv, &seq);          // afterwards: saves the full blocks that the directory lacks
 //
 // A file holds one block of `block` slots, independent of the cache's layout. The file's name is the block's name
 // (chain.h), whose root covers the format, the model and everything else that decides the numbers (fingerprint.h). So

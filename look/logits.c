@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "answer/output.h"
 #include "answer/report.h"
-#include "base/signals.h"
+#include "base/output.h"
+#include "look/all_logits.h"
 #include "look/text.h"
 
 // "1,2,3"
@@ -72,7 +72,7 @@ Status look_logits(const Options *o) {
     if (!st.code) {
         if (o->answer.verbose) report_before(&e, &o->answer, NULL);
         LogitsOut out = {.n_vocab = e.model.c.n_vocab};
-        look_text_logits(&e, ids, n, NULL, write_slice, &out);
+        look_all_logits(&e, ids, n, NULL, write_slice, &out);
         st = out.st;
         if (!st.code) st = engine_fault(&e);
     }

@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "answer/output.h"
 #include "answer/report.h"
+#include "base/output.h"
 #include "base/signals.h"
+#include "look/all_logits.h"
 #include "look/text.h"
 
 typedef struct {
@@ -76,7 +77,7 @@ static Status score_text(Engine *e, const Options *o, const int *ids, int n, Sco
         if (n_bos) chunk[0] = bos;
         memcpy(chunk + n_bos, ids + at, (size_t)n_text * sizeof *chunk);
         s->n = n_text + n_bos;
-        look_text_logits(e, chunk, s->n, o->look.kv_error ? &s->compare : NULL, score_slice, s);
+        look_all_logits(e, chunk, s->n, o->look.kv_error ? &s->compare : NULL, score_slice, s);
         if (clock_now() - shown < 1) continue;
         shown = clock_now();
         char line[64];

@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include "answer/chat_template.h"
-#include "engine.h"
+#include "engine_file.h"
 #include "base/jsonio.h"
 #include "look/look.h"
-#include "answer/output.h"
+#include "base/output.h"
 
 // ---- JSON as the template's values ----------------------------------------------------------------------------------
 

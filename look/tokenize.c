@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "answer/output.h"
+#include "base/output.h"
 #include "engine_file.h"
 #include "look/text.h"
 

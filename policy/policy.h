@@ -64,7 +64,8 @@ struct Policy {
     void (*propose)(const Policy *p, Scheduler *s, SeqRows *rows);
     // Once for each request whose rows reach the last token of a sequence, or have logits: the rows of its sequences,
     // in the order seq, more[0], more[1], ... May fork, truncate and release them and change Request.more. Afterwards
-    // the request has finished (scheduler_emit), or each of its sequences has a token whose K and V are not computed.
+    // the request has finished (scheduler_emit of scheduler.h), or each of its sequences has a token whose K and V are
+    // not computed.
     void (*accept)(const Policy *p, Scheduler *s, SeqRows *rows, int n);
     bool takes_drawn; // with `accept`: one token that a device drew will do, nobody looks at logits
     // Gives back what the policy keeps for a request: Request.more and Request.state. Request.seq stays the caller's.
@@ -73,16 +74,5 @@ struct Policy {
     void *arg; // the policy's own
     const Policy *next;
 };
-
-// ---- for accept -----------------------------------------------------------------------------------------------------
-
-// The token that the request's sampler draws behind the tokens of `q`; -1: no logit is finite.
-int scheduler_draw(const Scheduler *s, const Request *r, const Sequence *q, const float *logits);
-// The next token of rows->request, in order: appended to its seq, emitted, and held against its limits; token < 0
-// finishes it as broken. Returns whether the request continues; if not, ignore the rest of its rows.
-// logits: those it was drawn from, or NULL where Request.emit does not look.
-bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits);
-KvCache *scheduler_kv(Scheduler *s);
-int scheduler_n_vocab(const Scheduler *s);
 
 #endif

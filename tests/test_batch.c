@@ -506,21 +506,21 @@ static void test_kept_as_they_fill(void **state) {
         engine_add(&e, &r[i]);
     }
     for (int n_saved = 0, n_rows = 0; engine_step(&e, &b);) {
-        int now = kvstore_stats(e.keeper.store).n_saved;
+        int now = kvstore_stats(e.kv_dir.store).n_saved;
         n_rows += b->n_rows;
         assert_in_range(now - n_saved, 0, b->n_rows + 2 * 16 - 1);
         assert_true(now > n_rows - N * 16 - 16); // none falls behind
         n_saved = now;
     }
     for (int i = 0, n_saved = 0; i < N; i++) {
-        n_saved = kvstore_stats(e.keeper.store).n_saved;
+        n_saved = kvstore_stats(e.kv_dir.store).n_saved;
         engine_keep(&e, r[i].seq);
-        assert_in_range(kvstore_stats(e.keeper.store).n_saved - n_saved, 0, 16);
+        assert_in_range(kvstore_stats(e.kv_dir.store).n_saved - n_saved, 0, 16);
         kvcache_release(&e.kv, r[i].seq);
         sequence_free(r[i].seq);
         timeline_free(&r[i].time);
     }
-    assert_int_equal(kvstore_stats(e.keeper.store).n_saved, 96 * 3 + 112 * 3); // of 109 to 114 slots the whole blocks
+    assert_int_equal(kvstore_stats(e.kv_dir.store).n_saved, 96 * 3 + 112 * 3); // of 109 to 114 slots the whole blocks
     engine_close(&e);
     cli_free(&o);
     remove_directory(dir);

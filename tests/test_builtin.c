@@ -7,6 +7,7 @@
 
 #include "files/builtin.h"
 #include "engine.h"
+#include "engine_file.h"
 
 static void needs_builtin(void) {
     if (builtin_there()) return;

@@ -400,13 +400,13 @@ static void test_set(void **state) {
     (void)state;
     Options o;
     good("-m x --temp 0.5", &o);
-    assert_int_equal(cli_set(&o.answer, "temp", "1.5").code, 0);
-    assert_int_equal(cli_set(&o.answer, "top_k", "1k").code, 0);
-    assert_int_equal(cli_set(&o.answer, "n-predict", "7").code, 0);
-    assert_int_equal(cli_set(&o.answer, "greedy", "on").code, 0);
-    assert_int_equal(cli_set(&o.answer, "stop", "###").code, 0);
-    assert_int_equal(cli_set(&o.answer, "logit-bias", "5-inf").code, 0);
-    assert_int_equal(cli_set(&o.answer, "seed", "9").code, 0);
+    assert_int_equal(cli_chat_set(&o.answer, "temp", "1.5").code, 0);
+    assert_int_equal(cli_chat_set(&o.answer, "top_k", "1k").code, 0);
+    assert_int_equal(cli_chat_set(&o.answer, "n-predict", "7").code, 0);
+    assert_int_equal(cli_chat_set(&o.answer, "greedy", "on").code, 0);
+    assert_int_equal(cli_chat_set(&o.answer, "stop", "###").code, 0);
+    assert_int_equal(cli_chat_set(&o.answer, "logit-bias", "5-inf").code, 0);
+    assert_int_equal(cli_chat_set(&o.answer, "seed", "9").code, 0);
     assert_true(o.answer.sampling.temp == 1.5f && o.answer.sampling.top_k == 1024 && o.answer.predict == 7 &&
                 o.answer.sampling.greedy);
     assert_true(o.answer.n_stop == 1 && o.answer.sampling.n_bias == 1 && o.answer.sampling.seed == 9 &&
@@ -424,7 +424,7 @@ static void test_set(void **state) {
         {"", "1", "nothing that can be set"},
     };
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        Status st = cli_set(&o.answer, bad[i].name, bad[i].value);
+        Status st = cli_chat_set(&o.answer, bad[i].name, bad[i].value);
         assert_int_equal(st.code, QUILL_USAGE);
         if (!strstr(st.message, bad[i].says)) fail_msg("%s %s: %s", bad[i].name, bad[i].value, st.message);
     }
@@ -443,11 +443,11 @@ static void test_set_default(void **state) {
         if (!cli_settable(row)) continue;
         cli_long_name(row, name);
         strncat(all, name, sizeof all - strlen(all) - 1);
-        assert_int_equal(cli_set(&o.answer, name, "default").code, 0);
+        assert_int_equal(cli_chat_set(&o.answer, name, "default").code, 0);
     }
     assert_non_null(strstr(all, "predictignore-eosstoptemp"));
     good("-m x -s 9", &usual);
-    assert_int_equal(cli_set(&o.answer, "seed", "9").code, 0);
+    assert_int_equal(cli_chat_set(&o.answer, "seed", "9").code, 0);
     for (int i = 0; i < cli_n_options; i++) {
         const Option *row = &cli_options[i];
         Buf found = {0}, expected = {0};

@@ -4,6 +4,7 @@
 
 #include "gpu/cuda.h"
 #include "gpu/launch.h"
+#include "kv/kvrows.h"
 #include "tests/rig/cuda_rig.h"
 #include "tests/rig/gpu_rt_host.h"
 

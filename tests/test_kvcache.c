@@ -438,7 +438,7 @@ static void test_growth(void **state) {
         for (int keep = 0; keep < 2; keep++) {
             KvShape s = {.n_layers = 8, .n_windowed = 6, .window = 24, .n_kv_heads = 2, .head_dim = 8, .block = 16};
             s.type_k = TYPE_F32, s.type_v = TYPE_F16, s.n_ctx = 4096, s.n_seqs = 1;
-            s.keep = keep;
+            s.keep_partners = keep;
             s.n_device = n_device;
             s.n_windowed_device = int_min(n_device, 6); // the layers that see all are the first two
             s.n_partners = kvshape_partners_needed(&s, 16);
@@ -536,7 +536,7 @@ static KvCache windowed(bool keep, bool share) {
     KvCache kv;
     shape.n_windowed = 1;
     shape.window = WINDOW;
-    shape.keep = keep;
+    shape.keep_partners = keep;
     shape.share = share;
     shape.n_partners = kvshape_partners_needed(&shape, 8);
     assert_true(shape.n_partners < PARTNERS);

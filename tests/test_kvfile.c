@@ -3,6 +3,8 @@
 #define _GNU_SOURCE // directory.h
 #include "tests/rig/kvfile_rig.h"
 
+#include "kv/kvrows.h"
+
 #include <signal.h>
 #include <sys/resource.h>
 

@@ -3,6 +3,7 @@
 #include "tests/rig/testing.h"
 
 #include "families.h"
+#include "kv/kvrows.h"
 #include "tests/rig/cpu_rig.h"
 #include "tests/rig/tiny_model.h"
 
@@ -267,8 +268,7 @@ static void test_deterministic(void **state) {
     one_result(TYPE_Q6_K, TYPE_KIVI2, 0, 2304);
 }
 
-// ---- one row's keys in parts
-// -----------------------------------------------------------------------------------------
+// ---- one row's keys in parts ---------------------------------------------------------------------------------------
 
 // Decoding with fewer KV heads than threads: their keys are shared out from 512 on, and with --deterministic never.
 enum { DEPTH = 800, SINGLES = 3 };

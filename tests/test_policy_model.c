@@ -4,6 +4,7 @@
 enum { N_CTX = 160 };
 #include "engine.h"
 #include "cpu/backend.h"
+#include "kv/kvrows.h"
 #include "tests/rig/directory.h"
 #include "tests/rig/drafting.h"
 #include "tests/rig/fake_model.h"

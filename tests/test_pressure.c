@@ -148,7 +148,7 @@ static void one_round(Pressure *p, bool sealed, bool draws) {
     int max_seqs = 1 + pick(p, MOST_REQUESTS), max_rows = 1 + pick(p, 60);
     KvShape shape = random_shape(p, sealed, max_rows, max_seqs);
     bool whole = !sealed || shape.block % SEAL == 0, fetches = whole && pick(p, 2); // only whole groups come
-    shape.keep = fetches;
+    shape.keep_partners = fetches;
     bench_open_shape(&p->d.f, shape, max_rows, max_seqs);
     p->d.sampler = sampler_new(VOCAB);
     p->shelf = (Shelf){&p->d.f, 1 + pick(p, VOCAB / 2)};

@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 
-#include "bench/bench.h"
+#include "bench/shape.h"
 #include "costs.h"
 #include "bench/roofline.h"
 #include "base/stats.h"

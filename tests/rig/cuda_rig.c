@@ -44,7 +44,7 @@ Status cuda_rig_try(Rig *r, const Gguf *g, CudaSetup s) {
     for (int i = r->m.c.n_layers - n; i < r->m.c.n_layers; i++)
         shape.n_windowed_device += r->m.layers[i].kv_kind == KV_WINDOW;
     shape.be = gpu;
-    shape.keep = s.keep;
+    shape.keep_partners = s.keep;
     if (s.scarce) shape.n_partners = kvshape_partners_needed(&shape, CUDA_MOST_ROWS);
     TRY(kvcache_new(&r->kv, &shape));
     poison_pools(&r->kv);

@@ -19,7 +19,7 @@ typedef struct {
     int type_v;       // 0: as kv_type
     bool rotate;
     bool scarce; // as few blocks of layers with a window as steps of CUDA_MOST_ROWS rows need
-    bool keep;   // KvShape.keep
+    bool keep;   // KvShape.keep_partners
     bool bare;   // without_parts
 } CudaSetup;
 

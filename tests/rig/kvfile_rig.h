@@ -12,6 +12,7 @@
 
 #include "kv/kvfile.h"
 #include "kv/kvframes.h"
+#include "kv/kvrows.h"
 #include "tests/rig/directory.h"
 #include "tests/rig/engine_rig.h"
 #include "tests/rig/kv_bytes.h"

@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <unistd.h>
 
+#include "kv/kvrows.h"
 #include "kv/kvstore.h"
 #include "tests/rig/directory.h"
 #include "tests/rig/kv_bytes.h"

@@ -1,5 +1,5 @@
-// kv/kvkeep.c: see kv/kvkeep.h. What goes wrong with the directory is a note: the answer does not depend on it.
-#include "kv/kvkeep.h"
+// kv/kvdir.c: see kv/kvdir.h. What goes wrong with the directory is a note: the answer does not depend on it.
+#include "kv/kvdir.h"
 
 #include <stdio.h>
 
@@ -8,31 +8,35 @@
 
 static const char no_more_kept[] = "the answer is whole, but no more is kept there";
 
-static void note(const KvKeeper *k, Status st, const char *what) {
+static void note(const KvDir *k, Status st, const char *what) {
     if (st.code && !k->quiet) fprintf(stderr, "quill: note: --kv-dir: %s; %s\n", st.message, what);
 }
 
 // Policy.fetch
 static bool fetch(const Policy *p, Request *r, int most) {
-    KvKeeper *k = p->arg;
+    KvDir *k = p->arg;
     int had = r->seq->n_cached;
     note(k, kvstore_load(k->store, k->kv, r->seq, most), "computed again from there on");
     k->n_fetched += r->seq->n_cached - had;
     return r->seq->n_cached - had < most;
 }
 
-void kvkeep_init(KvKeeper *k, KvStore *store, KvCache *kv, const Policy *next, bool quiet) {
-    *k = (KvKeeper){.store = store, .kv = kv, .quiet = quiet};
+void kvdir_init(KvDir *k, KvStore *store, KvCache *kv, const Policy *next, bool quiet) {
+    *k = (KvDir){.store = store, .kv = kv, .quiet = quiet};
     k->policy = (Policy){.fetch = fetch, .arg = k, .next = next};
 }
 
-void kvkeep_free(KvKeeper *k) {
+void kvdir_free(KvDir *k) {
     kvstore_close(k->store);
-    *k = (KvKeeper){0};
+    *k = (KvDir){0};
 }
 
+void kvdir_begin(KvDir *k, Request *r) { k->n_fetched = r->n_kept = 0; }
+
+int kvdir_fetched(const KvDir *k) { return k->n_fetched; }
+
 // Of the blocks that r's rows have filled, about `most` slots; returns how many were written.
-static int keep_some(KvKeeper *k, Request *r, int most) {
+static int keep_some(KvDir *k, Request *r, int most) {
     int block = k->kv->pool->block, had = kvstore_stats(k->store).n_saved;
     int first = int_max(r->n_kept, r->n_reused) / block * block;
     if (r->seq->n_cached < first + block) return 0;
@@ -41,7 +45,7 @@ static int keep_some(KvKeeper *k, Request *r, int most) {
     return kvstore_stats(k->store).n_saved - had;
 }
 
-void kvkeep_step(KvKeeper *k, const Scheduler *s, const Batch *b) {
+void kvdir_step(KvDir *k, const Scheduler *s, const Batch *b) {
     if (!k->store || !k->kv->ids || guard_lost().code) return;
     int room = b->n_rows + k->kv->pool->block;
     for (int i = 0; i < b->n_seqs && room > 0; i++) {
@@ -50,6 +54,6 @@ void kvkeep_step(KvKeeper *k, const Scheduler *s, const Batch *b) {
     }
 }
 
-void kvkeep_sequence(KvKeeper *k, const Sequence *q) {
+void kvdir_sequence(KvDir *k, const Sequence *q) {
     if (k->store && !guard_lost().code) note(k, kvstore_save(k->store, k->kv, q), no_more_kept);
 }

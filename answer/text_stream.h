@@ -1,4 +1,4 @@
-// answer/output.h: what of an answer may be shown yet: stop strings and characters that lie across token borders.
+// answer/text_stream.h: what of an answer may be shown yet: stop strings and characters that lie across token borders.
 //
 //   TextStream t = {.stop = stops, .n_stop = n, .whole = true};
 //   Buf out = {0};
@@ -9,8 +9,8 @@
 // Bytes that may be the beginning of a stop string are held back until the next token decides. The result does not
 // depend on how the text was cut into tokens: the stop string that is complete first ends it (the longest of those that
 // end there); it and what follows are not shown.
-#ifndef QUILL_OUTPUT_H
-#define QUILL_OUTPUT_H
+#ifndef QUILL_TEXT_STREAM_H
+#define QUILL_TEXT_STREAM_H
 
 #include "base/base.h"
 
@@ -26,9 +26,5 @@ typedef struct {
 bool text_stream_add(TextStream *t, const char *bytes, size_t n, Buf *out);
 void text_stream_end(TextStream *t, Buf *out); // nothing more comes: appends what was held
 void text_stream_free(TextStream *t);
-
-// stdout, for every mode: a reader that has gone (| head) is no error: *gone says so and nothing is written any more.
-// QUILL_IO, and what fd_write_all says of signals.
-Status output_write(const void *bytes, size_t n, bool *gone);
 
 #endif

@@ -1,10 +1,7 @@
-// answer/output.c: see answer/output.h.
-#include "answer/output.h"
+// answer/text_stream.c: see answer/text_stream.h.
+#include "answer/text_stream.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 // The stop string that is complete first in the held bytes: where it starts, or -1. Only its last byte can be new, so
 // ends before `fresh` are not looked at again.
@@ -59,12 +56,3 @@ bool text_stream_add(TextStream *t, const char *bytes, size_t n, Buf *out) {
 void text_stream_end(TextStream *t, Buf *out) { show(t, t->held.n, out); }
 
 void text_stream_free(TextStream *t) { buf_free(&t->held); }
-
-Status output_write(const void *bytes, size_t n, bool *gone) {
-    if (*gone || n == 0) return OK;
-    Status st = fd_write_all(STDOUT_FILENO, bytes, n);
-    if (!st.code) return OK;
-    if (st.code != QUILL_IO) return st;
-    *gone = errno == EPIPE;
-    return *gone ? OK : status_error(QUILL_IO, "stdout: %.900s", st.message);
-}

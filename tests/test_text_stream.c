@@ -1,7 +1,7 @@
-// tests/test_output.c: what of an answer may be shown: stop strings over token borders, characters held until whole.
+// tests/test_text_stream.c: what of an answer may be shown: stop strings over token borders, characters held until whole.
 #include "tests/rig/testing.h"
 
-#include "answer/output.h"
+#include "answer/text_stream.h"
 
 // Feeds text in pieces of the given lengths (0 ends; the rest comes at once) and returns what was shown in the end.
 static Buf feed(TextStream *t, const char *text, size_t n, const size_t *cuts) {

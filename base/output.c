@@ -1,0 +1,16 @@
+// base/output.c: see base/output.h.
+#include "base/output.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+
+Status output_write(const void *bytes, size_t n, bool *gone) {
+    if (*gone || n == 0) return OK;
+    Status st = fd_write_all(STDOUT_FILENO, bytes, n);
+    if (!st.code) return OK;
+    if (st.code != QUILL_IO) return st;
+    *gone = errno == EPIPE;
+    return *gone ? OK : status_error(QUILL_IO, "stdout: %.900s", st.message);
+}

@@ -1,0 +1,14 @@
+// base/output.h: stdout, as every mode writes it.
+#ifndef QUILL_OUTPUT_H
+#define QUILL_OUTPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+// Writes n bytes to stdout. A reader that has closed the pipe (| head) is no error: *gone becomes true, and later calls
+// write nothing. QUILL_IO, and the errors of fd_write_all for signals.
+Status output_write(const void *bytes, size_t n, bool *gone);
+
+#endif
