@@ -8,7 +8,7 @@
 typedef struct {
     // the conversation
     const char *system, *system_file;               // the system message, or the file that has it
-    const char *chat_template, *chat_template_file; // a name of answer/chat_templates.h; a path
+    const char *chat_template, *chat_template_file; // a name of answer/builtin_templates.h; a path
     const char *think;  // on, off: the template's enable_thinking; show, hide: what is printed; NULL: left to them
     bool raw;           // no template, whatever the model carries
     bool chat;          // a model without a template is an error

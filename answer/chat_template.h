@@ -1,5 +1,5 @@
 // answer/chat_template.h: a conversation as the text that a model was trained on: its chat template, run over the
-// messages (jinja.h).
+// messages (jinja/jinja.h).
 //
 // Every byte of the text is marked: only what the template itself writes is trusted to hold control tokens, so that a
 // user who types <|im_end|> has typed text.

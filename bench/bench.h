@@ -19,6 +19,6 @@ Status bench_run(const Options *o); // `quill bench`
 // [,kv_heads=..][,head_dim=..][,ctx=..][,tied=0|1]", also "8b,layers=4"; all matrices in `type` (TYPE_). It carries a
 // vocabulary (bytes, ASCII, words), so that it runs here and elsewhere. The same seed gives the same bytes.
 // QUILL_USAGE: the key that is wrong and what is allowed; QUILL_MEMORY: it would not fit.
-Status shape_model(const char *shape, int type, uint64_t seed, Gguf **out); // shape.c
+Status shape_model(const char *shape, int type, uint64_t seed, Gguf **out); // bench/shape.c
 
 #endif

@@ -1,4 +1,4 @@
-// bench/shape.c: models of random valid blocks: the speed of a shape without its weights (see bench.h).
+// bench/shape.c: models of random valid blocks: the speed of a shape without its weights (see bench/bench.h).
 //
 // Every tensor is filled with random bytes 8 at a time, a cache's worth at once, and then its scales are set so that a
 // matrix's elements have mean 0 and mean square 1/n_in: a row's product with a normalised vector is about 1, as in a

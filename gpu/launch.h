@@ -111,7 +111,7 @@ HOST_DEVICE static inline size_t gpu_rope_at(const GpuScratch *s, int table, int
     return ((size_t)table * (size_t)s->rope_rows + (size_t)row) * (size_t)s->rope_step;
 }
 
-enum { GPU_DECODE_ROWS = 8, GPU_SKINNY_ROWS = 16 }; // most rows of a launch of gemv.cuh, of skinny_gemm.cuh
+enum { GPU_DECODE_ROWS = 8, GPU_SKINNY_ROWS = 16 }; // most rows of a launch of gpu/gemv.cuh, of gpu/skinny_gemm.cuh
 // Bytes of .partial for decoding up to max_rows rows of up to max_slots slots, and the number of .counters.
 size_t gpu_attention_bytes(const Heads *h, int max_rows, int max_slots);
 int gpu_n_counters(const Heads *h, int max_rows);

@@ -1,5 +1,5 @@
 // tests/test_jinja.c: the template interpreter: what it prints, whose bytes it trusts, and that no template breaks it.
-// Expected texts are Jinja2's; tests/jinja_reference.py compares many more with it.
+// Expected texts are Jinja2's; tests/rig/jinja_reference.py compares many more with it.
 #include "tests/rig/testing.h"
 
 #include "jinja/jinja.h"
