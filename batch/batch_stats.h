@@ -1,7 +1,7 @@
 // batch/batch_stats.h: what a batch of jobs took: rates, latencies, how well the KV cache was used, what kept its
 // promise.
-#ifndef QUILL_TALLY_H
-#define QUILL_TALLY_H
+#ifndef QUILL_BATCH_STATS_H
+#define QUILL_BATCH_STATS_H
 
 #include "engine.h"
 

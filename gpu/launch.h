@@ -9,8 +9,8 @@
 //
 // Pointers are device pointers unless a comment says "host", aligned to 16 bytes where rows of floats begin. Matrices
 // are row-major; (rows, n) has n elements a row. Sums are in f32. Shapes in [brackets] are bounds.
-#ifndef QUILL_GPU_KERNELS_H
-#define QUILL_GPU_KERNELS_H
+#ifndef QUILL_LAUNCH_H
+#define QUILL_LAUNCH_H
 
 #include "kernels.h"
 
