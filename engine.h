@@ -66,7 +66,7 @@ void engine_keep(Engine *e, const Sequence *q);
 bool engine_step(Engine *e, Batch **b);
 // All of that at once: where it is the later steps that matter.
 void engine_use_hugepages(Engine *e);
-// Steps until every request has finished. SIGINT and SIGTERM (signals.h) finish them all after a step.
+// Steps until every request has finished. SIGINT and SIGTERM (base/signals.h) finish them all after a step.
 void engine_run(Engine *e);
 
 // The largest -c of which memory has room for the KV cache, as things are now.

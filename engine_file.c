@@ -105,7 +105,7 @@ Status engine_file_open(const EngineConfig *config, Gguf **out) {
     return config->no_mmap ? open_in_memory(config, out) : model_file_open(config->model, config->tokenizer, out);
 }
 
-// ---- what is made of it --------------------------------------------------------------------------------------------
+// ---- what is made of it ---------------------------------------------------------------------------------------------
 
 // Tensors that follow each other are locked together: a huge page that is locked in part is no huge page any more.
 void engine_file_lock(const EngineConfig *config, const Gguf *g) {

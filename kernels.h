@@ -29,7 +29,7 @@ typedef struct {
     const void *data;
     const float *scales; // (n_out * n_in / group), unaligned, of a type whose scales lie apart; otherwise NULL
     const float *bias;   // (n_out), or NULL
-    int type;            // TYPE_ of types.h
+    int type;            // TYPE_ of formats/types.h
     int group;           // with scales: elements under one scale, counted over the flat tensor
     int n_out, n_in;
     size_t row_bytes;
@@ -58,7 +58,8 @@ static inline void rope_turn(const Rope *r, float *head, double positions) {
     }
 }
 
-// What attention of a layer does. All fields are words of 4 bytes without padding: fingerprint.c hashes them as bytes.
+// What attention of a layer does. All fields are words of 4 bytes without padding: kv/fingerprint.c hashes them as
+// bytes.
 typedef struct {
     int n_heads, n_kv_heads, head_dim;
     int window;    // a row sees its last `window` slots; 0: all
@@ -309,8 +310,8 @@ struct Backend {
     // FFN_GATED
     void (*ffn_in)(Workspace *w, const Layer *l, const Batch *b);  // h = act(Wgate xn) * (Wup xn)
     void (*ffn_out)(Workspace *w, const Layer *l, const Batch *b); // x += norm(Wdown h)
-    // Rows rows[0..b->n_rows), which ascend, of x, q and what positions need move to the front; b: the batch of these rows
-    // alone. NULL: the backend cannot.
+    // Rows rows[0..b->n_rows), which ascend, of x, q and what positions need move to the front; b: the batch of these
+    // rows alone. NULL: the backend cannot.
     void (*narrow)(Workspace *w, const int *rows, const Batch *b);
     // In steps of up to so many rows none end for want of logits, since a recorded graph may replay the step.
     // Batch.narrow ends rows in these too.

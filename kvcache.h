@@ -4,7 +4,7 @@
 // blocks handed out as sequences grow. Blocks are counted: kvcache_fork shares them, and the first write into a shared
 // one copies it. The bytes themselves are in KvPool and belong to the backend; this file knows numbers only.
 //
-// Shared prefixes. Where KvShape.share asks for it, a block whose slots are all computed gets a name (chain.h) that
+// Shared prefixes. Where KvShape.share asks for it, a block whose slots are all computed gets a name (kv/chain.h) that
 // stands for its tokens and for all tokens before them. It keeps the name when its last sequence lets go of it, until
 // it is handed out again: blocks without a name first, then those unused for longest, of one sequence the last first. A
 // sequence that begins alike takes such blocks instead of computing them:
@@ -30,12 +30,12 @@
 #include "kv/kvshape.h"
 
 // Start from (Sequence){0}. tokens holds the prompt and what was generated; the first n_cached of them are computed.
-// Token i lies in slot i until slots are given up (evict.h).
+// Token i lies in slot i until slots are given up (kv/evict.h).
 typedef struct {
     int *tokens, n_tokens, cap_tokens;
     int *blocks, n_blocks, cap_blocks; // physical block of each logical block
     int n_cached;                      // tokens whose K and V were computed
-    int n_gone;                        // slots given up (evict.h): the cache holds n_cached - n_gone
+    int n_gone;                        // slots given up (kv/evict.h): the cache holds n_cached - n_gone
     int n_named;                       // leading blocks that kvcache_commit or kvcache_match_prefix has seen
     int n_unseen;                      // leading blocks that its next row does not see in layers with a window
     bool own;                          // eviction changed its K and V: its blocks are never shared

@@ -1,5 +1,5 @@
-// sampling.h: what a draw is, and its arithmetic, one for the host (sampler.c) and the GPU (sample.cuh): the same bits
-// on both.
+// sampling.h: what a draw is, and its arithmetic, one for the host (sampler.c) and the GPU (gpu/sample.cuh): the same
+// bits on both.
 //
 // Only operations that IEEE 754 fixes, in one order, and nothing a compiler may contract. Sums over candidates (sorted
 // by logit, descending) go by runs: each run of SAMPLE_RUN in order, then the runs' sums in order; so a GPU may add the

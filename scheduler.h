@@ -6,7 +6,7 @@
 // A request is a prompt with its sampling parameters and limits. Each step first takes one row of every decoding
 // sequence, then fills the rest of max_rows with prefill chunks (tokens whose K and V are not computed yet), oldest
 // request first. So no decoding sequence waits longer for its next token than one step of max_rows rows takes. Rows
-// that are left go to the drafts of policies (policy.h). A policy also decides what becomes of the logits: plain
+// that are left go to the drafts of policies (policy/policy.h). A policy also decides what becomes of the logits: plain
 // decoding, speculation and beams differ in their policies only.
 //
 // A request begins when there are blocks for all of its tokens and one more for every other sequence that may grow.

@@ -1,8 +1,8 @@
 // step.h: the rows that sequences have in a step, and the batch that they make.
 //
-// First step_add adds rows for the known tokens of each sequence; then policies may add drafts behind them (policy.h);
-// then step_fill writes tokens, positions, slots and block tables, sequence by sequence. Until then the batch's n_rows,
-// n_out and n_seqs count the rows that were added.
+// First step_add adds rows for the known tokens of each sequence; then policies may add drafts behind them
+// (policy/policy.h); then step_fill writes tokens, positions, slots and block tables, sequence by sequence. Until then
+// the batch's n_rows, n_out and n_seqs count the rows that were added.
 #ifndef QUILL_STEP_H
 #define QUILL_STEP_H
 

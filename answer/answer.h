@@ -13,8 +13,8 @@
 
 // An answer on its way out. Request.arg of a request whose emit is answer_emit.
 //
-// Thoughts (think.h) go their own way: greyed on a terminal, between lines <think> and </think> where there is no
-// colour, into "thinking" of JSON, and nowhere in a pipe, unless --think says otherwise. Stop strings match in the
+// Thoughts (answer/think.h) go their own way: greyed on a terminal, between lines <think> and </think> where there is
+// no colour, into "thinking" of JSON, and nowhere in a pipe, unless --think says otherwise. Stop strings match in the
 // answer alone.
 typedef struct {
     Engine *e;

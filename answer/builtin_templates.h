@@ -1,6 +1,6 @@
 // answer/builtin_templates.h: templates of our own for models whose template is missing or broken, by name.
-#ifndef QUILL_CHAT_TEMPLATES_H
-#define QUILL_CHAT_TEMPLATES_H
+#ifndef QUILL_BUILTIN_TEMPLATES_H
+#define QUILL_BUILTIN_TEMPLATES_H
 
 #include "base/base.h"
 

@@ -1,10 +1,10 @@
 // answer/chat_template.h: a conversation as the text that a model was trained on: its chat template, run over the
-// messages (jinja.h).
+// messages (jinja/jinja.h).
 //
 // Every byte of the text is marked: only what the template itself writes is trusted to hold control tokens, so that a
 // user who types <|im_end|> has typed text.
-#ifndef QUILL_CHAT_H
-#define QUILL_CHAT_H
+#ifndef QUILL_CHAT_TEMPLATE_H
+#define QUILL_CHAT_TEMPLATE_H
 
 #include "files/gguf.h"
 #include "jinja/jinja.h"

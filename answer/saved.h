@@ -2,7 +2,7 @@
 //
 // --autosave writes to $XDG_STATE_HOME/quill/conversations/DATE-TIME-MODEL.json (in ~/.local/state if that variable is
 // not set). The folder is readable by its owner only. --continue takes the file with the model's name that was written
-// last. transcript.h describes the format.
+// last. answer/transcript.h describes the format.
 #ifndef QUILL_SAVED_H
 #define QUILL_SAVED_H
 

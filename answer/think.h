@@ -29,7 +29,7 @@ typedef struct {
 
 typedef struct {
     const struct ThinkFamily *family; // NULL: everything is said
-    unsigned state;                   // of think.c
+    unsigned state;                   // of answer/think.c
     bool after_marker, ended;
     Buf held;   // arrived; the first n_given bytes were given out
     Buf hidden; // (held.n) 1 for the bytes of control tokens

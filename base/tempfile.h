@@ -27,7 +27,7 @@ Status tempfile_open(const char *path, mode_t mode, TempFile *out); // QUILL_IO:
 // renamed.
 Status tempfile_publish(TempFile *d, Status written);
 
-// ---- the parts, for names of another form (kvstore.c) ---------------------------------------------------------------
+// ---- the parts, for names of another form (kv/kvstore.c) ------------------------------------------------------------
 
 enum { TEMPFILE_LETTERS = 6 };
 

@@ -1,6 +1,6 @@
 // batch/batch_line.h: a line of a batch on its way: its job, the requests that answer it, the line that comes of it.
-#ifndef QUILL_TICKETS_H
-#define QUILL_TICKETS_H
+#ifndef QUILL_BATCH_LINE_H
+#define QUILL_BATCH_LINE_H
 
 #include "answer/answer.h"
 #include "batch/jobs.h"

@@ -23,7 +23,7 @@ typedef struct {
 // Does what the line asks for. False: it is no command but a message, *text (of which // and a space before a slash
 // give one slash). *st is what ends the chat; errors of a command are said on stderr and end nothing.
 bool commands_run(Chat *c, Str line, Str *text, Status *st);
-// Complete of lines.h: commands, names to set, files. `arg` is not looked at.
+// Complete of term/lines.h: commands, names to set, files. `arg` is not looked at.
 bool commands_complete(void *arg, Str before, size_t *from, Buf *words);
 // Prints a hint if the line is exit, quit, bye, :q, help or ? alone: how to leave, or where the help is. False: it is
 // none of these.

@@ -72,8 +72,8 @@ Status conversation_save(const Conversation *c, json_t *settings, const char *pa
 // Takes over the conversation in the JSON of a file; `name` is for messages. QUILL_USAGE: it is no conversation;
 // nothing has changed then.
 Status conversation_load(Conversation *c, const char *name, Str json);
-// What the cache holds, as a KV file (kvfile.h); loaded after the conversation, whose next turn computes only what the
-// file has not. A failure leaves the cache empty: the turn computes everything.
+// What the cache holds, as a KV file (kv/kvfile.h); loaded after the conversation, whose next turn computes only what
+// the file has not. A failure leaves the cache empty: the turn computes everything.
 Status conversation_save_kv(Conversation *c, const char *path);
 Status conversation_load_kv(Conversation *c, const char *path);
 

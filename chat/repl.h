@@ -1,4 +1,4 @@
-// chat/repl.h: a chat: messages by lines.h, commands by commands.h, turns by conversation.h.
+// chat/repl.h: a chat: messages by term/lines.h, commands by chat/commands.h, turns by chat/conversation.h.
 #ifndef QUILL_REPL_H
 #define QUILL_REPL_H
 

@@ -20,7 +20,7 @@ typedef enum {
     STOPS,       // AnswerConfig.stop, n_stop
     BIAS,        // AnswerConfig.sampling.bias, n_bias
     SEED,        // AnswerConfig.sampling.seed, seed_given
-    KVTYPE,      // int, a TYPE_ of types.h
+    KVTYPE,      // int, a TYPE_ of formats/types.h
     LAYERS,      // int: -1 auto, INT_MAX all
     LAYOUT,      // bool paged
     STORE,       // EngineConfig.kv_dir, kv_dir_size

@@ -27,7 +27,7 @@ enum {
     KEYS = 64,             // keys of a block
     DEEP = 128,            // keys that one row must see for cpu/amx_row.c to gain,
     FEWEST_HEADS = 2,      // and heads of its group
-    HEAD_MOST = 512,       // largest head_dim (model.c refuses more)
+    HEAD_MOST = 512,       // largest head_dim (model_load.c refuses more)
     ROOM = 1 << 16,        // elements of the heads of the queries, and of the keys, that are packed at once
     SLACK = 8,             // a lane's floor follows its maximum when that is as many powers of two above it
     BLOCKS = KEYS / 32,    // of 32 keys

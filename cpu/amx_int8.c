@@ -2,8 +2,8 @@
 // int8.
 //
 // The arithmetic is that of cpu/int8_vnni.c, another unit does it: sums of 32 (or 16) products are exact integers, and
-// scales enter once a block, in f32. Int8Weights are the left operand, sixteen features of a block, since the unit
-// takes rows of that one from anywhere: Q8_0 is multiplied as it lies in the file. Int8Activations are the right one,
+// scales enter once a block, in f32. Weights are the left operand, sixteen features of a block, since the unit
+// takes rows of that one from anywhere: Q8_0 is multiplied as it lies in the file. Activations are the right one,
 // packed once for all tasks: turning them there costs nothing, where weights would have to be turned each time. The
 // features of a group lie far apart, each a stream of memory of its own, as the rows of cpu/int8_vnni.c do: with
 // neighbours, fetched ahead as one piece, 60% of a plain loop's bandwidth, so 84 to 88%. What is left is bound by the
@@ -212,7 +212,7 @@ INLINE void add_part(int type, bool paired, int i, const int32_t *products, cons
     }
 }
 
-// Int8Weights that will be wanted: a superblock of rows `stride` apart. NULL: none.
+// Weights that will be wanted: a superblock of rows `stride` apart. NULL: none.
 typedef struct {
     const uint8_t *at;
     size_t stride;

@@ -21,7 +21,7 @@ enum {
     STREAMS = 4,                 // parts of the cache that a tile's keys are taken from
     AHEAD = 768,                 // bytes to fetch ahead in each
     WIDE = 64,                   // elements of a head that are split at a time
-    HEAD_MOST = 512,             // largest head_dim (model.c refuses more)
+    HEAD_MOST = 512,             // largest head_dim (model_load.c refuses more)
     STEPS_MOST = HEAD_MOST / 32, // of 32 elements of a head
 };
 

@@ -80,7 +80,7 @@ INLINE void block_heads(const uint8_t *blocks, int stride, SuperblockScales *c) 
     vstore(c->m, -(vf)_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))); // what is added counts as a minimum
 }
 
-// SuperblockScales and minima of a superblock: eight, or sixteen.
+// Scales and minima of a superblock: eight, or sixteen.
 INLINE void superblock_scales(int type, const uint8_t *superblock, SuperblockScales *c) {
     const BlockIQ4_XS *iq4 = (const BlockIQ4_XS *)(const void *)superblock;
     if (!has_super_blocks(type)) block_heads(superblock, (int)superblock_bytes(type) / 8, c);

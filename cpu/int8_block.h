@@ -2,9 +2,9 @@
 // int8.
 //
 // A row of activations is quantised once, 32 elements under one scale (half a step of 1/127 of the largest is what that
-// may cost an element). Int8Weights become unsigned bytes by shifts and masks; what a type subtracts from its integers,
+// may cost an element). Weights become unsigned bytes by shifts and masks; what a type subtracts from its integers,
 // an offset or a minimum, is taken from the sums of the activations, or from the bytes, which are signed then.
-// SuperblockScales enter once a 16 or 32 elements, in f32.
+// Scales enter once a 16 or 32 elements, in f32.
 #ifndef QUILL_INT8_BLOCK_H
 #define QUILL_INT8_BLOCK_H
 

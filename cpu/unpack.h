@@ -1,7 +1,7 @@
 // cpu/unpack.h: 32 weights of any tensor type as vectors of floats, straight from the file's blocks.
 //
 // What every CPU kernel reads weights through. One line of arithmetic a type: small integers by byte operations, then
-// scale and minimum. The scalar functions of types.c are the specification.
+// scale and minimum. The scalar functions of formats/types.c are the specification.
 #ifndef QUILL_UNPACK_H
 #define QUILL_UNPACK_H
 

@@ -17,7 +17,7 @@
 enum {
     KEYS = 96,      // keys of a tile; a multiple of NF on every instruction set
     KEYS_ROW = 32,  // keys of a tile in vector_attend_row: its rows stay in L1
-    HEAD_MAX = 512, // largest head_dim (model.c refuses more)
+    HEAD_MAX = 512, // largest head_dim (model_load.c refuses more)
     HEAD_PAD = 528, // rounded up to vectors, to NF and to blocks of 32
     GROUP = VL / 2, // queries that share a pass over the keys in vector_attend_row
 };
@@ -43,7 +43,7 @@ void vector_attend_row(const AttendTask *t);
 
 // n keys' rows of one plane as f32, HEAD_PAD apart, to s->tile; unseen rows, and those up to `padded`, are zero.
 void vector_attend_load_tile(const AttendTask *t, QueryTile *s, bool value, int first, int n, int padded);
-// Slots [first, first + n) of a packed plane as f32, HEAD_PAD apart, in whole vectors; the rows' own group is dense.
+// Slots [first, first + n) of a sealed plane as f32, HEAD_PAD apart, in whole vectors; the rows' own group is dense.
 // room: SEAL_MOST bytes.
 void vector_unseal_tile(const AttendTask *t, bool value, int first, int n, float *tile, uint8_t *room);
 

@@ -17,7 +17,7 @@ INLINE void pack_queries(const AttendTask *t, int pair, int count, int G, float 
 }
 
 // The rows that a later tile is made of, asked for line by line while this one is worked on: all at once they would
-// wait for each other. A sealed group is asked for by unseal_tile.
+// wait for each other. A sealed group is asked for by vector_unseal_tile.
 typedef struct {
     const uint8_t *at;
     size_t size; // bytes of an element; 0: none are asked for

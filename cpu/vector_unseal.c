@@ -91,7 +91,6 @@ INLINE void prefetch(const uint8_t *at, size_t n) {
     for (size_t i = 0; i < n; i += 64) __builtin_prefetch(at + i);
 }
 
-// Slots [first, first + n) of a sealed plane as f32, HEAD_PAD apart, whole vectors; the rows' own group as it is.
 void vector_unseal_tile(const AttendTask *t, bool value, int first, int n, float *tile, uint8_t *room) {
     int type = value ? t->kv->type_v : t->kv->type_k, hd = t->kv->head_dim, count;
     size_t group_bytes = SEAL * kv_slot_bytes(type, hd);

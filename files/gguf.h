@@ -43,7 +43,7 @@ typedef struct {
 
 typedef struct {
     Str name;
-    int type;         // the TYPE_ ids of types.h
+    int type;         // the TYPE_ ids of formats/types.h
     int n_dims;       // 1..4
     uint64_t dims[4]; // dims[0] is the row length (n_in), dims[1] the rows (n_out); unused ones are 1
     const void *data; // row-major
@@ -104,8 +104,8 @@ void gguf_add_tensor(Gguf *g, const char *name, int type, size_t n_in, size_t n_
 void gguf_own_pages(Gguf *g, void *pages, size_t n); // pages_free'd by gguf_close
 void gguf_own_map(Gguf *g, FileMap map);             // unmapped by gguf_close
 
-// Writes the view as a GGUF v3 file (alignment 32), by way of a temporary file (tempfile.h). TYPE_I8G has no GGUF form:
-// an error.
+// Writes the view as a GGUF v3 file (alignment 32), by way of a temporary file (base/tempfile.h). TYPE_I8G has no GGUF
+// form: an error.
 Status gguf_save(const Gguf *g, const char *path);
 
 #endif

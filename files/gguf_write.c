@@ -1,5 +1,5 @@
 // files/gguf_write.c: see files/gguf.h. Values by C type over gguf_set, and a view written as a GGUF v3 file. Needs
-// nothing of gguf_view.h: a value's bytes are kept in the file's own form, so that they are written as they lie.
+// nothing of files/gguf_view.h: a value's bytes are kept in the file's own form, so that they are written as they lie.
 #include "base/tempfile.h"
 #include "files/gguf.h"
 #include "formats/types.h"

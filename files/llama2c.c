@@ -197,7 +197,7 @@ static void set_keys(Gguf *g, const char *name, const Llama2cShape *s) {
     gguf_set_u32(g, "llama.attention.head_count", (uint32_t)s->n_heads);
     gguf_set_u32(g, "llama.attention.head_count_kv", (uint32_t)s->n_kv_heads);
     gguf_set_u32(g, "llama.rope.dimension_count", (uint32_t)(s->dim / s->n_heads));
-    gguf_set_f32(g, "llama.rope.freq_base", 10000.0f); // run.c has both numbers in its code
+    gguf_set_f32(g, "llama.rope.freq_base", 10000.0f); // the same two numbers as in the code of llama2.c
     gguf_set_f32(g, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
 }
 

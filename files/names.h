@@ -19,8 +19,8 @@ typedef struct {
 void *names_at(const NameTable *t, int i);
 int names_find(const NameTable *t, Str name); // -1: there is none
 void names_reserve(NameTable *t, int n);      // room for n records
-void *names_add(NameTable *t,
-                Str name); // a zeroed record with its name set (the bytes are not copied); NULL: there is one
+// Adds a zeroed record with its name set (the bytes are not copied); NULL: there is one already.
+void *names_add(NameTable *t, Str name);
 void names_free(NameTable *t);
 
 #endif

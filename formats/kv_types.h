@@ -1,6 +1,7 @@
 // formats/kv_types.h: the types in which a KV cache stores keys and values, in one table.
 //
-// A dense type stores each slot by itself as it is computed. A sealed type stores SEAL slots at once (sealed.h).
+// A dense type stores each slot by itself as it is computed. A sealed type stores SEAL slots at once
+// (formats/sealed.h).
 #ifndef QUILL_KV_TYPES_H
 #define QUILL_KV_TYPES_H
 
@@ -8,8 +9,8 @@
 
 #include <stdbool.h>
 
-// X(ID, name, sealed, bytes): TYPE_ID of types.h; its name on the command line; whether it is sealed; the bytes of one
-// slot of one KV head, where n = head_dim and blocks = ceil(n / 32).
+// X(ID, name, sealed, bytes): TYPE_ID of formats/types.h; its name on the command line; whether it is sealed; the bytes
+// of one slot of one KV head, where n = head_dim and blocks = ceil(n / 32).
 #define EACH_KV_TYPE(X)                                                                                                \
     X(F32, "f32", false, 4 * n)                                                                                        \
     X(F16, "f16", false, 2 * n)                                                                                        \

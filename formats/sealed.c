@@ -1,8 +1,7 @@
 // formats/sealed.c: see formats/sealed.h.
 #include "formats/sealed.h"
 
-// ---- the f32 values of a slot
-// ----------------------------------------------------------------------------------------
+// ---- the f32 values of a slot ---------------------------------------------------------------------------------------
 
 static float unpack_2_bits(const uint8_t qs[8], int i) { return (float)(qs[i % 8] >> 2 * (i / 8) & 3); }
 

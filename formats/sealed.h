@@ -1,11 +1,11 @@
 // formats/sealed.h: the packed types of K and V: groups of 32 slots of one KV head, packed once, when the last slot is
-// known; and the arithmetic of packing, one for the host (sealed.c) and the GPU (sealed.cuh).
+// known; and the arithmetic of packing, one for the host (formats/sealed.c) and the GPU (gpu/sealed.cuh).
 //
 // A group is 32 x kv_slot_bytes long and is stored in 32 equal parts, one at each of its slots, so that it does not
 // depend on the size of blocks; where a block holds whole groups, a group lies in one piece. head_dim is padded with
 // zeros to whole blocks of 32.
 //   fp8         a slot: half d, then head_dim E4M3 bytes; x = d e4m3
-//   q8_0, q4_0  a slot: the blocks of types.h
+//   q8_0, q4_0  a slot: the blocks of formats/types.h
 //   kivi2 V     a slot: a BlockKivi2 for 32 channels of it                                    (x = m + d q, 2 bits)
 //   kivi2 K     a group: a PanelKivi2 for 32 channels of all its slots; a scale a channel, since K has outliers there
 // KIVI: Liu et al. 2024. What is not finite makes its block NaN, so that it shows as it does in dense KV.
@@ -29,7 +29,7 @@ typedef struct {
     half_bits d[32], m[32]; // of a channel
     uint8_t qs[SEAL][8];    // of a slot, as above
 } PanelKivi2;
-#ifndef __cplusplus // kv_types.h counts on it
+#ifndef __cplusplus // formats/kv_types.h counts on it
 _Static_assert(sizeof(BlockKivi2) == 12 && sizeof(PanelKivi2) == 32 * sizeof(BlockKivi2), "both take 3 bits");
 #endif
 
@@ -43,10 +43,8 @@ static inline size_t kv_moved_bytes(int type, int head_dim, size_t n) {
     return whole * kv_slot_bytes(type, head_dim) + (n - whole) * kv_slot_bytes(TYPE_F32, head_dim);
 }
 
-// An E4M3 byte is the upper half of a half, but for the exponent's bias.
-HOST_DEVICE static inline half_bits fp8_half(uint8_t x) {
-    return (half_bits)((x & 0x80) << 8 | (x & 0x7f) << 7);
-} // x / 256
+// The half that is 1/256 of an E4M3 byte's value: the same bits, but for the exponent's bias.
+HOST_DEVICE static inline half_bits fp8_half(uint8_t x) { return (half_bits)((x & 0x80) << 8 | (x & 0x7f) << 7); }
 
 // rows: SEAL pointers to head_dim floats.
 void sealed_pack_group(int type, bool keys, const float *const *rows, int head_dim, uint8_t *group);

@@ -1,4 +1,4 @@
-// formats/types.c: what each element of a block is worth, in plain scalar code: the specification (see types.h).
+// formats/types.c: what each element of a block is worth, in plain scalar code: the specification.
 #include "formats/types.h"
 
 #include <stdio.h>

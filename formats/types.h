@@ -13,7 +13,7 @@
 #include <string.h>
 
 // Ids as GGUF files carry them; those from 1000 on are ours and never in a GGUF file: llama2.c's int8 groups, and two
-// types of the KV cache alone (sealed.h).
+// types of the KV cache alone (formats/sealed.h).
 enum {
     TYPE_F32 = 0,
     TYPE_F16 = 1,

@@ -21,7 +21,7 @@ void cuda_open_products(void);
 // QUILL_MODEL: the kernels cannot compute such heads, with the reason.
 Status cuda_can(const Heads *h);
 // "13.0; NVIDIA H200, sm_90, driver for CUDA 13.0", without opening the GPU; "no" in a build without CUDA
-// (cuda_none.c).
+// (gpu/cuda_none.c).
 void cuda_describe(Buf *out);
 
 // ---- bytes of the GPU's memory ----

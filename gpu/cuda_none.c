@@ -1,4 +1,4 @@
-// gpu/cuda_none.c: cuda.h in a build without CUDA.
+// gpu/cuda_none.c: gpu/cuda.h in a build without CUDA.
 #include "gpu/cuda.h"
 
 Status cuda_backend(const Backend **out) {

@@ -64,7 +64,7 @@ __device__ inline void norm_head(float *v, const float *weight, float eps, int n
     __syncwarp();
 }
 
-// sealed_hadamard (sealed.h), to the bit: every element is a sum or a difference of the same two at each stage.
+// sealed_hadamard (formats/sealed.h), to the bit: every element is a sum or a difference of the same two at each stage.
 __device__ inline void rotate_head(float *v, int n, int lane) {
     int most = n & -n;
     for (int half = 1; half < most; half *= 2) {

@@ -9,8 +9,8 @@
 //
 // Pointers are device pointers unless a comment says "host", aligned to 16 bytes where rows of floats begin. Matrices
 // are row-major; (rows, n) has n elements a row. Sums are in f32. Shapes in [brackets] are bounds.
-#ifndef QUILL_GPU_KERNELS_H
-#define QUILL_GPU_KERNELS_H
+#ifndef QUILL_LAUNCH_H
+#define QUILL_LAUNCH_H
 
 #include "kernels.h"
 
@@ -111,7 +111,7 @@ HOST_DEVICE static inline size_t gpu_rope_at(const GpuScratch *s, int table, int
     return ((size_t)table * (size_t)s->rope_rows + (size_t)row) * (size_t)s->rope_step;
 }
 
-enum { GPU_DECODE_ROWS = 8, GPU_SKINNY_ROWS = 16 }; // most rows of a launch of gemv.cuh, of skinny_gemm.cuh
+enum { GPU_DECODE_ROWS = 8, GPU_SKINNY_ROWS = 16 }; // most rows of a launch of gpu/gemv.cuh, of gpu/skinny_gemm.cuh
 // Bytes of .partial for decoding up to max_rows rows of up to max_slots slots, and the number of .counters.
 size_t gpu_attention_bytes(const Heads *h, int max_rows, int max_slots);
 int gpu_n_counters(const Heads *h, int max_rows);

@@ -320,7 +320,7 @@ __device__ __noinline__ void unit_to(const DeviceTensor &t, size_t row, int unit
     }
 }
 
-// A thread a unit; rows NULL: first_row and on.
+// A thread a unit: the units of rows [first_row, first_row + n_rows).
 template <int TYPE>
 __global__ void to_dense(GRID_CONSTANT const DeviceTensor t, int first_row, int n_rows, int type, void *out,
                          size_t stride) {

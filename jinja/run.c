@@ -1,4 +1,4 @@
-// jinja/run.c: walks a template's tree: expressions to values, statements to text (jinja.h, jinja/run.h).
+// jinja/run.c: walks a template's tree: expressions to values, statements to text (jinja/jinja.h, jinja/run.h).
 #include "jinja/run.h"
 
 #include <stdlib.h>

@@ -49,7 +49,7 @@ Value text_partition(Heap *h, MarkedText t, MarkedText separator, bool from_righ
 int64_t text_find(Heap *h, MarkedText t, MarkedText part, bool from_right); // in characters; -1: nowhere
 int64_t text_count(Heap *h, MarkedText t, MarkedText part);
 
-// Python's t[from:to:step]; the bounds are those of jinja/run.c's slices, in range already.
+// Python's t[from:to:step]; the bounds are those that jinja/ops.c's op_slice works out, in range already.
 MarkedText text_slice(Heap *h, MarkedText t, int64_t from, int64_t to, int64_t step);
 
 #endif

@@ -48,7 +48,7 @@ bool evict_counts(const Evict *e);  // attention sums cannot be taken back with 
 int evict_room(Evict *e, Sequence *s, int n_prompt);
 // What attention is to report in a step of n rows; NULL: nothing.
 Probe *evict_probe(Evict *e, const Sequence *s, int n_prompt, int n);
-// evict_room and evict_probe as a policy (policy.h) for requests that run one at a time, on top of `next`.
+// evict_room and evict_probe as a policy (policy/policy.h) for requests that run one at a time, on top of `next`.
 Policy evict_policy(Evict *e, const Policy *next);
 
 #endif

@@ -2,15 +2,15 @@
 //
 // A file does not depend on blocks or layout: a contiguous cache's file loads into a paged one and back, bit for bit.
 // It carries the fingerprints of what decides the numbers; a file with other fingerprints is refused. The bytes:
-// kvframes.h.
+// kv/kvframes.h.
 #ifndef QUILL_KVFILE_H
 #define QUILL_KVFILE_H
 
 #include "engine.h"
 #include "kv/kvframes.h"
 
-// Writes all tokens of s and the K and V of its n_cached slots through a temporary file (tempfile.h): after an error
-// `path` is unchanged. QUILL_IO; QUILL_USAGE: slots were given up. Saving and loading are not allowed between
+// Writes all tokens of s and the K and V of its n_cached slots through a temporary file (base/tempfile.h): after an
+// error `path` is unchanged. QUILL_IO; QUILL_USAGE: slots were given up. Saving and loading are not allowed between
 // kvcache_reserve and the step that makes its copies.
 Status kvfile_save(const char *path, const Engine *e, const Sequence *s);
 

@@ -29,7 +29,7 @@ void kv_start(uint8_t out[KV_START]); // those that this quill writes and reads
 // How the K and V were computed; rows of different classes are not interchangeable.
 enum { KV_EXACT = 0 }; // by one forward over all tokens
 
-// The header frame's bytes. `model`, `tokenizer` and `rope` are fingerprints (fingerprint.h), which must be equal.
+// The header frame's bytes. `model`, `tokenizer` and `rope` are fingerprints (kv/fingerprint.h), which must be equal.
 typedef struct {
     uint64_t model, tokenizer, rope;
     uint32_t type_k, type_v; // types of formats/kv_types.h
@@ -37,7 +37,7 @@ typedef struct {
     uint32_t n_layers, n_kv_heads, head_dim;
     uint32_t n_tokens, n_slots; // ids; and how many of them, from the first on, have their K and V here
     uint32_t group;             // slots that are sealed at once: SEAL, or 1 where K and V are dense
-    uint32_t rotated;           // 1: K is stored turned by a Hadamard matrix (sealed.h)
+    uint32_t rotated;           // 1: K is stored turned by a Hadamard matrix (formats/sealed.h)
 } KvHead;
 _Static_assert(sizeof(KvHead) == 64, "the header frame");
 uint32_t kv_group(int type_k, int type_v); // KvHead.group of these types
@@ -50,7 +50,7 @@ typedef struct {
 
 // Where a block of a longer sequence belongs. Its slots count from 0 in its stream, as if it were a sequence.
 typedef struct {
-    uint8_t parent[32]; // the name of the block before it, or the root (chain.h)
+    uint8_t parent[32]; // the name of the block before it, or the root (kv/chain.h)
     uint32_t first;     // its first slot in the sequence
 } KvLink;
 _Static_assert(sizeof(KvLink) == 36, "the link frame");

@@ -4,11 +4,11 @@
 //   kvstore_save(s, &kv, &seq);          // afterwards: saves the full blocks that the directory lacks
 //
 // A file holds one block of `block` slots, independent of the cache's layout. The file's name is the block's name
-// (chain.h), whose root covers the format, the model and everything else that decides the numbers (fingerprint.h). So
-// one directory serves any number of models and processes: a name stands for one block, a file appears whole or not at
-// all, and the reader checks fingerprints, the parent block, the ids and a checksum per frame, and removes a damaged
-// file. The checksums detect damage, not forgery: a user who can write into the directory can change answers. Files
-// with other names are left alone. The format: docs/kv-format.md.
+// (kv/chain.h), whose root covers the format, the model and everything else that decides the numbers
+// (kv/fingerprint.h). So one directory serves any number of models and processes: a name stands for one block, a file
+// appears whole or not at all, and the reader checks fingerprints, the parent block, the ids and a checksum per frame,
+// and removes a damaged file. The checksums detect damage, not forgery: a user who can write into the directory can
+// change answers. Files with other names are left alone. The format: docs/kv-format.md.
 //
 // When the files exceed `most_bytes`, the least recently used are removed until a sixteenth is free; of one sequence
 // the last block goes first, since later blocks are useless without earlier ones. A store lists the directory again

@@ -1,7 +1,7 @@
 // kv/transfer.h: a prompt computed in one process and answered in another: `quill prefill` and `quill decode`.
 //
-// What goes between them is a KV stream (kvfile.h) with the logits after the last token, so that decode computes no row
-// of the prompt and its answer is byte for byte that of one process with the same kernels, options and seed.
+// What goes between them is a KV stream (kv/kvfile.h) with the logits after the last token, so that decode computes no
+// row of the prompt and its answer is byte for byte that of one process with the same kernels, options and seed.
 #ifndef QUILL_TRANSFER_H
 #define QUILL_TRANSFER_H
 

@@ -10,8 +10,8 @@
 //   end      the request has finished
 //
 // A policy leaves the parts NULL that it does not change, and names the policy that does them in `next`. The last one
-// is plain decoding (plain.h), which proposes nothing and accepts one token. The scheduler never includes a policy: it
-// is given one for all requests, and a request may bring another (Request.policy).
+// is plain decoding (policy/plain.h), which proposes nothing and accepts one token. The scheduler never includes a
+// policy: it is given one for all requests, and a request may bring another (Request.policy).
 //
 //   static void propose(const Policy *p, Scheduler *s, SeqRows *rows) {       // speculation, on top of plain decoding
 //       rows->n_draft = guess(p->arg, rows->seq, rows->draft, rows->room);    // tokens that may come next

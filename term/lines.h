@@ -1,7 +1,7 @@
 // term/lines.h: one message at a time, from a terminal with editing and history, or from a plain stream.
 //
-// A terminal that can edit has libedit: arrows, Emacs or ~/.editrc's keys, history over sessions (recall.h), Ctrl-R,
-// Tab, and pastes that stay one message however many lines they have. Text between """ and """ is one message,
+// A terminal that can edit has libedit: arrows, Emacs or ~/.editrc's keys, history over sessions (term/recall.h),
+// Ctrl-R, Tab, and pastes that stay one message however many lines they have. Text between """ and """ is one message,
 // on a terminal and in a stream. On a terminal a message also continues after a line that ends in \, and after a key
 // that inserts a line end. Every other line of a stream is a message.
 #ifndef QUILL_LINES_H

@@ -65,7 +65,7 @@ bool terminal_open(int in, int out) {
     to = out;
     static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGQUIT, SIGSYS, SIGTRAP};
     for (size_t i = 0; i < ARRAY_LEN(crashes); i++) catch_crash(crashes[i]);
-    guard_at_crash(terminal_give_back); // guard.c has the handler of SIGBUS while a file is mapped
+    guard_at_crash(terminal_give_back); // base/guard.c has the handler of SIGBUS while a file is mapped
     static bool registered;
     if (!registered) atexit(terminal_give_back);
     registered = true;

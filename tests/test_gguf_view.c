@@ -1,6 +1,6 @@
 // tests/test_gguf_view.c: good GGUF files: read, built in memory, saved and read again; typed values; split files;
 // size.
-#define _GNU_SOURCE // directory.h
+#define _GNU_SOURCE // tests/rig/directory.h
 #include "tests/rig/testing.h"
 
 #include "files/gguf.h"

@@ -1,6 +1,6 @@
 // tests/test_kvfile.c: a sequence's KV cache as a file: what goes on from it is what would have come without it, and
 // files of other models, for other caches and at other paths are refused.
-#define _GNU_SOURCE // directory.h
+#define _GNU_SOURCE // tests/rig/directory.h
 #include "tests/rig/kvfile_rig.h"
 
 #include "kv/kvrows.h"

@@ -1,5 +1,5 @@
 // tests/test_kvfile_damage.c: nothing is taken that is not exactly a KV file: flipped bytes, cuts, hostile numbers.
-#define _GNU_SOURCE // directory.h
+#define _GNU_SOURCE // tests/rig/directory.h
 #include "tests/rig/kvfile_rig.h"
 
 // ---- damage ---------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // tests/test_kvfile_stream.c: a prefill that is sent while it is computed: what goes on from it, and what is refused.
-#define _GNU_SOURCE // directory.h
+#define _GNU_SOURCE // tests/rig/directory.h
 #include "tests/rig/kvfile_rig.h"
 
 // A prompt of n tokens as `quill prefill` sends it: after each step what it has completed.

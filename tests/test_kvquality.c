@@ -123,7 +123,7 @@ static Divergence divergence(ScoredText *t, int type_k, int type_v, bool rotate)
 // Bounds are about 1.6 times what was found. q4_0's mean is 2.5e-2, which is much beside a change of its perplexity of
 // half a percent (kv.bats holds that below 1%): two thirds of it lie in a twentieth of the rows, and three quarters
 // come from the keys, since softmax takes the exponential of what half a step of a key moves a score by. Four bits have
-// no smaller step (test_sealed.c holds it); the typical row changes fifty times less, which the median holds.
+// no smaller step (tests/test_sealed.c holds it); the typical row changes fifty times less, which the median holds.
 static void check_distances(ScoredText *t, const char *isa) {
     static const struct {
         const char *name;
@@ -152,7 +152,7 @@ static void check_distances(ScoredText *t, const char *isa) {
     }
 }
 
-// The reference has test_model.c's comparisons and takes long; the matrix unit rounds prompts to bf16.
+// The reference has tests/test_model.c's comparisons and takes long; the matrix unit rounds prompts to bf16.
 static void test_distance_from_f32(void **state) {
     ScoredText *t = *state;
     if (!t) {

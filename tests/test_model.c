@@ -268,7 +268,7 @@ static void test_deterministic(void **state) {
     one_result(TYPE_Q6_K, TYPE_KIVI2, 0, 2304);
 }
 
-// ---- one row's keys in parts ---------------------------------------------------------------------------------------
+// ---- one row's keys in parts ----------------------------------------------------------------------------------------
 
 // Decoding with fewer KV heads than threads: their keys are shared out from 512 on, and with --deterministic never.
 enum { DEPTH = 800, SINGLES = 3 };
@@ -566,7 +566,7 @@ static void golden_tokens(int *out) {
 // - by a path that rounds nothing else: the same, but which neighbour in f16 an element falls on is chance: half more.
 // - by integer kernels: activations to int8, as llama.cpp rounds them: a tenth beyond its distance.
 // - by the matrix unit beside 16-bit weights: weights and activations to bf16. That costs up to 1.26e-2 on the mean of
-//   twenty sequences (test_rounding.c), and one of them is up to a fifth away from the mean.
+//   twenty sequences (tests/test_rounding.c), and one of them is up to a fifth away from the mean.
 static double golden_limit(const char *name, const char *isa, int kv_type, double reference) {
     bool floats = strstr(name, "arch/") || strstr(name, "F32"), halves = strstr(name, "F16");
     if (strcmp(isa, "scalar") == 0) return kv_type == TYPE_F32 ? 1e-5 : 2e-3;

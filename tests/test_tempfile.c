@@ -1,6 +1,6 @@
 // tests/test_tempfile.c: files that appear whole or not at all, and what becomes of temporary files whose writers were
 // killed.
-#define _GNU_SOURCE // directory.h
+#define _GNU_SOURCE // tests/rig/directory.h
 #include "tests/rig/testing.h"
 
 #include "base/tempfile.h"

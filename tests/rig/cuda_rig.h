@@ -1,6 +1,7 @@
 // tests/rig/cuda_rig.h: a tiny model with layers on the GPU's twin, and runs of it, for the tests of the backend.
 //
-// The kernels run on the CPU (gpu_host.cpp) and the runtime is the twin (gpu_rt_host.h): no GPU is needed.
+// The kernels run on the CPU (tests/rig/gpu_host.cpp) and the runtime is the twin (tests/rig/gpu_rt_host.h): no GPU is
+// needed.
 #ifndef QUILL_CUDA_RIG_H
 #define QUILL_CUDA_RIG_H
 

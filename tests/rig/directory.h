@@ -1,6 +1,6 @@
 // tests/rig/directory.h: a directory that a test fills, and what is left of it.
-#ifndef QUILL_TEST_DIRECTORY_H
-#define QUILL_TEST_DIRECTORY_H
+#ifndef QUILL_DIRECTORY_H
+#define QUILL_DIRECTORY_H
 
 #include <dirent.h>
 #include <fcntl.h>

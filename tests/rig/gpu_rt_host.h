@@ -1,4 +1,4 @@
-// tests/rig/gpu_rt_host.h: what tests may ask of the GPU's twin (gpu_rt_host.cpp) that no GPU offers.
+// tests/rig/gpu_rt_host.h: what tests may ask of the GPU's twin (tests/rig/gpu_rt_host.cpp) that no GPU offers.
 #ifndef QUILL_GPU_RT_HOST_H
 #define QUILL_GPU_RT_HOST_H
 

@@ -1,7 +1,7 @@
 // tests/rig/isas.h: the CPU's tables of kernels that tests go through: those that this CPU has, named once, by
 // cpu/backend.c, and what AVX-512 falls back to on a CPU without VNNI, so that it is tested on one that has it.
-#ifndef QUILL_TESTS_ISAS_H
-#define QUILL_TESTS_ISAS_H
+#ifndef QUILL_ISAS_H
+#define QUILL_ISAS_H
 
 #include "tests/rig/testing.h"
 

@@ -1,7 +1,7 @@
 // tests/rig/kv_bytes.h: the bytes of a KV file as tests see them: its frames, and checksums made right again after a
 // change.
 //
-// Written from docs/kv-format.md and not from kvframes.c, so that the two are compared.
+// Written from docs/kv-format.md and not from kv/kvframes.c, so that the two are compared.
 #ifndef QUILL_KV_BYTES_H
 #define QUILL_KV_BYTES_H
 

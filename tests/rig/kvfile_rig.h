@@ -1,5 +1,5 @@
 // tests/rig/kvfile_rig.h: greedy runs of an engine, files as bytes, and an engine that a refused file must not change.
-// _GNU_SOURCE has to be defined before it is included (directory.h).
+// _GNU_SOURCE has to be defined before it is included (tests/rig/directory.h).
 #ifndef QUILL_KVFILE_RIG_H
 #define QUILL_KVFILE_RIG_H
 

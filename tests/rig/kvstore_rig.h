@@ -1,7 +1,7 @@
 // tests/rig/kvstore_rig.h: caches whose K and V follow from the tokens, and directories that hold blocks of them.
 //
 // A slot holds a hash of all tokens up to it, so that a block that is taken for another one, or half of one, shows.
-// _GNU_SOURCE has to be defined before it is included (directory.h).
+// _GNU_SOURCE has to be defined before it is included (tests/rig/directory.h).
 #ifndef QUILL_KVSTORE_RIG_H
 #define QUILL_KVSTORE_RIG_H
 

@@ -45,7 +45,7 @@ typedef struct {
 } TinyModel;
 
 enum { TINY_TYPES = N_TYPES };
-extern const int tiny_types[TINY_TYPES]; // EACH_TYPE of types.h
+extern const int tiny_types[TINY_TYPES]; // EACH_TYPE of formats/types.h
 
 Gguf *tiny_model(const TinyModel *shape); // gguf_close frees it all
 Status tiny_model_file(const TinyModel *shape, const char *path);
