@@ -2,6 +2,7 @@
 #include "complete.h"
 
 #include "answer/answer.h"
+#include "answer/prepare.h"
 #include "answer/report.h"
 
 static Status answer(Engine *e, const AnswerConfig *config, Str prompt) {

@@ -12,6 +12,7 @@
 
 #include "base/tempfile.h"
 #include "kv/kvfile.h"
+#include "answer/prepare.h"
 #include "answer/prompt.h"
 #include "answer/report.h"
 #include "base/signals.h"

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "answer/answer.h"
+#include "answer/prepare.h"
 #include "base/tempfile.h"
 #include "kv/kvfile.h"
 #include "answer/prompt.h"

@@ -12,6 +12,7 @@
 #include "batch/batch.h"
 #include "cli/cli.h"
 #include "answer/answer.h"
+#include "answer/prepare.h"
 #include "tests/rig/directory.h"
 #include "tests/rig/tiny_model.h"
 
