@@ -13,16 +13,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "batch/feed.h"
-#include "base/output.h"
 #include "answer/prompt.h"
 #include "answer/report.h"
-#include "batch/resume.h"
+#include "base/output.h"
 #include "base/rng.h"
 #include "base/signals.h"
-#include "batch/batch_stats.h"
 #include "batch/batch_line.h"
+#include "batch/batch_stats.h"
+#include "batch/feed.h"
 #include "batch/replies.h"
+#include "batch/resume.h"
 
 enum {
     LINES_A_STEP = 8,    // that are read between two steps, so that running sequences do not wait for input

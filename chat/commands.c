@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "answer/saved.h"
 #include "cli/table.h"
 #include "term/programs.h"
-#include "answer/saved.h"
 #include "term/screen.h"
 #include "term/terminal.h"
 #include "term/wrap.h"

@@ -10,13 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/tempfile.h"
-#include "kv/kvfile.h"
 #include "answer/prepare.h"
 #include "answer/prompt.h"
 #include "answer/report.h"
-#include "base/signals.h"
 #include "answer/transcript.h"
+#include "base/signals.h"
+#include "base/tempfile.h"
+#include "kv/kvfile.h"
 
 // ---- messages -------------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@
 #ifndef QUILL_CONVERSATION_H
 #define QUILL_CONVERSATION_H
 
-#include "answer/chat_template.h"
 #include "answer/answer.h"
+#include "answer/chat_template.h"
 
 typedef struct {
     size_t byte; // of the rendered text

@@ -5,11 +5,11 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "chat/commands.h"
-#include "term/lines.h"
 #include "answer/report.h"
 #include "answer/saved.h"
 #include "base/signals.h"
+#include "chat/commands.h"
+#include "term/lines.h"
 #include "term/terminal.h"
 
 // A message, with what /read put before it.

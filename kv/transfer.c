@@ -12,11 +12,11 @@
 
 #include "answer/answer.h"
 #include "answer/prepare.h"
-#include "base/tempfile.h"
-#include "kv/kvfile.h"
 #include "answer/prompt.h"
 #include "answer/report.h"
 #include "base/signals.h"
+#include "base/tempfile.h"
+#include "kv/kvfile.h"
 
 // ---- prefill --------------------------------------------------------------------------------------------------------
 
