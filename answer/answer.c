@@ -253,14 +253,14 @@ void answer_free(Answer *a) {
 
 // ---- one answer -----------------------------------------------------------------------------------------------------
 
-Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *form, Str given, bool fresh, Str echo,
+Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *template, Str given, bool fresh, Str echo,
                   Request *r) {
     LogitBias *bias = NULL;
     TRY(answer_sampling(e, config, &r->sampling, &bias));
-    if (config->verbose) report_before(e, config, chat_template_name(form));
+    if (config->verbose) report_before(e, config, chat_template_name(template));
     Answer a;
     answer_start(&a, e, config, fresh);
-    answer_think(&a, chat_template_source(form), given);
+    answer_think(&a, chat_template_source(template), given);
     r->max_new = config->predict;
     r->emit = answer_emit;
     r->blind = answer_is_blind(config);
@@ -272,7 +272,7 @@ Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *for
     Status st = answer_finish(&a, r);
     engine_keep(e, r->seq);
     signals_release();
-    if (r->finish == FINISH_CONTEXT && !config->quiet && (form || config->verbose))
+    if (r->finish == FINISH_CONTEXT && !config->quiet && (template || config->verbose))
         fprintf(stderr, "quill: note: the context of %d tokens is full and the answer ends there; -c gives more\n",
                 e->shape.n_ctx);
     if (config->verbose) report_after(e, r);

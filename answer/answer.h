@@ -54,7 +54,7 @@ void answer_free(Answer *a);
 
 // One answer to the prompt in r->seq, whose text is `given`, to stdout, with its reports. `fresh` as in answer_start;
 // `echo` goes out before it. The request's sampling, max_new, emit and arg are set here.
-Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *form, Str given, bool fresh, Str echo,
+Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *template, Str given, bool fresh, Str echo,
                   Request *r);
 
 #endif

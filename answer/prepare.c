@@ -63,27 +63,27 @@ void answer_dump(const Engine *e, const AnswerConfig *config, const Rendered *te
     }
 }
 
-Status answer_prompt(const Engine *e, const AnswerConfig *config, const ChatTemplate *form, const Message *messages,
+Status answer_prompt(const Engine *e, const AnswerConfig *config, const ChatTemplate *template, const Message *messages,
                      int n_messages, Rendered *text, int **ids, int *n) {
     *ids = NULL;
-    TRY(chat_template_render(form, messages, n_messages, true, text));
-    if (!form && config->parse_special && text->text.n) memset(text->trusted.data, 1, text->text.n);
+    TRY(chat_template_render(template, messages, n_messages, true, text));
+    if (!template && config->parse_special && text->text.n) memset(text->trusted.data, 1, text->text.n);
     TRY(chat_template_encode(e->tok, text, true, ids, n));
     answer_dump(e, config, text, *ids, *n);
     return answer_fits(e, config, *n);
 }
 
-Status answer_prepare(const Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *form, Rendered *text,
-                      Sequence *seq) {
+Status answer_prepare(const Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *template,
+                      Rendered *text, Sequence *seq) {
     Buf system = {0};
     Status st = prompt_system(config, &system);
     Message *messages = NULL;
     int n_messages = 0;
     if (!st.code)
-        st = saved_prompt(config, gguf_name(e->gguf), !form, (Str){system.data, system.n}, prompt, &messages,
+        st = saved_prompt(config, gguf_name(e->gguf), !template, (Str){system.data, system.n}, prompt, &messages,
                           &n_messages);
     int *ids = NULL, n = 0;
-    if (!st.code) st = answer_prompt(e, config, form, messages, n_messages, text, &ids, &n);
+    if (!st.code) st = answer_prompt(e, config, template, messages, n_messages, text, &ids, &n);
     if (!st.code) sequence_push(seq, ids, n);
     free(ids);
     transcript_free(messages, n_messages);

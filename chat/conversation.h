@@ -24,8 +24,8 @@ typedef struct {
 
 typedef struct {
     Engine *e;
-    AnswerConfig *config; // the settings may change between turns
-    ChatTemplate *form;   // NULL: raw text
+    AnswerConfig *config;   // the settings may change between turns
+    ChatTemplate *template; // NULL: raw text
     SamplerParams sampling;
     LogitBias *bias;
     Message *messages; // (n_messages) their texts are ours; a system message is the first

@@ -74,7 +74,7 @@ static Status begin(Chat *c, const Options *o) {
 }
 
 static void greet(const Conversation *t, const Options *o) {
-    if (o->answer.verbose) report_before(t->e, &o->answer, chat_template_name(t->form));
+    if (o->answer.verbose) report_before(t->e, &o->answer, chat_template_name(t->template));
     if (o->answer.quiet || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) return;
     Str name = str_of(t->e->model.c.name[0] ? t->e->model.c.name : gguf_name(t->e->gguf));
     Buf shown = {0}; // the file chose the name
