@@ -2,23 +2,24 @@
 #include "complete.h"
 
 #include "answer/answer.h"
+#include "answer/prepare.h"
 #include "answer/report.h"
 
 static Status answer(Engine *e, const AnswerConfig *config, Str prompt) {
     Sequence seq = {0};
     Request r = {.seq = &seq};
-    ChatTemplate *form;
+    ChatTemplate *template;
     Rendered text = {0};
-    Status st = chat_template_choose(e->gguf, e->tok, config, &form);
-    if (!st.code) st = answer_prepare(e, config, prompt, form, &text, r.seq);
+    Status st = chat_template_choose(e->gguf, e->tok, config, &template);
+    if (!st.code) st = answer_prepare(e, config, prompt, template, &text, r.seq);
     if (!st.code)
-        st = answer_run(e, config, form, (Str){text.text.data, text.text.n}, !form && prompt.n == 0,
+        st = answer_run(e, config, template, (Str){text.text.data, text.text.n}, !template && prompt.n == 0,
                         config->echo ? prompt : (Str){0}, &r);
     kvcache_release(&e->kv, &seq);
     sequence_free(&seq);
     timeline_free(&r.time);
     rendered_free(&text);
-    chat_template_free(form);
+    chat_template_free(template);
     return st;
 }
 

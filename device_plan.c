@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "gpu/cuda.h"
-#include "base/progress.h"
 #include "base/paragraph.h"
+#include "base/progress.h"
+#include "gpu/cuda.h"
 
 enum {
     GPU_WORTH = 200000000,  // bytes of weights under which auto stays on the CPU: they fit its caches, and a GPU takes

@@ -6,9 +6,9 @@
 #ifndef QUILL_DEVICE_PLAN_H
 #define QUILL_DEVICE_PLAN_H
 
+#include "engine_config.h"
 #include "kvcache.h"
 #include "model.h"
-#include "engine_config.h"
 
 typedef struct {
     const Backend *gpu; // NULL: the CPU alone, for the reason in `why`

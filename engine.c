@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/guard.h"
+#include "base/signals.h"
 #include "costs.h"
 #include "cpu/backend.h"
 #include "engine_file.h"
 #include "kv/fingerprint.h"
 #include "policy/plain.h"
-#include "base/guard.h"
-#include "base/signals.h"
 
 const char *engine_prefill_isa(const Engine *e) {
     bool f32 = e->model.layers[0].wq.type == TYPE_F32;

@@ -4,13 +4,13 @@
 #ifndef QUILL_ENGINE_H
 #define QUILL_ENGINE_H
 
+#include "base/progress.h"
+#include "files/hugepages.h"
 #include "kv/evict.h"
 #include "kv/kvdir.h"
-#include "model.h"
 #include "memory_plan.h"
-#include "base/progress.h"
+#include "model.h"
 #include "scheduler.h"
-#include "files/hugepages.h"
 #include "tokenizer.h"
 
 typedef struct {

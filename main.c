@@ -8,19 +8,19 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "answer/prompt.h"
+#include "base/guard.h"
+#include "base/jsonio.h"
 #include "batch/batch.h"
 #include "bench/bench.h"
+#include "chat/commands.h"
+#include "chat/repl.h"
 #include "cli/check.h"
 #include "cli/cli.h"
 #include "complete.h"
-#include "base/guard.h"
-#include "base/jsonio.h"
 #include "kv/kv.h"
-#include "look/look.h"
-#include "answer/prompt.h"
-#include "chat/commands.h"
-#include "chat/repl.h"
 #include "kv/transfer.h"
+#include "look/look.h"
 
 // `quill` itself: one answer where there is a prompt, a chat where there is a terminal on both ends.
 static Status run(Options *o) {

@@ -28,9 +28,9 @@
 #ifndef QUILL_SCHEDULER_H
 #define QUILL_SCHEDULER_H
 
+#include "base/stats.h"
 #include "policy/policy.h"
 #include "sampler.h"
-#include "base/stats.h"
 
 typedef enum {
     RUNNING,

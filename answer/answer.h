@@ -1,5 +1,4 @@
-// answer/answer.h: an answer on its way from tokens to bytes, as text, JSON or JSON lines; what it needs before its
-// first token.
+// answer/answer.h: an answer on its way from tokens to bytes, as text, JSON or JSON lines.
 #ifndef QUILL_ANSWER_H
 #define QUILL_ANSWER_H
 
@@ -53,23 +52,9 @@ Status answer_broken(const Engine *e, const Request *r);
 Status answer_finish(Answer *a, const Request *r);
 void answer_free(Answer *a);
 
-// The sampling options for this model: ids checked, --ignore-eos turned into biases. bias is the caller's to free.
-Status answer_sampling(const Engine *e, const AnswerConfig *config, SamplerParams *out, LogitBias **bias);
-// The messages as the model wants them (form NULL: their bare texts), as text and in tokens. QUILL_CONTEXT: they do not
-// fit. `ids` is the caller's to free.
-Status answer_prompt(const Engine *e, const AnswerConfig *config, const ChatTemplate *form, const Message *messages,
-                     int n_messages, Rendered *text, int **ids, int *n);
-// QUILL_CONTEXT if n_prompt tokens do not fit, with the -c that does.
-Status answer_fits(const Engine *e, const AnswerConfig *config, int n_prompt);
-// The prompt as the model wants it, as text and in seq's tokens. Errors as chat_template_render's,
-// chat_template_encode's, answer_fits's.
-Status answer_prepare(const Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *form, Rendered *text,
-                      Sequence *seq);
 // One answer to the prompt in r->seq, whose text is `given`, to stdout, with its reports. `fresh` as in answer_start;
 // `echo` goes out before it. The request's sampling, max_new, emit and arg are set here.
-Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *form, Str given, bool fresh, Str echo,
+Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *template, Str given, bool fresh, Str echo,
                   Request *r);
-void answer_dump(const Engine *e, const AnswerConfig *config, const Rendered *text, const int *ids,
-                 int n); // --dump-..., stderr
 
 #endif

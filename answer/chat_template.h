@@ -6,9 +6,9 @@
 #ifndef QUILL_CHAT_TEMPLATE_H
 #define QUILL_CHAT_TEMPLATE_H
 
+#include "answer/answer_config.h"
 #include "files/gguf.h"
 #include "jinja/jinja.h"
-#include "answer/answer_config.h"
 #include "tokenizer.h"
 
 typedef struct ChatTemplate ChatTemplate; // NULL: raw text

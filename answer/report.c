@@ -1,6 +1,5 @@
 // answer/report.c: see answer/report.h.
 #include "answer/report.h"
-#include "base/units.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,9 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "term/terminal.h"
-#include "bench/roofline.h"
 #include "base/paragraph.h"
+#include "base/units.h"
+#include "bench/roofline.h"
+#include "term/terminal.h"
 
 static double rounded(double v, int digits) {
     double scale = pow(10, digits);

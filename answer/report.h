@@ -3,8 +3,8 @@
 #define QUILL_REPORT_H
 
 #include "answer/answer_config.h"
-#include "engine.h"
 #include "base/jsonio.h"
+#include "engine.h"
 
 // Milliseconds rounded to 4 digits, so that total = ttft + tpot x (tokens - 1) holds in what is printed.
 typedef struct {

@@ -13,16 +13,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "batch/feed.h"
-#include "base/output.h"
 #include "answer/prompt.h"
 #include "answer/report.h"
-#include "batch/resume.h"
+#include "base/output.h"
 #include "base/rng.h"
 #include "base/signals.h"
-#include "batch/batch_stats.h"
 #include "batch/batch_line.h"
+#include "batch/batch_stats.h"
+#include "batch/feed.h"
 #include "batch/replies.h"
+#include "batch/resume.h"
 
 enum {
     LINES_A_STEP = 8,    // that are read between two steps, so that running sequences do not wait for input
@@ -35,7 +35,7 @@ typedef struct {
     const Options *o;
     AnswerConfig job_config; // o->answer, with JSON as the form of answers
     Engine e;
-    ChatTemplate *form;
+    ChatTemplate *template;
     Buf system;
     BatchContext context;
     Feed feed;
@@ -63,44 +63,44 @@ typedef struct {
 
 // ---- input ----------------------------------------------------------------------------------------------------------
 
-static void append(BatchRun *b, BatchLine *t) {
+static void append(BatchRun *b, BatchLine *line) {
     BatchLine **at = &b->pending;
     while (*at) at = &(*at)->next;
-    *at = t;
+    *at = line;
     b->n_pending++;
-    b->n_open += !t->done;
+    b->n_open += !line->done;
 }
 
 // Notes a line that has failed, as it becomes known.
-static void note_failure(BatchRun *b, const BatchLine *t) {
-    if (!t->failed.code) return;
+static void note_failure(BatchRun *b, const BatchLine *line) {
+    if (!line->failed.code) return;
     b->stats.n_failed++;
     if (b->first.code) return;
     Buf message = {0};
-    utf8_escape(&message, t->failed.message, strlen(t->failed.message)); // the line's own words may be in it
-    b->first = status_error(t->failed.code, "line %lld: %.900s", (long long)t->line, message.data);
+    utf8_escape(&message, line->failed.message, strlen(line->failed.message)); // the line's own words may be in it
+    b->first = status_error(line->failed.code, "line %lld: %.900s", (long long)line->number, message.data);
     buf_free(&message);
 }
 
 static void cancel_jobs(BatchRun *b, const json_t *id) {
-    for (BatchLine *t = b->pending; t; t = t->next)
-        if (t->job.id && json_equal(t->job.id, id)) batch_line_cancel(&b->context, t);
+    for (BatchLine *line = b->pending; line; line = line->next)
+        if (line->job.id && json_equal(line->job.id, id)) batch_line_cancel(&b->context, line);
 }
 
-static void take_line(BatchRun *b, FeedResult kind, Str line, double came) {
+static void take_line(BatchRun *b, FeedResult kind, Str text, double came) {
     int64_t number = b->feed.n_lines;
-    if (kind == FEED_LINE && resume_skips(&b->resume, line, number)) {
+    if (kind == FEED_LINE && resume_skips(&b->resume, text, number)) {
         b->n_skipped++;
         return;
     }
     Status too_long =
         status_error(QUILL_USAGE, "a line of %d bytes at most expected, found a longer one", (int)FEED_LONGEST);
-    BatchLine *t =
-        kind == FEED_LINE ? batch_line_new(&b->context, line, number, came) : batch_line_refuse(too_long, number);
-    if (t->job.cancel) cancel_jobs(b, t->job.cancel);
-    if (t->failed.code) replies_write(&b->context, t, &t->reply);
-    note_failure(b, t);
-    append(b, t);
+    BatchLine *line =
+        kind == FEED_LINE ? batch_line_new(&b->context, text, number, came) : batch_line_refuse(too_long, number);
+    if (line->job.cancel) cancel_jobs(b, line->job.cancel);
+    if (line->failed.code) replies_write(&b->context, line, &line->reply);
+    note_failure(b, line);
+    append(b, line);
 }
 
 // The gaps of a Poisson process are exponential.
@@ -143,43 +143,43 @@ static void read_lines(BatchRun *b) {
 
 // ---- output ---------------------------------------------------------------------------------------------------------
 
-static void count_job(BatchRun *b, const BatchLine *t) {
-    if (t->failed.code) return;
+static void count_job(BatchRun *b, const BatchLine *line) {
+    if (line->failed.code) return;
     const Request *answers[JOB_MOST_ANSWERS];
-    for (int i = 0; i < t->job.n; i++) {
-        answers[i] = &t->answers[i].request;
+    for (int i = 0; i < line->job.n; i++) {
+        answers[i] = &line->answers[i].request;
         batch_stats_answer(&b->stats, answers[i]);
     }
-    batch_stats_job(&b->stats, &b->slo, answers, t->job.n, t->end);
+    batch_stats_job(&b->stats, &b->slo, answers, line->job.n, line->end);
 }
 
 static void collect(BatchRun *b) {
-    for (BatchLine *t = b->pending; t; t = t->next) {
-        if (!batch_line_collect(&b->context, t)) continue;
+    for (BatchLine *line = b->pending; line; line = line->next) {
+        if (!batch_line_collect(&b->context, line)) continue;
         b->n_open--;
-        replies_write(&b->context, t, &t->reply);
-        note_failure(b, t);
-        count_job(b, t);
+        replies_write(&b->context, line, &line->reply);
+        note_failure(b, line);
+        count_job(b, line);
     }
 }
 
 static void drop(BatchRun *b, BatchLine **at) {
-    BatchLine *t = *at;
-    *at = t->next;
+    BatchLine *line = *at;
+    *at = line->next;
     b->n_pending--;
-    batch_line_free(&b->context, t);
+    batch_line_free(&b->context, line);
 }
 
 static void write_replies(BatchRun *b) {
     for (BatchLine **at = &b->pending; *at;) {
-        BatchLine *t = *at;
-        if (!t->done && b->o->batch.keep_order) return;
-        if (!t->done) {
-            at = &t->next;
+        BatchLine *line = *at;
+        if (!line->done && b->o->batch.keep_order) return;
+        if (!line->done) {
+            at = &line->next;
             continue;
         }
         progress_erase(&b->progress);
-        Status st = output_write(t->reply.data, t->reply.n, &b->gone);
+        Status st = output_write(line->reply.data, line->reply.n, &b->gone);
         if (st.code) {
             b->failed = st;
             return;
@@ -253,14 +253,14 @@ static void stop(BatchRun *b, int signal) {
     b->n_signals = signals_times();
     bool all = signal == SIGTERM || b->n_signals > 1;
     for (BatchLine **at = &b->pending; *at;) {
-        BatchLine *t = *at;
-        bool waits = !t->done && !batch_line_begun(t);
-        if (waits || all) batch_line_cancel(&b->context, t);
+        BatchLine *line = *at;
+        bool waits = !line->done && !batch_line_begun(line);
+        if (waits || all) batch_line_cancel(&b->context, line);
         if (!waits) {
-            at = &t->next;
+            at = &line->next;
             continue;
         }
-        note_left(b, t->line, &first, &last);
+        note_left(b, line->number, &first, &last);
         b->n_open--;
         drop(b, at);
     }
@@ -341,8 +341,8 @@ static Status open_run(BatchRun *b, const Options *o) {
     b->width = b->e.shape.n_seqs;
     if (b->e.sched)
         b->width = int_min(b->width, scheduler_max_rows(b->e.sched)); // a row for each of them in every step
-    TRY(chat_template_choose(b->e.gguf, b->e.tok, &o->answer, &b->form));
-    b->context = (BatchContext){&b->e, &b->job_config, b->form, {b->system.data, b->system.n}};
+    TRY(chat_template_choose(b->e.gguf, b->e.tok, &o->answer, &b->template));
+    b->context = (BatchContext){&b->e, &b->job_config, b->template, {b->system.data, b->system.n}};
     b->progress = progress_new(o->answer.quiet);
     if (b->progress.on) b->n_lines = count_lines(b->feed.fd);
     return OK;
@@ -357,7 +357,7 @@ static void close_run(BatchRun *b) {
     feed_close(&b->feed);
     resume_close(&b->resume);
     batch_stats_free(&b->stats);
-    chat_template_free(b->form);
+    chat_template_free(b->template);
     engine_close(&b->e);
     buf_free(&b->system);
     buf_free(&b->left);
@@ -368,7 +368,7 @@ Status batch_run(const Options *o) {
     Status st = open_run(&b, o);
     if (!st.code && o->engine.dry_run) report_budget(&b.e);
     else if (!st.code) {
-        if (o->answer.verbose) report_before(&b.e, &o->answer, chat_template_name(b.form));
+        if (o->answer.verbose) report_before(&b.e, &o->answer, chat_template_name(b.template));
         signals_catch_two();
         run(&b);
         signals_release();

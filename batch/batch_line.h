@@ -8,9 +8,9 @@
 // What all lines of a run share.
 typedef struct {
     Engine *e;
-    const AnswerConfig *config; // the run's, for every job that says nothing else
-    const ChatTemplate *form;   // NULL: raw text
-    Str system;                 // data NULL: no system message
+    const AnswerConfig *config;   // the run's, for every job that says nothing else
+    const ChatTemplate *template; // NULL: raw text
+    Str system;                   // data NULL: no system message
 } BatchContext;
 
 typedef struct {
@@ -22,7 +22,7 @@ typedef struct {
 
 typedef struct BatchLine BatchLine;
 struct BatchLine {
-    int64_t line; // its number
+    int64_t number; // of the line in the input
     Job job;
     LogitBias *bias;     // of --ignore-eos
     LineAnswer *answers; // (job.n); NULL: the line is no job, or a broken one
@@ -35,13 +35,13 @@ struct BatchLine {
 
 // Reads a line. A job's requests are with the scheduler when it returns, as if they had come at `came`; a broken line
 // is done, and so is one that calls jobs off.
-BatchLine *batch_line_new(const BatchContext *context, Str line, int64_t number, double came);
+BatchLine *batch_line_new(const BatchContext *context, Str text, int64_t number, double came);
 // A line of which nothing is known but what is wrong with it.
 BatchLine *batch_line_refuse(Status why, int64_t number);
-bool batch_line_begun(const BatchLine *t); // a row of it was computed
-void batch_line_cancel(const BatchContext *context, BatchLine *t);
+bool batch_line_begun(const BatchLine *line); // a row of it was computed
+void batch_line_cancel(const BatchContext *context, BatchLine *line);
 // Ends the answers whose requests have finished. True: all of them have now, and the line is done.
-bool batch_line_collect(const BatchContext *context, BatchLine *t);
-void batch_line_free(const BatchContext *context, BatchLine *t); // its requests must have finished
+bool batch_line_collect(const BatchContext *context, BatchLine *line);
+void batch_line_free(const BatchContext *context, BatchLine *line); // its requests must have finished
 
 #endif

@@ -1,6 +1,5 @@
 // batch/batch_stats.c: see batch/batch_stats.h.
 #include "batch/batch_stats.h"
-#include "base/units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 
 #include "answer/report.h"
 #include "base/paragraph.h"
+#include "base/units.h"
 
 // ---- the promise ----------------------------------------------------------------------------------------------------
 

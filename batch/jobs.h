@@ -10,9 +10,9 @@
 #ifndef QUILL_JOBS_H
 #define QUILL_JOBS_H
 
+#include "answer/answer_config.h"
 #include "answer/chat_template.h"
 #include "base/jsonio.h"
-#include "answer/answer_config.h"
 
 enum {
     JOB_MOST_ANSWERS = 128, // n

@@ -9,23 +9,23 @@ static void put_ms(json_t *object, const char *key, double seconds, bool known) 
 
 // queue: until the first row; ttft, latency: from the line's coming to the first and the last token; tpot: the mean gap
 // of all answers.
-static void put_times(json_t *object, const BatchLine *t) {
-    const Timeline *first = &t->answers[0].request.time;
+static void put_times(json_t *object, const BatchLine *line) {
+    const Timeline *first = &line->answers[0].request.time;
     double gaps = 0, seconds = 0;
-    for (int i = 0; i < t->job.n; i++) {
-        const Timeline *time = &t->answers[i].request.time;
+    for (int i = 0; i < line->job.n; i++) {
+        const Timeline *time = &line->answers[i].request.time;
         seconds += time->last - time->first;
         gaps += time->n_gaps;
     }
     put_ms(object, "queue_ms", first->begun - first->start, first->begun != 0);
     put_ms(object, "ttft_ms", timeline_ttft(first), first->first != 0);
     put_ms(object, "tpot_ms", gaps > 0 ? seconds / gaps : 0, gaps > 0);
-    put_ms(object, "latency_ms", t->end - first->start, true);
+    put_ms(object, "latency_ms", line->end - first->start, true);
 }
 
-static int tokens_generated(const BatchLine *t) {
+static int tokens_generated(const BatchLine *line) {
     int n = 0;
-    for (int i = 0; i < t->job.n; i++) n += t->answers[i].request.n_new;
+    for (int i = 0; i < line->job.n; i++) n += line->answers[i].request.n_new;
     return n;
 }
 
@@ -37,39 +37,39 @@ static void put_answer(json_t *object, const LineAnswer *a) {
     jsonio_put(object, "finish_reason", json_string(finish_name(a->request.finish)));
 }
 
-static void put_answers(json_t *object, const BatchLine *t) {
+static void put_answers(json_t *object, const BatchLine *line) {
     json_t *list = json_array();
-    for (int i = 0; i < t->job.n; i++) {
+    for (int i = 0; i < line->job.n; i++) {
         json_t *one = json_object();
         jsonio_put(one, "index", json_integer(i));
-        put_answer(one, &t->answers[i]);
-        jsonio_put(one, "completion_tokens", json_integer(t->answers[i].request.n_new));
+        put_answer(one, &line->answers[i]);
+        jsonio_put(one, "completion_tokens", json_integer(line->answers[i].request.n_new));
         jsonio_append(list, one);
     }
     jsonio_put(object, "choices", list);
 }
 
-static json_t *own_reply(const BatchLine *t) {
+static json_t *own_reply(const BatchLine *line) {
     json_t *j = json_object(), *usage = json_object();
-    if (t->job.id) jsonio_share(j, "id", t->job.id);
-    jsonio_put(j, "line", json_integer((json_int_t)t->line));
-    if (t->job.n == 1) put_answer(j, &t->answers[0]);
-    else put_answers(j, t);
-    jsonio_put(usage, "prompt_tokens", json_integer(t->answers[0].request.n_prompt));
-    jsonio_put(usage, "cached_tokens", json_integer(t->answers[0].request.n_reused));
-    jsonio_put(usage, "completion_tokens", json_integer(tokens_generated(t)));
+    if (line->job.id) jsonio_share(j, "id", line->job.id);
+    jsonio_put(j, "line", json_integer((json_int_t)line->number));
+    if (line->job.n == 1) put_answer(j, &line->answers[0]);
+    else put_answers(j, line);
+    jsonio_put(usage, "prompt_tokens", json_integer(line->answers[0].request.n_prompt));
+    jsonio_put(usage, "cached_tokens", json_integer(line->answers[0].request.n_reused));
+    jsonio_put(usage, "completion_tokens", json_integer(tokens_generated(line)));
     jsonio_put(j, "usage", usage);
-    jsonio_put(j, "seed", json_integer((json_int_t)t->job.config.sampling.seed));
-    put_times(j, t);
+    jsonio_put(j, "seed", json_integer((json_int_t)line->job.config.sampling.seed));
+    put_times(j, line);
     return j;
 }
 
-static json_t *own_error(const BatchLine *t) {
+static json_t *own_error(const BatchLine *line) {
     json_t *j = json_object(), *error = json_object();
-    if (t->job.id) jsonio_share(j, "id", t->job.id);
-    jsonio_put(j, "line", json_integer((json_int_t)t->line));
-    jsonio_put(error, "code", json_integer(t->failed.code));
-    jsonio_put(error, "message", jsonio_text(str_of(t->failed.message)));
+    if (line->job.id) jsonio_share(j, "id", line->job.id);
+    jsonio_put(j, "line", json_integer((json_int_t)line->number));
+    jsonio_put(error, "code", json_integer(line->failed.code));
+    jsonio_put(error, "message", jsonio_text(str_of(line->failed.message)));
     jsonio_put(j, "error", error);
     return j;
 }
@@ -116,9 +116,9 @@ static json_t *completion_logprobs(const json_t *tokens) {
 // OpenAI knows "stop" and "length".
 static const char *openai_finish(Finish f) { return f == FINISH_EOG ? "stop" : finish_name(f); }
 
-static json_t *openai_choice(const BatchLine *t, int i) {
-    const LineAnswer *a = &t->answers[i];
-    bool chat = t->job.form == JOB_CHAT;
+static json_t *openai_choice(const BatchLine *line, int i) {
+    const LineAnswer *a = &line->answers[i];
+    bool chat = line->job.form == JOB_CHAT;
     json_t *j = json_object(), *logprobs = json_null(), *text = jsonio_text(answer_text(&a->answer));
     jsonio_put(j, "index", json_integer(i));
     if (chat) {
@@ -133,9 +133,9 @@ static json_t *openai_choice(const BatchLine *t, int i) {
     return j;
 }
 
-static json_t *openai_usage(const BatchLine *t) {
-    const Request *first = &t->answers[0].request;
-    int n = tokens_generated(t);
+static json_t *openai_usage(const BatchLine *line) {
+    const Request *first = &line->answers[0].request;
+    int n = tokens_generated(line);
     json_t *j = json_object(), *details = json_object();
     jsonio_put(j, "prompt_tokens", json_integer(first->n_prompt));
     jsonio_put(j, "completion_tokens", json_integer(n));
@@ -145,21 +145,21 @@ static json_t *openai_usage(const BatchLine *t) {
     return j;
 }
 
-static json_t *openai_body(const BatchContext *context, const BatchLine *t) {
+static json_t *openai_body(const BatchContext *context, const BatchLine *line) {
     json_t *j = json_object(), *choices = json_array(), *timing = json_object();
-    bool chat = t->job.form == JOB_CHAT;
+    bool chat = line->job.form == JOB_CHAT;
     char id[40];
-    snprintf(id, sizeof id, "%s-%lld", chat ? "chatcmpl" : "cmpl", (long long)t->line);
-    for (int i = 0; i < t->job.n; i++) jsonio_append(choices, openai_choice(t, i));
-    put_times(timing, t);
-    jsonio_put(timing, "line", json_integer((json_int_t)t->line));
-    jsonio_put(timing, "seed", json_integer((json_int_t)t->job.config.sampling.seed));
+    snprintf(id, sizeof id, "%s-%lld", chat ? "chatcmpl" : "cmpl", (long long)line->number);
+    for (int i = 0; i < line->job.n; i++) jsonio_append(choices, openai_choice(line, i));
+    put_times(timing, line);
+    jsonio_put(timing, "line", json_integer((json_int_t)line->number));
+    jsonio_put(timing, "seed", json_integer((json_int_t)line->job.config.sampling.seed));
     jsonio_put(j, "id", json_string(id));
     jsonio_put(j, "object", json_string(chat ? "chat.completion" : "text_completion"));
     jsonio_put(j, "created", json_integer((json_int_t)time(NULL)));
     jsonio_put(j, "model", jsonio_text(str_of(gguf_name(context->e->gguf))));
     jsonio_put(j, "choices", choices);
-    jsonio_put(j, "usage", openai_usage(t));
+    jsonio_put(j, "usage", openai_usage(line));
     jsonio_put(j, "quill", timing);
     return j;
 }
@@ -167,43 +167,43 @@ static json_t *openai_body(const BatchContext *context, const BatchLine *t) {
 // Whose fault a failure is: the line's, or this side's.
 static bool is_ours(Status st) { return st.code != QUILL_USAGE && st.code != QUILL_CONTEXT; }
 
-static json_t *openai_failure(const BatchLine *t) {
+static json_t *openai_failure(const BatchLine *line) {
     json_t *error = json_object(), *j = json_object();
-    jsonio_put(error, "message", jsonio_text(str_of(t->failed.message)));
-    jsonio_put(error, "type", json_string(is_ours(t->failed) ? "server_error" : "invalid_request_error"));
+    jsonio_put(error, "message", jsonio_text(str_of(line->failed.message)));
+    jsonio_put(error, "type", json_string(is_ours(line->failed) ? "server_error" : "invalid_request_error"));
     jsonio_put(error, "param", json_null());
-    jsonio_put(error, "code", json_integer(t->failed.code));
+    jsonio_put(error, "code", json_integer(line->failed.code));
     jsonio_put(j, "error", error);
     return j;
 }
 
-static bool was_cut(const BatchLine *t) {
-    for (int i = 0; i < t->job.n; i++)
-        if (t->answers[i].request.finish == FINISH_INTERRUPT) return true;
+static bool was_cut(const BatchLine *line) {
+    for (int i = 0; i < line->job.n; i++)
+        if (line->answers[i].request.finish == FINISH_INTERRUPT) return true;
     return false;
 }
 
-static json_t *openai_reply(const BatchContext *context, const BatchLine *t) {
+static json_t *openai_reply(const BatchContext *context, const BatchLine *line) {
     json_t *j = json_object(), *response = json_null(), *error = json_null();
     char id[40];
-    bool failed = t->failed.code != 0;
-    snprintf(id, sizeof id, "batch_req_%lld", (long long)t->line);
-    if (!failed && was_cut(t))
+    bool failed = line->failed.code != 0;
+    snprintf(id, sizeof id, "batch_req_%lld", (long long)line->number);
+    if (!failed && was_cut(line))
         error = json_pack("{s:s, s:s}", "code", "batch_cancelled", "message", "called off before its end");
     else {
         response = json_object();
-        jsonio_put(response, "status_code", json_integer(!failed ? 200 : is_ours(t->failed) ? 500 : 400));
+        jsonio_put(response, "status_code", json_integer(!failed ? 200 : is_ours(line->failed) ? 500 : 400));
         jsonio_put(response, "request_id", json_string(id));
-        jsonio_put(response, "body", failed ? openai_failure(t) : openai_body(context, t));
+        jsonio_put(response, "body", failed ? openai_failure(line) : openai_body(context, line));
     }
     jsonio_put(j, "id", json_string(id));
-    jsonio_put(j, "custom_id", t->job.id ? json_incref(t->job.id) : json_null());
+    jsonio_put(j, "custom_id", line->job.id ? json_incref(line->job.id) : json_null());
     jsonio_put(j, "response", response);
     jsonio_put(j, "error", error);
     return j;
 }
 
-void replies_write(const BatchContext *context, const BatchLine *t, Buf *out) {
-    bool own = t->job.form == JOB_QUILL;
-    jsonio_line(!own ? openai_reply(context, t) : t->failed.code ? own_error(t) : own_reply(t), out);
+void replies_write(const BatchContext *context, const BatchLine *line, Buf *out) {
+    bool own = line->job.form == JOB_QUILL;
+    jsonio_line(!own ? openai_reply(context, line) : line->failed.code ? own_error(line) : own_reply(line), out);
 }

@@ -5,6 +5,6 @@
 #include "batch/batch_line.h"
 
 // One line of JSON for a line that is answered, or that has failed; appended to `out`.
-void replies_write(const BatchContext *context, const BatchLine *t, Buf *out);
+void replies_write(const BatchContext *context, const BatchLine *line, Buf *out);
 
 #endif

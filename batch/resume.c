@@ -2,12 +2,12 @@
 #define _GNU_SOURCE
 #include "batch/resume.h"
 
-#include "base/jsonio.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/jsonio.h"
 
 // What a job is known by, as the key of an object; `out` stays empty where there is nothing.
 static void key_of(const json_t *id, int64_t line, Buf *out) {

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "answer/saved.h"
 #include "cli/table.h"
 #include "term/programs.h"
-#include "answer/saved.h"
 #include "term/screen.h"
 #include "term/terminal.h"
 #include "term/wrap.h"
@@ -122,7 +122,7 @@ static Status show(Chat *c, const char *arg, Status *end) {
     TRY(conversation_tokens(t, &n));
     Buf name = {0};
     utf8_escape(&name, gguf_name(e->gguf), strlen(gguf_name(e->gguf))); // the file chose it
-    fprintf(stderr, "model      %s\ntemplate   %s\n", name.data, chat_template_name(t->form));
+    fprintf(stderr, "model      %s\ntemplate   %s\n", name.data, chat_template_name(t->template));
     buf_free(&name);
     Status st = set_system(c, "", end);
     fprintf(stderr, "context    %d of %d tokens, %d of them in the cache\n", n, e->shape.n_ctx,

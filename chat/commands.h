@@ -3,8 +3,8 @@
 #define QUILL_COMMANDS_H
 
 #include "chat/conversation.h"
-#include "term/lines.h"
 #include "chat/settings.h"
+#include "term/lines.h"
 
 typedef struct {
     Conversation *talk;

@@ -10,12 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/tempfile.h"
-#include "kv/kvfile.h"
+#include "answer/prepare.h"
 #include "answer/prompt.h"
 #include "answer/report.h"
-#include "base/signals.h"
 #include "answer/transcript.h"
+#include "base/signals.h"
+#include "base/tempfile.h"
+#include "kv/kvfile.h"
 
 // ---- messages -------------------------------------------------------------------------------------------------------
 
@@ -59,7 +60,7 @@ void conversation_clear(Conversation *c) {
 }
 
 Status conversation_system(Conversation *c, Str text) {
-    if (!c->form) return status_error(QUILL_USAGE, "/system: raw text has no system message; say it in a message");
+    if (!c->template) return status_error(QUILL_USAGE, "/system: raw text has no system message; say it in a message");
     int had = n_system(c);
     if (had) free_messages(c->messages, 1);
     if (had && !text.data) memmove(c->messages, c->messages + 1, (size_t)--c->n_messages * sizeof *c->messages);
@@ -83,9 +84,9 @@ static Status render(const Conversation *c, int n_left_out, bool answer, Rendere
     Message *given = mem_alloc((size_t)c->n_messages * sizeof *given + 1);
     if (system) given[n++] = c->messages[0];
     for (int i = system + n_left_out; i < c->n_messages; i++) given[n++] = c->messages[i];
-    Status st = chat_template_render(c->form, given, n, answer, out);
+    Status st = chat_template_render(c->template, given, n, answer, out);
     free(given);
-    if (!c->form && c->config->parse_special && out->text.n) memset(out->trusted.data, 1, out->text.n);
+    if (!c->template && c->config->parse_special && out->text.n) memset(out->trusted.data, 1, out->text.n);
     return st;
 }
 
@@ -304,7 +305,7 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
     answer_dump(c->e, c->config, &g->text, g->ids, g->n);
     go_on_from_cache(c, &g->text, g->ids, g->n, g->n_cuts);
     answer_start(&a, c->e, c->config, g->text.text.n == 0);
-    answer_think(&a, chat_template_source(c->form), (Str){g->text.text.data, g->text.text.n});
+    answer_think(&a, chat_template_source(c->template), (Str){g->text.text.data, g->text.text.n});
     Request r = {.seq = &c->seq,
                  .sampling = c->sampling,
                  .sequence_key = c->tries,
@@ -408,7 +409,7 @@ Status conversation_save(const Conversation *c, json_t *settings, const char *pa
 Status conversation_load(Conversation *c, const char *name, Str json) {
     Message *messages = NULL;
     int n = 0;
-    TRY(transcript_read(name, json, !c->form, &messages, &n));
+    TRY(transcript_read(name, json, !c->template, &messages, &n));
     transcript_free(c->messages, c->n_messages);
     c->messages = messages;
     c->n_messages = n;
@@ -480,7 +481,7 @@ Status conversation_open(Conversation *c, Engine *e, AnswerConfig *config) {
     *c = (Conversation){.e = e, .config = config};
     Buf system = {0};
     Status st = conversation_settings(c);
-    if (!st.code) st = chat_template_choose(e->gguf, e->tok, config, &c->form);
+    if (!st.code) st = chat_template_choose(e->gguf, e->tok, config, &c->template);
     if (!st.code) st = prompt_system(config, &system);
     if (!st.code && system.data) add_message(c, "system", (Str){system.data, system.n});
     buf_free(&system);
@@ -496,5 +497,5 @@ void conversation_close(Conversation *c) {
     free(c->cuts);
     free(c->stats);
     rendered_free(&c->held);
-    chat_template_free(c->form);
+    chat_template_free(c->template);
 }

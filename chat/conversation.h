@@ -7,8 +7,8 @@
 #ifndef QUILL_CONVERSATION_H
 #define QUILL_CONVERSATION_H
 
-#include "answer/chat_template.h"
 #include "answer/answer.h"
+#include "answer/chat_template.h"
 
 typedef struct {
     size_t byte; // of the rendered text
@@ -24,8 +24,8 @@ typedef struct {
 
 typedef struct {
     Engine *e;
-    AnswerConfig *config; // the settings may change between turns
-    ChatTemplate *form;   // NULL: raw text
+    AnswerConfig *config;   // the settings may change between turns
+    ChatTemplate *template; // NULL: raw text
     SamplerParams sampling;
     LogitBias *bias;
     Message *messages; // (n_messages) their texts are ours; a system message is the first

@@ -5,11 +5,11 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "chat/commands.h"
-#include "term/lines.h"
 #include "answer/report.h"
 #include "answer/saved.h"
 #include "base/signals.h"
+#include "chat/commands.h"
+#include "term/lines.h"
 #include "term/terminal.h"
 
 // A message, with what /read put before it.
@@ -74,7 +74,7 @@ static Status begin(Chat *c, const Options *o) {
 }
 
 static void greet(const Conversation *t, const Options *o) {
-    if (o->answer.verbose) report_before(t->e, &o->answer, chat_template_name(t->form));
+    if (o->answer.verbose) report_before(t->e, &o->answer, chat_template_name(t->template));
     if (o->answer.quiet || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) return;
     Str name = str_of(t->e->model.c.name[0] ? t->e->model.c.name : gguf_name(t->e->gguf));
     Buf shown = {0}; // the file chose the name

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/values.h"
-#include "base/jsonio.h"
 #include "answer/transcript.h"
+#include "base/jsonio.h"
+#include "cli/values.h"
 
 Status settings_set(Settings *s, const char *name, const char *value) {
     s->texts = mem_resize(s->texts, (size_t)(s->n_texts + 1) * sizeof *s->texts);

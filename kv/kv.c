@@ -10,11 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kv/chain.h"
+#include "base/output.h"
 #include "base/tempfile.h"
 #include "kernels.h"
+#include "kv/chain.h"
 #include "kv/kvframes.h"
-#include "base/output.h"
 
 // ---- a file that is read --------------------------------------------------------------------------------------------
 

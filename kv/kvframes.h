@@ -19,9 +19,9 @@
 #ifndef QUILL_KVFRAMES_H
 #define QUILL_KVFRAMES_H
 
-#include "base/base.h"
-
 #include <sys/types.h>
+
+#include "base/base.h"
 
 enum { KV_START = 12 };               // bytes before the first frame: what the format is, and its version
 void kv_start(uint8_t out[KV_START]); // those that this quill writes and reads

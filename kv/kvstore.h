@@ -17,8 +17,8 @@
 #ifndef QUILL_KVSTORE_H
 #define QUILL_KVSTORE_H
 
-#include "kvcache.h"
 #include "kv/kvframes.h"
+#include "kvcache.h"
 
 typedef struct KvStore KvStore;
 

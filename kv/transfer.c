@@ -11,11 +11,12 @@
 #include <unistd.h>
 
 #include "answer/answer.h"
-#include "base/tempfile.h"
-#include "kv/kvfile.h"
+#include "answer/prepare.h"
 #include "answer/prompt.h"
 #include "answer/report.h"
 #include "base/signals.h"
+#include "base/tempfile.h"
+#include "kv/kvfile.h"
 
 // ---- prefill --------------------------------------------------------------------------------------------------------
 
@@ -112,16 +113,16 @@ static Status into_file(const Options *o, Engine *e, Request *r) {
 static Status prefill(const Options *o, Engine *e, Str prompt) {
     Sequence seq = {0};
     Request r = {.seq = &seq};
-    ChatTemplate *form;
+    ChatTemplate *template;
     Rendered text = {0};
-    Status st = chat_template_choose(e->gguf, e->tok, &o->answer, &form);
-    if (!st.code) st = answer_prepare(e, &o->answer, prompt, form, &text, r.seq);
+    Status st = chat_template_choose(e->gguf, e->tok, &o->answer, &template);
+    if (!st.code) st = answer_prepare(e, &o->answer, prompt, template, &text, r.seq);
     if (!st.code) st = is_stream(o->kv.out) ? into_stream(o, e, &r) : into_file(o, e, &r);
     kvcache_release(&e->kv, &seq);
     sequence_free(&seq);
     timeline_free(&r.time);
     rendered_free(&text);
-    chat_template_free(form);
+    chat_template_free(template);
     return st.code == 128 + SIGPIPE ? OK : st; // nobody reads any more: that is a quiet end
 }
 
@@ -178,22 +179,22 @@ static bool tokens_text(const Engine *e, const Sequence *s, Buf *out) {
 static Status decode(const Options *o, Engine *e) {
     Sequence seq = {0};
     Request r = {.seq = &seq};
-    ChatTemplate *form;
+    ChatTemplate *template;
     Buf given = {0};
     float *logits = mem_alloc((size_t)e->model.c.n_vocab * sizeof *logits);
-    Status st = chat_template_choose(e->gguf, e->tok, &o->answer, &form);
+    Status st = chat_template_choose(e->gguf, e->tok, &o->answer, &template);
     if (!st.code) st = receive(o, e, &r, logits);
     if (!st.code) st = answer_fits(e, &o->answer, r.seq->n_tokens);
     if (!st.code) {
-        bool fresh = !tokens_text(e, r.seq, &given) && !form;
-        st = answer_run(e, &o->answer, form, (Str){given.data, given.n}, fresh, (Str){0}, &r);
+        bool fresh = !tokens_text(e, r.seq, &given) && !template;
+        st = answer_run(e, &o->answer, template, (Str){given.data, given.n}, fresh, (Str){0}, &r);
     }
     kvcache_release(&e->kv, &seq);
     sequence_free(&seq);
     timeline_free(&r.time);
     buf_free(&given);
     free(logits);
-    chat_template_free(form);
+    chat_template_free(template);
     return st;
 }
 

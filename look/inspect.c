@@ -1,19 +1,20 @@
 // look/inspect.c: what is in a model file and what running it costs, as text or as one JSON object.
+#include "look/look.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "answer/chat_template.h"
-#include "cpu/backend.h"
-#include "gpu/cuda.h"
-#include "engine_file.h"
-#include "memory_plan.h"
-#include "look/look.h"
-#include "base/output.h"
 #include "base/jsonio.h"
+#include "base/output.h"
 #include "base/units.h"
 #include "costs.h"
+#include "cpu/backend.h"
+#include "engine_file.h"
+#include "gpu/cuda.h"
+#include "memory_plan.h"
 
 // What was found out; the model and the tokenizer may be missing, and then a Status says why.
 typedef struct {

@@ -1,14 +1,15 @@
 // look/template.c: `quill template`: what a chat template makes of messages in JSON.
 #define _GNU_SOURCE
+#include "look/look.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "answer/chat_template.h"
-#include "engine_file.h"
 #include "base/jsonio.h"
-#include "look/look.h"
 #include "base/output.h"
+#include "engine_file.h"
 
 // ---- JSON as the template's values ----------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@
 #include "batch/batch.h"
 #include "cli/cli.h"
 #include "answer/answer.h"
+#include "answer/prepare.h"
 #include "tests/rig/directory.h"
 #include "tests/rig/tiny_model.h"
 
@@ -119,7 +120,7 @@ static Str text_of_reply(const json_t *reply, int choice) {
 typedef struct {
     Engine e;
     Options o;
-    ChatTemplate *form;
+    ChatTemplate *template;
 } Alone;
 
 static void open_alone(Alone *a, const char *types) {
@@ -128,11 +129,11 @@ static void open_alone(Alone *a, const char *types) {
     options(&a->o, words);
     a->o.answer.json = true;
     assert_ok(engine_open(&a->e, &a->o.engine, (EngineNeeds){.need_tokenizer = true}));
-    assert_ok(chat_template_choose(a->e.gguf, a->e.tok, &a->o.answer, &a->form));
+    assert_ok(chat_template_choose(a->e.gguf, a->e.tok, &a->o.answer, &a->template));
 }
 
 static void close_alone(Alone *a) {
-    chat_template_free(a->form);
+    chat_template_free(a->template);
     engine_close(&a->e);
     cli_free(&a->o);
 }
@@ -155,11 +156,11 @@ static void answer_alone(Alone *a, const Wish *w, int choice, Buf *out) {
     const char *stop = w->stop;
     o.answer.stop = &stop;
     o.answer.n_stop = w->stop ? 1 : 0;
-    const ChatTemplate *form = w->raw ? NULL : a->form;
-    assert_ok(answer_prompt(&a->e, &o.answer, form, &message, 1, &text, &ids, &n));
+    const ChatTemplate *template = w->raw ? NULL : a->template;
+    assert_ok(answer_prompt(&a->e, &o.answer, template, &message, 1, &text, &ids, &n));
     Answer answer;
-    answer_start(&answer, &a->e, &o.answer, !form && !w->prompt[0]);
-    answer_think(&answer, chat_template_source(form), (Str){text.text.data, text.text.n});
+    answer_start(&answer, &a->e, &o.answer, !template && !w->prompt[0]);
+    answer_think(&answer, chat_template_source(template), (Str){text.text.data, text.text.n});
     Sequence seq = {0};
     Request r = {
         .seq = &seq, .sampling = o.answer.sampling, .sequence_key = (uint64_t)choice, .max_new = w->max_tokens};

@@ -38,8 +38,7 @@ static void test_computes(void **state) {
     EngineConfig o = {.mlock = true,
                       .check_tensors = true,
                       .ubatch = 8,
-                      .isa = "scalar",
-                      .device = "cpu",
+                      .device = "cpu", // isa NULL: auto
                       .quiet = true,
                       .type_k = KV_TYPE_AUTO,
                       .type_v = KV_TYPE_AUTO,

@@ -8,6 +8,7 @@
 #include "tests/rig/testing.h"
 
 #include "cpu/backend.h"
+#include "kv/kvrows.h"
 #include "kvcache.h"
 
 enum { MOST_SEQS = 5, MOST_CTX = 160, N_LAYERS = 2, N_HEADS = 2, HEAD_DIM = 5, STEPS = 6000 };

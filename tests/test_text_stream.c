@@ -1,4 +1,4 @@
-// tests/test_text_stream.c: what of an answer may be shown: stop strings over token borders, characters held until whole.
+// tests/test_text_stream.c: what of an answer may be shown: stop strings over token borders, whole characters.
 #include "tests/rig/testing.h"
 
 #include "answer/text_stream.h"

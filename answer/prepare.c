@@ -1,0 +1,92 @@
+// answer/prepare.c: see answer/prepare.h.
+#include "answer/prepare.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "answer/prompt.h"
+#include "answer/saved.h"
+#include "answer/transcript.h"
+
+Status answer_sampling(const Engine *e, const AnswerConfig *config, SamplerParams *out, LogitBias **bias) {
+    *out = config->sampling;
+    *bias = NULL;
+    for (int i = 0; i < config->sampling.n_bias; i++)
+        if (config->sampling.bias[i].id >= e->model.c.n_vocab)
+            return status_error(QUILL_USAGE, "--logit-bias: a token id below %d expected, found %d", e->model.c.n_vocab,
+                                config->sampling.bias[i].id);
+    if (!config->ignore_eos) return OK;
+    int n_eog = tokenizer_eog_ids(e->tok, NULL, 0), n = config->sampling.n_bias;
+    int *ids = mem_alloc((size_t)n_eog * sizeof *ids);
+    tokenizer_eog_ids(e->tok, ids, n_eog);
+    LogitBias *all = mem_alloc((size_t)(n + n_eog) * sizeof *all);
+    if (n) memcpy(all, config->sampling.bias, (size_t)n * sizeof *all);
+    for (int i = 0; i < n_eog; i++) all[n + i] = (LogitBias){ids[i], -INFINITY};
+    free(ids);
+    out->bias = *bias = all;
+    out->n_bias = n + n_eog;
+    return OK;
+}
+
+Status answer_fits(const Engine *e, const AnswerConfig *config, int n_prompt) {
+    if (n_prompt <= e->shape.n_ctx || engine_endless(e)) return OK;
+    int64_t fits = (int64_t)n_prompt + (config->predict > 0 ? config->predict : 0);
+    fits = (fits + 255) / 256 * 256;
+    int trained = e->model.c.n_ctx_train, most = engine_most_context(e);
+    if (fits > trained && n_prompt < trained) fits = trained; // room for a shorter answer
+    char advice[200];
+    if (fits > most)
+        snprintf(advice, sizeof advice, "no -c fits: memory has room for a context of %d; shorten the prompt", most);
+    else if (fits > trained)
+        snprintf(advice, sizeof advice,
+                 "the model was trained for %d: shorten the prompt; -c %lld would hold it, but what the model says "
+                 "beyond its training may be nonsense",
+                 trained, (long long)fits);
+    else snprintf(advice, sizeof advice, "-c %lld fits, or shorten the prompt", (long long)fits);
+    return status_error(QUILL_CONTEXT, "the prompt has %d tokens, the context %d; %s", n_prompt, e->shape.n_ctx,
+                        advice);
+}
+
+void answer_dump(const Engine *e, const AnswerConfig *config, const Rendered *text, const int *ids, int n) {
+    if (config->dump_prompt) {
+        fwrite(text->text.data, 1, text->text.n, stderr);
+        fputc('\n', stderr);
+    }
+    for (int i = 0; config->dump_tokens && i < n; i++) {
+        Buf line = {0};
+        Str piece = tokenizer_piece(e->tok, ids[i]);
+        utf8_escape(&line, piece.data, piece.n);
+        fprintf(stderr, "%d\t%s\n", ids[i], line.data);
+        buf_free(&line);
+    }
+}
+
+Status answer_prompt(const Engine *e, const AnswerConfig *config, const ChatTemplate *template, const Message *messages,
+                     int n_messages, Rendered *text, int **ids, int *n) {
+    *ids = NULL;
+    TRY(chat_template_render(template, messages, n_messages, true, text));
+    if (!template && config->parse_special && text->text.n) memset(text->trusted.data, 1, text->text.n);
+    TRY(chat_template_encode(e->tok, text, true, ids, n));
+    answer_dump(e, config, text, *ids, *n);
+    return answer_fits(e, config, *n);
+}
+
+Status answer_prepare(const Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *template,
+                      Rendered *text, Sequence *seq) {
+    Buf system = {0};
+    Status st = prompt_system(config, &system);
+    Message *messages = NULL;
+    int n_messages = 0;
+    if (!st.code)
+        st = saved_prompt(config, gguf_name(e->gguf), !template, (Str){system.data, system.n}, prompt, &messages,
+                          &n_messages);
+    int *ids = NULL, n = 0;
+    if (!st.code) st = answer_prompt(e, config, template, messages, n_messages, text, &ids, &n);
+    if (!st.code) sequence_push(seq, ids, n);
+    free(ids);
+    transcript_free(messages, n_messages);
+    buf_free(&system);
+    return st;
+}
