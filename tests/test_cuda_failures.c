@@ -71,11 +71,11 @@ static void test_every_shortage_of_memory(void **state) {
 static void test_what_the_kernels_cannot(void **state) {
     (void)state;
     Heads h = {.n_heads = 2, .n_kv_heads = 1, .head_dim = 256};
-    assert_ok(cuda_can(&h));
+    assert_ok(cuda_supports(&h));
     h.head_dim = 258;
-    assert_int_equal(cuda_can(&h).code, QUILL_MODEL);
+    assert_int_equal(cuda_supports(&h).code, QUILL_MODEL);
     h.head_dim = 63;
-    assert_int_equal(cuda_can(&h).code, QUILL_MODEL);
+    assert_int_equal(cuda_supports(&h).code, QUILL_MODEL);
 }
 
 static void test_a_failure_voids_what_follows(void **state) {
