@@ -40,7 +40,7 @@ static void expect_over(const Gguf *g, CudaSetup s, int lengths, double limit, c
     cuda_rig_open(&r, g, s);
     for (int i = 0; i < N_BATCHINGS && b[i].n > 0; i++) {
         float *got = cuda_rig_run(&r, b[i].n, b[i].chunk, b[i].strangers);
-        worst = test_worse(worst, cuda_rig_distance(got, want, (size_t)b[i].n * n_vocab));
+        worst = test_worse(worst, test_distance(got, want, (size_t)b[i].n * n_vocab));
         free(got);
     }
     rig_close(&r);
@@ -238,7 +238,7 @@ static void test_golden_families(void **state) {
                 cuda_rig_open(&r, g, (CudaSetup){.n_gpu = n_gpu, .kv_type = TYPE_F32, .block = 4, .scarce = true});
                 assert_int_equal(want.n, (size_t)(n * r.m.c.n_vocab) * sizeof(float));
                 float *got = cuda_rig_run_tokens(&r, tokens, n, chunk, false);
-                double d = cuda_rig_distance(got, (const float *)(const void *)want.data, (size_t)(n * r.m.c.n_vocab));
+                double d = test_distance(got, (const float *)(const void *)want.data, (size_t)(n * r.m.c.n_vocab));
                 print_message("  %s, %2d rows a step%-21s %.1e\n", files[i], chunk,
                               n_gpu < ALL_LAYERS ? ", layers on both" : "", d);
                 if (!(d <= 1e-3)) fail_msg("%s: distance up to 1e-3 expected, %g found", files[i], d);

@@ -29,7 +29,7 @@ static void test_a_graph_a_step(void **state) {
     assert_int_equal(after.steps - before.steps, STEPS);
     assert_int_equal(after.replays - before.replays, STEPS - 1); // the first of its size warms up
     assert_int_equal(after.captures - before.captures, 2);       // up to 256 slots, and up to 512
-    double d = cuda_rig_distance(got, want + BEFORE * n_vocab, STEPS * n_vocab);
+    double d = test_distance(got, want + BEFORE * n_vocab, STEPS * n_vocab);
     if (!(d <= 1e-5)) fail_msg("distance up to 1e-5 expected, %g found", d);
     free(got);
     free(want);
