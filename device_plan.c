@@ -38,7 +38,7 @@ Status device_plan_open(DevicePlan *p, const EngineConfig *config, const Model *
     }
     if (!insists && !m) return OK;
     if (!insists && model_weight_bytes(m) < GPU_WORTH) {
-        Status there = config->verbose ? cuda_look() : OK; // a driver takes its time
+        Status there = config->verbose ? cuda_available() : OK; // a driver takes its time
         snprintf(p->why, sizeof p->why, "%.300s",
                  there.code ? there.message : "a small model; --device cuda insists on the GPU");
         return OK;
@@ -108,7 +108,7 @@ static Status give_up(DevicePlan *p, Status st) {
 Status device_plan_make(DevicePlan *p, const EngineConfig *config, const Model *m, KvShape *s, bool may_shorten,
                         int max_rows, int max_out) {
     if (!p->gpu) return OK;
-    Status able = cuda_can(&m->layers[0].heads);
+    Status able = cuda_supports(&m->layers[0].heads);
     if (able.code) return give_up(p, able);
     int n = int_min(config->gpu_layers < 0 ? INT_MAX : config->gpu_layers, m->c.n_layers), wanted = n;
     p->free_bytes = cuda_free_bytes();

@@ -21,7 +21,10 @@ typedef struct {
 } Family;
 
 const Family *family_find(Str arch); // NULL: there is no such family
-const Family *families_at(int i);    // in the table's order; NULL behind the last one
 const char *families_list(void);     // "llama, qwen2, qwen3, ...", for messages and help; static
+
+// ---- for the tests ----
+
+const Family *families_at(int i); // in the table's order; NULL behind the last one
 
 #endif

@@ -105,6 +105,13 @@ typedef struct {
     const void *device; // the backend's copy of all of it; NULL: it uses what is above
 } Layer;
 
+// X(field) for every matrix of a Layer; X(field, elements) for every norm, of which those of heads come last.
+// clang-format off
+#define EACH_LAYER_MATRIX(X) X(wq) X(wk) X(wv) X(wo) X(w_gate) X(w_up) X(w_down)
+#define EACH_LAYER_NORM(X, dim, head_dim) \
+    X(norm_att, dim) X(norm_ffn, dim) X(norm_att_out, dim) X(norm_ffn_out, dim) X(norm_q, head_dim) X(norm_k, head_dim)
+// clang-format on
+
 // What stands before the first layer and behind the last one.
 typedef struct {
     Tensor tok_embd, head;

@@ -110,7 +110,10 @@ int kvcache_match_prefix(KvCache *kv, Sequence *s);
 // Slots [0, n_slots) of s are computed: the full blocks among them get names. Of two blocks with one name, the index
 // leads to the first.
 void kvcache_commit(KvCache *kv, Sequence *s, int n_slots);
-// For tests: hands out free blocks in another order, on which no result may depend.
+
+// ---- for the tests ----
+
+// Hands out free blocks in another order, on which no result may depend.
 void kvcache_shuffle(KvCache *kv, uint64_t seed);
 
 #endif

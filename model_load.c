@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DIM = 1 << 24, MAX_HEAD_DIM = 512, MAX_HEADS = 1 << 12 };
+enum { MAX_DIM = 1 << 24, MAX_HEADS = 1 << 12 };
 
 // What the loading functions share.
 typedef struct {
@@ -104,9 +104,9 @@ static Status load_shape(const Loader *l) {
                             "%s: %s.attention.head_count: a divisor of the embedding's %d expected, %d found", l->file,
                             c->arch, c->dim, c->n_heads);
     int value_length;
-    int natural = int_max(1, int_min(c->dim / c->n_heads, MAX_HEAD_DIM));
-    TRY(get_int(l, "attention.key_length", 1, MAX_HEAD_DIM, false, natural, &c->head_dim));
-    TRY(get_int(l, "attention.value_length", 1, MAX_HEAD_DIM, false, c->head_dim, &value_length));
+    int natural = int_max(1, int_min(c->dim / c->n_heads, SEAL_HEAD));
+    TRY(get_int(l, "attention.key_length", 1, SEAL_HEAD, false, natural, &c->head_dim));
+    TRY(get_int(l, "attention.value_length", 1, SEAL_HEAD, false, c->head_dim, &value_length));
     if (value_length != c->head_dim)
         return status_error(QUILL_MODEL, "%s: %s.attention.value_length: key_length's %d expected, %d found", l->file,
                             c->arch, c->head_dim, value_length);
@@ -383,8 +383,8 @@ static void each_matrix(const Model *m, void (*visit)(const Tensor *t, void *arg
     visit(&m->ends.tok_embd, arg);
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *y = &m->layers[i];
-        const Tensor *all[] = {&y->wq, &y->wk, &y->wv, &y->wo, &y->w_gate, &y->w_up, &y->w_down};
-        for (size_t k = 0; k < ARRAY_LEN(all); k++) visit(all[k], arg);
+#define VISIT(field) visit(&y->field, arg);
+        EACH_LAYER_MATRIX(VISIT)
     }
     if (!m->c.tied) visit(&m->ends.head, arg);
 }
@@ -398,11 +398,9 @@ static void add_bytes(const Tensor *t, void *arg) {
 static void add_params(const Tensor *t, void *arg) { *(size_t *)arg += (size_t)t->n_out * (size_t)t->n_in; }
 
 int layer_norm_floats(const Layer *l, int dim) {
-    const float *wide[] = {l->norm_att, l->norm_ffn, l->norm_att_out, l->norm_ffn_out},
-                *heads[] = {l->norm_q, l->norm_k};
-    int n = 0;
-    for (size_t i = 0; i < ARRAY_LEN(wide); i++) n += wide[i] ? dim : 0;
-    for (size_t i = 0; i < ARRAY_LEN(heads); i++) n += heads[i] ? l->heads.head_dim : 0;
+    int hd = l->heads.head_dim, n = 0;
+#define ADD_NORM(field, size) n += l->field ? (size) : 0;
+    EACH_LAYER_NORM(ADD_NORM, dim, hd)
     return n;
 }
 
@@ -411,8 +409,8 @@ static size_t norm_params(const Model *m) {
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *y = &m->layers[i];
         n += (size_t)layer_norm_floats(y, m->c.dim);
-        const Tensor *biased[] = {&y->wq, &y->wk, &y->wv, &y->wo, &y->w_gate, &y->w_up, &y->w_down};
-        for (size_t k = 0; k < ARRAY_LEN(biased); k++) n += biased[k]->bias ? (size_t)biased[k]->n_out : 0;
+#define ADD_BIAS(field) n += y->field.bias ? (size_t)y->field.n_out : 0;
+        EACH_LAYER_MATRIX(ADD_BIAS)
     }
     return n;
 }

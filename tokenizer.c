@@ -273,8 +273,8 @@ size_t tokenizer_encode(const Tokenizer *t, const char *text, size_t n, const ui
 
 size_t tokenizer_encode_after(const Tokenizer *t, int last, const char *text, size_t n, const uint8_t *trusted,
                               int *ids, size_t max) {
-    int type = last < t->vocab.n ? t->vocab.types[last] : TOKEN_UNUSED; // a model may have more rows than tokens
-    bool added = type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED;
+    int type = last < t->vocab.n ? t->vocab.types[last] : GGUF_TOKEN_UNUSED; // a model may have more rows than tokens
+    bool added = type == GGUF_TOKEN_CONTROL || type == GGUF_TOKEN_USER_DEFINED;
     return encode(t, !added, text, n, trusted, ids, max);
 }
 
@@ -296,7 +296,7 @@ Str tokenizer_stream_piece(const Tokenizer *t, int id, bool first) {
     const Vocab *v = &t->vocab;
     if (!first || !v->spm || !v->add_space_prefix || s.n == 0 || s.data[0] != ' ') return s;
     // Only in front of text: no space was put in front of an added token.
-    bool from_text = v->types[id] == TOKEN_BYTE || vocab_piece(v, s.data, s.n) == id;
+    bool from_text = v->types[id] == GGUF_TOKEN_BYTE || vocab_piece(v, s.data, s.n) == id;
     return from_text ? (Str){s.data + 1, s.n - 1} : s;
 }
 

@@ -28,14 +28,11 @@ size_t tokenizer_bound(const Tokenizer *t, size_t n_bytes);
 // The bytes of one token, as they follow another token; may end inside a UTF-8 character. Control tokens give their
 // name (callers print it only under --special). Valid until tokenizer_free. id must be in [0, tokenizer_n).
 Str tokenizer_piece(const Tokenizer *t, int id);
-// Decodes a whole sequence: as the pieces joined, but without the one space that encoding put in front (SentencePiece).
-void tokenizer_decode(const Tokenizer *t, const int *ids, size_t n, bool special, Buf *out);
-// The same, one token at a time: `first` is true for the first token of a text.
+// The same; of a text's first token (`first`) without the one space that encoding put in front of it (SentencePiece).
 Str tokenizer_stream_piece(const Tokenizer *t, int id, bool first);
 
 int tokenizer_n(const Tokenizer *t);                          // vocabulary size
 const char *tokenizer_kind(const Tokenizer *t);               // "llama" or "gpt2/llama-bpe"
-int tokenizer_find(const Tokenizer *t, const char *piece);    // the lowest id whose text is exactly this, -1: none
 bool tokenizer_is_control(const Tokenizer *t, int id);        // printed only on request
 bool tokenizer_is_eog(const Tokenizer *t, int id);            // end of generation: eos, eot, eom and the known names
 int tokenizer_eog_ids(const Tokenizer *t, int *ids, int max); // returns how many there are
@@ -43,5 +40,11 @@ int tokenizer_bos(const Tokenizer *t);                        // -1: none
 int tokenizer_eos(const Tokenizer *t);                        // -1: none
 bool tokenizer_add_bos(const Tokenizer *t);                   // put BOS in front of a prompt
 bool tokenizer_add_eos(const Tokenizer *t);
+
+// ---- for the tests ----
+
+int tokenizer_find(const Tokenizer *t, const char *piece); // the lowest id whose text is exactly this, -1: none
+// Decodes a whole sequence: its tokenizer_stream_piece joined. special: control tokens give their names too.
+void tokenizer_decode(const Tokenizer *t, const int *ids, size_t n, bool special, Buf *out);
 
 #endif

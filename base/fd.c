@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -74,4 +75,9 @@ Status fd_write_all(int fd, const void *bytes, size_t n) {
         n -= (size_t)w;
     }
     return OK;
+}
+
+bool fd_is_capable_terminal(int fd) {
+    const char *term = getenv("TERM");
+    return isatty(fd) && !(term && strcmp(term, "dumb") == 0);
 }

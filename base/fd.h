@@ -5,6 +5,7 @@
 #ifndef QUILL_FD_H
 #define QUILL_FD_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "base/status.h"
@@ -19,6 +20,8 @@ Status fd_read_all(int fd, const char *name, Buf *out);
 // Writes all n bytes, and waits where there is no room. QUILL_IO, errno kept; a signal has come, and the reader has
 // taken nothing for two seconds.
 Status fd_write_all(int fd, const void *bytes, size_t n);
+// Whether fd is a terminal that understands escape sequences; TERM=dumb does not.
+bool fd_is_capable_terminal(int fd);
 Status fd_stopped(void); // the Status of a wait that a signal ended; sets errno to EINTR
 
 #endif

@@ -15,6 +15,8 @@ typedef struct {
 void nearest_try(Nearest *n, const char *candidate);
 const char *nearest_found(const Nearest *n); // NULL: none is near enough to have been meant
 
+// ---- for the tests ----
+
 // The edit distance of two words: inserted, removed and replaced letters, two letters swapped counting once.
 int nearest_distance(const char *a, const char *b);
 

@@ -1,15 +1,12 @@
 // base/progress.c: see base/progress.h.
 #include "base/progress.h"
 
+#include "base/fd.h"
+
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-Progress progress_new(bool quiet) {
-    const char *term = getenv("TERM");
-    return (Progress){.on = !quiet && isatty(STDERR_FILENO) && !(term && strcmp(term, "dumb") == 0)};
-}
+Progress progress_new(bool quiet) { return (Progress){.on = !quiet && fd_is_capable_terminal(STDERR_FILENO)}; }
 
 void progress_show(Progress *p, const char *what, double done, double all) {
     if (!p->on) return;

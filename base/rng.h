@@ -9,8 +9,10 @@
 
 #include <stdint.h>
 
+#define RNG_STEP 0x9e3779b97f4a7c15u // SplitMix64 mixes states that are so far apart
+
 HOST_DEVICE static inline uint64_t rng_mix(uint64_t z) {
-    z += 0x9e3779b97f4a7c15u;
+    z += RNG_STEP;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);

@@ -18,6 +18,13 @@ bool str_has_prefix(Str a, const char *c_string) {
     return a.n >= n && (n == 0 || memcmp(a.data, c_string, n) == 0);
 }
 
+int str_hex_digit(char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
 void buf_reserve(Buf *b, size_t n) {
     size_t need;
     if (!size_add(b->n, n, &need) || !size_add(need, 1, &need)) mem_refused(n);

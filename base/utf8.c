@@ -1,7 +1,6 @@
 // base/utf8.c: see base/utf8.h.
 #include "base/utf8.h"
 
-#include <ctype.h>
 #include <string.h>
 
 int utf8_next(const char *s, size_t n) {
@@ -19,6 +18,24 @@ int utf8_next(const char *s, size_t n) {
         if (i == 1 && u[0] == 0xf4) high = 0x8f;
         if (u[i] < low || u[i] > high) return 0;
     }
+    return len;
+}
+
+int utf8_read(const char *s, size_t n, uint32_t *code) {
+    static const uint8_t first_bits[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
+    int len = utf8_next(s, n);
+    if (len <= 0) return len;
+    uint32_t c = (uint8_t)s[0] & first_bits[len];
+    for (int i = 1; i < len; i++) c = c << 6 | ((uint8_t)s[i] & 0x3f);
+    *code = c;
+    return len;
+}
+
+int utf8_write(char out[4], uint32_t code) {
+    static const uint8_t head[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    int len = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (int i = len - 1; i > 0; i--, code >>= 6) out[i] = (char)(0x80 | (code & 0x3f));
+    out[0] = (char)(head[len] | code);
     return len;
 }
 
@@ -65,11 +82,6 @@ void utf8_escape(Buf *out, const char *s, size_t n) {
     if (n == 0) buf_append(out, "", 0);
 }
 
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    return isxdigit((unsigned char)c) ? tolower((unsigned char)c) - 'a' + 10 : -1;
-}
-
 void utf8_unescape(Buf *out, const char *s) {
     static const char from[] = "nrtabfv0\\'\"", to[] = "\n\r\t\a\b\f\v\0\\'\"";
     for (; *s; s++) {
@@ -77,8 +89,8 @@ void utf8_unescape(Buf *out, const char *s) {
         if (known) {
             buf_append(out, &to[known - from], 1);
             s++;
-        } else if (s[0] == '\\' && s[1] == 'x' && hex_digit(s[2]) >= 0) {
-            int value = hex_digit(s[2]), second = hex_digit(s[3]);
+        } else if (s[0] == '\\' && s[1] == 'x' && str_hex_digit(s[2]) >= 0) {
+            int value = str_hex_digit(s[2]), second = str_hex_digit(s[3]);
             if (second >= 0) value = value * 16 + second;
             buf_append(out, &(char){(char)value}, 1);
             s += second >= 0 ? 3 : 2;

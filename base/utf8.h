@@ -2,11 +2,17 @@
 #ifndef QUILL_UTF8_H
 #define QUILL_UTF8_H
 
+#include <stdint.h>
+
 #include "base/str.h"
 
 // Length of the character that starts at s (1..4), 0 if the n bytes there cannot start one, -1 if they are the
 // beginning of one that is cut off.
 int utf8_next(const char *s, size_t n);
+// The same, and the character's number; *code stays as it was where there is none.
+int utf8_read(const char *s, size_t n, uint32_t *code);
+// Writes the bytes of a character and returns how many. Surrogates are written too. (jansson has a utf8_encode.)
+int utf8_write(char out[4], uint32_t code);
 // The longest prefix of s that does not end inside a character; invalid bytes count as whole.
 size_t utf8_whole(const char *s, size_t n);
 // The text without the byte order mark (EF BB BF) that it may begin with.

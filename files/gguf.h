@@ -32,6 +32,16 @@ typedef enum {
     GGUF_N_TYPES
 } GgufType;
 
+// The elements of tokenizer.ggml.token_type.
+enum {
+    GGUF_TOKEN_NORMAL = 1,
+    GGUF_TOKEN_UNKNOWN = 2,
+    GGUF_TOKEN_CONTROL = 3,
+    GGUF_TOKEN_USER_DEFINED = 4,
+    GGUF_TOKEN_UNUSED = 5,
+    GGUF_TOKEN_BYTE = 6
+};
+
 typedef struct {
     Str key;
     GgufType type;       // GGUF_ARRAY: elem_type and n say what of
@@ -71,6 +81,9 @@ const GgufValue *gguf_value(const Gguf *g, const char *key); // NULL: absent
 int gguf_n_tensors(const Gguf *g);
 const GgufTensor *gguf_tensor_at(const Gguf *g, int i);
 const GgufTensor *gguf_tensor(const Gguf *g, const char *name); // NULL: absent
+
+// An integer of any type as magnitude and sign. False: another type.
+bool gguf_integer(const GgufValue *v, uint64_t *magnitude, bool *negative);
 
 // Typed scalars. Absent: `fallback`, or an error if `required`. Another type: an error that names both. gguf_u32
 // takes any integer type whose value fits, gguf_f32 takes both float types.

@@ -14,8 +14,7 @@ static Status absent(const Gguf *g, const char *key, const char *expected) {
     return status_error(QUILL_MODEL, "%s: key %s: %s expected, none found", g->name, key, expected);
 }
 
-// An integer of any type as its sign and its magnitude.
-static bool value_integer(const GgufValue *v, uint64_t *out, bool *negative) {
+bool gguf_integer(const GgufValue *v, uint64_t *out, bool *negative) {
     bool is_signed = v->type == GGUF_I8 || v->type == GGUF_I16 || v->type == GGUF_I32 || v->type == GGUF_I64;
     if (!is_signed && v->type != GGUF_U8 && v->type != GGUF_U16 && v->type != GGUF_U32 && v->type != GGUF_U64)
         return false;
@@ -36,7 +35,7 @@ Status gguf_u32(const Gguf *g, const char *key, uint32_t *out, bool required, ui
     if (!v) return required ? absent(g, key, "an integer") : OK;
     uint64_t n;
     bool negative;
-    if (!value_integer(v, &n, &negative)) return wrong_type(g, v, "an integer");
+    if (!gguf_integer(v, &n, &negative)) return wrong_type(g, v, "an integer");
     if (negative || n > UINT32_MAX)
         return status_error(QUILL_MODEL, "%s: key %s: 0 to %" PRIu32 " expected, %s%" PRIu64 " found", g->name, key,
                             UINT32_MAX, negative ? "-" : "", n);

@@ -203,16 +203,12 @@ static void set_keys(Gguf *g, const char *name, const Llama2cShape *s) {
 
 // ---- vocabulary -----------------------------------------------------------------------------------------------------
 
-enum { TOKEN_NORMAL = 1, TOKEN_UNKNOWN = 2, TOKEN_CONTROL = 3, TOKEN_BYTE = 6 };
-
-static bool is_hex(char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F') || (c >= 'a' && c <= 'f'); }
-
 static int token_type(int id, Str text) {
-    if (id == 0) return TOKEN_UNKNOWN;
-    if (id <= 2) return TOKEN_CONTROL;
-    bool byte = text.n == 6 && memcmp(text.data, "<0x", 3) == 0 && is_hex(text.data[3]) && is_hex(text.data[4]) &&
-                text.data[5] == '>';
-    return byte ? TOKEN_BYTE : TOKEN_NORMAL;
+    if (id == 0) return GGUF_TOKEN_UNKNOWN;
+    if (id <= 2) return GGUF_TOKEN_CONTROL;
+    bool byte = text.n == 6 && memcmp(text.data, "<0x", 3) == 0 && str_hex_digit(text.data[3]) >= 0 &&
+                str_hex_digit(text.data[4]) >= 0 && text.data[5] == '>';
+    return byte ? GGUF_TOKEN_BYTE : GGUF_TOKEN_NORMAL;
 }
 
 // Undoes what tokenizer.py did for printing: U+2581 became a space, <s> and </s> got line feeds around them.

@@ -47,9 +47,12 @@ HOST_DEVICE static inline size_t kv_slot_bytes(int type, int head_dim) {
     }
 }
 
-int kv_type_at(int i);              // in the table's order: TYPE_F32, TYPE_F16, ...; i < N_KV_TYPES
 int kv_type_find(const char *name); // by the name on the command line; -1: there is none of that name
 const char *kv_type_name(int type); // that name; NULL: no type of KV
 const char *kv_type_list(void);     // "F32, F16, ...", as type_name calls them, for messages
+
+// ---- for the tests ----
+
+int kv_type_at(int i); // in the table's order: TYPE_F32, TYPE_F16, ...; i < N_KV_TYPES
 
 #endif

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "base/rng.h"
+
 static const BlockScales scales[] = {
     {TYPE_Q4_0, offsetof(BlockQ4_0, d), -1, 0, 4.64f, true},
     {TYPE_Q4_1, offsetof(BlockQ4_1, d), offsetof(BlockQ4_1, m), -7.5f, 4.61f, false},
@@ -25,11 +27,9 @@ const BlockScales *random_blocks_scales(int type) {
 }
 
 uint64_t random_blocks_bits(uint64_t *state) {
-    *state += 0x9e3779b97f4a7c15u;
-    uint64_t z = *state;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
+    uint64_t bits = rng_mix(*state);
+    *state += RNG_STEP;
+    return bits;
 }
 
 float random_blocks_uniform(uint64_t *state) { return (float)(random_blocks_bits(state) >> 40) * 0x1p-23f - 1.0f; }

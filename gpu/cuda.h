@@ -15,11 +15,11 @@
 
 // Opens the GPU (rt_open), once. QUILL_MODEL: no usable GPU, with the reason.
 Status cuda_backend(const Backend **out);
-Status cuda_look(void); // QUILL_MODEL: no usable GPU, with the reason. Does not open it
+Status cuda_available(void); // QUILL_MODEL: no usable GPU, with the reason. Does not open it
 // Opens cuBLAS now instead of at the first product of many rows. From then on Backend.kernels says whether it is there.
 void cuda_open_products(void);
 // QUILL_MODEL: the kernels cannot compute such heads, with the reason.
-Status cuda_can(const Heads *h);
+Status cuda_supports(const Heads *h);
 // "13.0; NVIDIA H200, sm_90, driver for CUDA 13.0", without opening the GPU; "no" in a build without CUDA
 // (gpu/cuda_none.c).
 void cuda_describe(Buf *out);
@@ -28,7 +28,6 @@ void cuda_describe(Buf *out);
 size_t cuda_free_bytes(void);                                                         // 0 before cuda_backend
 size_t cuda_layer_bytes(const Layer *l);                                              // of a layer's weights
 size_t cuda_ends_bytes(const Ends *e, bool embeds);                                   // embeds: of tok_embd too
-size_t cuda_spare_bytes(const Layer *l);                                              // of its dense copy; 0: no need
 size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *host); // host: pinned bytes besides
 
 // ---- ceilings, for bench --roofline ----

@@ -74,17 +74,23 @@ static void layers_end(Workspace *w) {
 
 // ---- the backend ----------------------------------------------------------------------------------------------------
 
+// Counts the layers of a model that was loaded (sign 1) or is freed (-1).
+static void count_layers(const CudaModel *m, int sign) {
+    cuda_device.counts.n_layers += sign * m->n_layers;
+    for (int i = 0; i < m->n_layers; i++) cuda_device.counts.dense_layers += sign * m->layers[i].dense;
+}
+
 static Status load(const Backend *be, const DeviceLoad *what, void **out) {
     (void)be;
     CudaModel *m = NULL;
     TRY(cuda_model_load(what, &m));
-    cuda_device.counts.n_layers += m->n_layers;
-    for (int i = 0; i < m->n_layers; i++) cuda_device.counts.dense_layers += m->layers[i].dense;
+    count_layers(m, 1);
     *out = m;
     return OK;
 }
 static void unload(void *device) {
     rt_sync(cuda_device.stream);
+    count_layers(device, -1);
     cuda_model_free(device);
 }
 

@@ -37,7 +37,7 @@ const char *cuda_device_failure(void) {
 
 // ---- opening it -----------------------------------------------------------------------------------------------------
 
-// QUILL_GPU_TRY: words with commas between them.
+// QUILL_GPU_TRY: words with commas between them. "few" is the products of few rows (GpuTuning.skinny).
 static Status read_tuning(GpuTuning *t) {
     const char *words = getenv("QUILL_GPU_TRY");
     *t = (GpuTuning){0};
@@ -79,7 +79,7 @@ Status cuda_device_open(void) {
 
 // ---- what can be told of it -----------------------------------------------------------------------------------------
 
-Status cuda_can(const Heads *h) {
+Status cuda_supports(const Heads *h) {
     if (h->head_dim > GPU_MAX_HEAD || h->head_dim % 2)
         return status_error(
             QUILL_MODEL, "the GPU: heads of an even number of up to %d elements expected, %d found; --device cpu works",
@@ -89,7 +89,7 @@ Status cuda_can(const Heads *h) {
 
 size_t cuda_free_bytes(void) { return cuda_device.isa[0] ? rt_free_bytes() : 0; }
 
-Status cuda_look(void) {
+Status cuda_available(void) {
     GpuInfo info;
     return rt_look(&info);
 }

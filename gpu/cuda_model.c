@@ -42,13 +42,12 @@ typedef struct {
     DeviceTensor *to;
 } WeightMatrix;
 
-enum { N_MATRICES = 7 };
+#define COUNT_FIELD(...) +1
+enum { N_MATRICES = 0 EACH_LAYER_MATRIX(COUNT_FIELD), N_VECTORS = 0 EACH_LAYER_NORM(COUNT_FIELD, 0, 0) };
 
 static void matrices_of(const Layer *l, GpuLayer *g, WeightMatrix out[N_MATRICES]) {
-    const WeightMatrix all[N_MATRICES] = {{&l->wq, &g->wq},        {&l->wk, &g->wk},         {&l->wv, &g->wv},
-                                          {&l->wo, &g->wo},        {&l->w_gate, &g->w_gate}, {&l->w_up, &g->w_up},
-                                          {&l->w_down, &g->w_down}};
-    memcpy(out, all, sizeof all);
+#define MATRIX(field) *out++ = (WeightMatrix){&l->field, &g->field};
+    EACH_LAYER_MATRIX(MATRIX)
 }
 
 typedef struct {
@@ -56,17 +55,10 @@ typedef struct {
     int n;
 } Vector;
 
-enum { N_VECTORS = 6 };
-
 static void vectors_of(const Layer *l, GpuLayer *g, Vector out[N_VECTORS]) {
     int dim = l->kind.mixer == MIXER_NONE ? l->w_gate.n_in : l->wq.n_in, hd = l->heads.head_dim;
-    const Vector all[N_VECTORS] = {{l->norm_att, &g->norm_att, dim},
-                                   {l->norm_ffn, &g->norm_ffn, dim},
-                                   {l->norm_att_out, &g->norm_att_out, dim},
-                                   {l->norm_ffn_out, &g->norm_ffn_out, dim},
-                                   {l->norm_q, &g->norm_q, hd},
-                                   {l->norm_k, &g->norm_k, hd}};
-    memcpy(out, all, sizeof all);
+#define NORM(field, size) *out++ = (Vector){l->field, &g->field, size};
+    EACH_LAYER_NORM(NORM, dim, hd)
 }
 
 static void place_layer(Room *r, const Layer *l, GpuLayer *g) {
@@ -158,14 +150,6 @@ static size_t resident_size(const CudaLayer *c) {
     for (int i = 0; i < N_STACKS; i++)
         if (!c->stack[i].dense) n += dense_size(&c->stack[i]);
     return n;
-}
-
-size_t cuda_spare_bytes(const Layer *l) {
-    CudaLayer c = {0};
-    Room r = {.base = (uint8_t *)(uintptr_t)ALIGN}; // stack_of sees what would lie together; nothing is read or written
-    place_layer(&r, l, &c.gpu);
-    stack_layer(&c);
-    return resident_size(&c);
 }
 
 // ---- going up -------------------------------------------------------------------------------------------------------

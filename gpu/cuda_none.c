@@ -7,7 +7,7 @@ Status cuda_backend(const Backend **out) {
                                      "--device cpu works");
 }
 
-Status cuda_look(void) { return status_error(QUILL_MODEL, "this build has no CUDA"); }
+Status cuda_available(void) { return status_error(QUILL_MODEL, "this build has no CUDA"); }
 
 Status cuda_roofline(CudaRoofline *out) {
     *out = (CudaRoofline){0};
@@ -18,7 +18,7 @@ Status cuda_roofline(CudaRoofline *out) {
 void cuda_describe(Buf *out) { buf_str(out, "no"); }
 
 // Without a GPU nobody calls these.
-Status cuda_can(const Heads *h) {
+Status cuda_supports(const Heads *h) {
     (void)h;
     return OK;
 }

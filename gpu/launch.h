@@ -13,12 +13,11 @@
 #define QUILL_LAUNCH_H
 
 #include "kernels.h"
+#include "gpu/stream.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef void *GpuStream; // a cudaStream_t
 
 // The first launch that failed since the last call, in words ("gemv: invalid argument"; static storage), or NULL.
 const char *gpu_launch_error(void);

@@ -1,9 +1,10 @@
-// gpu/rows.cuh: the small steps over rows between matrix products, and copies of blocks.
+// gpu/rows.cuh: the small steps over rows before and between matrix products, and copies of blocks.
 #ifndef QUILL_ROWS_CUH
 #define QUILL_ROWS_CUH
 
 #include "gpu/gpu.h"
 #include "gpu/launch.h"
+#include "gpu/tensors.cuh"
 
 // The sum over a block's threads, in every thread. scratch: a float a warp, shared.
 __device__ inline float block_sum(float v, float *scratch) {
@@ -114,6 +115,36 @@ __global__ void close_up_slots(GRID_CONSTANT const KvPool kv, bool value, const 
         size_t from = kv_slot(&kv, layer, table[keep[i] / kv.block], head, keep[i] % kv.block);
         *(uint32_t *)(plane + to * bytes) = *(const uint32_t *)(plane + from * bytes);
     }
+}
+
+// ---- the first operation of a batch ---------------------------------------------------------------------------------
+
+// Cos and sin of a row's position in one table of the scratch.
+__device__ inline void find_turns(const Rope &r, const GpuScratch &s, int row, int pos) {
+    size_t at = gpu_rope_at(&s, r.table, row);
+    for (int i = (int)threadIdx.x; i < r.n_rot / 2; i += (int)blockDim.x) {
+        double angle = pos * r.freq[i];
+        s.rope_cos[at + (size_t)i] = (float)cos(angle) * r.mscale;
+        s.rope_sin[at + (size_t)i] = (float)sin(angle) * r.mscale;
+    }
+}
+
+// A block a row: the token's embedding (x may be NULL: none is wanted), then what its position turns heads by.
+template <int TYPE>
+__global__ void embed_rows(float *x, GRID_CONSTANT const DeviceTensor t, float scale,
+                           GRID_CONSTANT const GpuRopes ropes, GRID_CONSTANT const GpuBatch b,
+                           GRID_CONSTANT const GpuScratch s) {
+    int row = (int)blockIdx.x, token = b.token[row];
+    if (token < 0) token = b.sampled ? b.sampled[row] : 0;
+    if (token < 0 || token >= t.n_out) token = 0; // padding, or a row that has ended
+    if (x) {
+        float *to = x + (size_t)row * (size_t)t.n_in;
+        for (int u = (int)threadIdx.x; u < (t.n_in + UNIT - 1) / UNIT; u += (int)blockDim.x) {
+            unit_to<TYPE>(t, (size_t)token, u, TYPE_F32, to, (size_t)u * UNIT);
+            for (int i = u * UNIT; scale != 1 && i < (u + 1) * UNIT && i < t.n_in; i++) to[i] *= scale; // its own
+        }
+    }
+    for (int r = 0; r < ropes.n; r++) find_turns(ropes.of[r], s, row, b.pos[row]);
 }
 
 #endif

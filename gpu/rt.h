@@ -10,8 +10,7 @@
 #define QUILL_GPU_RT_H
 
 #include "base/base.h"
-
-typedef void *GpuStream; // as in gpu/launch.h
+#include "gpu/stream.h"
 
 typedef struct {
     char name[128];

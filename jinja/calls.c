@@ -19,7 +19,8 @@ static const MarkedText *maybe_string(JinjaRun *r, const JinjaArgs *a, int slot,
     return run_failed(r) ? NULL : a->slot[slot].text;
 }
 
-static int64_t integer(JinjaRun *r, const JinjaArgs *a, int slot, const char *who, int64_t fallback) {
+// An argument of a method or a function: only one that is not given has the default, as in Python.
+static int64_t integer_arg(JinjaRun *r, const JinjaArgs *a, int slot, const char *who, int64_t fallback) {
     int64_t n = fallback;
     if (given(a, slot)) op_integer(r->h, who, a->slot[slot], &n);
     return n;
@@ -58,10 +59,10 @@ KIND(lower)
 KIND(upper)
 
 static Value m_split(JinjaRun *r, Value v, JinjaArgs *a) {
-    return text_split(r->h, *v.text, maybe_string(r, a, 0, "split"), integer(r, a, 1, "split", -1), false);
+    return text_split(r->h, *v.text, maybe_string(r, a, 0, "split"), integer_arg(r, a, 1, "split", -1), false);
 }
 static Value m_rsplit(JinjaRun *r, Value v, JinjaArgs *a) {
-    return text_split(r->h, *v.text, maybe_string(r, a, 0, "rsplit"), integer(r, a, 1, "rsplit", -1), true);
+    return text_split(r->h, *v.text, maybe_string(r, a, 0, "rsplit"), integer_arg(r, a, 1, "rsplit", -1), true);
 }
 static Value m_splitlines(JinjaRun *r, Value v, JinjaArgs *a) {
     return text_lines(r->h, *v.text, given(a, 0) && value_truth(a->slot[0]));
@@ -75,7 +76,7 @@ static Value m_rpartition(JinjaRun *r, Value v, JinjaArgs *a) {
 
 static Value m_replace(JinjaRun *r, Value v, JinjaArgs *a) {
     MarkedText old = string(r, a, 0, "replace"), new = string(r, a, 1, "replace");
-    return run_text(r, text_replace(r->h, *v.text, old, new, integer(r, a, 2, "replace", -1)));
+    return run_text(r, text_replace(r->h, *v.text, old, new, integer_arg(r, a, 2, "replace", -1)));
 }
 
 // v[start:end] of the arguments from `slot` on; false: Python finds nothing there, not even an empty text.
@@ -83,7 +84,7 @@ static bool cut_out(JinjaRun *r, Value v, const JinjaArgs *a, int slot, MarkedTe
     const Value parts[3] = {a->slot[slot], a->slot[slot + 1], value_none()};
     int64_t n = value_length(r->h, v);
     *out = *v.text;
-    *start = integer(r, a, slot, "start", 0);
+    *start = integer_arg(r, a, slot, "start", 0);
     if (*start < 0) *start = *start + n < 0 ? 0 : *start + n;
     if (given(a, slot) || given(a, slot + 1)) {
         Value cut = op_slice(r->h, v, parts);
@@ -162,7 +163,8 @@ static Value m_join(JinjaRun *r, Value v, JinjaArgs *a) {
 static Value pad(JinjaRun *r, Value v, JinjaArgs *a, int side, const char *who) {
     const MarkedText *fill = maybe_string(r, a, 1, who);
     if (fill && fill->n != 1) heap_fail(r->h, "%s: one ASCII character to fill with expected", who);
-    return run_text(r, text_pad(r->h, *v.text, integer(r, a, 0, who, 0), fill && fill->n ? *fill : text_of(" "), side));
+    return run_text(
+        r, text_pad(r->h, *v.text, integer_arg(r, a, 0, who, 0), fill && fill->n ? *fill : text_of(" "), side));
 }
 
 static Value m_ljust(JinjaRun *r, Value v, JinjaArgs *a) { return pad(r, v, a, -1, "ljust"); }
@@ -171,7 +173,7 @@ static Value m_rjust(JinjaRun *r, Value v, JinjaArgs *a) { return pad(r, v, a, 1
 
 static Value m_zfill(JinjaRun *r, Value v, JinjaArgs *a) {
     size_t sign = v.text->n && (v.text->data[0] == '-' || v.text->data[0] == '+');
-    int64_t width = integer(r, a, 0, "zfill", 0);
+    int64_t width = integer_arg(r, a, 0, "zfill", 0);
     MarkedText digits =
         text_pad(r->h, text_cut(*v.text, sign, v.text->n - sign), width - (int64_t)sign, text_of("0"), 1);
     return run_text(r, text_concat(r->h, text_cut(*v.text, 0, sign), digits));
@@ -356,11 +358,7 @@ Value loop_attribute(JinjaRun *r, Value v, Str name) {
     const Loop *l = v.object;
     int64_t i = (int64_t)l->i, n = (int64_t)l->n;
     const Builtin *b = builtin_find(builtin_methods(V_LOOP), name);
-    if (b) {
-        Method *m = heap_alloc(r->h, sizeof *m);
-        *m = (Method){b, v};
-        return (Value){.type = V_METHOD, .object = m};
-    }
+    if (b) return value_method(r, v, b);
     if (str_is(name, "index")) return value_int(i + 1);
     if (str_is(name, "index0")) return value_int(i);
     if (str_is(name, "revindex")) return value_int(n - i);
@@ -397,8 +395,8 @@ static bool any_foreign(const JinjaArgs *a) {
 static Value g_range(JinjaRun *r, Value self, JinjaArgs *a) {
     (void)self;
     bool two = given(a, 1);
-    int64_t from = two ? integer(r, a, 0, "range", 0) : 0, to = integer(r, a, two, "range", 0);
-    int64_t step = integer(r, a, 2, "range", 1);
+    int64_t from = two ? integer_arg(r, a, 0, "range", 0) : 0, to = integer_arg(r, a, two, "range", 0);
+    int64_t step = integer_arg(r, a, 2, "range", 1);
     if (step == 0) heap_fail(r->h, "range() arg 3 must not be zero");
     if (run_failed(r)) return value_none();
     size_t n = range_length(from, to, step);

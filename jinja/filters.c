@@ -10,7 +10,8 @@
 
 static bool truth(const JinjaArgs *a, int slot) { return given(a, slot) && value_truth(a->slot[slot]); }
 
-static int64_t integer(JinjaRun *r, const JinjaArgs *a, int slot, const char *who, int64_t fallback) {
+// An argument of a filter: none has the default too.
+static int64_t integer_unless_none(JinjaRun *r, const JinjaArgs *a, int slot, const char *who, int64_t fallback) {
     int64_t n = fallback;
     if (given(a, slot) && !value_is(a->slot[slot], V_NONE)) op_integer(r->h, who, a->slot[slot], &n);
     return n;
@@ -45,7 +46,7 @@ static Value f_string(JinjaRun *r, Value v, JinjaArgs *a) {
 }
 
 static Value f_replace(JinjaRun *r, Value v, JinjaArgs *a) {
-    int64_t most = integer(r, a, 2, "replace", -1);
+    int64_t most = integer_unless_none(r, a, 2, "replace", -1);
     return run_text(
         r, text_replace(r->h, value_str(r->h, v), value_str(r->h, a->slot[0]), value_str(r->h, a->slot[1]), most));
 }
@@ -68,12 +69,12 @@ static Value f_escape(JinjaRun *r, Value v, JinjaArgs *a) {
 static Value f_indent(JinjaRun *r, Value v, JinjaArgs *a) {
     MarkedText by = {.data = "    ", .n = 4, .trusted = true};
     if (given(a, 0) && value_is(a->slot[0], V_STRING)) by = *a->slot[0].text;
-    else by = text_repeat(r->h, text_of(" "), integer(r, a, 0, "indent", 4));
+    else by = text_repeat(r->h, text_of(" "), integer_unless_none(r, a, 0, "indent", 4));
     return run_text(r, text_indent(r->h, value_str(r->h, v), by, truth(a, 1), truth(a, 2)));
 }
 
 static Value f_center(JinjaRun *r, Value v, JinjaArgs *a) {
-    return run_text(r, text_pad(r->h, value_str(r->h, v), integer(r, a, 0, "center", 80), text_of(" "), 0));
+    return run_text(r, text_pad(r->h, value_str(r->h, v), integer_unless_none(r, a, 0, "center", 80), text_of(" "), 0));
 }
 
 static Value f_format(JinjaRun *r, Value v, JinjaArgs *a) {
@@ -83,7 +84,8 @@ static Value f_format(JinjaRun *r, Value v, JinjaArgs *a) {
 }
 
 static Value f_truncate(JinjaRun *r, Value v, JinjaArgs *a) {
-    int64_t length = integer(r, a, 0, "truncate", 255), leeway = integer(r, a, 3, "truncate", 5);
+    int64_t length = integer_unless_none(r, a, 0, "truncate", 255),
+            leeway = integer_unless_none(r, a, 3, "truncate", 5);
     MarkedText end = given(a, 2) ? value_str(r->h, a->slot[2]) : text_of("...");
     int64_t n = value_length(r->h, v), n_end = value_length(r->h, value_text(r->h, end));
     if (run_failed(r)) return v;
@@ -107,7 +109,7 @@ static Value f_tojson(JinjaRun *r, Value v, JinjaArgs *a) {
     if (value_is(v, V_UNDEFINED))
         heap_fail(r->h, "Object of type Undefined is not JSON serializable (%.*s)", int_min((int)v.text->n, 200),
                   v.text->data);
-    int64_t indent = integer(r, a, 1, "tojson", -1);
+    int64_t indent = integer_unless_none(r, a, 1, "tojson", -1);
     bool lines = given(a, 1) && !value_is(a->slot[1], V_NONE);
     JsonStyle s = {.indent = lines ? (int)(indent < 0      ? 0
                                            : indent > 1000 ? 1000
@@ -148,7 +150,7 @@ static bool read_number(JinjaRun *r, MarkedText t, int base, Value *out) {
 
 static Value f_int(JinjaRun *r, Value v, JinjaArgs *a) {
     Value fallback = given(a, 0) ? a->slot[0] : value_int(0), out;
-    int64_t base = integer(r, a, 1, "int", 10);
+    int64_t base = integer_unless_none(r, a, 1, "int", 10);
     if (value_is(v, V_UNDEFINED)) op_undefined(r->h, v);
     if (run_failed(r) || base < 2 || base > 36) return fallback;
     if (value_is(v, V_STRING) && read_number(r, *v.text, (int)base, &out)) return out;
@@ -185,7 +187,7 @@ static Value f_abs(JinjaRun *r, Value v, JinjaArgs *a) {
 
 static Value f_round(JinjaRun *r, Value v, JinjaArgs *a) {
     v = number_of(r, v, "round");
-    int64_t places = integer(r, a, 0, "round", 0);
+    int64_t places = integer_unless_none(r, a, 0, "round", 0);
     MarkedText method = given(a, 1) ? value_str(r->h, a->slot[1]) : text_of("common");
     double scale = pow(10, (double)(places < -300 ? -300 : places > 300 ? 300 : places)), x = value_number(v);
     bool up = str_is(text_str(method), "ceil"), down = str_is(text_str(method), "floor");
@@ -425,7 +427,7 @@ static Value f_sum(JinjaRun *r, Value v, JinjaArgs *a) {
 }
 
 static Value f_batch(JinjaRun *r, Value v, JinjaArgs *a) {
-    int64_t size = integer(r, a, 0, "batch", 1);
+    int64_t size = integer_unless_none(r, a, 0, "batch", 1);
     Value *items;
     size_t n;
     if (size < 1) heap_fail(r->h, "batch: a size of at least 1 expected, found %lld", (long long)size);

@@ -17,7 +17,7 @@ void lex_start(Lexer *l, Heap *h, Str source) {
         copy[n++] = cr ? '\n' : source.data[i];
     }
     if (n && copy[n - 1] == '\n') n--;
-    *l = (Lexer){.h = h, .source = {copy, n}, .line = 1, .line_starting = true, .inside = TOKEN_DATA};
+    *l = (Lexer){.h = h, .source = {copy, n}, .line = 1, .line_starting = true, .inside = LEX_DATA};
 }
 
 static bool at_str(const Lexer *l, size_t at, const char *word) {
@@ -49,7 +49,7 @@ static LexToken token(const Lexer *l, LexKind kind, size_t from, size_t to) {
 static LexToken fail(Lexer *l, const char *what) {
     l->h->line = l->line;
     heap_fail(l->h, "%s", what);
-    return (LexToken){.kind = TOKEN_END, .text = {"", 0}, .line = l->line};
+    return (LexToken){.kind = LEX_END, .text = {"", 0}, .line = l->line};
 }
 
 // After a tag's end at `at` (behind the %} or #}): where the text goes on. sign: the character before the end.
@@ -92,7 +92,7 @@ static LexToken raw_text(Lexer *l, size_t from, char sign) {
         char end_sign;
         size_t after = at_str(l, at, "{%") ? word_tag(l, at, "endraw", &end_sign) : 0;
         if (!after) continue;
-        LexToken t = token(l, TOKEN_DATA, from, text_end(l, from, at, char_at(l, at + 2), true));
+        LexToken t = token(l, LEX_DATA, from, text_end(l, from, at, char_at(l, at + 2), true));
         go(l, after_tag(l, after, end_sign));
         return t;
     }
@@ -117,10 +117,10 @@ static LexToken next_data(Lexer *l) {
         at++;
     if (at >= l->source.n) {
         go(l, l->source.n);
-        return token(l, at > from ? TOKEN_DATA : TOKEN_END, from, l->source.n);
+        return token(l, at > from ? LEX_DATA : LEX_END, from, l->source.n);
     }
     char kind = char_at(l, at + 1), sign = char_at(l, at + 2), end_sign = 0;
-    LexToken t = token(l, TOKEN_DATA, from, text_end(l, from, at, sign, kind != '{'));
+    LexToken t = token(l, LEX_DATA, from, text_end(l, from, at, sign, kind != '{'));
     size_t raw = kind == '%' ? word_tag(l, at, "raw", &end_sign) : 0;
     if (raw && t.text.n) { // the text first
         go(l, at);
@@ -133,7 +133,7 @@ static LexToken next_data(Lexer *l) {
         return t;
     }
     go(l, at + 2 + (sign == '-' || sign == '+'));
-    l->pending = kind == '{' ? TOKEN_VAR_BEGIN : TOKEN_BLOCK_BEGIN;
+    l->pending = kind == '{' ? LEX_VAR_BEGIN : LEX_BLOCK_BEGIN;
     return t;
 }
 
@@ -141,14 +141,14 @@ static LexToken next_data(Lexer *l) {
 
 // The tag's end, if it is here and no bracket is open.
 static bool tag_end(Lexer *l, LexToken *out) {
-    bool block = l->inside == TOKEN_BLOCK_BEGIN;
+    bool block = l->inside == LEX_BLOCK_BEGIN;
     char sign = char_at(l, l->at);
     bool signs = sign == '-' || (sign == '+' && block);
     size_t at = l->at + signs;
     if (l->n_open || !at_str(l, at, block ? "%}" : "}}")) return false;
-    *out = token(l, block ? TOKEN_BLOCK_END : TOKEN_VAR_END, l->at, at + 2);
+    *out = token(l, block ? LEX_BLOCK_END : LEX_VAR_END, l->at, at + 2);
     go(l, block || sign == '-' ? after_tag(l, at + 2, signs ? sign : 0) : at + 2);
-    l->inside = TOKEN_DATA;
+    l->inside = LEX_DATA;
     return true;
 }
 
@@ -166,7 +166,7 @@ static LexToken next_number(Lexer *l) {
     if (char_at(l, at) == '0' && second && strchr("xob", second)) {
         for (at += 2; isxdigit((unsigned char)char_at(l, at)) || char_at(l, at) == '_';) at++;
         l->at = at;
-        return token(l, TOKEN_INTEGER, from, at);
+        return token(l, LEX_INTEGER, from, at);
     }
     at = digits_end(l, at);
     bool whole = true, after_dot = from > 0 && l->source.data[from - 1] == '.';
@@ -176,7 +176,7 @@ static LexToken next_number(Lexer *l) {
     if (!after_dot && tolower((unsigned char)char_at(l, at)) == 'e' && is_digit(char_at(l, exponent)))
         at = digits_end(l, exponent), whole = false;
     l->at = at;
-    return token(l, whole ? TOKEN_INTEGER : TOKEN_FLOAT, from, at);
+    return token(l, whole ? LEX_INTEGER : LEX_FLOAT, from, at);
 }
 
 static LexToken next_string(Lexer *l) {
@@ -184,7 +184,7 @@ static LexToken next_string(Lexer *l) {
     size_t from = l->at + 1, at = from;
     while (at < l->source.n && l->source.data[at] != quote) at += l->source.data[at] == '\\' ? 2 : 1;
     if (at >= l->source.n) return fail(l, "a string that ends expected, found none");
-    LexToken t = token(l, TOKEN_STRING, from, at);
+    LexToken t = token(l, LEX_STRING, from, at);
     go(l, at + 1);
     return t;
 }
@@ -204,7 +204,7 @@ static LexToken next_operator(Lexer *l) {
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         if (!at_str(l, l->at, all[i])) continue;
         if (!all[i][1] && !balance(l, all[i][0])) return fail(l, "a bracket that was not opened, or too many of them");
-        LexToken t = token(l, TOKEN_OPERATOR, l->at, l->at + strlen(all[i]));
+        LexToken t = token(l, LEX_OPERATOR, l->at, l->at + strlen(all[i]));
         l->at += strlen(all[i]);
         return t;
     }
@@ -222,20 +222,20 @@ static LexToken next_in_tag(Lexer *l) {
     if (!is_name_char(c)) return next_operator(l);
     size_t from = l->at;
     while (is_name_char(char_at(l, l->at))) l->at++;
-    return token(l, TOKEN_NAME, from, l->at);
+    return token(l, LEX_NAME, from, l->at);
 }
 
 LexToken lex_next(Lexer *l) {
     while (!l->h->failed.code) {
         if (l->pending) {
             l->inside = l->pending;
-            l->pending = TOKEN_END;
+            l->pending = LEX_END;
             return (LexToken){l->inside, {"", 0}, l->line};
         }
-        LexToken t = l->inside == TOKEN_DATA ? next_data(l) : next_in_tag(l);
-        if (t.kind != TOKEN_DATA || t.text.n) return t;
+        LexToken t = l->inside == LEX_DATA ? next_data(l) : next_in_tag(l);
+        if (t.kind != LEX_DATA || t.text.n) return t;
     }
-    return (LexToken){TOKEN_END, {"", 0}, l->line};
+    return (LexToken){LEX_END, {"", 0}, l->line};
 }
 
 // ---- escapes --------------------------------------------------------------------------------------------------------
@@ -244,9 +244,8 @@ LexToken lex_next(Lexer *l) {
 static bool read_digits(Str s, size_t *at, int least, int most, int base, uint32_t *out) {
     int n = 0;
     for (*out = 0; n < most && *at + (size_t)n < s.n; n++) {
-        char c = s.data[*at + (size_t)n];
-        int digit = is_digit(c) ? c - '0' : isxdigit((unsigned char)c) ? tolower((unsigned char)c) - 'a' + 10 : 99;
-        if (digit >= base) break;
+        int digit = str_hex_digit(s.data[*at + (size_t)n]);
+        if (digit < 0 || digit >= base) break;
         *out = *out * (uint32_t)base + (uint32_t)digit;
     }
     *at += (size_t)n;

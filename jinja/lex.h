@@ -2,24 +2,24 @@
 // after a block goes), lstrip_blocks (so do the blanks before one that stands alone), {%- -%} {%+ +%}, {% raw %}.
 //
 // Line ends become \n, and the last one of the source goes, as in Jinja2. Errors stick to the heap; then there are
-// only TOKEN_END left.
+// only LEX_END left.
 #ifndef QUILL_JINJA_LEX_H
 #define QUILL_JINJA_LEX_H
 
 #include "jinja/value.h"
 
 typedef enum {
-    TOKEN_END,
-    TOKEN_DATA,      // text between the tags
-    TOKEN_VAR_BEGIN, // {{
-    TOKEN_VAR_END,
-    TOKEN_BLOCK_BEGIN, // {%
-    TOKEN_BLOCK_END,
-    TOKEN_NAME,
-    TOKEN_STRING, // text: what stands between the quotes, its escapes not read yet (lex_unescape)
-    TOKEN_INTEGER,
-    TOKEN_FLOAT,
-    TOKEN_OPERATOR,
+    LEX_END,
+    LEX_DATA,      // text between the tags
+    LEX_VAR_BEGIN, // {{
+    LEX_VAR_END,
+    LEX_BLOCK_BEGIN, // {%
+    LEX_BLOCK_END,
+    LEX_NAME,
+    LEX_STRING, // text: what stands between the quotes, its escapes not read yet (lex_unescape)
+    LEX_INTEGER,
+    LEX_FLOAT,
+    LEX_OPERATOR,
 } LexKind;
 
 typedef struct {
@@ -36,8 +36,8 @@ typedef struct {
     size_t at;
     int line;
     bool line_starting;     // the last tag took the end of its line with it
-    LexKind inside;         // TOKEN_DATA, TOKEN_VAR_BEGIN or TOKEN_BLOCK_BEGIN
-    LexKind pending;        // the tag that begins after the data that was given; TOKEN_END: none
+    LexKind inside;         // LEX_DATA, LEX_VAR_BEGIN or LEX_BLOCK_BEGIN
+    LexKind pending;        // the tag that begins after the data that was given; LEX_END: none
     char open[LEX_NESTING]; // brackets that are open in a tag
     int n_open;
 } Lexer;

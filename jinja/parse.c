@@ -19,20 +19,20 @@ typedef struct {
 static void advance(Parser *p) {
     p->now = p->ahead;
     p->ahead = lex_next(&p->lexer);
-    if (p->h->failed.code) p->now = p->ahead = (LexToken){.kind = TOKEN_END, .text = {"", 0}, .line = p->now.line};
+    if (p->h->failed.code) p->now = p->ahead = (LexToken){.kind = LEX_END, .text = {"", 0}, .line = p->now.line};
 }
 
 static void fail(Parser *p, const char *expected) {
     p->h->line = p->now.line;
-    if (p->now.kind == TOKEN_END) heap_fail(p->h, "%s expected, found the end of the template", expected);
+    if (p->now.kind == LEX_END) heap_fail(p->h, "%s expected, found the end of the template", expected);
     else
         heap_fail(p->h, "%s expected, found \"%.*s\"", expected, int_min((int)p->now.text.n, 40),
                   p->now.text.n ? p->now.text.data : "");
-    p->now = p->ahead = (LexToken){.kind = TOKEN_END, .text = {"", 0}, .line = p->now.line};
+    p->now = p->ahead = (LexToken){.kind = LEX_END, .text = {"", 0}, .line = p->now.line};
 }
 
-static bool is_op(const LexToken *t, const char *op) { return t->kind == TOKEN_OPERATOR && str_is(t->text, op); }
-static bool is_name(const LexToken *t, const char *name) { return t->kind == TOKEN_NAME && str_is(t->text, name); }
+static bool is_op(const LexToken *t, const char *op) { return t->kind == LEX_OPERATOR && str_is(t->text, op); }
+static bool is_name(const LexToken *t, const char *name) { return t->kind == LEX_NAME && str_is(t->text, name); }
 
 static bool skip_op(Parser *p, const char *op) {
     bool found = is_op(&p->now, op);
@@ -52,7 +52,7 @@ static void expect_op(Parser *p, const char *op) {
 
 static Str expect_name(Parser *p) {
     Str name = p->now.text;
-    if (p->now.kind == TOKEN_NAME) advance(p);
+    if (p->now.kind == LEX_NAME) advance(p);
     else fail(p, "a name");
     return name;
 }
@@ -92,7 +92,7 @@ static Node *parse_number(Parser *p) {
     digits[k] = 0;
     errno = 0;
     char *end = digits;
-    if (p->now.kind == TOKEN_FLOAT) n->value = value_float(strtod(digits, &end));
+    if (p->now.kind == LEX_FLOAT) n->value = value_float(strtod(digits, &end));
     else {
         bool binary = digits[0] == '0' && (digits[1] | 0x20) == 'b',
              octal = digits[0] == '0' && (digits[1] | 0x20) == 'o';
@@ -102,7 +102,7 @@ static Node *parse_number(Parser *p) {
                                      : digits[1] && (digits[1] | 0x20) == 'x' ? 16
                                                                               : 10));
     }
-    if (*end || (errno == ERANGE && p->now.kind == TOKEN_INTEGER) || p->now.text.n >= sizeof digits)
+    if (*end || (errno == ERANGE && p->now.kind == LEX_INTEGER) || p->now.text.n >= sizeof digits)
         fail(p, "a number of 64 bits");
     advance(p);
     return n;
@@ -111,7 +111,7 @@ static Node *parse_number(Parser *p) {
 static Node *parse_string(Parser *p) {
     Node *n = new_node(p, N_CONST);
     MarkedText all = {.data = "", .trusted = true};
-    while (p->now.kind == TOKEN_STRING) { // neighbours are one
+    while (p->now.kind == LEX_STRING) { // neighbours are one
         MarkedText more = lex_unescape(p->h, p->now.text);
         if (all.n) {
             char *both = heap_alloc(p->h, all.n + more.n);
@@ -129,7 +129,7 @@ static Node *parse_string(Parser *p) {
 // What ends a tuple without brackets.
 static bool at_tuple_end(const Parser *p) {
     const LexToken *t = &p->now;
-    return t->kind == TOKEN_END || t->kind == TOKEN_VAR_END || t->kind == TOKEN_BLOCK_END || is_op(t, ")") ||
+    return t->kind == LEX_END || t->kind == LEX_VAR_END || t->kind == LEX_BLOCK_END || is_op(t, ")") ||
            is_name(t, "in");
 }
 
@@ -151,7 +151,7 @@ static Node *parse_tuple(Parser *p, ParsePart *part, bool may_be_empty) {
 static Node *parse_list(Parser *p) {
     Node *list = new_node(p, N_LIST), **tail = &list->items;
     expect_op(p, "[");
-    while (p->now.kind != TOKEN_END && !is_op(&p->now, "]")) {
+    while (p->now.kind != LEX_END && !is_op(&p->now, "]")) {
         tail = put(tail, parse_expression(p));
         if (!skip_op(p, ",")) break;
     }
@@ -162,7 +162,7 @@ static Node *parse_list(Parser *p) {
 static Node *parse_dict(Parser *p) {
     Node *dict = new_node(p, N_DICT), **tail = &dict->items;
     expect_op(p, "{");
-    while (p->now.kind != TOKEN_END && !is_op(&p->now, "}")) {
+    while (p->now.kind != LEX_END && !is_op(&p->now, "}")) {
         tail = put(tail, parse_expression(p));
         expect_op(p, ":");
         tail = put(tail, parse_expression(p));
@@ -192,9 +192,9 @@ static Node *parse_word(Parser *p) {
 
 static Node *parse_primary(Parser *p) {
     LexKind kind = p->now.kind;
-    if (kind == TOKEN_NAME) return parse_word(p);
-    if (kind == TOKEN_STRING) return parse_string(p);
-    if (kind == TOKEN_INTEGER || kind == TOKEN_FLOAT) return parse_number(p);
+    if (kind == LEX_NAME) return parse_word(p);
+    if (kind == LEX_STRING) return parse_string(p);
+    if (kind == LEX_INTEGER || kind == LEX_FLOAT) return parse_number(p);
     if (is_op(&p->now, "[")) return parse_list(p);
     if (is_op(&p->now, "{")) return parse_dict(p);
     if (!is_op(&p->now, "(")) {
@@ -213,7 +213,7 @@ static Node *parse_argument(Parser *p) {
     Node *n = new_node(p, N_ARGUMENT);
     if (skip_op(p, "*")) n->op = '*';
     else if (skip_op(p, "**")) n->op = 'P';
-    else if (p->now.kind == TOKEN_NAME && is_op(&p->ahead, "=")) {
+    else if (p->now.kind == LEX_NAME && is_op(&p->ahead, "=")) {
         n->op = '=';
         n->name = p->now.text;
         advance(p);
@@ -226,7 +226,7 @@ static Node *parse_argument(Parser *p) {
 static Node *parse_arguments(Parser *p) {
     Node *first = NULL, **tail = &first;
     expect_op(p, "(");
-    while (p->now.kind != TOKEN_END && !is_op(&p->now, ")")) {
+    while (p->now.kind != LEX_END && !is_op(&p->now, ")")) {
         tail = put(tail, parse_argument(p));
         if (!skip_op(p, ",")) break;
     }
@@ -248,7 +248,7 @@ static Node *parse_subscript(Parser *p, Node *of) {
     Node *n = new_pair(p, N_INDEX, of, NULL), *parts[3] = {0};
     int n_colons = 0;
     advance(p);
-    while (p->now.kind != TOKEN_END && n_colons < 3) {
+    while (p->now.kind != LEX_END && n_colons < 3) {
         parts[n_colons] = at_slice_part_end(p) ? new_node(p, N_NOTHING) : parse_expression(p);
         if (!skip_op(p, ":")) break;
         n_colons++;
@@ -268,7 +268,7 @@ static Node *parse_subscript(Parser *p, Node *of) {
 static Node *parse_dot(Parser *p, Node *of) {
     Node *n = new_pair(p, N_ATTRIBUTE, of, NULL);
     advance(p);
-    if (p->now.kind == TOKEN_INTEGER) {
+    if (p->now.kind == LEX_INTEGER) {
         n->kind = N_INDEX;
         n->b = parse_number(p);
     } else n->name = expect_name(p);
@@ -294,9 +294,8 @@ static Node *parse_filter(Parser *p, Node *of) {
 
 static bool starts_argument(const Parser *p) {
     const LexToken *t = &p->now;
-    if (t->kind == TOKEN_NAME) return !is_name(t, "else") && !is_name(t, "or") && !is_name(t, "and");
-    return t->kind == TOKEN_STRING || t->kind == TOKEN_INTEGER || t->kind == TOKEN_FLOAT || is_op(t, "[") ||
-           is_op(t, "{");
+    if (t->kind == LEX_NAME) return !is_name(t, "else") && !is_name(t, "or") && !is_name(t, "and");
+    return t->kind == LEX_STRING || t->kind == LEX_INTEGER || t->kind == LEX_FLOAT || is_op(t, "[") || is_op(t, "{");
 }
 
 static Node *parse_test(Parser *p, Node *of) {
@@ -432,7 +431,7 @@ static Node *finish_body(Parser *p, const char *end) {
 }
 
 static Node *parse_field(Parser *p) {
-    if (p->now.kind != TOKEN_NAME || !is_op(&p->ahead, ".")) return parse_primary(p);
+    if (p->now.kind != LEX_NAME || !is_op(&p->ahead, ".")) return parse_primary(p);
     Node *n = new_node(p, N_FIELD);
     n->name = expect_name(p);
     advance(p);
@@ -502,7 +501,7 @@ static Node *parse_set(Parser *p) {
 static Node *parse_parameters(Parser *p) {
     Node *first = NULL, **tail = &first;
     expect_op(p, "(");
-    while (p->now.kind != TOKEN_END && !is_op(&p->now, ")")) {
+    while (p->now.kind != LEX_END && !is_op(&p->now, ")")) {
         Node *n = new_node(p, N_PARAMETER);
         n->name = expect_name(p);
         if (skip_op(p, "=")) n->a = parse_expression(p);
@@ -550,7 +549,7 @@ static Node *parse_filter_block(Parser *p) {
 
 static Node *parse_with(Parser *p) {
     Node *n = new_node(p, N_WITH), **tail = &n->items;
-    while (p->now.kind == TOKEN_NAME) {
+    while (p->now.kind == LEX_NAME) {
         Node *set = new_node(p, N_SET);
         set->a = parse_primary(p);
         if (set->a->kind != N_NAME) fail(p, "a name to assign to");
@@ -566,9 +565,9 @@ static Node *parse_with(Parser *p) {
 // generation, block, autoescape: their head says nothing here.
 static Node *parse_scope(Parser *p, const char *end) {
     Node *n = new_node(p, N_SCOPE);
-    while (p->now.kind == TOKEN_NAME) advance(p);
+    while (p->now.kind == LEX_NAME) advance(p);
     n->body = finish_body(p, end);
-    if (p->now.kind == TOKEN_NAME) advance(p); // a block's name again
+    if (p->now.kind == LEX_NAME) advance(p); // a block's name again
     return n;
 }
 
@@ -610,14 +609,14 @@ static Node *parse_variable(Parser *p) {
     advance(p);
     Node *n = new_node(p, N_PRINT);
     n->a = parse_tuple(p, parse_expression, false);
-    if (p->now.kind == TOKEN_VAR_END) advance(p);
+    if (p->now.kind == LEX_VAR_END) advance(p);
     else fail(p, "}}");
     return n;
 }
 
 static bool is_end(const Parser *p, const char *ends) {
     char word[32];
-    if (!ends || p->now.kind != TOKEN_NAME || p->now.text.n > 20) return false;
+    if (!ends || p->now.kind != LEX_NAME || p->now.text.n > 20) return false;
     snprintf(word, sizeof word, " %.*s ", (int)p->now.text.n, p->now.text.data);
     return strstr(ends, word) != NULL;
 }
@@ -625,13 +624,13 @@ static bool is_end(const Parser *p, const char *ends) {
 static Node *parse_statements(Parser *p, const char *ends) {
     Node *first = NULL, **tail = &first;
     while (!p->h->failed.code) {
-        if (p->now.kind == TOKEN_DATA) tail = put(tail, parse_text(p));
-        else if (p->now.kind == TOKEN_VAR_BEGIN) tail = put(tail, parse_variable(p));
-        else if (p->now.kind == TOKEN_BLOCK_BEGIN) {
+        if (p->now.kind == LEX_DATA) tail = put(tail, parse_text(p));
+        else if (p->now.kind == LEX_VAR_BEGIN) tail = put(tail, parse_variable(p));
+        else if (p->now.kind == LEX_BLOCK_BEGIN) {
             advance(p);
             if (is_end(p, ends)) return first;
             tail = put(tail, parse_statement(p));
-            if (p->now.kind == TOKEN_BLOCK_END) advance(p);
+            if (p->now.kind == LEX_BLOCK_END) advance(p);
             else fail(p, "%}");
         } else break;
     }
@@ -644,7 +643,7 @@ static Node *parse_statements(Parser *p, const char *ends) {
 static Node *parse_body(Parser *p, const char *ends) {
     if (!heap_enter(p->h)) return NULL;
     skip_op(p, ":");
-    if (p->now.kind == TOKEN_BLOCK_END) advance(p);
+    if (p->now.kind == LEX_BLOCK_END) advance(p);
     else fail(p, "%}");
     Node *first = parse_statements(p, ends);
     heap_leave(p->h);
@@ -657,7 +656,7 @@ Node *jinja_tree(Heap *h, Str source) {
     advance(&p);
     advance(&p);
     Node *first = parse_statements(&p, NULL);
-    if (p.now.kind != TOKEN_END) fail(&p, "the end of the template");
+    if (p.now.kind != LEX_END) fail(&p, "the end of the template");
     h->line = 0;
     return h->failed.code ? NULL : first;
 }

@@ -84,9 +84,9 @@ static Value no_attribute(JinjaRun *r, Value of, Str name) {
                            name.data);
 }
 
-static Value bind_method(JinjaRun *r, Value of, const Builtin *b) {
+Value value_method(JinjaRun *r, Value self, const Builtin *b) {
     Method *m = heap_alloc(r->h, sizeof *m);
-    *m = (Method){b, of};
+    *m = (Method){b, self};
     return (Value){.type = V_METHOD, .object = m};
 }
 
@@ -103,7 +103,7 @@ static Value own_attribute(JinjaRun *r, Value of, Str name, bool *found) {
     if (value_is(of, V_MACRO) && str_is(name, "name"))
         return value_string(r->h, ((const Macro *)of.object)->node->name, true);
     const Builtin *b = run_failed(r) ? NULL : builtin_find_method(of, name, &safe);
-    if (b && safe) return bind_method(r, of, b);
+    if (b && safe) return value_method(r, of, b);
     if (b || str_has_prefix(name, "__"))
         return value_undefined(r->h, "access to attribute '%.*s' of '%s' object is unsafe.", int_min((int)name.n, 200),
                                name.data, value_type_name(of));
@@ -119,7 +119,8 @@ Value value_attribute(JinjaRun *r, Value of, Str name) {
     return found ? v : no_attribute(r, of, name);
 }
 
-Value value_item(JinjaRun *r, Value of, Value key) {
+// of[key]
+static Value item_of(JinjaRun *r, Value of, Value key) {
     bool found;
     if (value_is(of, V_UNDEFINED)) op_undefined(r->h, of);
     if (run_failed(r)) return value_none();
@@ -135,13 +136,13 @@ Value value_item(JinjaRun *r, Value of, Value key) {
 }
 
 Value value_path(JinjaRun *r, Value of, Value path) {
-    if (!value_is(path, V_STRING)) return value_item(r, of, path);
+    if (!value_is(path, V_STRING)) return item_of(r, of, path);
     Value parts = text_split(r->h, *path.text, &(MarkedText){.data = ".", .n = 1}, -1, false);
     for (size_t i = 0; i < parts.list->n && !run_failed(r); i++) {
         MarkedText part = *parts.list->items[i].text;
         int64_t index = 0;
         for (size_t k = 0; k < part.n && k < 18; k++) index = index * 10 + part.data[k] - '0';
-        of = value_item(r, of, text_is(r->h, part, "digit") ? value_int(index) : parts.list->items[i]);
+        of = item_of(r, of, text_is(r->h, part, "digit") ? value_int(index) : parts.list->items[i]);
     }
     return of;
 }
@@ -209,7 +210,7 @@ static void bind_arguments(JinjaRun *r, const Builtin *b, JinjaArgs *a) {
     }
 }
 
-Value builtin_call(JinjaRun *r, const Builtin *b, Value self, JinjaArgs *a) {
+static Value call_builtin(JinjaRun *r, const Builtin *b, Value self, JinjaArgs *a) {
     if (!heap_work(r->h, 1) || !heap_enter(r->h)) return value_none();
     if (b->signature) bind_arguments(r, b, a);
     Value v = run_failed(r) ? value_none() : b->run(r, self, a);
@@ -219,14 +220,14 @@ Value builtin_call(JinjaRun *r, const Builtin *b, Value self, JinjaArgs *a) {
 
 Value run_named_filter(JinjaRun *r, Str name, Value v, JinjaArgs *a) {
     const Builtin *b = builtin_find(builtin_filters(), name);
-    if (b) return builtin_call(r, b, v, a);
+    if (b) return call_builtin(r, b, v, a);
     heap_fail(r->h, "No filter named '%.*s'.", int_min((int)name.n, 64), name.data);
     return value_none();
 }
 
 bool run_named_test(JinjaRun *r, Str name, Value v, JinjaArgs *a) {
     const Builtin *b = builtin_find(builtin_tests(), name);
-    if (b) return value_truth(builtin_call(r, b, v, a));
+    if (b) return value_truth(call_builtin(r, b, v, a));
     heap_fail(r->h, "No test named '%.*s'.", int_min((int)name.n, 64), name.data);
     return false;
 }
@@ -303,11 +304,11 @@ static Value call_cycle(JinjaRun *r, Value of) {
 
 static Value call_loop(JinjaRun *r, const Loop *loop, const JinjaArgs *a);
 
-Value value_call(JinjaRun *r, Value f, JinjaArgs *a) {
+static Value call_value(JinjaRun *r, Value f, JinjaArgs *a) {
     if (run_failed(r)) return value_none();
     if (value_is(f, V_MACRO)) return call_macro(r, f.object, a);
-    if (value_is(f, V_FUNCTION)) return builtin_call(r, f.object, value_none(), a);
-    if (value_is(f, V_METHOD)) return builtin_call(r, ((Method *)f.object)->builtin, ((Method *)f.object)->self, a);
+    if (value_is(f, V_FUNCTION)) return call_builtin(r, f.object, value_none(), a);
+    if (value_is(f, V_METHOD)) return call_builtin(r, ((Method *)f.object)->builtin, ((Method *)f.object)->self, a);
     if (value_is(f, V_JOINER)) return call_cycle(r, f);
     if (value_is(f, V_LOOP)) return call_loop(r, f.object, a);
     if (value_is(f, V_UNDEFINED)) op_undefined(r->h, f);
@@ -370,7 +371,7 @@ static Value eval_call(JinjaRun *r, const Node *n) {
     Value f = eval(r, n->a);
     JinjaArgs a = eval_arguments(r, n->items);
     r->h->line = n->line;
-    return value_call(r, f, &a);
+    return call_value(r, f, &a);
 }
 
 static Value eval_filter(JinjaRun *r, const Node *n, Value v) {
@@ -412,7 +413,7 @@ static Value eval_kind(JinjaRun *r, const Node *n) {
     case N_ATTRIBUTE: return value_attribute(r, eval(r, n->a), n->name);
     case N_INDEX: {
         Value of = eval(r, n->a);
-        return value_item(r, of, eval(r, n->b));
+        return item_of(r, of, eval(r, n->b));
     }
     case N_SLICE: return eval_slice(r, n);
     case N_CALL: return eval_call(r, n);
@@ -552,7 +553,7 @@ static void run_call_block(JinjaRun *r, const Node *n) {
     JinjaArgs a = eval_arguments(r, n->a->items);
     if (!a.named) a.named = heap_alloc(r->h, sizeof *a.named);
     dict_set_str(r->h, a.named, "caller", new_macro(r, n));
-    print_str(r->out, value_call(r, f, &a));
+    print_str(r->out, call_value(r, f, &a));
 }
 
 static void run_set_block(JinjaRun *r, const Node *n) {

@@ -39,8 +39,6 @@ typedef struct {
     Function *run;
 } Builtin;
 
-Value builtin_call(JinjaRun *r, const Builtin *b, Value self, JinjaArgs *a);
-Value value_call(JinjaRun *r, Value function, JinjaArgs *a);
 static inline bool given(const JinjaArgs *a, int slot) { return a->slot[slot].type != V_ABSENT; }
 
 typedef struct {
@@ -60,7 +58,6 @@ Value run_named_filter(JinjaRun *r, Str name, Value v, JinjaArgs *a);
 bool run_named_test(JinjaRun *r, Str name, Value v, JinjaArgs *a);
 
 Value value_attribute(JinjaRun *r, Value of, Str name); // of.name
-Value value_item(JinjaRun *r, Value of, Value key);     // of[key]
 Value value_path(JinjaRun *r, Value of, Value path);    // of.a.b or of[0], as filters write it: "a.b", 0
 
 // A for loop's `loop`.
@@ -78,6 +75,7 @@ typedef struct {
     const Builtin *builtin;
     Value self;
 } Method;
+Value value_method(JinjaRun *r, Value self, const Builtin *b); // self.b, to be called later
 
 // A text that goes round (cycler) or comes from the second time on (joiner).
 typedef struct {

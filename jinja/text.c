@@ -56,16 +56,8 @@ void text_drop(TextOut *o) {
 enum { NO_CHAR = 0x110000 };
 
 int text_char(const char *s, size_t n, uint32_t *code) {
-    static const uint8_t first_bits[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
-    int len = utf8_next(s, n);
-    if (len <= 0) {
-        *code = NO_CHAR + (uint8_t)s[0];
-        return 1;
-    }
-    uint32_t c = (uint8_t)s[0] & first_bits[len];
-    for (int i = 1; i < len; i++) c = c << 6 | ((uint8_t)s[i] & 0x3f);
-    *code = c;
-    return len;
+    *code = NO_CHAR + (uint8_t)s[0];
+    return int_max(1, utf8_read(s, n, code));
 }
 
 int text_encode(char out[4], uint32_t c) {
@@ -73,11 +65,7 @@ int text_encode(char out[4], uint32_t c) {
         out[0] = (char)(c - NO_CHAR);
         return 1;
     }
-    int len = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    for (int i = len - 1; i > 0; i--, c >>= 6) out[i] = (char)(0x80 | (c & 0x3f));
-    static const uint8_t head[] = {0, 0, 0xc0, 0xe0, 0xf0};
-    out[0] = (char)(head[len] | c);
-    return len;
+    return utf8_write(out, c);
 }
 
 bool text_is_space(uint32_t c) {

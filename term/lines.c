@@ -51,14 +51,9 @@ static wchar_t *wide_of(Str text) {
     wchar_t *out = mem_alloc((text.n + 1) * sizeof *out);
     size_t n = 0;
     for (size_t i = 0; i < text.n;) {
-        const unsigned char *s = (const unsigned char *)text.data + i;
-        int len = utf8_next(text.data + i, text.n - i);
-        wchar_t c = 0xfffd;
-        if (len == 1) c = s[0];
-        else if (len == 2) c = (s[0] & 0x1f) << 6 | (s[1] & 0x3f);
-        else if (len == 3) c = (s[0] & 0x0f) << 12 | (s[1] & 0x3f) << 6 | (s[2] & 0x3f);
-        else if (len == 4) c = (s[0] & 0x07) << 18 | (s[1] & 0x3f) << 12 | (s[2] & 0x3f) << 6 | (s[3] & 0x3f);
-        if (c) out[n++] = c; // libedit's texts end at a zero
+        uint32_t c = 0xfffd;
+        int len = utf8_read(text.data + i, text.n - i, &c);
+        if (c) out[n++] = (wchar_t)c; // libedit's texts end at a zero
         i += (size_t)int_max(1, len);
     }
     return out;
@@ -67,13 +62,8 @@ static wchar_t *wide_of(Str text) {
 static void narrow(const wchar_t *text, size_t n, Buf *out) {
     buf_append(out, "", 0);
     for (size_t i = 0; i < n; i++) {
-        unsigned c = (unsigned)text[i];
-        char s[4] = {(char)c};
-        int len = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-        static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
-        for (int at = len - 1; len > 1 && at > 0; at--, c >>= 6) s[at] = (char)(0x80 | (c & 0x3f));
-        if (len > 1) s[0] = (char)(lead[len] | c);
-        buf_append(out, s, (size_t)len);
+        char s[4];
+        buf_append(out, s, (size_t)utf8_write(s, (uint32_t)text[i]));
     }
 }
 
@@ -471,7 +461,7 @@ static void use_utf8(void) {
 
 static bool can_edit(void) {
     const char *term = getenv("TERM");
-    return isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb") != 0;
+    return term && *term && fd_is_capable_terminal(STDERR_FILENO);
 }
 
 static void open_editor(Lines *l) {

@@ -10,7 +10,7 @@
 Screen screen_none(void) { return (Screen){.fd = -1}; }
 
 Screen screen_open(int fd, const char *markdown, const char *color) {
-    if (!terminal_is_capable(fd)) return screen_none();
+    if (!fd_is_capable_terminal(fd)) return screen_none();
     bool colored = terminal_color(color, fd);
     bool on = strcmp(markdown, "auto") == 0 ? colored : strcmp(markdown, "on") == 0;
     return (Screen){.fd = fd, .markdown = on, .md = {.color = colored}};

@@ -43,20 +43,15 @@ static void catch_crash(int number) {
     sigaction(number, &action, NULL);
 }
 
-bool terminal_is_capable(int fd) {
-    const char *term = getenv("TERM");
-    return isatty(fd) && !(term && strcmp(term, "dumb") == 0);
-}
-
 bool terminal_color(const char *when, int fd) {
     if (strcmp(when, "auto") != 0) return strcmp(when, "always") == 0;
     const char *no = getenv("NO_COLOR");
-    return terminal_is_capable(fd) && !(no && *no);
+    return fd_is_capable_terminal(fd) && !(no && *no);
 }
 
 int terminal_columns(int fd) {
     struct winsize size;
-    return terminal_is_capable(fd) && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+    return fd_is_capable_terminal(fd) && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 bool terminal_open(int in, int out) {

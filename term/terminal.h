@@ -11,11 +11,9 @@
 
 #include "base/base.h"
 
-// Whether fd is a terminal that understands escape sequences; TERM=dumb does not.
-bool terminal_is_capable(int fd);
-// Whether output to fd gets colours. `when` is always, never, or auto: fd is such a terminal, and NO_COLOR is not set.
+// Whether output to fd gets colours. `when` is always, never, or auto: fd_is_capable_terminal, and NO_COLOR is not set.
 bool terminal_color(const char *when, int fd);
-int terminal_columns(int fd); // its current width; 0: it is no such terminal, or its width is unknown
+int terminal_columns(int fd); // its current width; 0: fd is no such terminal, or its width is unknown
 
 // Stores the modes of `in`, which terminal_give_back restores. False: `in` is not a terminal.
 bool terminal_open(int in, int out);

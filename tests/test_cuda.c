@@ -40,7 +40,7 @@ static void expect_over(const Gguf *g, CudaSetup s, int lengths, double limit, c
     cuda_rig_open(&r, g, s);
     for (int i = 0; i < N_BATCHINGS && b[i].n > 0; i++) {
         float *got = cuda_rig_run(&r, b[i].n, b[i].chunk, b[i].strangers);
-        worst = test_worse(worst, cuda_rig_distance(got, want, (size_t)b[i].n * n_vocab));
+        worst = test_worse(worst, test_distance(got, want, (size_t)b[i].n * n_vocab));
         free(got);
     }
     rig_close(&r);

@@ -29,7 +29,7 @@ static void test_a_graph_a_step(void **state) {
     assert_int_equal(after.steps - before.steps, STEPS);
     assert_int_equal(after.replays - before.replays, STEPS - 1); // the first of its size warms up
     assert_int_equal(after.captures - before.captures, 2);       // up to 256 slots, and up to 512
-    double d = cuda_rig_distance(got, want + BEFORE * n_vocab, STEPS * n_vocab);
+    double d = test_distance(got, want + BEFORE * n_vocab, STEPS * n_vocab);
     if (!(d <= 1e-5)) fail_msg("distance up to 1e-5 expected, %g found", d);
     free(got);
     free(want);
@@ -71,11 +71,11 @@ static void test_every_shortage_of_memory(void **state) {
 static void test_what_the_kernels_cannot(void **state) {
     (void)state;
     Heads h = {.n_heads = 2, .n_kv_heads = 1, .head_dim = 256};
-    assert_ok(cuda_can(&h));
+    assert_ok(cuda_supports(&h));
     h.head_dim = 258;
-    assert_int_equal(cuda_can(&h).code, QUILL_MODEL);
+    assert_int_equal(cuda_supports(&h).code, QUILL_MODEL);
     h.head_dim = 63;
-    assert_int_equal(cuda_can(&h).code, QUILL_MODEL);
+    assert_int_equal(cuda_supports(&h).code, QUILL_MODEL);
 }
 
 static void test_a_failure_voids_what_follows(void **state) {

@@ -33,7 +33,7 @@ static void test_golden_families(void **state) {
                 cuda_rig_open(&r, g, (CudaSetup){.n_gpu = n_gpu, .kv_type = TYPE_F32, .block = 4, .scarce = true});
                 assert_int_equal(want.n, (size_t)(n * r.m.c.n_vocab) * sizeof(float));
                 float *got = cuda_rig_run_tokens(&r, tokens, n, chunk, false);
-                double d = cuda_rig_distance(got, (const float *)(const void *)want.data, (size_t)(n * r.m.c.n_vocab));
+                double d = test_distance(got, (const float *)(const void *)want.data, (size_t)(n * r.m.c.n_vocab));
                 print_message("  %s, %2d rows a step%-21s %.1e\n", files[i], chunk,
                               n_gpu < ALL_LAYERS ? ", layers on both" : "", d);
                 if (!(d <= 1e-3)) fail_msg("%s: distance up to 1e-3 expected, %g found", files[i], d);

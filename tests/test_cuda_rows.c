@@ -44,7 +44,7 @@ static void test_rows_that_end(void **state) {
             sequence_free(&a);
             sequence_free(&b);
         }
-        double d = cuda_rig_distance(logits[1], logits[0], n), limit = i < 2 ? 5e-3 : 1e-5;
+        double d = test_distance(logits[1], logits[0], n), limit = i < 2 ? 5e-3 : 1e-5;
         print_message("  %2d rows of %d go on%-26s %.1e\n", n_wanted, A + n_wanted,
                       i == 3 ? ", a layer on the CPU" : "", d);
         if (!(d <= limit)) fail_msg("distance up to %g expected, %g found", limit, d);
@@ -95,7 +95,7 @@ static void test_a_layer_that_narrows(void **state) {
                 rig_close(&r);
             }
             assert_int_equal(asked, 2);
-            double d = cuda_rig_distance(logits[1], logits[0], n);
+            double d = test_distance(logits[1], logits[0], n);
             if (!(d <= 1e-5)) fail_msg("layer %d of %d rows: distance up to 1e-5 expected, %g found", layer, n_rows, d);
             free(logits[0]), free(logits[1]);
         }
@@ -214,7 +214,7 @@ static void rows_move(const char *arch, int kv_type) {
     float *a = malloc(n_vocab * sizeof *a), *b = malloc(n_vocab * sizeof *b);
     step(&cpu, &(RowsOfSequence){&here, 1, a}, 1);
     step(&gpu, &(RowsOfSequence){&there, 1, b}, 1);
-    assert_true(cuda_rig_distance(b, a, n_vocab) <= 1e-4);
+    assert_true(test_distance(b, a, n_vocab) <= 1e-4);
     free(a), free(b), free(rows), free(again);
     kvcache_release(&cpu.kv, &here);
     kvcache_release(&gpu.kv, &there);
@@ -255,7 +255,7 @@ static void test_forks_copy_blocks(void **state) {
         step(&r, &(RowsOfSequence){&branch, 2, NULL}, 1);
         step(&r, &(RowsOfSequence){&s, 1, NULL}, 1);
         step(&r, &(RowsOfSequence){&s, 1, got}, 1);
-        assert_true(cuda_rig_distance(got, want + 21 * n_vocab, n_vocab) <= 1e-5);
+        assert_true(test_distance(got, want + 21 * n_vocab, n_vocab) <= 1e-5);
         free(got), free(want);
         kvcache_release(&r.kv, &s);
         kvcache_release(&r.kv, &branch);

@@ -1,5 +1,5 @@
 // tests/test_draws.c: steps whose tokens a device draws: the next step begins before they are known.
-enum { N_CTX = 64 };
+enum { FAKE_CTX = 64 };
 #include "tests/rig/fake_model.h"
 
 static Finish stop_at(Request *r, int token, const float *logits) {
@@ -9,7 +9,7 @@ static Finish stop_at(Request *r, int token, const float *logits) {
 
 // A text as if nothing had run ahead, up to the token that ends it.
 static void assert_stopped_text(const Request *r, int stop) {
-    int want[N_CTX + 1], n = expected_text(r, r->n_prompt, want), end = 0;
+    int want[FAKE_CTX + 1], n = expected_text(r, r->n_prompt, want), end = 0;
     while (end < n && want[end] != stop) end++;
     assert_int_equal(r->n_new, int_min(end + 1, n));
     assert_int_equal(r->finish, end < n ? FINISH_STOP : FINISH_LENGTH);
@@ -26,11 +26,11 @@ static void test_tokens_ahead(void **state) {
     int n_ahead = 0, n_stopped = 0, n_preempted = 0;
     for (int round = 0; round < 40; round++) {
         static Request r[MANY];
-        int block = 1 << test_random(&random) % 4, stop = (int)(test_random(&random) % VOCAB), added = 0;
-        d = (Device){.sampler = sampler_new(VOCAB)};
-        bench_open_shared(&d.f, block, (int)(N_CTX + test_random(&random) % 80) / block + 1,
-                          1 + (int)(test_random(&random) % 40), 1 + (int)(test_random(&random) % 8), round % 2);
-        bench_policy(&d.f, &plain_policy, true);
+        int block = 1 << test_random(&random) % 4, stop = (int)(test_random(&random) % FAKE_VOCAB), added = 0;
+        d = (Device){.sampler = sampler_new(FAKE_VOCAB)};
+        fake_open_shared(&d.f, block, (int)(FAKE_CTX + test_random(&random) % 80) / block + 1,
+                         1 + (int)(test_random(&random) % 40), 1 + (int)(test_random(&random) % 8), round % 2);
+        fake_policy(&d.f, &plain_policy, true);
         for (int i = 0; i < MANY; i++) {
             request_new(&r[i], 1 + (int)(test_random(&random) % 40), 1 + (int)(test_random(&random) % 24),
                         test_random(&random) % 3);
@@ -56,7 +56,7 @@ static void test_tokens_ahead(void **state) {
             request_free(&d.f, &r[i]);
         }
         assert_int_equal(d.f.kv.n_free, d.f.kv.pool->n_blocks);
-        bench_close(&d.f);
+        fake_close(&d.f);
         sampler_free(d.sampler);
     }
     assert_true(n_ahead > 1000 && n_stopped > 100 && n_preempted > 10);
@@ -67,9 +67,9 @@ static void test_ends_while_ahead(void **state) {
     (void)state;
     static Device d;
     Request r[3];
-    d = (Device){.sampler = sampler_new(VOCAB)};
-    bench_open(&d.f, 8, 0, 64, 4);
-    bench_policy(&d.f, &plain_policy, true);
+    d = (Device){.sampler = sampler_new(FAKE_VOCAB)};
+    fake_open(&d.f, 8, 0, 64, 4);
+    fake_policy(&d.f, &plain_policy, true);
     for (int i = 0; i < 3; i++) request_new(&r[i], 9, i == 2 ? -1 : 20, (uint64_t)i), scheduler_add(d.f.s, &r[i]);
     for (int i = 0; i < 5; i++) assert_true(device_step(&d));
     assert_true(d.begun);
@@ -95,7 +95,7 @@ static void test_ends_while_ahead(void **state) {
     assert_int_equal(r[0].n_new, 3);
     assert_int_equal(d.n_told, d.n_drawn);
     request_free(&d.f, &r[0]);
-    bench_close(&d.f);
+    fake_close(&d.f);
     sampler_free(d.sampler);
 }
 

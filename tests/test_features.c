@@ -47,7 +47,7 @@ static void test_int8_groups_are_their_floats(void **state) {
         size_t n = (size_t)PROMPT * (size_t)a.m.c.n_vocab;
         float *ints = run_tokens(&a, tokens, PROMPT, PROMPT), *floats = run_tokens(&b, tokens, PROMPT, PROMPT);
         if (isa == 0) assert_memory_equal(ints, floats, n * sizeof *ints);
-        if (!(distance(ints, floats, n) <= (strcmp(isa_name(isa), "amx") == 0 ? 3e-2 : 1e-5)))
+        if (!(test_distance(ints, floats, n) <= (strcmp(isa_name(isa), "amx") == 0 ? 3e-2 : 1e-5)))
             fail_msg("%s: too far", isa_name(isa));
         free(ints);
         free(floats);
@@ -73,7 +73,7 @@ static float *logits_of(const Gguf *g) {
 // How far the logits are from what they were; `before` is freed by the caller.
 static double changed(const Gguf *g, const float *before) {
     float *after = logits_of(g);
-    double d = distance(after, before, PROMPT * 320);
+    double d = test_distance(after, before, PROMPT * 320);
     free(after);
     return d;
 }
@@ -158,9 +158,9 @@ static void test_rope_settings(void **state) {
     Gguf *plain = tiny_model(&(TinyModel){.seed = 8}), *linear = tiny_model(&(TinyModel){.seed = 8, .rope = "linear"});
     Gguf *yarn = tiny_model(&(TinyModel){.seed = 8, .rope = "yarn"});
     float *a = logits_of(plain), *b = logits_of(linear), *c = logits_of(yarn);
-    assert_true(distance(a, b, PROMPT * 320) > 1e-3);
-    assert_true(distance(a, c, PROMPT * 320) > 1e-3);
-    assert_true(distance(b, c, PROMPT * 320) > 1e-3);
+    assert_true(test_distance(a, b, PROMPT * 320) > 1e-3);
+    assert_true(test_distance(a, c, PROMPT * 320) > 1e-3);
+    assert_true(test_distance(b, c, PROMPT * 320) > 1e-3);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         Gguf *g = tiny_without(yarn, "");
         gguf_set_f32(g, cases[i].key, cases[i].value);
@@ -208,11 +208,11 @@ static void test_window(void **state) {
         if (rig_open(&r, g, (Setup){.isa = isa_name(isa), .block = 16})) {
             random_tokens(tokens, PROMPT, 320, 5);
             float *a = run_tokens(&r, tokens, PROMPT, PROMPT), *one = run_tokens(&r, tokens, PROMPT, 1);
-            assert_true(distance(one, a, PROMPT * 320) < 1e-4);
+            assert_true(test_distance(one, a, PROMPT * 320) < 1e-4);
             tokens[10] = (tokens[10] + 1) % 320;
             float *b = run_tokens(&r, tokens, PROMPT, PROMPT);
             for (int row = 0; row < PROMPT; row++) { // two layers reach back twice WINDOW - 1
-                double d = distance(b + row * 320, a + row * 320, 320);
+                double d = test_distance(b + row * 320, a + row * 320, 320);
                 assert_int_equal(d > 0, row >= 10 && row <= 10 + 2 * (WINDOW - 1));
             }
             free(a);
@@ -252,7 +252,7 @@ static void test_positions_apart_from_slots(void **state) {
         kvcache_release(&r.kv, &s);
         sequence_free(&s);
     }
-    double d = distance(out[1], out[0], 320); // RoPE is relative: only rounding differs
+    double d = test_distance(out[1], out[0], 320); // RoPE is relative: only rounding differs
     assert_true(d > 0 && d < 1e-4);
     free(out[0]);
     free(out[1]);

@@ -1,5 +1,5 @@
 // tests/test_finish.c: when and why a request ends: its limits, its own verdict, an interrupt, a cancellation.
-enum { N_CTX = 64 };
+enum { FAKE_CTX = 64 };
 #include "tests/rig/fake_model.h"
 
 #include <math.h>
@@ -30,11 +30,17 @@ static void test_max_new(void **state) {
     static const struct {
         int n_prompt, max_new, n_new;
         Finish finish;
-    } cases[] = {{5, 0, 0, FINISH_LENGTH},           {5, 1, 1, FINISH_LENGTH},     {5, 7, 7, FINISH_LENGTH},
-                 {N_CTX, 0, 0, FINISH_LENGTH},       {N_CTX, 1, 1, FINISH_LENGTH}, {N_CTX, 5, 1, FINISH_CONTEXT},
-                 {N_CTX - 1, -1, 2, FINISH_CONTEXT}, {60, 5, 5, FINISH_LENGTH},    {60, 6, 5, FINISH_CONTEXT}};
+    } cases[] = {{5, 0, 0, FINISH_LENGTH},
+                 {5, 1, 1, FINISH_LENGTH},
+                 {5, 7, 7, FINISH_LENGTH},
+                 {FAKE_CTX, 0, 0, FINISH_LENGTH},
+                 {FAKE_CTX, 1, 1, FINISH_LENGTH},
+                 {FAKE_CTX, 5, 1, FINISH_CONTEXT},
+                 {FAKE_CTX - 1, -1, 2, FINISH_CONTEXT},
+                 {60, 5, 5, FINISH_LENGTH},
+                 {60, 6, 5, FINISH_CONTEXT}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        bench_open(&f, 8, 0, 16, 4);
+        fake_open(&f, 8, 0, 16, 4);
         Request r = run_one(&f, cases[i].n_prompt, cases[i].max_new);
         assert_int_equal(r.n_new, cases[i].n_new);
         assert_int_equal(n_emitted, cases[i].n_new);
@@ -42,19 +48,19 @@ static void test_max_new(void **state) {
         assert_int_equal(r.seq->n_cached, cases[i].n_new ? r.seq->n_tokens - 1 : r.seq->n_tokens);
         assert_text(&r);
         request_free(&f, &r);
-        bench_close(&f);
+        fake_close(&f);
     }
 }
 
 static void test_prompt_past_the_context(void **state) {
     (void)state;
     static FakeEngine f;
-    bench_open(&f, 8, 0, 16, 4);
-    Request r = run_one(&f, N_CTX + 3, -1);
+    fake_open(&f, 8, 0, 16, 4);
+    Request r = run_one(&f, FAKE_CTX + 3, -1);
     assert_int_equal(r.finish, FINISH_CONTEXT);
     assert_int_equal(r.n_new, 0);
     request_free(&f, &r);
-    bench_close(&f);
+    fake_close(&f);
 }
 
 typedef struct {
@@ -66,7 +72,7 @@ typedef struct {
 
 static Finish emit_until(Request *r, int token, const float *logits) {
     EmitLog *log = r->arg;
-    float want[VOCAB];
+    float want[FAKE_VOCAB];
     uint64_t hash = 0;
     assert_int_equal(r->seq->tokens[r->seq->n_tokens - 1], token); // appended before
     assert_int_equal(r->n_new, ++log->n);
@@ -82,7 +88,7 @@ static void test_emit_verdicts(void **state) {
     static const Finish verdicts[] = {FINISH_EOG, FINISH_STOP, FINISH_LENGTH, FINISH_INTERRUPT};
     Request r[4];
     EmitLog log[4];
-    bench_open(&f, 8, 0, 16, 4);
+    fake_open(&f, 8, 0, 16, 4);
     for (int i = 0; i < 4; i++) {
         request_new(&r[i], 5 + i, i == 3 ? 4 : 10, (uint64_t)i);
         log[i] = (EmitLog){.stop_after = 1 + i, .verdict = verdicts[i]};
@@ -96,7 +102,7 @@ static void test_emit_verdicts(void **state) {
         assert_int_equal(r[i].n_new, 1 + i);
         request_free(&f, &r[i]);
     }
-    bench_close(&f);
+    fake_close(&f);
 }
 
 static void test_no_finite_logit(void **state) {
@@ -104,14 +110,14 @@ static void test_no_finite_logit(void **state) {
     static FakeEngine f;
     Request r, other;
     Batch *b;
-    bench_open(&f, 8, 0, 16, 4);
+    fake_open(&f, 8, 0, 16, 4);
     request_new(&r, 3, 10, 0);
     request_new(&other, 3, 4, 1);
     scheduler_add(f.s, &r);
     scheduler_add(f.s, &other);
     assert_true(scheduler_next(f.s, &b));
     float *logits = (float *)fake_forward(&f, b);
-    for (int i = 0; i < VOCAB; i++) logits[i] = NAN;
+    for (int i = 0; i < FAKE_VOCAB; i++) logits[i] = NAN;
     scheduler_take(f.s, logits);
     assert_int_equal(r.finish, FINISH_BROKEN);
     assert_int_equal(r.n_new, 0);
@@ -120,7 +126,7 @@ static void test_no_finite_logit(void **state) {
     assert_text(&other);
     request_free(&f, &r);
     request_free(&f, &other);
-    bench_close(&f);
+    fake_close(&f);
 }
 
 static void test_interrupt(void **state) {
@@ -129,7 +135,7 @@ static void test_interrupt(void **state) {
     for (int after = 0; after < 6; after++) {
         Request r[3];
         Batch *b;
-        bench_open(&f, 8, 0, 8, 2); // one of three waits
+        fake_open(&f, 8, 0, 8, 2); // one of three waits
         for (int i = 0; i < 3; i++) {
             request_new(&r[i], 12, -1, (uint64_t)i);
             scheduler_add(f.s, &r[i]);
@@ -151,7 +157,7 @@ static void test_interrupt(void **state) {
         run_all(&f);
         assert_text(&next);
         request_free(&f, &next);
-        bench_close(&f);
+        fake_close(&f);
     }
 }
 
@@ -171,7 +177,7 @@ static void test_cancel(void **state) {
     for (int steps = 0; steps < 7; steps++) {
         Request r[3];
         Batch *b;
-        bench_open(&f, 8, 0, 16, 2);
+        fake_open(&f, 8, 0, 16, 2);
         for (int i = 0; i < 3; i++) {
             request_new(&r[i], 20, 5, (uint64_t)i);
             scheduler_add(f.s, &r[i]);
@@ -187,7 +193,7 @@ static void test_cancel(void **state) {
         assert_text(&r[2]);
         for (int i = 0; i < 3; i++) request_free(&f, &r[i]);
         assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
-        bench_close(&f);
+        fake_close(&f);
     }
 }
 

@@ -37,7 +37,7 @@ static void compare_sealed(GpuCaseRig *r, int way, bool value, const KvPool *bef
     float *qkv = malloc(n * width * sizeof *qkv), *got = malloc(n * kv_dim * sizeof *got);
     device_read(qkv, r->s.qkv, n * width * sizeof *qkv);
     for (size_t i = 0; i < n; i++) memcpy(got + i * kv_dim, qkv + i * width + first, kv_dim * sizeof *got);
-    gpu_compare_note(KV, way, gpu_compare_distance(value ? r->w.v : r->w.k, got, n * kv_dim));
+    gpu_compare_note(KV, way, test_distance(got, value ? r->w.v : r->w.k, n * kv_dim));
     KvPool expected = *before;
     *(value ? &expected.v : &expected.k) = host_copy(pool_plane(before, value), bytes);
     for (int i = 0; i < b->n_rows; i++) {
@@ -82,7 +82,7 @@ static void compare_cache(GpuCaseRig *r, int way, const KvPool *before) {
                 fail_msg("%s: element %zu of the cache: %g expected, %g found", gpu_compare_case, i, a, b);
             if (!isnan(a)) ref[i] = a, out[i] = b;
         }
-        gpu_compare_note(KV, type == TYPE_F32 ? way : int_max(way, HALF_IN), gpu_compare_distance(ref, out, n));
+        gpu_compare_note(KV, type == TYPE_F32 ? way : int_max(way, HALF_IN), test_distance(out, ref, n));
         free(ref);
         free(out);
         free(device);
@@ -256,7 +256,7 @@ static void check_probe(GpuCaseRig *r, const Probe *host, const float *q) {
     for (size_t i = 0; i < n; i++) sum += ones[i] -= 1;
     int looks = (r->b.n_rows - host->first_row) * r->l.heads.n_heads;
     assert_true(fabsf(sum - (float)looks) < 1e-3f * (float)looks);
-    gpu_compare_note(PROBE, F32_IN, gpu_compare_distance(host->mass + n, ones, n)); // of layer 1
+    gpu_compare_note(PROBE, F32_IN, test_distance(ones, host->mass + n, n)); // of layer 1
     free(ones);
 }
 
@@ -382,7 +382,7 @@ static void check_dequantize(GpuCaseRig *r) {
         device_read(host, d, bytes);
         for (size_t i = 0; i < all; i++)
             out[i] = gpu_compare_float(type, host, i / (size_t)t->n_in * stride + i % (size_t)t->n_in);
-        gpu_compare_note(DENSE, type == TYPE_F32 ? F32_IN : HALF_IN, gpu_compare_distance(ref, out, all));
+        gpu_compare_note(DENSE, type == TYPE_F32 ? F32_IN : HALF_IN, test_distance(out, ref, all));
         free(host);
     }
     free(ref);

@@ -180,7 +180,7 @@ static void assert_setup_refused(const EngineSetup *u, const Bytes *f, int code,
 
 static void test_other_models(void **state) {
     (void)state;
-    const EngineSetup mine = {.model = {.vocab = VOCAB}};
+    const EngineSetup mine = {.model = {.vocab = ENGINE_VOCAB}};
     Bytes f = saved(&mine, 30);
     static const struct {
         TinyModel m;
@@ -207,7 +207,7 @@ static void test_other_models(void **state) {
 // was trained for do not.
 static void test_fingerprint(void **state) {
     (void)state;
-    const EngineSetup large = {.model = {.dim = 256, .head_dim = 32, .vocab = VOCAB, .ffn = 512}};
+    const EngineSetup large = {.model = {.dim = 256, .head_dim = 32, .vocab = ENGINE_VOCAB, .ffn = 512}};
     Bytes f = saved(&large, 5);
     Guard g;
     guard_open(&g, &large);

@@ -121,7 +121,7 @@ static void test_hostile_header(void **state) {
         {offsetof(KvHead, head_dim), 0x80000001, QUILL_MODEL, "elements a head expected"},
         {offsetof(KvHead, n_tokens), UINT32_MAX, QUILL_MODEL, "tokens expected"},
         {offsetof(KvHead, n_tokens), 1u << 28, QUILL_MEMORY, "start with -c 268435456"},
-        {offsetof(KvHead, n_tokens), N_CTX + 2, QUILL_MEMORY, "start with -c 1024"},
+        {offsetof(KvHead, n_tokens), ENGINE_CTX + 2, QUILL_MEMORY, "start with -c 1024"},
         {offsetof(KvHead, n_slots), 7, QUILL_MODEL, "0 to 6 slots expected, 7 found"},
         {offsetof(KvHead, n_slots), UINT32_MAX, QUILL_MODEL, "0 to 6 slots expected"},
         {offsetof(KvHead, group), 32, QUILL_MODEL, "1 to 1 slots a group expected, 32 found"},
@@ -171,7 +171,8 @@ static void test_hostile_frames(void **state) {
     assert_number_refused(&g, &f, head + 4, 0, QUILL_MODEL, "a frame HEAD of 64 bytes expected, 0 found");
     assert_number_refused(&g, &f, head + 4, UINT32_MAX, QUILL_MODEL, "64 bytes expected, 4294967295 found");
     assert_number_refused(&g, &f, tokens + 4, 28, QUILL_MODEL, "a frame TOKS of 24 bytes expected, 28 found");
-    assert_number_refused(&g, &f, tokens + 8 + 4, VOCAB, QUILL_MODEL, "a token from 0 to 319 expected, 320 found");
+    assert_number_refused(&g, &f, tokens + 8 + 4, ENGINE_VOCAB, QUILL_MODEL,
+                          "a token from 0 to 319 expected, 320 found");
     assert_number_refused(&g, &f, tokens + 8 + 20, UINT32_MAX, QUILL_MODEL, "a token from 0 to 319 expected, -1 found");
     assert_number_refused(&g, &f, tokens, 0x0a1b2c0d, QUILL_MODEL, "a frame TOKS expected, \\r");
     assert_number_refused(&g, &f, rows + 4, 0, QUILL_MODEL, "ROWS of 44 bytes expected, 0 found");
@@ -216,7 +217,7 @@ static void test_changed_value(void **state) {
         Sequence s = {0};
         assert_ok(kvfile_load(path, &e, &s));
         generate(&e, &s, 1, change ? got : want);
-        if (change) assert_memory_not_equal(want->logits, got->logits, VOCAB * sizeof(float));
+        if (change) assert_memory_not_equal(want->logits, got->logits, ENGINE_VOCAB * sizeof(float));
         release(&e, &s);
     }
     engine_close(&e);

@@ -37,7 +37,7 @@ static Status receive(const char *path, Engine *e, Sequence *s, float *logits, b
 
 // What goes on from the stream is what one process says, in another layout too, and no row of the prompt is computed.
 static void stream(int type, bool rotate) {
-    const int n = N_CTX * 3 / 4, n_new = 12;
+    const int n = ENGINE_CTX * 3 / 4, n_new = 12;
     const EngineSetup from[] = {{.type_k = type, .type_v = type, .rotate = rotate},
                                 {.type_k = type, .type_v = type, .rotate = rotate, .ubatch = 7, .block = 8},
                                 {.type_k = type, .type_v = type, .rotate = rotate, .ubatch = 100}};
@@ -45,7 +45,7 @@ static void stream(int type, bool rotate) {
     snprintf(first, sizeof first, "%s", test_tmp("streamed0.kv"));
     snprintf(path, sizeof path, "%s", test_tmp("streamed.kv"));
     GreedyRun *want = mem_alloc(sizeof *want), *got = mem_alloc(sizeof *got);
-    float logits[VOCAB];
+    float logits[ENGINE_VOCAB];
     for (size_t i = 0; i < ARRAY_LEN(from); i++) {
         Engine a, b;
         Sequence s = {0}, t = {0}, u = {0};
@@ -89,7 +89,7 @@ static void test_changed_stream(void **state) {
     Engine e;
     GreedyRun *run = mem_alloc(sizeof *run);
     const char *path = test_tmp("changed_stream.kv");
-    float logits[VOCAB];
+    float logits[ENGINE_VOCAB];
     bool has_logits;
     Sequence s = {0}, said[2] = {{0}};
     open_engine(&e, &smallest);
@@ -125,13 +125,15 @@ static void test_hostile_logits(void **state) {
     open_engine(&e, &smallest);
     send_prompt(&e, &s, 6, path);
     Bytes f = read_bytes(path);
-    size_t last = f.n - 16 - 4 - 16 - VOCAB * 4, rows = KV_BYTES_START + 16 + sizeof(KvHead) + 16 + 6 * 4;
+    size_t last = f.n - 16 - 4 - 16 - ENGINE_VOCAB * 4, rows = KV_BYTES_START + 16 + sizeof(KvHead) + 16 + 6 * 4;
     assert_memory_equal(f.bytes + last, "LAST", 4);
     Guard g;
     guard_open(&g, &smallest);
     assert_number_refused(&g, &f, last + 4, 0, QUILL_MODEL, "LAST of 1280 bytes expected, 0 found");
-    assert_number_refused(&g, &f, last + 4, VOCAB * 4 + 4, QUILL_MODEL, "LAST of 1280 bytes expected, 1284 found");
-    assert_number_refused(&g, &f, last + 4, VOCAB * 4 - 3, QUILL_MODEL, "LAST of 1280 bytes expected, 1277 found");
+    assert_number_refused(&g, &f, last + 4, ENGINE_VOCAB * 4 + 4, QUILL_MODEL,
+                          "LAST of 1280 bytes expected, 1284 found");
+    assert_number_refused(&g, &f, last + 4, ENGINE_VOCAB * 4 - 3, QUILL_MODEL,
+                          "LAST of 1280 bytes expected, 1277 found");
     assert_number_refused(&g, &f, last + 4, UINT32_MAX, QUILL_MODEL, "LAST of 1280 bytes expected, 4294967295 found");
     assert_number_refused(&g, &f, last, 0x53574f52, QUILL_MODEL, "a frame DONE expected, ROWS found");
     // Without the last slot's rows they stand for nothing.

@@ -55,7 +55,7 @@ static void check_family(const char *folder, const char *family) {
                 if (!want) want = golden_logits(folder, family, n_logits);
                 for (size_t c = setup.step_rows > 0; c < ARRAY_LEN(chunks); c++) {
                     float *got = run_tokens(&r, tokens, n, int_min(n, chunks[c]));
-                    double d = distance(got, want, n_logits);
+                    double d = test_distance(got, want, n_logits);
                     if (!(d < 1e-5))
                         fail_msg("%s, %s, block %d, chunks of %d: distance %.3g", family, isa_name(i), setup.block,
                                  chunks[c], d);
@@ -96,7 +96,7 @@ static void check_types(const char *arch, int type, int kv_type, double limit) {
         if (!rig_open(&r, g, (Setup){.isa = isa_name(i), .kv_type = kv_type, .block = 32})) continue;
         for (int few = 0; few < 2; few++) {
             float *got = run_tokens(&r, tokens, MOST_TOKENS, few ? 3 : MOST_TOKENS);
-            double d = want[few] ? distance(got, want[few], (size_t)MOST_TOKENS * VOCAB) : 0;
+            double d = want[few] ? test_distance(got, want[few], (size_t)MOST_TOKENS * VOCAB) : 0;
             if (!(d <= limit))
                 fail_msg("%s %s, KV %s, %s, %s rows: distance %.3g", arch, type_name(type), type_name(kv_type),
                          isa_name(i), few ? "few" : "many", d);

@@ -301,7 +301,7 @@ static void keys_in_parts(const char *isa, int kv_type, int window, bool determi
         rig_close(&r);
         if (i == 0) continue;
         if (deterministic) assert_same_bits(logits[1], logits[0], SINGLES, n_vocab, isa);
-        assert_true(distance(logits[1], logits[0], (size_t)(SINGLES * n_vocab)) < 1e-5);
+        assert_true(test_distance(logits[1], logits[0], (size_t)(SINGLES * n_vocab)) < 1e-5);
         free(logits[0]);
         free(logits[1]);
     }
@@ -436,7 +436,7 @@ static void test_rotation_changes_nothing(void **state) {
         float *off = run_tokens(&r, tokens, PROMPT, 7);
         r.kv.pool->rotate = true;
         float *on = run_tokens(&r, tokens, PROMPT, 7);
-        double d = distance(on, off, (size_t)(PROMPT * r.m.c.n_vocab));
+        double d = test_distance(on, off, (size_t)(PROMPT * r.m.c.n_vocab));
         assert_true(d > 0 && d <= 1e-5);
         free(on);
         free(off);
@@ -463,7 +463,7 @@ static void test_fast_paths_batchings_agree(void **state) {
             for (size_t b = 0; b < ARRAY_LEN(batchings); b++) {
                 float *got = batchings[b].strangers ? run_among_strangers(&r, tokens, PROMPT, batchings[b].chunk)
                                                     : run_tokens(&r, tokens, PROMPT, batchings[b].chunk);
-                double d = distance(got, want, n);
+                double d = test_distance(got, want, n);
                 assert_true(d <= 1e-4);
                 if (d > worst[isa]) worst[isa] = d;
                 free(got);
@@ -585,7 +585,7 @@ static double golden_run(const Gguf *g, const float *want, const char *isa, int 
     golden_tokens(tokens);
     for (size_t i = 0; i < ARRAY_LEN(chunks); i++) {
         float *got = run_tokens(&r, tokens, GOLDEN, chunks[i]);
-        double d = distance(got, want, GOLDEN * GOLDEN_VOCAB);
+        double d = test_distance(got, want, GOLDEN * GOLDEN_VOCAB);
         most = isnan(d) ? INFINITY : fmax(most, d);
         free(got);
     }

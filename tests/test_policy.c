@@ -1,7 +1,7 @@
 // tests/test_policy.c: policies that propose tokens and make several sequences of a request, over a model that is a
 // fake: texts, blocks and counts are those of plain decoding, whatever is proposed and forgotten.
 #define _GNU_SOURCE
-enum { N_CTX = 160 };
+enum { FAKE_CTX = 160 };
 #include "tests/rig/drafting.h"
 #include "tests/rig/fake_model.h"
 
@@ -28,12 +28,12 @@ static void check_cache(FakeEngine *f, const Sequence *q) {
 static void look_at_logits(void *arg, Scheduler *s, const SeqRows *rows) {
     (void)arg;
     (void)s;
-    float want[VOCAB];
+    float want[FAKE_VOCAB];
     for (int i = 0; i < rows->n_out; i++) {
         int row = rows->first_out + i, n_draft = int_max(0, row + 1 - rows->n_known);
         uint64_t hash = hash_of(rows->seq->tokens, rows->first + row + 1 - n_draft, 0);
         logits_of(hash_of(rows->draft, n_draft, hash), want);
-        assert_memory_equal(rows->logits + i * VOCAB, want, sizeof want);
+        assert_memory_equal(rows->logits + i * FAKE_VOCAB, want, sizeof want);
     }
 }
 
@@ -41,7 +41,7 @@ static void look_at_logits(void *arg, Scheduler *s, const SeqRows *rows) {
 static void foresee(Foreseen *text, const Request *r, Sequence *prompt) {
     Request with_prompt = *r;
     with_prompt.seq = prompt;
-    int answer[N_CTX + 1], n_prompt = prompt->n_tokens, n = expected_text(&with_prompt, n_prompt, answer);
+    int answer[FAKE_CTX + 1], n_prompt = prompt->n_tokens, n = expected_text(&with_prompt, n_prompt, answer);
     *text = (Foreseen){mem_alloc((size_t)(n_prompt + n) * sizeof(int)), n_prompt + n};
     memcpy(text->tokens, prompt->tokens, (size_t)n_prompt * sizeof(int));
     memcpy(text->tokens + n_prompt, answer, (size_t)n * sizeof(int));
@@ -69,7 +69,7 @@ static void random_requests(Round *t) {
         if (max_new == 0 && (is_branch(i) || is_branch(i + 1))) max_new = 1; // a branch begins with a token
         request_new(r, 0, max_new, (uint64_t)i);
         for (int k = 0; k < n && r == first; k++)
-            sequence_push(r->seq, &(int){(int)(mix((uint64_t)family, (uint64_t)k) % VOCAB)}, 1);
+            sequence_push(r->seq, &(int){(int)(mix((uint64_t)family, (uint64_t)k) % FAKE_VOCAB)}, 1);
         if (r != first) first->branches = r;
         foresee(&t->text[i], r, first->seq);
         r->state = &t->text[i];
@@ -81,7 +81,7 @@ static KvShape random_shape(Round *t, bool sealed, int max_seqs) {
     return (KvShape){.type_k = sealed ? TYPE_Q8_0 : TYPE_F16,
                      .type_v = TYPE_F16,
                      .block = block,
-                     .n_blocks = (N_CTX + block - 1) / block + pick(t, 1 + 90 / block),
+                     .n_blocks = (FAKE_CTX + block - 1) / block + pick(t, 1 + 90 / block),
                      .n_seqs = max_seqs,
                      .share = pick(t, 2)};
 }
@@ -96,10 +96,10 @@ static void check_step(Round *t, int n_added) {
 static void one_round(Round *t, bool sealed) {
     int max_seqs = 1 + pick(t, MOST_REQUESTS), max_rows = 1 + pick(t, 50), added = 0;
     Batch *b;
-    bench_open_shape(&t->f, random_shape(t, sealed, max_seqs), max_rows, max_seqs);
-    t->d = (Drafter){.random = t->random, .n_vocab = VOCAB, .jumps = true, .look = look_at_logits};
+    fake_open_shape(&t->f, random_shape(t, sealed, max_seqs), max_rows, max_seqs);
+    t->d = (Drafter){.random = t->random, .n_vocab = FAKE_VOCAB, .jumps = true, .look = look_at_logits};
     const Policy drafting = drafter_policy(&t->d, &plain_policy);
-    bench_policy(&t->f, &drafting, false);
+    fake_policy(&t->f, &drafting, false);
     random_requests(t);
     for (bool any = true; any || added < MANY; check_step(t, added)) {
         for (int i = added; added < MANY && pick(t, 3) == 0; i = added) {
@@ -128,7 +128,7 @@ static void many_rounds(bool sealed) {
         one_round(&t, sealed);
         n_drafts += t.d.n_drafts, n_kept += t.d.n_kept, n_dropped += t.d.n_dropped;
         n_preempted += (int)scheduler_preemptions(t.f.s);
-        bench_close(&t.f);
+        fake_close(&t.f);
     }
     print_message("%d drafts, %d came out, %d steps taken back, %d preemptions\n", n_drafts, n_kept, n_dropped,
                   n_preempted);
@@ -159,10 +159,10 @@ static void test_several_tokens_a_step(void **state) {
     for (int stop = 1; stop <= 30; stop++) {
         Request r;
         Foreseen text;
-        Drafter d = {.n_vocab = VOCAB, .whole = true};
+        Drafter d = {.n_vocab = FAKE_VOCAB, .whole = true};
         const Policy drafting = drafter_policy(&d, &plain_policy);
-        bench_open(&f, 8, 0, 7, 2);
-        bench_policy(&f, &drafting, false);
+        fake_open(&f, 8, 0, 7, 2);
+        fake_policy(&f, &drafting, false);
         request_new(&r, 4, 30, 1);
         foresee(&text, &r, r.seq);
         r.state = &text;
@@ -183,7 +183,7 @@ static void test_several_tokens_a_step(void **state) {
         assert_memory_equal(r.seq->tokens, text.tokens, (size_t)(4 + stop) * sizeof(int));
         request_free(&f, &r);
         free(text.tokens);
-        bench_close(&f);
+        fake_close(&f);
     }
 }
 
@@ -193,11 +193,11 @@ static void test_drafts_come_last(void **state) {
     static FakeEngine f;
     Request r[3];
     Batch *b;
-    Drafter d = {.n_vocab = VOCAB, .whole = true};
+    Drafter d = {.n_vocab = FAKE_VOCAB, .whole = true};
     const Policy drafting = drafter_policy(&d, &plain_policy);
-    bench_open(&f, 4, 12, 12, 4); // 48 slots
+    fake_open(&f, 4, 12, 12, 4); // 48 slots
     f.shape.max_out = 6;
-    bench_policy(&f, &drafting, false);
+    fake_policy(&f, &drafting, false);
     for (int i = 0; i < 3; i++) request_new(&r[i], i < 2 ? 3 : 20, 100, (uint64_t)i);
     scheduler_add(f.s, &r[0]);
     scheduler_add(f.s, &r[1]);
@@ -222,7 +222,7 @@ static void test_drafts_come_last(void **state) {
     }
     assert_true(scheduler_preemptions(f.s) > 0);
     for (int i = 0; i < 3; i++) request_free(&f, &r[i]);
-    bench_close(&f);
+    fake_close(&f);
 }
 
 // A device draws for plain requests alone, and nothing is begun ahead of a request that may propose.
@@ -230,13 +230,13 @@ static void test_no_draws_for_drafts(void **state) {
     (void)state;
     static Device dev;
     Batch *b, *ahead;
-    Drafter d = {.n_vocab = VOCAB, .whole = true};
+    Drafter d = {.n_vocab = FAKE_VOCAB, .whole = true};
     const Policy drafting = drafter_policy(&d, &plain_policy);
     for (int n_drafting = 0; n_drafting <= 2; n_drafting++) {
         Request r[2];
-        dev = (Device){.sampler = sampler_new(VOCAB)};
-        bench_open(&dev.f, 8, 0, 2 + 3 * (n_drafting == 2), 2); // no room for drafts in the first of these
-        bench_policy(&dev.f, &plain_policy, true);
+        dev = (Device){.sampler = sampler_new(FAKE_VOCAB)};
+        fake_open(&dev.f, 8, 0, 2 + 3 * (n_drafting == 2), 2); // no room for drafts in the first of these
+        fake_policy(&dev.f, &plain_policy, true);
         for (int i = 0; i < 2; i++) {
             request_new(&r[i], 1, 9, (uint64_t)i);
             r[i].blind = true;
@@ -253,7 +253,7 @@ static void test_no_draws_for_drafts(void **state) {
         else scheduler_take(dev.f.s, dev.f.logits);
         while (scheduler_next(dev.f.s, &b)) scheduler_take_tokens(dev.f.s, dev.tokens[1]);
         for (int i = 0; i < 2; i++) request_free(&dev.f, &r[i]);
-        bench_close(&dev.f);
+        fake_close(&dev.f);
         sampler_free(dev.sampler);
     }
 }
@@ -280,14 +280,14 @@ static void look_at_forks(void *arg, Scheduler *s, Request *r) {
 
 // What n independent sequences with the forker's choices give; returns the text of the last.
 static void expected_forks(const Forker *how, const Request *r, int *out) {
-    Sampler *sampler = sampler_new(VOCAB);
-    static int text[MOST_FORKS][N_CTX + 1];
+    Sampler *sampler = sampler_new(FAKE_VOCAB);
+    static int text[MOST_FORKS][FAKE_CTX + 1];
     Forker f = *how;
     int n = r->n_prompt;
     for (int i = 0; i < f.n; i++) memcpy(text[i], r->seq->tokens, (size_t)n * sizeof(int));
     for (int end = n + r->max_new; n < end;) {
         for (int i = 0; i < f.n; i++) {
-            float logits[VOCAB];
+            float logits[FAKE_VOCAB];
             logits_of(hash_of(text[i], n, 0), logits);
             text[i][n] = sampler_sample(sampler, &r->sampling, logits, text[i], n, (uint64_t)i, (uint64_t)n);
         }
@@ -308,7 +308,7 @@ static int forks_beside_others(KvShape shape, int max_rows, int n_forks, uint64_
     Forker forker[N];
     Policy policy[N];
     ForkLook look = {.f = &f};
-    bench_open_shape(&f, shape, max_rows, int_min(max_rows, 8));
+    fake_open_shape(&f, shape, max_rows, int_min(max_rows, 8));
     for (int i = 0; i < N; i++) {
         int n_prompt = 1 + (int)(mix(seed, (uint64_t)i) % 40);
         request_new(&r[i], n_prompt, 25, 1); // one beginning
@@ -326,7 +326,7 @@ static int forks_beside_others(KvShape shape, int max_rows, int n_forks, uint64_
     for (int i = 0; i < N; i++) scheduler_add(f.s, &r[i]);
     run_and_release(&f, r, N);
     for (int i = 0; i < N; i++) {
-        int want[N_CTX];
+        int want[FAKE_CTX];
         assert_int_equal(r[i].finish, FINISH_LENGTH);
         if (i % 2) assert_text(&r[i]);
         else {
@@ -341,7 +341,7 @@ static int forks_beside_others(KvShape shape, int max_rows, int n_forks, uint64_
     assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
     assert_int_equal(f.kv.n_free_tails, f.kv.pool->n_tails);
     int n_preempted = (int)scheduler_preemptions(f.s);
-    bench_close(&f);
+    fake_close(&f);
     return n_preempted;
 }
 
@@ -372,7 +372,7 @@ static void test_forks_crowd_nobody_out(void **state) {
     enum { N = 6, FORKS = 4 };
     Request r[N];
     Batch *b;
-    bench_open(&f, 8, 0, 40, 6);
+    fake_open(&f, 8, 0, 40, 6);
     Forker forker = {.n = FORKS, .random = 3, .sampler = f.sampler};
     const Policy policy = forker_policy(&forker, &plain_policy);
     for (int i = 0; i < N; i++) {
@@ -392,7 +392,7 @@ static void test_forks_crowd_nobody_out(void **state) {
         assert_int_equal(r[i].n_new, 40);
         request_free(&f, &r[i]);
     }
-    bench_close(&f);
+    fake_close(&f);
 }
 
 // A preempted request gives the blocks of all its sequences back: an older one has the whole cache if it needs it. What
@@ -401,7 +401,7 @@ static void test_forks_give_way(void **state) {
     (void)state;
     static FakeEngine f;
     Request r[2];
-    bench_open_shared(&f, 8, N_CTX / 8, 40, 6, true);
+    fake_open_shared(&f, 8, FAKE_CTX / 8, 40, 6, true);
     Forker forker = {.n = 4, .random = 3, .sampler = f.sampler};
     const Policy policy = forker_policy(&forker, &plain_policy);
     for (int i = 0; i < 2; i++) request_new(&r[i], i ? 32 : 80, i ? 20 : -1, (uint64_t)i);
@@ -410,12 +410,12 @@ static void test_forks_give_way(void **state) {
     scheduler_add(f.s, &r[0]);
     scheduler_add(f.s, &r[1]);
     run_and_release(&f, r, 2);
-    assert_int_equal(r[0].seq->n_tokens, N_CTX + 1);
+    assert_int_equal(r[0].seq->n_tokens, FAKE_CTX + 1);
     assert_int_equal(r[1].n_new, 20);
     assert_int_equal(scheduler_preemptions(f.s), 1);
     assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
     for (int i = 0; i < 2; i++) request_free(&f, &r[i]);
-    bench_close(&f);
+    fake_close(&f);
 }
 
 // A request that ends from outside gives the blocks of all its sequences back.
@@ -425,7 +425,7 @@ static void test_cancelled_forks(void **state) {
     for (int steps = 1; steps < 12; steps++) {
         Request r;
         Batch *b;
-        bench_open(&f, 4, 0, 16, 4);
+        fake_open(&f, 4, 0, 16, 4);
         Forker forker = {.n = 3, .random = (uint64_t)steps, .sampler = f.sampler};
         const Policy policy = forker_policy(&forker, &plain_policy);
         request_new(&r, 20, 30, 1);
@@ -442,7 +442,7 @@ static void test_cancelled_forks(void **state) {
         assert_false(scheduler_next(f.s, &b));
         request_free(&f, &r);
         assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
-        bench_close(&f);
+        fake_close(&f);
     }
 }
 

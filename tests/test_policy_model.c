@@ -1,7 +1,7 @@
 // tests/test_policy_model.c: drafts and forks over a real model and through the engine: bits of K and V, texts, what is
 // saved and counted are those of plain decoding.
 #define _GNU_SOURCE
-enum { N_CTX = 160 };
+enum { FAKE_CTX = 160 };
 #include "engine.h"
 #include "cpu/backend.h"
 #include "kv/kvrows.h"
@@ -26,7 +26,7 @@ typedef struct {
 
 // What a run gives of each text.
 typedef struct {
-    int tokens[N_CTX + 1], n_prompt, n_tokens, n_cached, n_blocks;
+    int tokens[FAKE_CTX + 1], n_prompt, n_tokens, n_cached, n_blocks;
     uint8_t *rows; // (n_layers) K and V of the slots, as kvrows_read has them
     size_t n_bytes;
     float *logits; // (N_NEW, n_vocab) that tokens were drawn from
@@ -45,14 +45,14 @@ static void open_plan(Rig *r, const Gguf *g, const Plan *p) {
                      .type_v = p->type_v,
                      .block = p->block,
                      .n_blocks = p->n_blocks,
-                     .n_ctx = N_CTX,
+                     .n_ctx = FAKE_CTX,
                      .n_seqs = p->n_seqs,
                      .share = p->share};
     assert_ok(kvcache_new(&r->kv, &shape));
     memset(r->kv.pool->k, 0xff, r->kv.pool->bytes_k); // what is read and was never written shows
     memset(r->kv.pool->v, 0xff, r->kv.pool->bytes_v);
     kvcache_shuffle(&r->kv, 7);
-    assert_ok(workspace_new(&r->w, &r->m, r->pool, p->max_rows, p->max_rows, N_CTX));
+    assert_ok(workspace_new(&r->w, &r->m, r->pool, p->max_rows, p->max_rows, FAKE_CTX));
 }
 
 static uint8_t *read_kv(const Rig *r, const Sequence *q, int n, size_t *n_bytes) {
@@ -334,7 +334,7 @@ static void test_forks_as_alone(void **state) {
 // ---- through the engine ---------------------------------------------------------------------------------------------
 
 typedef struct {
-    int tokens[2][N_CTX + 1], n_new[2], n_reused[2];
+    int tokens[2][FAKE_CTX + 1], n_new[2], n_reused[2];
     double flops[2]; // of the prompts, and behind them
     uint64_t files;  // a hash of what the directory has
     int n_files;
@@ -374,7 +374,7 @@ static void run_engine(Drafter *d, Foreseen *foreseen, Kept *out) {
                       .kv_dir_size = 1 << 26};
     *out = (Kept){0};
     remove_directory(dir);
-    assert_ok(engine_open_view(&e, &o, (EngineNeeds){.n_ctx = N_CTX, .n_seqs = 2, .max_out = 32, .pooled = true},
+    assert_ok(engine_open_view(&e, &o, (EngineNeeds){.n_ctx = FAKE_CTX, .n_seqs = 2, .max_out = 32, .pooled = true},
                                tiny_model(&(TinyModel){.seed = 5})));
     const Policy drafting = d ? drafter_policy(d, e.policy) : (Policy){0};
     for (int i = 0; i < 2; i++) {

@@ -33,13 +33,13 @@ static void open_sharing(Engine *e, const EngineSetup *u) {
 typedef struct {
     Request r;
     Sequence seq; // the request's
-    float logits[N_NEW * VOCAB];
+    float logits[N_NEW * ENGINE_VOCAB];
     int n, tokens[N_NEW];
 } PrefixRun;
 
 static Finish keep(Request *r, int token, const float *logits) {
     PrefixRun *run = r->arg;
-    memcpy(run->logits + run->n * VOCAB, logits, VOCAB * sizeof *logits);
+    memcpy(run->logits + run->n * ENGINE_VOCAB, logits, ENGINE_VOCAB * sizeof *logits);
     run->tokens[run->n++] = token;
     return RUNNING;
 }
@@ -85,8 +85,8 @@ static void run_end(Engine *e, PrefixRun *run) {
 static void assert_same(const PrefixRun *a, const PrefixRun *b) {
     assert_int_equal(a->n, N_NEW);
     assert_int_equal(b->n, N_NEW);
-    for (int i = 0; i < N_NEW * VOCAB; i++)
-        if (!isfinite(a->logits[i])) fail_msg("logit %d of token %d is not finite", i % VOCAB, i / VOCAB);
+    for (int i = 0; i < N_NEW * ENGINE_VOCAB; i++)
+        if (!isfinite(a->logits[i])) fail_msg("logit %d of token %d is not finite", i % ENGINE_VOCAB, i / ENGINE_VOCAB);
     assert_memory_equal(a->logits, b->logits, sizeof a->logits);
     assert_memory_equal(a->tokens, b->tokens, sizeof a->tokens);
 }
@@ -308,7 +308,7 @@ static void test_fast_kernels(void **state) {
     assert_int_equal(kvcache_match_prefix(&e.kv, b->r.seq), 96);
     run_one(&e, b);
     double distance = 0, norm = 0;
-    for (int i = 0; i < VOCAB; i++) {
+    for (int i = 0; i < ENGINE_VOCAB; i++) {
         double d = (double)a->logits[i] - (double)b->logits[i];
         distance += d * d;
         norm += (double)a->logits[i] * (double)a->logits[i];

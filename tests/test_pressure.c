@@ -5,7 +5,7 @@
 //
 // What gets on: the oldest request that has not ended never loses a slot, and in a step without a row of it nobody
 // begins. So those that run come to their ends, then it does, then the next one.
-enum { N_CTX = 160 };
+enum { FAKE_CTX = 160 };
 #include "tests/rig/fake_model.h"
 
 enum { JOBS = 40, MOST_ANSWERS = 5, MOST = JOBS * MOST_ANSWERS };
@@ -31,7 +31,7 @@ static void random_prompt(Pressure *p, Request *r, int most) {
     uint64_t own = (uint64_t)pick(p, 3);
     for (int i = 0; i < n; i++) {
         uint64_t key = i < beginning ? 100 + (uint64_t)family : own;
-        sequence_push(r->seq, &(int){(int)(mix(key, (uint64_t)i) % VOCAB)}, 1);
+        sequence_push(r->seq, &(int){(int)(mix(key, (uint64_t)i) % FAKE_VOCAB)}, 1);
     }
 }
 
@@ -48,7 +48,7 @@ static void random_jobs(Pressure *p) {
             if (i > 0) p->r[n - 1].next = r;
         }
         Request *first = &p->r[p->first[job]];
-        random_prompt(p, first, max_new < 0 ? N_CTX : N_CTX + 1 - max_new);
+        random_prompt(p, first, max_new < 0 ? FAKE_CTX : FAKE_CTX + 1 - max_new);
         first->branches = first->next;
     }
     p->first[JOBS] = n;
@@ -62,9 +62,9 @@ static KvShape random_shape(Pressure *p, bool sealed, int max_rows, int max_seqs
     KvShape s = {.type_k = sealed ? types[pick(p, 4)] : TYPE_F16,
                  .type_v = sealed && pick(p, 2) ? types[pick(p, 4)] : TYPE_F16,
                  .block = block,
-                 .n_blocks = (N_CTX + block - 1) / block + pick(p, 1 + 30 / block),
+                 .n_blocks = (FAKE_CTX + block - 1) / block + pick(p, 1 + 30 / block),
                  .n_seqs = 1 + pick(p, max_seqs),
-                 .n_ctx = N_CTX,
+                 .n_ctx = FAKE_CTX,
                  .share = pick(p, 4) > 0};
     if (pick(p, 2)) { // a layer with a window, and blocks for those of one sequence at least
         KvShape one = s;
@@ -128,7 +128,7 @@ static void check_texts(Pressure *p) {
     for (int job = 0; job < JOBS; job++)
         for (int i = p->first[job]; i < p->first[job + 1]; i++) {
             Request *r = &p->r[i];
-            int want[N_CTX + 1];
+            int want[FAKE_CTX + 1];
             if (p->cancelled[job] && r->finish == FINISH_INTERRUPT) { // as far as it went
                 expected_text(r, r->n_prompt, want);
                 for (int k = 0; k < r->n_new; k++) assert_int_equal(r->seq->tokens[r->n_prompt + k], want[k]);
@@ -149,11 +149,11 @@ static void one_round(Pressure *p, bool sealed, bool draws) {
     KvShape shape = random_shape(p, sealed, max_rows, max_seqs);
     bool whole = !sealed || shape.block % SEAL == 0, fetches = whole && pick(p, 2); // only whole groups come
     shape.keep_partners = fetches;
-    bench_open_shape(&p->d.f, shape, max_rows, max_seqs);
-    p->d.sampler = sampler_new(VOCAB);
-    p->shelf = (Shelf){&p->d.f, 1 + pick(p, VOCAB / 2)};
+    fake_open_shape(&p->d.f, shape, max_rows, max_seqs);
+    p->d.sampler = sampler_new(FAKE_VOCAB);
+    p->shelf = (Shelf){&p->d.f, 1 + pick(p, FAKE_VOCAB / 2)};
     const Policy from_shelf = shelf_policy(&p->shelf);
-    bench_policy(&p->d.f, fetches ? &from_shelf : &plain_policy, draws);
+    fake_policy(&p->d.f, fetches ? &from_shelf : &plain_policy, draws);
     random_jobs(p);
     bool burst = pick(p, 2);
     for (bool any = true; any || p->n_added < JOBS;) {
@@ -166,7 +166,7 @@ static void one_round(Pressure *p, bool sealed, bool draws) {
     }
     check_texts(p);
     p->n_preempted += (int)scheduler_preemptions(p->d.f.s);
-    bench_close(&p->d.f);
+    fake_close(&p->d.f);
     sampler_free(p->d.sampler);
 }
 

@@ -138,7 +138,7 @@ static float *compute(const Gguf *g, const Backend *be, const Way *way, const in
 static double mean_distance(const float *got, const float *want, size_t n_vocab) {
     double sum = 0;
     for (size_t i = 0; i < SEQUENCES; i++)
-        sum += distance(got + i * LENGTH * n_vocab, want + i * LENGTH * n_vocab, LENGTH * n_vocab);
+        sum += test_distance(got + i * LENGTH * n_vocab, want + i * LENGTH * n_vocab, LENGTH * n_vocab);
     return sum / SEQUENCES;
 }
 

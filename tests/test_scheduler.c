@@ -1,5 +1,5 @@
 // tests/test_scheduler.c: which requests run in a step and which rows it has, whatever blocks there are.
-enum { N_CTX = 64 };
+enum { FAKE_CTX = 64 };
 #include "tests/rig/fake_model.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ static void test_prompt_in_chunks(void **state) {
     Request r;
     Batch *b;
     static const int rows[] = {16, 16, 16, 2};
-    bench_open(&f, 8, 0, 16, 4);
+    fake_open(&f, 8, 0, 16, 4);
     request_new(&r, 50, 3, 1);
     scheduler_add(f.s, &r);
     assert_int_equal(r.n_prompt, 50);
@@ -35,7 +35,7 @@ static void test_prompt_in_chunks(void **state) {
     assert_text(&r);
     assert_true(r.time.prefill_end >= r.time.start && r.time.first >= r.time.prefill_end);
     request_free(&f, &r);
-    bench_close(&f);
+    fake_close(&f);
 }
 
 static void test_decode_rows_come_first(void **state) {
@@ -43,7 +43,7 @@ static void test_decode_rows_come_first(void **state) {
     static FakeEngine f;
     Request r[3];
     Batch *b;
-    bench_open(&f, 8, 0, 10, 8);
+    fake_open(&f, 8, 0, 10, 8);
     for (int i = 0; i < 3; i++) request_new(&r[i], i == 0 ? 40 : 3, 20, (uint64_t)i);
     scheduler_add(f.s, &r[1]);
     scheduler_add(f.s, &r[2]);
@@ -69,7 +69,7 @@ static void test_decode_rows_come_first(void **state) {
         assert_text(&r[i]);
         request_free(&f, &r[i]);
     }
-    bench_close(&f);
+    fake_close(&f);
 }
 
 // The oldest prompt first; the rest of the step goes to the next.
@@ -78,7 +78,7 @@ static void test_prompts_share_a_step(void **state) {
     static FakeEngine f;
     Request r[3];
     Batch *b;
-    bench_open(&f, 8, 0, 12, 8);
+    fake_open(&f, 8, 0, 12, 8);
     for (int i = 0; i < 3; i++) {
         request_new(&r[i], 5, 1, (uint64_t)i);
         scheduler_add(f.s, &r[i]);
@@ -96,14 +96,14 @@ static void test_prompts_share_a_step(void **state) {
         assert_text(&r[i]);
         request_free(&f, &r[i]);
     }
-    bench_close(&f);
+    fake_close(&f);
 }
 
 static void many_requests(int block, int max_rows, int max_seqs) {
     static FakeEngine f;
     Request r[MOST_REQUESTS];
     static const int prompts[] = {1, 7, 33, 2, 50, 8, 16, 64}, news[] = {5, 20, 1, 40, 14, 0, -1, -1};
-    bench_open(&f, block, 0, max_rows, max_seqs);
+    fake_open(&f, block, 0, max_rows, max_seqs);
     for (int i = 0; i < MOST_REQUESTS; i++) request_new(&r[i], prompts[i], news[i], (uint64_t)i);
     for (int i = 0; i < MOST_REQUESTS / 2; i++) scheduler_add(f.s, &r[i]);
     Batch *b;
@@ -116,7 +116,7 @@ static void many_requests(int block, int max_rows, int max_seqs) {
         request_free(&f, &r[i]);
     }
     assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
-    bench_close(&f);
+    fake_close(&f);
 }
 
 static void test_together_as_alone(void **state) {
@@ -133,7 +133,7 @@ static void test_together_as_alone(void **state) {
 static void test_reused_prefix(void **state) {
     (void)state;
     static FakeEngine f;
-    bench_open(&f, 8, 0, 16, 4);
+    fake_open(&f, 8, 0, 16, 4);
     Request r;
     Batch *b;
     request_new(&r, 20, 4, 2);
@@ -150,11 +150,11 @@ static void test_reused_prefix(void **state) {
     assert_int_equal(b->slot[0], 23);
     scheduler_take(f.s, fake_forward(&f, b));
     run_all(&f);
-    int want[N_CTX];
+    int want[FAKE_CTX];
     assert_int_equal(expected_text(&r, 27, want), 4);
     assert_memory_equal(r.seq->tokens + 27, want, 4 * sizeof(int));
     request_free(&f, &r);
-    bench_close(&f);
+    fake_close(&f);
 }
 
 static void test_forked_requests(void **state) {
@@ -162,7 +162,7 @@ static void test_forked_requests(void **state) {
     static FakeEngine f;
     for (int block = 1; block <= 8; block += 7) {
         Request parent, child[4];
-        bench_open(&f, block, 0, 16, 8);
+        fake_open(&f, block, 0, 16, 8);
         request_new(&parent, 21, 0, 2);
         scheduler_add(f.s, &parent);
         run_all(&f);
@@ -180,7 +180,7 @@ static void test_forked_requests(void **state) {
         }
         request_free(&f, &parent);
         assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
-        bench_close(&f);
+        fake_close(&f);
     }
 }
 
@@ -193,10 +193,10 @@ static void test_fetched_slots(void **state) {
         Request r[3];
         Batch *b;
         Shelf shelf = {&f, 0};
-        bench_open_shared(&f, 8, 0, 3, 8, true);
+        fake_open_shared(&f, 8, 0, 3, 8, true);
         for (int i = 0; i < 3; i++) request_new(&r[i], i == 2 ? 60 : 1, 30, (uint64_t)i);
         const Policy from_shelf = shelf_policy(&shelf);
-        bench_policy(&f, &from_shelf, false);
+        fake_policy(&f, &from_shelf, false);
         for (int i = 0; i < n_others; i++) scheduler_add(f.s, &r[i]);
         if (n_others && scheduler_next(f.s, &b)) scheduler_take(f.s, fake_forward(&f, b));
         scheduler_add(f.s, &r[2]);
@@ -214,7 +214,7 @@ static void test_fetched_slots(void **state) {
             if (i == 2 || i < n_others) assert_text(&r[i]);
             request_free(&f, &r[i]);
         }
-        bench_close(&f);
+        fake_close(&f);
     }
 }
 
@@ -223,7 +223,7 @@ static void test_fetched_slots(void **state) {
 static void four_in_a_pool_for_one(int max_rows) {
     static FakeEngine f;
     Request r[4];
-    bench_open(&f, 8, 5, max_rows, 4); // 40 slots
+    fake_open(&f, 8, 5, max_rows, 4); // 40 slots
     for (int i = 0; i < 4; i++) {
         request_new(&r[i], 30, 5, (uint64_t)i); // 34 slots each
         scheduler_add(f.s, &r[i]);
@@ -234,7 +234,7 @@ static void four_in_a_pool_for_one(int max_rows) {
         assert_text(&r[i]);
         request_free(&f, &r[i]);
     }
-    bench_close(&f);
+    fake_close(&f);
 }
 
 // Each fits alone, two do not fit together: the second waits whole, and both come out right.
@@ -257,7 +257,7 @@ static void test_full_pool_ends(void **state) {
     for (int block = 1; block <= 8; block *= 2)
         for (int release = 0; release < 2; release++) {
             Request r[4];
-            bench_open(&f, block, 40 / block, 16, 4);
+            fake_open(&f, block, 40 / block, 16, 4);
             for (int i = 0; i < 4; i++) {
                 request_new(&r[i], 8, 30, (uint64_t)i);
                 scheduler_add(f.s, &r[i]);
@@ -265,14 +265,14 @@ static void test_full_pool_ends(void **state) {
             if (release) run_and_release(&f, r, 4);
             else run_all(&f);
             for (int i = 0; i < 4; i++) {
-                int want[N_CTX + 1], n = expected_text(&r[i], 8, want);
+                int want[FAKE_CTX + 1], n = expected_text(&r[i], 8, want);
                 assert_true(r[i].finish == FINISH_LENGTH || r[i].finish == FINISH_CONTEXT);
                 assert_int_equal(r[i].finish == FINISH_LENGTH, r[i].n_new == n);
                 assert_memory_equal(r[i].seq->tokens + 8, want, (size_t)r[i].n_new * sizeof(int));
                 request_free(&f, &r[i]);
             }
             assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
-            bench_close(&f);
+            fake_close(&f);
         }
 }
 
@@ -287,7 +287,7 @@ static void test_branches(void **state) {
         for (size_t s = 0; s < ARRAY_LEN(seqs); s++)
             for (int max_new = 1; max_new <= 9; max_new += 4) {
                 Request r[5];
-                bench_open(&f, blocks[b], 0, 16, seqs[s]);
+                fake_open(&f, blocks[b], 0, 16, seqs[s]);
                 for (int i = 0; i < 5; i++) {
                     request_new(&r[i], i == 0 ? 21 : 0, max_new, 2);
                     r[i].sequence_key = 2 + (uint64_t)i; // the prompt is the same
@@ -304,7 +304,7 @@ static void test_branches(void **state) {
                     request_free(&f, &r[i]);
                 }
                 assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
-                bench_close(&f);
+                fake_close(&f);
             }
 }
 
@@ -316,7 +316,7 @@ static void test_branches_crowd_nobody_out(void **state) {
     for (int few_rows = 0; few_rows < 2; few_rows++) {
         Request r[7];
         Batch *b;
-        bench_open(&f, 8, 0, few_rows ? 4 : 16, few_rows ? 8 : 4);
+        fake_open(&f, 8, 0, few_rows ? 4 : 16, few_rows ? 8 : 4);
         for (int i = 0; i < 7; i++) { // one prompt of four answers, three of one
             request_new(&r[i], i == 0 ? 25 : i < 4 ? 0 : 2, 20, i < 4 ? 0 : (uint64_t)i);
             r[i].sequence_key = (uint64_t)i;
@@ -335,7 +335,7 @@ static void test_branches_crowd_nobody_out(void **state) {
             assert_text(&r[i]);
             request_free(&f, &r[i]);
         }
-        bench_close(&f);
+        fake_close(&f);
     }
 }
 
@@ -346,7 +346,7 @@ static void test_branches_end_with_their_prompt(void **state) {
     for (int how = 0; how < 3; how++) {
         Request r[2];
         Batch *b;
-        bench_open(&f, 8, 0, 8, 4);
+        fake_open(&f, 8, 0, 8, 4);
         request_new(&r[0], 20, how == 0 ? 0 : 5, 1);
         request_new(&r[1], 0, 5, 1);
         r[0].branches = &r[1];
@@ -360,7 +360,7 @@ static void test_branches_end_with_their_prompt(void **state) {
             assert_int_equal(r[i].finish, how == 0 ? FINISH_LENGTH : FINISH_INTERRUPT);
             request_free(&f, &r[i]);
         }
-        bench_close(&f);
+        fake_close(&f);
     }
 }
 
@@ -369,10 +369,10 @@ static void test_shared_prefix_is_computed_once(void **state) {
     static FakeEngine f;
     for (int max_rows = 8; max_rows <= 256; max_rows *= 4) {
         Request r[6];
-        bench_open_shared(&f, 8, 0, max_rows, 8, true);
+        fake_open_shared(&f, 8, 0, max_rows, 8, true);
         for (int i = 0; i < 6; i++) {
             request_new(&r[i], 40, 3, 1);
-            for (int k = 0; k < 5; k++) sequence_push(r[i].seq, &(int){(i + k) % VOCAB}, 1);
+            for (int k = 0; k < 5; k++) sequence_push(r[i].seq, &(int){(i + k) % FAKE_VOCAB}, 1);
             r[i].sequence_key = (uint64_t)i;
             scheduler_add(f.s, &r[i]);
         }
@@ -383,7 +383,7 @@ static void test_shared_prefix_is_computed_once(void **state) {
             assert_text(&r[i]);
             request_free(&f, &r[i]);
         }
-        bench_close(&f);
+        fake_close(&f);
     }
 }
 
@@ -395,7 +395,7 @@ static void test_long_prompts_delay_nobody_by_more_than_a_step(void **state) {
     Request r[6];
     Batch *b;
     int given[6] = {0};
-    bench_open(&f, 8, 0, 8, 8);
+    fake_open(&f, 8, 0, 8, 8);
     for (int i = 0; i < 6; i++) request_new(&r[i], i < 3 ? 2 : 60, i < 3 ? 40 : 2, (uint64_t)i);
     for (int i = 0; i < 3; i++) scheduler_add(f.s, &r[i]);
     assert_true(scheduler_next(f.s, &b));
@@ -417,7 +417,7 @@ static void test_long_prompts_delay_nobody_by_more_than_a_step(void **state) {
         assert_text(&r[i]);
         request_free(&f, &r[i]);
     }
-    bench_close(&f);
+    fake_close(&f);
 }
 
 // Where each has room for a whole context, or for all that it can come to, all begin at once.
@@ -425,12 +425,12 @@ static void test_all_begin_where_there_is_room(void **state) {
     (void)state;
     static FakeEngine f;
     for (int block = 0; block <= 8; block += 8)
-        for (int n_prompt = 1; n_prompt <= N_CTX; n_prompt += 21) {
+        for (int n_prompt = 1; n_prompt <= FAKE_CTX; n_prompt += 21) {
             Request r[MOST_REQUESTS];
             Batch *b;
-            int max_new = int_min(8, N_CTX - n_prompt + 1), slots = n_prompt + max_new;
-            bench_open(&f, block, block ? MOST_REQUESTS * ((int_min(slots, N_CTX) + block - 1) / block) : 0, 256,
-                       MOST_REQUESTS);
+            int max_new = int_min(8, FAKE_CTX - n_prompt + 1), slots = n_prompt + max_new;
+            fake_open(&f, block, block ? MOST_REQUESTS * ((int_min(slots, FAKE_CTX) + block - 1) / block) : 0, 256,
+                      MOST_REQUESTS);
             for (int i = 0; i < MOST_REQUESTS; i++) {
                 request_new(&r[i], int_min(n_prompt, 256 / MOST_REQUESTS), max_new, (uint64_t)i);
                 scheduler_add(f.s, &r[i]);
@@ -443,7 +443,7 @@ static void test_all_begin_where_there_is_room(void **state) {
                 assert_text(&r[i]);
                 request_free(&f, &r[i]);
             }
-            bench_close(&f);
+            fake_close(&f);
         }
 }
 
@@ -453,7 +453,7 @@ static void test_nobody_is_passed_over(void **state) {
     static FakeEngine f;
     enum { SMALL = 40 };
     Request r[SMALL], large;
-    bench_open(&f, 8, 8, 16, 4); // 64 slots
+    fake_open(&f, 8, 8, 16, 4); // 64 slots
     request_new(&large, 50, 4, 99);
     for (int i = 0; i < SMALL; i++) request_new(&r[i], 10, 12, (uint64_t)i);
     int added = 2, ended_before = 0;
@@ -475,7 +475,7 @@ static void test_nobody_is_passed_over(void **state) {
         request_free(&f, &r[i]);
     }
     request_free(&f, &large);
-    bench_close(&f);
+    fake_close(&f);
 }
 
 // A request waits for a prefix, and a newer one begins meanwhile. When the prefix is there and the older one finds no
@@ -486,7 +486,7 @@ static void begins_behind_a_newer_one(int n_prompt, int n) {
     Request r[MOST];
     int n_requests = 2 + n;
     assert_true(n_requests <= MOST);
-    bench_open_shared(&f, 8, 8, 16, MOST, true); // 64 slots
+    fake_open_shared(&f, 8, 8, 16, MOST, true); // 64 slots
     request_new(&r[0], 25, 2, 1);
     request_new(&r[1], 24, 4, 2);
     for (int i = 2; i < n_requests; i++) {
@@ -505,7 +505,7 @@ static void begins_behind_a_newer_one(int n_prompt, int n) {
         request_free(&f, &r[i]);
     }
     assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
-    bench_close(&f);
+    fake_close(&f);
 }
 
 static void test_waits_behind_a_newer_one(void **state) {
@@ -525,8 +525,8 @@ static void test_preemption_changes_nothing(void **state) {
     for (int round = 0; round < 40; round++) {
         static Request r[MANY];
         int block = 1 << test_random(&random) % 4;
-        bench_open_shared(&f, block, (int)(N_CTX + test_random(&random) % 40) / block + 1,
-                          1 + (int)(test_random(&random) % 40), 8, round % 2);
+        fake_open_shared(&f, block, (int)(FAKE_CTX + test_random(&random) % 40) / block + 1,
+                         1 + (int)(test_random(&random) % 40), 8, round % 2);
         int added = 0;
         for (int i = 0; i < MANY; i++) {
             request_new(&r[i], 1 + (int)(test_random(&random) % 40), (int)(test_random(&random) % 24),
@@ -550,7 +550,7 @@ static void test_preemption_changes_nothing(void **state) {
             request_free(&f, &r[i]);
         }
         assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
-        bench_close(&f);
+        fake_close(&f);
     }
     assert_true(preempted > 100);
 }
@@ -559,9 +559,9 @@ static void test_empty(void **state) {
     (void)state;
     static FakeEngine f;
     Batch *b;
-    bench_open(&f, 8, 0, 16, 4);
+    fake_open(&f, 8, 0, 16, 4);
     assert_false(scheduler_next(f.s, &b));
-    bench_close(&f);
+    fake_close(&f);
     scheduler_free(NULL);
 }
 

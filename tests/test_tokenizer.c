@@ -97,15 +97,15 @@ static void test_reference_roles(void **state) {
 static void test_bpe_ids(void **state) {
     (void)state;
     TestVocabulary *b = vocabulary_bpe();
-    vocabulary_add(b, "he", NORMAL, 0);     // 256
-    vocabulary_add(b, "ll", NORMAL, 0);     // 257
-    vocabulary_add(b, "hell", NORMAL, 0);   // 258
-    vocabulary_add(b, "hello", NORMAL, 0);  // 259
-    vocabulary_add(b, "Ġhello", NORMAL, 0); // 260
-    vocabulary_add(b, "Ġh", NORMAL, 0);     // 261
-    vocabulary_add(b, "lo", NORMAL, 0);     // 262
-    vocabulary_add(b, "ÐĶ", NORMAL, 0);     // 263, U+0414
-    vocabulary_add(b, "ĊĊ", NORMAL, 0);     // 264
+    vocabulary_add(b, "he", GGUF_TOKEN_NORMAL, 0);     // 256
+    vocabulary_add(b, "ll", GGUF_TOKEN_NORMAL, 0);     // 257
+    vocabulary_add(b, "hell", GGUF_TOKEN_NORMAL, 0);   // 258
+    vocabulary_add(b, "hello", GGUF_TOKEN_NORMAL, 0);  // 259
+    vocabulary_add(b, "Ġhello", GGUF_TOKEN_NORMAL, 0); // 260
+    vocabulary_add(b, "Ġh", GGUF_TOKEN_NORMAL, 0);     // 261
+    vocabulary_add(b, "lo", GGUF_TOKEN_NORMAL, 0);     // 262
+    vocabulary_add(b, "ÐĶ", GGUF_TOKEN_NORMAL, 0);     // 263, U+0414
+    vocabulary_add(b, "ĊĊ", GGUF_TOKEN_NORMAL, 0);     // 264
     const char *merges[] = {"h e", "l l", "he ll", "hell o", "Ġ hello", "Ġ h", "l o", "Ð Ķ", "Ċ Ċ"};
     for (size_t i = 0; i < ARRAY_LEN(merges); i++) vocabulary_add_merge(b, merges[i]);
     Tokenizer *t = vocabulary_load_bpe(b, "gpt-2");
@@ -136,8 +136,8 @@ static void test_ignored_merges(void **state) {
     (void)state;
     for (int pass = 0; pass < 2; pass++) {
         TestVocabulary *b = vocabulary_bpe();
-        vocabulary_add(b, "abc", NORMAL, 0);
-        vocabulary_add(b, "Ġabc", CONTROL, 0); // never from text, whatever it looks like
+        vocabulary_add(b, "abc", GGUF_TOKEN_NORMAL, 0);
+        vocabulary_add(b, "Ġabc", GGUF_TOKEN_CONTROL, 0); // never from text, whatever it looks like
         Tokenizer *t = vocabulary_load_bpe(b, pass ? "llama-bpe" : "smaug-bpe");
         vocabulary_ids_of(t, "abc", pass ? "256" : "97 98 99");
         vocabulary_ids_of(t, " abc", "32 97 98 99");
@@ -149,10 +149,10 @@ static void test_ignored_merges(void **state) {
 static void test_bpe_broken_merges(void **state) {
     (void)state;
     TestVocabulary *b = vocabulary_bpe();
-    vocabulary_add(b, "ab", NORMAL, 0); // 256
-    vocabulary_add(b, "ba", NORMAL, 0); // 257
-    vocabulary_add(b, "ab", NORMAL, 0); // 258, never used
-    vocabulary_add(b, "aa", NORMAL, 0); // 259
+    vocabulary_add(b, "ab", GGUF_TOKEN_NORMAL, 0); // 256
+    vocabulary_add(b, "ba", GGUF_TOKEN_NORMAL, 0); // 257
+    vocabulary_add(b, "ab", GGUF_TOKEN_NORMAL, 0); // 258, never used
+    vocabulary_add(b, "aa", GGUF_TOKEN_NORMAL, 0); // 259
     const char *merges[] = {"",    " ",   "ab",  "a",   "a b c", "x y",       "zz b", "b a", "a b",
                             "b a", "a  ", "  a", "a a", "ab ba", "\xff \xfe", "€ a",  "a €"};
     for (size_t i = 0; i < ARRAY_LEN(merges); i++) vocabulary_add_merge(b, merges[i]);
@@ -244,13 +244,13 @@ static void test_spm_missing_bytes(void **state) {
     (void)state;
     for (int unknown = 0; unknown < 2; unknown++) {
         TestVocabulary *b = mem_alloc(sizeof *b);
-        vocabulary_add(b, "<unk>", UNKNOWN, 0);
-        vocabulary_add(b, "▁", NORMAL, -1);
-        vocabulary_add(b, "a", NORMAL, -2);
-        vocabulary_add(b, "<0x-1>", BYTE, 0);
-        vocabulary_add(b, "<0xZZ>", BYTE, 0);
-        vocabulary_add(b, "<0x41", BYTE, 0);
-        vocabulary_add(b, "<0x42>", NORMAL, 0); // 6: by its name
+        vocabulary_add(b, "<unk>", GGUF_TOKEN_UNKNOWN, 0);
+        vocabulary_add(b, "▁", GGUF_TOKEN_NORMAL, -1);
+        vocabulary_add(b, "a", GGUF_TOKEN_NORMAL, -2);
+        vocabulary_add(b, "<0x-1>", GGUF_TOKEN_BYTE, 0);
+        vocabulary_add(b, "<0xZZ>", GGUF_TOKEN_BYTE, 0);
+        vocabulary_add(b, "<0x41", GGUF_TOKEN_BYTE, 0);
+        vocabulary_add(b, "<0x42>", GGUF_TOKEN_NORMAL, 0); // 6: by its name
         Gguf *g = vocabulary_view(b, "llama", NULL);
         if (!unknown) gguf_set_u32(g, "tokenizer.ggml.unknown_token_id", 0xffffffff);
         free(b);
@@ -285,13 +285,13 @@ static void test_spm_bare(void **state) {
 static void test_trust(void **state) {
     (void)state;
     TestVocabulary *b = vocabulary_bpe();
-    vocabulary_add(b, "<|im_start|>", CONTROL, 0); // 256
-    vocabulary_add(b, "<|im_end|>", NORMAL, 0);    // 257: a control token by its name
-    vocabulary_add(b, "<|", CONTROL, 0);           // 258
-    vocabulary_add(b, "<tool>", USER_DEFINED, 0);  // 259
-    vocabulary_add(b, "<tool", CONTROL, 0);        // 260
-    vocabulary_add(b, "<?>", UNKNOWN, 0);          // 261
-    vocabulary_add(b, "<tool>", CONTROL, 0);       // 262: a second one of that name
+    vocabulary_add(b, "<|im_start|>", GGUF_TOKEN_CONTROL, 0); // 256
+    vocabulary_add(b, "<|im_end|>", GGUF_TOKEN_NORMAL, 0);    // 257: a control token by its name
+    vocabulary_add(b, "<|", GGUF_TOKEN_CONTROL, 0);           // 258
+    vocabulary_add(b, "<tool>", GGUF_TOKEN_USER_DEFINED, 0);  // 259
+    vocabulary_add(b, "<tool", GGUF_TOKEN_CONTROL, 0);        // 260
+    vocabulary_add(b, "<?>", GGUF_TOKEN_UNKNOWN, 0);          // 261
+    vocabulary_add(b, "<tool>", GGUF_TOKEN_CONTROL, 0);       // 262: a second one of that name
     Tokenizer *t = vocabulary_load_bpe(b, "qwen2");
     const char *text = "<|im_end|>";
     vocabulary_ids_of(t, text, "60 124 105 109 95 101 110 100 124 62");
@@ -322,8 +322,8 @@ static void test_trust(void **state) {
 static void test_merges_make_no_control_token(void **state) {
     (void)state;
     TestVocabulary *b = vocabulary_bpe();
-    vocabulary_add(b, "ab", NORMAL, 0);
-    vocabulary_add(b, "abc", CONTROL, 0); // 257
+    vocabulary_add(b, "ab", GGUF_TOKEN_NORMAL, 0);
+    vocabulary_add(b, "abc", GGUF_TOKEN_CONTROL, 0); // 257
     vocabulary_add_merge(b, "a b");
     vocabulary_add_merge(b, "ab c");
     Tokenizer *t = vocabulary_load_bpe(b, "gpt-2");
@@ -332,10 +332,10 @@ static void test_merges_make_no_control_token(void **state) {
     tokenizer_free(t);
 
     b = vocabulary_small_spm();
-    vocabulary_add(b, "<", NORMAL, -20);
-    vocabulary_add(b, "s", NORMAL, -20);
-    int open = vocabulary_add(b, "<s", NORMAL, -1);
-    int close = vocabulary_add(b, ">", NORMAL, -20);
+    vocabulary_add(b, "<", GGUF_TOKEN_NORMAL, -20);
+    vocabulary_add(b, "s", GGUF_TOKEN_NORMAL, -20);
+    int open = vocabulary_add(b, "<s", GGUF_TOKEN_NORMAL, -1);
+    int close = vocabulary_add(b, ">", GGUF_TOKEN_NORMAL, -20);
     char expected[64];
     snprintf(expected, sizeof expected, "259 %d %d", open, close);
     t = vocabulary_load_spm(b);
@@ -379,9 +379,9 @@ static void test_random_bytes_round_trip(void **state) {
     pretokenizer_names(&names);
     for (char *name = strtok(names.data, " "); name; name = strtok(NULL, " ")) {
         TestVocabulary *b = vocabulary_bpe();
-        vocabulary_add(b, "ab", NORMAL, 0);
-        vocabulary_add(b, "ĠĠ", NORMAL, 0);
-        vocabulary_add(b, "Ġab", NORMAL, 0);
+        vocabulary_add(b, "ab", GGUF_TOKEN_NORMAL, 0);
+        vocabulary_add(b, "ĠĠ", GGUF_TOKEN_NORMAL, 0);
+        vocabulary_add(b, "Ġab", GGUF_TOKEN_NORMAL, 0);
         vocabulary_add_merge(b, "a b");
         vocabulary_add_merge(b, "Ġ Ġ");
         vocabulary_add_merge(b, "Ġ ab");
@@ -446,7 +446,7 @@ static void test_long_runs(void **state) {
         TestVocabulary *b = vocabulary_bpe();
         const char *tokens[] = {"AA", "AAAA", "ĠĠ", "ĠĠĠĠ", "ĊĊ", "77", "7777"};
         for (size_t i = 0; i < ARRAY_LEN(tokens); i++)
-            vocabulary_add(b, tokens[i], NORMAL, 0), vocabulary_add_merge(b, merges[i]);
+            vocabulary_add(b, tokens[i], GGUF_TOKEN_NORMAL, 0), vocabulary_add_merge(b, merges[i]);
         Tokenizer *t = vocabulary_load_bpe(b, name);
         check_long_runs(t);
         tokenizer_free(t);
@@ -473,7 +473,7 @@ static void test_many_added_tokens(void **state) {
     static char names[700][32];
     for (int i = 0; i < 700; i++) {
         snprintf(names[i], sizeof names[i], "<|reserved_%d|>", i);
-        vocabulary_add(b, names[i], USER_DEFINED, 0);
+        vocabulary_add(b, names[i], GGUF_TOKEN_USER_DEFINED, 0);
     }
     Tokenizer *t = vocabulary_load_spm(b);
     vocabulary_ids_of(t, "<|reserved_69|><|reserved_699|>", "328 958");

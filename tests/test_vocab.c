@@ -35,10 +35,13 @@ static void test_ids_out_of_range_mean_none(void **state) {
 static void test_bos_and_eog(void **state) {
     (void)state;
     TestVocabulary *b = vocabulary_bpe();
-    int call = vocabulary_add(b, "<|call|>", CONTROL, 0), end = vocabulary_add(b, "<|end|>", CONTROL, 0);
-    int back = vocabulary_add(b, "<|return|>", CONTROL, 0), pad = vocabulary_add(b, "<|fim_pad|>", NORMAL, 0);
-    int file = vocabulary_add(b, "<|file_sep|>", NORMAL, 0), prefix = vocabulary_add(b, "<fim_prefix>", NORMAL, 0);
-    int stop = vocabulary_add(b, "stop", NORMAL, 0);
+    int call = vocabulary_add(b, "<|call|>", GGUF_TOKEN_CONTROL, 0),
+        end = vocabulary_add(b, "<|end|>", GGUF_TOKEN_CONTROL, 0);
+    int back = vocabulary_add(b, "<|return|>", GGUF_TOKEN_CONTROL, 0),
+        pad = vocabulary_add(b, "<|fim_pad|>", GGUF_TOKEN_NORMAL, 0);
+    int file = vocabulary_add(b, "<|file_sep|>", GGUF_TOKEN_NORMAL, 0),
+        prefix = vocabulary_add(b, "<fim_prefix>", GGUF_TOKEN_NORMAL, 0);
+    int stop = vocabulary_add(b, "stop", GGUF_TOKEN_NORMAL, 0);
     Gguf *g = vocabulary_view(b, "gpt2", "tekken");
     gguf_set_u32(g, "tokenizer.ggml.bos_token_id", 5);
     gguf_set_u32(g, "tokenizer.ggml.eot_token_id", (uint32_t)stop);
@@ -124,17 +127,18 @@ static void test_odd_tokens_accepted(void **state) {
     (void)state;
     for (int spm = 0; spm < 2; spm++) {
         TestVocabulary *b = spm ? vocabulary_spm() : vocabulary_bpe();
-        int first = vocabulary_add(b, "xy", NORMAL, -1);
-        vocabulary_add(b, "xy", NORMAL, -1);
-        int empty = vocabulary_add(b, "", NORMAL, 0);
-        vocabulary_add(b, "", CONTROL, 0);
-        vocabulary_add(b, "", USER_DEFINED, 0);
-        vocabulary_add(b, "\xff\xfe", NORMAL, 0);
+        int first = vocabulary_add(b, "xy", GGUF_TOKEN_NORMAL, -1);
+        vocabulary_add(b, "xy", GGUF_TOKEN_NORMAL, -1);
+        int empty = vocabulary_add(b, "", GGUF_TOKEN_NORMAL, 0);
+        vocabulary_add(b, "", GGUF_TOKEN_CONTROL, 0);
+        vocabulary_add(b, "", GGUF_TOKEN_USER_DEFINED, 0);
+        vocabulary_add(b, "\xff\xfe", GGUF_TOKEN_NORMAL, 0);
         vocabulary_add(b, "q", 77, (float)(0.0 / 0.0));
         vocabulary_add(b, "Q", -1, (float)(1.0 / 0.0));
         b->tokens[b->n] = (Str){"n\0l", 3};
-        b->types[b->n++] = USER_DEFINED;
-        int x = vocabulary_add(b, spm ? "x" : "Ġx", NORMAL, -9), y = vocabulary_add(b, "y", NORMAL, -9);
+        b->types[b->n++] = GGUF_TOKEN_USER_DEFINED;
+        int x = vocabulary_add(b, spm ? "x" : "Ġx", GGUF_TOKEN_NORMAL, -9),
+            y = vocabulary_add(b, "y", GGUF_TOKEN_NORMAL, -9);
         vocabulary_add_merge(b, "x y");
         (void)x, (void)y;
         Tokenizer *t = spm ? vocabulary_load_spm(b) : vocabulary_load_bpe(b, "llama-bpe");

@@ -101,17 +101,10 @@ size_t vocab_decode_spaces(Str s, char *out) {
     return n;
 }
 
-static int hex_digit(char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 // The byte that "<0xNN>" names; -1: another text.
 static int named_byte(Str s) {
     if (s.n != 6 || memcmp(s.data, "<0x", 3) != 0 || s.data[5] != '>') return -1;
-    int high = hex_digit(s.data[3]), low = hex_digit(s.data[4]);
+    int high = str_hex_digit(s.data[3]), low = str_hex_digit(s.data[4]);
     return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
@@ -186,7 +179,7 @@ static void apply_known_names(Vocab *v, const Gguf *g, const Str *texts) {
         for (size_t i = 0; i < ARRAY_LEN(known_names); i++) {
             if (!is_word_of(known_names[i].names, s)) continue;
             if (known_names[i].key && gguf_value(g, known_names[i].key)) continue;
-            v->types[id] = TOKEN_CONTROL;
+            v->types[id] = GGUF_TOKEN_CONTROL;
             if (known_names[i].ends_generation) add_eog(v, id);
         }
     }
@@ -203,14 +196,14 @@ static Status array_of_n(const Vocab *v, const Gguf *g, const char *key, const G
 
 static Status load_types(Vocab *v, const Gguf *g) {
     v->types = mem_alloc((size_t)v->n);
-    memset(v->types, TOKEN_NORMAL, (size_t)v->n);
+    memset(v->types, GGUF_TOKEN_NORMAL, (size_t)v->n);
     const GgufValue *value;
     TRY(array_of_n(v, g, "tokenizer.ggml.token_type", &value));
     if (!value) return OK;
     int32_t *types = mem_alloc((size_t)v->n * sizeof *types);
     Status st = gguf_ints(g, value, types);
     for (int i = 0; i < v->n && !st.code; i++)
-        if (types[i] >= TOKEN_NORMAL && types[i] <= TOKEN_BYTE) v->types[i] = (uint8_t)types[i];
+        if (types[i] >= GGUF_TOKEN_NORMAL && types[i] <= GGUF_TOKEN_BYTE) v->types[i] = (uint8_t)types[i];
     free(types);
     return st;
 }
@@ -235,19 +228,19 @@ static Status load_scores(Vocab *v, const Gguf *g) {
 // The token's bytes; true if merging may give it.
 static bool decode_text(Vocab *v, int id, Str text, char *out, size_t *n_out) {
     int type = v->types[id], byte = named_byte(text);
-    if (byte >= 0 && (type == TOKEN_BYTE || (v->spm && type == TOKEN_NORMAL))) {
-        v->types[id] = TOKEN_BYTE;
+    if (byte >= 0 && (type == GGUF_TOKEN_BYTE || (v->spm && type == GGUF_TOKEN_NORMAL))) {
+        v->types[id] = GGUF_TOKEN_BYTE;
         if (v->spm && v->byte_id[byte] < 0) v->byte_id[byte] = id;
         *out = (char)byte;
         *n_out = 1;
         return false;
     }
-    bool special = type == TOKEN_CONTROL || type == TOKEN_UNKNOWN || type == TOKEN_USER_DEFINED;
+    bool special = type == GGUF_TOKEN_CONTROL || type == GGUF_TOKEN_UNKNOWN || type == GGUF_TOKEN_USER_DEFINED;
     if (!v->spm && !special) return alphabet_decode(text, out, n_out);
-    if (v->spm && (!special || type == TOKEN_USER_DEFINED)) {
+    if (v->spm && (!special || type == GGUF_TOKEN_USER_DEFINED)) {
         *n_out = vocab_decode_spaces(text, out);
         // An added token that holds spaces is no result of merges: llama.cpp's merges see U+2581 there.
-        return type != TOKEN_USER_DEFINED || !memchr(text.data, ' ', text.n);
+        return type != GGUF_TOKEN_USER_DEFINED || !memchr(text.data, ' ', text.n);
     }
     if (text.n) memcpy(out, text.data, text.n);
     *n_out = text.n;
@@ -334,8 +327,8 @@ static bool is_added(const Vocab *v, int id, const Str *texts) {
     int type = v->types[id];
     if (texts[id].n == 0 || texts[id].n > ADDED_MAX) return false;
     // SentencePiece: U+2581 in it stands for spaces, which come from merging, not from a search in the text.
-    if (v->spm && type == TOKEN_USER_DEFINED) return v->pieces[id].n == texts[id].n;
-    return type == TOKEN_USER_DEFINED || type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
+    if (v->spm && type == GGUF_TOKEN_USER_DEFINED) return v->pieces[id].n == texts[id].n;
+    return type == GGUF_TOKEN_USER_DEFINED || type == GGUF_TOKEN_CONTROL || type == GGUF_TOKEN_UNKNOWN;
 }
 
 // Of equal texts the lowest user-defined id and the lowest other one are enough; a file may hold a million.
@@ -344,7 +337,7 @@ static int drop_duplicates(Vocab *v, int n) {
     bool seen[2] = {false, false};
     for (int i = 0; i < n; i++) {
         if (i == 0 || !str_eq(v->added[i].text, v->added[i - 1].text)) seen[0] = seen[1] = false;
-        bool user_defined = v->types[v->added[i].id] == TOKEN_USER_DEFINED;
+        bool user_defined = v->types[v->added[i].id] == GGUF_TOKEN_USER_DEFINED;
         Added one = v->added[i];
         if (!seen[user_defined]) v->added[kept++] = one;
         seen[user_defined] = true;
@@ -359,7 +352,7 @@ static void load_added(Vocab *v, const Str *texts) {
     for (int id = 0; id < v->n; id++) {
         if (!is_added(v, id, texts)) continue;
         v->added[n++] = (Added){v->pieces[id], id};
-        v->n_user_defined += v->types[id] == TOKEN_USER_DEFINED;
+        v->n_user_defined += v->types[id] == GGUF_TOKEN_USER_DEFINED;
     }
     qsort(v->added, (size_t)n, sizeof *v->added, compare_added);
     v->n_added = n = drop_duplicates(v, n);
@@ -374,14 +367,11 @@ static Status load_id(const Vocab *v, const Gguf *g, const char *key, int fallba
     *out = fallback < v->n ? fallback : -1;
     const GgufValue *value = gguf_value(g, key);
     if (!value) return OK;
-    static const uint8_t sizes[GGUF_N_TYPES] = {[GGUF_U8] = 1,  [GGUF_I8] = 1,  [GGUF_U16] = 2, [GGUF_I16] = 2,
-                                                [GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_U64] = 8, [GGUF_I64] = 8};
-    if (sizes[value->type] == 0)
+    uint64_t id;
+    bool negative;
+    if (!gguf_integer(value, &id, &negative))
         return status_error(QUILL_MODEL, "%s: %s: an integer expected, a value of GGUF type %d found", gguf_name(g),
                             key, (int)value->type);
-    uint64_t id = 0; // a negative number of four or eight bytes becomes one that is out of range
-    for (int i = 0; i < sizes[value->type]; i++) id |= (uint64_t)value->data[i] << 8 * i;
-    bool negative = (value->type == GGUF_I8 || value->type == GGUF_I16) && value->data[sizes[value->type] - 1] >> 7;
     *out = !negative && id < (uint64_t)v->n ? (int)id : -1;
     return OK;
 }
@@ -405,7 +395,7 @@ static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
     apply_known_names(v, g, texts);
     // llama.cpp's default for "gpt2" is 11, Falcon's <|endoftext|>. In other vocabularies 11 is a comma, which must not
     // end an answer.
-    bool falcon = v->n > 11 && v->types[11] == TOKEN_CONTROL;
+    bool falcon = v->n > 11 && v->types[11] == GGUF_TOKEN_CONTROL;
     TRY(load_id(v, g, "tokenizer.ggml.bos_token_id", v->spm ? 1 : falcon ? 11 : -1, &v->bos));
     TRY(load_id(v, g, "tokenizer.ggml.eos_token_id", v->spm ? 2 : falcon ? 11 : -1, &v->eos));
     TRY(load_id(v, g, "tokenizer.ggml.unknown_token_id", v->spm ? 0 : -1, &v->unk));
@@ -420,9 +410,9 @@ static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
     }
     apply_eog_exceptions(v, texts);
     if (!gguf_value(g, "tokenizer.ggml.token_type")) { // then only the roles say that these are not text
-        if (v->bos >= 0) v->types[v->bos] = TOKEN_CONTROL;
-        if (v->eos >= 0) v->types[v->eos] = TOKEN_CONTROL;
-        if (v->unk >= 0) v->types[v->unk] = TOKEN_UNKNOWN;
+        if (v->bos >= 0) v->types[v->bos] = GGUF_TOKEN_CONTROL;
+        if (v->eos >= 0) v->types[v->eos] = GGUF_TOKEN_CONTROL;
+        if (v->unk >= 0) v->types[v->unk] = GGUF_TOKEN_UNKNOWN;
     }
     TRY(gguf_bool(g, "tokenizer.ggml.add_bos_token", &v->add_bos, v->add_bos));
     TRY(gguf_bool(g, "tokenizer.ggml.add_eos_token", &v->add_eos, false));
@@ -483,7 +473,9 @@ const MergeSlot *vocab_merge(const Vocab *v, int32_t left, int32_t right) {
     return slot->rank_plus_1 ? slot : NULL;
 }
 
-bool vocab_is_control(const Vocab *v, int id) { return v->types[id] == TOKEN_CONTROL || v->types[id] == TOKEN_UNKNOWN; }
+bool vocab_is_control(const Vocab *v, int id) {
+    return v->types[id] == GGUF_TOKEN_CONTROL || v->types[id] == GGUF_TOKEN_UNKNOWN;
+}
 
 static int lower_bound(const Vocab *v, int low, int high, size_t at, int byte) {
     while (low < high) {
@@ -501,7 +493,7 @@ int vocab_added(const Vocab *v, const char *text, size_t n, const uint8_t *trust
     for (size_t k = 1; low < high; k++) { // added[low..high) share the text's first k bytes
         for (; low < high && v->added[low].text.n == k; low++) {
             int id = v->added[low].id;
-            if ((!trust && v->types[id] != TOKEN_USER_DEFINED) || (found >= 0 && *n_found == k)) continue;
+            if ((!trust && v->types[id] != GGUF_TOKEN_USER_DEFINED) || (found >= 0 && *n_found == k)) continue;
             found = id;
             *n_found = k;
         }

@@ -10,16 +10,6 @@
 #include "files/gguf.h"
 #include "base/hash.h"
 
-// tokenizer.ggml.token_type
-enum {
-    TOKEN_NORMAL = 1,
-    TOKEN_UNKNOWN = 2,
-    TOKEN_CONTROL = 3,
-    TOKEN_USER_DEFINED = 4,
-    TOKEN_UNUSED = 5,
-    TOKEN_BYTE = 6
-};
-
 typedef struct {
     uint32_t hash;
     int32_t id_plus_1; // 0: free
@@ -41,7 +31,7 @@ typedef struct {
     int n;
     Str *pieces;       // (n) in `bytes`
     char *bytes;       // of all pieces
-    uint8_t *types;    // (n)
+    uint8_t *types;    // (n) of GGUF_TOKEN_
     int bos, eos, unk; // -1: none
     int *eog, n_eog;   // ascending
 

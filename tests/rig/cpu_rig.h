@@ -5,8 +5,6 @@
 #include "tests/rig/isas.h"
 #include "tests/rig/model_rig.h"
 
-#include <math.h>
-
 enum { MOST_ROWS = 160, N_CTX = 128 };
 
 typedef struct {
@@ -55,16 +53,6 @@ static inline float *run_tokens(Rig *r, const int *tokens, int n, int chunk) {
     kvcache_release(&r->kv, &s);
     sequence_free(&s);
     return logits;
-}
-
-// Relative, L2.
-static inline double distance(const float *got, const float *want, size_t n) {
-    double error = 0, norm = 0;
-    for (size_t i = 0; i < n; i++) {
-        error += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
-        norm += (double)want[i] * (double)want[i];
-    }
-    return sqrt(error / norm);
 }
 
 #endif

@@ -91,12 +91,3 @@ float *cuda_rig_run(Rig *r, int n, int chunk, bool strangers) {
     random_tokens(tokens, n, r->m.c.n_vocab, 5);
     return cuda_rig_run_tokens(r, tokens, n, chunk, strangers);
 }
-
-double cuda_rig_distance(const float *got, const float *want, size_t n) {
-    double error = 0, norm = 0;
-    for (size_t i = 0; i < n; i++) {
-        error += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
-        norm += (double)want[i] * (double)want[i];
-    }
-    return sqrt(error / norm);
-}

@@ -34,6 +34,5 @@ void cuda_rig_open(Rig *r, const Gguf *g, CudaSetup s);
 // All logits of n tokens, `chunk` of them a step; beside two other sequences where `strangers`. The caller frees.
 float *cuda_rig_run_tokens(Rig *r, const int *tokens, int n, int chunk, bool strangers);
 float *cuda_rig_run(Rig *r, int n, int chunk, bool strangers); // the same with random tokens: the first n of one text
-double cuda_rig_distance(const float *got, const float *want, size_t n); // relative, L2
 
 #endif

@@ -7,7 +7,7 @@
 #include "engine.h"
 #include "tests/rig/tiny_model.h"
 
-enum { N_CTX = 200, VOCAB = 320 };
+enum { ENGINE_CTX = 200, ENGINE_VOCAB = 320 };
 
 // What a test varies; 0 is a contiguous cache in F32 under the scalar kernels.
 typedef struct {
@@ -28,13 +28,13 @@ static inline void open_engine(Engine *e, const EngineSetup *u) {
                       .kv_rotate = u->rotate,
                       .paged = u->block > 0,
                       .kv_block = u->block};
-    EngineNeeds needs = {.need_tokenizer = true, .n_ctx = u->n_ctx ? u->n_ctx : N_CTX, .n_seqs = 3};
+    EngineNeeds needs = {.need_tokenizer = true, .n_ctx = u->n_ctx ? u->n_ctx : ENGINE_CTX, .n_seqs = 3};
     assert_ok(engine_open_view(e, &o, needs, tiny_model(&u->model)));
     kvcache_shuffle(&e->kv, 3);
 }
 
 static inline void push_random(Sequence *s, int n, uint64_t seed) {
-    for (int i = 0; i < n; i++) sequence_push(s, &(int){(int)(test_random(&seed) % VOCAB)}, 1);
+    for (int i = 0; i < n; i++) sequence_push(s, &(int){(int)(test_random(&seed) % ENGINE_VOCAB)}, 1);
 }
 
 #endif

@@ -4,7 +4,7 @@
 // scheduler. Where the shape has a layer with a window, its pool holds the same tokens, and a row that sees one must
 // find it there.
 //
-// Who includes it says first how long the context is: enum { N_CTX = 64 };
+// Who includes it says first how long the context is: enum { FAKE_CTX = 64 };
 #ifndef QUILL_FAKE_MODEL_H
 #define QUILL_FAKE_MODEL_H
 
@@ -13,7 +13,7 @@
 #include "policy/plain.h"
 #include "scheduler.h"
 
-enum { VOCAB = 40, MOST_REQUESTS = 8, MOST_ROWS = 256, MOST_SLOTS = 4096, MOST_PAGES = 64 };
+enum { FAKE_VOCAB = 40, MOST_REQUESTS = 8, FAKE_ROWS = 256, MOST_SLOTS = 4096, MOST_PAGES = 64 };
 
 // ---- the fake model -------------------------------------------------------------------------------------------------
 
@@ -23,7 +23,7 @@ static inline uint64_t mix(uint64_t h, uint64_t v) {
 }
 
 static inline void logits_of(uint64_t hash, float *out) {
-    for (int i = 0; i < VOCAB; i++) out[i] = 3 * test_uniform(&(uint64_t){mix(hash, (uint64_t)i)});
+    for (int i = 0; i < FAKE_VOCAB; i++) out[i] = 3 * test_uniform(&(uint64_t){mix(hash, (uint64_t)i)});
 }
 
 typedef struct {
@@ -34,51 +34,51 @@ typedef struct {
     int memory[MOST_SLOTS];       // (n_blocks, block) tokens; -1: nothing was written
     int pages[MOST_PAGES * SEAL]; // (n_tails, SEAL) of groups that are open, where KV is sealed
     int window_memory[MOST_SLOTS], window_pages[MOST_PAGES * SEAL]; // the same of KV_WINDOW
-    float logits[MOST_ROWS * VOCAB];
+    float logits[FAKE_ROWS * FAKE_VOCAB];
     int max_rows, n_steps, n_rows; // n_rows: computed in all
 } FakeEngine;
 
 // The shape's block, n_blocks, n_seqs, share, types, window and n_partners count.
-static inline void bench_open_shape(FakeEngine *b, KvShape shape, int max_rows, int max_seqs) {
+static inline void fake_open_shape(FakeEngine *b, KvShape shape, int max_rows, int max_seqs) {
     memset(b, 0, sizeof *b);
     shape.n_kv_heads = shape.head_dim = 1;
     shape.n_windowed = shape.window > 0;
     shape.n_layers = 1 + shape.n_windowed;
-    shape.n_ctx = N_CTX;
+    shape.n_ctx = FAKE_CTX;
     assert_ok(kvcache_new(&b->kv, &shape));
     assert_true(b->kv.pool->n_blocks * b->kv.pool->block <= MOST_SLOTS && b->kv.pool->n_tails <= MOST_PAGES);
     kvcache_shuffle(&b->kv, 5);
     for (int i = 0; i < MOST_SLOTS; i++) b->memory[i] = b->window_memory[i] = -1;
-    b->sampler = sampler_new(VOCAB);
+    b->sampler = sampler_new(FAKE_VOCAB);
     b->max_rows = max_rows;
     b->shape = (SchedulerShape){
-        .n_vocab = VOCAB, .max_rows = max_rows, .max_out = int_max(max_rows, max_seqs), .max_seqs = max_seqs};
+        .n_vocab = FAKE_VOCAB, .max_rows = max_rows, .max_out = int_max(max_rows, max_seqs), .max_seqs = max_seqs};
     b->s = scheduler_new(&b->kv, b->sampler, b->shape, &plain_policy);
     assert_int_equal(scheduler_max_rows(b->s), max_rows);
 }
 
 // The same with another policy, and with a device that draws.
-static inline void bench_policy(FakeEngine *b, const Policy *policy, bool draws) {
+static inline void fake_policy(FakeEngine *b, const Policy *policy, bool draws) {
     scheduler_free(b->s);
     b->shape.draws = b->shape.draws_ahead = draws;
     b->s = scheduler_new(&b->kv, b->sampler, b->shape, policy);
 }
 
-static inline void bench_open_shared(FakeEngine *b, int block, int n_blocks, int max_rows, int max_seqs, bool share) {
+static inline void fake_open_shared(FakeEngine *b, int block, int n_blocks, int max_rows, int max_seqs, bool share) {
     KvShape shape = {.type_k = TYPE_F32,
                      .type_v = TYPE_F32,
                      .block = block,
                      .n_blocks = n_blocks,
                      .n_seqs = MOST_REQUESTS,
                      .share = share};
-    bench_open_shape(b, shape, max_rows, max_seqs);
+    fake_open_shape(b, shape, max_rows, max_seqs);
 }
 
-static inline void bench_open(FakeEngine *b, int block, int n_blocks, int max_rows, int max_seqs) {
-    bench_open_shared(b, block, n_blocks, max_rows, max_seqs, false);
+static inline void fake_open(FakeEngine *b, int block, int n_blocks, int max_rows, int max_seqs) {
+    fake_open_shared(b, block, n_blocks, max_rows, max_seqs, false);
 }
 
-static inline void bench_close(FakeEngine *b) {
+static inline void fake_close(FakeEngine *b) {
     scheduler_free(b->s);
     sampler_free(b->sampler);
     kvcache_free(&b->kv);
@@ -142,7 +142,7 @@ static inline void check_rows(const FakeEngine *f, const Batch *b) {
     assert_in_range(b->n_out, 0, f->shape.max_out);
     for (int i = 0; i < b->n_rows; i++) {
         assert_int_equal(b->pos[i], b->slot[i]);
-        assert_in_range(b->slot[i], 0, N_CTX - 1);
+        assert_in_range(b->slot[i], 0, FAKE_CTX - 1);
         int before = i ? b->seq[i - 1] : -1;
         assert_true(b->seq[i] == before || b->seq[i] == before + 1); // adjacent, in order
         if (b->seq[i] == before) assert_int_equal(b->slot[i], b->slot[i - 1] + 1);
@@ -232,7 +232,7 @@ static inline const float *fake_forward(FakeEngine *f, const Batch *b) {
     for (int i = 0; i < b->n_out; i++) {
         int row = b->out_row[i];
         int last = row + count_rows(b, row) - 1;
-        logits_of(hash_of_sight(f, table_of(b, b->seq[row]), b->slot[row], b->slot[last]), f->logits + i * VOCAB);
+        logits_of(hash_of_sight(f, table_of(b, b->seq[row]), b->slot[row], b->slot[last]), f->logits + i * FAKE_VOCAB);
     }
     f->n_steps++;
     f->n_rows += b->n_rows;
@@ -267,7 +267,7 @@ static inline void request_new(Request *r, int n_prompt, int max_new, uint64_t k
     r->sampling.repeat_penalty = 1.1f; // the history matters too
     r->sequence_key = key;
     r->max_new = max_new;
-    for (int i = 0; i < n_prompt; i++) sequence_push(r->seq, &(int){(int)(mix(key, (uint64_t)i) % VOCAB)}, 1);
+    for (int i = 0; i < n_prompt; i++) sequence_push(r->seq, &(int){(int)(mix(key, (uint64_t)i) % FAKE_VOCAB)}, 1);
 }
 
 static inline void request_free(FakeEngine *f, Request *r) {
@@ -279,12 +279,12 @@ static inline void request_free(FakeEngine *f, Request *r) {
 
 // The text of a request that nothing but max_new (or the context) ends, without a scheduler; returns its length.
 static inline int expected_text(const Request *r, int n_prompt, int *out) {
-    Sampler *s = sampler_new(VOCAB);
-    float logits[VOCAB];
-    int n = 0, history[N_CTX + 1];
+    Sampler *s = sampler_new(FAKE_VOCAB);
+    float logits[FAKE_VOCAB];
+    int n = 0, history[FAKE_CTX + 1];
     uint64_t hash = 0;
     for (int i = 0; i < n_prompt; i++) hash = mix(hash, (uint64_t)(history[i] = r->seq->tokens[i]));
-    while ((r->max_new < 0 || n < r->max_new) && n_prompt + n <= N_CTX) {
+    while ((r->max_new < 0 || n < r->max_new) && n_prompt + n <= FAKE_CTX) {
         logits_of(hash, logits);
         out[n] = history[n_prompt + n] =
             sampler_sample(s, &r->sampling, logits, history, n_prompt + n, r->sequence_key, (uint64_t)(n_prompt + n));
@@ -295,7 +295,7 @@ static inline int expected_text(const Request *r, int n_prompt, int *out) {
 }
 
 static inline void assert_text(const Request *r) {
-    int want[N_CTX + 1], n = expected_text(r, r->n_prompt, want);
+    int want[FAKE_CTX + 1], n = expected_text(r, r->n_prompt, want);
     assert_int_equal(r->n_new, n);
     assert_int_equal(r->seq->n_tokens, r->n_prompt + n);
     for (int i = 0; i < n; i++)
@@ -347,7 +347,7 @@ typedef struct {
 
 // The rows whose tokens are not known take those of the draw before; then a token is drawn from each row of logits.
 static inline void device_begin(Device *d, const Batch *b) {
-    int known[MOST_ROWS], was[MOST_REQUESTS];
+    int known[FAKE_ROWS], was[MOST_REQUESTS];
     Batch filled = *b;
     memcpy(was, d->sampled, sizeof was);
     for (int i = 0; i < b->n_rows; i++) known[i] = b->token[i] < 0 ? was[i] : b->token[i];
@@ -355,12 +355,12 @@ static inline void device_begin(Device *d, const Batch *b) {
     const float *logits = fake_forward(&d->f, &filled);
     for (int i = 0; b->draw && i < b->n_out; i++) {
         const Draw *w = &b->draw[i];
-        int history[N_CTX + 2];
+        int history[FAKE_CTX + 2];
         memcpy(history, w->tokens, (size_t)w->n_tokens * sizeof *history);
         history[w->n_tokens] = was[i];
         int n = w->n_tokens + w->pending;
         d->sampled[i] =
-            sampler_sample(d->sampler, w->how, logits + (size_t)i * VOCAB, history, n, w->sequence, (uint64_t)n);
+            sampler_sample(d->sampler, w->how, logits + (size_t)i * FAKE_VOCAB, history, n, w->sequence, (uint64_t)n);
     }
     if (b->draw) memcpy(d->tokens[d->n_drawn++ % 2], d->sampled, sizeof d->sampled);
 }

@@ -1,8 +1,6 @@
 // tests/rig/gpu_compare.c: see tests/rig/gpu_compare.h.
 #include "tests/rig/gpu_compare.h"
 
-#include <math.h>
-
 static const char *const op_names[N_OPS] = {"embed", "rmsnorm", "attn_in", "qkv_finish", "K and V", "attention",
                                             "flash", "probe",   "o, down", "gate, up",   "logits",  "dequantize"};
 static const double limits[N_WAYS] = {1e-5, 5e-3, 1e-2};
@@ -13,15 +11,6 @@ void gpu_compare_note(GpuOp op, int way, double distance) {
     if (!(distance <= limits[way])) // NaN fails too
         fail_msg("%s, %s: distance up to %g expected, %g found", gpu_compare_case, op_names[op], limits[way], distance);
     if (distance > worst[op][way]) worst[op][way] = distance;
-}
-
-double gpu_compare_distance(const float *ref, const float *out, size_t n) {
-    double off = 0, all = 0;
-    for (size_t i = 0; i < n; i++) {
-        off += ((double)out[i] - (double)ref[i]) * ((double)out[i] - (double)ref[i]);
-        all += (double)ref[i] * (double)ref[i];
-    }
-    return all > 0 ? sqrt(off / all) : sqrt(off);
 }
 
 void gpu_compare_launched(void) {
@@ -41,7 +30,7 @@ void gpu_compare_as(GpuOp op, int way, int type, const float *ref, const void *d
     float *out = malloc(n * sizeof *out);
     device_read(bytes, device, n * kv_type_bytes(type));
     for (size_t i = 0; i < n; i++) out[i] = gpu_compare_float(type, bytes, i);
-    gpu_compare_note(op, way, gpu_compare_distance(ref, out, n));
+    gpu_compare_note(op, way, test_distance(out, ref, n));
     free(bytes);
     free(out);
 }

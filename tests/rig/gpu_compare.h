@@ -16,9 +16,8 @@ extern const char *gpu_compare_case; // the case that a failure names
 
 // Fails the test where the distance is over the limit, or NaN.
 void gpu_compare_note(GpuOp op, int way, double distance);
-double gpu_compare_distance(const float *ref, const float *out, size_t n); // relative, L2
-void gpu_compare_launched(void);                                           // fails the test where a launch failed
-float gpu_compare_float(int type, const void *p, size_t i);                // one element of type F32, F16 or BF16
+void gpu_compare_launched(void);                            // fails the test where a launch failed
+float gpu_compare_float(int type, const void *p, size_t i); // one element of type F32, F16 or BF16
 // n elements of `type` on the device, against the reference's.
 void gpu_compare_as(GpuOp op, int way, int type, const float *ref, const void *device, size_t n);
 void gpu_compare_f32(GpuOp op, int way, const float *ref, const void *device, size_t n); // of f32

@@ -21,14 +21,14 @@
 
 // Greedy tokens and their logits, and how many rows the forward computed for them.
 typedef struct {
-    float logits[32 * VOCAB];
+    float logits[32 * ENGINE_VOCAB];
     int n, n_rows;
 } GreedyRun;
 
 static inline Finish keep(Request *r, int token, const float *logits) {
     (void)token;
     GreedyRun *run = r->arg;
-    memcpy(run->logits + run->n++ * VOCAB, logits, VOCAB * sizeof *logits);
+    memcpy(run->logits + run->n++ * ENGINE_VOCAB, logits, ENGINE_VOCAB * sizeof *logits);
     return RUNNING;
 }
 
@@ -60,7 +60,7 @@ static inline void assert_same(const GreedyRun *a, const Sequence *s, const Gree
     assert_int_equal(s->n_tokens, t->n_tokens);
     assert_memory_equal(s->tokens, t->tokens, (size_t)s->n_tokens * sizeof *s->tokens);
     assert_int_equal(a->n, b->n);
-    assert_memory_equal(a->logits, b->logits, (size_t)a->n * VOCAB * sizeof *a->logits);
+    assert_memory_equal(a->logits, b->logits, (size_t)a->n * ENGINE_VOCAB * sizeof *a->logits);
 }
 
 // ---- files ----------------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ static inline void assert_bytes_refused(Guard *g, const void *bytes, size_t n, i
 }
 
 #define SMALLEST                                                                                                       \
-    { .dim = 8, .n_heads = 2, .n_kv_heads = 1, .head_dim = 4, .ffn = 8, .vocab = VOCAB }
+    { .dim = 8, .n_heads = 2, .n_kv_heads = 1, .head_dim = 4, .ffn = 8, .vocab = ENGINE_VOCAB }
 static const EngineSetup smallest = {.model = SMALLEST, .block = 4};
 static const EngineSetup smallest_sealed = {.model = SMALLEST, .block = 4, .type_k = TYPE_Q8_0, .type_v = TYPE_KIVI2};
 enum { SEALED_TOKENS = 36 }; // a group, and three slots of the next

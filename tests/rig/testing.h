@@ -2,6 +2,7 @@
 #ifndef QUILL_TESTING_H
 #define QUILL_TESTING_H
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,11 +53,20 @@ static inline uint64_t test_random(uint64_t *state) {
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
 }
-static inline float test_uniform(uint64_t *state) {
-    return (float)(test_random(state) >> 40) * 0x1p-23f - 1.0f;
-} // [-1,1)
+// In [-1, 1).
+static inline float test_uniform(uint64_t *state) { return (float)(test_random(state) >> 40) * 0x1p-23f - 1.0f; }
 
 // The larger of two errors; NaN where one of them is, which fails every limit.
 static inline double test_worse(double worst, double error) { return worst != worst || error <= worst ? worst : error; }
+
+// The relative L2 distance of n floats; of a reference of zeros alone, the absolute one.
+static inline double test_distance(const float *got, const float *want, size_t n) {
+    double error = 0, norm = 0;
+    for (size_t i = 0; i < n; i++) {
+        error += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
+        norm += (double)want[i] * (double)want[i];
+    }
+    return norm > 0 ? sqrt(error / norm) : sqrt(error);
+}
 
 #endif

@@ -143,8 +143,6 @@ static void add_tensors(Gguf *g, const TinyModel *m) {
 
 // ---- vocabulary -----------------------------------------------------------------------------------------------------
 
-enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, BYTE = 6 };
-
 typedef struct {
     char (*text)[32];
     int32_t *types;
@@ -170,7 +168,7 @@ static void add_merge(Tokens *t, int limit, const char *space, const char *left,
     for (int i = 0; i < t->n; i++)
         if (strcmp(t->text[i], both) == 0) return;
     buf_printf(&t->merges, "%s %s\n", a, b);
-    add_token(t, NORMAL, (float)-t->n, both);
+    add_token(t, GGUF_TOKEN_NORMAL, (float)-t->n, both);
 }
 
 // Common English pieces first, then pairs of letters until the vocabulary is full.
@@ -187,21 +185,22 @@ static void add_merges(Tokens *t, int limit, const char *space) {
     for (int i = 0; t->n < limit; i++) { // never seen in text
         char unused[32];
         snprintf(unused, sizeof unused, "<unused%d>", i);
-        add_token(t, NORMAL, (float)-t->n, unused);
+        add_token(t, GGUF_TOKEN_NORMAL, (float)-t->n, unused);
     }
 }
 
 static void llama_tokens(Tokens *t, int limit) {
     char text[32];
-    add_token(t, UNKNOWN, 0, "<unk>");
-    add_token(t, CONTROL, 0, "<s>");
-    add_token(t, CONTROL, 0, "</s>");
+    add_token(t, GGUF_TOKEN_UNKNOWN, 0, "<unk>");
+    add_token(t, GGUF_TOKEN_CONTROL, 0, "<s>");
+    add_token(t, GGUF_TOKEN_CONTROL, 0, "</s>");
     for (int i = 0; i < 256; i++) {
         snprintf(text, sizeof text, "<0x%02X>", i);
-        add_token(t, BYTE, 0, text);
+        add_token(t, GGUF_TOKEN_BYTE, 0, text);
     }
-    if (t->n < limit) add_token(t, NORMAL, -1e6f, "\xe2\x96\x81");
-    for (const char *c = "etaoinshrdlu"; *c && t->n < limit; c++) add_token(t, NORMAL, -1e6f, (char[2]){*c, 0});
+    if (t->n < limit) add_token(t, GGUF_TOKEN_NORMAL, -1e6f, "\xe2\x96\x81");
+    for (const char *c = "etaoinshrdlu"; *c && t->n < limit; c++)
+        add_token(t, GGUF_TOKEN_NORMAL, -1e6f, (char[2]){*c, 0});
     add_merges(t, limit, "\xe2\x96\x81");
 }
 
@@ -212,7 +211,7 @@ static void gpt2_tokens(Tokens *t, int limit) {
         int c = printable ? byte : 0x100 + shifted++;
         char text[3] = {(char)c, 0, 0};
         if (c >= 0x80) text[0] = (char)(0xc0 | c >> 6), text[1] = (char)(0x80 | (c & 0x3f));
-        add_token(t, NORMAL, 0, text);
+        add_token(t, GGUF_TOKEN_NORMAL, 0, text);
     }
     add_merges(t, limit, "\xc4\xa0");
 }
@@ -248,12 +247,12 @@ static void set_vocabulary(Gguf *g, const TinyModel *m) {
     int bos = 1, eos = 2;
     if (gpt2) {
         bos = eos = t.n;
-        add_token(&t, CONTROL, 0, "<|endoftext|>");
+        add_token(&t, GGUF_TOKEN_CONTROL, 0, "<|endoftext|>");
     }
     if (m->chat_template) {
-        add_token(&t, CONTROL, 0, "<|im_start|>");
+        add_token(&t, GGUF_TOKEN_CONTROL, 0, "<|im_start|>");
         eos = t.n;
-        add_token(&t, CONTROL, 0, "<|im_end|>");
+        add_token(&t, GGUF_TOKEN_CONTROL, 0, "<|im_end|>");
         gguf_set_str(g, "tokenizer.chat_template", strcmp(m->chat_template, "chatml") == 0 ? chatml : m->chat_template);
     }
     gguf_set_str(g, "tokenizer.ggml.model", m->tokens);

@@ -26,19 +26,19 @@ TestVocabulary *vocabulary_bpe(void) {
     TestVocabulary *b = mem_alloc(sizeof *b);
     for (int i = 0; i < 256; i++) {
         alphabet(i, b->names[i]);
-        vocabulary_add(b, b->names[i], NORMAL, 0);
+        vocabulary_add(b, b->names[i], GGUF_TOKEN_NORMAL, 0);
     }
     return b;
 }
 
 TestVocabulary *vocabulary_spm(void) {
     TestVocabulary *b = mem_alloc(sizeof *b);
-    vocabulary_add(b, "<unk>", UNKNOWN, 0);
-    vocabulary_add(b, "<s>", CONTROL, 0);
-    vocabulary_add(b, "</s>", CONTROL, 0);
+    vocabulary_add(b, "<unk>", GGUF_TOKEN_UNKNOWN, 0);
+    vocabulary_add(b, "<s>", GGUF_TOKEN_CONTROL, 0);
+    vocabulary_add(b, "</s>", GGUF_TOKEN_CONTROL, 0);
     for (int i = 0; i < 256; i++) {
         snprintf(b->names[i], 8, "<0x%02X>", i);
-        vocabulary_add(b, b->names[i], BYTE, 0);
+        vocabulary_add(b, b->names[i], GGUF_TOKEN_BYTE, 0);
     }
     return b;
 }
@@ -85,16 +85,16 @@ void vocabulary_refused(Gguf *g, const char *word) {
 
 TestVocabulary *vocabulary_small_spm(void) {
     TestVocabulary *b = vocabulary_spm();
-    vocabulary_add(b, "▁", NORMAL, -10);          // 259
-    vocabulary_add(b, "a", NORMAL, -11);          // 260
-    vocabulary_add(b, "b", NORMAL, -12);          // 261
-    vocabulary_add(b, "▁a", NORMAL, -1);          // 262
-    vocabulary_add(b, "ab", NORMAL, -2);          // 263
-    vocabulary_add(b, "▁ab", NORMAL, -3);         // 264
-    vocabulary_add(b, "c", NORMAL, -13);          // 265
-    vocabulary_add(b, "cc", NORMAL, -5);          // 266
-    vocabulary_add(b, "▁▁", NORMAL, -4);          // 267
-    vocabulary_add(b, "<tool>", USER_DEFINED, 0); // 268
+    vocabulary_add(b, "▁", GGUF_TOKEN_NORMAL, -10);          // 259
+    vocabulary_add(b, "a", GGUF_TOKEN_NORMAL, -11);          // 260
+    vocabulary_add(b, "b", GGUF_TOKEN_NORMAL, -12);          // 261
+    vocabulary_add(b, "▁a", GGUF_TOKEN_NORMAL, -1);          // 262
+    vocabulary_add(b, "ab", GGUF_TOKEN_NORMAL, -2);          // 263
+    vocabulary_add(b, "▁ab", GGUF_TOKEN_NORMAL, -3);         // 264
+    vocabulary_add(b, "c", GGUF_TOKEN_NORMAL, -13);          // 265
+    vocabulary_add(b, "cc", GGUF_TOKEN_NORMAL, -5);          // 266
+    vocabulary_add(b, "▁▁", GGUF_TOKEN_NORMAL, -4);          // 267
+    vocabulary_add(b, "<tool>", GGUF_TOKEN_USER_DEFINED, 0); // 268
     return b;
 }
 

@@ -4,7 +4,6 @@
 
 #include "tokenizer.h"
 
-enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 }; // GGUF's token types
 enum { MAX_TOKENS = 1024, MAX_MERGES = 64 };
 
 typedef struct {
