@@ -99,12 +99,11 @@ static const char *ms_text(double ms, char out[24]) {
     return out;
 }
 
-// ", 2.31 GB/s (80% of 2.88)": an achieved rate in units of 1e9, against a ceiling if there is one.
-static void add_rate(Buf *out, double amount, double ms, double ceiling, const char *unit) {
-    double achieved = rate(amount, ms) / 1e9;
+// ", 2.31 GB/s (80% of 2.88)": an achieved rate in units of 1e9, and its share of a ceiling if that is above 0.
+static void add_rate(Buf *out, double achieved, double share, double ceiling, const char *unit) {
     char a[24];
     buf_printf(out, ", %s %s", figure(achieved, a), unit);
-    if (ceiling > 0) buf_printf(out, " (%.0f%% of %s)", 100 * achieved / ceiling, figure(ceiling, a));
+    if (share > 0) buf_printf(out, " (%.0f%% of %s)", 100 * share, figure(ceiling, a));
 }
 
 void report_store(const KvStore *s) {
@@ -119,29 +118,33 @@ void report_store(const KvStore *s) {
     print_item("KV dir", &line);
 }
 
-static void report_prefill(const Engine *e, const Request *r, const Timing *t, const Roofline *roof) {
+static void report_prefill(const Engine *e, const Request *r, const Timing *t, Roofline *roof) {
     const Timeline *time = &r->time;
     char ms[24], tps[24], flops[24], density[24];
     Buf line = {0};
     buf_printf(&line, "%d tokens, %d cached, %s, %s tok/s, %s GFLOP", r->n_prompt - r->n_reused, r->n_reused,
                ms_text(t->prefill_ms, ms), figure(t->prefill_tps, tps), figure(time->prefill_flops / 1e9, flops));
-    add_rate(&line, time->prefill_flops / 1e3, t->prefill_ms,
-             roof ? roofline_peak_gflops(roof, engine_prefill_isa(e), threads_count(e->pool)) / 1e3 : 0, "TFLOP/s");
+    const char *unit = engine_prefill_isa(e);
+    int threads = threads_count(e->pool);
+    double gflops = rate(time->prefill_flops, t->prefill_ms) / 1e9;
+    double share = roof ? roofline_share_of_unit(roof, unit, threads, gflops) : 0;
+    add_rate(&line, gflops / 1e3, share, roof ? roofline_peak_gflops(roof, unit, threads) / 1e3 : 0, "TFLOP/s");
     if (time->prefill_bytes > 0)
         buf_printf(&line, ", %s FLOP/byte", figure(time->prefill_flops / time->prefill_bytes, density));
     print_item("prefill", &line);
 }
 
-static void report_decode(const Engine *e, const Request *r, const Timing *t, const Roofline *roof) {
+static void report_decode(const Engine *e, const Request *r, const Timing *t, Roofline *roof) {
     const Timeline *time = &r->time;
     char ms[24], tps[24], bytes[24], density[24];
     Buf line = {0};
     buf_printf(&line, "%d tokens, %s, %s tok/s, %s", t->tokens - 1, ms_text(t->decode_ms, ms),
                figure(t->decode_tps, tps), units_bytes(time->decode_bytes, bytes));
-    bool in_memory = time->decode_bytes / (t->tokens - 1) >= BANDWIDTH_BYTES;
-    add_rate(&line, time->decode_bytes, t->decode_ms,
-             roof && in_memory ? roofline_read(roof, threads_count(e->pool)) : 0, "GB/s");
-    if (roof && !in_memory) buf_str(&line, " (-)"); // its weights live in the caches
+    int threads = threads_count(e->pool);
+    double gbs = rate(time->decode_bytes, t->decode_ms) / 1e9, each = time->decode_bytes / (t->tokens - 1), share = 0;
+    if (roof && each >= BANDWIDTH_BYTES) share = roofline_share_of_read(roof, threads, gbs, each);
+    add_rate(&line, gbs, share, roof ? roofline_read(roof, threads) : 0, "GB/s");
+    if (roof && share == 0) buf_str(&line, " (-)"); // its weights live in the caches
     if (time->decode_bytes > 0)
         buf_printf(&line, ", %s FLOP/byte", figure(time->decode_flops / time->decode_bytes, density));
     print_item("decode", &line);
@@ -177,7 +180,7 @@ static void report_memory(const Engine *e, const Request *r) {
 void report_after(const Engine *e, const Request *r) {
     Timing t = report_timing(e, r);
     Roofline stored = {0};
-    const Roofline *roof = e->model.n_device == 0 && roofline_load(&stored) ? &stored : NULL; // the CPU's
+    Roofline *roof = e->model.n_device == 0 && roofline_load(&stored) ? &stored : NULL; // the CPU's
     char ms[24];
     paragraph_item("load", "%s", ms_text(t.load_ms, ms));
     report_prefill(e, r, &t, roof);
@@ -185,6 +188,7 @@ void report_after(const Engine *e, const Request *r) {
     report_latency(r, &t);
     report_store(e->kv_dir.store);
     report_memory(e, r);
+    roofline_keep_raised(&stored, e->config.quiet);
 }
 
 void report_turn(const Engine *e, const AnswerConfig *config, const Request *r) {

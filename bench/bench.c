@@ -199,7 +199,8 @@ typedef struct {
     double share;             // of the stored ceiling: FLOP rate of a prefill, bandwidth of decoding; 0: unknown
 } Figures;
 
-static Figures figures_of(const Bench *b, const Test *t) {
+// A test that is faster than the ceiling raises it.
+static Figures figures_of(Bench *b, const Test *t) {
     double tokens = (double)t->n * t->n_seqs, seconds = stats_median(t->seconds, t->n_reps);
     Figures f = {.rate = tokens / seconds, .tflops = t->cost.flops / seconds * 1e-12};
     f.gbs = t->cost.bytes / seconds * 1e-9;
@@ -211,10 +212,9 @@ static Figures figures_of(const Bench *b, const Test *t) {
     }
     if (b->roof.threads == 0 || b->e.model.n_device > 0) return f; // the CPU's ceilings
     int threads = threads_count(b->e.pool);
-    double peak = t->decode ? roofline_read(&b->roof, threads)
-                            : roofline_peak_gflops(&b->roof, engine_prefill_isa(&b->e), threads) * 1e-3;
-    bool in_caches = t->decode && t->cost.bytes / t->n < BANDWIDTH_BYTES;
-    if (peak > 0 && !in_caches) f.share = (t->decode ? f.gbs : f.tflops) / peak;
+    if (!t->decode) f.share = roofline_share_of_unit(&b->roof, engine_prefill_isa(&b->e), threads, f.tflops * 1e3);
+    else if (t->cost.bytes / t->n >= BANDWIDTH_BYTES)
+        f.share = roofline_share_of_read(&b->roof, threads, f.gbs, t->cost.bytes / t->n);
     return f;
 }
 
@@ -265,7 +265,7 @@ enum { THREADS_COLUMN = 4, FIRST_OF_TABLE = 6 };
 
 static bool is_text(int column) { return column == 0 || column == 3 || column == 5 || column == 6; }
 
-static void make_row(const Bench *b, const Test *t, Row *r) {
+static void make_row(Bench *b, const Test *t, Row *r) {
     const Model *m = &b->e.model;
     Figures f = figures_of(b, t);
     Buf name = {0};
@@ -355,15 +355,10 @@ static json_t *gpu_json(const Bench *b) {
 }
 
 static json_t *machine_json(const Bench *b) {
-    char cpu[64];
+    char cpu[sizeof b->roof.cpu];
     roofline_cpu_name(cpu, sizeof cpu);
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    json_t *roof = json_null();
-    const Roofline *r = &b->roof;
-    if (r->threads)
-        roof = json_pack("{s:i, s:f, s:f, s:f, s:f, s:f}", "threads", r->threads, "read_gbs", r->read_gbs, "read_gbs_1",
-                         r->read_gbs_1, "avx2_gflops", r->avx2_gflops, "avx512_gflops", r->avx512_gflops, "amx_gflops",
-                         r->amx_gflops);
+    json_t *roof = b->roof.threads ? roofline_json(&b->roof) : json_null();
     return json_pack("{s:o, s:i, s:f, s:o, s:o}", "cpu", jsonio_text(str_of(cpu)), "cores", threads_default(),
                      "memory_gb", memory * 1e-9, "roofline", roof, "gpu", gpu_json(b));
 }
@@ -397,7 +392,7 @@ static void put_latency(const Test *t, json_t *j) {
     jsonio_put(j, "tpot_ms", any ? json_real(1e3 * sum / t->n_gaps) : json_null());
 }
 
-static json_t *test_json(const Bench *b, const Test *t) {
+static json_t *test_json(Bench *b, const Test *t) {
     Figures f = figures_of(b, t);
     json_t *samples = json_array();
     for (int i = 0; i < t->n_reps; i++) jsonio_append(samples, json_real(t->seconds[i]));
@@ -423,6 +418,7 @@ static void print_json(const Bench *b, Buf *out) {
 // The results of the tests there are, while their engine is open.
 static void keep_results(Bench *b) {
     b->rows = mem_resize(b->rows, (size_t)(b->n_rows + b->n_tests) * sizeof *b->rows);
+    for (int i = 0; i < b->n_tests; i++) figures_of(b, &b->tests[i]); // all rows are shares of the raised ceilings
     for (int i = 0; i < b->n_tests; i++) {
         make_row(b, &b->tests[i], &b->rows[b->n_rows++]);
         jsonio_append(b->results, test_json(b, &b->tests[i]));
@@ -478,14 +474,16 @@ static Status measure_roofline(Bench *b) {
     if (!measured.code) measured = measure_gpu(b);
     progress_erase(&b->progress);
     TRY(measured);
-    bool disturbed = b->roof.cpu_share < 0.9; // too low to keep: later figures would pass 100% of them
     Roofline stored;
-    if (roofline_load(&stored)) roofline_keep_larger(&b->roof, &stored);
-    if (!disturbed && !roofline_save(&b->roof) && !b->o->answer.quiet)
+    bool there = roofline_load(&stored), disturbed = b->roof.cpu_share < 0.9;
+    if (there) roofline_keep_larger(&b->roof, &stored);
+    bool quiet = b->o->answer.quiet;
+    if (disturbed && !there) { // too low to keep: later figures would pass 100% of them
+        if (!quiet)
+            fprintf(stderr, "quill: the ceilings were not stored: other programs took %.0f%% of the CPU meanwhile\n",
+                    100 * (1 - b->roof.cpu_share));
+    } else if (!roofline_save(&b->roof) && !quiet)
         fprintf(stderr, "quill: the ceilings were not stored: there is no cache directory that can be written\n");
-    if (disturbed && !b->o->answer.quiet)
-        fprintf(stderr, "quill: the ceilings were not stored: other programs took %.0f%% of the CPU meanwhile\n",
-                100 * (1 - b->roof.cpu_share));
     if (output_is(b, "json")) return OK;
     Buf out = {0};
     roofline_print(&b->roof, &out);
@@ -573,6 +571,7 @@ Status bench_run(const Options *o) {
     else if (!st.code) roofline_load(&b.roof);
     for (int i = 0; i < o->bench.threads.n && !st.code; i++) st = run_threads(&b, o, i);
     if (!st.code && (b.n_rows > 0 || output_is(&b, "json"))) st = print_results(&b);
+    if (!st.code) roofline_keep_raised(&b.roof, o->answer.quiet);
     free(b.rows);
     buf_free(&b.head);
     json_decref(b.model);

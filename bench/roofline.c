@@ -1,154 +1,96 @@
-// bench/roofline.c: measures the machine's ceilings, keeps them, and scales them (see roofline.h). Every figure is the
-// best of several tries: a ceiling is what the machine can do when nobody disturbs it.
+// bench/roofline.c: keeps the machine's ceilings, scales them to fewer threads, and holds runs against them (see
+// roofline.h).
 #define _GNU_SOURCE
 #include "bench/roofline.h"
 
-#include "base/tempfile.h"
 #include "base/jsonio.h"
+#include "base/tempfile.h"
 #include "base/threads.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
-// ---- time -----------------------------------------------------------------------------------------------------------
+const RooflineUnit roofline_units[ROOFLINE_UNITS] = {
+    {"avx2", "f32 multiply-add, AVX2", "avx2_gflops", false},
+    {"avx512", "f32 multiply-add, AVX-512", "avx512_gflops", false},
+    {"avx512bf16", "bf16 products, AVX-512", "avx512bf16_gflops", false},
+    {"amx", "bf16 tiles, AMX", "amx_gflops", false},
+    {"maddubs", "int8 products, AVX2", "maddubs_gops", true},
+    {"avxvnni", "int8 products, AVX-VNNI", "avxvnni_gops", true},
+    {"vnni", "int8 products, AVX-512", "vnni_gops", true},
+    {"amxint8", "int8 tiles, AMX", "amxint8_gops", true},
+};
 
-// What the process got of the CPU time that its threads could have had, over the runs that keep all of them busy.
-typedef struct {
-    double cpu, wall; // seconds of all threads
-} Share;
-
-// Runs the tasks; seconds.
-static double timed_run(ThreadPool *pool, ThreadWork *work, void *arg, int n_tasks, Share *share) {
-    clock_t cpu = clock();
-    double start = clock_now();
-    threads_run(pool, work, arg, n_tasks);
-    double seconds = clock_now() - start;
-    share->cpu += (double)(clock() - cpu) / CLOCKS_PER_SEC;
-    share->wall += seconds * threads_count(pool);
-    return seconds;
+// The index of a unit; -1: there is none of that name.
+static int unit_index(const char *name) {
+    for (int i = 0; i < ROOFLINE_UNITS; i++)
+        if (strcmp(name, roofline_units[i].name) == 0) return i;
+    return -1;
 }
 
-// ---- bandwidth ------------------------------------------------------------------------------------------------------
+static const char *unit_measure(int i) { return roofline_units[i].integer ? "GOP/s" : "GFLOP/s"; }
 
-enum { PIECE = 8 << 20 }; // bytes that a task reads; a multiple of what roofline_read_loop asks for
+// ---- the machine ----------------------------------------------------------------------------------------------------
 
-typedef struct {
-    uint8_t *data;
-    int streams;
-    atomic_uint_fast64_t sum; // of everything read
-} ReadArgs;
-
-static void fill_piece(void *arg, int task, int thread) {
-    (void)thread;
-    memset(((ReadArgs *)arg)->data + (size_t)task * PIECE, task + 1, PIECE); // untouched pages would all be one page
+// The value of a line of /proc/cpuinfo ("model name : X") whose field is `name`; false: another field.
+static bool cpuinfo_value(const char *line, const char *name, char *out, size_t cap) {
+    const char *colon = strchr(line, ':');
+    size_t n = strlen(name);
+    if (strncmp(line, name, n) != 0 || !colon || line[n + strspn(line + n, " \t")] != ':') return false;
+    colon += 1 + strspn(colon + 1, " ");
+    snprintf(out, cap, "%.*s", (int)strcspn(colon, "\n"), colon);
+    return true;
 }
 
-static void read_piece(void *arg, int task, int thread) {
-    (void)thread;
-    ReadArgs *a = arg;
-    atomic_fetch_add(&a->sum, roofline_read_loop(a->data + (size_t)task * PIECE, PIECE, a->streams));
-}
-
-// GB/s, the best of some passes; how many streams do best differs between machines.
-static double measure_read(ThreadPool *pool, ReadArgs *a, int n_pieces, Share *share) {
-    static const int streams[] = {1, 2, 4, 8};
-    double best = INFINITY;
-    for (int pass = 0; pass < 3; pass++)
-        for (size_t i = 0; i < ARRAY_LEN(streams); i++) {
-            a->streams = streams[i];
-            best = fmin(best, timed_run(pool, read_piece, a, n_pieces, share));
-        }
-    return (double)n_pieces * PIECE / best * 1e-9;
-}
-
-// A GiB, or a quarter of what is free.
-static int count_pieces(void) {
-    size_t n = (size_t)1 << 30, quarter = memory_available() / 4;
-    return int_max(8, (int)((quarter < n ? quarter : n) / PIECE));
-}
-
-// ---- FLOPs ----------------------------------------------------------------------------------------------------------
-
-typedef struct {
-    FlopLoop *loop;
-    long rounds;
-    double flops; // of a task
-} FlopArgs;
-
-static void run_loop(void *arg, int task, int thread) {
-    FlopArgs *a = arg;
-    (void)thread;
-    double n = a->loop(a->rounds);
-    if (task == 0) a->flops = n; // all tasks do the same
-}
-
-// GFLOP/s of all threads; tasks of about 2 ms, so that a thread that was put aside does not hold up the others.
-static double measure_flops(ThreadPool *pool, const char *isa, Share *share) {
-    enum { TASKS_EACH = 20, TRIES = 4 };
-    FlopArgs a = {.loop = roofline_flop_loop(isa), .rounds = 10000};
-    if (!a.loop) return 0;
-    for (double start = clock_now(), took = 0; took < 2e-3; took = clock_now() - start) {
-        a.rounds *= 2;
-        start = clock_now();
-        a.loop(a.rounds);
+// Virtual machines shorten the model's name until several generations share it; family and model tell them apart.
+void roofline_cpu_name(char *out, size_t cap) {
+    struct utsname u;
+    char name[sizeof u.machine], family[16] = "", model[16] = "", line[256];
+    snprintf(name, sizeof name, "%s", uname(&u) == 0 ? u.machine : "unknown");
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f) && line[0] != '\n') { // the first CPU's
+        cpuinfo_value(line, "model name", name, sizeof name);
+        cpuinfo_value(line, "cpu family", family, sizeof family);
+        cpuinfo_value(line, "model", model, sizeof model);
     }
-    double best = INFINITY;
-    int n_tasks = TASKS_EACH * threads_count(pool);
-    for (int i = 0; i < TRIES; i++) best = fmin(best, timed_run(pool, run_loop, &a, n_tasks, share));
-    return a.flops * n_tasks / best * 1e-9;
+    if (f) fclose(f);
+    name[utf8_whole(name, strlen(name))] = 0; // the cut must not leave half a character: JSON would refuse it
+    snprintf(out, cap, "%s%s%s%s%s", name, family[0] ? ", family " : "", family, model[0] ? " model " : "", model);
+    out[utf8_whole(out, strlen(out))] = 0;
 }
 
-Status roofline_measure(Roofline *out) {
-    int n_pieces = count_pieces();
-    size_t n = (size_t)n_pieces * PIECE;
-    ReadArgs a = {.data = pages_alloc(n, true)};
-    if (!a.data) return status_error(QUILL_MEMORY, "--roofline: %zu bytes to read from were refused by the system", n);
-    ThreadPool *pool = threads_new(0), *one = threads_new(1);
-    *out = (Roofline){.threads = threads_count(pool)};
-    Share share = {0};
-    roofline_cpu_name(out->cpu, sizeof out->cpu);
-    threads_run(pool, fill_piece, &a, n_pieces);
-    out->read_gbs = measure_read(pool, &a, n_pieces, &share);
-    out->read_gbs_1 = out->threads == 1 ? out->read_gbs : measure_read(one, &a, n_pieces, &share);
-    out->avx2_gflops = measure_flops(pool, "avx2", &share);
-    out->avx512_gflops = measure_flops(pool, "avx512", &share);
-    out->amx_gflops = measure_flops(pool, "amx", &share);
-    out->cpu_share = fmin(1, share.cpu / share.wall);
-    threads_free(pool);
-    threads_free(one);
-    pages_free(a.data, n);
-    return OK;
+// The first line of a file of cache `index` of a CPU.
+static bool cache_field(int cpu, int index, const char *field, char *out, size_t cap) {
+    char path[128];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cache/index%d/%s", cpu, index, field);
+    FILE *f = fopen(path, "r");
+    bool read = f && fgets(out, (int)cap, f) != NULL;
+    if (f) fclose(f);
+    return read;
+}
+
+size_t roofline_cache_bytes(void) {
+    enum { UNKNOWN_MIB = 32 };
+    char size[32], shared[256];
+    int index = cache_field(0, 3, "size", size, sizeof size) ? 3 : 2;
+    size_t kib = 0;
+    for (int cpu = 0; cache_field(cpu, index, "size", size, sizeof size); cpu++)
+        if (cache_field(cpu, index, "shared_cpu_list", shared, sizeof shared) && atoi(shared) == cpu) // its first CPU
+            kib += strtoul(size, NULL, 10) * (strchr(size, 'M') ? 1024 : 1);
+    return (kib ? kib : UNKNOWN_MIB << 10) << 10;
 }
 
 // ---- the file -------------------------------------------------------------------------------------------------------
 
-enum { FILE_VERSION = 1, MAX_FILE = 4096 };
-
-void roofline_cpu_name(char *out, size_t cap) {
-    struct utsname u;
-    snprintf(out, cap, "%s", uname(&u) == 0 ? u.machine : "unknown");
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    char line[256];
-    while (f && fgets(line, sizeof line, f)) {
-        const char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
-        int n = (int)strcspn(colon + 1, "\n");
-        while (n > 0 && *++colon == ' ') n--;
-        snprintf(out, cap, "%.*s", n, colon);
-        break;
-    }
-    if (f) fclose(f);
-    out[utf8_whole(out, strlen(out))] = 0; // the cut must not leave half a character: JSON would refuse it
-}
+// VERSION is that of the measurement: what an older one gave is no ceiling of today's.
+enum { VERSION = 2, MAX_FILE = 4096 };
 
 static bool file_path(char *out, size_t cap) {
     char dir[1024];
@@ -167,7 +109,8 @@ static size_t read_small(const char *path, char *out, size_t cap) {
     return n;
 }
 
-// A stored figure: a number that a machine could have.
+// A figure no smaller than 0 and below 1e9; what the file says may be from a broken program or an attacker, and is
+// printed and divided by.
 static bool get_figure(const json_t *o, const char *key, double *out) {
     const json_t *v = json_object_get(o, key);
     *out = json_number_value(v);
@@ -178,14 +121,14 @@ static bool from_json(const json_t *o, Roofline *r) {
     double version, threads;
     const char *cpu = json_string_value(json_object_get(o, "cpu"));
     if (!get_figure(o, "version", &version) || !get_figure(o, "threads", &threads) ||
-        !get_figure(o, "read_gbs", &r->read_gbs) || !get_figure(o, "read_gbs_1", &r->read_gbs_1) ||
-        !get_figure(o, "avx2_gflops", &r->avx2_gflops) || !get_figure(o, "avx512_gflops", &r->avx512_gflops) ||
-        !get_figure(o, "amx_gflops", &r->amx_gflops))
+        !get_figure(o, "read_gbs", &r->read_gbs) || !get_figure(o, "read_gbs_1", &r->read_gbs_1))
         return false;
+    for (int i = 0; i < ROOFLINE_UNITS; i++)
+        if (!get_figure(o, roofline_units[i].key, &r->gflops[i])) return false;
     roofline_cpu_name(r->cpu, sizeof r->cpu);
     r->threads = threads_default();
     // The same model of CPU with another number of cores is another machine.
-    return version == FILE_VERSION && threads == r->threads && r->read_gbs > 0 && cpu && strcmp(cpu, r->cpu) == 0;
+    return version == VERSION && threads == r->threads && r->read_gbs > 0 && cpu && strcmp(cpu, r->cpu) == 0;
 }
 
 bool roofline_load(Roofline *out) {
@@ -202,17 +145,24 @@ bool roofline_load(Roofline *out) {
 void roofline_keep_larger(Roofline *r, const Roofline *other) {
     r->read_gbs = fmax(r->read_gbs, other->read_gbs);
     r->read_gbs_1 = fmax(r->read_gbs_1, other->read_gbs_1);
-    r->avx2_gflops = fmax(r->avx2_gflops, other->avx2_gflops);
-    r->avx512_gflops = fmax(r->avx512_gflops, other->avx512_gflops);
-    r->amx_gflops = fmax(r->amx_gflops, other->amx_gflops);
+    for (int i = 0; i < ROOFLINE_UNITS; i++) r->gflops[i] = fmax(r->gflops[i], other->gflops[i]);
+}
+
+json_t *roofline_json(const Roofline *r) {
+    json_t *o = json_object();
+    jsonio_put(o, "threads", json_integer(r->threads));
+    jsonio_put(o, "read_gbs", json_real(r->read_gbs));
+    jsonio_put(o, "read_gbs_1", json_real(r->read_gbs_1));
+    for (int i = 0; i < ROOFLINE_UNITS; i++) jsonio_put(o, roofline_units[i].key, json_real(r->gflops[i]));
+    return o;
 }
 
 bool roofline_save(const Roofline *r) {
     char path[1100];
     if (!file_path(path, sizeof path)) return false;
-    json_t *o = json_pack("{s:i, s:s, s:i, s:f, s:f, s:f, s:f, s:f}", "version", FILE_VERSION, "cpu", r->cpu, "threads",
-                          r->threads, "read_gbs", r->read_gbs, "read_gbs_1", r->read_gbs_1, "avx2_gflops",
-                          r->avx2_gflops, "avx512_gflops", r->avx512_gflops, "amx_gflops", r->amx_gflops);
+    json_t *o = roofline_json(r);
+    jsonio_put(o, "version", json_integer(VERSION));
+    jsonio_put(o, "cpu", jsonio_text(str_of(r->cpu)));
     Buf text = {0};
     jsonio_print(o, JSON_INDENT(2) | JSON_REAL_PRECISION(6), &text);
     json_decref(o);
@@ -229,28 +179,64 @@ double roofline_read(const Roofline *r, int threads) {
     return threads >= r->threads ? r->read_gbs : fmin(r->read_gbs, r->read_gbs_1 * threads);
 }
 
-double roofline_peak_gflops(const Roofline *r, const char *isa, int threads) {
-    double peak = strstr(isa, "amx")      ? r->amx_gflops
-                  : strstr(isa, "avx512") ? r->avx512_gflops
-                  : strstr(isa, "avx2")   ? r->avx2_gflops
-                                          : 0;
-    return r->threads > 0 ? peak * int_min(threads, r->threads) / r->threads : 0;
+// The part of all threads that some are.
+static double part_of(const Roofline *r, int threads) {
+    return (double)int_min(threads, r->threads) / int_max(1, r->threads);
+}
+
+double roofline_peak_gflops(const Roofline *r, const char *unit, int threads) {
+    int i = unit_index(unit);
+    return i < 0 ? 0 : r->gflops[i] * part_of(r, threads);
+}
+
+double roofline_share_of_read(Roofline *r, int threads, double gbs, double bytes) {
+    double peak = roofline_read(r, threads);
+    if (peak <= 0) return 0;
+    if (gbs <= peak) return gbs / peak;
+    if (bytes < 2.0 * (double)roofline_cache_bytes()) return 0;
+    r->read_gbs = fmax(r->read_gbs, gbs);
+    if (threads < r->threads) r->read_gbs_1 = fmax(r->read_gbs_1, gbs / threads);
+    r->raised = true;
+    return 1;
+}
+
+double roofline_share_of_unit(Roofline *r, const char *unit, int threads, double gflops) {
+    double peak = roofline_peak_gflops(r, unit, threads);
+    if (peak <= 0) return 0;
+    if (gflops <= peak) return gflops / peak;
+    r->gflops[unit_index(unit)] = gflops / part_of(r, threads);
+    r->raised = true;
+    return 1;
+}
+
+static void tell_raised(Buf *out, const char *what, double from, double to, const char *measure) {
+    if (to <= from) return;
+    buf_printf(out, "%s%s from %.1f to %.1f %s", out->n ? ", " : "", what, from, to, measure);
+}
+
+void roofline_keep_raised(Roofline *r, bool quiet) {
+    Roofline stored;
+    if (!r->raised || !roofline_load(&stored)) return;
+    Buf what = {0};
+    tell_raised(&what, "read bandwidth", stored.read_gbs, r->read_gbs, "GB/s");
+    tell_raised(&what, "that of 1 thread", stored.read_gbs_1, r->read_gbs_1, "GB/s");
+    for (int i = 0; i < ROOFLINE_UNITS; i++)
+        tell_raised(&what, roofline_units[i].label, stored.gflops[i], r->gflops[i], unit_measure(i));
+    roofline_keep_larger(&stored, r);
+    if (what.n > 0 && roofline_save(&stored) && !quiet)
+        fprintf(stderr, "quill: faster than this machine's stored ceilings, which were raised: %s\n", what.data);
+    buf_free(&what);
+    r->raised = false;
+}
+
+static void print_row(Buf *out, const char *what, double value, const char *measure) {
+    buf_printf(out, "  %-26s %9.1f %s\n", what, value, measure);
 }
 
 void roofline_print(const Roofline *r, Buf *out) {
-    const struct {
-        const char *what;
-        double value;
-        const char *unit;
-    } rows[] = {
-        {"read bandwidth", r->read_gbs, "GB/s"},
-        {"read bandwidth, 1 thread", r->read_gbs_1, "GB/s"},
-        {"f32 multiply-add, AVX2", r->avx2_gflops, "GFLOP/s"},
-        {"f32 multiply-add, AVX-512", r->avx512_gflops, "GFLOP/s"},
-        {"bf16 tiles, AMX", r->amx_gflops, "GFLOP/s"},
-    };
     buf_printf(out, "%s, %d thread%s\n", r->cpu, r->threads, r->threads == 1 ? "" : "s");
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-        if (rows[i].value > 0) buf_printf(out, "  %-26s %9.1f %s\n", rows[i].what, rows[i].value, rows[i].unit);
-        else buf_printf(out, "  %-26s %9s\n", rows[i].what, "none");
+    print_row(out, "read bandwidth", r->read_gbs, "GB/s");
+    if (r->threads > 1) print_row(out, "read bandwidth, 1 thread", r->read_gbs_1, "GB/s");
+    for (int i = 0; i < ROOFLINE_UNITS; i++)
+        if (r->gflops[i] > 0) print_row(out, roofline_units[i].label, r->gflops[i], unit_measure(i));
 }

@@ -3,23 +3,21 @@
 #include "bench/roofline.h"
 
 #include "cpu/backend.h"
-#include "cpu/cpu.h"
 
 #include <string.h>
 
 // Sixteen bytes a load, on any architecture: memory is the limit long before the load ports are.
 typedef uint64_t Pair __attribute__((vector_size(16)));
 
-uint64_t roofline_read_loop(const void *data, size_t n, int streams) {
-    enum { AHEAD = 2048 }; // bytes; what the hardware's own prefetchers leave over
-    size_t part = n / (size_t)streams;
+// What lies ahead is fetched into the second cache and, half as far, into the first one.
+uint64_t roofline_read_loop(const void *data, size_t stride, size_t part, int streams, size_t ahead) {
     Pair a = {0}, b = {0}, c = {0}, d = {0};
     for (size_t at = 0; at < part; at += 256)
         for (int s = 0; s < streams; s++) {
-            const char *p = (const char *)data + (size_t)s * part + at;
+            const char *p = (const char *)data + (size_t)s * stride + at;
             for (int line = 0; line < 4; line++, p += 64) {
                 const Pair *v = (const Pair *)p;
-                __builtin_prefetch(p + AHEAD);
+                if (ahead) __builtin_prefetch(p + ahead, 0, 2), __builtin_prefetch(p + ahead / 2, 0, 3);
                 a += v[0], b += v[1], c += v[2], d += v[3];
             }
         }
@@ -28,55 +26,91 @@ uint64_t roofline_read_loop(const void *data, size_t n, int streams) {
 }
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 
-// Twelve sums hide the latency of two multiply-adds a cycle; with the two factors they fill AVX2's registers. x = x f +
-// g stays near g / (1 - f).
-__attribute__((target("avx2,fma"))) static double loop_avx2(long rounds) {
-    __m256 f = _mm256_set1_ps(0.9f), g = _mm256_set1_ps(0.1234f), x0 = g, x1 = f, x2 = g, x3 = f, x4 = g, x5 = f;
-    __m256 x6 = g, x7 = f, x8 = g, x9 = f, xa = g, xb = f;
-    for (long i = 0; i < rounds; i++) {
-        x0 = _mm256_fmadd_ps(x0, f, g), x1 = _mm256_fmadd_ps(x1, f, g), x2 = _mm256_fmadd_ps(x2, f, g);
-        x3 = _mm256_fmadd_ps(x3, f, g), x4 = _mm256_fmadd_ps(x4, f, g), x5 = _mm256_fmadd_ps(x5, f, g);
-        x6 = _mm256_fmadd_ps(x6, f, g), x7 = _mm256_fmadd_ps(x7, f, g), x8 = _mm256_fmadd_ps(x8, f, g);
-        x9 = _mm256_fmadd_ps(x9, f, g), xa = _mm256_fmadd_ps(xa, f, g), xb = _mm256_fmadd_ps(xb, f, g);
-        __asm__ volatile("" : "+x"(x0), "+x"(x1), "+x"(x2), "+x"(x3), "+x"(x4), "+x"(x5)); // no sum is another's twin
-        __asm__ volatile("" : "+x"(x6), "+x"(x7), "+x"(x8), "+x"(x9), "+x"(xa), "+x"(xb));
-    }
-    return 12.0 * 8 * 2 * (double)rounds;
+// Bits of CPUID's leaf 7 that no backend asks for by themselves.
+static bool cpuid_7(unsigned subleaf, bool ecx, int bit) {
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= subleaf && __get_cpuid_count(7, subleaf, &a, &b, &c, &d) &&
+           ((ecx ? c : a) >> bit & 1);
 }
 
-__attribute__((target("avx512f"))) static double loop_avx512(long rounds) {
+// Twelve sums hide the latency of two instructions a cycle; with the factors f and g they fill AVX2's sixteen
+// registers. STEP(x) is the new sum of one; the empty statement keeps the compiler from seeing that a sum is another's
+// twin.
+#define TWELVE(DO) DO(x0) DO(x1) DO(x2) DO(x3) DO(x4) DO(x5) DO(x6) DO(x7) DO(x8) DO(x9) DO(xa) DO(xb)
+#define FLOP_LOOP(name, features, Vector, F, G, OPERATIONS)                                                            \
+    __attribute__((target(features))) static double name(long rounds) {                                                \
+        Vector f = F, g = G, x0 = g, x1 = f, x2 = g, x3 = f, x4 = g, x5 = f, x6 = g, x7 = f, x8 = g, x9 = f, xa = g,   \
+               xb = f;                                                                                                 \
+        for (long i = 0; i < rounds; i++) {                                                                            \
+            TWELVE(ADD_PRODUCT)                                                                                        \
+            TWELVE(HIDE)                                                                                               \
+        }                                                                                                              \
+        return 12.0 * (OPERATIONS) * (double)rounds;                                                                   \
+    }
+#define HIDE(x) __asm__ volatile("" : "+v"(x));
+
+// f32: x = x f + g stays near g / (1 - f).
+#define ADD_PRODUCT(x) x = _mm256_fmadd_ps(x, f, g);
+FLOP_LOOP(loop_avx2, "avx2,fma", __m256, _mm256_set1_ps(0.9f), _mm256_set1_ps(0.1234f), 8 * 2)
+#undef ADD_PRODUCT
+#define ADD_PRODUCT(x) x = _mm512_fmadd_ps(x, f, g);
+FLOP_LOOP(loop_avx512, "avx512f", __m512, _mm512_set1_ps(0.9f), _mm512_set1_ps(0.1234f), 16 * 2)
+#undef ADD_PRODUCT
+
+// int8 by vpmaddubsw and vpmaddwd. x is a factor too: a product of constants would leave the loop.
+#define ADD_PRODUCT(x) x = _mm256_madd_epi16(_mm256_maddubs_epi16(x, f), g);
+FLOP_LOOP(loop_maddubs, "avx2", __m256i, _mm256_set1_epi32(0x35c90b71), _mm256_set1_epi16(1), 32 * 2)
+#undef ADD_PRODUCT
+
+#if __GNUC__ >= 11 || __clang_major__ >= 12 // others lack some of these instructions
+#define NEW_UNITS
+
+// int8 by vpdpbusd, whose sums wrap.
+#define ADD_PRODUCT(x) x = _mm512_dpbusd_epi32(x, f, g);
+FLOP_LOOP(loop_vnni, "avx512f,avx512vnni", __m512i, _mm512_set1_epi32(0x35c90b71), _mm512_set1_epi32(0x5eb3926d),
+          64 * 2)
+#undef ADD_PRODUCT
+#define ADD_PRODUCT(x) x = _mm256_dpbusd_avx_epi32(x, f, g);
+FLOP_LOOP(loop_avxvnni, "avx2,avxvnni", __m256i, _mm256_set1_epi32(0x35c90b71), _mm256_set1_epi32(0x5eb3926d), 32 * 2)
+#undef ADD_PRODUCT
+
+// bf16: the pairs (1.7, -0.8) and (0.4, 0.9) add little to a sum, so that it stays finite.
+#define BF16_PAIRS(bits) (__m512bh) _mm512_set1_epi32(bits)
+#define ADD_PRODUCT(x) x = _mm512_dpbf16_ps(x, pairs_f, pairs_g);
+__attribute__((target("avx512f,avx512bf16"))) static double loop_bf16(long rounds) {
+    __m512bh pairs_f = BF16_PAIRS((int)0xbf4d3fda), pairs_g = BF16_PAIRS(0x3f663ecd);
     __m512 f = _mm512_set1_ps(0.9f), g = _mm512_set1_ps(0.1234f), x0 = g, x1 = f, x2 = g, x3 = f, x4 = g, x5 = f;
     __m512 x6 = g, x7 = f, x8 = g, x9 = f, xa = g, xb = f;
     for (long i = 0; i < rounds; i++) {
-        x0 = _mm512_fmadd_ps(x0, f, g), x1 = _mm512_fmadd_ps(x1, f, g), x2 = _mm512_fmadd_ps(x2, f, g);
-        x3 = _mm512_fmadd_ps(x3, f, g), x4 = _mm512_fmadd_ps(x4, f, g), x5 = _mm512_fmadd_ps(x5, f, g);
-        x6 = _mm512_fmadd_ps(x6, f, g), x7 = _mm512_fmadd_ps(x7, f, g), x8 = _mm512_fmadd_ps(x8, f, g);
-        x9 = _mm512_fmadd_ps(x9, f, g), xa = _mm512_fmadd_ps(xa, f, g), xb = _mm512_fmadd_ps(xb, f, g);
-        __asm__ volatile("" : "+v"(x0), "+v"(x1), "+v"(x2), "+v"(x3), "+v"(x4), "+v"(x5));
-        __asm__ volatile("" : "+v"(x6), "+v"(x7), "+v"(x8), "+v"(x9), "+v"(xa), "+v"(xb));
+        TWELVE(ADD_PRODUCT)
+        TWELVE(HIDE)
     }
-    return 12.0 * 16 * 2 * (double)rounds;
+    return 12.0 * 32 * 2 * (double)rounds;
 }
+#undef ADD_PRODUCT
+#endif
 
-#if defined(QUILL_AMX)
-typedef struct { // Intel's layout of LDTILECFG's 64 bytes
+#if !defined(QUILL_NO_AMX) // the makefile sets it for compilers that cannot build it
+typedef struct {           // Intel's layout of LDTILECFG's 64 bytes
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
 } TileConfig;
 _Static_assert(sizeof(TileConfig) == 64, "LDTILECFG reads 64 bytes");
 
-// 2 x 2 tiles of sums, 16 x 16 floats each; two tiles of each factor, 16 rows of 32 bf16. The factors are noise, not
-// zeros: multipliers that see zeros draw less power and may run faster than any model will.
-__attribute__((target("amx-tile,amx-bf16"))) static double loop_amx(long rounds) {
+// 2 x 2 tiles of sums, 16 x 16 of 32 bits each; two tiles of each factor, 16 rows of 64 bytes: noise, not zeros, since
+// multipliers that see zeros draw less power and may run faster than any model will. `mask` and `base` make it fit for
+// the format: 16 bits of each are a bf16, or two int8.
+__attribute__((target("amx-tile"))) static void begin_tiles(unsigned mask, unsigned base) {
     TileConfig config = {.palette = 1};
     uint16_t noise[16 * 32];
     for (int t = 0; t < 8; t++) config.row_bytes[t] = 64, config.rows[t] = 16;
     for (unsigned i = 0, r = 1; i < ARRAY_LEN(noise); i++) {
         r = r * 1664525u + 1013904223u;
-        noise[i] = (uint16_t)(0x3f00 | (r >> 16 & 0x80ff)); // 0.5 to 2, either sign
+        noise[i] = (uint16_t)(base | (r >> 16 & mask));
     }
     __asm__ volatile("" : : "r"(&config), "r"(noise) : "memory"); // GCC 12's intrinsics name 8 of the bytes they read
     _tile_loadconfig(&config);
@@ -88,6 +122,10 @@ __attribute__((target("amx-tile,amx-bf16"))) static double loop_amx(long rounds)
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
+}
+
+__attribute__((target("amx-tile,amx-bf16"))) static double loop_amx(long rounds) {
+    begin_tiles(0x80ff, 0x3f00); // 0.5 to 2, either sign
     for (long i = 0; i < rounds; i++) {
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
@@ -98,20 +136,37 @@ __attribute__((target("amx-tile,amx-bf16"))) static double loop_amx(long rounds)
     return 4.0 * 16 * 16 * 32 * 2 * (double)rounds;
 }
 
+__attribute__((target("amx-tile,amx-int8"))) static double loop_amx_int8(long rounds) {
+    begin_tiles(0xffff, 0);
+    for (long i = 0; i < rounds; i++) {
+        _tile_dpbssd(0, 4, 6);
+        _tile_dpbssd(1, 4, 7);
+        _tile_dpbssd(2, 5, 6);
+        _tile_dpbssd(3, 5, 7);
+    }
+    _tile_release();
+    return 4.0 * 16 * 16 * 64 * 2 * (double)rounds;
+}
 #endif
 
-FlopLoop *roofline_flop_loop(const char *isa) {
-    if (!cpu_has_isa(isa)) return NULL;
-    if (strcmp(isa, "avx2") == 0) return loop_avx2;
-    if (strcmp(isa, "avx512") == 0) return loop_avx512;
-#if defined(QUILL_AMX)
-    if (strcmp(isa, "amx") == 0) return loop_amx;
+FlopLoop *roofline_flop_loop(const char *unit) {
+    if (strcmp(unit, "avx2") == 0) return cpu_has_isa("avx2") ? loop_avx2 : NULL;
+    if (strcmp(unit, "maddubs") == 0) return cpu_has_isa("avx2") ? loop_maddubs : NULL;
+    if (strcmp(unit, "avx512") == 0) return cpu_has_isa("avx512") ? loop_avx512 : NULL;
+#if defined(NEW_UNITS)
+    if (strcmp(unit, "vnni") == 0) return cpu_has_isa("avx512") && cpuid_7(0, true, 11) ? loop_vnni : NULL;
+    if (strcmp(unit, "avxvnni") == 0) return cpu_has_isa("avx2") && cpuid_7(1, false, 4) ? loop_avxvnni : NULL;
+    if (strcmp(unit, "avx512bf16") == 0) return cpu_has_isa("avx512") && cpuid_7(1, false, 5) ? loop_bf16 : NULL;
+#endif
+#if !defined(QUILL_NO_AMX)
+    if (strcmp(unit, "amx") == 0) return cpu_has_isa("amx") ? loop_amx : NULL;
+    if (strcmp(unit, "amxint8") == 0) return cpu_has_isa("amx") ? loop_amx_int8 : NULL;
 #endif
     return NULL;
 }
 #else
-FlopLoop *roofline_flop_loop(const char *isa) {
-    (void)isa;
+FlopLoop *roofline_flop_loop(const char *unit) {
+    (void)unit;
     return NULL;
 }
 #endif

@@ -476,6 +476,35 @@ assert 0 < tg["itl_ms"]["p50"] <= tg["itl_ms"]["p99"] and tg["tpot_ms"] > 0 and 
 PYTHON
 }
 
+@test "a run that passes a stored ceiling raises it and says so" {
+    needs python3
+    "$QUILL" --isa avx2 -n 1 -q hi >/dev/null 2>&1 || skip "no AVX2, whose ceiling is known by its name"
+    "$QUILL" bench -q -p 4 -n 0 -r 1 -o json >machine
+    # ceilings as if measured in a bad moment: 1 GFLOP/s of every unit
+    mkdir -p "$XDG_CACHE_HOME/quill"
+    python3 - machine "$TOP/bench/roofline.c" "$XDG_CACHE_HOME/quill/roofline.json" <<'PYTHON'
+import json, re, sys
+machine, source = json.load(open(sys.argv[1]))["machine"], open(sys.argv[2]).read()
+low = {"version": int(re.search(r" VERSION = (\d+)", source)[1]), "cpu": machine["cpu"], "threads": machine["cores"]}
+low.update(dict.fromkeys(["read_gbs", "read_gbs_1"] + re.findall(r'"(\w+_g(?:fl)?ops)"', source), 1))
+json.dump(low, open(sys.argv[3], "w"))
+PYTHON
+    cp "$XDG_CACHE_HOME/quill/roofline.json" low
+    run_bench() { "$QUILL" bench --isa avx2 --shape dim=512,layers=2,heads=8,ffn=1024,vocab=300 -p 256 -n 0 "$@" -r 1 2>errors; }
+    run_bench | tail -1 | grep -q ' 100\.0%$'
+    [ "$(wc -l <errors)" -eq 1 ]
+    grep -q '^quill: faster than .*raised: .*AVX.* from 1\.0 to [0-9.]* GFLOP/s' errors
+    "$QUILL" bench -q -p 4 -n 0 -r 1 -o json | python3 -c 'import json,sys; r=json.load(sys.stdin)["machine"]["roofline"]; assert max(v for k, v in r.items() if k.endswith("ops")) > 1 == r["read_gbs"], r'
+    cp low "$XDG_CACHE_HOME/quill/roofline.json"
+    run_bench -q | tail -1 | grep -q ' 100\.0%$'
+    [ ! -s errors ]
+    # --verbose after an answer does the same
+    cp low "$XDG_CACHE_HOME/quill/roofline.json"
+    seq 60 | "$QUILL" -v --isa avx2 -n 2 >/dev/null 2>errors
+    tr -s " \n" " " <errors | grep -q " prefill .*(100% of .* decode "
+    grep -q '^quill: faster than ' errors
+}
+
 @test "progress shows on a terminal that can erase it, and on no other" {
     script -qec true /dev/null </dev/null >/dev/null 2>&1 || skip "no script(1), or no pseudo-terminal, to test with"
     esc="$(printf '\033')"

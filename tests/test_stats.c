@@ -1,13 +1,10 @@
-// tests/test_stats.c: percentiles and timelines, the cost formulas against numbers worked out by hand, random models,
-// the file of stored ceilings.
+// tests/test_stats.c: percentiles and timelines, the cost formulas against numbers worked out by hand, random models.
 #define _GNU_SOURCE
 #include "tests/rig/testing.h"
 
 #include "bench/shape.h"
 #include "costs.h"
-#include "bench/roofline.h"
 #include "base/stats.h"
-#include "base/threads.h"
 
 #include <math.h>
 #include <sys/stat.h>
@@ -305,87 +302,7 @@ static void test_shape_errors(void **state) {
     }
 }
 
-// ---- the stored ceilings --------------------------------------------------------------------------------------------
-
-static void write_text(const char *path, const char *text) {
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
-static void test_roofline_file(void **state) {
-    (void)state;
-    char dir[256], path[320];
-    snprintf(dir, sizeof dir, "%s", test_tmp("quill-cache-XXXXXX"));
-    assert_non_null(mkdtemp(dir));
-    assert_int_equal(setenv("XDG_CACHE_HOME", dir, 1), 0);
-    int cores = threads_default();
-    Roofline r = {.threads = cores, .read_gbs = 30.25, .read_gbs_1 = 15.5, .amx_gflops = 7600}, back;
-    roofline_cpu_name(r.cpu, sizeof r.cpu);
-    assert_false(roofline_load(&back));
-    assert_true(roofline_save(&r));
-    assert_true(roofline_load(&back));
-    assert_true(back.threads == cores && back.read_gbs == 30.25 && back.read_gbs_1 == 15.5 && back.avx2_gflops == 0);
-    assert_string_equal(back.cpu, r.cpu);
-    Roofline later = {.threads = cores, .read_gbs = 20, .read_gbs_1 = 16, .avx2_gflops = 100};
-    roofline_keep_larger(&later, &back);
-    assert_true(later.read_gbs == 30.25 && later.read_gbs_1 == 16 && later.avx2_gflops == 100);
-    assert_true(later.amx_gflops == 7600 && later.avx512_gflops == 0);
-
-    r.threads++; // the same CPU with more cores
-    assert_true(roofline_save(&r));
-    assert_false(roofline_load(&back));
-    r.threads--;
-    snprintf(r.cpu, sizeof r.cpu, "another machine's");
-    assert_true(roofline_save(&r));
-    assert_false(roofline_load(&back));
-    assert_true(back.threads == 0);
-    snprintf(path, sizeof path, "%s/quill/roofline.json", dir);
-    const char *damaged[] = {"",        "{", "[]", "null", "{\"version\":1}", "{\"version\":1,\"cpu\":3,\"cores\":[]}",
-                             "\xff\xfe"};
-    for (size_t i = 0; i < ARRAY_LEN(damaged); i++) {
-        write_text(path, damaged[i]);
-        assert_false(roofline_load(&back));
-    }
-    unlink(path);
-    assert_int_equal(mkfifo(path, 0600), 0); // must not wait for a writer
-    assert_false(roofline_load(&back));
-    unlink(path);
-    assert_int_equal(mkdir(path, 0700), 0);
-    assert_false(roofline_load(&back));
-    assert_false(roofline_save(&r)); // and leaves nothing behind:
-    assert_int_equal(rmdir(path), 0);
-    snprintf(path, sizeof path, "%s/quill", dir);
-    assert_int_equal(rmdir(path), 0);
-    rmdir(dir);
-}
-
-static void test_roofline_scaling(void **state) {
-    (void)state;
-    Roofline r = {
-        .threads = 4, .read_gbs = 40, .read_gbs_1 = 15, .avx2_gflops = 100, .avx512_gflops = 200, .amx_gflops = 800};
-    assert_true(roofline_read(&r, 1) == 15 && roofline_read(&r, 2) == 30 && roofline_read(&r, 3) == 40);
-    assert_true(roofline_read(&r, 4) == 40 && roofline_read(&r, 8) == 40);
-    assert_true(roofline_peak_gflops(&r, "avx512+amx", 4) == 800 && roofline_peak_gflops(&r, "amx", 1) == 200);
-    assert_true(roofline_peak_gflops(&r, "amx", 8) == 800 && roofline_peak_gflops(&r, "avx512", 4) == 200 &&
-                roofline_peak_gflops(&r, "avx2", 2) == 50);
-    assert_true(roofline_peak_gflops(&r, "scalar", 4) == 0 && roofline_peak_gflops(&(Roofline){0}, "amx", 4) == 0);
-}
-
-static void test_loops(void **state) {
-    (void)state;
-    uint64_t *data = aligned_alloc(64, 4096), sum = 0; // the same words, whatever the number of streams
-    for (size_t i = 0; i < 512; i++) sum += data[i] = i * 0x9e3779b97f4a7c15u;
-    for (int streams = 1; streams <= 8; streams *= 2) assert_true(roofline_read_loop(data, 4096, streams) == sum);
-    free(data);
-    const char *isas[] = {"avx2", "avx512", "amx"};
-    for (size_t i = 0; i < ARRAY_LEN(isas); i++) {
-        FlopLoop *loop = roofline_flop_loop(isas[i]);
-        if (loop) assert_true(loop(10) > 0 && loop(20) == 2 * loop(10));
-    }
-    assert_null(roofline_flop_loop("mmx"));
-}
+// ---- samples --------------------------------------------------------------------------------------------------------
 
 // More numbers than are kept: those kept are a fair choice of all, not the first or the last ones.
 static void test_samples(void **state) {
@@ -406,21 +323,12 @@ static void test_samples(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_percentile),
-        cmocka_unit_test(test_median),
-        cmocka_unit_test(test_timeline),
-        cmocka_unit_test(test_cost_rows),
-        cmocka_unit_test(test_cost_batch),
-        cmocka_unit_test(test_cost_types),
-        cmocka_unit_test(test_shape_blocks),
-        cmocka_unit_test(test_shape_seed),
-        cmocka_unit_test(test_shape_vocabulary),
-        cmocka_unit_test(test_shape_file),
-        cmocka_unit_test(test_shape_presets),
-        cmocka_unit_test(test_shape_errors),
-        cmocka_unit_test(test_roofline_file),
-        cmocka_unit_test(test_roofline_scaling),
-        cmocka_unit_test(test_loops),
+        cmocka_unit_test(test_percentile),       cmocka_unit_test(test_median),
+        cmocka_unit_test(test_timeline),         cmocka_unit_test(test_cost_rows),
+        cmocka_unit_test(test_cost_batch),       cmocka_unit_test(test_cost_types),
+        cmocka_unit_test(test_shape_blocks),     cmocka_unit_test(test_shape_seed),
+        cmocka_unit_test(test_shape_vocabulary), cmocka_unit_test(test_shape_file),
+        cmocka_unit_test(test_shape_presets),    cmocka_unit_test(test_shape_errors),
         cmocka_unit_test(test_samples),
     };
     return cmocka_run_group_tests_name("stats", tests, NULL, NULL);

@@ -1,0 +1,287 @@
+// bench/roofline_measure.c: measures the machine's ceilings (see roofline.h).
+//
+// Every thread does small portions of the same work until the time is up and notes when each of them ended. The
+// figure is the most that all threads together did in any WINDOW of that time, so that one moment in which no other
+// program disturbs is enough.
+#define _GNU_SOURCE
+#include "bench/roofline.h"
+
+#include "base/threads.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+// ---- the best window ------------------------------------------------------------------------------------------------
+
+#define WINDOW 2e-3 // seconds
+
+typedef struct {
+    double time; // when a portion ended
+    double cpu;  // seconds of CPU time that the thread had until then
+    double done; // bytes or operations until then
+} RoofMark;
+
+enum { MARKS = 4096 };
+
+typedef struct {
+    int n;
+    RoofMark at[MARKS];
+} RoofLog;
+
+typedef double PortionWork(void *arg, int task); // does a portion of about WINDOW / 10; bytes or operations
+
+typedef struct {
+    PortionWork *work;
+    void *arg;
+    double from, until; // clock_now(): portions are noted from `from` on
+    RoofLog *logs;      // (n_tasks)
+    int n_tasks;
+    bool bursts; // all threads work and sleep at the same times
+} WindowRun;
+
+// A thread that has slept is ahead of those that have not when it wakes up, so that among other programs' threads
+// bursts find windows in which all of ours run. A machine of our own does best without a break.
+#define BURST 6e-3 // seconds of work in a PERIOD, both by the clock
+#define PERIOD 10e-3
+
+static double thread_cpu(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+// Where there is a CPU for each of n threads and no other one, binds the caller to the k-th: among other programs'
+// threads the system would often leave two of ours on one. `before`: what it may run on otherwise. False: nothing has
+// changed.
+static bool bind_to_cpu(int k, int n, cpu_set_t *before) {
+    if (sched_getaffinity(0, sizeof *before, before) != 0 || CPU_COUNT(before) != n) return false;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, before) && k-- == 0) CPU_SET(cpu, &one);
+    return sched_setaffinity(0, sizeof one, &one) == 0;
+}
+
+static void add_mark(RoofLog *log, double time, double done) {
+    log->at[log->n++] = (RoofMark){time, thread_cpu(), done};
+}
+
+static void sleep_for(double seconds) {
+    struct timespec t = {.tv_nsec = (long)(seconds * 1e9)};
+    nanosleep(&t, NULL);
+}
+
+static void run_portions(void *arg, int task, int thread) {
+    (void)thread;
+    WindowRun *w = arg;
+    RoofLog *log = &w->logs[task];
+    cpu_set_t before;
+    bool bound = bind_to_cpu(task, w->n_tasks, &before);
+    double done = 0, now = clock_now();
+    for (log->n = 0; now < w->until && log->n < MARKS - 1;) {
+        double phase = fmod(now, PERIOD);
+        if (w->bursts && phase > BURST) {
+            if (now >= w->from) add_mark(log, now, done);
+            sleep_for(PERIOD - phase);
+            now = clock_now();
+        }
+        if (now >= w->from) add_mark(log, now, done);
+        done += w->work(w->arg, task);
+        now = clock_now();
+    }
+    if (bound) sched_setaffinity(0, sizeof before, &before);
+}
+
+// What a thread did until `time`, which lies between mark *i and the next one, found from *i on.
+static RoofMark mark_at(const RoofLog *log, double time, int *i) {
+    while (*i + 2 < log->n && log->at[*i + 1].time <= time) ++*i;
+    RoofMark a = log->at[*i], b = log->at[*i + 1];
+    double part = fmin(1, fmax(0, (time - a.time) / (b.time - a.time)));
+    return (RoofMark){time, a.cpu + part * (b.cpu - a.cpu), a.done + part * (b.done - a.done)};
+}
+
+// Bytes or operations a second of all threads in the best window; `share`: what they had of the CPU time then. 0: the
+// threads have no window in common.
+static double best_window(const RoofLog *logs, int n_tasks, double *share) {
+    double first = 0, last = INFINITY, best = 0;
+    *share = 0;
+    for (int k = 0; k < n_tasks; k++) {
+        if (logs[k].n < 2) return 0;
+        first = fmax(first, logs[k].at[0].time);
+        last = fmin(last, logs[k].at[logs[k].n - 1].time);
+    }
+    int *begin = mem_alloc((size_t)n_tasks * 2 * sizeof *begin), *end = begin + n_tasks;
+    for (double from = first; from + WINDOW <= last; from += WINDOW / 16) {
+        double done = 0, cpu = 0;
+        for (int k = 0; k < n_tasks; k++) {
+            RoofMark a = mark_at(&logs[k], from, &begin[k]), b = mark_at(&logs[k], from + WINDOW, &end[k]);
+            done += b.done - a.done, cpu += b.cpu - a.cpu;
+        }
+        if (done / WINDOW > best) best = done / WINDOW, *share = cpu / (WINDOW * n_tasks);
+    }
+    free(begin);
+    return best;
+}
+
+typedef struct {
+    ThreadPool *pool;
+    RoofLog *logs; // (threads)
+} Gauge;
+
+typedef struct {
+    double rate, share;
+} Gauged;
+
+// The better of `best` and of what a run of so many seconds gives, after others that are not counted.
+static Gauged gauge(const Gauge *g, Gauged best, PortionWork *work, void *arg, double warm, double seconds,
+                    bool bursts) {
+    enum { TRIES = 5 }; // a thread may be kept from running all the time
+    int n = threads_count(g->pool);
+    double rate = 0, share = 0;
+    for (int i = 0; i < TRIES && rate == 0; i++) {
+        double from = clock_now() + warm;
+        WindowRun w = {work, arg, from, from + seconds, g->logs, n, bursts};
+        for (int k = 0; k < n; k++) g->logs[k].n = 0;
+        threads_run(g->pool, run_portions, &w, n);
+        rate = best_window(g->logs, n, &share);
+    }
+    return rate > best.rate ? (Gauged){rate, share} : best;
+}
+
+// ---- bandwidth ------------------------------------------------------------------------------------------------------
+
+enum { PORTION = 2 << 20, PIECE = 8 << 20 }; // bytes read between two marks; bytes that a task of filling writes
+
+typedef struct {
+    size_t at; // how far its streams are
+    uint64_t sum;
+} RoofReader;
+
+// Each thread reads a slice of the buffer, as some streams far apart, over and over.
+typedef struct {
+    uint8_t *data;
+    size_t slice, stride; // bytes of a thread, between its streams
+    int streams;
+    size_t ahead;
+    RoofReader *readers; // (threads)
+} ReadArgs;
+
+static void fill_piece(void *arg, int task, int thread) {
+    (void)thread;
+    memset(((ReadArgs *)arg)->data + (size_t)task * PIECE, task + 1, PIECE); // untouched pages would all be one page
+}
+
+static double read_portion(void *arg, int task) {
+    ReadArgs *a = arg;
+    RoofReader *r = &a->readers[task];
+    size_t part = PORTION / (size_t)a->streams;
+    if (r->at + part > a->stride) r->at = 0;
+    const uint8_t *from = a->data + (size_t)task * a->slice + r->at;
+    r->sum += roofline_read_loop(from, a->stride, part, a->streams, a->ahead);
+    r->at += part;
+    return PORTION;
+}
+
+// GB/s. How many streams and which distance of fetching do best differs between machines, so some of each are tried,
+// in turns.
+static Gauged gauge_read(const Gauge *g, ReadArgs *a, size_t n) {
+    static const struct {
+        int streams;
+        size_t ahead;
+    } ways[] = {{1, 0}, {1, 8192}, {2, 0}, {2, 2048}, {4, 0}, {4, 1024}, {8, 0}};
+    enum { TURNS = 4 };
+    Gauged best = {0};
+    a->slice = n / (size_t)threads_count(g->pool) / 4096 * 4096;
+    for (int turn = 0; turn < TURNS; turn++)
+        for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+            a->streams = ways[i].streams;
+            a->ahead = ways[i].ahead;
+            // An odd multiple of 256: streams a power of two apart would share a few sets of every cache.
+            a->stride = (a->slice / (size_t)a->streams / 512 - 9) * 512 + 256;
+            best = gauge(g, best, read_portion, a, 0.005, 0.05, turn % 2 == 1);
+        }
+    best.rate *= 1e-9;
+    return best;
+}
+
+// Bytes to read from: four times the caches and a GiB at least, if a quarter of what is free allows it.
+static size_t buffer_size(int threads) {
+    size_t want = 4 * roofline_cache_bytes(), gib = (size_t)1 << 30, free = memory_available() / 4;
+    if (want < gib) want = gib;
+    if (want > 4 * gib) want = 4 * gib;
+    if (want > free) want = free;
+    size_t least = (size_t)threads * 2 * PORTION;
+    return round_up(want > least ? want : least, PIECE);
+}
+
+// ---- units ----------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    FlopLoop *loop;
+    long rounds;
+} FlopArgs;
+
+static double flop_portion(void *arg, int task) {
+    (void)task;
+    FlopArgs *a = arg;
+    return a->loop(a->rounds);
+}
+
+// GFLOP/s or GOP/s of all threads, after a while in which clocks may fall to what the unit lets them have.
+static Gauged gauge_unit(const Gauge *g, const char *unit) {
+    FlopArgs a = {.loop = roofline_flop_loop(unit), .rounds = 1000};
+    if (!a.loop) return (Gauged){0, 1};
+    for (double took = 0; took < WINDOW / 20;) {
+        a.rounds *= 2;
+        took = INFINITY;
+        for (int i = 0; i < 3; i++) { // the quickest of three: a pause would make the portions too small
+            double start = clock_now();
+            a.loop(a.rounds);
+            took = fmin(took, clock_now() - start);
+        }
+    }
+    enum { TRIES = 4 }; // while other programs took some of the best window
+    Gauged best = {0};
+    for (int i = 0; i < TRIES && best.share < 0.97; i++) best = gauge(g, best, flop_portion, &a, 0.05, 0.2, i > 0);
+    best.rate *= 1e-9;
+    return best;
+}
+
+// ---- all of it ------------------------------------------------------------------------------------------------------
+
+static void measure_all(Roofline *out, ReadArgs *a, size_t n, ThreadPool *pool, ThreadPool *one) {
+    RoofLog *logs = mem_alloc((size_t)out->threads * sizeof *logs);
+    Gauge all = {pool, logs}, single = {one, logs};
+    Gauged best = gauge_read(&all, a, n);
+    Gauged best_1 = out->threads > 1 ? gauge_read(&single, a, n) : best;
+    out->read_gbs = fmax(best.rate, best_1.rate); // one thread had more where the others were disturbed
+    out->read_gbs_1 = best_1.rate;
+    out->cpu_share = fmin(best.share, best_1.share);
+    for (int i = 0; i < ROOFLINE_UNITS; i++) {
+        best = gauge_unit(&all, roofline_units[i].name);
+        out->gflops[i] = best.rate;
+        out->cpu_share = fmin(out->cpu_share, best.share);
+    }
+    free(logs);
+}
+
+Status roofline_measure(Roofline *out) {
+    ThreadPool *pool = threads_new(0), *one = threads_new(1);
+    *out = (Roofline){.threads = threads_count(pool)};
+    roofline_cpu_name(out->cpu, sizeof out->cpu);
+    size_t n = buffer_size(out->threads);
+    ReadArgs a = {.data = pages_alloc(n, true)};
+    if (a.data) {
+        a.readers = mem_alloc((size_t)out->threads * sizeof *a.readers);
+        threads_run(pool, fill_piece, &a, (int)(n / PIECE));
+        measure_all(out, &a, n, pool, one);
+        free(a.readers);
+    }
+    pages_free(a.data, n);
+    threads_free(pool);
+    threads_free(one);
+    return a.data ? OK : status_error(QUILL_MEMORY, "--roofline: %zu bytes to read from were refused by the system", n);
+}
