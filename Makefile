@@ -35,7 +35,7 @@ MACHINE := $(shell $(CC) -dumpmachine)
 
 OBJS = $(SOURCES:%.c=$(BUILD)/%.o) $(VECTOR:%.c=$(BUILD)/%.portable.o)
 ifneq ($(filter x86_64%,$(MACHINE)),)
-OBJS += $(VECTOR:%.c=$(BUILD)/%.avx2.o) $(VECTOR:%.c=$(BUILD)/%.avx512.o) $(BUILD)/cpu/int8_avx2.o $(BUILD)/cpu/int8_vnni.o
+OBJS += $(VECTOR:%.c=$(BUILD)/%.avx2.o) $(VECTOR:%.c=$(BUILD)/%.avx512.o) $(BUILD)/cpu/int8_avx2.o $(BUILD)/cpu/int8_vnni.o $(BUILD)/cpu/int8_panels.o
 ifeq ($(shell $(CC) $(AMX) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
 OBJS += $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/amx*.c))
 else # gcc before 11
@@ -95,7 +95,7 @@ $(eval $(call vector_objects,portable,-DQUILL_SIMD=0))
 $(eval $(call vector_objects,avx2,$(AVX2)))
 $(eval $(call vector_objects,avx512,-DQUILL_SIMD=512 $(AVX512)))
 $(BUILD)/cpu/int8_avx2.o: override CFLAGS += $(SIMD) $(AVX2)
-$(BUILD)/cpu/int8_vnni.o: override CFLAGS += $(SIMD) $(VNNI)
+$(BUILD)/cpu/int8_vnni.o $(BUILD)/cpu/int8_panels.o: override CFLAGS += $(SIMD) $(VNNI)
 $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/amx*.c)): override CFLAGS += $(SIMD) $(AMX)
 $(BUILD)/%.o: %.cu $(BUILD)/cuda.choice Makefile
 	@mkdir -p $(@D)

@@ -26,22 +26,24 @@ typedef struct {
     const MatrixKernel *(*int8_rows)(int type);
     const char *int8_isa; // of int8_rows
     const MatrixKernel *(*int8_tiles)(int type);
+    const MatrixKernel *(*int8_panels)(int type);
 } IsaChoice;
 
 static const IsaChoice choices[] = {
-    {"scalar", has_any, &cpu_scalar, NULL, NULL, NULL, NULL, NULL},
-    {"portable", has_any, &cpu_portable, NULL, NULL, NULL, NULL, NULL},
+    {"scalar", has_any, &cpu_scalar, NULL, NULL, NULL, NULL, NULL, NULL},
+    {"portable", has_any, &cpu_portable, NULL, NULL, NULL, NULL, NULL, NULL},
 #if defined(__x86_64__)
-    {"avx2", cpuid_has_avx2, &cpu_avx2, NULL, NULL, cpu_madd_matrix, "avx2", NULL},
-    {"avx512", cpuid_has_avx512, &cpu_avx512, NULL, NULL, cpu_vnni_matrix, "avx512 vnni", NULL},
+    {"avx2", cpuid_has_avx2, &cpu_avx2, NULL, NULL, cpu_madd_matrix, "avx2", NULL, NULL},
+    {"avx512", cpuid_has_avx512, &cpu_avx512, NULL, NULL, cpu_vnni_matrix, "avx512 vnni", NULL, cpu_vnni_panels},
 #else // known by name, and refused as what this CPU cannot run
-    {"avx2", has_none, &cpu_portable, NULL, NULL, NULL, NULL, NULL},
-    {"avx512", has_none, &cpu_portable, NULL, NULL, NULL, NULL, NULL},
+    {"avx2", has_none, &cpu_portable, NULL, NULL, NULL, NULL, NULL, NULL},
+    {"avx512", has_none, &cpu_portable, NULL, NULL, NULL, NULL, NULL, NULL},
 #endif
 #if defined(QUILL_AMX)
-    {"amx", has_amx, &cpu_avx512, cpu_amx_matrix, &cpu_amx_attend, cpu_vnni_matrix, "avx512 vnni", cpu_amx_int8_matrix},
+    {"amx", has_amx, &cpu_avx512, cpu_amx_matrix, &cpu_amx_attend, cpu_vnni_matrix, "avx512 vnni", cpu_amx_int8_matrix,
+     NULL},
 #else
-    {"amx", has_none, &cpu_portable, NULL, NULL, NULL, NULL, NULL},
+    {"amx", has_none, &cpu_portable, NULL, NULL, NULL, NULL, NULL, NULL},
 #endif
 };
 
@@ -90,6 +92,7 @@ static IsaChoice choice_here(size_t i) {
     if (c.int8_rows == cpu_vnni_matrix && !cpuid_has_vnni()) {
         c.int8_rows = cpu_madd_matrix;
         c.int8_isa = "avx2";
+        c.int8_panels = NULL;
     }
 #endif
     return c;
@@ -101,6 +104,7 @@ static CpuKernels kernels_for(const IsaChoice *c, bool in_order) {
     k.bf16_panels = c->bf16_panels;
     k.int8_rows = c->int8_rows;
     k.int8_tiles = c->int8_tiles;
+    k.int8_panels = c->int8_panels;
     k.in_order = in_order;
     k.attend_bf16 = c->attend_bf16;
     if (in_order) {
@@ -124,6 +128,8 @@ static void describe(const IsaChoice *c, bool in_order, char out[WORDS]) {
     const char *attention = c->attend_bf16 && !in_order ? " and attention" : "";
     if (c->bf16_panels)
         snprintf(panels, sizeof panels, "bf16 %s panels%s (F32 weights: f32 %s)", c->isa, attention, f32);
+    else if (c->int8_panels && !in_order)
+        snprintf(panels, sizeof panels, "int8 %s panels (16- and 32-bit weights: f32 %s)", c->int8_isa, f32);
     else snprintf(panels, sizeof panels, "f32 %s panels", f32);
     if (c->int8_tiles) snprintf(tiles, sizeof tiles, "up to %d sequences int8 %s; ", INT8_TILES_MAX, c->isa);
     if (!in_order && c->int8_isa) snprintf(out, WORDS, "matvec %s); %sprefill %s", rows, tiles, panels);
@@ -147,6 +153,7 @@ static Status backend_for(const char *isa, bool in_order, const Backend **out) {
     if (k->f32_panels) scratch = larger(scratch, k->f32_panels->scratch);
     if (k->bf16_panels) scratch = larger(scratch, k->bf16_panels(TYPE_Q8_0)->scratch); // the same for all types
     if (k->int8_tiles) scratch = larger(scratch, k->int8_tiles(TYPE_Q8_0)->scratch);
+    if (k->int8_panels) scratch = larger(scratch, k->int8_panels(TYPE_Q8_0)->scratch);
     backends[i][in_order] = (Backend){
         .name = "cpu",
         .isa = k->isa,

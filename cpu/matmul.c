@@ -33,7 +33,9 @@ void matmul_norm(const CpuKernels *k, Workspace *w, const float *norm, float eps
 const MatrixKernel *matmul_kernel(const CpuKernels *k, const Tensor *t, int n_rows, bool decodes) {
     const MatrixKernel *bf16 = k->bf16_panels ? k->bf16_panels(t->type) : NULL,
                        *tiles = k->int8_tiles ? k->int8_tiles(t->type) : NULL,
-                       *rows = k->int8_rows ? k->int8_rows(t->type) : NULL;
+                       *rows = k->int8_rows ? k->int8_rows(t->type) : NULL,
+                       *panels = k->int8_panels ? k->int8_panels(t->type) : NULL;
+    if (panels && !k->in_order && n_rows >= panels->min_rows) return panels;
     if (tiles && decodes && !k->in_order && n_rows >= tiles->min_rows && n_rows <= INT8_TILES_MAX) return tiles;
     if (bf16 && (k->in_order || n_rows >= bf16->min_rows)) return bf16;
     if (rows && (k->in_order || n_rows <= INT8_ROWS_MAX)) return rows;
@@ -43,8 +45,10 @@ const MatrixKernel *matmul_kernel(const CpuKernels *k, const Tensor *t, int n_ro
 size_t matmul_packed_bytes(const CpuKernels *k, int max_rows, int max_n_in) {
     const MatrixKernel *rows = k->int8_rows ? k->int8_rows(TYPE_Q8_0) : NULL,
                        *tiles = k->int8_tiles ? k->int8_tiles(TYPE_Q8_0) : NULL,
-                       *bf16 = k->bf16_panels ? k->bf16_panels(TYPE_Q8_0) : NULL;
+                       *bf16 = k->bf16_panels ? k->bf16_panels(TYPE_Q8_0) : NULL,
+                       *panels = k->int8_panels && !k->in_order ? k->int8_panels(TYPE_Q8_0) : NULL;
     size_t n = 0;
+    if (panels) n += round_up(panels->packed_bytes(max_rows, max_n_in), 128);
     if (k->f32_panels) n += round_up(k->f32_panels->packed_bytes(max_rows, max_n_in), 128);
     if (bf16) n += round_up(bf16->packed_bytes(max_rows, max_n_in), 128);
     if (rows)
