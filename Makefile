@@ -15,7 +15,7 @@ endif
 # ---- files: every source of the top level and of the rooms; those with flags of their own follow below ----
 VECTOR  := $(wildcard cpu/vector*.c) # compiled once per instruction set
 ROOMS   := $(filter-out build docs models scripts tests,$(patsubst %/,%,$(wildcard */)))
-SOURCES := $(filter-out main.c tests/% gpu/% cpu/vector% cpu/int8_% cpu/amx%,$(wildcard *.c */*.c))
+SOURCES := $(filter-out main.c tests/% gpu/% cpu/vector% cpu/int8_% cpu/bf16_% cpu/amx%,$(wildcard *.c */*.c))
 RIGS    := $(filter-out tests/rig/make_tiny.c tests/rig/faults.c,$(wildcard tests/rig/*.c))
 TESTS   := $(notdir $(basename $(wildcard tests/test_*.c)))
 BATS    := $(notdir $(wildcard tests/*.bats))
@@ -30,12 +30,18 @@ SIMD    ?= -O3 -ffp-contract=fast
 AVX2    := -DQUILL_SIMD=256 -mavx2 -mfma -mf16c
 AVX512  := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl
 VNNI    := $(AVX512) -mavx512vnni
+BF16    := $(AVX512) -mavx512bf16
 AMX     := $(AVX512) -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
 MACHINE := $(shell $(CC) -dumpmachine)
 
 OBJS = $(SOURCES:%.c=$(BUILD)/%.o) $(VECTOR:%.c=$(BUILD)/%.portable.o)
 ifneq ($(filter x86_64%,$(MACHINE)),)
 OBJS += $(VECTOR:%.c=$(BUILD)/%.avx2.o) $(VECTOR:%.c=$(BUILD)/%.avx512.o) $(BUILD)/cpu/int8_avx2.o $(BUILD)/cpu/int8_vnni.o $(BUILD)/cpu/int8_panels.o
+ifeq ($(shell $(CC) $(BF16) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
+OBJS += $(BUILD)/cpu/bf16_panels.o
+else
+override CFLAGS += -DQUILL_NO_BF16
+endif
 ifeq ($(shell $(CC) $(AMX) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
 OBJS += $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/amx*.c))
 else # gcc before 11
@@ -96,6 +102,7 @@ $(eval $(call vector_objects,avx2,$(AVX2)))
 $(eval $(call vector_objects,avx512,-DQUILL_SIMD=512 $(AVX512)))
 $(BUILD)/cpu/int8_avx2.o: override CFLAGS += $(SIMD) $(AVX2)
 $(BUILD)/cpu/int8_vnni.o $(BUILD)/cpu/int8_panels.o: override CFLAGS += $(SIMD) $(VNNI)
+$(BUILD)/cpu/bf16_panels.o: override CFLAGS += $(SIMD) $(BF16)
 $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/amx*.c)): override CFLAGS += $(SIMD) $(AMX)
 $(BUILD)/%.o: %.cu $(BUILD)/cuda.choice Makefile
 	@mkdir -p $(@D)

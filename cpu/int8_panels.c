@@ -11,17 +11,12 @@
 #include "cpu/cpu.h"
 
 #include "cpu/int8_block.h"
-#include "cpu/transpose16.h"
+#include "cpu/panels.h"
 
 #include <stddef.h>
 
 enum {
-    LANES = 16,                // rows of activations in a packed tile
     DEPTH = 512,               // of a panel: two tiles of rows that deep stay in L1 while the features pass
-    PANEL_FEATURES = 96,       // features of a panel, a multiple of 6, 12 and 16
-    ROW_BLOCK = 512,           // rows of a task, whose sums it keeps
-    FEW_TILES = 3,             // of rows, up to which weights are read as long streams
-    FEW_FEATURES = 48,         // features of a panel then
     SUPERBLOCKS = DEPTH / 256, // of a panel
 };
 
@@ -184,12 +179,21 @@ INLINE void add_minimum(int type, int F, int V, const PanelRow *w, int s, int b,
         }
 }
 
+// An eighth of it in F rows, while block b is multiplied.
+INLINE void fetch_ahead(int type, int F, const PanelAhead *ahead, int b) {
+    size_t lines = (superblock_bytes(type) + 63) / 64, first = (size_t)b * lines / 8, end = (size_t)(b + 1) * lines / 8;
+    for (size_t line = first; line < end; line++)
+#pragma GCC unroll 12
+        for (int f = 0; f < F; f++) __builtin_prefetch(ahead->at + (size_t)f * ahead->stride + 64 * line, 0, 2);
+}
+
 // sums (tile, feature, row) += superblock s of F rows of a panel times that of V tiles of activations, `apart` from one
 // to the next; F and V are constants in every copy, F V up to 12.
 INLINE void multiply_superblock(int type, int F, int V, const PanelRow *w, int s, const ActivationColumns *x,
-                                size_t apart, __m512 sum[12]) {
+                                size_t apart, const PanelAhead *ahead, __m512 sum[12]) {
     const int parts = scales_apart(type) ? 2 : 1, steps = 8 / parts;
     for (int b = 0; b < 8; b++) {
+        if (ahead->at) fetch_ahead(type, F, ahead, b);
 #pragma GCC unroll 2
         for (int part = 0; part < parts; part++) {
             const int at = b * parts + part; // among the superblock's scales
@@ -239,6 +243,7 @@ typedef struct {
     size_t apart; // superblocks from a tile to the next
     float *sums;  // of the first tile: (feature, row)
     size_t sums_apart;
+    PanelAhead ahead;
 } PanelProduct;
 
 INLINE void multiply_panel(int type, int F, int V, const PanelProduct *p) {
@@ -247,7 +252,11 @@ INLINE void multiply_panel(int type, int F, int V, const PanelProduct *p) {
 #pragma GCC unroll 12
         for (int i = 0; i < F * V; i++)
             sum[i] = _mm512_loadu_ps(p->sums + (size_t)(i % V) * p->sums_apart + (f + i / V) * LANES);
-        for (int s = 0; s < p->n; s++) multiply_superblock(type, F, V, p->w + f, s, p->x + s, p->apart, sum);
+        for (int s = 0; s < p->n; s++) {
+            PanelAhead ahead = p->ahead;
+            if (ahead.at) ahead.at += (size_t)f * ahead.stride + (size_t)s * superblock_bytes(type);
+            multiply_superblock(type, F, V, p->w + f, s, p->x + s, p->apart, &ahead, sum);
+        }
 #pragma GCC unroll 12
         for (int i = 0; i < F * V; i++)
             _mm512_storeu_ps(p->sums + (size_t)(i % V) * p->sums_apart + (f + i / V) * LANES, sum[i]);
@@ -282,50 +291,33 @@ static const PanelFunctions *functions_of(int type) {
 
 // ---- the kernel -----------------------------------------------------------------------------------------------------
 
-typedef struct {
-    const Tensor *w;
-    const ActivationColumns *x; // of the first row
-    int n_rows;
-    float *y; // of the first row
-    size_t y_stride;
-    bool add;
-} PanelTask;
-
-static void write_sums(const PanelTask *t, int first, int n_features, const float *sums, int tile) {
-    for (int f = 0; f < n_features; f += LANES, sums += LANES * LANES) {
-        __m512 v[16];
-#pragma GCC unroll 16
-        for (int i = 0; i < 16; i++) v[i] = _mm512_loadu_ps(sums + LANES * i);
-        transpose16(v);
-        write_rows(v, t->n_rows - tile * LANES, n_features - f, t->w->bias ? t->w->bias + first + f : NULL, t->add,
-                   t->y + (size_t)(tile * LANES) * t->y_stride + first + f, t->y_stride);
-    }
-}
-
+// Features [first, first + n_features) of all rows of a task, up to PANEL_FEATURES of them.
 static void run_panel(const PanelTask *t, int first, int n_features, PanelScratch *scratch) {
     const PanelFunctions *functions = functions_of(t->w->type);
     int n_tiles = (t->n_rows + LANES - 1) / LANES, n_superblocks = (int)superblocks_of(t->w->n_in);
     int padded = (n_features + 11) / 12 * 12;
-    size_t tile_sums = PANEL_FEATURES * LANES;
     for (int f = n_features; f < padded; f++) memset(&scratch->rows[f], 0, sizeof scratch->rows[f]);
-    for (int i = 0; i < n_tiles; i++) memset(scratch->sums + (size_t)i * tile_sums, 0, (size_t)padded * LANES * 4);
+    for (int i = 0; i < n_tiles; i++) memset(scratch->sums + (size_t)i * TILE_SUMS, 0, (size_t)padded * LANES * 4);
     for (int s = 0; s < n_superblocks; s += SUPERBLOCKS) {
         int n = int_min(SUPERBLOCKS, n_superblocks - s);
         functions->unpack(t->w, first, n_features, s, n, scratch->rows);
         for (int tile = 0; tile < n_tiles; tile += 2) {
-            PanelProduct p = {.w = scratch->rows,
-                              .n_features = padded,
-                              .n = n,
-                              .x = t->x + (size_t)tile * (size_t)n_superblocks + s,
-                              .apart = (size_t)n_superblocks,
-                              .sums = scratch->sums + (size_t)tile * tile_sums,
-                              .sums_apart = tile_sums};
+            PanelProduct p = {
+                .w = scratch->rows,
+                .n_features = padded,
+                .n = n,
+                .x = (const ActivationColumns *)t->x + (size_t)tile * (size_t)n_superblocks + s,
+                .apart = (size_t)n_superblocks,
+                .sums = scratch->sums + (size_t)tile * TILE_SUMS,
+                .sums_apart = TILE_SUMS,
+                .ahead = tile ? (PanelAhead){NULL, 0}
+                              : panel_ahead(t->w, first, n_features, (size_t)(s + n) * superblock_bytes(t->w->type))};
             if (tile + 1 < n_tiles) functions->two(&p);
             else functions->one(&p);
         }
     }
     for (int tile = 0; tile < n_tiles; tile++)
-        write_sums(t, first, n_features, scratch->sums + (size_t)tile * tile_sums, tile);
+        panel_write(t, first, n_features, scratch->sums + (size_t)tile * TILE_SUMS, tile);
 }
 
 static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,

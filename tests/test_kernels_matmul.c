@@ -182,10 +182,17 @@ static const MatrixKernel *int8_kernel(int isa, int type) {
     return of ? of(type) : NULL;
 }
 
+// Its kernel in bf16: of the matrix unit or of vectors.
+static const MatrixKernel *bf16_kernel(int isa, int type) {
+    const CpuKernels *k = kernels(isa);
+    const MatrixKernel *(*of)(int) = k->bf16_panels ? k->bf16_panels : k->bf16_lanes;
+    return of ? of(type) : NULL;
+}
+
 // The kernel's products against exact ones, and closely against those of what it makes of its inputs.
 static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n_rows, bool add, bool bias) {
     const CpuKernels *table = kernels(isa);
-    const MatrixKernel *k = kernel == MATRIX_BF16   ? table->bf16_panels(c->m->t.type)
+    const MatrixKernel *k = kernel == MATRIX_BF16   ? bf16_kernel(isa, c->m->t.type)
                             : kernel == MATRIX_INT8 ? int8_kernel(isa, c->m->t.type)
                             : kernel == PANELS_INT8 ? table->int8_panels(c->m->t.type)
                                                     : table->f32_panels;
@@ -309,7 +316,7 @@ static void matrix_shapes(MatrixCase *c) {
                 if (rows[r] == MOST_ROWS && outs[o] != 17 && outs[o] != MOST_OUT) continue; // large enough to matter
                 int flags = pick(&c->random, 4);
                 if (k->f32_panels && has_own(isa)) check_matrix(c, isa, MATRIX, outs[o], rows[r], flags & 1, flags & 2);
-                if (k->bf16_panels && k->bf16_panels(c->m->t.type))
+                if (bf16_kernel(isa, c->m->t.type))
                     check_matrix(c, isa, MATRIX_BF16, outs[o], rows[r], flags & 1, flags & 2);
                 if (k->bf16_panels && k->bf16_panels(c->m->t.type) && rows[r] > k->bf16_panels(c->m->t.type)->tile)
                     check_glu(c, isa, (Activation)((o + r) % N_ACTIVATIONS), outs[o], rows[r]);
@@ -318,7 +325,7 @@ static void matrix_shapes(MatrixCase *c) {
                 if (int8_kernel(isa, c->m->t.type) && rows[r] <= 33)
                     check_matrix(c, isa, MATRIX_INT8, outs[o], rows[r], flags & 1, flags & 2);
             }
-        if (k->bf16_panels && k->bf16_panels(c->m->t.type)) check_alone(c, k->bf16_panels(c->m->t.type), 97);
+        if (bf16_kernel(isa, c->m->t.type)) check_alone(c, bf16_kernel(isa, c->m->t.type), 97);
         if (k->int8_panels && k->int8_panels(c->m->t.type)) check_alone(c, k->int8_panels(c->m->t.type), 97);
     }
 }

@@ -44,7 +44,7 @@ static inline Status isa_backend(const char *isa, bool deterministic, const Back
     if (no_vnni) {
         kernels[deterministic] = *(const CpuKernels *)(*out)->impl;
         kernels[deterministic].int8_rows = cpu_madd_matrix;
-        kernels[deterministic].int8_panels = NULL;
+        kernels[deterministic].int8_panels = kernels[deterministic].bf16_lanes = NULL;
         backends[deterministic] = **out;
         backends[deterministic].impl = &kernels[deterministic];
         *out = &backends[deterministic];
