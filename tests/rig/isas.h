@@ -53,6 +53,14 @@ static inline Status isa_backend(const char *isa, bool deterministic, const Back
     return OK;
 }
 
+// Whether products with many rows of 16-bit weights are in bf16.
+static inline bool isa_rounds_halves(const char *isa) {
+    const Backend *be = NULL;
+    if (isa_backend(isa, false, &be).code) return false;
+    const CpuKernels *k = be->impl;
+    return k->bf16_panels || k->bf16_lanes;
+}
+
 static inline int isa_print(void **state) { // for a group's setup
     (void)state;
     print_message("instruction sets of this CPU:");
