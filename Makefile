@@ -16,7 +16,7 @@ endif
 # ---- files: every source of the top level and of the rooms; those with flags of their own follow below ----
 VECTOR  := $(wildcard cpu/vector*.c) # compiled once per instruction set
 ROOMS   := base formats files tokens jinja cpu gpu kv policy answer term cli chat batch look bench
-SOURCES := $(filter-out main.c gpu/% cpu/vector% cpu/int8_% cpu/amx%,$(wildcard *.c $(ROOMS:%=%/*.c)))
+SOURCES := $(filter-out main.c gpu/% cpu/vector% cpu/int8_% cpu/bf16_% cpu/amx%,$(wildcard *.c $(ROOMS:%=%/*.c)))
 RIGS    := $(filter-out tests/rig/make_tiny.c tests/rig/faults.c,$(wildcard tests/rig/*.c))
 TESTS   := $(notdir $(basename $(wildcard tests/test_*.c)))
 BATS    := $(notdir $(wildcard tests/*.bats))
@@ -31,6 +31,7 @@ SIMD    ?= -O3 -ffp-contract=fast
 AVX2    := -DQUILL_SIMD=256 -mavx2 -mfma -mf16c
 AVX512  := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl
 VNNI    := $(AVX512) -mavx512vnni
+BF16    := $(AVX512) -mavx512bf16
 AMX     := $(AVX512) -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
 MACHINE := $(shell $(CC) -dumpmachine)
 # Everything is built again with other flags, and archives are made again of other objects.
@@ -43,7 +44,12 @@ $(BUILD)/objects: FORCE
 
 OBJS = $(SOURCES:%.c=$(BUILD)/%.o) $(VECTOR:%.c=$(BUILD)/%.portable.o)
 ifneq ($(filter x86_64%,$(MACHINE)),)
-OBJS += $(VECTOR:%.c=$(BUILD)/%.avx2.o) $(VECTOR:%.c=$(BUILD)/%.avx512.o) $(BUILD)/cpu/int8_avx2.o $(BUILD)/cpu/int8_vnni.o
+OBJS += $(VECTOR:%.c=$(BUILD)/%.avx2.o) $(VECTOR:%.c=$(BUILD)/%.avx512.o) $(BUILD)/cpu/int8_avx2.o $(BUILD)/cpu/int8_vnni.o $(BUILD)/cpu/int8_panels.o
+ifeq ($(shell $(CC) $(BF16) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
+OBJS += $(BUILD)/cpu/bf16_panels.o
+else
+override CFLAGS += -DQUILL_NO_BF16
+endif
 ifeq ($(shell $(CC) $(AMX) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
 OBJS += $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/amx*.c))
 else # gcc before 11
@@ -103,7 +109,8 @@ $(eval $(call vector_objects,portable,-DQUILL_SIMD=0))
 $(eval $(call vector_objects,avx2,$(AVX2)))
 $(eval $(call vector_objects,avx512,-DQUILL_SIMD=512 $(AVX512)))
 $(BUILD)/cpu/int8_avx2.o: override CFLAGS += $(SIMD) $(AVX2)
-$(BUILD)/cpu/int8_vnni.o: override CFLAGS += $(SIMD) $(VNNI)
+$(BUILD)/cpu/int8_vnni.o $(BUILD)/cpu/int8_panels.o: override CFLAGS += $(SIMD) $(VNNI)
+$(BUILD)/cpu/bf16_panels.o: override CFLAGS += $(SIMD) $(BF16)
 $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/amx*.c)): override CFLAGS += $(SIMD) $(AMX)
 $(BUILD)/%.o: %.cu $(BUILD)/cuda.choice Makefile
 	@mkdir -p $(@D)

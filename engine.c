@@ -13,10 +13,7 @@
 #include "kv/fingerprint.h"
 #include "policy/plain.h"
 
-const char *engine_prefill_isa(const Engine *e) {
-    bool f32 = e->model.layers[0].wq.type == TYPE_F32;
-    return f32 && strcmp(e->be->isa, "amx") == 0 ? "avx512" : e->be->isa;
-}
+const char *engine_prefill_unit(const Engine *e) { return cpu_prefill_unit(e->be, e->model.layers[0].wq.type); }
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
 

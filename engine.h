@@ -47,8 +47,8 @@ Status engine_open(Engine *e, const EngineConfig *config, EngineNeeds needs);
 Status engine_open_view(Engine *e, const EngineConfig *config, EngineNeeds needs, Gguf *g);
 void engine_close(Engine *e); // also after a failed open
 
-// The instruction set that the matrices of a prefill run on: the backend's, but AMX does not multiply F32.
-const char *engine_prefill_isa(const Engine *e);
+// The unit that the matrices of a prefill run on, as bench/roofline.h names units: by the first layer's type of weights.
+const char *engine_prefill_unit(const Engine *e);
 // A step that reads less than this has its weights in the caches, and memory bandwidth is no ceiling of it.
 #define BANDWIDTH_BYTES 64e6
 

@@ -124,7 +124,7 @@ static void report_prefill(const Engine *e, const Request *r, const Timing *t, R
     Buf line = {0};
     buf_printf(&line, "%d tokens, %d cached, %s, %s tok/s, %s GFLOP", r->n_prompt - r->n_reused, r->n_reused,
                ms_text(t->prefill_ms, ms), figure(t->prefill_tps, tps), figure(time->prefill_flops / 1e9, flops));
-    const char *unit = engine_prefill_isa(e);
+    const char *unit = engine_prefill_unit(e);
     int threads = threads_count(e->pool);
     double gflops = rate(time->prefill_flops, t->prefill_ms) / 1e9;
     double share = roof ? roofline_share_of_unit(roof, unit, threads, gflops) : 0;

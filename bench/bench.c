@@ -212,7 +212,7 @@ static Figures figures_of(Bench *b, const Test *t) {
     }
     if (b->roof.threads == 0 || b->e.model.n_device > 0) return f; // the CPU's ceilings
     int threads = threads_count(b->e.pool);
-    if (!t->decode) f.share = roofline_share_of_unit(&b->roof, engine_prefill_isa(&b->e), threads, f.tflops * 1e3);
+    if (!t->decode) f.share = roofline_share_of_unit(&b->roof, engine_prefill_unit(&b->e), threads, f.tflops * 1e3);
     else if (t->cost.bytes / t->n >= BANDWIDTH_BYTES)
         f.share = roofline_share_of_read(&b->roof, threads, f.gbs, t->cost.bytes / t->n);
     return f;

@@ -11,7 +11,7 @@
 
 // A unit multiplies and adds in one format; a multiply-add counts as two operations.
 typedef struct {
-    const char *name;  // "avx512", as engine_prefill_isa and roofline_peak_gflops name it
+    const char *name;  // "avx512", as engine_prefill_unit and roofline_peak_gflops name it
     const char *label; // in tables
     const char *key;   // in JSON
     bool integer;      // GOP/s; else GFLOP/s

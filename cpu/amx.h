@@ -7,6 +7,7 @@
 #define QUILL_AMX_H
 
 #include "cpu/simd.h"
+#include "cpu/transpose16.h"
 #include "base/base.h"
 
 enum {
@@ -97,9 +98,6 @@ INLINE void multiply_units(const uint16_t *left, bool left_streams, const uint16
     multiply_loaded(halves);
 }
 
-// The first `left` of 16, or all of them.
-INLINE __mmask16 lanes(int left) { return (__mmask16)(left >= 16 ? 0xffff : left > 0 ? (1 << left) - 1 : 0); }
-
 INLINE void store_bf16(uint16_t *out, __m512 a, __m512 b) { // 32 floats
     __m512bh bf = _mm512_cvtne2ps_pbh(b, a);
     memcpy(out, &bf, sizeof bf);
@@ -143,46 +141,6 @@ INLINE vf exp2_of(vf x) {
     p = p * f + 2.4022651e-1f;
     p = p * f + 6.9314718e-1f;
     return (vf)_mm512_scalef_ps((__m512)(p * f + 1.0f), (__m512)n);
-}
-
-// Four rows' 4 x 4 blocks within each 128 bits.
-INLINE void transpose_fours(const __m512 r[4], __m512 t[4]) {
-    __m512 a = _mm512_unpacklo_ps(r[0], r[1]), b = _mm512_unpackhi_ps(r[0], r[1]);
-    __m512 c = _mm512_unpacklo_ps(r[2], r[3]), d = _mm512_unpackhi_ps(r[2], r[3]);
-    t[0] = _mm512_shuffle_ps(a, c, 0x44);
-    t[1] = _mm512_shuffle_ps(a, c, 0xee);
-    t[2] = _mm512_shuffle_ps(b, d, 0x44);
-    t[3] = _mm512_shuffle_ps(b, d, 0xee);
-}
-
-// 16 x 16 values of 32 bits: rows in, columns out.
-INLINE void transpose16(__m512 r[16]) {
-    __m512 t[16];
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) transpose_fours(r + i, t + i);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) { // the blocks themselves
-        __m512 a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88), b = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
-        __m512 c = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88), d = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
-        r[i] = _mm512_shuffle_f32x4(a, c, 0x88);
-        r[i + 4] = _mm512_shuffle_f32x4(b, d, 0x88);
-        r[i + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
-        r[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
-    }
-}
-
-// 16 rows of 16 features, or as many as there are, to y, rows y_stride apart: whole lines where these are aligned.
-INLINE void write_rows(const __m512 rows[16], int n_rows, int n_features, const float *bias, bool add, float *y,
-                       size_t y_stride) {
-    __mmask16 there = lanes(n_features);
-    __m512 more = bias ? _mm512_maskz_loadu_ps(there, bias) : _mm512_setzero_ps();
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++) {
-        if (i >= n_rows) break;
-        __m512 value = _mm512_add_ps(rows[i], more);
-        if (add) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(there, y + (size_t)i * y_stride));
-        _mm512_mask_storeu_ps(y + (size_t)i * y_stride, there, value);
-    }
 }
 
 #endif

@@ -26,22 +26,47 @@ typedef struct {
     const MatrixKernel *(*int8_rows)(int type);
     const char *int8_isa; // of int8_rows
     const MatrixKernel *(*int8_tiles)(int type);
+    const MatrixKernel *(*int8_panels)(int type);
+    const MatrixKernel *(*bf16_lanes)(int type);
 } IsaChoice;
 
+#if defined(QUILL_BF16)
+#define BF16_LANES cpu_bf16_panels
+#else
+#define BF16_LANES NULL
+#endif
+
 static const IsaChoice choices[] = {
-    {"scalar", has_any, &cpu_scalar, NULL, NULL, NULL, NULL, NULL},
-    {"portable", has_any, &cpu_portable, NULL, NULL, NULL, NULL, NULL},
+    {.isa = "scalar", .available = has_any, .kernels = &cpu_scalar},
+    {.isa = "portable", .available = has_any, .kernels = &cpu_portable},
 #if defined(__x86_64__)
-    {"avx2", cpuid_has_avx2, &cpu_avx2, NULL, NULL, cpu_madd_matrix, "avx2", NULL},
-    {"avx512", cpuid_has_avx512, &cpu_avx512, NULL, NULL, cpu_vnni_matrix, "avx512 vnni", NULL},
+    {.isa = "avx2",
+     .available = cpuid_has_avx2,
+     .kernels = &cpu_avx2,
+     .int8_rows = cpu_madd_matrix,
+     .int8_isa = "avx2"},
+    {.isa = "avx512",
+     .available = cpuid_has_avx512,
+     .kernels = &cpu_avx512,
+     .int8_rows = cpu_vnni_matrix,
+     .int8_isa = "avx512 vnni",
+     .int8_panels = cpu_vnni_panels,
+     .bf16_lanes = BF16_LANES},
 #else // known by name, and refused as what this CPU cannot run
-    {"avx2", has_none, &cpu_portable, NULL, NULL, NULL, NULL, NULL},
-    {"avx512", has_none, &cpu_portable, NULL, NULL, NULL, NULL, NULL},
+    {.isa = "avx2", .available = has_none, .kernels = &cpu_portable},
+    {.isa = "avx512", .available = has_none, .kernels = &cpu_portable},
 #endif
 #if defined(QUILL_AMX)
-    {"amx", has_amx, &cpu_avx512, cpu_amx_matrix, &cpu_amx_attend, cpu_vnni_matrix, "avx512 vnni", cpu_amx_int8_matrix},
+    {.isa = "amx",
+     .available = has_amx,
+     .kernels = &cpu_avx512,
+     .bf16_panels = cpu_amx_matrix,
+     .attend_bf16 = &cpu_amx_attend,
+     .int8_rows = cpu_vnni_matrix,
+     .int8_isa = "avx512 vnni",
+     .int8_tiles = cpu_amx_int8_matrix},
 #else
-    {"amx", has_none, &cpu_portable, NULL, NULL, NULL, NULL, NULL},
+    {.isa = "amx", .available = has_none, .kernels = &cpu_portable},
 #endif
 };
 
@@ -83,14 +108,16 @@ static Status choose(const char *isa, size_t *out) {
     return OK;
 }
 
-// The choice as this CPU can run it: AVX-512 without VNNI has the integers of AVX2.
+// The choice as this CPU can run it: AVX-512 without VNNI has the integers of AVX2, without BF16 only f32.
 static IsaChoice choice_here(size_t i) {
     IsaChoice c = choices[i];
 #if defined(__x86_64__)
     if (c.int8_rows == cpu_vnni_matrix && !cpuid_has_vnni()) {
         c.int8_rows = cpu_madd_matrix;
         c.int8_isa = "avx2";
+        c.int8_panels = NULL;
     }
+    if (!cpuid_has_bf16()) c.bf16_lanes = NULL;
 #endif
     return c;
 }
@@ -101,6 +128,8 @@ static CpuKernels kernels_for(const IsaChoice *c, bool in_order) {
     k.bf16_panels = c->bf16_panels;
     k.int8_rows = c->int8_rows;
     k.int8_tiles = c->int8_tiles;
+    k.int8_panels = c->int8_panels;
+    k.bf16_lanes = c->bf16_lanes;
     k.in_order = in_order;
     k.attend_bf16 = c->attend_bf16;
     if (in_order) {
@@ -124,6 +153,9 @@ static void describe(const IsaChoice *c, bool in_order, char out[WORDS]) {
     const char *attention = c->attend_bf16 && !in_order ? " and attention" : "";
     if (c->bf16_panels)
         snprintf(panels, sizeof panels, "bf16 %s panels%s (F32 weights: f32 %s)", c->isa, attention, f32);
+    else if (c->int8_panels && !in_order)
+        snprintf(panels, sizeof panels, "int8 %s panels (%s)", c->int8_isa,
+                 c->bf16_lanes ? "16-bit weights: bf16; F32: f32" : "16- and 32-bit weights: f32");
     else snprintf(panels, sizeof panels, "f32 %s panels", f32);
     if (c->int8_tiles) snprintf(tiles, sizeof tiles, "up to %d sequences int8 %s; ", INT8_TILES_MAX, c->isa);
     if (!in_order && c->int8_isa) snprintf(out, WORDS, "matvec %s); %sprefill %s", rows, tiles, panels);
@@ -147,6 +179,8 @@ static Status backend_for(const char *isa, bool in_order, const Backend **out) {
     if (k->f32_panels) scratch = larger(scratch, k->f32_panels->scratch);
     if (k->bf16_panels) scratch = larger(scratch, k->bf16_panels(TYPE_Q8_0)->scratch); // the same for all types
     if (k->int8_tiles) scratch = larger(scratch, k->int8_tiles(TYPE_Q8_0)->scratch);
+    if (k->int8_panels) scratch = larger(scratch, k->int8_panels(TYPE_Q8_0)->scratch);
+    if (k->bf16_lanes) scratch = larger(scratch, k->bf16_lanes(TYPE_BF16)->scratch);
     backends[i][in_order] = (Backend){
         .name = "cpu",
         .isa = k->isa,
@@ -171,3 +205,11 @@ static Status backend_for(const char *isa, bool in_order, const Backend **out) {
 Status cpu_backend(const char *isa, const Backend **out) { return backend_for(isa, false, out); }
 
 Status cpu_backend_deterministic(const char *isa, const Backend **out) { return backend_for(isa, true, out); }
+
+const char *cpu_prefill_unit(const Backend *be, int type) {
+    const CpuKernels *k = cpu_kernels_of(be);
+    if (k->bf16_panels && k->bf16_panels(type)) return "amx";
+    if (!k->in_order && k->int8_panels && k->int8_panels(type)) return "vnni";
+    if (!k->in_order && k->bf16_lanes && k->bf16_lanes(type)) return "avx512bf16";
+    return strcmp(be->isa, "amx") == 0 ? "avx512" : be->isa;
+}

@@ -12,6 +12,8 @@ Status cpu_backend(const char *isa, const Backend **out);
 // one kernel of a type serves any number of rows, and attention sums in an order that a row's slot alone decides.
 Status cpu_backend_deterministic(const char *isa, const Backend **out);
 bool cpu_has_isa(const char *isa);
+// The unit that products of many rows with weights of this type run on, as bench/roofline.h names units.
+const char *cpu_prefill_unit(const Backend *be, int type);
 const char *cpu_isa_list(void); // those this CPU can run, "scalar, portable, avx2, ..."
 
 #endif

@@ -126,11 +126,13 @@ typedef struct {
     const AttendKernel *attend_bf16;              // in its place for layers whose products round to bf16 too, or NULL
     void (*attend_in_order)(const AttendTask *t); // as attend.run, its sums in an order that a row's slot alone decides
     // Products with many rows. int8 kernels quantise the activations too. NULL: the table does not have the kernel, or
-    // not for this type of weights; matvec takes the place of the last two.
+    // not for this type of weights; matvec takes the place of int8_rows and int8_tiles.
     const MatrixKernel *f32_panels;               // any type of weights, unpacked to panels in f32
     const MatrixKernel *(*bf16_panels)(int type); // unpacked to panels in bf16, on a matrix unit; for many rows
     const MatrixKernel *(*int8_rows)(int type);   // weights as they lie in the file; for up to INT8_ROWS_MAX rows
     const MatrixKernel *(*int8_tiles)(int type);  // the same on a matrix unit; from its min_rows to INT8_TILES_MAX rows
+    const MatrixKernel *(*int8_panels)(int type); // unpacked to panels of bytes; from its min_rows on
+    const MatrixKernel *(*bf16_lanes)(int type);  // 16-bit weights, panels in bf16 without a matrix unit; likewise
     bool in_order;                                // one kernel for any number of rows: --deterministic
 } CpuKernels;
 
@@ -141,8 +143,13 @@ extern const CpuKernels cpu_scalar, cpu_portable;
 extern const CpuKernels cpu_avx2, cpu_avx512;
 const MatrixKernel *cpu_madd_matrix(int type); // cpu/int8_avx2.c
 const MatrixKernel *cpu_vnni_matrix(int type); // cpu/int8_vnni.c: AVX-512 with VNNI
+const MatrixKernel *cpu_vnni_panels(int type); // cpu/int8_panels.c: likewise
 #endif
-#if defined(__x86_64__) && !defined(QUILL_NO_AMX) // the makefile sets it for compilers that cannot build it
+#if defined(__x86_64__) && !defined(QUILL_NO_BF16) // the makefile sets it for compilers that cannot build it
+#define QUILL_BF16
+const MatrixKernel *cpu_bf16_panels(int type); // cpu/bf16_panels.c: AVX-512 with BF16
+#endif
+#if defined(__x86_64__) && !defined(QUILL_NO_AMX) // likewise
 #define QUILL_AMX
 const MatrixKernel *cpu_amx_matrix(int type);
 const MatrixKernel *cpu_amx_int8_matrix(int type);     // cpu/amx_int8.c

@@ -45,9 +45,11 @@ bool cpuid_has_avx512(void) {
 
 bool cpuid_has_vnni(void) { return cpuid_has_avx512() && (features()->c7 >> 11 & 1); }
 
+bool cpuid_has_bf16(void) { return cpuid_has_avx512() && (features()->a7_1 >> 5 & 1); }
+
 bool cpuid_has_amx(void) {
     const CpuFeatures *f = features();
-    bool there = (f->d7 >> 24 & 1) && (f->d7 >> 22 & 1) && (f->d7 >> 25 & 1) && (f->a7_1 >> 5 & 1);
-    return there && cpuid_has_avx512() && os_saves(0x60000);
+    bool there = (f->d7 >> 24 & 1) && (f->d7 >> 22 & 1) && (f->d7 >> 25 & 1);
+    return there && cpuid_has_bf16() && os_saves(0x60000);
 }
 #endif

@@ -30,27 +30,38 @@ void matmul_norm(const CpuKernels *k, Workspace *w, const float *norm, float eps
 
 // ---- the choice of a kernel -----------------------------------------------------------------------------------------
 
+// What a table has for a type; NULL: nothing.
+static const MatrixKernel *kernel_of(const MatrixKernel *(*of)(int type), int type) { return of ? of(type) : NULL; }
+
+// Panels of what the vectors multiply fastest: bytes or bf16.
+static const MatrixKernel *vector_panels(const CpuKernels *k, int type) {
+    const MatrixKernel *bytes = kernel_of(k->int8_panels, type);
+    return k->in_order ? NULL : bytes ? bytes : kernel_of(k->bf16_lanes, type);
+}
+
 const MatrixKernel *matmul_kernel(const CpuKernels *k, const Tensor *t, int n_rows, bool decodes) {
-    const MatrixKernel *bf16 = k->bf16_panels ? k->bf16_panels(t->type) : NULL,
-                       *tiles = k->int8_tiles ? k->int8_tiles(t->type) : NULL,
-                       *rows = k->int8_rows ? k->int8_rows(t->type) : NULL;
+    const MatrixKernel *bf16 = kernel_of(k->bf16_panels, t->type), *tiles = kernel_of(k->int8_tiles, t->type),
+                       *rows = kernel_of(k->int8_rows, t->type), *panels = vector_panels(k, t->type);
     if (tiles && decodes && !k->in_order && n_rows >= tiles->min_rows && n_rows <= INT8_TILES_MAX) return tiles;
     if (bf16 && (k->in_order || n_rows >= bf16->min_rows)) return bf16;
+    if (panels && n_rows >= panels->min_rows) return panels;
     if (rows && (k->in_order || n_rows <= INT8_ROWS_MAX)) return rows;
     return k->f32_panels && (k->in_order || n_rows >= k->f32_panels->min_rows) ? k->f32_panels : NULL;
 }
 
+// Bytes of up to max_rows rows that m packs; 0 where it is NULL.
+static size_t packed_by(const MatrixKernel *m, int max_rows, int max_n_in) {
+    return m ? round_up(m->packed_bytes(max_rows, max_n_in), 128) : 0;
+}
+
 size_t matmul_packed_bytes(const CpuKernels *k, int max_rows, int max_n_in) {
-    const MatrixKernel *rows = k->int8_rows ? k->int8_rows(TYPE_Q8_0) : NULL,
-                       *tiles = k->int8_tiles ? k->int8_tiles(TYPE_Q8_0) : NULL,
-                       *bf16 = k->bf16_panels ? k->bf16_panels(TYPE_Q8_0) : NULL;
-    size_t n = 0;
-    if (k->f32_panels) n += round_up(k->f32_panels->packed_bytes(max_rows, max_n_in), 128);
-    if (bf16) n += round_up(bf16->packed_bytes(max_rows, max_n_in), 128);
-    if (rows)
-        n += round_up(rows->packed_bytes(k->in_order ? max_rows : int_min(max_rows, INT8_ROWS_MAX), max_n_in), 128);
-    if (tiles) n += round_up(tiles->packed_bytes(int_min(max_rows, INT8_TILES_MAX), max_n_in), 128);
-    return n;
+    int most_few = k->in_order ? max_rows : int_min(max_rows, INT8_ROWS_MAX);
+    return packed_by(k->f32_panels, max_rows, max_n_in) +
+           packed_by(kernel_of(k->bf16_panels, TYPE_Q8_0), max_rows, max_n_in) +
+           packed_by(kernel_of(k->int8_rows, TYPE_Q8_0), most_few, max_n_in) +
+           packed_by(kernel_of(k->int8_tiles, TYPE_Q8_0), int_min(max_rows, INT8_TILES_MAX), max_n_in) +
+           packed_by(vector_panels(k, TYPE_Q8_0), max_rows, max_n_in) +
+           packed_by(vector_panels(k, TYPE_BF16), max_rows, max_n_in);
 }
 
 // ---- tasks ----------------------------------------------------------------------------------------------------------

@@ -182,11 +182,19 @@ static const MatrixKernel *int8_kernel(int isa, int type) {
     return of ? of(type) : NULL;
 }
 
+// Its kernel in bf16: of the matrix unit or of vectors.
+static const MatrixKernel *bf16_kernel(int isa, int type) {
+    const CpuKernels *k = kernels(isa);
+    const MatrixKernel *(*of)(int) = k->bf16_panels ? k->bf16_panels : k->bf16_lanes;
+    return of ? of(type) : NULL;
+}
+
 // The kernel's products against exact ones, and closely against those of what it makes of its inputs.
 static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n_rows, bool add, bool bias) {
     const CpuKernels *table = kernels(isa);
-    const MatrixKernel *k = kernel == MATRIX_BF16   ? table->bf16_panels(c->m->t.type)
+    const MatrixKernel *k = kernel == MATRIX_BF16   ? bf16_kernel(isa, c->m->t.type)
                             : kernel == MATRIX_INT8 ? int8_kernel(isa, c->m->t.type)
+                            : kernel == PANELS_INT8 ? table->int8_panels(c->m->t.type)
                                                     : table->f32_panels;
     int features = !k->features ? 16 * (1 + pick(&c->random, 19)) : pick(&c->random, 2) ? k->features : k->least;
     Tensor t = c->m->t;
@@ -213,15 +221,17 @@ static void check_matrix(MatrixCase *c, int isa, Kernel kernel, int n_out, int n
         take_distance(FROM_BF16, isa, guarded_distance(&o, c->from_bf16, n_rows, 0, n_out, t.bias, add), 1e-5, what);
     if (kernel == MATRIX_INT8)
         take_distance(FROM_INT8, isa, guarded_distance(&o, c->from_int8, n_rows, 0, n_out, t.bias, add), 1e-5, what);
+    if (kernel == PANELS_INT8)
+        take_distance(FROM_INT8_PANELS, isa, guarded_distance(&o, c->from_int8, n_rows, 0, n_out, t.bias, add), 1e-5,
+                      what);
     free(packed);
     free(scratch);
     guarded_free(&o);
 }
 
-// A row's products are the same bits however many rows there are: what --deterministic builds on.
-static void check_alone(MatrixCase *c, int isa, int n_out) {
+// A row's products are the same bits however many rows there are and wherever a task's features begin.
+static void check_alone(MatrixCase *c, const MatrixKernel *k, int n_out) {
     static const int few[] = {1, 17, 40};
-    const MatrixKernel *k = kernels(isa)->bf16_panels(c->m->t.type);
     Tensor t = c->m->t;
     size_t n = (size_t)n_out;
     float *all = malloc(MOST_ROWS * n * sizeof *all), *alone = malloc(MOST_ROWS * n * sizeof *alone);
@@ -230,7 +240,8 @@ static void check_alone(MatrixCase *c, int isa, int n_out) {
     k->run(&t, 0, n_out, packed, 0, k->rows, all, n, false, scratch);
     for (size_t i = 0; i < ARRAY_LEN(few); i++) {
         void *own = pack_all(k, c->x, c->x_stride, few[i], t.n_in);
-        k->run(&t, 0, n_out, own, 0, few[i], alone, n, false, scratch);
+        k->run(&t, k->least, n_out, own, 0, few[i], alone, n, false, scratch);
+        k->run(&t, 0, k->least, own, 0, few[i], alone, n, false, scratch);
         assert_memory_equal(alone, all, (size_t)few[i] * n * sizeof *all);
         free(own);
     }
@@ -305,14 +316,17 @@ static void matrix_shapes(MatrixCase *c) {
                 if (rows[r] == MOST_ROWS && outs[o] != 17 && outs[o] != MOST_OUT) continue; // large enough to matter
                 int flags = pick(&c->random, 4);
                 if (k->f32_panels && has_own(isa)) check_matrix(c, isa, MATRIX, outs[o], rows[r], flags & 1, flags & 2);
-                if (k->bf16_panels && k->bf16_panels(c->m->t.type))
+                if (bf16_kernel(isa, c->m->t.type))
                     check_matrix(c, isa, MATRIX_BF16, outs[o], rows[r], flags & 1, flags & 2);
                 if (k->bf16_panels && k->bf16_panels(c->m->t.type) && rows[r] > k->bf16_panels(c->m->t.type)->tile)
                     check_glu(c, isa, (Activation)((o + r) % N_ACTIVATIONS), outs[o], rows[r]);
+                if (k->int8_panels && k->int8_panels(c->m->t.type))
+                    check_matrix(c, isa, PANELS_INT8, outs[o], rows[r], flags & 1, flags & 2);
                 if (int8_kernel(isa, c->m->t.type) && rows[r] <= 33)
                     check_matrix(c, isa, MATRIX_INT8, outs[o], rows[r], flags & 1, flags & 2);
             }
-        if (k->bf16_panels && k->bf16_panels(c->m->t.type)) check_alone(c, isa, 97);
+        if (bf16_kernel(isa, c->m->t.type)) check_alone(c, bf16_kernel(isa, c->m->t.type), 97);
+        if (k->int8_panels && k->int8_panels(c->m->t.type)) check_alone(c, k->int8_panels(c->m->t.type), 97);
     }
 }
 
@@ -415,6 +429,7 @@ static void test_matrix_kernels_are_used(void **state) {
         assert_true(k->attend.pairs > 0);
         assert_int_equal(k->attend_bf16 != NULL, k->bf16_panels != NULL);
         assert_int_equal(k->int8_tiles != NULL, k->bf16_panels != NULL);
+        assert_true(!k->int8_panels || strcmp(isa_name(isa), "avx512") == 0);
     }
 }
 

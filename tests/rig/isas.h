@@ -44,12 +44,21 @@ static inline Status isa_backend(const char *isa, bool deterministic, const Back
     if (no_vnni) {
         kernels[deterministic] = *(const CpuKernels *)(*out)->impl;
         kernels[deterministic].int8_rows = cpu_madd_matrix;
+        kernels[deterministic].int8_panels = kernels[deterministic].bf16_lanes = NULL;
         backends[deterministic] = **out;
         backends[deterministic].impl = &kernels[deterministic];
         *out = &backends[deterministic];
     }
 #endif
     return OK;
+}
+
+// Whether products with many rows of 16-bit weights are in bf16.
+static inline bool isa_rounds_halves(const char *isa) {
+    const Backend *be = NULL;
+    if (isa_backend(isa, false, &be).code) return false;
+    const CpuKernels *k = be->impl;
+    return k->bf16_panels || k->bf16_lanes;
 }
 
 static inline int isa_print(void **state) { // for a group's setup

@@ -1,0 +1,354 @@
+// cpu/int8_panels.c: products of many rows in integers (AVX-512 with VNNI): quantised weights, unpacked to panels of
+// bytes, times activations in int8.
+//
+// A lane is a row of activations: sixteen of them are packed side by side, four elements a lane, and four bytes of a
+// weight row are broadcast to all lanes, so that no lane is ever reduced. The arithmetic is that of cpu/int8_vnni.c:
+// sums of 32 (or 16) products are exact integers, and scales enter once a block, in f32, in the order of the blocks;
+// a sum has the same bits whatever rows and features are computed with it. Weights are unsigned bytes. What a type
+// subtracts from its integers is where the sums of a block start, -offset times the sum of the activations. The scales
+// of Q2_K and Q3_K, of 16 elements, are small enough to go into the bytes.
+#define QUILL_SIMD 512
+#include "cpu/cpu.h"
+
+#include "cpu/int8_block.h"
+#include "cpu/panels.h"
+
+#include <stddef.h>
+
+enum {
+    DEPTH = 512,               // of a panel: two tiles of rows that deep stay in L1 while the features pass
+    SUPERBLOCKS = DEPTH / 256, // of a panel
+};
+
+// 256 elements of sixteen rows, column by column; scale, sum and sum16 as Int8Activations has them.
+typedef struct {
+    int8_t q[8][8][LANES][4]; // (block of 32, four elements, row, element)
+    float scale[8][LANES], sum[8][LANES], sum16[16][LANES];
+    int32_t less16[16][LANES]; // minus the sum of the q of 16
+} ActivationColumns;
+
+// DEPTH elements of a weight row. What is subtracted from its bytes, block_offset, is in no field.
+typedef struct {
+    uint8_t q[DEPTH + 64];
+    float scale[DEPTH / 16], minimum[DEPTH / 16]; // a block of 32; of 16 where the type has them so
+} PanelRow;
+
+typedef struct {
+    PanelRow rows[PANEL_FEATURES];
+    float sums[ROW_BLOCK / LANES * PANEL_FEATURES * LANES]; // (tile of rows, feature, row)
+} PanelScratch;
+
+// ---- activations ----------------------------------------------------------------------------------------------------
+
+static size_t packed_bytes(int n_rows, int n_in) {
+    return round_up((size_t)n_rows, LANES) / LANES * superblocks_of(n_in) * sizeof(ActivationColumns);
+}
+
+// 64 bytes of every row, from `at` on: rows in, columns of four bytes out.
+static void turn_lines(const Int8Activations *a, size_t at, void *out) {
+    __m512 r[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_ps((const uint8_t *)&a[i] + at);
+    transpose16(r);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) _mm512_storeu_ps((float *)out + 16 * i, r[i]);
+}
+
+static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
+    ActivationColumns *p = (ActivationColumns *)packed + (size_t)tile * superblocks_of(n_in);
+    Int8Activations a[LANES];
+    memset(a, 0, sizeof a);
+    for (int i = 0; i < n_in; i += SUPERBLOCK, p++) {
+        for (int r = 0; r < n_rows; r++)
+            quantize_row(x + (size_t)r * x_stride + i, int_min(SUPERBLOCK, n_in - i), &a[r]);
+        for (int k = 0; k < SUPERBLOCK; k += 64) turn_lines(a, (size_t)k, p->q[k / 32]);
+        turn_lines(a, offsetof(Int8Activations, scale), p->scale); // and the sums, which follow
+        turn_lines(a, offsetof(Int8Activations, sum16), p->sum16);
+        for (int j = 0; j < 16; j++) {
+            __m512i sum = _mm512_setzero_si512();
+            for (int k = 0; k < 4; k++)
+                sum = _mm512_dpbusd_epi32(sum, bytes(1), _mm512_loadu_si512(p->q[j / 2][j % 2 * 4 + k]));
+            _mm512_storeu_si512(p->less16[j], _mm512_sub_epi32(_mm512_setzero_si512(), sum));
+        }
+    }
+}
+
+// ---- weights --------------------------------------------------------------------------------------------------------
+
+// The types whose scales of 16 elements stay out of the bytes.
+INLINE bool scales_apart(int type) { return type == TYPE_Q6_K; }
+
+enum { Q3_OFFSET = 124 }; // -4 * 31: the least product of weight and scale
+
+// What the bytes of a panel have too much.
+INLINE int block_offset(int type) {
+    if (type == TYPE_Q3_K) return Q3_OFFSET;
+    return has_minimum(type) ? 0 : -(int)sum_factor(type);
+}
+
+// Bytes below 8 times the scale of their 16: bytes (q - less) * s + offset, which are looked up.
+INLINE void scale_bytes(__m512i u[4], __m256i s, int less, int offset) {
+    const __m512i q = _mm512_sub_epi16(_mm512_broadcast_i32x4(_mm_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7)),
+                                       _mm512_set1_epi16((short)less));
+    const __m512i part = _mm512_setr_epi64(0, 0, 0x0001000100010001, 0x0001000100010001, 0x0002000200020002,
+                                           0x0002000200020002, 0x0003000300030003, 0x0003000300030003);
+    __m512i scales = _mm512_castsi256_si512(s);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512i of = _mm512_permutexvar_epi16(_mm512_add_epi16(part, _mm512_set1_epi16((short)(4 * i))), scales);
+        __m512i table = _mm512_add_epi16(_mm512_mullo_epi16(q, of), _mm512_set1_epi16((short)offset));
+        u[i] = _mm512_shuffle_epi8(_mm512_packus_epi16(table, table), u[i]);
+    }
+}
+
+// A superblock of a weight row, from `from`, to place s of the panel's row.
+INLINE void unpack_superblock(int type, const uint8_t *from, PanelRow *to, int s) {
+    const int places = scales_apart(type) ? 16 : 8;
+    float *scale = to->scale + s * places;
+    Int8Weights w;
+    load_weights(type, from, &w);
+    if (type == TYPE_Q2_K) {
+        const BlockQ2_K *k = (const BlockQ2_K *)(const void *)from;
+        __m128i both = _mm_loadu_si128((const __m128i *)(const void *)k->scales);
+        scale_bytes(w.u, _mm256_cvtepu8_epi16(_mm_and_si128(both, _mm_set1_epi8(15))), 0, 0);
+        _mm256_storeu_ps(scale, _mm256_set1_ps(half_scale(k->d)));
+        _mm512_storeu_ps(to->minimum + s * 16, w.by_sum16);
+    } else if (type == TYPE_Q3_K) {
+        const BlockQ3_K *k = (const BlockQ3_K *)(const void *)from;
+        int16_t s16[16];
+        for (int i = 0; i < 16; i++) s16[i] = (int16_t)(k3_scale(k->scales, i) - 32);
+        scale_bytes(w.u, _mm256_loadu_si256((const __m256i *)(const void *)s16), 4, Q3_OFFSET);
+        _mm256_storeu_ps(scale, _mm256_set1_ps(half_scale(k->d)));
+    } else if (scales_apart(type)) {
+        _mm512_storeu_ps(scale, w.scale);
+    } else {
+        _mm256_storeu_ps(scale, _mm512_castps512_ps256(w.scale));
+        if (has_minimum(type)) _mm256_storeu_ps(to->minimum + s * places, _mm512_extractf32x8_ps(w.scale, 1));
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) _mm512_storeu_si512(to->q + SUPERBLOCK * s + 64 * i, w.u[i]);
+}
+
+// Superblocks [s0, s0 + n) of n_features rows from `first` on.
+INLINE void unpack_panel(int type, const Tensor *w, int first, int n_features, int s0, int n, PanelRow *to) {
+    size_t size = superblock_bytes(type);
+    for (int f = 0; f < n_features; f++, to++) {
+        const uint8_t *row = (const uint8_t *)w->data + (size_t)(first + f) * w->row_bytes + (size_t)s0 * size;
+        size_t left = w->row_bytes - (size_t)s0 * size;
+        for (int s = 0; s < n; s++, row += size, left -= size) {
+            if (left >= size) {
+                unpack_superblock(type, row, to, s);
+                continue;
+            }
+            uint8_t last[8 * sizeof(BlockQ8_0)] = {0}; // blocks that are not there have scales of zero
+            unpack_superblock(type, memcpy(last, row, left), to, s);
+        }
+    }
+}
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+// Where the sums of 16 elements start: the sum of the activations times -block_offset.
+INLINE __m512i start_of(int type, __m512i less) {
+    switch (block_offset(type)) {
+    case 0: return _mm512_setzero_si512();
+    case 4: return _mm512_slli_epi32(less, 2);
+    case 8: return _mm512_slli_epi32(less, 3);
+    case 16: return _mm512_slli_epi32(less, 4);
+    case 32: return _mm512_slli_epi32(less, 5);
+    case 128: return _mm512_slli_epi32(less, 7);
+    default: return _mm512_sub_epi32(_mm512_slli_epi32(less, 7), _mm512_slli_epi32(less, 2)); // 124
+    }
+}
+
+// What the minimum of block b brings: the sums of the activations times it.
+INLINE void add_minimum(int type, int F, int V, const PanelRow *w, int s, int b, const ActivationColumns *x,
+                        size_t apart, __m512 sum[12]) {
+    const int parts = type == TYPE_Q2_K ? 2 : 1;
+#pragma GCC unroll 2
+    for (int i = 0; i < parts; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) {
+            const ActivationColumns *a = &x[(size_t)v * apart];
+            __m512 of = _mm512_loadu_ps(parts == 2 ? a->sum16[2 * b + i] : a->sum[b]);
+#pragma GCC unroll 12
+            for (int f = 0; f < F; f++) {
+                __m512 minimum = _mm512_set1_ps(w[f].minimum[(8 * s + b) * parts + i]), *to = &sum[f * V + v];
+                *to = sum_factor(type) < 0 ? _mm512_fnmadd_ps(of, minimum, *to) : _mm512_fmadd_ps(of, minimum, *to);
+            }
+        }
+}
+
+// An eighth of it in F rows, while block b is multiplied.
+INLINE void fetch_ahead(int type, int F, const PanelAhead *ahead, int b) {
+    size_t lines = (superblock_bytes(type) + 63) / 64, first = (size_t)b * lines / 8, end = (size_t)(b + 1) * lines / 8;
+    for (size_t line = first; line < end; line++)
+#pragma GCC unroll 12
+        for (int f = 0; f < F; f++) __builtin_prefetch(ahead->at + (size_t)f * ahead->stride + 64 * line, 0, 2);
+}
+
+// sums (tile, feature, row) += superblock s of F rows of a panel times that of V tiles of activations, `apart` from one
+// to the next; F and V are constants in every copy, F V up to 12.
+INLINE void multiply_superblock(int type, int F, int V, const PanelRow *w, int s, const ActivationColumns *x,
+                                size_t apart, const PanelAhead *ahead, __m512 sum[12]) {
+    const int parts = scales_apart(type) ? 2 : 1, steps = 8 / parts;
+    for (int b = 0; b < 8; b++) {
+        if (ahead->at) fetch_ahead(type, F, ahead, b);
+#pragma GCC unroll 2
+        for (int part = 0; part < parts; part++) {
+            const int at = b * parts + part; // among the superblock's scales
+            __m512i dot[12], start[4];
+#pragma GCC unroll 4
+            for (int v = 0; v < V; v++) {
+                __m512i less = _mm512_loadu_si512(x[(size_t)v * apart].less16[2 * b + part]);
+                if (parts == 1)
+                    less = _mm512_add_epi32(less, _mm512_loadu_si512(x[(size_t)v * apart].less16[2 * b + 1]));
+                start[v] = start_of(type, less);
+            }
+#pragma GCC unroll 12
+            for (int i = 0; i < F * V; i++) dot[i] = start[i % V];
+#pragma GCC unroll 8
+            for (int k = 0; k < steps; k++) {
+                __m512i four[4];
+#pragma GCC unroll 4
+                for (int v = 0; v < V; v++) four[v] = _mm512_loadu_si512(x[(size_t)v * apart].q[b][part * steps + k]);
+#pragma GCC unroll 12
+                for (int f = 0; f < F; f++) {
+                    int32_t u;
+                    memcpy(&u, w[f].q + SUPERBLOCK * s + 32 * b + 4 * (part * steps + k), sizeof u);
+                    __m512i weights = _mm512_set1_epi32(u);
+#pragma GCC unroll 4
+                    for (int v = 0; v < V; v++) dot[f * V + v] = _mm512_dpbusd_epi32(dot[f * V + v], weights, four[v]);
+                }
+            }
+#pragma GCC unroll 4
+            for (int v = 0; v < V; v++) {
+                __m512 scale = _mm512_loadu_ps(x[(size_t)v * apart].scale[b]);
+#pragma GCC unroll 12
+                for (int f = 0; f < F; f++) {
+                    __m512 *to = &sum[f * V + v], product = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[f * V + v]), scale);
+                    *to = _mm512_fmadd_ps(product, _mm512_set1_ps(w[f].scale[8 * parts * s + at]), *to);
+                }
+            }
+        }
+        if (has_minimum(type)) add_minimum(type, F, V, w, s, b, x, apart, sum);
+    }
+}
+
+// A product of a panel, n superblocks deep, with V tiles of activations.
+typedef struct {
+    const PanelRow *w;
+    int n_features, n;
+    const ActivationColumns *x;
+    size_t apart; // superblocks from a tile to the next
+    float *sums;  // of the first tile: (feature, row)
+    size_t sums_apart;
+    PanelAhead ahead;
+} PanelProduct;
+
+INLINE void multiply_panel(int type, int F, int V, const PanelProduct *p) {
+    for (int f = 0; f < p->n_features; f += F) {
+        __m512 sum[12];
+#pragma GCC unroll 12
+        for (int i = 0; i < F * V; i++)
+            sum[i] = _mm512_loadu_ps(p->sums + (size_t)(i % V) * p->sums_apart + (f + i / V) * LANES);
+        for (int s = 0; s < p->n; s++) {
+            PanelAhead ahead = p->ahead;
+            if (ahead.at) ahead.at += (size_t)f * ahead.stride + (size_t)s * superblock_bytes(type);
+            multiply_superblock(type, F, V, p->w + f, s, p->x + s, p->apart, &ahead, sum);
+        }
+#pragma GCC unroll 12
+        for (int i = 0; i < F * V; i++)
+            _mm512_storeu_ps(p->sums + (size_t)(i % V) * p->sums_apart + (f + i / V) * LANES, sum[i]);
+    }
+}
+
+// One function of each kind a type.
+typedef struct {
+    void (*unpack)(const Tensor *w, int first, int n_features, int s0, int n, PanelRow *to);
+    void (*one)(const PanelProduct *p); // tile of rows
+    void (*two)(const PanelProduct *p);
+} PanelFunctions;
+
+#define DEFINE_FUNCTIONS(TYPE)                                                                                         \
+    static __attribute__((noinline)) void unpack_##TYPE(const Tensor *w, int first, int n_features, int s0, int n,     \
+                                                        PanelRow *to) {                                                \
+        unpack_panel(TYPE, w, first, n_features, s0, n, to);                                                           \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void one_##TYPE(const PanelProduct *p) { multiply_panel(TYPE, 12, 1, p); }        \
+    static __attribute__((noinline)) void two_##TYPE(const PanelProduct *p) { multiply_panel(TYPE, 6, 2, p); }
+EACH_QUANTISED(DEFINE_FUNCTIONS)
+
+#define FUNCTIONS_CASE(TYPE)                                                                                           \
+    case TYPE: {                                                                                                       \
+        static const PanelFunctions functions = {unpack_##TYPE, one_##TYPE, two_##TYPE};                               \
+        return &functions;                                                                                             \
+    }
+static const PanelFunctions *functions_of(int type) {
+    switch (type) { EACH_QUANTISED(FUNCTIONS_CASE) }
+    return NULL;
+}
+
+// ---- the kernel -----------------------------------------------------------------------------------------------------
+
+// Features [first, first + n_features) of all rows of a task, up to PANEL_FEATURES of them.
+static void run_panel(const PanelTask *t, int first, int n_features, PanelScratch *scratch) {
+    const PanelFunctions *functions = functions_of(t->w->type);
+    int n_tiles = (t->n_rows + LANES - 1) / LANES, n_superblocks = (int)superblocks_of(t->w->n_in);
+    int padded = (n_features + 11) / 12 * 12;
+    for (int f = n_features; f < padded; f++) memset(&scratch->rows[f], 0, sizeof scratch->rows[f]);
+    for (int i = 0; i < n_tiles; i++) memset(scratch->sums + (size_t)i * TILE_SUMS, 0, (size_t)padded * LANES * 4);
+    for (int s = 0; s < n_superblocks; s += SUPERBLOCKS) {
+        int n = int_min(SUPERBLOCKS, n_superblocks - s);
+        functions->unpack(t->w, first, n_features, s, n, scratch->rows);
+        for (int tile = 0; tile < n_tiles; tile += 2) {
+            PanelProduct p = {
+                .w = scratch->rows,
+                .n_features = padded,
+                .n = n,
+                .x = (const ActivationColumns *)t->x + (size_t)tile * (size_t)n_superblocks + s,
+                .apart = (size_t)n_superblocks,
+                .sums = scratch->sums + (size_t)tile * TILE_SUMS,
+                .sums_apart = TILE_SUMS,
+                .ahead = tile ? (PanelAhead){NULL, 0}
+                              : panel_ahead(t->w, first, n_features, (size_t)(s + n) * superblock_bytes(t->w->type))};
+            if (tile + 1 < n_tiles) functions->two(&p);
+            else functions->one(&p);
+        }
+    }
+    for (int tile = 0; tile < n_tiles; tile++)
+        panel_write(t, first, n_features, scratch->sums + (size_t)tile * TILE_SUMS, tile);
+}
+
+static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
+                size_t y_stride, bool add, void *scratch) {
+    PanelTask t = {.w = w,
+                   .x = (const ActivationColumns *)packed + (size_t)(first_row / LANES) * superblocks_of(w->n_in),
+                   .n_rows = n_rows,
+                   .y = y + (size_t)first_row * y_stride,
+                   .y_stride = y_stride,
+                   .add = add};
+    int step = n_rows <= FEW_TILES * LANES ? FEW_FEATURES : PANEL_FEATURES;
+    for (int f = first; f < last; f += step) run_panel(&t, f, int_min(step, last - f), scratch);
+}
+
+#define PANEL_KERNEL(MIN_ROWS)                                                                                         \
+    {                                                                                                                  \
+        .min_rows = MIN_ROWS, .tile = LANES, .features = PANEL_FEATURES, .least = FEW_FEATURES, .rows = ROW_BLOCK,     \
+        .scratch = sizeof(PanelScratch), .packed_bytes = packed_bytes, .pack = pack, .run = run,                       \
+    }
+
+// The least rows are where it passes cpu/int8_vnni.c: measured, with weights that come from memory.
+const MatrixKernel *cpu_vnni_panels(int type) {
+    static const MatrixKernel from_3 = PANEL_KERNEL(3), from_5 = PANEL_KERNEL(5), from_7 = PANEL_KERNEL(7),
+                              from_9 = PANEL_KERNEL(9);
+    switch (type) {
+    case TYPE_Q3_K: return &from_3;
+    case TYPE_Q8_0: return &from_5;
+    case TYPE_Q4_1:
+    case TYPE_Q5_1:
+    case TYPE_Q2_K:
+    case TYPE_Q5_K: return &from_9;
+    default: return functions_of(type) ? &from_7 : NULL;
+    }
+}

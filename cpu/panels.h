@@ -1,0 +1,54 @@
+// cpu/panels.h: what kernels for many rows share whose lanes are rows of activations (cpu/int8_panels.c,
+// cpu/bf16_panels.c): sixteen rows packed side by side, times weights that are broadcast from a panel in the cache.
+//
+// A panel is a part of the depth of up to PANEL_FEATURES rows of weights, made once for all rows of a task. The sums of
+// a task, (tile of rows, feature, row), stay in its scratch until the last panel.
+#ifndef QUILL_CPU_PANELS_H
+#define QUILL_CPU_PANELS_H
+
+#include "cpu/cpu.h"
+#include "cpu/transpose16.h"
+
+enum {
+    LANES = 16,          // rows of activations in a packed tile
+    PANEL_FEATURES = 96, // features of a panel, a multiple of 6, 12 and 16
+    ROW_BLOCK = 512,     // rows of a task
+    FEW_TILES = 3,       // of rows, up to which a panel has FEW_FEATURES: what it is made of fits into L2 ahead of time
+    FEW_FEATURES = 48,
+    TILE_SUMS = PANEL_FEATURES * LANES,
+};
+
+typedef struct {
+    const Tensor *w;
+    const void *x; // packed, of the first row
+    int n_rows;
+    float *y; // of the first row
+    size_t y_stride;
+    bool add;
+} PanelTask;
+
+// Weights that the next panel will be made of: a superblock of rows `stride` apart. NULL: none.
+typedef struct {
+    const uint8_t *at;
+    size_t stride;
+} PanelAhead;
+
+// From byte `at` of the same features' rows on; behind the rows' end the first of the features that follow.
+static PanelAhead panel_ahead(const Tensor *w, int first, int n_features, size_t at) {
+    size_t f = (size_t)(at < w->row_bytes ? first : first + n_features);
+    return (PanelAhead){(const uint8_t *)w->data + f * w->row_bytes + (at < w->row_bytes ? at : 0), w->row_bytes};
+}
+
+// The sums of a tile, (feature, row), to their place.
+static void panel_write(const PanelTask *t, int first, int n_features, const float *sums, int tile) {
+    for (int f = 0; f < n_features; f += LANES, sums += LANES * LANES) {
+        __m512 v[16];
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++) v[i] = _mm512_loadu_ps(sums + LANES * i);
+        transpose16(v);
+        write_rows(v, t->n_rows - tile * LANES, n_features - f, t->w->bias ? t->w->bias + first + f : NULL, t->add,
+                   t->y + (size_t)(tile * LANES) * t->y_stride + first + f, t->y_stride);
+    }
+}
+
+#endif
