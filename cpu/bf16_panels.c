@@ -17,7 +17,7 @@ enum {
     THREE_TILES_FEATURES = 8, // and with three
 };
 
-// (row of the tile, two elements), of DEPTH / 2 pairs or the row's last ones; bf16.
+// Elements 2k and 2k + 1, in bf16, of the sixteen rows of a tile.
 typedef uint32_t RowPairs[LANES];
 
 typedef struct {

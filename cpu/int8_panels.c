@@ -27,7 +27,7 @@ typedef struct {
     int32_t less16[16][LANES]; // minus the sum of the q of 16
 } ActivationColumns;
 
-// DEPTH elements of a weight row. What is subtracted from its bytes, block_offset, is in no field.
+// DEPTH elements of a weight row. Its bytes are block_offset too large.
 typedef struct {
     uint8_t q[DEPTH + 64];
     float scale[DEPTH / 16], minimum[DEPTH / 16]; // a block of 32; of 16 where the type has them so
@@ -35,7 +35,7 @@ typedef struct {
 
 typedef struct {
     PanelRow rows[PANEL_FEATURES];
-    float sums[ROW_BLOCK / LANES * PANEL_FEATURES * LANES]; // (tile of rows, feature, row)
+    float sums[ROW_BLOCK / LANES * TILE_SUMS]; // (tile of rows, feature, row)
 } PanelScratch;
 
 // ---- activations ----------------------------------------------------------------------------------------------------

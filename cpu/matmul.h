@@ -13,7 +13,8 @@ enum { MATMUL_JOBS = 3 }; // at most, in one call
 // Number of rows up to which the int8 kernels are faster than panels of weights in f32 (INT8_ROWS_MAX) or bf16
 // (INT8_TILES_MAX, with a matrix unit). Without a matrix unit f32 panels cost as much for one row as for a tile of 16
 // or 32. With one, int8 weights are multiplied where they lie, at a cost for every 16 rows; unpacking to bf16 costs
-// more, but once. INT8_TILES_MAX is for decoding: short prompts keep bf16, with which a model's perplexity stays within
+// more, but once. Where the vectors multiply bytes or bf16 (int8_panels, bf16_lanes), panels take over from their
+// min_rows on. INT8_TILES_MAX is for decoding: short prompts keep bf16, with which a model's perplexity stays within
 // 0.1% of the reference.
 enum { INT8_ROWS_MAX = 32, INT8_TILES_MAX = 48 };
 

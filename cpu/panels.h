@@ -27,7 +27,7 @@ typedef struct {
     bool add;
 } PanelTask;
 
-// Weights that the next panel will be made of: a superblock of rows `stride` apart. NULL: none.
+// Weights that the next panel will be made of: rows `stride` apart. NULL: none.
 typedef struct {
     const uint8_t *at;
     size_t stride;
