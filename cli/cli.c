@@ -300,14 +300,3 @@ void cli_free(Options *o) {
     free(o->kept);
     *o = (Options){0};
 }
-
-void cli_print(const Options *o, CliCommands describe) {
-    switch (o->page) {
-    case PAGE_SHORT_HELP: cli_short_help(o->mode); break;
-    case PAGE_HELP: cli_help(o->mode); break;
-    case PAGE_VERSION: cli_version(); break;
-    case PAGE_MAN: cli_man(describe); break;
-    case PAGE_COMPLETIONS: cli_completions(o->shell); break;
-    default: break;
-    }
-}

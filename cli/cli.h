@@ -9,7 +9,6 @@
 
 // What the parse decided: go on; or stop with exit code 0 when cli_print has printed o->page; or a QUILL_USAGE.
 Status cli_parse(int argc, char **argv, Options *o, bool *stop);
-void cli_print(const Options *o, CliCommands describe); // the page that the arguments asked for, to stdout
 void cli_free(Options *o);
 
 #endif

@@ -40,6 +40,8 @@ typedef const char *(*CliCommands)(int i, char shown[64]);
 void cli_man(CliCommands describe);
 void cli_completions(const char *shell); // bash, zsh, fish
 
+void cli_print(const Options *o, CliCommands describe); // the page that the arguments asked for, to stdout
+
 // ---- what was meant -------------------------------------------------------------------------------------------------
 
 // The option of this mode that an unknown one was meant to be; false: none comes near.

@@ -235,3 +235,14 @@ void cli_version(void) {
            cpu_isa_list(), cuda.data, builtin_name());
     buf_free(&cuda);
 }
+
+void cli_print(const Options *o, CliCommands describe) {
+    switch (o->page) {
+    case PAGE_SHORT_HELP: cli_short_help(o->mode); break;
+    case PAGE_HELP: cli_help(o->mode); break;
+    case PAGE_VERSION: cli_version(); break;
+    case PAGE_MAN: cli_man(describe); break;
+    case PAGE_COMPLETIONS: cli_completions(o->shell); break;
+    default: break;
+    }
+}
