@@ -46,8 +46,12 @@ static void check_line(Str line, int columns) {
     bool one = !text.n || !memchr(text.data + first, ' ', text.n - first),
          tabs = text.n && memchr(text.data, '\t', text.n);
     if (!one && !tabs && wrap_width((Str){text.data, text.n}) > columns) {
-        const char *last = memrchr(text.data, ' ', text.n); // the terminal has cut what is in front of it
-        if (!last || wrap_width((Str){text.data, (size_t)(last - text.data)}) <= columns) abort();
+        const char *last = memrchr(text.data, ' ', text.n);
+        Str before = {text.data, last ? (size_t)(last - text.data) : 0};
+        int width = wrap_width(before), blanks = 0;
+        for (size_t i = 0; i < before.n; i++) blanks += before.data[i] == ' ';
+        // The terminal has cut what is in front of the last word, or nothing of it can be seen (a delete character).
+        if (!last || (width <= columns && width > blanks)) abort();
     }
     buf_free(&text);
 }
