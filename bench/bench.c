@@ -18,6 +18,7 @@
 #include "base/rng.h"
 #include "bench/roofline.h"
 #include "bench/shape.h"
+#include "cli/values.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -496,12 +497,6 @@ static Status measure_roofline(Bench *b) {
     return st;
 }
 
-static int largest(const IntList *l) {
-    int most = 0;
-    for (int i = 0; i < l->n; i++) most = int_max(most, l->at[i]);
-    return most;
-}
-
 // The random model, saved if that was asked for; NULL where the options name a file.
 static Status make_shape(const Options *o, Gguf **out) {
     *out = NULL;
@@ -519,8 +514,8 @@ static Status make_shape(const Options *o, Gguf **out) {
 static Status run_tests(Bench *b, Gguf *g) {
     const Options *o = b->o;
     // Every test starts at the depth; one more slot for the token that a decode test starts from.
-    long long n_ctx = (long long)largest(&o->bench.depth) + 1;
-    n_ctx += int_max(largest(&o->bench.prompt), largest(&o->bench.gen));
+    long long n_ctx = (long long)cli_largest(&o->bench.depth) + 1;
+    n_ctx += int_max(cli_largest(&o->bench.prompt), cli_largest(&o->bench.gen));
     if (n_ctx > 1 << 30) {
         gguf_close(g);
         return status_error(QUILL_USAGE, "-d, -p, -n: at most %d tokens together expected, %lld found", 1 << 30, n_ctx);
@@ -567,8 +562,8 @@ static Status run_threads(Bench *b, const Options *o, int i) {
 Status bench_run(const Options *o) {
     Bench b = {.o = o, .progress = progress_new(o->answer.quiet), .model = json_null(), .results = json_array()};
     Status st = OK;
-    if (!st.code && o->bench.roofline) st = measure_roofline(&b);
-    else if (!st.code) roofline_load(&b.roof);
+    if (o->bench.roofline) st = measure_roofline(&b);
+    else roofline_load(&b.roof);
     for (int i = 0; i < o->bench.threads.n && !st.code; i++) st = run_threads(&b, o, i);
     if (!st.code && (b.n_rows > 0 || output_is(&b, "json"))) st = print_results(&b);
     if (!st.code) roofline_keep_raised(&b.roof, o->answer.quiet);

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "cli/values.h"
 #include "files/builtin.h"
 #include "formats/types.h"
 
@@ -82,10 +83,8 @@ static Status check_device(const EngineConfig *e) {
 }
 
 static bool is_bench_without_work(const Options *o) {
-    int most = 0;
-    for (int i = 0; i < o->bench.prompt.n; i++) most = int_max(most, o->bench.prompt.at[i]);
-    for (int i = 0; i < o->bench.gen.n; i++) most = int_max(most, o->bench.gen.at[i]);
-    return most == 0 && !o->bench.save && !o->bench.roofline;
+    bool tests = cli_largest(&o->bench.prompt) > 0 || cli_largest(&o->bench.gen) > 0;
+    return !tests && !o->bench.save && !o->bench.roofline;
 }
 
 // What to measure must be named once; QUILL_MODEL stands back behind --shape, and the built-in model behind --roofline.

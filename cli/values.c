@@ -92,6 +92,12 @@ static Status parse_list(const Option *o, const char *flag, const char *value, I
     return OK;
 }
 
+int cli_largest(const IntList *list) {
+    int most = 0;
+    for (int i = 0; i < list->n; i++) most = int_max(most, list->at[i]);
+    return most;
+}
+
 // One of the words of "a|b|c".
 bool cli_is_choice(const char *choices, const char *value) {
     size_t n = strlen(value);

@@ -13,6 +13,7 @@ Status cli_set_option(const Option *o, const char *name, const char *value, Opti
 void cli_value(const Option *o, const Options *values, Buf *out); // as one would write it; "none" for an empty list
 bool cli_is_choice(const char *choices, const char *value);       // one of the words of "a|b|c"
 Status cli_bad_value(const char *flag, const char *value, const char *expected);
+int cli_largest(const IntList *list);     // 0: the list is empty, or has nothing above 0
 void cli_draw_seed(AnswerConfig *config); // from the system
 
 // Puts a piece of the prompt before the at-th; the row is -p's or -f's.

@@ -128,7 +128,8 @@ static __attribute__((noinline)) void multiply_three(const Bf16Product *p) {
 // ---- the kernel -----------------------------------------------------------------------------------------------------
 
 // Features [first, first + n_features) of all rows of a task, up to PANEL_FEATURES of them.
-static void run_panel(const PanelTask *t, int first, int n_features, Bf16PanelScratch *scratch) {
+static void run_panel(const PanelTask *t, int first, int n_features, void *room) {
+    Bf16PanelScratch *scratch = room;
     int n_tiles = (t->n_rows + LANES - 1) / LANES, n_in = t->w->n_in, padded = (int)round_up((size_t)n_features, 24);
     for (int f = n_features; f < padded; f++) memset(scratch->rows[f], 0, sizeof scratch->rows[f]);
     for (int i = 0; i < n_tiles; i++) memset(scratch->sums + (size_t)i * TILE_SUMS, 0, (size_t)padded * LANES * 4);
@@ -156,14 +157,8 @@ static void run_panel(const PanelTask *t, int first, int n_features, Bf16PanelSc
 
 static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
                 size_t y_stride, bool add, void *scratch) {
-    PanelTask t = {.w = w,
-                   .x = (const RowPairs *)packed + (size_t)(first_row / LANES) * pairs_of(w->n_in),
-                   .n_rows = n_rows,
-                   .y = y + (size_t)first_row * y_stride,
-                   .y_stride = y_stride,
-                   .add = add};
-    int step = n_rows <= FEW_TILES * LANES ? FEW_FEATURES : PANEL_FEATURES;
-    for (int f = first; f < last; f += step) run_panel(&t, f, int_min(step, last - f), scratch);
+    panels_run(w, first, last, packed, pairs_of(w->n_in) * sizeof(RowPairs), first_row, n_rows, y, y_stride, add,
+               scratch, run_panel);
 }
 
 const MatrixKernel *cpu_bf16_panels(int type) {

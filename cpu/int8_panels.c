@@ -292,7 +292,8 @@ static const PanelFunctions *functions_of(int type) {
 // ---- the kernel -----------------------------------------------------------------------------------------------------
 
 // Features [first, first + n_features) of all rows of a task, up to PANEL_FEATURES of them.
-static void run_panel(const PanelTask *t, int first, int n_features, PanelScratch *scratch) {
+static void run_panel(const PanelTask *t, int first, int n_features, void *room) {
+    PanelScratch *scratch = room;
     const PanelFunctions *functions = functions_of(t->w->type);
     int n_tiles = (t->n_rows + LANES - 1) / LANES, n_superblocks = (int)superblocks_of(t->w->n_in);
     int padded = (n_features + 11) / 12 * 12;
@@ -322,14 +323,8 @@ static void run_panel(const PanelTask *t, int first, int n_features, PanelScratc
 
 static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
                 size_t y_stride, bool add, void *scratch) {
-    PanelTask t = {.w = w,
-                   .x = (const ActivationColumns *)packed + (size_t)(first_row / LANES) * superblocks_of(w->n_in),
-                   .n_rows = n_rows,
-                   .y = y + (size_t)first_row * y_stride,
-                   .y_stride = y_stride,
-                   .add = add};
-    int step = n_rows <= FEW_TILES * LANES ? FEW_FEATURES : PANEL_FEATURES;
-    for (int f = first; f < last; f += step) run_panel(&t, f, int_min(step, last - f), scratch);
+    panels_run(w, first, last, packed, superblocks_of(w->n_in) * sizeof(ActivationColumns), first_row, n_rows, y,
+               y_stride, add, scratch, run_panel);
 }
 
 #define PANEL_KERNEL(MIN_ROWS)                                                                                         \

@@ -51,4 +51,20 @@ static void panel_write(const PanelTask *t, int first, int n_features, const flo
     }
 }
 
+// Computes features [first, first + n_features) of all rows of a task, PANEL_FEATURES at most.
+typedef void RunPanel(const PanelTask *t, int first, int n_features, void *scratch);
+
+// MatrixKernel.run over panels. tile_bytes: of one packed tile of rows.
+static void panels_run(const Tensor *w, int first, int last, const void *packed, size_t tile_bytes, int first_row,
+                       int n_rows, float *y, size_t y_stride, bool add, void *scratch, RunPanel *run_panel) {
+    PanelTask t = {.w = w,
+                   .x = (const uint8_t *)packed + (size_t)(first_row / LANES) * tile_bytes,
+                   .n_rows = n_rows,
+                   .y = y + (size_t)first_row * y_stride,
+                   .y_stride = y_stride,
+                   .add = add};
+    int step = n_rows <= FEW_TILES * LANES ? FEW_FEATURES : PANEL_FEATURES;
+    for (int f = first; f < last; f += step) run_panel(&t, f, int_min(step, last - f), scratch);
+}
+
 #endif
