@@ -23,7 +23,7 @@ typedef struct {
     Buf text;                    // what the model has written, thoughts and markers too: the conversation's history
     Buf answer, thinking;        // the parts of it, to the end of what may be shown
     json_t *tokens;              // --logprobs: an object a token
-    json_t *line;                // --jsonl: of the last token, not written yet
+    json_t *line;                // --jsonl: the object of the last token; it is not written yet
     size_t n_in_lines;           // bytes of `answer` that its lines have, or
     size_t n_thought_in_lines;   // of `thinking`
     Screen screen;               // how text looks on stdout

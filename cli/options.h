@@ -37,7 +37,7 @@ typedef enum {
 // Whole numbers to try one after the other: 16,32 or 1-8*2.
 typedef struct {
     int n, at[64];
-    bool added; // a flag has begun the list: the next one goes on with it
+    bool added; // a flag has set the list: the next flag appends to it
 } IntList;
 
 typedef struct {

@@ -100,7 +100,7 @@ typedef struct {
     float *partial; // gpu_attention_bytes of them
     // (rows, q_dim + 2*kv_dim) products of Q, K and V. K and V of sealed planes stay there, finished, up to gpu_keep.
     float *qkv;
-    float *behind; // (rows, dim) what a norm behind a sub-layer takes; may lie where qkv does
+    float *behind; // (rows, dim) a sub-layer's output before the norm behind it; may share memory with qkv
     // gpu_n_counters: how many blocks of a row and head (split-K attention), or how many features of a head (QKV), are
     // done. The block that completes the count goes on with the whole.
     unsigned *counters;

@@ -48,7 +48,7 @@ static void int8_products(void **state) {
     }
 }
 
-// The matrix unit's products: x and the weights are rounded, the sums are f32.
+// Reference of the products on the matrix unit: x and the weights are rounded to bf16, the sums are f32.
 static void products_of_few_rows(void **state) {
     (void)state;
     static const int rows[] = {5, 8, 11, GPU_SKINNY_ROWS};

@@ -246,7 +246,7 @@ static inline void run_all(FakeEngine *f) {
     }
 }
 
-// The caller gives the blocks of finished requests back between steps, as the scheduler's header has it.
+// Finished requests give their blocks back between steps: that is the caller's duty (scheduler.h).
 static inline void run_and_release(FakeEngine *f, Request *r, int n) {
     for (Batch *b; scheduler_next(f->s, &b);) {
         scheduler_take(f->s, fake_forward(f, b));
