@@ -18,10 +18,10 @@ prompt_of() {
     cat >child.py <<'PYTHON'
 import socket, subprocess, sys
 ours, theirs = socket.socketpair()
+ours.sendall(b"from a socket") # before there is a child, which may leave without reading it
+ours.close()
 child = subprocess.Popen(sys.argv[1:], stdin=theirs, stdout=subprocess.PIPE)
 theirs.close()
-ours.sendall(b"from a socket")
-ours.close()
 sys.stdout.buffer.write(child.communicate()[0])
 sys.exit(child.returncode)
 PYTHON

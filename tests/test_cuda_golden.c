@@ -32,7 +32,7 @@ static void test_golden_families(void **state) {
             for (int chunk = n; chunk > 0; chunk = chunk > 7 ? 7 : chunk > 1 ? 1 : 0) {
                 cuda_rig_open(&r, g, (CudaSetup){.n_gpu = n_gpu, .kv_type = TYPE_F32, .block = 4, .scarce = true});
                 assert_int_equal(want.n, (size_t)(n * r.m.c.n_vocab) * sizeof(float));
-                float *got = cuda_rig_run_tokens(&r, tokens, n, chunk, false);
+                float *got = cuda_rig_run_tokens(&r, tokens, n, chunk, chunk, false);
                 double d = test_distance(got, (const float *)(const void *)want.data, (size_t)(n * r.m.c.n_vocab));
                 print_message("  %s, %2d rows a step%-21s %.1e\n", files[i], chunk,
                               n_gpu < ALL_LAYERS ? ", layers on both" : "", d);

@@ -59,7 +59,7 @@ void cuda_rig_open(Rig *r, const Gguf *g, CudaSetup s) {
     if (st.code) fail_msg("code %d: %s", st.code, st.message);
 }
 
-float *cuda_rig_run_tokens(Rig *r, const int *tokens, int n, int chunk, bool strangers) {
+float *cuda_rig_run_tokens(Rig *r, const int *tokens, int n, int first, int chunk, bool strangers) {
     int strange[CUDA_CTX];
     size_t n_vocab = (size_t)r->m.c.n_vocab;
     float *logits = malloc((size_t)n * n_vocab * sizeof *logits);
@@ -73,7 +73,8 @@ float *cuda_rig_run_tokens(Rig *r, const int *tokens, int n, int chunk, bool str
         int n_parts = 0;
         if (strangers && before.n_cached < 30)
             parts[n_parts++] = (RowsOfSequence){&before, int_min(6, 9 - before.n_cached), NULL};
-        parts[n_parts++] = (RowsOfSequence){&s, int_min(chunk, n - s.n_cached), logits + (size_t)s.n_cached * n_vocab};
+        int rows = int_min(s.n_cached ? chunk : first, n - s.n_cached);
+        parts[n_parts++] = (RowsOfSequence){&s, rows, logits + (size_t)s.n_cached * n_vocab};
         if (strangers && after.n_cached < 2) parts[n_parts++] = (RowsOfSequence){&after, 1, NULL};
         step(r, parts, n_parts);
     }
@@ -86,8 +87,12 @@ float *cuda_rig_run_tokens(Rig *r, const int *tokens, int n, int chunk, bool str
     return logits;
 }
 
-float *cuda_rig_run(Rig *r, int n, int chunk, bool strangers) {
+float *cuda_rig_run_from(Rig *r, int n, int first, int chunk, bool strangers) {
     int tokens[CUDA_CTX];
     random_tokens(tokens, n, r->m.c.n_vocab, 5);
-    return cuda_rig_run_tokens(r, tokens, n, chunk, strangers);
+    return cuda_rig_run_tokens(r, tokens, n, first, chunk, strangers);
+}
+
+float *cuda_rig_run(Rig *r, int n, int chunk, bool strangers) {
+    return cuda_rig_run_from(r, n, chunk, chunk, strangers);
 }

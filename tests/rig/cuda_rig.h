@@ -31,8 +31,11 @@ TinyModel cuda_rig_shape(const char *arch);
 Status cuda_rig_try(Rig *r, const Gguf *g, CudaSetup s);
 void cuda_rig_open(Rig *r, const Gguf *g, CudaSetup s);
 
-// All logits of n tokens, `chunk` of them a step; beside two other sequences where `strangers`. The caller frees.
-float *cuda_rig_run_tokens(Rig *r, const int *tokens, int n, int chunk, bool strangers);
-float *cuda_rig_run(Rig *r, int n, int chunk, bool strangers); // the same with random tokens: the first n of one text
+// All logits of n tokens: `first` of them in the first step, `chunk` in each that follows, beside two other sequences
+// where `strangers`. The caller frees.
+float *cuda_rig_run_tokens(Rig *r, const int *tokens, int n, int first, int chunk, bool strangers);
+// The same with random tokens: the first n of one text.
+float *cuda_rig_run_from(Rig *r, int n, int first, int chunk, bool strangers);
+float *cuda_rig_run(Rig *r, int n, int chunk, bool strangers); // first = chunk
 
 #endif
