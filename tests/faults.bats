@@ -154,6 +154,7 @@ PYTHON
 }
 
 @test "a model that is cut while it is in use ends what runs, in one line, and keeps what was answered" {
+    needs_terminal
     python3 "$BATS_TEST_DIRNAME/rig/cut.py" "$QUILL" "$TINY/base.gguf" "$TINY/chat.gguf"
 }
 

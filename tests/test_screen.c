@@ -12,7 +12,12 @@
 
 static int master, terminal;
 
+// A window of so many columns; skips the test where the machine gives no pseudo-terminals.
 static void resize(int columns) {
+    if (terminal < 0) {
+        print_message("skipped: this machine gives no pseudo-terminals\n");
+        skip();
+    }
     struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
     assert_int_equal(ioctl(terminal, TIOCSWINSZ, &size), 0);
 }
@@ -21,12 +26,13 @@ static int open_terminal(void **state) {
     (void)state;
     setenv("TERM", "xterm", 1);
     unsetenv("NO_COLOR");
-    return openpty(&master, &terminal, NULL, NULL, NULL);
+    if (openpty(&master, &terminal, NULL, NULL, NULL) != 0) terminal = -1;
+    return 0;
 }
 
 static int close_terminal(void **state) {
     (void)state;
-    return close(master) | close(terminal);
+    return terminal < 0 ? 0 : close(master) | close(terminal);
 }
 
 static void thoughts_and_answer(void **state) {
