@@ -115,20 +115,19 @@ INLINE __m512i halves(int low, int high) { // 32-bit numbers
 // bytes: the caller masks.
 INLINE __m512i shifted(__m512i v, int low, int high) { return _mm512_rorv_epi32(v, halves(low & 31, high & 31)); }
 
-// The first four bytes of eight blocks `stride` bytes apart; the low two, and the high two, as halves.
-INLINE __m256i heads(const uint8_t *blocks, int stride) {
-    return _mm256_i32gather_epi32(
-        (const int *)(const void *)blocks,
-        _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(stride)), 1);
-}
-INLINE __m256 low_half(__m256i v) { return _mm256_cvtph_ps(_mm256_cvtepi32_epi16(v)); }
-INLINE __m256 high_half(__m256i v) { return low_half(_mm256_srli_epi32(v, 16)); }
-
-// The first two bytes of eight blocks of 18, twice: two shuffled lines cost less than a gather.
-INLINE __m256i heads_18(const uint8_t *blocks) {
-    static const uint16_t at[32] = {0, 9, 18, 27, 36, 45, 54, 63, 0, 9, 18, 27, 36, 45, 54, 63};
-    return _mm512_castsi512_si256(
-        _mm512_permutex2var_epi16(_mm512_loadu_si512(blocks), _mm512_loadu_si512(at), _mm512_loadu_si512(blocks + 64)));
+// Halves that lie among the first two of eight blocks `stride` bytes apart: the first one of each, then the first one
+// or the second one (`second` 1). Shuffled lines cost less than a gather.
+INLINE __m256i heads(const uint8_t *blocks, int stride, int second) {
+    // The last four blocks within 128 bytes that end with the superblock, or begin with them where blocks are longer.
+    const int from = stride > 32 ? 4 * stride : 8 * stride - 128;
+    const __m512i block = _mm512_set4_epi64(0, 0x0003000200010000, 0, 0x0003000200010000);
+    const __m512i word = _mm512_set4_epi64(0, second * 0x0001000100010001, 0, 0);
+    const __m512i low = _mm512_add_epi16(_mm512_mullo_epi16(block, _mm512_set1_epi16((short)(stride / 2))), word);
+    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16((short)((4 * stride - from) / 2)));
+    const uint8_t *end = blocks + from;
+    __m512i first4 = _mm512_permutex2var_epi16(_mm512_loadu_si512(blocks), low, _mm512_loadu_si512(blocks + 64));
+    __m512i last4 = _mm512_permutex2var_epi16(_mm512_loadu_si512(end), high, _mm512_loadu_si512(end + 64));
+    return _mm256_unpacklo_epi64(_mm512_castsi512_si256(first4), _mm512_castsi512_si256(last4));
 }
 
 // The nibbles of two blocks of 16 bytes: the low ones of a block first.
@@ -151,12 +150,7 @@ INLINE __m512i fifth_bits(__m512i u, const uint8_t *a, const uint8_t *b) {
 
 INLINE void small_blocks(int type, const uint8_t *p, Int8Weights *w) {
     int stride = (int)superblock_bytes(type) / 8;
-    if (type == TYPE_Q4_0 || type == TYPE_IQ4_NL) w->scale = _mm512_cvtph_ps(heads_18(p));
-    else {
-        __m256i head = heads(p, stride);
-        __m256 d = low_half(head);
-        w->scale = join(d, type == TYPE_Q4_1 || type == TYPE_Q5_1 ? high_half(head) : d);
-    }
+    w->scale = _mm512_cvtph_ps(heads(p, stride, type == TYPE_Q4_1 || type == TYPE_Q5_1));
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         const uint8_t *a = p + (size_t)(2 * i * stride), *b = a + stride;

@@ -179,7 +179,20 @@ INLINE void add_minimum(int type, int F, int V, const PanelRow *w, int s, int b,
         }
 }
 
-// An eighth of it in F rows, while block b is multiplied.
+// Weights to be unpacked while others are multiplied: superblock s of n_features rows from `first` on, into F rows.
+typedef struct {
+    const Tensor *w;
+    int first, n_features, s; // s: of the tensor
+    PanelRow *to;             // to their first superblock
+    PanelAhead fetch;         // what is unpacked later
+} UnpackAhead;
+
+// What is done while block b of a superblock is multiplied, an eighth of it: weights are fetched, or unpacked.
+typedef struct {
+    PanelAhead fetch;
+    const UnpackAhead *unpack; // NULL: none
+} PanelBeside;
+
 INLINE void fetch_ahead(int type, int F, const PanelAhead *ahead, int b) {
     size_t lines = (superblock_bytes(type) + 63) / 64, first = (size_t)b * lines / 8, end = (size_t)(b + 1) * lines / 8;
     for (size_t line = first; line < end; line++)
@@ -187,13 +200,39 @@ INLINE void fetch_ahead(int type, int F, const PanelAhead *ahead, int b) {
         for (int f = 0; f < F; f++) __builtin_prefetch(ahead->at + (size_t)f * ahead->stride + 64 * line, 0, 2);
 }
 
+INLINE void unpack_ahead(int type, int F, const UnpackAhead *u, int b) {
+    size_t size = superblock_bytes(type), left = u->w->row_bytes - (size_t)u->s * size;
+    for (int f = b * F / 8; f < (b + 1) * F / 8; f++) {
+        if (f >= u->n_features) { // scales of zero
+            memset(u->to[f].scale, 0, 16 * sizeof(float));
+            memset(u->to[f].minimum, 0, 16 * sizeof(float));
+            continue;
+        }
+        const uint8_t *from =
+            (const uint8_t *)u->w->data + (size_t)(u->first + f) * u->w->row_bytes + (size_t)u->s * size;
+        uint8_t last[8 * sizeof(BlockQ8_0)];
+        if (left < size) { // blocks that are not there have scales of zero
+            memset(last, 0, sizeof last);
+            from = memcpy(last, from, left);
+        }
+        unpack_superblock(type, from, &u->to[f], 0);
+        for (size_t at = 0; u->fetch.at && at < size; at += 64)
+            __builtin_prefetch(u->fetch.at + (size_t)f * u->fetch.stride + at, 0, 2);
+    }
+}
+
+INLINE void do_beside(int type, int F, const PanelBeside *beside, int b) {
+    if (beside->unpack) unpack_ahead(type, F, beside->unpack, b);
+    else if (beside->fetch.at) fetch_ahead(type, F, &beside->fetch, b);
+}
+
 // sums (tile, feature, row) += superblock s of F rows of a panel times that of V tiles of activations, `apart` from one
 // to the next; F and V are constants in every copy, F V up to 12.
 INLINE void multiply_superblock(int type, int F, int V, const PanelRow *w, int s, const ActivationColumns *x,
-                                size_t apart, const PanelAhead *ahead, __m512 sum[12]) {
+                                size_t apart, const PanelBeside *beside, __m512 sum[12]) {
     const int parts = scales_apart(type) ? 2 : 1, steps = 8 / parts;
     for (int b = 0; b < 8; b++) {
-        if (ahead->at) fetch_ahead(type, F, ahead, b);
+        do_beside(type, F, beside, b);
 #pragma GCC unroll 2
         for (int part = 0; part < parts; part++) {
             const int at = b * parts + part; // among the superblock's scales
@@ -253,13 +292,44 @@ INLINE void multiply_panel(int type, int F, int V, const PanelProduct *p) {
         for (int i = 0; i < F * V; i++)
             sum[i] = _mm512_loadu_ps(p->sums + (size_t)(i % V) * p->sums_apart + (f + i / V) * LANES);
         for (int s = 0; s < p->n; s++) {
-            PanelAhead ahead = p->ahead;
-            if (ahead.at) ahead.at += (size_t)f * ahead.stride + (size_t)s * superblock_bytes(type);
-            multiply_superblock(type, F, V, p->w + f, s, p->x + s, p->apart, &ahead, sum);
+            PanelBeside beside = {p->ahead, NULL};
+            if (beside.fetch.at) beside.fetch.at += (size_t)f * p->ahead.stride + (size_t)s * superblock_bytes(type);
+            multiply_superblock(type, F, V, p->w + f, s, p->x + s, p->apart, &beside, sum);
         }
 #pragma GCC unroll 12
         for (int i = 0; i < F * V; i++)
             _mm512_storeu_ps(p->sums + (size_t)(i % V) * p->sums_apart + (f + i / V) * LANES, sum[i]);
+    }
+}
+
+// Features [first, first + n_features) times one or two tiles, without a panel: F features at a time from the first
+// superblock to the last, whose weights are unpacked while those before them are multiplied.
+INLINE void multiply_few(int type, int F, int V, const PanelTask *t, int first, int n_features, float *sums) {
+    enum { FAR = 2048 }; // bytes of a row from what is unpacked to what is fetched
+    PanelRow rows[2][12];
+    __m512 sum[12];
+    const int n = (int)superblocks_of(t->w->n_in), far = int_min(n, FAR / (int)superblock_bytes(type) + 1);
+    const ActivationColumns *x = t->x;
+    UnpackAhead next = {.w = t->w, .first = first, .n_features = n_features, .to = rows[0]};
+    for (int b = 0; b < 8; b++) unpack_ahead(type, F, &next, b);
+    for (int f = 0, i = 0; f < n_features; f += F) {
+#pragma GCC unroll 12
+        for (int k = 0; k < F * V; k++) sum[k] = _mm512_setzero_ps();
+        for (int s = 0; s < n; s++, i++) {
+            bool ends = s + 1 == n;
+            next = (UnpackAhead){.w = t->w,
+                                 .first = first + (ends ? f + F : f),
+                                 .n_features = n_features - (ends ? f + F : f),
+                                 .s = ends ? 0 : s + 1,
+                                 .to = rows[(i + 1) % 2]};
+            int then = next.s + far, row = next.first + (then < n ? 0 : F);
+            next.fetch = (PanelAhead){(const uint8_t *)t->w->data + (size_t)row * t->w->row_bytes +
+                                          (size_t)(then < n ? then : then - n) * superblock_bytes(type),
+                                      t->w->row_bytes};
+            multiply_superblock(type, F, V, rows[i % 2], 0, x + s, (size_t)n, &(PanelBeside){.unpack = &next}, sum);
+        }
+#pragma GCC unroll 12
+        for (int k = 0; k < F * V; k++) _mm512_storeu_ps(sums + k % V * TILE_SUMS + (f + k / V) * LANES, sum[k]);
     }
 }
 
@@ -268,6 +338,8 @@ typedef struct {
     void (*unpack)(const Tensor *w, int first, int n_features, int s0, int n, PanelRow *to);
     void (*one)(const PanelProduct *p); // tile of rows
     void (*two)(const PanelProduct *p);
+    void (*few_one)(const PanelTask *t, int first, int n_features, float *sums);
+    void (*few_two)(const PanelTask *t, int first, int n_features, float *sums);
 } PanelFunctions;
 
 #define DEFINE_FUNCTIONS(TYPE)                                                                                         \
@@ -276,12 +348,19 @@ typedef struct {
         unpack_panel(TYPE, w, first, n_features, s0, n, to);                                                           \
     }                                                                                                                  \
     static __attribute__((noinline)) void one_##TYPE(const PanelProduct *p) { multiply_panel(TYPE, 12, 1, p); }        \
-    static __attribute__((noinline)) void two_##TYPE(const PanelProduct *p) { multiply_panel(TYPE, 6, 2, p); }
+    static __attribute__((noinline)) void two_##TYPE(const PanelProduct *p) { multiply_panel(TYPE, 6, 2, p); }         \
+    static __attribute__((noinline)) void few_one_##TYPE(const PanelTask *t, int first, int n_features, float *sums) { \
+        multiply_few(TYPE, 12, 1, t, first, n_features, sums);                                                         \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void few_two_##TYPE(const PanelTask *t, int first, int n_features, float *sums) { \
+        multiply_few(TYPE, 6, 2, t, first, n_features, sums);                                                          \
+    }
 EACH_QUANTISED(DEFINE_FUNCTIONS)
 
 #define FUNCTIONS_CASE(TYPE)                                                                                           \
     case TYPE: {                                                                                                       \
-        static const PanelFunctions functions = {unpack_##TYPE, one_##TYPE, two_##TYPE};                               \
+        static const PanelFunctions functions = {unpack_##TYPE, one_##TYPE, two_##TYPE, few_one_##TYPE,                \
+                                                 few_two_##TYPE};                                                      \
         return &functions;                                                                                             \
     }
 static const PanelFunctions *functions_of(int type) {
@@ -291,10 +370,9 @@ static const PanelFunctions *functions_of(int type) {
 
 // ---- the kernel -----------------------------------------------------------------------------------------------------
 
-// Features [first, first + n_features) of all rows of a task, up to PANEL_FEATURES of them.
-static void run_panel(const PanelTask *t, int first, int n_features, void *room) {
-    PanelScratch *scratch = room;
-    const PanelFunctions *functions = functions_of(t->w->type);
+// The sums of features [first, first + n_features) of all rows of a task, by way of a panel.
+static void multiply_through_panel(const PanelFunctions *functions, const PanelTask *t, int first, int n_features,
+                                   PanelScratch *scratch) {
     int n_tiles = (t->n_rows + LANES - 1) / LANES, n_superblocks = (int)superblocks_of(t->w->n_in);
     int padded = (n_features + 11) / 12 * 12;
     for (int f = n_features; f < padded; f++) memset(&scratch->rows[f], 0, sizeof scratch->rows[f]);
@@ -317,6 +395,16 @@ static void run_panel(const PanelTask *t, int first, int n_features, void *room)
             else functions->one(&p);
         }
     }
+}
+
+// Features [first, first + n_features) of all rows of a task, up to PANEL_FEATURES of them.
+static void run_panel(const PanelTask *t, int first, int n_features, void *room) {
+    PanelScratch *scratch = room;
+    const PanelFunctions *functions = functions_of(t->w->type);
+    int n_tiles = (t->n_rows + LANES - 1) / LANES;
+    if (n_tiles == 1) functions->few_one(t, first, n_features, scratch->sums);
+    else if (n_tiles == 2) functions->few_two(t, first, n_features, scratch->sums);
+    else multiply_through_panel(functions, t, first, n_features, scratch);
     for (int tile = 0; tile < n_tiles; tile++)
         panel_write(t, first, n_features, scratch->sums + (size_t)tile * TILE_SUMS, tile);
 }
