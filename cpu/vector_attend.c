@@ -16,12 +16,14 @@ static void keys_at(const AttendTask *t, int first, int n, size_t *at) {
     }
 }
 
-// Whether some query of the tile sees the key. Between the windows of rows far apart lie keys that none does, and whose
+// Whether some query of the task sees the key. Between the windows of rows far apart lie keys that none does, and whose
 // memory nobody may have written.
 static bool key_seen(const AttendTask *t, const QueryTile *s, int key) {
     if (!t->heads->window) return true;
-    for (int lane = 0; lane < T; lane++)
-        if (key <= s->slot[lane] && key > s->slot[lane] - t->heads->window) return true;
+    for (int i = 0; i < s->n_lanes * T; i++) {
+        int slot = s->lanes[i / T].slot[i % T];
+        if (key <= slot && key > slot - t->heads->window) return true;
+    }
     return false;
 }
 
@@ -82,27 +84,28 @@ void vector_attend_load_tile(const AttendTask *t, QueryTile *s, bool value, int 
 
 // ---- queries --------------------------------------------------------------------------------------------------------
 
-static void load_queries(const AttendTask *t, QueryTile *s, int *first_slot, int *last_slot) {
+// Queries of the pairs from `first` on.
+static void load_queries(const AttendTask *t, QueryLanes *l, int first) {
     int hd = t->heads->head_dim, group = t->heads->n_heads / t->heads->n_kv_heads;
-    memset(s->queries, 0, (size_t)hd * T * sizeof *s->queries);
-    memset(s->out, 0, round_up((size_t)hd, NF) * T * sizeof *s->out);
-    *first_slot = INT_MAX;
-    *last_slot = 0;
+    memset(l->queries, 0, (size_t)hd * T * sizeof *l->queries);
+    memset(l->out, 0, round_up((size_t)hd, NF) * T * sizeof *l->out);
+    l->first = INT_MAX;
+    l->last = 0;
     for (int lane = 0; lane < T; lane++) {
-        int pair = int_min(t->first + lane, t->last - 1);
-        s->slot[lane] = t->slot[pair / group];
-        s->max[lane] = MASKED;
-        s->sum[lane] = 0;
-        *first_slot = int_min(*first_slot, attend_first(t, s->slot[lane]));
-        *last_slot = int_max(*last_slot, s->slot[lane]);
-        if (t->first + lane >= t->last) continue; // an empty lane: zeros that nobody reads
+        int pair = int_min(first + lane, t->last - 1);
+        l->slot[lane] = t->slot[pair / group];
+        l->max[lane] = MASKED;
+        l->sum[lane] = 0;
+        l->first = int_min(l->first, attend_first(t, l->slot[lane]));
+        l->last = int_max(l->last, l->slot[lane]);
+        if (first + lane >= t->last) continue; // an empty lane: zeros that nobody reads
         const float *q = t->q + attend_query(t, pair);
-        for (int i = 0; i < hd; i++) s->queries[i * T + lane] = q[i] * t->heads->scale;
+        for (int i = 0; i < hd; i++) l->queries[i * T + lane] = q[i] * t->heads->scale;
     }
 }
 
 // Masks, takes the new maxima, and turns scores into exponentials; rescales the output where a maximum grew.
-static void softmax_tile(const AttendTask *t, QueryTile *s, int first, int n) {
+static void softmax_tile(const AttendTask *t, QueryLanes *s, int first, int n) {
     int hd = t->heads->head_dim, window = t->heads->window ? t->heads->window : INT_MAX;
     for (int half = 0; half < T; half += VL) {
         vi slot, oldest;
@@ -133,32 +136,55 @@ static void softmax_tile(const AttendTask *t, QueryTile *s, int first, int n) {
     }
 }
 
+// scores(key, lane) = K(key, i) queries(i, lane), and their exponentials.
+static void score_tile(const AttendTask *t, const float *tile, QueryLanes *l, int first, int n) {
+    memset(l->scores, 0, sizeof l->scores);
+    for (int k = 0; k < n; k += NF)
+        multiply_tile(t->heads->head_dim, tile + (size_t)k * HEAD_PAD, HEAD_PAD, 1, l->queries, l->scores + k * T,
+                      NULL);
+    if (t->heads->softcap != 0) vector_softcap(l->scores, n * T, t->heads->softcap);
+    softmax_tile(t, l, first, n);
+}
+
+static void write_queries(const AttendTask *t, const QueryLanes *l, int first) {
+    for (int lane = 0; lane < T && first + lane < t->last; lane++) {
+        float *to = t->out + attend_query(t, first + lane), inverse = 1 / l->sum[lane];
+        for (int i = 0; i < t->heads->head_dim; i++) to[i] = l->out[i * T + lane] * inverse;
+    }
+}
+
+// Whether some of the queries see one of n keys from `first` on.
+static bool lanes_see(const QueryLanes *l, int first, int n) { return first <= l->last && first + n > l->first; }
+
 // Tiles end at multiples of KEYS, wherever the first begins: what is summed together does not depend on who shares the
 // pass over the keys.
 void vector_attend_many(const AttendTask *t) {
     QueryTile *s = t->scratch;
-    int hd = t->heads->head_dim, first, last, n;
-    load_queries(t, s, &first, &last);
+    int hd = t->heads->head_dim, first = INT_MAX, last = 0, n;
+    s->n_lanes = (t->last - t->first + T - 1) / T;
+    QueryLanes *l = s->lanes, *end = l + s->n_lanes;
+    for (l = s->lanes; l < end; l++) {
+        load_queries(t, l, t->first + (int)(l - s->lanes) * T);
+        first = int_min(first, l->first);
+        last = int_max(last, l->last);
+    }
     for (int k0 = first; k0 <= last; k0 += n) {
         n = int_min(KEYS - k0 % KEYS, last + 1 - k0);
         vector_attend_load_tile(t, s, false, k0, n, (int)round_up((size_t)n, NF));
-        memset(s->scores, 0, sizeof s->scores);
-        for (int k = 0; k < n; k += NF) // scores(key, lane) = K(key, i) queries(i, lane)
-            multiply_tile(hd, s->tile + (size_t)k * HEAD_PAD, HEAD_PAD, 1, s->queries, s->scores + k * T, NULL);
-        if (t->heads->softcap != 0) vector_softcap(s->scores, n * T, t->heads->softcap);
-        softmax_tile(t, s, k0, n);
+        for (l = s->lanes; l < end; l++)
+            if (lanes_see(l, k0, n)) score_tile(t, s->tile, l, k0, n);
         vector_attend_load_tile(t, s, true, k0, n, (int)round_up((size_t)n, NF));
-        for (int i = 0; i < hd; i += NF) // out(i, lane) += V(key, i) scores(key, lane)
-            multiply_tile(n, s->tile + i, 1, HEAD_PAD, s->scores, s->out + i * T, NULL);
+        for (l = s->lanes; l < end; l++)
+            for (int i = 0; i < hd && lanes_see(l, k0, n); i += NF) // out(i, lane) += V(key, i) scores(key, lane)
+                multiply_tile(n, s->tile + i, 1, HEAD_PAD, l->scores, l->out + i * T, NULL);
     }
-    for (int pair = t->first; pair < t->last; pair++) {
-        int lane = pair - t->first;
-        float *to = t->out + attend_query(t, pair), inverse = 1 / s->sum[lane];
-        for (int i = 0; i < hd; i++) to[i] = s->out[i * T + lane] * inverse;
-    }
+    for (l = s->lanes; l < end; l++) write_queries(t, l, t->first + (int)(l - s->lanes) * T);
 }
 
 void vector_attend(const AttendTask *t) {
-    if (t->last - t->first >= T / 2 && !t->lse) vector_attend_many(t);
-    else vector_attend_row(t);
+    int n = t->last - t->first, rest = n % T;
+    AttendTask many = *t, few = *t;
+    many.last = few.first = t->lse ? t->first : rest >= T / 2 ? t->last : t->last - rest;
+    if (many.last > many.first) vector_attend_many(&many);
+    if (few.last > few.first) vector_attend_row(&few);
 }

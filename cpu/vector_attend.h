@@ -20,16 +20,24 @@ enum {
     HEAD_MAX = 512, // largest head_dim (model_load.c refuses more)
     HEAD_PAD = 528, // rounded up to vectors, to NF and to blocks of 32
     GROUP = VL / 2, // queries that share a pass over the keys in vector_attend_row
+    LANE_TILES = 4, // tiles of T queries that share a tile of keys in vector_attend_many
 };
 
-// The scratch of a task. In vector_attend_many a lane is a query.
+// T queries and what becomes of them. In vector_attend_many a lane is a query.
 typedef struct {
     float queries[HEAD_PAD * T]; // (head_dim, T), scaled
     float out[HEAD_PAD * T];     // (head_dim padded to NF, T)
     float scores[KEYS * T];      // (key, T), then their exponentials
-    float tile[KEYS * HEAD_PAD]; // (key, head_dim) of K, then of V
     float max[T], sum[T];
     int slot[T];
+    int first, last; // the slots that some of them see
+} QueryLanes;
+
+// The scratch of a task: tiles of keys and values are made once for all its queries.
+typedef struct {
+    QueryLanes lanes[LANE_TILES];
+    int n_lanes;                 // of them in use
+    float tile[KEYS * HEAD_PAD]; // (key, head_dim) of K, then of V
     uint8_t room[SEAL_MOST];
 } QueryTile;
 

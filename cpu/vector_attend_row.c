@@ -124,30 +124,32 @@ INLINE void sum_heads(const float *weights, const float *tile, int n, int hd, in
 
 INLINE void attend_heads(const AttendTask *t, int pair, int count, int G) {
     QueryTile *s = t->scratch;
+    QueryLanes *l = s->lanes;
     int hd = t->kv->head_dim, slot = t->slot[pair / (t->heads->n_heads / t->heads->n_kv_heads)], n;
     int last = attend_last(t, slot);
     const int E = VL / G;
     float scale[VL];
     vf max = vset(MASKED), sum = {0};
-    for (int lane = 0; lane < T; lane++) s->slot[lane] = slot;
-    pack_queries(t, pair, count, G, s->queries);
-    memset(s->out, 0, (size_t)G * HEAD_PAD * sizeof *s->out);
+    for (int lane = 0; lane < T; lane++) l->slot[lane] = slot;
+    s->n_lanes = 1;
+    pack_queries(t, pair, count, G, l->queries);
+    memset(l->out, 0, (size_t)G * HEAD_PAD * sizeof *l->out);
     for (int k0 = attend_first(t, slot); k0 <= last; k0 += n) {
         n = int_min(KEYS_ROW - k0 % KEYS_ROW, last + 1 - k0);
         int padded = (int)round_up((size_t)n, 16);
         vector_attend_load_tile(t, s, false, k0, n, padded);
-        score_keys(s->queries, s->tile, padded, hd, G, prefetch_rows(t, false, k0 + n, last, s), s->scores);
-        if (t->heads->softcap != 0) vector_softcap(s->scores, padded * G, t->heads->softcap);
-        soften(s->scores, n, G, &max, &sum, scale);
+        score_keys(l->queries, s->tile, padded, hd, G, prefetch_rows(t, false, k0 + n, last, s), l->scores);
+        if (t->heads->softcap != 0) vector_softcap(l->scores, padded * G, t->heads->softcap);
+        soften(l->scores, n, G, &max, &sum, scale);
         vector_attend_load_tile(t, s, true, k0, n, n);
-        sum_heads(s->scores, s->tile, n, hd, G, scale, prefetch_rows(t, true, k0 + n, last, s), s->out);
+        sum_heads(l->scores, s->tile, n, hd, G, scale, prefetch_rows(t, true, k0 + n, last, s), l->out);
     }
 #pragma GCC unroll 4
     for (int d = 1; d < E; d *= 2) sum += vswap(sum, d);
     vstore(scale, sum);
     for (int h = 0; h < count; h++) {
         size_t at = attend_query(t, pair + h);
-        for (int i = 0; i < hd; i++) t->out[at + (size_t)i] = s->out[h * HEAD_PAD + i] / scale[h * E];
+        for (int i = 0; i < hd; i++) t->out[at + (size_t)i] = l->out[h * HEAD_PAD + i] / scale[h * E];
         if (t->lse) t->lse[at / (size_t)hd] = max[h * E] + logf(scale[h * E]);
     }
 }

@@ -10,7 +10,7 @@ const CpuKernels vector_kernels = {
     .softcap = vector_softcap,
     .to_kv = vector_to_kv,
     .matvec = vector_matvec,
-    .attend = {.run = vector_attend, .scratch = sizeof(QueryTile), .pairs = T, .in_parts = true},
+    .attend = {.run = vector_attend, .scratch = sizeof(QueryTile), .pairs = LANE_TILES * T, .in_parts = true},
     .attend_in_order = vector_attend_many,
     .f32_panels = &vector_matmul,
 };
