@@ -46,7 +46,7 @@ OBJS = $(SOURCES:%.c=$(BUILD)/%.o) $(VECTOR:%.c=$(BUILD)/%.portable.o)
 ifneq ($(filter x86_64%,$(MACHINE)),)
 OBJS += $(VECTOR:%.c=$(BUILD)/%.avx2.o) $(VECTOR:%.c=$(BUILD)/%.avx512.o) $(BUILD)/cpu/int8_avx2.o $(BUILD)/cpu/int8_vnni.o $(BUILD)/cpu/int8_panels.o
 ifeq ($(shell $(CC) $(BF16) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
-OBJS += $(BUILD)/cpu/bf16_panels.o
+OBJS += $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/bf16_*.c))
 else
 override CFLAGS += -DQUILL_NO_BF16
 endif
@@ -110,7 +110,7 @@ $(eval $(call vector_objects,avx2,$(AVX2)))
 $(eval $(call vector_objects,avx512,-DQUILL_SIMD=512 $(AVX512)))
 $(BUILD)/cpu/int8_avx2.o: override CFLAGS += $(SIMD) $(AVX2)
 $(BUILD)/cpu/int8_vnni.o $(BUILD)/cpu/int8_panels.o: override CFLAGS += $(SIMD) $(VNNI)
-$(BUILD)/cpu/bf16_panels.o: override CFLAGS += $(SIMD) $(BF16)
+$(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/bf16_*.c)): override CFLAGS += $(SIMD) $(BF16)
 $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/amx*.c)): override CFLAGS += $(SIMD) $(AMX)
 $(BUILD)/%.o: %.cu $(BUILD)/cuda.choice Makefile
 	@mkdir -p $(@D)

@@ -25,10 +25,12 @@ typedef struct {
     int n_parts; // of a single row's keys
 } Attention;
 
-// What was rounded to bf16 loses nothing in a unit that multiplies it; files in F32 are computed in f32.
+// Attention in bf16 where it adds little to what the layer's products round: those of a matrix unit in bf16, and those
+// in bytes. Without such a unit it would add a tenth to what 16-bit weights cost; files in F32 are computed in f32.
 static AttendKernel attend_of(const Layer *l) {
     const CpuKernels *k = cpu_kernels_of(l->be);
-    return k->attend_bf16 && k->bf16_panels(l->wo.type) ? *k->attend_bf16 : k->attend;
+    bool rounds = (k->bf16_panels && k->bf16_panels(l->wo.type)) || (k->int8_panels && k->int8_panels(l->wo.type));
+    return k->attend_bf16 && rounds ? *k->attend_bf16 : k->attend;
 }
 
 // The span that begins at row `row` of the sequence.

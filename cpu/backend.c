@@ -32,8 +32,10 @@ typedef struct {
 
 #if defined(QUILL_BF16)
 #define BF16_LANES cpu_bf16_panels
+#define BF16_ATTEND &cpu_bf16_attend
 #else
 #define BF16_LANES NULL
+#define BF16_ATTEND NULL
 #endif
 
 static const IsaChoice choices[] = {
@@ -48,6 +50,7 @@ static const IsaChoice choices[] = {
     {.isa = "avx512",
      .available = cpuid_has_avx512,
      .kernels = &cpu_avx512,
+     .attend_bf16 = BF16_ATTEND,
      .int8_rows = cpu_vnni_matrix,
      .int8_isa = "avx512 vnni",
      .int8_panels = cpu_vnni_panels,
@@ -117,7 +120,10 @@ static IsaChoice choice_here(size_t i) {
         c.int8_isa = "avx2";
         c.int8_panels = NULL;
     }
-    if (!cpuid_has_bf16()) c.bf16_lanes = NULL;
+    if (c.bf16_lanes && !cpuid_has_bf16()) {
+        c.bf16_lanes = NULL;
+        c.attend_bf16 = NULL;
+    }
 #endif
     return c;
 }

@@ -148,6 +148,7 @@ const MatrixKernel *cpu_vnni_panels(int type); // cpu/int8_panels.c: likewise
 #if defined(__x86_64__) && !defined(QUILL_NO_BF16) // the makefile sets it for compilers that cannot build it
 #define QUILL_BF16
 const MatrixKernel *cpu_bf16_panels(int type); // cpu/bf16_panels.c: AVX-512 with BF16
+extern const AttendKernel cpu_bf16_attend;     // cpu/bf16_attend.c: likewise
 #endif
 #if defined(__x86_64__) && !defined(QUILL_NO_AMX) // likewise
 #define QUILL_AMX

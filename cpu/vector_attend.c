@@ -153,12 +153,15 @@ static void write_queries(const AttendTask *t, const QueryLanes *l, int first) {
     }
 }
 
-// Whether some of the queries see one of n keys from `first` on.
-static bool lanes_see(const QueryLanes *l, int first, int n) { return first <= l->last && first + n > l->first; }
+static void add_values(QueryTile *s, int head_dim, int first, int n) {
+    for (QueryLanes *l = s->lanes; l < s->lanes + s->n_lanes; l++)
+        for (int i = 0; i < head_dim && lanes_see(l, first, n); i += NF)
+            multiply_tile(n, s->tile + i, 1, HEAD_PAD, l->scores, l->out + i * T, NULL);
+}
 
 // Tiles end at multiples of KEYS, wherever the first begins: what is summed together does not depend on who shares the
 // pass over the keys.
-void vector_attend_many(const AttendTask *t) {
+static void attend_many(const AttendTask *t, AttendValues *values) {
     QueryTile *s = t->scratch;
     int hd = t->heads->head_dim, first = INT_MAX, last = 0, n;
     s->n_lanes = (t->last - t->first + T - 1) / T;
@@ -173,18 +176,20 @@ void vector_attend_many(const AttendTask *t) {
         vector_attend_load_tile(t, s, false, k0, n, (int)round_up((size_t)n, NF));
         for (l = s->lanes; l < end; l++)
             if (lanes_see(l, k0, n)) score_tile(t, s->tile, l, k0, n);
-        vector_attend_load_tile(t, s, true, k0, n, (int)round_up((size_t)n, NF));
-        for (l = s->lanes; l < end; l++)
-            for (int i = 0; i < hd && lanes_see(l, k0, n); i += NF) // out(i, lane) += V(key, i) scores(key, lane)
-                multiply_tile(n, s->tile + i, 1, HEAD_PAD, l->scores, l->out + i * T, NULL);
+        vector_attend_load_tile(t, s, true, k0, n, n + n % 2);
+        values(s, hd, k0, n);
     }
     for (l = s->lanes; l < end; l++) write_queries(t, l, t->first + (int)(l - s->lanes) * T);
 }
 
-void vector_attend(const AttendTask *t) {
+void vector_attend_many(const AttendTask *t) { attend_many(t, add_values); }
+
+void vector_attend_with(const AttendTask *t, AttendValues *values) {
     int n = t->last - t->first, rest = n % T;
     AttendTask many = *t, few = *t;
     many.last = few.first = t->lse ? t->first : rest >= T / 2 ? t->last : t->last - rest;
-    if (many.last > many.first) vector_attend_many(&many);
+    if (many.last > many.first) attend_many(&many, values);
     if (few.last > few.first) vector_attend_row(&few);
 }
+
+void vector_attend(const AttendTask *t) { vector_attend_with(t, add_values); }

@@ -8,6 +8,7 @@
 
 #define vector_attend VECTOR_NAME(attend)
 #define vector_attend_many VECTOR_NAME(attend_many)
+#define vector_attend_with VECTOR_NAME(attend_with)
 #define vector_attend_row VECTOR_NAME(attend_row)
 #define vector_attend_load_tile VECTOR_NAME(load_tile)
 #define vector_unseal_tile VECTOR_NAME(unseal_tile)
@@ -46,6 +47,14 @@ void vector_attend(const AttendTask *t);
 // Many queries: they are the lanes, and pass the inner loop of the matrix kernel. Their sums are in an order that a
 // row's slot alone decides.
 void vector_attend_many(const AttendTask *t);
+// How their scores meet the values: for each of the lanes that see some of slots [first, first + n),
+// out(i, lane) += V(key, i) scores(key, lane). V lies in s->tile, and this may change both it and the scores; key n is
+// a zero in both.
+typedef void AttendValues(QueryTile *s, int head_dim, int first, int n);
+// vector_attend with other products of scores and values.
+void vector_attend_with(const AttendTask *t, AttendValues *add_values);
+// Whether some of the queries see one of n slots from `first` on.
+static inline bool lanes_see(const QueryLanes *l, int first, int n) { return first <= l->last && first + n > l->first; }
 // A few queries: each row by itself, its heads and elements of its keys in the lanes.
 void vector_attend_row(const AttendTask *t);
 

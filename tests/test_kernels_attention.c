@@ -2,12 +2,6 @@
 #define _POSIX_C_SOURCE 200112L // posix_memalign
 #include "tests/rig/kernel_rig.h"
 
-// Of an instruction set's two the one that is its own.
-static const AttendKernel *attend_kernel(int isa) {
-    const CpuKernels *k = kernels(isa);
-    return k->attend_bf16 ? k->attend_bf16 : &k->attend;
-}
-
 enum { N_KV_HEADS = 2, N_LAYERS = 2, LAYER = 1 };
 
 typedef struct {
@@ -185,12 +179,26 @@ static void run_attend(const AttendCase *c, const AttendKernel *k, int pairs, fl
     free(scratch);
 }
 
-// The AMX unit takes a cache in 16 bits, and rounds queries, keys, weights and values to bf16.
-static bool rounds_attention(const AttendCase *c, int isa) {
-    return strcmp(isa_name(isa), "amx") == 0 && c->s.type_k != TYPE_F32 && c->s.type_v != TYPE_F32;
+// A kernel of an instruction set: the plain one, or the one that rounds to bf16 (NULL: there is none).
+typedef struct {
+    const AttendKernel *kernel;
+    int isa;
+    bool bf16;
+} AttendChoice;
+
+static AttendChoice attend_choice(int isa, bool bf16) {
+    const CpuKernels *k = kernels(isa);
+    return (AttendChoice){bf16 ? k->attend_bf16 : has_own(isa) ? &k->attend : NULL, isa, bf16};
 }
 
-static void check_attend(const AttendCase *c, int isa, int pairs) {
+// The AMX unit takes a cache in 16 bits, and rounds queries, keys, weights and values to bf16; AVX-512 with BF16 takes
+// any, and rounds weights and values.
+static bool rounds_attention(const AttendCase *c, AttendChoice choice) {
+    bool halves = c->s.type_k != TYPE_F32 && c->s.type_v != TYPE_F32;
+    return choice.bf16 && (halves || strcmp(isa_name(choice.isa), "amx") != 0);
+}
+
+static void check_attend(const AttendCase *c, AttendChoice choice, int pairs) {
     const AttendShape *s = &c->s;
     int n = s->n_rows * c->heads.n_heads * s->head_dim;
     float *out = poisoned((size_t)n * sizeof *out);
@@ -199,15 +207,16 @@ static void check_attend(const AttendCase *c, int isa, int pairs) {
              "head_dim %d group %d block %d K %s V %s context %d rows %d window %d softcap %g%s, %d pairs a task",
              s->head_dim, s->group, s->block, type_name(s->type_k), type_name(s->type_v), s->context, s->n_rows,
              s->window, (double)s->softcap, s->gaps ? " gaps" : "", pairs);
-    run_attend(c, attend_kernel(isa), pairs, out);
-    bool rounded = rounds_attention(c, isa);
-    take_distance(rounded ? ATTEND_BF16 : ATTEND, isa, distance_of(out, c->want, n), rounded ? 1e-2 : 1e-5, what);
+    run_attend(c, choice.kernel, pairs, out);
+    bool rounded = rounds_attention(c, choice);
+    take_distance(rounded ? ATTEND_BF16 : ATTEND, choice.isa, distance_of(out, c->want, n), rounded ? 1e-2 : 1e-5,
+                  what);
     free(out);
 }
 
 // A task writes the outputs of its own pairs and head, nothing else.
-static void check_attend_range(const AttendCase *c, int isa, uint64_t *random) {
-    const AttendKernel *k = attend_kernel(isa);
+static void check_attend_range(const AttendCase *c, AttendChoice choice, uint64_t *random) {
+    const AttendKernel *k = choice.kernel;
     int n_pairs = c->s.n_rows * c->s.group, hd = c->s.head_dim, n = c->s.n_rows * c->heads.n_heads * hd;
     int first = pick(random, n_pairs), last = int_min(n_pairs, first + 1 + pick(random, k->pairs));
     int head = pick(random, N_KV_HEADS);
@@ -219,16 +228,16 @@ static void check_attend_range(const AttendCase *c, int isa, uint64_t *random) {
         int row = i / hd / c->heads.n_heads, h = i / hd % c->heads.n_heads, pair = row * c->s.group + h % c->s.group;
         bool mine = h / c->s.group == head && pair >= first && pair < last;
         if (!mine) assert_int_equal(float_bits(out[i]), 0xffffffff);
-        else assert_true(fabs((double)out[i] - c->want[i]) < (rounds_attention(c, isa) ? 3e-2 : 1e-4));
+        else assert_true(fabs((double)out[i] - c->want[i]) < (rounds_attention(c, choice) ? 3e-2 : 1e-4));
     }
     free(out);
     free(scratch);
 }
 
 // One row's keys in parts: each part's outputs, by what it weighs, make up the whole's.
-static void check_attend_parts(const AttendCase *c, int isa, uint64_t *random) {
+static void check_attend_parts(const AttendCase *c, AttendChoice choice, uint64_t *random) {
     enum { PARTS = 3 };
-    const AttendKernel *k = attend_kernel(isa);
+    const AttendKernel *k = choice.kernel;
     int slot = c->slot[0], hd = c->s.head_dim, heads = c->heads.n_heads, n = heads * hd, keys = slot + 1;
     if (!k->in_parts || c->s.n_rows != 1 || keys < PARTS) return;
     if (c->s.window) keys = int_min(keys, c->s.window);
@@ -253,8 +262,9 @@ static void check_attend_parts(const AttendCase *c, int isa, uint64_t *random) {
         }
         merged[i] = (float)(value / sum);
     }
-    bool rounded = rounds_attention(c, isa);
-    take_distance(rounded ? ATTEND_BF16 : ATTEND, isa, distance_of(merged, c->want, n), rounded ? 1e-2 : 1e-5, "parts");
+    bool rounded = rounds_attention(c, choice);
+    take_distance(rounded ? ATTEND_BF16 : ATTEND, choice.isa, distance_of(merged, c->want, n), rounded ? 1e-2 : 1e-5,
+                  "parts");
     free(out);
     free(lse);
     free(merged);
@@ -264,12 +274,14 @@ static void check_attend_parts(const AttendCase *c, int isa, uint64_t *random) {
 static void attend_shape(const AttendShape *s) {
     AttendCase c = attend_new(s);
     uint64_t random = s->seed;
-    for (int isa = 0; isa < isa_count(); isa++) {
-        int most = attend_kernel(isa)->pairs;
-        check_attend(&c, isa, most);
-        check_attend(&c, isa, 1 + pick(&random, most)); // the pairs cut elsewhere, also inside a row
-        check_attend_range(&c, isa, &random);
-        check_attend_parts(&c, isa, &random);
+    for (int i = 0; i < 2 * isa_count(); i++) {
+        AttendChoice choice = attend_choice(i / 2, i % 2);
+        if (!choice.kernel) continue;
+        int most = choice.kernel->pairs;
+        check_attend(&c, choice, most);
+        check_attend(&c, choice, 1 + pick(&random, most)); // the pairs cut elsewhere, also inside a row
+        check_attend_range(&c, choice, &random);
+        check_attend_parts(&c, choice, &random);
     }
     attend_free(&c);
 }
@@ -322,12 +334,12 @@ static void test_attend_large_scores(void **state) {
         for (int i = 0; i < c.s.n_rows * c.heads.n_heads * 64; i++) c.q[i] *= 100;
         reference(&c);
         for (int isa = 0; isa < isa_count(); isa++) {
+            AttendChoice choice = attend_choice(isa, false);
+            if (!choice.kernel) continue;
             float *out = poisoned((size_t)(c.s.n_rows * c.heads.n_heads * 64) * sizeof *out);
-            if (has_own(isa)) {
-                run_attend(&c, attend_kernel(isa), attend_kernel(isa)->pairs, out);
-                // a score of 1000 has an ulp of 6e-5, which the exponential hands on
-                assert_true(distance_of(out, c.want, c.s.n_rows * c.heads.n_heads * 64) < 1e-3);
-            }
+            run_attend(&c, choice.kernel, choice.kernel->pairs, out);
+            // a score of 1000 has an ulp of 6e-5, which the exponential hands on
+            assert_true(distance_of(out, c.want, c.s.n_rows * c.heads.n_heads * 64) < 1e-3);
             free(out);
         }
         attend_free(&c);
