@@ -91,14 +91,14 @@ INLINE size_t bytes_packed(bool words, int n_rows, int n_in) {
 // 32 bytes of every row, or 16 bytes widened to words, from `at` on: rows in, columns of four bytes out.
 INLINE void turn_lines(const Int8Activations *a, size_t at, bool widen, void *out) {
     __m256 r[8];
-#pragma GCC unroll 8
+    UNROLL(8)
     for (int i = 0; i < 8; i++) {
         const void *from = (const uint8_t *)&a[i] + at;
         __m256i v = widen ? _mm256_cvtepi8_epi16(_mm_loadu_si128(from)) : _mm256_loadu_si256(from);
         r[i] = _mm256_castsi256_ps(v);
     }
     transpose8(r);
-#pragma GCC unroll 8
+    UNROLL(8)
     for (int i = 0; i < 8; i++) _mm256_storeu_ps((float *)out + 8 * i, r[i]);
 }
 
@@ -146,7 +146,7 @@ INLINE void unpack_superblock(int type, const uint8_t *from, PanelRow *to, int s
         if (has_minimum(type)) vstore(minimum + i, vload(c.m + i) - offset);
     }
     uint8_t *q = to->q + s * superblock_row_bytes(in_words(type));
-#pragma GCC unroll 8
+    UNROLL(8)
     for (int j = 0; j < 8; j++) {
         q32 w = integers(type, from, j);
         if (in_words(type)) {
@@ -208,7 +208,7 @@ INLINE void multiply_part(int type, int F, int V, const PanelRow *w, int s, int 
     const bool words = in_words(type);
     const int steps = block_steps(words) / parts, first = b * block_steps(words) + part * steps;
     __m256i start[2];
-#pragma GCC unroll 2
+    UNROLL(2)
     for (int v = 0; v < V; v++) {
         if (words) {
             start[v] = _mm256_setzero_si256();
@@ -218,65 +218,56 @@ INLINE void multiply_part(int type, int F, int V, const PanelRow *w, int s, int 
         if (parts == 1) less = add_sums(less, q_load(x[v]->less16[2 * b + 1]));
         start[v] = start_of(type, less);
     }
-#pragma GCC unroll 12
+    UNROLL(12)
     for (int i = 0; i < F * V; i++) dot[i] = start[i % V];
-#pragma GCC unroll 16
+    UNROLL(16)
     for (int k = 0; k < steps; k++) {
         __m256i four[2];
-#pragma GCC unroll 2
+        UNROLL(2)
         for (int v = 0; v < V; v++) four[v] = q_load(x[v]->q + (first + k) * STEP_BYTES);
-#pragma GCC unroll 12
+        UNROLL(12)
         for (int f = 0; f < F; f++) {
             int32_t u;
             memcpy(&u, w[f].q + s * superblock_row_bytes(words) + 4 * (first + k), sizeof u);
             __m256i weights = _mm256_set1_epi32(u);
-#pragma GCC unroll 2
+            UNROLL(2)
             for (int v = 0; v < V; v++) dot[f * V + v] = step(words, dot[f * V + v], weights, four[v]);
         }
     }
 }
 
-// sums += the scaled products of block b, less what the minima take.
-INLINE void add_block(int type, int F, int V, const PanelRow *w, int s, int b, const ActivationColumns *const x[2],
-                      const __m256 scaled[MOST_SUMS], float *sums, size_t sums_apart) {
-    const int parts = scales_16(type) ? 2 : 1, minima = has_minimum(type) ? parts : 0;
-#pragma GCC unroll 2
+// sums (tile, feature, row) += what multiply_part gave, scaled, less what the minimum of that part takes.
+INLINE void add_part(int type, int F, int V, const PanelRow *w, int s, int b, int part, int parts,
+                     const ActivationColumns *const x[2], const __m256i dot[MOST_SUMS], float *sums,
+                     size_t sums_apart) {
+    const int at = (8 * s + b) * parts + part; // among the scales of a panel's row
+    UNROLL(2)
     for (int v = 0; v < V; v++) {
-        __m256 scale = _mm256_loadu_ps(x[v]->scale[b]), of[2];
-#pragma GCC unroll 2
-        for (int i = 0; i < minima; i++) of[i] = _mm256_loadu_ps(parts == 2 ? x[v]->sum16[2 * b + i] : x[v]->sum[b]);
-#pragma GCC unroll 12
+        __m256 scale = _mm256_loadu_ps(x[v]->scale[b]);
+        __m256 of = _mm256_loadu_ps(parts == 2 ? x[v]->sum16[2 * b + part] : x[v]->sum[b]);
+        UNROLL(12)
         for (int f = 0; f < F; f++) {
-            float *at = sums + (size_t)v * sums_apart + f * LANES;
-            __m256 sum = _mm256_fmadd_ps(scaled[f * V + v], scale, _mm256_loadu_ps(at));
-#pragma GCC unroll 2
-            for (int i = 0; i < minima; i++)
-                sum = _mm256_fnmadd_ps(of[i], _mm256_set1_ps(w[f].minimum[(8 * s + b) * parts + i]), sum);
-            _mm256_storeu_ps(at, sum);
+            float *to = sums + (size_t)v * sums_apart + f * LANES;
+            __m256 product = _mm256_mul_ps(_mm256_cvtepi32_ps(sum_of(in_words(type), dot[f * V + v])), scale);
+            __m256 sum = _mm256_fmadd_ps(product, _mm256_set1_ps(w[f].scale[at]), _mm256_loadu_ps(to));
+            if (has_minimum(type)) sum = _mm256_fnmadd_ps(of, _mm256_set1_ps(w[f].minimum[at]), sum);
+            _mm256_storeu_ps(to, sum);
         }
     }
 }
 
-// sums (tile, feature, row) += superblock s of F rows of a panel times that of V tiles of activations; F and V are
-// constants in every copy.
+// sums += superblock s of F rows of a panel times that of V tiles of activations; F and V are constants in every copy.
 INLINE void multiply_superblock(int type, int F, int V, const PanelRow *w, int s, const ActivationColumns *const x[2],
                                 const PanelAhead *ahead, float *sums, size_t sums_apart) {
     const int parts = scales_16(type) ? 2 : 1;
     for (int b = 0; b < 8; b++) {
-        __m256i dot[MOST_SUMS];
-        __m256 scaled[MOST_SUMS];
         if (ahead->at) panel_fetch(ahead, F, superblock_bytes(type), b);
-#pragma GCC unroll 2
+        UNROLL(2)
         for (int part = 0; part < parts; part++) {
+            __m256i dot[MOST_SUMS];
             multiply_part(type, F, V, w, s, b, part, parts, x, dot);
-#pragma GCC unroll 12
-            for (int i = 0; i < F * V; i++) {
-                __m256 scale = _mm256_set1_ps(w[i / V].scale[(8 * s + b) * parts + part]);
-                __m256 sum = _mm256_cvtepi32_ps(sum_of(in_words(type), dot[i]));
-                scaled[i] = part ? _mm256_fmadd_ps(sum, scale, scaled[i]) : _mm256_mul_ps(sum, scale);
-            }
+            add_part(type, F, V, w, s, b, part, parts, x, dot, sums, sums_apart);
         }
-        add_block(type, F, V, w, s, b, x, scaled, sums, sums_apart);
     }
 }
 
@@ -358,7 +349,7 @@ static void run(const Tensor *w, int first, int last, const void *packed, int fi
                y_stride, add, scratch, run_panel);
 }
 
-// One kernel of bytes, and of words, for each number of rows that it pays from: the activations are packed another way.
+// The activations are packed one way for weights in bytes, and another for those in words.
 #define LAYOUT_FUNCTIONS(NAME, WORDS)                                                                                  \
     static size_t packed_##NAME(int n_rows, int n_in) { return bytes_packed(WORDS, n_rows, n_in); }                    \
     static void pack_##NAME(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {           \
@@ -371,17 +362,28 @@ static void run(const Tensor *w, int first, int last, const void *packed, int fi
     }
 
 LAYOUT_FUNCTIONS(bytes, false)
-#if defined(__AVXVNNI__)
-const MatrixKernel *cpu_avxvnni_panels(int type) {
-    static const MatrixKernel from_5 = PANEL_KERNEL(bytes, 5);
-    return functions_of(type) ? &from_5 : NULL;
+
+// The least rows are where it passes cpu/int8_avx2.c: measured, with weights that come from memory.
+static const MatrixKernel *bytes_kernel(int type) {
+    static const MatrixKernel from_4 = PANEL_KERNEL(bytes, 4), from_5 = PANEL_KERNEL(bytes, 5),
+                              from_6 = PANEL_KERNEL(bytes, 6);
+    switch (type) {
+    case TYPE_Q4_0:
+    case TYPE_Q3_K:
+    case TYPE_Q6_K: return &from_4;
+    case TYPE_Q2_K:
+    case TYPE_Q5_K: return &from_6;
+    default: return functions_of(type) ? &from_5 : NULL;
+    }
 }
+
+#if defined(__AVXVNNI__)
+const MatrixKernel *cpu_avxvnni_panels(int type) { return bytes_kernel(type); }
 #else
 LAYOUT_FUNCTIONS(words, true)
 
 const MatrixKernel *cpu_madd_panels(int type) {
-    static const MatrixKernel words_from_5 = PANEL_KERNEL(words, 5), bytes_from_5 = PANEL_KERNEL(bytes, 5);
-    if (in_words(type)) return &words_from_5;
-    return functions_of(type) ? &bytes_from_5 : NULL;
+    static const MatrixKernel words_from_5 = PANEL_KERNEL(words, 5);
+    return in_words(type) ? &words_from_5 : bytes_kernel(type);
 }
 #endif

@@ -50,9 +50,10 @@ static PanelAhead panel_ahead(const Tensor *w, int first, int n_features, size_t
 // Part b of 8 of `bytes` of F rows, while block b of a superblock is multiplied. F is a constant in every copy.
 INLINE void panel_fetch(const PanelAhead *ahead, int F, size_t bytes, int b) {
     size_t lines = (bytes + 63) / 64, first = (size_t)b * lines / 8, end = (size_t)(b + 1) * lines / 8;
-    for (size_t line = first; line < end; line++)
-#pragma GCC unroll 12
+    for (size_t line = first; line < end; line++) {
+        UNROLL(12)
         for (int f = 0; f < F; f++) __builtin_prefetch(ahead->at + (size_t)f * ahead->stride + 64 * line, 0, 2);
+    }
 }
 
 // The sums of a tile, (feature, row), to their place.

@@ -382,6 +382,53 @@ static void test_matrix(void **state) {
         for (size_t i = 0; i < ARRAY_LEN(widths); i++) matrix_of(all_weights[w], widths[i], &random);
 }
 
+// Every block is one byte over and over, or bytes from the ends of the ranges that a type may see in them.
+static void fill_extremes(TestMatrix *m, uint64_t *random) {
+    static const uint8_t same[] = {0x00, 0xff, 0x80, 0x7f, 0x0f, 0xf0}, ends[] = {0x00, 0xff, 0x80, 0x7f, 0x81, 0x88};
+    const TypeInfo *info = type_info(m->t.type);
+    const BlockScales *scales = random_blocks_scales(m->t.type);
+    const uint16_t sixteenth = 0x2c00;
+    uint8_t *at = m->data;
+    for (int f = 0; f < m->t.n_out; f++)
+        for (int i = 0; i < m->t.n_in; i += info->block, at += info->bytes) {
+            for (int k = 0; k < info->bytes; k++)
+                at[k] = f < (int)ARRAY_LEN(same) ? same[f] : ends[pick(random, ARRAY_LEN(ends))];
+            memcpy(at + scales->d_at, &sixteenth, sizeof sixteenth);
+            if (scales->min_at >= 0) memcpy(at + scales->min_at, &sixteenth, sizeof sixteenth);
+        }
+    info->dequantize(m->data, m->values, (size_t)m->t.n_out * (size_t)m->t.n_in);
+}
+
+// Activations that are all -127 or 127 in int8, times weights at the ends of their ranges, with signs that make sums
+// as large as they can be: integers of 16 bits, which saturate, must have room for them.
+static void test_extremes(void **state) {
+    (void)state;
+    enum { OUT = 18, ROWS = 24, N_IN = 512 };
+    uint64_t random = 15;
+    for (size_t w = 0; w < ARRAY_LEN(all_weights); w++) {
+        TestMatrix m;
+        float x[ROWS * N_IN];
+        if (!random_blocks_scales(all_weights[w].type)) continue;
+        assert_true(matrix_new(&m, all_weights[w], OUT, N_IN, &random));
+        fill_extremes(&m, &random);
+        for (int r = 0; r < ROWS; r++)
+            for (int i = 0; i < N_IN; i++) {
+                bool minus = r == 0 ? false : r == 1 ? true : r == 2 ? i % 2 : r == 3 ? i / 2 % 2 : i / 4 % 2;
+                if (r >= ROWS - OUT) minus = m.values[(r - (ROWS - OUT)) * N_IN + i] < 0; // as the weights have them
+                x[r * N_IN + i] = minus ? -1 : 1;
+            }
+        Products p = products_new(m.values, OUT, x, N_IN, ROWS, N_IN);
+        MatrixCase c = {.m = &m, .exact = &p, .from_int8 = &p, .x = x, .x_stride = N_IN, .random = 1};
+        for (int isa = 0; isa < isa_count(); isa++) {
+            const CpuKernels *k = kernels(isa);
+            if (k->int8_panels && k->int8_panels(m.t.type)) check_matrix(&c, isa, PANELS_INT8, OUT, ROWS, false, false);
+            if (int8_kernel(isa, m.t.type)) check_matrix(&c, isa, MATRIX_INT8, OUT, ROWS, false, false);
+        }
+        products_free(&p);
+        matrix_free(&m);
+    }
+}
+
 // Rows around the unit's 16 and the kernel's 64, features around its groups of 16 and the 256 it takes together.
 static void int8_tiles_of(WeightsKind w, int n_in, uint64_t *random) {
     enum { ROWS = 66, OUT = 290 };
@@ -439,6 +486,7 @@ int main(void) {
         cmocka_unit_test(test_pack_norm),
         cmocka_unit_test(test_matvec),
         cmocka_unit_test(test_matrix),
+        cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_int8_tiles),
     };
     return cmocka_run_group_tests(tests, isa_print, print_distances);
