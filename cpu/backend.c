@@ -229,9 +229,9 @@ Status cpu_backend_deterministic(const char *isa, const Backend **out) { return 
 
 const char *cpu_prefill_unit(const Backend *be, int type) {
     const CpuKernels *k = cpu_kernels_of(be);
+    const MatrixKernel *bytes = !k->in_order && k->int8_panels ? k->int8_panels(type) : NULL;
     if (k->bf16_panels && k->bf16_panels(type)) return "amx";
-    if (!k->in_order && k->int8_panels && k->int8_panels(type))
-        return strcmp(be->isa, "avx512") == 0 ? "vnni" : strcmp(be->isa, "avx2") == 0 ? "maddubs" : be->isa;
+    if (bytes) return bytes->unit ? bytes->unit : "vnni";
     if (!k->in_order && k->bf16_lanes && k->bf16_lanes(type)) return "avx512bf16";
-    return strcmp(be->isa, "amx") == 0 ? "avx512" : be->isa;
+    return strcmp(k->isa, "amx") == 0 ? "avx512" : strcmp(k->isa, "avxvnni") == 0 ? "avx2" : k->isa;
 }

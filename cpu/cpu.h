@@ -99,7 +99,8 @@ typedef struct {
     // half the features of a task of `run`. NULL: it cannot
     void (*run_glu)(const Tensor *gate, const Tensor *up, Activation act, int first, int last, const void *packed,
                     int first_row, int n_rows, void *h, void *scratch);
-    GateRow *gate; // as run_glu has it, for rows too few for that; or NULL
+    GateRow *gate;    // as run_glu has it, for rows too few for that; or NULL
+    const char *unit; // what it multiplies with, as bench/roofline.h names it; NULL: the best of its instruction set
 } MatrixKernel;
 
 // Attention of the pairs of a task; any number up to `pairs` of them, with only a part of its row's keys (`from`,

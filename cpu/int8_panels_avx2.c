@@ -49,6 +49,7 @@ typedef struct {
 // ---- the step: what the two instruction sets have of their own ------------------------------------------------------
 
 #if defined(__AVXVNNI__)
+#define BYTES_UNIT "avxvnni"                        // as bench/roofline.h names it
 INLINE bool in_words(int type) { return type < 0; } // none
 INLINE __m256i step(bool words, __m256i sum, __m256i w, __m256i x) {
     (void)words;
@@ -62,6 +63,7 @@ INLINE __m256i add_sums(__m256i a, __m256i b) { return _mm256_add_epi32(a, b); }
 INLINE __m256i minus_sum(__m256i v) { return _mm256_sub_epi32(_mm256_setzero_si256(), v); }
 INLINE __m256i shift_sum(__m256i v, int n) { return _mm256_slli_epi32(v, n); }
 #else
+#define BYTES_UNIT "maddubs"
 INLINE bool in_words(int type) { return is_signed(type); }
 // Sums of bytes are two of 16 bits a lane.
 INLINE __m256i step(bool words, __m256i sum, __m256i w, __m256i x) {
@@ -355,18 +357,18 @@ static void run(const Tensor *w, int first, int last, const void *packed, int fi
     static void pack_##NAME(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {           \
         pack_tile(WORDS, packed, tile, x, x_stride, n_rows, n_in);                                                     \
     }
-#define PANEL_KERNEL(NAME, MIN_ROWS)                                                                                   \
+#define PANEL_KERNEL(NAME, UNIT, MIN_ROWS)                                                                             \
     {                                                                                                                  \
         .min_rows = MIN_ROWS, .tile = LANES, .features = PANEL_FEATURES, .least = FEW_FEATURES, .rows = ROW_BLOCK,     \
-        .scratch = sizeof(PanelScratch), .packed_bytes = packed_##NAME, .pack = pack_##NAME, .run = run,               \
+        .scratch = sizeof(PanelScratch), .packed_bytes = packed_##NAME, .pack = pack_##NAME, .run = run, .unit = UNIT, \
     }
 
 LAYOUT_FUNCTIONS(bytes, false)
 
 // The least rows are where it passes cpu/int8_avx2.c: measured, with weights that come from memory.
 static const MatrixKernel *bytes_kernel(int type) {
-    static const MatrixKernel from_4 = PANEL_KERNEL(bytes, 4), from_5 = PANEL_KERNEL(bytes, 5),
-                              from_6 = PANEL_KERNEL(bytes, 6);
+    static const MatrixKernel from_4 = PANEL_KERNEL(bytes, BYTES_UNIT, 4), from_5 = PANEL_KERNEL(bytes, BYTES_UNIT, 5),
+                              from_6 = PANEL_KERNEL(bytes, BYTES_UNIT, 6);
     switch (type) {
     case TYPE_Q4_0:
     case TYPE_Q3_K:
@@ -383,7 +385,7 @@ const MatrixKernel *cpu_avxvnni_panels(int type) { return bytes_kernel(type); }
 LAYOUT_FUNCTIONS(words, true)
 
 const MatrixKernel *cpu_madd_panels(int type) {
-    static const MatrixKernel words_from_5 = PANEL_KERNEL(words, 5);
+    static const MatrixKernel words_from_5 = PANEL_KERNEL(words, "maddwd", 5);
     return in_words(type) ? &words_from_5 : bytes_kernel(type);
 }
 #endif

@@ -251,6 +251,28 @@ static void check_alone(MatrixCase *c, const MatrixKernel *k, int n_out) {
     free(scratch);
 }
 
+// maddubs, madd of words and dpbusd are ways to the same integers: with AVX-VNNI products have the bits of AVX2.
+static void check_same_bits(MatrixCase *c, int n_out, int n_rows) {
+    static const char *const two[] = {"avx2", "avxvnni"};
+    float *y[2];
+    Tensor t = c->m->t;
+    t.n_out = n_out;
+    for (int i = 0; i < 2; i++) {
+        const Backend *be;
+        assert_ok(cpu_backend(two[i], &be));
+        const MatrixKernel *k = ((const CpuKernels *)be->impl)->int8_panels(t.type);
+        void *packed = pack_all(k, c->x, c->x_stride, n_rows, t.n_in), *scratch = poisoned(k->scratch);
+        y[i] = malloc((size_t)n_rows * (size_t)n_out * sizeof(float));
+        k->run(&t, 0, k->features, packed, 0, n_rows, y[i], (size_t)n_out, false, scratch);
+        k->run(&t, k->features, n_out, packed, 0, n_rows, y[i], (size_t)n_out, false, scratch);
+        free(packed);
+        free(scratch);
+    }
+    assert_memory_equal(y[0], y[1], (size_t)n_rows * (size_t)n_out * sizeof(float));
+    free(y[0]);
+    free(y[1]);
+}
+
 // Gate and up of the FFN in one pass give, bit for bit, what their products, the kernel's gate and packing give one
 // after another.
 static void check_glu(MatrixCase *c, int isa, Activation act, int n_out, int n_rows) {
@@ -327,6 +349,7 @@ static void matrix_shapes(MatrixCase *c) {
             }
         if (bf16_kernel(isa, c->m->t.type)) check_alone(c, bf16_kernel(isa, c->m->t.type), 97);
         if (k->int8_panels && k->int8_panels(c->m->t.type)) check_alone(c, k->int8_panels(c->m->t.type), 97);
+        if (strcmp(isa_name(isa), "avxvnni") == 0 && k->int8_panels(c->m->t.type)) check_same_bits(c, 97, 33);
     }
 }
 
