@@ -33,18 +33,18 @@ typedef struct {
     float scale[8][LANES], sum[8][LANES], sum16[16][LANES];
     int32_t less16[16][LANES]; // minus the sum of 16 elements, as the step adds them up; not for words
     uint8_t q[];               // (block of 32, step, row): four bytes, or two words
-} ActivationColumns;
+} NarrowColumns;
 
 // ROW_BYTES of a weight row. Its bytes are block_offset too large.
 typedef struct {
     uint8_t q[ROW_BYTES + 64];
     float scale[SCALES], minimum[SCALES]; // a block of 32; of 16 where the type has them so
-} PanelRow;
+} NarrowRow;
 
 typedef struct {
-    PanelRow rows[PANEL_FEATURES];
+    NarrowRow rows[PANEL_FEATURES];
     float sums[ROW_BLOCK / LANES * TILE_SUMS]; // (tile of rows, feature, row)
-} PanelScratch;
+} NarrowScratch;
 
 // ---- the step: what the two instruction sets have of their own ------------------------------------------------------
 
@@ -83,9 +83,7 @@ INLINE int superblock_row_bytes(bool words) { return words ? 512 : 256; } // in 
 
 // ---- activations ----------------------------------------------------------------------------------------------------
 
-INLINE size_t column_bytes(bool words) {
-    return sizeof(ActivationColumns) + (size_t)(8 * block_steps(words) * STEP_BYTES);
-}
+INLINE size_t column_bytes(bool words) { return sizeof(NarrowColumns) + (size_t)(8 * block_steps(words) * STEP_BYTES); }
 INLINE size_t bytes_packed(bool words, int n_rows, int n_in) {
     return round_up((size_t)n_rows, LANES) / LANES * superblocks_of(n_in) * column_bytes(words);
 }
@@ -109,7 +107,7 @@ INLINE void pack_tile(bool words, void *packed, int tile, const float *x, size_t
     Int8Activations a[LANES];
     memset(a, 0, sizeof a);
     for (int i = 0; i < n_in; i += SUPERBLOCK, at += column_bytes(words)) {
-        ActivationColumns *p = (ActivationColumns *)(void *)at;
+        NarrowColumns *p = (NarrowColumns *)(void *)at;
         for (int r = 0; r < n_rows; r++)
             quantize_row(x + (size_t)r * x_stride + i, int_min(SUPERBLOCK, n_in - i), &a[r]);
         const int piece = words ? 16 : 32; // elements that fill a register
@@ -137,7 +135,7 @@ INLINE int block_offset(int type) {
 }
 
 // A superblock of a weight row, from `from`, to place s of the panel's row.
-INLINE void unpack_superblock(int type, const uint8_t *from, PanelRow *to, int s) {
+INLINE void unpack_superblock(int type, const uint8_t *from, NarrowRow *to, int s) {
     const int places = scales_16(type) ? 16 : 8;
     float *scale = to->scale + s * places, *minimum = to->minimum + s * places;
     SuperblockScales c;
@@ -163,7 +161,7 @@ INLINE void unpack_superblock(int type, const uint8_t *from, PanelRow *to, int s
 }
 
 // Superblocks [s0, s0 + n) of n_features rows from `first` on.
-INLINE void unpack_panel(int type, const Tensor *w, int first, int n_features, int s0, int n, PanelRow *to) {
+INLINE void unpack_panel(int type, const Tensor *w, int first, int n_features, int s0, int n, NarrowRow *to) {
     size_t size = superblock_bytes(type);
     for (int f = 0; f < n_features; f++, to++) {
         const uint8_t *row = (const uint8_t *)w->data + (size_t)(first + f) * w->row_bytes + (size_t)s0 * size;
@@ -183,14 +181,14 @@ INLINE void unpack_panel(int type, const Tensor *w, int first, int n_features, i
 
 // A product of a panel, n superblocks deep, with V tiles of activations.
 typedef struct {
-    const PanelRow *w;
+    const NarrowRow *w;
     int n_features, n;
-    const uint8_t *x; // ActivationColumns
+    const uint8_t *x; // NarrowColumns
     size_t apart;     // bytes from a tile to the next
     float *sums;      // of the first tile: (feature, row)
     size_t sums_apart;
     PanelAhead ahead;
-} PanelProduct;
+} NarrowProduct;
 
 // Where the sums of 16 or 32 elements start: the sum of the activations times -block_offset.
 INLINE __m256i start_of(int type, __m256i less) {
@@ -205,8 +203,8 @@ INLINE __m256i start_of(int type, __m256i less) {
 }
 
 // dot (feature, tile) = the products of part `part` of block b of superblock s; parts: of a block.
-INLINE void multiply_part(int type, int F, int V, const PanelRow *w, int s, int b, int part, int parts,
-                          const ActivationColumns *const x[2], __m256i dot[MOST_SUMS]) {
+INLINE void multiply_part(int type, int F, int V, const NarrowRow *w, int s, int b, int part, int parts,
+                          const NarrowColumns *const x[2], __m256i dot[MOST_SUMS]) {
     const bool words = in_words(type);
     const int steps = block_steps(words) / parts, first = b * block_steps(words) + part * steps;
     __m256i start[2];
@@ -239,9 +237,8 @@ INLINE void multiply_part(int type, int F, int V, const PanelRow *w, int s, int 
 }
 
 // sums (tile, feature, row) += what multiply_part gave, scaled, less what the minimum of that part takes.
-INLINE void add_part(int type, int F, int V, const PanelRow *w, int s, int b, int part, int parts,
-                     const ActivationColumns *const x[2], const __m256i dot[MOST_SUMS], float *sums,
-                     size_t sums_apart) {
+INLINE void add_part(int type, int F, int V, const NarrowRow *w, int s, int b, int part, int parts,
+                     const NarrowColumns *const x[2], const __m256i dot[MOST_SUMS], float *sums, size_t sums_apart) {
     const int at = (8 * s + b) * parts + part; // among the scales of a panel's row
     UNROLL(2)
     for (int v = 0; v < V; v++) {
@@ -259,7 +256,7 @@ INLINE void add_part(int type, int F, int V, const PanelRow *w, int s, int b, in
 }
 
 // sums += superblock s of F rows of a panel times that of V tiles of activations; F and V are constants in every copy.
-INLINE void multiply_superblock(int type, int F, int V, const PanelRow *w, int s, const ActivationColumns *const x[2],
+INLINE void multiply_superblock(int type, int F, int V, const NarrowRow *w, int s, const NarrowColumns *const x[2],
                                 const PanelAhead *ahead, float *sums, size_t sums_apart) {
     const int parts = scales_16(type) ? 2 : 1;
     for (int b = 0; b < 8; b++) {
@@ -273,10 +270,10 @@ INLINE void multiply_superblock(int type, int F, int V, const PanelRow *w, int s
     }
 }
 
-INLINE void multiply_panel(int type, int F, int V, const PanelProduct *p) {
+INLINE void multiply_panel(int type, int F, int V, const NarrowProduct *p) {
     for (int f = 0; f < p->n_features; f += F)
         for (int s = 0; s < p->n; s++) {
-            const ActivationColumns *x[2];
+            const NarrowColumns *x[2];
             for (int v = 0; v < 2; v++)
                 x[v] = (const void *)(p->x + (size_t)(v < V ? v : 0) * p->apart +
                                       (size_t)s * column_bytes(in_words(type)));
@@ -288,26 +285,26 @@ INLINE void multiply_panel(int type, int F, int V, const PanelProduct *p) {
 
 // One function of each kind a type.
 typedef struct {
-    void (*unpack)(const Tensor *w, int first, int n_features, int s0, int n, PanelRow *to);
-    void (*one)(const PanelProduct *p); // tile of rows
-    void (*two)(const PanelProduct *p);
-} PanelFunctions;
+    void (*unpack)(const Tensor *w, int first, int n_features, int s0, int n, NarrowRow *to);
+    void (*one)(const NarrowProduct *p); // tile of rows
+    void (*two)(const NarrowProduct *p);
+} NarrowFunctions;
 
 #define DEFINE_FUNCTIONS(TYPE)                                                                                         \
     static __attribute__((noinline)) void unpack_##TYPE(const Tensor *w, int first, int n_features, int s0, int n,     \
-                                                        PanelRow *to) {                                                \
+                                                        NarrowRow *to) {                                               \
         unpack_panel(TYPE, w, first, n_features, s0, n, to);                                                           \
     }                                                                                                                  \
-    static __attribute__((noinline)) void one_##TYPE(const PanelProduct *p) { multiply_panel(TYPE, 12, 1, p); }        \
-    static __attribute__((noinline)) void two_##TYPE(const PanelProduct *p) { multiply_panel(TYPE, 6, 2, p); }
+    static __attribute__((noinline)) void one_##TYPE(const NarrowProduct *p) { multiply_panel(TYPE, 12, 1, p); }       \
+    static __attribute__((noinline)) void two_##TYPE(const NarrowProduct *p) { multiply_panel(TYPE, 6, 2, p); }
 EACH_QUANTISED(DEFINE_FUNCTIONS)
 
 #define FUNCTIONS_CASE(TYPE)                                                                                           \
     case TYPE: {                                                                                                       \
-        static const PanelFunctions functions = {unpack_##TYPE, one_##TYPE, two_##TYPE};                               \
+        static const NarrowFunctions functions = {unpack_##TYPE, one_##TYPE, two_##TYPE};                              \
         return &functions;                                                                                             \
     }
-static const PanelFunctions *functions_of(int type) {
+static const NarrowFunctions *functions_of(int type) {
     switch (type) { EACH_QUANTISED(FUNCTIONS_CASE) }
     return NULL;
 }
@@ -316,8 +313,8 @@ static const PanelFunctions *functions_of(int type) {
 
 // Features [first, first + n_features) of all rows of a task, up to PANEL_FEATURES of them.
 static void run_panel(const PanelTask *t, int first, int n_features, void *room) {
-    PanelScratch *scratch = room;
-    const PanelFunctions *functions = functions_of(t->w->type);
+    NarrowScratch *scratch = room;
+    const NarrowFunctions *functions = functions_of(t->w->type);
     const bool words = in_words(t->w->type);
     int n_tiles = (t->n_rows + LANES - 1) / LANES, n_superblocks = (int)superblocks_of(t->w->n_in);
     int padded = (n_features + MOST_SUMS - 1) / MOST_SUMS * MOST_SUMS, most = panel_superblocks(words);
@@ -329,14 +326,14 @@ static void run_panel(const PanelTask *t, int first, int n_features, void *room)
         functions->unpack(t->w, first, n_features, s, n, scratch->rows);
         PanelAhead ahead = panel_ahead(t->w, first, n_features, (size_t)(s + n) * superblock_bytes(t->w->type));
         for (int tile = 0; tile < n_tiles; tile += 2) {
-            PanelProduct p = {.w = scratch->rows,
-                              .n_features = padded,
-                              .n = n,
-                              .x = (const uint8_t *)t->x + (size_t)tile * apart + (size_t)s * column_bytes(words),
-                              .apart = apart,
-                              .sums = scratch->sums + (size_t)tile * TILE_SUMS,
-                              .sums_apart = TILE_SUMS,
-                              .ahead = tile ? (PanelAhead){NULL, 0} : ahead};
+            NarrowProduct p = {.w = scratch->rows,
+                               .n_features = padded,
+                               .n = n,
+                               .x = (const uint8_t *)t->x + (size_t)tile * apart + (size_t)s * column_bytes(words),
+                               .apart = apart,
+                               .sums = scratch->sums + (size_t)tile * TILE_SUMS,
+                               .sums_apart = TILE_SUMS,
+                               .ahead = tile ? (PanelAhead){NULL, 0} : ahead};
             if (tile + 1 < n_tiles) functions->two(&p);
             else functions->one(&p);
         }
@@ -360,7 +357,8 @@ static void run(const Tensor *w, int first, int last, const void *packed, int fi
 #define PANEL_KERNEL(NAME, UNIT, MIN_ROWS)                                                                             \
     {                                                                                                                  \
         .min_rows = MIN_ROWS, .tile = LANES, .features = PANEL_FEATURES, .least = FEW_FEATURES, .rows = ROW_BLOCK,     \
-        .scratch = sizeof(PanelScratch), .packed_bytes = packed_##NAME, .pack = pack_##NAME, .run = run, .unit = UNIT, \
+        .scratch = sizeof(NarrowScratch), .packed_bytes = packed_##NAME, .pack = pack_##NAME, .run = run,              \
+        .unit = UNIT,                                                                                                  \
     }
 
 LAYOUT_FUNCTIONS(bytes, false)
