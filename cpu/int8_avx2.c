@@ -5,7 +5,7 @@
 // and adds two products in 16 bits, which cannot overflow here: weights of six bits at most are unsigned as they lie in
 // the file, and what their type subtracts, an offset or a minimum, is taken from the sums of the activations; of signed
 // weights the magnitude is multiplied, their sign goes to the activation, and 2 x 128 x 127 still fits. Sums of 32 are
-// exact; scales enter once a 16 or 32 elements, in f32.
+// exact; scales enter once a 16 or 32 elements, in f32. Compiled twice: for AVX-VNNI dpbusd takes the place of maddubs.
 #include "cpu/int8.h"
 
 enum {
