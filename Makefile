@@ -37,7 +37,7 @@ BF16    := $(AVX512) -mavx512bf16
 AMX     := $(AVX512) -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
 MACHINE := $(shell $(CC) -dumpmachine)
 # Everything is built again with other flags, and archives are made again of other objects.
-CONFIG  := $(CC) $(CFLAGS) $(SIMD) $(AMX)
+CONFIG  := $(CC) $(CFLAGS) $(SIMD) $(AVXVNNI) $(AMX)
 stamp    = @mkdir -p $(@D); echo '$(subst ','\'',$(1))' | cmp -s - $@ || echo '$(subst ','\'',$(1))' >$@
 $(BUILD)/config: FORCE
 	$(call stamp,$(CONFIG))
