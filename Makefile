@@ -15,6 +15,7 @@ endif
 
 # ---- files: every source of the top level and of the rooms; those with flags of their own follow below ----
 VECTOR  := $(wildcard cpu/vector*.c) # compiled once per instruction set
+INT8_AVX2 := cpu/int8_avx2.c cpu/int8_panels_avx2.c # once for AVX2 and once for AVX-VNNI
 ROOMS   := base formats files tokens jinja cpu gpu kv policy answer term cli chat batch look bench
 SOURCES := $(filter-out main.c gpu/% cpu/vector% cpu/int8_% cpu/bf16_% cpu/amx%,$(wildcard *.c $(ROOMS:%=%/*.c)))
 RIGS    := $(filter-out tests/rig/make_tiny.c tests/rig/faults.c,$(wildcard tests/rig/*.c))
@@ -29,13 +30,14 @@ LONG    := gpu.bats test_cuda_golden test_cuda cli.bats test_cuda_tokens test_gp
 override CFLAGS += -std=c11 -Wall -Wextra -Wno-psabi -Wvla -ffp-contract=off -fno-math-errno -pthread -I. -MMD -MP $(CPPFLAGS) $(SANITIZE)
 SIMD    ?= -O3 -ffp-contract=fast
 AVX2    := -DQUILL_SIMD=256 -mavx2 -mfma -mf16c
+AVXVNNI := $(AVX2) -mavxvnni
 AVX512  := -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl
 VNNI    := $(AVX512) -mavx512vnni
 BF16    := $(AVX512) -mavx512bf16
 AMX     := $(AVX512) -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
 MACHINE := $(shell $(CC) -dumpmachine)
 # Everything is built again with other flags, and archives are made again of other objects.
-CONFIG  := $(CC) $(CFLAGS) $(SIMD) $(AMX)
+CONFIG  := $(CC) $(CFLAGS) $(SIMD) $(AVXVNNI) $(AMX)
 stamp    = @mkdir -p $(@D); echo '$(subst ','\'',$(1))' | cmp -s - $@ || echo '$(subst ','\'',$(1))' >$@
 $(BUILD)/config: FORCE
 	$(call stamp,$(CONFIG))
@@ -44,7 +46,12 @@ $(BUILD)/objects: FORCE
 
 OBJS = $(SOURCES:%.c=$(BUILD)/%.o) $(VECTOR:%.c=$(BUILD)/%.portable.o)
 ifneq ($(filter x86_64%,$(MACHINE)),)
-OBJS += $(VECTOR:%.c=$(BUILD)/%.avx2.o) $(VECTOR:%.c=$(BUILD)/%.avx512.o) $(BUILD)/cpu/int8_avx2.o $(BUILD)/cpu/int8_vnni.o $(BUILD)/cpu/int8_panels.o
+OBJS += $(VECTOR:%.c=$(BUILD)/%.avx2.o) $(VECTOR:%.c=$(BUILD)/%.avx512.o) $(INT8_AVX2:%.c=$(BUILD)/%.o) $(BUILD)/cpu/int8_vnni.o $(BUILD)/cpu/int8_panels.o
+ifeq ($(shell $(CC) $(AVXVNNI) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
+OBJS += $(INT8_AVX2:%.c=$(BUILD)/%.avxvnni.o)
+else
+override CFLAGS += -DQUILL_NO_AVXVNNI
+endif
 ifeq ($(shell $(CC) $(BF16) -x c -E /dev/null >/dev/null 2>&1 && echo yes),yes)
 OBJS += $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/bf16_*.c))
 else
@@ -108,7 +115,10 @@ endef
 $(eval $(call vector_objects,portable,-DQUILL_SIMD=0))
 $(eval $(call vector_objects,avx2,$(AVX2)))
 $(eval $(call vector_objects,avx512,-DQUILL_SIMD=512 $(AVX512)))
-$(BUILD)/cpu/int8_avx2.o: override CFLAGS += $(SIMD) $(AVX2)
+$(INT8_AVX2:%.c=$(BUILD)/%.o): override CFLAGS += $(SIMD) $(AVX2)
+$(INT8_AVX2:%.c=$(BUILD)/%.avxvnni.o): $(BUILD)/%.avxvnni.o: %.c Makefile $(BUILD)/config
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(SIMD) $(AVXVNNI) -c -o $@ $<
 $(BUILD)/cpu/int8_vnni.o $(BUILD)/cpu/int8_panels.o: override CFLAGS += $(SIMD) $(VNNI)
 $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/bf16_*.c)): override CFLAGS += $(SIMD) $(BF16)
 $(patsubst %.c,$(BUILD)/%.o,$(wildcard cpu/amx*.c)): override CFLAGS += $(SIMD) $(AMX)

@@ -17,7 +17,7 @@ typedef struct {
     bool integer;      // GOP/s; else GFLOP/s
 } RooflineUnit;
 
-enum { ROOFLINE_UNITS = 8 };
+enum { ROOFLINE_UNITS = 9 };
 extern const RooflineUnit roofline_units[ROOFLINE_UNITS];
 
 typedef struct {

@@ -60,9 +60,13 @@ FLOP_LOOP(loop_avx2, "avx2,fma", __m256, _mm256_set1_ps(0.9f), _mm256_set1_ps(0.
 FLOP_LOOP(loop_avx512, "avx512f", __m512, _mm512_set1_ps(0.9f), _mm512_set1_ps(0.1234f), 16 * 2)
 #undef ADD_PRODUCT
 
-// int8 by vpmaddubsw and vpmaddwd. x is a factor too: a product of constants would leave the loop.
-#define ADD_PRODUCT(x) x = _mm256_madd_epi16(_mm256_maddubs_epi16(x, f), g);
-FLOP_LOOP(loop_maddubs, "avx2", __m256i, _mm256_set1_epi32(0x35c90b71), _mm256_set1_epi16(1), 32 * 2)
+// int8 by vpmaddubsw and sums of 16 bits, which wrap; int16 by vpmaddwd and sums of 32. x is a factor too: a product of
+// constants would leave the loop.
+#define ADD_PRODUCT(x) x = _mm256_add_epi16(_mm256_maddubs_epi16(x, f), g);
+FLOP_LOOP(loop_maddubs, "avx2", __m256i, _mm256_set1_epi32(0x35c90b71), _mm256_set1_epi32(0x5eb3926d), 32 * 2)
+#undef ADD_PRODUCT
+#define ADD_PRODUCT(x) x = _mm256_add_epi32(_mm256_madd_epi16(x, f), g);
+FLOP_LOOP(loop_maddwd, "avx2", __m256i, _mm256_set1_epi32(0x35c90b71), _mm256_set1_epi32(0x5eb3926d), 16 * 2)
 #undef ADD_PRODUCT
 
 #if __GNUC__ >= 11 || __clang_major__ >= 12 // others lack some of these instructions
@@ -152,6 +156,7 @@ __attribute__((target("amx-tile,amx-int8"))) static double loop_amx_int8(long ro
 FlopLoop *roofline_flop_loop(const char *unit) {
     if (strcmp(unit, "avx2") == 0) return cpu_has_isa("avx2") ? loop_avx2 : NULL;
     if (strcmp(unit, "maddubs") == 0) return cpu_has_isa("avx2") ? loop_maddubs : NULL;
+    if (strcmp(unit, "maddwd") == 0) return cpu_has_isa("avx2") ? loop_maddwd : NULL;
     if (strcmp(unit, "avx512") == 0) return cpu_has_isa("avx512") ? loop_avx512 : NULL;
 #if defined(NEW_UNITS)
     if (strcmp(unit, "vnni") == 0) return cpu_has_isa("avx512") && cpuid_7(0, true, 11) ? loop_vnni : NULL;

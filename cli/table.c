@@ -76,7 +76,7 @@ const Option cli_options[] = {
     {"-t --threads", "N", MODES_COMPUTE & ~M(BENCH), G_SPEED, INT, AT(engine.threads), -1, 1024, "0", "threads; 0 or -1: one for each physical core"},
     {"-ngl --gpu-layers --n-gpu-layers", "auto|all|N", MODES_COMPUTE, G_SPEED, LAYERS, AT(engine.gpu_layers), 0, INT_MAX, "auto", "the last N layers on the GPU; auto: as many as fit"},
     {"--device", "auto|cuda|cpu", MODES_COMPUTE, G_SPEED, CHOICE, AT(engine.device), 0, 0, "auto", "where to compute; auto: on a GPU, where there is one and the model is not small (environment: QUILL_DEVICE)"},
-    {"--isa", "auto|scalar|portable|avx2|avx512|amx", MODES_COMPUTE, G_SPEED, CHOICE, AT(engine.isa), 0, 0, "auto", "CPU kernels; scalar is the reference"},
+    {"--isa", "auto|scalar|portable|avx2|avxvnni|avx512|amx", MODES_COMPUTE, G_SPEED, CHOICE, AT(engine.isa), 0, 0, "auto", "CPU kernels; scalar is the reference"},
     {"-ub --ubatch-size", "N", MODES_COMPUTE, G_SPEED, INT, AT(engine.ubatch), 1, 65536, NULL, "rows in one step: the prefill chunk and the batch's budget (512 on the CPU, 2048 on a GPU)"},
     {"-ctk --cache-type-k", "auto" KV_TYPE_CHOICES, MODES_COMPUTE, G_SPEED, KVTYPE, AT(engine.type_k), 0, 0, "auto", "how the KV cache stores keys; auto: f16, and f32 for models in F32; fp8, q8_0, q4_0 and kivi2 (2 bits) take less memory and round"},
     {"-ctv --cache-type-v", "auto" KV_TYPE_CHOICES, MODES_COMPUTE, G_SPEED, KVTYPE, AT(engine.type_v), 0, 0, "auto", "how the KV cache stores values"},

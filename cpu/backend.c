@@ -46,7 +46,22 @@ static const IsaChoice choices[] = {
      .available = cpuid_has_avx2,
      .kernels = &cpu_avx2,
      .int8_rows = cpu_madd_matrix,
-     .int8_isa = "avx2"},
+     .int8_isa = "avx2",
+     .int8_panels = cpu_madd_panels},
+#else // known by name, and refused as what this CPU cannot run
+    {.isa = "avx2", .available = has_none, .kernels = &cpu_portable},
+#endif
+#if defined(QUILL_AVXVNNI)
+    {.isa = "avxvnni",
+     .available = cpuid_has_avxvnni,
+     .kernels = &cpu_avx2,
+     .int8_rows = cpu_avxvnni_matrix,
+     .int8_isa = "avxvnni",
+     .int8_panels = cpu_avxvnni_panels},
+#else
+    {.isa = "avxvnni", .available = has_none, .kernels = &cpu_portable},
+#endif
+#if defined(__x86_64__)
     {.isa = "avx512",
      .available = cpuid_has_avx512,
      .kernels = &cpu_avx512,
@@ -55,8 +70,7 @@ static const IsaChoice choices[] = {
      .int8_isa = "avx512 vnni",
      .int8_panels = cpu_vnni_panels,
      .bf16_lanes = BF16_LANES},
-#else // known by name, and refused as what this CPU cannot run
-    {.isa = "avx2", .available = has_none, .kernels = &cpu_portable},
+#else
     {.isa = "avx512", .available = has_none, .kernels = &cpu_portable},
 #endif
 #if defined(QUILL_AMX)
@@ -105,7 +119,8 @@ static Status choose(const char *isa, size_t *out) {
             known = true;
         }
     if (!known)
-        return status_error(QUILL_USAGE, "--isa %s: one of auto, scalar, portable, avx2, avx512, amx expected", isa);
+        return status_error(QUILL_USAGE, "--isa %s: one of auto, scalar, portable, avx2, avxvnni, avx512, amx expected",
+                            isa);
     if (!choices[*out].available())
         return status_error(QUILL_MODEL, "--isa %s: this CPU cannot run it; it has %s", isa, cpu_isa_list());
     return OK;
@@ -214,8 +229,9 @@ Status cpu_backend_deterministic(const char *isa, const Backend **out) { return 
 
 const char *cpu_prefill_unit(const Backend *be, int type) {
     const CpuKernels *k = cpu_kernels_of(be);
+    const MatrixKernel *bytes = !k->in_order && k->int8_panels ? k->int8_panels(type) : NULL;
     if (k->bf16_panels && k->bf16_panels(type)) return "amx";
-    if (!k->in_order && k->int8_panels && k->int8_panels(type)) return "vnni";
+    if (bytes) return bytes->unit ? bytes->unit : "vnni";
     if (!k->in_order && k->bf16_lanes && k->bf16_lanes(type)) return "avx512bf16";
-    return strcmp(be->isa, "amx") == 0 ? "avx512" : be->isa;
+    return strcmp(k->isa, "amx") == 0 ? "avx512" : strcmp(k->isa, "avxvnni") == 0 ? "avx2" : k->isa;
 }

@@ -5,8 +5,8 @@
 
 #include "kernels.h"
 
-// isa: NULL or "auto", "scalar", "portable", "avx2", "avx512", "amx"; QUILL_USAGE if unknown, QUILL_MODEL if this CPU
-// lacks it. Both errors name what there is. *out is static.
+// isa: NULL or "auto", "scalar", "portable", "avx2", "avxvnni", "avx512", "amx"; QUILL_USAGE if unknown, QUILL_MODEL if
+// this CPU lacks it. Both errors name what there is. *out is static.
 Status cpu_backend(const char *isa, const Backend **out);
 // The same, whose results are the same bits whatever the batch, the chunks, the KV layout and the number of threads:
 // one kernel of a type serves any number of rows, and attention sums in an order that a row's slot alone decides.

@@ -99,7 +99,8 @@ typedef struct {
     // half the features of a task of `run`. NULL: it cannot
     void (*run_glu)(const Tensor *gate, const Tensor *up, Activation act, int first, int last, const void *packed,
                     int first_row, int n_rows, void *h, void *scratch);
-    GateRow *gate; // as run_glu has it, for rows too few for that; or NULL
+    GateRow *gate;    // as run_glu has it, for rows too few for that; or NULL
+    const char *unit; // what it multiplies with, as bench/roofline.h names it; NULL: the best of its instruction set
 } MatrixKernel;
 
 // Attention of the pairs of a task; any number up to `pairs` of them, with only a part of its row's keys (`from`,
@@ -142,10 +143,16 @@ extern const CpuKernels cpu_scalar, cpu_portable;
 #if defined(__x86_64__)
 extern const CpuKernels cpu_avx2, cpu_avx512;
 const MatrixKernel *cpu_madd_matrix(int type); // cpu/int8_avx2.c
+const MatrixKernel *cpu_madd_panels(int type); // cpu/int8_panels_avx2.c
 const MatrixKernel *cpu_vnni_matrix(int type); // cpu/int8_vnni.c: AVX-512 with VNNI
 const MatrixKernel *cpu_vnni_panels(int type); // cpu/int8_panels.c: likewise
 #endif
-#if defined(__x86_64__) && !defined(QUILL_NO_BF16) // the makefile sets it for compilers that cannot build it
+#if defined(__x86_64__) && !defined(QUILL_NO_AVXVNNI) // the makefile sets it for compilers that cannot build it
+#define QUILL_AVXVNNI
+const MatrixKernel *cpu_avxvnni_matrix(int type); // the same two sources again, for AVX-VNNI
+const MatrixKernel *cpu_avxvnni_panels(int type);
+#endif
+#if defined(__x86_64__) && !defined(QUILL_NO_BF16) // likewise
 #define QUILL_BF16
 const MatrixKernel *cpu_bf16_panels(int type); // cpu/bf16_panels.c: AVX-512 with BF16
 extern const AttendKernel cpu_bf16_attend;     // cpu/bf16_attend.c: likewise

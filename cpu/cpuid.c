@@ -38,6 +38,8 @@ bool cpuid_has_avx2(void) {
     return os_saves(0x6) && (f->c1 >> 12 & 1) && (f->c1 >> 29 & 1) && (f->b7 >> 5 & 1);
 }
 
+bool cpuid_has_avxvnni(void) { return cpuid_has_avx2() && (features()->a7_1 >> 4 & 1); }
+
 bool cpuid_has_avx512(void) {
     unsigned b = features()->b7;
     return cpuid_has_avx2() && os_saves(0xe6) && (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1);

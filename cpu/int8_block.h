@@ -60,6 +60,83 @@ INLINE bool has_minimum(int type) {
     X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS)
 // clang-format on
 
+#if QUILL_SIMD == 256
+static void quantize32(const float *x, Int8Activations *a, int b) {
+    vf tops = {0};
+    for (int i = 0; i < NV; i++) tops = vmax(tops, vmax(vload(x + VL * i), -vload(x + VL * i)));
+    float top = vmax_of(tops), scale = top / 127, inverse = top > 0 ? 127 / top : 0;
+    for (int half = 0; half < 2; half++) {
+        __m256i v[2];
+        for (int i = 0; i < 2; i++) // to nearest, ties to even
+            v[i] = _mm256_cvtps_epi32((__m256)(vload(x + 16 * half + VL * i) * inverse));
+        vi pairs = (vi)_mm256_add_epi32(v[0], v[1]);
+        int sum = 0;
+        for (int i = 0; i < VL; i++) sum += pairs[i];
+        __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(v[0], v[1]), 0xd8);
+        __m128i q = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+        _mm_storeu_si128((__m128i *)(void *)(a->q + 32 * b + 16 * half), q);
+        a->sum16[2 * b + half] = scale * (float)sum;
+    }
+    a->scale[b] = scale;
+    a->sum[b] = a->sum16[2 * b] + a->sum16[2 * b + 1];
+}
+
+// ---- weights --------------------------------------------------------------------------------------------------------
+
+INLINE bool is_signed(int type) { return type == TYPE_Q8_0 || type == TYPE_IQ4_NL || type == TYPE_IQ4_XS; }
+INLINE float offset_of(int type) { // what is subtracted from the integers
+    switch (type) {
+    case TYPE_Q4_0: return 8;
+    case TYPE_Q5_0: return 16;
+    case TYPE_Q3_K: return 4;
+    case TYPE_Q6_K: return 32;
+    default: return 0;
+    }
+}
+
+INLINE bool has_super_blocks(int type) {
+    return scales_16(type) || type == TYPE_Q4_K || type == TYPE_Q5_K || type == TYPE_IQ4_XS;
+}
+// Block j (0..7) of a superblock as integers, before anything is subtracted.
+INLINE q32 integers(int type, const uint8_t *superblock, int j) {
+    const void *k = superblock;
+    const uint8_t *p = superblock + (size_t)j * (superblock_bytes(type) / 8); // a small block
+    switch (type) {
+    case TYPE_Q4_0: return q_nibbles(p + 2);
+    case TYPE_Q4_1: return q_nibbles(p + 4);
+    case TYPE_Q5_0: return q_or(q_nibbles(p + 6), q_fifth(p + 2));
+    case TYPE_Q5_1: return q_or(q_nibbles(p + 8), q_fifth(p + 4));
+    case TYPE_Q8_0: return q_load(p + 2);
+    case TYPE_IQ4_NL: return q_iq4(q_nibbles(p + 2));
+    case TYPE_Q2_K: return q_q2_k(k, j);
+    case TYPE_Q3_K: return q_q3_k(k, j);
+    case TYPE_Q4_K: return q_shr(q_load(((const BlockQ4_K *)k)->qs + j / 2 * 32), 4 * (j % 2), 15);
+    case TYPE_Q5_K: return q_q5_k(k, j);
+    case TYPE_Q6_K: return q_q6_k(k, j);
+    default: return q_iq4(q_nibbles(((const BlockIQ4_XS *)k)->qs + 16 * j));
+    }
+}
+
+// The first half of each of eight blocks `stride` bytes apart, and the second.
+INLINE void block_heads(const uint8_t *blocks, int stride, SuperblockScales *c) {
+    __m256i at = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(stride));
+    __m256i both = _mm256_i32gather_epi32((const int *)(const void *)blocks, at, 1);
+    __m256i low = _mm256_and_si256(both, _mm256_set1_epi32(0xffff)), high = _mm256_srli_epi32(both, 16);
+    __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
+    vstore(c->s, (vf)_mm256_cvtph_ps(_mm256_castsi256_si128(halves)));
+    vstore(c->m, -(vf)_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))); // what is added counts as a minimum
+}
+
+// Scales and minima of a superblock: eight, or sixteen.
+INLINE void superblock_scales(int type, const uint8_t *superblock, SuperblockScales *c) {
+    const BlockIQ4_XS *iq4 = (const BlockIQ4_XS *)(const void *)superblock;
+    if (!has_super_blocks(type)) block_heads(superblock, (int)superblock_bytes(type) / 8, c);
+    else if (type == TYPE_IQ4_XS)
+        for (int j = 0; j < 8; j++) c->s[j] = half_scale(iq4->d) * (float)(iq4xs_scale(iq4, j) - 32);
+    else load_scales(type, &(Tensor){.data = superblock}, 0, 0, c);
+}
+#endif
+
 #if QUILL_SIMD == 512
 static void quantize32(const float *x, Int8Activations *a, int b) {
     __m512 v[2] = {_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)};

@@ -193,13 +193,6 @@ typedef struct {
     const UnpackAhead *unpack; // NULL: none
 } PanelBeside;
 
-INLINE void fetch_ahead(int type, int F, const PanelAhead *ahead, int b) {
-    size_t lines = (superblock_bytes(type) + 63) / 64, first = (size_t)b * lines / 8, end = (size_t)(b + 1) * lines / 8;
-    for (size_t line = first; line < end; line++)
-#pragma GCC unroll 12
-        for (int f = 0; f < F; f++) __builtin_prefetch(ahead->at + (size_t)f * ahead->stride + 64 * line, 0, 2);
-}
-
 INLINE void unpack_ahead(int type, int F, const UnpackAhead *u, int b) {
     size_t size = superblock_bytes(type), left = u->w->row_bytes - (size_t)u->s * size;
     for (int f = b * F / 8; f < (b + 1) * F / 8; f++) {
@@ -223,7 +216,7 @@ INLINE void unpack_ahead(int type, int F, const UnpackAhead *u, int b) {
 
 INLINE void do_beside(int type, int F, const PanelBeside *beside, int b) {
     if (beside->unpack) unpack_ahead(type, F, beside->unpack, b);
-    else if (beside->fetch.at) fetch_ahead(type, F, &beside->fetch, b);
+    else if (beside->fetch.at) panel_fetch(&beside->fetch, F, superblock_bytes(type), b);
 }
 
 // sums (tile, feature, row) += superblock s of F rows of a panel times that of V tiles of activations, `apart` from one

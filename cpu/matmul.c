@@ -54,14 +54,21 @@ static size_t packed_by(const MatrixKernel *m, int max_rows, int max_n_in) {
     return m ? round_up(m->packed_bytes(max_rows, max_n_in), 128) : 0;
 }
 
+// Vector panels may pack for words of weights, as Q8_0 has them, another way than for bytes.
+static size_t packed_by_panels(const CpuKernels *k, int max_rows, int max_n_in) {
+    const MatrixKernel *words = vector_panels(k, TYPE_Q8_0), *bytes = vector_panels(k, TYPE_Q4_0);
+    bool two = words && bytes && words->pack != bytes->pack;
+    return packed_by(words, max_rows, max_n_in) + (two ? packed_by(bytes, max_rows, max_n_in) : 0) +
+           packed_by(vector_panels(k, TYPE_BF16), max_rows, max_n_in);
+}
+
 size_t matmul_packed_bytes(const CpuKernels *k, int max_rows, int max_n_in) {
     int most_few = k->in_order ? max_rows : int_min(max_rows, INT8_ROWS_MAX);
     return packed_by(k->f32_panels, max_rows, max_n_in) +
            packed_by(kernel_of(k->bf16_panels, TYPE_Q8_0), max_rows, max_n_in) +
            packed_by(kernel_of(k->int8_rows, TYPE_Q8_0), most_few, max_n_in) +
            packed_by(kernel_of(k->int8_tiles, TYPE_Q8_0), int_min(max_rows, INT8_TILES_MAX), max_n_in) +
-           packed_by(vector_panels(k, TYPE_Q8_0), max_rows, max_n_in) +
-           packed_by(vector_panels(k, TYPE_BF16), max_rows, max_n_in);
+           packed_by_panels(k, max_rows, max_n_in);
 }
 
 // ---- tasks ----------------------------------------------------------------------------------------------------------

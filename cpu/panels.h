@@ -1,5 +1,6 @@
 // cpu/panels.h: what kernels for many rows share whose lanes are rows of activations (cpu/int8_panels.c,
-// cpu/bf16_panels.c): sixteen rows packed side by side, times weights that are broadcast from a panel in the cache.
+// cpu/bf16_panels.c; cpu/int8_panels_avx2.c): sixteen rows, or eight, packed side by side, times weights that are
+// broadcast from a panel in the cache.
 //
 // A panel is a part of the depth of up to PANEL_FEATURES rows of weights, made once for all rows of a task. The sums of
 // a task, (tile of rows, feature, row), stay in its scratch until the last panel.
@@ -7,13 +8,20 @@
 #define QUILL_CPU_PANELS_H
 
 #include "cpu/cpu.h"
+
+#if QUILL_SIMD == 512
 #include "cpu/transpose16.h"
+typedef __m512 PanelLanes;
+#else
+#include "cpu/transpose8.h"
+typedef __m256 PanelLanes;
+#endif
 
 enum {
-    LANES = 16,          // rows of activations in a packed tile
+    LANES = VL,          // rows of activations in a packed tile
     PANEL_FEATURES = 96, // features of a panel, a multiple of 6, 12 and 16
     ROW_BLOCK = 512,     // rows of a task
-    FEW_TILES = 3,       // of rows, up to which a panel has FEW_FEATURES: what it is made of fits into L2 ahead of time
+    FEW_ROWS = 48,       // up to which a panel has FEW_FEATURES: what it is made of fits into L2 ahead of time
     FEW_FEATURES = 48,
     TILE_SUMS = PANEL_FEATURES * LANES,
 };
@@ -39,13 +47,28 @@ static PanelAhead panel_ahead(const Tensor *w, int first, int n_features, size_t
     return (PanelAhead){(const uint8_t *)w->data + f * w->row_bytes + (at < w->row_bytes ? at : 0), w->row_bytes};
 }
 
+// Part b of 8 of `bytes` of F rows, while block b of a superblock is multiplied. F is a constant in every copy.
+INLINE void panel_fetch(const PanelAhead *ahead, int F, size_t bytes, int b) {
+    size_t lines = (bytes + 63) / 64, first = (size_t)b * lines / 8, end = (size_t)(b + 1) * lines / 8;
+    for (size_t line = first; line < end; line++) {
+        UNROLL(12)
+        for (int f = 0; f < F; f++) __builtin_prefetch(ahead->at + (size_t)f * ahead->stride + 64 * line, 0, 2);
+    }
+}
+
 // The sums of a tile, (feature, row), to their place.
 static void panel_write(const PanelTask *t, int first, int n_features, const float *sums, int tile) {
     for (int f = 0; f < n_features; f += LANES, sums += LANES * LANES) {
-        __m512 v[16];
+        PanelLanes v[LANES];
+#if QUILL_SIMD == 512
 #pragma GCC unroll 16
-        for (int i = 0; i < 16; i++) v[i] = _mm512_loadu_ps(sums + LANES * i);
+        for (int i = 0; i < LANES; i++) v[i] = _mm512_loadu_ps(sums + LANES * i);
         transpose16(v);
+#else
+#pragma GCC unroll 8
+        for (int i = 0; i < LANES; i++) v[i] = _mm256_loadu_ps(sums + LANES * i);
+        transpose8(v);
+#endif
         write_rows(v, t->n_rows - tile * LANES, n_features - f, t->w->bias ? t->w->bias + first + f : NULL, t->add,
                    t->y + (size_t)(tile * LANES) * t->y_stride + first + f, t->y_stride);
     }
@@ -63,7 +86,7 @@ static void panels_run(const Tensor *w, int first, int last, const void *packed,
                    .y = y + (size_t)first_row * y_stride,
                    .y_stride = y_stride,
                    .add = add};
-    int step = n_rows <= FEW_TILES * LANES ? FEW_FEATURES : PANEL_FEATURES;
+    int step = n_rows <= FEW_ROWS ? FEW_FEATURES : PANEL_FEATURES;
     for (int f = first; f < last; f += step) run_panel(&t, f, int_min(step, last - f), scratch);
 }
 

@@ -24,6 +24,16 @@ enum { VL = 4 };
 
 #define INLINE static inline __attribute__((always_inline))
 
+// In front of a loop of up to n rounds whose number is a constant once its function is inlined: all of them one after
+// another, so that arrays which they index lie in registers. gcc takes n for a limit; clang takes it for the number of
+// rounds, and leaves a loop of fewer as it is.
+#if defined(__clang__)
+#define UNROLL(n) _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL_TEXT(text) _Pragma(#text)
+#define UNROLL(n) UNROLL_TEXT(GCC unroll n)
+#endif
+
 typedef float vf __attribute__((vector_size(VL * 4)));
 typedef int32_t vi __attribute__((vector_size(VL * 4)));
 typedef float v4f __attribute__((vector_size(16)));

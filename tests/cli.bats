@@ -493,7 +493,7 @@ PYTHON
     run_bench() { "$QUILL" bench --isa avx2 --shape dim=512,layers=2,heads=8,ffn=1024,vocab=300 -p 256 -n 0 "$@" -r 1 2>errors; }
     run_bench | tail -1 | grep -q ' 100\.0%$'
     [ "$(wc -l <errors)" -eq 1 ]
-    grep -q '^quill: faster than .*raised: .*AVX.* from 1\.0 to [0-9.]* GFLOP/s' errors
+    grep -Eq '^quill: faster than .*raised: .*AVX.* from 1\.0 to [0-9.]* G(FL)?OP/s' errors
     "$QUILL" bench -q -p 4 -n 0 -r 1 -o json | python3 -c 'import json,sys; r=json.load(sys.stdin)["machine"]["roofline"]; assert max(v for k, v in r.items() if k.endswith("ops")) > 1 == r["read_gbs"], r'
     cp low "$XDG_CACHE_HOME/quill/roofline.json"
     run_bench -q | tail -1 | grep -q ' 100\.0%$'

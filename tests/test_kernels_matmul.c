@@ -251,6 +251,28 @@ static void check_alone(MatrixCase *c, const MatrixKernel *k, int n_out) {
     free(scratch);
 }
 
+// maddubs, madd of words and dpbusd are ways to the same integers: with AVX-VNNI products have the bits of AVX2.
+static void check_same_bits(MatrixCase *c, int n_out, int n_rows) {
+    static const char *const two[] = {"avx2", "avxvnni"};
+    float *y[2];
+    Tensor t = c->m->t;
+    t.n_out = n_out;
+    for (int i = 0; i < 2; i++) {
+        const Backend *be;
+        assert_ok(cpu_backend(two[i], &be));
+        const MatrixKernel *k = ((const CpuKernels *)be->impl)->int8_panels(t.type);
+        void *packed = pack_all(k, c->x, c->x_stride, n_rows, t.n_in), *scratch = poisoned(k->scratch);
+        y[i] = malloc((size_t)n_rows * (size_t)n_out * sizeof(float));
+        k->run(&t, 0, k->features, packed, 0, n_rows, y[i], (size_t)n_out, false, scratch);
+        k->run(&t, k->features, n_out, packed, 0, n_rows, y[i], (size_t)n_out, false, scratch);
+        free(packed);
+        free(scratch);
+    }
+    assert_memory_equal(y[0], y[1], (size_t)n_rows * (size_t)n_out * sizeof(float));
+    free(y[0]);
+    free(y[1]);
+}
+
 // Gate and up of the FFN in one pass give, bit for bit, what their products, the kernel's gate and packing give one
 // after another.
 static void check_glu(MatrixCase *c, int isa, Activation act, int n_out, int n_rows) {
@@ -327,6 +349,7 @@ static void matrix_shapes(MatrixCase *c) {
             }
         if (bf16_kernel(isa, c->m->t.type)) check_alone(c, bf16_kernel(isa, c->m->t.type), 97);
         if (k->int8_panels && k->int8_panels(c->m->t.type)) check_alone(c, k->int8_panels(c->m->t.type), 97);
+        if (strcmp(isa_name(isa), "avxvnni") == 0 && k->int8_panels(c->m->t.type)) check_same_bits(c, 97, 33);
     }
 }
 
@@ -382,6 +405,53 @@ static void test_matrix(void **state) {
         for (size_t i = 0; i < ARRAY_LEN(widths); i++) matrix_of(all_weights[w], widths[i], &random);
 }
 
+// Every block is one byte over and over, or bytes from the ends of the ranges that a type may see in them.
+static void fill_extremes(TestMatrix *m, uint64_t *random) {
+    static const uint8_t same[] = {0x00, 0xff, 0x80, 0x7f, 0x0f, 0xf0}, ends[] = {0x00, 0xff, 0x80, 0x7f, 0x81, 0x88};
+    const TypeInfo *info = type_info(m->t.type);
+    const BlockScales *scales = random_blocks_scales(m->t.type);
+    const uint16_t sixteenth = 0x2c00;
+    uint8_t *at = m->data;
+    for (int f = 0; f < m->t.n_out; f++)
+        for (int i = 0; i < m->t.n_in; i += info->block, at += info->bytes) {
+            for (int k = 0; k < info->bytes; k++)
+                at[k] = f < (int)ARRAY_LEN(same) ? same[f] : ends[pick(random, ARRAY_LEN(ends))];
+            memcpy(at + scales->d_at, &sixteenth, sizeof sixteenth);
+            if (scales->min_at >= 0) memcpy(at + scales->min_at, &sixteenth, sizeof sixteenth);
+        }
+    info->dequantize(m->data, m->values, (size_t)m->t.n_out * (size_t)m->t.n_in);
+}
+
+// Activations that are all -127 or 127 in int8, times weights at the ends of their ranges, with signs that make sums
+// as large as they can be: integers of 16 bits, which saturate, must have room for them.
+static void test_extremes(void **state) {
+    (void)state;
+    enum { OUT = 18, ROWS = 24, N_IN = 512 };
+    uint64_t random = 15;
+    for (size_t w = 0; w < ARRAY_LEN(all_weights); w++) {
+        TestMatrix m;
+        float x[ROWS * N_IN];
+        if (!random_blocks_scales(all_weights[w].type)) continue;
+        assert_true(matrix_new(&m, all_weights[w], OUT, N_IN, &random));
+        fill_extremes(&m, &random);
+        for (int r = 0; r < ROWS; r++)
+            for (int i = 0; i < N_IN; i++) {
+                bool minus = r == 0 ? false : r == 1 ? true : r == 2 ? i % 2 : r == 3 ? i / 2 % 2 : i / 4 % 2;
+                if (r >= ROWS - OUT) minus = m.values[(r - (ROWS - OUT)) * N_IN + i] < 0; // as the weights have them
+                x[r * N_IN + i] = minus ? -1 : 1;
+            }
+        Products p = products_new(m.values, OUT, x, N_IN, ROWS, N_IN);
+        MatrixCase c = {.m = &m, .exact = &p, .from_int8 = &p, .x = x, .x_stride = N_IN, .random = 1};
+        for (int isa = 0; isa < isa_count(); isa++) {
+            const CpuKernels *k = kernels(isa);
+            if (k->int8_panels && k->int8_panels(m.t.type)) check_matrix(&c, isa, PANELS_INT8, OUT, ROWS, false, false);
+            if (int8_kernel(isa, m.t.type)) check_matrix(&c, isa, MATRIX_INT8, OUT, ROWS, false, false);
+        }
+        products_free(&p);
+        matrix_free(&m);
+    }
+}
+
 // Rows around the unit's 16 and the kernel's 64, features around its groups of 16 and the 256 it takes together.
 static void int8_tiles_of(WeightsKind w, int n_in, uint64_t *random) {
     enum { ROWS = 66, OUT = 290 };
@@ -429,7 +499,7 @@ static void test_matrix_kernels_are_used(void **state) {
         assert_true(k->attend.pairs > 0);
         assert_int_equal(k->attend_bf16 != NULL, k->bf16_panels != NULL);
         assert_int_equal(k->int8_tiles != NULL, k->bf16_panels != NULL);
-        assert_true(!k->int8_panels || strcmp(isa_name(isa), "avx512") == 0);
+        assert_true(!k->int8_panels || k->int8_rows);
     }
 }
 
@@ -439,6 +509,7 @@ int main(void) {
         cmocka_unit_test(test_pack_norm),
         cmocka_unit_test(test_matvec),
         cmocka_unit_test(test_matrix),
+        cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_int8_tiles),
     };
     return cmocka_run_group_tests(tests, isa_print, print_distances);

@@ -211,7 +211,7 @@ static void test_backend_choice(void **state) {
     assert_int_equal(st.code, QUILL_USAGE);
     assert_non_null(strstr(st.message, "sse9"));
     assert_non_null(strstr(st.message, "portable"));
-    static const char *const known[] = {"scalar", "portable", "avx2", "avx512", "amx"}; // on every CPU
+    static const char *const known[] = {"scalar", "portable", "avx2", "avxvnni", "avx512", "amx"}; // on every CPU
     for (size_t i = 0; i < ARRAY_LEN(known); i++) {
         st = cpu_backend(known[i], &be);
         assert_int_equal(st.code, cpu_has_isa(known[i]) ? 0 : QUILL_MODEL);

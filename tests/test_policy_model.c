@@ -195,7 +195,7 @@ static int same_bits(const Gguf *g, const char *isa, int type_k, int type_v) {
 static const int kv_types[][2] = {{TYPE_F32, TYPE_F32},   {TYPE_F16, TYPE_F16},   {TYPE_FP8, TYPE_FP8},
                                   {TYPE_Q8_0, TYPE_Q8_0}, {TYPE_Q4_0, TYPE_Q4_0}, {TYPE_KIVI2, TYPE_KIVI2}};
 
-static const char *const isas[] = {"scalar", "portable", "avx2", "avx512", "amx"};
+static const char *const isas[] = {"scalar", "portable", "avx2", "avxvnni", "avx512", "amx"};
 
 static void test_same_bits(void **state) {
     (void)state;
