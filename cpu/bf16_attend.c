@@ -31,12 +31,12 @@ INLINE __m512bh as_pairs(const float *at) {
 // out(i, lane) += sum over n pairs of keys of value(pair, i) weight(pair, lane), for NF elements i.
 static void multiply_pairs(int n, const float *values, const float *weights, float *out) {
     __m512 sum[NF][2];
-#pragma GCC unroll 12
+    UNROLL(12)
     for (int i = 0; i < NF; i++)
         for (int v = 0; v < 2; v++) sum[i][v] = _mm512_loadu_ps(out + i * T + v * VL);
     for (int k = 0; k < n; k++, values += HEAD_PAD, weights += T) {
         __m512bh w0 = as_pairs(weights), w1 = as_pairs(weights + VL);
-#pragma GCC unroll 12
+        UNROLL(12)
         for (int i = 0; i < NF; i++) {
             __m512 repeated = _mm512_set1_ps(values[i]);
             __m512bh value;
@@ -45,7 +45,7 @@ static void multiply_pairs(int n, const float *values, const float *weights, flo
             sum[i][1] = _mm512_dpbf16_ps(sum[i][1], w1, value);
         }
     }
-#pragma GCC unroll 12
+    UNROLL(12)
     for (int i = 0; i < NF; i++)
         for (int v = 0; v < 2; v++) _mm512_storeu_ps(out + i * T + v * VL, sum[i][v]);
 }

@@ -45,14 +45,14 @@ static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_
     for (int i = 0; i < n_in; i += 2 * PIECE, p += PIECE) {
         __m512 r[16];
         __mmask16 low = lanes(n_in - i), high = lanes(n_in - i - 16);
-#pragma GCC unroll 16
+        UNROLL(16)
         for (int k = 0; k < LANES; k++) {
             const float *row = x + (size_t)k * x_stride + i;
             r[k] = k < n_rows ? round_32(_mm512_maskz_loadu_ps(low, row), _mm512_maskz_loadu_ps(high, row + 16))
                               : _mm512_setzero_ps();
         }
         transpose16(r);
-#pragma GCC unroll 16
+        UNROLL(16)
         for (int k = 0; k < PIECE; k++) _mm512_storeu_ps((float *)(void *)p[k], r[k]);
     }
 }
@@ -92,29 +92,28 @@ INLINE void multiply_rows(const Bf16Product *p, int f0, int F, int V) {
     const uint32_t *w = p->w[f0];
     const uint8_t *next = p->ahead.at ? p->ahead.at + (size_t)f0 * p->ahead.stride : NULL;
     __m512 sum[MOST];
-#pragma GCC unroll 24
+    UNROLL(24)
     for (int i = 0; i < F * V; i++) sum[i] = _mm512_loadu_ps(p->sums + i % V * TILE_SUMS + (f0 + i / V) * LANES);
     for (int k = 0; k < p->steps; k += PIECE, w += PIECE) {
-        if (next)
-#pragma GCC unroll 12
-            for (int f = 0; f < F; f++)
-                __builtin_prefetch(next + (size_t)f * p->ahead.stride + (size_t)k * sizeof *w, 0, 2);
-#pragma GCC unroll 4
+        if (next) UNROLL(12)
+        for (int f = 0; f < F; f++)
+            __builtin_prefetch(next + (size_t)f * p->ahead.stride + (size_t)k * sizeof *w, 0, 2);
+        UNROLL(4)
         for (int i = 0; i < PIECE; i++) {
             __m512bh pairs[3];
-#pragma GCC unroll 3
+            UNROLL(3)
             for (int v = 0; v < V; v++) memcpy(&pairs[v], p->x[(size_t)v * p->apart + (size_t)(k + i)], 64);
-#pragma GCC unroll 12
+            UNROLL(12)
             for (int f = 0; f < F; f++) {
                 __m512i weights = _mm512_set1_epi32((int)w[f * ROW_PAIRS + i]);
                 __m512bh pair;
                 memcpy(&pair, &weights, sizeof pair);
-#pragma GCC unroll 3
+                UNROLL(3)
                 for (int v = 0; v < V; v++) sum[f * V + v] = _mm512_dpbf16_ps(sum[f * V + v], pair, pairs[v]);
             }
         }
     }
-#pragma GCC unroll 24
+    UNROLL(24)
     for (int i = 0; i < F * V; i++) _mm512_storeu_ps(p->sums + i % V * TILE_SUMS + (f0 + i / V) * LANES, sum[i]);
 }
 

@@ -47,10 +47,10 @@ static size_t packed_bytes(int n_rows, int n_in) {
 // 64 bytes of every row, from `at` on: rows in, columns of four bytes out.
 static void turn_lines(const Int8Activations *a, size_t at, void *out) {
     __m512 r[16];
-#pragma GCC unroll 16
+    UNROLL(16)
     for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_ps((const uint8_t *)&a[i] + at);
     transpose16(r);
-#pragma GCC unroll 16
+    UNROLL(16)
     for (int i = 0; i < 16; i++) _mm512_storeu_ps((float *)out + 16 * i, r[i]);
 }
 
@@ -93,7 +93,7 @@ INLINE void scale_bytes(__m512i u[4], __m256i s, int less, int offset) {
     const __m512i part = _mm512_setr_epi64(0, 0, 0x0001000100010001, 0x0001000100010001, 0x0002000200020002,
                                            0x0002000200020002, 0x0003000300030003, 0x0003000300030003);
     __m512i scales = _mm512_castsi256_si512(s);
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int i = 0; i < 4; i++) {
         __m512i of = _mm512_permutexvar_epi16(_mm512_add_epi16(part, _mm512_set1_epi16((short)(4 * i))), scales);
         __m512i table = _mm512_add_epi16(_mm512_mullo_epi16(q, of), _mm512_set1_epi16((short)offset));
@@ -125,7 +125,7 @@ INLINE void unpack_superblock(int type, const uint8_t *from, PanelRow *to, int s
         _mm256_storeu_ps(scale, _mm512_castps512_ps256(w.scale));
         if (has_minimum(type)) _mm256_storeu_ps(to->minimum + s * places, _mm512_extractf32x8_ps(w.scale, 1));
     }
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int i = 0; i < 4; i++) _mm512_storeu_si512(to->q + SUPERBLOCK * s + 64 * i, w.u[i]);
 }
 
@@ -165,18 +165,17 @@ INLINE __m512i start_of(int type, __m512i less) {
 INLINE void add_minimum(int type, int F, int V, const PanelRow *w, int s, int b, const ActivationColumns *x,
                         size_t apart, __m512 sum[12]) {
     const int parts = type == TYPE_Q2_K ? 2 : 1;
-#pragma GCC unroll 2
-    for (int i = 0; i < parts; i++)
-#pragma GCC unroll 4
-        for (int v = 0; v < V; v++) {
-            const ActivationColumns *a = &x[(size_t)v * apart];
-            __m512 of = _mm512_loadu_ps(parts == 2 ? a->sum16[2 * b + i] : a->sum[b]);
-#pragma GCC unroll 12
-            for (int f = 0; f < F; f++) {
-                __m512 minimum = _mm512_set1_ps(w[f].minimum[(8 * s + b) * parts + i]), *to = &sum[f * V + v];
-                *to = sum_factor(type) < 0 ? _mm512_fnmadd_ps(of, minimum, *to) : _mm512_fmadd_ps(of, minimum, *to);
-            }
+    UNROLL(2)
+    for (int i = 0; i < parts; i++) UNROLL(4)
+    for (int v = 0; v < V; v++) {
+        const ActivationColumns *a = &x[(size_t)v * apart];
+        __m512 of = _mm512_loadu_ps(parts == 2 ? a->sum16[2 * b + i] : a->sum[b]);
+        UNROLL(12)
+        for (int f = 0; f < F; f++) {
+            __m512 minimum = _mm512_set1_ps(w[f].minimum[(8 * s + b) * parts + i]), *to = &sum[f * V + v];
+            *to = sum_factor(type) < 0 ? _mm512_fnmadd_ps(of, minimum, *to) : _mm512_fmadd_ps(of, minimum, *to);
         }
+    }
 }
 
 // Weights to be unpacked while others are multiplied: superblock s of n_features rows from `first` on, into F rows.
@@ -226,37 +225,37 @@ INLINE void multiply_superblock(int type, int F, int V, const PanelRow *w, int s
     const int parts = scales_apart(type) ? 2 : 1, steps = 8 / parts;
     for (int b = 0; b < 8; b++) {
         do_beside(type, F, beside, b);
-#pragma GCC unroll 2
+        UNROLL(2)
         for (int part = 0; part < parts; part++) {
             const int at = b * parts + part; // among the superblock's scales
             __m512i dot[12], start[4];
-#pragma GCC unroll 4
+            UNROLL(4)
             for (int v = 0; v < V; v++) {
                 __m512i less = _mm512_loadu_si512(x[(size_t)v * apart].less16[2 * b + part]);
                 if (parts == 1)
                     less = _mm512_add_epi32(less, _mm512_loadu_si512(x[(size_t)v * apart].less16[2 * b + 1]));
                 start[v] = start_of(type, less);
             }
-#pragma GCC unroll 12
+            UNROLL(12)
             for (int i = 0; i < F * V; i++) dot[i] = start[i % V];
-#pragma GCC unroll 8
+            UNROLL(8)
             for (int k = 0; k < steps; k++) {
                 __m512i four[4];
-#pragma GCC unroll 4
+                UNROLL(4)
                 for (int v = 0; v < V; v++) four[v] = _mm512_loadu_si512(x[(size_t)v * apart].q[b][part * steps + k]);
-#pragma GCC unroll 12
+                UNROLL(12)
                 for (int f = 0; f < F; f++) {
                     int32_t u;
                     memcpy(&u, w[f].q + SUPERBLOCK * s + 32 * b + 4 * (part * steps + k), sizeof u);
                     __m512i weights = _mm512_set1_epi32(u);
-#pragma GCC unroll 4
+                    UNROLL(4)
                     for (int v = 0; v < V; v++) dot[f * V + v] = _mm512_dpbusd_epi32(dot[f * V + v], weights, four[v]);
                 }
             }
-#pragma GCC unroll 4
+            UNROLL(4)
             for (int v = 0; v < V; v++) {
                 __m512 scale = _mm512_loadu_ps(x[(size_t)v * apart].scale[b]);
-#pragma GCC unroll 12
+                UNROLL(12)
                 for (int f = 0; f < F; f++) {
                     __m512 *to = &sum[f * V + v], product = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[f * V + v]), scale);
                     *to = _mm512_fmadd_ps(product, _mm512_set1_ps(w[f].scale[8 * parts * s + at]), *to);
@@ -281,7 +280,7 @@ typedef struct {
 INLINE void multiply_panel(int type, int F, int V, const PanelProduct *p) {
     for (int f = 0; f < p->n_features; f += F) {
         __m512 sum[12];
-#pragma GCC unroll 12
+        UNROLL(12)
         for (int i = 0; i < F * V; i++)
             sum[i] = _mm512_loadu_ps(p->sums + (size_t)(i % V) * p->sums_apart + (f + i / V) * LANES);
         for (int s = 0; s < p->n; s++) {
@@ -289,7 +288,7 @@ INLINE void multiply_panel(int type, int F, int V, const PanelProduct *p) {
             if (beside.fetch.at) beside.fetch.at += (size_t)f * p->ahead.stride + (size_t)s * superblock_bytes(type);
             multiply_superblock(type, F, V, p->w + f, s, p->x + s, p->apart, &beside, sum);
         }
-#pragma GCC unroll 12
+        UNROLL(12)
         for (int i = 0; i < F * V; i++)
             _mm512_storeu_ps(p->sums + (size_t)(i % V) * p->sums_apart + (f + i / V) * LANES, sum[i]);
     }
@@ -306,7 +305,7 @@ INLINE void multiply_few(int type, int F, int V, const PanelTask *t, int first, 
     UnpackAhead next = {.w = t->w, .first = first, .n_features = n_features, .to = rows[0]};
     for (int b = 0; b < 8; b++) unpack_ahead(type, F, &next, b);
     for (int f = 0, i = 0; f < n_features; f += F) {
-#pragma GCC unroll 12
+        UNROLL(12)
         for (int k = 0; k < F * V; k++) sum[k] = _mm512_setzero_ps();
         for (int s = 0; s < n; s++, i++) {
             bool ends = s + 1 == n;
@@ -321,7 +320,7 @@ INLINE void multiply_few(int type, int F, int V, const PanelTask *t, int first, 
                                       t->w->row_bytes};
             multiply_superblock(type, F, V, rows[i % 2], 0, x + s, (size_t)n, &(PanelBeside){.unpack = &next}, sum);
         }
-#pragma GCC unroll 12
+        UNROLL(12)
         for (int k = 0; k < F * V; k++) _mm512_storeu_ps(sums + k % V * TILE_SUMS + (f + k / V) * LANES, sum[k]);
     }
 }

@@ -53,6 +53,12 @@ static inline Status isa_backend(const char *isa, bool deterministic, const Back
     return OK;
 }
 
+// Whether it differs from another one in its products of quantised weights alone: a model in F32 has the same bits
+// there.
+static inline bool isa_is_of_integers(const char *isa) {
+    return strcmp(isa, "avxvnni") == 0 || strcmp(isa, ISA_NO_VNNI) == 0;
+}
+
 // Whether products with many rows of 16-bit weights are in bf16.
 static inline bool isa_rounds_halves(const char *isa) {
     const Backend *be = NULL;
