@@ -165,7 +165,7 @@ enum { WORDS = 192 };
 // Which kernels run, in words.
 static void describe(const IsaChoice *c, bool in_order, char out[WORDS]) {
     const char *f32 = c->kernels->isa;
-    char rows[64] = "", tiles[40] = "", panels[80];
+    char rows[56] = "", tiles[40] = "", panels[72];
     if (!c->kernels->f32_panels) {
         snprintf(out, WORDS, "plain f32 loops (the reference)");
         return;

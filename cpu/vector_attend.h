@@ -26,9 +26,9 @@ enum {
 
 // T queries and what becomes of them. In vector_attend_many a lane is a query.
 typedef struct {
-    float queries[HEAD_PAD * T]; // (head_dim, T), scaled
-    float out[HEAD_PAD * T];     // (head_dim padded to NF, T)
-    float scores[KEYS * T];      // (key, T), then their exponentials
+    _Alignas(64) float queries[HEAD_PAD * T]; // (head_dim, T), scaled
+    float out[HEAD_PAD * T];                  // (head_dim padded to NF, T)
+    float scores[KEYS * T];                   // (key, T), then their exponentials
     float max[T], sum[T];
     int slot[T];
     int first, last; // the slots that some of them see
@@ -37,8 +37,8 @@ typedef struct {
 // The scratch of a task: tiles of keys and values are made once for all its queries.
 typedef struct {
     QueryLanes lanes[LANE_TILES];
-    int n_lanes;                 // of them in use
-    float tile[KEYS * HEAD_PAD]; // (key, head_dim) of K, then of V
+    int n_lanes;                              // of them in use
+    _Alignas(64) float tile[KEYS * HEAD_PAD]; // (key, head_dim) of K, then of V
     uint8_t room[SEAL_MOST];
 } QueryTile;
 
