@@ -21,6 +21,7 @@ typedef enum {
     MODE_DECODE,
     MODE_KV,
     MODE_TEMPLATE,
+    MODE_QUANTIZE,
     N_MODES
 } Mode;
 
@@ -76,6 +77,12 @@ typedef struct {
         int n_tokens;    // cut
         float tolerance; // diff
     } kv;
+    struct {
+        const char *out, *type; // the words behind the model
+        const char *tensors;    // "PATTERN=TYPE,..."
+        const char *imatrix;    // FILE
+        const char *prune, *by; // "2:4", "0.5"; "magnitude", "wanda"
+    } quantize;
     struct {
         IntList prompt, gen, depth, threads;
         int reps, sequences;

@@ -62,6 +62,7 @@ def modes(tiny):
              json_out=True, code=2, varies=["kept"]),
         Mode("perplexity", ["perplexity", "-m", tiny, *few[:4], "-p", text]),
         Mode("logits", ["logits", "-m", tiny, *few[:4], "--tokens", "5,6,7"]),
+        Mode("quantize", ["quantize", "-t", "2", tiny, "o.gguf", "Q5_0"], made=["o.gguf"]),
         Mode("help", ["--help"]),
     ]
 
