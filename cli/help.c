@@ -53,7 +53,9 @@ const About cli_about[N_MODES] = {
                          "the slots of the cache, and snapkv takes half of a chunk for the prompt.",
                          "  quill perplexity -m model.gguf -f wiki.test.raw -c 512\n"
                          "  quill perplexity -m model.gguf -f text -ctk q4_0 -ctv q4_0 --kv-error\n"
-                         "  quill perplexity -m model.gguf -f text -c 2k --evict sinks --json | jq .curve\n",
+                         "  quill perplexity -m model.gguf -f text -c 2k --evict sinks --json | jq .curve\n"
+                         "  quill perplexity -m model.gguf -f text --kl-base logits\n"
+                         "  quill perplexity -m model.gguf -f text --kl logits\n",
                          "-m -f -c -ctk -ctv --evict --json -t -v"},
     [MODE_INSPECT] = {"quill inspect [options] [MODEL]", "What is in a model file, and what it will cost to run.",
                       "  quill inspect model.gguf\n  quill inspect --json model.gguf | jq .config\n",
@@ -76,7 +78,7 @@ const About cli_about[N_MODES] = {
                        "  quill quantize model.gguf small.gguf Q4_K_M\n"
                        "  quill quantize model.gguf small.gguf Q5_0 --tensor 'output.weight=Q8_0'\n"
                        "  quill quantize --dry-run model.gguf small.gguf Q3_K_M\n",
-                       "--tensor --dry-run -t -q"},
+                       "--tensor --imatrix --prune --prune-by --dry-run -t -q"},
     [MODE_BATCH] = {"quill batch [options] [FILE]",
                     "Many prompts at once: jobs in, answers out, a JSON object a line. Jobs are read\n"
                     "from FILE or stdin while others run, and an answer is written when it is there.\n"

@@ -67,6 +67,8 @@ typedef struct {
         bool ids, no_bos;            // tokenize; no_bos: logits and perplexity too
         const char *tokens;          // logits: "1,2,3"
         bool kv_error;               // perplexity
+        const char *imatrix_out;     // perplexity: FILE
+        const char *kl_base, *kl;    // perplexity: FILE of logits, to be written or compared with
         const char *bos, *eos, *now; // template: texts; 2026-01-02T03:04:05
         bool no_generation_prompt;   // template
     } look;

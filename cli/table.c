@@ -89,6 +89,9 @@ const Option cli_options[] = {
     {"--kv-dir", "DIR[,size=8G]", M(RUN) | M(BATCH), G_KV, STORE, AT(engine.kv_dir), 0, 0x1p62, NULL, "keep the KV cache of prompts there, in files of at most that size together, and begin where an earlier run's prompt was the same"},
     {"--evict", "POLICY", M(RUN) | M(PERPLEXITY), G_KV, TEXT, AT(engine.evict), 0, 0, NULL, "what a full cache gives up, so that text goes on: sinks,sink=4,window=1024; shift; h2o,heavy=512,recent=512; or behind a long prompt: snapkv,cap=2048,window=32"},
     {"--kv-error", NULL, M(PERPLEXITY), G_KV, FLAG, AT(look.kv_error), 0, 0, NULL, "how far attention over this cache is from attention in float64 over all of the text, layer by layer, each from the same input"},
+    {"--imatrix-out", "FILE", M(PERPLEXITY), G_QUANTIZE, TEXT, AT(look.imatrix_out), 0, 0, NULL, "write the mean square of what each matrix is multiplied with, for quill quantize --imatrix (llama.cpp reads it too)"},
+    {"--kl-base", "FILE", M(PERPLEXITY), G_QUANTIZE, TEXT, AT(look.kl_base), 0, 0, NULL, "write the logits of every scored token (four bytes a token of the vocabulary), for --kl"},
+    {"--kl", "FILE", M(PERPLEXITY), G_QUANTIZE, TEXT, AT(look.kl), 0, 0, NULL, "how far the predictions are from those that --kl-base wrote, of another model over the same text: the Kullback-Leibler divergence, and how often the likeliest token is the same"},
     {"--context-shift", NULL, M(RUN), G_KV, FLAG, AT(answer.context_shift), 0, 0, NULL, "when a chat fills the context, leave its oldest turns out, and say so"},
     {"--kv-out", "FILE", M(PREFILL), G_KV, TEXT, AT(kv.out), 0, 0, NULL, "where the KV goes: a file, which appears whole or not at all, a pipe, or - for stdout"},
     {"--kv-out", "FILE", M(KV), G_KV, TEXT, AT(kv.out), 0, 0, NULL, "cut: where the rest goes; - for stdout"},
@@ -116,6 +119,9 @@ const Option cli_options[] = {
     {"--roofline", NULL, M(BENCH), G_BENCH, FLAG, AT(bench.roofline), 0, 0, NULL, "measure this machine's ceilings and store them"},
 
     {"--tensor", "PATTERN=TYPE,...", M(QUANTIZE), G_QUANTIZE, TEXT, AT(quantize.tensors), 0, 0, NULL, "another type for the matrices whose name matches: 'blk.*.attn_v.weight=Q8_0,output.weight=F16'; the first pattern that matches decides"},
+    {"--imatrix", "FILE", M(QUANTIZE), G_QUANTIZE, TEXT, AT(quantize.imatrix), 0, 0, NULL, "which columns matter, from quill perplexity --imatrix-out or llama.cpp: what is rounded goes where it costs least"},
+    {"--prune", "N:M|SHARE", M(QUANTIZE), G_QUANTIZE, TEXT, AT(quantize.prune), 0, 0, NULL, "zero weights of the layers first: all but N of each M neighbours (2:4), or a share of each row (0.5)"},
+    {"--prune-by", "magnitude|wanda", M(QUANTIZE), G_QUANTIZE, CHOICE, AT(quantize.by), 0, 0, "magnitude", "the least weights, or the least products of weight and activation norm (needs --imatrix)"},
     {"--dry-run", NULL, M(QUANTIZE), G_QUANTIZE, FLAG, AT(engine.dry_run), 0, 0, NULL, "show each tensor's type and size, and write nothing"},
 
     {"-v --verbose", NULL, MODES_PROMPT | MODES_ANSWER | M(LOGITS) | M(PERPLEXITY), G_LOOK, FLAG, AT(answer.verbose), 0, 0, NULL, "say on stderr what was done and how fast"},

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include "base/signals.h"
 #include "encode/encode.h"
 #include "formats/types.h"
+#include "quantize/importance.h"
 
 enum {
     TASK = 1 << 15, // weights of a task, about
@@ -21,11 +23,14 @@ typedef struct {
     const PlanTensor *p;
     size_t n_in, first, n_rows; // rows of the slab
     size_t rows_a_task;
-    float *weights;          // (threads, rows_a_task * n_in) in f32
-    uint8_t *out;            // the slab's blocks
-    size_t from_row, to_row; // bytes
-    bool copied;             // its type stays, and its blocks with it
-    _Atomic size_t wrong;    // the first weight that cannot be written; SIZE_MAX: none
+    float *weights;            // (threads, rows_a_task * n_in) in f32
+    uint8_t *out;              // the slab's blocks
+    size_t from_row, to_row;   // bytes
+    bool copied;               // its type stays, and its blocks with it
+    size_t rows_a_matrix;      // of a tensor of several
+    float *importance, *norms; // (matrices, n_in) or NULL; norms: with a rule of Wanda's
+    const PruneRule *prune;    // NULL: this tensor stays whole
+    _Atomic size_t wrong;      // the first weight that cannot be written; SIZE_MAX: none
 } ConvertSlab;
 
 static size_t row_bytes(int type, size_t n) {
@@ -65,7 +70,7 @@ static void keep_least(_Atomic size_t *least, size_t v) {
 static void convert_rows(void *arg, int task, int thread) {
     ConvertSlab *s = arg;
     size_t first = (size_t)task * s->rows_a_task, last = first + s->rows_a_task;
-    float *x = s->weights + (size_t)thread * s->n_in;
+    float *x = s->weights + (size_t)thread * 2 * s->n_in;
     if (last > s->n_rows) last = s->n_rows;
     for (size_t r = first; r < last; r++) {
         size_t row = s->first + r, at;
@@ -75,8 +80,10 @@ static void convert_rows(void *arg, int task, int thread) {
             return;
         }
         uint8_t *out = s->out + r * s->to_row;
+        size_t column = row / s->rows_a_matrix * s->n_in;
+        if (s->prune) prune_row(s->prune, x, s->norms ? s->norms + column : NULL, s->n_in, x + s->n_in);
         if (s->copied) memcpy(out, (const uint8_t *)s->p->from->data + row * s->from_row, s->to_row);
-        else encode_row(s->p->type, x, NULL, s->n_in, out);
+        else encode_row(s->p->type, x, s->importance ? s->importance + column : NULL, s->n_in, out);
     }
 }
 
@@ -122,26 +129,47 @@ static Status convert_slab(TensorConversion *c, ConvertSlab *s, int fd) {
     return OK;
 }
 
+// What the importance matrix says of the tensor, and the rule that zeroes some of its weights.
+static Status add_rules(const TensorConversion *c, ConvertSlab *s) {
+    const GgufTensor *t = s->p->from;
+    if (!s->p->matrix) return OK;
+    s->prune = c->prune && str_has_prefix(t->name, "blk.") ? c->prune : NULL;
+    s->copied &= !s->prune;
+    s->importance = c->imatrix ? importance_of(c->imatrix, t) : NULL;
+    if (!s->prune || !s->prune->wanda) return OK;
+    if (!s->importance)
+        return status_error(QUILL_MODEL,
+                            "--prune-by wanda: an importance of each matrix in the layers expected, found none of %.*s",
+                            (int)t->name.n, t->name.data);
+    size_t n = (size_t)(t->dims[0] * t->dims[2] * t->dims[3]);
+    s->norms = mem_alloc(n * sizeof *s->norms);
+    importance_to_norms(t, s->importance, s->norms);
+    return OK;
+}
+
 static Status convert_matrix(TensorConversion *c, const PlanTensor *p, int fd) {
     const GgufTensor *t = p->from;
     size_t n_in = (size_t)t->dims[0], n_rows = (size_t)(t->dims[1] * t->dims[2] * t->dims[3]);
-    size_t most = n_in < SLAB ? SLAB / n_in : 1, threads = (size_t)threads_count(c->pool);
+    size_t most = n_in < SLAB ? SLAB / n_in : 1, scratch = (size_t)threads_count(c->pool) * 2 * n_in * sizeof(float);
     if (most > n_rows) most = n_rows;
     ConvertSlab s = {.p = p, .n_in = n_in, .rows_a_task = n_in < TASK ? TASK / n_in : 1, .wrong = SIZE_MAX};
+    s.rows_a_matrix = (size_t)t->dims[1];
     s.copied = p->type == t->type;
     s.from_row = row_bytes(t->type, n_in);
     s.to_row = row_bytes(p->type, n_in);
-    s.weights = pages_alloc(threads * n_in * sizeof *s.weights, false);
+    s.weights = pages_alloc(scratch, false);
     s.out = pages_alloc(most * s.to_row, false);
-    Status st = s.weights && s.out
-                    ? OK
-                    : status_error(QUILL_MEMORY, "quill quantize: %.*s: out of memory", (int)t->name.n, t->name.data);
+    Status st = add_rules(c, &s);
+    if (!st.code && (!s.weights || !s.out))
+        st = status_error(QUILL_MEMORY, "quill quantize: %.*s: out of memory", (int)t->name.n, t->name.data);
     for (; s.first < n_rows && !st.code; s.first += s.n_rows) {
         s.n_rows = n_rows - s.first < most ? n_rows - s.first : most;
         st = convert_slab(c, &s, fd);
     }
-    pages_free(s.weights, threads * n_in * sizeof *s.weights);
+    pages_free(s.weights, scratch);
     pages_free(s.out, most * s.to_row);
+    free(s.importance);
+    free(s.norms);
     return st;
 }
 

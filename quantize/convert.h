@@ -4,11 +4,15 @@
 
 #include "base/progress.h"
 #include "base/threads.h"
+#include "files/imatrix.h"
 #include "quantize/plan.h"
+#include "quantize/prune.h"
 
 typedef struct {
     const Gguf *g;
     const QuantizePlan *plan;
+    const Imatrix *imatrix; // NULL: none
+    const PruneRule *prune; // NULL: nothing is pruned
     ThreadPool *pool;
     Progress progress;
     size_t n_done; // weights; for the progress

@@ -11,7 +11,9 @@
 #include "engine_file.h"
 #include "formats/types.h"
 #include "quantize/convert.h"
+#include "quantize/importance.h"
 #include "quantize/plan.h"
+#include "quantize/prune.h"
 
 // ---- before ---------------------------------------------------------------------------------------------------------
 
@@ -77,23 +79,45 @@ static Status print_plan(const QuantizePlan *p) {
 
 // ---- the file -------------------------------------------------------------------------------------------------------
 
-// The metadata of the source, and what was done to it.
-static Gguf *new_view(const Options *o, const Gguf *g, const QuantizePlan *p) {
+// What a run is made of besides its source.
+typedef struct {
+    QuantizePlan plan;
+    Imatrix *imatrix; // NULL: none
+    int n_important;  // matrices that it is about
+    PruneRule prune;
+} QuantizeRun;
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+// The metadata of the source, and what was done to it. The keys of importance are llama.cpp's.
+static Gguf *new_view(const Options *o, const Gguf *g, const QuantizeRun *r) {
     Gguf *out = gguf_new(o->quantize.out);
     for (int i = 0; i < gguf_n_values(g); i++) gguf_set(out, gguf_value_at(g, i));
-    if (p->file_type >= 0) gguf_set_u32(out, "general.file_type", (uint32_t)p->file_type);
+    if (r->plan.file_type >= 0) gguf_set_u32(out, "general.file_type", (uint32_t)r->plan.file_type);
     gguf_set_u32(out, "general.quantization_version", 2);
-    const char *slash = strrchr(o->engine.model, '/');
-    gguf_set_str(out, "quill.quantize.source", slash && slash[1] ? slash + 1 : o->engine.model);
-    gguf_set_str(out, "quill.quantize.type", p->name);
+    gguf_set_str(out, "quill.quantize.source", base_name(o->engine.model));
+    gguf_set_str(out, "quill.quantize.type", r->plan.name);
     if (o->quantize.tensors) gguf_set_str(out, "quill.quantize.tensors", o->quantize.tensors);
-    for (int i = 0; i < p->n; i++) gguf_add_like(out, p->tensor[i].from, p->tensor[i].type);
+    if (o->quantize.prune) gguf_set_str(out, "quill.quantize.prune", o->quantize.prune);
+    if (o->quantize.prune) gguf_set_str(out, "quill.quantize.prune_by", r->prune.wanda ? "wanda" : "magnitude");
+    if (r->imatrix) {
+        gguf_set_str(out, "quantize.imatrix.file", base_name(o->quantize.imatrix));
+        gguf_set_str(out, "quantize.imatrix.dataset", imatrix_text(r->imatrix));
+        gguf_set_u32(out, "quantize.imatrix.entries_count", (uint32_t)r->n_important);
+        gguf_set_u32(out, "quantize.imatrix.chunks_count", (uint32_t)imatrix_chunks(r->imatrix));
+    }
+    for (int i = 0; i < r->plan.n; i++) gguf_add_like(out, r->plan.tensor[i].from, r->plan.tensor[i].type);
     return out;
 }
 
-static Status write_file(const Options *o, const Gguf *g, const QuantizePlan *p) {
-    Gguf *out = new_view(o, g, p);
-    TensorConversion c = {.g = g, .plan = p, .progress = progress_new(o->answer.quiet)};
+static Status write_file(const Options *o, const Gguf *g, const QuantizeRun *r) {
+    Gguf *out = new_view(o, g, r);
+    TensorConversion c = {
+        .g = g, .plan = &r->plan, .imatrix = r->imatrix, .prune = o->quantize.prune ? &r->prune : NULL};
+    c.progress = progress_new(o->answer.quiet);
     c.pool = threads_new(o->engine.threads);
     signals_catch();
     Status st = gguf_save_made(out, o->quantize.out, convert_tensor, &c);
@@ -103,26 +127,33 @@ static Status write_file(const Options *o, const Gguf *g, const QuantizePlan *p)
     return st;
 }
 
-static Status run(const Options *o, const Gguf *g) {
-    QuantizePlan plan;
-    double start = clock_now();
-    TRY(plan_make(g, o->quantize.type, o->quantize.tensors, &plan));
-    notes(o, &plan);
-    Status st = o->engine.dry_run ? print_plan(&plan) : write_file(o, g, &plan);
+static Status prepare(const Options *o, const Gguf *g, QuantizeRun *r) {
+    TRY(plan_make(g, o->quantize.type, o->quantize.tensors, &r->plan));
+    if (o->quantize.imatrix) TRY(imatrix_open(o->quantize.imatrix, &r->imatrix));
+    if (r->imatrix) TRY(importance_check(r->imatrix, &r->plan, o->quantize.imatrix, &r->n_important));
+    notes(o, &r->plan);
+    return OK;
+}
+
+static void tell(const Options *o, const Gguf *g, const QuantizePlan *p, double seconds) {
     char from[24], to[24];
-    if (!st.code && !o->engine.dry_run && !o->answer.quiet)
-        fprintf(stderr, "quill: note: %s: %s, %s from %s, %.3f bits per weight, in %.1f s\n", o->quantize.out,
-                plan.name, units_bytes((double)plan.n_bytes, to), units_bytes((double)gguf_file_bytes(g), from),
-                bits_per_weight(&plan), clock_now() - start);
-    plan_free(&plan);
-    return st;
+    fprintf(stderr, "quill: note: %s: %s, %s from %s, %.3f bits per weight, in %.1f s\n", o->quantize.out, p->name,
+            units_bytes((double)p->n_bytes, to), units_bytes((double)gguf_file_bytes(g), from), bits_per_weight(p),
+            seconds);
 }
 
 Status quantize_run(const Options *o) {
     Gguf *g;
+    QuantizeRun r = {0};
+    double start = clock_now();
     TRY(check_out(o));
+    if (o->quantize.prune) TRY(prune_parse(o->quantize.prune, o->quantize.by, &r.prune));
     TRY(engine_file_open(&o->engine, &g));
-    Status st = run(o, g);
+    Status st = prepare(o, g, &r);
+    if (!st.code) st = o->engine.dry_run ? print_plan(&r.plan) : write_file(o, g, &r);
+    if (!st.code && !o->engine.dry_run && !o->answer.quiet) tell(o, g, &r.plan, clock_now() - start);
+    plan_free(&r.plan);
+    imatrix_close(r.imatrix);
     gguf_close(g);
     return st;
 }

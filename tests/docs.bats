@@ -150,6 +150,7 @@ stage() {
     echo '{"id":1,"prompt":"hello","max_tokens":5}' >jobs.jsonl
     echo '[{"role":"user","content":"hi"}]' >messages.json
     echo '{% for m in messages %}{{ m.content }}{% endfor %}' >t.jinja
+    quill perplexity -m model.gguf -f text --kl-base logits >/dev/null
     quill prefill -m model.gguf --no-stdin --kv-out long.kv "a text that is long enough to be cut after a hundred tokens, for it goes on and on and on, and then on, and on" </dev/null
     cp long.kv a.kv && cp long.kv b.kv
     awk '/^```/ { on = on ? 0 : /^```$/ ? 1 : 2; next } on == 1' "$TOP/docs/usage.md" | sed 's|~/models|.|' >xdg/quill/config

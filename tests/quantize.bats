@@ -78,6 +78,73 @@ print(*sorted("%s:%d" % c for c in Counter(t["type"] for t in json.load(sys.stdi
     cmp one.gguf four.gguf
 }
 
+@test "an importance matrix: made, kept in the file's metadata, better where it was made" {
+    for i in $(seq 60); do echo "Tom went to the mill $i times. He put the blue cup there."; done >text
+    "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --imatrix-out i.gguf --kl-base logits >/dev/null
+    "$QUILL" quantize -q "$TINY/f32.gguf" plain.gguf Q3_K
+    "$QUILL" quantize -q --imatrix i.gguf "$TINY/f32.gguf" with.gguf Q3_K
+    "$QUILL" inspect with.gguf | grep -q 'quantize.imatrix.dataset .*"text"'
+    not cmp -s plain.gguf with.gguf
+    for m in plain with; do "$QUILL" perplexity --json -m $m.gguf -f text --kl logits >$m.json; done
+    python3 -c 'import json; p, w = (json.load(open(n + ".json"))["kl"]["mean"] for n in ("plain", "with")); print(p, w); assert 0 < w < p'
+    # the sums of a text do not depend on how it is cut into steps
+    "$QUILL" perplexity -m "$TINY/f32.gguf" -f text -ub 7 --isa scalar --imatrix-out j.gguf >/dev/null
+    python3 -c 'import struct
+a, b = (open(n, "rb").read() for n in ("i.gguf", "j.gguf"))
+assert len(a) == len(b)
+at = len(a) - 4096
+for x, y in zip(struct.iter_unpack("<f", a[at:]), struct.iter_unpack("<f", b[at:])):
+    assert abs(x[0] - y[0]) <= 1e-3 * abs(x[0]) + 1e-3, (x, y)'
+}
+
+@test "divergence from itself is zero, and from another text it is refused" {
+    echo "Tom went to the mill. He put the blue cup there." >text
+    "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --kl-base logits >/dev/null
+    run "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --kl logits
+    [[ "$output" == *"kl mean 0.000000 +- 0.000000  median 0.000000  99% 0.000000  max 0.000000  same top token 100.00%"* ]]
+    echo "Another text." >other
+    run "$QUILL" perplexity -m "$TINY/f32.gguf" -f other --kl logits
+    [ "$status" -eq 3 ] && [[ "$output" == *"found those of another text"* ]]
+    run "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --kl text
+    [ "$status" -eq 3 ] && [[ "$output" == *"found another file"* ]]
+    run "$QUILL" perplexity -m "$TINY/odd.gguf" -f text --imatrix-out odd.imatrix --isa amx
+    [ "$status" -ne 0 ]
+    head -c 100 logits >cut
+    run "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --kl cut
+    [ "$status" -eq 3 ] && [[ "$output" == *"bytes expected, found 100"* ]]
+}
+
+@test "an importance matrix of another model is refused" {
+    echo "Tom went to the mill." >text
+    "$QUILL" perplexity -m "$TINY/odd.gguf" -f text --imatrix-out odd.imatrix >/dev/null
+    run "$QUILL" quantize --imatrix odd.imatrix "$TINY/f32.gguf" out.gguf Q4_K
+    [ "$status" -eq 3 ] && [ "${#lines[@]}" -eq 1 ]
+    [[ "$output" == *"columns expected, found 96: it was made with another model"* ]]
+    run "$QUILL" quantize --imatrix "$TINY/f32.gguf" "$TINY/f32.gguf" out.gguf Q4_K
+    [ "$status" -eq 3 ] && [[ "$output" == *"an importance matrix expected"* ]]
+    [ ! -e out.gguf ]
+}
+
+@test "pruned weights are zero" {
+    echo "Tom went to the mill." >text
+    "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --imatrix-out i.gguf >/dev/null
+    "$QUILL" quantize -q --prune 2:4 "$TINY/f32.gguf" m.gguf F32
+    "$QUILL" quantize -q --prune 0.5 --prune-by wanda --imatrix i.gguf "$TINY/f32.gguf" w.gguf F32
+    python3 - m.gguf w.gguf <<'P'
+import struct, sys
+for name in sys.argv[1:]:
+    data = open(name, "rb").read()
+    zeros = sum(v == (0.0,) for v in struct.iter_unpack("<f", data[len(data) % 4:]))
+    print(name, zeros / (len(data) / 4))
+    assert 0.40 < zeros / (len(data) / 4) < 0.5  # all matrices but the embedding and the head
+P
+    "$QUILL" inspect w.gguf | grep -q 'quill.quantize.prune_by .*"wanda"'
+    run "$QUILL" quantize --prune 0.5 --prune-by wanda "$TINY/f32.gguf" x.gguf F32
+    [ "$status" -eq 2 ] && [[ "$output" == *"--imatrix FILE expected"* ]]
+    run "$QUILL" quantize --prune 4:2 "$TINY/f32.gguf" x.gguf F32
+    [ "$status" -eq 2 ] && [ ! -e x.gguf ]
+}
+
 @test "bad input is one line, and no file is left" {
     run "$QUILL" quantize "$TINY/f32.gguf" out.gguf
     [ "$status" -eq 2 ]
