@@ -3,6 +3,7 @@
 #include "encode/encode.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "base/sizes.h"
@@ -107,12 +108,35 @@ static void encode_q5_1(const float *x, size_t n, void *out) {
     }
 }
 
+// The largest weight's power of two, which leaves it between 4 and 8 in the format's own numbers; then the nearest
+// level, the first of two. mxfp4_values are twice the format's, hence 128 in place of the bias of 127.
+static void encode_mxfp4(const float *x, size_t n, void *out) {
+    static const int8_t values[16] = {MXFP4_VALUES};
+    for (BlockMXFP4 *b = out; n; b++, x += QK, n -= QK) {
+        int exponent = 0;
+        float most = __builtin_fabsf(farthest(x));
+        frexpf(most, &exponent); // most = f 2^exponent, f from 1/2 to 1
+        b->e = most > 0 ? (uint8_t)int_max(exponent - 1 - 2 + 127, 0) : 0;
+        float d = mxfp4_scale(b->e);
+        uint8_t q[QK];
+        for (int i = 0; i < QK; i++) {
+            int best = 0;
+            for (int k = 1; k < 16; k++)
+                if (__builtin_fabsf(d * (float)values[k] - x[i]) < __builtin_fabsf(d * (float)values[best] - x[i]))
+                    best = k;
+            q[i] = (uint8_t)best;
+        }
+        put_nibbles(q, b->qs);
+    }
+}
+
 static const struct {
     int type;
     void (*encode)(const float *x, size_t n, void *out);
 } plain[] = {
-    {TYPE_F32, encode_f32},   {TYPE_F16, encode_f16},   {TYPE_BF16, encode_bf16}, {TYPE_Q8_0, encode_q8_0},
-    {TYPE_Q4_0, encode_q4_0}, {TYPE_Q4_1, encode_q4_1}, {TYPE_Q5_0, encode_q5_0}, {TYPE_Q5_1, encode_q5_1},
+    {TYPE_F32, encode_f32},   {TYPE_F16, encode_f16},   {TYPE_BF16, encode_bf16},
+    {TYPE_Q8_0, encode_q8_0}, {TYPE_Q4_0, encode_q4_0}, {TYPE_Q4_1, encode_q4_1},
+    {TYPE_Q5_0, encode_q5_0}, {TYPE_Q5_1, encode_q5_1}, {TYPE_MXFP4, encode_mxfp4},
 };
 
 // ---- by search ------------------------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ LANES_INLINE void try_affine(const SubBlocks *b, const FitGrid *g, Lanes inverse
 
 static AffineTrial search_affine(const SubBlocks *b, const FitGrid *g) {
     AffineTrial best = {.gain = lanes_set(-__builtin_inff())};
-    Lanes lo = b->x[0], top = b->x[0];
+    Lanes lo = lanes_set(__builtin_inff()), top = -lo;
     for (int i = 0; i < g->n; i++) {
         lo = lanes_min(lo, b->x[i]);
         top = lanes_max(top, b->x[i]);

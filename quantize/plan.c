@@ -83,9 +83,9 @@ static const TypeMix mixes[] = {
 // general.file_type of a file whose matrices are all of one type.
 static int file_type_of(int type) {
     static const int numbers[][2] = {
-        {TYPE_F32, 0},   {TYPE_F16, 1},   {TYPE_Q4_0, 2},    {TYPE_Q4_1, 3},    {TYPE_Q8_0, 7},
-        {TYPE_Q5_0, 8},  {TYPE_Q5_1, 9},  {TYPE_Q2_K, 10},   {TYPE_Q3_K, 11},   {TYPE_Q4_K, 14},
-        {TYPE_Q5_K, 16}, {TYPE_Q6_K, 18}, {TYPE_IQ4_NL, 25}, {TYPE_IQ4_XS, 30}, {TYPE_BF16, 32},
+        {TYPE_F32, 0},     {TYPE_F16, 1},     {TYPE_Q4_0, 2},  {TYPE_Q4_1, 3},   {TYPE_Q8_0, 7},  {TYPE_Q5_0, 8},
+        {TYPE_Q5_1, 9},    {TYPE_Q2_K, 10},   {TYPE_Q3_K, 11}, {TYPE_Q4_K, 14},  {TYPE_Q5_K, 16}, {TYPE_Q6_K, 18},
+        {TYPE_IQ4_NL, 25}, {TYPE_IQ4_XS, 30}, {TYPE_BF16, 32}, {TYPE_MXFP4, 38},
     };
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         if (numbers[i][0] == type) return numbers[i][1];

@@ -16,7 +16,7 @@ print(*sorted("%s:%d" % c for c in Counter(t["type"] for t in json.load(sys.stdi
 }
 
 @test "every type is written, read back and answers" {
-    for type in F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS; do
+    for type in F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4; do
         "$QUILL" quantize -q "$TINY/f32.gguf" out.gguf $type
         [[ " $(types out.gguf)" == *" $type:"* ]]
         "$QUILL" -m out.gguf --raw --greedy -n 4 -p abc >/dev/null
@@ -206,7 +206,7 @@ open("broken.gguf", "wb").write(b)' "$TINY/f32.gguf" "$1"
 
 @test "bytes equal to the gguf package of Python" {
     needs python3
-    run python3 "$BATS_TEST_DIRNAME/rig/quantize_reference.py" "$QUILL" "$TINY/f32.gguf" F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1
+    run python3 "$BATS_TEST_DIRNAME/rig/quantize_reference.py" "$QUILL" "$TINY/f32.gguf" F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 MXFP4
     [ "$status" -ne 77 ] || skip "$output"
     echo "$output"
     [ "$status" -eq 0 ]
