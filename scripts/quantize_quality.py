@@ -20,13 +20,14 @@ import subprocess
 import sys
 import tempfile
 
-os.environ["XDG_CONFIG_HOME"] = "/dev/null"  # the user's configuration has no say
+ENVIRONMENT = {**os.environ, "XDG_CONFIG_HOME": "/dev/null"}  # the user's configuration has no say
 DOCS = pathlib.Path(__file__).resolve().parent.parent / "docs"
 FIGURES, SPEEDS, PICTURE = DOCS / "quantize.csv", DOCS / "quantize_speed.csv", DOCS / "quantize.png"
 TYPES = ["F16", "BF16", "Q8_0", "Q6_K", "Q5_1", "Q5_K", "Q5_0", "Q4_1", "Q4_K", "IQ4_NL", "Q4_0", "IQ4_XS", "MXFP4", "Q3_K", "Q2_K"]
 MIXES = ["Q5_K_M", "Q4_K_M", "Q4_K_S", "Q3_K_L", "Q3_K_M", "Q2_K_S"]
 EXACT = {"F16", "BF16", "Q8_0", "MXFP4"}  # importance changes nothing
 PRUNES = [(share, by) for share in ("2:4", "0.5") for by in ("magnitude", "wanda")]
+LABELS = {"Q4_0": (5, 4), "IQ4_NL": (5, -3), "Q4_K": (5, -10), "IQ4_XS": (-34, -3), "Q5_K": (-26, -6), "Q4_1": (5, 1)}  # where points crowd
 FIELDS = ["model", "type", "importance", "prune", "bytes", "bits", "perplexity", "kl", "kl_error", "kl_median", "kl_p99", "same_top"]
 
 
@@ -34,7 +35,7 @@ FIELDS = ["model", "type", "importance", "prune", "bytes", "bits", "perplexity",
 
 
 def run(*command):
-    return subprocess.run([str(c) for c in command], check=True, capture_output=True, text=True)
+    return subprocess.run([str(c) for c in command], check=True, capture_output=True, text=True, env=ENVIRONMENT)
 
 
 def perplexity(args, model, *options):
@@ -48,7 +49,7 @@ def judge(args, folder, kind, imatrix=None, prune=None):
     run(args.measure, "quantize", "-q", *options, args.model, out, kind)
     seen = json.loads(run(args.measure, "inspect", "--json", out).stdout)
     kinds = {t["type"] for t in seen["tensors"]}
-    if kind in TYPES and kind not in kinds: return None  # no row of the model is whole blocks of it
+    if not any(k == kind if kind in TYPES else "_K" in k for k in kinds): return None  # rows are no whole blocks of it
     found = perplexity(args, out, "-f", args.file, "--kl", folder / "base")
     weights = sum(t["bytes"] for t in seen["tensors"])
     kl = found["kl"]
@@ -124,21 +125,21 @@ def draw():
     import matplotlib
     matplotlib.use("Agg")
     import matplotlib.pyplot as plot
-    rows = [r for r in read(FIGURES) if not r["prune"] and float(r["kl"]) > 0]
+    rows = [r for r in read(FIGURES) if not r["prune"] and float(r["bits"]) < 16]
     models = list(dict.fromkeys(r["model"] for r in rows))
-    figure, axes = plot.subplots(1, len(models), figsize=(4.8 * len(models), 4.2), layout="constrained", squeeze=False)
+    figure, axes = plot.subplots(1, len(models), figsize=(5.2 * len(models), 5.4), layout="constrained", squeeze=False)
     for axis, model in zip(axes[0], models):
         for importance, color, label in (("no", "#b9b9b9", "without importance"), ("yes", "#1f5fa8", "with importance")):
             of = [r for r in rows if r["model"] == model and r["importance"] == importance]
             for kinds, marker in ((TYPES, "o"), (MIXES, "^")):
                 some = [r for r in of if r["type"] in kinds]
-                if some: axis.plot([float(r["bits"]) for r in some], [float(r["kl"]) for r in some], marker, color=color,
+                if some: axis.plot([float(r["bits"]) for r in some], [float(r["kl"]) for r in some], marker, color=color, markersize=5,
                                    label=label + (", mixes" if kinds is MIXES else ""))
         for r in rows:
             if r["model"] == model and r["importance"] == "no" and r["type"] in TYPES:
-                axis.annotate(r["type"], (float(r["bits"]), float(r["kl"])), fontsize=6.5, xytext=(4, 3), textcoords="offset points")
+                axis.annotate(r["type"], (float(r["bits"]), float(r["kl"])), fontsize=7, xytext=LABELS.get(r["type"], (5, 3)), textcoords="offset points")
         axis.set(xscale="log", yscale="log", xlabel="bits a weight", ylabel="mean KL divergence, nats", title=model)
-        axis.set_xticks([3, 4, 5, 6, 8, 16], ["3", "4", "5", "6", "8", "16"], minor=False)
+        axis.set_xticks([3, 4, 5, 6, 8], ["3", "4", "5", "6", "8"], minor=False)
         axis.minorticks_off()
         axis.grid(alpha=0.3)
         axis.legend(fontsize=7)
