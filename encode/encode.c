@@ -32,7 +32,11 @@ static float farthest(const float *x) {
     return far;
 }
 
-static float inverse(float d) { return d != 0 ? 1 / d : 0; }
+// 0 for what has no finite inverse: weights so small that the scale's half is 0.
+static float inverse(float d) {
+    float by = d != 0 ? 1 / d : 0;
+    return __builtin_fabsf(by) <= __FLT_MAX__ ? by : 0;
+}
 
 static void encode_q8_0(const float *x, size_t n, void *out) {
     for (BlockQ8_0 *b = out; n; b++, x += QK, n -= QK) {

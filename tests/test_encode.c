@@ -129,16 +129,24 @@ static void test_every_isa_gives_the_same_bits(void **state) {
 // Weights that leave nothing to search: all zero, all equal, one alone, tiny, huge; importance of zero.
 static void test_odd_weights(void **state) {
     (void)state;
+    static const int fitted[] = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q5_1,   TYPE_Q2_K,   TYPE_Q3_K, TYPE_Q4_K,
+                                 TYPE_Q5_K, TYPE_Q6_K, TYPE_Q8_0, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4};
     float x[QK_K], w[QK_K], y[QK_K];
     uint8_t block[QK_K * 4];
     for (size_t i = 0; i < ARRAY_LEN(fitted); i++)
-        for (int kind = 0; kind < 8; kind++) {
+        for (int kind = 0; kind < 9; kind++) {
             const TypeInfo *t = type_info(fitted[i]);
             float top = 0;
             for (int k = 0; k < QK_K; k++) {
-                float of[] = {
-                    0,       0.5f, -0.5f, k == 77 ? -3.0f : 0, 1e-30f, k % 2 ? 65504.0f : -65504.0f, 1e-7f * (float)k,
-                    (float)k};
+                float of[] = {0,
+                              0.5f,
+                              -0.5f,
+                              k == 77 ? -3.0f : 0,
+                              1e-30f,
+                              k % 2 ? 65504.0f : -65504.0f,
+                              1e-7f * (float)k,
+                              (float)k,
+                              1e-43f * (float)(k % 9)};
                 x[k] = of[kind];
                 w[k] = kind == 7 ? 0 : 1;
                 top = fmaxf(top, fabsf(x[k]));
