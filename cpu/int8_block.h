@@ -85,13 +85,12 @@ static void quantize32(const float *x, Int8Activations *a, int b) {
 
 // ---- weights --------------------------------------------------------------------------------------------------------
 
-INLINE bool is_signed(int type) {
-    return type == TYPE_Q8_0 || type == TYPE_IQ4_NL || type == TYPE_IQ4_XS || type == TYPE_MXFP4;
-}
+INLINE bool is_signed(int type) { return type == TYPE_Q8_0 || type == TYPE_IQ4_NL || type == TYPE_IQ4_XS; }
 INLINE float offset_of(int type) { // what is subtracted from the integers
     switch (type) {
     case TYPE_Q4_0: return 8;
-    case TYPE_Q5_0: return 16;
+    case TYPE_Q5_0:
+    case TYPE_MXFP4: return 16;
     case TYPE_Q3_K: return 4;
     case TYPE_Q6_K: return 32;
     default: return 0;
@@ -112,7 +111,7 @@ INLINE q32 integers(int type, const uint8_t *superblock, int j) {
     case TYPE_Q5_1: return q_or(q_nibbles(p + 8), q_fifth(p + 4));
     case TYPE_Q8_0: return q_load(p + 2);
     case TYPE_IQ4_NL: return q_iq4(q_nibbles(p + 2));
-    case TYPE_MXFP4: return q_mxfp4(q_nibbles(p + 1));
+    case TYPE_MXFP4: return q_sub(q_mxfp4(q_nibbles(p + 1)), -16);
     case TYPE_Q2_K: return q_q2_k(k, j);
     case TYPE_Q3_K: return q_q3_k(k, j);
     case TYPE_Q4_K: return q_shr(q_load(((const BlockQ4_K *)k)->qs + j / 2 * 32), 4 * (j % 2), 15);
@@ -171,7 +170,8 @@ typedef struct {
 INLINE float sum_factor(int type) {
     switch (type) {
     case TYPE_Q4_0: return -8;
-    case TYPE_Q5_0: return -16;
+    case TYPE_Q5_0:
+    case TYPE_MXFP4: return -16;
     case TYPE_Q6_K: return -32;
     case TYPE_Q3_K: return -4;
     case TYPE_Q4_1:
@@ -225,9 +225,9 @@ INLINE __m512i iq4_levels(__m512i index) { // from -128 on
     const __m128i levels = _mm_setr_epi8(IQ4_VALUES);
     return _mm512_xor_si512(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(levels), index), bytes(0x80));
 }
-INLINE __m512i mxfp4_levels(__m512i index) { // from -128 on
+INLINE __m512i mxfp4_levels(__m512i index) { // from -16 on: the sums that are taken off stay small
     const __m128i levels = _mm_setr_epi8(MXFP4_VALUES);
-    return _mm512_xor_si512(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(levels), index), bytes(0x80));
+    return _mm512_add_epi8(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(levels), index), bytes(16));
 }
 // 2^(e - 128) of the first byte of eight blocks: mxfp4_scale.
 INLINE __m256 mxfp4_scales(const uint8_t *blocks) {
