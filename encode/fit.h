@@ -21,8 +21,8 @@ enum { FIT_LANES = 16, FIT_MOST = 32 }; // sub-blocks at a time; weights of one,
 
 typedef struct {
     float d[FIT_LANES], dmin[FIT_LANES]; // exact halves; the same in all sub-blocks of a super-block
-    int8_t s[FIT_LANES], m[FIT_LANES];   // s is 1 and m 0 or 1 where a sub-block has d and dmin of its own
-    int8_t q[FIT_LANES][FIT_MOST];       // as `x = ...` in formats/types.h has it: centred on zero without a minimum
+    int8_t s[FIT_LANES], m[FIT_LANES]; // where a sub-block has d and dmin of its own, s is 1, m 1 (0 without a minimum)
+    int8_t q[FIT_LANES][FIT_MOST];     // as `x = ...` in formats/types.h has it: centred on zero without a minimum
 } FitResult;
 
 int fit_weights(int type); // of a sub-block; 0: this TYPE_ is not fitted

@@ -43,12 +43,12 @@ typedef struct {
     const char *name;
     int file_type; // as llama.cpp counts them (general.file_type)
     int base;
-    MixRule rules[5]; // a base type of F32 (0) ends nothing: the list ends with PART_OTHER
+    MixRule rules[5]; // the first PART_OTHER ends the list
 } TypeMix;
 
 static const TypeMix mixes[] = {
     {"Q2_K_S", 21, TYPE_Q2_K, {{PART_VALUE, LAYERS_ALL, TYPE_Q4_K}, {PART_FFN_DOWN, LAYERS_FIRST, TYPE_Q4_K}}},
-    {"Q3_K_S", 11, TYPE_Q3_K, {{PART_OTHER, LAYERS_ALL, 0}}},
+    {"Q3_K_S", 11, TYPE_Q3_K, {{PART_OTHER, LAYERS_ALL, TYPE_F32}}},
     {"Q3_K_M",
      12,
      TYPE_Q3_K,
@@ -71,7 +71,7 @@ static const TypeMix mixes[] = {
      {{PART_VALUE, LAYERS_SOME, TYPE_Q6_K},
       {PART_QKV, LAYERS_ALL, TYPE_Q5_K},
       {PART_FFN_DOWN, LAYERS_SOME, TYPE_Q6_K}}},
-    {"Q5_K_S", 16, TYPE_Q5_K, {{PART_OTHER, LAYERS_ALL, 0}}},
+    {"Q5_K_S", 16, TYPE_Q5_K, {{PART_OTHER, LAYERS_ALL, TYPE_F32}}},
     {"Q5_K_M",
      17,
      TYPE_Q5_K,
