@@ -14,10 +14,10 @@ override MODEL :=
 endif
 
 # ---- files: every source of the top level and of the rooms; those with flags of their own follow below ----
-VECTOR  := $(wildcard cpu/vector*.c) # compiled once per instruction set
+VECTOR  := $(wildcard cpu/vector*.c encode/vector*.c) # compiled once per instruction set
 INT8_AVX2 := cpu/int8_avx2.c cpu/int8_panels_avx2.c # once for AVX2 and once for AVX-VNNI
-ROOMS   := base formats files tokens jinja cpu gpu kv policy answer term cli chat batch look bench
-SOURCES := $(filter-out main.c gpu/% cpu/vector% cpu/int8_% cpu/bf16_% cpu/amx%,$(wildcard *.c $(ROOMS:%=%/*.c)))
+ROOMS   := base formats files tokens jinja cpu gpu encode kv policy answer term cli chat batch look bench quantize
+SOURCES := $(filter-out main.c gpu/% cpu/vector% encode/vector% cpu/int8_% cpu/bf16_% cpu/amx%,$(wildcard *.c $(ROOMS:%=%/*.c)))
 RIGS    := $(filter-out tests/rig/make_tiny.c tests/rig/faults.c,$(wildcard tests/rig/*.c))
 TESTS   := $(notdir $(basename $(wildcard tests/test_*.c)))
 BATS    := $(notdir $(wildcard tests/*.bats))
@@ -112,6 +112,8 @@ $(VECTOR:%.c=$(BUILD)/%.$(1).o): $(BUILD)/%.$(1).o: %.c Makefile $(BUILD)/config
 	@mkdir -p $$(@D)
 	$$(CC) $$(CFLAGS) $$(SIMD) $(2) -c -o $$@ $$<
 endef
+# The bytes of a quantised file are the same from every instruction set.
+$(BUILD)/encode/vector_%.o: override SIMD += -ffp-contract=off
 $(eval $(call vector_objects,portable,-DQUILL_SIMD=0))
 $(eval $(call vector_objects,avx2,$(AVX2)))
 $(eval $(call vector_objects,avx512,-DQUILL_SIMD=512 $(AVX512)))

@@ -144,10 +144,16 @@ typedef struct {
     void *arg;
 } Narrow;
 
-// Somebody who looks at each layer's attention: called behind it, while w->q, w->k, w->v and w->a hold the rows'. On
-// the host alone.
+// Which product of a layer is about to be computed, and from what: w->x, which the product takes normalised, or w->a or
+// w->h as they are.
+typedef enum { FEEDS_QKV, FEEDS_ATTENTION_OUT, FEEDS_FFN_IN, FEEDS_FFN_OUT, FEEDS_HEAD, N_FEEDS } WatchFeed;
+
+// Somebody who looks at what happens in each layer; NULL: not at this. On the host alone.
 typedef struct {
+    // Behind attention, while w->q, w->k, w->v and w->a hold the rows'.
     void (*attended)(void *arg, const Workspace *w, const Layer *l, const Batch *b);
+    // In front of a product; of FEEDS_HEAD l is the last layer. Kernels that keep w->h packed (AMX) cannot be watched.
+    void (*feeds)(void *arg, WatchFeed feed, const Workspace *w, const Layer *l, const Batch *b);
     void *arg;
 } Watch;
 

@@ -21,6 +21,7 @@
 #include "kv/kv.h"
 #include "kv/transfer.h"
 #include "look/look.h"
+#include "quantize/quantize.h"
 
 // `quill` itself: one answer where there is a prompt, a chat where there is a terminal on both ends.
 static Status run(Options *o) {
@@ -54,6 +55,7 @@ static Status dispatch(Options *o) {
     case MODE_PREFILL: return transfer_prefill(o);
     case MODE_DECODE: return transfer_decode(o);
     case MODE_KV: return kv_run(o);
+    case MODE_QUANTIZE: return quantize_run(o);
     default: assert(!"a mode"); return OK;
     }
 }

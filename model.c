@@ -143,21 +143,29 @@ static void narrow(const Model *m, Workspace *w, const Layer *l, const KvPool *k
     l->be->narrow(w, rows, b);
 }
 
+static void watch_feed(const Batch *b, WatchFeed feed, const Workspace *w, const Layer *l) {
+    if (b->watch && b->watch->feeds) b->watch->feeds(b->watch->arg, feed, w, l, b);
+}
+
 // Computes one layer. Afterwards the batch may have fewer rows, or none.
 static void layer_forward(const Model *m, Workspace *w, const Layer *l, KvPool *pools, Batch *b) {
     const Backend *be = l->be;
     bool mixes = l->kind.mixer == MIXER_ATTENTION;
     KvPool *kv = l->kv_kind < 0 ? NULL : &pools[l->kv_kind];
+    if (mixes) watch_feed(b, FEEDS_QKV, w, l);
     if (mixes) be->attn_in(w, l, kv, b); // norm -> Q, K, V (+ bias, norms) -> RoPE -> K, V into their slots
     narrow(m, w, l, kv, b);
     if (b->n_rows == 0) return;
     if (mixes) {
         be->attention(w, l, kv, b); // softmax(Q K^T) V over the block table
-        if (b->watch) b->watch->attended(b->watch->arg, w, l, b);
+        if (b->watch && b->watch->attended) b->watch->attended(b->watch->arg, w, l, b);
+        watch_feed(b, FEEDS_ATTENTION_OUT, w, l);
         be->attn_out(w, l, b); // x += norm(Wo a)
     }
     if (l->kind.ffn == FFN_NONE) return;
-    be->ffn_in(w, l, b);  // norm -> gate, up -> act(gate) * up
+    watch_feed(b, FEEDS_FFN_IN, w, l);
+    be->ffn_in(w, l, b); // norm -> gate, up -> act(gate) * up
+    watch_feed(b, FEEDS_FFN_OUT, w, l);
     be->ffn_out(w, l, b); // x += norm(Wdown h)
 }
 
@@ -185,6 +193,7 @@ void model_hidden(const Model *m, Workspace *w, KvPool kv[KV_KINDS], const Batch
     step.n_out = 0;
     step.out_row = NULL; // no row ends early
     all_layers(m, w, kv, &step);
+    watch_feed(&step, FEEDS_HEAD, w, &m->layers[m->c.n_layers - 1]);
 }
 
 float *model_logits(const Model *m, Workspace *w, const Batch *b, const int *rows, int n_rows) {

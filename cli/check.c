@@ -26,6 +26,8 @@ const CliConflict cli_conflicts[] = {
     {"--load", "--continue", false, NULL},
     {"--evict", "--kv-dir", false,
      "--evict and --kv-dir: one of them expected, found both; what is given up as it goes is no cache of its prompt"},
+    {"--kl-base", "--kl", false, NULL},
+    {"--kv-error", "--imatrix-out", false, NULL},
     {"--greedy", "--temp", true, NULL},
     {"--device", "-ngl", true, NULL},           // --device cuda -ngl 10
     {"--evict", "--context-shift", true, NULL}, // cli_check_chat
@@ -108,6 +110,8 @@ static Status check_needs(const Options *o) {
         return status_error(QUILL_USAGE, "--logprobs: is printed in JSON alone; add --json or --jsonl");
     if (o->mode == MODE_LOGITS && o->look.tokens && o->prompt.n_parts)
         return status_error(QUILL_USAGE, "--tokens: ids or text expected, found both");
+    if (o->quantize.prune && strcmp(o->quantize.by, "wanda") == 0 && !o->quantize.imatrix)
+        return status_error(QUILL_USAGE, "--prune-by wanda: activation norms from --imatrix FILE expected, found none");
     if (o->mode == MODE_PREFILL && !o->kv.out)
         return status_error(QUILL_USAGE, "quill prefill: --kv-out FILE expected, found nothing; - is stdout");
     if (o->mode == MODE_DECODE && !o->kv.in)

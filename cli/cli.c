@@ -234,6 +234,15 @@ static Status use_words(Args *a, Options *out) {
         a->word = NULL;
         return OK;
     }
+    if (out->mode == MODE_QUANTIZE) {
+        if (a->n_words != 3)
+            return status_error(QUILL_USAGE, "quill quantize: IN OUT TYPE expected, found %d word%s", a->n_words,
+                                a->n_words == 1 ? "" : "s");
+        out->engine.model = a->word[0];
+        out->quantize.out = a->word[1];
+        out->quantize.type = a->word[2];
+        return OK;
+    }
     if (out->mode == MODE_BATCH) return set_file(a, out->mode, "file of jobs", "-f ", &out->input);
     if (!(MODES_TEXT & 1u << out->mode)) return set_file(a, out->mode, "model", "-m ", &out->engine.model);
     if (a->n_words) return cli_add_part(cli_find("-p", 1u << out->mode), a->words.data, 0, out);

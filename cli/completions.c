@@ -14,7 +14,8 @@
 static bool is_of(const Option *o, int m) { return o->help && o->modes & 1u << m; }
 // As its words; others take text.
 static bool takes_files(int m) {
-    return m == MODE_BENCH || m == MODE_INSPECT || m == MODE_BATCH || m == MODE_DECODE || m == MODE_KV;
+    return m == MODE_BENCH || m == MODE_INSPECT || m == MODE_BATCH || m == MODE_DECODE || m == MODE_KV ||
+           m == MODE_QUANTIZE;
 }
 
 // What follows a flag, for a shell.

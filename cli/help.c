@@ -12,9 +12,9 @@
 enum { HELP_COLUMN = 26, SHORT_COLUMN = 31 };
 
 const char *const cli_groups[N_GROUPS] = {
-    [G_MODEL] = "Model", [G_PROMPT] = "Prompt",        [G_LENGTH] = "Length", [G_SAMPLING] = "Sampling",
-    [G_SPEED] = "Speed", [G_KV] = "KV cache",          [G_BATCH] = "Batch",   [G_BENCH] = "Benchmark",
-    [G_LOOK] = "Look",   [G_CONFIG] = "Configuration",
+    [G_MODEL] = "Model", [G_PROMPT] = "Prompt",        [G_LENGTH] = "Length",         [G_SAMPLING] = "Sampling",
+    [G_SPEED] = "Speed", [G_KV] = "KV cache",          [G_BATCH] = "Batch",           [G_BENCH] = "Benchmark",
+    [G_LOOK] = "Look",   [G_CONFIG] = "Configuration", [G_QUANTIZE] = "Quantization",
 };
 
 const ExitCode cli_exit_codes[] = {
@@ -53,7 +53,9 @@ const About cli_about[N_MODES] = {
                          "the slots of the cache, and snapkv takes half of a chunk for the prompt.",
                          "  quill perplexity -m model.gguf -f wiki.test.raw -c 512\n"
                          "  quill perplexity -m model.gguf -f text -ctk q4_0 -ctv q4_0 --kv-error\n"
-                         "  quill perplexity -m model.gguf -f text -c 2k --evict sinks --json | jq .curve\n",
+                         "  quill perplexity -m model.gguf -f text -c 2k --evict sinks --json | jq .curve\n"
+                         "  quill perplexity -m model.gguf -f text --kl-base logits\n"
+                         "  quill perplexity -m model.gguf -f text --kl logits\n",
                          "-m -f -c -ctk -ctv --evict --json -t -v"},
     [MODE_INSPECT] = {"quill inspect [options] [MODEL]", "What is in a model file, and what it will cost to run.",
                       "  quill inspect model.gguf\n  quill inspect --json model.gguf | jq .config\n",
@@ -68,6 +70,15 @@ const About cli_about[N_MODES] = {
                        "  echo '[{\"role\":\"user\",\"content\":\"hi\"}]' | quill template -m model.gguf\n"
                        "  quill template --chat-template-file t.jinja --bos \"<s>\" <messages.json\n",
                        "-m -f --chat-template --chat-template-file --no-generation-prompt --think"},
+    [MODE_QUANTIZE] = {"quill quantize [options] IN OUT TYPE",
+                       "Writes a model with smaller weights. IN is any model that quill reads, OUT a\n"
+                       "GGUF file, TYPE a type for all matrices (Q8_0, Q5_K, Q4_0, F16, ...) or a mix\n"
+                       "of types (Q4_K_M, Q5_K_M, ...). A wrong TYPE lists them all. Metadata,\n"
+                       "tokenizer and chat template are kept.",
+                       "  quill quantize model.gguf small.gguf Q4_K_M\n"
+                       "  quill quantize model.gguf small.gguf Q5_0 --tensor 'output.weight=Q8_0'\n"
+                       "  quill quantize --dry-run model.gguf small.gguf Q3_K_M\n",
+                       "--tensor --imatrix --prune --prune-by --dry-run -t -q"},
     [MODE_BATCH] = {"quill batch [options] [FILE]",
                     "Many prompts at once: jobs in, answers out, a JSON object a line. Jobs are read\n"
                     "from FILE or stdin while others run, and an answer is written when it is there.\n"

@@ -21,6 +21,7 @@ typedef enum {
     MODE_DECODE,
     MODE_KV,
     MODE_TEMPLATE,
+    MODE_QUANTIZE,
     N_MODES
 } Mode;
 
@@ -66,6 +67,8 @@ typedef struct {
         bool ids, no_bos;            // tokenize; no_bos: logits and perplexity too
         const char *tokens;          // logits: "1,2,3"
         bool kv_error;               // perplexity
+        const char *imatrix_out;     // perplexity: FILE
+        const char *kl_base, *kl;    // perplexity: FILE of logits, to be written or compared with
         const char *bos, *eos, *now; // template: texts; 2026-01-02T03:04:05
         bool no_generation_prompt;   // template
     } look;
@@ -76,6 +79,12 @@ typedef struct {
         int n_tokens;    // cut
         float tolerance; // diff
     } kv;
+    struct {
+        const char *out, *type; // the words behind the model
+        const char *tensors;    // "PATTERN=TYPE,..."
+        const char *imatrix;    // FILE
+        const char *prune, *by; // "2:4", "0.5"; "magnitude", "wanda"
+    } quantize;
     struct {
         IntList prompt, gen, depth, threads;
         int reps, sequences;

@@ -19,7 +19,7 @@
 const Option cli_options[] = {
     // names (short first, hidden aliases last), argument, modes, group, kind, where, least, most, default, help
     {"-m --model", "FILE", MODES_FILE, G_MODEL, TEXT, AT(engine.model), 0, 0, NULL, "model: GGUF, or llama2.c .bin with its tokenizer.bin (environment: QUILL_MODEL); builtin, the default, is the one in the binary (--version names it)"},
-    {"-z --tokenizer", "FILE", MODES_FILE, G_MODEL, TEXT, AT(engine.tokenizer), 0, 0, NULL, "tokenizer.bin of a llama2.c model; found by itself when it lies beside it"},
+    {"-z --tokenizer", "FILE", MODES_FILE | M(QUANTIZE), G_MODEL, TEXT, AT(engine.tokenizer), 0, 0, NULL, "tokenizer.bin of a llama2.c model; found by itself when it lies beside it"},
     {"--no-mmap", NULL, MODES_FILE, G_MODEL, FLAG, AT(engine.no_mmap), 0, 0, NULL, "read the model into memory instead of mapping it"},
     {"--mlock", NULL, MODES_COMPUTE, G_MODEL, FLAG, AT(engine.mlock), 0, 0, NULL, "keep the model's pages in memory (as far as the system allows)"},
     {"--check-tensors", NULL, MODES_PROMPT | MODES_ANSWER | M(INSPECT) | M(PERPLEXITY) | M(LOGITS), G_MODEL, FLAG, AT(engine.check_tensors), 0, 0, NULL, "read every weight first and refuse what is not finite"},
@@ -73,7 +73,7 @@ const Option cli_options[] = {
     {"--greedy", NULL, MODES_ANSWER, G_SAMPLING, FLAG, AT(answer.sampling.greedy), 0, 0, NULL, "always the most likely token"},
 
     {"-t --threads", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench.threads), -1, 1024, "0", "threads, every test with each number; 0 or -1: one for each physical core"},
-    {"-t --threads", "N", MODES_COMPUTE & ~M(BENCH), G_SPEED, INT, AT(engine.threads), -1, 1024, "0", "threads; 0 or -1: one for each physical core"},
+    {"-t --threads", "N", (MODES_COMPUTE & ~M(BENCH)) | M(QUANTIZE), G_SPEED, INT, AT(engine.threads), -1, 1024, "0", "threads; 0 or -1: one for each physical core"},
     {"-ngl --gpu-layers --n-gpu-layers", "auto|all|N", MODES_COMPUTE, G_SPEED, LAYERS, AT(engine.gpu_layers), 0, INT_MAX, "auto", "the last N layers on the GPU; auto: as many as fit"},
     {"--device", "auto|cuda|cpu", MODES_COMPUTE, G_SPEED, CHOICE, AT(engine.device), 0, 0, "auto", "where to compute; auto: on a GPU, where there is one and the model is not small (environment: QUILL_DEVICE)"},
     {"--isa", "auto|scalar|portable|avx2|avxvnni|avx512|amx", MODES_COMPUTE, G_SPEED, CHOICE, AT(engine.isa), 0, 0, "auto", "CPU kernels; scalar is the reference"},
@@ -89,6 +89,9 @@ const Option cli_options[] = {
     {"--kv-dir", "DIR[,size=8G]", M(RUN) | M(BATCH), G_KV, STORE, AT(engine.kv_dir), 0, 0x1p62, NULL, "keep the KV cache of prompts there, in files of at most that size together, and begin where an earlier run's prompt was the same"},
     {"--evict", "POLICY", M(RUN) | M(PERPLEXITY), G_KV, TEXT, AT(engine.evict), 0, 0, NULL, "what a full cache gives up, so that text goes on: sinks,sink=4,window=1024; shift; h2o,heavy=512,recent=512; or behind a long prompt: snapkv,cap=2048,window=32"},
     {"--kv-error", NULL, M(PERPLEXITY), G_KV, FLAG, AT(look.kv_error), 0, 0, NULL, "how far attention over this cache is from attention in float64 over all of the text, layer by layer, each from the same input"},
+    {"--imatrix-out", "FILE", M(PERPLEXITY), G_QUANTIZE, TEXT, AT(look.imatrix_out), 0, 0, NULL, "write the mean square of what each matrix is multiplied with, for quill quantize --imatrix (llama.cpp reads it too)"},
+    {"--kl-base", "FILE", M(PERPLEXITY), G_QUANTIZE, TEXT, AT(look.kl_base), 0, 0, NULL, "write the logits of every scored token (four bytes a token of the vocabulary), for --kl"},
+    {"--kl", "FILE", M(PERPLEXITY), G_QUANTIZE, TEXT, AT(look.kl), 0, 0, NULL, "how far the predictions are from those that --kl-base wrote, of another model over the same text: the Kullback-Leibler divergence, and how often the likeliest token is the same"},
     {"--context-shift", NULL, M(RUN), G_KV, FLAG, AT(answer.context_shift), 0, 0, NULL, "when a chat fills the context, leave its oldest turns out, and say so"},
     {"--kv-out", "FILE", M(PREFILL), G_KV, TEXT, AT(kv.out), 0, 0, NULL, "where the KV goes: a file, which appears whole or not at all, a pipe, or - for stdout"},
     {"--kv-out", "FILE", M(KV), G_KV, TEXT, AT(kv.out), 0, 0, NULL, "cut: where the rest goes; - for stdout"},
@@ -115,8 +118,14 @@ const Option cli_options[] = {
     {"-o --output", "table|json|csv|md", M(BENCH), G_BENCH, CHOICE, AT(bench.output), 0, 0, "table", "format of the results"},
     {"--roofline", NULL, M(BENCH), G_BENCH, FLAG, AT(bench.roofline), 0, 0, NULL, "measure this machine's ceilings and store them"},
 
+    {"--tensor", "PATTERN=TYPE,...", M(QUANTIZE), G_QUANTIZE, TEXT, AT(quantize.tensors), 0, 0, NULL, "another type for the matrices whose name matches: 'blk.*.attn_v.weight=Q8_0,output.weight=F16'; the first pattern that matches decides"},
+    {"--imatrix", "FILE", M(QUANTIZE), G_QUANTIZE, TEXT, AT(quantize.imatrix), 0, 0, NULL, "which columns matter, from quill perplexity --imatrix-out or llama.cpp: what is rounded goes where it costs least"},
+    {"--prune", "N:M|SHARE", M(QUANTIZE), G_QUANTIZE, TEXT, AT(quantize.prune), 0, 0, NULL, "zero weights of the layers first: all but N of each M neighbours (2:4), or a share of each row (0.5)"},
+    {"--prune-by", "magnitude|wanda", M(QUANTIZE), G_QUANTIZE, CHOICE, AT(quantize.by), 0, 0, "magnitude", "the least weights, or the least products of weight and activation norm (needs --imatrix)"},
+    {"--dry-run", NULL, M(QUANTIZE), G_QUANTIZE, FLAG, AT(engine.dry_run), 0, 0, NULL, "show each tensor's type and size, and write nothing"},
+
     {"-v --verbose", NULL, MODES_PROMPT | MODES_ANSWER | M(LOGITS) | M(PERPLEXITY), G_LOOK, FLAG, AT(answer.verbose), 0, 0, NULL, "say on stderr what was done and how fast"},
-    {"-q --quiet", NULL, MODES_COMPUTE, G_LOOK, FLAG, AT(answer.quiet), 0, 0, NULL, "errors alone on stderr: no notes, no progress"},
+    {"-q --quiet", NULL, MODES_COMPUTE | M(QUANTIZE), G_LOOK, FLAG, AT(answer.quiet), 0, 0, NULL, "errors alone on stderr: no notes, no progress"},
     {"--color -co", "auto|always|never", MODES_ANSWER, G_LOOK, COLOR, AT(answer.color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)"},
     {"--markdown", "on|off|auto", M(RUN) | M(DECODE), G_LOOK, CHOICE, AT(answer.markdown), 0, 0, "auto", "show bold, lists, headings and code of a chat model's answer on a terminal; auto: where it has colour"},
     {"--echo", NULL, M(RUN), G_LOOK, FLAG, AT(answer.echo), 0, 0, NULL, "print the prompt before the answer"},
@@ -152,6 +161,7 @@ const char *const cli_modes[N_MODES] = {
     [MODE_DECODE] = "decode",
     [MODE_KV] = "kv",
     [MODE_TEMPLATE] = "template",
+    [MODE_QUANTIZE] = "quantize",
 };
 
 const char *cli_mode_name(Mode m) { return m == MODE_RUN ? "quill" : cli_modes[m]; }

@@ -39,6 +39,7 @@ typedef enum {
     G_KV,
     G_BATCH,
     G_BENCH,
+    G_QUANTIZE,
     G_LOOK,
     G_CONFIG,
     N_GROUPS
@@ -68,8 +69,8 @@ enum {
     MODES_TEXT = MODES_PROMPT | MODE_BIT(TOKENIZE) | MODE_BIT(LOGITS) | MODE_BIT(PERPLEXITY), // read text
     MODES_COMPUTE =
         MODES_PROMPT | MODES_ANSWER | MODE_BIT(BENCH) | MODE_BIT(LOGITS) | MODE_BIT(PERPLEXITY), // run a model
-    MODES_ALL = MODES_TEXT | MODES_COMPUTE | MODE_BIT(INSPECT) | MODE_BIT(TEMPLATE) | MODE_BIT(KV),
-    MODES_FILE = MODES_ALL & ~MODE_BIT(KV), // open a model
+    MODES_ALL = MODES_TEXT | MODES_COMPUTE | MODE_BIT(INSPECT) | MODE_BIT(TEMPLATE) | MODE_BIT(KV) | MODE_BIT(QUANTIZE),
+    MODES_FILE = MODES_ALL & ~(MODE_BIT(KV) | MODE_BIT(QUANTIZE)), // open the model that -m names
 };
 
 const char *cli_mode_name(Mode m); // "batch"; "quill" for MODE_RUN

@@ -46,6 +46,7 @@ INLINE size_t superblock_bytes(int type) {
     case TYPE_Q5_K: return sizeof(BlockQ5_K);
     case TYPE_Q6_K: return sizeof(BlockQ6_K);
     case TYPE_IQ4_XS: return sizeof(BlockIQ4_XS);
+    case TYPE_MXFP4: return 8 * sizeof(BlockMXFP4);
     default: return 8 * sizeof(BlockQ4_0); // and IQ4_NL
     }
 }
@@ -57,7 +58,8 @@ INLINE bool has_minimum(int type) {
 // clang-format off
 #define EACH_QUANTISED(X) \
     X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0) X(TYPE_Q5_1) X(TYPE_Q8_0)   X(TYPE_Q2_K) \
-    X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS)
+    X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS) \
+    X(TYPE_MXFP4)
 // clang-format on
 
 #if QUILL_SIMD == 256
@@ -87,7 +89,8 @@ INLINE bool is_signed(int type) { return type == TYPE_Q8_0 || type == TYPE_IQ4_N
 INLINE float offset_of(int type) { // what is subtracted from the integers
     switch (type) {
     case TYPE_Q4_0: return 8;
-    case TYPE_Q5_0: return 16;
+    case TYPE_Q5_0:
+    case TYPE_MXFP4: return 16;
     case TYPE_Q3_K: return 4;
     case TYPE_Q6_K: return 32;
     default: return 0;
@@ -108,6 +111,7 @@ INLINE q32 integers(int type, const uint8_t *superblock, int j) {
     case TYPE_Q5_1: return q_or(q_nibbles(p + 8), q_fifth(p + 4));
     case TYPE_Q8_0: return q_load(p + 2);
     case TYPE_IQ4_NL: return q_iq4(q_nibbles(p + 2));
+    case TYPE_MXFP4: return q_sub(q_mxfp4(q_nibbles(p + 1)), -16);
     case TYPE_Q2_K: return q_q2_k(k, j);
     case TYPE_Q3_K: return q_q3_k(k, j);
     case TYPE_Q4_K: return q_shr(q_load(((const BlockQ4_K *)k)->qs + j / 2 * 32), 4 * (j % 2), 15);
@@ -130,7 +134,9 @@ INLINE void block_heads(const uint8_t *blocks, int stride, SuperblockScales *c) 
 // Scales and minima of a superblock: eight, or sixteen.
 INLINE void superblock_scales(int type, const uint8_t *superblock, SuperblockScales *c) {
     const BlockIQ4_XS *iq4 = (const BlockIQ4_XS *)(const void *)superblock;
-    if (!has_super_blocks(type)) block_heads(superblock, (int)superblock_bytes(type) / 8, c);
+    if (type == TYPE_MXFP4)
+        for (size_t j = 0; j < 8; j++) c->s[j] = mxfp4_scale(superblock[j * sizeof(BlockMXFP4)]);
+    else if (!has_super_blocks(type)) block_heads(superblock, (int)superblock_bytes(type) / 8, c);
     else if (type == TYPE_IQ4_XS)
         for (int j = 0; j < 8; j++) c->s[j] = half_scale(iq4->d) * (float)(iq4xs_scale(iq4, j) - 32);
     else load_scales(type, &(Tensor){.data = superblock}, 0, 0, c);
@@ -164,7 +170,8 @@ typedef struct {
 INLINE float sum_factor(int type) {
     switch (type) {
     case TYPE_Q4_0: return -8;
-    case TYPE_Q5_0: return -16;
+    case TYPE_Q5_0:
+    case TYPE_MXFP4: return -16;
     case TYPE_Q6_K: return -32;
     case TYPE_Q3_K: return -4;
     case TYPE_Q4_1:
@@ -218,6 +225,20 @@ INLINE __m512i iq4_levels(__m512i index) { // from -128 on
     const __m128i levels = _mm_setr_epi8(IQ4_VALUES);
     return _mm512_xor_si512(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(levels), index), bytes(0x80));
 }
+INLINE __m512i mxfp4_levels(__m512i index) { // from -16 on: the sums that are taken off stay small
+    const __m128i levels = _mm_setr_epi8(MXFP4_VALUES);
+    return _mm512_add_epi8(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(levels), index), bytes(16));
+}
+// 2^(e - 128) of the first byte of eight blocks: mxfp4_scale.
+INLINE __m256 mxfp4_scales(const uint8_t *blocks) {
+    const __m256i at =
+        _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(sizeof(BlockMXFP4)));
+    __m256i e =
+        _mm256_and_si256(_mm256_i32gather_epi32((const int *)(const void *)blocks, at, 1), _mm256_set1_epi32(255));
+    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
+}
 INLINE __m512i fifth_bits(__m512i u, const uint8_t *a, const uint8_t *b) {
     uint32_t low, high;
     memcpy(&low, a, 4);
@@ -227,7 +248,10 @@ INLINE __m512i fifth_bits(__m512i u, const uint8_t *a, const uint8_t *b) {
 
 INLINE void small_blocks(int type, const uint8_t *p, Int8Weights *w) {
     int stride = (int)superblock_bytes(type) / 8;
-    w->scale = _mm512_cvtph_ps(heads(p, stride, type == TYPE_Q4_1 || type == TYPE_Q5_1));
+    if (type == TYPE_MXFP4) {
+        __m256 d = mxfp4_scales(p);
+        w->scale = join(d, d);
+    } else w->scale = _mm512_cvtph_ps(heads(p, stride, type == TYPE_Q4_1 || type == TYPE_Q5_1));
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         const uint8_t *a = p + (size_t)(2 * i * stride), *b = a + stride;
@@ -237,6 +261,7 @@ INLINE void small_blocks(int type, const uint8_t *p, Int8Weights *w) {
         case TYPE_Q4_1: w->u[i] = nibbles(a + 4, b + 4); break;
         case TYPE_Q5_0: w->u[i] = fifth_bits(nibbles(a + 6, b + 6), a + 2, b + 2); break;
         case TYPE_Q5_1: w->u[i] = fifth_bits(nibbles(a + 8, b + 8), a + 4, b + 4); break;
+        case TYPE_MXFP4: w->u[i] = mxfp4_levels(nibbles(a + 1, b + 1)); break;
         default: w->u[i] = iq4_levels(nibbles(a + 2, b + 2));
         }
     }

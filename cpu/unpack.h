@@ -39,6 +39,10 @@ INLINE q32 q_iq4(q32 index) {
     const __m128i levels = _mm_setr_epi8(IQ4_VALUES);
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(levels), index);
 }
+INLINE q32 q_mxfp4(q32 index) {
+    const __m128i levels = _mm_setr_epi8(MXFP4_VALUES);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(levels), index);
+}
 INLINE void q_floats(q32 q, vf w[NV]) {
     __m128i low = _mm256_castsi256_si128(q), high = _mm256_extracti128_si256(q, 1);
 #if QUILL_SIMD == 512
@@ -80,6 +84,10 @@ INLINE q32 q_fifth(const uint8_t *p) {
 }
 INLINE q32 q_iq4(q32 a) {
     static const int8_t levels[16] = {IQ4_VALUES};
+    Q_EACH(levels[a.v[i] & 15]);
+}
+INLINE q32 q_mxfp4(q32 a) {
+    static const int8_t levels[16] = {MXFP4_VALUES};
     Q_EACH(levels[a.v[i] & 15]);
 }
 INLINE void q_floats(q32 q, vf w[NV]) {
@@ -135,6 +143,10 @@ INLINE void levels16(const uint8_t *p, vf d, vf w[NV]) {
     const vf levels = {IQ4_VALUES};
     nibbles16(p, levels * d, w);
 }
+INLINE void mxfp4_levels16(const uint8_t *p, vf d, vf w[NV]) {
+    const vf levels = {MXFP4_VALUES};
+    nibbles16(p, levels * d, w);
+}
 #else
 INLINE void q_affine(q32 q, vf d, vf m, vf w[NV]) {
     q_floats(q, w);
@@ -145,6 +157,7 @@ INLINE void affine32(const uint8_t *p, bool high, vf d, vf m, vf w[NV]) {
     q_affine(q_shr(q_load(p), high ? 4 : 0, 15), d, m, w);
 }
 INLINE void levels16(const uint8_t *p, vf d, vf w[NV]) { q_affine(q_iq4(q_nibbles(p)), d, vset(0), w); }
+INLINE void mxfp4_levels16(const uint8_t *p, vf d, vf w[NV]) { q_affine(q_mxfp4(q_nibbles(p)), d, vset(0), w); }
 #endif
 
 // Block j (0..7) of a super-block, before anything is subtracted.
@@ -283,6 +296,11 @@ INLINE void unpack_iq4_xs(const uint8_t *row, int b, vf w[NV]) {
     levels16(k->qs + b % 8 * 16, half_vector(k->d) * (float)(iq4xs_scale(k, b % 8) - 32), w);
 }
 
+INLINE void unpack_mxfp4(const uint8_t *row, int b, vf w[NV]) {
+    const BlockMXFP4 *k = (const BlockMXFP4 *)(const void *)row + b;
+    mxfp4_levels16(k->qs, vset(mxfp4_scale(k->e)), w);
+}
+
 // ---- a weight row of any type ---------------------------------------------------------------------------------------
 
 // Elements [first, first + n) of a row, n <= 32, as vectors padded with zeros: the end of a row that is no multiple
@@ -353,6 +371,7 @@ INLINE void unpack_block(int type, const Tensor *t, bool i8_whole, int row, int 
     case TYPE_Q6_K: unpack_q6_k(bytes, b, c, w); break;
     case TYPE_IQ4_NL: unpack_iq4_nl(bytes, b, w); break;
     case TYPE_IQ4_XS: unpack_iq4_xs(bytes, b, w); break;
+    case TYPE_MXFP4: unpack_mxfp4(bytes, b, w); break;
     default:
         if (i8_whole) unpack_i8(t, row, b, w);
         else unpack_slow(t, row, 32 * b, 32, w);

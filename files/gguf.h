@@ -114,11 +114,17 @@ void gguf_set_ints(Gguf *g, const char *key, const int32_t *v, size_t n);
 // n_out == 0 makes a vector of n_in. Data must hold the type's bytes; `scales` and `group` for TYPE_I8G, else NULL, 0.
 void gguf_add_tensor(Gguf *g, const char *name, int type, size_t n_in, size_t n_out, const void *data,
                      const float *scales, int group);
+// A tensor of the same name and shape as t, of another type, without data: gguf_save_made makes it.
+void gguf_add_like(Gguf *g, const GgufTensor *t, int type);
 void gguf_own_pages(Gguf *g, void *pages, size_t n); // pages_free'd by gguf_close
 void gguf_own_map(Gguf *g, FileMap map);             // unmapped by gguf_close
 
 // Writes the view as a GGUF v3 file (alignment 32), by way of a temporary file (base/tempfile.h). TYPE_I8G has no GGUF
 // form: an error.
 Status gguf_save(const Gguf *g, const char *path);
+// The same file with data that is made while it is written: `make` writes the n_bytes of tensor number i to fd, or says
+// why it cannot; then there is no file. It is called once for each tensor, in order.
+typedef Status GgufMaker(void *arg, int i, int fd);
+Status gguf_save_made(const Gguf *g, const char *path, GgufMaker *make, void *arg);
 
 #endif

@@ -96,6 +96,21 @@ void gguf_add_tensor(Gguf *g, const char *name, int type, size_t n_in, size_t n_
     t->group = group;
 }
 
+void gguf_add_like(Gguf *g, const GgufTensor *t, int type) {
+    const TypeInfo *info = type_info(type);
+    size_t n = (size_t)(t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3]);
+    assert(type == t->type || (info && t->dims[0] % (uint64_t)info->block == 0));
+    GgufTensor *to = names_add(&g->tensors, (Str){keep(g, t->name.data, t->name.n), t->name.n});
+    assert(to && "a tensor of that name is there already");
+    Str name = to->name;
+    *to = *t;
+    to->name = name;
+    to->type = type;
+    to->data = NULL;
+    to->scales = NULL;
+    if (type != t->type) to->n_bytes = n / (size_t)info->block * (size_t)info->bytes;
+}
+
 const char *gguf_name(const Gguf *g) { return g->name; }
 uint32_t gguf_version(const Gguf *g) { return g->version; }
 size_t gguf_file_bytes(const Gguf *g) { return g->file_bytes; }

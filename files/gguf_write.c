@@ -89,14 +89,13 @@ static void append_tensors(Buf *b, const Gguf *g) {
     }
 }
 
-static Status write_padded(int fd, const void *data, size_t n) {
+static Status pad(int fd, size_t n) {
     static const char zeros[ALIGNMENT];
-    TRY(fd_write_all(fd, data, n));
     return fd_write_all(fd, zeros, round_up(n, ALIGNMENT) - n);
 }
 
-// Collects everything in front of the weights in memory; the weights are written from where they are.
-static Status write_all(int fd, const Gguf *g) {
+// Collects everything in front of the weights in memory.
+static Status write_all(int fd, const Gguf *g, GgufMaker *make, void *arg) {
     uint64_t n_values = 0;
     for (int i = 0; i < gguf_n_values(g); i++) n_values += !is_dropped(gguf_value_at(g, i)->key);
     Buf head = {0};
@@ -106,13 +105,26 @@ static Status write_all(int fd, const Gguf *g) {
     append_u64(&head, n_values);
     append_values(&head, g);
     append_tensors(&head, g);
-    Status st = write_padded(fd, head.data, head.n);
+    Status st = fd_write_all(fd, head.data, head.n);
+    if (!st.code) st = pad(fd, head.n);
     buf_free(&head);
     for (int i = 0; i < gguf_n_tensors(g) && !st.code; i++) {
-        const GgufTensor *t = gguf_tensor_at(g, i);
-        st = write_padded(fd, t->data, t->n_bytes);
+        st = make(arg, i, fd);
+        if (!st.code) st = pad(fd, gguf_tensor_at(g, i)->n_bytes);
     }
     return st;
+}
+
+Status gguf_save_made(const Gguf *g, const char *path, GgufMaker *make, void *arg) {
+    TempFile temp;
+    TRY(tempfile_open(path, 0666, &temp));
+    return tempfile_publish(&temp, write_all(temp.fd, g, make, arg));
+}
+
+// The weights are written from where they are.
+static Status write_data(void *arg, int i, int fd) {
+    const GgufTensor *t = gguf_tensor_at(arg, i);
+    return fd_write_all(fd, t->data, t->n_bytes);
 }
 
 Status gguf_save(const Gguf *g, const char *path) {
@@ -124,7 +136,5 @@ Status gguf_save(const Gguf *g, const char *path) {
                                 "from the f32 model",
                                 gguf_name(g), (int)t->name.n, t->name.data);
     }
-    TempFile temp;
-    TRY(tempfile_open(path, 0666, &temp));
-    return tempfile_publish(&temp, write_all(temp.fd, g));
+    return gguf_save_made(g, path, write_data, (void *)g);
 }

@@ -18,6 +18,7 @@ static const BlockScales scales[] = {
     {TYPE_Q6_K, offsetof(BlockQ6_K, d), -1, 0, 1366, false},
     {TYPE_IQ4_NL, offsetof(BlockIQ4_NL, d), -1, 0, 67.7f, true},
     {TYPE_IQ4_XS, offsetof(BlockIQ4_XS, d), -1, 0, 1251, true},
+    {TYPE_MXFP4, offsetof(BlockMXFP4, e), -1, 0, 5.85f, false},
 };
 
 const BlockScales *random_blocks_scales(int type) {
@@ -34,9 +35,17 @@ uint64_t random_blocks_bits(uint64_t *state) {
 
 float random_blocks_uniform(uint64_t *state) { return (float)(random_blocks_bits(state) >> 40) * 0x1p-23f - 1.0f; }
 
+uint16_t random_blocks_d(const BlockScales *s, float d) {
+    if (s->type != TYPE_MXFP4) return float_half(d);
+    int e = 128 + (int)lrintf(log2f(d));
+    return (uint16_t)(e < 0 ? 0 : e > 254 ? 254 : e);
+}
+
+size_t random_blocks_d_bytes(const BlockScales *s) { return s->type == TYPE_MXFP4 ? 1 : sizeof(half_bits); }
+
 static void put_scales(uint8_t *block, const BlockScales *s, float d) {
-    half_bits h = float_half(d), m = float_half(d * s->min_per_d);
-    memcpy(block + s->d_at, &h, sizeof h);
+    half_bits h = random_blocks_d(s, d), m = float_half(d * s->min_per_d);
+    memcpy(block + s->d_at, &h, random_blocks_d_bytes(s)); // little-endian
     if (s->min_at >= 0) memcpy(block + s->min_at, &m, sizeof m);
 }
 

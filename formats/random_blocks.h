@@ -12,7 +12,7 @@
 // The scales of a block type.
 typedef struct {
     int type;
-    int d_at, min_at; // byte offsets of the two halves; min_at -1: none
+    int d_at, min_at; // byte offsets of the two halves; min_at -1: none. MXFP4's d is one byte, a power of two
     // min / d for values centred on zero. A mean that is not zero would be a common direction of all rows, which grows
     // from layer to layer.
     float min_per_d;
@@ -22,6 +22,10 @@ typedef struct {
 
 // NULL: the type has no blocks.
 const BlockScales *random_blocks_scales(int type);
+
+// The bytes of a scale that is nearest to d, in a number; and how many bytes.
+uint16_t random_blocks_d(const BlockScales *s, float d);
+size_t random_blocks_d_bytes(const BlockScales *s);
 
 // n elements of the type (a multiple of its block; not TYPE_I8G) with the given standard deviation. The same `random`
 // gives the same bytes on every machine.

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <strings.h>
 
-static const int8_t iq4_values[16] = {IQ4_VALUES};
+static const int8_t iq4_values[16] = {IQ4_VALUES}, mxfp4_values[16] = {MXFP4_VALUES};
 
 static void dequantize_f32(const void *blocks, float *out, size_t n) { memcpy(out, blocks, n * sizeof(float)); }
 
@@ -145,6 +145,16 @@ static void dequantize_iq4_xs(const void *blocks, float *out, size_t n) {
     }
 }
 
+static void dequantize_mxfp4(const void *blocks, float *out, size_t n) {
+    for (const BlockMXFP4 *b = blocks; n; b++, out += QK, n -= QK) {
+        float d = mxfp4_scale(b->e);
+        for (int i = 0; i < 16; i++) {
+            out[i] = d * (float)mxfp4_values[b->qs[i] & 15];
+            out[i + 16] = d * (float)mxfp4_values[b->qs[i] >> 4];
+        }
+    }
+}
+
 // ---- the table ------------------------------------------------------------------------------------------------------
 
 static const TypeInfo types[] = {
@@ -163,6 +173,7 @@ static const TypeInfo types[] = {
     {"Q6_K", TYPE_Q6_K, QK_K, sizeof(BlockQ6_K), dequantize_q6_k},
     {"IQ4_NL", TYPE_IQ4_NL, QK, sizeof(BlockIQ4_NL), dequantize_iq4_nl},
     {"IQ4_XS", TYPE_IQ4_XS, QK_K, sizeof(BlockIQ4_XS), dequantize_iq4_xs},
+    {"MXFP4", TYPE_MXFP4, QK, sizeof(BlockMXFP4), dequantize_mxfp4},
     {"I8G", TYPE_I8G, 1, 1, NULL},
 };
 
@@ -192,7 +203,7 @@ const TypeInfo *type_by_name(const char *name) {
 static const char *const other_names[] = {
     [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S",
     [21] = "IQ3_S", [22] = "IQ2_S", [24] = "I8",      [25] = "I16",    [26] = "I32",     [27] = "I64",
-    [28] = "F64",   [29] = "IQ1_M", [34] = "TQ1_0",   [35] = "TQ2_0",  [39] = "MXFP4",
+    [28] = "F64",   [29] = "IQ1_M", [34] = "TQ1_0",   [35] = "TQ2_0",
 };
 
 const char *type_name(int type) {

@@ -30,6 +30,7 @@ enum {
     TYPE_IQ4_NL = 20,
     TYPE_IQ4_XS = 23,
     TYPE_BF16 = 30,
+    TYPE_MXFP4 = 39,
     TYPE_I8G = 1000,
     TYPE_FP8 = 1001,
     TYPE_KIVI2 = 1002
@@ -91,6 +92,9 @@ typedef struct {
     uint16_t scales_h;
     uint8_t scales_l[4], qs[128];
 } BlockIQ4_XS; // x = d (s - 32) iq4_values[q]
+typedef struct {
+    uint8_t e, qs[16];
+} BlockMXFP4; // x = 2^(e - 128) mxfp4_values[q]: OCP's microscaling format of 4 bits, an exponent for each 32
 
 #ifndef __cplusplus
 _Static_assert(sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20, "Q4 blocks");
@@ -99,10 +103,14 @@ _Static_assert(sizeof(BlockQ8_0) == 34, "Q8 block");
 _Static_assert(sizeof(BlockQ2_K) == 84 && sizeof(BlockQ3_K) == 110 && sizeof(BlockQ4_K) == 144, "K blocks");
 _Static_assert(sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210, "K blocks");
 _Static_assert(sizeof(BlockIQ4_NL) == 18 && sizeof(BlockIQ4_XS) == 136, "IQ4 blocks");
+_Static_assert(sizeof(BlockMXFP4) == 17, "MXFP4 block");
 #endif
 
 // The sixteen levels of the IQ4 types.
 #define IQ4_VALUES -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
+
+// Twice the sixteen levels of MXFP4: numbers of one sign bit, two of exponent and one of mantissa.
+#define MXFP4_VALUES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
 
 // ---- half and bfloat16, exactly -------------------------------------------------------------------------------------
 
@@ -144,6 +152,11 @@ HOST_DEVICE static inline uint16_t float_bf16(float f) { // to nearest, ties to 
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
+// 2^(e - 128) exactly; the two smallest are subnormal.
+HOST_DEVICE static inline float mxfp4_scale(uint8_t e) {
+    return bits_float(e < 2 ? (uint32_t)0x200000 << e : (uint32_t)(e - 1) << 23);
+}
+
 // Scale and minimum number j (0..7) of the six-bit pairs that Q4_K and Q5_K pack into twelve bytes.
 HOST_DEVICE static inline void k4_scale_min(const uint8_t *packed, int j, uint8_t *scale, uint8_t *min) {
     if (j < 4) {
@@ -183,7 +196,8 @@ typedef struct {
 // clang-format off
 #define EACH_TYPE(X) \
     X(TYPE_F32)  X(TYPE_F16)  X(TYPE_BF16) X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0)   X(TYPE_Q5_1)   X(TYPE_Q8_0) \
-    X(TYPE_Q2_K) X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS) X(TYPE_I8G)
+    X(TYPE_Q2_K) X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS) X(TYPE_MXFP4) \
+    X(TYPE_I8G)
 // clang-format on
 #define TYPE_ONE(type) +1
 enum { N_TYPES = 0 EACH_TYPE(TYPE_ONE) };

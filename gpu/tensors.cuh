@@ -33,6 +33,7 @@ HOST_DEVICE constexpr PlaneBytes plane_bytes(int type) {
     case TYPE_Q6_K: return {16, 8, 2, 2, true, -32};
     case TYPE_IQ4_NL: return {16, 0, 0, 2, false, 0};
     case TYPE_IQ4_XS: return {16, 0, 1, 2, true, 0};
+    case TYPE_MXFP4: return {16, 0, 0, 4, false, 0};
     case TYPE_I8G: return {32, 0, 0, 4, false, 0};
     default: return {0, 0, 0, 0, false, 0}; // dense
     }
@@ -42,7 +43,9 @@ HOST_DEVICE constexpr bool is_dense(int type) { return plane_bytes(type).quants 
 // Both halves of a unit have the same scale and minimum.
 HOST_DEVICE constexpr bool is_whole(int type) { return type != TYPE_Q2_K && type != TYPE_Q3_K && type != TYPE_Q6_K; }
 // Codes are places in a table of levels.
-HOST_DEVICE constexpr bool is_iq4(int type) { return type == TYPE_IQ4_NL || type == TYPE_IQ4_XS; }
+HOST_DEVICE constexpr bool is_iq4(int type) { return type == TYPE_IQ4_NL || type == TYPE_IQ4_XS || type == TYPE_MXFP4; }
+// d is a float.
+HOST_DEVICE constexpr bool is_float_d(int type) { return type == TYPE_I8G || type == TYPE_MXFP4; }
 HOST_DEVICE constexpr bool has_minimum(int type) {
     return type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q2_K || type == TYPE_Q4_K || type == TYPE_Q5_K;
 }
@@ -62,6 +65,7 @@ HOST_DEVICE constexpr bool has_minimum(int type) {
     X(TYPE_Q6_K)                                                                                                       \
     X(TYPE_IQ4_NL)                                                                                                     \
     X(TYPE_IQ4_XS)                                                                                                     \
+    X(TYPE_MXFP4)                                                                                                      \
     X(TYPE_I8G)
 
 // ---- reading --------------------------------------------------------------------------------------------------------
@@ -72,12 +76,13 @@ struct Unit {
     float s[2], m[2];
 };
 
-// The sixteen levels of the IQ4 types, four to a word.
-__device__ __forceinline__ int iq4_levels(uint32_t codes) {
-    constexpr int8_t v[16] = {IQ4_VALUES};
+// The sixteen levels of the type, four to a word.
+template <int TYPE> __device__ __forceinline__ int levels_of(uint32_t codes) {
+    constexpr int8_t v[2][16] = {{IQ4_VALUES}, {MXFP4_VALUES}};
+    constexpr int of = TYPE == TYPE_MXFP4;
 #define LEVELS(i)                                                                                                      \
-    ((uint32_t)(uint8_t)v[i] | (uint32_t)(uint8_t)v[i + 1] << 8 | (uint32_t)(uint8_t)v[i + 2] << 16 |                  \
-     (uint32_t)(uint8_t)v[i + 3] << 24)
+    ((uint32_t)(uint8_t)v[of][i] | (uint32_t)(uint8_t)v[of][i + 1] << 8 | (uint32_t)(uint8_t)v[of][i + 2] << 16 |      \
+     (uint32_t)(uint8_t)v[of][i + 3] << 24)
     uint32_t pairs = (codes | codes >> 4) & 0x00ff00ff, select = (pairs | pairs >> 8) & 0x7777;
     uint32_t low = __byte_perm(LEVELS(0), LEVELS(4), select), high = __byte_perm(LEVELS(8), LEVELS(12), select);
     uint32_t above = (codes >> 3 & 0x01010101) * 255;
@@ -116,7 +121,7 @@ template <int TYPE> __device__ __forceinline__ void load_codes(int q[8], const D
     }
     if constexpr (is_iq4(TYPE)) {
         UNROLL
-        for (int g = 0; g < 8; g++) q[g] = iq4_levels((uint32_t)q[g]);
+        for (int g = 0; g < 8; g++) q[g] = levels_of<TYPE>((uint32_t)q[g]);
     }
 }
 
@@ -124,7 +129,7 @@ template <int TYPE> __device__ __forceinline__ void load_scales(Unit *u, const D
     constexpr PlaneBytes p = plane_bytes(TYPE);
     float d, least = 0; // of the minima
     size_t at = p.super ? unit / SUPER_UNITS : unit;
-    if constexpr (TYPE == TYPE_I8G) d = stream<float>(t.d + at * 4);
+    if constexpr (is_float_d(TYPE)) d = stream<float>(t.d + at * 4);
     else if constexpr (p.d == 4) {
         uint32_t both = stream<uint32_t>(t.d + at * 4);
         d = gpu_half_float((uint16_t)both);
@@ -166,6 +171,9 @@ template <int TYPE> __device__ int file_code(const void *row, int unit, int i) {
     int at = unit % SUPER_UNITS * UNIT + i; // in the super-block
     if constexpr (TYPE == TYPE_Q4_0 || TYPE == TYPE_IQ4_NL) {
         uint8_t q = ((const BlockQ4_0 *)row)[unit].qs[i % 16];
+        return i < 16 ? q & 15 : q >> 4;
+    } else if constexpr (TYPE == TYPE_MXFP4) {
+        uint8_t q = ((const BlockMXFP4 *)row)[unit].qs[i % 16];
         return i < 16 ? q & 15 : q >> 4;
     } else if constexpr (TYPE == TYPE_Q4_1) {
         uint8_t q = ((const BlockQ4_1 *)row)[unit].qs[i % 16];
@@ -234,6 +242,7 @@ template <int TYPE> __device__ void store_scales(const DeviceTensor &t, size_t a
     uint8_t *s = t.scales + at * (size_t)plane_bytes(TYPE).scales;
     size_t super = at / SUPER_UNITS;
     if constexpr (TYPE == TYPE_Q4_0 || TYPE == TYPE_IQ4_NL) store_d(t, at, ((const BlockQ4_0 *)row)[unit].d);
+    else if constexpr (TYPE == TYPE_MXFP4) ((float *)t.d)[at] = mxfp4_scale(((const BlockMXFP4 *)row)[unit].e);
     else if constexpr (TYPE == TYPE_Q4_1)
         store_d(t, at, ((const BlockQ4_1 *)row)[unit].d, ((const BlockQ4_1 *)row)[unit].m);
     else if constexpr (TYPE == TYPE_Q5_0) store_d(t, at, ((const BlockQ5_0 *)row)[unit].d);

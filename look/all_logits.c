@@ -36,13 +36,9 @@ static bool next_rows(Engine *e, Sequence *seq, Batch *b) {
     return true;
 }
 
-void look_all_logits(Engine *e, const int *ids, int n, KvError *compare, LookSlice *take, void *arg) {
+void look_all_logits(Engine *e, const int *ids, int n, const Watch *watch, LookSlice *take, void *arg) {
     Batch b = new_batch(scheduler_max_rows(e->sched));
-    Watch watch = {0};
-    if (compare) {
-        watch = kverror_watch(compare);
-        b.watch = &watch;
-    }
+    b.watch = watch;
     Sequence seq = {0};
     int rows[LOOK_SLICE];
     bool more = true;

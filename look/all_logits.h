@@ -3,7 +3,6 @@
 #define QUILL_ALL_LOGITS_H
 
 #include "engine.h"
-#include "look/kverror.h"
 
 enum { LOOK_SLICE = 32 }; // rows of logits held at once: a vocabulary of 150,000 makes 19 MB of them
 
@@ -11,7 +10,7 @@ enum { LOOK_SLICE = 32 }; // rows of logits held at once: a vocabulary of 150,00
 typedef bool LookSlice(void *arg, const float *logits, int first, int n);
 
 // Computes n tokens from an empty cache, as many rows at a time as the engine takes, and hands over all their logits.
-// compare: NULL, or what is compared on the way. The engine was opened with max_out = LOOK_SLICE.
-void look_all_logits(Engine *e, const int *ids, int n, KvError *compare, LookSlice *take, void *arg);
+// watch: NULL, or who looks at the layers. The engine was opened with max_out = LOOK_SLICE.
+void look_all_logits(Engine *e, const int *ids, int n, const Watch *watch, LookSlice *take, void *arg);
 
 #endif

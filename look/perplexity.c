@@ -5,11 +5,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "answer/report.h"
 #include "base/output.h"
 #include "base/signals.h"
+#include "cpu/backend.h"
+#include "look/activations.h"
 #include "look/all_logits.h"
+#include "look/kl.h"
+#include "look/kverror.h"
 #include "look/text.h"
 
 typedef struct {
@@ -22,7 +27,12 @@ typedef struct {
     double sum, sum_squares; // over all scored tokens
     int n_scored;
     double *parts, part; // parts[i]: -log of tokens [i, i + 1) PART; of those of the part at hand
+    int n_chunks;
     KvError compare;
+    Activations activations;
+    KlRun kl;
+    Status written; // of --kl-base
+    KlSummary far;  // of --kl
 } Score;
 
 enum { PART = 1000 }; // tokens of a point of the curve
@@ -38,6 +48,7 @@ static void score_row(void *arg, int task, int thread) {
     for (int i = 1; i < n_vocab; i++) most = fmaxf(most, row[i]);
     double sum = 0;
     for (int i = 0; i < n_vocab; i++) sum += (double)expf(row[i] - most);
+    if (s->kl.base) kl_compare(&s->kl, s->n_scored + task, row);
     s->nll[task] = log(sum) + (double)most - (double)row[s->chunk[next]];
 }
 
@@ -47,6 +58,8 @@ static bool score_slice(void *arg, const float *logits, int first, int n) {
     s->first = first;
     threads_run(s->e->pool, score_row, s, n);
     for (int i = 0; i < n && first + i + 1 < s->n; i++) {
+        if (s->kl.out.path) s->written = kl_put(&s->kl, logits + (size_t)i * (size_t)s->e->model.c.n_vocab);
+        if (s->written.code) return false;
         s->sum += s->nll[i];
         s->sum_squares += s->nll[i] * s->nll[i];
         s->part += s->nll[i];
@@ -58,26 +71,32 @@ static bool score_slice(void *arg, const float *logits, int first, int n) {
     return true;
 }
 
-// Scores the text chunk by chunk; the tokens of a chunk see only their own chunk. Where --evict goes on without end,
-// the text is one chunk.
-static Status score_text(Engine *e, const Options *o, const int *ids, int n, Score *s) {
-    double nll[LOOK_SLICE];
-    int bos = !o->look.no_bos && tokenizer_add_bos(e->tok) ? tokenizer_bos(e->tok) : -1, n_bos = bos >= 0;
-    int step = (e->evict && evict_endless(e->evict) ? int_max(n + n_bos, 3) : e->shape.n_ctx) - n_bos;
-    if (step < 2) return status_error(QUILL_USAGE, "-c: a context of at least 3 expected, found %d", e->shape.n_ctx);
-    if (n + n_bos < 2)
-        return status_error(QUILL_USAGE, "quill perplexity: a text of at least 2 tokens expected, found %d", n);
-    *s = (Score){.e = e, .nll = nll};
-    if (o->look.kv_error) TRY(kverror_new(&s->compare, e, int_min(step, n) + n_bos));
+// What looks on the way, and the file of --kl-base or --kl.
+static Status open_extras(const Options *o, const int *ids, int n, int step, int n_bos, Score *s) {
+    int n_rows = n - (n + step - 1) / step * (1 - n_bos), n_vocab = s->e->model.c.n_vocab;
+    uint64_t hash = XXH3_64bits_withSeed(ids, (size_t)n * sizeof *ids, (uint64_t)step * 2 + (uint64_t)n_bos);
+    if (o->look.kv_error) TRY(kverror_new(&s->compare, s->e, int_min(step, n) + n_bos));
+    if (o->look.imatrix_out) TRY(activations_new(&s->activations, s->e));
+    if (o->look.kl_base) TRY(kl_write(&s->kl, o->look.kl_base, n_vocab, n_rows, hash));
+    if (o->look.kl) TRY(kl_open(&s->kl, o->look.kl, n_vocab, n_rows, hash));
+    return OK;
+}
+
+static Status score_chunks(const Options *o, const int *ids, int n, int step, int bos, Score *s) {
+    Engine *e = s->e;
+    double nll[LOOK_SLICE], shown = clock_now();
+    int n_bos = bos >= 0;
     int *chunk = mem_alloc((size_t)(step + n_bos) * sizeof *chunk);
+    Watch watch = o->look.imatrix_out ? activations_watch(&s->activations) : kverror_watch(&s->compare);
     s->chunk = chunk;
-    double shown = clock_now();
-    for (int at = 0; at < n && isfinite(s->sum) && !signals_caught(); at += step) {
+    s->nll = nll;
+    for (int at = 0; at < n && isfinite(s->sum) && !s->written.code && !signals_caught(); at += step) {
         int n_text = int_min(step, n - at);
         if (n_bos) chunk[0] = bos;
         memcpy(chunk + n_bos, ids + at, (size_t)n_text * sizeof *chunk);
         s->n = n_text + n_bos;
-        look_all_logits(e, chunk, s->n, o->look.kv_error ? &s->compare : NULL, score_slice, s);
+        s->n_chunks++;
+        look_all_logits(e, chunk, s->n, o->look.imatrix_out || o->look.kv_error ? &watch : NULL, score_slice, s);
         if (clock_now() - shown < 1) continue;
         shown = clock_now();
         char line[64];
@@ -89,8 +108,47 @@ static Status score_text(Engine *e, const Options *o, const int *ids, int n, Sco
     s->chunk = NULL;
     free(chunk);
     TRY(engine_fault(e));
+    TRY(s->written);
     if (signals_caught()) return (Status){.code = 128 + signals_caught()};
     return isfinite(s->sum) ? OK : engine_no_logit(e, s->n_scored, "");
+}
+
+// The name of the first file that is read, without its folders.
+static const char *text_name(const Options *o) {
+    for (int i = 0; i < o->prompt.n_parts; i++) {
+        const char *name = o->prompt.parts[i].file, *slash = name ? strrchr(name, '/') : NULL;
+        if (name) return slash ? slash + 1 : name;
+    }
+    return "text";
+}
+
+// Scores the text chunk by chunk; the tokens of a chunk see only their own chunk. Where --evict goes on without end,
+// the text is one chunk.
+static Status score_text(Engine *e, const Options *o, const int *ids, int n, Score *s) {
+    int bos = !o->look.no_bos && tokenizer_add_bos(e->tok) ? tokenizer_bos(e->tok) : -1, n_bos = bos >= 0;
+    int step = (e->evict && evict_endless(e->evict) ? int_max(n + n_bos, 3) : e->shape.n_ctx) - n_bos;
+    if (step < 2) return status_error(QUILL_USAGE, "-c: a context of at least 3 expected, found %d", e->shape.n_ctx);
+    if (n + n_bos < 2)
+        return status_error(QUILL_USAGE, "quill perplexity: a text of at least 2 tokens expected, found %d", n);
+    *s = (Score){.e = e};
+    TRY(open_extras(o, ids, n, step, n_bos, s));
+    Status st = score_chunks(o, ids, n, step, bos, s);
+    if (s->kl.base && !st.code) s->far = kl_summary(&s->kl, s->n_scored);
+    if (s->kl.n_rows) st = kl_end(&s->kl, st);
+    if (o->look.imatrix_out && !st.code)
+        st = activations_save(&s->activations, o->look.imatrix_out, text_name(o), s->n_chunks, e->shape.n_ctx);
+    return st;
+}
+
+static void kl_json(json_t *j, const KlSummary *k) {
+    json_t *kl = json_object();
+    jsonio_put(kl, "mean", jsonio_number(k->mean, 8));
+    jsonio_put(kl, "error", jsonio_number(k->error, 8));
+    jsonio_put(kl, "median", jsonio_number(k->median, 8));
+    jsonio_put(kl, "p99", jsonio_number(k->p99, 8));
+    jsonio_put(kl, "max", jsonio_number(k->most, 8));
+    jsonio_put(j, "kl", kl);
+    jsonio_put(j, "same_top", jsonio_number(k->same, 6));
 }
 
 static void score_json(json_t *j, const Options *o, const Engine *e, const Score *s) {
@@ -126,6 +184,7 @@ static Status print_score(const Options *o, const Engine *e, const Score *s, dou
         jsonio_put(j, "seconds", jsonio_number(seconds, 3));
         jsonio_put(j, "model", jsonio_text(str_of(gguf_name(e->gguf))));
         score_json(j, o, e, s);
+        if (o->look.kl) kl_json(j, &s->far);
         jsonio_line(j, &out);
     } else {
         buf_printf(&out, "tokens %d  nll %.6f  perplexity %.4f +- %.4f\n", s->n_scored, mean, perplexity,
@@ -133,6 +192,9 @@ static Status print_score(const Options *o, const Engine *e, const Score *s, dou
         for (int i = 0; o->look.kv_error && i < e->model.c.n_layers; i++)
             buf_printf(&out, "layer %d  attention error %.3e\n", i, kverror_of(&s->compare, i));
     }
+    if (o->look.kl && !o->answer.json)
+        buf_printf(&out, "kl mean %.6f +- %.6f  median %.6f  99%% %.6f  max %.6f  same top token %.2f%%\n", s->far.mean,
+                   s->far.error, s->far.median, s->far.p99, s->far.most, 100 * s->far.same);
     if (o->answer.verbose) fprintf(stderr, "%d tokens in %.3f s, %.1f tok/s\n", s->n_scored, seconds, n / seconds);
     bool gone = false;
     Status st = output_write(out.data, out.n, &gone);
@@ -143,7 +205,9 @@ static Status print_score(const Options *o, const Engine *e, const Score *s, dou
 Status look_perplexity(const Options *o) {
     Engine e;
     int *ids = NULL, n = 0;
-    TRY(engine_open(&e, &o->engine, (EngineNeeds){.need_tokenizer = true, .max_out = LOOK_SLICE, .ctx_of_use = 512}));
+    EngineConfig config = o->engine; // what AMX keeps packed cannot be watched
+    if (o->look.imatrix_out && strcmp(config.isa, "auto") == 0 && cpu_has_isa("amx")) config.isa = "avx512";
+    TRY(engine_open(&e, &config, (EngineNeeds){.need_tokenizer = true, .max_out = LOOK_SLICE, .ctx_of_use = 512}));
     Score s = {0};
     Status st = look_text_tokens(o, e.tok, false, &ids, &n);
     double start = clock_now();
@@ -152,6 +216,7 @@ Status look_perplexity(const Options *o) {
     if (!st.code) st = score_text(&e, o, ids, n, &s);
     if (!st.code) st = print_score(o, &e, &s, clock_now() - start);
     kverror_free(&s.compare);
+    activations_free(&s.activations);
     free(s.parts);
     free(ids);
     engine_close(&e);

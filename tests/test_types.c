@@ -303,6 +303,24 @@ static void test_block_by_eye(void **state) {
     assert_float_equal(out[17], 113, 0);
 }
 
+// Every exponent and every level, in double.
+static void test_mxfp4(void **state) {
+    (void)state;
+    static const double levels[16] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6};
+    assert_int_equal(type_info(TYPE_MXFP4)->bytes, 17);
+    for (int e = 0; e < 255; e++) {
+        uint8_t block[17] = {(uint8_t)e};
+        float out[32];
+        for (int i = 0; i < 16; i++) block[1 + i] = (uint8_t)(i | (15 - i) << 4);
+        type_info(TYPE_MXFP4)->dequantize(block, out, 32);
+        for (int i = 0; i < 32; i++) {
+            double want = ldexp(levels[i < 16 ? i : 31 - i], e - 127);
+            if (out[i] != (float)want)
+                fail_msg("exponent %d, element %d: %g expected, %g found", e, i, want, (double)out[i]);
+        }
+    }
+}
+
 static void test_plain_types(void **state) {
     (void)state;
     enum { N = 257 };
@@ -330,7 +348,8 @@ static void test_table(void **state) {
         {"F32", 0, 1, 4},       {"F16", 1, 1, 2},         {"Q4_0", 2, 32, 18},    {"Q4_1", 3, 32, 20},
         {"Q5_0", 6, 32, 22},    {"Q5_1", 7, 32, 24},      {"Q8_0", 8, 32, 34},    {"Q2_K", 10, 256, 84},
         {"Q3_K", 11, 256, 110}, {"Q4_K", 12, 256, 144},   {"Q5_K", 13, 256, 176}, {"Q6_K", 14, 256, 210},
-        {"IQ4_NL", 20, 32, 18}, {"IQ4_XS", 23, 256, 136}, {"BF16", 30, 1, 2},     {"I8G", 1000, 1, 1},
+        {"IQ4_NL", 20, 32, 18}, {"IQ4_XS", 23, 256, 136}, {"MXFP4", 39, 32, 17},  {"BF16", 30, 1, 2},
+        {"I8G", 1000, 1, 1},
     };
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         const TypeInfo *t = type_info(all[i].id);
@@ -352,7 +371,7 @@ static void test_names(void **state) {
     assert_ptr_equal(type_by_name("Bf16"), type_info(TYPE_BF16));
     assert_null(type_by_name("Q4_K_M"));
     assert_null(type_by_name(""));
-    int unknown[] = {-1, 4, 5, 9, 15, 16, 24, 28, 31, 39, 999, 1001, INT32_MAX, INT32_MIN};
+    int unknown[] = {-1, 4, 5, 9, 15, 16, 24, 28, 31, 38, 999, 1001, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < ARRAY_LEN(unknown); i++) assert_null(type_info(unknown[i]));
     assert_string_equal(type_name(9), "Q8_1");
     assert_string_equal(type_name(16), "IQ2_XXS");
@@ -368,8 +387,9 @@ int main(void) {
         cmocka_unit_test(test_every_half),     cmocka_unit_test(test_every_bf16),
         cmocka_unit_test(test_ties),           cmocka_unit_test(test_roundings_of_random_floats),
         cmocka_unit_test(test_special_floats), cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_block_by_eye),   cmocka_unit_test(test_plain_types),
-        cmocka_unit_test(test_table),          cmocka_unit_test(test_names),
+        cmocka_unit_test(test_block_by_eye),   cmocka_unit_test(test_mxfp4),
+        cmocka_unit_test(test_plain_types),    cmocka_unit_test(test_table),
+        cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,6 +41,7 @@ def modes(tiny):
     text = "The quick brown fox jumps over the lazy dog, and goes on to do it again and again."
     prefill = ["prefill", "-m", tiny, *few[:4], "--kv-out", "o.kv", "--raw", "-p", text]
     kept = ["-m", tiny, *few, "--raw", "-n", "5", "--kv-dir", "kept", "-p", text]
+    imatrix = ["perplexity", "-m", tiny, *few[:4], "-p", text, "--imatrix-out", "i.gguf"]
     return [
         Mode("one-shot", [*few, "-n", "8", "-p", "Hello"]),
         Mode("json", [*few, "-n", "4", "--json", "--logprobs", "2", "-p", "Hello"], json_out=True),
@@ -62,6 +63,12 @@ def modes(tiny):
              json_out=True, code=2, varies=["kept"]),
         Mode("perplexity", ["perplexity", "-m", tiny, *few[:4], "-p", text]),
         Mode("logits", ["logits", "-m", tiny, *few[:4], "--tokens", "5,6,7"]),
+        Mode("quantize", ["quantize", "-t", "2", tiny, "o.gguf", "Q5_0"], made=["o.gguf"]),
+        Mode("quantize-imatrix", ["quantize", "-t", "2", "--imatrix", "i.gguf", "--prune", "2:4", "--prune-by", "wanda", tiny,
+             "o.gguf", "Q4_0"], made=["o.gguf", "i.gguf"], before=[imatrix]),
+        Mode("imatrix", [*imatrix, "--kl-base", "logits"], made=["i.gguf", "logits"]),
+        Mode("kl", ["perplexity", "-m", tiny, *few[:4], "-p", text, "--kl", "logits"], made=["i.gguf", "logits"],
+             before=[[*imatrix, "--kl-base", "logits"]]),
         Mode("help", ["--help"]),
     ]
 

@@ -1,0 +1,193 @@
+// encode/encode.c: see encode/encode.h. The types that round each block by its largest weight; the others go to
+// encode/fit.h.
+#include "encode/encode.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "base/sizes.h"
+#include "encode/pack.h"
+#include "formats/types.h"
+
+// ---- by the largest weight ------------------------------------------------------------------------------------------
+
+static void encode_f32(const float *x, size_t n, void *out) { memcpy(out, x, n * sizeof *x); }
+
+static void encode_f16(const float *x, size_t n, void *out) {
+    half_bits *h = out;
+    for (size_t i = 0; i < n; i++) h[i] = float_half(x[i]);
+}
+
+static void encode_bf16(const float *x, size_t n, void *out) {
+    uint16_t *h = out;
+    for (size_t i = 0; i < n; i++) h[i] = float_bf16(x[i]);
+}
+
+// The first weight of the largest magnitude, with its sign.
+static float farthest(const float *x) {
+    float far = x[0];
+    for (int i = 1; i < QK; i++)
+        if (__builtin_fabsf(x[i]) > __builtin_fabsf(far)) far = x[i];
+    return far;
+}
+
+// 0 for what has no finite inverse: weights so small that the scale's half is 0.
+static float inverse(float d) {
+    float by = d != 0 ? 1 / d : 0;
+    return __builtin_fabsf(by) <= __FLT_MAX__ ? by : 0;
+}
+
+static void encode_q8_0(const float *x, size_t n, void *out) {
+    for (BlockQ8_0 *b = out; n; b++, x += QK, n -= QK) {
+        float d = __builtin_fabsf(farthest(x)) / 127, by = inverse(d);
+        b->d = float_half(d);
+        for (int i = 0; i < QK; i++) { // to the nearest, ties away from zero
+            float v = x[i] * by, whole = (float)(int)v, rest = v - whole;
+            b->qs[i] = (int8_t)(whole + (float)(rest >= 0.5f) - (float)(rest <= -0.5f));
+        }
+    }
+}
+
+// q = x / d + most / 2, rounded half up, from 0 to most - 1: the far end of the weights' range has no level to spare.
+static void round_centred(const float *x, int most, half_bits *d_out, uint8_t q[QK]) {
+    float d = farthest(x) / (float)(-most / 2), by = inverse(d), offset = (float)(most / 2) + 0.5f;
+    *d_out = float_half(d);
+    for (int i = 0; i < QK; i++) q[i] = (uint8_t)int_min((int)(x[i] * by + offset), most - 1);
+}
+
+// q = (x - m) / d, rounded half up, from 0 to most - 1.
+static void round_affine(const float *x, int most, half_bits *d_out, half_bits *m_out, uint8_t q[QK]) {
+    float lo = x[0], hi = x[0];
+    for (int i = 1; i < QK; i++) {
+        lo = x[i] < lo ? x[i] : lo;
+        hi = x[i] > hi ? x[i] : hi;
+    }
+    float d = (hi - lo) / (float)(most - 1), by = inverse(d);
+    *d_out = float_half(d);
+    *m_out = float_half(lo);
+    for (int i = 0; i < QK; i++) q[i] = (uint8_t)int_min((int)((x[i] - lo) * by + 0.5f), most - 1);
+}
+
+static void put_nibbles(const uint8_t q[QK], uint8_t qs[QK / 2]) {
+    for (int i = 0; i < QK / 2; i++) qs[i] = (uint8_t)((q[i] & 15) | q[i + QK / 2] << 4);
+}
+
+static void put_fifths(const uint8_t q[QK], uint8_t qh[QK / 8]) {
+    memset(qh, 0, QK / 8);
+    for (int i = 0; i < QK; i++) qh[i / 8] |= (uint8_t)(q[i] >> 4 << (i % 8));
+}
+
+static void encode_q4_0(const float *x, size_t n, void *out) {
+    uint8_t q[QK];
+    for (BlockQ4_0 *b = out; n; b++, x += QK, n -= QK) {
+        round_centred(x, 16, &b->d, q);
+        put_nibbles(q, b->qs);
+    }
+}
+
+static void encode_q4_1(const float *x, size_t n, void *out) {
+    uint8_t q[QK];
+    for (BlockQ4_1 *b = out; n; b++, x += QK, n -= QK) {
+        round_affine(x, 16, &b->d, &b->m, q);
+        put_nibbles(q, b->qs);
+    }
+}
+
+static void encode_q5_0(const float *x, size_t n, void *out) {
+    uint8_t q[QK];
+    for (BlockQ5_0 *b = out; n; b++, x += QK, n -= QK) {
+        round_centred(x, 32, &b->d, q);
+        put_nibbles(q, b->qs);
+        put_fifths(q, b->qh);
+    }
+}
+
+static void encode_q5_1(const float *x, size_t n, void *out) {
+    uint8_t q[QK];
+    for (BlockQ5_1 *b = out; n; b++, x += QK, n -= QK) {
+        round_affine(x, 32, &b->d, &b->m, q);
+        put_nibbles(q, b->qs);
+        put_fifths(q, b->qh);
+    }
+}
+
+// The largest weight's power of two, which leaves it between 4 and 8 in the format's own numbers; then the nearest
+// level, the first of two. mxfp4_values are twice the format's, hence 128 in place of the bias of 127.
+static void encode_mxfp4(const float *x, size_t n, void *out) {
+    static const int8_t values[16] = {MXFP4_VALUES};
+    for (BlockMXFP4 *b = out; n; b++, x += QK, n -= QK) {
+        int exponent = 0;
+        float most = __builtin_fabsf(farthest(x));
+        frexpf(most, &exponent); // most = f 2^exponent, f from 1/2 to 1
+        b->e = most > 0 ? (uint8_t)int_max(exponent - 1 - 2 + 127, 0) : 0;
+        float d = mxfp4_scale(b->e);
+        uint8_t q[QK];
+        for (int i = 0; i < QK; i++) {
+            int best = 0;
+            for (int k = 1; k < 16; k++)
+                if (__builtin_fabsf(d * (float)values[k] - x[i]) < __builtin_fabsf(d * (float)values[best] - x[i]))
+                    best = k;
+            q[i] = (uint8_t)best;
+        }
+        put_nibbles(q, b->qs);
+    }
+}
+
+static const struct {
+    int type;
+    void (*encode)(const float *x, size_t n, void *out);
+} plain[] = {
+    {TYPE_F32, encode_f32},   {TYPE_F16, encode_f16},   {TYPE_BF16, encode_bf16},
+    {TYPE_Q8_0, encode_q8_0}, {TYPE_Q4_0, encode_q4_0}, {TYPE_Q4_1, encode_q4_1},
+    {TYPE_Q5_0, encode_q5_0}, {TYPE_Q5_1, encode_q5_1}, {TYPE_MXFP4, encode_mxfp4},
+};
+
+// ---- by search ------------------------------------------------------------------------------------------------------
+
+static void encode_fitted(int type, const float *x, const float *importance, size_t n, void *out) {
+    const TypeInfo *info = type_info(type);
+    int of = fit_weights(type), per = info->block / of;
+    size_t left = n / (size_t)of;
+    FitKernel *fit = fit_kernel();
+    FitResult result;
+    for (uint8_t *block = out; left;) {
+        int count = left < FIT_LANES ? (int)left : FIT_LANES;
+        fit(type, x, importance, count, &result);
+        for (int i = 0; i < count; i += per, block += info->bytes) pack_block(type, &result, i, block);
+        x += count * of;
+        if (importance) importance += count * of;
+        left -= (size_t)count;
+    }
+}
+
+// ---- the choice -----------------------------------------------------------------------------------------------------
+
+bool encode_takes_importance(int type) { return fit_weights(type) > 0; }
+
+void encode_row(int type, const float *x, const float *importance, size_t n, void *out) {
+    for (size_t i = 0; i < ARRAY_LEN(plain); i++) {
+        if (plain[i].type != type || (importance && encode_takes_importance(type))) continue;
+        plain[i].encode(x, n, out);
+        return;
+    }
+    assert(encode_takes_importance(type));
+    encode_fitted(type, x, importance, n, out);
+}
+
+bool encode_has(int type) {
+    for (size_t i = 0; i < ARRAY_LEN(plain); i++)
+        if (plain[i].type == type) return true;
+    return encode_takes_importance(type);
+}
+
+#define ID_OF(type) type,
+const char *encode_list(void) {
+    static _Thread_local char list[160];
+    static const int types[] = {EACH_TYPE(ID_OF)};
+    size_t n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (encode_has(types[i]))
+            n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", type_name(types[i]));
+    return list;
+}

@@ -1,0 +1,64 @@
+// encode/lanes.h: vectors whose sixteen lanes are sixteen sub-blocks, for encode/vector_fit.c.
+//
+// The compiler's own vector types: whatever the registers are, a lane goes through the same operations in the same
+// order, and no product fuses with a sum, so that every instruction set gives the same bits.
+#ifndef QUILL_LANES_H
+#define QUILL_LANES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "encode/fit.h"
+#include "formats/types.h"
+
+#define LANES_INLINE static inline __attribute__((always_inline))
+
+typedef float Lanes __attribute__((vector_size(4 * FIT_LANES)));
+typedef int32_t LaneMask __attribute__((vector_size(4 * FIT_LANES))); // -1 or 0 in each lane
+
+LANES_INLINE Lanes lanes_set(float x) { return x - (Lanes){0}; }
+LANES_INLINE Lanes lanes_select(LaneMask mask, Lanes a, Lanes b) {
+    return (Lanes)(((LaneMask)a & mask) | ((LaneMask)b & ~mask));
+}
+LANES_INLINE Lanes lanes_where(LaneMask mask, Lanes a) { return (Lanes)((LaneMask)a & mask); } // else 0
+LANES_INLINE Lanes lanes_min(Lanes a, Lanes b) { return lanes_select(a < b, a, b); }
+LANES_INLINE Lanes lanes_max(Lanes a, Lanes b) { return lanes_select(a > b, a, b); }
+LANES_INLINE Lanes lanes_abs(Lanes a) { return (Lanes)((LaneMask)a & 0x7fffffff); }
+LANES_INLINE Lanes lanes_clamp(Lanes v, float lo, float hi) {
+    return lanes_min(lanes_max(v, lanes_set(lo)), lanes_set(hi));
+}
+// To the nearest integer, ties to even; |v| < 2^22. A sum of this size has no bits behind the point.
+LANES_INLINE Lanes lanes_round(Lanes v) { return (v + 0x1.8p23f) - 0x1.8p23f; }
+// 1 / v; 0 where v is so small that no half can be near it.
+LANES_INLINE Lanes lanes_inverse(Lanes v) {
+    LaneMask some = lanes_abs(v) > lanes_set(1e-30f);
+    return lanes_where(some, 1.0f / lanes_select(some, v, lanes_set(1)));
+}
+// Every lane rounded to a half; where it would be infinite, the largest half.
+LANES_INLINE Lanes lanes_half(Lanes v) {
+    v = lanes_clamp(v, -65504, 65504);
+    for (int l = 0; l < FIT_LANES; l++) v[l] = half_float(float_half(v[l]));
+    return v;
+}
+// Every lane gets the sum over its super-block of `per` lanes.
+LANES_INLINE Lanes lanes_group_sum(Lanes v, int per) {
+    for (int first = 0; first < FIT_LANES; first += per) {
+        float sum = 0;
+        for (int l = 0; l < per; l++) sum += v[first + l];
+        for (int l = 0; l < per; l++) v[first + l] = sum;
+    }
+    return v;
+}
+// Every lane gets the element of the largest magnitude in its super-block, with its sign.
+LANES_INLINE Lanes lanes_group_far(Lanes v, int per) {
+    for (int first = 0; first < FIT_LANES; first += per) {
+        float far = 0;
+        for (int l = 0; l < per; l++)
+            if (__builtin_fabsf(v[first + l]) > __builtin_fabsf(far)) far = v[first + l];
+        for (int l = 0; l < per; l++) v[first + l] = far;
+    }
+    return v;
+}
+
+#endif

@@ -1,0 +1,114 @@
+// look/activations.c: see look/activations.h.
+#include "look/activations.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "files/imatrix.h"
+
+static int width_of(const Model *m, WatchFeed feed, const Layer *l) {
+    switch (feed) {
+    case FEEDS_ATTENTION_OUT: return l->wo.n_in;
+    case FEEDS_FFN_OUT: return l->w_down.n_in;
+    default: return m->c.dim;
+    }
+}
+
+Status activations_new(Activations *a, const Engine *e) {
+    const Model *m = &e->model;
+    *a = (Activations){0};
+    if (m->n_device > 0)
+        return status_error(QUILL_USAGE,
+                            "--imatrix-out: all layers on the CPU expected, found %d on a GPU; add "
+                            "--device cpu",
+                            m->n_device);
+    if (strcmp(e->be->isa, "amx") == 0)
+        return status_error(QUILL_USAGE, "--imatrix-out: kernels that keep activations in f32 expected, found --isa "
+                                         "amx; leave it out");
+    a->model = m;
+    a->widest = m->c.dim;
+    for (int i = 0; i < m->c.n_layers; i++)
+        a->widest = int_max(a->widest, int_max(m->layers[i].wo.n_in, m->layers[i].w_down.n_in));
+    size_t n = (size_t)m->c.n_layers * FEEDS_HEAD + 1;
+    a->sums = mem_alloc(n * (size_t)a->widest * sizeof *a->sums);
+    a->count = mem_alloc(n * sizeof *a->count);
+    return OK;
+}
+
+void activations_free(Activations *a) {
+    free(a->sums);
+    free(a->count);
+    *a = (Activations){0};
+}
+
+static size_t index_of(const Model *m, WatchFeed feed, int layer) {
+    return feed == FEEDS_HEAD ? (size_t)m->c.n_layers * FEEDS_HEAD : (size_t)layer * FEEDS_HEAD + feed;
+}
+
+// Squares of the row, of x as its norm makes it; norm NULL: as it is.
+static void add_row(double *sums, const float *x, const float *norm, float eps, int n) {
+    double square = 0, scale = 1;
+    for (int i = 0; i < n && norm; i++) square += (double)x[i] * (double)x[i];
+    if (norm) scale = 1 / sqrt(square / n + (double)eps);
+    for (int i = 0; i < n; i++) {
+        double v = (double)x[i] * scale * (norm ? (double)norm[i] : 1);
+        sums[i] += v * v;
+    }
+}
+
+static void fed(void *arg, WatchFeed feed, const Workspace *w, const Layer *l, const Batch *b) {
+    Activations *a = arg;
+    const Ends *ends = &a->model->ends;
+    size_t at = index_of(a->model, feed, l->index);
+    int n = width_of(a->model, feed, l);
+    const float *rows[] = {w->x, w->a, w->x, w->h, w->x};
+    const float *norms[] = {l->norm_att, NULL, l->norm_ffn, NULL, ends->norm_out};
+    int strides[] = {w->dim, w->q_dim, w->dim, w->ffn, w->dim};
+    for (int i = 0; i < b->n_rows; i++)
+        add_row(a->sums + at * (size_t)a->widest, rows[feed] + (size_t)i * (size_t)strides[feed], norms[feed],
+                feed == FEEDS_HEAD ? ends->eps : l->kind.eps, n);
+    a->count[at] += b->n_rows;
+}
+
+Watch activations_watch(Activations *a) { return (Watch){.feeds = fed, .arg = a}; }
+
+// ---- the file -------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    const Activations *a;
+    ImatrixSums *sums; // (n)
+    int n;
+} SumsList;
+
+// Adds the tensor of the file that a matrix lies in, unless it is there already: Q, K and V may share one.
+static void add_sums(SumsList *list, const Tensor *t, WatchFeed feed, const Layer *l) {
+    const Gguf *g = list->a->model->gguf;
+    for (int i = 0; t->data && i < gguf_n_tensors(g); i++) {
+        const GgufTensor *of = gguf_tensor_at(g, i);
+        const uint8_t *first = of->data, *data = t->data;
+        if (data < first || data >= first + of->n_bytes) continue;
+        if (list->n && str_eq(list->sums[list->n - 1].weight, of->name)) return;
+        size_t at = index_of(list->a->model, feed, l->index);
+        list->sums = mem_resize(list->sums, (size_t)(list->n + 1) * sizeof *list->sums);
+        list->sums[list->n++] =
+            (ImatrixSums){of->name, list->a->sums + at * (size_t)list->a->widest, t->n_in, list->a->count[at]};
+        return;
+    }
+}
+
+Status activations_save(const Activations *a, const char *path, const char *text, int n_chunks, int chunk) {
+    SumsList list = {.a = a};
+    const Model *m = a->model;
+    for (int i = 0; i < m->c.n_layers; i++) {
+        const Layer *l = &m->layers[i];
+        const Tensor *of[] = {&l->wq, &l->wk, &l->wv, &l->wo, &l->w_gate, &l->w_up, &l->w_down};
+        const WatchFeed feeds[] = {FEEDS_QKV,    FEEDS_QKV,    FEEDS_QKV,    FEEDS_ATTENTION_OUT,
+                                   FEEDS_FFN_IN, FEEDS_FFN_IN, FEEDS_FFN_OUT};
+        for (size_t k = 0; k < ARRAY_LEN(of); k++) add_sums(&list, of[k], feeds[k], l);
+    }
+    add_sums(&list, &m->ends.head, FEEDS_HEAD, &m->layers[m->c.n_layers - 1]);
+    Status st = imatrix_save(path, list.sums, list.n, text, n_chunks, chunk);
+    free(list.sums);
+    return st;
+}

@@ -1,0 +1,296 @@
+// quantize/plan.c: see quantize/plan.h.
+#define _GNU_SOURCE // memmem, memrchr
+#include "quantize/plan.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "encode/encode.h"
+#include "formats/types.h"
+
+// ---- the mixes ------------------------------------------------------------------------------------------------------
+
+// What a matrix is, by its name.
+typedef enum { PART_OTHER, PART_HEAD, PART_VALUE, PART_QKV, PART_ATTENTION_OUT, PART_FFN_DOWN } MixPart;
+
+static const struct {
+    const char *ending;
+    MixPart part;
+} parts[] = {
+    {"attn_v.weight", PART_VALUE},
+    {"attn_qkv.weight", PART_QKV},
+    {"attn_output.weight", PART_ATTENTION_OUT},
+    {"ffn_down.weight", PART_FFN_DOWN},
+    {"ffn_down_exps.weight", PART_FFN_DOWN},
+    {"output.weight", PART_HEAD},
+};
+
+// LAYERS_SOME: the first and the last eighth, and every third one between them.
+typedef enum { LAYERS_ALL, LAYERS_FIRST, LAYERS_SOME } MixLayers;
+
+typedef struct {
+    MixPart part;
+    MixLayers layers;
+    int type;
+} MixRule;
+
+// Matrices get the base type, the head Q6_K, and what the first rule says that is about them. The names, and what they
+// stand for, are those under which quantised models are published.
+typedef struct {
+    const char *name;
+    int file_type; // as llama.cpp counts them (general.file_type)
+    int base;
+    MixRule rules[5]; // the first PART_OTHER ends the list
+} TypeMix;
+
+static const TypeMix mixes[] = {
+    {"Q2_K_S", 21, TYPE_Q2_K, {{PART_VALUE, LAYERS_ALL, TYPE_Q4_K}, {PART_FFN_DOWN, LAYERS_FIRST, TYPE_Q4_K}}},
+    {"Q3_K_S", 11, TYPE_Q3_K, {{PART_OTHER, LAYERS_ALL, TYPE_F32}}},
+    {"Q3_K_M",
+     12,
+     TYPE_Q3_K,
+     {{PART_VALUE, LAYERS_FIRST, TYPE_Q5_K},
+      {PART_VALUE, LAYERS_ALL, TYPE_Q4_K},
+      {PART_QKV, LAYERS_ALL, TYPE_Q4_K},
+      {PART_ATTENTION_OUT, LAYERS_ALL, TYPE_Q4_K},
+      {PART_FFN_DOWN, LAYERS_ALL, TYPE_Q4_K}}},
+    {"Q3_K_L",
+     13,
+     TYPE_Q3_K,
+     {{PART_VALUE, LAYERS_ALL, TYPE_Q5_K},
+      {PART_QKV, LAYERS_ALL, TYPE_Q4_K},
+      {PART_ATTENTION_OUT, LAYERS_ALL, TYPE_Q5_K},
+      {PART_FFN_DOWN, LAYERS_ALL, TYPE_Q5_K}}},
+    {"Q4_K_S", 14, TYPE_Q4_K, {{PART_VALUE, LAYERS_FIRST, TYPE_Q5_K}, {PART_FFN_DOWN, LAYERS_FIRST, TYPE_Q5_K}}},
+    {"Q4_K_M",
+     15,
+     TYPE_Q4_K,
+     {{PART_VALUE, LAYERS_SOME, TYPE_Q6_K},
+      {PART_QKV, LAYERS_ALL, TYPE_Q5_K},
+      {PART_FFN_DOWN, LAYERS_SOME, TYPE_Q6_K}}},
+    {"Q5_K_S", 16, TYPE_Q5_K, {{PART_OTHER, LAYERS_ALL, TYPE_F32}}},
+    {"Q5_K_M",
+     17,
+     TYPE_Q5_K,
+     {{PART_VALUE, LAYERS_SOME, TYPE_Q6_K},
+      {PART_QKV, LAYERS_ALL, TYPE_Q6_K},
+      {PART_FFN_DOWN, LAYERS_SOME, TYPE_Q6_K}}},
+};
+
+// general.file_type of a file whose matrices are all of one type.
+static int file_type_of(int type) {
+    static const int numbers[][2] = {
+        {TYPE_F32, 0},     {TYPE_F16, 1},     {TYPE_Q4_0, 2},  {TYPE_Q4_1, 3},   {TYPE_Q8_0, 7},  {TYPE_Q5_0, 8},
+        {TYPE_Q5_1, 9},    {TYPE_Q2_K, 10},   {TYPE_Q3_K, 11}, {TYPE_Q4_K, 14},  {TYPE_Q5_K, 16}, {TYPE_Q6_K, 18},
+        {TYPE_IQ4_NL, 25}, {TYPE_IQ4_XS, 30}, {TYPE_BF16, 32}, {TYPE_MXFP4, 38},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        if (numbers[i][0] == type) return numbers[i][1];
+    return -1;
+}
+
+static bool applies(MixLayers layers, int layer, int n_layers) {
+    int eighth = n_layers / 8;
+    bool first = layer < eighth, last = layer >= 7 * n_layers / 8;
+    if (layers == LAYERS_FIRST) return first;
+    return layers == LAYERS_ALL || first || last || (layer - eighth) % 3 == 2;
+}
+
+static bool ends_with(Str name, const char *ending) {
+    size_t n = strlen(ending);
+    return name.n >= n && memcmp(name.data + name.n - n, ending, n) == 0;
+}
+
+static bool contains(Str name, const char *part) { return memmem(name.data, name.n, part, strlen(part)) != NULL; }
+
+static MixPart part_of(Str name, bool tied) {
+    if (tied && str_is(name, "token_embd.weight")) return PART_HEAD;
+    if (str_is(name, "output.weight")) return PART_HEAD;
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+        if (parts[i].part != PART_HEAD && ends_with(name, parts[i].ending)) return parts[i].part;
+    return PART_OTHER;
+}
+
+static int layer_of(Str name) { // -1: none
+    int layer = -1;
+    char text[64];
+    snprintf(text, sizeof text, "%.*s", (int)name.n, name.data);
+    return sscanf(text, "blk.%d.", &layer) == 1 && layer >= 0 ? layer : -1;
+}
+
+static int type_in_mix(const TypeMix *mix, Str name, bool tied, int n_layers) {
+    MixPart part = part_of(name, tied);
+    if (part == PART_HEAD) return TYPE_Q6_K;
+    for (size_t i = 0; i < ARRAY_LEN(mix->rules) && mix->rules[i].part != PART_OTHER; i++)
+        if (mix->rules[i].part == part && applies(mix->rules[i].layers, layer_of(name), n_layers))
+            return mix->rules[i].type;
+    return mix->base;
+}
+
+// ---- names ----------------------------------------------------------------------------------------------------------
+
+const char *plan_names(void) {
+    static _Thread_local char list[320];
+    size_t n = (size_t)snprintf(list, sizeof list, "%s", encode_list());
+    for (size_t i = 0; i < ARRAY_LEN(mixes); i++)
+        n += (size_t)snprintf(list + n, sizeof list - n, ", %s", mixes[i].name);
+    return list;
+}
+
+static const TypeMix *mix_by_name(const char *name) {
+    for (size_t i = 0; i < ARRAY_LEN(mixes); i++)
+        if (strcasecmp(mixes[i].name, name) == 0) return &mixes[i];
+    return NULL;
+}
+
+// A type that can be written; NULL: there is none of that name.
+static const TypeInfo *writable(const char *name) {
+    const TypeInfo *t = type_by_name(name);
+    return t && encode_has(t->id) ? t : NULL;
+}
+
+static Status unknown_type(const char *where, const char *name) {
+    return status_error(QUILL_USAGE, "%s: one of %s expected, found \"%.60s\"", where, plan_names(), name);
+}
+
+// ---- what the user asked for ----------------------------------------------------------------------------------------
+
+typedef struct {
+    char *pattern;
+    int type;
+    bool used;
+} TensorOverride;
+
+static void free_overrides(TensorOverride *o, int n) {
+    for (int i = 0; i < n; i++) free(o[i].pattern);
+    free(o);
+}
+
+static Status parse_override(const char *text, size_t n, TensorOverride *out) {
+    const char *equals = memrchr(text, '=', n);
+    if (!equals || equals == text)
+        return status_error(QUILL_USAGE, "--tensor: PATTERN=TYPE expected, found \"%.*s\"", (int)(n < 100 ? n : 100),
+                            text);
+    char name[32];
+    snprintf(name, sizeof name, "%.*s", (int)(n - (size_t)(equals + 1 - text)), equals + 1);
+    const TypeInfo *t = writable(name);
+    if (!t)
+        return status_error(QUILL_USAGE, "--tensor: %.*s: one of %s expected, found \"%s\"",
+                            (int)int_min((int)(equals - text), 80), text, encode_list(), name);
+    *out = (TensorOverride){mem_copy(text, (size_t)(equals - text)), t->id, false};
+    return OK;
+}
+
+static Status parse_overrides(const char *text, TensorOverride **out, int *n) {
+    for (size_t length; text && *text; text += length + (text[length] == ',')) {
+        length = strcspn(text, ",");
+        *out = mem_resize(*out, (size_t)(*n + 1) * sizeof **out);
+        TRY(parse_override(text, length, &(*out)[*n]));
+        ++*n;
+    }
+    return OK;
+}
+
+static int overridden(TensorOverride *o, int n, Str name, int type) {
+    char text[128];
+    snprintf(text, sizeof text, "%.*s", (int)name.n, name.data);
+    for (int i = 0; i < n; i++) {
+        if (fnmatch(o[i].pattern, text, 0) != 0) continue;
+        o[i].used = true;
+        return o[i].type;
+    }
+    return type;
+}
+
+// ---- what rows allow ------------------------------------------------------------------------------------------------
+
+// The type of at least as good a quality whose blocks divide the row.
+static int fitting(int type, uint64_t n_in) {
+    if (n_in % (uint64_t)type_info(type)->block == 0) return type;
+    if (n_in % QK != 0) return TYPE_F16;
+    switch (type) {
+    case TYPE_Q4_K: return TYPE_Q5_0;
+    case TYPE_Q5_K: return TYPE_Q5_1;
+    case TYPE_Q6_K: return TYPE_Q8_0;
+    default: return TYPE_IQ4_NL; // Q2_K, Q3_K, IQ4_XS
+    }
+}
+
+// ---- the plan -------------------------------------------------------------------------------------------------------
+
+static size_t count_weights(const GgufTensor *t) {
+    return (size_t)(t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3]); // the parser has checked the product
+}
+
+// Norms, biases, factors and the choice of experts are few, and what they do does not average out.
+static bool is_matrix(const GgufTensor *t) {
+    return t->n_dims >= 2 && ends_with(t->name, ".weight") && !contains(t->name, "_norm") &&
+           !contains(t->name, "ffn_gate_inp");
+}
+
+static Status plan_tensor(const Gguf *g, PlanTensor *p) {
+    const GgufTensor *t = p->from;
+    const TypeInfo *from = type_info(t->type);
+    if (p->matrix && !from)
+        return status_error(QUILL_MODEL, "%s: tensor %.*s: a type that quill reads expected, %s found", gguf_name(g),
+                            (int)t->name.n, t->name.data, type_name(t->type));
+    if (!p->matrix) {
+        p->type = p->wished = t->type == TYPE_F16 || t->type == TYPE_BF16 ? TYPE_F32 : t->type;
+        p->n_bytes = p->type == t->type ? t->n_bytes : count_weights(t) * sizeof(float);
+        return OK;
+    }
+    p->type = fitting(p->wished, t->dims[0]);
+    const TypeInfo *to = type_info(p->type);
+    p->n_bytes = count_weights(t) / (size_t)to->block * (size_t)to->bytes;
+    return OK;
+}
+
+static Status fill(const Gguf *g, const TypeMix *mix, int type, TensorOverride *o, int n_over, QuantizePlan *out) {
+    int n_layers = 0;
+    bool tied = !gguf_tensor(g, "output.weight");
+    for (int i = 0; i < out->n; i++) n_layers = int_max(n_layers, layer_of(gguf_tensor_at(g, i)->name) + 1);
+    for (int i = 0; i < out->n; i++) {
+        PlanTensor *p = &out->tensor[i];
+        p->from = gguf_tensor_at(g, i);
+        p->matrix = is_matrix(p->from);
+        p->wished = mix ? type_in_mix(mix, p->from->name, tied, n_layers) : type;
+        if (p->matrix) p->wished = overridden(o, n_over, p->from->name, p->wished);
+        TRY(plan_tensor(g, p));
+        out->n_weights += count_weights(p->from);
+        out->n_bytes += p->n_bytes;
+        out->again |= p->matrix && type_info(p->from->type)->block > 1;
+    }
+    for (int i = 0; i < n_over; i++)
+        if (!o[i].used)
+            return status_error(QUILL_USAGE,
+                                "--tensor: %.100s: a pattern of some matrix's name expected, none of %s matches; quill "
+                                "inspect lists them",
+                                o[i].pattern, gguf_name(g));
+    return OK;
+}
+
+Status plan_make(const Gguf *g, const char *type, const char *overrides, QuantizePlan *out) {
+    *out = (QuantizePlan){.file_type = -1};
+    const TypeMix *mix = mix_by_name(type);
+    const TypeInfo *one = writable(type);
+    if (!mix && !one) return unknown_type("quill quantize: TYPE", type);
+    out->name = mix ? mix->name : one->name;
+    out->file_type = mix ? mix->file_type : file_type_of(one->id);
+    out->n = gguf_n_tensors(g);
+    out->tensor = mem_alloc((size_t)int_max(out->n, 1) * sizeof *out->tensor);
+    TensorOverride *o = NULL;
+    int n = 0;
+    Status st = parse_overrides(overrides, &o, &n);
+    if (!st.code) st = fill(g, mix, one ? one->id : 0, o, n, out);
+    free_overrides(o, n);
+    if (st.code) plan_free(out);
+    return st;
+}
+
+void plan_free(QuantizePlan *p) {
+    free(p->tensor);
+    *p = (QuantizePlan){0};
+}

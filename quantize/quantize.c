@@ -1,0 +1,159 @@
+// quantize/quantize.c: see quantize/quantize.h.
+#include "quantize/quantize.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/output.h"
+#include "base/signals.h"
+#include "base/threads.h"
+#include "engine_file.h"
+#include "formats/types.h"
+#include "quantize/convert.h"
+#include "quantize/importance.h"
+#include "quantize/plan.h"
+#include "quantize/prune.h"
+
+// ---- before ---------------------------------------------------------------------------------------------------------
+
+static Status check_out(const Options *o) {
+    struct stat in, out;
+    if (stat(o->engine.model, &in) == 0 && stat(o->quantize.out, &out) == 0 && in.st_dev == out.st_dev &&
+        in.st_ino == out.st_ino)
+        return status_error(QUILL_USAGE, "quill quantize: %s: a file other than IN expected for OUT, found the same",
+                            o->quantize.out);
+    return OK;
+}
+
+// One line for each pair of types, since a model has many tensors of a shape.
+static void note_fallbacks(const QuantizePlan *p) {
+    for (int i = 0; i < p->n; i++) {
+        const PlanTensor *t = &p->tensor[i];
+        int n = 0;
+        bool told = false;
+        for (int k = 0; k < p->n; k++) {
+            const PlanTensor *other = &p->tensor[k];
+            if (other->type != t->type || other->wished != t->wished) continue;
+            told |= k < i;
+            n++;
+        }
+        if (t->type == t->wished || told) continue;
+        fprintf(stderr, "quill: note: %d tensor%s (%.*s%s): rows of %llu weights are no blocks of %s: %s\n", n,
+                n == 1 ? "" : "s", (int)t->from->name.n, t->from->name.data, n == 1 ? "" : ", ...",
+                (unsigned long long)t->from->dims[0], type_name(t->wished), type_name(t->type));
+    }
+}
+
+static void notes(const Options *o, const QuantizePlan *p) {
+    if (o->answer.quiet) return;
+    note_fallbacks(p);
+    if (p->again)
+        fprintf(stderr,
+                "quill: note: %s is quantised already: what that has cost stays lost; start from F16, BF16 or "
+                "F32 where there is such a file\n",
+                o->engine.model);
+}
+
+static double bits_per_weight(const QuantizePlan *p) { return 8.0 * (double)p->n_bytes / (double)p->n_weights; }
+
+static Status print_plan(const QuantizePlan *p) {
+    Buf out = {0};
+    char bytes[24];
+    for (int i = 0; i < p->n; i++) {
+        const PlanTensor *t = &p->tensor[i];
+        Buf shape = {0};
+        for (int d = 0; d < t->from->n_dims; d++)
+            buf_printf(&shape, "%s%llu", d ? " x " : "", (unsigned long long)t->from->dims[d]);
+        buf_printf(&out, "%-32.*s %-18s %-7s %-7s %s\n", (int)t->from->name.n, t->from->name.data, shape.data,
+                   type_name(t->from->type), type_name(t->type), units_bytes((double)t->n_bytes, bytes));
+        buf_free(&shape);
+    }
+    buf_printf(&out, "%d tensors, %s, %.3f bits per weight\n", p->n, units_bytes((double)p->n_bytes, bytes),
+               bits_per_weight(p));
+    bool gone = false;
+    Status st = output_write(out.data, out.n, &gone);
+    buf_free(&out);
+    return st;
+}
+
+// ---- the file -------------------------------------------------------------------------------------------------------
+
+// What a run is made of besides its source.
+typedef struct {
+    QuantizePlan plan;
+    Imatrix *imatrix; // NULL: none
+    int n_important;  // matrices that it is about
+    PruneRule prune;
+} QuantizeRun;
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+// The metadata of the source, and what was done to it. The keys of importance are llama.cpp's.
+static Gguf *new_view(const Options *o, const Gguf *g, const QuantizeRun *r) {
+    Gguf *out = gguf_new(o->quantize.out);
+    for (int i = 0; i < gguf_n_values(g); i++) gguf_set(out, gguf_value_at(g, i));
+    if (r->plan.file_type >= 0) gguf_set_u32(out, "general.file_type", (uint32_t)r->plan.file_type);
+    gguf_set_u32(out, "general.quantization_version", 2);
+    gguf_set_str(out, "quill.quantize.source", base_name(o->engine.model));
+    gguf_set_str(out, "quill.quantize.type", r->plan.name);
+    if (o->quantize.tensors) gguf_set_str(out, "quill.quantize.tensors", o->quantize.tensors);
+    if (o->quantize.prune) gguf_set_str(out, "quill.quantize.prune", o->quantize.prune);
+    if (o->quantize.prune) gguf_set_str(out, "quill.quantize.prune_by", r->prune.wanda ? "wanda" : "magnitude");
+    if (r->imatrix) {
+        gguf_set_str(out, "quantize.imatrix.file", base_name(o->quantize.imatrix));
+        gguf_set_str(out, "quantize.imatrix.dataset", imatrix_text(r->imatrix));
+        gguf_set_u32(out, "quantize.imatrix.entries_count", (uint32_t)r->n_important);
+        gguf_set_u32(out, "quantize.imatrix.chunks_count", (uint32_t)imatrix_chunks(r->imatrix));
+    }
+    for (int i = 0; i < r->plan.n; i++) gguf_add_like(out, r->plan.tensor[i].from, r->plan.tensor[i].type);
+    return out;
+}
+
+static Status write_file(const Options *o, const Gguf *g, const QuantizeRun *r) {
+    Gguf *out = new_view(o, g, r);
+    TensorConversion c = {
+        .g = g, .plan = &r->plan, .imatrix = r->imatrix, .prune = o->quantize.prune ? &r->prune : NULL};
+    c.progress = progress_new(o->answer.quiet);
+    c.pool = threads_new(o->engine.threads);
+    signals_catch();
+    Status st = gguf_save_made(out, o->quantize.out, convert_tensor, &c);
+    progress_erase(&c.progress);
+    threads_free(c.pool);
+    gguf_close(out);
+    return st;
+}
+
+static Status prepare(const Options *o, const Gguf *g, QuantizeRun *r) {
+    TRY(plan_make(g, o->quantize.type, o->quantize.tensors, &r->plan));
+    if (o->quantize.imatrix) TRY(imatrix_open(o->quantize.imatrix, &r->imatrix));
+    if (r->imatrix) TRY(importance_check(r->imatrix, &r->plan, o->quantize.imatrix, &r->n_important));
+    notes(o, &r->plan);
+    return OK;
+}
+
+static void tell(const Options *o, const Gguf *g, const QuantizePlan *p, double seconds) {
+    char from[24], to[24];
+    fprintf(stderr, "quill: note: %s: %s, %s from %s, %.3f bits per weight, in %.1f s\n", o->quantize.out, p->name,
+            units_bytes((double)p->n_bytes, to), units_bytes((double)gguf_file_bytes(g), from), bits_per_weight(p),
+            seconds);
+}
+
+Status quantize_run(const Options *o) {
+    Gguf *g;
+    QuantizeRun r = {0};
+    double start = clock_now();
+    TRY(check_out(o));
+    if (o->quantize.prune) TRY(prune_parse(o->quantize.prune, o->quantize.by, &r.prune));
+    TRY(engine_file_open(&o->engine, &g));
+    Status st = prepare(o, g, &r);
+    if (!st.code) st = o->engine.dry_run ? print_plan(&r.plan) : write_file(o, g, &r);
+    if (!st.code && !o->engine.dry_run && !o->answer.quiet) tell(o, g, &r.plan, clock_now() - start);
+    plan_free(&r.plan);
+    imatrix_close(r.imatrix);
+    gguf_close(g);
+    return st;
+}

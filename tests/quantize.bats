@@ -1,0 +1,213 @@
+#!/usr/bin/env bats
+# quantize.bats: quill quantize: types, mixes, overrides, what is kept, and bad input.
+
+load rig/helpers
+
+models() {
+    "$MAKE_TINY" "$TINY/f32.gguf" dim=256 ffn=512 type=F32 template=chatml
+    "$MAKE_TINY" "$TINY/odd.gguf" dim=96 head_dim=24 ffn=90 type=F32
+}
+
+# types FILE: the types of its tensors and how many have each.
+types() {
+    "$QUILL" inspect --json "$1" | python3 -c 'import json, sys
+from collections import Counter
+print(*sorted("%s:%d" % c for c in Counter(t["type"] for t in json.load(sys.stdin)["tensors"]).items()))'
+}
+
+@test "every type is written, read back and answers" {
+    for type in F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4; do
+        "$QUILL" quantize -q "$TINY/f32.gguf" out.gguf $type
+        [[ " $(types out.gguf)" == *" $type:"* ]]
+        "$QUILL" -m out.gguf --raw --greedy -n 4 -p abc >/dev/null
+        "$QUILL" inspect --check-tensors out.gguf >/dev/null
+    done
+}
+
+@test "F32 to F32 keeps every bit of the weights, and metadata stays" {
+    "$QUILL" quantize -q "$TINY/f32.gguf" same.gguf F32
+    "$QUILL" logits -m "$TINY/f32.gguf" --tokens 5,6,7 >a
+    "$QUILL" logits -m same.gguf --tokens 5,6,7 >b
+    cmp a b
+    [ "$("$QUILL" -m same.gguf --dump-prompt -n 1 -p hi 2>&1 >/dev/null)" = \
+        "$("$QUILL" -m "$TINY/f32.gguf" --dump-prompt -n 1 -p hi 2>&1 >/dev/null)" ]
+    "$QUILL" inspect same.gguf | grep -q 'quill.quantize.source .*"f32.gguf"'
+    "$QUILL" inspect same.gguf | grep -q 'general.quantization_version .*2'
+}
+
+@test "a type that is there already is copied" {
+    "$QUILL" quantize -q "$TINY/f32.gguf" once.gguf Q4_K
+    "$QUILL" quantize once.gguf twice.gguf Q4_K 2>said
+    "$QUILL" logits -m once.gguf --tokens 5,6,7 >a
+    "$QUILL" logits -m twice.gguf --tokens 5,6,7 >b
+    cmp a b
+    grep -q 'is quantised already' said
+}
+
+@test "mixes and patterns choose types by name" {
+    needs python3
+    "$QUILL" quantize -q "$TINY/f32.gguf" m.gguf q4_k_m
+    [[ "$(types m.gguf)" == *Q4_K:*Q6_K:* ]]
+    "$QUILL" quantize -q "$TINY/f32.gguf" p.gguf Q4_0 --tensor 'blk.0.ffn_*=Q8_0,output.weight=F16,blk.?.attn_q.weight=q6_k'
+    [[ "$(types p.gguf)" == "F16:1 F32:5 Q4_0:10 Q6_K:2 Q8_0:3" ]]
+    run "$QUILL" quantize "$TINY/f32.gguf" p.gguf Q4_0 --tensor 'nothing.*=Q8_0'
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"nothing.*: a pattern of some matrix's name expected"* ]]
+}
+
+@test "a dry run writes nothing and says what would be" {
+    run "$QUILL" quantize --dry-run "$TINY/f32.gguf" none.gguf Q5_K
+    [ "$status" -eq 0 ]
+    [[ "${lines[-1]}" == *"bits per weight" ]]
+    "$QUILL" quantize -q "$TINY/f32.gguf" there.gguf Q5_K
+    [ ! -e none.gguf ]
+    echo "$output" | grep -q 'blk.0.ffn_down.weight *512 x 256 *F32 *Q5_K'
+}
+
+@test "rows that are no whole blocks get the next type that fits, in one line" {
+    run "$QUILL" quantize "$TINY/odd.gguf" odd.gguf Q4_K
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"rows of 96 weights are no blocks of Q4_K: Q5_0"* ]]
+    [[ "$output" == *"rows of 90 weights are no blocks of Q4_K: F16"* ]]
+    "$QUILL" -m odd.gguf --raw --greedy -n 4 -p abc >/dev/null
+}
+
+@test "threads and the instruction set do not change a byte" {
+    "$QUILL" quantize -q -t 1 "$TINY/f32.gguf" one.gguf Q3_K_M
+    "$QUILL" quantize -q -t 4 "$TINY/f32.gguf" four.gguf Q3_K_M
+    cmp one.gguf four.gguf
+}
+
+@test "an importance matrix: made, kept in the file's metadata, better where it was made" {
+    for i in $(seq 60); do echo "Tom went to the mill $i times. He put the blue cup there."; done >text
+    "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --imatrix-out i.gguf --kl-base logits >/dev/null
+    "$QUILL" quantize -q "$TINY/f32.gguf" plain.gguf Q3_K
+    "$QUILL" quantize -q --imatrix i.gguf "$TINY/f32.gguf" with.gguf Q3_K
+    "$QUILL" inspect with.gguf | grep -q 'quantize.imatrix.dataset .*"text"'
+    not cmp -s plain.gguf with.gguf
+    for m in plain with; do "$QUILL" perplexity --json -m $m.gguf -f text --kl logits >$m.json; done
+    python3 -c 'import json; p, w = (json.load(open(n + ".json"))["kl"]["mean"] for n in ("plain", "with")); print(p, w); assert 0 < w < p'
+    # the sums of a text do not depend on how it is cut into steps
+    "$QUILL" perplexity -m "$TINY/f32.gguf" -f text -ub 7 --isa scalar --imatrix-out j.gguf >/dev/null
+    python3 -c 'import struct
+a, b = (open(n, "rb").read() for n in ("i.gguf", "j.gguf"))
+assert len(a) == len(b)
+at = len(a) - 4096
+for x, y in zip(struct.iter_unpack("<f", a[at:]), struct.iter_unpack("<f", b[at:])):
+    assert abs(x[0] - y[0]) <= 1e-3 * abs(x[0]) + 1e-3, (x, y)'
+}
+
+@test "divergence from itself is zero, and from another text it is refused" {
+    echo "Tom went to the mill. He put the blue cup there." >text
+    "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --kl-base logits >/dev/null
+    run "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --kl logits
+    [[ "$output" == *"kl mean 0.000000 +- 0.000000  median 0.000000  99% 0.000000  max 0.000000  same top token 100.00%"* ]]
+    echo "Another text." >other
+    run "$QUILL" perplexity -m "$TINY/f32.gguf" -f other --kl logits
+    [ "$status" -eq 3 ] && [[ "$output" == *"found those of another text"* ]]
+    run "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --kl text
+    [ "$status" -eq 3 ] && [[ "$output" == *"found another file"* ]]
+    run "$QUILL" perplexity -m "$TINY/odd.gguf" -f text --imatrix-out odd.imatrix --isa amx
+    [ "$status" -ne 0 ]
+    head -c 100 logits >cut
+    run "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --kl cut
+    [ "$status" -eq 3 ] && [[ "$output" == *"bytes expected, found 100"* ]]
+}
+
+@test "an importance matrix of another model is refused" {
+    echo "Tom went to the mill." >text
+    "$QUILL" perplexity -m "$TINY/odd.gguf" -f text --imatrix-out odd.imatrix >/dev/null
+    run "$QUILL" quantize --imatrix odd.imatrix "$TINY/f32.gguf" out.gguf Q4_K
+    [ "$status" -eq 3 ] && [ "${#lines[@]}" -eq 1 ]
+    [[ "$output" == *"columns expected, found 96: it was made with another model"* ]]
+    run "$QUILL" quantize --imatrix "$TINY/f32.gguf" "$TINY/f32.gguf" out.gguf Q4_K
+    [ "$status" -eq 3 ] && [[ "$output" == *"an importance matrix expected"* ]]
+    [ ! -e out.gguf ]
+}
+
+@test "pruned weights are zero" {
+    echo "Tom went to the mill." >text
+    "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --imatrix-out i.gguf >/dev/null
+    "$QUILL" quantize -q --prune 2:4 "$TINY/f32.gguf" m.gguf F32
+    "$QUILL" quantize -q --prune 0.5 --prune-by wanda --imatrix i.gguf "$TINY/f32.gguf" w.gguf F32
+    python3 - m.gguf w.gguf <<'P'
+import struct, sys
+for name in sys.argv[1:]:
+    data = open(name, "rb").read()
+    zeros = sum(v == (0.0,) for v in struct.iter_unpack("<f", data[len(data) % 4:]))
+    print(name, zeros / (len(data) / 4))
+    assert 0.40 < zeros / (len(data) / 4) < 0.5  # all matrices but the embedding and the head
+P
+    "$QUILL" inspect w.gguf | grep -q 'quill.quantize.prune_by .*"wanda"'
+    run "$QUILL" quantize --prune 0.5 --prune-by wanda "$TINY/f32.gguf" x.gguf F32
+    [ "$status" -eq 2 ] && [[ "$output" == *"--imatrix FILE expected"* ]]
+    run "$QUILL" quantize --prune 4:2 "$TINY/f32.gguf" x.gguf F32
+    [ "$status" -eq 2 ] && [ ! -e x.gguf ]
+}
+
+@test "bad input is one line, and no file is left" {
+    run "$QUILL" quantize "$TINY/f32.gguf" out.gguf
+    [ "$status" -eq 2 ]
+    run "$QUILL" quantize "$TINY/f32.gguf" out.gguf Q9_X
+    [ "$status" -eq 2 ] && [ "${#lines[@]}" -eq 1 ]
+    [[ "$output" == *'found "Q9_X"'* && "$output" == *Q4_K_M* ]]
+    cp "$TINY/f32.gguf" in.gguf
+    run "$QUILL" quantize in.gguf in.gguf Q8_0
+    [ "$status" -eq 2 ] && [[ "$output" == *"found the same"* ]]
+    ln in.gguf link.gguf
+    run "$QUILL" quantize in.gguf link.gguf Q8_0
+    [ "$status" -eq 2 ]
+    cmp in.gguf "$TINY/f32.gguf"
+    run "$QUILL" quantize "$TINY/f32.gguf" /dev/full/out.gguf Q8_0
+    [ "$status" -eq 6 ] && [ "${#lines[@]}" -eq 1 ]
+    run "$QUILL" quantize missing.gguf out.gguf Q8_0
+    [ "$status" -eq 3 ]
+    [ ! -e out.gguf ]
+}
+
+# broken VALUE: a copy of the model whose last four bytes of weights, an element of the last tensor, are that float.
+broken() {
+    python3 -c 'import struct, sys
+b = bytearray(open(sys.argv[1], "rb").read())
+b[-4:] = struct.pack("<f", float(sys.argv[2]))
+open("broken.gguf", "wb").write(b)' "$TINY/f32.gguf" "$1"
+}
+
+@test "weights that are not finite, or too large, are named" {
+    needs python3
+    for value in nan inf -inf; do
+        broken "$value"
+        run "$QUILL" quantize broken.gguf out.gguf Q4_K
+        [ "$status" -eq 3 ] && [ "${#lines[@]}" -eq 1 ]
+        [[ "$output" == *"tensor "*": element "*": a finite weight expected, found "* ]]
+        [ "$(ls -A)" = broken.gguf ]
+    done
+}
+
+@test "a full disk leaves no file" {
+    (
+        ulimit -f 1
+        run "$QUILL" quantize -q "$TINY/f32.gguf" out.gguf F16
+        [ "$status" -eq 6 ] && [ "${#lines[@]}" -eq 1 ]
+    )
+    [ -z "$(ls -A)" ]
+}
+
+@test "an interruption leaves no file" {
+    "$QUILL" bench --shape dim=512,layers=6,heads=8,ffn=2048,vocab=2000 --type F16 --save big.gguf -p 0 -n 0 2>/dev/null
+    "$QUILL" quantize -q -t 1 big.gguf out.gguf IQ4_XS &
+    for _ in $(seq 200); do ls | grep -q quill- && break; sleep 0.01; done
+    kill -TERM $!
+    code=0
+    wait $! || code=$?
+    [ "$code" -eq 143 ]
+    [ "$(ls)" = big.gguf ]
+}
+
+@test "bytes equal to the gguf package of Python" {
+    needs python3
+    run python3 "$BATS_TEST_DIRNAME/rig/quantize_reference.py" "$QUILL" "$TINY/f32.gguf" F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 MXFP4
+    [ "$status" -ne 77 ] || skip "$output"
+    echo "$output"
+    [ "$status" -eq 0 ]
+}
