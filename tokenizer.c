@@ -3,7 +3,8 @@
 // rates it by the token's score; byte-level BPE finds it by its two ids and rates it by the merge's rank.
 //
 // Ids equal llama.cpp's, with these exceptions, all on purpose: invalid UTF-8 keeps its bytes, control tokens never
-// result from merges, and of overlapping added tokens the leftmost is found; of several there, the longest.
+// result from merges, of overlapping added tokens the leftmost is found (of several there, the longest), and Phi-3's
+// take the white space behind them in every file of that architecture, not only where the model's name says phi3.
 #include "tokenizer.h"
 
 #include "tokens/pretokenize.h"

@@ -416,7 +416,7 @@ static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
     }
     Str arch;
     TRY(gguf_str(g, "general.architecture", &arch, false));
-    v->strips = v->spm && str_is(arch, "phi3"); // the file does not say it, its tokenizer.json did
+    v->strips = v->spm && str_is(arch, "phi3"); // tokenizer.json says so, a GGUF file does not
     TRY(gguf_bool(g, "tokenizer.ggml.add_bos_token", &v->add_bos, v->add_bos));
     TRY(gguf_bool(g, "tokenizer.ggml.add_eos_token", &v->add_eos, false));
     return gguf_bool(g, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix, true);
