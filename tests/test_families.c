@@ -36,7 +36,7 @@ static void check_golden(const char *name, const Gguf *g, const float *want, int
     static const int chunks[] = {MOST_TOKENS, 8, 1};
     int tokens[MOST_TOKENS], n = golden_tokens(tokens);
     for (int i = 0; isa_name(i); i++)
-        for (size_t s = 0; s < ARRAY_LEN(setups); s++)
+        for (size_t s = 0; s < ARRAY_LEN(setups) && !isa_is_of_integers(isa_name(i)); s++)
             for (int in_order = 0; in_order < 2; in_order++) {
                 Rig r;
                 Setup setup = setups[s];
@@ -125,6 +125,7 @@ static void test_formulas(void **state) {
         for (int isa = 0; isa_name(isa); isa++)
             for (int chunk = N; chunk > 0; chunk = chunk > 7 ? 7 : chunk > 1 ? 1 : 0) {
                 Rig r;
+                if (isa_is_of_integers(isa_name(isa))) continue;
                 if (!rig_open(&r, g, (Setup){.isa = isa_name(isa), .block = 16, .n_ctx = n_ctx})) continue;
                 float *got = run_tokens(&r, tokens, N, chunk);
                 double d = test_distance(got, want, (size_t)N * VOCAB);
