@@ -72,6 +72,7 @@ static Status load(Engine *e, const EngineConfig *config, EngineNeeds needs) {
     if (st.code) return st;
     int rows = plan.max_rows, max_out = int_min(needs.max_out, rows);
     warn_beyond_training(config, int_max(1, e->model.c.n_ctx_train));
+    model_set_context(&e->model, config->ctx_size ? config->ctx_size : e->shape.n_ctx);
     if (config->dry_run) return OK;
     e->hugepages =
         (HugePages){.gguf = e->gguf, .pool = e->pool, .spare = kvshape_host_bytes(&e->shape)}; // comes as it is written

@@ -20,7 +20,21 @@ static const Family families[] = {
      .embd_sqrt = true,
      .full_every = 6,
      .window_rope = true,
+     .window_base = 10000,
      .n_layers_by_dim = 62},
+    {.arch = "phi3"},
+    {.arch = "granite", .rope_adjacent = true, .scales = true, .rope_switch = true},
+    {.arch = "smollm3", .rope_adjacent = true, .rope_skip_every = 4},
+    {.arch = "mistral3", .rope_adjacent = true},
+    {.arch = "olmo2", // OLMo 3 too, which has windows
+     .qk_norm = true,
+     .qk_norm_of = QK_NORM_ROW,
+     .norms_behind = true,
+     .no_norms_before = true,
+     .full_every = 4,
+     .window_optional = true,
+     .window_rope = true},
+    {.arch = "glm4", .rope_adjacent = true, .norms_behind = true},
 };
 
 const Family *families_at(int i) { return i < (int)ARRAY_LEN(families) ? &families[i] : NULL; }

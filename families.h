@@ -1,7 +1,7 @@
 // families.h: the model families that quill runs, as data: in what each one differs from Llama.
 //
 // A family is a row of the table in families.c. What a file tells by its tensors and keys is not in the table: biases,
-// a tied head, soft caps, the size of windows, the scaling of RoPE.
+// a tied head, fused matrices, soft caps, the size of windows, the scaling of RoPE, a temperature of scores.
 #ifndef QUILL_FAMILIES_H
 #define QUILL_FAMILIES_H
 
@@ -9,14 +9,21 @@
 #include "kernels.h"
 
 typedef struct {
-    const char *arch;    // general.architecture of its files, and the prefix of their keys
-    bool rope_adjacent;  // RoPE turns pairs (2i, 2i+1); otherwise (i, i + n_rot/2)
-    bool qk_norm;        // every head of Q and K has a norm: its tensors must be there
-    bool norms_behind;   // outputs of the mixer and of the feed-forward have norms before they are added to x
-    Activation act;      // of the feed-forward's gate
-    bool embd_sqrt;      // the embedding is multiplied by sqrt(dim)
-    int full_every;      // of so many layers the last one sees everything, the others their window; 0: all are alike
-    bool window_rope;    // layers with a window have a RoPE of their own: rope.freq_base_swa, without scaling
+    const char *arch;     // general.architecture of its files, and the prefix of their keys
+    bool rope_adjacent;   // RoPE turns pairs (2i, 2i+1); otherwise (i, i + n_rot/2). A file may say otherwise
+    bool qk_norm;         // Q and K have norms: their tensors must be there
+    QkNorm qk_norm_of;    // what such a norm goes over
+    bool norms_behind;    // outputs of the mixer and of the feed-forward have norms before they are added to x
+    bool no_norms_before; // the mixer and the feed-forward take x as it is
+    Activation act;       // of the feed-forward's gate
+    bool embd_sqrt;       // the embedding is multiplied by sqrt(dim)
+    bool scales;          // keys may scale the embedding, scores, what is added to x, and logits
+    int full_every;       // of so many layers the last one sees everything, the others their window; 0: all are alike
+    bool window_optional; // with full_every: a file without a window has no such layers
+    bool window_rope;     // layers with a window have a RoPE of their own: rope.freq_base_swa, without scaling
+    float window_base;    // its base where the file has no such key; 0: that of the other layers
+    int rope_skip_every;  // of so many layers the last one has no RoPE; 0: all have it
+    bool rope_switch;     // rope.scaling.finetuned = false says that no layer has RoPE
     int n_layers_by_dim; // a model of so many layers scales scores by 1/sqrt(dim / n_heads), others by 1/sqrt(head_dim)
 } Family;
 

@@ -274,13 +274,16 @@ static GemvJob gemv_job(const DeviceTensor &w, int n_rows, const float *x, float
     return g;
 }
 
+// Whether Q and K have norms that go over a row: then a head is not finished where its product ends.
+static bool norms_rows(const GpuLayer *l) { return l->kind.qk_norm == QK_NORM_ROW && l->norm_q && l->norm_k; }
+
 static HeadJob head_job(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s, float *q) {
     size_t table = gpu_rope_at(s, l->rope.table, 0);
     HeadJob j = {};
     j.heads = l->heads;
     j.rope = l->rope;
-    j.norm_q = l->norm_q;
-    j.norm_k = l->norm_k;
+    j.norm_q = norms_rows(l) ? NULL : l->norm_q;
+    j.norm_k = norms_rows(l) ? NULL : l->norm_k;
     j.eps = l->kind.eps;
     j.layer = l->index;
     j.kv = *kv;
@@ -293,10 +296,24 @@ static HeadJob head_job(const GpuLayer *l, const KvPool *kv, const GpuBatch *b, 
     return j;
 }
 
+// From the products in s->qkv, which lack these biases.
+static void finish(float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
+                   HeadBiases biases, GpuStream stream) {
+    size_t heads = (size_t)b->n_rows * (size_t)(l->heads.n_heads + 2 * l->heads.n_kv_heads), warps = THREADS / WARP;
+    size_t smem = warps * (size_t)l->heads.head_dim * 4;
+    if (norms_rows(l)) {
+        int n_q = l->heads.n_heads * l->heads.head_dim, n_k = l->heads.n_kv_heads * l->heads.head_dim;
+        LAUNCH(norm_qk_rows, dim3((unsigned)b->n_rows, 2), THREADS, THREADS / WARP * 4, stream, s->qkv,
+               qkv_stride(l->heads), n_q, n_k, biases.of[HEAD_Q], biases.of[HEAD_K], l->norm_q, l->norm_k, l->kind.eps);
+        biases.of[HEAD_Q] = biases.of[HEAD_K] = NULL;
+    }
+    LAUNCH(finish_rows, blocks_for(heads, warps), THREADS, smem, stream, head_job(l, kv, b, s, q), biases);
+}
+
 void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
                  GpuProduct how, GpuStream stream) {
     size_t width = (size_t)(l->wq.n_out + l->wk.n_out + l->wv.n_out);
-    GemvJob g = gemv_job(l->wq, b->n_rows, x, s->qkv, width, GEMV_QKV);
+    GemvJob g = gemv_job(l->wq, b->n_rows, x, s->qkv, width, norms_rows(l) ? GEMV_STACK : GEMV_QKV);
     g.w[1] = l->wk;
     g.w[2] = l->wv;
     g.norm = l->norm_att;
@@ -304,6 +321,7 @@ void gpu_attn_in(float *q, const float *x, const GpuLayer *l, const KvPool *kv, 
     g.heads = head_job(l, kv, b, s, q);
     g.counters = s->counters;
     gemv_run(g, 3, how, stream);
+    if (norms_rows(l)) finish(q, l, kv, b, s, HeadBiases(), stream);
 }
 
 // x += norm(w from), or w from where there is no norm.
@@ -485,15 +503,15 @@ void gpu_flash(void *a, int type, const float *q, size_t stride, const GpuLayer 
 
 void gpu_rmsnorm(void *out, int type, const float *x, const float *norm, float eps, int dim, const int *rows, int n,
                  GpuStream stream) {
+    assert(norm || !rows);
+    if (!norm) return gpu_convert(out, type, x, (size_t)n * (size_t)dim, stream);
     LAUNCH(rmsnorm_rows, (unsigned)n, THREADS, THREADS / WARP * 4, stream, out, type, x, norm, eps, dim, rows);
 }
 
 void gpu_qkv_finish(float *q, const GpuLayer *l, const KvPool *kv, const GpuBatch *b, const GpuScratch *s,
                     GpuStream stream) {
     HeadBiases biases = {{l->wq.bias, l->wk.bias, l->wv.bias}};
-    size_t heads = (size_t)b->n_rows * (size_t)(l->heads.n_heads + 2 * l->heads.n_kv_heads), warps = THREADS / WARP;
-    size_t smem = warps * (size_t)l->heads.head_dim * 4;
-    LAUNCH(finish_rows, blocks_for(heads, warps), THREADS, smem, stream, head_job(l, kv, b, s, q), biases);
+    finish(q, l, kv, b, s, biases, stream);
 }
 
 void gpu_gate_mul(void *h, int type, Activation act, const float *gate, const float *up, size_t stride,

@@ -36,12 +36,14 @@ typedef struct {
     const void *device; // the copy of the backend that uses it, in that one's memory and layout; NULL: `data` is used
 } Tensor;
 
-// The RoPE of a layer. Layers with the same RoPE use the same table.
+// What a row's position does to its Q and K in a layer. Layers with the same RoPE use the same table.
 typedef struct {
     int table;          // index of its cosines and sines among the model's: Workspace.rope_cos, rope_sin
     int n_rot;          // leading elements of a head that are turned, even; 0: none
     int adjacent;       // 1: pairs are (2i, 2i+1); 0: (i, i + n_rot/2)
-    float mscale;       // YaRN's magnitude, on cos and sin; otherwise 1
+    float mscale;       // on cos and sin: YaRN's magnitude, the factor of long contexts; otherwise 1
+    float temperature;  // rope_temperature; 0: Q stays as it is turned
+    int span;           // positions that share a temperature, at least 1
     const double *freq; // (n_rot/2) radians per position
 } Rope;
 
@@ -56,6 +58,11 @@ static inline void rope_turn(const Rope *r, float *head, double positions) {
         *a = (float)(x * c - y * s);
         *b = (float)(x * s + y * c);
     }
+}
+
+// What Q is multiplied by at a position, once it is turned: scores grow slowly beyond the context of training.
+HOST_DEVICE static inline float rope_temperature(const Rope *r, int pos) {
+    return r->temperature == 0 ? 1 : 1 + r->temperature * logf((float)(1 + pos / r->span));
 }
 
 // What attention of a layer does. All fields are words of 4 bytes without padding: kv/fingerprint.c hashes them as
@@ -74,6 +81,8 @@ typedef enum { FFN_NONE, FFN_GATED } FeedForward;
 // The gate of FFN_GATED: act(v) = v * sigmoid(v), and v * sigmoid(sqrt(8/pi) (v + 0.044715 v^3)), which is GELU by
 // tanh.
 typedef enum { ACT_SILU, ACT_GELU, N_ACTIVATIONS } Activation;
+// What the norms of Q and K go over: every head by itself, or all heads of a row together.
+typedef enum { QK_NORM_HEAD, QK_NORM_ROW } QkNorm;
 #define GELU_SLOPE 1.5957691216057308f // sqrt(8/pi)
 #define GELU_CUBE 0.044715f
 // act(v) = v * sigmoid(sigmoid_of(act, v)), for floats and vectors of them.
@@ -86,6 +95,7 @@ typedef struct {
     Mixer mixer;
     FeedForward ffn;
     Activation act;
+    QkNorm qk_norm;
     float eps; // of all its norms
 } LayerKind;
 
@@ -97,7 +107,7 @@ typedef struct {
     Tensor wq, wk, wv, wo;       // (n_heads*head_dim, dim), 2 x (n_kv_heads*head_dim, dim), (dim, n_heads*head_dim)
     Tensor w_gate, w_up, w_down; // 2 x (ffn, dim), (dim, ffn)
     const float *norm_att, *norm_ffn;         // (dim) before the mixer and before the feed-forward
-    const float *norm_q, *norm_k;             // (head_dim) of each head of Q and K, before RoPE
+    const float *norm_q, *norm_k;             // (layer_norm_q, layer_norm_k) of Q and K, before RoPE
     const float *norm_att_out, *norm_ffn_out; // (dim) of what is added to x behind the mixer and the feed-forward
     int index;                                // of the layer in the model
     int kv_kind, kv_layer;                    // its pool among the model's, and its place there; -1: no K and V
@@ -105,11 +115,19 @@ typedef struct {
     const void *device; // the backend's copy of all of it; NULL: it uses what is above
 } Layer;
 
-// X(field) for every matrix of a Layer; X(field, elements) for every norm, of which those of heads come last.
+// Elements of the norms of Q and of K.
+static inline int layer_norm_q(const Layer *l) {
+    return l->heads.head_dim * (l->kind.qk_norm == QK_NORM_ROW ? l->heads.n_heads : 1);
+}
+static inline int layer_norm_k(const Layer *l) {
+    return l->heads.head_dim * (l->kind.qk_norm == QK_NORM_ROW ? l->heads.n_kv_heads : 1);
+}
+
+// X(field) for every matrix of a Layer; X(field, elements) for every norm, of which those of Q and K come last.
 // clang-format off
 #define EACH_LAYER_MATRIX(X) X(wq) X(wk) X(wv) X(wo) X(w_gate) X(w_up) X(w_down)
-#define EACH_LAYER_NORM(X, dim, head_dim) \
-    X(norm_att, dim) X(norm_ffn, dim) X(norm_att_out, dim) X(norm_ffn_out, dim) X(norm_q, head_dim) X(norm_k, head_dim)
+#define EACH_LAYER_NORM(X, dim, q, k) \
+    X(norm_att, dim) X(norm_ffn, dim) X(norm_att_out, dim) X(norm_ffn_out, dim) X(norm_q, q) X(norm_k, k)
 // clang-format on
 
 // What stands before the first layer and behind the last one.

@@ -18,17 +18,18 @@ typedef struct {
     int window, n_windowed; // slots that some layers see, and how many layers these are; 0: there are none
     bool tied;              // the head is the embedding
     float eps, rope_base;
-    char rope_scaling[16]; // "none", "linear", "yarn"
+    char rope_scaling[16]; // "none", "linear", "yarn", "longrope"
     float rope_factor;
     int rope_ctx_orig;
 } ModelConfig;
 
 typedef struct {
     ModelConfig c;
-    Layer *layers;         // (n_layers)
-    Ends ends;             // its ropes' frequencies are the model's: layers have copies of the pointers
-    const Backend *be;     // the host's
-    const Backend *device; // of the last n_device layers and the head; NULL: there is none
+    Layer *layers;           // (n_layers)
+    Ends ends;               // its ropes' frequencies are the model's: layers have copies of the pointers
+    double *context_freq[2]; // (n_rot/2) LongRoPE: those of ends.ropes[0] for short contexts and for long; else NULL
+    const Backend *be;       // the host's
+    const Backend *device;   // of the last n_device layers and the head; NULL: there is none
     int n_device;
     void *on_device; // what is loaded there
     const Gguf *gguf;
@@ -39,6 +40,10 @@ typedef struct {
 
 // Validates every number that kernels index with. QUILL_MODEL names the tensor or key that is wrong.
 Status model_load(Model *m, const Gguf *g, const Backend *be);
+// LongRoPE has frequencies for contexts up to c.rope_ctx_orig and others for longer ones: chooses those for runs of
+// n_ctx slots, before anything is computed or loaded into a device. model_load chooses for c.n_ctx_train. Other models
+// do not change.
+void model_set_context(Model *m, int n_ctx);
 // Loads the last n layers and the head into a device's memory, the embedding too if these are all layers; the device
 // computes them from then on. The caller sets pool, spare, progress and arg of `how`. After QUILL_MEMORY the host
 // computes all layers.

@@ -17,6 +17,8 @@ typedef struct {
     const Gguf *g;
     const Family *family;
     const char *file;
+    // Family.scales: what the embedding, scores, branches and logits are multiplied by; 0: scores are scaled as usual
+    float embedding, scores, branches, logits;
 } Loader;
 
 // The tensor of that name, noted as used; NULL: there is none.
@@ -48,7 +50,19 @@ static Status get_float(const Loader *l, const char *suffix, bool required, floa
     return OK;
 }
 
-// The same where 0 says that there is none, as a missing key does.
+// The same where 0 is as if the key were missing.
+static Status get_scale(const Loader *l, const char *suffix, float fallback, float *out) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", l->family->arch, suffix);
+    TRY(gguf_f32(l->g, key, out, false, fallback));
+    if (!isfinite(*out) || *out < 0)
+        return status_error(QUILL_MODEL, "%s: %s: 0 or a positive number expected, %g found", l->file, key,
+                            (double)*out);
+    if (*out == 0) *out = fallback;
+    return OK;
+}
+
+// The same where a missing key says that there is none.
 static Status get_cap(const Loader *l, const char *suffix, float *out) {
     char key[96];
     snprintf(key, sizeof key, "%s.%s", l->family->arch, suffix);
@@ -72,22 +86,46 @@ static int layer_window(const Loader *l, int i) {
     return every > 0 && (i + 1) % every == 0 ? 0 : l->m->c.window;
 }
 
+static Status load_scales(Loader *l) {
+    l->embedding = l->branches = l->logits = 1;
+    if (!l->family->scales) return OK;
+    float divisor;
+    TRY(get_scale(l, "embedding_scale", 1, &l->embedding));
+    TRY(get_scale(l, "attention.scale", 0, &l->scores));
+    TRY(get_scale(l, "residual_scale", 1, &l->branches));
+    TRY(get_scale(l, "logit_scale", 1, &divisor));
+    l->logits = 1 / divisor;
+    return OK;
+}
+
+// What files of a known family may have that is not computed here.
+static Status refuse_unsupported(const Loader *l) {
+    static const struct {
+        const char *suffix, *what;
+    } features[] = {{"expert_count", "mixtures of experts"},
+                    {"nextn_predict_layers", "layers that predict more than the next token"}};
+    for (size_t i = 0; i < ARRAY_LEN(features); i++) {
+        int n;
+        TRY(get_int(l, features[i].suffix, 0, 1 << 30, false, 0, &n));
+        if (n > 0)
+            return status_error(QUILL_MODEL, "%s: %s.%s is %d: %s are not supported", l->file, l->family->arch,
+                                features[i].suffix, n, features[i].what);
+    }
+    return OK;
+}
+
 static Status load_shape(const Loader *l) {
     ModelConfig *c = &l->m->c;
-    int experts;
     snprintf(c->arch, sizeof c->arch, "%s", l->family->arch);
     Str name;
     TRY(gguf_str(l->g, "general.name", &name, false));
     snprintf(c->name, sizeof c->name, "%.*s", (int)(name.n < 127 ? name.n : 127), name.data ? name.data : "");
-    TRY(get_int(l, "expert_count", 0, 1 << 30, false, 0, &experts));
-    if (experts > 0)
-        return status_error(QUILL_MODEL, "%s: %s.expert_count is %d: mixtures of experts are not supported", l->file,
-                            c->arch, experts);
+    TRY(refuse_unsupported(l));
     if (gguf_n_tensors(l->g) == 0)
         return status_error(QUILL_MODEL, "%s: weights expected, but the file has no tensors (a vocabulary alone?)",
                             l->file);
-    // A layer has at least nine tensors, so their number bounds the layers before anything is allocated.
-    int most_layers = int_max(1, gguf_n_tensors(l->g) / 9);
+    // A layer has at least six tensors, so their number bounds the layers before anything is allocated.
+    int most_layers = int_max(1, gguf_n_tensors(l->g) / 6);
     TRY(get_int(l, "block_count", 1, most_layers, true, 0, &c->n_layers));
     TRY(get_int(l, "embedding_length", 1, MAX_DIM, true, 0, &c->dim));
     TRY(get_int(l, "feed_forward_length", 1, MAX_DIM, true, 0, &c->ffn));
@@ -111,7 +149,8 @@ static Status load_shape(const Loader *l) {
         return status_error(QUILL_MODEL, "%s: %s.attention.value_length: key_length's %d expected, %d found", l->file,
                             c->arch, c->head_dim, value_length);
     TRY(get_float(l, "attention.layer_norm_rms_epsilon", true, 0, &c->eps));
-    TRY(get_int(l, "attention.sliding_window", 0, 1 << 30, l->family->full_every > 0, 0, &c->window));
+    bool has_window = l->family->full_every > 0 && !l->family->window_optional;
+    TRY(get_int(l, "attention.sliding_window", 0, 1 << 30, has_window, 0, &c->window));
     for (int i = 0; i < c->n_layers; i++) c->n_windowed += layer_window(l, i) > 0;
     return OK;
 }
@@ -123,51 +162,92 @@ static double yarn_dim(const ModelConfig *c, double turns) {
     return c->n_rot * log(c->rope_ctx_orig / (turns * 6.283185307179586)) / (2 * log((double)c->rope_base));
 }
 
-static Status scale_yarn(const Loader *l, double *freq, float *mscale) {
+static Status scale_yarn(const Loader *l, double *freq, double *magnitude) {
     const ModelConfig *c = &l->m->c;
-    float fast, slow, attn_factor;
+    float fast, slow, divisor; // of the magnitude: 0 to leave it, 1 for none
     TRY(get_float(l, "rope.scaling.yarn_beta_fast", false, 32, &fast));
     TRY(get_float(l, "rope.scaling.yarn_beta_slow", false, 1, &slow));
-    TRY(get_float(l, "rope.scaling.attn_factor", false, 1, &attn_factor));
+    TRY(get_scale(l, "rope.scaling.yarn_log_multiplier", 0, &divisor));
     double low = fmax(0, floor(yarn_dim(c, fast))), high = fmin(c->n_rot - 1, ceil(yarn_dim(c, slow)));
     for (int i = 0; i < c->n_rot / 2; i++) {
         double ramp = (i - low) / fmax(0.001, high - low);
         double keep = 1 - fmin(1, fmax(0, ramp)); // 1: turns often enough to stay as it is; 0: interpolated
         freq[i] = freq[i] / c->rope_factor * (1 - keep) + freq[i] * keep;
     }
-    *mscale = attn_factor * (float)(1 + 0.1 * log((double)c->rope_factor));
+    double growth = 0.1 * log((double)c->rope_factor);
+    *magnitude = (1 + growth) / (1 + divisor * growth);
     return OK;
 }
 
-// The divisors of a rope_freqs.weight tensor (Llama 3.1 and later), if there is one.
-static Status divide_by_tensor(const Loader *l, double *freq) {
-    const GgufTensor *t = take_tensor(l, "rope_freqs.weight");
-    if (!t) return OK;
+// The frequencies as rope.scaling.type has them, and what cosines and sines are multiplied by.
+static Status scale_freq(const Loader *l, double *freq, float *mscale) {
+    const ModelConfig *c = &l->m->c;
+    float attn_factor;
+    double magnitude = 1;
+    TRY(get_float(l, "rope.scaling.attn_factor", false, 1, &attn_factor));
+    if (strcmp(c->rope_scaling, "linear") == 0)
+        for (int i = 0; i < c->n_rot / 2; i++) freq[i] /= c->rope_factor;
+    if (strcmp(c->rope_scaling, "yarn") == 0) TRY(scale_yarn(l, freq, &magnitude));
+    *mscale = attn_factor * (float)magnitude;
+    return OK;
+}
+
+// Divides the frequencies by the elements of a tensor.
+static Status divide_by_tensor(const Loader *l, const char *name, double *freq) {
+    const GgufTensor *t = take_tensor(l, name);
     int n = l->m->c.n_rot / 2;
+    if (!t) return status_error(QUILL_MODEL, "%s: tensor %s: F32 %d expected, none found", l->file, name, n);
     if (t->type != TYPE_F32 || t->n_dims != 1 || t->dims[0] != (uint64_t)n)
-        return status_error(QUILL_MODEL, "%s: tensor rope_freqs.weight: F32 %d expected, %s %llu found", l->file, n,
+        return status_error(QUILL_MODEL, "%s: tensor %s: F32 %d expected, %s %llu found", l->file, name, n,
                             type_name(t->type), (unsigned long long)t->dims[0]);
     for (int i = 0; i < n; i++) {
         float divisor;
         memcpy(&divisor, (const char *)t->data + 4 * (size_t)i, 4);
         if (!isfinite(divisor) || divisor <= 0)
-            return status_error(QUILL_MODEL, "%s: tensor rope_freqs.weight: positive numbers expected, %g found",
-                                l->file, (double)divisor);
+            return status_error(QUILL_MODEL, "%s: tensor %s: positive numbers expected, %g found", l->file, name,
+                                (double)divisor);
         freq[i] /= divisor;
     }
     return OK;
 }
 
+static const char *const context_tensors[2] = {"rope_factors_short.weight", "rope_factors_long.weight"};
+
+static bool has_context_tensors(const Gguf *g) {
+    return gguf_tensor(g, context_tensors[0]) || gguf_tensor(g, context_tensors[1]);
+}
+
+// Whether RoPE turns pairs (2i, 2i+1): as the family has it. Rows of Q and K in the order of Hugging Face files need
+// the other kind, and so do those that were ordered for positions of several parts (rope.dimension_sections).
+static Status rope_is_adjacent(const Loader *l, bool *adjacent) {
+    char key[96];
+    bool halves;
+    snprintf(key, sizeof key, "%s.rope.dimension_sections", l->family->arch);
+    const GgufValue *v = gguf_value(l->g, key);
+    int32_t *sections = v ? mem_alloc((size_t)v->n * sizeof *sections) : NULL;
+    Status st = v ? gguf_ints(l->g, v, sections) : OK;
+    bool several = !st.code && v && v->n > 1 && sections[0] > 0 && sections[1] > 0;
+    free(sections);
+    TRY(st);
+    TRY(gguf_bool(l->g, "quill.rope.halves", &halves, !l->family->rope_adjacent || several));
+    *adjacent = !halves;
+    return OK;
+}
+
 // The next table of the model, its frequencies those of a base.
-static Rope *new_rope(const Loader *l, float base) {
+static Status new_rope(const Loader *l, float base, int n_rot, Rope **out) {
     Ends *e = &l->m->ends;
     const ModelConfig *c = &l->m->c;
-    double *freq = mem_alloc((size_t)(c->n_rot / 2) * sizeof *freq);
-    for (int i = 0; i < c->n_rot / 2; i++) freq[i] = pow((double)base, -2.0 * i / c->n_rot);
+    bool adjacent;
+    TRY(rope_is_adjacent(l, &adjacent));
+    double *freq = mem_alloc((size_t)(n_rot / 2) * sizeof *freq);
+    for (int i = 0; i < n_rot / 2; i++) freq[i] = pow((double)base, -2.0 * i / n_rot);
     Rope *r = &e->ropes[e->n_ropes];
-    *r = (Rope){
-        .table = e->n_ropes++, .n_rot = c->n_rot, .adjacent = l->family->rope_adjacent, .mscale = 1, .freq = freq};
-    return r;
+    *r = (Rope){.table = e->n_ropes++, .n_rot = n_rot, .adjacent = adjacent, .mscale = 1, .span = 1, .freq = freq};
+    TRY(get_scale(l, "attention.temperature_scale", 0, &r->temperature));
+    if (r->temperature != 0) r->span = c->rope_ctx_orig;
+    *out = r;
+    return OK;
 }
 
 static Status load_scaling(const Loader *l) {
@@ -178,36 +258,70 @@ static Status load_scaling(const Loader *l) {
     TRY(gguf_str(l->g, key, &kind, false));
     float legacy; // files from before scaling.type had only this
     TRY(get_float(l, "rope.scale_linear", false, 1, &legacy));
-    if (!kind.data) kind = str_of(legacy != 1 ? "linear" : "none");
-    if (!str_is(kind, "none") && !str_is(kind, "linear") && !str_is(kind, "yarn"))
-        return status_error(QUILL_MODEL, "%s: %s: none, linear or yarn expected, %.*s found", l->file, key,
+    if (!kind.data) kind = str_of(has_context_tensors(l->g) ? "longrope" : legacy != 1 ? "linear" : "none");
+    if (!str_is(kind, "none") && !str_is(kind, "linear") && !str_is(kind, "yarn") && !str_is(kind, "longrope"))
+        return status_error(QUILL_MODEL, "%s: %s: none, linear, yarn or longrope expected, %.*s found", l->file, key,
                             (int)(kind.n < 32 ? kind.n : 32), kind.data);
     snprintf(c->rope_scaling, sizeof c->rope_scaling, "%.*s", (int)kind.n, kind.data);
     TRY(get_float(l, "rope.scaling.factor", false, legacy, &c->rope_factor));
     return get_int(l, "rope.scaling.original_context_length", 1, 1 << 30, false, c->n_ctx_train, &c->rope_ctx_orig);
 }
 
+// LongRoPE (Ding et al. 2024): two lists of divisors.
+static Status load_context_freq(const Loader *l, const Rope *r) {
+    Model *m = l->m;
+    for (int k = 0; k < 2; k++) {
+        size_t n = (size_t)(r->n_rot / 2) * sizeof *r->freq;
+        float mscale;
+        m->context_freq[k] = mem_alloc(n);
+        if (n) memcpy(m->context_freq[k], r->freq, n);
+        TRY(divide_by_tensor(l, context_tensors[k], m->context_freq[k]));
+        TRY(scale_freq(l, m->context_freq[k], &mscale));
+    }
+    return OK;
+}
+
+void model_set_context(Model *m, int n_ctx) {
+    const Rope *r = &m->ends.ropes[0];
+    const double *from = m->context_freq[n_ctx > m->c.rope_ctx_orig];
+    for (int i = 0; from && i < r->n_rot / 2; i++) ((double *)r->freq)[i] = from[i]; // the model's own
+}
+
 static Status load_rope(const Loader *l) {
     ModelConfig *c = &l->m->c;
+    const Family *f = l->family;
+    bool turns = true;
+    char key[96];
+    Rope *r, *other;
+    float window_base;
     TRY(get_int(l, "rope.dimension_count", 1, c->head_dim, false, c->head_dim, &c->n_rot));
     if (c->n_rot % 2)
         return status_error(QUILL_MODEL, "%s: %s.rope.dimension_count: an even number expected, %d found", l->file,
                             c->arch, c->n_rot);
+    snprintf(key, sizeof key, "%s.rope.scaling.finetuned", c->arch);
+    if (f->rope_switch) TRY(gguf_bool(l->g, key, &turns, true));
+    if (!turns) c->n_rot = 0;
     TRY(get_float(l, "rope.freq_base", false, 10000, &c->rope_base));
     TRY(load_scaling(l));
-    Rope *r = new_rope(l, c->rope_base);
+    TRY(new_rope(l, c->rope_base, c->n_rot, &r));
     double *freq = (double *)r->freq; // the model's own
-    TRY(divide_by_tensor(l, freq));
-    if (strcmp(c->rope_scaling, "linear") == 0)
-        for (int i = 0; i < c->n_rot / 2; i++) freq[i] /= c->rope_factor;
-    if (strcmp(c->rope_scaling, "yarn") == 0) TRY(scale_yarn(l, freq, &r->mscale));
-    float window_base;
-    TRY(get_float(l, "rope.freq_base_swa", false, 10000, &window_base));
-    if (l->family->window_rope) new_rope(l, window_base);
+    if (gguf_tensor(l->g, "rope_freqs.weight")) TRY(divide_by_tensor(l, "rope_freqs.weight", freq));
+    if (has_context_tensors(l->g) || strcmp(c->rope_scaling, "longrope") == 0) TRY(load_context_freq(l, r));
+    TRY(scale_freq(l, freq, &r->mscale));
+    model_set_context(l->m, c->n_ctx_train);
+    TRY(get_float(l, "rope.freq_base_swa", false, f->window_base != 0 ? f->window_base : c->rope_base, &window_base));
+    if (f->window_rope && c->n_windowed > 0) TRY(new_rope(l, window_base, c->n_rot, &other));
+    if (f->rope_skip_every > 0) TRY(new_rope(l, c->rope_base, 0, &other));
     return OK;
 }
 
 // ---- tensors --------------------------------------------------------------------------------------------------------
+
+// n floats that model_free frees.
+static float *own_floats(Model *m, int n) {
+    m->owned = mem_resize(m->owned, (size_t)(m->n_owned + 1) * sizeof *m->owned);
+    return m->owned[m->n_owned++] = mem_alloc((size_t)n * sizeof(float));
+}
 
 static Status load_matrix(const Loader *l, Tensor *out, const char *name, int n_out, int n_in) {
     const GgufTensor *t = take_tensor(l, name);
@@ -234,7 +348,6 @@ static Status load_matrix(const Loader *l, Tensor *out, const char *name, int n_
 
 // A vector in f32: where the file has it so, in place; otherwise converted into memory of the model's.
 static Status load_vector(const Loader *l, const float **out, const char *name, int n, bool required) {
-    Model *m = l->m;
     const GgufTensor *t = take_tensor(l, name);
     *out = NULL;
     if (!t && !required) return OK;
@@ -252,14 +365,12 @@ static Status load_vector(const Loader *l, const float **out, const char *name, 
         *out = t->data;
         return OK;
     }
-    float *copy = mem_alloc((size_t)n * sizeof *copy);
+    float *copy = own_floats(l->m, n);
     // dequantize reads elements of the type's own alignment; the file may have them at any byte
     void *aligned = mem_alloc((size_t)n * (size_t)info->bytes);
     memcpy(aligned, t->data, (size_t)n * (size_t)info->bytes);
     info->dequantize(aligned, copy, (size_t)n);
     free(aligned);
-    m->owned = mem_resize(m->owned, (size_t)(m->n_owned + 1) * sizeof *m->owned);
-    m->owned[m->n_owned++] = copy;
     *out = copy;
     return OK;
 }
@@ -278,6 +389,50 @@ static Status layer_vector(const Loader *l, int layer, const char *part, const f
     return load_vector(l, out, name, n, required);
 }
 
+// Several matrices of the same input that the file has as one, row above row.
+typedef struct {
+    Tensor *to;
+    int n_out;
+} FusedPart;
+
+static Status layer_fused(const Loader *l, int layer, const char *part, const FusedPart *parts, int n_parts, int n_in) {
+    Tensor whole;
+    int n_out = 0, first = 0;
+    for (int i = 0; i < n_parts; i++) n_out += parts[i].n_out;
+    TRY(layer_matrix(l, layer, part, &whole, n_out, n_in));
+    for (int i = 0; i < n_parts; first += parts[i++].n_out) {
+        Tensor *t = parts[i].to;
+        size_t before = (size_t)first * (size_t)n_in; // elements
+        if (whole.scales && before % (size_t)whole.group)
+            return status_error(QUILL_MODEL, "%s: tensor blk.%d.%s.weight: groups of %d within its parts expected",
+                                l->file, layer, part, whole.group);
+        *t = whole;
+        t->data = (const char *)whole.data + (size_t)first * whole.row_bytes;
+        t->n_out = parts[i].n_out;
+        if (whole.bias) t->bias = whole.bias + first;
+        if (whole.scales) // unaligned
+            t->scales = (const void *)((const char *)whole.scales + before / (size_t)whole.group * sizeof(float));
+    }
+    return OK;
+}
+
+static bool layer_has(const Loader *l, int layer, const char *part) {
+    char name[96];
+    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
+    return gguf_tensor(l->g, name);
+}
+
+// Which of the model's RoPE tables layer i has: the second one is of layers with a window, or of those without RoPE.
+static int layer_rope(const Loader *l, int i) {
+    const Family *f = l->family;
+    bool skips = f->rope_skip_every > 0 && (i + 1) % f->rope_skip_every == 0;
+    return skips || (f->window_rope && layer_window(l, i) > 0) ? 1 : 0;
+}
+
+// x += r * branch(norm(x)) with one r for all branches is y += branch(norm'(y)) for y = x / r, since a norm divides by
+// the size of its input: the embedding is divided by r, and norm' has eps / r^2.
+static float scaled_eps(const Loader *l) { return l->m->c.eps / (l->branches * l->branches); }
+
 // What layer i is, without its weights.
 static Status describe_layer(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
@@ -287,13 +442,14 @@ static Status describe_layer(const Loader *l, int i) {
     int n_before = 0; // layers of its pool
     for (int k = 0; k < i; k++) n_before += (layer_window(l, k) > 0) == (window > 0);
     l->m->layers[i] = (Layer){
-        .kind = {.mixer = MIXER_ATTENTION, .ffn = FFN_GATED, .act = f->act, .eps = c->eps},
+        .kind =
+            {.mixer = MIXER_ATTENTION, .ffn = FFN_GATED, .act = f->act, .qk_norm = f->qk_norm_of, .eps = scaled_eps(l)},
         .heads = {.n_heads = c->n_heads,
                   .n_kv_heads = c->n_kv_heads,
                   .head_dim = c->head_dim,
                   .window = window,
-                  .scale = (float)(1 / sqrt((double)width))},
-        .rope = e->ropes[f->window_rope && window > 0 ? 1 : 0],
+                  .scale = l->scores != 0 ? l->scores : (float)(1 / sqrt((double)width))},
+        .rope = e->ropes[layer_rope(l, i)],
         .index = i,
         .kv_kind = window > 0 ? KV_WINDOW : KV_FULL,
         .kv_layer = n_before,
@@ -302,25 +458,55 @@ static Status describe_layer(const Loader *l, int i) {
     return get_cap(l, "attn_logit_softcapping", &l->m->layers[i].heads.softcap);
 }
 
-static Status load_layer(const Loader *l, int i) {
+static Status load_attention(const Loader *l, int i) {
     const ModelConfig *c = &l->m->c;
     Layer *y = &l->m->layers[i];
     int q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
-    bool behind = l->family->norms_behind;
-    TRY(describe_layer(l, i));
-    TRY(layer_vector(l, i, "attn_norm", &y->norm_att, c->dim, true));
-    TRY(layer_matrix(l, i, "attn_q", &y->wq, q_dim, c->dim));
-    TRY(layer_matrix(l, i, "attn_k", &y->wk, kv_dim, c->dim));
-    TRY(layer_matrix(l, i, "attn_v", &y->wv, kv_dim, c->dim));
-    TRY(layer_matrix(l, i, "attn_output", &y->wo, c->dim, q_dim));
-    TRY(layer_vector(l, i, "attn_q_norm", &y->norm_q, c->head_dim, l->family->qk_norm));
-    TRY(layer_vector(l, i, "attn_k_norm", &y->norm_k, c->head_dim, l->family->qk_norm));
-    if (behind) TRY(layer_vector(l, i, "post_attention_norm", &y->norm_att_out, c->dim, true));
-    if (behind) TRY(layer_vector(l, i, "post_ffw_norm", &y->norm_ffn_out, c->dim, true));
-    TRY(layer_vector(l, i, "ffn_norm", &y->norm_ffn, c->dim, true));
-    TRY(layer_matrix(l, i, "ffn_gate", &y->w_gate, c->ffn, c->dim));
-    TRY(layer_matrix(l, i, "ffn_up", &y->w_up, c->ffn, c->dim));
+    bool normed = l->family->qk_norm;
+    FusedPart qkv[] = {{&y->wq, q_dim}, {&y->wk, kv_dim}, {&y->wv, kv_dim}};
+    if (layer_has(l, i, "attn_qkv")) {
+        TRY(layer_fused(l, i, "attn_qkv", qkv, 3, c->dim));
+    } else {
+        TRY(layer_matrix(l, i, "attn_q", &y->wq, q_dim, c->dim));
+        TRY(layer_matrix(l, i, "attn_k", &y->wk, kv_dim, c->dim));
+        TRY(layer_matrix(l, i, "attn_v", &y->wv, kv_dim, c->dim));
+    }
+    TRY(layer_vector(l, i, "attn_q_norm", &y->norm_q, layer_norm_q(y), normed));
+    TRY(layer_vector(l, i, "attn_k_norm", &y->norm_k, layer_norm_k(y), normed));
+    if (l->branches != 1 && (y->norm_q || y->norm_k))
+        return status_error(QUILL_MODEL, "%s: %s.residual_scale: none expected with norms of Q and K, %g found",
+                            l->file, c->arch, (double)l->branches);
+    return layer_matrix(l, i, "attn_output", &y->wo, c->dim, q_dim);
+}
+
+static Status load_ffn(const Loader *l, int i) {
+    const ModelConfig *c = &l->m->c;
+    Layer *y = &l->m->layers[i];
+    char name[96];
+    snprintf(name, sizeof name, "blk.%d.ffn_up.weight", i);
+    const GgufTensor *up = gguf_tensor(l->g, name);
+    FusedPart gate_up[] = {{&y->w_gate, c->ffn}, {&y->w_up, c->ffn}};
+    if (!layer_has(l, i, "ffn_gate") && up && up->dims[1] == 2 * (uint64_t)c->ffn) {
+        TRY(layer_fused(l, i, "ffn_up", gate_up, 2, c->dim));
+    } else {
+        TRY(layer_matrix(l, i, "ffn_gate", &y->w_gate, c->ffn, c->dim));
+        TRY(layer_matrix(l, i, "ffn_up", &y->w_up, c->ffn, c->dim));
+    }
     return layer_matrix(l, i, "ffn_down", &y->w_down, c->dim, c->ffn);
+}
+
+static Status load_layer(const Loader *l, int i) {
+    int dim = l->m->c.dim;
+    Layer *y = &l->m->layers[i];
+    bool before = !l->family->no_norms_before, behind = l->family->norms_behind;
+    TRY(describe_layer(l, i));
+    if (before) TRY(layer_vector(l, i, "attn_norm", &y->norm_att, dim, true));
+    TRY(load_attention(l, i));
+    if (behind) TRY(layer_vector(l, i, "post_attention_norm", &y->norm_att_out, dim, true));
+    if (before) TRY(layer_vector(l, i, "ffn_norm", &y->norm_ffn, dim, true));
+    TRY(load_ffn(l, i));
+    if (behind) TRY(layer_vector(l, i, "post_ffw_norm", &y->norm_ffn_out, dim, true));
+    return OK;
 }
 
 static Status load_ends(const Loader *l) {
@@ -336,11 +522,16 @@ static Status load_ends(const Loader *l) {
         return status_error(QUILL_MODEL,
                             "%s: tokenizer.ggml.tokens: at most the embedding's %d tokens expected, %llu found",
                             l->file, c->n_vocab, (unsigned long long)tokens->n);
-    e->eps = c->eps;
-    e->embd_scale = l->family->embd_sqrt ? sqrtf((float)c->dim) : 1;
+    e->eps = scaled_eps(l);
+    e->embd_scale = l->family->embd_sqrt ? sqrtf((float)c->dim) : l->embedding / l->branches;
     TRY(get_cap(l, "final_logit_softcapping", &e->softcap));
     TRY(load_matrix(l, &e->tok_embd, "token_embd.weight", c->n_vocab, c->dim));
     TRY(load_vector(l, &e->norm_out, "output_norm.weight", c->dim, true));
+    if (l->logits != 1) {
+        float *norm = own_floats(l->m, c->dim);
+        for (int i = 0; i < c->dim; i++) norm[i] = e->norm_out[i] * l->logits;
+        e->norm_out = norm;
+    }
     c->tied = !gguf_tensor(l->g, "output.weight");
     if (c->tied) e->head = e->tok_embd;
     else TRY(load_matrix(l, &e->head, "output.weight", c->n_vocab, c->dim));
@@ -349,6 +540,7 @@ static Status load_ends(const Loader *l) {
 
 static Status load_all(Loader *l) {
     TRY(find_family(l));
+    TRY(load_scales(l));
     TRY(load_shape(l));
     TRY(load_rope(l));
     TRY(load_ends(l));
@@ -373,6 +565,7 @@ void model_free(Model *m) {
     free(m->used);
     free(m->layers);
     for (int i = 0; i < m->ends.n_ropes; i++) free((double *)m->ends.ropes[i].freq);
+    for (int i = 0; i < 2; i++) free(m->context_freq[i]);
     *m = (Model){0};
 }
 
@@ -398,9 +591,9 @@ static void add_bytes(const Tensor *t, void *arg) {
 static void add_params(const Tensor *t, void *arg) { *(size_t *)arg += (size_t)t->n_out * (size_t)t->n_in; }
 
 int layer_norm_floats(const Layer *l, int dim) {
-    int hd = l->heads.head_dim, n = 0;
+    int n = 0;
 #define ADD_NORM(field, size) n += l->field ? (size) : 0;
-    EACH_LAYER_NORM(ADD_NORM, dim, hd)
+    EACH_LAYER_NORM(ADD_NORM, dim, layer_norm_q(l), layer_norm_k(l))
     return n;
 }
 

@@ -3,7 +3,8 @@
 // rates it by the token's score; byte-level BPE finds it by its two ids and rates it by the merge's rank.
 //
 // Ids equal llama.cpp's, with these exceptions, all on purpose: invalid UTF-8 keeps its bytes, control tokens never
-// result from merges, and of overlapping added tokens the leftmost is found; of several there, the longest.
+// result from merges, of overlapping added tokens the leftmost is found (of several there, the longest), and Phi-3's
+// take the white space behind them in every file of that architecture, not only where the model's name says phi3.
 #include "tokenizer.h"
 
 #include "tokens/pretokenize.h"
@@ -258,6 +259,7 @@ static size_t encode(const Tokenizer *t, bool goes_on, const char *text, size_t 
         if (id >= 0) {
             encode_fragment(t, text + begin, i - begin, goes_on, &out);
             emit(&out, id);
+            n_found += vocab_stripped(&t->vocab, id, text + i + n_found, n - i - n_found);
             begin = i + n_found;
             goes_on = false;
         }
@@ -275,7 +277,8 @@ size_t tokenizer_encode_after(const Tokenizer *t, int last, const char *text, si
                               int *ids, size_t max) {
     int type = last < t->vocab.n ? t->vocab.types[last] : GGUF_TOKEN_UNUSED; // a model may have more rows than tokens
     bool added = type == GGUF_TOKEN_CONTROL || type == GGUF_TOKEN_USER_DEFINED;
-    return encode(t, !added, text, n, trusted, ids, max);
+    size_t skip = added ? vocab_stripped(&t->vocab, last, text, n) : 0;
+    return encode(t, !added, text + skip, n - skip, trusted ? trusted + skip : NULL, ids, max);
 }
 
 size_t tokenizer_bound(const Tokenizer *t, size_t n_bytes) {

@@ -65,6 +65,9 @@ static const struct {
     {"granite",
      EACH "{{ '<|start_of_role|>' + m.role + '<|end_of_role|>' + m.content + '<|end_of_text|>\n' }}" END_EACH ANSWER(
          "<|start_of_role|>assistant<|end_of_role|>")},
+    {"olmo2", BOS ROLES("{{ '<|system|>\n' + m.content + '\n' }}", "{{ '<|user|>\n' + m.content + '\n' }}",
+                        "{{ '<|assistant|>\n' + m.content + eos_token + '\n' }}") ANSWER("<|assistant|>\n")},
+    {"chatglm4", "[gMASK]<sop>" EACH "{{ '<|' + m.role + '|>\n' + m.content }}" END_EACH ANSWER("<|assistant|>")},
     {"alpaca", ROLES("{{ m.content + '\n\n' }}", "{{ '### Instruction:\n' + m.content + '\n\n' }}",
                      "{{ '### Response:\n' + m.content + eos_token + '\n\n' }}") ANSWER("### Response:\n")},
 };

@@ -5,8 +5,10 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { BEFORE = 1, THOUGHT = 2, SAID = 4, ANY = 7 }; // states: nothing but white space yet; in a thought; in the answer
-enum { MOST_BETWEEN = 64, MOST_MARKER = 128 };       // bytes that a * stands for; of a whole marker
+// States: nothing but white space yet; in a thought; in the answer; nothing but white space since a thought; in an
+// answer that has a marker at its end too.
+enum { BEFORE = 1, THOUGHT = 2, SAID = 4, BEHIND = 8, WRAPPED = 16, ANY = 31 };
+enum { MOST_BETWEEN = 64, MOST_MARKER = 128 }; // bytes that a * stands for; of a whole marker
 
 typedef struct {
     const char *text; // one * stands for at most MOST_BETWEEN bytes
@@ -16,23 +18,30 @@ typedef struct {
 
 struct ThinkFamily {
     Marker markers[4]; // looked at in this order
+    const char *also;  // a template of the family has this too; NULL: the markers tell
 };
 
 static const struct ThinkFamily families[] = {
-    {{{"<think>", BEFORE, THOUGHT}, {"</think>", THOUGHT, SAID}}}, // DeepSeek-R1, Qwen3, SmolLM3 and most others
-    {{{"<seed:think>", BEFORE, THOUGHT}, {"</seed:think>", THOUGHT, SAID}}},        // Seed-OSS
-    {{{"[THINK]", BEFORE, THOUGHT}, {"[/THINK]", THOUGHT, SAID}}},                  // Magistral
-    {{{"<thought>", BEFORE, THOUGHT}, {"</thought>", THOUGHT, SAID}}},              // EXAONE Deep
-    {{{"◁think▷", BEFORE, THOUGHT}, {"◁/think▷", THOUGHT, SAID}}},                  // Kimi
-    {{{"<|inner_prefix|>", BEFORE, THOUGHT}, {"<|inner_suffix|>", THOUGHT, SAID}}}, // Apertus
-    {{{"<|START_THINKING|>", BEFORE, THOUGHT},                                      // Command
-      {"<|END_THINKING|>", THOUGHT, SAID},
-      {"<|START_RESPONSE|>", BEFORE | SAID, SAID},
-      {"<|END_RESPONSE|>", SAID, SAID}}},
-    {{{"<|channel|>analysis*<|message|>", ANY, THOUGHT}, // gpt-oss
-      {"<|channel|>*<|message|>", ANY, SAID},
-      {"<|start|>assistant", ANY, BEFORE},
-      {"<|end|>", ANY, BEFORE}}},
+    {.also = "<response></response>", // Granite 3
+     .markers = {{"<think>", BEFORE, THOUGHT},
+                 {"</think>", THOUGHT, BEHIND},
+                 {"<response>", BEHIND, WRAPPED},
+                 {"</response>", WRAPPED, SAID}}},
+    {.markers = {{"<think>", BEFORE, THOUGHT},
+                 {"</think>", THOUGHT, SAID}}}, // DeepSeek-R1, Qwen3, SmolLM3 and most others
+    {.markers = {{"<seed:think>", BEFORE, THOUGHT}, {"</seed:think>", THOUGHT, SAID}}},        // Seed-OSS
+    {.markers = {{"[THINK]", BEFORE, THOUGHT}, {"[/THINK]", THOUGHT, SAID}}},                  // Magistral, Ministral 3
+    {.markers = {{"<thought>", BEFORE, THOUGHT}, {"</thought>", THOUGHT, SAID}}},              // EXAONE Deep
+    {.markers = {{"◁think▷", BEFORE, THOUGHT}, {"◁/think▷", THOUGHT, SAID}}},                  // Kimi
+    {.markers = {{"<|inner_prefix|>", BEFORE, THOUGHT}, {"<|inner_suffix|>", THOUGHT, SAID}}}, // Apertus
+    {.markers = {{"<|START_THINKING|>", BEFORE, THOUGHT},                                      // Command
+                 {"<|END_THINKING|>", THOUGHT, SAID},
+                 {"<|START_RESPONSE|>", BEFORE | SAID, SAID},
+                 {"<|END_RESPONSE|>", SAID, SAID}}},
+    {.markers = {{"<|channel|>analysis*<|message|>", ANY, THOUGHT}, // gpt-oss
+                 {"<|channel|>*<|message|>", ANY, SAID},
+                 {"<|start|>assistant", ANY, BEFORE},
+                 {"<|end|>", ANY, BEFORE}}},
 };
 
 // ---- markers --------------------------------------------------------------------------------------------------------
@@ -68,6 +77,10 @@ static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c ==
 
 // ---- the beginning --------------------------------------------------------------------------------------------------
 
+static bool has_text(Str template, const char *text) {
+    return !text || memmem(template.data, template.n, text, strlen(text));
+}
+
 static bool speaks_of(Str template, const Marker *m) {
     bool of_thoughts = m->text && (m->to == THOUGHT || m->from == THOUGHT);
     return of_thoughts && template.n > 0 && memmem(template.data, template.n, m->text, strcspn(m->text, "*"));
@@ -77,7 +90,8 @@ ThinkStream think_begin(Str template, Str prompt) {
     ThinkStream t = {.state = BEFORE};
     for (size_t i = 0; i < ARRAY_LEN(families) && !t.family; i++)
         for (size_t k = 0; k < ARRAY_LEN(families[i].markers); k++)
-            if (speaks_of(template, &families[i].markers[k])) t.family = &families[i];
+            if (speaks_of(template, &families[i].markers[k]) && has_text(template, families[i].also))
+                t.family = &families[i];
     while (prompt.n && is_space(prompt.data[prompt.n - 1])) prompt.n--;
     for (size_t at = prompt.n > MOST_MARKER ? prompt.n - MOST_MARKER : 0; at < prompt.n; at++) {
         unsigned to;
@@ -131,7 +145,7 @@ bool think_next(ThinkStream *t, Part *out) {
     for (; at < n; at++) {
         length = find_marker(t->family, t->state, s + at, n - at, &to);
         if (length && !(length == MAYBE && t->ended)) break;
-        if (t->state == BEFORE && !t->hidden.data[at] && !is_space(s[at])) t->state = SAID;
+        if ((t->state & (BEFORE | BEHIND)) && !t->hidden.data[at] && !is_space(s[at])) t->state = SAID;
     }
     // White space waits where a marker may follow it.
     size_t end = at;

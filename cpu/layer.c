@@ -100,6 +100,15 @@ void layer_narrow(Workspace *w, const int *rows, const Batch *b) {
 
 // ---- before attention -----------------------------------------------------------------------------------------------
 
+// A head of Q or K between its product and its use; norm NULL: it has none of its own.
+static void finish_head(const RowStep *s, float *head, const float *norm, int row) {
+    const Layer *l = s->l;
+    size_t at = rope_at(s->w, l->rope.table, row);
+    if (norm) s->k->rmsnorm(head, head, norm, l->heads.head_dim, l->kind.eps);
+    s->k->rope(head, s->w->rope_cos + at, s->w->rope_sin + at, l->rope.n_rot, l->rope.adjacent);
+    if (s->kv->rotate) sealed_hadamard(head, l->heads.head_dim);
+}
+
 // QK-norm, RoPE and the store of K and V, row by row.
 static void store_rows(void *arg, int first, int last, int thread) {
     (void)thread;
@@ -110,21 +119,19 @@ static void store_rows(void *arg, int first, int last, int thread) {
     const Batch *b = s->b;
     const KvPool *kv = s->kv;
     size_t hd = (size_t)h->head_dim;
+    bool by_row = l->kind.qk_norm == QK_NORM_ROW;
+    const float *norm_q = by_row ? NULL : l->norm_q, *norm_k = by_row ? NULL : l->norm_k; // of heads
     for (int i = first; i < last; i++) {
-        const float *c = w->rope_cos + rope_at(w, l->rope.table, i), *sn = w->rope_sin + rope_at(w, l->rope.table, i);
-        for (int n = 0; n < h->n_heads; n++) {
-            float *q = w->q + (size_t)i * (size_t)w->q_dim + (size_t)n * hd;
-            if (l->norm_q) s->k->rmsnorm(q, q, l->norm_q, h->head_dim, l->kind.eps);
-            s->k->rope(q, c, sn, l->rope.n_rot, l->rope.adjacent);
-            if (kv->rotate) sealed_hadamard(q, h->head_dim);
-        }
+        float *q = w->q + (size_t)i * (size_t)w->q_dim, *all_k = w->k + (size_t)i * (size_t)w->kv_dim;
+        float temperature = rope_temperature(&l->rope, b->pos[i]);
+        if (by_row && l->norm_q) s->k->rmsnorm(q, q, l->norm_q, layer_norm_q(l), l->kind.eps);
+        if (by_row && l->norm_k) s->k->rmsnorm(all_k, all_k, l->norm_k, layer_norm_k(l), l->kind.eps);
+        for (int n = 0; n < h->n_heads; n++) finish_head(s, q + (size_t)n * hd, norm_q, i);
+        for (int n = 0; temperature != 1 && n < h->n_heads * h->head_dim; n++) q[n] *= temperature;
         int block = batch_table(b, kv)[(size_t)b->seq[i] * (size_t)b->max_blocks + (size_t)(b->slot[i] / kv->block)];
         for (int n = 0; n < h->n_kv_heads; n++) {
-            float *k = w->k + (size_t)i * (size_t)w->kv_dim + (size_t)n * hd;
-            float *v = w->v + (size_t)i * (size_t)w->kv_dim + (size_t)n * hd;
-            if (l->norm_k) s->k->rmsnorm(k, k, l->norm_k, h->head_dim, l->kind.eps);
-            s->k->rope(k, c, sn, l->rope.n_rot, l->rope.adjacent);
-            if (kv->rotate) sealed_hadamard(k, h->head_dim);
+            float *k = all_k + (size_t)n * hd, *v = w->v + (size_t)i * (size_t)w->kv_dim + (size_t)n * hd;
+            finish_head(s, k, norm_k, i);
             size_t at = kv_index(kv, l->kv_layer, block, n, b->slot[i] % kv->block);
             if (!kv_is_sealed(kv->type_k))
                 s->k->to_kv(kv->k + at * kv_type_bytes(kv->type_k), kv->type_k, k, h->head_dim);

@@ -43,7 +43,7 @@ typedef struct {
 } WeightMatrix;
 
 #define COUNT_FIELD(...) +1
-enum { N_MATRICES = 0 EACH_LAYER_MATRIX(COUNT_FIELD), N_VECTORS = 0 EACH_LAYER_NORM(COUNT_FIELD, 0, 0) };
+enum { N_MATRICES = 0 EACH_LAYER_MATRIX(COUNT_FIELD), N_VECTORS = 0 EACH_LAYER_NORM(COUNT_FIELD, 0, 0, 0) };
 
 static void matrices_of(const Layer *l, GpuLayer *g, WeightMatrix out[N_MATRICES]) {
 #define MATRIX(field) *out++ = (WeightMatrix){&l->field, &g->field};
@@ -56,9 +56,9 @@ typedef struct {
 } Vector;
 
 static void vectors_of(const Layer *l, GpuLayer *g, Vector out[N_VECTORS]) {
-    int dim = l->kind.mixer == MIXER_NONE ? l->w_gate.n_in : l->wq.n_in, hd = l->heads.head_dim;
+    int dim = l->kind.mixer == MIXER_NONE ? l->w_gate.n_in : l->wq.n_in;
 #define NORM(field, size) *out++ = (Vector){l->field, &g->field, size};
-    EACH_LAYER_NORM(NORM, dim, hd)
+    EACH_LAYER_NORM(NORM, dim, layer_norm_q(l), layer_norm_k(l))
 }
 
 static void place_layer(Room *r, const Layer *l, GpuLayer *g) {
@@ -323,7 +323,7 @@ static Status load_matrix(Lift *f, const Tensor *t, const float *norm, CudaMatri
 
 static Status load_rope(Lift *f, const Rope *r, GpuRopes *out) {
     size_t n = (size_t)(r->n_rot / 2) * sizeof *r->freq;
-    double *freq = rt_alloc(n);
+    double *freq = rt_alloc(n ? n : sizeof *r->freq); // none where a layer has no RoPE
     if (!freq) return no_room("RoPE's frequencies", n);
     out->of[out->n] = *r;
     out->of[out->n++].freq = freq;

@@ -17,6 +17,7 @@ typedef enum {
     GEMV_ADD,   // y += v
     GEMV_GLU,   // y = act(v of w[0]) * (v of w[1]): a warp takes half its rows from each
     GEMV_GATED, // y = act(y) * v: GLU's second half where the two matrices differ in type
+    GEMV_STACK, // y = v, those of up to three matrices side by side
     GEMV_QKV,   // through y to the heads: norm, RoPE, cache
 } GemvMode;
 
@@ -27,7 +28,7 @@ enum { GEMV_WARPS = 8, GEMV_SMEM = 44 << 10, GEMV_AHEAD = 3 };
 HOST_DEVICE constexpr int gemv_rows(int batch) { return batch == 1 ? 4 : 2; }
 
 struct GemvJob {
-    DeviceTensor w[3];  // one; GLU: gate and up; QKV: three
+    DeviceTensor w[3];  // one; GLU: gate and up; QKV, STACK: three
     int first_block[4]; // of the grid, for each of w; GLU has one range
     int groups;         // a block takes so many groups of GEMV_WARPS * R rows, one after the other
     int chunk;          // elements of x in shared memory at a time, a multiple of QK_K
@@ -329,7 +330,8 @@ __device__ __forceinline__ void norm_scales(const GemvJob &g, const float square
 // Feature f of part `part` for row b; `up` is GLU's other sum.
 __device__ inline void store_sum(const GemvJob &g, int part, int b, int f, float sum, float up) {
     size_t before = 0; // features of the parts before
-    if (g.mode == GEMV_QKV) before = (size_t)(part > 0 ? g.w[0].n_out : 0) + (size_t)(part > 1 ? g.w[1].n_out : 0);
+    if (g.mode == GEMV_QKV || g.mode == GEMV_STACK)
+        before = (size_t)(part > 0 ? g.w[0].n_out : 0) + (size_t)(part > 1 ? g.w[1].n_out : 0);
     float *y = &g.y[(size_t)b * g.stride + before + (size_t)f];
     if (g.w[part].bias) sum += g.w[part].bias[f];
     if (g.mode == GEMV_GLU) *y = activate(g.act, sum) * (up + (g.w[1].bias ? g.w[1].bias[f] : 0));

@@ -4,13 +4,14 @@
 
 #include "gpu/gpu.h"
 #include "gpu/launch.h"
+#include "gpu/rows.cuh"
 
 typedef enum { HEAD_Q, HEAD_K, HEAD_V } HeadKind;
 
 struct HeadJob {
     Heads heads;
     Rope rope;
-    const float *norm_q, *norm_k;
+    const float *norm_q, *norm_k; // of each head, or NULL
     float eps;
     int layer;
     KvPool kv;
@@ -64,6 +65,25 @@ __device__ inline void norm_head(float *v, const float *weight, float eps, int n
     __syncwarp();
 }
 
+// All heads of Q (block.y 0) or K (1) of a row (block.x), which lie in qkv as products: biases and the norm that goes
+// over the row.
+__global__ void norm_qk_rows(float *qkv, size_t stride, int n_q, int n_k, const float *bias_q, const float *bias_k,
+                             const float *norm_q, const float *norm_k, float eps) {
+    Smem smem;
+    float *sums = smem.take<float>(blockDim.x / WARP), squares = 0;
+    bool is_k = blockIdx.y > 0;
+    const float *bias = is_k ? bias_k : bias_q, *norm = is_k ? norm_k : norm_q;
+    float *v = qkv + (size_t)blockIdx.x * stride + (is_k ? n_q : 0);
+    int n = is_k ? n_k : n_q;
+    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) {
+        float x = v[i] + (bias ? bias[i] : 0);
+        v[i] = x; // this thread's own
+        squares += x * x;
+    }
+    float scale = 1 / sqrtf(block_sum(squares, sums) / (float)n + eps);
+    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) v[i] = v[i] * scale * norm[i];
+}
+
 // sealed_hadamard (formats/sealed.h), to the bit: every element is a sum or a difference of the same two at each stage.
 __device__ inline void rotate_head(float *v, int n, int lane) {
     int most = n & -n;
@@ -89,6 +109,11 @@ __device__ inline void finish_head(float *v, const HeadJob &j, HeadKind kind, in
     if (norm) norm_head(v, norm, j.eps, n, lane);
     if (kind != HEAD_V) turn_head(v, j, row, lane);
     __syncwarp();
+    if (kind == HEAD_Q && j.rope.temperature != 0) {
+        float temperature = rope_temperature(&j.rope, j.b.pos[row]);
+        for (int i = lane; i < n; i += WARP) v[i] *= temperature;
+        __syncwarp();
+    }
     if (kind != HEAD_V && j.kv.rotate) rotate_head(v, n, lane);
     int type = kind == HEAD_K ? j.kv.type_k : j.kv.type_v;
     if (kind == HEAD_Q) {

@@ -131,12 +131,12 @@ void gpu_move_rows(void *x, int width, const int *rows, int n, GpuStream stream)
 // ---- decoding -------------------------------------------------------------------------------------------------------
 
 // The five operations of a layer, for b->n_rows in [1, gpu_decode_rows()]. One launch each; one more for a norm behind
-// a sub-layer.
+// a sub-layer, two more for norms of Q and K that go over a row.
 
 typedef struct { // Layer
     DeviceTensor wq, wk, wv, wo, w_gate, w_up, w_down;
-    const float *norm_att, *norm_ffn;         // (dim)
-    const float *norm_q, *norm_k;             // (head_dim), or NULL
+    const float *norm_att, *norm_ffn;         // (dim), or NULL
+    const float *norm_q, *norm_k;             // (layer_norm_q, layer_norm_k), or NULL
     const float *norm_att_out, *norm_ffn_out; // (dim), or NULL
     LayerKind kind;
     Heads heads;
@@ -189,7 +189,7 @@ void gpu_logits(float *logits, const float *x, const DeviceTensor *head, const f
 
 // Products are the backend's (cuBLAS): y (n_rows, n_out) f32 without bias. `type` of what feeds one: F32, F16, BF16.
 
-// out (n, dim) of `type` = norm(x[rows[i]]); rows NULL: x's own.
+// out (n, dim) of `type` = norm(x[rows[i]]); rows NULL: x's own. norm NULL, then rows too: x.
 void gpu_rmsnorm(void *out, int type, const float *x, const float *norm, float eps, int dim, const int *rows, int n,
                  GpuStream stream);
 // q (n_rows, q_dim), and K and V into their slots, from the products in s->qkv: bias, norms, RoPE.

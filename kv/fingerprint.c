@@ -38,9 +38,9 @@ static void add_tensor(XXH3_state_t *hash, const GgufTensor *t) {
 // Heads and LayerKind are words without padding, so that a field that is added is hashed too. Whoever adds anything
 // else to a layer meets these assertions, and says here how it decides K and V.
 _Static_assert(sizeof(Heads) == 6 * 4, "Heads is words of 4 bytes without padding");
-_Static_assert(sizeof(LayerKind) == 4 * 4, "LayerKind is words of 4 bytes without padding");
-_Static_assert(sizeof(Rope) == 4 * 4 + sizeof(const double *), "add_rope hashes every field of Rope");
-_Static_assert(sizeof(Layer) == sizeof(LayerKind) + sizeof(Heads) + sizeof(Rope) + 7 * sizeof(Tensor) +
+_Static_assert(sizeof(LayerKind) == 5 * 4, "LayerKind is words of 4 bytes without padding");
+_Static_assert(sizeof(Rope) == 6 * 4 + sizeof(const double *), "add_rope hashes every field of Rope");
+_Static_assert(sizeof(Layer) == (sizeof(LayerKind) + sizeof(Heads) + 7) / 8 * 8 + sizeof(Rope) + 7 * sizeof(Tensor) +
                                     6 * sizeof(const float *) + 4 * sizeof(int) + 2 * sizeof(void *),
                "add_layer hashes what decides K and V; weights are tensors that model_uses names; index, kv_kind and "
                "kv_layer follow from the layers' order and windows");
@@ -83,9 +83,10 @@ static void add_tokenizer(XXH3_state_t *hash, const Model *m) {
 static void add_rope(XXH3_state_t *hash, const Model *m) {
     for (int k = 0; k < m->ends.n_ropes; k++) {
         const Rope *r = &m->ends.ropes[k];
-        const int words[] = {r->table, r->n_rot, r->adjacent};
+        const int words[] = {r->table, r->n_rot, r->adjacent, r->span};
         for (size_t i = 0; i < ARRAY_LEN(words); i++) add_u64(hash, (uint64_t)words[i]);
         add_f32(hash, r->mscale);
+        add_f32(hash, r->temperature);
         for (int i = 0; i < r->n_rot / 2; i++) add_f32(hash, (float)r->freq[i]);
     }
 }

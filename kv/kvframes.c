@@ -269,19 +269,20 @@ Status kvreader_head(KvReader *r) {
 
 static Status match_fingerprints(const KvReader *r, const KvHead *want) {
     static const struct {
-        const char *what;
+        const char *what, *also;
         size_t at;
-    } prints[] = {{"model", offsetof(KvHead, model)},
-                  {"tokenizer", offsetof(KvHead, tokenizer)},
-                  {"RoPE", offsetof(KvHead, rope)}};
+    } prints[] = {{"model", "", offsetof(KvHead, model)},
+                  {"tokenizer", "", offsetof(KvHead, tokenizer)},
+                  {"RoPE", " and, of a model with LongRoPE, with a -c on the same side of its original context",
+                   offsetof(KvHead, rope)}};
     for (size_t i = 0; i < ARRAY_LEN(prints); i++) {
         uint64_t expected, found;
         memcpy(&expected, (const char *)want + prints[i].at, sizeof expected);
         memcpy(&found, (const char *)&r->s.head + prints[i].at, sizeof found);
         if (expected != found)
             return wrong(r, kvreader_offset(prints[i].at),
-                         "the %s's fingerprint %016llx expected, %016llx found; load it with the model that saved it",
-                         prints[i].what, (unsigned long long)expected, (unsigned long long)found);
+                         "the %s's fingerprint %016llx expected, %016llx found; load it with the model that saved it%s",
+                         prints[i].what, (unsigned long long)expected, (unsigned long long)found, prints[i].also);
     }
     return OK;
 }

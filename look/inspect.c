@@ -263,8 +263,10 @@ static void print_summary(const Inspection *in, Buf *out) {
         buf_printf(out, "shape       %d layers, dim %d, %d heads and %d KV heads of %d, ffn %d, vocabulary %d%s\n",
                    c->n_layers, c->dim, c->n_heads, c->n_kv_heads, c->head_dim, c->ffn, c->n_vocab,
                    c->tied ? ", tied" : "");
-        buf_printf(out, "context     %d; RoPE base %.7g over %d, scaling %s\n", c->n_ctx_train, (double)c->rope_base,
+        buf_printf(out, "context     %d; RoPE base %.7g over %d, scaling %s", c->n_ctx_train, (double)c->rope_base,
                    c->n_rot, c->rope_scaling);
+        if (in->model.context_freq[0]) buf_printf(out, ", its long factors from -c %d on", c->rope_ctx_orig + 1);
+        buf_str(out, "\n");
         if (c->n_windowed > 0)
             buf_printf(out, "window      %d tokens in %d of %d layers\n", c->window, c->n_windowed, c->n_layers);
     }

@@ -246,7 +246,9 @@ check_golden() { # logits of a float64 forward from outside
   local tokens file limit dir=${QUILL_TEST_DATA:-}/golden
   if [ -f "$dir/families/tokens.txt" ]; then
     tokens=$(cat "$dir/families/tokens.txt")
-    for file in gemma2 gemma3; do golden 1e-3 "$dir/families/$file.gguf" "$dir/families/$file.logits.f32" || return 0; done
+    for file in gemma2 gemma3 phi3 granite smollm3 ministral3 olmo2 glm4; do
+      golden 1e-3 "$dir/families/$file.gguf" "$dir/families/$file.logits.f32" || return 0
+    done
   fi
   [ -f "$dir/tokens.txt" ] || return 0
   tokens=$(cat "$dir/tokens.txt")

@@ -118,6 +118,13 @@ static void test_builtin_templates(void **state) {
         {"phi3",
          "<|system|>\nS<|end|>\n<|user|>\nU<|end|>\n<|assistant|>\nA<|end|>\n<|user|>\nV<|end|>\n<|assistant|>\n"},
         {"zephyr", "<|system|>\nS</s>\n<|user|>\nU</s>\n<|assistant|>\nA</s>\n<|user|>\nV</s>\n<|assistant|>\n"},
+        {"phi4", "<|im_start|>system<|im_sep|>S<|im_end|><|im_start|>user<|im_sep|>U<|im_end|><|im_start|>assistant"
+                 "<|im_sep|>A<|im_end|><|im_start|>user<|im_sep|>V<|im_end|><|im_start|>assistant<|im_sep|>"},
+        {"granite", "<|start_of_role|>system<|end_of_role|>S<|end_of_text|>\n<|start_of_role|>user<|end_of_role|>U"
+                    "<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>A<|end_of_text|>\n<|start_of_role|>"
+                    "user<|end_of_role|>V<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>"},
+        {"olmo2", "<s><|system|>\nS\n<|user|>\nU\n<|assistant|>\nA</s>\n<|user|>\nV\n<|assistant|>\n"},
+        {"chatglm4", "[gMASK]<sop><|system|>\nS<|user|>\nU<|assistant|>\nA<|user|>\nV<|assistant|>"},
         {"vicuna", "<s>S\n\nUSER: U\nASSISTANT: A</s>\nUSER: V\nASSISTANT:"},
         {"deepseek", "<s>S\n\nUser: U\n\nAssistant: A</s>User: V\n\nAssistant:"},
         {"deepseek-v3", "<s>S\n\n<｜User｜>U<｜Assistant｜>A</s><｜User｜>V<｜Assistant｜>"},

@@ -155,6 +155,9 @@ static void product(const GpuCaseRig *r, const Tensor *t, const float *x, float 
     cpu_scalar.matvec(&plain, 0, t->n_out, x, (size_t)t->n_in, r->b.n_rows, y, stride, false, NULL);
 }
 
+// What a layer's first products take: the norm of x, or x where there is no norm.
+static const float *normed(const GpuCaseRig *r, const float *norm) { return norm ? r->w.xn : r->w.x; }
+
 static void check_attn_in(GpuCaseRig *r) {
     const Layer *l = &r->m.layers[1];
     KvPool before = cache_copy(&r->kv);
@@ -170,14 +173,15 @@ static void check_attn_in(GpuCaseRig *r) {
     // the same in prefill's pieces
     float *xn = fresh(r, r->w.dim), *q = fresh(r, r->w.q_dim);
     gpu_rmsnorm(xn, TYPE_F32, x, r->l.norm_att, l->kind.eps, r->w.dim, NULL, r->db.n_rows, NULL);
-    gpu_compare_f32(NORM, F32_IN, r->w.xn, xn, rows_of(r, r->w.dim));
+    const float *in = normed(r, l->norm_att);
+    gpu_compare_f32(NORM, F32_IN, in, xn, rows_of(r, r->w.dim));
     gpu_rmsnorm(xn, TYPE_BF16, x, r->l.norm_att, l->kind.eps, r->w.dim, NULL, r->db.n_rows, NULL);
-    gpu_compare_as(NORM, HALF_IN, TYPE_BF16, r->w.xn, xn, rows_of(r, r->w.dim));
+    gpu_compare_as(NORM, HALF_IN, TYPE_BF16, in, xn, rows_of(r, r->w.dim));
     size_t width = (size_t)(r->w.q_dim + 2 * r->w.kv_dim);
     float *y = malloc(rows_of(r, (int)width) * sizeof *y);
-    product(r, &l->wq, r->w.xn, y, width);
-    product(r, &l->wk, r->w.xn, y + r->w.q_dim, width);
-    product(r, &l->wv, r->w.xn, y + r->w.q_dim + r->w.kv_dim, width);
+    product(r, &l->wq, in, y, width);
+    product(r, &l->wk, in, y + r->w.q_dim, width);
+    product(r, &l->wv, in, y + r->w.q_dim + r->w.kv_dim, width);
     r->s.qkv = with_padding(r, y, (int)width);
     reset_cache(r, &before);
     gpu_qkv_finish(q, &r->l, &r->dkv, &r->db, &r->s, NULL);
@@ -327,8 +331,8 @@ static void check_ffn(GpuCaseRig *r) {
         gpu_ffn_in(h, x, &r->l, &r->db, product_of((ProductWay)how), NULL);
         gpu_compare_f32(GLU, way_of(r, (ProductWay)how), r->w.h, h, n);
     }
-    product(r, &l->w_gate, r->w.xn, gate, (size_t)r->w.ffn);
-    product(r, &l->w_up, r->w.xn, up, (size_t)r->w.ffn);
+    product(r, &l->w_gate, normed(r, l->norm_ffn), gate, (size_t)r->w.ffn);
+    product(r, &l->w_up, normed(r, l->norm_ffn), up, (size_t)r->w.ffn);
     for (int type = TYPE_F32; type <= TYPE_F16; type++) {
         gpu_gate_mul(h, type, r->l.kind.act, with_padding(r, gate, r->w.ffn), with_padding(r, up, r->w.ffn),
                      (size_t)r->w.ffn, r->l.w_gate.bias, r->l.w_up.bias, r->w.ffn, r->db.n_rows, NULL);
@@ -587,6 +591,39 @@ static void gemma_layers(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(gemma_cases); i++) run_case(&gemma_cases[i], 500 + i);
 }
 
+// Norms of whole Q and K, layers without norms in front, a temperature of Q, RoPE on a part of the head.
+static const GpuCase family_cases[] = {
+    {"olmo2, head_dim 24, groups of 3, 3 rows",
+     {.arch = "olmo2", .dim = 76, .n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .ffn = 100},
+     {TYPE_F32, TYPE_F32, 16, 0, false},
+     {1, 3, 10, false}},
+    {"olmo2 with biases, head_dim 64, bf16, 14 rows",
+     {.arch = "olmo2", .type = TYPE_BF16, .dim = 96, .n_heads = 4, .n_kv_heads = 1, .head_dim = 64, .qkv_bias = true},
+     {TYPE_BF16, TYPE_BF16, 16, 0, false},
+     {7, 2, 3, false}},
+    {"olmo2, q8_0, tiles, sealed K and V",
+     {.arch = "olmo2", .type = TYPE_Q8_0, .dim = 96, .n_heads = 2, .n_kv_heads = 2, .head_dim = 64},
+     {TYPE_Q8_0, TYPE_Q8_0, 32, 0, true},
+     {1, 40, 30, false}},
+    {"mistral3, a temperature, groups of 4, 17 rows",
+     {.arch = "mistral3", .dim = 64, .n_heads = 4, .n_kv_heads = 1, .head_dim = 80},
+     {TYPE_F16, TYPE_F16, 16, 0, false},
+     {1, 17, 40, false}},
+    {"phi3, fused, RoPE on half of the head, 2 sequences",
+     {.arch = "phi3", .type = TYPE_Q4_0, .dim = 96, .n_heads = 4, .n_kv_heads = 2, .head_dim = 24, .qkv_bias = true},
+     {TYPE_F16, TYPE_F16, 16, 0, false},
+     {2, 2, 5, false}},
+    {"glm4, pairs on a part of the head, 5 rows",
+     {.arch = "glm4", .dim = 64, .n_heads = 4, .n_kv_heads = 2, .head_dim = 96, .n_rot = 34},
+     {TYPE_F32, TYPE_F32, 16, 0, false},
+     {1, 5, 20, false}},
+};
+
+static void family_layers(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(family_cases); i++) run_case(&family_cases[i], 700 + i);
+}
+
 static void heads_caches_and_chunks(void **state) { // of x, where it is more than shared memory takes at a time
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) run_case(&cases[i], 100 + i);
@@ -594,10 +631,8 @@ static void heads_caches_and_chunks(void **state) { // of x, where it is more th
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type),
-        cmocka_unit_test(heads_caches_and_chunks),
-        cmocka_unit_test(sealed_caches),
-        cmocka_unit_test(gemma_layers),
+        cmocka_unit_test(every_type),   cmocka_unit_test(heads_caches_and_chunks), cmocka_unit_test(sealed_caches),
+        cmocka_unit_test(gemma_layers), cmocka_unit_test(family_layers),
     };
     return cmocka_run_group_tests(tests, NULL, gpu_compare_print);
 }

@@ -39,7 +39,7 @@ static void test_refused_integers(void **state) {
                  {"llama.attention.head_count_kv", 3},
                  {"llama.attention.head_count_kv", 8},
                  {"llama.block_count", 0},
-                 {"llama.block_count", 3},
+                 {"llama.block_count", 4},
                  {"llama.block_count", 1000000000},
                  {"llama.block_count", UINT32_MAX},
                  {"llama.embedding_length", 0},

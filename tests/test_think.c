@@ -47,6 +47,7 @@ static Split split(const char *template, const char *prompt, const char *text, s
     return s;
 }
 
+#define GRANITE "between <think></think> and write your response between <response></response> for"
 #define HARMONY "{{ '<|channel|>analysis<|message|>' }}"
 
 static void test_families(void **state) {
@@ -67,6 +68,12 @@ static void test_families(void **state) {
         {"</think>", "", "<think>é中\n\n b\n</think>  é", "é中\n\n b", "  é"}, // an indented line stays one
         {"</think>", "", "", "", ""},
         {"</think>", "", " \n ", "", " \n "},
+        {GRANITE, "", "<think>a</think>\n\n<response>b <x>c</x>\n</response>", "a", "b <x>c</x>"},
+        {GRANITE, "", "<think>a</think>b <response>c</response>", "a", "b <response>c</response>"},
+        {GRANITE, "", "A tag: <response>c</response>", "",
+         "A tag: <response>c</response>"}, // it was not asked to think
+        {GRANITE, "", "<think>a</think><response>b</response> c</response>", "a", "b c</response>"},
+        {"<think></think>", "", "<think>a</think><response>b</response>", "a", "<response>b</response>"},
         {"<seed:think>", "", "<seed:think>a</think></seed:think>b", "a</think>", "b"},
         {"[THINK]", "", "[THINK]a[/THI[/THINK]b", "a[/THI", "b"},
         {"</thought>", "<thought>", "a</thought>b", "a", "b"},

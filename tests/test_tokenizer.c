@@ -240,6 +240,29 @@ static void test_text_that_goes_on(void **state) {
     tokenizer_free(t);
 }
 
+// Phi-3's added tokens take the white space behind them, but for those that begin and end a document.
+static void test_stripped_text(void **state) {
+    (void)state;
+    for (int phi = 0; phi < 2; phi++) {
+        TestVocabulary *b = vocabulary_spm();
+        int user = vocabulary_add(b, "<|user|>", GGUF_TOKEN_CONTROL, 0), ids[8]; // 259
+        vocabulary_add(b, "<|endoftext|>", GGUF_TOKEN_CONTROL, 0);               // 260
+        Gguf *g = vocabulary_view(b, "llama", NULL);
+        gguf_set_str(g, "general.architecture", phi ? "phi3" : "llama");
+        free(b);
+        Tokenizer *t = vocabulary_load(g);
+        vocabulary_trusted_ids_of(t, "<|user|>\n A<|endoftext|> A",
+                                  phi ? "259 35 68 260 35 35 68" : "259 35 13 35 68 260 35 35 68");
+        vocabulary_trusted_ids_of(t, "<|user|> \t\n\v\f\r<|user|>\n",
+                                  phi ? "259 259" : "259 35 35 12 13 14 15 16 259 35 13");
+        assert_int_equal(tokenizer_encode_after(t, user, "\nA", 2, NULL, ids, 8), phi ? 2 : 3);
+        assert_int_equal(ids[1], phi ? 68 : 13);
+        assert_int_equal(tokenizer_encode_after(t, user, " ", 1, NULL, ids, 8), phi ? 0 : 2);
+        assert_int_equal(tokenizer_encode_after(t, 68, "\nA", 2, NULL, ids, 8), 2); // behind text
+        tokenizer_free(t);
+    }
+}
+
 static void test_spm_missing_bytes(void **state) {
     (void)state;
     for (int unknown = 0; unknown < 2; unknown++) {
@@ -491,6 +514,7 @@ int main(void) {
         cmocka_unit_test(test_bpe_broken_merges),
         cmocka_unit_test(test_spm_ids),
         cmocka_unit_test(test_text_that_goes_on),
+        cmocka_unit_test(test_stripped_text),
         cmocka_unit_test(test_spm_missing_bytes),
         cmocka_unit_test(test_spm_bare),
         cmocka_unit_test(test_trust),

@@ -28,6 +28,20 @@ flip() {
     not cmp -s "$1" flip.kv
 }
 
+@test "LongRoPE follows -c, and K and V of its other factors are refused" {
+    "$MAKE_TINY" phi.gguf arch=phi3 ctx=512 # original context 64
+    for c in 40 64 65 300; do "$QUILL" logits -m phi.gguf -c $c --tokens 5,9,270,33,8,40 >$c.f32; done
+    cmp 40.f32 64.f32
+    cmp 65.f32 300.f32
+    not cmp -s 64.f32 65.f32
+    "$QUILL" prefill -m phi.gguf --raw -c 50 --kv-out phi.kv Once upon
+    "$QUILL" -m phi.gguf --raw -c 64 --greedy -n 9 Once upon >one
+    "$QUILL" decode -m phi.gguf -c 64 --greedy -n 9 --kv-in phi.kv >two
+    cmp one two
+    run -3 --separate-stderr "$QUILL" decode -m phi.gguf -c 65 --greedy -n 9 --kv-in phi.kv
+    [[ $stderr == *"RoPE"*"-c"* ]]
+}
+
 @test "prefill | decode is one process, byte for byte" {
     same "$TINY/base.gguf" '--isa scalar' '--greedy -n 40'
     same "$TINY/base.gguf" '' '-s 5 -n 40 --repeat-penalty 1.3'

@@ -414,6 +414,9 @@ static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
         if (v->eos >= 0) v->types[v->eos] = GGUF_TOKEN_CONTROL;
         if (v->unk >= 0) v->types[v->unk] = GGUF_TOKEN_UNKNOWN;
     }
+    Str arch;
+    TRY(gguf_str(g, "general.architecture", &arch, false));
+    v->strips = v->spm && str_is(arch, "phi3"); // tokenizer.json says so, a GGUF file does not
     TRY(gguf_bool(g, "tokenizer.ggml.add_bos_token", &v->add_bos, v->add_bos));
     TRY(gguf_bool(g, "tokenizer.ggml.add_eos_token", &v->add_eos, false));
     return gguf_bool(g, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix, true);
@@ -475,6 +478,14 @@ const MergeSlot *vocab_merge(const Vocab *v, int32_t left, int32_t right) {
 
 bool vocab_is_control(const Vocab *v, int id) {
     return v->types[id] == GGUF_TOKEN_CONTROL || v->types[id] == GGUF_TOKEN_UNKNOWN;
+}
+
+size_t vocab_stripped(const Vocab *v, int id, const char *text, size_t n) {
+    bool added = v->types[id] == GGUF_TOKEN_CONTROL || v->types[id] == GGUF_TOKEN_USER_DEFINED;
+    if (!v->strips || !added || id == v->bos || str_is(v->pieces[id], "<|endoftext|>")) return 0;
+    size_t at = 0;
+    while (at < n && (text[at] == ' ' || (text[at] >= '\t' && text[at] <= '\r'))) at++;
+    return at;
 }
 
 static int lower_bound(const Vocab *v, int low, int high, size_t at, int byte) {

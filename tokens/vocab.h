@@ -28,6 +28,7 @@ typedef struct {
 
 typedef struct {
     bool spm, add_space_prefix, add_bos, add_eos;
+    bool strips; // Phi-3: the white space behind an added token goes
     int n;
     Str *pieces;       // (n) in `bytes`
     char *bytes;       // of all pieces
@@ -60,6 +61,8 @@ const MergeSlot *vocab_merge(const Vocab *v, int32_t left, int32_t right); // NU
 // any text, control tokens only where all their bytes are trusted (NULL: nowhere).
 int vocab_added(const Vocab *v, const char *text, size_t n, const uint8_t *trusted, size_t *n_found);
 bool vocab_is_control(const Vocab *v, int id);
+// How many bytes of the text behind token `id` are no part of it: the white space that the token takes.
+size_t vocab_stripped(const Vocab *v, int id, const char *text, size_t n);
 
 size_t vocab_decode_spaces(Str s, char *out); // U+2581 to spaces; returns the bytes written, s.n at most
 

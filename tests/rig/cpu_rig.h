@@ -26,9 +26,10 @@ static inline bool rig_open(Rig *r, const Gguf *g, Setup s) {
     *r = (Rig){0};
     if (!s.be && isa_backend(s.isa ? s.isa : "scalar", s.deterministic, &s.be).code) return false;
     assert_ok(model_load(&r->m, g, s.be));
+    int n_ctx = s.n_ctx ? s.n_ctx : N_CTX, rows = int_max(n_ctx, MOST_ROWS);
+    model_set_context(&r->m, n_ctx);
     for (int i = 0; i < r->m.c.n_layers && s.window; i++) r->m.layers[i].heads.window = s.window;
     r->pool = threads_new(s.threads ? s.threads : 1);
-    int n_ctx = s.n_ctx ? s.n_ctx : N_CTX, rows = int_max(n_ctx, MOST_ROWS);
     assert_ok(workspace_new(&r->w, &r->m, r->pool, rows, rows, n_ctx));
     KvShape shape = memory_plan_kv_shape(&r->m);
     shape.type_k = shape.type_v = s.kv_type;

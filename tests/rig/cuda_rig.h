@@ -22,6 +22,7 @@ typedef struct {
     bool scarce; // as few blocks of layers with a window as steps of CUDA_MOST_ROWS rows need
     bool keep;   // KvShape.keep_partners
     bool bare;   // without_parts
+    int n_ctx;   // for which LongRoPE's factors are chosen; 0: CUDA_CTX
 } CudaSetup;
 
 // A shape whose head_dim is not dim / n_heads, with three heads to a KV head.

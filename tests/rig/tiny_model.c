@@ -66,9 +66,13 @@ typedef struct {
     const char *name;
     const char *tokens, *pre;
     bool qkv_bias, qk_norm, norms_behind;
+    bool norms_of_rows, no_norms_before, fused_qkv, fused_ffn, half_rope, long_rope, scales;
     int n_layers; // 0: 2
     int window;
     float score_cap, logit_cap, swa_base;
+    const char *rope;
+    int ctx_orig;
+    float freq_base, temperature;
 } Arch;
 
 static const Arch archs[] = {
@@ -91,6 +95,24 @@ static const Arch archs[] = {
      .norms_behind = true,
      .window = 12,
      .swa_base = 100},
+    {.name = "phi3",
+     .tokens = "llama",
+     .pre = "gpt-4o",
+     .fused_qkv = true,
+     .fused_ffn = true,
+     .half_rope = true,
+     .long_rope = true,
+     .ctx_orig = 64},
+    {.name = "granite", .pre = "refact", .scales = true},
+    {.name = "smollm3", .pre = "smaug-bpe", .n_layers = 4},
+    {.name = "mistral3", .pre = "tekken", .rope = "yarn", .ctx_orig = 8, .freq_base = 100, .temperature = 0.4f},
+    {.name = "olmo2",
+     .pre = "dbrx",
+     .qk_norm = true,
+     .norms_of_rows = true,
+     .norms_behind = true,
+     .no_norms_before = true},
+    {.name = "glm4", .pre = "glm4", .qkv_bias = true, .norms_behind = true, .fused_ffn = true, .half_rope = true},
 };
 
 static const Arch *arch_of(const TinyModel *m) { // of any other name: as qwen's, with nothing of their own
@@ -107,28 +129,36 @@ static const char *layer_name(char out[64], int layer, const char *what) {
 
 static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
     char name[64];
+    const Arch *a = arch_of(m);
     int q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
-    add_vector(g, layer_name(name, layer, "attn_norm.weight"), m->dim, 1, 0.2f, random);
-    add_matrix(g, layer_name(name, layer, "attn_q.weight"), m->type, m->dim, q, random);
-    add_matrix(g, layer_name(name, layer, "attn_k.weight"), m->type, m->dim, kv, random);
-    add_matrix(g, layer_name(name, layer, "attn_v.weight"), m->type, m->dim, kv, random);
-    if (m->qkv_bias) {
+    if (!a->no_norms_before) add_vector(g, layer_name(name, layer, "attn_norm.weight"), m->dim, 1, 0.2f, random);
+    if (a->fused_qkv) {
+        add_matrix(g, layer_name(name, layer, "attn_qkv.weight"), m->type, m->dim, q + 2 * kv, random);
+        if (m->qkv_bias) add_vector(g, layer_name(name, layer, "attn_qkv.bias"), q + 2 * kv, 0, 0.5f, random);
+    } else {
+        add_matrix(g, layer_name(name, layer, "attn_q.weight"), m->type, m->dim, q, random);
+        add_matrix(g, layer_name(name, layer, "attn_k.weight"), m->type, m->dim, kv, random);
+        add_matrix(g, layer_name(name, layer, "attn_v.weight"), m->type, m->dim, kv, random);
+    }
+    if (m->qkv_bias && !a->fused_qkv) {
         add_vector(g, layer_name(name, layer, "attn_q.bias"), q, 0, 0.5f, random);
         add_vector(g, layer_name(name, layer, "attn_k.bias"), kv, 0, 0.5f, random);
         add_vector(g, layer_name(name, layer, "attn_v.bias"), kv, 0, 0.5f, random);
     }
     if (m->qk_norm) {
-        add_vector(g, layer_name(name, layer, "attn_q_norm.weight"), m->head_dim, 1, 0.2f, random);
-        add_vector(g, layer_name(name, layer, "attn_k_norm.weight"), m->head_dim, 1, 0.2f, random);
+        add_vector(g, layer_name(name, layer, "attn_q_norm.weight"), a->norms_of_rows ? q : m->head_dim, 1, 0.2f,
+                   random);
+        add_vector(g, layer_name(name, layer, "attn_k_norm.weight"), a->norms_of_rows ? kv : m->head_dim, 1, 0.2f,
+                   random);
     }
     add_matrix(g, layer_name(name, layer, "attn_output.weight"), m->type, q, m->dim, random);
-    if (arch_of(m)->norms_behind) {
+    if (a->norms_behind) {
         add_vector(g, layer_name(name, layer, "post_attention_norm.weight"), m->dim, 1, 0.2f, random);
         add_vector(g, layer_name(name, layer, "post_ffw_norm.weight"), m->dim, 1, 0.2f, random);
     }
-    add_vector(g, layer_name(name, layer, "ffn_norm.weight"), m->dim, 1, 0.2f, random);
-    add_matrix(g, layer_name(name, layer, "ffn_gate.weight"), m->type, m->dim, m->ffn, random);
-    add_matrix(g, layer_name(name, layer, "ffn_up.weight"), m->type, m->dim, m->ffn, random);
+    if (!a->no_norms_before) add_vector(g, layer_name(name, layer, "ffn_norm.weight"), m->dim, 1, 0.2f, random);
+    if (!a->fused_ffn) add_matrix(g, layer_name(name, layer, "ffn_gate.weight"), m->type, m->dim, m->ffn, random);
+    add_matrix(g, layer_name(name, layer, "ffn_up.weight"), m->type, m->dim, (a->fused_ffn ? 2 : 1) * m->ffn, random);
     add_matrix(g, layer_name(name, layer, "ffn_down.weight"), m->type, m->ffn, m->dim, random);
 }
 
@@ -138,7 +168,10 @@ static void add_tensors(Gguf *g, const TinyModel *m) {
     for (int layer = 0; layer < m->n_layers; layer++) add_layer(g, m, layer, &random);
     add_vector(g, "output_norm.weight", m->dim, 1, 0.2f, &random);
     if (!m->tied) add_matrix(g, "output.weight", m->type, m->dim, m->vocab, &random);
-    if (m->rope_freqs) add_vector(g, "rope_freqs.weight", m->head_dim / 2, 4.5f, 3.5f, &random);
+    if (m->rope_freqs) add_vector(g, "rope_freqs.weight", m->n_rot / 2, 4.5f, 3.5f, &random);
+    if (!arch_of(m)->long_rope) return;
+    add_vector(g, "rope_factors_short.weight", m->n_rot / 2, 1.5f, 0.5f, &random);
+    add_vector(g, "rope_factors_long.weight", m->n_rot / 2, 5, 3, &random);
 }
 
 // ---- vocabulary -----------------------------------------------------------------------------------------------------
@@ -285,6 +318,32 @@ static void set_f32(Gguf *g, const char *arch, const char *key, float v) {
     gguf_set_f32(g, name, v);
 }
 
+static void set_scaling(Gguf *g, const TinyModel *m) {
+    const Arch *a = arch_of(m);
+    char name[96];
+    snprintf(name, sizeof name, "%s.rope.scaling.type", m->arch);
+    if (m->rope) {
+        gguf_set_str(g, name, m->rope);
+        set_f32(g, m->arch, "rope.scaling.factor", m->rope_factor);
+    }
+    if (m->rope || m->ctx_orig) set_u32(g, m->arch, "rope.scaling.original_context_length", m->ctx_orig);
+    if (a->long_rope) set_f32(g, m->arch, "rope.scaling.attn_factor", 1.2f);
+    if (a->temperature != 0) {
+        set_f32(g, m->arch, "attention.temperature_scale", a->temperature);
+        set_f32(g, m->arch, "rope.scaling.yarn_beta_fast", 0.3f);
+        set_f32(g, m->arch, "rope.scaling.yarn_beta_slow", 0.02f);
+        set_f32(g, m->arch, "rope.scaling.yarn_log_multiplier", 0.5f);
+    }
+    if (m->halves) gguf_set_bool(g, "quill.rope.halves", true);
+}
+
+static void set_scales(Gguf *g, const TinyModel *m) {
+    set_f32(g, m->arch, "embedding_scale", 3);
+    set_f32(g, m->arch, "attention.scale", 0.5f);
+    set_f32(g, m->arch, "residual_scale", 0.6f);
+    set_f32(g, m->arch, "logit_scale", 0.7f);
+}
+
 static void set_shape(Gguf *g, const TinyModel *m) {
     gguf_set_str(g, "general.architecture", m->arch);
     gguf_set_str(g, "general.name", "tiny");
@@ -297,19 +356,15 @@ static void set_shape(Gguf *g, const TinyModel *m) {
     set_u32(g, m->arch, "attention.head_count_kv", m->n_kv_heads);
     set_u32(g, m->arch, "attention.key_length", m->head_dim);
     set_u32(g, m->arch, "attention.value_length", m->head_dim);
-    set_u32(g, m->arch, "rope.dimension_count", m->head_dim);
+    set_u32(g, m->arch, "rope.dimension_count", m->n_rot);
     set_f32(g, m->arch, "rope.freq_base", m->freq_base);
     set_f32(g, m->arch, "attention.layer_norm_rms_epsilon", 1e-5f);
     if (m->window) set_u32(g, m->arch, "attention.sliding_window", m->window);
     if (m->score_cap != 0) set_f32(g, m->arch, "attn_logit_softcapping", m->score_cap);
     if (m->logit_cap != 0) set_f32(g, m->arch, "final_logit_softcapping", m->logit_cap);
     if (m->swa_base != 0) set_f32(g, m->arch, "rope.freq_base_swa", m->swa_base);
-    if (!m->rope) return;
-    char name[96];
-    snprintf(name, sizeof name, "%s.rope.scaling.type", m->arch);
-    gguf_set_str(g, name, m->rope);
-    set_f32(g, m->arch, "rope.scaling.factor", m->rope_factor);
-    set_u32(g, m->arch, "rope.scaling.original_context_length", (int)((float)m->ctx / m->rope_factor));
+    if (arch_of(m)->scales) set_scales(g, m);
+    set_scaling(g, m);
 }
 
 static TinyModel with_defaults(const TinyModel *shape) {
@@ -324,8 +379,12 @@ static TinyModel with_defaults(const TinyModel *shape) {
     if (!m.ffn) m.ffn = 2 * m.dim;
     if (!m.vocab) m.vocab = 320;
     if (!m.ctx) m.ctx = 256;
-    if (m.freq_base == 0) m.freq_base = 10000;
+    if (m.freq_base == 0) m.freq_base = arch->freq_base != 0 ? arch->freq_base : 10000;
     if (m.rope_factor == 0) m.rope_factor = 4;
+    if (!m.rope) m.rope = arch->rope;
+    if (!m.ctx_orig) m.ctx_orig = arch->ctx_orig;
+    if (!m.ctx_orig && m.rope) m.ctx_orig = (int)((float)m.ctx / m.rope_factor);
+    if (!m.n_rot) m.n_rot = arch->half_rope ? m.head_dim / 4 * 2 : m.head_dim;
     m.qkv_bias |= arch->qkv_bias;
     m.qk_norm |= arch->qk_norm;
     if (!m.window) m.window = arch->window;

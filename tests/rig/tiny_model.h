@@ -15,10 +15,12 @@
 
 typedef struct {
     // "llama" (NULL), "qwen2" (has Q, K, V biases), "qwen3" (has Q and K norms), "gemma2" and "gemma3" (have windows,
-    // and norms behind the mixer and the feed-forward)
+    // and norms behind the mixer and the feed-forward), "phi3" (fused matrices, LongRoPE on half a head), "granite"
+    // (four scalars), "smollm3", "mistral3" (YaRN, a temperature), "olmo2" (norms of whole Q and K, none in front),
+    // "glm4" (gate and up fused, biases, RoPE on half a head)
     const char *arch;
     int dim;           // 0: 64
-    int n_layers;      // 0: 2; gemma2 3, gemma3 7, so that there are layers of both kinds
+    int n_layers;      // 0: 2; gemma2 3, gemma3 7, smollm3 4, so that there are layers of both kinds
     int n_heads;       // 0: 4
     int n_kv_heads;    // 0: half of n_heads
     int head_dim;      // 0: dim / n_heads
@@ -33,10 +35,13 @@ typedef struct {
     float score_cap;   // of attention's scores; 0: 1.5 for "gemma2", none for the others
     float logit_cap;   // 0: 2 for "gemma2", none for the others
     float swa_base;    // rope.freq_base_swa; 0: 100 for "gemma3", none for the others
-    float freq_base;   // 0: 10000
-    const char *rope;  // NULL: none; "linear", "yarn"
-    float rope_factor; // 0: 4; with `rope`. YaRN's original context is ctx / factor
-    bool rope_freqs;   // adds rope_freqs.weight (head_dim / 2), from 1 to 8
+    float freq_base;   // 0: 10000, 100 for "mistral3"
+    const char *rope;  // NULL: none, but "yarn" for "mistral3"; "linear", "yarn"
+    float rope_factor; // 0: 4; with `rope`
+    int ctx_orig;      // of YaRN and LongRoPE; 0: ctx / factor, 8 for "mistral3", 64 for "phi3"
+    bool rope_freqs;   // adds rope_freqs.weight (n_rot / 2), from 1 to 8
+    int n_rot;         // 0: head_dim, or about half of it for "phi3" and "glm4"
+    bool halves;       // quill.rope.halves
     uint64_t seed;
     const char *tokens; // "llama" (NULL: for llama and the gemmas), "gpt2" (NULL: for the others), "none"
     const char *pre;    // NULL: "llama-bpe" for those, "qwen2" for the others; with "gpt2"

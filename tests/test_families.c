@@ -1,0 +1,486 @@
+// tests/test_families.c: what the families compute: golden logits from outside, the formulas in double over odd shapes,
+// what a file's keys change, fused matrices, the order of Q's and K's rows, contexts of LongRoPE, and what is refused.
+#include "tests/rig/testing.h"
+
+#include "families.h"
+#include "kv/fingerprint.h"
+#include "tests/rig/cpu_rig.h"
+#include "tests/rig/plain_forward.h"
+#include "tests/rig/tiny_model.h"
+
+#include <math.h>
+
+enum { MOST_TOKENS = N_CTX, VOCAB = 320 };
+
+// ---- golden logits --------------------------------------------------------------------------------------------------
+
+static int golden_tokens(int *out) {
+    FILE *f = fopen(test_data("golden/families/tokens.txt"), "r");
+    assert_non_null(f);
+    int n = 0;
+    while (n < MOST_TOKENS && fscanf(f, "%d%*[ ,\n]", &out[n]) == 1) n++;
+    fclose(f);
+    return n;
+}
+
+// Random weights in F32, logits computed in float64 by transformers. n_ctx 0: any.
+static const struct {
+    const char *file, *logits;
+    int n_ctx;
+} golden[] = {{"gemma2", "gemma2", 0},         {"gemma3", "gemma3", 0},   {"phi3", "phi3", 512},
+              {"phi3", "phi3.long", 513},      {"granite", "granite", 0}, {"smollm3", "smollm3", 0},
+              {"ministral3", "ministral3", 0}, {"olmo2", "olmo2", 0},     {"glm4", "glm4", 0}};
+
+static void check_golden(const char *name, const Gguf *g, const float *want, int n_ctx) {
+    static const Setup setups[] = {{.block = 0}, {.block = 4}, {.block = 4, .n_seqs = 1, .step_rows = 8}};
+    static const int chunks[] = {MOST_TOKENS, 8, 1};
+    int tokens[MOST_TOKENS], n = golden_tokens(tokens);
+    for (int i = 0; isa_name(i); i++)
+        for (size_t s = 0; s < ARRAY_LEN(setups) && !isa_is_of_integers(isa_name(i)); s++)
+            for (int in_order = 0; in_order < 2; in_order++) {
+                Rig r;
+                Setup setup = setups[s];
+                setup.isa = isa_name(i);
+                setup.deterministic = in_order;
+                setup.n_ctx = n_ctx;
+                if (!rig_open(&r, g, setup)) continue;
+                for (size_t c = setup.step_rows > 0; c < ARRAY_LEN(chunks); c++) {
+                    float *got = run_tokens(&r, tokens, n, int_min(n, chunks[c]));
+                    double d = test_distance(got, want, (size_t)(n * r.m.c.n_vocab));
+                    if (!(d < 1e-5))
+                        fail_msg("%s, %s, block %d, chunks of %d: distance %.3g", name, isa_name(i), setup.block,
+                                 chunks[c], d);
+                    free(got);
+                }
+                rig_close(&r);
+            }
+}
+
+static void test_golden_families(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(golden); i++) {
+        char name[64];
+        int tokens[MOST_TOKENS], n = golden_tokens(tokens);
+        FileMap map;
+        Gguf *g;
+        snprintf(name, sizeof name, "golden/families/%s.gguf", golden[i].file);
+        assert_ok(gguf_open(test_data(name), &g));
+        snprintf(name, sizeof name, "golden/families/%s.logits.f32", golden[i].logits);
+        assert_ok(file_map(test_data(name), &map));
+        const float *want = (const float *)(const void *)map.data;
+        check_golden(golden[i].logits, g, want, golden[i].n_ctx);
+        float *plain = plain_forward(g, golden[i].n_ctx, tokens, n); // so that the rest of this file may rely on it
+        double d = test_distance(plain, want, map.n / sizeof *want);
+        if (!(d < 1e-6)) fail_msg("%s: the formulas in double: distance %.3g", golden[i].logits, d);
+        free(plain);
+        gguf_close(g);
+        file_unmap(&map);
+    }
+}
+
+// ---- the formulas over odd shapes -----------------------------------------------------------------------------------
+
+static const struct {
+    TinyModel model;
+    int n_ctx;
+} shapes[] = {
+    {{.arch = "phi3",
+      .dim = 60,
+      .head_dim = 20,
+      .n_heads = 3,
+      .n_kv_heads = 3,
+      .n_rot = 6,
+      .ffn = 52,
+      .qkv_bias = true},
+     64},
+    {{.arch = "phi3", .dim = 64, .head_dim = 18, .n_heads = 6, .n_kv_heads = 2, .tied = true, .window = 9}, 65},
+    {{.arch = "granite", .dim = 48, .head_dim = 22, .n_heads = 4, .n_kv_heads = 1, .tied = true, .n_rot = 10}, 0},
+    {{.arch = "granite", .qkv_bias = true, .rope = "yarn", .n_layers = 3}, 0},
+    {{.arch = "smollm3", .dim = 40, .n_heads = 2, .n_layers = 9, .tied = true, .rope = "yarn", .rope_factor = 3}, 0},
+    {{.arch = "smollm3", .n_layers = 5, .n_rot = 8, .qkv_bias = true, .rope = "linear"}, 0},
+    {{.arch = "mistral3", .head_dim = 26, .n_heads = 2, .n_kv_heads = 1, .ctx_orig = 5, .rope_factor = 9}, 0},
+    {{.arch = "mistral3", .tied = true, .n_rot = 12, .freq_base = 300, .ctx_orig = 16}, 0},
+    {{.arch = "olmo2", .dim = 44, .head_dim = 30, .n_heads = 3, .n_kv_heads = 1, .ffn = 36}, 0},
+    {{.arch = "olmo2", .n_layers = 5, .window = 7, .rope = "yarn", .rope_factor = 5, .qkv_bias = true}, 0},
+    {{.arch = "glm4", .dim = 60, .head_dim = 14, .n_heads = 4, .n_rot = 6, .ffn = 36, .tied = true}, 0},
+    {{.arch = "glm4", .head_dim = 32, .n_heads = 2, .n_kv_heads = 2, .rope = "yarn", .freq_base = 500}, 0},
+    {{.arch = "llama", .head_dim = 18, .n_heads = 3, .n_kv_heads = 1, .n_rot = 8, .rope_freqs = true}, 0},
+    {{.arch = "llama", .halves = true, .rope = "linear"}, 0},
+    {{.arch = "qwen2", .n_rot = 6, .tied = true}, 0},
+    {{.arch = "qwen3", .head_dim = 24, .rope = "yarn"}, 0},
+    {{.arch = "gemma2"}, 0},
+    {{.arch = "gemma3", .head_dim = 24}, 0},
+};
+
+static void test_formulas(void **state) {
+    (void)state;
+    enum { N = 30 };
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        TinyModel shape = shapes[i].model;
+        shape.seed = 20 + i;
+        Gguf *g = tiny_model(&shape);
+        int tokens[N], n_ctx = shapes[i].n_ctx ? shapes[i].n_ctx : N_CTX;
+        random_tokens(tokens, N, VOCAB, 30 + i);
+        float *want = plain_forward(g, n_ctx, tokens, N);
+        for (int isa = 0; isa_name(isa); isa++)
+            for (int chunk = N; chunk > 0; chunk = chunk > 7 ? 7 : chunk > 1 ? 1 : 0) {
+                Rig r;
+                if (isa_is_of_integers(isa_name(isa))) continue;
+                if (!rig_open(&r, g, (Setup){.isa = isa_name(isa), .block = 16, .n_ctx = n_ctx})) continue;
+                float *got = run_tokens(&r, tokens, N, chunk);
+                double d = test_distance(got, want, (size_t)N * VOCAB);
+                if (!(d < 1e-5)) fail_msg("shape %zu, %s: distance %.3g", i, isa_name(isa), d);
+                free(got);
+                rig_close(&r);
+            }
+        free(want);
+        gguf_close(g);
+    }
+}
+
+// ---- what keys change -----------------------------------------------------------------------------------------------
+
+static float *scalar_logits(const Gguf *g, int n_ctx, KvHead *head) {
+    enum { N = 30 };
+    int tokens[N];
+    Rig r;
+    assert_true(rig_open(&r, g, (Setup){.isa = "scalar", .block = 16, .n_ctx = n_ctx}));
+    random_tokens(tokens, N, VOCAB, 6);
+    float *got = run_tokens(&r, tokens, N, N);
+    if (head) *head = fingerprint(&r.m, r.kv.pool);
+    rig_close(&r);
+    return got;
+}
+
+static double logits_apart(const float *a, const float *b) { return test_distance(a, b, (size_t)30 * VOCAB); }
+
+// Each key matters in the tiny models, and is in the fingerprint of a KV cache unless it comes behind all K and V.
+static void test_keys_matter(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch, *key;
+        float value;
+        bool behind;
+    } keys[] = {
+        {"granite", "embedding_scale", 1.5f, false},
+        {"granite", "residual_scale", 1, false},
+        {"granite", "attention.scale", 0.25f, false},
+        {"granite", "logit_scale", 1, true},
+        {"mistral3", "attention.temperature_scale", 0, false},
+        {"mistral3", "rope.scaling.yarn_log_multiplier", 1, false},
+        {"mistral3", "rope.scaling.yarn_beta_fast", 1, false},
+        {"mistral3", "rope.scaling.yarn_beta_slow", 0.1f, false},
+        {"mistral3", "rope.scaling.attn_factor", 1.5f, false},
+        {"phi3", "rope.scaling.attn_factor", 1, false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        char key[96];
+        KvHead head[2];
+        Gguf *g = tiny_model(&(TinyModel){.arch = keys[i].arch, .seed = 9});
+        float *before = scalar_logits(g, 0, &head[0]);
+        snprintf(key, sizeof key, "%s.%s", keys[i].arch, keys[i].key);
+        gguf_set_f32(g, key, keys[i].value);
+        float *after = scalar_logits(g, 0, &head[1]);
+        double d = logits_apart(after, before);
+        if (!(d > 1e-2)) fail_msg("%s: a distance above 1e-2 expected, %.3g found", key, d);
+        bool same = head[0].model == head[1].model && head[0].rope == head[1].rope;
+        if (same != keys[i].behind) fail_msg("%s: %s fingerprint", key, same ? "the same" : "another");
+        free(before);
+        free(after);
+        gguf_close(g);
+    }
+}
+
+// A key that turns RoPE off, a window that the family may have, positions of several parts.
+static void test_switches(void **state) {
+    (void)state;
+    Gguf *g = tiny_model(&(TinyModel){.arch = "granite", .seed = 9});
+    KvHead on, off;
+    float *turned = scalar_logits(g, 0, &on);
+    gguf_set_bool(g, "granite.rope.scaling.finetuned", false);
+    float *still = scalar_logits(g, 0, &off);
+    int tokens[30];
+    random_tokens(tokens, 30, VOCAB, 6);
+    float *plain = plain_forward(g, N_CTX, tokens, 30);
+    assert_true(logits_apart(still, turned) > 1e-2);
+    assert_true(logits_apart(still, plain) < 1e-5);
+    assert_true(on.rope != off.rope);
+    free(turned);
+    free(still);
+    free(plain);
+    gguf_close(g);
+    for (int sections = 0; sections < 2; sections++) { // rows of such files are in halves
+        TinyModel shape = {.arch = "glm4", .seed = 9, .halves = !sections};
+        g = tiny_model(&shape);
+        if (sections) gguf_set_ints(g, "glm4.rope.dimension_sections", (int32_t[]){2, 1, 1, 0}, 4);
+        float *got = scalar_logits(g, 0, NULL);
+        if (sections) assert_true(logits_apart(got, turned = scalar_logits(g, 0, NULL)) == 0);
+        else turned = NULL;
+        gguf_set_bool(g, "quill.rope.halves", true);
+        plain = plain_forward(g, N_CTX, tokens, 30);
+        assert_true(logits_apart(got, plain) < 1e-5);
+        free(turned);
+        free(got);
+        free(plain);
+        gguf_close(g);
+    }
+}
+
+// ---- fused matrices -------------------------------------------------------------------------------------------------
+
+// Rows [first, first + n) of a matrix and of its bias as tensors of another view.
+static void add_rows(Gguf *to, const Gguf *from, int layer, const char *fused, const char *part, int first, int n) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, fused);
+    const GgufTensor *t = gguf_tensor(from, name);
+    const TypeInfo *info = type_info(t->type);
+    size_t n_in = (size_t)t->dims[0], at = (size_t)first * n_in;
+    const float *scales =
+        t->scales ? (const void *)((const char *)t->scales + at / (size_t)t->group * sizeof(float)) : NULL;
+    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
+    gguf_add_tensor(to, name, t->type, n_in, (size_t)n,
+                    (const char *)t->data + at / (size_t)info->block * (size_t)info->bytes, scales, t->group);
+    snprintf(name, sizeof name, "blk.%d.%s.bias", layer, fused);
+    t = gguf_tensor(from, name);
+    if (!t) return;
+    snprintf(name, sizeof name, "blk.%d.%s.bias", layer, part);
+    gguf_add_tensor(to, name, TYPE_F32, (size_t)n, 0, (const float *)t->data + first, NULL, 0);
+}
+
+static Gguf *parted(const Gguf *g, int n_layers, int q, int kv, int ffn) {
+    Gguf *out = gguf_new("parted");
+    for (int i = 0; i < gguf_n_values(g); i++) gguf_set(out, gguf_value_at(g, i));
+    for (int i = 0; i < gguf_n_tensors(g); i++) {
+        const GgufTensor *t = gguf_tensor_at(g, i);
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.data);
+        if (strstr(name, "attn_qkv") || strstr(name, "ffn_up")) continue;
+        gguf_add_tensor(out, name, t->type, (size_t)t->dims[0], t->n_dims == 1 ? 0 : (size_t)t->dims[1], t->data,
+                        t->scales, t->group);
+    }
+    for (int i = 0; i < n_layers; i++) {
+        add_rows(out, g, i, "attn_qkv", "attn_q", 0, q);
+        add_rows(out, g, i, "attn_qkv", "attn_k", q, kv);
+        add_rows(out, g, i, "attn_qkv", "attn_v", q + kv, kv);
+        add_rows(out, g, i, "ffn_up", "ffn_gate", 0, ffn);
+        add_rows(out, g, i, "ffn_up", "ffn_up", ffn, ffn);
+    }
+    return out;
+}
+
+// A file with fused matrices and one with their parts give the same bits, for every type of weights.
+static void test_fused_matrices(void **state) {
+    (void)state;
+    enum { N = 20 };
+    for (size_t t = 0; t < TINY_TYPES; t++) {
+        Gguf *g = tiny_model(&(TinyModel){.arch = "phi3",
+                                          .type = tiny_types[t],
+                                          .dim = 256,
+                                          .n_heads = 2,
+                                          .n_kv_heads = 1,
+                                          .head_dim = 128,
+                                          .ffn = 256,
+                                          .qkv_bias = true,
+                                          .seed = 3});
+        Gguf *parts = parted(g, 2, 256, 128, 256);
+        int tokens[N];
+        random_tokens(tokens, N, VOCAB, 6);
+        for (int isa = 0; isa_name(isa); isa++)
+            for (int chunk = N; chunk > 0; chunk -= N - 1) {
+                float *got[2];
+                size_t params[2];
+                bool opened = true;
+                for (int k = 0; k < 2 && opened; k++) {
+                    Rig r;
+                    opened = rig_open(&r, k ? parts : g, (Setup){.isa = isa_name(isa), .block = 16});
+                    if (!opened) break;
+                    got[k] = run_tokens(&r, tokens, N, chunk);
+                    params[k] = model_n_params(&r.m);
+                    rig_close(&r);
+                }
+                if (!opened) continue;
+                assert_int_equal(params[0], params[1]);
+                if (memcmp(got[0], got[1], sizeof(float) * N * VOCAB) != 0)
+                    fail_msg("%s, %s, chunks of %d: other bits", type_name(tiny_types[t]), isa_name(isa), chunk);
+                free(got[0]);
+                free(got[1]);
+            }
+        gguf_close(parts);
+        gguf_close(g);
+    }
+}
+
+// ---- the order of the rows of Q and K -------------------------------------------------------------------------------
+
+// Rows of each head from pairs (2i, 2i+1) to halves (i, i + n_rot/2).
+static void to_halves(Gguf *g, const char *name, int head_dim, int n_rot) {
+    GgufTensor *t = tiny_tensor(g, name);
+    size_t n_in = t->n_dims == 1 ? 1 : (size_t)t->dims[0],
+           rows = t->n_dims == 1 ? (size_t)t->dims[0] : (size_t)t->dims[1];
+    float *old = malloc(t->n_bytes), *data = (float *)t->data;
+    memcpy(old, data, t->n_bytes);
+    for (size_t row = 0; row < rows; row++) {
+        size_t i = row % (size_t)head_dim, half = (size_t)n_rot / 2, first = row - i;
+        if (i < (size_t)n_rot) i = i < half ? 2 * i : 2 * (i - half) + 1;
+        memcpy(data + row * n_in, old + (first + i) * n_in, n_in * sizeof *data);
+    }
+    free(old);
+}
+
+static void test_halves(void **state) {
+    (void)state;
+    static const char *const archs[] = {"llama", "granite", "smollm3", "mistral3", "glm4"};
+    for (size_t a = 0; a < ARRAY_LEN(archs); a++) {
+        Gguf *g = tiny_model(&(TinyModel){.arch = archs[a], .seed = 9, .qkv_bias = true});
+        int n_rot = strcmp(archs[a], "glm4") == 0 ? 8 : 16, n_layers = strcmp(archs[a], "smollm3") == 0 ? 4 : 2;
+        KvHead head[2];
+        float *pairs = scalar_logits(g, 0, &head[0]);
+        for (int i = 0; i < n_layers; i++)
+            for (int k = 0; k < 4; k++) {
+                char name[64];
+                snprintf(name, sizeof name, "blk.%d.attn_%c.%s", i, k % 2 ? 'k' : 'q', k < 2 ? "weight" : "bias");
+                to_halves(g, name, 16, n_rot);
+            }
+        gguf_set_bool(g, "quill.rope.halves", true);
+        float *halves = scalar_logits(g, 0, &head[1]);
+        if (!(logits_apart(halves, pairs) < 1e-6)) fail_msg("%s: other logits in halves", archs[a]);
+        assert_true(head[0].rope != head[1].rope);
+        gguf_set_bool(g, "quill.rope.halves", false);
+        float *wrong = scalar_logits(g, 0, NULL);
+        assert_true(logits_apart(wrong, pairs) > 1e-2);
+        free(pairs);
+        free(halves);
+        free(wrong);
+        gguf_close(g);
+    }
+}
+
+// ---- LongRoPE -------------------------------------------------------------------------------------------------------
+
+// The context of the run chooses the factors, and K and V of one choice are not those of the other.
+static void test_contexts(void **state) {
+    (void)state;
+    Gguf *g = tiny_model(&(TinyModel){.arch = "phi3", .seed = 9}); // original context 64
+    KvHead head[4];
+    float *logits[4];
+    static const int contexts[] = {40, 64, 65, 200};
+    for (int i = 0; i < 4; i++) logits[i] = scalar_logits(g, contexts[i], &head[i]);
+    assert_memory_equal(logits[0], logits[1], sizeof(float) * 30 * VOCAB);
+    assert_memory_equal(logits[2], logits[3], sizeof(float) * 30 * VOCAB);
+    assert_true(logits_apart(logits[1], logits[2]) > 1e-2);
+    assert_true(head[0].rope == head[1].rope && head[2].rope == head[3].rope && head[1].rope != head[2].rope);
+    assert_true(head[1].model == head[2].model);
+    const Backend *be;
+    Model m;
+    assert_ok(cpu_backend("scalar", &be));
+    assert_ok(model_load(&m, g, be));
+    assert_string_equal(m.c.rope_scaling, "longrope");
+    double first = m.ends.ropes[0].freq[1]; // chosen for the context of training, 256
+    model_set_context(&m, 64);
+    assert_true(m.ends.ropes[0].freq[1] != first);
+    assert_ptr_equal(m.layers[1].rope.freq, m.ends.ropes[0].freq);
+    model_set_context(&m, 65);
+    assert_true(m.ends.ropes[0].freq[1] == first);
+    model_free(&m);
+    for (int i = 0; i < 4; i++) free(logits[i]);
+    gguf_close(g);
+}
+
+// ---- what is refused ------------------------------------------------------------------------------------------------
+
+static void assert_refused(const Gguf *g, const char *word) {
+    const Backend *be;
+    Model m;
+    assert_ok(cpu_backend("scalar", &be));
+    Status st = model_load(&m, g, be);
+    model_free(&m);
+    if (st.code != QUILL_MODEL || !strstr(st.message, "tiny") || !strstr(st.message, word) || strchr(st.message, '\n'))
+        fail_msg("one line about %s expected, code %d found: %s", word, st.code, st.message);
+}
+
+static void test_refused_numbers(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch, *key;
+        float value;
+    } numbers[] = {{"granite", "granite.embedding_scale", -1},
+                   {"granite", "granite.residual_scale", NAN},
+                   {"granite", "granite.logit_scale", INFINITY},
+                   {"granite", "granite.attention.scale", -0.5f},
+                   {"phi3", "phi3.rope.scaling.attn_factor", 0},
+                   {"mistral3", "mistral3.attention.temperature_scale", -1},
+                   {"mistral3", "mistral3.rope.scaling.yarn_log_multiplier", NAN}};
+    static const struct {
+        const char *arch, *key;
+    } counts[] = {{"granite", "granite.expert_count"},
+                  {"phi3", "phi3.expert_count"},
+                  {"glm4", "glm4.nextn_predict_layers"},
+                  {"olmo2", "olmo2.attention.sliding_window"}};
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        Gguf *g = tiny_model(&(TinyModel){.arch = numbers[i].arch, .seed = 1});
+        gguf_set_f32(g, numbers[i].key, numbers[i].value);
+        assert_refused(g, numbers[i].key);
+        gguf_close(g);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
+        Gguf *g = tiny_model(&(TinyModel){.arch = counts[i].arch, .seed = 1});
+        gguf_set_u32(g, counts[i].key, strstr(counts[i].key, "window") ? UINT32_MAX : 1);
+        assert_refused(g, counts[i].key);
+        gguf_close(g);
+    }
+    Gguf *g = tiny_model(&(TinyModel){.arch = "smollm3", .seed = 1});
+    gguf_set_u32(g, "quill.rope.halves", 1);
+    assert_refused(g, "quill.rope.halves");
+    gguf_close(g);
+    g = tiny_model(&(TinyModel){.arch = "granite", .qk_norm = true, .seed = 1});
+    assert_refused(g, "granite.residual_scale");
+    gguf_close(g);
+    g = tiny_model(&(TinyModel){.arch = "llama", .seed = 1});
+    gguf_set_str(g, "llama.rope.scaling.type", "longrope"); // without its factors
+    assert_refused(g, "rope_factors_short.weight");
+    gguf_close(g);
+}
+
+static void test_refused_tensors(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch, *tensor;
+    } tensors[] = {{"phi3", "blk.1.attn_qkv.weight"},      {"phi3", "blk.0.ffn_up.weight"},
+                   {"phi3", "rope_factors_short.weight"},  {"phi3", "rope_factors_long.weight"},
+                   {"glm4", "blk.1.ffn_up.weight"},        {"olmo2", "blk.0.attn_q_norm.weight"},
+                   {"olmo2", "blk.1.attn_k_norm.weight"},  {"olmo2", "blk.1.post_attention_norm.weight"},
+                   {"glm4", "blk.0.post_ffw_norm.weight"}, {"phi3", "blk.1.attn_norm.weight"}};
+    for (size_t i = 0; i < ARRAY_LEN(tensors); i++)
+        for (int kind = 0; kind < 3; kind++) {
+            Gguf *whole = tiny_model(&(TinyModel){.arch = tensors[i].arch, .seed = 1}), *g = whole;
+            GgufTensor *t = tiny_tensor(g, tensors[i].tensor);
+            const char *word = tensors[i].tensor;
+            if (kind == 0) t->dims[t->n_dims - 1]--;
+            if (kind == 1) t->type = 16; // IQ2_XXS
+            if (kind == 2) g = tiny_without(whole, tensors[i].tensor);
+            if (kind == 2 && strstr(word, "attn_qkv")) word = "attn_q.weight"; // of a file with parts
+            if (kind != 1 && strstr(word, "ffn_up")) word = "ffn_gate.weight";
+            assert_refused(g, word);
+            if (g != whole) gguf_close(g);
+            gguf_close(whole);
+        }
+    static const char *const factors[] = {"rope_factors_short.weight", "rope_factors_long.weight"};
+    const float values[] = {0, -1, NAN, INFINITY};
+    for (size_t i = 0; i < 2 * ARRAY_LEN(values); i++) {
+        Gguf *g = tiny_model(&(TinyModel){.arch = "phi3", .seed = 1});
+        ((float *)tiny_tensor(g, factors[i % 2])->data)[3] = values[i / 2];
+        assert_refused(g, factors[i % 2]);
+        gguf_close(g);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden_families), cmocka_unit_test(test_formulas),
+        cmocka_unit_test(test_keys_matter),     cmocka_unit_test(test_switches),
+        cmocka_unit_test(test_fused_matrices),  cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_contexts),        cmocka_unit_test(test_refused_numbers),
+        cmocka_unit_test(test_refused_tensors),
+    };
+    return cmocka_run_group_tests(tests, isa_print, NULL);
+}
