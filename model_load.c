@@ -17,6 +17,7 @@ typedef struct {
     const Gguf *g;
     const Family *family;
     const char *file;
+    const uint8_t *windowed; // (n_layers) whether a layer has the window; NULL: as the family has it
 } Loader;
 
 // The tensor of that name, noted as used; NULL: there is none.
@@ -66,13 +67,27 @@ static Status find_family(Loader *l) {
     return OK;
 }
 
+// Files may list their layers: sliding_window_pattern as an array of booleans.
+static Status load_windowed(Loader *l, int n_layers) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", l->family->arch);
+    const GgufValue *v = gguf_value(l->g, key);
+    if (!v || v->type != GGUF_ARRAY || v->elem_type != GGUF_BOOL) return OK;
+    if (v->n != (uint64_t)n_layers)
+        return status_error(QUILL_MODEL, "%s: %s: one for each of the %d layers expected, %llu found", l->file, key,
+                            n_layers, (unsigned long long)v->n);
+    l->windowed = v->data;
+    return OK;
+}
+
 // The slots that a row of layer i sees; 0: all.
 static int layer_window(const Loader *l, int i) {
+    if (l->windowed) return l->windowed[i] ? l->m->c.window : 0;
     int every = l->family->full_every;
     return every > 0 && (i + 1) % every == 0 ? 0 : l->m->c.window;
 }
 
-static Status load_shape(const Loader *l) {
+static Status load_shape(Loader *l) {
     ModelConfig *c = &l->m->c;
     int experts;
     snprintf(c->arch, sizeof c->arch, "%s", l->family->arch);
@@ -112,6 +127,7 @@ static Status load_shape(const Loader *l) {
                             c->arch, c->head_dim, value_length);
     TRY(get_float(l, "attention.layer_norm_rms_epsilon", true, 0, &c->eps));
     TRY(get_int(l, "attention.sliding_window", 0, 1 << 30, l->family->full_every > 0, 0, &c->window));
+    TRY(load_windowed(l, c->n_layers));
     for (int i = 0; i < c->n_layers; i++) c->n_windowed += layer_window(l, i) > 0;
     return OK;
 }
@@ -158,16 +174,19 @@ static Status divide_by_tensor(const Loader *l, double *freq) {
     return OK;
 }
 
-// The next table of the model, its frequencies those of a base.
-static Rope *new_rope(const Loader *l, float base) {
+// The next table of the model, its frequencies those of a base. Rows of Q and K in the order of Hugging Face files need
+// halves, whatever the family has.
+static Status new_rope(const Loader *l, float base, Rope **out) {
     Ends *e = &l->m->ends;
     const ModelConfig *c = &l->m->c;
+    bool halves;
+    TRY(gguf_bool(l->g, "quill.rope.halves", &halves, !l->family->rope_adjacent));
     double *freq = mem_alloc((size_t)(c->n_rot / 2) * sizeof *freq);
     for (int i = 0; i < c->n_rot / 2; i++) freq[i] = pow((double)base, -2.0 * i / c->n_rot);
     Rope *r = &e->ropes[e->n_ropes];
-    *r = (Rope){
-        .table = e->n_ropes++, .n_rot = c->n_rot, .adjacent = l->family->rope_adjacent, .mscale = 1, .freq = freq};
-    return r;
+    *r = (Rope){.table = e->n_ropes++, .n_rot = c->n_rot, .adjacent = !halves, .mscale = 1, .freq = freq};
+    *out = r;
+    return OK;
 }
 
 static Status load_scaling(const Loader *l) {
@@ -195,7 +214,8 @@ static Status load_rope(const Loader *l) {
                             c->arch, c->n_rot);
     TRY(get_float(l, "rope.freq_base", false, 10000, &c->rope_base));
     TRY(load_scaling(l));
-    Rope *r = new_rope(l, c->rope_base);
+    Rope *r, *windows;
+    TRY(new_rope(l, c->rope_base, &r));
     double *freq = (double *)r->freq; // the model's own
     TRY(divide_by_tensor(l, freq));
     if (strcmp(c->rope_scaling, "linear") == 0)
@@ -203,8 +223,7 @@ static Status load_rope(const Loader *l) {
     if (strcmp(c->rope_scaling, "yarn") == 0) TRY(scale_yarn(l, freq, &r->mscale));
     float window_base;
     TRY(get_float(l, "rope.freq_base_swa", false, 10000, &window_base));
-    if (l->family->window_rope) new_rope(l, window_base);
-    return OK;
+    return l->family->window_rope ? new_rope(l, window_base, &windows) : OK;
 }
 
 // ---- tensors --------------------------------------------------------------------------------------------------------
@@ -284,6 +303,8 @@ static Status describe_layer(const Loader *l, int i) {
     const Ends *e = &l->m->ends;
     const Family *f = l->family;
     int window = layer_window(l, i), width = c->n_layers == f->n_layers_by_dim ? c->dim / c->n_heads : c->head_dim;
+    float scale;
+    TRY(get_float(l, "attention.scale", false, (float)(1 / sqrt((double)width)), &scale));
     int n_before = 0; // layers of its pool
     for (int k = 0; k < i; k++) n_before += (layer_window(l, k) > 0) == (window > 0);
     l->m->layers[i] = (Layer){
@@ -292,7 +313,7 @@ static Status describe_layer(const Loader *l, int i) {
                   .n_kv_heads = c->n_kv_heads,
                   .head_dim = c->head_dim,
                   .window = window,
-                  .scale = (float)(1 / sqrt((double)width))},
+                  .scale = scale},
         .rope = e->ropes[f->window_rope && window > 0 ? 1 : 0],
         .index = i,
         .kv_kind = window > 0 ? KV_WINDOW : KV_FULL,

@@ -70,7 +70,8 @@ Status gguf_open_memory(const char *name, const void *bytes, size_t n, Gguf **ou
 void gguf_close(Gguf *g); // NULL is fine
 
 const char *gguf_name(const Gguf *g);            // the path as given
-uint32_t gguf_version(const Gguf *g);            // 2, 3; 0: built in memory or llama2.c
+const char *gguf_format(const Gguf *g);          // "GGUF v3", "llama2.c", ...; "": built in memory
+uint32_t gguf_version(const Gguf *g);            // 2, 3; 0: not GGUF
 size_t gguf_file_bytes(const Gguf *g);           // of all mapped files
 const FileMap *gguf_maps(const Gguf *g, int *n); // these, in the order of the parts; the view's own
 size_t gguf_huge_bytes(const Gguf *g);           // of what is mapped or owned, what lies in huge pages
@@ -114,6 +115,8 @@ void gguf_set_ints(Gguf *g, const char *key, const int32_t *v, size_t n);
 // n_out == 0 makes a vector of n_in. Data must hold the type's bytes; `scales` and `group` for TYPE_I8G, else NULL, 0.
 void gguf_add_tensor(Gguf *g, const char *name, int type, size_t n_in, size_t n_out, const void *data,
                      const float *scales, int group);
+void gguf_set_format(Gguf *g, const char *format);   // of the file that it shows; at most 63 bytes are kept
+void *gguf_alloc(Gguf *g, size_t n);                 // zeroed memory, aligned to 8, that goes with the view
 void gguf_own_pages(Gguf *g, void *pages, size_t n); // pages_free'd by gguf_close
 void gguf_own_map(Gguf *g, FileMap map);             // unmapped by gguf_close
 
