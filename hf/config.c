@@ -24,6 +24,11 @@ bool hf_config_int(const json_t *object, const char *key, int64_t *out) {
     return true;
 }
 
+int hf_config_id(const json_t *v) {
+    double id = json_is_number(v) ? json_number_value(v) : -1;
+    return id >= 0 && id <= INT32_MAX && id == floor(id) ? (int)id : -1;
+}
+
 static bool is_true(const json_t *object, const char *key) { return json_is_true(json_object_get(object, key)); }
 
 static const char *text_of(const json_t *object, const char *key) {
@@ -77,7 +82,7 @@ static Status refuse_nope(const HfModel *m) {
     if (!hf_config_int(m->config, "no_rope_layer_interval", &every)) return OK;
     bool same = list ? true : every == 4;
     for (size_t i = 0; i < json_array_size(list); i++)
-        same = same && (json_integer_value(json_array_get(list, i)) == 0) == ((i + 1) % 4 == 0);
+        same = same && (json_number_value(json_array_get(list, i)) == 0) == ((i + 1) % 4 == 0);
     if (same) return OK;
     return status_error(QUILL_MODEL,
                         "%s/config.json: no_rope_layers: every fourth layer without RoPE expected, others "
@@ -145,7 +150,8 @@ static const struct {
 static Status wrong(const HfModel *m, const char *name, const char *expected) {
     const json_t *v = json_object_get(m->config, name);
     Buf found = {0};
-    if (v) jsonio_print(v, JSON_ENCODE_ANY | JSON_COMPACT, &found);
+    if (json_is_number(v)) buf_printf(&found, "%.15g", json_number_value(v));
+    else if (v) jsonio_print(v, JSON_ENCODE_ANY | JSON_COMPACT, &found);
     Status st = status_error(QUILL_MODEL, "%s/config.json: %s: %s expected, %.60s found", m->dir, name, expected,
                              v ? found.data : "nothing");
     buf_free(&found);
@@ -266,7 +272,7 @@ Status hf_read_config(HfModel *m) {
 
 Status hf_config_memory(const char *name, Str config, Gguf *g) {
     json_error_t error;
-    HfModel m = {.dir = name, .g = g, .file = jsonio_read(config, 0, &error)};
+    HfModel m = {.dir = name, .g = g, .file = jsonio_read(config, HF_JSON, &error)};
     Status st = !m.file ? status_error(QUILL_MODEL, "%s/config.json: line %d: %s", name, error.line, error.text)
                 : !json_is_object(m.file) ? status_error(QUILL_MODEL, "%s/config.json: an object expected", name)
                                           : hf_read_config(&m);

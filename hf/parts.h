@@ -41,12 +41,16 @@ typedef struct {
     const HfFamily *family;
 } HfModel;
 
+// How jansson reads the small files: their numbers may be larger than any integer (model_max_length often is).
+#define HF_JSON JSON_DECODE_INT_AS_REAL
+
 // hf/hf.c. *out NULL: the file is not there. QUILL_MODEL: it cannot be read, or is no JSON object.
 Status hf_read_json(const char *dir, const char *name, json_t **out);
 
 // hf/config.c. Reads m->file: m->config, m->family, and the keys of the view.
 Status hf_read_config(HfModel *m);
 bool hf_config_int(const json_t *object, const char *key, int64_t *out); // false: absent, null or no whole number
+int hf_config_id(const json_t *v);                                       // of a token; -1: no such number
 bool hf_config_number(const json_t *object, const char *key, double *out);
 // hf/rope.c: the keys and tensors of RoPE.
 Status hf_read_rope(HfModel *m, int head_dim);

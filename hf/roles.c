@@ -23,8 +23,7 @@ static int find_token(const Gguf *g, const char *text) {
 static int first_id(const json_t *object, const char *key) {
     const json_t *v = json_object_get(object, key);
     if (json_is_array(v)) v = json_array_get(v, 0);
-    if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT32_MAX) return -1;
-    return (int)json_integer_value(v);
+    return hf_config_id(v);
 }
 
 // tokenizer_config.json names the token, or says null: then there is none. Without the word the configurations give an
@@ -40,16 +39,15 @@ static int role(const HfModel *m, const json_t *tokenizer_config, const json_t *
 
 // All ids that end an answer: those of generation_config.json, or of config.json where it gives none.
 static void set_ends(const HfModel *m, const json_t *generation) {
-    const json_t *ids = json_object_get(generation, "eos_token_id"), *one;
+    const json_t *ids = json_object_get(generation, "eos_token_id");
     if (!ids || json_is_null(ids)) ids = json_object_get(m->config, "eos_token_id");
     if (!ids || json_is_null(ids)) ids = json_object_get(m->file, "eos_token_id");
     bool list = json_is_array(ids);
     size_t n = list ? json_array_size(ids) : 1, n_good = 0;
     int32_t *good = mem_alloc((n + 1) * sizeof *good);
     for (size_t i = 0; i < n; i++) {
-        one = list ? json_array_get(ids, i) : ids;
-        if (json_is_integer(one) && json_integer_value(one) >= 0 && json_integer_value(one) <= INT32_MAX)
-            good[n_good++] = (int32_t)json_integer_value(one);
+        int id = hf_config_id(list ? json_array_get(ids, i) : ids);
+        if (id >= 0) good[n_good++] = id;
     }
     if (n_good) gguf_set_ints(m->g, "quill.tokenizer.eog_ids", good, n_good);
     free(good);

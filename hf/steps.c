@@ -142,9 +142,8 @@ static Status read_postprocessor(HfSteps *s, const json_t *part) {
     const char *last = n > 1 ? text_of(json_object_get(json_array_get(single, n - 1), "SpecialToken"), "id") : "";
     gguf_set_bool(s->g, "tokenizer.ggml.add_bos_token", *first);
     gguf_set_bool(s->g, "tokenizer.ggml.add_eos_token", *last);
-    const json_t *id = json_array_get(json_object_get(json_object_get(tokens, first), "ids"), 0);
-    if (*first && json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) <= INT32_MAX)
-        gguf_set_u32(s->g, "tokenizer.ggml.bos_token_id", (uint32_t)json_integer_value(id));
+    int id = hf_config_id(json_array_get(json_object_get(json_object_get(tokens, first), "ids"), 0));
+    if (*first && id >= 0) gguf_set_u32(s->g, "tokenizer.ggml.bos_token_id", (uint32_t)id);
     return OK;
 }
 
