@@ -9,6 +9,7 @@
 // then, but for added tokens that are "normalized": they are found in the text as it is.
 //   quill.tokenizer.patterns       PCRE2 patterns that cut the text, in place of tokenizer.ggml.pre
 //   quill.tokenizer.form           NFC, NFD, NFKC, NFKD: text is put into this form first; decode gives it in that form
+//   quill.tokenizer.types_hold     token_type is right: no name makes a normal token a control token or a byte
 //   quill.tokenizer.by_merges      SentencePiece's text, merged by ranks (tokenizer.ggml.merges) in place of scores
 //   quill.tokenizer.ignore_merges  a piece that is a token is taken whole
 //   quill.tokenizer.fuse_unknown   unknown characters in a row are one token

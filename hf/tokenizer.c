@@ -257,6 +257,7 @@ static Status read_all(TokenizerReader *r, Str text) {
     TRY(hf_read_steps(r->name, r->parts, byte_fallback, r->g, &bytes));
     TRY(read_vocab(r, byte_fallback));
     gguf_set_str(r->g, "tokenizer.ggml.model", bytes ? "gpt2" : "llama");
+    gguf_set_bool(r->g, "quill.tokenizer.types_hold", true);
     gguf_set_bool(r->g, "quill.tokenizer.by_merges", true);
     gguf_set_bool(r->g, "quill.tokenizer.ignore_merges", model_flag(r, "model.ignore_merges"));
     gguf_set_bool(r->g, "quill.tokenizer.fuse_unknown", model_flag(r, "model.fuse_unk"));

@@ -179,6 +179,7 @@ static void apply_known_names(Vocab *v, const Gguf *g, const Str *texts) {
         for (size_t i = 0; i < ARRAY_LEN(known_names); i++) {
             if (!is_word_of(known_names[i].names, s)) continue;
             if (known_names[i].key && gguf_value(g, known_names[i].key)) continue;
+            if (v->types_hold && v->types[id] == GGUF_TOKEN_NORMAL) continue;
             v->types[id] = GGUF_TOKEN_CONTROL;
             if (known_names[i].ends_generation) add_eog(v, id);
         }
@@ -228,7 +229,8 @@ static Status load_scores(Vocab *v, const Gguf *g) {
 // The token's bytes; true if merging may give it.
 static bool decode_text(Vocab *v, int id, Str text, char *out, size_t *n_out) {
     int type = v->types[id], byte = named_byte(text);
-    if (byte >= 0 && (type == GGUF_TOKEN_BYTE || (v->spm && type == GGUF_TOKEN_NORMAL))) {
+    bool unsaid = v->spm && type == GGUF_TOKEN_NORMAL && !v->types_hold;
+    if (byte >= 0 && (type == GGUF_TOKEN_BYTE || unsaid)) {
         v->types[id] = GGUF_TOKEN_BYTE;
         if (v->spm && v->byte_id[byte] < 0) v->byte_id[byte] = id;
         *out = (char)byte;
@@ -477,6 +479,7 @@ static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
 static Status load_all(Vocab *v, const Gguf *g, const Str *texts) {
     TRY(load_types(v, g));
     TRY(load_scores(v, g));
+    TRY(gguf_bool(g, "quill.tokenizer.types_hold", &v->types_hold, false));
     TRY(gguf_bool(g, "quill.tokenizer.by_merges", &v->by_merges, !v->spm));
     v->by_merges = v->by_merges || !v->spm;
     TRY(gguf_bool(g, "quill.tokenizer.fuse_unknown", &v->fuse_unk, false));

@@ -36,9 +36,10 @@ typedef struct {
 } Added;
 
 typedef struct {
-    bool spm;       // U+2581 stands for spaces, and bytes have names
-    bool by_merges; // merges have ranks; otherwise tokens have scores
-    bool fuse_unk;  // unknown characters in a row are one token
+    bool spm;        // U+2581 stands for spaces, and bytes have names
+    bool types_hold; // no name makes a normal token another one
+    bool by_merges;  // merges have ranks; otherwise tokens have scores
+    bool fuse_unk;   // unknown characters in a row are one token
     bool add_space_prefix, add_bos, add_eos;
     SpacePrefix prefix;
     int n;
