@@ -87,20 +87,30 @@ static void walk_merges(TokenizerReader *r) {
         if (!walk_merge(r)) return;
 }
 
-// A value that jansson reads, kept under a name. QUILL_MODEL: it is no JSON.
+// A member that jansson reads: kept under one of these names, passed over with another. QUILL_MODEL: it is no JSON.
 static Status keep_part(TokenizerReader *r, const char *in, Str key) {
+    static const char *const names[] = {"added_tokens",
+                                        "normalizer",
+                                        "pre_tokenizer",
+                                        "post_processor",
+                                        "model.type",
+                                        "model.unk_token",
+                                        "model.fuse_unk",
+                                        "model.byte_fallback",
+                                        "model.ignore_merges",
+                                        "model.continuing_subword_prefix",
+                                        "model.end_of_word_suffix"};
     Str raw;
     json_error_t error;
-    Buf name = {0};
-    buf_printf(&name, "%s%.*s", in, (int)(key.n < 60 ? key.n : 60), key.data);
-    Status st = OK;
-    if (jsonwalk_skip(&r->walk, &raw)) {
+    if (!jsonwalk_skip(&r->walk, &raw)) return OK;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (!str_has_prefix(str_of(names[i]), in) || !str_is(key, names[i] + strlen(in))) continue;
         json_t *value = json_loadb(raw.data, raw.n, JSON_DECODE_ANY, &error);
-        if (value) jsonio_put(r->parts, name.data, value);
-        else st = status_error(QUILL_MODEL, "%s: %s: line %d: %s", r->name, name.data, error.line, error.text);
+        if (!value) return status_error(QUILL_MODEL, "%s: %s: line %d: %s", r->name, names[i], error.line, error.text);
+        jsonio_put(r->parts, names[i], value);
+        break;
     }
-    buf_free(&name);
-    return st;
+    return OK;
 }
 
 static Status walk_model(TokenizerReader *r) {
@@ -115,16 +125,12 @@ static Status walk_model(TokenizerReader *r) {
 }
 
 static Status walk_file(TokenizerReader *r, Str text) {
-    static const char *const wanted[] = {"added_tokens", "normalizer", "pre_tokenizer", "post_processor"};
-    Str key, raw;
+    Str key;
     r->walk = jsonwalk_start(text);
     if (jsonwalk_enter(&r->walk, '{'))
         while (jsonwalk_member(&r->walk, &key)) {
-            bool kept = false;
-            for (size_t i = 0; i < ARRAY_LEN(wanted); i++) kept = kept || str_is(key, wanted[i]);
             if (str_is(key, "model")) TRY(walk_model(r));
-            else if (kept) TRY(keep_part(r, "", key));
-            else jsonwalk_skip(&r->walk, &raw);
+            else TRY(keep_part(r, "", key));
         }
     if (r->walk.error || !jsonwalk_ended(&r->walk)) return broken(r, text);
     return OK;
