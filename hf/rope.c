@@ -1,5 +1,5 @@
 // hf/rope.c: the RoPE of config.json as GGUF's keys and tensors. transformers 4 wrote rope_theta and rope_scaling, 5
-// writes rope_parameters, for each kind of layer where kinds differ. Arithmetic: transformers' modeling_rope_utils.py.
+// writes rope_parameters, for each kind of layer where kinds differ. Arithmetic: transformers' modeling_rope_utils.
 #include "hf/parts.h"
 
 #include <math.h>
