@@ -364,7 +364,9 @@ size_t tokenizer_encode_after(const Tokenizer *t, int last, const char *text, si
                               int *ids, size_t max) {
     int type = last < t->vocab.n ? t->vocab.types[last] : GGUF_TOKEN_UNUSED; // a model may have more rows than tokens
     bool added = type == GGUF_TOKEN_CONTROL || type == GGUF_TOKEN_USER_DEFINED;
-    return encode(t, !added || t->vocab.prefix == SPACE_PREFIX_FIRST, text, n, trusted, ids, max);
+    bool goes_on = !added || t->vocab.prefix == SPACE_PREFIX_FIRST;
+    size_t skip = added && t->vocab.strips && t->vocab.strips[last] & STRIP_RIGHT ? white_end(text, 0, n) : 0;
+    return encode(t, goes_on, text + skip, n - skip, trusted ? trusted + skip : NULL, ids, max);
 }
 
 size_t tokenizer_bound(const Tokenizer *t, size_t n_bytes) {

@@ -167,6 +167,8 @@ static void test_added_tokens(void **state) {
     CHECK_IDS(t, "a \xc2\xa0 <l> b", 0, 12, 3, 1);
     CHECK_IDS(t, " <l><l>", 12, 12);
     int ids[16];
+    assert_int_equal(tokenizer_encode_after(t, 9, " \n b", 4, NULL, ids, 16), 1);
+    assert_int_equal(ids[0], 1);
     assert_int_equal(tokenizer_encode(t, "<x><y>", 6, NULL, ids, 16),
                      1); // untrusted text has no <x>, which has no letters here
     assert_int_equal(ids[0], 8);
