@@ -281,9 +281,11 @@ static json_t *scaling(const DirectoryWriter *w, double theta) {
     put(rope, "beta_fast", number(g, w->arch, "rope.scaling.yarn_beta_fast"));
     put(rope, "beta_slow", number(g, w->arch, "rope.scaling.yarn_beta_slow"));
     put(rope, "llama_4_scaling_beta", number(g, w->arch, "attention.temperature_scale"));
-    put(rope, "mscale_all_dim", number(g, w->arch, "rope.scaling.yarn_log_multiplier"));
-    put(rope, "mscale", number(g, w->arch, "rope.scaling.yarn_log_multiplier"));
+    double all_dim = number(g, w->arch, "rope.scaling.yarn_log_multiplier");
+    put(rope, "mscale_all_dim", all_dim);
+    put(rope, "mscale", isnan(all_dim) ? NAN : 1);
     if (longrope) {
+        put(rope, "attention_factor", number(g, w->arch, "rope.scaling.attn_factor"));
         jsonio_put(rope, "short_factor", factors(g, "rope_factors_short.weight"));
         jsonio_put(rope, "long_factor", factors(g, "rope_factors_long.weight"));
     }
