@@ -6,7 +6,7 @@
 #include "base/utf8.h"
 
 JsonWalk jsonwalk_start(Str text) {
-    text = utf8_without_mark(text);
+    text = text.n ? utf8_without_mark(text) : str_of(""); // an empty file is mapped nowhere
     return (JsonWalk){.at = text.data, .end = text.data + text.n};
 }
 

@@ -83,7 +83,13 @@ static Status read_template(const HfModel *m) {
     Status st = read_text(m->dir, "chat_template.jinja", &text);
     if (!st.code && text.n) gguf_set_str(m->g, "tokenizer.chat_template", text.data);
     buf_free(&text);
-    return st;
+    if (st.code || gguf_value(m->g, "tokenizer.chat_template")) return st;
+    json_t *file; // of models that also see
+    TRY(hf_read_json(m->dir, "chat_template.json", &file));
+    const char *template = json_string_value(json_object_get(file, "chat_template"));
+    if (template) gguf_set_str(m->g, "tokenizer.chat_template", template);
+    json_decref(file);
+    return OK;
 }
 
 static Status read_words(const HfModel *m) {

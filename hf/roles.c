@@ -33,8 +33,10 @@ static int role(const HfModel *m, const json_t *tokenizer_config, const json_t *
     const char *text = token_text(tokenizer_config, token);
     if (text) return find_token(m->g, text);
     if (json_object_get(tokenizer_config, token)) return -1;
-    int id = first_id(generation, id_key);
-    return id >= 0 ? id : first_id(m->config ? m->config : m->file, id_key);
+    const json_t *places[] = {generation, m->config, m->file};
+    int id = -1;
+    for (size_t i = 0; i < ARRAY_LEN(places) && id < 0; i++) id = first_id(places[i], id_key);
+    return id;
 }
 
 // All ids that end an answer: those of generation_config.json, or of config.json where it gives none.

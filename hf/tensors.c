@@ -40,10 +40,11 @@ static const struct {
     {"post_mlp_layernorm", "post_ffw_norm", HF_NAMES_GLM},
 };
 
-// In files of some versions and kinds, and of no use here: constants, scales of activations and of caches.
+// Last words of names that are of no use here: constants, scales of activations and caches, and those of weights, which
+// read_fp8 takes with the weights.
 static const char *const left_out[] = {
-    "self_attn.rotary_emb.inv_freq", "k_scale",     "v_scale", "kv_scale", "input_scale", "activation_scale",
-    "activation_scale_inv",          "output_scale"};
+    "inv_freq",    "k_scale",      "v_scale",      "kv_scale",        "activation_scale", "activation_scale_inv",
+    "input_scale", "output_scale", "weight_scale", "weight_scale_inv"};
 
 // Where the text model's tensors begin: alone, inside of a model that also sees, and saved without its head.
 static const char *const prefixes[] = {"model.", "model.language_model.", "language_model.model.", ""};
@@ -62,8 +63,8 @@ static bool ends_with(Str s, const char *end) {
     return s.n >= n && memcmp(s.data + s.n - n, end, n) == 0;
 }
 
-static Status refuse(const SafeTensor *t, const char *expected) {
-    return status_error(QUILL_MODEL, "%s: tensor %.*s: %s expected, found %s", t->file, SHOW(t->name), expected,
+static Status refuse_type(const SafeTensor *t, const char *expected) {
+    return status_error(QUILL_MODEL, "%s: tensor %.*s: type %s expected, %s found", t->file, SHOW(t->name), expected,
                         t->dtype);
 }
 
@@ -78,11 +79,10 @@ static bool layer_name(const TensorReader *r, Str rest, char out[NAME_BYTES]) {
     if (end == text || *end != '.' || layer < 0) return false;
     if (layer >= r->n_layers) return true; // layers that predict further tokens lie behind the others
     char *part = end + 1, *kind = strrchr(part, '.');
-    for (size_t i = 0; i < ARRAY_LEN(left_out); i++)
-        if (ends_with(rest, left_out[i])) return true;
     if (!kind) return false;
     *kind++ = 0;
-    if (strcmp(kind, "weight_scale_inv") == 0 || strcmp(kind, "weight_scale") == 0) return true; // taken with weights
+    for (size_t i = 0; i < ARRAY_LEN(left_out); i++)
+        if (strcmp(kind, left_out[i]) == 0) return true;
     if (strcmp(kind, "weight") != 0 && strcmp(kind, "bias") != 0) return false;
     for (size_t i = 0; i < ARRAY_LEN(layer_parts); i++) {
         if (strcmp(part, layer_parts[i].part) != 0 || !(layer_parts[i].names & (int)r->m->family->names)) continue;
@@ -170,9 +170,13 @@ static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char 
     if (gguf_tensor(r->m->g, name))
         return status_error(QUILL_MODEL, "%s: tensor %.*s: another one is %s already", t->file, SHOW(t->name), name);
     size_t n = 1;
-    if (t->n_dims < 1 || t->n_dims > 2) return refuse(t, "one or two dimensions");
+    if (t->n_dims < 1 || t->n_dims > 2)
+        return status_error(QUILL_MODEL, "%s: tensor %.*s: one or two dimensions expected, %d found", t->file,
+                            SHOW(t->name), t->n_dims);
     for (int d = 0; d < t->n_dims; d++) {
-        if (t->dims[d] < 1 || t->dims[d] > INT32_MAX) return refuse(t, "dimensions of 1 to 2^31 - 1");
+        if (t->dims[d] < 1 || t->dims[d] > INT32_MAX)
+            return status_error(QUILL_MODEL, "%s: tensor %.*s: dimensions of 1 to %d expected, %llu found", t->file,
+                                SHOW(t->name), INT32_MAX, (unsigned long long)t->dims[d]);
         n *= (size_t)t->dims[d];
     }
     int type = type_of(t);
@@ -184,7 +188,7 @@ static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char 
     else if (strcmp(t->dtype, "F8_E4M3") == 0 && t->n_dims == 2) {
         TRY(read_fp8(r, t, &data));
         type = TYPE_BF16;
-    } else return refuse(t, t->n_dims == 2 ? "F32, F16, BF16 or F8_E4M3" : "F32, F16 or BF16");
+    } else return refuse_type(t, t->n_dims == 2 ? "F32, F16, BF16 or F8_E4M3" : "F32, F16 or BF16");
     size_t n_in = (size_t)t->dims[t->n_dims - 1], n_out = t->n_dims == 2 ? (size_t)t->dims[0] : 0;
     gguf_add_tensor(r->m->g, name, type, n_in, n_out, data, NULL, 0);
     return OK;
