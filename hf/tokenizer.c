@@ -30,8 +30,8 @@ typedef struct {
 } TokenizerReader;
 
 static Status broken(const TokenizerReader *r, Str text) {
-    return status_error(QUILL_MODEL, "%s: byte %zu: %s expected", r->name, (size_t)(r->walk.at - text.data),
-                        r->walk.error);
+    size_t at = text.n ? (size_t)(r->walk.at - text.data) : 0; // an empty file is mapped nowhere
+    return status_error(QUILL_MODEL, "%s: byte %zu: %s expected", r->name, at, r->walk.error);
 }
 
 // ---- walking --------------------------------------------------------------------------------------------------------
