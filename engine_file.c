@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "files/builtin.h"
 #include "files/model_file.h"
+#include "hf/hf.h"
 
 static Status read_pages(const EngineConfig *config, int fd, size_t n, uint8_t **out) {
     uint8_t *bytes = pages_alloc(n, true);
@@ -134,8 +135,13 @@ void engine_file_lock(const EngineConfig *config, const Gguf *g) {
 
 Status engine_file_tokenizer(const Gguf *g, Tokenizer **out) {
     *out = NULL;
-    bool llama2c = gguf_version(g) == 0 && !gguf_value(g, "tokenizer.ggml.model");
-    if (llama2c)
+    bool none = gguf_version(g) == 0 && !gguf_value(g, "tokenizer.ggml.model");
+    if (none && hf_is_directory(gguf_name(g)))
+        return status_error(QUILL_MODEL,
+                            "%s: tokenizer.json expected, none found; the tokenizers library writes it from other "
+                            "vocabularies",
+                            gguf_name(g));
+    if (none)
         return status_error(QUILL_MODEL,
                             "%s: a vocabulary expected, none found: a llama2.c file has it beside it; -z tokenizer.bin "
                             "names it",

@@ -12,7 +12,8 @@ Status engine_file_open(const EngineConfig *config, Gguf **out);
 // --mlock: keeps the tensors' pages in memory. The system may lock a part and refuse the rest: a note, where it is
 // verbose.
 void engine_file_lock(const EngineConfig *config, const Gguf *g);
-// The vocabulary of the file. QUILL_MODEL: a llama2.c model without one; the message says where it is looked for.
+// The vocabulary of the file. QUILL_MODEL: a llama2.c model or a directory without one; the message says where it is
+// looked for.
 Status engine_file_tokenizer(const Gguf *g, Tokenizer **out);
 
 #endif

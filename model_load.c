@@ -17,6 +17,7 @@ typedef struct {
     const Gguf *g;
     const Family *family;
     const char *file;
+    const uint8_t *windowed; // (n_layers) whether a layer has the window; NULL: as the family has it
     // Family.scales: what the embedding, scores, branches and logits are multiplied by; 0: scores are scaled as usual
     float embedding, scores, branches, logits;
 } Loader;
@@ -80,18 +81,32 @@ static Status find_family(Loader *l) {
     return OK;
 }
 
+// Files may list their layers: sliding_window_pattern as an array of booleans.
+static Status load_windowed(Loader *l, int n_layers) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", l->family->arch);
+    const GgufValue *v = gguf_value(l->g, key);
+    if (!v || v->type != GGUF_ARRAY || v->elem_type != GGUF_BOOL) return OK;
+    if (v->n != (uint64_t)n_layers)
+        return status_error(QUILL_MODEL, "%s: %s: one for each of the %d layers expected, %llu found", l->file, key,
+                            n_layers, (unsigned long long)v->n);
+    l->windowed = v->data;
+    return OK;
+}
+
 // The slots that a row of layer i sees; 0: all.
 static int layer_window(const Loader *l, int i) {
+    if (l->windowed) return l->windowed[i] ? l->m->c.window : 0;
     int every = l->family->full_every;
     return every > 0 && (i + 1) % every == 0 ? 0 : l->m->c.window;
 }
 
 static Status load_scales(Loader *l) {
     l->embedding = l->branches = l->logits = 1;
+    TRY(get_scale(l, "attention.scale", 0, &l->scores)); // Gemma's in directories too
     if (!l->family->scales) return OK;
     float divisor;
     TRY(get_scale(l, "embedding_scale", 1, &l->embedding));
-    TRY(get_scale(l, "attention.scale", 0, &l->scores));
     TRY(get_scale(l, "residual_scale", 1, &l->branches));
     TRY(get_scale(l, "logit_scale", 1, &divisor));
     l->logits = 1 / divisor;
@@ -114,7 +129,7 @@ static Status refuse_unsupported(const Loader *l) {
     return OK;
 }
 
-static Status load_shape(const Loader *l) {
+static Status load_shape(Loader *l) {
     ModelConfig *c = &l->m->c;
     snprintf(c->arch, sizeof c->arch, "%s", l->family->arch);
     Str name;
@@ -151,6 +166,7 @@ static Status load_shape(const Loader *l) {
     TRY(get_float(l, "attention.layer_norm_rms_epsilon", true, 0, &c->eps));
     bool has_window = l->family->full_every > 0 && !l->family->window_optional;
     TRY(get_int(l, "attention.sliding_window", 0, 1 << 30, has_window, 0, &c->window));
+    TRY(load_windowed(l, c->n_layers));
     for (int i = 0; i < c->n_layers; i++) c->n_windowed += layer_window(l, i) > 0;
     return OK;
 }
@@ -439,6 +455,8 @@ static Status describe_layer(const Loader *l, int i) {
     const Ends *e = &l->m->ends;
     const Family *f = l->family;
     int window = layer_window(l, i), width = c->n_layers == f->n_layers_by_dim ? c->dim / c->n_heads : c->head_dim;
+    float scale;
+    TRY(get_float(l, "attention.scale", false, (float)(1 / sqrt((double)width)), &scale));
     int n_before = 0; // layers of its pool
     for (int k = 0; k < i; k++) n_before += (layer_window(l, k) > 0) == (window > 0);
     l->m->layers[i] = (Layer){

@@ -3,10 +3,10 @@
 // rates it by the token's score; byte-level BPE finds it by its two ids and rates it by the merge's rank.
 //
 // Ids equal llama.cpp's, with these exceptions, all on purpose: invalid UTF-8 keeps its bytes, control tokens never
-// result from merges, of overlapping added tokens the leftmost is found (of several there, the longest), and Phi-3's
-// take the white space behind them in every file of that architecture, not only where the model's name says phi3.
+// result from merges, and of overlapping added tokens the leftmost is found; of several there, the longest.
 #include "tokenizer.h"
 
+#include "tokens/normalize.h"
 #include "tokens/pretokenize.h"
 #include "tokens/vocab.h"
 
@@ -36,16 +36,40 @@ typedef struct {
     size_t n_heap, heap_cap;
     char *text; // SentencePiece: the fragment with its space in front
     size_t text_cap;
+    Buf normal; // the fragment in the normal form
 } MergeScratch;
 
 struct Tokenizer {
     char kind[80];
     Vocab vocab;
-    Pretokenizer *pre; // byte-level BPE
+    Pretokenizer *pre; // NULL: a fragment is one piece
+    NormalForm form;
+    bool whole; // a piece that is a token is taken whole
     MergeScratch *scratch;
 };
 
 // ---- loading --------------------------------------------------------------------------------------------------------
+
+static Status load_patterns(Tokenizer *t, const Gguf *g, const GgufValue *value) {
+    size_t n = value->type == GGUF_ARRAY ? (size_t)value->n : 0;
+    Str *patterns = mem_alloc((n + 1) * sizeof *patterns);
+    Status st = gguf_strings(g, value, patterns), bad = OK;
+    if (!st.code) bad = pretokenizer_of_patterns(patterns, n, &t->pre);
+    if (bad.code) st = status_error(bad.code, "%s: %s", gguf_name(g), bad.message);
+    free(patterns);
+    return st;
+}
+
+// What a Hugging Face directory says besides.
+static Status load_own_keys(Tokenizer *t, const Gguf *g) {
+    Str form;
+    TRY(gguf_bool(g, "quill.tokenizer.ignore_merges", &t->whole, t->pre && pretokenizer_ignores_merges(t->pre)));
+    TRY(gguf_str(g, "quill.tokenizer.form", &form, false));
+    if (form.data && !normalize_form(form, &t->form))
+        return status_error(QUILL_MODEL, "%s: quill.tokenizer.form: NFC, NFD, NFKC or NFKD expected, %.*s found",
+                            gguf_name(g), int_min((int)form.n, 20), form.data);
+    return OK;
+}
 
 static Status load_kind(Tokenizer *t, const Gguf *g, bool *spm) {
     Str model, pre;
@@ -56,7 +80,9 @@ static Status load_kind(Tokenizer *t, const Gguf *g, bool *spm) {
                             "%s: tokenizer.ggml.model: \"llama\" or \"gpt2\" expected, \"%.*s\" found; models "
                             "with such a vocabulary are not supported",
                             gguf_name(g), int_min((int)model.n, 64), model.data);
-    snprintf(t->kind, sizeof t->kind, "llama");
+    const GgufValue *patterns = gguf_value(g, "quill.tokenizer.patterns");
+    snprintf(t->kind, sizeof t->kind, "%.*s%s", (int)model.n, model.data, patterns ? "/regex" : "");
+    if (patterns) return load_patterns(t, g, patterns);
     if (*spm) return OK;
     TRY(gguf_str(g, "tokenizer.ggml.pre", &pre, false));
     if (pre.n == 0) pre = str_of("default"); // files from before 2024
@@ -80,6 +106,7 @@ Status tokenizer_load(const Gguf *g, Tokenizer **out) {
     t->scratch = mem_alloc(sizeof *t->scratch);
     bool spm = false;
     Status st = load_kind(t, g, &spm);
+    if (!st.code) st = load_own_keys(t, g);
     if (!st.code) st = vocab_load(&t->vocab, g, spm, spm || pretokenizer_adds_bos(t->pre));
     if (st.code) tokenizer_free(t);
     else *out = t;
@@ -93,6 +120,7 @@ void tokenizer_free(Tokenizer *t) {
     free(t->scratch->symbols);
     free(t->scratch->heap);
     free(t->scratch->text);
+    buf_free(&t->scratch->normal);
     free(t->scratch);
     free(t);
 }
@@ -141,7 +169,7 @@ static void consider(const Tokenizer *t, const char *text, int left) {
     int n = a->n + b->n;
     uint32_t priority;
     int merged;
-    if (t->vocab.spm) {
+    if (!t->vocab.by_merges) {
         merged = vocab_piece(&t->vocab, text + a->begin, (size_t)n);
         if (merged < 0) return;
         priority = t->vocab.priority[merged];
@@ -184,27 +212,33 @@ static void append_symbol(MergeScratch *s, int i, int begin, int n, int id) {
 
 // A symbol without a token is written as the tokens of its bytes. If a byte has no token, SentencePiece gives the
 // unknown token for the symbol, and byte-level BPE drops the byte, as llama.cpp does.
-static void emit_unmerged(const Vocab *v, const char *s, int n, TokenIds *out) {
+// Returns whether it was the unknown token, which `after` another one is not written again where they are fused.
+static bool emit_unmerged(const Vocab *v, const char *s, int n, bool after, TokenIds *out) {
     for (int i = 0; i < n && v->spm; i++)
         if (v->byte_id[(unsigned char)s[i]] < 0) {
-            emit(out, v->unk);
-            return;
+            if (!after || !v->fuse_unk) emit(out, v->unk);
+            return true;
         }
     for (int i = 0; i < n; i++) emit(out, v->byte_id[(unsigned char)s[i]]);
+    return false;
 }
 
 static void emit_symbols(const Tokenizer *t, const char *text, TokenIds *out) {
     const Symbol *symbols = t->scratch->symbols;
+    bool unknown = false;
     for (int i = 0; i >= 0; i = symbols[i].next) {
-        if (symbols[i].id >= 0) emit(out, symbols[i].id);
-        else emit_unmerged(&t->vocab, text + symbols[i].begin, symbols[i].n, out);
+        if (symbols[i].id < 0) unknown = emit_unmerged(&t->vocab, text + symbols[i].begin, symbols[i].n, unknown, out);
+        else {
+            emit(out, symbols[i].id);
+            unknown = false;
+        }
     }
 }
 
 // ---- encoding -------------------------------------------------------------------------------------------------------
 
 static void encode_word(const Tokenizer *t, const char *text, int n, TokenIds *out) {
-    int whole = n == 1 || pretokenizer_ignores_merges(t->pre) ? vocab_piece(&t->vocab, text, (size_t)n) : -1;
+    int whole = n == 1 || t->whole ? vocab_piece(&t->vocab, text, (size_t)n) : -1;
     if (whole >= 0) {
         emit(out, whole);
         return;
@@ -220,6 +254,24 @@ static void encode_bytes(const Tokenizer *t, const char *text, int n, TokenIds *
     for (int i = 0; i < n_words; i++) encode_word(t, text + words[i].begin, words[i].end - words[i].begin, out);
 }
 
+// A piece of SentencePiece's text.
+static void encode_characters(const Tokenizer *t, const char *text, int n, TokenIds *out) {
+    int whole = t->whole ? vocab_piece(&t->vocab, text, (size_t)n) : -1, n_symbols = 0;
+    if (whole >= 0) {
+        emit(out, whole);
+        return;
+    }
+    for (int i = 0; i < n; n_symbols++) {
+        int len = int_max(1, utf8_next(text + i, (size_t)(n - i)));
+        append_symbol(t->scratch, n_symbols, i, len, vocab_piece(&t->vocab, text + i, (size_t)len));
+        i += len;
+    }
+    merge(t, text, n_symbols);
+    emit_symbols(t, text, out);
+}
+
+static bool begins_with_space(Str s) { return str_has_prefix(s, " ") || str_has_prefix(s, "\xe2\x96\x81"); }
+
 // A space is put in front at the start and after an added token, as in llama.cpp; not where a text continues.
 static void encode_sentence(const Tokenizer *t, const char *fragment, int n_fragment, bool goes_on, TokenIds *out) {
     MergeScratch *s = t->scratch;
@@ -227,41 +279,76 @@ static void encode_sentence(const Tokenizer *t, const char *fragment, int n_frag
         s->text_cap = (size_t)n_fragment + 1;
         s->text = mem_resize(s->text, s->text_cap);
     }
-    size_t prefix = t->vocab.add_space_prefix && !goes_on;
+    Str all = {fragment, (size_t)n_fragment};
+    bool there = t->vocab.prefix != SPACE_PREFIX_ALWAYS && begins_with_space(all);
+    size_t prefix = t->vocab.add_space_prefix && !goes_on && !there;
     s->text[0] = ' ';
-    int n = (int)(prefix + vocab_decode_spaces((Str){fragment, (size_t)n_fragment}, s->text + prefix));
-    int n_symbols = 0;
-    for (int i = 0; i < n; n_symbols++) {
-        int len = int_max(1, utf8_next(s->text + i, (size_t)(n - i)));
-        append_symbol(s, n_symbols, i, len, vocab_piece(&t->vocab, s->text + i, (size_t)len));
-        i += len;
-    }
-    merge(t, s->text, n_symbols);
-    emit_symbols(t, s->text, out);
+    int n = (int)(prefix + vocab_decode_spaces(all, s->text + prefix)), n_pieces = 1;
+    const PretokenPiece whole = {0, n, true}, *pieces = &whole;
+    if (t->pre) pieces = pretokenizer_split(t->pre, s->text, n, &n_pieces);
+    for (int i = 0; i < n_pieces; i++)
+        encode_characters(t, s->text + pieces[i].begin, pieces[i].end - pieces[i].begin, out);
 }
 
 static void encode_fragment(const Tokenizer *t, const char *text, size_t n, bool goes_on, TokenIds *out) {
     if (n == 0) return;
+    if (t->form != NORMALIZE_NONE) {
+        Buf *normal = &t->scratch->normal;
+        normal->n = 0;
+        normalize_append(normal, t->form, (Str){text, n});
+        text = normal->data;
+        n = normal->n;
+    }
     if (t->vocab.spm) encode_sentence(t, text, (int)n, goes_on, out);
     else encode_bytes(t, text, (int)n, out);
+}
+
+// The bytes of a character that is white space at s; 0: another one.
+static size_t white(const char *s, size_t n) {
+    uint32_t c = 0;
+    int len = utf8_read(s, n, &c);
+    bool is = len > 0 &&
+              ((c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+               (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000);
+    return is ? (size_t)len : 0;
+}
+
+static size_t white_end(const char *text, size_t at, size_t n) {
+    for (size_t len; at < n && (len = white(text + at, n - at)) > 0;) at += len;
+    return at;
+}
+
+// Where the white space begins that ends at `at`; not before `first`.
+static size_t white_begin(const char *text, size_t first, size_t at) {
+    for (;;) {
+        size_t before = at;
+        while (before > first && ((unsigned char)text[--before] & 0xc0) == 0x80) {
+        }
+        if (before == at || white(text + before, at - before) != at - before) return at;
+        at = before;
+    }
 }
 
 static size_t encode(const Tokenizer *t, bool goes_on, const char *text, size_t n, const uint8_t *trusted, int *ids,
                      size_t max) {
     TokenIds out = {ids, 0, max};
     if (n == 0) return 0;
-    if (n >= INT_MAX / 2) return SIZE_MAX; // offsets are ints
+    const Vocab *v = &t->vocab;
+    if (n >= INT_MAX / 2 / normalize_growth(t->form)) return SIZE_MAX; // offsets are ints
     size_t begin = 0;
-    bool search = t->vocab.n_user_defined > 0 || (trusted && t->vocab.n_added > 0);
+    bool search = v->n_user_defined > 0 || (trusted && v->n_added > 0);
     for (size_t i = 0; i < n && search;) {
         size_t n_found = 1;
-        int id = vocab_added(&t->vocab, text + i, n - i, trusted ? trusted + i : NULL, &n_found);
+        int id = vocab_added(v, text + i, n - i, trusted ? trusted + i : NULL, &n_found);
         if (id >= 0) {
-            encode_fragment(t, text + begin, i - begin, goes_on, &out);
+            int strips = v->strips ? v->strips[id] : 0;
+            size_t end = strips & STRIP_LEFT ? white_begin(text, begin, i) : i;
+            encode_fragment(t, text + begin, end - begin, goes_on, &out);
             emit(&out, id);
-            n_found += vocab_stripped(&t->vocab, id, text + i + n_found, n - i - n_found);
             begin = i + n_found;
-            goes_on = false;
+            if (strips & STRIP_RIGHT) begin = white_end(text, begin, n);
+            n_found = begin - i;
+            goes_on = v->prefix == SPACE_PREFIX_FIRST;
         }
         i += n_found;
     }
@@ -277,13 +364,15 @@ size_t tokenizer_encode_after(const Tokenizer *t, int last, const char *text, si
                               int *ids, size_t max) {
     int type = last < t->vocab.n ? t->vocab.types[last] : GGUF_TOKEN_UNUSED; // a model may have more rows than tokens
     bool added = type == GGUF_TOKEN_CONTROL || type == GGUF_TOKEN_USER_DEFINED;
-    size_t skip = added ? vocab_stripped(&t->vocab, last, text, n) : 0;
-    return encode(t, !added, text + skip, n - skip, trusted ? trusted + skip : NULL, ids, max);
+    bool goes_on = !added || t->vocab.prefix == SPACE_PREFIX_FIRST;
+    size_t skip = added && t->vocab.strips && t->vocab.strips[last] & STRIP_RIGHT ? white_end(text, 0, n) : 0;
+    return encode(t, goes_on, text + skip, n - skip, trusted ? trusted + skip : NULL, ids, max);
 }
 
 size_t tokenizer_bound(const Tokenizer *t, size_t n_bytes) {
     // SentencePiece: every other byte may be an added token, with a space put in front of what follows.
     size_t spaces = t->vocab.spm ? n_bytes / 2 + 1 : 0, bound;
+    if (!size_mul(n_bytes, normalize_growth(t->form), &n_bytes)) return SIZE_MAX;
     return size_add(n_bytes, spaces, &bound) ? bound : SIZE_MAX;
 }
 

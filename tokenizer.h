@@ -4,6 +4,18 @@
 // is first cut by the pattern that tokenizer.ggml.pre names. Ids equal llama.cpp's; decode(encode(x)) == x for every
 // byte string the vocabulary can say. After tokenizer_load threads may share it, except for encoding,
 // which uses scratch memory inside: one thread at a time.
+//
+// Keys of our own, which the view of a Hugging Face directory has (hf/hf.h). Ids equal those of the tokenizers library
+// then, but for added tokens that are "normalized": they are found in the text as it is.
+//   quill.tokenizer.patterns       PCRE2 patterns that cut the text, in place of tokenizer.ggml.pre
+//   quill.tokenizer.form           NFC, NFD, NFKC, NFKD: text is put into this form first; decode gives it in that form
+//   quill.tokenizer.types_hold     token_type is right: no name makes a normal token a control token or a byte
+//   quill.tokenizer.by_merges      SentencePiece's text, merged by ranks (tokenizer.ggml.merges) in place of scores
+//   quill.tokenizer.ignore_merges  a piece that is a token is taken whole
+//   quill.tokenizer.fuse_unknown   unknown characters in a row are one token
+//   quill.tokenizer.space_prefix   the space in front: always, missing (where none is), first (where the text begins)
+//   quill.tokenizer.strip_left, strip_right  ids of added tokens that take the white space beside them
+//   quill.tokenizer.eog_ids        ids that end an answer, besides the usual ones
 #ifndef QUILL_TOKENIZER_H
 #define QUILL_TOKENIZER_H
 

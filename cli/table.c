@@ -18,7 +18,7 @@
 // clang-format off
 const Option cli_options[] = {
     // names (short first, hidden aliases last), argument, modes, group, kind, where, least, most, default, help
-    {"-m --model", "FILE", MODES_FILE, G_MODEL, TEXT, AT(engine.model), 0, 0, NULL, "model: GGUF, or llama2.c .bin with its tokenizer.bin (environment: QUILL_MODEL); builtin, the default, is the one in the binary (--version names it)"},
+    {"-m --model", "FILE", MODES_FILE, G_MODEL, TEXT, AT(engine.model), 0, 0, NULL, "model: GGUF, a Hugging Face directory, or llama2.c .bin with its tokenizer.bin (environment: QUILL_MODEL); builtin, the default, is the one in the binary (--version names it)"},
     {"-z --tokenizer", "FILE", MODES_FILE | M(QUANTIZE), G_MODEL, TEXT, AT(engine.tokenizer), 0, 0, NULL, "tokenizer.bin of a llama2.c model; found by itself when it lies beside it"},
     {"--no-mmap", NULL, MODES_FILE, G_MODEL, FLAG, AT(engine.no_mmap), 0, 0, NULL, "read the model into memory instead of mapping it"},
     {"--mlock", NULL, MODES_COMPUTE, G_MODEL, FLAG, AT(engine.mlock), 0, 0, NULL, "keep the model's pages in memory (as far as the system allows)"},

@@ -70,7 +70,8 @@ Status gguf_open_memory(const char *name, const void *bytes, size_t n, Gguf **ou
 void gguf_close(Gguf *g); // NULL is fine
 
 const char *gguf_name(const Gguf *g);            // the path as given
-uint32_t gguf_version(const Gguf *g);            // 2, 3; 0: built in memory or llama2.c
+const char *gguf_format(const Gguf *g);          // "GGUF v3", "llama2.c", ...; "": built in memory
+uint32_t gguf_version(const Gguf *g);            // 2, 3; 0: not GGUF
 size_t gguf_file_bytes(const Gguf *g);           // of all mapped files
 const FileMap *gguf_maps(const Gguf *g, int *n); // these, in the order of the parts; the view's own
 size_t gguf_huge_bytes(const Gguf *g);           // of what is mapped or owned, what lies in huge pages
@@ -116,6 +117,8 @@ void gguf_add_tensor(Gguf *g, const char *name, int type, size_t n_in, size_t n_
                      const float *scales, int group);
 // A tensor of the same name and shape as t, of another type, without data: gguf_save_made makes it.
 void gguf_add_like(Gguf *g, const GgufTensor *t, int type);
+void gguf_set_format(Gguf *g, const char *format);   // of the file that it shows; at most 63 bytes are kept
+void *gguf_alloc(Gguf *g, size_t n);                 // zeroed memory, aligned to 8, that goes with the view
 void gguf_own_pages(Gguf *g, void *pages, size_t n); // pages_free'd by gguf_close
 void gguf_own_map(Gguf *g, FileMap map);             // unmapped by gguf_close
 

@@ -139,6 +139,7 @@ static bool read_header(GgufCursor *c, Gguf *g, uint64_t *n_tensors, uint64_t *n
     if (g->version != 2 && g->version != 3)
         return fail(c, 4, "GGUF version 2 or 3 expected, version %" PRIu32 " found%s", g->version,
                     g->version == 1 ? "; convert the model again with a newer converter" : "");
+    snprintf(g->format, sizeof g->format, "GGUF v%" PRIu32, g->version);
     if (!read_bytes(c, n_tensors, 8, "tensor count") || !read_bytes(c, n_values, 8, "key count")) return false;
     size_t left = c->n - c->pos;
     if (*n_tensors > GGUF_MAX_TENSORS || *n_tensors > left / MIN_TENSOR_BYTES)

@@ -4,6 +4,7 @@
 #include "formats/types.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,12 +60,17 @@ void gguf_own_pages(Gguf *g, void *pages, size_t n) {
     g->pages = p;
 }
 
-static char *keep(Gguf *g, const void *bytes, size_t n) {
-    GgufBlock *b = mem_alloc(sizeof *b + n + 1);
+void *gguf_alloc(Gguf *g, size_t n) {
+    GgufBlock *b = mem_alloc(sizeof *b + n);
     b->next = g->blocks;
     g->blocks = b;
-    if (n) memcpy(b->bytes, bytes, n);
     return b->bytes;
+}
+
+static char *keep(Gguf *g, const void *bytes, size_t n) {
+    char *copy = gguf_alloc(g, n + 1);
+    if (n) memcpy(copy, bytes, n);
+    return copy;
 }
 
 void gguf_set(Gguf *g, const GgufValue *v) {
@@ -111,7 +117,10 @@ void gguf_add_like(Gguf *g, const GgufTensor *t, int type) {
     if (type != t->type) to->n_bytes = n / (size_t)info->block * (size_t)info->bytes;
 }
 
+void gguf_set_format(Gguf *g, const char *format) { snprintf(g->format, sizeof g->format, "%s", format); }
+
 const char *gguf_name(const Gguf *g) { return g->name; }
+const char *gguf_format(const Gguf *g) { return g->format; }
 uint32_t gguf_version(const Gguf *g) { return g->version; }
 size_t gguf_file_bytes(const Gguf *g) { return g->file_bytes; }
 

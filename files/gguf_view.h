@@ -26,6 +26,7 @@ typedef struct GgufPages {
 
 struct Gguf {
     char *name;
+    char format[64];
     uint32_t version;
     size_t file_bytes;
     NameTable values, tensors; // of GgufValue, GgufTensor

@@ -304,6 +304,7 @@ Status llama2c_open_memory(const char *name, const void *bytes, size_t n, const 
     Llama2cShape s;
     TRY(read_shape(name, bytes, n, &s));
     Gguf *g = gguf_new(name);
+    gguf_set_format(g, "llama2.c");
     Status st = read_weights(g, name, bytes, n, &s);
     if (!st.code) set_keys(g, name, &s);
     if (!st.code && tokenizer_name) st = read_vocabulary(g, tokenizer_name, tokenizer, n_tokenizer, s.vocab);

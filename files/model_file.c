@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "files/llama2c.h"
+#include "hf/hf.h"
 
 // The name of a format that is often given by mistake. NULL: none that is known.
 static const char *other_format(const uint8_t *data, size_t n) {
@@ -14,7 +15,7 @@ static const char *other_format(const uint8_t *data, size_t n) {
         {0, 23, "version https://git-lfs", "a Git LFS pointer; fetch the file itself (git lfs pull)"},
         {0, 4, "PK\x03\x04", "a zip archive, as PyTorch writes; convert it to GGUF"},
         {0, 2, "\x80\x02", "a Python pickle; convert it to GGUF"},
-        {8, 1, "{", "a safetensors file; convert it to GGUF"},
+        {8, 1, "{", "a safetensors file; name its directory, with config.json in it"},
         {0, 4, "lmgg", "an old GGML file; convert it to GGUF"},
         {0, 4, "tjgg", "an old GGML file; convert it to GGUF"},
         {0, 4, "algg", "an old GGML file; convert it to GGUF"},
@@ -40,18 +41,22 @@ static Status check_format(const char *path, const FileMap *map) {
     return status_error(QUILL_MODEL, "%s: a GGUF or llama2.c model expected, found neither (%zu bytes)", path, map->n);
 }
 
+static Status own_vocabulary(const char *path, const char *what) {
+    return status_error(QUILL_USAGE,
+                        "--tokenizer: a llama2.c model expected with it, %s is %s and has its own vocabulary; "
+                        "leave it out",
+                        path, what);
+}
+
 Status model_file_open(const char *path, const char *tokenizer_path, Gguf **out) {
     FileMap map;
     *out = NULL;
+    if (hf_is_directory(path)) return tokenizer_path ? own_vocabulary(path, "a directory") : hf_open(path, out);
     if (file_map(path, &map).code) return gguf_open(path, out); // says also which part of a split model is missing
     bool is_gguf = map.n >= 4 && memcmp(map.data, "GGUF", 4) == 0;
     Status st = is_gguf ? OK : check_format(path, &map);
     file_unmap(&map);
     TRY(st);
-    if (is_gguf && tokenizer_path)
-        return status_error(QUILL_USAGE,
-                            "--tokenizer: a llama2.c model expected with it, %s is GGUF and has its own vocabulary; "
-                            "leave it out",
-                            path);
+    if (is_gguf && tokenizer_path) return own_vocabulary(path, "GGUF");
     return is_gguf ? gguf_open(path, out) : llama2c_open(path, tokenizer_path, out);
 }

@@ -72,7 +72,7 @@ static void add_model(XXH3_state_t *hash, const Model *m) {
 static void add_tokenizer(XXH3_state_t *hash, const Model *m) {
     for (int i = 0; i < gguf_n_values(m->gguf); i++) {
         const GgufValue *v = gguf_value_at(m->gguf, i);
-        if (!str_has_prefix(v->key, "tokenizer.ggml.")) continue;
+        if (!str_has_prefix(v->key, "tokenizer.ggml.") && !str_has_prefix(v->key, "quill.tokenizer.")) continue;
         add_str(hash, v->key);
         add_u64(hash, (uint64_t)v->elem_type);
         add_str(hash, (Str){(const char *)v->data, v->n_bytes});

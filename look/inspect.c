@@ -249,10 +249,9 @@ static double bits_per_weight(const Inspection *in) {
 // ---- text -----------------------------------------------------------------------------------------------------------
 
 static void print_summary(const Inspection *in, Buf *out) {
-    char a[24], version[32] = "llama2.c";
+    char a[24];
     const ModelConfig *c = &in->model.c;
-    if (gguf_version(in->g)) snprintf(version, sizeof version, "GGUF v%" PRIu32, gguf_version(in->g));
-    buf_printf(out, "file        %s, %s, %s\n", gguf_name(in->g), version,
+    buf_printf(out, "file        %s, %s, %s\n", gguf_name(in->g), gguf_format(in->g),
                units_bytes((double)gguf_file_bytes(in->g), a));
     if (!in->model_status.code) {
         bool named = c->name[0] && strcmp(c->name, c->arch) != 0;
@@ -383,6 +382,7 @@ static void put_costs(const Inspection *in, json_t *j) {
 static void print_json(const Inspection *in, Buf *out) {
     json_t *j = json_object();
     jsonio_put(j, "file", jsonio_text(str_of(gguf_name(in->g))));
+    jsonio_put(j, "format", jsonio_text(str_of(gguf_format(in->g))));
     set_int(j, "gguf_version", gguf_version(in->g));
     set_int(j, "bytes", (double)gguf_file_bytes(in->g));
     if (!in->model_status.code) {

@@ -138,6 +138,7 @@ not_here() {
 stage() {
     "$MAKE_TINY" model.gguf arch=qwen2 template=chatml ctx=2048 seed=2
     cp model.gguf qwen3.gguf
+    "$MAKE_TINY" Qwen3-0.6B/ arch=qwen3 template=chatml ctx=2048
     mkdir bin xdg xdg/quill
     printf '#!/bin/sh\nexec "%s" "$@"\n' "$QUILL" >bin/quill
     printf '#!/bin/sh\nshift\nexec "$@"\n' >bin/ssh

@@ -253,7 +253,7 @@ static void one_step(SinkRun *r, int most, bool compare) {
                .seq = seq,
                .block_table = s->blocks};
     r->compare = compare;
-    b.watch = &(Watch){attended, r};
+    b.watch = &(Watch){.attended = attended, .arg = r};
     model_hidden(&r->rig.m, &r->rig.w, r->rig.kv.pool, &b);
     s->n_cached += n;
     r->held.n += n;

@@ -69,7 +69,7 @@
     "\\x{1100}-\\x{11ff}"
 #define BLOOM " ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"
 
-enum { MAX_PATTERNS = 6 };
+enum { MAX_PATTERNS = 8 };
 enum { WHOLE = 1, BOS = 2 }; // a piece that is a token is not split; BOS in front is the default
 
 typedef struct {
@@ -144,6 +144,7 @@ static const PretokenizerRow rows[] = {
 // ---- compiling ------------------------------------------------------------------------------------------------------
 
 enum { JIT_STACK_START = 32 * 1024, JIT_STACK_MAX = 32 * 1024 * 1024 };
+enum { MAX_STEPS = 20000000 }; // of one match of a vocabulary's own pattern
 
 typedef struct {
     PretokenPiece *at;
@@ -152,7 +153,8 @@ typedef struct {
 
 struct Pretokenizer {
     const PretokenizerRow *row;
-    int n_patterns; // 0: not compiled yet
+    PretokenizerRow *own; // patterns that came with a vocabulary; NULL: those of a name
+    int n_patterns;       // 0: not compiled yet
     pcre2_code *code[MAX_PATTERNS];
     bool jit[MAX_PATTERNS];
     pcre2_general_context *memory;
@@ -182,6 +184,8 @@ Pretokenizer *pretokenizer_new(Str name) {
 
 void pretokenizer_free(Pretokenizer *p) {
     if (!p) return;
+    for (int i = 0; p->own && p->own->patterns[i]; i++) free((char *)p->own->patterns[i]);
+    free(p->own);
     for (int i = 0; i < p->n_patterns; i++) pcre2_code_free(p->code[i]);
     pcre2_match_data_free(p->match);
     pcre2_match_context_free(p->limits);
@@ -211,28 +215,57 @@ static void release(void *p, void *unused) {
     free(p);
 }
 
+static pcre2_code *compile_pattern(const Pretokenizer *p, const char *pattern, int *error) {
+    size_t at;
+    pcre2_compile_context *c = pcre2_compile_context_create(p->memory);
+    if (p->own) pcre2_set_newline(c, PCRE2_NEWLINE_LF);
+    uint32_t options = PCRE2_UTF | PCRE2_UCP | (p->own ? PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C : 0);
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, options, error, &at, c);
+    pcre2_compile_context_free(c);
+    return code;
+}
+
 // Called by the first split, not at load: compiling takes milliseconds, and some modes (inspect) never split a text.
 static void compile(Pretokenizer *p) {
-    p->memory = pcre2_general_context_create(allocate, release, NULL); // `allocate` never fails
-    pcre2_compile_context *c = pcre2_compile_context_create(p->memory);
+    if (!p->memory) p->memory = pcre2_general_context_create(allocate, release, NULL); // `allocate` never fails
     for (; p->n_patterns < MAX_PATTERNS && p->row->patterns[p->n_patterns]; p->n_patterns++) {
-        int error;
-        size_t at;
-        int i = p->n_patterns;
-        p->code[i] = pcre2_compile((PCRE2_SPTR)p->row->patterns[i], PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
-                                   &error, &at, c);
-        assert(p->code[i]); // a constant of this file
+        int error, i = p->n_patterns;
+        p->code[i] = compile_pattern(p, p->row->patterns[i], &error);
+        assert(p->code[i]); // a constant of this file, or compiled once already
         p->jit[i] = pcre2_jit_compile(p->code[i], PCRE2_JIT_COMPLETE) == 0;
     }
-    pcre2_compile_context_free(c);
     p->match = pcre2_match_data_create(1, p->memory);
     p->limits = pcre2_match_context_create(p->memory);
     p->jit_stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_MAX, p->memory);
     pcre2_jit_stack_assign(p->limits, NULL, p->jit_stack);
-    // The patterns are linear, so the text's length is the only limit that is needed.
-    pcre2_set_match_limit(p->limits, UINT32_MAX);
+    // The patterns of this file are linear, so the text's length is the only limit that is needed.
+    pcre2_set_match_limit(p->limits, p->own ? MAX_STEPS : UINT32_MAX);
     pcre2_set_depth_limit(p->limits, UINT32_MAX);
     pcre2_set_heap_limit(p->limits, UINT32_MAX);
+}
+
+Status pretokenizer_of_patterns(const Str *patterns, size_t n, Pretokenizer **out) {
+    Pretokenizer *p = mem_alloc(sizeof *p);
+    Status st = OK;
+    p->memory = pcre2_general_context_create(allocate, release, NULL);
+    p->row = p->own = mem_alloc(sizeof *p->own);
+    p->own->names = "regex";
+    if (n >= MAX_PATTERNS)
+        st = status_error(QUILL_MODEL, "fewer than %d patterns that cut text expected, %zu found", MAX_PATTERNS, n);
+    for (size_t i = 0; i < n && !st.code; i++) {
+        int error;
+        p->own->patterns[i] = mem_copy(patterns[i].data, patterns[i].n);
+        pcre2_code *code = compile_pattern(p, p->own->patterns[i], &error);
+        if (!code) {
+            char why[160] = "";
+            pcre2_get_error_message(error, (PCRE2_UCHAR *)why, sizeof why);
+            st = status_error(QUILL_MODEL, "a pattern that cuts text: %s: %.200s", why, p->own->patterns[i]);
+        }
+        pcre2_code_free(code);
+    }
+    if (st.code) pretokenizer_free(p);
+    else *out = p;
+    return st;
 }
 
 // ---- splitting ------------------------------------------------------------------------------------------------------
@@ -265,13 +298,13 @@ static void split_invalid(PretokenPieces *out, const char *text, int n) {
 
 static bool next_match(Pretokenizer *p, int pattern, const char *text, int n, int from, int *begin, int *end) {
     PCRE2_SPTR s = (PCRE2_SPTR)text;
+    uint32_t options = PCRE2_NO_UTF_CHECK | (p->own ? PCRE2_NOTEMPTY : 0);
     int rc = PCRE2_ERROR_JIT_BADOPTION;
     if (p->jit[pattern])
-        rc = pcre2_jit_match(p->code[pattern], s, (size_t)n, (size_t)from, PCRE2_NO_UTF_CHECK, p->match, p->limits);
-    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) // the interpreter works on the heap instead of a stack
-        rc = pcre2_match(p->code[pattern], s, (size_t)n, (size_t)from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, p->match,
-                         p->limits);
-    assert(rc >= 0 || rc == PCRE2_ERROR_NOMATCH); // the limits are out of reach, and memory ends the process
+        rc = pcre2_jit_match(p->code[pattern], s, (size_t)n, (size_t)from, options, p->match, p->limits);
+    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH && rc != PCRE2_ERROR_MATCHLIMIT) // the interpreter works on the heap
+        rc = pcre2_match(p->code[pattern], s, (size_t)n, (size_t)from, options | PCRE2_NO_JIT, p->match, p->limits);
+    assert(rc >= 0 || rc == PCRE2_ERROR_NOMATCH || p->own); // the limits are out of reach, and memory ends the process
     if (rc < 0) return false;
     const size_t *at = pcre2_get_ovector_pointer(p->match);
     *begin = (int)at[0];
@@ -291,7 +324,7 @@ static void split_piece(Pretokenizer *p, int pattern, const char *text, Pretoken
 }
 
 const PretokenPiece *pretokenizer_split(Pretokenizer *p, const char *text, int n, int *n_pieces) {
-    if (p->n_patterns == 0) compile(p);
+    if (!p->match) compile(p);
     p->pieces.n = 0;
     split_invalid(&p->pieces, text, n);
     for (int pattern = 0; pattern < p->n_patterns; pattern++) {

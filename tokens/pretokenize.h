@@ -1,5 +1,5 @@
-// tokens/pretokenize.h: cuts text into the pieces that byte-level BPE merges one by one, by the patterns that a
-// vocabulary's tokenizer.ggml.pre names. Only tokenizer.c uses it.
+// tokens/pretokenize.h: cuts text into the pieces that BPE merges one by one, by the patterns that a vocabulary's
+// tokenizer.ggml.pre names, or by its own. Only tokenizer.c uses it.
 //
 //   Pretokenizer *p = pretokenizer_new(str_of("llama-bpe"));        // NULL: no such name
 //   const PretokenPiece *piece = pretokenizer_split(p, text, n, &n_pieces); // joined, the pieces are the text
@@ -20,8 +20,11 @@ typedef struct {
 } PretokenPiece;
 
 Pretokenizer *pretokenizer_new(Str name); // by any of its names
-void pretokenizer_free(Pretokenizer *p);  // NULL is fine
-void pretokenizer_names(Buf *out);        // one name of each, separated by spaces
+// By PCRE2 patterns that come with a vocabulary. QUILL_MODEL: one of them is none, or there are too many. Nobody knows
+// how long such a pattern takes: where a match takes too many steps, the rest of the text that it cuts is one piece.
+Status pretokenizer_of_patterns(const Str *patterns, size_t n, Pretokenizer **out);
+void pretokenizer_free(Pretokenizer *p); // NULL is fine
+void pretokenizer_names(Buf *out);       // one name of each, separated by spaces
 
 bool pretokenizer_ignores_merges(const Pretokenizer *p); // a piece that is a token is taken whole
 bool pretokenizer_adds_bos(const Pretokenizer *p);       // the default if the file does not say

@@ -179,6 +179,7 @@ static void apply_known_names(Vocab *v, const Gguf *g, const Str *texts) {
         for (size_t i = 0; i < ARRAY_LEN(known_names); i++) {
             if (!is_word_of(known_names[i].names, s)) continue;
             if (known_names[i].key && gguf_value(g, known_names[i].key)) continue;
+            if (v->types_hold && v->types[id] == GGUF_TOKEN_NORMAL) continue;
             v->types[id] = GGUF_TOKEN_CONTROL;
             if (known_names[i].ends_generation) add_eog(v, id);
         }
@@ -228,7 +229,8 @@ static Status load_scores(Vocab *v, const Gguf *g) {
 // The token's bytes; true if merging may give it.
 static bool decode_text(Vocab *v, int id, Str text, char *out, size_t *n_out) {
     int type = v->types[id], byte = named_byte(text);
-    if (byte >= 0 && (type == GGUF_TOKEN_BYTE || (v->spm && type == GGUF_TOKEN_NORMAL))) {
+    bool unsaid = v->spm && type == GGUF_TOKEN_NORMAL && !v->types_hold;
+    if (byte >= 0 && (type == GGUF_TOKEN_BYTE || unsaid)) {
         v->types[id] = GGUF_TOKEN_BYTE;
         if (v->spm && v->byte_id[byte] < 0) v->byte_id[byte] = id;
         *out = (char)byte;
@@ -273,14 +275,20 @@ static void load_pieces(Vocab *v, const Str *texts) {
     }
 }
 
-// "left right"; `both` is room for four times the longest piece. Skipped if one of the three is no piece.
+static bool decode_part(const Vocab *v, Str s, char *out, size_t *n_out) {
+    if (!v->spm) return alphabet_decode(s, out, n_out);
+    *n_out = vocab_decode_spaces(s, out);
+    return true;
+}
+
+// "left right"; `both` is room for six times the longest piece. Skipped if one of the three is no piece.
 static void add_merge(Vocab *v, Str merge, uint32_t rank, char *both) {
     const char *space = merge.n > 1 ? memchr(merge.data + 1, ' ', merge.n - 1) : NULL;
     if (!space) return;
     Str left = {merge.data, (size_t)(space - merge.data)}, right = {space + 1, merge.n - left.n - 1};
-    size_t max = 2 * (size_t)v->max_piece, n_left, n_right; // a byte takes two bytes of the alphabet at most
+    size_t max = 3 * (size_t)v->max_piece, n_left, n_right; // a byte takes two of the alphabet, three of U+2581
     if (left.n > max || right.n > max) return;
-    if (!alphabet_decode(left, both, &n_left) || !alphabet_decode(right, both + n_left, &n_right)) return;
+    if (!decode_part(v, left, both, &n_left) || !decode_part(v, right, both + n_left, &n_right)) return;
     int left_id = vocab_piece(v, both, n_left), right_id = vocab_piece(v, both + n_left, n_right);
     int merged = vocab_piece(v, both, n_left + n_right);
     if (left_id < 0 || right_id < 0 || merged < 0) return;
@@ -303,7 +311,7 @@ static Status load_merges(Vocab *v, const Gguf *g) {
                             gguf_name(g), MAX_MERGES, (unsigned long long)value->n);
     v->by_pair_mask = table_mask((size_t)value->n);
     v->by_pair = table_alloc(v->by_pair_mask, sizeof *v->by_pair);
-    char *both = mem_alloc(4 * (size_t)v->max_piece + 1);
+    char *both = mem_alloc(6 * (size_t)v->max_piece + 1);
     const uint8_t *at = value->data;
     for (uint32_t rank = 0; rank < value->n; rank++) add_merge(v, gguf_next_string(&at), rank, both);
     free(both);
@@ -390,6 +398,65 @@ static void apply_eog_exceptions(Vocab *v, const Str *texts) {
     if (find_eog(v, texts, "<|tool_response>") >= 0) remove_eog(v, find_eog(v, texts, "</s>"));
 }
 
+// The elements of an array of ids that are ids of this vocabulary; *n of them. The caller frees them.
+static Status load_ids(const Vocab *v, const Gguf *g, const char *key, int32_t **out, size_t *n) {
+    const GgufValue *value = gguf_value(g, key);
+    size_t n_all = value && value->type == GGUF_ARRAY ? (size_t)value->n : 0;
+    *out = mem_alloc((n_all + 1) * sizeof **out);
+    *n = 0;
+    if (!value) return OK;
+    Status st = gguf_ints(g, value, *out);
+    for (size_t i = 0; i < n_all && !st.code; i++)
+        if ((*out)[i] >= 0 && (*out)[i] < v->n) (*out)[(*n)++] = (*out)[i];
+    return st;
+}
+
+static Status load_eog_ids(Vocab *v, const Gguf *g) {
+    int32_t *ids;
+    size_t n;
+    Status st = load_ids(v, g, "quill.tokenizer.eog_ids", &ids, &n);
+    for (size_t i = 0; i < n; i++) add_eog(v, ids[i]);
+    free(ids);
+    return st;
+}
+
+static Status load_strips(Vocab *v, const Gguf *g) {
+    static const char *const keys[] = {"quill.tokenizer.strip_left", "quill.tokenizer.strip_right"};
+    for (size_t k = 0; k < ARRAY_LEN(keys); k++) {
+        int32_t *ids;
+        size_t n;
+        Status st = load_ids(v, g, keys[k], &ids, &n);
+        if (n && !v->strips) v->strips = mem_alloc((size_t)v->n);
+        for (size_t i = 0; i < n; i++) v->strips[ids[i]] |= k ? STRIP_RIGHT : STRIP_LEFT;
+        free(ids);
+        TRY(st);
+    }
+    return OK;
+}
+
+// GGUF files of Phi-3 do not say it, their tokenizer.json did: the white space behind added tokens goes.
+static Status load_phi_strips(Vocab *v, const Gguf *g, const Str *texts) {
+    Str arch;
+    TRY(gguf_str(g, "general.architecture", &arch, false));
+    if (!v->spm || v->types_hold || !str_is(arch, "phi3")) return OK;
+    v->strips = mem_alloc((size_t)v->n);
+    for (int id = 0; id < v->n; id++) {
+        bool added = v->types[id] == GGUF_TOKEN_CONTROL || v->types[id] == GGUF_TOKEN_USER_DEFINED;
+        if (added && id != v->bos && !str_is(texts[id], "<|endoftext|>")) v->strips[id] = STRIP_RIGHT;
+    }
+    return OK;
+}
+
+static Status load_space_prefix(Vocab *v, const Gguf *g) {
+    static const char *const words[] = {"always", "missing", "first"};
+    Str word;
+    TRY(gguf_bool(g, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix, true));
+    TRY(gguf_str(g, "quill.tokenizer.space_prefix", &word, false));
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (str_is(word, words[i])) v->prefix = (SpacePrefix)i;
+    return OK;
+}
+
 // After the types, before the pieces.
 static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
     apply_known_names(v, g, texts);
@@ -409,17 +476,15 @@ static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
         add_eog(v, id);
     }
     apply_eog_exceptions(v, texts);
+    TRY(load_eog_ids(v, g));
     if (!gguf_value(g, "tokenizer.ggml.token_type")) { // then only the roles say that these are not text
         if (v->bos >= 0) v->types[v->bos] = GGUF_TOKEN_CONTROL;
         if (v->eos >= 0) v->types[v->eos] = GGUF_TOKEN_CONTROL;
         if (v->unk >= 0) v->types[v->unk] = GGUF_TOKEN_UNKNOWN;
     }
-    Str arch;
-    TRY(gguf_str(g, "general.architecture", &arch, false));
-    v->strips = v->spm && str_is(arch, "phi3"); // tokenizer.json says so, a GGUF file does not
     TRY(gguf_bool(g, "tokenizer.ggml.add_bos_token", &v->add_bos, v->add_bos));
     TRY(gguf_bool(g, "tokenizer.ggml.add_eos_token", &v->add_eos, false));
-    return gguf_bool(g, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix, true);
+    return load_space_prefix(v, g);
 }
 
 // ---- loading --------------------------------------------------------------------------------------------------------
@@ -427,9 +492,15 @@ static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
 static Status load_all(Vocab *v, const Gguf *g, const Str *texts) {
     TRY(load_types(v, g));
     TRY(load_scores(v, g));
+    TRY(gguf_bool(g, "quill.tokenizer.types_hold", &v->types_hold, false));
+    TRY(gguf_bool(g, "quill.tokenizer.by_merges", &v->by_merges, !v->spm));
+    v->by_merges = v->by_merges || !v->spm;
+    TRY(gguf_bool(g, "quill.tokenizer.fuse_unknown", &v->fuse_unk, false));
     TRY(load_roles(v, g, texts));
+    TRY(load_strips(v, g));
+    TRY(load_phi_strips(v, g, texts));
     load_pieces(v, texts);
-    if (!v->spm) TRY(load_merges(v, g));
+    if (v->by_merges) TRY(load_merges(v, g));
     load_added(v, texts);
     return OK;
 }
@@ -460,6 +531,7 @@ void vocab_free(Vocab *v) {
     free(v->pieces);
     free(v->bytes);
     free(v->types);
+    free(v->strips);
     free(v->eog);
     free(v->priority);
     free(v->added);
@@ -478,14 +550,6 @@ const MergeSlot *vocab_merge(const Vocab *v, int32_t left, int32_t right) {
 
 bool vocab_is_control(const Vocab *v, int id) {
     return v->types[id] == GGUF_TOKEN_CONTROL || v->types[id] == GGUF_TOKEN_UNKNOWN;
-}
-
-size_t vocab_stripped(const Vocab *v, int id, const char *text, size_t n) {
-    bool added = v->types[id] == GGUF_TOKEN_CONTROL || v->types[id] == GGUF_TOKEN_USER_DEFINED;
-    if (!v->strips || !added || id == v->bos || str_is(v->pieces[id], "<|endoftext|>")) return 0;
-    size_t at = 0;
-    while (at < n && (text[at] == ' ' || (text[at] >= '\t' && text[at] <= '\r'))) at++;
-    return at;
 }
 
 static int lower_bound(const Vocab *v, int low, int high, size_t at, int byte) {

@@ -20,6 +20,15 @@ typedef struct {
     uint32_t rank_plus_1; // 0: free
 } MergeSlot;
 
+// Where SentencePiece's space goes in front of a piece of text between added tokens.
+typedef enum {
+    SPACE_PREFIX_ALWAYS,
+    SPACE_PREFIX_MISSING, // where none is there
+    SPACE_PREFIX_FIRST,   // where none is there, and only where the text begins
+} SpacePrefix;
+
+enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 }; // an added token takes the white space beside it
+
 // An added token: found in the text before anything is split.
 typedef struct {
     Str text;
@@ -27,12 +36,17 @@ typedef struct {
 } Added;
 
 typedef struct {
-    bool spm, add_space_prefix, add_bos, add_eos;
-    bool strips; // Phi-3: the white space behind an added token goes
+    bool spm;        // U+2581 stands for spaces, and bytes have names
+    bool types_hold; // no name makes a normal token another one
+    bool by_merges;  // merges have ranks; otherwise tokens have scores
+    bool fuse_unk;   // unknown characters in a row are one token
+    bool add_space_prefix, add_bos, add_eos;
+    SpacePrefix prefix;
     int n;
     Str *pieces;       // (n) in `bytes`
     char *bytes;       // of all pieces
     uint8_t *types;    // (n) of GGUF_TOKEN_
+    uint8_t *strips;   // (n) of STRIP_; NULL: no token has any
     int bos, eos, unk; // -1: none
     int *eog, n_eog;   // ascending
 
@@ -41,8 +55,8 @@ typedef struct {
     uint32_t by_piece_mask;
     int max_piece;      // bytes of the longest of them
     int byte_id[256];   // -1: no token for the byte
-    uint32_t *priority; // (n) SentencePiece: falls as the score rises
-    MergeSlot *by_pair; // byte-level BPE
+    uint32_t *priority; // (n) by scores: falls as the score rises
+    MergeSlot *by_pair; // by merges
     uint32_t by_pair_mask;
 
     Added *added; // sorted by text, then id
@@ -61,8 +75,6 @@ const MergeSlot *vocab_merge(const Vocab *v, int32_t left, int32_t right); // NU
 // any text, control tokens only where all their bytes are trusted (NULL: nowhere).
 int vocab_added(const Vocab *v, const char *text, size_t n, const uint8_t *trusted, size_t *n_found);
 bool vocab_is_control(const Vocab *v, int id);
-// How many bytes of the text behind token `id` are no part of it: the white space that the token takes.
-size_t vocab_stripped(const Vocab *v, int id, const char *text, size_t n);
 
 size_t vocab_decode_spaces(Str s, char *out); // U+2581 to spaces; returns the bytes written, s.n at most
 

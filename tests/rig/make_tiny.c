@@ -1,8 +1,12 @@
 // tests/rig/make_tiny.c: writes a tiny random model for tests that start the program itself.
 //
 //   make_tiny out.gguf arch=qwen2 type=Q4_K dim=256 template=chatml u32:qwen2.block_count=0
+//   make_tiny out/ arch=qwen3 shards=2
 //
-// Fields are those of TinyModel; u32:KEY=N, f32:KEY=X and str:KEY=TEXT set metadata afterwards, sane or not.
+// A name that ends in a slash is a Hugging Face directory (tests/rig/hf_directory.h), of F32, F16 or BF16; shards is
+// the number of its safetensors files. Fields are those of TinyModel; u32:KEY=N, f32:KEY=X and str:KEY=TEXT set
+// metadata afterwards, sane or not.
+#include "tests/rig/hf_directory.h"
 #include "tests/rig/tiny_model.h"
 
 #include <stdio.h>
@@ -81,6 +85,7 @@ static bool set_metadata(Gguf *g, const char *key, const char *value) {
 
 int main(int argc, char **argv) {
     TinyModel m = {0};
+    HfDirectory directory = {0};
     if (argc < 2) {
         fprintf(stderr, "usage: make_tiny OUT.gguf [FIELD=VALUE]... [u32:KEY=N | f32:KEY=X | str:KEY=TEXT]...\n");
         return QUILL_USAGE;
@@ -90,6 +95,11 @@ int main(int argc, char **argv) {
         if (equals) *equals = 0;
         const char *value = equals ? equals + 1 : "";
         bool metadata = strchr(argv[i], ':') != NULL;
+        if (equals && strcmp(argv[i], "shards") == 0) {
+            directory.n_shards = (int)strtol(value, NULL, 10);
+            *equals = '=';
+            continue;
+        }
         if (!equals || (!metadata && !set_int(&m, argv[i], value) && !set_flag(&m, argv[i], value) &&
                         !set_text(&m, argv[i], value) && !set_other(&m, argv[i], value))) {
             fprintf(stderr, "make_tiny: FIELD=VALUE of tiny_model.h expected, %s found\n", argv[i]);
@@ -106,7 +116,9 @@ int main(int argc, char **argv) {
         fprintf(stderr, "make_tiny: u32:, f32: or str: expected, %s found\n", argv[i]);
         return QUILL_USAGE;
     }
-    Status st = gguf_save(g, argv[1]);
+    Status st = OK;
+    if (argv[1][strlen(argv[1]) - 1] == '/') hf_directory_write(g, argv[1], &directory);
+    else st = gguf_save(g, argv[1]);
     if (st.code) fprintf(stderr, "make_tiny: %s\n", st.message);
     gguf_close(g);
     return st.code;

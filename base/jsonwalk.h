@@ -1,0 +1,44 @@
+// base/jsonwalk.h: JSON read value by value, without a tree: for files whose lists have hundreds of thousands of
+// entries. jansson (base/jsonio.h) reads all others.
+//
+//   JsonWalk w = jsonwalk_start(text);
+//   Str key, raw;
+//   if (jsonwalk_enter(&w, '{'))
+//       while (jsonwalk_member(&w, &key))
+//           if (str_is(key, "n")) jsonwalk_int(&w, &n); else jsonwalk_skip(&w, &raw);
+//   if (w.error) ...                                    // at byte w.at - text.data
+//
+// After an error every function returns false and changes nothing. Whoever reads a whole document checks
+// jsonwalk_ended behind it.
+#ifndef QUILL_JSONWALK_H
+#define QUILL_JSONWALK_H
+
+#include <stdint.h>
+
+#include "base/str.h"
+
+typedef struct {
+    const char *at, *end;
+    const char *error; // what was expected where `at` stands; NULL: none yet
+    bool first;        // the next value is the first of its object or array
+    Buf key;           // decoded, where it has escapes
+} JsonWalk;
+
+JsonWalk jsonwalk_start(Str text); // which stays with the caller
+void jsonwalk_free(JsonWalk *w);
+bool jsonwalk_is(JsonWalk *w, char first); // whether the next value begins with this: { [ " t f n
+// Into the object or array that comes next; `bracket` is { or [.
+bool jsonwalk_enter(JsonWalk *w, char bracket);
+// The next member's key, its value comes next. False: the object has ended, or an error. The key is valid until the
+// next member is asked for.
+bool jsonwalk_member(JsonWalk *w, Str *key);
+bool jsonwalk_element(JsonWalk *w); // another value comes in this array; false: it has ended, or an error
+
+// The value that comes next. A string is appended to `out`, its escapes decoded; it is UTF-8.
+bool jsonwalk_string(JsonWalk *w, Buf *out);
+bool jsonwalk_int(JsonWalk *w, int64_t *out); // a whole number
+// Any value, passed over; *raw is its text, of which only the nesting of brackets was checked.
+bool jsonwalk_skip(JsonWalk *w, Str *raw);
+bool jsonwalk_ended(JsonWalk *w); // nothing but white space is left
+
+#endif

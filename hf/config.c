@@ -1,0 +1,282 @@
+// hf/config.c: config.json as GGUF's keys: shape, windows, scales, soft caps.
+#include "hf/hf.h"
+#include "hf/parts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/jsonio.h"
+
+enum { MAX_LAYERS = 1 << 12 };
+
+bool hf_config_number(const json_t *object, const char *key, double *out) {
+    const json_t *v = json_object_get(object, key);
+    if (json_is_number(v)) *out = json_number_value(v);
+    return json_is_number(v);
+}
+
+bool hf_config_int(const json_t *object, const char *key, int64_t *out) {
+    double v;
+    if (!hf_config_number(object, key, &v) || v != floor(v) || fabs(v) > 1e15) return false;
+    *out = (int64_t)v;
+    return true;
+}
+
+int hf_config_id(const json_t *v) {
+    double id = json_is_number(v) ? json_number_value(v) : -1;
+    return id >= 0 && id <= INT32_MAX && id == floor(id) ? (int)id : -1;
+}
+
+static bool is_true(const json_t *object, const char *key) { return json_is_true(json_object_get(object, key)); }
+
+static const char *text_of(const json_t *object, const char *key) {
+    return json_string_value(json_object_get(object, key));
+}
+
+static const char *gguf_key(const HfModel *m, const char *suffix, char key[96]) {
+    snprintf(key, 96, "%s.%s", m->family->arch, suffix);
+    return key;
+}
+
+// ---- which family ---------------------------------------------------------------------------------------------------
+
+// The text model of one that also sees has a configuration of its own inside.
+static Status find_family(HfModel *m) {
+    json_t *text = json_object_get(m->file, "text_config");
+    m->config = json_is_object(text) ? json_copy(text) : json_copy(m->file);
+    const char *type = text_of(m->config, "model_type"), *whole = text_of(m->file, "model_type");
+    if (whole && strcmp(whole, "gemma3") == 0 && (!type || strcmp(type, "gemma3") == 0)) type = "gemma3_text";
+    if (!type) type = whole;
+    m->family = type ? hf_family(type) : NULL;
+    if (!m->family)
+        return status_error(QUILL_MODEL, "%s/config.json: model_type: one of %s expected, %.60s found", m->dir,
+                            hf_family_list(), type ? type : "nothing");
+    json_t *tied = json_object_get(m->file, "tie_word_embeddings");
+    if (tied && !json_object_get(m->config, "tie_word_embeddings"))
+        jsonio_share(m->config, "tie_word_embeddings", tied);
+    json_error_t error;
+    json_t *defaults = json_loads(m->family->defaults, 0, &error), *value;
+    const char *key;
+    json_object_foreach(defaults, key, value) {
+        if (!json_object_get(m->config, key)) jsonio_share(m->config, key, value);
+    }
+    json_decref(defaults);
+    return OK;
+}
+
+// ---- what is not computed here --------------------------------------------------------------------------------------
+
+static Status refuse_act(const HfModel *m) {
+    bool gemma = m->family->names == HF_NAMES_GEMMA; // its classes do not look at hidden_act
+    const char *key = gemma ? "hidden_activation" : "hidden_act", *act = text_of(m->config, key);
+    if (!act || strcmp(act, m->family->act) == 0) return OK;
+    return status_error(QUILL_MODEL, "%s/config.json: %s: %s expected, %.60s found", m->dir, key, m->family->act, act);
+}
+
+// SmolLM3: the family's layers without RoPE are every fourth one.
+static Status refuse_nope(const HfModel *m) {
+    const json_t *list = json_object_get(m->config, "no_rope_layers");
+    int64_t every = 0;
+    if (!hf_config_int(m->config, "no_rope_layer_interval", &every)) return OK;
+    bool same = list ? true : every == 4;
+    for (size_t i = 0; i < json_array_size(list); i++)
+        same = same && (json_number_value(json_array_get(list, i)) == 0) == ((i + 1) % 4 == 0);
+    if (same) return OK;
+    return status_error(QUILL_MODEL,
+                        "%s/config.json: no_rope_layers: every fourth layer without RoPE expected, others "
+                        "found",
+                        m->dir);
+}
+
+static Status refuse_quantized(const HfModel *m) {
+    const json_t *q = json_object_get(m->file, "quantization_config");
+    if (!q) q = json_object_get(m->config, "quantization_config");
+    if (!json_is_object(q)) return OK;
+    const char *method = text_of(q, "quant_method");
+    if (method && (strcmp(method, "fp8") == 0 || strcmp(method, "compressed-tensors") == 0))
+        return OK; // by its tensors
+    return status_error(
+        QUILL_MODEL,
+        "%s/config.json: quantization_config.quant_method: fp8 expected, %.60s found; take the original "
+        "weights, or a GGUF file",
+        m->dir, method ? method : "nothing");
+}
+
+static Status refuse_others(const HfModel *m) {
+    TRY(refuse_act(m));
+    TRY(refuse_nope(m));
+    TRY(refuse_quantized(m));
+    static const char *const switches[] = {"use_bidirectional_attention", "is_encoder_decoder"};
+    for (size_t i = 0; i < ARRAY_LEN(switches); i++)
+        if (is_true(m->config, switches[i]))
+            return status_error(QUILL_MODEL,
+                                "%s/config.json: %s: false expected, true found; such models are not "
+                                "supported",
+                                m->dir, switches[i]);
+    return OK;
+}
+
+// ---- numbers --------------------------------------------------------------------------------------------------------
+
+static const struct {
+    const char *name, *suffix;
+    bool required;
+} counts[] = {
+    {"hidden_size", "embedding_length", true},
+    {"num_hidden_layers", "block_count", true},
+    {"intermediate_size", "feed_forward_length", true},
+    {"num_attention_heads", "attention.head_count", true},
+    {"num_key_value_heads", "attention.head_count_kv", false},
+    {"max_position_embeddings", "context_length", true},
+    {"head_dim", "attention.key_length", false},
+    {"head_dim", "attention.value_length", false},
+    {"vocab_size", "vocab_size", false},
+};
+
+static const struct {
+    const char *name, *suffix;
+} numbers[] = {
+    {"rms_norm_eps", "attention.layer_norm_rms_epsilon"},
+    {"attn_logit_softcapping", "attn_logit_softcapping"},
+    {"final_logit_softcapping", "final_logit_softcapping"},
+    {"embedding_multiplier", "embedding_scale"},
+    {"residual_multiplier", "residual_scale"},
+    {"attention_multiplier", "attention.scale"},
+    {"logits_scaling", "logit_scale"},
+};
+
+static Status wrong(const HfModel *m, const char *name, const char *expected) {
+    const json_t *v = json_object_get(m->config, name);
+    Buf found = {0};
+    if (json_is_number(v)) buf_printf(&found, "%.15g", json_number_value(v));
+    else if (v) jsonio_print(v, JSON_ENCODE_ANY | JSON_COMPACT, &found);
+    Status st = status_error(QUILL_MODEL, "%s/config.json: %s: %s expected, %.60s found", m->dir, name, expected,
+                             v ? found.data : "nothing");
+    buf_free(&found);
+    return st;
+}
+
+static Status set_counts(const HfModel *m) {
+    char key[96];
+    for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
+        const json_t *v = json_object_get(m->config, counts[i].name);
+        if ((!v || json_is_null(v)) && !counts[i].required) continue;
+        int64_t n;
+        if (!hf_config_int(m->config, counts[i].name, &n) || n < 1 || n > INT32_MAX)
+            return wrong(m, counts[i].name, "a whole number from 1 on");
+        gguf_set_u32(m->g, gguf_key(m, counts[i].suffix, key), (uint32_t)n);
+    }
+    return OK;
+}
+
+static Status set_numbers(const HfModel *m) {
+    char key[96];
+    double v;
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        const json_t *found = json_object_get(m->config, numbers[i].name);
+        if (!found || json_is_null(found)) continue;
+        if (!hf_config_number(m->config, numbers[i].name, &v) || !(v > 0))
+            return wrong(m, numbers[i].name, "a positive number");
+        gguf_set_f32(m->g, gguf_key(m, numbers[i].suffix, key), (float)v);
+    }
+    if (!json_object_get(m->config, "query_pre_attn_scalar")) return OK;
+    if (!hf_config_number(m->config, "query_pre_attn_scalar", &v) || !(v > 0))
+        return wrong(m, "query_pre_attn_scalar", "a positive number");
+    gguf_set_f32(m->g, gguf_key(m, "attention.scale", key), (float)(1 / sqrt(v)));
+    return OK;
+}
+
+// ---- windows --------------------------------------------------------------------------------------------------------
+
+// Whether layer i sees a window alone, where config.json does not list its layers.
+static bool slides(const HfModel *m, int64_t i) {
+    int64_t every = m->family->full_every, first = 0;
+    switch (m->family->window) {
+    case HF_WINDOW_ALL: return true;
+    case HF_WINDOW_SWITCH:
+        hf_config_int(m->config, "max_window_layers", &first);
+        return is_true(m->config, "use_sliding_window") && i >= first;
+    case HF_WINDOW_PATTERN:
+        if (!hf_config_int(m->config, "sliding_window_pattern", &every))
+            hf_config_int(m->config, "_sliding_window_pattern", &every);
+        return every < 1 || (i + 1) % every != 0;
+    case HF_WINDOW_NONE: break;
+    }
+    return false;
+}
+
+static Status read_layer_types(const HfModel *m, int64_t n_layers, uint8_t *windowed) {
+    const json_t *types = json_object_get(m->config, "layer_types");
+    bool listed = json_is_array(types);
+    if (listed && json_array_size(types) != (size_t)n_layers)
+        return status_error(QUILL_MODEL,
+                            "%s/config.json: layer_types: one for each of the %d layers expected, %zu found", m->dir,
+                            (int)n_layers, json_array_size(types));
+    for (int64_t i = 0; i < n_layers; i++) {
+        const char *type = listed ? json_string_value(json_array_get(types, (size_t)i)) : NULL;
+        bool window = type && strcmp(type, "sliding_attention") == 0;
+        if (listed && !window && (!type || strcmp(type, "full_attention") != 0))
+            return status_error(
+                QUILL_MODEL, "%s/config.json: layer_types: full_attention or sliding_attention expected, %.60s found",
+                m->dir, type ? type : "another value");
+        windowed[i] = listed ? window : slides(m, i);
+    }
+    return OK;
+}
+
+// The window, and which layers have it. A family of GGUF files with windows has the key in every file.
+static Status set_windows(const HfModel *m, int64_t n_layers) {
+    char key[96];
+    int64_t window = 0;
+    uint8_t *windowed = mem_alloc((size_t)n_layers);
+    Status st = read_layer_types(m, n_layers, windowed);
+    const json_t *size = json_object_get(m->config, "sliding_window");
+    bool some = !st.code && memchr(windowed, 1, (size_t)n_layers) && size && !json_is_null(size);
+    if (some && (!hf_config_int(m->config, "sliding_window", &window) || window < 1 || window > INT32_MAX))
+        st = wrong(m, "sliding_window", "a whole number from 1 on");
+    if (!st.code && (some || m->family->window == HF_WINDOW_PATTERN)) {
+        gguf_set_u32(m->g, gguf_key(m, "attention.sliding_window", key), (uint32_t)window);
+        gguf_key(m, "attention.sliding_window_pattern", key);
+        gguf_set(m->g, &(GgufValue){.key = str_of(key),
+                                    .type = GGUF_ARRAY,
+                                    .elem_type = GGUF_BOOL,
+                                    .n = (uint64_t)n_layers,
+                                    .data = windowed,
+                                    .n_bytes = (size_t)n_layers});
+    }
+    free(windowed);
+    return st;
+}
+
+// ---- all of it ------------------------------------------------------------------------------------------------------
+
+Status hf_read_config(HfModel *m) {
+    TRY(find_family(m));
+    TRY(refuse_others(m));
+    gguf_set_str(m->g, "general.architecture", m->family->arch);
+    TRY(set_counts(m));
+    TRY(set_numbers(m));
+    int64_t n_layers = 0, dim = 0, n_heads = 1, head_dim;
+    hf_config_int(m->config, "num_hidden_layers", &n_layers);
+    hf_config_int(m->config, "hidden_size", &dim);
+    hf_config_int(m->config, "num_attention_heads", &n_heads);
+    if (n_layers > MAX_LAYERS) return wrong(m, "num_hidden_layers", "at most 4096");
+    TRY(set_windows(m, n_layers));
+    if (!hf_config_int(m->config, "head_dim", &head_dim)) head_dim = dim / n_heads;
+    if (head_dim < 1 || head_dim > 1 << 16) return wrong(m, "head_dim", "a whole number from 1 to 65536");
+    if (m->family->halves) gguf_set_bool(m->g, "quill.rope.halves", true);
+    return hf_read_rope(m, (int)head_dim);
+}
+
+Status hf_config_memory(const char *name, Str config, Gguf *g) {
+    json_error_t error;
+    HfModel m = {.dir = name, .g = g, .file = jsonio_read(config, HF_JSON, &error)};
+    Status st = !m.file ? status_error(QUILL_MODEL, "%s/config.json: line %d: %s", name, error.line, error.text)
+                : !json_is_object(m.file) ? status_error(QUILL_MODEL, "%s/config.json: an object expected", name)
+                                          : hf_read_config(&m);
+    json_decref(m.config);
+    json_decref(m.file);
+    return st;
+}

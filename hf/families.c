@@ -1,0 +1,126 @@
+// hf/families.c: the families of Hugging Face directories, as data (hf/parts.h). families.c has the arithmetic.
+#include "hf/parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// The defaults are those of each family's configuration class in transformers, of the keys that are read here.
+static const HfFamily families[] = {
+    {.model_type = "llama",
+     .arch = "llama",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .halves = true,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 2048}"},
+    {.model_type = "mistral",
+     .arch = "llama",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .window = HF_WINDOW_ALL,
+     .halves = true,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 131072, \"num_key_value_heads\": 8, "
+                 "\"sliding_window\": 4096}"},
+    {.model_type = "qwen2",
+     .arch = "qwen2",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .window = HF_WINDOW_SWITCH,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 32768, \"sliding_window\": 4096, "
+                 "\"max_window_layers\": 28}"},
+    {.model_type = "qwen3",
+     .arch = "qwen3",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .window = HF_WINDOW_SWITCH,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 32768, \"head_dim\": 128, "
+                 "\"sliding_window\": 4096, \"max_window_layers\": 28}"},
+    {.model_type = "gemma2",
+     .arch = "gemma2",
+     .act = "gelu_pytorch_tanh",
+     .names = HF_NAMES_GEMMA,
+     .window = HF_WINDOW_PATTERN,
+     .full_every = 2,
+     .norm_plus_one = true,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 8192, \"head_dim\": 256, "
+                 "\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"hidden_size\": 2304, "
+                 "\"intermediate_size\": 9216, \"num_hidden_layers\": 26, \"query_pre_attn_scalar\": 256, "
+                 "\"sliding_window\": 4096, \"attn_logit_softcapping\": 50.0, \"final_logit_softcapping\": 30.0, "
+                 "\"tie_word_embeddings\": true}"},
+    {.model_type = "gemma3_text",
+     .arch = "gemma3",
+     .act = "gelu_pytorch_tanh",
+     .names = HF_NAMES_GEMMA,
+     .window = HF_WINDOW_PATTERN,
+     .full_every = 6,
+     .norm_plus_one = true,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 131072, \"head_dim\": 256, "
+                 "\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"hidden_size\": 2304, "
+                 "\"intermediate_size\": 9216, \"num_hidden_layers\": 26, \"query_pre_attn_scalar\": 256, "
+                 "\"sliding_window\": 4096, \"rope_theta\": 1000000.0, \"rope_local_base_freq\": 10000.0, "
+                 "\"tie_word_embeddings\": true}"},
+    {.model_type = "phi3",
+     .arch = "phi3",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .window = HF_WINDOW_ALL,
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 4096, "
+                 "\"original_max_position_embeddings\": 4096}"},
+    {.model_type = "granite",
+     .arch = "granite",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .halves = true,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 2048, \"embedding_multiplier\": 1.0, "
+                 "\"logits_scaling\": 1.0, \"residual_multiplier\": 1.0, \"attention_multiplier\": 1.0}"},
+    {.model_type = "smollm3",
+     .arch = "smollm3",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .window = HF_WINDOW_SWITCH,
+     .halves = true,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 32768, \"hidden_size\": 2048, "
+                 "\"intermediate_size\": 11008, \"num_hidden_layers\": 36, \"num_attention_heads\": 16, "
+                 "\"num_key_value_heads\": 4, \"rope_theta\": 2000000.0, \"max_window_layers\": 28, "
+                 "\"no_rope_layer_interval\": 4, \"tie_word_embeddings\": true}"},
+    {.model_type = "ministral3",
+     .arch = "mistral3",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .window = HF_WINDOW_ALL,
+     .halves = true,
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 262144, \"head_dim\": 128, "
+                 "\"hidden_size\": 4096, \"intermediate_size\": 14336, \"num_hidden_layers\": 34, "
+                 "\"num_attention_heads\": 32, \"num_key_value_heads\": 8}"},
+    {.model_type = "olmo2",
+     .arch = "olmo2",
+     .act = "silu",
+     .names = HF_NAMES_OLMO,
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 2048}"},
+    {.model_type = "olmo3",
+     .arch = "olmo2",
+     .act = "silu",
+     .names = HF_NAMES_OLMO,
+     .window = HF_WINDOW_PATTERN,
+     .full_every = 4,
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 2048, \"sliding_window\": 4096}"},
+    {.model_type = "glm4",
+     .arch = "glm4",
+     .act = "silu",
+     .names = HF_NAMES_GLM,
+     .defaults = "{\"rms_norm_eps\": 1.5625e-7, \"max_position_embeddings\": 131072, \"head_dim\": 128, "
+                 "\"num_key_value_heads\": 2, \"partial_rotary_factor\": 0.5}"},
+};
+
+const HfFamily *hf_family(const char *model_type) {
+    for (size_t i = 0; i < ARRAY_LEN(families); i++)
+        if (strcmp(families[i].model_type, model_type) == 0) return &families[i];
+    return NULL;
+}
+
+const char *hf_family_list(void) {
+    static char list[ARRAY_LEN(families) * 24];
+    size_t at = 0;
+    for (size_t i = 0; i < ARRAY_LEN(families); i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", families[i].model_type);
+    return list;
+}

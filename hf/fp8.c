@@ -1,0 +1,82 @@
+// hf/fp8.c: see hf/fp8.h.
+#include "hf/fp8.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/types.h"
+
+float fp8_e4m3(uint8_t bits) {
+    int exponent = bits >> 3 & 15, mantissa = bits & 7;
+    float magnitude = exponent == 15 && mantissa == 7 ? NAN
+                      : exponent == 0                 ? ldexpf((float)mantissa, -9)
+                                                      : ldexpf((float)(8 + mantissa), exponent - 10);
+    return bits & 0x80 ? -magnitude : magnitude;
+}
+
+// How the matrix is cut into blocks of one scale each.
+typedef struct {
+    size_t down, across;  // scales
+    size_t rows, columns; // of a block
+    float *scales;        // (down x across)
+} Fp8Blocks;
+
+static Status wrong_scale(const SafeTensor *t, const SafeTensor *scale) {
+    return status_error(QUILL_MODEL,
+                        "%s: tensor %.*s: scales of F32, F16 or BF16 expected, one for the matrix, for each row or for "
+                        "each block of %.*s",
+                        scale->file, (int)(scale->name.n < 100 ? scale->name.n : 100), scale->name.data,
+                        (int)(t->name.n < 100 ? t->name.n : 100), t->name.data);
+}
+
+// The length of blocks that cut n into so many; 0: there is none. It is a power of two where one does: 200 rows in two
+// blocks are 128 and 72.
+static size_t block_size(size_t n, size_t parts) {
+    for (size_t size = 1; size < n; size *= 2)
+        if ((n + size - 1) / size == parts) return size;
+    size_t even = parts > 0 ? (n + parts - 1) / parts : 0;
+    return even > 0 && (n + even - 1) / even == parts ? even : 0;
+}
+
+static int scale_type(const SafeTensor *scale) {
+    if (strcmp(scale->dtype, "F32") == 0) return TYPE_F32;
+    if (strcmp(scale->dtype, "F16") == 0) return TYPE_F16;
+    return strcmp(scale->dtype, "BF16") == 0 ? TYPE_BF16 : -1;
+}
+
+static Status read_blocks(const SafeTensor *t, const SafeTensor *scale, Fp8Blocks *b) {
+    size_t n_out = (size_t)t->dims[0], n_in = (size_t)t->dims[1];
+    int n_dims = scale ? scale->n_dims : 0;
+    *b =
+        (Fp8Blocks){.down = n_dims > 0 ? (size_t)scale->dims[0] : 1, .across = n_dims > 1 ? (size_t)scale->dims[1] : 1};
+    b->rows = block_size(n_out, b->down);
+    b->columns = block_size(n_in, b->across);
+    int type = scale ? scale_type(scale) : TYPE_F32;
+    if (n_dims > 2 || b->rows == 0 || b->columns == 0 || type < 0) return wrong_scale(t, scale);
+    size_t n = b->down * b->across; // at most the matrix's elements
+    b->scales = mem_alloc(n * sizeof *b->scales);
+    b->scales[0] = 1;
+    if (!scale) return OK;
+    void *aligned = mem_copy((const char *)scale->data, scale->n_bytes);
+    type_info(type)->dequantize(aligned, b->scales, n);
+    free(aligned);
+    return OK;
+}
+
+Status fp8_dequantize(const SafeTensor *t, const SafeTensor *scale, uint16_t *out) {
+    Fp8Blocks b;
+    float values[256];
+    TRY(read_blocks(t, scale, &b));
+    size_t n_out = (size_t)t->dims[0], n_in = (size_t)t->dims[1];
+    for (int i = 0; i < 256; i++) values[i] = fp8_e4m3((uint8_t)i);
+    for (size_t row = 0; row < n_out; row++)
+        for (size_t block = 0; block < b.across; block++) {
+            float s = b.scales[row / b.rows * b.across + block];
+            size_t end = (block + 1) * b.columns < n_in ? (block + 1) * b.columns : n_in;
+            for (size_t i = block * b.columns; i < end; i++)
+                out[row * n_in + i] = float_bf16(values[t->data[row * n_in + i]] * s);
+        }
+    free(b.scales);
+    return OK;
+}

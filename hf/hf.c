@@ -1,0 +1,143 @@
+// hf/hf.c: see hf/hf.h. The files of a directory, read in turn.
+#define _GNU_SOURCE
+#include "hf/hf.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/jsonio.h"
+#include "hf/parts.h"
+
+bool hf_is_directory(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static bool has_file(const char *dir, const char *name) {
+    Buf path = {0};
+    buf_printf(&path, "%s/%s", dir, name);
+    bool found = access(path.data, F_OK) == 0;
+    buf_free(&path);
+    return found;
+}
+
+// *out stays empty where there is no such file.
+static Status read_text(const char *dir, const char *name, Buf *out) {
+    Buf path = {0};
+    buf_printf(&path, "%s/%s", dir, name);
+    Status st = OK;
+    if (access(path.data, F_OK) == 0) {
+        FileMap map; // no pipe or device that a directory may hold
+        st = file_map(path.data, &map);
+        if (st.code) st.code = QUILL_MODEL;
+        else {
+            buf_append(out, map.data, map.n);
+            file_unmap(&map);
+        }
+    }
+    buf_free(&path);
+    return st;
+}
+
+Status hf_read_json(const char *dir, const char *name, json_t **out) {
+    Buf text = {0};
+    json_error_t error;
+    *out = NULL;
+    if (!has_file(dir, name)) return OK;
+    Status st = read_text(dir, name, &text);
+    if (!st.code) {
+        *out = jsonio_read((Str){text.data, text.n}, HF_JSON, &error);
+        if (!*out) st = status_error(QUILL_MODEL, "%s/%s: line %d: %s", dir, name, error.line, error.text);
+        else if (!json_is_object(*out)) {
+            st = status_error(QUILL_MODEL, "%s/%s: a JSON object expected, another value found", dir, name);
+            json_decref(*out);
+            *out = NULL;
+        }
+    }
+    buf_free(&text);
+    return st;
+}
+
+// ---- the vocabulary -------------------------------------------------------------------------------------------------
+
+// Mapped, not read: it may have tens of megabytes.
+static Status read_tokenizer(const HfModel *m) {
+    Buf path = {0};
+    FileMap map;
+    buf_printf(&path, "%s/tokenizer.json", m->dir);
+    Status st = file_map(path.data, &map);
+    if (st.code) st.code = QUILL_MODEL;
+    else {
+        st = hf_read_tokenizer(path.data, (Str){(const char *)map.data, map.n}, m->g);
+        file_unmap(&map);
+    }
+    buf_free(&path);
+    return st;
+}
+
+// A file of its own goes over what the configuration has, as in transformers.
+static Status read_template(const HfModel *m) {
+    Buf text = {0};
+    Status st = read_text(m->dir, "chat_template.jinja", &text);
+    if (!st.code && text.n) gguf_set_str(m->g, "tokenizer.chat_template", text.data);
+    buf_free(&text);
+    if (st.code || gguf_value(m->g, "tokenizer.chat_template")) return st;
+    json_t *file; // of models that also see
+    TRY(hf_read_json(m->dir, "chat_template.json", &file));
+    const char *template = json_string_value(json_object_get(file, "chat_template"));
+    if (template) gguf_set_str(m->g, "tokenizer.chat_template", template);
+    json_decref(file);
+    return OK;
+}
+
+static Status read_words(const HfModel *m) {
+    json_t *tokenizer_config = NULL, *generation = NULL;
+    if (!has_file(m->dir, "tokenizer.json")) return OK; // some modes need no vocabulary; engine_file.c names the file
+    Status st = read_tokenizer(m);
+    if (!st.code) st = hf_read_json(m->dir, "tokenizer_config.json", &tokenizer_config);
+    if (!st.code) st = hf_read_json(m->dir, "generation_config.json", &generation);
+    if (!st.code) st = hf_read_roles(m, tokenizer_config, generation);
+    if (!st.code) st = read_template(m);
+    json_decref(tokenizer_config);
+    json_decref(generation);
+    return st;
+}
+
+// ---- opening --------------------------------------------------------------------------------------------------------
+
+static void set_name(const HfModel *m) {
+    char *real = realpath(m->dir, NULL);
+    const char *slash = real ? strrchr(real, '/') : NULL;
+    if (slash && slash[1]) gguf_set_str(m->g, "general.name", slash + 1);
+    free(real);
+}
+
+static Status read_all(HfModel *m) {
+    TRY(hf_read_json(m->dir, "config.json", &m->file));
+    if (!m->file)
+        return status_error(QUILL_MODEL,
+                            "%s: a model file expected, or a Hugging Face directory; found a directory without "
+                            "config.json",
+                            m->dir);
+    TRY(hf_read_config(m));
+    set_name(m);
+    TRY(hf_read_tensors(m));
+    return read_words(m);
+}
+
+Status hf_open(const char *dir, Gguf **out) {
+    *out = NULL;
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/') n--;
+    char *name = mem_copy(dir, n);
+    HfModel m = {.dir = name, .g = gguf_new(name)};
+    Status st = read_all(&m);
+    json_decref(m.config);
+    json_decref(m.file);
+    free(name);
+    if (st.code) gguf_close(m.g);
+    else *out = m.g;
+    return st;
+}

@@ -1,0 +1,71 @@
+// hf/parts.h: what the files of this room share: a directory on its way to a view.
+#ifndef QUILL_HF_PARTS_H
+#define QUILL_HF_PARTS_H
+
+#include <jansson.h>
+
+#include "files/gguf.h"
+
+// How a family names its tensors, where families differ (hf/tensors.c).
+typedef enum { HF_NAMES_LLAMA = 1, HF_NAMES_GEMMA = 2, HF_NAMES_OLMO = 4, HF_NAMES_GLM = 8 } HfNames;
+
+// Which layers see a window alone, if config.json has no layer_types.
+typedef enum {
+    HF_WINDOW_NONE,
+    HF_WINDOW_ALL,     // all, where sliding_window is a number
+    HF_WINDOW_PATTERN, // of so many (HfFamily.full_every) the last one sees everything
+    HF_WINDOW_SWITCH,  // those from max_window_layers on, where use_sliding_window is true
+} HfWindow;
+
+// A row of hf/families.c.
+typedef struct {
+    const char *model_type; // in config.json
+    const char *arch;       // general.architecture of the same models in GGUF
+    const char *act;        // hidden_act must be this
+    HfNames names;
+    HfWindow window;
+    int full_every;
+    bool halves;          // RoPE turns halves here, and pairs in GGUF files of this architecture
+    bool norm_plus_one;   // norms are stored without their one
+    const char *defaults; // of the configuration's class, which config.json may leave out: JSON
+} HfFamily;
+
+const HfFamily *hf_family(const char *model_type); // NULL: none
+const char *hf_family_list(void);                  // "llama, mistral, ..."; static
+
+typedef struct {
+    const char *dir;
+    Gguf *g;
+    json_t *file;   // config.json
+    json_t *config; // of it the part that is about text, defaults filled in
+    const HfFamily *family;
+} HfModel;
+
+// How jansson reads the small files: their numbers may be larger than any integer (model_max_length often is).
+#define HF_JSON JSON_DECODE_INT_AS_REAL
+
+// hf/hf.c. *out NULL: the file is not there. QUILL_MODEL: it cannot be read, or is no JSON object.
+Status hf_read_json(const char *dir, const char *name, json_t **out);
+
+// hf/config.c. Reads m->file: m->config, m->family, and the keys of the view.
+Status hf_read_config(HfModel *m);
+bool hf_config_int(const json_t *object, const char *key, int64_t *out); // false: absent, null or no whole number
+int hf_config_id(const json_t *v);                                       // of a token; -1: no such number
+bool hf_config_number(const json_t *object, const char *key, double *out);
+// hf/rope.c: the keys and tensors of RoPE.
+Status hf_read_rope(HfModel *m, int head_dim);
+// hf/tensors.c: the tensors of the directory, under GGUF's names.
+Status hf_read_tensors(HfModel *m);
+
+// hf/tokenizer.c: tokenizer.json into the view.
+Status hf_read_tokenizer(const char *name, Str text, Gguf *g);
+// hf/steps.c: its normalizer, pre_tokenizer and post_processor.
+Status hf_read_steps(const char *name, const json_t *parts, bool byte_fallback, Gguf *g, bool *byte_level);
+// hf/regex.c: a regular expression as the tokenizers library takes it (Oniguruma's syntax), for PCRE2. QUILL_MODEL:
+// it has what PCRE2 would take for something else.
+Status hf_regex(const char *name, const char *pattern, Buf *out);
+// hf/roles.c: tokenizer_config.json, generation_config.json and config.json (NULL where there is none): special tokens,
+// what ends an answer, chat templates.
+Status hf_read_roles(const HfModel *m, const json_t *tokenizer_config, const json_t *generation);
+
+#endif

@@ -1,0 +1,65 @@
+// hf/regex.c: see hf_regex in hf/parts.h. The tokenizers library compiles with Oniguruma in Ruby's syntax; the
+// differences to PCRE2 that a pattern for text can meet are white space, words, hexadecimal digits, sets inside of sets
+// and the letter m.
+#include "hf/parts.h"
+
+#include <string.h>
+
+// What Oniguruma's \s and \w stand for, as a part of a class.
+#define WHITE "\\p{Z}\\t-\\r\\x{85}"
+#define WORD "\\p{L}\\p{M}\\p{Nd}\\p{Pc}"
+
+static Status refuse(const char *name, const char *pattern, const char *what) {
+    return status_error(QUILL_MODEL, "%s: pre_tokenizer: a regular expression without %s expected, found %.200s", name,
+                        what, pattern);
+}
+
+// The escape behind a backslash. NULL: it stays as it is. *bad: PCRE2 means another thing by it.
+static const char *translate(char c, bool in_class, const char **bad) {
+    switch (c) {
+    case 's': return in_class ? WHITE : "[" WHITE "]";
+    case 'S': return in_class ? (*bad = "\\S inside of [...]", NULL) : "[^" WHITE "]";
+    case 'w': return in_class ? WORD : "[" WORD "]";
+    case 'W': return in_class ? (*bad = "\\W inside of [...]", NULL) : "[^" WORD "]";
+    case 'h':
+    case 'H': *bad = "\\h"; return NULL;
+    case 'u': *bad = "\\u"; return NULL;
+    default: return NULL;
+    }
+}
+
+// Whether a group at s, "(?...", sets an option that is written m in Ruby: a dot that matches line ends.
+static bool sets_m(const char *s) {
+    if (strncmp(s, "(?", 2) != 0) return false;
+    size_t n = strspn(s + 2, "imx-");
+    return memchr(s + 2, 'm', n) && (s[2 + n] == ':' || s[2 + n] == ')');
+}
+
+Status hf_regex(const char *name, const char *pattern, Buf *out) {
+    bool in_class = false;
+    for (const char *s = pattern; *s; s++) {
+        if (*s == '\\' && s[1]) {
+            const char *bad = NULL, *other = translate(*++s, in_class, &bad);
+            if (bad) return refuse(name, pattern, bad);
+            if (other) buf_str(out, other);
+            else buf_append(out, s - 1, 2);
+            continue;
+        }
+        if (in_class && *s == '[' && s[1] != ':') return refuse(name, pattern, "a set inside of a set");
+        if (in_class && *s == '&' && s[1] == '&') return refuse(name, pattern, "&& inside of [...]");
+        if (!in_class && sets_m(s)) return refuse(name, pattern, "(?m)");
+        buf_append(out, s, 1);
+        if (in_class && *s == '[') { // [:alpha:]
+            const char *end = strstr(s, ":]");
+            if (!end) return refuse(name, pattern, "a set inside of a set");
+            buf_append(out, s + 1, (size_t)(end + 2 - (s + 1)));
+            s = end + 1;
+        } else if (in_class && *s == ']') in_class = false;
+        else if (!in_class && *s == '[') {
+            in_class = true;
+            if (s[1] == '^') buf_append(out, ++s, 1);
+            if (s[1] == ']') buf_append(out, ++s, 1); // the first one is a member
+        }
+    }
+    return OK;
+}

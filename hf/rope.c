@@ -1,0 +1,197 @@
+// hf/rope.c: the RoPE of config.json as GGUF's keys and tensors. transformers 4 wrote rope_theta and rope_scaling, 5
+// writes rope_parameters, for each kind of layer where kinds differ. Arithmetic: transformers' modeling_rope_utils.
+#include "hf/parts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/types.h"
+
+typedef struct {
+    HfModel *m;
+    const json_t *full;    // of layers that see everything; may be NULL
+    const json_t *sliding; // of layers with a window, where they have their own
+    int n_rot;
+    double theta;
+} RopeReader;
+
+static void set_f32(const RopeReader *r, const char *suffix, double v) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", r->m->family->arch, suffix);
+    gguf_set_f32(r->m->g, key, (float)v);
+}
+
+static void set_u32(const RopeReader *r, const char *suffix, int64_t v) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", r->m->family->arch, suffix);
+    gguf_set_u32(r->m->g, key, (uint32_t)v);
+}
+
+static Status wrong(const RopeReader *r, const char *what) {
+    return status_error(QUILL_MODEL, "%s/config.json: RoPE: %s", r->m->dir, what);
+}
+
+static const char *rope_type(const json_t *rope) {
+    const char *type = json_string_value(json_object_get(rope, "rope_type"));
+    if (!type) type = json_string_value(json_object_get(rope, "type"));
+    return type ? type : "default";
+}
+
+// A positive number of the scaling; absent or null: the fallback, 0 if it is required.
+static Status get_number(const RopeReader *r, const char *key, double fallback, double *out) {
+    *out = fallback;
+    const json_t *v = json_object_get(r->full, key);
+    if (v && !json_is_null(v) && !hf_config_number(r->full, key, out)) *out = 0;
+    if (*out > 0 && isfinite(*out)) return OK;
+    return status_error(QUILL_MODEL, "%s/config.json: RoPE of type %.20s: %s: a positive number expected", r->m->dir,
+                        rope_type(r->full), key);
+}
+
+// The context that the model was trained for before its RoPE was scaled.
+static Status get_original(const RopeReader *r, double *out) {
+    double whole = 0;
+    hf_config_number(r->m->config, "max_position_embeddings", &whole);
+    hf_config_number(r->m->config, "original_max_position_embeddings", &whole);
+    TRY(get_number(r, "original_max_position_embeddings", whole, out));
+    return *out >= 1 && *out <= 1 << 30 ? OK : wrong(r, "original_max_position_embeddings: 1 to 2^30 expected");
+}
+
+static float *add_vector(const RopeReader *r, const char *name) {
+    size_t n = (size_t)(r->n_rot / 2);
+    float *v = gguf_alloc(r->m->g, n * sizeof *v);
+    gguf_add_tensor(r->m->g, name, TYPE_F32, n, 0, v, NULL, 0);
+    return v;
+}
+
+// Llama 3.1: long waves are stretched by the factor, short ones stay, those in between are mixed.
+static Status read_llama3(const RopeReader *r) {
+    double factor, low, high, original;
+    TRY(get_number(r, "factor", 0, &factor));
+    TRY(get_number(r, "low_freq_factor", 0, &low));
+    TRY(get_number(r, "high_freq_factor", 0, &high));
+    TRY(get_original(r, &original));
+    if (high <= low) return wrong(r, "high_freq_factor above low_freq_factor expected");
+    float *divisors = add_vector(r, "rope_freqs.weight");
+    for (int i = 0; i < r->n_rot / 2; i++) {
+        double wave = 2 * 3.14159265358979323846 * pow(r->theta, 2.0 * i / r->n_rot);
+        double smooth = fmin(1, fmax(0, (original / wave - low) / (high - low)));
+        divisors[i] = (float)(1 / ((1 - smooth) / factor + smooth));
+    }
+    return OK;
+}
+
+static double yarn_magnitude(double factor, double mscale) { return factor <= 1 ? 1 : 1 + 0.1 * mscale * log(factor); }
+
+static Status read_yarn(const RopeReader *r) {
+    double factor, original, fast, slow, attention, mscale = 0, all_dim = 0;
+    TRY(get_number(r, "factor", 0, &factor));
+    TRY(get_original(r, &original));
+    TRY(get_number(r, "beta_fast", 32, &fast));
+    TRY(get_number(r, "beta_slow", 1, &slow));
+    if (json_is_false(json_object_get(r->full, "truncate")))
+        return wrong(r, "yarn: truncate: true expected, false found");
+    hf_config_number(r->full, "mscale", &mscale);
+    hf_config_number(r->full, "mscale_all_dim", &all_dim);
+    attention = mscale != 0 && all_dim != 0 ? yarn_magnitude(factor, mscale) / yarn_magnitude(factor, all_dim)
+                                            : yarn_magnitude(factor, 1);
+    TRY(get_number(r, "attention_factor", attention, &attention));
+    char key[96];
+    snprintf(key, sizeof key, "%s.rope.scaling.type", r->m->family->arch);
+    gguf_set_str(r->m->g, key, "yarn");
+    set_f32(r, "rope.scaling.factor", factor);
+    set_u32(r, "rope.scaling.original_context_length", (int64_t)original);
+    set_f32(r, "rope.scaling.yarn_beta_fast", fast);
+    set_f32(r, "rope.scaling.yarn_beta_slow", slow);
+    double usual = 1 + 0.1 * log(factor); // what GGUF's attn_factor is multiplied by
+    if (attention != usual) set_f32(r, "rope.scaling.attn_factor", attention / usual);
+    double temperature; // Ministral 3
+    if (hf_config_number(r->full, "llama_4_scaling_beta", &temperature) && temperature > 0)
+        set_f32(r, "attention.temperature_scale", temperature);
+    return OK;
+}
+
+static Status read_factors(const RopeReader *r, const char *key, const char *tensor) {
+    const json_t *list = json_object_get(r->full, key);
+    size_t n = (size_t)(r->n_rot / 2);
+    if (json_array_size(list) != n)
+        return status_error(QUILL_MODEL, "%s/config.json: RoPE of type longrope: %s: %zu numbers expected, %zu found",
+                            r->m->dir, key, n, json_array_size(list));
+    float *v = add_vector(r, tensor);
+    for (size_t i = 0; i < n; i++) {
+        v[i] = (float)json_number_value(json_array_get(list, i));
+        if (!(v[i] > 0)) return wrong(r, "longrope: positive factors expected");
+    }
+    return OK;
+}
+
+static Status read_longrope(const RopeReader *r) {
+    double original, whole = 0, factor, attention;
+    TRY(get_original(r, &original));
+    hf_config_number(r->m->config, "max_position_embeddings", &whole);
+    bool known = json_is_number(json_object_get(r->m->config, "original_max_position_embeddings"));
+    if (known) factor = whole / original;
+    else TRY(get_number(r, "factor", whole / original, &factor));
+    attention = factor <= 1 || original <= 1 ? 1 : sqrt(1 + log(factor) / log(original));
+    TRY(get_number(r, "attention_factor", attention, &attention));
+    set_u32(r, "rope.scaling.original_context_length", (int64_t)original);
+    set_f32(r, "rope.scaling.attn_factor", attention);
+    TRY(read_factors(r, "short_factor", "rope_factors_short.weight"));
+    return read_factors(r, "long_factor", "rope_factors_long.weight");
+}
+
+static Status read_scaling(const RopeReader *r) {
+    const char *type = rope_type(r->full);
+    if (strcmp(type, "default") == 0) return OK;
+    if (strcmp(type, "llama3") == 0) return read_llama3(r);
+    if (strcmp(type, "yarn") == 0) return read_yarn(r);
+    if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0) return read_longrope(r);
+    if (strcmp(type, "linear") != 0)
+        return status_error(
+            QUILL_MODEL, "%s/config.json: rope_type: default, linear, llama3, yarn or longrope expected, %.60s found",
+            r->m->dir, type);
+    double factor;
+    TRY(get_number(r, "factor", 0, &factor));
+    char key[96];
+    snprintf(key, sizeof key, "%s.rope.scaling.type", r->m->family->arch);
+    gguf_set_str(r->m->g, key, "linear");
+    set_f32(r, "rope.scaling.factor", factor);
+    return OK;
+}
+
+// The base of layers with a window, where it is another one.
+static Status read_sliding(const RopeReader *r) {
+    double theta;
+    if (r->sliding && strcmp(rope_type(r->sliding), "default") != 0)
+        return wrong(r, "rope_parameters.sliding_attention: rope_type default expected");
+    if (!hf_config_number(r->sliding, "rope_theta", &theta) &&
+        !hf_config_number(r->m->config, "rope_local_base_freq", &theta))
+        return OK;
+    if (!(theta > 0)) return wrong(r, "the base of layers with a window: a positive number expected");
+    set_f32(r, "rope.freq_base_swa", theta);
+    return OK;
+}
+
+Status hf_read_rope(HfModel *m, int head_dim) {
+    RopeReader r = {.m = m, .theta = 10000};
+    const json_t *parameters = json_object_get(m->config, "rope_parameters");
+    r.full = json_is_object(parameters) ? parameters : json_object_get(m->config, "rope_scaling");
+    if (json_is_object(json_object_get(parameters, "full_attention"))) {
+        r.full = json_object_get(parameters, "full_attention");
+        r.sliding = json_object_get(parameters, "sliding_attention");
+    }
+    double part = 1;
+    hf_config_number(m->config, "partial_rotary_factor", &part);
+    hf_config_number(r.full, "partial_rotary_factor", &part);
+    if (!(part > 0 && part <= 1)) return wrong(&r, "partial_rotary_factor: a number in (0, 1] expected");
+    if (!hf_config_number(r.full, "rope_theta", &r.theta)) hf_config_number(m->config, "rope_theta", &r.theta);
+    if (!(r.theta > 0 && isfinite((float)r.theta))) return wrong(&r, "rope_theta: a positive number expected");
+    r.n_rot = (int)(head_dim * part);
+    if (r.n_rot < 2 || r.n_rot % 2)
+        return status_error(QUILL_MODEL, "%s/config.json: RoPE: an even number of dimensions expected, %d found",
+                            m->dir, r.n_rot);
+    set_u32(&r, "rope.dimension_count", r.n_rot);
+    set_f32(&r, "rope.freq_base", r.theta);
+    TRY(read_scaling(&r));
+    return read_sliding(&r);
+}

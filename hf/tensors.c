@@ -1,0 +1,254 @@
+// hf/tensors.c: the tensors of a directory under GGUF's names. They stay where they lie in the mapped files, but for
+// norms that are stored without their one, FP8 matrices, and tensors whose elements are not aligned.
+#include "hf/fp8.h"
+#include "hf/parts.h"
+#include "hf/safetensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/types.h"
+
+enum { NAME_BYTES = 64 }; // of a name in GGUF, its NUL included
+
+#define SHOW(s) (int)((s).n < 100 ? (s).n : 100), (s).data
+
+// What transformers calls a part of a layer, in which families, and what GGUF calls it.
+enum { ALL = HF_NAMES_LLAMA | HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GLM };
+static const struct {
+    const char *part, *gguf;
+    int names;
+} layer_parts[] = {
+    {"input_layernorm", "attn_norm", ALL},
+    {"self_attn.q_proj", "attn_q", ALL},
+    {"self_attn.k_proj", "attn_k", ALL},
+    {"self_attn.v_proj", "attn_v", ALL},
+    {"self_attn.qkv_proj", "attn_qkv", ALL},
+    {"self_attn.o_proj", "attn_output", ALL},
+    {"self_attn.q_norm", "attn_q_norm", ALL},
+    {"self_attn.k_norm", "attn_k_norm", ALL},
+    {"mlp.gate_proj", "ffn_gate", ALL},
+    {"mlp.up_proj", "ffn_up", ALL},
+    {"mlp.gate_up_proj", "ffn_up", ALL},
+    {"mlp.down_proj", "ffn_down", ALL},
+    {"post_attention_layernorm", "ffn_norm", HF_NAMES_LLAMA | HF_NAMES_GLM},
+    {"post_attention_layernorm", "post_attention_norm", HF_NAMES_GEMMA | HF_NAMES_OLMO},
+    {"pre_feedforward_layernorm", "ffn_norm", HF_NAMES_GEMMA},
+    {"post_feedforward_layernorm", "post_ffw_norm", HF_NAMES_GEMMA | HF_NAMES_OLMO},
+    {"post_self_attn_layernorm", "post_attention_norm", HF_NAMES_GLM},
+    {"post_mlp_layernorm", "post_ffw_norm", HF_NAMES_GLM},
+};
+
+// Last words of names that are of no use here: constants, scales of activations and caches, and those of weights, which
+// read_fp8 takes with the weights.
+static const char *const left_out[] = {
+    "inv_freq",    "k_scale",      "v_scale",      "kv_scale",        "activation_scale", "activation_scale_inv",
+    "input_scale", "output_scale", "weight_scale", "weight_scale_inv"};
+
+// Where the text model's tensors begin: alone, inside of a model that also sees, and saved without its head.
+static const char *const prefixes[] = {"model.", "model.language_model.", "language_model.model.", ""};
+
+typedef struct {
+    HfModel *m;
+    const SafeFiles *files;
+    const char *prefix;
+    bool embedding;    // embed_tokens is there; a tied one may have been saved as lm_head alone
+    bool tied, untied; // tie_word_embeddings is true, is false
+    int64_t n_layers;
+} TensorReader;
+
+static bool ends_with(Str s, const char *end) {
+    size_t n = strlen(end);
+    return s.n >= n && memcmp(s.data + s.n - n, end, n) == 0;
+}
+
+static Status refuse_type(const SafeTensor *t, const char *expected) {
+    return status_error(QUILL_MODEL, "%s: tensor %.*s: type %s expected, %s found", t->file, SHOW(t->name), expected,
+                        t->dtype);
+}
+
+// ---- names ----------------------------------------------------------------------------------------------------------
+
+// The name in GGUF of what stands behind the prefix. `out` is empty: the tensor is left out. False: no such part.
+static bool layer_name(const TensorReader *r, Str rest, char out[NAME_BYTES]) {
+    char *end, text[160];
+    *out = 0;
+    snprintf(text, sizeof text, "%.*s", (int)(rest.n < 159 ? rest.n : 159), rest.data);
+    long layer = strtol(text, &end, 10);
+    if (end == text || *end != '.' || layer < 0) return false;
+    if (layer >= r->n_layers) return true; // layers that predict further tokens lie behind the others
+    char *part = end + 1, *kind = strrchr(part, '.');
+    if (!kind) return false;
+    *kind++ = 0;
+    for (size_t i = 0; i < ARRAY_LEN(left_out); i++)
+        if (strcmp(kind, left_out[i]) == 0) return true;
+    if (strcmp(kind, "weight") != 0 && strcmp(kind, "bias") != 0) return false;
+    for (size_t i = 0; i < ARRAY_LEN(layer_parts); i++) {
+        if (strcmp(part, layer_parts[i].part) != 0 || !(layer_parts[i].names & (int)r->m->family->names)) continue;
+        snprintf(out, NAME_BYTES, "blk.%ld.%s.%s", layer, layer_parts[i].gguf, kind);
+        return true;
+    }
+    return false;
+}
+
+static Str behind(Str s, const char *prefix) {
+    size_t n = strlen(prefix);
+    return str_has_prefix(s, prefix) ? (Str){s.data + n, s.n - n} : (Str){NULL, 0};
+}
+
+// The same for any tensor of the directory. What does not belong to the text model is left out.
+static Status gguf_name_of(const TensorReader *r, const SafeTensor *t, char out[NAME_BYTES]) {
+    *out = 0;
+    if (str_is(t->name, "lm_head.weight") || str_is(t->name, "language_model.lm_head.weight")) {
+        if (!r->embedding && !r->untied) strcpy(out, "token_embd.weight");
+        else if (!r->tied) strcpy(out, "output.weight");
+        return OK;
+    }
+    Str rest = behind(t->name, r->prefix);
+    if (!rest.data) return OK;
+    if (str_is(rest, "embed_tokens.weight")) strcpy(out, "token_embd.weight");
+    if (str_is(rest, "norm.weight")) strcpy(out, "output_norm.weight");
+    rest = behind(rest, "layers.");
+    if (!rest.data || layer_name(r, rest, out)) return OK;
+    return status_error(QUILL_MODEL,
+                        "%s: tensor %.*s: no part of a %s model; is the directory's config.json this one's?", t->file,
+                        SHOW(t->name), r->m->family->model_type);
+}
+
+// ---- data -----------------------------------------------------------------------------------------------------------
+
+static int type_of(const SafeTensor *t) {
+    static const struct {
+        const char *dtype;
+        int type;
+    } types[] = {{"F32", TYPE_F32}, {"F16", TYPE_F16}, {"BF16", TYPE_BF16}};
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (strcmp(types[i].dtype, t->dtype) == 0) return types[i].type;
+    return -1;
+}
+
+// Memory of the view: a large piece in pages of its own.
+static void *view_alloc(Gguf *g, size_t n) {
+    if (n < 1 << 16) return gguf_alloc(g, n);
+    void *pages = pages_alloc(n, true);
+    if (!pages) mem_refused(n);
+    gguf_own_pages(g, pages, n);
+    return pages;
+}
+
+static const void *aligned_data(const TensorReader *r, const SafeTensor *t) {
+    if ((uintptr_t)t->data % t->element == 0) return t->data;
+    void *copy = view_alloc(r->m->g, t->n_bytes);
+    memcpy(copy, t->data, t->n_bytes);
+    return copy;
+}
+
+static float *norm_with_one(const TensorReader *r, const SafeTensor *t, int type, size_t n) {
+    float *v = gguf_alloc(r->m->g, n * sizeof *v);
+    type_info(type)->dequantize(aligned_data(r, t), v, n);
+    for (size_t i = 0; i < n; i++) v[i] += 1;
+    return v;
+}
+
+static Status read_fp8(const TensorReader *r, const SafeTensor *t, const void **out) {
+    static const char *const kinds[] = {"_scale_inv", "_scale"};
+    const SafeTensor *scale = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(kinds) && !scale; i++) {
+        Buf name = {0};
+        buf_append(&name, t->name.data, t->name.n);
+        buf_str(&name, kinds[i]);
+        scale = safetensors_find(r->files, name.data);
+        buf_free(&name);
+    }
+    uint16_t *weights = view_alloc(r->m->g, 2 * t->n_bytes);
+    *out = weights;
+    return fp8_dequantize(t, scale, weights);
+}
+
+static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char *name) {
+    if (gguf_tensor(r->m->g, name))
+        return status_error(QUILL_MODEL, "%s: tensor %.*s: another one is %s already", t->file, SHOW(t->name), name);
+    size_t n = 1;
+    if (t->n_dims < 1 || t->n_dims > 2)
+        return status_error(QUILL_MODEL, "%s: tensor %.*s: one or two dimensions expected, %d found", t->file,
+                            SHOW(t->name), t->n_dims);
+    for (int d = 0; d < t->n_dims; d++) {
+        if (t->dims[d] < 1 || t->dims[d] > INT32_MAX)
+            return status_error(QUILL_MODEL, "%s: tensor %.*s: dimensions of 1 to %d expected, %llu found", t->file,
+                                SHOW(t->name), INT32_MAX, (unsigned long long)t->dims[d]);
+        n *= (size_t)t->dims[d];
+    }
+    int type = type_of(t);
+    const void *data = NULL;
+    if (type >= 0 && t->n_dims == 1 && r->m->family->norm_plus_one && ends_with(str_of(name), "norm.weight")) {
+        data = norm_with_one(r, t, type, n);
+        type = TYPE_F32;
+    } else if (type >= 0) data = aligned_data(r, t);
+    else if (strcmp(t->dtype, "F8_E4M3") == 0 && t->n_dims == 2) {
+        TRY(read_fp8(r, t, &data));
+        type = TYPE_BF16;
+    } else return refuse_type(t, t->n_dims == 2 ? "F32, F16, BF16 or F8_E4M3" : "F32, F16 or BF16");
+    size_t n_in = (size_t)t->dims[t->n_dims - 1], n_out = t->n_dims == 2 ? (size_t)t->dims[0] : 0;
+    gguf_add_tensor(r->m->g, name, type, n_in, n_out, data, NULL, 0);
+    return OK;
+}
+
+// ---- all of them ----------------------------------------------------------------------------------------------------
+
+static bool has_tensor(const TensorReader *r, const char *name) {
+    char whole[96];
+    snprintf(whole, sizeof whole, "%s%s", r->prefix, name);
+    return safetensors_find(r->files, whole);
+}
+
+static Status missing(const TensorReader *r, const char *name, const char *why) {
+    return status_error(QUILL_MODEL, "%s: tensor %s%s: expected in the safetensors files%s, none found", r->m->dir,
+                        r->prefix, name, why);
+}
+
+static Status begin(TensorReader *r) {
+    const json_t *tied = json_object_get(r->m->config, "tie_word_embeddings");
+    size_t i = 0;
+    do r->prefix = prefixes[i];
+    while (!has_tensor(r, "norm.weight") && ++i < ARRAY_LEN(prefixes));
+    if (i == ARRAY_LEN(prefixes)) r->prefix = prefixes[0];
+    if (i == ARRAY_LEN(prefixes)) return missing(r, "norm.weight", "");
+    r->embedding = has_tensor(r, "embed_tokens.weight");
+    r->tied = json_is_true(tied);
+    r->untied = json_is_false(tied);
+    hf_config_int(r->m->config, "num_hidden_layers", &r->n_layers);
+    return OK;
+}
+
+static Status read_all(TensorReader *r) {
+    char name[NAME_BYTES];
+    TRY(begin(r));
+    for (int i = 0; i < r->files->tensors.n; i++) {
+        const SafeTensor *t = names_at(&r->files->tensors, i);
+        TRY(gguf_name_of(r, t, name));
+        if (*name) TRY(add_tensor(r, t, name));
+    }
+    if (!gguf_tensor(r->m->g, "token_embd.weight")) return missing(r, "embed_tokens.weight", "");
+    if (r->untied && !gguf_tensor(r->m->g, "output.weight")) {
+        r->prefix = "";
+        return missing(r, "lm_head.weight", ", as tie_word_embeddings is false in config.json");
+    }
+    return OK;
+}
+
+Status hf_read_tensors(HfModel *m) {
+    SafeFiles files;
+    Status st = safetensors_open(m->dir, &files);
+    TensorReader r = {.m = m, .files = &files};
+    if (!st.code) st = read_all(&r);
+    if (!st.code) {
+        char format[64];
+        snprintf(format, sizeof format, "safetensors in %d file%s", files.n_files, files.n_files == 1 ? "" : "s");
+        gguf_set_format(m->g, format);
+        for (int i = 0; i < files.n_maps; i++) gguf_own_map(m->g, files.maps[i]);
+        files.n_maps = 0;
+    }
+    safetensors_close(&files);
+    return st;
+}

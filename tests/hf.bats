@@ -1,0 +1,105 @@
+#!/usr/bin/env bats
+# hf.bats: a Hugging Face directory as the model of every mode: what it says, what inspect shows, what is wrong with it.
+
+load rig/helpers
+
+models() {
+    "$MAKE_TINY" "$TINY/model.gguf" arch=qwen3 template=chatml ctx=256
+    "$MAKE_TINY" "$TINY/model/" arch=qwen3 template=chatml ctx=256
+    "$MAKE_TINY" "$TINY/shards/" arch=gemma3 type=BF16 shards=3 tied=1
+    "$MAKE_TINY" "$TINY/llama/" type=F16 ctx=256
+}
+
+# refused CODE TEXT ARGS...: this exit code and one line on stderr that has the text
+refused() {
+    local expected="$1" text="$2" found=0
+    shift 2
+    "$QUILL" "$@" >out 2>errors </dev/null || found=$?
+    if [ "$found" -ne "$expected" ] || [ -s out ] || [ "$(wc -l <errors)" -ne 1 ] || ! grep -qF -- "$text" errors; then
+        echo "quill $*: exit $found, $expected and \"$text\" expected"
+        cat errors
+        return 1
+    fi
+}
+
+@test "a directory says what the GGUF file of the same weights says" {
+    for how in "hello user" "--raw the users"; do
+        # shellcheck disable=SC2086
+        "$QUILL" -m "$TINY/model" --greedy -n 30 $how >directory
+        # shellcheck disable=SC2086
+        "$QUILL" -m "$TINY/model.gguf" --greedy -n 30 $how >file
+        cmp directory file
+    done
+    "$QUILL" tokenize -m "$TINY/model/" --ids "12 the users' things" >directory
+    "$QUILL" tokenize -m "$TINY/model.gguf" --ids "12 the users' things" >file
+    cmp directory file
+    "$QUILL" logits -m "$TINY/model" --tokens 5,6,7 --isa scalar >directory
+    "$QUILL" logits -m "$TINY/model.gguf" --tokens 5,6,7 --isa scalar >file
+    cmp directory file
+}
+
+@test "modes take a directory" {
+    "$QUILL" -m "$TINY/llama" --raw --seed 1 -n 8 "the" >out
+    "$QUILL" perplexity -m "$TINY/llama" -p "the users and the others and the rest of them" --json >out
+    echo '{"prompt": "the users"}' | "$QUILL" batch -m "$TINY/shards" -n 4 >out
+    echo hello | "$QUILL" -m "$TINY/model" --chat -n 4 >out
+    "$QUILL" prefill -m "$TINY/llama" --raw --kv-out kept "the users and the others" </dev/null
+    "$QUILL" decode -m "$TINY/llama" --greedy -n 8 --kv-in kept >passed
+    "$QUILL" -m "$TINY/llama" --raw --greedy -n 8 "the users and the others" </dev/null >out
+    cmp out passed
+    QUILL_MODEL="$TINY/llama" "$QUILL" --raw -n 3 "the" >out
+    cd "$TINY/llama"
+    "$QUILL" -m . --raw -n 3 "the" >/dev/null
+}
+
+@test "inspect shows the directory" {
+    "$QUILL" inspect -m "$TINY/shards" >out
+    grep -q "^file *$TINY/shards, safetensors in 3 files, " out
+    grep -q "^model *gemma3, shards, " out
+    grep -q "^tokenizer *llama, 320 tokens" out
+    grep -q "^types .*BF16: " out
+    "$QUILL" inspect -m "$TINY/model/" --json >out
+    grep -q '"format": *"safetensors in 1 file"' out
+    "$QUILL" inspect -m "$TINY/model.gguf" >out
+    grep -q "^file .*, GGUF v3, " out
+}
+
+@test "what is missing or broken is one line that names the file" {
+    mkdir empty
+    refused 3 "without config.json" -m empty hi
+    refused 3 "cannot open" -m missing hi
+    cp -r "$TINY/shards" d
+    refused 2 "--no-mmap: a GGUF file expected" -m d --no-mmap hi
+    refused 2 "d is a directory and has its own vocabulary" -m d -z tokenizer.bin hi
+    refused 3 "a safetensors file; name its directory" -m d/model-00001-of-00003.safetensors hi
+    rm d/model-00002-of-00003.safetensors
+    refused 3 "model-00002-of-00003.safetensors expected, it is missing" -m d hi
+    head -c 2000 "$TINY/shards/model-00002-of-00003.safetensors" >d/model-00002-of-00003.safetensors
+    refused 3 "d/model-00002-of-00003.safetensors: " -m d hi
+    cp "$TINY/shards/model-00002-of-00003.safetensors" d
+    sed -i 's/gemma3_text/gemma7/' d/config.json
+    refused 3 "d/config.json: model_type: one of llama, " -m d hi
+    cp "$TINY/shards/config.json" d
+    sed -i 's/"hidden_size": 64/"hidden_size": 32/' d/config.json
+    refused 3 "token_embd.weight" -m d hi
+    cp "$TINY/shards/config.json" d
+    rm d/tokenizer.json
+    refused 3 "d: tokenizer.json expected, none found" -m d hi
+    "$QUILL" logits -m d --tokens 1,2 >/dev/null # needs none
+    echo '{"model": {"type": "Unigram"}}' >d/tokenizer.json
+    refused 3 "d/tokenizer.json: model.type: BPE expected, Unigram found" -m d hi
+    cp "$TINY/shards/tokenizer.json" d
+    echo '{' >d/tokenizer_config.json
+    refused 3 "d/tokenizer_config.json: line " -m d hi
+    rm d/tokenizer_config.json
+    "$QUILL" -m d --raw -n 2 hi >/dev/null
+}
+
+@test "TinyStories-656K tells its story from its directory" {
+    needs_data models/TinyStories-656K
+    text="$data/models/golden/TinyStories-656K.greedy.txt"
+    for isa in $(isas); do
+        "$QUILL" -m "$data/models/TinyStories-656K" --raw --greedy --echo -n 260 --isa "$isa" "Once upon a time" >out </dev/null
+        head -c "$(stat -c %s "$text")" out | cmp - "$text"
+    done
+}

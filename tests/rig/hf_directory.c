@@ -1,0 +1,471 @@
+// tests/rig/hf_directory.c: see tests/rig/hf_directory.h.
+#include "tests/rig/hf_directory.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/jsonio.h"
+#include "formats/types.h"
+
+static _Noreturn void impossible(const char *what, const char *name) {
+    fprintf(stderr, "hf_directory: %s: %s\n", what, name);
+    exit(QUILL_USAGE);
+}
+
+void hf_directory_text(const char *dir, const char *file, const char *text) {
+    char path[1200];
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(text, 1, strlen(text), f) != strlen(text) || fclose(f) != 0) impossible("cannot write", path);
+}
+
+static void write_json(const char *dir, const char *file, json_t *value) {
+    Buf text = {0};
+    jsonio_print(value, JSON_INDENT(2), &text);
+    hf_directory_text(dir, file, text.data);
+    buf_free(&text);
+    json_decref(value);
+}
+
+// ---- names ----------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    const char *gguf, *hf;
+} NamePair;
+
+static const NamePair usual[] = {
+    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},      {"attn_qkv", "self_attn.qkv_proj"},  {"attn_output", "self_attn.o_proj"},
+    {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"}, {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},           {"ffn_down", "mlp.down_proj"},       {"ffn_norm", "post_attention_layernorm"}};
+static const NamePair gemma[] = {{"ffn_norm", "pre_feedforward_layernorm"},
+                                 {"post_attention_norm", "post_attention_layernorm"},
+                                 {"post_ffw_norm", "post_feedforward_layernorm"}};
+static const NamePair glm[] = {{"post_attention_norm", "post_self_attn_layernorm"},
+                               {"post_ffw_norm", "post_mlp_layernorm"},
+                               {"ffn_up", "mlp.gate_up_proj"}};
+static const NamePair phi[] = {{"ffn_up", "mlp.gate_up_proj"}};
+
+// What sets a family apart in a directory.
+typedef struct {
+    const char *arch, *model_type;
+    bool permuted, norm_minus_one;
+    const NamePair *names; // that go before the usual ones
+    int n_names;
+} Style;
+
+static const Style styles[] = {
+    {.arch = "llama", .model_type = "llama", .permuted = true},
+    {.arch = "qwen2", .model_type = "qwen2"},
+    {.arch = "qwen3", .model_type = "qwen3"},
+    {.arch = "gemma2", .model_type = "gemma2", .norm_minus_one = true, .names = gemma, .n_names = 3},
+    {.arch = "gemma3", .model_type = "gemma3_text", .norm_minus_one = true, .names = gemma, .n_names = 3},
+    {.arch = "phi3", .model_type = "phi3", .names = phi, .n_names = 1},
+    {.arch = "granite", .model_type = "granite", .permuted = true},
+    {.arch = "smollm3", .model_type = "smollm3", .permuted = true},
+    {.arch = "mistral3", .model_type = "ministral3", .permuted = true},
+    {.arch = "olmo2", .model_type = "olmo2", .names = gemma, .n_names = 3},
+    {.arch = "glm4", .model_type = "glm4", .names = glm, .n_names = 3},
+};
+
+static const Style *style_of(const char *arch) {
+    for (size_t i = 0; i < ARRAY_LEN(styles); i++)
+        if (strcmp(styles[i].arch, arch) == 0) return &styles[i];
+    impossible("a family that directories have expected", arch);
+}
+
+static const char *find_name(const NamePair *names, int n, const char *part) {
+    for (int i = 0; i < n; i++)
+        if (strcmp(names[i].gguf, part) == 0) return names[i].hf;
+    return NULL;
+}
+
+// False: the directory has no such tensor.
+static bool name_of(const Style *style, const char *gguf, char out[160]) {
+    int layer, at = 0;
+    if (sscanf(gguf, "blk.%d.%n", &layer, &at) == 1 && at > 0) {
+        char part[64];
+        snprintf(part, sizeof part, "%s", gguf + at);
+        char *kind = strrchr(part, '.');
+        *kind++ = 0;
+        const char *hf = find_name(style->names, style->n_names, part);
+        if (!hf) hf = find_name(usual, ARRAY_LEN(usual), part);
+        if (!hf) impossible("a name in directories expected", gguf);
+        snprintf(out, 160, "model.layers.%d.%s.%s", layer, hf, kind);
+        return true;
+    }
+    const NamePair ends[] = {{"token_embd.weight", "model.embed_tokens.weight"},
+                             {"output_norm.weight", "model.norm.weight"},
+                             {"output.weight", "lm_head.weight"}};
+    const char *hf = find_name(ends, 3, gguf);
+    snprintf(out, 160, "%s", hf ? hf : "");
+    return hf;
+}
+
+// ---- tensors --------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    const Gguf *g;
+    const Style *style;
+    const HfDirectory *how;
+    const char *arch;
+    int n_heads, n_kv_heads;
+    json_t *header;
+    Buf data;
+} DirectoryWriter;
+
+static double number(const Gguf *g, const char *arch, const char *suffix) { // NAN: there is none
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", arch, suffix);
+    const GgufValue *v = gguf_value(g, key);
+    uint64_t magnitude;
+    bool negative;
+    float f;
+    if (!v) return NAN;
+    if (gguf_integer(v, &magnitude, &negative)) return (double)magnitude;
+    return gguf_f32(g, key, &f, true, 0).code ? NAN : (double)f;
+}
+
+// GGUF's rows of a head are the pairs (0, hd/2), (1, hd/2 + 1), ...; a directory has the halves one after the other.
+static void add_rows(DirectoryWriter *w, const GgufTensor *t, int n_heads) {
+    size_t rows = (size_t)t->dims[t->n_dims == 2], bytes = t->n_bytes / rows, head = rows / (size_t)n_heads;
+    for (size_t row = 0; row < rows; row++) {
+        size_t in_head = row % head, from = row - in_head;
+        from += in_head < head / 2 ? 2 * in_head : 2 * (in_head - head / 2) + 1;
+        buf_append(&w->data, (const char *)t->data + from * bytes, bytes);
+    }
+}
+
+static void add_header(DirectoryWriter *w, const char *name, const char *dtype, const size_t *dims, int n_dims,
+                       size_t begin) {
+    json_t *entry = json_object(), *shape = json_array();
+    for (int d = 0; d < n_dims; d++) jsonio_append(shape, json_integer((json_int_t)dims[d]));
+    jsonio_put(entry, "dtype", json_string(dtype));
+    jsonio_put(entry, "shape", shape);
+    jsonio_put(entry, "data_offsets", json_pack("[I, I]", (json_int_t)begin, (json_int_t)w->data.n));
+    jsonio_put(w->header, name, entry);
+}
+
+// The nearest E4M3 value, by trying all.
+static uint8_t nearest_fp8(float v) {
+    int best = 0;
+    float distance = INFINITY;
+    for (int bits = 0; bits < 256; bits++) {
+        int e = bits >> 3 & 15, m = bits & 7;
+        if (e == 15 && m == 7) continue;
+        float x = (e ? ldexpf(1 + (float)m / 8, e - 7) : ldexpf((float)m / 8, -6)) * (bits & 0x80 ? -1.0f : 1.0f);
+        if (fabsf(x - v) < distance) distance = fabsf(x - v), best = bits;
+    }
+    return (uint8_t)best;
+}
+
+static void add_fp8(DirectoryWriter *w, const char *name, const GgufTensor *t) {
+    size_t n_in = (size_t)t->dims[0], n_out = (size_t)t->dims[1], block = (size_t)w->how->fp8, begin = w->data.n;
+    const float *v = t->data;
+    for (size_t i = 0; i < n_in * n_out; i++)
+        buf_append(&w->data, &(uint8_t){nearest_fp8(v[i] * (float)(16 << (i / n_in / block + i % n_in / block) % 3))},
+                   1);
+    add_header(w, name, "F8_E4M3", (size_t[]){n_out, n_in}, 2, begin);
+    size_t down = (n_out + block - 1) / block, across = (n_in + block - 1) / block;
+    while (w->data.n % 4) buf_append(&w->data, "", 1);
+    begin = w->data.n;
+    for (size_t i = 0; i < down * across; i++)
+        buf_append(&w->data, &(float){1.0f / (float)(16 << (i / across + i % across) % 3)}, 4);
+    char scale[200];
+    snprintf(scale, sizeof scale, "%s_scale_inv", name);
+    add_header(w, scale, "F32", (size_t[]){down, across}, 2, begin);
+}
+
+static bool is_norm(const char *name) {
+    return strlen(name) > 11 && strcmp(name + strlen(name) - 11, "norm.weight") == 0;
+}
+
+static void add_tensor(DirectoryWriter *w, const GgufTensor *t, const char *gguf, const char *name) {
+    size_t begin = w->data.n, dims[2] = {(size_t)(t->n_dims == 2 ? t->dims[1] : t->dims[0]), (size_t)t->dims[0]};
+    bool matrix = t->n_dims == 2, q = strstr(gguf, ".attn_q."), k = strstr(gguf, ".attn_k.");
+    if (w->how->fp8 && matrix && strstr(gguf, "blk.")) {
+        add_fp8(w, name, t);
+        return;
+    }
+    const char *dtype = t->type == TYPE_F32    ? "F32"
+                        : t->type == TYPE_F16  ? "F16"
+                        : t->type == TYPE_BF16 ? "BF16"
+                                               : NULL;
+    if (!dtype) impossible("F32, F16 or BF16 expected", gguf);
+    if (w->style->permuted && (q || k)) add_rows(w, t, q ? w->n_heads : w->n_kv_heads);
+    else if (w->style->norm_minus_one && is_norm(gguf))
+        for (size_t i = 0; i < dims[0]; i++) buf_append(&w->data, &(float){((const float *)t->data)[i] - 1}, 4);
+    else buf_append(&w->data, t->data, t->n_bytes);
+    add_header(w, name, dtype, dims, matrix ? 2 : 1, begin);
+}
+
+static void write_file(DirectoryWriter *w, const char *dir, const char *file) {
+    Buf text = {0};
+    jsonio_print(w->header, JSON_COMPACT, &text);
+    while (text.n % 8) buf_str(&text, " ");
+    for (size_t i = 0; i < w->how->shift; i++) buf_str(&text, " ");
+    uint64_t n = text.n;
+    char path[1200];
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(&n, 1, 8, f) != 8 || fwrite(text.data, 1, text.n, f) != text.n ||
+        fwrite(w->data.data ? w->data.data : "", 1, w->data.n, f) != w->data.n || fclose(f) != 0)
+        impossible("cannot write", path);
+    buf_free(&text);
+    buf_free(&w->data);
+    json_decref(w->header);
+    w->header = json_object();
+}
+
+static void write_tensors(DirectoryWriter *w, const char *dir) {
+    int n = gguf_n_tensors(w->g), n_files = int_max(1, w->how->n_shards);
+    bool tied = !gguf_tensor(w->g, "output.weight");
+    const char *head = tied && w->how->head ? w->how->head : "";
+    json_t *map = json_object();
+    w->header = json_object();
+    for (int file = 0; file < n_files; file++) {
+        char base[64], gguf[80], name[160];
+        snprintf(base, sizeof base, "model-%05d-of-%05d.safetensors", file + 1, n_files);
+        for (int i = n * file / n_files; i < n * (file + 1) / n_files; i++) {
+            const GgufTensor *t = gguf_tensor_at(w->g, i);
+            snprintf(gguf, sizeof gguf, "%.*s", (int)t->name.n, t->name.data);
+            if (!name_of(w->style, gguf, name)) continue;
+            bool embedding = strcmp(gguf, "token_embd.weight") == 0;
+            if (embedding && *head) {
+                add_tensor(w, t, gguf, "lm_head.weight");
+                jsonio_put(map, "lm_head.weight", json_string(base));
+            }
+            if (embedding && strcmp(head, "alone") == 0) continue;
+            add_tensor(w, t, gguf, name);
+            jsonio_put(map, name, json_string(base));
+        }
+        write_file(w, dir, w->how->n_shards ? base : "model.safetensors");
+    }
+    json_decref(w->header);
+    if (w->how->n_shards)
+        write_json(dir, "model.safetensors.index.json", json_pack("{s:{}, s:o}", "metadata", "weight_map", map));
+    else json_decref(map);
+}
+
+// ---- config.json ----------------------------------------------------------------------------------------------------
+
+static void put(json_t *config, const char *key, double v) {
+    if (!isnan(v)) jsonio_put(config, key, v == floor(v) && v >= 1 ? json_integer((json_int_t)v) : json_real(v));
+}
+
+static json_t *factors(const Gguf *g, const char *name) {
+    const GgufTensor *t = gguf_tensor(g, name);
+    json_t *list = json_array();
+    for (uint64_t i = 0; t && i < t->dims[0]; i++) jsonio_append(list, json_real((double)((const float *)t->data)[i]));
+    return list;
+}
+
+static json_t *scaling(const DirectoryWriter *w, double theta) {
+    const Gguf *g = w->g;
+    json_t *rope = json_object();
+    char key[96];
+    Str type;
+    snprintf(key, sizeof key, "%s.rope.scaling.type", w->arch);
+    gguf_str(g, key, &type, false);
+    bool longrope = gguf_tensor(g, "rope_factors_short.weight"), yarn = type.data && str_is(type, "yarn");
+    jsonio_put(rope, w->how->v5 ? "rope_type" : "type",
+               json_string(longrope    ? "longrope"
+                           : yarn      ? "yarn"
+                           : type.data ? "linear"
+                                       : "default"));
+    put(rope, "factor", number(g, w->arch, "rope.scaling.factor"));
+    if (yarn) put(rope, "original_max_position_embeddings", number(g, w->arch, "rope.scaling.original_context_length"));
+    put(rope, "beta_fast", number(g, w->arch, "rope.scaling.yarn_beta_fast"));
+    put(rope, "beta_slow", number(g, w->arch, "rope.scaling.yarn_beta_slow"));
+    put(rope, "llama_4_scaling_beta", number(g, w->arch, "attention.temperature_scale"));
+    double all_dim = number(g, w->arch, "rope.scaling.yarn_log_multiplier");
+    put(rope, "mscale_all_dim", all_dim);
+    put(rope, "mscale", isnan(all_dim) ? NAN : 1);
+    if (longrope) {
+        put(rope, "attention_factor", number(g, w->arch, "rope.scaling.attn_factor"));
+        jsonio_put(rope, "short_factor", factors(g, "rope_factors_short.weight"));
+        jsonio_put(rope, "long_factor", factors(g, "rope_factors_long.weight"));
+    }
+    if (w->how->v5) put(rope, "rope_theta", theta);
+    return rope;
+}
+
+static void put_rope(const DirectoryWriter *w, json_t *config, double head_dim) {
+    double theta = number(w->g, w->arch, "rope.freq_base"), local = number(w->g, w->arch, "rope.freq_base_swa");
+    double n_rot = number(w->g, w->arch, "rope.dimension_count");
+    if (isnan(theta)) theta = 10000;
+    if (!isnan(n_rot)) jsonio_put(config, "partial_rotary_factor", json_real(n_rot / head_dim));
+    if (strcmp(w->arch, "phi3") == 0)
+        put(config, "original_max_position_embeddings", number(w->g, w->arch, "rope.scaling.original_context_length"));
+    json_t *rope = scaling(w, theta);
+    if (w->how->v5 && !isnan(local)) {
+        json_t *sliding = json_pack("{s:s, s:f}", "rope_type", "default", "rope_theta", local);
+        jsonio_put(config, "rope_parameters",
+                   json_pack("{s:o, s:o}", "full_attention", rope, "sliding_attention", sliding));
+    } else if (w->how->v5) jsonio_put(config, "rope_parameters", rope);
+    else {
+        put(config, "rope_theta", theta);
+        put(config, "rope_local_base_freq", local);
+        jsonio_put(config, "rope_scaling", rope);
+    }
+}
+
+static void write_config(const DirectoryWriter *w, const char *dir) {
+    static const NamePair keys[] = {{"embedding_length", "hidden_size"},
+                                    {"block_count", "num_hidden_layers"},
+                                    {"feed_forward_length", "intermediate_size"},
+                                    {"attention.head_count", "num_attention_heads"},
+                                    {"attention.head_count_kv", "num_key_value_heads"},
+                                    {"context_length", "max_position_embeddings"},
+                                    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+                                    {"attention.sliding_window", "sliding_window"},
+                                    {"attn_logit_softcapping", "attn_logit_softcapping"},
+                                    {"final_logit_softcapping", "final_logit_softcapping"},
+                                    {"embedding_scale", "embedding_multiplier"},
+                                    {"residual_scale", "residual_multiplier"},
+                                    {"attention.scale", "attention_multiplier"},
+                                    {"logit_scale", "logits_scaling"}};
+    json_t *config = json_object(), *over = w->how->config ? json_loads(w->how->config, 0, NULL) : NULL, *value;
+    const char *key;
+    bool gemmas = strncmp(w->arch, "gemma", 5) == 0;
+    jsonio_put(config, "model_type", json_string(w->style->model_type));
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) put(config, keys[i].hf, number(w->g, w->arch, keys[i].gguf));
+    if (json_integer_value(json_object_get(config, "sliding_window")) == 0) json_object_del(config, "sliding_window");
+    double dim = number(w->g, w->arch, "embedding_length"), head_dim = number(w->g, w->arch, "attention.key_length");
+    put(config, "head_dim", head_dim);
+    if (isnan(head_dim)) head_dim = dim / w->n_heads;
+    if (gemmas) put(config, "query_pre_attn_scalar", head_dim);
+    jsonio_put(config, "tie_word_embeddings", json_boolean(!gguf_tensor(w->g, "output.weight")));
+    jsonio_put(config, w->how->v5 ? "dtype" : "torch_dtype", json_string("float32"));
+    put_rope(w, config, head_dim);
+    json_object_foreach(over, key, value) {
+        if (json_is_null(value)) json_object_del(config, key);
+        else jsonio_share(config, key, value);
+    }
+    json_decref(over);
+    write_json(dir, "config.json", config);
+}
+
+// ---- tokenizer.json -------------------------------------------------------------------------------------------------
+
+#define WORDS(number)                                                                                                  \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" number                                               \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+static json_t *split(Str pre) {
+    bool llama = str_is(pre, "llama-bpe");
+    if (!llama && !str_is(pre, "qwen2")) impossible("a pre-tokenizer of a directory expected", "tokenizer.ggml.pre");
+    json_t *regex = json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex",
+                              llama ? WORDS("\\p{N}{1,3}") : WORDS("\\p{N}"), "behavior", "Isolated", "invert", 0);
+    json_t *bytes = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0,
+                              "use_regex", 0);
+    return json_pack("{s:s, s:[o, o]}", "type", "Sequence", "pretokenizers", regex, bytes);
+}
+
+static json_t *spaces(void) {
+    json_t *prepend = json_pack("{s:s, s:s}", "type", "Prepend", "prepend", "\xe2\x96\x81");
+    json_t *replace =
+        json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", " ", "content", "\xe2\x96\x81");
+    return json_pack("{s:s, s:[o, o]}", "type", "Sequence", "normalizers", prepend, replace);
+}
+
+typedef struct {
+    int left, right, merged;
+} Pair;
+
+static int by_merged(const void *a, const void *b) {
+    const Pair *x = a, *y = b;
+    return x->merged != y->merged ? x->merged - y->merged : x->left - y->left;
+}
+
+// Scores fall from id to id in these vocabularies: every way to put a token together, in the order of ids.
+static json_t *merges_of_scores(const Str *tokens, int n, const json_t *vocab) {
+    Pair *pairs = NULL;
+    size_t n_pairs = 0;
+    for (int id = 259; id < n; id++)
+        for (size_t cut = 1; cut < tokens[id].n; cut++) {
+            const json_t *left = json_object_getn(vocab, tokens[id].data, cut);
+            const json_t *right = json_object_getn(vocab, tokens[id].data + cut, tokens[id].n - cut);
+            if (!left || !right) continue;
+            pairs = mem_resize(pairs, (n_pairs + 1) * sizeof *pairs);
+            pairs[n_pairs++] = (Pair){(int)json_integer_value(left), (int)json_integer_value(right), id};
+        }
+    if (n_pairs) qsort(pairs, n_pairs, sizeof *pairs, by_merged);
+    json_t *out = json_array();
+    for (size_t i = 0; i < n_pairs; i++)
+        jsonio_append(out, json_pack("[s%, s%]", tokens[pairs[i].left].data, tokens[pairs[i].left].n,
+                                     tokens[pairs[i].right].data, tokens[pairs[i].right].n));
+    free(pairs);
+    return out;
+}
+
+static json_t *merges(const Gguf *g, const Str *tokens, int n, const json_t *vocab, bool as_text) {
+    const GgufValue *v = gguf_value(g, "tokenizer.ggml.merges");
+    if (!v) return merges_of_scores(tokens, n, vocab);
+    const uint8_t *at = v->data;
+    json_t *out = json_array();
+    for (uint64_t i = 0; i < v->n; i++) {
+        Str merge = gguf_next_string(&at);
+        const char *space = memchr(merge.data + 1, ' ', merge.n - 1);
+        size_t n_left = (size_t)(space - merge.data);
+        jsonio_append(out, as_text ? json_stringn(merge.data, merge.n)
+                                   : json_pack("[s%, s%]", merge.data, n_left, space + 1, merge.n - n_left - 1));
+    }
+    return out;
+}
+
+static void write_tokenizer(const DirectoryWriter *w, const char *dir) {
+    const GgufValue *v = gguf_value(w->g, "tokenizer.ggml.tokens"), *t = gguf_value(w->g, "tokenizer.ggml.token_type");
+    if (!v || !t) return;
+    int n = (int)v->n, bos = (int)number(w->g, "tokenizer.ggml", "bos_token_id");
+    Str *tokens = mem_alloc((size_t)n * sizeof *tokens), pre, model, template;
+    int32_t *types = mem_alloc((size_t)n * sizeof *types);
+    gguf_strings(w->g, v, tokens);
+    gguf_ints(w->g, t, types);
+    gguf_str(w->g, "tokenizer.ggml.pre", &pre, false);
+    gguf_str(w->g, "tokenizer.ggml.model", &model, true);
+    gguf_str(w->g, "tokenizer.chat_template", &template, false);
+    bool spm = str_is(model, "llama"), add_bos = false;
+    gguf_bool(w->g, "tokenizer.ggml.add_bos_token", &add_bos, spm);
+    json_t *vocab = json_object(), *added = json_array();
+    for (int i = 0; i < n; i++) {
+        bool special = types[i] == GGUF_TOKEN_CONTROL || types[i] == GGUF_TOKEN_UNKNOWN;
+        if (special || types[i] == GGUF_TOKEN_USER_DEFINED)
+            jsonio_append(added, json_pack("{s:i, s:s%, s:b, s:b}", "id", i, "content", tokens[i].data, tokens[i].n,
+                                           "special", special, "normalized", 0));
+        if (!special || spm) json_object_setn_new(vocab, tokens[i].data, tokens[i].n, json_integer(i));
+    }
+    json_t *list = merges(w->g, tokens, n, vocab, w->how->merges_as_text);
+    json_t *bpe = json_pack("{s:s, s:o?, s:b, s:b, s:b, s:o, s:o}", "type", "BPE", "unk_token",
+                            spm ? json_string("<unk>") : json_null(), "fuse_unk", spm, "byte_fallback", spm,
+                            "ignore_merges", !spm && str_is(pre, "llama-bpe"), "vocab", vocab, "merges", list);
+    write_json(dir, "tokenizer.json",
+               json_pack("{s:s, s:o, s:o, s:o, s:o}", "version", "1.0", "added_tokens", added, "normalizer",
+                         spm ? spaces() : json_null(), "pre_tokenizer", spm ? json_null() : split(pre), "model", bpe));
+    json_t *config = json_pack("{s:b}", "add_bos_token", add_bos);
+    int eos = (int)number(w->g, "tokenizer.ggml", "eos_token_id");
+    if (bos >= 0 && bos < n) jsonio_put(config, "bos_token", jsonio_text(tokens[bos]));
+    if (eos >= 0 && eos < n) jsonio_put(config, "eos_token", jsonio_text(tokens[eos]));
+    if (template.data) jsonio_put(config, "chat_template", jsonio_text(template));
+    write_json(dir, "tokenizer_config.json", config);
+    free(tokens);
+    free(types);
+}
+
+void hf_directory_write(const Gguf *g, const char *dir, const HfDirectory *how) {
+    static const HfDirectory plain;
+    char arch[64];
+    Str name;
+    gguf_str(g, "general.architecture", &name, true);
+    snprintf(arch, sizeof arch, "%.*s", (int)name.n, name.data);
+    DirectoryWriter w = {.g = g, .style = style_of(arch), .how = how ? how : &plain, .arch = arch};
+    w.n_heads = (int)number(g, arch, "attention.head_count");
+    w.n_kv_heads = (int)number(g, arch, "attention.head_count_kv");
+    mkdir(dir, 0777);
+    write_config(&w, dir);
+    write_tensors(&w, dir);
+    if (!w.how->no_tokenizer) write_tokenizer(&w, dir);
+}

@@ -1,0 +1,460 @@
+// tests/test_hf.c: Hugging Face directories: the logits of reference directories, of those that the rig writes of GGUF
+// models, and what a configuration may leave out or have wrong.
+#define _GNU_SOURCE
+#include "tests/rig/testing.h"
+
+#include "families.h"
+#include "files/model_file.h"
+#include "hf/fp8.h"
+#include "hf/hf.h"
+#include "tests/rig/cpu_rig.h"
+#include "tests/rig/directory.h"
+#include "tests/rig/hf_directory.h"
+#include "tests/rig/tiny_model.h"
+
+#include <sys/stat.h>
+
+enum { MOST_TOKENS = N_CTX };
+
+static char *made_directory(const char *name) {
+    static char path[1024];
+    snprintf(path, sizeof path, "%s", test_tmp(name));
+    remove_directory(path);
+    mkdir(path, 0777);
+    return path;
+}
+
+// ---- logits ---------------------------------------------------------------------------------------------------------
+
+static int read_tokens(const char *path, int *out) {
+    FILE *f = fopen(path, "r");
+    int n = 0;
+    assert_non_null(f);
+    while (n < MOST_TOKENS && fscanf(f, "%d%*[ ,\n]", &out[n]) == 1) n++;
+    fclose(f);
+    return n;
+}
+
+static float *read_floats(const char *path, size_t n) {
+    FILE *f = fopen(path, "rb");
+    float *out = malloc(n * sizeof *out);
+    assert_non_null(f);
+    assert_int_equal(fread(out, sizeof *out, n, f), n);
+    fclose(f);
+    return out;
+}
+
+static float *logits_of(const Gguf *g, const char *isa, const int *tokens, int n, size_t *n_logits) {
+    Rig r;
+    if (!rig_open(&r, g, (Setup){.isa = isa})) return NULL;
+    *n_logits = (size_t)(n * r.m.c.n_vocab);
+    float *out = run_tokens(&r, tokens, n, n);
+    rig_close(&r);
+    return out;
+}
+
+static void check_golden(const char *dir, const char *want_path, const int *tokens, int n, bool f32) {
+    Gguf *g;
+    float *want = NULL;
+    assert_ok(model_file_open(dir, NULL, &g));
+    for (int i = 0; isa_name(i); i++) {
+        size_t n_logits;
+        float *got = logits_of(g, isa_name(i), tokens, n, &n_logits);
+        if (!got) continue;
+        if (!want) want = read_floats(want_path, n_logits);
+        double d = test_distance(got, want, n_logits), limit = i == 0 ? 1e-5 : f32 ? 1e-3 : 2e-2;
+        if (!(d < limit)) fail_msg("%s, %s: distance %.3g, at most %.3g expected", dir, isa_name(i), d, limit);
+        free(got);
+    }
+    free(want);
+    gguf_close(g);
+}
+
+static void test_golden(void **state) {
+    (void)state;
+    static const char *const names[] = {"qwen3", "llama", "gemma3"};
+    char dir[1200], want[1200], from[1300], other[1024];
+    const char *folder = test_data("golden/hf");
+    int tokens[MOST_TOKENS], n;
+    snprintf(dir, sizeof dir, "%s/tokens.txt", folder);
+    n = read_tokens(dir, tokens);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        snprintf(dir, sizeof dir, "%s/%s", folder, names[i]);
+        snprintf(want, sizeof want, "%s/%s.logits.f32", folder, names[i]);
+        check_golden(dir, want, tokens, n, i == 1);
+        snprintf(from, sizeof from, "%s/config.v5.json", dir); // the same by transformers 5
+        Buf config = {0};
+        if (access(from, F_OK) != 0) continue;
+        assert_ok(file_read(from, &config));
+        snprintf(other, sizeof other, "%s", made_directory("v5"));
+        static const char *const files[] = {"model.safetensors", "model-00001-of-00002.safetensors",
+                                            "model-00002-of-00002.safetensors", "model.safetensors.index.json"};
+        for (size_t k = 0; k < ARRAY_LEN(files); k++) {
+            char to[1200];
+            snprintf(from, sizeof from, "%s/%s", dir, files[k]);
+            snprintf(to, sizeof to, "%s/%s", other, files[k]);
+            if (access(from, F_OK) == 0) assert_int_equal(symlink(from, to), 0);
+        }
+        hf_directory_text(other, "config.json", config.data);
+        buf_free(&config);
+        check_golden(other, want, tokens, n, i == 1);
+    }
+}
+
+// The logits of a directory and of the GGUF model that it was written of.
+static void compare(const Gguf *model, const char *dir, const char *isa, double limit, const char *what) {
+    Gguf *g;
+    int tokens[40];
+    size_t n_logits;
+    random_tokens(tokens, 40, 280, 7);
+    assert_ok(hf_open(dir, &g));
+    float *want = logits_of(model, isa, tokens, 40, &n_logits), *got = logits_of(g, isa, tokens, 40, &n_logits);
+    double d = test_distance(got, want, n_logits);
+    bool same = memcmp(got, want, n_logits * sizeof *got) == 0;
+    if (limit > 0 ? !(d < limit) : !same) fail_msg("%s, %s: distance %.3g, limit %.3g", what, isa, d, limit);
+    free(want);
+    free(got);
+    gguf_close(g);
+}
+
+static void test_families(void **state) {
+    (void)state;
+    static const int types[] = {TYPE_F32, TYPE_BF16, TYPE_F16};
+    static const HfDirectory hows[] = {{0}, {.v5 = true, .n_shards = 3}, {.shift = 1}};
+    for (int f = 0; families_at(f); f++) {
+        const char *arch = families_at(f)->arch;
+        bool permuted = families_at(f)->rope_adjacent && strcmp(arch, "glm4") != 0;
+        for (size_t t = 0; t < ARRAY_LEN(types); t++) {
+            TinyModel shape = {.arch = arch, .type = types[t], .tied = strncmp(arch, "gemma", 5) == 0};
+            if (strcmp(arch, "gemma3") == 0) shape.n_layers = 7;
+            Gguf *g = tiny_model(&shape);
+            char *dir = made_directory("family");
+            HfDirectory how = hows[t];
+            how.no_tokenizer = true;
+            hf_directory_write(g, dir, &how);
+            compare(g, dir, "scalar", permuted ? 1e-6 : 0, arch);
+            gguf_close(g);
+        }
+    }
+}
+
+// Every family of golden/families that this program runs, by way of a directory.
+static void test_golden_families(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *arch;
+    } models[] = {{"gemma2", "gemma2"},   {"gemma3", "gemma3"},       {"phi3", "phi3"},   {"granite", "granite"},
+                  {"smollm3", "smollm3"}, {"ministral3", "mistral3"}, {"olmo2", "olmo2"}, {"glm4", "glm4"}};
+    const char *folder = test_data("golden/families");
+    char path[1200], dir[1024];
+    int tokens[MOST_TOKENS], n;
+    snprintf(path, sizeof path, "%s/tokens.txt", folder);
+    n = read_tokens(path, tokens);
+    for (size_t i = 0; i < ARRAY_LEN(models) * 2; i++) {
+        const char *file = models[i / 2].file;
+        Gguf *g;
+        if (!family_find(str_of(models[i / 2].arch))) continue;
+        snprintf(path, sizeof path, "%s/%s.gguf", folder, file);
+        assert_ok(gguf_open(path, &g));
+        snprintf(dir, sizeof dir, "%s", made_directory("golden_family"));
+        hf_directory_write(g, dir, &(HfDirectory){.v5 = i % 2, .no_tokenizer = true});
+        snprintf(path, sizeof path, "%s/%s.logits.f32", folder, file);
+        check_golden(dir, path, tokens, n, true);
+        gguf_close(g);
+    }
+}
+
+static void test_tinystories(void **state) {
+    (void)state;
+    char dir[1024], file[1024];
+    snprintf(dir, sizeof dir, "%s", test_data("models/TinyStories-656K"));
+    snprintf(file, sizeof file, "%s", test_data("models/TinyStories-656K.F32.gguf"));
+    Gguf *g;
+    assert_ok(gguf_open(file, &g));
+    compare(g, dir, "scalar", 1e-6, "TinyStories-656K");
+    gguf_close(g);
+}
+
+// ---- what a directory may say ---------------------------------------------------------------------------------------
+
+static const TinyModel small = {.arch = "qwen3", .tied = true};
+
+static void test_tied(void **state) {
+    (void)state;
+    static const HfDirectory hows[] = {{.head = NULL},
+                                       {.head = "copy"},
+                                       {.head = "alone"},
+                                       {.config = "{\"tie_word_embeddings\": null}"},
+                                       {.head = "copy", .config = "{\"tie_word_embeddings\": null}"},
+                                       {.head = "alone", .config = "{\"tie_word_embeddings\": null}"},
+                                       {.head = "copy", .config = "{\"tie_word_embeddings\": false}"}};
+    Gguf *g = tiny_model(&small);
+    for (size_t i = 0; i < ARRAY_LEN(hows); i++) {
+        char *dir = made_directory("tied");
+        hf_directory_write(g, dir, &hows[i]);
+        compare(g, dir, "scalar", 0, hows[i].head ? hows[i].head : "no lm_head");
+    }
+    char *dir = made_directory("tied");
+    hf_directory_write(g, dir, &(HfDirectory){.config = "{\"tie_word_embeddings\": false}"});
+    Gguf *none;
+    Status st = hf_open(dir, &none);
+    assert_int_equal(st.code, QUILL_MODEL);
+    assert_non_null(strstr(st.message, "lm_head.weight: expected"));
+    gguf_close(g);
+}
+
+static void test_fp8_values(void **state) {
+    (void)state;
+    static const struct {
+        uint8_t bits;
+        float value;
+    } cases[] = {{0x00, 0},    {0x80, -0.0f}, {0x01, 0x1p-9f}, {0x07, 7 * 0x1p-9f}, {0x08, 0x1p-6f}, {0x38, 1},
+                 {0x3c, 1.5f}, {0xb8, -1},    {0x7e, 448},     {0xfe, -448},        {0x77, 240.0f}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) assert_true(fp8_e4m3(cases[i].bits) == cases[i].value);
+    assert_true(isnan(fp8_e4m3(0x7f)) && isnan(fp8_e4m3(0xff)));
+}
+
+// What the rig wrote in FP8 is what comes back: values of E4M3 over powers of two are exact in BF16. And the tail of a
+// matrix that is no whole number of blocks has a block of its own.
+static void test_fp8_blocks(void **state) {
+    (void)state;
+    Gguf *g = tiny_model(
+             &(TinyModel){.arch = "qwen3", .dim = 48, .head_dim = 24, .n_heads = 3, .n_kv_heads = 1, .ffn = 80}),
+         *d;
+    for (int block = 16; block <= 128; block *= 2) {
+        char *dir = made_directory("fp8");
+        hf_directory_write(g, dir, &(HfDirectory){.fp8 = block});
+        assert_ok(hf_open(dir, &d));
+        for (int i = 0; i < gguf_n_tensors(d); i++) {
+            const GgufTensor *got = gguf_tensor_at(d, i), *want;
+            char name[80];
+            snprintf(name, sizeof name, "%.*s", (int)got->name.n, got->name.data);
+            want = gguf_tensor(g, name);
+            if (got->n_dims != 2 || !strstr(name, "blk.")) continue;
+            assert_int_equal(got->type, TYPE_BF16);
+            for (uint64_t k = 0; k < got->dims[0] * got->dims[1]; k++) {
+                float w = ((const float *)want->data)[k], v = bf16_float(((const uint16_t *)got->data)[k]);
+                assert_true(fabsf(v - w) <= fabsf(w) / 16 + 0x1p-13f);
+            }
+        }
+        gguf_close(d);
+    }
+    gguf_close(g);
+}
+
+static void test_layer_types(void **state) {
+    (void)state;
+    Gguf *g = tiny_model(&(TinyModel){.arch = "gemma3", .n_layers = 4, .tied = true}), *d;
+    char *dir = made_directory("layers");
+    hf_directory_write(g, dir,
+                       &(HfDirectory){.config = "{\"layer_types\": [\"full_attention\", \"sliding_attention\", "
+                                                "\"full_attention\", \"full_attention\"], "
+                                                "\"query_pre_attn_scalar\": 64}"});
+    assert_ok(hf_open(dir, &d));
+    Model m;
+    const Backend *be;
+    assert_ok(isa_backend("scalar", false, &be));
+    assert_ok(model_load(&m, d, be));
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(m.layers[i].heads.window, i == 1 ? 12 : 0);
+        assert_true(m.layers[i].heads.scale == 0.125f);
+        assert_int_equal(m.layers[i].rope.table, i == 1);
+    }
+    model_free(&m);
+    gguf_close(d);
+    gguf_close(g);
+}
+
+static uint32_t u32(const Gguf *g, const char *key) {
+    uint32_t v = 0;
+    assert_ok(gguf_u32(g, key, &v, true, 0));
+    return v;
+}
+
+static float f32(const Gguf *g, const char *key) {
+    float v = 0;
+    assert_ok(gguf_f32(g, key, &v, true, 0));
+    return v;
+}
+
+// What a class of transformers fills in, and a text model inside of one that sees.
+static void test_defaults(void **state) {
+    (void)state;
+    Gguf *g = gguf_new("d");
+    assert_ok(hf_config_memory("d",
+                               str_of("{\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": \"gemma3_text\", "
+                                      "\"hidden_size\": 2560, \"num_hidden_layers\": 34, \"intermediate_size\": 10240, "
+                                      "\"sliding_window\": 1024, \"rope_scaling\": {\"factor\": 8.0, \"rope_type\": "
+                                      "\"linear\"}}}"),
+                               g));
+    assert_int_equal(u32(g, "gemma3.attention.head_count"), 8);
+    assert_int_equal(u32(g, "gemma3.attention.head_count_kv"), 4);
+    assert_int_equal(u32(g, "gemma3.attention.key_length"), 256);
+    assert_int_equal(u32(g, "gemma3.attention.sliding_window"), 1024);
+    assert_int_equal(u32(g, "gemma3.context_length"), 131072);
+    assert_true(f32(g, "gemma3.rope.freq_base") == 1e6f && f32(g, "gemma3.rope.freq_base_swa") == 1e4f);
+    assert_true(f32(g, "gemma3.rope.scaling.factor") == 8 && f32(g, "gemma3.attention.scale") == 0.0625f);
+    const GgufValue *windows = gguf_value(g, "gemma3.attention.sliding_window_pattern");
+    for (int i = 0; i < 34; i++) assert_int_equal(windows->data[i], (i + 1) % 6 != 0);
+    gguf_close(g);
+}
+
+// Numbers that models have, and what GGUF files of the same models have for them.
+static void test_rope(void **state) {
+    (void)state;
+    Gguf *g = gguf_new("d");
+    assert_ok(
+        hf_config_memory("d",
+                         str_of("{\"model_type\": \"llama\", \"hidden_size\": 4096, \"num_hidden_layers\": 32, "
+                                "\"intermediate_size\": 14336, \"num_attention_heads\": 32, \"rope_theta\": 500000.0, "
+                                "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, "
+                                "\"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "
+                                "\"original_max_position_embeddings\": 8192}}"),
+                         g));
+    const GgufTensor *t = gguf_tensor(g, "rope_freqs.weight");
+    const float *divisors = t->data;
+    assert_int_equal(t->dims[0], 64);
+    assert_true(divisors[0] == 1 && divisors[28] == 1 && divisors[63] == 8 && divisors[36] == 8);
+    assert_true(divisors[29] > 1 && divisors[29] < divisors[30] && divisors[34] < 8);
+    gguf_close(g);
+    g = gguf_new("d");
+    assert_ok(
+        hf_config_memory("d",
+                         str_of("{\"model_type\": \"qwen2\", \"hidden_size\": 64, \"num_hidden_layers\": 3, "
+                                "\"intermediate_size\": 96, \"num_attention_heads\": 4, "
+                                "\"use_sliding_window\": true, \"max_window_layers\": 2, \"sliding_window\": 100, "
+                                "\"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"rope_theta\": 1e6, "
+                                "\"original_max_position_embeddings\": 32768, \"attention_factor\": 1.0}}"),
+                         g));
+    assert_true(fabsf(f32(g, "qwen2.rope.scaling.attn_factor") * (1 + 0.1f * logf(4)) - 1) < 1e-6f);
+    assert_int_equal(u32(g, "qwen2.attention.sliding_window"), 100);
+    assert_memory_equal(gguf_value(g, "qwen2.attention.sliding_window_pattern")->data, "\0\0\1", 3);
+    gguf_close(g);
+}
+
+// ---- what is refused ------------------------------------------------------------------------------------------------
+
+static void test_refused_configs(void **state) {
+    (void)state;
+#define SHAPE "\"hidden_size\": 64, \"num_hidden_layers\": 3, \"intermediate_size\": 96, \"num_attention_heads\": 4"
+    static const struct {
+        const char *config, *message;
+    } cases[] = {
+        {"", "line"},
+        {"[]", "an object expected"},
+        {"{", "line 1"},
+        {"{}", "model_type: one of llama, mistral, qwen2"},
+        {"{\"model_type\": \"mamba\"}", "mamba found"},
+        {"{\"model_type\": \"llama\"}", "hidden_size: a whole number from 1 on expected, nothing found"},
+        {"{\"model_type\": \"llama\", \"hidden_size\": \"big\"}",
+         "hidden_size: a whole number from 1 on expected, \"big\""},
+        {"{\"model_type\": \"llama\", \"hidden_size\": -4}", "-4 found"},
+        {"{\"model_type\": \"llama\", \"hidden_size\": 1e30}", "1e+30 found"},
+        {"{\"model_type\": \"llama\", \"hidden_act\": \"relu\"}", "hidden_act: silu expected, relu found"},
+        {"{\"model_type\": \"qwen2\", \"quantization_config\": {\"quant_method\": \"gptq\"}}", "gptq found"},
+        {"{\"model_type\": \"llama\", " SHAPE ", \"rms_norm_eps\": 0}", "rms_norm_eps: a positive number"},
+        {"{\"model_type\": \"llama\", " SHAPE ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
+         "rope_type: default, linear, llama3, yarn or longrope expected, dynamic found"},
+        {"{\"model_type\": \"llama\", " SHAPE ", \"rope_scaling\": {\"type\": \"linear\"}}",
+         "factor: a positive number"},
+        {"{\"model_type\": \"llama\", " SHAPE ", \"rope_theta\": -1}", "rope_theta"},
+        {"{\"model_type\": \"llama\", " SHAPE ", \"head_dim\": 3}", "even number of dimensions"},
+        {"{\"model_type\": \"phi3\", " SHAPE ", \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1]}}",
+         "short_factor: 8 numbers expected, 1 found"},
+        {"{\"model_type\": \"qwen3\", " SHAPE ", \"layer_types\": [\"full_attention\"]}", "each of the 3 layers"},
+        {"{\"model_type\": \"qwen3\", " SHAPE ", \"layer_types\": [1, 2, 3]}", "full_attention or sliding_attention"},
+        {"{\"model_type\": \"smollm3\", " SHAPE ", \"no_rope_layers\": [1, 0, 1]}", "no_rope_layers"},
+        {"{\"model_type\": \"gemma3_text\", " SHAPE ", \"use_bidirectional_attention\": true}", "bidirectional"},
+        {"{\"model_type\": \"gemma2\", " SHAPE ", \"sliding_window\": -2}", "sliding_window"},
+        {"{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 2000000, \"intermediate_size\": 96, "
+         "\"num_attention_heads\": 4}",
+         "num_hidden_layers: at most"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        Gguf *g = gguf_new("d");
+        Status st = hf_config_memory("d", str_of(cases[i].config), g);
+        if (st.code != QUILL_MODEL || !strstr(st.message, cases[i].message) ||
+            strncmp(st.message, "d/config.json: ", 15))
+            fail_msg("%s: code %d: %s", cases[i].config, st.code, st.message);
+        gguf_close(g);
+    }
+}
+
+static void test_refused_directories(void **state) {
+    (void)state;
+    Gguf *g = tiny_model(&small), *d;
+    char dir[1024], message[2048];
+    snprintf(dir, sizeof dir, "%s", made_directory("refused"));
+    Status st = model_file_open(dir, NULL, &d);
+    assert_int_equal(st.code, QUILL_MODEL);
+    assert_non_null(strstr(st.message, "without config.json"));
+    hf_directory_write(g, dir, &(HfDirectory){.n_shards = 2});
+    assert_int_equal(model_file_open(dir, "tokenizer.bin", &d).code, QUILL_USAGE);
+    static const struct {
+        const char *file, *text, *message; // NULL: the file is removed
+    } steps[] = {
+        {"model-00002-of-00002.safetensors", NULL, "the file model-00002-of-00002.safetensors expected, it is missing"},
+        {"model-00002-of-00002.safetensors", "\x02\0\0\0\0\0\0\0{}", "model-00002-of-00002.safetensors: "},
+        {"model.safetensors.index.json", "{\"weight_map\": {\"x\": \"../x\"}}",
+         "a file of the directory expected, found ../x"},
+        {"model.safetensors.index.json", "{\"weight_map\": {}}", "weight_map"},
+        {"model.safetensors.index.json", "{", "index.json: line 1"},
+        {"model.safetensors.index.json", NULL, "neither is there"},
+        {"tokenizer_config.json", "[]", NULL},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+        snprintf(message, sizeof message, "%s/%s", dir, steps[i].file);
+        if (!steps[i].text) unlink(message);
+        else hf_directory_text(dir, steps[i].file, steps[i].text);
+        st = hf_open(dir, &d);
+        assert_int_equal(st.code, QUILL_MODEL);
+        if (steps[i].message && !strstr(st.message, steps[i].message)) fail_msg("%s: %s", steps[i].file, st.message);
+    }
+    gguf_close(g);
+}
+
+// A tensor that is not there, has another shape, or is none of the family's.
+static void test_refused_tensors(void **state) {
+    (void)state;
+    Gguf *g = tiny_model(&small), *d, *less;
+    Model m;
+    const Backend *be;
+    assert_ok(isa_backend("scalar", false, &be));
+    char *dir = made_directory("tensors");
+    less = tiny_without(g, "blk.1.ffn_up.weight");
+    hf_directory_write(less, dir, NULL);
+    assert_ok(hf_open(dir, &d));
+    assert_int_equal(model_load(&m, d, be).code, QUILL_MODEL);
+    gguf_close(d);
+    gguf_close(less);
+    hf_directory_write(g, dir, &(HfDirectory){.config = "{\"intermediate_size\": 64}"});
+    assert_ok(hf_open(dir, &d));
+    assert_int_equal(model_load(&m, d, be).code, QUILL_MODEL);
+    gguf_close(d);
+    hf_directory_write(g, dir, &(HfDirectory){.config = "{\"model_type\": \"gemma3_text\"}"});
+    Status st = hf_open(dir, &d); // its names are read otherwise, and refused where the model is loaded
+    if (!st.code) {
+        assert_int_equal(model_load(&m, d, be).code, QUILL_MODEL);
+        gguf_close(d);
+    }
+    gguf_close(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_golden_families),
+        cmocka_unit_test(test_tinystories),
+        cmocka_unit_test(test_tied),
+        cmocka_unit_test(test_fp8_values),
+        cmocka_unit_test(test_fp8_blocks),
+        cmocka_unit_test(test_layer_types),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_refused_configs),
+        cmocka_unit_test(test_refused_directories),
+        cmocka_unit_test(test_refused_tensors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
