@@ -273,6 +273,9 @@ static size_t scale_at(int type) {
     }
 }
 
+// Scales of I8G lie apart, and those of MXFP4 are powers of two, all of them finite.
+static bool can_be_infinite(int type) { return type != TYPE_I8G && type != TYPE_MXFP4; }
+
 static void poison_last_block(GgufTensor *t, bool nan) {
     const TypeInfo *info = type_info(t->type);
     uint8_t *block = (uint8_t *)t->data + t->n_bytes - (size_t)info->bytes;
@@ -295,7 +298,7 @@ static Status check_tensors(const Gguf *g) {
 static void test_check_tensors(void **state) {
     (void)state;
     for (size_t i = 0; i < TINY_TYPES; i++)
-        for (int nan = 0; nan < 2 && tiny_types[i] != TYPE_I8G; nan++) {
+        for (int nan = 0; nan < 2 && can_be_infinite(tiny_types[i]); nan++) {
             Gguf *g = tiny_model(&(TinyModel){.type = tiny_types[i], .dim = 256, .ffn = 256, .n_heads = 2, .seed = 4});
             assert_ok(check_tensors(g));
             poison_last_block(tiny_tensor(g, "blk.1.ffn_down.weight"), nan);
