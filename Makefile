@@ -251,7 +251,7 @@ fuzz: ## each fuzzer for FUZZ_SECONDS (300); -j2 runs two at a time
 	$(MAKE) $(FUZZ_BUILD) $(FUZZ)
 fuzz-short:
 ifeq ($(HAS_FUZZER),yes)
-	$(MAKE) $(FUZZ_BUILD) $(FUZZ) FUZZ_SECONDS=10
+	$(MAKE) $(FUZZ_BUILD) $(FUZZ) FUZZ_SECONDS=5
 else
 	@echo "skipped fuzzing: it needs clang with libFuzzer (libclang-rt)"
 endif

@@ -42,7 +42,7 @@ offered() {
     [ "$(offered quill kv c)" = "check cut" ]
     [ "$(offered quill kv -n 10 cut m)" = model.gguf ]
     [[ " $(offered quill --chat-template '') " == *" chatml "*" llama3 "*" mistral-v7 "* ]]
-    [ "$(offered quill --chat-template chat)" = chatml ]
+    [ "$(offered quill --chat-template chatm)" = chatml ]
     [ "$(offered quill hello m)" = "" ]
     [ "$(offered quill -p m)" = "" ]
     [ "$(offered quill -- ben)" = "" ]
