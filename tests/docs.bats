@@ -66,7 +66,7 @@ offered() {
     [ "$(offers 'quill inspect mod')" = model.gguf ]
     [ "$(offers 'quill kv info mod')" = model.gguf ]
     [ "$(offers 'quill kv c')" = "check cut" ]
-    [ "$(offers 'quill --chat-template chat')" = chatml ]
+    [ "$(offers 'quill --chat-template chatm')" = chatml ]
     [ "$(offers 'quill bench --roof')" = --roofline ]
     [ "$(offers 'quill --roof')" = "" ]
 }

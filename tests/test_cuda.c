@@ -19,7 +19,7 @@ enum { N_BATCHINGS = 4 };
 // SHORT: a prompt at once; few rows a step, beside strangers; single steps. LONG: prompts in tiles and in chunks; few
 // rows a step, beside strangers, and token by token behind a part of the prompt. So groups are sealed in the middle of
 // steps and at their ends, open ones go from step to step, and blocks that no row sees any more are handed to others.
-// What the steps of few rows cover costs most, since the twin runs every thread of a kernel: from slot 43 and 49 to
+// What the steps of few rows cover costs most, since the twin runs every thread of a kernel: from slot 47 and 57 to
 // beyond the seal at 64.
 enum { SHORT, LONG };
 static const CudaBatching batchings[][N_BATCHINGS] = {
