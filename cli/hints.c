@@ -97,7 +97,6 @@ static const struct {
     {"rm", 2, 2, "quill keeps no models: rm removes the file"},
     {"create", 2, 2, "a preset of the configuration file holds a prompt and options: quill --preset NAME"},
     {"benchmark", 1, 2, "quill bench measures"},
-    {"quantize", 1, 4, "quill does not quantize models"},
     {"embedding", 1, 2, "quill has no embeddings"},
 };
 

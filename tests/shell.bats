@@ -201,7 +201,6 @@ PYTHON
     noted 'the model is a file' run llama3 hi
     noted 'did you mean quill bench?' bnech
     noted 'did you mean quill tokenize?' tokenise
-    noted 'quill does not quantize' quantize in out
     noted '' run as fast as you can
     noted '' "help me"
     noted '' match the words to their meaning

@@ -318,8 +318,10 @@ static void case_free(SealedAttendCase *c) {
     for (size_t i = 0; i < ARRAY_LEN(all); i++) free(all[i]);
 }
 
-static void check_attend(const SealedAttendCase *c, const AttendKernel *k, const char *isa, int pairs) {
+// The AMX unit leaves sealed K and V to f32; AVX-512 with BF16 rounds values of any type.
+static void check_attend(const SealedAttendCase *c, const AttendKernel *k, bool bf16, const char *isa, int pairs) {
     const SealedAttendShape *s = &c->s;
+    double limit = bf16 && strcmp(isa, "amx") != 0 ? 1e-2 : 1e-5;
     int n = s->n_rows * c->heads.n_heads * s->head_dim, n_pairs = s->n_rows * s->group;
     float *out = poisoned((size_t)n * sizeof *out);
     void *scratch = poisoned(k->scratch);
@@ -348,7 +350,7 @@ static void check_attend(const SealedAttendCase *c, const AttendKernel *k, const
         error += ((double)out[i] - c->want[i]) * ((double)out[i] - c->want[i]);
         norm += c->want[i] * c->want[i];
     }
-    if (!(sqrt(error / norm) <= 1e-5))
+    if (!(sqrt(error / norm) <= limit))
         fail_msg("%s, K %s V %s, head_dim %d, group %d, block %d, slots %d + %d, window %d, %d pairs a task: %g", isa,
                  type_name(s->type_k), type_name(s->type_v), s->head_dim, s->group, s->block, s->first, s->n_rows,
                  s->window, pairs, sqrt(error / norm));
@@ -381,8 +383,8 @@ static void test_attention_over_groups(void **state) {
             const CpuKernels *k = be->impl;
             const AttendKernel *both[] = {&k->attend, k->attend_bf16};
             for (size_t j = 0; j < ARRAY_LEN(both) && both[j]; j++) {
-                check_attend(&c, both[j], isa_name(i), both[j]->pairs);
-                check_attend(&c, both[j], isa_name(i), 1 + pick(&random, both[j]->pairs));
+                check_attend(&c, both[j], j == 1, isa_name(i), both[j]->pairs);
+                check_attend(&c, both[j], j == 1, isa_name(i), 1 + pick(&random, both[j]->pairs));
             }
         }
         case_free(&c);
