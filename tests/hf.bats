@@ -52,6 +52,20 @@ refused() {
     "$QUILL" -m . --raw -n 3 "the" >/dev/null
 }
 
+@test "a directory quantises to the file that its GGUF file gives" {
+    for how in "shards F16" "model Q8_0" "llama BF16"; do
+        # shellcheck disable=SC2086
+        set -- $how
+        "$QUILL" quantize "$TINY/$1" "$1.gguf" "$2" 2>errors
+        [ "$(wc -l <errors)" -eq 1 ]
+        "$QUILL" logits -m "$1.gguf" --tokens 5,6,7 --isa scalar >"$1.out"
+    done
+    "$QUILL" quantize "$TINY/model.gguf" file.gguf Q8_0 2>errors
+    "$QUILL" logits -m file.gguf --tokens 5,6,7 --isa scalar | cmp - model.out
+    "$QUILL" tokenize -m shards.gguf --ids "12 the users' things" >file
+    "$QUILL" tokenize -m "$TINY/shards" --ids "12 the users' things" | cmp - file
+}
+
 @test "inspect shows the directory" {
     "$QUILL" inspect -m "$TINY/shards" >out
     grep -q "^file *$TINY/shards, safetensors in 3 files, " out
