@@ -94,10 +94,11 @@ static void test_real_vocabulary(void **state) {
     static const char *const files[] = {"qwen2"};
     for (size_t k = 0; k < ARRAY_LEN(files); k++) {
         char file[64], dir[1024];
-        Gguf *vocab, *model = tiny_model(&(TinyModel){.arch = "qwen3"}), *g;
+        Gguf *vocab, *model, *g;
         Tokenizer *want, *got;
         snprintf(file, sizeof file, "tokenizers/ggml-vocab-%s.gguf", files[k]);
-        assert_ok(gguf_open(test_data(file), &vocab));
+        assert_ok(gguf_open(test_data(file), &vocab)); // first: it may skip the test
+        model = tiny_model(&(TinyModel){.arch = "qwen3"});
         for (int i = 0; i < gguf_n_values(vocab); i++) {
             const GgufValue *v = gguf_value_at(vocab, i);
             if (str_has_prefix(v->key, "tokenizer.")) gguf_set(model, v);
