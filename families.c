@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "base/str.h"
+
 static const Family families[] = {
     {.arch = "llama", .rope_adjacent = true},
     {.arch = "qwen2"},
@@ -47,8 +49,7 @@ const Family *family_find(Str arch) {
 
 const char *families_list(void) {
     static char list[ARRAY_LEN(families) * 24];
-    size_t at = 0;
-    for (size_t i = 0; i < ARRAY_LEN(families); i++)
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", families[i].arch);
+    *list = 0;
+    for (size_t i = 0; i < ARRAY_LEN(families); i++) str_list(list, sizeof list, families[i].arch);
     return list;
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "answer/transcript.h"
+#include "base/file.h"
 
 enum { STAMP = 15 }; // bytes of 20261122-085432
 
@@ -29,8 +30,7 @@ static Status no_place(void) {
 
 // The part of the file name that says the model: its name without folders and .gguf, other than plain characters as _.
 static void file_part(const char *model, char out[96]) {
-    const char *slash = strrchr(model, '/');
-    snprintf(out, 96, "%s", slash ? slash + 1 : model);
+    snprintf(out, 96, "%s", file_base(model));
     static const char *const ends[] = {".gguf", " (built into"}; // of a file, of the model in the binary
     for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
         char *end = strstr(out, ends[i]);

@@ -18,7 +18,7 @@ typedef struct {
 
 struct ThinkFamily {
     Marker markers[4]; // looked at in this order
-    const char *also;  // a template of the family has this too; NULL: the markers tell
+    const char *also;  // a text that the family's templates contain as well; NULL: the markers are enough
 };
 
 static const struct ThinkFamily families[] = {

@@ -15,6 +15,11 @@
 #include "base/pages.h"
 #include "base/signals.h"
 
+const char *file_base(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
 Status file_map(const char *path, FileMap *out) {
     *out = (FileMap){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a FIFO without a writer must not hang

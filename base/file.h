@@ -15,6 +15,8 @@ typedef struct {
     size_t n;
 } FileMap;
 
+// The path without its folders; the whole of one that ends with a slash.
+const char *file_base(const char *path);
 Status file_map(const char *path, FileMap *out); // QUILL_IO: missing, a directory, unreadable
 void file_unmap(FileMap *m);
 // Appends the whole file; "-" is stdin. Errors as those of fd_read_all (base/fd.h).

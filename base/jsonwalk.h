@@ -8,8 +8,8 @@
 //           if (str_is(key, "n")) jsonwalk_int(&w, &n); else jsonwalk_skip(&w, &raw);
 //   if (w.error) ...                                    // at byte w.at - text.data
 //
-// After an error every function returns false and changes nothing. Whoever reads a whole document checks
-// jsonwalk_ended behind it.
+// After an error every function returns false and changes nothing. A caller that reads a whole document calls
+// jsonwalk_ended at its end.
 #ifndef QUILL_JSONWALK_H
 #define QUILL_JSONWALK_H
 

@@ -18,6 +18,16 @@ bool str_has_prefix(Str a, const char *c_string) {
     return a.n >= n && (n == 0 || memcmp(a.data, c_string, n) == 0);
 }
 
+bool str_has_suffix(Str a, const char *c_string) {
+    size_t n = strlen(c_string);
+    return a.n >= n && (n == 0 || memcmp(a.data + a.n - n, c_string, n) == 0);
+}
+
+void str_list(char *list, size_t size, const char *name) {
+    size_t n = strlen(list);
+    snprintf(list + n, size - n, "%s%s", n ? ", " : "", name);
+}
+
 int str_hex_digit(char c) {
     return c >= '0' && c <= '9'   ? c - '0'
            : c >= 'a' && c <= 'f' ? c - 'a' + 10

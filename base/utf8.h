@@ -9,7 +9,8 @@
 // Length of the character that starts at s (1..4), 0 if the n bytes there cannot start one, -1 if they are the
 // beginning of one that is cut off.
 int utf8_next(const char *s, size_t n);
-// The same, and the character's number; *code stays as it was where there is none.
+// Like utf8_next; also stores the code point of the character in *code. Without a valid character *code keeps its
+// value.
 int utf8_read(const char *s, size_t n, uint32_t *code);
 // Writes the bytes of a character and returns how many. Surrogates are written too. (jansson has a utf8_encode.)
 int utf8_write(char out[4], uint32_t code);

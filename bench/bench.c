@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "costs.h"
 
+#include "base/file.h"
 #include "files/builtin.h"
 #include "gpu/cuda.h"
 #include "engine.h"
@@ -243,8 +244,7 @@ static const char *main_type(const Model *m) {
 static const char *model_label(const Bench *b) {
     const Model *m = &b->e.model;
     if (m->c.name[0]) return m->c.name;
-    const char *path = gguf_name(m->gguf), *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
+    return file_base(gguf_name(m->gguf));
 }
 
 // ---- tables ---------------------------------------------------------------------------------------------------------

@@ -257,7 +257,7 @@ static void measure_all(Roofline *out, ReadArgs *a, size_t n, ThreadPool *pool, 
     Gauge all = {pool, logs}, single = {one, logs};
     Gauged best = gauge_read(&all, a, n);
     Gauged best_1 = out->threads > 1 ? gauge_read(&single, a, n) : best;
-    out->read_gbs = fmax(best.rate, best_1.rate); // one thread had more where the others were disturbed
+    out->read_gbs = fmax(best.rate, best_1.rate); // other programs may have slowed the run with all threads
     out->read_gbs_1 = best_1.rate;
     out->cpu_share = fmin(best.share, best_1.share);
     for (int i = 0; i < ROOFLINE_UNITS; i++) {

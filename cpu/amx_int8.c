@@ -148,13 +148,8 @@ INLINE Operand operand_of(int type, const Tensor *w, int f, int apart, int n, in
         return (Operand){to, from + offsetof(BlockQ8_0, qs), stride, sizeof(BlockQ8_0)};
     }
     for (int i = 0; i < n; i++, from += stride) {
-        const uint8_t *p = from;
-        uint8_t last[8 * sizeof(BlockQ8_0)];
-        if (left < block_bytes) { // blocks that are not there have scales of zero
-            memset(last, 0, sizeof last);
-            p = memcpy(last, p, left);
-        }
-        unpack(type, p, to, i);
+        SuperblockRoom room;
+        unpack(type, superblock_whole(type, from, left, room), to, i);
     }
     return (Operand){to, to->q[0], SUPERBLOCK, scales_16(type) ? 16 : 32};
 }

@@ -1,6 +1,7 @@
 // cpu/backend.c: the choice of kernels for this CPU, and the backends made of them.
 #include "cpu/backend.h"
 
+#include "base/str.h"
 #include "cpu/attention.h"
 #include "cpu/cpu.h"
 #include "cpu/cpuid.h"
@@ -95,12 +96,9 @@ bool cpu_has_isa(const char *isa) {
 
 const char *cpu_isa_list(void) {
     static char list[64];
-    list[0] = 0;
-    for (size_t i = 0; i < ARRAY_LEN(choices); i++) {
-        if (!choices[i].available()) continue;
-        if (list[0]) strcat(list, ", ");
-        strcat(list, choices[i].isa);
-    }
+    *list = 0;
+    for (size_t i = 0; i < ARRAY_LEN(choices); i++)
+        if (choices[i].available()) str_list(list, sizeof list, choices[i].isa);
     return list;
 }
 

@@ -77,10 +77,10 @@ INLINE void multiply_row(int type, const Tensor *t, int f, const Int8Activations
         for (size_t at = 0; at < block_bytes; at += 64) __builtin_prefetch(p + AHEAD + at);
         add_superblock(type, p, a + s, a_stride, C, sum);
     }
-    if (t->n_in % SUPERBLOCK) { // blocks that are not there have scales of zero
-        uint8_t last[8 * sizeof(BlockQ8_0)] = {0};
+    if (t->n_in % SUPERBLOCK) {
+        SuperblockRoom room;
         size_t done = (size_t)whole * block_bytes;
-        memcpy(last, row + done, t->row_bytes - done);
+        const uint8_t *last = superblock_whole(type, row + done, t->row_bytes - done, room);
         add_superblock(type, last, a + whole, a_stride, C, sum);
     }
 #pragma GCC unroll 4

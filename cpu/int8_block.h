@@ -51,6 +51,15 @@ INLINE size_t superblock_bytes(int type) {
     }
 }
 
+// The superblock at `from`, of which its row has `left` bytes: itself, or a copy in `room` where its end is missing.
+// Blocks that are not there have scales of zero.
+typedef uint8_t SuperblockRoom[8 * sizeof(BlockQ8_0)];
+INLINE const uint8_t *superblock_whole(int type, const uint8_t *from, size_t left, SuperblockRoom room) {
+    if (left >= superblock_bytes(type)) return from;
+    memset(room, 0, sizeof(SuperblockRoom));
+    return memcpy(room, from, left);
+}
+
 INLINE bool has_minimum(int type) {
     return type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q2_K || type == TYPE_Q4_K || type == TYPE_Q5_K;
 }

@@ -136,12 +136,8 @@ INLINE void unpack_panel(int type, const Tensor *w, int first, int n_features, i
         const uint8_t *row = (const uint8_t *)w->data + (size_t)(first + f) * w->row_bytes + (size_t)s0 * size;
         size_t left = w->row_bytes - (size_t)s0 * size;
         for (int s = 0; s < n; s++, row += size, left -= size) {
-            if (left >= size) {
-                unpack_superblock(type, row, to, s);
-                continue;
-            }
-            uint8_t last[8 * sizeof(BlockQ8_0)] = {0}; // blocks that are not there have scales of zero
-            unpack_superblock(type, memcpy(last, row, left), to, s);
+            SuperblockRoom room;
+            unpack_superblock(type, superblock_whole(type, row, left, room), to, s);
         }
     }
 }
@@ -202,12 +198,8 @@ INLINE void unpack_ahead(int type, int F, const UnpackAhead *u, int b) {
         }
         const uint8_t *from =
             (const uint8_t *)u->w->data + (size_t)(u->first + f) * u->w->row_bytes + (size_t)u->s * size;
-        uint8_t last[8 * sizeof(BlockQ8_0)];
-        if (left < size) { // blocks that are not there have scales of zero
-            memset(last, 0, sizeof last);
-            from = memcpy(last, from, left);
-        }
-        unpack_superblock(type, from, &u->to[f], 0);
+        SuperblockRoom room;
+        unpack_superblock(type, superblock_whole(type, from, left, room), &u->to[f], 0);
         for (size_t at = 0; u->fetch.at && at < size; at += 64)
             __builtin_prefetch(u->fetch.at + (size_t)f * u->fetch.stride + at, 0, 2);
     }

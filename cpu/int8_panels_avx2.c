@@ -167,12 +167,8 @@ INLINE void unpack_panel(int type, const Tensor *w, int first, int n_features, i
         const uint8_t *row = (const uint8_t *)w->data + (size_t)(first + f) * w->row_bytes + (size_t)s0 * size;
         size_t left = w->row_bytes - (size_t)s0 * size;
         for (int s = 0; s < n; s++, row += size, left -= size) {
-            if (left >= size) {
-                unpack_superblock(type, row, to, s);
-                continue;
-            }
-            uint8_t last[8 * sizeof(BlockQ8_0)] = {0}; // blocks that are not there have scales of zero
-            unpack_superblock(type, memcpy(last, row, left), to, s);
+            SuperblockRoom room;
+            unpack_superblock(type, superblock_whole(type, row, left, room), to, s);
         }
     }
 }

@@ -69,13 +69,13 @@ INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, co
             for (int c = 0; c < C; c++)
                 add_superblock(type, &w, &a[(size_t)c * a_stride + (size_t)s], sum[i][c], &by_sum[i][c]);
         }
-    if (t->n_in % SUPERBLOCK) // blocks that are not there have scales of zero
+    if (t->n_in % SUPERBLOCK)
 #pragma GCC unroll 4
         for (int i = 0; i < F; i++) {
-            uint8_t last[8 * sizeof(BlockQ8_0)] = {0};
+            SuperblockRoom room;
             size_t done = (size_t)whole * block_bytes;
-            memcpy(last, row + (size_t)i * row_step + done, t->row_bytes - done);
-            load_weights(type, last, &w);
+            load_weights(type, superblock_whole(type, row + (size_t)i * row_step + done, t->row_bytes - done, room),
+                         &w);
 #pragma GCC unroll 4
             for (int c = 0; c < C; c++)
                 add_superblock(type, &w, &a[(size_t)c * a_stride + (size_t)whole], sum[i][c], &by_sum[i][c]);

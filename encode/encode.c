@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/sizes.h"
+#include "base/str.h"
 #include "encode/pack.h"
 #include "formats/types.h"
 
@@ -185,9 +186,8 @@ bool encode_has(int type) {
 const char *encode_list(void) {
     static _Thread_local char list[160];
     static const int types[] = {EACH_TYPE(ID_OF)};
-    size_t n = 0;
+    *list = 0;
     for (size_t i = 0; i < ARRAY_LEN(types); i++)
-        if (encode_has(types[i]))
-            n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", type_name(types[i]));
+        if (encode_has(types[i])) str_list(list, sizeof list, type_name(types[i]));
     return list;
 }

@@ -7,8 +7,9 @@
 // 1. For every sub-block by itself: q for a number of trial scales, and for each q the scale (and the minimum) that is
 //    best for it, by least squares. The trial that leaves the least error wins and is improved in turns with q.
 // 2. For the super-block: d and dmin so that the largest scale and minimum are the largest integers.
-// 3. In turns: for every sub-block the best of s and m among their neighbours, with q rounded for each of them; then d
-//    and dmin by least squares over the super-block for these integers. The best state of all is kept.
+// 3. Two steps, repeated. First each sub-block tries the neighbours of its s and m, rounds q for each, and takes the
+// best.
+//    Then least squares over the super-block gives d and dmin for these integers. The best state of all rounds is kept.
 //
 // Alternating least squares for scales is textbook; trial scales around the largest weight are what the reference
 // encoders of the formats do too. Step 3 measures the error after the scales themselves are rounded.

@@ -62,6 +62,11 @@ typedef struct {
     int group;           // TYPE_I8G alone: elements under one scale, counted over the flat tensor
 } GgufTensor;
 
+// Elements of a tensor; the parser has checked the product.
+static inline size_t gguf_tensor_weights(const GgufTensor *t) {
+    return (size_t)(t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3]);
+}
+
 typedef struct Gguf Gguf;
 
 Status gguf_open(const char *path, Gguf **out);

@@ -104,7 +104,7 @@ void gguf_add_tensor(Gguf *g, const char *name, int type, size_t n_in, size_t n_
 
 void gguf_add_like(Gguf *g, const GgufTensor *t, int type) {
     const TypeInfo *info = type_info(type);
-    size_t n = (size_t)(t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3]);
+    size_t n = gguf_tensor_weights(t);
     assert(type == t->type || (info && t->dims[0] % (uint64_t)info->block == 0));
     GgufTensor *to = names_add(&g->tensors, (Str){keep(g, t->name.data, t->name.n), t->name.n});
     assert(to && "a tensor of that name is there already");

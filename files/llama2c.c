@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 enum {
     MAGIC = 0x616b3432, // "ak42"
     LEGACY_HEADER = 7 * 4,
@@ -181,8 +183,7 @@ static Status read_weights(Gguf *g, const char *name, const uint8_t *data, size_
 }
 
 static void set_keys(Gguf *g, const char *name, const Llama2cShape *s) {
-    const char *base = strrchr(name, '/');
-    base = base ? base + 1 : name;
+    const char *base = file_base(name);
     size_t n = strlen(base);
     if (n > 4 && strcmp(base + n - 4, ".bin") == 0) n -= 4;
     char *title = mem_copy(base, n);

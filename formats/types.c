@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <strings.h>
 
+#include "base/str.h"
+
 static const int8_t iq4_values[16] = {IQ4_VALUES}, mxfp4_values[16] = {MXFP4_VALUES};
 
 static void dequantize_f32(const void *blocks, float *out, size_t n) { memcpy(out, blocks, n * sizeof(float)); }
@@ -181,9 +183,9 @@ _Static_assert(sizeof types / sizeof types[0] == N_TYPES, "a row for each of EAC
 
 const char *type_name_list(void) {
     static _Thread_local char list[160];
-    size_t n = 0;
+    *list = 0;
     for (size_t i = 0; i < N_TYPES; i++)
-        if (types[i].dequantize) n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", types[i].name);
+        if (types[i].dequantize) str_list(list, sizeof list, types[i].name);
     return list;
 }
 

@@ -190,7 +190,7 @@ static Status set_numbers(const HfModel *m) {
 
 // ---- windows --------------------------------------------------------------------------------------------------------
 
-// Whether layer i sees a window alone, where config.json does not list its layers.
+// Whether layer i has a sliding window. For configs without a list of layer types.
 static bool slides(const HfModel *m, int64_t i) {
     int64_t every = m->family->full_every, first = 0;
     switch (m->family->window) {

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/str.h"
+
 // The defaults are those of each family's configuration class in transformers, of the keys that are read here.
 static const HfFamily families[] = {
     {.model_type = "llama",
@@ -119,8 +121,7 @@ const HfFamily *hf_family(const char *model_type) {
 
 const char *hf_family_list(void) {
     static char list[ARRAY_LEN(families) * 24];
-    size_t at = 0;
-    for (size_t i = 0; i < ARRAY_LEN(families); i++)
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", families[i].model_type);
+    *list = 0;
+    for (size_t i = 0; i < ARRAY_LEN(families); i++) str_list(list, sizeof list, families[i].model_type);
     return list;
 }

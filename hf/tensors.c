@@ -58,11 +58,6 @@ typedef struct {
     int64_t n_layers;
 } TensorReader;
 
-static bool ends_with(Str s, const char *end) {
-    size_t n = strlen(end);
-    return s.n >= n && memcmp(s.data + s.n - n, end, n) == 0;
-}
-
 static Status refuse_type(const SafeTensor *t, const char *expected) {
     return status_error(QUILL_MODEL, "%s: tensor %.*s: type %s expected, %s found", t->file, SHOW(t->name), expected,
                         t->dtype);
@@ -181,7 +176,7 @@ static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char 
     }
     int type = type_of(t);
     const void *data = NULL;
-    if (type >= 0 && t->n_dims == 1 && r->m->family->norm_plus_one && ends_with(str_of(name), "norm.weight")) {
+    if (type >= 0 && t->n_dims == 1 && r->m->family->norm_plus_one && str_has_suffix(str_of(name), "norm.weight")) {
         data = norm_with_one(r, t, type, n);
         type = TYPE_F32;
     } else if (type >= 0) data = aligned_data(r, t);

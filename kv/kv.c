@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/output.h"
 #include "base/tempfile.h"
 #include "kernels.h"
@@ -96,7 +97,7 @@ static Status info(const Options *o, const char *const *files) {
 
 // The name that a block's file has to have: "" where this is none. A file that has another one is refused.
 static Status check_name(const KvInput *in, const int *tokens, Buf *name) {
-    const char *slash = strrchr(in->r.name, '/'), *file = slash ? slash + 1 : in->r.name;
+    const char *file = file_base(in->r.name);
     ChainHash parent;
     if (!in->is_block) return OK;
     memcpy(parent.bytes, in->link.parent, sizeof parent.bytes);

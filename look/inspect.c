@@ -240,7 +240,7 @@ static double bits_per_weight(const Inspection *in) {
     double weights = 0, bytes = 0;
     for (int i = 0; i < gguf_n_tensors(in->g); i++) {
         const GgufTensor *t = gguf_tensor_at(in->g, i);
-        weights += (double)t->dims[0] * (double)t->dims[1] * (double)t->dims[2] * (double)t->dims[3];
+        weights += (double)gguf_tensor_weights(t);
         bytes += (double)t->n_bytes;
     }
     return weights > 0 ? 8 * bytes / weights : 0;

@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "answer/report.h"
+#include "base/file.h"
 #include "base/output.h"
 #include "base/signals.h"
 #include "cpu/backend.h"
@@ -116,8 +117,8 @@ static Status score_chunks(const Options *o, const int *ids, int n, int step, in
 // The name of the first file that is read, without its folders.
 static const char *text_name(const Options *o) {
     for (int i = 0; i < o->prompt.n_parts; i++) {
-        const char *name = o->prompt.parts[i].file, *slash = name ? strrchr(name, '/') : NULL;
-        if (name) return slash ? slash + 1 : name;
+        const char *name = o->prompt.parts[i].file;
+        if (name) return file_base(name);
     }
     return "text";
 }

@@ -178,6 +178,6 @@ Status convert_tensor(void *conversion, int i, int fd) {
     const PlanTensor *p = &c->plan->tensor[i];
     const GgufTensor *t = p->from;
     if (type_info(t->type)) return convert_matrix(c, p, fd);
-    c->n_done += (size_t)(t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3]);
+    c->n_done += gguf_tensor_weights(t);
     return fd_write_all(fd, t->data, t->n_bytes);
 }

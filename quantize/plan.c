@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/str.h"
 #include "encode/encode.h"
 #include "formats/types.h"
 
@@ -25,7 +26,6 @@ static const struct {
     {"attn_output.weight", PART_ATTENTION_OUT},
     {"ffn_down.weight", PART_FFN_DOWN},
     {"ffn_down_exps.weight", PART_FFN_DOWN},
-    {"output.weight", PART_HEAD},
 };
 
 // LAYERS_SOME: the first and the last eighth, and every third one between them.
@@ -99,18 +99,12 @@ static bool applies(MixLayers layers, int layer, int n_layers) {
     return layers == LAYERS_ALL || first || last || (layer - eighth) % 3 == 2;
 }
 
-static bool ends_with(Str name, const char *ending) {
-    size_t n = strlen(ending);
-    return name.n >= n && memcmp(name.data + name.n - n, ending, n) == 0;
-}
-
 static bool contains(Str name, const char *part) { return memmem(name.data, name.n, part, strlen(part)) != NULL; }
 
 static MixPart part_of(Str name, bool tied) {
-    if (tied && str_is(name, "token_embd.weight")) return PART_HEAD;
-    if (str_is(name, "output.weight")) return PART_HEAD;
+    if (str_is(name, tied ? "token_embd.weight" : "output.weight")) return PART_HEAD;
     for (size_t i = 0; i < ARRAY_LEN(parts); i++)
-        if (parts[i].part != PART_HEAD && ends_with(name, parts[i].ending)) return parts[i].part;
+        if (str_has_suffix(name, parts[i].ending)) return parts[i].part;
     return PART_OTHER;
 }
 
@@ -134,9 +128,8 @@ static int type_in_mix(const TypeMix *mix, Str name, bool tied, int n_layers) {
 
 const char *plan_names(void) {
     static _Thread_local char list[320];
-    size_t n = (size_t)snprintf(list, sizeof list, "%s", encode_list());
-    for (size_t i = 0; i < ARRAY_LEN(mixes); i++)
-        n += (size_t)snprintf(list + n, sizeof list - n, ", %s", mixes[i].name);
+    snprintf(list, sizeof list, "%s", encode_list());
+    for (size_t i = 0; i < ARRAY_LEN(mixes); i++) str_list(list, sizeof list, mixes[i].name);
     return list;
 }
 
@@ -207,7 +200,7 @@ static int overridden(TensorOverride *o, int n, Str name, int type) {
 
 // ---- what rows allow ------------------------------------------------------------------------------------------------
 
-// The type of at least as good a quality whose blocks divide the row.
+// The type itself where its blocks divide rows of n_in; otherwise the next one, of no less quality, whose blocks do.
 static int fitting(int type, uint64_t n_in) {
     if (n_in % (uint64_t)type_info(type)->block == 0) return type;
     if (n_in % QK != 0) return TYPE_F16;
@@ -221,13 +214,9 @@ static int fitting(int type, uint64_t n_in) {
 
 // ---- the plan -------------------------------------------------------------------------------------------------------
 
-static size_t count_weights(const GgufTensor *t) {
-    return (size_t)(t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3]); // the parser has checked the product
-}
-
 // Norms, biases, factors and the choice of experts are few, and what they do does not average out.
 static bool is_matrix(const GgufTensor *t) {
-    return t->n_dims >= 2 && ends_with(t->name, ".weight") && !contains(t->name, "_norm") &&
+    return t->n_dims >= 2 && str_has_suffix(t->name, ".weight") && !contains(t->name, "_norm") &&
            !contains(t->name, "ffn_gate_inp");
 }
 
@@ -239,12 +228,12 @@ static Status plan_tensor(const Gguf *g, PlanTensor *p) {
                             (int)t->name.n, t->name.data, type_name(t->type));
     if (!p->matrix) {
         p->type = p->wished = t->type == TYPE_F16 || t->type == TYPE_BF16 ? TYPE_F32 : t->type;
-        p->n_bytes = p->type == t->type ? t->n_bytes : count_weights(t) * sizeof(float);
+        p->n_bytes = p->type == t->type ? t->n_bytes : gguf_tensor_weights(t) * sizeof(float);
         return OK;
     }
     p->type = fitting(p->wished, t->dims[0]);
     const TypeInfo *to = type_info(p->type);
-    p->n_bytes = count_weights(t) / (size_t)to->block * (size_t)to->bytes;
+    p->n_bytes = gguf_tensor_weights(t) / (size_t)to->block * (size_t)to->bytes;
     return OK;
 }
 
@@ -259,7 +248,7 @@ static Status fill(const Gguf *g, const TypeMix *mix, int type, TensorOverride *
         p->wished = mix ? type_in_mix(mix, p->from->name, tied, n_layers) : type;
         if (p->matrix) p->wished = overridden(o, n_over, p->from->name, p->wished);
         TRY(plan_tensor(g, p));
-        out->n_weights += count_weights(p->from);
+        out->n_weights += gguf_tensor_weights(p->from);
         out->n_bytes += p->n_bytes;
         out->again |= p->matrix && type_info(p->from->type)->block > 1;
     }

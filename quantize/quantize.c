@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/file.h"
 #include "base/output.h"
 #include "base/signals.h"
 #include "base/threads.h"
@@ -87,24 +88,19 @@ typedef struct {
     PruneRule prune;
 } QuantizeRun;
 
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
-}
-
 // The metadata of the source, and what was done to it. The keys of importance are llama.cpp's.
 static Gguf *new_view(const Options *o, const Gguf *g, const QuantizeRun *r) {
     Gguf *out = gguf_new(o->quantize.out);
     for (int i = 0; i < gguf_n_values(g); i++) gguf_set(out, gguf_value_at(g, i));
     if (r->plan.file_type >= 0) gguf_set_u32(out, "general.file_type", (uint32_t)r->plan.file_type);
     gguf_set_u32(out, "general.quantization_version", 2);
-    gguf_set_str(out, "quill.quantize.source", base_name(o->engine.model));
+    gguf_set_str(out, "quill.quantize.source", file_base(o->engine.model));
     gguf_set_str(out, "quill.quantize.type", r->plan.name);
     if (o->quantize.tensors) gguf_set_str(out, "quill.quantize.tensors", o->quantize.tensors);
     if (o->quantize.prune) gguf_set_str(out, "quill.quantize.prune", o->quantize.prune);
     if (o->quantize.prune) gguf_set_str(out, "quill.quantize.prune_by", r->prune.wanda ? "wanda" : "magnitude");
     if (r->imatrix) {
-        gguf_set_str(out, "quantize.imatrix.file", base_name(o->quantize.imatrix));
+        gguf_set_str(out, "quantize.imatrix.file", file_base(o->quantize.imatrix));
         gguf_set_str(out, "quantize.imatrix.dataset", imatrix_text(r->imatrix));
         gguf_set_u32(out, "quantize.imatrix.entries_count", (uint32_t)r->n_important);
         gguf_set_u32(out, "quantize.imatrix.chunks_count", (uint32_t)imatrix_chunks(r->imatrix));

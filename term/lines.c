@@ -254,10 +254,7 @@ static int next_key(EditLine *el, wchar_t *out) {
     return 1;
 }
 
-static bool ends_with(const Buf *b, const char *end) {
-    size_t n = strlen(end);
-    return b->n >= n && memcmp(b->data + b->n - n, end, n) == 0;
-}
+static bool ends_with(const Buf *b, const char *end) { return str_has_suffix((Str){b->data, b->n}, end); }
 
 static void insert(EditLine *el, Str text) {
     wchar_t *wide = wide_of(text);

@@ -575,10 +575,9 @@ static void golden_tokens(int *out) {
 // - by the reference, over a cache in f16: K and V, by 2^-12 of their size on average; 1.1e-3 was found at most.
 // - by a path that rounds nothing else: the same, but which neighbour in f16 an element falls on is chance: half more.
 // - by integer kernels: activations to int8, as llama.cpp rounds them: a tenth beyond its distance.
-// - by kernels in bf16 (the matrix unit, AVX-512 with BF16) beside 16-bit weights: weights and activations to bf16.
-// That
-//   costs up to 1.26e-2 on the mean of twenty sequences (tests/test_rounding.c), and one of them is up to a fifth away
-//   from the mean.
+// - 16-bit weights on kernels in bf16 (the matrix unit, AVX-512 with BF16): weights and activations, to bf16. This
+// costs
+//   up to 1.26e-2 on the mean of twenty sequences (tests/test_rounding.c). One sequence is up to a fifth away from it.
 static double golden_limit(const char *name, const char *isa, int kv_type, double reference) {
     bool floats = strstr(name, "arch/") || strstr(name, "F32"), halves = strstr(name, "F16");
     if (strcmp(isa, "scalar") == 0) return kv_type == TYPE_F32 ? 1e-5 : 2e-3;
