@@ -59,7 +59,7 @@ INLINE void pack_unit(uint16_t *out, const float *x, size_t x_stride, int r, int
                       const float *weights) {
     __mmask16 first = lanes(n), second = lanes(n - 16);
     __m512 pairs[16];
-#pragma GCC unroll 16
+    UNROLL(16)
     for (int i = 0; i < 16; i++) {
         pairs[i] = _mm512_setzero_ps();
         if (r + i >= n_rows) continue;
@@ -151,12 +151,9 @@ INLINE void fill_feature(int type, const Panel *p, int f) {
     SuperblockScales c;
     const char *then = p->then + (size_t)f * p->w->row_bytes;
     for (size_t i = 0; i < STEPS * p->block_bytes; i += LINE) __builtin_prefetch(then + i, 0, 2);
-    if (p->n == DEPTH)
-#pragma GCC unroll 8
-        for (int i = 0; i < STEPS; i++) fill_block(type, p, f, i, &c);
-    else
-        for (int i = 0; i * STEP < p->n; i++) fill_block(type, p, f, i, &c);
-}
+    if (p->n == DEPTH) UNROLL(8)
+    for (int i = 0; i < STEPS; i++) fill_block(type, p, f, i, &c);
+    else for (int i = 0; i * STEP < p->n; i++) fill_block(type, p, f, i, &c); }
 
 INLINE void fill_panel(int type, const Panel *p) {
     for (int f = 0; f < p->n_features; f++) fill_feature(type, p, f);
@@ -200,7 +197,7 @@ INLINE void fetch_target(const SumsTarget *p, int step) {
 
 INLINE void fetch_beside(const Beside *b, int step) {
     for (int i = step * b->lines; i < (step + 1) * b->lines; i++) __builtin_prefetch(b->rows + i * LINE / 2, 0, 2);
-#pragma GCC unroll 8
+    UNROLL(8)
     for (int i = 0; i < 8; i++) __builtin_prefetch(b->sums + (step * 8 + i) * LINE / 4, 1);
     fetch_target(b->target, step);
 }
@@ -225,7 +222,7 @@ INLINE void multiply(int type, int steps, const uint16_t *panel, const uint16_t 
 INLINE void write_unit(const float *sums, const SumsTarget *p, int f, int r) {
     __m512 v[16];
     if (f >= p->n_features || r >= p->n_rows) return;
-#pragma GCC unroll 16
+    UNROLL(16)
     for (int i = 0; i < 16; i++) v[i] = _mm512_load_ps(sums + 16 * i);
     transpose16(v);
     write_rows(v, p->n_rows - r, p->n_features - f, p->bias ? p->bias + f : NULL, p->add,

@@ -141,7 +141,7 @@ static void load_v(const AttendTask *t, AttendTiles *s, int block, int first, in
     find_keys(t, s, t->kv->v, first, n, at);
     for (int i = 0; i < s->steps * STEP; i += 16) {
         __m512 pairs[16]; // (pair of keys, element)
-#pragma GCC unroll 16
+        UNROLL(16)
         for (int p = 0; p < 16; p++)
             pairs[p] = pairs_bf16(load_half(at[2 * p], type, i, hd), load_half(at[2 * p + 1], type, i, hd));
         transpose16(pairs);
@@ -207,7 +207,7 @@ INLINE vf exp2_rough(vf x) {
 // Weights of 8 keys and 16 queries from their scores, in pairs of keys. Adds them to the total. While the unit
 // multiplies, one vector port is left, and the instructions for bf16 wait for the unit: halves are rounded as integers.
 INLINE void weigh(const float *scores, vf floor, uint16_t *weights, vf *total) {
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int i = 0; i < 8; i += 2) {
         vf a = exp2_rough(vload(scores + 16 * i) - floor), b = exp2_rough(vload(scores + 16 * i + 16) - floor);
         *total += a + b;
@@ -221,7 +221,7 @@ INLINE vf top_scores(AttendTiles *s, int turn, int keys, int half) {
     vf tops[2] = {vset(masked), vset(masked)};
     for (int k = 0; k < keys; k += 16) {
         const float *scores = score_row(s, turn, k, half);
-#pragma GCC unroll 16
+        UNROLL(16)
         for (int i = 0; i < 16; i++) tops[i % 2] = vmax(tops[i % 2], vload(scores + 16 * i));
     }
     return vmax(tops[0], tops[1]);

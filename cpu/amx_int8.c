@@ -58,13 +58,13 @@ static size_t packed_bytes(int n_rows, int n_in) {
 // 64 bytes of every row: rows in, columns of four bytes out. Of few rows half of them for each of its columns.
 INLINE void turn(const Int8Activations *a, size_t at, bool paired, void *out) {
     __m512 r[16];
-#pragma GCC unroll 16
+    UNROLL(16)
     for (int i = 0; i < 16; i++) {
         const void *from = (const uint8_t *)&a[paired ? i / 2 : i] + at;
         r[i] = _mm512_maskz_loadu_ps((__mmask16)(!paired ? 0xffff : i % 2 ? 0xff00 : 0x00ff), from);
     }
     transpose16(r);
-#pragma GCC unroll 16
+    UNROLL(16)
     for (int i = 0; i < 16; i++) _mm512_store_ps((float *)out + 16 * i, r[i]);
 }
 
@@ -110,7 +110,7 @@ INLINE void unpack(int type, const uint8_t *from, Int8Superblock *to, int f) {
     Int8Weights w;
     load_weights(type, from, &w);
     int offset = has_minimum(type) ? 0 : -(int)sum_factor(type);
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int i = 0; i < 4; i++) _mm512_store_si512(to->q[f] + 64 * i, _mm512_sub_epi8(w.u[i], bytes(offset)));
     _mm512_store_ps(to->scale[f], w.scale);
     if (type == TYPE_Q2_K) _mm512_store_ps(to->minimum[f], w.by_sum16);
@@ -119,14 +119,13 @@ INLINE void unpack(int type, const uint8_t *from, Int8Superblock *to, int f) {
 // The scales of Q8_0 alone, features `stride` apart.
 INLINE void take_scales(const uint8_t *from, size_t stride, Int8Superblock *to) {
     half_bits d[GROUP][8];
-#pragma GCC unroll 4
-    for (int f = 0; f < GROUP; f++)
-#pragma GCC unroll 8
-        for (int b = 0; b < 8; b++) {
-            half_bits one;
-            memcpy(&one, from + (size_t)f * stride + (size_t)b * sizeof(BlockQ8_0), sizeof one);
-            *(volatile half_bits *)&d[f][b] = one; // not put together by the vector ports
-        }
+    UNROLL(4)
+    for (int f = 0; f < GROUP; f++) UNROLL(8)
+    for (int b = 0; b < 8; b++) {
+        half_bits one;
+        memcpy(&one, from + (size_t)f * stride + (size_t)b * sizeof(BlockQ8_0), sizeof one);
+        *(volatile half_bits *)&d[f][b] = one; // not put together by the vector ports
+    }
     for (int f = 0; f < GROUP; f++)
         _mm256_store_ps(to->scale[f], _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)d[f])));
 }
@@ -196,7 +195,7 @@ INLINE void add_part(int type, bool paired, int i, const int32_t *products, cons
                      const PackedInt8 *x, __m512 sums[GROUP]) {
     __m512 scale = _mm512_load_ps(x->scale[scales_16(type) ? i / 2 : i]);
     __m512 sum = _mm512_load_ps(scales_16(type) ? x->sum16[i] : x->sum[i]);
-#pragma GCC unroll 16
+    UNROLL(16)
     for (int f = 0; f < GROUP; f++) {
         __m512 dot = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_load_si512(products + COLUMNS * f)), scale);
         sums[f] = _mm512_fmadd_ps(dot, spread(paired, w->scale[f], i), sums[f]);
@@ -227,21 +226,20 @@ INLINE void multiply_superblock(int type, bool paired, const Operand *w, const P
                                 int apart) {
     const int parts = (scales_16(type) ? 16 : 8) / (paired ? 2 : 1), each = GROUP / parts;
     __m512 sums[GROUP];
-#pragma GCC unroll 16
+    UNROLL(16)
     for (int f = 0; f < GROUP; f++) sums[f] = _mm512_load_ps(held[f * apart]);
-    for (int i = 0; i < parts; i += RING)
-#pragma GCC unroll 4
-        for (int k = 0; k < RING; k++) {
-            multiply_part(type, paired, k, i + k, w, x->q[0][0][0], scratch->products[k]);
-            fetch(type, ahead, (i + k) * each, (i + k + 1) * each);
-            if (i + k >= BEHIND)
-                add_part(type, paired, i + k - BEHIND, scratch->products[(k + RING - BEHIND) % RING][0], w->superblock,
-                         x, sums);
-        }
-#pragma GCC unroll 2
+    for (int i = 0; i < parts; i += RING) UNROLL(4)
+    for (int k = 0; k < RING; k++) {
+        multiply_part(type, paired, k, i + k, w, x->q[0][0][0], scratch->products[k]);
+        fetch(type, ahead, (i + k) * each, (i + k + 1) * each);
+        if (i + k >= BEHIND)
+            add_part(type, paired, i + k - BEHIND, scratch->products[(k + RING - BEHIND) % RING][0], w->superblock, x,
+                     sums);
+    }
+    UNROLL(2)
     for (int i = parts - BEHIND; i < parts; i++)
         add_part(type, paired, i, scratch->products[i % RING][0], w->superblock, x, sums);
-#pragma GCC unroll 16
+    UNROLL(16)
     for (int f = 0; f < GROUP; f++) _mm512_store_ps(held[f * apart], sums[f]);
 }
 
@@ -258,7 +256,7 @@ typedef struct {
 // The sums of 16 features from f on and the tile of rows that begins with `row`, to their place.
 static void write_tile(const float (*sums)[COLUMNS], const Int8TileTask *t, int f, int row, bool paired) {
     __m512 v[16];
-#pragma GCC unroll 16
+    UNROLL(16)
     for (int i = 0; i < 16; i++) v[i] = _mm512_load_ps(sums[i]);
     transpose16(v);
     for (int i = 0; i < PAIRED_ROWS && paired; i++) v[i] = _mm512_add_ps(v[2 * i], v[2 * i + 1]);

@@ -125,7 +125,7 @@ INLINE void split_keys(int type, const uint16_t *const *ring, int at, int ahead,
                        uint16_t (*to)[2][UNIT]) {
     for (int j = 0; j < 16; j++) {
         fetch(ring[(at + j + ahead) % (2 * KEYS)] + i);
-#pragma GCC unroll 2
+        UNROLL(2)
         for (int step = 0; step < 2; step++)
             store_parts(type, load(ring[at + j], type, i + 32 * step, hd, whole),
                         load(ring[at + j], type, i + 32 * step + 16, hd, whole), to[step], 32 * j);
@@ -138,7 +138,7 @@ INLINE void split_values(int type, const uint16_t *const *ring, int at, int ahea
     for (int j = 0; j < 32; j += 2) {
         fetch(ring[(at + j + ahead) % (2 * KEYS)] + i);
         fetch(ring[(at + j + 1 + ahead) % (2 * KEYS)] + i);
-#pragma GCC unroll 4
+        UNROLL(4)
         for (int tile = 0; tile < 4; tile++)
             store_parts(type, load(ring[at + j], type, i + 16 * tile, hd, whole),
                         load(ring[at + j + 1], type, i + 16 * tile, hd, whole), to[tile], 16 * j);
@@ -150,7 +150,7 @@ INLINE void split_values(int type, const uint16_t *const *ring, int at, int ahea
 // Sums of 16 keys += 64 elements of their heads.
 INLINE void multiply_keys(int type, const uint16_t (*queries)[UNIT], const uint16_t (*keys)[2][UNIT]) {
     tiles_filled();
-#pragma GCC unroll 2
+    UNROLL(2)
     for (int step = 0; step < 2; step++) {
         _tile_loadd(RIGHT, queries[step], 64);
         _tile_loadd(LEFT, keys[step][0], 64);
@@ -224,16 +224,16 @@ INLINE vf score_pair(const float (*sums)[16]) {
 // A part of 32 keys' weights as the unit's left operand: (pair of keys, key and head) becomes (head, key).
 INLINE void store_weights(const vf weights[16], bool high, uint16_t (*to)[32]) {
     __m512 pairs[8], fours[8]; // of pair i, and of pair i + 4, by head
-#pragma GCC unroll 8
+    UNROLL(8)
     for (int i = 0; i < 8; i++) {
         __m512 a = (__m512)weights[i / 4 * 8 + i % 4], b = (__m512)weights[i / 4 * 8 + i % 4 + 4];
         __m512 first = _mm512_shuffle_f32x4(a, b, 0x44), second = _mm512_shuffle_f32x4(a, b, 0xee);
         pairs[i] = _mm512_castsi512_ps(high ? cut_pairs(_mm512_castps_si512(first), _mm512_castps_si512(second))
                                             : round_pairs(first, second));
     }
-#pragma GCC unroll 2
+    UNROLL(2)
     for (int i = 0; i < 8; i += 4) transpose_fours(pairs + i, fours + i);
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int i = 0; i < 4; i++) {
         _mm512_store_ps(to[i], _mm512_shuffle_f32x4(fours[i], fours[4 + i], 0x88));
         _mm512_store_ps(to[4 + i], _mm512_shuffle_f32x4(fours[i], fours[4 + i], 0xdd));
@@ -245,22 +245,21 @@ INLINE void store_weights(const vf weights[16], bool high, uint16_t (*to)[32]) {
 static void soften(AttendRowTiles *s, int n, int padded, int hd, float cap, vf *max, vf *sum) {
     vf tops[2] = {*max, *max}, totals[2] = {{0}, {0}};
     for (int k = n; k < padded; k++) vstore(s->sums[k], vset(masked));
-    for (int k = 0; k < padded; k += 4)
-#pragma GCC unroll 2
-        for (int i = 0; i < 2; i++) {
-            vf score = score_pair((const float(*)[16])s->sums[k + 2 * i]);
-            if (cap != 0) score = vcap(score, cap);
-            vstore(s->scores[k / 2 + i], score);
-            tops[i] = vmax(tops[i], score);
-        }
+    for (int k = 0; k < padded; k += 4) UNROLL(2)
+    for (int i = 0; i < 2; i++) {
+        vf score = score_pair((const float(*)[16])s->sums[k + 2 * i]);
+        if (cap != 0) score = vcap(score, cap);
+        vstore(s->scores[k / 2 + i], score);
+        tops[i] = vmax(tops[i], score);
+    }
     vf top = vmax(tops[0], tops[1]);
     top = vmax(top, vswap(top, HEADS));
     for (int k = 0; k < padded; k += 32) {
         vf weights[16];
-#pragma GCC unroll 16
+        UNROLL(16)
         for (int i = 0; i < 16; i++) totals[i % 2] += weights[i] = exp2_of(vload(s->scores[k / 2 + i]) - top);
         store_weights(weights, true, s->weights[k / 32]);
-#pragma GCC unroll 16
+        UNROLL(16)
         for (int i = 0; i < 16; i++) weights[i] = (vf)rest((__m512)weights[i]);
         store_weights(weights, false, s->weights[k / 32] + HEADS);
     }

@@ -38,23 +38,22 @@ INLINE void add_superblock(int type, const uint8_t *superblock, const Int8Activa
     float factor[MOST_ROWS][16];
     SuperblockScales c;
     superblock_scales(type, superblock, &c);
-#pragma GCC unroll 4
-    for (int r = 0; r < C; r++)
-#pragma GCC unroll 2
-        for (int i = 0; i < parts; i++) {
-            const Int8Activations *x = &a[(size_t)r * a_stride];
-            vf scale = vload(x->scale);
-            if (parts == 2) { // each twice
-                const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
-                scale = (vf)_mm256_permutevar8x32_ps((__m256)scale, _mm256_add_epi32(twice, _mm256_set1_epi32(4 * i)));
-            }
-            vstore(factor[r] + VL * i, vload(c.s + VL * i) * scale);
-            if (has_minimum(type) || offset_of(type) > 0) sum[r][i] -= by_sums(type, &c, x, i);
+    UNROLL(4)
+    for (int r = 0; r < C; r++) UNROLL(2)
+    for (int i = 0; i < parts; i++) {
+        const Int8Activations *x = &a[(size_t)r * a_stride];
+        vf scale = vload(x->scale);
+        if (parts == 2) { // each twice
+            const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
+            scale = (vf)_mm256_permutevar8x32_ps((__m256)scale, _mm256_add_epi32(twice, _mm256_set1_epi32(4 * i)));
         }
-#pragma GCC unroll 8
+        vstore(factor[r] + VL * i, vload(c.s + VL * i) * scale);
+        if (has_minimum(type) || offset_of(type) > 0) sum[r][i] -= by_sums(type, &c, x, i);
+    }
+    UNROLL(8)
     for (int j = 0; j < 8; j++) {
         q32 w = integers(type, superblock, j);
-#pragma GCC unroll 4
+        UNROLL(4)
         for (int r = 0; r < C; r++) {
             vf dot = (vf)_mm256_cvtepi32_ps(dot4(type, w, q_load(a[(size_t)r * a_stride].q + 32 * j)));
             const float *f = factor[r] + parts * j;
@@ -83,7 +82,7 @@ INLINE void multiply_row(int type, const Tensor *t, int f, const Int8Activations
         const uint8_t *last = superblock_whole(type, row + done, t->row_bytes - done, room);
         add_superblock(type, last, a + whole, a_stride, C, sum);
     }
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int r = 0; r < C; r++) {
         float *out = &y[(size_t)r * y_stride + (size_t)f], value = vsum(sum[r][0] + sum[r][1]);
         if (t->bias) value += t->bias[f];

@@ -261,7 +261,7 @@ INLINE void small_blocks(int type, const uint8_t *p, Int8Weights *w) {
         __m256 d = mxfp4_scales(p);
         w->scale = join(d, d);
     } else w->scale = _mm512_cvtph_ps(heads(p, stride, type == TYPE_Q4_1 || type == TYPE_Q5_1));
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int i = 0; i < 4; i++) {
         const uint8_t *a = p + (size_t)(2 * i * stride), *b = a + stride;
         switch (type) {
@@ -294,7 +294,7 @@ INLINE __m512 scales_k4_m(const void *block) {
 
 INLINE void weights_q4_k(const BlockQ4_K *k, Int8Weights *w) {
     w->scale = scales_k4_m(k);
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int i = 0; i < 4; i++)
         w->u[i] = _mm512_and_si512(_mm512_srlv_epi32(load_both(k->qs + 32 * i), halves(0, 4)), bytes(15));
 }
@@ -302,7 +302,7 @@ INLINE void weights_q4_k(const BlockQ4_K *k, Int8Weights *w) {
 INLINE void weights_q5_k(const BlockQ5_K *k, Int8Weights *w) {
     __m512i high = load_both(k->qh);
     w->scale = scales_k4_m(k);
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int i = 0; i < 4; i++) {
         __m512i low = _mm512_and_si512(_mm512_srlv_epi32(load_both(k->qs + 32 * i), halves(0, 4)), bytes(15));
         w->u[i] = with_bits(low, shifted(high, 2 * i - 4, 2 * i - 3), 16);
@@ -313,7 +313,7 @@ INLINE void weights_q6_k(const BlockQ6_K *k, Int8Weights *w) {
     __m512i scales = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)k->scales));
     w->scale = _mm512_mul_ps(_mm512_cvtepi32_ps(scales), _mm512_set1_ps(half_scale(k->d)));
     w->by_sum16 = w->scale;
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int i = 0; i < 4; i++) {
         __m512i low = _mm512_loadu_si512(k->ql + i / 2 * 64), high = load_both(k->qh + i / 2 * 32);
         low = _mm512_and_si512(i % 2 ? _mm512_srli_epi32(low, 4) : low, bytes(15));
@@ -329,7 +329,7 @@ INLINE void weights_q3_k(const BlockQ3_K *k, Int8Weights *w) {
     w->scale = _mm512_mul_ps(_mm512_cvtepi32_ps(scales), _mm512_set1_ps(half_scale(k->d)));
     w->by_sum16 = w->scale;
     __m512i mask = load_both(k->hmask);
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int i = 0; i < 4; i++) {
         __m512i low = shifted(load_both(k->qs + i / 2 * 32), 4 * (i % 2), 4 * (i % 2) + 2);
         w->u[i] = with_bits(_mm512_and_si512(low, bytes(3)), shifted(mask, 2 * i - 2, 2 * i - 1), 4);
@@ -341,7 +341,7 @@ INLINE void weights_q2_k(const BlockQ2_K *k, Int8Weights *w) {
     __m128i s = _mm_and_si128(both, _mm_set1_epi8(15)), m = _mm_and_si128(_mm_srli_epi16(both, 4), _mm_set1_epi8(15));
     w->scale = _mm512_mul_ps(floats_of(s), _mm512_set1_ps(half_scale(k->d)));
     w->by_sum16 = _mm512_mul_ps(floats_of(m), _mm512_set1_ps(half_scale(k->dmin)));
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int i = 0; i < 4; i++)
         w->u[i] = _mm512_and_si512(shifted(load_both(k->qs + i / 2 * 32), 4 * (i % 2), 4 * (i % 2) + 2), bytes(3));
 }
@@ -350,7 +350,7 @@ INLINE void weights_iq4_xs(const BlockIQ4_XS *k, Int8Weights *w) {
     float d = half_scale(k->d), s[8];
     for (int i = 0; i < 8; i++) s[i] = d * (float)(iq4xs_scale(k, i) - 32);
     w->scale = join(_mm256_loadu_ps(s), _mm256_loadu_ps(s));
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int i = 0; i < 4; i++) w->u[i] = iq4_levels(nibbles(k->qs + 32 * i, k->qs + 32 * i + 16));
 }
 

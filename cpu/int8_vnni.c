@@ -30,7 +30,7 @@ INLINE void add_superblock(int type, const Int8Weights *w, const Int8Activations
         factor = _mm512_mul_ps(w->scale, scale); // with the sums in the upper half
         *by_sum = _mm512_add_ps(*by_sum, factor);
     }
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int i = 0; i < 4; i++) { // lanes are four elements: the factor of each from its block's place
         __m512i spread =
             scales_16(type) ? _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3) : halves(0, 1);
@@ -48,50 +48,45 @@ INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, co
     int whole = t->n_in / SUPERBLOCK;
     __m512 sum[STREAMS][MOST_ROWS][2], by_sum[STREAMS][MOST_ROWS]; // in registers: F C <= 4
     Int8Weights w;
-#pragma GCC unroll 4
-    for (int i = 0; i < F; i++)
-#pragma GCC unroll 4
-        for (int c = 0; c < C; c++) sum[i][c][0] = sum[i][c][1] = by_sum[i][c] = _mm512_setzero_ps();
-    for (int s = 0; s < whole; s++)
-#pragma GCC unroll 4
-        for (int i = 0; i < F; i++) {
-            const uint8_t *p = row + (size_t)i * row_step + (size_t)s * block_bytes;
-            for (size_t at = 0; at < block_bytes; at += 64) {
-                if (F == 1) {
-                    __builtin_prefetch(p + ALONE + at, 0, 3);
-                    continue;
-                }
-                __builtin_prefetch(p + FAR + at, 0, 2);
-                __builtin_prefetch(p + NEAR + at, 0, 3);
+    UNROLL(4)
+    for (int i = 0; i < F; i++) UNROLL(4)
+    for (int c = 0; c < C; c++) sum[i][c][0] = sum[i][c][1] = by_sum[i][c] = _mm512_setzero_ps();
+    for (int s = 0; s < whole; s++) UNROLL(4)
+    for (int i = 0; i < F; i++) {
+        const uint8_t *p = row + (size_t)i * row_step + (size_t)s * block_bytes;
+        for (size_t at = 0; at < block_bytes; at += 64) {
+            if (F == 1) {
+                __builtin_prefetch(p + ALONE + at, 0, 3);
+                continue;
             }
-            load_weights(type, p, &w);
-#pragma GCC unroll 4
-            for (int c = 0; c < C; c++)
-                add_superblock(type, &w, &a[(size_t)c * a_stride + (size_t)s], sum[i][c], &by_sum[i][c]);
+            __builtin_prefetch(p + FAR + at, 0, 2);
+            __builtin_prefetch(p + NEAR + at, 0, 3);
         }
-    if (t->n_in % SUPERBLOCK)
-#pragma GCC unroll 4
-        for (int i = 0; i < F; i++) {
-            SuperblockRoom room;
-            size_t done = (size_t)whole * block_bytes;
-            load_weights(type, superblock_whole(type, row + (size_t)i * row_step + done, t->row_bytes - done, room),
-                         &w);
-#pragma GCC unroll 4
-            for (int c = 0; c < C; c++)
-                add_superblock(type, &w, &a[(size_t)c * a_stride + (size_t)whole], sum[i][c], &by_sum[i][c]);
-        }
-#pragma GCC unroll 4
-    for (int i = 0; i < F; i++)
-#pragma GCC unroll 4
-        for (int c = 0; c < C; c++) {
-            __m512 rest =
-                _mm512_maskz_mul_ps(scales_16(type) ? 0xffff : 0xff00, by_sum[i][c], _mm512_set1_ps(sum_factor(type)));
-            float value = _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sum[i][c][0], sum[i][c][1]), rest));
-            int feature = f + i * apart;
-            float *out = &y[(size_t)c * y_stride + (size_t)feature];
-            if (t->bias) value += t->bias[feature];
-            *out = add ? *out + value : value;
-        }
+        load_weights(type, p, &w);
+        UNROLL(4)
+        for (int c = 0; c < C; c++)
+            add_superblock(type, &w, &a[(size_t)c * a_stride + (size_t)s], sum[i][c], &by_sum[i][c]);
+    }
+    if (t->n_in % SUPERBLOCK) UNROLL(4)
+    for (int i = 0; i < F; i++) {
+        SuperblockRoom room;
+        size_t done = (size_t)whole * block_bytes;
+        load_weights(type, superblock_whole(type, row + (size_t)i * row_step + done, t->row_bytes - done, room), &w);
+        UNROLL(4)
+        for (int c = 0; c < C; c++)
+            add_superblock(type, &w, &a[(size_t)c * a_stride + (size_t)whole], sum[i][c], &by_sum[i][c]);
+    }
+    UNROLL(4)
+    for (int i = 0; i < F; i++) UNROLL(4)
+    for (int c = 0; c < C; c++) {
+        __m512 rest =
+            _mm512_maskz_mul_ps(scales_16(type) ? 0xffff : 0xff00, by_sum[i][c], _mm512_set1_ps(sum_factor(type)));
+        float value = _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sum[i][c][0], sum[i][c][1]), rest));
+        int feature = f + i * apart;
+        float *out = &y[(size_t)c * y_stride + (size_t)feature];
+        if (t->bias) value += t->bias[feature];
+        *out = add ? *out + value : value;
+    }
 }
 
 // The rows of weights that go together lie a part of the range apart.

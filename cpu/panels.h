@@ -61,11 +61,11 @@ static void panel_write(const PanelTask *t, int first, int n_features, const flo
     for (int f = 0; f < n_features; f += LANES, sums += LANES * LANES) {
         PanelLanes v[LANES];
 #if QUILL_SIMD == 512
-#pragma GCC unroll 16
+        UNROLL(16)
         for (int i = 0; i < LANES; i++) v[i] = _mm512_loadu_ps(sums + LANES * i);
         transpose16(v);
 #else
-#pragma GCC unroll 8
+        UNROLL(8)
         for (int i = 0; i < LANES; i++) v[i] = _mm256_loadu_ps(sums + LANES * i);
         transpose8(v);
 #endif

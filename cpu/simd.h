@@ -189,11 +189,9 @@ INLINE vf vcap(vf x, float cap) { return cap - 2 * cap / (vexp(x * (2 / cap)) + 
 INLINE void norm_scales(const float *x, size_t x_stride, int C, int n, float eps, float *scales) {
     vf sums[4] = {0};
     int whole = n / VL * VL;
-    for (int i = 0; i < whole; i += VL)
-#pragma GCC unroll 4
-        for (int c = 0; c < C; c++)
-            sums[c] += vload(x + (size_t)c * x_stride + i) * vload(x + (size_t)c * x_stride + i);
-#pragma GCC unroll 4
+    for (int i = 0; i < whole; i += VL) UNROLL(4)
+    for (int c = 0; c < C; c++) sums[c] += vload(x + (size_t)c * x_stride + i) * vload(x + (size_t)c * x_stride + i);
+    UNROLL(4)
     for (int c = 0; c < C; c++, x += x_stride) {
         float sum = vsum(sums[c]);
         for (int i = whole; i < n; i++) sum += x[i] * x[i];

@@ -20,9 +20,9 @@ INLINE void transpose_fours(const __m512 r[4], __m512 t[4]) {
 // 16 x 16 values of 32 bits: rows in, columns out.
 INLINE void transpose16(__m512 r[16]) {
     __m512 t[16];
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int i = 0; i < 16; i += 4) transpose_fours(r + i, t + i);
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int i = 0; i < 4; i++) { // the blocks themselves
         __m512 a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88), b = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
         __m512 c = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88), d = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
@@ -38,7 +38,7 @@ INLINE void write_rows(const __m512 rows[16], int n_rows, int n_features, const 
                        size_t y_stride) {
     __mmask16 there = lanes(n_features);
     __m512 more = bias ? _mm512_maskz_loadu_ps(there, bias) : _mm512_setzero_ps();
-#pragma GCC unroll 16
+    UNROLL(16)
     for (int i = 0; i < 16; i++) {
         if (i >= n_rows) break;
         __m512 value = _mm512_add_ps(rows[i], more);

@@ -37,17 +37,17 @@ INLINE void score_keys(const float *q, const float *tile, int n, int hd, int G, 
         vf sum[VL > 8 ? VL : 8] = {0};
         for (int i = 0; i < hd; i += E) {
             vf query = vload(q + i * G);
-#pragma GCC unroll 16
+            UNROLL(16)
             for (size_t line = 0; line < C * E * sizeof(uint16_t); line += 64) __builtin_prefetch(next.at + line);
             next.at += (size_t)(C * E) * next.size;
-#pragma GCC unroll 16
+            UNROLL(16)
             for (int c = 0; c < C; c++) sum[c] += query * vrepeat(tile + (size_t)c * HEAD_PAD + i, E);
         }
         int left = C;
-#pragma GCC unroll 4
+        UNROLL(4)
         for (int d = 1; d < E; d *= 2) {
             left /= 2;
-#pragma GCC unroll 8
+            UNROLL(8)
             for (int c = 0; c < left; c++) sum[c] = vfold(sum[2 * c], sum[2 * c + 1], d);
         }
         for (int c = 0; c < C / E; c++) vstore(scores + k * G + c * VL, sum[c]);
@@ -65,7 +65,7 @@ INLINE void soften(float *scores, int n, int G, vf *max, vf *sum, float *scale) 
         vstore(last, vselect(key < n % E, vload(last), vset(MASKED)));
     }
     for (int k = 0; k < n; k += E) top = vmax(top, vload(scores + k * G));
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int d = 1; d < E; d *= 2) top = vmax(top, vswap(top, d));
     for (int k = 0; k < n; k += E) {
         vf p = vexp(vload(scores + k * G) - top);
@@ -83,27 +83,24 @@ INLINE void sum_values(const float *weights, const float *tile, int n, int G, in
                        PrefetchRows next, size_t next_row, float *out) {
     const int E = VL / G;
     vf sum[GROUP][8];
-#pragma GCC unroll 8
-    for (int h = 0; h < G; h++)
-#pragma GCC unroll 8
-        for (int b = 0; b < B; b++) sum[h][b] = vload(out + h * HEAD_PAD + b * VL) * scale[h * E];
+    UNROLL(8)
+    for (int h = 0; h < G; h++) UNROLL(8)
+    for (int b = 0; b < B; b++) sum[h][b] = vload(out + h * HEAD_PAD + b * VL) * scale[h * E];
     for (int k = 0; k < n; k++, tile += HEAD_PAD) {
         const float *weight = weights + k / E * VL + k % E;
         vf value[8];
-#pragma GCC unroll 4
+        UNROLL(4)
         for (size_t line = 0; line < (size_t)(B * VL) * sizeof(uint16_t); line += 64)
             __builtin_prefetch(next.at + (size_t)k * next_row + line);
-#pragma GCC unroll 8
+        UNROLL(8)
         for (int b = 0; b < B; b++) value[b] = vload(tile + b * VL);
-#pragma GCC unroll 8
-        for (int h = 0; h < G; h++)
-#pragma GCC unroll 8
-            for (int b = 0; b < B; b++) sum[h][b] += value[b] * weight[h * E];
+        UNROLL(8)
+        for (int h = 0; h < G; h++) UNROLL(8)
+        for (int b = 0; b < B; b++) sum[h][b] += value[b] * weight[h * E];
     }
-#pragma GCC unroll 8
-    for (int h = 0; h < G; h++)
-#pragma GCC unroll 8
-        for (int b = 0; b < B; b++) vstore(out + h * HEAD_PAD + b * VL, sum[h][b]);
+    UNROLL(8)
+    for (int h = 0; h < G; h++) UNROLL(8)
+    for (int b = 0; b < B; b++) vstore(out + h * HEAD_PAD + b * VL, sum[h][b]);
 }
 
 // The same for a whole head: as many elements at a time as their sums have registers.
@@ -144,7 +141,7 @@ INLINE void attend_heads(const AttendTask *t, int pair, int count, int G) {
         vector_attend_load_tile(t, s, true, k0, n, n);
         sum_heads(l->scores, s->tile, n, hd, G, scale, prefetch_rows(t, true, k0 + n, last, s), l->out);
     }
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int d = 1; d < E; d *= 2) sum += vswap(sum, d);
     vstore(scale, sum);
     for (int h = 0; h < count; h++) {

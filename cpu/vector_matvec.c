@@ -18,19 +18,19 @@ INLINE void matvec_one(int type, const Tensor *t, int f, const float *x, float *
         for (size_t at = 0; at < 8 * block_bytes; at += 64) __builtin_prefetch(ahead + at);
         load_scales(type, t, f, b, &c);
 #if QUILL_SIMD // where a shift by a constant is one instruction; elsewhere it would only be long
-#pragma GCC unroll 8
+        UNROLL(8)
 #endif
         for (int i = 0; i < 8; i++) {
             vf w[NV];
             unpack_block(type, t, i8_whole, f, b + i, &c, w);
-#pragma GCC unroll 8
+            UNROLL(8)
             for (int k = 0; k < NV; k++) sum[(NV * i + k) % 4] += w[k] * vload(x + 32 * (size_t)(b + i) + VL * k);
         }
     }
     for (; b < n_blocks; b++) { // rows of K-quants are whole super-blocks: none of theirs are left
         vf w[NV];
         unpack_block(type, t, i8_whole, f, b, &c, w);
-#pragma GCC unroll 8
+        UNROLL(8)
         for (int k = 0; k < NV; k++) sum[k % 4] += w[k] * vload(x + 32 * (size_t)b + VL * k);
     }
     if (tail) {
@@ -38,7 +38,7 @@ INLINE void matvec_one(int type, const Tensor *t, int f, const float *x, float *
         vf w[NV];
         memcpy(xt, x + 32 * (size_t)b, (size_t)tail * sizeof *xt);
         unpack_slow(t, f, 32 * b, tail, w);
-#pragma GCC unroll 8
+        UNROLL(8)
         for (int k = 0; k < NV; k++) sum[k % 4] += w[k] * vload(xt + VL * k);
     }
     float value = vsum((sum[0] + sum[1]) + (sum[2] + sum[3])) + (t->bias ? t->bias[f] : 0);
@@ -55,27 +55,26 @@ INLINE void matvec_streams(int type, const Tensor *t, int f, int apart, const fl
     const size_t block = type == TYPE_F32 ? 128 : 64;
     vf sum[STREAMS][NV] = {0};
     int n_blocks = t->n_in / 32, tail = t->n_in % 32;
-    for (int b = 0; b < n_blocks; b++)
-#pragma GCC unroll 4
-        for (int i = 0; i < STREAMS; i++) {
-            const char *row = (const char *)t->data + (size_t)(f + i * apart) * t->row_bytes;
-            vf w[NV];
-            for (size_t at = (size_t)b * block; at < (size_t)(b + 1) * block; at += 64) {
-                __builtin_prefetch(row + FAR + at, 0, 2);
-                __builtin_prefetch(row + NEAR + at, 0, 3);
-            }
-            unpack_block(type, t, false, f + i * apart, b, NULL, w);
-#pragma GCC unroll 2
-            for (int k = 0; k < NV; k++) sum[i][k] += w[k] * vload(x + 32 * (size_t)b + VL * k);
+    for (int b = 0; b < n_blocks; b++) UNROLL(4)
+    for (int i = 0; i < STREAMS; i++) {
+        const char *row = (const char *)t->data + (size_t)(f + i * apart) * t->row_bytes;
+        vf w[NV];
+        for (size_t at = (size_t)b * block; at < (size_t)(b + 1) * block; at += 64) {
+            __builtin_prefetch(row + FAR + at, 0, 2);
+            __builtin_prefetch(row + NEAR + at, 0, 3);
         }
+        unpack_block(type, t, false, f + i * apart, b, NULL, w);
+        UNROLL(2)
+        for (int k = 0; k < NV; k++) sum[i][k] += w[k] * vload(x + 32 * (size_t)b + VL * k);
+    }
     float xt[32] = {0};
     if (tail) memcpy(xt, x + 32 * (size_t)n_blocks, (size_t)tail * sizeof *xt);
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int i = 0; i < STREAMS; i++) {
         int row = f + i * apart;
         vf w[NV] = {0};
         if (tail) unpack_slow(t, row, 32 * n_blocks, tail, w);
-#pragma GCC unroll 2
+        UNROLL(2)
         for (int k = 0; k < NV; k++) sum[i][k] += w[k] * vload(xt + VL * k);
         float value = vsum(sum[i][0] + sum[i][1]) + (t->bias ? t->bias[row] : 0);
         y[row] = add ? y[row] + value : value;
@@ -94,38 +93,35 @@ INLINE void matvec_tile(int type, const Tensor *t, int f, int F, const float *x,
         const float *xb = x + 32 * (size_t)b;
         if (b % 8 == 0)
             for (int i = 0; i < F; i++) load_scales(type, t, f + i, b, &c[i]);
-#pragma GCC unroll 4
+        UNROLL(4)
         for (int i = 0; i < F; i++) {
             vf w[NV];
             unpack_block(type, t, i8_whole, f + i, b, &c[i], w);
-#pragma GCC unroll 4
-            for (int r = 0; r < C; r++)
-#pragma GCC unroll 8
-                for (int k = 0; k < NV; k++) sum[i][r] += w[k] * vload(xb + (size_t)r * x_stride + VL * k);
+            UNROLL(4)
+            for (int r = 0; r < C; r++) UNROLL(8)
+            for (int k = 0; k < NV; k++) sum[i][r] += w[k] * vload(xb + (size_t)r * x_stride + VL * k);
         }
     }
     // Every loop over `sum` is unrolled, so that it lives in registers.
-    if (tail)
-#pragma GCC unroll 4
-        for (int c = 0; c < C; c++) {
-            float xt[32] = {0};
-            memcpy(xt, x + (size_t)c * x_stride + 32 * (size_t)n_blocks, (size_t)tail * sizeof *xt);
-#pragma GCC unroll 4
-            for (int i = 0; i < F; i++) {
-                vf w[NV];
-                unpack_slow(t, f + i, 32 * n_blocks, tail, w);
-#pragma GCC unroll 8
-                for (int k = 0; k < NV; k++) sum[i][c] += w[k] * vload(xt + VL * k);
-            }
+    if (tail) UNROLL(4)
+    for (int c = 0; c < C; c++) {
+        float xt[32] = {0};
+        memcpy(xt, x + (size_t)c * x_stride + 32 * (size_t)n_blocks, (size_t)tail * sizeof *xt);
+        UNROLL(4)
+        for (int i = 0; i < F; i++) {
+            vf w[NV];
+            unpack_slow(t, f + i, 32 * n_blocks, tail, w);
+            UNROLL(8)
+            for (int k = 0; k < NV; k++) sum[i][c] += w[k] * vload(xt + VL * k);
         }
-#pragma GCC unroll 4
-    for (int i = 0; i < F; i++)
-#pragma GCC unroll 4
-        for (int c = 0; c < C; c++) {
-            float *out = &y[(size_t)c * y_stride + (size_t)(f + i)];
-            float value = vsum(sum[i][c]) + (t->bias ? t->bias[f + i] : 0);
-            *out = add ? *out + value : value;
-        }
+    }
+    UNROLL(4)
+    for (int i = 0; i < F; i++) UNROLL(4)
+    for (int c = 0; c < C; c++) {
+        float *out = &y[(size_t)c * y_stride + (size_t)(f + i)];
+        float value = vsum(sum[i][c]) + (t->bias ? t->bias[f + i] : 0);
+        *out = add ? *out + value : value;
+    }
 }
 
 INLINE void matvec_rows(int type, const Tensor *t, int first, int last, const float *x, size_t x_stride, int C,

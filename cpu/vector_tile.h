@@ -19,7 +19,7 @@ enum {
 // NF weights, wf apart, times T lanes.
 INLINE void multiply_step(const float *w, size_t wf, const float *x, vf sum[NF][2]) {
     vf x0 = vload(x), x1 = vload(x + VL);
-#pragma GCC unroll 12
+    UNROLL(12)
     for (int f = 0; f < NF; f++) {
         vf broadcast = vset(w[(size_t)f * wf]);
         sum[f][0] += broadcast * x0;
@@ -34,20 +34,20 @@ static __attribute__((unused)) void multiply_tile(int n, const float *w, size_t 
                                                   const char *next) {
     vf sum[NF][2];
     int k = 0;
-#pragma GCC unroll 12
+    UNROLL(12)
     for (int f = 0; f < NF; f++) {
         sum[f][0] = vload(c + f * T);
         sum[f][1] = vload(c + f * T + VL);
     }
     if (next)
         for (; k + UNROLL <= n; k += UNROLL, x += UNROLL * T, w += UNROLL * wk, next += AHEAD) {
-#pragma GCC unroll 2
+            UNROLL(2)
             for (int line = 0; line < AHEAD; line += 64) __builtin_prefetch(next + line, 0, 2);
-#pragma GCC unroll 8
+            UNROLL(8)
             for (int i = 0; i < UNROLL; i++) multiply_step(w + (size_t)i * wk, wf, x + i * T, sum);
         }
     for (; k < n; k++, x += T, w += wk) multiply_step(w, wf, x, sum);
-#pragma GCC unroll 12
+    UNROLL(12)
     for (int f = 0; f < NF; f++) {
         vstore(c + f * T, sum[f][0]);
         vstore(c + f * T + VL, sum[f][1]);
