@@ -307,10 +307,7 @@ static void encode_fragment(const Tokenizer *t, const char *text, size_t n, bool
 static size_t white(const char *s, size_t n) {
     uint32_t c = 0;
     int len = utf8_read(s, n, &c);
-    bool is = len > 0 &&
-              ((c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-               (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000);
-    return is ? (size_t)len : 0;
+    return len > 0 && utf8_is_space(c) ? (size_t)len : 0;
 }
 
 static size_t white_end(const char *text, size_t at, size_t n) {

@@ -39,6 +39,11 @@ int utf8_write(char out[4], uint32_t code) {
     return len;
 }
 
+bool utf8_is_space(uint32_t c) {
+    return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
+           c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
 size_t utf8_whole(const char *s, size_t n) {
     // Only the last three bytes can begin a character that is cut off.
     for (size_t back = 1; back <= 3 && back <= n; back++)

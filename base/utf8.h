@@ -16,6 +16,8 @@ int utf8_read(const char *s, size_t n, uint32_t *code);
 int utf8_write(char out[4], uint32_t code);
 // The longest prefix of s that does not end inside a character; invalid bytes count as whole.
 size_t utf8_whole(const char *s, size_t n);
+// Whether Unicode calls the character white space (White_Space=yes).
+bool utf8_is_space(uint32_t code);
 // The text without the byte order mark (EF BB BF) that it may begin with.
 Str utf8_without_mark(Str text);
 // Appends s with every invalid byte replaced by U+FFFD.

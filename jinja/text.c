@@ -68,10 +68,8 @@ int text_encode(char out[4], uint32_t c) {
     return utf8_write(out, c);
 }
 
-bool text_is_space(uint32_t c) {
-    return (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
-}
+// Python counts the four separators of ASCII too.
+bool text_is_space(uint32_t c) { return utf8_is_space(c) || (c >= 0x1c && c <= 0x1f); }
 
 // The C library's tables for Unicode; without them (0) ASCII alone is known.
 static locale_t unicode(void) {

@@ -186,7 +186,7 @@ void pretokenizer_free(Pretokenizer *p) {
     if (!p) return;
     for (int i = 0; p->own && p->own->patterns[i]; i++) free((char *)p->own->patterns[i]);
     free(p->own);
-    for (int i = 0; i < p->n_patterns; i++) pcre2_code_free(p->code[i]);
+    for (int i = 0; i < MAX_PATTERNS; i++) pcre2_code_free(p->code[i]);
     pcre2_match_data_free(p->match);
     pcre2_match_context_free(p->limits);
     pcre2_jit_stack_free(p->jit_stack);
@@ -225,13 +225,14 @@ static pcre2_code *compile_pattern(const Pretokenizer *p, const char *pattern, i
     return code;
 }
 
-// Called by the first split, not at load: compiling takes milliseconds, and some modes (inspect) never split a text.
+// Called by the first split, not at load: compiling takes milliseconds, and some modes (inspect) never split a text. A
+// vocabulary's own patterns are compiled at load, where a mistake in them is found; here they get machine code.
 static void compile(Pretokenizer *p) {
     if (!p->memory) p->memory = pcre2_general_context_create(allocate, release, NULL); // `allocate` never fails
     for (; p->n_patterns < MAX_PATTERNS && p->row->patterns[p->n_patterns]; p->n_patterns++) {
         int error, i = p->n_patterns;
-        p->code[i] = compile_pattern(p, p->row->patterns[i], &error);
-        assert(p->code[i]); // a constant of this file, or compiled once already
+        if (!p->code[i]) p->code[i] = compile_pattern(p, p->row->patterns[i], &error);
+        assert(p->code[i]); // a constant of this file
         p->jit[i] = pcre2_jit_compile(p->code[i], PCRE2_JIT_COMPLETE) == 0;
     }
     p->match = pcre2_match_data_create(1, p->memory);
@@ -255,13 +256,12 @@ Status pretokenizer_of_patterns(const Str *patterns, size_t n, Pretokenizer **ou
     for (size_t i = 0; i < n && !st.code; i++) {
         int error;
         p->own->patterns[i] = mem_copy(patterns[i].data, patterns[i].n);
-        pcre2_code *code = compile_pattern(p, p->own->patterns[i], &error);
-        if (!code) {
+        p->code[i] = compile_pattern(p, p->own->patterns[i], &error);
+        if (!p->code[i]) {
             char why[160] = "";
             pcre2_get_error_message(error, (PCRE2_UCHAR *)why, sizeof why);
             st = status_error(QUILL_MODEL, "a pattern that cuts text: %s: %.200s", why, p->own->patterns[i]);
         }
-        pcre2_code_free(code);
     }
     if (st.code) pretokenizer_free(p);
     else *out = p;
