@@ -13,7 +13,7 @@
 // sums of the next tile of rows, the next depth of activations, the file's lines of the panel after the next. Gate and
 // up of the FFN pass together, and what they give is packed for the product that follows: sums of 16 features by 16
 // rows are half of a packed tile already, and the FFN's activations are never in memory as f32; nor are those that a
-// norm gives. What was measured: docs/performance.md. Tile shapes and the pair layout: Intel's Architecture Instruction
+// norm gives. What was measured: docs/notebook.md. Tile shapes and the pair layout: Intel's Architecture Instruction
 // Set Extensions Reference, chapter on AMX.
 #define _GNU_SOURCE
 #define QUILL_SIMD 512
