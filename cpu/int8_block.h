@@ -71,6 +71,29 @@ INLINE bool has_minimum(int type) {
     X(TYPE_MXFP4)
 // clang-format on
 
+// The sixteen scales of Q3_K without their offset, and the eight of IQ4_XS: k3_scale and iq4xs_scale for all of them at
+// once. Scales that are stored one by one and loaded together would wait for the stores.
+INLINE __m128i scales_k3(const BlockQ3_K *k) {
+    __m128i tail = _mm_loadu_si128((const __m128i *)(const void *)(k->scales - 2)); // the block ends with it
+    __m128i low = _mm_shuffle_epi8(tail, _mm_setr_epi8(2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5, 6, 7, 8, 9));
+    __m128i high =
+        _mm_shuffle_epi8(tail, _mm_setr_epi8(10, 11, 12, 13, 10, 11, 12, 13, 10, 11, 12, 13, 10, 11, 12, 13));
+    low = _mm_and_si128(_mm_srlv_epi64(low, _mm_set_epi64x(4, 0)), _mm_set1_epi8(15));
+    high = _mm_and_si128(_mm_srlv_epi32(high, _mm_setr_epi32(0, 2, 4, 6)), _mm_set1_epi8(3));
+    return _mm_sub_epi8(_mm_or_si128(low, _mm_slli_epi16(high, 4)), _mm_set1_epi8(32));
+}
+INLINE __m256 scales_iq4_xs(const BlockIQ4_XS *k) {
+    uint32_t low4;
+    memcpy(&low4, k->scales_l, sizeof low4);
+    const __m256i fours = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+    const __m256i twos = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
+    __m256i low = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32((int)low4), fours), _mm256_set1_epi32(15));
+    __m256i high = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(k->scales_h), twos), _mm256_set1_epi32(3));
+    __m256i six = _mm256_or_si256(low, _mm256_slli_epi32(high, 4));
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(six, _mm256_set1_epi32(32))),
+                         _mm256_set1_ps(half_scale(k->d)));
+}
+
 #if QUILL_SIMD == 256
 static void quantize32(const float *x, Int8Activations *a, int b) {
     vf tops = {0};
@@ -142,13 +165,16 @@ INLINE void block_heads(const uint8_t *blocks, int stride, SuperblockScales *c) 
 
 // Scales and minima of a superblock: eight, or sixteen.
 INLINE void superblock_scales(int type, const uint8_t *superblock, SuperblockScales *c) {
-    const BlockIQ4_XS *iq4 = (const BlockIQ4_XS *)(const void *)superblock;
+    const BlockQ3_K *q3 = (const BlockQ3_K *)(const void *)superblock;
     if (type == TYPE_MXFP4)
         for (size_t j = 0; j < 8; j++) c->s[j] = mxfp4_scale(superblock[j * sizeof(BlockMXFP4)]);
     else if (!has_super_blocks(type)) block_heads(superblock, (int)superblock_bytes(type) / 8, c);
-    else if (type == TYPE_IQ4_XS)
-        for (int j = 0; j < 8; j++) c->s[j] = half_scale(iq4->d) * (float)(iq4xs_scale(iq4, j) - 32);
-    else load_scales(type, &(Tensor){.data = superblock}, 0, 0, c);
+    else if (type == TYPE_IQ4_XS) vstore(c->s, (vf)scales_iq4_xs((const BlockIQ4_XS *)(const void *)superblock));
+    else if (type == TYPE_Q3_K) {
+        int8_t s[16];
+        _mm_storeu_si128((__m128i *)(void *)s, scales_k3(q3));
+        scaled_bytes(s, half_scale(q3->d), c->s);
+    } else load_scales(type, &(Tensor){.data = superblock}, 0, 0, c);
 }
 #endif
 
@@ -323,10 +349,8 @@ INLINE void weights_q6_k(const BlockQ6_K *k, Int8Weights *w) {
 }
 
 INLINE void weights_q3_k(const BlockQ3_K *k, Int8Weights *w) {
-    int8_t s[16];
-    for (int i = 0; i < 16; i++) s[i] = (int8_t)(k3_scale(k->scales, i) - 32);
-    __m512i scales = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)s));
-    w->scale = _mm512_mul_ps(_mm512_cvtepi32_ps(scales), _mm512_set1_ps(half_scale(k->d)));
+    __m512 scales = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(scales_k3(k)));
+    w->scale = _mm512_mul_ps(scales, _mm512_set1_ps(half_scale(k->d)));
     w->by_sum16 = w->scale;
     __m512i mask = load_both(k->hmask);
     UNROLL(4)
@@ -347,9 +371,8 @@ INLINE void weights_q2_k(const BlockQ2_K *k, Int8Weights *w) {
 }
 
 INLINE void weights_iq4_xs(const BlockIQ4_XS *k, Int8Weights *w) {
-    float d = half_scale(k->d), s[8];
-    for (int i = 0; i < 8; i++) s[i] = d * (float)(iq4xs_scale(k, i) - 32);
-    w->scale = join(_mm256_loadu_ps(s), _mm256_loadu_ps(s));
+    __m256 scales = scales_iq4_xs(k);
+    w->scale = join(scales, scales);
     UNROLL(4)
     for (int i = 0; i < 4; i++) w->u[i] = iq4_levels(nibbles(k->qs + 32 * i, k->qs + 32 * i + 16));
 }

@@ -115,9 +115,7 @@ INLINE void unpack_superblock(int type, const uint8_t *from, PanelRow *to, int s
         _mm512_storeu_ps(to->minimum + s * 16, w.by_sum16);
     } else if (type == TYPE_Q3_K) {
         const BlockQ3_K *k = (const BlockQ3_K *)(const void *)from;
-        int16_t s16[16];
-        for (int i = 0; i < 16; i++) s16[i] = (int16_t)(k3_scale(k->scales, i) - 32);
-        scale_bytes(w.u, _mm256_loadu_si256((const __m256i *)(const void *)s16), 4, Q3_OFFSET);
+        scale_bytes(w.u, _mm256_cvtepi8_epi16(scales_k3(k)), 4, Q3_OFFSET);
         _mm256_storeu_ps(scale, _mm256_set1_ps(half_scale(k->d)));
     } else if (scales_apart(type)) {
         _mm512_storeu_ps(scale, w.scale);
