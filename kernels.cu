@@ -1,6 +1,7 @@
 // kernels.cu: the launches of gpu/launch.h: the shape of every grid is decided here. The kernels are in the .cuh
 // files.
 #include "gpu/attention.cuh"
+#include "gpu/ceilings.cuh"
 #include "gpu/skinny_gemm.cuh"
 #include "gpu/flash.cuh"
 #include "gpu/gemv.cuh"
@@ -546,6 +547,20 @@ void gpu_softcap(float *x, float cap, size_t n, GpuStream stream) {
 
 void gpu_convert(void *out, int type, const float *x, size_t n, GpuStream stream) {
     LAUNCH(convert_all, blocks_for(n, THREADS), THREADS, 0, stream, out, type, x, n);
+}
+
+// ---- ceilings -------------------------------------------------------------------------------------------------------
+
+// As many blocks as are resident at once. The bits of random data combine to all ones.
+void gpu_read(const void *data, size_t bytes, uint32_t *out, GpuStream stream) {
+    unsigned blocks = (unsigned)multiprocessors() * (2048 / THREADS);
+    LAUNCH(read_all, blocks, THREADS, 0, stream, (const uint4 *)data, bytes / sizeof(uint4), 0x9e3779b9u, out);
+}
+
+bool gpu_begins_early(void) { return gpu_waits(begin_and_end); }
+
+void gpu_begin_and_end(bool early, GpuStream stream) {
+    LAUNCH_EARLY(early, begin_and_end, 1, WARP, 0, stream, (uint32_t *)NULL);
 }
 
 // ---- sampling -------------------------------------------------------------------------------------------------------

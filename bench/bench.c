@@ -349,10 +349,11 @@ static void print_csv(const Row *rows, int n_rows, Buf *out) {
 static json_t *gpu_json(const Bench *b) {
     const CudaRoofline *g = &b->gpu;
     if (!g->name) return json_null();
-    return json_pack("{s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:f}", "name", jsonio_text(str_of(g->name)),
-                     "copy_gbs", g->copy_gbs, "matvec_gbs", g->matvec_gbs, "upload_gbs", g->upload_gbs, "download_gbs",
-                     g->download_gbs, "product_tflops", g->product_tflops, "flat_tflops", g->flat_tflops, "side",
-                     g->side, "launch_us", g->launch_us, "node_us", g->node_us);
+    return json_pack("{s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:f, s:f}", "name",
+                     jsonio_text(str_of(g->name)), "copy_gbs", g->copy_gbs, "read_gbs", g->read_gbs, "matvec_gbs",
+                     g->matvec_gbs, "upload_gbs", g->upload_gbs, "download_gbs", g->download_gbs, "product_tflops",
+                     g->product_tflops, "flat_tflops", g->flat_tflops, "side", g->side, "launch_us", g->launch_us,
+                     "node_us", g->node_us, "early_us", g->early_us);
 }
 
 static json_t *machine_json(const Bench *b) {
@@ -458,14 +459,15 @@ static Status measure_gpu(Bench *b) {
 static void print_gpu(const CudaRoofline *g, Buf *out) {
     if (!g->name) return;
     buf_printf(out, "%s\n", g->name);
-    buf_printf(out, "  %-26s %9.1f GB/s\n  %-26s %9.1f GB/s\n", "copy, read and written", g->copy_gbs,
-               "weights of a matvec, bf16", g->matvec_gbs);
+    buf_printf(out, "  %-26s %9.1f GB/s\n  %-26s %9.1f GB/s\n  %-26s %9.1f GB/s\n", "copy, read and written",
+               g->copy_gbs, "reads alone", g->read_gbs, "weights of a matvec, bf16", g->matvec_gbs);
     buf_printf(out, "  %-26s %9.1f GB/s\n  %-26s %9.1f GB/s\n", "upload, pinned", g->upload_gbs, "download, pinned",
                g->download_gbs);
     buf_printf(out, "  %-26s %9.1f TFLOP/s (%d cubed)\n  %-26s %9.1f TFLOP/s (%d rows)\n", "bf16 product",
                g->product_tflops, g->side, "bf16 product", g->flat_tflops, g->side / 16);
     buf_printf(out, "  %-26s %9.2f us\n  %-26s %9.2f us\n", "a launch", g->launch_us, "a launch in a graph",
                g->node_us);
+    if (g->early_us > 0) buf_printf(out, "  %-26s %9.2f us\n", "one that begins early", g->early_us);
 }
 
 // Measures, prints and stores the ceilings; they stand in the machine's part of the JSON, and beside a CSV on stderr.

@@ -34,12 +34,15 @@ size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *h
 typedef struct {
     const char *name;
     double copy_gbs;                 // GB/s read and written together
+    double read_gbs;                 // GB/s that a kernel reads which does nothing else
     double matvec_gbs;               // bf16 weights that the kernel of the head reads
     double upload_gbs, download_gbs; // pinned
     double product_tflops;           // bf16, `side` cubed; 0: no cuBLAS
     double flat_tflops;              // the same with a sixteenth of the rows, as in the prefill of a prompt
     int side;
-    double launch_us, node_us; // a kernel that does nothing: queued on a stream, in a graph
+    // A kernel that does nothing, in a chain: queued on a stream, in a graph, in a graph where each begins before the
+    // one before it has ended (0: this GPU cannot).
+    double launch_us, node_us, early_us;
 } CudaRoofline;
 Status cuda_roofline(CudaRoofline *out); // a few seconds
 

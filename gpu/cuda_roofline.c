@@ -75,13 +75,18 @@ static void product(GpuMeasure *b, int n_rows, int n_out, int n_in) {
 static void square(GpuMeasure *b) { product(b, b->side, b->side, b->side); }
 static void flat(GpuMeasure *b) { product(b, b->side / 16, b->side, b->side); }
 
+static void read(GpuMeasure *b) { gpu_read(b->a, b->n, (uint32_t *)(void *)b->b, b->s); }
+
 static void launches(GpuMeasure *b) {
-    for (int i = 0; i < LAUNCHES; i++) gpu_convert(b->b, TYPE_F32, (const float *)b->a, 1, b->s);
+    for (int i = 0; i < LAUNCHES; i++) gpu_begin_and_end(false, b->s);
+}
+static void early_launches(GpuMeasure *b) {
+    for (int i = 0; i < LAUNCHES; i++) gpu_begin_and_end(true, b->s);
 }
 
-static double graph_seconds(GpuMeasure *b) {
+static double graph_seconds(GpuMeasure *b, void (*work)(GpuMeasure *b)) {
     if (!rt_capture(b->s)) return 0;
-    launches(b);
+    work(b);
     RtGraph *g = rt_capture_end(b->s);
     double best = INFINITY;
     for (int i = 0; g && i <= TRIES; i++) {
@@ -98,6 +103,7 @@ static void measure(GpuMeasure *b, bool products, CudaRoofline *out) {
     double square_flops = 2.0 * b->side * b->side * b->side;
     fill(b);
     out->copy_gbs = 2e-9 * (double)b->n / best_of(b, copy);
+    out->read_gbs = 1e-9 * (double)b->n / best_of(b, read);
     out->upload_gbs = 1e-9 * (double)b->piece / best_of(b, upload);
     out->download_gbs = 1e-9 * (double)b->piece / best_of(b, download);
     rt_zero(b->b + b->n - 256, 256, b->s);
@@ -108,7 +114,8 @@ static void measure(GpuMeasure *b, bool products, CudaRoofline *out) {
     }
     out->side = b->side;
     out->launch_us = 1e6 / LAUNCHES * best_of(b, launches);
-    out->node_us = 1e6 / LAUNCHES * graph_seconds(b);
+    out->node_us = 1e6 / LAUNCHES * graph_seconds(b, launches);
+    if (gpu_begins_early()) out->early_us = 1e6 / LAUNCHES * graph_seconds(b, early_launches);
 }
 
 Status cuda_roofline(CudaRoofline *out) {

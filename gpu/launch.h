@@ -223,6 +223,15 @@ void gpu_convert(void *out, int type, const float *x, size_t n, GpuStream stream
 
 // ---- sampling -------------------------------------------------------------------------------------------------------
 
+// ---- ceilings (gpu/ceilings.cuh) ------------------------------------------------------------------------------------
+
+// Reads `bytes` (a multiple of 16) and does nothing with them; `out` is a place that it could write to.
+void gpu_read(const void *data, size_t bytes, uint32_t *out, GpuStream stream);
+// A kernel of one warp that does nothing. `early`: it may begin before the launch before it has ended, and waits for
+// that, where gpu_begins_early.
+void gpu_begin_and_end(bool early, GpuStream stream);
+bool gpu_begins_early(void);
+
 // A draw, in device memory.
 typedef struct {
     float temp; // <= 0: the largest logit, the lowest id on ties

@@ -105,11 +105,36 @@ static void rounding_to_f16(void **state) {
     device_free_all();
 }
 
+// The kernel that only reads writes where one thread's pieces combine to its secret number: with that number in a
+// single piece of zeros, wherever it lies, the piece has been read.
+static void reads_every_piece(void **state) {
+    (void)state;
+    gpu_compare_case = "reads alone";
+    enum { PIECES = 300007, WORDS = 4 };
+    const uint32_t secret = 0x9e3779b9;
+    const size_t places[] = {0, 1, 255, 4096, 99999, 270000, PIECES - 2, PIECES - 1};
+    uint32_t *data = calloc(PIECES * WORDS, sizeof *data), found;
+    for (size_t i = 0; i <= ARRAY_LEN(places); i++) {
+        bool any = i < ARRAY_LEN(places);
+        size_t at = any ? places[i] * WORDS + i % WORDS : 0;
+        uint32_t *out = device_new(&(uint32_t){7}, sizeof *out);
+        if (any) data[at] = secret;
+        gpu_read(device_new(data, PIECES * WORDS * sizeof *data), PIECES * WORDS * sizeof *data, out, NULL);
+        gpu_compare_launched();
+        device_read(&found, out, sizeof found);
+        assert_int_equal(found, any ? secret : 7);
+        data[at] = 0;
+        device_free_all();
+    }
+    free(data);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(int8_products),
         cmocka_unit_test(products_of_few_rows),
         cmocka_unit_test(rounding_to_f16),
+        cmocka_unit_test(reads_every_piece),
     };
     return cmocka_run_group_tests(tests, NULL, gpu_compare_print);
 }

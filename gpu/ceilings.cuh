@@ -1,0 +1,36 @@
+// gpu/ceilings.cuh: kernels that measure what a GPU can do: one that only reads, one that only begins and ends.
+#ifndef QUILL_CEILINGS_CUH
+#define QUILL_CEILINGS_CUH
+
+#include "gpu/gpu.h"
+#include "gpu/tensors.cuh"
+
+enum { READS = 8 }; // of 16 bytes that a thread has under way
+
+// Reads n pieces of 16 bytes. *out is written only if their bits combine to a number that they do not have, which the
+// compiler cannot know: without it the reads would be left out.
+__global__ void read_all(const uint4 *data, size_t n, uint32_t never, uint32_t *out) {
+    size_t step = (size_t)gridDim.x * blockDim.x, i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    uint32_t bits = 0;
+    for (; i + (READS - 1) * step < n; i += READS * step) {
+        uint4 v[READS];
+        UNROLL
+        for (int k = 0; k < READS; k++) v[k] = stream<uint4>((const uint8_t *)(data + i + (size_t)k * step));
+        UNROLL
+        for (int k = 0; k < READS; k++) bits |= v[k].x ^ v[k].y ^ v[k].z ^ v[k].w;
+    }
+    for (; i < n; i += step) {
+        uint4 v = stream<uint4>((const uint8_t *)(data + i));
+        bits |= v.x ^ v.y ^ v.z ^ v.w;
+    }
+    if (bits == never) *out = bits;
+}
+
+// One link of a chain of launches that depend on each other.
+__global__ void begin_and_end(uint32_t *unused) {
+    let_next_begin();
+    wait_for_last();
+    if (unused) *unused = 0;
+}
+
+#endif
