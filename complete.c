@@ -1,20 +1,94 @@
 // complete.c: see complete.h.
 #include "complete.h"
 
-#include "answer/answer.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "answer/candidates.h"
+#include "answer/choices.h"
 #include "answer/prepare.h"
 #include "answer/report.h"
+#include "base/paragraph.h"
+#include "base/signals.h"
+
+static Str str_of_buf(const Buf *b) { return (Str){b->data, b->n}; }
+
+// ---- one of several candidates --------------------------------------------------------------------------------------
+
+// What JSON says besides: the best's own keys, and all choices.
+static json_t *more_json(const Choices *c) {
+    json_t *j = json_object();
+    choices_put(j, &c->choices[0]);
+    jsonio_put(j, "completion_tokens", json_integer(c->choices[0].n_tokens));
+    jsonio_put(j, "choices", choices_json(c));
+    return j;
+}
+
+static void report_candidates(const Engine *e, const Choices *c) {
+    if (!c->search) {
+        paragraph_item("best of", "%d samples, %d tokens, mean log-probability %.4f", c->n_runs, choices_tokens(c),
+                       c->choices[0].score);
+        return;
+    }
+    BeamStats t = beam_stats(c->search);
+    paragraph_item("beams", "%d, %d steps, %d shared a parent, at most %d of %d blocks used, score %.4f",
+                   c->config->beams, t.n_steps, t.n_forks, t.most_blocks, e->kv.pool->n_blocks, c->choices[0].score);
+}
+
+// The best choice to stdout, and reports of it.
+static Status write_best(Engine *e, const AnswerConfig *config, const ChatTemplate *template, const Choices *c) {
+    const Request *r = &c->runs[c->first_run].request;
+    json_t *more = more_json(c);
+    Status st = answer_write(c->choices[0].answer, r, more);
+    json_decref(more);
+    if (!st.code) st = choices_broken(c);
+    if (r->finish == FINISH_CONTEXT) answer_note_full(e, config, template);
+    if (config->verbose) {
+        report_after(e, r);
+        report_candidates(e, c);
+    }
+    return st;
+}
+
+static Status answer_best(Engine *e, const AnswerConfig *config, const ChatTemplate *template, ChoicesSetup *setup,
+                          Sequence *prompt) {
+    AnswerConfig whole = *config;
+    whole.no_stream = true;
+    setup->config = &whole;
+    setup->n = candidates_at_once(config);
+    LogitBias *bias;
+    Choices c = {0};
+    TRY(answer_sampling(e, config, &setup->sampling, &bias));
+    if (config->verbose) report_before(e, config, chat_template_name(template));
+    signals_catch();
+    Status st = choices_begin(&c, setup, prompt);
+    if (!st.code) {
+        engine_run(e);
+        choices_collect(&c);
+        st = write_best(e, config, template, &c);
+    }
+    signals_release();
+    choices_free(&c);
+    free(bias);
+    return st;
+}
+
+// ---- one answer -----------------------------------------------------------------------------------------------------
 
 static Status answer(Engine *e, const AnswerConfig *config, Str prompt) {
     Sequence seq = {0};
     Request r = {.seq = &seq};
     ChatTemplate *template;
     Rendered text = {0};
+    Str echo = config->echo ? prompt : (Str){0};
     Status st = chat_template_choose(e->gguf, e->tok, config, &template);
+    bool fresh = !template && prompt.n == 0;
     if (!st.code) st = answer_prepare(e, config, prompt, template, &text, r.seq);
-    if (!st.code)
-        st = answer_run(e, config, template, (Str){text.text.data, text.text.n}, !template && prompt.n == 0,
-                        config->echo ? prompt : (Str){0}, &r);
+    if (!st.code && candidates_wanted(config)) {
+        ChoicesSetup setup = {
+            .e = e, .template = template, .prompt = str_of_buf(&text.text), .echo = echo, .fresh = fresh};
+        st = answer_best(e, config, template, &setup, &seq);
+    } else if (!st.code) st = answer_run(e, config, template, str_of_buf(&text.text), fresh, echo, &r);
     kvcache_release(&e->kv, &seq);
     sequence_free(&seq);
     timeline_free(&r.time);
@@ -23,9 +97,15 @@ static Status answer(Engine *e, const AnswerConfig *config, Str prompt) {
     return st;
 }
 
+// Candidates share one pool of blocks.
 Status complete_run(const EngineConfig *engine, const AnswerConfig *config, Str prompt) {
     Engine e;
-    TRY(engine_open(&e, engine, (EngineNeeds){.need_tokenizer = true}));
+    EngineNeeds needs = {.need_tokenizer = true};
+    if (candidates_wanted(config)) {
+        needs.n_seqs = candidates_at_once(config);
+        needs.pooled = true;
+    }
+    TRY(engine_open(&e, engine, needs));
     Status st = OK;
     if (engine->dry_run) report_budget(&e);
     else st = answer(&e, config, prompt);

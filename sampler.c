@@ -70,6 +70,13 @@ static void apply_penalties(Sampler *s, const SamplerParams *p, const int *histo
     }
 }
 
+// s->logits: the row with bias and penalties, NaN as -inf.
+static void change_logits(Sampler *s, const SamplerParams *p, const float *logits, const int *history, int n_history) {
+    for (int i = 0; i < s->n_vocab; i++) s->logits[i] = logits[i] == logits[i] ? logits[i] : -INFINITY;
+    apply_bias(s, p);
+    apply_penalties(s, p, history, n_history);
+}
+
 static int argmax(const float *logits, int n) {
     int best = -1;
     for (int i = 0; i < n; i++)
@@ -197,9 +204,7 @@ static int draw(Candidate *c, int n, float temp, double u) {
 
 int sampler_sample(Sampler *s, const SamplerParams *p, const float *logits, const int *history, int n_history,
                    uint64_t sequence, uint64_t position) {
-    for (int i = 0; i < s->n_vocab; i++) s->logits[i] = logits[i] == logits[i] ? logits[i] : -INFINITY;
-    apply_bias(s, p);
-    apply_penalties(s, p, history, n_history);
+    change_logits(s, p, logits, history, n_history);
     if (p->greedy || p->temp <= 0) return argmax(s->logits, s->n_vocab);
 
     Candidate *c = s->cands;
@@ -211,16 +216,31 @@ int sampler_sample(Sampler *s, const SamplerParams *p, const float *logits, cons
     return draw(c, n, p->temp, rng_uniform(p->seed, sequence, position));
 }
 
-float sampler_logprobs(Sampler *s, const float *logits, int id, TokenLogprob *top, int n_top) {
+// The logarithm of the sum of exp(logits), NaN left out.
+static double log_sum_exp(const float *logits, int n) {
     double max = -INFINITY, sum = 0;
-    for (int i = 0; i < s->n_vocab; i++)
+    for (int i = 0; i < n; i++)
         if (logits[i] > max) max = logits[i];
-    for (int i = 0; i < s->n_vocab; i++)
+    for (int i = 0; i < n; i++)
         if (logits[i] == logits[i]) sum += exp(logits[i] - max);
-    double log_sum = max + log(sum);
+    return max + log(sum);
+}
+
+float sampler_logprobs(Sampler *s, const float *logits, int id, TokenLogprob *top, int n_top) {
+    double log_sum = log_sum_exp(logits, s->n_vocab);
     int n = n_top > 0 ? top_candidates(s->cands, logits, s->n_vocab, n_top) : 0;
     for (int i = 0; i < n_top; i++)
         top[i] = i < n ? (TokenLogprob){s->cands[i].id, (float)(s->cands[i].logit - log_sum)}
                        : (TokenLogprob){-1, -INFINITY};
     return (float)(logits[id] - log_sum);
+}
+
+int sampler_likeliest(Sampler *s, const SamplerParams *p, const float *logits, const int *history, int n_history,
+                      TokenLogprob *top, int n) {
+    double log_sum = log_sum_exp(logits, s->n_vocab);
+    if (!isfinite(log_sum)) return 0;
+    change_logits(s, p, logits, history, n_history);
+    int found = top_candidates(s->cands, s->logits, s->n_vocab, int_max(1, n));
+    for (int i = 0; i < found; i++) top[i] = (TokenLogprob){s->cands[i].id, (float)(s->cands[i].logit - log_sum)};
+    return found;
 }

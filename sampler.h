@@ -35,5 +35,10 @@ typedef struct {
     float logprob;
 } TokenLogprob;
 float sampler_logprobs(Sampler *s, const float *logits, int id, TokenLogprob *top, int n_top);
+// The n tokens that greedy decoding ranks first, after bias and penalties: each with its log-probability under
+// softmax(logits), plus what bias and penalties add to its logit. Returns how many there are: only tokens with a finite
+// logit.
+int sampler_likeliest(Sampler *s, const SamplerParams *p, const float *logits, const int *history, int n_history,
+                      TokenLogprob *top, int n);
 
 #endif

@@ -463,6 +463,19 @@ static void keep_draft(const SeqRows *rows, Sequence *q) {
     q->n_cached += rows->draft[i] == q->tokens[q->n_tokens - 1];
 }
 
+Finish scheduler_count(Scheduler *s, SeqRows *rows) {
+    Request *r = rows->request;
+    rows->n_emitted++;
+    r->n_new++;
+    timeline_token(&r->time, s->now);
+    if (r->max_new >= 0 && r->n_new >= r->max_new) return FINISH_LENGTH;
+    const Policy *p = first_with_room(s, r);
+    bool full = r->seq->n_tokens - r->seq->n_gone > s->kv->max_slots;
+    return full && !(p && p->endless) ? FINISH_CONTEXT : RUNNING;
+}
+
+void scheduler_finish(Scheduler *s, Request *r, Finish why) { finish(s, r, why); }
+
 bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits) {
     Request *r = rows->request;
     Sequence *q = r->seq;
@@ -472,15 +485,9 @@ bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits)
     }
     keep_draft(rows, q);
     sequence_push(q, &token, 1);
-    rows->n_emitted++;
-    r->n_new++;
-    timeline_token(&r->time, s->now);
+    Finish limit = scheduler_count(s, rows);
     Finish verdict = r->emit ? r->emit(r, token, logits) : RUNNING;
-    if (verdict == RUNNING && r->max_new >= 0 && r->n_new >= r->max_new) verdict = FINISH_LENGTH;
-    if (verdict == RUNNING && q->n_tokens - q->n_gone > s->kv->max_slots) {
-        const Policy *p = first_with_room(s, r);
-        if (!p || !p->endless) verdict = FINISH_CONTEXT;
-    }
+    if (verdict == RUNNING) verdict = limit;
     if (verdict != RUNNING) finish(s, r, verdict);
     return verdict == RUNNING;
 }

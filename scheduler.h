@@ -126,6 +126,11 @@ int scheduler_draw(const Scheduler *s, const Request *r, const Sequence *q, cons
 // limits; token < 0 finishes it as broken. Returns whether the request continues; if not, ignore the rest of its rows.
 // logits: those it was drawn from, or NULL where Request.emit does not look.
 bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits);
+// For Policy.accept of a policy that emits nothing and keeps its tokens to itself (beams): counts the token that was
+// appended to each sequence of rows->request. FINISH_LENGTH, FINISH_CONTEXT: the request has reached a limit and the
+// policy has to finish it; RUNNING: it may continue.
+Finish scheduler_count(Scheduler *s, SeqRows *rows);
+void scheduler_finish(Scheduler *s, Request *r, Finish why); // for Policy.accept: no more comes of the request
 KvCache *scheduler_kv(Scheduler *s);
 int scheduler_n_vocab(const Scheduler *s);
 

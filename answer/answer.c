@@ -107,23 +107,19 @@ static void put_piece(const Engine *e, json_t *j, int token, bool fresh) {
 }
 
 // What JSON says of a token: {"id","piece","bytes"} and, with --logprobs N, "logprob" and the N likeliest in "top".
-static json_t *token_json(const Answer *a, int token, const float *logits, bool fresh) {
+static json_t *token_json(const Answer *a, int token, const TokenOdds *odds, bool fresh) {
     json_t *j = json_object();
     put_piece(a->e, j, token, fresh);
-    if (a->config->logprobs < 0) return j;
-    int n = int_min(a->config->logprobs, a->e->model.c.n_vocab);
-    TokenLogprob *top = mem_alloc((size_t)n * sizeof *top + 1);
-    float own = sampler_logprobs(a->e->sampler, logits, token, top, n);
-    jsonio_put(j, "logprob", jsonio_number(own, 6));
+    if (!odds) return j;
+    jsonio_put(j, "logprob", jsonio_number(odds->own, 6));
     json_t *list = json_array();
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < answer_n_top(a->e, a->config); i++) {
         json_t *one = json_object();
-        put_piece(a->e, one, top[i].id, fresh);
-        jsonio_put(one, "logprob", jsonio_number(top[i].logprob, 6));
+        put_piece(a->e, one, odds->top[i].id, fresh);
+        jsonio_put(one, "logprob", jsonio_number(odds->top[i].logprob, 6));
         jsonio_append(list, one);
     }
     jsonio_put(j, "top", list);
-    free(top);
     return j;
 }
 
@@ -172,26 +168,52 @@ static bool holds_back(const Answer *a) {
 
 bool answer_is_blind(const AnswerConfig *config) { return config->logprobs < 0; }
 
-Finish answer_emit(Request *r, int token, const float *logits) {
-    Answer *a = r->arg;
-    const Tokenizer *t = a->e->tok;
-    bool known = token < tokenizer_n(t), end = known && tokenizer_is_eog(t, token);
-    bool hidden = (end || (known && tokenizer_is_control(t, token))) && !a->config->special;
-    bool fresh = a->fresh;
+int answer_n_top(const Engine *e, const AnswerConfig *config) { return int_min(config->logprobs, e->model.c.n_vocab); }
+
+bool answer_is_end(const Engine *e, int token) {
+    return token < tokenizer_n(e->tok) && tokenizer_is_eog(e->tok, token);
+}
+
+bool answer_hides(const Engine *e, const AnswerConfig *config, int token) {
+    bool control = token < tokenizer_n(e->tok) && tokenizer_is_control(e->tok, token);
+    return (answer_is_end(e, token) || control) && !config->special;
+}
+
+void answer_echo(Answer *a, Str prompt) {
+    size_t begin = a->answer.n;
+    buf_append(&a->answer, prompt.data, prompt.n);
+    show(a, false, begin);
+}
+
+Finish answer_add(Answer *a, int token, const TokenOdds *odds) {
+    bool hidden = answer_hides(a->e, a->config, token), fresh = a->fresh;
     Str piece = engine_piece(a->e, token, fresh);
     if (!hidden) a->fresh = false;
     write_line(a);
     think_add(&a->think, piece.data, piece.n, hidden);
     bool stopped = show_parts(a);
     if (a->tokens || a->config->jsonl) {
-        json_t *j = token_json(a, token, logits, fresh);
+        json_t *j = token_json(a, token, odds, fresh);
         if (a->tokens) jsonio_append(a->tokens, json_incref(j));
         if (a->config->jsonl) a->line = json_copy(j);
         if (!holds_back(a)) write_line(a); // otherwise it waits: at the end of the answer, what is held is its text
         json_decref(j);
     }
     if (a->gone || a->failed.code || stopped) return FINISH_STOP;
-    return end ? FINISH_EOG : RUNNING;
+    return answer_is_end(a->e, token) ? FINISH_EOG : RUNNING;
+}
+
+Finish answer_emit(Request *r, int token, const float *logits) {
+    Answer *a = r->arg;
+    bool blind = answer_is_blind(a->config);
+    if (blind && !a->rates) return answer_add(a, token, NULL);
+    int n = int_max(0, answer_n_top(a->e, a->config));
+    TokenLogprob *top = mem_alloc((size_t)n * sizeof *top + 1);
+    TokenOdds odds = {sampler_logprobs(a->e->sampler, logits, token, top, n), top};
+    a->logprob += (double)odds.own;
+    Finish finish = answer_add(a, token, blind ? NULL : &odds);
+    free(top);
+    return finish;
 }
 
 // ---- the end --------------------------------------------------------------------------------------------------------
@@ -223,9 +245,16 @@ Status answer_broken(const Engine *e, const Request *r) {
 
 Status answer_finish(Answer *a, const Request *r) {
     answer_end(a);
+    return answer_write(a, r, NULL);
+}
+
+Status answer_write(Answer *a, const Request *r, const json_t *more) {
+    const char *key;
+    json_t *value;
     if (a->config->json || a->config->jsonl) {
         json_t *j = report_json(a->e, a->config, r, answer_text(a));
         answer_put_rest(a, j);
+        json_object_foreach((json_t *)more, key, value) jsonio_share(j, key, value);
         write_json(a, j);
     } else if (a->line_open && !a->config->no_newline) write_out(a, "\n", 1);
     put_kept(a);
@@ -253,6 +282,12 @@ void answer_free(Answer *a) {
 
 // ---- one answer -----------------------------------------------------------------------------------------------------
 
+void answer_note_full(const Engine *e, const AnswerConfig *config, const ChatTemplate *template) {
+    if (config->quiet || (!template && !config->verbose)) return;
+    fprintf(stderr, "quill: note: the context of %d tokens is full and the answer ends there; -c gives more\n",
+            e->shape.n_ctx);
+}
+
 Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *template, Str given, bool fresh, Str echo,
                   Request *r) {
     LogitBias *bias = NULL;
@@ -265,16 +300,14 @@ Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *tem
     r->emit = answer_emit;
     r->blind = answer_is_blind(config);
     r->arg = &a;
-    if (echo.n) buf_append(&a.answer, echo.data, echo.n), show(&a, false, 0);
+    answer_echo(&a, echo);
     signals_catch();
     engine_add(e, r);
     engine_run(e);
     Status st = answer_finish(&a, r);
     engine_keep(e, r->seq);
     signals_release();
-    if (r->finish == FINISH_CONTEXT && !config->quiet && (template || config->verbose))
-        fprintf(stderr, "quill: note: the context of %d tokens is full and the answer ends there; -c gives more\n",
-                e->shape.n_ctx);
+    if (r->finish == FINISH_CONTEXT) answer_note_full(e, config, template);
     if (config->verbose) report_after(e, r);
     answer_free(&a);
     free(bias);

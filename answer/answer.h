@@ -35,14 +35,29 @@ typedef struct {
     Status failed;               // stdout could not be written
     Buf kept;                    // --no-stream: what is written at the end, in one piece
     bool line_open;              // what was written last is no newline
+    bool rates;                  // the log-probabilities of its tokens are added up
+    double logprob;              // their sum
 } Answer;
+
+// The log-probabilities of a token: its own, and those that JSON has beside it.
+typedef struct {
+    float own;
+    const TokenLogprob *top; // (answer_n_top)
+} TokenOdds;
 
 void answer_start(Answer *a, Engine *e, const AnswerConfig *config, bool fresh);
 // For a model with a chat template: its source, and the prompt as it was rendered. Under --special all is the answer.
 void answer_think(Answer *a, Str template, Str prompt);
+void answer_echo(Answer *a, Str prompt); // shows it before the answer
 Finish answer_emit(Request *r, int token, const float *logits);
-bool answer_is_blind(const AnswerConfig *config); // Request.blind: no log-probabilities are wanted
-void answer_end(Answer *a);                       // nothing more comes: what was held back is shown
+// The same of a token whose log-probabilities are known; NULL without --logprobs.
+Finish answer_add(Answer *a, int token, const TokenOdds *odds);
+bool answer_is_blind(const AnswerConfig *config);              // Request.blind: no log-probabilities are wanted
+int answer_n_top(const Engine *e, const AnswerConfig *config); // tokens beside each token; -1: no log-probabilities
+// Whether the bytes of a token are shown: not those of control tokens, unless --special says so.
+bool answer_hides(const Engine *e, const AnswerConfig *config, int token);
+bool answer_is_end(const Engine *e, int token); // FINISH_EOG
+void answer_end(Answer *a);                     // nothing more comes: what was held back is shown
 Str answer_text(const Answer *a);
 void answer_put_rest(const Answer *a, json_t *object); // sets "thinking" and "tokens" where there are any
 // QUILL_MODEL: no logit was finite, and the answer is none.
@@ -50,7 +65,11 @@ Status answer_broken(const Engine *e, const Request *r);
 // Writes what was held back and ends the line or the JSON object. The answer's Status: OK, QUILL_IO, QUILL_MODEL (no
 // finite logit), or the exit code of the signal that stopped it.
 Status answer_finish(Answer *a, const Request *r);
+// The same of an answer that answer_end has ended. `more`: keys for the JSON object besides, in place of its own; NULL.
+Status answer_write(Answer *a, const Request *r, const json_t *more);
 void answer_free(Answer *a);
+// A note on stderr that the context has ended the answer; nothing where there is no template and no --verbose.
+void answer_note_full(const Engine *e, const AnswerConfig *config, const ChatTemplate *template);
 
 // One answer to the prompt in r->seq, whose text is `given`, to stdout, with its reports. `fresh` as in answer_start;
 // `echo` goes out before it. The request's sampling, max_new, emit and arg are set here.

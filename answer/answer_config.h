@@ -24,6 +24,11 @@ typedef struct {
     // sampling
     SamplerParams sampling;
     bool seed_given; // sampling.seed was chosen by the user
+    // several candidates
+    int beams;                  // of a beam search; 0: none
+    float length_penalty;       // of its scores
+    const char *early_stopping; // when it ends: false, true, never
+    int best_of;                // samples of which the likeliest is the answer; 0: none
     // printing
     bool echo, special, no_newline, no_stream;
     bool json, jsonl;

@@ -84,7 +84,7 @@ static void note_failure(BatchRun *b, const BatchLine *line) {
 
 static void cancel_jobs(BatchRun *b, const json_t *id) {
     for (BatchLine *line = b->pending; line; line = line->next)
-        if (line->job.id && json_equal(line->job.id, id)) batch_line_cancel(&b->context, line);
+        if (line->job.id && json_equal(line->job.id, id)) batch_line_cancel(line);
 }
 
 static void take_line(BatchRun *b, FeedResult kind, Str text, double came) {
@@ -145,17 +145,18 @@ static void read_lines(BatchRun *b) {
 
 static void count_job(BatchRun *b, const BatchLine *line) {
     if (line->failed.code) return;
-    const Request *answers[JOB_MOST_ANSWERS];
-    for (int i = 0; i < line->job.n; i++) {
-        answers[i] = &line->answers[i].request;
-        batch_stats_answer(&b->stats, answers[i]);
+    const Request *requests[JOB_MOST_ANSWERS];
+    int n = line->choices.n_runs;
+    for (int i = 0; i < n; i++) {
+        requests[i] = &line->choices.runs[i].request;
+        batch_stats_answer(&b->stats, requests[i]);
     }
-    batch_stats_job(&b->stats, &b->slo, answers, line->job.n, line->end);
+    batch_stats_job(&b->stats, &b->slo, requests, n, line->end);
 }
 
 static void collect(BatchRun *b) {
     for (BatchLine *line = b->pending; line; line = line->next) {
-        if (!batch_line_collect(&b->context, line)) continue;
+        if (!batch_line_collect(line)) continue;
         b->n_open--;
         replies_write(&b->context, line, &line->reply);
         note_failure(b, line);
@@ -167,7 +168,7 @@ static void drop(BatchRun *b, BatchLine **at) {
     BatchLine *line = *at;
     *at = line->next;
     b->n_pending--;
-    batch_line_free(&b->context, line);
+    batch_line_free(line);
 }
 
 static void write_replies(BatchRun *b) {
@@ -255,7 +256,7 @@ static void stop(BatchRun *b, int signal) {
     for (BatchLine **at = &b->pending; *at;) {
         BatchLine *line = *at;
         bool waits = !line->done && !batch_line_begun(line);
-        if (waits || all) batch_line_cancel(&b->context, line);
+        if (waits || all) batch_line_cancel(line);
         if (!waits) {
             at = &line->next;
             continue;
@@ -350,7 +351,7 @@ static Status open_run(BatchRun *b, const Options *o) {
 
 static void close_run(BatchRun *b) {
     while (b->pending) {
-        batch_line_cancel(&b->context, b->pending);
+        batch_line_cancel(b->pending);
         drop(b, &b->pending);
     }
     assert(b->e.kv.n_free == b->e.kv.pool->n_blocks); // no block is lost

@@ -34,47 +34,19 @@ static uint64_t seed_of(const BatchContext *context, const BatchLine *line) {
            0xffffffff; // short enough to type
 }
 
-// All answers share the prompt: the first computes it, the others branch off.
-static void add_requests(const BatchContext *context, BatchLine *line, const ChatTemplate *template,
-                         const Rendered *text, const SamplerParams *sampling, double came) {
-    Job *j = &line->job;
-    bool fresh = !template && j->prompt.n == 0;
-    for (int i = 0; i < j->n; i++) {
-        Answer *a = &line->answers[i].answer;
-        Request *r = &line->answers[i].request;
-        answer_start(a, context->e, &j->config, fresh);
-        answer_think(a, chat_template_source(template), (Str){text->text.data, text->text.n});
-        r->seq = &line->answers[i].seq;
-        r->sampling = *sampling;
-        r->sequence_key = (uint64_t)i;
-        r->max_new = j->config.predict;
-        r->emit = answer_emit;
-        r->blind = answer_is_blind(&j->config);
-        r->arg = a;
-        if (i > 0) line->answers[i - 1].request.next = r;
-    }
-    Request *first = &line->answers[0].request;
-    first->branches = first->next;
-    first->time.start = came;
-    engine_add(context->e, first);
-}
-
 static Status open_job(const BatchContext *context, BatchLine *line, double came) {
     Job *j = &line->job;
     const ChatTemplate *template = j->raw ? NULL : context->template;
-    SamplerParams sampling;
     Rendered text = {0};
-    LineAnswer *answers = mem_alloc((size_t)j->n * sizeof *answers);
+    Sequence prompt = {0};
+    ChoicesSetup setup = {.e = context->e, .config = &j->config, .template = template, .n = j->n, .came = came};
     j->config.sampling.seed = seed_of(context, line);
-    Status st = encode(context, j, template, &text, &answers[0].seq);
-    if (!st.code) st = answer_sampling(context->e, &j->config, &sampling, &line->bias);
-    if (!st.code) {
-        line->answers = answers;
-        add_requests(context, line, template, &text, &sampling, came);
-    } else {
-        sequence_free(&answers[0].seq);
-        free(answers);
-    }
+    Status st = encode(context, j, template, &text, &prompt);
+    if (!st.code) st = answer_sampling(context->e, &j->config, &setup.sampling, &line->bias);
+    setup.prompt = (Str){text.text.data, text.text.n};
+    setup.fresh = !template && j->prompt.n == 0;
+    if (!st.code) st = choices_begin(&line->choices, &setup, &prompt);
+    sequence_free(&prompt);
     rendered_free(&text);
     job_forget_text(j);
     return st;
@@ -108,41 +80,18 @@ BatchLine *batch_line_refuse(Status why, int64_t number) {
     return line;
 }
 
-bool batch_line_begun(const BatchLine *line) { return line->answers && line->answers[0].request.time.begun != 0; }
+bool batch_line_begun(const BatchLine *line) { return choices_begun(&line->choices); }
 
-void batch_line_cancel(const BatchContext *context, BatchLine *line) {
-    for (int i = 0; line->answers && i < line->job.n; i++)
-        scheduler_cancel(context->e->sched, &line->answers[i].request);
+void batch_line_cancel(BatchLine *line) { choices_cancel(&line->choices); }
+
+bool batch_line_collect(BatchLine *line) {
+    if (line->done || !choices_collect(&line->choices)) return false;
+    end_line(line, choices_broken(&line->choices));
+    return true;
 }
 
-bool batch_line_collect(const BatchContext *context, BatchLine *line) {
-    if (line->done) return false;
-    bool all = true;
-    Status broken = OK;
-    for (int i = 0; i < line->job.n; i++) {
-        LineAnswer *a = &line->answers[i];
-        if (a->request.finish == RUNNING) all = false;
-        else if (!a->ended) {
-            engine_keep(context->e, a->request.seq);
-            kvcache_release(&context->e->kv, a->request.seq);
-            answer_end(&a->answer);
-            a->ended = true;
-        }
-        if (a->request.finish == FINISH_BROKEN) broken = answer_broken(context->e, &a->request);
-    }
-    if (all) end_line(line, broken);
-    return all;
-}
-
-void batch_line_free(const BatchContext *context, BatchLine *line) {
-    for (int i = 0; line->answers && i < line->job.n; i++) {
-        Request *r = &line->answers[i].request;
-        kvcache_release(&context->e->kv, r->seq);
-        sequence_free(r->seq);
-        timeline_free(&r->time);
-        answer_free(&line->answers[i].answer);
-    }
-    free(line->answers);
+void batch_line_free(BatchLine *line) {
+    choices_free(&line->choices);
     free(line->bias);
     job_free(&line->job);
     buf_free(&line->reply);

@@ -2,7 +2,7 @@
 #ifndef QUILL_BATCH_LINE_H
 #define QUILL_BATCH_LINE_H
 
-#include "answer/answer.h"
+#include "answer/choices.h"
 #include "batch/jobs.h"
 
 // What all lines of a run share.
@@ -13,20 +13,13 @@ typedef struct {
     Str system;                   // data NULL: no system message
 } BatchContext;
 
-typedef struct {
-    Sequence seq; // the request's
-    Request request;
-    Answer answer;
-    bool ended; // its blocks are given back
-} LineAnswer;
-
 typedef struct BatchLine BatchLine;
 struct BatchLine {
     int64_t number; // of the line in the input
     Job job;
-    LogitBias *bias;     // of --ignore-eos
-    LineAnswer *answers; // (job.n); NULL: the line is no job, or a broken one
-    double end;          // when its last answer had ended
+    LogitBias *bias; // of --ignore-eos
+    Choices choices; // its answers; nothing of it has begun: the line is no job, or a broken one
+    double end;      // when its last answer had ended
     Status failed;
     Buf reply; // what replies_write has made of it when it is done; empty: nothing is to be written
     bool done;
@@ -39,9 +32,9 @@ BatchLine *batch_line_new(const BatchContext *context, Str text, int64_t number,
 // A line of which nothing is known but what is wrong with it.
 BatchLine *batch_line_refuse(Status why, int64_t number);
 bool batch_line_begun(const BatchLine *line); // a row of it was computed
-void batch_line_cancel(const BatchContext *context, BatchLine *line);
+void batch_line_cancel(BatchLine *line);
 // Ends the answers whose requests have finished. True: all of them have now, and the line is done.
-bool batch_line_collect(const BatchContext *context, BatchLine *line);
-void batch_line_free(const BatchContext *context, BatchLine *line); // its requests must have finished
+bool batch_line_collect(BatchLine *line);
+void batch_line_free(BatchLine *line); // its requests must have finished
 
 #endif

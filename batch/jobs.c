@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "answer/candidates.h"
 #include "cli/values.h"
 
 // ---- JSON -----------------------------------------------------------------------------------------------------------
@@ -174,6 +175,15 @@ static Status read_answers(Job *j, const char *key, const json_t *value) {
     return read_whole(key, value, 1, JOB_MOST_ANSWERS, &j->n);
 }
 
+// As transformers and vLLM have it: true, false or "never".
+static Status read_early_stopping(Job *j, const char *key, const json_t *value) {
+    const char *word = json_string_value(value);
+    bool never = word && strcmp(word, "never") == 0;
+    if (!never && !json_is_true(value)) return unexpected(key, "true, false or \"never\"", value);
+    j->config.early_stopping = never ? "never" : "true";
+    return OK;
+}
+
 static Status read_raw(Job *j, const char *key, const json_t *value) { return read_flag(key, value, &j->raw); }
 
 static Status read_messages_key(Job *j, const char *key, const json_t *value) {
@@ -206,6 +216,7 @@ static const struct {
     {"messages", OURS | CHAT, read_messages_key},
     {"n", OURS | OPENAI, read_answers},
     {"raw", OURS, read_raw},
+    {"early_stopping", OURS | OPENAI, read_early_stopping},
     {"stop", OURS | OPENAI, read_stop},
     {"logit_bias", OURS | OPENAI, read_bias},
     {"logprobs", OURS | OPENAI, read_logprobs},
@@ -229,7 +240,7 @@ static Status unknown_key(const Job *j, const char *key) {
     for (size_t i = 0; i < ARRAY_LEN(own_keys); i++)
         if (own_keys[i].forms & 1u << j->form) nearest_try(&nearest, own_keys[i].key);
     for (int i = 0; i < cli_n_options; i++) {
-        if (!cli_settable(&cli_options[i])) continue;
+        if (!cli_job_settable(&cli_options[i])) continue;
         for (const char *at = cli_options[i].names; (at = cli_next_name(at, name));) {
             for (char *c = name; *c; c++)
                 if (*c == '-') *c = '_';
@@ -284,7 +295,7 @@ static Status read_body(Job *j, const json_t *body) {
                             : j->form == JOB_COMPLETION ? "prompt"
                                                         : "prompt\" or \"messages",
                             prompt ? "both prompt and messages" : "none");
-    return OK;
+    return candidates_check(&j->config, j->n, false);
 }
 
 // ---- the line -------------------------------------------------------------------------------------------------------

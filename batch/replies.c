@@ -10,10 +10,11 @@ static void put_ms(json_t *object, const char *key, double seconds, bool known) 
 // queue: until the first row; ttft, latency: from the line's coming to the first and the last token; tpot: the mean gap
 // of all answers.
 static void put_times(json_t *object, const BatchLine *line) {
-    const Timeline *first = &line->answers[0].request.time;
+    const Choices *c = &line->choices;
+    const Timeline *first = &c->runs[0].request.time;
     double gaps = 0, seconds = 0;
-    for (int i = 0; i < line->job.n; i++) {
-        const Timeline *time = &line->answers[i].request.time;
+    for (int i = 0; i < c->n_runs; i++) {
+        const Timeline *time = &c->runs[i].request.time;
         seconds += time->last - time->first;
         gaps += time->n_gaps;
     }
@@ -23,41 +24,18 @@ static void put_times(json_t *object, const BatchLine *line) {
     put_ms(object, "latency_ms", line->end - first->start, true);
 }
 
-static int tokens_generated(const BatchLine *line) {
-    int n = 0;
-    for (int i = 0; i < line->job.n; i++) n += line->answers[i].request.n_new;
-    return n;
-}
-
 // ---- our form -------------------------------------------------------------------------------------------------------
-
-static void put_answer(json_t *object, const LineAnswer *a) {
-    jsonio_put(object, "text", jsonio_text(answer_text(&a->answer)));
-    answer_put_rest(&a->answer, object);
-    jsonio_put(object, "finish_reason", json_string(finish_name(a->request.finish)));
-}
-
-static void put_answers(json_t *object, const BatchLine *line) {
-    json_t *list = json_array();
-    for (int i = 0; i < line->job.n; i++) {
-        json_t *one = json_object();
-        jsonio_put(one, "index", json_integer(i));
-        put_answer(one, &line->answers[i]);
-        jsonio_put(one, "completion_tokens", json_integer(line->answers[i].request.n_new));
-        jsonio_append(list, one);
-    }
-    jsonio_put(object, "choices", list);
-}
 
 static json_t *own_reply(const BatchLine *line) {
     json_t *j = json_object(), *usage = json_object();
     if (line->job.id) jsonio_share(j, "id", line->job.id);
     jsonio_put(j, "line", json_integer((json_int_t)line->number));
-    if (line->job.n == 1) put_answer(j, &line->answers[0]);
-    else put_answers(j, line);
-    jsonio_put(usage, "prompt_tokens", json_integer(line->answers[0].request.n_prompt));
-    jsonio_put(usage, "cached_tokens", json_integer(line->answers[0].request.n_reused));
-    jsonio_put(usage, "completion_tokens", json_integer(tokens_generated(line)));
+    const Request *first = &line->choices.runs[0].request;
+    if (line->job.n == 1) choices_put(j, &line->choices.choices[0]);
+    else jsonio_put(j, "choices", choices_json(&line->choices));
+    jsonio_put(usage, "prompt_tokens", json_integer(first->n_prompt));
+    jsonio_put(usage, "cached_tokens", json_integer(first->n_reused));
+    jsonio_put(usage, "completion_tokens", json_integer(choices_tokens(&line->choices)));
     jsonio_put(j, "usage", usage);
     jsonio_put(j, "seed", json_integer((json_int_t)line->job.config.sampling.seed));
     put_times(j, line);
@@ -117,25 +95,26 @@ static json_t *completion_logprobs(const json_t *tokens) {
 static const char *openai_finish(Finish f) { return f == FINISH_EOG ? "stop" : finish_name(f); }
 
 static json_t *openai_choice(const BatchLine *line, int i) {
-    const LineAnswer *a = &line->answers[i];
+    const Choice *choice = &line->choices.choices[i];
+    const Answer *a = choice->answer;
     bool chat = line->job.form == JOB_CHAT;
-    json_t *j = json_object(), *logprobs = json_null(), *text = jsonio_text(answer_text(&a->answer));
+    json_t *j = json_object(), *logprobs = json_null(), *text = jsonio_text(answer_text(a));
     jsonio_put(j, "index", json_integer(i));
     if (chat) {
         json_t *message = json_pack("{s:s, s:o}", "role", "assistant", "content", text);
-        if (a->answer.show_thoughts && a->answer.thinking.n)
-            jsonio_put(message, "reasoning_content", jsonio_text((Str){a->answer.thinking.data, a->answer.thinking.n}));
+        if (a->show_thoughts && a->thinking.n)
+            jsonio_put(message, "reasoning_content", jsonio_text((Str){a->thinking.data, a->thinking.n}));
         jsonio_put(j, "message", message);
     } else jsonio_put(j, "text", text);
-    if (a->answer.tokens) logprobs = chat ? chat_logprobs(a->answer.tokens) : completion_logprobs(a->answer.tokens);
+    if (a->tokens) logprobs = chat ? chat_logprobs(a->tokens) : completion_logprobs(a->tokens);
     jsonio_put(j, "logprobs", logprobs);
-    jsonio_put(j, "finish_reason", json_string(openai_finish(a->request.finish)));
+    jsonio_put(j, "finish_reason", json_string(openai_finish(choice->finish)));
     return j;
 }
 
 static json_t *openai_usage(const BatchLine *line) {
-    const Request *first = &line->answers[0].request;
-    int n = tokens_generated(line);
+    const Request *first = &line->choices.runs[0].request;
+    int n = choices_tokens(&line->choices);
     json_t *j = json_object(), *details = json_object();
     jsonio_put(j, "prompt_tokens", json_integer(first->n_prompt));
     jsonio_put(j, "completion_tokens", json_integer(n));
@@ -145,13 +124,20 @@ static json_t *openai_usage(const BatchLine *line) {
     return j;
 }
 
+static json_t *scores(const Choices *c) {
+    json_t *list = json_array();
+    for (int i = 0; i < c->n_choices; i++) jsonio_append(list, jsonio_number(c->choices[i].score, 6));
+    return list;
+}
+
 static json_t *openai_body(const BatchContext *context, const BatchLine *line) {
     json_t *j = json_object(), *choices = json_array(), *timing = json_object();
     bool chat = line->job.form == JOB_CHAT;
     char id[40];
     snprintf(id, sizeof id, "%s-%lld", chat ? "chatcmpl" : "cmpl", (long long)line->number);
-    for (int i = 0; i < line->job.n; i++) jsonio_append(choices, openai_choice(line, i));
+    for (int i = 0; i < line->choices.n_choices; i++) jsonio_append(choices, openai_choice(line, i));
     put_times(timing, line);
+    if (line->choices.choices[0].scored) jsonio_put(timing, "scores", scores(&line->choices));
     jsonio_put(timing, "line", json_integer((json_int_t)line->number));
     jsonio_put(timing, "seed", json_integer((json_int_t)line->job.config.sampling.seed));
     jsonio_put(j, "id", json_string(id));
@@ -178,8 +164,8 @@ static json_t *openai_failure(const BatchLine *line) {
 }
 
 static bool was_cut(const BatchLine *line) {
-    for (int i = 0; i < line->job.n; i++)
-        if (line->answers[i].request.finish == FINISH_INTERRUPT) return true;
+    for (int i = 0; i < line->choices.n_runs; i++)
+        if (line->choices.runs[i].request.finish == FINISH_INTERRUPT) return true;
     return false;
 }
 

@@ -4,12 +4,15 @@
 #include <assert.h>
 #include <string.h>
 
+#include "answer/candidates.h"
 #include "cli/values.h"
 #include "files/builtin.h"
 #include "formats/types.h"
 
 #define RAW_SYSTEM "-sys: raw text has no system message; put it into the prompt, or leave --raw out"
 #define RAW_TEMPLATE "--raw and --chat-template: one of them expected, found both"
+#define NO_EVICT "--evict: one answer expected that grows alone, found --beams or --best-of, whose texts share a cache"
+#define NO_CHAT "--beams, --best-of: one prompt or a batch expected; a chat shows its answer as it comes: leave -i out"
 #define CHAT_JSON "-i: a chat has no JSON form; leave --json out, or give one prompt without -i"
 
 const CliConflict cli_conflicts[] = {
@@ -26,6 +29,11 @@ const CliConflict cli_conflicts[] = {
     {"--load", "--continue", false, NULL},
     {"--evict", "--kv-dir", false,
      "--evict and --kv-dir: one of them expected, found both; what is given up as it goes is no cache of its prompt"},
+    {"--beams", "--best-of", false, NULL},
+    {"--beams", "--evict", false, NO_EVICT},
+    {"--best-of", "--evict", false, NO_EVICT},
+    {"--beams", "-i", false, NO_CHAT},
+    {"--best-of", "-i", false, NO_CHAT},
     {"--kl-base", "--kl", false, NULL},
     {"--kv-error", "--imatrix-out", false, NULL},
     {"--greedy", "--temp", true, NULL},
@@ -34,13 +42,14 @@ const CliConflict cli_conflicts[] = {
 };
 const int cli_n_conflicts = ARRAY_LEN(cli_conflicts);
 
-// Whether an option of a row that may be an error was given: a flag, or a text without a default.
+// Whether an option of a row that may be an error was given: a flag, or a text or a number above 0 without a default.
 static bool is_given(const Options *o, const char *flag) {
     const Option *row = cli_find(flag, 1u << o->mode);
     if (!row) return false;
     bool text = row->kind == TEXT || row->kind == CHOICE || row->kind == INPUT;
-    assert(row->kind == FLAG || row->kind == STORE || (text && !row->fallback));
+    assert(row->kind == FLAG || row->kind == STORE || ((text || row->kind == INT) && !row->fallback));
     const void *at = (const char *)o + row->at;
+    if (row->kind == INT) return *(const int *)at > 0;
     return row->kind == FLAG ? *(const bool *)at : *(const void *const *)at != NULL;
 }
 
@@ -104,6 +113,23 @@ static Status check_bench(const Options *o) {
     return OK;
 }
 
+// Candidates need a row each in every step.
+static Status check_candidates(const Options *o) {
+    if (o->mode != MODE_RUN && o->mode != MODE_BATCH) return OK;
+    const AnswerConfig *a = &o->answer;
+    TRY(candidates_check(a, 1, true));
+    if (o->mode == MODE_RUN && !a->beams && (a->length_penalty != 1 || strcmp(a->early_stopping, "false") != 0))
+        return status_error(QUILL_USAGE, "%s: --beams N expected beside it, found none",
+                            a->length_penalty != 1 ? "--length-penalty" : "--early-stopping");
+    if (o->engine.ubatch > 0 && o->answer.beams > o->engine.ubatch)
+        return status_error(QUILL_USAGE, "--beams %d: at most the %d rows of a step (-ub) expected", o->answer.beams,
+                            o->engine.ubatch);
+    if (o->mode == MODE_BATCH && o->answer.beams > o->batch.parallel)
+        return status_error(QUILL_USAGE, "--beams %d: at most the %d sequences at once (-np) expected", o->answer.beams,
+                            o->batch.parallel);
+    return OK;
+}
+
 // What a mode cannot do without.
 static Status check_needs(const Options *o) {
     if (o->mode == MODE_RUN && o->answer.logprobs >= 0 && !o->answer.json && !o->answer.jsonl)
@@ -129,10 +155,12 @@ Status cli_check_together(const Options *o) {
     TRY(check_conflicts(o));
     TRY(check_stdin(o));
     TRY(check_device(&o->engine));
+    TRY(check_candidates(o));
     return check_needs(o);
 }
 
 Status cli_check_chat(const Options *o) {
+    if (candidates_wanted(&o->answer)) return status_error(QUILL_USAGE, NO_CHAT);
     if (o->answer.json || o->answer.jsonl)
         return status_error(QUILL_USAGE, "--json: a prompt expected; a chat has no JSON form");
     if (o->engine.evict && o->answer.context_shift)

@@ -14,7 +14,7 @@ enum { HELP_COLUMN = 26, SHORT_COLUMN = 31 };
 const char *const cli_groups[N_GROUPS] = {
     [G_MODEL] = "Model", [G_PROMPT] = "Prompt",        [G_LENGTH] = "Length",         [G_SAMPLING] = "Sampling",
     [G_SPEED] = "Speed", [G_KV] = "KV cache",          [G_BATCH] = "Batch",           [G_BENCH] = "Benchmark",
-    [G_LOOK] = "Look",   [G_CONFIG] = "Configuration", [G_QUANTIZE] = "Quantization",
+    [G_LOOK] = "Look",   [G_CONFIG] = "Configuration", [G_QUANTIZE] = "Quantization", [G_SEARCH] = "Several candidates",
 };
 
 const ExitCode cli_exit_codes[] = {

@@ -72,6 +72,11 @@ const Option cli_options[] = {
     {"-s --seed", "N", MODES_ANSWER, G_SAMPLING, SEED, AT(answer.sampling.seed), 0, 0, "-1", "seed of the random numbers; -1: from the system, shown by -v and --json"},
     {"--greedy", NULL, MODES_ANSWER, G_SAMPLING, FLAG, AT(answer.sampling.greedy), 0, 0, NULL, "always the most likely token"},
 
+    {"--beams --num-beams", "N", M(RUN) | M(BATCH), G_SEARCH, INT, AT(answer.beams), 1, 128, NULL, "beam search: the text that the model finds likeliest, by following the N best beginnings side by side; nothing is drawn, and nothing is shown before the end; --json has all N texts with their scores"},
+    {"--length-penalty", "X", M(RUN) | M(BATCH), G_SEARCH, REAL, AT(answer.length_penalty), -100, 100, "1", "a beam's score is the sum of its tokens' log-probabilities over their number to the power of X: above 0 favours long texts, 0 and below short ones"},
+    {"--early-stopping", "false|true|never", M(RUN) | M(BATCH), G_SEARCH, CHOICE, AT(answer.early_stopping), 0, 0, "false", "when a search ends that has N texts; false: when no beam scores better as it is; true: at once; never: when no beam can become better"},
+    {"--best-of", "N", M(RUN) | M(BATCH), G_SEARCH, INT, AT(answer.best_of), 1, 128, NULL, "draw N answers and show the one whose tokens have the highest mean log-probability, when all are there; --json has all of them"},
+
     {"-t --threads", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench.threads), -1, 1024, "0", "threads, every test with each number; 0 or -1: one for each physical core"},
     {"-t --threads", "N", (MODES_COMPUTE & ~M(BENCH)) | M(QUANTIZE), G_SPEED, INT, AT(engine.threads), -1, 1024, "0", "threads; 0 or -1: one for each physical core"},
     {"-ngl --gpu-layers --n-gpu-layers", "auto|all|N", MODES_COMPUTE, G_SPEED, LAYERS, AT(engine.gpu_layers), 0, INT_MAX, "auto", "the last N layers on the GPU; auto: as many as fit"},
@@ -208,6 +213,8 @@ bool cli_settable(const Option *o) {
     bool length = o->group == G_LENGTH || o->at == AT(answer.context_shift);
     return o->modes & M(RUN) && !fixed && (length || o->group == G_SAMPLING);
 }
+
+bool cli_job_settable(const Option *o) { return cli_settable(o) || o->group == G_SEARCH; }
 
 bool cli_chat_settable(const Option *o) {
     bool look = o->modes & M(RUN) && (o->at == AT(answer.verbose) || o->at == AT(answer.markdown));

@@ -35,6 +35,7 @@ typedef enum {
     G_PROMPT,
     G_LENGTH,
     G_SAMPLING,
+    G_SEARCH,
     G_SPEED,
     G_KV,
     G_BATCH,
@@ -86,6 +87,7 @@ void cli_long_name(const Option *o, char name[32]); // without its dashes
 
 // Options of sampling and length: a chat's /set and the lines of a batch set them. Their values lie in AnswerConfig.
 bool cli_settable(const Option *o);
+bool cli_job_settable(const Option *o);  // also what gives several candidates, which a chat cannot show as it comes
 bool cli_chat_settable(const Option *o); // also verbose and markdown, which only a chat can change
 
 #endif

@@ -355,7 +355,7 @@ Status cli_set_answer(const Option *o, const char *name, const char *value, Answ
 
 const Option *cli_job_option(const char *name) {
     const Option *o = cli_find_long(name, MODE_BIT(BATCH));
-    return o && cli_settable(o) ? o : NULL;
+    return o && cli_job_settable(o) ? o : NULL;
 }
 
 Status cli_chat_option(const char *name, const char *value, const Option **out) {

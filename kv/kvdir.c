@@ -50,7 +50,7 @@ void kvdir_step(KvDir *k, const Scheduler *s, const Batch *b) {
     int room = b->n_rows + k->kv->pool->block;
     for (int i = 0; i < b->n_seqs && room > 0; i++) {
         Request *r = scheduler_request(s, i);
-        if (r) room -= keep_some(k, r, room);
+        if (r && r->n_more == 0) room -= keep_some(k, r, room); // which of several sequences stays is not known yet
     }
 }
 

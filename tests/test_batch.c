@@ -582,7 +582,7 @@ static void test_openai_replies(void **state) {
         "\"hi\"}],\"n\":2,\"max_tokens\":4,\"ignore_eos\":true,\"logprobs\":true,\"top_logprobs\":3}}\n"
         "{\"custom_id\":\"t\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"hi\",\"max_tokens\":4,"
         "\"ignore_eos\":true,\"logprobs\":2}}\n"
-        "{\"custom_id\":\"bad\",\"body\":{\"prompt\":\"hi\",\"best_of\":3}}\n"
+        "{\"custom_id\":\"bad\",\"body\":{\"prompt\":\"hi\",\"best_of\":0}}\n"
         "{\"custom_id\":\"off\",\"body\":{\"prompt\":\"hi\",\"max_tokens\":50,\"ignore_eos\":true}}\n"
         "{\"cancel\":\"off\"}\n";
     Buf out = {0};

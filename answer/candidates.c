@@ -1,0 +1,46 @@
+// answer/candidates.c: see answer/candidates.h.
+#include "answer/candidates.h"
+
+#include <stdio.h>
+
+#include "sampler.h"
+
+bool candidates_wanted(const AnswerConfig *config) { return config->beams > 0 || config->best_of > 0; }
+
+int candidates_at_once(const AnswerConfig *config) { return int_max(1, int_max(config->beams, config->best_of)); }
+
+// An option that shapes a draw, other than by default; NULL: none.
+static const char *drawing_option(const SamplerParams *p) {
+    SamplerParams usual = sampler_defaults();
+    if (p->temp != usual.temp && p->temp > 0) return "temp";
+    if (p->top_k != usual.top_k) return "top-k";
+    if (p->top_p != usual.top_p) return "top-p";
+    if (p->min_p != usual.min_p) return "min-p";
+    return p->typical != usual.typical ? "typical" : NULL;
+}
+
+// An option's name as a flag, or as a job's key.
+static const char *shown(const char *name, bool flags, char out[32]) {
+    snprintf(out, 32, "%s%s", flags ? "--" : "", name);
+    for (char *c = out; !flags && *c; c++)
+        if (*c == '-') *c = '_';
+    return out;
+}
+
+Status candidates_check(const AnswerConfig *config, int n, bool flags) {
+    char a[32], b[32];
+    const char *drawn = drawing_option(&config->sampling), *own = config->beams ? "beams" : "best-of";
+    if (config->beams && config->best_of)
+        return status_error(QUILL_USAGE, "%s and %s: one of them expected, found both", shown("beams", flags, a),
+                            shown("best-of", flags, b));
+    if (config->beams && drawn)
+        return status_error(QUILL_USAGE, "%s and %s: one of them expected, found both; a beam search draws nothing",
+                            shown("beams", flags, a), shown(drawn, flags, b));
+    if (config->best_of > 1 && (config->sampling.greedy || config->sampling.temp <= 0))
+        return status_error(QUILL_USAGE, "%s %d: samples that differ expected, found greedy decoding; leave it out",
+                            shown("best-of", flags, a), config->best_of);
+    if (candidates_wanted(config) && n > candidates_at_once(config))
+        return status_error(QUILL_USAGE, "n: at most the %d of %s expected, found %d", candidates_at_once(config),
+                            shown(own, flags, a), n);
+    return OK;
+}

@@ -1,0 +1,247 @@
+// answer/choices.c: see answer/choices.h.
+#include "answer/choices.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static Status check_width(const ChoicesSetup *setup) {
+    int most = int_min(setup->e->shape.n_seqs, scheduler_max_rows(setup->e->sched));
+    if (setup->config->beams <= most) return OK;
+    return status_error(QUILL_USAGE,
+                        "beams: at most %d expected, which can run at once here (-np, -ub, memory), found %d", most,
+                        setup->config->beams);
+}
+
+// ---- a beam search --------------------------------------------------------------------------------------------------
+
+static BeamStop stop_of(const AnswerConfig *config) {
+    if (strcmp(config->early_stopping, "true") == 0) return BEAM_STOP_FULL;
+    return strcmp(config->early_stopping, "never") == 0 ? BEAM_STOP_NEVER : BEAM_STOP_PRESENT;
+}
+
+// Whether one of the stop strings comes in the answer's part of a text: what Answer does, without its output. The text
+// is read from its beginning, since what is a thought is known from there alone.
+static bool stops(const Choices *c, const int *tokens, int n) {
+    ThinkStream think = c->think;
+    TextStream text = {.stop = c->config->stop, .n_stop = c->config->n_stop};
+    Buf out = {0};
+    bool fresh = c->fresh;
+    for (int i = 0; i < n && !text.stopped; i++) {
+        bool hidden = answer_hides(c->e, c->config, tokens[i]);
+        Str piece = engine_piece(c->e, tokens[i], fresh);
+        if (!hidden) fresh = false;
+        think_add(&think, piece.data, piece.n, hidden);
+        for (Part p; !text.stopped && think_next(&think, &p); out.n = 0) {
+            if (p.kind == PART_MARKER) text_stream_end(&text, &out);
+            if (p.kind == PART_SAID) text_stream_add(&text, p.bytes.data, p.bytes.n, &out);
+        }
+    }
+    bool stopped = text.stopped;
+    think_free(&think);
+    text_stream_free(&text);
+    buf_free(&out);
+    return stopped;
+}
+
+// BeamConfig.ends
+static Finish ends(void *arg, const int *tokens, int n) {
+    const Choices *c = arg;
+    if (c->config->n_stop > 0 && stops(c, tokens, n)) return FINISH_STOP;
+    return answer_is_end(c->e, tokens[n - 1]) ? FINISH_EOG : RUNNING;
+}
+
+static void begin_search(Choices *c) {
+    const AnswerConfig *config = c->config;
+    c->search = beam_new(&(BeamConfig){.n = config->beams,
+                                       .length_penalty = (double)config->length_penalty,
+                                       .stop = stop_of(config),
+                                       .n_top = answer_n_top(c->e, config),
+                                       .sampler = c->e->sampler,
+                                       .ends = ends,
+                                       .arg = c,
+                                       .next = c->e->policy});
+    beam_request(c->search, &c->runs[0].request);
+}
+
+static void read_text(const Choices *c, const BeamText *t, Answer *a) {
+    int n_top = answer_n_top(c->e, c->config);
+    for (int i = 0; i < t->n; i++) {
+        TokenOdds odds = {0};
+        if (n_top >= 0) odds = (TokenOdds){t->logprobs[i], t->top + (size_t)i * (size_t)n_top};
+        answer_add(a, t->tokens[i], n_top >= 0 ? &odds : NULL);
+    }
+    answer_end(a);
+}
+
+// The texts become answers. A search that was cut at once has one that is empty.
+static void take_texts(Choices *c) {
+    const Request *r = &c->runs[0].request;
+    const BeamText *texts;
+    int n = beam_texts(c->search, &texts);
+    if (n == 0) {
+        c->choices[c->n_choices++] = (Choice){.answer = &c->answers[0], .finish = r->finish};
+        answer_end(&c->answers[0]);
+    }
+    for (int i = 0; i < n && i < c->n_answers; i++) {
+        read_text(c, &texts[i], &c->answers[i]);
+        c->choices[c->n_choices++] = (Choice){.answer = &c->answers[i],
+                                              .finish = texts[i].finish,
+                                              .n_tokens = texts[i].n,
+                                              .scored = true,
+                                              .score = texts[i].score,
+                                              .logprob = texts[i].sum};
+    }
+}
+
+// ---- samples --------------------------------------------------------------------------------------------------------
+
+// Of --best-of, the answers wanted are the likeliest.
+static void take_samples(Choices *c) {
+    bool rank = c->config->best_of > 0;
+    for (int i = 0; i < c->n_runs; i++) {
+        const Request *r = &c->runs[i].request;
+        Choice one = {.answer = &c->answers[i], .finish = r->finish, .n_tokens = r->n_new, .scored = rank};
+        one.logprob = c->answers[i].logprob;
+        one.score = r->n_new ? one.logprob / r->n_new : -INFINITY;
+        int at = c->n_choices++;
+        for (; rank && at > 0 && one.score > c->choices[at - 1].score; at--) c->choices[at] = c->choices[at - 1];
+        c->choices[at] = one;
+    }
+    c->first_run = (int)(c->choices[0].answer - c->answers);
+    c->n_choices = int_min(c->n_choices, c->n_wanted);
+}
+
+// ---- from the prompt to the choices ---------------------------------------------------------------------------------
+
+static void begin_answers(Choices *c, const ChoicesSetup *setup) {
+    Str source = chat_template_source(setup->template);
+    c->answers = mem_alloc((size_t)c->n_answers * sizeof *c->answers);
+    for (int i = 0; i < c->n_answers; i++) {
+        Answer *a = &c->answers[i];
+        answer_start(a, setup->e, setup->config, setup->fresh);
+        answer_think(a, source, setup->prompt);
+        answer_echo(a, setup->echo);
+        a->rates = setup->config->best_of > 0;
+    }
+    if (!setup->config->special) c->think = think_begin(source, setup->prompt);
+}
+
+static void begin_runs(Choices *c, const ChoicesSetup *setup) {
+    const AnswerConfig *config = setup->config;
+    c->runs = mem_alloc((size_t)c->n_runs * sizeof *c->runs);
+    for (int i = 0; i < c->n_runs; i++) {
+        Request *r = &c->runs[i].request;
+        r->seq = &c->runs[i].seq;
+        r->sampling = setup->sampling;
+        r->sequence_key = (uint64_t)i;
+        r->max_new = config->predict;
+        r->emit = answer_emit;
+        r->blind = answer_is_blind(config) && config->best_of == 0;
+        r->arg = &c->answers[i];
+        if (i > 0) c->runs[i - 1].request.next = r;
+    }
+    Request *first = &c->runs[0].request;
+    first->branches = first->next;
+    first->time.start = setup->came;
+}
+
+Status choices_begin(Choices *c, const ChoicesSetup *setup, Sequence *prompt) {
+    *c = (Choices){.e = setup->e, .config = setup->config, .fresh = setup->fresh, .n_wanted = setup->n};
+    bool search = setup->config->beams > 0;
+    if (search) TRY(check_width(setup));
+    c->n_runs = search ? 1 : int_max(setup->n, setup->config->best_of);
+    c->n_answers = search ? setup->n : c->n_runs;
+    begin_answers(c, setup);
+    begin_runs(c, setup);
+    c->runs[0].seq = *prompt;
+    *prompt = (Sequence){0};
+    c->choices = mem_alloc((size_t)c->n_answers * sizeof *c->choices);
+    if (search) begin_search(c);
+    engine_add(c->e, &c->runs[0].request);
+    return OK;
+}
+
+bool choices_begun(const Choices *c) { return c->runs && c->runs[0].request.time.begun != 0; }
+
+void choices_cancel(Choices *c) {
+    for (int i = 0; c->runs && i < c->n_runs; i++) scheduler_cancel(c->e->sched, &c->runs[i].request);
+}
+
+// What was cut has not found its best: all of it counts as cut.
+static void mark_cut(Choices *c) {
+    bool cut = false;
+    for (int i = 0; i < c->n_runs; i++) cut = cut || c->runs[i].request.finish == FINISH_INTERRUPT;
+    for (int i = 0; cut && i < c->n_choices; i++)
+        if (c->choices[i].scored) c->choices[i].finish = FINISH_INTERRUPT;
+}
+
+bool choices_collect(Choices *c) {
+    bool all = true;
+    for (int i = 0; i < c->n_runs; i++) {
+        ChoiceRun *run = &c->runs[i];
+        if (run->request.finish == RUNNING) all = false;
+        else if (!run->ended) {
+            engine_keep(c->e, &run->seq);
+            kvcache_release(&c->e->kv, &run->seq);
+            if (!c->search) answer_end(&c->answers[i]);
+            run->ended = true;
+        }
+    }
+    if (!all) return false;
+    if (c->search) take_texts(c);
+    else take_samples(c);
+    mark_cut(c);
+    return true;
+}
+
+int choices_tokens(const Choices *c) {
+    int n = 0;
+    for (int i = 0; i < c->n_runs && !c->search; i++) n += c->runs[i].request.n_new;
+    for (int i = 0; i < c->n_choices && c->search; i++) n += c->choices[i].n_tokens;
+    return n;
+}
+
+Status choices_broken(const Choices *c) {
+    for (int i = 0; i < c->n_runs; i++)
+        if (c->runs[i].request.finish == FINISH_BROKEN) return answer_broken(c->e, &c->runs[i].request);
+    return OK;
+}
+
+// ---- JSON -----------------------------------------------------------------------------------------------------------
+
+void choices_put(json_t *object, const Choice *choice) {
+    jsonio_put(object, "text", jsonio_text(answer_text(choice->answer)));
+    answer_put_rest(choice->answer, object);
+    jsonio_put(object, "finish_reason", json_string(finish_name(choice->finish)));
+    if (!choice->scored) return;
+    jsonio_put(object, "score", jsonio_number(choice->score, 6));
+    jsonio_put(object, "logprob", jsonio_number(choice->logprob, 6));
+}
+
+json_t *choices_json(const Choices *c) {
+    json_t *list = json_array();
+    for (int i = 0; i < c->n_choices; i++) {
+        json_t *one = json_object();
+        jsonio_put(one, "index", json_integer(i));
+        choices_put(one, &c->choices[i]);
+        jsonio_put(one, "completion_tokens", json_integer(c->choices[i].n_tokens));
+        jsonio_append(list, one);
+    }
+    return list;
+}
+
+void choices_free(Choices *c) {
+    for (int i = 0; c->runs && i < c->n_runs; i++) {
+        kvcache_release(&c->e->kv, &c->runs[i].seq);
+        sequence_free(&c->runs[i].seq);
+        timeline_free(&c->runs[i].request.time);
+    }
+    for (int i = 0; c->answers && i < c->n_answers; i++) answer_free(&c->answers[i]);
+    beam_free(c->search);
+    free(c->runs);
+    free(c->answers);
+    free(c->choices);
+    *c = (Choices){0};
+}
