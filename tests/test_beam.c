@@ -1,0 +1,646 @@
+// tests/test_beam.c: beam search over a model that is a fake, and over a small real one: texts and scores are those of
+// a plain search that computes every beam from its first token; with as many beams as there are texts, those of trying
+// all texts; blocks are shared as far as beams are the same.
+#define _GNU_SOURCE
+enum { FAKE_CTX = 160 };
+#include "cpu/backend.h"
+#include "policy/beam.h"
+#include "tests/rig/fake_model.h"
+#include "tests/rig/model_rig.h"
+#include "tests/rig/tiny_model.h"
+
+#include <math.h>
+
+enum { MOST_BEAMS = 81, MOST_VOCAB = 320 };
+
+// ---- a plain search -------------------------------------------------------------------------------------------------
+
+// Where logits come from: those after n tokens, (n_vocab).
+typedef struct {
+    void (*logits)(void *arg, const int *tokens, int n, float *out);
+    void *arg;
+    int n_vocab;
+} PlainModel;
+
+typedef struct {
+    int tokens[FAKE_CTX + 1], n; // the prompt too
+    double sum, score;
+    Finish finish;
+} PlainText;
+
+typedef struct {
+    PlainText live[MOST_BEAMS], kept[MOST_BEAMS + 1];
+    int n_live, n_kept, n_steps;
+} PlainSearch;
+
+typedef struct {
+    int beam, id;
+    double sum;
+} PlainCandidate;
+
+// An end token, or a pair of tokens that stands for a stop string.
+static Finish toy_ends(void *arg, const int *tokens, int n) {
+    const int *n_ends = arg;
+    if (tokens[n - 1] < *n_ends) return FINISH_EOG;
+    return n > 1 && *n_ends > 1 && (tokens[n - 1] * 7 + tokens[n - 2]) % 19 == 0 ? FINISH_STOP : RUNNING;
+}
+
+static void plain_keep(PlainSearch *p, const BeamConfig *c, const PlainText *t, int n_prompt, Finish finish) {
+    PlainText new = *t;
+    new.finish = finish;
+    new.score = t->sum / pow(t->n - n_prompt, c->length_penalty);
+    int at = p->n_kept++;
+    for (; at > 0 && new.score > p->kept[at - 1].score; at--) p->kept[at] = p->kept[at - 1];
+    p->kept[at] = new;
+    p->n_kept = int_min(p->n_kept, c->n);
+}
+
+static int compare_plain(const void *a, const void *b) {
+    const PlainCandidate *x = a, *y = b;
+    if (x->sum != y->sum) return x->sum > y->sum ? -1 : 1;
+    return x->beam != y->beam ? x->beam - y->beam : x->id - y->id;
+}
+
+// Every beam with every token, best first; returns how many.
+static int plain_candidates(const PlainSearch *p, const PlainModel *m, const SamplerParams *how, PlainCandidate *out) {
+    float logits[MOST_VOCAB];
+    int n = 0;
+    for (int i = 0; i < p->n_live; i++) {
+        m->logits(m->arg, p->live[i].tokens, p->live[i].n, logits);
+        double most = -INFINITY, sum = 0;
+        for (int k = 0; k < m->n_vocab; k++) most = fmax(most, (double)logits[k]);
+        for (int k = 0; k < m->n_vocab; k++) sum += exp((double)logits[k] - most);
+        for (int b = 0; b < how->n_bias; b++) logits[how->bias[b].id] += how->bias[b].bias;
+        for (int k = 0; k < m->n_vocab; k++) {
+            double logprob = (float)((double)logits[k] - most - log(sum));
+            if (logits[k] > -INFINITY) out[n++] = (PlainCandidate){i, k, p->live[i].sum + logprob};
+        }
+    }
+    qsort(out, (size_t)n, sizeof *out, compare_plain);
+    return n;
+}
+
+// The search without blocks, forks or a scheduler. A search that ends at once or by its present scores ends here by the
+// same rule; of BEAM_STOP_NEVER none does: the limit alone ends it.
+static void plain_search(PlainSearch *p, const PlainModel *m, const BeamConfig *c, const SamplerParams *how,
+                         const int *prompt, int n_prompt, int max_new) {
+    static PlainCandidate all[MOST_BEAMS * MOST_VOCAB];
+    static PlainText next[MOST_BEAMS];
+    *p = (PlainSearch){.n_live = 1};
+    p->live[0].n = n_prompt;
+    memcpy(p->live[0].tokens, prompt, (size_t)n_prompt * sizeof *prompt);
+    while (p->n_live > 0 && p->n_steps < max_new) {
+        int n_all = plain_candidates(p, m, how, all), n = 0;
+        p->n_steps++;
+        for (int i = 0; i < n_all && n < c->n; i++) {
+            PlainText t = p->live[all[i].beam];
+            t.tokens[t.n++] = all[i].id;
+            t.sum = all[i].sum;
+            Finish finish = c->ends ? c->ends(c->arg, t.tokens + n_prompt, t.n - n_prompt) : RUNNING;
+            if (finish == RUNNING) next[n++] = t;
+            else if (i < c->n) plain_keep(p, c, &t, n_prompt, finish);
+        }
+        memcpy(p->live, next, sizeof next);
+        p->n_live = n;
+        if (n == 0 || p->n_kept < c->n) continue;
+        double present = next[0].sum / pow(next[0].n - n_prompt, c->length_penalty);
+        if (c->stop == BEAM_STOP_FULL || c->n == 1) return;
+        if (c->stop == BEAM_STOP_PRESENT && present <= p->kept[c->n - 1].score) return;
+    }
+    for (int i = 0; i < p->n_live; i++) plain_keep(p, c, &p->live[i], n_prompt, FINISH_LENGTH);
+}
+
+// What a request's search has found is what the plain one finds.
+static void assert_found(const BeamSearch *b, const Request *r, const PlainSearch *want, const char *where) {
+    const BeamText *texts;
+    int n = beam_texts(b, &texts);
+    if (n != want->n_kept) fail_msg("%s: %d texts expected, %d found", where, want->n_kept, n);
+    for (int i = 0; i < n; i++) {
+        const PlainText *t = &want->kept[i];
+        int length = t->n - r->n_prompt;
+        if (texts[i].n != length || memcmp(texts[i].tokens, t->tokens + r->n_prompt, (size_t)length * sizeof(int)) != 0)
+            fail_msg("%s: text %d of %d tokens differs from that of %d", where, i, texts[i].n, length);
+        assert_true(fabs(texts[i].sum - t->sum) < 1e-4 && fabs(texts[i].score - t->score) < 1e-4);
+    }
+    assert_int_equal(r->seq->n_tokens, want->n_kept ? want->kept[0].n : r->n_prompt);
+    assert_memory_equal(r->seq->tokens, want->kept[0].tokens, (size_t)r->seq->n_tokens * sizeof(int));
+}
+
+// ---- over the fake model --------------------------------------------------------------------------------------------
+
+static void fake_logits(void *arg, const int *tokens, int n, float *out) {
+    uint64_t hash = 0;
+    (void)arg;
+    for (int i = 0; i < n; i++) hash = mix(hash, (uint64_t)tokens[i]);
+    logits_of(hash, out);
+}
+static const PlainModel fake = {.logits = fake_logits, .n_vocab = FAKE_VOCAB};
+
+// How many different runs of whole blocks the sequences of r have, and how many blocks they use.
+static void count_blocks(const Request *r, int block, int *whole, int *used) {
+    *whole = *used = 0;
+    for (int i = 0; i <= r->n_more; i++) {
+        const Sequence *q = request_sequence(r, i);
+        for (int k = 0; k < q->n_blocks; k++) {
+            bool is_whole = (k + 1) * block <= q->n_cached, known = false, in_use = false;
+            for (int j = 0; j < i; j++) {
+                const Sequence *other = request_sequence(r, j);
+                known = known || memcmp(other->tokens, q->tokens, (size_t)((k + 1) * block) * sizeof(int)) == 0;
+                in_use = in_use || (k < other->n_blocks && other->blocks[k] == q->blocks[k]);
+            }
+            *whole += is_whole && !known;
+            *used += !in_use;
+        }
+    }
+}
+
+// BS4, BS5: a step copies no more blocks than there are beams; beams use the blocks that they have in common, and one
+// each.
+static void check_blocks(FakeEngine *f, const Request *r, const Batch *b) {
+    int whole, used;
+    if (r->finish != RUNNING || r->n_more == 0) return;
+    count_blocks(r, f->kv.pool->block, &whole, &used);
+    assert_int_equal(used, f->kv.pool->n_blocks - f->kv.n_free);
+    if (used > whole + 1 + r->n_more) fail_msg("%d whole blocks and %d beams use %d", whole, 1 + r->n_more, used);
+    assert_true(b->n_copies <= 1 + r->n_more);
+}
+
+// One search by itself, held against the plain one.
+static void one_search(const KvShape *shape, int max_rows, BeamConfig c, int n_prompt, int max_new, uint64_t key,
+                       const LogitBias *bias, int n_bias) {
+    static FakeEngine f;
+    static PlainSearch want;
+    Batch *b;
+    Request r;
+    char where[120];
+    fake_open_shape(&f, *shape, max_rows, c.n);
+    request_new(&r, n_prompt, max_new, key);
+    r.sampling.repeat_penalty = 1;
+    r.sampling.bias = bias;
+    r.sampling.n_bias = n_bias;
+    c.sampler = f.sampler;
+    c.next = &plain_policy;
+    BeamSearch *search = beam_new(&c);
+    beam_request(search, &r);
+    int room = FAKE_CTX - n_prompt + 1, most = max_new < 0 ? room : int_min(room, max_new);
+    plain_search(&want, &fake, &c, &r.sampling, r.seq->tokens, n_prompt, most);
+    scheduler_add(f.s, &r);
+    while (scheduler_next(f.s, &b)) {
+        scheduler_take(f.s, fake_forward(&f, b));
+        check_blocks(&f, &r, b);
+    }
+    snprintf(where, sizeof where, "key %d, block %d, %d beams, penalty %g, stop %d", (int)key, shape->block, c.n,
+             c.length_penalty, (int)c.stop);
+    assert_found(search, &r, &want, where);
+    if (c.stop == BEAM_STOP_NEVER) assert_true(r.n_new <= want.n_steps);
+    else assert_int_equal(r.n_new, want.n_steps);
+    assert_int_equal(r.finish, want.kept[0].finish == FINISH_LENGTH && most == room && max_new != room
+                                   ? FINISH_CONTEXT
+                                   : want.kept[0].finish);
+    beam_free(search);
+    request_free(&f, &r);
+    assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
+    assert_int_equal(f.kv.n_free_tails, f.kv.pool->n_tails);
+    fake_close(&f);
+}
+
+static KvShape shape_of(int block, int n_seqs, bool sealed, bool share, int window) {
+    return (KvShape){.type_k = sealed ? TYPE_Q8_0 : TYPE_F16,
+                     .type_v = sealed ? TYPE_Q4_0 : TYPE_F16,
+                     .block = block,
+                     .n_seqs = n_seqs,
+                     .share = share,
+                     .window = window};
+}
+
+// BS3: random shapes, contiguous caches and paged ones, sealed types, layers with windows.
+static void test_random_searches(void **state) {
+    (void)state;
+    uint64_t random = 1;
+    for (int round = 0; round < 240; round++) {
+        bool sealed = round % 3 == 0;
+        int beams = 1 + (int)(test_random(&random) % 7), n_ends = (int)(test_random(&random) % 4);
+        int n_prompt = 1 + (int)(test_random(&random) % 70), max_new = 1 + (int)(test_random(&random) % 40);
+        int block = round % 4 == 0 ? 0 : sealed ? 32 << test_random(&random) % 2 : 1 << test_random(&random) % 6;
+        int window = block && round % 5 == 0 ? 24 : 0;
+        BeamConfig c = {.n = beams,
+                        .length_penalty = 0.5 * (double)(test_random(&random) % 6) - 1,
+                        .stop = (BeamStop)(test_random(&random) % 3),
+                        .n_top = -1,
+                        .ends = toy_ends,
+                        .arg = &n_ends};
+        KvShape shape = shape_of(block, beams, sealed, round % 2, window);
+        one_search(&shape, beams + (int)(test_random(&random) % 40), c, n_prompt, max_new, (uint64_t)round, NULL, 0);
+    }
+}
+
+// To the end of the context; and a token that is forbidden, one that is favoured.
+static void test_limits(void **state) {
+    (void)state;
+    int n_ends = 0;
+    const LogitBias bias[] = {{7, -INFINITY}, {8, 2}, {9, -INFINITY}};
+    for (int beams = 1; beams <= 5; beams += 2)
+        for (int stop = BEAM_STOP_PRESENT; stop <= BEAM_STOP_NEVER; stop++) {
+            BeamConfig c = {.n = beams, .length_penalty = 1, .stop = (BeamStop)stop, .n_top = -1};
+            KvShape shape = shape_of(16, beams, false, true, 0);
+            c.ends = toy_ends;
+            c.arg = &n_ends;
+            n_ends = 0;
+            one_search(&shape, 40, c, FAKE_CTX - 12, -1, 3, NULL, 0);
+            one_search(&shape, 40, c, FAKE_CTX - 1, 5, 4, bias, 3);
+            n_ends = 2;
+            one_search(&shape, 40, c, 9, 30, 5, bias, 3);
+        }
+}
+
+// BS1: one beam gives the text of greedy decoding, penalties and biases included.
+static void test_one_beam_is_greedy(void **state) {
+    (void)state;
+    static FakeEngine f;
+    const LogitBias bias[] = {{3, 1.5f}, {4, -2}};
+    for (uint64_t key = 0; key < 30; key++) {
+        Request r, greedy;
+        int want[FAKE_CTX + 1];
+        fake_open(&f, 8, 0, 20, 2);
+        request_new(&r, 1 + (int)key, 40, key);
+        r.sampling.greedy = true;
+        r.sampling.presence_penalty = 0.3f;
+        r.sampling.bias = bias;
+        r.sampling.n_bias = 2;
+        greedy = r;
+        int n = expected_text(&greedy, 1 + (int)key, want);
+        BeamSearch *b = beam_new(
+            &(BeamConfig){.n = 1, .length_penalty = 1, .n_top = -1, .sampler = f.sampler, .next = &plain_policy});
+        beam_request(b, &r);
+        scheduler_add(f.s, &r);
+        run_all(&f);
+        const BeamText *text;
+        assert_int_equal(beam_texts(b, &text), 1);
+        assert_int_equal(text->n, n);
+        assert_memory_equal(text->tokens, want, (size_t)n * sizeof *want);
+        beam_free(b);
+        request_free(&f, &r);
+        fake_close(&f);
+    }
+}
+
+// ---- all texts ------------------------------------------------------------------------------------------------------
+
+enum { TOY = 3, TOY_LENGTH = 4 }; // 3^4 texts at most
+
+// Tries every text of tokens 0 (the end), 1 and 2.
+static void try_all(PlainSearch *all, PlainText *t, const BeamConfig *c, int n_prompt) {
+    float logits[FAKE_VOCAB];
+    double sum = 0;
+    fake_logits(NULL, t->tokens, t->n, logits);
+    for (int k = 0; k < FAKE_VOCAB; k++) sum += exp((double)logits[k]);
+    for (int k = 0; k < TOY; k++) {
+        PlainText longer = *t;
+        longer.tokens[longer.n++] = k;
+        longer.sum += (double)logits[k] - log(sum);
+        bool full = longer.n - n_prompt == TOY_LENGTH;
+        if (k == 0 || full) plain_keep(all, c, &longer, n_prompt, k ? FINISH_LENGTH : FINISH_EOG);
+        else try_all(all, &longer, c, n_prompt);
+    }
+}
+
+// BS2: with at least as many beams as there are beginnings, the result is that of trying all texts.
+static void test_exhaustive(void **state) {
+    (void)state;
+    static FakeEngine f;
+    static PlainSearch all;
+    LogitBias forbidden[FAKE_VOCAB - TOY];
+    int n_ends = 1;
+    for (int i = TOY; i < FAKE_VOCAB; i++) forbidden[i - TOY] = (LogitBias){i, -INFINITY};
+    for (uint64_t key = 0; key < 40; key++) {
+        BeamConfig c = {.n = MOST_BEAMS,
+                        .length_penalty = 0.5 * (double)(key % 6) - 1,
+                        .stop = key % 2 ? BEAM_STOP_NEVER : BEAM_STOP_PRESENT,
+                        .n_top = -1,
+                        .ends = toy_ends,
+                        .arg = &n_ends,
+                        .next = &plain_policy};
+        KvShape shape = shape_of(8, MOST_BEAMS, false, false, 0);
+        Request r;
+        PlainText start = {.n = 5};
+        shape.n_blocks = 4 * MOST_BEAMS;
+        fake_open_shape(&f, shape, 100, MOST_BEAMS);
+        request_new(&r, start.n, TOY_LENGTH, key);
+        r.sampling.repeat_penalty = 1;
+        r.sampling.bias = forbidden;
+        r.sampling.n_bias = FAKE_VOCAB - TOY;
+        memcpy(start.tokens, r.seq->tokens, (size_t)start.n * sizeof(int));
+        all = (PlainSearch){0};
+        try_all(&all, &start, &c, start.n);
+        assert_int_equal(all.n_kept, 31); // 1 + 2 + 4 that end, and 8 x 3
+        c.sampler = f.sampler;
+        BeamSearch *b = beam_new(&c);
+        beam_request(b, &r);
+        scheduler_add(f.s, &r);
+        run_all(&f);
+        assert_found(b, &r, &all, "all texts");
+        beam_free(b);
+        request_free(&f, &r);
+        fake_close(&f);
+    }
+}
+
+// ---- beside others --------------------------------------------------------------------------------------------------
+
+enum { N_BESIDE = 6 };
+
+// Searches and plain requests over few blocks; returns how often one was preempted.
+static int beside_others(KvShape shape, int max_rows, int beams, uint64_t seed) {
+    static FakeEngine f;
+    static PlainSearch want;
+    Request r[N_BESIDE];
+    BeamSearch *search[N_BESIDE] = {0};
+    int n_ends = seed % 4 ? 0 : 2;
+    BeamConfig c = {.n = beams, .length_penalty = 1, .n_top = -1, .ends = toy_ends, .arg = &n_ends};
+    fake_open_shape(&f, shape, max_rows, int_min(max_rows, 8));
+    c.sampler = f.sampler;
+    c.next = &plain_policy;
+    for (int i = 0; i < N_BESIDE; i++) {
+        request_new(&r[i], 1 + (int)(mix(seed, (uint64_t)i) % 40), 25, (uint64_t)(i % 2)); // beginnings in common
+        r[i].sequence_key = (uint64_t)i;
+        if (i % 2) r[i].sampling.repeat_penalty = 1.1f;
+        else r[i].sampling.repeat_penalty = 1, beam_request(search[i] = beam_new(&c), &r[i]);
+        scheduler_add(f.s, &r[i]);
+    }
+    run_and_release(&f, r, N_BESIDE);
+    for (int i = 0; i < N_BESIDE; i++) {
+        if (i % 2) assert_text(&r[i]);
+        else {
+            plain_search(&want, &fake, &c, &r[i].sampling, r[i].seq->tokens, r[i].n_prompt, 25);
+            assert_found(search[i], &r[i], &want, "beside others");
+        }
+        beam_free(search[i]);
+        request_free(&f, &r[i]);
+    }
+    assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
+    assert_int_equal(f.kv.n_free_tails, f.kv.pool->n_tails);
+    int n_preempted = (int)scheduler_preemptions(f.s);
+    fake_close(&f);
+    return n_preempted;
+}
+
+static void test_beside_others(void **state) {
+    (void)state;
+    int n_preempted = 0, n = 0;
+    for (int sealed = 0; sealed < 2; sealed++)
+        for (int share = 0; share < 2; share++)
+            for (int rows = 5; rows <= 80; rows *= 4)
+                for (int beams = 1; beams <= 5; beams += 2, n++) {
+                    int block = sealed ? 32 : 8;
+                    KvShape shape = shape_of(block, 8, sealed, share, 0);
+                    int one = (66 + block - 1) / block; // all of a search: with sharing, and computed again without
+                    shape.n_blocks = share ? one + beams : one * beams;
+                    n_preempted += beside_others(shape, rows, beams, (uint64_t)n);
+                }
+    print_message("%d preemptions\n", n_preempted);
+    assert_true(n_preempted > 20);
+}
+
+// ---- searches that are cut ------------------------------------------------------------------------------------------
+
+// A signal, a job that is called off, blocks that run out: the best so far comes out, as if the steps had been limited.
+static bool cut_search(int cut_at, bool cancel, int n_blocks) {
+    static FakeEngine f;
+    static PlainSearch want;
+    Request r;
+    Batch *b;
+    int n_ends = cut_at ? 2 : 0, n_steps = 0;
+    BeamConfig c = {
+        .n = 4, .length_penalty = 1, .stop = BEAM_STOP_NEVER, .n_top = -1, .ends = toy_ends, .arg = &n_ends};
+    fake_open(&f, 8, n_blocks, 30, 4);
+    request_new(&r, 20, -1, 3);
+    r.sampling.repeat_penalty = 1;
+    c.sampler = f.sampler;
+    c.next = &plain_policy;
+    BeamSearch *search = beam_new(&c);
+    beam_request(search, &r);
+    scheduler_add(f.s, &r);
+    while (scheduler_next(f.s, &b)) {
+        scheduler_take(f.s, fake_forward(&f, b));
+        if (++n_steps != cut_at) continue;
+        if (cancel) scheduler_cancel(f.s, &r);
+        else scheduler_interrupt(f.s);
+    }
+    assert_int_equal(r.n_new, n_steps);
+    plain_search(&want, &fake, &c, &r.sampling, r.seq->tokens, r.n_prompt, n_steps);
+    assert_found(search, &r, &want, "cut");
+    assert_int_equal(r.finish, cut_at ? FINISH_INTERRUPT : FINISH_CONTEXT);
+    beam_free(search);
+    request_free(&f, &r);
+    assert_int_equal(f.kv.n_free, f.kv.pool->n_blocks);
+    fake_close(&f);
+    return n_steps < FAKE_CTX - 20 + 1; // otherwise there were blocks to the end of the context
+}
+
+static void test_cut(void **state) {
+    (void)state;
+    for (int at = 1; at < 12; at++) {
+        cut_search(at, false, 40);
+        cut_search(at, true, 40);
+    }
+    int n_cut = 0;
+    for (int n_blocks = 20; n_blocks < 30; n_blocks++) n_cut += cut_search(0, false, n_blocks);
+    assert_in_range(n_cut, 1, 9);
+}
+
+// Before its first row a search has found nothing; without tokens to generate it has nothing to find; no finite logit
+// is an error.
+static void test_nothing_found(void **state) {
+    (void)state;
+    static FakeEngine f;
+    for (int way = 0; way < 3; way++) {
+        Request r;
+        Batch *b;
+        const BeamText *texts;
+        fake_open(&f, 8, 0, 20, 3);
+        request_new(&r, 9, way == 1 ? 0 : 9, 1);
+        BeamSearch *search = beam_new(
+            &(BeamConfig){.n = 3, .length_penalty = 1, .n_top = -1, .sampler = f.sampler, .next = &plain_policy});
+        beam_request(search, &r);
+        scheduler_add(f.s, &r);
+        if (way == 0) scheduler_interrupt(f.s);
+        while (scheduler_next(f.s, &b)) {
+            float *logits = (float *)fake_forward(&f, b);
+            for (int i = 0; i < b->n_out * FAKE_VOCAB; i++) logits[i] = NAN;
+            scheduler_take(f.s, logits);
+        }
+        assert_int_equal(beam_texts(search, &texts), 0);
+        assert_int_equal(r.finish, way == 0 ? FINISH_INTERRUPT : way == 1 ? FINISH_LENGTH : FINISH_BROKEN);
+        assert_int_equal(r.seq->n_tokens, 9);
+        beam_free(search);
+        request_free(&f, &r);
+        fake_close(&f);
+    }
+}
+
+// ---- what comes with it ---------------------------------------------------------------------------------------------
+
+// The log-probabilities of a text's tokens add up to its sum, and each is that of the likeliest ones where it is one.
+static void test_logprobs(void **state) {
+    (void)state;
+    static FakeEngine f;
+    enum { TOP = 5 };
+    for (int n_top = 0; n_top <= TOP; n_top += TOP) {
+        Request r;
+        int n_ends = 2;
+        fake_open(&f, 8, 0, 20, 4);
+        request_new(&r, 9, 20, 6);
+        r.sampling.repeat_penalty = 1;
+        BeamSearch *search = beam_new(&(BeamConfig){.n = 4,
+                                                    .length_penalty = 1,
+                                                    .n_top = n_top,
+                                                    .sampler = f.sampler,
+                                                    .ends = toy_ends,
+                                                    .arg = &n_ends,
+                                                    .next = &plain_policy});
+        beam_request(search, &r);
+        scheduler_add(f.s, &r);
+        run_all(&f);
+        const BeamText *texts;
+        assert_int_equal(beam_texts(search, &texts), 4);
+        for (int t = 0; t < 4; t++) {
+            double sum = 0;
+            int seen = 0;
+            for (int i = 0; i < texts[t].n; i++) {
+                const TokenLogprob *top = texts[t].top + i * n_top;
+                sum += (double)texts[t].logprobs[i];
+                for (int k = 0; k < n_top; k++) {
+                    if (k > 0) assert_true(top[k].logprob <= top[k - 1].logprob);
+                    if (top[k].id != texts[t].tokens[i]) continue;
+                    assert_true(top[k].logprob == texts[t].logprobs[i]);
+                    seen++;
+                }
+            }
+            assert_true(fabs(sum - texts[t].sum) < 1e-4);
+            assert_true(n_top == 0 || seen > texts[t].n / 2);
+        }
+        beam_free(search);
+        request_free(&f, &r);
+        fake_close(&f);
+    }
+}
+
+// The prompt's K and V come from elsewhere, as with --kv-dir.
+static void test_fetched_prompt(void **state) {
+    (void)state;
+    static FakeEngine f;
+    static PlainSearch want;
+    Request r;
+    fake_open_shared(&f, 8, 60, 20, 4, true);
+    Shelf shelf = {.f = &f};
+    const Policy fetching = shelf_policy(&shelf);
+    BeamConfig c = {.n = 4, .length_penalty = 1, .n_top = -1, .sampler = f.sampler, .next = &fetching};
+    request_new(&r, 43, 20, 6);
+    r.sampling.repeat_penalty = 1;
+    BeamSearch *search = beam_new(&c);
+    beam_request(search, &r);
+    scheduler_add(f.s, &r);
+    run_all(&f);
+    assert_int_equal(r.n_reused, 40);
+    plain_search(&want, &fake, &c, &r.sampling, r.seq->tokens, r.n_prompt, 20);
+    assert_found(search, &r, &want, "fetched");
+    beam_free(search);
+    request_free(&f, &r);
+    fake_close(&f);
+}
+
+// ---- over a real model ----------------------------------------------------------------------------------------------
+
+// Logits of tokens that are computed alone, from the first one on, in a contiguous cache.
+static void real_logits(void *arg, const int *tokens, int n, float *out) {
+    Rig *rig = arg;
+    Sequence q = {0};
+    float *all = mem_alloc((size_t)n * MOST_VOCAB * sizeof *all);
+    sequence_push(&q, tokens, n);
+    step(rig, &(RowsOfSequence){&q, n, all}, 1);
+    memcpy(out, all + (size_t)(n - 1) * MOST_VOCAB, MOST_VOCAB * sizeof *out);
+    kvcache_release(&rig->kv, &q);
+    sequence_free(&q);
+    free(all);
+}
+
+static void open_rig(Rig *r, const Gguf *g, const char *isa, KvShape shape) {
+    const Backend *be;
+    *r = (Rig){0};
+    assert_ok(cpu_backend_deterministic(isa, &be));
+    assert_ok(model_load(&r->m, g, be));
+    r->pool = threads_new(2);
+    shape.n_layers = r->m.c.n_layers;
+    shape.n_kv_heads = r->m.c.n_kv_heads;
+    shape.head_dim = r->m.c.head_dim;
+    shape.n_ctx = FAKE_CTX;
+    assert_ok(kvcache_new(&r->kv, &shape));
+    poison_pools(&r->kv);
+    kvcache_shuffle(&r->kv, 7);
+    assert_ok(workspace_new(&r->w, &r->m, r->pool, FAKE_CTX, FAKE_CTX, FAKE_CTX));
+}
+
+// BS3: bit for bit the logits, and so the texts and scores, of beams that share nothing.
+static void real_search(const Gguf *g, const char *isa, KvShape shape) {
+    static PlainSearch want;
+    Rig alone, shared;
+    Batch *b;
+    int prompt[40], n_ends = 12;
+    KvShape single = shape;
+    single.block = 0;
+    single.n_seqs = 1;
+    open_rig(&alone, g, isa, single);
+    open_rig(&shared, g, isa, shape);
+    Sampler *sampler = sampler_new(MOST_VOCAB);
+    Scheduler *s =
+        scheduler_new(&shared.kv, sampler,
+                      (SchedulerShape){.n_vocab = MOST_VOCAB, .max_rows = 20, .max_out = 20, .max_seqs = shape.n_seqs},
+                      &plain_policy);
+    Sequence seq = {0};
+    Request r = {.seq = &seq, .sampling = sampler_defaults(), .max_new = 24};
+    BeamConfig c = {.n = 4, .length_penalty = 1, .n_top = -1, .sampler = sampler, .ends = toy_ends, .arg = &n_ends};
+    c.next = &plain_policy;
+    random_tokens(prompt, 40, MOST_VOCAB, 3);
+    sequence_push(&seq, prompt, 37);
+    BeamSearch *search = beam_new(&c);
+    beam_request(search, &r);
+    scheduler_add(s, &r);
+    while (scheduler_next(s, &b)) scheduler_take(s, model_forward(&shared.m, &shared.w, shared.kv.pool, b));
+    plain_search(&want, &(PlainModel){real_logits, &alone, MOST_VOCAB}, &c, &r.sampling, prompt, 37, 24);
+    assert_found(search, &r, &want, isa);
+    assert_true(beam_stats(search).n_forks > 5);
+    beam_free(search);
+    kvcache_release(&shared.kv, &seq);
+    sequence_free(&seq);
+    timeline_free(&r.time);
+    scheduler_free(s);
+    sampler_free(sampler);
+    rig_close(&alone);
+    rig_close(&shared);
+}
+
+static void test_real_model(void **state) {
+    (void)state;
+    static const char *const isas[] = {"scalar", "avx2", "avx512", "amx"};
+    static const int types[][2] = {{TYPE_F16, TYPE_F16}, {TYPE_Q8_0, TYPE_Q4_0}, {TYPE_KIVI2, TYPE_KIVI2}};
+    Gguf *g = tiny_model(&(TinyModel){.type = TYPE_Q8_0, .seed = 5});
+    for (size_t i = 0; i < ARRAY_LEN(isas); i++)
+        for (size_t t = 0; t < ARRAY_LEN(types) && cpu_has_isa(isas[i]); t++)
+            for (int block = 0; block <= 32; block += 16) {
+                KvShape shape = {
+                    .type_k = types[t][0], .type_v = types[t][1], .block = block, .n_seqs = 4, .share = block == 16};
+                real_search(g, isas[i], shape);
+            }
+    gguf_close(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_searches),    cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_one_beam_is_greedy), cmocka_unit_test(test_exhaustive),
+        cmocka_unit_test(test_beside_others),      cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_nothing_found),      cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_fetched_prompt),     cmocka_unit_test(test_real_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
