@@ -24,6 +24,7 @@ JOBS = "".join(json.dumps(j) + "\n" for j in [
     {"id": "c", "prompt": 7},
     {"custom_id": "d", "url": "/v1/chat/completions", "method": "POST",
      "body": {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "logprobs": True, "top_logprobs": 1}},
+    {"id": 6, "prompt": "Two", "max_tokens": 4, "beams": 2, "n": 2},
     {"id": 5, "prompt": "Two", "max_tokens": 3, "logprobs": 1}])
 MESSAGES = json.dumps([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is it?"}])
 
@@ -45,6 +46,8 @@ def modes(tiny):
     return [
         Mode("one-shot", [*few, "-n", "8", "-p", "Hello"]),
         Mode("json", [*few, "-n", "4", "--json", "--logprobs", "2", "-p", "Hello"], json_out=True),
+        Mode("beams", [*few, "-n", "6", "--beams", "3", "--json", "--logprobs", "1", "-p", "Hello"], json_out=True),
+        Mode("best-of", [*few[:4], "--seed", "1", "-n", "5", "--best-of", "3", "-p", "Hello"]),
         Mode("chat", ["-i", *few, "-n", "6"], CHAT, ["talk.json", "end.json"]),
         Mode("batch", ["batch", *few, "--keep-order", "-np", "2", "-"], JOBS, json_out=True, code=2),
         Mode("prefill", prefill, made=["o.kv"]),
