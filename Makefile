@@ -16,7 +16,7 @@ endif
 # ---- files: every source of the top level and of the rooms; those with flags of their own follow below ----
 VECTOR  := $(wildcard cpu/vector*.c encode/vector*.c) # compiled once per instruction set
 INT8_AVX2 := cpu/int8_avx2.c cpu/int8_panels_avx2.c # once for AVX2 and once for AVX-VNNI
-ROOMS   := base formats files hf tokens jinja cpu gpu encode kv policy answer term cli chat batch look bench quantize
+ROOMS   := base formats files hf hub tokens jinja cpu gpu encode kv policy answer term cli chat batch look bench quantize
 SOURCES := $(filter-out main.c gpu/% cpu/vector% encode/vector% cpu/int8_% cpu/bf16_% cpu/amx%,$(wildcard *.c $(ROOMS:%=%/*.c)))
 RIGS    := $(filter-out tests/rig/make_tiny.c tests/rig/faults.c,$(wildcard tests/rig/*.c))
 TESTS   := $(notdir $(basename $(wildcard tests/test_*.c)))
@@ -84,7 +84,7 @@ NVFLAGS   := $(NVCCFLAGS) -std=c++17 -I. -ccbin $(lastword $(CXX)) -Xcompiler=-W
 CUDA_OBJS := $(CUDA_BACKEND:%.c=$(BUILD)/%.o) $(BUILD)/gpu/rt.o $(BUILD)/kernels.o
 $(BUILD)/gpu/rt.o: override CFLAGS += $(if $(filter-out /usr,$(CUDA)),-isystem $(CUDA)/include) -DQUILL_CUDA_LIB='"$(CUDA_LIB)"'
 # Of C++ no more than nvcc's host code asks for, and nothing that is looked for at start.
-CUDA_LIBS = -L$(CUDA_LIB) -lcudart_static $(call static,stdc++) -static-libgcc -ldl -lrt
+CUDA_LIBS = -L$(CUDA_LIB) -lcudart_static $(call static,stdc++) -static-libgcc -lrt
 else
 CUDA_OBJS := $(BUILD)/gpu/cuda_none.o
 endif
@@ -93,7 +93,7 @@ endif
 static  = $(if $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a)),-l:lib$(1).a,-l$(1))
 # libedit asks for its own: libtinfo; on Debian libbsd, and libmd for that one, which is there for its SHA-256 anyway.
 EDIT   := $(if $(filter -l:%,$(call static,edit)),$(foreach l,edit tinfo bsd,$(call static,$(l))),-ledit)
-LIBS   := $(call static,pcre2-8) $(call static,jansson) $(call static,xxhash) $(call static,utf8proc) $(EDIT) $(call static,md) $(CUDA_LIBS) -lm -pthread
+LIBS   := $(call static,pcre2-8) $(call static,jansson) $(call static,xxhash) $(call static,utf8proc) $(EDIT) $(call static,md) $(CUDA_LIBS) -ldl -lm -pthread
 
 # ---- the binary ----
 quill: $(BUILD)/quill FORCE ## the binary (the default)
@@ -237,7 +237,7 @@ arm64: ## the unit tests on 64-bit ARM, the portable kernels with them; those of
 FUZZ_SECONDS ?= 300
 HAS_FUZZER := $(shell command -v clang >/dev/null 2>&1 && echo 'int LLVMFuzzerTestOneInput(const char*d,long n){return d&&n<0;}' | clang -x c -fsanitize=fuzzer -o /dev/null - 2>/dev/null && echo yes)
 # Of the program what the fuzzers link: the rooms that read files and texts, and the readers of other rooms.
-READERS := $(wildcard $(foreach r,base formats files hf tokens jinja term cli,$r/*.c)) $(addsuffix .c,tokenizer sampler kv/kvframes kv/kvrows answer/candidates answer/transcript answer/chat_template answer/builtin_templates batch/jobs)
+READERS := $(wildcard $(foreach r,base formats files hf hub tokens jinja term cli,$r/*.c)) $(addsuffix .c,tokenizer sampler kv/kvframes kv/kvrows answer/candidates answer/transcript answer/chat_template answer/builtin_templates batch/jobs)
 FUZZ_BUILD = --no-print-directory BUILD=build/fuzz NO_CUDA=1 MACHINE=none VECTOR= SOURCES="$(READERS)" CC="$(strip $(filter ccache,$(CC)) clang)" CFLAGS="-O1 -g" SANITIZE="-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all"
 fuzz-build:
 	$(MAKE) $(FUZZ_BUILD) $(FUZZ:%=build/fuzz/tests/%)

@@ -18,6 +18,7 @@
 #include "cli/check.h"
 #include "cli/cli.h"
 #include "complete.h"
+#include "hub/models.h"
 #include "kv/kv.h"
 #include "kv/transfer.h"
 #include "look/look.h"
@@ -43,6 +44,7 @@ static Status run(Options *o) {
 }
 
 static Status dispatch(Options *o) {
+    TRY(models_resolve(o));
     switch (o->mode) {
     case MODE_RUN: return run(o);
     case MODE_BATCH: return batch_run(o);
@@ -56,6 +58,8 @@ static Status dispatch(Options *o) {
     case MODE_DECODE: return transfer_decode(o);
     case MODE_KV: return kv_run(o);
     case MODE_QUANTIZE: return quantize_run(o);
+    case MODE_PULL: return models_pull(o);
+    case MODE_MODELS: return models_run(o);
     default: assert(!"a mode"); return OK;
     }
 }

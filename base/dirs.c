@@ -8,15 +8,21 @@
 #include <string.h>
 #include <sys/stat.h>
 
-// Makes every missing directory of the path.
-static bool make_dirs(char *path, mode_t mode) {
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+#include "base/mem.h"
+
+bool dirs_make(const char *path, mode_t mode) {
+    char *part = mem_copy(path, strlen(path));
+    bool made = true;
+    for (char *slash = strchr(part + 1, '/'); slash && made; slash = strchr(slash + 1, '/')) {
         *slash = 0;
-        bool made = mkdir(path, 0777) == 0 || errno == EEXIST;
+        made = mkdir(part, 0777) == 0 || errno == EEXIST;
         *slash = '/';
-        if (!made) return false;
     }
-    return mkdir(path, mode) == 0 || errno == EEXIST;
+    made = made && (mkdir(part, mode) == 0 || errno == EEXIST);
+    int e = errno;
+    free(part);
+    errno = e;
+    return made;
 }
 
 // $variable/quill or ~/fallback/quill.
@@ -26,7 +32,7 @@ static bool own_dir(const char *variable, const char *fallback, mode_t mode, cha
     if (xdg && xdg[0] == '/') n = snprintf(out, cap, "%s/quill", xdg);
     else if (home && home[0] == '/') n = snprintf(out, cap, "%s/%s/quill", home, fallback);
     else return false;
-    return (size_t)n < cap && make_dirs(out, mode);
+    return (size_t)n < cap && dirs_make(out, mode);
 }
 
 bool dirs_cache(char *out, size_t cap) { return own_dir("XDG_CACHE_HOME", ".cache", 0777, out, cap); }

@@ -17,6 +17,7 @@
 
 const CliConflict cli_conflicts[] = {
     {"--raw", "--chat", false, NULL},
+    {"-m", "-hf", false, NULL},
     {"-sys", "-sysf", false, NULL},
     {"--raw", "-sys", false, RAW_SYSTEM},
     {"--raw", "-sysf", false, RAW_SYSTEM},
@@ -100,14 +101,14 @@ static bool is_bench_without_work(const Options *o) {
 
 // What to measure must be named once; QUILL_MODEL stands back behind --shape, and the built-in model behind --roofline.
 static Status check_bench(const Options *o) {
-    if (o->bench.shape && o->engine.model && !o->model_from)
-        return status_error(QUILL_USAGE, "--shape and %s: a random model or a file expected, found both",
-                            o->engine.model);
+    const char *model = o->hub.repo ? o->hub.repo : o->engine.model;
+    if (o->bench.shape && model && !o->model_from)
+        return status_error(QUILL_USAGE, "--shape and %s: a random model or a file expected, found both", model);
     if (o->bench.type && !type_by_name(o->bench.type))
         return status_error(QUILL_USAGE, "--type: one of %s expected, \"%s\" found", type_name_list(), o->bench.type);
     if (!o->bench.shape && o->bench.save)
         return status_error(QUILL_USAGE, "--save: writes the random model of --shape, which is missing");
-    if (!o->bench.shape && !o->engine.model && !o->bench.roofline && !builtin_there())
+    if (!o->bench.shape && !model && !o->bench.roofline && !builtin_there())
         return status_error(QUILL_USAGE, "bench: nothing to measure: -m FILE, --shape NAME or --roofline expected");
     if (is_bench_without_work(o)) return status_error(QUILL_USAGE, "bench: -p 0 and -n 0 leave nothing to measure");
     return OK;
@@ -142,6 +143,7 @@ static Status check_needs(const Options *o) {
         return status_error(QUILL_USAGE, "quill prefill: --kv-out FILE expected, found nothing; - is stdout");
     if (o->mode == MODE_DECODE && !o->kv.in)
         return status_error(QUILL_USAGE, "quill decode: --kv-in FILE expected, found nothing; - is stdin");
+    if (o->mode == MODE_PULL || o->mode == MODE_MODELS || o->hub.repo) return OK;
     bool bare = o->mode == MODE_KV || o->answer.chat_template || o->answer.chat_template_file;
     if (o->mode == MODE_BENCH) return check_bench(o);
     if (!o->engine.model && !builtin_there() && !(bare && o->mode != MODE_RUN))

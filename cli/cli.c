@@ -200,7 +200,7 @@ static Status from_environment(const Args *a, Options *out) {
     bool bare =
         out->mode == MODE_TEMPLATE && (out->answer.chat_template || out->answer.chat_template_file); // needs no model
     if (of_model && out->engine.model) of_model->by = BY_FLAG;                                       // or a word
-    else if (of_model && model && *model && !bare) {
+    else if (of_model && model && *model && !bare && !out->hub.repo) {
         out->engine.model = model;
         of_model->by = BY_ENVIRONMENT;
     }
@@ -231,6 +231,12 @@ static Status use_words(Args *a, Options *out) {
     if (out->mode == MODE_KV) {
         out->kv.words = a->word;
         out->kv.n_words = a->n_words;
+        a->word = NULL;
+        return OK;
+    }
+    if (out->mode == MODE_PULL || out->mode == MODE_MODELS) {
+        out->hub.words = a->word;
+        out->hub.n_words = a->n_words;
         a->word = NULL;
         return OK;
     }
@@ -305,6 +311,7 @@ void cli_free(Options *o) {
     free(o->answer.stop);
     free((void *)o->engine.kv_dir);
     free(o->kv.words);
+    free(o->hub.words);
     for (int i = 0; i < o->n_kept; i++) free(o->kept[i]);
     free(o->kept);
     *o = (Options){0};

@@ -79,6 +79,20 @@ const About cli_about[N_MODES] = {
                        "  quill quantize model.gguf small.gguf Q5_0 --tensor 'output.weight=Q8_0'\n"
                        "  quill quantize --dry-run model.gguf small.gguf Q3_K_M\n",
                        "--tensor --imatrix --prune --prune-by --dry-run -t -q"},
+    [MODE_PULL] = {"quill pull [options] USER/REPO[:TYPE]",
+                   "Fetches a model from the Hugging Face Hub into the cache that other tools share,\n"
+                   "and prints its path. TYPE is one of the repository's GGUF types, a file, or\n"
+                   "safetensors; without it Q4_K_M, else Q8_0, else safetensors. A cut transfer goes\n"
+                   "on where it was cut. HF_TOKEN opens repositories that ask for one.",
+                   "  quill pull Qwen/Qwen3-0.6B-GGUF\n"
+                   "  quill pull Qwen/Qwen3-8B-GGUF:Q5_K_M\n",
+                   "--offline -q"},
+    [MODE_MODELS] = {"quill models [options] [rm NAME...]",
+                     "Lists the models in the Hugging Face cache; rm removes some, after a question.\n"
+                     "-m takes the names, and user/repo alone where that is clear.",
+                     "  quill models\n"
+                     "  quill models rm Qwen/Qwen3-0.6B-GGUF:Q8_0\n",
+                     "--json --names -y"},
     [MODE_BATCH] = {"quill batch [options] [FILE]",
                     "Many prompts at once: jobs in, answers out, a JSON object a line. Jobs are read\n"
                     "from FILE or stdin while others run, and an answer is written when it is there.\n"

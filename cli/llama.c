@@ -7,8 +7,8 @@
 #include "cli/table.h"
 
 #define NO_SUCH_SAMPLER "quill has no such sampler; --temp, --top-k, --top-p, --min-p and the penalties choose"
-#define NO_DOWNLOAD                                                                                                    \
-    "quill does not download models: fetch the GGUF file (https://huggingface.co) and give it with -m FILE"
+#define NO_ADDRESS "quill fetches by repository: -hf USER/REPO:TYPE, or -hf USER/REPO:FILE"
+#define NO_TOKEN "a token on the command line is seen by all users: set HF_TOKEN, or write it to $HF_HOME/token"
 #define ONE_GPU "quill uses one GPU; -ngl says how many layers are there"
 
 static const LlamaOption options[] = {
@@ -19,7 +19,7 @@ static const LlamaOption options[] = {
     {"--no-warmup --warmup", LLAMA_FLAG, NULL, NULL},
     {"-fa --flash-attn", LLAMA_SWITCH, NULL, NULL},
     {"--mmap --no-context-shift --no-escape --no-mmproj", LLAMA_FLAG, NULL, NULL},
-    {"--log-disable --no-perf --perf --simple-io --offline", LLAMA_FLAG, NULL, NULL},
+    {"--log-disable --no-perf --perf --simple-io", LLAMA_FLAG, NULL, NULL},
     {"-st", LLAMA_FLAG, "--single-turn", NULL},
     {"-cnv --conversation -if --interactive-first", LLAMA_FLAG, "--interactive", NULL},
     {"--verbose-prompt", LLAMA_FLAG, "--dump-prompt", NULL},
@@ -49,7 +49,8 @@ static const LlamaOption options[] = {
     {"-cmoe --cpu-moe -nkvo --no-kv-offload", LLAMA_FLAG, NULL, ONE_GPU},
     {"-dt --defrag-thold -lv --verbosity --log-verbosity", LLAMA_VALUE, NULL, NULL},
     // not to be had
-    {"-hf -hfr --hf-repo -hff --hf-file -mu --model-url", LLAMA_VALUE, NULL, NULL},
+    {"-hff --hf-file -mu --model-url", LLAMA_VALUE, NULL, NULL},
+    {"-hft --hf-token", LLAMA_VALUE, NULL, NULL},
 };
 
 const LlamaOption *llama_find(const char *flag) {
@@ -61,7 +62,8 @@ const LlamaOption *llama_find(const char *flag) {
 LlamaMeaning llama_meaning(const LlamaOption *l, const char *value) {
     LlamaMeaning means = {.flag = l->flag, .value = "", .note = l->note};
     bool zero = *value && strspn(value, "0.") == strlen(value);
-    if (cli_has_name(l->names, "-hf")) means.refused = NO_DOWNLOAD;
+    if (cli_has_name(l->names, "-hff")) means.refused = NO_ADDRESS;
+    if (cli_has_name(l->names, "-hft")) means.refused = NO_TOKEN;
     // A sampler that is off is none, and thoughts that are switched have a flag.
     if (l->note && strcmp(l->note, NO_SUCH_SAMPLER) == 0 && zero) means.note = NULL;
     bool off = (cli_has_name(l->names, "--reasoning-budget") && zero) ||

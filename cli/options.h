@@ -22,6 +22,8 @@ typedef enum {
     MODE_KV,
     MODE_TEMPLATE,
     MODE_QUANTIZE,
+    MODE_PULL,
+    MODE_MODELS,
     N_MODES
 } Mode;
 
@@ -79,6 +81,13 @@ typedef struct {
         int n_tokens;    // cut
         float tolerance; // diff
     } kv;
+    struct {
+        const char *repo;   // -hf: "user/repo:TYPE"; NULL: engine.model names the model
+        const char **words; // (n_words) pull: the name; models: what to do, and names
+        int n_words;
+        bool offline;    // no request
+        bool yes, names; // models: remove without a question; the names alone
+    } hub;
     struct {
         const char *out, *type; // the words behind the model
         const char *tensors;    // "PATTERN=TYPE,..."

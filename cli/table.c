@@ -18,7 +18,11 @@
 // clang-format off
 const Option cli_options[] = {
     // names (short first, hidden aliases last), argument, modes, group, kind, where, least, most, default, help
-    {"-m --model", "FILE", MODES_FILE, G_MODEL, TEXT, AT(engine.model), 0, 0, NULL, "model: GGUF, a Hugging Face directory, or llama2.c .bin with its tokenizer.bin (environment: QUILL_MODEL); builtin, the default, is the one in the binary (--version names it)"},
+    {"-m --model", "FILE", MODES_FILE, G_MODEL, TEXT, AT(engine.model), 0, 0, NULL, "model: GGUF, a Hugging Face directory, llama2.c .bin with its tokenizer.bin, or a name of quill models (environment: QUILL_MODEL); builtin, the default, is the one in the binary (--version names it)"},
+    {"-hf --hf-repo -hfr", "USER/REPO[:TYPE]", MODES_FILE, G_MODEL, TEXT, AT(hub.repo), 0, 0, NULL, "a model of the Hugging Face Hub: what the cache lacks is fetched (quill pull); TYPE: Q4_K_M, else Q8_0, else safetensors"},
+    {"--offline", NULL, MODES_FILE | M(PULL), G_MODEL, FLAG, AT(hub.offline), 0, 0, NULL, "no request to the Hub: what the cache has (environment: HF_HUB_OFFLINE)"},
+    {"-y --yes", NULL, M(MODELS), G_MODEL, FLAG, AT(hub.yes), 0, 0, NULL, "rm: remove without a question"},
+    {"--names", NULL, M(MODELS), G_LOOK, FLAG, AT(hub.names), 0, 0, NULL, "the names alone, a line each"},
     {"-z --tokenizer", "FILE", MODES_FILE | M(QUANTIZE), G_MODEL, TEXT, AT(engine.tokenizer), 0, 0, NULL, "tokenizer.bin of a llama2.c model; found by itself when it lies beside it"},
     {"--no-mmap", NULL, MODES_FILE, G_MODEL, FLAG, AT(engine.no_mmap), 0, 0, NULL, "read the model into memory instead of mapping it"},
     {"--mlock", NULL, MODES_COMPUTE, G_MODEL, FLAG, AT(engine.mlock), 0, 0, NULL, "keep the model's pages in memory (as far as the system allows)"},
@@ -130,14 +134,14 @@ const Option cli_options[] = {
     {"--dry-run", NULL, M(QUANTIZE), G_QUANTIZE, FLAG, AT(engine.dry_run), 0, 0, NULL, "show each tensor's type and size, and write nothing"},
 
     {"-v --verbose", NULL, MODES_PROMPT | MODES_ANSWER | M(LOGITS) | M(PERPLEXITY), G_LOOK, FLAG, AT(answer.verbose), 0, 0, NULL, "say on stderr what was done and how fast"},
-    {"-q --quiet", NULL, MODES_COMPUTE | M(QUANTIZE), G_LOOK, FLAG, AT(answer.quiet), 0, 0, NULL, "errors alone on stderr: no notes, no progress"},
+    {"-q --quiet", NULL, MODES_COMPUTE | M(QUANTIZE) | M(PULL) | M(MODELS), G_LOOK, FLAG, AT(answer.quiet), 0, 0, NULL, "errors alone on stderr: no notes, no progress"},
     {"--color -co", "auto|always|never", MODES_ANSWER, G_LOOK, COLOR, AT(answer.color), 0, 0, "auto", "colour of the chat's prompt and of thoughts (NO_COLOR is honoured)"},
     {"--markdown", "on|off|auto", M(RUN) | M(DECODE), G_LOOK, CHOICE, AT(answer.markdown), 0, 0, "auto", "show bold, lists, headings and code of a chat model's answer on a terminal; auto: where it has colour"},
     {"--echo", NULL, M(RUN), G_LOOK, FLAG, AT(answer.echo), 0, 0, NULL, "print the prompt before the answer"},
     {"--no-newline", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(answer.no_newline), 0, 0, NULL, "no newline behind an answer that does not end in one"},
     {"--no-stream", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(answer.no_stream), 0, 0, NULL, "write the answer in one piece when it is complete, so that answers of several processes do not mix"},
     {"--special -sp", NULL, MODES_ANSWER, G_LOOK, FLAG, AT(answer.special), 0, 0, NULL, "print control tokens too"},
-    {"--json", NULL, M(RUN) | M(DECODE) | M(INSPECT) | M(PERPLEXITY), G_LOOK, FLAG, AT(answer.json), 0, 0, NULL, "one JSON object instead of text"},
+    {"--json", NULL, M(RUN) | M(DECODE) | M(INSPECT) | M(PERPLEXITY) | M(MODELS), G_LOOK, FLAG, AT(answer.json), 0, 0, NULL, "one JSON object instead of text"},
     {"--jsonl", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(answer.jsonl), 0, 0, NULL, "one JSON object a token as it comes, then the same object"},
     {"--logprobs", "N", MODES_ANSWER, G_LOOK, INT, AT(answer.logprobs), 0, 1000, NULL, "log-probabilities of each token and the N likeliest, in JSON"},
     {"--dump-prompt", NULL, MODES_PROMPT, G_LOOK, FLAG, AT(answer.dump_prompt), 0, 0, NULL, "show the rendered prompt on stderr"},
@@ -167,6 +171,8 @@ const char *const cli_modes[N_MODES] = {
     [MODE_KV] = "kv",
     [MODE_TEMPLATE] = "template",
     [MODE_QUANTIZE] = "quantize",
+    [MODE_PULL] = "pull",
+    [MODE_MODELS] = "models",
 };
 
 const char *cli_mode_name(Mode m) { return m == MODE_RUN ? "quill" : cli_modes[m]; }

@@ -70,8 +70,10 @@ enum {
     MODES_TEXT = MODES_PROMPT | MODE_BIT(TOKENIZE) | MODE_BIT(LOGITS) | MODE_BIT(PERPLEXITY), // read text
     MODES_COMPUTE =
         MODES_PROMPT | MODES_ANSWER | MODE_BIT(BENCH) | MODE_BIT(LOGITS) | MODE_BIT(PERPLEXITY), // run a model
-    MODES_ALL = MODES_TEXT | MODES_COMPUTE | MODE_BIT(INSPECT) | MODE_BIT(TEMPLATE) | MODE_BIT(KV) | MODE_BIT(QUANTIZE),
-    MODES_FILE = MODES_ALL & ~(MODE_BIT(KV) | MODE_BIT(QUANTIZE)), // open the model that -m names
+    MODES_ALL = MODES_TEXT | MODES_COMPUTE | MODE_BIT(INSPECT) | MODE_BIT(TEMPLATE) | MODE_BIT(KV) |
+                MODE_BIT(QUANTIZE) | MODE_BIT(PULL) | MODE_BIT(MODELS),
+    MODES_FILE = MODES_ALL & ~(MODE_BIT(KV) | MODE_BIT(QUANTIZE) | MODE_BIT(PULL) |
+                               MODE_BIT(MODELS)), // open the model that -m names
 };
 
 const char *cli_mode_name(Mode m); // "batch"; "quill" for MODE_RUN

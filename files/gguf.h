@@ -73,6 +73,8 @@ Status gguf_open(const char *path, Gguf **out);
 // For the fuzzer and tests: the same parser over bytes that the caller keeps alive; `name` stands in messages.
 Status gguf_open_memory(const char *name, const void *bytes, size_t n, Gguf **out);
 void gguf_close(Gguf *g); // NULL is fine
+// Whether the path is that of a part, "PREFIX-00002-of-00005.gguf": then part 2 of 5, and the bytes of PREFIX.
+bool gguf_split_name(const char *path, size_t *n_prefix, int *no, int *count);
 
 const char *gguf_name(const Gguf *g);            // the path as given
 const char *gguf_format(const Gguf *g);          // "GGUF v3", "llama2.c", ...; "": built in memory

@@ -22,8 +22,7 @@ static Status open_one(const char *path, Gguf **out) {
     return OK;
 }
 
-// "PREFIX-00002-of-00005.gguf": part 2 of 5. Anything else is a file of its own.
-static bool split_name(const char *path, size_t *n_prefix, int *no, int *count) {
+bool gguf_split_name(const char *path, size_t *n_prefix, int *no, int *count) {
     static const size_t tail = sizeof "-00001-of-00005.gguf" - 1;
     size_t n = strlen(path);
     if (n < tail) return false;
@@ -111,7 +110,7 @@ Status gguf_open(const char *path, Gguf **out) {
     int no = 1, count = 1;
     *out = NULL;
     Buf first = {0};
-    if (split_name(path, &n_prefix, &no, &count)) {
+    if (gguf_split_name(path, &n_prefix, &no, &count)) {
         buf_append(&first, path, n_prefix);
         buf_printf(&first, "-00001-of-%05d.gguf", count);
     }

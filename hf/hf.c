@@ -107,10 +107,20 @@ static Status read_words(const HfModel *m) {
 
 // ---- opening --------------------------------------------------------------------------------------------------------
 
+// The directory's name; of models--user--repo/snapshots/COMMIT in the Hugging Face cache "repo".
 static void set_name(const HfModel *m) {
     char *real = realpath(m->dir, NULL);
-    const char *slash = real ? strrchr(real, '/') : NULL;
-    if (slash && slash[1]) gguf_set_str(m->g, "general.name", slash + 1);
+    char *slash = real ? strrchr(real, '/') : NULL;
+    const char *name = slash ? slash + 1 : "";
+    static const char snapshots[] = "/snapshots";
+    char *above = slash ? slash - (sizeof snapshots - 1) : NULL;
+    if (above && above > real && memcmp(above, snapshots, sizeof snapshots - 1) == 0) {
+        *above = 0;
+        const char *folder = file_base(real), *last = folder;
+        for (const char *at = folder; (at = strstr(at, "--")); at += 2) last = at + 2;
+        if (str_has_prefix(str_of(folder), "models--")) name = last;
+    }
+    if (*name) gguf_set_str(m->g, "general.name", name);
     free(real);
 }
 

@@ -1,0 +1,164 @@
+// hub/cache.c: see hub/cache.h. What reads; hub/cache_write.c writes and removes.
+#define _GNU_SOURCE
+#include "hub/cache.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MOST_DEPTH = 8, MOST_FILES = 100000 }; // of a snapshot's directories; of its files
+static const char prefix[] = "models--";
+
+void hub_cache_folder(const char *root, const char *repo, Buf *out) {
+    buf_printf(out, "%s/%s", root, prefix);
+    for (const char *c = repo; *c; c++) buf_append(out, *c == '/' ? "--" : c, *c == '/' ? 2 : 1);
+}
+
+// ---- names ----------------------------------------------------------------------------------------------------------
+
+void hub_names_add(HubNames *names, const char *name) {
+    names->at = mem_resize(names->at, (size_t)(names->n + 1) * sizeof *names->at);
+    names->at[names->n++] = mem_copy(name, strlen(name));
+}
+
+void hub_names_free(HubNames *names) {
+    for (int i = 0; i < names->n; i++) free(names->at[i]);
+    free(names->at);
+    *names = (HubNames){0};
+}
+
+static int by_name(const void *a, const void *b) { return strcasecmp(*(char *const *)a, *(char *const *)b); }
+
+void hub_cache_repos(const char *root, HubNames *out) {
+    DIR *dir = opendir(root);
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        if (strncmp(d->d_name, prefix, strlen(prefix)) != 0) continue;
+        HubName name;
+        Buf repo = {0};
+        const char *rest = d->d_name + strlen(prefix), *parts = strstr(rest, "--");
+        if (parts) buf_printf(&repo, "%.*s/%s", (int)(parts - rest), rest, parts + 2);
+        else buf_str(&repo, rest);
+        if (hub_name_read(repo.data, true, &name) && !*name.tag) hub_names_add(out, name.repo);
+        buf_free(&repo);
+    }
+    if (dir) closedir(dir);
+    if (out->n) qsort(out->at, (size_t)out->n, sizeof *out->at, by_name);
+}
+
+// ---- snapshots ------------------------------------------------------------------------------------------------------
+
+typedef struct {
+    char *commit;
+    bool main;
+    int64_t changed;
+} HubCommit;
+
+static int newest_first(const void *a, const void *b) {
+    const HubCommit *x = a, *y = b;
+    if (x->main != y->main) return y->main - x->main;
+    return (x->changed < y->changed) - (x->changed > y->changed);
+}
+
+static void read_main(const char *folder, char commit[65]) {
+    Buf path = {0};
+    buf_printf(&path, "%s/refs/main", folder);
+    FILE *f = fopen(path.data, "r");
+    if (!f || fscanf(f, "%64s", commit) != 1) commit[0] = 0;
+    if (f) fclose(f);
+    buf_free(&path);
+}
+
+void hub_cache_snapshots(const char *folder, HubNames *out) {
+    char main[65];
+    Buf path = {0};
+    HubCommit *all = NULL;
+    int n = 0;
+    read_main(folder, main);
+    buf_printf(&path, "%s/snapshots", folder);
+    DIR *dir = opendir(path.data);
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        struct stat info;
+        if (d->d_name[0] == '.' || fstatat(dirfd(dir), d->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+        if (!S_ISDIR(info.st_mode)) continue;
+        all = mem_resize(all, (size_t)(n + 1) * sizeof *all);
+        all[n++] = (HubCommit){mem_copy(d->d_name, strlen(d->d_name)), strcmp(d->d_name, main) == 0,
+                               (int64_t)info.st_mtim.tv_sec};
+    }
+    if (dir) closedir(dir);
+    if (n) qsort(all, (size_t)n, sizeof *all, newest_first);
+    for (int i = 0; i < n; i++) {
+        hub_names_add(out, all[i].commit);
+        free(all[i].commit);
+    }
+    free(all);
+    buf_free(&path);
+}
+
+// The name below blobs/ that a link leads to; NULL: it leads elsewhere, or is none.
+static char *blob_of(const char *path) {
+    char target[1200];
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    if (n <= 0) return NULL;
+    target[n] = 0;
+    const char *base = file_base(target), *dir = base - strlen("blobs/");
+    bool inside = dir >= target && strncmp(dir, "blobs/", 6) == 0 && *base && *base != '.' && !strchr(base, '/');
+    return inside ? mem_copy(base, strlen(base)) : NULL;
+}
+
+static void add_file(const char *path, const char *below, const struct stat *info, HubFiles *out) {
+    HubFile *f = hub_files_add(out, below, (uint64_t)info->st_size);
+    f->blob = blob_of(path);
+    f->used = (int64_t)(info->st_atim.tv_sec > info->st_mtim.tv_sec ? info->st_atim.tv_sec : info->st_mtim.tv_sec);
+}
+
+// Directories are walked, links to directories are not.
+static void walk(const char *top, const char *below, int depth, HubFiles *out) {
+    Buf path = {0};
+    buf_printf(&path, "%s%s%s", top, *below ? "/" : "", below);
+    DIR *dir = opendir(path.data);
+    size_t n = path.n;
+    for (struct dirent *d; dir && (d = readdir(dir)) && out->n < MOST_FILES;) {
+        struct stat own, info;
+        Buf name = {0};
+        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0) continue;
+        buf_printf(&name, "%s%s%s", below, *below ? "/" : "", d->d_name);
+        path.n = n;
+        buf_printf(&path, "/%s", d->d_name);
+        bool known = hub_name_is_safe_path(name.data) && lstat(path.data, &own) == 0;
+        if (known && S_ISDIR(own.st_mode) && depth < MOST_DEPTH) walk(top, name.data, depth + 1, out);
+        else if (known && stat(path.data, &info) == 0 && S_ISREG(info.st_mode))
+            add_file(path.data, name.data, &info, out);
+        buf_free(&name);
+    }
+    if (dir) closedir(dir);
+    buf_free(&path);
+}
+
+void hub_cache_files(const char *folder, const char *commit, HubFiles *out) {
+    Buf top = {0};
+    buf_printf(&top, "%s/snapshots/%s", folder, commit);
+    snprintf(out->commit, sizeof out->commit, "%.64s", commit);
+    walk(top.data, "", 0, out);
+    hub_files_sort(out);
+    buf_free(&top);
+}
+
+uint64_t hub_cache_incomplete(const char *folder) {
+    Buf path = {0};
+    uint64_t bytes = 0;
+    buf_printf(&path, "%s/blobs", folder);
+    DIR *dir = opendir(path.data);
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        struct stat info;
+        if (str_has_suffix(str_of(d->d_name), ".incomplete") && fstatat(dirfd(dir), d->d_name, &info, 0) == 0)
+            bytes += (uint64_t)info.st_size;
+    }
+    if (dir) closedir(dir);
+    buf_free(&path);
+    return bytes;
+}

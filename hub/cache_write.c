@@ -1,0 +1,233 @@
+// hub/cache_write.c: see hub/cache.h. What writes and removes; hub/cache.c reads.
+#define _GNU_SOURCE
+#include "hub/cache.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/signals.h"
+#include "base/tempfile.h"
+
+static Status make_dir(const char *path) {
+    return dirs_make(path, 0777) ? OK : status_error(QUILL_IO, "%s: cannot create: %s", path, strerror(errno));
+}
+
+Status hub_cache_make_dirs(const char *root, const char *repo) {
+    static const char *const below[] = {"/blobs", "/snapshots", "/refs"};
+    Status st = OK;
+    Buf path = {0}, lock = {0};
+    hub_cache_folder(root, repo, &path);
+    buf_printf(&lock, "%s/.locks/%s", root, file_base(path.data));
+    size_t n = path.n;
+    for (size_t i = 0; i < ARRAY_LEN(below) && !st.code; i++) {
+        path.n = n;
+        buf_str(&path, below[i]);
+        st = make_dir(path.data);
+    }
+    if (!st.code) st = make_dir(lock.data);
+    buf_free(&path);
+    buf_free(&lock);
+    return st;
+}
+
+// ---- links ----------------------------------------------------------------------------------------------------------
+
+// The link under a name of its own first: whoever looks sees the old one or the new one.
+static bool replace_link(const char *target, const char *path) {
+    Buf temp = {0};
+    buf_printf(&temp, "%s.quill-%ld", path, (long)getpid());
+    unlink(temp.data);
+    bool done = symlink(target, temp.data) == 0;
+    int e = errno;
+    if (done && rename(temp.data, path) != 0) {
+        e = errno;
+        unlink(temp.data);
+        done = false;
+    }
+    buf_free(&temp);
+    errno = e;
+    return done;
+}
+
+Status hub_cache_link(const char *folder, const char *commit, const char *path, const char *blob) {
+    Buf link = {0}, target = {0}, dir = {0}, whole = {0};
+    buf_printf(&link, "%s/snapshots/%s/%s", folder, commit, path);
+    buf_printf(&whole, "%s/blobs/%s", folder, blob);
+    buf_str(&target, "../../");
+    for (const char *c = path; *c; c++)
+        if (*c == '/') buf_str(&target, "../");
+    buf_printf(&target, "blobs/%s", blob);
+    buf_append(&dir, link.data, (size_t)(file_base(link.data) - link.data) - 1);
+    Status st = make_dir(dir.data);
+    bool done = st.code || replace_link(target.data, link.data);
+    bool without = !done && (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS); // FAT, some network mounts
+    if (without) done = rename(whole.data, link.data) == 0;
+    if (!done) st = status_error(QUILL_IO, "%s: cannot link to %s: %s", link.data, target.data, strerror(errno));
+    buf_free(&link);
+    buf_free(&target);
+    buf_free(&dir);
+    buf_free(&whole);
+    return st;
+}
+
+Status hub_cache_set_main(const char *folder, const char *commit) {
+    Buf path = {0}, now = {0};
+    TempFile temp;
+    buf_printf(&path, "%s/refs/main", folder);
+    bool same =
+        access(path.data, R_OK) == 0 && !file_read(path.data, &now).code && str_is((Str){now.data, now.n}, commit);
+    Status st = same ? OK : tempfile_open(path.data, 0666, &temp);
+    if (!same && !st.code) st = tempfile_publish(&temp, fd_write_all(temp.fd, commit, strlen(commit)));
+    buf_free(&path);
+    buf_free(&now);
+    return st;
+}
+
+// ---- locks ----------------------------------------------------------------------------------------------------------
+
+static void lock_path(const char *root, const char *repo, const char *blob, Buf *out) {
+    Buf folder = {0};
+    hub_cache_folder(root, repo, &folder);
+    buf_printf(out, "%s/.locks/%s/%s.lock", root, file_base(folder.data), blob);
+    buf_free(&folder);
+}
+
+// The lock is that of the file which has the name now, and not of one that was removed meanwhile.
+static bool has_name(int fd, const char *path) {
+    struct stat own, named;
+    return fstat(fd, &own) == 0 && stat(path, &named) == 0 && own.st_ino == named.st_ino && own.st_dev == named.st_dev;
+}
+
+// 1: locked; 0: somebody else has it; -1: an error, in errno.
+static int try_lock(const char *path, int *fd) {
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0664);
+    if (*fd < 0) return -1;
+    int got = flock(*fd, LOCK_EX | LOCK_NB) == 0 ? 1 : errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+    if (got == 1 && !has_name(*fd, path)) got = 0;
+    if (got == 1) return 1;
+    int e = errno;
+    close(*fd);
+    *fd = -1;
+    errno = e;
+    return got;
+}
+
+Status hub_cache_lock(const char *root, const char *repo, const char *blob, bool quiet, int *fd) {
+    Buf path = {0};
+    Status st = OK;
+    double start = clock_now();
+    bool said = false;
+    lock_path(root, repo, blob, &path);
+    for (;;) {
+        int got = try_lock(path.data, fd);
+        if (got == 1) break;
+        if (got < 0 && (errno == ENOSYS || errno == ENOLCK || errno == EOPNOTSUPP)) break; // the hash is checked anyway
+        if (got < 0) st = status_error(QUILL_IO, "%s: cannot lock: %s", path.data, strerror(errno));
+        if (signals_caught()) st = fd_stopped();
+        if (st.code) break;
+        if (!said && !quiet && clock_now() - start > 1) {
+            fprintf(stderr, "quill: note: %s: another process fetches it: waits\n", repo);
+            said = true;
+        }
+        poll(NULL, 0, 50);
+    }
+    buf_free(&path);
+    return st;
+}
+
+bool hub_cache_is_busy(const char *root, const char *repo) {
+    Buf folder = {0}, path = {0};
+    hub_cache_folder(root, repo, &folder);
+    buf_printf(&path, "%s/.locks/%s", root, file_base(folder.data));
+    DIR *dir = opendir(path.data);
+    bool busy = false;
+    for (struct dirent *d; dir && !busy && (d = readdir(dir));) {
+        int fd = str_has_suffix(str_of(d->d_name), ".lock") ? openat(dirfd(dir), d->d_name, O_RDWR | O_CLOEXEC) : -1;
+        busy = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        if (fd >= 0) close(fd);
+    }
+    if (dir) closedir(dir);
+    buf_free(&folder);
+    buf_free(&path);
+    return busy;
+}
+
+// ---- removing -------------------------------------------------------------------------------------------------------
+
+static int remove_one(const char *path, const struct stat *info, int what, struct FTW *at) {
+    (void)info, (void)what, (void)at;
+    return remove(path);
+}
+
+static Status remove_tree(const char *path) {
+    if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT) return OK;
+    return status_error(QUILL_IO, "%s: cannot remove: %s", path, strerror(errno));
+}
+
+Status hub_cache_remove_repo(const char *root, const char *repo) {
+    Buf folder = {0}, locks = {0};
+    hub_cache_folder(root, repo, &folder);
+    buf_printf(&locks, "%s/.locks/%s", root, file_base(folder.data));
+    Status st = remove_tree(folder.data);
+    if (!st.code) st = remove_tree(locks.data);
+    buf_free(&folder);
+    buf_free(&locks);
+    return st;
+}
+
+static Status remove_file(const char *folder, const char *below, const char *name) {
+    Buf path = {0};
+    buf_printf(&path, "%s/%s/%s", folder, below, name);
+    Status st = OK;
+    if (unlink(path.data) != 0 && errno != ENOENT)
+        st = status_error(QUILL_IO, "%s: cannot remove: %s", path.data, strerror(errno));
+    buf_free(&path);
+    return st;
+}
+
+static bool is_linked(const char *folder, const HubNames *commits, const char *blob) {
+    bool found = false;
+    for (int i = 0; i < commits->n && !found; i++) {
+        HubFiles files = {0};
+        hub_cache_files(folder, commits->at[i], &files);
+        for (int k = 0; k < files.n; k++) found |= files.at[k].blob && strcmp(files.at[k].blob, blob) == 0;
+        hub_files_free(&files);
+    }
+    return found;
+}
+
+// One file of every snapshot, with the blobs that nothing leads to any more.
+static Status remove_path(const char *folder, const HubNames *commits, const char *path) {
+    Status st = OK;
+    for (int i = 0; i < commits->n && !st.code; i++) {
+        HubFiles files = {0};
+        Buf below = {0};
+        hub_cache_files(folder, commits->at[i], &files);
+        const HubFile *f = hub_files_find(&files, path);
+        buf_printf(&below, "snapshots/%s", commits->at[i]);
+        if (f) st = remove_file(folder, below.data, path);
+        if (f && f->blob && !st.code && !is_linked(folder, commits, f->blob))
+            st = remove_file(folder, "blobs", f->blob);
+        hub_files_free(&files);
+        buf_free(&below);
+    }
+    return st;
+}
+
+Status hub_cache_remove_files(const char *folder, const HubNames *paths) {
+    HubNames commits = {0};
+    Status st = OK;
+    hub_cache_snapshots(folder, &commits);
+    for (int i = 0; i < paths->n && !st.code; i++) st = remove_path(folder, &commits, paths->at[i]);
+    hub_names_free(&commits);
+    return st;
+}

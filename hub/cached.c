@@ -1,0 +1,177 @@
+// hub/cached.c: see hub/cached.h.
+#define _GNU_SOURCE
+#include "hub/cached.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+// ---- one snapshot ---------------------------------------------------------------------------------------------------
+
+typedef struct {
+    char *folder; // of the repository
+    HubFiles files;
+    HubModels models;
+} HubSnapshot;
+
+static void path_of(const HubSnapshot *s, const HubModel *m, Buf *out) {
+    buf_printf(out, "%s/snapshots/%s", s->folder, s->files.commit);
+    if (!m->directory) buf_printf(out, "/%s", m->files[0]->path);
+}
+
+// A directory is whole where it has all files that its index names.
+static bool add_shards(HubSnapshot *s, const char *repo, HubModel *m) {
+    if (!m->index) return true;
+    Buf path = {0}, text = {0};
+    buf_printf(&path, "%s/snapshots/%s/%s", s->folder, s->files.commit, m->index->path);
+    bool whole = m->index->size < 64u << 20 && !file_read(path.data, &text).code &&
+                 !hub_models_add_shards(repo, &s->files, (Str){text.data, text.n}, m).code;
+    buf_free(&path);
+    buf_free(&text);
+    return whole;
+}
+
+static void read_snapshot(const char *folder, const char *repo, const char *commit, HubSnapshot *out) {
+    *out = (HubSnapshot){.folder = mem_copy(folder, strlen(folder))};
+    hub_cache_files(folder, commit, &out->files);
+    hub_models_group(&out->files, &out->models);
+    int n = 0;
+    for (int i = 0; i < out->models.n; i++) {
+        if (add_shards(out, repo, &out->models.at[i])) out->models.at[n++] = out->models.at[i];
+        else free(out->models.at[i].files);
+    }
+    out->models.n = n;
+}
+
+static void snapshot_free(HubSnapshot *s) {
+    hub_models_free(&s->models);
+    hub_files_free(&s->files);
+    free(s->folder);
+}
+
+// ---- all of them ----------------------------------------------------------------------------------------------------
+
+static HubCached *add(HubCachedList *list, const char *repo, const char *name) {
+    list->at = mem_resize(list->at, (size_t)(list->n + 1) * sizeof *list->at);
+    list->at[list->n] = (HubCached){.repo = mem_copy(repo, strlen(repo)), .name = mem_copy(name, strlen(name))};
+    return &list->at[list->n++];
+}
+
+static void add_model(HubCachedList *list, const char *repo, const HubSnapshot *s, int which, int first) {
+    const HubModel *m = &s->models.at[which];
+    Buf name = {0}, path = {0};
+    hub_models_name(repo, &s->models, which, &name);
+    bool known = false;
+    for (int i = first; i < list->n; i++) known |= strcmp(list->at[i].paths.at[0], m->files[0]->path) == 0;
+    if (!known) {
+        HubCached *c = add(list, repo, name.data);
+        path_of(s, m, &path);
+        c->path = mem_copy(path.data, path.n);
+        c->directory = m->directory;
+        c->bytes = m->bytes;
+        snprintf(c->type, sizeof c->type, "%s", m->type);
+        for (int i = 0; i < m->n; i++) {
+            hub_names_add(&c->paths, m->files[i]->path);
+            if (m->files[i]->used > c->used) c->used = m->files[i]->used;
+        }
+    }
+    buf_free(&name);
+    buf_free(&path);
+}
+
+static void add_repo(HubCachedList *list, const char *root, const char *repo) {
+    Buf folder = {0};
+    HubNames commits = {0};
+    int first = list->n;
+    hub_cache_folder(root, repo, &folder);
+    hub_cache_snapshots(folder.data, &commits);
+    for (int i = 0; i < commits.n; i++) {
+        HubSnapshot s;
+        read_snapshot(folder.data, repo, commits.at[i], &s);
+        for (int k = 0; k < s.models.n; k++) add_model(list, repo, &s, k, first);
+        snapshot_free(&s);
+    }
+    uint64_t rest = hub_cache_incomplete(folder.data);
+    if (rest || list->n == first) { // also what is no model of ours: somebody looks for what takes the room
+        HubCached *c = add(list, repo, repo);
+        c->incomplete = rest > 0;
+        c->bytes = rest;
+    }
+    hub_names_free(&commits);
+    buf_free(&folder);
+}
+
+void hub_cached_list(const char *root, HubCachedList *out) {
+    HubNames repos = {0};
+    hub_cache_repos(root, &repos);
+    for (int i = 0; i < repos.n; i++) add_repo(out, root, repos.at[i]);
+    hub_names_free(&repos);
+}
+
+void hub_cached_free(HubCachedList *list) {
+    for (int i = 0; i < list->n; i++) {
+        free(list->at[i].repo);
+        free(list->at[i].name);
+        free(list->at[i].path);
+        hub_names_free(&list->at[i].paths);
+    }
+    free(list->at);
+    *list = (HubCachedList){0};
+}
+
+// ---- one of them ----------------------------------------------------------------------------------------------------
+
+static bool is_meant(const char *repo, const char *asked) {
+    const char *slash = strchr(repo, '/');
+    return strcasecmp(repo, asked) == 0 || (slash && !strchr(asked, '/') && strcasecmp(slash + 1, asked) == 0);
+}
+
+// The repository that is asked for; NULL: none, or several, and *st says which.
+static const char *find_repo(const HubNames *repos, const char *asked, bool *there, Status *st) {
+    Buf found = {0};
+    const char *repo = NULL;
+    int n = 0;
+    for (int i = 0; i < repos->n; i++) {
+        if (!is_meant(repos->at[i], asked)) continue;
+        buf_printf(&found, "%s%s", n++ ? ", " : "", repos->at[i]);
+        if (!repo || strcmp(repos->at[i], asked) == 0) repo = repos->at[i];
+    }
+    *there = n > 0;
+    bool clear = n == 1 || (n > 1 && strcmp(repo, asked) == 0);
+    if (n == 0) *st = status_error(QUILL_MODEL, "%s: a model in the cache expected, none found", asked);
+    else if (!clear)
+        *st = status_error(QUILL_MODEL, "%s: one model in the cache expected, found %.700s: name its user too", asked,
+                           found.data);
+    buf_free(&found);
+    return clear ? repo : NULL;
+}
+
+Status hub_cached_find(const char *root, const HubName *name, Buf *path, Buf *whole, bool *there) {
+    HubNames repos = {0}, commits = {0};
+    Buf folder = {0};
+    Status st = OK;
+    hub_cache_repos(root, &repos);
+    const char *repo = find_repo(&repos, name->repo, there, &st);
+    if (repo) {
+        HubName exact = *name;
+        snprintf(exact.repo, sizeof exact.repo, "%s", repo);
+        st = status_error(QUILL_MODEL, "%s: a whole model in the cache expected, none found; quill pull %s fetches it",
+                          repo, repo);
+        hub_cache_folder(root, repo, &folder);
+        hub_cache_snapshots(folder.data, &commits);
+        for (int i = 0; i < commits.n && st.code; i++) {
+            HubSnapshot s;
+            int which;
+            read_snapshot(folder.data, repo, commits.at[i], &s);
+            Status chosen = s.models.n ? hub_models_choose(&exact, &s.models, &which) : st;
+            if (i == 0 || !chosen.code) st = chosen;
+            if (!st.code) path_of(&s, &s.models.at[which], path), hub_models_name(repo, &s.models, which, whole);
+            snapshot_free(&s);
+        }
+    }
+    hub_names_free(&repos);
+    hub_names_free(&commits);
+    buf_free(&folder);
+    return st;
+}

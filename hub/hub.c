@@ -1,0 +1,181 @@
+// hub/hub.c: see hub/hub.h.
+#include "hub/hub.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/signals.h"
+#include "hub/cached.h"
+#include "hub/fetch.h"
+#include "hub/places.h"
+
+enum { MOST_ANSWER = 64 << 20 }; // bytes of the API's answer
+
+// ---- fetching -------------------------------------------------------------------------------------------------------
+
+// One model of a repository on its way into the cache.
+typedef struct {
+    const HubName *name;
+    HubWay way;
+    HubFetch fetch;
+    HubFiles files;
+    HubModels models;
+    HubModel *model; // the chosen one
+} Pull;
+
+static Status read_files(Pull *p) {
+    Buf url = {0}, answer = {0};
+    buf_printf(&url, "%s/api/models/%s/revision/main?blobs=true", p->fetch.http->endpoint, p->name->repo);
+    Status st = hub_http_read(p->fetch.http, p->name->repo, url.data, MOST_ANSWER, &answer);
+    if (!st.code) st = hub_files_read(p->name->repo, (Str){answer.data, answer.n}, &p->files);
+    buf_free(&url);
+    buf_free(&answer);
+    return st;
+}
+
+static bool is_there(const Pull *p) {
+    for (int i = 0; i < p->model->n; i++) {
+        Buf path = {0};
+        buf_printf(&path, "%s/snapshots/%s/%s", p->fetch.folder, p->files.commit, p->model->files[i]->path);
+        bool there = access(path.data, F_OK) == 0;
+        buf_free(&path);
+        if (!there) return false;
+    }
+    return true;
+}
+
+// A choice that nobody has made is said always, a transfer before it begins.
+static void say_choice(const Pull *p) {
+    char size[24];
+    Buf others = {0};
+    bool there = is_there(p);
+    int which = (int)(p->model - p->models.at);
+    if (p->way.quiet || (there && *p->name->tag)) return;
+    hub_models_list(&p->models, which, &others);
+    const char *type = p->model->type[0] ? p->model->type : file_base(p->model->files[0]->path);
+    fprintf(stderr, "quill: note: %s: %s %s (%s)%s%s\n", p->name->repo, there ? "takes" : "fetches", type,
+            units_bytes((double)p->model->bytes, size), others.n ? "; it also has " : "", others.n ? others.data : "");
+    buf_free(&others);
+}
+
+// The index first: it names the others.
+static Status read_index(Pull *p) {
+    Buf path = {0}, text = {0};
+    if (!p->model->index) return OK;
+    Status st = hub_fetch_file(&p->fetch, p->model->index);
+    buf_printf(&path, "%s/snapshots/%s/%s", p->fetch.folder, p->files.commit, p->model->index->path);
+    if (!st.code) st = file_read(path.data, &text);
+    if (!st.code) st = hub_models_add_shards(p->name->repo, &p->files, (Str){text.data, text.n}, p->model);
+    p->fetch.meter.before = 0;
+    buf_free(&path);
+    buf_free(&text);
+    return st;
+}
+
+static Status fetch_all(Pull *p) {
+    TRY(hub_cache_make_dirs(p->fetch.root, p->name->repo));
+    TRY(read_index(p));
+    say_choice(p);
+    p->fetch.meter.all = p->model->bytes;
+    for (int i = 0; i < p->model->n; i++) TRY(hub_fetch_file(&p->fetch, p->model->files[i]));
+    return hub_cache_set_main(p->fetch.folder, p->files.commit);
+}
+
+// *reached: the Hub has answered, so that the cache cannot do better.
+static Status pull(Pull *p, Buf *path, bool *reached) {
+    int which;
+    TRY(read_files(p));
+    *reached = true;
+    hub_models_group(&p->files, &p->models);
+    TRY(hub_models_choose(p->name, &p->models, &which));
+    p->model = &p->models.at[which];
+    p->fetch.commit = p->files.commit;
+    TRY(fetch_all(p));
+    buf_printf(path, "%s/snapshots/%s", p->fetch.folder, p->files.commit);
+    if (!p->model->directory) buf_printf(path, "/%s", p->model->files[0]->path);
+    return OK;
+}
+
+static Status get_online(const char *root, const HubName *name, HubWay way, Buf *path, bool *reached) {
+    HubHttp http;
+    Buf folder = {0};
+    *reached = false;
+    TRY(hub_http_open(way.quiet, &http));
+    hub_cache_folder(root, name->repo, &folder);
+    Pull p = {.name = name, .way = way};
+    p.fetch = (HubFetch){.http = &http, .root = root, .repo = name->repo, .folder = folder.data};
+    p.fetch.meter.progress = progress_new(way.quiet);
+    signals_catch();
+    Status st = pull(&p, path, reached);
+    if (st.code >= 128 && *reached && !way.quiet)
+        fprintf(stderr, "quill: note: %s: what came is kept; the same command goes on from there\n", name->repo);
+    if (st.code < 128) signals_release();
+    hub_models_free(&p.models);
+    hub_files_free(&p.files);
+    buf_free(&folder);
+    hub_http_close(&http);
+    return st;
+}
+
+// ---- the cache ------------------------------------------------------------------------------------------------------
+
+// What the cache has, where the Hub is out of reach: `why`, which is a message's beginning.
+static Status get_cached(const char *root, const HubName *name, HubWay way, const char *why, Buf *path) {
+    Buf whole = {0};
+    bool there;
+    Status st = hub_cached_find(root, name, path, &whole, &there);
+    if (!st.code && !way.quiet) fprintf(stderr, "quill: note: %s: takes %s from the cache\n", why, whole.data);
+    if (st.code) st = status_error(st.code, "%.500s; %.500s", why, st.message);
+    buf_free(&whole);
+    return st;
+}
+
+Status hub_get(const char *text, HubWay way, Buf *path) {
+    HubName name;
+    Buf root = {0};
+    bool reached;
+    TRY(hub_name_parse(text, &name));
+    Status st = hub_places_cache(&root);
+    if (st.code) return st;
+    if (way.offline || hub_places_is_offline())
+        st = get_cached(root.data, &name, way, way.offline ? "--offline" : "HF_HUB_OFFLINE is set", path);
+    else {
+        st = get_online(root.data, &name, way, path, &reached);
+        if (st.code == QUILL_IO && !reached) {
+            Status cached = get_cached(root.data, &name, way, st.message, path);
+            if (!cached.code) st = OK;
+        }
+    }
+    buf_free(&root);
+    return st;
+}
+
+// Whether only the Hub can be meant: a file of that kind would have another name.
+static bool is_hub_name(const char *text) {
+    HubName name;
+    static const char *const files[] = {".gguf", ".bin", ".safetensors"};
+    for (size_t i = 0; i < ARRAY_LEN(files); i++)
+        if (str_has_suffix(str_of(text), files[i])) return false;
+    return hub_name_read(text, false, &name);
+}
+
+Status hub_find(const char *text, Buf *path, bool *found) {
+    HubName name;
+    Buf root = {0}, whole = {0};
+    bool there;
+    *found = false;
+    if (!hub_name_read(text, true, &name) || hub_places_cache(&root).code) return OK;
+    Status st = hub_cached_find(root.data, &name, path, &whole, &there);
+    *found = !st.code;
+    if (st.code && !there && is_hub_name(text))
+        st = status_error(QUILL_MODEL,
+                          "%s: a file, a directory or a model in the cache expected, none found; quill pull %s fetches "
+                          "it from the Hugging Face Hub",
+                          text, text);
+    else if (st.code && !there) st = OK;
+    buf_free(&root);
+    buf_free(&whole);
+    return st;
+}

@@ -1,0 +1,258 @@
+// hub/models.c: see hub/models.h.
+#define _GNU_SOURCE
+#include "hub/models.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/jsonio.h"
+#include "base/output.h"
+#include "cli/values.h"
+#include "files/builtin.h"
+#include "files/gguf.h"
+#include "hub/cached.h"
+#include "hub/hub.h"
+#include "hub/places.h"
+
+// ---- the model of a run ---------------------------------------------------------------------------------------------
+
+static void use_path(Options *o, Buf *path) {
+    cli_keep(o, path->data);
+    o->engine.model = path->data;
+}
+
+Status models_resolve(Options *o) {
+    Buf path = {0};
+    bool found = false;
+    const char *model = o->engine.model;
+    bool named = model && strcmp(model, BUILTIN_WORD) != 0 && access(model, F_OK) != 0;
+    Status st = OK;
+    if (o->hub.repo) {
+        st = hub_get(o->hub.repo, (HubWay){o->hub.offline, o->answer.quiet}, &path);
+        found = !st.code;
+    } else if (named && o->mode != MODE_KV) st = hub_find(model, &path, &found);
+    if (found) use_path(o, &path);
+    else buf_free(&path);
+    return st;
+}
+
+static Status say(Buf *out) {
+    bool gone = false;
+    Status st = output_write(out->data, out->n, &gone);
+    buf_free(out);
+    return st;
+}
+
+Status models_pull(const Options *o) {
+    Buf path = {0};
+    if (o->hub.n_words != 1)
+        return status_error(QUILL_USAGE, "quill pull: one model expected, as user/repo or user/repo:Q4_K_M, found %d",
+                            o->hub.n_words);
+    Status st = hub_get(o->hub.words[0], (HubWay){o->hub.offline, o->answer.quiet}, &path);
+    if (st.code) buf_free(&path);
+    else {
+        buf_str(&path, "\n");
+        st = say(&path);
+    }
+    return st;
+}
+
+// ---- the list -------------------------------------------------------------------------------------------------------
+
+// The first part alone: the others have no metadata of their own.
+static void family_of_gguf(const char *path, char out[32]) {
+    FileMap map;
+    Gguf *g;
+    Str family;
+    if (file_map(path, &map).code) return;
+    if (!gguf_open_memory(path, map.data, map.n, &g).code) {
+        if (!gguf_str(g, "general.architecture", &family, true).code)
+            snprintf(out, 32, "%.*s", (int)family.n, family.data);
+        gguf_close(g);
+    }
+    file_unmap(&map);
+}
+
+// config.json: model_type, and the type of the weights: "BF16".
+static void family_of_directory(const char *dir, char family[32], char type[32]) {
+    static const char *const types[][2] = {{"bfloat16", "BF16"}, {"float16", "F16"}, {"float32", "F32"}};
+    Buf path = {0}, text = {0};
+    json_error_t error;
+    buf_printf(&path, "%s/config.json", dir);
+    json_t *config = file_read(path.data, &text).code ? NULL : jsonio_read((Str){text.data, text.n}, 0, &error);
+    const char *name = json_string_value(json_object_get(config, "model_type"));
+    const char *dtype = json_string_value(json_object_get(config, "dtype"));
+    if (!dtype) dtype = json_string_value(json_object_get(config, "torch_dtype"));
+    if (json_object_get(config, "quantization_config")) dtype = "";
+    if (name) snprintf(family, 32, "%s", name);
+    for (size_t i = 0; dtype && i < ARRAY_LEN(types); i++)
+        if (strcmp(dtype, types[i][0]) == 0) snprintf(type, 32, "%s", types[i][1]);
+    json_decref(config);
+    buf_free(&path);
+    buf_free(&text);
+}
+
+// What is shown of one: control characters of a file's name or of its metadata do nothing to a terminal.
+static void describe(const HubCached *c, char family[32], char type[32]) {
+    snprintf(family, 32, "-");
+    snprintf(type, 32, "%s", c->incomplete ? "incomplete" : c->type[0] ? c->type : "-");
+    if (c->directory) family_of_directory(c->path, family, type);
+    else if (c->path) family_of_gguf(c->path, family);
+    for (char *p = family; *p; p++)
+        if ((unsigned char)*p < 0x20 || (unsigned char)*p >= 0x7f) *p = '?';
+}
+
+static void print_date(int64_t when, char out[24]) {
+    time_t t = (time_t)when;
+    struct tm day;
+    if (when == 0 || !localtime_r(&t, &day) || !strftime(out, 24, "%Y-%m-%d", &day)) snprintf(out, 24, "-");
+}
+
+static int widest(const HubCachedList *list) {
+    int width = 4;
+    for (int i = 0; i < list->n; i++) width = int_max(width, (int)strlen(list->at[i].name));
+    return width;
+}
+
+static void print_table(const HubCachedList *list, Buf *out) {
+    int width = widest(list);
+    buf_printf(out, "%-*s  %9s  %-10s  %-11s  %s\n", width, "NAME", "SIZE", "FAMILY", "TYPE", "LAST USE");
+    for (int i = 0; i < list->n; i++) {
+        const HubCached *c = &list->at[i];
+        char size[24], family[32], type[32], date[24];
+        describe(c, family, type);
+        print_date(c->used, date);
+        buf_printf(out, "%-*s  %9s  %-10s  %-11s  %s\n", width, c->name, units_bytes((double)c->bytes, size), family,
+                   type, date);
+    }
+}
+
+static void print_names(const HubCachedList *list, Buf *out) {
+    for (int i = 0; i < list->n; i++)
+        if (list->at[i].path) buf_printf(out, "%s\n", list->at[i].name);
+}
+
+static void print_json(const HubCachedList *list, Buf *out) {
+    json_t *models = json_array();
+    for (int i = 0; i < list->n; i++) {
+        const HubCached *c = &list->at[i];
+        char family[32], type[32];
+        json_t *one = json_object();
+        describe(c, family, type);
+        jsonio_put(one, "name", jsonio_text(str_of(c->name)));
+        jsonio_put(one, "repo", jsonio_text(str_of(c->repo)));
+        jsonio_put(one, "path", c->path ? jsonio_text(str_of(c->path)) : json_null());
+        jsonio_put(one, "bytes", json_integer((json_int_t)c->bytes));
+        jsonio_put(one, "family", jsonio_text(str_of(family)));
+        jsonio_put(one, "type", jsonio_text(str_of(type)));
+        jsonio_put(one, "used", json_integer(c->used));
+        jsonio_append(models, one);
+    }
+    jsonio_line(models, out);
+}
+
+static Status list_models(const Options *o, const char *root) {
+    HubCachedList list = {0};
+    Buf out = {0};
+    hub_cached_list(root, &list);
+    if (o->hub.names) print_names(&list, &out);
+    else if (o->answer.json) print_json(&list, &out);
+    else if (list.n) print_table(&list, &out);
+    else if (!o->answer.quiet)
+        fprintf(stderr, "quill: note: %s has no models; quill pull user/repo fetches one\n", root);
+    hub_cached_free(&list);
+    return say(&out);
+}
+
+// ---- rm -------------------------------------------------------------------------------------------------------------
+
+// What goes: entries of one repository, or all of it.
+typedef struct {
+    const char *repo;
+    bool all;             // the repository with everything in it
+    const HubCached *one; // else this model
+    uint64_t bytes;
+} Removal;
+
+// A name that the list shows is that entry; a repository is all of its entries.
+static Status find_removal(const HubCachedList *list, const char *asked, Removal *out) {
+    HubName name;
+    int n_of_repo = 0;
+    Nearest nearest = {.word = asked};
+    *out = (Removal){0};
+    bool read = hub_name_read(asked, true, &name);
+    for (int i = 0; i < list->n; i++) {
+        const HubCached *c = &list->at[i];
+        nearest_try(&nearest, c->name);
+        if (read && *name.tag && strcasecmp(c->name, asked) == 0 && c->path) out->one = c, out->bytes = c->bytes;
+        if (read && !*name.tag && strcasecmp(c->repo, name.repo) == 0) {
+            out->repo = c->repo;
+            out->all = true;
+            out->bytes += c->bytes;
+        }
+    }
+    if (out->one) out->repo = out->one->repo;
+    for (int i = 0; i < list->n; i++) n_of_repo += out->repo && strcmp(list->at[i].repo, out->repo) == 0;
+    if (out->one && n_of_repo == 1) out->all = true;
+    if (out->repo) return OK;
+    const char *meant = nearest_found(&nearest);
+    return status_error(QUILL_MODEL, "%.200s: a name of quill models expected, none like it found%s%s%s", asked,
+                        meant ? "; did you mean " : "", meant ? meant : "", meant ? "?" : "");
+}
+
+static bool is_agreed(const Options *o, const Removal *r) {
+    char size[24], line[16];
+    if (o->hub.yes) return true;
+    fprintf(stderr, "quill: remove %s (%s)? [y/N] ", r->all ? r->repo : r->one->name,
+            units_bytes((double)r->bytes, size));
+    bool yes = fgets(line, sizeof line, stdin) && (line[0] == 'y' || line[0] == 'Y');
+    if (!isatty(STDIN_FILENO)) fputs("\n", stderr);
+    return yes;
+}
+
+static Status remove_model(const Options *o, const char *root, const char *asked) {
+    HubCachedList list = {0};
+    Removal r;
+    Buf folder = {0};
+    char size[24];
+    hub_cached_list(root, &list);
+    Status st = find_removal(&list, asked, &r);
+    bool agreed = !st.code && is_agreed(o, &r);
+    if (agreed && hub_cache_is_busy(root, r.repo))
+        st = status_error(QUILL_IO, "%s: another process fetches it; nothing was removed", r.repo);
+    if (agreed && !st.code) {
+        hub_cache_folder(root, r.repo, &folder);
+        st = r.all ? hub_cache_remove_repo(root, r.repo) : hub_cache_remove_files(folder.data, &r.one->paths);
+    }
+    if (!st.code && !o->answer.quiet)
+        fprintf(stderr, "quill: note: %s: %s%s\n", r.all ? r.repo : r.one->name,
+                agreed ? "removed, " : "nothing was removed",
+                agreed ? units_bytes((double)r.bytes, size) : "; -y removes without a question");
+    hub_cached_free(&list);
+    buf_free(&folder);
+    return st;
+}
+
+// ---- the mode -------------------------------------------------------------------------------------------------------
+
+Status models_run(const Options *o) {
+    Buf root = {0};
+    const char *verb = o->hub.n_words ? o->hub.words[0] : "list";
+    bool list = strcmp(verb, "list") == 0, rm = strcmp(verb, "rm") == 0;
+    Status st = OK;
+    if (!list && !rm) st = status_error(QUILL_USAGE, "quill models: rm or nothing expected, found %.100s", verb);
+    else if (list && o->hub.n_words > 1)
+        st = status_error(QUILL_USAGE, "quill models list: nothing behind it expected, found %.100s", o->hub.words[1]);
+    else if (rm && o->hub.n_words < 2)
+        st = status_error(QUILL_USAGE, "quill models rm: a name of quill models expected, found nothing");
+    if (!st.code) st = hub_places_cache(&root);
+    if (!st.code && list) st = list_models(o, root.data);
+    for (int i = 1; rm && i < o->hub.n_words && !st.code; i++) st = remove_model(o, root.data, o->hub.words[i]);
+    buf_free(&root);
+    return st;
+}
