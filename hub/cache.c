@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,10 +33,18 @@ void hub_names_free(HubNames *names) {
     *names = (HubNames){0};
 }
 
+// *out is NULL where there is no such directory.
+static Status open_dir(const char *path, DIR **out) {
+    *out = opendir(path);
+    if (*out || errno == ENOENT || errno == ENOTDIR) return OK;
+    return status_error(QUILL_IO, "%s: cannot read the directory: %s", path, strerror(errno));
+}
+
 static int by_name(const void *a, const void *b) { return strcasecmp(*(char *const *)a, *(char *const *)b); }
 
-void hub_cache_repos(const char *root, HubNames *out) {
-    DIR *dir = opendir(root);
+Status hub_cache_repos(const char *root, HubNames *out) {
+    DIR *dir;
+    TRY(open_dir(root, &dir));
     for (struct dirent *d; dir && (d = readdir(dir));) {
         if (strncmp(d->d_name, prefix, strlen(prefix)) != 0) continue;
         HubName name;
@@ -48,6 +57,7 @@ void hub_cache_repos(const char *root, HubNames *out) {
     }
     if (dir) closedir(dir);
     if (out->n) qsort(out->at, (size_t)out->n, sizeof *out->at, by_name);
+    return OK;
 }
 
 // ---- snapshots ------------------------------------------------------------------------------------------------------
@@ -73,23 +83,31 @@ static void read_main(const char *folder, char commit[65]) {
     buf_free(&path);
 }
 
-void hub_cache_snapshots(const char *folder, HubNames *out) {
+static Status add_commits(const char *path, const char *main, HubCommit **all, int *n) {
+    DIR *dir;
+    Status st = open_dir(path, &dir);
+    for (struct dirent *d; dir && !st.code && (d = readdir(dir));) {
+        struct stat info;
+        if (d->d_name[0] == '.') continue;
+        if (fstatat(dirfd(dir), d->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+            st = status_error(QUILL_IO, "%s/%s: cannot stat: %s", path, d->d_name, strerror(errno));
+        if (st.code || !S_ISDIR(info.st_mode)) continue;
+        *all = mem_resize(*all, (size_t)(*n + 1) * sizeof **all);
+        (*all)[(*n)++] = (HubCommit){mem_copy(d->d_name, strlen(d->d_name)), strcmp(d->d_name, main) == 0,
+                                     (int64_t)info.st_mtim.tv_sec};
+    }
+    if (dir) closedir(dir);
+    return st;
+}
+
+Status hub_cache_snapshots(const char *folder, HubNames *out) {
     char main[65];
     Buf path = {0};
     HubCommit *all = NULL;
     int n = 0;
     read_main(folder, main);
     buf_printf(&path, "%s/snapshots", folder);
-    DIR *dir = opendir(path.data);
-    for (struct dirent *d; dir && (d = readdir(dir));) {
-        struct stat info;
-        if (d->d_name[0] == '.' || fstatat(dirfd(dir), d->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
-        if (!S_ISDIR(info.st_mode)) continue;
-        all = mem_resize(all, (size_t)(n + 1) * sizeof *all);
-        all[n++] = (HubCommit){mem_copy(d->d_name, strlen(d->d_name)), strcmp(d->d_name, main) == 0,
-                               (int64_t)info.st_mtim.tv_sec};
-    }
-    if (dir) closedir(dir);
+    Status st = add_commits(path.data, main, &all, &n);
     if (n) qsort(all, (size_t)n, sizeof *all, newest_first);
     for (int i = 0; i < n; i++) {
         hub_names_add(out, all[i].commit);
@@ -97,6 +115,7 @@ void hub_cache_snapshots(const char *folder, HubNames *out) {
     }
     free(all);
     buf_free(&path);
+    return st;
 }
 
 // The name below blobs/ that a link leads to; NULL: it leads elsewhere, or is none.
@@ -116,49 +135,63 @@ static void add_file(const char *path, const char *below, const struct stat *inf
     f->used = (int64_t)(info->st_atim.tv_sec > info->st_mtim.tv_sec ? info->st_atim.tv_sec : info->st_mtim.tv_sec);
 }
 
-// Directories are walked, links to directories are not.
-static void walk(const char *top, const char *below, int depth, HubFiles *out) {
+static Status walk(const char *top, const char *below, int depth, HubFiles *out);
+
+// Directories are walked, links to directories are not. A link that leads nowhere is a file that is not there.
+static Status walk_entry(const char *top, const char *path, const char *below, int depth, HubFiles *out) {
+    struct stat own, info;
+    if (!hub_name_is_safe_path(below) || lstat(path, &own) != 0) return OK;
+    if (S_ISDIR(own.st_mode)) return depth < MOST_DEPTH ? walk(top, below, depth + 1, out) : OK;
+    if (stat(path, &info) == 0) {
+        if (S_ISREG(info.st_mode)) add_file(path, below, &info, out);
+        return OK;
+    }
+    if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return OK;
+    return status_error(QUILL_IO, "%s: cannot stat: %s", path, strerror(errno));
+}
+
+static Status walk(const char *top, const char *below, int depth, HubFiles *out) {
     Buf path = {0};
+    DIR *dir;
     buf_printf(&path, "%s%s%s", top, *below ? "/" : "", below);
-    DIR *dir = opendir(path.data);
+    Status st = open_dir(path.data, &dir);
     size_t n = path.n;
-    for (struct dirent *d; dir && (d = readdir(dir)) && out->n < MOST_FILES;) {
-        struct stat own, info;
+    for (struct dirent *d; dir && !st.code && (d = readdir(dir)) && out->n < MOST_FILES;) {
         Buf name = {0};
         if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0) continue;
         buf_printf(&name, "%s%s%s", below, *below ? "/" : "", d->d_name);
         path.n = n;
         buf_printf(&path, "/%s", d->d_name);
-        bool known = hub_name_is_safe_path(name.data) && lstat(path.data, &own) == 0;
-        if (known && S_ISDIR(own.st_mode) && depth < MOST_DEPTH) walk(top, name.data, depth + 1, out);
-        else if (known && stat(path.data, &info) == 0 && S_ISREG(info.st_mode))
-            add_file(path.data, name.data, &info, out);
+        st = walk_entry(top, path.data, name.data, depth, out);
         buf_free(&name);
     }
     if (dir) closedir(dir);
     buf_free(&path);
+    return st;
 }
 
-void hub_cache_files(const char *folder, const char *commit, HubFiles *out) {
+Status hub_cache_files(const char *folder, const char *commit, HubFiles *out) {
     Buf top = {0};
     buf_printf(&top, "%s/snapshots/%s", folder, commit);
     snprintf(out->commit, sizeof out->commit, "%.64s", commit);
-    walk(top.data, "", 0, out);
+    Status st = walk(top.data, "", 0, out);
     hub_files_sort(out);
     buf_free(&top);
+    return st;
 }
 
-uint64_t hub_cache_incomplete(const char *folder) {
+Status hub_cache_incomplete(const char *folder, uint64_t *out) {
     Buf path = {0};
-    uint64_t bytes = 0;
+    DIR *dir;
+    *out = 0;
     buf_printf(&path, "%s/blobs", folder);
-    DIR *dir = opendir(path.data);
+    Status st = open_dir(path.data, &dir);
     for (struct dirent *d; dir && (d = readdir(dir));) {
         struct stat info;
         if (str_has_suffix(str_of(d->d_name), ".incomplete") && fstatat(dirfd(dir), d->d_name, &info, 0) == 0)
-            bytes += (uint64_t)info.st_size;
+            *out += (uint64_t)info.st_size;
     }
     if (dir) closedir(dir);
     buf_free(&path);
-    return bytes;
+    return st;
 }

@@ -13,7 +13,7 @@
 
 void hub_cache_folder(const char *root, const char *repo, Buf *out); // ROOT/models--user--repo, appended
 
-// ---- reading --------------------------------------------------------------------------------------------------------
+// ---- reading: QUILL_IO where something that is there cannot be read -------------------------------------------------
 
 typedef struct {
     char **at; // (n)
@@ -23,12 +23,12 @@ typedef struct {
 void hub_names_add(HubNames *names, const char *name);
 void hub_names_free(HubNames *names);
 // The models' repositories in the cache, sorted. None where there is no cache.
-void hub_cache_repos(const char *root, HubNames *out);
+Status hub_cache_repos(const char *root, HubNames *out);
 // The commits of which a repository has a snapshot: that of refs/main first, then the newest.
-void hub_cache_snapshots(const char *folder, HubNames *out);
+Status hub_cache_snapshots(const char *folder, HubNames *out);
 // The files of a snapshot that are there. A link that leads nowhere is none.
-void hub_cache_files(const char *folder, const char *commit, HubFiles *out);
-uint64_t hub_cache_incomplete(const char *folder); // bytes of what has not been fetched whole
+Status hub_cache_files(const char *folder, const char *commit, HubFiles *out);
+Status hub_cache_incomplete(const char *folder, uint64_t *out); // bytes of what has not been fetched whole
 
 // ---- writing --------------------------------------------------------------------------------------------------------
 

@@ -194,15 +194,22 @@ static Status remove_file(const char *folder, const char *below, const char *nam
     return st;
 }
 
-static bool is_linked(const char *folder, const HubNames *commits, const char *blob) {
-    bool found = false;
-    for (int i = 0; i < commits->n && !found; i++) {
+static Status is_linked(const char *folder, const HubNames *commits, const char *blob, bool *found) {
+    Status st = OK;
+    *found = false;
+    for (int i = 0; i < commits->n && !*found && !st.code; i++) {
         HubFiles files = {0};
-        hub_cache_files(folder, commits->at[i], &files);
-        for (int k = 0; k < files.n; k++) found |= files.at[k].blob && strcmp(files.at[k].blob, blob) == 0;
+        st = hub_cache_files(folder, commits->at[i], &files);
+        for (int k = 0; k < files.n; k++) *found |= files.at[k].blob && strcmp(files.at[k].blob, blob) == 0;
         hub_files_free(&files);
     }
-    return found;
+    return st;
+}
+
+static Status remove_blob(const char *folder, const HubNames *commits, const char *blob) {
+    bool linked;
+    TRY(is_linked(folder, commits, blob, &linked));
+    return linked ? OK : remove_file(folder, "blobs", blob);
 }
 
 // One file of every snapshot, with the blobs that nothing leads to any more.
@@ -211,12 +218,11 @@ static Status remove_path(const char *folder, const HubNames *commits, const cha
     for (int i = 0; i < commits->n && !st.code; i++) {
         HubFiles files = {0};
         Buf below = {0};
-        hub_cache_files(folder, commits->at[i], &files);
-        const HubFile *f = hub_files_find(&files, path);
+        st = hub_cache_files(folder, commits->at[i], &files);
+        const HubFile *f = st.code ? NULL : hub_files_find(&files, path);
         buf_printf(&below, "snapshots/%s", commits->at[i]);
         if (f) st = remove_file(folder, below.data, path);
-        if (f && f->blob && !st.code && !is_linked(folder, commits, f->blob))
-            st = remove_file(folder, "blobs", f->blob);
+        if (f && f->blob && !st.code) st = remove_blob(folder, commits, f->blob);
         hub_files_free(&files);
         buf_free(&below);
     }
@@ -225,8 +231,7 @@ static Status remove_path(const char *folder, const HubNames *commits, const cha
 
 Status hub_cache_remove_files(const char *folder, const HubNames *paths) {
     HubNames commits = {0};
-    Status st = OK;
-    hub_cache_snapshots(folder, &commits);
+    Status st = hub_cache_snapshots(folder, &commits);
     for (int i = 0; i < paths->n && !st.code; i++) st = remove_path(folder, &commits, paths->at[i]);
     hub_names_free(&commits);
     return st;

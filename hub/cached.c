@@ -21,27 +21,33 @@ static void path_of(const HubSnapshot *s, const HubModel *m, Buf *out) {
 }
 
 // A directory is whole where it has all files that its index names.
-static bool add_shards(HubSnapshot *s, const char *repo, HubModel *m) {
-    if (!m->index) return true;
+static Status add_shards(HubSnapshot *s, const char *repo, HubModel *m, bool *whole) {
+    *whole = true;
+    if (!m->index) return OK;
     Buf path = {0}, text = {0};
     buf_printf(&path, "%s/snapshots/%s/%s", s->folder, s->files.commit, m->index->path);
-    bool whole = m->index->size < 64u << 20 && !file_read(path.data, &text).code &&
-                 !hub_models_add_shards(repo, &s->files, (Str){text.data, text.n}, m).code;
+    Status st = file_read(path.data, &text);
+    *whole = !st.code && !hub_models_add_shards(repo, &s->files, (Str){text.data, text.n}, m).code;
     buf_free(&path);
     buf_free(&text);
-    return whole;
+    return st;
 }
 
-static void read_snapshot(const char *folder, const char *repo, const char *commit, HubSnapshot *out) {
+// The models that are whole. What `out` has is freed in every case.
+static Status read_snapshot(const char *folder, const char *repo, const char *commit, HubSnapshot *out) {
     *out = (HubSnapshot){.folder = mem_copy(folder, strlen(folder))};
-    hub_cache_files(folder, commit, &out->files);
+    TRY(hub_cache_files(folder, commit, &out->files));
     hub_models_group(&out->files, &out->models);
+    Status st = OK;
     int n = 0;
     for (int i = 0; i < out->models.n; i++) {
-        if (add_shards(out, repo, &out->models.at[i])) out->models.at[n++] = out->models.at[i];
+        bool whole = false;
+        if (!st.code) st = add_shards(out, repo, &out->models.at[i], &whole);
+        if (whole) out->models.at[n++] = out->models.at[i];
         else free(out->models.at[i].files);
     }
     out->models.n = n;
+    return st;
 }
 
 static void snapshot_free(HubSnapshot *s) {
@@ -80,33 +86,36 @@ static void add_model(HubCachedList *list, const char *repo, const HubSnapshot *
     buf_free(&path);
 }
 
-static void add_repo(HubCachedList *list, const char *root, const char *repo) {
+static Status add_repo(HubCachedList *list, const char *root, const char *repo) {
     Buf folder = {0};
     HubNames commits = {0};
     int first = list->n;
+    uint64_t rest = 0;
     hub_cache_folder(root, repo, &folder);
-    hub_cache_snapshots(folder.data, &commits);
-    for (int i = 0; i < commits.n; i++) {
+    Status st = hub_cache_snapshots(folder.data, &commits);
+    for (int i = 0; i < commits.n && !st.code; i++) {
         HubSnapshot s;
-        read_snapshot(folder.data, repo, commits.at[i], &s);
-        for (int k = 0; k < s.models.n; k++) add_model(list, repo, &s, k, first);
+        st = read_snapshot(folder.data, repo, commits.at[i], &s);
+        for (int k = 0; k < s.models.n && !st.code; k++) add_model(list, repo, &s, k, first);
         snapshot_free(&s);
     }
-    uint64_t rest = hub_cache_incomplete(folder.data);
-    if (rest || list->n == first) { // also what is no model of ours: somebody looks for what takes the room
+    if (!st.code) st = hub_cache_incomplete(folder.data, &rest);
+    if (!st.code && (rest || list->n == first)) { // also what is no model of ours: somebody looks for what takes room
         HubCached *c = add(list, repo, repo);
         c->incomplete = rest > 0;
         c->bytes = rest;
     }
     hub_names_free(&commits);
     buf_free(&folder);
+    return st;
 }
 
-void hub_cached_list(const char *root, HubCachedList *out) {
+Status hub_cached_list(const char *root, HubCachedList *out) {
     HubNames repos = {0};
-    hub_cache_repos(root, &repos);
-    for (int i = 0; i < repos.n; i++) add_repo(out, root, repos.at[i]);
+    Status st = hub_cache_repos(root, &repos);
+    for (int i = 0; i < repos.n && !st.code; i++) st = add_repo(out, root, repos.at[i]);
     hub_names_free(&repos);
+    return st;
 }
 
 void hub_cached_free(HubCachedList *list) {
@@ -147,28 +156,40 @@ static const char *find_repo(const HubNames *repos, const char *asked, bool *the
     return clear ? repo : NULL;
 }
 
+// Of the snapshots the first one that has what is asked for; the error is that of the first.
+static Status find_model(const char *folder, const HubName *name, const HubNames *commits, Buf *path, Buf *whole) {
+    Status st =
+        status_error(QUILL_MODEL, "%s: a whole model in the cache expected, none found; quill pull %s fetches it",
+                     name->repo, name->repo);
+    for (int i = 0; i < commits->n; i++) {
+        HubSnapshot s;
+        int which = 0;
+        Status read = read_snapshot(folder, name->repo, commits->at[i], &s), chosen = st;
+        if (!read.code && s.models.n) chosen = hub_models_choose(name, &s.models, &which);
+        if (!read.code && !chosen.code) {
+            path_of(&s, &s.models.at[which], path);
+            hub_models_name(name->repo, &s.models, which, whole);
+        }
+        snapshot_free(&s);
+        TRY(read);
+        if (!chosen.code) return OK;
+        if (i == 0) st = chosen;
+    }
+    return st;
+}
+
 Status hub_cached_find(const char *root, const HubName *name, Buf *path, Buf *whole, bool *there) {
     HubNames repos = {0}, commits = {0};
     Buf folder = {0};
-    Status st = OK;
-    hub_cache_repos(root, &repos);
-    const char *repo = find_repo(&repos, name->repo, there, &st);
+    *there = false;
+    Status st = hub_cache_repos(root, &repos);
+    const char *repo = st.code ? NULL : find_repo(&repos, name->repo, there, &st);
     if (repo) {
         HubName exact = *name;
         snprintf(exact.repo, sizeof exact.repo, "%s", repo);
-        st = status_error(QUILL_MODEL, "%s: a whole model in the cache expected, none found; quill pull %s fetches it",
-                          repo, repo);
         hub_cache_folder(root, repo, &folder);
-        hub_cache_snapshots(folder.data, &commits);
-        for (int i = 0; i < commits.n && st.code; i++) {
-            HubSnapshot s;
-            int which;
-            read_snapshot(folder.data, repo, commits.at[i], &s);
-            Status chosen = s.models.n ? hub_models_choose(&exact, &s.models, &which) : st;
-            if (i == 0 || !chosen.code) st = chosen;
-            if (!st.code) path_of(&s, &s.models.at[which], path), hub_models_name(repo, &s.models, which, whole);
-            snapshot_free(&s);
-        }
+        st = hub_cache_snapshots(folder.data, &commits);
+        if (!st.code) st = find_model(folder.data, &exact, &commits, path, whole);
     }
     hub_names_free(&repos);
     hub_names_free(&commits);

@@ -22,10 +22,10 @@ typedef struct {
 } HubCachedList;
 
 // By repository, then by file. Of a model that several snapshots have, that of refs/main, else the newest.
-void hub_cached_list(const char *root, HubCachedList *out);
+Status hub_cached_list(const char *root, HubCachedList *out); // QUILL_IO
 void hub_cached_free(HubCachedList *list);
 // The model that a name means; its repository may stand there without its user. Appends its path and its whole name.
-// QUILL_MODEL: none, or several repositories or files; *there: the repository is in the cache.
+// QUILL_MODEL: none, or several repositories or files; *there: the repository is in the cache. QUILL_IO.
 Status hub_cached_find(const char *root, const HubName *name, Buf *path, Buf *whole, bool *there);
 
 #endif

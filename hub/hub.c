@@ -169,12 +169,12 @@ Status hub_find(const char *text, Buf *path, bool *found) {
     if (!hub_name_read(text, true, &name) || hub_places_cache(&root).code) return OK;
     Status st = hub_cached_find(root.data, &name, path, &whole, &there);
     *found = !st.code;
-    if (st.code && !there && is_hub_name(text))
+    if (st.code == QUILL_MODEL && !there && is_hub_name(text))
         st = status_error(QUILL_MODEL,
                           "%s: a file, a directory or a model in the cache expected, none found; quill pull %s fetches "
                           "it from the Hugging Face Hub",
                           text, text);
-    else if (st.code && !there) st = OK;
+    else if (st.code == QUILL_MODEL && !there) st = OK;
     buf_free(&root);
     buf_free(&whole);
     return st;

@@ -65,26 +65,28 @@ Status models_pull(const Options *o) {
 // ---- the list -------------------------------------------------------------------------------------------------------
 
 // The first part alone: the others have no metadata of their own.
-static void family_of_gguf(const char *path, char out[32]) {
+static Status family_of_gguf(const char *path, char out[32]) {
     FileMap map;
     Gguf *g;
     Str family;
-    if (file_map(path, &map).code) return;
+    TRY(file_map(path, &map));
     if (!gguf_open_memory(path, map.data, map.n, &g).code) {
         if (!gguf_str(g, "general.architecture", &family, true).code)
             snprintf(out, 32, "%.*s", (int)family.n, family.data);
         gguf_close(g);
     }
     file_unmap(&map);
+    return OK;
 }
 
 // config.json: model_type, and the type of the weights: "BF16".
-static void family_of_directory(const char *dir, char family[32], char type[32]) {
+static Status family_of_directory(const char *dir, char family[32], char type[32]) {
     static const char *const types[][2] = {{"bfloat16", "BF16"}, {"float16", "F16"}, {"float32", "F32"}};
     Buf path = {0}, text = {0};
     json_error_t error;
     buf_printf(&path, "%s/config.json", dir);
-    json_t *config = file_read(path.data, &text).code ? NULL : jsonio_read((Str){text.data, text.n}, 0, &error);
+    Status st = file_read(path.data, &text);
+    json_t *config = st.code ? NULL : jsonio_read((Str){text.data, text.n}, 0, &error);
     const char *name = json_string_value(json_object_get(config, "model_type"));
     const char *dtype = json_string_value(json_object_get(config, "dtype"));
     if (!dtype) dtype = json_string_value(json_object_get(config, "torch_dtype"));
@@ -95,16 +97,19 @@ static void family_of_directory(const char *dir, char family[32], char type[32])
     json_decref(config);
     buf_free(&path);
     buf_free(&text);
+    return st;
 }
 
 // What is shown of one: control characters of a file's name or of its metadata do nothing to a terminal.
-static void describe(const HubCached *c, char family[32], char type[32]) {
+static Status describe(const HubCached *c, char family[32], char type[32]) {
     snprintf(family, 32, "-");
     snprintf(type, 32, "%s", c->incomplete ? "incomplete" : c->type[0] ? c->type : "-");
-    if (c->directory) family_of_directory(c->path, family, type);
-    else if (c->path) family_of_gguf(c->path, family);
+    Status st = OK;
+    if (c->directory) st = family_of_directory(c->path, family, type);
+    else if (c->path) st = family_of_gguf(c->path, family);
     for (char *p = family; *p; p++)
         if ((unsigned char)*p < 0x20 || (unsigned char)*p >= 0x7f) *p = '?';
+    return st;
 }
 
 static void print_date(int64_t when, char out[24]) {
@@ -119,31 +124,34 @@ static int widest(const HubCachedList *list) {
     return width;
 }
 
-static void print_table(const HubCachedList *list, Buf *out) {
+static Status print_table(const HubCachedList *list, Buf *out) {
     int width = widest(list);
     buf_printf(out, "%-*s  %9s  %-10s  %-11s  %s\n", width, "NAME", "SIZE", "FAMILY", "TYPE", "LAST USE");
     for (int i = 0; i < list->n; i++) {
         const HubCached *c = &list->at[i];
         char size[24], family[32], type[32], date[24];
-        describe(c, family, type);
+        TRY(describe(c, family, type));
         print_date(c->used, date);
         buf_printf(out, "%-*s  %9s  %-10s  %-11s  %s\n", width, c->name, units_bytes((double)c->bytes, size), family,
                    type, date);
     }
+    return OK;
 }
 
-static void print_names(const HubCachedList *list, Buf *out) {
+static Status print_names(const HubCachedList *list, Buf *out) {
     for (int i = 0; i < list->n; i++)
         if (list->at[i].path) buf_printf(out, "%s\n", list->at[i].name);
+    return OK;
 }
 
-static void print_json(const HubCachedList *list, Buf *out) {
+static Status print_json(const HubCachedList *list, Buf *out) {
     json_t *models = json_array();
-    for (int i = 0; i < list->n; i++) {
+    Status st = OK;
+    for (int i = 0; i < list->n && !st.code; i++) {
         const HubCached *c = &list->at[i];
         char family[32], type[32];
         json_t *one = json_object();
-        describe(c, family, type);
+        st = describe(c, family, type);
         jsonio_put(one, "name", jsonio_text(str_of(c->name)));
         jsonio_put(one, "repo", jsonio_text(str_of(c->repo)));
         jsonio_put(one, "path", c->path ? jsonio_text(str_of(c->path)) : json_null());
@@ -154,19 +162,22 @@ static void print_json(const HubCachedList *list, Buf *out) {
         jsonio_append(models, one);
     }
     jsonio_line(models, out);
+    return st;
 }
 
 static Status list_models(const Options *o, const char *root) {
     HubCachedList list = {0};
     Buf out = {0};
-    hub_cached_list(root, &list);
-    if (o->hub.names) print_names(&list, &out);
-    else if (o->answer.json) print_json(&list, &out);
-    else if (list.n) print_table(&list, &out);
-    else if (!o->answer.quiet)
+    Status st = hub_cached_list(root, &list);
+    if (!st.code && !list.n && !o->answer.quiet)
         fprintf(stderr, "quill: note: %s has no models; quill pull user/repo fetches one\n", root);
+    if (!st.code && o->hub.names) st = print_names(&list, &out);
+    else if (!st.code && o->answer.json) st = print_json(&list, &out);
+    else if (!st.code && list.n) st = print_table(&list, &out);
     hub_cached_free(&list);
-    return say(&out);
+    if (!st.code) return say(&out);
+    buf_free(&out);
+    return st;
 }
 
 // ---- rm -------------------------------------------------------------------------------------------------------------
@@ -217,11 +228,11 @@ static bool is_agreed(const Options *o, const Removal *r) {
 
 static Status remove_model(const Options *o, const char *root, const char *asked) {
     HubCachedList list = {0};
-    Removal r;
+    Removal r = {0};
     Buf folder = {0};
     char size[24];
-    hub_cached_list(root, &list);
-    Status st = find_removal(&list, asked, &r);
+    Status st = hub_cached_list(root, &list);
+    if (!st.code) st = find_removal(&list, asked, &r);
     bool agreed = !st.code && is_agreed(o, &r);
     if (agreed && hub_cache_is_busy(root, r.repo))
         st = status_error(QUILL_IO, "%s: another process fetches it; nothing was removed", r.repo);

@@ -242,7 +242,7 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
     fault gone
     [ "$(code "$QUILL" pull me/tiny)" -eq 3 ]
     said 'me/tiny:tiny-Q4_K_M.gguf: 404: a file expected'
-    for how in 'busy 1 1' 'limited 1 1' 'dated 1'; do
+    for how in 'busy 1 1' 'dated 1'; do
         rm -rf "$HF_HOME"
         fault $how
         start=$(date +%s%N)
@@ -303,11 +303,7 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
     [ "$(HF_ENDPOINT=http://me@127.0.0.1 code "$QUILL" pull me/tiny)" -eq 2 ]
 }
 
-@test "slow servers are waited for, silent ones are asked again" {
-    fault slow 5000
-    pull me/tiny >path
-    whole
-    rm -rf "$HF_HOME"
+@test "a server that has gone silent is asked again" {
     HF_HUB_DOWNLOAD_TIMEOUT=1
     fault stall 6000 1
     pull me/tiny >path
@@ -337,7 +333,7 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
 fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
 fcntl.flock(fd, fcntl.LOCK_EX)
 print(flush=True)
-time.sleep(1.5)' "$lock" >held &
+time.sleep(1.2)' "$lock" >held &
     within 10 test -s held
     pull me/tiny >path
     said 'another process fetches it: waits'
@@ -480,7 +476,7 @@ snapshot_download("me/dir")' 2>errors >/dev/null
     grep -q '^me/tiny:Q4_K_M  ' list
     grep -q '^me/dir  ' list
     HF_HUB_OFFLINE=1 pull me/tiny | cmp - path
-    "$QUILL" -m dir --greedy -n 2 --raw hi </dev/null >/dev/null
+    "$QUILL" -m me/dir --greedy -n 2 --raw hi </dev/null >/dev/null
     [ ! -s "$HUB/log" ]
     pull me/tiny >again
     cmp again path
