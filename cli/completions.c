@@ -17,9 +17,10 @@ static bool takes_files(int m) {
     return m == MODE_BENCH || m == MODE_INSPECT || m == MODE_BATCH || m == MODE_DECODE || m == MODE_KV ||
            m == MODE_QUANTIZE;
 }
+static bool takes_names(int m) { return m == MODE_MODELS || m == MODE_PULL; } // of models in the cache
 
 // What follows a flag, for a shell.
-typedef enum { VALUE_NONE, VALUE_ANY, VALUE_FILE, VALUE_DIR, VALUE_WORDS } ArgKind;
+typedef enum { VALUE_NONE, VALUE_ANY, VALUE_FILE, VALUE_MODEL, VALUE_DIR, VALUE_WORDS } ArgKind;
 
 // Walks an argument of the form a|b|N: copies the next word that is meant as it stands, NULL after the last.
 static const char *next_word(const char *arg, char word[32]) {
@@ -41,6 +42,7 @@ static ArgKind value_of(const Option *o) {
     char word[32];
     if (!o->arg) return VALUE_NONE;
     if (takes_template(o)) return VALUE_WORDS;
+    if (strcmp(o->names, "-m --model") == 0) return VALUE_MODEL;
     if (strncmp(o->arg, "FILE", 4) == 0) return VALUE_FILE;
     if (strncmp(o->arg, "DIR", 3) == 0) return VALUE_DIR;
     return next_word(o->arg, word) ? VALUE_WORDS : VALUE_ANY;
@@ -59,6 +61,7 @@ static void put_words(const Option *o) {
 }
 
 static const char kv_verbs[] = "info check cut diff"; // the words behind quill kv
+static const char model_verbs[] = "list rm";          // behind quill models
 
 static void put_modes(void) {
     const char *between = "";
@@ -97,22 +100,37 @@ static void bash_mode(int m) {
     for (int i = 0; i < cli_n_options; i++)
         for (const char *at = cli_options[i].names; is_of(&cli_options[i], m) && (at = cli_next_name(at, name));)
             printf("%s ", name);
-    printf("'\n        words=%s\n", takes_files(m) ? "@file" : "@none");
+    printf("'\n        words=%s\n", takes_files(m) ? "@file" : takes_names(m) ? "@name" : "@none");
+    if (m == MODE_MODELS)
+        printf("        [[ \" ${COMP_WORDS[*]:2:COMP_CWORD-2} \" == *\" rm \"* ]] || words='%s'\n", model_verbs);
     if (m == MODE_KV)
         printf("        [[ \" ${COMP_WORDS[*]:2:COMP_CWORD-2} \" =~ \\ (%s)\\  ]] || words='%s'\n",
                "info|check|cut|diff", kv_verbs);
     printf("        case $before in\n");
     bash_case(m, VALUE_ANY, "@none");
     bash_case(m, VALUE_FILE, "@file");
+    bash_case(m, VALUE_MODEL, "@model");
     bash_case(m, VALUE_DIR, "@dir");
     for (int i = 0; i < cli_n_options; i++)
         if (is_of(&cli_options[i], m) && value_of(&cli_options[i]) == VALUE_WORDS) bash_words(&cli_options[i]);
     printf("        esac ;;\n");
 }
 
+// The names of models, which have a colon in them: bash makes three words of it and replaces the last one.
+static void bash_names_of_models(void) {
+    printf("_quill_names() {\n"
+           "    local word=$cur all\n"
+           "    [[ $before == : ]] && word=${COMP_WORDS[COMP_CWORD - 2]}:$cur\n"
+           "    [[ $cur == : ]] && word=$before:\n"
+           "    all=$(\"${COMP_WORDS[0]}\" models --names 2>/dev/null)\n"
+           "    compgen -W \"$all\" -- \"$word\" | sed \"s|^${word%%\"${word##*:}\"}||\"\n"
+           "}\n");
+}
+
 static void bash_completions(void) {
-    printf("# bash completion for quill; written by quill --completions bash\n"
-           "_quill() {\n"
+    printf("# bash completion for quill; written by quill --completions bash\n");
+    bash_names_of_models();
+    printf("_quill() {\n"
            "    local cur=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} mode='' modes='");
     put_modes();
     printf("'\n"
@@ -138,6 +156,10 @@ static void bash_completions(void) {
            "    @file)\n"
            "        compopt -o filenames 2>/dev/null\n"
            "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\") ;;\n"
+           "    @model)\n"
+           "        compopt -o filenames 2>/dev/null\n"
+           "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"; _quill_names) ;;\n"
+           "    @name) mapfile -t COMPREPLY < <(_quill_names) ;;\n"
            "    @dir)\n"
            "        compopt -o filenames 2>/dev/null\n"
            "        mapfile -t COMPREPLY < <(compgen -d -- \"$cur\") ;;\n"
@@ -174,6 +196,7 @@ static void zsh_option(const Option *o) {
     }
     ArgKind value = value_of(o);
     if (value == VALUE_FILE) printf("_files");
+    if (value == VALUE_MODEL) printf("_quill_models_and_files");
     if (value == VALUE_DIR) printf("_files -/");
     if (value == VALUE_WORDS) printf("("), put_words(o), printf(")");
     printf("' \\\n");
@@ -185,11 +208,20 @@ static void zsh_mode(int m) {
         if (is_of(&cli_options[i], m)) zsh_option(&cli_options[i]);
     if (m == MODE_RUN) printf("            '1:mode or prompt:(($modes))' \\\n");
     if (m == MODE_KV) printf("            '1:what:(%s)' \\\n", kv_verbs);
-    printf("            '*:%s' ;;\n", takes_files(m) ? "file:_files" : "text:");
+    if (m == MODE_MODELS) printf("            '1:what:(%s)' \\\n", model_verbs);
+    printf("            '*:%s' ;;\n", takes_files(m)   ? "file:_files"
+                                      : takes_names(m) ? "model:_quill_models"
+                                                       : "text:");
 }
 
 static void zsh_completions(void) {
     printf("#compdef quill\n# zsh completion for quill; written by quill --completions zsh\n"
+           "_quill_models() {\n"
+           "    local -a names\n"
+           "    names=(${(f)\"$(quill models --names 2>/dev/null)\"})\n"
+           "    compadd -a names\n"
+           "}\n"
+           "_quill_models_and_files() { _quill_models; _files }\n"
            "_quill() {\n"
            "    local mode=\n"
            "    local -a modes\n"
@@ -230,6 +262,7 @@ static void fish_option(const Option *o) {
     ArgKind value = value_of(o);
     if (value == VALUE_ANY) printf(" -x");
     if (value == VALUE_FILE) printf(" -rF");
+    if (value == VALUE_MODEL) printf(" -rFa '(quill models --names 2>/dev/null)'");
     if (value == VALUE_DIR) printf(" -xa '(__fish_complete_directories)'");
     if (value == VALUE_WORDS) printf(" -xa '"), put_words(o), printf("'");
     printf(" -d '");
@@ -259,6 +292,10 @@ static void fish_completions(void) {
     }
     printf("complete -c quill -n '__quill_in kv; and not __fish_seen_subcommand_from %s' -xa '%s'\n", kv_verbs,
            kv_verbs);
+    printf("complete -c quill -n '__quill_in models; and not __fish_seen_subcommand_from %s' -xa '%s'\n", model_verbs,
+           model_verbs);
+    printf("complete -c quill -n '__quill_in models; and __fish_seen_subcommand_from rm' -xa '(quill models --names "
+           "2>/dev/null)'\n");
     for (int i = 0; i < cli_n_options; i++)
         if (cli_options[i].help) fish_option(&cli_options[i]);
 }

@@ -91,7 +91,7 @@ const About cli_about[N_MODES] = {
                      "Lists the models in the Hugging Face cache; rm removes some, after a question.\n"
                      "-m takes the names, and user/repo alone where that is clear.",
                      "  quill models\n"
-                     "  quill models rm Qwen/Qwen3-0.6B-GGUF:Q8_0\n",
+                     "  quill models rm -y Qwen/Qwen3-0.6B-GGUF\n",
                      "--json --names -y"},
     [MODE_BATCH] = {"quill batch [options] [FILE]",
                     "Many prompts at once: jobs in, answers out, a JSON object a line. Jobs are read\n"

@@ -37,6 +37,7 @@ void hub_names_free(HubNames *names) {
 static Status open_dir(const char *path, DIR **out) {
     *out = opendir(path);
     if (*out || errno == ENOENT || errno == ENOTDIR) return OK;
+    if (errno == ENOMEM) mem_refused(1);
     return status_error(QUILL_IO, "%s: cannot read the directory: %s", path, strerror(errno));
 }
 

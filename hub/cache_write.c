@@ -170,6 +170,7 @@ static int remove_one(const char *path, const struct stat *info, int what, struc
 
 static Status remove_tree(const char *path) {
     if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT) return OK;
+    if (errno == ENOMEM) mem_refused(1);
     return status_error(QUILL_IO, "%s: cannot remove: %s", path, strerror(errno));
 }
 

@@ -38,6 +38,16 @@ offered() {
     [ "$(offered quill --file '')" = "dir model.gguf" ]
     [ "$(offered quill inspect m)" = model.gguf ]
     [ "$(offered quill kv info m)" = model.gguf ]
+    # models of the cache behind -m, pull and models rm; bash takes a name with a colon apart
+    export HF_HOME="$PWD/hf"
+    mkdir -p hf/hub/models--me--tiny/snapshots/c0ffee
+    touch hf/hub/models--me--tiny/snapshots/c0ffee/{a-Q4_K_M,a-Q8_0}.gguf
+    [ "$(offered "$QUILL" models '')" = "list rm" ]
+    [ "$(offered "$QUILL" models rm '')" = "me/tiny:Q4_K_M me/tiny:Q8_0" ]
+    [ "$(offered "$QUILL" models rm me/tiny :)" = "Q4_K_M Q8_0" ]
+    [ "$(offered "$QUILL" models rm me/tiny : Q8)" = "Q8_0" ]
+    [ "$(offered "$QUILL" pull me)" = "me/tiny:Q4_K_M me/tiny:Q8_0" ]
+    [ "$(offered "$QUILL" -m m)" = "me/tiny:Q4_K_M me/tiny:Q8_0 model.gguf" ]
     [ "$(offered quill kv '')" = "check cut diff info" ]
     [ "$(offered quill kv c)" = "check cut" ]
     [ "$(offered quill kv -n 10 cut m)" = model.gguf ]
@@ -113,7 +123,7 @@ EOF
 }
 
 @test "-h fits 30 lines of 80 columns in every mode, and names what is there" {
-    for mode in "" bench perplexity inspect tokenize template logits batch prefill decode kv quantize; do
+    for mode in "" bench perplexity inspect tokenize template logits batch prefill decode kv quantize pull models; do
         "$QUILL" $mode -h >short
         [ "$(wc -l <short)" -le 30 ]
         [ "$(wc -L <short)" -le 80 ]
@@ -132,6 +142,21 @@ commands_of() {
 
 not_here() {
     grep -vE 'scripts/|make |1\.1b|--roofline|on a terminal|-m qwen3.gguf$|producer' || true
+}
+
+# A Hub with the models that are named, and a cache of its own.
+stage_hub() {
+    export HF_HOME="$PWD/hf"
+    for file in Qwen3-0.6B-GGUF/Qwen3-0.6B-Q8_0 Qwen3-1.7B-GGUF/Qwen3-1.7B-Q8_0 Qwen3-8B-GGUF/Qwen3-8B-Q4_K_M Qwen3-8B-GGUF/Qwen3-8B-Q5_K_M Qwen3-14B-GGUF/Qwen3-14B-Q8_0; do
+        mkdir -p "hub/Qwen/$(dirname $file)"
+        cp model.gguf "hub/Qwen/$file.gguf"
+    done
+    python3 "$BATS_TEST_DIRNAME/rig/hub_server.py" hub >/dev/null 2>&1 3>&- &
+    within 20 test -e hub/port
+    HF_ENDPOINT="http://127.0.0.1:$(cut -d ' ' -f 1 hub/port)"
+    export HF_ENDPOINT no_proxy='*'
+    quill pull -q Qwen/Qwen3-0.6B-GGUF >/dev/null 2>errors || grep -q 'libcurl.so.4 expected' errors
+    quill pull -q Qwen/Qwen3-8B-GGUF >/dev/null 2>errors || touch no_libcurl
 }
 
 # A folder in which the examples find what they name; models that are named are tiny ones.
@@ -154,14 +179,16 @@ stage() {
     quill perplexity -m model.gguf -f text --kl-base logits >/dev/null
     quill prefill -m model.gguf --no-stdin --kv-out long.kv "a text that is long enough to be cut after a hundred tokens, for it goes on and on and on, and then on, and on" </dev/null
     cp long.kv a.kv && cp long.kv b.kv
+    stage_hub
     awk '/^```/ { on = on ? 0 : /^```$/ ? 1 : 2; next } on == 1' "$TOP/docs/usage.md" | sed 's|~/models|.|' >xdg/quill/config
 }
 
 @test "every command that is printed as an example runs" {
     PATH="$PWD/bin:$PATH"
     needs_builtin
+    needs python3
     stage
-    { for mode in "" bench perplexity inspect tokenize template logits batch prefill decode kv quantize; do
+    { for mode in "" bench perplexity inspect tokenize template logits batch prefill decode kv quantize pull models; do
         "$QUILL" $mode --help | sed -n '/^Examples$/,/^$/p' | grep '^  ' | sed 's/^  //' | not_here
     done
     "$QUILL" --man | sed -n '/^\.EX/,/^\.EE/p' | grep -v '^\.E' | sed 's/\\-/-/g; s/\\(dq/"/g; s/\\(aq/'"'"'/g; s/\\e/\\/g' | not_here
@@ -169,7 +196,9 @@ stage() {
     commands_of "$TOP/docs/usage.md"; } | sort -u >commands
     [ "$(wc -l <commands)" -gt 40 ]
     XDG_CONFIG_HOME="$PWD/xdg" quill --show-config | grep -q '^threads = 4'
+    [ ! -e no_libcurl ] || { grep -vE -- '-hf |quill (pull|models)|-m Qwen3-8B' commands >fewer && mv fewer commands; }
     while read -r line; do
+        case "$line" in *"models rm"*) quill pull -q Qwen/Qwen3-8B-GGUF && quill pull -q Qwen/Qwen3-0.6B-GGUF ;; *"-m Qwen3-8B-GGUF"*) quill pull -q Qwen/Qwen3-8B-GGUF ;; esac >/dev/null
         case "$line" in *--preset* | *--show-config*) export XDG_CONFIG_HOME="$PWD/xdg" ;; *) export XDG_CONFIG_HOME=/dev/null ;; esac
         timeout 60 bash -o pipefail -c "$line" </dev/null >out 2>errors || { echo "$line: $?"; cat errors; false; }
     done <commands

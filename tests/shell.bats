@@ -197,8 +197,8 @@ PYTHON
         fi
     }
     noted 'quill -h is' help
-    noted 'quill keeps no list' list
-    noted 'the model is a file' run llama3 hi
+    noted 'quill models lists' list
+    noted '-m or -hf names' run llama3 hi
     noted 'did you mean quill bench?' bnech
     noted 'did you mean quill tokenize?' tokenise
     noted '' run as fast as you can
@@ -243,9 +243,12 @@ PYTHON
     "$QUILL" -m chat.gguf --greedy -n 3 hi </dev/null | cmp - one
     printf 'hello\nhello\n' | "$QUILL" -m chat.gguf -cnv --greedy -n 3 >turns
     printf 'hello\nhello\n' | "$QUILL" -m chat.gguf -i --greedy -n 3 | cmp - turns
-    run "$QUILL" -hf ggml-org/gemma-3-1b-it-GGUF -p hi
+    run "$QUILL" -hff model.gguf -p hi
     [ "$status" -eq 2 ]
-    [[ "$output" == *"-hf: quill does not download models"*"-m FILE"* ]]
+    [[ "$output" == *"-hff: quill fetches by repository: -hf USER/REPO:TYPE"* ]]
+    run "$QUILL" --hf-token secret -p hi
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"set HF_TOKEN"* && "$output" != *secret* ]]
     run "$QUILL" -m chat.gguf --keep
     [ "$status" -eq 2 ]
     run "$QUILL" -m chat.gguf --lora x hi
