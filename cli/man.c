@@ -23,9 +23,7 @@ static const struct {
         {"QUILL_MODEL", "the model where no -m names one"},
         {"QUILL_DEVICE", "the device where no --device names one"},
         {"QUILL_GPU_TRY", "GPU kernels that nobody has timed yet: few, early, or few,early"},
-        {"HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE",
-         "of the Hugging Face Hub: its directory (~/.cache/huggingface), the cache of models ($HF_HOME/hub), the token "
-         "($HF_HOME/token), another Hub, 1: no request"},
+        {"HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE", "as in the huggingface_hub package"},
         {"QUILL_HISTORY", "the file of what was typed in chats; empty: nothing is kept"},
         {"NO_COLOR", "not empty: no colour, unless --color always asks for it"},
         {"TERM", "dumb: no colour, no progress, no lines of quill's own"},

@@ -31,6 +31,7 @@ class Hub:
         handler = type("Handler", (Handler,), {"hub": self, "name": name})
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         server.daemon_threads = True
+        server.handle_error = lambda request, address: None  # clients that are killed are what tests do
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return server
 
