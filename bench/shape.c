@@ -158,7 +158,6 @@ static void fill_blocks(void *out, size_t n_blocks, int block_bytes, uint64_t co
     enum { CHUNK = 32768 }; // bytes that are filled and then patched while they are in the cache
     ScalePair scales[256];
     make_scales(r, rms, scales);
-    size_t d_bytes = random_blocks_d_bytes(r);
     size_t a_chunk = (size_t)CHUNK / (size_t)block_bytes, n;
     for (uint8_t *p = out; n_blocks; n_blocks -= n, p += n * (size_t)block_bytes) {
         n = n_blocks < a_chunk ? n_blocks : a_chunk;
@@ -167,7 +166,7 @@ static void fill_blocks(void *out, size_t n_blocks, int block_bytes, uint64_t co
         for (size_t i = 0; i < n; i++) {
             uint8_t *block = p + i * (size_t)block_bytes;
             const ScalePair *s = &scales[block[r->d_at]]; // the random byte that lies there draws it
-            memcpy(block + r->d_at, &s->d, d_bytes);
+            random_blocks_put_d(r, block, s->d);
             if (r->min_at >= 0) memcpy(block + r->min_at, &s->min, sizeof s->min);
         }
     }

@@ -52,7 +52,7 @@ INLINE void add_superblock(int type, const uint8_t *superblock, const Int8Activa
     }
     UNROLL(8)
     for (int j = 0; j < 8; j++) {
-        q32 w = integers(type, superblock, j);
+        q32 w = integers(type, superblock, j, &c);
         UNROLL(4)
         for (int r = 0; r < C; r++) {
             vf dot = (vf)_mm256_cvtepi32_ps(dot4(type, w, q_load(a[(size_t)r * a_stride].q + 32 * j)));

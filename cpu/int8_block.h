@@ -32,7 +32,9 @@ static void quantize_row(const float *x, int n_in, Int8Activations *a) {
     }
 }
 
-INLINE bool scales_16(int type) { return type == TYPE_Q2_K || type == TYPE_Q3_K || type == TYPE_Q6_K; }
+INLINE bool scales_16(int type) {
+    return type == TYPE_Q2_K || type == TYPE_Q3_K || type == TYPE_Q6_K || book_scales_16(type);
+}
 
 INLINE size_t superblock_bytes(int type) {
     switch (type) {
@@ -47,7 +49,7 @@ INLINE size_t superblock_bytes(int type) {
     case TYPE_Q6_K: return sizeof(BlockQ6_K);
     case TYPE_IQ4_XS: return sizeof(BlockIQ4_XS);
     case TYPE_MXFP4: return 8 * sizeof(BlockMXFP4);
-    default: return 8 * sizeof(BlockQ4_0); // and IQ4_NL
+    default: return is_book(type) ? book_bytes(type) : 8 * sizeof(BlockQ4_0); // and IQ4_NL
     }
 }
 
@@ -68,7 +70,8 @@ INLINE bool has_minimum(int type) {
 #define EACH_QUANTISED(X) \
     X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0) X(TYPE_Q5_1) X(TYPE_Q8_0)   X(TYPE_Q2_K) \
     X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS) \
-    X(TYPE_MXFP4)
+    X(TYPE_MXFP4)  X(TYPE_IQ1_S) X(TYPE_IQ1_M) X(TYPE_IQ2_XXS) X(TYPE_IQ2_XS) X(TYPE_IQ2_S) \
+    X(TYPE_IQ3_XXS) X(TYPE_IQ3_S) X(TYPE_TQ1_0) X(TYPE_TQ2_0)
 // clang-format on
 
 // The sixteen scales of Q3_K without their offset, and the eight of IQ4_XS: k3_scale and iq4xs_scale for all of them at
@@ -94,6 +97,19 @@ INLINE __m256 scales_iq4_xs(const BlockIQ4_XS *k) {
                          _mm256_set1_ps(half_scale(k->d)));
 }
 
+// What is added to the signed bytes of a codebook or ternary type where bytes must not be negative: little more than
+// the largest, so that the sums that are taken off stay as small as the weights.
+INLINE int book_offset(int type) {
+    switch (type) {
+    case TYPE_TQ1_0:
+    case TYPE_TQ2_0: return 1;
+    case TYPE_IQ1_S:
+    case TYPE_IQ1_M:
+    case TYPE_IQ3_S: return 16;
+    default: return 64; // IQ2, IQ3_XXS
+    }
+}
+
 #if QUILL_SIMD == 256
 static void quantize32(const float *x, Int8Activations *a, int b) {
     vf tops = {0};
@@ -117,7 +133,10 @@ static void quantize32(const float *x, Int8Activations *a, int b) {
 
 // ---- weights --------------------------------------------------------------------------------------------------------
 
-INLINE bool is_signed(int type) { return type == TYPE_Q8_0 || type == TYPE_IQ4_NL || type == TYPE_IQ4_XS; }
+INLINE bool is_signed(int type) {
+    return type == TYPE_Q8_0 || type == TYPE_IQ4_NL || type == TYPE_IQ4_XS ||
+           (is_book(type) && book_offset(type) == 64);
+}
 INLINE float offset_of(int type) { // what is subtracted from the integers
     switch (type) {
     case TYPE_Q4_0: return 8;
@@ -125,15 +144,15 @@ INLINE float offset_of(int type) { // what is subtracted from the integers
     case TYPE_MXFP4: return 16;
     case TYPE_Q3_K: return 4;
     case TYPE_Q6_K: return 32;
-    default: return 0;
+    default: return is_book(type) && !is_signed(type) ? (float)book_offset(type) : 0;
     }
 }
 
 INLINE bool has_super_blocks(int type) {
-    return scales_16(type) || type == TYPE_Q4_K || type == TYPE_Q5_K || type == TYPE_IQ4_XS;
+    return scales_16(type) || type == TYPE_Q4_K || type == TYPE_Q5_K || type == TYPE_IQ4_XS || is_book(type);
 }
-// Block j (0..7) of a superblock as integers, before anything is subtracted.
-INLINE q32 integers(int type, const uint8_t *superblock, int j) {
+// Block j (0..7) of a superblock as integers, before anything is subtracted; c as superblock_scales fills it.
+INLINE q32 integers(int type, const uint8_t *superblock, int j, const SuperblockScales *c) {
     const void *k = superblock;
     const uint8_t *p = superblock + (size_t)j * (superblock_bytes(type) / 8); // a small block
     switch (type) {
@@ -149,7 +168,10 @@ INLINE q32 integers(int type, const uint8_t *superblock, int j) {
     case TYPE_Q4_K: return q_shr(q_load(((const BlockQ4_K *)k)->qs + j / 2 * 32), 4 * (j % 2), 15);
     case TYPE_Q5_K: return q_q5_k(k, j);
     case TYPE_Q6_K: return q_q6_k(k, j);
-    default: return q_iq4(q_nibbles(((const BlockIQ4_XS *)k)->qs + 16 * j));
+    case TYPE_IQ4_XS: return q_iq4(q_nibbles(((const BlockIQ4_XS *)k)->qs + 16 * j));
+    case TYPE_TQ1_0:
+    case TYPE_TQ2_0: return q_book_codes(type, k, j, c);
+    default: return q_sub(q_book(type, k, j, c), -(int)offset_of(type));
     }
 }
 
@@ -214,7 +236,7 @@ INLINE float sum_factor(int type) {
     case TYPE_Q2_K:
     case TYPE_Q4_K:
     case TYPE_Q5_K: return -1;
-    default: return -128; // bytes that were signed
+    default: return is_book(type) ? (float)-book_offset(type) : -128; // bytes that were signed
     }
 }
 
@@ -377,6 +399,20 @@ INLINE void weights_iq4_xs(const BlockIQ4_XS *k, Int8Weights *w) {
     for (int i = 0; i < 4; i++) w->u[i] = iq4_levels(nibbles(k->qs + 32 * i, k->qs + 32 * i + 16));
 }
 
+INLINE void weights_book(int type, const uint8_t *p, Int8Weights *w) {
+    SuperblockScales c;
+    scales_book(type, p, &c);
+    if (book_scales_16(type)) w->scale = w->by_sum16 = _mm512_loadu_ps(c.s);
+    else w->scale = join(_mm256_loadu_ps(c.s), _mm256_loadu_ps(c.s));
+    const bool ternary = type == TYPE_TQ1_0 || type == TYPE_TQ2_0; // their codes begin at 0
+    UNROLL(4)
+    for (int i = 0; i < 4; i++) {
+        __m256i a = q_book_codes(type, p, 2 * i, &c), b = q_book_codes(type, p, 2 * i + 1, &c);
+        w->u[i] = _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+        if (!ternary) w->u[i] = _mm512_add_epi8(w->u[i], bytes(book_offset(type)));
+    }
+}
+
 INLINE void load_weights(int type, const uint8_t *p, Int8Weights *w) {
     switch (type) {
     case TYPE_Q2_K: weights_q2_k((const BlockQ2_K *)(const void *)p, w); break;
@@ -385,7 +421,9 @@ INLINE void load_weights(int type, const uint8_t *p, Int8Weights *w) {
     case TYPE_Q5_K: weights_q5_k((const BlockQ5_K *)(const void *)p, w); break;
     case TYPE_Q6_K: weights_q6_k((const BlockQ6_K *)(const void *)p, w); break;
     case TYPE_IQ4_XS: weights_iq4_xs((const BlockIQ4_XS *)(const void *)p, w); break;
-    default: small_blocks(type, p, w);
+    default:
+        if (is_book(type)) weights_book(type, p, w);
+        else small_blocks(type, p, w);
     }
 }
 #endif

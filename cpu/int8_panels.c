@@ -76,7 +76,7 @@ static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_
 // ---- weights --------------------------------------------------------------------------------------------------------
 
 // The types whose scales of 16 elements stay out of the bytes.
-INLINE bool scales_apart(int type) { return type == TYPE_Q6_K; }
+INLINE bool scales_apart(int type) { return type == TYPE_Q6_K || book_scales_16(type); }
 
 enum { Q3_OFFSET = 124 }; // -4 * 31: the least product of weight and scale
 
@@ -146,10 +146,12 @@ INLINE void unpack_panel(int type, const Tensor *w, int first, int n_features, i
 INLINE __m512i start_of(int type, __m512i less) {
     switch (block_offset(type)) {
     case 0: return _mm512_setzero_si512();
+    case 1: return less;
     case 4: return _mm512_slli_epi32(less, 2);
     case 8: return _mm512_slli_epi32(less, 3);
     case 16: return _mm512_slli_epi32(less, 4);
     case 32: return _mm512_slli_epi32(less, 5);
+    case 64: return _mm512_slli_epi32(less, 6);
     case 128: return _mm512_slli_epi32(less, 7);
     default: return _mm512_sub_epi32(_mm512_slli_epi32(less, 7), _mm512_slli_epi32(less, 2)); // 124
     }

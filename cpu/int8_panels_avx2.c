@@ -8,12 +8,13 @@
 // maddubs multiplies unsigned bytes of weights by activations of -127 to 127, adds two products, and saturates beyond
 // 16 bits; sums of such pairs wrap. Neither does harm here. With u = weight + offset, before the offset is taken off:
 //   a pair         u <= 63 (Q6_K): 2 x 63 x 127 = 16002
-//   a sum          of |weight| <= 16 (Q5, and Q4 with or without its offset) over the 16 elements of a block of 32 that
+//   a sum          of |weight| <= 16 (Q5, IQ3_S, and Q4 with or without its offset; IQ1 and TQ have less) over the 16
+//   elements of a block of 32 that
 //                  one sum of 16 bits gets: 16 x 16 x 127 = 32512; of |weight| <= 32 (Q6_K; Q2_K and Q3_K have less)
 //                  over the 8 of a block of 16: 8 x 32 x 127 = 32512.
 // The start of a sum, -offset times the sum of its activations, makes it that of the weights: it may wrap on the way,
-// but ends where it fits. Weights of eight bits (Q8_0, IQ4_NL, IQ4_XS) leave no room for a second pair: they and their
-// activations become words, multiplied by madd into 32 bits.
+// but ends where it fits. Weights of seven or eight bits (Q8_0, IQ4_NL, IQ4_XS, IQ2, IQ3_XXS) leave no room for so
+// many: they and their activations become words, multiplied by madd into 32 bits.
 #include "cpu/cpu.h"
 
 #include "cpu/int8_block.h"
@@ -148,7 +149,7 @@ INLINE void unpack_superblock(int type, const uint8_t *from, NarrowRow *to, int 
     uint8_t *q = to->q + s * superblock_row_bytes(in_words(type));
     UNROLL(8)
     for (int j = 0; j < 8; j++) {
-        q32 w = integers(type, from, j);
+        q32 w = integers(type, from, j, &c);
         if (in_words(type)) {
             __m256i *two = (__m256i *)(void *)(q + 64 * j);
             _mm256_storeu_si256(two, _mm256_cvtepi8_epi16(_mm256_castsi256_si128(w)));
@@ -190,6 +191,7 @@ typedef struct {
 INLINE __m256i start_of(int type, __m256i less) {
     switch (block_offset(type)) {
     case 0: return _mm256_setzero_si256();
+    case 1: return less;
     case 4: return shift_sum(less, 2);
     case 8: return shift_sum(less, 3);
     case 16: return shift_sum(less, 4);

@@ -6,95 +6,9 @@
 #define QUILL_UNPACK_H
 
 #include "kernels.h"
-#include "cpu/simd.h"
+#include "cpu/codebooks.h"
 
 // ---- 32 small integers and their weights ----------------------------------------------------------------------------
-
-enum { NV = 32 / VL }; // vectors that hold 32 weights
-
-#if QUILL_SIMD
-typedef __m256i q32; // 32 int8
-
-INLINE q32 q_load(const void *p) { return _mm256_loadu_si256(p); }
-INLINE q32 q_and(q32 a, int mask) { return _mm256_and_si256(a, _mm256_set1_epi8((char)mask)); }
-INLINE q32 q_or(q32 a, q32 b) { return _mm256_or_si256(a, b); }
-INLINE q32 q_sub(q32 a, int b) { return _mm256_sub_epi8(a, _mm256_set1_epi8((char)b)); }
-INLINE q32 q_shr(q32 a, int n, int mask) { return q_and(_mm256_srli_epi16(a, n), mask); } // (a >> n) & mask a byte
-INLINE q32 q_shl(q32 a, int n) { return _mm256_slli_epi16(a, n); }                        // a << n; no bit may cross
-// 16 bytes as 32 nibbles: the low ones first.
-INLINE q32 q_nibbles(const uint8_t *p) {
-    __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
-    return q_and(_mm256_set_m128i(_mm_srli_epi16(x, 4), x), 15);
-}
-// Bit i of four bytes becomes byte i, 16 where it is set.
-INLINE q32 q_fifth(const uint8_t *p) {
-    uint32_t bits;
-    memcpy(&bits, p, 4);
-    const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), spread);
-    const __m256i select = _mm256_set1_epi64x((long long)0x8040201008040201);
-    return q_and(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, select), select), 16);
-}
-INLINE q32 q_iq4(q32 index) {
-    const __m128i levels = _mm_setr_epi8(IQ4_VALUES);
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(levels), index);
-}
-INLINE q32 q_mxfp4(q32 index) {
-    const __m128i levels = _mm_setr_epi8(MXFP4_VALUES);
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(levels), index);
-}
-INLINE void q_floats(q32 q, vf w[NV]) {
-    __m128i low = _mm256_castsi256_si128(q), high = _mm256_extracti128_si256(q, 1);
-#if QUILL_SIMD == 512
-    w[0] = (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(low));
-    w[1] = (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(high));
-#else
-    w[0] = (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(low));
-    w[1] = (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(low, 8)));
-    w[2] = (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(high));
-    w[3] = (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(high, 8)));
-#endif
-}
-INLINE float half_scale(half_bits h) { return _cvtsh_ss(h); }
-#else
-typedef struct {
-    int8_t v[32];
-} q32;
-
-INLINE q32 q_load(const void *p) {
-    q32 q;
-    memcpy(&q, p, sizeof q);
-    return q;
-}
-#define Q_EACH(expression)                                                                                             \
-    for (int i = 0; i < 32; i++) a.v[i] = (int8_t)(expression);                                                        \
-    return a
-INLINE q32 q_and(q32 a, int mask) { Q_EACH(a.v[i] & mask); }
-INLINE q32 q_or(q32 a, q32 b) { Q_EACH(a.v[i] | b.v[i]); }
-INLINE q32 q_sub(q32 a, int b) { Q_EACH(a.v[i] - b); }
-INLINE q32 q_shr(q32 a, int n, int mask) { Q_EACH((uint8_t)a.v[i] >> n & mask); }
-INLINE q32 q_shl(q32 a, int n) { Q_EACH((uint8_t)a.v[i] << n); }
-INLINE q32 q_nibbles(const uint8_t *p) {
-    q32 a;
-    Q_EACH(i < 16 ? p[i] & 15 : p[i - 16] >> 4);
-}
-INLINE q32 q_fifth(const uint8_t *p) {
-    q32 a;
-    Q_EACH((p[i / 8] >> (i % 8) & 1) << 4);
-}
-INLINE q32 q_iq4(q32 a) {
-    static const int8_t levels[16] = {IQ4_VALUES};
-    Q_EACH(levels[a.v[i] & 15]);
-}
-INLINE q32 q_mxfp4(q32 a) {
-    static const int8_t levels[16] = {MXFP4_VALUES};
-    Q_EACH(levels[a.v[i] & 15]);
-}
-INLINE void q_floats(q32 q, vf w[NV]) {
-    for (int i = 0; i < NV; i++) w[i] = (vf){q.v[VL * i], q.v[VL * i + 1], q.v[VL * i + 2], q.v[VL * i + 3]};
-}
-INLINE float half_scale(half_bits h) { return half_float(h); }
-#endif
 
 // w = q * s, or q * s - m; a scale and a minimum for each half.
 INLINE void q_scaled(q32 q, float s0, float s1, vf w[NV]) {
@@ -176,24 +90,6 @@ INLINE q32 q_q6_k(const BlockQ6_K *k, int j) {
 
 // ---- 32 weights of a row, by type ---------------------------------------------------------------------------------
 // unpack_X(row, b, w) gives elements [32 b, 32 b + 32).
-
-typedef struct {
-    float s[16], m[16]; // of a super-block's 16 or 8 parts, multiplied by its own
-} SuperblockScales;
-
-INLINE vf vload_i8(const void *p) { // VL bytes
-#if QUILL_SIMD == 512
-    return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
-#elif QUILL_SIMD == 256
-    return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)));
-#else
-    const int8_t *b = p;
-    return (vf){b[0], b[1], b[2], b[3]};
-#endif
-}
-INLINE void scaled_bytes(const int8_t bytes[16], float d, float *out) {
-    for (int i = 0; i < 16; i += VL) vstore(out + i, vload_i8(bytes + i) * d);
-}
 
 // The eight scales and eight minima of Q4_K and Q5_K, six bits each: k4_scale_min for all of them at once.
 INLINE void scales_k4(const uint8_t *packed, float d, float dmin, SuperblockScales *k) {
@@ -301,6 +197,14 @@ INLINE void unpack_mxfp4(const uint8_t *row, int b, vf w[NV]) {
     mxfp4_levels16(k->qs, vset(mxfp4_scale(k->e)), w);
 }
 
+// The codebook types and the ternary ones.
+INLINE void unpack_q_book(int type, const uint8_t *row, int b, const SuperblockScales *c, vf w[NV]) {
+    int j = b % 8;
+    q32 q = q_book(type, row + (size_t)(b / 8) * book_bytes(type), j, c);
+    if (book_scales_16(type)) q_scaled(q, c->s[2 * j], c->s[2 * j + 1], w);
+    else q_scaled(q, c->s[j], c->s[j], w);
+}
+
 // ---- a weight row of any type ---------------------------------------------------------------------------------------
 
 // Elements [first, first + n) of a row, n <= 32, as vectors padded with zeros: the end of a row that is no multiple
@@ -347,7 +251,8 @@ INLINE void load_scales(int type, const Tensor *t, int row, int b, SuperblockSca
     case TYPE_Q4_K: scales_k4(q4->scales, half_scale(q4->d), half_scale(q4->dmin), c); break;
     case TYPE_Q5_K: scales_k4(q5->scales, half_scale(q5->d), half_scale(q5->dmin), c); break;
     case TYPE_Q6_K: scaled_bytes(q6->scales, half_scale(q6->d), c->s); break;
-    default: break;
+    default:
+        if (is_book(type)) scales_book(type, bytes + (size_t)(b / 8) * book_bytes(type), c);
     }
 }
 
@@ -373,7 +278,8 @@ INLINE void unpack_block(int type, const Tensor *t, bool i8_whole, int row, int 
     case TYPE_IQ4_XS: unpack_iq4_xs(bytes, b, w); break;
     case TYPE_MXFP4: unpack_mxfp4(bytes, b, w); break;
     default:
-        if (i8_whole) unpack_i8(t, row, b, w);
+        if (is_book(type)) unpack_q_book(type, bytes, b, c, w);
+        else if (i8_whole) unpack_i8(t, row, b, w);
         else unpack_slow(t, row, 32 * b, 32, w);
     }
 }

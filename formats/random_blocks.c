@@ -19,6 +19,15 @@ static const BlockScales scales[] = {
     {TYPE_IQ4_NL, offsetof(BlockIQ4_NL, d), -1, 0, 67.7f, true},
     {TYPE_IQ4_XS, offsetof(BlockIQ4_XS, d), -1, 0, 1251, true},
     {TYPE_MXFP4, offsetof(BlockMXFP4, e), -1, 0, 5.85f, false},
+    {TYPE_IQ1_S, offsetof(BlockIQ1_S, d), -1, 0, 7.2f, false},
+    {TYPE_IQ1_M, offsetof(BlockIQ1_M, scales), -1, 0, 7.21f, false},
+    {TYPE_IQ2_XXS, offsetof(BlockIQ2_XXS, d), -1, 0, 53.5f, false},
+    {TYPE_IQ2_XS, offsetof(BlockIQ2_XS, d), -1, 0, 55.9f, false},
+    {TYPE_IQ2_S, offsetof(BlockIQ2_S, d), -1, 0, 56.4f, false},
+    {TYPE_IQ3_XXS, offsetof(BlockIQ3_XXS, d), -1, 0, 142.6f, false},
+    {TYPE_IQ3_S, offsetof(BlockIQ3_S, d), -1, 0, 140.2f, false},
+    {TYPE_TQ1_0, offsetof(BlockTQ1_0, d), -1, 0, 0.817f, false},
+    {TYPE_TQ2_0, offsetof(BlockTQ2_0, d), -1, 0, 1.224f, true},
 };
 
 const BlockScales *random_blocks_scales(int type) {
@@ -41,11 +50,16 @@ uint16_t random_blocks_d(const BlockScales *s, float d) {
     return (uint16_t)(e < 0 ? 0 : e > 254 ? 254 : e);
 }
 
-size_t random_blocks_d_bytes(const BlockScales *s) { return s->type == TYPE_MXFP4 ? 1 : sizeof(half_bits); }
+void random_blocks_put_d(const BlockScales *s, uint8_t *block, uint16_t d) { // little-endian
+    if (s->type == TYPE_IQ1_M) {
+        uint8_t *high = block + s->d_at + 1; // of four words
+        for (int i = 0; i < 4; i++) high[2 * i] = (uint8_t)((high[2 * i] & 15) | (d >> (4 * i) & 15) << 4);
+    } else memcpy(block + s->d_at, &d, s->type == TYPE_MXFP4 ? 1 : sizeof d);
+}
 
 static void put_scales(uint8_t *block, const BlockScales *s, float d) {
-    half_bits h = random_blocks_d(s, d), m = float_half(d * s->min_per_d);
-    memcpy(block + s->d_at, &h, random_blocks_d_bytes(s)); // little-endian
+    half_bits m = float_half(d * s->min_per_d);
+    random_blocks_put_d(s, block, random_blocks_d(s, d));
     if (s->min_at >= 0) memcpy(block + s->min_at, &m, sizeof m);
 }
 

@@ -12,7 +12,7 @@
 // The scales of a block type.
 typedef struct {
     int type;
-    int d_at, min_at; // byte offsets of the two halves; min_at -1: none. MXFP4's d is one byte, a power of two
+    int d_at, min_at; // byte offsets of the two halves; min_at -1: none. See random_blocks_put_d
     // min / d for values centred on zero. A mean that is not zero would be a common direction of all rows, which grows
     // from layer to layer.
     float min_per_d;
@@ -23,9 +23,10 @@ typedef struct {
 // NULL: the type has no blocks.
 const BlockScales *random_blocks_scales(int type);
 
-// The bytes of a scale that is nearest to d, in a number; and how many bytes.
+// The scale that is nearest to d as the type has it: a half; of MXFP4 one byte, a power of two.
 uint16_t random_blocks_d(const BlockScales *s, float d);
-size_t random_blocks_d_bytes(const BlockScales *s);
+// Writes such a scale to its place in a block. IQ1_M has it in four nibbles.
+void random_blocks_put_d(const BlockScales *s, uint8_t *block, uint16_t d);
 
 // n elements of the type (a multiple of its block; not TYPE_I8G) with the given standard deviation. The same `random`
 // gives the same bytes on every machine.

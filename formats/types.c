@@ -5,6 +5,8 @@
 #include <strings.h>
 
 #include "base/str.h"
+#include "formats/codebook_blocks.h"
+#include "formats/codebooks.h"
 
 static const int8_t iq4_values[16] = {IQ4_VALUES}, mxfp4_values[16] = {MXFP4_VALUES};
 
@@ -157,6 +159,82 @@ static void dequantize_mxfp4(const void *blocks, float *out, size_t n) {
     }
 }
 
+// ---- the codebook types ---------------------------------------------------------------------------------------------
+
+#define ENTRY(word) word,
+static const uint16_t iq2_xxs_book[] = {IQ2_XXS_BOOK(ENTRY)}, iq2_xs_book[] = {IQ2_XS_BOOK(ENTRY)};
+static const uint16_t iq2_s_book[] = {IQ2_S_BOOK(ENTRY)}, iq1_book[] = {IQ1_S_BOOK(ENTRY)};
+static const uint16_t iq3_xxs_book[] = {IQ3_XXS_BOOK(ENTRY)}, iq3_s_book[] = {IQ3_S_BOOK(ENTRY)};
+static const int8_t iq2_levels[] = {IQ2_XXS_LEVELS}, iq1_levels[] = {IQ1_S_LEVELS};
+static const int8_t iq3_xxs_levels[] = {IQ3_XXS_LEVELS}, iq3_s_levels[] = {IQ3_S_LEVELS};
+
+// The level of element i, its sign not yet applied.
+static float book_level(int type, const void *block, int i) {
+    int entry = codebook_entry(type, block, i), two = 2 * (i % 8), four = 4 * (i % 4);
+    switch (type) {
+    case TYPE_IQ2_XXS: return iq2_levels[iq2_xxs_book[entry] >> two & 3];
+    case TYPE_IQ2_XS: return iq2_levels[iq2_xs_book[entry] >> two & 3];
+    case TYPE_IQ2_S: return iq2_levels[iq2_s_book[entry] >> two & 3];
+    case TYPE_IQ3_XXS: return iq3_xxs_levels[iq3_xxs_book[entry] >> four & 15];
+    case TYPE_IQ3_S: return iq3_s_levels[iq3_s_book[entry] >> four & 15];
+    default: return iq1_levels[iq1_book[entry] >> two & 3];
+    }
+}
+
+// IQ2 and IQ3: d times `by` is multiplied by 2 s + 1 and by the signed level.
+static void dequantize_signed(int type, const void *blocks, float by, float *out, size_t n) {
+    size_t size = (size_t)type_info(type)->bytes;
+    for (const uint8_t *b = blocks; n; b += size, out += QK_K, n -= QK_K) {
+        float d = half_float(codebook_d(type, b)) * by;
+        for (int i = 0; i < QK_K; i++) {
+            float x = d * (float)codebook_scale(type, b, i) * book_level(type, b, i);
+            out[i] = codebook_sign(type, b, i) ? -x : x;
+        }
+    }
+}
+
+// IQ1: an eighth is added to the level, or subtracted.
+static void dequantize_shifted(int type, const void *blocks, float *out, size_t n) {
+    size_t size = (size_t)type_info(type)->bytes;
+    for (const uint8_t *b = blocks; n; b += size, out += QK_K, n -= QK_K) {
+        float d = half_float(codebook_d(type, b));
+        for (int i = 0; i < QK_K; i++) {
+            float eighth = codebook_sign(type, b, i) ? -0.125f : 0.125f;
+            out[i] = d * (float)codebook_scale(type, b, i) * (book_level(type, b, i) + eighth);
+        }
+    }
+}
+
+static void dequantize_iq2_xxs(const void *b, float *out, size_t n) {
+    dequantize_signed(TYPE_IQ2_XXS, b, 0.125f, out, n);
+}
+static void dequantize_iq2_xs(const void *b, float *out, size_t n) {
+    dequantize_signed(TYPE_IQ2_XS, b, 0.125f, out, n);
+}
+static void dequantize_iq2_s(const void *b, float *out, size_t n) { dequantize_signed(TYPE_IQ2_S, b, 0.125f, out, n); }
+static void dequantize_iq3_xxs(const void *b, float *out, size_t n) {
+    dequantize_signed(TYPE_IQ3_XXS, b, 0.25f, out, n);
+}
+static void dequantize_iq3_s(const void *b, float *out, size_t n) { dequantize_signed(TYPE_IQ3_S, b, 1, out, n); }
+static void dequantize_iq1_s(const void *b, float *out, size_t n) { dequantize_shifted(TYPE_IQ1_S, b, out, n); }
+static void dequantize_iq1_m(const void *b, float *out, size_t n) { dequantize_shifted(TYPE_IQ1_M, b, out, n); }
+
+// ---- the ternary types ----------------------------------------------------------------------------------------------
+
+static void dequantize_tq1_0(const void *blocks, float *out, size_t n) {
+    for (const BlockTQ1_0 *b = blocks; n; b++, out += QK_K, n -= QK_K) {
+        float d = half_float(b->d);
+        for (int i = 0; i < QK_K; i++) out[i] = d * (float)(tq1_code(b, i) - 1);
+    }
+}
+
+static void dequantize_tq2_0(const void *blocks, float *out, size_t n) {
+    for (const BlockTQ2_0 *b = blocks; n; b++, out += QK_K, n -= QK_K) {
+        float d = half_float(b->d);
+        for (int i = 0; i < QK_K; i++) out[i] = d * (float)(two_bits(b->qs, i) - 1);
+    }
+}
+
 // ---- the table ------------------------------------------------------------------------------------------------------
 
 static const TypeInfo types[] = {
@@ -176,13 +254,22 @@ static const TypeInfo types[] = {
     {"IQ4_NL", TYPE_IQ4_NL, QK, sizeof(BlockIQ4_NL), dequantize_iq4_nl},
     {"IQ4_XS", TYPE_IQ4_XS, QK_K, sizeof(BlockIQ4_XS), dequantize_iq4_xs},
     {"MXFP4", TYPE_MXFP4, QK, sizeof(BlockMXFP4), dequantize_mxfp4},
+    {"IQ1_S", TYPE_IQ1_S, QK_K, sizeof(BlockIQ1_S), dequantize_iq1_s},
+    {"IQ1_M", TYPE_IQ1_M, QK_K, sizeof(BlockIQ1_M), dequantize_iq1_m},
+    {"IQ2_XXS", TYPE_IQ2_XXS, QK_K, sizeof(BlockIQ2_XXS), dequantize_iq2_xxs},
+    {"IQ2_XS", TYPE_IQ2_XS, QK_K, sizeof(BlockIQ2_XS), dequantize_iq2_xs},
+    {"IQ2_S", TYPE_IQ2_S, QK_K, sizeof(BlockIQ2_S), dequantize_iq2_s},
+    {"IQ3_XXS", TYPE_IQ3_XXS, QK_K, sizeof(BlockIQ3_XXS), dequantize_iq3_xxs},
+    {"IQ3_S", TYPE_IQ3_S, QK_K, sizeof(BlockIQ3_S), dequantize_iq3_s},
+    {"TQ1_0", TYPE_TQ1_0, QK_K, sizeof(BlockTQ1_0), dequantize_tq1_0},
+    {"TQ2_0", TYPE_TQ2_0, QK_K, sizeof(BlockTQ2_0), dequantize_tq2_0},
     {"I8G", TYPE_I8G, 1, 1, NULL},
 };
 
 _Static_assert(sizeof types / sizeof types[0] == N_TYPES, "a row for each of EACH_TYPE");
 
 const char *type_name_list(void) {
-    static _Thread_local char list[160];
+    static _Thread_local char list[240];
     *list = 0;
     for (size_t i = 0; i < N_TYPES; i++)
         if (types[i].dequantize) str_list(list, sizeof list, types[i].name);
@@ -203,9 +290,7 @@ const TypeInfo *type_by_name(const char *name) {
 
 // The ids that GGUF files carry and quill cannot compute with, for messages alone.
 static const char *const other_names[] = {
-    [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S",
-    [21] = "IQ3_S", [22] = "IQ2_S", [24] = "I8",      [25] = "I16",    [26] = "I32",     [27] = "I64",
-    [28] = "F64",   [29] = "IQ1_M", [34] = "TQ1_0",   [35] = "TQ2_0",
+    [9] = "Q8_1", [15] = "Q8_K", [24] = "I8", [25] = "I16", [26] = "I32", [27] = "I64", [28] = "F64", [40] = "NVFP4",
 };
 
 const char *type_name(int type) {

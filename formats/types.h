@@ -27,9 +27,18 @@ enum {
     TYPE_Q4_K = 12,
     TYPE_Q5_K = 13,
     TYPE_Q6_K = 14,
+    TYPE_IQ2_XXS = 16,
+    TYPE_IQ2_XS = 17,
+    TYPE_IQ3_XXS = 18,
+    TYPE_IQ1_S = 19,
     TYPE_IQ4_NL = 20,
+    TYPE_IQ3_S = 21,
+    TYPE_IQ2_S = 22,
     TYPE_IQ4_XS = 23,
+    TYPE_IQ1_M = 29,
     TYPE_BF16 = 30,
+    TYPE_TQ1_0 = 34,
+    TYPE_TQ2_0 = 35,
     TYPE_MXFP4 = 39,
     TYPE_I8G = 1000,
     TYPE_FP8 = 1001,
@@ -96,6 +105,52 @@ typedef struct {
     uint8_t e, qs[16];
 } BlockMXFP4; // x = 2^(e - 128) mxfp4_values[q]: OCP's microscaling format of 4 bits, an exponent for each 32
 
+// The codebook types. `grid` is the levels of one entry of the type's codebook (formats/codebooks.h), eight elements
+// or, for IQ3, four. A sign is a bit an element, set where it is negative. Signs of seven bits are of eight elements:
+// the eighth sign makes the number of bits that are set even.
+typedef struct {
+    half_bits d;
+    uint16_t qs[32]; // for each 32 elements two words of four entries, then two of four signs of seven bits below s
+} BlockIQ2_XXS;      // x = d / 8 (2 s + 1) grid, s of four bits a 32
+typedef struct {
+    half_bits d;
+    uint16_t qs[32];   // for each 8 elements nine bits of an entry below seven of signs
+    uint8_t scales[8]; // the low nibble is the first 16's
+} BlockIQ2_XS;         // x = d / 8 (2 s + 1) grid, s a 16
+typedef struct {
+    half_bits d;
+    uint8_t qs[32], signs[32], qh[8]; // for each 8 elements an entry's low bits; two bits in qh, a byte a 32
+    uint8_t scales[8];
+} BlockIQ2_S; // x = d / 8 (2 s + 1) grid, s a 16
+typedef struct {
+    half_bits d;
+    uint8_t qs[64], tails[32]; // for each 4 elements an entry; for each 32 four signs of seven bits, and s above
+} BlockIQ3_XXS;                // x = d / 4 (2 s + 1) grid, s of four bits a 32
+typedef struct {
+    half_bits d;
+    uint8_t qs[64], qh[8], signs[32]; // for each 4 elements an entry's low bits; its ninth in qh, a byte a 32
+    uint8_t scales[4];                // the low nibble is the first 32's
+} BlockIQ3_S;                         // x = d (2 s + 1) grid, s a 32
+typedef struct {
+    half_bits d;
+    uint8_t qs[32];
+    uint16_t qh[8]; // for each 32 four times three high bits of an entry, three of s, and the sign of the 1/8
+} BlockIQ1_S;       // x = d (2 s + 1) (grid +- 1/8)
+typedef struct {
+    uint8_t qs[32], qh[16]; // for each 8 elements a nibble of qh: three high bits of an entry, the sign of the 1/8
+    uint16_t scales[4]; // for each 16 elements three bits, from the lowest; above them a nibble of d, the lowest first
+} BlockIQ1_M;           // x = d (2 s + 1) (grid +- 1/8)
+
+// The ternary types, of -1, 0 and 1.
+typedef struct {
+    uint8_t qs[48], qh[4]; // five digits to the base of three a byte, of qh four: see trit
+    half_bits d;
+} BlockTQ1_0; // x = d (q - 1)
+typedef struct {
+    uint8_t qs[64]; // two bits: byte i of 32 has the elements i, i + 32, i + 64 and i + 96
+    half_bits d;
+} BlockTQ2_0; // x = d (q - 1)
+
 #ifndef __cplusplus
 _Static_assert(sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20, "Q4 blocks");
 _Static_assert(sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24, "Q5 blocks");
@@ -104,6 +159,10 @@ _Static_assert(sizeof(BlockQ2_K) == 84 && sizeof(BlockQ3_K) == 110 && sizeof(Blo
 _Static_assert(sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210, "K blocks");
 _Static_assert(sizeof(BlockIQ4_NL) == 18 && sizeof(BlockIQ4_XS) == 136, "IQ4 blocks");
 _Static_assert(sizeof(BlockMXFP4) == 17, "MXFP4 block");
+_Static_assert(sizeof(BlockIQ2_XXS) == 66 && sizeof(BlockIQ2_XS) == 74 && sizeof(BlockIQ2_S) == 82, "IQ2 blocks");
+_Static_assert(sizeof(BlockIQ3_XXS) == 98 && sizeof(BlockIQ3_S) == 110, "IQ3 blocks");
+_Static_assert(sizeof(BlockIQ1_S) == 50 && sizeof(BlockIQ1_M) == 56, "IQ1 blocks");
+_Static_assert(sizeof(BlockTQ1_0) == 54 && sizeof(BlockTQ2_0) == 66, "TQ blocks");
 #endif
 
 // The sixteen levels of the IQ4 types.
@@ -179,6 +238,19 @@ HOST_DEVICE static inline int iq4xs_scale(const BlockIQ4_XS *b, int j) {
     return (b->scales_l[j / 2] >> (4 * (j % 2)) & 15) | (b->scales_h >> (2 * j) & 3) << 4;
 }
 
+// Digit number `digit` of a byte that holds five to the base of three: the byte is a fraction of 256, rounded up, and
+// each multiplication by three brings the next digit in front.
+HOST_DEVICE static inline int trit(uint8_t byte, int digit) {
+    const uint8_t power[5] = {1, 3, 9, 27, 81};
+    return (uint8_t)(byte * power[digit]) * 3 >> 8;
+}
+// The code (0..2) of element i (0..255) of TQ1_0.
+HOST_DEVICE static inline int tq1_code(const BlockTQ1_0 *b, int i) {
+    if (i < 160) return trit(b->qs[i % 32], i / 32);
+    if (i < 240) return trit(b->qs[32 + i % 16], (i - 160) / 16);
+    return trit(b->qh[i % 4], (i - 240) / 4);
+}
+
 // ---- the table ------------------------------------------------------------------------------------------------------
 
 typedef struct {
@@ -197,7 +269,8 @@ typedef struct {
 #define EACH_TYPE(X) \
     X(TYPE_F32)  X(TYPE_F16)  X(TYPE_BF16) X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0)   X(TYPE_Q5_1)   X(TYPE_Q8_0) \
     X(TYPE_Q2_K) X(TYPE_Q3_K) X(TYPE_Q4_K) X(TYPE_Q5_K) X(TYPE_Q6_K) X(TYPE_IQ4_NL) X(TYPE_IQ4_XS) X(TYPE_MXFP4) \
-    X(TYPE_I8G)
+    X(TYPE_IQ1_S) X(TYPE_IQ1_M) X(TYPE_IQ2_XXS) X(TYPE_IQ2_XS) X(TYPE_IQ2_S) X(TYPE_IQ3_XXS) X(TYPE_IQ3_S) \
+    X(TYPE_TQ1_0) X(TYPE_TQ2_0) X(TYPE_I8G)
 // clang-format on
 #define TYPE_ONE(type) +1
 enum { N_TYPES = 0 EACH_TYPE(TYPE_ONE) };

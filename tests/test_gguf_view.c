@@ -307,9 +307,11 @@ static void test_real_files(void **state) {
 // Every weight type through the tiny models that other tests use: saved, read again, the same bytes.
 static void test_tiny_models(void **state) {
     (void)state;
-    static const int types[] = {TYPE_F32,  TYPE_F16,    TYPE_BF16,   TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0,
-                                TYPE_Q5_1, TYPE_Q8_0,   TYPE_Q2_K,   TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K,
-                                TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4};
+    static const int types[] = {TYPE_F32,   TYPE_F16,     TYPE_BF16,  TYPE_Q4_0,    TYPE_Q4_1,
+                                TYPE_Q5_0,  TYPE_Q5_1,    TYPE_Q8_0,  TYPE_Q2_K,    TYPE_Q3_K,
+                                TYPE_Q4_K,  TYPE_Q5_K,    TYPE_Q6_K,  TYPE_IQ4_NL,  TYPE_IQ4_XS,
+                                TYPE_MXFP4, TYPE_IQ1_S,   TYPE_IQ1_M, TYPE_IQ2_XXS, TYPE_IQ2_XS,
+                                TYPE_IQ2_S, TYPE_IQ3_XXS, TYPE_IQ3_S, TYPE_TQ1_0,   TYPE_TQ2_0};
     const char *path = test_tmp("quill_test_tiny.gguf");
     for (size_t i = 0; i < ARRAY_LEN(types); i++) {
         TinyModel shape = {

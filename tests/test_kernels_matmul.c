@@ -416,7 +416,7 @@ static void fill_extremes(TestMatrix *m, uint64_t *random) {
         for (int i = 0; i < m->t.n_in; i += info->block, at += info->bytes) {
             for (int k = 0; k < info->bytes; k++)
                 at[k] = f < (int)ARRAY_LEN(same) ? same[f] : ends[pick(random, ARRAY_LEN(ends))];
-            memcpy(at + scales->d_at, &sixteenth, sizeof sixteenth);
+            random_blocks_put_d(scales, at, sixteenth);
             if (scales->min_at >= 0) memcpy(at + scales->min_at, &sixteenth, sizeof sixteenth);
         }
     info->dequantize(m->data, m->values, (size_t)m->t.n_out * (size_t)m->t.n_in);

@@ -3,6 +3,7 @@
 #include "tests/rig/testing.h"
 
 #include "families.h"
+#include "formats/random_blocks.h"
 #include "model.h"
 #include "tests/rig/tiny_model.h"
 
@@ -164,7 +165,7 @@ static void test_wrong_shapes_and_types(void **state) {
             if (kind == 0) t->dims[0]--;
             if (kind == 1) t->dims[0] += 32;
             if (kind == 2) t->n_dims = 3, t->dims[2] = 2;
-            if (kind == 3) t->type = 16; // IQ2_XXS
+            if (kind == 3) t->type = 40; // NVFP4
             if (kind == 4) t->type = 26; // I32
             if (kind == 5) t->dims[vector ? 0 : 1] = 1ull << 40;
             if (kind == 6 && vector) t->type = TYPE_Q8_0;
@@ -269,6 +270,8 @@ static size_t scale_at(int type) {
     case TYPE_Q4_1: return offsetof(BlockQ4_1, m);
     case TYPE_Q5_1: return offsetof(BlockQ5_1, m);
     case TYPE_Q4_K: return offsetof(BlockQ4_K, dmin);
+    case TYPE_TQ1_0: return offsetof(BlockTQ1_0, d);
+    case TYPE_TQ2_0: return offsetof(BlockTQ2_0, d);
     default: return 0;
     }
 }
@@ -282,6 +285,7 @@ static void poison_last_block(GgufTensor *t, bool nan) {
     float f = nan ? NAN : -INFINITY;
     uint16_t half = t->type == TYPE_BF16 ? float_bf16(f) : float_half(f);
     if (t->type == TYPE_F32) memcpy(block, &f, 4);
+    else if (t->type == TYPE_IQ1_M) random_blocks_put_d(random_blocks_scales(t->type), block, half);
     else memcpy(block + scale_at(t->type), &half, 2);
 }
 

@@ -147,9 +147,10 @@ static void test_cost_types(void **state) {
 
 // ---- shapes ---------------------------------------------------------------------------------------------------------
 
-static const int all_types[] = {TYPE_F32,  TYPE_F16,    TYPE_BF16,   TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0,
-                                TYPE_Q5_1, TYPE_Q8_0,   TYPE_Q2_K,   TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K,
-                                TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4};
+static const int all_types[] = {
+    TYPE_F32,     TYPE_F16,    TYPE_BF16,  TYPE_Q4_0,    TYPE_Q4_1,   TYPE_Q5_0,   TYPE_Q5_1,  TYPE_Q8_0,  TYPE_Q2_K,
+    TYPE_Q3_K,    TYPE_Q4_K,   TYPE_Q5_K,  TYPE_Q6_K,    TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_IQ1_S, TYPE_IQ1_M,
+    TYPE_IQ2_XXS, TYPE_IQ2_XS, TYPE_IQ2_S, TYPE_IQ3_XXS, TYPE_IQ3_S,  TYPE_TQ1_0,  TYPE_TQ2_0};
 
 // Every element is finite; a matrix's mean is near 0 and its mean square near 1 / n_in, so that no forward overflows.
 static void check_tensor(const GgufTensor *t) {

@@ -1,10 +1,15 @@
-// tests/test_types.c: what each element of a block is worth, against blocks put together bit by bit in this file.
+// tests/test_types.c: what each element of a block is worth, against blocks put together bit by bit in this file, and
+// for the codebook and ternary types against values of the `gguf` package (tests/rig/type_vectors.h).
 //
 // The layouts here are written down a second time, from the format's own description (ggml-common.h, ggml-types.c):
 // where an element's bits lie, where a scale's bits lie. Values are computed in double from what was put in.
 #include "tests/rig/testing.h"
 
+#include "base/rng.h"
+#include "formats/codebook_blocks.h"
+#include "formats/random_blocks.h"
 #include "formats/types.h"
+#include "tests/rig/type_vectors.h"
 
 #include <math.h>
 
@@ -321,6 +326,69 @@ static void test_mxfp4(void **state) {
     }
 }
 
+// ---- the codebook and ternary types ---------------------------------------------------------------------------------
+
+// Every element to the last bit: one block element by element, many by their hash.
+static void test_vectors(void **state) {
+    (void)state;
+    for (size_t v = 0; v < ARRAY_LEN(type_vectors); v++) {
+        const TypeVector *t = &type_vectors[v];
+        const TypeInfo *info = type_info(t->type);
+        float out[TYPE_VECTOR_BLOCKS * QK_K];
+        assert_int_equal(info->bytes, t->bytes);
+        info->dequantize(t->block, out, QK_K);
+        for (int i = 0; i < QK_K; i++)
+            if (float_bits(out[i]) != t->values[i])
+                fail_msg("%s element %d: %.9g expected, %.9g found", info->name, i, (double)bits_float(t->values[i]),
+                         (double)out[i]);
+        size_t n = TYPE_VECTOR_BLOCKS * (size_t)t->bytes;
+        uint8_t *many = malloc(n); // exactly as many bytes as the blocks have
+        for (size_t i = 0; i < n; i++) many[i] = (uint8_t)rng_mix(t->seed + i);
+        int high = t->type == TYPE_IQ1_M || t->type == TYPE_TQ1_0 || t->type == TYPE_TQ2_0 ? t->bytes - 1 : 1;
+        for (int b = 0; b < TYPE_VECTOR_BLOCKS; b++) many[b * t->bytes + high] &= 0xbf;
+        info->dequantize(many, out, TYPE_VECTOR_BLOCKS * QK_K);
+        uint64_t hash = 0xcbf29ce484222325u;
+        for (size_t i = 0; i < sizeof out; i++) hash = (hash ^ ((const uint8_t *)out)[i]) * 0x100000001b3u;
+        if (hash != t->hash) fail_msg("%s: hash %#lx expected, %#lx found", info->name, t->hash, hash);
+        free(many);
+    }
+}
+
+// The eighth sign makes the number of set ones even.
+static void test_signs_of_sevens(void **state) {
+    (void)state;
+    for (uint32_t seven = 0; seven < 128; seven++) {
+        uint32_t eight = seven | (uint32_t)(__builtin_popcount(seven) % 2) << 7;
+        assert_int_equal(signs_of_sevens(seven * 0x204081u), eight * 0x01010101u);
+        for (int at = 0; at < 4; at++) assert_int_equal(signs_of_sevens(seven << (7 * at)), eight << (8 * at));
+    }
+}
+
+// Random blocks of every type are finite, whatever bits they have, and have the deviation that was asked for.
+static void test_random_blocks(void **state) {
+    (void)state;
+    enum { N = 64 * QK_K };
+    static const int ids[] = {
+#define ID(type) type,
+        EACH_TYPE(ID)
+#undef ID
+    };
+    for (size_t t = 0; t < N_TYPES; t++) {
+        const TypeInfo *info = type_info(ids[t]);
+        if (!info->dequantize) continue;
+        uint64_t random = 5 + t;
+        uint8_t *blocks = malloc((size_t)N / (size_t)info->block * (size_t)info->bytes);
+        static float out[N];
+        random_blocks_fill(ids[t], blocks, N, 0.05f, &random);
+        info->dequantize(blocks, out, N);
+        double square = 0;
+        for (int i = 0; i < N; i++) square += (double)out[i] * (double)out[i];
+        double deviation = sqrt(square / N);
+        if (!(deviation > 0.03 && deviation < 0.08)) fail_msg("%s: deviation %g found", info->name, deviation);
+        free(blocks);
+    }
+}
+
 static void test_plain_types(void **state) {
     (void)state;
     enum { N = 257 };
@@ -345,11 +413,13 @@ static void test_table(void **state) {
         const char *name;
         int id, block, bytes;
     } all[] = {
-        {"F32", 0, 1, 4},       {"F16", 1, 1, 2},         {"Q4_0", 2, 32, 18},    {"Q4_1", 3, 32, 20},
-        {"Q5_0", 6, 32, 22},    {"Q5_1", 7, 32, 24},      {"Q8_0", 8, 32, 34},    {"Q2_K", 10, 256, 84},
-        {"Q3_K", 11, 256, 110}, {"Q4_K", 12, 256, 144},   {"Q5_K", 13, 256, 176}, {"Q6_K", 14, 256, 210},
-        {"IQ4_NL", 20, 32, 18}, {"IQ4_XS", 23, 256, 136}, {"MXFP4", 39, 32, 17},  {"BF16", 30, 1, 2},
-        {"I8G", 1000, 1, 1},
+        {"F32", 0, 1, 4},       {"F16", 1, 1, 2},         {"Q4_0", 2, 32, 18},      {"Q4_1", 3, 32, 20},
+        {"Q5_0", 6, 32, 22},    {"Q5_1", 7, 32, 24},      {"Q8_0", 8, 32, 34},      {"Q2_K", 10, 256, 84},
+        {"Q3_K", 11, 256, 110}, {"Q4_K", 12, 256, 144},   {"Q5_K", 13, 256, 176},   {"Q6_K", 14, 256, 210},
+        {"IQ4_NL", 20, 32, 18}, {"IQ4_XS", 23, 256, 136}, {"MXFP4", 39, 32, 17},    {"BF16", 30, 1, 2},
+        {"IQ1_S", 19, 256, 50}, {"IQ1_M", 29, 256, 56},   {"IQ2_XXS", 16, 256, 66}, {"IQ2_XS", 17, 256, 74},
+        {"IQ2_S", 22, 256, 82}, {"IQ3_XXS", 18, 256, 98}, {"IQ3_S", 21, 256, 110},  {"TQ1_0", 34, 256, 54},
+        {"TQ2_0", 35, 256, 66}, {"I8G", 1000, 1, 1},
     };
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         const TypeInfo *t = type_info(all[i].id);
@@ -371,10 +441,10 @@ static void test_names(void **state) {
     assert_ptr_equal(type_by_name("Bf16"), type_info(TYPE_BF16));
     assert_null(type_by_name("Q4_K_M"));
     assert_null(type_by_name(""));
-    int unknown[] = {-1, 4, 5, 9, 15, 16, 24, 28, 31, 38, 999, 1001, INT32_MAX, INT32_MIN};
+    int unknown[] = {-1, 4, 5, 9, 15, 24, 28, 31, 38, 40, 999, 1001, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < ARRAY_LEN(unknown); i++) assert_null(type_info(unknown[i]));
     assert_string_equal(type_name(9), "Q8_1");
-    assert_string_equal(type_name(16), "IQ2_XXS");
+    assert_string_equal(type_name(40), "NVFP4");
     assert_string_equal(type_name(26), "I32");
     assert_string_equal(type_name(39), "MXFP4");
     assert_string_equal(type_name(4), "type 4");
@@ -384,12 +454,20 @@ static void test_names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_half),     cmocka_unit_test(test_every_bf16),
-        cmocka_unit_test(test_ties),           cmocka_unit_test(test_roundings_of_random_floats),
-        cmocka_unit_test(test_special_floats), cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_block_by_eye),   cmocka_unit_test(test_mxfp4),
-        cmocka_unit_test(test_plain_types),    cmocka_unit_test(test_table),
+        cmocka_unit_test(test_every_half),
+        cmocka_unit_test(test_every_bf16),
+        cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_roundings_of_random_floats),
+        cmocka_unit_test(test_special_floats),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_block_by_eye),
+        cmocka_unit_test(test_mxfp4),
+        cmocka_unit_test(test_plain_types),
+        cmocka_unit_test(test_table),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_signs_of_sevens),
+        cmocka_unit_test(test_random_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,9 +105,11 @@ typedef struct {
 } WeightsKind;
 
 static const WeightsKind all_weights[] = {
-    {TYPE_F32, 0},    {TYPE_F16, 0},   {TYPE_BF16, 0}, {TYPE_Q4_0, 0}, {TYPE_Q4_1, 0}, {TYPE_Q5_0, 0}, {TYPE_Q5_1, 0},
-    {TYPE_Q8_0, 0},   {TYPE_Q2_K, 0},  {TYPE_Q3_K, 0}, {TYPE_Q4_K, 0}, {TYPE_Q5_K, 0}, {TYPE_Q6_K, 0}, {TYPE_IQ4_NL, 0},
-    {TYPE_IQ4_XS, 0}, {TYPE_MXFP4, 0}, {TYPE_I8G, 32}, {TYPE_I8G, 64}, {TYPE_I8G, 7},
+    {TYPE_F32, 0},     {TYPE_F16, 0},    {TYPE_BF16, 0},   {TYPE_Q4_0, 0},    {TYPE_Q4_1, 0},  {TYPE_Q5_0, 0},
+    {TYPE_Q5_1, 0},    {TYPE_Q8_0, 0},   {TYPE_Q2_K, 0},   {TYPE_Q3_K, 0},    {TYPE_Q4_K, 0},  {TYPE_Q5_K, 0},
+    {TYPE_Q6_K, 0},    {TYPE_IQ4_NL, 0}, {TYPE_IQ4_XS, 0}, {TYPE_MXFP4, 0},   {TYPE_IQ1_S, 0}, {TYPE_IQ1_M, 0},
+    {TYPE_IQ2_XXS, 0}, {TYPE_IQ2_XS, 0}, {TYPE_IQ2_S, 0},  {TYPE_IQ3_XXS, 0}, {TYPE_IQ3_S, 0}, {TYPE_TQ1_0, 0},
+    {TYPE_TQ2_0, 0},   {TYPE_I8G, 32},   {TYPE_I8G, 64},   {TYPE_I8G, 7},
 };
 
 typedef struct {

@@ -1,0 +1,297 @@
+// cpu/codebooks.h: 32 weights of the codebook types (IQ1, IQ2, IQ3) and of the ternary ones (TQ) as signed bytes.
+//
+// An entry's eight elements, or four, are read as one number from a table of bytes; a table is 1 to 16 KB and stays in
+// the first cache. IQ1 has 8 times its values, so that grid +- 1/8 is a whole number. Values are from -9 to 9 (IQ1),
+// -43 to 43 (IQ2), -62 to 62 (IQ3_XXS), -15 to 15 (IQ3_S) and -1 to 2 (TQ; 2 is in no file that quill wrote). The
+// scalar functions of formats/types.c are the specification.
+#ifndef QUILL_CPU_CODEBOOKS_H
+#define QUILL_CPU_CODEBOOKS_H
+
+#include "cpu/q32.h"
+#include "formats/codebook_blocks.h"
+
+#include <stdbool.h>
+
+extern const uint64_t codebooks_iq2_xxs[256], codebooks_iq2_xs[512], codebooks_iq2_s[1024], codebooks_iq1[2048];
+extern const uint32_t codebooks_iq3_xxs[256], codebooks_iq3_s[512];
+
+// The types of this file.
+INLINE bool is_book(int type) {
+    switch (type) {
+    case TYPE_IQ1_S:
+    case TYPE_IQ1_M:
+    case TYPE_IQ2_XXS:
+    case TYPE_IQ2_XS:
+    case TYPE_IQ2_S:
+    case TYPE_IQ3_XXS:
+    case TYPE_IQ3_S:
+    case TYPE_TQ1_0:
+    case TYPE_TQ2_0: return true;
+    default: return false;
+    }
+}
+
+INLINE bool book_scales_16(int type) { return type == TYPE_IQ1_M || type == TYPE_IQ2_XS || type == TYPE_IQ2_S; }
+
+INLINE size_t book_bytes(int type) {
+    switch (type) {
+    case TYPE_IQ1_S: return sizeof(BlockIQ1_S);
+    case TYPE_IQ1_M: return sizeof(BlockIQ1_M);
+    case TYPE_IQ2_XXS: return sizeof(BlockIQ2_XXS);
+    case TYPE_IQ2_XS: return sizeof(BlockIQ2_XS);
+    case TYPE_IQ2_S: return sizeof(BlockIQ2_S);
+    case TYPE_IQ3_XXS: return sizeof(BlockIQ3_XXS);
+    case TYPE_IQ3_S: return sizeof(BlockIQ3_S);
+    case TYPE_TQ1_0: return sizeof(BlockTQ1_0);
+    default: return sizeof(BlockTQ2_0);
+    }
+}
+
+// ---- lookups, signs and digits --------------------------------------------------------------------------------------
+
+#if QUILL_SIMD
+INLINE q32 q_eights(const uint64_t *book, unsigned a, unsigned b, unsigned c, unsigned d) {
+    return _mm256_setr_epi64x((long long)book[a], (long long)book[b], (long long)book[c], (long long)book[d]);
+}
+INLINE q32 q_fours(const uint32_t *book, const uint8_t *e, unsigned ninth) { // ninth: a bit an entry
+    return _mm256_setr_epi32((int)book[e[0] | (ninth << 8 & 256)], (int)book[e[1] | (ninth << 7 & 256)],
+                             (int)book[e[2] | (ninth << 6 & 256)], (int)book[e[3] | (ninth << 5 & 256)],
+                             (int)book[e[4] | (ninth << 4 & 256)], (int)book[e[5] | (ninth << 3 & 256)],
+                             (int)book[e[6] | (ninth << 2 & 256)], (int)book[e[7] | (ninth << 1 & 256)]);
+}
+// -q where the bit is set.
+INLINE q32 q_negated(q32 q, uint32_t signs) {
+#if QUILL_SIMD == 512
+    return _mm256_mask_sub_epi8(q, signs, _mm256_setzero_si256(), q);
+#else
+    const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i select = _mm256_set1_epi64x((long long)0x8040201008040201);
+    __m256i set = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)signs), spread), select);
+    set = _mm256_cmpeq_epi8(set, select);
+    return _mm256_sub_epi8(_mm256_xor_si256(q, set), set);
+#endif
+}
+// q - 1 in each eight elements where bit 3, 7, 11 or 15 is set, q + 1 where it is not.
+INLINE q32 q_eighths(q32 q, unsigned bits) {
+    const __m256i select = _mm256_setr_epi64x(8, 0x80, 0x800, 0x8000);
+    __m256i set = _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x(bits), select), select);
+    return _mm256_add_epi8(q, _mm256_or_si256(set, _mm256_set1_epi8(1)));
+}
+// The leading digit to the base of three of each byte, a fraction of 256.
+INLINE q32 q_leading(q32 v) {
+    __m256i one = _mm256_cmpeq_epi8(_mm256_max_epu8(v, _mm256_set1_epi8(86)), v);
+    __m256i two = _mm256_cmpeq_epi8(_mm256_max_epu8(v, _mm256_set1_epi8((char)171)), v);
+    return _mm256_sub_epi8(_mm256_sub_epi8(_mm256_setzero_si256(), one), two);
+}
+INLINE q32 q_times3(q32 v) { return _mm256_add_epi8(_mm256_add_epi8(v, v), v); }
+INLINE q32 q_tq1(const BlockTQ1_0 *k, int j) {
+    q32 v = q_load(k->qs);
+    if (j < 5) {
+        for (int i = 0; i < j; i++) v = q_times3(v);
+        return q_leading(v);
+    }
+    __m128i half = _mm_loadu_si128((const __m128i *)(const void *)(k->qs + 32));
+    int last;
+    memcpy(&last, k->qh, sizeof last);
+    v = j == 7 ? _mm256_set_m128i(_mm_set1_epi32(last), half) : _mm256_set_m128i(half, half);
+    // times 1 and 3, or 9 and 27, or 81 and what each four bytes of qh take: the even bytes, then the odd ones
+    const __m256i by =
+        j == 5   ? _mm256_setr_epi64x(0x0001000100010001, 0x0001000100010001, 0x0003000300030003, 0x0003000300030003)
+        : j == 6 ? _mm256_setr_epi64x(0x0009000900090009, 0x0009000900090009, 0x001b001b001b001b, 0x001b001b001b001b)
+                 : _mm256_setr_epi64x(0x0051005100510051, 0x0051005100510051, 0x0003000300010001, 0x001b001b00090009);
+    __m256i even = _mm256_and_si256(_mm256_mullo_epi16(v, by), _mm256_set1_epi16(255));
+    __m256i odd = _mm256_slli_epi16(_mm256_mullo_epi16(_mm256_srli_epi16(v, 8), by), 8);
+    return q_leading(_mm256_or_si256(even, odd));
+}
+#else
+INLINE q32 q_eights(const uint64_t *book, unsigned a, unsigned b, unsigned c, unsigned d) {
+    const uint64_t entries[4] = {book[a], book[b], book[c], book[d]};
+    return q_load(entries);
+}
+INLINE q32 q_fours(const uint32_t *book, const uint8_t *e, unsigned ninth) {
+    uint32_t entries[8];
+    for (int i = 0; i < 8; i++) entries[i] = book[e[i] | (ninth >> i & 1) << 8];
+    return q_load(entries);
+}
+INLINE q32 q_negated(q32 a, uint32_t signs) { Q_EACH(signs >> i & 1 ? -a.v[i] : a.v[i]); }
+INLINE q32 q_eighths(q32 a, unsigned bits) { Q_EACH(bits >> (i / 8 * 4 + 3) & 1 ? a.v[i] - 1 : a.v[i] + 1); }
+INLINE q32 q_tq1(const BlockTQ1_0 *k, int j) {
+    q32 a;
+    Q_EACH(tq1_code(k, 32 * j + i));
+}
+#endif
+
+// ---- scales ---------------------------------------------------------------------------------------------------------
+
+// From words of four signs and a scale, one for 32 elements: d (2 s + 1), and the signs.
+INLINE void scales_tails(const uint32_t tails[8], float d, SuperblockScales *c) {
+#if QUILL_SIMD
+    __m256i t = _mm256_loadu_si256((const __m256i *)(const void *)tails);
+    __m256i odd = _mm256_or_si256(_mm256_srli_epi32(t, 27), _mm256_set1_epi32(1)); // 2 s + 1
+    _mm256_storeu_ps(c->s, _mm256_mul_ps(_mm256_cvtepi32_ps(odd), _mm256_set1_ps(d)));
+    __m256i s = _mm256_or_si256(_mm256_and_si256(t, _mm256_set1_epi32(0x3fff)), // signs_of_sevens
+                                _mm256_and_si256(_mm256_slli_epi32(t, 2), _mm256_set1_epi32(0x3fff0000)));
+    s = _mm256_or_si256(_mm256_and_si256(s, _mm256_set1_epi32(0x007f007f)),
+                        _mm256_and_si256(_mm256_slli_epi32(s, 1), _mm256_set1_epi32(0x7f007f00)));
+    __m256i parity = _mm256_xor_si256(s, _mm256_srli_epi32(s, 4));
+    parity = _mm256_xor_si256(parity, _mm256_srli_epi32(parity, 2));
+    parity = _mm256_xor_si256(parity, _mm256_srli_epi32(parity, 1));
+    parity = _mm256_slli_epi32(_mm256_and_si256(parity, _mm256_set1_epi8(1)), 7);
+    _mm256_storeu_si256((__m256i *)(void *)c->signs, _mm256_or_si256(s, parity));
+#else
+    for (int j = 0; j < 8; j++) {
+        c->s[j] = d * (float)(tails[j] >> 27 | 1);
+        c->signs[j] = signs_of_sevens(tails[j] & 0x0fffffff);
+    }
+#endif
+}
+
+// d (2 s + 1) of 16 nibbles, the low ones of a byte first.
+INLINE void scales_nibbles(uint64_t packed, float d, SuperblockScales *c) {
+    int8_t odd[16];
+#if QUILL_SIMD
+    __m128i v = _mm_cvtsi64_si128((long long)packed), low = _mm_and_si128(v, _mm_set1_epi8(15));
+    v = _mm_unpacklo_epi8(low, _mm_and_si128(_mm_srli_epi16(v, 4), _mm_set1_epi8(15)));
+    _mm_storeu_si128((__m128i *)(void *)odd, _mm_or_si128(_mm_add_epi8(v, v), _mm_set1_epi8(1)));
+#else
+    for (int j = 0; j < 16; j++) odd[j] = (int8_t)((packed >> (4 * j) & 15) * 2 + 1);
+#endif
+    scaled_bytes(odd, d, c->s);
+}
+
+INLINE void scales_iq2_xxs(const BlockIQ2_XXS *k, SuperblockScales *c) {
+    uint32_t tails[8];
+    for (int j = 0; j < 8; j++) memcpy(&tails[j], &k->qs[4 * j + 2], 4);
+    scales_tails(tails, half_scale(k->d) * 0.125f, c);
+}
+INLINE void scales_iq3_xxs(const BlockIQ3_XXS *k, SuperblockScales *c) {
+    uint32_t tails[8];
+    memcpy(tails, k->tails, sizeof tails);
+    scales_tails(tails, half_scale(k->d) * 0.25f, c);
+}
+INLINE void scales_iq2_xs(const BlockIQ2_XS *k, SuperblockScales *c) {
+    uint64_t packed;
+    memcpy(&packed, k->scales, sizeof packed);
+    scales_nibbles(packed, half_scale(k->d) * 0.125f, c);
+    uint8_t sevens[32];
+#if QUILL_SIMD
+    __m256i low = _mm256_srli_epi16(q_load(k->qs), 9), high = _mm256_srli_epi16(q_load(k->qs + 16), 9);
+    __m256i s = _mm256_permute4x64_epi64(_mm256_packus_epi16(low, high), 0xd8);
+    __m256i parity = _mm256_xor_si256(s, _mm256_srli_epi16(s, 4));
+    parity = _mm256_xor_si256(parity, _mm256_srli_epi16(parity, 2));
+    parity = _mm256_xor_si256(parity, _mm256_srli_epi16(parity, 1));
+    s = _mm256_or_si256(s, _mm256_slli_epi16(_mm256_and_si256(parity, _mm256_set1_epi8(1)), 7));
+    _mm256_storeu_si256((__m256i *)(void *)sevens, s);
+#else
+    for (int i = 0; i < 32; i++) sevens[i] = (uint8_t)signs_of_sevens(k->qs[i] >> 9);
+#endif
+    memcpy(c->signs, sevens, sizeof sevens);
+}
+INLINE void scales_iq2_s(const BlockIQ2_S *k, SuperblockScales *c) {
+    uint64_t packed;
+    memcpy(&packed, k->scales, sizeof packed);
+    scales_nibbles(packed, half_scale(k->d) * 0.125f, c);
+    memcpy(c->signs, k->signs, sizeof k->signs);
+}
+INLINE void scales_iq3_s(const BlockIQ3_S *k, SuperblockScales *c) {
+    uint32_t packed;
+    memcpy(&packed, k->scales, sizeof packed);
+    scales_nibbles(packed, half_scale(k->d), c);
+    memcpy(c->signs, k->signs, sizeof k->signs);
+}
+INLINE void scales_iq1_s(const BlockIQ1_S *k, SuperblockScales *c) {
+    float d = half_scale(k->d) * 0.125f;
+#if QUILL_SIMD
+    __m256i h = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)k->qh));
+    h = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(h, 11), _mm256_set1_epi32(14)), _mm256_set1_epi32(1));
+    _mm256_storeu_ps(c->s, _mm256_mul_ps(_mm256_cvtepi32_ps(h), _mm256_set1_ps(d)));
+#else
+    for (int j = 0; j < 8; j++) c->s[j] = d * (float)((k->qh[j] >> 11 & 14) | 1);
+#endif
+}
+INLINE void scales_iq1_m(const BlockIQ1_M *k, SuperblockScales *c) {
+    int8_t odd[16];
+#if QUILL_SIMD
+    uint64_t words;
+    memcpy(&words, k->scales, sizeof words);
+    const __m256i four_times =
+        _mm256_setr_epi64x(0x0100010001000100, 0x0302030203020302, 0x0504050405040504, 0x0706070607060706);
+    const __m256i to_top = _mm256_set1_epi64x(0x0010008004002000); // 2^13, 2^10, 2^7, 2^4
+    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi64x((long long)words), four_times);
+    v = _mm256_srli_epi16(_mm256_mullo_epi16(v, to_top), 13);
+    v = _mm256_or_si256(_mm256_add_epi16(v, v), _mm256_set1_epi16(1));
+    v = _mm256_permute4x64_epi64(_mm256_packus_epi16(v, v), 0xd8);
+    _mm_storeu_si128((__m128i *)(void *)odd, _mm256_castsi256_si128(v));
+#else
+    for (int j = 0; j < 16; j++) odd[j] = (int8_t)codebook_scale(TYPE_IQ1_M, k, 16 * j);
+#endif
+    scaled_bytes(odd, half_scale(codebook_d(TYPE_IQ1_M, k)) * 0.125f, c->s);
+}
+INLINE void scales_ternary(half_bits d, SuperblockScales *c) {
+    for (int i = 0; i < 8; i++) c->s[i] = half_scale(d);
+}
+
+INLINE void scales_book(int type, const void *block, SuperblockScales *c) {
+    switch (type) {
+    case TYPE_IQ1_S: scales_iq1_s(block, c); break;
+    case TYPE_IQ1_M: scales_iq1_m(block, c); break;
+    case TYPE_IQ2_XXS: scales_iq2_xxs(block, c); break;
+    case TYPE_IQ2_XS: scales_iq2_xs(block, c); break;
+    case TYPE_IQ2_S: scales_iq2_s(block, c); break;
+    case TYPE_IQ3_XXS: scales_iq3_xxs(block, c); break;
+    case TYPE_IQ3_S: scales_iq3_s(block, c); break;
+    case TYPE_TQ1_0: scales_ternary(((const BlockTQ1_0 *)block)->d, c); break;
+    default: scales_ternary(((const BlockTQ2_0 *)block)->d, c);
+    }
+}
+
+// ---- 32 weights -----------------------------------------------------------------------------------------------------
+
+// Entries of four elements each from `low`, with their high bits at `step` bits from one to the next.
+INLINE q32 q_with_high(const uint64_t *book, const uint8_t low[4], unsigned high, int step, unsigned mask) {
+    return q_eights(book, low[0] | (high & mask) << 8, low[1] | (high >> step & mask) << 8,
+                    low[2] | (high >> 2 * step & mask) << 8, low[3] | (high >> 3 * step & mask) << 8);
+}
+
+INLINE q32 q_iq1_m(const BlockIQ1_M *k, int j) {
+    unsigned high = k->qh[2 * j] | (unsigned)k->qh[2 * j + 1] << 8;
+    return q_eighths(q_with_high(codebooks_iq1, k->qs + 4 * j, high, 4, 7), high);
+}
+INLINE q32 q_iq1_s(const BlockIQ1_S *k, int j) {
+    q32 q = q_with_high(codebooks_iq1, k->qs + 4 * j, k->qh[j], 3, 7);
+    return q_sub(q, k->qh[j] >> 15 ? 1 : -1);
+}
+INLINE q32 q_iq2_xxs(const BlockIQ2_XXS *k, int j) {
+    unsigned a = k->qs[4 * j], b = k->qs[4 * j + 1];
+    return q_eights(codebooks_iq2_xxs, a & 255, a >> 8, b & 255, b >> 8);
+}
+INLINE q32 q_iq2_xs(const BlockIQ2_XS *k, int j) {
+    const uint16_t *e = k->qs + 4 * j;
+    return q_eights(codebooks_iq2_xs, e[0] & 511, e[1] & 511, e[2] & 511, e[3] & 511);
+}
+
+// Block j (0..7) of a super-block: signed bytes, but for the ternary types their codes from 0 on.
+INLINE q32 q_book_codes(int type, const void *block, int j, const SuperblockScales *c) {
+    const BlockIQ2_S *s2 = block;
+    const BlockIQ3_S *s3 = block;
+    switch (type) {
+    case TYPE_IQ1_S: return q_iq1_s(block, j);
+    case TYPE_IQ1_M: return q_iq1_m(block, j);
+    case TYPE_IQ2_XXS: return q_negated(q_iq2_xxs(block, j), c->signs[j]);
+    case TYPE_IQ2_XS: return q_negated(q_iq2_xs(block, j), c->signs[j]);
+    case TYPE_IQ2_S: return q_negated(q_with_high(codebooks_iq2_s, s2->qs + 4 * j, s2->qh[j], 2, 3), c->signs[j]);
+    case TYPE_IQ3_XXS:
+        return q_negated(q_fours(codebooks_iq3_xxs, ((const BlockIQ3_XXS *)block)->qs + 8 * j, 0), c->signs[j]);
+    case TYPE_IQ3_S: return q_negated(q_fours(codebooks_iq3_s, s3->qs + 8 * j, s3->qh[j]), c->signs[j]);
+    case TYPE_TQ1_0: return q_tq1(block, j);
+    default: return q_shr(q_load(((const BlockTQ2_0 *)block)->qs + j / 4 * 32), 2 * (j % 4), 3);
+    }
+}
+
+// Block j as signed bytes, whatever the type.
+INLINE q32 q_book(int type, const void *block, int j, const SuperblockScales *c) {
+    q32 q = q_book_codes(type, block, j, c);
+    return type == TYPE_TQ1_0 || type == TYPE_TQ2_0 ? q_sub(q, 1) : q;
+}
+
+#endif
