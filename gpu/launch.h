@@ -40,7 +40,7 @@ GpuTuning gpu_tune(GpuTuning t); // returns those that this GPU can do
 // that 16 bytes are 32 weights:
 //   quants  the low bits: 16 bytes a unit (four-bit types and those with more bits beside), 32 (eight-bit), 8 (two-bit)
 //   high    the bits above them: 4 bytes a unit (one bit each) or 8 (two bits each)
-//   scales  a super-block's small integers, 2 bytes a unit (IQ4_XS: 1)
+//   scales  a super-block's small integers, 2 bytes a unit (IQ4_XS, and codebook types with a scale for 32 weights: 1)
 //   d       f16 (d) or f16 pairs (d, m): one a unit; of types with super-blocks one a 8 units; TYPE_I8G: f32 a unit
 // TYPE_I8G whose groups do not divide into units is stored as F32.
 typedef struct {

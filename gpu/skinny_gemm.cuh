@@ -111,7 +111,7 @@ __device__ __forceinline__ void skinny_dense(float (&acc)[COLUMNS / SKINNY_COLUM
 }
 
 // Codes of at most seven bits, which fit the mantissa of a bf16.
-HOST_DEVICE constexpr bool is_short(int type) { return plane_bytes(type).quants < 32 && !is_iq4(type); }
+HOST_DEVICE constexpr bool is_short(int type) { return plane_bytes(type).quants < 32 && !has_levels(type); }
 
 // The code in the middle of those that have a minimum: counted from there, scale and minimum round to little.
 HOST_DEVICE constexpr int middle_code(int type) {

@@ -4,9 +4,13 @@
 //   four bits  byte i of 16: element i below, i + 16 above
 //   two bits   elements 4g + b, g the group of four: byte b of word g / 4, at bit 2 (g % 4)
 //   one bit    byte b of the word, at bit g
+// Entries of codebooks are looked up when a tensor is loaded: the planes have a code an element, of three bits for IQ1
+// and IQ2 and of four for IQ3, which is a place in a table of signed levels.
 #ifndef QUILL_TENSORS_CUH
 #define QUILL_TENSORS_CUH
 
+#include "formats/codebook_blocks.h"
+#include "formats/codebooks.h"
 #include "gpu/gpu.h"
 #include "gpu/launch.h"
 
@@ -34,6 +38,15 @@ HOST_DEVICE constexpr PlaneBytes plane_bytes(int type) {
     case TYPE_IQ4_NL: return {16, 0, 0, 2, false, 0};
     case TYPE_IQ4_XS: return {16, 0, 1, 2, true, 0};
     case TYPE_MXFP4: return {16, 0, 0, 4, false, 0};
+    case TYPE_IQ1_S: return {8, 4, 1, 2, true, 0};
+    case TYPE_IQ1_M: return {8, 4, 2, 2, true, 0};
+    case TYPE_IQ2_XXS: return {8, 4, 1, 2, true, 0};
+    case TYPE_IQ2_XS: return {8, 4, 2, 2, true, 0};
+    case TYPE_IQ2_S: return {8, 4, 2, 2, true, 0};
+    case TYPE_IQ3_XXS: return {16, 0, 1, 2, true, 0};
+    case TYPE_IQ3_S: return {16, 0, 1, 2, true, 0};
+    case TYPE_TQ1_0: return {8, 0, 0, 2, true, -1};
+    case TYPE_TQ2_0: return {8, 0, 0, 2, true, -1};
     case TYPE_I8G: return {32, 0, 0, 4, false, 0};
     default: return {0, 0, 0, 0, false, 0}; // dense
     }
@@ -41,9 +54,21 @@ HOST_DEVICE constexpr PlaneBytes plane_bytes(int type) {
 
 HOST_DEVICE constexpr bool is_dense(int type) { return plane_bytes(type).quants == 0; }
 // Both halves of a unit have the same scale and minimum.
-HOST_DEVICE constexpr bool is_whole(int type) { return type != TYPE_Q2_K && type != TYPE_Q3_K && type != TYPE_Q6_K; }
+HOST_DEVICE constexpr bool is_whole(int type) {
+    return type != TYPE_Q2_K && type != TYPE_Q3_K && type != TYPE_Q6_K && type != TYPE_IQ1_M && type != TYPE_IQ2_XS &&
+           type != TYPE_IQ2_S;
+}
+HOST_DEVICE constexpr bool is_iq1(int type) { return type == TYPE_IQ1_S || type == TYPE_IQ1_M; }
+HOST_DEVICE constexpr bool is_iq2(int type) {
+    return type == TYPE_IQ2_XXS || type == TYPE_IQ2_XS || type == TYPE_IQ2_S;
+}
+HOST_DEVICE constexpr bool is_book(int type) {
+    return is_iq1(type) || is_iq2(type) || type == TYPE_IQ3_XXS || type == TYPE_IQ3_S;
+}
 // Codes are places in a table of levels.
-HOST_DEVICE constexpr bool is_iq4(int type) { return type == TYPE_IQ4_NL || type == TYPE_IQ4_XS || type == TYPE_MXFP4; }
+HOST_DEVICE constexpr bool has_levels(int type) {
+    return type == TYPE_IQ4_NL || type == TYPE_IQ4_XS || type == TYPE_MXFP4 || is_book(type);
+}
 // d is a float.
 HOST_DEVICE constexpr bool is_float_d(int type) { return type == TYPE_I8G || type == TYPE_MXFP4; }
 HOST_DEVICE constexpr bool has_minimum(int type) {
@@ -66,6 +91,15 @@ HOST_DEVICE constexpr bool has_minimum(int type) {
     X(TYPE_IQ4_NL)                                                                                                     \
     X(TYPE_IQ4_XS)                                                                                                     \
     X(TYPE_MXFP4)                                                                                                      \
+    X(TYPE_IQ1_S)                                                                                                      \
+    X(TYPE_IQ1_M)                                                                                                      \
+    X(TYPE_IQ2_XXS)                                                                                                    \
+    X(TYPE_IQ2_XS)                                                                                                     \
+    X(TYPE_IQ2_S)                                                                                                      \
+    X(TYPE_IQ3_XXS)                                                                                                    \
+    X(TYPE_IQ3_S)                                                                                                      \
+    X(TYPE_TQ1_0)                                                                                                      \
+    X(TYPE_TQ2_0)                                                                                                      \
     X(TYPE_I8G)
 
 // ---- reading --------------------------------------------------------------------------------------------------------
@@ -76,10 +110,30 @@ struct Unit {
     float s[2], m[2];
 };
 
-// The sixteen levels of the type, four to a word.
+// A table of levels_of. What IQ1 and IQ2 have above three levels is that of the negative sign; IQ1's are 8 times the
+// grid's, plus or minus one.
+HOST_DEVICE constexpr int levels_table(int type) {
+    return type == TYPE_MXFP4     ? 1
+           : is_iq1(type)         ? 2
+           : is_iq2(type)         ? 3
+           : type == TYPE_IQ3_XXS ? 4
+           : type == TYPE_IQ3_S   ? 5
+                                  : 0;
+}
+// What d is multiplied by besides the scale: the levels have it too large.
+HOST_DEVICE constexpr float levels_unit(int type) {
+    return is_iq1(type) || is_iq2(type) ? 0.125f : type == TYPE_IQ3_XXS ? 0.25f : 1.0f;
+}
+
+// The levels that four codes stand for, one a byte.
 template <int TYPE> __device__ __forceinline__ int levels_of(uint32_t codes) {
-    constexpr int8_t v[2][16] = {{IQ4_VALUES}, {MXFP4_VALUES}};
-    constexpr int of = TYPE == TYPE_MXFP4;
+    constexpr int8_t v[6][16] = {{IQ4_VALUES},
+                                 {MXFP4_VALUES},
+                                 {-7, 1, 9, 0, -9, -1, 7, 0},
+                                 {8, 25, 43, 0, -8, -25, -43, 0},
+                                 {4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62},
+                                 {1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15}};
+    constexpr int of = levels_table(TYPE);
 #define LEVELS(i)                                                                                                      \
     ((uint32_t)(uint8_t)v[of][i] | (uint32_t)(uint8_t)v[of][i + 1] << 8 | (uint32_t)(uint8_t)v[of][i + 2] << 16 |      \
      (uint32_t)(uint8_t)v[of][i + 3] << 24)
@@ -119,7 +173,7 @@ template <int TYPE> __device__ __forceinline__ void load_codes(int q[8], const D
         UNROLL
         for (int g = 0; g < 8; g++) q[g] |= (int)(((g < 4 ? h.x : h.y) >> (2 * (g % 4)) & 0x03030303) << low);
     }
-    if constexpr (is_iq4(TYPE)) {
+    if constexpr (has_levels(TYPE)) {
         UNROLL
         for (int g = 0; g < 8; g++) q[g] = levels_of<TYPE>((uint32_t)q[g]);
     }
@@ -140,6 +194,7 @@ template <int TYPE> __device__ __forceinline__ void load_scales(Unit *u, const D
         uint16_t both = stream<uint16_t>(t.scales + unit * 2);
         a = both & 255, b = both >> 8;
     } else if constexpr (p.scales == 1) a = (int)stream<int8_t>(t.scales + unit);
+    if constexpr (is_book(TYPE)) d *= levels_unit(TYPE);
     u->m[0] = u->m[1] = least;
     u->s[0] = u->s[1] = d;
     if constexpr (TYPE == TYPE_Q4_K || TYPE == TYPE_Q5_K) {
@@ -166,7 +221,41 @@ template <int TYPE> __device__ __forceinline__ float unit_value(const Unit &u, i
 
 // ---- from the file --------------------------------------------------------------------------------------------------
 
-// The code of element i of a unit (number `unit` of the row) as the file's block has it.
+#define BOOK_ENTRY(word) word,
+static __device__ const uint16_t device_iq2_xxs_book[] = {IQ2_XXS_BOOK(BOOK_ENTRY)};
+static __device__ const uint16_t device_iq2_xs_book[] = {IQ2_XS_BOOK(BOOK_ENTRY)};
+static __device__ const uint16_t device_iq2_s_book[] = {IQ2_S_BOOK(BOOK_ENTRY)};
+static __device__ const uint16_t device_iq3_xxs_book[] = {IQ3_XXS_BOOK(BOOK_ENTRY)};
+static __device__ const uint16_t device_iq3_s_book[] = {IQ3_S_BOOK(BOOK_ENTRY)};
+static __device__ const uint16_t device_iq1_book[] = {IQ1_S_BOOK(BOOK_ENTRY)};
+
+// Super-block number `super` of a row of a codebook type.
+template <int TYPE> __device__ const void *book_block(const void *row, int super) {
+    constexpr size_t bytes = TYPE == TYPE_IQ1_S     ? sizeof(BlockIQ1_S)
+                             : TYPE == TYPE_IQ1_M   ? sizeof(BlockIQ1_M)
+                             : TYPE == TYPE_IQ2_XXS ? sizeof(BlockIQ2_XXS)
+                             : TYPE == TYPE_IQ2_XS  ? sizeof(BlockIQ2_XS)
+                             : TYPE == TYPE_IQ2_S   ? sizeof(BlockIQ2_S)
+                             : TYPE == TYPE_IQ3_XXS ? sizeof(BlockIQ3_XXS)
+                                                    : sizeof(BlockIQ3_S);
+    return (const uint8_t *)row + (size_t)super * bytes;
+}
+
+// The place in the type's levels of element i of a super-block of a codebook type.
+template <int TYPE> __device__ int book_code(const void *block, int i) {
+    int entry = codebook_entry(TYPE, block, i), sign = codebook_sign(TYPE, block, i);
+    if constexpr (TYPE == TYPE_IQ3_XXS) return (device_iq3_xxs_book[entry] >> (4 * (i % 4)) & 7) | sign << 3;
+    else if constexpr (TYPE == TYPE_IQ3_S) return (device_iq3_s_book[entry] >> (4 * (i % 4)) & 7) | sign << 3;
+    else {
+        int word = TYPE == TYPE_IQ2_XXS  ? device_iq2_xxs_book[entry]
+                   : TYPE == TYPE_IQ2_XS ? device_iq2_xs_book[entry]
+                   : TYPE == TYPE_IQ2_S  ? device_iq2_s_book[entry]
+                                         : device_iq1_book[entry];
+        return (word >> (2 * (i % 8)) & 3) | sign << 2;
+    }
+}
+
+// The code of element i of a unit (number `unit` of the row) as the file's block has it, or of a codebook type's level.
 template <int TYPE> __device__ int file_code(const void *row, int unit, int i) {
     int at = unit % SUPER_UNITS * UNIT + i; // in the super-block
     if constexpr (TYPE == TYPE_Q4_0 || TYPE == TYPE_IQ4_NL) {
@@ -206,6 +295,12 @@ template <int TYPE> __device__ int file_code(const void *row, int unit, int i) {
         int half = at / 128, quarter = at % 128 / 32;
         uint8_t low = b->ql[half * 64 + (quarter & 1) * 32 + at % 32];
         return (quarter < 2 ? low & 15 : low >> 4) | (b->qh[half * 32 + at % 32] >> (2 * quarter) & 3) << 4;
+    } else if constexpr (TYPE == TYPE_TQ1_0) {
+        return tq1_code((const BlockTQ1_0 *)row + unit / SUPER_UNITS, at);
+    } else if constexpr (TYPE == TYPE_TQ2_0) {
+        return ((const BlockTQ2_0 *)row)[unit / SUPER_UNITS].qs[at / 128 * 32 + at % 32] >> (2 * (at % 128 / 32)) & 3;
+    } else if constexpr (is_book(TYPE)) {
+        return book_code<TYPE>(book_block<TYPE>(row, unit / SUPER_UNITS), at);
     } else {
         uint8_t q = ((const BlockIQ4_XS *)row)[unit / SUPER_UNITS].qs[at / 32 * 16 + at % 16];
         return i < 16 ? q & 15 : q >> 4;
@@ -273,6 +368,14 @@ template <int TYPE> __device__ void store_scales(const DeviceTensor &t, size_t a
         const BlockIQ4_XS *b = (const BlockIQ4_XS *)row + unit / SUPER_UNITS;
         s[0] = (uint8_t)(iq4xs_scale(b, sub) - 32);
         if (sub == 0) store_d(t, super, b->d);
+    } else if constexpr (is_book(TYPE)) {
+        const void *b = book_block<TYPE>(row, unit / SUPER_UNITS);
+        for (int h = 0; h < plane_bytes(TYPE).scales; h++) s[h] = (uint8_t)codebook_scale(TYPE, b, sub * UNIT + 16 * h);
+        if (sub == 0) store_d(t, super, codebook_d(TYPE, b));
+    } else if constexpr (TYPE == TYPE_TQ1_0) {
+        if (sub == 0) store_d(t, super, ((const BlockTQ1_0 *)row)[unit / SUPER_UNITS].d);
+    } else if constexpr (TYPE == TYPE_TQ2_0) {
+        if (sub == 0) store_d(t, super, ((const BlockTQ2_0 *)row)[unit / SUPER_UNITS].d);
     }
 }
 

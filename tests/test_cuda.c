@@ -105,8 +105,10 @@ static void test_sealed_kv(void **state) {
     }
 }
 
-static const int types[] = {TYPE_F16,  TYPE_BF16, TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0,   TYPE_Q5_1,   TYPE_Q8_0,  TYPE_Q2_K,
-                            TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_I8G};
+static const int types[] = {TYPE_F16,   TYPE_BF16,  TYPE_Q4_0,  TYPE_Q4_1,    TYPE_Q5_0,   TYPE_Q5_1,   TYPE_Q8_0,
+                            TYPE_Q2_K,  TYPE_Q3_K,  TYPE_Q4_K,  TYPE_Q5_K,    TYPE_Q6_K,   TYPE_IQ4_NL, TYPE_IQ4_XS,
+                            TYPE_MXFP4, TYPE_IQ1_S, TYPE_IQ1_M, TYPE_IQ2_XXS, TYPE_IQ2_XS, TYPE_IQ2_S,  TYPE_IQ3_XXS,
+                            TYPE_IQ3_S, TYPE_TQ1_0, TYPE_TQ2_0, TYPE_I8G};
 
 static void test_tensor_types(void **state) {
     (void)state;

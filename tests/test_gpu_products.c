@@ -11,8 +11,8 @@
 // int8 activations against a reference that rounds them in the same way.
 static void int8_products(void **state) {
     (void)state;
-    static const int types[] = {TYPE_Q4_0, TYPE_Q5_1, TYPE_Q8_0, TYPE_Q2_K,
-                                TYPE_Q3_K, TYPE_Q4_K, TYPE_Q6_K, TYPE_IQ4_XS};
+    static const int types[] = {TYPE_Q4_0,   TYPE_Q5_1,  TYPE_Q8_0,    TYPE_Q2_K,  TYPE_Q3_K,  TYPE_Q4_K, TYPE_Q6_K,
+                                TYPE_IQ4_XS, TYPE_IQ1_M, TYPE_IQ2_XXS, TYPE_IQ2_S, TYPE_IQ3_S, TYPE_TQ1_0};
     enum { N_IN = 1280, N_OUT = 41, ROWS = 3 };
     uint64_t random = 77;
     for (size_t k = 0; k < ARRAY_LEN(types); k++) {
