@@ -73,8 +73,8 @@ const About cli_about[N_MODES] = {
     [MODE_QUANTIZE] = {"quill quantize [options] IN OUT TYPE",
                        "Writes a model with smaller weights. IN is any model that quill reads, OUT a\n"
                        "GGUF file, TYPE a type for all matrices (Q8_0, Q5_K, Q4_0, F16, ...) or a mix\n"
-                       "of types (Q4_K_M, Q5_K_M, ...). A wrong TYPE lists them all. Metadata,\n"
-                       "tokenizer and chat template are kept.",
+                       "of types (Q4_K_M, Q5_K_M, ...). A wrong TYPE lists them all. IQ1, IQ2 and IQ3\n"
+                       "types are read and not written. Metadata, tokenizer and chat template are kept.",
                        "  quill quantize model.gguf small.gguf Q4_K_M\n"
                        "  quill quantize model.gguf small.gguf Q5_0 --tensor 'output.weight=Q8_0'\n"
                        "  quill quantize --dry-run model.gguf small.gguf Q3_K_M\n",

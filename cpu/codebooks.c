@@ -3,7 +3,7 @@
 
 #include "formats/codebooks.h"
 
-// Bytes from the codes of an entry; WORD(level, code) for each of its elements.
+// An entry's codes as bytes in a number: `level` of each.
 #define EIGHT(level, e)                                                                                                \
     (level((e)&3) | level((e) >> 2 & 3) << 8 | level((e) >> 4 & 3) << 16 | level((e) >> 6 & 3) << 24 |                 \
      level((e) >> 8 & 3) << 32 | level((e) >> 10 & 3) << 40 | level((e) >> 12 & 3) << 48 | level((e) >> 14 & 3) << 56)
@@ -26,3 +26,7 @@ const uint64_t codebooks_iq2_s[1024] = {IQ2_S_BOOK(IQ2_ENTRY)};
 const uint64_t codebooks_iq1[2048] = {IQ1_S_BOOK(IQ1_ENTRY)};
 const uint32_t codebooks_iq3_xxs[256] = {IQ3_XXS_BOOK(IQ3_XXS_ENTRY)};
 const uint32_t codebooks_iq3_s[512] = {IQ3_S_BOOK(IQ3_S_ENTRY)};
+
+#define CODES(e) e,
+const uint16_t codebooks_iq3_xxs_codes[256] = {IQ3_XXS_BOOK(CODES)};
+const uint16_t codebooks_iq3_s_codes[512] = {IQ3_S_BOOK(CODES)};

@@ -14,6 +14,9 @@
 
 extern const uint64_t codebooks_iq2_xxs[256], codebooks_iq2_xs[512], codebooks_iq2_s[1024], codebooks_iq1[2048];
 extern const uint32_t codebooks_iq3_xxs[256], codebooks_iq3_s[512];
+// IQ3's entries as formats/codebooks.h has them, for AVX-512 (cpu/codebooks_avx512.h); 64-byte aligned.
+#define LINE_ALIGNED __attribute__((aligned(64)))
+extern const uint16_t codebooks_iq3_xxs_codes[256] LINE_ALIGNED, codebooks_iq3_s_codes[512] LINE_ALIGNED;
 
 // The types of this file.
 INLINE bool is_book(int type) {
@@ -53,7 +56,11 @@ INLINE size_t book_bytes(int type) {
 INLINE q32 q_eights(const uint64_t *book, unsigned a, unsigned b, unsigned c, unsigned d) {
     return _mm256_setr_epi64x((long long)book[a], (long long)book[b], (long long)book[c], (long long)book[d]);
 }
-INLINE q32 q_fours(const uint32_t *book, const uint8_t *e, unsigned ninth) { // ninth: a bit an entry
+INLINE q32 q_fours(const uint32_t *book, const uint8_t e[8]) {
+    return _mm256_setr_epi32((int)book[e[0]], (int)book[e[1]], (int)book[e[2]], (int)book[e[3]], (int)book[e[4]],
+                             (int)book[e[5]], (int)book[e[6]], (int)book[e[7]]);
+}
+INLINE q32 q_fours_ninth(const uint32_t *book, const uint8_t e[8], unsigned ninth) { // ninth: a bit an entry
     return _mm256_setr_epi32((int)book[e[0] | (ninth << 8 & 256)], (int)book[e[1] | (ninth << 7 & 256)],
                              (int)book[e[2] | (ninth << 6 & 256)], (int)book[e[3] | (ninth << 5 & 256)],
                              (int)book[e[4] | (ninth << 4 & 256)], (int)book[e[5] | (ninth << 3 & 256)],
@@ -108,11 +115,12 @@ INLINE q32 q_eights(const uint64_t *book, unsigned a, unsigned b, unsigned c, un
     const uint64_t entries[4] = {book[a], book[b], book[c], book[d]};
     return q_load(entries);
 }
-INLINE q32 q_fours(const uint32_t *book, const uint8_t *e, unsigned ninth) {
+INLINE q32 q_fours_ninth(const uint32_t *book, const uint8_t e[8], unsigned ninth) {
     uint32_t entries[8];
     for (int i = 0; i < 8; i++) entries[i] = book[e[i] | (ninth >> i & 1) << 8];
     return q_load(entries);
 }
+INLINE q32 q_fours(const uint32_t *book, const uint8_t e[8]) { return q_fours_ninth(book, e, 0); }
 INLINE q32 q_negated(q32 a, uint32_t signs) { Q_EACH(signs >> i & 1 ? -a.v[i] : a.v[i]); }
 INLINE q32 q_eighths(q32 a, unsigned bits) { Q_EACH(bits >> (i / 8 * 4 + 3) & 1 ? a.v[i] - 1 : a.v[i] + 1); }
 INLINE q32 q_tq1(const BlockTQ1_0 *k, int j) {
@@ -123,28 +131,50 @@ INLINE q32 q_tq1(const BlockTQ1_0 *k, int j) {
 
 // ---- scales ---------------------------------------------------------------------------------------------------------
 
-// From words of four signs and a scale, one for 32 elements: d (2 s + 1), and the signs.
-INLINE void scales_tails(const uint32_t tails[8], float d, SuperblockScales *c) {
+// From words of four signs of seven bits and a scale above them, one for 32 elements: d (2 s + 1), and the signs.
 #if QUILL_SIMD
-    __m256i t = _mm256_loadu_si256((const __m256i *)(const void *)tails);
+typedef __m256i SignTails;
+INLINE SignTails tails_of(const BlockIQ3_XXS *k) { return q_load(k->tails); }
+INLINE SignTails tails_apart(const BlockIQ2_XXS *k) { // every other word of 32 bits
+    __m256 low = _mm256_castsi256_ps(q_load(k->qs)), high = _mm256_castsi256_ps(q_load(k->qs + 16));
+    return _mm256_permute4x64_epi64(_mm256_castps_si256(_mm256_shuffle_ps(low, high, 0xdd)), 0xd8);
+}
+INLINE __m256i with_parity(__m256i s) { // bytes of seven bits: the eighth makes the number of set ones even
+    __m256i odd = _mm256_xor_si256(s, _mm256_srli_epi32(s, 4));
+    odd = _mm256_xor_si256(odd, _mm256_srli_epi32(odd, 2));
+    odd = _mm256_xor_si256(odd, _mm256_srli_epi32(odd, 1));
+    return _mm256_or_si256(s, _mm256_slli_epi32(_mm256_and_si256(odd, _mm256_set1_epi8(1)), 7));
+}
+INLINE void scales_tails(SignTails t, float d, SuperblockScales *c) {
     __m256i odd = _mm256_or_si256(_mm256_srli_epi32(t, 27), _mm256_set1_epi32(1)); // 2 s + 1
     _mm256_storeu_ps(c->s, _mm256_mul_ps(_mm256_cvtepi32_ps(odd), _mm256_set1_ps(d)));
-    __m256i s = _mm256_or_si256(_mm256_and_si256(t, _mm256_set1_epi32(0x3fff)), // signs_of_sevens
+    __m256i s = _mm256_or_si256(_mm256_and_si256(t, _mm256_set1_epi32(0x3fff)), // as signs_of_sevens does it
                                 _mm256_and_si256(_mm256_slli_epi32(t, 2), _mm256_set1_epi32(0x3fff0000)));
     s = _mm256_or_si256(_mm256_and_si256(s, _mm256_set1_epi32(0x007f007f)),
                         _mm256_and_si256(_mm256_slli_epi32(s, 1), _mm256_set1_epi32(0x7f007f00)));
-    __m256i parity = _mm256_xor_si256(s, _mm256_srli_epi32(s, 4));
-    parity = _mm256_xor_si256(parity, _mm256_srli_epi32(parity, 2));
-    parity = _mm256_xor_si256(parity, _mm256_srli_epi32(parity, 1));
-    parity = _mm256_slli_epi32(_mm256_and_si256(parity, _mm256_set1_epi8(1)), 7);
-    _mm256_storeu_si256((__m256i *)(void *)c->signs, _mm256_or_si256(s, parity));
-#else
-    for (int j = 0; j < 8; j++) {
-        c->s[j] = d * (float)(tails[j] >> 27 | 1);
-        c->signs[j] = signs_of_sevens(tails[j] & 0x0fffffff);
-    }
-#endif
+    _mm256_storeu_si256((__m256i *)(void *)c->signs, with_parity(s));
 }
+#else
+typedef struct {
+    uint32_t word[8];
+} SignTails;
+INLINE SignTails tails_of(const BlockIQ3_XXS *k) {
+    SignTails t;
+    for (int j = 0; j < 8; j++) t.word[j] = iq3xxs_tail(k, j);
+    return t;
+}
+INLINE SignTails tails_apart(const BlockIQ2_XXS *k) {
+    SignTails t;
+    for (int j = 0; j < 8; j++) t.word[j] = iq2xxs_tail(k, j);
+    return t;
+}
+INLINE void scales_tails(SignTails t, float d, SuperblockScales *c) {
+    for (int j = 0; j < 8; j++) {
+        c->s[j] = d * (float)(t.word[j] >> 27 | 1);
+        c->signs[j] = signs_of_sevens(t.word[j] & 0x0fffffff);
+    }
+}
+#endif
 
 // d (2 s + 1) of 16 nibbles, the low ones of a byte first.
 INLINE void scales_nibbles(uint64_t packed, float d, SuperblockScales *c) {
@@ -160,32 +190,25 @@ INLINE void scales_nibbles(uint64_t packed, float d, SuperblockScales *c) {
 }
 
 INLINE void scales_iq2_xxs(const BlockIQ2_XXS *k, SuperblockScales *c) {
-    uint32_t tails[8];
-    for (int j = 0; j < 8; j++) memcpy(&tails[j], &k->qs[4 * j + 2], 4);
-    scales_tails(tails, half_scale(k->d) * 0.125f, c);
+    scales_tails(tails_apart(k), half_scale(k->d) * 0.125f, c);
 }
 INLINE void scales_iq3_xxs(const BlockIQ3_XXS *k, SuperblockScales *c) {
-    uint32_t tails[8];
-    memcpy(tails, k->tails, sizeof tails);
-    scales_tails(tails, half_scale(k->d) * 0.25f, c);
+    scales_tails(tails_of(k), half_scale(k->d) * 0.25f, c);
 }
 INLINE void scales_iq2_xs(const BlockIQ2_XS *k, SuperblockScales *c) {
     uint64_t packed;
     memcpy(&packed, k->scales, sizeof packed);
     scales_nibbles(packed, half_scale(k->d) * 0.125f, c);
-    uint8_t sevens[32];
 #if QUILL_SIMD
     __m256i low = _mm256_srli_epi16(q_load(k->qs), 9), high = _mm256_srli_epi16(q_load(k->qs + 16), 9);
     __m256i s = _mm256_permute4x64_epi64(_mm256_packus_epi16(low, high), 0xd8);
-    __m256i parity = _mm256_xor_si256(s, _mm256_srli_epi16(s, 4));
-    parity = _mm256_xor_si256(parity, _mm256_srli_epi16(parity, 2));
-    parity = _mm256_xor_si256(parity, _mm256_srli_epi16(parity, 1));
-    s = _mm256_or_si256(s, _mm256_slli_epi16(_mm256_and_si256(parity, _mm256_set1_epi8(1)), 7));
-    _mm256_storeu_si256((__m256i *)(void *)sevens, s);
+    _mm256_storeu_si256((__m256i *)(void *)c->signs, with_parity(s));
 #else
-    for (int i = 0; i < 32; i++) sevens[i] = (uint8_t)signs_of_sevens(k->qs[i] >> 9);
+    for (int j = 0; j < 8; j++) {
+        const uint16_t *e = k->qs + 4 * j;
+        c->signs[j] = signs_of_sevens((uint32_t)(e[0] >> 9 | e[1] >> 9 << 7 | e[2] >> 9 << 14 | e[3] >> 9 << 21));
+    }
 #endif
-    memcpy(c->signs, sevens, sizeof sevens);
 }
 INLINE void scales_iq2_s(const BlockIQ2_S *k, SuperblockScales *c) {
     uint64_t packed;
@@ -281,8 +304,8 @@ INLINE q32 q_book_codes(int type, const void *block, int j, const SuperblockScal
     case TYPE_IQ2_XS: return q_negated(q_iq2_xs(block, j), c->signs[j]);
     case TYPE_IQ2_S: return q_negated(q_with_high(codebooks_iq2_s, s2->qs + 4 * j, s2->qh[j], 2, 3), c->signs[j]);
     case TYPE_IQ3_XXS:
-        return q_negated(q_fours(codebooks_iq3_xxs, ((const BlockIQ3_XXS *)block)->qs + 8 * j, 0), c->signs[j]);
-    case TYPE_IQ3_S: return q_negated(q_fours(codebooks_iq3_s, s3->qs + 8 * j, s3->qh[j]), c->signs[j]);
+        return q_negated(q_fours(codebooks_iq3_xxs, ((const BlockIQ3_XXS *)block)->qs + 8 * j), c->signs[j]);
+    case TYPE_IQ3_S: return q_negated(q_fours_ninth(codebooks_iq3_s, s3->qs + 8 * j, s3->qh[j]), c->signs[j]);
     case TYPE_TQ1_0: return q_tq1(block, j);
     default: return q_shr(q_load(((const BlockTQ2_0 *)block)->qs + j / 4 * 32), 2 * (j % 4), 3);
     }

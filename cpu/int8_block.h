@@ -9,6 +9,9 @@
 #define QUILL_INT8_BLOCK_H
 
 #include "cpu/unpack.h"
+#if QUILL_SIMD == 512
+#include "cpu/codebooks_avx512.h"
+#endif
 
 enum { SUPERBLOCK = 256 }; // a super-block, or eight small ones
 
@@ -404,13 +407,7 @@ INLINE void weights_book(int type, const uint8_t *p, Int8Weights *w) {
     scales_book(type, p, &c);
     if (book_scales_16(type)) w->scale = w->by_sum16 = _mm512_loadu_ps(c.s);
     else w->scale = join(_mm256_loadu_ps(c.s), _mm256_loadu_ps(c.s));
-    const bool ternary = type == TYPE_TQ1_0 || type == TYPE_TQ2_0; // their codes begin at 0
-    UNROLL(4)
-    for (int i = 0; i < 4; i++) {
-        __m256i a = q_book_codes(type, p, 2 * i, &c), b = q_book_codes(type, p, 2 * i + 1, &c);
-        w->u[i] = _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
-        if (!ternary) w->u[i] = _mm512_add_epi8(w->u[i], bytes(book_offset(type)));
-    }
+    book_bytes_of(type, p, &c, book_offset(type), w->u);
 }
 
 INLINE void load_weights(int type, const uint8_t *p, Int8Weights *w) {

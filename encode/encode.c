@@ -135,13 +135,50 @@ static void encode_mxfp4(const float *x, size_t n, void *out) {
     }
 }
 
+// Ternary: codes 0, 1 and 2 of x / d rounded to the nearest, ties away from zero, d the largest magnitude.
+static half_bits round_ternary(const float *x, uint8_t q[QK_K]) {
+    float d = 0;
+    for (int i = 0; i < QK_K; i++) d = __builtin_fabsf(x[i]) > d ? __builtin_fabsf(x[i]) : d;
+    float by = inverse(d);
+    for (int i = 0; i < QK_K; i++) q[i] = (uint8_t)(1 + (x[i] * by >= 0.5f) - (x[i] * by <= -0.5f));
+    return float_half(d);
+}
+
+// n digits `apart` from each other, the first the most significant of five, as a fraction of 256 that is rounded up.
+static uint8_t digits_byte(const uint8_t *q, int n, int apart) {
+    int value = 0;
+    for (int i = 0; i < 5; i++) value = 3 * value + (i < n ? q[i * apart] : 0);
+    return (uint8_t)((value * 256 + 242) / 243);
+}
+
+static void encode_tq1_0(const float *x, size_t n, void *out) {
+    uint8_t q[QK_K];
+    for (BlockTQ1_0 *b = out; n; b++, x += QK_K, n -= QK_K) {
+        b->d = round_ternary(x, q);
+        for (int i = 0; i < 32; i++) b->qs[i] = digits_byte(q + i, 5, 32);
+        for (int i = 0; i < 16; i++) b->qs[32 + i] = digits_byte(q + 160 + i, 5, 16);
+        for (int i = 0; i < 4; i++) b->qh[i] = digits_byte(q + 240 + i, 4, 4);
+    }
+}
+
+static void encode_tq2_0(const float *x, size_t n, void *out) {
+    uint8_t q[QK_K];
+    for (BlockTQ2_0 *b = out; n; b++, x += QK_K, n -= QK_K) {
+        b->d = round_ternary(x, q);
+        for (int i = 0; i < 64; i++) {
+            const uint8_t *four = q + i / 32 * 128 + i % 32;
+            b->qs[i] = (uint8_t)(four[0] | four[32] << 2 | four[64] << 4 | four[96] << 6);
+        }
+    }
+}
+
 static const struct {
     int type;
     void (*encode)(const float *x, size_t n, void *out);
 } plain[] = {
-    {TYPE_F32, encode_f32},   {TYPE_F16, encode_f16},   {TYPE_BF16, encode_bf16},
-    {TYPE_Q8_0, encode_q8_0}, {TYPE_Q4_0, encode_q4_0}, {TYPE_Q4_1, encode_q4_1},
-    {TYPE_Q5_0, encode_q5_0}, {TYPE_Q5_1, encode_q5_1}, {TYPE_MXFP4, encode_mxfp4},
+    {TYPE_F32, encode_f32},     {TYPE_F16, encode_f16},     {TYPE_BF16, encode_bf16},   {TYPE_Q8_0, encode_q8_0},
+    {TYPE_Q4_0, encode_q4_0},   {TYPE_Q4_1, encode_q4_1},   {TYPE_Q5_0, encode_q5_0},   {TYPE_Q5_1, encode_q5_1},
+    {TYPE_MXFP4, encode_mxfp4}, {TYPE_TQ1_0, encode_tq1_0}, {TYPE_TQ2_0, encode_tq2_0},
 };
 
 // ---- by search ------------------------------------------------------------------------------------------------------
@@ -183,11 +220,22 @@ bool encode_has(int type) {
 }
 
 #define ID_OF(type) type,
-const char *encode_list(void) {
-    static _Thread_local char list[160];
+static void list_types(char *list, size_t size, bool written) {
     static const int types[] = {EACH_TYPE(ID_OF)};
     *list = 0;
     for (size_t i = 0; i < ARRAY_LEN(types); i++)
-        if (encode_has(types[i])) str_list(list, sizeof list, type_name(types[i]));
+        if (type_info(types[i])->dequantize && encode_has(types[i]) == written)
+            str_list(list, size, type_name(types[i]));
+}
+
+const char *encode_list(void) {
+    static _Thread_local char list[160];
+    list_types(list, sizeof list, true);
+    return list;
+}
+
+const char *encode_read_only_list(void) {
+    static _Thread_local char list[160];
+    list_types(list, sizeof list, false);
     return list;
 }

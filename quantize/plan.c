@@ -83,9 +83,9 @@ static const TypeMix mixes[] = {
 // general.file_type of a file whose matrices are all of one type.
 static int file_type_of(int type) {
     static const int numbers[][2] = {
-        {TYPE_F32, 0},     {TYPE_F16, 1},     {TYPE_Q4_0, 2},  {TYPE_Q4_1, 3},   {TYPE_Q8_0, 7},  {TYPE_Q5_0, 8},
-        {TYPE_Q5_1, 9},    {TYPE_Q2_K, 10},   {TYPE_Q3_K, 11}, {TYPE_Q4_K, 14},  {TYPE_Q5_K, 16}, {TYPE_Q6_K, 18},
-        {TYPE_IQ4_NL, 25}, {TYPE_IQ4_XS, 30}, {TYPE_BF16, 32}, {TYPE_MXFP4, 38},
+        {TYPE_F32, 0},     {TYPE_F16, 1},     {TYPE_Q4_0, 2},  {TYPE_Q4_1, 3},   {TYPE_Q8_0, 7},   {TYPE_Q5_0, 8},
+        {TYPE_Q5_1, 9},    {TYPE_Q2_K, 10},   {TYPE_Q3_K, 11}, {TYPE_Q4_K, 14},  {TYPE_Q5_K, 16},  {TYPE_Q6_K, 18},
+        {TYPE_IQ4_NL, 25}, {TYPE_IQ4_XS, 30}, {TYPE_BF16, 32}, {TYPE_TQ1_0, 36}, {TYPE_TQ2_0, 37}, {TYPE_MXFP4, 38},
     };
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         if (numbers[i][0] == type) return numbers[i][1];
@@ -145,8 +145,14 @@ static const TypeInfo *writable(const char *name) {
     return t && encode_has(t->id) ? t : NULL;
 }
 
-static Status unknown_type(const char *where, const char *name) {
-    return status_error(QUILL_USAGE, "%s: one of %s expected, found \"%.60s\"", where, plan_names(), name);
+// `names`: what is expected.
+static Status unknown_type(const char *where, const char *names, const char *name) {
+    const TypeInfo *t = type_by_name(name);
+    if (t && t->dequantize)
+        return status_error(QUILL_USAGE, "%s: %s is a type that quill reads and does not write; one of %s expected",
+                            where, t->name, names);
+    return status_error(QUILL_USAGE, "%s: one of %s expected (%s are read and not written), found \"%.60s\"", where,
+                        names, encode_read_only_list(), name);
 }
 
 // ---- what the user asked for ----------------------------------------------------------------------------------------
@@ -170,9 +176,11 @@ static Status parse_override(const char *text, size_t n, TensorOverride *out) {
     char name[32];
     snprintf(name, sizeof name, "%.*s", (int)(n - (size_t)(equals + 1 - text)), equals + 1);
     const TypeInfo *t = writable(name);
-    if (!t)
-        return status_error(QUILL_USAGE, "--tensor: %.*s: one of %s expected, found \"%s\"",
-                            (int)int_min((int)(equals - text), 80), text, encode_list(), name);
+    if (!t) {
+        char where[100];
+        snprintf(where, sizeof where, "--tensor: %.*s", int_min((int)(equals - text), 80), text);
+        return unknown_type(where, encode_list(), name);
+    }
     *out = (TensorOverride){mem_copy(text, (size_t)(equals - text)), t->id, false};
     return OK;
 }
@@ -208,7 +216,7 @@ static int fitting(int type, uint64_t n_in) {
     case TYPE_Q4_K: return TYPE_Q5_0;
     case TYPE_Q5_K: return TYPE_Q5_1;
     case TYPE_Q6_K: return TYPE_Q8_0;
-    default: return TYPE_IQ4_NL; // Q2_K, Q3_K, IQ4_XS
+    default: return TYPE_IQ4_NL; // Q2_K, Q3_K, IQ4_XS, TQ1_0, TQ2_0
     }
 }
 
@@ -265,7 +273,7 @@ Status plan_make(const Gguf *g, const char *type, const char *overrides, Quantiz
     *out = (QuantizePlan){.file_type = -1};
     const TypeMix *mix = mix_by_name(type);
     const TypeInfo *one = writable(type);
-    if (!mix && !one) return unknown_type("quill quantize: TYPE", type);
+    if (!mix && !one) return unknown_type("quill quantize: TYPE", plan_names(), type);
     out->name = mix ? mix->name : one->name;
     out->file_type = mix ? mix->file_type : file_type_of(one->id);
     out->n = gguf_n_tensors(g);

@@ -370,7 +370,7 @@ for type in BF16 Q4_K; do try early "8b-$type" 30 8b $type -p 0 -n 64 -r 3; done
 check_golden
 check_kv
 [[ $version =~ model:\ none ]] || check_texts
-check_types F16 Q4_0 Q6_K Q5_0 Q4_1 Q5_1 Q2_K Q3_K Q5_K IQ4_NL IQ4_XS MXFP4
+check_types F16 Q4_0 Q6_K Q5_0 Q4_1 Q5_1 Q2_K Q3_K Q5_K IQ4_NL IQ4_XS MXFP4 IQ1_S IQ2_XXS IQ3_S TQ1_0 TQ2_0
 [ ! -f "$tiny/Q8_0.gguf" ] || near "Q8_0, 2 of 3 layers on the GPU" 5e-2 "$tiny/Q8_0.gguf" 2
 check_small_batches
 for type in BF16 Q4_K; do

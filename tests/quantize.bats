@@ -16,7 +16,7 @@ print(*sorted("%s:%d" % c for c in Counter(t["type"] for t in json.load(sys.stdi
 }
 
 @test "every type is written, read back and answers" {
-    for type in F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4; do
+    for type in F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4 TQ1_0 TQ2_0; do
         "$QUILL" quantize -q "$TINY/f32.gguf" out.gguf $type
         [[ " $(types out.gguf)" == *" $type:"* ]]
         "$QUILL" -m out.gguf --raw --greedy -n 4 -p abc >/dev/null
@@ -206,8 +206,34 @@ open("broken.gguf", "wb").write(b)' "$TINY/f32.gguf" "$1"
 
 @test "bytes equal to the gguf package of Python" {
     needs python3
-    run python3 "$BATS_TEST_DIRNAME/rig/quantize_reference.py" "$QUILL" "$TINY/f32.gguf" F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 MXFP4
+    run python3 "$BATS_TEST_DIRNAME/rig/quantize_reference.py" "$QUILL" "$TINY/f32.gguf" F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 MXFP4 TQ1_0 TQ2_0
     [ "$status" -ne 77 ] || skip "$output"
     echo "$output"
     [ "$status" -eq 0 ]
+}
+
+@test "values equal to the gguf package of Python" {
+    needs python3
+    run python3 "$BATS_TEST_DIRNAME/rig/types_reference.py" "$QUILL" "$MAKE_TINY" IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S TQ1_0 TQ2_0 \
+        Q4_0 Q8_0 IQ4_NL IQ4_XS MXFP4
+    [ "$status" -ne 77 ] || skip "$output"
+    echo "$output"
+    [ "$status" -eq 0 ]
+}
+
+@test "types that are read and not written run, and are refused in one line" {
+    for type in IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S; do
+        "$MAKE_TINY" in.gguf dim=256 ffn=512 type=$type
+        [[ " $(types in.gguf)" == *" $type:"* ]]
+        "$QUILL" -m in.gguf --raw --greedy -n 4 -p abc >/dev/null
+        "$QUILL" inspect --check-tensors in.gguf >/dev/null
+        run "$QUILL" quantize "$TINY/f32.gguf" out.gguf $type
+        [ "$status" -eq 2 ]
+        [ "${#lines[@]}" -eq 1 ]
+        [[ "$output" == *"$type is a type that quill reads and does not write; one of F32, "*TQ2_0* ]]
+        [ ! -e out.gguf ]
+    done
+    run "$QUILL" quantize "$TINY/f32.gguf" out.gguf Q4_0 --tensor 'output.weight=iq2_xs'
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--tensor: output.weight: IQ2_XS is a type that quill reads and does not write"* ]]
 }

@@ -129,8 +129,9 @@ static void test_every_isa_gives_the_same_bits(void **state) {
 // Weights that leave nothing to search: all zero, all equal, one alone, tiny, huge; importance of zero.
 static void test_odd_weights(void **state) {
     (void)state;
-    static const int fitted[] = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q5_1,   TYPE_Q2_K,   TYPE_Q3_K, TYPE_Q4_K,
-                                 TYPE_Q5_K, TYPE_Q6_K, TYPE_Q8_0, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4};
+    static const int fitted[] = {TYPE_Q4_0,   TYPE_Q4_1,   TYPE_Q5_0,  TYPE_Q5_1,  TYPE_Q2_K,
+                                 TYPE_Q3_K,   TYPE_Q4_K,   TYPE_Q5_K,  TYPE_Q6_K,  TYPE_Q8_0,
+                                 TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_TQ1_0, TYPE_TQ2_0};
     float x[QK_K], w[QK_K], y[QK_K];
     uint8_t block[QK_K * 4];
     for (size_t i = 0; i < ARRAY_LEN(fitted); i++)
