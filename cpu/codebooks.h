@@ -8,7 +8,7 @@
 #define QUILL_CPU_CODEBOOKS_H
 
 #include "cpu/q32.h"
-#include "formats/codebook_blocks.h"
+#include "formats/types.h"
 
 #include <stdbool.h>
 

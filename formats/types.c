@@ -5,7 +5,6 @@
 #include <strings.h>
 
 #include "base/str.h"
-#include "formats/codebook_blocks.h"
 #include "formats/codebooks.h"
 
 static const int8_t iq4_values[16] = {IQ4_VALUES}, mxfp4_values[16] = {MXFP4_VALUES};

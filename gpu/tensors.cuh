@@ -9,7 +9,6 @@
 #ifndef QUILL_TENSORS_CUH
 #define QUILL_TENSORS_CUH
 
-#include "formats/codebook_blocks.h"
 #include "formats/codebooks.h"
 #include "gpu/gpu.h"
 #include "gpu/launch.h"

@@ -6,7 +6,6 @@
 #include "tests/rig/testing.h"
 
 #include "base/rng.h"
-#include "formats/codebook_blocks.h"
 #include "formats/random_blocks.h"
 #include "formats/types.h"
 #include "tests/rig/type_vectors.h"
