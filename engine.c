@@ -51,6 +51,22 @@ static Status plan_eviction(Engine *e, const EngineConfig *config) {
     return OK;
 }
 
+// --speculate
+static Status plan_speculation(Engine *e, const EngineConfig *config) {
+    DraftTarget target = {.gguf = e->gguf,
+                          .tok = e->tok,
+                          .model = &e->model,
+                          .be = e->be,
+                          .pool = e->pool,
+                          .kv = &e->shape,
+                          .unit = engine_prefill_unit(e)};
+    if (!config->speculate) return OK;
+    TRY(drafters_open(config, &target, &e->drafters));
+    e->speculating = speculate_policy(e->drafters.speculate, e->policy);
+    e->policy = &e->speculating;
+    return OK;
+}
+
 static Status load(Engine *e, const EngineConfig *config, EngineNeeds needs) {
     TRY((config->deterministic ? cpu_backend_deterministic : cpu_backend)(config->isa, &e->be));
     TRY(model_load(&e->model, e->gguf, e->be));
@@ -87,6 +103,7 @@ static Status load(Engine *e, const EngineConfig *config, EngineNeeds needs) {
     e->policy = &plain_policy;
     if (config->kv_dir) TRY(open_store(e));
     TRY(plan_eviction(e, config));
+    TRY(plan_speculation(e, config));
     TRY(workspace_new(&e->work, &e->model, e->pool, rows, max_out, e->shape.n_ctx));
     e->sampler = sampler_new(e->model.c.n_vocab);
     SchedulerShape steps = {.n_vocab = e->model.c.n_vocab,
@@ -104,6 +121,7 @@ Status engine_open_view(Engine *e, const EngineConfig *config, EngineNeeds needs
     *e = (Engine){.config = *config, .gguf = g, .progress = progress_new(config->quiet)};
     needs.n_seqs = int_max(1, needs.n_seqs);
     needs.max_out = int_max(needs.n_seqs, needs.max_out);
+    if (config->speculate) needs.max_out = int_max(needs.max_out, drafters_rows(config, needs.n_seqs));
     Status st = load(e, config, needs);
     if (st.code) engine_close(e);
     e->load_seconds = clock_now() - start;
@@ -124,6 +142,7 @@ Status engine_open(Engine *e, const EngineConfig *config, EngineNeeds needs) {
 
 void engine_close(Engine *e) {
     scheduler_free(e->sched);
+    drafters_close(&e->drafters);
     evict_free(e->evict);
     if (e->sampler) sampler_free(e->sampler);
     workspace_free(&e->work);

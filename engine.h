@@ -10,6 +10,7 @@
 #include "kv/kvdir.h"
 #include "memory_plan.h"
 #include "model.h"
+#include "policy/drafters.h"
 #include "scheduler.h"
 #include "tokenizer.h"
 
@@ -36,9 +37,11 @@ typedef struct {
     Progress progress;
     void (*on_step)(void *arg); // called by engine_run after each step; NULL: nothing is
     void *step_arg;
-    // The policy of the requests: plain decoding, behind those of --kv-dir and --evict where they are asked for.
+    Drafters drafters; // --speculate
+    // The policy of the requests: plain decoding, behind those of --kv-dir, --evict and --speculate where they are
+    // asked for.
     const Policy *policy;
-    Policy evicting;
+    Policy evicting, speculating;
 } Engine;
 
 // Opens the model that engine_file_open finds. QUILL_MEMORY comes with the memory budget and two flags to try.
@@ -47,7 +50,8 @@ Status engine_open(Engine *e, const EngineConfig *config, EngineNeeds needs);
 Status engine_open_view(Engine *e, const EngineConfig *config, EngineNeeds needs, Gguf *g);
 void engine_close(Engine *e); // also after a failed open
 
-// The unit that the matrices of a prefill run on, as bench/roofline.h names units: by the first layer's type of weights.
+// The unit that the matrices of a prefill run on, as bench/roofline.h names units: by the first layer's type of
+// weights.
 const char *engine_prefill_unit(const Engine *e);
 // A step that reads less than this has its weights in the caches, and memory bandwidth is no ceiling of it.
 #define BANDWIDTH_BYTES 64e6

@@ -31,6 +31,11 @@ typedef struct {
     const char *kv_dir; // where blocks are kept from run to run; NULL: nowhere
     size_t kv_dir_size; // most bytes there
     const char *evict;  // what a full cache gives up (kv/evict.h); NULL: a full context ends the answer
+    // speculation
+    const char *speculate; // ngram, a draft model (a path or builtin), or both as ngram,FILE; NULL: none
+    int draft_max;         // drafts of a sequence in a step
+    int draft_min;         // fewer are none
+    float draft_p_min;     // a draft less likely than that ends them
     // what is said on stderr
     bool verbose, quiet;
     bool dry_run; // everything is planned, nothing reserved

@@ -19,7 +19,7 @@ struct Scheduler {
     Step steps[2];  // this one, and the one after it
     Step *step;     // the one that scheduler_next returned
     bool has_ahead; // the other one is planned and follows it
-    int64_t n_preempted;
+    int64_t n_preempted, n_steps;
     int fetch_room;   // slots that may still be fetched in this step
     double now;       // when the step's results came
     bool interrupted; // scheduler_next finishes all requests
@@ -68,6 +68,10 @@ void scheduler_interrupt(Scheduler *s) { s->interrupted = true; }
 
 int64_t scheduler_preemptions(const Scheduler *s) { return s->n_preempted; }
 
+const Batch *scheduler_batch(const Scheduler *s) { return &s->step->batch; }
+
+int64_t scheduler_steps(const Scheduler *s) { return s->n_steps; }
+
 static Step *step_ahead(Scheduler *s) { return &s->steps[s->step == s->steps]; }
 
 // ---- a request's policy: the first in its chain that has the part; NULL: none ---------------------------------------
@@ -85,6 +89,8 @@ FIRST_WITH(room)
 FIRST_WITH(propose)
 FIRST_WITH(accept)
 FIRST_WITH(end)
+
+const Policy *scheduler_accepting(const Scheduler *s, const Request *r) { return first_with_accept(s, r); }
 
 // ---- a request's sequences ------------------------------------------------------------------------------------------
 
@@ -321,6 +327,10 @@ static int draft_room(const Scheduler *s, const SeqRows *rows, int n) {
     return int_max(0, int_min(room, s->kv->max_slots - slot));
 }
 
+int scheduler_draft_room(const Scheduler *s, const SeqRows *rows) {
+    return draft_room(s, rows, s->step->batch.n_seqs);
+}
+
 // Called when the rows of all known tokens are added: policies propose drafts for the rows and blocks that are left.
 static void add_proposals(Scheduler *s) {
     Batch *b = &s->step->batch;
@@ -378,6 +388,7 @@ static Request *too_large(const Scheduler *s) {
 static bool plan_step(Scheduler *s) {
     Batch *b = &s->step->batch;
     step_clear(s->step);
+    s->n_steps++;
     s->fetch_room = FETCHED_A_ROW * s->shape.max_rows;
     add_all_decode_rows(s);
     add_all_prefill_rows(s);
@@ -492,9 +503,21 @@ bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits)
     return verdict == RUNNING;
 }
 
+static void count_drafts(SeqRows *rows) {
+    const Sequence *q = rows->seq;
+    DraftCounts *c = &rows->request->drafts;
+    c->n_steps++;
+    c->n_drafted += rows->n_draft;
+    c->cost += rows->cost > 0 ? rows->cost : 1;
+    for (int i = 0, at = rows->first + rows->n_known; i < rows->n_draft && i < rows->n_emitted; i++)
+        c->n_accepted += rows->draft[i] == q->tokens[at + i];
+}
+
 static void accept(Scheduler *s, SeqRows *rows, int n) {
     const Policy *p = first_with_accept(s, rows->request);
+    bool decodes = n == 1 && rows->n_out > 0 && rows->seq->n_tokens > rows->request->n_prompt;
     p->accept(p, s, rows, n);
+    if (decodes || rows->n_draft > 0) count_drafts(rows);
 }
 
 // Accepts logits for a request without a row in the step: they came with it, or are those of the

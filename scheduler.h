@@ -32,6 +32,13 @@
 #include "policy/policy.h"
 #include "sampler.h"
 
+// What became of the drafts of a request; 0 where no policy proposes any.
+typedef struct {
+    int n_steps;               // with a row of a generated token
+    int n_drafted, n_accepted; // tokens
+    double cost;               // of these steps and of drafting, in steps without drafts, as the policy estimates it
+} DraftCounts;
+
 typedef enum {
     RUNNING,
     FINISH_EOG,
@@ -74,6 +81,7 @@ struct Request {
     int n_prompt; // tokens when it was added
     int n_reused; // of them, slots that were computed already
     int n_new;    // tokens generated
+    DraftCounts drafts; // summed up from what the caller gave
     Finish finish;
     bool fetched;  // Policy.fetch has nothing more for it
     int n_kept;    // for --kv-dir (kv/kvdir.h): slots that the directory has
@@ -131,6 +139,13 @@ bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits)
 // policy has to finish it; RUNNING: it may continue.
 Finish scheduler_count(Scheduler *s, SeqRows *rows);
 void scheduler_finish(Scheduler *s, Request *r, Finish why); // for Policy.accept: no more comes of the request
+// The policy that accepts for a request.
+const Policy *scheduler_accepting(const Scheduler *s, const Request *r);
+// For Policy.propose: the most drafts that the rows may have if all sequences of the step share the room for them.
+int scheduler_draft_room(const Scheduler *s, const SeqRows *rows);
+// The step's batch; in Policy.propose only its numbers of rows so far, and of sequences.
+const Batch *scheduler_batch(const Scheduler *s);
+int64_t scheduler_steps(const Scheduler *s); // that were planned so far: tells one step from the next
 KvCache *scheduler_kv(Scheduler *s);
 int scheduler_n_vocab(const Scheduler *s);
 

@@ -8,6 +8,7 @@
 #include "cli/values.h"
 #include "files/builtin.h"
 #include "formats/types.h"
+#include "policy/drafters.h"
 
 #define RAW_SYSTEM "-sys: raw text has no system message; put it into the prompt, or leave --raw out"
 #define RAW_TEMPLATE "--raw and --chat-template: one of them expected, found both"
@@ -35,6 +36,9 @@ const CliConflict cli_conflicts[] = {
     {"--best-of", "--evict", false, NO_EVICT},
     {"--beams", "-i", false, NO_CHAT},
     {"--best-of", "-i", false, NO_CHAT},
+    {"--evict", "--speculate", false,
+     "--evict and --speculate: one of them expected, found both; slots that are given up cannot be taken back with a "
+     "wrong guess"},
     {"--kl-base", "--kl", false, NULL},
     {"--kv-error", "--imatrix-out", false, NULL},
     {"--greedy", "--temp", true, NULL},
@@ -131,6 +135,21 @@ static Status check_candidates(const Options *o) {
     return OK;
 }
 
+// What there is to guess with, and how much.
+static Status check_speculation(const EngineConfig *e) {
+    const char *model = e->speculate ? drafters_model(e->speculate) : NULL;
+    if (e->speculate && (!*e->speculate || (model && !*model)))
+        return status_error(QUILL_USAGE, "--speculate: ngram, a draft model's FILE or ngram,FILE expected, found \"%s\"",
+                            e->speculate);
+    if (e->draft_min > e->draft_max)
+        return status_error(QUILL_USAGE, "--draft-min %d and --draft-max %d: a minimum up to the maximum expected",
+                            e->draft_min, e->draft_max);
+    if (!e->speculate && (e->draft_min > 0 || e->draft_p_min > 0))
+        return status_error(QUILL_USAGE, "%s: --speculate expected with it, found none",
+                            e->draft_min > 0 ? "--draft-min" : "--draft-p-min");
+    return OK;
+}
+
 // What a mode cannot do without.
 static Status check_needs(const Options *o) {
     if (o->mode == MODE_RUN && o->answer.logprobs >= 0 && !o->answer.json && !o->answer.jsonl)
@@ -158,6 +177,7 @@ Status cli_check_together(const Options *o) {
     TRY(check_stdin(o));
     TRY(check_device(&o->engine));
     TRY(check_candidates(o));
+    TRY(check_speculation(&o->engine));
     return check_needs(o);
 }
 

@@ -49,6 +49,8 @@ typedef struct {
     const float *logits; // (n_out, n_vocab)
     const int *tokens;   // (n_out) -1: no logit was finite
     int n_emitted;       // tokens of the request that came of these rows
+    // may be set by accept: the step's time and that of drafting, in steps of the same rows without drafts; 0: 1
+    double cost;
 } SeqRows;
 
 struct Policy {

@@ -1,0 +1,96 @@
+// policy/draft_length.c: see policy/draft_length.h.
+#include "policy/draft_length.h"
+
+#include "base/base.h"
+
+#include <string.h>
+
+// ---- costs ----------------------------------------------------------------------------------------------------------
+
+const int step_cost_rows[STEP_COSTS] = {1, 2, 3, 4, 5, 8, 16, 32};
+
+// Measured with 1.1B weights in Q8_0 and Q4_K on two cores (docs/speculation.md).
+static const struct {
+    const char *unit;
+    bool few_bits; // less than 7 a weight
+    StepCosts costs;
+} built_in[] = {
+    {"amx", false, {{1, 1.15, 1.19, 1.22, 1.25, 1.34, 1.55, 2.0}}},
+    {"vnni", false, {{1, 1.08, 1.16, 1.31, 2.06, 2.35, 2.56, 3.76}}},
+    {"vnni", true, {{1, 1.20, 1.54, 1.95, 2.87, 3.50, 3.65, 5.87}}},
+    {"gpu", false, {{1, 1.02, 1.04, 1.06, 1.08, 1.14, 1.25, 1.5}}},
+};
+static const StepCosts other = {{1, 1.23, 1.57, 1.94, 2.94, 3.18, 5.24, 12.2}}; // AVX2's
+
+StepCosts step_costs_of(const char *unit, double bits, bool gpu) {
+    const StepCosts *found = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(built_in); i++) {
+        if (strcmp(built_in[i].unit, gpu ? "gpu" : unit) != 0) continue;
+        if (!found || built_in[i].few_bits == (bits < 7)) found = &built_in[i].costs;
+    }
+    return found ? *found : other;
+}
+
+double step_cost(const StepCosts *c, double rows) {
+    int i = 1;
+    while (i < STEP_COSTS - 1 && rows > step_cost_rows[i]) i++;
+    double from = step_cost_rows[i - 1], to = step_cost_rows[i];
+    return c->at[i - 1] + (c->at[i] - c->at[i - 1]) * (rows - from) / (to - from);
+}
+
+// ---- chances --------------------------------------------------------------------------------------------------------
+
+// What is counted halves once there are so many.
+static const double MEMORY = 128;
+
+void chance_count(Chance *c, bool accepted) {
+    if (c->judged >= MEMORY) {
+        c->judged /= 2;
+        c->accepted /= 2;
+    }
+    c->judged++;
+    c->accepted += accepted;
+}
+
+double chance_of(const Chance *c) { return c->accepted / c->judged; }
+
+int ngram_chance(int match_length) {
+    static const int from[NGRAM_CHANCES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 22, 26, 31};
+    int i = NGRAM_CHANCES - 1;
+    while (i > 0 && match_length < from[i]) i--;
+    return i;
+}
+
+int model_chance(double p) {
+    static const double from[MODEL_CHANCES] = {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.96, 0.99};
+    int i = MODEL_CHANCES - 1;
+    while (i > 0 && p < from[i]) i--;
+    return i;
+}
+
+void chances_init(Chance ngram[NGRAM_CHANCES], Chance model[MODEL_CHANCES]) {
+    static const double likely[NGRAM_CHANCES] = {0.1, 0.1,  0.15, 0.25, 0.3, 0.4, 0.5,  0.6,
+                                                 0.7, 0.75, 0.8,  0.85, 0.9, 0.9, 0.95, 0.95};
+    enum { NGRAM_WEIGHT = 8, MODEL_WEIGHT = 4 };
+    for (int i = 0; i < NGRAM_CHANCES; i++) ngram[i] = (Chance){NGRAM_WEIGHT, NGRAM_WEIGHT * likely[i]};
+    for (int i = 0; i < MODEL_CHANCES; i++)
+        model[i] = (Chance){MODEL_WEIGHT, MODEL_WEIGHT * (0.3 + 0.6 * i / (MODEL_CHANCES - 1))};
+}
+
+// ---- the length -----------------------------------------------------------------------------------------------------
+
+int draft_length(const StepCosts *c, const StepPlan *plan, const double *chances, int n, double each, double *gain) {
+    double base = step_cost(c, plan->rows) + plan->extra, least = plan->tokens / base;
+    double tokens = plan->tokens, chance = 1, most = least;
+    int best = 0;
+    for (int k = 1; k <= n; k++) {
+        chance *= chances[k - 1];
+        tokens += chance;
+        double rate = tokens / (step_cost(c, plan->rows + k) + plan->extra + k * each);
+        if (rate <= most) continue;
+        most = rate;
+        best = k;
+    }
+    if (gain) *gain = most / least;
+    return best;
+}

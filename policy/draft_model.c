@@ -1,0 +1,160 @@
+// policy/draft_model.c: see policy/draft_model.h.
+#include "policy/draft_model.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "step.h"
+
+enum { CHUNK = 256, FEW_ROWS = 8 }; // rows of a step; of a sequence in a step with others
+
+struct DraftModel {
+    Gguf *gguf;
+    Model m;
+    Workspace work;
+    KvShape shape;
+    KvCache kv;
+    Step step;
+    int n_vocab;   // of the target
+    float *logits; // (n_seqs, n_vocab); NULL: the model's own are as wide
+};
+
+// ---- the vocabulary -------------------------------------------------------------------------------------------------
+
+static Status other_piece(const char *draft_name, Str draft, const char *target_name, Str target, int id) {
+    Buf found = {0}, wanted = {0};
+    utf8_escape(&found, draft.data, draft.n);
+    utf8_escape(&wanted, target.data, target.n);
+    Status st =
+        status_error(QUILL_MODEL,
+                     "%.300s: the vocabulary of %.300s expected in a draft model, another one found: token %d is "
+                     "\"%.100s\" here and \"%.100s\" there",
+                     draft_name, target_name, id, found.data, wanted.data);
+    buf_free(&found);
+    buf_free(&wanted);
+    return st;
+}
+
+Status draft_model_check_vocabulary(const Tokenizer *draft, const char *draft_name, const Tokenizer *target,
+                                    const char *target_name) {
+    int n = tokenizer_n(draft), wanted = tokenizer_n(target);
+    for (int i = 0; i < int_min(n, wanted); i++) {
+        Str a = tokenizer_piece(draft, i), b = tokenizer_piece(target, i);
+        if (a.n != b.n || memcmp(a.data, b.data, a.n) != 0) return other_piece(draft_name, a, target_name, b, i);
+    }
+    if (n == wanted) return OK;
+    return status_error(QUILL_MODEL, "%.300s: the %d tokens of %.300s expected in a draft model, %d found", draft_name,
+                        wanted, target_name, n);
+}
+
+// ---- open, close ----------------------------------------------------------------------------------------------------
+
+static KvShape shape_of(const Model *m, KvShape kv) {
+    kv.n_layers = m->c.n_layers;
+    kv.n_kv_heads = m->c.n_kv_heads;
+    kv.head_dim = m->c.head_dim;
+    kv.n_windowed = m->c.n_windowed;
+    kv.window = m->c.window;
+    kv.type_k = kv.type_v = m->layers[0].wk.type == TYPE_F32 ? TYPE_F32 : TYPE_F16;
+    kv.keep_partners = true; // drafts are taken back again and again
+    return kv;
+}
+
+static Status load(DraftModel *d, const Backend *be, ThreadPool *pool, KvShape kv) {
+    TRY(model_load(&d->m, d->gguf, be));
+    model_set_context(&d->m, kv.n_ctx);
+    d->shape = shape_of(&d->m, kv);
+    TRY(kvcache_new(&d->kv, &d->shape));
+    int rows = int_max(CHUNK, FEW_ROWS * kv.n_seqs);
+    TRY(workspace_new(&d->work, &d->m, pool, rows, kv.n_seqs, kv.n_ctx));
+    step_new(&d->step, &d->kv, rows, kv.n_seqs);
+    if (d->m.c.n_vocab != d->n_vocab) d->logits = mem_alloc((size_t)kv.n_seqs * (size_t)d->n_vocab * sizeof(float));
+    return OK;
+}
+
+Status draft_model_new(Gguf *g, const Backend *be, ThreadPool *pool, KvShape kv, int n_vocab, DraftModel **out) {
+    DraftModel *d = mem_alloc(sizeof *d);
+    *d = (DraftModel){.gguf = g, .n_vocab = n_vocab};
+    Status st = load(d, be, pool, kv);
+    if (st.code) draft_model_free(d);
+    *out = st.code ? NULL : d;
+    return st;
+}
+
+void draft_model_free(DraftModel *d) {
+    if (!d) return;
+    step_free(&d->step);
+    workspace_free(&d->work);
+    kvcache_free(&d->kv);
+    model_free(&d->m);
+    gguf_close(d->gguf);
+    free(d->logits);
+    free(d);
+}
+
+const Model *draft_model_weights(const DraftModel *d) { return &d->m; }
+
+size_t draft_model_cache_bytes(const DraftModel *d) { return kvshape_bytes(&d->shape); }
+
+// ---- sequences ------------------------------------------------------------------------------------------------------
+
+void draft_model_release(DraftModel *d, Sequence *own) {
+    kvcache_release(&d->kv, own);
+    sequence_free(own);
+    *own = (Sequence){0};
+}
+
+bool draft_model_follow(DraftModel *d, Sequence *own, const Sequence *text, int most) {
+    int n = 0, n_same = int_min(own->n_tokens, text->n_tokens);
+    while (n < n_same && own->tokens[n] == text->tokens[n]) n++;
+    kvcache_truncate(&d->kv, own, int_min(n, text->n_tokens - 1)); // the last token's row gives the logits
+    sequence_push(own, text->tokens + own->n_tokens, text->n_tokens - own->n_tokens);
+    if (own->n_cached == 0) kvcache_match_prefix(&d->kv, own);
+    if (own->n_tokens + most <= d->kv.max_slots && kvcache_reserve(&d->kv, own, own->n_tokens + most)) return true;
+    draft_model_release(d, own);
+    return false;
+}
+
+// ---- steps ----------------------------------------------------------------------------------------------------------
+
+static const float *forward(DraftModel *d) {
+    Batch *b = &d->step.batch;
+    step_fill(&d->step);
+    b->copy = d->kv.copies;
+    b->window_copy = d->kv.partner_copies;
+    b->n_copies = d->kv.n_copies;
+    const float *logits = model_forward(&d->m, &d->work, d->kv.pool, b);
+    d->kv.n_copies = 0;
+    for (int i = 0; i < b->n_seqs; i++) {
+        Sequence *q = d->step.rows[i].seq;
+        q->n_cached += d->step.rows[i].n_known;
+        kvcache_commit(&d->kv, q, q->n_cached);
+    }
+    return logits;
+}
+
+// All but a few of the uncomputed tokens of a sequence that has many, without logits.
+static void catch_up(DraftModel *d, Sequence *q) {
+    for (int n; (n = int_min(CHUNK, q->n_tokens - q->n_cached - 1)) >= FEW_ROWS;) {
+        step_clear(&d->step);
+        step_add(&d->step, NULL, q, n, false);
+        forward(d);
+    }
+}
+
+const float *draft_model_step(DraftModel *d, Sequence *const *own, int n) {
+    for (int i = 0; i < n; i++) catch_up(d, own[i]);
+    step_clear(&d->step);
+    for (int i = 0; i < n; i++) step_add(&d->step, NULL, own[i], own[i]->n_tokens - own[i]->n_cached, true);
+    const float *logits = forward(d);
+    if (!d->logits) return logits;
+    int mine = d->m.c.n_vocab, both = int_min(mine, d->n_vocab);
+    for (int i = 0; i < n; i++) {
+        float *out = d->logits + (size_t)i * (size_t)d->n_vocab;
+        memcpy(out, logits + (size_t)i * (size_t)mine, (size_t)both * sizeof *out);
+        for (int k = both; k < d->n_vocab; k++) out[k] = -INFINITY;
+    }
+    return d->logits;
+}

@@ -1,0 +1,113 @@
+// policy/drafters.c: see policy/drafters.h.
+#include "policy/drafters.h"
+
+#include <string.h>
+
+#include "base/units.h"
+#include "bench/roofline.h"
+#include "engine_file.h"
+
+#define NGRAM "ngram"
+
+bool drafters_use_ngram(const char *speculate) {
+    size_t n = strlen(NGRAM);
+    return strncmp(speculate, NGRAM, n) == 0 && (speculate[n] == 0 || speculate[n] == ',');
+}
+
+const char *drafters_model(const char *speculate) {
+    if (!drafters_use_ngram(speculate)) return speculate;
+    const char *rest = speculate + strlen(NGRAM);
+    return *rest ? rest + 1 : NULL;
+}
+
+// Sequences that are given all the drafts they may have; more of them share these rows.
+enum { FULL_SEQUENCES = 8 };
+
+int drafters_rows(const EngineConfig *config, int n_seqs) {
+    return n_seqs + config->draft_max * int_min(n_seqs, FULL_SEQUENCES);
+}
+
+// ---- the draft model ------------------------------------------------------------------------------------------------
+
+static Status check_size(const Model *draft, const DraftTarget *target) {
+    char a[24], b[24];
+    size_t found = model_weight_bytes(draft), most = model_weight_bytes(target->model);
+    if (found <= most) return OK;
+    return status_error(
+        QUILL_MODEL,
+        "%.300s: a draft model no larger than %.300s (%s) expected, one of %s found; the two may be the "
+        "wrong way round",
+        gguf_name(draft->gguf), gguf_name(target->gguf), units_bytes((double)most, b), units_bytes((double)found, a));
+}
+
+static Status check_vocabulary(const Gguf *draft, const DraftTarget *target) {
+    Tokenizer *own = NULL, *theirs = NULL;
+    Status st = engine_file_tokenizer(draft, &own);
+    if (!st.code && !target->tok) st = engine_file_tokenizer(target->gguf, &theirs);
+    if (!st.code)
+        st = draft_model_check_vocabulary(own, gguf_name(draft), target->tok ? target->tok : theirs,
+                                          gguf_name(target->gguf));
+    tokenizer_free(own);
+    tokenizer_free(theirs);
+    return st;
+}
+
+// A cache of as many slots as the target's.
+static KvShape draft_kv(const DraftTarget *target) {
+    const KvShape *t = target->kv;
+    KvShape kv = {.n_ctx = t->n_ctx, .n_seqs = t->n_seqs, .share = t->share, .block = t->share ? t->block : 0};
+    if (t->share) kv.n_blocks = t->n_blocks;
+    return kv;
+}
+
+static Status open_model(const EngineConfig *config, const char *name, const DraftTarget *target, DraftModel **out) {
+    EngineConfig own = {.model = name, .quiet = config->quiet};
+    Gguf *g;
+    TRY(engine_file_open(&own, &g));
+    Status st = check_vocabulary(g, target);
+    if (st.code) {
+        gguf_close(g);
+        return st;
+    }
+    TRY(draft_model_new(g, target->be, target->pool, draft_kv(target), target->model->c.n_vocab, out));
+    return check_size(draft_model_weights(*out), target);
+}
+
+// Of a step of one row, which reads all weights; and what else a step of a small model takes.
+static double draft_cost(const DraftModel *d, const Model *target) {
+    const double least = 0.01;
+    return least + (double)model_weight_bytes(draft_model_weights(d)) / (double)model_weight_bytes(target);
+}
+
+// ---- open, close ----------------------------------------------------------------------------------------------------
+
+static StepCosts costs_for(const DraftTarget *target) {
+    double bits = 8 * (double)model_weight_bytes(target->model) / (double)model_n_params(target->model);
+    return step_costs_of(target->unit, bits, target->model->n_device > 0);
+}
+
+Status drafters_open(const EngineConfig *config, const DraftTarget *target, Drafters *out) {
+    *out = (Drafters){0};
+    const char *name = drafters_model(config->speculate);
+    SpeculatePlan plan = {.ngram = drafters_use_ngram(config->speculate),
+                          .tok = target->tok,
+                          .most = config->draft_max,
+                          .least = config->draft_min,
+                          .least_p = config->draft_p_min,
+                          .costs = costs_for(target)};
+    Status st = name ? open_model(config, name, target, &out->model) : OK;
+    if (st.code) {
+        drafters_close(out);
+        return st;
+    }
+    plan.model = out->model;
+    if (name) plan.draft_cost = draft_cost(out->model, target->model);
+    out->speculate = speculate_new(&plan);
+    return OK;
+}
+
+void drafters_close(Drafters *d) {
+    speculate_free(d->speculate);
+    draft_model_free(d->model);
+    *d = (Drafters){0};
+}

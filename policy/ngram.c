@@ -1,0 +1,257 @@
+// policy/ngram.c: see policy/ngram.h.
+//
+// Each order (2, 4, 8 tokens) has a hash table of chains: the newest place with that hash, and from each place the one
+// before it. What a chain leads to is compared token by token, so that a hash need not be exact.
+#include "policy/ngram.h"
+
+#include "base/base.h"
+#include "base/rng.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ORDERS = 3, TRIES = 24, NEAR = 48 };
+static const int order_length[ORDERS] = {2, 4, 8};
+
+// A place in a text: behind its token `at`. The number of the text comes with it; 0: none.
+typedef uint64_t Place;
+
+typedef struct {
+    int *tokens;    // (n)
+    Place *before;  // (n, ORDERS) the next older place of the chain
+    int n, cap;     // n < 0: the number is free
+    bool open;      // ngram_end has not come
+    int source, at; // the text that this one follows, -1: none, and the token there that would come next
+    int lost;       // tokens since the last match
+    int64_t ended;  // when
+} Text;
+
+struct Ngram {
+    Text *texts; // (n_texts)
+    int n_texts, cap_texts;
+    Place *heads[ORDERS]; // (n_heads)
+    size_t n_heads;       // a power of two
+    size_t n_tokens;      // of all texts
+    int64_t n_ended;
+};
+
+static Place place_of(int text, int at) { return ((uint64_t)(text + 1) << 32) | (uint32_t)at; }
+static int place_text(Place p) { return (int)(p >> 32) - 1; }
+static int place_at(Place p) { return (int)(uint32_t)p; }
+
+Ngram *ngram_new(void) {
+    Ngram *g = mem_alloc(sizeof *g);
+    *g = (Ngram){0};
+    return g;
+}
+
+void ngram_free(Ngram *g) {
+    if (!g) return;
+    for (int i = 0; i < g->n_texts; i++) {
+        free(g->texts[i].tokens);
+        free(g->texts[i].before);
+    }
+    for (int i = 0; i < ORDERS; i++) free(g->heads[i]);
+    free(g->texts);
+    free(g);
+}
+
+// ---- the index ------------------------------------------------------------------------------------------------------
+
+static size_t bucket(const Ngram *g, const int *last, int length) {
+    uint64_t hash = 0;
+    for (int i = 0; i < length; i++) hash = rng_mix(hash ^ (uint64_t)(uint32_t)last[-i]);
+    return (size_t)hash & (g->n_heads - 1);
+}
+
+// Puts the n-grams that end with token `at` in front of their chains.
+static void link_token(Ngram *g, int text, int at) {
+    Text *t = &g->texts[text];
+    for (int i = 0; i < ORDERS; i++) {
+        Place *before = &t->before[(size_t)at * ORDERS + (size_t)i];
+        *before = 0;
+        if (at + 1 < order_length[i]) continue;
+        Place *head = &g->heads[i][bucket(g, t->tokens + at, order_length[i])];
+        *before = *head;
+        *head = place_of(text, at);
+    }
+}
+
+// All chains anew, for n_heads chains of each order.
+static void link_all(Ngram *g, size_t n_heads) {
+    g->n_heads = n_heads;
+    for (int i = 0; i < ORDERS; i++) {
+        free(g->heads[i]);
+        g->heads[i] = mem_alloc(n_heads * sizeof(Place));
+    }
+    for (int i = 0; i < g->n_texts; i++)
+        for (int k = 0; k < g->texts[i].n; k++) link_token(g, i, k);
+}
+
+static void remove_text(Ngram *g, int text) {
+    Text *t = &g->texts[text];
+    g->n_tokens -= (size_t)t->n;
+    free(t->tokens);
+    free(t->before);
+    *t = (Text){.n = -1, .source = -1};
+    for (int i = 0; i < g->n_texts; i++)
+        if (g->texts[i].source == text) g->texts[i].source = -1;
+}
+
+// The text that ended first; -1: none has.
+static int oldest(const Ngram *g) {
+    int found = -1;
+    for (int i = 0; i < g->n_texts; i++) {
+        const Text *t = &g->texts[i];
+        if (t->n < 0 || t->open) continue;
+        if (found < 0 || t->ended < g->texts[found].ended) found = i;
+    }
+    return found;
+}
+
+static void make_room(Ngram *g) {
+    if (g->n_tokens < NGRAM_TOKENS) return;
+    bool any = false;
+    for (int text; g->n_tokens > NGRAM_TOKENS / 2 && (text = oldest(g)) >= 0; any = true) remove_text(g, text);
+    if (any) link_all(g, g->n_heads);
+}
+
+// ---- texts ----------------------------------------------------------------------------------------------------------
+
+// A text that has ended and that these tokens begin with, the newest one; -1: there is none.
+static int text_before(const Ngram *g, const int *tokens, int n) {
+    int found = -1;
+    for (int i = 0; i < g->n_texts; i++) {
+        const Text *t = &g->texts[i];
+        if (t->open || t->n <= 0 || t->n > n) continue;
+        if (found >= 0 && t->ended < g->texts[found].ended) continue;
+        if (memcmp(t->tokens, tokens, (size_t)t->n * sizeof *tokens) == 0) found = i;
+    }
+    return found;
+}
+
+static int new_text(Ngram *g) {
+    int text = 0;
+    while (text < g->n_texts && g->texts[text].n >= 0) text++;
+    if (text == g->cap_texts) {
+        g->cap_texts = g->cap_texts ? 2 * g->cap_texts : 8;
+        g->texts = mem_resize(g->texts, (size_t)g->cap_texts * sizeof *g->texts);
+    }
+    if (text == g->n_texts) g->n_texts++;
+    g->texts[text] = (Text){.source = -1};
+    return text;
+}
+
+int ngram_begin(Ngram *g, const int *tokens, int n) {
+    int text = text_before(g, tokens, n);
+    if (text < 0) {
+        make_room(g);
+        text = new_text(g);
+    }
+    g->texts[text].open = true;
+    int had = g->texts[text].n;
+    ngram_extend(g, text, tokens + had, n - had);
+    return text;
+}
+
+void ngram_extend(Ngram *g, int text, const int *tokens, int n) {
+    Text *t = &g->texts[text];
+    if (t->n + n > t->cap) {
+        t->cap = int_max(2 * t->cap, t->n + n + 256);
+        t->tokens = mem_resize(t->tokens, (size_t)t->cap * sizeof *t->tokens);
+        t->before = mem_resize(t->before, (size_t)t->cap * ORDERS * sizeof *t->before);
+    }
+    g->n_tokens += (size_t)n;
+    for (int i = 0; i < n; i++) {
+        t->tokens[t->n++] = tokens[i];
+        t->at++;
+        if (g->n_tokens <= g->n_heads) link_token(g, text, t->n - 1);
+    }
+    if (g->n_tokens <= g->n_heads) return;
+    size_t heads = g->n_heads ? g->n_heads : 1024;
+    while (heads < 2 * g->n_tokens) heads *= 2;
+    link_all(g, heads);
+}
+
+int ngram_tokens(const Ngram *g, int text) { return g->texts[text].n; }
+
+void ngram_end(Ngram *g, int text) {
+    g->texts[text].open = false;
+    g->texts[text].source = -1;
+    g->texts[text].ended = ++g->n_ended;
+}
+
+// ---- matches --------------------------------------------------------------------------------------------------------
+
+// A match of a text's end: behind token at - 1 of `text`.
+typedef struct {
+    int text, at, length;
+} Match;
+
+// How many tokens before a[0] and before b[0], these with them, are the same.
+static int common_length(const int *a, int n_a, const int *b, int n_b) {
+    int n = 0, most = int_min(NGRAM_LONGEST, int_min(n_a, n_b));
+    while (n < most && a[-n] == b[-n]) n++;
+    return n;
+}
+
+// The longest match among the newest places of one order.
+static Match longest_of_order(const Ngram *g, int text, int order) {
+    const Text *t = &g->texts[text];
+    Match best = {-1, 0, 0};
+    if (t->n < order_length[order]) return best;
+    Place p = g->heads[order][bucket(g, t->tokens + t->n - 1, order_length[order])];
+    for (int i = 0; p && i < TRIES; i++) {
+        const Text *other = &g->texts[place_text(p)];
+        int at = place_at(p);
+        if (at + 1 < other->n) {
+            int n = common_length(t->tokens + t->n - 1, t->n, other->tokens + at, at + 1);
+            if (n >= order_length[order] && n > best.length) best = (Match){place_text(p), at + 1, n};
+        }
+        p = other->before[(size_t)at * ORDERS + (size_t)order];
+    }
+    return best;
+}
+
+// The longest match around the place that the text has followed so far; of equals the nearest one.
+static Match longest_near(const Ngram *g, int text) {
+    const Text *t = &g->texts[text], *s = t->source >= 0 ? &g->texts[t->source] : NULL;
+    Match best = {-1, 0, 0};
+    for (int i = 0; s && i < 2 * NEAR; i++) {
+        int at = t->at + (i % 2 ? -(i + 1) / 2 : i / 2);
+        if (at < 1 || at >= s->n) continue;
+        int n = common_length(t->tokens + t->n - 1, t->n, s->tokens + at - 1, at);
+        if (n > best.length) best = (Match){t->source, at, n};
+    }
+    return best;
+}
+
+static Match longest(const Ngram *g, int text) {
+    Match best = {-1, 0, 0};
+    for (int order = ORDERS - 1; order >= 0 && best.length == 0; order--) best = longest_of_order(g, text, order);
+    if (best.length >= order_length[ORDERS - 1]) return best;
+    Match near = longest_near(g, text);
+    if (near.length > 0 && near.length + 1 >= best.length) return near; // a text is followed in order
+    return best;
+}
+
+NgramMatch ngram_find(Ngram *g, int text, int *draft, int most) {
+    Text *t = &g->texts[text];
+    Match m = longest(g, text);
+    if (m.length > 0) {
+        t->source = m.text;
+        t->at = m.at;
+        t->lost = 0;
+    } else if (t->source >= 0 && t->lost++ == 0 && t->at > 0 && t->at < g->texts[t->source].n)
+        m = (Match){t->source, t->at, 0}; // one token was another
+    if (m.text < 0) return (NgramMatch){0};
+    const Text *s = &g->texts[m.text];
+    int n = 0;
+    for (; n < most; n++) {
+        int at = m.at + n;
+        if (at < s->n) draft[n] = s->tokens[at];
+        else if (m.text == text) draft[n] = draft[at - s->n]; // the text repeats itself
+        else break;
+    }
+    return (NgramMatch){n, m.length};
+}

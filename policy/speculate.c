@@ -1,0 +1,307 @@
+// policy/speculate.c: see policy/speculate.h.
+#include "policy/speculate.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/ngram.h"
+#include "scheduler.h"
+
+// What one drafter says of a sequence's next tokens.
+typedef struct {
+    int tokens[DRAFT_MOST], n;
+    int kind[DRAFT_MOST]; // index of the chance of each
+    double gain;          // expected, of the best length
+} Guess;
+
+// Request.state
+typedef struct {
+    int text; // of the n-grams; -1: none
+    Guess ngram, model;
+    Sequence own;  // of the draft model
+    bool asks;     // the draft model drafts for it in this step
+    bool by_model; // the drafts of this step are the model's
+    int64_t step;  // that the guesses are for
+    int n_new;     // tokens of the request then
+} Stream;
+
+struct Speculate {
+    SpeculatePlan plan;
+    Ngram *ngram;
+    Chance ngram_chance[NGRAM_CHANCES], model_chance[MODEL_CHANCES];
+    Chance model_all;   // of all kinds
+    bool tries;         // the draft model is tried in this step, though it promises nothing
+    int wait, patience; // steps until the draft model is asked again, where it promises nothing
+    int64_t step;       // the one that is planned
+    double rows;        // its rows without drafts
+    StepPlan now;
+    Stream **streams;  // (n) of this step, with their rows
+    SeqRows **rows_of; // (n)
+    Sequence **own;    // (n) of those that the draft model drafts for
+    int cap;
+};
+
+enum { FIRST_PATIENCE = 8, MOST_PATIENCE = 256, TRIED_DRAFTS = 2 };
+
+Speculate *speculate_new(const SpeculatePlan *plan) {
+    Speculate *x = mem_alloc(sizeof *x);
+    *x = (Speculate){.plan = *plan, .patience = FIRST_PATIENCE, .model_all = {8, 6}};
+    x->plan.most = int_min(plan->most, DRAFT_MOST);
+    if (plan->ngram) x->ngram = ngram_new();
+    chances_init(x->ngram_chance, x->model_chance);
+    return x;
+}
+
+void speculate_free(Speculate *x) {
+    if (!x) return;
+    ngram_free(x->ngram);
+    free(x->streams);
+    free(x->rows_of);
+    free(x->own);
+    free(x);
+}
+
+const SpeculatePlan *speculate_plan(const Speculate *x) { return &x->plan; }
+
+// ---- which requests -------------------------------------------------------------------------------------------------
+
+// Request.state of others is not ours.
+static bool is_ours(const Speculate *x, const Scheduler *s, const Request *r) {
+    return r && r->n_more == 0 && r->width <= 1 && scheduler_accepting(s, r)->arg == x;
+}
+
+static Stream *stream_of(Request *r) {
+    if (!r->state) {
+        Stream *t = r->state = mem_alloc(sizeof *t);
+        *t = (Stream){.text = -1};
+    }
+    return r->state;
+}
+
+// ---- n-grams --------------------------------------------------------------------------------------------------------
+
+static void guess_by_ngram(Speculate *x, Stream *t, const Sequence *q) {
+    Guess *g = &t->ngram;
+    g->n = 0;
+    if (!x->ngram) return;
+    if (t->text < 0) t->text = ngram_begin(x->ngram, q->tokens, q->n_tokens);
+    int had = ngram_tokens(x->ngram, t->text);
+    ngram_extend(x->ngram, t->text, q->tokens + had, q->n_tokens - had);
+    NgramMatch m = ngram_find(x->ngram, t->text, g->tokens, x->plan.most);
+    g->n = m.n;
+    for (int i = 0; i < m.n; i++) g->kind[i] = ngram_chance(int_min(NGRAM_LONGEST, m.length + i));
+}
+
+// ---- how many -------------------------------------------------------------------------------------------------------
+
+// The best length of a guess, `most` at most; `more` tokens that are not there yet are taken to be like the average.
+static int best_length(const Speculate *x, Guess *g, const Chance *chance, int most, int more, double each) {
+    double chances[DRAFT_MOST];
+    int n = 0, known = int_min(g->n, most);
+    for (; n < known; n++) {
+        chances[n] = chance_of(&chance[g->kind[n]]);
+        if (chances[n] < (double)x->plan.least_p) break;
+    }
+    if (n == known)
+        for (; n < most && n < known + more; n++) chances[n] = chance_of(&x->model_all);
+    g->gain = 1;
+    if (x->plan.fixed) return n;
+    int k = draft_length(&x->plan.costs, &x->now, chances, n, each, &g->gain);
+    return k >= x->plan.least ? k : 0;
+}
+
+// What drafting one more token costs, where n sequences draft together.
+static double draft_cost(const Speculate *x, int n) {
+    return x->plan.draft_cost * step_cost(&x->plan.costs, n) / int_max(1, n);
+}
+
+// ---- the draft model ------------------------------------------------------------------------------------------------
+
+static double probability(const float *logits, int n, int token) {
+    float most = logits[token], sum = 0;
+    for (int i = 0; i < n; i++) most = logits[i] > most ? logits[i] : most;
+    for (int i = 0; i < n; i++) sum += expf(logits[i] - most);
+    return (double)(expf(logits[token] - most) / sum);
+}
+
+// Whether the model is to be asked for a sequence that has room for so many drafts.
+static bool worth_asking(Speculate *x, Stream *t, int room, int n_seqs) {
+    Guess none = {0};
+    if (x->plan.fixed) return t->ngram.n == 0;
+    int k = best_length(x, &none, x->model_chance, room, room, draft_cost(x, n_seqs));
+    if (k > 0) return none.gain > t->ngram.gain;
+    return false;
+}
+
+// One more draft of a sequence from the logits behind it. False: it has enough.
+static bool draft_one(Speculate *x, const Scheduler *s, const SeqRows *rows, Stream *t, const float *logits, int most,
+                      int n_seqs) {
+    Guess *g = &t->model;
+    int token = scheduler_draw(s, rows->request, &t->own, logits);
+    if (token < 0) return false;
+    double p = probability(logits, scheduler_n_vocab(s), token);
+    if (p < (double)x->plan.least_p) return false;
+    g->tokens[g->n] = token;
+    g->kind[g->n++] = model_chance(p);
+    if (g->n >= most || (x->plan.tok && token < tokenizer_n(x->plan.tok) && tokenizer_is_eog(x->plan.tok, token)))
+        return false;
+    sequence_push(&t->own, &token, 1);
+    return x->plan.fixed || best_length(x, g, x->model_chance, most, most, draft_cost(x, n_seqs)) > g->n;
+}
+
+// Drafts for the first n streams of the step, whose draft sequences have their texts: all of them a token at a time.
+static void draft_together(Speculate *x, const Scheduler *s, int n, int most) {
+    size_t n_vocab = (size_t)scheduler_n_vocab(s);
+    int n_seqs = n;
+    while (n > 0) {
+        for (int i = 0; i < n; i++) x->own[i] = &x->streams[i]->own;
+        const float *logits = draft_model_step(x->plan.model, x->own, n);
+        x->now.extra += x->plan.draft_cost * step_cost(&x->plan.costs, n);
+        int left = 0;
+        for (int i = 0; i < n; i++) {
+            Stream *t = x->streams[i];
+            SeqRows *rows = x->rows_of[i];
+            int room = int_min(most, scheduler_draft_room(s, rows));
+            if (!draft_one(x, s, rows, t, logits + (size_t)i * n_vocab, room, n_seqs)) continue;
+            x->streams[left] = t;
+            x->rows_of[left++] = rows;
+        }
+        n = left;
+    }
+}
+
+// Asks the draft model for those sequences of the step where it promises more than n-grams do.
+static void guess_by_model(Speculate *x, const Scheduler *s, int n) {
+    int asked = 0, most = x->plan.most;
+    bool promises = false;
+    for (int i = 0; i < n; i++) {
+        int room = int_min(most, scheduler_draft_room(s, x->rows_of[i]));
+        x->streams[i]->asks = room > 0 && worth_asking(x, x->streams[i], room, n);
+        promises = promises || x->streams[i]->asks;
+    }
+    x->tries = !promises && --x->wait <= 0;
+    if (x->tries) most = TRIED_DRAFTS;
+    for (int i = 0; i < n; i++) {
+        Stream *t = x->streams[i];
+        SeqRows *rows = x->rows_of[i];
+        int room = int_min(most, scheduler_draft_room(s, rows));
+        if (!(t->asks || (x->tries && room > 0 && t->ngram.gain <= 1))) continue;
+        if (!(t->asks = draft_model_follow(x->plan.model, &t->own, rows->seq, room))) continue;
+        x->streams[asked] = t;
+        x->rows_of[asked++] = rows;
+    }
+    if (promises) x->wait = x->patience = FIRST_PATIENCE;
+    if (x->tries) x->wait = x->patience = int_min(2 * x->patience, MOST_PATIENCE);
+    draft_together(x, s, asked, most);
+}
+
+// ---- propose --------------------------------------------------------------------------------------------------------
+
+static void make_room(Speculate *x, int n) {
+    if (n <= x->cap) return;
+    x->cap = n;
+    x->streams = mem_resize(x->streams, (size_t)n * sizeof *x->streams);
+    x->rows_of = mem_resize(x->rows_of, (size_t)n * sizeof *x->rows_of);
+    x->own = mem_resize(x->own, (size_t)n * sizeof *x->own);
+}
+
+// Guesses for all sequences of a step, before the first of them proposes.
+static void begin_step(Speculate *x, const Scheduler *s) {
+    const Batch *b = scheduler_batch(s);
+    int n = 0;
+    x->step = scheduler_steps(s);
+    x->rows = b->n_rows;
+    x->now = (StepPlan){.rows = b->n_rows};
+    for (int i = 0; i < b->n_seqs; i++) x->now.tokens += scheduler_rows(s, i)->n_out > 0;
+    make_room(x, b->n_seqs);
+    for (int i = 0; i < b->n_seqs; i++) {
+        SeqRows *rows = (SeqRows *)scheduler_rows(s, i);
+        if (rows->n_out == 0 || !is_ours(x, s, rows->request)) continue;
+        Stream *t = stream_of(rows->request);
+        t->step = x->step;
+        t->n_new = rows->request->n_new;
+        t->asks = t->by_model = false;
+        t->model.n = 0;
+        guess_by_ngram(x, t, rows->seq);
+        best_length(x, &t->ngram, x->ngram_chance, scheduler_draft_room(s, rows), 0, 0);
+        x->streams[n] = t;
+        x->rows_of[n++] = rows;
+    }
+    if (x->plan.model && n > 0) guess_by_model(x, s, n);
+}
+
+static void propose(const Policy *p, Scheduler *s, SeqRows *rows) {
+    Speculate *x = p->arg;
+    if (x->step != scheduler_steps(s)) begin_step(x, s);
+    Stream *t = is_ours(x, s, rows->request) ? rows->request->state : NULL;
+    if (!t || t->step != x->step || rows->room == 0) return;
+    x->now.rows = scheduler_batch(s)->n_rows;
+    t->by_model = t->model.n > 0;
+    Guess *g = t->by_model ? &t->model : &t->ngram;
+    const Chance *chance = t->by_model ? x->model_chance : x->ngram_chance;
+    int n = best_length(x, g, chance, int_min(x->plan.most, rows->room), 0, 0);
+    if (t->by_model && x->tries) n = int_min(g->n, rows->room);
+    memcpy(rows->draft, g->tokens, (size_t)n * sizeof *g->tokens);
+    rows->n_draft = n;
+    rows->n_out += n;
+    double likely = 1;
+    for (int i = 0; i < n; i++) x->now.tokens += likely *= chance_of(&chance[g->kind[i]]);
+}
+
+// ---- accept ---------------------------------------------------------------------------------------------------------
+
+// Counts guesses against the tokens that came out, up to the first that was wrong. all: NULL, or their sum.
+static void judge(const Guess *g, int n_guesses, const int *tokens, int n, Chance *chance, Chance *all) {
+    for (int i = 0; i < n && i < n_guesses; i++) {
+        bool right = g->tokens[i] == tokens[i];
+        chance_count(&chance[g->kind[i]], right);
+        if (all) chance_count(all, right);
+        if (!right) return;
+    }
+}
+
+static const Policy *accepts_behind(const Policy *p) {
+    for (p = p->next; !p->accept;) p = p->next;
+    return p;
+}
+
+static void accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
+    Speculate *x = p->arg;
+    const Policy *next = accepts_behind(p);
+    const Sequence *q = rows->seq;
+    const Stream *t = is_ours(x, s, rows->request) ? rows->request->state : NULL;
+    bool judges = t && t->step == scheduler_steps(s) && t->n_new == rows->request->n_new;
+    static const Stream none;
+    Stream was = judges ? *t : none; // the request may end below, and its state with it
+    next->accept(next, s, rows, n);
+    if (!judges) return;
+    double rows_now = scheduler_batch(s)->n_rows;
+    rows->cost = (step_cost(&x->plan.costs, rows_now) + x->now.extra) / step_cost(&x->plan.costs, x->rows);
+    const int *tokens = q->tokens + rows->first + rows->n_known;
+    judge(&was.ngram, was.ngram.n, tokens, rows->n_emitted, x->ngram_chance, NULL);
+    if (was.by_model) judge(&was.model, rows->n_draft, tokens, rows->n_emitted, x->model_chance, &x->model_all);
+}
+
+// ---- end ------------------------------------------------------------------------------------------------------------
+
+static void end(const Policy *p, Scheduler *s, Request *r) {
+    Speculate *x = p->arg;
+    Stream *t = is_ours(x, s, r) ? r->state : NULL;
+    if (t) {
+        if (t->text >= 0) ngram_end(x->ngram, t->text);
+        if (x->plan.model) draft_model_release(x->plan.model, &t->own);
+        free(t);
+        r->state = NULL;
+    }
+    for (const Policy *next = p->next; next; next = next->next)
+        if (next->end) {
+            next->end(next, s, r);
+            return;
+        }
+}
+
+Policy speculate_policy(Speculate *x, const Policy *next) {
+    return (Policy){.propose = propose, .accept = accept, .takes_drawn = true, .end = end, .arg = x, .next = next};
+}
