@@ -327,9 +327,7 @@ static int draft_room(const Scheduler *s, const SeqRows *rows, int n) {
     return int_max(0, int_min(room, s->kv->max_slots - slot));
 }
 
-int scheduler_draft_room(const Scheduler *s, const SeqRows *rows) {
-    return draft_room(s, rows, s->step->batch.n_seqs);
-}
+int scheduler_draft_room(const Scheduler *s, const SeqRows *rows) { return draft_room(s, rows, s->step->batch.n_seqs); }
 
 // Called when the rows of all known tokens are added: policies propose drafts for the rows and blocks that are left.
 static void add_proposals(Scheduler *s) {
@@ -507,6 +505,7 @@ static void count_drafts(SeqRows *rows) {
     const Sequence *q = rows->seq;
     DraftCounts *c = &rows->request->drafts;
     c->n_steps++;
+    c->n_tokens += rows->n_emitted;
     c->n_drafted += rows->n_draft;
     c->cost += rows->cost > 0 ? rows->cost : 1;
     for (int i = 0, at = rows->first + rows->n_known; i < rows->n_draft && i < rows->n_emitted; i++)

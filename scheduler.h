@@ -34,8 +34,8 @@
 
 // What became of the drafts of a request; 0 where no policy proposes any.
 typedef struct {
-    int n_steps;               // with a row of a generated token
-    int n_drafted, n_accepted; // tokens
+    int n_steps, n_tokens;     // steps with a row of a generated token or a draft, and the tokens that came of them
+    int n_drafted, n_accepted; // drafts
     double cost;               // of these steps and of drafting, in steps without drafts, as the policy estimates it
 } DraftCounts;
 
@@ -78,9 +78,9 @@ struct Request {
     int n_more;
     void *state;
     // kept by the scheduler
-    int n_prompt; // tokens when it was added
-    int n_reused; // of them, slots that were computed already
-    int n_new;    // tokens generated
+    int n_prompt;       // tokens when it was added
+    int n_reused;       // of them, slots that were computed already
+    int n_new;          // tokens generated
     DraftCounts drafts; // summed up from what the caller gave
     Finish finish;
     bool fetched;  // Policy.fetch has nothing more for it

@@ -65,6 +65,19 @@ void report_budget(const Engine *e) {
     buf_free(&budget);
 }
 
+// What --speculate has opened.
+static void report_drafters(const Engine *e) {
+    const DraftModel *d = e->drafters.model;
+    char weights[24], cache[24];
+    if (d)
+        paragraph_item("drafts by", "%s%.500s: weights %s, KV cache %s",
+                       drafters_use_ngram(e->config.speculate) ? "n-grams, then " : "",
+                       gguf_name(draft_model_weights(d)->gguf),
+                       units_bytes((double)model_weight_bytes(draft_model_weights(d)), weights),
+                       units_bytes((double)draft_model_cache_bytes(d), cache));
+    else if (e->drafters.speculate) paragraph_item("drafts by", "n-grams of all texts of this run");
+}
+
 void report_before(const Engine *e, const AnswerConfig *config, const char *template_name) {
     const ModelConfig *c = &e->model.c;
     char size[24], count[24];
@@ -78,6 +91,7 @@ void report_before(const Engine *e, const AnswerConfig *config, const char *temp
                    e->shape.block ? "paged" : "contiguous", scheduler_max_rows(e->sched));
     fputs("memory\n", stderr);
     report_budget(e);
+    report_drafters(e);
     if (e->tok) print_eog(e);
     if (!template_name) return; // nothing is generated
     paragraph_item("template", "%s", template_name);
@@ -152,6 +166,28 @@ static void report_decode(const Engine *e, const Request *r, const Timing *t, Ro
     print_item("decode", &line);
 }
 
+static double tokens_a_step(const DraftCounts *c) { return c->n_steps ? (double)c->n_tokens / c->n_steps : 0; }
+
+static double draft_gain(const DraftCounts *c) { return c->cost > 0 ? c->n_tokens / c->cost : 0; }
+
+void report_drafts(const Engine *e, const DraftCounts *c) {
+    if (!e->drafters.speculate || c->n_steps == 0) return;
+    paragraph_item("drafts", "%d, %d accepted (%.0f%%); %.2f tokens a step, gain %.2f by the table of costs",
+                   c->n_drafted, c->n_accepted, c->n_drafted ? 100.0 * c->n_accepted / c->n_drafted : 0,
+                   tokens_a_step(c), draft_gain(c));
+}
+
+void report_put_drafts(const Engine *e, const DraftCounts *c, json_t *object) {
+    if (!e->drafters.speculate) return;
+    json_t *j = json_object();
+    jsonio_put(j, "drafted", json_integer(c->n_drafted));
+    jsonio_put(j, "accepted", json_integer(c->n_accepted));
+    jsonio_put(j, "steps", json_integer(c->n_steps));
+    jsonio_put(j, "tokens_per_step", jsonio_number(tokens_a_step(c), 4));
+    jsonio_put(j, "gain", jsonio_number(draft_gain(c), 4));
+    jsonio_put(object, "speculation", j);
+}
+
 // TTFT, TPOT and the total have the same decimals, and the total is the sum of what is printed.
 static void report_latency(const Request *r, const Timing *t) {
     int gaps = int_max(0, t->tokens - 1), d = decimals(gaps ? t->tpot_ms : t->ttft_ms);
@@ -187,6 +223,7 @@ void report_after(const Engine *e, const Request *r) {
     paragraph_item("load", "%s", ms_text(t.load_ms, ms));
     report_prefill(e, r, &t, roof);
     if (t.tokens > 1) report_decode(e, r, &t, roof);
+    report_drafts(e, &r->drafts);
     report_latency(r, &t);
     report_store(e->kv_dir.store);
     report_memory(e, r);
@@ -241,6 +278,7 @@ json_t *report_json(const Engine *e, const AnswerConfig *config, const Request *
     jsonio_put(j, "decode_bytes", jsonio_number(time->decode_bytes, 0));
     jsonio_put(j, "prefill_tflops", jsonio_number(rate(time->prefill_flops, t.prefill_ms) * 1e-12, 6));
     jsonio_put(j, "decode_gbs", jsonio_number(rate(time->decode_bytes, t.decode_ms) * 1e-9, 6));
+    report_put_drafts(e, &r->drafts, j);
     jsonio_put(j, "seed", json_integer((json_int_t)config->sampling.seed));
     jsonio_put(j, "model", jsonio_text(str_of(gguf_name(e->gguf))));
     return j;

@@ -19,10 +19,13 @@ Timing report_timing(const Engine *e, const Request *r);
 void report_before(const Engine *e, const AnswerConfig *config, const char *template_name);
 void report_budget(const Engine *e); // the memory budget, to stderr
 void report_after(const Engine *e, const Request *r);
+void report_drafts(const Engine *e, const DraftCounts *c); // what --speculate gave, to stderr
 void report_store(const KvStore *s); // what came from --kv-dir and went there, to stderr; NULL: nothing
 void report_turn(const Engine *e, const AnswerConfig *config,
                  const Request *r); // a chat's turn in one line, dim in colour
 
+// "speculation" of an object, where there is any.
+void report_put_drafts(const Engine *e, const DraftCounts *c, json_t *object);
 json_t *report_json(const Engine *e, const AnswerConfig *config, const Request *r, Str text); // the object of --json
 
 #endif

@@ -55,6 +55,11 @@ void batch_stats_step(BatchStats *t, const Engine *e, const Batch *b) {
 
 void batch_stats_answer(BatchStats *t, const Request *r) {
     t->n_new += r->n_new;
+    t->drafts.n_steps += r->drafts.n_steps;
+    t->drafts.n_tokens += r->drafts.n_tokens;
+    t->drafts.n_drafted += r->drafts.n_drafted;
+    t->drafts.n_accepted += r->drafts.n_accepted;
+    t->drafts.cost += r->drafts.cost;
     for (int i = 0; i < r->time.n_gaps; i++) sample_add(&t->itl, (double)r->time.gaps[i]);
     if (r->n_new > 1) sample_add(&t->tpot, timeline_tpot(&r->time));
 }
@@ -116,6 +121,7 @@ void batch_stats_report(const BatchStats *t, const Engine *e, const Slo *slo) {
     paragraph_item("KV", "%d of %d blocks of %d used at most, %.1f%% of the slots held were waste", t->most_blocks,
                    e->kv.pool->n_blocks, e->kv.pool->block,
                    t->slots_held > 0 ? 100 * (1 - t->slots / t->slots_held) : 0);
+    report_drafts(e, &t->drafts);
     report_store(e->kv_dir.store);
     device_plan_report(&e->devices);
     char peak[24];

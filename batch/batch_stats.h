@@ -20,6 +20,7 @@ typedef struct {
     int64_t n_prompt, n_cached, n_new;      // tokens
     int64_t n_steps, n_seqs, n_emitted;     // n_seqs, and tokens that came of their rows: summed over the steps
     int most_seqs, most_blocks;             // in a step
+    DraftCounts drafts;                     // of all answers
     double slots, slots_held;               // computed, and in the blocks that hold them, summed over the steps
 } BatchStats;
 

@@ -17,6 +17,7 @@
 #include "base/output.h"
 #include "base/progress.h"
 #include "base/rng.h"
+#include "bench/drafts.h"
 #include "bench/roofline.h"
 #include "bench/shape.h"
 #include "cli/values.h"
@@ -562,6 +563,7 @@ static Status run_threads(Bench *b, const Options *o, int i) {
 }
 
 Status bench_run(const Options *o) {
+    if (o->engine.speculate) return bench_drafts(o);
     Bench b = {.o = o, .progress = progress_new(o->answer.quiet), .model = json_null(), .results = json_array()};
     Status st = OK;
     if (o->bench.roofline) st = measure_roofline(&b);

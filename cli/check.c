@@ -114,6 +114,17 @@ static Status check_bench(const Options *o) {
         return status_error(QUILL_USAGE, "--save: writes the random model of --shape, which is missing");
     if (!o->bench.shape && !model && !o->bench.roofline && !builtin_there())
         return status_error(QUILL_USAGE, "bench: nothing to measure: -m FILE, --shape NAME or --roofline expected");
+    if ((o->bench.replay || o->bench.prompts) && !o->engine.speculate)
+        return status_error(QUILL_USAGE, "%s: --speculate expected with it, found none",
+                            o->bench.replay ? "--replay" : "--prompts");
+    if (o->engine.speculate && o->bench.shape)
+        return status_error(QUILL_USAGE, "--speculate and --shape: a model with a vocabulary expected, found a random "
+                                         "one; -m FILE names it");
+    if (o->bench.replay && o->bench.prompts)
+        return status_error(QUILL_USAGE, "--replay and --prompts: one of them expected, found both");
+    if (o->bench.replay && (o->bench.n_files == 0 || o->bench.n_files % 2))
+        return status_error(QUILL_USAGE, "--replay: pairs of files OLD NEW expected, found %d file%s", o->bench.n_files,
+                            o->bench.n_files == 1 ? "" : "s");
     if (is_bench_without_work(o)) return status_error(QUILL_USAGE, "bench: -p 0 and -n 0 leave nothing to measure");
     return OK;
 }
@@ -139,8 +150,8 @@ static Status check_candidates(const Options *o) {
 static Status check_speculation(const EngineConfig *e) {
     const char *model = e->speculate ? drafters_model(e->speculate) : NULL;
     if (e->speculate && (!*e->speculate || (model && !*model)))
-        return status_error(QUILL_USAGE, "--speculate: ngram, a draft model's FILE or ngram,FILE expected, found \"%s\"",
-                            e->speculate);
+        return status_error(
+            QUILL_USAGE, "--speculate: ngram, a draft model's FILE or ngram,FILE expected, found \"%s\"", e->speculate);
     if (e->draft_min > e->draft_max)
         return status_error(QUILL_USAGE, "--draft-min %d and --draft-max %d: a minimum up to the maximum expected",
                             e->draft_min, e->draft_max);

@@ -226,7 +226,8 @@ static Status set_file(const Args *a, Mode m, const char *what, const char *flag
     return OK;
 }
 
-// The words are the beginning of the prompt; in `kv` what to do and the files; where no text is read a file's path.
+// The words are the beginning of the prompt; in `kv` what to do and the files; of `bench --replay` files; where no text
+// is read a file's path.
 static Status use_words(Args *a, Options *out) {
     if (out->mode == MODE_KV) {
         out->kv.words = a->word;
@@ -237,6 +238,12 @@ static Status use_words(Args *a, Options *out) {
     if (out->mode == MODE_PULL || out->mode == MODE_MODELS) {
         out->hub.words = a->word;
         out->hub.n_words = a->n_words;
+        a->word = NULL;
+        return OK;
+    }
+    if (out->bench.replay) {
+        out->bench.files = a->word;
+        out->bench.n_files = a->n_words;
         a->word = NULL;
         return OK;
     }
@@ -312,6 +319,7 @@ void cli_free(Options *o) {
     free((void *)o->engine.kv_dir);
     free(o->kv.words);
     free(o->hub.words);
+    free(o->bench.files);
     for (int i = 0; i < o->n_kept; i++) free(o->kept[i]);
     free(o->kept);
     *o = (Options){0};

@@ -99,6 +99,10 @@ typedef struct {
         int reps, sequences;
         const char *shape, *type, *save, *output; // "1.1b", "Q4_K", FILE, table|json|csv|md
         bool roofline;
+        bool replay;         // the files are texts before and after an edit
+        const char *prompts; // FILE of prompts, one a line, for --speculate
+        const char **files;  // (n_files)
+        int n_files;
     } bench;
     // the configuration file
     const char *preset; // NULL: none

@@ -1,0 +1,392 @@
+// bench/drafts.c: see bench/drafts.h.
+#include "bench/drafts.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "answer/prepare.h"
+#include "base/file.h"
+#include "base/jsonio.h"
+#include "base/output.h"
+#include "base/progress.h"
+#include "cli/values.h"
+#include "engine.h"
+#include "policy/plain.h"
+
+enum { BOUND_ROWS = 8, WARM_TOKENS = 8 };
+
+// A text that is answered, or replayed.
+typedef struct {
+    Sequence seq;
+    const Tokenizer *tok;
+    int n_prompt;
+    int *forced, n_forced; // of a replay: what is "drawn"
+    int *said, n_said;     // the answer without drafts
+    bool other;            // drafts have changed it
+    char name[64];
+} Work;
+
+typedef enum { PLAIN, DRAFTED, ORACLE, N_ARMS } Arm;
+
+typedef struct {
+    char name[64];
+    int n_tokens, n_texts, n_other; // n_other: texts that drafts have changed
+    double rates[N_ARMS];           // tok/s, the median of the repetitions; 0: not run
+    DraftCounts drafts;             // of a repetition
+} Result;
+
+typedef struct {
+    const Options *o;
+    Engine e;
+    Work *work; // (n_work)
+    int n_work;
+    SamplerParams sampling;
+    Result *results; // (n_results)
+    int n_results;
+    Progress progress;
+} Drafts;
+
+// ---- policies of the bench ------------------------------------------------------------------------------------------
+
+// Accepts what the work says in place of drawing.
+static void replay_accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
+    const Work *w = rows->request->arg;
+    (void)p, (void)n;
+    for (int i = 0; i < rows->n_out; i++) {
+        int token = w->forced[rows->seq->n_tokens - w->n_prompt];
+        if (!scheduler_emit(s, rows, token, NULL)) return;
+        if (i < rows->n_draft && token != rows->draft[i]) return;
+    }
+}
+
+// Drafts that are right, as many as a step of BOUND_ROWS has room for.
+static void oracle_propose(const Policy *p, Scheduler *s, SeqRows *rows) {
+    const Work *w = rows->request->arg;
+    (void)p, (void)s;
+    if (rows->n_out == 0) return;
+    int at = rows->seq->n_tokens - w->n_prompt;
+    rows->n_draft = int_max(0, int_min(int_min(rows->room, BOUND_ROWS - 1), w->n_forced - at));
+    for (int i = 0; i < rows->n_draft; i++) rows->draft[i] = w->forced[at + i];
+    rows->n_out += rows->n_draft;
+}
+
+static const Policy replaying = {.accept = replay_accept, .next = &plain_policy};
+static const Policy oracle = {.propose = oracle_propose, .next = &replaying};
+
+// ---- running --------------------------------------------------------------------------------------------------------
+
+static Finish until_end(Request *r, int token, const float *logits) {
+    const Work *w = r->arg;
+    (void)logits;
+    return token < tokenizer_n(w->tok) && tokenizer_is_eog(w->tok, token) ? FINISH_EOG : RUNNING;
+}
+
+static void add_counts(DraftCounts *sum, const DraftCounts *c) {
+    sum->n_steps += c->n_steps;
+    sum->n_tokens += c->n_tokens;
+    sum->n_drafted += c->n_drafted;
+    sum->n_accepted += c->n_accepted;
+    sum->cost += c->cost;
+}
+
+// Back to the prompt, whose last token is computed again.
+static void rewind_work(Drafts *d, Work *w) {
+    int last = w->seq.tokens[w->n_prompt - 1];
+    kvcache_truncate(&d->e.kv, &w->seq, w->n_prompt - 1);
+    sequence_push(&w->seq, &last, 1);
+}
+
+static void keep_answer(Work *w, Arm arm) {
+    int n = w->seq.n_tokens - w->n_prompt;
+    const int *answer = w->seq.tokens + w->n_prompt;
+    if (arm == PLAIN) {
+        w->said = mem_resize(w->said, (size_t)n * sizeof *w->said + 1);
+        memcpy(w->said, answer, (size_t)n * sizeof *w->said);
+        w->n_said = n;
+    } else w->other = n != w->n_said || memcmp(answer, w->said, (size_t)n * sizeof *answer) != 0;
+}
+
+static Status check(const Drafts *d, const Work *w, const Request *r) {
+    TRY(engine_fault(&d->e));
+    if (r->finish == FINISH_BROKEN) return engine_no_logit(&d->e, r->seq->n_tokens, "");
+    if (r->finish != FINISH_CONTEXT) return OK;
+    return status_error(QUILL_CONTEXT, "bench: %s: the KV cache of %d slots is full; try a larger --kv-mem", w->name,
+                        d->e.kv.max_slots);
+}
+
+// Answers works [first, last) together, `most` tokens each at most. *seconds: of decoding, from the first token of them
+// to the last.
+static Status run_arm(Drafts *d, int first, int last, Arm arm, int most, double *seconds, Result *out) {
+    int n = last - first;
+    Request *r = mem_alloc((size_t)n * sizeof *r);
+    Speculate *fresh = speculate_new(speculate_plan(d->e.drafters.speculate)); // no repetition knows the one before
+    const Policy drafted = speculate_policy(fresh, d->work[first].forced ? &replaying : &plain_policy);
+    const Policy *plain = d->work[first].forced ? &replaying : &plain_policy;
+    for (int i = 0; i < n; i++) {
+        Work *w = &d->work[first + i];
+        rewind_work(d, w);
+        r[i] = (Request){.seq = &w->seq, .sampling = d->sampling, .sequence_key = (uint64_t)(first + i), .arg = w};
+        r[i].policy = arm == PLAIN ? plain : arm == DRAFTED ? &drafted : &oracle;
+        r[i].max_new = int_min(most, w->forced ? w->n_forced : d->o->bench.gen.at[0]);
+        r[i].emit = w->forced ? NULL : until_end;
+        scheduler_add(d->e.sched, &r[i]);
+    }
+    for (Batch *b; engine_step(&d->e, &b);) {
+    }
+    model_wait(&d->e.model);
+    double from = r[0].time.first, to = r[0].time.last;
+    Status st = OK;
+    *out = (Result){.n_texts = n};
+    for (int i = 0; i < n; i++) {
+        Work *w = &d->work[first + i];
+        from = r[i].time.first < from ? r[i].time.first : from;
+        to = r[i].time.last > to ? r[i].time.last : to;
+        out->n_tokens += r[i].n_new;
+        add_counts(&out->drafts, &r[i].drafts);
+        keep_answer(w, arm);
+        out->n_other += w->other;
+        if (!st.code) st = check(d, w, &r[i]);
+        timeline_free(&r[i].time);
+    }
+    *seconds = to - from;
+    speculate_free(fresh);
+    free(r);
+    return st;
+}
+
+// All arms in turns, after a run that computes the prompts.
+static Status measure(Drafts *d, int first, int last) {
+    int n_reps = d->o->bench.reps, n_arms = d->work[first].forced ? N_ARMS : ORACLE;
+    double seconds, *times[N_ARMS];
+    Result *out = &d->results[d->n_results], last_run;
+    for (int i = 0; i < N_ARMS; i++) times[i] = mem_alloc((size_t)n_reps * sizeof(double));
+    progress_show(&d->progress, d->work[first].name, 0, n_reps);
+    Status st = run_arm(d, first, last, PLAIN, WARM_TOKENS, &seconds, &last_run);
+    for (int rep = 0; rep < n_reps && !st.code; rep++) {
+        for (int arm = 0; arm < n_arms && !st.code; arm++) {
+            st = run_arm(d, first, last, arm, INT_MAX, &times[arm][rep], &last_run);
+            if (arm == DRAFTED) *out = last_run;
+        }
+        progress_show(&d->progress, d->work[first].name, rep + 1, n_reps);
+    }
+    int tokens = out->n_tokens - 1; // the first one comes with the prompt
+    for (int i = 0; i < n_arms && !st.code; i++) out->rates[i] = tokens / stats_median(times[i], n_reps);
+    snprintf(out->name, sizeof out->name, "%s", d->work[first].name);
+    if (last - first > 1)
+        snprintf(out->name, sizeof out->name, "%d texts, %d at once", last - first, d->e.shape.n_seqs);
+    for (int i = 0; i < N_ARMS; i++) free(times[i]);
+    d->n_results += !st.code;
+    return st;
+}
+
+// ---- what is answered -----------------------------------------------------------------------------------------------
+
+static Work *add_work(Drafts *d, const char *name, size_t n) {
+    d->work = mem_resize(d->work, (size_t)(d->n_work + 1) * sizeof *d->work);
+    Work *w = &d->work[d->n_work++];
+    *w = (Work){.tok = d->e.tok};
+    Buf shown = {0};
+    utf8_escape(&shown, name, n);
+    snprintf(w->name, sizeof w->name, "%s", shown.data);
+    w->name[utf8_whole(w->name, strlen(w->name))] = 0;
+    buf_free(&shown);
+    return w;
+}
+
+static Status add_replay(Drafts *d, const char *old_path, const char *new_path) {
+    Buf was = {0}, is = {0};
+    Status st = file_read(old_path, &was);
+    if (!st.code) st = file_read(new_path, &is);
+    if (!st.code && (was.n == 0 || is.n == 0))
+        st = status_error(QUILL_USAGE, "--replay: %.500s: text expected, found an empty file",
+                          was.n ? new_path : old_path);
+    if (!st.code) {
+        const char *name = file_base(new_path);
+        Work *w = add_work(d, name, strlen(name));
+        size_t bound = tokenizer_bound(w->tok, was.n > is.n ? was.n : is.n);
+        int *ids = mem_alloc(bound * sizeof *ids + 1), bos = tokenizer_bos(w->tok);
+        if (bos >= 0) sequence_push(&w->seq, &bos, 1);
+        sequence_push(&w->seq, ids, (int)tokenizer_encode(w->tok, was.data, was.n, NULL, ids, bound));
+        w->n_prompt = w->seq.n_tokens;
+        w->n_forced = (int)tokenizer_encode(w->tok, is.data, is.n, NULL, ids, bound);
+        w->forced = ids;
+        st = answer_fits(&d->e, &d->o->answer, w->n_prompt + w->n_forced);
+    }
+    buf_free(&was);
+    buf_free(&is);
+    return st;
+}
+
+static Status add_prompt(Drafts *d, const ChatTemplate *template, Str line) {
+    Rendered text = {0};
+    Work *w = add_work(d, line.data, line.n);
+    Status st = answer_prepare(&d->e, &d->o->answer, line, template, &text, &w->seq);
+    w->n_prompt = w->seq.n_tokens;
+    rendered_free(&text);
+    return st;
+}
+
+static Status add_prompts(Drafts *d, const Buf *lines) {
+    ChatTemplate *template;
+    TRY(chat_template_choose(d->e.gguf, d->e.tok, &d->o->answer, &template));
+    Status st = OK;
+    for (size_t at = 0, n; at < lines->n && !st.code; at += n + 1) {
+        const char *end = memchr(lines->data + at, '\n', lines->n - at);
+        n = end ? (size_t)(end - lines->data) - at : lines->n - at;
+        if (n > 0) st = add_prompt(d, template, (Str){lines->data + at, n});
+    }
+    chat_template_free(template);
+    return st;
+}
+
+// Without prompts: a text from the beginning token.
+static Status add_nothing(Drafts *d) {
+    int bos = int_max(0, tokenizer_bos(d->e.tok));
+    for (int i = 0; i < int_max(1, d->o->bench.sequences); i++) {
+        Work *w = add_work(d, "from nothing", 12);
+        sequence_push(&w->seq, &bos, 1);
+        w->n_prompt = 1;
+    }
+    return OK;
+}
+
+static Status add_works(Drafts *d, const Buf *prompts) {
+    const Options *o = d->o;
+    Status st = OK;
+    for (int i = 0; o->bench.replay && i < o->bench.n_files && !st.code; i += 2)
+        st = add_replay(d, o->bench.files[i], o->bench.files[i + 1]);
+    if (o->bench.replay) return st;
+    TRY(prompts->n > 0 ? add_prompts(d, prompts) : add_nothing(d));
+    if (d->n_work == 0)
+        return status_error(QUILL_USAGE, "--prompts %s: a prompt a line expected, found none", o->bench.prompts);
+    return OK;
+}
+
+// ---- what is printed ------------------------------------------------------------------------------------------------
+
+static double acceptance(const DraftCounts *c) { return c->n_drafted ? (double)c->n_accepted / c->n_drafted : 0; }
+
+static double a_step(const DraftCounts *c) { return c->n_steps ? (double)c->n_tokens / c->n_steps : 0; }
+
+static json_t *json_of(const Drafts *d) {
+    json_t *list = json_array();
+    for (int i = 0; i < d->n_results; i++) {
+        const Result *r = &d->results[i];
+        bool bound = r->rates[ORACLE] > 0;
+        jsonio_append(list,
+                      json_pack("{s:o, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:o}", "work",
+                                jsonio_text(str_of(r->name)), "texts", r->n_texts, "texts_changed", r->n_other,
+                                "tokens", r->n_tokens, "drafted", r->drafts.n_drafted, "accepted", r->drafts.n_accepted,
+                                "tokens_per_step", a_step(&r->drafts), "tok_s_without", r->rates[PLAIN], "tok_s_with",
+                                r->rates[DRAFTED], "gain", r->rates[DRAFTED] / r->rates[PLAIN], "gain_bound",
+                                bound ? json_real(r->rates[ORACLE] / r->rates[PLAIN]) : json_null()));
+    }
+    return json_pack("{s:s, s:o, s:i, s:s, s:o}", "speculate", d->o->engine.speculate, "model",
+                     jsonio_text(str_of(gguf_name(d->e.gguf))), "threads", threads_count(d->e.pool), "isa",
+                     d->e.be->isa, "results", list);
+}
+
+static void print_rows(const Drafts *d, const char *between, const char *head, const char *tail, Buf *out) {
+    for (int i = 0; i < d->n_results; i++) {
+        const Result *r = &d->results[i];
+        char name[80], bound[24] = "-";
+        snprintf(name, sizeof name, *head ? "%-24s" : "%s", r->name);
+        for (char *at = name; *at && *between == ','; at++)
+            if (*at == ',' || *at == '"') *at = ' ';
+        if (r->rates[ORACLE] > 0) snprintf(bound, sizeof bound, "%.2f", r->rates[ORACLE] / r->rates[PLAIN]);
+        buf_printf(out, "%s%s%s%6d%s%7d%s%5.1f%%%s%6.2f%s%8.2f%s%8.2f%s%5.2f%s%5s%s%3d of %d%s\n", head, name, between,
+                   r->n_tokens, between, r->drafts.n_drafted, between, 100 * acceptance(&r->drafts), between,
+                   a_step(&r->drafts), between, r->rates[PLAIN], between, r->rates[DRAFTED], between,
+                   r->rates[DRAFTED] / r->rates[PLAIN], between, bound, between, r->n_other, r->n_texts, tail);
+    }
+}
+
+static const char *const titles =
+    "work%stokens%sdrafted%saccepted%stokens/step%stok/s without%stok/s with%sgain%sof 8 rows at most%stexts changed";
+
+static Status print(const Drafts *d) {
+    const char *format = d->o->bench.output ? d->o->bench.output : "table";
+    bool md = strcmp(format, "md") == 0, csv = strcmp(format, "csv") == 0, gone = false;
+    const char *between = md ? " | " : csv ? "," : "  ";
+    Buf out = {0};
+    if (strcmp(format, "json") == 0) {
+        json_t *all = json_of(d);
+        jsonio_print(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6), &out);
+        buf_str(&out, "\n");
+        json_decref(all);
+    } else {
+        const char *b = md || csv ? between : ", ";
+        if (md) buf_str(&out, "| ");
+        buf_printf(&out, titles, b, b, b, b, b, b, b, b, b);
+        buf_str(&out, md ? " |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n" : "\n");
+        print_rows(d, between, md ? "| " : "", md ? " |" : "", &out);
+    }
+    Status st = output_write(out.data, out.n, &gone);
+    buf_free(&out);
+    return st;
+}
+
+// ---- the mode -------------------------------------------------------------------------------------------------------
+
+// Tokens that texts of so many bytes have at most, where nobody has encoded them.
+static Status context_needed(const Options *o, const Buf *prompts, int *n_ctx) {
+    enum { TEMPLATE = 512, MOST = 1 << 20 };
+    size_t most = prompts->n + TEMPLATE + (size_t)cli_largest(&o->bench.gen);
+    for (int i = 0; o->bench.replay && i < o->bench.n_files; i += 2) {
+        Buf text = {0};
+        size_t n = 2;
+        for (int k = 0; k < 2; k++) {
+            Status st = file_read(o->bench.files[i + k], &text);
+            n += text.n;
+            buf_free(&text);
+            TRY(st);
+        }
+        if (n > most) most = n;
+    }
+    *n_ctx = most < MOST ? (int)most : MOST;
+    return OK;
+}
+
+static Status run_all(Drafts *d) {
+    int n_seqs = int_max(1, d->o->bench.sequences);
+    d->results = mem_alloc((size_t)d->n_work * sizeof *d->results);
+    if (n_seqs > 1 && !d->o->bench.replay) return measure(d, 0, d->n_work);
+    for (int i = 0; i < d->n_work; i++) TRY(measure(d, i, i + 1));
+    return OK;
+}
+
+static void close_drafts(Drafts *d) {
+    for (int i = 0; i < d->n_work; i++) {
+        kvcache_release(&d->e.kv, &d->work[i].seq);
+        sequence_free(&d->work[i].seq);
+        free(d->work[i].forced);
+        free(d->work[i].said);
+    }
+    free(d->work);
+    free(d->results);
+    engine_close(&d->e);
+}
+
+Status bench_drafts(const Options *o) {
+    Drafts d = {.o = o, .sampling = sampler_defaults(), .progress = progress_new(o->answer.quiet)};
+    Buf prompts = {0};
+    d.sampling.seed = o->answer.seed_given ? o->answer.sampling.seed : 1;
+    EngineNeeds needs = {.need_tokenizer = true, .n_seqs = int_max(1, o->bench.sequences), .pooled = true};
+    Status st = o->bench.prompts ? file_read(o->bench.prompts, &prompts) : OK;
+    if (!st.code) st = context_needed(o, &prompts, &needs.n_ctx);
+    EngineConfig config = o->engine;
+    config.threads = int_max(0, o->bench.threads.at[0]);
+    if (!st.code) st = engine_open(&d.e, &config, needs);
+    if (!st.code) {
+        engine_use_hugepages(&d.e);
+        st = add_works(&d, &prompts);
+        if (!st.code) st = run_all(&d);
+        progress_erase(&d.progress);
+        if (!st.code) st = print(&d);
+        close_drafts(&d);
+    }
+    buf_free(&prompts);
+    return st;
+}

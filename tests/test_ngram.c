@@ -1,0 +1,212 @@
+// tests/test_ngram.c: the index of n-grams against a search of all texts, and how long drafts are.
+#include "policy/draft_length.h"
+#include "policy/ngram.h"
+#include "tests/rig/testing.h"
+
+// ---- the index ------------------------------------------------------------------------------------------------------
+
+enum { TEXTS = 6, LONGEST_TEXT = 400, MOST = 16 };
+
+typedef struct {
+    int tokens[TEXTS][LONGEST_TEXT], n[TEXTS], number[TEXTS];
+    Ngram *g;
+} Library;
+
+// The length of the longest match of a text's end that something follows, NGRAM_LONGEST at most.
+static int longest_by_search(const Library *l, int text) {
+    int best = 0;
+    const int *end = l->tokens[text] + l->n[text] - 1;
+    for (int other = 0; other < TEXTS; other++)
+        for (int at = 0; at + 1 < l->n[other]; at++) {
+            int n = 0;
+            while (n < NGRAM_LONGEST && n <= at && n < l->n[text] && l->tokens[other][at - n] == end[-n]) n++;
+            if (n > best) best = n;
+        }
+    return best;
+}
+
+// Whether some place in the texts has `length` tokens like the text's end, and the draft behind them.
+static bool follows(const Library *l, int text, const int *draft, NgramMatch m) {
+    for (int other = 0; other < TEXTS; other++)
+        for (int at = m.length; at < l->n[other]; at++) {
+            bool same =
+                m.length == 0 || memcmp(l->tokens[other] + at - m.length, l->tokens[text] + l->n[text] - m.length,
+                                        (size_t)m.length * sizeof(int)) == 0;
+            for (int i = 0; same && i < m.n; i++) {
+                if (at + i < l->n[other]) same = l->tokens[other][at + i] == draft[i];
+                else same = other == text && draft[at + i - l->n[other]] == draft[i];
+            }
+            if (same) return true;
+        }
+    return false;
+}
+
+static void grow(Library *l, int text, const int *tokens, int n) {
+    memcpy(l->tokens[text] + l->n[text], tokens, (size_t)n * sizeof *tokens);
+    l->n[text] += n;
+}
+
+// Random texts over few tokens, with copies of parts of each other: every draft followed a match of the length that is
+// said, and a match of 8 tokens and more is never missed.
+static void test_as_by_search(void **state) {
+    (void)state;
+    uint64_t random = 3;
+    for (int round = 0; round < 6; round++) {
+        Library l = {.g = ngram_new()};
+        int n_vocab = round % 2 ? 200 : 12, found = 0, long_ones = 0;
+        for (int i = 0; i < TEXTS; i++) {
+            int begin[3] = {(int)(test_random(&random) % 7), i, i + 1};
+            grow(&l, i, begin, 3);
+            l.number[i] = ngram_begin(l.g, l.tokens[i], 3);
+        }
+        for (int step = 0; step < 250; step++) {
+            int text = (int)(test_random(&random) % TEXTS), from = (int)(test_random(&random) % TEXTS);
+            int n = 1 + (int)(test_random(&random) % 12), had = l.n[text], piece[12], draft[MOST];
+            if (had + n > LONGEST_TEXT) continue;
+            int at = (int)(test_random(&random) % (uint64_t)l.n[from]);
+            bool copies = test_random(&random) % 3 > 0 && at + n <= l.n[from];
+            for (int i = 0; i < n; i++)
+                piece[i] = copies ? l.tokens[from][at + i] : (int)(test_random(&random) % (uint64_t)n_vocab);
+            grow(&l, text, piece, n);
+            ngram_extend(l.g, l.number[text], piece, n);
+            assert_int_equal(ngram_tokens(l.g, l.number[text]), l.n[text]);
+            NgramMatch m = ngram_find(l.g, l.number[text], draft, MOST);
+            int longest = longest_by_search(&l, text);
+            assert_true(m.n <= MOST && m.length <= longest);
+            if (m.n > 0) assert_true(follows(&l, text, draft, m));
+            if (longest >= 8 && n_vocab == 200) assert_int_equal(m.length, longest);
+            if (longest >= 2) assert_true(m.length >= 1);
+            found += m.n > 0;
+            long_ones += longest >= 8;
+        }
+        assert_true(found > 40 && (n_vocab == 12 || long_ones > 20));
+        for (int i = 0; i < TEXTS; i++) ngram_end(l.g, l.number[i]);
+        ngram_free(l.g);
+    }
+}
+
+static void test_edit_is_followed(void **state) {
+    (void)state;
+    Ngram *g = ngram_new();
+    int text[100], draft[MOST];
+    for (int i = 0; i < 50; i++) text[i] = 1000 + i; // a text without repeats
+    int number = ngram_begin(g, text, 50);
+    ngram_extend(g, number, text + 10, 9); // a copy of a part
+    NgramMatch m = ngram_find(g, number, draft, MOST);
+    assert_true(m.length == 9 && m.n == MOST && draft[0] == 1019);
+    ngram_extend(g, number, &(int){5}, 1); // another token in the place of 1019: the copy may go on behind it
+    m = ngram_find(g, number, draft, MOST);
+    assert_true(m.length == 0 && m.n == MOST && draft[0] == 1020);
+    ngram_extend(g, number, &(int){6}, 1); // not yet; one token later nobody guesses any more
+    assert_int_equal(ngram_find(g, number, draft, MOST).n, 0);
+    ngram_extend(g, number, &(int){1023}, 1); // a single token, but near where the copy was
+    m = ngram_find(g, number, draft, 3);
+    assert_true(m.length == 1 && m.n == 3 && draft[0] == 1024 && draft[2] == 1026);
+    ngram_free(g);
+}
+
+static void test_repeats_itself(void **state) {
+    (void)state;
+    Ngram *g = ngram_new();
+    int text[] = {1, 2, 3, 1, 2, 3, 1, 2}, draft[MOST];
+    int number = ngram_begin(g, text, 8);
+    NgramMatch m = ngram_find(g, number, draft, 7);
+    assert_true(m.n == 7 && m.length == 5);
+    for (int i = 0; i < 7; i++) assert_int_equal(draft[i], (i + 2) % 3 + 1);
+    ngram_free(g);
+}
+
+// The next turn of a chat goes on with the text before; other texts stay to be found; the oldest go when there are
+// many.
+static void test_texts_come_and_go(void **state) {
+    (void)state;
+    Ngram *g = ngram_new();
+    int text[64], draft[MOST];
+    for (int i = 0; i < 64; i++) text[i] = i;
+    int first = ngram_begin(g, text, 40);
+    ngram_end(g, first);
+    int again = ngram_begin(g, text, 64);
+    assert_int_equal(again, first);
+    assert_int_equal(ngram_tokens(g, again), 64);
+    int other = ngram_begin(g, text + 20, 10);
+    assert_true(other != again);
+    assert_int_equal(ngram_find(g, other, draft, MOST).length, 10);
+    assert_int_equal(draft[0], 30);
+    ngram_end(g, other);
+    ngram_end(g, again);
+    enum { PIECE = 4096 };
+    int *piece = mem_alloc(PIECE * sizeof *piece), most = 0, n_last = 0;
+    uint64_t random = 1;
+    for (int i = 0; i < 3 * NGRAM_TOKENS / PIECE; i++) {
+        for (int k = 0; k < PIECE; k++) piece[k] = (int)(test_random(&random) % 30000);
+        int number = ngram_begin(g, piece, PIECE);
+        most = int_max(most, number);
+        ngram_end(g, number);
+    }
+    assert_true(most < NGRAM_TOKENS / PIECE + 4); // the numbers of texts that went are used again
+    int seen = ngram_begin(g, piece + 100, 20);
+    assert_int_equal(ngram_find(g, seen, draft, MOST).length, 20);
+    n_last = ngram_begin(g, text, 30); // one of the first: it is gone
+    assert_int_equal(ngram_find(g, n_last, draft, MOST).n, 0);
+    free(piece);
+    ngram_free(g);
+}
+
+// ---- lengths --------------------------------------------------------------------------------------------------------
+
+static double rate_of(const StepCosts *c, const StepPlan *p, const double *chances, int k, double each) {
+    double tokens = p->tokens, likely = 1;
+    for (int i = 0; i < k; i++) tokens += likely *= chances[i];
+    return tokens / (step_cost(c, p->rows + k) + p->extra + k * each);
+}
+
+// No other length has more tokens in its time, whatever the unit, the chances and the step.
+static void test_best_length(void **state) {
+    (void)state;
+    static const char *const units[] = {"amx", "vnni", "maddubs", "none"};
+    uint64_t random = 11;
+    int n_none = 0, n_some = 0;
+    for (int round = 0; round < 4000; round++) {
+        StepCosts c = step_costs_of(units[round % 4], round % 3 ? 8.5 : 4.5, round % 16 == 0);
+        double chances[DRAFT_MOST], level = 0.5 + 0.5 * (double)test_uniform(&random), gain;
+        StepPlan p = {.rows = 1 + (double)(test_random(&random) % 40), .tokens = 1};
+        p.tokens += (double)(test_random(&random) % (uint64_t)p.rows);
+        double each = 0.1 * (double)(test_random(&random) % 3);
+        int n = (int)(test_random(&random) % 20);
+        for (int i = 0; i < n; i++) chances[i] = level;
+        int k = draft_length(&c, &p, chances, n, each, &gain);
+        assert_true(k >= 0 && k <= n && gain >= 1);
+        double best = rate_of(&c, &p, chances, k, each);
+        for (int i = 0; i <= n; i++) assert_true(rate_of(&c, &p, chances, i, each) <= best * (1 + 1e-12));
+        assert_true(fabs(gain - best / rate_of(&c, &p, chances, 0, each)) < 1e-9);
+        n_none += k == 0;
+        n_some += k > 0;
+    }
+    assert_true(n_none > 400 && n_some > 400);
+}
+
+static void test_costs_and_chances(void **state) {
+    (void)state;
+    StepCosts c = step_costs_of("vnni", 8.5, false);
+    for (int i = 0; i < STEP_COSTS; i++) assert_true(fabs(step_cost(&c, step_cost_rows[i]) - c.at[i]) < 1e-12);
+    for (int rows = 1; rows < 600; rows++) assert_true(step_cost(&c, rows + 1) > step_cost(&c, rows));
+    for (int i = 1; i <= NGRAM_LONGEST; i++) assert_true(ngram_chance(i) >= ngram_chance(i - 1));
+    assert_int_equal(ngram_chance(NGRAM_LONGEST), NGRAM_CHANCES - 1);
+    assert_int_equal(model_chance(1), MODEL_CHANCES - 1);
+    assert_int_equal(model_chance(0), 0);
+    Chance ngram[NGRAM_CHANCES], model[MODEL_CHANCES];
+    chances_init(ngram, model);
+    for (int i = 0; i < 2000; i++) chance_count(&ngram[3], i % 4 == 0);
+    assert_true(fabs(chance_of(&ngram[3]) - 0.25) < 0.02);
+    for (int i = 0; i < 300; i++) chance_count(&ngram[3], true); // the text has changed
+    assert_true(chance_of(&ngram[3]) > 0.8);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_as_by_search),   cmocka_unit_test(test_edit_is_followed),
+        cmocka_unit_test(test_repeats_itself), cmocka_unit_test(test_texts_come_and_go),
+        cmocka_unit_test(test_best_length),    cmocka_unit_test(test_costs_and_chances),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
