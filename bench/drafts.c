@@ -91,11 +91,10 @@ static void add_counts(DraftCounts *sum, const DraftCounts *c) {
     sum->cost += c->cost;
 }
 
-// Back to the prompt, whose last token is computed again.
+// Back to the prompt, whose blocks are found again if nothing has needed them.
 static void rewind_work(Drafts *d, Work *w) {
-    int last = w->seq.tokens[w->n_prompt - 1];
-    kvcache_truncate(&d->e.kv, &w->seq, w->n_prompt - 1);
-    sequence_push(&w->seq, &last, 1);
+    kvcache_release(&d->e.kv, &w->seq);
+    w->seq.n_tokens = w->n_prompt;
 }
 
 static void keep_answer(Work *w, Arm arm) {
@@ -133,8 +132,9 @@ static Status run_arm(Drafts *d, int first, int last, Arm arm, int most, double 
         r[i].emit = w->forced ? NULL : until_end;
         scheduler_add(d->e.sched, &r[i]);
     }
-    for (Batch *b; engine_step(&d->e, &b);) {
-    }
+    for (Batch *b; engine_step(&d->e, &b);)
+        for (int i = 0; i < n; i++)
+            if (r[i].finish != RUNNING) kvcache_release(&d->e.kv, r[i].seq); // the next one may need its blocks
     model_wait(&d->e.model);
     double from = r[0].time.first, to = r[0].time.last;
     Status st = OK;
