@@ -80,7 +80,7 @@ static void test_ngrams_keep_the_text(void **state) {
         {.n_seqs = 4, .max_rows = 24, .block = 4, .n_blocks = 60, .most = 16},
         {.n_seqs = 4, .max_rows = 24, .block = 4, .n_blocks = 60, .most = 16, .fixed = true, .share = true},
         {.n_seqs = 3, .max_rows = 12, .block = 32, .n_blocks = 9, .most = 16, .sealed = true, .fixed = true},
-        {.n_seqs = 6, .max_rows = 7, .block = 16, .n_blocks = 24, .most = 4, .sealed = true, .share = true},
+        {.n_seqs = 6, .max_rows = 20, .block = 16, .n_blocks = 24, .most = 4, .sealed = true, .share = true},
     };
     for (size_t i = 0; i < ARRAY_LEN(plans); i++) {
         DraftCounts c = run_fake(&plans[i]), again = run_fake(&plans[i]);
@@ -288,6 +288,8 @@ static void test_drafts_with_the_same_number(void **state) {
 
 typedef struct {
     const char *speculate, *isa;
+    const TinyModel *draft; // of drafts as many as there can be, whatever they cost; NULL: as `speculate` says
+    bool ngram;             // with `draft`
     int block, type_k, type_v, n_seqs;
     bool pooled;
 } Setup;
@@ -304,6 +306,13 @@ static Finish end_at_small(Request *r, int token, const float *logits) {
     return token < 3 ? FINISH_EOG : RUNNING;
 }
 
+// The drafters of a setup with a draft.
+static Speculate *forced_drafters(Engine *e, const Setup *u, DraftModel **model) {
+    KvShape kv = {.n_ctx = 160, .n_seqs = u->n_seqs, .share = u->pooled, .block = u->pooled ? 16 : 0};
+    assert_ok(draft_model_new(tiny_model(u->draft), e->be, e->pool, kv, e->model.c.n_vocab, model));
+    return speculate_new(&(SpeculatePlan){.ngram = u->ngram, .model = *model, .most = 6, .fixed = true});
+}
+
 static void answer_all(const Setup *u, Answers *out) {
     Engine e;
     EngineConfig o = {.device = "cpu",
@@ -318,10 +327,13 @@ static void answer_all(const Setup *u, Answers *out) {
                       .kv_block = u->block,
                       .speculate = u->speculate,
                       .draft_max = 6};
-    EngineNeeds needs = {.need_tokenizer = true, .n_ctx = 160, .n_seqs = u->n_seqs, .pooled = u->pooled};
+    EngineNeeds needs = {.need_tokenizer = true, .n_ctx = 160, .n_seqs = u->n_seqs, .max_out = 32, .pooled = u->pooled};
     assert_ok(engine_open_view(&e, &o, needs, tiny_model(&(TinyModel){.type = TYPE_Q8_0, .seed = 5})));
     Request r[ANSWERS];
     Sequence seqs[ANSWERS] = {0};
+    DraftModel *model = NULL;
+    Speculate *x = u->draft ? forced_drafters(&e, u, &model) : NULL;
+    const Policy forced = x ? speculate_policy(x, e.policy) : (Policy){0};
     *out = (Answers){0};
     for (int i = 0; i < ANSWERS; i++) {
         r[i] =
@@ -329,6 +341,7 @@ static void answer_all(const Setup *u, Answers *out) {
         r[i].sampling.repeat_penalty = 1.1f;
         r[i].sampling.temp = i == 3 ? 0 : 0.8f;
         r[i].emit = end_at_small;
+        r[i].policy = x ? &forced : NULL;
         push_random(r[i].seq, 30 + 7 * (i / 2), (uint64_t)i / 2);
         engine_add(&e, &r[i]);
     }
@@ -347,6 +360,13 @@ static void answer_all(const Setup *u, Answers *out) {
     }
     assert_int_equal(e.kv.n_free, e.kv.pool->n_blocks);
     engine_close(&e);
+    speculate_free(x);
+    draft_model_free(model);
+}
+
+static void assert_same_answers(const Answers *a, const Answers *b) {
+    assert_memory_equal(a->tokens, b->tokens, sizeof a->tokens);
+    assert_memory_equal(a->n, b->n, sizeof a->n);
 }
 
 // Bit for bit: with a draft model that is the target, with one that knows nothing, with n-grams and both; in one
@@ -359,6 +379,7 @@ static void test_draft_models_keep_the_text(void **state) {
     snprintf(both, sizeof both, "ngram,%s", other);
     assert_ok(tiny_model_file(&(TinyModel){.type = TYPE_Q8_0, .seed = 5}, same));
     assert_ok(tiny_model_file(&(TinyModel){.type = TYPE_Q8_0, .seed = 6, .n_layers = 1}, other));
+    static const TinyModel drafts[] = {{.type = TYPE_Q8_0, .seed = 5}, {.type = TYPE_F32, .seed = 9, .vocab = 300}};
     const char *drafters[] = {same, other, "ngram", both};
     static const Setup setups[] = {
         {.n_seqs = 1, .type_k = TYPE_F16, .type_v = TYPE_F16, .isa = "auto"},
@@ -375,10 +396,22 @@ static void test_draft_models_keep_the_text(void **state) {
             u.speculate = drafters[k];
             answer_all(&u, &got);
             answer_all(&u, &again);
-            assert_memory_equal(want.tokens, got.tokens, sizeof want.tokens);
-            assert_memory_equal(want.n, got.n, sizeof want.n);
+            assert_same_answers(&want, &got);
             assert_memory_equal(&got.drafts, &again.drafts, sizeof got.drafts);
-            if (k == 0) assert_true(got.drafts.n_accepted > 40 && got.drafts.n_accepted > 0.95 * got.drafts.n_drafted);
+            if (k == 0) assert_true(got.drafts.n_drafted > 0); // now and then: a draft as dear as its target never pays
+            if (k == 0 && i == 0) assert_int_equal(got.drafts.n_accepted, got.drafts.n_drafted);
+        }
+        u.speculate = NULL;
+        for (size_t k = 0; k < ARRAY_LEN(drafts); k++) {
+            u.draft = &drafts[k];
+            u.ngram = i % 2;
+            answer_all(&u, &got);
+            assert_same_answers(&want, &got);
+            assert_true(got.drafts.n_drafted > 100);
+            if (k > 0 || i > 0) continue;              // a cache of another type rounds otherwise
+            int n = got.drafts.n_tokens, most = 6 + 1; // all are right, and as many as there can be
+            assert_int_equal(got.drafts.n_accepted, got.drafts.n_drafted);
+            assert_true(got.drafts.n_steps < (n + most - 1) / most + 3 * ANSWERS);
         }
     }
 }

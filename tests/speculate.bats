@@ -1,0 +1,152 @@
+#!/usr/bin/env bats
+# speculate.bats: --speculate on the command line: the same texts with drafts and without, in every mode; what is said of
+# them; what is refused.
+
+load rig/helpers
+
+models() {
+    "$MAKE_TINY" "$TINY/big.gguf" n_layers=3 seed=1 ctx=512
+    "$MAKE_TINY" "$TINY/draft.gguf" n_layers=1 seed=2 ctx=512
+    "$MAKE_TINY" "$TINY/chat.gguf" arch=qwen2 template=chatml ctx=1024
+    "$MAKE_TINY" "$TINY/chat-draft.gguf" arch=qwen2 template=chatml ctx=1024 n_layers=1 seed=4
+    export QUILL_MODEL="$TINY/big.gguf"
+}
+
+drafters() { printf '%s\n' ngram "$TINY/draft.gguf" "ngram,$TINY/draft.gguf" "$TINY/big.gguf"; }
+
+unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
+
+@test "the same text with every drafter, sampled with penalties and biases, in each layout and type of cache" {
+    common=(--deterministic -s 5 -n 60 --repeat-penalty 1.2 --logit-bias 40-inf --ignore-eos "a text a text a text")
+    for flags in '' '--kv-layout paged --kv-block 16' '-ctk q8_0 -ctv q4_0' '--temp 0'; do
+        # shellcheck disable=SC2086
+        "$QUILL" $flags "${common[@]}" </dev/null >want
+        while read -r drafter; do
+            # shellcheck disable=SC2086
+            "$QUILL" $flags --speculate "$drafter" "${common[@]}" </dev/null >got
+            cmp want got
+        done < <(drafters)
+    done
+}
+
+@test "stop strings, log-probabilities and the end of an answer are those without drafts" {
+    strip() { sed 's/,"load_ms.*//'; }
+    for flags in '--stop e' '--logprobs 3 -n 20' '-n 1' '-n 0' '-n 200'; do
+        # shellcheck disable=SC2086
+        "$QUILL" --deterministic --json -s 3 $flags "hello hello hello" </dev/null | strip >want
+        while read -r drafter; do
+            # shellcheck disable=SC2086
+            "$QUILL" --deterministic --json -s 3 $flags -md "$drafter" "hello hello hello" </dev/null | strip | cmp - want
+        done < <(drafters)
+    done
+}
+
+@test "a chat drafts from all of its turns" {
+    printf 'first words\nsecond words\nfirst words\n' >turns
+    chat=(-m "$TINY/chat.gguf" -i --deterministic --greedy -n 30 --no-history)
+    "$QUILL" "${chat[@]}" <turns >want 2>/dev/null
+    for drafter in ngram "$TINY/chat-draft.gguf" "ngram,$TINY/chat-draft.gguf"; do
+        "$QUILL" "${chat[@]}" --speculate "$drafter" <turns >got 2>/dev/null
+        cmp want got
+    done
+    [ -s want ]
+}
+
+@test "a batch drafts from what other jobs have said, and answers as without" {
+    for i in 1 2 3 4 5 6 7 8; do
+        printf '{"id":%d,"prompt":"a story that begins","max_tokens":40,"seed":%d,"ignore_eos":true}\n' $i $((i % 2))
+    done >jobs
+    strip() { sed 's/,"queue_ms.*//'; }
+    "$QUILL" batch --deterministic --keep-order -np 3 jobs | strip >want
+    while read -r drafter; do
+        "$QUILL" batch --deterministic --keep-order -np 3 -v --speculate "$drafter" jobs 2>errors | strip | cmp - want
+        unwrapped <errors | grep -q 'drafts [0-9]*, [0-9]* accepted'
+    done < <(drafters)
+    "$QUILL" batch --deterministic -np 1 -v --speculate ngram jobs 2>&1 >/dev/null | unwrapped | sed -n 's/.*drafts \([0-9]*\), .*/\1/p' >n
+    [ "$(cat n)" -gt 50 ] # six jobs say what one of the first two has said
+}
+
+@test "prefill and decode, and KV from an earlier run" {
+    printf 'Once upon a time there was a ship, a ship, a ship. ' >text
+    "$QUILL" --deterministic --greedy -n 40 -f text >want
+    while read -r drafter; do
+        "$QUILL" prefill --deterministic -f text --kv-out - |
+            "$QUILL" decode --deterministic --greedy -n 40 --kv-in - --speculate "$drafter" | cmp - want
+        "$QUILL" --deterministic --greedy -n 40 --kv-dir kv --speculate "$drafter" -f text | cmp - want
+    done < <(drafters)
+}
+
+@test "a GPU's twin says what it says without drafts" {
+    [ -x "$TWIN" ] || skip "no twin"
+    for flags in '--device cuda' '-ngl 2'; do
+        # shellcheck disable=SC2086
+        "$TWIN" -q $flags --greedy -n 24 "one two one two one two" </dev/null >want
+        for drafter in ngram "$TINY/draft.gguf"; do
+            # shellcheck disable=SC2086
+            "$TWIN" -q $flags --greedy -n 24 --speculate "$drafter" "one two one two one two" </dev/null | cmp - want
+        done
+    done
+}
+
+@test "--verbose and --json say what became of the drafts" {
+    "$QUILL" --greedy -n 60 --ignore-eos --speculate ngram -v hi </dev/null 2>errors >/dev/null
+    unwrapped <errors | grep -q 'drafts by n-grams'
+    unwrapped <errors | grep -Eq 'drafts [0-9]+, [0-9]+ accepted \([0-9]+%\); [0-9.]+ tokens a step, gain [0-9.]+'
+    "$QUILL" --greedy -n 60 --ignore-eos --speculate ngram --json hi </dev/null >out
+    grep -Eq '"speculation":\{"drafted":[0-9]+,"accepted":[0-9]+,"steps":[0-9]+,"tokens_per_step":[0-9.]+,"gain":[0-9.]+\}' out
+    "$QUILL" --greedy -n 5 --json hi </dev/null | not grep -q speculation
+    "$QUILL" --greedy -n 5 --speculate "$TINY/draft.gguf" -v hi </dev/null 2>&1 >/dev/null | unwrapped | grep -q 'draft.gguf: weights .* KV cache'
+}
+
+@test "the model in the binary drafts for itself" {
+    needs_builtin
+    "$QUILL" --deterministic -s 1 -n 80 "Tell me a story." </dev/null >want
+    for drafter in builtin ngram,builtin; do
+        "$QUILL" --deterministic -s 1 -n 80 --speculate $drafter "Tell me a story." </dev/null | cmp - want
+    done
+}
+
+@test "bench: an edit is replayed, prompts are answered" {
+    for i in 1 2 3 4 5 6 7 8 9; do echo "line $i of a small file"; done >old
+    sed 's/line 5/line five/' old >new
+    "$QUILL" bench -q -r 1 --speculate ngram --replay old new -o json >out
+    grep -q '"work": "new"' out
+    [ "$(sed -n 's/.*"tokens_per_step": \([0-9]*\).*/\1/p' out)" -ge 4 ]
+    grep -Eq '"gain_bound": [0-9.]+' out
+    printf 'hello\nhello\n' >prompts
+    "$QUILL" bench -q -r 1 -n 12 --speculate "ngram,$TINY/draft.gguf" --prompts prompts >out
+    [ "$(wc -l <out)" -eq 3 ]
+    "$QUILL" bench -q -r 1 -n 12 -np 2 --speculate ngram --prompts prompts -o md | grep -q '^| 2 texts, 2 at once'
+    "$QUILL" bench -q -r 1 -n 4 --speculate ngram -o csv | grep -q '^from nothing,'
+}
+
+# says CODE WORDS COMMAND...: one line on stderr with these words
+says() {
+    local want="$1" words="$2"
+    shift 2
+    [ "$(code "$@")" -eq "$want" ]
+    grep -q -- "$words" errors
+    [ "$(wc -l <errors)" -eq 1 ]
+}
+
+@test "what cannot be is refused in one line" {
+    "$MAKE_TINY" gpt2.gguf tokens=gpt2
+    "$MAKE_TINY" short.gguf vocab=300
+    "$MAKE_TINY" larger.gguf n_layers=5
+    says 3 'token 0 is "' "$QUILL" --speculate gpt2.gguf hi
+    says 3 'the 320 tokens of .* expected in a draft model, 300 found' "$QUILL" --speculate short.gguf hi
+    says 3 'no larger than' "$QUILL" --speculate larger.gguf hi
+    says 3 'none.gguf: ' "$QUILL" --speculate none.gguf hi
+    says 3 'none.gguf: ' "$QUILL" --speculate ngram,none.gguf hi
+    says 2 'ngram, a draft model' "$QUILL" --speculate ngram, hi
+    says 2 'ngram, a draft model' "$QUILL" --speculate '' hi
+    says 2 '--evict and --speculate' "$QUILL" --evict sinks --speculate ngram hi
+    says 2 '--draft-min 9 and --draft-max 4' "$QUILL" --speculate ngram --draft-max 4 --draft-min 9 hi
+    says 2 '--draft-min: --speculate expected' "$QUILL" --draft-min 2 hi
+    says 2 '--draft-p-min: --speculate expected' "$QUILL" --draft-p-min 0.5 hi
+    says 2 '--draft-max' "$QUILL" --speculate ngram --draft-max 65 hi
+    says 2 '--replay: --speculate expected' "$QUILL" bench --replay a b
+    says 2 'pairs of files' "$QUILL" bench --speculate ngram --replay a
+    says 2 '--replay and --prompts' "$QUILL" bench --speculate ngram --replay --prompts p a b
+    says 2 '--speculate and --shape' "$QUILL" bench --speculate ngram --shape 1b
+}
