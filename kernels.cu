@@ -621,5 +621,5 @@ void gpu_sample(int *sampled, const float *logits, int n_vocab, const GpuSample 
     unsigned threads = (unsigned)j.slice / 2;
     LAUNCH(sample_slices, grid, threads, (size_t)j.slice * 16, stream, j);
     LAUNCH(sample_ranks, grid, threads, 0, stream, j);
-    LAUNCH(sample_draw, (unsigned)n, DRAW_THREADS, 32, stream, j);
+    LAUNCH(sample_draw, (unsigned)n, DRAW_THREADS, 32 + DRAW_THREADS * 12, stream, j);
 }

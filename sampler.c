@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/rng.h"
+#include "base/race.h"
 
 typedef struct {
     int id;
@@ -194,12 +194,17 @@ static int keep_min_p(const Candidate *c, int n, float min_p) {
     return kept;
 }
 
-static int draw(Candidate *c, int n, float temp, double u) {
-    softmax(c, n, temp);
-    Cumulative sum = {0};
-    for (int i = 0; i < n; i++)
-        if (u < cumulate(&sum, c[i].p)) return c[i].id;
-    return c[n - 1].id; // the probabilities rounded to a little under 1
+static int draw(const Candidate *c, int n, float temp, uint64_t key) {
+    int best = 0;
+    double least = INFINITY;
+    for (int i = 0; i < n; i++) {
+        double time = race_time(key, c[i].id, sample_weight(c[i].logit, c[0].logit, temp));
+        if (time < least) {
+            least = time;
+            best = i;
+        }
+    }
+    return c[best].id;
 }
 
 int sampler_sample(Sampler *s, const SamplerParams *p, const float *logits, const int *history, int n_history,
@@ -213,7 +218,7 @@ int sampler_sample(Sampler *s, const SamplerParams *p, const float *logits, cons
     if (p->typical < 1) n = keep_typical(c, n, p->typical);
     if (p->top_p < 1) n = keep_top_p(c, n, p->top_p);
     if (p->min_p > 0) n = keep_min_p(c, n, p->min_p);
-    return draw(c, n, p->temp, rng_uniform(p->seed, sequence, position));
+    return draw(c, n, p->temp, rng_bits(p->seed, sequence, position));
 }
 
 // The logarithm of the sum of exp(logits), NaN left out.

@@ -1,8 +1,8 @@
 // sampler.h: logits -> token.
 //
 // The chain, in this order: logit bias; repeat, frequency and presence penalties over the last repeat_last_n tokens;
-// top-k; typical; top-p; min-p; temperature; one draw. The draw's random number is keyed by (seed, sequence, position)
-// alone: a sampled text does not depend on batching, preemption or speculation. temp <= 0 or greedy takes the largest
+// top-k; typical; top-p; min-p; temperature; one draw (base/race.h). Its random numbers are keyed by (seed, sequence,
+// position) and the token alone: a sampled text does not depend on batching, preemption or speculation. temp <= 0 or greedy takes the largest
 // logit, the lowest id on ties, after bias and penalties.
 #ifndef QUILL_SAMPLER_H
 #define QUILL_SAMPLER_H

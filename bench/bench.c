@@ -20,6 +20,7 @@
 #include "bench/drafts.h"
 #include "bench/roofline.h"
 #include "bench/shape.h"
+#include "bench/step_costs.h"
 #include "cli/values.h"
 
 #include <stdio.h>
@@ -471,10 +472,20 @@ static void print_gpu(const CudaRoofline *g, Buf *out) {
     if (g->early_us > 0) buf_printf(out, "  %-26s %9.2f us\n", "one that begins early", g->early_us);
 }
 
+// What steps of few rows take, for the length of drafts.
+static Status measure_steps(Bench *b) {
+    static const int types[2] = {TYPE_Q8_0, TYPE_Q4_K};
+    Status st = OK;
+    for (int t = 0; t < 2 && !st.code; t++)
+        st = step_costs_measure(&b->o->engine, types[t], &b->roof.steps[t], b->roof.steps_unit);
+    return st;
+}
+
 // Measures, prints and stores the ceilings; they stand in the machine's part of the JSON, and beside a CSV on stderr.
 static Status measure_roofline(Bench *b) {
     progress_show(&b->progress, "measuring this machine's ceilings", 0, 0);
     Status measured = roofline_measure(&b->roof);
+    if (!measured.code) measured = measure_steps(b);
     if (!measured.code) measured = measure_gpu(b);
     progress_erase(&b->progress);
     TRY(measured);

@@ -35,7 +35,7 @@ typedef struct {
     int n_tokens, n_texts, n_other; // n_other: texts that drafts have changed
     double rates[N_ARMS];           // tok/s, the median of the repetitions; 0: not run
     DraftCounts drafts;             // of a repetition
-} Result;
+} DraftsResult;
 
 typedef struct {
     const Options *o;
@@ -43,7 +43,7 @@ typedef struct {
     Work *work; // (n_work)
     int n_work;
     SamplerParams sampling;
-    Result *results; // (n_results)
+    DraftsResult *results; // (n_results)
     int n_results;
     Progress progress;
 } Drafts;
@@ -117,7 +117,7 @@ static Status check(const Drafts *d, const Work *w, const Request *r) {
 
 // Answers works [first, last) together, `most` tokens each at most. *seconds: of decoding, from the first token of them
 // to the last.
-static Status run_arm(Drafts *d, int first, int last, Arm arm, int most, double *seconds, Result *out) {
+static Status run_arm(Drafts *d, int first, int last, Arm arm, int most, double *seconds, DraftsResult *out) {
     int n = last - first;
     Request *r = mem_alloc((size_t)n * sizeof *r);
     Speculate *fresh = speculate_new(speculate_plan(d->e.drafters.speculate)); // no repetition knows the one before
@@ -138,7 +138,7 @@ static Status run_arm(Drafts *d, int first, int last, Arm arm, int most, double 
     model_wait(&d->e.model);
     double from = r[0].time.first, to = r[0].time.last;
     Status st = OK;
-    *out = (Result){.n_texts = n};
+    *out = (DraftsResult){.n_texts = n};
     for (int i = 0; i < n; i++) {
         Work *w = &d->work[first + i];
         from = r[i].time.first < from ? r[i].time.first : from;
@@ -160,7 +160,7 @@ static Status run_arm(Drafts *d, int first, int last, Arm arm, int most, double 
 static Status measure(Drafts *d, int first, int last) {
     int n_reps = d->o->bench.reps, n_arms = d->work[first].forced ? N_ARMS : ORACLE;
     double seconds, *times[N_ARMS];
-    Result *out = &d->results[d->n_results], last_run;
+    DraftsResult *out = &d->results[d->n_results], last_run;
     for (int i = 0; i < N_ARMS; i++) times[i] = mem_alloc((size_t)n_reps * sizeof(double));
     progress_show(&d->progress, d->work[first].name, 0, n_reps);
     Status st = run_arm(d, first, last, PLAIN, WARM_TOKENS, &seconds, &last_run);
@@ -273,7 +273,7 @@ static double a_step(const DraftCounts *c) { return c->n_steps ? (double)c->n_to
 static json_t *json_of(const Drafts *d) {
     json_t *list = json_array();
     for (int i = 0; i < d->n_results; i++) {
-        const Result *r = &d->results[i];
+        const DraftsResult *r = &d->results[i];
         bool bound = r->rates[ORACLE] > 0;
         jsonio_append(list,
                       json_pack("{s:o, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:o}", "work",
@@ -290,7 +290,7 @@ static json_t *json_of(const Drafts *d) {
 
 static void print_rows(const Drafts *d, const char *between, const char *head, const char *tail, Buf *out) {
     for (int i = 0; i < d->n_results; i++) {
-        const Result *r = &d->results[i];
+        const DraftsResult *r = &d->results[i];
         char name[80], bound[24] = "-";
         snprintf(name, sizeof name, *head ? "%-24s" : "%s", r->name);
         for (char *at = name; *at && *between == ','; at++)

@@ -118,6 +118,29 @@ static bool get_figure(const json_t *o, const char *key, double *out) {
     return json_is_number(v) && *out >= 0 && *out < 1e9;
 }
 
+static const char *const step_keys[2] = {"steps_q8_0", "steps_q4_k"};
+
+// Costs of steps, where they are there and make sense: a step of more rows takes no less.
+static void get_steps(const json_t *o, Roofline *r) {
+    const char *unit = json_string_value(json_object_get(o, "steps_unit"));
+    snprintf(r->steps_unit, sizeof r->steps_unit, "%s", unit ? unit : "");
+    for (int t = 0; t < 2; t++) {
+        const json_t *list = json_object_get(o, step_keys[t]);
+        bool good = unit && json_array_size(list) == STEP_COSTS;
+        for (int i = 0; i < STEP_COSTS && good; i++) {
+            double at = r->steps[t].at[i] = json_number_value(json_array_get(list, (size_t)i));
+            good = at < 1e3 && (i ? at >= r->steps[t].at[i - 1] : at == 1);
+        }
+        if (!good) r->steps[t] = (StepCosts){0};
+    }
+}
+
+static json_t *steps_json(const StepCosts *c) {
+    json_t *list = json_array();
+    for (int i = 0; i < STEP_COSTS; i++) jsonio_append(list, json_real(c->at[i]));
+    return list;
+}
+
 static bool from_json(const json_t *o, Roofline *r) {
     double version, threads;
     const char *cpu = json_string_value(json_object_get(o, "cpu"));
@@ -126,6 +149,7 @@ static bool from_json(const json_t *o, Roofline *r) {
         return false;
     for (int i = 0; i < ROOFLINE_UNITS; i++)
         if (!get_figure(o, roofline_units[i].key, &r->gflops[i])) return false;
+    get_steps(o, r);
     roofline_cpu_name(r->cpu, sizeof r->cpu);
     r->threads = threads_default();
     // The same model of CPU with another number of cores is another machine.
@@ -155,6 +179,9 @@ json_t *roofline_json(const Roofline *r) {
     jsonio_put(o, "read_gbs", json_real(r->read_gbs));
     jsonio_put(o, "read_gbs_1", json_real(r->read_gbs_1));
     for (int i = 0; i < ROOFLINE_UNITS; i++) jsonio_put(o, roofline_units[i].key, json_real(r->gflops[i]));
+    if (r->steps_unit[0]) jsonio_put(o, "steps_unit", json_string(r->steps_unit));
+    for (int t = 0; t < 2; t++)
+        if (r->steps[t].at[0] > 0) jsonio_put(o, step_keys[t], steps_json(&r->steps[t]));
     return o;
 }
 
@@ -240,4 +267,10 @@ void roofline_print(const Roofline *r, Buf *out) {
     if (r->threads > 1) print_row(out, "read bandwidth, 1 thread", r->read_gbs_1, "GB/s");
     for (int i = 0; i < ROOFLINE_UNITS; i++)
         if (r->gflops[i] > 0) print_row(out, roofline_units[i].label, r->gflops[i], unit_measure(i));
+    for (int t = 0; t < 2; t++)
+        for (int i = 1; i < STEP_COSTS && r->steps[t].at[0] > 0; i++) {
+            char what[48];
+            snprintf(what, sizeof what, "%d rows of %s", step_cost_rows[i], t ? "Q4_K" : "Q8_0");
+            print_row(out, what, r->steps[t].at[i], "steps of one");
+        }
 }

@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "base/jsonio.h"
+#include "policy/draft_length.h"
 
 // A unit multiplies and adds in one format; a multiply-add counts as two operations.
 typedef struct {
@@ -25,9 +26,13 @@ typedef struct {
     double read_gbs;               // GB/s, sequential reads of a buffer far larger than the caches
     double read_gbs_1;             // the same with one thread
     double gflops[ROOFLINE_UNITS]; // of all threads, from registers; 0: this CPU or the compiler lacks the unit
-    double cpu_share;              // of the CPU time while measuring; below 1 other programs took some. Not stored
-    bool raised;                   // a run was faster than a figure above, which is its rate since. Not stored
-    char cpu[96];                  // roofline_cpu_name: a file from another machine is ignored
+    // What steps of few rows take (policy/draft_length.h), of weights in Q8_0 and in Q4_K, on this unit; at[0] == 0:
+    // not measured. Set by who has a model to measure with, replaced and never raised.
+    StepCosts steps[2];
+    char steps_unit[16];
+    double cpu_share; // of the CPU time while measuring; below 1 other programs took some. Not stored
+    bool raised;      // a run was faster than a figure above, which is its rate since. Not stored
+    char cpu[96];     // roofline_cpu_name: a file from another machine is ignored
 } Roofline;
 
 // Some five seconds; with one worker on each core that this process may use, whatever -t says.

@@ -9,7 +9,7 @@
 
 #include "gpu/gpu.h"
 #include "gpu/launch.h"
-#include "base/rng.h"
+#include "base/race.h"
 #include "sampling.h"
 
 enum { SLICE = 2048, SORT_THREADS = SLICE / 2, DRAW_THREADS = 256 }; // at most, and a power of two
@@ -172,10 +172,9 @@ __device__ inline double add_runs(const Candidates &c) {
     return total;
 }
 
-// Softmax, then the first candidate whose cumulative probability is past `mark` (or equal to it, if `equal`); n if
-// none.
-__device__ inline int first_past(Candidates c, float temp, double mark, bool equal) {
-    c.temp = temp;
+// Softmax, then the first candidate whose cumulative probability reaches `mark`; n if none.
+__device__ inline int first_past(Candidates c, double mark) {
+    c.temp = 1;
     c.sum = 0;
     c.sum = add_runs(c);
     add_runs(c);
@@ -183,13 +182,12 @@ __device__ inline int first_past(Candidates c, float temp, double mark, bool equ
         double before = 0;
         int run = 0, i;
         for (; run < n_runs(c); before += c.runs[run], run++) {
-            double end = before + c.runs[run];
-            if (equal ? end >= mark : end > mark) break;
+            if (before + c.runs[run] >= mark) break;
         }
         double sum = 0;
         for (i = run * SAMPLE_RUN; i < c.n; i++) {
             sum += candidate_value(c, i);
-            if (equal ? before + sum >= mark : before + sum > mark) break;
+            if (before + sum >= mark) break;
         }
         *c.found = i < c.n ? i : c.n;
     }
@@ -210,11 +208,34 @@ __device__ inline int keep_min_p(const Candidates &c, float log_min_p) {
     return low;
 }
 
+// The winner of the race (base/race.h); of equal times the first. times, who: (DRAW_THREADS) scratch.
+__device__ inline int first_home(const Candidates &c, float temp, uint64_t draw, double *times, int *who) {
+    int mine = 0;
+    double least = INFINITY;
+    for (int i = (int)threadIdx.x; i < c.n; i += (int)blockDim.x) {
+        double time =
+            race_time(draw, key_id(c.key[i]), sample_weight(key_logit(c.key[i]), key_logit(c.key[0]), temp));
+        if (time < least) least = time, mine = i;
+    }
+    times[threadIdx.x] = least;
+    who[threadIdx.x] = mine;
+    __syncthreads();
+    for (int i = 0; i < (int)blockDim.x; i++) {
+        if (times[i] > least || (times[i] == least && who[i] >= mine)) continue;
+        least = times[i];
+        mine = who[i];
+    }
+    __syncthreads();
+    return mine;
+}
+
 // grid: (draws)
 __global__ __launch_bounds__(DRAW_THREADS) void sample_draw(SampleJob j) {
     Smem smem;
     double *shared = smem.take<double>(1);
     int *found = smem.take<int>(1);
+    double *times = smem.take<double>(DRAW_THREADS);
+    int *who = smem.take<int>(DRAW_THREADS);
     GpuSample r = j.draws[blockIdx.x];
     size_t first = (size_t)blockIdx.x * (size_t)j.n_slices;
     int n = 0, most = wanted(r, j.n_vocab), token = -1;
@@ -229,12 +250,11 @@ __global__ __launch_bounds__(DRAW_THREADS) void sample_draw(SampleJob j) {
     if (c.n > 0 && is_greedy(r)) token = key_id(c.key[0]);
     else if (c.n > 0) {
         if (r.top_p < 1) {
-            int last = first_past(c, 1, r.top_p, true);
+            int last = first_past(c, r.top_p);
             c.n = last < c.n ? last + 1 : c.n;
         }
         if (r.min_p > 0) c.n = keep_min_p(c, r.log_min_p);
-        int i = first_past(c, r.temp, rng_uniform(r.seed, r.sequence, r.position), false);
-        token = key_id(c.key[i < c.n ? i : c.n - 1]); // the probabilities rounded to a little under 1
+        token = key_id(c.key[first_home(c, r.temp, rng_bits(r.seed, r.sequence, r.position), times, who)]);
     }
     if (threadIdx.x == 0) j.sampled[blockIdx.x] = token;
 }

@@ -31,7 +31,7 @@ StepCosts step_costs_of(const char *unit, double bits, bool gpu) {
     return found ? *found : other;
 }
 
-double step_cost(const StepCosts *c, double rows) {
+double step_costs_at(const StepCosts *c, double rows) {
     int i = 1;
     while (i < STEP_COSTS - 1 && rows > step_cost_rows[i]) i++;
     double from = step_cost_rows[i - 1], to = step_cost_rows[i];
@@ -54,21 +54,21 @@ void chance_count(Chance *c, bool accepted) {
 
 double chance_of(const Chance *c) { return c->accepted / c->judged; }
 
-int ngram_chance(int match_length) {
+int chance_of_match(int match_length) {
     static const int from[NGRAM_CHANCES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 22, 26, 31};
     int i = NGRAM_CHANCES - 1;
     while (i > 0 && match_length < from[i]) i--;
     return i;
 }
 
-int model_chance(double p) {
+int chance_of_p(double p) {
     static const double from[MODEL_CHANCES] = {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.96, 0.99};
     int i = MODEL_CHANCES - 1;
     while (i > 0 && p < from[i]) i--;
     return i;
 }
 
-void chances_init(Chance ngram[NGRAM_CHANCES], Chance model[MODEL_CHANCES]) {
+void chance_init(Chance ngram[NGRAM_CHANCES], Chance model[MODEL_CHANCES]) {
     static const double likely[NGRAM_CHANCES] = {0.1, 0.1,  0.15, 0.25, 0.3, 0.4, 0.5,  0.6,
                                                  0.7, 0.75, 0.8,  0.85, 0.9, 0.9, 0.95, 0.95};
     enum { NGRAM_WEIGHT = 8, MODEL_WEIGHT = 4 };
@@ -80,13 +80,13 @@ void chances_init(Chance ngram[NGRAM_CHANCES], Chance model[MODEL_CHANCES]) {
 // ---- the length -----------------------------------------------------------------------------------------------------
 
 int draft_length(const StepCosts *c, const StepPlan *plan, const double *chances, int n, double each, double *gain) {
-    double base = step_cost(c, plan->rows) + plan->extra, least = plan->tokens / base;
+    double base = step_costs_at(c, plan->rows) + plan->extra, least = plan->tokens / base;
     double tokens = plan->tokens, chance = 1, most = least;
     int best = 0;
     for (int k = 1; k <= n; k++) {
         chance *= chances[k - 1];
         tokens += chance;
-        double rate = tokens / (step_cost(c, plan->rows + k) + plan->extra + k * each);
+        double rate = tokens / (step_costs_at(c, plan->rows + k) + plan->extra + k * each);
         if (rate <= most) continue;
         most = rate;
         best = k;

@@ -29,7 +29,7 @@ typedef struct {
 // Those built in: of the CPU's unit that multiplies many rows (bench/roofline.h), or of a GPU; for weights of so many
 // bits.
 StepCosts step_costs_of(const char *unit, double bits, bool gpu);
-double step_cost(const StepCosts *c, double rows);
+double step_costs_at(const StepCosts *c, double rows);
 
 // ---- chances --------------------------------------------------------------------------------------------------------
 
@@ -42,10 +42,10 @@ void chance_count(Chance *c, bool accepted);
 double chance_of(const Chance *c);
 
 enum { NGRAM_CHANCES = 16, MODEL_CHANCES = 12 };
-int ngram_chance(int match_length); // of a match of so many tokens: an index below NGRAM_CHANCES
-int model_chance(double p);         // of a token that the draft model gave this probability: below MODEL_CHANCES
+int chance_of_match(int match_length); // of a match of so many tokens: an index below NGRAM_CHANCES
+int chance_of_p(double p);             // of a token that the draft model gave this probability: below MODEL_CHANCES
 // As nothing is counted yet: what new text by a model usually gives.
-void chances_init(Chance ngram[NGRAM_CHANCES], Chance model[MODEL_CHANCES]);
+void chance_init(Chance ngram[NGRAM_CHANCES], Chance model[MODEL_CHANCES]);
 
 // ---- the length -----------------------------------------------------------------------------------------------------
 

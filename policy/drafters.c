@@ -81,8 +81,13 @@ static double draft_cost(const DraftModel *d, const Model *target) {
 
 // ---- open, close ----------------------------------------------------------------------------------------------------
 
+// What `bench --roofline` has measured on the same unit, else what is built in.
 static StepCosts costs_for(const DraftTarget *target) {
     double bits = 8 * (double)model_weight_bytes(target->model) / (double)model_n_params(target->model);
+    Roofline stored;
+    bool there = target->model->n_device == 0 && roofline_load(&stored) && strcmp(stored.steps_unit, target->unit) == 0;
+    const StepCosts *measured = there ? &stored.steps[bits < 7] : NULL;
+    if (measured && measured->at[0] > 0) return *measured;
     return step_costs_of(target->unit, bits, target->model->n_device > 0);
 }
 

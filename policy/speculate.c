@@ -50,7 +50,7 @@ Speculate *speculate_new(const SpeculatePlan *plan) {
     *x = (Speculate){.plan = *plan, .patience = FIRST_PATIENCE, .model_all = {8, 6}};
     x->plan.most = int_min(plan->most, DRAFT_MOST);
     if (plan->ngram) x->ngram = ngram_new();
-    chances_init(x->ngram_chance, x->model_chance);
+    chance_init(x->ngram_chance, x->model_chance);
     return x;
 }
 
@@ -91,7 +91,7 @@ static void guess_by_ngram(Speculate *x, Stream *t, const Sequence *q) {
     ngram_extend(x->ngram, t->text, q->tokens + had, q->n_tokens - had);
     NgramMatch m = ngram_find(x->ngram, t->text, g->tokens, x->plan.most);
     g->n = m.n;
-    for (int i = 0; i < m.n; i++) g->kind[i] = ngram_chance(int_min(NGRAM_LONGEST, m.length + i));
+    for (int i = 0; i < m.n; i++) g->kind[i] = chance_of_match(int_min(NGRAM_LONGEST, m.length + i));
 }
 
 // ---- how many -------------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ static int best_length(const Speculate *x, Guess *g, const Chance *chance, int m
 
 // What drafting one more token costs, where n sequences draft together.
 static double draft_cost(const Speculate *x, int n) {
-    return x->plan.draft_cost * step_cost(&x->plan.costs, n) / int_max(1, n);
+    return x->plan.draft_cost * step_costs_at(&x->plan.costs, n) / int_max(1, n);
 }
 
 // ---- the draft model ------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ static bool draft_one(Speculate *x, const Scheduler *s, const SeqRows *rows, Str
     double p = probability(logits, scheduler_n_vocab(s), token);
     if (p < (double)x->plan.least_p) return false;
     g->tokens[g->n] = token;
-    g->kind[g->n++] = model_chance(p);
+    g->kind[g->n++] = chance_of_p(p);
     if (g->n >= most || (x->plan.tok && token < tokenizer_n(x->plan.tok) && tokenizer_is_eog(x->plan.tok, token)))
         return false;
     sequence_push(&t->own, &token, 1);
@@ -158,7 +158,7 @@ static void draft_together(Speculate *x, const Scheduler *s, int n, int most) {
     while (n > 0) {
         for (int i = 0; i < n; i++) x->own[i] = &x->streams[i]->own;
         const float *logits = draft_model_step(x->plan.model, x->own, n);
-        x->now.extra += x->plan.draft_cost * step_cost(&x->plan.costs, n);
+        x->now.extra += x->plan.draft_cost * step_costs_at(&x->plan.costs, n);
         int left = 0;
         for (int i = 0; i < n; i++) {
             Stream *t = x->streams[i];
@@ -278,7 +278,7 @@ static void accept(const Policy *p, Scheduler *s, SeqRows *rows, int n) {
     next->accept(next, s, rows, n);
     if (!judges) return;
     double rows_now = scheduler_batch(s)->n_rows;
-    rows->cost = (step_cost(&x->plan.costs, rows_now) + x->now.extra) / step_cost(&x->plan.costs, x->rows);
+    rows->cost = (step_costs_at(&x->plan.costs, rows_now) + x->now.extra) / step_costs_at(&x->plan.costs, x->rows);
     const int *tokens = q->tokens + rows->first + rows->n_known;
     judge(&was.ngram, was.ngram.n, tokens, rows->n_emitted, x->ngram_chance, NULL);
     if (was.by_model) judge(&was.model, rows->n_draft, tokens, rows->n_emitted, x->model_chance, &x->model_all);

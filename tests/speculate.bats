@@ -68,11 +68,11 @@ unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
 
 @test "prefill and decode, and KV from an earlier run" {
     printf 'Once upon a time there was a ship, a ship, a ship. ' >text
-    "$QUILL" --deterministic --greedy -n 40 -f text >want
+    "$QUILL" --deterministic --greedy -n 40 -f text </dev/null >want
     while read -r drafter; do
-        "$QUILL" prefill --deterministic -f text --kv-out - |
+        "$QUILL" prefill --deterministic -f text --kv-out - </dev/null |
             "$QUILL" decode --deterministic --greedy -n 40 --kv-in - --speculate "$drafter" | cmp - want
-        "$QUILL" --deterministic --greedy -n 40 --kv-dir kv --speculate "$drafter" -f text | cmp - want
+        "$QUILL" --deterministic --greedy -n 40 --kv-dir kv --speculate "$drafter" -f text </dev/null | cmp - want
     done < <(drafters)
 }
 

@@ -157,7 +157,7 @@ static void test_texts_come_and_go(void **state) {
 static double rate_of(const StepCosts *c, const StepPlan *p, const double *chances, int k, double each) {
     double tokens = p->tokens, likely = 1;
     for (int i = 0; i < k; i++) tokens += likely *= chances[i];
-    return tokens / (step_cost(c, p->rows + k) + p->extra + k * each);
+    return tokens / (step_costs_at(c, p->rows + k) + p->extra + k * each);
 }
 
 // No other length has more tokens in its time, whatever the unit, the chances and the step.
@@ -188,14 +188,14 @@ static void test_best_length(void **state) {
 static void test_costs_and_chances(void **state) {
     (void)state;
     StepCosts c = step_costs_of("vnni", 8.5, false);
-    for (int i = 0; i < STEP_COSTS; i++) assert_true(fabs(step_cost(&c, step_cost_rows[i]) - c.at[i]) < 1e-12);
-    for (int rows = 1; rows < 600; rows++) assert_true(step_cost(&c, rows + 1) > step_cost(&c, rows));
-    for (int i = 1; i <= NGRAM_LONGEST; i++) assert_true(ngram_chance(i) >= ngram_chance(i - 1));
-    assert_int_equal(ngram_chance(NGRAM_LONGEST), NGRAM_CHANCES - 1);
-    assert_int_equal(model_chance(1), MODEL_CHANCES - 1);
-    assert_int_equal(model_chance(0), 0);
+    for (int i = 0; i < STEP_COSTS; i++) assert_true(fabs(step_costs_at(&c, step_cost_rows[i]) - c.at[i]) < 1e-12);
+    for (int rows = 1; rows < 600; rows++) assert_true(step_costs_at(&c, rows + 1) > step_costs_at(&c, rows));
+    for (int i = 1; i <= NGRAM_LONGEST; i++) assert_true(chance_of_match(i) >= chance_of_match(i - 1));
+    assert_int_equal(chance_of_match(NGRAM_LONGEST), NGRAM_CHANCES - 1);
+    assert_int_equal(chance_of_p(1), MODEL_CHANCES - 1);
+    assert_int_equal(chance_of_p(0), 0);
     Chance ngram[NGRAM_CHANCES], model[MODEL_CHANCES];
-    chances_init(ngram, model);
+    chance_init(ngram, model);
     for (int i = 0; i < 2000; i++) chance_count(&ngram[3], i % 4 == 0);
     assert_true(fabs(chance_of(&ngram[3]) - 0.25) < 0.02);
     for (int i = 0; i < 300; i++) chance_count(&ngram[3], true); // the text has changed

@@ -182,6 +182,35 @@ static void test_keep_raised(void **state) {
     assert_false(roofline_load(&back));
 }
 
+// Costs of steps are kept as they were measured; what cannot be one is none.
+static void test_step_costs(void **state) {
+    (void)state;
+    char dir[256], path[320];
+    begin_cache(dir);
+    Roofline r = roofline_of_here(), back;
+    r.steps[0] = (StepCosts){{1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4}};
+    snprintf(r.steps_unit, sizeof r.steps_unit, "vnni");
+    assert_true(roofline_save(&r) && roofline_load(&back));
+    assert_memory_equal(&back.steps, &r.steps, sizeof r.steps);
+    assert_string_equal(back.steps_unit, "vnni");
+    Buf out = {0};
+    roofline_print(&back, &out);
+    assert_non_null(strstr(out.data, "8 rows of Q8_0                   2.5 steps of one\n"));
+    assert_null(strstr(out.data, "Q4_K"));
+    buf_free(&out);
+    r.steps[1] = (StepCosts){{1, 1.25, 1.5, 1.4, 2, 2.5, 3, 4}}; // four rows sooner than three
+    assert_true(roofline_save(&r) && roofline_load(&back));
+    assert_true(back.steps[0].at[7] == 4 && back.steps[1].at[0] == 0);
+    json_t *j = roofline_json(&r);
+    json_object_set_new(j, "version", json_integer(3));
+    json_object_set_new(j, "cpu", json_string(r.cpu));
+    json_object_set_new(j, "steps_q8_0", json_string("many"));
+    json_dump_file(j, (snprintf(path, sizeof path, "%s/quill/roofline.json", dir), path), 0);
+    json_decref(j);
+    assert_true(roofline_load(&back) && back.steps[0].at[0] == 0);
+    end_cache(dir);
+}
+
 static void test_print(void **state) {
     (void)state;
     Roofline r = roofline_of_four();
@@ -216,7 +245,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_file),    cmocka_unit_test(test_other_keys), cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_scaling), cmocka_unit_test(test_shares),     cmocka_unit_test(test_keep_raised),
-        cmocka_unit_test(test_print),   cmocka_unit_test(test_loops),
+        cmocka_unit_test(test_print),   cmocka_unit_test(test_loops),      cmocka_unit_test(test_step_costs),
     };
     return cmocka_run_group_tests_name("roofline", tests, NULL, NULL);
 }

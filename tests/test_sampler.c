@@ -5,6 +5,7 @@
 // fixed seed and bounding each count by five standard deviations.
 #include "tests/rig/testing.h"
 
+#include "base/race.h"
 #include "sampler.h"
 #include "sampling.h"
 
@@ -489,9 +490,20 @@ static void test_exp_is_exact_enough(void **state) {
     assert_true(sample_exp(-INFINITY) == 0 && sample_exp(-1000) == 0);
 }
 
+static void test_log_is_exact_enough(void **state) {
+    (void)state;
+    uint64_t random = 12;
+    for (int i = 0; i < 20000; i++) {
+        double x = ldexp(1 + fabs((double)test_uniform(&random)), -(i % 53)), want = log(x);
+        assert_true(fabs(race_log(x) - want) <= 4 * 0x1p-52 * fabs(want) + 1e-17);
+    }
+    assert_true(race_log(1) == 0 && race_log(0x1p-53) < -36.7 && race_log(1 - 0x1p-53) < 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exp_is_exact_enough),
+        cmocka_unit_test(test_log_is_exact_enough),
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_nan_and_infinities),
         cmocka_unit_test(test_bias),

@@ -1,0 +1,57 @@
+// bench/step_costs.c: see bench/step_costs.h.
+#include "bench/step_costs.h"
+
+#include <stdio.h>
+
+#include "base/stats.h"
+#include "bench/shape.h"
+#include "engine.h"
+#include "step.h"
+
+#define STEP_SHAPE "dim=2048,layers=6,heads=32,kv_heads=4,ffn=5632,vocab=512"
+enum { REPETITIONS = 7, MOST_ROWS = 32 };
+
+// The time of a step of so many rows at the beginning of a text, all with logits.
+static double step_seconds(Engine *e, Sequence *q, Step *t, int rows) {
+    double times[REPETITIONS];
+    for (int i = -1; i < REPETITIONS; i++) { // the first one warms up
+        kvcache_truncate(&e->kv, q, 0);
+        for (int k = 0; k < rows; k++) sequence_push(q, &k, 1);
+        kvcache_reserve(&e->kv, q, rows);
+        step_clear(t);
+        SeqRows *r = step_add(t, NULL, q, rows, true);
+        r->first_out = 0;
+        r->n_out = t->batch.n_out = rows;
+        step_fill(t);
+        double start = clock_now();
+        model_forward(&e->model, &e->work, e->kv.pool, &t->batch);
+        if (i >= 0) times[i] = clock_now() - start;
+    }
+    return stats_median(times, REPETITIONS);
+}
+
+Status step_costs_measure(const EngineConfig *config, int type, StepCosts *out, char unit[16]) {
+    Gguf *g;
+    Engine e;
+    TRY(shape_model(STEP_SHAPE, type, 1, &g));
+    EngineConfig own = {.isa = config->isa, .device = "cpu", .quiet = true, .gpu_layers = -1, .kv_block = 32};
+    own.type_k = own.type_v = KV_TYPE_AUTO;
+    EngineNeeds needs = {.n_ctx = MOST_ROWS, .n_seqs = 1, .max_out = MOST_ROWS};
+    TRY(engine_open_view(&e, &own, needs, g));
+    Sequence q = {0};
+    Step t;
+    step_new(&t, &e.kv, MOST_ROWS, 1);
+    double one = 0;
+    for (int i = 0; i < STEP_COSTS; i++) {
+        double seconds = step_seconds(&e, &q, &t, step_cost_rows[i]);
+        if (i == 0) one = seconds;
+        out->at[i] = seconds / one;
+        if (i > 0 && out->at[i] < out->at[i - 1]) out->at[i] = out->at[i - 1];
+    }
+    snprintf(unit, 16, "%s", engine_prefill_unit(&e));
+    step_free(&t);
+    kvcache_release(&e.kv, &q);
+    sequence_free(&q);
+    engine_close(&e);
+    return OK;
+}
