@@ -22,6 +22,9 @@ static const LlamaOption options[] = {
     {"--log-disable --no-perf --perf --simple-io", LLAMA_FLAG, NULL, NULL},
     {"-st", LLAMA_FLAG, "--single-turn", NULL},
     {"-cnv --conversation -if --interactive-first", LLAMA_FLAG, "--interactive", NULL},
+    {"--model-draft", LLAMA_VALUE, "--speculate", NULL},
+    {"--draft --draft-n", LLAMA_VALUE, "--draft-max", NULL},
+    {"--draft-n-min", LLAMA_VALUE, "--draft-min", NULL},
     {"--verbose-prompt", LLAMA_FLAG, "--dump-prompt", NULL},
     // something near
     {"-no-cnv --no-conversation -no-conversation", LLAMA_FLAG, "--raw",
@@ -60,7 +63,7 @@ const LlamaOption *llama_find(const char *flag) {
 }
 
 LlamaMeaning llama_meaning(const LlamaOption *l, const char *value) {
-    LlamaMeaning means = {.flag = l->flag, .value = "", .note = l->note};
+    LlamaMeaning means = {.flag = l->flag, .value = l->value == LLAMA_VALUE ? value : "", .note = l->note};
     bool zero = *value && strspn(value, "0.") == strlen(value);
     if (cli_has_name(l->names, "-hff")) means.refused = NO_ADDRESS;
     if (cli_has_name(l->names, "-hft")) means.refused = NO_TOKEN;

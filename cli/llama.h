@@ -17,7 +17,7 @@ typedef enum {
 typedef struct {
     const char *names; // separated by spaces
     LlamaValue value;
-    const char *flag; // the option of quill's that it stands for, one without a value; NULL: none
+    const char *flag; // the option of quill's that it stands for, with a value where it has one; NULL: none
     const char *note; // NULL: nothing is to be said
 } LlamaOption;
 

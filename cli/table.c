@@ -93,10 +93,10 @@ const Option cli_options[] = {
     {"--kv-rotate", NULL, MODES_COMPUTE, G_SPEED, FLAG, AT(engine.kv_rotate), 0, 0, NULL, "turn keys and queries by a Hadamard matrix, so that keys round less in few bits"},
     {"--deterministic", NULL, MODES_COMPUTE, G_SPEED, FLAG, AT(engine.deterministic), 0, 0, NULL, "the same bits whatever is computed together, on any number of threads: one order of sums on the CPU's fast kernels; slower (docs/performance.md)"},
 
-    {"-md --speculate --model-draft", "ngram|FILE|ngram,FILE", M(RUN) | M(DECODE) | M(BATCH) | M(BENCH), G_SPEED, TEXT, AT(engine.speculate), 0, 0, NULL, "guess the next tokens and compute them in one step; the text stays the same. ngram: what followed the same words before; FILE: a small model with the same vocabulary, builtin is the one in the binary; ngram,FILE: the model where n-grams find nothing"},
-    {"--draft-max --draft --draft-n", "N", M(RUN) | M(DECODE) | M(BATCH) | M(BENCH), G_SPEED, INT, AT(engine.draft_max), 1, DRAFT_MOST, TEXT_OF(DRAFT_MAX), "guessed tokens of a sequence in a step, at most; how many there are is decided by what they have given so far"},
-    {"--draft-min --draft-n-min", "N", M(RUN) | M(DECODE) | M(BATCH) | M(BENCH), G_SPEED, INT, AT(engine.draft_min), 0, DRAFT_MOST, "0", "leave out guesses of fewer tokens"},
-    {"--draft-p-min", "P", M(RUN) | M(DECODE) | M(BATCH) | M(BENCH), G_SPEED, REAL, AT(engine.draft_p_min), 0, 1, "0", "end a guess at a token that is less likely than P"},
+    {"-md --speculate", "ngram|FILE|ngram,FILE", M(RUN) | M(DECODE) | M(BATCH) | M(BENCH), G_SPEED, TEXT, AT(engine.speculate), 0, 0, NULL, "guess tokens and compute them in one step; the text stays the same. ngram: from what was said before; FILE: by a small model of the same vocabulary, or builtin"},
+    {"--draft-max", "N", M(RUN) | M(DECODE) | M(BATCH) | M(BENCH), G_SPEED, INT, AT(engine.draft_max), 1, DRAFT_MOST, TEXT_OF(DRAFT_MAX), "guessed tokens in a step, at most"},
+    {"--draft-min", "N", M(RUN) | M(DECODE) | M(BATCH) | M(BENCH), G_SPEED, INT, AT(engine.draft_min), 0, DRAFT_MOST, "0", "leave out guesses of fewer tokens"},
+    {"--draft-p-min", "P", M(RUN) | M(DECODE) | M(BATCH) | M(BENCH), G_SPEED, REAL, AT(engine.draft_p_min), 0, 1, "0", "end a guess at a token less likely than P"},
 
     {"--kv-layout", "contiguous|paged", MODES_COMPUTE & ~M(BATCH), G_KV, LAYOUT, AT(engine.paged), 0, 0, "contiguous", "one block a sequence, or many"},
     {"--kv-block", "N", MODES_COMPUTE, G_KV, INT, AT(engine.kv_block), 1, 65536, "32", "slots in a block of the paged layout, of a batch and of --kv-dir"},
