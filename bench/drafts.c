@@ -172,7 +172,10 @@ static Status measure(Drafts *d, int first, int last) {
         progress_show(&d->progress, d->work[first].name, rep + 1, n_reps);
     }
     int tokens = out->n_tokens - 1; // the first one comes with the prompt
-    for (int i = 0; i < n_arms && !st.code; i++) out->rates[i] = tokens / stats_median(times[i], n_reps);
+    for (int i = 0; i < n_arms && !st.code; i++) {
+        double median = stats_median(times[i], n_reps);
+        out->rates[i] = median > 0 ? tokens / median : 0; // one token has no time
+    }
     snprintf(out->name, sizeof out->name, "%s", d->work[first].name);
     if (last - first > 1)
         snprintf(out->name, sizeof out->name, "%d texts, %d at once", last - first, d->e.shape.n_seqs);
@@ -260,13 +263,18 @@ static Status add_works(Drafts *d, const Buf *prompts) {
     if (o->bench.replay) return st;
     TRY(prompts->n > 0 ? add_prompts(d, prompts) : add_nothing(d));
     if (d->n_work == 0)
-        return status_error(QUILL_USAGE, "--prompts %s: a prompt a line expected, found none", o->bench.prompts);
+        return status_error(QUILL_USAGE, "--prompt-lines %s: a prompt a line expected, found none", o->bench.prompts);
     return OK;
 }
 
 // ---- what is printed ------------------------------------------------------------------------------------------------
 
 static double acceptance(const DraftCounts *c) { return c->n_drafted ? (double)c->n_accepted / c->n_drafted : 0; }
+
+// How many times as fast as without drafts; 0: nothing to measure.
+static double gain_of(const DraftsResult *r, Arm arm) {
+    return r->rates[PLAIN] > 0 ? r->rates[arm] / r->rates[PLAIN] : 0;
+}
 
 static double a_step(const DraftCounts *c) { return c->n_steps ? (double)c->n_tokens / c->n_steps : 0; }
 
@@ -275,13 +283,12 @@ static json_t *json_of(const Drafts *d) {
     for (int i = 0; i < d->n_results; i++) {
         const DraftsResult *r = &d->results[i];
         bool bound = r->rates[ORACLE] > 0;
-        jsonio_append(list,
-                      json_pack("{s:o, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:o}", "work",
-                                jsonio_text(str_of(r->name)), "texts", r->n_texts, "texts_changed", r->n_other,
-                                "tokens", r->n_tokens, "drafted", r->drafts.n_drafted, "accepted", r->drafts.n_accepted,
-                                "tokens_per_step", a_step(&r->drafts), "tok_s_without", r->rates[PLAIN], "tok_s_with",
-                                r->rates[DRAFTED], "gain", r->rates[DRAFTED] / r->rates[PLAIN], "gain_bound",
-                                bound ? json_real(r->rates[ORACLE] / r->rates[PLAIN]) : json_null()));
+        jsonio_append(list, json_pack("{s:o, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:o}", "work",
+                                      jsonio_text(str_of(r->name)), "texts", r->n_texts, "texts_changed", r->n_other,
+                                      "tokens", r->n_tokens, "drafted", r->drafts.n_drafted, "accepted",
+                                      r->drafts.n_accepted, "tokens_per_step", a_step(&r->drafts), "tok_s_without",
+                                      r->rates[PLAIN], "tok_s_with", r->rates[DRAFTED], "gain", gain_of(r, DRAFTED),
+                                      "gain_bound", bound ? json_real(gain_of(r, ORACLE)) : json_null()));
     }
     return json_pack("{s:s, s:o, s:i, s:s, s:o}", "speculate", d->o->engine.speculate, "model",
                      jsonio_text(str_of(gguf_name(d->e.gguf))), "threads", threads_count(d->e.pool), "isa",
@@ -295,11 +302,11 @@ static void print_rows(const Drafts *d, const char *between, const char *head, c
         snprintf(name, sizeof name, *head ? "%-24s" : "%s", r->name);
         for (char *at = name; *at && *between == ','; at++)
             if (*at == ',' || *at == '"') *at = ' ';
-        if (r->rates[ORACLE] > 0) snprintf(bound, sizeof bound, "%.2f", r->rates[ORACLE] / r->rates[PLAIN]);
+        if (r->rates[ORACLE] > 0) snprintf(bound, sizeof bound, "%.2f", gain_of(r, ORACLE));
         buf_printf(out, "%s%s%s%6d%s%7d%s%5.1f%%%s%6.2f%s%8.2f%s%8.2f%s%5.2f%s%5s%s%3d of %d%s\n", head, name, between,
                    r->n_tokens, between, r->drafts.n_drafted, between, 100 * acceptance(&r->drafts), between,
                    a_step(&r->drafts), between, r->rates[PLAIN], between, r->rates[DRAFTED], between,
-                   r->rates[DRAFTED] / r->rates[PLAIN], between, bound, between, r->n_other, r->n_texts, tail);
+                   gain_of(r, DRAFTED), between, bound, between, r->n_other, r->n_texts, tail);
     }
 }
 

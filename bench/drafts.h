@@ -1,7 +1,7 @@
 // bench/drafts.h: what speculation gains: the same texts with drafts and without, in turns.
 //
 //   quill bench --speculate ngram -m FILE --replay OLD NEW     the prompt is OLD, the answer is forced to be NEW
-//   quill bench --speculate builtin -m FILE --prompts FILE     answers to prompts, one a line; none: a text from
+//   quill bench --speculate builtin -m FILE --prompt-lines FILE     answers to prompts, one a line; none: a text from
 //   nothing
 //
 // Times are of decoding. A replay shows what an edit gains, whatever the model would say: each drawn token is the next

@@ -39,6 +39,7 @@ const CliConflict cli_conflicts[] = {
     {"--evict", "--speculate", false,
      "--evict and --speculate: one of them expected, found both; slots that are given up cannot be taken back with a "
      "wrong guess"},
+    {"--roofline", "--speculate", false, NULL},
     {"--kl-base", "--kl", false, NULL},
     {"--kv-error", "--imatrix-out", false, NULL},
     {"--greedy", "--temp", true, NULL},
@@ -116,12 +117,15 @@ static Status check_bench(const Options *o) {
         return status_error(QUILL_USAGE, "bench: nothing to measure: -m FILE, --shape NAME or --roofline expected");
     if ((o->bench.replay || o->bench.prompts) && !o->engine.speculate)
         return status_error(QUILL_USAGE, "%s: --speculate expected with it, found none",
-                            o->bench.replay ? "--replay" : "--prompts");
+                            o->bench.replay ? "--replay" : "--prompt-lines");
+    if (o->engine.speculate && !o->bench.replay && o->bench.gen.at[0] < 2)
+        return status_error(QUILL_USAGE, "-n: two tokens or more expected with --speculate, found %d",
+                            o->bench.gen.at[0]);
     if (o->engine.speculate && o->bench.shape)
         return status_error(QUILL_USAGE, "--speculate and --shape: a model with a vocabulary expected, found a random "
                                          "one; -m FILE names it");
     if (o->bench.replay && o->bench.prompts)
-        return status_error(QUILL_USAGE, "--replay and --prompts: one of them expected, found both");
+        return status_error(QUILL_USAGE, "--replay and --prompt-lines: one of them expected, found both");
     if (o->bench.replay && (o->bench.n_files == 0 || o->bench.n_files % 2))
         return status_error(QUILL_USAGE, "--replay: pairs of files OLD NEW expected, found %d file%s", o->bench.n_files,
                             o->bench.n_files == 1 ? "" : "s");

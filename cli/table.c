@@ -132,7 +132,7 @@ const Option cli_options[] = {
     {"--save", "FILE", M(BENCH), G_BENCH, TEXT, AT(bench.save), 0, 0, NULL, "write the random model as GGUF"},
     {"-o --output", "table|json|csv|md", M(BENCH), G_BENCH, CHOICE, AT(bench.output), 0, 0, "table", "format of the results"},
     {"--replay", NULL, M(BENCH), G_BENCH, FLAG, AT(bench.replay), 0, 0, NULL, "with --speculate and files OLD NEW (or more pairs): what an edit gains; the prompt is OLD and the answer is forced to be NEW"},
-    {"--prompts", "FILE", M(BENCH), G_BENCH, TEXT, AT(bench.prompts), 0, 0, NULL, "with --speculate: prompts, one a line, that are answered (-n tokens each); without, a text from nothing"},
+    {"--prompt-lines", "FILE", M(BENCH), G_BENCH, TEXT, AT(bench.prompts), 0, 0, NULL, "with --speculate: prompts, one a line, that are answered (-n tokens each); without, a text from nothing"},
     {"--roofline", NULL, M(BENCH), G_BENCH, FLAG, AT(bench.roofline), 0, 0, NULL, "measure this machine's ceilings and store them"},
 
     {"--tensor", "PATTERN=TYPE,...", M(QUANTIZE), G_QUANTIZE, TEXT, AT(quantize.tensors), 0, 0, NULL, "another type for the matrices whose name matches: 'blk.*.attn_v.weight=Q8_0,output.weight=F16'; the first pattern that matches decides"},

@@ -4,7 +4,7 @@
     scripts/speculation.py edits DIR                       # writes DIR/N.old and DIR/N.new, ten edits
     quill bench -m BIG --speculate ngram --replay DIR/0.old DIR/0.new ...
     scripts/speculation.py prompts > prompts.txt           # stories and questions, one a line
-    quill bench -m BIG --speculate builtin --prompts prompts.txt
+    quill bench -m BIG --speculate builtin --prompt-lines prompts.txt
     scripts/speculation.py plot STEPS.csv                  # docs/speculation.png; needs matplotlib
 
 An edit is a file of the source tree before and after a commit, cut to LINES lines around what has changed. STEPS.csv has

@@ -114,9 +114,9 @@ unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
     [ "$(sed -n 's/.*"tokens_per_step": \([0-9]*\).*/\1/p' out)" -ge 4 ]
     grep -Eq '"gain_bound": [0-9.]+' out
     printf 'hello\nhello\n' >prompts
-    "$QUILL" bench -q -r 1 -n 12 --speculate "ngram,$TINY/draft.gguf" --prompts prompts >out
+    "$QUILL" bench -q -r 1 -n 12 --speculate "ngram,$TINY/draft.gguf" --prompt-lines prompts >out
     [ "$(wc -l <out)" -eq 3 ]
-    "$QUILL" bench -q -r 1 -n 12 -np 2 --speculate ngram --prompts prompts -o md | grep -q '^| 2 texts, 2 at once'
+    "$QUILL" bench -q -r 1 -n 12 -np 2 --speculate ngram --prompt-lines prompts -o md | grep -q '^| 2 texts, 2 at once'
     "$QUILL" bench -q -r 1 -n 4 --speculate ngram -o csv | grep -q '^from nothing,'
 }
 
@@ -147,6 +147,8 @@ says() {
     says 2 '--draft-max' "$QUILL" --speculate ngram --draft-max 65 hi
     says 2 '--replay: --speculate expected' "$QUILL" bench --replay a b
     says 2 'pairs of files' "$QUILL" bench --speculate ngram --replay a
-    says 2 '--replay and --prompts' "$QUILL" bench --speculate ngram --replay --prompts p a b
+    says 2 '--replay and --prompt-lines' "$QUILL" bench --speculate ngram --replay --prompt-lines p a b
+    says 2 'two tokens or more' "$QUILL" bench --speculate ngram -n 1
+    says 2 '--roofline and --speculate' "$QUILL" bench --speculate ngram --roofline
     says 2 '--speculate and --shape' "$QUILL" bench --speculate ngram --shape 1b
 }

@@ -24,7 +24,7 @@ static void test_tokens_ahead(void **state) {
     enum { MANY = 40 };
     uint64_t random = 11;
     int n_ahead = 0, n_stopped = 0, n_preempted = 0;
-    for (int round = 0; round < 40; round++) {
+    for (int round = 0; round < 64; round++) {
         static Request r[MANY];
         int block = 1 << test_random(&random) % 4, stop = (int)(test_random(&random) % FAKE_VOCAB), added = 0;
         d = (Device){.sampler = sampler_new(FAKE_VOCAB)};
