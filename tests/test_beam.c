@@ -145,7 +145,9 @@ static void count_blocks(const Request *r, int block, int *whole, int *used) {
             bool is_whole = (k + 1) * block <= q->n_cached, known = false, in_use = false;
             for (int j = 0; j < i; j++) {
                 const Sequence *other = request_sequence(r, j);
-                known = known || memcmp(other->tokens, q->tokens, (size_t)((k + 1) * block) * sizeof(int)) == 0;
+                bool both = is_whole && (k + 1) * block <= other->n_cached;
+                known =
+                    known || (both && memcmp(other->tokens, q->tokens, (size_t)((k + 1) * block) * sizeof(int)) == 0);
                 in_use = in_use || (k < other->n_blocks && other->blocks[k] == q->blocks[k]);
             }
             *whole += is_whole && !known;
