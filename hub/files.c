@@ -60,11 +60,9 @@ static void read_sibling(const json_t *one, HubFiles *out) {
 
 Status hub_files_read(const char *repo, Str json, HubFiles *out) {
     json_error_t error;
-    json_t *answer = jsonio_read(json, JSON_REJECT_DUPLICATES, &error);
+    json_t *answer = jsonio_read(json, JSON_ALLOW_NUL, &error);
     const char *commit = json_string_value(json_object_get(answer, "sha"));
     const json_t *siblings = json_object_get(answer, "siblings");
-    const char *family = json_string_value(json_object_get(json_object_get(answer, "gguf"), "architecture"));
-    if (!family) family = json_string_value(json_object_get(json_object_get(answer, "config"), "model_type"));
     Status st = OK;
     if (!commit || !is_commit(commit) || !json_is_array(siblings))
         st = status_error(QUILL_IO,
@@ -73,7 +71,6 @@ Status hub_files_read(const char *repo, Str json, HubFiles *out) {
                           repo);
     else {
         snprintf(out->commit, sizeof out->commit, "%s", commit);
-        snprintf(out->family, sizeof out->family, "%.63s", family ? family : "");
         for (size_t i = 0; i < json_array_size(siblings); i++) read_sibling(json_array_get(siblings, i), out);
         hub_files_sort(out);
     }

@@ -25,7 +25,6 @@ typedef struct {
     HubFile *at;
     int n, cap;
     char commit[65]; // that they belong to
-    char family[64]; // what the API says of the architecture; "": nothing
 } HubFiles;
 
 HubFile *hub_files_add(HubFiles *f, const char *path, uint64_t size);

@@ -303,6 +303,23 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
     [ "$(HF_ENDPOINT=http://me@127.0.0.1 code "$QUILL" pull me/tiny)" -eq 2 ]
 }
 
+@test "a certificate that nobody vouches for is refused" {
+    needs openssl
+    openssl req -x509 -newkey rsa:2048 -nodes -keyout key -out cert -days 1 -subj /CN=localhost 2>/dev/null
+    python3 -c 'import http.server, ssl
+server = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain("cert", "key")
+server.socket = context.wrap_socket(server.socket, server_side=True)
+print(server.server_address[1], flush=True)
+server.timeout = 10
+server.handle_request()' >port 2>/dev/null 3>&- &
+    within 10 test -s port
+    [ "$(HF_ENDPOINT="https://localhost:$(cat port)" code "$QUILL" pull me/tiny)" -eq 6 ]
+    said 'localhost:[0-9]*: .*certificate'
+    kill %1 2>/dev/null || true
+}
+
 @test "a server that has gone silent is asked again" {
     HF_HUB_DOWNLOAD_TIMEOUT=1
     fault stall 6000 1
