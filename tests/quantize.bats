@@ -237,3 +237,11 @@ open("broken.gguf", "wb").write(b)' "$TINY/f32.gguf" "$1"
     [ "$status" -eq 2 ]
     [[ "$output" == *"--tensor: output.weight: IQ2_XS is a type that quill reads and does not write"* ]]
 }
+
+@test "the codebooks are those of the gguf package" {
+    needs python3
+    run python3 "$BATS_TEST_DIRNAME/../scripts/codebooks.py" --check
+    [ "$status" -ne 77 ] || skip "$output"
+    echo "$output"
+    [ "$status" -eq 0 ]
+}
