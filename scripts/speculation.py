@@ -5,10 +5,10 @@
     quill bench -m BIG --speculate ngram --replay DIR/0.old DIR/0.new ...
     scripts/speculation.py prompts > prompts.txt           # stories and questions, one a line
     quill bench -m BIG --speculate builtin --prompt-lines prompts.txt
-    scripts/speculation.py plot STEPS.csv                  # docs/speculation.png; needs matplotlib
+    scripts/speculation.py plot docs/speculation.csv       # docs/speculation.png; needs matplotlib
 
-An edit is a file of the source tree before and after a commit, cut to LINES lines around what has changed. STEPS.csv has
-"rows,tok/s" of `quill bench -np ROWS`, for 1 to 17 rows: what a step of so many rows takes.
+An edit is a file of the source tree before and after a commit, cut to LINES lines around what has changed. The CSV has
+"rows,tok/s" of `quill bench -np ROWS`: what a step of so many rows takes; on straight lines in between.
 """
 
 import argparse
@@ -53,11 +53,14 @@ def prompts(_):
 
 def plot(args):
     import matplotlib
+    import numpy
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     with open(args.file, newline="") as file:
         rates = {int(row["rows"]): float(row["tok/s"]) for row in csv.DictReader(file)}
-    cost = {rows: rates[1] * rows / rate for rows, rate in rates.items()}
+    known = sorted(rates)
+    costs = [rates[1] * rows / rates[rows] for rows in known]
+    cost = {rows: numpy.interp(rows, known, costs) for rows in range(1, 18)}
     figure, axes = plt.subplots(figsize=(7, 4.5))
     colours = plt.get_cmap("viridis")
     for k in range(1, 17):
