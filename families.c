@@ -6,7 +6,7 @@
 #include "base/str.h"
 
 static const Family families[] = {
-    {.arch = "llama", .rope_adjacent = true},
+    {.arch = "llama", .rope_adjacent = true, .experts = EXPERTS_MAYBE}, // Mixtral too, which has experts
     {.arch = "qwen2"},
     {.arch = "qwen3", .qk_norm = true},
     {.arch = "gemma2",
@@ -37,6 +37,15 @@ static const Family families[] = {
      .window_optional = true,
      .window_rope = true},
     {.arch = "glm4", .rope_adjacent = true, .norms_behind = true},
+    {.arch = "qwen2moe", .experts = EXPERTS_ALWAYS, .routing = ROUTE_ALL},
+    {.arch = "qwen3moe", .qk_norm = true, .experts = EXPERTS_ALWAYS},
+    {.arch = "gpt-oss",
+     .act = ACT_SWIGLU_CLAMPED,
+     .full_every = 2,
+     .experts = EXPERTS_ALWAYS,
+     .sinks = true,
+     .yarn_unrounded = true,
+     .ffn_norm = "post_attention_norm"},
 };
 
 const Family *families_at(int i) { return i < (int)ARRAY_LEN(families) ? &families[i] : NULL; }

@@ -8,6 +8,9 @@
 #include "base/base.h"
 #include "kernels.h"
 
+// Whether a family's layers have experts: none, where a file says so, or all.
+typedef enum { EXPERTS_NEVER, EXPERTS_MAYBE, EXPERTS_ALWAYS } FamilyExperts;
+
 typedef struct {
     const char *arch;     // general.architecture of its files, and the prefix of their keys
     bool rope_adjacent;   // RoPE turns pairs (2i, 2i+1); otherwise (i, i + n_rot/2). A file may say otherwise
@@ -24,6 +27,11 @@ typedef struct {
     float window_base;    // its base where the file has no such key; 0: that of the other layers
     int rope_skip_every;  // of so many layers the last one has no RoPE; 0: all have it
     bool rope_switch;     // rope.scaling.finetuned = false says that no layer has RoPE
+    FamilyExperts experts;
+    Routing routing;      // of experts; a file may say otherwise
+    bool sinks;           // every head has a sink
+    bool yarn_unrounded;  // YaRN's two dimensions are not rounded to whole ones
+    const char *ffn_norm; // what the norm in front of the feed-forward is called; NULL: ffn_norm
     int n_layers_by_dim; // a model of so many layers scales scores by 1/sqrt(dim / n_heads), others by 1/sqrt(head_dim)
 } Family;
 

@@ -32,9 +32,26 @@ typedef struct {
     int type;            // TYPE_ of formats/types.h
     int group;           // with scales: elements under one scale, counted over the flat tensor
     int n_out, n_in;
+    int stack; // matrices of n_out x n_in one behind the other, each with its bias: experts; 0: this one alone
     size_t row_bytes;
     const void *device; // the copy of the backend that uses it, in that one's memory and layout; NULL: `data` is used
 } Tensor;
+
+// Rows of all matrices of a stack.
+static inline size_t tensor_rows(const Tensor *t) { return (size_t)t->n_out * (size_t)(t->stack > 0 ? t->stack : 1); }
+
+// Matrix i of a stack.
+static inline Tensor tensor_of_stack(const Tensor *t, int i) {
+    Tensor one = *t;
+    size_t rows = (size_t)i * (size_t)t->n_out;
+    one.stack = 0;
+    one.data = (const char *)t->data + rows * t->row_bytes;
+    if (t->bias) one.bias = t->bias + rows;
+    if (t->scales) // unaligned
+        one.scales =
+            (const void *)((const char *)t->scales + rows * (size_t)t->n_in / (size_t)t->group * sizeof(float));
+    return one;
+}
 
 // What a row's position does to its Q and K in a layer. Layers with the same RoPE use the same table.
 typedef struct {
@@ -77,16 +94,24 @@ typedef struct {
 // What mixes the rows of a sequence in a layer, and what computes each row by itself. Without a mixer a layer has no K
 // and V.
 typedef enum { MIXER_NONE, MIXER_ATTENTION } Mixer;
-typedef enum { FFN_NONE, FFN_GATED } FeedForward;
-// The gate of FFN_GATED: act(v) = v * sigmoid(v), and v * sigmoid(sqrt(8/pi) (v + 0.044715 v^3)), which is GELU by
-// tanh.
-typedef enum { ACT_SILU, ACT_GELU, N_ACTIVATIONS } Activation;
+typedef enum { FFN_NONE, FFN_GATED, FFN_EXPERTS } FeedForward;
+// The gate of FFN_GATED and of every expert: act(v) = v * sigmoid(v), and v * sigmoid(sqrt(8/pi) (v + 0.044715 v^3)),
+// which is GELU by tanh. ACT_SWIGLU_CLAMPED, of experts alone, is act(v) = v * sigmoid(1.702 v) of v = min(gate, 7),
+// times clamp(up, -7, 7) + 1.
+typedef enum { ACT_SILU, ACT_GELU, ACT_SWIGLU_CLAMPED, N_ACTIVATIONS } Activation;
+// The weights of a row's chosen experts: a softmax over their logits alone, or their part of one over all experts.
+typedef enum { ROUTE_CHOSEN, ROUTE_ALL } Routing;
 // What the norms of Q and K go over: every head by itself, or all heads of a row together.
 typedef enum { QK_NORM_HEAD, QK_NORM_ROW } QkNorm;
 #define GELU_SLOPE 1.5957691216057308f // sqrt(8/pi)
 #define GELU_CUBE 0.044715f
+#define SWIGLU_SLOPE 1.702f
+#define SWIGLU_LIMIT 7.0f
 // act(v) = v * sigmoid(sigmoid_of(act, v)), for floats and vectors of them.
-#define sigmoid_of(act, v) ((act) == ACT_GELU ? GELU_SLOPE * (v) * (1.0f + GELU_CUBE * (v) * (v)) : (v))
+#define sigmoid_of(act, v)                                                                                             \
+    ((act) == ACT_GELU             ? GELU_SLOPE * (v) * (1.0f + GELU_CUBE * (v) * (v))                                 \
+     : (act) == ACT_SWIGLU_CLAMPED ? SWIGLU_SLOPE * (v)                                                                \
+                                   : (v))
 
 HOST_DEVICE static inline float softcap(float v, float cap) { return cap != 0 ? cap * tanhf(v / cap) : v; }
 
@@ -97,6 +122,11 @@ typedef struct {
     Activation act;
     QkNorm qk_norm;
     float eps; // of all its norms
+    // FFN_EXPERTS: how many there are, how many a row takes, and what their outputs weigh; the weights are multiplied
+    // by route_scale
+    int n_experts, n_used;
+    Routing routing;
+    float route_scale;
 } LayerKind;
 
 // Every norm is an RMSNorm with weights; NULL: the layer does not have it.
@@ -105,12 +135,18 @@ typedef struct {
     Heads heads;
     Rope rope;
     Tensor wq, wk, wv, wo;       // (n_heads*head_dim, dim), 2 x (n_kv_heads*head_dim, dim), (dim, n_heads*head_dim)
-    Tensor w_gate, w_up, w_down; // 2 x (ffn, dim), (dim, ffn)
-    const float *norm_att, *norm_ffn;         // (dim) before the mixer and before the feed-forward
-    const float *norm_q, *norm_k;             // (layer_norm_q, layer_norm_k) of Q and K, before RoPE
-    const float *norm_att_out, *norm_ffn_out; // (dim) of what is added to x behind the mixer and the feed-forward
-    int index;                                // of the layer in the model
-    int kv_kind, kv_layer;                    // its pool among the model's, and its place there; -1: no K and V
+    Tensor w_gate, w_up, w_down; // 2 x (ffn, dim), (dim, ffn); of FFN_EXPERTS stacks of n_experts
+    Tensor router;               // (n_experts, dim) of FFN_EXPERTS
+    // The expert that every row takes besides; without data: there is none. Its output is multiplied by
+    // sigmoid(shared_route x), unless that has no data.
+    Tensor shared_gate, shared_up, shared_down; // 2 x (shared, dim), (dim, shared)
+    Tensor shared_route;                        // (1, dim)
+    const float *norm_att, *norm_ffn;           // (dim) before the mixer and before the feed-forward
+    const float *norm_q, *norm_k;               // (layer_norm_q, layer_norm_k) of Q and K, before RoPE
+    const float *norm_att_out, *norm_ffn_out;   // (dim) of what is added to x behind the mixer and the feed-forward
+    const float *sinks;    // (n_heads) a further score of each head, whose value is nothing; NULL: none
+    int index;             // of the layer in the model
+    int kv_kind, kv_layer; // its pool among the model's, and its place there; -1: no K and V
     const Backend *be;
     const void *device; // the backend's copy of all of it; NULL: it uses what is above
 } Layer;
@@ -123,11 +159,14 @@ static inline int layer_norm_k(const Layer *l) {
     return l->heads.head_dim * (l->kind.qk_norm == QK_NORM_ROW ? l->heads.n_kv_heads : 1);
 }
 
-// X(field) for every matrix of a Layer; X(field, elements) for every norm, of which those of Q and K come last.
+// X(field) for every matrix of a Layer, those of FFN_EXPERTS alone last; X(field, elements) for every
+// vector, of which the norms of Q and K come last.
 // clang-format off
-#define EACH_LAYER_MATRIX(X) X(wq) X(wk) X(wv) X(wo) X(w_gate) X(w_up) X(w_down)
-#define EACH_LAYER_NORM(X, dim, q, k) \
-    X(norm_att, dim) X(norm_ffn, dim) X(norm_att_out, dim) X(norm_ffn_out, dim) X(norm_q, q) X(norm_k, k)
+#define EACH_GATED_MATRIX(X) X(wq) X(wk) X(wv) X(wo) X(w_gate) X(w_up) X(w_down)
+#define EACH_LAYER_MATRIX(X) \
+    EACH_GATED_MATRIX(X) X(router) X(shared_gate) X(shared_up) X(shared_down) X(shared_route)
+#define EACH_LAYER_VECTOR(X, dim, heads, q, k) \
+    X(sinks, heads) X(norm_att, dim) X(norm_ffn, dim) X(norm_att_out, dim) X(norm_ffn_out, dim) X(norm_q, q) X(norm_k, k)
 // clang-format on
 
 // What stands before the first layer and behind the last one.
@@ -250,12 +289,31 @@ static inline int kv_tail(const KvPool *kv, const int *blocks, int slot) {
 
 static inline int kv_n_layers(const KvPool kv[KV_KINDS]) { return kv[KV_FULL].n_layers + kv[KV_WINDOW].n_layers; }
 
+// Which rows of a batch go through which experts. A pair is a row and one of its n_used experts; pairs of an expert lie
+// one behind the other, by row, and so do their activations in Workspace.h: (pairs, width of an expert). Those of the
+// shared expert, (rows, its width), lie behind the max_rows * n_used first pairs.
+typedef struct {
+    float *logits; // (max_rows, n_experts) what the router says
+    float *shared; // (max_rows) and of the shared expert, before the sigmoid
+    int *chosen;   // (max_rows, n_used) a row's experts, by falling logit; of equals the first one
+    float *weight; // (max_rows, n_used) of their outputs
+    int *place;    // (max_rows, n_used) the pair
+    int *row;      // (max_rows * n_used) the row of a pair
+    int *first;    // (n_experts + 1) the first pair of an expert
+    float *x;      // (max_rows * n_used, dim) what the experts take, then what they give
+    float *out;    // (max_rows, dim) what is added to the residual stream
+    int *task;     // (2 * n_experts + 1) the first task of each expert's matrices
+    size_t *at;    // (n_experts) where an expert's packed rows are in Workspace.packed
+    int broken;    // 1 + index of the layer whose router was the first to say NaN; 0: none
+} ExpertRows;
+
 // Scratch of a forward, sized once for max_rows; nothing is allocated while decoding. The arrays are the host's
 // layers'; without such layers there are none but `logits` and `narrowed`.
 struct Workspace {
     int max_rows, max_out;
     int max_slots;                               // of one sequence
     int dim, q_dim, kv_dim, ffn, n_vocab, n_rot; // q_dim = n_heads*head_dim; n_rot: of the widest RoPE
+    int n_experts, n_used, ffn_shared; // of FFN_EXPERTS; ffn: of n_used experts together, and behind these the shared
     int n_ropes;
     ThreadPool *pool;
     float *x;                   // (max_rows, dim) the residual stream
@@ -266,6 +324,7 @@ struct Workspace {
     float *xn;                  // (max_rows, dim) a normalised copy of x
     float *rope_cos, *rope_sin; // (n_ropes, max_rows, n_rot/2)
     int *narrowed;              // (5, max_rows) the batch of the rows that go on where some end
+    ExpertRows experts;         // of a layer of experts, between Backend.ffn_in and ffn_out
     float *logits;              // (max_out, n_vocab)
     uint8_t *packed;            // the matrix kernels' copy of the activations
     uint8_t *panels;            // (threads, panel_bytes) a worker's own scratch
@@ -324,10 +383,12 @@ struct Backend {
     const char *name;    // "cpu"
     const char *isa;     // "scalar", "amx", ...
     const char *kernels; // which kernels run, for --verbose: "decode ...; prefill ..."
-    size_t (*packed_bytes)(const Backend *be, int max_rows, int max_n_in); // what Workspace.packed must hold
-    size_t panel_bytes;                                                    // what each thread needs of Workspace.panels
-    const void *impl;                                                      // the backend's own
-    const DeviceMemory *memory;                                            // NULL: it computes in the host's
+    size_t (*packed_bytes)(const Backend *be, int max_rows, int max_n_in);       // what Workspace.packed must hold
+    size_t (*expert_bytes)(const Backend *be, const Workspace *w, int max_n_in); // the same for layers of experts, or
+                                                                                 // NULL
+    size_t panel_bytes;         // what each thread needs of Workspace.panels
+    const void *impl;           // the backend's own
+    const DeviceMemory *memory; // NULL: it computes in the host's
 
     // Batch.copy or Batch.window_copy in every layer of the pool whose planes are its own
     void (*copy_blocks)(Workspace *w, KvPool *kv, const Batch *b);
@@ -338,7 +399,7 @@ struct Backend {
     // a = softmax(q K) V; then the tail pages take the rows of groups that are still open
     void (*attention)(Workspace *w, const Layer *l, const KvPool *kv, const Batch *b);
     void (*attn_out)(Workspace *w, const Layer *l, const Batch *b); // x += norm(Wo a)
-    // FFN_GATED
+    // FFN_GATED; FFN_EXPERTS does the same for each row's experts
     void (*ffn_in)(Workspace *w, const Layer *l, const Batch *b);  // h = act(Wgate xn) * (Wup xn)
     void (*ffn_out)(Workspace *w, const Layer *l, const Batch *b); // x += norm(Wdown h)
     // Rows rows[0..b->n_rows), which ascend, of x, q and what positions need move to the front; b: the batch of these

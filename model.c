@@ -24,8 +24,15 @@ enum { N_NARROWED = 5 }; // arrays of a batch whose rows a layer has narrowed: w
 static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
     bool here = m->n_device < m->c.n_layers; // there are layers of the host's
     size_t rows = here ? (size_t)w->max_rows : 0, at = 0;
-    int widest = int_max(w->dim, int_max(w->q_dim, w->ffn));
+    const ModelConfig *c = &m->c;
+    int widest = int_max(int_max(w->dim, w->q_dim), int_max(c->ffn, w->ffn_shared));
+    size_t pairs = rows * (size_t)w->n_used, experts = (size_t)w->n_experts * (pairs > 0);
+    ExpertRows *e = &w->experts;
     w->packed_bytes = here ? m->be->packed_bytes(m->be, w->max_rows, widest) : 0;
+    if (pairs > 0 && m->be->expert_bytes) {
+        size_t more = m->be->expert_bytes(m->be, w, int_max(w->dim, c->ffn));
+        if (w->packed_bytes < more) w->packed_bytes = more;
+    }
     w->panel_bytes = here ? m->be->panel_bytes : 0;
     size_t logits =
         m->n_device > 0 ? 0 : (size_t)w->max_out * (size_t)w->n_vocab * 4; // the device's, which has the head
@@ -44,6 +51,17 @@ static size_t lay_out(Workspace *w, const Model *m, int n_threads, char *base) {
         {(void **)&w->rope_cos, (size_t)w->n_ropes * rows * (size_t)(w->n_rot / 2) * 4},
         {(void **)&w->rope_sin, (size_t)w->n_ropes * rows * (size_t)(w->n_rot / 2) * 4},
         {(void **)&w->narrowed, N_NARROWED * (size_t)w->max_rows * sizeof(int)},
+        {(void **)&e->logits, rows * (size_t)w->n_experts * 4},
+        {(void **)&e->shared, w->n_experts ? rows * 4 : 0},
+        {(void **)&e->chosen, pairs * sizeof(int)},
+        {(void **)&e->weight, pairs * 4},
+        {(void **)&e->place, pairs * sizeof(int)},
+        {(void **)&e->row, pairs * sizeof(int)},
+        {(void **)&e->first, (experts + 1) * sizeof(int)},
+        {(void **)&e->x, pairs * (size_t)w->dim * 4},
+        {(void **)&e->out, pairs ? rows * (size_t)w->dim * 4 : 0},
+        {(void **)&e->task, (2 * experts + 1) * sizeof(int)},
+        {(void **)&e->at, experts * sizeof(size_t)},
         {(void **)&w->logits, logits},
         {(void **)&w->packed, w->packed_bytes},
         {(void **)&w->panels, w->panel_bytes * (size_t)n_threads},
@@ -63,7 +81,10 @@ Workspace workspace_shape(const Model *m, int max_rows, int max_out, int max_slo
                        .dim = c->dim,
                        .q_dim = c->n_heads * c->head_dim,
                        .kv_dim = c->n_kv_heads * c->head_dim,
-                       .ffn = c->ffn,
+                       .ffn = c->n_experts ? c->n_used * c->ffn + c->ffn_shared : c->ffn,
+                       .n_experts = c->n_experts,
+                       .n_used = c->n_used,
+                       .ffn_shared = c->ffn_shared,
                        .n_vocab = c->n_vocab,
                        .n_rot = c->n_rot,
                        .n_ropes = m->ends.n_ropes,

@@ -10,10 +10,11 @@
 #include "kernels.h"
 
 typedef struct {
-    char arch[32];  // "llama"
-    char name[128]; // general.name, may be empty
-    int n_layers, dim, n_heads, n_kv_heads, head_dim, ffn, n_vocab;
-    int n_ctx_train; // the context it was trained for
+    char arch[32];                                                  // "llama"
+    char name[128];                                                 // general.name, may be empty
+    int n_layers, dim, n_heads, n_kv_heads, head_dim, ffn, n_vocab; // ffn: of one expert, where there are some
+    int n_experts, n_used, ffn_shared; // of a layer, of them for a row, width of the shared one; 0: there are none
+    int n_ctx_train;                   // the context it was trained for
     int n_rot;
     int window, n_windowed; // slots that some layers see, and how many layers these are; 0: there are none
     bool tied;              // the head is the embedding
@@ -54,6 +55,8 @@ Status model_check_tensors(const Model *m);
 bool model_uses(const Model *m, int tensor); // by its index in the file
 size_t model_weight_bytes(const Model *m);   // of the tensors that the model uses, each counted once
 size_t model_n_params(const Model *m);
+size_t model_active_bytes(const Model *m);      // of the weights that one row uses: of the experts those that it takes
+size_t model_active_params(const Model *m);     // likewise
 int layer_norm_floats(const Layer *l, int dim); // elements of all its norms
 
 // Room for batches of up to max_rows rows, of sequences of up to max_slots slots, and max_out rows of logits.

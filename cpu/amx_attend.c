@@ -316,6 +316,8 @@ static void multiply(AttendTiles *s, const Item *next, const Softmax *before, So
 
 static void write_out(const AttendTask *t, AttendTiles *s) {
     int hd = t->heads->head_dim;
+    for (int lane = 0; t->sinks && lane < t->last - t->first; lane++)
+        s->sum[lane] += attend_sink_weight(t, t->first + lane, s->floor[lane] / LOG2_E);
     for (int lane = 0; lane < t->last - t->first; lane += 16)
         for (int i = 0; i < hd; i += 16) {
             __m512 rows[16];

@@ -278,9 +278,10 @@ static void write_out(const AttendTask *t, int pair, int count, const AttendRowT
     sum += vswap(sum, HEADS);
     for (int h = 0; h < count; h++) {
         size_t at = attend_query(t, pair + h);
+        float all = sum[h] + attend_sink_weight(t, pair + h, max[h] / LOG2_E);
         for (int i = 0; i < hd; i += 16) {
             vf both = vload(s->out[i / 16][h]) + vload(s->out[i / 16][HEADS + h]);
-            _mm512_mask_storeu_ps(t->out + at + i, lanes(hd - i), (__m512)(both / sum[h]));
+            _mm512_mask_storeu_ps(t->out + at + i, lanes(hd - i), (__m512)(both / all));
         }
         if (t->lse) t->lse[at / (size_t)hd] = max[h] / LOG2_E + logf(sum[h]);
     }

@@ -91,6 +91,7 @@ static void part_task(void *arg, int task, int thread) {
     t.end = first + (int)(keys * (part + 1) / a->n_parts);
     t.out = a->w->h + (size_t)part * part_floats(a->w, h);
     t.lse = t.out + a->w->q_dim;
+    t.sinks = NULL; // merge_parts has them
     t.scratch = tasks_scratch(a->w, thread);
     a->attend.run(&t);
 }
@@ -105,7 +106,9 @@ static void merge_parts(const Attention *a) {
         const float *lse = w->h + w->q_dim + head, *from = w->h + (size_t)head * hd;
         float *to = w->a + (size_t)head * hd, max = -INFINITY, sum = 0;
         for (int part = 0; part < a->n_parts; part++) max = fmaxf(max, lse[(size_t)part * stride]);
+        if (a->l->sinks) max = fmaxf(max, a->l->sinks[head]);
         for (int part = 0; part < a->n_parts; part++) sum += expf(lse[(size_t)part * stride] - max);
+        if (a->l->sinks) sum += expf(a->l->sinks[head] - max);
         for (int part = 0; part < a->n_parts; part++) {
             float weight = expf(lse[(size_t)part * stride] - max) / sum;
             for (size_t i = 0; i < hd; i++) to[i] += weight * from[(size_t)part * stride + i];

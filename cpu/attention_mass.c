@@ -34,6 +34,7 @@ static void add_mass(const AttendTask *t, int pair, float *scores, float *mass) 
         max = fmaxf(max, scores[s]);
     }
     for (int s = first; s <= slot; s++) sum += scores[s] = expf(scores[s] - max);
+    sum += attend_sink_weight(t, pair, max);
     for (int s = first; s <= slot; s++) mass[s] += scores[s] / sum;
 }
 

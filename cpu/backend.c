@@ -5,6 +5,7 @@
 #include "cpu/attention.h"
 #include "cpu/cpu.h"
 #include "cpu/cpuid.h"
+#include "cpu/experts.h"
 #include "cpu/layer.h"
 #include "cpu/matmul.h"
 
@@ -205,6 +206,7 @@ static Status backend_for(const char *isa, bool in_order, const Backend **out) {
         .isa = k->isa,
         .kernels = words[i][in_order],
         .packed_bytes = packed_bytes,
+        .expert_bytes = experts_packed_bytes,
         .panel_bytes = round_up(scratch, 4096),
         .impl = k,
         .copy_blocks = layer_copy_blocks,

@@ -24,9 +24,10 @@ typedef struct {
     int first, last; // (row, head of the group) pairs to do, counted row by row: pair = row*g + head
     // One row's keys may be shared out among tasks, each with an `out` of its own: slots [from, end) of those that the
     // row sees. What the parts weigh is in lse, the logarithm of the sum of their scores' exponentials.
-    int from, end; // end 0: up to the row's own
-    float *lse;    // (n_heads); NULL: the task has all keys
-    void *scratch; // panel_bytes of the thread's own
+    int from, end;      // end 0: up to the row's own
+    float *lse;         // (n_heads); NULL: the task has all keys
+    const float *sinks; // (n_heads), Layer.sinks where the task has all keys; otherwise NULL
+    void *scratch;      // panel_bytes of the thread's own
     // Sealed planes: all rows lie in one group, and its slots are read from the batch's own rows (f32) or, those of
     // steps before, from the tail page.
     const float *k, *v;   // (rows of the sequence in the batch, n_kv_heads, head_dim)
@@ -46,6 +47,17 @@ static inline size_t attend_query(const AttendTask *t, int pair) {
     int group = t->heads->n_heads / t->heads->n_kv_heads;
     size_t head = (size_t)t->kv_head * (size_t)group + (size_t)(pair % group);
     return ((size_t)(pair / group) * (size_t)t->heads->n_heads + head) * (size_t)t->heads->head_dim;
+}
+
+// The sink of a pair's head, or NULL.
+static inline const float *attend_sink(const AttendTask *t, int pair) {
+    int group = t->heads->n_heads / t->heads->n_kv_heads;
+    return t->sinks ? t->sinks + t->kv_head * group + pair % group : NULL;
+}
+// What the sink adds to a sum of exponentials e^(score - max).
+static inline float attend_sink_weight(const AttendTask *t, int pair, float max) {
+    const float *sink = attend_sink(t, pair);
+    return sink ? expf(*sink - max) : 0;
 }
 
 // The group of the rows' own slots, which is open to them.

@@ -2,6 +2,7 @@
 // task computes comes from the table of kernels in Backend.impl (cpu.h).
 #include "cpu/layer.h"
 
+#include "cpu/experts.h"
 #include "cpu/matmul.h"
 #include "cpu/seq_rows.h"
 #include "cpu/tasks.h"
@@ -215,6 +216,10 @@ static bool glu_is_packed(const CpuKernels *k, const Layer *l, const Batch *b) {
 void layer_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
     const CpuKernels *k = cpu_kernels_of(l->be);
     MatmulRows rows = matmul_normed_rows(w, l->norm_ffn, l->kind.eps, b);
+    if (l->kind.ffn == FFN_EXPERTS) {
+        experts_in(w, l, b);
+        return;
+    }
     if (glu_is_packed(k, l, b)) {
         MatmulJob job = {.w = &l->w_up, .y = w->h, .gate = &l->w_gate, .act = l->kind.act};
         matmul_run(k, w, &job, 1, rows);
@@ -229,6 +234,10 @@ void layer_ffn_in(Workspace *w, const Layer *l, const Batch *b) {
 }
 
 void layer_ffn_out(Workspace *w, const Layer *l, const Batch *b) {
+    if (l->kind.ffn == FFN_EXPERTS) {
+        experts_out(w, l, b);
+        return;
+    }
     MatmulRows rows = matmul_rows(w->h, w->ffn, b);
     if (glu_is_packed(cpu_kernels_of(l->be), l, b)) rows.packed = w->h;
     add_product(w, l, &l->w_down, l->norm_ffn_out, rows);

@@ -46,6 +46,10 @@ const MatrixKernel *matmul_kernel(const CpuKernels *k, const Tensor *t, int n_ro
     if (bf16 && (k->in_order || n_rows >= bf16->min_rows)) return bf16;
     if (panels && n_rows >= panels->min_rows) return panels;
     if (rows && (k->in_order || n_rows <= INT8_ROWS_MAX)) return rows;
+    return matmul_kernel_exact(k, n_rows);
+}
+
+const MatrixKernel *matmul_kernel_exact(const CpuKernels *k, int n_rows) {
     return k->f32_panels && (k->in_order || n_rows >= k->f32_panels->min_rows) ? k->f32_panels : NULL;
 }
 
@@ -69,6 +73,22 @@ size_t matmul_packed_bytes(const CpuKernels *k, int max_rows, int max_n_in) {
            packed_by(kernel_of(k->int8_rows, TYPE_Q8_0), most_few, max_n_in) +
            packed_by(kernel_of(k->int8_tiles, TYPE_Q8_0), int_min(max_rows, INT8_TILES_MAX), max_n_in) +
            packed_by_panels(k, max_rows, max_n_in);
+}
+
+size_t matmul_packed_most(const CpuKernels *k, int max_rows, int max_n_in) {
+    const MatrixKernel *all[] = {k->f32_panels,
+                                 kernel_of(k->bf16_panels, TYPE_Q8_0),
+                                 kernel_of(k->int8_rows, TYPE_Q8_0),
+                                 kernel_of(k->int8_tiles, TYPE_Q8_0),
+                                 vector_panels(k, TYPE_Q8_0),
+                                 vector_panels(k, TYPE_Q4_0),
+                                 vector_panels(k, TYPE_BF16)};
+    size_t most = 0;
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        size_t n = packed_by(all[i], max_rows, max_n_in);
+        if (n > most) most = n;
+    }
+    return most;
 }
 
 // ---- tasks ----------------------------------------------------------------------------------------------------------
@@ -152,7 +172,9 @@ static void norm_first(Matmul *p) {
     for (int j = 0; j < p->n_jobs; j++) packs = packs && p->matrix[j] && p->matrix[j]->pack_norm;
     if (!p->rows.norm || packs) return;
     matmul_norm(p->k, p->w, p->rows.norm, p->rows.eps, NULL, p->rows.n);
-    p->rows = (MatmulRows){.x = p->w->xn, .stride = (size_t)p->w->dim, .n = p->rows.n, .decodes = p->rows.decodes};
+    p->rows.x = p->w->xn;
+    p->rows.stride = (size_t)p->w->dim;
+    p->rows.norm = NULL;
 }
 
 // Features of a task: as many as the kernel takes, since its rows are read again for each, but two tasks for a thread.
@@ -169,7 +191,8 @@ static void plan_tasks(Matmul *p) {
     const MatmulRows *rows = &p->rows;
     for (int j = 0; j < p->n_jobs; j++) {
         const Tensor *t = p->jobs[j].w;
-        p->matrix[j] = matmul_kernel(p->k, t, rows->n, rows->decodes);
+        p->matrix[j] =
+            rows->exact ? matmul_kernel_exact(p->k, rows->n) : matmul_kernel(p->k, t, rows->n, rows->decodes);
         p->packed[j] = rows->packed;
         if (p->matrix[j]) p->block = int_min(p->block, p->matrix[j]->rows);
         if (p->matrix[j] && p->matrix[j]->features) {

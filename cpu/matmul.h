@@ -37,6 +37,7 @@ typedef struct {
     const float *norm;  // the product is of their RMSNorm with these weights, otherwise NULL
     float eps;
     bool decodes; // batch_decodes of their batch
+    bool exact;   // in f32, whatever the type of the weights
 } MatmulRows;
 
 // The best kernel of the table for so many rows; NULL: matvec. Where the order of sums may not depend on the number of
@@ -44,6 +45,11 @@ typedef struct {
 const MatrixKernel *matmul_kernel(const CpuKernels *k, const Tensor *t, int n_rows, bool decodes);
 // Bytes that the packed rows of one call take at most: the jobs of a call may need every layout that there is.
 size_t matmul_packed_bytes(const CpuKernels *k, int max_rows, int max_n_in);
+
+// The same of one layout: the largest.
+size_t matmul_packed_most(const CpuKernels *k, int max_rows, int max_n_in);
+// The kernel that computes in f32, for so many rows; NULL: matvec.
+const MatrixKernel *matmul_kernel_exact(const CpuKernels *k, int n_rows);
 
 // All rows of a batch at x, `stride` floats apart; or the RMSNorm of the rows of w->x.
 MatmulRows matmul_rows(const float *x, int stride, const Batch *b);

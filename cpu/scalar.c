@@ -55,8 +55,13 @@ static void rope(float *head, const float *cosine, const float *sine, int n_rot,
 
 static void gate(Activation act, float *gate, const float *up, int n) {
     for (int i = 0; i < n; i++) {
-        float v = gate[i], s = sigmoid_of(act, v);
-        gate[i] = v / (1 + expf(-s)) * up[i];
+        float v = gate[i], u = up[i];
+        if (act == ACT_SWIGLU_CLAMPED) {
+            v = v > SWIGLU_LIMIT ? SWIGLU_LIMIT : v;
+            u = (u > SWIGLU_LIMIT ? SWIGLU_LIMIT : u < -SWIGLU_LIMIT ? -SWIGLU_LIMIT : u) + 1;
+        }
+        float s = sigmoid_of(act, v);
+        gate[i] = v / (1 + expf(-s)) * u;
     }
 }
 
@@ -133,10 +138,11 @@ static float score(const AttendTask *t, const float *q, int slot) {
 }
 
 // One row and head: the largest score first, then the weighted sum; scores are computed twice and never stored.
-static void attend_pair(const AttendTask *t, const float *q, float *out, int slot) {
+static void attend_pair(const AttendTask *t, const float *q, float *out, int slot, const float *sink) {
     int n = t->kv->head_dim, first = attend_first(t, slot);
-    float max = -INFINITY, sum = 0, row[SEAL_HEAD];
+    float max = sink ? *sink : -INFINITY, sum = 0, row[SEAL_HEAD];
     for (int s = first; s <= slot; s++) max = fmaxf(max, score(t, q, s));
+    if (sink) sum = expf(*sink - max);
     memset(out, 0, (size_t)n * sizeof *out);
     for (int s = first; s <= slot; s++) {
         float p = expf(score(t, q, s) - max);
@@ -153,7 +159,7 @@ static void attend(const AttendTask *t) {
     g->group[0] = g->group[1] = -1;
     for (int pair = t->first; pair < t->last; pair++) {
         size_t at = attend_query(t, pair);
-        attend_pair(t, t->q + at, t->out + at, t->slot[pair / group]);
+        attend_pair(t, t->q + at, t->out + at, t->slot[pair / group], attend_sink(t, pair));
     }
 }
 

@@ -15,6 +15,7 @@ AttendTask seq_rows_task(const Workspace *w, const Layer *l, const KvPool *kv, c
                         .q = w->q + (size_t)r->first * (size_t)w->q_dim,
                         .out = w->a + (size_t)r->first * (size_t)w->q_dim,
                         .layer = l->kv_layer,
+                        .sinks = l->sinks,
                         .k = w->k + (size_t)r->first * (size_t)w->kv_dim,
                         .v = w->v + (size_t)r->first * (size_t)w->kv_dim,
                         .first_slot = r->slot,

@@ -148,7 +148,8 @@ static void score_tile(const AttendTask *t, const float *tile, QueryLanes *l, in
 
 static void write_queries(const AttendTask *t, const QueryLanes *l, int first) {
     for (int lane = 0; lane < T && first + lane < t->last; lane++) {
-        float *to = t->out + attend_query(t, first + lane), inverse = 1 / l->sum[lane];
+        float *to = t->out + attend_query(t, first + lane);
+        float inverse = 1 / (l->sum[lane] + attend_sink_weight(t, first + lane, l->max[lane]));
         for (int i = 0; i < t->heads->head_dim; i++) to[i] = l->out[i * T + lane] * inverse;
     }
 }

@@ -146,7 +146,8 @@ INLINE void attend_heads(const AttendTask *t, int pair, int count, int G) {
     vstore(scale, sum);
     for (int h = 0; h < count; h++) {
         size_t at = attend_query(t, pair + h);
-        for (int i = 0; i < hd; i++) t->out[at + (size_t)i] = l->out[h * HEAD_PAD + i] / scale[h * E];
+        float all = scale[h * E] + attend_sink_weight(t, pair + h, max[h * E]);
+        for (int i = 0; i < hd; i++) t->out[at + (size_t)i] = l->out[h * HEAD_PAD + i] / all;
         if (t->lse) t->lse[at / (size_t)hd] = max[h * E] + logf(scale[h * E]);
     }
 }

@@ -45,8 +45,15 @@ void vector_rope(float *head, const float *restrict cosine, const float *restric
     }
 }
 
-// act(gate) * up; both activations are gate * sigmoid(of something).
-INLINE vf gated(Activation act, vf gate, vf up) { return gate / (vexp(-sigmoid_of(act, gate)) + 1.0f) * up; }
+// act(gate) * up; all activations are gate * sigmoid(of something).
+INLINE vf gated(Activation act, vf gate, vf up) {
+    const vf limit = vset(SWIGLU_LIMIT);
+    if (act == ACT_SWIGLU_CLAMPED) {
+        gate = vselect(gate > limit, limit, gate);
+        up = vselect(up > limit, limit, vselect(up < -limit, -limit, up)) + 1.0f;
+    }
+    return gate / (vexp(-sigmoid_of(act, gate)) + 1.0f) * up;
+}
 
 // All elements by the same arithmetic, those past the last whole vector too.
 INLINE void gate_all(Activation act, float *gate, const float *up, int n) {
@@ -62,6 +69,7 @@ INLINE void gate_all(Activation act, float *gate, const float *up, int n) {
 
 void vector_gate(Activation act, float *gate, const float *up, int n) {
     if (act == ACT_GELU) gate_all(ACT_GELU, gate, up, n);
+    else if (act == ACT_SWIGLU_CLAMPED) gate_all(ACT_SWIGLU_CLAMPED, gate, up, n);
     else gate_all(ACT_SILU, gate, up, n);
 }
 

@@ -122,6 +122,9 @@ void gguf_set_ints(Gguf *g, const char *key, const int32_t *v, size_t n);
 // n_out == 0 makes a vector of n_in. Data must hold the type's bytes; `scales` and `group` for TYPE_I8G, else NULL, 0.
 void gguf_add_tensor(Gguf *g, const char *name, int type, size_t n_in, size_t n_out, const void *data,
                      const float *scales, int group);
+// The same of n_stack such matrices one behind the other, as experts have them.
+void gguf_add_stack(Gguf *g, const char *name, int type, size_t n_in, size_t n_out, size_t n_stack, const void *data,
+                    const float *scales, int group);
 // A tensor of the same name and shape as t, of another type, without data: gguf_save_made makes it.
 void gguf_add_like(Gguf *g, const GgufTensor *t, int type);
 void gguf_set_format(Gguf *g, const char *format);   // of the file that it shows; at most 63 bytes are kept

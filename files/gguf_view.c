@@ -85,17 +85,23 @@ void gguf_set(Gguf *g, const GgufValue *v) {
 
 void gguf_add_tensor(Gguf *g, const char *name, int type, size_t n_in, size_t n_out, const void *data,
                      const float *scales, int group) {
+    gguf_add_stack(g, name, type, n_in, n_out, 0, data, scales, group);
+}
+
+void gguf_add_stack(Gguf *g, const char *name, int type, size_t n_in, size_t n_out, size_t n_stack, const void *data,
+                    const float *scales, int group) {
     const TypeInfo *info = type_info(type);
-    size_t n_name = strlen(name), n = n_in * (n_out ? n_out : 1);
+    size_t n_name = strlen(name), n = n_in * (n_out ? n_out : 1) * (n_stack ? n_stack : 1);
     assert(n_name > 0 && n_name <= GGUF_MAX_NAME && n > 0);
     assert(scales ? group > 0 && n % (size_t)group == 0 : info && n_in % (size_t)info->block == 0);
     GgufTensor *t = names_add(&g->tensors, (Str){keep(g, name, n_name), n_name});
     assert(t && "a tensor of that name is there already");
     t->type = type;
-    t->n_dims = n_out ? 2 : 1;
+    t->n_dims = n_stack ? 3 : n_out ? 2 : 1;
     t->dims[0] = n_in;
     t->dims[1] = n_out ? n_out : 1;
-    t->dims[2] = t->dims[3] = 1;
+    t->dims[2] = n_stack ? n_stack : 1;
+    t->dims[3] = 1;
     t->data = data;
     t->n_bytes = n / (size_t)info->block * (size_t)info->bytes;
     t->scales = scales;

@@ -43,11 +43,11 @@ typedef struct {
 } WeightMatrix;
 
 #define COUNT_FIELD(...) +1
-enum { N_MATRICES = 0 EACH_LAYER_MATRIX(COUNT_FIELD), N_VECTORS = 0 EACH_LAYER_NORM(COUNT_FIELD, 0, 0, 0) };
+enum { N_MATRICES = 0 EACH_GATED_MATRIX(COUNT_FIELD), N_VECTORS = 0 EACH_LAYER_VECTOR(COUNT_FIELD, 0, 0, 0, 0) };
 
 static void matrices_of(const Layer *l, GpuLayer *g, WeightMatrix out[N_MATRICES]) {
 #define MATRIX(field) *out++ = (WeightMatrix){&l->field, &g->field};
-    EACH_LAYER_MATRIX(MATRIX)
+    EACH_GATED_MATRIX(MATRIX)
 }
 
 typedef struct {
@@ -58,7 +58,7 @@ typedef struct {
 static void vectors_of(const Layer *l, GpuLayer *g, Vector out[N_VECTORS]) {
     int dim = l->kind.mixer == MIXER_NONE ? l->w_gate.n_in : l->wq.n_in;
 #define NORM(field, size) *out++ = (Vector){l->field, &g->field, size};
-    EACH_LAYER_NORM(NORM, dim, layer_norm_q(l), layer_norm_k(l))
+    EACH_LAYER_VECTOR(NORM, dim, l->heads.n_heads, layer_norm_q(l), layer_norm_k(l))
 }
 
 static void place_layer(Room *r, const Layer *l, GpuLayer *g) {

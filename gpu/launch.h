@@ -138,6 +138,7 @@ typedef struct { // Layer
     const float *norm_att, *norm_ffn;         // (dim), or NULL
     const float *norm_q, *norm_k;             // (layer_norm_q, layer_norm_k), or NULL
     const float *norm_att_out, *norm_ffn_out; // (dim), or NULL
+    const float *sinks;                       // (n_heads), or NULL
     LayerKind kind;
     Heads heads;
     Rope rope;

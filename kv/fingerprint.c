@@ -38,10 +38,10 @@ static void add_tensor(XXH3_state_t *hash, const GgufTensor *t) {
 // Heads and LayerKind are words without padding, so that a field that is added is hashed too. Whoever adds anything
 // else to a layer meets these assertions, and says here how it decides K and V.
 _Static_assert(sizeof(Heads) == 6 * 4, "Heads is words of 4 bytes without padding");
-_Static_assert(sizeof(LayerKind) == 5 * 4, "LayerKind is words of 4 bytes without padding");
+_Static_assert(sizeof(LayerKind) == 9 * 4, "LayerKind is words of 4 bytes without padding");
 _Static_assert(sizeof(Rope) == 6 * 4 + sizeof(const double *), "add_rope hashes every field of Rope");
-_Static_assert(sizeof(Layer) == (sizeof(LayerKind) + sizeof(Heads) + 7) / 8 * 8 + sizeof(Rope) + 7 * sizeof(Tensor) +
-                                    6 * sizeof(const float *) + 4 * sizeof(int) + 2 * sizeof(void *),
+_Static_assert(sizeof(Layer) == (sizeof(LayerKind) + sizeof(Heads) + 7) / 8 * 8 + sizeof(Rope) + 12 * sizeof(Tensor) +
+                                    7 * sizeof(const float *) + 4 * sizeof(int) + 2 * sizeof(void *),
                "add_layer hashes what decides K and V; weights are tensors that model_uses names; index, kv_kind and "
                "kv_layer follow from the layers' order and windows");
 _Static_assert(sizeof(Ends) == 2 * sizeof(Tensor) + sizeof(const float *) + 3 * sizeof(float) +
@@ -49,7 +49,7 @@ _Static_assert(sizeof(Ends) == 2 * sizeof(Tensor) + sizeof(const float *) + 3 * 
                "add_ends hashes what decides K and V; the norm and the head come behind all K and V");
 
 static void add_layer(XXH3_state_t *hash, const Layer *l) {
-    const bool norms[] = {l->norm_att, l->norm_ffn, l->norm_q, l->norm_k, l->norm_att_out, l->norm_ffn_out};
+    const bool norms[] = {l->norm_att, l->norm_ffn, l->norm_q, l->norm_k, l->norm_att_out, l->norm_ffn_out, l->sinks};
     add(hash, &l->kind, sizeof l->kind);
     add(hash, &l->heads, sizeof l->heads);
     add(hash, norms, sizeof norms);

@@ -49,8 +49,6 @@ static void test_refused_integers(void **state) {
                  {"llama.feed_forward_length", UINT32_MAX},
                  {"llama.context_length", 0},
                  {"llama.context_length", UINT32_MAX},
-                 {"llama.expert_count", 1},
-                 {"llama.expert_count", 8},
                  {"llama.expert_count", UINT32_MAX},
                  {"llama.attention.key_length", 0},
                  {"llama.attention.key_length", 1024},

@@ -75,7 +75,7 @@ static void norm(const Plain *p, int layer, const char *part, double *x, int n) 
 // ---- positions ------------------------------------------------------------------------------------------------------
 
 static bool slides(const Plain *p, int layer) {
-    int every = is(p, "gemma2") ? 2 : is(p, "gemma3") ? 6 : is(p, "olmo2") ? 4 : 0;
+    int every = is(p, "gemma2") || is(p, "gpt-oss") ? 2 : is(p, "gemma3") ? 6 : is(p, "olmo2") ? 4 : 0;
     return p->window > 0 && (every == 0 || (layer + 1) % every != 0);
 }
 
@@ -107,7 +107,8 @@ static double frequency(const Plain *p, int layer, int i, double *magnitude) {
     if (!str_is(type, "yarn")) return f;
     double beta[2] = {number(p, "rope.scaling.yarn_beta_fast", 32), number(p, "rope.scaling.yarn_beta_slow", 1)}, c[2];
     for (int k = 0; k < 2; k++) c[k] = p->n_rot * log(original / (2 * acos(-1.0) * beta[k])) / (2 * log(theta));
-    double low = fmax(floor(c[0]), 0), high = fmin(ceil(c[1]), p->n_rot - 1);
+    if (!is(p, "gpt-oss")) c[0] = floor(c[0]), c[1] = ceil(c[1]);
+    double low = fmax(c[0], 0), high = fmin(c[1], p->n_rot - 1);
     double ramp = fmin(fmax((i - low) / fmax(high - low, 0.001), 0), 1);
     double m = number(p, "rope.scaling.yarn_log_multiplier", 0);
     *magnitude *= (0.1 * log(s) + 1) / (0.1 * m * log(s) + 1);
@@ -143,7 +144,8 @@ static double score_scale(const Plain *p) {
 }
 
 // a (head_dim) of one head at position t, from K and V (.., kv_dim) of all positions up to it.
-static void attend(const Plain *p, int layer, int t, const double *q, const double *k, const double *v, double *a) {
+static void attend(const Plain *p, int layer, int head, int t, const double *q, const double *k, const double *v,
+                   double *a) {
     int kv_dim = p->n_kv_heads * p->head_dim, first = slides(p, layer) && t >= p->window ? t - p->window + 1 : 0;
     double cap = number(p, "attn_logit_softcapping", 0), sum = 0, most = -INFINITY, *s = malloc((size_t)(t + 1) * 8);
     for (int j = first; j <= t; j++) {
@@ -153,6 +155,8 @@ static void attend(const Plain *p, int layer, int t, const double *q, const doub
         most = fmax(most, s[j]);
     }
     memset(a, 0, (size_t)p->head_dim * sizeof *a);
+    const GgufTensor *sinks = tensor_of(p, layer, "attn_sinks", "weight");
+    if (sinks) sum = exp((double)((const float *)sinks->data)[head] - most);
     for (int j = first; j <= t; j++) {
         double weight = exp(s[j] - most);
         sum += weight;
@@ -203,6 +207,57 @@ static void feed_forward(const Plain *p, int layer, double *x) {
     add_branch(p, layer, "post_ffw_norm", h, x);
 }
 
+// y = down(act(gate(h)) * up(h)) of expert e of a stack, or of a matrix.
+static void one_expert(const Plain *p, int layer, const char *kind, int e, const double *h, double *y) {
+    char name[3][32];
+    static const char *const parts[] = {"gate", "up", "down"};
+    for (int i = 0; i < 3; i++) snprintf(name[i], sizeof name[i], "ffn_%s_%s", parts[i], kind);
+    int width = (int)tensor_of(p, layer, name[0], "weight")->dims[1];
+    double gate[4096], up[4096];
+    product(p, layer, name[0], e * width, width, h, gate);
+    product(p, layer, name[1], e * width, width, h, up);
+    for (int i = 0; i < width; i++) {
+        double g = gate[i], u = up[i];
+        if (is(p, "gpt-oss")) {
+            g = fmin(g, 7), u = fmax(-7, fmin(u, 7));
+            gate[i] = (u + 1) * g / (1 + exp(-1.702 * g));
+        } else gate[i] = g / (1 + exp(-g)) * u;
+    }
+    product(p, layer, name[2], e * p->dim, p->dim, gate, y);
+}
+
+static void experts(const Plain *p, int layer, double *x) {
+    double h[4096], logits[512], y[4096], sum[4096] = {0}, all = 0, chosen = 0;
+    int n = (int)number(p, "expert_count", 0), n_used = (int)number(p, "expert_used_count", 0);
+    bool used[512] = {false}, normed = !is(p, "qwen2moe");
+    char key[96];
+    snprintf(key, sizeof key, "%s.expert_weights_norm", p->arch);
+    if (gguf_bool(p->g, key, &normed, normed).code) abort();
+    memcpy(h, x, (size_t)p->dim * sizeof *h);
+    norm(p, layer, is(p, "gpt-oss") ? "post_attention_norm" : "ffn_norm", h, p->dim);
+    product(p, layer, "ffn_gate_inp", 0, n, h, logits);
+    for (int i = 0; i < n; i++) all += exp(logits[i]);
+    for (int k = 0; k < n_used; k++) {
+        int best = -1;
+        for (int i = 0; i < n; i++)
+            if (!used[i] && (best < 0 || logits[i] > logits[best])) best = i;
+        used[best] = true;
+        chosen += exp(logits[best]);
+    }
+    for (int e = 0; e < n; e++) {
+        if (!used[e]) continue;
+        one_expert(p, layer, "exps", e, h, y);
+        double weight = exp(logits[e]) / (normed ? chosen : all) * number(p, "expert_weights_scale", 1);
+        for (int i = 0; i < p->dim; i++) sum[i] += weight * y[i];
+    }
+    if (tensor_of(p, layer, "ffn_gate_shexp", "weight")) {
+        product(p, layer, "ffn_gate_inp_shexp", 0, 1, h, logits);
+        one_expert(p, layer, "shexp", 0, h, y);
+        for (int i = 0; i < p->dim; i++) sum[i] += y[i] / (1 + exp(-logits[0]));
+    }
+    add_branch(p, layer, "none", sum, x);
+}
+
 static void run_layer(const Plain *p, int layer, double *x, int n) {
     int kv_dim = p->n_kv_heads * p->head_dim, group = p->n_heads / p->n_kv_heads;
     double *k = malloc((size_t)(n * kv_dim) * sizeof *k), *v = malloc((size_t)(n * kv_dim) * sizeof *v);
@@ -210,11 +265,12 @@ static void run_layer(const Plain *p, int layer, double *x, int n) {
     for (int t = 0; t < n; t++) { // rows after this one do not matter to it
         project(p, layer, t, x + t * p->dim, q, k + t * kv_dim, v + t * kv_dim);
         for (int i = 0; i < p->n_heads; i++)
-            attend(p, layer, t, q + i * p->head_dim, k + i / group * p->head_dim, v + i / group * p->head_dim,
+            attend(p, layer, i, t, q + i * p->head_dim, k + i / group * p->head_dim, v + i / group * p->head_dim,
                    a + i * p->head_dim);
         product(p, layer, "attn_output", 0, p->dim, a, out);
-        add_branch(p, layer, "post_attention_norm", out, x + t * p->dim);
-        feed_forward(p, layer, x + t * p->dim);
+        add_branch(p, layer, is(p, "gpt-oss") ? "none" : "post_attention_norm", out, x + t * p->dim);
+        if (tensor_of(p, layer, "ffn_gate_inp", "weight")) experts(p, layer, x + t * p->dim);
+        else feed_forward(p, layer, x + t * p->dim);
     }
     free(k);
     free(v);

@@ -25,9 +25,10 @@ static void *own_bytes(Gguf *g, size_t n) {
     return p;
 }
 
-static void add_i8g(Gguf *g, const char *name, size_t n_in, size_t n_out, float deviation, uint64_t *random) {
+static void add_i8g(Gguf *g, const char *name, size_t n_in, size_t n_out, size_t n_stack, float deviation,
+                    uint64_t *random) {
     enum { GROUP = 32 };
-    size_t n = n_in * n_out, n_groups = n / GROUP;
+    size_t n = n_in * n_out * (n_stack ? n_stack : 1), n_groups = n / GROUP;
     if (n % GROUP) impossible("groups of 32 expected, other number of weights found", (long)n_in, (long)n_out);
     char *data = own_bytes(g, n + 1 + n_groups * sizeof(float)), *scales = data + n + 1; // unaligned, as files may be
     for (size_t i = 0; i < n; i++) data[i] = (char)((int)(random_blocks_bits(random) % 255) - 127);
@@ -36,29 +37,39 @@ static void add_i8g(Gguf *g, const char *name, size_t n_in, size_t n_out, float 
             deviation / 73.6f * (1.0f + 0.5f * random_blocks_uniform(random)); // 73.6: the deviation of -127..127
         memcpy(scales + i * sizeof scale, &scale, sizeof scale);
     }
-    gguf_add_tensor(g, name, TYPE_I8G, n_in, n_out, data, (const void *)scales, GROUP);
+    gguf_add_stack(g, name, TYPE_I8G, n_in, n_out, n_stack, data, (const void *)scales, GROUP);
 }
 
-static void add_matrix(Gguf *g, const char *name, int type, int n_in, int n_out, uint64_t *random) {
+// n_stack 0: one matrix.
+static void add_stack(Gguf *g, const char *name, int type, int n_in, int n_out, int n_stack, uint64_t *random) {
     const TypeInfo *info = type_info(type);
     if (!info) impossible("a type that quill computes with expected", type, 0);
     if (n_in % info->block) impossible("rows of whole blocks expected", n_in, info->block);
     float deviation = 1.0f / sqrtf((float)n_in);
-    size_t n = (size_t)n_in * (size_t)n_out;
+    size_t n = (size_t)n_in * (size_t)n_out * (size_t)(n_stack ? n_stack : 1);
     if (type == TYPE_I8G) {
-        add_i8g(g, name, (size_t)n_in, (size_t)n_out, deviation, random);
+        add_i8g(g, name, (size_t)n_in, (size_t)n_out, (size_t)n_stack, deviation, random);
         return;
     }
     void *data = own_bytes(g, n / (size_t)info->block * (size_t)info->bytes);
     random_blocks_fill(type, data, n, deviation, random);
-    gguf_add_tensor(g, name, type, (size_t)n_in, (size_t)n_out, data, NULL, 0);
+    gguf_add_stack(g, name, type, (size_t)n_in, (size_t)n_out, (size_t)n_stack, data, NULL, 0);
+}
+
+static void add_matrix(Gguf *g, const char *name, int type, int n_in, int n_out, uint64_t *random) {
+    add_stack(g, name, type, n_in, n_out, 0, random);
 }
 
 // f32 values around `centre`.
+static void add_vectors(Gguf *g, const char *name, int n, int n_stack, float centre, float spread, uint64_t *random) {
+    size_t all = (size_t)n * (size_t)(n_stack ? n_stack : 1);
+    float *data = own_bytes(g, all * sizeof *data);
+    for (size_t i = 0; i < all; i++) data[i] = centre + spread * random_blocks_uniform(random);
+    gguf_add_tensor(g, name, TYPE_F32, (size_t)n, (size_t)n_stack, data, NULL, 0);
+}
+
 static void add_vector(Gguf *g, const char *name, int n, float centre, float spread, uint64_t *random) {
-    float *data = own_bytes(g, (size_t)n * sizeof *data);
-    for (int i = 0; i < n; i++) data[i] = centre + spread * random_blocks_uniform(random);
-    gguf_add_tensor(g, name, TYPE_F32, (size_t)n, 0, data, NULL, 0);
+    add_vectors(g, name, n, 0, centre, spread, random);
 }
 
 // What an architecture has that the others have not.
@@ -66,6 +77,7 @@ typedef struct {
     const char *name;
     const char *tokens, *pre;
     bool qkv_bias, qk_norm, norms_behind;
+    bool experts, shared, sinks, all_biases; // sinks: and another name of the feed-forward's norm
     bool norms_of_rows, no_norms_before, fused_qkv, fused_ffn, half_rope, long_rope, scales;
     int n_layers; // 0: 2
     int window;
@@ -113,6 +125,18 @@ static const Arch archs[] = {
      .norms_behind = true,
      .no_norms_before = true},
     {.name = "glm4", .pre = "glm4", .qkv_bias = true, .norms_behind = true, .fused_ffn = true, .half_rope = true},
+    {.name = "qwen2moe", .qkv_bias = true, .experts = true, .shared = true},
+    {.name = "qwen3moe", .qk_norm = true, .experts = true},
+    {.name = "gpt-oss",
+     .pre = "gpt-4o",
+     .qkv_bias = true,
+     .experts = true,
+     .sinks = true,
+     .all_biases = true,
+     .window = 12,
+     .rope = "yarn",
+     .ctx_orig = 64,
+     .freq_base = 500},
 };
 
 static const Arch *arch_of(const TinyModel *m) { // of any other name: as qwen's, with nothing of their own
@@ -125,6 +149,30 @@ static const Arch *arch_of(const TinyModel *m) { // of any other name: as qwen's
 static const char *layer_name(char out[64], int layer, const char *what) {
     snprintf(out, 64, "blk.%d.%s", layer, what);
     return out;
+}
+
+static void add_experts(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
+    static const char *const stacks[] = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"};
+    static const char *const shared[] = {"ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"};
+    const Arch *a = arch_of(m);
+    char name[64], part[32];
+    add_matrix(g, layer_name(name, layer, "ffn_gate_inp.weight"), TYPE_F32, m->dim, m->n_experts, random);
+    if (a->all_biases) add_vector(g, layer_name(name, layer, "ffn_gate_inp.bias"), m->n_experts, 0, 0.5f, random);
+    for (int i = 0; i < 3; i++) {
+        int n_in = i < 2 ? m->dim : m->ffn, n_out = i < 2 ? m->ffn : m->dim;
+        snprintf(part, sizeof part, "%s.weight", stacks[i]);
+        add_stack(g, layer_name(name, layer, part), m->expert_type ? m->expert_type : m->type, n_in, n_out,
+                  m->n_experts, random);
+        snprintf(part, sizeof part, "%s.bias", stacks[i]);
+        if (a->all_biases) // large, so that gates are clamped
+            add_vectors(g, layer_name(name, layer, part), n_out, m->n_experts, 0, i < 2 ? 8 : 0.5f, random);
+    }
+    for (int i = 0; i < 3 && m->ffn_shared; i++) {
+        snprintf(part, sizeof part, "%s.weight", shared[i]);
+        add_matrix(g, layer_name(name, layer, part), m->type, i < 2 ? m->dim : m->ffn_shared,
+                   i < 2 ? m->ffn_shared : m->dim, random);
+    }
+    if (m->ffn_shared) add_matrix(g, layer_name(name, layer, "ffn_gate_inp_shexp.weight"), TYPE_F32, m->dim, 1, random);
 }
 
 static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) {
@@ -152,11 +200,18 @@ static void add_layer(Gguf *g, const TinyModel *m, int layer, uint64_t *random) 
                    random);
     }
     add_matrix(g, layer_name(name, layer, "attn_output.weight"), m->type, q, m->dim, random);
+    if (a->all_biases) add_vector(g, layer_name(name, layer, "attn_output.bias"), m->dim, 0, 0.5f, random);
+    if (a->sinks) add_vector(g, layer_name(name, layer, "attn_sinks.weight"), m->n_heads, 0.5f, 1, random);
     if (a->norms_behind) {
         add_vector(g, layer_name(name, layer, "post_attention_norm.weight"), m->dim, 1, 0.2f, random);
         add_vector(g, layer_name(name, layer, "post_ffw_norm.weight"), m->dim, 1, 0.2f, random);
     }
-    if (!a->no_norms_before) add_vector(g, layer_name(name, layer, "ffn_norm.weight"), m->dim, 1, 0.2f, random);
+    const char *ffn_norm = a->sinks ? "post_attention_norm.weight" : "ffn_norm.weight";
+    if (!a->no_norms_before) add_vector(g, layer_name(name, layer, ffn_norm), m->dim, 1, 0.2f, random);
+    if (m->n_experts) {
+        add_experts(g, m, layer, random);
+        return;
+    }
     if (!a->fused_ffn) add_matrix(g, layer_name(name, layer, "ffn_gate.weight"), m->type, m->dim, m->ffn, random);
     add_matrix(g, layer_name(name, layer, "ffn_up.weight"), m->type, m->dim, (a->fused_ffn ? 2 : 1) * m->ffn, random);
     add_matrix(g, layer_name(name, layer, "ffn_down.weight"), m->type, m->ffn, m->dim, random);
@@ -352,6 +407,12 @@ static void set_shape(Gguf *g, const TinyModel *m) {
     set_u32(g, m->arch, "embedding_length", m->dim);
     set_u32(g, m->arch, "block_count", m->n_layers);
     set_u32(g, m->arch, "feed_forward_length", m->ffn);
+    if (m->n_experts) {
+        set_u32(g, m->arch, "expert_count", m->n_experts);
+        set_u32(g, m->arch, "expert_used_count", m->n_used);
+        if (arch_of(m)->experts) set_u32(g, m->arch, "expert_feed_forward_length", m->ffn);
+        if (m->ffn_shared) set_u32(g, m->arch, "expert_shared_feed_forward_length", m->ffn_shared);
+    }
     set_u32(g, m->arch, "attention.head_count", m->n_heads);
     set_u32(g, m->arch, "attention.head_count_kv", m->n_kv_heads);
     set_u32(g, m->arch, "attention.key_length", m->head_dim);
@@ -377,6 +438,9 @@ static TinyModel with_defaults(const TinyModel *shape) {
     if (!m.n_kv_heads) m.n_kv_heads = m.n_heads > 1 ? m.n_heads / 2 : 1;
     if (!m.head_dim) m.head_dim = m.dim / m.n_heads;
     if (!m.ffn) m.ffn = 2 * m.dim;
+    if (!m.n_experts && arch->experts) m.n_experts = 8;
+    if (!m.n_used && m.n_experts) m.n_used = m.n_experts < 3 ? 1 : 3;
+    if (!m.ffn_shared && arch->shared) m.ffn_shared = m.ffn;
     if (!m.vocab) m.vocab = 320;
     if (!m.ctx) m.ctx = 256;
     if (m.freq_base == 0) m.freq_base = arch->freq_base != 0 ? arch->freq_base : 10000;
@@ -419,9 +483,11 @@ Gguf *tiny_without(const Gguf *g, const char *name) {
         const GgufTensor *t = gguf_tensor_at(g, i);
         char own[128];
         snprintf(own, sizeof own, "%.*s", (int)t->name.n, t->name.data);
-        if (strcmp(own, name) != 0)
-            gguf_add_tensor(out, own, t->type, (size_t)t->dims[0], t->n_dims == 1 ? 0 : (size_t)t->dims[1], t->data,
-                            t->scales, t->group);
+        if (strcmp(own, name) == 0) continue;
+        gguf_add_like(out, t, t->type);
+        GgufTensor *copy = tiny_tensor(out, own);
+        copy->data = t->data;
+        copy->scales = t->scales;
     }
     return out;
 }

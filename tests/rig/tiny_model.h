@@ -17,7 +17,8 @@ typedef struct {
     // "llama" (NULL), "qwen2" (has Q, K, V biases), "qwen3" (has Q and K norms), "gemma2" and "gemma3" (have windows,
     // and norms behind the mixer and the feed-forward), "phi3" (fused matrices, LongRoPE on half a head), "granite"
     // (four scalars), "smollm3", "mistral3" (YaRN, a temperature), "olmo2" (norms of whole Q and K, none in front),
-    // "glm4" (gate and up fused, biases, RoPE on half a head)
+    // "glm4" (gate and up fused, biases, RoPE on half a head), "qwen2moe" (experts and a shared one), "qwen3moe"
+    // (experts), "gpt-oss" (experts, sinks, windows, YaRN, biases everywhere)
     const char *arch;
     int dim;           // 0: 64
     int n_layers;      // 0: 2; gemma2 3, gemma3 7, smollm3 4, so that there are layers of both kinds
@@ -25,6 +26,10 @@ typedef struct {
     int n_kv_heads;    // 0: half of n_heads
     int head_dim;      // 0: dim / n_heads
     int ffn;           // 0: 2 x dim
+    int n_experts;     // 0: 8 for those that have experts, none for the others; `ffn` is the width of one
+    int n_used;        // of them for a row; 0: 3
+    int ffn_shared;    // 0: ffn for "qwen2moe", none for the others
+    int expert_type;   // of the experts' matrices; 0: `type`
     int vocab;         // 0: 320
     int ctx;           // 0: 256
     int type;          // TYPE_ of all matrices; norms, biases and rope_freqs are F32. TYPE_I8G: groups of 32

@@ -1,0 +1,196 @@
+// load/read.c: keys and tensors of a model file, checked. See load/loader.h.
+#include "load/loader.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- keys -----------------------------------------------------------------------------------------------------------
+
+Status loader_int(const Loader *l, const char *suffix, int low, int high, bool required, int fallback, int *out) {
+    char key[96];
+    uint32_t v;
+    snprintf(key, sizeof key, "%s.%s", l->family->arch, suffix);
+    TRY(gguf_u32(l->g, key, &v, required, (uint32_t)fallback));
+    if (v < (uint32_t)low || v > (uint32_t)high)
+        return status_error(QUILL_MODEL, "%s: %s: %d to %d expected, %u found", l->file, key, low, high, v);
+    *out = (int)v;
+    return OK;
+}
+
+Status loader_float(const Loader *l, const char *suffix, bool required, float fallback, float *out) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", l->family->arch, suffix);
+    TRY(gguf_f32(l->g, key, out, required, fallback));
+    if (!isfinite(*out) || *out <= 0)
+        return status_error(QUILL_MODEL, "%s: %s: a positive number expected, %g found", l->file, key, (double)*out);
+    return OK;
+}
+
+// The same where 0 is as if the key were missing.
+Status loader_scale(const Loader *l, const char *suffix, float fallback, float *out) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", l->family->arch, suffix);
+    TRY(gguf_f32(l->g, key, out, false, fallback));
+    if (!isfinite(*out) || *out < 0)
+        return status_error(QUILL_MODEL, "%s: %s: 0 or a positive number expected, %g found", l->file, key,
+                            (double)*out);
+    if (*out == 0) *out = fallback;
+    return OK;
+}
+
+// The same where a missing key says that there is none.
+Status loader_cap(const Loader *l, const char *suffix, float *out) {
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", l->family->arch, suffix);
+    *out = 0;
+    return gguf_value(l->g, key) ? loader_float(l, suffix, true, 0, out) : OK;
+}
+
+// The slots that a row of layer i sees; 0: all.
+int loader_window(const Loader *l, int i) {
+    if (l->windowed) return l->windowed[i] ? l->m->c.window : 0;
+    int every = l->family->full_every;
+    return every > 0 && (i + 1) % every == 0 ? 0 : l->m->c.window;
+}
+
+// ---- tensors --------------------------------------------------------------------------------------------------------
+
+// The tensor of that name, noted as used; NULL: there is none.
+const GgufTensor *loader_tensor(const Loader *l, const char *name) {
+    const GgufTensor *t = gguf_tensor(l->g, name);
+    if (t) l->m->used[t - gguf_tensor_at(l->g, 0)] = true;
+    return t;
+}
+
+// n floats that model_free frees.
+float *loader_own_floats(Model *m, int n) {
+    m->owned = mem_resize(m->owned, (size_t)(m->n_owned + 1) * sizeof *m->owned);
+    return m->owned[m->n_owned++] = mem_alloc((size_t)n * sizeof(float));
+}
+
+// The dimensions behind the first two, in words.
+static const char *more_dims(const GgufTensor *t) {
+    static _Thread_local char text[32];
+    snprintf(text, sizeof text, t->n_dims > 3 ? " x %llu x ..." : " x %llu", (unsigned long long)t->dims[2]);
+    return t->n_dims > 2 ? text : "";
+}
+
+// A matrix; with `stack` that many of them in one tensor.
+static Status load_matrices(const Loader *l, Tensor *out, const char *name, int n_out, int n_in, int stack) {
+    const GgufTensor *t = loader_tensor(l, name);
+    char want[48];
+    snprintf(want, sizeof want, stack ? "%d x %d x %d" : "%d x %d", n_in, n_out, stack);
+    if (!t)
+        return status_error(QUILL_MODEL, "%s: tensor %s: %s expected, none found; is the file complete?", l->file, name,
+                            want);
+    if (t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out || t->dims[3] != 1 ||
+        t->dims[2] != (uint64_t)int_max(1, stack) || (!stack && t->n_dims > 2))
+        return status_error(QUILL_MODEL, "%s: tensor %s: %s expected, %llu x %llu%s found", l->file, name, want,
+                            (unsigned long long)t->dims[0], (unsigned long long)t->dims[1], more_dims(t));
+    const TypeInfo *info = type_info(t->type);
+    if (!info)
+        return status_error(QUILL_MODEL, "%s: tensor %s: type %s expected, %s found", l->file, name, type_name_list(),
+                            type_name(t->type));
+    if (stack && t->scales && (uint64_t)n_in * (uint64_t)n_out % (uint64_t)t->group)
+        return status_error(QUILL_MODEL,
+                            "%s: tensor %s: groups that divide the %llu weights of an expert expected, %d found",
+                            l->file, name, (unsigned long long)n_in * (unsigned long long)n_out, t->group);
+    *out = (Tensor){.data = t->data,
+                    .scales = t->scales,
+                    .group = t->group,
+                    .type = t->type,
+                    .n_out = n_out,
+                    .n_in = n_in,
+                    .stack = stack,
+                    .row_bytes = (size_t)n_in / (size_t)info->block * (size_t)info->bytes};
+    return OK;
+}
+
+Status loader_matrix(const Loader *l, Tensor *out, const char *name, int n_out, int n_in) {
+    return load_matrices(l, out, name, n_out, n_in, 0);
+}
+
+// n elements in f32; with `stack` so many for each matrix of a stack.
+static Status load_floats(const Loader *l, const float **out, const char *name, int n, int stack, bool required) {
+    const GgufTensor *t = loader_tensor(l, name);
+    *out = NULL;
+    if (!t && !required) return OK;
+    if (!t)
+        return status_error(QUILL_MODEL, "%s: tensor %s: %d elements expected, none found; is the file complete?",
+                            l->file, name, n);
+    if (t->dims[0] != (uint64_t)n || t->dims[1] != (uint64_t)int_max(1, stack) || t->n_dims > (stack ? 2 : 1))
+        return status_error(QUILL_MODEL, "%s: tensor %s: %d elements expected, %llu%s found", l->file, name, n,
+                            (unsigned long long)t->dims[0], t->n_dims > 1 ? " x ..." : "");
+    const TypeInfo *info = type_info(t->type);
+    if (!info || info->block != 1 || !info->dequantize)
+        return status_error(QUILL_MODEL, "%s: tensor %s: type F32, F16 or BF16 expected, %s found", l->file, name,
+                            type_name(t->type));
+    if (t->type == TYPE_F32 && (uintptr_t)t->data % sizeof(float) == 0) {
+        *out = t->data;
+        return OK;
+    }
+    n *= int_max(1, stack);
+    float *copy = loader_own_floats(l->m, n);
+    // dequantize reads elements of the type's own alignment; the file may have them at any byte
+    void *aligned = mem_alloc((size_t)n * (size_t)info->bytes);
+    memcpy(aligned, t->data, (size_t)n * (size_t)info->bytes);
+    info->dequantize(aligned, copy, (size_t)n);
+    free(aligned);
+    *out = copy;
+    return OK;
+}
+
+Status loader_vector(const Loader *l, const float **out, const char *name, int n, bool required) {
+    return load_floats(l, out, name, n, 0, required);
+}
+
+Status loader_layer_matrix(const Loader *l, int layer, const char *part, Tensor *out, int n_out, int n_in) {
+    char name[96];
+    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
+    TRY(loader_matrix(l, out, name, n_out, n_in));
+    snprintf(name, sizeof name, "blk.%d.%s.bias", layer, part);
+    return loader_vector(l, &out->bias, name, n_out, false);
+}
+
+Status loader_layer_stack(const Loader *l, int layer, const char *part, Tensor *out, int n, int n_out, int n_in) {
+    char name[96];
+    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
+    TRY(load_matrices(l, out, name, n_out, n_in, n));
+    snprintf(name, sizeof name, "blk.%d.%s.bias", layer, part);
+    return load_floats(l, &out->bias, name, n_out, n, false);
+}
+
+Status loader_layer_vector(const Loader *l, int layer, const char *part, const float **out, int n, bool required) {
+    char name[96];
+    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
+    return loader_vector(l, out, name, n, required);
+}
+
+Status loader_layer_fused(const Loader *l, int layer, const char *part, const FusedPart *parts, int n_parts, int n_in) {
+    Tensor whole;
+    int n_out = 0, first = 0;
+    for (int i = 0; i < n_parts; i++) n_out += parts[i].n_out;
+    TRY(loader_layer_matrix(l, layer, part, &whole, n_out, n_in));
+    for (int i = 0; i < n_parts; first += parts[i++].n_out) {
+        Tensor *t = parts[i].to;
+        size_t before = (size_t)first * (size_t)n_in; // elements
+        if (whole.scales && before % (size_t)whole.group)
+            return status_error(QUILL_MODEL, "%s: tensor blk.%d.%s.weight: groups of %d within its parts expected",
+                                l->file, layer, part, whole.group);
+        *t = whole;
+        t->data = (const char *)whole.data + (size_t)first * whole.row_bytes;
+        t->n_out = parts[i].n_out;
+        if (whole.bias) t->bias = whole.bias + first;
+        if (whole.scales) // unaligned
+            t->scales = (const void *)((const char *)whole.scales + before / (size_t)whole.group * sizeof(float));
+    }
+    return OK;
+}
+
+bool loader_layer_has(const Loader *l, int layer, const char *part) {
+    char name[96];
+    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
+    return gguf_tensor(l->g, name);
+}
