@@ -3,7 +3,7 @@
 // A row at slot s of a layer with window w sees   seen(s) = s + 1,   or min(s + 1, w) where w > 0.
 //
 // FLOPs, a multiplication and an addition being two:
-//     each row, each layer:  2 n_out n_in for each of its seven matrices
+//     each row, each layer:  2 n_out n_in for each of its matrices, of experts for each that the row takes
 //                            4 seen(s) n_heads head_dim for the scores (QK) and their sum (PV)
 //     each row of logits:    2 n_vocab dim
 //   In the last layer a row without logits has Wq, Wk and Wv alone (model_last_rows tells where it has more).
@@ -11,6 +11,8 @@
 //
 // Bytes that must come from or go to memory, each once a step however many rows there are:
 //     weights: every layer's matrices, norms and biases; the output norm and the head if there are logits
+//     experts: n_experts (1 - (1 - n_used / n_experts)^rows) of them, which is what rows choose on average that choose
+//              independently and each expert as often as another; exactly n_used for one row
 //     the embedding: one row of the table a row of the batch
 //     K and V: read once a sequence, all slots that one of its rows sees: from the first one that its first row sees
 //              to its last row's own; and written once a row
@@ -19,7 +21,9 @@
 // Sums are doubles: exact up to 2^53.
 #include "costs.h"
 
-static double weight_bytes(const Tensor *t) {
+#include <math.h>
+
+static double weight_bytes(const Tensor *t) { // of one matrix of a stack
     double n = (double)t->n_out * (double)t->row_bytes;
     if (t->scales) n += (double)t->n_out * (double)t->n_in / t->group * (double)sizeof(float);
     if (t->bias) n += (double)t->n_out * (double)sizeof(float);
@@ -28,18 +32,26 @@ static double weight_bytes(const Tensor *t) {
 
 static double weight_flops(const Tensor *t) { return 2.0 * (double)t->n_out * (double)t->n_in; }
 
+// Experts that some of n rows take.
+static double experts_read(const Layer *l, int n) {
+    double all = l->kind.n_experts, used = l->kind.n_used;
+    return all * (1 - pow(1 - used / all, n));
+}
+
+#define ADDRESS(field) &l->field,
+#define ALL_MATRICES EACH_LAYER_MATRIX(ADDRESS)
+
 // Everything that does not depend on slots; n_last rows go through all of the last layer.
 static Cost cost_linear(const Model *m, int n_rows, int n_last, int n_out) {
     Cost c = {.bytes = (double)n_rows * (double)m->ends.tok_embd.row_bytes};
-    if (m->ends.tok_embd.scales)
-        c.bytes += (double)n_rows * m->c.dim / m->ends.tok_embd.group * (double)sizeof(float);
+    if (m->ends.tok_embd.scales) c.bytes += (double)n_rows * m->c.dim / m->ends.tok_embd.group * (double)sizeof(float);
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *l = &m->layers[i];
-        const Tensor *all[] = {&l->wq, &l->wk, &l->wv, &l->wo, &l->w_gate, &l->w_up, &l->w_down};
+        const Tensor *all[] = {ALL_MATRICES};
         for (size_t k = 0; k < ARRAY_LEN(all); k++) {
             int n = k >= 3 && i == m->c.n_layers - 1 ? n_last : n_rows;
-            c.flops += n * weight_flops(all[k]);
-            if (n > 0) c.bytes += weight_bytes(all[k]);
+            c.flops += n * weight_flops(all[k]) * (all[k]->stack ? l->kind.n_used : 1);
+            if (n > 0) c.bytes += weight_bytes(all[k]) * (all[k]->stack ? experts_read(l, n) : 1);
         }
         c.bytes += (double)layer_norm_floats(l, m->c.dim) * (double)sizeof(float);
     }

@@ -209,7 +209,9 @@ void engine_use_hugepages(Engine *e) {
     if (worth_hugepages(e)) hugepages_convert(&e->hugepages, SIZE_MAX);
 }
 
+// Not of its own accord for experts: those that no row chooses would be read.
 static void hugepages_after_step(Engine *e, const Batch *b, double step_seconds) {
+    if (e->model.c.n_experts > 0) return;
     if (b->n_rows > SMALL_ROWS || !worth_hugepages(e) || ++e->n_small <= HUGEPAGES_AFTER) return;
     e->hugepages.patience = HUGEPAGES_WORTH * step_seconds;
     hugepages_convert(&e->hugepages, gguf_file_bytes(e->gguf) / HUGEPAGES_STEPS);
@@ -262,6 +264,12 @@ bool engine_endless(const Engine *e) { return e->evict && evict_endless(e->evict
 
 Status engine_fault(const Engine *e) {
     TRY(guard_lost());
+    int broken = e->work.experts.broken;
+    if (broken)
+        return status_error(QUILL_MODEL,
+                            "%s: layer %d: finite numbers of the router expected, others found (blk.%d.ffn_gate_inp, "
+                            "or what comes before it); --check-tensors looks for broken weights",
+                            gguf_name(e->gguf), broken - 1, broken - 1);
     const char *why = model_failure(&e->model);
     if (!why) return OK;
     bool memory = strstr(why, "out of memory") != NULL;

@@ -84,6 +84,12 @@ void report_before(const Engine *e, const AnswerConfig *config, const char *temp
     paragraph_item("model", "%.800s: %s, %d layers, dim %d, %s parameters, file of %s", gguf_name(e->gguf), c->arch,
                    c->n_layers, c->dim, units_count((double)model_n_params(&e->model), count),
                    units_bytes((double)gguf_file_bytes(e->gguf), size));
+    if (c->n_experts > 0) {
+        units_count((double)model_active_params(&e->model), count);
+        units_bytes((double)model_active_bytes(&e->model), size);
+        paragraph_item("experts", "%d of %d a token, %d wide%s; %s parameters, %s active", c->n_used, c->n_experts,
+                       c->ffn, c->ffn_shared ? ", and a shared one" : "", count, size);
+    }
     paragraph_item("backend", "%s %s, %d thread%s: %s", e->be->name, e->be->isa, threads_count(e->pool),
                    threads_count(e->pool) == 1 ? "" : "s", e->be->kernels);
     if (!e->devices.gpu) paragraph_item("", "on the CPU: %s", e->devices.why);

@@ -228,12 +228,13 @@ static const char *main_type(const Model *m) {
     double bytes[ARRAY_LEN(types)];
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *l = &m->layers[i];
-        const Tensor *all[] = {&l->wq, &l->wk, &l->wv, &l->wo, &l->w_gate, &l->w_up, &l->w_down};
+#define ADDRESS(field) &l->field,
+        const Tensor *all[] = {EACH_LAYER_MATRIX(ADDRESS)};
         for (size_t k = 0; k < ARRAY_LEN(all); k++) {
             int at = 0;
             while (at < n && types[at] != all[k]->type) at++;
             if (at == n && n < (int)ARRAY_LEN(types)) types[n++] = all[k]->type, bytes[at] = 0;
-            if (at < n) bytes[at] += (double)all[k]->n_out * (double)all[k]->row_bytes;
+            if (at < n) bytes[at] += (double)tensor_rows(all[k]) * (double)all[k]->row_bytes;
         }
     }
     int best = 0;
@@ -323,14 +324,17 @@ static void print_padded(const Bench *b, bool md, Buf *out) {
 }
 
 static void make_head(Bench *b, const Row *row) {
-    char params[24], size[24], threads[48];
+    char params[24], size[24], threads[48], active[64] = "", a[24], c[24];
     const Model *m = &b->e.model;
+    if (m->c.n_experts > 0)
+        snprintf(active, sizeof active, " (%s, %s active)", units_count((double)model_active_params(m), a),
+                 units_bytes((double)model_active_bytes(m), c));
     snprintf(threads, sizeof threads, "%.20s thread%s", row->cells[THREADS_COLUMN],
              strcmp(row->cells[THREADS_COLUMN], "1") == 0 ? "" : "s");
     b->head.n = 0;
-    buf_printf(&b->head, "%s: %s parameters, %s of %s%s%s, %s\n\n", row->cells[0],
+    buf_printf(&b->head, "%s: %s parameters, %s of %s%s%s%s, %s\n\n", row->cells[0],
                units_count((double)model_n_params(m), params), units_bytes((double)model_weight_bytes(m), size),
-               row->cells[3], b->o->bench.threads.n > 1 ? "" : ", ", b->o->bench.threads.n > 1 ? "" : threads,
+               row->cells[3], active, b->o->bench.threads.n > 1 ? "" : ", ", b->o->bench.threads.n > 1 ? "" : threads,
                row->cells[5]);
 }
 
@@ -371,10 +375,11 @@ static json_t *model_json(const Bench *b) {
     const Model *m = &b->e.model;
     const KvPool *kv = b->e.kv.pool;
     const Backend *be = m->device ? m->device : m->be;
-    return json_pack("{s:o, s:o, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:s, s:i, s:s, s:s, s:s, s:s}", "name",
-                     jsonio_text(str_of(model_label(b))), "file", jsonio_text(str_of(gguf_name(m->gguf))), "arch",
-                     m->c.arch, "type", main_type(m), "bytes", (json_int_t)model_weight_bytes(m), "params",
-                     (json_int_t)model_n_params(m), "layers", m->c.n_layers, "dim", m->c.dim, "threads",
+    return json_pack("{s:o, s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:s, s:s, s:i, s:s, s:s, s:s, s:s}",
+                     "name", jsonio_text(str_of(model_label(b))), "file", jsonio_text(str_of(gguf_name(m->gguf))),
+                     "arch", m->c.arch, "type", main_type(m), "bytes", (json_int_t)model_weight_bytes(m), "params",
+                     (json_int_t)model_n_params(m), "active_bytes", (json_int_t)model_active_bytes(m), "active_params",
+                     (json_int_t)model_active_params(m), "layers", m->c.n_layers, "dim", m->c.dim, "threads",
                      threads_count(b->e.pool), "device", be->name, "isa", be->isa, "gpu_layers", m->n_device, "kernels",
                      be->kernels, "type_k", type_name(kv->type_k), "type_v", type_name(kv->type_v), "kv_layout",
                      b->o->engine.paged ? "paged" : "contiguous");

@@ -18,13 +18,15 @@
 typedef struct {
     const char *name;
     int dim, layers, heads, kv_heads, ffn, vocab, head_dim, ctx, tied;
+    int experts, used; // 0: llama; otherwise qwen3moe, ffn the width of one expert
 } BenchShape;
 
 static const BenchShape presets[] = {
-    // TinyLlama; Llama 3.2 1B; Llama 3.1 8B. The context is ours: long enough to measure at depth.
-    {"1.1b", 2048, 22, 32, 4, 5632, 32000, 64, 32768, 0},
-    {"1b", 2048, 16, 32, 8, 8192, 128256, 64, 32768, 1},
-    {"8b", 4096, 32, 32, 8, 14336, 128256, 128, 32768, 0},
+    // TinyLlama; Llama 3.2 1B; Llama 3.1 8B; OLMoE. The context is ours: long enough to measure at depth.
+    {"1.1b", 2048, 22, 32, 4, 5632, 32000, 64, 32768, 0, 0, 0},
+    {"1b", 2048, 16, 32, 8, 8192, 128256, 64, 32768, 1, 0, 0},
+    {"8b", 4096, 32, 32, 8, 14336, 128256, 128, 32768, 0, 0, 0},
+    {"moe-7b-a1b", 2048, 16, 16, 16, 1024, 50304, 128, 32768, 0, 64, 8},
 };
 
 // ---- the shape's text -----------------------------------------------------------------------------------------------
@@ -37,14 +39,17 @@ static const struct {
     size_t at;
     int least, most;
 } keys[] = {
-    {"dim", AT(dim), 1, 1 << 16},        {"layers", AT(layers), 1, 1024}, {"heads", AT(heads), 1, 1024},
-    {"kv_heads", AT(kv_heads), 1, 1024}, {"ffn", AT(ffn), 1, 1 << 20},    {"vocab", AT(vocab), N_BYTE_TOKENS, 1 << 20},
-    {"head_dim", AT(head_dim), 2, 512},  {"ctx", AT(ctx), 1, 1 << 24},    {"tied", AT(tied), 0, 1},
+    {"experts", AT(experts), 0, 1024},  {"used", AT(used), 0, 1024},
+    {"dim", AT(dim), 1, 1 << 16},       {"layers", AT(layers), 1, 1024},
+    {"heads", AT(heads), 1, 1024},      {"kv_heads", AT(kv_heads), 1, 1024},
+    {"ffn", AT(ffn), 1, 1 << 20},       {"vocab", AT(vocab), N_BYTE_TOKENS, 1 << 20},
+    {"head_dim", AT(head_dim), 2, 512}, {"ctx", AT(ctx), 1, 1 << 24},
+    {"tied", AT(tied), 0, 1},
 };
 
 #define SHAPE_FORMS                                                                                                    \
-    "1.1b, 1b, 8b, or dim=..,layers=..,heads=..,ffn=..,vocab=..[,kv_heads=..][,head_dim=..][,ctx=..][,tied=0|1], "     \
-    "also after a name to change it: 8b,layers=4"
+    "1.1b, 1b, 8b, moe-7b-a1b, or dim=..,layers=..,heads=..,ffn=..,vocab=..[,kv_heads=..][,head_dim=..][,ctx=..]"      \
+    "[,tied=0|1][,experts=..,used=..], also after a name to change it: 8b,layers=4"
 
 static Status set_key(BenchShape *s, const char *text, size_t n) {
     const char *equals = memchr(text, '=', n);
@@ -71,6 +76,8 @@ static Status complete(BenchShape *s) {
             return status_error(QUILL_USAGE, "--shape: %s=N is missing; expected %s", names[i], SHAPE_FORMS);
     if (!s->kv_heads) s->kv_heads = s->heads;
     if (!s->ctx) s->ctx = 32768;
+    if (s->used > s->experts || (s->experts && !s->used))
+        return status_error(QUILL_USAGE, "--shape: used: 1 to experts=%d expected, %d found", s->experts, s->used);
     if (s->heads % s->kv_heads)
         return status_error(QUILL_USAGE, "--shape: kv_heads: a divisor of heads=%d expected, %d found", s->heads,
                             s->kv_heads);
@@ -211,15 +218,19 @@ static void *take(Maker *k, size_t n) {
     return p;
 }
 
-static void add_matrix(Maker *k, const char *name, int n_in, int n_out) {
-    size_t n = (size_t)n_in * (size_t)n_out;
-    void *data = take(k, data_bytes(k->type, n));
-    float *scales = k->type == TYPE_I8G ? take(k, n / I8G_GROUP * sizeof *scales) : NULL;
+// n_stack matrices one behind the other; 0: one.
+static void add_stack(Maker *k, const char *name, int type, int n_in, int n_out, int n_stack) {
+    size_t n = (size_t)n_in * (size_t)n_out * (size_t)(n_stack ? n_stack : 1);
+    void *data = take(k, data_bytes(type, n));
+    float *scales = type == TYPE_I8G ? take(k, n / I8G_GROUP * sizeof *scales) : NULL;
     uint64_t counter = k->seed + ((uint64_t)++k->n_tensors << 40);
     if (!k->pages) return;
-    fill_matrix(data, scales, k->type, (size_t)n_in, n, counter);
-    gguf_add_tensor(k->g, name, k->type, (size_t)n_in, (size_t)n_out, data, scales, scales ? I8G_GROUP : 0);
+    fill_matrix(data, scales, type, (size_t)n_in, n, counter);
+    gguf_add_stack(k->g, name, type, (size_t)n_in, (size_t)n_out, (size_t)n_stack, data, scales,
+                   scales ? I8G_GROUP : 0);
 }
+
+static void add_matrix(Maker *k, const char *name, int n_in, int n_out) { add_stack(k, name, k->type, n_in, n_out, 0); }
 
 static void add_norm(Maker *k, const char *name, int n) {
     float *data = take(k, (size_t)n * sizeof *data);
@@ -230,18 +241,35 @@ static void add_norm(Maker *k, const char *name, int n) {
 
 static void add_layer(Maker *k, const BenchShape *s, int i) {
     int q_dim = s->heads * s->head_dim, kv_dim = s->kv_heads * s->head_dim;
+    enum { BOTH, DENSE, EXPERTS };
     const struct {
         const char *part;
         int n_in, n_out; // n_out 0: a norm
+        int of, stack;
     } parts[] = {
-        {"attn_norm", s->dim, 0},     {"attn_q", s->dim, q_dim},      {"attn_k", s->dim, kv_dim},
-        {"attn_v", s->dim, kv_dim},   {"attn_output", q_dim, s->dim}, {"ffn_norm", s->dim, 0},
-        {"ffn_gate", s->dim, s->ffn}, {"ffn_up", s->dim, s->ffn},     {"ffn_down", s->ffn, s->dim},
+        {"attn_norm", s->dim, 0, BOTH, 0},
+        {"attn_q", s->dim, q_dim, BOTH, 0},
+        {"attn_k", s->dim, kv_dim, BOTH, 0},
+        {"attn_v", s->dim, kv_dim, BOTH, 0},
+        {"attn_output", q_dim, s->dim, BOTH, 0},
+        {"ffn_norm", s->dim, 0, BOTH, 0},
+        {"ffn_gate", s->dim, s->ffn, DENSE, 0},
+        {"ffn_up", s->dim, s->ffn, DENSE, 0},
+        {"ffn_down", s->ffn, s->dim, DENSE, 0},
+        {"attn_q_norm", s->head_dim, 0, EXPERTS, 0},
+        {"attn_k_norm", s->head_dim, 0, EXPERTS, 0},
+        {"ffn_gate_inp", s->dim, s->experts, EXPERTS, 0},
+        {"ffn_gate_exps", s->dim, s->ffn, EXPERTS, s->experts},
+        {"ffn_up_exps", s->dim, s->ffn, EXPERTS, s->experts},
+        {"ffn_down_exps", s->ffn, s->dim, EXPERTS, s->experts},
     };
     for (size_t p = 0; p < ARRAY_LEN(parts); p++) {
         char name[64];
+        bool router = strcmp(parts[p].part, "ffn_gate_inp") == 0; // in F32 whatever the others are
+        if (parts[p].of == (s->experts ? DENSE : EXPERTS)) continue;
         snprintf(name, sizeof name, "blk.%d.%s.weight", i, parts[p].part);
-        if (parts[p].n_out) add_matrix(k, name, parts[p].n_in, parts[p].n_out);
+        if (parts[p].n_out)
+            add_stack(k, name, router ? TYPE_F32 : k->type, parts[p].n_in, parts[p].n_out, parts[p].stack);
         else add_norm(k, name, parts[p].n_in);
     }
 }
@@ -256,24 +284,38 @@ static size_t add_tensors(Maker *k, const BenchShape *s) {
 
 // ---- metadata -------------------------------------------------------------------------------------------------------
 
+static void set_count(Gguf *g, const BenchShape *s, const char *key, int n) {
+    char name[64];
+    snprintf(name, sizeof name, "%s.%s", s->experts ? "qwen3moe" : "llama", key);
+    gguf_set_u32(g, name, (uint32_t)n);
+}
+
 static void set_hyper(Gguf *g, const BenchShape *s, int type) {
     char name[64];
+    const char *arch = s->experts ? "qwen3moe" : "llama";
     snprintf(name, sizeof name, "random-%s-%s", s->name, type_name(type));
-    gguf_set_str(g, "general.architecture", "llama");
+    gguf_set_str(g, "general.architecture", arch);
     gguf_set_str(g, "general.name", name);
     gguf_set_u32(g, "general.quantization_version", 2);
-    gguf_set_u32(g, "llama.context_length", (uint32_t)s->ctx);
-    gguf_set_u32(g, "llama.embedding_length", (uint32_t)s->dim);
-    gguf_set_u32(g, "llama.block_count", (uint32_t)s->layers);
-    gguf_set_u32(g, "llama.feed_forward_length", (uint32_t)s->ffn);
-    gguf_set_u32(g, "llama.attention.head_count", (uint32_t)s->heads);
-    gguf_set_u32(g, "llama.attention.head_count_kv", (uint32_t)s->kv_heads);
-    gguf_set_u32(g, "llama.attention.key_length", (uint32_t)s->head_dim);
-    gguf_set_u32(g, "llama.attention.value_length", (uint32_t)s->head_dim);
-    gguf_set_f32(g, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    gguf_set_u32(g, "llama.rope.dimension_count", (uint32_t)s->head_dim);
-    gguf_set_f32(g, "llama.rope.freq_base", 500000);
-    gguf_set_u32(g, "llama.vocab_size", (uint32_t)s->vocab);
+    set_count(g, s, "context_length", s->ctx);
+    set_count(g, s, "embedding_length", s->dim);
+    set_count(g, s, "block_count", s->layers);
+    set_count(g, s, "feed_forward_length", s->ffn);
+    if (s->experts) {
+        set_count(g, s, "expert_feed_forward_length", s->ffn);
+        set_count(g, s, "expert_count", s->experts);
+        set_count(g, s, "expert_used_count", s->used);
+    }
+    set_count(g, s, "attention.head_count", s->heads);
+    set_count(g, s, "attention.head_count_kv", s->kv_heads);
+    set_count(g, s, "attention.key_length", s->head_dim);
+    set_count(g, s, "attention.value_length", s->head_dim);
+    snprintf(name, sizeof name, "%s.attention.layer_norm_rms_epsilon", arch);
+    gguf_set_f32(g, name, 1e-5f);
+    set_count(g, s, "rope.dimension_count", s->head_dim);
+    snprintf(name, sizeof name, "%s.rope.freq_base", arch);
+    gguf_set_f32(g, name, 500000);
+    set_count(g, s, "vocab_size", s->vocab);
 }
 
 // Piece number i after the bytes: the word mark, printable ASCII, and then words of two and more letters, all distinct.

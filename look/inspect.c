@@ -262,6 +262,12 @@ static void print_summary(const Inspection *in, Buf *out) {
         buf_printf(out, "shape       %d layers, dim %d, %d heads and %d KV heads of %d, ffn %d, vocabulary %d%s\n",
                    c->n_layers, c->dim, c->n_heads, c->n_kv_heads, c->head_dim, c->ffn, c->n_vocab,
                    c->tied ? ", tied" : "");
+        if (c->n_experts > 0) {
+            buf_printf(out, "experts     %d of %d a token, of width %d", c->n_used, c->n_experts, c->ffn);
+            if (c->ffn_shared) buf_printf(out, ", and a shared one of %d", c->ffn_shared);
+            buf_printf(out, "; active: %s parameters, ", units_count((double)model_active_params(&in->model), a));
+            buf_printf(out, "%s\n", units_bytes((double)model_active_bytes(&in->model), a));
+        }
         buf_printf(out, "context     %d; RoPE base %.7g over %d, scaling %s", c->n_ctx_train, (double)c->rope_base,
                    c->n_rot, c->rope_scaling);
         if (in->model.context_freq[0]) buf_printf(out, ", its long factors from -c %d on", c->rope_ctx_orig + 1);
@@ -300,6 +306,11 @@ static json_t *config_json(const ModelConfig *c) {
     set_int(j, "n_kv_heads", c->n_kv_heads);
     set_int(j, "head_dim", c->head_dim);
     set_int(j, "ffn", c->ffn);
+    if (c->n_experts > 0) {
+        set_int(j, "n_experts", c->n_experts);
+        set_int(j, "n_experts_used", c->n_used);
+        set_int(j, "ffn_shared", c->ffn_shared);
+    }
     set_int(j, "n_vocab", c->n_vocab);
     set_int(j, "n_ctx_train", c->n_ctx_train);
     if (c->n_windowed > 0) set_int(j, "window", c->window);
@@ -389,6 +400,10 @@ static void print_json(const Inspection *in, Buf *out) {
         jsonio_put(j, "config", config_json(&in->model.c));
         set_int(j, "parameters", (double)model_n_params(&in->model));
         set_int(j, "weight_bytes", (double)model_weight_bytes(&in->model));
+        if (in->model.c.n_experts > 0) {
+            set_int(j, "active_parameters", (double)model_active_params(&in->model));
+            set_int(j, "active_weight_bytes", (double)model_active_bytes(&in->model));
+        }
     }
     jsonio_put(j, "bits_per_weight", jsonio_number(bits_per_weight(in), 4));
     if (in->tok) jsonio_put(j, "tokenizer", json_string(tokenizer_kind(in->tok)));

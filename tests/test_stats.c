@@ -273,8 +273,8 @@ static void test_shape_errors(void **state) {
         int type, code;
         const char *says;
     } bad[] = {
-        {"7b", TYPE_F32, QUILL_USAGE, "1.1b, 1b, 8b"},
-        {"", TYPE_F32, QUILL_USAGE, "1.1b, 1b, 8b"},
+        {"7b", TYPE_F32, QUILL_USAGE, "1.1b, 1b, 8b, moe-7b-a1b"},
+        {"", TYPE_F32, QUILL_USAGE, "1.1b, 1b, 8b, moe-7b-a1b"},
         {"dim=64,layer=2", TYPE_F32, QUILL_USAGE, "layer=2"},
         {"dim=64,layers=2,heads=4,ffn=96", TYPE_F32, QUILL_USAGE, "vocab"},
         {SMALL ",", TYPE_F32, QUILL_USAGE, "expected"},
