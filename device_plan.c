@@ -108,7 +108,9 @@ static Status give_up(DevicePlan *p, Status st) {
 Status device_plan_make(DevicePlan *p, const EngineConfig *config, const Model *m, KvShape *s, bool may_shorten,
                         int max_rows, int max_out) {
     if (!p->gpu) return OK;
-    Status able = cuda_supports(&m->layers[0].heads);
+    Status able = m->c.n_experts > 0 ? status_error(QUILL_MODEL, "layers of experts are computed on the CPU so far; "
+                                                                 "leave out --device cuda and -ngl")
+                                     : cuda_supports(&m->layers[0].heads);
     if (able.code) return give_up(p, able);
     int n = int_min(config->gpu_layers < 0 ? INT_MAX : config->gpu_layers, m->c.n_layers), wanted = n;
     p->free_bytes = cuda_free_bytes();

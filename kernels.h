@@ -379,6 +379,11 @@ typedef struct {
     const char *(*failure)(void);      // the first that happened, or NULL; what is computed after it is void
 } DeviceMemory;
 
+// The first of the shared expert's activations in Workspace.h: behind those of all pairs that there may be.
+static inline size_t expert_rows_shared(const Workspace *w, const Layer *l) {
+    return (size_t)w->max_rows * (size_t)w->n_used * (size_t)l->w_gate.n_out;
+}
+
 struct Backend {
     const char *name;    // "cpu"
     const char *isa;     // "scalar", "amx", ...

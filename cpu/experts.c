@@ -270,21 +270,16 @@ static void gate_pairs(void *arg, int first, int last, int thread) {
         s->k->gate(s->l->kind.act, s->w->h + pair * n, s->w->up + pair * n, (int)n);
 }
 
-// The first of the shared expert's activations in w->h and w->up: behind those of all pairs that there may be.
-static size_t shared_at(const ExpertStep *s) {
-    return (size_t)s->w->max_rows * (size_t)s->w->n_used * (size_t)s->l->w_gate.n_out;
-}
-
 static void gate_shared(void *arg, int first, int last, int thread) {
     (void)thread;
     ExpertStep *s = arg;
-    size_t n = (size_t)s->l->shared_gate.n_out, at = shared_at(s);
+    size_t n = (size_t)s->l->shared_gate.n_out, at = expert_rows_shared(s->w, s->l);
     for (size_t row = (size_t)first; row < (size_t)last; row++)
         s->k->gate(s->l->kind.act, s->w->h + at + row * n, s->w->up + at + row * n, (int)n);
 }
 
 static void shared_in(ExpertStep *s, MatmulRows rows) {
-    size_t n = (size_t)s->l->shared_gate.n_out, at = shared_at(s);
+    size_t n = (size_t)s->l->shared_gate.n_out, at = expert_rows_shared(s->w, s->l);
     MatmulJob jobs[] = {{.w = &s->l->shared_gate, .y = s->w->h + at, .y_stride = n},
                         {.w = &s->l->shared_up, .y = s->w->up + at, .y_stride = n}};
     matmul_run(s->k, s->w, jobs, 2, rows);
@@ -345,7 +340,7 @@ void experts_out(Workspace *w, const Layer *l, const Batch *b) {
     run_product(p);
     if (l->shared_down.data) {
         MatmulJob job = {.w = &l->shared_down, .y = w->experts.out, .y_stride = (size_t)w->dim};
-        MatmulRows rows = matmul_rows(w->h + shared_at(&s), l->shared_down.n_in, b);
+        MatmulRows rows = matmul_rows(w->h + expert_rows_shared(w, l), l->shared_down.n_in, b);
         matmul_run(s.k, w, &job, 1, rows);
     }
     tasks_over_rows(w, b->n_rows, (2.0 + l->kind.n_used) * w->dim, add_experts, &s);

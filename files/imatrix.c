@@ -210,13 +210,14 @@ Status imatrix_save(const char *path, const ImatrixSums *sums, int n, const char
     for (int i = 0; i < n; i++) {
         const ImatrixSums *s = &sums[i];
         char name[128];
-        data[i] = mem_alloc((size_t)(s->n + 1) * sizeof **data);
-        for (int k = 0; k < s->n; k++) data[i][k] = (float)s->sums[k];
-        data[i][s->n] = (float)s->count;
+        size_t n_mat = (size_t)s->n_mat, all = (size_t)s->n * n_mat;
+        data[i] = mem_alloc((all + n_mat) * sizeof **data);
+        for (size_t k = 0; k < all; k++) data[i][k] = (float)s->sums[k];
+        for (size_t k = 0; k < n_mat; k++) data[i][all + k] = (float)s->counts[k];
         snprintf(name, sizeof name, "%.*s.in_sum2", (int)s->weight.n, s->weight.data);
-        gguf_add_tensor(g, name, TYPE_F32, (size_t)s->n, 1, data[i], NULL, 0);
+        gguf_add_tensor(g, name, TYPE_F32, (size_t)s->n, n_mat, data[i], NULL, 0);
         snprintf(name, sizeof name, "%.*s.counts", (int)s->weight.n, s->weight.data);
-        gguf_add_tensor(g, name, TYPE_F32, 1, 1, data[i] + s->n, NULL, 0);
+        gguf_add_tensor(g, name, TYPE_F32, 1, n_mat, data[i] + all, NULL, 0);
     }
     Status st = gguf_save(g, path);
     gguf_close(g);

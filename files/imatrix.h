@@ -28,9 +28,10 @@ int imatrix_chunks(const Imatrix *m);       // pieces of text that were run; 0: 
 
 typedef struct {
     Str weight;
-    const double *sums; // (n) of squares
+    const double *sums; // (n_mat, n) of squares
     int n;
-    double count; // how many rows were added up
+    int n_mat;            // matrices in the tensor: experts
+    const double *counts; // (n_mat) how many rows were added up
 } ImatrixSums;
 
 Status imatrix_save(const char *path, const ImatrixSums *sums, int n, const char *text, int n_chunks, int chunk);

@@ -10,7 +10,7 @@
 static int width_of(const Model *m, WatchFeed feed, const Layer *l) {
     switch (feed) {
     case FEEDS_ATTENTION_OUT: return l->wo.n_in;
-    case FEEDS_FFN_OUT: return l->w_down.n_in;
+    case FEEDS_FFN_OUT: return l->kind.ffn == FFN_EXPERTS ? l->shared_down.n_in : l->w_down.n_in;
     default: return m->c.dim;
     }
 }
@@ -29,16 +29,23 @@ Status activations_new(Activations *a, const Engine *e) {
     a->model = m;
     a->widest = m->c.dim;
     for (int i = 0; i < m->c.n_layers; i++)
-        a->widest = int_max(a->widest, int_max(m->layers[i].wo.n_in, m->layers[i].w_down.n_in));
+        a->widest = int_max(int_max(a->widest, m->layers[i].shared_down.n_in),
+                            int_max(m->layers[i].wo.n_in, m->layers[i].w_down.n_in));
     size_t n = (size_t)m->c.n_layers * FEEDS_HEAD + 1;
     a->sums = mem_alloc(n * (size_t)a->widest * sizeof *a->sums);
     a->count = mem_alloc(n * sizeof *a->count);
+    size_t experts = (size_t)m->c.n_layers * (size_t)m->c.n_experts;
+    if (experts == 0) return OK;
+    for (int k = 0; k < 2; k++) a->expert_sums[k] = mem_alloc(experts * (size_t)a->widest * sizeof(double));
+    a->expert_count = mem_alloc(experts * sizeof *a->expert_count);
     return OK;
 }
 
 void activations_free(Activations *a) {
     free(a->sums);
     free(a->count);
+    for (int k = 0; k < 2; k++) free(a->expert_sums[k]);
+    free(a->expert_count);
     *a = (Activations){0};
 }
 
@@ -57,14 +64,36 @@ static void add_row(double *sums, const float *x, const float *norm, float eps, 
     }
 }
 
+static size_t expert_at(const Activations *a, const Layer *l, int expert) {
+    return (size_t)l->index * (size_t)a->model->c.n_experts + (size_t)expert;
+}
+
+// What the experts took and what their second product will take, of each pair of a row and one of its experts.
+static void experts_fed(Activations *a, const Workspace *w, const Layer *l) {
+    const ExpertRows *e = &w->experts;
+    size_t widest = (size_t)a->widest, width = (size_t)l->w_down.n_in;
+    for (int i = 0; i < l->kind.n_experts; i++) {
+        size_t at = expert_at(a, l, i);
+        for (int pair = e->first[i]; pair < e->first[i + 1]; pair++) {
+            add_row(a->expert_sums[0] + at * widest, w->x + (size_t)e->row[pair] * (size_t)w->dim, l->norm_ffn,
+                    l->kind.eps, w->dim);
+            add_row(a->expert_sums[1] + at * widest, w->h + (size_t)pair * width, NULL, 0, (int)width);
+        }
+        a->expert_count[at] += e->first[i + 1] - e->first[i];
+    }
+}
+
 static void fed(void *arg, WatchFeed feed, const Workspace *w, const Layer *l, const Batch *b) {
     Activations *a = arg;
     const Ends *ends = &a->model->ends;
     size_t at = index_of(a->model, feed, l->index);
     int n = width_of(a->model, feed, l);
-    const float *rows[] = {w->x, w->a, w->x, w->h, w->x};
+    bool experts = l->kind.ffn == FFN_EXPERTS && feed == FEEDS_FFN_OUT;
+    if (experts) experts_fed(a, w, l);
+    const float *h = experts ? w->h + expert_rows_shared(w, l) : w->h;
+    const float *rows[] = {w->x, w->a, w->x, h, w->x};
     const float *norms[] = {l->norm_att, NULL, l->norm_ffn, NULL, ends->norm_out};
-    int strides[] = {w->dim, w->q_dim, w->dim, w->ffn, w->dim};
+    int strides[] = {w->dim, w->q_dim, w->dim, experts ? n : w->ffn, w->dim};
     for (int i = 0; i < b->n_rows; i++)
         add_row(a->sums + at * (size_t)a->widest, rows[feed] + (size_t)i * (size_t)strides[feed], norms[feed],
                 feed == FEEDS_HEAD ? ends->eps : l->kind.eps, n);
@@ -92,9 +121,24 @@ static void add_sums(SumsList *list, const Tensor *t, WatchFeed feed, const Laye
         size_t at = index_of(list->a->model, feed, l->index);
         list->sums = mem_resize(list->sums, (size_t)(list->n + 1) * sizeof *list->sums);
         list->sums[list->n++] =
-            (ImatrixSums){of->name, list->a->sums + at * (size_t)list->a->widest, t->n_in, list->a->count[at]};
+            (ImatrixSums){of->name, list->a->sums + at * (size_t)list->a->widest, t->n_in, 1, &list->a->count[at]};
         return;
     }
+}
+
+// Those of a stack: `widest` columns become the matrix's own.
+static void add_expert_sums(SumsList *list, const Tensor *t, bool behind, const Layer *l) {
+    const Activations *a = list->a;
+    size_t n_in = (size_t)t->n_in, at = expert_at(a, l, 0);
+    double *sums = a->expert_sums[behind];
+    double *own = gguf_alloc((Gguf *)a->model->gguf, (size_t)t->stack * n_in * sizeof *own);
+    for (size_t i = 0; i < (size_t)t->stack; i++)
+        memcpy(own + i * n_in, sums + (at + i) * (size_t)a->widest, n_in * sizeof *own);
+    int before = list->n;
+    add_sums(list, t, FEEDS_FFN_IN, l);
+    if (list->n == before) return;
+    ImatrixSums *s = &list->sums[before];
+    s->sums = own, s->n_mat = t->stack, s->counts = a->expert_count + at;
 }
 
 Status activations_save(const Activations *a, const char *path, const char *text, int n_chunks, int chunk) {
@@ -102,10 +146,24 @@ Status activations_save(const Activations *a, const char *path, const char *text
     const Model *m = a->model;
     for (int i = 0; i < m->c.n_layers; i++) {
         const Layer *l = &m->layers[i];
-        const Tensor *of[] = {&l->wq, &l->wk, &l->wv, &l->wo, &l->w_gate, &l->w_up, &l->w_down};
-        const WatchFeed feeds[] = {FEEDS_QKV,    FEEDS_QKV,    FEEDS_QKV,    FEEDS_ATTENTION_OUT,
-                                   FEEDS_FFN_IN, FEEDS_FFN_IN, FEEDS_FFN_OUT};
+        bool experts = l->kind.ffn == FFN_EXPERTS;
+        const Tensor none = {0}, *of[] = {&l->wq,
+                                          &l->wk,
+                                          &l->wv,
+                                          &l->wo,
+                                          experts ? &none : &l->w_gate,
+                                          experts ? &none : &l->w_up,
+                                          experts ? &none : &l->w_down,
+                                          &l->shared_gate,
+                                          &l->shared_up,
+                                          &l->shared_down};
+        const WatchFeed feeds[] = {FEEDS_QKV,    FEEDS_QKV,     FEEDS_QKV,    FEEDS_ATTENTION_OUT, FEEDS_FFN_IN,
+                                   FEEDS_FFN_IN, FEEDS_FFN_OUT, FEEDS_FFN_IN, FEEDS_FFN_IN,        FEEDS_FFN_OUT};
         for (size_t k = 0; k < ARRAY_LEN(of); k++) add_sums(&list, of[k], feeds[k], l);
+        if (!experts) continue;
+        add_expert_sums(&list, &l->w_gate, false, l);
+        add_expert_sums(&list, &l->w_up, false, l);
+        add_expert_sums(&list, &l->w_down, true, l);
     }
     add_sums(&list, &m->ends.head, FEEDS_HEAD, &m->layers[m->c.n_layers - 1]);
     Status st = imatrix_save(path, list.sums, list.n, text, n_chunks, chunk);

@@ -10,6 +10,9 @@ typedef struct {
     double *sums;  // (n_layers, FEEDS_HEAD) of up to `widest` columns each, then the head's
     double *count; // (n_layers * FEEDS_HEAD + 1) rows that were added up
     int widest;
+    // of experts: (n_layers, n_experts) of `widest` columns each, what gate and up take, then what down takes
+    double *expert_sums[2];
+    double *expert_count; // (n_layers, n_experts)
 } Activations;
 
 // QUILL_USAGE: layers on a GPU, or kernels that cannot be watched.

@@ -8,6 +8,8 @@
 #include "look/activations.h"
 #include "look/all_logits.h"
 
+#include <math.h>
+
 enum { N = 50 };
 
 typedef struct {
@@ -123,7 +125,52 @@ static void test_instruction_sets_agree(void **state) {
     }
 }
 
+// Every row goes through n_used experts: what they take adds up to so many times what the shared expert takes.
+static void test_experts(void **state) {
+    (void)state;
+    Engine e;
+    Activations a;
+    Imatrix *m;
+    open_engine(&e, &(EngineSetup){.model = {.arch = "qwen2moe", .ffn = 40, .ffn_shared = 72, .seed = 3}, .ubatch = 7});
+    run(&e, &a, test_tmp("experts.gguf"));
+    assert_ok(imatrix_open(test_tmp("experts.gguf"), &m));
+    const ModelConfig *c = &e.model.c;
+    for (int l = 0; l < c->n_layers; l++) {
+        double count = 0;
+        for (int x = 0; x < c->n_experts; x++) count += a.expert_count[l * c->n_experts + x];
+        assert_true(count == (double)(N * c->n_used));
+        const double *rows = a.sums + (size_t)(l * FEEDS_HEAD + FEEDS_FFN_IN) * (size_t)a.widest;
+        for (int i = 0; i < c->dim; i++) {
+            double sum = 0;
+            for (int x = 0; x < c->n_experts; x++)
+                sum += a.expert_sums[0][(size_t)(l * c->n_experts + x) * (size_t)a.widest + (size_t)i];
+            assert_true(fabs(sum - c->n_used * rows[i]) <= 1e-9 * sum);
+        }
+        char name[64];
+        static const char *const stacks[] = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"};
+        for (int k = 0; k < 3; k++) {
+            int n, n_mat;
+            snprintf(name, sizeof name, "blk.%d.%s.weight", l, stacks[k]);
+            const float *mean = imatrix_of(m, str_of(name), &n, &n_mat);
+            assert_non_null(mean);
+            assert_int_equal(n, k < 2 ? c->dim : c->ffn);
+            assert_int_equal(n_mat, c->n_experts);
+            for (int x = 0; x < n_mat; x++) { // of one that was never chosen: all alike
+                double chosen = a.expert_count[l * c->n_experts + x];
+                double want = a.expert_sums[k == 2][(size_t)(l * c->n_experts + x) * (size_t)a.widest] / chosen;
+                assert_true(fabs((double)mean[x * n] - (chosen > 0 ? want : 1)) <= 1e-5 * fabs((double)mean[x * n]));
+            }
+        }
+        snprintf(name, sizeof name, "blk.%d.ffn_down_shexp.weight", l);
+        mean_of(m, name, c->ffn_shared);
+    }
+    imatrix_close(m);
+    activations_free(&a);
+    engine_close(&e);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums), cmocka_unit_test(test_instruction_sets_agree)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums), cmocka_unit_test(test_instruction_sets_agree),
+                                       cmocka_unit_test(test_experts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

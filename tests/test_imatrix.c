@@ -17,8 +17,9 @@ static void check_entry(const Imatrix *m, const char *weight, const float *want,
 
 static void test_written_and_read(void **state) {
     (void)state;
-    const double a[] = {8, 4, 0}, b[] = {1, 2};
-    const ImatrixSums sums[] = {{str_of("blk.0.attn_q.weight"), a, 3, 4}, {str_of("output.weight"), b, 2, 1}};
+    const double a[] = {8, 4, 0}, b[] = {1, 2}, counts[] = {4, 1};
+    const ImatrixSums sums[] = {{str_of("blk.0.attn_q.weight"), a, 3, 1, counts},
+                                {str_of("output.weight"), b, 2, 1, counts + 1}};
     const char *path = test_tmp("imatrix.gguf");
     assert_ok(imatrix_save(path, sums, 2, "text.txt", 7, 512));
     Imatrix *m;
