@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { EXPERT_JOBS = 2, MOST_TILE = 32, TASKS_A_THREAD = 6 };
+enum { EXPERT_JOBS = 2, MOST_TILE = 32, TASKS_A_THREAD = 16 };
 
 size_t experts_packed_bytes(const Backend *be, const Workspace *w, int max_n_in) {
     int pairs = w->max_rows * w->n_used, groups = int_min(pairs, w->n_experts); // each ends with a tile in part filled

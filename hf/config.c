@@ -95,6 +95,7 @@ static Status refuse_quantized(const HfModel *m) {
     if (!q) q = json_object_get(m->config, "quantization_config");
     if (!json_is_object(q)) return OK;
     const char *method = text_of(q, "quant_method");
+    if (method && strcmp(method, "mxfp4") == 0 && m->family->names == HF_NAMES_OSS) return OK;
     if (method && (strcmp(method, "fp8") == 0 || strcmp(method, "compressed-tensors") == 0))
         return OK; // by its tensors
     return status_error(
@@ -133,6 +134,9 @@ static const struct {
     {"head_dim", "attention.key_length", false},
     {"head_dim", "attention.value_length", false},
     {"vocab_size", "vocab_size", false},
+    {"num_experts_per_tok", "expert_used_count", false},
+    {"moe_intermediate_size", "expert_feed_forward_length", false},
+    {"shared_expert_intermediate_size", "expert_shared_feed_forward_length", false},
 };
 
 static const struct {
@@ -185,6 +189,29 @@ static Status set_numbers(const HfModel *m) {
     if (!hf_config_number(m->config, "query_pre_attn_scalar", &v) || !(v > 0))
         return wrong(m, "query_pre_attn_scalar", "a positive number");
     gguf_set_f32(m->g, gguf_key(m, "attention.scale", key), (float)(1 / sqrt(v)));
+    return OK;
+}
+
+// How many experts there are, and whether the weights of a row's are made to add up to one.
+static Status set_experts(const HfModel *m) {
+    static const char *const names[] = {"num_experts", "num_local_experts"};
+    char key[96];
+    int64_t n;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (!json_object_get(m->config, names[i])) continue;
+        if (!hf_config_int(m->config, names[i], &n) || n < 1 || n > INT32_MAX)
+            return wrong(m, names[i], "a whole number from 1 on");
+        gguf_set_u32(m->g, gguf_key(m, "expert_count", key), (uint32_t)n);
+        break;
+    }
+    const json_t *norm = json_object_get(m->config, "norm_topk_prob");
+    if (json_is_boolean(norm)) gguf_set_bool(m->g, gguf_key(m, "expert_weights_norm", key), json_is_true(norm));
+    double limit;
+    if (hf_config_number(m->config, "swiglu_limit", &limit) && limit != 7) return wrong(m, "swiglu_limit", "7");
+    if (m->family->names != HF_NAMES_OSS) return OK;
+    int64_t width = 0;
+    hf_config_int(m->config, "intermediate_size", &width);
+    gguf_set_u32(m->g, gguf_key(m, "expert_feed_forward_length", key), (uint32_t)width);
     return OK;
 }
 
@@ -258,6 +285,7 @@ Status hf_read_config(HfModel *m) {
     gguf_set_str(m->g, "general.architecture", m->family->arch);
     TRY(set_counts(m));
     TRY(set_numbers(m));
+    TRY(set_experts(m));
     int64_t n_layers = 0, dim = 0, n_heads = 1, head_dim;
     hf_config_int(m->config, "num_hidden_layers", &n_layers);
     hf_config_int(m->config, "hidden_size", &dim);

@@ -111,6 +111,43 @@ static const HfFamily families[] = {
      .names = HF_NAMES_GLM,
      .defaults = "{\"rms_norm_eps\": 1.5625e-7, \"max_position_embeddings\": 131072, \"head_dim\": 128, "
                  "\"num_key_value_heads\": 2, \"partial_rotary_factor\": 0.5}"},
+    {.model_type = "mixtral",
+     .arch = "llama",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .window = HF_WINDOW_ALL,
+     .halves = true,
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 131072, \"num_key_value_heads\": 8, "
+                 "\"num_local_experts\": 8, \"num_experts_per_tok\": 2, \"rope_theta\": 1000000.0}"},
+    {.model_type = "qwen2_moe",
+     .arch = "qwen2moe",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .window = HF_WINDOW_SWITCH,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 32768, \"sliding_window\": 4096, "
+                 "\"max_window_layers\": 28, \"num_experts\": 60, \"num_experts_per_tok\": 4, "
+                 "\"moe_intermediate_size\": 1408, \"shared_expert_intermediate_size\": 5632, "
+                 "\"norm_topk_prob\": false}"},
+    {.model_type = "qwen3_moe",
+     .arch = "qwen3moe",
+     .act = "silu",
+     .names = HF_NAMES_LLAMA,
+     .window = HF_WINDOW_SWITCH,
+     .defaults = "{\"rms_norm_eps\": 1e-6, \"max_position_embeddings\": 32768, \"sliding_window\": 4096, "
+                 "\"max_window_layers\": 28, \"num_experts\": 128, \"num_experts_per_tok\": 8, "
+                 "\"moe_intermediate_size\": 768, \"norm_topk_prob\": false}"},
+    {.model_type = "gpt_oss",
+     .arch = "gpt-oss",
+     .act = "silu",
+     .names = HF_NAMES_OSS,
+     .window = HF_WINDOW_PATTERN,
+     .full_every = 2,
+     .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 131072, \"head_dim\": 64, "
+                 "\"num_key_value_heads\": 8, \"num_attention_heads\": 64, \"hidden_size\": 2880, "
+                 "\"intermediate_size\": 2880, \"num_hidden_layers\": 36, \"sliding_window\": 128, "
+                 "\"num_local_experts\": 128, \"num_experts_per_tok\": 4, \"rope_theta\": 150000.0, "
+                 "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 32.0, \"beta_fast\": 32.0, "
+                 "\"beta_slow\": 1.0, \"truncate\": false, \"original_max_position_embeddings\": 4096}}"},
 };
 
 const HfFamily *hf_family(const char *model_type) {

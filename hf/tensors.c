@@ -1,5 +1,6 @@
 // hf/tensors.c: the tensors of a directory under GGUF's names. They stay where they lie in the mapped files, but for
 // norms that are stored without their one, FP8 matrices, and tensors whose elements are not aligned.
+#include "hf/experts.h"
 #include "hf/fp8.h"
 #include "hf/parts.h"
 #include "hf/safetensors.h"
@@ -15,7 +16,7 @@ enum { NAME_BYTES = 64 }; // of a name in GGUF, its NUL included
 #define SHOW(s) (int)((s).n < 100 ? (s).n : 100), (s).data
 
 // What transformers calls a part of a layer, in which families, and what GGUF calls it.
-enum { ALL = HF_NAMES_LLAMA | HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GLM };
+enum { ALL = HF_NAMES_LLAMA | HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_GLM | HF_NAMES_OSS };
 static const struct {
     const char *part, *gguf;
     int names;
@@ -33,7 +34,14 @@ static const struct {
     {"mlp.gate_up_proj", "ffn_up", ALL},
     {"mlp.down_proj", "ffn_down", ALL},
     {"post_attention_layernorm", "ffn_norm", HF_NAMES_LLAMA | HF_NAMES_GLM},
-    {"post_attention_layernorm", "post_attention_norm", HF_NAMES_GEMMA | HF_NAMES_OLMO},
+    {"post_attention_layernorm", "post_attention_norm", HF_NAMES_GEMMA | HF_NAMES_OLMO | HF_NAMES_OSS},
+    {"mlp.gate", "ffn_gate_inp", HF_NAMES_LLAMA},
+    {"block_sparse_moe.gate", "ffn_gate_inp", HF_NAMES_LLAMA},
+    {"mlp.router", "ffn_gate_inp", HF_NAMES_OSS},
+    {"mlp.shared_expert.gate_proj", "ffn_gate_shexp", HF_NAMES_LLAMA},
+    {"mlp.shared_expert.up_proj", "ffn_up_shexp", HF_NAMES_LLAMA},
+    {"mlp.shared_expert.down_proj", "ffn_down_shexp", HF_NAMES_LLAMA},
+    {"mlp.shared_expert_gate", "ffn_gate_inp_shexp", HF_NAMES_LLAMA},
     {"pre_feedforward_layernorm", "ffn_norm", HF_NAMES_GEMMA},
     {"post_feedforward_layernorm", "post_ffw_norm", HF_NAMES_GEMMA | HF_NAMES_OLMO},
     {"post_self_attn_layernorm", "post_attention_norm", HF_NAMES_GLM},
@@ -56,6 +64,7 @@ typedef struct {
     bool embedding;    // embed_tokens is there; a tied one may have been saved as lm_head alone
     bool tied, untied; // tie_word_embeddings is true, is false
     int64_t n_layers;
+    HfExperts experts;
 } TensorReader;
 
 static Status refuse_type(const SafeTensor *t, const char *expected) {
@@ -75,6 +84,10 @@ static bool layer_name(const TensorReader *r, Str rest, char out[NAME_BYTES]) {
     if (layer >= r->n_layers) return true; // layers that predict further tokens lie behind the others
     char *part = end + 1, *kind = strrchr(part, '.');
     if (!kind) return false;
+    if (strcmp(part, "self_attn.sinks") == 0) {
+        snprintf(out, NAME_BYTES, "blk.%ld.attn_sinks.weight", layer);
+        return true;
+    }
     *kind++ = 0;
     for (size_t i = 0; i < ARRAY_LEN(left_out); i++)
         if (strcmp(kind, left_out[i]) == 0) return true;
@@ -113,7 +126,7 @@ static Status gguf_name_of(const TensorReader *r, const SafeTensor *t, char out[
 
 // ---- data -----------------------------------------------------------------------------------------------------------
 
-static int type_of(const SafeTensor *t) {
+int hf_type_of(const SafeTensor *t) {
     static const struct {
         const char *dtype;
         int type;
@@ -124,7 +137,7 @@ static int type_of(const SafeTensor *t) {
 }
 
 // Memory of the view: a large piece in pages of its own.
-static void *view_alloc(Gguf *g, size_t n) {
+void *hf_view_alloc(Gguf *g, size_t n) {
     if (n < 1 << 16) return gguf_alloc(g, n);
     void *pages = pages_alloc(n, true);
     if (!pages) mem_refused(n);
@@ -134,7 +147,7 @@ static void *view_alloc(Gguf *g, size_t n) {
 
 static const void *aligned_data(const TensorReader *r, const SafeTensor *t) {
     if ((uintptr_t)t->data % t->element == 0) return t->data;
-    void *copy = view_alloc(r->m->g, t->n_bytes);
+    void *copy = hf_view_alloc(r->m->g, t->n_bytes);
     memcpy(copy, t->data, t->n_bytes);
     return copy;
 }
@@ -156,7 +169,7 @@ static Status read_fp8(const TensorReader *r, const SafeTensor *t, const void **
         scale = safetensors_find(r->files, name.data);
         buf_free(&name);
     }
-    uint16_t *weights = view_alloc(r->m->g, 2 * t->n_bytes);
+    uint16_t *weights = hf_view_alloc(r->m->g, 2 * t->n_bytes);
     *out = weights;
     return fp8_dequantize(t, scale, weights);
 }
@@ -174,7 +187,7 @@ static Status add_tensor(const TensorReader *r, const SafeTensor *t, const char 
                                 SHOW(t->name), INT32_MAX, (unsigned long long)t->dims[d]);
         n *= (size_t)t->dims[d];
     }
-    int type = type_of(t);
+    int type = hf_type_of(t);
     const void *data = NULL;
     if (type >= 0 && t->n_dims == 1 && r->m->family->norm_plus_one && str_has_suffix(str_of(name), "norm.weight")) {
         data = norm_with_one(r, t, type, n);
@@ -216,14 +229,32 @@ static Status begin(TensorReader *r) {
     return OK;
 }
 
+// Whether it is one of experts; then it is taken.
+static bool take_expert(TensorReader *r, const SafeTensor *t, Status *st) {
+    Str rest = behind(t->name, r->prefix);
+    if (rest.data) rest = behind(rest, "layers.");
+    if (!rest.data) return false;
+    char *end, text[160];
+    snprintf(text, sizeof text, "%.*s", (int)(rest.n < 159 ? rest.n : 159), rest.data);
+    long layer = strtol(text, &end, 10);
+    if (end == text || *end != '.' || layer < 0 || layer >= r->n_layers) return false;
+    return hf_experts_take(&r->experts, r->m, r->files, layer, end + 1, t, st);
+}
+
 static Status read_all(TensorReader *r) {
     char name[NAME_BYTES];
     TRY(begin(r));
     for (int i = 0; i < r->files->tensors.n; i++) {
         const SafeTensor *t = names_at(&r->files->tensors, i);
+        Status st = OK;
+        if (take_expert(r, t, &st)) {
+            TRY(st);
+            continue;
+        }
         TRY(gguf_name_of(r, t, name));
         if (*name) TRY(add_tensor(r, t, name));
     }
+    TRY(hf_experts_end(&r->experts, r->m));
     if (!gguf_tensor(r->m->g, "token_embd.weight")) return missing(r, "embed_tokens.weight", "");
     if (r->untied && !gguf_tensor(r->m->g, "output.weight")) {
         r->prefix = "";
@@ -244,6 +275,7 @@ Status hf_read_tensors(HfModel *m) {
         for (int i = 0; i < files.n_maps; i++) gguf_own_map(m->g, files.maps[i]);
         files.n_maps = 0;
     }
+    hf_experts_free(&r.experts);
     safetensors_close(&files);
     return st;
 }

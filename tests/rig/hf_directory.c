@@ -40,7 +40,8 @@ static const NamePair usual[] = {
     {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
     {"attn_v", "self_attn.v_proj"},      {"attn_qkv", "self_attn.qkv_proj"},  {"attn_output", "self_attn.o_proj"},
     {"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"}, {"ffn_gate", "mlp.gate_proj"},
-    {"ffn_up", "mlp.up_proj"},           {"ffn_down", "mlp.down_proj"},       {"ffn_norm", "post_attention_layernorm"}};
+    {"ffn_up", "mlp.up_proj"},           {"ffn_down", "mlp.down_proj"},       {"ffn_norm", "post_attention_layernorm"},
+    {"attn_sinks", "self_attn.sinks"}};
 static const NamePair gemma[] = {{"ffn_norm", "pre_feedforward_layernorm"},
                                  {"post_attention_norm", "post_attention_layernorm"},
                                  {"post_ffw_norm", "post_feedforward_layernorm"}};
@@ -48,6 +49,13 @@ static const NamePair glm[] = {{"post_attention_norm", "post_self_attn_layernorm
                                {"post_ffw_norm", "post_mlp_layernorm"},
                                {"ffn_up", "mlp.gate_up_proj"}};
 static const NamePair phi[] = {{"ffn_up", "mlp.gate_up_proj"}};
+static const NamePair qwen_moe[] = {{"ffn_gate_inp", "mlp.gate"},
+                                    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+                                    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+                                    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+                                    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"}};
+static const NamePair mixtral[] = {{"ffn_gate_inp", "block_sparse_moe.gate"}};
+static const NamePair oss[] = {{"ffn_gate_inp", "mlp.router"}, {"post_attention_norm", "post_attention_layernorm"}};
 
 // What sets a family apart in a directory.
 typedef struct {
@@ -69,6 +77,10 @@ static const Style styles[] = {
     {.arch = "mistral3", .model_type = "ministral3", .permuted = true},
     {.arch = "olmo2", .model_type = "olmo2", .names = gemma, .n_names = 3},
     {.arch = "glm4", .model_type = "glm4", .names = glm, .n_names = 3},
+    {.arch = "qwen2moe", .model_type = "qwen2_moe", .names = qwen_moe, .n_names = 5},
+    {.arch = "qwen3moe", .model_type = "qwen3_moe", .names = qwen_moe, .n_names = 5},
+    {.arch = "gpt-oss", .model_type = "gpt_oss", .names = oss, .n_names = 2},
+    {.arch = "mixtral", .model_type = "mixtral", .permuted = true, .names = mixtral, .n_names = 1},
 };
 
 static const Style *style_of(const char *arch) {
@@ -95,6 +107,7 @@ static bool name_of(const Style *style, const char *gguf, char out[160]) {
         if (!hf) hf = find_name(usual, ARRAY_LEN(usual), part);
         if (!hf) impossible("a name in directories expected", gguf);
         snprintf(out, 160, "model.layers.%d.%s.%s", layer, hf, kind);
+        if (strcmp(hf, "self_attn.sinks") == 0) *strrchr(out, '.') = 0;
         return true;
     }
     const NamePair ends[] = {{"token_embd.weight", "model.embed_tokens.weight"},
@@ -202,6 +215,113 @@ static void add_tensor(DirectoryWriter *w, const GgufTensor *t, const char *gguf
     add_header(w, name, dtype, dims, matrix ? 2 : 1, begin);
 }
 
+// ---- experts --------------------------------------------------------------------------------------------------------
+
+static const char *dtype_of(const GgufTensor *t) {
+    return t->type == TYPE_F32 ? "F32" : t->type == TYPE_F16 ? "F16" : t->type == TYPE_BF16 ? "BF16" : "U8";
+}
+
+static size_t element_of(const GgufTensor *t) { return t->type == TYPE_F32 ? 4 : 2; }
+
+static void begin_expert(DirectoryWriter *w, json_t *map, const char *base, char name[160], int layer,
+                         const char *part) {
+    (void)w;
+    snprintf(name, 160, "model.layers.%d.%s", layer, part);
+    jsonio_put(map, name, json_string(base));
+}
+
+// One tensor an expert: gate_proj, up_proj, down_proj, or Mixtral's w1, w3, w2.
+static void each_expert(DirectoryWriter *w, json_t *map, const char *base, int layer, int which, const GgufTensor *t) {
+    static const char *const words[2][3] = {{"gate_proj", "up_proj", "down_proj"}, {"w1", "w3", "w2"}};
+    bool mixtral_names = strcmp(w->style->model_type, "mixtral") == 0;
+    size_t bytes = t->n_bytes / (size_t)t->dims[2];
+    for (size_t e = 0; e < t->dims[2]; e++) {
+        char part[96], name[160];
+        size_t begin = w->data.n;
+        snprintf(part, sizeof part, "%s.experts.%zu.%s.weight", mixtral_names ? "block_sparse_moe" : "mlp", e,
+                 words[mixtral_names][which]);
+        begin_expert(w, map, base, name, layer, part);
+        buf_append(&w->data, (const char *)t->data + e * bytes, bytes);
+        add_header(w, name, dtype_of(t), (size_t[]){(size_t)t->dims[1], (size_t)t->dims[0]}, 2, begin);
+    }
+}
+
+// Gate's rows of each expert, then up's; or down as it is.
+static void fused_experts(DirectoryWriter *w, json_t *map, const char *base, int layer, const GgufTensor *t,
+                          const GgufTensor *up) {
+    char name[160];
+    size_t begin = w->data.n, n = (size_t)t->dims[2], bytes = t->n_bytes / n;
+    begin_expert(w, map, base, name, layer, up ? "mlp.experts.gate_up_proj" : "mlp.experts.down_proj");
+    for (size_t e = 0; e < n; e++) {
+        buf_append(&w->data, (const char *)t->data + e * bytes, bytes);
+        if (up) buf_append(&w->data, (const char *)up->data + e * bytes, bytes);
+    }
+    add_header(w, name, dtype_of(t), (size_t[]){n, (size_t)t->dims[1] * (up ? 2 : 1), (size_t)t->dims[0]}, 3, begin);
+}
+
+// gpt-oss: columns first, gate and up by turns; of a bias one dimension less.
+static void turned_experts(DirectoryWriter *w, json_t *map, const char *base, int layer, const GgufTensor *t,
+                           const GgufTensor *up, bool bias) {
+    char name[160], part[64];
+    size_t begin = w->data.n, size = element_of(t), n = (size_t)t->dims[bias ? 1 : 2],
+           rows = (size_t)t->dims[bias ? 0 : 1], columns = bias ? 1 : (size_t)t->dims[0];
+    snprintf(part, sizeof part, "mlp.experts.%s%s", up ? "gate_up_proj" : "down_proj", bias ? "_bias" : "");
+    begin_expert(w, map, base, name, layer, part);
+    for (size_t e = 0; e < n; e++)
+        for (size_t i = 0; i < columns; i++)
+            for (size_t o = 0; o < rows; o++) {
+                size_t at = ((e * rows + o) * columns + i) * size;
+                buf_append(&w->data, (const char *)t->data + at, size);
+                if (up) buf_append(&w->data, (const char *)up->data + at, size);
+            }
+    if (bias) add_header(w, name, dtype_of(t), (size_t[]){n, rows * (up ? 2 : 1)}, 2, begin);
+    else add_header(w, name, dtype_of(t), (size_t[]){n, columns, rows * (up ? 2 : 1)}, 3, begin);
+}
+
+// gpt-oss in MXFP4: the bytes of 32 weights, two neighbours in each, and their scales apart.
+static void block_experts(DirectoryWriter *w, json_t *map, const char *base, int layer, const GgufTensor *t,
+                          const GgufTensor *up) {
+    size_t n = (size_t)t->dims[2], rows = (size_t)t->dims[1], blocks = (size_t)t->dims[0] / 32, parts = up ? 2 : 1;
+    for (int scales = 0; scales < 2; scales++) {
+        char name[160], part[64];
+        size_t begin = w->data.n;
+        snprintf(part, sizeof part, "mlp.experts.%s_%s", up ? "gate_up_proj" : "down_proj",
+                 scales ? "scales" : "blocks");
+        begin_expert(w, map, base, name, layer, part);
+        for (size_t i = 0; i < n * rows * parts; i++)
+            for (size_t b = 0; b < blocks; b++) {
+                const uint8_t *from = (const uint8_t *)(i % parts ? up : t)->data + (i / parts * blocks + b) * 17;
+                uint8_t to[16];
+                for (int k = 0; k < 32; k++) { // element k of the block
+                    int v = k < 16 ? from[1 + k] & 15 : from[1 + k - 16] >> 4;
+                    to[k / 2] = (uint8_t)(k % 2 ? (to[k / 2] & 15) | v << 4 : v);
+                }
+                buf_append(&w->data, scales ? from : to, scales ? 1 : 16);
+            }
+        size_t dims[] = {n, rows * parts, blocks, 16};
+        add_header(w, name, "U8", dims, scales ? 3 : 4, begin);
+    }
+}
+
+// False: it is no tensor of experts. Up goes with gate.
+static bool add_experts(DirectoryWriter *w, json_t *map, const char *base, const GgufTensor *t, const char *gguf) {
+    static const char *const parts[] = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"};
+    int layer, at = 0, which = 0;
+    char other[80];
+    if (sscanf(gguf, "blk.%d.%n", &layer, &at) != 1 || !strstr(gguf, "_exps.")) return false;
+    while (strncmp(gguf + at, parts[which], strlen(parts[which])) != 0) which++;
+    bool bias = strstr(gguf, ".bias"), turned = strcmp(w->arch, "gpt-oss") == 0;
+    snprintf(other, sizeof other, "blk.%d.ffn_up_exps.%s", layer, bias ? "bias" : "weight");
+    const GgufTensor *up = which == 0 ? gguf_tensor(w->g, other) : NULL;
+    while (w->data.n % 4) buf_append(&w->data, "", 1);
+    if (!turned && !w->how->v5) each_expert(w, map, base, layer, which, t);
+    else if (which == 1) return true;
+    else if (!turned) fused_experts(w, map, base, layer, t, up);
+    else if (t->type == TYPE_MXFP4) block_experts(w, map, base, layer, t, up);
+    else turned_experts(w, map, base, layer, t, up, bias);
+    return true;
+}
+
 static void write_file(DirectoryWriter *w, const char *dir, const char *file) {
     Buf text = {0};
     jsonio_print(w->header, JSON_COMPACT, &text);
@@ -232,7 +352,7 @@ static void write_tensors(DirectoryWriter *w, const char *dir) {
         for (int i = n * file / n_files; i < n * (file + 1) / n_files; i++) {
             const GgufTensor *t = gguf_tensor_at(w->g, i);
             snprintf(gguf, sizeof gguf, "%.*s", (int)t->name.n, t->name.data);
-            if (!name_of(w->style, gguf, name)) continue;
+            if (add_experts(w, map, base, t, gguf) || !name_of(w->style, gguf, name)) continue;
             bool embedding = strcmp(gguf, "token_embd.weight") == 0;
             if (embedding && *head) {
                 add_tensor(w, t, gguf, "lm_head.weight");
@@ -327,6 +447,8 @@ static void write_config(const DirectoryWriter *w, const char *dir) {
                                     {"embedding_scale", "embedding_multiplier"},
                                     {"residual_scale", "residual_multiplier"},
                                     {"attention.scale", "attention_multiplier"},
+                                    {"expert_used_count", "num_experts_per_tok"},
+                                    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
                                     {"logit_scale", "logits_scaling"}};
     json_t *config = json_object(), *over = w->how->config ? json_loads(w->how->config, 0, NULL) : NULL, *value;
     const char *key;
@@ -334,6 +456,11 @@ static void write_config(const DirectoryWriter *w, const char *dir) {
     jsonio_put(config, "model_type", json_string(w->style->model_type));
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) put(config, keys[i].hf, number(w->g, w->arch, keys[i].gguf));
     if (json_integer_value(json_object_get(config, "sliding_window")) == 0) json_object_del(config, "sliding_window");
+    double width = number(w->g, w->arch, "expert_feed_forward_length");
+    bool qwen = strncmp(w->arch, "qwen", 4) == 0;
+    put(config, qwen ? "num_experts" : "num_local_experts", number(w->g, w->arch, "expert_count"));
+    put(config, qwen ? "moe_intermediate_size" : "intermediate_size", width);
+    if (strcmp(w->arch, "qwen3moe") == 0) jsonio_put(config, "norm_topk_prob", json_true());
     double dim = number(w->g, w->arch, "embedding_length"), head_dim = number(w->g, w->arch, "attention.key_length");
     put(config, "head_dim", head_dim);
     if (isnan(head_dim)) head_dim = dim / w->n_heads;
@@ -461,7 +588,9 @@ void hf_directory_write(const Gguf *g, const char *dir, const HfDirectory *how) 
     Str name;
     gguf_str(g, "general.architecture", &name, true);
     snprintf(arch, sizeof arch, "%.*s", (int)name.n, name.data);
-    DirectoryWriter w = {.g = g, .style = style_of(arch), .how = how ? how : &plain, .arch = arch};
+    bool mixtral_model = strcmp(arch, "llama") == 0 && number(g, arch, "expert_count") > 0;
+    DirectoryWriter w = {
+        .g = g, .style = style_of(mixtral_model ? "mixtral" : arch), .how = how ? how : &plain, .arch = arch};
     w.n_heads = (int)number(g, arch, "attention.head_count");
     w.n_kv_heads = (int)number(g, arch, "attention.head_count_kv");
     mkdir(dir, 0777);

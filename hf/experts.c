@@ -1,0 +1,207 @@
+// hf/experts.c: the experts of a directory as GGUF's stacks: a tensor for each expert, or fused ones of all of them.
+//
+// Shapes as the directory has them, slowest first; E experts of width W, dim H:
+//   mlp.experts.N.gate_proj|up_proj|down_proj.weight, block_sparse_moe.experts.N.w1|w3|w2.weight   one expert's matrix
+//   mlp.experts.gate_up_proj (E, 2W, H): gate's rows, then up's; mlp.experts.down_proj (E, H, W)
+// and in gpt-oss, where columns come first and gate and up take turns:
+//   gate_up_proj (E, H, 2W), down_proj (E, W, H), gate_up_proj_bias (E, 2W), down_proj_bias (E, H); in MXFP4
+//   gate_up_proj_blocks (E, 2W, H/32, 16) with _scales (E, 2W, H/32), down_proj_blocks (E, H, W/32, 16) with _scales
+// Stacks are copies, but for a fused down_proj that lies as GGUF wants it.
+#include "hf/experts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/types.h"
+
+enum { GATE, UP, DOWN, PARTS };
+static const char *const stack_names[PARTS] = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"};
+
+static Status refuse(const SafeTensor *t, const char *expected) {
+    return status_error(QUILL_MODEL, "%s: tensor %.*s: %s expected, %s of %d dimensions found", t->file,
+                        (int)(t->name.n < 100 ? t->name.n : 100), t->name.data, expected, t->dtype, t->n_dims);
+}
+
+static void name_of(char out[64], long layer, int part, const char *kind) {
+    snprintf(out, 64, "blk.%ld.%s.%s", layer, stack_names[part], kind);
+}
+
+// Whether a tensor has n dimensions that fit, in a dense type.
+static bool is_shaped(const SafeTensor *t, int n) {
+    bool fits = t->n_dims == n && hf_type_of(t) >= 0;
+    for (int d = 0; fits && d < n; d++) fits = t->dims[d] >= 1 && t->dims[d] <= INT32_MAX;
+    return fits;
+}
+
+// ---- a tensor for each expert ---------------------------------------------------------------------------------------
+
+void hf_experts_free(HfExperts *x) {
+    free(x->stacks);
+    *x = (HfExperts){0};
+}
+
+static HfStack *stack_of(HfExperts *x, long layer, int part) {
+    for (int i = 0; i < x->n; i++)
+        if (x->stacks[i].layer == layer && x->stacks[i].part == part) return &x->stacks[i];
+    x->stacks = mem_resize(x->stacks, (size_t)(x->n + 1) * sizeof *x->stacks);
+    x->stacks[x->n] = (HfStack){.layer = layer, .part = part};
+    return &x->stacks[x->n++];
+}
+
+static Status take_one(HfExperts *x, const HfModel *m, long layer, int part, long expert, const SafeTensor *t) {
+    int64_t n = 0;
+    if (!hf_config_int(m->config, "num_experts", &n)) hf_config_int(m->config, "num_local_experts", &n);
+    if (expert < 0 || expert >= n || n > 1 << 16)
+        return status_error(QUILL_MODEL, "%s: tensor %.*s: an expert below config.json's %d expected", t->file,
+                            (int)(t->name.n < 100 ? t->name.n : 100), t->name.data, (int)n);
+    if (!is_shaped(t, 2)) return refuse(t, "F32, F16 or BF16 of 2 dimensions");
+    HfStack *s = stack_of(x, layer, part);
+    size_t all;
+    if (!s->data) {
+        if (!size_mul(t->n_bytes, (size_t)n, &all)) return refuse(t, "a smaller tensor");
+        s->type = hf_type_of(t), s->n_out = t->dims[0], s->n_in = t->dims[1], s->n_experts = n;
+        s->data = hf_view_alloc(m->g, all);
+    }
+    if (s->type != hf_type_of(t) || s->n_out != t->dims[0] || s->n_in != t->dims[1])
+        return refuse(t, "type and shape of the layer's other experts");
+    memcpy(s->data + (size_t)expert * t->n_bytes, t->data, t->n_bytes);
+    s->n_found++;
+    return OK;
+}
+
+Status hf_experts_end(HfExperts *x, const HfModel *m) {
+    for (int i = 0; i < x->n; i++) {
+        const HfStack *s = &x->stacks[i];
+        char name[64];
+        name_of(name, s->layer, s->part, "weight");
+        if (s->n_found != s->n_experts)
+            return status_error(QUILL_MODEL, "%s: tensor %s: %d experts expected in the safetensors files, %d found",
+                                m->dir, name, (int)s->n_experts, (int)s->n_found);
+        gguf_add_stack(m->g, name, s->type, (size_t)s->n_in, (size_t)s->n_out, (size_t)s->n_experts, s->data, NULL, 0);
+    }
+    return OK;
+}
+
+// ---- fused ----------------------------------------------------------------------------------------------------------
+
+// Row i of all E n_out rows of a stack comes from the tensor's elements from(e, o) on, `step` apart.
+static void *copy_rows(const HfModel *m, const SafeTensor *t, size_t n_experts, size_t n_out, size_t n_in,
+                       size_t expert, size_t first, size_t row, size_t step) {
+    size_t size = t->element;
+    uint8_t *out = hf_view_alloc(m->g, n_experts * n_out * n_in * size), *to = out;
+    for (size_t e = 0; e < n_experts; e++)
+        for (size_t o = 0; o < n_out; o++) {
+            const uint8_t *from = t->data + (e * expert + first + o * row) * size;
+            if (step == 1) memcpy(to, from, n_in * size);
+            else
+                for (size_t i = 0; i < n_in; i++) memcpy(to + i * size, from + i * step * size, size);
+            to += n_in * size;
+        }
+    return out;
+}
+
+static void add(const HfModel *m, long layer, int part, const char *kind, int type, size_t n_in, size_t n_out,
+                size_t n_experts, const void *data) {
+    char name[64];
+    name_of(name, layer, part, kind);
+    gguf_add_stack(m->g, name, type, n_in, n_out, n_experts, data, NULL, 0);
+}
+
+static Status take_gate_up(const HfModel *m, long layer, const SafeTensor *t) {
+    bool turns = m->family->names == HF_NAMES_OSS;
+    if (!is_shaped(t, 3) || t->dims[turns ? 2 : 1] % 2)
+        return refuse(t, "F32, F16 or BF16 of 3 dimensions, gate and up");
+    size_t n = (size_t)t->dims[0], both = (size_t)t->dims[turns ? 2 : 1], dim = (size_t)t->dims[turns ? 1 : 2],
+           width = both / 2;
+    for (size_t part = 0; part < 2; part++) {
+        size_t first = turns ? part : part * width * dim;
+        add(m, layer, (int)part, "weight", hf_type_of(t), dim, width, n,
+            copy_rows(m, t, n, width, dim, both * dim, first, turns ? 2 : dim, turns ? both : 1));
+    }
+    return OK;
+}
+
+static Status take_down(const HfModel *m, long layer, const SafeTensor *t) {
+    bool turns = m->family->names == HF_NAMES_OSS;
+    if (!is_shaped(t, 3)) return refuse(t, "F32, F16 or BF16 of 3 dimensions");
+    size_t n = (size_t)t->dims[0], dim = (size_t)t->dims[turns ? 2 : 1], width = (size_t)t->dims[turns ? 1 : 2];
+    const void *data = t->data;
+    if (turns || (uintptr_t)data % t->element)
+        data = copy_rows(m, t, n, dim, width, dim * width, 0, turns ? 1 : width, turns ? dim : 1);
+    add(m, layer, DOWN, "weight", hf_type_of(t), width, dim, n, data);
+    return OK;
+}
+
+static Status take_bias(const HfModel *m, long layer, const SafeTensor *t, bool gate_up) {
+    if (!is_shaped(t, 2) || (gate_up && t->dims[1] % 2)) return refuse(t, "F32, F16 or BF16 of 2 dimensions");
+    size_t n = (size_t)t->dims[0], width = (size_t)t->dims[1] / (gate_up ? 2 : 1);
+    for (size_t part = 0; part < (gate_up ? 2 : 1); part++)
+        add(m, layer, gate_up ? (int)part : DOWN, "bias", hf_type_of(t), width, n, 0,
+            copy_rows(m, t, 1, n, width, 0, part, (size_t)t->dims[1], gate_up ? 2 : 1));
+    return OK;
+}
+
+// A block in the order of GGUF: of byte k the low half is element k, the high one element k + 16. In the directory byte
+// k has elements 2k and 2k + 1.
+static void turn_block(uint8_t scale, const uint8_t *from, uint8_t *to) {
+    to[0] = scale;
+    for (int k = 0; k < 16; k++) {
+        int low = from[k / 2] >> (k % 2 * 4) & 15, high = from[8 + k / 2] >> (k % 2 * 4) & 15;
+        to[1 + k] = (uint8_t)(low | high << 4);
+    }
+}
+
+static Status take_blocks(const HfModel *m, const SafeFiles *files, long layer, const SafeTensor *t, bool gate_up) {
+    char name[200];
+    snprintf(name, sizeof name, "%.*sscales", (int)(t->name.n < 180 ? t->name.n - 6 : 0), t->name.data); // for "blocks"
+    const SafeTensor *s = safetensors_find(files, name);
+    bool fits = t->n_dims == 4 && strcmp(t->dtype, "U8") == 0 && t->dims[3] == 16 && (!gate_up || t->dims[1] % 2 == 0);
+    fits = fits && s && s->n_dims == 3 && strcmp(s->dtype, "U8") == 0 && t->n_bytes > 0;
+    for (int d = 0; fits && d < 3; d++) fits = s->dims[d] == t->dims[d] && t->dims[d] <= INT32_MAX / 32;
+    if (!fits) return refuse(t, "U8 of 4 dimensions, the last one 16, and its scales");
+    size_t n = (size_t)t->dims[0], rows = (size_t)t->dims[1], blocks = (size_t)t->dims[2], parts = gate_up ? 2 : 1;
+    for (size_t part = 0; part < parts; part++) {
+        size_t n_out = rows / parts;
+        uint8_t *out = hf_view_alloc(m->g, n * n_out * blocks * 17), *to = out;
+        for (size_t o = 0; o < n * n_out; o++)
+            for (size_t b = 0; b < blocks; b++, to += 17) {
+                size_t at = (o * parts + part) * blocks + b;
+                turn_block(s->data[at], t->data + at * 16, to);
+            }
+        add(m, layer, gate_up ? (int)part : DOWN, "weight", TYPE_MXFP4, blocks * 32, n_out, n, out);
+    }
+    return OK;
+}
+
+// ---- names ----------------------------------------------------------------------------------------------------------
+
+static int part_of(const char *word) {
+    static const char *const words[][PARTS] = {{"gate_proj.weight", "up_proj.weight", "down_proj.weight"},
+                                               {"w1.weight", "w3.weight", "w2.weight"}};
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < PARTS; i++)
+            if (strcmp(word, words[k][i]) == 0) return i;
+    return -1;
+}
+
+bool hf_experts_take(HfExperts *x, const HfModel *m, const SafeFiles *files, long layer, const char *part,
+                     const SafeTensor *t, Status *st) {
+    static const char *const roots[] = {"mlp.experts.", "block_sparse_moe.experts."};
+    const char *word = NULL;
+    char *end;
+    for (size_t i = 0; i < ARRAY_LEN(roots) && !word; i++)
+        if (strncmp(part, roots[i], strlen(roots[i])) == 0) word = part + strlen(roots[i]);
+    if (!word) return false;
+    long expert = strtol(word, &end, 10);
+    *st = OK;
+    if (end > word && *end == '.' && part_of(end + 1) >= 0) *st = take_one(x, m, layer, part_of(end + 1), expert, t);
+    else if (strcmp(word, "gate_up_proj") == 0) *st = take_gate_up(m, layer, t);
+    else if (strcmp(word, "down_proj") == 0) *st = take_down(m, layer, t);
+    else if (strcmp(word, "gate_up_proj_bias") == 0) *st = take_bias(m, layer, t, true);
+    else if (strcmp(word, "down_proj_bias") == 0) *st = take_bias(m, layer, t, false);
+    else if (strcmp(word, "gate_up_proj_blocks") == 0) *st = take_blocks(m, files, layer, t, true);
+    else if (strcmp(word, "down_proj_blocks") == 0) *st = take_blocks(m, files, layer, t, false);
+    else return strstr(word, "_scales") != NULL; // taken with their blocks
+    return true;
+}
