@@ -290,7 +290,7 @@ static inline int kv_tail(const KvPool *kv, const int *blocks, int slot) {
 static inline int kv_n_layers(const KvPool kv[KV_KINDS]) { return kv[KV_FULL].n_layers + kv[KV_WINDOW].n_layers; }
 
 // Which rows of a batch go through which experts. A pair is a row and one of its n_used experts; pairs of an expert lie
-// one behind the other, by row, and so do their activations in Workspace.h: (pairs, width of an expert). Those of the
+// one behind the other, by row, and so do their activations in w->h: (pairs, width of an expert). Those of the
 // shared expert, (rows, its width), lie behind the max_rows * n_used first pairs.
 typedef struct {
     float *logits; // (max_rows, n_experts) what the router says
@@ -379,7 +379,7 @@ typedef struct {
     const char *(*failure)(void);      // the first that happened, or NULL; what is computed after it is void
 } DeviceMemory;
 
-// The first of the shared expert's activations in Workspace.h: behind those of all pairs that there may be.
+// The first of the shared expert's activations in w->h: behind those of all pairs that there may be.
 static inline size_t expert_rows_shared(const Workspace *w, const Layer *l) {
     return (size_t)w->max_rows * (size_t)w->n_used * (size_t)l->w_gate.n_out;
 }

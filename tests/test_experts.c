@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { TOKENS = 60, VOCAB = 320 };
+enum { TOKENS = 48, VOCAB = 320 };
 
 static const char *const archs[] = {"llama", "qwen2moe", "qwen3moe", "gpt-oss"};
 
@@ -20,6 +20,7 @@ static TinyModel wide(const char *arch, int type) { // whole blocks of every typ
     return (TinyModel){.arch = arch,
                        .type = type,
                        .dim = 512,
+                       .n_layers = 1,
                        .head_dim = 64,
                        .n_heads = 4,
                        .n_kv_heads = 2,
@@ -32,21 +33,21 @@ static TinyModel wide(const char *arch, int type) { // whole blocks of every typ
 // ---- --deterministic ------------------------------------------------------------------------------------------------
 
 static void one_result(const char *arch, int type) {
-    static const int chunks[] = {TOKENS, 33, 5, 1};
+    static const int chunks[] = {TOKENS, 7, 1};
     TinyModel shape = wide(arch, type);
     Gguf *g = tiny_model(&shape);
     int tokens[TOKENS];
     random_tokens(tokens, TOKENS, VOCAB, 5);
     for (int isa = 0; isa_name(isa); isa++) {
         float *want = NULL;
-        for (size_t i = 0; i < 2 * ARRAY_LEN(chunks); i++) {
+        for (size_t i = 0; i < ARRAY_LEN(chunks); i++) {
             Rig r;
             if (type == TYPE_F32 && isa_is_of_integers(isa_name(isa))) break;
-            Setup s = {.isa = isa_name(isa), .deterministic = isa > 0, .threads = 1 + (int)(i % 3), .block = 16};
+            Setup s = {.isa = isa_name(isa), .deterministic = isa > 0, .threads = 1 + (int)i, .block = 16};
             if (!rig_open(&r, g, s)) break;
-            float *got = run_tokens(&r, tokens, TOKENS, chunks[i / 2]);
+            float *got = run_tokens(&r, tokens, TOKENS, chunks[i]);
             if (want && memcmp(got, want, sizeof *got * TOKENS * VOCAB) != 0)
-                fail_msg("%s, %s, %s: other bits in chunks of %d", arch, type_name(type), s.isa, chunks[i / 2]);
+                fail_msg("%s, %s, %s: other bits in chunks of %d", arch, type_name(type), s.isa, chunks[i]);
             if (want) free(got);
             else want = got;
             rig_close(&r);
@@ -81,9 +82,8 @@ static int near_rows(const float *got, const float *want, int n, double limit) {
 static void test_types(void **state) {
     (void)state;
     for (int type = 0; type < TINY_TYPES; type++) {
-        enum { MANY = 96, FEW = 9 };
+        enum { MANY = 64, FEW = 9 };
         TinyModel shape = wide(archs[1 + type % 3], tiny_types[type]);
-        shape.n_layers = 1;
         Gguf *g = tiny_model(&shape);
         int tokens[MANY];
         float *want = NULL;
@@ -116,12 +116,9 @@ static void test_mixed_types(void **state) {
     for (size_t t = 0; t < ARRAY_LEN(types); t++) {
         TinyModel shape = wide("qwen3moe", TYPE_Q4_K), other = wide("qwen3moe", types[t]);
         Gguf *g = tiny_model(&shape), *h = tiny_model(&other);
-        for (int layer = 0; layer < 2; layer++) {
-            char name[64];
-            snprintf(name, sizeof name, "blk.%d.ffn_up_exps.weight", layer);
-            GgufTensor *to = tiny_tensor(g, name), *from = tiny_tensor(h, name);
-            to->type = from->type, to->data = from->data, to->n_bytes = from->n_bytes;
-        }
+        const char *name = "blk.0.ffn_up_exps.weight";
+        GgufTensor *to = tiny_tensor(g, name), *from = tiny_tensor(h, name);
+        to->type = from->type, to->data = from->data, to->n_bytes = from->n_bytes;
         int tokens[TOKENS];
         float *want = NULL;
         random_tokens(tokens, TOKENS, VOCAB, 6);
