@@ -201,6 +201,12 @@ typedef struct {
     void *arg;
 } Narrow;
 
+// K and V of slots that no row of the batch computes, which somebody brings while the step runs.
+typedef struct {
+    void (*wait)(void *arg, const Layer *l); // before the layer stores K and V: until those are in its pool
+    void *arg;
+} KvArrival;
+
 // Which product of a layer is about to be computed, and from what: w->x, which the product takes normalised, or w->a or
 // w->h as they are.
 typedef enum { FEEDS_QKV, FEEDS_ATTENTION_OUT, FEEDS_FFN_IN, FEEDS_FFN_OUT, FEEDS_HEAD, N_FEEDS } WatchFeed;
@@ -224,11 +230,12 @@ struct Batch {
     int *block_table;  // (n_seqs, max_blocks) physical block of KV_FULL of each logical block
     int *window_table; // the same of KV_WINDOW, anything for blocks that no row sees; NULL without such layers
     int (*copy)[2];    // (n_copies) blocks (src, dst) copied in every layer of KV_FULL, in this order, before any write
-    int (*window_copy)[2]; // (n_copies) the same of KV_WINDOW
-    Probe *probe;          // NULL: nothing is reported
-    const Narrow *narrow;  // NULL: rows without logits end in the last layer, where that is possible
-    const Watch *watch;    // NULL: nobody looks
-    int n_step;            // set by model_forward and model_hidden: n_rows before a layer narrowed them
+    int (*window_copy)[2];    // (n_copies) the same of KV_WINDOW
+    Probe *probe;             // NULL: nothing is reported
+    const Narrow *narrow;     // NULL: rows without logits end in the last layer, where that is possible
+    const Watch *watch;       // NULL: nobody looks
+    const KvArrival *arrival; // NULL: all K and V that the rows see are there. The host's layers alone wait
+    int n_step;               // set by model_forward and model_hidden: n_rows before a layer narrowed them
 };
 
 // Whether a step has one row of each sequence, as in decoding.

@@ -174,6 +174,7 @@ static void layer_forward(const Model *m, Workspace *w, const Layer *l, KvPool *
     bool mixes = l->kind.mixer == MIXER_ATTENTION;
     KvPool *kv = l->kv_kind < 0 ? NULL : &pools[l->kv_kind];
     if (mixes) watch_feed(b, FEEDS_QKV, w, l);
+    if (kv && b->arrival) b->arrival->wait(b->arrival->arg, l);
     if (mixes) be->attn_in(w, l, kv, b); // norm -> Q, K, V (+ bias, norms) -> RoPE -> K, V into their slots
     narrow(m, w, l, kv, b);
     if (b->n_rows == 0) return;

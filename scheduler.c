@@ -85,6 +85,7 @@ static const Policy *policy_of(const Scheduler *s, const Request *r) { return r-
         return p;                                                                                                      \
     }
 FIRST_WITH(fetch)
+FIRST_WITH(pick)
 FIRST_WITH(room)
 FIRST_WITH(propose)
 FIRST_WITH(accept)
@@ -154,7 +155,8 @@ static int common_slots(const KvCache *kv, const Sequence *a, const Sequence *b)
 static bool prefix_is_coming(const Scheduler *s, const Request *r) {
     if (!s->kv->ids) return false; // nothing is shared
     for (Request *q = s->first; q != r; q = q->next)
-        if (running(q) && !decoding(q) && common_slots(s->kv, q->seq, r->seq) > q->seq->n_cached) return true;
+        if (running(q) && !q->seq->own && !decoding(q) && common_slots(s->kv, q->seq, r->seq) > q->seq->n_cached)
+            return true;
     return false;
 }
 
@@ -285,9 +287,30 @@ static Sequence *to_prefill(Scheduler *s, Request *r, int *n) {
     return NULL;
 }
 
+// Adds the rows that a policy picks of the prompt; false: it picks none.
+static bool add_picked_rows(Scheduler *s, Request *r) {
+    const Policy *p = first_with_pick(s, r);
+    if (!p || r->seq->n_tokens > r->n_prompt) return false;
+    Batch *b = &s->step->batch;
+    SeqRows rows = {.request = r, .seq = r->seq};
+    int n = p->pick(p, s, &rows, s->shape.max_rows - b->n_rows);
+    if (n == 0) return false;
+    bool last = rows.picked[n - 1] == r->seq->n_tokens - 1 && rows.n_ending == 0;
+    SeqRows *added = step_add(s->step, r, r->seq, n, last && r->max_new != 0);
+    added->picked = rows.picked;
+    added->n_ending = rows.n_ending;
+    added->ends = rows.ends;
+    added->arrival = rows.arrival;
+    return true;
+}
+
 // Adds rows of known tokens, as many as the step has room for; false: there is no block for them.
 static bool add_prefill_rows(Scheduler *s, Request *r) {
     int n;
+    if (add_picked_rows(s, r)) {
+        begin(r);
+        return true;
+    }
     Sequence *q = to_prefill(s, r, &n);
     if (!q) add_decode_rows(s, r);
     else if (!(n = reserve(s, r, q, int_min(n, s->shape.max_rows - s->step->batch.n_rows)))) return false;
@@ -319,7 +342,8 @@ static void add_all_prefill_rows(Scheduler *s) {
 static int draft_room(const Scheduler *s, const SeqRows *rows, int n) {
     const Batch *b = &s->step->batch;
     const Request *r = rows->request;
-    if (rows->first + rows->n_known < rows->seq->n_tokens || r->max_new == 0 || first_with_room(s, r)) return 0;
+    if (rows->picked || rows->first + rows->n_known < rows->seq->n_tokens || r->max_new == 0) return 0;
+    if (first_with_room(s, r)) return 0;
     int slot = rows->slot + rows->n_known;
     int room = int_min(s->shape.max_rows - b->n_rows, s->shape.max_out - b->n_out) / n;
     if (r->max_new > 0) room = int_min(room, r->max_new - r->n_new - 1);
@@ -431,7 +455,7 @@ static bool goes_on(Scheduler *s) {
     for (int i = 0; i < b->n_seqs; i++) {
         const SeqRows *rows = &s->step->rows[i];
         Request *r = rows->request;
-        if (!r || first_with_propose(s, r) || first_with_room(s, r)) return false;
+        if (!r || rows->picked || first_with_propose(s, r) || first_with_room(s, r)) return false;
         if (!kvcache_reserve(s->kv, r->seq, rows->slot + rows->n_known + 1)) return false;
     }
     assert(s->kv->n_copies == b->n_copies); // this step has made the blocks that the next rows write into unshared
@@ -592,14 +616,24 @@ static const float *last_known_logits(const Scheduler *s, const SeqRows *rows) {
     return rows->logits + (size_t)out * (size_t)s->shape.n_vocab;
 }
 
+// Counts the slots that rows have computed; false: a policy says that they do not count.
+static bool count_computed(Scheduler *s, SeqRows *rows) {
+    if (!rows->picked) rows->seq->n_cached += rows->n_known;
+    else {
+        const Policy *p = first_with_pick(s, rows->request);
+        if (!p->picked(p, s, rows)) return false;
+    }
+    kvcache_commit(s->kv, rows->seq, rows->seq->n_cached);
+    return true;
+}
+
 // Takes the results of one request, whose n sequences have adjacent rows.
 static void take_rows(Scheduler *s, SeqRows *rows, int n) {
     Request *r = rows->request;
     bool wanted = false, drafted = false;
     for (int i = 0; i < n; i++) {
         Sequence *q = rows[i].seq;
-        q->n_cached += rows[i].n_known;
-        kvcache_commit(s->kv, q, q->n_cached);
+        if (!count_computed(s, &rows[i])) return;
         wanted = wanted || rows[i].n_out > 0 || (n_uncomputed(q) == 0 && r->max_new != 0);
         drafted = drafted || rows[i].n_draft > 0;
     }

@@ -58,26 +58,67 @@ static void put_tables(Step *t, int seq, const Sequence *q) {
     if (b->window_table) kvcache_table(t->kv, q, KV_WINDOW, b->window_table + at);
 }
 
+// ---- rows that policies pick ----------------------------------------------------------------------------------------
+
+// Narrow.choose: all rows go on but those that end.
+static int choose_rows(void *arg, const Workspace *w, const Layer *l, const KvPool *kv, const Batch *b, int *rows) {
+    const Step *t = arg;
+    int n = 0;
+    (void)w;
+    for (int seq = 0, row = 0; seq < b->n_seqs; seq++) {
+        const SeqRows *r = &t->rows[seq];
+        int end = row + r->n_known + r->n_draft - r->n_ending;
+        while (row < end) rows[n++] = row++;
+        if (r->n_ending > 0) r->ends->look(r->ends->arg, l, kv, b, row, r->n_ending);
+        row += r->n_ending;
+    }
+    return n;
+}
+
+// KvArrival.wait: for all sequences of the step.
+static void wait_for_rows(void *arg, const Layer *l) {
+    const Step *t = arg;
+    for (int seq = 0; seq < t->batch.n_seqs; seq++)
+        if (t->rows[seq].arrival) t->rows[seq].arrival->wait(t->rows[seq].arrival->arg, l);
+}
+
+static void put_narrow(Step *t, const SeqRows *rows) {
+    Batch *b = &t->batch;
+    if (rows->arrival) b->arrival = &t->arrival;
+    if (rows->n_ending == 0) return;
+    assert(!b->narrow || t->narrow.layer == rows->ends->layer);
+    t->narrow = (Narrow){rows->ends->layer, choose_rows, t};
+    b->narrow = &t->narrow;
+}
+
+// The index of the token of row i of a sequence's rows.
+static int index_of(const SeqRows *rows, int i) { return rows->picked ? rows->picked[i] : rows->first + i; }
+
 // The token of row i of a sequence's rows; -1: a device has not told it yet.
 static int token_of(const SeqRows *rows, int i) {
     if (i >= rows->n_known) return rows->draft[i - rows->n_known];
-    return rows->first + i < rows->seq->n_tokens ? rows->seq->tokens[rows->first + i] : -1;
+    int at = index_of(rows, i);
+    return at < rows->seq->n_tokens ? rows->seq->tokens[at] : -1;
 }
 
 void step_fill(Step *t) {
     Batch *b = &t->batch;
     int row = 0, out = 0;
     b->probe = NULL;
+    b->narrow = NULL;
+    b->arrival = NULL;
+    t->arrival = (KvArrival){wait_for_rows, t};
     for (int seq = 0; seq < b->n_seqs; seq++) {
         const SeqRows *rows = &t->rows[seq];
         put_tables(t, seq, rows->seq);
         for (int i = 0; i < rows->n_out; i++) b->out_row[out++] = row + rows->first_out + i;
         for (int i = 0; i < rows->n_known + rows->n_draft; i++, row++) {
             b->token[row] = token_of(rows, i);
-            b->pos[row] = rows->first + i;
-            b->slot[row] = rows->slot + i;
+            b->pos[row] = index_of(rows, i);
+            b->slot[row] = rows->picked ? rows->picked[i] : rows->slot + i;
             b->seq[row] = seq;
         }
+        put_narrow(t, rows);
         if (rows->probe) b->probe = rows->probe;
     }
     assert(row == b->n_rows && out == b->n_out && (!b->probe || b->n_seqs == 1));

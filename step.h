@@ -14,6 +14,8 @@ typedef struct {
     SeqRows *rows; // (max_seqs) of each sequence of the batch
     int *draft;    // (max_rows) the tokens of their drafts
     Draw *draw;    // (max_seqs)
+    Narrow narrow; // the rows that end as SeqRows.ends says
+    KvArrival arrival;
 } Step;
 
 void step_new(Step *t, const KvCache *kv, int max_rows, int max_seqs);

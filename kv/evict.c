@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kv/kvrows.h"
+#include "kv/kvturn.h"
 #include "scheduler.h"
 
 struct Evict {
@@ -148,23 +149,6 @@ static void move_mass(Evict *e, bool store) {
 
 // ---- sinks ----------------------------------------------------------------------------------------------------------
 
-// Reads the K of a slot as f32, without the Hadamard rotation of the cache, or writes it back.
-static void load_key(const Evict *e, const uint8_t *at, float *k) {
-    const KvPool *kv = e->kv->pool;
-    type_info(kv->type_k)->dequantize(at, k, (size_t)kv->head_dim);
-    if (kv->rotate) sealed_hadamard(k, kv->head_dim);
-}
-
-static void store_key(const Evict *e, float *k, uint8_t *at) {
-    const KvPool *kv = e->kv->pool;
-    if (kv->rotate) sealed_hadamard(k, kv->head_dim);
-    for (int i = 0; i < kv->head_dim; i++) {
-        uint16_t half = kv->type_k == TYPE_F16 ? float_half(k[i]) : float_bf16(k[i]);
-        if (kv->type_k == TYPE_F32) memcpy(at + 4 * i, &k[i], 4);
-        else memcpy(at + 2 * i, &half, 2);
-    }
-}
-
 // Rotates the sinks' K by `turned` positions, always from the K as first computed, so that roundings do not add up.
 static void turn_sinks(Evict *e, const Sequence *s, int turned) {
     KvPool *kv = e->kv->pool;
@@ -176,10 +160,10 @@ static void turn_sinks(Evict *e, const Sequence *s, int turned) {
         uint8_t *at = e->rows;
         kvcache_load_rows(e->kv, s, row_layer, 0, e->plan.sink, e->rows);
         for (int i = 0; i < e->plan.sink * kv->n_kv_heads; i++, first += hd, at += size) {
-            if (e->n_turned == 0) load_key(e, at, first);
+            if (e->n_turned == 0) kvturn_load(kv, at, first);
             memcpy(turned_key, first, hd * sizeof *first);
             rope_turn(&l->rope, turned_key, turned);
-            store_key(e, turned_key, at);
+            kvturn_store(kv, turned_key, at);
         }
         kvcache_store_rows(e->kv, s, row_layer, 0, e->plan.sink, e->rows);
     }

@@ -52,11 +52,11 @@ static void place_next(const KvStore *s, const Sequence *q, BlockCursor *p) {
     p->name = chain_next(&p->parent, q->tokens + p->first, s->block);
 }
 
-// The path of a block's file, or with another ending; the caller frees it.
-static char *path_of(const KvStore *s, const BlockCursor *p, const char *ending) {
+// The path of a file of that name, with an ending; the caller frees it.
+static char *path_of(const KvStore *s, const ChainHash *name, const char *ending) {
     Buf path = {0};
     buf_printf(&path, "%s/", s->dir);
-    for (size_t i = 0; i < sizeof p->name.bytes; i++) buf_printf(&path, "%02x", p->name.bytes[i]);
+    for (size_t i = 0; i < sizeof name->bytes; i++) buf_printf(&path, "%02x", name->bytes[i]);
     buf_str(&path, ending);
     return path.data;
 }
@@ -107,7 +107,7 @@ static int open_block(const char *path, Status *st) {
 
 // Loads one block; false: there is no file or no room, or *st says what is wrong with the file.
 static bool load_block(KvStore *s, KvCache *kv, Sequence *q, const BlockCursor *p, Status *st) {
-    char *path = path_of(s, p, suffix);
+    char *path = path_of(s, &p->name, suffix);
     int fd = open_block(path, st);
     bool good = fd >= 0 && kvcache_reserve(kv, q, p->first + s->block);
     if (good) {
@@ -158,8 +158,8 @@ static Status write_block(const KvStore *s, KvWriter *w, const KvCache *kv, cons
 }
 
 // Each writer has a temporary name of its own: processes that write the same block meet only in rename().
-static Status open_temp(const KvStore *s, const BlockCursor *p, char **path, int *fd) {
-    char *stem = path_of(s, p, ".");
+static Status open_temp(const KvStore *s, const ChainHash *name, char **path, int *fd) {
+    char *stem = path_of(s, name, ".");
     Status st = tempfile_create(stem, 0600, path, fd);
     free(stem);
     return st;
@@ -177,19 +177,41 @@ static Status publish_temp(const char *temp, int fd, const char *path, Status wr
     return st;
 }
 
-static Status save_block(KvStore *s, const KvCache *kv, const Sequence *q, const BlockCursor *p, const char *path) {
+typedef Status WriteFile(void *arg, KvWriter *w);
+
+// Writes a file through a temporary one; its size comes out.
+static Status write_named(const KvStore *s, const ChainHash *name, const char *path, WriteFile *write, void *arg,
+                          size_t *n_bytes) {
     char *temp;
     int fd;
-    TRY(open_temp(s, p, &temp, &fd));
+    TRY(open_temp(s, name, &temp, &fd));
     KvWriter w = {.fd = fd};
-    Status st = write_block(s, &w, kv, q, p);
-    off_t size = lseek(fd, 0, SEEK_CUR);
+    Status st = write(arg, &w);
+    *n_bytes = (size_t)lseek(fd, 0, SEEK_CUR);
     kvwriter_free(&w);
     st = publish_temp(temp, fd, path, st);
     free(temp);
-    if (st.code) return st;
+    return st;
+}
+
+typedef struct {
+    const KvStore *s;
+    const KvCache *kv;
+    const Sequence *q;
+    const BlockCursor *p;
+} BlockToWrite;
+
+static Status write_this(void *arg, KvWriter *w) {
+    const BlockToWrite *b = arg;
+    return write_block(b->s, w, b->kv, b->q, b->p);
+}
+
+static Status save_block(KvStore *s, const KvCache *kv, const Sequence *q, const BlockCursor *p, const char *path) {
+    BlockToWrite block = {s, kv, q, p};
+    size_t size;
+    TRY(write_named(s, &p->name, path, write_this, &block, &size));
     s->stats.n_saved += s->block;
-    s->stats.saved_bytes += s->file_bytes = (size_t)size;
+    s->stats.saved_bytes += s->file_bytes = size;
     return OK;
 }
 
@@ -217,7 +239,8 @@ typedef struct {
 static bool is_ours(const char *name, bool *temp) {
     size_t digits = strspn(name, "0123456789abcdef"), n = strlen(name);
     *temp = digits == NAME && n == TEMP && name[NAME] == '.';
-    return *temp || (digits == NAME && strcmp(name + NAME, suffix) == 0);
+    if (digits != NAME) return false;
+    return *temp || strcmp(name + NAME, suffix) == 0 || strcmp(name + NAME, KVSTORE_CHUNK) == 0;
 }
 
 static void list_file(Listing *l, int dir, const char *name) {
@@ -270,7 +293,7 @@ Status kvstore_save_some(KvStore *s, const KvCache *kv, const Sequence *q, doubl
     for (int i = 0, n = q->own ? 0 : q->n_cached / s->block; i < n && s->stats.n_saved < end; i++) {
         place_next(s, q, &p);
         if (p.first < *first) continue;
-        char *path = path_of(s, &p, suffix);
+        char *path = path_of(s, &p.name, suffix);
         // A block that does not fit into the directory would be removed again.
         bool wanted = !s->refused && (size_t)(i + 1) * s->file_bytes <= s->most_bytes;
         if (wanted && access(path, F_OK) != 0) st = save_block(s, kv, q, &p, path);
@@ -286,6 +309,30 @@ Status kvstore_save_some(KvStore *s, const KvCache *kv, const Sequence *q, doubl
 
 Status kvstore_save(KvStore *s, const KvCache *kv, const Sequence *q) {
     return kvstore_save_some(s, kv, q, clock_now(), &(int){0}, INT_MAX);
+}
+
+// ---- files of another class -----------------------------------------------------------------------------------------
+
+const ChainHash *kvstore_root(const KvStore *s) { return &s->root; }
+
+int kvstore_open_file(const KvStore *s, const ChainHash *name, const char *ending, char **path, Status *st) {
+    *path = path_of(s, name, ending);
+    int fd = open_block(*path, st);
+    if (fd >= 0) mark_used(s, *path, clock_now(), 0);
+    return fd;
+}
+
+Status kvstore_write_file(KvStore *s, const ChainHash *name, const char *ending, WriteFile *write, void *arg) {
+    if (s->refused) return OK;
+    size_t size = 0;
+    char *path = path_of(s, name, ending);
+    Status st = write_named(s, name, path, write, arg, &size);
+    free(path);
+    s->refused = st.code;
+    if (st.code) return st;
+    s->stats.saved_bytes += size;
+    if (s->stats.saved_bytes > s->look) make_room(s);
+    return OK;
 }
 
 // ---- open, close ----------------------------------------------------------------------------------------------------

@@ -51,6 +51,20 @@ Status kvstore_save(KvStore *s, const KvCache *kv, const Sequence *q);
 // call; the files count as used at that time.
 Status kvstore_save_some(KvStore *s, const KvCache *kv, const Sequence *q, double began, int *first, int most);
 
+// ---- files of another class in the same directory -------------------------------------------------------------------
+// Not blocks of a prefix: each stands for itself, under a name that its class makes from kvstore_root, with `ending`
+// (KVSTORE_CHUNK) behind it. They count for most_bytes and are removed like blocks.
+
+#define KVSTORE_CHUNK ".chunk" // the KV of a text that was computed alone (blend/chunkstore.h)
+
+const ChainHash *kvstore_root(const KvStore *s);
+// Opens a file for reading and marks it as used now; -1: there is none, or *st says why it cannot be read. *path is the
+// caller's to free.
+int kvstore_open_file(const KvStore *s, const ChainHash *name, const char *ending, char **path, Status *st);
+// Writes a file, which appears whole or not at all. QUILL_IO; the store only reads from then on.
+Status kvstore_write_file(KvStore *s, const ChainHash *name, const char *ending,
+                          Status (*write)(void *arg, KvWriter *w), void *arg);
+
 const char *kvstore_dir(const KvStore *s);
 KvStoreStats kvstore_stats(const KvStore *s);
 

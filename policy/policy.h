@@ -1,9 +1,10 @@
 // policy/policy.h: a policy decides which draft rows a request adds to a step, and which tokens come of the logits.
 //
 // The scheduler decides which requests run in a step. Each gets rows for tokens that are known and whose K and V are
-// not computed yet. Its policy does the rest, in five parts:
+// not computed yet. Its policy does the rest, in these parts:
 //
 //   fetch    before a request's first row: K and V that were computed elsewhere (--kv-dir)
+//   pick     in place of the next rows of a prompt: which of its tokens get rows, where others have K and V already
 //   room     before the rows of each step: how many slots they may write; eviction gives up old slots here
 //   propose  behind the known rows: rows of unverified tokens, and which rows' logits are wanted
 //   accept   after the step: logits, or the tokens that a device drew from them, become tokens of the request
@@ -33,12 +34,26 @@ typedef struct Request Request;
 typedef struct Scheduler Scheduler;
 typedef struct Policy Policy;
 
+// Rows that end in a layer, once it has stored their K and V.
+typedef struct {
+    int layer; // Layer.index, the same for all requests of a step
+    // Called there with the rows [first, first + n) of the batch, all of one sequence.
+    void (*look)(void *arg, const Layer *l, const KvPool *kv, const Batch *b, int first, int n);
+    void *arg;
+} RowsEnd;
+
 // The rows of one sequence in a step: n_known tokens of the sequence, then n_draft unverified ones.
 typedef struct {
     Request *request; // NULL: it ended while the step was on its way
     Sequence *seq;    // of that request
     int slot, first;  // of the first row: its slot, and the index of its token, which is its RoPE position too
     int n_known;
+    // set by pick
+    const int
+        *picked;  // (n_known) indices of tokens, ascending, each at the slot of its index; NULL: first, first + 1, ...
+    int n_ending; // the last of the rows, which end as `ends` says
+    const RowsEnd *ends;
+    const KvArrival *arrival; // NULL: all K and V that the rows see are there
     // set by propose
     int n_draft;
     int *draft;           // (room) their tokens
@@ -57,6 +72,12 @@ struct Policy {
     // Called between steps for a request that begins, or begins again: appends slots of its next tokens to r->seq,
     // `most` of them and the rest of a block at most. Returns whether there was no more to append.
     bool (*fetch)(const Policy *p, Request *r, int most);
+    // Before each step with rows of a prompt, for requests some of whose K and V are there without rows: chooses up to
+    // `most` tokens behind n_cached, whose slots are reserved, and returns how many; 0: the next tokens as they stand.
+    // Then `picked` takes the place of n_cached += n_known after the step; false: nothing of the step counts, and the
+    // policy has set n_cached back.
+    int (*pick)(const Policy *p, Scheduler *s, SeqRows *rows, int most);
+    bool (*picked)(const Policy *p, Scheduler *s, SeqRows *rows);
     // Slots that the rows of the next step may write, at least 1 unless the context is full. A request of a policy with
     // `room` has one sequence and no drafts, since slots that are given up cannot be taken back.
     int (*room)(const Policy *p, Request *r);
