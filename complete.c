@@ -7,9 +7,13 @@
 #include "answer/candidates.h"
 #include "answer/choices.h"
 #include "answer/prepare.h"
+#include "answer/prompt.h"
 #include "answer/report.h"
+#include "answer/saved.h"
+#include "answer/transcript.h"
 #include "base/paragraph.h"
 #include "base/signals.h"
+#include "blend/blender.h"
 
 static Str str_of_buf(const Buf *b) { return (Str){b->data, b->n}; }
 
@@ -73,22 +77,82 @@ static Status answer_best(Engine *e, const AnswerConfig *config, const ChatTempl
     return st;
 }
 
+// ---- chunks ---------------------------------------------------------------------------------------------------------
+
+// What a prompt with chunks has besides.
+typedef struct {
+    Blender *blender; // NULL: there are no chunks
+    BlenderChunks chunks;
+    BlenderPrompt prompt;
+    Blend *blend;
+    int n_computed; // chunks that nobody had kept
+} ChunkedPrompt;
+
+// The prompt in tokens, its chunks' K and V at hand, and the policy that takes them.
+static Status prepare_chunks(Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *template,
+                             Rendered *text, ChunkedPrompt *c, Request *r) {
+    Buf system = {0};
+    Message *messages = NULL;
+    int n = 0;
+    r->time.start = clock_now();
+    Status st = prompt_system(config, &system);
+    if (!st.code)
+        st = saved_prompt(config, gguf_name(e->gguf), !template, (Str){system.data, system.n}, prompt, &messages, &n);
+    if (!st.code)
+        st = blender_prompt(c->blender, config, template, messages, n, c->chunks.texts, c->chunks.n, text, &c->prompt);
+    if (!st.code && blender_uses_kept(c->blender)) st = blender_compute(c->blender, &c->prompt, &c->n_computed);
+    if (!st.code) {
+        sequence_push(r->seq, c->prompt.tokens, c->prompt.n);
+        c->blend = blender_request(c->blender, &c->prompt);
+        r->policy = blend_policy(c->blend);
+    }
+    transcript_free(messages, n);
+    buf_free(&system);
+    return st;
+}
+
+static Status prepare(Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *template, Rendered *text,
+                      ChunkedPrompt *c, Request *r) {
+    if (config->n_chunks == 0) return answer_prepare(e, config, prompt, template, text, r->seq);
+    TRY(blender_read(config, &c->chunks));
+    TRY(blender_open(e, config->blend, config->quiet, &c->blender));
+    return prepare_chunks(e, config, prompt, template, text, c, r);
+}
+
+static void end_chunks(const AnswerConfig *config, ChunkedPrompt *c) {
+    if (c->blend && config->verbose) {
+        BlendStats s = blend_stats(c->blend);
+        blender_report(&s, c->n_computed);
+    }
+    blend_free(c->blend);
+    blender_prompt_free(&c->prompt);
+    blender_chunks_free(&c->chunks);
+    blender_close(c->blender);
+}
+
 // ---- one answer -----------------------------------------------------------------------------------------------------
 
 static Status answer(Engine *e, const AnswerConfig *config, Str prompt) {
     Sequence seq = {0};
     Request r = {.seq = &seq};
+    ChunkedPrompt chunked = {0};
     ChatTemplate *template;
     Rendered text = {0};
     Str echo = config->echo ? prompt : (Str){0};
     Status st = chat_template_choose(e->gguf, e->tok, config, &template);
     bool fresh = !template && prompt.n == 0;
-    if (!st.code) st = answer_prepare(e, config, prompt, template, &text, r.seq);
+    if (!st.code) st = prepare(e, config, prompt, template, &text, &chunked, &r);
     if (!st.code && candidates_wanted(config)) {
-        ChoicesSetup setup = {
-            .e = e, .template = template, .prompt = str_of_buf(&text.text), .echo = echo, .fresh = fresh};
+        ChoicesSetup setup = {.e = e,
+                              .template = template,
+                              .prompt = str_of_buf(&text.text),
+                              .echo = echo,
+                              .fresh = fresh,
+                              .policy = r.policy,
+                              .came = r.time.start};
         st = answer_best(e, config, template, &setup, &seq);
     } else if (!st.code) st = answer_run(e, config, template, str_of_buf(&text.text), fresh, echo, &r);
+    end_chunks(config, &chunked);
     kvcache_release(&e->kv, &seq);
     sequence_free(&seq);
     timeline_free(&r.time);
@@ -100,7 +164,7 @@ static Status answer(Engine *e, const AnswerConfig *config, Str prompt) {
 // Candidates share one pool of blocks.
 Status complete_run(const EngineConfig *engine, const AnswerConfig *config, Str prompt) {
     Engine e;
-    EngineNeeds needs = {.need_tokenizer = true};
+    EngineNeeds needs = {.need_tokenizer = true, .whole = config->n_chunks > 0};
     if (candidates_wanted(config)) {
         needs.n_seqs = candidates_at_once(config);
         needs.pooled = true;

@@ -13,6 +13,7 @@
 #include "base/jsonio.h"
 #include "batch/batch.h"
 #include "bench/bench.h"
+#include "blend/chunk.h"
 #include "chat/commands.h"
 #include "chat/repl.h"
 #include "cli/check.h"
@@ -60,6 +61,7 @@ static Status dispatch(Options *o) {
     case MODE_QUANTIZE: return quantize_run(o);
     case MODE_PULL: return models_pull(o);
     case MODE_MODELS: return models_run(o);
+    case MODE_CHUNK: return chunk_run(o);
     default: assert(!"a mode"); return OK;
     }
 }

@@ -16,6 +16,11 @@ typedef struct {
     const char *load;   // a saved conversation that comes first; NULL: none
     bool continue_last; // the last one that was saved with this model comes first
     bool context_shift; // a chat leaves its oldest turns out when the context is full
+    // chunks of text in front of the prompt (blend/blender.h)
+    const char **chunks; // (n_chunks) files
+    int n_chunks;
+    const char *chunk_split; // where a file is cut into chunks; NULL: it is one
+    const char *blend;       // how they are used (blend/plan.h); NULL: BLEND_DEFAULT
     // length
     int predict; // tokens; -1: until the end or a full context
     bool ignore_eos;

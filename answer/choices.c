@@ -52,7 +52,7 @@ static Finish ends(void *arg, const int *tokens, int n) {
     return answer_is_end(c->e, tokens[n - 1]) ? FINISH_EOG : RUNNING;
 }
 
-static void begin_search(Choices *c) {
+static void begin_search(Choices *c, const Policy *policy) {
     const AnswerConfig *config = c->config;
     c->search = beam_new(&(BeamConfig){.n = config->beams,
                                        .length_penalty = (double)config->length_penalty,
@@ -61,7 +61,7 @@ static void begin_search(Choices *c) {
                                        .sampler = c->e->sampler,
                                        .ends = ends,
                                        .arg = c,
-                                       .next = c->e->policy});
+                                       .next = policy ? policy : c->e->policy});
     beam_request(c->search, &c->runs[0].request);
 }
 
@@ -144,6 +144,7 @@ static void begin_runs(Choices *c, const ChoicesSetup *setup) {
     }
     Request *first = &c->runs[0].request;
     first->branches = first->next;
+    first->policy = setup->policy;
     first->time.start = setup->came;
 }
 
@@ -158,7 +159,7 @@ Status choices_begin(Choices *c, const ChoicesSetup *setup, Sequence *prompt) {
     c->runs[0].seq = *prompt;
     *prompt = (Sequence){0};
     c->choices = mem_alloc((size_t)c->n_answers * sizeof *c->choices);
-    if (search) begin_search(c);
+    if (search) begin_search(c, setup->policy);
     engine_add(c->e, &c->runs[0].request);
     return OK;
 }

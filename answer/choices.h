@@ -25,7 +25,8 @@ typedef struct {
     bool fresh;                   // as in answer_start
     int n;                        // answers wanted; those of a search may be fewer
     SamplerParams sampling;
-    double came; // when the prompt came, clock_now(); 0: now
+    const Policy *policy; // of the prompt (its chunks), over the engine's; NULL: the engine's
+    double came;          // when the prompt came, clock_now(); 0: now
 } ChoicesSetup;
 
 typedef struct {

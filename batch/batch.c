@@ -37,6 +37,7 @@ typedef struct {
     Engine e;
     ChatTemplate *template;
     Buf system;
+    Blender *blender; // NULL: no job with chunks has come
     BatchContext context;
     Feed feed;
     bool ended;         // nothing more is read
@@ -302,6 +303,7 @@ static void run(BatchRun *b) {
         read_lines(b);
         Batch *batch;
         if (engine_step(&b->e, &batch)) batch_stats_step(&b->stats, &b->e, batch);
+        if (b->blender) blender_collect(b->blender);
         b->ended |= engine_fault(&b->e).code != 0; // those that are open end with it
         collect(b);
         write_replies(b);
@@ -329,13 +331,15 @@ static Status open_run(BatchRun *b, const Options *o) {
     b->job_config = o->answer;
     b->job_config.json = true;
     TRY(slo_parse(o->batch.slo, &b->slo));
+    TRY(plan_parse(o->answer.blend, &(BlendPlan){0})); // before a job asks for it
     if (!o->input && isatty(STDIN_FILENO))
         return status_error(QUILL_USAGE, "quill batch: jobs in JSON, one a line, on stdin or in FILE expected, found a "
                                          "terminal; - reads it all the same");
     TRY(prompt_system(&o->answer, &b->system));
     TRY(feed_open(o->input, &b->feed));
-    TRY(engine_open(&b->e, &o->engine,
-                    (EngineNeeds){.need_tokenizer = true, .n_seqs = o->batch.parallel, .pooled = true}));
+    TRY(engine_open(
+        &b->e, &o->engine,
+        (EngineNeeds){.need_tokenizer = true, .n_seqs = o->batch.parallel, .pooled = true, .whole = o->answer.blend}));
     if (o->batch.resume && !o->engine.dry_run) TRY(resume_open(o->batch.resume, &b->resume));
     if (b->resume.n > 0 && !o->answer.quiet)
         fprintf(stderr, "quill: note: %.500s has %lld answers; their jobs are skipped\n", o->batch.resume, b->resume.n);
@@ -343,7 +347,7 @@ static Status open_run(BatchRun *b, const Options *o) {
     if (b->e.sched)
         b->width = int_min(b->width, scheduler_max_rows(b->e.sched)); // a row for each of them in every step
     TRY(chat_template_choose(b->e.gguf, b->e.tok, &o->answer, &b->template));
-    b->context = (BatchContext){&b->e, &b->job_config, b->template, {b->system.data, b->system.n}};
+    b->context = (BatchContext){&b->e, &b->job_config, b->template, {b->system.data, b->system.n}, &b->blender};
     b->progress = progress_new(o->answer.quiet);
     if (b->progress.on) b->n_lines = count_lines(b->feed.fd);
     return OK;
@@ -354,6 +358,7 @@ static void close_run(BatchRun *b) {
         batch_line_cancel(b->pending);
         drop(b, &b->pending);
     }
+    blender_close(b->blender);
     assert(b->e.kv.n_free == b->e.kv.pool->n_blocks); // no block is lost
     feed_close(&b->feed);
     resume_close(&b->resume);

@@ -8,9 +8,30 @@
 
 // ---- a line becomes requests ----------------------------------------------------------------------------------------
 
+// A prompt with chunks in tokens, and its policy. Chunks that nobody has kept get requests of their own.
+static Status encode_chunks(const BatchContext *context, BatchLine *line, const ChatTemplate *template,
+                            const Message *messages, int n, Rendered *text, Sequence *s) {
+    Job *j = &line->job;
+    BlenderPrompt p = {0};
+    Status st = OK;
+    if (!*context->blender)
+        TRY(blender_open(context->e, context->config->blend, context->config->quiet, context->blender));
+    for (int i = 0; i < j->n_chunks && !st.code; i++) st = blender_text("chunks", j->chunks[i], &j->chunks[i]);
+    if (!st.code)
+        st = blender_prompt(*context->blender, &j->config, template, messages, n, j->chunks, j->n_chunks, text, &p);
+    if (!st.code) {
+        sequence_push(s, p.tokens, p.n);
+        blender_begin(*context->blender, &p);
+        line->blend = blender_request(*context->blender, &p);
+    }
+    blender_prompt_free(&p);
+    return st;
+}
+
 // The prompt in tokens; *text is what they came from.
-static Status encode(const BatchContext *context, const Job *j, const ChatTemplate *template, Rendered *text,
+static Status encode(const BatchContext *context, BatchLine *line, const ChatTemplate *template, Rendered *text,
                      Sequence *s) {
+    const Job *j = &line->job;
     Message prompt[2];
     const Message *messages = j->messages;
     int n = j->n_messages, n_ids = 0, *ids;
@@ -22,6 +43,7 @@ static Status encode(const BatchContext *context, const Job *j, const ChatTempla
         prompt[n++] = (Message){"user", j->prompt};
         messages = prompt;
     }
+    if (j->n_chunks > 0) return encode_chunks(context, line, template, messages, n, text, s);
     Status st = answer_prompt(context->e, &j->config, template, messages, n, text, &ids, &n_ids);
     if (!st.code) sequence_push(s, ids, n_ids);
     free(ids);
@@ -41,10 +63,11 @@ static Status open_job(const BatchContext *context, BatchLine *line, double came
     Sequence prompt = {0};
     ChoicesSetup setup = {.e = context->e, .config = &j->config, .template = template, .n = j->n, .came = came};
     j->config.sampling.seed = seed_of(context, line);
-    Status st = encode(context, j, template, &text, &prompt);
-    if (!st.code) st = answer_sampling(context->e, &j->config, &setup.sampling, &line->bias);
+    Status st = answer_sampling(context->e, &j->config, &setup.sampling, &line->bias);
+    if (!st.code) st = encode(context, line, template, &text, &prompt);
     setup.prompt = (Str){text.text.data, text.text.n};
     setup.fresh = !template && j->prompt.n == 0;
+    setup.policy = line->blend ? blend_policy(line->blend) : NULL;
     if (!st.code) st = choices_begin(&line->choices, &setup, &prompt);
     sequence_free(&prompt);
     rendered_free(&text);
@@ -92,6 +115,7 @@ bool batch_line_collect(BatchLine *line) {
 
 void batch_line_free(BatchLine *line) {
     choices_free(&line->choices);
+    blend_free(line->blend);
     free(line->bias);
     job_free(&line->job);
     buf_free(&line->reply);

@@ -4,6 +4,7 @@
 
 #include "answer/choices.h"
 #include "batch/jobs.h"
+#include "blend/blender.h"
 
 // What all lines of a run share.
 typedef struct {
@@ -11,6 +12,7 @@ typedef struct {
     const AnswerConfig *config;   // the run's, for every job that says nothing else
     const ChatTemplate *template; // NULL: raw text
     Str system;                   // data NULL: no system message
+    Blender **blender;            // of jobs with chunks; the first of them opens it
 } BatchContext;
 
 typedef struct BatchLine BatchLine;
@@ -18,6 +20,7 @@ struct BatchLine {
     int64_t number; // of the line in the input
     Job job;
     LogitBias *bias; // of --ignore-eos
+    Blend *blend;    // the policy of a prompt with chunks
     Choices choices; // its answers; nothing of it has begun: the line is no job, or a broken one
     double end;      // when its last answer had ended
     Status failed;

@@ -119,6 +119,19 @@ static Status read_prompt(Job *j, const char *key, const json_t *value) {
     return OK;
 }
 
+static Status read_chunks(Job *j, const char *key, const json_t *value) {
+    if (!json_is_array(value) || json_array_size(value) > JOB_MOST_CHUNKS)
+        return unexpected(key, "a list of at most 1024 texts", value);
+    j->chunks = mem_alloc(json_array_size(value) * sizeof *j->chunks);
+    size_t i;
+    json_t *one;
+    json_array_foreach(value, i, one) {
+        if (!json_is_string(one)) return unexpected(key, "texts", one);
+        j->chunks[j->n_chunks++] = str_of_json(one);
+    }
+    return OK;
+}
+
 static Status read_stop(Job *j, const char *key, const json_t *value) {
     size_t n = json_is_array(value) ? json_array_size(value) : 1;
     if (n > JOB_MOST_STOPS) return unexpected(key, "no more than 64 texts", value);
@@ -214,6 +227,7 @@ static const struct {
 } own_keys[] = {
     {"prompt", OURS | COMPLETION, read_prompt},
     {"messages", OURS | CHAT, read_messages_key},
+    {"chunks", OURS, read_chunks},
     {"n", OURS | OPENAI, read_answers},
     {"raw", OURS, read_raw},
     {"early_stopping", OURS | OPENAI, read_early_stopping},
@@ -353,10 +367,12 @@ Status job_parse(Str line, const AnswerConfig *defaults, Job *out) {
 void job_forget_text(Job *j) {
     json_decref(j->root);
     free(j->messages);
+    free(j->chunks);
     buf_free(&j->roles);
     buf_free(&j->message_text);
     j->root = NULL;
     j->messages = NULL;
+    j->chunks = NULL;
     j->prompt = (Str){0};
 }
 

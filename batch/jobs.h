@@ -2,6 +2,7 @@
 //
 //   {"id":"a","prompt":"Once","max_tokens":20,"temperature":0,"n":2,"stop":["\n"],"logprobs":3,"seed":7}
 //   {"id":"b","messages":[{"role":"user","content":"Hello"}]}
+//   {"id":"d","chunks":["a text","another"],"prompt":"Who paid?"}
 //   {"cancel":"a"}
 //   {"custom_id":"c","method":"POST","url":"/v1/chat/completions","body":{"messages":[...],"max_tokens":20}}
 //
@@ -17,6 +18,7 @@
 enum {
     JOB_MOST_ANSWERS = 128, // n
     JOB_MOST_STOPS = 64,
+    JOB_MOST_CHUNKS = 1024,
     JOB_LONGEST_STOP = 1024, // bytes
 };
 
@@ -29,6 +31,8 @@ typedef struct {
     Str prompt;              // or:
     Message *messages;       // (n_messages); NULL: it is a prompt
     int n_messages;          //
+    Str *chunks;             // (n_chunks) texts in front of the prompt or of the last message (blend/blender.h)
+    int n_chunks;            //
     bool raw;                // the prompt's bare text, without a template
     int n;                   // answers
     AnswerConfig config;     // the run's, with what the line says in its place; seed_given: the line has a seed

@@ -182,7 +182,7 @@ static bool fetch(const Policy *p, Request *r, int most) {
     forget(b);
     if (x->ready && !x->ready(x->arg, r->seq->tokens, b->spans, b->n_spans)) return false;
     if (next && !next->fetch(next, r, most)) return false;
-    begin(b, r);
+    if (r->n_new == 0) begin(b, r); // one that was preempted in its answer is computed as it stands
     return true;
 }
 

@@ -167,6 +167,16 @@ static Status check_speculation(const EngineConfig *e) {
 
 // What a mode cannot do without.
 static Status check_needs(const Options *o) {
+    if (o->answer.n_chunks > 0 && o->engine.evict)
+        return status_error(QUILL_USAGE,
+                            "--evict and --chunk: one of them expected, found both; what is given up as it goes has no "
+                            "place for KV that is brought");
+    if (o->mode == MODE_RUN && (o->answer.blend || o->answer.chunk_split) && o->answer.n_chunks == 0 &&
+        !o->chat.interactive)
+        return status_error(QUILL_USAGE, "%s: --chunk FILE expected, found none",
+                            o->answer.blend ? "--blend" : "--chunk-split");
+    if (o->answer.chunk_split && !*o->answer.chunk_split)
+        return status_error(QUILL_USAGE, "--chunk-split: a text of at least one byte expected, found none");
     if (o->mode == MODE_RUN && o->answer.logprobs >= 0 && !o->answer.json && !o->answer.jsonl)
         return status_error(QUILL_USAGE, "--logprobs: is printed in JSON alone; add --json or --jsonl");
     if (o->mode == MODE_LOGITS && o->look.tokens && o->prompt.n_parts)

@@ -229,7 +229,7 @@ static Status set_file(const Args *a, Mode m, const char *what, const char *flag
 // The words are the beginning of the prompt; in `kv` what to do and the files; of `bench --replay` files; where no text
 // is read a file's path.
 static Status use_words(Args *a, Options *out) {
-    if (out->mode == MODE_KV) {
+    if (out->mode == MODE_KV || out->mode == MODE_CHUNK) {
         out->kv.words = a->word;
         out->kv.n_words = a->n_words;
         a->word = NULL;

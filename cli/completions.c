@@ -15,7 +15,7 @@ static bool is_of(const Option *o, int m) { return o->help && o->modes & 1u << m
 // As its words; others take text.
 static bool takes_files(int m) {
     return m == MODE_BENCH || m == MODE_INSPECT || m == MODE_BATCH || m == MODE_DECODE || m == MODE_KV ||
-           m == MODE_QUANTIZE;
+           m == MODE_CHUNK || m == MODE_QUANTIZE;
 }
 static bool takes_names(int m) { return m == MODE_MODELS || m == MODE_PULL; } // of models in the cache
 
@@ -60,8 +60,8 @@ static void put_words(const Option *o) {
     buf_free(&names);
 }
 
-static const char kv_verbs[] = "info check cut diff"; // the words behind quill kv
-static const char model_verbs[] = "list rm";          // behind quill models
+static const char kv_verbs[] = "info check cut diff list remove"; // the words behind quill kv
+static const char model_verbs[] = "list rm";                      // behind quill models
 
 static void put_modes(void) {
     const char *between = "";
@@ -105,7 +105,7 @@ static void bash_mode(int m) {
         printf("        [[ \" ${COMP_WORDS[*]:2:COMP_CWORD-2} \" == *\" rm \"* ]] || words='%s'\n", model_verbs);
     if (m == MODE_KV)
         printf("        [[ \" ${COMP_WORDS[*]:2:COMP_CWORD-2} \" =~ \\ (%s)\\  ]] || words='%s'\n",
-               "info|check|cut|diff", kv_verbs);
+               "info|check|cut|diff|list|remove", kv_verbs);
     printf("        case $before in\n");
     bash_case(m, VALUE_ANY, "@none");
     bash_case(m, VALUE_FILE, "@file");
@@ -177,7 +177,7 @@ static const CliEscape zsh[] = {{'\'', "'\\''"}, {'\\', "\\\\"}, {'[', "\\["}, {
 // '(-m --model)'{-m,--model=}'[help]:FILE:_files'
 static void zsh_option(const Option *o) {
     char name[32];
-    bool repeats = o->kind == STOPS || o->kind == BIAS;
+    bool repeats = o->kind == STOPS || o->kind == BIAS || o->kind == FILES;
     bool many = strchr(o->names, ' ') != NULL;
     const char *between = "";
     printf("            ");
@@ -287,7 +287,7 @@ static void fish_completions(void) {
         printf("complete -c quill -n 'test (count (commandline -opc)) -eq 1' -a %s -d '", cli_modes[m]);
         cli_put(brief, fish);
         printf("'\n");
-        const char *seen = m == MODE_KV ? "; and __fish_seen_subcommand_from info check cut diff" : "";
+        const char *seen = m == MODE_KV ? "; and __fish_seen_subcommand_from info check cut diff list remove" : "";
         if (takes_files(m)) printf("complete -c quill -n '__quill_in %s%s' -F\n", cli_modes[m], seen);
     }
     printf("complete -c quill -n '__quill_in kv; and not __fish_seen_subcommand_from %s' -xa '%s'\n", kv_verbs,

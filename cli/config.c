@@ -187,7 +187,7 @@ static Status apply_entry(const Config *c, const Entry *e, Giver by, Options *o,
     const Option *row = cli_find_long(e->name, 1u << o->mode);
     if (!row) return OK; // another mode's
     Origin *origin = &origins[row - cli_options];
-    bool adds = row->kind == STOPS || row->kind == BIAS || is_prompt(row);
+    bool adds = row->kind == STOPS || row->kind == BIAS || row->kind == FILES || is_prompt(row);
     if ((origin->by > by && !adds) || has_stronger_rival(row, o->mode, by, origins)) return OK;
     const char *value = with_home(row, e->value, o);
     Status st =
@@ -261,6 +261,8 @@ static void show_row(const Option *row, const Origin *origin, const Options *o) 
     config_origin(row, origin, &from);
     if (row->kind == STOPS) // a line each, as they are read
         for (int i = 0; i < o->answer.n_stop; i++) show_line(name, o->answer.stop[i], from.data);
+    else if (row->kind == FILES)
+        for (int i = 0; i < o->answer.n_chunks; i++) show_line(name, o->answer.chunks[i], from.data);
     else {
         cli_value(row, o, &value);
         show_line(name, value.data, from.data);

@@ -123,13 +123,22 @@ const About cli_about[N_MODES] = {
                      "  quill decode -m model.gguf --kv-in long.kv\n"
                      "  quill decode -m model.gguf --kv-in long.kv --seed 2 --temp 1\n",
                      "-m --kv-in -n -c --temp --seed --json -t -v"},
-    [MODE_KV] = {"quill kv info|check|cut|diff [options] FILE [FILE]",
+    [MODE_CHUNK] = {"quill chunk add [options] --kv-dir DIR FILE...",
+                    "Computes the KV of texts ahead of the questions: each file alone, or each part\n"
+                    "that --chunk-split cuts it into. quill --chunk FILE with the same --kv-dir takes\n"
+                    "it from there (docs/blend.md); without this it is computed on first use.",
+                    "  quill chunk add -m model.gguf --kv-dir cache notes/*.txt\n"
+                    "  quill -m model.gguf --kv-dir cache --chunk notes/a.txt --chunk notes/b.txt \"Who paid?\"\n",
+                    "-m --kv-dir --chunk-split -c -ctk -ctv -t -q"},
+    [MODE_KV] = {"quill kv info|check|cut|diff|list|remove [options] FILE...",
                  "Looks into KV files: info shows what one holds, check reads every byte, cut\n"
                  "keeps the first tokens, diff says where two part and how far. - is stdin. All\n"
-                 "but cut take a block of --kv-dir too.",
+                 "but cut take a file of --kv-dir too; list shows what such a directory holds,\n"
+                 "remove takes files of it away.",
                  "  quill kv info long.kv\n"
                  "  quill kv cut -n 100 --kv-out short.kv long.kv\n"
-                 "  quill kv diff --tolerance 0.01 a.kv b.kv\n",
+                 "  quill kv diff --tolerance 0.01 a.kv b.kv\n"
+                 "  quill kv list cache\n",
                  "-n --kv-out --tolerance"},
 };
 

@@ -24,6 +24,7 @@ typedef enum {
     MODE_QUANTIZE,
     MODE_PULL,
     MODE_MODELS,
+    MODE_CHUNK,
     N_MODES
 } Mode;
 

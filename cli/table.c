@@ -60,7 +60,7 @@ const Option cli_options[] = {
 
     {"-n --predict --n-predict --max-tokens --max-completion-tokens", "N", MODES_ANSWER, G_LENGTH, INT, AT(answer.predict), -1, INT_MAX, "-1", "tokens to generate; -1: until the end or a full context"},
     {"-c --ctx-size", "N", M(PERPLEXITY), G_LENGTH, INT, AT(engine.ctx_size), 0, (1 << 30) - 1, "0", "tokens of a chunk; 0: 512, or what the model was trained for if that is less"},
-    {"-c --ctx-size", "N", MODES_PROMPT | MODES_ANSWER | M(LOGITS), G_LENGTH, INT, AT(engine.ctx_size), 0, (1 << 30) - 1, "0", "context in tokens; 0: the model's, if it fits into memory"},
+    {"-c --ctx-size", "N", MODES_PROMPT | MODES_ANSWER | M(LOGITS) | M(CHUNK), G_LENGTH, INT, AT(engine.ctx_size), 0, (1 << 30) - 1, "0", "context in tokens; 0: the model's, if it fits into memory"},
     {"--ignore-eos", NULL, MODES_ANSWER, G_LENGTH, FLAG, AT(answer.ignore_eos), 0, 0, NULL, "never generate an end-of-generation token"},
     {"-r --stop --reverse-prompt", "TEXT", MODES_ANSWER, G_LENGTH, STOPS, AT(answer.stop), 0, 0, NULL, "stop before this text; may be repeated"},
 
@@ -101,12 +101,16 @@ const Option cli_options[] = {
     {"--kv-layout", "contiguous|paged", MODES_COMPUTE & ~M(BATCH), G_KV, LAYOUT, AT(engine.paged), 0, 0, "contiguous", "one block a sequence, or many"},
     {"--kv-block", "N", MODES_COMPUTE, G_KV, INT, AT(engine.kv_block), 1, 65536, "32", "slots in a block of the paged layout, of a batch and of --kv-dir"},
     {"--kv-mem", "SIZE", MODES_COMPUTE, G_KV, SIZE, AT(engine.kv_mem), 0, 0x1p62, "0", "the most memory the KV cache may take; 0: what the context needs"},
+    {"--kv-dir", "DIR[,size=8G]", M(CHUNK), G_KV, STORE, AT(engine.kv_dir), 0, 0x1p62, NULL, "where the KV of the files goes, beside whatever else is kept there"},
     {"--kv-dir", "DIR[,size=8G]", M(RUN) | M(BATCH), G_KV, STORE, AT(engine.kv_dir), 0, 0x1p62, NULL, "keep the KV cache of prompts there, in files of at most that size together, and begin where an earlier run's prompt was the same"},
     {"--evict", "POLICY", M(RUN) | M(PERPLEXITY), G_KV, TEXT, AT(engine.evict), 0, 0, NULL, "what a full cache gives up, so that text goes on: sinks,sink=4,window=1024; shift; h2o,heavy=512,recent=512; or behind a long prompt: snapkv,cap=2048,window=32"},
     {"--kv-error", NULL, M(PERPLEXITY), G_KV, FLAG, AT(look.kv_error), 0, 0, NULL, "how far attention over this cache is from attention in float64 over all of the text, layer by layer, each from the same input"},
     {"--imatrix-out", "FILE", M(PERPLEXITY), G_QUANTIZE, TEXT, AT(look.imatrix_out), 0, 0, NULL, "write the mean square of what each matrix is multiplied with, for quill quantize --imatrix (llama.cpp reads it too)"},
     {"--kl-base", "FILE", M(PERPLEXITY), G_QUANTIZE, TEXT, AT(look.kl_base), 0, 0, NULL, "write the logits of every scored token (four bytes a token of the vocabulary), for --kl"},
     {"--kl", "FILE", M(PERPLEXITY), G_QUANTIZE, TEXT, AT(look.kl), 0, 0, NULL, "how far the predictions are from those that --kl-base wrote, of another model over the same text: the Kullback-Leibler divergence, and how often the likeliest token is the same"},
+    {"--chunk", "FILE", M(RUN), G_KV, FILES, 0, 0, 0, NULL, "a text that stands in front of the prompt and brings KV of its own, computed alone once (docs/blend.md); may be repeated"},
+    {"--chunk-split", "TEXT", M(RUN) | M(CHUNK), G_KV, TEXT, AT(answer.chunk_split), 0, 0, NULL, "cut each file of --chunk into chunks at this text"},
+    {"--blend", "MODE[,ratio=R][,k=N]", M(RUN) | M(BATCH), G_KV, TEXT, AT(answer.blend), 0, 0, NULL, "what of the chunks is computed again, over all text in front of it: cacheblend,ratio=0.15, the share whose KV differs most (the default); epic,k=16, the first tokens of each; reuse, nothing; full, everything"},
     {"--context-shift", NULL, M(RUN), G_KV, FLAG, AT(answer.context_shift), 0, 0, NULL, "when a chat fills the context, leave its oldest turns out, and say so"},
     {"--kv-out", "FILE", M(PREFILL), G_KV, TEXT, AT(kv.out), 0, 0, NULL, "where the KV goes: a file, which appears whole or not at all, a pipe, or - for stdout"},
     {"--kv-out", "FILE", M(KV), G_KV, TEXT, AT(kv.out), 0, 0, NULL, "cut: where the rest goes; - for stdout"},
@@ -181,6 +185,7 @@ const char *const cli_modes[N_MODES] = {
     [MODE_QUANTIZE] = "quantize",
     [MODE_PULL] = "pull",
     [MODE_MODELS] = "models",
+    [MODE_CHUNK] = "chunk",
 };
 
 const char *cli_mode_name(Mode m) { return m == MODE_RUN ? "quill" : cli_modes[m]; }

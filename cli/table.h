@@ -18,6 +18,7 @@ typedef enum {
     COLOR,       // a CHOICE whose value may be missing
     CHOICE,      // const char *, one of the words of `arg`
     STOPS,       // AnswerConfig.stop, n_stop
+    FILES,       // AnswerConfig.chunks, n_chunks
     BIAS,        // AnswerConfig.sampling.bias, n_bias
     SEED,        // AnswerConfig.sampling.seed, seed_given
     KVTYPE,      // int, a TYPE_ of formats/types.h
@@ -68,8 +69,8 @@ enum {
     MODES_PROMPT = MODE_BIT(RUN) | MODE_BIT(PREFILL),                                         // take a prompt
     MODES_ANSWER = MODE_BIT(RUN) | MODE_BIT(DECODE) | MODE_BIT(BATCH),                        // generate
     MODES_TEXT = MODES_PROMPT | MODE_BIT(TOKENIZE) | MODE_BIT(LOGITS) | MODE_BIT(PERPLEXITY), // read text
-    MODES_COMPUTE =
-        MODES_PROMPT | MODES_ANSWER | MODE_BIT(BENCH) | MODE_BIT(LOGITS) | MODE_BIT(PERPLEXITY), // run a model
+    MODES_COMPUTE = MODES_PROMPT | MODES_ANSWER | MODE_BIT(BENCH) | MODE_BIT(LOGITS) | MODE_BIT(PERPLEXITY) |
+                    MODE_BIT(CHUNK), // run a model
     MODES_ALL = MODES_TEXT | MODES_COMPUTE | MODE_BIT(INSPECT) | MODE_BIT(TEMPLATE) | MODE_BIT(KV) |
                 MODE_BIT(QUANTIZE) | MODE_BIT(PULL) | MODE_BIT(MODELS),
     MODES_FILE = MODES_ALL & ~(MODE_BIT(KV) | MODE_BIT(QUANTIZE) | MODE_BIT(PULL) |

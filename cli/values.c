@@ -166,6 +166,13 @@ static Status parse_stop(const char *flag, const char *value, AnswerConfig *out)
     return OK;
 }
 
+static Status add_file(const char *flag, const char *value, AnswerConfig *out) {
+    if (!*value) return cli_bad_value(flag, value, "a file");
+    out->chunks = mem_resize(out->chunks, (size_t)(out->n_chunks + 1) * sizeof *out->chunks);
+    out->chunks[out->n_chunks++] = value;
+    return OK;
+}
+
 // DIR, or DIR,size=N.
 static Status parse_store(const Option *o, const char *flag, const char *value, EngineConfig *out) {
     static const char key[] = ",size=";
@@ -256,6 +263,7 @@ static Status set_value(const Option *o, const char *flag, const char *value, Va
         *(bool *)at = strcmp(value, "paged") == 0;
         return OK;
     case STOPS: return parse_stop(flag, value, out.answer);
+    case FILES: return add_file(flag, value, out.answer);
     case BIAS: return parse_bias(flag, value, &out.answer->sampling);
     case SEED: return parse_seed(flag, value, out.answer);
     case KVTYPE: return parse_kv_type(o, flag, value, at);
@@ -301,6 +309,9 @@ static void write_value(const Option *o, ValueTarget values, Buf *out) {
             utf8_escape(out, a->stop[i], strlen(a->stop[i]));
             buf_str(out, "\"");
         }
+        break;
+    case FILES:
+        for (int i = 0; i < a->n_chunks; i++) buf_printf(out, "%s%s", i ? " " : "", a->chunks[i]);
         break;
     case BIAS:
         for (int i = 0; i < s->n_bias; i++)

@@ -2,12 +2,14 @@
 #define _GNU_SOURCE
 #include "kv/kv.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -16,6 +18,7 @@
 #include "kernels.h"
 #include "kv/chain.h"
 #include "kv/kvframes.h"
+#include "kv/kvstore.h"
 
 // ---- a file that is read --------------------------------------------------------------------------------------------
 
@@ -398,6 +401,83 @@ static Status diff(const Options *o, const char *const *files) {
     return st;
 }
 
+// ---- a directory ----------------------------------------------------------------------------------------------------
+
+// Whether a file's name is one that --kv-dir gives; *ending then.
+static bool is_stored(const char *path, const char **ending) {
+    enum { DIGITS = 64 };
+    const char *name = file_base(path);
+    *ending = name + DIGITS;
+    return strspn(name, "0123456789abcdef") == DIGITS &&
+           (strcmp(*ending, ".kv") == 0 || strcmp(*ending, KVSTORE_CHUNK) == 0);
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+// The paths of the directory's files in order; the caller frees them and the array.
+static Status read_dir(const char *path, char ***files, int *n) {
+    DIR *dir = opendir(path);
+    const char *ending;
+    if (!dir) return status_error(QUILL_IO, "%.500s: a directory expected, cannot open: %s", path, strerror(errno));
+    for (struct dirent *d; (d = readdir(dir));) {
+        if (!is_stored(d->d_name, &ending)) continue;
+        Buf file = {0};
+        buf_printf(&file, "%s/%s", path, d->d_name);
+        *files = mem_resize(*files, (size_t)(*n + 1) * sizeof **files);
+        (*files)[(*n)++] = file.data;
+    }
+    closedir(dir);
+    if (*n) qsort(*files, (size_t)*n, sizeof **files, by_name);
+    return OK;
+}
+
+static void list_file(const char *path, Buf *out) {
+    const char *ending;
+    struct stat info;
+    KvInput in;
+    is_stored(path, &ending);
+    if (stat(path, &info) != 0) return; // another process has removed it
+    Status st = open_input(&in, path);
+    if (st.code) buf_printf(out, "damaged                                                 ");
+    else
+        buf_printf(out, "%-7s %6u tokens  model %016llx %s/%s ", *ending == '.' && ending[1] == 'c' ? "chunk" : "block",
+                   in.r.s.head.n_tokens, (unsigned long long)in.r.s.head.model, type_name((int)in.r.s.head.type_k),
+                   type_name((int)in.r.s.head.type_v));
+    buf_printf(out, "%10lld bytes  ", (long long)info.st_size);
+    utf8_escape(out, path, strlen(path));
+    buf_str(out, "\n");
+    close_input(&in);
+}
+
+static Status list(const Options *o, const char *const *files) {
+    char **found = NULL;
+    int n = 0;
+    Buf out = {0};
+    (void)o;
+    Status st = read_dir(files[0], &found, &n);
+    for (int i = 0; i < n; i++) {
+        list_file(found[i], &out);
+        free(found[i]);
+    }
+    free(found);
+    return st.code ? st : say(&out);
+}
+
+static Status remove_files(const Options *o, const char *const *files) {
+    int n = o->kv.n_words - 1;
+    const char *ending;
+    for (int i = 0; i < n; i++) // none, if one of them is something else
+        if (!is_stored(files[i], &ending))
+            return status_error(QUILL_USAGE,
+                                "quill kv remove: %.300s: a file of --kv-dir expected, as quill kv list names them; no "
+                                "file was removed",
+                                files[i]);
+    for (int i = 0; i < n; i++)
+        if (unlink(files[i]) != 0)
+            return status_error(QUILL_IO, "%.300s: cannot remove: %s", files[i], strerror(errno));
+    return OK;
+}
+
 // ---- the mode -------------------------------------------------------------------------------------------------------
 
 Status kv_run(const Options *o) {
@@ -405,15 +485,20 @@ Status kv_run(const Options *o) {
         const char *name;
         int n_files;
         Status (*run)(const Options *o, const char *const *files);
-    } what[] = {{"info", 1, info}, {"check", 1, check}, {"cut", 1, cut}, {"diff", 2, diff}};
+    } what[] = {{"info", 1, info}, {"check", 1, check}, {"cut", 1, cut},
+                {"diff", 2, diff}, {"list", 1, list},   {"remove", INT_MAX, remove_files}};
     const char *word = o->kv.n_words ? o->kv.words[0] : "nothing";
     for (size_t i = 0; i < ARRAY_LEN(what); i++) {
         if (strcmp(word, what[i].name) != 0) continue;
-        if (o->kv.n_words - 1 != what[i].n_files)
-            return status_error(QUILL_USAGE, "quill kv %s: %d file%s expected, found %d", word, what[i].n_files,
-                                what[i].n_files == 1 ? "" : "s", o->kv.n_words - 1);
+        bool many = what[i].n_files == INT_MAX && o->kv.n_words > 1;
+        if (!many && o->kv.n_words - 1 != what[i].n_files)
+            return status_error(QUILL_USAGE, "quill kv %s: %s expected, found %d", word,
+                                what[i].n_files == 1   ? "1 file"
+                                : what[i].n_files == 2 ? "2 files"
+                                                       : "files of --kv-dir",
+                                o->kv.n_words - 1);
         Status st = what[i].run(o, o->kv.words + 1);
         return st.code == QUILL_IO && errno == EPIPE ? OK : st; // a reader that leaves is a quiet end
     }
-    return status_error(QUILL_USAGE, "quill kv: info, check, cut or diff expected, found %.100s", word);
+    return status_error(QUILL_USAGE, "quill kv: info, check, cut, diff, list or remove expected, found %.100s", word);
 }

@@ -55,6 +55,9 @@ def modes(tiny):
     prefill = ["prefill", "-m", tiny, *few[:4], "--kv-out", "o.kv", "--raw", "-p", text]
     kept = ["-m", tiny, *few, "--raw", "-n", "5", "--kv-dir", "kept", "-p", text]
     imatrix = ["perplexity", "-m", tiny, *few[:4], "-p", text, "--imatrix-out", "i.gguf"]
+    # All of it computed again: the answer is the same whether a chunk's file could be read or not.
+    chunk = ["-m", tiny, *few, "--raw", "-n", "5", "--deterministic", "--blend", "cacheblend,ratio=1", "--kv-dir", "kept",
+             "--chunk", "-", "-p", "And then?"]
     return [
         Mode("one-shot", [*few, "-n", "8", "-p", "Hello"]),
         Mode("json", [*few, "-n", "4", "--json", "--logprobs", "2", "-p", "Hello"], json_out=True),
@@ -76,6 +79,9 @@ def modes(tiny):
         Mode("kv-cut", ["kv", "cut", "-n", "10", "--kv-out", "p.kv", "o.kv"], made=["o.kv", "p.kv"], before=[prefill]),
         Mode("batch-kv-dir", ["batch", "-m", tiny, *few, "--keep-order", "--kv-dir", "kept", "-"], JOBS, ["kept"],
              json_out=True, code=2, varies=["kept"]),
+        Mode("chunk-write", chunk, text, ["kept"], varies=["kept"]),
+        Mode("chunk-read", chunk, text, ["kept"], before=[chunk], varies=["kept"]),
+        Mode("chunk-add", ["chunk", "add", "-m", tiny, *few[:4], "--kv-dir", "kept", "-"], text, ["kept"], varies=["kept"]),
         Mode("perplexity", ["perplexity", "-m", tiny, *few[:4], "-p", text]),
         Mode("logits", ["logits", "-m", tiny, *few[:4], "--tokens", "5,6,7"]),
         Mode("quantize", ["quantize", "-t", "2", tiny, "o.gguf", "Q5_0"], made=["o.gguf"]),
@@ -142,7 +148,7 @@ class Rig:
     def prepared(self, mode):
         folder = self.folder()
         for args in mode.before:
-            done = self.run(args, "", folder)
+            done = self.run(args, mode.given, folder)
             if done.returncode: sys.exit("%s: cannot prepare: %s" % (mode.name, done.stderr.decode()))
         return folder
 

@@ -1,0 +1,358 @@
+// blend/blender.c: see blend/blender.h.
+#define _GNU_SOURCE // memmem
+#include "blend/blender.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "answer/prepare.h"
+#include "base/file.h"
+#include "kv/fingerprint.h"
+
+// A request that computes a chunk behind the lead-in.
+typedef struct ChunkRequest ChunkRequest;
+struct ChunkRequest {
+    Sequence seq;
+    Request request;
+    ChunkRequest *next;
+};
+
+struct Blender {
+    Engine *e;
+    BlendContext context;
+    int *lead;
+    ChunkStore *store;
+    ChunkRequest *running;
+};
+
+// ---- files ----------------------------------------------------------------------------------------------------------
+
+Status blender_text(const char *name, Str text, Str *out) {
+    Str s = utf8_without_mark(text);
+    while (s.n > 0 && isspace((unsigned char)s.data[0])) s.data++, s.n--;
+    while (s.n > 0 && isspace((unsigned char)s.data[s.n - 1])) s.n--;
+    if (s.n == 0)
+        return status_error(QUILL_CONTEXT, "%.500s: a text expected, found %zu bytes without a character of it", name,
+                            text.n);
+    for (size_t i = 0; i < s.n;) {
+        int length = utf8_next(s.data + i, s.n - i);
+        if (s.data[i] == 0 || length < 1)
+            return status_error(QUILL_CONTEXT,
+                                "%.500s: text in UTF-8 expected, found byte 0x%02x at %zu of %zu; is it a binary file?",
+                                name, (unsigned char)s.data[i], (size_t)(s.data - text.data) + i, text.n);
+        i += (size_t)length;
+    }
+    *out = s;
+    return OK;
+}
+
+static Status add_text(BlenderChunks *c, const char *name, Str text) {
+    Str found;
+    TRY(blender_text(name, text, &found));
+    c->texts = mem_resize(c->texts, (size_t)(c->n + 1) * sizeof *c->texts);
+    c->texts[c->n++] = found;
+    return OK;
+}
+
+static bool is_blank(Str s) {
+    for (size_t i = 0; i < s.n; i++)
+        if (!isspace((unsigned char)s.data[i])) return false;
+    return true;
+}
+
+// Cuts a file at each place of `split`; blank parts are none.
+static Status cut_file(BlenderChunks *c, const char *name, Str text, const char *split) {
+    int before = c->n;
+    for (const char *end; (end = memmem(text.data, text.n, split, strlen(split)));) {
+        Str part = {text.data, (size_t)(end - text.data)};
+        if (!is_blank(part)) TRY(add_text(c, name, part));
+        text.n -= part.n + strlen(split);
+        text.data = end + strlen(split);
+    }
+    return is_blank(text) && c->n > before ? OK : add_text(c, name, text);
+}
+
+Status blender_read(const AnswerConfig *config, BlenderChunks *out) {
+    *out = (BlenderChunks){0};
+    out->files = mem_alloc((size_t)(config->n_chunks + 1) * sizeof *out->files);
+    for (int i = 0; i < config->n_chunks; i++) {
+        const char *name = config->chunks[i];
+        Buf *file = &out->files[out->n_files++];
+        TRY(file_read(name, file));
+        buf_append(file, "", 0);
+        Str text = {file->data, file->n};
+        if (config->chunk_split) TRY(cut_file(out, name, text, config->chunk_split));
+        else TRY(add_text(out, name, text));
+    }
+    return OK;
+}
+
+void blender_chunks_free(BlenderChunks *c) {
+    for (int i = 0; i < c->n_files; i++) buf_free(&c->files[i]);
+    free(c->files);
+    free(c->texts);
+    *c = (BlenderChunks){0};
+}
+
+// ---- prompts --------------------------------------------------------------------------------------------------------
+
+static void push_tokens(BlenderPrompt *p, const int *ids, int n) {
+    p->tokens = mem_resize(p->tokens, (size_t)(p->n + n + 1) * sizeof *p->tokens);
+    if (n) memcpy(p->tokens + p->n, ids, (size_t)n * sizeof *ids);
+    p->n += n;
+}
+
+Status blender_add_chunk(Blender *b, Str text, BlenderPrompt *p) {
+    const Engine *e = b->e;
+    Buf whole = {0}; // with the blank line that stands behind it
+    buf_append(&whole, text.data, text.n);
+    buf_str(&whole, "\n\n");
+    size_t bound = tokenizer_bound(e->tok, whole.n);
+    int *ids = mem_alloc((bound + 1) * sizeof *ids), most = e->shape.n_ctx - b->context.n_lead;
+    size_t n = tokenizer_encode(e->tok, whole.data, whole.n, NULL, ids, bound);
+    Status st = OK;
+    if (n > (size_t)most)
+        st = status_error(QUILL_CONTEXT,
+                          "a chunk of %zu bytes has %zu tokens, the context room for %d; cut it with --chunk-split, or "
+                          "give a larger -c",
+                          text.n, n, most);
+    else {
+        p->spans = mem_resize(p->spans, (size_t)(p->n_spans + 1) * sizeof *p->spans);
+        p->spans[p->n_spans++] = (BlendSpan){p->n, (int)n};
+        push_tokens(p, ids, (int)n);
+    }
+    free(ids);
+    buf_free(&whole);
+    return st;
+}
+
+// Adds the tokens of bytes [begin, end) of the text, behind those that are there.
+static Status add_bytes(const Engine *e, const Rendered *text, size_t begin, size_t end, BlenderPrompt *p) {
+    const uint8_t *trusted = (const uint8_t *)text->trusted.data;
+    size_t bound = tokenizer_bound(e->tok, end - begin), n;
+    int *ids = mem_alloc((bound + 1) * sizeof *ids);
+    const uint8_t *marks = trusted ? trusted + begin : NULL;
+    if (begin == end) n = 0;
+    else if (p->n == 0) n = tokenizer_encode(e->tok, text->text.data, end, marks, ids, bound);
+    else
+        n = tokenizer_encode_after(e->tok, p->tokens[p->n - 1], text->text.data + begin, end - begin, marks, ids,
+                                   bound);
+    if (n <= bound) push_tokens(p, ids, (int)n);
+    free(ids);
+    return n <= bound ? OK : status_error(QUILL_CONTEXT, "the prompt has more bytes than any context holds");
+}
+
+// The beginning token goes in front of everything, where the model wants one and the template has none.
+static Status add_head(const Engine *e, const Rendered *text, size_t end, BlenderPrompt *p) {
+    int bos = tokenizer_bos(e->tok);
+    TRY(add_bytes(e, text, 0, end, p));
+    if (bos < 0 || !tokenizer_add_bos(e->tok) || (p->n > 0 && p->tokens[0] == bos)) return OK;
+    push_tokens(p, &bos, 1);
+    memmove(p->tokens + 1, p->tokens, (size_t)(p->n - 1) * sizeof *p->tokens);
+    p->tokens[0] = bos;
+    return OK;
+}
+
+// Where `part` stands last in the text; false: nowhere.
+static bool find_last(const Rendered *text, const Buf *part, size_t *at) {
+    bool found = false;
+    const char *data = text->text.data;
+    for (size_t from = 0; data && from < text->text.n;) {
+        const char *next = memmem(data + from, text->text.n - from, part->data, part->n);
+        if (!next) break;
+        *at = (size_t)(next - data);
+        found = true;
+        from = *at + 1;
+    }
+    return found;
+}
+
+// The tokens of rendered text in which `joined`, the chunks and the blank lines behind them, stands.
+static Status encode(Blender *b, const Rendered *text, const Buf *joined, const Str *chunks, int n_chunks,
+                     BlenderPrompt *out) {
+    size_t at;
+    if (!find_last(text, joined, &at))
+        return status_error(
+            QUILL_MODEL, "the chat template: the user's message as it is expected, found it changed, so that no chunk "
+                         "can be told; give another with --chat-template, or --raw");
+    TRY(add_head(b->e, text, at, out));
+    for (int i = 0; i < n_chunks; i++) TRY(blender_add_chunk(b, chunks[i], out));
+    return add_bytes(b->e, text, at + joined->n, text->text.n, out);
+}
+
+Status blender_prompt(Blender *b, const AnswerConfig *config, const ChatTemplate *template, const Message *messages,
+                      int n_messages, const Str *chunks, int n_chunks, Rendered *text, BlenderPrompt *out) {
+    *out = (BlenderPrompt){0};
+    Message *all = mem_alloc((size_t)n_messages * sizeof *all);
+    Buf joined = {0}, last = {0};
+    for (int i = 0; i < n_chunks; i++) {
+        buf_append(&joined, chunks[i].data, chunks[i].n);
+        buf_str(&joined, "\n\n");
+    }
+    memcpy(all, messages, (size_t)n_messages * sizeof *all);
+    buf_append(&last, joined.data, joined.n);
+    buf_append(&last, messages[n_messages - 1].text.data, messages[n_messages - 1].text.n);
+    all[n_messages - 1].text = (Str){last.data, last.n};
+    // A template may take white space away at the end, which a message without a question has.
+    if (is_blank(messages[n_messages - 1].text)) joined.n -= 2;
+    Status st = chat_template_render(template, all, n_messages, true, text);
+    if (!st.code && !template && config->parse_special && text->text.n) memset(text->trusted.data, 1, text->text.n);
+    if (!st.code) st = encode(b, text, &joined, chunks, n_chunks, out);
+    if (!st.code) answer_dump(b->e, config, text, out->tokens, out->n);
+    if (!st.code) st = answer_fits(b->e, config, out->n);
+    free(all);
+    buf_free(&joined);
+    buf_free(&last);
+    return st;
+}
+
+void blender_prompt_free(BlenderPrompt *p) {
+    free(p->tokens);
+    free(p->spans);
+    *p = (BlenderPrompt){0};
+}
+
+// ---- chunks that nobody kept ----------------------------------------------------------------------------------------
+
+// Lead-in and chunk; the caller frees them.
+static int *alone(const Blender *b, const int *tokens, BlendSpan s, int *n) {
+    int n_lead = b->context.n_lead, *ids = mem_alloc((size_t)(n_lead + s.n) * sizeof *ids);
+    if (n_lead) memcpy(ids, b->lead, (size_t)n_lead * sizeof *ids);
+    memcpy(ids + n_lead, tokens + s.first, (size_t)s.n * sizeof *ids);
+    *n = n_lead + s.n;
+    return ids;
+}
+
+static bool is_running(const Blender *b, const int *ids, int n) {
+    for (const ChunkRequest *c = b->running; c; c = c->next)
+        if (c->seq.n_tokens == n && memcmp(c->seq.tokens, ids, (size_t)n * sizeof *ids) == 0) return true;
+    return false;
+}
+
+// Adds a request for the chunk unless it is kept, or on its way; true: it was added.
+static bool begin_chunk(Blender *b, const int *tokens, BlendSpan s) {
+    int n, *ids = alone(b, tokens, s, &n);
+    bool wanted = !chunkstore_has(b->store, ids, n) && !is_running(b, ids, n);
+    if (wanted) {
+        ChunkRequest *c = mem_alloc(sizeof *c);
+        *c = (ChunkRequest){.seq = {.own = true}, .request = {.max_new = 0}, .next = b->running};
+        c->request.seq = &c->seq;
+        c->request.sampling = sampler_defaults();
+        sequence_push(&c->seq, ids, n);
+        b->running = c;
+        scheduler_add(b->e->sched, &c->request);
+    }
+    free(ids);
+    return wanted;
+}
+
+static void end_chunk(Blender *b, ChunkRequest *c) {
+    Status st = OK;
+    if (c->request.finish == FINISH_LENGTH && !engine_fault(b->e).code)
+        st = chunkstore_save(b->store, &b->e->kv, &c->seq);
+    if (st.code && !b->context.quiet)
+        fprintf(stderr, "quill: note: %s; the answer is whole, but that chunk is not kept\n", st.message);
+    kvcache_release(&b->e->kv, &c->seq);
+    sequence_free(&c->seq);
+    timeline_free(&c->request.time);
+    free(c);
+}
+
+void blender_collect(Blender *b) {
+    for (ChunkRequest **at = &b->running; *at;) {
+        ChunkRequest *c = *at;
+        if (c->request.finish == RUNNING) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        end_chunk(b, c);
+    }
+}
+
+Status blender_compute(Blender *b, const BlenderPrompt *p, int *n) {
+    *n = 0;
+    for (int i = 0; i < p->n_spans; i++) {
+        if (!begin_chunk(b, p->tokens, p->spans[i])) continue;
+        engine_run(b->e);
+        blender_collect(b);
+        ++*n;
+    }
+    return OK;
+}
+
+void blender_begin(Blender *b, const BlenderPrompt *p) {
+    if (!blender_uses_kept(b)) return;
+    for (int i = 0; i < p->n_spans; i++) begin_chunk(b, p->tokens, p->spans[i]);
+}
+
+// BlendContext.ready
+static bool is_ready(void *arg, const int *tokens, const BlendSpan *spans, int n_spans) {
+    Blender *b = arg;
+    bool ready = true;
+    blender_collect(b);
+    for (int i = 0; i < n_spans && ready && b->running; i++) {
+        int n, *ids = alone(b, tokens, spans[i], &n);
+        ready = !is_running(b, ids, n);
+        free(ids);
+    }
+    return ready;
+}
+
+Blend *blender_request(Blender *b, const BlenderPrompt *p) {
+    return blend_new(&b->context, p->spans, p->n_spans, b->e->policy);
+}
+
+void blender_report(const BlendStats *s, int n_computed) {
+    if (s->n_chunks == 0) return; // --blend full, or all of it was there as a prefix
+    fprintf(stderr, "chunks     %d; %d computed alone now, %d without KV of their own\n", s->n_chunks, n_computed,
+            s->n_lost);
+    fprintf(stderr, "blended    %d tokens had KV, %d were computed again; %.1f ms waiting for files\n", s->n_kept,
+            s->n_again, 1e3 * s->load_seconds);
+}
+
+// ---- open, close ----------------------------------------------------------------------------------------------------
+
+// What stands in front of every chunk: the beginning token, or where a model has none a line's end, so that no chunk
+// has the first token of all.
+static void set_lead(Blender *b) {
+    const Tokenizer *t = b->e->tok;
+    size_t bound = tokenizer_bound(t, 1);
+    b->lead = mem_alloc((bound + 1) * sizeof *b->lead);
+    bool bos = tokenizer_bos(t) >= 0 && tokenizer_add_bos(t);
+    if (bos) b->lead[0] = tokenizer_bos(t);
+    b->context.n_lead = bos ? 1 : (int)tokenizer_encode(t, "\n", 1, NULL, b->lead, bound);
+    b->context.lead = b->lead;
+}
+
+Status blender_open(Engine *e, const char *plan, bool quiet, Blender **out) {
+    BlendPlan p;
+    *out = NULL;
+    TRY(plan_parse(plan, &p));
+    TRY(blend_check(&e->model, e->kv.pool));
+    KvHead like = fingerprint(&e->model, e->kv.pool);
+    Blender *b = mem_alloc(sizeof *b);
+    *b = (Blender){.e = e, .store = chunkstore_new(e->kv_dir.store, &like)};
+    b->context = (BlendContext){
+        .m = &e->model, .kv = &e->kv, .store = b->store, .plan = p, .quiet = quiet, .ready = is_ready, .arg = b};
+    set_lead(b);
+    *out = b;
+    return OK;
+}
+
+bool blender_uses_kept(const Blender *b) { return b->context.plan.mode != BLEND_FULL; }
+
+void blender_close(Blender *b) {
+    if (!b) return;
+    while (b->running) {
+        ChunkRequest *c = b->running;
+        b->running = c->next;
+        scheduler_cancel(b->e->sched, &c->request);
+        end_chunk(b, c);
+    }
+    chunkstore_free(b->store);
+    free(b->lead);
+    free(b);
+}

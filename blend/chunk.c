@@ -1,0 +1,46 @@
+// blend/chunk.c: see blend/chunk.h.
+#include "blend/chunk.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/signals.h"
+#include "blend/blender.h"
+
+static Status add(Engine *e, const AnswerConfig *config) {
+    BlenderChunks chunks;
+    Blender *b = NULL;
+    BlenderPrompt p = {0};
+    int n = 0;
+    Status st = blender_read(config, &chunks);
+    if (!st.code) st = blender_open(e, "full", config->quiet, &b);
+    for (int i = 0; i < chunks.n && !st.code; i++) st = blender_add_chunk(b, chunks.texts[i], &p);
+    signals_catch();
+    if (!st.code) st = blender_compute(b, &p, &n);
+    if (!st.code && signals_caught()) st = (Status){.code = 128 + signals_caught()};
+    signals_release();
+    if (!st.code && !config->quiet)
+        fprintf(stderr, "%d chunks of %d tokens: %d computed, %d were there\n", p.n_spans, p.n, n, p.n_spans - n);
+    blender_close(b);
+    blender_prompt_free(&p);
+    blender_chunks_free(&chunks);
+    return st;
+}
+
+Status chunk_run(const Options *o) {
+    const char *word = o->kv.n_words ? o->kv.words[0] : "nothing";
+    if (strcmp(word, "add") != 0)
+        return status_error(QUILL_USAGE, "quill chunk: add FILE... expected, found %.100s", word);
+    if (o->kv.n_words < 2) return status_error(QUILL_USAGE, "quill chunk add: a file expected, found none");
+    if (!o->engine.kv_dir)
+        return status_error(QUILL_USAGE,
+                            "quill chunk add: --kv-dir DIR expected, found none; that is where it is kept");
+    AnswerConfig config = o->answer;
+    config.chunks = o->kv.words + 1;
+    config.n_chunks = o->kv.n_words - 1;
+    Engine e;
+    TRY(engine_open(&e, &o->engine, (EngineNeeds){.need_tokenizer = true, .whole = true}));
+    Status st = add(&e, &config);
+    engine_close(&e);
+    return st;
+}

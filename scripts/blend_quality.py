@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Measures what blended chunks (--chunk, --blend) cost in answers: the tables of docs/blend.md, and a plot.
+
+    scripts/blend_quality.py                        # ./quill and the model inside it, 2000 questions
+    scripts/blend_quality.py -n 200 --times 0       # a first look
+    scripts/blend_quality.py --png blend.png        # needs matplotlib
+
+A question's two facts stand in different chunks (two-hop plots of make_corpus.py, names that were never trained on), among
+the chunks of two other stories, six in all, in any order. Every mode gets the same questions and the same tokens, through
+`quill batch`. F1 is that of question answering: words without case, articles and punctuation. The difference to --blend
+full is paired, with a 95% interval. KL is of the first token of the answer, over the likeliest tokens of full. TTFT is
+that of single runs: cold computes the chunks first, warm finds them in --kv-dir.
+"""
+
+import argparse
+import json
+import math
+import os
+import random
+import re
+import statistics
+import subprocess
+import tempfile
+from collections import Counter
+
+import make_corpus
+
+os.environ["XDG_CONFIG_HOME"] = "/dev/null"  # the user's configuration has no say
+MODES = ["full", "reuse", "epic,k=4", "epic,k=16", "cacheblend,ratio=0.05", "cacheblend,ratio=0.1", "cacheblend,ratio=0.15",
+         "cacheblend,ratio=0.18", "cacheblend,ratio=0.3", "cacheblend,ratio=0.15,k=4", "cacheblend,ratio=1"]
+LIKELIEST = 200
+WORDS = (22, 64)  # of a chunk: 30 to 90 tokens of the built-in model
+
+
+def make_questions(n, seed):
+    """Dicts of chunks, question and answer."""
+    g, rng, out = make_corpus.load_grammar(), random.Random(f"blend {seed}"), []
+    while len(out) < n:
+        used = set()
+        stories = [make_corpus.Story(g, rng, True, True, 2.0, used) for _ in range(3)]
+        for s in stories:
+            s.add_plots(1, 1.0)
+        chunks = [" ".join(p) for s in stories for p in s.paragraphs]
+        twos = [q for q in stories[0].questions if q[0] == "two"]
+        if len(chunks) != 6 or not twos or not all(WORDS[0] <= len(c.split()) <= WORDS[1] for c in chunks):
+            continue
+        rng.shuffle(chunks)
+        _, question, answer = rng.choice(twos)
+        out.append(dict(chunks=chunks, question=question, answer=answer))
+    return out
+
+
+def ask_all(args, questions, mode):
+    """The answers' texts, and the first token's likeliest tokens with their logarithms."""
+    jobs = "".join(json.dumps(dict(id=i, chunks=q["chunks"], prompt=q["question"])) + "\n" for i, q in enumerate(questions))
+    command = [args.quill, "batch", "-q", "--keep-order", "--temp", "0", "-n", "40", "--blend", mode, "--logprobs",
+               str(LIKELIEST), "-np", "16"] + (["-m", args.model] if args.model else [])
+    done = subprocess.run(command, input=jobs, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{mode}: exit {done.returncode}: {done.stderr.strip()}")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["id"] for line in lines] == list(range(len(questions)))
+    return [(line["text"].strip(), {t["id"]: t["logprob"] for t in line["tokens"][0]["top"]}) for line in lines]
+
+
+def words(text):
+    return [w for w in re.findall(r"[a-z0-9']+", text.lower()) if w not in ("a", "an", "the")]
+
+
+def f1(said, right):
+    a, b = Counter(words(said)), Counter(words(right))
+    same = sum((a & b).values())
+    return 2 * same / (sum(a.values()) + sum(b.values())) if same else 0.0
+
+
+def divergence(p, q):
+    """KL(p || q) over p's likeliest; what q has not among its own counts as its least."""
+    least = min(q.values())
+    return max(0.0, sum(math.exp(l) * (l - q.get(i, least)) for i, l in p.items()))
+
+
+def mean_and_interval(x):
+    return statistics.fmean(x), 1.96 * statistics.stdev(x) / math.sqrt(len(x))
+
+
+def time_one(args, q, mode, store):
+    with tempfile.TemporaryDirectory() as tmp:
+        command = [args.quill, "-q", "--json", "--greedy", "-n", "1", "--blend", mode] + (["-m", args.model] if args.model else [])
+        command += ["--kv-dir", store] if mode != "full" else []
+        for i, text in enumerate(q["chunks"]):
+            path = os.path.join(tmp, str(i))
+            open(path, "w", encoding="utf-8").write(text)
+            command += ["--chunk", path]
+        done = subprocess.run([*command, q["question"]], check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        return json.loads(done.stdout)["ttft_ms"]
+
+
+def times(args, questions, mode):
+    cold, warm = [], []
+    for q in questions[: args.times]:
+        with tempfile.TemporaryDirectory() as store:
+            cold.append(time_one(args, q, mode, store))
+            warm.append(time_one(args, q, mode, store))
+    return (statistics.median(cold), statistics.median(warm)) if cold else (math.nan, math.nan)
+
+
+def plot(path, rows):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    share = {"full": 1.0, "reuse": 0.0}
+    figure, axes = plt.subplots(figsize=(6, 4))
+    points = sorted((float(m.split("=")[1]), f, e) for m, f, e in rows if re.fullmatch(r"cacheblend,ratio=[\d.]+", m))
+    axes.errorbar([p[0] for p in points], [p[1] for p in points], [p[2] for p in points], fmt="o-", capsize=3, label="cacheblend")
+    for m, f, _ in rows:
+        if m in share:
+            axes.axhline(f, linestyle="--", color="k" if m == "full" else "C3", label=m)
+        if m.startswith("epic"):
+            axes.axhline(f, linestyle=":", color="C2" if m.endswith("16") else "C4", label=m)
+    axes.set(xlabel="share of the chunks' tokens computed again", ylabel="F1")
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--quill", default="./quill")
+    p.add_argument("-m", "--model")
+    p.add_argument("-n", type=int, default=2000, help="questions")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--times", type=int, default=20, help="questions of which times are taken")
+    p.add_argument("--modes", nargs="*", default=MODES)
+    p.add_argument("--png")
+    args = p.parse_args()
+    questions, full, rows = make_questions(args.n, args.seed), None, []
+    print("| mode | F1 | F1 - full | right to the letter | KL of the first token | TTFT cold, ms | warm, ms |")
+    print("|---|---|---|---|---|---|---|")
+    for mode in args.modes:
+        found = ask_all(args, questions, mode)
+        scores = [f1(said, q["answer"]) for (said, _), q in zip(found, questions)]
+        exact = statistics.fmean(said == q["answer"] for (said, _), q in zip(found, questions))
+        full = full or (found, scores)
+        by, interval = mean_and_interval([a - b for a, b in zip(scores, full[1])])
+        kl = statistics.fmean(divergence(a[1], b[1]) for a, b in zip(full[0], found))
+        cold, warm = times(args, questions, mode)
+        rows.append((mode, statistics.fmean(scores), interval))
+        print(f"| {mode} | {rows[-1][1]:.4f} | {by:+.4f} ± {interval:.4f} | {exact:.3f} | {kl:.2e} | {cold:.1f} | {warm:.1f} |", flush=True)
+    if args.png:
+        plot(args.png, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+#!/usr/bin/env bats
+# blend.bats: --chunk, --blend, quill chunk, chunks in jobs, what --kv-dir keeps of them.
+load rig/helpers
+
+setup() {
+    enter
+    needs_builtin
+    printf 'Tom went to the mill. He put the blue cup there.\n' >a.txt
+    printf 'Anna has a red ball. She likes the garden.\n\n' >b.txt
+    printf 'one text\n---\n\n---\n another \n---\n' >many.txt
+    ask=("$QUILL" --no-config -q --greedy -n 24)
+}
+
+tokens_of() { # of a prompt, in lines
+    "$QUILL" --no-config --greedy -n 0 --dump-tokens "$@" 2>&1 >/dev/null | grep -P '^\d+\t'
+}
+
+@test "chunks stand in the user's message, and the tokens are the same whatever the mode" {
+    tokens_of --chunk a.txt --chunk b.txt --blend full "Where is the blue cup?" >full
+    for mode in cacheblend epic reuse cacheblend,ratio=0.5,k=3; do
+        tokens_of --chunk a.txt --chunk b.txt --blend $mode "Where is the blue cup?" >other
+        cmp full other
+    done
+    cut -f2 full | tr -d '\n' | grep -qF 'user\nTom went to the mill. He put the blue cup there.\n\nAnna has a red ball. She likes the garden.\n\nWhere is the blue cup?'
+}
+
+@test "everything computed again is the plain prompt, byte for byte" {
+    for form in --raw --chat; do
+        "${ask[@]}" --deterministic $form --json --logprobs 3 --chunk a.txt --chunk b.txt --blend full "Where is the blue cup?" | jq -c .tokens >full
+        "${ask[@]}" --deterministic $form --json --logprobs 3 --chunk a.txt --chunk b.txt --blend cacheblend,ratio=1 "Where is the blue cup?" | jq -c .tokens >blended
+        cmp full blended
+        "${ask[@]}" --deterministic $form --json --logprobs 3 --chunk a.txt --chunk b.txt --blend epic,k=999 "Where is the blue cup?" | jq -c .tokens >blended
+        cmp full blended
+    done
+}
+
+@test "a chunk is computed once, and its file is as it was after any use" {
+    run -0 "$QUILL" --no-config -v --greedy -n 4 --kv-dir d --chunk a.txt --chunk b.txt "Where is the blue cup?"
+    [[ $output == *"2 computed alone now"* ]]
+    [ "$(ls d/*.chunk | wc -l)" -eq 2 ]
+    sha256sum d/*.chunk >before
+    for mode in cacheblend epic reuse full; do
+        run -0 "$QUILL" --no-config -v --greedy -n 4 --kv-dir d --blend $mode --chunk b.txt --chunk a.txt "Who has a ball?"
+        [[ $output != *"1 computed alone now"* && $output != *"2 computed alone now"* ]]
+    done
+    sha256sum --quiet -c before
+}
+
+@test "blended KV is never kept as a prefix" {
+    "${ask[@]}" --kv-dir d --kv-block 4 --chunk a.txt --chunk b.txt "Where is the blue cup?"
+    [ -z "$(ls d/*.kv 2>/dev/null)" ]
+    "${ask[@]}" --kv-dir d --kv-block 4 --blend full --chunk a.txt "Where is the blue cup?"
+    [ -n "$(ls d/*.kv)" ]
+}
+
+@test "quill chunk add computes ahead of time" {
+    run -0 "$QUILL" chunk add --no-config --kv-dir d a.txt b.txt
+    [ "$output" = "2 chunks of 25 tokens: 2 computed, 0 were there" ]
+    run -0 "$QUILL" chunk add --no-config --kv-dir d a.txt --chunk-split --- many.txt
+    [[ $output == *"3 chunks of"*": 2 computed, 1 were there" ]]
+    run -0 "$QUILL" --no-config -v --greedy -n 4 --kv-dir d --chunk a.txt --chunk b.txt "Where is the blue cup?"
+    [[ $output == *"chunks     2; 0 computed alone now"* ]]
+    run -2 "$QUILL" chunk add --no-config a.txt
+    [[ $output == *"--kv-dir DIR expected"* ]]
+    run -2 "$QUILL" chunk list
+    run -2 "$QUILL" chunk add --no-config --kv-dir d
+}
+
+@test "quill kv lists, checks and removes" {
+    "$QUILL" chunk add --no-config -q --kv-dir d a.txt b.txt
+    "${ask[@]}" --kv-dir d --kv-block 8 "Tom went to the mill and to the river and home again."
+    run -0 "$QUILL" kv list d
+    [ "$(grep -c ^chunk <<<"$output")" -eq 2 ]
+    [ "$(grep -c ^block <<<"$output")" -ge 1 ]
+    for file in d/*.chunk; do "$QUILL" kv check "$file"; done
+    printf x >>"$(ls d/*.chunk | head -1)"
+    run -3 "$QUILL" kv check "$(ls d/*.chunk | head -1)"
+    run -2 "$QUILL" kv remove d/*.chunk a.txt
+    [ "$(ls d/*.chunk | wc -l)" -eq 2 ]
+    run -0 "$QUILL" kv remove d/*.chunk
+    [ -z "$(ls d/*.chunk 2>/dev/null)" ]
+    run -6 "$QUILL" kv list nowhere
+}
+
+@test "a damaged chunk is removed and computed again" {
+    "$QUILL" chunk add --no-config -q --kv-dir d a.txt b.txt
+    "${ask[@]}" --kv-dir d --chunk a.txt --chunk b.txt "Where is the blue cup?" >want
+    file=$(ls -S d/*.chunk | head -1)
+    printf '\377\377' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 3000)) conv=notrunc status=none
+    run -0 --separate-stderr "$QUILL" --no-config --greedy -n 24 --kv-dir d --chunk a.txt --chunk b.txt "Where is the blue cup?"
+    [[ $stderr == *"note: "*"damaged"*"computed again"* ]]
+    [ ! -e "$file" ]
+    "${ask[@]}" --kv-dir d --chunk a.txt --chunk b.txt "Where is the blue cup?" >again
+    [ -e "$file" ]
+    cmp want again
+}
+
+@test "a store of another model is left alone and computed again" {
+    "$MAKE_TINY" tiny.gguf
+    "$QUILL" chunk add --no-config -q --kv-dir d -m tiny.gguf a.txt
+    run -0 "$QUILL" --no-config -v --greedy -n 4 --kv-dir d --chunk a.txt "Where?"
+    [[ $output == *"1 computed alone now"* ]]
+    [ "$(ls d/*.chunk | wc -l)" -eq 2 ]
+}
+
+@test "nothing of a store that was killed is read" {
+    seq 1 400 >long.txt
+    for delay in 0.02 0.04 0.06 0.08 0.1; do
+        "$QUILL" chunk add --no-config -q --kv-dir d long.txt a.txt b.txt many.txt & pid=$!
+        sleep $delay
+        kill -9 $pid 2>/dev/null || true
+        wait $pid 2>/dev/null || true
+        for file in d/*.chunk; do [ ! -e "$file" ] || "$QUILL" kv check "$file" >/dev/null; done
+    done
+    run -0 "$QUILL" chunk add --no-config --kv-dir d long.txt a.txt b.txt many.txt
+}
+
+@test "jobs with chunks answer as one prompt does" {
+    "${ask[@]}" --deterministic --chunk a.txt --chunk b.txt "Where is the blue cup?" >one
+    "${ask[@]}" --deterministic --chunk b.txt --chunk a.txt --blend cacheblend "Who has a red ball?" >two
+    jq -cn --rawfile a a.txt --rawfile b b.txt '{id:1,chunks:[$a,$b],prompt:"Where is the blue cup?"},
+        {id:2,chunks:[$b,$a],prompt:"Who has a red ball?"},{id:3,prompt:"Who are you?"},
+        {id:4,chunks:[$a,$b],prompt:"Where is the blue cup?",n:2}' >jobs
+    "$QUILL" batch --no-config -q --deterministic --temp 0 -n 24 --keep-order jobs >out
+    [ "$(jq -r 'select(.id==1).text' out)" = "$(cat one)" ]
+    [ "$(jq -r 'select(.id==2).text' out)" = "$(cat two)" ]
+    [ "$(jq -r 'select(.id==4) | .choices[1].text // .texts[1] // .text' out | tail -1)" = "$(cat one)" ]
+    run -5 "$QUILL" batch --no-config -q -n 4 <<<'{"id":1,"chunks":[" "],"prompt":"a"}'
+    run -2 "$QUILL" batch --no-config -q -n 4 <<<'{"id":1,"chunks":"a","prompt":"a"}'
+    run -2 "$QUILL" batch --no-config -q --blend all -n 4 <<<'{"id":1,"chunks":["a"],"prompt":"a"}'
+}
+
+@test "every layout and dense type takes chunks" {
+    for options in "--kv-layout paged" "-ctk f32 -ctv f32" "-ctk bf16 -ctv bf16" "-ub 7" "-ctk f16 -ctv f32 --kv-layout paged --kv-block 5"; do
+        "${ask[@]}" $options --deterministic --chunk a.txt --chunk b.txt --blend full "Where is the blue cup?" >full
+        "${ask[@]}" $options --deterministic --chunk a.txt --chunk b.txt --blend cacheblend,ratio=1 "Where is the blue cup?" >again
+        cmp full again
+        "${ask[@]}" $options --chunk a.txt --chunk b.txt --blend epic "Where is the blue cup?"
+    done
+}
+
+@test "what cannot be a chunk" {
+    : >empty.txt
+    printf ' \n' >blank.txt
+    printf 'text\0text' >nul.bin
+    printf 'text\377' >latin.txt
+    for file in empty.txt blank.txt nul.bin latin.txt; do
+        run -5 "${ask[@]}" --chunk $file "Where?"
+        [[ $output == *"$file"*"expected"* ]]
+    done
+    seq 1 2000 >long.txt
+    run -5 "${ask[@]}" --chunk long.txt "Where?"
+    [[ $output == *"tokens, the context room for 2047"* ]]
+    run -6 "${ask[@]}" --chunk missing.txt "Where?"
+    run -2 "${ask[@]}" --chunk a.txt --blend most "Where?"
+    [[ $output == *"cacheblend,ratio=0.15"* ]]
+    run -2 "${ask[@]}" --blend epic "Where?"
+    run -2 "${ask[@]}" --chunk a.txt --evict sinks "Where?"
+    run -2 "${ask[@]}" --chunk a.txt -ctk q8_0 -ctv q8_0 "Where?"
+    [[ $output == *"add -ctk f16 -ctv f16"* ]]
+    "$MAKE_TINY" phi3.gguf arch=phi3
+    run -3 "${ask[@]}" -m phi3.gguf --chunk a.txt "Where?"
+    [[ $output == *"phi3"* ]]
+}
