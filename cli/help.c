@@ -127,8 +127,8 @@ const About cli_about[N_MODES] = {
                     "Computes the KV of texts ahead of the questions: each file alone, or each part\n"
                     "that --chunk-split cuts it into. quill --chunk FILE with the same --kv-dir takes\n"
                     "it from there (docs/blend.md); without this it is computed on first use.",
-                    "  quill chunk add -m model.gguf --kv-dir cache notes/*.txt\n"
-                    "  quill -m model.gguf --kv-dir cache --chunk notes/a.txt --chunk notes/b.txt \"Who paid?\"\n",
+                    "  quill chunk add -m model.gguf --kv-dir cache notes.txt rules.txt\n"
+                    "  quill -m model.gguf --kv-dir cache --chunk notes.txt \"Who paid?\"\n",
                     "-m --kv-dir --chunk-split -c -ctk -ctv -t -q"},
     [MODE_KV] = {"quill kv info|check|cut|diff|list|remove [options] FILE...",
                  "Looks into KV files: info shows what one holds, check reads every byte, cut\n"

@@ -39,7 +39,8 @@ static const struct {
       {"$XDG_STATE_HOME/quill/conversations/DATE-TIME-MODEL.json",
        "chats with --autosave; --continue goes on with the last one; rm is safe at any time"},
       {"$HF_HUB_CACHE/models--USER--REPO", "models that were fetched; other tools share them; quill models rm"},
-      {"DIR/*.kv", "what --kv-dir keeps: blocks of KV cache, with the prompts' tokens in them; rm is safe at any time"},
+      {"DIR/*.kv, DIR/*.chunk",
+       "what --kv-dir keeps: KV of prompts and of chunks, with their tokens in it; rm is safe at any time"},
 };
 
 // Text of its own paragraph, in short lines; a full stop in front would make a line a request.

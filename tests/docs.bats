@@ -48,7 +48,7 @@ offered() {
     [ "$(offered "$QUILL" models rm me/tiny : Q8)" = "Q8_0" ]
     [ "$(offered "$QUILL" pull me)" = "me/tiny:Q4_K_M me/tiny:Q8_0" ]
     [ "$(offered "$QUILL" -m m)" = "me/tiny:Q4_K_M me/tiny:Q8_0 model.gguf" ]
-    [ "$(offered quill kv '')" = "check cut diff info" ]
+    [ "$(offered quill kv '')" = "check cut diff info list remove" ]
     [ "$(offered quill kv c)" = "check cut" ]
     [ "$(offered quill kv -n 10 cut m)" = model.gguf ]
     [[ " $(offered quill --chat-template '') " == *" chatml "*" llama3 "*" mistral-v7 "* ]]
@@ -123,7 +123,7 @@ EOF
 }
 
 @test "-h fits 30 lines of 80 columns in every mode, and names what is there" {
-    for mode in "" bench perplexity inspect tokenize template logits batch prefill decode kv quantize pull models; do
+    for mode in "" bench perplexity inspect tokenize template logits batch prefill decode kv quantize pull models chunk; do
         "$QUILL" $mode -h >short
         [ "$(wc -l <short)" -le 30 ]
         [ "$(wc -L <short)" -le 80 ]
@@ -188,7 +188,7 @@ stage() {
     needs_builtin
     needs python3
     stage
-    { for mode in "" bench perplexity inspect tokenize template logits batch prefill decode kv quantize pull models; do
+    { for mode in "" bench perplexity inspect tokenize template logits batch prefill decode kv quantize pull models chunk; do
         "$QUILL" $mode --help | sed -n '/^Examples$/,/^$/p' | grep '^  ' | sed 's/^  //' | not_here
     done
     "$QUILL" --man | sed -n '/^\.EX/,/^\.EE/p' | grep -v '^\.E' | sed 's/\\-/-/g; s/\\(dq/"/g; s/\\(aq/'"'"'/g; s/\\e/\\/g' | not_here

@@ -413,8 +413,8 @@ static void test_rows_with_gaps_see_nothing_behind(void **state) {
                 buf_printf(&what, "%s, %s, KV in %s, %s%s", isa_name(i), arch, type_name(type), type_name(weights),
                            order ? ", in order" : "");
                 double limit = order ? 0 : weights == TYPE_Q8_0 || type == TYPE_BF16 ? 5e-2 : 5e-3;
-                gaps_check(&r, 7, limit, what.data);
-                gaps_check(&r, GAPS_TOKENS, limit, what.data);
+                gaps_check(&r, GAPS_TOKENS, 7, limit, what.data);
+                gaps_check(&r, GAPS_TOKENS, GAPS_TOKENS, limit, what.data);
                 buf_free(&what);
                 rig_close(&r);
             }

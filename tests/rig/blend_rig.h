@@ -6,6 +6,7 @@
 
 #include "blend/blend.h"
 #include "kv/fingerprint.h"
+#include "kv/kvrows.h"
 #include "tests/rig/isas.h"
 
 enum { BLEND_CTX = 160, BLEND_MOST_SPANS = 4 };

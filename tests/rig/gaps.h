@@ -48,9 +48,10 @@ static inline void gaps_forward(Rig *r, const Sequence *s, int *slots, int n, fl
     free(table);
 }
 
-// Rows with gaps over a cache that holds the whole text have the logits of the whole text (within `limit`), and stay as
-// they are, to the bit, where slots behind one of them are poisoned.
-static inline void gaps_check(Rig *r, int step_rows, double limit, const char *what) {
+// Up to step_rows rows of n_tokens, GAPS_TOKENS at most. Rows with gaps over a cache that holds the whole text have the
+// logits of the whole text (within `limit`), and stay as they are, to the bit, where slots behind one of them are
+// poisoned.
+static inline void gaps_check(Rig *r, int n_tokens, int step_rows, double limit, const char *what) {
     int tokens[GAPS_TOKENS], slots[GAPS_TOKENS], n = 0;
     size_t n_vocab = (size_t)r->m.c.n_vocab;
     float *all = malloc(GAPS_TOKENS * n_vocab * sizeof *all), *plain = malloc(GAPS_TOKENS * n_vocab * sizeof *plain);
@@ -58,9 +59,9 @@ static inline void gaps_check(Rig *r, int step_rows, double limit, const char *w
     uint64_t random = 11;
     Sequence s = {0};
     random_tokens(tokens, GAPS_TOKENS, r->m.c.n_vocab, 4);
-    sequence_push(&s, tokens, GAPS_TOKENS);
-    step(r, &(RowsOfSequence){&s, GAPS_TOKENS, all}, 1);
-    for (int i = 0; i < GAPS_TOKENS && n < step_rows; i++)
+    sequence_push(&s, tokens, n_tokens);
+    step(r, &(RowsOfSequence){&s, n_tokens, all}, 1);
+    for (int i = 0; i < n_tokens && n < step_rows; i++)
         if (test_random(&random) % 3) slots[n++] = i;
     gaps_forward(r, &s, slots, n, plain);
     for (int i = 0; i < n; i++) {
@@ -71,7 +72,7 @@ static inline void gaps_check(Rig *r, int step_rows, double limit, const char *w
         int row = n - 1 - turn * (n / 3);
         // The gaps behind the row, slot by slot, and all slots behind the last row.
         for (int i = row; i + 1 < n; i++) gaps_poison(r, &s, slots[i] + 1, slots[i + 1]);
-        gaps_poison(r, &s, slots[n - 1] + 1, GAPS_TOKENS);
+        gaps_poison(r, &s, slots[n - 1] + 1, n_tokens);
         gaps_forward(r, &s, slots, n, poisoned);
         if (memcmp(poisoned, plain, (size_t)(row + 1) * n_vocab * sizeof *plain) != 0)
             fail_msg("%s: %d rows: one up to slot %d sees slots behind it", what, n, slots[row]);
