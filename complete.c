@@ -100,7 +100,7 @@ static Status prepare_chunks(Engine *e, const AnswerConfig *config, Str prompt, 
         st = saved_prompt(config, gguf_name(e->gguf), !template, (Str){system.data, system.n}, prompt, &messages, &n);
     if (!st.code)
         st = blender_prompt(c->blender, config, template, messages, n, c->chunks.texts, c->chunks.n, text, &c->prompt);
-    if (!st.code && blender_uses_kept(c->blender)) st = blender_compute(c->blender, &c->prompt, &c->n_computed);
+    if (!st.code && blender_uses_kept(c->blender)) c->n_computed = blender_compute(c->blender, &c->prompt);
     if (!st.code) {
         sequence_push(r->seq, c->prompt.tokens, c->prompt.n);
         c->blend = blender_request(c->blender, &c->prompt);

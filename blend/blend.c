@@ -25,7 +25,7 @@ struct Blend {
     int n_spans;
     BlendPhase phase;
     const Layer *check;    // the second layer that has K and V; NULL: there is none
-    Loader *loader;        // NULL: all is there
+    BlendLoader *loader;   // NULL: all is there
     int first, end;        // tokens from the first chunk on, up to the last one's end
     int *rows, n_rows, at; // tokens that have rows in this phase, and how many of them had theirs
     uint8_t *kept;         // (n_tokens) the token has K and V from its chunk, and may keep them

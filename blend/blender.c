@@ -272,15 +272,15 @@ void blender_collect(Blender *b) {
     }
 }
 
-Status blender_compute(Blender *b, const BlenderPrompt *p, int *n) {
-    *n = 0;
+int blender_compute(Blender *b, const BlenderPrompt *p) {
+    int n = 0;
     for (int i = 0; i < p->n_spans; i++) {
         if (!begin_chunk(b, p->tokens, p->spans[i])) continue;
         engine_run(b->e);
         blender_collect(b);
-        ++*n;
+        n++;
     }
-    return OK;
+    return n;
 }
 
 void blender_begin(Blender *b, const BlenderPrompt *p) {

@@ -4,7 +4,7 @@
 //   TRY(blender_open(e, config->blend, config->quiet, &blender));
 //   TRY(blender_read(config, &chunks));                             // --chunk, --chunk-split
 //   TRY(blender_prompt(blender, config, template, messages, n, chunks.texts, chunks.n, &text, &prompt));
-//   TRY(blender_compute(blender, &prompt));                         // or blender_begin, beside other requests
+//   blender_compute(blender, &prompt);                              // or blender_begin, beside other requests
 //   r.policy = blend_policy(blend = blender_request(blender, &prompt));
 //
 // The chunks stand in front of the question in the last message, each with a blank line behind it, and are put into
@@ -51,9 +51,9 @@ Status blender_prompt(Blender *b, const AnswerConfig *config, const ChatTemplate
                       int n_messages, const Str *chunks, int n_chunks, Rendered *text, BlenderPrompt *out);
 void blender_prompt_free(BlenderPrompt *p);
 
-// Computes the chunks that nobody kept, one after the other, before another request is added; how many go to *n.
-// QUILL_CONTEXT. A store that cannot be written is a note.
-Status blender_compute(Blender *b, const BlenderPrompt *p, int *n);
+// Computes the chunks that nobody kept, one after the other, before another request is added; returns how many. A store
+// that cannot be written is a note.
+int blender_compute(Blender *b, const BlenderPrompt *p);
 // Adds requests for them instead; the prompt's own request waits for them.
 void blender_begin(Blender *b, const BlenderPrompt *p);
 // Keeps what such requests have computed, between two steps.

@@ -16,7 +16,7 @@ static Status add(Engine *e, const AnswerConfig *config) {
     if (!st.code) st = blender_open(e, "full", config->quiet, &b);
     for (int i = 0; i < chunks.n && !st.code; i++) st = blender_add_chunk(b, chunks.texts[i], &p);
     signals_catch();
-    if (!st.code) st = blender_compute(b, &p, &n);
+    if (!st.code) n = blender_compute(b, &p);
     if (!st.code && signals_caught()) st = (Status){.code = 128 + signals_caught()};
     signals_release();
     if (!st.code && !config->quiet)

@@ -8,7 +8,7 @@
 #include "kv/kvrows.h"
 #include "kv/kvturn.h"
 
-struct Loader {
+struct BlendLoader {
     LoaderPlan plan;
     int *table[KV_KINDS];
     const Layer **layers; // (n_layers) in the order of the files
@@ -25,22 +25,22 @@ struct Loader {
     size_t cap;
 };
 
-static const KvPool *pool_of(const Loader *l, const Layer *layer) { return &l->plan.kv->pool[layer->kv_kind]; }
+static const KvPool *pool_of(const BlendLoader *l, const Layer *layer) { return &l->plan.kv->pool[layer->kv_kind]; }
 
 // The place of a layer in the files: those that see everything come first.
-static int place_of(const Loader *l, const Layer *layer) {
+static int place_of(const BlendLoader *l, const Layer *layer) {
     return layer->kv_layer + (layer->kv_kind == KV_WINDOW ? l->plan.kv->pool[KV_FULL].n_layers : 0);
 }
 
 // ---- a chunk in a layer ---------------------------------------------------------------------------------------------
 
 // V of the chunk in f32, where those who compare look for it.
-static void keep_values(const Loader *l, const KvPool *pool, const LoaderChunk *c, const uint8_t *v) {
+static void keep_values(const BlendLoader *l, const KvPool *pool, const LoaderChunk *c, const uint8_t *v) {
     size_t row = (size_t)pool->n_kv_heads * (size_t)pool->head_dim;
     type_info(pool->type_v)->dequantize(v, l->plan.kept + (size_t)c->first * row, (size_t)c->n * row);
 }
 
-static void put_rows(Loader *l, const Layer *layer, const LoaderChunk *c, const uint8_t *rows, uint32_t n_rows) {
+static void put_rows(BlendLoader *l, const Layer *layer, const LoaderChunk *c, const uint8_t *rows, uint32_t n_rows) {
     const KvPool *pool = pool_of(l, layer);
     size_t heads = (size_t)pool->n_kv_heads, n = (size_t)c->n, skip = (size_t)c->skip;
     size_t k = heads * kv_slot_bytes(pool->type_k, pool->head_dim),
@@ -58,7 +58,7 @@ static void put_rows(Loader *l, const Layer *layer, const LoaderChunk *c, const 
     kvrows_write((KvPool *)pool, layer->kv_layer, l->table[layer->kv_kind], c->first, c->n, l->rows);
 }
 
-static Status load_rows(Loader *l, const Layer *layer, LoaderChunk *c) {
+static Status load_rows(BlendLoader *l, const Layer *layer, LoaderChunk *c) {
     KvChunk at;
     const uint8_t *rows;
     KvReader *r = &c->file.r;
@@ -72,7 +72,7 @@ static Status load_rows(Loader *l, const Layer *layer, LoaderChunk *c) {
 
 // ---- all of them ----------------------------------------------------------------------------------------------------
 
-static void say_there(Loader *l, int n, bool failed) {
+static void say_there(BlendLoader *l, int n, bool failed) {
     pthread_mutex_lock(&l->lock);
     l->n_there = n;
     l->failed = failed;
@@ -80,7 +80,7 @@ static void say_there(Loader *l, int n, bool failed) {
     pthread_mutex_unlock(&l->lock);
 }
 
-static void load_all(Loader *l) {
+static void load_all(BlendLoader *l) {
     for (int i = 0; i < l->n_layers; i++) {
         for (int k = 0; k < l->plan.n_chunks; k++) {
             LoaderChunk *c = &l->plan.chunks[k];
@@ -101,9 +101,9 @@ static void *run_thread(void *arg) {
     return NULL;
 }
 
-Loader *loader_start(const LoaderPlan *plan) {
-    Loader *l = mem_alloc(sizeof *l);
-    *l = (Loader){.plan = *plan, .n_layers = kv_n_layers(plan->kv->pool)};
+BlendLoader *loader_start(const LoaderPlan *plan) {
+    BlendLoader *l = mem_alloc(sizeof *l);
+    *l = (BlendLoader){.plan = *plan, .n_layers = kv_n_layers(plan->kv->pool)};
     for (int kind = 0; kind < KV_KINDS; kind++) {
         l->table[kind] = mem_alloc((size_t)plan->q->n_blocks * sizeof(int));
         kvcache_table(plan->kv, plan->q, kind, l->table[kind]);
@@ -119,14 +119,14 @@ Loader *loader_start(const LoaderPlan *plan) {
     return l;
 }
 
-void loader_wait(Loader *l, const Layer *layer) {
+void loader_wait(BlendLoader *l, const Layer *layer) {
     int place = place_of(l, layer);
     pthread_mutex_lock(&l->lock);
     while (l->n_there <= place && !l->failed) pthread_cond_wait(&l->more, &l->lock);
     pthread_mutex_unlock(&l->lock);
 }
 
-Status loader_end(Loader *l, int *bad) {
+Status loader_end(BlendLoader *l, int *bad) {
     if (l->threaded) pthread_join(l->thread, NULL);
     Status st = l->st;
     *bad = l->bad;

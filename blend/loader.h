@@ -28,12 +28,12 @@ typedef struct {
     float *kept; // with check >= 0: V of that layer goes here, (slots of q, kv_dim), instead of the blocks
 } LoaderPlan;
 
-typedef struct Loader Loader;
+typedef struct BlendLoader BlendLoader;
 
-Loader *loader_start(const LoaderPlan *plan);
-void loader_wait(Loader *l, const Layer *layer); // until that layer is there, or the loader has failed
+BlendLoader *loader_start(const LoaderPlan *plan);
+void loader_wait(BlendLoader *l, const Layer *layer); // until that layer is there, or the loader has failed
 // Waits for the rest and closes the files. QUILL_MODEL: a file was damaged, and is removed; QUILL_IO: it could not be
 // read. The slots are void then, and *bad is a slot of that chunk.
-Status loader_end(Loader *l, int *bad);
+Status loader_end(BlendLoader *l, int *bad);
 
 #endif

@@ -171,8 +171,7 @@ static Status check_needs(const Options *o) {
         return status_error(QUILL_USAGE,
                             "--evict and --chunk: one of them expected, found both; what is given up as it goes has no "
                             "place for KV that is brought");
-    if (o->mode == MODE_RUN && (o->answer.blend || o->answer.chunk_split) && o->answer.n_chunks == 0 &&
-        !o->chat.interactive)
+    if (o->mode == MODE_RUN && (o->answer.blend || o->answer.chunk_split) && o->answer.n_chunks == 0)
         return status_error(QUILL_USAGE, "%s: --chunk FILE expected, found none",
                             o->answer.blend ? "--blend" : "--chunk-split");
     if (o->answer.chunk_split && !*o->answer.chunk_split)
@@ -210,6 +209,9 @@ Status cli_check_chat(const Options *o) {
     if (candidates_wanted(&o->answer)) return status_error(QUILL_USAGE, NO_CHAT);
     if (o->answer.json || o->answer.jsonl)
         return status_error(QUILL_USAGE, "--json: a prompt expected; a chat has no JSON form");
+    if (o->answer.n_chunks > 0)
+        return status_error(QUILL_USAGE,
+                            "--chunk: a prompt expected, found none; a chat has no chunks, /read takes files");
     if (o->engine.evict && o->answer.context_shift)
         return status_error(QUILL_USAGE,
                             "--evict and --context-shift: one of them expected, found both; the first gives up "

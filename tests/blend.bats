@@ -155,6 +155,7 @@ tokens_of() { # of a prompt, in lines
     run -2 "${ask[@]}" --chunk a.txt --blend most "Where?"
     [[ $output == *"cacheblend,ratio=0.15"* ]]
     run -2 "${ask[@]}" --blend epic "Where?"
+    run -2 "${ask[@]}" -i --chunk a.txt
     run -2 "${ask[@]}" --chunk a.txt --evict sinks "Where?"
     run -2 "${ask[@]}" --chunk a.txt -ctk q8_0 -ctv q8_0 "Where?"
     [[ $output == *"add -ctk f16 -ctv f16"* ]]
