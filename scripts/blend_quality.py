@@ -36,13 +36,17 @@ def make_questions(n, seed):
     """Dicts of chunks, question and answer."""
     g, rng, out = make_corpus.load_grammar(), random.Random(f"blend {seed}"), []
     while len(out) < n:
-        used = set()
-        stories = [make_corpus.Story(g, rng, True, True, 2.0, used) for _ in range(3)]
-        for s in stories:
-            s.add_plots(1, 1.0)
+        stories, used = [], set()
+        while len(stories) < 3:  # one that does not fit is told anew
+            mine = set(used)
+            story = make_corpus.Story(g, rng, True, True, 2.0, mine).add_plots(1, 1.0)
+            sizes = [len(" ".join(p).split()) for p in story.paragraphs]
+            if len(sizes) == 2 and all(WORDS[0] <= k <= WORDS[1] for k in sizes):
+                stories.append(story)
+                used = mine
         chunks = [" ".join(p) for s in stories for p in s.paragraphs]
         twos = [q for q in stories[0].questions if q[0] == "two"]
-        if len(chunks) != 6 or not twos or not all(WORDS[0] <= len(c.split()) <= WORDS[1] for c in chunks):
+        if not twos:
             continue
         rng.shuffle(chunks)
         _, question, answer = rng.choice(twos)
@@ -50,17 +54,23 @@ def make_questions(n, seed):
     return out
 
 
-def ask_all(args, questions, mode):
-    """The answers' texts, and the first token's likeliest tokens with their logarithms."""
+def run_batch(args, questions, mode, *options):
+    """The lines of a batch over all questions."""
     jobs = "".join(json.dumps(dict(id=i, chunks=q["chunks"], prompt=q["question"])) + "\n" for i, q in enumerate(questions))
-    command = [args.quill, "batch", "-q", "--keep-order", "--temp", "0", "-n", "40", "--blend", mode, "--logprobs",
-               str(LIKELIEST), "-np", "16"] + (["-m", args.model] if args.model else [])
-    done = subprocess.run(command, input=jobs, capture_output=True, text=True)
+    command = [args.quill, "batch", "-q", "--keep-order", "--temp", "0", "--blend", mode, "-np", "16", *options]
+    done = subprocess.run(command + (["-m", args.model] if args.model else []), input=jobs, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{mode}: exit {done.returncode}: {done.stderr.strip()}")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["id"] for line in lines] == list(range(len(questions)))
-    return [(line["text"].strip(), {t["id"]: t["logprob"] for t in line["tokens"][0]["top"]}) for line in lines]
+    return lines
+
+
+def ask_all(args, questions, mode):
+    """The answers' texts, and the first token's likeliest tokens with their logarithms."""
+    first = run_batch(args, questions, mode, "-n", "1", "--logprobs", str(LIKELIEST))
+    said = run_batch(args, questions, mode, "-n", "40")
+    return [(a["text"].strip(), {t["id"]: t["logprob"] for t in b["tokens"][0]["top"]}) for a, b in zip(said, first)]
 
 
 def words(text):
