@@ -25,6 +25,7 @@ struct Blender {
     int *lead;
     ChunkStore *store;
     ChunkRequest *running;
+    Status unkept; // the first failure to keep a chunk
 };
 
 // ---- files ----------------------------------------------------------------------------------------------------------
@@ -252,6 +253,7 @@ static void end_chunk(Blender *b, ChunkRequest *c) {
     Status st = OK;
     if (c->request.finish == FINISH_LENGTH && !engine_fault(b->e).code)
         st = chunkstore_save(b->store, &b->e->kv, &c->seq);
+    if (!b->unkept.code) b->unkept = st;
     if (st.code && !b->context.quiet)
         fprintf(stderr, "quill: note: %s; the answer is whole, but that chunk is not kept\n", st.message);
     kvcache_release(&b->e->kv, &c->seq);
@@ -270,6 +272,11 @@ void blender_collect(Blender *b) {
         *at = c->next;
         end_chunk(b, c);
     }
+}
+
+Status blender_unkept(const Blender *b) {
+    TRY(engine_fault(b->e));
+    return b->unkept;
 }
 
 int blender_compute(Blender *b, const BlenderPrompt *p) {

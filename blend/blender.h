@@ -54,6 +54,7 @@ void blender_prompt_free(BlenderPrompt *p);
 // Computes the chunks that nobody kept, one after the other, before another request is added; returns how many. A store
 // that cannot be written is a note.
 int blender_compute(Blender *b, const BlenderPrompt *p);
+Status blender_unkept(const Blender *b); // why a chunk could not be computed or kept so far: QUILL_MODEL, QUILL_IO
 // Adds requests for them instead; the prompt's own request waits for them.
 void blender_begin(Blender *b, const BlenderPrompt *p);
 // Keeps what such requests have computed, between two steps.

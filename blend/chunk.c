@@ -13,10 +13,11 @@ static Status add(Engine *e, const AnswerConfig *config) {
     BlenderPrompt p = {0};
     int n = 0;
     Status st = blender_read(config, &chunks);
-    if (!st.code) st = blender_open(e, "full", config->quiet, &b);
+    if (!st.code) st = blender_open(e, "full", true, &b);
     for (int i = 0; i < chunks.n && !st.code; i++) st = blender_add_chunk(b, chunks.texts[i], &p);
     signals_catch();
     if (!st.code) n = blender_compute(b, &p);
+    if (!st.code) st = blender_unkept(b);
     if (!st.code && signals_caught()) st = (Status){.code = 128 + signals_caught()};
     signals_release();
     if (!st.code && !config->quiet)

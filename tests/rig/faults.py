@@ -57,7 +57,7 @@ def modes(tiny):
     imatrix = ["perplexity", "-m", tiny, *few[:4], "-p", text, "--imatrix-out", "i.gguf"]
     # All of it computed again: the answer is the same whether a chunk's file could be read or not.
     chunk = ["-m", tiny, *few, "--raw", "-n", "5", "--deterministic", "--blend", "cacheblend,ratio=1", "--kv-dir", "kept",
-             "--chunk", "-", "-p", "And then?"]
+             "--chunk", "-", "--no-stdin", "-p", "And then?"]
     return [
         Mode("one-shot", [*few, "-n", "8", "-p", "Hello"]),
         Mode("json", [*few, "-n", "4", "--json", "--logprobs", "2", "-p", "Hello"], json_out=True),
@@ -81,7 +81,7 @@ def modes(tiny):
              json_out=True, code=2, varies=["kept"]),
         Mode("chunk-write", chunk, text, ["kept"], varies=["kept"]),
         Mode("chunk-read", chunk, text, ["kept"], before=[chunk], varies=["kept"]),
-        Mode("chunk-add", ["chunk", "add", "-m", tiny, *few[:4], "--kv-dir", "kept", "-"], text, ["kept"], varies=["kept"]),
+        Mode("chunk-add", ["chunk", "add", "-q", "-m", tiny, *few[:4], "--kv-dir", "kept", "-"], text, ["kept"], varies=["kept"]),
         Mode("perplexity", ["perplexity", "-m", tiny, *few[:4], "-p", text]),
         Mode("logits", ["logits", "-m", tiny, *few[:4], "--tokens", "5,6,7"]),
         Mode("quantize", ["quantize", "-t", "2", tiny, "o.gguf", "Q5_0"], made=["o.gguf"]),
