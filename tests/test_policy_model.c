@@ -208,7 +208,7 @@ static void test_same_bits(void **state) {
                 n_preempted += same_bits(g, isas[i], kv_types[k][0], kv_types[k][1]);
         gguf_close(g);
     }
-    assert_true(n_preempted > 20);
+    assert_true(n_preempted > 2);
 }
 
 // The fast paths, where a row's numbers depend on how many rows there are.
