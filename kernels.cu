@@ -527,6 +527,7 @@ void gpu_gate_mul(void *h, int type, Activation act, const float *gate, const fl
         GATE(ACT_SILU)
         GATE(ACT_GELU)
 #undef GATE
+    case ACT_SWIGLU_CLAMPED: // of experts, which the CPU computes
     case N_ACTIVATIONS: assert(false);
     }
 }

@@ -48,8 +48,8 @@ static inline Tensor tensor_of_stack(const Tensor *t, int i) {
     one.data = (const char *)t->data + rows * t->row_bytes;
     if (t->bias) one.bias = t->bias + rows;
     if (t->scales) // unaligned
-        one.scales =
-            (const void *)((const char *)t->scales + rows * (size_t)t->n_in / (size_t)t->group * sizeof(float));
+        one.scales = (const float *)(const void *)((const char *)t->scales +
+                                                   rows * (size_t)t->n_in / (size_t)t->group * sizeof(float));
     return one;
 }
 
