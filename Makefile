@@ -16,7 +16,7 @@ endif
 # ---- files: every source of the top level and of the rooms; those with flags of their own follow below ----
 VECTOR  := $(wildcard cpu/vector*.c encode/vector*.c) # compiled once per instruction set
 INT8_AVX2 := cpu/int8_avx2.c cpu/int8_panels_avx2.c # once for AVX2 and once for AVX-VNNI
-ROOMS   := base formats files hf hub tokens jinja cpu gpu encode load kv blend policy answer term cli chat batch look bench quantize
+ROOMS   := base formats files hf hub tokens grammar jinja cpu gpu encode load kv blend policy answer term cli chat batch look bench quantize
 SOURCES := $(filter-out main.c gpu/% cpu/vector% encode/vector% cpu/int8_% cpu/bf16_% cpu/amx%,$(wildcard *.c $(ROOMS:%=%/*.c)))
 RIGS    := $(filter-out tests/rig/make_tiny.c tests/rig/faults.c,$(wildcard tests/rig/*.c))
 TESTS   := $(notdir $(basename $(wildcard tests/test_*.c)))

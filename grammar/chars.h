@@ -1,0 +1,13 @@
+// grammar/chars.h: sets of characters that are gathered while a class is read: ranges in a Buf.
+#ifndef QUILL_CHARS_H
+#define QUILL_CHARS_H
+
+#include "grammar/rules.h"
+
+void chars_add(Buf *set, uint32_t first, uint32_t last);
+bool chars_set(char letter, Buf *set); // d, w, s, D, W, S, of ASCII; false: none of them
+// Appends the ranges of `other`, or of all characters that are not in it.
+void chars_append(Buf *set, Buf *other, bool not );
+static inline int chars_count(const Buf *set) { return (int)(set->n / sizeof(CharRange)); }
+
+#endif

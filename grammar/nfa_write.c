@@ -1,0 +1,145 @@
+// grammar/nfa_write.c: expressions as nodes of a network (grammar/nfa_build.h). They are written from their end to
+// their beginning, so that what follows is known and shared.
+#include "grammar/nfa_build.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "grammar/nfa_both.h"
+
+// ---- nodes ----------------------------------------------------------------------------------------------------------
+
+int nfa_node(NfaBuild *b, NfaNodeKind kind, int low, int high, int to, int other) {
+    Nfa *n = b->nfa;
+    if (n->n_nodes >= NFA_MOST_NODES) {
+        b->too_large = true;
+        return NFA_END;
+    }
+    if (n->n_nodes == n->cap_nodes) {
+        n->cap_nodes = n->cap_nodes ? 2 * n->cap_nodes : 256;
+        n->nodes = mem_resize(n->nodes, (size_t)n->cap_nodes * sizeof *n->nodes);
+    }
+    n->nodes[n->n_nodes] = (NfaNode){(uint8_t)kind, (uint8_t)low, (uint8_t)high, to, other};
+    return n->n_nodes++;
+}
+
+static int either(NfaBuild *b, int one, int other) {
+    if (one < 0) return other;
+    return one == other ? one : nfa_node(b, NODE_SPLIT, 0, 0, one, other);
+}
+
+// ---- characters as bytes --------------------------------------------------------------------------------------------
+
+// A node of these bytes before `to`, the same one where the class has written it already.
+static int class_node(NfaBuild *b, int first, int low, int high, int to) {
+    for (int i = b->nfa->n_nodes - 1; i >= first && i >= b->nfa->n_nodes - 16; i--) {
+        const NfaNode *n = &b->nfa->nodes[i];
+        if (n->kind == NODE_BYTES && n->low == low && n->high == high && n->to == to) return i;
+    }
+    return nfa_node(b, NODE_BYTES, low, high, to, 0);
+}
+
+// The characters from `low` to `high`, whose encodings have n bytes that differ in the last k at most freely.
+static int same_length(NfaBuild *b, int first, const unsigned char *low, const unsigned char *high, int n, int next) {
+    if (n == 1) return class_node(b, first, low[0], high[0], next);
+    static const unsigned char least[] = {0x80, 0x80, 0x80}, most[] = {0xbf, 0xbf, 0xbf};
+    if (low[0] == high[0])
+        return class_node(b, first, low[0], low[0], same_length(b, first, low + 1, high + 1, n - 1, next));
+    int from = low[0], to = high[0], entry = -1;
+    if (memcmp(low + 1, least, (size_t)n - 1) != 0) {
+        entry = class_node(b, first, from, from, same_length(b, first, low + 1, most, n - 1, next));
+        from++;
+    }
+    if (memcmp(high + 1, most, (size_t)n - 1) != 0) {
+        int last = class_node(b, first, to, to, same_length(b, first, least, high + 1, n - 1, next));
+        entry = either(b, entry, last);
+        to--;
+    }
+    if (from > to) return entry;
+    return either(b, entry, class_node(b, first, from, to, same_length(b, first, least, most, n - 1, next)));
+}
+
+static int add_range(NfaBuild *b, int first, uint32_t from, uint32_t to, int next, int entry) {
+    static const uint32_t last_of[] = {0x7f, 0x7ff, 0xffff, 0x10ffff};
+    for (int i = 0; i < 4 && from <= to; i++) {
+        if (from > last_of[i]) continue;
+        uint32_t end = to < last_of[i] ? to : last_of[i];
+        char low[4], high[4];
+        utf8_write(low, from);
+        utf8_write(high, end);
+        int part = same_length(b, first, (unsigned char *)low, (unsigned char *)high, i + 1, next);
+        entry = either(b, entry, part);
+        from = end + 1;
+    }
+    return entry;
+}
+
+static int build_class(NfaBuild *b, const Expr *e, int next) {
+    const CharRange *ranges = (const CharRange *)(const void *)(b->rules->ranges.data + e->at);
+    int entry = -1, first = b->nfa->n_nodes;
+    for (int i = 0; i < e->n; i++) {
+        uint32_t from = ranges[i].first, to = ranges[i].last; // the surrogates between are no characters
+        if (from < 0xd800) entry = add_range(b, first, from, to < 0xd800 ? to : 0xd7ff, next, entry);
+        if (to > 0xdfff) entry = add_range(b, first, from > 0xdfff ? from : 0xe000, to, next, entry);
+    }
+    return entry < 0 ? nfa_node(b, NODE_BYTES, 1, 0, next, 0) : entry; // no byte leads on
+}
+
+// ---- expressions ----------------------------------------------------------------------------------------------------
+
+static const int *kids_of(const NfaBuild *b, const Expr *e) {
+    return (const int *)(const void *)b->rules->kids.data + e->at / sizeof(int);
+}
+
+// Another rule: written out, or called.
+static int build_call(NfaBuild *b, int rule, int next) {
+    if (!b->inlined[rule]) return nfa_node(b, NODE_CALL, 0, 0, next, nfa_called(b, rule));
+    return nfa_expr(b, b->rules->rules[rule].expr, next);
+}
+
+// The kid as a rule of its own, where writing it out each time would take too much room.
+static int build_own_rule(NfaBuild *b, int kid, int next) {
+    return nfa_node(b, NODE_CALL, 0, 0, next, nfa_called_expr(b, kid));
+}
+
+static int build_repeat(NfaBuild *b, const Expr *e, int next) {
+    int kid = *kids_of(b, e), copies = e->most < 0 ? e->least + 1 : e->most;
+    bool own = copies > 4 && nfa_size(b, kid) > 64 && b->repeats; // products are of small parts without calls
+    int at = next;
+    if (e->most < 0) {
+        int loop = nfa_node(b, NODE_SPLIT, 0, 0, NFA_END, next);
+        int body = own ? build_own_rule(b, kid, loop) : nfa_expr(b, kid, loop);
+        b->nfa->nodes[loop].to = body;
+        at = loop;
+    }
+    for (int i = e->least; i < e->most && !b->too_large; i++) {
+        int body = own ? build_own_rule(b, kid, at) : nfa_expr(b, kid, at);
+        at = either(b, body, next);
+    }
+    for (int i = 0; i < e->least && !b->too_large; i++) at = own ? build_own_rule(b, kid, at) : nfa_expr(b, kid, at);
+    return at;
+}
+
+int nfa_expr(NfaBuild *b, int expr, int next) {
+    const Expr *e = &b->rules->exprs[expr];
+    int entry = -1;
+    if (b->too_large) return next;
+    switch (e->kind) {
+    case EXPR_TEXT:
+        for (int i = e->n - 1; i >= 0; i--) {
+            int byte = (unsigned char)b->rules->bytes.data[e->at + (size_t)i];
+            next = nfa_node(b, NODE_BYTES, byte, byte, next, 0);
+        }
+        return next;
+    case EXPR_CLASS: return build_class(b, e, next);
+    case EXPR_SEQ:
+        for (int i = e->n - 1; i >= 0; i--) next = nfa_expr(b, kids_of(b, e)[i], next);
+        return next;
+    case EXPR_ALT:
+        for (int i = 0; i < e->n; i++) entry = either(b, entry, nfa_expr(b, kids_of(b, e)[i], next));
+        return entry < 0 ? nfa_node(b, NODE_BYTES, 1, 0, next, 0) : entry;
+    case EXPR_REPEAT: return build_repeat(b, e, next);
+    case EXPR_RULE: return build_call(b, e->n, next);
+    default: return nfa_both(b, kids_of(b, e)[0], kids_of(b, e)[1], next);
+    }
+}
