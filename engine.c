@@ -149,6 +149,7 @@ void engine_close(Engine *e) {
     kvdir_free(&e->kv_dir);
     kvcache_free(&e->kv);
     if (e->pool) threads_free(e->pool);
+    grammar_cache_free(e->grammars);
     tokenizer_free(e->tok);
     model_free(&e->model);
     gguf_close(e->gguf);

@@ -6,6 +6,7 @@
 
 #include "base/progress.h"
 #include "files/hugepages.h"
+#include "grammar/cache.h"
 #include "kv/evict.h"
 #include "kv/kvdir.h"
 #include "memory_plan.h"
@@ -27,6 +28,7 @@ typedef struct {
     KvCache kv;
     KvDir kv_dir; // --kv-dir
     Sampler *sampler;
+    GrammarCache *grammars; // of constrained answers
     Evict *evict;        // NULL: a full context ends a sequence
     Scheduler *sched;    // NULL under --dry-run: everything is planned, nothing reserved
     bool begun;          // the step that scheduler_next gives next is on its way

@@ -20,6 +20,7 @@ struct Scheduler {
     Step *step;     // the one that scheduler_next returned
     bool has_ahead; // the other one is planned and follows it
     int64_t n_preempted, n_steps;
+    float *allowed;   // (n_vocab) logits of a constrained row
     int fetch_room;   // slots that may still be fetched in this step
     double now;       // when the step's results came
     bool interrupted; // scheduler_next finishes all requests
@@ -44,6 +45,7 @@ Scheduler *scheduler_new(KvCache *kv, Sampler *sampler, SchedulerShape shape, co
     assert(shape.max_out >= shape.max_seqs);
     *s = (Scheduler){.kv = kv, .sampler = sampler, .shape = shape, .policy = policy};
     s->step = s->steps;
+    s->allowed = mem_alloc((size_t)shape.n_vocab * sizeof *s->allowed);
     for (int i = 0; i < 2; i++) step_new(&s->steps[i], kv, shape.max_rows, shape.max_seqs);
     return s;
 }
@@ -51,6 +53,7 @@ Scheduler *scheduler_new(KvCache *kv, Sampler *sampler, SchedulerShape shape, co
 void scheduler_free(Scheduler *s) {
     if (!s) return;
     for (int i = 0; i < 2; i++) step_free(&s->steps[i]);
+    free(s->allowed);
     free(s);
 }
 
@@ -380,8 +383,8 @@ static void add_proposals(Scheduler *s) {
 // Whether a device may draw the token of these rows: it is one token, and the host needs no logits.
 static bool may_draw(const Scheduler *s, const SeqRows *rows) {
     const Request *r = rows->request;
-    return rows->n_out == 1 && rows->n_draft == 0 && r->n_more == 0 && !r->branches && (!r->emit || r->blind) &&
-           first_with_accept(s, r)->takes_drawn && draw_anywhere(&r->sampling);
+    return rows->n_out == 1 && rows->n_draft == 0 && r->n_more == 0 && !r->constraint && !r->branches &&
+           (!r->emit || r->blind) && first_with_accept(s, r)->takes_drawn && draw_anywhere(&r->sampling);
 }
 
 // Lets the device draw the step's tokens if it may do so for all rows with logits. `pending`: the step before still
@@ -483,7 +486,24 @@ bool scheduler_ahead(Scheduler *s, Batch **out) {
 
 // ---- what came of it ------------------------------------------------------------------------------------------------
 
+// Tokens that may still be appended to a sequence; -1: no limit.
+static int tokens_left(const Scheduler *s, const Request *r, const Sequence *q) {
+    const Policy *p = first_with_room(s, r);
+    int left = p && p->endless ? -1 : s->kv->max_slots + 1 - (q->n_tokens - q->n_gone);
+    if (r->max_new < 0) return left;
+    int most = r->max_new - (q->n_tokens - r->n_prompt);
+    return left < 0 ? most : int_min(left, most);
+}
+
+const float *scheduler_allowed(const Scheduler *s, const Request *r, const Sequence *q, const float *logits) {
+    if (!r->constraint) return logits;
+    constraint_apply(r->constraint, q->tokens + r->n_prompt, q->n_tokens - r->n_prompt, tokens_left(s, r, q), logits,
+                     s->shape.n_vocab, s->allowed);
+    return s->allowed;
+}
+
 int scheduler_draw(const Scheduler *s, const Request *r, const Sequence *q, const float *logits) {
+    logits = scheduler_allowed(s, r, q, logits);
     return sampler_sample(s->sampler, &r->sampling, logits, q->tokens, q->n_tokens, r->sequence_key,
                           (uint64_t)q->n_tokens);
 }
@@ -509,6 +529,11 @@ Finish scheduler_count(Scheduler *s, SeqRows *rows) {
 
 void scheduler_finish(Scheduler *s, Request *r, Finish why) { finish(s, r, why); }
 
+static bool is_over(const Request *r) {
+    const Sequence *q = r->seq;
+    return r->constraint && constraint_over(r->constraint, q->tokens + r->n_prompt, q->n_tokens - r->n_prompt);
+}
+
 bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits) {
     Request *r = rows->request;
     Sequence *q = r->seq;
@@ -520,6 +545,7 @@ bool scheduler_emit(Scheduler *s, SeqRows *rows, int token, const float *logits)
     sequence_push(q, &token, 1);
     Finish limit = scheduler_count(s, rows);
     Finish verdict = r->emit ? r->emit(r, token, logits) : RUNNING;
+    if (verdict == RUNNING && is_over(r)) verdict = FINISH_EOG;
     if (verdict == RUNNING) verdict = limit;
     if (verdict != RUNNING) finish(s, r, verdict);
     return verdict == RUNNING;

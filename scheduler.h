@@ -29,6 +29,7 @@
 #define QUILL_SCHEDULER_H
 
 #include "base/stats.h"
+#include "grammar/constraint.h"
 #include "policy/policy.h"
 #include "sampler.h"
 
@@ -63,8 +64,10 @@ struct Request {
     const Policy *policy; // NULL: the scheduler's
     int width;            // sequences that the policy will make of it at most, max_seqs at most; 0: one
     SamplerParams sampling;
-    uint64_t sequence_key; // of the RNG: 0 for a single prompt
-    int max_new;           // tokens to generate at most; -1: until the context is full; 0: only prefill
+    uint64_t sequence_key;  // of the RNG: 0 for a single prompt
+    Constraint *constraint; // of the tokens behind the prompt; NULL: any may come. An answer that nothing may follow
+                            // ends as if a token had ended it
+    int max_new;            // tokens to generate at most; -1: until the context is full; 0: only prefill
     // (n_vocab) the logits after the last token, given if all tokens of seq are computed already: the first token is
     // drawn from them when the request is added, without a row. NULL: a token is uncomputed.
     const float *logits;
@@ -128,6 +131,9 @@ Request *scheduler_request(const Scheduler *s, int seq);
 
 // ---- for policies --------------------------------------------------------------------------------------------------
 
+// For Policy.accept: the logits that may be drawn from behind the tokens of `q`: those given, or where the request is
+// constrained a copy with -inf for refused tokens, valid until the next call.
+const float *scheduler_allowed(const Scheduler *s, const Request *r, const Sequence *q, const float *logits);
 // For Policy.accept: the token that the request's sampler draws behind the tokens of `q`; -1: no logit is finite.
 int scheduler_draw(const Scheduler *s, const Request *r, const Sequence *q, const float *logits);
 // For Policy.accept: the next token of rows->request, in order: appended to its seq, emitted, and held against its

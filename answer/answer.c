@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "answer/form.h"
 #include "answer/prepare.h"
 #include "answer/report.h"
 #include "base/output.h"
@@ -261,6 +262,8 @@ Status answer_write(Answer *a, const Request *r, const json_t *more) {
     if (!a->config->quiet && !a->show_thoughts && a->thinking.n && !a->answer.n)
         fputs("quill: note: the model had thoughts and no answer; --think show prints them\n", stderr);
     if (a->failed.code) return a->failed;
+    TRY(engine_fault(a->e));
+    if (!a->gone) TRY(form_complete(r));
     TRY(answer_broken(a->e, r));
     if (r->finish == FINISH_INTERRUPT && signals_caught()) return (Status){.code = 128 + signals_caught()};
     return OK;
@@ -292,6 +295,11 @@ Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *tem
                   Request *r) {
     LogitBias *bias = NULL;
     TRY(answer_sampling(e, config, &r->sampling, &bias));
+    Status st = form_constrain(e, &config->form, fresh, r);
+    if (st.code) {
+        free(bias);
+        return st;
+    }
     if (config->verbose) report_before(e, config, chat_template_name(template));
     Answer a;
     answer_start(&a, e, config, fresh);
@@ -304,7 +312,8 @@ Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *tem
     signals_catch();
     engine_add(e, r);
     engine_run(e);
-    Status st = answer_finish(&a, r);
+    st = answer_finish(&a, r);
+    form_drop(e, r);
     engine_keep(e, r->seq);
     signals_release();
     if (r->finish == FINISH_CONTEXT) answer_note_full(e, config, template);

@@ -5,6 +5,11 @@
 
 #include "sampling.h"
 
+// What an answer may say; one of these at most. A file's text is read when an answer begins.
+typedef struct {
+    const char *regex, *choice, *grammar, *grammar_file;
+} AnswerForm;
+
 typedef struct {
     // the conversation
     const char *system, *system_file;               // the system message, or the file that has it
@@ -34,6 +39,7 @@ typedef struct {
     float length_penalty;       // of its scores
     const char *early_stopping; // when it ends: false, true, never
     int best_of;                // samples of which the likeliest is the answer; 0: none
+    AnswerForm form;
     // printing
     bool echo, special, no_newline, no_stream;
     bool json, jsonl;

@@ -14,6 +14,7 @@ enum {
     QUILL_MEMORY = 4,   // out of memory
     QUILL_CONTEXT = 5,  // prompt longer than the context
     QUILL_IO = 6,       // reading or writing failed
+    QUILL_CUT = 7,      // a constrained answer was cut before it was complete
 };
 
 typedef struct {

@@ -12,9 +12,19 @@
 enum { HELP_COLUMN = 26, SHORT_COLUMN = 31 };
 
 const char *const cli_groups[N_GROUPS] = {
-    [G_MODEL] = "Model", [G_PROMPT] = "Prompt",        [G_LENGTH] = "Length",         [G_SAMPLING] = "Sampling",
-    [G_SPEED] = "Speed", [G_KV] = "KV cache",          [G_BATCH] = "Batch",           [G_BENCH] = "Benchmark",
-    [G_LOOK] = "Look",   [G_CONFIG] = "Configuration", [G_QUANTIZE] = "Quantization", [G_SEARCH] = "Several candidates",
+    [G_MODEL] = "Model",
+    [G_PROMPT] = "Prompt",
+    [G_LENGTH] = "Length",
+    [G_SAMPLING] = "Sampling",
+    [G_SPEED] = "Speed",
+    [G_KV] = "KV cache",
+    [G_BATCH] = "Batch",
+    [G_BENCH] = "Benchmark",
+    [G_FORM] = "Form of the answer",
+    [G_LOOK] = "Look",
+    [G_CONFIG] = "Configuration",
+    [G_QUANTIZE] = "Quantization",
+    [G_SEARCH] = "Several candidates",
 };
 
 const ExitCode cli_exit_codes[] = {
@@ -25,6 +35,7 @@ const ExitCode cli_exit_codes[] = {
     {"4", "out of memory"},
     {"5", "prompt longer than the context"},
     {"6", "I/O"},
+    {"7", "answer cut before it was complete"},
     {"130", "interrupted by SIGINT"},
     {"143", "interrupted by SIGTERM"},
 };

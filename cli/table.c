@@ -81,6 +81,10 @@ const Option cli_options[] = {
     {"--length-penalty", "X", M(RUN) | M(BATCH), G_SEARCH, REAL, AT(answer.length_penalty), -100, 100, "1", "a beam's score is the sum of its tokens' log-probabilities over their number to the power of X: above 0 favours long texts, 0 and below short ones"},
     {"--early-stopping", "false|true|never", M(RUN) | M(BATCH), G_SEARCH, CHOICE, AT(answer.early_stopping), 0, 0, "false", "when a search ends that has N texts; false: when no beam scores better as it is; true: at once; never: when no beam can become better"},
     {"--best-of", "N", M(RUN) | M(BATCH), G_SEARCH, INT, AT(answer.best_of), 1, 128, NULL, "draw N answers and show the one whose tokens have the highest mean log-probability, when all are there; --json has all of them"},
+    {"--regex", "R", MODES_ANSWER, G_FORM, TEXT, AT(answer.form.regex), 0, 0, NULL, "the whole answer matches this regular expression"},
+    {"--choice", "TEXT,TEXT,...", MODES_ANSWER, G_FORM, TEXT, AT(answer.form.choice), 0, 0, NULL, "the answer is one of these texts; \\, is a comma in one"},
+    {"--grammar", "TEXT", MODES_ANSWER, G_FORM, TEXT, AT(answer.form.grammar), 0, 0, NULL, "the answer follows a grammar in llama.cpp's notation (GBNF)"},
+    {"--grammar-file", "FILE", MODES_ANSWER, G_FORM, TEXT, AT(answer.form.grammar_file), 0, 0, NULL, "the same from a file"},
 
     {"-t --threads", "N,N,...", M(BENCH), G_BENCH, INTS, AT(bench.threads), -1, 1024, "0", "threads, every test with each number; 0 or -1: one for each physical core"},
     {"-t --threads", "N", (MODES_COMPUTE & ~M(BENCH)) | M(QUANTIZE), G_SPEED, INT, AT(engine.threads), -1, 1024, "0", "threads; 0 or -1: one for each physical core"},
@@ -230,7 +234,7 @@ void cli_long_name(const Option *o, char name[32]) {
 bool cli_settable(const Option *o) {
     bool fixed = o->at == AT(engine.ctx_size); // the KV cache has its size
     bool length = o->group == G_LENGTH || o->at == AT(answer.context_shift);
-    return o->modes & M(RUN) && !fixed && (length || o->group == G_SAMPLING);
+    return o->modes & M(RUN) && !fixed && (length || o->group == G_SAMPLING || o->group == G_FORM);
 }
 
 bool cli_job_settable(const Option *o) { return cli_settable(o) || o->group == G_SEARCH; }

@@ -37,6 +37,7 @@ typedef enum {
     G_LENGTH,
     G_SAMPLING,
     G_SEARCH,
+    G_FORM,
     G_SPEED,
     G_KV,
     G_BATCH,

@@ -25,6 +25,7 @@ struct Grammar {
     Mask *masks; // (cap_masks) by state
     int cap_masks;
     size_t mask_bytes;
+    unsigned generation;
     int *stack;       // (deepest token + 1)
     int nearest;      // the smallest distance behind a token that walk_tree has met
     uint64_t *within; // (n_words) of grammar_mask_within
@@ -96,12 +97,14 @@ void grammar_free(Grammar *g) {
     free(g);
 }
 
-bool grammar_tidy(Grammar *g) {
-    if (automaton_bytes(g->a) < MOST_BYTES) return false;
+void grammar_tidy(Grammar *g) {
+    if (automaton_bytes(g->a) < MOST_BYTES) return;
     forget_masks(g);
     automaton_forget(g->a);
-    return true;
+    g->generation++;
 }
+
+unsigned grammar_generation(const Grammar *g) { return g->generation; }
 
 // ---- states ---------------------------------------------------------------------------------------------------------
 
@@ -114,6 +117,12 @@ int grammar_step(Grammar *g, int state, Str bytes) {
 }
 
 bool grammar_accepts(const Grammar *g, int state) { return automaton_state(g->a, state)->accepts; }
+
+bool grammar_ends(Grammar *g, int state) {
+    for (int class = 0; class < g->nfa.n_classes; class ++)
+        if (automaton_step(g->a, state, g->nfa.byte_of[class]) != STATE_DEAD) return false;
+    return true;
+}
 
 int grammar_distance(const Grammar *g, int state) { return automaton_state(g->a, state)->distance; }
 

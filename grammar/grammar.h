@@ -35,6 +35,7 @@ void grammar_free(Grammar *g); // NULL is fine
 int grammar_start(const Grammar *g);
 int grammar_step(Grammar *g, int state, Str bytes);     // STATE_DEAD: no answer goes on so
 bool grammar_accepts(const Grammar *g, int state);      // the answer may end here
+bool grammar_ends(Grammar *g, int state);               // no byte leads on
 int grammar_distance(const Grammar *g, int state);      // bytes, and tokens at most, to the nearest end
 void grammar_shortest(Grammar *g, int state, Buf *out); // appends the bytes that lead there
 
@@ -43,7 +44,9 @@ const uint64_t *grammar_mask(Grammar *g, int state);
 // The same, for at most `left` more tokens: those after which the answer can still be completed.
 const uint64_t *grammar_mask_within(Grammar *g, int state, int left);
 
-// Forgets states where they take much memory. True: all states are void, and answers start again from grammar_start.
-bool grammar_tidy(Grammar *g);
+// Forgets states where they take much memory. All states are void then, the generation is another one, and answers are
+// read again from grammar_start.
+void grammar_tidy(Grammar *g);
+unsigned grammar_generation(const Grammar *g);
 
 #endif

@@ -1,0 +1,134 @@
+// grammar/constraint.c: see grammar/constraint.h.
+#include "grammar/constraint.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct Constraint {
+    Grammar *g;
+    const Vocabulary *v;
+    const Tokenizer *t;
+    bool fresh;
+    Buf before;           // bytes that the answer has before its tokens
+    int *tokens, *states; // (n) the tokens that are known, and the state behind each; states[-1] is `start`
+    int n, cap, start;
+    unsigned generation; // of the grammar's states
+    uint64_t *first;     // (n_words) the mask of a fresh first token
+};
+
+Constraint *constraint_new(Grammar *g, const Vocabulary *v, const Tokenizer *t, bool fresh) {
+    Constraint *c = mem_alloc(sizeof *c);
+    *c = (Constraint){.g = g, .v = v, .t = t, .fresh = fresh, .start = grammar_start(g)};
+    c->generation = grammar_generation(g);
+    c->first = mem_alloc((size_t)v->n_words * sizeof *c->first + 1);
+    return c;
+}
+
+void constraint_free(Constraint *c) {
+    if (!c) return;
+    buf_free(&c->before);
+    free(c->tokens);
+    free(c->states);
+    free(c->first);
+    free(c);
+}
+
+const Grammar *constraint_grammar(const Constraint *c) { return c->g; }
+
+static bool is_first(const Constraint *c, int n) { return c->fresh && n == 0; }
+
+// The bytes of token i of the answer; none: an end, or a control token.
+static Str piece_of(const Constraint *c, int token, int i) {
+    if (token < 0 || token >= c->v->n_tokens || c->v->pieces[token].n == 0) return (Str){"", 0};
+    return is_first(c, i) ? tokenizer_stream_piece(c->t, token, true) : c->v->pieces[token];
+}
+
+// The state behind the tokens; STATE_DEAD: the grammar refuses them.
+static int state_of(Constraint *c, const int *tokens, int n) {
+    if (c->generation != grammar_generation(c->g)) {
+        c->n = 0;
+        c->generation = grammar_generation(c->g);
+        c->start = grammar_step(c->g, grammar_start(c->g), (Str){c->before.data, c->before.n});
+    }
+    int same = 0, state = c->start;
+    while (same < n && same < c->n && c->tokens[same] == tokens[same]) state = c->states[same++];
+    c->n = same;
+    if (n > c->cap) {
+        c->cap = 2 * n + 64;
+        c->tokens = mem_resize(c->tokens, (size_t)c->cap * sizeof *c->tokens);
+        c->states = mem_resize(c->states, (size_t)c->cap * sizeof *c->states);
+    }
+    for (; c->n < n; c->n++) {
+        state = grammar_step(c->g, state, piece_of(c, tokens[c->n], c->n));
+        c->tokens[c->n] = tokens[c->n];
+        c->states[c->n] = state;
+    }
+    return state;
+}
+
+// The first token's pieces differ from those of the trees: it is tried one by one.
+static const uint64_t *first_mask(Constraint *c, int state, int left) {
+    memset(c->first, 0, (size_t)c->v->n_words * sizeof *c->first);
+    for (int id = 0; id < c->v->n_tokens; id++) {
+        Str piece = piece_of(c, id, 0);
+        int to = c->v->pieces[id].n ? grammar_step(c->g, state, piece) : STATE_DEAD;
+        if (to != STATE_DEAD && (left < 0 || grammar_distance(c->g, to) < left)) mask_set(c->first, id);
+    }
+    if (grammar_accepts(c->g, state))
+        for (int i = 0; i < c->v->n_words; i++) c->first[i] |= c->v->ends[i];
+    return c->first;
+}
+
+static const uint64_t *mask_of(Constraint *c, const int *tokens, int n, int left) {
+    grammar_tidy(c->g);
+    int state = state_of(c, tokens, n);
+    if (is_first(c, n)) {
+        int distance = grammar_distance(c->g, state);
+        return first_mask(c, state, left >= 0 && distance < left ? left : -1);
+    }
+    return left < 0 ? grammar_mask(c->g, state) : grammar_mask_within(c->g, state, left);
+}
+
+void constraint_apply(Constraint *c, const int *tokens, int n, int left, const float *logits, int n_logits,
+                      float *out) {
+    const uint64_t *mask = mask_of(c, tokens, n, left);
+    int known = int_min(n_logits, 64 * c->v->n_words);
+    for (int i = 0; i < known; i++) out[i] = mask_has(mask, i) ? logits[i] : -INFINITY;
+    for (int i = known; i < n_logits; i++) out[i] = -INFINITY;
+}
+
+bool constraint_allows(Constraint *c, const int *tokens, int n, int token) {
+    return token >= 0 && token < 64 * c->v->n_words && mask_has(mask_of(c, tokens, n, -1), token);
+}
+
+bool constraint_complete(Constraint *c, const int *tokens, int n) {
+    return grammar_accepts(c->g, state_of(c, tokens, n));
+}
+
+bool constraint_over(Constraint *c, const int *tokens, int n) {
+    int state = state_of(c, tokens, n);
+    return grammar_accepts(c->g, state) && grammar_ends(c->g, state);
+}
+
+bool constraint_stuck(Constraint *c, const int *tokens, int n) {
+    const uint64_t *mask = mask_of(c, tokens, n, -1);
+    for (int i = 0; i < c->v->n_words; i++)
+        if (mask[i]) return false;
+    return true;
+}
+
+void constraint_missing(Constraint *c, const int *tokens, int n, Buf *out) {
+    grammar_shortest(c->g, state_of(c, tokens, n), out);
+}
+
+void constraint_continue(Constraint *c, const int *tokens, int n) {
+    int state = state_of(c, tokens, n);
+    for (int i = 0; i < n; i++) {
+        Str piece = piece_of(c, tokens[i], i);
+        buf_append(&c->before, piece.data, piece.n);
+    }
+    c->start = state;
+    c->fresh &= n == 0;
+    c->n = 0;
+}
