@@ -312,6 +312,7 @@ Status answer_run(Engine *e, const AnswerConfig *config, const ChatTemplate *tem
     signals_catch();
     engine_add(e, r);
     engine_run(e);
+    form_settle(r);
     st = answer_finish(&a, r);
     form_drop(e, r);
     engine_keep(e, r->seq);

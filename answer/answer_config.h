@@ -7,6 +7,8 @@
 
 // What an answer may say; one of these at most. A file's text is read when an answer begins.
 typedef struct {
+    const char *schema, *schema_file; // JSON Schema
+    bool object;                      // any JSON object
     const char *regex, *choice, *grammar, *grammar_file;
 } AnswerForm;
 

@@ -1,6 +1,8 @@
 // answer/choices.c: see answer/choices.h.
 #include "answer/choices.h"
 
+#include "answer/form.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,7 +83,7 @@ static void take_texts(Choices *c) {
     const BeamText *texts;
     int n = beam_texts(c->search, &texts);
     if (n == 0) {
-        c->choices[c->n_choices++] = (Choice){.answer = &c->answers[0], .finish = r->finish};
+        c->choices[c->n_choices++] = (Choice){.answer = &c->answers[0], .finish = r->finish, .run = &c->runs[0]};
         answer_end(&c->answers[0]);
     }
     for (int i = 0; i < n && i < c->n_answers; i++) {
@@ -89,6 +91,7 @@ static void take_texts(Choices *c) {
         c->choices[c->n_choices++] = (Choice){.answer = &c->answers[i],
                                               .finish = texts[i].finish,
                                               .n_tokens = texts[i].n,
+                                              .run = &c->runs[0],
                                               .scored = true,
                                               .score = texts[i].score,
                                               .logprob = texts[i].sum};
@@ -102,7 +105,8 @@ static void take_samples(Choices *c) {
     bool rank = c->config->best_of > 0;
     for (int i = 0; i < c->n_runs; i++) {
         const Request *r = &c->runs[i].request;
-        Choice one = {.answer = &c->answers[i], .finish = r->finish, .n_tokens = r->n_new, .scored = rank};
+        Choice one = {
+            .answer = &c->answers[i], .finish = r->finish, .n_tokens = r->n_new, .run = &c->runs[i], .scored = rank};
         one.logprob = c->answers[i].logprob;
         one.score = r->n_new ? one.logprob / r->n_new : -INFINITY;
         int at = c->n_choices++;
@@ -148,6 +152,18 @@ static void begin_runs(Choices *c, const ChoicesSetup *setup) {
     first->time.start = setup->came;
 }
 
+// Constrains all runs to the form that is asked for.
+static Status constrain(Choices *c) {
+    const AnswerForm *form = &c->config->form;
+    Status st = OK;
+    for (int i = 0; i < c->n_runs && !st.code; i++) st = form_constrain(c->e, form, c->fresh, &c->runs[i].request);
+    if (!st.code && c->search && c->runs[0].request.constraint)
+        st = status_error(QUILL_USAGE,
+                          "beams: no form of the answer (--regex, --json-schema and the like) expected beside "
+                          "them, one found; --best-of takes one");
+    return st;
+}
+
 Status choices_begin(Choices *c, const ChoicesSetup *setup, Sequence *prompt) {
     *c = (Choices){.e = setup->e, .config = setup->config, .fresh = setup->fresh, .n_wanted = setup->n};
     bool search = setup->config->beams > 0;
@@ -156,10 +172,15 @@ Status choices_begin(Choices *c, const ChoicesSetup *setup, Sequence *prompt) {
     c->n_answers = search ? setup->n : c->n_runs;
     begin_answers(c, setup);
     begin_runs(c, setup);
+    if (search) begin_search(c, setup->policy);
+    Status st = constrain(c);
+    if (st.code) {
+        choices_free(c);
+        return st;
+    }
     c->runs[0].seq = *prompt;
     *prompt = (Sequence){0};
     c->choices = mem_alloc((size_t)c->n_answers * sizeof *c->choices);
-    if (search) begin_search(c, setup->policy);
     engine_add(c->e, &c->runs[0].request);
     return OK;
 }
@@ -187,6 +208,8 @@ bool choices_collect(Choices *c) {
             engine_keep(c->e, &run->seq);
             kvcache_release(&c->e->kv, &run->seq);
             if (!c->search) answer_end(&c->answers[i]);
+            form_settle(&run->request);
+            run->cut = form_complete(&run->request).code == QUILL_CUT;
             run->ended = true;
         }
     }
@@ -206,7 +229,8 @@ int choices_tokens(const Choices *c) {
 
 Status choices_broken(const Choices *c) {
     for (int i = 0; i < c->n_runs; i++)
-        if (c->runs[i].request.finish == FINISH_BROKEN) return answer_broken(c->e, &c->runs[i].request);
+        if (c->runs[i].request.finish == FINISH_BROKEN && !c->runs[i].cut)
+            return answer_broken(c->e, &c->runs[i].request);
     return OK;
 }
 
@@ -216,6 +240,7 @@ void choices_put(json_t *object, const Choice *choice) {
     jsonio_put(object, "text", jsonio_text(answer_text(choice->answer)));
     answer_put_rest(choice->answer, object);
     jsonio_put(object, "finish_reason", json_string(finish_name(choice->finish)));
+    if (choice->run->request.constraint) jsonio_put(object, "complete", json_boolean(!choice->run->cut));
     if (!choice->scored) return;
     jsonio_put(object, "score", jsonio_number(choice->score, 6));
     jsonio_put(object, "logprob", jsonio_number(choice->logprob, 6));
@@ -236,6 +261,7 @@ json_t *choices_json(const Choices *c) {
 void choices_free(Choices *c) {
     for (int i = 0; c->runs && i < c->n_runs; i++) {
         kvcache_release(&c->e->kv, &c->runs[i].seq);
+        form_drop(c->e, &c->runs[i].request);
         sequence_free(&c->runs[i].seq);
         timeline_free(&c->runs[i].request.time);
     }

@@ -8,12 +8,14 @@ typedef struct {
     GrammarKind kind;
 } NamedForm;
 
-enum { N_FORMS = 3 };
+enum { N_FORMS = 5 };
 
 static void list_forms(const AnswerForm *f, NamedForm out[N_FORMS]) {
-    out[0] = (NamedForm){"--regex", f->regex, NULL, GRAMMAR_REGEX};
-    out[1] = (NamedForm){"--choice", f->choice, NULL, GRAMMAR_CHOICE};
-    out[2] = (NamedForm){"--grammar", f->grammar, f->grammar_file, GRAMMAR_GBNF};
+    out[0] = (NamedForm){"--json-schema", f->schema, f->schema_file, GRAMMAR_SCHEMA};
+    out[1] = (NamedForm){"--json-object", f->object ? "{\"type\":\"object\"}" : NULL, NULL, GRAMMAR_SCHEMA};
+    out[2] = (NamedForm){"--regex", f->regex, NULL, GRAMMAR_REGEX};
+    out[3] = (NamedForm){"--choice", f->choice, NULL, GRAMMAR_CHOICE};
+    out[4] = (NamedForm){"--grammar", f->grammar, f->grammar_file, GRAMMAR_GBNF};
 }
 
 Status form_check(const AnswerForm *form) {
@@ -36,8 +38,8 @@ static Status constrain(Engine *e, const NamedForm *f, bool fresh, Request *r) {
     if (f->file) TRY(file_read(f->file, &text));
     else buf_str(&text, f->text);
     Str source = {text.data ? text.data : "", text.n};
-    Status st = grammar_cache_get(&e->grammars, e->tok, e->model.c.n_vocab, (GrammarSource){f->kind, source}, fresh,
-                                  &r->constraint);
+    Status st = grammar_cache_get(&e->grammars, e->tok, e->model.c.n_vocab,
+                                  (GrammarSource){.kind = f->kind, .text = source}, fresh, &r->constraint);
     buf_free(&text);
     if (!st.code) return OK;
     return status_error(st.code, "%s%s%s: %s", f->flag, f->file ? "-file " : "", f->file ? f->file : "", st.message);
@@ -58,13 +60,15 @@ void form_drop(Engine *e, Request *r) {
     r->constraint = NULL;
 }
 
+void form_settle(Request *r) {
+    if (r->constraint) constraint_continue(r->constraint, r->seq->tokens + r->n_prompt, r->seq->n_tokens - r->n_prompt);
+}
+
 Status form_complete(const Request *r) {
     if (!r->constraint || r->finish == FINISH_INTERRUPT) return OK;
-    const int *tokens = r->seq->tokens + r->n_prompt;
-    int n = r->seq->n_tokens - r->n_prompt;
-    if (constraint_complete(r->constraint, tokens, n)) return OK;
+    if (constraint_complete(r->constraint, NULL, 0)) return OK;
     Buf missing = {0}, shown = {0};
-    constraint_missing(r->constraint, tokens, n, &missing);
+    constraint_missing(r->constraint, NULL, 0, &missing);
     size_t most = missing.n < 60 ? missing.n : 60;
     utf8_escape(&shown, missing.data ? missing.data : "", most);
     const char *why = r->finish == FINISH_BROKEN ? "no token that is allowed goes on"

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "answer/form.h"
 #include "answer/prepare.h"
 #include "base/rng.h"
 

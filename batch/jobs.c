@@ -212,10 +212,51 @@ static Status read_nothing(Job *j, const char *key, const json_t *value) {
     return OK;
 }
 
+// A form of the line's own, in place of the run's. A schema may be written as JSON, or as a text.
+static Status set_form(Job *j, const char *key, json_t *value) {
+    if (j->form_value) return status_error(QUILL_USAGE, "%.60s: one form of the answer expected, found two", key);
+    j->config.form = (AnswerForm){0};
+    j->form_value = json_incref(value);
+    bool schema = strcmp(key, "json_schema") == 0;
+    if (schema && !json_is_string(value)) jsonio_print(value, JSON_ENCODE_ANY | JSON_COMPACT, &j->form_text);
+    const char *text = j->form_text.data ? j->form_text.data : json_string_value(value);
+    if (!text) return unexpected(key, schema ? "a schema" : "a text", value);
+    *(schema                      ? &j->config.form.schema
+      : strcmp(key, "regex") == 0 ? &j->config.form.regex
+                                  : &j->config.form.grammar) = text;
+    return OK;
+}
+
+static Status read_form(Job *j, const char *key, const json_t *value) { return set_form(j, key, (json_t *)value); }
+
+// A list of texts, or one text with commas as --choice has it.
+static Status read_choice(Job *j, const char *key, const json_t *value) {
+    if (j->form_value) return status_error(QUILL_USAGE, "%.60s: one form of the answer expected, found two", key);
+    j->form_value = json_incref((json_t *)value);
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        Str one = str_of_json(json_array_get(value, i));
+        if (!one.data) return unexpected(key, "a list of texts", value);
+        if (i) buf_str(&j->form_text, ",");
+        for (size_t k = 0; k < one.n; k++) {
+            if (one.data[k] == ',' || one.data[k] == '\\') buf_str(&j->form_text, "\\");
+            buf_append(&j->form_text, &one.data[k], 1);
+        }
+    }
+    if (!json_is_array(value) && !json_is_string(value)) return unexpected(key, "a list of texts", value);
+    j->config.form = (AnswerForm){.choice = json_is_array(value) ? j->form_text.data : json_string_value(value)};
+    return OK;
+}
+
+// OpenAI's response_format: text, json_object or json_schema.
 static Status read_format(Job *j, const char *key, const json_t *value) {
-    (void)j;
     const char *type = json_string_value(json_object_get(value, "type"));
-    return type && strcmp(type, "text") == 0 ? OK : unexpected(key, "{\"type\":\"text\"}", value);
+    json_t *schema = json_object_get(json_object_get(value, "json_schema"), "schema");
+    if (type && strcmp(type, "text") == 0) return OK;
+    if (type && strcmp(type, "json_schema") == 0 && schema) return set_form(j, "json_schema", schema);
+    if (!type || strcmp(type, "json_object") != 0)
+        return unexpected(key, "{\"type\":\"text\"}, json_object, or json_schema with {\"schema\":...}", value);
+    j->config.form = (AnswerForm){.object = true};
+    return OK;
 }
 
 enum { OURS = 1 << JOB_QUILL, CHAT = 1 << JOB_CHAT, COMPLETION = 1 << JOB_COMPLETION, OPENAI = CHAT | COMPLETION };
@@ -243,7 +284,11 @@ static const struct {
     {"service_tier", OPENAI, read_nothing},
     {"safety_identifier", OPENAI, read_nothing},
     {"prompt_cache_key", OPENAI, read_nothing},
-    {"response_format", CHAT, read_format},
+    {"response_format", OURS | CHAT, read_format},
+    {"json_schema", OURS, read_form},
+    {"regex", OURS, read_form},
+    {"grammar", OURS, read_form},
+    {"choice", OURS, read_choice},
 };
 
 // ---- all other keys are options -------------------------------------------------------------------------------------
@@ -269,7 +314,7 @@ static Status unknown_key(const Job *j, const char *key) {
 // The number as a person would write it after the flag.
 static Status read_option(Job *j, const char *key, const json_t *value) {
     const Option *o = cli_job_option(key);
-    if (!o || o->kind == STOPS) return unknown_key(j, key);
+    if (!o || o->kind == STOPS || o->kind == TEXT) return unknown_key(j, key);
     if (o->kind == FLAG) {
         bool on = false;
         TRY(read_flag(key, value, &on));
@@ -380,6 +425,8 @@ void job_free(Job *j) {
     job_forget_text(j);
     json_decref(j->id);
     json_decref(j->cancel);
+    json_decref(j->form_value);
+    buf_free(&j->form_text);
     if (j->stop_texts) free(j->config.stop);
     free(j->stop_texts);
     free(j->bias);

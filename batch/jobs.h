@@ -38,6 +38,8 @@ typedef struct {
     AnswerConfig config;     // the run's, with what the line says in its place; seed_given: the line has a seed
     json_t *root;            // what prompt and messages point into
     char *stop_texts;        // what config.stop points into, where the line has its own
+    json_t *form_value;      // what config.form points into, where the line has a form of its own
+    Buf form_text;           //
     LogitBias *bias;         // config.sampling.bias, where the line has its own
     Buf roles, message_text; // what messages point into besides
 } Job;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "answer/form.h"
 #include "answer/prepare.h"
 #include "answer/prompt.h"
 #include "answer/report.h"
@@ -284,6 +285,7 @@ static void run(Conversation *c, Request *r) {
         if (!again) n_prompt = r->n_prompt, n_reused = r->n_reused;
         if (again) r->time.prefill_end = before.prefill_end;
         hold_said(c, r->n_prompt);
+        form_settle(r);
         n_said += r->n_new;
         r->max_new = max_new < 0 ? max_new : max_new - n_said;
     } while (r->finish == FINISH_CONTEXT && r->max_new != 0 && shift(c, r, n_said));
@@ -302,11 +304,18 @@ static void keep_stats(Conversation *c, const Request *r) {
 // Generates and prints an answer to what is given. *said: anything came of it, and it is in `answer`.
 static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *said) {
     Answer a;
+    Request form = {0};
+    Status st = form_constrain(c->e, &c->config->form, g->text.text.n == 0, &form);
+    if (st.code) {
+        screen_note("quill: %s", st.message);
+        return OK;
+    }
     answer_dump(c->e, c->config, &g->text, g->ids, g->n);
     go_on_from_cache(c, &g->text, g->ids, g->n, g->n_cuts);
     answer_start(&a, c->e, c->config, g->text.text.n == 0);
     answer_think(&a, chat_template_source(c->template), (Str){g->text.text.data, g->text.text.n});
     Request r = {.seq = &c->seq,
+                 .constraint = form.constraint,
                  .sampling = c->sampling,
                  .sequence_key = c->tries,
                  .max_new = c->config->predict,
@@ -314,7 +323,12 @@ static Status run_answer(Conversation *c, const Given *g, Buf *answer, bool *sai
                  .blind = answer_is_blind(c->config),
                  .arg = &a};
     run(c, &r);
-    Status st = answer_finish(&a, &r);
+    st = answer_finish(&a, &r);
+    form_drop(c->e, &r);
+    if (st.code == QUILL_CUT) {
+        screen_note("quill: %s", st.message);
+        st = OK;
+    }
     if (!st.code && signals_caught() == SIGTERM) st.code = 128 + SIGTERM; // came after the last step
     engine_keep(c->e, &c->seq);
     *said = r.n_new > 0 || r.finish != FINISH_INTERRUPT;

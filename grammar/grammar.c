@@ -6,6 +6,7 @@
 
 #include "grammar/gbnf.h"
 #include "grammar/regex.h"
+#include "grammar/schema.h"
 
 enum {
     MOST_BYTES = 256 << 20,     // of states
@@ -53,7 +54,8 @@ static Status parse(GrammarSource s, Rules *r) {
     switch (s.kind) {
     case GRAMMAR_REGEX: return regex_parse_root(s.text, r);
     case GRAMMAR_CHOICE: return choice_parse(s.text, r);
-    default: return gbnf_parse(s.text, r);
+    case GRAMMAR_GBNF: return gbnf_parse(s.text, r);
+    default: return schema_parse(s.text, s.compact, r);
     }
 }
 

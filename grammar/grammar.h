@@ -1,7 +1,7 @@
 // grammar/grammar.h: what an answer may say: a compiled grammar, and which tokens may come next.
 //
 //   Grammar *g;
-//   TRY(grammar_compile((GrammarSource){GRAMMAR_REGEX, str_of("[a-z]+")}, vocabulary, &g));
+//   TRY(grammar_compile((GrammarSource){.kind = GRAMMAR_REGEX, .text = str_of("[a-z]+")}, vocabulary, &g));
 //   int state = grammar_start(g);
 //   const uint64_t *mask = grammar_mask(g, state);    // bit i: token i may come next
 //   state = grammar_step(g, state, piece);            // the bytes of the token that was drawn
@@ -18,11 +18,13 @@ typedef enum {
     GRAMMAR_REGEX,  // the whole answer matches a regular expression (grammar/regex.h)
     GRAMMAR_CHOICE, // one of the texts of a list: a,b,c with \, for a comma
     GRAMMAR_GBNF,   // llama.cpp's grammars (grammar/gbnf.h)
+    GRAMMAR_SCHEMA, // JSON that a schema admits (grammar/schema.h)
 } GrammarKind;
 
 typedef struct {
     GrammarKind kind;
     Str text;
+    bool compact; // of JSON: no space between its parts
 } GrammarSource;
 
 typedef struct Grammar Grammar;

@@ -111,10 +111,16 @@ static void open_side(NfaBuild *b, Side *s, int expr) {
     own.repeats = false;
     own.too_large = false;
     own.failed = OK;
+    own.known = NULL;
+    own.known_node = NULL;
+    own.known_mask = 0;
+    own.n_known = 0;
     nfa_node(&own, NODE_END, 0, 0, 0, 0);
     s->start = nfa_expr(&own, expr, NFA_END);
     b->too_large |= own.too_large;
     if (own.failed.code) b->failed = own.failed;
+    free(own.known);
+    free(own.known_node);
     for (int i = 0; i < s->nfa.n_nodes; i++)
         if (s->nfa.nodes[i].kind == NODE_CALL)
             b->failed = status_error(QUILL_USAGE, "a pattern together with other bounds: texts without recursion "

@@ -138,4 +138,6 @@ void nfa_build_free(NfaBuild *b) {
     free(b->expr_rule);
     free(b->exprs);
     free(b->named);
+    free(b->known);
+    free(b->known_node);
 }

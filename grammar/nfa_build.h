@@ -20,6 +20,10 @@ typedef struct {
     int *exprs;     // (nfa->n_rules) what the network's rules are
     int *named;     // (nfa->n_rules) the rule of `rules`, -1: none
     int cap_rules;
+    uint64_t *known; // table of (expression, next) that are written already, by known_node
+    int *known_node;
+    uint32_t known_mask;
+    int n_known;
 } NfaBuild;
 
 // Checks that all rules are there, and decides what is written out. QUILL_USAGE.

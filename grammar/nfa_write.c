@@ -120,7 +120,7 @@ static int build_repeat(NfaBuild *b, const Expr *e, int next) {
     return at;
 }
 
-int nfa_expr(NfaBuild *b, int expr, int next) {
+static int write_expr(NfaBuild *b, int expr, int next) {
     const Expr *e = &b->rules->exprs[expr];
     int entry = -1;
     if (b->too_large) return next;
@@ -142,4 +142,43 @@ int nfa_expr(NfaBuild *b, int expr, int next) {
     case EXPR_RULE: return build_call(b, e->n, next);
     default: return nfa_both(b, kids_of(b, e)[0], kids_of(b, e)[1], next);
     }
+}
+
+// ---- what is written already: an expression in front of the same node is the same nodes -----------------------------
+
+static uint32_t find_known(const NfaBuild *b, uint64_t key) {
+    uint32_t at = (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 32) & b->known_mask;
+    while (b->known[at] && b->known[at] != key) at = (at + 1) & b->known_mask;
+    return at;
+}
+
+static void grow_known(NfaBuild *b) {
+    NfaBuild old = *b;
+    b->known_mask = old.known ? 2 * old.known_mask + 1 : 255;
+    b->known = mem_alloc(((size_t)b->known_mask + 1) * sizeof *b->known);
+    b->known_node = mem_alloc(((size_t)b->known_mask + 1) * sizeof *b->known_node);
+    for (uint32_t i = 0; old.known && i <= old.known_mask; i++) {
+        if (!old.known[i]) continue;
+        uint32_t at = find_known(b, old.known[i]);
+        b->known[at] = old.known[i];
+        b->known_node[at] = old.known_node[i];
+    }
+    free(old.known);
+    free(old.known_node);
+}
+
+int nfa_expr(NfaBuild *b, int expr, int next) {
+    ExprKind kind = b->rules->exprs[expr].kind;
+    if (kind == EXPR_TEXT) return write_expr(b, expr, next);
+    if ((uint32_t)b->n_known >= b->known_mask / 2) grow_known(b);
+    uint64_t key = ((uint64_t)(uint32_t)expr + 1) << 32 | (uint32_t)next;
+    uint32_t at = find_known(b, key);
+    if (b->known[at]) return b->known_node[at];
+    int node = write_expr(b, expr, next);
+    if ((uint32_t)b->n_known >= b->known_mask / 2) grow_known(b);
+    at = find_known(b, key);
+    b->known[at] = key;
+    b->known_node[at] = node;
+    b->n_known++;
+    return node;
 }

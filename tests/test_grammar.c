@@ -225,7 +225,7 @@ static void check_mask(Grammar *g, const TokenSet *t, int state, const uint64_t 
 
 static void check_masks(const char *name, GrammarKind kind, const TokenSet *t, uint64_t *random) {
     Grammar *g;
-    Status st = grammar_compile((GrammarSource){kind, str_of(name)}, t->v, &g);
+    Status st = grammar_compile((GrammarSource){.kind = kind, .text = str_of(name)}, t->v, &g);
     if (st.code) fail_msg("%s: %s", name, st.message);
     int state = grammar_start(g);
     for (int i = 0; i < 60; i++) {
@@ -361,7 +361,7 @@ static void test_errors(void **state) {
     make_tokens(t, &random);
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         Grammar *g;
-        Status st = grammar_compile((GrammarSource){bad[i].kind, str_of(bad[i].source)}, t->v, &g);
+        Status st = grammar_compile((GrammarSource){.kind = bad[i].kind, .text = str_of(bad[i].source)}, t->v, &g);
         if (st.code != QUILL_USAGE || !strstr(st.message, bad[i].says))
             fail_msg("%s: \"%s\" expected, found \"%s\"", bad[i].source, bad[i].says, st.message);
     }

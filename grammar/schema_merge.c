@@ -1,0 +1,287 @@
+// grammar/schema_merge.c: see grammar/schema_merge.h.
+#include "grammar/schema_merge.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/jsonio.h"
+
+static const struct {
+    const char *name;
+    SchemaKey key;
+} keywords[] = {
+    {"type", KEY_ANY},
+    {"enum", KEY_ANY},
+    {"const", KEY_ANY},
+    {"anyOf", KEY_ANY},
+    {"oneOf", KEY_ANY},
+    {"allOf", KEY_ANY},
+    {"$ref", KEY_ANY},
+    {"properties", KEY_OBJECT},
+    {"required", KEY_OBJECT},
+    {"additionalProperties", KEY_OBJECT},
+    {"items", KEY_ARRAY},
+    {"prefixItems", KEY_ARRAY},
+    {"minItems", KEY_ARRAY},
+    {"maxItems", KEY_ARRAY},
+    {"pattern", KEY_STRING},
+    {"format", KEY_STRING},
+    {"minLength", KEY_STRING},
+    {"maxLength", KEY_STRING},
+    {"minimum", KEY_NUMBER},
+    {"maximum", KEY_NUMBER},
+    {"exclusiveMinimum", KEY_NUMBER},
+    {"exclusiveMaximum", KEY_NUMBER},
+    {"multipleOf", KEY_NUMBER},
+    {"$schema", KEY_REMARK},
+    {"$id", KEY_REMARK},
+    {"$comment", KEY_REMARK},
+    {"$defs", KEY_REMARK},
+    {"definitions", KEY_REMARK},
+    {"title", KEY_REMARK},
+    {"description", KEY_REMARK},
+    {"default", KEY_REMARK},
+    {"examples", KEY_REMARK},
+    {"deprecated", KEY_REMARK},
+    {"readOnly", KEY_REMARK},
+    {"writeOnly", KEY_REMARK},
+    {"strict", KEY_REMARK},
+};
+
+SchemaKey schema_merge_key(const char *key) {
+    for (size_t i = 0; i < ARRAY_LEN(keywords); i++)
+        if (strcmp(key, keywords[i].name) == 0) return keywords[i].key;
+    return strncmp(key, "x-", 2) == 0 ? KEY_REMARK : KEY_UNKNOWN;
+}
+
+static bool is(const char *key, const char *name) { return strcmp(key, name) == 0; }
+
+static json_t *all_of(json_t *a, json_t *b) {
+    if (json_is_true(a)) return json_incref(b);
+    if (json_is_true(b)) return json_incref(a);
+    if (json_is_false(a) || json_is_false(b)) return json_false();
+    json_t *both = json_object(), *list = json_array();
+    jsonio_append(list, json_incref(a));
+    jsonio_append(list, json_incref(b));
+    jsonio_put(both, "allOf", list);
+    return both;
+}
+
+static bool list_has(const json_t *list, const json_t *value) {
+    size_t i;
+    json_t *one;
+    json_array_foreach(list, i, one) {
+        if (json_equal(one, value)) return true;
+    }
+    return false;
+}
+
+// The type names that both allow; a name stands for a list of it.
+static json_t *merge_types(json_t *a, json_t *b) {
+    json_t *x = json_is_array(a) ? json_incref(a) : json_array(), *y = json_is_array(b) ? json_incref(b) : json_array();
+    if (!json_is_array(a)) jsonio_append(x, json_incref(a));
+    if (!json_is_array(b)) jsonio_append(y, json_incref(b));
+    json_t *out = json_array(), *one, *integer = json_string("integer"), *number = json_string("number");
+    size_t i;
+    json_array_foreach(x, i, one) {
+        bool narrower = json_equal(one, number) && list_has(y, integer) && !list_has(x, integer);
+        bool wider = json_equal(one, integer) && list_has(y, number);
+        if (list_has(y, one) || wider) jsonio_append(out, json_incref(one));
+        else if (narrower) jsonio_append(out, json_incref(integer));
+    }
+    json_decref(x);
+    json_decref(y);
+    json_decref(integer);
+    json_decref(number);
+    return out;
+}
+
+static json_t *common_values(json_t *a, json_t *b) {
+    json_t *out = json_array(), *one;
+    size_t i;
+    json_array_foreach(a, i, one) {
+        if (list_has(b, one)) jsonio_append(out, json_incref(one));
+    }
+    return out;
+}
+
+static json_t *joined(json_t *a, json_t *b) {
+    json_t *out = json_copy(a), *one;
+    size_t i;
+    json_array_foreach(b, i, one) {
+        if (!list_has(out, one)) jsonio_append(out, json_incref(one));
+    }
+    return out;
+}
+
+// What a schema says of properties that it does not name; true: anything.
+static json_t *additional_of(const json_t *schema) {
+    json_t *a = json_object_get(schema, "additionalProperties");
+    return a ? a : json_true();
+}
+
+static json_t *merge_properties(const json_t *a, const json_t *b) {
+    json_t *pa = json_object_get(a, "properties"), *pb = json_object_get(b, "properties"), *out = json_object(), *value;
+    const char *key;
+    json_object_foreach(pa, key, value) {
+        json_t *other = json_object_get(pb, key);
+        jsonio_put(out, key, all_of(value, other ? other : additional_of(b)));
+    }
+    json_object_foreach(pb, key, value) {
+        if (!json_object_get(pa, key)) jsonio_put(out, key, all_of(value, additional_of(a)));
+    }
+    return out;
+}
+
+// One keyword that both have; NULL: the two have no common form.
+static json_t *merge_key(const char *key, json_t *a, json_t *b) {
+    if (json_equal(a, b)) return json_incref(a);
+    double x = json_number_value(a), y = json_number_value(b);
+    if (is(key, "type")) return merge_types(a, b);
+    if (is(key, "enum") && json_is_array(a) && json_is_array(b)) return common_values(a, b);
+    if (is(key, "required") && json_is_array(a) && json_is_array(b)) return joined(a, b);
+    if (is(key, "additionalProperties") || is(key, "items")) return all_of(a, b);
+    if (strncmp(key, "min", 3) == 0 || is(key, "exclusiveMinimum")) return json_incref(x > y ? a : b);
+    if (strncmp(key, "max", 3) == 0 || is(key, "exclusiveMaximum")) return json_incref(x < y ? a : b);
+    if (is(key, "multipleOf") && x > 0 && y > 0 && fmod(x, y) == 0) return json_incref(a);
+    if (is(key, "multipleOf") && x > 0 && y > 0 && fmod(y, x) == 0) return json_incref(b);
+    return NULL;
+}
+
+// `const` is an enum of one.
+static json_t *plain_copy(const json_t *schema) {
+    json_t *out = json_object(), *value;
+    const char *key;
+    json_object_foreach((json_t *)schema, key, value) {
+        if (schema_merge_key(key) == KEY_REMARK) continue;
+        if (!is(key, "const")) jsonio_share(out, key, value);
+        else {
+            json_t *list = json_array(), *had = json_object_get(schema, "enum");
+            if (!had || list_has(had, value)) jsonio_append(list, json_incref(value));
+            jsonio_put(out, "enum", list);
+        }
+    }
+    return out;
+}
+
+// Keywords that list schemas or point to one are not merged: the second one's become one of allOf.
+static void put_aside(json_t *out, const char *key, json_t *value) {
+    json_t *list = json_object_get(out, "allOf"), *one = json_object();
+    jsonio_share(one, key, value);
+    list = list ? json_copy(list) : json_array();
+    jsonio_append(list, one);
+    jsonio_put(out, "allOf", list);
+}
+
+Status schema_merge(const json_t *a, const json_t *b, json_t **out) {
+    *out = NULL;
+    if (!json_is_object(a) || !json_is_object(b)) {
+        *out = all_of((json_t *)a, (json_t *)b);
+        return OK;
+    }
+    json_t *m = plain_copy(a), *other = plain_copy(b), *value;
+    const char *key;
+    bool objects = json_object_get(a, "properties") || json_object_get(b, "properties");
+    if (objects) jsonio_put(m, "properties", merge_properties(a, b));
+    json_object_foreach(other, key, value) {
+        json_t *had = json_object_get(m, key), *both;
+        bool aside = is(key, "anyOf") || is(key, "oneOf") || is(key, "$ref") || is(key, "pattern");
+        if (is(key, "properties")) continue;
+        if (!had) {
+            jsonio_share(m, key, value);
+            continue;
+        }
+        if (is(key, "allOf")) both = joined(had, value);
+        else if (aside && !json_equal(had, value)) {
+            put_aside(m, key, value);
+            continue;
+        } else both = merge_key(key, had, value);
+        if (!both) {
+            json_decref(m);
+            json_decref(other);
+            return status_error(QUILL_USAGE, "allOf: two different \"%.40s\" that can be joined expected, found others",
+                                key);
+        }
+        jsonio_put(m, key, both);
+    }
+    json_decref(other);
+    *out = m;
+    return OK;
+}
+
+// ---- what excludes each other ---------------------------------------------------------------------------------------
+
+static json_t *values_of(const json_t *schema) { // a new list; NULL: it names no values
+    json_t *list = json_object_get(schema, "enum"), *one = json_object_get(schema, "const");
+    if (list) return json_incref(list);
+    if (!one) return NULL;
+    list = json_array();
+    jsonio_append(list, json_incref(one));
+    return list;
+}
+
+static bool disjoint_values(const json_t *a, const json_t *b) {
+    json_t *x = values_of(a), *y = values_of(b), *common = x && y ? common_values(x, y) : NULL;
+    bool disjoint = common && json_array_size(common) == 0;
+    json_decref(x);
+    json_decref(y);
+    json_decref(common);
+    return disjoint;
+}
+
+static bool disjoint_types(const json_t *a, const json_t *b) {
+    json_t *x = json_object_get(a, "type"), *y = json_object_get(b, "type");
+    if (!x || !y) return false;
+    json_t *common = merge_types(x, y);
+    bool disjoint = json_array_size(common) == 0;
+    json_decref(common);
+    return disjoint;
+}
+
+static bool is_number(const json_t *schema) {
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    return type && (is(type, "integer") || is(type, "number"));
+}
+
+// Whether all numbers of a lie below those of b.
+static bool below(const json_t *a, const json_t *b) {
+    json_t *high = json_object_get(a, "maximum"), *open = json_object_get(a, "exclusiveMaximum");
+    json_t *low = json_object_get(b, "minimum"), *low_open = json_object_get(b, "exclusiveMinimum");
+    if (!is_number(a) || !is_number(b)) return false;
+    bool lower = high && low && json_number_value(high) < json_number_value(low);
+    bool touching = (high && low_open && json_number_value(high) <= json_number_value(low_open)) ||
+                    (open && low && json_number_value(open) <= json_number_value(low)) ||
+                    (open && low_open && json_number_value(open) <= json_number_value(low_open));
+    return lower || touching;
+}
+
+static bool requires(const json_t *schema, const char *name) {
+    json_t *text = json_string(name);
+    bool found = list_has(json_object_get(schema, "required"), text);
+    json_decref(text);
+    return found;
+}
+
+static bool is_object(const json_t *schema) {
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    return type && is(type, "object");
+}
+
+static bool disjoint_properties(const json_t *a, const json_t *b) {
+    const char *key;
+    json_t *value, *pb = json_object_get(b, "properties");
+    if (!is_object(a) || !is_object(b)) return false;
+    json_object_foreach(json_object_get(a, "properties"), key, value) {
+        json_t *other = json_object_get(pb, key);
+        bool closed = !other && json_is_false(json_object_get(b, "additionalProperties"));
+        if (requires(a, key) && closed) return true;
+        if (other && requires(a, key) && requires(b, key) && schema_merge_disjoint(value, other)) return true;
+    }
+    return false;
+}
+
+bool schema_merge_disjoint(const json_t *a, const json_t *b) {
+    if (json_is_false(a) || json_is_false(b)) return true;
+    return disjoint_types(a, b) || disjoint_values(a, b) || below(a, b) || below(b, a) || disjoint_properties(a, b) ||
+           disjoint_properties(b, a);
+}
