@@ -98,10 +98,6 @@ void constraint_apply(Constraint *c, const int *tokens, int n, int left, const f
     for (int i = known; i < n_logits; i++) out[i] = -INFINITY;
 }
 
-bool constraint_allows(Constraint *c, const int *tokens, int n, int token) {
-    return token >= 0 && token < 64 * c->v->n_words && mask_has(mask_of(c, tokens, n, -1), token);
-}
-
 bool constraint_complete(Constraint *c, const int *tokens, int n) {
     return grammar_accepts(c->g, state_of(c, tokens, n));
 }
@@ -109,13 +105,6 @@ bool constraint_complete(Constraint *c, const int *tokens, int n) {
 bool constraint_over(Constraint *c, const int *tokens, int n) {
     int state = state_of(c, tokens, n);
     return grammar_accepts(c->g, state) && grammar_ends(c->g, state);
-}
-
-bool constraint_stuck(Constraint *c, const int *tokens, int n) {
-    const uint64_t *mask = mask_of(c, tokens, n, -1);
-    for (int i = 0; i < c->v->n_words; i++)
-        if (mask[i]) return false;
-    return true;
 }
 
 void constraint_missing(Constraint *c, const int *tokens, int n, Buf *out) {

@@ -19,11 +19,9 @@ void constraint_free(Constraint *c);                                            
 // allowed behind which the answer can be completed.
 void constraint_apply(Constraint *c, const int *tokens, int n, int left, const float *logits, int n_logits, float *out);
 const Grammar *constraint_grammar(const Constraint *c);
-bool constraint_allows(Constraint *c, const int *tokens, int n, int token); // without a limit
 
 bool constraint_complete(Constraint *c, const int *tokens, int n); // these tokens are a whole answer
 bool constraint_over(Constraint *c, const int *tokens, int n);     // and no byte may follow
-bool constraint_stuck(Constraint *c, const int *tokens, int n);    // no token may follow, not even an end
 // Appends the shortest text that would complete the answer.
 void constraint_missing(Constraint *c, const int *tokens, int n, Buf *out);
 
