@@ -7,7 +7,10 @@
 
 #include "grammar/intern.h"
 
-enum { MOST_PAIRS = 50000 };
+enum {
+    MOST_PAIRS = 50000,
+    MOST_WORK = 50 << 20, // nodes that are looked at for all of them
+};
 
 // One side: its own network, and its sets of nodes by number.
 typedef struct {
@@ -16,6 +19,7 @@ typedef struct {
     uint8_t *seen; // (nfa.n_nodes)
     int *stack, *set;
     int start;
+    int64_t work;
 } Side;
 
 typedef struct {
@@ -39,6 +43,7 @@ static int close_set(Side *s, const int *from, int n_from) {
         int at = s->stack[--top];
         const NfaNode *node = &s->nfa.nodes[at];
         all[n_seen++] = at;
+        s->work++;
         if (node->kind != NODE_SPLIT) {
             s->set[n++] = at;
             continue;
@@ -151,7 +156,7 @@ int nfa_both(NfaBuild *b, int one, int other, int next) {
         first = pair_entry(&p, start_one, close_set(&p.side[1], &p.side[1].start, 1));
         for (int i = 0; i < p.pairs.n && !b->too_large; i++) {
             write_pair(&p, i);
-            b->too_large |= p.pairs.n > MOST_PAIRS;
+            b->too_large |= p.pairs.n > MOST_PAIRS || p.side[0].work + p.side[1].work > MOST_WORK;
         }
     }
     close_side(&p.side[0]);

@@ -12,7 +12,14 @@
 #include "grammar/regex.h"
 #include "grammar/schema_merge.h"
 
-enum { DEEPEST = 100, MOST_COUNT = 100000, MOST_TEMPORARY = 20000 };
+enum {
+    DEEPEST = 100,
+    MOST_COUNT = 100000,    // minLength and its like
+    MOST_TEMPORARY = 20000, // schemas that come of merging
+    MOST_PROPERTIES = 1000, // of an object
+    MOST_ONE_OF = 200,      // alternatives that are held against each other
+    LONGEST_NAME = 500,     // bytes of a property's name, where others are told from it
+};
 
 typedef struct {
     Rules *r;
@@ -219,6 +226,8 @@ static int object_of(SchemaWalk *w, const json_t *schema) {
     const json_t *additional = get(schema, "additionalProperties");
     if (properties && !json_is_object(properties)) return fail(w, "properties: an object expected");
     if (required && !json_is_array(required)) return fail(w, "required: a list of names expected");
+    if (json_object_size(properties) > MOST_PROPERTIES || json_array_size(required) > MOST_PROPERTIES)
+        return fail(w, "properties: %d at most expected, found more", (int)MOST_PROPERTIES);
     size_t most = json_object_size(properties) + json_array_size(required) + 1;
     Property *p = mem_alloc(most * sizeof *p);
     Str *names = mem_alloc(most * sizeof *names);
@@ -239,6 +248,9 @@ static int object_of(SchemaWalk *w, const json_t *schema) {
         if (!known) names[n_names++] = p[i].name;
     }
     bool open = additional ? !json_is_false(additional) : !properties;
+    for (int i = 0; open && i < n_names; i++)
+        if (names[i].n > LONGEST_NAME)
+            fail(w, "names of %d bytes at most expected beside additionalProperties", (int)LONGEST_NAME);
     if (open && !w->failed.code) {
         int other = additional && !json_is_true(additional) ? part_of(w, "additionalProperties", NULL, additional)
                                                             : any_value(w);
@@ -430,6 +442,8 @@ static int alternatives(SchemaWalk *w, const json_t *schema, const char *key) {
     const json_t *list = get(schema, key), *base = without(w, schema, key);
     size_t n = json_array_size(list);
     if (n == 0) return fail(w, "%s: a list of schemas expected", key);
+    if (n > MOST_ONE_OF && strcmp(key, "oneOf") == 0)
+        return fail(w, "oneOf: %d alternatives at most expected, found more", (int)MOST_ONE_OF);
     int *ways = mem_alloc(n * sizeof *ways);
     for (size_t i = 0; i < n && !w->failed.code; i++) {
         const json_t *one = json_array_get(list, i);
