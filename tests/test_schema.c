@@ -1,0 +1,212 @@
+// tests/test_schema.c: JSON schemas as automata: texts that a schema admits and texts that it does not, what is refused
+// and where, and that a large schema compiles at once.
+#define _GNU_SOURCE // strsep
+#include "tests/rig/testing.h"
+
+#include "grammar/grammar.h"
+#include "grammar/schema.h"
+
+typedef struct {
+    Rules rules;
+    Nfa nfa;
+    Automaton *a;
+} Compiled;
+
+static Status compile(const char *schema, bool compact, Compiled *c) {
+    rules_start(&c->rules);
+    c->a = NULL;
+    c->nfa = (Nfa){0};
+    Status st = schema_parse(str_of(schema), compact, &c->rules);
+    if (!st.code) st = nfa_build(&c->rules, NULL, &c->nfa);
+    if (!st.code) c->a = automaton_new(&c->nfa);
+    return st;
+}
+
+static void drop(Compiled *c) {
+    automaton_free(c->a);
+    nfa_free(&c->nfa);
+    rules_free(&c->rules);
+}
+
+static bool takes(const Compiled *c, const char *text) {
+    int state = automaton_start(c->a);
+    for (; *text; text++) state = automaton_step(c->a, state, (uint8_t)*text);
+    return automaton_state(c->a, state)->accepts;
+}
+
+// yes, no: texts with | between them.
+static void check(const char *schema, const char *texts, bool want) {
+    Compiled c;
+    Status st = compile(schema, true, &c);
+    if (st.code) fail_msg("%s: %s", schema, st.message);
+    char *copy = mem_copy(texts, strlen(texts)), *rest = copy;
+    for (char *one; (one = strsep(&rest, "|"));)
+        if (takes(&c, one) != want) fail_msg("%s: %s: %s expected", schema, one, want ? "admitted" : "refused");
+    free(copy);
+    drop(&c);
+}
+
+static void test_values(void **state) {
+    (void)state;
+    static const struct {
+        const char *schema, *yes, *no;
+    } all[] = {
+        {"{\"type\":\"integer\",\"minimum\":-5,\"maximum\":12}", "-5|-1|0|7|12", "-6|13|01|1.5|-"},
+        {"{\"type\":\"integer\",\"exclusiveMinimum\":99,\"maximum\":1000}", "100|555|1000", "99|1001|0"},
+        {"{\"type\":\"integer\",\"maximum\":-10}", "-10|-99|-100", "-9|0|10"},
+        {"{\"type\":\"number\",\"exclusiveMinimum\":0,\"maximum\":2.5}", "0.01|2|2.5|1.9999|2.4", "0|0.0|2.6|-1|2.51"},
+        {"{\"type\":\"number\",\"minimum\":-1.5,\"exclusiveMaximum\":1}", "-1.5|-1.4|-0.25|0|0.999", "-1.6|1|1.0|-2"},
+        {"{\"type\":\"integer\",\"multipleOf\":7,\"minimum\":10,\"maximum\":100}", "14|98", "7|15|105"},
+        {"{\"type\":\"integer\",\"multipleOf\":3}", "0|-3|123456", "1|-4"},
+        {"{\"type\":\"number\",\"multipleOf\":0.25}", "1|-2.5|3.75", "1.1|0.2"},
+        {"{\"type\":\"number\"}", "0|-1.5e10|3E-2", "+1|.5|1.|1e100"},
+        {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\"ab\"|\"\\u00e9\\n\xc3\xa9\"|\"\\ud83d\\ude00x\"",
+         "\"a\"|\"abcd\"|\"\\ud83d\"|ab|\"a\tb\""},
+        {"{\"type\":\"string\",\"pattern\":\"^a+\\\\n?$\",\"maxLength\":3}", "\"aaa\"|\"aa\\n\"",
+         "\"aaaa\"|\"aaa\\n\"|\"\""},
+        {"{\"type\":\"string\",\"pattern\":\"b\"}", "\"b\"|\"abc\"|\"\\\"b\"", "\"ac\""},
+        {"{\"type\":\"string\",\"format\":\"date\"}", "\"2024-02-29\"|\"2000-02-29\"|\"1999-12-31\"",
+         "\"2023-02-29\"|\"1900-02-29\"|\"2023-04-31\"|\"0000-01-01\""},
+        {"{\"type\":\"string\",\"format\":\"date-time\"}", "\"2024-02-29T23:59:59Z\"|\"1999-01-01T00:00:00.5+01:00\"",
+         "\"2024-02-29\"|\"2024-02-29T24:00:00Z\""},
+        {"{\"type\":\"string\",\"format\":\"ipv4\"}", "\"1.2.3.4\"|\"255.0.10.199\"",
+         "\"256.1.1.1\"|\"1.2.3\"|\"01.2.3.4\""},
+        {"{\"type\":\"string\",\"format\":\"email\"}", "\"a.b@c.org\"", "\"a@\"|\"a b@c.org\""},
+        {"{\"type\":\"string\",\"format\":\"uri\"}", "\"https://a.org:80/x?y=1#z\"", "\"a.org\""},
+        {"{\"type\":[\"null\",\"boolean\"]}", "null|true|false", "0|\"\""},
+        {"{\"enum\":[1,\"a\",{\"k\":[null]}]}", "1|\"a\"|{\"k\":[null]}", "2|a"},
+        {"{\"type\":\"string\",\"enum\":[1,\"a\"]}", "\"a\"", "1"},
+        {"true", "1|[{\"a\":[]}]|\"x\"|-2.5e3", "[1,]|{a:1}"},
+        {"{\"anyOf\":[{\"type\":\"integer\"},{\"const\":\"x\"}]}", "12|\"x\"", "\"y\""},
+        {"{\"oneOf\":[{\"type\":\"integer\",\"maximum\":3},{\"type\":\"integer\",\"minimum\":8,\"maximum\":9}]}", "3|8",
+         "4|10"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        check(all[i].schema, all[i].yes, true);
+        check(all[i].schema, all[i].no, false);
+    }
+}
+
+static void test_objects_and_arrays(void **state) {
+    (void)state;
+    const char *object =
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"null\"},\"b\":{\"const\":1},\"c\":{\"const\":2}},"
+        "\"required\":[\"b\"]}";
+    check(object, "{\"b\":1}|{\"a\":null,\"b\":1}|{\"a\":null,\"b\":1,\"c\":2}|{\"b\":1,\"c\":2}", true);
+    check(object, "{}|{\"a\":null}|{\"b\":1,\"a\":null}|{\"b\":1,}|{\"b\":1,\"d\":1}|{,\"b\":1}", false);
+    const char *open = "{\"properties\":{\"abc\":{\"type\":\"null\"}},\"additionalProperties\":{\"type\":\"integer\"}}";
+    check(open, "{}|{\"ab\":1}|{\"abc\":null,\"abcd\":2,\"\":3}|{\"x\":1}|{\"\xc3\xa9\":1}", true);
+    check(open, "{\"abc\":1}|{\"x\":1,\"abc\":1}|{\"x\":null}", false);
+    check("{\"type\":\"object\"}", "{}|{\"a\":[{\"b\":null}]}", true);
+    check("{\"type\":\"array\",\"items\":{\"const\":1},\"minItems\":2,\"maxItems\":3}", "[1,1]|[1,1,1]", true);
+    check("{\"type\":\"array\",\"items\":{\"const\":1},\"minItems\":2,\"maxItems\":3}", "[]|[1]|[1,1,1,1]|[1,1,]",
+          false);
+    const char *tuple =
+        "{\"type\":\"array\",\"prefixItems\":[{\"const\":1},{\"const\":2}],\"items\":{\"const\":3},\"minItems\":1,"
+        "\"maxItems\":4}";
+    check(tuple, "[1]|[1,2]|[1,2,3]|[1,2,3,3]", true);
+    check(tuple, "[]|[2]|[1,3]|[1,2,3,3,3]", false);
+    check("{\"type\":\"array\",\"prefixItems\":[{\"const\":1}]}", "[]|[1]", true);
+    check("{\"type\":\"array\",\"maxItems\":0}", "[]", true);
+}
+
+static void test_references_and_merges(void **state) {
+    (void)state;
+    const char *tree =
+        "{\"$ref\":\"#/$defs/t\",\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"v\":{\"const\":1},"
+        "\"kids\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/t\"}}},\"required\":[\"v\"]}}}";
+    check(tree, "{\"v\":1}|{\"v\":1,\"kids\":[{\"v\":1,\"kids\":[]},{\"v\":1}]}", true);
+    check(tree, "{}|{\"v\":1,\"kids\":[{}]}", false);
+    const char *merged = "{\"allOf\":[{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"number\",\"minimum\":0}},"
+                         "\"required\":[\"x\"]},"
+                         "{\"properties\":{\"x\":{\"maximum\":3},\"y\":{\"type\":\"null\"}},\"required\":[\"y\"]}]}";
+    check(merged, "{\"x\":2.5,\"y\":null}|{\"x\":3,\"y\":null}", true);
+    check(merged, "{\"x\":3.5,\"y\":null}|{\"x\":1}|{\"x\":-1,\"y\":null}", false);
+    const char *base =
+        "{\"type\":\"object\",\"properties\":{\"k\":{\"type\":\"string\"}},\"required\":[\"k\"],\"oneOf\":[{"
+        "\"properties\":"
+        "{\"k\":{\"const\":\"a\"}},\"type\":\"object\",\"required\":[\"k\"]},{\"properties\":{\"k\":{\"const\":\"b\"},"
+        "\"n\":{\"const\":1}},\"type\":\"object\",\"required\":[\"k\",\"n\"]}]}";
+    check(base, "{\"k\":\"a\"}|{\"k\":\"b\",\"n\":1}", true);
+    check(base, "{\"k\":\"b\"}|{\"k\":\"c\"}", false);
+}
+
+static void test_spaces(void **state) {
+    (void)state;
+    Compiled c;
+    assert_int_equal(compile("{\"type\":\"array\",\"items\":{\"const\":1}}", false, &c).code, 0);
+    assert_true(takes(&c, "[1, 1,1]"));
+    assert_false(takes(&c, "[1,  1]"));
+    assert_false(takes(&c, "[ 1]"));
+    drop(&c);
+}
+
+static void test_errors(void **state) {
+    (void)state;
+    static const struct {
+        const char *schema, *says;
+    } bad[] = {
+        {"{\"a\"", "line 1, column"},
+        {"{\n  \"type\": }", "line 2, column"},
+        {"3", "at #: a schema expected"},
+        {"{\"not\":{}}", "at #: the keyword \"not\" is not supported"},
+        {"{\"properties\":{\"x\":{\"items\":{\"uniqueItems\":true}}}}",
+         "at #/properties/x/items: the keyword \"uniqueItems\""},
+        {"{\"type\":\"text\"}", "type: null, boolean"},
+        {"{\"type\":\"string\",\"format\":\"hostname\"}", "format: date, time"},
+        {"{\"type\":\"string\",\"pattern\":\"(\"}", "pattern: column 2"},
+        {"{\"$ref\":\"#/$defs/x\"}", "$ref: a part that is there"},
+        {"{\"$ref\":\"http://a/b\"}", "$ref: a part of this schema"},
+        {"{\"$ref\":\"#\"}", ""},
+        {"{\"allOf\":[{\"$ref\":\"#\"}]}", "reference in allOf to itself"},
+        {"{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"string\",\"maxLength\":3}]}", "exclude each other"},
+        {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "no text fits"},
+        {"{\"type\":\"object\",\"properties\":{\"a\":false},\"required\":[\"a\"]}", "no text fits"},
+        {"{\"type\":\"integer\",\"multipleOf\":1.7}", "multipleOf"},
+        {"{\"type\":\"string\",\"maxLength\":1000000}", "maxLength: a whole number"},
+        {"{\"enum\":[1],\"minimum\":3}", "type alone expected beside it"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        Compiled c;
+        Status st = compile(bad[i].schema, true, &c);
+        if (st.code != QUILL_USAGE || !strstr(st.message, bad[i].says))
+            fail_msg("%s: \"%s\" expected, found \"%s\"", bad[i].schema, bad[i].says, st.message);
+        drop(&c);
+    }
+}
+
+// 10 kB: objects of objects with bounds, patterns and recursion.
+static void test_large(void **state) {
+    (void)state;
+    Buf s = {0};
+    buf_str(&s, "{\"type\":\"object\",\"properties\":{");
+    for (int i = 0; s.n < 10000; i++)
+        buf_printf(&s,
+                   "%s\"p%d\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"maxLength\":20},\"b\":{"
+                   "\"type\":\"array\","
+                   "\"items\":{\"type\":\"integer\",\"minimum\":%d,\"maximum\":900}},\"c\":{\"anyOf\":[{\"type\":"
+                   "\"null\"},{\"$ref\":"
+                   "\"#\"}]}},\"required\":[\"a\"]}",
+                   i ? "," : "", i, i);
+    buf_str(&s, "}}");
+    double start = clock_now();
+    Compiled c;
+    assert_int_equal(compile(s.data, true, &c).code, 0);
+    print_message("%zu bytes of schema: %d nodes, %.2f ms\n", s.n, c.nfa.n_nodes, 1e3 * (clock_now() - start));
+    assert_true(takes(&c, "{\"p1\":{\"a\":\"x\",\"b\":[1,900],\"c\":{\"p0\":{\"a\":\"\"}}}}"));
+    assert_false(takes(&c, "{\"p1\":{\"a\":\"x\",\"b\":[0]}}"));
+    drop(&c);
+    buf_free(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_objects_and_arrays),
+        cmocka_unit_test(test_references_and_merges),
+        cmocka_unit_test(test_spaces),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_large),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
