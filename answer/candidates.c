@@ -27,6 +27,10 @@ static const char *shown(const char *name, bool flags, char out[32]) {
     return out;
 }
 
+static bool has_form(const AnswerForm *f) {
+    return f->schema || f->schema_file || f->object || f->regex || f->choice || f->grammar || f->grammar_file;
+}
+
 Status candidates_check(const AnswerConfig *config, int n, bool flags) {
     char a[32], b[32];
     const char *drawn = drawing_option(&config->sampling), *own = config->beams ? "beams" : "best-of";
@@ -39,6 +43,14 @@ Status candidates_check(const AnswerConfig *config, int n, bool flags) {
     if (config->best_of > 1 && (config->sampling.greedy || config->sampling.temp <= 0))
         return status_error(QUILL_USAGE, "%s %d: samples that differ expected, found greedy decoding; leave it out",
                             shown("best-of", flags, a), config->best_of);
+    if (candidates_wanted(config) && config->n_chunks > 0)
+        return status_error(QUILL_USAGE, "%s and %s: one of them expected, found both", shown(own, flags, a),
+                            flags ? "--chunk" : "chunks");
+    if (config->beams && has_form(&config->form))
+        return status_error(QUILL_USAGE,
+                            "%s: no form of the answer (--regex, --json-schema and the like) expected beside it, one "
+                            "found; --best-of takes one",
+                            shown(own, flags, a));
     if (candidates_wanted(config) && n > candidates_at_once(config))
         return status_error(QUILL_USAGE, "n: at most the %d of %s expected, found %d", candidates_at_once(config),
                             shown(own, flags, a), n);

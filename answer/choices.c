@@ -157,10 +157,6 @@ static Status constrain(Choices *c) {
     const AnswerForm *form = &c->config->form;
     Status st = OK;
     for (int i = 0; i < c->n_runs && !st.code; i++) st = form_constrain(c->e, form, c->fresh, &c->runs[i].request);
-    if (!st.code && c->search && c->runs[0].request.constraint)
-        st = status_error(QUILL_USAGE,
-                          "beams: no form of the answer (--regex, --json-schema and the like) expected beside "
-                          "them, one found; --best-of takes one");
     return st;
 }
 

@@ -34,8 +34,6 @@ const CliConflict cli_conflicts[] = {
     {"--beams", "--best-of", false, NULL},
     {"--beams", "--evict", false, NO_EVICT},
     {"--best-of", "--evict", false, NO_EVICT},
-    {"--beams", "--chunk", false, NULL},
-    {"--best-of", "--chunk", false, NULL},
     {"--beams", "-i", false, NO_CHAT},
     {"--best-of", "-i", false, NO_CHAT},
     {"--evict", "--speculate", false,

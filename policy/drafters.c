@@ -7,19 +7,6 @@
 #include "bench/roofline.h"
 #include "engine_file.h"
 
-#define NGRAM "ngram"
-
-bool drafters_use_ngram(const char *speculate) {
-    size_t n = strlen(NGRAM);
-    return strncmp(speculate, NGRAM, n) == 0 && (speculate[n] == 0 || speculate[n] == ',');
-}
-
-const char *drafters_model(const char *speculate) {
-    if (!drafters_use_ngram(speculate)) return speculate;
-    const char *rest = speculate + strlen(NGRAM);
-    return *rest ? rest + 1 : NULL;
-}
-
 // Sequences that are given all the drafts they may have; more of them share these rows.
 enum { FULL_SEQUENCES = 8 };
 

@@ -2,9 +2,12 @@
 #ifndef QUILL_DRAFTERS_H
 #define QUILL_DRAFTERS_H
 
+#include <string.h>
+
 #include "engine_config.h"
 #include "policy/speculate.h"
 
+#define DRAFTERS_NGRAM "ngram" // the word for n-grams in --speculate
 // A draft of so many tokens at most, unless the user says otherwise.
 #define DRAFT_MAX 16
 
@@ -29,8 +32,15 @@ Status drafters_open(const EngineConfig *config, const DraftTarget *target, Draf
 void drafters_close(Drafters *d);
 // Rows of logits that steps need for the drafts of so many sequences.
 int drafters_rows(const EngineConfig *config, int n_seqs);
-// The part of --speculate that names a draft model; NULL: there is none.
-const char *drafters_model(const char *speculate);
-bool drafters_use_ngram(const char *speculate);
+// What --speculate names: n-grams, and the part that is a draft model's name; NULL: there is none.
+static inline bool drafters_use_ngram(const char *speculate) {
+    size_t n = strlen(DRAFTERS_NGRAM);
+    return strncmp(speculate, DRAFTERS_NGRAM, n) == 0 && (speculate[n] == 0 || speculate[n] == ',');
+}
+static inline const char *drafters_model(const char *speculate) {
+    if (!drafters_use_ngram(speculate)) return speculate;
+    const char *rest = speculate + strlen(DRAFTERS_NGRAM);
+    return *rest ? rest + 1 : NULL;
+}
 
 #endif
