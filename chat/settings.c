@@ -81,6 +81,7 @@ json_t *settings_json(const AnswerConfig *config) {
     for (int i = 0; i < cli_n_options; i++) {
         const Option *row = &cli_options[i];
         if (!cli_settable(row) || (row->kind == SEED && !config->seed_given)) continue;
+        if (row->group == G_FORM && !cli_answer_given(row, config)) continue; // no form has no value
         cli_long_name(row, name);
         jsonio_put(all, name, value_json(row, config));
     }

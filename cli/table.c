@@ -117,7 +117,7 @@ const Option cli_options[] = {
     {"--kl", "FILE", M(PERPLEXITY), G_QUANTIZE, TEXT, AT(look.kl), 0, 0, NULL, "how far the predictions are from those that --kl-base wrote, of another model over the same text: the Kullback-Leibler divergence, and how often the likeliest token is the same"},
     {"--chunk", "FILE", M(RUN), G_KV, FILES, 0, 0, 0, NULL, "a text that stands in front of the prompt and brings KV of its own, computed alone once (docs/blend.md); may be repeated"},
     {"--chunk-split", "TEXT", M(RUN) | M(CHUNK), G_KV, TEXT, AT(answer.chunk_split), 0, 0, NULL, "cut each file of --chunk into chunks at this text"},
-    {"--blend", "MODE[,ratio=R][,k=N]", M(RUN) | M(BATCH), G_KV, TEXT, AT(answer.blend), 0, 0, NULL, "what of the chunks is computed again, over all text in front of it: cacheblend,ratio=0.15, the share whose KV differs most (the default); epic,k=16, the first tokens of each; reuse, nothing; full, everything"},
+    {"--blend", "MODE[,ratio=R][,k=N]", M(RUN) | M(BATCH), G_KV, TEXT, AT(answer.blend), 0, 0, NULL, "what of the chunks is computed again: cacheblend,ratio=0.15, the share whose KV differs most (the default); epic,k=16, the first tokens of each; reuse, nothing; full, everything"},
     {"--context-shift", NULL, M(RUN), G_KV, FLAG, AT(answer.context_shift), 0, 0, NULL, "when a chat fills the context, leave its oldest turns out, and say so"},
     {"--kv-out", "FILE", M(PREFILL), G_KV, TEXT, AT(kv.out), 0, 0, NULL, "where the KV goes: a file, which appears whole or not at all, a pipe, or - for stdout"},
     {"--kv-out", "FILE", M(KV), G_KV, TEXT, AT(kv.out), 0, 0, NULL, "cut: where the rest goes; - for stdout"},

@@ -328,6 +328,11 @@ void cli_answer_value(const Option *o, const AnswerConfig *values, Buf *out) {
     write_value(o, (ValueTarget){.answer = (AnswerConfig *)values}, out);
 }
 
+bool cli_answer_given(const Option *o, const AnswerConfig *values) {
+    const void *at = address(o, (ValueTarget){.answer = (AnswerConfig *)values});
+    return o->kind == TEXT ? *(const char *const *)at != NULL : o->kind != FLAG || *(const bool *)at;
+}
+
 // ---- setting --------------------------------------------------------------------------------------------------------
 
 static Status set_default(const Option *o, const char *name, ValueTarget out) {

@@ -32,5 +32,7 @@ const Option *cli_job_option(const char *name);
 // As cli_set_option, of an option that one of these two has returned.
 Status cli_set_answer(const Option *o, const char *name, const char *value, AnswerConfig *out);
 void cli_answer_value(const Option *o, const AnswerConfig *values, Buf *out);
+// Whether a text is there, or a flag set: a text that is not is shown as "none", which may be a text too.
+bool cli_answer_given(const Option *o, const AnswerConfig *values);
 
 #endif

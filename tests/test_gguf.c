@@ -270,7 +270,7 @@ static void test_9_n_dims(void **state) {
 
 static void test_10_types(void **state) {
     (void)state;
-    static const uint32_t bad[] = {UINT32_MAX, 4, 5, 9, 16, 24, 28, 31, 32, 33, 34, 38, 40, 1000, 0x7fffffff};
+    static const uint32_t bad[] = {UINT32_MAX, 4, 5, 9, 24, 28, 31, 32, 33, 36, 38, 40, 1000, 0x7fffffff};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         Buf b = {0};
         shaped(&b, 1, (uint64_t[]){32}, bad[i]);

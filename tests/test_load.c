@@ -357,17 +357,17 @@ static void test_sizes(void **state) {
     }
 }
 
-// The README names every family of the table.
-static void test_readme_names_families(void **state) {
+// The page of models names every family of the table.
+static void test_page_names_families(void **state) {
     (void)state;
     Buf text = {0};
-    assert_ok(file_read("README.md", &text));
+    assert_ok(file_read("docs/models.md", &text));
     buf_append(&text, "", 1);
     const char *list = strstr(text.data, "**Families**");
     assert_non_null(list);
     for (int i = 0; families_at(i); i++)
         if (!strstr(list, families_at(i)->arch))
-            fail_msg("README.md: %s expected among the families", families_at(i)->arch);
+            fail_msg("docs/models.md: %s expected among the families", families_at(i)->arch);
     buf_free(&text);
 }
 
@@ -387,7 +387,7 @@ int main(void) {
         cmocka_unit_test(test_check_tensors_in_vectors),
         cmocka_unit_test(test_check_tensors_int8_scales),
         cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_readme_names_families),
+        cmocka_unit_test(test_page_names_families),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
