@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "answer/extract.h"
 #include "answer/form.h"
 #include "answer/prepare.h"
 #include "answer/report.h"
@@ -59,7 +60,7 @@ static void show(Answer *a, bool thought, size_t begin) {
     size_t n = part->n - begin;
     if (n == 0) return;
     buf_append(&a->text, part->data + begin, n);
-    if (a->config->json || a->config->jsonl || (thought && !a->show_thoughts)) return;
+    if (a->config->json || a->config->jsonl || a->config->extract || (thought && !a->show_thoughts)) return;
     if (thought && !a->in_thought) show_mark(a, "\033[2m", "<think>\n");
     if (!thought && a->in_thought) end_thought(a), show_text(a, true, str_of("\n\n"));
     a->in_thought = thought;
@@ -244,14 +245,25 @@ Status answer_broken(const Engine *e, const Request *r) {
     return engine_no_logit(e, r->seq->n_tokens, ", --logit-bias may forbid all tokens");
 }
 
+// --extract: the part of the answer that is printed, or an error where there is none.
+static Status put_extract(Answer *a) {
+    Str part = extract_first(answer_text(a));
+    if (part.data) write_out(a, part.data, part.n);
+    return part.data ? OK
+                     : status_error(QUILL_CUT, "--extract: a code block or a JSON value expected in the answer, found "
+                                               "neither; without --extract all of it is printed");
+}
+
 Status answer_finish(Answer *a, const Request *r) {
     answer_end(a);
     return answer_write(a, r, NULL);
 }
 
 Status answer_write(Answer *a, const Request *r, const json_t *more) {
+    Status none = OK;
     const char *key;
     json_t *value;
+    if (a->config->extract) none = put_extract(a);
     if (a->config->json || a->config->jsonl) {
         json_t *j = report_json(a->e, a->config, r, answer_text(a));
         answer_put_rest(a, j);
@@ -266,7 +278,7 @@ Status answer_write(Answer *a, const Request *r, const json_t *more) {
     if (!a->gone) TRY(form_complete(r));
     TRY(answer_broken(a->e, r));
     if (r->finish == FINISH_INTERRUPT && signals_caught()) return (Status){.code = 128 + signals_caught()};
-    return OK;
+    return none;
 }
 
 void answer_free(Answer *a) {

@@ -45,6 +45,7 @@ typedef struct {
     // printing
     bool echo, special, no_newline, no_stream;
     bool json, jsonl;
+    bool extract;                 // the first code block or JSON value alone
     int logprobs;                 // the likeliest tokens that JSON has beside each token; -1: no log-probabilities
     const char *color, *markdown; // auto, always, never; auto, on, off
     bool dump_tokens, dump_prompt;

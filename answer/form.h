@@ -15,8 +15,8 @@ Status form_check(const AnswerForm *form); // QUILL_USAGE: two forms at once
 // When the request's tokens have come to an end, or go on as part of another prompt (a chat that leaves turns out).
 void form_settle(Request *r);
 
-// After the request has finished and form_settle: whether its answer is complete. QUILL_CUT: it was cut; the message says what was
-// missing. An answer that a user interrupted is left as it is.
+// After the request has finished and form_settle: whether its answer is complete. QUILL_CUT: it was cut; the message
+// says what was missing. An answer that a user interrupted is left as it is.
 Status form_complete(const Request *r);
 
 #endif

@@ -162,6 +162,7 @@ const Option cli_options[] = {
     {"--special -sp", NULL, MODES_ANSWER, G_LOOK, FLAG, AT(answer.special), 0, 0, NULL, "print control tokens too"},
     {"--json", NULL, M(RUN) | M(DECODE) | M(INSPECT) | M(PERPLEXITY) | M(MODELS), G_LOOK, FLAG, AT(answer.json), 0, 0, NULL, "one JSON object instead of text"},
     {"--jsonl", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(answer.jsonl), 0, 0, NULL, "one JSON object a token as it comes, then the same object"},
+    {"--extract", NULL, M(RUN) | M(DECODE), G_LOOK, FLAG, AT(answer.extract), 0, 0, NULL, "print the first code block or JSON value of the answer alone"},
     {"--logprobs", "N", MODES_ANSWER, G_LOOK, INT, AT(answer.logprobs), 0, 1000, NULL, "log-probabilities of each token and the N likeliest, in JSON"},
     {"--dump-prompt", NULL, MODES_PROMPT, G_LOOK, FLAG, AT(answer.dump_prompt), 0, 0, NULL, "show the rendered prompt on stderr"},
     {"--dump-tokens", NULL, MODES_PROMPT, G_LOOK, FLAG, AT(answer.dump_tokens), 0, 0, NULL, "show the prompt's tokens on stderr"},

@@ -58,10 +58,38 @@ ask() { "$QUILL" --no-config -q --raw --temp 2 --no-stdin "$@" "A person"; }
     run -2 --separate-stderr ask -jf deep
 }
 
+@test "a batch takes forms by line, and says whether an answer is complete; alone the text is the same" {
+    needs python3
+    cat >jobs <<'JOBS'
+{"id":1,"prompt":"Say","temperature":2,"seed":5,"max_tokens":40,"regex":"[a-z]{3,9}"}
+{"id":2,"prompt":"Say","temperature":2,"seed":6,"max_tokens":40,"choice":["a,b","c"]}
+{"id":3,"prompt":"Say","temperature":2,"seed":7,"max_tokens":60,"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"array","items":{"type":"boolean"},"minItems":2}}}}
+{"id":4,"prompt":"Say","temperature":2,"seed":8,"max_tokens":40,"response_format":{"type":"json_object"}}
+{"id":5,"prompt":"Say","temperature":2,"seed":9,"max_tokens":1,"json_schema":{"const":"a long constant text"}}
+JOBS
+    # with one order of sums: at this temperature the rounding of other rows in the step shows
+    "$QUILL" batch --no-config -q --raw --deterministic --keep-order jobs >replies
+    python3 - "$("$QUILL" --no-config -q --raw --deterministic --no-stdin --temp 2 --seed 5 -n 40 --regex '[a-z]{3,9}' Say)" <<'PYTHON'
+import json, re, sys
+r = [json.loads(l) for l in open("replies")]
+assert [x["complete"] for x in r] == [True] * 4 + [False], r
+assert re.fullmatch("[a-z]{3,9}", r[0]["text"]) and r[0]["text"] == sys.argv[1]
+assert r[1]["text"] in ("a,b", "c")
+assert all(isinstance(b, bool) for b in json.loads(r[2]["text"])) and len(json.loads(r[2]["text"])) >= 2
+assert isinstance(json.loads(r[3]["text"]), dict)
+PYTHON
+}
+
 @test "a chat sets a form and takes it back" {
     printf '/set choice yes,no\nhi\n/set choice default\nhi\n' | "$QUILL" --no-config -m builtin -i -q --seed 1 >out 2>err
     [[ "$(head -1 out)" =~ ^(yes|no)$ ]]
     ! [[ "$(sed -n 2p out)" =~ ^(yes|no)$ ]]
+}
+
+@test "random schemas at a high temperature: every answer validates" {
+    needs python3
+    python3 -c 'import jsonschema' 2>/dev/null || skip "the Python package jsonschema is not installed"
+    python3 "$TOP/tests/rig/schemas.py" --quill "$QUILL" --model builtin --count 100
 }
 
 @test "the commands of docs/structured.md run" {
@@ -69,4 +97,13 @@ ask() { "$QUILL" --no-config -q --raw --temp 2 --no-stdin "$@" "A person"; }
     awk '/^```sh$/ { on = 1; next } /^```/ { on = 0 } on' "$TOP/docs/structured.md" >commands
     [ "$(wc -l <commands)" -ge 4 ]
     while read -r line; do eval "$line" </dev/null >out || { echo "$line"; false; }; done <commands
+}
+
+@test "--extract prints the first code block or JSON value alone" {
+    block='root ::= "Sure {x}:\n```json\n{\"a\": [1]}\n```\nDone [1]"'
+    [ "$(ask --extract --grammar "$block")" = '{"a": [1]}' ]
+    [ "$(ask --extract --grammar 'root ::= "It is [1, {}] and ```no```"')" = '[1, {}]' ]
+    run -7 --separate-stderr ask --extract --choice 'nothing here'
+    [ -z "$output" ]
+    [[ "$stderr" == *"--extract: a code block or a JSON value expected"* ]]
 }
