@@ -33,12 +33,14 @@ MESSAGES = json.dumps([{"role": "system", "content": "Be brief."}, {"role": "use
 
 class Mode:
     """args: of quill; given: its stdin; made: files that an undisturbed run leaves; before: runs that prepare a folder;
-    foreign: libraries work beside quill, whose want of memory may become any documented failure."""
+    foreign: libraries work beside quill, whose want of memory may become any documented failure; may_keep: how names end
+    of files that a run may leave besides, since it went another way."""
 
-    def __init__(self, name, args, given="", made=(), before=(), json_out=False, code=0, varies=(), foreign=False):
+    def __init__(self, name, args, given="", made=(), before=(), json_out=False, code=0, varies=(), foreign=False,
+                 may_keep="/"):
         self.name, self.args, self.given, self.made = name, args, given, set(made)
         self.before, self.json_out, self.code, self.varies = before, json_out, code, set(varies)
-        self.foreign = foreign
+        self.foreign, self.may_keep = foreign, may_keep
 
 
 def has_libcurl():
@@ -79,8 +81,9 @@ def modes(tiny):
         Mode("kv-cut", ["kv", "cut", "-n", "10", "--kv-out", "p.kv", "o.kv"], made=["o.kv", "p.kv"], before=[prefill]),
         Mode("batch-kv-dir", ["batch", "-m", tiny, *few, "--keep-order", "--kv-dir", "kept", "-"], JOBS, ["kept"],
              json_out=True, code=2, varies=["kept"]),
-        Mode("chunk-write", chunk, text, ["kept"], varies=["kept"]),
-        Mode("chunk-read", chunk, text, ["kept"], before=[chunk], varies=["kept"]),
+        # a prompt whose chunks cannot be had is computed as any other, and its blocks are kept
+        Mode("chunk-write", chunk, text, ["kept"], varies=["kept"], may_keep=".kv"),
+        Mode("chunk-read", chunk, text, ["kept"], before=[chunk], varies=["kept"], may_keep=".kv"),
         Mode("chunk-add", ["chunk", "add", "-q", "-m", tiny, *few[:4], "--kv-dir", "kept", "-"], text, ["kept"], varies=["kept"]),
         Mode("perplexity", ["perplexity", "-m", tiny, *few[:4], "-p", text]),
         Mode("logits", ["logits", "-m", tiny, *few[:4], "--tokens", "5,6,7"]),
@@ -197,7 +200,7 @@ class Rig:
             for name in mode.varies:  # a temporary file is anything that an undisturbed run does not leave there
                 path = os.path.join(folder, name)
                 if os.path.isdir(path): found |= set(os.listdir(path)) - set(files[name])
-            return found
+            return {name for name in found if not name.endswith(mode.may_keep)}
         if not extra(): return None
         for name in mode.made - mode.varies:  # /save writes new files alone
             if os.path.exists(os.path.join(folder, name)): os.unlink(os.path.join(folder, name))

@@ -100,7 +100,7 @@ def main():
                    for i, s in enumerate(schemas))
     run = subprocess.run([a.quill, "batch", "--no-config", "-q", "-m", a.model, "--raw", "-c", "600", "-np", "8"],
                          input=jobs.encode(), capture_output=True)
-    checker, good, cut, bad = jsonschema.FormatChecker(), 0, 0, 0
+    checker, good, cut, bad = jsonschema.Draft202012Validator.FORMAT_CHECKER, 0, 0, 0
     for line in run.stdout.decode().splitlines():
         reply = json.loads(line)
         if "error" not in reply and not reply["complete"]:
