@@ -9,13 +9,14 @@
 
 const int step_cost_rows[STEP_COSTS] = {1, 2, 3, 4, 5, 8, 16, 32};
 
-// Measured with 1.1B weights in Q8_0 and Q4_K on two cores (docs/speculation.md).
+// With 1.1B weights on two cores. VNNI: measured in Q8_0 and Q4_K (docs/speculation.md). AMX: from sequences that decode
+// together in Q8_0 (docs/performance.md); 3 and 5 rows lie between. GPU: an estimate, no GPU has run it.
 static const struct {
     const char *unit;
     bool few_bits; // less than 7 a weight
     StepCosts costs;
 } built_in[] = {
-    {"amx", false, {{1, 1.15, 1.19, 1.22, 1.25, 1.34, 1.55, 2.0}}},
+    {"amx", false, {{1, 1.15, 1.19, 1.22, 1.25, 1.34, 1.55, 2.56}}},
     {"vnni", false, {{1, 1.08, 1.16, 1.31, 2.06, 2.35, 2.56, 3.76}}},
     {"vnni", true, {{1, 1.20, 1.54, 1.95, 2.87, 3.50, 3.65, 5.87}}},
     {"gpu", false, {{1, 1.02, 1.04, 1.06, 1.08, 1.14, 1.25, 1.5}}},
