@@ -38,6 +38,10 @@ static double experts_read(const Layer *l, int n) {
     return all * (1 - pow(1 - used / all, n));
 }
 
+double costs_matrix_bytes(const Layer *l, const Tensor *t, int n_rows) {
+    return n_rows > 0 ? weight_bytes(t) * (t->stack ? experts_read(l, n_rows) : 1) : 0;
+}
+
 #define ADDRESS(field) &l->field,
 #define ALL_MATRICES EACH_LAYER_MATRIX(ADDRESS)
 
@@ -51,7 +55,7 @@ static Cost cost_linear(const Model *m, int n_rows, int n_last, int n_out) {
         for (size_t k = 0; k < ARRAY_LEN(all); k++) {
             int n = k >= 3 && i == m->c.n_layers - 1 ? n_last : n_rows;
             c.flops += n * weight_flops(all[k]) * (all[k]->stack ? l->kind.n_used : 1);
-            if (n > 0) c.bytes += weight_bytes(all[k]) * (all[k]->stack ? experts_read(l, n) : 1);
+            c.bytes += costs_matrix_bytes(l, all[k], n);
         }
         c.bytes += (double)layer_norm_floats(l, m->c.dim) * (double)sizeof(float);
     }
@@ -104,14 +108,23 @@ static void add_attention(Cost *c, const Model *m, LayerSpan layers, const Batch
     }
 }
 
+static double slot_bytes_of(const KvPool *kv) { // of a layer
+    return (double)(kv_slot_bytes(kv->type_k, kv->head_dim) + kv_slot_bytes(kv->type_v, kv->head_dim)) * kv->n_kv_heads;
+}
+
+Cost costs_attention(const Model *m, const KvPool *kv, const Batch *b) {
+    Cost c = {.bytes = slot_bytes_of(kv) * m->c.n_layers * b->n_rows};
+    add_attention(&c, m, (LayerSpan){0, m->c.n_layers}, b, NULL, b->n_rows, slot_bytes_of(kv));
+    return c;
+}
+
 Cost costs_batch(const Model *m, const KvPool *kv, const Batch *b) {
     int n_last = b->probe
                      ? b->n_rows
                      : model_last_rows(m, kv_is_sealed(kv->type_k) || kv_is_sealed(kv->type_v), b->n_rows, b->n_out);
     int last = m->c.n_layers - 1;
     Cost c = cost_linear(m, b->n_rows, n_last, b->n_out);
-    double slot_bytes =
-        (double)(kv_slot_bytes(kv->type_k, kv->head_dim) + kv_slot_bytes(kv->type_v, kv->head_dim)) * kv->n_kv_heads;
+    double slot_bytes = slot_bytes_of(kv);
     c.bytes += slot_bytes * m->c.n_layers * b->n_rows; // written
     add_attention(&c, m, (LayerSpan){0, last}, b, NULL, b->n_rows, slot_bytes);
     add_attention(&c, m, (LayerSpan){last, last + 1}, b, n_last < b->n_rows ? b->out_row : NULL, n_last, slot_bytes);

@@ -18,6 +18,7 @@
 #include "base/progress.h"
 #include "base/rng.h"
 #include "bench/drafts.h"
+#include "bench/ops.h"
 #include "bench/roofline.h"
 #include "bench/shape.h"
 #include "bench/step_costs.h"
@@ -580,6 +581,7 @@ static Status run_threads(Bench *b, const Options *o, int i) {
 
 Status bench_run(const Options *o) {
     if (o->engine.speculate) return bench_drafts(o);
+    if (o->bench.ops) return bench_ops(o);
     Bench b = {.o = o, .progress = progress_new(o->answer.quiet), .model = json_null(), .results = json_array()};
     Status st = OK;
     if (o->bench.roofline) st = measure_roofline(&b);

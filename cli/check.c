@@ -43,6 +43,8 @@ const CliConflict cli_conflicts[] = {
      "--evict and --speculate: one of them expected, found both; slots that are given up cannot be taken back with a "
      "wrong guess"},
     {"--roofline", "--speculate", false, NULL},
+    {"--ops", "--roofline", false, NULL},
+    {"--ops", "--speculate", false, NULL},
     {"--kl-base", "--kl", false, NULL},
     {"--kv-error", "--imatrix-out", false, NULL},
     {"--greedy", "--temp", true, NULL},

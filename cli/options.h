@@ -99,6 +99,7 @@ typedef struct {
         IntList prompt, gen, depth, threads;
         int reps, sequences;
         const char *shape, *type, *save, *output; // "1.1b", "Q4_K", FILE, table|json|csv|md
+        bool ops;                                 // each operation by itself
         bool roofline;
         bool replay;         // the files are texts before and after an edit
         const char *prompts; // FILE of prompts, one a line, for --speculate

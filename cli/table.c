@@ -142,6 +142,7 @@ const Option cli_options[] = {
     {"-s --seed", "N", M(BENCH), G_BENCH, SEED, AT(answer.sampling.seed), 0, 0, "-1", "seed of its weights; -1: 1"},
     {"--save", "FILE", M(BENCH), G_BENCH, TEXT, AT(bench.save), 0, 0, NULL, "write the random model as GGUF"},
     {"-o --output", "table|json|csv|md", M(BENCH), G_BENCH, CHOICE, AT(bench.output), 0, 0, "table", "format of the results"},
+    {"--ops", NULL, M(BENCH), G_BENCH, FLAG, AT(bench.ops), 0, 0, NULL, "what each operation of a decoding step takes by itself, over all layers (-d, --sequences)"},
     {"--replay", NULL, M(BENCH), G_BENCH, FLAG, AT(bench.replay), 0, 0, NULL, "with --speculate and files OLD NEW (or more pairs): what an edit gains; the prompt is OLD and the answer is forced to be NEW"},
     {"--prompt-lines", "FILE", M(BENCH), G_BENCH, TEXT, AT(bench.prompts), 0, 0, NULL, "with --speculate: prompts, one a line, that are answered (-n tokens each); without, a text from nothing"},
     {"--roofline", NULL, M(BENCH), G_BENCH, FLAG, AT(bench.roofline), 0, 0, NULL, "measure this machine's ceilings and store them"},

@@ -46,6 +46,16 @@ typedef struct {
 } CudaRoofline;
 Status cuda_roofline(CudaRoofline *out); // a few seconds
 
+// ---- operations by themselves, for bench --ops ----
+// Seconds that the GPU takes for what `queue` queues, replayed as one graph: the fastest of some. 0: it was refused.
+double cuda_replay_seconds(void (*queue)(void *arg), void *arg);
+// Whether decoding kernels begin before the one before them has ended, from now on; false: this GPU cannot.
+bool cuda_begin_early(bool early);
+// The two parts of a step's end, for the batch that was computed last: logits of its n_out rows, tokens drawn from
+// them.
+void cuda_queue_head(Workspace *w, const Ends *e, const Batch *b);
+void cuda_queue_draws(Workspace *w, const Batch *b);
+
 // ---- counts of the process, for --verbose ----
 typedef struct {
     long steps;              // forwards of few rows

@@ -25,15 +25,23 @@ static void logits(Workspace *w, const Backend *be, const Ends *e, const Batch *
         for (size_t i = 0; i < n; i++) w->logits[i] = NAN;
 }
 
-static void draw(Workspace *w, const Ends *e, const Batch *b) {
-    CudaScratch *s = w->device;
-    CudaStaging *f = &s->staging[s->n_drawn++ % 2];
+void cuda_queue_head(Workspace *w, const Ends *e, const Batch *b) {
+    const CudaScratch *s = w->device;
     cuda_layers_head(w, e, s->out_row, b->n_out);
+}
+void cuda_queue_draws(Workspace *w, const Batch *b) {
+    CudaScratch *s = w->device;
     for (int first = 0, n; first < b->n_out; first += n) {
         n = int_min(GPU_DRAW_ROWS, b->n_out - first);
         gpu_sample(s->sampled + first, s->logits + (size_t)first * (size_t)w->n_vocab, w->n_vocab, s->draws + first, n,
                    s->sampling, cuda_device.stream);
     }
+}
+static void draw(Workspace *w, const Ends *e, const Batch *b) {
+    CudaScratch *s = w->device;
+    CudaStaging *f = &s->staging[s->n_drawn++ % 2];
+    cuda_queue_head(w, e, b);
+    cuda_queue_draws(w, b);
     rt_download(f->tokens, s->sampled, (size_t)b->n_out * sizeof *f->tokens, cuda_device.stream);
     rt_mark(f->drawn, cuda_device.stream);
     f->n_tokens = b->n_out;

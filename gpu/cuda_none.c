@@ -37,4 +37,14 @@ size_t cuda_scratch_bytes(const Workspace *shape, const Layer *widest, size_t *h
     return *host = 0;
 }
 size_t cuda_free_bytes(void) { return 0; }
+double cuda_replay_seconds(void (*queue)(void *arg), void *arg) {
+    (void)queue, (void)arg;
+    return 0;
+}
+bool cuda_begin_early(bool early) {
+    (void)early;
+    return false;
+}
+void cuda_queue_head(Workspace *w, const Ends *e, const Batch *b) { (void)w, (void)e, (void)b; }
+void cuda_queue_draws(Workspace *w, const Batch *b) { (void)w, (void)b; }
 CudaCounts cuda_counts(void) { return (CudaCounts){0}; }

@@ -1,6 +1,7 @@
 // gpu/cuda_roofline.c: the GPU's ceilings, measured with the calls that a forward makes: copies, products, the matvec
 // kernel, launches. Every figure is the best of several tries, on random weights: zeros cost less.
 #include "gpu/cuda.h"
+#include "gpu/cuda_device.h"
 #include "gpu/launch.h"
 #include "gpu/rt.h"
 
@@ -116,6 +117,30 @@ static void measure(GpuMeasure *b, bool products, CudaRoofline *out) {
     out->launch_us = 1e6 / LAUNCHES * best_of(b, launches);
     out->node_us = 1e6 / LAUNCHES * graph_seconds(b, launches);
     if (gpu_begins_early()) out->early_us = 1e6 / LAUNCHES * graph_seconds(b, early_launches);
+}
+
+double cuda_replay_seconds(void (*queue)(void *arg), void *arg) {
+    GpuStream s = cuda_device.stream;
+    queue(arg); // a kernel's code is loaded at its first launch, which may not happen in a capture
+    rt_sync(s);
+    if (!rt_capture(s)) return 0;
+    queue(arg);
+    RtGraph *g = rt_capture_end(s);
+    double best = INFINITY;
+    for (int i = 0; g && i <= TRIES; i++) {
+        RtTimer *t = rt_timer(s);
+        rt_replay(g, s);
+        best = fmin(best, rt_timer_end(t, s));
+    }
+    rt_graph_free(g);
+    return isfinite(best) ? best : 0;
+}
+
+bool cuda_begin_early(bool early) {
+    GpuTuning t = cuda_device.tuning;
+    t.early = early;
+    cuda_device.tuning = gpu_tune(t);
+    return cuda_device.tuning.early == early;
 }
 
 Status cuda_roofline(CudaRoofline *out) {

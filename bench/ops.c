@@ -1,0 +1,283 @@
+// bench/ops.c: see bench/ops.h.
+#include "bench/ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/jsonio.h"
+#include "base/output.h"
+#include "base/rng.h"
+#include "base/stats.h"
+#include "bench/shape.h"
+#include "costs.h"
+#include "cli/values.h"
+#include "engine.h"
+#include "gpu/cuda.h"
+#include "step.h"
+
+typedef enum { OP_ATTN_IN, OP_ATTENTION, OP_ATTN_OUT, OP_FFN_IN, OP_FFN_OUT, OP_HEAD, OP_SAMPLING, N_OPS } BenchOp;
+
+static const char *const op_names[N_OPS] = {"attn_in", "attention", "attn_out", "ffn_in",
+                                            "ffn_out", "head",      "sampling"};
+
+enum { LEAST_TRIES = 5, MOST_TRIES = 100 };
+#define SECONDS_AN_OP 0.4 // of tries
+
+typedef struct {
+    double seconds, early; // early: where kernels begin early; 0: they cannot
+    double bytes;
+} OpFigures;
+
+typedef struct {
+    Engine e;
+    Sequence *seqs; // (n_seqs) all at the depth, the last token of each uncomputed
+    int n_seqs, depth;
+    Step step; // a row of each
+    SamplerParams sampling;
+    int *rows;           // (n_seqs) of the head
+    const float *logits; // of the step, the host's; NULL on a GPU
+    BenchOp op;          // that is timed
+    volatile int sink;   // the tokens that sampling has drawn
+} Ops;
+
+// ---- one operation --------------------------------------------------------------------------------------------------
+
+static void run_layer(Ops *o, const Layer *l, Batch *b) {
+    Workspace *w = &o->e.work;
+    KvPool *kv = l->kv_kind < 0 ? NULL : &o->e.kv.pool[l->kv_kind];
+    bool mixes = l->kind.mixer != MIXER_NONE, feeds = l->kind.ffn != FFN_NONE;
+    switch (o->op) {
+    case OP_ATTN_IN:
+        if (mixes) l->be->attn_in(w, l, kv, b);
+        break;
+    case OP_ATTENTION:
+        if (mixes) l->be->attention(w, l, kv, b);
+        break;
+    case OP_ATTN_OUT:
+        if (mixes) l->be->attn_out(w, l, b);
+        break;
+    case OP_FFN_IN:
+        if (feeds) l->be->ffn_in(w, l, b);
+        break;
+    default:
+        if (feeds) l->be->ffn_out(w, l, b);
+        break;
+    }
+}
+
+static void sample(Ops *o) {
+    for (int i = 0; i < o->n_seqs; i++) {
+        const Sequence *q = &o->seqs[i];
+        const float *logits = o->logits + (size_t)i * (size_t)o->e.model.c.n_vocab;
+        o->sink = sampler_sample(o->e.sampler, &o->sampling, logits, q->tokens, q->n_tokens, (uint64_t)i,
+                                 (uint64_t)q->n_tokens);
+    }
+}
+
+// The operation over all layers; on a GPU what it queues.
+static void run_op(void *arg) {
+    Ops *o = arg;
+    const Model *m = &o->e.model;
+    Batch b = o->step.batch;
+    b.n_step = b.n_rows;
+    if (o->op == OP_SAMPLING) {
+        if (m->device) cuda_queue_draws(&o->e.work, &b);
+        else sample(o);
+    } else if (o->op == OP_HEAD) {
+        if (m->device) cuda_queue_head(&o->e.work, &m->ends, &b);
+        else model_logits(m, &o->e.work, &b, o->rows, b.n_out);
+    } else
+        for (int i = 0; i < m->c.n_layers; i++) run_layer(o, &m->layers[i], &b);
+}
+
+static double seconds_of(Ops *o) {
+    if (o->e.model.device) return cuda_replay_seconds(run_op, o);
+    double times[MOST_TRIES], sum = 0;
+    int n = 0;
+    run_op(o);
+    while (n < LEAST_TRIES || (n < MOST_TRIES && sum < SECONDS_AN_OP)) {
+        double start = clock_now();
+        run_op(o);
+        sum += times[n++] = clock_now() - start;
+    }
+    return stats_median(times, n);
+}
+
+static double bytes_of(const Ops *o) {
+    const Model *m = &o->e.model;
+    const Batch *b = &o->step.batch;
+    if (o->op == OP_SAMPLING) return (double)b->n_out * m->c.n_vocab * (double)sizeof(float);
+    if (o->op == OP_HEAD) return costs_matrix_bytes(NULL, &m->ends.head, b->n_out);
+    if (o->op == OP_ATTENTION) return costs_attention(m, o->e.kv.pool, b).bytes;
+    double n = 0;
+    for (int i = 0; i < m->c.n_layers; i++) {
+        const Layer *l = &m->layers[i];
+        const Tensor *in[] = {&l->wq, &l->wk, &l->wv}, *out[] = {&l->wo};
+        const Tensor *up[] = {&l->w_gate, &l->w_up, &l->router, &l->shared_gate, &l->shared_up, &l->shared_route};
+        const Tensor *down[] = {&l->w_down, &l->shared_down};
+        const Tensor *const *all[] = {in, NULL, out, up, down};
+        const size_t counts[] = {ARRAY_LEN(in), 0, ARRAY_LEN(out), ARRAY_LEN(up), ARRAY_LEN(down)};
+        for (size_t k = 0; k < counts[o->op]; k++) n += costs_matrix_bytes(l, all[o->op][k], b->n_rows);
+    }
+    return n;
+}
+
+static void measure(Ops *o, OpFigures out[N_OPS]) {
+    for (BenchOp op = 0; op < N_OPS; op++) {
+        o->op = op;
+        out[op] = (OpFigures){.seconds = seconds_of(o), .bytes = bytes_of(o)};
+        if (!o->e.model.device || !cuda_begin_early(true)) continue;
+        out[op].early = seconds_of(o);
+        cuda_begin_early(false);
+    }
+}
+
+// ---- the step -------------------------------------------------------------------------------------------------------
+
+static void forward(Ops *o) {
+    Batch *b = &o->step.batch;
+    o->logits = model_forward(&o->e.model, &o->e.work, o->e.kv.pool, b);
+    if (b->draw) model_drawn(&o->e.model, &o->e.work);
+}
+
+// Computes the first `depth` tokens of a sequence, and gives it one more.
+static Status go_deep(Ops *o, Sequence *q, uint64_t *drawn) {
+    for (int i = 0; i <= o->depth; i++) {
+        int token = (int)(rng_bits(1, 0, (*drawn)++) % (uint64_t)o->e.model.c.n_vocab);
+        sequence_push(q, &token, 1);
+    }
+    if (!kvcache_reserve(&o->e.kv, q, o->depth + 1))
+        return status_error(QUILL_CONTEXT, "--ops: %d slots expected for each of %d sequences, the KV cache is full",
+                            o->depth + 1, o->n_seqs);
+    while (q->n_cached < o->depth) {
+        int n = int_min(o->depth - q->n_cached, scheduler_max_rows(o->e.sched));
+        step_clear(&o->step);
+        step_add(&o->step, NULL, q, n, false);
+        step_fill(&o->step);
+        forward(o);
+        q->n_cached += n;
+    }
+    return OK;
+}
+
+// One row of each sequence, with logits, computed once as a step is.
+static Status make_step(Ops *o) {
+    uint64_t drawn = 0;
+    for (int i = 0; i < o->n_seqs; i++) TRY(go_deep(o, &o->seqs[i], &drawn));
+    step_clear(&o->step);
+    for (int i = 0; i < o->n_seqs; i++) {
+        step_add(&o->step, NULL, &o->seqs[i], 1, true);
+        o->rows[i] = i;
+        o->step.draw[i] = (Draw){&o->sampling, (uint64_t)i, o->seqs[i].tokens, o->seqs[i].n_tokens, false};
+    }
+    step_fill(&o->step);
+    if (model_draws(&o->e.model)) o->step.batch.draw = o->step.draw;
+    forward(o);
+    return engine_fault(&o->e);
+}
+
+// ---- what is printed ------------------------------------------------------------------------------------------------
+
+static json_t *figures_json(const Ops *o, const OpFigures f[N_OPS]) {
+    json_t *list = json_array();
+    for (int op = 0; op < N_OPS; op++) {
+        json_t *one = json_pack("{s:s, s:f, s:f, s:f}", "op", op_names[op], "us", 1e6 * f[op].seconds, "bytes",
+                                f[op].bytes, "gb_s", f[op].seconds > 0 ? 1e-9 * f[op].bytes / f[op].seconds : 0);
+        if (f[op].early > 0) jsonio_put(one, "early_us", json_real(1e6 * f[op].early));
+        jsonio_append(list, one);
+    }
+    return json_pack("{s:i, s:i, s:i, s:o}", "depth", o->depth, "sequences", o->n_seqs, "threads",
+                     threads_count(o->e.pool), "operations", list);
+}
+
+static void put_row(Buf *out, const char *name, const OpFigures *f, bool early) {
+    buf_printf(out, "%-10s %10.1f", name, 1e6 * f->seconds);
+    if (early) buf_printf(out, " %12.1f", 1e6 * f->early);
+    buf_printf(out, " %10.2f %8.1f\n", 1e-6 * f->bytes, f->seconds > 0 ? 1e-9 * f->bytes / f->seconds : 0);
+}
+
+static void put_table(const Ops *o, const OpFigures f[N_OPS], Buf *out) {
+    const Model *m = &o->e.model;
+    bool early = f[0].early > 0;
+    OpFigures all = {0};
+    buf_printf(out, "%s, %d layers, %d row%s behind %d tokens\n\n", m->device ? m->device->name : m->be->isa,
+               m->c.n_layers, o->n_seqs, o->n_seqs == 1 ? "" : "s", o->depth);
+    buf_printf(out, "%-10s %10s%s %10s %8s\n", "operation", "us", early ? "    us, early" : "", "MB", "GB/s");
+    for (int op = 0; op < N_OPS; op++) {
+        put_row(out, op_names[op], &f[op], early);
+        all.seconds += f[op].seconds, all.early += f[op].early, all.bytes += f[op].bytes;
+    }
+    put_row(out, "all", &all, early);
+}
+
+// ---- the mode -------------------------------------------------------------------------------------------------------
+
+static Status run_depth(const Options *options, Ops *o, json_t *all, Buf *out) {
+    OpFigures f[N_OPS];
+    TRY(make_step(o));
+    measure(o, f);
+    TRY(engine_fault(&o->e));
+    if (options->bench.output && strcmp(options->bench.output, "json") == 0) jsonio_append(all, figures_json(o, f));
+    else {
+        if (out->n) buf_str(out, "\n");
+        put_table(o, f, out);
+    }
+    for (int i = 0; i < o->n_seqs; i++) {
+        kvcache_release(&o->e.kv, &o->seqs[i]);
+        sequence_free(&o->seqs[i]);
+        o->seqs[i] = (Sequence){0};
+    }
+    return OK;
+}
+
+static Status open_model(const Options *o, Ops *ops) {
+    EngineConfig config = o->engine;
+    EngineNeeds needs = {
+        .n_ctx = cli_largest(&o->bench.depth) + 1, .n_seqs = ops->n_seqs, .max_out = ops->n_seqs, .whole = true};
+    config.threads = int_max(0, o->bench.threads.at[0]);
+    Gguf *g = NULL;
+    if (o->bench.shape)
+        TRY(shape_model(o->bench.shape, type_by_name(o->bench.type ? o->bench.type : "Q8_0")->id, 1, &g));
+    TRY(g ? engine_open_view(&ops->e, &config, needs, g) : engine_open(&ops->e, &config, needs));
+    const Model *m = &ops->e.model;
+    if (m->n_device == 0 || m->n_device == m->c.n_layers) return OK;
+    Status st =
+        status_error(QUILL_USAGE, "--ops: all layers on one device expected, %d of %d on the GPU found; see -ngl",
+                     m->n_device, m->c.n_layers);
+    engine_close(&ops->e);
+    return st;
+}
+
+Status bench_ops(const Options *o) {
+    Ops ops = {.n_seqs = int_max(1, o->bench.sequences), .sampling = sampler_defaults()};
+    bool json = o->bench.output && strcmp(o->bench.output, "json") == 0, gone = false;
+    if (o->bench.output && !json && strcmp(o->bench.output, "table") != 0)
+        return status_error(QUILL_USAGE, "-o %s: table or json expected with --ops", o->bench.output);
+    TRY(open_model(o, &ops));
+    Buf out = {0};
+    json_t *all = json_array();
+    size_t n = (size_t)ops.n_seqs;
+    ops.seqs = mem_alloc(n * sizeof *ops.seqs);
+    ops.rows = mem_alloc(n * sizeof *ops.rows);
+    step_new(&ops.step, &ops.e.kv, int_max(ops.n_seqs, scheduler_max_rows(ops.e.sched)), ops.n_seqs);
+    engine_use_hugepages(&ops.e);
+    Status st = OK;
+    for (int i = 0; i < o->bench.depth.n && !st.code; i++) {
+        ops.depth = o->bench.depth.at[i];
+        st = run_depth(o, &ops, all, &out);
+    }
+    if (json) jsonio_print(all, JSON_INDENT(2) | JSON_REAL_PRECISION(9), &out), buf_str(&out, "\n");
+    if (!st.code) st = output_write(out.data, out.n, &gone);
+    for (size_t i = 0; i < n; i++) {
+        kvcache_release(&ops.e.kv, &ops.seqs[i]);
+        sequence_free(&ops.seqs[i]);
+    }
+    step_free(&ops.step);
+    free(ops.seqs);
+    free(ops.rows);
+    json_decref(all);
+    buf_free(&out);
+    engine_close(&ops.e);
+    return st;
+}
