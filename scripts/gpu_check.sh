@@ -58,7 +58,7 @@ models=$(mktemp -d /dev/shm/quill.XXXXXX 2>/dev/null || mktemp -d)
 report() {
   python3 - "$results_in" "$out" "$gpu" "$driver" "$commit" "$ended" "${#failures[@]}" "${#left_out[@]}" "${failures[@]}" "${left_out[@]}" \
     "${results[@]}" <<'PYTHON' || say "the tables could not be written"
-import json, statistics, sys
+import glob, json, statistics, sys
 to, out, gpu, driver, commit, ended, n_failed, n_left_out, *rest = sys.argv[1:]
 failed, rest = rest[:int(n_failed)], rest[int(n_failed):]
 left_out, files = rest[:int(n_left_out)], rest[int(n_left_out):]
@@ -99,6 +99,12 @@ if tried:
 for what, how in sorted((w, h) for w, h in tried.items() if len(h) == 2):
     plain, other = (statistics.median(how[k]) for k in ("plain", "tried"))
     lines.append(f"| {what} | {plain:.1f} | {other:.1f} | {100 * (other / plain - 1):+.1f}% |")
+for name in sorted(glob.glob(out + "/ops-*.json")):
+    lines += ["", f"Operations of a decoding step, {name.rsplit('/ops-', 1)[1][:-5]}:", "",
+              "| behind | operation | us | us, begun early | MB | GB/s |", "|---:|---|---:|---:|---:|---:|"]
+    for r in load(name) or []:
+        lines += [f"| {r['depth']} | {o['op']} | {o['us']:.1f} | {o.get('early_us', 0):.1f} | {1e-6 * o['bytes']:.1f} | {o['gb_s']:.0f} |"
+                  for o in r["operations"]]
 lines += [""] + [f"- failed: {f}" for f in failed] + [f"- left out: {f}" for f in left_out]
 open(to + "/gpu_check.md", "w").write("\n".join(lines) + "\n")
 PYTHON
@@ -347,6 +353,14 @@ bench() { # bench NAME SECONDS SHAPE TYPE OPTIONS...: what it takes at most is l
     report
   else fail "$name: $(why)"; fi
 }
+ops() { # ops SHAPE TYPE: what each operation of a decoding step takes by itself
+  if [ "$(left)" -lt 30 ]; then skip "no time for the operations of $1 in $2"
+  # shellcheck disable=SC2046 # words
+  elif within=30 into "ops-$1-$2.json" run bench --ops --device cuda -q -o json $(model "$1" "$2") -d 64,4096; then
+    say "the operations of $1 in $2"
+    report
+  else fail "the operations of $1 in $2: $(why)"; fi
+}
 # try WHAT NAME SECONDS SHAPE TYPE OPTIONS...: plain kernels and what no GPU has timed, in turns
 try() {
   local what=$1 name=$2
@@ -366,6 +380,7 @@ else check_text; fi
 ceilings
 for type in BF16 Q4_K; do bench "8b-$type" 60 8b $type -p 512 -n 64 -r 3; done
 for type in BF16 Q4_K; do bench "1b-$type" 30 1b $type -p 512 -n 64 -r 3; done
+for type in BF16 Q4_K; do ops 8b $type; done
 for type in BF16 Q4_K; do try early "8b-$type" 30 8b $type -p 0 -n 64 -r 3; done
 check_golden
 check_kv

@@ -220,6 +220,25 @@ for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
     python3 -c 'import json; g=json.load(open("j"))["machine"]["gpu"]; assert g["name"]=="GPU twin" and all(v > 0 for v in g.values() if v != g["name"]), g'
 }
 
+@test "bench --ops times each operation, on the GPU as graphs and begun early too" {
+    "$TWIN" bench --ops --device cuda -d 20,3 --sequences 3 -o json </dev/null >j 2>errors
+    "$TWIN" bench --ops --device cpu -d 20 -o json </dev/null >host 2>>errors
+    python3 - j host <<'PYTHON'
+import json, sys
+for name, n in zip(sys.argv[1:], (2, 1)):
+    found = json.load(open(name))
+    assert len(found) == n, found
+    for r in found:
+        ops = {o["op"]: o for o in r["operations"]}
+        assert list(ops) == ["attn_in", "attention", "attn_out", "ffn_in", "ffn_out", "head", "sampling"], ops
+        assert all(o["us"] > 0 and o["bytes"] > 0 and ("early_us" in o) == (name == "j") for o in r["operations"]), ops
+    depths = [next(o["bytes"] for o in r["operations"] if o["op"] == "attention") for r in found]
+    assert n == 1 or depths[0] > 3 * depths[1], depths
+PYTHON
+    [ "$(code "$TWIN" bench --ops -ngl 1)" -eq 2 ]
+    grep -q 'all layers on one device expected' errors
+}
+
 @test "gpu_check.sh says in a line that there is no GPU" {
     command -v nvidia-smi >/dev/null && nvidia-smi >/dev/null 2>&1 && skip "there is a GPU here"
     [ "$(code "$TOP/scripts/gpu_check.sh" "$PWD/results")" -eq 1 ]
