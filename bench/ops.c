@@ -164,6 +164,7 @@ static Status go_deep(Ops *o, Sequence *q, uint64_t *drawn) {
 // One row of each sequence, with logits, computed once as a step is.
 static Status make_step(Ops *o) {
     uint64_t drawn = 0;
+    o->step.batch.draw = NULL;
     for (int i = 0; i < o->n_seqs; i++) TRY(go_deep(o, &o->seqs[i], &drawn));
     step_clear(&o->step);
     for (int i = 0; i < o->n_seqs; i++) {
