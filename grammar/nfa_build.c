@@ -49,7 +49,7 @@ static int size_of(NfaPlan *p, int expr, int depth) {
     if (p->b->size[expr] >= 0) return p->b->size[expr];
     if (depth > DEEPEST) p->too_deep = true;
     if (p->too_deep) return 1;
-    const int *kids = (const int *)(const void *)r->kids.data + e->at / sizeof(int);
+    const int *kids = rules_kids(r, e);
     int size = 0;
     if (e->kind == EXPR_TEXT) size = e->n;
     else if (e->kind == EXPR_CLASS) size = size_plus((int64_t)e->n * 3, 1);

@@ -75,7 +75,7 @@ static int add_range(NfaBuild *b, int first, uint32_t from, uint32_t to, int nex
 }
 
 static int build_class(NfaBuild *b, const Expr *e, int next) {
-    const CharRange *ranges = (const CharRange *)(const void *)(b->rules->ranges.data + e->at);
+    const CharRange *ranges = e->n ? (const CharRange *)(const void *)(b->rules->ranges.data + e->at) : NULL;
     int entry = -1, first = b->nfa->n_nodes;
     for (int i = 0; i < e->n; i++) {
         uint32_t from = ranges[i].first, to = ranges[i].last; // the surrogates between are no characters
@@ -87,9 +87,7 @@ static int build_class(NfaBuild *b, const Expr *e, int next) {
 
 // ---- expressions ----------------------------------------------------------------------------------------------------
 
-static const int *kids_of(const NfaBuild *b, const Expr *e) {
-    return (const int *)(const void *)b->rules->kids.data + e->at / sizeof(int);
-}
+static const int *kids_of(const NfaBuild *b, const Expr *e) { return rules_kids(b->rules, e); }
 
 // Another rule: written out, or called.
 static int build_call(NfaBuild *b, int rule, int next) {

@@ -62,6 +62,11 @@ int rules_rule(Rules *r, Str name); // the rule of this name, which is made if t
 void rules_define(Rules *r, int rule, int expr);
 int rules_anonymous(Rules *r, int expr); // a new rule without a name
 
+// (e->n) the expressions that a SEQ, ALT, REPEAT or BOTH is made of; NULL: there are none.
+static inline const int *rules_kids(const Rules *r, const Expr *e) {
+    return r->kids.data ? (const int *)(const void *)(r->kids.data + e->at) : NULL;
+}
+
 // The ranges of a class sorted and joined, as a class has them; all other characters. Surrogates are no characters.
 int rules_sort_ranges(CharRange *ranges, int n);
 int rules_other_ranges(const CharRange *sorted, int n, CharRange *out); // out: (n + 2)

@@ -297,11 +297,7 @@ static int array_of(SchemaWalk *w, const json_t *schema) {
 
 // ---- types ----------------------------------------------------------------------------------------------------------
 
-static const struct {
-    const char *name;
-    SchemaKey key;
-} types[] = {{"null", KEY_ANY},      {"boolean", KEY_ANY}, {"integer", KEY_NUMBER}, {"number", KEY_NUMBER},
-             {"string", KEY_STRING}, {"array", KEY_ARRAY}, {"object", KEY_OBJECT}};
+enum { N_TYPES = 7 }; // null, boolean, integer, number, string, array, object
 
 static int type_of(SchemaWalk *w, const json_t *schema, const char *type) {
     if (!type) return fail(w, "type: a name or a list of names expected");
@@ -372,11 +368,11 @@ static int typed(SchemaWalk *w, const json_t *schema) {
     if (list) return values_of(w, schema, list);
     if (!type) return untyped(w, schema);
     if (!json_is_array(type)) return type_of(w, schema, json_string_value(type));
-    int ways[ARRAY_LEN(types)], n = 0;
+    int ways[N_TYPES], n = 0;
     size_t i;
     json_t *one;
     json_array_foreach(type, i, one) {
-        if (n == ARRAY_LEN(types)) return fail(w, "type: each name once expected");
+        if (n == N_TYPES) return fail(w, "type: each name once expected");
         ways[n++] = type_of(w, schema, json_string_value(one));
     }
     return rules_alt(w->r, ways, n);
