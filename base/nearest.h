@@ -8,7 +8,7 @@
 
 typedef struct {
     const char *word; // what was written
-    char best[32];
+    char best[64];
     int distance; // of best
 } Nearest;
 

@@ -257,8 +257,10 @@ static Status several(const HubName *name, const HubModels *models, const char *
 static Status none(const HubName *name, const HubModels *models) {
     Buf list = {0};
     Nearest nearest = {.word = name->tag};
-    for (int i = 0; i < models->n; i++)
+    for (int i = 0; i < models->n; i++) {
         if (models->at[i].type[0]) nearest_try(&nearest, models->at[i].type);
+        nearest_try(&nearest, file_base(models->at[i].files[0]->path));
+    }
     const char *meant = *name->tag ? nearest_found(&nearest) : NULL;
     hub_models_list(models, -1, &list);
     Status st;
