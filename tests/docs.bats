@@ -22,7 +22,7 @@ offered() {
     groff -man -ww -T utf8 quill.1 2>errors >page
     [ ! -s errors ]
     [ "$(groff -man -T ascii -P -cbu quill.1 | wc -L)" -le 80 ]
-    [ "$(groff -man -T ascii -P -cbu quill.1 | wc -l)" -lt 320 ]
+    [ "$(groff -man -T ascii -P -cbu quill.1 | wc -l)" -lt 380 ]
     for section in NAME SYNOPSIS MODES OPTIONS 'CHAT COMMANDS' 'EXIT STATUS' ENVIRONMENT FILES EXAMPLES; do
         grep -qx ".SH $section" quill.1
     done

@@ -4,7 +4,6 @@
 
 load rig/helpers
 
-
 setup() {
     enter
     needs_builtin
@@ -78,6 +77,15 @@ assert r[1]["text"] in ("a,b", "c")
 assert all(isinstance(b, bool) for b in json.loads(r[2]["text"])) and len(json.loads(r[2]["text"])) >= 2
 assert isinstance(json.loads(r[3]["text"]), dict)
 PYTHON
+}
+
+@test "drafts do not change an answer with a form" {
+    schema='{"type":"object","properties":{"name":{"type":"string","maxLength":20},"tags":{"type":"array","items":{"type":"string","maxLength":10},"minItems":3}},"required":["name","tags"]}'
+    say() { "$QUILL" --no-config -q --no-stdin --deterministic --seed 2 -n 60 --json-schema "$schema" "$@" "Tell me about Anna"; }
+    plain=$(say)
+    [ "$(say --speculate ngram)" = "$plain" ]
+    [ "$(say --speculate builtin)" = "$plain" ]
+    [[ "$plain" == '{"name":'* ]]
 }
 
 @test "a chat sets a form and takes it back" {
