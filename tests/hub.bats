@@ -135,7 +135,7 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
     [ "$(code "$QUILL" pull me/tiny:Q4_K_S)" -eq 3 ]
     said 'me/tiny:Q4_K_S: a type or a file of the repository expected; did you mean Q4_K_M?; it has BF16, Q4_K_M, Q8_0$'
     [ "$(code "$QUILL" pull me/tiny:tiny-Q8_O.gguf)" -eq 3 ]
-    said 'me/tiny:tiny-Q8_O.gguf: a type or a file of the repository expected; did you mean tiny-Q8_0.gguf?; it has'
+    said 'me/tiny:tiny-Q8_O.gguf: a type or a file of the repository expected; did you mean tiny-q8_0.gguf?; it has'
     [ "$(code "$QUILL" pull me/two)" -eq 3 ]
     said 'one model expected, several found; name a file, as me/two:FILE: one-Q4_K_M.gguf, two-Q4_K_M.gguf'
     [[ "$(pull me/two:two-Q4_K_M.gguf)" == */two-Q4_K_M.gguf ]]
