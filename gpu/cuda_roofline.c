@@ -81,23 +81,27 @@ static void read(GpuMeasure *b) { gpu_read(b->a, b->n, (uint32_t *)(void *)b->b,
 static void launches(GpuMeasure *b) {
     for (int i = 0; i < LAUNCHES; i++) gpu_begin_and_end(false, b->s);
 }
-static void early_launches(GpuMeasure *b) {
+static void queue_launches(void *b) { launches(b); }
+static void queue_early_launches(void *arg) {
+    const GpuMeasure *b = arg;
     for (int i = 0; i < LAUNCHES; i++) gpu_begin_and_end(true, b->s);
 }
 
-static double graph_seconds(GpuMeasure *b, void (*work)(GpuMeasure *b)) {
-    if (!rt_capture(b->s)) return 0;
-    work(b);
-    RtGraph *g = rt_capture_end(b->s);
+// Seconds of the fastest replay of what `queue` queues, as one graph; 0: it could not be recorded. All kernels have
+// been launched before: their code is loaded then, which may not happen in a capture.
+static double replay_seconds(GpuStream s, void (*queue)(void *arg), void *arg) {
+    if (!rt_capture(s)) return 0;
+    queue(arg);
+    RtGraph *g = rt_capture_end(s);
     double best = INFINITY;
-    for (int i = 0; g && i <= TRIES; i++) {
-        RtTimer *t = rt_timer(b->s);
-        rt_replay(g, b->s);
-        double seconds = rt_timer_end(t, b->s);
+    for (int i = 0; g && i <= TRIES; i++) { // the first one warms up
+        RtTimer *t = rt_timer(s);
+        rt_replay(g, s);
+        double seconds = rt_timer_end(t, s);
         if (i > 0) best = fmin(best, seconds);
     }
     rt_graph_free(g);
-    return best;
+    return isfinite(best) ? best : 0;
 }
 
 static void measure(GpuMeasure *b, bool products, CudaRoofline *out) {
@@ -115,25 +119,14 @@ static void measure(GpuMeasure *b, bool products, CudaRoofline *out) {
     }
     out->side = b->side;
     out->launch_us = 1e6 / LAUNCHES * best_of(b, launches);
-    out->node_us = 1e6 / LAUNCHES * graph_seconds(b, launches);
-    if (gpu_begins_early()) out->early_us = 1e6 / LAUNCHES * graph_seconds(b, early_launches);
+    out->node_us = 1e6 / LAUNCHES * replay_seconds(b->s, queue_launches, b);
+    if (gpu_begins_early()) out->early_us = 1e6 / LAUNCHES * replay_seconds(b->s, queue_early_launches, b);
 }
 
 double cuda_replay_seconds(void (*queue)(void *arg), void *arg) {
-    GpuStream s = cuda_device.stream;
-    queue(arg); // a kernel's code is loaded at its first launch, which may not happen in a capture
-    rt_sync(s);
-    if (!rt_capture(s)) return 0;
     queue(arg);
-    RtGraph *g = rt_capture_end(s);
-    double best = INFINITY;
-    for (int i = 0; g && i <= TRIES; i++) {
-        RtTimer *t = rt_timer(s);
-        rt_replay(g, s);
-        best = fmin(best, rt_timer_end(t, s));
-    }
-    rt_graph_free(g);
-    return isfinite(best) ? best : 0;
+    rt_sync(cuda_device.stream);
+    return replay_seconds(cuda_device.stream, queue, arg);
 }
 
 bool cuda_begin_early(bool early) {

@@ -41,3 +41,10 @@ bool chars_set(char letter, Buf *set) {
     buf_free(&known);
     return true;
 }
+
+int chars_number(Str text, size_t *at, int most) {
+    int64_t value = 0;
+    for (; *at < text.n && text.data[*at] >= '0' && text.data[*at] <= '9'; ++*at)
+        if (value <= most) value = 10 * value + (text.data[*at] - '0');
+    return value <= most ? (int)value : most + 1;
+}

@@ -159,12 +159,10 @@ static int read_item(GbnfParse *p) {
 
 static bool read_count(GbnfParse *p, int *n) {
     size_t begin = p->at;
-    int64_t value = 0;
-    for (; peek(p) >= '0' && peek(p) <= '9'; p->at++)
-        if (value <= MOST_REPEATS) value = 10 * value + (peek(p) - '0');
+    int value = chars_number(p->text, &p->at, MOST_REPEATS);
     if (p->at == begin) return false;
     if (value > MOST_REPEATS) return fail(p, begin, "a count of 100000 at most");
-    *n = (int)value;
+    *n = value;
     return true;
 }
 
@@ -209,7 +207,7 @@ static int sequence(GbnfParse *p, bool nested) {
         buf_append(&kids, &e, sizeof e);
         skip(p, nested);
     }
-    int e = p->failed.code ? 0 : rules_seq(p->r, (const int *)(const void *)kids.data, (int)(kids.n / sizeof(int)));
+    int e = p->failed.code ? 0 : rules_seq_of(p->r, &kids);
     buf_free(&kids);
     return e;
 }
@@ -230,7 +228,7 @@ static int alternatives(GbnfParse *p, bool nested) {
         int e = sequence(p, nested);
         buf_append(&kids, &e, sizeof e);
     } while ((peek(p) == '|' || goes_on(p)) && eat(p, "|"));
-    int e = p->failed.code ? 0 : rules_alt(p->r, (const int *)(const void *)kids.data, (int)(kids.n / sizeof(int)));
+    int e = p->failed.code ? 0 : rules_alt_of(p->r, &kids);
     buf_free(&kids);
     return e;
 }

@@ -230,12 +230,10 @@ static int read_atom(RegexParse *p, bool outer) {
 
 static bool read_count(RegexParse *p, int *n) {
     size_t begin = p->at;
-    int64_t value = 0;
-    for (; peek(p) >= '0' && peek(p) <= '9'; p->at++)
-        if (value <= MOST_REPEATS) value = 10 * value + (peek(p) - '0');
+    int value = chars_number(p->text, &p->at, MOST_REPEATS);
     if (p->at == begin) return false;
     if (value > MOST_REPEATS) return fail(p, begin, "a count of 100000 at most");
-    *n = (int)value;
+    *n = value;
     return true;
 }
 
@@ -288,7 +286,7 @@ static int sequence(RegexParse *p, bool outer) {
         any = any_text(p);
         buf_append(&kids, &any, sizeof any);
     }
-    int e = p->failed.code ? 0 : rules_seq(p->r, (const int *)(const void *)kids.data, (int)(kids.n / sizeof(int)));
+    int e = p->failed.code ? 0 : rules_seq_of(p->r, &kids);
     buf_free(&kids);
     return e;
 }
@@ -299,7 +297,7 @@ static int alternatives(RegexParse *p, bool outer) {
         int e = sequence(p, outer);
         buf_append(&kids, &e, sizeof e);
     } while (eat(p, "|"));
-    int e = p->failed.code ? 0 : rules_alt(p->r, (const int *)(const void *)kids.data, (int)(kids.n / sizeof(int)));
+    int e = p->failed.code ? 0 : rules_alt_of(p->r, &kids);
     buf_free(&kids);
     return e;
 }

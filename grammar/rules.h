@@ -54,6 +54,13 @@ int rules_text(Rules *r, const char *bytes, size_t n);
 int rules_class(Rules *r, const CharRange *ranges, int n); // in any order; they may overlap
 int rules_seq(Rules *r, const int *kids, int n);
 int rules_alt(Rules *r, const int *kids, int n);
+// The same of expressions that were gathered in a Buf of int.
+static inline int rules_seq_of(Rules *r, const Buf *kids) {
+    return rules_seq(r, (const int *)(const void *)kids->data, (int)(kids->n / sizeof(int)));
+}
+static inline int rules_alt_of(Rules *r, const Buf *kids) {
+    return rules_alt(r, (const int *)(const void *)kids->data, (int)(kids->n / sizeof(int)));
+}
 int rules_pair(Rules *r, int a, int b); // the two, one after the other
 int rules_repeat(Rules *r, int kid, int least, int most);
 int rules_both(Rules *r, int a, int b);
