@@ -65,7 +65,8 @@ Status answer_broken(const Engine *e, const Request *r);
 // Writes what was held back and ends the line or the JSON object. The answer's Status: OK, QUILL_IO, QUILL_MODEL (no
 // finite logit), or the exit code of the signal that stopped it.
 Status answer_finish(Answer *a, const Request *r);
-// The same of an answer that answer_end has ended. `more`: keys for the JSON object besides, in place of its own; NULL.
+// The second part of answer_finish, for an answer that answer_end has ended. more: NULL, or keys that are added to its
+// JSON object and replace those of the same name.
 Status answer_write(Answer *a, const Request *r, const json_t *more);
 void answer_free(Answer *a);
 // A note on stderr that the context has ended the answer; nothing where there is no template and no --verbose.

@@ -12,6 +12,10 @@ typedef struct {
     const char *regex, *choice, *grammar, *grammar_file;
 } AnswerForm;
 
+static inline bool answer_form_given(const AnswerForm *f) {
+    return f->schema || f->schema_file || f->object || f->regex || f->choice || f->grammar || f->grammar_file;
+}
+
 typedef struct {
     // the conversation
     const char *system, *system_file;               // the system message, or the file that has it

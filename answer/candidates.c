@@ -27,10 +27,6 @@ static const char *shown(const char *name, bool flags, char out[32]) {
     return out;
 }
 
-static bool has_form(const AnswerForm *f) {
-    return f->schema || f->schema_file || f->object || f->regex || f->choice || f->grammar || f->grammar_file;
-}
-
 Status candidates_check(const AnswerConfig *config, int n, bool flags) {
     char a[32], b[32];
     const char *drawn = drawing_option(&config->sampling), *own = config->beams ? "beams" : "best-of";
@@ -46,7 +42,7 @@ Status candidates_check(const AnswerConfig *config, int n, bool flags) {
     if (candidates_wanted(config) && config->n_chunks > 0)
         return status_error(QUILL_USAGE, "%s and %s: one of them expected, found both", shown(own, flags, a),
                             flags ? "--chunk" : "chunks");
-    if (config->beams && has_form(&config->form))
+    if (config->beams && answer_form_given(&config->form))
         return status_error(QUILL_USAGE,
                             "%s: no form of the answer (--regex, --json-schema and the like) expected beside it, one "
                             "found; --best-of takes one",

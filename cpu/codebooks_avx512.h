@@ -181,7 +181,8 @@ INLINE void book_tq2(const BlockTQ2_0 *k, __m512i u[4]) {
     }
 }
 
-// A super-block's bytes; c as scales_book fills it. The ternary types have an offset of 1 in any case.
+// The weights of a superblock as bytes, `offset` too large; c: its scales, from scales_book. The bytes of the ternary
+// types are 1 too large, whatever `offset` is.
 INLINE void book_bytes_of(int type, const void *block, const SuperblockScales *c, int offset, __m512i u[4]) {
     switch (type) {
     case TYPE_IQ1_S:

@@ -29,8 +29,9 @@
 
 #include "scheduler.h"
 
-// When a search ends that has n texts; one with one beam ends with its first text. All end when no beam is left and at
-// the limits of the request, where the live beams count as texts.
+// When a search ends. It goes on at least until n texts are kept, and then until the condition below holds. A search
+// with one beam ends with its first text. Every search ends when no beam is left, and at the limits of the request,
+// where the live beams count as texts.
 typedef enum {
     BEAM_STOP_PRESENT, // the best live beam, scored at its present length, is no better than the worst text
     BEAM_STOP_FULL,    // at once
