@@ -19,7 +19,7 @@ static Str str_of_buf(const Buf *b) { return (Str){b->data, b->n}; }
 
 // ---- one of several candidates --------------------------------------------------------------------------------------
 
-// What JSON says besides: the best's own keys, and all choices.
+// Additional keys of the JSON object: those of the best choice, and a list of all choices.
 static json_t *more_json(const Choices *c) {
     json_t *j = json_object();
     choices_put(j, &c->choices[0]);
@@ -39,7 +39,7 @@ static void report_candidates(const Engine *e, const Choices *c) {
                    c->config->beams, t.n_steps, t.n_forks, t.most_blocks, e->kv.pool->n_blocks, c->choices[0].score);
 }
 
-// The best choice to stdout, and reports of it.
+// Writes the best choice to stdout, and reports on it to stderr.
 static Status write_best(Engine *e, const AnswerConfig *config, const ChatTemplate *template, const Choices *c) {
     const Request *r = &c->runs[c->first_run].request;
     json_t *more = more_json(c);
@@ -79,16 +79,16 @@ static Status answer_best(Engine *e, const AnswerConfig *config, const ChatTempl
 
 // ---- chunks ---------------------------------------------------------------------------------------------------------
 
-// What a prompt with chunks has besides.
+// State of a prompt with chunks.
 typedef struct {
     Blender *blender; // NULL: there are no chunks
     BlenderChunks chunks;
     BlenderPrompt prompt;
     Blend *blend;
-    int n_computed; // chunks that nobody had kept
+    int n_computed; // chunks whose K and V were computed because no file had them
 } ChunkedPrompt;
 
-// The prompt in tokens, its chunks' K and V at hand, and the policy that takes them.
+// Encodes the prompt, loads or computes the K and V of its chunks, and gives the request the policy that uses them.
 static Status prepare_chunks(Engine *e, const AnswerConfig *config, Str prompt, const ChatTemplate *template,
                              Rendered *text, ChunkedPrompt *c, Request *r) {
     Buf system = {0};
@@ -161,13 +161,12 @@ static Status answer(Engine *e, const AnswerConfig *config, Str prompt) {
     return st;
 }
 
-// Candidates share one pool of blocks.
 Status complete_run(const EngineConfig *engine, const AnswerConfig *config, Str prompt) {
     Engine e;
     EngineNeeds needs = {.need_tokenizer = true, .whole = config->n_chunks > 0};
     if (candidates_wanted(config)) {
         needs.n_seqs = candidates_at_once(config);
-        needs.pooled = true;
+        needs.pooled = true; // candidates share their common blocks
     }
     TRY(engine_open(&e, engine, needs));
     Status st = OK;

@@ -6,7 +6,7 @@
 #include "engine_config.h"
 #include "base/base.h"
 
-// Answers on stdout and returns. Exit codes 130 and 143 come back with an empty message: nothing to say.
+// Writes the answer to stdout. After a signal the Status has the code 130 or 143 and no message.
 Status complete_run(const EngineConfig *engine, const AnswerConfig *config, Str prompt);
 
 #endif

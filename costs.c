@@ -2,28 +2,28 @@
 //
 // A row at slot s of a layer with window w sees   seen(s) = s + 1,   or min(s + 1, w) where w > 0.
 //
-// FLOPs, a multiplication and an addition being two:
-//     each row, each layer:  2 n_out n_in for each of its matrices, of experts for each that the row takes
+// FLOPs; a multiplication and an addition count as two:
+//     each row, each layer:  2 n_out n_in for each matrix; of experts, only those that the row is routed to
 //                            4 seen(s) n_heads head_dim for the scores (QK) and their sum (PV)
 //     each row of logits:    2 n_vocab dim
-//   In the last layer a row without logits has Wq, Wk and Wv alone (model_last_rows tells where it has more).
-//   Norms, biases, RoPE, softmax and the gate are not counted, as in the field's figures.
+//   In the last layer, a row without logits needs only Wq, Wk and Wv (model_last_rows names the exceptions).
+//   Norms, biases, RoPE, softmax and the gate are not counted, as in published figures.
 //
-// Bytes that must come from or go to memory, each once a step however many rows there are:
-//     weights: every layer's matrices, norms and biases; the output norm and the head if there are logits
-//     experts: n_experts (1 - (1 - n_used / n_experts)^rows) of them, which is what rows choose on average that choose
-//              independently and each expert as often as another; exactly n_used for one row
-//     the embedding: one row of the table a row of the batch
-//     K and V: read once a sequence, all slots that one of its rows sees: from the first one that its first row sees
-//              to its last row's own; and written once a row
-//   Activations are not counted: they stay in the caches.
+// Bytes read from or written to memory, once a step for all rows together:
+//     weights: the matrices, norms and biases of every layer; the output norm and the head if there are logits
+//     experts: n_experts (1 - (1 - n_used / n_experts)^rows) of them: the expected number of different experts if rows
+//              choose independently and uniformly; exactly n_used for one row
+//     the embedding: one row of the table for each row of the batch
+//     K and V: for each sequence one read of every slot that at least one of its rows sees, from the first slot that
+//              its first row sees to the slot of its last row; and one write for each row
+//   Activations are not counted: they stay in the processor's caches.
 //
 // Sums are doubles: exact up to 2^53.
 #include "costs.h"
 
 #include <math.h>
 
-static double weight_bytes(const Tensor *t) { // of one matrix of a stack
+static double weight_bytes(const Tensor *t) { // of one matrix, also of a stack
     double n = (double)t->n_out * (double)t->row_bytes;
     if (t->scales) n += (double)t->n_out * (double)t->n_in / t->group * (double)sizeof(float);
     if (t->bias) n += (double)t->n_out * (double)sizeof(float);
@@ -32,7 +32,7 @@ static double weight_bytes(const Tensor *t) { // of one matrix of a stack
 
 static double weight_flops(const Tensor *t) { return 2.0 * (double)t->n_out * (double)t->n_in; }
 
-// Experts that some of n rows take.
+// Expected number of different experts that n rows use.
 static double experts_read(const Layer *l, int n) {
     double all = l->kind.n_experts, used = l->kind.n_used;
     return all * (1 - pow(1 - used / all, n));
@@ -45,7 +45,7 @@ double costs_matrix_bytes(const Layer *l, const Tensor *t, int n_rows) {
 #define ADDRESS(field) &l->field,
 #define ALL_MATRICES EACH_LAYER_MATRIX(ADDRESS)
 
-// Everything that does not depend on slots; n_last rows go through all of the last layer.
+// The part of the cost that does not depend on slots. n_last rows go through all of the last layer.
 static Cost cost_linear(const Model *m, int n_rows, int n_last, int n_out) {
     Cost c = {.bytes = (double)n_rows * (double)m->ends.tok_embd.row_bytes};
     if (m->ends.tok_embd.scales) c.bytes += (double)n_rows * m->c.dim / m->ends.tok_embd.group * (double)sizeof(float);
@@ -53,7 +53,7 @@ static Cost cost_linear(const Model *m, int n_rows, int n_last, int n_out) {
         const Layer *l = &m->layers[i];
         const Tensor *all[] = {ALL_MATRICES};
         for (size_t k = 0; k < ARRAY_LEN(all); k++) {
-            int n = k >= 3 && i == m->c.n_layers - 1 ? n_last : n_rows;
+            int n = k >= 3 && i == m->c.n_layers - 1 ? n_last : n_rows; // matrices 0 to 2 are Wq, Wk and Wv
             c.flops += n * weight_flops(all[k]) * (all[k]->stack ? l->kind.n_used : 1);
             c.bytes += costs_matrix_bytes(l, all[k], n);
         }
@@ -76,7 +76,7 @@ typedef struct {
     int from, to;
 } LayerSpan;
 
-// What attention adds for one row, without the bytes.
+// FLOPs of attention for one row.
 static double row_flops(const Model *m, LayerSpan layers, int slot) {
     double n = 0;
     for (int i = layers.from; i < layers.to; i++) {
@@ -86,14 +86,15 @@ static double row_flops(const Model *m, LayerSpan layers, int slot) {
     return n;
 }
 
-// The slots that one sequence's rows see, the first and the last of them at these.
+// Slots read for one sequence, summed over the layers; its rows are at slots `first` to `last`.
 static double slots_read(const Model *m, LayerSpan layers, int first, int last) {
     double slots = 0;
     for (int i = layers.from; i < layers.to; i++) slots += last - first + seen(&m->layers[i], first);
     return slots;
 }
 
-// Adds the attention of rows, all n of the batch or those named, in some layers; slot_bytes of a layer.
+// Adds the attention of some layers for the n_rows rows listed in `rows`, or for rows 0 to n_rows - 1 if that is NULL.
+// slot_bytes: K and V of one slot in one layer.
 static void add_attention(Cost *c, const Model *m, LayerSpan layers, const Batch *b, const int *rows, int n_rows,
                           double slot_bytes) {
     for (int i = 0, n; i < n_rows; i += n) {
@@ -108,7 +109,7 @@ static void add_attention(Cost *c, const Model *m, LayerSpan layers, const Batch
     }
 }
 
-static double slot_bytes_of(const KvPool *kv) { // of a layer
+static double slot_bytes_of(const KvPool *kv) { // K and V of one slot in one layer
     return (double)(kv_slot_bytes(kv->type_k, kv->head_dim) + kv_slot_bytes(kv->type_v, kv->head_dim)) * kv->n_kv_heads;
 }
 
@@ -137,7 +138,7 @@ Cost costs_rows(const Model *m, const KvShape *kv, int first, int n_rows, int n_
     if (n_rows <= 0) return c;
     double slot_bytes = (double)kvshape_bytes_per_slot(kv) / kv->n_layers;
     c.bytes += slot_bytes * m->c.n_layers * n_rows;
-    for (int part = 0; part < 2; part++) { // all rows in the layers but the last, then the last n_last in that
+    for (int part = 0; part < 2; part++) { // all rows in all layers but the last; then the last n_last rows in the last
         LayerSpan layers =
             part == 0 ? (LayerSpan){0, m->c.n_layers - 1} : (LayerSpan){m->c.n_layers - 1, m->c.n_layers};
         int n = part == 0 ? n_rows : n_last, end = first + n_rows;

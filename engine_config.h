@@ -1,5 +1,5 @@
-// engine_config.h: what a user may choose about a model in use (its file, where and how it is computed, its KV cache),
-// and what a mode needs of it.
+// engine_config.h: what a user may choose about a loaded model (its file, its device, its KV cache), and what a mode
+// requires of it.
 #ifndef QUILL_ENGINE_CONFIG_H
 #define QUILL_ENGINE_CONFIG_H
 
@@ -8,7 +8,7 @@
 
 enum { KV_TYPE_AUTO = -1 };
 
-// Zero is a valid choice of every field but gpu_layers, type_k and type_v (-1: left to quill) and kv_block (32).
+// Zero is a valid choice for every field except gpu_layers, type_k and type_v (-1: quill chooses) and kv_block (32).
 typedef struct {
     // the file
     const char *model;     // a path; NULL or "builtin": the model in the binary (files/builtin.h)
@@ -18,41 +18,41 @@ typedef struct {
     int threads;        // 0: one for each physical core
     const char *device; // auto, cuda, cpu; NULL: auto
     const char *isa;    // the CPU's kernels, by name; NULL: auto
-    int ubatch;         // most rows of a step; 0: what suits the device
-    bool deterministic; // one order of sums, whatever is computed together
-    int gpu_layers;     // the last ones; -1: as many as fit; INT_MAX: all
+    int ubatch;         // the most rows of a step; 0: the device's default
+    bool deterministic; // the order of sums does not depend on which rows share a step
+    int gpu_layers;     // layers on the GPU, the last ones of the model; -1: as many as fit; INT_MAX: all
     // the KV cache
     int ctx_size;       // tokens; 0: the model's context, if it fits
     int type_k, type_v; // TYPE_ of formats/types.h, or KV_TYPE_AUTO: f16, and f32 for a model in F32
-    bool kv_rotate;     // keys and queries are turned by a Hadamard matrix
-    bool paged;         // blocks of kv_block slots
+    bool kv_rotate;     // keys and queries are multiplied by a Hadamard matrix
+    bool paged;         // the cache consists of blocks of kv_block slots
     int kv_block;
-    size_t kv_mem;      // most bytes of it; 0: what the context needs
-    const char *kv_dir; // where blocks are kept from run to run; NULL: nowhere
-    size_t kv_dir_size; // most bytes there
-    const char *evict;  // what a full cache gives up (kv/evict.h); NULL: a full context ends the answer
+    size_t kv_mem;      // the most bytes of the cache; 0: what the context needs
+    const char *kv_dir; // directory that keeps blocks between runs; NULL: none
+    size_t kv_dir_size; // the most bytes there
+    const char *evict;  // which slots a full cache frees (kv/evict.h); NULL: a full context ends the answer
     // speculation
     const char *speculate; // ngram, a draft model (a path or builtin), or both as ngram,FILE; NULL: none
-    int draft_max;         // drafts of a sequence in a step
-    int draft_min;         // fewer are none
-    float draft_p_min;     // a draft less likely than that ends them
-    // what is said on stderr
+    int draft_max;         // the most drafted tokens of a sequence in a step
+    int draft_min;         // fewer drafted tokens are not verified
+    float draft_p_min;     // drafting stops at a token whose probability is below this
+    // messages on stderr
     bool verbose, quiet;
-    bool dry_run; // everything is planned, nothing reserved
+    bool dry_run; // plans the memory and reserves none
 } EngineConfig;
 
-// What a mode needs of an engine, whatever its user has chosen.
+// What a mode requires of an engine, independent of the user's choices.
 typedef struct {
     bool need_tokenizer;
-    int n_ctx;      // slots a sequence; 0: by the configuration and the model
+    int n_ctx;      // slots of a sequence; 0: ctx_size of the configuration, or the model's context
     int n_seqs;     // sequences at once; 0: 1
-    int max_out;    // rows of logits at once; 0: n_seqs
-    int ctx_of_use; // where neither says: the model's context, but no more than this; 0: no limit
-    // The sequences share one pool of blocks, and blocks where they begin alike: --kv-mem, or half of the memory that
-    // is free, one context at least. Otherwise each has a context of its own.
+    int max_out;    // rows of logits in a step; 0: n_seqs
+    int ctx_of_use; // upper limit if the context is the model's (neither n_ctx nor ctx_size is set); 0: no limit
+    // The sequences share one pool of blocks, and share the blocks of a common beginning. The pool has --kv-mem bytes,
+    // or half of the free memory, but at least one context. Otherwise each sequence has a context of its own.
     bool pooled;
-    // K and V of every token are looked at again, as they are saved, sent on, or taken back to an earlier token.
-    // Otherwise layers with a window give theirs up as the text goes on.
+    // K and V of every token must stay available: they will be saved, sent, or cut back to an earlier token. Otherwise
+    // layers with a window free the slots that have left the window.
     bool whole;
 } EngineNeeds;
 

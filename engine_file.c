@@ -19,7 +19,7 @@
 static Status read_pages(const EngineConfig *config, int fd, size_t n, uint8_t **out) {
     uint8_t *bytes = pages_alloc(n, true);
     if (!bytes)
-        return status_error(QUILL_MEMORY, "%s: --no-mmap: %zu bytes were refused by the system", config->model, n);
+        return status_error(QUILL_MEMORY, "%s: --no-mmap: the system refused %zu bytes of memory", config->model, n);
     Progress progress = progress_new(config->quiet);
     double start = clock_now();
     Status st = OK;
@@ -37,14 +37,14 @@ static Status read_pages(const EngineConfig *config, int fd, size_t n, uint8_t *
     return st;
 }
 
-// The system promises more memory than there is, and ends the process when it is used.
+// Checks the available memory first: Linux grants more memory than there is and kills the process when it is used.
 static Status check_room(const EngineConfig *config, size_t n) {
     char need[24], have[24];
     size_t available = memory_available();
     if (n <= available) return OK;
     Status st = status_error(QUILL_MEMORY,
-                             "%.700s: --no-mmap: the file needs %s of memory, %s can be had; leave --no-mmap out, or "
-                             "take a smaller model",
+                             "%.700s: --no-mmap: the file needs %s of memory, only %s are available; leave --no-mmap "
+                             "out, or use a smaller model",
                              config->model, units_bytes((double)n, need), units_bytes((double)available, have));
     Buf budget = {0};
     buf_printf(&budget, "  file       %9s\n  available  %9s\n", need, have);
@@ -53,7 +53,7 @@ static Status check_room(const EngineConfig *config, size_t n) {
     return st;
 }
 
-// --no-mmap: the whole file in memory of our own.
+// --no-mmap: reads the whole file into allocated memory.
 static Status open_in_memory(const EngineConfig *config, Gguf **out) {
     int fd =
         open(config->model, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // as file_map: a FIFO without a writer must not hang
@@ -106,9 +106,9 @@ Status engine_file_open(const EngineConfig *config, Gguf **out) {
     return config->no_mmap ? open_in_memory(config, out) : model_file_open(config->model, config->tokenizer, out);
 }
 
-// ---- what is made of it ---------------------------------------------------------------------------------------------
+// ---- locking, the vocabulary ----------------------------------------------------------------------------------------
 
-// Tensors that follow each other are locked together: a huge page that is locked in part is no huge page any more.
+// Locks adjacent tensors in one call: locking a part of a huge page would split it.
 void engine_file_lock(const EngineConfig *config, const Gguf *g) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = 0, to = 0;
     size_t locked = 0;

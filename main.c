@@ -1,4 +1,5 @@
-// main.c: the modes, and what becomes of their errors: one line on stderr and an exit code.
+// main.c: parses the command line, runs the mode that it names, and reports its error: a message on stderr and an exit
+// code.
 #define _GNU_SOURCE // fopencookie
 #include <assert.h>
 #include <errno.h>
@@ -25,11 +26,12 @@
 #include "look/look.h"
 #include "quantize/quantize.h"
 
-// `quill` itself: one answer where there is a prompt, a chat where there is a terminal on both ends.
-static Status run(Options *o) {
+// `quill` without a mode: answers a prompt, or chats: with -i, or if there is no prompt and stdin and stdout are
+// terminals.
+static Status answer_or_chat(Options *o) {
     Buf prompt = {0};
     bool given = false, chat = o->chat.interactive && !o->chat.single_turn;
-    if (chat) o->prompt.no_stdin = true; // its lines are the chat's
+    if (chat) o->prompt.no_stdin = true; // stdin has the lines of the chat
     if (o->engine.dry_run) return complete_run(&o->engine, &o->answer, (Str){"", 0});
     Status st = prompt_read(&o->prompt, &prompt, &given);
     if (!given && !o->chat.single_turn && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) chat = true;
@@ -37,7 +39,7 @@ static Status run(Options *o) {
         st = status_error(QUILL_USAGE, "no prompt: words, -p, -f or a pipe on stdin expected; -i chats line by line");
     if (!st.code) st = chat ? cli_check_chat(o) : cli_check_prompt(o);
     buf_append(&prompt, "", 0);
-    if (chat) o->answer.no_newline = false; // an answer's line ends before the next turn
+    if (chat) o->answer.no_newline = false; // the next turn begins on a new line
     if (!st.code && chat) st = repl_run(o, (Str){given ? prompt.data : NULL, prompt.n});
     else if (!st.code) st = complete_run(&o->engine, &o->answer, (Str){prompt.data, prompt.n});
     buf_free(&prompt);
@@ -47,7 +49,7 @@ static Status run(Options *o) {
 static Status dispatch(Options *o) {
     TRY(models_resolve(o));
     switch (o->mode) {
-    case MODE_RUN: return run(o);
+    case MODE_RUN: return answer_or_chat(o);
     case MODE_BATCH: return batch_run(o);
     case MODE_BENCH: return bench_run(o);
     case MODE_PERPLEXITY: return look_perplexity(o);
@@ -62,12 +64,12 @@ static Status dispatch(Options *o) {
     case MODE_PULL: return models_pull(o);
     case MODE_MODELS: return models_run(o);
     case MODE_CHUNK: return chunk_run(o);
-    default: assert(!"a mode"); return OK;
+    default: assert(!"unknown mode"); return OK;
     }
 }
 
-// A file that is opened must not become a standard stream: what is missing of those is /dev/null, where stdout still
-// cannot be written.
+// Opens /dev/null in place of each standard stream that is closed, so that no file opened later becomes one of them.
+// stdout is opened read-only: writing to it fails, as it did when it was closed.
 static Status fill_streams(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR) != fd)
@@ -82,7 +84,7 @@ static ssize_t put_out(void *cookie, const char *bytes, size_t n) {
     return fd_write_all((int)(intptr_t)cookie, bytes, n).code ? 0 : (ssize_t)n;
 }
 
-// A stream of stdio that goes the way of answers, which waits where a descriptor that does not block has no room.
+// A stdio stream that writes with fd_write_all, as answers do: it waits for room in a non-blocking descriptor.
 static FILE *open_stream(int fd, int buffering) {
     FILE *f = fopencookie((void *)(intptr_t)fd, "w", (cookie_io_functions_t){.write = put_out});
     if (!f) mem_refused(BUFSIZ);
@@ -90,23 +92,23 @@ static FILE *open_stream(int fd, int buffering) {
     return f;
 }
 
-// What was printed has gone out, all of it: a write that failed in between leaves its mark and its errno.
+// Flushes stdout. QUILL_IO: this or an earlier write has failed. A closed pipe (EPIPE) is no error.
 static Status flush_stdout(void) {
     bool failed = ferror(stdout);
     if (fflush(stdout) != 0) failed = true;
     return failed && errno != EPIPE ? status_error(QUILL_IO, "stdout: %s", strerror(errno)) : OK;
 }
 
-// A model that no argument has named is not what the user looks at: the message says who has.
+// If QUILL_MODEL or the configuration file named the model, a message about the model begins with that source.
 static void print_failure(const Options *o, const Status *st) {
-    bool elsewhere = o->model_from && str_has_prefix(str_of(st->message), o->engine.model);
-    if (elsewhere) fprintf(stderr, "quill: %s: %s\n", o->model_from, st->message);
+    bool name_source = o->model_from && str_has_prefix(str_of(st->message), o->engine.model);
+    if (name_source) fprintf(stderr, "quill: %s: %s\n", o->model_from, st->message);
     else fprintf(stderr, "quill: %s\n", st->message);
 }
 
 int main(int argc, char **argv) {
-    signal(SIGPIPE, SIG_IGN); // a reader that leaves is an EPIPE, which ends quietly
-    signal(SIGXFSZ, SIG_IGN); // a file that grows past ulimit -f is an EFBIG
+    signal(SIGPIPE, SIG_IGN); // writing to a closed pipe fails with EPIPE, which prints no message
+    signal(SIGXFSZ, SIG_IGN); // writing past ulimit -f fails with EFBIG
     jsonio_start();
     Options o = {0};
     bool stop = false;
@@ -117,7 +119,7 @@ int main(int argc, char **argv) {
     if (!st.code && stop) cli_print(&o, commands_describe);
     else if (!st.code) st = dispatch(&o);
     if (!st.code) st = flush_stdout();
-    Status lost = guard_lost(); // whatever else came of it
+    Status lost = guard_lost(); // results from a damaged model file are void, whatever the mode returned
     if (lost.code && st.code < 128) st = lost;
     if (st.message[0]) print_failure(&o, &st);
     cli_free(&o);

@@ -28,13 +28,13 @@ void memory_plan_budget(const Model *m, const KvShape *s, size_t scratch, Buf *o
                s->n_blocks ? s->n_blocks : s->n_seqs, s->n_blocks ? s->block : s->n_ctx,
                units_bytes((double)kvshape_bytes_per_growth(s), b), type_name(s->type_k), type_name(s->type_v));
     if (kvshape_bytes_per_growth(s) < kvshape_bytes_per_slot(s))
-        buf_printf(out, "  of it      %9s  %d x %d slots of the %d layers that see %d\n",
+        buf_printf(out, "  of it      %9s  %d x %d slots for %d layers with a window of %d\n",
                    units_bytes((double)kvshape_fixed_bytes(s), a), s->n_partners, s->block, s->n_windowed, s->window);
     buf_printf(out, "  scratch    %9s\n", units_bytes((double)scratch, a));
     buf_printf(out, "  available  %9s\n", available == SIZE_MAX ? "unknown" : units_bytes((double)available, a));
 }
 
-// `st` with the budget behind its message.
+// Appends the memory budget to the message of `st`.
 static Status with_budget(const MemoryPlan *p, Status st) {
     Buf budget = {0};
     memory_plan_budget(p->model, &p->shape, p->scratch, &budget);
@@ -54,8 +54,8 @@ static size_t scratch_for(const MemoryPlan *p, int n_ctx, int *rows) {
 
 static size_t less(size_t a, size_t b) { return a > b ? a - b : 0; }
 
-// The largest context whose KV cache keeps within `limit` bytes of the host's memory and --kv-mem bytes in all; of
-// a pool, that of one sequence.
+// The largest context whose KV cache takes at most `limit` bytes of the host's memory and at most --kv-mem bytes in
+// all. In a pool: the context of one sequence.
 static int context_within(const KvShape *s, size_t limit, size_t kv_mem) {
     size_t growth = kvshape_bytes_per_growth(s), slot = kvshape_host_bytes_per_growth(s);
     size_t bytes = slot ? less(limit, kvshape_fixed_bytes(s)) / slot : SIZE_MAX;
@@ -70,7 +70,7 @@ int memory_plan_most_context(const KvShape *s, size_t scratch, size_t kv_mem) {
     return context_within(s, available == SIZE_MAX ? available : less(available, scratch), kv_mem);
 }
 
-// A refusal in several lines: what, two flags to try, and the budget.
+// The error for a requested context that does not fit: two flags to try, and the memory budget.
 static Status too_large(const MemoryPlan *p, size_t limit) {
     char need[24], have[24], smaller[32] = "a shorter -c";
     const KvShape *s = &p->shape;
@@ -80,8 +80,8 @@ static Status too_large(const MemoryPlan *p, size_t limit) {
     if (fits > 0) snprintf(smaller, sizeof smaller, "-c %d", fits);
     bool wide = s->type_k == TYPE_F32 || s->type_v == TYPE_F32;
     bool dense = !kv_is_sealed(s->type_k) || !kv_is_sealed(s->type_v);
-    Status st = status_error(QUILL_MEMORY, "-c %d: the KV cache needs %s, %s can be had%s; try %s or %s", s->n_ctx,
-                             units_bytes((double)kvshape_bytes(s), need), units_bytes((double)limit, have),
+    Status st = status_error(QUILL_MEMORY, "-c %d: the KV cache needs %s, only %s are available%s; try %s or %s",
+                             s->n_ctx, units_bytes((double)kvshape_bytes(s), need), units_bytes((double)limit, have),
                              p->config->kv_mem ? " within --kv-mem" : "", smaller,
                              p->config->kv_mem ? "a larger --kv-mem"
                              : wide            ? "-ctk f16 -ctv f16"
@@ -90,7 +90,7 @@ static Status too_large(const MemoryPlan *p, size_t limit) {
     return with_budget(p, st);
 }
 
-// A model in F32 is computed in f32 throughout, so that its cache does not round either; for all others f16 is as good.
+// A model in F32 is computed in f32 throughout, and an f32 cache keeps that exactness. For other models f16 is enough.
 int memory_plan_kv_type(const Model *m, int asked) {
     if (asked != KV_TYPE_AUTO) return asked;
     return m->layers[0].wk.type == TYPE_F32 ? TYPE_F32 : TYPE_F16;
@@ -107,14 +107,15 @@ KvShape memory_plan_kv_shape(const Model *m) {
 
 // ---- a pool of blocks -----------------------------------------------------------------------------------------------
 
-// How many blocks layers with a window need: those of all windows, where that is fewer than there are.
+// Sets how many blocks the layers with a window need: enough for the windows of all sequences. 0: as many as the other
+// layers.
 static void plan_partners(KvShape *s, int rows) {
     s->n_partners = s->n_windowed > 0 && !s->keep_partners ? kvshape_partners_needed(s, rows) : 0;
 }
 
-// Whether as many sequences as s has may run at once within so many bytes. They all have pages for their open groups
-// (sealed types), blocks for their windows, and a context each; or pages and windows take no more than half and leave
-// the context that was asked for.
+// Whether s->n_seqs sequences may run at once within `limit` bytes. Fixed bytes are the tail pages of sealed types and
+// the blocks of windows. Either the rest holds a whole context for each sequence, or the fixed bytes take at most half
+// of the limit and, if the context was requested, leave room for one context.
 static bool width_fits(const KvShape *s, size_t limit, size_t n_blocks, bool asked) {
     size_t fixed = kvshape_fixed_bytes(s), rest = less(limit, fixed);
     size_t context_bytes = n_blocks * (size_t)s->block * kvshape_bytes_per_growth(s);
@@ -122,20 +123,21 @@ static bool width_fits(const KvShape *s, size_t limit, size_t n_blocks, bool ask
     return fixed <= limit / 2 && (!asked || rest >= context_bytes);
 }
 
-// The blocks of a pool: as many as memory allows, no more than all sequences can use, and a whole context at least.
-// Half of what is free stays free: a pool's blocks are kept for those who begin alike, so that in time it is used up.
+// Decides the number of blocks of a pool: as many as memory allows, at least one context, at most a context for each
+// sequence. Without --kv-mem it uses at most half of the free memory, except that one context may take more: finished
+// sequences leave their blocks for later prompts with the same beginning, so that a pool fills up over time.
 static Status plan_pool(MemoryPlan *p, size_t limit, bool asked) {
     KvShape *s = &p->shape;
     size_t one = ((size_t)s->n_ctx - 1) / (size_t)s->block + 1, slot = kvshape_bytes_per_slot(s);
     int wished = s->n_seqs;
     size_t room = p->config->kv_mem || limit == SIZE_MAX ? limit : limit / 2, blocks = room / (slot * (size_t)s->block);
-    s->n_blocks = blocks < 1 ? 1 : blocks < INT_MAX ? (int)blocks : INT_MAX; // there are no more pages
+    s->n_blocks = blocks < 1 ? 1 : blocks < INT_MAX ? (int)blocks : INT_MAX; // bounds the tail pages counted below
     plan_partners(s, p->max_rows);
     while (s->n_seqs > 1 && !width_fits(s, room, one, asked)) {
         s->n_seqs--;
         plan_partners(s, p->max_rows);
     }
-    if (s->n_seqs < wished) note(p->config, "-np %d: memory has room for %d at once", wished, s->n_seqs);
+    if (s->n_seqs < wished) note(p->config, "-np %d: memory has room for %d sequences at once", wished, s->n_seqs);
     size_t block_bytes = kvshape_bytes_per_growth(s) * (size_t)s->block;
     size_t most = block_bytes ? less(limit, kvshape_fixed_bytes(s)) / block_bytes : SIZE_MAX;
     if (!p->config->kv_mem && limit != SIZE_MAX && most > one) most = most / 2 > one ? most / 2 : one;
@@ -144,8 +146,8 @@ static Status plan_pool(MemoryPlan *p, size_t limit, bool asked) {
         return too_large(p, limit);
     }
     if (most < one) {
-        note(p->config, "a context of %zu fits, of the model's %d; -c chooses another", most * (size_t)s->block,
-             s->n_ctx);
+        note(p->config, "memory has room for %zu tokens of context, fewer than the model's %d; -c sets another size",
+             most * (size_t)s->block, s->n_ctx);
         one = most;
         s->n_ctx = (int)most * s->block;
     }
@@ -157,7 +159,6 @@ static Status plan_pool(MemoryPlan *p, size_t limit, bool asked) {
 
 // ---- the plan -------------------------------------------------------------------------------------------------------
 
-// Settles the context: what was asked for, or the model's own if that fits, or what fits.
 Status memory_plan_make(MemoryPlan *p) {
     const ModelConfig *c = &p->model->c;
     int asked = p->needs.n_ctx ? p->needs.n_ctx : p->config->ctx_size, trained = int_max(1, c->n_ctx_train);
@@ -178,11 +179,11 @@ Status memory_plan_make(MemoryPlan *p) {
     TRY(device_plan_make(p->devices, p->config, p->model, s, !asked, p->max_rows,
                          int_min(p->needs.max_out, p->max_rows)));
     int n_host = s->n_layers - s->n_device;
-    p->scratch = scratch_for(p, s->n_ctx, &p->max_rows); // another context, or another device's steps
+    p->scratch = scratch_for(p, s->n_ctx, &p->max_rows); // the device plan may have changed n_ctx or the rows of a step
     if (n_host == 0) p->scratch = 0;
     size_t available = memory_available(), limit = available;
     if (limit != SIZE_MAX) limit = limit > p->scratch ? limit - p->scratch : 0;
-    // Left to us, the weights keep their room; asked for, a context may push them out of memory.
+    // A context that quill chooses leaves room for the weights; a requested one may push them out of memory.
     size_t weights = p->config->no_mmap ? 0 : model_weight_bytes(p->model) / (size_t)s->n_layers * (size_t)n_host;
     if (!asked && limit != SIZE_MAX) limit -= weights < limit / 2 ? weights : limit / 2;
     if (p->needs.pooled)
@@ -192,13 +193,14 @@ Status memory_plan_make(MemoryPlan *p) {
         return OK;
     int fits = context_within(s, limit, p->config->kv_mem);
     if (asked || fits < 1) return too_large(p, limit);
-    note(p->config, "a context of %d fits, of the model's %d; -c chooses another", fits, s->n_ctx);
+    note(p->config, "memory has room for %d tokens of context, fewer than the model's %d; -c sets another size", fits,
+         s->n_ctx);
     s->n_ctx = int_min(fits, s->n_ctx);
     p->scratch = n_host ? scratch_for(p, s->n_ctx, &p->max_rows) : 0;
     return OK;
 }
 
-// --mlock keeps all of the file in memory, and moving it into huge pages first reads all of it.
+// --mlock keeps the whole file in memory.
 Status memory_plan_check_lock(const MemoryPlan *p, size_t file_bytes) {
     char need[24], have[24];
     size_t all, available = memory_available();
@@ -206,7 +208,7 @@ Status memory_plan_check_lock(const MemoryPlan *p, size_t file_bytes) {
                 all <= available;
     if (fits) return OK;
     return with_budget(p, status_error(QUILL_MEMORY,
-                                       "--mlock: %s of memory needed for the file, the KV cache and scratch, %s can be "
-                                       "had; leave --mlock out, or try a smaller -c",
+                                       "--mlock: the file, the KV cache and scratch need %s of memory, only %s are "
+                                       "available; leave --mlock out, or try a smaller -c",
                                        units_bytes((double)all, need), units_bytes((double)available, have)));
 }

@@ -1,4 +1,5 @@
-// memory_plan.h: how large the KV cache and the scratch memory of a model in use are: what was asked for, or what fits.
+// memory_plan.h: decides how large the KV cache and the scratch memory of a loaded model are: as requested, or as large
+// as fits into memory.
 #ifndef QUILL_MEMORY_PLAN_H
 #define QUILL_MEMORY_PLAN_H
 
@@ -15,24 +16,24 @@ typedef struct {
     DevicePlan *devices; // opened; the plan decides its layers
     int n_threads;
     // planned
-    KvShape shape;  // n_ctx is what one sequence may use; n_seqs of a pool may be fewer than were needed
+    KvShape shape;  // n_ctx: slots of one sequence; n_seqs: in a pool it may be fewer than needs.n_seqs
     size_t scratch; // bytes of the workspace in the host's memory
-    int max_rows;   // of a step
+    int max_rows;   // the most rows of a step
 } MemoryPlan;
 
-// Decides the context: what was asked for, or the model's own if that fits, or what fits. QUILL_MEMORY: what was asked
-// for does not fit, with flags to try and the budget.
+// Decides the context length: the requested one; without a request the model's own, or as much of it as fits.
+// QUILL_MEMORY: the requested context does not fit; the message suggests flags and shows the memory budget.
 Status memory_plan_make(MemoryPlan *p);
-// --mlock: QUILL_MEMORY: a file of so many bytes, the KV cache and the scratch memory are more than can be had.
+// For --mlock. QUILL_MEMORY: a file of file_bytes, the KV cache and the scratch memory exceed the available memory.
 Status memory_plan_check_lock(const MemoryPlan *p, size_t file_bytes);
 
-// A cache of the model's layers: their number, kinds and sizes; all else is the caller's.
+// The fields of a KvShape that follow from the model: layers, heads and window. The caller sets the others.
 KvShape memory_plan_kv_shape(const Model *m);
-// The type that a run's KV cache has where `asked` for (KV_TYPE_AUTO: f16, and f32 for a model in F32).
+// The type of the KV cache for the option's value `asked`; KV_TYPE_AUTO gives f16, or f32 for a model in F32.
 int memory_plan_kv_type(const Model *m, int asked);
-// The largest -c of which memory has room for the KV cache, as things are now. kv_mem: EngineConfig's.
+// The largest context (-c) whose KV cache fits into the memory that is available now. kv_mem: as in EngineConfig.
 int memory_plan_most_context(const KvShape *s, size_t scratch, size_t kv_mem);
-// The four lines of the memory budget: weights, KV, scratch, what is available.
+// Appends the lines of the memory budget: weights, KV cache, scratch, available memory.
 void memory_plan_budget(const Model *m, const KvShape *s, size_t scratch, Buf *out);
 
 #endif

@@ -11,7 +11,7 @@ typedef struct {
     int id;
     float logit;
     float p;     // probability, after softmax()
-    float score; // typical's distance, while it sorts
+    float score; // keep_typical: distance of the surprise from the entropy
 } Candidate;
 
 struct Sampler {
@@ -70,7 +70,7 @@ static void apply_penalties(Sampler *s, const SamplerParams *p, const int *histo
     }
 }
 
-// s->logits: the row with bias and penalties, NaN as -inf.
+// Sets s->logits: the row with bias and penalties, NaN as -inf.
 static void change_logits(Sampler *s, const SamplerParams *p, const float *logits, const int *history, int n_history) {
     for (int i = 0; i < s->n_vocab; i++) s->logits[i] = logits[i] == logits[i] ? logits[i] : -INFINITY;
     apply_bias(s, p);
@@ -97,7 +97,7 @@ static int compare_score(const void *a, const void *b) {
     return x->score != y->score ? (x->score > y->score) - (x->score < y->score) : (x->id > y->id) - (x->id < y->id);
 }
 
-// Sinks element i of a heap whose root comes last in the order.
+// Restores the heap below element i. The root is the candidate that comes last in the order of before().
 static void heap_sink(Candidate *heap, int n, int i) {
     for (;;) {
         int worst = i, left = 2 * i + 1, right = left + 1;
@@ -111,7 +111,7 @@ static void heap_sink(Candidate *heap, int n, int i) {
     }
 }
 
-// The k best (all if k <= 0) of logits in descending order; returns how many.
+// Writes the k largest logits (all if k <= 0) in descending order and returns how many there are, without -inf.
 static int top_candidates(Candidate *out, const float *logits, int n, int k) {
     int m = 0;
     if (k <= 0 || k >= n) {
@@ -135,10 +135,10 @@ static int top_candidates(Candidate *out, const float *logits, int n, int k) {
     return m;
 }
 
-// The sum of the probabilities up to some candidate, in the order that sampling.h states.
+// The sum of the probabilities up to some candidate, added in the order that sampling.h states.
 typedef struct {
-    double before, run; // the runs that are over, and the one that is not
-    int n;              // candidates in it
+    double before, run; // sums of the complete runs and of the current run
+    int n;              // candidates in the current run
 } Cumulative;
 
 static double cumulate(Cumulative *c, double value) {
@@ -161,7 +161,7 @@ static void softmax(Candidate *c, int n, float temp) {
     for (int i = 0; i < n; i++) c[i].p = sample_share(c[i].p, sum);
 }
 
-// Locally typical sampling (Meister et al. 2022): the tokens whose surprise is nearest to the entropy.
+// Locally typical sampling (Meister et al. 2022): keeps the tokens whose surprise is nearest to the entropy.
 static int keep_typical(Candidate *c, int n, float mass) {
     softmax(c, n, 1);
     double entropy = 0;
@@ -194,7 +194,7 @@ static int keep_min_p(const Candidate *c, int n, float min_p) {
     return kept;
 }
 
-static int draw(const Candidate *c, int n, float temp, uint64_t key) {
+static int draw_token(const Candidate *c, int n, float temp, uint64_t key) {
     int best = 0;
     double least = INFINITY;
     for (int i = 0; i < n; i++) {
@@ -218,10 +218,10 @@ int sampler_sample(Sampler *s, const SamplerParams *p, const float *logits, cons
     if (p->typical < 1) n = keep_typical(c, n, p->typical);
     if (p->top_p < 1) n = keep_top_p(c, n, p->top_p);
     if (p->min_p > 0) n = keep_min_p(c, n, p->min_p);
-    return draw(c, n, p->temp, rng_bits(p->seed, sequence, position));
+    return draw_token(c, n, p->temp, rng_bits(p->seed, sequence, position));
 }
 
-// The logarithm of the sum of exp(logits), NaN left out.
+// log(sum(exp(logits))) without NaN.
 static double log_sum_exp(const float *logits, int n) {
     double max = -INFINITY, sum = 0;
     for (int i = 0; i < n; i++)

@@ -1,9 +1,10 @@
-// sampling.h: what a draw is, and its arithmetic, one for the host (sampler.c) and the GPU (gpu/sample.cuh): the same
-// bits on both.
+// sampling.h: sampling parameters, and the arithmetic of sampling that the host (sampler.c) and the GPU
+// (gpu/sample.cuh) share: both compute the same bits.
 //
-// Only operations that IEEE 754 fixes, in one order, and nothing a compiler may contract. Sums over candidates (sorted
-// by logit, descending) go by runs: each run of SAMPLE_RUN in order, then the runs' sums in order; so a GPU may add the
-// runs side by side. The cumulative sum at a candidate is the sum of the runs before its own, plus its own run so far.
+// Only operations whose result IEEE 754 fixes, in one order, and none that a compiler may contract. Sums over
+// candidates (sorted by logit, descending) are added in runs of SAMPLE_RUN candidates: first each run in order, then
+// the sums of the runs in order. A GPU can therefore add the runs in parallel. The cumulative sum at a candidate is the
+// sum of the runs before its own, plus its own run so far.
 #ifndef QUILL_SAMPLING_H
 #define QUILL_SAMPLING_H
 
@@ -37,22 +38,22 @@ typedef struct {
     int n_bias;
 } SamplerParams;
 
-// A token to be drawn from a row of logits: all that sampler_sample (sampler.h) takes besides.
+// A token to be drawn from a row of logits: the arguments of sampler_sample (sampler.h) other than the logits.
 typedef struct {
     const SamplerParams *how;
     uint64_t sequence; // key of the RNG
-    const int *tokens; // (n_tokens) the sequence's, the newest last
+    const int *tokens; // (n_tokens) of the sequence, the newest last
     int n_tokens;
-    bool pending; // one more follows them: it is not known yet, the draw before in this place gives it
+    bool pending; // one more token follows `tokens`: the result of the previous step's draw at this index
 } Draw;
 
-// Whether a GPU draws so too: all but typical sampling, whose logarithms IEEE 754 does not fix, and biases by the
-// thousand, which one thread would add.
+// Whether the GPU can draw with these parameters. It cannot with typical sampling, whose logarithms IEEE 754 does not
+// fix, or with more than 1000 biases, which a single thread adds.
 static inline bool draw_anywhere(const SamplerParams *p) {
     return (!(p->typical < 1) || p->greedy || p->temp <= 0) && p->n_bias <= 1000;
 }
 
-#ifdef __CUDA_ARCH__ // these never become part of a fused multiply-add; the host is compiled without contraction
+#ifdef __CUDA_ARCH__ // products that are never fused with an addition; the host is compiled without contraction
 #define SAMPLE_MUL(a, b) __dmul_rn(a, b)
 #define SAMPLE_MULF(a, b) __fmul_rn(a, b)
 #else
@@ -85,12 +86,13 @@ HOST_DEVICE static inline double sample_exp(double x) {
     return SAMPLE_MUL(sum, scale);
 }
 
-// A candidate's weight under softmax at a temperature, the largest logit's being 1. +inf (by a bias) takes everything.
+// A candidate's unnormalised softmax weight at a temperature; the largest logit has weight 1. If a bias made the
+// largest logit +inf, all others have weight 0.
 HOST_DEVICE static inline float sample_weight(float logit, float most, float temp) {
     return logit == most ? 1 : (float)sample_exp(((double)logit - most) / temp);
 }
 
-// Its probability.
+// The candidate's probability, from its weight and the sum of all weights.
 HOST_DEVICE static inline float sample_share(float weight, double sum) { return (float)(weight / sum); }
 
 // A logit after the penalties of a token that occurs `count` > 0 times in the window.

@@ -2,8 +2,8 @@
 // from a heap whose stale entries are skipped: O(n log n) for any text. SentencePiece BPE finds a pair by its bytes and
 // rates it by the token's score; byte-level BPE finds it by its two ids and rates it by the merge's rank.
 //
-// Ids equal llama.cpp's, with these exceptions, all on purpose: invalid UTF-8 keeps its bytes, control tokens never
-// result from merges, and of overlapping added tokens the leftmost is found; of several there, the longest.
+// Ids equal llama.cpp's, with three intended exceptions: invalid UTF-8 keeps its bytes; merges never produce a control
+// token; among overlapping added tokens the leftmost is taken, and among those at one place the longest.
 #include "tokenizer.h"
 
 #include "tokens/normalize.h"
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A stretch of text that is a token, or will be part of one.
+// A span of the text that is a token or will be merged into one.
 typedef struct {
     int32_t begin, n;   // bytes; n == 0: merged into its left neighbour
     int32_t prev, next; // -1: none
@@ -25,7 +25,7 @@ typedef struct {
 
 typedef struct {
     uint64_t order; // priority << 32 | left symbol: the lowest goes first
-    int32_t n; // bytes of both when the pair was added; if their sum is another now, one of them has been merged since
+    int32_t n; // bytes of both symbols when the pair was added; if the sum differs now, one of them has been merged
     int32_t merged;
 } MergePair;
 
@@ -34,7 +34,7 @@ typedef struct {
     size_t symbols_cap;
     MergePair *heap;
     size_t n_heap, heap_cap;
-    char *text; // SentencePiece: the fragment with its space in front
+    char *text; // SentencePiece: the fragment with the space put in front
     size_t text_cap;
     Buf normal; // the fragment in the normal form
 } MergeScratch;
@@ -44,7 +44,7 @@ struct Tokenizer {
     Vocab vocab;
     Pretokenizer *pre; // NULL: a fragment is one piece
     NormalForm form;
-    bool whole; // a piece that is a token is taken whole
+    bool whole; // ignore_merges: a piece that is itself a token is not merged from smaller ones
     MergeScratch *scratch;
 };
 
@@ -60,7 +60,7 @@ static Status load_patterns(Tokenizer *t, const Gguf *g, const GgufValue *value)
     return st;
 }
 
-// What a Hugging Face directory says besides.
+// Reads quill's own keys, which the view of a Hugging Face directory has (tokenizer.h).
 static Status load_own_keys(Tokenizer *t, const Gguf *g) {
     Str form;
     TRY(gguf_bool(g, "quill.tokenizer.ignore_merges", &t->whole, t->pre && pretokenizer_ignores_merges(t->pre)));
@@ -77,8 +77,8 @@ static Status load_kind(Tokenizer *t, const Gguf *g, bool *spm) {
     *spm = str_is(model, "llama");
     if (!*spm && !str_is(model, "gpt2"))
         return status_error(QUILL_MODEL,
-                            "%s: tokenizer.ggml.model: \"llama\" or \"gpt2\" expected, \"%.*s\" found; models "
-                            "with such a vocabulary are not supported",
+                            "%s: tokenizer.ggml.model: \"llama\" or \"gpt2\" expected, \"%.*s\" found; quill does not "
+                            "support models with this kind of vocabulary",
                             gguf_name(g), int_min((int)model.n, 64), model.data);
     const GgufValue *patterns = gguf_value(g, "quill.tokenizer.patterns");
     snprintf(t->kind, sizeof t->kind, "%.*s%s", (int)model.n, model.data, patterns ? "/regex" : "");
@@ -212,7 +212,8 @@ static void append_symbol(MergeScratch *s, int i, int begin, int n, int id) {
 
 // A symbol without a token is written as the tokens of its bytes. If a byte has no token, SentencePiece gives the
 // unknown token for the symbol, and byte-level BPE drops the byte, as llama.cpp does.
-// Returns whether it was the unknown token, which `after` another one is not written again where they are fused.
+// Returns whether it was the unknown token. `after`: the symbol before was one too; if the vocabulary fuses unknown
+// tokens, this one is not written again.
 static bool emit_unmerged(const Vocab *v, const char *s, int n, bool after, TokenIds *out) {
     for (int i = 0; i < n && v->spm; i++)
         if (v->byte_id[(unsigned char)s[i]] < 0) {
@@ -254,7 +255,7 @@ static void encode_bytes(const Tokenizer *t, const char *text, int n, TokenIds *
     for (int i = 0; i < n_words; i++) encode_word(t, text + words[i].begin, words[i].end - words[i].begin, out);
 }
 
-// A piece of SentencePiece's text.
+// Encodes one piece of SentencePiece text: splits it into characters and merges them.
 static void encode_characters(const Tokenizer *t, const char *text, int n, TokenIds *out) {
     int whole = t->whole ? vocab_piece(&t->vocab, text, (size_t)n) : -1, n_symbols = 0;
     if (whole >= 0) {
@@ -272,7 +273,7 @@ static void encode_characters(const Tokenizer *t, const char *text, int n, Token
 
 static bool begins_with_space(Str s) { return str_has_prefix(s, " ") || str_has_prefix(s, "\xe2\x96\x81"); }
 
-// A space is put in front at the start and after an added token, as in llama.cpp; not where a text continues.
+// Puts a space in front at the start of the text and after an added token, as llama.cpp does; not if the text goes on.
 static void encode_sentence(const Tokenizer *t, const char *fragment, int n_fragment, bool goes_on, TokenIds *out) {
     MergeScratch *s = t->scratch;
     if (s->text_cap < (size_t)n_fragment + 1) {
@@ -303,7 +304,7 @@ static void encode_fragment(const Tokenizer *t, const char *text, size_t n, bool
     else encode_bytes(t, text, (int)n, out);
 }
 
-// The bytes of a character that is white space at s; 0: another one.
+// The length in bytes of the white-space character at s; 0: the character at s is not white space.
 static size_t white(const char *s, size_t n) {
     uint32_t c = 0;
     int len = utf8_read(s, n, &c);
@@ -315,7 +316,7 @@ static size_t white_end(const char *text, size_t at, size_t n) {
     return at;
 }
 
-// Where the white space begins that ends at `at`; not before `first`.
+// Returns where the run of white space that ends at `at` begins, but not before `first`.
 static size_t white_begin(const char *text, size_t first, size_t at) {
     for (;;) {
         size_t before = at;
@@ -373,7 +374,7 @@ size_t tokenizer_bound(const Tokenizer *t, size_t n_bytes) {
     return size_add(n_bytes, spaces, &bound) ? bound : SIZE_MAX;
 }
 
-// ---- decoding, looking things up ------------------------------------------------------------------------------------
+// ---- decoding and look-ups ------------------------------------------------------------------------------------------
 
 Str tokenizer_piece(const Tokenizer *t, int id) {
     assert(id >= 0 && id < t->vocab.n);
@@ -384,7 +385,7 @@ Str tokenizer_stream_piece(const Tokenizer *t, int id, bool first) {
     Str s = tokenizer_piece(t, id);
     const Vocab *v = &t->vocab;
     if (!first || !v->spm || !v->add_space_prefix || s.n == 0 || s.data[0] != ' ') return s;
-    // Only in front of text: no space was put in front of an added token.
+    // A token of text or a byte: no space was put in front of an added token.
     bool from_text = v->types[id] == GGUF_TOKEN_BYTE || vocab_piece(v, s.data, s.n) == id;
     return from_text ? (Str){s.data + 1, s.n - 1} : s;
 }

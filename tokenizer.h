@@ -1,21 +1,22 @@
 // tokenizer.h: text <-> tokens, from the vocabulary in a model file.
 //
 // Two kinds: SentencePiece BPE with byte fallback (tokenizer.ggml.model "llama") and byte-level BPE ("gpt2") whose text
-// is first cut by the pattern that tokenizer.ggml.pre names. Ids equal llama.cpp's; decode(encode(x)) == x for every
-// byte string the vocabulary can say. After tokenizer_load threads may share it, except for encoding,
-// which uses scratch memory inside: one thread at a time.
+// is first cut by the pattern that tokenizer.ggml.pre names. Ids equal llama.cpp's. decode(encode(x)) == x for every
+// byte string that the vocabulary can represent. Threads may share a loaded tokenizer, except for encoding, which uses
+// scratch memory inside the tokenizer: one thread at a time.
 //
-// Keys of our own, which the view of a Hugging Face directory has (hf/hf.h). Ids equal those of the tokenizers library
-// then, but for added tokens that are "normalized": they are found in the text as it is.
+// The view of a Hugging Face directory (hf/hf.h) adds quill's own keys. With them ids equal those of the tokenizers
+// library, with one exception: added tokens marked "normalized" are searched in the text before normalization.
 //   quill.tokenizer.patterns       PCRE2 patterns that cut the text, in place of tokenizer.ggml.pre
-//   quill.tokenizer.form           NFC, NFD, NFKC, NFKD: text is put into this form first; decode gives it in that form
-//   quill.tokenizer.types_hold     token_type is right: no name makes a normal token a control token or a byte
-//   quill.tokenizer.by_merges      SentencePiece's text, merged by ranks (tokenizer.ggml.merges) in place of scores
-//   quill.tokenizer.ignore_merges  a piece that is a token is taken whole
-//   quill.tokenizer.fuse_unknown   unknown characters in a row are one token
-//   quill.tokenizer.space_prefix   the space in front: always, missing (where none is), first (where the text begins)
-//   quill.tokenizer.strip_left, strip_right  ids of added tokens that take the white space beside them
-//   quill.tokenizer.eog_ids        ids that end an answer, besides the usual ones
+//   quill.tokenizer.form           NFC, NFD, NFKC or NFKD: the text is normalized to this form before encoding
+//   quill.tokenizer.types_hold     tokenizer.ggml.token_type is final: no token's type is corrected by its name
+//   quill.tokenizer.by_merges      SentencePiece text, merged by ranks (tokenizer.ggml.merges) in place of scores
+//   quill.tokenizer.ignore_merges  a piece that is itself a token is not merged from smaller ones
+//   quill.tokenizer.fuse_unknown   consecutive unknown characters become one unknown token
+//   quill.tokenizer.space_prefix   when a space is put in front: always; missing: unless the piece begins with one;
+//                                  first: as missing, and only at the beginning of the text
+//   quill.tokenizer.strip_left, strip_right  ids of added tokens that absorb the white space beside them
+//   quill.tokenizer.eog_ids        ids that end an answer, in addition to the usual ones
 #ifndef QUILL_TOKENIZER_H
 #define QUILL_TOKENIZER_H
 
@@ -26,10 +27,10 @@ typedef struct Tokenizer Tokenizer;
 Status tokenizer_load(const Gguf *g, Tokenizer **out); // QUILL_MODEL: no vocabulary, unknown kind or pattern, broken
 void tokenizer_free(Tokenizer *t);                     // NULL is fine
 
-// Encodes n bytes; no BOS or EOS is added. `trusted` (n bytes, non-zero where control tokens may be recognised: the
-// text of a template) or NULL for none: then no text becomes a control token. Writes at most `max` ids and returns how
-// many the text needs (as snprintf does): a result above max means call again with more room; tokenizer_bound() is
-// enough. SIZE_MAX: nothing was encoded, the text has 1 GiB or more.
+// Encodes n bytes; no BOS or EOS is added. `trusted` has n bytes, non-zero where control tokens may be recognised (the
+// text of a template); NULL: no text becomes a control token. Writes at most `max` ids and returns how many ids the
+// text needs, as snprintf does. After a result above `max`, call again with more room; tokenizer_bound() ids are
+// always enough. SIZE_MAX: the text has 1 GiB or more; nothing was encoded.
 size_t tokenizer_encode(const Tokenizer *t, const char *text, size_t n, const uint8_t *trusted, int *ids, size_t max);
 // The same for text that continues after the token `last` (any id of the model): no space is put in front of the text,
 // unless `last` is an added token.
@@ -37,10 +38,10 @@ size_t tokenizer_encode_after(const Tokenizer *t, int last, const char *text, si
                               int *ids, size_t max);
 size_t tokenizer_bound(const Tokenizer *t, size_t n_bytes);
 
-// The bytes of one token, as they follow another token; may end inside a UTF-8 character. Control tokens give their
-// name (callers print it only under --special). Valid until tokenizer_free. id must be in [0, tokenizer_n).
+// The bytes that a token adds behind another token; they may end inside a UTF-8 character. A control token gives its
+// name, which callers print only under --special. Valid until tokenizer_free. id must be in [0, tokenizer_n).
 Str tokenizer_piece(const Tokenizer *t, int id);
-// The same; of a text's first token (`first`) without the one space that encoding put in front of it (SentencePiece).
+// The same. With `first` (the text's first token) it leaves out the space that SentencePiece encoding put in front.
 Str tokenizer_stream_piece(const Tokenizer *t, int id, bool first);
 
 int tokenizer_n(const Tokenizer *t);                          // vocabulary size
@@ -56,7 +57,7 @@ bool tokenizer_add_eos(const Tokenizer *t);
 // ---- for the tests ----
 
 int tokenizer_find(const Tokenizer *t, const char *piece); // the lowest id whose text is exactly this, -1: none
-// Decodes a whole sequence: its tokenizer_stream_piece joined. special: control tokens give their names too.
+// Joins tokenizer_stream_piece of all tokens. special: includes the names of control tokens.
 void tokenizer_decode(const Tokenizer *t, const int *ids, size_t n, bool special, Buf *out);
 
 #endif

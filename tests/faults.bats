@@ -169,7 +169,7 @@ PYTHON
     rc=0
     "$QUILL" -m m.gguf --mlock --raw -n 2 abc >out 2>errors || rc=$?
     [ "$rc" -eq 4 ] && [ ! -s out ]
-    grep -q '^quill: --mlock: 1100 GB of memory needed' errors
+    grep -q '^quill: --mlock: the file, the KV cache and scratch need 1100 GB of memory' errors
     grep -q '^  available ' errors
     # Mapped, the tail costs nothing, also where a file would be moved into huge pages.
     timeout 20 "$QUILL" -m m.gguf --raw --greedy --ignore-eos -n 40 abc >out
