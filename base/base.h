@@ -1,4 +1,4 @@
-// base/base.h: what nearly every file needs, in one include: errors, sizes, memory, bytes, files, the clock.
+// base/base.h: includes what nearly every file needs: errors, sizes, memory, strings, files, the clock.
 #ifndef QUILL_BASE_H
 #define QUILL_BASE_H
 

@@ -10,8 +10,8 @@
 #include "base/file.h"
 
 typedef struct {
-    char dir[PATH_MAX]; // of the group
-    size_t n_top;       // length of the mount's part of it
+    char dir[PATH_MAX]; // the group's directory
+    size_t n_top;       // length of the mount point in `dir`
     bool v1;
 } CgroupDir;
 
@@ -32,7 +32,7 @@ static void go_down(CgroupDir *g, const char *path) {
     if (access(g->dir, F_OK) != 0) g->dir[g->n_top] = 0;
 }
 
-// The group of this controller. Where version 1 has the controller, version 2 has not.
+// Finds the process's group for this controller. A controller is in version 1 or in version 2, never in both.
 static CgroupDir find(const char *proc, const char *mount, const char *controller) {
     CgroupDir g = {0};
     char line[PATH_MAX + 256], *list, *path;
@@ -64,7 +64,7 @@ static size_t number(const CgroupDir *g, const char *file, const char *key) {
     return file_number(path, key);
 }
 
-// Bytes of the group that cache files.
+// Bytes of the group's memory that are cached files.
 static size_t cached(const CgroupDir *g) {
     size_t idle = number(g, "memory.stat", g->v1 ? "total_inactive_file " : "inactive_file "),
            active = number(g, "memory.stat", g->v1 ? "total_active_file " : "active_file ");
@@ -85,7 +85,7 @@ size_t cgroup_memory(const char *proc, const char *mount) {
     return least;
 }
 
-// The quota: microseconds of CPU time in a period of so many microseconds. False: there is none.
+// Reads the quota: *quota microseconds of CPU time in every *period microseconds. False: there is none.
 static bool quota_of(const CgroupDir *g, long long *quota, long long *period) {
     char path[PATH_MAX + 64];
     snprintf(path, sizeof path, "%s/%s", g->dir, g->v1 ? "cpu.cfs_quota_us" : "cpu.max");

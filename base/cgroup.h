@@ -1,9 +1,9 @@
 // base/cgroup.h: memory and processors that the control groups of this process allow: its own group and all above it,
 // version 2 or 1 (cgroups(7); Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst).
 //
-// `proc` names the file that says which group the process is in, `mount` the directory of the groups' files; tests give
-// others than the two below. In a container the top of the mount may be the process's own group under another name: a
-// group that is not found below `mount` is taken to be the top.
+// `proc` is the file that names the process's groups, `mount` the directory of the groups' files; tests pass others
+// than the two below. In a container the process's own group may be mounted at `mount` under another name: a group that
+// is not found below `mount` is assumed to be `mount` itself.
 #ifndef QUILL_CGROUP_H
 #define QUILL_CGROUP_H
 

@@ -7,9 +7,9 @@
 #include <sys/types.h>
 
 // Both make the directory if it is missing. False: there is none, or its name does not fit into `cap` bytes.
-// For what can be measured again: $XDG_CACHE_HOME/quill or ~/.cache/quill.
+// For data that can be computed again: $XDG_CACHE_HOME/quill or ~/.cache/quill.
 bool dirs_cache(char *out, size_t cap);
-// For what people would miss, readable by its owner alone: $XDG_STATE_HOME/quill or ~/.local/state/quill.
+// For data that the user would miss, readable by its owner alone: $XDG_STATE_HOME/quill or ~/.local/state/quill.
 bool dirs_state(char *out, size_t cap);
 // Makes every missing directory of the path, the last one with `mode`. False: errno says why not.
 bool dirs_make(const char *path, mode_t mode);

@@ -51,7 +51,7 @@ Status fd_read_all(int fd, const char *name, Buf *out) {
 
 enum { PATIENCE = 2000 }; // milliseconds to wait for the reader after a signal
 
-// Whether there is, or will be in time, room for PIPE_BUF bytes.
+// Waits up to PATIENCE for room for PIPE_BUF bytes. False: there is none.
 static bool soon_room(int fd) {
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     return poll(&p, 1, PATIENCE) > 0;

@@ -8,8 +8,8 @@
 #include "base/str.h"
 
 // A file mapped read-only. An empty file gives data == NULL, n == 0. If the file is cut while it is mapped, the missing
-// bytes read as zeros and guard_lost reports it (base/guard.h). On file systems that cache files in huge pages, what is
-// not cached yet is read into such pages.
+// bytes read as zeros and guard_lost reports it (base/guard.h). On file systems that cache files in huge pages, parts
+// that are not cached yet are read into huge pages.
 typedef struct {
     const uint8_t *data;
     size_t n;

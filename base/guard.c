@@ -28,8 +28,8 @@ static atomic_bool lost;
 static struct sigaction before;
 static void (*at_crash)(void);
 
-static const char gone[] = "the file became shorter while it was in use, or its disk failed; what was computed from it "
-                           "is void: start again, and leave the file as it is meanwhile";
+static const char gone[] = "the file became shorter while it was in use, or its disk failed; the results computed from "
+                           "it are void: start again, and do not change the file meanwhile";
 
 static const GuardedRange *range_of(uintptr_t at) {
     for (const GuardedRange *r = ranges; r; r = r->next)

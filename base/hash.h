@@ -1,4 +1,4 @@
-// base/hash.h: keyed hashing, for tables over names and strings that a file chose.
+// base/hash.h: keyed hashing, for tables over names and strings from a file.
 //
 // Every table gets a random key of its own, so that no file can contain strings that are known to collide and make
 // loading take quadratic time. One step multiplies 64 by 64 bits and combines the product's halves by exclusive or.

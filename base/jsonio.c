@@ -12,7 +12,8 @@
 void jsonio_start(void) { json_set_alloc_funcs(mem_alloc, free); }
 
 static _Noreturn void broken(const char *what) {
-    fprintf(stderr, "quill: internal: JSON: %.200s: a value expected that JSON can have, another found\n", what);
+    fprintf(stderr, "quill: internal error: JSON: %.200s: a value that JSON can represent expected, another found\n",
+            what);
     exit(QUILL_INTERNAL);
 }
 

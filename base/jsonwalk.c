@@ -38,7 +38,7 @@ bool jsonwalk_enter(JsonWalk *w, char bracket) {
     return take(w, bracket) || fail(w, bracket == '{' ? "an object" : "an array");
 }
 
-// The comma in front of the next value, or the bracket that ends the list.
+// Skips the comma in front of the next value, or the bracket that ends the list.
 static bool next(JsonWalk *w, char bracket) {
     bool first = w->first;
     w->first = false;
@@ -102,8 +102,8 @@ static bool plain_end(JsonWalk *w, const char **end) {
     return s < w->end || fail(w, "the end of a string");
 }
 
-// The string behind the opening quote: a view of the text where it has no escapes, decoded to the end of `room` where
-// it has.
+// Reads the string behind the opening quote. *out is a view of the text if there are no escapes; otherwise the decoded
+// string is appended to `room`.
 static bool read_string(JsonWalk *w, Buf *room, Str *out) {
     const char *end, *begin = w->at;
     if (!plain_end(w, &end)) return false;

@@ -24,20 +24,20 @@ typedef struct {
     Buf key;           // decoded, where it has escapes
 } JsonWalk;
 
-JsonWalk jsonwalk_start(Str text); // which stays with the caller
+JsonWalk jsonwalk_start(Str text); // the caller keeps the text alive
 void jsonwalk_free(JsonWalk *w);
 bool jsonwalk_is(JsonWalk *w, char first); // whether the next value begins with this: { [ " t f n
-// Into the object or array that comes next; `bracket` is { or [.
+// Enters the object or array that comes next; `bracket` is { or [.
 bool jsonwalk_enter(JsonWalk *w, char bracket);
-// The next member's key, its value comes next. False: the object has ended, or an error. The key is valid until the
-// next member is asked for.
+// Reads the next member's key; its value comes next. False: the object has ended, or an error. The key is valid until
+// the next call of jsonwalk_member.
 bool jsonwalk_member(JsonWalk *w, Str *key);
-bool jsonwalk_element(JsonWalk *w); // another value comes in this array; false: it has ended, or an error
+bool jsonwalk_element(JsonWalk *w); // true: another value of the array comes; false: it has ended, or an error
 
 // The value that comes next. A string is appended to `out`, its escapes decoded; it is UTF-8.
 bool jsonwalk_string(JsonWalk *w, Buf *out);
 bool jsonwalk_int(JsonWalk *w, int64_t *out); // a whole number
-// Any value, passed over; *raw is its text, of which only the nesting of brackets was checked.
+// Skips any value; *raw is its text, in which only the nesting of brackets was checked.
 bool jsonwalk_skip(JsonWalk *w, Str *raw);
 bool jsonwalk_ended(JsonWalk *w); // nothing but white space is left
 

@@ -8,7 +8,7 @@
 #include "base/status.h"
 
 void mem_refused(size_t n) {
-    fprintf(stderr, "quill: out of memory: %zu bytes more were refused by the system\n", n);
+    fprintf(stderr, "quill: out of memory: the system refused %zu more bytes\n", n);
     exit(QUILL_MEMORY);
 }
 

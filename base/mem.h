@@ -1,4 +1,4 @@
-// base/mem.h: allocation that cannot fail, for sizes that are small or already bounded.
+// base/mem.h: allocation that does not return on failure, for sizes that are small or already bounded.
 //
 // These functions never return NULL: when the system refuses, they print one line and exit with QUILL_MEMORY. Sizes
 // that follow the model or the user's flags use pages_alloc (base/pages.h).

@@ -1,4 +1,4 @@
-// base/nearest.h: did-you-mean: the known word that is nearest to what was written.
+// base/nearest.h: did-you-mean: the known word that is nearest to a mistyped one.
 //
 //   Nearest n = {.word = written};
 //   for (each known word) nearest_try(&n, known);
@@ -7,7 +7,7 @@
 #define QUILL_NEAREST_H
 
 typedef struct {
-    const char *word; // what was written
+    const char *word; // the mistyped word
     char best[64];
     int distance; // of best
 } Nearest;

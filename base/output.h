@@ -1,4 +1,4 @@
-// base/output.h: stdout, as every mode writes it.
+// base/output.h: writes to stdout, for every mode.
 #ifndef QUILL_OUTPUT_H
 #define QUILL_OUTPUT_H
 

@@ -7,8 +7,8 @@
 #include <stdbool.h>
 
 typedef struct {
-    bool on;    // there is a terminal that can show it
-    bool shown; // the line is there now
+    bool on;    // stderr is a terminal that can show and erase the line
+    bool shown; // the line is on the screen now
 } Progress;
 
 Progress progress_new(bool quiet);

@@ -2,10 +2,12 @@
 //
 // The times are independent and exponential, at a rate that is the candidate's weight, so that each wins with the
 // probability weight / sum of weights (the Gumbel-max trick in another form). A candidate's random number is keyed by
-// the draw and by the candidate alone. So two draws with one key from weights that are alike mostly give the same
-// candidate, whatever its rank is (Daliri et al. 2024, arXiv 2408.07978): a draft model draws what its target will.
+// the draw and by the candidate alone. Two draws with one key from similar weights therefore mostly give the same
+// candidate, whatever its rank (Daliri et al. 2024, arXiv 2408.07978): a draft model draws the token that its target
+// model will draw.
 //
-// Only operations that IEEE 754 fixes, and nothing that a compiler may contract: the same bits on the host and the GPU.
+// Only operations whose result IEEE 754 fixes, and none that a compiler may contract: the host and the GPU compute the
+// same bits.
 #ifndef QUILL_RACE_H
 #define QUILL_RACE_H
 

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define RNG_STEP 0x9e3779b97f4a7c15u // SplitMix64 mixes states that are so far apart
+#define RNG_STEP 0x9e3779b97f4a7c15u // distance of consecutive states of SplitMix64
 
 HOST_DEVICE static inline uint64_t rng_mix(uint64_t z) {
     z += RNG_STEP;

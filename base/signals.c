@@ -68,7 +68,8 @@ static void tell(int number) {
 int signals_watch(void) {
     if (ends[0] < 0 && pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return -1;
     for (size_t i = 0; i < ARRAY_LEN(watched); i++)
-        if (!ignored(watched[i]) || watched[i] == SIGINT) set(watched[i], tell); // what nohup ignores stays ignored
+        if (!ignored(watched[i]) || watched[i] == SIGINT)
+            set(watched[i], tell); // a signal that was ignored stays ignored, except SIGINT
     return ends[0];
 }
 

@@ -6,11 +6,11 @@
 #ifndef QUILL_SIGNALS_H
 #define QUILL_SIGNALS_H
 
-void signals_catch(void);     // from now on the signals set the flag. Clears an earlier SIGINT, never a SIGTERM
-void signals_catch_two(void); // likewise, and the second signal is caught too; a third kills
+void signals_catch(void);     // makes the signals set the flag. Clears an earlier SIGINT, never a SIGTERM
+void signals_catch_two(void); // likewise, but the second signal is caught too; a third kills
 int signals_caught(void);     // number of the signal that was caught, 0: none
 int signals_times(void);      // how many were caught since signals_catch
-void signals_release(void);   // from now on they kill as usual; the flag keeps its value
+void signals_release(void);   // makes the signals kill the process again; the flag keeps its value
 
 // While a line is edited: SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT and SIGWINCH write their number as one byte to a
 // pipe, so that one poll waits for keys and signals. Returns the pipe's reading end, which does not block; -1: there is

@@ -31,8 +31,8 @@ typedef struct {
 
 // Formats the message. Control characters, which file names and other input may carry, become '?'.
 Status status_error(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-// Appends a newline and `lines` to the message; the newline at the end of `lines` is left out. What does not fit is
-// cut.
+// Appends a newline and `lines` to the message, without the newline at the end of `lines`; text that does not fit is
+// cut off.
 void status_append(Status *st, const char *lines);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-// A view of bytes owned by somebody else; not NUL-terminated.
+// A view of bytes that it does not own; not NUL-terminated.
 typedef struct {
     const char *data;
     size_t n;
@@ -29,7 +29,7 @@ typedef struct {
 void buf_append(Buf *b, const void *bytes, size_t n);
 void buf_str(Buf *b, const char *c_string);
 void buf_printf(Buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void buf_reserve(Buf *b, size_t n); // room for n bytes and a NUL behind what is there; appends nothing
+void buf_reserve(Buf *b, size_t n); // makes room for n more bytes and a NUL; appends nothing
 void buf_drop(Buf *b, size_t n);    // removes the first n bytes, n <= b->n
 void buf_free(Buf *b);
 

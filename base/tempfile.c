@@ -21,7 +21,7 @@
 
 enum {
     STALE = 3600, // seconds, see tempfile_remove_dead
-    TRIES = 1000, // names that are tried; there are 36^6
+    TRIES = 1000, // names to try; there are 36^6
 };
 static const char infix[] = ".quill-", letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
 

@@ -27,14 +27,14 @@ Status tempfile_open(const char *path, mode_t mode, TempFile *out); // QUILL_IO:
 // renamed.
 Status tempfile_publish(TempFile *d, Status written);
 
-// ---- the parts, for names of another form (kv/kvstore.c) ------------------------------------------------------------
+// ---- for file names of another form (kv/kvstore.c) ------------------------------------------------------------------
 
 enum { TEMPFILE_LETTERS = 6 };
 
 // Creates a new file and locks it: *path is `stem` and TEMPFILE_LETTERS letters; the caller frees it.
 Status tempfile_create(const char *stem, mode_t mode, char **path, int *fd);
-// Removes the file if nobody holds its lock; on a file system without locks, if nobody wrote to it for an hour. True:
-// it is removed. The name must be a temporary file's.
+// Removes the temporary file `name` if no process holds its lock; on a file system without locks, if it was not written
+// for an hour. True: it is removed.
 bool tempfile_remove_dead(int dir, const char *name);
 
 #endif

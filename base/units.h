@@ -1,4 +1,4 @@
-// base/units.h: bytes and counts in a short form for people: decimal units, two or three digits.
+// base/units.h: bytes and counts in a short readable form: decimal units, two or three digits.
 #ifndef QUILL_UNITS_H
 #define QUILL_UNITS_H
 

@@ -80,7 +80,7 @@ void utf8_escape(Buf *out, const char *s, size_t n) {
         else if (c == '\r') buf_str(out, "\\r"), i++;
         else if (c == '\\') buf_str(out, "\\\\"), i++;
         else if (len <= 0 || c < 0x20 || c == 0x7f) buf_printf(out, "\\x%02x", c), i++;
-        else if (c == 0xc2 && (unsigned char)s[i + 1] < 0xa0) // the C1 controls, which terminals obey
+        else if (c == 0xc2 && (unsigned char)s[i + 1] < 0xa0) // C1 control characters, which terminals execute
             buf_printf(out, "\\xc2\\x%02x", (unsigned char)s[i + 1]), i += 2;
         else buf_append(out, s + i, (size_t)len), i += (size_t)len;
     }
