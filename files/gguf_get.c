@@ -1,4 +1,4 @@
-// files/gguf_get.c: see files/gguf.h. Values by C type: scalars by key, arrays into memory of the caller.
+// files/gguf_get.c: see files/gguf.h. Reads values as C types: scalars by key, arrays into the caller's memory.
 #include "files/gguf_view.h"
 
 #include <inttypes.h>

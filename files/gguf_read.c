@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are copied from little-endian files as they lie");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are copied from little-endian files unchanged");
 
 enum {
     MAX_KEY = 65535, // the specification's limit
@@ -55,7 +55,7 @@ static bool read_bytes(GgufCursor *c, void *out, size_t n, const char *what) {
     return true;
 }
 
-// A key or a tensor's name. It goes into messages and is compared, so: no control characters, no path out of a folder.
+// Reads a key or a tensor's name. Control characters are refused, since names appear in messages, and so is "../".
 static bool read_name(GgufCursor *c, const char *what, size_t max, Str *out) {
     uint64_t n = 0;
     size_t at = c->pos;
@@ -79,7 +79,7 @@ static bool skip_strings(GgufCursor *c, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
         uint64_t len;
         if (!has(c, sizeof len))
-            return fail(c, c->pos, "string %" PRIu64 " of %" PRIu64 " expected, the file ends", i + 1, n);
+            return fail(c, c->pos, "string %" PRIu64 " of %" PRIu64 " expected, found the end of the file", i + 1, n);
         memcpy(&len, c->data + c->pos, sizeof len);
         size_t left = c->n - c->pos - sizeof len;
         if (len > left || len > MAX_STRING)
@@ -185,14 +185,14 @@ static bool read_alignment(GgufCursor *c, const Gguf *g, size_t *alignment) {
     return true;
 }
 
-// Where a tensor's record is in the file, and its data in the data section. The section begins after all records.
+// Where a tensor's record is in the file and where its data is in the data section, which begins after all records.
 typedef struct {
     uint64_t offset; // from the start of the data section
     size_t n_bytes, at;
     int index;
 } TensorPlace;
 
-// *n, 1 at first, becomes the number of elements.
+// Reads the dimensions and multiplies *n, which is 1 at first, by each: *n becomes the number of elements.
 static bool read_dims(GgufCursor *c, GgufTensor *t, size_t *n) {
     uint32_t n_dims = 0;
     if (!read_bytes(c, &n_dims, sizeof n_dims, "number of dimensions")) return false;
@@ -202,7 +202,7 @@ static bool read_dims(GgufCursor *c, GgufTensor *t, size_t *n) {
         t->dims[d] = 1;
         if (d >= t->n_dims) continue;
         if (!read_bytes(c, &t->dims[d], 8, "dimension")) return false;
-        if (t->dims[d] < 1 || t->dims[d] > INT32_MAX) // rows and columns are int in all that follows
+        if (t->dims[d] < 1 || t->dims[d] > INT32_MAX) // rows and columns are int everywhere else
             return fail(c, c->pos - 8, "dimension %d of 1 to %d expected, %" PRIu64 " found", d, INT32_MAX, t->dims[d]);
         if (!size_mul(*n, (size_t)t->dims[d], n))
             return fail(c, c->pos - 8, "dimensions whose product fits 64 bits expected, a larger one found");

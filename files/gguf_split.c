@@ -1,4 +1,4 @@
-// files/gguf_split.c: see files/gguf.h. Opening a file and, where its name says that the model is split, all its parts.
+// files/gguf_split.c: see files/gguf.h. Opens a file, and all parts of the model if the file's name is that of a part.
 #include "files/gguf_view.h"
 
 #include <inttypes.h>
@@ -9,7 +9,7 @@ static Status open_one(const char *path, Gguf **out) {
     FileMap map;
     Status st = file_map(path, &map);
     if (st.code) {
-        st.code = QUILL_MODEL; // an unreadable model is not an error of reading input
+        st.code = QUILL_MODEL; // a model that cannot be read is not an I/O error of the input
         return st;
     }
     st = gguf_open_memory(path, map.data, map.n, out);
@@ -37,12 +37,12 @@ bool gguf_split_name(const char *path, size_t *n_prefix, int *no, int *count) {
     return *no >= 1 && *no <= *count;
 }
 
-// The metadata of a part has its number and the number of parts; both must be those of the file's name.
+// Compares the part number and the number of parts in the metadata with those in the file's name.
 static Status check_part(const Gguf *part, int no, int count) {
     uint32_t said_no, said_count;
     TRY(gguf_u32(part, "split.no", &said_no, false, (uint32_t)(no - 1)));
     TRY(gguf_u32(part, "split.count", &said_count, false, (uint32_t)count));
-    if (said_count == 0) said_count = 1; // what gguf-split leaves in a file that it merged
+    if (said_count == 0) said_count = 1; // llama.cpp's gguf-split writes 0 into a merged file
     if (said_count != (uint32_t)count && count == 1)
         return status_error(QUILL_MODEL,
                             "%s: key split.count: part %" PRIu32 " of %" PRIu32
@@ -72,7 +72,7 @@ static Status merge_part(Gguf *g, Gguf *part) {
             st = status_error(QUILL_MODEL, "%s: tensor %.*s: each tensor once expected, one of an earlier part found",
                               part->name, GGUF_SHOW(from->name));
     }
-    if (!st.code) { // the names in g's table point into this mapping now
+    if (!st.code) { // g owns the mapping now: names in its table point into it
         gguf_own_map(g, part->maps[0]);
         part->n_maps = 0;
     }

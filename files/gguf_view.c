@@ -95,7 +95,7 @@ void gguf_add_stack(Gguf *g, const char *name, int type, size_t n_in, size_t n_o
     assert(n_name > 0 && n_name <= GGUF_MAX_NAME && n > 0);
     assert(scales ? group > 0 && n % (size_t)group == 0 : info && n_in % (size_t)info->block == 0);
     GgufTensor *t = names_add(&g->tensors, (Str){keep(g, name, n_name), n_name});
-    assert(t && "a tensor of that name is there already");
+    assert(t && "each tensor name once");
     t->type = type;
     t->n_dims = n_stack ? 3 : n_out ? 2 : 1;
     t->dims[0] = n_in;
@@ -113,7 +113,7 @@ void gguf_add_like(Gguf *g, const GgufTensor *t, int type) {
     size_t n = gguf_tensor_weights(t);
     assert(type == t->type || (info && t->dims[0] % (uint64_t)info->block == 0));
     GgufTensor *to = names_add(&g->tensors, (Str){keep(g, t->name.data, t->name.n), t->name.n});
-    assert(to && "a tensor of that name is there already");
+    assert(to && "each tensor name once");
     Str name = to->name;
     *to = *t;
     to->name = name;

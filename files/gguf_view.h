@@ -1,11 +1,11 @@
-// files/gguf_view.h: the inside of a Gguf view, for the files gguf*.c alone.
+// files/gguf_view.h: the fields of a Gguf view, for the files gguf*.c only.
 #ifndef QUILL_GGUF_VIEW_H
 #define QUILL_GGUF_VIEW_H
 
 #include "files/gguf.h"
 #include "files/names.h"
 
-// Limits of a hostile file. With these both tables and their indexes stay below 50 MiB; real files have less than a
+// Limits for a hostile file: with these, both tables and their indexes stay below 50 MiB. Real files have fewer than a
 // hundred keys and a few thousand tensors.
 enum {
     GGUF_MAX_VALUES = 1 << 19,
@@ -13,7 +13,7 @@ enum {
     GGUF_MAX_NAME = 63, // bytes of a tensor's name; ggml keeps names in 64 bytes with their NUL
 };
 
-typedef struct GgufBlock { // memory that goes with the view
+typedef struct GgufBlock { // memory that is freed with the view
     struct GgufBlock *next;
     char bytes[];
 } GgufBlock;
@@ -38,7 +38,7 @@ struct Gguf {
 
 size_t gguf_type_bytes(GgufType type); // of one element; 0: no fixed size (strings, arrays)
 
-// For "%.*s": no more of a name than a line can carry.
+// The arguments of "%.*s": at most 80 bytes of a name, so that it fits into a message.
 #define GGUF_SHOW(s) (int)((s).n < 80 ? (s).n : 80), (s).data
 
 #endif

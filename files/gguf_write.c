@@ -1,5 +1,5 @@
-// files/gguf_write.c: see files/gguf.h. Values by C type over gguf_set, and a view written as a GGUF v3 file. Needs
-// nothing of files/gguf_view.h: a value's bytes are kept in the file's own form, so that they are written as they lie.
+// files/gguf_write.c: see files/gguf.h. Sets values of C types through gguf_set, and writes a view as a GGUF v3 file.
+// It does not need files/gguf_view.h: a view stores values in the file's form, and they are written unchanged.
 #include "base/tempfile.h"
 #include "files/gguf.h"
 #include "formats/types.h"
@@ -56,7 +56,7 @@ void gguf_set_ints(Gguf *g, const char *key, const int32_t *v, size_t n) {
 
 // ---- the file -------------------------------------------------------------------------------------------------------
 
-// Whether the key describes the source file and not the model: its alignment, its place among several parts.
+// Whether the key describes the source file and not the model: its alignment, its part number.
 static bool is_dropped(Str key) { return str_is(key, "general.alignment") || str_has_prefix(key, "split."); }
 
 static void append_u32(Buf *b, uint32_t v) { buf_append(b, &v, sizeof v); }
@@ -94,7 +94,7 @@ static Status pad(int fd, size_t n) {
     return fd_write_all(fd, zeros, round_up(n, ALIGNMENT) - n);
 }
 
-// Collects everything in front of the weights in memory.
+// Writes the file: collects everything in front of the weights in memory first.
 static Status write_all(int fd, const Gguf *g, GgufMaker *make, void *arg) {
     uint64_t n_values = 0;
     for (int i = 0; i < gguf_n_values(g); i++) n_values += !is_dropped(gguf_value_at(g, i)->key);
@@ -121,7 +121,7 @@ Status gguf_save_made(const Gguf *g, const char *path, GgufMaker *make, void *ar
     return tempfile_publish(&temp, write_all(temp.fd, g, make, arg));
 }
 
-// The weights are written from where they are.
+// The GgufMaker of gguf_save: writes the tensor's data.
 static Status write_data(void *arg, int i, int fd) {
     const GgufTensor *t = gguf_tensor_at(arg, i);
     return fd_write_all(fd, t->data, t->n_bytes);
@@ -132,8 +132,8 @@ Status gguf_save(const Gguf *g, const char *path) {
         const GgufTensor *t = gguf_tensor_at(g, i);
         if (t->scales)
             return status_error(QUILL_MODEL,
-                                "%s: tensor %.*s: a type that GGUF has expected, llama2.c's int8 groups found; start "
-                                "from the f32 model",
+                                "%s: tensor %.*s: a type that GGUF can store expected, llama2.c's int8 groups found; "
+                                "start from the f32 model",
                                 gguf_name(g), (int)t->name.n, t->name.data);
     }
     return gguf_save_made(g, path, write_data, (void *)g);

@@ -9,7 +9,7 @@
 #define MADV_COLLAPSE 25
 #endif
 
-enum { AT_ONCE = 16 << 20 }; // bytes of one piece; while it is copied it takes twice its memory
+enum { AT_ONCE = 16 << 20 }; // bytes of one piece; while a piece is copied, it takes twice its memory
 
 // Adjacent huge pages of one mapping.
 typedef struct {
@@ -25,7 +25,7 @@ static void copy_page(void *arg, int task, int thread) {
     memcpy(p->to + at, p->from + at, HUGE_PAGE);
 }
 
-// A page that the system cannot make huge stays as it was.
+// Makes one huge page. Errors are ignored: a page that the system cannot make huge stays as it was.
 static void collapse_page(void *arg, int task, int thread) {
     (void)thread;
     const PageRun *p = arg;
@@ -57,13 +57,13 @@ static PageRun next_piece(HugePages *s, size_t most) {
     return (PageRun){0};
 }
 
-// Whether free memory holds a copy of the rest, the cached file, and what is to be left free.
+// Whether free memory has room for a copy of the rest, the whole cached file, and the bytes to leave free.
 static bool affordable(const HugePages *s) {
     size_t file = gguf_file_bytes(s->gguf), need;
     return size_add(file, file - s->done, &need) && size_add(need, s->spare, &need) && memory_available() >= need;
 }
 
-// Touches every page first: only then is a huge page of the page cache mapped as one.
+// Touches every page first: a huge page of the page cache is mapped as one only after that.
 static bool huge_already(const Gguf *g) {
     int n_maps;
     const FileMap *maps = gguf_maps(g, &n_maps);
@@ -73,7 +73,7 @@ static bool huge_already(const Gguf *g) {
     return gguf_huge_bytes(g) > file - file / 8;
 }
 
-// Converts one page to find out which way works on this system.
+// Converts one huge page to find out which of the two ways works on this system.
 static void try_one(HugePages *s) {
     s->how = HUGEPAGES_OVER;
     if (gguf_file_bytes(s->gguf) > memory_available()) return; // the cache cannot hold the whole file

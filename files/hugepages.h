@@ -1,4 +1,4 @@
-// files/hugepages.h: puts a mapped model file into huge pages while it is used, a piece at a time.
+// files/hugepages.h: moves a mapped model file into huge pages while it is in use, piece by piece.
 //
 // Weights in 4 KiB pages cost a walk of the page tables every 4 KiB, which in a virtual machine takes a fifth of the
 // time of decoding. This unit changes the pages under the mapping; the addresses and the bytes stay. Two ways:
@@ -18,11 +18,11 @@ typedef struct {
     // given by the caller
     const Gguf *gguf;
     ThreadPool *pool;
-    size_t spare;    // bytes of memory to leave free, for the KV cache for instance
-    double patience; // seconds that the whole file may take; a part of it takes its share. 0: no limit
+    size_t spare;    // bytes of memory to leave free, for example for the KV cache
+    double patience; // seconds that the whole file may take; a part of it may take its share. 0: no limit
     // state, zero at first
-    int map;        // the next piece: number of the mapping
-    size_t at;      // and its first byte there
+    int map;        // the next piece: number of its mapping
+    size_t at;      // and its offset there
     size_t done;    // bytes converted so far
     double seconds; // time they took
     enum { HUGEPAGES_FIRST, HUGEPAGES_COLLAPSE, HUGEPAGES_COPY, HUGEPAGES_OVER } how;

@@ -62,8 +62,9 @@ static Status check_values(const char *name, const ImatrixEntry *e) {
     for (size_t i = 0; i < (size_t)e->n * (size_t)e->n_mat; i++)
         if (!(e->mean[i] >= 0 && isfinite(e->mean[i])))
             return status_error(
-                QUILL_MODEL, "%s: an importance of %.80s: a finite number from 0 on expected, found %g as number %zu",
-                name, e->weight.data, (double)e->mean[i], i);
+                QUILL_MODEL,
+                "%s: importance of %.80s, value %zu: a finite number that is not negative expected, found %g", name,
+                e->weight.data, i, (double)e->mean[i]);
     return OK;
 }
 
@@ -85,7 +86,7 @@ static Status add_sums(Imatrix *m, const Gguf *g, const GgufTensor *t) {
     for (size_t k = 0; k < n_mat; k++) {
         float count, sum;
         memcpy(&count, (const uint8_t *)c->data + k * sizeof count, sizeof count);
-        for (size_t i = 0; i < n; i++) { // an expert that no token has chosen says nothing: all alike
+        for (size_t i = 0; i < n; i++) { // an expert that no token was routed to: all columns are equally important
             memcpy(&sum, (const uint8_t *)t->data + (k * n + i) * sizeof sum, sizeof sum);
             e->mean[k * n + i] = count > 0 ? sum / count : 1;
         }
@@ -140,7 +141,7 @@ static Status dat_int(DatReader *r, const char *what, int least, int most, int *
 
 static int dat_left(const DatReader *r) { return r->end - r->at > INT32_MAX ? INT32_MAX : (int)(r->end - r->at); }
 
-// A name, how many chunks went into it, and sums of means over these.
+// Reads an entry: a name, the number of chunks, and for each column the sum of the chunks' means.
 static Status dat_entry(DatReader *r, Imatrix *m) {
     int n_name, calls, n;
     TRY(dat_int(r, "bytes of a name", 1, int_min(dat_left(r), 255), &n_name));
@@ -148,7 +149,7 @@ static Status dat_entry(DatReader *r, Imatrix *m) {
     r->at += n_name;
     TRY(dat_int(r, "chunks", 0, INT32_MAX, &calls));
     TRY(dat_int(r, "importances", 1, int_max(1, (dat_left(r) - 4) / 4), &n));
-    if (dat_left(r) / 4 < n) return status_error(QUILL_MODEL, "%s: the file ends in an entry", r->name);
+    if (dat_left(r) / 4 < n) return status_error(QUILL_MODEL, "%s: the file ends inside an entry", r->name);
     ImatrixEntry *e = add_entry(m, weight, (size_t)n_name, (size_t)n, 1);
     memcpy(e->mean, r->at, (size_t)n * sizeof *e->mean);
     r->at += (size_t)n * sizeof *e->mean;
@@ -160,7 +161,7 @@ static Status read_dat(DatReader *r, Imatrix *m) {
     int n_entries, n_text;
     TRY(dat_int(r, "entries", 1, MOST_ENTRIES, &n_entries));
     for (int i = 0; i < n_entries; i++) TRY(dat_entry(r, m));
-    if (r->at == r->end) return OK; // files from before the text was named
+    if (r->at == r->end) return OK; // older files end here, without the name of the text
     TRY(dat_int(r, "chunks", 0, INT32_MAX, &m->chunks));
     TRY(dat_int(r, "bytes of a text's name", 0, dat_left(r) - 4, &n_text));
     m->text = mem_copy((const char *)r->at, (size_t)n_text);

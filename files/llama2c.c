@@ -1,6 +1,6 @@
-// files/llama2c.c: see files/llama2c.h. The header gives all shapes; one walk over the weights in file order, run first
-// to sum the size that the header implies and then, when the file has exactly that size, to name each weight as GGUF
-// does.
+// files/llama2c.c: see files/llama2c.h. The header gives all shapes. The weights are walked in file order twice: first
+// to compute the file size that the header implies; then, if the file has exactly that size, to add each weight to the
+// view under its GGUF name.
 #include "files/llama2c.h"
 #include "formats/types.h"
 
@@ -57,8 +57,9 @@ static Status check_shape(const char *name, const Llama2cShape *s, size_t at) {
             return status_error(QUILL_MODEL, "%s: byte %zu: %s from 1 to %d expected, %d found", name, at + 4 * i,
                                 fields[i].what, fields[i].max, fields[i].value);
     if (s->dim % s->n_heads != 0 || s->dim / s->n_heads % 2 != 0)
-        return status_error(QUILL_MODEL, "%s: byte %zu: n_heads that cuts dim %d into even heads expected, %d found",
-                            name, at + 12, s->dim, s->n_heads);
+        return status_error(QUILL_MODEL,
+                            "%s: byte %zu: n_heads that divides dim %d into even head sizes expected, %d found", name,
+                            at + 12, s->dim, s->n_heads);
     if (s->n_heads % s->n_kv_heads != 0)
         return status_error(QUILL_MODEL, "%s: byte %zu: n_kv_heads that divides n_heads %d expected, %d found", name,
                             at + 16, s->n_heads, s->n_kv_heads);
@@ -101,10 +102,10 @@ static Status read_shape(const char *name, const uint8_t *data, size_t n, Llama2
 
 // ---- weights --------------------------------------------------------------------------------------------------------
 
-// One pass over the file. Without a view it only sums; sizes stay checked, so that the sum is right or refused.
+// One pass over the weights. Without a view it only adds up sizes, with a check for overflow.
 typedef struct {
-    Gguf *g;             // NULL: only sum
-    const uint8_t *data; // the file's bytes; not read without a view
+    Gguf *g;             // NULL: only add up sizes
+    const uint8_t *data; // the file's bytes; not read if there is no view
     size_t pos;
     bool overflow;
     const char *bad_group; // the weight that the group size does not divide
@@ -115,8 +116,8 @@ static void advance(WeightWalk *w, size_t count, size_t size) {
     if (!size_mul(count, size, &n) || !size_add(w->pos, n, &w->pos)) w->overflow = true;
 }
 
-// `format` names the weight, with the layer for its %d. n_out 0: a vector, which is f32 in every version.
-static void take(WeightWalk *w, const Llama2cShape *s, const char *format, int layer, int n_in, int n_out) {
+// Adds the next weight. `format` is its name, with %d for the layer. n_out 0: a vector, which is f32 in every version.
+static void add_weight(WeightWalk *w, const Llama2cShape *s, const char *format, int layer, int n_in, int n_out) {
     size_t n = (size_t)n_in * (size_t)(n_out ? n_out : 1), group = (size_t)s->group;
     bool grouped = group && n_out;
     const uint8_t *at = w->data + (w->g ? w->pos : 0);
@@ -128,40 +129,40 @@ static void take(WeightWalk *w, const Llama2cShape *s, const char *format, int l
     char name[64];
     if (layer < 0) snprintf(name, sizeof name, "%s.weight", format);
     else snprintf(name, sizeof name, "blk.%d.%s.weight", layer, format);
-    // Scales have no alignment: they follow any number of bytes. (const void *) keeps that out of the type system.
+    // Scales are unaligned, since they follow any number of bytes: the cast to (const void *) avoids a warning.
     if (grouped) gguf_add_tensor(w->g, name, TYPE_I8G, (size_t)n_in, (size_t)n_out, at, (const void *)scales, s->group);
     else gguf_add_tensor(w->g, name, TYPE_F32, (size_t)n_in, (size_t)n_out, at, NULL, 0);
 }
 
-static void take_layers(WeightWalk *w, const Llama2cShape *s, const char *format, int n_in, int n_out) {
-    for (int layer = 0; layer < s->n_layers; layer++) take(w, s, format, layer, n_in, n_out);
+static void add_layers(WeightWalk *w, const Llama2cShape *s, const char *format, int n_in, int n_out) {
+    for (int layer = 0; layer < s->n_layers; layer++) add_weight(w, s, format, layer, n_in, n_out);
 }
 
 static void walk_weights(WeightWalk *w, const Llama2cShape *s) {
     int head = s->dim / s->n_heads, kv = s->n_kv_heads * head;
     w->pos = s->header;
     if (s->version == 0) {
-        take(w, s, "token_embd", -1, s->dim, s->vocab);
-        take_layers(w, s, "attn_norm", s->dim, 0);
+        add_weight(w, s, "token_embd", -1, s->dim, s->vocab);
+        add_layers(w, s, "attn_norm", s->dim, 0);
     } else {
-        take_layers(w, s, "attn_norm", s->dim, 0);
-        take_layers(w, s, "ffn_norm", s->dim, 0);
-        take(w, s, "output_norm", -1, s->dim, 0);
-        take(w, s, "token_embd", -1, s->dim, s->vocab);
+        add_layers(w, s, "attn_norm", s->dim, 0);
+        add_layers(w, s, "ffn_norm", s->dim, 0);
+        add_weight(w, s, "output_norm", -1, s->dim, 0);
+        add_weight(w, s, "token_embd", -1, s->dim, s->vocab);
     }
-    take_layers(w, s, "attn_q", s->dim, s->dim);
-    take_layers(w, s, "attn_k", s->dim, kv);
-    take_layers(w, s, "attn_v", s->dim, kv);
-    take_layers(w, s, "attn_output", s->dim, s->dim);
-    if (s->version == 0) take_layers(w, s, "ffn_norm", s->dim, 0);
-    take_layers(w, s, "ffn_gate", s->dim, s->ffn); // w1
-    take_layers(w, s, "ffn_down", s->ffn, s->dim); // w2
-    take_layers(w, s, "ffn_up", s->dim, s->ffn);   // w3
+    add_layers(w, s, "attn_q", s->dim, s->dim);
+    add_layers(w, s, "attn_k", s->dim, kv);
+    add_layers(w, s, "attn_v", s->dim, kv);
+    add_layers(w, s, "attn_output", s->dim, s->dim);
+    if (s->version == 0) add_layers(w, s, "ffn_norm", s->dim, 0);
+    add_layers(w, s, "ffn_gate", s->dim, s->ffn); // w1
+    add_layers(w, s, "ffn_down", s->ffn, s->dim); // w2
+    add_layers(w, s, "ffn_up", s->dim, s->ffn);   // w3
     if (s->version == 0) {
-        take(w, s, "output_norm", -1, s->dim, 0);
-        advance(w, (size_t)s->context * (size_t)(head / 2), 2 * sizeof(float)); // RoPE's cos and sin: computed anew
+        add_weight(w, s, "output_norm", -1, s->dim, 0);
+        advance(w, (size_t)s->context * (size_t)(head / 2), 2 * sizeof(float)); // skips cos and sin of RoPE
     }
-    if (!s->shared) take(w, s, "output", -1, s->dim, s->vocab);
+    if (!s->shared) add_weight(w, s, "output", -1, s->dim, s->vocab);
 }
 
 static Status read_weights(Gguf *g, const char *name, const uint8_t *data, size_t n, const Llama2cShape *s) {
@@ -212,7 +213,7 @@ static int token_type(int id, Str text) {
     return byte ? GGUF_TOKEN_BYTE : GGUF_TOKEN_NORMAL;
 }
 
-// Undoes what tokenizer.py did for printing: U+2581 became a space, <s> and </s> got line feeds around them.
+// Undoes two changes of llama2.c's tokenizer.py: it replaced U+2581 by a space, and put line feeds around <s> and </s>.
 static void append_piece(Buf *out, int id, Str text) {
     if ((id == 1 || id == 2) && text.n > 2 && text.data[0] == '\n' && text.data[text.n - 1] == '\n')
         text = (Str){text.data + 1, text.n - 2};
@@ -235,8 +236,9 @@ static Status read_pieces(const char *name, const uint8_t *data, size_t n, int n
     for (int id = 0; id < n_tokens; id++) {
         if (n - pos < 8)
             return status_error(QUILL_MODEL,
-                                "%s: byte %zu: token %d of %d expected, the file ends; is it this model's?", name, pos,
-                                id, n_tokens);
+                                "%s: byte %zu: token %d of %d expected, found the end of the file; does it belong to "
+                                "this model?",
+                                name, pos, id, n_tokens);
         memcpy(&v->scores[id], data + pos, 4);
         int32_t len = int_at(data, pos + 4);
         if (v->scores[id] != v->scores[id])
@@ -252,10 +254,11 @@ static Status read_pieces(const char *name, const uint8_t *data, size_t n, int n
         pos += (size_t)len;
     }
     if (pos != n)
-        return status_error(QUILL_MODEL,
-                            "%s: byte %zu: the end after %d tokens expected, %zu more bytes found; is it this "
-                            "model's?",
-                            name, pos, n_tokens, n - pos);
+        return status_error(
+            QUILL_MODEL,
+            "%s: byte %zu: the end after %d tokens expected, %zu more bytes found; does it belong to this "
+            "model's?",
+            name, pos, n_tokens, n - pos);
     return OK;
 }
 
@@ -272,7 +275,7 @@ static void set_vocabulary(Gguf *g, const Llama2cVocabulary *v, int n) {
     gguf_set_u32(g, "tokenizer.ggml.unknown_token_id", 0);
     gguf_set_u32(g, "tokenizer.ggml.bos_token_id", 1);
     gguf_set_u32(g, "tokenizer.ggml.eos_token_id", 2);
-    gguf_set_u32(g, "tokenizer.ggml.eot_token_id", 1); // these models were trained on texts with BOS in between
+    gguf_set_u32(g, "tokenizer.ggml.eot_token_id", 1); // these models were trained on texts separated by BOS
     gguf_set_bool(g, "tokenizer.ggml.add_bos_token", true);
     gguf_set_bool(g, "tokenizer.ggml.add_eos_token", false);
     gguf_set_bool(g, "tokenizer.ggml.add_space_prefix", true);
@@ -282,8 +285,9 @@ static void set_vocabulary(Gguf *g, const Llama2cVocabulary *v, int n) {
 static Status read_vocabulary(Gguf *g, const char *name, const uint8_t *data, size_t n, int n_tokens) {
     if (n < 4 || (size_t)n_tokens > (n - 4) / 8) // each token has at least a score and a length
         return status_error(QUILL_MODEL,
-                            "%s: %d tokens in at least %zu bytes expected, %zu bytes found; is it this model's?", name,
-                            n_tokens, 4 + 8 * (size_t)n_tokens, n);
+                            "%s: %d tokens in at least %zu bytes expected, %zu bytes found; does it belong to this "
+                            "model?",
+                            name, n_tokens, 4 + 8 * (size_t)n_tokens, n);
     size_t room = (size_t)n_tokens;
     Llama2cVocabulary v = {
         mem_alloc(room * sizeof(float)), mem_alloc(room * sizeof(int32_t)), mem_alloc(room * sizeof(size_t)), {0}};
@@ -317,14 +321,14 @@ Status llama2c_open_memory(const char *name, const void *bytes, size_t n, const 
     return OK;
 }
 
-// An unreadable model or tokenizer is QUILL_MODEL, not QUILL_IO.
+// Maps a file. A model or tokenizer that cannot be read gives QUILL_MODEL, not QUILL_IO.
 static Status map_model(const char *path, FileMap *out) {
     Status st = file_map(path, out);
     if (st.code) st.code = QUILL_MODEL;
     return st;
 }
 
-// DIR/tokenizer.bin for DIR/model.bin, if it is there.
+// Finds DIR/tokenizer.bin for DIR/model.bin. False: there is none.
 static bool find_tokenizer(const char *path, Buf *out) {
     const char *slash = strrchr(path, '/');
     if (slash) buf_append(out, path, (size_t)(slash - path) + 1);
@@ -332,13 +336,13 @@ static bool find_tokenizer(const char *path, Buf *out) {
     return access(out->data, F_OK) == 0;
 }
 
-// Takes over the model's mapping, also after an error.
+// Takes ownership of the model's mapping, also after an error.
 static Status open_mapped(const char *path, FileMap model, const char *tokenizer_path, Gguf **out) {
     Buf found = {0};
     FileMap tokenizer = {0};
     if (!tokenizer_path && find_tokenizer(path, &found)) tokenizer_path = found.data;
     Status st = tokenizer_path ? map_model(tokenizer_path, &tokenizer) : OK;
-    if (!st.code) // an empty tokenizer has no bytes, but it was named
+    if (!st.code) // an empty tokenizer has no bytes, but it exists
         st = llama2c_open_memory(path, model.data, model.n, tokenizer_path, tokenizer.data, tokenizer.n, out);
     if (!st.code) gguf_own_map(*out, model);
     else file_unmap(&model);

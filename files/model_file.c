@@ -13,9 +13,9 @@ static const char *other_format(const uint8_t *data, size_t n) {
         const char *bytes, *what;
     } formats[] = {
         {0, 23, "version https://git-lfs", "a Git LFS pointer; fetch the file itself (git lfs pull)"},
-        {0, 4, "PK\x03\x04", "a zip archive, as PyTorch writes; convert it to GGUF"},
+        {0, 4, "PK\x03\x04", "a zip archive, perhaps written by PyTorch; convert it to GGUF"},
         {0, 2, "\x80\x02", "a Python pickle; convert it to GGUF"},
-        {8, 1, "{", "a safetensors file; name its directory, with config.json in it"},
+        {8, 1, "{", "a safetensors file; name its directory, which must hold config.json"},
         {0, 4, "lmgg", "an old GGML file; convert it to GGUF"},
         {0, 4, "tjgg", "an old GGML file; convert it to GGUF"},
         {0, 4, "algg", "an old GGML file; convert it to GGUF"},
@@ -32,8 +32,8 @@ static const char *other_format(const uint8_t *data, size_t n) {
     return NULL;
 }
 
-// QUILL_MODEL: neither GGUF nor llama2.c. A legacy llama2.c header has no magic, so that many files look like one: the
-// known formats are looked for only where the numbers are impossible.
+// QUILL_MODEL: neither GGUF nor llama2.c. A legacy llama2.c header has no magic, so that many files look like one;
+// other formats are recognised only if its numbers are impossible.
 static Status check_format(const char *path, const FileMap *map) {
     if (llama2c_is_likely(map->data, map->n)) return OK;
     const char *what = other_format(map->data, map->n);
@@ -43,8 +43,8 @@ static Status check_format(const char *path, const FileMap *map) {
 
 static Status own_vocabulary(const char *path, const char *what) {
     return status_error(QUILL_USAGE,
-                        "--tokenizer: a llama2.c model expected with it, %s is %s and has its own vocabulary; "
-                        "leave it out",
+                        "--tokenizer: a llama2.c model expected, but %s is %s and has its own vocabulary; leave "
+                        "--tokenizer out",
                         path, what);
 }
 
@@ -52,7 +52,7 @@ Status model_file_open(const char *path, const char *tokenizer_path, Gguf **out)
     FileMap map;
     *out = NULL;
     if (hf_is_directory(path)) return tokenizer_path ? own_vocabulary(path, "a directory") : hf_open(path, out);
-    if (file_map(path, &map).code) return gguf_open(path, out); // says also which part of a split model is missing
+    if (file_map(path, &map).code) return gguf_open(path, out); // its message names the missing part of a split model
     bool is_gguf = map.n >= 4 && memcmp(map.data, "GGUF", 4) == 0;
     Status st = is_gguf ? OK : check_format(path, &map);
     file_unmap(&map);

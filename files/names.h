@@ -1,4 +1,4 @@
-// files/names.h: a growable table of records that are found by name: the keys and the tensors of a model file.
+// files/names.h: a growing table of records with look-up by name: the keys and the tensors of a model file.
 #ifndef QUILL_NAMES_H
 #define QUILL_NAMES_H
 
@@ -19,7 +19,7 @@ typedef struct {
 void *names_at(const NameTable *t, int i);
 int names_find(const NameTable *t, Str name); // -1: there is none
 void names_reserve(NameTable *t, int n);      // room for n records
-// Adds a zeroed record with its name set (the bytes are not copied); NULL: there is one already.
+// Adds a zeroed record and sets its name, whose bytes are not copied. NULL: the table has this name already.
 void *names_add(NameTable *t, Str name);
 void names_free(NameTable *t);
 

@@ -108,10 +108,10 @@ static void test_damaged_files_are_refused(void **state) {
     refused(b.data, b.n, "");
     buf_free(&b);
     b = dat_bytes(1, NAN);
-    refused(b.data, b.n, "a finite number from 0 on expected");
+    refused(b.data, b.n, "a finite number that is not negative expected");
     buf_free(&b);
     b = dat_bytes(1, -1);
-    refused(b.data, b.n, "a finite number from 0 on expected");
+    refused(b.data, b.n, "a finite number that is not negative expected");
     buf_free(&b);
 }
 

@@ -301,9 +301,9 @@ static void header_refused(const BinShape *s, const char *part) {
 static void test_21_shapes(void **state) {
     (void)state;
     header_refused(&(BinShape){0, 8, 12, 2, 3, 1, 5, 6, true, 0},
-                   "n_heads that cuts dim 8 into even heads expected, 3");
+                   "n_heads that divides dim 8 into even head sizes expected, 3");
     header_refused(&(BinShape){0, 8, 12, 2, 8, 1, 5, 6, true, 0},
-                   "n_heads that cuts dim 8 into even heads expected, 8");
+                   "n_heads that divides dim 8 into even head sizes expected, 8");
     header_refused(&(BinShape){0, 8, 12, 2, 4, 3, 5, 6, true, 0}, "n_kv_heads that divides n_heads 4 expected, 3");
     header_refused(&(BinShape){1, 1 << 20, 1 << 20, 1 << 10, 2, 1, 1 << 22, 6, true, 0},
                    "bytes expected by the llama2.c");
@@ -336,7 +336,7 @@ static void test_21_tokenizer(void **state) {
     }
     buf_free(&t);
     t = write_tokenizer(6);
-    refused(&f.bytes, &t, "token 6 of 7 expected, the file ends");
+    refused(&f.bytes, &t, "token 6 of 7 expected, found the end of the file");
     buf_free(&t);
     t = write_tokenizer(7);
     buf_append(&t, "x", 1);
@@ -504,7 +504,7 @@ static void test_real_files(void **state) {
         gguf_close(g);
         Status st = model_file_open(test_data(files[i][0]), test_data("models/tok512.bin"), &g);
         assert_int_equal(st.code, QUILL_MODEL);
-        assert_non_null(strstr(st.message, "is it this model's?"));
+        assert_non_null(strstr(st.message, "does it belong to this model?"));
     }
 }
 
