@@ -4,7 +4,7 @@
 #include <utf8proc.h>
 
 enum { ESC = '\033', BELL = '\a', DEL = 0x7f };
-enum { REPLY_MAX = 4096 }; // longer than any reply: what follows ESC ] or ESC P then is no reply
+enum { REPLY_MAX = 4096 }; // longer than any reply of a terminal; longer input after ESC ] or ESC P is not a reply
 
 static bool is_final(unsigned char c) { return c >= '@' && c < DEL; }
 
@@ -20,7 +20,7 @@ static int control_length(Str s, size_t at) {
     return -1;
 }
 
-// ESC ] or ESC P up to BEL or ESC \.
+// Length of a terminal's reply: ESC ] or ESC P up to BEL or ESC \.
 static int reply_length(Str s) {
     for (size_t at = 2; at < s.n && at < REPLY_MAX; at++) {
         if (s.data[at] == BELL) return (int)at + 1;
@@ -50,7 +50,7 @@ int keys_length(Str s) {
     }
     }
     if (s.n == 2) return -1;
-    if (s.data[2] != '[' && s.data[2] != 'O') return 1; // ESC is a key of its own here
+    if (s.data[2] != '[' && s.data[2] != 'O') return 1; // the first ESC is the Escape key
     int n = control_length((Str){s.data + 1, s.n - 1}, 2);
     return n < 0 ? -1 : n + 1;
 }
@@ -78,7 +78,7 @@ static bool put_key(Buf *text, int code, int modifiers) {
     modifiers = modifiers > 0 ? modifiers - 1 : 0;
     if (code == '\r' && modifiers & (SHIFT | ALT | CTRL)) return buf_str(text, "\n"), true;
     if (code == 0 || code >= 0x110000 || (code >= 0xd800 && code < 0xf900))
-        return false; // surrogates; kitty's keys without a character are in the private area
+        return false; // surrogates; the private use area, where kitty has keys without a character
     if (code == '\t' && modifiers & SHIFT) return false;
     if (modifiers & CTRL) {
         if (code == DEL) return buf_str(text, "\027"), true; // Ctrl-Backspace: the same as Ctrl-W

@@ -23,29 +23,29 @@
 struct Lines {
     LinesSetup setup;
     bool terminal; // stdin is one
-    Buf ahead;     // of a stream: read, not given out yet
-    // of the editor
+    Buf ahead;     // stream: bytes that were read and not returned yet
+    // the editor
     EditLine *el; // NULL: there is none, the stream is read
     FILE *out;
     HistoryW *past;
-    Buf keys;             // read, not taken yet
-    size_t n_judged;      // how many of the first bytes have been checked: libedit gets them unchanged
+    Buf keys;             // input that was read and not passed to libedit yet
+    size_t n_judged;      // the first bytes of it that have been checked: libedit gets them unchanged
     bool pasting;         // inside a bracketed paste: escape sequences are text
     bool searching;       // inside Ctrl-R's search, which does not look keys up in the table
-    int columns;          // of the terminal, when the line was drawn
-    int signals;          // signals_watch's
+    int columns;          // width of the terminal when the line was drawn
+    int signals;          // the descriptor of signals_watch
     int stopped;          // the signal that ended the line
-    bool stopped_bare;    // nothing had been typed then
-    bool closed;          // the terminal is gone
+    bool stopped_bare;    // the line was empty when the signal came
+    bool closed;          // the terminal was closed
     bool goes_on;         // this is not the message's first line
-    bool quoted;          // the last message was
+    bool quoted;          // the last message was between """
     const char *question; // lines_ask: shown instead of the prompt; NULL: none
 };
 
 bool lines_terminal(const Lines *l) { return l->terminal; }
 bool lines_quoted(const Lines *l) { return l->quoted; }
 
-// ---- wide characters, which libedit speaks --------------------------------------------------------------------------
+// ---- wide characters, for libedit -----------------------------------------------------------------------------------
 
 static wchar_t *wide_of(Str text) {
     wchar_t *out = mem_alloc((text.n + 1) * sizeof *out);
@@ -87,8 +87,8 @@ static void replace_keys(Lines *l, size_t n, Str with) {
     l->n_judged = with.n;
 }
 
-// Whether libedit has a binding for the sequence, its own or one of ~/.editrc. libedit has no call for this question,
-// so the output of its `bind` command is looked at: it is empty for an unbound sequence.
+// Whether libedit has a binding for the sequence, its own or one of ~/.editrc. libedit has no function for this, so the
+// output of its `bind` command is used: it is empty for an unbound sequence.
 static bool has_binding(Lines *l, const char *map, Str sequence) {
     Buf name = {0};
     for (size_t i = 0; i < sequence.n; i++) {
@@ -113,8 +113,8 @@ static bool has_binding(Lines *l, const char *map, Str sequence) {
     return n > 0;
 }
 
-// Decides what libedit gets of the escape sequence that the input begins with. An unbound sequence is dropped: libedit
-// would insert its bytes from the third one on into the line.
+// Decides what to pass to libedit for the escape sequence of n bytes at the beginning of the input. An unbound sequence
+// is dropped: libedit would insert its bytes from the third one on into the line.
 static void judge_sequence(Lines *l, size_t n) {
     Str sequence = {l->keys.data, n};
     Buf text = {0};
@@ -178,7 +178,7 @@ static void show_again(Lines *l) {
     el_set(l->el, EL_REFRESH);
 }
 
-// Rows above the cursor that the prompt and the text before it take.
+// Screen rows between the beginning of the prompt and the cursor.
 static int rows_above(Lines *l, int columns) {
     const LineInfoW *line = el_wline(l->el);
     int rows = 0, column = 2; // the prompt
@@ -190,7 +190,8 @@ static int rows_above(Lines *l, int columns) {
     return rows + (column >= columns);
 }
 
-// Some terminals have wrapped the line anew by now and some have not: what is certain to be the line is drawn over.
+// Draws the line again after the terminal's size has changed. Some terminals have already rewrapped the line and some
+// have not: only the rows that belong to it in both cases are overwritten.
 static void show_resized(Lines *l) {
     int before = l->columns;
     el_resize(l->el);
@@ -201,7 +202,7 @@ static void show_resized(Lines *l) {
     el_set(l->el, EL_REFRESH);
 }
 
-// False: the line ends here.
+// Handles a signal while a line is edited. False: the signal ends the line.
 static bool take_signal(Lines *l) {
     unsigned char number = 0;
     if (read(l->signals, &number, 1) != 1) return true;
@@ -214,7 +215,7 @@ static bool take_signal(Lines *l) {
         terminal_suspend();
         show_again(l);
         return true;
-    case SIGCONT: // stopped by somebody else: the shell had the terminal
+    case SIGCONT: // continued after SIGSTOP from another process: the shell has used the terminal
         terminal_lend();
         show_again(l);
         return true;
@@ -226,15 +227,15 @@ static bool take_signal(Lines *l) {
     return false;
 }
 
-// How many milliseconds to wait for more input; -1: no limit. ESC may be a key of its own (in vi mode it is a frequent
-// one), so its wait is short; the rest of a longer sequence may be delayed by a slow connection.
+// How many milliseconds to wait for more input; -1: no limit. After ESC alone the wait is short, since it may be the
+// Escape key, which is frequent in vi mode. The rest of a longer sequence may be delayed by a slow connection.
 static int patience(const Lines *l) {
     bool begun = l->n_judged == 0 && l->keys.n > 0 && l->keys.data[0] == '\033';
     bool escapes = l->keys.n == 1 || (l->keys.n == 2 && l->keys.data[1] == '\033');
     return !begun ? -1 : escapes ? 50 : 500;
 }
 
-// libedit's reader: 1 a character, 0 the end, -1 give up.
+// libedit's callback that reads a character. Returns 1: a character, 0: the end of input, -1: an error or a signal.
 static int next_key(EditLine *el, wchar_t *out) {
     Lines *l = lines_of(el);
     while (!take_key(l, out)) {
@@ -262,13 +263,13 @@ static void insert(EditLine *el, Str text) {
     free(wide);
 }
 
-// In vi's keys a sequence is ESC, which ends inserting, and the rest of it as a command.
+// Whether vi's keys are used. Then ESC ends insert mode, and the rest of an escape sequence is a command.
 static bool vi_keys(EditLine *el) {
     const char *name = NULL;
     return el_get(el, EL_EDITOR, &name) == 0 && name && strcmp(name, "vi") == 0;
 }
 
-// ESC [200~: everything up to ESC [201~ is text, line ends included.
+// Bound to ESC [200~, a bracketed paste: inserts everything up to ESC [201~ as text, including line ends.
 static unsigned char paste(EditLine *el, int key) {
     (void)key;
     Lines *l = lines_of(el);
@@ -278,7 +279,7 @@ static unsigned char paste(EditLine *el, int key) {
     l->pasting = true;
     while (got == 1 && !ends_with(&text, "\033[201~")) {
         got = el_wgetc(el, &c);
-        if (c == '\r') c = '\n'; // what terminals make of a line end
+        if (c == '\r') c = '\n'; // terminals send \r for a line end
         if (got == 1) narrow(&c, 1, &text);
     }
     l->pasting = false;
@@ -286,11 +287,11 @@ static unsigned char paste(EditLine *el, int key) {
         buf_free(&text);
         return CC_EOF;
     }
-    if (vi_keys(el)) el_cursor(el, 1); // back to where ESC found it
+    if (vi_keys(el)) el_cursor(el, 1); // ESC moved the cursor back by one
     insert(el, (Str){text.data, text.n - 6});
     const LineInfoW *line = el_wline(el);
-    bool at_end = line->cursor == line->lastchar;     // where a command cannot stand
-    if (vi_keys(el)) el_push(el, at_end ? "a" : "i"); // and on with inserting
+    bool at_end = line->cursor == line->lastchar;     // behind the last character, only `a` inserts
+    if (vi_keys(el)) el_push(el, at_end ? "a" : "i"); // returns to insert mode
     buf_free(&text);
     return CC_REFRESH;
 }
@@ -302,7 +303,7 @@ static unsigned char new_line(EditLine *el, int key) {
     return CC_REFRESH;
 }
 
-// Where the line of the message that contains `at` begins and ends.
+// The beginning and the end of the message's line that contains `at`.
 static const wchar_t *line_start(const LineInfoW *all, const wchar_t *at) {
     while (at > all->buffer && at[-1] != '\n') at--;
     return at;
@@ -312,7 +313,8 @@ static const wchar_t *line_end(const LineInfoW *all, const wchar_t *at) {
     return at;
 }
 
-// Up and Down: to the line above or below in a message of several lines; on its first or last line, to the history.
+// Up and Down: move to the line above or below in a message of several lines; on its first or last line, use the
+// history.
 static unsigned char go_up(EditLine *el, int key) {
     (void)key;
     const LineInfoW *all = el_wline(el);
@@ -342,7 +344,7 @@ static unsigned char go_down(EditLine *el, int key) {
 
 // ---- Tab ------------------------------------------------------------------------------------------------------------
 
-// How many bytes all the words have in common at their beginnings.
+// Length of the longest common prefix of all words.
 static size_t common(const Buf *words) {
     size_t n = strlen(words->data);
     for (const char *w = words->data; w < words->data + words->n; w += strlen(w) + 1)
@@ -352,7 +354,7 @@ static size_t common(const Buf *words) {
 }
 
 static void list_words(Lines *l, const Buf *words) {
-    Buf shown = {0}; // names of files may hold anything
+    Buf shown = {0}; // escaped, since file names may hold control characters
     for (const char *w = words->data; w < words->data + words->n; w += strlen(w) + 1) {
         utf8_escape(&shown, w, strlen(w));
         buf_str(&shown, "  ");
@@ -392,7 +394,7 @@ static unsigned char complete(EditLine *el, int key) {
 
 static const char *prompt_text(const Lines *l) { return l->question ? l->question : l->goes_on ? ". " : "> "; }
 
-// \1 stands around what takes no room.
+// The prompt for libedit; \1 encloses sequences without width.
 static char *edit_prompt(EditLine *el) {
     Lines *l = lines_of(el);
     if (!l->setup.color || l->question) return (char *)prompt_text(l);
@@ -450,7 +452,7 @@ static void bind_keys(EditLine *el) {
     }
 }
 
-// Characters are the terminal's bytes in UTF-8, whatever the locale calls itself.
+// Makes libedit read and write UTF-8, whatever the user's locale is.
 static void use_utf8(void) {
     setlocale(LC_CTYPE, "");
     if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
@@ -466,7 +468,7 @@ static void open_editor(Lines *l) {
     signals_unwatch();
     if (l->signals < 0 || !terminal_open(STDIN_FILENO, STDERR_FILENO)) return;
     use_utf8();
-    int out = dup(STDERR_FILENO); // stderr itself is not buffered: a write a character
+    int out = dup(STDERR_FILENO); // stderr itself is unbuffered: it would write each character separately
     l->out = out < 0 ? NULL : fdopen(out, "w");
     l->el = l->out ? el_init_fd("quill", stdin, l->out, l->out, STDIN_FILENO, out, out) : NULL;
     if (!l->el) return;
@@ -485,12 +487,12 @@ static void open_editor(Lines *l) {
     el_wset(l->el, EL_ADDFN, L"quill-down", L"the line below, or the history", go_down);
     el_wset(l->el, EL_ADDFN, L"quill-complete", L"complete a command", complete);
     el_set(l->el, EL_SETTY, "-d", "-icrnl", "-inlcr", NULL); // Enter is \r, Ctrl-J \n
-    el_source(l->el, NULL); // ~/.editrc; after it, since its `bind -v` begins from an empty table
+    el_source(l->el, NULL); // reads ~/.editrc, before quill's own bindings: its `bind -v` clears the table
     bind_keys(l->el);
     if (!l->setup.no_history) recall_each(remember, l);
 }
 
-// Reads what was typed before the editor took the terminal over. The terminal has translated Enter to \n there.
+// Reads what was typed before the editor set the terminal's modes. The terminal has translated Enter to \n there.
 static void take_typed_ahead(Lines *l) {
     struct pollfd wait = {.fd = STDIN_FILENO, .events = POLLIN};
     char bytes[4096];
@@ -503,12 +505,12 @@ static void take_typed_ahead(Lines *l) {
     }
 }
 
-// One line by the editor. *end as in lines_read, but for Ctrl-C, which l->stopped tells.
+// Reads one line with the editor. *end: as in lines_read, or a signal, which l->stopped names, has ended the line.
 static void edit_line(Lines *l, Buf *line, bool *end) {
     int n = 0;
     l->stopped = 0;
     signals_watch();
-    el_set(l->el, EL_PREP_TERM, 1); // before the prompt is there to be answered
+    el_set(l->el, EL_PREP_TERM, 1); // sets the modes before the prompt is shown, since the user may type at once
     take_typed_ahead(l);
     terminal_lend();
     note_columns(l);
@@ -524,8 +526,8 @@ static void edit_line(Lines *l, Buf *line, bool *end) {
 
 // ---- the stream -----------------------------------------------------------------------------------------------------
 
-// The next line of stdin with its end, or what the input ends with. 0: nothing comes any more, of a terminal for now;
-// -1: cannot be read, or a signal came.
+// Appends the next line of stdin with its line end, or the rest of the input if it has none. Returns 1; 0: the end of
+// the input (a terminal may give more later); -1: cannot be read, or a signal came.
 static int next_line(Lines *l, Buf *line) {
     enum { AT_ONCE = 1 << 16 };
     static char bytes[AT_ONCE];
@@ -543,9 +545,9 @@ static int next_line(Lines *l, Buf *line) {
     return 1;
 }
 
-// Where there is no editor: SIGINT ends the wait, as in edit_line.
+// Reads one line without the editor. SIGINT ends the wait, as in edit_line.
 static Status stream_line(Lines *l, Buf *line, bool *end) {
-    signals_catch(); // before the prompt, which somebody may answer with Ctrl-C at once
+    signals_catch(); // before the prompt is shown, since the user may press Ctrl-C at once
     if (l->terminal) {
         bool color = l->setup.color && !l->question;
         fprintf(stderr, "%s%s%s", color ? "\033[1;32m" : "", prompt_text(l), color ? "\033[0m" : "");
@@ -558,7 +560,7 @@ static Status stream_line(Lines *l, Buf *line, bool *end) {
     l->stopped = *end ? signals_caught() : 0;
     l->stopped_bare = !l->goes_on;
     if (*end && l->terminal) fputc('\n', stderr);
-    l->closed = *end && !l->terminal; // Ctrl-D ends a message, not the terminal
+    l->closed = *end && !l->terminal; // on a terminal Ctrl-D ends only the message
     if (found < 0 && !l->stopped) return status_error(QUILL_IO, "stdin: cannot read: %s", strerror(error));
     return OK;
 }
@@ -575,7 +577,8 @@ static Shape shape_of(const Buf *typed) {
     return ends_with(typed, "\\") ? CONTINUED : WHOLE;
 }
 
-// A block without its quotes and the line ends beside them; Ctrl-D may have ended it before the last ones.
+// The text of a block without its quotes and the line ends beside them. Ctrl-D may have ended it before the closing
+// quotes.
 static Str unwrapped(const Buf *typed) {
     Str text = {typed->data, typed->n};
     bool closed = shape_of(typed) == WHOLE;
@@ -585,7 +588,7 @@ static Str unwrapped(const Buf *typed) {
     return text;
 }
 
-// Reads lines until the message is whole. Ctrl-D in the middle of one ends it there.
+// Reads lines until the message is complete. Ctrl-D in the middle of a message ends it there.
 static Status typed_message(Lines *l, Buf *typed, bool *end) {
     Buf line = {0};
     Status st = OK;
@@ -606,14 +609,14 @@ static Status typed_message(Lines *l, Buf *typed, bool *end) {
         buf_append(typed, line.data, line.n);
         Shape shape = shape_of(typed);
         l->goes_on = shape == IN_BLOCK || (l->terminal && shape == CONTINUED);
-        if (l->goes_on && shape == CONTINUED) typed->data[--typed->n] = 0; // the backslash has been obeyed
+        if (l->goes_on && shape == CONTINUED) typed->data[--typed->n] = 0; // removes the backslash
     } while (l->goes_on);
     buf_free(&line);
     return st;
 }
 
 static void keep(Lines *l, const Buf *typed) {
-    if (!l->el || typed->n == 0 || typed->data[0] == ' ') return; // a leading space keeps a line out, as in shells
+    if (!l->el || typed->n == 0 || typed->data[0] == ' ') return; // a leading space: not in the history, as in shells
     HistEventW event;
     Buf before = {0};
     if (history_w(l->past, &event, H_FIRST) == 0) narrow(event.str, wcslen(event.str), &before);
@@ -633,7 +636,7 @@ Status lines_read(Lines *l, Buf *message, bool *end) {
         bool interrupted = *end && l->stopped == SIGINT && l->terminal;
         if (!interrupted || (warned && l->stopped_bare)) break;
         warned = l->stopped_bare;
-        if (warned) fputs("(Ctrl-C again or Ctrl-D leaves)\n", stderr);
+        if (warned) fputs("(press Ctrl-C again or Ctrl-D to leave)\n", stderr);
     }
     if (*end) {
         if (!st.code && l->stopped) st = (Status){.code = 128 + l->stopped};

@@ -96,7 +96,7 @@ static Search find_close(Str s, size_t at, size_t n, bool open, size_t *end) {
         if (c == '\\') i += 2;
         else if (c == '`') {
             Search found = find_code(s, i, open, &code);
-            if (found == MISSING && open) return MISSING; // all of the rest may turn out to be code
+            if (found == MISSING && open) return MISSING; // the code may continue to the end of the text
             i = found == FOUND ? code + run : i + run;
         } else if (c == mark) {
             if (i + run == s.n && open) return MISSING;
@@ -156,7 +156,7 @@ static size_t put_inline(To to, Str s, bool whole, unsigned style, int depth) {
         if (at == s.n) break;
         if (s.data[at] == '\\') {
             if (at + 1 == s.n && !whole) break;
-            bool escapes = at + 1 < s.n && strchr("*_`#+-.>", s.data[at + 1]); // not \( and \\, which LaTeX uses
+            bool escapes = at + 1 < s.n && strchr("*_`#+-.>", s.data[at + 1]); // \( and \\ are left for LaTeX
             put(to, part(s, at + escapes, at + escapes + 1), style);
             at += 1 + escapes;
         } else {
@@ -182,7 +182,7 @@ static size_t indent_of(Str s) {
 
 static Str rest_of(Str s, size_t from) { return part(s, from, s.n); }
 
-// The rest of the line is shown unchanged; the terminal cuts it.
+// Shows the rest of the line unchanged and unbroken: the terminal wraps it.
 static void begin_code(To to, unsigned style) {
     to.m->verbatim = to.w->whole = true;
     to.m->block = style;
@@ -195,7 +195,7 @@ static int fence_line(To to, Str line) {
     return (int)line.n;
 }
 
-// A line inside a code block: its end, or code.
+// Handles a line inside a code block: the closing fence, or code.
 static int in_fence(To to, Str s, bool whole) {
     size_t from = indent_of(s), n = from < s.n && s.data[from] == to.m->fence ? run_of(s, from) : 0;
     bool blank = true;
@@ -210,7 +210,7 @@ static int in_fence(To to, Str s, bool whole) {
     return 0;
 }
 
-// The beginning of a code block: ``` or ~~~ and the language. Returns as begin_line does; 0: the line is none.
+// The beginning of a code block: ``` or ~~~ and the language. Returns as begin_line does; 0: this is not a code block.
 static int try_fence(To to, Str s, size_t from, bool whole) {
     char c = s.data[from];
     size_t n = run_of(s, from);

@@ -21,9 +21,9 @@ static int wait_for(pid_t child) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// Runs a program with these descriptors as its stdin and stdout: its exit code, -1 where it cannot be run. Ctrl-C is
-// the program's alone in the meantime.
-static int run(const char *const argv[], int in, int out) {
+// Runs a program with these descriptors as its stdin and stdout. Returns its exit code; -1: it cannot be run. Meanwhile
+// quill ignores Ctrl-C, which only the program receives.
+static int run_program(const char *const argv[], int in, int out) {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t usual;
@@ -51,7 +51,7 @@ static int run(const char *const argv[], int in, int out) {
     return code;
 }
 
-// A file without a name, or with one in *path, that holds the text.
+// Creates a temporary file with the text; `path` is its name. -1: failed.
 static int file_of(Str text, char path[1024]) {
     const char *dir = getenv("TMPDIR");
     snprintf(path, 1024, "%s/quill-XXXXXX.txt", dir && *dir ? dir : "/tmp");
@@ -74,15 +74,16 @@ Status programs_edit(Buf *text) {
     if (fd < 0) return status_error(QUILL_IO, "%s: cannot write: %s", path, strerror(errno));
     close(fd);
     Buf command = {0};
-    buf_printf(&command, "%s \"$1\"", chosen); // may have arguments of its own
-    int code = run((const char *const[]){"sh", "-c", command.data, "sh", path, NULL}, STDIN_FILENO, STDERR_FILENO);
+    buf_printf(&command, "%s \"$1\"", chosen); // a shell command, since $EDITOR may contain arguments
+    int code =
+        run_program((const char *const[]){"sh", "-c", command.data, "sh", path, NULL}, STDIN_FILENO, STDERR_FILENO);
     buf_free(&command);
     Buf edited = {0};
     Status st = OK;
     if (code != 0)
         st = status_error(QUILL_USAGE,
-                          "%.200s: exit code 0 expected, found %d; nothing is said; $EDITOR names the editor", chosen,
-                          code);
+                          "%.200s: exit code 0 expected, found %d; no message was sent; $EDITOR names the editor",
+                          chosen, code);
     else st = file_read(path, &edited);
     unlink(path);
     if (!st.code) {
@@ -112,7 +113,7 @@ static bool by_program(const char *const argv[], Str text) {
     char path[1024];
     int fd = file_of(text, path), none = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (fd >= 0) unlink(path);
-    bool done = fd >= 0 && none >= 0 && lseek(fd, 0, SEEK_SET) == 0 && run(argv, fd, none) == 0;
+    bool done = fd >= 0 && none >= 0 && lseek(fd, 0, SEEK_SET) == 0 && run_program(argv, fd, none) == 0;
     if (fd >= 0) close(fd);
     if (none >= 0) close(none);
     return done;

@@ -1,14 +1,14 @@
-// term/programs.h: other programs that a chat runs: the editor, the clipboard.
+// term/programs.h: runs other programs for a chat: the editor, the clipboard.
 #ifndef QUILL_PROGRAMS_H
 #define QUILL_PROGRAMS_H
 
 #include "base/base.h"
 
-// Lets $VISUAL, $EDITOR or vi change the text. QUILL_IO: no file to edit; QUILL_USAGE: no terminal, or the
-// editor failed; the text is as it was.
+// Edits the text with $VISUAL, $EDITOR or vi. QUILL_IO: the temporary file cannot be written or read; QUILL_USAGE: no
+// terminal, or the editor failed. After an error the text is unchanged.
 Status programs_edit(Buf *text);
-// Gives the text to wl-copy or xclip where there is a desktop, else to the terminal itself (OSC 52), which works over
-// ssh too. *how names what took it. QUILL_IO: nothing did.
+// Copies the text to the clipboard: with wl-copy or xclip on a desktop, otherwise through the terminal itself (OSC 52),
+// which also works over ssh. *how names the program or the terminal. QUILL_IO: none of them worked.
 Status programs_copy(Str text, const char **how);
 
 #endif

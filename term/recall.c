@@ -22,7 +22,7 @@ static bool file_name(char out[1100]) {
 static const char *last_lines(Str text) {
     int n = RECALL_MAX;
     const char *at = text.data + text.n;
-    if (at > text.data) at--; // the last line's own end
+    if (at > text.data) at--; // skips the end of the last line
     while (at > text.data)
         if (*--at == '\n' && --n == 0) return at + 1;
     return at;
@@ -36,7 +36,7 @@ static void append(const char *path, const char *bytes, size_t n) {
     close(fd);
 }
 
-// Rewrites the file with the kept lines alone when they are less than half of it.
+// Rewrites the file with only the last RECALL_MAX lines if they are less than half of it.
 static void trim(const char *path, Str text) {
     const char *kept = last_lines(text);
     size_t n = (size_t)(text.data + text.n - kept);
@@ -44,7 +44,7 @@ static void trim(const char *path, Str text) {
     TempFile other;
     if (tempfile_open(path, 0600, &other).code) return;
     Status st = fd_write_all(other.fd, kept, n);
-    struct stat now; // another session may have added to it since it was read
+    struct stat now; // another session may have appended to the file since it was read
     bool whole = stat(path, &now) == 0 && (size_t)now.st_size == text.n;
     if (!st.code && !whole) st = status_error(QUILL_IO, "another session has written to it");
     st = tempfile_publish(&other, st); // after an error the file stays as it is

@@ -20,12 +20,12 @@ typedef struct {
 Screen screen_open(int fd, const char *markdown, const char *color);
 Screen screen_none(void);
 void screen_text(Screen *s, Str text, Buf *out);
-void screen_plain(Screen *s, Str text, Buf *out);            // shows no Markdown; first ends the Markdown text so far
+void screen_plain(Screen *s, Str text, Buf *out);            // text that is not Markdown; ends the Markdown before it
 void screen_mark(Screen *s, const char *sequence, Buf *out); // one of quill's own sequences, without width
 void screen_end(Screen *s, Buf *out); // end of the text: appends what was held back, resets the style
 void screen_free(Screen *s);
 
-// One line on stderr, broken between words where that is a terminal.
+// Prints a line to stderr; on a terminal it is broken between words.
 void screen_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -16,7 +16,7 @@ static struct termios found;
 static int from = -1, to = -1;
 static volatile sig_atomic_t lent;
 
-static void say(const char *sequence) {
+static void send(const char *sequence) {
     ssize_t n = write(to, sequence, strlen(sequence));
     (void)n;
 }
@@ -24,7 +24,7 @@ static void say(const char *sequence) {
 void terminal_give_back(void) {
     if (!lent) return;
     lent = 0;
-    say("\033[?2004l");
+    send("\033[?2004l");
     tcsetattr(from, TCSADRAIN, &found);
 }
 
@@ -35,7 +35,7 @@ static void on_crash(int number) {
 
 // Leaves handlers that are already installed, such as a sanitizer's.
 static void catch_crash(int number) {
-    static char stack[1 << 16]; // a crash may be a stack that ran out
+    static char stack[1 << 16]; // a stack of its own: the crash may be a stack overflow
     struct sigaction old, action = {.sa_handler = on_crash, .sa_flags = (int)(SA_RESETHAND | SA_ONSTACK)};
     if (sigaction(number, NULL, &old) != 0 || old.sa_handler != SIG_DFL) return;
     stack_t other = {.ss_sp = stack, .ss_size = sizeof stack};
@@ -69,14 +69,14 @@ bool terminal_open(int in, int out) {
 
 void terminal_lend(void) {
     lent = 1;
-    say("\033[?2004h");
+    send("\033[?2004h");
 }
 
 void terminal_suspend(void) {
     terminal_give_back();
     struct sigaction usual = {.sa_handler = SIG_DFL}, ours;
     sigaction(SIGTSTP, &usual, &ours);
-    raise(SIGTSTP); // ignored by the system where there is no shell to continue it
+    raise(SIGTSTP); // the system ignores it if there is no shell that could continue the process
     sigaction(SIGTSTP, &ours, NULL);
     terminal_lend();
 }

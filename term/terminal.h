@@ -1,5 +1,5 @@
-// term/terminal.h: what the terminal can show, and its modes: changed for the line editor, restored whenever quill
-// ends.
+// term/terminal.h: colours, width and modes of the terminal. The modes are changed for the line editor and restored
+// however quill ends.
 //
 //   terminal_open(STDIN_FILENO, STDERR_FILENO);
 //   terminal_lend(); ...a line is edited... terminal_give_back();

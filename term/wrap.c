@@ -12,7 +12,7 @@ static int width_of(uint32_t c, uint32_t before) {
     return utf8proc_charwidth((utf8proc_int32_t)c);
 }
 
-// The next character of the text; a byte that begins none is U+FFFD.
+// Reads the character at `at` and returns its length; an invalid byte gives U+FFFD.
 static size_t next(Str text, size_t at, uint32_t *c) {
     utf8proc_int32_t found;
     size_t rest = text.n - at;
@@ -92,7 +92,7 @@ static void put_spaces(Wrap *w, Buf *out) {
 
 // Writes the held word, on a new line if it does not fit on this one.
 static void put_word(Wrap *w, Buf *out) {
-    if (w->n_word == 0) { // marks alone
+    if (w->n_word == 0) { // only sequences without width
         move(&w->word, out);
         return;
     }

@@ -1,4 +1,4 @@
-// term/wrap.h: text broken into lines between words, by the columns that it takes on a terminal.
+// term/wrap.h: breaks text into lines between words, by the columns that characters take on a terminal.
 //
 //   Wrap w = {.columns = 80};
 //   wrap_text(&w, text, &out); ...   wrap_mark(&w, "\033[1m", &out); ...   wrap_end(&w, &out); wrap_free(&w);

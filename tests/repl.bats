@@ -275,7 +275,7 @@ expect "<|im_end|>\r\n<|im_start|>user\r\nagain<|im_end|>"
 expect " 1 tokens"
 prompt
 send "\x03"
-expect "(Ctrl-C again or Ctrl-D leaves)"
+expect "(press Ctrl-C again or Ctrl-D to leave)"
 prompt
 send "x"
 expect "x"
@@ -283,7 +283,7 @@ send "\x03"
 expect "^C"
 prompt
 send "\x03"
-expect "(Ctrl-C again or Ctrl-D leaves)"
+expect "(press Ctrl-C again or Ctrl-D to leave)"
 prompt
 send "\x03"
 exit 130
@@ -442,7 +442,7 @@ expect "user\r\n a block<|im_end|>"
 expect "> "
 modes usual
 send "\x03"
-expect "(Ctrl-C again or Ctrl-D leaves)"
+expect "(press Ctrl-C again or Ctrl-D to leave)"
 expect "> "
 send "/exit\n"
 exit 0
@@ -691,7 +691,7 @@ temp               0.5 (default 0.8)' ]
     grep -q '^markdown           off (default auto)$' errors
     grep -q '^verbose            off$' errors
     [ "$(grep -c '^turn ' errors)" -eq 1 ]
-    grep -q '^quill: t: nothing that can be set' errors
+    grep -q '^quill: t: not a setting' errors
     grep -q 'did you mean verbose' errors
     grep -q 'start again with -c 9' errors
 }
