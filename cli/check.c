@@ -12,8 +12,10 @@
 
 #define RAW_SYSTEM "-sys: raw text has no system message; put it into the prompt, or leave --raw out"
 #define RAW_TEMPLATE "--raw and --chat-template: one of them expected, found both"
-#define NO_EVICT "--evict: one answer expected that grows alone, found --beams or --best-of, whose texts share a cache"
-#define NO_CHAT "--beams, --best-of: one prompt or a batch expected; a chat shows its answer as it comes: leave -i out"
+#define NO_EVICT "--evict: a single answer expected, found --beams or --best-of, whose texts share a KV cache"
+#define NO_CHAT                                                                                                        \
+    "--beams, --best-of: one prompt or a batch expected, found a chat, which shows its answer while it is generated; " \
+    "leave -i out"
 #define CHAT_JSON "-i: a chat has no JSON form; leave --json out, or give one prompt without -i"
 
 const CliConflict cli_conflicts[] = {
@@ -33,15 +35,15 @@ const CliConflict cli_conflicts[] = {
     {"--extract", "--jsonl", false, NULL},
     {"--extract", "-i", false, "-i: a chat shows whole answers; leave --extract out, or give one prompt without -i"},
     {"--evict", "--kv-dir", false,
-     "--evict and --kv-dir: one of them expected, found both; what is given up as it goes is no cache of its prompt"},
+     "--evict and --kv-dir: one of them expected, found both; --kv-dir needs the whole KV cache, and --evict frees "
+     "parts"},
     {"--beams", "--best-of", false, NULL},
     {"--beams", "--evict", false, NO_EVICT},
     {"--best-of", "--evict", false, NO_EVICT},
     {"--beams", "-i", false, NO_CHAT},
     {"--best-of", "-i", false, NO_CHAT},
     {"--evict", "--speculate", false,
-     "--evict and --speculate: one of them expected, found both; slots that are given up cannot be taken back with a "
-     "wrong guess"},
+     "--evict and --speculate: one of them expected, found both; slots freed for a wrong guess could not be restored"},
     {"--roofline", "--speculate", false, NULL},
     {"--ops", "--roofline", false, NULL},
     {"--ops", "--speculate", false, NULL},
@@ -49,11 +51,11 @@ const CliConflict cli_conflicts[] = {
     {"--kv-error", "--imatrix-out", false, NULL},
     {"--greedy", "--temp", true, NULL},
     {"--device", "-ngl", true, NULL},           // --device cuda -ngl 10
-    {"--evict", "--context-shift", true, NULL}, // cli_check_chat
+    {"--evict", "--context-shift", true, NULL}, // cli_check_chat reports it
 };
 const int cli_n_conflicts = ARRAY_LEN(cli_conflicts);
 
-// Whether an option of a row that may be an error was given: a flag, or a text or a number above 0 without a default.
+// Whether an option of cli_conflicts was given. It may be a flag, a text, or a number above 0 without a default.
 static bool is_given(const Options *o, const char *flag) {
     const Option *row = cli_find(flag, 1u << o->mode);
     if (!row) return false;
@@ -80,7 +82,7 @@ static bool names_stdin(const PromptConfig *p) {
     return false;
 }
 
-// Who reads stdin.
+// Options that read stdin.
 static Status check_stdin(const Options *o) {
     if (o->prompt.no_stdin && names_stdin(&o->prompt))
         return status_error(QUILL_USAGE, "--no-stdin and -f -: one of them expected, found both");
@@ -88,18 +90,20 @@ static Status check_stdin(const Options *o) {
         return status_error(QUILL_USAGE,
                             "-i and -f -: one of them expected, found both; a chat's lines come from stdin");
     if (o->answer.load && strcmp(o->answer.load, "-") == 0)
-        return status_error(QUILL_USAGE, "--load: a file expected, found -, which the prompt may come from");
+        return status_error(QUILL_USAGE, "--load: a file expected, found -; stdin may hold the prompt");
     return OK;
 }
 
-// Where to compute.
+// Options that choose the device.
 static Status check_device(const EngineConfig *e) {
     bool cpu = e->device && strcmp(e->device, "cpu") == 0, cuda = e->device && strcmp(e->device, "cuda") == 0;
     if (cpu && e->gpu_layers > 0)
         return status_error(QUILL_USAGE,
-                            "-ngl: layers for a GPU were asked for, but --device cpu leaves it out; drop one");
+                            "-ngl and --device cpu: one of them expected, found both; -ngl puts layers on a GPU");
     if (e->deterministic && e->gpu_layers != 0 && (cuda || e->gpu_layers > 0))
-        return status_error(QUILL_USAGE, "%s: --deterministic is the CPU's alone so far; drop one",
+        return status_error(QUILL_USAGE,
+                            "%s and --deterministic: one of them expected, found both; --deterministic "
+                            "works only on the CPU",
                             cuda ? "--device cuda" : "-ngl");
     return OK;
 }
@@ -109,7 +113,7 @@ static bool is_bench_without_work(const Options *o) {
     return !tests && !o->bench.save && !o->bench.roofline;
 }
 
-// What to measure must be named once; QUILL_MODEL stands back behind --shape, and the built-in model behind --roofline.
+// bench measures exactly one thing. --shape overrides QUILL_MODEL, and --roofline the built-in model.
 static Status check_bench(const Options *o) {
     const char *model = o->hub.repo ? o->hub.repo : o->engine.model;
     if (o->bench.shape && model && !o->model_from)
@@ -117,7 +121,7 @@ static Status check_bench(const Options *o) {
     if (o->bench.type && !type_by_name(o->bench.type))
         return status_error(QUILL_USAGE, "--type: one of %s expected, \"%s\" found", type_name_list(), o->bench.type);
     if (!o->bench.shape && o->bench.save)
-        return status_error(QUILL_USAGE, "--save: writes the random model of --shape, which is missing");
+        return status_error(QUILL_USAGE, "--save: --shape expected with it, found none; it writes a random model");
     if (!o->bench.shape && !model && !o->bench.roofline && !builtin_there())
         return status_error(QUILL_USAGE, "bench: nothing to measure: -m FILE, --shape NAME or --roofline expected");
     if ((o->bench.replay || o->bench.prompts) && !o->engine.speculate)
@@ -138,7 +142,7 @@ static Status check_bench(const Options *o) {
     return OK;
 }
 
-// Candidates need a row each in every step.
+// Options of beams and best-of: each candidate needs a row in every step.
 static Status check_candidates(const Options *o) {
     if (o->mode != MODE_RUN && o->mode != MODE_BATCH) return OK;
     const AnswerConfig *a = &o->answer;
@@ -155,7 +159,7 @@ static Status check_candidates(const Options *o) {
     return OK;
 }
 
-// What there is to guess with, and how much.
+// Options of speculation.
 static Status check_speculation(const EngineConfig *e) {
     const char *model = e->speculate ? drafters_model(e->speculate) : NULL;
     if (e->speculate && (!*e->speculate || (model && !*model)))
@@ -170,21 +174,22 @@ static Status check_speculation(const EngineConfig *e) {
     return OK;
 }
 
-// What a mode cannot do without.
+// Options that a mode or another option requires.
 static Status check_needs(const Options *o) {
     if (o->answer.n_chunks > 0 && o->engine.evict)
         return status_error(QUILL_USAGE,
-                            "--evict and --chunk: one of them expected, found both; what is given up as it goes has no "
-                            "place for KV that is brought");
+                            "--evict and --chunk: one of them expected, found both; --chunk needs the whole KV cache, "
+                            "and --evict frees parts");
     if (o->mode == MODE_RUN && (o->answer.blend || o->answer.chunk_split) && o->answer.n_chunks == 0)
         return status_error(QUILL_USAGE, "%s: --chunk FILE expected, found none",
                             o->answer.blend ? "--blend" : "--chunk-split");
     if (o->answer.chunk_split && !*o->answer.chunk_split)
         return status_error(QUILL_USAGE, "--chunk-split: a text of at least one byte expected, found none");
     if (o->mode == MODE_RUN && o->answer.logprobs >= 0 && !o->answer.json && !o->answer.jsonl)
-        return status_error(QUILL_USAGE, "--logprobs: is printed in JSON alone; add --json or --jsonl");
+        return status_error(
+            QUILL_USAGE, "--logprobs: --json or --jsonl expected with it, found none; only JSON has log-probabilities");
     if (o->mode == MODE_LOGITS && o->look.tokens && o->prompt.n_parts)
-        return status_error(QUILL_USAGE, "--tokens: ids or text expected, found both");
+        return status_error(QUILL_USAGE, "--tokens and a text: one of them expected, found both");
     if (o->quantize.prune && strcmp(o->quantize.by, "wanda") == 0 && !o->quantize.imatrix)
         return status_error(QUILL_USAGE, "--prune-by wanda: activation norms from --imatrix FILE expected, found none");
     if (o->mode == MODE_PREFILL && !o->kv.out)
@@ -213,21 +218,21 @@ Status cli_check_together(const Options *o) {
 Status cli_check_chat(const Options *o) {
     if (candidates_wanted(&o->answer)) return status_error(QUILL_USAGE, NO_CHAT);
     if (o->answer.json || o->answer.jsonl)
-        return status_error(QUILL_USAGE, "--json: a prompt expected; a chat has no JSON form");
+        return status_error(QUILL_USAGE, "--json: a prompt expected, found none; a chat has no JSON form");
     if (o->answer.n_chunks > 0)
         return status_error(QUILL_USAGE,
                             "--chunk: a prompt expected, found none; a chat has no chunks, /read takes files");
     if (o->engine.evict && o->answer.context_shift)
         return status_error(QUILL_USAGE,
-                            "--evict and --context-shift: one of them expected, found both; the first gives up "
-                            "tokens, the second leaves out whole turns");
+                            "--evict and --context-shift: one of them expected, found both; --evict frees single "
+                            "tokens, --context-shift drops whole turns");
     return OK;
 }
 
 Status cli_check_prompt(const Options *o) {
     if (o->answer.context_shift && !o->chat.shift_is_usual)
         return status_error(QUILL_USAGE,
-                            "--context-shift: a chat expected, whose oldest turns it leaves out; one prompt "
-                            "has none: leave it out, or add -i; --evict gives up tokens");
+                            "--context-shift: a chat expected, found one prompt; it drops the oldest turns of a chat: "
+                            "leave it out, add -i, or use --evict, which frees tokens");
     return OK;
 }

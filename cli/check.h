@@ -1,4 +1,4 @@
-// cli/check.h: which options exclude each other.
+// cli/check.h: checks which options may be used together.
 #ifndef QUILL_CLI_CHECK_H
 #define QUILL_CLI_CHECK_H
 
@@ -14,9 +14,9 @@ typedef struct {
 extern const CliConflict cli_conflicts[];
 extern const int cli_n_conflicts;
 
-// What no single row of the table can see. QUILL_USAGE: the options that do not go together, or one that is missing.
+// Checks that involve several options. QUILL_USAGE: options that exclude each other, or a required option is missing.
 Status cli_check_together(const Options *o);
-// What only holds for a chat, or only for a single prompt, once it is known which of them the run is.
+// Checks for a chat, and for a single prompt, once it is known which of them the run is.
 Status cli_check_chat(const Options *o);
 Status cli_check_prompt(const Options *o);
 

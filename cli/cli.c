@@ -13,7 +13,7 @@
 
 // ---- looking up -----------------------------------------------------------------------------------------------------
 
-// The flag without its =value, `_` turned into `-` in long names.
+// Copies the flag without its =value, and with `-` for `_` in long names.
 static void flag_name(const char *arg, char name[64]) {
     size_t n = strcspn(arg, "=");
     if (n > 63) n = 63;
@@ -38,8 +38,10 @@ static Status unknown_flag(const char *flag, Mode m) {
     char meant[32];
     if (cli_meant(flag, m, meant))
         return status_error(QUILL_USAGE, "%s: unknown option; did you mean %s?", flag, meant);
-    return status_error(QUILL_USAGE, "%s: unknown option; %s%s -h lists them, and words after -- are taken as they are",
-                        flag, m ? "quill " : "", cli_mode_name(m));
+    return status_error(QUILL_USAGE,
+                        "%s: unknown option; quill%s%s --help lists all options; words after -- are not "
+                        "options",
+                        flag, m ? " " : "", cli_modes[m]);
 }
 
 // ---- the arguments --------------------------------------------------------------------------------------------------
@@ -48,15 +50,15 @@ typedef struct {
     int argc, next;
     char **argv;
     bool words_only; // after --
-    bool goes_on;    // words here go on with the text of the -p before them
-    Buf notes;       // for stderr, unless -q comes
-    Origin *origins; // (cli_n_options) who has given each option its value
+    bool goes_on;    // the next words are appended to the text of the last -p
+    Buf notes;       // for stderr, unless -q is given
+    Origin *origins; // (cli_n_options) where each option's value comes from
     Buf words;       // joined by single spaces
     const char **word;
     int n_words;
 } Args;
 
-// What a flag prints instead of a run.
+// The page that a flag prints instead of running the mode.
 static CliPage page_of(const Option *o, const char *flag) {
     switch (o->kind) {
     case HELP: return flag[1] == '-' ? PAGE_HELP : PAGE_SHORT_HELP;
@@ -67,7 +69,7 @@ static CliPage page_of(const Option *o, const char *flag) {
     }
 }
 
-// The value of --color may be missing: that is auto.
+// Parses --color, whose value may be missing: then it is auto.
 static Status parse_color(Args *a, Options *out, const Option *o) {
     const char *next = a->next < a->argc ? a->argv[a->next] : "";
     bool value = cli_is_choice("on|off", next) || cli_is_choice(o->arg, next);
@@ -77,7 +79,8 @@ static Status parse_color(Args *a, Options *out, const Option *o) {
     return cli_set_value(o, "--color", value ? next : "auto", out);
 }
 
-// An option of llama-cli's that quill has not: what it means here, and a note where that is not the same.
+// Parses an option of llama-cli that quill's table does not have: applies its counterpart, with a note if its meaning
+// differs.
 static Status parse_theirs(Args *a, Options *out, const LlamaOption *l, const char *flag, const char *value) {
     const char *next = a->next < a->argc ? a->argv[a->next] : NULL;
     bool takes =
@@ -91,12 +94,12 @@ static Status parse_theirs(Args *a, Options *out, const LlamaOption *l, const ch
     if (means.note) buf_printf(&a->notes, "quill: note: %s: %s\n", flag, means.note);
     if (!means.flag) return OK;
     const Option *o = cli_find(means.flag, 1u << out->mode);
-    if (!o) return OK; // of no use in this mode
+    if (!o) return OK; // this mode does not have the option
     a->origins[o - cli_options].by = BY_FLAG;
     return cli_set_value(o, flag, means.value, out);
 }
 
-// One flag with its value. *stop: a flag such as --help, which sets Options.page and ends the parse.
+// Parses one flag with its value. *stop: a flag such as --help has set Options.page and ends the parse.
 static Status parse_flag(Args *a, Options *out, bool *stop) {
     const char *arg = a->argv[a->next++], *equals = strchr(arg, '=');
     char flag[64];
@@ -106,9 +109,9 @@ static Status parse_flag(Args *a, Options *out, bool *stop) {
     if (theirs) return parse_theirs(a, out, theirs, flag, equals ? equals + 1 : NULL);
     if (!o) return unknown_flag(flag, out->mode);
     if (o->kind == COLOR && !equals) return parse_color(a, out, o);
-    bool off = o->kind == FLAG && equals && strcmp(equals, "=off") == 0; // over the configuration
+    bool off = o->kind == FLAG && equals && strcmp(equals, "=off") == 0; // overrides the configuration file
     if (!o->arg && equals && !off && (o->kind != FLAG || strcmp(equals, "=on") != 0))
-        return status_error(QUILL_USAGE, "%s: takes no value but on and off, found \"%.200s\"", flag, equals + 1);
+        return status_error(QUILL_USAGE, "%s: on, off or no value expected, found \"%.200s\"", flag, equals + 1);
     const char *value = equals ? equals + 1 : NULL;
     if (o->arg && !value) {
         if (a->next == a->argc)
@@ -117,8 +120,9 @@ static Status parse_flag(Args *a, Options *out, bool *stop) {
         char name[64];
         flag_name(value, name);
         if (value[0] == '-' && cli_find(name, 1u << out->mode))
-            return status_error(QUILL_USAGE, "%s: needs a value (%s), found the option %s; %s=%s if that is the value",
-                                flag, o->arg, name, flag, value);
+            return status_error(QUILL_USAGE,
+                                "%s: needs a value (%s), found the option %s; write %s=%s if that is the value", flag,
+                                o->arg, name, flag, value);
     }
     if (o->kind == COMPLETIONS && !cli_is_choice(o->arg, value)) return cli_bad_value(flag, value, o->arg);
     a->goes_on = o->kind == PROMPT_TEXT;
@@ -187,31 +191,30 @@ static Status set_defaults(Options *out) {
     return OK;
 }
 
-// Whose origin a row's value has: the row that has this flag in the mode at hand; NULL: none has.
+// The origin of the value of the option with this flag; NULL: the mode does not have this option.
 static Origin *origin_of(const Args *a, const char *flag, const Options *o) {
     const Option *row = cli_find(flag, 1u << o->mode);
     return row ? &a->origins[row - cli_options] : NULL;
 }
 
-// The environment, for what no flag has said.
+// Sets options from the environment that no flag has set.
 static Status from_environment(const Args *a, Options *out) {
     const char *model = getenv("QUILL_MODEL"), *device = getenv("QUILL_DEVICE");
     Origin *of_model = origin_of(a, "--model", out), *of_device = origin_of(a, "--device", out);
     bool bare =
         out->mode == MODE_TEMPLATE && (out->answer.chat_template || out->answer.chat_template_file); // needs no model
-    if (of_model && out->engine.model) of_model->by = BY_FLAG;                                       // or a word
+    if (of_model && out->engine.model) of_model->by = BY_FLAG;                                       // a flag or a word
     else if (of_model && model && *model && !bare && !out->hub.repo) {
         out->engine.model = model;
         of_model->by = BY_ENVIRONMENT;
     }
-    bool flagged =
-        !of_device || of_device->by == BY_FLAG || out->engine.gpu_layers > 0; // layers for a GPU say where, too
+    bool flagged = !of_device || of_device->by == BY_FLAG || out->engine.gpu_layers > 0; // -ngl chooses the GPU as well
     if (flagged || !device || !*device) return OK;
     of_device->by = BY_ENVIRONMENT;
     return cli_set_value(cli_find("--device", 1u << out->mode), "QUILL_DEVICE", device, out);
 }
 
-// The one word of a mode that takes a file, in *at, where no flag has named one.
+// Sets *at, the file of a mode that takes one, to the only word, unless a flag has named a file.
 static Status set_file(const Args *a, Mode m, const char *what, const char *flag, const char **at) {
     if (a->n_words > 1 || (a->n_words && *at))
         return status_error(QUILL_USAGE, "quill %s: one %s expected, found \"%.200s\"%s%s%.200s", cli_mode_name(m),
@@ -220,14 +223,14 @@ static Status set_file(const Args *a, Mode m, const char *what, const char *flag
     if (m == MODE_DECODE && a->n_words && strcmp(*at, "builtin") != 0 && access(*at, F_OK) != 0)
         return status_error(QUILL_USAGE,
                             "quill decode: \"%.200s\": a model file expected, no such file found; decode answers the "
-                            "prompt that is in the KV file, so a question belongs into quill prefill's prompt; or ask "
-                            "with quill --kv-dir DIR -f TEXT \"question\", which keeps the text's KV cache",
+                            "prompt in the KV file, so give the question to quill prefill; or use quill --kv-dir DIR "
+                            "-f TEXT \"question\", which keeps the text's KV cache",
                             *at);
     return OK;
 }
 
-// The words are the beginning of the prompt; in `kv` what to do and the files; of `bench --replay` files; where no text
-// is read a file's path.
+// Uses the words that are not options. Depending on the mode they are the beginning of the prompt, a verb with files or
+// names (kv, chunk, pull, models), files (bench --replay, quantize), or one file.
 static Status use_words(Args *a, Options *out) {
     if (out->mode == MODE_KV || out->mode == MODE_CHUNK) {
         out->kv.words = a->word;
@@ -262,7 +265,7 @@ static Status use_words(Args *a, Options *out) {
     return OK;
 }
 
-// What no argument has said, from the environment and the configuration.
+// Sets options that the arguments have not set, from the environment and the configuration file.
 static Status from_elsewhere(const Args *a, Options *o) {
     TRY(from_environment(a, o));
     TRY(config_apply(o, a->origins));
@@ -277,7 +280,7 @@ static Status from_elsewhere(const Args *a, Options *o) {
     return OK;
 }
 
-// The parts of the options that lower floors get, from each other.
+// Copies settings that several parts of the options need.
 static void complete_parts(Options *o) {
     if (o->engine.threads < 0) o->engine.threads = 0;
     o->engine.verbose = o->answer.verbose;

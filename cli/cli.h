@@ -1,4 +1,4 @@
-// cli/cli.h: the command line, parsed into one struct.
+// cli/cli.h: parses the command line into one struct.
 //
 // Each row of the table in cli/table.c holds an option's flags, modes, type, range, default and help. Parsing, --help
 // and did-you-mean walk the same table.
@@ -7,7 +7,8 @@
 
 #include "cli/docs.h"
 
-// What the parse decided: go on; or stop with exit code 0 when cli_print has printed o->page; or a QUILL_USAGE.
+// Parses the arguments, the environment and the configuration file. *stop: nothing is to be run; call cli_print, which
+// prints o->page, and exit with code 0. QUILL_USAGE: the arguments are wrong.
 Status cli_parse(int argc, char **argv, Options *o, bool *stop);
 void cli_free(Options *o);
 

@@ -1,6 +1,6 @@
 // cli/completions.c: the completions of bash, zsh and fish, from the option table (cli/table.h).
 //
-// Said is what --help says: rows without a help text are left out.
+// They contain the options that --help shows: rows without a help text are left out.
 #include "cli/docs.h"
 
 #include <ctype.h>
@@ -9,20 +9,20 @@
 
 #include "answer/builtin_templates.h"
 
-// ---- what all need -------------------------------------------------------------------------------------------------
+// ---- for all shells ------------------------------------------------------------------------------------------------
 
 static bool is_of(const Option *o, int m) { return o->help && o->modes & 1u << m; }
-// As its words; others take text.
+// Modes whose words are files; in other modes they are text.
 static bool takes_files(int m) {
     return m == MODE_BENCH || m == MODE_INSPECT || m == MODE_BATCH || m == MODE_DECODE || m == MODE_KV ||
            m == MODE_CHUNK || m == MODE_QUANTIZE;
 }
-static bool takes_names(int m) { return m == MODE_MODELS || m == MODE_PULL; } // of models in the cache
+static bool takes_names(int m) { return m == MODE_MODELS || m == MODE_PULL; } // names of models in the cache
 
-// What follows a flag, for a shell.
+// What kind of value follows a flag.
 typedef enum { VALUE_NONE, VALUE_ANY, VALUE_FILE, VALUE_MODEL, VALUE_DIR, VALUE_WORDS } ArgKind;
 
-// Walks an argument of the form a|b|N: copies the next word that is meant as it stands, NULL after the last.
+// Walks an argument of the form a|b|N: copies the next literal word (a, b) and returns where to go on; NULL: no more.
 static const char *next_word(const char *arg, char word[32]) {
     while (*arg) {
         size_t n = strcspn(arg, "|"), plain = 0;
@@ -48,7 +48,7 @@ static ArgKind value_of(const Option *o) {
     return next_word(o->arg, word) ? VALUE_WORDS : VALUE_ANY;
 }
 
-// The words that may follow a row, with a blank between two.
+// Prints the words that may follow an option, separated by spaces.
 static void put_words(const Option *o) {
     char word[32];
     const char *between = "";
@@ -70,13 +70,13 @@ static void put_modes(void) {
 
 // ---- bash -----------------------------------------------------------------------------------------------------------
 
-// The flags of a row as a pattern of `case`, behind `before`.
+// Prints the flags of a row as a pattern of `case`, after `before`.
 static void bash_names(const Option *o, const char *before) {
     char name[32];
     for (const char *at = o->names; (at = cli_next_name(at, name)); before = " | ") printf("%s%s", before, name);
 }
 
-// One line for all options of this mode that the same kind of value follows.
+// Prints one `case` line for all options of this mode that take this kind of value.
 static void bash_case(int m, ArgKind value, const char *what) {
     const char *before = "        ";
     for (int i = 0; i < cli_n_options; i++) {
@@ -116,7 +116,7 @@ static void bash_mode(int m) {
     printf("        esac ;;\n");
 }
 
-// The names of models, which have a colon in them: bash makes three words of it and replaces the last one.
+// Completes names of models. They contain a colon: bash splits them into three words and replaces only the last one.
 static void bash_names_of_models(void) {
     printf("_quill_names() {\n"
            "    local word=$cur all\n"
@@ -171,7 +171,7 @@ static void bash_completions(void) {
 
 // ---- zsh ------------------------------------------------------------------------------------------------------------
 
-// Inside of '...' and of the [help] of an _arguments specification.
+// Escapes for text inside '...' and inside the [help] of an _arguments specification.
 static const CliEscape zsh[] = {{'\'', "'\\''"}, {'\\', "\\\\"}, {'[', "\\["}, {']', "\\]"}, {':', "\\:"}, {0, NULL}};
 
 // '(-m --model)'{-m,--model=}'[help]:FILE:_files'

@@ -21,14 +21,14 @@ static bool config_path(Buf *out) {
     return out->n > 0;
 }
 
-// The file's text; *there is false where there is none.
+// Reads the file; *there: it exists.
 static Status read_file(const char *path, Buf *text, bool *there) {
     *there = access(path, F_OK) == 0;
     return *there ? file_read(path, text) : OK;
 }
 
 typedef struct {
-    const char *section; // "": in front of the first
+    const char *section; // "": before the first section
     const char *name, *value;
     int line;
 } Entry;
@@ -37,7 +37,7 @@ typedef struct {
     char *path;
     Entry *entries; // (n) in the order of the file
     int n;
-    const char **sections; // (n_sections) each once for each of its heads
+    const char **sections; // (n_sections) one for each [name] line; a name may be repeated
     int n_sections;
 } Config;
 
@@ -54,7 +54,7 @@ static Status bad_line(const Config *c, int line, const char *format, const char
     return status_error(QUILL_USAGE, "%.500s:%d: %.480s", c->path, line, st.message);
 }
 
-// The value without its quotes, or without the comment behind it.
+// Removes the quotes around a value, or the comment behind it.
 static char *plain_value(char *s) {
     size_t n = strlen(s);
     if (n >= 2 && s[0] == '"') {
@@ -95,7 +95,7 @@ static Status read_entry(Config *c, char *s, int line, const char *section) {
     return OK;
 }
 
-// The lines of `text`, which the entries point into from here on.
+// Parses the lines of `text`; the entries point into it.
 static Status read_lines(Config *c, char *text) {
     const char *section = "";
     for (int line = 1; text; line++) {
@@ -109,11 +109,11 @@ static Status read_lines(Config *c, char *text) {
     return OK;
 }
 
-// ---- what a line may say --------------------------------------------------------------------------------------------
+// ---- checking entries -----------------------------------------------------------------------------------------------
 
 static bool is_prompt(const Option *row) { return row->kind == PROMPT_TEXT || row->kind == PROMPT_FILE; }
 
-// Options that only make sense where they are typed.
+// Options that the configuration file cannot contain.
 static bool is_of_command_line(const Option *row) {
     return row->group == G_CONFIG || row->kind == HELP || row->kind == VERSION || row->kind == MAN ||
            row->kind == COMPLETIONS;
@@ -127,7 +127,7 @@ static Status unknown_name(const Config *c, const Entry *e) {
             if (name[1] == '-') nearest_try(&nearest, name + 2);
     const char *meant = nearest_found(&nearest);
     Buf what = {0};
-    if (*e->name == '-') buf_printf(&what, "%.80s: without its dashes expected", e->name);
+    if (*e->name == '-') buf_printf(&what, "%.80s: an option without its dashes expected", e->name);
     else buf_printf(&what, "%.80s: the long name of an option expected", e->name);
     if (meant) buf_printf(&what, "; did you mean %s?", meant);
     else buf_str(&what, "; quill --help lists them");
@@ -139,9 +139,10 @@ static Status unknown_name(const Config *c, const Entry *e) {
 static Status check_entry(const Config *c, const Entry *e) {
     const Option *row = cli_find_long(e->name, ~0u);
     if (!row || *e->name == '-') return unknown_name(c, e);
-    if (is_of_command_line(row)) return bad_line(c, e->line, "%.80s: belongs on the command line", e->name);
+    if (is_of_command_line(row))
+        return bad_line(c, e->line, "%.80s: this option works only on the command line", e->name);
     if (is_prompt(row) && !*e->section)
-        return bad_line(c, e->line, "%.80s: belongs into a section [name], for --preset name", e->name);
+        return bad_line(c, e->line, "%.80s: a prompt is allowed only in a section [name], for --preset name", e->name);
     return OK;
 }
 
@@ -172,7 +173,7 @@ static bool has_stronger_rival(const Option *row, Mode m, Giver by, const Origin
     return false;
 }
 
-// The value with ~/ written out, where it is a path. The text is kept with the options.
+// Replaces ~/ by the home directory if the value is a path. The options own the new text.
 static const char *with_home(const Option *row, const char *value, Options *o) {
     const char *home = getenv("HOME");
     bool path = row->arg && (strncmp(row->arg, "FILE", 4) == 0 || strncmp(row->arg, "DIR", 3) == 0);
@@ -185,7 +186,7 @@ static const char *with_home(const Option *row, const char *value, Options *o) {
 
 static Status apply_entry(const Config *c, const Entry *e, Giver by, Options *o, Origin *origins) {
     const Option *row = cli_find_long(e->name, 1u << o->mode);
-    if (!row) return OK; // another mode's
+    if (!row) return OK; // an option of other modes
     Origin *origin = &origins[row - cli_options];
     bool adds = row->kind == STOPS || row->kind == BIAS || row->kind == FILES || is_prompt(row);
     if ((origin->by > by && !adds) || has_stronger_rival(row, o->mode, by, origins)) return OK;
@@ -259,7 +260,7 @@ static void show_row(const Option *row, const Origin *origin, const Options *o) 
     Buf from = {0}, value = {0};
     cli_long_name(row, name);
     config_origin(row, origin, &from);
-    if (row->kind == STOPS) // a line each, as they are read
+    if (row->kind == STOPS) // one line for each, as they are read
         for (int i = 0; i < o->answer.n_stop; i++) show_line(name, o->answer.stop[i], from.data);
     else if (row->kind == FILES)
         for (int i = 0; i < o->answer.n_chunks; i++) show_line(name, o->answer.chunks[i], from.data);

@@ -9,19 +9,18 @@
 //   prompt = Write a commit message for this diff.
 //   temp = 0.2
 //
-// An option a line, by a long name of the table without its dashes; on or off for one that takes no value. A line that
-// begins with # is a comment, and so is what follows a blank and a #; "..." around a value keeps blanks and #. ~/ is
-// the home directory where a path is expected. What stands in front of the first [name] holds always, a section for
-// --preset NAME. An option that a mode does not have is passed over there. The prompt's own options belong into
-// sections.
+// Each line sets one option, by a long name of the table without its dashes; the value of a flag is on or off. A
+// comment begins with # at the beginning of a line or after a blank; quotes "..." around a value keep blanks and #. In
+// a path ~/ is the home directory. Lines before the first [name] always apply, a section [NAME] applies with --preset
+// NAME. A mode ignores options that it does not have. Options of the prompt are allowed only in sections.
 //
-// The command line comes first, then the environment, the preset, the file's beginning, the table's default.
+// Precedence: the command line, the environment, the preset, the lines before the first section, the table's default.
 #ifndef QUILL_CONFIG_H
 #define QUILL_CONFIG_H
 
 #include "cli/values.h"
 
-// Who has given an option its value, from the weakest to the strongest.
+// Where an option's value comes from, from the lowest to the highest precedence.
 typedef enum { BY_DEFAULT, BY_FILE, BY_PRESET, BY_ENVIRONMENT, BY_FLAG } Giver;
 
 typedef struct {
@@ -29,13 +28,13 @@ typedef struct {
     int line; // of the file
 } Origin;
 
-// Sets what the file says and nobody stronger has said. origins: (cli_n_options) of the options as they are, kept up to
-// date. QUILL_USAGE: a line that cannot be, with the file's name and the line's number; --preset NAME without such a
-// section. QUILL_IO: the file is there and cannot be read.
+// Sets the options of the file that no stronger source has set. origins: (cli_n_options) where the current values come
+// from; updated. QUILL_USAGE: a wrong line (the message has the file's name and the line's number), or --preset NAME
+// without such a section. QUILL_IO: the file exists and cannot be read.
 Status config_apply(Options *o, Origin *origins);
-// "QUILL_MODEL", "the command line", "FILE:12", appended.
+// Appends the name of an origin: "QUILL_MODEL", "the command line", "FILE:12".
 void config_origin(const Option *row, const Origin *origin, Buf *out);
-// What applies, in the file's own form, and where it comes from: --show-config, to stdout.
+// --show-config: prints the options that apply, in the file's form, and where each value comes from, to stdout.
 void config_show(const Options *o, const Origin *origins);
 
 #endif

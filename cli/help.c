@@ -1,4 +1,4 @@
-// cli/help.c: --help and --version, from the option table; what each mode is for. Plain text for 80 columns, to stdout.
+// cli/help.c: prints -h, --help and --version, from the option table and the descriptions of modes, for 80 columns.
 #include "cli/docs.h"
 
 #include <stdio.h>
@@ -58,26 +58,27 @@ const About cli_about[N_MODES] = {
                     "  quill bench --roofline\n",
                     "-m -p -n -d -t -r --sequences --shape --type -o -ngl -ctk -ctv"},
     [MODE_PERPLEXITY] = {"quill perplexity [options] [-f FILE]",
-                         "How well a model predicts a text. The text is cut into chunks (-c), each with\n"
-                         "the beginning token in front where the model wants one; every token but the\n"
-                         "first of a chunk is scored. With --evict the text is one chunk, however long, -c\n"
-                         "the slots of the cache, and snapkv takes half of a chunk for the prompt.",
+                         "Measures how well a model predicts a text. The text is cut into chunks (-c), each\n"
+                         "preceded by the beginning token if the model uses one; every token but the first\n"
+                         "of a chunk is scored. With --evict the whole text is one chunk, -c is the number\n"
+                         "of slots in the cache, and for snapkv the first half of a chunk is the prompt.",
                          "  quill perplexity -m model.gguf -f wiki.test.raw -c 512\n"
                          "  quill perplexity -m model.gguf -f text -ctk q4_0 -ctv q4_0 --kv-error\n"
                          "  quill perplexity -m model.gguf -f text -c 2k --evict sinks --json | jq .curve\n"
                          "  quill perplexity -m model.gguf -f text --kl-base logits\n"
                          "  quill perplexity -m model.gguf -f text --kl logits\n",
                          "-m -f -c -ctk -ctv --evict --json -t -v"},
-    [MODE_INSPECT] = {"quill inspect [options] [MODEL]", "What is in a model file, and what it will cost to run.",
+    [MODE_INSPECT] = {"quill inspect [options] [MODEL]",
+                      "Shows the contents of a model file and the cost of running it.",
                       "  quill inspect model.gguf\n  quill inspect --json model.gguf | jq .config\n",
                       "-m --json --check-tensors"},
     [MODE_TOKENIZE] =
-        {"quill tokenize [options] [TEXT...]", "Text to tokens: a line a token, its id and its piece.",
+        {"quill tokenize [options] [TEXT...]", "Shows the tokens of a text, one per line, with id and piece.",
          "  quill tokenize -m model.gguf \"Hello world\"\n  quill tokenize -m model.gguf --ids -f text.txt\n",
          "-m -p -f --ids --no-bos --parse-special"},
     [MODE_TEMPLATE] = {"quill template [options] [MODEL] <MESSAGES.json",
-                       "What a chat template makes of a conversation: a JSON array of messages, or an\n"
-                       "object with \"messages\", \"tools\" and whatever else the template looks at.",
+                       "Renders a conversation with a chat template. The input is a JSON array of messages,\n"
+                       "or an object with \"messages\", \"tools\" and other variables of the template.",
                        "  echo '[{\"role\":\"user\",\"content\":\"hi\"}]' | quill template -m model.gguf\n"
                        "  quill template --chat-template-file t.jinja --bos \"<s>\" <messages.json\n",
                        "-m -f --chat-template --chat-template-file --no-generation-prompt --think"},
@@ -85,7 +86,7 @@ const About cli_about[N_MODES] = {
                        "Writes a model with smaller weights. IN is any model that quill reads, OUT a\n"
                        "GGUF file, TYPE a type for all matrices (Q8_0, Q5_K, Q4_0, F16, ...) or a mix\n"
                        "of types (Q4_K_M, Q5_K_M, ...). A wrong TYPE lists them all. IQ1, IQ2 and IQ3\n"
-                       "types are read and not written. Metadata, tokenizer and chat template are kept.",
+                       "cannot be written. Metadata, tokenizer and chat template are kept.",
                        "  quill quantize model.gguf small.gguf Q4_K_M\n"
                        "  quill quantize model.gguf small.gguf Q5_0 --tensor 'output.weight=Q8_0'\n"
                        "  quill quantize --dry-run model.gguf small.gguf Q3_K_M\n",
@@ -93,59 +94,59 @@ const About cli_about[N_MODES] = {
     [MODE_PULL] = {"quill pull [options] USER/REPO[:TYPE]",
                    "Fetches a model from the Hugging Face Hub into the cache that other tools share,\n"
                    "and prints its path. TYPE is one of the repository's GGUF types, a file, or\n"
-                   "safetensors; without it Q4_K_M, else Q8_0, else safetensors. A cut transfer goes\n"
-                   "on where it was cut. HF_TOKEN opens repositories that ask for one.",
+                   "safetensors; without it Q4_K_M, else Q8_0, else safetensors. An interrupted\n"
+                   "transfer continues at the next call. HF_TOKEN gives access to private models.",
                    "  quill pull Qwen/Qwen3-0.6B-GGUF\n"
                    "  quill pull Qwen/Qwen3-8B-GGUF:Q5_K_M\n",
                    "--offline -q"},
     [MODE_MODELS] = {"quill models [options] [rm NAME...]",
-                     "Lists the models in the Hugging Face cache; rm removes some, after a question.\n"
-                     "-m takes the names, and user/repo alone where that is clear.",
+                     "Lists the models in the Hugging Face cache; rm removes models, after a question.\n"
+                     "-m accepts the names, and user/repo alone if only one model matches.",
                      "  quill models\n"
                      "  quill models rm -y Qwen/Qwen3-0.6B-GGUF\n",
                      "--json --names -y"},
     [MODE_BATCH] = {"quill batch [options] [FILE]",
-                    "Many prompts at once: jobs in, answers out, a JSON object a line. Jobs are read\n"
-                    "from FILE or stdin while others run, and an answer is written when it is there.\n"
-                    "A line is {\"id\",\"prompt\"} or {\"id\",\"messages\"}, with any option of length and\n"
-                    "sampling as a key, or one of OpenAI's batch files.",
+                    "Answers many prompts at once. Jobs are read from FILE or stdin while others run;\n"
+                    "an answer is written as soon as it is complete. Jobs and answers are JSON objects,\n"
+                    "one per line. A job is {\"id\",\"prompt\"} or {\"id\",\"messages\"}, with any option of\n"
+                    "length and sampling as a key, or a line of an OpenAI batch file.",
                     "  echo '{\"id\":1,\"prompt\":\"Once upon a time\",\"max_tokens\":50}' | quill batch\n"
                     "  quill batch -m model.gguf --keep-order jobs.jsonl >out.jsonl\n"
                     "  quill batch -m model.gguf --resume out.jsonl jobs.jsonl\n"
                     "  quill batch --rate 4 --slo ttft=500,tpot=50 -v jobs.jsonl >out.jsonl\n",
                     "-m -n --temp --seed --keep-order --resume -np --kv-dir -v -q"},
     [MODE_LOGITS] = {"quill logits [options] --tokens ID,ID,... > FILE",
-                     "The logits after every token, as raw float32 (n_tokens, n_vocab) on stdout.\n"
-                     "-ub decides how many rows are computed at a time.",
+                     "Writes the logits after every token to stdout, as raw float32 (n_tokens, n_vocab).\n"
+                     "-ub sets how many rows are computed at a time.",
                      "  quill logits -m model.gguf --tokens 1,2,3 > logits.f32\n"
                      "  quill logits -m model.gguf -ub 1 -p \"Once upon a time\" > logits.f32\n",
                      "-m --tokens -p -f --no-bos -ub"},
     [MODE_PREFILL] = {"quill prefill [options] --kv-out FILE|- [PROMPT...]",
-                      "Computes a prompt and sends its KV cache on, chunk by chunk as it is ready.\n"
-                      "The prompt is what it is for quill itself; quill decode answers it, in\n"
-                      "another process or on another machine, with the same model.",
+                      "Computes a prompt and writes its KV cache, chunk by chunk as it is ready.\n"
+                      "The prompt is given as for quill itself; quill decode answers it, in another\n"
+                      "process or on another machine, with the same model.",
                       "  quill prefill -m model.gguf -f long.txt --kv-out long.kv\n"
                       "  quill prefill -f long.txt --kv-out - | ssh host quill decode --kv-in -\n",
                       "-m -p -f -sys --kv-out -c -ctk -ctv -t -v"},
     [MODE_DECODE] = {"quill decode [options] --kv-in FILE|- [MODEL]",
-                     "Answers a prompt that quill prefill has computed: byte for byte what one\n"
-                     "process would have said. Another model, a damaged or a cut stream is refused\n"
-                     "before anything is printed.",
+                     "Answers a prompt that quill prefill has computed, with the same bytes as a single\n"
+                     "process. KV of another model and a damaged or incomplete stream are refused before\n"
+                     "anything is printed.",
                      "  quill decode -m model.gguf --kv-in long.kv\n"
                      "  quill decode -m model.gguf --kv-in long.kv --seed 2 --temp 1\n",
                      "-m --kv-in -n -c --temp --seed --json -t -v"},
     [MODE_CHUNK] = {"quill chunk add [options] --kv-dir DIR FILE...",
-                    "Computes the KV of texts ahead of the questions: each file alone, or each part\n"
-                    "that --chunk-split cuts it into. quill --chunk FILE with the same --kv-dir takes\n"
-                    "it from there (docs/blend.md); without this it is computed on first use.",
+                    "Computes the KV of texts before they are used: of each file, or of each part that\n"
+                    "--chunk-split cuts it into. quill --chunk FILE with the same --kv-dir loads it\n"
+                    "(docs/blend.md). Without this mode it is computed on first use.",
                     "  quill chunk add -m model.gguf --kv-dir cache notes.txt rules.txt\n"
                     "  quill -m model.gguf --kv-dir cache --chunk notes.txt \"Who paid?\"\n",
                     "-m --kv-dir --chunk-split -c -ctk -ctv -t -q"},
     [MODE_KV] = {"quill kv info|check|cut|diff|list|remove [options] FILE...",
-                 "Looks into KV files: info shows what one holds, check reads every byte, cut\n"
-                 "keeps the first tokens, diff says where two part and how far. - is stdin. All\n"
-                 "but cut take a file of --kv-dir too; list shows what such a directory holds,\n"
-                 "remove takes files of it away.",
+                 "Examines KV files: info shows the contents of one, check reads every byte, cut\n"
+                 "keeps the first tokens, diff shows where two files differ and by how much. - is\n"
+                 "stdin. All but cut also read files of --kv-dir; list shows the files of such a\n"
+                 "directory, remove deletes some of them.",
                  "  quill kv info long.kv\n"
                  "  quill kv cut -n 100 --kv-out short.kv long.kv\n"
                  "  quill kv diff --tolerance 0.01 a.kv b.kv\n"
@@ -166,14 +167,14 @@ static void print_names(const Option *o, char out[NAMES]) {
     if (o->arg) snprintf(out + at, NAMES - (size_t)at, " %s", o->arg);
 }
 
-// The help of what is named in the columns up to `at`, from `column` on.
+// Prints a help text in columns from `column` on; the name before it has taken `at` columns.
 static void print_wrapped(const char *text, int at, int column) {
     if (at >= column) printf("\n"), at = 0;
     printf("%*s", column - at, "");
     paragraph_print(stdout, text, column, column);
 }
 
-// n_help: bytes of the help that are said.
+// n_help: bytes of the help that are shown.
 static void print_option(const Option *o, int n_help, int column) {
     char names[NAMES], help[256];
     bool shown = o->fallback != NULL;
@@ -203,8 +204,8 @@ void cli_put(const char *text, const CliEscape *escapes) {
 
 // ---- the short help -------------------------------------------------------------------------------------------------
 
-// Bytes of the help up to what a first look can do without: what follows a ; or a bracket, and a comma where it would
-// not fit a line.
+// Length of the part of a help text that the short help shows: up to a ; or a bracket, and up to a comma if the line
+// would be too long.
 static int essence(const Option *o) {
     int n = (int)strcspn(o->help, ";"), room = PARAGRAPH_WIDTH - SHORT_COLUMN;
     const char *bracket = strstr(o->help, " (");
@@ -218,7 +219,7 @@ static void print_mode_names(void) {
     Buf names = {0};
     buf_str(&names, "Modes:");
     for (int m = MODE_RUN + 1; m < N_MODES; m++) buf_printf(&names, "%s %s", m > 1 ? "," : "", cli_modes[m]);
-    buf_str(&names, "; quill MODE -h says more.");
+    buf_str(&names, "; see quill MODE -h.");
     paragraph_print(stdout, names.data, 0, 0);
     buf_free(&names);
 }

@@ -1,4 +1,4 @@
-// cli/hints.c: what was meant: suggestions for options that are not there, notes where a prompt looks like a command.
+// cli/hints.c: suggestions for mistyped options, and notes if a prompt looks like a command.
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 // ---- options --------------------------------------------------------------------------------------------------------
 
-// What other programs call it.
+// Names that other programs use, and quill's option.
 static const char *const habits[][2] = {
     {"-V", "--version"},         {"-?", "--help"},           {"-H", "--help"},
     {"--usage", "--help"},       {"--system", "-sys"},       {"--max-length", "--predict"},
@@ -33,12 +33,12 @@ static const char *bare(const char *flag) { return flag + strspn(flag, "-"); }
 
 typedef struct {
     const char *flag;
-    size_t n;        // letters of it without its dashes
-    Nearest nearest; // among long names, without their dashes
-    Nearest shorts;  // among short ones
-    char begins[32]; // the name that begins so
-    int n_begin;
-    char same[32]; // the name that is the same but for dashes and case
+    size_t n;        // letters of the flag, without its dashes
+    Nearest nearest; // the nearest long name, without dashes
+    Nearest shorts;  // the nearest short name
+    char begins[32]; // a name that begins with the flag's letters
+    int n_begin;     // how many such names there are
+    char same[32];   // the name that differs only in dashes or case
 } OptionSearch;
 
 static void compare(OptionSearch *s, const char *name) {
@@ -63,7 +63,7 @@ bool cli_meant(const char *flag, Mode m, char meant[32]) {
         for (const char *at = cli_options[i].names; (at = cli_next_name(at, name));) compare(&s, name);
     }
     const char *near = nearest_found(&s.nearest);
-    // One letter is near to every other.
+    // Not for flags of one letter, since all of them are near each other.
     const char *near_short = s.n >= 2 && flag[1] != '-' ? nearest_found(&s.shorts) : NULL;
     if (s.same[0]) snprintf(meant, 32, "%s", s.same);
     else if (s.n_begin == 1) snprintf(meant, 32, "%s", s.begins);
@@ -75,26 +75,27 @@ bool cli_meant(const char *flag, Mode m, char meant[32]) {
 
 // ---- words ----------------------------------------------------------------------------------------------------------
 
-// Commands of programs of the same kind, with the number of words in which they are more likely than a prompt.
+// Commands of similar programs. A prompt of `least` to `most` words that begins with one is probably meant as a
+// command.
 static const struct {
     const char *word;
     int least, most;
     const char *instead;
 } commands[] = {
     {"help", 1, 1, "quill -h is the short help, quill --help all of it"},
-    {"version", 1, 1, "quill --version tells"},
-    {"list", 1, 1, "quill models lists those that are in the cache"},
-    {"ls", 1, 1, "quill models lists those that are in the cache"},
-    {"ps", 1, 1, "quill runs no service"},
-    {"serve", 1, 2, "quill runs no service; quill batch answers many prompts"},
-    {"server", 1, 1, "quill runs no service; quill batch answers many prompts"},
-    {"chat", 1, 1, "quill alone, on a terminal, is a chat; quill -i is one anywhere"},
+    {"version", 1, 1, "quill --version shows the version"},
+    {"list", 1, 1, "quill models lists the models in the cache"},
+    {"ls", 1, 1, "quill models lists the models in the cache"},
+    {"ps", 1, 1, "quill has no server"},
+    {"serve", 1, 2, "quill has no server; quill batch answers many prompts"},
+    {"server", 1, 1, "quill has no server; quill batch answers many prompts"},
+    {"chat", 1, 1, "quill without a prompt starts a chat on a terminal; quill -i starts one anywhere"},
     {"run", 2, 4, "-m or -hf names the model: quill -hf USER/REPO \"prompt\""},
-    {"push", 2, 2, "quill does not send models"},
-    {"show", 2, 2, "quill inspect -m FILE looks into a model"},
+    {"push", 2, 2, "quill does not upload models"},
+    {"show", 2, 2, "quill inspect -m FILE shows the contents of a model"},
     {"rm", 2, 2, "quill models rm NAME removes a model from the cache"},
     {"create", 2, 2, "a preset of the configuration file holds a prompt and options: quill --preset NAME"},
-    {"benchmark", 1, 2, "quill bench measures"},
+    {"benchmark", 1, 2, "quill bench measures speed"},
     {"embedding", 1, 2, "quill has no embeddings"},
 };
 
@@ -105,7 +106,8 @@ static const char *known_command(const char *word, int n) {
     return NULL;
 }
 
-// The mode that a word is nearly; NULL: none, or it is likely to be meant as it is. *nearest holds the name.
+// The mode that a mistyped word probably means, stored in *nearest; NULL: none, or the word is probably part of a
+// prompt.
 static const char *nearly_mode(const char *word, int n, const char *second, Nearest *nearest) {
     *nearest = (Nearest){.word = word};
     if (strlen(word) < 4 || (n > 1 && access(second, F_OK) != 0)) return NULL;
@@ -114,7 +116,7 @@ static const char *nearly_mode(const char *word, int n, const char *second, Near
 }
 
 void cli_hint(const char *first, int n_words, const char *const *words, Buf *notes) {
-    if (n_words == 0 || first != words[0]) return; // a prompt behind an option is meant
+    if (n_words == 0 || first != words[0]) return; // after an option it is meant as a prompt
     Nearest nearest;
     const char *instead = known_command(first, n_words);
     const char *mode = instead ? NULL : nearly_mode(first, n_words, n_words > 1 ? words[1] : "", &nearest);

@@ -6,19 +6,19 @@
 
 #include "cli/table.h"
 
-#define NO_SUCH_SAMPLER "quill has no such sampler; --temp, --top-k, --top-p, --min-p and the penalties choose"
+#define NO_SUCH_SAMPLER "quill does not have this sampler; it has --temp, --top-k, --top-p, --min-p and penalties"
 #define NO_ADDRESS "quill fetches by repository: -hf USER/REPO:TYPE, or -hf USER/REPO:FILE"
-#define NO_TOKEN "a token on the command line is seen by all users: set HF_TOKEN, or write it to $HF_HOME/token"
-#define ONE_GPU "quill uses one GPU; -ngl says how many layers are there"
+#define NO_TOKEN "all users can see a token on the command line: set HF_TOKEN, or write it to $HF_HOME/token"
+#define ONE_GPU "quill uses one GPU; -ngl sets the number of layers on it"
 
 static const LlamaOption options[] = {
-    // the same here, or how quill works anyway
+    // the same meaning, or quill's default
     {"--jinja", LLAMA_FLAG, NULL, NULL},
     {"--no-display-prompt", LLAMA_FLAG, NULL, NULL},
     {"--display-prompt", LLAMA_FLAG, "--echo", NULL},
     {"--no-warmup --warmup", LLAMA_FLAG, NULL, NULL},
     {"-cmoe --cpu-moe", LLAMA_FLAG, NULL, NULL},
-    {"-ncmoe --n-cpu-moe", LLAMA_VALUE, NULL, "layers of experts are all computed on the CPU"},
+    {"-ncmoe --n-cpu-moe", LLAMA_VALUE, NULL, "quill computes all layers with experts on the CPU"},
     {"-fa --flash-attn", LLAMA_SWITCH, NULL, NULL},
     {"--mmap --no-context-shift --no-escape --no-mmproj", LLAMA_FLAG, NULL, NULL},
     {"--log-disable --no-perf --perf --simple-io", LLAMA_FLAG, NULL, NULL},
@@ -28,7 +28,7 @@ static const LlamaOption options[] = {
     {"--draft --draft-n", LLAMA_VALUE, "--draft-max", NULL},
     {"--draft-n-min", LLAMA_VALUE, "--draft-min", NULL},
     {"--verbose-prompt", LLAMA_FLAG, "--dump-prompt", NULL},
-    // something near
+    // a similar meaning
     {"-no-cnv --no-conversation -no-conversation", LLAMA_FLAG, "--raw",
      "taken as --raw; control tokens in the prompt need --parse-special, escapes like \\n need -e"},
     {"-b --batch-size", LLAMA_VALUE, NULL, "-ub alone sets the rows of a step"},
@@ -39,10 +39,10 @@ static const LlamaOption options[] = {
     {"--prompt-cache-all --prompt-cache-ro", LLAMA_FLAG, NULL, NULL},
     {"--samplers --sampler-seq --sampling-seq", LLAMA_VALUE, NULL,
      "the order is fixed: penalties, top-k, typical, top-p, min-p, temperature"},
-    {"--chat-template-kwargs", LLAMA_VALUE, NULL, "--think on|off is what quill hands to a template"},
-    {"--reasoning-budget", LLAMA_VALUE, NULL, "--think on|off is all there is"},
+    {"--chat-template-kwargs", LLAMA_VALUE, NULL, "quill passes only --think on|off to a template"},
+    {"--reasoning-budget", LLAMA_VALUE, NULL, "quill has no limit for thoughts, only --think on|off"},
     {"--reasoning-format", LLAMA_VALUE, NULL, "--think show|hide says whether thoughts are printed"},
-    // nothing of the kind
+    // no counterpart: ignored, with a note
     {"--mirostat --mirostat-lr --mirostat-ent --xtc-probability --xtc-threshold --top-nsigma --top-n-sigma",
      LLAMA_VALUE, NULL, NO_SUCH_SAMPLER},
     {"--dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker --dynatemp-range "
@@ -53,7 +53,7 @@ static const LlamaOption options[] = {
     {"-ot --override-tensor", LLAMA_VALUE, NULL, ONE_GPU},
     {"-nkvo --no-kv-offload", LLAMA_FLAG, NULL, ONE_GPU},
     {"-dt --defrag-thold -lv --verbosity --log-verbosity", LLAMA_VALUE, NULL, NULL},
-    // not to be had
+    // refused by llama_meaning
     {"-hff --hf-file -mu --model-url", LLAMA_VALUE, NULL, NULL},
     {"-hft --hf-token", LLAMA_VALUE, NULL, NULL},
 };
@@ -69,7 +69,7 @@ LlamaMeaning llama_meaning(const LlamaOption *l, const char *value) {
     bool zero = *value && strspn(value, "0.") == strlen(value);
     if (cli_has_name(l->names, "-hff")) means.refused = NO_ADDRESS;
     if (cli_has_name(l->names, "-hft")) means.refused = NO_TOKEN;
-    // A sampler that is off is none, and thoughts that are switched have a flag.
+    // No note for a sampler that is turned off; options that switch thoughts become --think.
     if (l->note && strcmp(l->note, NO_SUCH_SAMPLER) == 0 && zero) means.note = NULL;
     bool off = (cli_has_name(l->names, "--reasoning-budget") && zero) ||
                (cli_has_name(l->names, "--chat-template-kwargs") && strstr(value, "enable_thinking") &&

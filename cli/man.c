@@ -1,7 +1,7 @@
 // cli/man.c: the man page, from the option table (cli/table.h) and the chat's commands.
 //
-// Said is what --help says: rows without a help text are left out. Of options that one mode has alone the page gives
-// the names, and the mode's own --help what they do.
+// It contains the options that --help shows: rows without a help text are left out. Options that only one mode has are
+// listed by name; the mode's --help explains them.
 #include "cli/docs.h"
 
 #include <limits.h>
@@ -9,8 +9,8 @@
 #include <string.h>
 
 enum {
-    LINE = 68,        // columns of the source's lines
-    MOST_EXAMPLES = 1 // of a mode
+    LINE = 68,        // columns of lines in the page's source
+    MOST_EXAMPLES = 1 // examples of each mode
 };
 
 static const CliEscape roff[] = {{'\\', "\\e"},  {'-', "\\-"},   {'\'', "\\(aq"}, {'"', "\\(dq"},
@@ -20,30 +20,31 @@ static const struct {
     const char *name, *help;
 } environment[] =
     {
-        {"QUILL_MODEL", "the model where no -m names one"},
-        {"QUILL_DEVICE", "the device where no --device names one"},
-        {"QUILL_GPU_TRY", "GPU kernels that nobody has timed yet: few, early, or few,early"},
+        {"QUILL_MODEL", "the model, unless -m names one"},
+        {"QUILL_DEVICE", "the device, unless --device names one"},
+        {"QUILL_GPU_TRY", "turns on GPU kernels that have not been timed yet: few, early, or few,early"},
         {"HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE", "as in the huggingface_hub package"},
-        {"QUILL_HISTORY", "the file of what was typed in chats; empty: nothing is kept"},
-        {"NO_COLOR", "not empty: no colour, unless --color always asks for it"},
-        {"TERM", "dumb: no colour, no progress, no lines of quill's own"},
+        {"QUILL_HISTORY", "the history file of chats; empty: no history"},
+        {"NO_COLOR", "not empty: no colour, except with --color always"},
+        {"TERM", "dumb: no colour, no progress lines, no line editor"},
         {"XDG_CONFIG_HOME, XDG_CACHE_HOME, XDG_STATE_HOME",
-         "where FILES are; ~/.config, ~/.cache and ~/.local/state where they are not set"},
+         "directories of FILES below; if unset, ~/.config, ~/.cache and ~/.local/state"},
 },
   files[] = {
       {"$XDG_CONFIG_HOME/quill/config",
-       "defaults and presets: option = value, a line each, by long names without dashes; # begins a comment, [name] "
-       "what --preset name takes; flag over environment over preset over the file's beginning (--show-config)"},
+       "defaults and presets: lines option = value, with long names without dashes; # begins a comment, [name] a "
+       "preset "
+       "for --preset name; precedence: flag, environment, preset, lines before the first preset (--show-config)"},
       {"$XDG_CACHE_HOME/quill/roofline.json", "this machine's ceilings, from quill bench --roofline"},
-      {"$XDG_STATE_HOME/quill/history", "what was typed in chats"},
+      {"$XDG_STATE_HOME/quill/history", "the history of chats: what was typed"},
       {"$XDG_STATE_HOME/quill/conversations/DATE-TIME-MODEL.json",
-       "chats with --autosave; --continue goes on with the last one; rm is safe at any time"},
-      {"$HF_HUB_CACHE/models--USER--REPO", "models that were fetched; other tools share them; quill models rm"},
+       "chats saved by --autosave; --continue continues the last one; deleting them is safe at any time"},
+      {"$HF_HUB_CACHE/models--USER--REPO", "fetched models, shared with other tools; quill models rm removes them"},
       {"DIR/*.kv, DIR/*.chunk",
-       "what --kv-dir keeps: KV of prompts and of chunks, with their tokens in it; rm is safe at any time"},
+       "files of --kv-dir: KV and tokens of prompts and of chunks; deleting them is safe at any time"},
 };
 
-// Text of its own paragraph, in short lines; a full stop in front would make a line a request.
+// Prints a paragraph in short lines. A line must not begin with a full stop: roff would read it as a request.
 static void man_text(const char *text) {
     size_t column = 0;
     while (*text) {
@@ -60,7 +61,7 @@ static void man_text(const char *text) {
     printf("\n");
 }
 
-// The name and its text in one paragraph, whose later lines are indented: half as many lines as with .TP.
+// Prints a name and its text as one paragraph with a hanging indent: half as many lines as with .TP.
 static void man_item(const char *name, const char *help) {
     printf(".HP 4\n\\fB");
     cli_put(name, roff);
@@ -84,7 +85,7 @@ static void add_modes(unsigned modes, Buf *out) {
     }
 }
 
-// The modes that most options of a group are of.
+// The set of modes that is the most frequent one among the options of a group.
 static unsigned usual_modes(Group group) {
     unsigned best = 0;
     int most = 0;
@@ -99,7 +100,7 @@ static unsigned usual_modes(Group group) {
     return best;
 }
 
-// Where an option's modes are others than those of its group, which the group's head has said.
+// Appends how an option's modes differ from the usual modes of its group, which the group's heading names.
 static void add_difference(unsigned modes, unsigned usual, Buf *out) {
     unsigned less = usual & ~modes, more = modes & ~usual;
     if (modes == (1u << N_MODES) - 1 && more) {
@@ -125,7 +126,7 @@ static void add_difference(unsigned modes, unsigned usual, Buf *out) {
     }
 }
 
-// The names of a row, bold.
+// Prints the names of a row in bold.
 static size_t man_names(const Option *o, const char *between) {
     char name[32];
     size_t n = 0;
@@ -161,9 +162,9 @@ static void man_group(Group group) {
     printf(".SS %s\n", cli_groups[group]);
     Buf head = {0};
     if (usual != every) {
-        buf_str(&head, "Of ");
+        buf_str(&head, "For ");
         add_modes(usual, &head);
-        buf_str(&head, ", where nothing else is said.");
+        buf_str(&head, ", unless stated otherwise.");
         man_text(head.data);
     }
     buf_free(&head);
@@ -176,13 +177,13 @@ static void man_options(void) {
     man_text(
         "Numbers take k, M and G (1024 each); _ is - in long names; --opt=value works, and --flag=off for a flag that "
         "the configuration has set; -- ends options. Options of llama-cli that have a counterpart, or need none, "
-        "are taken too. What one mode alone has, quill MODE --help lists.");
+        "work too. quill MODE --help lists the options that only one mode has.");
     for (int group = 0; group < N_GROUPS; group++) man_group((Group)group);
 }
 
 // ---- the page -------------------------------------------------------------------------------------------------------
 
-// Of the options that a mode has alone, the names: what they do its --help says.
+// Prints the names of the options that only this mode has; its --help explains them.
 static void man_own_options(int m) {
     size_t column = LINE;
     const char *between = "Its own options:";
@@ -198,7 +199,7 @@ static void man_own_options(int m) {
 }
 
 static void man_modes(void) {
-    printf(".SH MODES\nA mode is the first argument, exactly; behind \\-\\- it is a word of the prompt.\n");
+    printf(".SH MODES\nA mode must be the first argument; after \\-\\- the same word belongs to the prompt.\n");
     for (int m = MODE_RUN + 1; m < N_MODES; m++) {
         char name[64], brief[256];
         cli_brief((Mode)m, brief);
@@ -209,7 +210,7 @@ static void man_modes(void) {
     }
 }
 
-// Their lines without the two spaces in front.
+// Prints examples without the two spaces in front of their lines.
 static void man_examples(void) {
     printf(".SH EXAMPLES\n.EX\n");
     for (int m = 0; m < N_MODES; m++) {
@@ -227,7 +228,7 @@ static void man_examples(void) {
 static void man_commands(CliCommands describe) {
     char shown[64];
     const char *what;
-    printf(".SH CHAT COMMANDS\nIn a chat, a line that is one of these is for quill and not for the model.\n");
+    printf(".SH CHAT COMMANDS\nIn a chat, quill executes these lines and does not send them to the model.\n");
     for (int i = 0; (what = describe(i, shown)); i++) man_item(shown, what);
 }
 
@@ -241,7 +242,7 @@ void cli_man(CliCommands describe) {
     man_commands(describe);
     printf(".SH EXIT STATUS\nA failure is one line on stderr: what, where, expected, found, what to do.\n");
     for (int i = 0; i < cli_n_exit_codes; i++) man_item(cli_exit_codes[i].code, cli_exit_codes[i].what);
-    printf(".SH ENVIRONMENT\nAn option comes before the environment.\n");
+    printf(".SH ENVIRONMENT\nAn option overrides the environment.\n");
     for (size_t i = 0; i < ARRAY_LEN(environment); i++) man_item(environment[i].name, environment[i].help);
     printf(".SH FILES\n");
     for (size_t i = 0; i < ARRAY_LEN(files); i++) man_item(files[i].name, files[i].help);

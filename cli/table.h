@@ -1,4 +1,4 @@
-// cli/table.h: the rows of the option table, for the files that walk it.
+// cli/table.h: the option table, for the files that walk its rows.
 #ifndef QUILL_CLI_TABLE_H
 #define QUILL_CLI_TABLE_H
 
@@ -11,11 +11,11 @@ typedef enum {
     INTS,        // IntList
     SIZE,        // size_t, the same suffixes
     REAL,        // float
-    TEXT,        // const char *, argv's own
-    INPUT,       // the same, once
+    TEXT,        // const char *, points into argv
+    INPUT,       // the same; may be given only once
     PROMPT_TEXT, // a piece of PromptConfig.parts
     PROMPT_FILE, // the same, the name of a file
-    COLOR,       // a CHOICE whose value may be missing
+    COLOR,       // a CHOICE whose value is optional
     CHOICE,      // const char *, one of the words of `arg`
     STOPS,       // AnswerConfig.stop, n_stop
     FILES,       // AnswerConfig.chunks, n_chunks
@@ -50,14 +50,14 @@ typedef enum {
 
 typedef struct {
     const char *names; // separated by spaces; the first short and the first long one are shown
-    const char *arg;   // what follows; NULL: nothing does; of a CHOICE all that is allowed, a|b|c
+    const char *arg;   // the name of the value; NULL: no value follows; for a CHOICE the allowed words, a|b|c
     unsigned modes;    // 1 << Mode
     Group group;
     Kind kind;
     size_t at;            // offset into Options
     double least, most;   // INT, SIZE, REAL, LAYERS
-    const char *fallback; // the default, as one would write it; NULL: zero of the kind
-    const char *help;     // NULL: the flag works and --help leaves it out
+    const char *fallback; // the default, as a user would write it; NULL: zero of the kind
+    const char *help;     // NULL: the flag works, but --help does not show it
 } Option;
 
 extern const Option cli_options[];
@@ -80,18 +80,19 @@ enum {
 
 const char *cli_mode_name(Mode m); // "batch"; "quill" for MODE_RUN
 
-// The row that has this flag, in one of these modes (1 << Mode); NULL: none has.
+// The row with this flag in one of these modes (1 << Mode); NULL: there is none.
 const Option *cli_find(const char *flag, unsigned modes);
-// The row of a mode whose long name this is, written without its dashes, `_` or `-` between words; NULL: none has it.
+// The row of a mode with this long name, given without dashes in front and with `_` or `-` between words; NULL: none.
 const Option *cli_find_long(const char *name, unsigned modes);
 bool cli_has_name(const char *names, const char *flag); // names: separated by spaces
 // Walks the names of a row: copies the next one and returns where to go on, NULL after the last.
 const char *cli_next_name(const char *names, char name[32]);
 void cli_long_name(const Option *o, char name[32]); // without its dashes
 
-// Options of sampling and length: a chat's /set and the lines of a batch set them. Their values lie in AnswerConfig.
+// Options of sampling and length, which a chat's /set and the lines of a batch can set. Their values are in
+// AnswerConfig.
 bool cli_settable(const Option *o);
-bool cli_job_settable(const Option *o);  // also what gives several candidates, which a chat cannot show as it comes
-bool cli_chat_settable(const Option *o); // also verbose and markdown, which only a chat can change
+bool cli_job_settable(const Option *o);  // also beams and best-of, which a chat does not support
+bool cli_chat_settable(const Option *o); // also verbose and markdown, which a job does not have
 
 #endif

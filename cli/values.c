@@ -57,7 +57,7 @@ static Status number_out_of_range(const Option *o, const char *flag, const char 
     return cli_bad_value(flag, value, allowed);
 }
 
-// "8", "1-8", "128-512+128" or "1-8*2" of a list, up to *end.
+// Appends an element of a list: "8", "1-8", "128-512+128" or "1-8*2", given as n bytes at s.
 static bool parse_range(const Option *o, const char *s, size_t n, IntList *out) {
     char part[64], *dash, *step;
     int64_t first, last, by = 1;
@@ -98,7 +98,6 @@ int cli_largest(const IntList *list) {
     return most;
 }
 
-// One of the words of "a|b|c".
 bool cli_is_choice(const char *choices, const char *value) {
     size_t n = strlen(value);
     for (const char *at = choices;; at++) {
@@ -125,7 +124,7 @@ static Status parse_layers(const char *flag, const char *value, int *out) {
     return OK;
 }
 
-// ID+B, ID-B, and ID-inf, which forbids a token.
+// Parses ID+B, ID-B or ID-inf, which forbids a token.
 static Status parse_bias(const char *flag, const char *value, SamplerParams *s) {
     char *end;
     errno = 0;
@@ -147,7 +146,7 @@ static Status parse_seed(const char *flag, const char *value, AnswerConfig *out)
     out->seed_given = strcmp(value, "-1") != 0;
     if (!out->seed_given) return OK;
     long long v = isdigit((unsigned char)*value) ? strtoll(value, &end, 10) : -1;
-    if (v < 0 || *end || errno == ERANGE) // more than that has no place in a JSON integer
+    if (v < 0 || *end || errno == ERANGE) // the range of a JSON integer
         return cli_bad_value(flag, value, "a whole number from 0 to 9223372036854775807, or -1 for a random one,");
     out->sampling.seed = (uint64_t)v;
     return OK;
@@ -156,7 +155,7 @@ static Status parse_seed(const char *flag, const char *value, AnswerConfig *out)
 void cli_draw_seed(AnswerConfig *config) {
     if (getrandom(&config->sampling.seed, sizeof config->sampling.seed, 0) < 0)
         config->sampling.seed = (uint64_t)(clock_now() * 1e9);
-    config->sampling.seed &= 0xffffffff; // short enough to type again
+    config->sampling.seed &= 0xffffffff; // short enough to be typed again
 }
 
 static Status parse_stop(const char *flag, const char *value, AnswerConfig *out) {
@@ -173,7 +172,7 @@ static Status add_file(const char *flag, const char *value, AnswerConfig *out) {
     return OK;
 }
 
-// DIR, or DIR,size=N.
+// Parses DIR or DIR,size=N.
 static Status parse_store(const Option *o, const char *flag, const char *value, EngineConfig *out) {
     static const char key[] = ",size=";
     const char *comma = strrchr(value, ',');
@@ -210,7 +209,7 @@ static Status set_input(const char *flag, const char *value, const char **at) {
     return OK;
 }
 
-// Where values lie: in all options, or in the AnswerConfig of a chat or a job (`all` is NULL then).
+// Where values are stored: in all options, or in the AnswerConfig of a chat or a job (then `all` is NULL).
 typedef struct {
     Options *all;
     AnswerConfig *answer;
@@ -220,7 +219,7 @@ static ValueTarget in_options(Options *o) { return (ValueTarget){o, &o->answer};
 
 static void *address(const Option *o, ValueTarget t) {
     if (t.all) return (char *)t.all + o->at;
-    size_t at = o->at - offsetof(Options, answer); // wraps to a large number for a row in front of it
+    size_t at = o->at - offsetof(Options, answer); // wraps to a large number if the value is before `answer`
     assert(at < sizeof *t.answer);
     return (char *)t.answer + at;
 }
@@ -317,7 +316,7 @@ static void write_value(const Option *o, ValueTarget values, Buf *out) {
         for (int i = 0; i < s->n_bias; i++)
             buf_printf(out, "%s%d%+g", i ? " " : "", s->bias[i].id, (double)s->bias[i].bias);
         break;
-    default: break; // of another kind nothing is shown
+    default: break; // other kinds have no text
     }
     if (!out->n) buf_str(out, "none");
 }
@@ -343,7 +342,7 @@ static Status set_default(const Option *o, const char *name, ValueTarget out) {
     return OK;
 }
 
-// The words on, off and default besides.
+// Sets a value; also accepts "default", and on and off for a flag.
 static Status set_word(const Option *o, const char *name, const char *value, ValueTarget out) {
     if (strcmp(value, "default") == 0) TRY(set_default(o, name, out));
     else if (o->kind == FLAG && strcmp(value, "off") == 0) TRY(set_default(o, name, out));
@@ -381,7 +380,7 @@ Status cli_chat_option(const char *name, const char *value, const Option **out) 
     if (!o) o = cli_find(flag, 1u << MODE_RUN);
     *out = o;
     if (o && o->at == offsetof(Options, engine.ctx_size))
-        return status_error(QUILL_USAGE, "%s: is fixed once the model is open; start again with -c %.40s", name,
+        return status_error(QUILL_USAGE, "%s: cannot change while the model is open; start again with -c %.40s", name,
                             *value ? value : "N");
     if (o && cli_chat_settable(o)) return OK;
     Nearest nearest = {.word = name};
@@ -392,7 +391,7 @@ Status cli_chat_option(const char *name, const char *value, const Option **out) 
         nearest_try(&nearest, known);
     }
     const char *meant = nearest_found(&nearest);
-    return status_error(QUILL_USAGE, "%.100s: nothing that can be set%s%s; /set lists what can", name,
+    return status_error(QUILL_USAGE, "%.100s: not a setting%s%s; /set lists all settings", name,
                         meant ? "; did you mean " : "", meant ? meant : "");
 }
 

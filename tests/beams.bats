@@ -148,16 +148,16 @@ END
     refused '--beams and --top-k' --beams 2 --top-k 5
     refused '--beams and --min-p' --beams 2 --min-p 0.2
     refused '--best-of 3: samples that differ expected, found greedy decoding' --best-of 3 --greedy
-    refused '--evict: one answer expected that grows alone' --beams 2 --evict sinks
-    refused '--evict: one answer expected that grows alone' --best-of 2 --evict sinks
+    refused '--evict: a single answer expected, found --beams or --best-of' --beams 2 --evict sinks
+    refused '--evict: a single answer expected, found --beams or --best-of' --best-of 2 --evict sinks
     refused '--beams 8: at most the 4 rows of a step (-ub) expected' --beams 8 -ub 4
     refused '--length-penalty: --beams N expected beside it' --length-penalty 2
     refused '--early-stopping: --beams N expected beside it' --early-stopping never
-    refused 'a chat shows its answer as it comes' --beams 2 -i
+    refused 'found a chat, which shows its answer while it is generated' --beams 2 -i
     [ "$(code "$QUILL" batch --beams 9 -np 8)" = 2 ]
     grep -qF -- '--beams 9: at most the 8 sequences at once (-np) expected' errors
     [ "$(code "$QUILL" --beams 2 --temp 0 -n 3 hello)" = 0 ]
-    echo '/set beams 2' | "$QUILL" -i -m "$TINY/chat.gguf" 2>&1 | grep -q 'beams: nothing that can be set'
+    echo '/set beams 2' | "$QUILL" -i -m "$TINY/chat.gguf" 2>&1 | grep -q 'beams: not a setting'
 }
 
 @test "thoughts, an echo and lines of JSON come as with any answer" {

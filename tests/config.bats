@@ -138,7 +138,7 @@ chat = on"
     }
     says $'\n# c\ntemp = warm' 3 'temp: a number from 0 to 1000'
     says 'tmp = 1' 1 'did you mean temp?'
-    says '--temp = 1' 1 'without its dashes'
+    says '--temp = 1' 1 'an option without its dashes'
     says 'n = 1' 1 'long name'
     says 'temp' 1 'option = value expected'
     says 'stop = ###' 1 'a value expected'

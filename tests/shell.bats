@@ -213,7 +213,7 @@ PYTHON
     "$QUILL" prefill --kv-out f.kv hello </dev/null
     run "$QUILL" decode --kv-in f.kv "what was said?"
     [ "$status" -eq 2 ]
-    [[ "$output" == *'"what was said?": a model file expected'*"prefill's prompt"* ]]
+    [[ "$output" == *'"what was said?": a model file expected'*"give the question to quill prefill"* ]]
     [ "$(code "$QUILL" decode --kv-in f.kv -n 1 "$TINY/base.gguf")" -eq 0 ]
 }
 

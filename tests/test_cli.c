@@ -419,9 +419,9 @@ static void test_set(void **state) {
         {"greedy", "perhaps", "on or off expected"},
         {"tmp", "1", "did you mean temp"},
         {"ctx-size", "9", "-c 9"},
-        {"model", "x", "nothing that can be set"},
-        {"threads", "1", "nothing that can be set"},
-        {"", "1", "nothing that can be set"},
+        {"model", "x", "not a setting"},
+        {"threads", "1", "not a setting"},
+        {"", "1", "not a setting"},
     };
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         Status st = cli_chat_set(&o.answer, bad[i].name, bad[i].value);
