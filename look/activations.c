@@ -20,12 +20,12 @@ Status activations_new(Activations *a, const Engine *e) {
     *a = (Activations){0};
     if (m->n_device > 0)
         return status_error(QUILL_USAGE,
-                            "--imatrix-out: all layers on the CPU expected, found %d on a GPU; add "
+                            "--imatrix-out: all layers must be on the CPU, found %d on a GPU; add "
                             "--device cpu",
                             m->n_device);
     if (strcmp(e->be->isa, "amx") == 0)
         return status_error(QUILL_USAGE, "--imatrix-out: kernels that keep activations in f32 expected, found --isa "
-                                         "amx; leave it out");
+                                         "amx; leave --isa out");
     a->model = m;
     a->widest = m->c.dim;
     for (int i = 0; i < m->c.n_layers; i++)
@@ -53,7 +53,7 @@ static size_t index_of(const Model *m, WatchFeed feed, int layer) {
     return feed == FEEDS_HEAD ? (size_t)m->c.n_layers * FEEDS_HEAD : (size_t)layer * FEEDS_HEAD + feed;
 }
 
-// Squares of the row, of x as its norm makes it; norm NULL: as it is.
+// Adds the squares of a row of n activations: of x after RMS normalization with `norm`, or of x itself if norm is NULL.
 static void add_row(double *sums, const float *x, const float *norm, float eps, int n) {
     double square = 0, scale = 1;
     for (int i = 0; i < n && norm; i++) square += (double)x[i] * (double)x[i];
@@ -68,7 +68,7 @@ static size_t expert_at(const Activations *a, const Layer *l, int expert) {
     return (size_t)l->index * (size_t)a->model->c.n_experts + (size_t)expert;
 }
 
-// What the experts took and what their second product will take, of each pair of a row and one of its experts.
+// Adds, for each pair of a row and one of its experts, the input of the gate and up matrices and that of down.
 static void experts_fed(Activations *a, const Workspace *w, const Layer *l) {
     const ExpertRows *e = &w->experts;
     size_t widest = (size_t)a->widest, width = (size_t)l->w_down.n_in;
@@ -110,7 +110,7 @@ typedef struct {
     int n;
 } SumsList;
 
-// Adds the tensor of the file that a matrix lies in, unless it is there already: Q, K and V may share one.
+// Adds the file's tensor that contains a matrix, unless it was added before: Q, K and V may lie in one tensor.
 static void add_sums(SumsList *list, const Tensor *t, WatchFeed feed, const Layer *l) {
     const Gguf *g = list->a->model->gguf;
     for (int i = 0; t->data && i < gguf_n_tensors(g); i++) {
@@ -126,7 +126,7 @@ static void add_sums(SumsList *list, const Tensor *t, WatchFeed feed, const Laye
     }
 }
 
-// Those of a stack: `widest` columns become the matrix's own.
+// Adds a stack of experts: copies the sums of each expert, `widest` columns apart, to rows of n_in columns.
 static void add_expert_sums(SumsList *list, const Tensor *t, bool behind, const Layer *l) {
     const Activations *a = list->a;
     size_t n_in = (size_t)t->n_in, at = expert_at(a, l, 0);

@@ -1,5 +1,5 @@
-// look/activations.h: the mean square of what a model's matrices are multiplied with, column by column: an importance
-// matrix (files/imatrix.h) of the text that runs.
+// look/activations.h: measures the mean square of the activations that each column of a model's matrices is multiplied
+// with: an importance matrix (files/imatrix.h) of the text that is run.
 #ifndef QUILL_ACTIVATIONS_H
 #define QUILL_ACTIVATIONS_H
 
@@ -8,18 +8,18 @@
 typedef struct {
     const Model *model;
     double *sums;  // (n_layers, FEEDS_HEAD) of up to `widest` columns each, then the head's
-    double *count; // (n_layers * FEEDS_HEAD + 1) rows that were added up
+    double *count; // (n_layers * FEEDS_HEAD + 1) rows in each sum
     int widest;
-    // of experts: (n_layers, n_experts) of `widest` columns each, what gate and up take, then what down takes
+    // experts: (n_layers, n_experts) of `widest` columns each: [0] inputs of gate and up, [1] inputs of down
     double *expert_sums[2];
     double *expert_count; // (n_layers, n_experts)
 } Activations;
 
-// QUILL_USAGE: layers on a GPU, or kernels that cannot be watched.
+// QUILL_USAGE: layers on a GPU, or kernels that do not keep activations in f32.
 Status activations_new(Activations *a, const Engine *e);
 void activations_free(Activations *a);
 Watch activations_watch(Activations *a); // for Batch.watch of model_hidden
-// text: the name of what was run, in n_chunks pieces of up to `chunk` tokens.
+// text: the name of the text that was run, in n_chunks chunks of up to `chunk` tokens.
 Status activations_save(const Activations *a, const char *path, const char *text, int n_chunks, int chunk);
 
 #endif

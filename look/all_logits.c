@@ -14,8 +14,8 @@ static Batch new_batch(int max_rows) {
                    .seq = rows + 3 * max_rows}; // seq stays 0
 }
 
-// Puts the next tokens of seq into the batch, as many as the engine takes and the cache has room for. Of what --evict
-// does behind a prompt, the first half of the tokens is the prompt.
+// Puts the next tokens of seq into the batch, as many as a step takes and the cache has room for. For --evict policies
+// that treat the prompt separately, the first half of the tokens counts as the prompt.
 static bool next_rows(Engine *e, Sequence *seq, Batch *b) {
     int n_prompt = seq->n_tokens / 2, border = seq->n_cached < n_prompt && e->evict ? n_prompt : seq->n_tokens;
     b->n_rows = int_min(scheduler_max_rows(e->sched), border - seq->n_cached);
@@ -43,7 +43,7 @@ void look_all_logits(Engine *e, const int *ids, int n, const Watch *watch, LookS
     int rows[LOOK_SLICE];
     bool more = true;
     sequence_push(&seq, ids, n);
-    // n is within the context, or --evict makes room; and nobody else uses the cache
+    // The cache cannot be full: n is within the context or --evict frees slots, and there is no other sequence.
     for (; seq.n_cached < n && more && !signals_caught() && next_rows(e, &seq, &b); seq.n_cached += b.n_rows) {
         model_hidden(&e->model, &e->work, e->kv.pool, &b);
         for (int done = 0, n_slice; done < b.n_rows && more; done += n_slice) {

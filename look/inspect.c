@@ -1,4 +1,4 @@
-// look/inspect.c: what is in a model file and what running it costs, as text or as one JSON object.
+// look/inspect.c: `quill inspect`: the contents of a model file and the cost of running it, as text or as JSON.
 #include "look/look.h"
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@
 #include "gpu/cuda.h"
 #include "memory_plan.h"
 
-// What was found out; the model and the tokenizer may be missing, and then a Status says why.
+// What inspect found. If the model or the tokenizer could not be loaded, its Status says why.
 typedef struct {
     const Options *o;
     Gguf *g;
@@ -66,12 +66,12 @@ static size_t element(GgufType type, const uint8_t *at, json_t **out) {
     case GGUF_F64: *out = jsonio_number(v.f64, 12); break;
     case GGUF_BOOL: *out = json_boolean(v.u8); break;
     case GGUF_STR: *out = jsonio_text((Str){(const char *)at + 8, (size_t)v.u64}); return 8 + (size_t)v.u64;
-    default: *out = json_null(); break; // arrays of arrays are not looked into
+    default: *out = json_null(); break; // arrays of arrays are not shown
     }
     return sizes[type];
 }
 
-// A scalar as itself, an array as its first elements; *more: there are others.
+// A scalar, or an array with at most `most` elements; *more: elements were left out.
 static json_t *value_json(const GgufValue *v, uint64_t most, bool *more) {
     json_t *one;
     *more = false;
@@ -151,7 +151,7 @@ typedef struct {
     size_t bytes;
 } TypeCount;
 
-// The tensor types of the file with their tensors and bytes, in the order in which they come.
+// Counts the tensors and bytes of each tensor type, in the order of their first tensors.
 static int count_types(const Gguf *g, TypeCount *types, int max) {
     int n = 0;
     for (int i = 0; i < gguf_n_tensors(g); i++) {
@@ -168,9 +168,9 @@ static int count_types(const Gguf *g, TypeCount *types, int max) {
 
 // ---- what it costs --------------------------------------------------------------------------------------------------
 
-enum { ROWS = 512 }; // a step's default
+enum { ROWS = 512 }; // the default of rows in a step
 
-// Of one answer: layers with a window hold no more than that and a step's rows.
+// The KV cache of one answer. Layers with a window hold the window and the rows of a step.
 static KvShape kv_shape(const Model *m, int n_ctx) {
     enum { BLOCK = 32 };
     KvShape s = memory_plan_kv_shape(m);
@@ -181,14 +181,14 @@ static KvShape kv_shape(const Model *m, int n_ctx) {
     return s;
 }
 
-// Powers of two from 512 up to the trained context, which comes last whatever it is.
+// The context after n in the table: powers of two from 512 on, and the trained context as the last; 0: no more.
 static int next_context(int n, int trained) {
     if (n >= trained) return 0;
     return n > trained / 2 ? trained : 2 * n;
 }
 static int first_context(int trained) { return int_min(512, int_max(1, trained)); }
 
-// What a run with a context of n_ctx takes, with the default of rows a step and a thread on each core.
+// Memory of a run with a context of n_ctx, the default number of rows in a step and a thread on each core.
 typedef struct {
     size_t weights, kv, scratch, total;
 } Memory;
@@ -276,7 +276,7 @@ static void print_summary(const Inspection *in, Buf *out) {
             buf_printf(out, "window      %d tokens in %d of %d layers\n", c->window, c->n_windowed, c->n_layers);
     }
     if (in->tok) buf_printf(out, "tokenizer   %s, %d tokens\n", tokenizer_kind(in->tok), tokenizer_n(in->tok));
-    else buf_printf(out, "tokenizer   none that can be used: %s\n", in->tok_status.message);
+    else buf_printf(out, "tokenizer   cannot be loaded: %s\n", in->tok_status.message);
     buf_printf(out, "template    %s\n", in->template);
     buf_printf(out, "machine     CPU %s; CUDA ", cpu_isa_list());
     cuda_describe(out);
@@ -292,7 +292,7 @@ static void print_summary(const Inspection *in, Buf *out) {
 
 // ---- JSON -----------------------------------------------------------------------------------------------------------
 
-static void set_int(json_t *j, const char *key, double v) { // a double is a whole number for sure up to 2^53
+static void set_int(json_t *j, const char *key, double v) { // doubles hold whole numbers exactly up to 2^53
     jsonio_put(j, key, v < 0x1p53 ? json_integer((json_int_t)v) : json_real(v));
 }
 
@@ -330,7 +330,7 @@ static json_t *metadata_json(const Gguf *g) {
         bool more;
         utf8_repair(&key, v->key.data, v->key.n);
         json_t *value = value_json(v, 4, &more);
-        if (v->type == GGUF_ARRAY) { // abbreviated
+        if (v->type == GGUF_ARRAY) { // only the first elements
             json_t *array = json_object();
             jsonio_put(array, "type", json_string(type_names[v->elem_type]));
             set_int(array, "n", (double)v->n);
@@ -444,7 +444,7 @@ Status look_inspect(const Options *o) {
     bool gone = false;
     Status st = output_write(out.data, out.n, &gone);
     buf_free(&out);
-    // Everything that there is to see has been shown; a model that cannot run is still an error.
+    // A model that cannot run is an error, after everything that can be shown.
     if (!st.code) st = in.model_status;
     if (!st.code && o->engine.check_tensors) st = model_check_tensors(&in.model);
     if (!in.model_status.code) model_free(&in.model);

@@ -26,7 +26,8 @@ Status kl_write(KlRun *k, const char *path, int n_vocab, int n_rows, uint64_t te
 
 static Status check_head(const KlRun *k, const char *path, const KlHead *h, uint64_t text_hash) {
     if (memcmp(h->magic, magic, sizeof magic) != 0)
-        return status_error(QUILL_MODEL, "%s: logits of quill perplexity --kl-base expected, found another file", path);
+        return status_error(QUILL_MODEL, "%s: a file of quill perplexity --kl-base expected, found another format",
+                            path);
     if (h->n_vocab != (uint32_t)k->n_vocab)
         return status_error(QUILL_MODEL, "%s: a vocabulary of %d tokens expected, found %u: logits of another model",
                             path, k->n_vocab, h->n_vocab);
@@ -47,7 +48,7 @@ Status kl_open(KlRun *k, const char *path, int n_vocab, int n_rows, uint64_t tex
     if (k->map.n >= sizeof head) memcpy(&head, k->map.data, sizeof head);
     Status st = check_head(k, path, &head, text_hash);
     if (st.code) return kl_end(k, st);
-    k->base = (const float *)(const void *)(k->map.data + sizeof head); // 8 bytes of alignment remain
+    k->base = (const float *)(const void *)(k->map.data + sizeof head); // aligned to 8 bytes
     k->kl = mem_alloc((size_t)n_rows * sizeof *k->kl);
     k->agrees = mem_alloc((size_t)n_rows * sizeof *k->agrees);
     return OK;
@@ -57,7 +58,7 @@ Status kl_put(KlRun *k, const float *logits) {
     return fd_write_all(k->out.fd, logits, (size_t)k->n_vocab * sizeof *logits);
 }
 
-// The likeliest token and log(sum(exp(logits))).
+// Returns the most likely token; *log_sum is log(sum(exp(logits))).
 static int normaliser(const float *logits, int n, double *log_sum) {
     int top = 0;
     double sum = 0;
@@ -76,7 +77,7 @@ void kl_compare(KlRun *k, int row, const float *logits) {
         double p = (double)base[i] - from, q = (double)logits[i] - to;
         if (p > -700) sum += exp(p) * (p - q); // a token of probability 0 adds nothing
     }
-    k->kl[row] = fmax(sum, 0); // rounding alone makes it negative
+    k->kl[row] = fmax(sum, 0); // only rounding can make the sum negative
 }
 
 Status kl_end(KlRun *k, Status st) {

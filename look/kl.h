@@ -1,5 +1,5 @@
-// look/kl.h: how far a model's predictions are from another's over the same text: logits in a file, and the
-// Kullback-Leibler divergence from them.
+// look/kl.h: compares a model's predictions with another model's over the same text: writes logits to a file, and
+// computes the Kullback-Leibler divergence from them.
 //
 // The file: "quillkl1", then u32 tokens of the vocabulary, u32 scored positions, u64 XXH3 of the text's tokens and the
 // chunk's length; then for each scored position, in order, the logits as f32. Little-endian.
@@ -9,27 +9,27 @@
 #include "base/base.h"
 #include "base/tempfile.h"
 
-// One of the two: a file that is written, or one that is compared with.
+// A file of logits that is being written, or one that is compared with.
 typedef struct {
     int n_vocab, n_rows;
-    const float *base; // (n_rows, n_vocab), unaligned, of the file; NULL: it is written
+    const float *base; // (n_rows, n_vocab) of the file, unaligned; NULL: the file is being written
     FileMap map;
     TempFile out;
     double *kl;   // (n_rows) in nats
-    bool *agrees; // (n_rows) the likeliest token is the same
+    bool *agrees; // (n_rows) both models have the same most likely token
 } KlRun;
 
-// text_hash: of what must be the same in both runs. QUILL_IO; QUILL_MODEL: another file, or one of another text or
-// vocabulary.
+// text_hash: hash of everything that must be equal in both runs: tokens and chunk length. QUILL_IO; QUILL_MODEL: the
+// file has another format, another text or another vocabulary.
 Status kl_write(KlRun *k, const char *path, int n_vocab, int n_rows, uint64_t text_hash);
 Status kl_open(KlRun *k, const char *path, int n_vocab, int n_rows, uint64_t text_hash);
-Status kl_put(KlRun *k, const float *logits);            // the next row, of a file that is written
-void kl_compare(KlRun *k, int row, const float *logits); // may run in many threads, one a row
-Status kl_end(KlRun *k, Status st);                      // publishes the file if st is OK; frees all
+Status kl_put(KlRun *k, const float *logits);            // writes the next row
+void kl_compare(KlRun *k, int row, const float *logits); // threads may call it for different rows
+Status kl_end(KlRun *k, Status st);                      // publishes the written file if st is OK; frees everything
 
 typedef struct {
-    double mean, error, median, p99, most; // nats; error: of the mean
-    double same;                           // share of equal top tokens
+    double mean, error, median, p99, most; // in nats; error: standard error of the mean
+    double same;                           // share of rows with the same most likely token
 } KlSummary;
 
 KlSummary kl_summary(const KlRun *k, int n_rows);

@@ -10,7 +10,7 @@ Status kverror_new(KvError *c, const Engine *e, int n_tokens) {
     size_t n_layers = (size_t)e->model.c.n_layers, n = n_layers * (size_t)n_tokens * (size_t)w->kv_dim;
     if (e->shape.n_device > 0)
         return status_error(QUILL_USAGE,
-                            "--kv-error: all layers on the CPU expected, found %d on the GPU; add "
+                            "--kv-error: all layers must be on the CPU, found %d on the GPU; add "
                             "--device cpu",
                             e->shape.n_device);
     *c = (KvError){.n_tokens = n_tokens, .kv_dim = w->kv_dim};
@@ -21,9 +21,8 @@ Status kverror_new(KvError *c, const Engine *e, int n_tokens) {
     c->norm = mem_alloc(n_layers * sizeof *c->norm);
     c->n_bytes = n * sizeof *c->k;
     if (c->k && c->v) return OK;
-    return status_error(QUILL_MEMORY,
-                        "--kv-error: 2 x %zu bytes for the K and V of %d tokens were refused by the system", c->n_bytes,
-                        n_tokens);
+    return status_error(QUILL_MEMORY, "--kv-error: the system refused 2 x %zu bytes for the K and V of %d tokens",
+                        c->n_bytes, n_tokens);
 }
 
 void kverror_free(KvError *c) {
@@ -44,7 +43,7 @@ typedef struct {
 } Reference;
 
 static double dot(const float *x, const float *y, int n) {
-    double even = 0, odd = 0; // two sums: an addition need not wait for the one before
+    double even = 0, odd = 0; // two independent chains of additions
     for (int i = 0; i + 1 < n; i += 2) {
         even += (double)x[i] * (double)y[i];
         odd += (double)x[i + 1] * (double)y[i + 1];
@@ -52,13 +51,13 @@ static double dot(const float *x, const float *y, int n) {
     return even + odd + (n % 2 ? (double)x[n - 1] * (double)y[n - 1] : 0);
 }
 
-// Where K or V of a token and KV head begins.
+// Offset of a token and KV head in c->k and c->v.
 static size_t held_at(const KvError *c, const Layer *l, int token, int head) {
     return ((size_t)l->index * (size_t)c->n_tokens + (size_t)token) * (size_t)c->kv_dim +
            (size_t)(head * l->heads.head_dim);
 }
 
-// One row and head, in the order of the text: out = sum over tokens of softmax(scale q k) v.
+// Attention of one row and head over the tokens of the text: out = sum over tokens of softmax(scale q k) v.
 static void attend_exactly(const Reference *r, int row, int head, double *scores, double *out) {
     const Heads *h = &r->l->heads;
     int pos = r->b->pos[row], first = h->window ? int_max(0, pos + 1 - h->window) : 0, hd = h->head_dim;
@@ -91,7 +90,7 @@ static void attend_row(void *arg, int row, int thread) {
     free(scores);
 }
 
-// ---- both -----------------------------------------------------------------------------------------------------------
+// ---- the comparison -------------------------------------------------------------------------------------------------
 
 static void add_error(KvError *c, const Workspace *w, int layer, int n_rows) {
     for (size_t k = 0; k < (size_t)n_rows * (size_t)w->q_dim; k++) {

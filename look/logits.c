@@ -12,7 +12,7 @@
 #include "look/all_logits.h"
 #include "look/text.h"
 
-// "1,2,3"
+// Parses ids such as "1,2,3"; the caller frees *out.
 static Status parse_ids(const char *text, int **out, int *n) {
     *out = NULL;
     *n = 0;
@@ -48,7 +48,8 @@ static Status check_ids(const Engine *e, const int *ids, int n) {
         if (ids[i] >= e->model.c.n_vocab)
             return status_error(QUILL_USAGE, "--tokens: ids below %d expected, found %d", e->model.c.n_vocab, ids[i]);
     if (n > e->shape.n_ctx)
-        return status_error(QUILL_CONTEXT, "the text has %d tokens, the context %d; -c %d fits", n, e->shape.n_ctx, n);
+        return status_error(QUILL_CONTEXT, "the text has %d tokens, but the context only %d; use -c %d", n,
+                            e->shape.n_ctx, n);
     return OK;
 }
 

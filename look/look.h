@@ -1,5 +1,4 @@
-// look/look.h: the modes that look at a model: what its file holds, its tokens, what its chat template renders, its
-// logits, its perplexity.
+// look/look.h: the modes that examine a model: its file, its tokens, its chat template, its logits, its perplexity.
 #ifndef QUILL_LOOK_H
 #define QUILL_LOOK_H
 

@@ -20,23 +20,23 @@
 
 typedef struct {
     Engine *e;
-    const int *chunk; // (n) the tokens whose logits come
+    const int *chunk; // (n) tokens of the current chunk
     int n;
-    double *nll; // (LOOK_SLICE) of the slice at hand
+    double *nll; // (LOOK_SLICE) -log of the probabilities of the current slice
     const float *logits;
     int first;
     double sum, sum_squares; // over all scored tokens
     int n_scored;
-    double *parts, part; // parts[i]: -log of tokens [i, i + 1) PART; of those of the part at hand
+    double *parts, part; // parts[i]: sum of -log over scored tokens [i, i + 1) PART; part: the sum of the current part
     int n_chunks;
     KvError compare;
     Activations activations;
     KlRun kl;
-    Status written; // of --kl-base
-    KlSummary far;  // of --kl
+    Status written; // result of writing --kl-base
+    KlSummary far;  // result of --kl
 } Score;
 
-enum { PART = 1000 }; // tokens of a point of the curve
+enum { PART = 1000 }; // scored tokens for each point of the JSON curve
 
 // -log softmax(logits)[next token] of one row.
 static void score_row(void *arg, int task, int thread) {
@@ -72,7 +72,7 @@ static bool score_slice(void *arg, const float *logits, int first, int n) {
     return true;
 }
 
-// What looks on the way, and the file of --kl-base or --kl.
+// Opens what the options ask for: measurements in the layers, and the file of --kl-base or --kl.
 static Status open_extras(const Options *o, const int *ids, int n, int step, int n_bos, Score *s) {
     int n_rows = n - (n + step - 1) / step * (1 - n_bos), n_vocab = s->e->model.c.n_vocab;
     uint64_t hash = XXH3_64bits_withSeed(ids, (size_t)n * sizeof *ids, (uint64_t)step * 2 + (uint64_t)n_bos);
@@ -123,8 +123,8 @@ static const char *text_name(const Options *o) {
     return "text";
 }
 
-// Scores the text chunk by chunk; the tokens of a chunk see only their own chunk. Where --evict goes on without end,
-// the text is one chunk.
+// Scores the text chunk by chunk; the tokens of a chunk see only their own chunk. With an --evict policy that has no
+// end, the whole text is one chunk.
 static Status score_text(Engine *e, const Options *o, const int *ids, int n, Score *s) {
     int bos = !o->look.no_bos && tokenizer_add_bos(e->tok) ? tokenizer_bos(e->tok) : -1, n_bos = bos >= 0;
     int step = (e->evict && evict_endless(e->evict) ? int_max(n + n_bos, 3) : e->shape.n_ctx) - n_bos;
@@ -206,7 +206,7 @@ static Status print_score(const Options *o, const Engine *e, const Score *s, dou
 Status look_perplexity(const Options *o) {
     Engine e;
     int *ids = NULL, n = 0;
-    EngineConfig config = o->engine; // what AMX keeps packed cannot be watched
+    EngineConfig config = o->engine; // changed below: AMX keeps activations packed, which cannot be measured
     if (o->look.imatrix_out && strcmp(config.isa, "auto") == 0 && cpu_has_isa("amx")) config.isa = "avx512";
     TRY(engine_open(&e, &config, (EngineNeeds){.need_tokenizer = true, .max_out = LOOK_SLICE, .ctx_of_use = 512}));
     Score s = {0};

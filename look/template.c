@@ -1,4 +1,4 @@
-// look/template.c: `quill template`: what a chat template makes of messages in JSON.
+// look/template.c: `quill template`: renders messages given in JSON with a chat template.
 #define _GNU_SOURCE
 #include "look/look.h"
 
@@ -22,7 +22,7 @@ static Value from_array(Heap *h, const json_t *j) {
     return list;
 }
 
-// Numbers and texts came with the message, and so did the keys; a role that templates know is as good as their own.
+// All values and keys are untrusted input, except known role names, which count as text of the template.
 static Value from_object(Heap *h, const json_t *j) {
     Value d = value_dict(h);
     const char *key;
@@ -57,7 +57,7 @@ static Value from_json(Heap *h, const json_t *j) {
 
 // ---- the mode -------------------------------------------------------------------------------------------------------
 
-// "2026-01-02T03:04:05" or "2026-01-02"; NULL: the clock.
+// Parses "2026-01-02T03:04:05" or "2026-01-02"; NULL: the current time.
 static Status parse_now(const char *text, struct tm *out) {
     time_t seconds = time(NULL);
     localtime_r(&seconds, out);
@@ -67,11 +67,11 @@ static Status parse_now(const char *text, struct tm *out) {
     if (end && (*end == 'T' || *end == ' ')) end = strptime(end + 1, "%H:%M:%S", out);
     if (!end || *end)
         return status_error(QUILL_USAGE, "--now: a time as 2026-01-02T03:04:05 expected, found \"%.100s\"", text);
-    mktime(out); // the day of the week
+    mktime(out); // sets the day of the week
     return OK;
 }
 
-// The model's template and texts, or those that the options give.
+// Opens the template of the options, or that of the model.
 static Status open_template(const Options *o, ChatTemplate **out) {
     bool own = !o->answer.chat_template && !o->answer.chat_template_file;
     Gguf *g = NULL;
@@ -96,7 +96,7 @@ static void set_text(Heap *h, Value variables, const char *name, const char *tex
     if (text) dict_set_str(h, variables.dict, name, value_string(h, str_of(text), true));
 }
 
-// An object's keys are variables; an array is the messages.
+// Renders the input: the keys of an object become variables of the template; an array is the variable `messages`.
 static Status render(const ChatTemplate *c, const Options *o, const json_t *input, size_t n_input, Rendered *out) {
     struct tm now;
     TRY(parse_now(o->look.now, &now));

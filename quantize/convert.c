@@ -15,20 +15,20 @@
 #include "quantize/importance.h"
 
 enum {
-    TASK = 1 << 15, // weights of a task, about
-    SLAB = 1 << 23, // and between two writes
+    TASK = 1 << 15, // weights of a task, approximately
+    SLAB = 1 << 23, // weights of a slab, which is converted and then written
 };
 
 typedef struct {
     const PlanTensor *p;
-    size_t n_in, first, n_rows; // rows of the slab
+    size_t n_in, first, n_rows; // the slab has rows [first, first + n_rows)
     size_t rows_a_task;
-    float *weights;            // (threads, rows_a_task * n_in) in f32
+    float *weights;            // (threads, 2, n_in): a row in f32, and scratch memory for pruning
     uint8_t *out;              // the slab's blocks
-    size_t from_row, to_row;   // bytes
-    bool copied;               // its type stays, and its blocks with it
-    size_t rows_a_matrix;      // of a tensor of several
-    float *importance, *norms; // (matrices, n_in) or NULL; norms: with a rule of Wanda's
+    size_t from_row, to_row;   // bytes of a row in the source and in the new type
+    bool copied;               // the type stays the same: blocks are copied
+    size_t rows_a_matrix;      // rows of each matrix of the tensor
+    float *importance, *norms; // (matrices, n_in) or NULL; norms: only for a Wanda rule
     const PruneRule *prune;    // NULL: this tensor stays whole
     _Atomic size_t wrong;      // the first weight that cannot be written; SIZE_MAX: none
 } ConvertSlab;
@@ -38,7 +38,7 @@ static size_t row_bytes(int type, size_t n) {
     return n / (size_t)t->block * (size_t)t->bytes;
 }
 
-// A row in f32.
+// Dequantises a row.
 static void load_row(const GgufTensor *t, size_t row, size_t n_in, float *out) {
     const TypeInfo *info = type_info(t->type);
     const uint8_t *from = t->data;
@@ -46,7 +46,7 @@ static void load_row(const GgufTensor *t, size_t row, size_t n_in, float *out) {
         info->dequantize(from + row * row_bytes(t->type, n_in), out, n_in);
         return;
     }
-    for (size_t i = 0; i < n_in; i++) { // llama2.c's groups of int8, whose scales lie apart
+    for (size_t i = 0; i < n_in; i++) { // llama2.c's groups of int8, whose scales are a separate array
         float scale;
         memcpy(&scale, (const uint8_t *)t->scales + (row * n_in + i) / (size_t)t->group * sizeof scale, sizeof scale);
         out[i] = scale * (float)(int8_t)from[row * n_in + i];
@@ -104,7 +104,7 @@ static Status wrong_weight(const TensorConversion *c, const ConvertSlab *s) {
                         type_name(s->p->type), (double)ENCODE_LARGEST, (int)name.n, name.data);
 }
 
-// The pages of a mapped file that were read need no memory any more.
+// Lets the system drop pages of the mapped file that were read.
 static void forget(const Gguf *g, const void *data, size_t n) {
     int n_maps;
     const FileMap *maps = gguf_maps(g, &n_maps);
@@ -129,7 +129,7 @@ static Status convert_slab(TensorConversion *c, ConvertSlab *s, int fd) {
     return OK;
 }
 
-// What the importance matrix says of the tensor, and the rule that zeroes some of its weights.
+// Sets the tensor's importance and its pruning rule.
 static Status add_rules(const TensorConversion *c, ConvertSlab *s) {
     const GgufTensor *t = s->p->from;
     if (!s->p->matrix) return OK;
@@ -138,9 +138,10 @@ static Status add_rules(const TensorConversion *c, ConvertSlab *s) {
     s->importance = c->imatrix ? importance_of(c->imatrix, t) : NULL;
     if (!s->prune || !s->prune->wanda) return OK;
     if (!s->importance)
-        return status_error(QUILL_MODEL,
-                            "--prune-by wanda: an importance of each matrix in the layers expected, found none of %.*s",
-                            (int)t->name.n, t->name.data);
+        return status_error(
+            QUILL_MODEL,
+            "--prune-by wanda: an importance matrix with every matrix of the layers expected, found no %.*s",
+            (int)t->name.n, t->name.data);
     size_t n = (size_t)(t->dims[0] * t->dims[2] * t->dims[3]);
     s->norms = mem_alloc(n * sizeof *s->norms);
     importance_to_norms(t, s->importance, s->norms);

@@ -1,4 +1,4 @@
-// quantize/convert.h: the weights of a file in their new types, a few rows at a time on all threads.
+// quantize/convert.h: converts the weights of a file to their new types, some rows at a time, with all threads.
 #ifndef QUILL_CONVERT_H
 #define QUILL_CONVERT_H
 
@@ -15,12 +15,12 @@ typedef struct {
     const PruneRule *prune; // NULL: nothing is pruned
     ThreadPool *pool;
     Progress progress;
-    size_t n_done; // weights; for the progress
+    size_t n_done; // weights converted so far, for the progress line
 } TensorConversion;
 
-// A GgufMaker (files/gguf.h) over a TensorConversion: writes tensor i. Holds 16 million weights at most, and gives
-// pages of the mapped file back behind itself. QUILL_MODEL: a weight that is not finite, or too large for the type; a
-// signal.
+// A GgufMaker (files/gguf.h); `conversion` is a TensorConversion. Writes tensor i. Holds at most 16 million weights in
+// memory, and drops pages of the mapped file after reading them. QUILL_MODEL: a weight is not finite or too large for
+// the type; 128 + the number of a signal.
 Status convert_tensor(void *conversion, int i, int fd);
 
 #endif

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#define LEAST 1e-6f // of an importance whose mean is 1
+#define LEAST 1e-6f // the least importance after scaling to a mean of 1
 
 static size_t columns(const GgufTensor *t) { return (size_t)(t->dims[0] * t->dims[2] * t->dims[3]); }
 
@@ -15,15 +15,16 @@ Status importance_check(const Imatrix *m, const QuantizePlan *p, const char *pat
         int n, n_mat;
         if (!p->tensor[i].matrix || !imatrix_of(m, t->name, &n, &n_mat)) continue;
         if ((uint64_t)n != t->dims[0] || (n_mat != 1 && (size_t)n * (size_t)n_mat != columns(t)))
-            return status_error(QUILL_MODEL,
-                                "%s: importance of %.*s: %llu columns expected, found %d: it was made with another "
-                                "model",
-                                path, (int)t->name.n, t->name.data, (unsigned long long)t->dims[0], n);
+            return status_error(
+                QUILL_MODEL,
+                "%s: importance of %.*s: %llu columns expected, found %d: the file was made with another "
+                "model",
+                path, (int)t->name.n, t->name.data, (unsigned long long)t->dims[0], n);
         ++*n_found;
     }
     if (*n_found == 0)
         return status_error(QUILL_MODEL,
-                            "%s: importance of this model's matrices expected, found %d others: it was made with "
+                            "%s: importance of this model's matrices expected, found %d others: the file was made with "
                             "another model",
                             path, imatrix_count(m));
     return OK;

@@ -14,7 +14,7 @@
 
 // ---- the mixes ------------------------------------------------------------------------------------------------------
 
-// What a matrix is, by its name.
+// The role of a matrix, which follows from its name.
 typedef enum { PART_OTHER, PART_HEAD, PART_VALUE, PART_QKV, PART_ATTENTION_OUT, PART_FFN_DOWN } MixPart;
 
 static const struct {
@@ -28,7 +28,7 @@ static const struct {
     {"ffn_down_exps.weight", PART_FFN_DOWN},
 };
 
-// LAYERS_SOME: the first and the last eighth, and every third one between them.
+// LAYERS_FIRST: the first eighth. LAYERS_SOME: the first and the last eighth, and every third layer between them.
 typedef enum { LAYERS_ALL, LAYERS_FIRST, LAYERS_SOME } MixLayers;
 
 typedef struct {
@@ -37,11 +37,11 @@ typedef struct {
     int type;
 } MixRule;
 
-// Matrices get the base type, the head Q6_K, and what the first rule says that is about them. The names, and what they
-// stand for, are those under which quantised models are published.
+// The types of a mix. The head gets Q6_K; another matrix gets the type of the first rule that applies to it, or the
+// base type. Names and meanings are those under which quantised models are published.
 typedef struct {
     const char *name;
-    int file_type; // as llama.cpp counts them (general.file_type)
+    int file_type; // llama.cpp's number (general.file_type)
     int base;
     MixRule rules[5]; // the first PART_OTHER ends the list
 } TypeMix;
@@ -139,23 +139,23 @@ static const TypeMix *mix_by_name(const char *name) {
     return NULL;
 }
 
-// A type that can be written; NULL: there is none of that name.
+// The type of this name if quill can write it; NULL: unknown, or only read.
 static const TypeInfo *writable(const char *name) {
     const TypeInfo *t = type_by_name(name);
     return t && encode_has(t->id) ? t : NULL;
 }
 
-// `names`: what is expected.
+// The error for an unknown type. names: the types that are expected.
 static Status unknown_type(const char *where, const char *names, const char *name) {
     const TypeInfo *t = type_by_name(name);
     if (t && t->dequantize)
-        return status_error(QUILL_USAGE, "%s: %s is a type that quill reads and does not write; one of %s expected",
-                            where, t->name, names);
+        return status_error(QUILL_USAGE, "%s: quill reads %s but cannot write it; one of %s expected", where, t->name,
+                            names);
     return status_error(QUILL_USAGE, "%s: one of %s expected (%s are read and not written), found \"%.60s\"", where,
                         names, encode_read_only_list(), name);
 }
 
-// ---- what the user asked for ----------------------------------------------------------------------------------------
+// ---- overrides by the user ------------------------------------------------------------------------------------------
 
 typedef struct {
     char *pattern;
@@ -206,9 +206,9 @@ static int overridden(TensorOverride *o, int n, Str name, int type) {
     return type;
 }
 
-// ---- what rows allow ------------------------------------------------------------------------------------------------
+// ---- types that divide a row ----------------------------------------------------------------------------------------
 
-// The type itself where its blocks divide rows of n_in; otherwise the next one, of no less quality, whose blocks do.
+// The type itself if its blocks divide rows of n_in; otherwise a type of the same or better quality whose blocks do.
 static int fitting(int type, uint64_t n_in) {
     if (n_in % (uint64_t)type_info(type)->block == 0) return type;
     if (n_in % QK != 0) return TYPE_F16;
@@ -222,7 +222,8 @@ static int fitting(int type, uint64_t n_in) {
 
 // ---- the plan -------------------------------------------------------------------------------------------------------
 
-// Norms, biases, factors and the choice of experts are few, and what they do does not average out.
+// Norms, biases, factors and the experts' router are not quantised: they are small, and their errors do not average
+// out.
 static bool is_matrix(const GgufTensor *t) {
     return t->n_dims >= 2 && str_has_suffix(t->name, ".weight") && !contains(t->name, "_norm") &&
            !contains(t->name, "ffn_gate_inp");
@@ -262,10 +263,11 @@ static Status fill(const Gguf *g, const TypeMix *mix, int type, TensorOverride *
     }
     for (int i = 0; i < n_over; i++)
         if (!o[i].used)
-            return status_error(QUILL_USAGE,
-                                "--tensor: %.100s: a pattern of some matrix's name expected, none of %s matches; quill "
-                                "inspect lists them",
-                                o[i].pattern, gguf_name(g));
+            return status_error(
+                QUILL_USAGE,
+                "--tensor: %.100s: a pattern that matches a matrix expected, but no matrix of %s matches; "
+                "quill inspect lists their names",
+                o[i].pattern, gguf_name(g));
     return OK;
 }
 

@@ -1,5 +1,5 @@
-// quantize/plan.h: which tensor of a model file becomes which type: a type's name for all matrices, the mixes, what a
-// user asked for, and what rows allow.
+// quantize/plan.h: decides the new type of each tensor of a model file: from one type for all matrices or a mix, the
+// user's overrides, and the lengths of rows.
 #ifndef QUILL_PLAN_H
 #define QUILL_PLAN_H
 
@@ -7,23 +7,24 @@
 
 typedef struct {
     const GgufTensor *from;
-    bool matrix;    // its rows are products' weights; other tensors stay as they are, or become F32 from 16 bits
-    int type;       // TYPE_ that it becomes
-    int wished;     // the type that was meant for it: another one where its rows are not whole blocks of that
-    size_t n_bytes; // then
+    bool matrix;    // a matrix of products; other tensors keep their type, or become F32 if they have 16 bits
+    int type;       // the new TYPE_
+    int wished;     // the type before its rows were considered; `type` differs if they are not whole blocks of it
+    size_t n_bytes; // size in the new type
 } PlanTensor;
 
 typedef struct {
-    const char *name;   // "Q4_K_M", as the table has it
-    int file_type;      // general.file_type; -1: none has a number
+    const char *name;   // of the type or mix: "Q4_K_M"
+    int file_type;      // general.file_type; -1: there is no number for it
     PlanTensor *tensor; // (n) in the file's order, owned
     int n;
     size_t n_weights, n_bytes; // of all tensors
-    bool again;                // a matrix is quantised already
+    bool again;                // a matrix of the source is quantised already
 } QuantizePlan;
 
-// type: the name of a type or of a mix. overrides: NULL, or "PATTERN=TYPE,PATTERN=TYPE,...": the first pattern that
-// matches a matrix's name (as a shell's, * and ?) decides; one that matches none is an error. QUILL_USAGE, QUILL_MODEL.
+// type: the name of a type or of a mix. overrides: NULL, or "PATTERN=TYPE,PATTERN=TYPE,...": a matrix gets the type of
+// the first pattern that matches its name (* and ? as in a shell). A pattern that matches no matrix is an error.
+// QUILL_USAGE, QUILL_MODEL.
 Status plan_make(const Gguf *g, const char *type, const char *overrides, QuantizePlan *out);
 void plan_free(QuantizePlan *p);
 const char *plan_names(void); // the types and mixes, for messages

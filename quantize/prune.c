@@ -21,12 +21,12 @@ Status prune_parse(const char *what, const char *by, PruneRule *out) {
         return OK;
     }
     return status_error(QUILL_USAGE,
-                        "--prune: how many of each group stay (2:4), or the share that becomes zero (0.5) expected, "
+                        "--prune: weights to keep of each group (2:4), or the share to set to zero (0.5) expected, "
                         "found \"%.40s\"",
                         what);
 }
 
-// Zeroes the n_zero elements of the least score of a group.
+// Zeroes the n_zero elements of a group that have the least scores.
 static void prune_group(float *x, const float *score, int n, int n_zero) {
     bool zero[MOST_GROUP] = {0};
     for (; n_zero > 0; n_zero--) {
@@ -38,7 +38,7 @@ static void prune_group(float *x, const float *score, int n, int n_zero) {
     }
 }
 
-// The k-th least of n numbers, k from 0 on; they change places.
+// The k-th least of n numbers (k = 0: the least). Reorders the numbers.
 static float select_kth(float *v, size_t n, size_t k) {
     for (size_t lo = 0, hi = n - 1; lo < hi;) {
         float pivot = v[lo + (hi - lo) / 2];
@@ -51,7 +51,7 @@ static float select_kth(float *v, size_t n, size_t k) {
             v[i++] = v[j];
             v[j--] = t;
         }
-        if (v[j] > pivot) j--; // j is the last of the lower part
+        if (v[j] > pivot) j--; // now j is the last element of the lower part
         if (k <= j) hi = j;
         else lo = j + 1;
     }

@@ -16,7 +16,7 @@
 #include "quantize/plan.h"
 #include "quantize/prune.h"
 
-// ---- before ---------------------------------------------------------------------------------------------------------
+// ---- checks and notes -----------------------------------------------------------------------------------------------
 
 static Status check_out(const Options *o) {
     struct stat in, out;
@@ -27,7 +27,7 @@ static Status check_out(const Options *o) {
     return OK;
 }
 
-// One line for each pair of types, since a model has many tensors of a shape.
+// Notes on tensors whose rows are not whole blocks of the type: one line for each pair of types.
 static void note_fallbacks(const QuantizePlan *p) {
     for (int i = 0; i < p->n; i++) {
         const PlanTensor *t = &p->tensor[i];
@@ -40,7 +40,8 @@ static void note_fallbacks(const QuantizePlan *p) {
             n++;
         }
         if (t->type == t->wished || told) continue;
-        fprintf(stderr, "quill: note: %d tensor%s (%.*s%s): rows of %llu weights are no blocks of %s: %s\n", n,
+        fprintf(stderr,
+                "quill: note: %d tensor%s (%.*s%s): rows of %llu weights are not whole blocks of %s: using %s\n", n,
                 n == 1 ? "" : "s", (int)t->from->name.n, t->from->name.data, n == 1 ? "" : ", ...",
                 (unsigned long long)t->from->dims[0], type_name(t->wished), type_name(t->type));
     }
@@ -51,8 +52,8 @@ static void notes(const Options *o, const QuantizePlan *p) {
     note_fallbacks(p);
     if (p->again)
         fprintf(stderr,
-                "quill: note: %s is quantised already: what that has cost stays lost; start from F16, BF16 or "
-                "F32 where there is such a file\n",
+                "quill: note: %s is quantised already: its loss of precision remains; start from F16, BF16 or "
+                "F32 if there is such a file\n",
                 o->engine.model);
 }
 
@@ -80,15 +81,16 @@ static Status print_plan(const QuantizePlan *p) {
 
 // ---- the file -------------------------------------------------------------------------------------------------------
 
-// What a run is made of besides its source.
+// The plan and the importance matrix of a run.
 typedef struct {
     QuantizePlan plan;
     Imatrix *imatrix; // NULL: none
-    int n_important;  // matrices that it is about
+    int n_important;  // matrices of the plan that it has
     PruneRule prune;
 } QuantizeRun;
 
-// The metadata of the source, and what was done to it. The keys of importance are llama.cpp's.
+// Builds the new view: the source's metadata, and keys that describe the quantisation. The keys about importance are
+// llama.cpp's.
 static Gguf *new_view(const Options *o, const Gguf *g, const QuantizeRun *r) {
     Gguf *out = gguf_new(o->quantize.out);
     for (int i = 0; i < gguf_n_values(g); i++) gguf_set(out, gguf_value_at(g, i));

@@ -52,7 +52,7 @@ print(*sorted("%s:%d" % c for c in Counter(t["type"] for t in json.load(sys.stdi
     [[ "$(types p.gguf)" == "F16:1 F32:5 Q4_0:10 Q6_K:2 Q8_0:3" ]]
     run "$QUILL" quantize "$TINY/f32.gguf" p.gguf Q4_0 --tensor 'nothing.*=Q8_0'
     [ "$status" -eq 2 ]
-    [[ "$output" == *"nothing.*: a pattern of some matrix's name expected"* ]]
+    [[ "$output" == *"nothing.*: a pattern that matches a matrix expected"* ]]
 }
 
 @test "a dry run writes nothing and says what would be" {
@@ -67,8 +67,8 @@ print(*sorted("%s:%d" % c for c in Counter(t["type"] for t in json.load(sys.stdi
 @test "rows that are no whole blocks get the next type that fits, in one line" {
     run "$QUILL" quantize "$TINY/odd.gguf" odd.gguf Q4_K
     [ "$status" -eq 0 ]
-    [[ "$output" == *"rows of 96 weights are no blocks of Q4_K: Q5_0"* ]]
-    [[ "$output" == *"rows of 90 weights are no blocks of Q4_K: F16"* ]]
+    [[ "$output" == *"rows of 96 weights are not whole blocks of Q4_K: using Q5_0"* ]]
+    [[ "$output" == *"rows of 90 weights are not whole blocks of Q4_K: using F16"* ]]
     "$QUILL" -m odd.gguf --raw --greedy -n 4 -p abc >/dev/null
 }
 
@@ -106,7 +106,7 @@ for x, y in zip(struct.iter_unpack("<f", a[at:]), struct.iter_unpack("<f", b[at:
     run "$QUILL" perplexity -m "$TINY/f32.gguf" -f other --kl logits
     [ "$status" -eq 3 ] && [[ "$output" == *"found those of another text"* ]]
     run "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --kl text
-    [ "$status" -eq 3 ] && [[ "$output" == *"found another file"* ]]
+    [ "$status" -eq 3 ] && [[ "$output" == *"found another format"* ]]
     run "$QUILL" perplexity -m "$TINY/odd.gguf" -f text --imatrix-out odd.imatrix --isa amx
     [ "$status" -ne 0 ]
     head -c 100 logits >cut
@@ -119,7 +119,7 @@ for x, y in zip(struct.iter_unpack("<f", a[at:]), struct.iter_unpack("<f", b[at:
     "$QUILL" perplexity -m "$TINY/odd.gguf" -f text --imatrix-out odd.imatrix >/dev/null
     run "$QUILL" quantize --imatrix odd.imatrix "$TINY/f32.gguf" out.gguf Q4_K
     [ "$status" -eq 3 ] && [ "${#lines[@]}" -eq 1 ]
-    [[ "$output" == *"columns expected, found 96: it was made with another model"* ]]
+    [[ "$output" == *"columns expected, found 96: the file was made with another model"* ]]
     run "$QUILL" quantize --imatrix "$TINY/f32.gguf" "$TINY/f32.gguf" out.gguf Q4_K
     [ "$status" -eq 3 ] && [[ "$output" == *"an importance matrix expected"* ]]
     [ ! -e out.gguf ]
@@ -230,12 +230,12 @@ open("broken.gguf", "wb").write(b)' "$TINY/f32.gguf" "$1"
         run "$QUILL" quantize "$TINY/f32.gguf" out.gguf $type
         [ "$status" -eq 2 ]
         [ "${#lines[@]}" -eq 1 ]
-        [[ "$output" == *"$type is a type that quill reads and does not write; one of F32, "*TQ2_0* ]]
+        [[ "$output" == *"quill reads $type but cannot write it; one of F32, "*TQ2_0* ]]
         [ ! -e out.gguf ]
     done
     run "$QUILL" quantize "$TINY/f32.gguf" out.gguf Q4_0 --tensor 'output.weight=iq2_xs'
     [ "$status" -eq 2 ]
-    [[ "$output" == *"--tensor: output.weight: IQ2_XS is a type that quill reads and does not write"* ]]
+    [[ "$output" == *"--tensor: output.weight: quill reads IQ2_XS but cannot write it"* ]]
 }
 
 @test "the codebooks are those of the gguf package" {

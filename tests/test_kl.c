@@ -77,7 +77,7 @@ static void test_files_that_do_not_fit(void **state) {
         FILE *f = fopen(cut, "wb");
         assert_int_equal(fwrite(bytes.data, 1, n, f), n);
         fclose(f);
-        refused(cut, VOCAB, ROWS, 7, n < 24 ? "found another file" : "bytes expected");
+        refused(cut, VOCAB, ROWS, 7, n < 24 ? "found another format" : "bytes expected");
     }
     buf_free(&bytes);
 }
