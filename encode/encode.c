@@ -1,5 +1,5 @@
-// encode/encode.c: see encode/encode.h. The types that round each block by its largest weight; the others go to
-// encode/fit.h.
+// encode/encode.c: see encode/encode.h. Types whose scale follows from the largest weight of a block; the other types
+// use the search of encode/fit.h.
 #include "encode/encode.h"
 
 #include <assert.h>
@@ -33,7 +33,7 @@ static float farthest(const float *x) {
     return far;
 }
 
-// 0 for what has no finite inverse: weights so small that the scale's half is 0.
+// 1 / d; 0 if that is not finite: the weights are so small that the scale rounds to a half of 0.
 static float inverse(float d) {
     float by = d != 0 ? 1 / d : 0;
     return __builtin_fabsf(by) <= __FLT_MAX__ ? by : 0;
@@ -50,7 +50,7 @@ static void encode_q8_0(const float *x, size_t n, void *out) {
     }
 }
 
-// q = x / d + most / 2, rounded half up, from 0 to most - 1: the far end of the weights' range has no level to spare.
+// q = x / d + most / 2, rounded half up, from 0 to most - 1. The weight of the largest magnitude gets the level 0.
 static void round_centred(const float *x, int most, half_bits *d_out, uint8_t q[QK]) {
     float d = farthest(x) / (float)(-most / 2), by = inverse(d), offset = (float)(most / 2) + 0.5f;
     *d_out = float_half(d);
@@ -113,8 +113,9 @@ static void encode_q5_1(const float *x, size_t n, void *out) {
     }
 }
 
-// The largest weight's power of two, which leaves it between 4 and 8 in the format's own numbers; then the nearest
-// level, the first of two. mxfp4_values are twice the format's, hence 128 in place of the bias of 127.
+// The exponent follows from the largest weight, which lies between 4 and 8 in the format's own units. Each weight gets
+// the nearest level, the first of two at the same distance. mxfp4_values are twice the format's levels, so that the
+// exponent's bias is 128 and not 127.
 static void encode_mxfp4(const float *x, size_t n, void *out) {
     static const int8_t values[16] = {MXFP4_VALUES};
     for (BlockMXFP4 *b = out; n; b++, x += QK, n -= QK) {
@@ -144,7 +145,8 @@ static half_bits round_ternary(const float *x, uint8_t q[QK_K]) {
     return float_half(d);
 }
 
-// n digits `apart` from each other, the first the most significant of five, as a fraction of 256 that is rounded up.
+// Packs n <= 5 digits q[0], q[apart], ... into a byte: the fraction 0.ddddd to the base of three, the first digit the
+// most significant, in units of 1/256, rounded up.
 static uint8_t digits_byte(const uint8_t *q, int n, int apart) {
     int value = 0;
     for (int i = 0; i < 5; i++) value = 3 * value + (i < n ? q[i * apart] : 0);

@@ -1,4 +1,4 @@
-// encode/fit.c: see encode/fit.h. The choice of the instruction set.
+// encode/fit.c: see encode/fit.h. Chooses the instruction set.
 #include "encode/fit.h"
 
 #include <stddef.h>

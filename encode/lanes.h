@@ -1,7 +1,7 @@
 // encode/lanes.h: vectors whose sixteen lanes are sixteen sub-blocks, for encode/vector_fit.c.
 //
-// The compiler's own vector types: whatever the registers are, a lane goes through the same operations in the same
-// order, and no product fuses with a sum, so that every instruction set gives the same bits.
+// Uses the compiler's vector extension. Whatever the registers are, each lane goes through the same operations in the
+// same order, and no product is fused with a sum, so that every instruction set gives the same bits.
 #ifndef QUILL_LANES_H
 #define QUILL_LANES_H
 
@@ -28,14 +28,14 @@ LANES_INLINE Lanes lanes_abs(Lanes a) { return (Lanes)((LaneMask)a & 0x7fffffff)
 LANES_INLINE Lanes lanes_clamp(Lanes v, float lo, float hi) {
     return lanes_min(lanes_max(v, lanes_set(lo)), lanes_set(hi));
 }
-// To the nearest integer, ties to even; |v| < 2^22. A sum of this size has no bits behind the point.
+// Rounds to the nearest integer, ties to even; |v| < 2^22. The intermediate sum is too large to have fraction bits.
 LANES_INLINE Lanes lanes_round(Lanes v) { return (v + 0x1.8p23f) - 0x1.8p23f; }
-// 1 / v; 0 where v is so small that no half can be near it.
+// 1 / v; 0 for |v| <= 1e-30, which rounds to a half of 0.
 LANES_INLINE Lanes lanes_inverse(Lanes v) {
     LaneMask some = lanes_abs(v) > lanes_set(1e-30f);
     return lanes_where(some, 1.0f / lanes_select(some, v, lanes_set(1)));
 }
-// Every lane rounded to a half; where it would be infinite, the largest half.
+// Rounds every lane to a half; values beyond the largest half become that.
 LANES_INLINE Lanes lanes_half(Lanes v) {
     v = lanes_clamp(v, -65504, 65504);
     for (int l = 0; l < FIT_LANES; l++) v[l] = half_float(float_half(v[l]));

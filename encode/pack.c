@@ -30,7 +30,7 @@ static void pack_iq4(uint8_t qs[16], const int8_t *q) {
 
 // ---- super-blocks ---------------------------------------------------------------------------------------------------
 
-// The two low bits of every element in the planes of Q2_K and Q3_K.
+// Packs the two low bits of every element as Q2_K and Q3_K store them.
 static void pack_two_bits(uint8_t qs[64], const FitResult *f, int first, int offset) {
     memset(qs, 0, 64);
     for (int i = 0; i < QK_K; i++)

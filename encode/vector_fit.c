@@ -1,5 +1,5 @@
 // encode/vector_fit.c: the search of encode/fit.h. Compiled once per instruction set (QUILL_SIMD, see cpu/simd.h),
-// without fused products.
+// without contraction to fused multiply-adds.
 #include "encode/lanes.h"
 
 #if QUILL_SIMD == 512
@@ -10,19 +10,19 @@
 #define FIT_NAME fit_portable
 #endif
 
-// What q may be, and how it is looked for.
+// The levels of a type, and the parameters of the search.
 typedef struct {
     int type;
     int n;                  // weights of a sub-block
-    float lo, hi;           // the least and the largest level; lo 0: there is a minimum
+    float lo, hi;           // the least and the largest level; lo 0: the type has a minimum
     bool iq4;               // the levels are IQ4_VALUES; otherwise the integers
-    float step;             // trial scales lie this many levels apart
-    int tries;              // on each side of the scale under which the largest weight has the last level
-    float s_lo, s_hi, m_hi; // the integers of a super-block's scales and minima; s_hi 0: every sub-block has its own
+    float step;             // distance of trial scales, in levels that the largest weight moves by
+    int tries;              // trials on each side of the scale that gives the largest weight the last level
+    float s_lo, s_hi, m_hi; // ranges of the integers s and m; s_hi 0: every sub-block has a d and dmin of its own
     int per;                // sub-blocks of a super-block
 } FitGrid;
 
-enum { POLISH = 2, ROUNDS = 3 }; // of steps 1 and 3
+enum { POLISH = 2, ROUNDS = 3 }; // repetitions in step 1 and in step 3 of encode/fit.h
 
 typedef struct {
     Lanes x[FIT_MOST], w[FIT_MOST]; // element i of each sub-block, and its importance
@@ -47,10 +47,10 @@ LANES_INLINE Lanes nearest_level(const FitGrid *g, Lanes v) {
 // ---- x = scale q ----------------------------------------------------------------------------------------------------
 
 typedef struct {
-    Lanes scale, gain; // by how much less the squared error is than that of zeros
+    Lanes scale, gain; // gain: the squared error of q = 0, less that of this trial
 } ScaleTrial;
 
-// q for a scale's inverse, the best scale for this q, and whether that is better than what was found before.
+// Computes q for a trial scale, given as its inverse, and the best scale for this q; keeps it if its gain is larger.
 LANES_INLINE void try_scale(const SubBlocks *b, const FitGrid *g, Lanes inverse, ScaleTrial *best) {
     Lanes xq = {0}, qq = {0};
     for (int i = 0; i < g->n; i++) {
@@ -72,7 +72,7 @@ static Lanes search_scale(const SubBlocks *b, const FitGrid *g) {
     }
     ScaleTrial best = {0};
     Lanes unit = lanes_inverse(far);
-    for (int end = 0; end < 2; end++) // the largest weight has the least level, or the largest one
+    for (int end = 0; end < 2; end++) // the weight of the largest magnitude gets the least level, or the largest one
         for (int t = -g->tries; t <= g->tries; t++)
             try_scale(b, g, ((end ? g->hi : g->lo) + (float)t * g->step) * unit, &best);
     for (int i = 0; i < POLISH; i++) try_scale(b, g, lanes_inverse(best.scale), &best);
@@ -88,7 +88,7 @@ static Lanes scale_error(const SubBlocks *b, const FitGrid *g, Lanes scale) {
     return error;
 }
 
-// The best d for all of a super-block, given s and the q that they make.
+// The best d of each super-block by least squares, for these s and the q that follow from d and s.
 static Lanes best_d(const SubBlocks *b, const FitGrid *g, Lanes d, Lanes s) {
     Lanes inverse = lanes_inverse(d * s), xq = {0}, qq = {0};
     for (int i = 0; i < g->n; i++) {
@@ -128,7 +128,7 @@ static void round_scales(const SubBlocks *b, const FitGrid *g, Lanes *d_out, Lan
 // ---- x = scale q - min ----------------------------------------------------------------------------------------------
 
 typedef struct {
-    Lanes w, x;               // sums of w and w x
+    Lanes w, x;               // sums of w and of w x over the sub-block
     Lanes scale, least, gain; // `least` is -min
 } AffineTrial;
 
@@ -151,7 +151,7 @@ LANES_INLINE void try_affine(const SubBlocks *b, const FitGrid *g, Lanes inverse
     AffineSums t = affine_sums(b, g, inverse, from);
     Lanes det = best->w * t.qq - t.q * t.q, by = lanes_inverse(det);
     Lanes scale = (best->w * t.xq - best->x * t.q) * by, least = (t.qq * best->x - t.q * t.xq) * by;
-    if (g->s_hi != 0) { // minima are subtracted, and never negative
+    if (g->s_hi != 0) { // K types subtract the minimum, which cannot be negative
         LaneMask none = least > 0;
         scale = lanes_select(none, t.xq * lanes_inverse(t.qq), scale);
         least = lanes_select(none, (Lanes){0}, least);
@@ -194,7 +194,7 @@ typedef struct {
     Lanes d, dmin, s, m;
 } AffineState;
 
-// The best d and dmin for all of a super-block, given s, m and the q that they make.
+// The best d and dmin of each super-block by least squares, for these s and m and the q that follow.
 static void best_pair(const SubBlocks *b, const FitGrid *g, const AffineTrial *of, AffineState *a) {
     AffineSums t = affine_sums(b, g, lanes_inverse(a->d * a->s), -(a->dmin * a->m));
     Lanes ss = lanes_group_sum(a->s * a->s * t.qq, g->per), sm = lanes_group_sum(a->s * a->m * t.q, g->per);
@@ -202,7 +202,7 @@ static void best_pair(const SubBlocks *b, const FitGrid *g, const AffineTrial *o
     Lanes xm = lanes_group_sum(a->m * of->x, g->per);
     Lanes by = lanes_inverse(sm * sm - ss * mm);
     Lanes d = (sm * xm - mm * xs) * by, dmin = (ss * xm - sm * xs) * by;
-    LaneMask alone = mm == 0; // no minima
+    LaneMask alone = mm == 0; // all m of the super-block are 0
     d = lanes_select(alone, xs * lanes_inverse(ss), d);
     dmin = lanes_select(alone, a->dmin, dmin);
     LaneMask sane = (d > 0) & (dmin >= 0);
@@ -210,11 +210,11 @@ static void best_pair(const SubBlocks *b, const FitGrid *g, const AffineTrial *o
     a->dmin = lanes_half(lanes_select(sane, dmin, a->dmin));
 }
 
-// The best s and m among their neighbours, for the d and dmin that are there; returns the error that is left.
+// Replaces s and m by the best pair among them and their neighbours, for the current d and dmin; returns the error.
 static Lanes best_neighbours(const SubBlocks *b, const FitGrid *g, AffineState *a) {
     Lanes s = a->s, m = a->m, error = affine_error(b, g, a->d * s, a->dmin * m);
     for (int i = 0; i < 9; i++) {
-        if (i == 4) continue; // in place
+        if (i == 4) continue; // s and m unchanged
         Lanes s1 = lanes_clamp(s + (float)(i / 3 - 1), 0, g->s_hi),
               m1 = lanes_clamp(m + (float)(i % 3 - 1), 0, g->m_hi);
         Lanes e = affine_error(b, g, a->d * s1, a->dmin * m1);

@@ -1,7 +1,6 @@
 // formats/kv_types.h: the types in which a KV cache stores keys and values, in one table.
 //
-// A dense type stores each slot by itself as it is computed. A sealed type stores SEAL slots at once
-// (formats/sealed.h).
+// A dense type stores each slot as soon as it is computed. A sealed type packs SEAL slots together (formats/sealed.h).
 #ifndef QUILL_KV_TYPES_H
 #define QUILL_KV_TYPES_H
 
@@ -23,7 +22,7 @@
 #define KV_TYPE_ONE(id, name, sealed, bytes) +1
 enum { N_KV_TYPES = 0 EACH_KV_TYPE(KV_TYPE_ONE) };
 
-// "|f32|f16|...": the choices of an option, a literal to be appended to its first one: "auto" KV_TYPE_CHOICES.
+// "|f32|f16|...": a literal that follows the first choice of an option: "auto" KV_TYPE_CHOICES.
 #define KV_TYPE_CHOICE(id, name, sealed, bytes) "|" name
 #define KV_TYPE_CHOICES EACH_KV_TYPE(KV_TYPE_CHOICE)
 
@@ -36,7 +35,7 @@ HOST_DEVICE static inline bool kv_is_sealed(int type) {
     }
 }
 
-// Of one slot and KV head, sealed or dense; 0: no type of KV.
+// Bytes of one slot of one KV head; 0: not a KV type.
 HOST_DEVICE static inline size_t kv_slot_bytes(int type, int head_dim) {
 #define KV_TYPE_BYTES(id, name, sealed, bytes)                                                                         \
     case TYPE_##id: return bytes;
@@ -47,9 +46,9 @@ HOST_DEVICE static inline size_t kv_slot_bytes(int type, int head_dim) {
     }
 }
 
-int kv_type_find(const char *name); // by the name on the command line; -1: there is none of that name
-const char *kv_type_name(int type); // that name; NULL: no type of KV
-const char *kv_type_list(void);     // "F32, F16, ...", as type_name calls them, for messages
+int kv_type_find(const char *name); // the type with this name on the command line; -1: unknown
+const char *kv_type_name(int type); // its name on the command line; NULL: not a KV type
+const char *kv_type_list(void);     // "F32, F16, ...", the names of type_name, for messages
 
 // ---- for the tests ----
 

@@ -63,8 +63,7 @@ static void put_scales(uint8_t *block, const BlockScales *s, float d) {
     if (s->min_at >= 0) memcpy(block + s->min_at, &m, sizeof m);
 }
 
-// A block of random bits is a valid block of every type once its scales are sane: it is read with scale 1, and the
-// scale then chosen by what came out.
+// Fills a block with random bits, dequantises it with d = 1, and sets d so that the values have the given deviation.
 static void random_block(const TypeInfo *info, const BlockScales *s, uint8_t *block, float deviation,
                          uint64_t *random) {
     float values[QK_K];
@@ -83,7 +82,7 @@ void random_blocks_fill(int type, void *out, size_t n, float deviation, uint64_t
     for (size_t b = 0; s && b < n / (size_t)info->block; b++, at += info->bytes)
         random_block(info, s, at, deviation, random);
     if (s) return;
-    for (size_t i = 0; i < n; i++, at += info->bytes) { // uniform over +-sqrt(3) has deviation 1
+    for (size_t i = 0; i < n; i++, at += info->bytes) { // uniform in +-sqrt(3): standard deviation 1
         float x = random_blocks_uniform(random) * 1.7320508f * deviation;
         uint16_t half = type == TYPE_F16 ? float_half(x) : (uint16_t)(float_bits(x) >> 16);
         if (type == TYPE_F32) memcpy(at, &x, sizeof x);

@@ -1,5 +1,5 @@
-// formats/random_blocks.h: random weights of every type whose blocks are valid: for tests, and for the speed of a shape
-// without its weights.
+// formats/random_blocks.h: random weights of every type, in valid blocks: for tests, and for benchmarks of a model's
+// shape without its weights.
 //
 // A block of random bits is a valid block of every type once its half-precision scales are finite.
 #ifndef QUILL_RANDOM_BLOCKS_H
@@ -13,7 +13,7 @@
 typedef struct {
     int type;
     int d_at, min_at; // byte offsets of the two halves; min_at -1: none. See random_blocks_put_d
-    // min / d for values centred on zero. A mean that is not zero would be a common direction of all rows, which grows
+    // min / d that makes the mean of the values zero. With another mean all rows would share a direction, which grows
     // from layer to layer.
     float min_per_d;
     float rms;     // root mean square of an element under d = 1 with random integers and inner scales
@@ -23,7 +23,7 @@ typedef struct {
 // NULL: the type has no blocks.
 const BlockScales *random_blocks_scales(int type);
 
-// The scale that is nearest to d as the type has it: a half; of MXFP4 one byte, a power of two.
+// The scale nearest to d in the type's encoding: a half; for MXFP4 one byte, a power of two.
 uint16_t random_blocks_d(const BlockScales *s, float d);
 // Writes such a scale to its place in a block. IQ1_M has it in four nibbles.
 void random_blocks_put_d(const BlockScales *s, uint8_t *block, uint16_t d);

@@ -1,14 +1,16 @@
-// formats/sealed.h: the packed types of K and V: groups of 32 slots of one KV head, packed once, when the last slot is
-// known; and the arithmetic of packing, one for the host (formats/sealed.c) and the GPU (gpu/sealed.cuh).
+// formats/sealed.h: the sealed types of K and V: groups of 32 slots of one KV head, packed once, when the group's last
+// slot is computed; and the arithmetic of packing, which the host (formats/sealed.c) and the GPU (gpu/sealed.cuh)
+// share.
 //
-// A group is 32 x kv_slot_bytes long and is stored in 32 equal parts, one at each of its slots, so that it does not
-// depend on the size of blocks; where a block holds whole groups, a group lies in one piece. head_dim is padded with
+// A group has 32 x kv_slot_bytes bytes. It is stored in 32 equal parts, one at each of its slots, so that the layout
+// does not depend on the size of blocks; in a block of whole groups, each group is contiguous. head_dim is padded with
 // zeros to whole blocks of 32.
-//   fp8         a slot: half d, then head_dim E4M3 bytes; x = d e4m3
-//   q8_0, q4_0  a slot: the blocks of formats/types.h
-//   kivi2 V     a slot: a BlockKivi2 for 32 channels of it                                    (x = m + d q, 2 bits)
-//   kivi2 K     a group: a PanelKivi2 for 32 channels of all its slots; a scale a channel, since K has outliers there
-// KIVI: Liu et al. 2024. What is not finite makes its block NaN, so that it shows as it does in dense KV.
+//   fp8         each slot: half d, then head_dim E4M3 bytes; x = d e4m3
+//   q8_0, q4_0  each slot: the blocks of formats/types.h
+//   kivi2 V     each slot: a BlockKivi2 for every 32 channels                                 (x = m + d q, 2 bits)
+//   kivi2 K     each group: a PanelKivi2 for every 32 channels, with a scale a channel, since outliers of K keep to
+//               a few channels
+// KIVI: Liu et al. 2024. A value that is not finite makes its whole block NaN, so that it is noticed as in dense KV.
 #ifndef QUILL_SEALED_H
 #define QUILL_SEALED_H
 
@@ -26,44 +28,47 @@ typedef struct {
     uint8_t qs[8]; // code of element i: byte i % 8, bits 2 (i / 8)
 } BlockKivi2;
 typedef struct {
-    half_bits d[32], m[32]; // of a channel
-    uint8_t qs[SEAL][8];    // of a slot, as above
+    half_bits d[32], m[32]; // for each channel
+    uint8_t qs[SEAL][8];    // for each slot, as in BlockKivi2
 } PanelKivi2;
-#ifndef __cplusplus // formats/kv_types.h counts on it
+#ifndef __cplusplus // formats/kv_types.h relies on it
 _Static_assert(sizeof(BlockKivi2) == 12 && sizeof(PanelKivi2) == 32 * sizeof(BlockKivi2), "both take 3 bits");
 #endif
 
 enum { SEAL_MOST = SEAL * SEAL_HEAD / 32 * (int)sizeof(BlockQ8_0) }; // bytes of the largest group
 
-// Of n slots from the first of a group on, those that lie in whole groups; of a dense type all.
+// Of n slots that begin with a group's first slot: how many lie in whole groups. For a dense type: all n.
 static inline size_t kv_whole_slots(int type, size_t n) { return kv_is_sealed(type) ? n / SEAL * SEAL : n; }
-// What they take for one KV head where a cache's rows are moved: whole groups sealed, the others' slots in f32.
+// Bytes of these n slots of one KV head in the form in which caches are saved and sent: whole groups sealed, the
+// remaining slots in f32.
 static inline size_t kv_moved_bytes(int type, int head_dim, size_t n) {
     size_t whole = kv_whole_slots(type, n);
     return whole * kv_slot_bytes(type, head_dim) + (n - whole) * kv_slot_bytes(TYPE_F32, head_dim);
 }
 
-// The half that is 1/256 of an E4M3 byte's value: the same bits, but for the exponent's bias.
+// A half of 1/256 of the E4M3 byte's value: it has the same bits, since the exponent's bias differs by 8.
 HOST_DEVICE static inline half_bits fp8_half(uint8_t x) { return (half_bits)((x & 0x80) << 8 | (x & 0x7f) << 7); }
 
 // rows: SEAL pointers to head_dim floats.
 void sealed_pack_group(int type, bool keys, const float *const *rows, int head_dim, uint8_t *group);
-// Into SEAL rows that are `stride` floats apart: the specification of what a group is worth.
+// Unpacks into SEAL rows that are `stride` floats apart. This defines the values of a group.
 void sealed_unpack_group(int type, bool keys, const uint8_t *group, int head_dim, float *rows, size_t stride);
-// Turns a head by an orthonormal Hadamard matrix, which spreads what sticks out in one channel over many. Done to Q and
-// to K it leaves their products as they were. In blocks of the largest power of two that divides head_dim.
+// Multiplies a head by an orthonormal Hadamard matrix, which spreads the outliers of one channel over many channels.
+// Applied to Q and to K it does not change their products. The matrix is block-diagonal; the size of its blocks is the
+// largest power of two that divides head_dim.
 void sealed_hadamard(float *head, int head_dim);
 
 // ---- the arithmetic of packing --------------------------------------------------------------------------------------
 //
-// The same bytes on the host and on a GPU: only operations that IEEE 754 fixes, in one order; zeros are compared, never
-// chosen by fminf; and no product feeds a sum, so that no compiler can round both in one step.
+// The host and the GPU compute the same bytes: only operations whose result IEEE 754 fixes, in one order; comparisons
+// instead of fminf, whose choice between +0 and -0 is not fixed; and no product feeds a sum, so that no compiler can
+// fuse them.
 
 HOST_DEVICE static inline float seal_clamp(float x, float least, float most) {
     return x < least ? least : x > most ? most : x;
 }
 
-// A scale as it is stored: finite for what is finite, otherwise NaN.
+// A scale as it is stored: finite if d is finite, otherwise NaN.
 HOST_DEVICE static inline half_bits seal_scale(float d) {
     return d - d == 0 ? float_half(seal_clamp(d, -65504, 65504)) : (half_bits)0x7e00;
 }
@@ -73,7 +78,7 @@ HOST_DEVICE static inline float seal_inverse(half_bits d) {
     return f == 0 || f != f ? 0 : 1 / f;
 }
 
-// The element of the largest magnitude, NaN where one is not finite.
+// The element of the largest magnitude; NaN if any element is not finite.
 HOST_DEVICE static inline float seal_farthest(const float *x, int n) {
     float most = 0, broken = 0;
     for (int i = 0; i < n; i++) {
@@ -103,13 +108,13 @@ HOST_DEVICE static inline void seal_q4_0(const float *x, BlockQ4_0 *b) {
 
 // ---- two bits -------------------------------------------------------------------------------------------------------
 
-// What 32 elements have in common: x = m + d q; `by` and `from` bring an element to its code.
+// The scale and minimum of 32 elements: x = m + d q. The code of x is (x - from) by, rounded.
 typedef struct {
     half_bits d, m;
     float by, from;
 } TwoBits;
 
-// Of elements that are `stride` floats apart.
+// x: 32 elements that are `stride` floats apart.
 HOST_DEVICE static inline TwoBits two_bits_of(const float *x, size_t stride) {
     float least = x[0], most = x[0], broken = 0;
     for (int i = 0; i < 32; i++) {
@@ -139,7 +144,7 @@ HOST_DEVICE static inline void seal_kivi2(const float *x, BlockKivi2 *b) {
                              two_bits_code(&t, x[i + 16]) << 4 | two_bits_code(&t, x[i + 24]) << 6);
 }
 
-// The 32 elements of a slot with the scales of their channels.
+// Packs 32 elements of a slot with the scales of their channels.
 HOST_DEVICE static inline void seal_of_channels(const float *x, const TwoBits *channels, uint8_t qs[8]) {
     for (int i = 0; i < 8; i++) {
         unsigned byte = 0;
@@ -164,7 +169,7 @@ HOST_DEVICE static inline void seal_fp8(const float *x, int n, uint8_t *to) {
     for (int i = 0; i < n; i++) to[2 + i] = by == 0 ? 0 : float_fp8(x[i] * by);
 }
 
-// A slot of 32 elements of a type that seals slots by themselves: all but fp8 and kivi2's K.
+// Packs 32 elements of a slot, for the types that pack each slot separately: all but fp8 and kivi2's K.
 HOST_DEVICE static inline void seal_slot(int type, const float *x, uint8_t *to) {
     if (type == TYPE_Q8_0) seal_q8_0(x, (BlockQ8_0 *)to);
     else if (type == TYPE_Q4_0) seal_q4_0(x, (BlockQ4_0 *)to);

@@ -1,4 +1,4 @@
-// formats/types.c: what each element of a block is worth, in plain scalar code: the specification.
+// formats/types.c: dequantises blocks in plain scalar code. This is the specification for faster kernels.
 #include "formats/types.h"
 
 #include <stdio.h>
@@ -70,7 +70,7 @@ static void dequantize_q8_0(const void *blocks, float *out, size_t n) {
     }
 }
 
-// Element i (0..255) of the 2-bit planes that Q2_K and Q3_K share: 32 bytes hold four runs of 32 elements, twice.
+// Element i (0..255) of the 2-bit planes of Q2_K and Q3_K: 32 bytes hold elements 0 to 127, the next 32 bytes the rest.
 static int two_bits(const uint8_t *qs, int i) { return qs[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32)) & 3; }
 
 static void dequantize_q2_k(const void *blocks, float *out, size_t n) {
@@ -167,7 +167,7 @@ static const uint16_t iq3_xxs_book[] = {IQ3_XXS_BOOK(ENTRY)}, iq3_s_book[] = {IQ
 static const int8_t iq2_levels[] = {IQ2_XXS_LEVELS}, iq1_levels[] = {IQ1_S_LEVELS};
 static const int8_t iq3_xxs_levels[] = {IQ3_XXS_LEVELS}, iq3_s_levels[] = {IQ3_S_LEVELS};
 
-// The level of element i, its sign not yet applied.
+// The level of element i, without its sign.
 static float book_level(int type, const void *block, int i) {
     int entry = codebook_entry(type, block, i), two = 2 * (i % 8), four = 4 * (i % 4);
     switch (type) {
@@ -180,7 +180,7 @@ static float book_level(int type, const void *block, int i) {
     }
 }
 
-// IQ2 and IQ3: d times `by` is multiplied by 2 s + 1 and by the signed level.
+// IQ2 and IQ3: x = d by (2 s + 1) level, with the sign of the element.
 static void dequantize_signed(int type, const void *blocks, float by, float *out, size_t n) {
     size_t size = (size_t)type_info(type)->bytes;
     for (const uint8_t *b = blocks; n; b += size, out += QK_K, n -= QK_K) {
@@ -192,7 +192,7 @@ static void dequantize_signed(int type, const void *blocks, float by, float *out
     }
 }
 
-// IQ1: an eighth is added to the level, or subtracted.
+// IQ1: x = d (2 s + 1) (level +- 1/8).
 static void dequantize_shifted(int type, const void *blocks, float *out, size_t n) {
     size_t size = (size_t)type_info(type)->bytes;
     for (const uint8_t *b = blocks; n; b += size, out += QK_K, n -= QK_K) {
@@ -287,7 +287,7 @@ const TypeInfo *type_by_name(const char *name) {
     return NULL;
 }
 
-// The ids that GGUF files carry and quill cannot compute with, for messages alone.
+// Names of GGUF types that quill does not support, for messages.
 static const char *const other_names[] = {
     [9] = "Q8_1", [15] = "Q8_K", [24] = "I8", [25] = "I16", [26] = "I32", [27] = "I64", [28] = "F64", [40] = "NVFP4",
 };

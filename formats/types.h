@@ -1,8 +1,8 @@
-// formats/types.h: the tensor types of GGUF files: their blocks, byte for byte, and what each element is worth.
+// formats/types.h: the tensor types of GGUF files: the bytes of their blocks, and the value of each element.
 //
-// A row of a quantised tensor is a sequence of blocks. The structs below are the file's bytes (sizes asserted); the
-// functions give one block's values in f32 and are the specification for every faster kernel. Plain C that a CUDA
-// compiler takes too. Source of the formats: the block definitions of the ggml project (ggml-common.h, ggml-types.c).
+// A row of a quantised tensor is a sequence of blocks. The structs below have the file's layout (sizes are asserted).
+// The functions give a block's values in f32 and are the specification for every faster kernel. A CUDA compiler accepts
+// this file too. Source of the formats: the block definitions of the ggml project (ggml-common.h, ggml-types.c).
 #ifndef QUILL_TYPES_H
 #define QUILL_TYPES_H
 
@@ -12,8 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
-// Ids as GGUF files carry them; those from 1000 on are ours and never in a GGUF file: llama2.c's int8 groups, and two
-// types of the KV cache alone (formats/sealed.h).
+// Ids of GGUF files. Ids from 1000 on are quill's own and never in a GGUF file: llama2.c's int8 groups, and two types
+// that only the KV cache has (formats/sealed.h).
 enum {
     TYPE_F32 = 0,
     TYPE_F16 = 1,
@@ -49,7 +49,7 @@ enum {
 
 enum { QK = 32, QK_K = 256 }; // elements in a small block and in a super-block
 
-typedef uint16_t half_bits; // an IEEE half as it lies in the file
+typedef uint16_t half_bits; // the bits of an IEEE half
 
 typedef struct {
     half_bits d;
@@ -62,7 +62,7 @@ typedef struct {
 typedef struct {
     half_bits d;
     uint8_t qh[4], qs[16];
-} BlockQ5_0; // x = d (q - 16); bit i of qh is q's fifth
+} BlockQ5_0; // x = d (q - 16); bit i of qh is the fifth bit of element i
 typedef struct {
     half_bits d, m;
     uint8_t qh[4], qs[16];
@@ -74,24 +74,24 @@ typedef struct {
 typedef struct {
     uint8_t scales[16], qs[64];
     half_bits d, dmin;
-} BlockQ2_K; // x = d s q - dmin m; s low, m high nibble a 16
+} BlockQ2_K; // x = d s q - dmin m; a byte of scales for each 16 elements: s in the low, m in the high nibble
 typedef struct {
     uint8_t hmask[32], qs[64], scales[12];
     half_bits d;
-} BlockQ3_K; // x = d (s - 32) (q - 4 (1 - h)), s a 16
+} BlockQ3_K; // x = d (s - 32) (q - 4 (1 - h)), one s for each 16 elements
 typedef struct {
     half_bits d, dmin;
     uint8_t scales[12], qs[128];
-} BlockQ4_K; // x = d s q - dmin m, s and m a 32
+} BlockQ4_K; // x = d s q - dmin m, one s and m for each 32 elements
 typedef struct {
     half_bits d, dmin;
     uint8_t scales[12], qh[32], qs[128];
-} BlockQ5_K; // the same with a fifth bit
+} BlockQ5_K; // as Q4_K, with a fifth bit of q in qh
 typedef struct {
     uint8_t ql[128], qh[64];
     int8_t scales[16];
     half_bits d;
-} BlockQ6_K; // x = d s (q - 32), s a 16
+} BlockQ6_K; // x = d s (q - 32), one s for each 16 elements
 typedef struct {
     half_bits d;
     uint8_t qs[16];
@@ -100,14 +100,14 @@ typedef struct {
     half_bits d;
     uint16_t scales_h;
     uint8_t scales_l[4], qs[128];
-} BlockIQ4_XS; // x = d (s - 32) iq4_values[q]
+} BlockIQ4_XS; // x = d (s - 32) iq4_values[q], one s for each 32 elements
 typedef struct {
     uint8_t e, qs[16];
 } BlockMXFP4; // x = 2^(e - 128) mxfp4_values[q]: OCP's microscaling format of 4 bits, an exponent for each 32
 
-// The codebook types. `grid` is the levels of one entry of the type's codebook (formats/codebooks.h), eight elements
-// or, for IQ3, four. A sign is a bit an element, set where it is negative. Signs of seven bits are of eight elements:
-// the eighth sign makes the number of bits that are set even.
+// The codebook types. `grid` is the level of an element in an entry of the type's codebook (formats/codebooks.h); an
+// entry has eight elements, or four for IQ3. A sign bit is set if the element is negative. Where eight elements have
+// seven sign bits, the eighth sign makes the number of set bits even.
 typedef struct {
     half_bits d;
     uint16_t qs[32]; // for each 32 elements two words of four entries, then two of four signs of seven bits below s
@@ -238,8 +238,8 @@ HOST_DEVICE static inline int iq4xs_scale(const BlockIQ4_XS *b, int j) {
     return (b->scales_l[j / 2] >> (4 * (j % 2)) & 15) | (b->scales_h >> (2 * j) & 3) << 4;
 }
 
-// Digit number `digit` of a byte that holds five to the base of three: the byte is a fraction of 256, rounded up, and
-// each multiplication by three brings the next digit in front.
+// Digit number `digit` (0..4) of a byte that holds five digits to the base of three. The byte is the fraction 0.ddddd
+// in units of 1/256, rounded up; multiplying by three moves the next digit in front of the point.
 HOST_DEVICE static inline int trit(uint8_t byte, int digit) {
     const uint8_t power[5] = {1, 3, 9, 27, 81};
     return (uint8_t)(byte * power[digit]) * 3 >> 8;
@@ -251,10 +251,9 @@ HOST_DEVICE static inline int tq1_code(const BlockTQ1_0 *b, int i) {
     return trit(b->qh[i % 4], (i - 240) / 4);
 }
 
-// ---- the codebook types: where a super-block has an element's entry, sign and scale; i from 0 to 255
-// ------------------
+// ---- the codebook types: entry, sign and scale of element i (0..255) of a super-block -------------------------------
 
-// Four signs of seven bits, the lowest first, as four bytes of eight: the eighth bit is the parity of the seven.
+// Expands four groups of seven sign bits, the lowest first, to four bytes: the eighth bit is the parity of the seven.
 HOST_DEVICE static inline uint32_t signs_of_sevens(uint32_t sevens) {
     uint32_t s = (sevens & 0x3fff) | (sevens << 2 & 0x3fff0000);
     s = (s & 0x007f007f) | (s << 1 & 0x7f007f00);
@@ -264,7 +263,7 @@ HOST_DEVICE static inline uint32_t signs_of_sevens(uint32_t sevens) {
     return s | (odd & 0x01010101) << 7;
 }
 
-// Four signs of seven bits and a scale of four, for 32 elements.
+// For 32 elements: four groups of seven sign bits, and a scale of four bits above them.
 HOST_DEVICE static inline uint32_t iq2xxs_tail(const BlockIQ2_XXS *b, int j) {
     return b->qs[4 * j + 2] | (uint32_t)b->qs[4 * j + 3] << 16;
 }
@@ -290,7 +289,7 @@ HOST_DEVICE static inline int codebook_entry(int type, const void *block, int i)
     }
 }
 
-// 1 where the element's sign is set, or that of its 1/8.
+// 1: the element is negative; for IQ1, its 1/8 is subtracted.
 HOST_DEVICE static inline int codebook_sign(int type, const void *block, int i) {
     const BlockIQ1_M *m1 = (const BlockIQ1_M *)block;
     switch (type) {
@@ -320,7 +319,7 @@ HOST_DEVICE static inline int codebook_scale(int type, const void *block, int i)
     return 2 * s + 1;
 }
 
-// The block's scale. IQ1_M keeps its four nibbles above the scales of its parts.
+// The block's scale. In IQ1_M its four nibbles are the top bits of the four words of `scales`.
 HOST_DEVICE static inline half_bits codebook_d(int type, const void *block) {
     if (type != TYPE_IQ1_M) return *(const half_bits *)block;
     const uint16_t *s = ((const BlockIQ1_M *)block)->scales;
@@ -334,13 +333,13 @@ typedef struct {
     int id;           // TYPE_
     int block;        // elements in a block
     int bytes;        // bytes of a block
-    // n elements (a multiple of block) from consecutive blocks; NULL: the scales lie apart from the elements
-    // (Tensor.scales), which no GGUF file can have
+    // Writes n elements (a multiple of `block`) from consecutive blocks. NULL: the scales are not in the blocks
+    // (Tensor.scales); no GGUF file has such a type
     void (*dequantize)(const void *blocks, float *out, size_t n);
 } TypeInfo;
 
-// X(type) for every type of the table, in its order. Kernels make a copy of their loop for each type, in which the type
-// is a constant.
+// X(type) for every type of the table, in its order. Kernels expand their loop once for each type, with the type as a
+// constant.
 // clang-format off
 #define EACH_TYPE(X) \
     X(TYPE_F32)  X(TYPE_F16)  X(TYPE_BF16) X(TYPE_Q4_0) X(TYPE_Q4_1) X(TYPE_Q5_0)   X(TYPE_Q5_1)   X(TYPE_Q8_0) \
@@ -357,7 +356,7 @@ extern "C" {
 const TypeInfo *type_info(int type);            // NULL: quill cannot compute with it
 const TypeInfo *type_by_name(const char *name); // case ignored; NULL: unknown
 const char *type_name(int type);                // also names GGUF types that quill does not support; "type N" otherwise
-const char *type_name_list(void);               // "F32, F16, ...": those that a GGUF file may have, for messages
+const char *type_name_list(void);               // "F32, F16, ...": the types of GGUF files, for messages
 #ifdef __cplusplus
 }
 #endif

@@ -405,7 +405,7 @@ static void test_refused(void **state) {
     assert_ok(hf_tokenizer_memory("t", str_of("{" SPLIT("\"Regex\": \"(a\"") ", " VOCAB "}"), NULL, g));
     Status st = tokenizer_load(g, &t);
     assert_int_equal(st.code, QUILL_MODEL);
-    assert_non_null(strstr(st.message, "a pattern that cuts text: missing closing parenthesis: (a"));
+    assert_non_null(strstr(st.message, "pre-tokenizer pattern: missing closing parenthesis: (a"));
     gguf_close(g);
 }
 

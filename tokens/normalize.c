@@ -11,7 +11,7 @@
 
 enum { MAX_MARKS = 1024 };
 
-// The growth is that of UTF-8 in Unicode's table of maximum expansion factors.
+// `growth` comes from Unicode's table of maximum expansion factors, for UTF-8.
 static const struct {
     const char *name;
     int options;
@@ -35,8 +35,8 @@ bool normalize_form(Str name, NormalForm *out) {
 
 size_t normalize_growth(NormalForm form) { return forms[form].growth; }
 
-// The bytes of characters that may depend on each other: up to the next ASCII character, which no character before it
-// changes; 0: no character begins here.
+// The length of the characters that normalization may combine: up to the next ASCII character, which does not combine
+// with those before it. 0: no character begins here.
 static size_t chunk_length(Str s) {
     size_t at = 0;
     int marks = 0;
@@ -53,13 +53,13 @@ static size_t chunk_length(Str s) {
 static void append_chunk(Buf *out, int options, Str s) {
     utf8proc_ssize_t room = (utf8proc_ssize_t)s.n + 16, n;
     utf8proc_int32_t *chars = NULL;
-    for (;; room = n) { // the NUL that utf8proc_reencode puts behind takes one more
+    for (;; room = n) { // one element more than `room`, for the NUL that utf8proc_reencode appends
         chars = mem_resize(chars, (size_t)(room + 1) * sizeof *chars);
         n = utf8proc_decompose((const utf8proc_uint8_t *)s.data, (utf8proc_ssize_t)s.n, chars, room, options);
         if (n <= room) break;
     }
     n = n < 0 ? n : utf8proc_reencode(chars, n, options);
-    if (n < 0) buf_append(out, s.data, s.n); // a character that utf8proc takes for none
+    if (n < 0) buf_append(out, s.data, s.n); // utf8proc does not accept a character: the text stays as it is
     else buf_append(out, chars, (size_t)n);
     free(chars);
 }
@@ -68,7 +68,7 @@ void normalize_append(Buf *out, NormalForm form, Str text) {
     for (size_t at = 0; at < text.n;) {
         size_t end = at;
         while (end < text.n && (unsigned char)text.data[end] < 0x80) end++;
-        if (end > at && end < text.n) end--; // a mark may follow
+        if (end > at && end < text.n) end--; // a combining mark may follow the last ASCII character
         buf_append(out, text.data + at, end - at);
         if ((at = end) == text.n) break;
         Str rest = {text.data + at, text.n - at};

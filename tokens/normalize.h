@@ -8,9 +8,9 @@
 typedef enum { NORMALIZE_NONE, NORMALIZE_NFC, NORMALIZE_NFD, NORMALIZE_NFKC, NORMALIZE_NFKD } NormalForm;
 
 bool normalize_form(Str name, NormalForm *out); // "NFC"; false: no such form
-size_t normalize_growth(NormalForm form);       // how many times the bytes of a text may grow
-// Appends the text in that form. Bytes that are not UTF-8 stay as they are. Marks are ordered within a thousand of them
-// in a row: their sorting takes quadratic time.
+size_t normalize_growth(NormalForm form);       // factor by which a text's bytes may grow
+// Appends the text in that form. Bytes that are not UTF-8 stay as they are. A run of combining marks is sorted in parts
+// of a thousand, since sorting takes quadratic time.
 void normalize_append(Buf *out, NormalForm form, Str text);
 
 #endif

@@ -10,17 +10,17 @@
 
 // ---- the patterns ---------------------------------------------------------------------------------------------------
 
-// Each pattern must take time linear in any text: no repeated group may backtrack (write a class or a possessive group
-// instead), and an attempt that fails must not read far.
+// Each pattern must run in linear time on any text: no repeated group may backtrack (use a class or a possessive
+// group), and a match attempt that fails must not have read far.
 
-// Unicode's White_Space, inside a class and as a class; PCRE2's \s would add U+180E.
+// Unicode's White_Space: WS for use inside a class, SPACE as a class. PCRE2's \s would add U+180E.
 #define WS "\\p{Z}\\t-\\r\\x{85}"
 #define SPACE "[" WS "]"
 #define LAST "(?![^" WS "])"                // before the last space of a run, or at the end
 #define SPACES SPACE "+" LAST "|" SPACE "+" // all but the last space before a word
 #define LINES SPACE "*[\\r\\n]+"
 
-// U+017F, the long s, is no s here: hence no (?i).
+// Written without (?i), which would let U+017F, the long s, match as s.
 #define SUFFIX "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 #define WORD "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
 #define SIGNS " ?[^" WS "\\p{L}\\p{N}]+"
@@ -30,8 +30,8 @@
 #define LLAMA3(number) SUFFIX "|" WORD "|" number "|" SIGNS "[\\r\\n]*|" LINES "|" SPACES
 #define QWEN2 LLAMA3("\\p{N}")
 
-// Words end where upper case follows lower case. Only ASCII has case here, as in llama.cpp: every other
-// letter is both.
+// A word ends where upper case follows lower case. As in llama.cpp only ASCII letters have case: every other letter
+// counts as both.
 #define CASED(not_letter, suffix)                                                                                      \
     "[^\\r\\n\\p{L}\\p{N}]?[^" not_letter "a-z]*[^" not_letter "A-Z]+" suffix "|[^\\r\\n\\p{L}\\p{N}]?[^" not_letter   \
     "a-z]+[^" not_letter "A-Z]*" suffix
@@ -70,7 +70,7 @@
 #define BLOOM " ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"
 
 enum { MAX_PATTERNS = 8 };
-enum { WHOLE = 1, BOS = 2 }; // a piece that is a token is not split; BOS in front is the default
+enum { WHOLE = 1, BOS = 2 }; // WHOLE: a piece that is itself a token is not split. BOS: is put in front by default
 
 typedef struct {
     const char *names; // separated by spaces
@@ -126,7 +126,7 @@ static const PretokenizerRow rows[] = {
       "|[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}\\x{ff1a}\\x{ff1b}\\x{ff0c}\\x{3001}-\\x{303f}"
       "\\x{fe30}-\\x{fe4f}]+|[\\x{3105}-\\x{312f}]+|" KANA_HAN,
       "[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+" SUFFIX "?|\\p{N}|" CASED_TAIL}},
-    // Digits in threes counted from the right: only the first of a run looks ahead at the rest of it.
+    // Groups of three digits counted from the right. Only the first group of a run looks ahead to the end of the run.
     {"tiny_aya cohere2moe", 0,
      {"(?<![0-9])[0-9]{1,3}(?=(?:[0-9]{3})*+(?![0-9A-Za-z_]))|\\G(?<=[0-9])[0-9]{3}",
       "[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+" SUFFIX "?|\\p{N}{1,3}|" CASED_TAIL}},
@@ -144,7 +144,7 @@ static const PretokenizerRow rows[] = {
 // ---- compiling ------------------------------------------------------------------------------------------------------
 
 enum { JIT_STACK_START = 32 * 1024, JIT_STACK_MAX = 32 * 1024 * 1024 };
-enum { MAX_STEPS = 20000000 }; // of one match of a vocabulary's own pattern
+enum { MAX_STEPS = 20000000 }; // steps of one match of a vocabulary's own pattern
 
 typedef struct {
     PretokenPiece *at;
@@ -153,7 +153,7 @@ typedef struct {
 
 struct Pretokenizer {
     const PretokenizerRow *row;
-    PretokenizerRow *own; // patterns that came with a vocabulary; NULL: those of a name
+    PretokenizerRow *own; // patterns of the vocabulary; NULL: a row of this file's table is used
     int n_patterns;       // 0: not compiled yet
     pcre2_code *code[MAX_PATTERNS];
     bool jit[MAX_PATTERNS];
@@ -225,21 +225,21 @@ static pcre2_code *compile_pattern(const Pretokenizer *p, const char *pattern, i
     return code;
 }
 
-// Called by the first split, not at load: compiling takes milliseconds, and some modes (inspect) never split a text. A
-// vocabulary's own patterns are compiled at load, where a mistake in them is found; here they get machine code.
+// Called by the first split and not at load: compiling takes milliseconds, and some modes (inspect) never split a text.
+// A vocabulary's own patterns were compiled at load, to find mistakes in them; here the JIT compiles them.
 static void compile(Pretokenizer *p) {
     if (!p->memory) p->memory = pcre2_general_context_create(allocate, release, NULL); // `allocate` never fails
     for (; p->n_patterns < MAX_PATTERNS && p->row->patterns[p->n_patterns]; p->n_patterns++) {
         int error, i = p->n_patterns;
         if (!p->code[i]) p->code[i] = compile_pattern(p, p->row->patterns[i], &error);
-        assert(p->code[i]); // a constant of this file
+        assert(p->code[i]); // the pattern is a constant of this file
         p->jit[i] = pcre2_jit_compile(p->code[i], PCRE2_JIT_COMPLETE) == 0;
     }
     p->match = pcre2_match_data_create(1, p->memory);
     p->limits = pcre2_match_context_create(p->memory);
     p->jit_stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_MAX, p->memory);
     pcre2_jit_stack_assign(p->limits, NULL, p->jit_stack);
-    // The patterns of this file are linear, so the text's length is the only limit that is needed.
+    // The patterns of this file run in linear time and need no limit.
     pcre2_set_match_limit(p->limits, p->own ? MAX_STEPS : UINT32_MAX);
     pcre2_set_depth_limit(p->limits, UINT32_MAX);
     pcre2_set_heap_limit(p->limits, UINT32_MAX);
@@ -252,7 +252,7 @@ Status pretokenizer_of_patterns(const Str *patterns, size_t n, Pretokenizer **ou
     p->row = p->own = mem_alloc(sizeof *p->own);
     p->own->names = "regex";
     if (n >= MAX_PATTERNS)
-        st = status_error(QUILL_MODEL, "fewer than %d patterns that cut text expected, %zu found", MAX_PATTERNS, n);
+        st = status_error(QUILL_MODEL, "fewer than %d pre-tokenizer patterns expected, %zu found", MAX_PATTERNS, n);
     for (size_t i = 0; i < n && !st.code; i++) {
         int error;
         p->own->patterns[i] = mem_copy(patterns[i].data, patterns[i].n);
@@ -260,7 +260,7 @@ Status pretokenizer_of_patterns(const Str *patterns, size_t n, Pretokenizer **ou
         if (!p->code[i]) {
             char why[160] = "";
             pcre2_get_error_message(error, (PCRE2_UCHAR *)why, sizeof why);
-            st = status_error(QUILL_MODEL, "a pattern that cuts text: %s: %.200s", why, p->own->patterns[i]);
+            st = status_error(QUILL_MODEL, "pre-tokenizer pattern: %s: %.200s", why, p->own->patterns[i]);
         }
     }
     if (st.code) pretokenizer_free(p);
@@ -279,8 +279,8 @@ static void push(PretokenPieces *p, int begin, int end, bool valid) {
     p->at[p->n++] = (PretokenPiece){begin, end, valid};
 }
 
-// The text as runs of valid and of invalid UTF-8. Only the valid ones are matched, unchecked: PCRE2's own check would
-// read the rest of the text again at every match.
+// Splits the text into runs of valid and of invalid UTF-8. Only valid runs are matched, with PCRE2's own check turned
+// off: it would read the rest of the text again at every match.
 static void split_invalid(PretokenPieces *out, const char *text, int n) {
     int begin = 0;
     bool valid = true;
@@ -302,9 +302,10 @@ static bool next_match(Pretokenizer *p, int pattern, const char *text, int n, in
     int rc = PCRE2_ERROR_JIT_BADOPTION;
     if (p->jit[pattern])
         rc = pcre2_jit_match(p->code[pattern], s, (size_t)n, (size_t)from, options, p->match, p->limits);
-    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH && rc != PCRE2_ERROR_MATCHLIMIT) // the interpreter works on the heap
+    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH &&
+        rc != PCRE2_ERROR_MATCHLIMIT) // JIT stack is full: interpret, on the heap
         rc = pcre2_match(p->code[pattern], s, (size_t)n, (size_t)from, options | PCRE2_NO_JIT, p->match, p->limits);
-    assert(rc >= 0 || rc == PCRE2_ERROR_NOMATCH || p->own); // the limits are out of reach, and memory ends the process
+    assert(rc >= 0 || rc == PCRE2_ERROR_NOMATCH || p->own); // no limit is set, and without memory the process ends
     if (rc < 0) return false;
     const size_t *at = pcre2_get_ovector_pointer(p->match);
     *begin = (int)at[0];

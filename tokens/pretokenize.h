@@ -4,9 +4,9 @@
 //   Pretokenizer *p = pretokenizer_new(str_of("llama-bpe"));        // NULL: no such name
 //   const PretokenPiece *piece = pretokenizer_split(p, text, n, &n_pieces); // joined, the pieces are the text
 //
-// A pre-tokenizer is a list of patterns. Each one cuts the pieces that the one before left: a match becomes a piece,
-// and so does the text between two matches; a pattern sees nothing outside of the piece it cuts. Invalid UTF-8 is never
-// shown to a pattern: a run of such bytes is a piece of its own.
+// A pre-tokenizer is a list of patterns. Each pattern cuts the pieces that the previous one left: a match becomes a
+// piece, and so does the text between two matches. A pattern sees only the piece that it cuts. Invalid UTF-8 is never
+// matched: a run of invalid bytes is a piece of its own.
 #ifndef QUILL_PRETOKENIZE_H
 #define QUILL_PRETOKENIZE_H
 
@@ -20,13 +20,13 @@ typedef struct {
 } PretokenPiece;
 
 Pretokenizer *pretokenizer_new(Str name); // by any of its names
-// By PCRE2 patterns that come with a vocabulary. QUILL_MODEL: one of them is none, or there are too many. Nobody knows
-// how long such a pattern takes: where a match takes too many steps, the rest of the text that it cuts is one piece.
+// From a vocabulary's own PCRE2 patterns. QUILL_MODEL: a pattern does not compile, or there are too many. The time that
+// such a pattern takes is unknown: if a match needs too many steps, the rest of the piece is not cut.
 Status pretokenizer_of_patterns(const Str *patterns, size_t n, Pretokenizer **out);
 void pretokenizer_free(Pretokenizer *p); // NULL is fine
 void pretokenizer_names(Buf *out);       // one name of each, separated by spaces
 
-bool pretokenizer_ignores_merges(const Pretokenizer *p); // a piece that is a token is taken whole
+bool pretokenizer_ignores_merges(const Pretokenizer *p); // a piece that is itself a token is not split
 bool pretokenizer_adds_bos(const Pretokenizer *p);       // the default if the file does not say
 
 // n is below INT32_MAX. The pieces stay valid until the next call. The first call compiles the patterns.

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Limits the memory that a hostile file can take: its strings may be empty, and each token takes some 40 bytes here.
-// The limits are four times the largest vocabularies in use.
+// Limit the memory that a hostile file can take: its strings may be empty, but each token takes some 40 bytes here.
+// They are four times the largest vocabularies in use.
 enum { MAX_TOKENS = 1 << 20, MAX_MERGES = 4 << 20 };
 
 // ---- tables ---------------------------------------------------------------------------------------------------------
@@ -18,7 +18,7 @@ static uint32_t pair_hash(const Vocab *v, int32_t left, int32_t right) {
     return (uint32_t)hash_step(v->key, 0, (uint64_t)(uint32_t)left << 32 | (uint32_t)right);
 }
 
-// One less than a power of two that leaves a third of the slots free.
+// The mask of a table for n entries: a power of two, less one, that leaves at least a third of the slots free.
 static uint32_t table_mask(size_t n) {
     size_t slots = 16;
     while (slots < n + n / 2) slots *= 2;
@@ -27,15 +27,15 @@ static uint32_t table_mask(size_t n) {
 
 static size_t table_bytes(uint32_t mask, size_t slot_bytes) { return ((size_t)mask + 1) * slot_bytes; }
 
-// In huge pages: a table is filled in random order, and in small pages half of the time of loading went into page
-// walks.
+// Uses huge pages: tables are filled in random order, and with small pages half of the loading time went into page
+// table walks.
 static void *table_alloc(uint32_t mask, size_t slot_bytes) {
     void *table = pages_alloc(table_bytes(mask, slot_bytes), true);
     if (!table) mem_refused(table_bytes(mask, slot_bytes));
     return table;
 }
 
-// The slot that holds these bytes, or the free one where they belong.
+// The slot that holds these bytes, or the free slot where they would be inserted.
 static PieceSlot *piece_slot(const Vocab *v, uint32_t hash, const char *s, size_t n) {
     for (uint32_t i = hash & v->by_piece_mask;; i = (i + 1) & v->by_piece_mask) {
         PieceSlot *slot = &v->by_piece[i];
@@ -65,8 +65,8 @@ static int byte_of_character(int c) {
     return c == 0x143 ? 0xad : -1;
 }
 
-// Turns a string of that alphabet into bytes, which need no more room. Other characters stay as they are; then the
-// result is false: no text has this token.
+// Translates a string of that alphabet into bytes; they take no more room than the string. False: it has characters
+// outside of the alphabet, which were copied; no text can give this token.
 static bool alphabet_decode(Str s, char *out, size_t *n_out) {
     bool whole = true;
     size_t n = 0;
@@ -101,7 +101,7 @@ size_t vocab_decode_spaces(Str s, char *out) {
     return n;
 }
 
-// The byte that "<0xNN>" names; -1: another text.
+// The byte that a string "<0xNN>" names; -1: the string has another form.
 static int named_byte(Str s) {
     if (s.n != 6 || memcmp(s.data, "<0x", 3) != 0 || s.data[5] != '>') return -1;
     int high = str_hex_digit(s.data[3]), low = str_hex_digit(s.data[4]);
@@ -110,8 +110,8 @@ static int named_byte(Str s) {
 
 // ---- loading: vocabulary --------------------------------------------------------------------------------------------
 
-// Names of control tokens, whatever type the file gives them: in many files it is the normal type. The names in the
-// last rows count only if the file does not give the token's id by the key.
+// Tokens with these names are control tokens, whatever type the file gives them: many files mark them as normal. A row
+// with a key applies only if the file does not give the token's id under that key.
 static const struct {
     const char *names;
     bool ends_generation;
@@ -217,20 +217,20 @@ static Status load_scores(Vocab *v, const Gguf *g) {
     Status st = value ? gguf_floats(g, value, scores) : OK;
     v->priority = mem_alloc((size_t)v->n * sizeof *v->priority);
     for (int i = 0; i < v->n && !st.code; i++) {
-        float score = isnan(scores[i]) ? -INFINITY : scores[i] + 0.0f; // + 0: no negative zero
+        float score = isnan(scores[i]) ? -INFINITY : scores[i] + 0.0f; // + 0 turns -0 into 0
         uint32_t bits;
         memcpy(&bits, &score, sizeof bits);
-        v->priority[i] = bits >> 31 ? bits : ~bits & 0x7fffffff; // the bits of a float sort as its magnitude
+        v->priority[i] = bits >> 31 ? bits : ~bits & 0x7fffffff; // orders by falling score
     }
     free(scores);
     return st;
 }
 
-// The token's bytes; true if merging may give it.
+// Writes the token's bytes. True: merging may produce this token.
 static bool decode_text(Vocab *v, int id, Str text, char *out, size_t *n_out) {
     int type = v->types[id], byte = named_byte(text);
-    bool unsaid = v->spm && type == GGUF_TOKEN_NORMAL && !v->types_hold;
-    if (byte >= 0 && (type == GGUF_TOKEN_BYTE || unsaid)) {
+    bool by_name = v->spm && type == GGUF_TOKEN_NORMAL && !v->types_hold;
+    if (byte >= 0 && (type == GGUF_TOKEN_BYTE || by_name)) {
         v->types[id] = GGUF_TOKEN_BYTE;
         if (v->spm && v->byte_id[byte] < 0) v->byte_id[byte] = id;
         *out = (char)byte;
@@ -241,7 +241,7 @@ static bool decode_text(Vocab *v, int id, Str text, char *out, size_t *n_out) {
     if (!v->spm && !special) return alphabet_decode(text, out, n_out);
     if (v->spm && (!special || type == GGUF_TOKEN_USER_DEFINED)) {
         *n_out = vocab_decode_spaces(text, out);
-        // An added token that holds spaces is no result of merges: llama.cpp's merges see U+2581 there.
+        // Merges do not produce an added token with spaces: llama.cpp merges text in which spaces are U+2581.
         return type != GGUF_TOKEN_USER_DEFINED || !memchr(text.data, ' ', text.n);
     }
     if (text.n) memcpy(out, text.data, text.n);
@@ -250,7 +250,7 @@ static bool decode_text(Vocab *v, int id, Str text, char *out, size_t *n_out) {
 }
 
 static void load_pieces(Vocab *v, const Str *texts) {
-    size_t n_bytes = 1; // never NULL
+    size_t n_bytes = 1; // so that the allocation is never empty
     for (int i = 0; i < v->n; i++) n_bytes += texts[i].n;
     v->bytes = mem_alloc(n_bytes);
     v->pieces = mem_alloc((size_t)v->n * sizeof *v->pieces);
@@ -266,7 +266,7 @@ static void load_pieces(Vocab *v, const Str *texts) {
         if (!mergeable) continue;
         uint32_t hash = piece_hash(v, piece->data, piece->n);
         PieceSlot *slot = piece_slot(v, hash, piece->data, piece->n);
-        if (slot->id_plus_1 == 0) *slot = (PieceSlot){hash, id + 1}; // of duplicates the lowest id
+        if (slot->id_plus_1 == 0) *slot = (PieceSlot){hash, id + 1}; // the lowest id of duplicate pieces stays
         v->max_piece = int_max(v->max_piece, (int)piece->n);
     }
     for (int b = 0; b < 256; b++) {
@@ -281,27 +281,29 @@ static bool decode_part(const Vocab *v, Str s, char *out, size_t *n_out) {
     return true;
 }
 
-// "left right"; `both` is room for six times the longest piece. Skipped if one of the three is no piece.
+// Adds a merge, given as "left right". `both` has room for six times the longest piece. The merge is skipped if left,
+// right or both together are not pieces.
 static void add_merge(Vocab *v, Str merge, uint32_t rank, char *both) {
     const char *space = merge.n > 1 ? memchr(merge.data + 1, ' ', merge.n - 1) : NULL;
     if (!space) return;
     Str left = {merge.data, (size_t)(space - merge.data)}, right = {space + 1, merge.n - left.n - 1};
-    size_t max = 3 * (size_t)v->max_piece, n_left, n_right; // a byte takes two of the alphabet, three of U+2581
+    size_t max = 3 * (size_t)v->max_piece, n_left, n_right; // in the file a byte takes up to 3 (U+2581), or 2 otherwise
     if (left.n > max || right.n > max) return;
     if (!decode_part(v, left, both, &n_left) || !decode_part(v, right, both + n_left, &n_right)) return;
     int left_id = vocab_piece(v, both, n_left), right_id = vocab_piece(v, both + n_left, n_right);
     int merged = vocab_piece(v, both, n_left + n_right);
     if (left_id < 0 || right_id < 0 || merged < 0) return;
     MergeSlot *slot = merge_slot(v, left_id, right_id);
-    if (slot->rank_plus_1 == 0) *slot = (MergeSlot){left_id, right_id, merged, rank + 1}; // of duplicates the first
+    if (slot->rank_plus_1 == 0)
+        *slot = (MergeSlot){left_id, right_id, merged, rank + 1}; // the first of duplicate merges stays
 }
 
 static Status load_merges(Vocab *v, const Gguf *g) {
     const GgufValue *value = gguf_value(g, "tokenizer.ggml.merges");
     if (!value)
         return status_error(QUILL_MODEL,
-                            "%s: tokenizer.ggml.merges: expected with tokenizer.ggml.model \"gpt2\", it is "
-                            "missing; convert the model again",
+                            "%s: tokenizer.ggml.merges: expected with tokenizer.ggml.model \"gpt2\", found "
+                            "none; convert the model again",
                             gguf_name(g));
     if (value->type != GGUF_ARRAY || value->elem_type != GGUF_STR)
         return status_error(QUILL_MODEL, "%s: tokenizer.ggml.merges: an array of strings expected, GGUF type %d found",
@@ -320,7 +322,7 @@ static Status load_merges(Vocab *v, const Gguf *g) {
 
 // ---- loading: added tokens, roles -----------------------------------------------------------------------------------
 
-// Longer ones are ignored: every position of a text may be compared with a whole one.
+// Longer added tokens are ignored: at every position of a text a whole one may have to be compared.
 enum { ADDED_MAX = 1024 };
 
 static int compare_added(const void *a, const void *b) {
@@ -334,12 +336,12 @@ static int compare_added(const void *a, const void *b) {
 static bool is_added(const Vocab *v, int id, const Str *texts) {
     int type = v->types[id];
     if (texts[id].n == 0 || texts[id].n > ADDED_MAX) return false;
-    // SentencePiece: U+2581 in it stands for spaces, which come from merging, not from a search in the text.
+    // SentencePiece: a token with U+2581 (a space) comes from merging, not from a search in the text.
     if (v->spm && type == GGUF_TOKEN_USER_DEFINED) return v->pieces[id].n == texts[id].n;
     return type == GGUF_TOKEN_USER_DEFINED || type == GGUF_TOKEN_CONTROL || type == GGUF_TOKEN_UNKNOWN;
 }
 
-// Of equal texts the lowest user-defined id and the lowest other one are enough; a file may hold a million.
+// Of equal texts keeps the lowest user-defined id and the lowest other id: a hostile file may hold a million of them.
 static int drop_duplicates(Vocab *v, int n) {
     int kept = 0;
     bool seen[2] = {false, false};
@@ -390,7 +392,8 @@ static int find_eog(const Vocab *v, const Str *texts, const char *text) {
     return -1;
 }
 
-// In some families the end of a part of an answer has the name that ends the whole answer in another family.
+// Removes some ids from the end-of-generation ids: in some families a token ends only a part of an answer, while a
+// token of the same name ends the whole answer in other families.
 static void apply_eog_exceptions(Vocab *v, const Str *texts) {
     bool harmony = find_eog(v, texts, "<|return|>") >= 0 || find_eog(v, texts, "<|flush|>") >= 0;
     bool calls = find_eog(v, texts, "<|call|>") >= 0 || find_eog(v, texts, "<|calls|>") >= 0;
@@ -398,7 +401,7 @@ static void apply_eog_exceptions(Vocab *v, const Str *texts) {
     if (find_eog(v, texts, "<|tool_response>") >= 0) remove_eog(v, find_eog(v, texts, "</s>"));
 }
 
-// The elements of an array of ids that are ids of this vocabulary; *n of them. The caller frees them.
+// Reads an array of ids and keeps the *n that are in the vocabulary's range. The caller frees *out.
 static Status load_ids(const Vocab *v, const Gguf *g, const char *key, int32_t **out, size_t *n) {
     const GgufValue *value = gguf_value(g, key);
     size_t n_all = value && value->type == GGUF_ARRAY ? (size_t)value->n : 0;
@@ -434,7 +437,7 @@ static Status load_strips(Vocab *v, const Gguf *g) {
     return OK;
 }
 
-// GGUF files of Phi-3 do not say it, their tokenizer.json did: the white space behind added tokens goes.
+// Phi-3: added tokens absorb the white space behind them. tokenizer.json says so; GGUF files do not.
 static Status load_phi_strips(Vocab *v, const Gguf *g, const Str *texts) {
     Str arch;
     TRY(gguf_str(g, "general.architecture", &arch, false));
@@ -457,7 +460,7 @@ static Status load_space_prefix(Vocab *v, const Gguf *g) {
     return OK;
 }
 
-// After the types, before the pieces.
+// Finds BOS, EOS, the unknown token and the end-of-generation ids. Needs the types, and comes before the pieces.
 static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
     apply_known_names(v, g, texts);
     // llama.cpp's default for "gpt2" is 11, Falcon's <|endoftext|>. In other vocabularies 11 is a comma, which must not
@@ -477,7 +480,7 @@ static Status load_roles(Vocab *v, const Gguf *g, const Str *texts) {
     }
     apply_eog_exceptions(v, texts);
     TRY(load_eog_ids(v, g));
-    if (!gguf_value(g, "tokenizer.ggml.token_type")) { // then only the roles say that these are not text
+    if (!gguf_value(g, "tokenizer.ggml.token_type")) { // without types only the roles tell which tokens are not text
         if (v->bos >= 0) v->types[v->bos] = GGUF_TOKEN_CONTROL;
         if (v->eos >= 0) v->types[v->eos] = GGUF_TOKEN_CONTROL;
         if (v->unk >= 0) v->types[v->unk] = GGUF_TOKEN_UNKNOWN;
