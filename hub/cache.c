@@ -1,4 +1,4 @@
-// hub/cache.c: see hub/cache.h. What reads; hub/cache_write.c writes and removes.
+// hub/cache.c: see hub/cache.h. Reads the cache; hub/cache_write.c writes and removes.
 #define _GNU_SOURCE
 #include "hub/cache.h"
 
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MOST_DEPTH = 8, MOST_FILES = 100000 }; // of a snapshot's directories; of its files
+enum { MOST_DEPTH = 8, MOST_FILES = 100000 }; // limits for a snapshot: nested directories, files
 static const char prefix[] = "models--";
 
 void hub_cache_folder(const char *root, const char *repo, Buf *out) {
@@ -33,7 +33,7 @@ void hub_names_free(HubNames *names) {
     *names = (HubNames){0};
 }
 
-// *out is NULL where there is no such directory.
+// *out is NULL if the directory does not exist.
 static Status open_dir(const char *path, DIR **out) {
     *out = opendir(path);
     if (*out || errno == ENOENT || errno == ENOTDIR) return OK;
@@ -119,7 +119,7 @@ Status hub_cache_snapshots(const char *folder, HubNames *out) {
     return st;
 }
 
-// The name below blobs/ that a link leads to; NULL: it leads elsewhere, or is none.
+// The name of the blob that a link points to; NULL: it points elsewhere, or is not a link.
 static char *blob_of(const char *path) {
     char target[1200];
     ssize_t n = readlink(path, target, sizeof target - 1);
@@ -138,7 +138,7 @@ static void add_file(const char *path, const char *below, const struct stat *inf
 
 static Status walk(const char *top, const char *below, int depth, HubFiles *out);
 
-// Directories are walked, links to directories are not. A link that leads nowhere is a file that is not there.
+// Adds a file, or walks a directory; links to directories are not followed. A dangling link counts as a missing file.
 static Status walk_entry(const char *top, const char *path, const char *below, int depth, HubFiles *out) {
     struct stat own, info;
     if (!hub_name_is_safe_path(below) || lstat(path, &own) != 0) return OK;

@@ -1,11 +1,12 @@
-// hub/cache.h: the cache that the huggingface_hub package and others share: its directories, read and written.
+// hub/cache.h: reads and writes the directories of the cache that the huggingface_hub package and other tools share.
 //
-//   ROOT/models--user--repo/blobs/ETAG                     the bytes; ETAG.incomplete while they come
+//   ROOT/models--user--repo/blobs/ETAG                     the bytes; ETAG.incomplete during the transfer
 //   ROOT/models--user--repo/snapshots/COMMIT/dir/FILE      -> ../../../blobs/ETAG
 //   ROOT/models--user--repo/refs/main                      COMMIT
 //   ROOT/.locks/models--user--repo/ETAG.lock               flock, while a blob is written
 //
-// A snapshot's file is there when its blob is whole. Source: "Understand caching" of the huggingface_hub documentation.
+// A snapshot gets a file only when its blob is complete. Source: "Understand caching" of the huggingface_hub
+// documentation.
 #ifndef QUILL_HUB_CACHE_H
 #define QUILL_HUB_CACHE_H
 
@@ -13,7 +14,7 @@
 
 void hub_cache_folder(const char *root, const char *repo, Buf *out); // ROOT/models--user--repo, appended
 
-// ---- reading: QUILL_IO where something that is there cannot be read -------------------------------------------------
+// ---- reading: QUILL_IO if something exists and cannot be read -------------------------------------------------------
 
 typedef struct {
     char **at; // (n)
@@ -22,28 +23,28 @@ typedef struct {
 
 void hub_names_add(HubNames *names, const char *name);
 void hub_names_free(HubNames *names);
-// The models' repositories in the cache, sorted. None where there is no cache.
+// The repositories of models in the cache, sorted; none if there is no cache.
 Status hub_cache_repos(const char *root, HubNames *out);
-// The commits of which a repository has a snapshot: that of refs/main first, then the newest.
+// The commits of a repository's snapshots: that of refs/main first, then the newest first.
 Status hub_cache_snapshots(const char *folder, HubNames *out);
-// The files of a snapshot that are there. A link that leads nowhere is none.
+// The files of a snapshot, without dangling links.
 Status hub_cache_files(const char *folder, const char *commit, HubFiles *out);
-Status hub_cache_incomplete(const char *folder, uint64_t *out); // bytes of what has not been fetched whole
+Status hub_cache_incomplete(const char *folder, uint64_t *out); // bytes of incomplete blobs
 
 // ---- writing --------------------------------------------------------------------------------------------------------
 
 Status hub_cache_make_dirs(const char *root, const char *repo); // QUILL_IO
-// Makes snapshots/COMMIT/PATH lead to blobs/BLOB; where the file system has no links, the blob itself goes there.
+// Makes snapshots/COMMIT/PATH a link to blobs/BLOB; on a file system without links the blob itself is moved there.
 Status hub_cache_link(const char *folder, const char *commit, const char *path, const char *blob);
 Status hub_cache_set_main(const char *folder, const char *commit); // refs/main
-// Waits for the lock of a blob: until nobody else writes it. *fd: close it to let go; -1 where the file system has no
-// locks. A note says what is waited for. QUILL_IO; a signal.
+// Waits for the lock of a blob, with a note, while another process writes it. *fd: close it to release the lock; -1:
+// the file system has no locks. QUILL_IO; a signal.
 Status hub_cache_lock(const char *root, const char *repo, const char *blob, bool quiet, int *fd);
-// Whether somebody holds one of the repository's locks.
+// Whether any process holds one of the repository's locks.
 bool hub_cache_is_busy(const char *root, const char *repo);
 // Removes a repository with its locks.
 Status hub_cache_remove_repo(const char *root, const char *repo);
-// Removes these files of all snapshots, and blobs that nothing leads to any more.
+// Removes these files from all snapshots, and blobs that no link points to any more.
 Status hub_cache_remove_files(const char *folder, const HubNames *paths);
 
 #endif

@@ -1,4 +1,4 @@
-// hub/cache_write.c: see hub/cache.h. What writes and removes; hub/cache.c reads.
+// hub/cache_write.c: see hub/cache.h. Writes the cache and removes from it; hub/cache.c reads.
 #define _GNU_SOURCE
 #include "hub/cache.h"
 
@@ -41,7 +41,7 @@ Status hub_cache_make_dirs(const char *root, const char *repo) {
 
 // ---- links ----------------------------------------------------------------------------------------------------------
 
-// The link under a name of its own first: whoever looks sees the old one or the new one.
+// Creates the link under a temporary name and renames it, so that readers see either the old link or the new one.
 static bool replace_link(const char *target, const char *path) {
     Buf temp = {0};
     buf_printf(&temp, "%s.quill-%ld", path, (long)getpid());
@@ -101,13 +101,13 @@ static void lock_path(const char *root, const char *repo, const char *blob, Buf 
     buf_free(&folder);
 }
 
-// The lock is that of the file which has the name now, and not of one that was removed meanwhile.
+// Whether the locked file still has this name: another process may have removed it before the lock was taken.
 static bool has_name(int fd, const char *path) {
     struct stat own, named;
     return fstat(fd, &own) == 0 && stat(path, &named) == 0 && own.st_ino == named.st_ino && own.st_dev == named.st_dev;
 }
 
-// 1: locked; 0: somebody else has it; -1: an error, in errno.
+// Returns 1: locked; 0: another process has the lock; -1: an error, in errno.
 static int try_lock(const char *path, int *fd) {
     *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0664);
     if (*fd < 0) return -1;
@@ -130,12 +130,13 @@ Status hub_cache_lock(const char *root, const char *repo, const char *blob, bool
     for (;;) {
         int got = try_lock(path.data, fd);
         if (got == 1) break;
-        if (got < 0 && (errno == ENOSYS || errno == ENOLCK || errno == EOPNOTSUPP)) break; // the hash is checked anyway
+        if (got < 0 && (errno == ENOSYS || errno == ENOLCK || errno == EOPNOTSUPP))
+            break; // no locks; the hash protects
         if (got < 0) st = status_error(QUILL_IO, "%s: cannot lock: %s", path.data, strerror(errno));
         if (signals_caught()) st = fd_stopped();
         if (st.code) break;
         if (!said && !quiet && clock_now() - start > 1) {
-            fprintf(stderr, "quill: note: %s: another process fetches it: waits\n", repo);
+            fprintf(stderr, "quill: note: %s: waiting for another process that fetches it\n", repo);
             said = true;
         }
         poll(NULL, 0, 50);
@@ -213,7 +214,7 @@ static Status remove_blob(const char *folder, const HubNames *commits, const cha
     return linked ? OK : remove_file(folder, "blobs", blob);
 }
 
-// One file of every snapshot, with the blobs that nothing leads to any more.
+// Removes one file from every snapshot, and the blobs that no link points to any more.
 static Status remove_path(const char *folder, const HubNames *commits, const char *path) {
     Status st = OK;
     for (int i = 0; i < commits->n && !st.code; i++) {

@@ -20,7 +20,7 @@ static void path_of(const HubSnapshot *s, const HubModel *m, Buf *out) {
     if (!m->directory) buf_printf(out, "/%s", m->files[0]->path);
 }
 
-// A directory is whole where it has all files that its index names.
+// Adds the files that the model's index names. *whole: the snapshot has all of them.
 static Status add_shards(HubSnapshot *s, const char *repo, HubModel *m, bool *whole) {
     *whole = true;
     if (!m->index) return OK;
@@ -33,7 +33,7 @@ static Status add_shards(HubSnapshot *s, const char *repo, HubModel *m, bool *wh
     return st;
 }
 
-// The models that are whole. What `out` has is freed in every case.
+// Reads the complete models of a snapshot. The caller frees `out`, also after an error.
 static Status read_snapshot(const char *folder, const char *repo, const char *commit, HubSnapshot *out) {
     *out = (HubSnapshot){.folder = mem_copy(folder, strlen(folder))};
     TRY(hub_cache_files(folder, commit, &out->files));
@@ -100,7 +100,7 @@ static Status add_repo(HubCachedList *list, const char *root, const char *repo) 
         snapshot_free(&s);
     }
     if (!st.code) st = hub_cache_incomplete(folder.data, &rest);
-    if (!st.code && (rest || list->n == first)) { // also what is no model of ours: somebody looks for what takes room
+    if (!st.code && (rest || list->n == first)) { // also incomplete models: they take disk space
         HubCached *c = add(list, repo, repo);
         c->incomplete = rest > 0;
         c->bytes = rest;
@@ -136,7 +136,7 @@ static bool is_meant(const char *repo, const char *asked) {
     return strcasecmp(repo, asked) == 0 || (slash && !strchr(asked, '/') && strcasecmp(slash + 1, asked) == 0);
 }
 
-// The repository that is asked for; NULL: none, or several, and *st says which.
+// The repository with this name; NULL: none or several, and *st has the error.
 static const char *find_repo(const HubNames *repos, const char *asked, bool *there, Status *st) {
     Buf found = {0};
     const char *repo = NULL;
@@ -150,13 +150,13 @@ static const char *find_repo(const HubNames *repos, const char *asked, bool *the
     bool clear = n == 1 || (n > 1 && strcmp(repo, asked) == 0);
     if (n == 0) *st = status_error(QUILL_MODEL, "%s: a model in the cache expected, none found", asked);
     else if (!clear)
-        *st = status_error(QUILL_MODEL, "%s: one model in the cache expected, found %.700s: name its user too", asked,
+        *st = status_error(QUILL_MODEL, "%s: one model in the cache expected, found %.700s: add the user's name", asked,
                            found.data);
     buf_free(&found);
     return clear ? repo : NULL;
 }
 
-// Of the snapshots the first one that has what is asked for; the error is that of the first.
+// Searches the snapshots in order for the model. If no snapshot has it, the error is that of the first one.
 static Status find_model(const char *folder, const HubName *name, const HubNames *commits, Buf *path, Buf *whole) {
     Status st =
         status_error(QUILL_MODEL, "%s: a whole model in the cache expected, none found; quill pull %s fetches it",

@@ -1,4 +1,4 @@
-// hub/cached.h: the models that are whole in the cache: all of them, or the one that a name means.
+// hub/cached.h: the complete models in the cache: a list of all, or the one with a given name.
 #ifndef QUILL_HUB_CACHED_H
 #define QUILL_HUB_CACHED_H
 
@@ -6,12 +6,12 @@
 
 typedef struct {
     char *repo;
-    char *name; // what -m and `models rm` take: "user/repo:Q4_K_M"
-    char *path; // what a model's file is opened with: its first part, or the snapshot's directory
+    char *name; // its name for -m and `models rm`: "user/repo:Q4_K_M"
+    char *path; // the path to open: the GGUF file or its first part, or the snapshot's directory
     char type[HUB_TYPE_MOST + 1];
     bool directory;
-    bool incomplete; // not a model: what is left of a transfer that was cut; `path` is NULL then, `paths` is empty
-    HubNames paths;  // of its files, below the snapshot
+    bool incomplete; // the rest of an interrupted transfer and not a model; `path` is NULL, `paths` is empty
+    HubNames paths;  // its files, relative to the snapshot
     uint64_t bytes;
     int64_t used; // seconds since 1970
 } HubCached;
@@ -21,11 +21,11 @@ typedef struct {
     int n;
 } HubCachedList;
 
-// By repository, then by file. Of a model that several snapshots have, that of refs/main, else the newest.
+// Sorted by repository, then by file. A model of several snapshots is listed once: that of refs/main, else the newest.
 Status hub_cached_list(const char *root, HubCachedList *out); // QUILL_IO
 void hub_cached_free(HubCachedList *list);
-// The model that a name means; its repository may stand there without its user. Appends its path and its whole name.
-// QUILL_MODEL: none, or several repositories or files; *there: the repository is in the cache. QUILL_IO.
+// Finds the model with this name, whose repository may be given without its user. Appends its path and its full name.
+// *there: the repository is in the cache. QUILL_MODEL: no model has this name, or several do; QUILL_IO.
 Status hub_cached_find(const char *root, const HubName *name, Buf *path, Buf *whole, bool *there);
 
 #endif

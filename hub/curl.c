@@ -13,7 +13,7 @@ static void *alloc_many(size_t n, size_t size) {
     return mem_alloc(all);
 }
 
-// Its memory is quill's: without memory the process ends with QUILL_MEMORY.
+// Starts libcurl with quill's allocator: without memory the process ends with QUILL_MEMORY.
 static Status start(void *library) {
     int (*init)(long, void *(*)(size_t), void (*)(void *), void *(*)(void *, size_t), char *(*)(const char *),
                 void *(*)(size_t, size_t));

@@ -1,7 +1,7 @@
-// hub/curl.h: libcurl, opened when it is first needed: the binary starts without it and is built without its headers.
+// hub/curl.h: libcurl, loaded when it is first needed: quill starts without it and is built without its headers.
 //
-// The numbers are those of libcurl's application binary interface, which never change (libcurl-errors(3),
-// curl_easy_setopt(3)); tests/test_hub.c compares them with curl.h where that is installed.
+// The numbers belong to libcurl's binary interface, which does not change (libcurl-errors(3), curl_easy_setopt(3));
+// tests/test_hub.c compares them with curl.h if that is installed.
 #ifndef QUILL_HUB_CURL_H
 #define QUILL_HUB_CURL_H
 

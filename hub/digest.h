@@ -1,5 +1,5 @@
-// hub/digest.h: what a file's ETag on the Hub says of its bytes: their SHA-256 (64 digits), or the SHA-1 of a git blob
-// (40 digits), which is that of "blob SIZE", a NUL and the bytes. Other ETags say nothing that can be checked.
+// hub/digest.h: checks a file against its ETag on the Hub: the SHA-256 of its bytes (64 digits), or the SHA-1 of its
+// git blob (40 digits), which covers "blob SIZE", a NUL and the bytes. Other ETags cannot be checked.
 #ifndef QUILL_HUB_DIGEST_H
 #define QUILL_HUB_DIGEST_H
 
@@ -18,7 +18,7 @@ typedef struct {
 } HubDigest;
 
 HubDigestKind hub_digest_kind(const char *etag);
-void hub_digest_start(HubDigest *d, const char *etag, uint64_t size); // size: of the whole file
+void hub_digest_start(HubDigest *d, const char *etag, uint64_t size); // size of the whole file
 void hub_digest_add(HubDigest *d, const void *bytes, size_t n);
 void hub_digest_end(HubDigest *d, char digits[65]); // "" for HUB_DIGEST_NONE
 

@@ -30,7 +30,7 @@ void hub_meter_text(const HubMeter *m, Buf *out) {
     else if (seconds > 0) buf_printf(out, ", %d:%02d left", seconds / 60, seconds % 60);
 }
 
-// The rate is that of the last seconds: each second's has a third of the weight.
+// Updates the rate, a moving average over the last seconds: the newest second has a weight of one third.
 static void meter_tick(HubMeter *m) {
     double now = clock_now();
     uint64_t n = m->before + m->now;
@@ -56,10 +56,10 @@ typedef struct {
     const char *what; // "user/repo:FILE"
     const char *path; // of the .incomplete file
     char etag[256];
-    uint64_t size; // whole
+    uint64_t size; // of the whole file
     int fd;
     uint64_t have; // bytes in the file
-    bool checked;  // this answer's beginning was looked at
+    bool checked;  // begin_answer was called for the current answer
     HubDigest digest;
 } Transfer;
 
@@ -70,7 +70,7 @@ static Status disk_failure(const Transfer *t, const char *what) {
     return status_error(QUILL_IO, "%s: %s: %s%s", t->path, what, strerror(e), advice);
 }
 
-// Nothing of the file is kept.
+// Empties the file and starts the hash again.
 static Status restart(Transfer *t) {
     if (ftruncate(t->fd, 0) != 0 || lseek(t->fd, 0, SEEK_SET) != 0) return disk_failure(t, "cannot empty");
     t->have = 0;
@@ -78,7 +78,7 @@ static Status restart(Transfer *t) {
     return OK;
 }
 
-// An answer may begin elsewhere than it was asked to: a server without ranges sends all of the file.
+// Checks where the body of an answer begins: a server without ranges sends the whole file again.
 static Status begin_answer(Transfer *t, const HubReply *reply) {
     uint64_t from = reply->status == 206 && reply->from >= 0 ? (uint64_t)reply->from : 0;
     t->checked = true;
@@ -88,17 +88,17 @@ static Status begin_answer(Transfer *t, const HubReply *reply) {
                         from);
 }
 
-static Status take(void *arg, const HubReply *reply, const void *bytes, size_t n) {
+static Status write_body(void *arg, const HubReply *reply, const void *bytes, size_t n) {
     Transfer *t = arg;
     if (!t->checked) TRY(begin_answer(t, reply));
-    if (n > t->size - t->have) { // no more than was announced goes to the disk
+    if (n > t->size - t->have) { // never writes more than the announced size
         t->have = t->size + 1;
         return status_error(QUILL_IO, "%s: %" PRIu64 " bytes expected, more found", t->what, t->size);
     }
     Status st = fd_write_all(t->fd, bytes, n);
     if (st.code == QUILL_IO) {
         st = disk_failure(t, "cannot write");
-        struct stat info; // a part may have been written: the next run reads what is there
+        struct stat info; // a part may have been written, and the next run continues from it
         if (fstat(t->fd, &info) == 0) t->have = (uint64_t)info.st_size;
     }
     if (st.code) return st;
@@ -111,7 +111,7 @@ static Status take(void *arg, const HubReply *reply, const void *bytes, size_t n
 
 static void tick(void *arg) { meter_tick(&((Transfer *)arg)->f->meter); }
 
-// What an earlier run has left counts, once it is hashed.
+// Reads and hashes the part that an earlier run has left.
 static Status read_rest(Transfer *t) {
     struct stat info;
     hub_digest_start(&t->digest, t->etag, t->size);
@@ -133,7 +133,7 @@ static Status check_room(const Transfer *t) {
     struct statvfs disk;
     char need[24], have[24];
     uint64_t missing = t->size - t->have;
-    if (fstatvfs(t->fd, &disk) != 0) return OK; // the write says what there is to say
+    if (fstatvfs(t->fd, &disk) != 0) return OK; // writing will report the error
     double room = (double)disk.f_bavail * (double)disk.f_frsize;
     if ((double)missing <= room) return OK;
     return status_error(QUILL_IO,
@@ -142,30 +142,31 @@ static Status check_room(const Transfer *t) {
                         t->what, units_bytes((double)missing, need), t->f->root, units_bytes(room, have));
 }
 
-// The bytes that are missing, however often the connection is cut. OK: the server has said that these are all.
+// Fetches the missing bytes, and continues after interrupted connections. OK: the server has sent everything; the
+// caller checks size and hash.
 static Status transfer(Transfer *t, const char *url) {
     int failures = 0;
     while (t->have < t->size) {
         HubReply reply;
         uint64_t had = t->have;
-        HubRequest q = {.url = url, .from = t->have, .take = take, .tick = tick, .arg = t};
+        HubRequest q = {.url = url, .from = t->have, .take = write_body, .tick = tick, .arg = t};
         t->checked = false;
         t->f->meter.now = t->have;
         Status st = hub_http_do(t->f->http, &q, &reply);
-        if (!st.code && reply.status == 416) { // nothing behind what is there: it is not the beginning of this file
+        if (!st.code && reply.status == 416) { // the file ends before t->have: what is there is not its beginning
             TRY(restart(t));
             st = status_error(QUILL_IO, "%s: 416: no range of the file is given", t->what);
             reply.is_transient = true;
         }
         if (!st.code) st = hub_http_judge(t->f->http, t->what, &reply);
-        if (!st.code || t->have > t->size) return OK; // of whatever length: the caller looks
+        if (!st.code || t->have > t->size) return OK; // the caller checks the length
         if (t->have > had) failures = 0;
         TRY(hub_http_wait(t->f->http, t->what, st, &reply, &failures));
     }
     return OK;
 }
 
-// What the bytes are to be, and what they are, where they are wrong.
+// Whether size or hash are wrong; appends what was expected and what was found.
 static bool is_wrong(Transfer *t, Buf *why) {
     char digits[65];
     if (t->have != t->size) {
@@ -202,7 +203,7 @@ static Status fill(Transfer *t, const char *url) {
 
 // ---- a file ---------------------------------------------------------------------------------------------------------
 
-// The blob, under its lock: somebody else may have fetched it meanwhile.
+// Fetches a blob while holding its lock. Another process may have fetched it before the lock was taken.
 static Status fetch_blob(HubFetch *f, const char *what, const char *url, const HubReply *head, const char *blob) {
     Buf path = {0};
     int lock = -1;
@@ -223,7 +224,7 @@ static Status fetch_blob(HubFetch *f, const char *what, const char *url, const H
     return st;
 }
 
-// An ETag becomes a file's name.
+// Checks the size and the ETag, which becomes a file name.
 static Status check_head(const char *what, const HubReply *head) {
     size_t n = strlen(head->etag);
     bool named = n > 0 && n < 200 && head->etag[0] != '.' &&

@@ -1,4 +1,4 @@
-// hub/fetch.h: a file of the Hub into the cache: looked up, locked, resumed, checked, linked.
+// hub/fetch.h: fetches a file of the Hub into the cache: look-up, lock, resumed transfer, check, link.
 #ifndef QUILL_HUB_FETCH_H
 #define QUILL_HUB_FETCH_H
 
@@ -6,15 +6,15 @@
 #include "hub/cache.h"
 #include "hub/http.h"
 
-// What the progress line tells.
+// State of the progress line.
 typedef struct {
     Progress progress;
-    const char *file;    // which comes now
+    const char *file;    // the current file
     uint64_t all;        // bytes of all files
-    uint64_t before;     // of the files that are there
-    uint64_t now;        // of the file that comes
-    double shown, rated; // times of the last line, of the last rate
-    uint64_t rated_at;   // bytes then
+    uint64_t before;     // bytes of the complete files
+    uint64_t now;        // bytes of the current file so far
+    double shown, rated; // when the line and the rate were last updated
+    uint64_t rated_at;   // bytes at that update of the rate
     double rate;         // bytes a second, over the last seconds
 } HubMeter;
 
@@ -25,10 +25,9 @@ typedef struct {
     HubMeter meter;
 } HubFetch;
 
-// Makes snapshots/COMMIT/PATH, unless it is there. A cut transfer goes on where it was cut, in this process or a later
-// one; bytes of a wrong number or hash are removed and fetched once more. QUILL_MODEL: the Hub has no such file, or
-// does not give it; QUILL_IO: network, disk, or other bytes than the Hub has announced; a signal, after which
-// blobs/ETAG.incomplete stays.
+// Creates snapshots/COMMIT/PATH unless it exists. An interrupted transfer is continued, in this process or a later one.
+// If size or hash are wrong, the file is removed and fetched once more. QUILL_MODEL: the Hub has no such file, or
+// refuses it; QUILL_IO: network, disk, or wrong bytes again; a signal, after which blobs/ETAG.incomplete stays.
 Status hub_fetch_file(HubFetch *f, const HubFile *file);
 
 // ---- for the tests ----

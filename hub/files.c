@@ -103,7 +103,7 @@ static void add_file(HubModel *m, const HubFile *f) {
     m->bytes += f->size;
 }
 
-// The parts behind the first one. False: one is missing.
+// Adds the parts after the first one. False: a part is missing.
 static bool add_parts(const HubFiles *f, const char *first, size_t n_prefix, int count, HubModel *out) {
     for (int no = 2; no <= count; no++) {
         Buf name = {0};
@@ -133,7 +133,7 @@ static void group_gguf(const HubFiles *f, HubModels *out) {
     }
 }
 
-// Whether it looks like a part of the weights: model-00001-of-00003.safetensors.
+// Whether the name is that of a part of the weights: model-00001-of-00003.safetensors.
 static bool is_shard(const char *path) {
     return str_has_prefix(str_of(path), "model") && str_has_suffix(str_of(path), "." SAFETENSORS) && !strchr(path, '/');
 }
@@ -215,14 +215,15 @@ static bool is_file_of(const HubModel *m, const char *tag) {
     return (n == stem && strncmp(tag, path, n) == 0) || (n == in_base && strncmp(tag, base, n) == 0);
 }
 
-// How well a model fits a tag: 3 its file's name, 2 its type, 1 its type but for Unsloth's UD-; 0 not at all.
+// How well a model fits a tag: 3: its file's name; 2: its type; 1: its type without Unsloth's prefix UD-; 0: not at
+// all.
 static int fit(const HubModel *m, const char *tag) {
     if (is_file_of(m, tag)) return 3;
     if (m->type[0] && strcasecmp(m->type, tag) == 0) return 2;
     return strncmp(m->type, "UD-", 3) == 0 && strcasecmp(m->type + 3, tag) == 0;
 }
 
-// The number of models that fit best; *out is the first of them.
+// Returns how many models fit best; *out is the first of them.
 static int best_fits(const HubModels *models, const char *tag, int *out) {
     int best = 0, n = 0;
     for (int i = 0; i < models->n; i++) {

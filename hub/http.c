@@ -19,13 +19,13 @@
 
 enum {
     HOPS = 10,       // redirects of one request
-    TRIES = 5,       // failures in a row, with pauses of 1/20, 1/10, 1/5 and 2/5 of the patience between them
-    MOST_WAIT = 600, // seconds that a server may ask for
+    TRIES = 5,       // failures in a row, with pauses of 1/20, 1/10, 1/5 and 2/5 of HubHttp.patience between them
+    MOST_WAIT = 600, // the longest wait, in seconds, that a server may demand
 };
 
-// ---- the head of an answer ------------------------------------------------------------------------------------------
+// ---- headers --------------------------------------------------------------------------------------------------------
 
-// The number at the beginning; -1: none, or too large.
+// The number at the beginning of s; -1: none, or too large.
 static int64_t number(Str s) {
     int64_t n = 0;
     size_t i = 0;
@@ -42,14 +42,14 @@ static Str trim(Str s) {
 
 static void set(char *out, size_t size, Str s) { snprintf(out, size, "%.*s", s.n < size ? (int)s.n : 0, s.data); }
 
-// W/"abc" and "abc" are abc.
+// Removes the quotes and the prefix W/: W/"abc" and "abc" give abc.
 static Str plain_etag(Str s) {
     if (str_has_prefix(s, "W/")) s.data += 2, s.n -= 2;
     if (s.n >= 2 && s.data[0] == '"' && s.data[s.n - 1] == '"') s.data++, s.n -= 2;
     return s;
 }
 
-// Seconds from now: a number, or a date of HTTP.
+// Parses Retry-After: seconds, or an HTTP date. Returns the seconds from now.
 static int64_t read_wait(Str s) {
     int64_t n = number(s);
     char text[64];
@@ -61,7 +61,7 @@ static int64_t read_wait(Str s) {
     return wait > 0 ? wait : 0;
 }
 
-// RateLimit: "api";r=0;t=55
+// Parses the seconds t of a header such as RateLimit: "api";r=0;t=55; -1: none.
 static int64_t read_rate_limit(Str s) {
     for (size_t i = 0; i + 2 < s.n; i++)
         if (memcmp(s.data + i, ";t=", 3) == 0) return number((Str){s.data + i + 3, s.n - i - 3});
@@ -75,7 +75,7 @@ static void read_linked(HubReply *r, Str etag, int64_t size) {
 
 void hub_http_header(Str line, HubReply *r) {
     line = trim(line);
-    if (str_has_prefix(line, "HTTP/")) { // of a proxy, a redirect, or the answer itself: the last one counts
+    if (str_has_prefix(line, "HTTP/")) { // a proxy and redirects have heads too: the last one counts
         *r = (HubReply){.size = -1, .from = -1, .wait = -1};
         return;
     }
@@ -105,7 +105,7 @@ typedef struct {
     HubHttp *h;
     const HubRequest *q;
     HubReply *reply;
-    Status st; // of `take`
+    Status st; // the result of `take`
 } Exchange;
 
 static size_t on_header(char *bytes, size_t one, size_t n, void *arg) {
@@ -115,7 +115,7 @@ static size_t on_header(char *bytes, size_t one, size_t n, void *arg) {
     return n;
 }
 
-// Bodies of redirects and of errors are for nobody.
+// libcurl's callback for the body. Bodies of redirects and errors are ignored.
 static size_t on_body(char *bytes, size_t one, size_t n, void *arg) {
     Exchange *x = arg;
     (void)one;
@@ -163,7 +163,7 @@ static Status host_failure(const char *url, const char *why) {
     return status_error(QUILL_IO, "%.*s: %.300s", (int)strcspn(host, "/"), host, why);
 }
 
-// One answer, redirects unfollowed.
+// Makes one request without following redirects.
 static Status exchange(Exchange *x, const char *url, bool with_token) {
     char range[32], why[HUB_CURL_ERROR_SIZE] = "";
     Buf bearer = {0};
@@ -190,7 +190,7 @@ static Status exchange(Exchange *x, const char *url, bool with_token) {
     return host_failure(url, why[0] ? why : x->curl->easy_strerror(code));
 }
 
-// Scheme, host and port; a user's name in front of a host is no host of ours.
+// Length of scheme, host and port; 0: no such URL, or one with a user name in front of the host.
 static size_t origin_length(const char *url) {
     const char *host = strstr(url, "://");
     size_t n = host ? strcspn(host + 3, "/?#") : 0;
@@ -232,7 +232,7 @@ Status hub_http_do(HubHttp *h, const HubRequest *q, HubReply *reply) {
     return st;
 }
 
-// ---- what an answer means -------------------------------------------------------------------------------------------
+// ---- errors and waiting ---------------------------------------------------------------------------------------------
 
 static Status not_allowed(const HubHttp *h, const char *what, const HubReply *r) {
     bool gated = strcmp(r->code, "GatedRepo") == 0;
@@ -266,7 +266,7 @@ static bool is_busy(const HubReply *r) {
     return r->status == 408 || r->status == 429 || (r->status >= 500 && r->status <= 504 && r->status != 501);
 }
 
-// Ends early with a signal.
+// Waits; a signal ends the wait early.
 static Status pause_for(double seconds) {
     double end = clock_now() + seconds;
     for (double left = seconds; left > 0 && !signals_caught(); left = end - clock_now())
@@ -283,7 +283,7 @@ Status hub_http_wait(HubHttp *h, const char *what, Status failure, const HubRepl
                             r->wait);
     if (is_busy(r) && r->wait >= 0) wait = (double)r->wait;
     if (!h->quiet && wait >= 1)
-        fprintf(stderr, "quill: note: %s: the server answers %ld: waits %.0f s\n", what, r->status, wait);
+        fprintf(stderr, "quill: note: %s: the server answers %ld: waiting %.0f s\n", what, r->status, wait);
     return pause_for(wait);
 }
 
@@ -291,10 +291,11 @@ Status hub_http_get(HubHttp *h, const char *what, const HubRequest *q, HubReply 
     for (int failures = 0;;) {
         if (q->begin) q->begin(q->arg);
         Status st = hub_http_do(h, q, reply);
-        if (!st.code && q->head && reply->status / 100 == 3) return OK; // to another host: the head is what was wanted
+        if (!st.code && q->head && reply->status / 100 == 3)
+            return OK; // a redirect to another host: its head is enough
         if (!st.code) st = hub_http_judge(h, what, reply);
         if (!st.code) return OK;
-        if (reply->is_unreachable) return st; // the cache may do
+        if (reply->is_unreachable) return st; // no retry: the caller may use the cache
         TRY(hub_http_wait(h, what, st, reply, &failures));
     }
 }
@@ -307,7 +308,7 @@ typedef struct {
     Buf *out;
 } Body;
 
-static void begin_body(void *arg) { ((Body *)arg)->out->n = 0; } // what a try before has left
+static void begin_body(void *arg) { ((Body *)arg)->out->n = 0; } // drops what an earlier try has read
 
 static Status take_body(void *arg, const HubReply *reply, const void *bytes, size_t n) {
     Body *b = arg;

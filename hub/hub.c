@@ -15,7 +15,7 @@ enum { MOST_ANSWER = 64 << 20 }; // bytes of the API's answer
 
 // ---- fetching -------------------------------------------------------------------------------------------------------
 
-// One model of a repository on its way into the cache.
+// A model that is being fetched into the cache.
 typedef struct {
     const HubName *name;
     HubWay way;
@@ -46,7 +46,7 @@ static bool is_there(const Pull *p) {
     return true;
 }
 
-// A choice that nobody has made is said always, a transfer before it begins.
+// Notes the chosen model if the name did not choose it, and every transfer before it begins.
 static void say_choice(const Pull *p) {
     char size[24];
     Buf others = {0};
@@ -55,12 +55,12 @@ static void say_choice(const Pull *p) {
     if (p->way.quiet || (there && *p->name->tag)) return;
     hub_models_list(&p->models, which, &others);
     const char *type = p->model->type[0] ? p->model->type : file_base(p->model->files[0]->path);
-    fprintf(stderr, "quill: note: %s: %s %s (%s)%s%s\n", p->name->repo, there ? "takes" : "fetches", type,
+    fprintf(stderr, "quill: note: %s: %s %s (%s)%s%s\n", p->name->repo, there ? "using" : "fetching", type,
             units_bytes((double)p->model->bytes, size), others.n ? "; it also has " : "", others.n ? others.data : "");
     buf_free(&others);
 }
 
-// The index first: it names the others.
+// Fetches the index first: it names the other files.
 static Status read_index(Pull *p) {
     Buf path = {0}, text = {0};
     if (!p->model->index) return OK;
@@ -83,7 +83,7 @@ static Status fetch_all(Pull *p) {
     return hub_cache_set_main(p->fetch.folder, p->files.commit);
 }
 
-// *reached: the Hub has answered, so that the cache cannot do better.
+// Fetches the model. *reached: the Hub has answered, so that the cache is no alternative after an error.
 static Status pull(Pull *p, Buf *path, bool *reached) {
     int which;
     TRY(read_files(p));
@@ -110,7 +110,8 @@ static Status get_online(const char *root, const HubName *name, HubWay way, Buf 
     signals_catch();
     Status st = pull(&p, path, reached);
     if (st.code >= 128 && *reached && !way.quiet)
-        fprintf(stderr, "quill: note: %s: what came is kept; the same command goes on from there\n", name->repo);
+        fprintf(stderr, "quill: note: %s: the fetched part is kept; the same command continues the transfer\n",
+                name->repo);
     if (st.code < 128) signals_release();
     hub_models_free(&p.models);
     hub_files_free(&p.files);
@@ -121,12 +122,12 @@ static Status get_online(const char *root, const HubName *name, HubWay way, Buf 
 
 // ---- the cache ------------------------------------------------------------------------------------------------------
 
-// What the cache has, where the Hub is out of reach: `why`, which is a message's beginning.
+// Finds the model in the cache because the Hub cannot be used; `why` says the reason and begins the message.
 static Status get_cached(const char *root, const HubName *name, HubWay way, const char *why, Buf *path) {
     Buf whole = {0};
     bool there;
     Status st = hub_cached_find(root, name, path, &whole, &there);
-    if (!st.code && !way.quiet) fprintf(stderr, "quill: note: %s: takes %s from the cache\n", why, whole.data);
+    if (!st.code && !way.quiet) fprintf(stderr, "quill: note: %s: using %s from the cache\n", why, whole.data);
     if (st.code) st = status_error(st.code, "%.500s; %.500s", why, st.message);
     buf_free(&whole);
     return st;
@@ -152,7 +153,7 @@ Status hub_get(const char *text, HubWay way, Buf *path) {
     return st;
 }
 
-// Whether only the Hub can be meant: a file of that kind would have another name.
+// Whether the text can only be a name of the Hub: it has the form user/repo, and no file name's ending.
 static bool is_hub_name(const char *text) {
     HubName name;
     static const char *const files[] = {".gguf", ".bin", ".safetensors"};

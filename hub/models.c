@@ -41,7 +41,7 @@ Status models_resolve(Options *o) {
     return st;
 }
 
-static Status say(Buf *out) {
+static Status print_and_free(Buf *out) {
     bool gone = false;
     Status st = output_write(out->data, out->n, &gone);
     buf_free(out);
@@ -57,14 +57,14 @@ Status models_pull(const Options *o) {
     if (st.code) buf_free(&path);
     else {
         buf_str(&path, "\n");
-        st = say(&path);
+        st = print_and_free(&path);
     }
     return st;
 }
 
 // ---- the list -------------------------------------------------------------------------------------------------------
 
-// The first part alone: the others have no metadata of their own.
+// Reads general.architecture from the first part only: the other parts have no metadata.
 static Status family_of_gguf(const char *path, char out[32]) {
     FileMap map;
     Gguf *g;
@@ -79,7 +79,7 @@ static Status family_of_gguf(const char *path, char out[32]) {
     return OK;
 }
 
-// config.json: model_type, and the type of the weights: "BF16".
+// Reads config.json: model_type, and the type of the weights, such as "BF16".
 static Status family_of_directory(const char *dir, char family[32], char type[32]) {
     static const char *const types[][2] = {{"bfloat16", "BF16"}, {"float16", "F16"}, {"float32", "F32"}};
     Buf path = {0}, text = {0};
@@ -100,7 +100,7 @@ static Status family_of_directory(const char *dir, char family[32], char type[32
     return st;
 }
 
-// What is shown of one: control characters of a file's name or of its metadata do nothing to a terminal.
+// The family and type to show for a model, without control characters, which a file could send to a terminal.
 static Status describe(const HubCached *c, char family[32], char type[32]) {
     snprintf(family, 32, "-");
     snprintf(type, 32, "%s", c->incomplete ? "incomplete" : c->type[0] ? c->type : "-");
@@ -175,14 +175,14 @@ static Status list_models(const Options *o, const char *root) {
     else if (!st.code && o->answer.json) st = print_json(&list, &out);
     else if (!st.code && list.n) st = print_table(&list, &out);
     hub_cached_free(&list);
-    if (!st.code) return say(&out);
+    if (!st.code) return print_and_free(&out);
     buf_free(&out);
     return st;
 }
 
 // ---- rm -------------------------------------------------------------------------------------------------------------
 
-// What goes: entries of one repository, or all of it.
+// What to remove: one model, or a whole repository.
 typedef struct {
     const char *repo;
     bool all;             // the repository with everything in it
@@ -190,7 +190,7 @@ typedef struct {
     uint64_t bytes;
 } Removal;
 
-// A name that the list shows is that entry; a repository is all of its entries.
+// Finds what a name means: a name of the list is that entry; a repository's name is all of its entries.
 static Status find_removal(const HubCachedList *list, const char *asked, Removal *out) {
     HubName name;
     int n_of_repo = 0;
@@ -235,7 +235,7 @@ static Status remove_model(const Options *o, const char *root, const char *asked
     if (!st.code) st = find_removal(&list, asked, &r);
     bool agreed = !st.code && is_agreed(o, &r);
     if (agreed && hub_cache_is_busy(root, r.repo))
-        st = status_error(QUILL_IO, "%s: another process fetches it; nothing was removed", r.repo);
+        st = status_error(QUILL_IO, "%s: another process is fetching it; nothing was removed", r.repo);
     if (agreed && !st.code) {
         hub_cache_folder(root, r.repo, &folder);
         st = r.all ? hub_cache_remove_repo(root, r.repo) : hub_cache_remove_files(folder.data, &r.one->paths);

@@ -8,7 +8,7 @@
 
 // ---- repositories ---------------------------------------------------------------------------------------------------
 
-// What follows one of the addresses of the Hub; `text` itself where it is none.
+// The part behind an address of the Hub; `text` itself if it does not begin with one.
 static const char *without_host(const char *text) {
     static const char *const hosts[] = {"huggingface.co/", "www.huggingface.co/", "hf.co/"};
     const char *at = strncasecmp(text, "https://", 8) == 0  ? text + 8
@@ -19,7 +19,7 @@ static const char *without_host(const char *text) {
     return text;
 }
 
-// One of the two parts of "user/repo".
+// Whether the n bytes at s are a valid user or repository name.
 static bool is_part(const char *s, size_t n) {
     if (n == 0 || !isalnum((unsigned char)s[0]) || s[n - 1] == '.' || s[n - 1] == '-') {
         if (n == 0 || s[0] != '_') return false; // users may begin with an underscore
@@ -38,7 +38,7 @@ static bool set_text(char *out, size_t most, const char *s, size_t n) {
     return true;
 }
 
-// "/blob/main/FILE" and "/resolve/main/FILE?download=true" behind a repository; *tag is FILE's view.
+// Parses "/blob/main/FILE" or "/resolve/main/FILE?download=true" behind a repository; *tag is a view of FILE.
 static bool read_address(const char *rest, Str *tag) {
     static const char *const words[] = {"/blob/main/", "/resolve/main/"};
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
@@ -80,8 +80,8 @@ Status hub_name_parse(const char *text, HubName *out) {
 
 // ---- types ----------------------------------------------------------------------------------------------------------
 
-// Bytes of the type that `s` begins with, up to a '-', a '.' or the end; 0: none. Q4_0, Q4_K_M, IQ4_XS, TQ1_0, F16,
-// BF16, F32, MXFP4, MXFP4_MOE.
+// Length of the type at the beginning of `s`, which ends at a '-', a '.' or the end; 0: none. Types are Q4_0, Q4_K_M,
+// IQ4_XS, TQ1_0, F16, BF16, F32, MXFP4, MXFP4_MOE and so on.
 static size_t type_length(const char *s, size_t n) {
     static const char *const floats[] = {"BF16", "FP16", "F16", "F32", "FP32", "MXFP4"};
     size_t word = 0;

@@ -7,14 +7,14 @@
 enum { HUB_REPO_MOST = 96, HUB_TAG_MOST = 255, HUB_TYPE_MOST = 31 };
 
 typedef struct {
-    char repo[HUB_REPO_MOST + 1]; // "user/repo"; of a model in the cache also "repo" alone
+    char repo[HUB_REPO_MOST + 1]; // "user/repo"; for a model in the cache also "repo"
     char tag[HUB_TAG_MOST + 1];   // "Q4_K_M", "safetensors", a file's path or name; "": none
 } HubName;
 
-// Reads "user/repo[:TAG]". Addresses are names too: hf.co/user/repo, https://huggingface.co/user/repo/blob/main/FILE.
+// Reads "user/repo[:TAG]", or an address: hf.co/user/repo, https://huggingface.co/user/repo/blob/main/FILE.
 // A name is safe in a path and in a URL: letters, digits, . _ -, neither ".." nor "--". QUILL_USAGE.
 Status hub_name_parse(const char *text, HubName *out);
-// The same without a message. `bare`: "repo" without its user is enough.
+// The same without a message. `bare`: "repo" without a user is accepted too.
 bool hub_name_read(const char *text, bool bare, HubName *out);
 // The type at the end of a GGUF file's name, upper case: "x/Qwen3-8B-UD-q4_k_xl-00001-of-00002.gguf" gives
 // "UD-Q4_K_XL". "": none.

@@ -8,7 +8,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-// A path of the environment, ~/ written out. False: not set, or empty.
+// Appends a path from the environment, with ~/ replaced by the home directory. False: not set, or empty.
 static bool from_environment(const char *variable, Buf *out) {
     const char *value = getenv(variable), *home = getenv("HOME");
     if (!value || !*value) return false;
@@ -41,7 +41,7 @@ bool hub_places_is_offline(void) {
     return false;
 }
 
-// The token without white space around it. A header's line must not end in the middle of it.
+// Copies the token without white space around it. Other white space is refused: it could end the header's line.
 static Status plain_token(const char *where, const char *text, char **out) {
     while (isspace((unsigned char)*text)) text++;
     size_t n = strlen(text);

@@ -1,17 +1,17 @@
-// hub/places.h: where the Hugging Face cache and its token lie, and whether one may go online: the environment as the
-// huggingface_hub package reads it.
+// hub/places.h: the paths of the Hugging Face cache and of its token, and whether requests are allowed: environment
+// variables, with the same meaning as in the huggingface_hub package.
 //
 //   HF_HOME        $XDG_CACHE_HOME/huggingface or ~/.cache/huggingface
 //   HF_HUB_CACHE   $HF_HOME/hub
 //   HF_TOKEN       else the file HF_TOKEN_PATH, which is $HF_HOME/token
-//   HF_HUB_OFFLINE 1, on, yes or true: no request
+//   HF_HUB_OFFLINE 1, on, yes or true: no requests
 #ifndef QUILL_HUB_PLACES_H
 #define QUILL_HUB_PLACES_H
 
 #include "base/base.h"
 
-Status hub_places_cache(Buf *out);   // appended. QUILL_USAGE: neither it nor a home directory is known
-Status hub_places_token(char **out); // NULL: none; the caller frees it. QUILL_USAGE: one that no header may carry
+Status hub_places_cache(Buf *out);   // appends the path. QUILL_USAGE: no variable and no home directory is set
+Status hub_places_token(char **out); // NULL: none; the caller frees it. QUILL_USAGE: characters not allowed in a header
 bool hub_places_is_offline(void);
 
 #endif

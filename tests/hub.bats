@@ -65,7 +65,7 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
 
 @test "a model is fetched by its name, once, into the cache's own layout" {
     [ "$(pull me/tiny)" = "$snapshot/tiny-Q4_K_M.gguf" ]
-    said 'me/tiny: fetches Q4_K_M .*; it also has BF16, Q8_0$'
+    said 'me/tiny: fetching Q4_K_M .*; it also has BF16, Q8_0$'
     whole
     sum="$(sha256sum <"$TINY/a.gguf" | cut -d ' ' -f 1)"
     [ "$(readlink "$snapshot/tiny-Q4_K_M.gguf")" = "../../blobs/$sum" ]
@@ -76,7 +76,7 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
     [ "$(find "$folder/blobs" -type f | wc -l)" -eq 1 ]
     : >"$HUB/log"
     pull me/tiny >path
-    said 'takes Q4_K_M'
+    said 'using Q4_K_M'
     [ "$(wc -l <"$HUB/log")" -eq 1 ] # the list of files alone
     [ "$(pull -q me/tiny:q8_0)" = "$snapshot/tiny-q8_0.gguf" ]
     [ ! -s errors ]
@@ -124,7 +124,7 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
 @test "the choice: Q4_K_M, Q8_0, safetensors, the only one; otherwise an error that lists them" {
     pull me/dir >path
     [ "$(cat path)" = "$HF_HOME/hub/models--me--dir/snapshots/$COMMIT" ]
-    said 'fetches safetensors'
+    said 'fetching safetensors'
     [ "$(ls "$(cat path)" | grep -c '^model-0000.-of-00003.safetensors$')" -eq 3 ]
     [ ! -e "$(cat path)/pytorch_model.bin" ]
     [ "$(code "$QUILL" pull me/odd)" -eq 3 ]
@@ -195,7 +195,7 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
     kill -INT $pid
     ended $pid
     [ "$status" -eq 130 ]
-    said 'what came is kept; the same command goes on from there'
+    said 'the fetched part is kept; the same command continues the transfer'
     [ "$(stat -c %s "$folder"/blobs/*.incomplete)" -eq 5000 ]
     [ ! -e "$folder/refs/main" ]
     : >"$HUB/log"
@@ -250,7 +250,7 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
         start=$(date +%s%N)
         pull me/tiny >path
         [ "$how" = 'dated 1' ] || [ $((($(date +%s%N) - start) / 1000000)) -ge 900 ]
-        [ "$how" = 'dated 1' ] || said 'note: me/tiny: the server answers 429: waits 1 s'
+        [ "$how" = 'dated 1' ] || said 'note: me/tiny: the server answers 429: waiting 1 s'
         whole
     done
     rm -rf "$HF_HOME"
@@ -355,7 +355,7 @@ print(flush=True)
 time.sleep(1.2)' "$lock" >held &
     within 10 test -s held
     pull me/tiny >path
-    said 'another process fetches it: waits'
+    said 'waiting for another process that fetches it'
     whole
 }
 
@@ -379,12 +379,12 @@ time.sleep(1.2)' "$lock" >held &
     pull me/tiny:Q8_0 >path
     : >"$HUB/log"
     HF_HUB_OFFLINE=1 "$QUILL" pull me/tiny 2>errors | cmp - path
-    said 'note: HF_HUB_OFFLINE is set: takes me/tiny:Q8_0 from the cache'
+    said 'note: HF_HUB_OFFLINE is set: using me/tiny:Q8_0 from the cache'
     pull --offline me/tiny | cmp - path
     [ ! -s "$HUB/log" ]
     # nobody listens there
     HF_ENDPOINT=http://127.0.0.1:9 pull me/tiny | cmp - path
-    said 'note: 127.0.0.1:9: .*: takes me/tiny:Q8_0 from the cache'
+    said 'note: 127.0.0.1:9: .*: using me/tiny:Q8_0 from the cache'
     [ "$(HF_ENDPOINT=http://127.0.0.1:9 code "$QUILL" pull me/odd)" -eq 6 ]
     # what only looks never asks
     for args in "models" "inspect $TINY/a.gguf" "-m tiny -n 1 --raw hi" "--version"; do "$QUILL" $args </dev/null >/dev/null; done
@@ -415,7 +415,7 @@ time.sleep(1.2)' "$lock" >held &
     "$QUILL" pull -q me/odd:Q5_0 >path 2>errors &
     within 20 begun odd
     [ "$(code "$QUILL" models rm -y me/odd)" -eq 6 ]
-    said 'me/odd: another process fetches it; nothing was removed'
+    said 'me/odd: another process is fetching it; nothing was removed'
     kill -KILL $!
     wait $! || true
     mkdir -p "$HF_HOME/hub/datasets--me--data/blobs" "$HF_HOME/hub/models--evil--a..b"
