@@ -3,6 +3,10 @@
 
 load rig/helpers
 
+# The pages whose examples are run, and the commands that need libcurl.
+PAGES=(README.md docs/usage.md)
+NEEDS_LIBCURL='-hf |quill (pull|models)|-m Qwen3-8B'
+
 setup() {
     enter
     touch model.gguf
@@ -135,11 +139,7 @@ EOF
     done
 }
 
-# The commands in the `sh` blocks of a page, a line each, without what needs another machine or minutes.
-commands_of() {
-    awk '/^```sh$/ { on = 1; next } /^```/ { on = 0 } on' "$1" | grep -E '(^|[ (./|])quill ' | sed 's|\./quill|quill|g' | not_here
-}
-
+# Without the examples that need another machine or minutes.
 not_here() {
     grep -vE 'scripts/|make |1\.1b|--roofline|on a terminal|-m qwen3.gguf$|producer' || true
 }
@@ -183,7 +183,7 @@ stage() {
     awk '/^```/ { on = on ? 0 : /^```$/ ? 1 : 2; next } on == 1' "$TOP/docs/usage.md" | sed 's|~/models|.|' >xdg/quill/config
 }
 
-@test "every command that is printed as an example runs" {
+@test "every example of the help texts and of the man page runs" {
     PATH="$PWD/bin:$PATH"
     needs_builtin
     needs python3
@@ -191,17 +191,23 @@ stage() {
     { for mode in "" bench perplexity inspect tokenize template logits batch prefill decode kv quantize pull models chunk; do
         "$QUILL" $mode --help | sed -n '/^Examples$/,/^$/p' | grep '^  ' | sed 's/^  //' | not_here
     done
-    "$QUILL" --man | sed -n '/^\.EX/,/^\.EE/p' | grep -v '^\.E' | sed 's/\\-/-/g; s/\\(dq/"/g; s/\\(aq/'"'"'/g; s/\\e/\\/g' | not_here
-    commands_of "$TOP/README.md"
-    commands_of "$TOP/docs/usage.md"; } | sort -u >commands
-    [ "$(wc -l <commands)" -gt 40 ]
-    XDG_CONFIG_HOME="$PWD/xdg" quill --show-config | grep -q '^threads = 4'
-    [ ! -e no_libcurl ] || { grep -vE -- '-hf |quill (pull|models)|-m Qwen3-8B' commands >fewer && mv fewer commands; }
+    "$QUILL" --man | sed -n '/^\.EX/,/^\.EE/p' | grep -v '^\.E' | sed 's/\\-/-/g; s/\\(dq/"/g; s/\\(aq/'"'"'/g; s/\\e/\\/g' | not_here; } | sort -u >commands
+    [ "$(wc -l <commands)" -gt 30 ]
+    [ ! -e no_libcurl ] || { grep -vE -- "$NEEDS_LIBCURL" commands >fewer && mv fewer commands; }
     while read -r line; do
         case "$line" in *"models rm"*) quill pull -q Qwen/Qwen3-8B-GGUF && quill pull -q Qwen/Qwen3-0.6B-GGUF ;; *"-m Qwen3-8B-GGUF"*) quill pull -q Qwen/Qwen3-8B-GGUF ;; esac >/dev/null
         case "$line" in *--preset* | *--show-config*) export XDG_CONFIG_HOME="$PWD/xdg" ;; *) export XDG_CONFIG_HOME=/dev/null ;; esac
         timeout 60 bash -o pipefail -c "$line" </dev/null >out 2>errors || { echo "$line: $?"; cat errors; false; }
     done <commands
+}
+
+@test "every example of the pages runs and prints what the page shows" {
+    PATH="$PWD/bin:$PATH"
+    needs_builtin
+    needs python3
+    stage
+    [ ! -e no_libcurl ] || export PAGES_SKIP="$NEEDS_LIBCURL"
+    PAGES_CONFIG="$PWD/xdg" python3 "$BATS_TEST_DIRNAME/rig/pages.py" ${PAGES_UPDATE:+--update} "${PAGES[@]/#/$TOP/}"
 }
 
 @test "the fields that the page names are those that are printed" {

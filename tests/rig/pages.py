@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""tests/rig/pages.py: runs the commands that a page shows and compares what they print with what the page shows.
+
+usage: pages.py [--update] PAGE...      in a folder that has the files the page names, with quill in PATH
+
+A block that begins with ```sh is one script: it runs with `bash -e -o pipefail`, and it has to end with exit code 0.
+```sh not run: REASON   is left out.
+A block that begins with ```text right behind it is what the script prints, stdout and stderr together. The word after
+`text` says how the two are compared:
+  (nothing)  exactly, but `...` in the page is any text of a line, and a line `...` is any number of lines
+  numbers    exactly, but any number is any other, and a run of blanks is one
+  labels     the first words of the lines that do not begin with a blank
+  json       JSON values one behind the other: their fields and the types of these
+  sample     the page shows one of many answers: something has to be printed
+--update writes what is printed into the page, where the comparison fails.
+Scripts with --preset or --show-config find the configuration in $PAGES_CONFIG. Scripts that match $PAGES_SKIP are left out.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+
+SECONDS = 120
+
+
+def blocks(lines):
+    """Yields (first, last, info, text): lines between the fences of each block, numbered from 0."""
+    first = info = None
+    for i, line in enumerate(lines):
+        if not line.startswith("```"):
+            continue
+        if first is None:
+            first, info = i + 1, line[3:].strip()
+        else:
+            yield first, i, info, "\n".join(lines[first:i])
+            first = None
+    assert first is None, "a block without an end"
+
+
+def values(text):
+    decoder, at, found = json.JSONDecoder(), 0, []
+    while text[at:].strip():
+        at += len(text[at:]) - len(text[at:].lstrip())
+        value, at = decoder.raw_decode(text, at)
+        found.append(value)
+    return found
+
+
+def kinds(value):
+    """The fields of a JSON value with the types of what they have; a list is described by its first element."""
+    if isinstance(value, dict):
+        return {name: kinds(v) for name, v in sorted(value.items())}
+    if isinstance(value, list):
+        return [kinds(v) for v in value[:1]]
+    return "number" if isinstance(value, (int, float)) else type(value).__name__
+
+
+def exact(shown):
+    """A regular expression for text in which `...` stands for what is left out."""
+    parts = [r"(.*\n)*?" if line.strip() == "..." else "[^\n]*".join(map(re.escape, line.split("..."))) + "\n" for line in shown.splitlines()]
+    return "".join(parts)
+
+
+def plain_numbers(text):
+    return "\n".join(re.sub(r"[ -]+", " ", re.sub(r"[0-9]+([.,][0-9]+)*", "0", line)).rstrip() for line in text.splitlines())
+
+
+def labels(text):
+    return [line.split()[0] for line in text.splitlines() if line[:1].strip()]
+
+
+def agree(how, shown, printed):
+    if how == "":
+        return re.fullmatch(exact(shown), printed + "\n" if not printed.endswith("\n") else printed) is not None
+    if how == "numbers":
+        return re.fullmatch(exact(plain_numbers(shown)), plain_numbers(printed) + "\n") is not None
+    if how == "labels":
+        return labels(shown) == labels(printed)
+    if how == "json":
+        return [kinds(v) for v in values(shown)] == [kinds(v) for v in values(printed)]
+    if how == "sample":
+        return bool(shown.strip()) and bool(printed.strip())
+    raise SystemExit(f"text {how}: no way to compare")
+
+
+def folded(printed):
+    """JSON as a page shows it: no line far beyond 120 characters, broken behind a comma in front of a name."""
+    lines = [""]
+    for part in re.split(r'(?<=,)(?="|\{)', printed):
+        if len(lines[-1]) + len(part) > 120:
+            lines.append(" ")
+        lines[-1] += part
+    return "\n".join(lines)
+
+
+def run(script):
+    configured = re.search(r"--preset|--show-config", script) and "PAGES_CONFIG" in os.environ
+    env = dict(os.environ, XDG_CONFIG_HOME=os.environ["PAGES_CONFIG"]) if configured else None
+    done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", script], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=SECONDS)
+    return done.returncode, done.stdout.decode(errors="replace")
+
+
+def check(page, update, skip):
+    lines = open(page).read().split("\n")
+    found = list(blocks(lines))
+    n_run = n_compared = n_wrong = 0
+    new = []
+    for i, (first, _, info, script) in enumerate(found):
+        if info.split()[:1] != ["sh"] or info.startswith("sh not run: "):
+            continue
+        assert info == "sh", f"{page}:{first}: sh or 'sh not run: REASON' expected, found {info}"
+        if skip and re.search(skip, script):
+            continue
+        code, printed = run(script.replace("./quill", "quill"))
+        n_run += 1
+        if code:
+            print(f"{page}:{first + 1}: exit code {code}\n{script}\n{printed}")
+            n_wrong += 1
+        if i + 1 == len(found) or found[i + 1][2].split()[:1] != ["text"]:
+            continue
+        begin, end, after, shown = found[i + 1]
+        if any(line.strip() for line in lines[found[i][1] + 1:begin - 1]):
+            continue
+        n_compared += 1
+        if not agree(after[4:].strip(), shown, printed):
+            print(f"{page}:{begin + 1}: not what is printed\n---- the page\n{shown}\n---- printed\n{printed}")
+            n_wrong += 1
+            new.append((begin, end, (folded(printed) if "json" in after else printed).rstrip("\n")))
+    if update:
+        for begin, end, printed in reversed(new):
+            lines[begin:end] = printed.split("\n")
+        open(page, "w").write("\n".join(lines))
+    print(f"{os.path.basename(page)}: {n_run} scripts, {n_compared} outputs compared")
+    return n_wrong
+
+
+def main():
+    pages = [a for a in sys.argv[1:] if not a.startswith("--")]
+    update = "--update" in sys.argv[1:]
+    skip = os.environ.get("PAGES_SKIP", "")
+    return 1 if sum(check(page, update, skip) for page in pages) and not update else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
