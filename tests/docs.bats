@@ -4,7 +4,7 @@
 load rig/helpers
 
 # The pages whose examples are run, and the commands that need libcurl.
-PAGES=(README.md docs/usage.md)
+PAGES=(README.md docs/usage.md docs/structured.md docs/beams.md docs/speculation.md)
 NEEDS_LIBCURL='-hf |quill (pull|models)|-m Qwen3-8B'
 
 setup() {

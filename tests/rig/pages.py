@@ -5,6 +5,7 @@ usage: pages.py [--update] PAGE...      in a folder that has the files the page 
 
 A block that begins with ```sh is one script: it runs with `bash -e -o pipefail`, and it has to end with exit code 0.
 ```sh not run: REASON   is left out.
+A script may only call the programs in ALLOWED: what a page says about installing, fetching or building is never done here.
 A block that begins with ```text right behind it is what the script prints, stdout and stderr together. The word after
 `text` says how the two are compared:
   (nothing)  exactly, but `...` in the page is any text of a line, and a line `...` is any number of lines
@@ -18,10 +19,13 @@ Scripts with --preset or --show-config find the configuration in $PAGES_CONFIG. 
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 
 SECONDS = 120
+# ssh and jq are stand-ins that tests/docs.bats puts into PATH; xargs and timeout call what follows them.
+ALLOWED = {"quill", "printf", "echo", "cat", "wc", "grep", "seq", "xargs", "timeout", "git", "ssh", "jq", "python3", "read", "while", "do", "done"}
 
 
 def blocks(lines):
@@ -84,6 +88,22 @@ def agree(how, shown, printed):
     raise SystemExit(f"text {how}: no way to compare")
 
 
+def commands(script):
+    """The first word of each command of a script."""
+    lexer = shlex.shlex(script.replace("\\\n", " ").replace("\n", " ;\n"), posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    found, first = [], True
+    for word in lexer:
+        if first and word.strip(";|&()<>"):
+            found.append(word)
+        first = bool(re.fullmatch(r"[;|&()]+", word)) or word in ("while", "do") or word.endswith("=$")
+    return found
+
+
+def uncommented(script):
+    return "\n".join(re.sub(r"(^|\s+)#( .*)?$", "", line) for line in script.split("\n"))
+
+
 def folded(printed):
     """JSON as a page shows it: no line far beyond 120 characters, broken behind a comma in front of a name."""
     lines = [""]
@@ -113,7 +133,13 @@ def check(page, update, skip):
         assert info == "sh", f"{page}:{first}: sh or 'sh not run: REASON' expected, found {info}"
         if skip and re.search(skip, script):
             continue
-        code, printed = run(script.replace("./quill", "quill"))
+        script = script.replace("./quill", "quill")
+        foreign = sorted(set(commands(uncommented(script))) - ALLOWED - {"answer=$"})
+        if foreign:
+            print(f"{page}:{first + 1}: only {', '.join(sorted(ALLOWED))} expected, found {', '.join(foreign)}; mark it: sh not run: REASON")
+            n_wrong += 1
+            continue
+        code, printed = run(script)
         n_run += 1
         if code:
             print(f"{page}:{first + 1}: exit code {code}\n{script}\n{printed}")
