@@ -12,6 +12,7 @@
 typedef uint16_t bf;
 enum { HD = 64 };
 
+#ifdef __AMX_BF16__
 // Tiles: 0..3 sums of 16x16 f32, 4 and 5 left operands, 6 and 7 right ones, each 16 rows of 64 bytes.
 static void tiles_on() {
     static thread_local bool on = false;
@@ -55,6 +56,79 @@ static void block(float *c, size_t sc, const void *a, size_t sa, const void *b, 
     _tile_stored(2, C + 16 * sc, sc);
     _tile_stored(3, C + 16 * sc + 64, sc);
 }
+// c (32, 32) f32 += a x b over `pairs` pairs of depth, in slabs: a is two blocks of 16 rows, b two of 16 columns,
+// `apart` pairs from each other; of each row of a 16 pairs lie together, of b each row of 16. A few lines are fetched
+// ahead at each turn.
+template <class Ahead>
+static void slab(float *c, size_t stride, const uint32_t *a, const uint32_t *b, int apart, int pairs, Ahead ahead) {
+    size_t sc = stride * 4;
+    _tile_loadd(0, c, sc);
+    _tile_loadd(1, c + 16, sc);
+    _tile_loadd(2, c + 16 * stride, sc);
+    _tile_loadd(3, c + 16 * stride + 16, sc);
+    for (int i = 0; i < pairs * 16; i += 256) {
+        ahead();
+        _tile_loadd(4, a + i, 64);
+        _tile_loadd(6, b + i, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, b + apart + i, 64);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(5, a + apart + i, 64);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, c, sc);
+    _tile_stored(1, c + 16, sc);
+    _tile_stored(2, c + 16 * stride, sc);
+    _tile_stored(3, c + 16 * stride + 16, sc);
+}
+#else
+// The same products in AVX-512 BF16 registers: eight rows of 32 sums at a time.
+enum { ROWS = 8 };
+static void tiles_on() {}
+struct Sums {
+    __m512 at[ROWS][2];
+    void read(const float *c, size_t stride, bool add) {
+        for (int r = 0; r < ROWS; r++)
+            for (int h = 0; h < 2; h++) at[r][h] = add ? _mm512_loadu_ps(c + r * stride + 16 * h) : _mm512_setzero_ps();
+    }
+    void write(float *c, size_t stride) const {
+        for (int r = 0; r < ROWS; r++)
+            for (int h = 0; h < 2; h++) _mm512_storeu_ps(c + r * stride + 16 * h, at[r][h]);
+    }
+    // One pair of depth: a[r * stride] of each row, 32 columns of b.
+    void add(const uint32_t *a, size_t stride, const void *b0, const void *b1) {
+        __m512bh x = (__m512bh)_mm512_loadu_si512(b0), y = (__m512bh)_mm512_loadu_si512(b1);
+        for (int r = 0; r < ROWS; r++) {
+            __m512bh w = (__m512bh)_mm512_set1_epi32((int)a[r * stride]);
+            at[r][0] = _mm512_dpbf16_ps(at[r][0], w, x);
+            at[r][1] = _mm512_dpbf16_ps(at[r][1], w, y);
+        }
+    }
+};
+static void block(float *c, size_t sc, const void *a, size_t sa, const void *b, size_t sb, int depth, bool add) {
+    for (int row = 0; row < 32; row += ROWS) {
+        Sums sums;
+        const char *A = (const char *)a + row * sa, *B = (const char *)b;
+        sums.read(c + row * (sc / 4), sc / 4, add);
+        for (int k = 0; k < depth / 2; k++, B += sb) sums.add((const uint32_t *)A + k, sa / 4, B, B + 64);
+        sums.write(c + row * (sc / 4), sc / 4);
+    }
+}
+template <class Ahead>
+static void slab(float *c, size_t stride, const uint32_t *a, const uint32_t *b, int apart, int pairs, Ahead ahead) {
+    for (int row = 0; row < 32; row += ROWS) {
+        Sums sums;
+        const uint32_t *A = a + row / 16 * apart + row % 16 * 16;
+        sums.read(c + row * stride, stride, true);
+        for (int i = 0; i < pairs * 16; i += 256) {
+            if (!row) ahead();
+            for (int k = 0; k < 16; k++) sums.add(A + i + k, 16, b + i + 16 * k, b + apart + i + 16 * k);
+        }
+        sums.write(c + row * stride, stride);
+    }
+}
+#endif
 // exp by 2^n times a polynomial; x <= 0 mostly. Error about 2e-7 relative... enough for bf16.
 static inline __m512 exp16(__m512 x) {
     x = _mm512_max_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _mm512_set1_ps(-126.f));
@@ -164,33 +238,13 @@ extern "C" void add_outer(float *dw, const bf *g, const bf *x, int n, int outs, 
                     transpose16(gp + half * BLOCK + i * 8, r);
                 }
             for (int c = 0; c < ins; c += 32) {
-                float *C = dw + (size_t)o * ins + c;
-                const uint32_t *b0 = xp + (size_t)c / 16 * BLOCK, *b1 = b0 + BLOCK;
-                const uint32_t *a0 = gp, *a1 = gp + BLOCK;
-                size_t sc = (size_t)ins * 4;
-                _tile_loadd(0, C, sc);
-                _tile_loadd(1, C + 16, sc);
-                _tile_loadd(2, C + 16 * ins, sc);
-                _tile_loadd(3, C + 16 * ins + 16, sc);
                 // The next slab of g, a line a row: its stride is too long for the hardware to guess.
-                const bf *ahead = g + (size_t)from * outs + std::min(o + 32, outs - 32);
+                const bf *next = g + (size_t)from * outs + std::min(o + 32, outs - 32);
                 int row = c / 32 * 64;
-                for (int i = 0; i < depth * 8; i += 256) {
+                slab(dw + (size_t)o * ins + c, ins, gp, xp + (size_t)c / 16 * BLOCK, BLOCK, depth / 2, [&] {
                     for (int end = std::min(row + 4, depth); row < end; row++)
-                        _mm_prefetch((const char *)(ahead + (size_t)row * outs), _MM_HINT_T1);
-                    _tile_loadd(4, a0 + i, 64);
-                    _tile_loadd(6, b0 + i, 64);
-                    _tile_dpbf16ps(0, 4, 6);
-                    _tile_loadd(7, b1 + i, 64);
-                    _tile_dpbf16ps(1, 4, 7);
-                    _tile_loadd(5, a1 + i, 64);
-                    _tile_dpbf16ps(2, 5, 6);
-                    _tile_dpbf16ps(3, 5, 7);
-                }
-                _tile_stored(0, C, sc);
-                _tile_stored(1, C + 16, sc);
-                _tile_stored(2, C + 16 * ins, sc);
-                _tile_stored(3, C + 16 * ins + 16, sc);
+                        _mm_prefetch((const char *)(next + (size_t)row * outs), _MM_HINT_T1);
+                });
             }
         }
     }

@@ -15,7 +15,7 @@ def library(folder):
     """The kernels, compiled for this machine into the folder; None where there is no AMX, or no compiler."""
     try:
         with open("/proc/cpuinfo") as f:
-            if "amx_bf16" not in f.read():
+            if "avx512_bf16" not in f.read():
                 return None
         with open(SOURCE, "rb") as f:
             digest = hashlib.sha256(f.read()).hexdigest()[:12]
