@@ -47,7 +47,7 @@ def sentences(text):
 def read_rules(*paths):
     rules, name = {}, None
     for path in paths:
-        for number, line in enumerate(open(path, encoding="ascii"), 1):
+        for number, line in enumerate(open(path, encoding="utf-8"), 1):
             if not line.strip() or line.startswith("#"):
                 continue
             if not line[0].isspace():

@@ -21,16 +21,13 @@ import os
 import random
 import sys
 
-from grammar import Grammar, fix_articles
+from corpus_skills import DAYS, HELD_OUT_PAIRS, MONTHS, SKILLS, copying, numbers  # noqa: F401
+from grammar import Grammar, fix_articles, words
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BEGIN, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
-DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-MONTHS = "January February March April May June July August September October November December".split()
 BOUND = ("who other third he him his himself who_s a_kin kin x y c s place at_place job animal pet food colour feeling reason "
-         "day a b r").split()
-EVERY_NUMBER_PAIR = [(a, b) for a in range(101) for b in range(101 - a)]
-HELD_OUT_PAIRS = {frozenset(p) for p in random.Random(7).sample(EVERY_NUMBER_PAIR, len(EVERY_NUMBER_PAIR) // 10)}
+         "day a b r text n q nothing").split()
 # Two-hop plots: the rule of the first fact and of the second.
 TWO_HOP = {"there": ("go", "put_there"), "carried": ("take", "drop_at"), "inside": ("inside", "bring"),
            "given": ("give", "take_on"), "passed": ("give", "give_on"), "kin": ("kin_named", "go"),
@@ -44,13 +41,20 @@ MIXES = {
                     most=(6, 9, 12)),
     "questions": dict(raw=0.10, conversation=0.80, long=0.04, invented=0.4, filler=(0, 0.1, 0.2, 0.4, 1.0), asks=2,
                       most=(12, 18, 24)),
+    # Of everything a little, the text of a question up to `bytes` long: the curriculum's three steps.
+    "all-short": dict(raw=0.10, conversation=0.36, stories=0.20, copies=0.14, long=0, invented=0.4,
+                      filler=(0, 0.1, 0.3, 0.6, 1.0), asks=1, most=(8, 12, 16), bytes=1400, copy_bytes=350),
+    "all-middle": dict(raw=0.08, conversation=0.40, stories=0.20, copies=0.14, long=0, invented=0.4,
+                       filler=(0, 0.1, 0.3, 0.6, 1.0), asks=1, most=(12, 18, 24), bytes=3200, copy_bytes=600),
+    "all-long": dict(raw=0.06, conversation=0.42, stories=0.20, copies=0.14, long=0, invented=0.4,
+                     filler=(0, 0.1, 0.3, 0.6, 1.0), asks=1, most=(16, 24, 32), bytes=6000, copy_bytes=800),
 }
 MIX = MIXES["stories"]
 LONGEST = 7000  # bytes of a document: about 1700 tokens, so that it fits the context
 
 
 def load_grammar():
-    g = Grammar(*(os.path.join(HERE, f) for f in ("words.txt", "turns.txt", "facts.txt")))
+    g = Grammar(*(os.path.join(HERE, f) for f in ("words.txt", "turns.txt", "facts.txt", "talk.txt")))
     g.check(BOUND)
     g.held_out = set(g.rules["girl_held_out"] + g.rules["boy_held_out"])
     return g
@@ -115,8 +119,9 @@ class Story:
 
     def person(self, male=None):
         male = self.rng.random() < 0.5 if male is None else male
-        if self.held_out:
-            name = self.draw("boy_held_out" if male else "girl_held_out")
+        held_out = "boy_held_out" if male else "girl_held_out"
+        if self.held_out and not self.used.issuperset(self.g.rules[held_out]):  # a long text may need more of them
+            name = self.draw(held_out)
         elif self.rng.random() < MIX["invented"]:
             name = self.invented(male)
         else:
@@ -509,60 +514,7 @@ def to_ask_about(g, rng, held_out=False, two_hop=0.55, unknown=0.25):
     return text, questions
 
 
-# ---- beyond stories ----
-
-
-def numbers(g, rng, held_out=False):
-    while True:
-        a, b = EVERY_NUMBER_PAIR[int(rng.random() * len(EVERY_NUMBER_PAIR))]
-        if (frozenset((a, b)) in HELD_OUT_PAIRS) == held_out:
-            break
-    if rng.random() < 0.5:
-        q, x, y, r = "plus", a, b, a + b
-    else:
-        q, x, y, r = "minus", a + b, b, a
-    b = dict(a=str(x), b=str(y), r=str(r))
-    return "arithmetic", g.expand("q_" + q, rng, b), g.expand("a_" + q, rng, b)
-
-
-def follows(g, rng):
-    which = rng.choice((DAYS, MONTHS, None))
-    if which is None:
-        n = rng.randrange(1, 100)
-        a, b = str(n), str(n + 1)
-    else:
-        i = rng.randrange(len(which))
-        a, b = which[i], which[(i + 1) % len(which)]
-    if rng.random() < 0.5:
-        return "order", g.say("q_after", rng, dict(a=a)), g.say("a_after", rng, dict(a=a, b=b))
-    return "order", g.say("q_before", rng, dict(a=b)), g.say("a_before", rng, dict(a=b, b=a))
-
-
-def larger(g, rng):
-    a, b = rng.sample(range(101), 2)
-    bound = dict(a=str(a), b=str(b), r=str(max(a, b)))
-    return "order", g.say("q_larger", rng, bound), g.say("a_larger", rng, bound)
-
-
-def opposite(g, rng):
-    a, b = rng.choice(g.rules["opposite"]).split("/")
-    if rng.random() < 0.5:
-        a, b = b, a
-    return "opposite", g.say("q_opposite", rng, dict(a=a, b=b)), g.say("a_opposite", rng, dict(a=a, b=b))
-
-
-def spell(g, rng):
-    word = ""
-    while not word.isalpha() or len(word) > 9:
-        word = g.expand(rng.choice(("thing", "animal", "job", "place_at", "place_in", "container", "colour")), rng)
-    b = dict(a=word, b=" ".join(word))
-    return "spelling", g.say("q_spell", rng, b), g.expand("a_spell", rng, b)
-
-
-def small_talk(g, rng):
-    kind = rng.choice(("hello", "thanks", "bye", "how_are_you", "who_are_you", "what_can", "beyond", "beyond", "beyond"))
-    b = dict(x=g.expand("thing", rng))
-    return "talk", fix_articles(g.expand(kind, rng, b)), g.expand(kind + "_back", rng)
+# ---- stories that somebody asks for ----
 
 
 def ask_for_story(g, rng):
@@ -571,7 +523,106 @@ def ask_for_story(g, rng):
     return "story", question, s.text()
 
 
-SKILLS = (numbers, numbers, numbers, numbers, follows, larger, opposite, spell, small_talk, small_talk)
+def topics(g, rng, s):
+    """What a story is about: its people, or a thing or an animal in it."""
+    first, text = s.cast[0], set(words(s.text()))
+    found = [first.name] * 4 + ["a boy" if first.male else "a girl"]
+    if len(s.cast) > 1:
+        found.append(f"{first.name} and {s.cast[1].name}")
+    found += [fix_articles("a " + t.called(rng)) for t in s.things[:2]]
+    found += [fix_articles("a " + a) for kind in ("animal", "job") for a in g.rules[kind] if a in text][:2]
+    return found
+
+
+def story_with_opening(g, rng):
+    """A story that somebody began: (what stands there, the whole story)."""
+    s = tell(g, rng, n=rng.choice((1, 1, 2, 2, 3)))
+    lines, p = s.paragraphs, s.cast[0]
+    if rng.random() < 0.35:  # an opening that the stories themselves have not
+        lines[0][0] = s.say("long_ago_boy" if p.male else "long_ago_girl", **p.bound())
+    elif rng.random() < 0.5:  # the one that everybody types
+        while not lines[0][0].startswith("Once upon a time"):
+            lines[0][0] = s.say("intro_boy" if p.male else "intro_girl", who=p.name)
+    first, text = lines[0][0].split(" "), s.text()
+    cut = rng.random()
+    if cut < 0.6:
+        n = 4 if text.startswith("Once upon a time") and rng.random() < 0.7 else rng.randrange(1, len(first))
+        opening = " ".join(first[: max(n, min(2, len(first) - 1))]).rstrip(",.") + g.expand("dots", rng, dict(nothing=""))
+        opening = opening.lower() if rng.random() < 0.1 else opening
+    else:
+        opening = " ".join(" ".join(first) if i == 0 else f for i, f in enumerate(lines[0][: rng.choice((1, 1, 2))]))
+    if rng.random() < 0.15:
+        opening = g.expand("go_on", rng, dict(text=opening)).replace("\\n", "\n")
+    return opening, s
+
+
+def chat_of_stories(g, rng):
+    """One or two stories, asked for or begun, and now and then a question about what was told."""
+    turns = []
+    for _ in range(rng.choice((1, 1, 2))):
+        kind = rng.random()
+        if kind < 0.5:
+            question, s = story_with_opening(g, rng)
+        else:
+            s = tell(g, rng, n=rng.choice((1, 1, 2, 2, 3)))
+            who = rng.choice(topics(g, rng, s))
+            question = (g.expand("story_of", rng, dict(who=who)) if kind < 0.75 else
+                        g.expand(rng.choice(("story_any", "ask_story")), rng))
+        turns.append((question, s.text()))
+        if rng.random() < 0.3:
+            turns += [q[1:] for q in rng.sample(s.questions, min(len(s.questions), rng.choice((1, 2, 4))))]
+        elif rng.random() < 0.2:
+            turns.append(rng.choice(SKILLS)(g, rng)[1:])
+    return turns
+
+
+# ---- long texts and copies ----
+
+
+def much_to_ask_about(g, rng, n_bytes, held_out=False, two_hop=0.55, unknown=0.2):
+    """As to_ask_about, from as many stories as make up n_bytes: one after the other, or paragraph by paragraph."""
+    used, apart, stories, size = set(), rng.random() < 0.4, [], 0
+    while not stories or size < 0.85 * n_bytes:
+        s = Story(g, rng, held_out, apart, rng.choice(MIX["filler"]), used)
+        stories.append(s.add_plots(rng.choice((1, 1, 2, 2, 3)), two_hop))
+        size += len(s.text()) + 2
+    for s in stories:
+        for _ in range(sum(rng.random() < unknown for _ in range(1 + len(s.questions)))):
+            s.ask_unknown()
+    order = [i for i, s in enumerate(stories) for _ in s.paragraphs]
+    if apart:
+        rng.shuffle(order)
+    rest = [iter(s.paragraphs) for s in stories]
+    text = "\n\n".join(" ".join(next(rest[i])) for i in order)
+    questions = list({q[1]: q for s in stories for q in s.questions}.values())
+    rng.shuffle(questions)
+    return text, questions, [p for s in stories for p in s.cast]
+
+
+def size_of_text(rng, most):
+    """Bytes: short texts as often as long ones, seen on a scale of ratios."""
+    return int(150 * (most / 150) ** rng.random())
+
+
+def to_copy(g, rng, held_out=False, n_bytes=None):
+    n_bytes = n_bytes or size_of_text(rng, MIX["copy_bytes"])
+    text, _, cast = much_to_ask_about(g, rng, n_bytes, held_out)
+    used = set(words(text))
+    stranger = next(p for p in (Story(g, rng, held_out).person(cast[0].male) for _ in range(99)) if p.name not in used)
+    return copying(g, rng, text, [p.name for p in cast], stranger.name, n_bytes)
+
+
+def long_conversation(g, rng):
+    text, questions, _ = much_to_ask_about(g, rng, size_of_text(rng, MIX["bytes"]))
+    turns = [q[1:] for q in questions[: rng.choice(MIX["most"])]]
+    first, answer = turns[0]
+    if rng.random() < 0.3:
+        turns[0] = g.expand("ask_first", rng, dict(q=first, text=text)).replace("\\n", "\n"), answer
+    else:
+        turns[0] = with_text(g, rng, text, first), answer
+    while rng.random() < 0.2:
+        turns.insert(rng.randrange(1, len(turns) + 1), rng.choice(SKILLS)(g, rng)[1:])
+    return turns
 
 
 # ---- documents ----
@@ -617,8 +668,18 @@ def any_document(g, rng):
     if kind < MIX["raw"]:
         return BEGIN + tell(g, rng).text()
     system = g.expand("system", rng) if rng.random() < 0.7 else None
-    turns = conversation(g, rng) if kind < MIX["raw"] + MIX["conversation"] else skills(g, rng)
+    turns = turns_of(g, rng, kind - MIX["raw"])
     return BEGIN + chat(system, turns)
+
+
+def turns_of(g, rng, kind):
+    if kind < MIX["conversation"]:
+        return (long_conversation if "bytes" in MIX else conversation)(g, rng)
+    if kind < MIX["conversation"] + MIX.get("stories", 0):
+        return chat_of_stories(g, rng)
+    if kind < MIX["conversation"] + MIX.get("stories", 0) + MIX.get("copies", 0):
+        return [to_copy(g, rng)[1:] for _ in range(rng.choice((1, 2, 3)))]
+    return skills(g, rng)
 
 
 def held_out_questions(g, seed, n, kinds=("one", "two", "unknown", "arithmetic")):
@@ -654,13 +715,22 @@ def chunk(job):
     return "".join(document(GRAMMAR, rng) for _ in range(CHUNK))
 
 
+def cut_to(text, room):
+    """The text's bytes, at most `room`; a character that the end would break becomes line feeds."""
+    data = text.encode()
+    if len(data) <= room:
+        return data
+    return data[:room].decode(errors="ignore").encode().ljust(room, b"\n")
+
+
 def write_corpus(out, seed, n_bytes, mix):
     done = 0
     with multiprocessing.Pool() as pool:
         for first in range(0, 1 << 30, 32):
             for text in pool.imap(chunk, [(seed, i, mix) for i in range(first, first + 32)]):
-                out.write(text[: n_bytes - done])
-                done += min(len(text), n_bytes - done)
+                data = cut_to(text, n_bytes - done)
+                out.write(data)
+                done += len(data)
             if sys.stderr.isatty():
                 print(f"\r{done / 1e6:.0f} of {n_bytes / 1e6:.0f} MB ", end="", file=sys.stderr)
             if done >= n_bytes:
@@ -683,13 +753,13 @@ def main():
     parser.add_argument("--questions", type=int, metavar="N", help="instead: N held-out questions as JSON lines")
     parser.add_argument("--stories", type=int, metavar="N", help="instead: N stories")
     a = parser.parse_args()
-    out = open(a.output, "w", encoding="ascii") if a.output else sys.stdout
+    out = open(a.output, "wb") if a.output else sys.stdout.buffer
     if a.questions:
         for q in held_out_questions(load_grammar(), a.seed, a.questions):
-            print(json.dumps(q), file=out)
+            out.write(json.dumps(q).encode() + b"\n")
     elif a.stories:
         g, rng = load_grammar(), random.Random(a.seed)
-        print("\n\n* * *\n\n".join(tell(g, rng).text() for _ in range(a.stories)), file=out)
+        out.write("\n\n* * *\n\n".join(tell(g, rng).text() for _ in range(a.stories)).encode() + b"\n")
     else:
         write_corpus(out, a.seed, a.bytes, a.mix)
 

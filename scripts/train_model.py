@@ -78,6 +78,7 @@ def parse_args():
     p.add_argument("--save-minutes", type=float, default=5.0)
     p.add_argument("--log-every", type=int, default=20)
     p.add_argument("--resume", action="store_true")
+    p.add_argument("--start", metavar="GGUF", help="weights and tokenizer of a model that --export wrote, not from nothing")
     p.add_argument("--no-compile", action="store_true")
     p.add_argument("--no-amx", action="store_true", help="torch's attention in place of the one below")
     p.add_argument("--export", metavar="CKPT")
@@ -138,6 +139,8 @@ def load_tokenizer(bpe):
 def get_tokenizer(args):
     """The run's own, or one learnt from 30 MB spread over the corpus."""
     path = os.path.join(args.out, "tokenizer.json")
+    if args.start and not args.resume:
+        write_whole(path, lambda tmp: load_tokenizer(read_bpe(args.start)).save(tmp))
     if not os.path.exists(path):
         say("learning the tokenizer")
         documents = read_documents(args.data)
@@ -739,6 +742,8 @@ def main():
         progress = load(args, shared)
     else:
         init_weights(layout, shared["master"], args.shape, args.seed)
+        if args.start:
+            read_weights(args.start, layout, shared["master"], args.shape)
         shared["work"].copy_(shared["master"])
     progress["commands"] = progress["commands"] + [this_command()]
     context = torch.multiprocessing.get_context("fork")
@@ -759,6 +764,10 @@ def permuted(w, heads):
     return w.reshape(heads, 2, w.shape[0] // heads // 2, w.shape[1]).swapaxes(1, 2).reshape(w.shape)
 
 
+def unpermuted(w, heads):
+    return w.reshape(heads, w.shape[0] // heads // 2, 2, w.shape[1]).swapaxes(1, 2).reshape(w.shape)
+
+
 def gguf_tensors(state):
     """(name, float32 array) of all weights."""
     s, layout = state["shape"], Layout(state["shape"])
@@ -773,6 +782,39 @@ def gguf_tensors(state):
             ("attn_k", permuted(k, s["kv_heads"])), ("attn_v", v), ("attn_output", get(f"{i}.out")),
             ("ffn_norm", get(f"{i}.ffn_norm")), ("ffn_gate", gate), ("ffn_up", up), ("ffn_down", get(f"{i}.down"))))
     yield "output_norm.weight", get("norm")
+
+
+def read_bpe(path):
+    """The tokenizer of a GGUF as tokenizer.json's model has it."""
+    import gguf
+    fields = gguf.GGUFReader(path).fields
+    listed = lambda name: [str(bytes(fields[name].parts[i]), "utf-8") for i in fields[name].data]
+    return dict(vocab={t: i for i, t in enumerate(listed("tokenizer.ggml.tokens"))}, merges=listed("tokenizer.ggml.merges"))
+
+
+def read_weights(path, layout, flat, s):
+    """Fills the flat vector from a GGUF of the same shape: what gguf_tensors takes apart comes together again."""
+    import gguf
+    import torch
+    kv = s["dim"] // s["heads"] * s["kv_heads"]
+    found = {t.name: gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32) for t in gguf.GGUFReader(path).tensors}
+
+    def put(name, *parts):
+        a = torch.from_numpy(np.concatenate(parts))
+        if a.shape != layout.view(flat, name).shape:
+            sys.exit(f"train_model.py: {path}: {name} has shape {tuple(a.shape)}, {tuple(layout.view(flat, name).shape)} expected")
+        layout.view(flat, name).copy_(a)
+
+    put("embed", found["token_embd.weight"])
+    put("norm", found["output_norm.weight"])
+    for i in range(s["layers"]):
+        get = lambda name: found[f"blk.{i}.{name}.weight"]
+        put(f"{i}.attn_norm", get("attn_norm"))
+        put(f"{i}.ffn_norm", get("ffn_norm"))
+        put(f"{i}.qkv", unpermuted(get("attn_q"), s["heads"]), unpermuted(get("attn_k"), s["kv_heads"]), get("attn_v"))
+        put(f"{i}.out", get("attn_output"))
+        put(f"{i}.gate_up", get("ffn_gate"), get("ffn_up"))
+        put(f"{i}.down", get("ffn_down"))
 
 
 def add_shape(w, s, file_type):
