@@ -137,5 +137,6 @@ def copying(g, rng, text, names, stranger, n_bytes):
     return "rename", put(g, rng, kind, text=text, who=who, other=stranger), re.sub(rf"\b{who}\b", stranger, text)
 
 
-
-SKILLS = (numbers, numbers, numbers, short_numbers, short_numbers, follows, larger, opposite, spell, small_talk, small_talk, abroad, abroad)
+SKILLS = (numbers, numbers, numbers, numbers, follows, larger, opposite, spell, small_talk, small_talk)
+MORE_SKILLS = (numbers, numbers, numbers, short_numbers, short_numbers, follows, larger, opposite, spell, small_talk, small_talk,
+               abroad, abroad)

@@ -21,7 +21,8 @@ import os
 import random
 import sys
 
-from corpus_skills import DAYS, HELD_OUT_PAIRS, MONTHS, SKILLS, copying, numbers  # noqa: F401
+from corpus_skills import (DAYS, HELD_OUT_PAIRS, MONTHS, MORE_SKILLS, SKILLS, abroad, copying, numbers, short_numbers,
+                           small_talk)
 from grammar import Grammar, fix_articles, words
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -572,7 +573,7 @@ def chat_of_stories(g, rng):
         if rng.random() < 0.3:
             turns += [q[1:] for q in rng.sample(s.questions, min(len(s.questions), rng.choice((1, 2, 4))))]
         elif rng.random() < 0.2:
-            turns.append(rng.choice(SKILLS)(g, rng)[1:])
+            turns.append(rng.choice(MORE_SKILLS)(g, rng)[1:])
     return turns
 
 
@@ -621,7 +622,7 @@ def long_conversation(g, rng):
     else:
         turns[0] = with_text(g, rng, text, first), answer
     while rng.random() < 0.2:
-        turns.insert(rng.randrange(1, len(turns) + 1), rng.choice(SKILLS)(g, rng)[1:])
+        turns.insert(rng.randrange(1, len(turns) + 1), rng.choice(MORE_SKILLS)(g, rng)[1:])
     return turns
 
 
@@ -648,8 +649,16 @@ def conversation(g, rng):
     return turns
 
 
+def talk(g, rng):
+    """A few turns of what people say first."""
+    kinds = (small_talk, abroad, abroad, short_numbers)
+    return [rng.choice(kinds)(g, rng)[1:] for _ in range(rng.choice((1, 1, 2, 4)))]
+
+
 def skills(g, rng):
-    kinds = [numbers] if rng.random() < 0.4 else SKILLS
+    if "bytes" in MIX and rng.random() < 0.4:
+        return talk(g, rng)
+    kinds = [numbers] if rng.random() < 0.4 else MORE_SKILLS if "bytes" in MIX else SKILLS
     turns = [rng.choice(kinds)(g, rng)[1:] for _ in range(rng.choice((1, 4, 10, 16, 24)))]
     if rng.random() < 0.3:
         turns.insert(rng.randrange(len(turns) + 1), ask_for_story(g, rng)[1:])

@@ -79,6 +79,8 @@ def parse_args():
     p.add_argument("--log-every", type=int, default=20)
     p.add_argument("--resume", action="store_true")
     p.add_argument("--start", metavar="GGUF", help="weights and tokenizer of a model that --export wrote, not from nothing")
+    p.add_argument("--teacher", metavar="GGUF", help="learn from this model's logits too: same vocabulary, the default shape")
+    p.add_argument("--soft", type=float, default=0.9, help="the teacher's share of what is learnt; the text has the rest")
     p.add_argument("--no-compile", action="store_true")
     p.add_argument("--no-amx", action="store_true", help="torch's attention in place of the one below")
     p.add_argument("--export", metavar="CKPT")
@@ -138,9 +140,9 @@ def load_tokenizer(bpe):
 
 def get_tokenizer(args):
     """The run's own, or one learnt from 30 MB spread over the corpus."""
-    path = os.path.join(args.out, "tokenizer.json")
-    if args.start and not args.resume:
-        write_whole(path, lambda tmp: load_tokenizer(read_bpe(args.start)).save(tmp))
+    path, model = os.path.join(args.out, "tokenizer.json"), args.start or args.teacher
+    if model and not args.resume:
+        write_whole(path, lambda tmp: load_tokenizer(read_bpe(model)).save(tmp))
     if not os.path.exists(path):
         say("learning the tokenizer")
         documents = read_documents(args.data)
@@ -417,6 +419,17 @@ def loss_with_gradient(logits, targets, weights):
     return losses, torch.where(hit, d - weights[:, None], d).to(dtype)
 
 
+def distilling_loss(logits, targets, weights, taught, soft):
+    """loss_with_gradient where a share `soft` of each target is the distribution that the teacher's logits say; the
+    losses are those of the text alone, so that runs with and without a teacher compare."""
+    import torch
+    losses, d = loss_with_gradient(logits.float(), targets, weights)
+    away = soft * weights[:, None]
+    d = d - away * torch.softmax(taught.float(), -1)
+    hit = torch.arange(logits.shape[1], device=logits.device)[None] == targets[:, None]
+    return losses, torch.where(hit, d + away, d).to(logits.dtype)
+
+
 class Model:
     """Forward and backward of micro-batches; gradients add up in the flat vector grads."""
 
@@ -428,10 +441,10 @@ class Model:
         self.params = {n: layout.view(work, n).detach().requires_grad_() for n in layout.at}
         self.embed_grad = layout.view(grads, "embed")
         self.norm, self.turn, self.add_norm, self.swiglu = make_layer_parts(self.s)
-        self.loss = loss_with_gradient
+        self.loss, self.distil, self.teacher, self.soft = loss_with_gradient, distilling_loss, None, args.soft
         self.attend, self.add_outer = plain_attention, plain_add_outer
         if not args.no_compile:
-            for part in ("norm", "turn", "add_norm", "swiglu", "loss"):
+            for part in ("norm", "turn", "add_norm", "swiglu", "loss", "distil"):
                 setattr(self, part, torch.compile(getattr(self, part), dynamic=False))
         self.use_amx(args)
         self.linear = make_linear(self.add_outer)
@@ -470,13 +483,36 @@ class Model:
             x, h = self.add_norm(x, y, next_norm)
         return h
 
-    def head(self, h, targets, weights):
+    def learn_from(self, path, args):
+        """Takes a GGUF of the default shape as its teacher."""
+        import copy
+        import torch
+        layout = Layout(SHAPE)
+        flat = torch.zeros(layout.size)
+        read_weights(path, layout, flat, SHAPE)
+        args = copy.copy(args)
+        args.shape = SHAPE
+        work = flat.bfloat16().to(self.device)
+        self.teacher = Model(args, layout, work, work, self.device)
+
+    def taught(self, ids, cuts, seq):
+        """The teacher's last hidden rows and its output matrix."""
+        import torch
+        with torch.no_grad():
+            embed = self.teacher.params["embed"].detach()
+            return self.teacher.hidden(embed[ids], cuts, seq), embed
+
+    def head(self, h, targets, weights, taught=None):
         """Losses and their gradient by h, a few rows at a time, so that the logits never outlive the caches."""
         import torch
         embed = self.params["embed"].detach()
         losses, d_h = [], []
-        for rows, t, w in zip(h.split(self.CHUNK), targets.split(self.CHUNK), weights.split(self.CHUNK)):
-            loss, d = self.loss(rows @ embed.t(), t, w)
+        theirs = taught[0].split(self.CHUNK) if taught else [None] * len(h)
+        for rows, t, w, their in zip(h.split(self.CHUNK), targets.split(self.CHUNK), weights.split(self.CHUNK), theirs):
+            if taught:
+                loss, d = self.distil(rows @ embed.t(), t, w, their @ taught[1].t(), self.soft)
+            else:
+                loss, d = self.loss(rows @ embed.t(), t, w)
             losses.append(loss)
             d_h.append(d @ embed)
             self.add_outer(self.embed_grad, d, rows)
@@ -487,7 +523,7 @@ class Model:
         import torch
         x = self.params["embed"].detach()[ids].requires_grad_()
         h = self.hidden(x, cuts, seq)
-        losses, d_h = self.head(h.detach(), targets, weights)
+        losses, d_h = self.head(h.detach(), targets, weights, self.taught(ids, cuts, seq) if self.teacher else None)
         names = [n for n in self.layout.at if n.endswith("norm")]
         d_x, *grads = torch.autograd.grad(h, [x] + [self.params[n] for n in names], d_h)
         self.embed_grad.index_add_(0, ids, d_x.float())
@@ -617,6 +653,8 @@ class Trainer:
         self.weights = np.array([args.w_story, args.w_prompt, args.w_answer, 0])
         self.rows = RandomRows(args.shape["vocab"], args.seq) if args.bench else Rows(tokens, args.seed, args.seq)
         self.model = Model(args, layout, shared["work"], shared["grads"][rank], args.device)
+        if args.teacher:
+            self.model.learn_from(args.teacher, args)
         self.optimiser = Optimiser(args, layout, shared, rank)
 
     def wait(self):
