@@ -1,20 +1,23 @@
 // cpu/amx.c: the matrix kernel on Intel's AMX unit: bf16 products, f32 sums, for every type but F32.
 //
-// The unit multiplies bf16 alone, eight bits of mantissa: activations are rounded to it, and weights that are not bf16
-// already. Sums are f32.
+// The unit multiplies bf16 (eight bits of mantissa): activations are rounded to bf16, and so are weights of other
+// types. Sums are f32.
 //
-// A task takes FEATURES output features past a block of rows, a depth of DEPTH elements at a time. Weights become a
-// bf16 panel of 32 features, row-major, which is what the unit wants of its left operand; a panel stays in L1 while all
-// rows of the block pass it, so that a weight is unpacked once for 512 rows. Activations were packed once in pairs
-// along the depth, what the unit wants of the right operand; they stream from L2 past L1 (tileloadd with the streaming
-// hint), where a depth of them stays for all features of the task. Four tile products a step share two tiles of each
-// operand. Their sums stay in tiles over a depth, and in L2 between depths; a sum is added to in the order of the depth
-// whatever the rows are. Beside the products the vector units unpack the next panel, and what comes after is fetched:
-// sums of the next tile of rows, the next depth of activations, the file's lines of the panel after the next. Gate and
-// up of the FFN pass together, and what they give is packed for the product that follows: sums of 16 features by 16
-// rows are half of a packed tile already, and the FFN's activations are never in memory as f32; nor are those that a
-// norm gives. What was measured: docs/notebook.md. Tile shapes and the pair layout: Intel's Architecture Instruction
-// Set Extensions Reference, chapter on AMX.
+// A task multiplies FEATURES output features by a block of rows, DEPTH elements of the depth at a time.
+// - Weights are unpacked to a bf16 panel of 32 features, row-major, the layout of the unit's left operand. A panel
+// stays
+//   in L1 for all rows of the block, so that each weight is unpacked once for 512 rows.
+// - Activations are packed once, in pairs along the depth, the layout of the right operand. One depth of them stays in
+//   L2 for all features of the task and is loaded without filling L1 (tileloadd with the streaming hint).
+// - Four tile products in a step share two tiles of each operand. Their sums stay in tiles within a depth, and in L2
+//   between depths. A sum is added up in the order of the depth, whatever the rows are.
+// - During the products the vector units unpack the next panel, and prefetches load the sums of the next tile of rows,
+//   the next depth of activations, and the file's lines of the panel after the next.
+// - Gate and up of the FFN are computed together, and their result is packed for the next product: sums of 16 features
+//   by 16 rows are already half of a packed tile. The FFN's activations are never stored as f32, and neither are the
+//   results of a norm.
+// Measurements: docs/notebook.md. Tile shapes and the pair layout: Intel's Architecture Instruction Set Extensions
+// Reference, chapter on AMX.
 #define _GNU_SOURCE
 #define QUILL_SIMD 512
 #include "cpu/cpu.h"
@@ -28,33 +31,33 @@
 enum {
     ROWS = 32,   // rows of activations in a packed tile: two unit tiles of 16
     GROUP = 32,  // features in a panel: two unit tiles of 16
-    DEPTH = 256, // of a panel: 16 KiB
+    DEPTH = 256, // elements of a panel's rows: 16 KiB
     STEPS = DEPTH / STEP,
-    FEATURES = 256,  // of a task, of gate and up together
-    LEAST = 64,      // of a task where threads would have nothing to do otherwise
-    ROW_BLOCK = 512, // rows of a task: 256 KiB of them at this depth
+    FEATURES = 256,  // features of a task; of gate and up together
+    LEAST = 64,      // features of a task if there were too few tasks for all threads otherwise
+    ROW_BLOCK = 512, // rows of a task: 256 KiB at this depth
     TILES = ROW_BLOCK / ROWS,
     HELD = FEATURES / GROUP * TILES, // tiles of sums that a task holds
     BESIDE_TILES = 2,                // from this many tiles of rows on, the next panel is unpacked beside the products
     LINE = 64,                       // bytes
 };
 
-// The kernel saves tile registers only for processes that ask.
+// Linux saves tile registers only for processes that have asked for them.
 bool cpu_amx_enable(void) {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-// Elements from one packed tile of rows to the next: an odd number of depths, since at an even one all tiles would lie
-// in a few sets of L2.
+// Elements from one packed tile of rows to the next: an odd number of depths. With an even number all tiles would share
+// a few cache sets of L2.
 static size_t tile_size(int n_in) { return (size_t)((n_in + DEPTH - 1) / DEPTH | 1) * DEPTH * ROWS; }
 
 static size_t packed_bytes(int n_rows, int n_in) {
     return (size_t)((n_rows + ROWS - 1) / ROWS) * tile_size(n_in) * sizeof(uint16_t);
 }
 
-// 32 elements of 16 rows, from row r on, as pairs: n_rows and n of them are there, the others zeros. With scales those
-// of the rows, and weights of the elements, their norm.
+// Packs 32 elements of 16 rows, from row r on, as pairs. Rows from n_rows on and elements from n on are zero. If
+// `scales` (of rows) and `weights` (of elements) are given, packs the rows' RMSNorm.
 INLINE void pack_unit(uint16_t *out, const float *x, size_t x_stride, int r, int n_rows, int n, const float *scales,
                       const float *weights) {
     __mmask16 first = lanes(n), second = lanes(n - 16);
@@ -76,7 +79,7 @@ INLINE void pack_unit(uint16_t *out, const float *x, size_t x_stride, int r, int
     memcpy(out, pairs, sizeof pairs);
 }
 
-// (depth / 32, 2 unit tiles, 16 pairs, 16 rows, 2): pair p of row r holds elements 2p and 2p + 1.
+// Packs a tile of rows as (depth / 32, 2 unit tiles, 16 pairs, 16 rows, 2): pair p of row r has elements 2p and 2p + 1.
 INLINE void pack_rows(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in,
                       const float *scales, const float *weights) {
     uint16_t *out = (uint16_t *)packed + (size_t)tile * tile_size(n_in);
@@ -103,15 +106,15 @@ static void pack_norm(void *packed, int tile, const float *x, size_t x_stride, i
 
 // ---- panels of weights ----------------------------------------------------------------------------------------------
 
-// A panel, (depth / 32, 2 unit tiles, 16 features, 32), while it is filled: features past the end are zero.
+// A panel (depth / 32, 2 unit tiles, 16 features, 32) that is being filled; features past the end are zero.
 typedef struct {
     const Tensor *w;
     uint16_t *to;
     int first, n_features; // of w
     int k0, n;             // elements [k0, k0 + n) of each
-    size_t block_bytes;    // of 32 of them
+    size_t block_bytes;    // bytes of 32 weights
     bool i8_whole;
-    const char *then; // what is fetched meanwhile: where the panel after this one has its first feature
+    const char *then; // the weights of the following panel's first feature, which are prefetched meanwhile
 } Panel;
 
 INLINE Panel panel_of(int type, const Tensor *w, uint16_t *to, int first, int n_features, int k0, int n) {
@@ -125,12 +128,12 @@ INLINE Panel panel_of(int type, const Tensor *w, uint16_t *to, int first, int n_
                    .i8_whole = type == TYPE_I8G && i8_whole_blocks(w)};
 }
 
-// Block `step` of feature f; c holds the scales of its super-block, and is loaded where one begins.
+// Unpacks block `step` of feature f. c holds the scales of its super-block, and is loaded at a super-block's beginning.
 INLINE void fill_block(int type, const Panel *p, int f, int step, SuperblockScales *c) {
     // k0 is a multiple of 256; the mask tells the compiler.
     int row = p->first + f, b = (p->k0 / 32 & ~7) + step, left = p->n - 32 * step;
     uint16_t *out = p->to + ((size_t)step * 2 + (size_t)(f / 16)) * UNIT + f % 16 * STEP;
-    if (type == TYPE_BF16 && left >= 32) { // as the unit wants it
+    if (type == TYPE_BF16 && left >= 32) { // already in the unit's layout
         memcpy(out, (const uint8_t *)p->w->data + (size_t)row * p->w->row_bytes + 64 * (size_t)b, 64);
         return;
     }
@@ -141,12 +144,12 @@ INLINE void fill_block(int type, const Panel *p, int f, int step, SuperblockScal
     store_bf16(out, (__m512)v[0], (__m512)v[1]);
 }
 
-// Where the file has the first feature.
+// The address of the panel's first feature in the file.
 static const char *panel_source(const Panel *p) {
     return (const char *)p->w->data + (size_t)p->first * p->w->row_bytes + (size_t)(p->k0 / 32) * p->block_bytes;
 }
 
-// Feature f, a super-block where types have them: its parts lie at places that are constants.
+// Unpacks feature f, by whole super-blocks if the type has them, so that offsets inside them are constants.
 INLINE void fill_feature(int type, const Panel *p, int f) {
     SuperblockScales c;
     const char *then = p->then + (size_t)f * p->w->row_bytes;
@@ -165,29 +168,29 @@ static void clear_panel(const Panel *p) {
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
-// Where the sums of one tile of rows go once they are whole: to y, or with those of the gate as activations to h.
+// The destination of the complete sums of a tile of rows: y, or together with the gate's sums, as activations, h.
 typedef struct {
     const float *sums, *gate; // four unit tiles each, as store_sums leaves them; gate may be NULL
     float *y;                 // the first row and feature
     size_t y_stride;
     const float *bias; // of the first feature, or NULL
     int n_features, n_rows;
-    bool add;    // to what is there
+    bool add;    // y += instead of y =
     uint16_t *h; // packed: two unit tiles
     Activation act;
 } SumsTarget;
 
-// What goes on beside the products of a tile of rows.
+// Work that overlaps with the products of a tile of rows: unpacking and prefetching.
 typedef struct {
     const Panel *fill; // features [f0, f1) of it
     int f0, f1;
-    const uint16_t *rows; // the part of the tile that is met next, fetched to L2: `lines` of it a step
+    const uint16_t *rows; // the part of the tile that is used next, prefetched into L2, `lines` lines in a step
     int lines;
-    const float *sums; // those of the next tile of rows
+    const float *sums; // the sums of the next tile of rows, to prefetch
     const SumsTarget *target;
 } Beside;
 
-// Asks for the lines where sums will go: those of four rows a step. Packed ones are only written, and need no asking.
+// Prefetches the lines of y for the sums of four rows in a step. Packed results are only written and need no prefetch.
 INLINE void fetch_target(const SumsTarget *p, int step) {
     for (int i = 4 * step; p->y && i < int_min(4 * step + 4, p->n_rows); i++) {
         __builtin_prefetch(p->y + (size_t)i * p->y_stride, 1);
@@ -206,7 +209,7 @@ INLINE void fetch_beside(const Beside *b, int step) {
 // or += panel x packed rows, over `steps` steps.
 INLINE void multiply(int type, int steps, const uint16_t *panel, const uint16_t *x, int halves, float *sums, bool more,
                      const Beside *b) {
-    int due = 0, filled = b->f0; // this step's features, times steps; done
+    int due = 0, filled = b->f0; // due: features owed, times `steps`; filled: features unpacked so far
     tiles_filled();
     if (more) load_sums(sums, true);
     else zero_sums();
@@ -218,7 +221,7 @@ INLINE void multiply(int type, int steps, const uint16_t *panel, const uint16_t 
     store_sums(sums);
 }
 
-// One unit tile of sums, features from f and rows from r on, to its target.
+// Writes one unit tile of sums, features from f on and rows from r on, to its destination.
 INLINE void write_unit(const float *sums, const SumsTarget *p, int f, int r) {
     __m512 v[16];
     if (f >= p->n_features || r >= p->n_rows) return;
@@ -229,11 +232,11 @@ INLINE void write_unit(const float *sums, const SumsTarget *p, int f, int r) {
                p->y + (size_t)r * p->y_stride + f, p->y_stride);
 }
 
-// act(gate) * up to 2^-14, a thirtieth of what rounding it to bf16 may take: with an exact exponential and a division
-// gate and up took 4% longer.
+// act(gate) * up with a relative error of 2^-14, a thirtieth of the rounding to bf16 that follows. With an exact
+// exponential and a division, gate and up took 4% longer.
 INLINE vf gated(Activation act, vf gate, vf up) {
-    gate = vmax(vset(act == ACT_GELU ? -1e10f : -1e30f), gate); // minus infinity times the zero to come would be a NaN
-    vf t = sigmoid_of(act, gate) * -LOG2_E;                     // e^-.. is 2^t, and p that of t's fraction
+    gate = vmax(vset(act == ACT_GELU ? -1e10f : -1e30f), gate); // -inf times the sigmoid's 0 would be NaN
+    vf t = sigmoid_of(act, gate) * -LOG2_E;                     // e^-.. = 2^t; p = 2^(fraction of t)
     vf f = (vf)_mm512_reduce_ps((__m512)t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
     vf p = f * 1.353416792e-2f + 5.201146061e-2f;
     p = p * f + 2.414427569e-1f;
@@ -243,7 +246,7 @@ INLINE vf gated(Activation act, vf gate, vf up) {
     return gate * (vf)_mm512_rcp14_ps((__m512)one_more) * up;
 }
 
-// The same of a row, for rows that are not worth run_glu: bit for bit what that gives.
+// The same for a whole row, when there are too few rows for run_glu; gives the same bits.
 INLINE void gate_all(Activation act, float *gate, const float *up, int n) {
     for (int i = 0; i < n; i += 16) {
         __mmask16 there = lanes(n - i);
@@ -257,13 +260,14 @@ static void gate_row(Activation act, float *gate, const float *up, int n) {
     else gate_all(ACT_SILU, gate, up, n);
 }
 
-// act(gate) * up of 16 rows and two features, as they are packed.
+// act(gate) * up of 16 rows and two features, packed as pairs.
 INLINE __m512 glu_pairs(Activation act, const float *gate, const float *up) {
     vf a = gated(act, vload(gate), vload(up)), b = gated(act, vload(gate + 16), vload(up + 16));
     return pairs_bf16((__m512)a, (__m512)b);
 }
 
-// Features past the end have sums of zero, and are the zeros that end a packed row.
+// Writes the gated sums packed. Features past the end have sums of zero and become the zeros at the end of a packed
+// row.
 INLINE void write_gated(Activation act, const SumsTarget *p) {
     for (int half = 0; half < 2; half++)
         for (int pair = 0; pair < 16; pair++) {
@@ -284,7 +288,7 @@ static void write_sums(const SumsTarget *p) {
         for (int unit = 0; unit < 4; unit++) write_unit(p->sums + 256 * unit, p, unit / 2 * 16, unit % 2 * 16);
 }
 
-// One tile of rows: its sums stay in tiles over the whole depth, past panels that stay in L1.
+// Multiplies one tile of rows: its sums stay in tiles over the whole depth; each panel stays in L1.
 INLINE void run_few(int type, const Tensor *w, int first, int last, const uint16_t *x, int n_rows, float *y,
                     size_t y_stride, bool add, uint16_t *panel) {
     __attribute__((aligned(64))) float sums[GROUP * ROWS];
@@ -311,18 +315,18 @@ INLINE void run_few(int type, const Tensor *w, int first, int last, const uint16
     }
 }
 
-// A task: one matrix, or gate and up, which share the rows.
+// A task: the product of one matrix, or of gate and up together, with a block of rows.
 typedef struct {
     const Tensor *w[2];
     int parts, first, last;
-    const uint16_t *packed; // of all rows
+    const uint16_t *packed; // activations of all rows
     int first_row, n_rows;
     float *y; // all rows
     size_t y_stride;
     bool add;
     uint16_t *h; // all rows, packed
     Activation act;
-    void *scratch; // two panels, filled in turns; HELD tiles of sums
+    void *scratch; // two panels, filled alternately; then HELD tiles of sums
 } AmxTask;
 
 // The packed rows of one of the task's tiles.
@@ -338,14 +342,14 @@ INLINE Panel panel_at(int type, const AmxTask *t, int i) {
                     int_min(GROUP, t->last - f0), k0, int_min(DEPTH, t->w[0]->n_in - k0));
 }
 
-// The sums of a tile of rows with panel i: held from depth to depth, and the gate's until up's are there.
+// The sums of a tile of rows with panel i: kept from depth to depth, and the gate's sums until up's are complete.
 INLINE float *sums_at(const AmxTask *t, int i, int tile) {
     int groups = (t->last - t->first + GROUP - 1) / GROUP;
     float *held = (float *)(void *)((uint16_t *)t->scratch + 2 * GROUP * DEPTH);
     return held + (size_t)(i % (groups * t->parts) * TILES + tile) * GROUP * ROWS;
 }
 
-// Where panel i's sums go: nowhere before the last depth, or without up's.
+// The destination of panel i's sums. None before the last depth, or for the gate before up is complete.
 INLINE SumsTarget target_of(const AmxTask *t, const Panel *p, int i, int tile) {
     SumsTarget to = {.sums = sums_at(t, i, tile), .n_features = p->n_features};
     if (p->k0 + p->n < t->w[0]->n_in || i % t->parts + 1 < t->parts) return to;
@@ -364,8 +368,8 @@ INLINE SumsTarget target_of(const AmxTask *t, const Panel *p, int i, int tile) {
     return to;
 }
 
-// What the products of panel `now`, the i-th, with a tile of rows have beside them. Rows that pass again at the next
-// depth are fetched by all panels of this one together.
+// The work that overlaps with the products of panel `now` (number i) and a tile of rows. All panels of this depth share
+// the prefetch of the rows' next depth.
 INLINE Beside beside_of(const AmxTask *t, const Panel *now, int i, const Panel *next, int tile,
                         const SumsTarget *target) {
     int tiles = (t->n_rows + ROWS - 1) / ROWS, panels = t->parts * ((t->last - t->first + GROUP - 1) / GROUP);
@@ -377,7 +381,7 @@ INLINE Beside beside_of(const AmxTask *t, const Panel *now, int i, const Panel *
     return b;
 }
 
-// Panel i and the one after it are multiplied and unpacked at once, and the source of the third is fetched.
+// Multiplies panel i while panel i + 1 is unpacked and the weights of panel i + 2 are prefetched.
 INLINE void run_type(int type, const AmxTask *task) {
     int tiles = (task->n_rows + ROWS - 1) / ROWS;
     int groups = (task->last - task->first + GROUP - 1) / GROUP;
@@ -406,7 +410,7 @@ INLINE void run_type(int type, const AmxTask *task) {
             Beside b = beside_of(task, &now, i, &next, t, &target);
             if (task->n_rows - t * ROWS > 16) multiply(type, steps, now.to, x, 2, sums, now.k0 > 0, &b);
             else multiply(type, steps, now.to, x, 1, sums, now.k0 > 0, &b);
-            write_sums(&before); // sums just stored cannot be read at once: they go behind the next products
+            write_sums(&before); // after the next products: loads of sums that were just stored would stall
             before = target;
         }
         write_sums(&before);
@@ -415,7 +419,7 @@ INLINE void run_type(int type, const AmxTask *task) {
     _tile_release();
 }
 
-// One function a type: in a larger one the compiler would run out of registers.
+// One function for each type: in a larger one the compiler would run out of registers.
 #define DEFINE_RUN(TYPE)                                                                                               \
     static __attribute__((noinline)) void run_##TYPE(const AmxTask *t) { run_type(TYPE, t); }
 EACH_TYPE(DEFINE_RUN)
@@ -426,8 +430,8 @@ static void run_task(const AmxTask *t) {
     switch (t->w[0]->type) { EACH_TYPE(RUN_CASE) }
 }
 
-static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
-                size_t y_stride, bool add, void *scratch) {
+static void run_amx(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
+                    size_t y_stride, bool add, void *scratch) {
     run_task(&(AmxTask){.w = {w},
                         .parts = 1,
                         .first = first,
@@ -466,7 +470,7 @@ const MatrixKernel *cpu_amx_matrix(int type) {
         .packed_bytes = packed_bytes,
         .pack = pack,
         .pack_norm = pack_norm,
-        .run = run,
+        .run = run_amx,
         .run_glu = run_glu,
         .gate = gate_row,
     };

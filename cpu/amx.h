@@ -1,8 +1,8 @@
-// cpu/amx.h: what the kernels of the AMX unit share: its tiles, the way to bf16, and turning 16 x 16 blocks.
+// cpu/amx.h: shared by the kernels for the AMX unit: tiles, conversion to bf16, transposing 16 x 16 blocks.
 //
-// A unit tile is 16 rows of 64 bytes. One product adds to 16 x 16 f32 sums: rows of 32 bf16 of the left operand times
-// the right one, whose row p holds elements 2p and 2p + 1 of its 16 columns side by side ("pairs"). Of bytes these are
-// fours, and their sums integers.
+// A unit tile has 16 rows of 64 bytes. A product adds to 16 x 16 f32 sums. The left operand has rows of 32 bf16
+// elements. Row p of the right operand holds elements 2p and 2p + 1 of its 16 columns side by side ("pairs"). With
+// int8, rows hold four elements of each column, and the sums are integers.
 #ifndef QUILL_AMX_H
 #define QUILL_AMX_H
 
@@ -15,7 +15,7 @@ enum {
     UNIT = 16 * 32, // bf16 elements of a unit tile
 };
 
-// What each of the eight tiles is: rows, and bytes of a row.
+// Sets the shape of each of the eight tiles: its rows, and the bytes of a row.
 static inline void tiles_shape(const uint8_t rows[8], const uint8_t bytes[8]) {
     struct {
         uint8_t palette, start_row, reserved[14];
@@ -26,29 +26,29 @@ static inline void tiles_shape(const uint8_t rows[8], const uint8_t bytes[8]) {
         config.bytes[i] = bytes[i];
         config.rows[i] = rows[i];
     }
-    __asm__ volatile("" ::"r"(&config) : "memory"); // the intrinsic names eight bytes only to the compiler
+    __asm__ volatile("" ::"r"(&config) : "memory"); // the intrinsic tells the compiler that it reads only eight bytes
     _tile_loadconfig(&config);
 }
 
-// Tile loads do not tell gcc that they read memory: what plain stores have filled must be there.
+// A barrier after plain stores: gcc does not know that tile loads read memory.
 INLINE void tiles_filled(void) { __asm__ volatile("" ::: "memory"); }
 
-// A tile's number is a constant of the instruction. What streams passes L1 by.
+// N, the tile's number, must be a constant. STREAMS: loads without filling L1.
 #define TILE_LOAD(N, FROM, STREAMS)                                                                                    \
     do {                                                                                                               \
         if (STREAMS) _tile_stream_loadd(N, FROM, 64);                                                                  \
         else _tile_loadd(N, FROM, 64);                                                                                 \
     } while (0)
 
-// Tiles 0..3, sums, are 16 x 16; 4 and 5, left operands, 16 rows of `depth` bytes; 6 and 7, right ones, a row for every
-// four of these.
+// Tiles 0 to 3 are sums of 16 x 16. Tiles 4 and 5 are left operands: 16 rows of `depth` bytes. Tiles 6 and 7 are right
+// operands: depth / 4 rows.
 static inline void tiles_configure(int depth) {
     uint8_t left = (uint8_t)depth, right = (uint8_t)(depth / 4);
     tiles_shape((uint8_t[8]){16, 16, 16, 16, 16, 16, right, right}, (uint8_t[8]){64, 64, 64, 64, left, left, 64, 64});
 }
 
-// Sums are tiles 0..3: the left operand's first 16 rows by the right one's first 16 columns and by its second; then its
-// second 16 rows likewise. In memory they follow one another, 256 floats each.
+// Sums are tiles 0 to 3: the left operand's first 16 rows by the right operand's first 16 columns, and by its second
+// 16; then the left operand's second 16 rows likewise. In memory they are consecutive, 256 floats each.
 INLINE void zero_sums(void) {
     _tile_zero(0);
     _tile_zero(1);
@@ -87,8 +87,8 @@ INLINE void multiply_loaded(int halves) {
     if (halves == 2) _tile_dpbf16ps(3, 5, 7);
 }
 
-// Sums += two unit tiles of the left operand times one or two (halves) of the right one, each past L1 if it streams.
-// Loads take turns: of two that miss L1 in a row the second waits.
+// Sums += two unit tiles of the left operand times `halves` (1 or 2) unit tiles of the right one. left_streams,
+// right_streams: load without filling L1. Loads of both operands alternate, since a second L1 miss in a row would wait.
 INLINE void multiply_units(const uint16_t *left, bool left_streams, const uint16_t *right, bool right_streams,
                            int halves) {
     TILE_LOAD(4, left, left_streams);
@@ -112,14 +112,14 @@ INLINE __m512 pairs_bf16(__m512 a, __m512 b) {
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(at, halves));
 }
 
-// (a[0], b[0]), (a[1], b[1]), ... cut off, by integers: these are on more ports than conversions, which wait for the
-// unit while it multiplies.
+// (a[0], b[0]), (a[1], b[1]), ... truncated to bf16 with integer operations, which run on more ports than conversions;
+// conversions also wait for the AMX unit while it multiplies.
 INLINE __m512i cut_pairs(__m512i a, __m512i b) {
-    const __mmask32 second = 0xaaaaaaaa; // ones of pairs
+    const __mmask32 second = 0xaaaaaaaa; // the second element of each pair
     return _mm512_mask_blend_epi16(second, _mm512_srli_epi32(a, 16), b);
 }
 
-// The same to nearest.
+// The same, rounded to nearest (halfway cases away from zero).
 INLINE __m512i round_pairs(__m512 a, __m512 b) {
     const __m512i half = _mm512_set1_epi32(0x8000);
     return cut_pairs(_mm512_add_epi32(_mm512_castps_si512(a), half), _mm512_add_epi32(_mm512_castps_si512(b), half));
@@ -133,7 +133,7 @@ INLINE __m512 load_half(const uint16_t *head, int type, int i, int head_dim) {
 }
 
 #define LOG2_E 1.44269504f
-// 2^x to 2e-7; 0 for what is masked.
+// 2^x with a relative error of 2e-7; 0 for masked scores.
 INLINE vf exp2_of(vf x) {
     vf n = (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), f = x - n;
     vf p = f * 1.3333558e-3f + 9.6181291e-3f;

@@ -1,14 +1,14 @@
 // cpu/amx_int8.c: products of several rows in integers on Intel's AMX unit: quantised weights times activations in
 // int8.
 //
-// The arithmetic is that of cpu/int8_vnni.c, another unit does it: sums of 32 (or 16) products are exact integers, and
-// scales enter once a block, in f32. Weights are the left operand, sixteen features of a block, since the unit
-// takes rows of that one from anywhere: Q8_0 is multiplied as it lies in the file. Activations are the right one,
-// packed once for all tasks: turning them there costs nothing, where weights would have to be turned each time. The
-// features of a group lie far apart, each a stream of memory of its own, as the rows of cpu/int8_vnni.c do: with
-// neighbours, fetched ahead as one piece, 60% of a plain loop's bandwidth, so 84 to 88%. What is left is bound by the
-// vector ports, which add the blocks' sums and also serve the unit's loads, products and stores. Up to eight rows leave
-// half of the columns free: two blocks share a product's sums there, each in its columns.
+// The arithmetic is that of cpu/int8_vnni.c on another unit: sums of 32 (or 16) products are exact integers, and scales
+// are applied once a block, in f32. Weights are the left operand, sixteen features of a block: since the unit loads
+// rows of that operand from any address, Q8_0 is multiplied directly from the file. Activations are the right operand,
+// packed and transposed once for all tasks; weights would have to be transposed each time. The features of a group are
+// far apart, so that each is a memory stream of its own, as in cpu/int8_vnni.c: this reaches 84 to 88% of a plain
+// loop's bandwidth, against 60% with neighbouring features that are prefetched as one piece. The rest is limited by the
+// vector ports, which add the blocks' sums and also serve the unit's loads, products and stores. With up to eight rows
+// half of the columns would be empty: there two blocks share a product, each with columns of its own.
 #define QUILL_SIMD 512
 #include "cpu/cpu.h"
 
@@ -19,32 +19,32 @@
 
 enum {
     COLUMNS = 16,    // rows of activations in a packed tile: columns of the unit's right operand
-    PAIRED_ROWS = 8, // up to so many have two columns each, for even and for odd blocks
+    PAIRED_ROWS = 8, // up to so many rows have two columns each, for even and for odd blocks
     GROUP = 16,      // features that go together: rows of the left operand
-    APART = 16,      // most rows of weights from one feature of a group to the next
-    AHEAD = 1024,    // bytes to fetch ahead in each of a group's rows
-    BEHIND = 2,      // products before the sums of one are used: those just stored cannot be read at once
-    RING = 4,        // sums on their way
-    MOST_TILES = 3,  // of rows that a task takes past its weights
+    APART = 16,      // the most rows of weights between neighbouring features of a group
+    AHEAD = 1024,    // bytes to prefetch ahead in each of a group's rows
+    BEHIND = 2,      // products between storing sums and using them: a load right after the store would stall
+    RING = 4,        // stored sums that are not used yet, at most
+    MOST_TILES = 3,  // the most tiles of rows of a task
 };
 
-// 256 elements of a tile of rows. A tile of up to PAIRED_ROWS rows is paired: row r has the columns 2 r
-// and 2 r + 1, for even and for odd blocks, with its bytes in the block's column and zeros in the other; scales and
-// sums are of pairs of blocks then.
+// 256 elements of a tile of rows. A tile of up to PAIRED_ROWS rows is paired: row r has columns 2 r for even blocks and
+// 2 r + 1 for odd blocks. Its bytes are in the block's column, with zeros in the other one; scales and sums are then
+// those of pairs of blocks.
 typedef struct {
     int8_t q[8][8][COLUMNS][4];               // (block of 32, four elements, column, element)
     float scale[8][COLUMNS], sum[8][COLUMNS]; // of 32
     float sum16[16][COLUMNS];
 } PackedInt8;
 
-// 256 weights of a group: bytes, signed where no minimum is subtracted.
+// 256 weights of a group, as bytes; signed unless the type has a minimum.
 typedef struct {
     uint8_t q[GROUP][SUPERBLOCK];
     float scale[GROUP][16], minimum[GROUP][16]; // scale and by_sum16 of Int8Weights
 } Int8Superblock;
 
 typedef struct {
-    Int8Superblock superblock[2]; // in turns
+    Int8Superblock superblock[2]; // used alternately
     int32_t products[RING][GROUP][COLUMNS];
     float sums[MOST_TILES][GROUP * APART][COLUMNS];
 } Int8TileScratch;
@@ -55,7 +55,7 @@ static size_t packed_bytes(int n_rows, int n_in) {
     return round_up((size_t)n_rows, COLUMNS) / COLUMNS * superblocks_of(n_in) * sizeof(PackedInt8);
 }
 
-// 64 bytes of every row: rows in, columns of four bytes out. Of few rows half of them for each of its columns.
+// Transposes 64 bytes of every row: rows in, columns of four bytes out. If paired, each of a row's columns gets half.
 INLINE void turn(const Int8Activations *a, size_t at, bool paired, void *out) {
     __m512 r[16];
     UNROLL(16)
@@ -79,7 +79,7 @@ static void pack_paired(const Int8Activations *a, PackedInt8 *p) {
 
 static void pack_single(const Int8Activations *a, PackedInt8 *p) {
     for (int k = 0; k < SUPERBLOCK; k += 64) turn(a, (size_t)k, false, p->q[k / 32]);
-    turn(a, offsetof(Int8Activations, scale), false, p->scale); // and the sums, which follow
+    turn(a, offsetof(Int8Activations, scale), false, p->scale); // also transposes the sums, which follow the scales
     turn(a, offsetof(Int8Activations, sum16), false, p->sum16);
 }
 
@@ -99,7 +99,7 @@ static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_
     pack_rows(packed, tile, x, x_stride, n_rows, n_in, PAIRED_ROWS);
 }
 
-// For scales of 16.
+// The `pack` of types with scales of 16 elements.
 static void pack16(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
     pack_rows(packed, tile, x, x_stride, n_rows, n_in, 0);
 }
@@ -116,34 +116,34 @@ INLINE void unpack(int type, const uint8_t *from, Int8Superblock *to, int f) {
     if (type == TYPE_Q2_K) _mm512_store_ps(to->minimum[f], w.by_sum16);
 }
 
-// The scales of Q8_0 alone, features `stride` apart.
-INLINE void take_scales(const uint8_t *from, size_t stride, Int8Superblock *to) {
+// Loads only the scales of Q8_0, for features `stride` bytes apart.
+INLINE void load_q8_scales(const uint8_t *from, size_t stride, Int8Superblock *to) {
     half_bits d[GROUP][8];
     UNROLL(4)
     for (int f = 0; f < GROUP; f++) UNROLL(8)
     for (int b = 0; b < 8; b++) {
         half_bits one;
         memcpy(&one, from + (size_t)f * stride + (size_t)b * sizeof(BlockQ8_0), sizeof one);
-        *(volatile half_bits *)&d[f][b] = one; // not put together by the vector ports
+        *(volatile half_bits *)&d[f][b] = one; // volatile: the compiler would combine them on the busy vector ports
     }
     for (int f = 0; f < GROUP; f++)
         _mm256_store_ps(to->scale[f], _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)d[f])));
 }
 
-// A group's superblock as the unit takes it: features `stride` apart, parts of 32 or 16 elements `step`.
+// A group's superblock as the unit's operand: features are `stride` bytes apart, parts of 32 or 16 elements `step`.
 typedef struct {
-    const Int8Superblock *superblock; // the scales, and all that does not lie ready in the file
+    const Int8Superblock *superblock; // scales, and weights that cannot be used directly from the file
     const uint8_t *q;
     size_t stride, step;
 } Operand;
 
-// Int8Superblock s of n features from f on, each `apart` rows from the next.
+// The operand for superblock s of n features from f on, each `apart` rows from the next.
 INLINE Operand operand_of(int type, const Tensor *w, int f, int apart, int n, int s, Int8Superblock *to) {
     size_t block_bytes = superblock_bytes(type), done = (size_t)s * block_bytes, left = w->row_bytes - done;
     size_t stride = (size_t)apart * w->row_bytes;
     const uint8_t *from = (const uint8_t *)w->data + (size_t)f * w->row_bytes + done;
     if (type == TYPE_Q8_0 && n == GROUP && left >= block_bytes) {
-        take_scales(from, stride, to);
+        load_q8_scales(from, stride, to);
         return (Operand){to, from + offsetof(BlockQ8_0, qs), stride, sizeof(BlockQ8_0)};
     }
     for (int i = 0; i < n; i++, from += stride) {
@@ -170,8 +170,8 @@ INLINE Operand operand_of(int type, const Tensor *w, int f, int apart, int n, in
     }                                                                                                                  \
     _tile_stored(SUM, products, 64)
 
-// products (16 features, 16 columns) = part i of a superblock times that of activations, or parts 2 i and 2 i + 1 of
-// few rows. Tiles take turns; a tile's number is a constant of the instruction.
+// products (16 features, 16 columns) = part i of a superblock times that of the activations; if paired, parts 2 i and
+// 2 i + 1. `turn` selects one of the tiles, whose number must be a constant.
 INLINE void multiply_part(int type, bool paired, int turn, int i, const Operand *w, const int8_t *x, void *products) {
     const int part = scales_16(type) ? 16 : 32;
     switch (turn) {
@@ -182,7 +182,7 @@ INLINE void multiply_part(int type, bool paired, int turn, int i, const Operand 
     }
 }
 
-// A feature's number i in every lane; of few rows 2 i and 2 i + 1 in even and odd ones.
+// Broadcasts of[i]; if paired, of[2 i] to even lanes and of[2 i + 1] to odd lanes.
 INLINE __m512 spread(bool paired, const float *of, int i) {
     if (!paired) return _mm512_set1_ps(of[i]);
     double pair;
@@ -190,7 +190,7 @@ INLINE __m512 spread(bool paired, const float *of, int i) {
     return _mm512_castpd_ps(_mm512_set1_pd(pair));
 }
 
-// sums += products of part i (few rows: of a pair) under their scales.
+// sums += products of part i (if paired: of a pair of parts) times their scales.
 INLINE void add_part(int type, bool paired, int i, const int32_t *products, const Int8Superblock *w,
                      const PackedInt8 *x, __m512 sums[GROUP]) {
     __m512 scale = _mm512_load_ps(x->scale[scales_16(type) ? i / 2 : i]);
@@ -206,13 +206,13 @@ INLINE void add_part(int type, bool paired, int i, const int32_t *products, cons
     }
 }
 
-// Weights that will be wanted: a superblock of rows `stride` apart. NULL: none.
+// Weights to prefetch: a superblock of rows `stride` bytes apart. at NULL: none.
 typedef struct {
     const uint8_t *at;
     size_t stride;
 } WeightPrefetch;
 
-// Features [f0, f1) of it.
+// Prefetches features [f0, f1).
 INLINE void fetch(int type, const WeightPrefetch *ahead, int f0, int f1) {
     if (!ahead->at) return;
     for (int f = f0; f < f1; f++)
@@ -220,7 +220,8 @@ INLINE void fetch(int type, const WeightPrefetch *ahead, int f0, int f1) {
             __builtin_prefetch(ahead->at + (size_t)f * ahead->stride + line, 0, 3);
 }
 
-// sums, `apart` tiles' rows from feature to feature, += a superblock of a group times a tile of activations.
+// sums += a superblock of a group times a tile of activations. The sums of neighbouring features are `apart` rows
+// apart.
 INLINE void multiply_superblock(int type, bool paired, const Operand *w, const PackedInt8 *x,
                                 const WeightPrefetch *ahead, Int8TileScratch *scratch, float (*held)[COLUMNS],
                                 int apart) {
@@ -253,7 +254,7 @@ typedef struct {
     bool add;
 } Int8TileTask;
 
-// The sums of 16 features from f on and the tile of rows that begins with `row`, to their place.
+// Writes the sums of 16 features from f on and of the tile of rows that begins with `row` to y.
 static void write_tile(const float (*sums)[COLUMNS], const Int8TileTask *t, int f, int row, bool paired) {
     __m512 v[16];
     UNROLL(16)
@@ -264,12 +265,12 @@ static void write_tile(const float (*sums)[COLUMNS], const Int8TileTask *t, int 
                t->y + (size_t)row * t->y_stride + f, t->y_stride);
 }
 
-// Whether the tile that begins with `row` was packed as few rows.
+// Whether the tile that begins with `row` is paired.
 INLINE bool is_paired(int type, const Int8TileTask *t, int row) {
     return !scales_16(type) && t->n_rows - row <= PAIRED_ROWS;
 }
 
-// Features from f on, `apart` groups of n.
+// Multiplies `apart` groups of n features, from feature f on.
 INLINE void multiply_groups(int type, const Int8TileTask *t, int f, int apart, int n, Int8TileScratch *scratch) {
     int n_superblocks = (int)superblocks_of(t->w->n_in), steps = apart * n_superblocks;
     size_t row_bytes = t->w->row_bytes;
@@ -285,7 +286,7 @@ INLINE void multiply_groups(int type, const Int8TileTask *t, int f, int apart, i
         if (to < steps)
             next = operand_of(type, t->w, f + to / n_superblocks, apart, n, to % n_superblocks,
                               &scratch->superblock[to % 2]);
-        __asm__ volatile("" ::: "memory"); // tile loads do not say that they read what was filled
+        __asm__ volatile("" ::: "memory"); // the compiler does not know that tile loads read memory
         for (int i = 0; i * COLUMNS < t->n_rows; i++, ahead.at = NULL) {
             const PackedInt8 *x = t->x + i * n_superblocks + s;
             float(*sums)[COLUMNS] = &scratch->sums[i][group];
@@ -324,8 +325,8 @@ static RunTask *run_of(int type) {
     return NULL;
 }
 
-static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
-                size_t y_stride, bool add, void *scratch) {
+static void run_amx_int8(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
+                         size_t y_stride, bool add, void *scratch) {
     Int8TileTask task = {.w = w,
                          .first = first,
                          .last = last,
@@ -340,7 +341,7 @@ static void run(const Tensor *w, int first, int last, const void *packed, int fi
 #define KERNEL(MIN_ROWS, PACK)                                                                                         \
     {                                                                                                                  \
         .min_rows = MIN_ROWS, .tile = COLUMNS, .rows = MOST_TILES * COLUMNS, .scratch = sizeof(Int8TileScratch),       \
-        .packed_bytes = packed_bytes, .pack = PACK, .run = run,                                                        \
+        .packed_bytes = packed_bytes, .pack = PACK, .run = run_amx_int8,                                               \
     }
 
 const MatrixKernel *cpu_amx_int8_matrix(int type) {

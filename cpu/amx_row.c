@@ -1,13 +1,13 @@
 // cpu/amx_row.c: attention of one row on the AMX unit, over a cache in 16 bits: decoding, where heads share their keys.
 //
-// A vector unit has to multiply each key by each head of its group, and is slower at that than memory is at bringing
-// keys. Here the heads are columns of one product. All that goes in is two bf16 parts, which hold an f16 whole and 16
-// bits of a query or a softmax weight: eight heads and two parts are as wide as the unit. All sums are f32.
+// A vector unit has to multiply each key by each head of its group, and is slower than memory at that. Here the heads
+// are columns of one product. Every input is split into two bf16 parts, which hold an f16 exactly and 16 bits of a
+// query or a softmax weight: eight heads with two parts fill the unit's columns. All sums are f32.
 //
 //   scores (key, head) = K (key, i) queries (i, head and part);   out (head and part, i) += weights V (key, i)
 //
-// What is next to each other in depth lies side by side in both operands, in any order that both share: of keys
-// elements i and i + 16, which need no shuffle after their conversion, of values those of keys 2p and 2p + 1.
+// A product pairs neighbouring elements of the depth, in any order that both operands share: for keys elements i and
+// i + 16, which need no shuffle after their conversion; for values those of keys 2p and 2p + 1.
 #define QUILL_SIMD 512
 #include "cpu/cpu.h"
 

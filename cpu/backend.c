@@ -1,4 +1,4 @@
-// cpu/backend.c: the choice of kernels for this CPU, and the backends made of them.
+// cpu/backend.c: chooses kernels for this CPU and builds the backends from them.
 #include "cpu/backend.h"
 
 #include "base/str.h"
@@ -18,7 +18,7 @@ static bool has_amx(void) { return cpuid_has_amx() && cpu_amx_enable(); }
 static bool has_any(void) { return true; }
 static __attribute__((unused)) bool has_none(void) { return false; }
 
-// Fastest last; "auto" takes the last that this CPU has, with scalar never chosen by itself.
+// From slow to fast: "auto" takes the last one that this CPU supports, but never scalar.
 typedef struct {
     const char *isa;
     bool (*available)(void);
@@ -26,7 +26,7 @@ typedef struct {
     const MatrixKernel *(*bf16_panels)(int type);
     const AttendKernel *attend_bf16;
     const MatrixKernel *(*int8_rows)(int type);
-    const char *int8_isa; // of int8_rows
+    const char *int8_isa; // the instruction set of int8_rows
     const MatrixKernel *(*int8_tiles)(int type);
     const MatrixKernel *(*int8_panels)(int type);
     const MatrixKernel *(*bf16_lanes)(int type);
@@ -50,7 +50,7 @@ static const IsaChoice choices[] = {
      .int8_rows = cpu_madd_matrix,
      .int8_isa = "avx2",
      .int8_panels = cpu_madd_panels},
-#else // known by name, and refused as what this CPU cannot run
+#else // names of other CPUs' instruction sets, which are refused
     {.isa = "avx2", .available = has_none, .kernels = &cpu_portable},
 #endif
 #if defined(QUILL_AVXVNNI)
@@ -109,7 +109,7 @@ static size_t packed_bytes(const Backend *be, int max_rows, int max_n_in) {
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
-// What "auto", or the user's word, stands for on this CPU.
+// The entry for "auto" or for the user's choice.
 static Status choose(const char *isa, size_t *out) {
     bool automatic = !isa || strcmp(isa, "auto") == 0, known = false;
     for (size_t i = 0; i < ARRAY_LEN(choices); i++)
@@ -121,11 +121,11 @@ static Status choose(const char *isa, size_t *out) {
         return status_error(QUILL_USAGE, "--isa %s: one of auto, scalar, portable, avx2, avxvnni, avx512, amx expected",
                             isa);
     if (!choices[*out].available())
-        return status_error(QUILL_MODEL, "--isa %s: this CPU cannot run it; it has %s", isa, cpu_isa_list());
+        return status_error(QUILL_MODEL, "--isa %s: this CPU does not support it; it has %s", isa, cpu_isa_list());
     return OK;
 }
 
-// The choice as this CPU can run it: AVX-512 without VNNI has the integers of AVX2, without BF16 only f32.
+// The entry, adapted to this CPU: AVX-512 without VNNI uses the integer kernels of AVX2; without BF16 only f32.
 static IsaChoice choice_here(size_t i) {
     IsaChoice c = choices[i];
 #if defined(__x86_64__)
@@ -154,14 +154,14 @@ static CpuKernels kernels_for(const IsaChoice *c, bool in_order) {
     k.attend_bf16 = c->attend_bf16;
     if (in_order) {
         k.attend.run = k.attend_in_order;
-        k.attend_bf16 = NULL; // its tiles begin where the rows of a task do
+        k.attend_bf16 = NULL; // its tiles depend on the rows of a task
     }
     return k;
 }
 
 enum { WORDS = 192 };
 
-// Which kernels run, in words.
+// Describes in words which kernels are used.
 static void describe(const IsaChoice *c, bool in_order, char out[WORDS]) {
     const char *f32 = c->kernels->isa;
     char rows[56] = "", tiles[40] = "", panels[72];

@@ -1,17 +1,18 @@
 // cpu/bf16_panels.c: products of many rows in bf16 on AVX-512 (vdpbf16ps): weights of 16 bits, copied or rounded to
 // panels of bf16, times activations rounded to bf16.
 //
-// Lanes, panels and tasks are those of cpu/int8_panels.c; a lane takes two elements at a time, and sums are f32 from
-// the first to the last element of a row, whatever is computed with it. The unit takes subnormal inputs for zero.
+// Lanes, panels and tasks are those of cpu/int8_panels.c. A lane takes two elements at a time, and each f32 sum is
+// added from the first to the last element of a row, whatever other rows there are. The instruction treats subnormal
+// inputs as zero.
 #define QUILL_SIMD 512
 #include "cpu/cpu.h"
 
 #include "cpu/panels.h"
 
 enum {
-    DEPTH = 512,              // of a panel, elements
-    STEPS = DEPTH / 2,        // pairs
-    ROW_PAIRS = STEPS + 16,   // of a panel's row, not a power of two: rows must not share their cache sets
+    DEPTH = 512,              // elements of a panel's row
+    STEPS = DEPTH / 2,        // pairs of elements of a panel's row
+    ROW_PAIRS = STEPS + 16,   // pairs from row to row; not a power of two, so that rows do not share cache sets
     PIECE = 16,               // pairs of a row that are loaded together
     ONE_TILE_FEATURES = 12,   // features at a time with one tile of rows
     THREE_TILES_FEATURES = 8, // and with three
@@ -59,7 +60,7 @@ static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_
 
 // ---- weights --------------------------------------------------------------------------------------------------------
 
-// Elements [k0, k0 + n) of n_features rows from `first` on; n may end inside of a piece.
+// Loads elements [k0, k0 + n) of n_features rows from `first` on; n need not be a multiple of a piece.
 static void load_panel(const Tensor *w, int first, int n_features, int k0, int n, uint32_t (*to)[ROW_PAIRS]) {
     for (int f = 0; f < n_features; f++, to++) {
         const uint16_t *row = (const uint16_t *)(const void *)((const uint8_t *)w->data +
@@ -81,12 +82,12 @@ typedef struct {
     const uint32_t (*w)[ROW_PAIRS];
     int n_features, steps;
     const RowPairs *x;
-    size_t apart; // pairs from a tile to the next
-    float *sums;  // of the first tile
+    size_t apart; // pairs from one tile to the next
+    float *sums;  // sums of the first tile
     PanelAhead ahead;
 } Bf16Product;
 
-// sums += F rows of a panel times V tiles; both are constants in every copy.
+// sums += F rows of a panel times V tiles; F and V are constants in every copy.
 INLINE void multiply_rows(const Bf16Product *p, int f0, int F, int V) {
     enum { MOST = THREE_TILES_FEATURES * 3 };
     const uint32_t *w = p->w[f0];
@@ -126,7 +127,7 @@ static __attribute__((noinline)) void multiply_three(const Bf16Product *p) {
 
 // ---- the kernel -----------------------------------------------------------------------------------------------------
 
-// Features [first, first + n_features) of all rows of a task, up to PANEL_FEATURES of them.
+// Computes features [first, first + n_features) of all rows of a task, at most PANEL_FEATURES.
 static void run_panel(const PanelTask *t, int first, int n_features, void *room) {
     Bf16PanelScratch *scratch = room;
     int n_tiles = (t->n_rows + LANES - 1) / LANES, n_in = t->w->n_in, padded = (int)round_up((size_t)n_features, 24);
@@ -154,15 +155,15 @@ static void run_panel(const PanelTask *t, int first, int n_features, void *room)
         panel_write(t, first, n_features, scratch->sums + (size_t)tile * TILE_SUMS, tile);
 }
 
-static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
-                size_t y_stride, bool add, void *scratch) {
+static void run_bf16_panels(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows,
+                            float *y, size_t y_stride, bool add, void *scratch) {
     panels_run(w, first, last, packed, pairs_of(w->n_in) * sizeof(RowPairs), first_row, n_rows, y, y_stride, add,
                scratch, run_panel);
 }
 
 const MatrixKernel *cpu_bf16_panels(int type) {
     static const MatrixKernel kernel = {
-        .min_rows = 4, // measured, with weights that come from memory
+        .min_rows = 4, // measured with weights in memory, not in the cache
         .tile = LANES,
         .features = PANEL_FEATURES,
         .least = FEW_FEATURES,
@@ -170,7 +171,7 @@ const MatrixKernel *cpu_bf16_panels(int type) {
         .scratch = sizeof(Bf16PanelScratch),
         .packed_bytes = packed_bytes,
         .pack = pack,
-        .run = run,
+        .run = run_bf16_panels,
     };
     return type == TYPE_BF16 || type == TYPE_F16 ? &kernel : NULL;
 }

@@ -3,7 +3,7 @@
 
 #include "formats/codebooks.h"
 
-// An entry's codes as bytes in a number: `level` of each.
+// An entry's eight codes of two bits as eight bytes of a number; `level` maps a code to its byte.
 #define EIGHT(level, e)                                                                                                \
     (level((e)&3) | level((e) >> 2 & 3) << 8 | level((e) >> 4 & 3) << 16 | level((e) >> 6 & 3) << 24 |                 \
      level((e) >> 8 & 3) << 32 | level((e) >> 10 & 3) << 40 | level((e) >> 12 & 3) << 48 | level((e) >> 14 & 3) << 56)

@@ -1,9 +1,9 @@
-// cpu/codebooks.h: 32 weights of the codebook types (IQ1, IQ2, IQ3) and of the ternary ones (TQ) as signed bytes.
+// cpu/codebooks.h: unpacks 32 weights of the codebook types (IQ1, IQ2, IQ3) and the ternary types (TQ) to signed bytes.
 //
-// An entry's eight elements, or four, are read as one number from a table of bytes; a table is 1 to 16 KB and stays in
-// the first cache. IQ1 has 8 times its values, so that grid +- 1/8 is a whole number. Values are from -9 to 9 (IQ1),
-// -43 to 43 (IQ2), -62 to 62 (IQ3_XXS), -15 to 15 (IQ3_S) and -1 to 2 (TQ; 2 is in no file that quill wrote). The
-// scalar functions of formats/types.c are the specification.
+// An entry's eight elements, or four, are read as one number from a table of bytes; a table has 1 to 16 KB and stays in
+// L1. IQ1 is stored as 8 times its values, so that grid +- 1/8 is a whole number. The bytes range from -9 to 9 (IQ1),
+// -43 to 43 (IQ2), -62 to 62 (IQ3_XXS), -15 to 15 (IQ3_S) and -1 to 2 (TQ; quill never writes 2). The scalar functions
+// of formats/types.c are the specification.
 #ifndef QUILL_CPU_CODEBOOKS_H
 #define QUILL_CPU_CODEBOOKS_H
 
@@ -14,11 +14,11 @@
 
 extern const uint64_t codebooks_iq2_xxs[256], codebooks_iq2_xs[512], codebooks_iq2_s[1024], codebooks_iq1[2048];
 extern const uint32_t codebooks_iq3_xxs[256], codebooks_iq3_s[512];
-// IQ3's entries as formats/codebooks.h has them, for AVX-512 (cpu/codebooks_avx512.h); 64-byte aligned.
+// IQ3's entries in the form of formats/codebooks.h, for AVX-512 (cpu/codebooks_avx512.h); 64-byte aligned.
 #define LINE_ALIGNED __attribute__((aligned(64)))
 extern const uint16_t codebooks_iq3_xxs_codes[256] LINE_ALIGNED, codebooks_iq3_s_codes[512] LINE_ALIGNED;
 
-// The types of this file.
+// Whether it is a codebook or ternary type.
 INLINE bool is_book(int type) {
     switch (type) {
     case TYPE_IQ1_S:
@@ -66,7 +66,7 @@ INLINE q32 q_fours_ninth(const uint32_t *book, const uint8_t e[8], unsigned nint
                              (int)book[e[4] | (ninth << 4 & 256)], (int)book[e[5] | (ninth << 3 & 256)],
                              (int)book[e[6] | (ninth << 2 & 256)], (int)book[e[7] | (ninth << 1 & 256)]);
 }
-// -q where the bit is set.
+// Negates the elements whose bit of `signs` is set.
 INLINE q32 q_negated(q32 q, uint32_t signs) {
 #if QUILL_SIMD == 512
     return _mm256_mask_sub_epi8(q, signs, _mm256_setzero_si256(), q);
@@ -78,13 +78,13 @@ INLINE q32 q_negated(q32 q, uint32_t signs) {
     return _mm256_sub_epi8(_mm256_xor_si256(q, set), set);
 #endif
 }
-// q - 1 in each eight elements where bit 3, 7, 11 or 15 is set, q + 1 where it is not.
+// For each eight elements: q - 1 if their bit (3, 7, 11, 15) is set, otherwise q + 1.
 INLINE q32 q_eighths(q32 q, unsigned bits) {
     const __m256i select = _mm256_setr_epi64x(8, 0x80, 0x800, 0x8000);
     __m256i set = _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x(bits), select), select);
     return _mm256_add_epi8(q, _mm256_or_si256(set, _mm256_set1_epi8(1)));
 }
-// The leading digit to the base of three of each byte, a fraction of 256.
+// The leading digit to the base of three of each byte, which is a fraction in units of 1/256.
 INLINE q32 q_leading(q32 v) {
     __m256i one = _mm256_cmpeq_epi8(_mm256_max_epu8(v, _mm256_set1_epi8(86)), v);
     __m256i two = _mm256_cmpeq_epi8(_mm256_max_epu8(v, _mm256_set1_epi8((char)171)), v);
@@ -101,7 +101,7 @@ INLINE q32 q_tq1(const BlockTQ1_0 *k, int j) {
     int last;
     memcpy(&last, k->qh, sizeof last);
     v = j == 7 ? _mm256_set_m128i(_mm_set1_epi32(last), half) : _mm256_set_m128i(half, half);
-    // times 1 and 3, or 9 and 27, or 81 and what each four bytes of qh take: the even bytes, then the odd ones
+    // Multiply by 1 and 3, by 9 and 27, or by 81 and the powers for qh; first the even bytes, then the odd bytes.
     const __m256i by =
         j == 5   ? _mm256_setr_epi64x(0x0001000100010001, 0x0001000100010001, 0x0003000300030003, 0x0003000300030003)
         : j == 6 ? _mm256_setr_epi64x(0x0009000900090009, 0x0009000900090009, 0x001b001b001b001b, 0x001b001b001b001b)
@@ -131,7 +131,8 @@ INLINE q32 q_tq1(const BlockTQ1_0 *k, int j) {
 
 // ---- scales ---------------------------------------------------------------------------------------------------------
 
-// From words of four signs of seven bits and a scale above them, one for 32 elements: d (2 s + 1), and the signs.
+// Each 32 elements have a word: four groups of seven sign bits, and a scale s above them. Computes d (2 s + 1) and the
+// signs.
 #if QUILL_SIMD
 typedef __m256i SignTails;
 INLINE SignTails tails_of(const BlockIQ3_XXS *k) { return q_load(k->tails); }
@@ -139,7 +140,7 @@ INLINE SignTails tails_apart(const BlockIQ2_XXS *k) { // every other word of 32 
     __m256 low = _mm256_castsi256_ps(q_load(k->qs)), high = _mm256_castsi256_ps(q_load(k->qs + 16));
     return _mm256_permute4x64_epi64(_mm256_castps_si256(_mm256_shuffle_ps(low, high, 0xdd)), 0xd8);
 }
-INLINE __m256i with_parity(__m256i s) { // bytes of seven bits: the eighth makes the number of set ones even
+INLINE __m256i with_parity(__m256i s) { // sets the eighth bit of each byte so that the number of set bits is even
     __m256i odd = _mm256_xor_si256(s, _mm256_srli_epi32(s, 4));
     odd = _mm256_xor_si256(odd, _mm256_srli_epi32(odd, 2));
     odd = _mm256_xor_si256(odd, _mm256_srli_epi32(odd, 1));
@@ -176,7 +177,7 @@ INLINE void scales_tails(SignTails t, float d, SuperblockScales *c) {
 }
 #endif
 
-// d (2 s + 1) of 16 nibbles, the low ones of a byte first.
+// d (2 s + 1) of 16 nibbles s, the low nibble of each byte first.
 INLINE void scales_nibbles(uint64_t packed, float d, SuperblockScales *c) {
     int8_t odd[16];
 #if QUILL_SIMD
@@ -270,7 +271,7 @@ INLINE void scales_book(int type, const void *block, SuperblockScales *c) {
 
 // ---- 32 weights -----------------------------------------------------------------------------------------------------
 
-// Entries of four elements each from `low`, with their high bits at `step` bits from one to the next.
+// Looks up four entries: their low bytes are in `low`, their high bits in `high`, `step` bits apart.
 INLINE q32 q_with_high(const uint64_t *book, const uint8_t low[4], unsigned high, int step, unsigned mask) {
     return q_eights(book, low[0] | (high & mask) << 8, low[1] | (high >> step & mask) << 8,
                     low[2] | (high >> 2 * step & mask) << 8, low[3] | (high >> 3 * step & mask) << 8);
@@ -293,7 +294,7 @@ INLINE q32 q_iq2_xs(const BlockIQ2_XS *k, int j) {
     return q_eights(codebooks_iq2_xs, e[0] & 511, e[1] & 511, e[2] & 511, e[3] & 511);
 }
 
-// Block j (0..7) of a super-block: signed bytes, but for the ternary types their codes from 0 on.
+// Block j (0..7) of a super-block as signed bytes; for the ternary types as codes 0 to 2.
 INLINE q32 q_book_codes(int type, const void *block, int j, const SuperblockScales *c) {
     const BlockIQ2_S *s2 = block;
     const BlockIQ3_S *s3 = block;
@@ -311,7 +312,7 @@ INLINE q32 q_book_codes(int type, const void *block, int j, const SuperblockScal
     }
 }
 
-// Block j as signed bytes, whatever the type.
+// Block j as signed bytes, for all types.
 INLINE q32 q_book(int type, const void *block, int j, const SuperblockScales *c) {
     q32 q = q_book_codes(type, block, j, c);
     return type == TYPE_TQ1_0 || type == TYPE_TQ2_0 ? q_sub(q, 1) : q;

@@ -1,14 +1,15 @@
-// cpu/codebooks_avx512.h: 256 weights of a codebook or ternary type (cpu/codebooks.h) as unsigned bytes, for AVX-512.
+// cpu/codebooks_avx512.h: unpacks 256 weights of a codebook or ternary type (cpu/codebooks.h) to unsigned bytes, with
+// AVX-512.
 //
-// Nothing is gathered. An entry is a word of eight codes of two bits, or four of four; 32 entries are looked up at once
-// by permutations of 64 words, as many as the codebook has. Their codes are spread to bytes, a sign is added as one
-// more bit, and the byte is looked up among the type's levels.
+// It works without gathers. An IQ3 entry is a word of four codes of four bits; 32 entries are looked up at once with
+// permutations of 64 words, as many as the codebook needs. The codes are spread to bytes, the sign is added as one more
+// bit, and the byte is looked up among the type's levels. IQ1 and IQ2 read their entries from tables of bytes.
 #ifndef QUILL_CODEBOOKS_AVX512_H
 #define QUILL_CODEBOOKS_AVX512_H
 
 #include "cpu/codebooks.h"
 
-// Entries of 32 indices below n (64 2^k) of a codebook.
+// Looks up 32 indices in a codebook of n = 64 2^k entries.
 INLINE __m512i book_look_up(const uint16_t *codes, int n, __m512i index) {
     __m512i found[32];
     UNROLL(32)
@@ -24,13 +25,13 @@ INLINE __m512i book_look_up(const uint16_t *codes, int n, __m512i index) {
     return found[0];
 }
 
-// The low byte of each word of `low` and the high one of `high`, masked.
+// Combines the low byte of each word of `low` with the high byte of each word of `high`, masked.
 INLINE __m512i two_bytes(__m512i low, __m512i high, int mask) {
     __m512i v = _mm512_ternarylogic_epi32(low, high, _mm512_set1_epi16(0xff), 0xe4); // the third's bits choose
     return _mm512_and_si512(v, _mm512_set1_epi8((char)mask));
 }
 
-// The codes of entries 16 i to 16 i + 15 of 32, a byte each.
+// Spreads the codes of entries 16 i to 16 i + 15 (of 32) to bytes.
 INLINE __m512i spread_fours(__m512i entries, int i) {
     __m512i each = _mm512_setr_epi32(0, 0x10001, 0x20002, 0x30003, 0x40004, 0x50005, 0x60006, 0x70007, 0x80008, 0x90009,
                                      0xa000a, 0xb000b, 0xc000c, 0xd000d, 0xe000e, 0xf000f);
@@ -46,7 +47,7 @@ INLINE uint64_t signs_of_64(const SuperblockScales *c, int i) {
     return signs;
 }
 
-// The entries' places in their codebook, and for IQ1 which have the eighth subtracted.
+// The indices of 32 entries in their codebook; for IQ1, `minus` marks entries whose 1/8 is subtracted.
 INLINE __m512i index_iq2_s(const BlockIQ2_S *k) {
     uint64_t packed;
     memcpy(&packed, k->qh, sizeof packed);
@@ -70,12 +71,12 @@ INLINE __m512i index_iq1_s(const BlockIQ1_S *k, __mmask32 *minus) {
 }
 INLINE __m512i index_iq1_m(const BlockIQ1_M *k, __mmask32 *minus) {
     __m512i v = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)k->qh));
-    v = _mm512_or_si512(v, _mm512_slli_epi32(v, 12)); // a nibble a word, with more above it
+    v = _mm512_or_si512(v, _mm512_slli_epi32(v, 12)); // each word has its nibble lowest; higher bits are masked later
     *minus = _mm512_test_epi16_mask(v, _mm512_set1_epi16(8));
     return _mm512_ternarylogic_epi32(words_of(k->qs), _mm512_slli_epi16(v, 8), _mm512_set1_epi16(0x700), 0xf8);
 }
 
-// The bytes of eight entries.
+// Reads the bytes of eight entries from a table.
 INLINE __m512i book_eights(const uint64_t *book, const uint16_t at[8]) {
     return _mm512_setr_epi64((long long)book[at[0]], (long long)book[at[1]], (long long)book[at[2]],
                              (long long)book[at[3]], (long long)book[at[4]], (long long)book[at[5]],
@@ -94,7 +95,7 @@ INLINE void book_iq1(int type, const void *block, int offset, __m512i u[4]) {
     }
 }
 
-// The place of entry e (0..31) in its codebook; of IQ2_S it was computed before.
+// The index of entry e (0..31) in its codebook; for IQ2_S `at` has it.
 INLINE unsigned entry_iq2(int type, const void *block, const uint16_t at[32], int e) {
     if (type == TYPE_IQ2_S) return at[e];
     if (type == TYPE_IQ2_XS) return ((const BlockIQ2_XS *)block)->qs[e] & 511;
@@ -145,7 +146,7 @@ INLINE void book_iq3(int type, const void *block, const SuperblockScales *c, int
     }
 }
 
-// v times `by` in each word's two bytes, of which the leading digits to the base of three are taken.
+// Multiplies both bytes of each word by `by` and returns the leading digit of each product to the base of three.
 INLINE __m512i digits_times(__m512i v, __m512i by) {
     __m512i odd = _mm512_slli_epi16(_mm512_mullo_epi16(_mm512_srli_epi16(v, 8), by), 8);
     v = _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaa, _mm512_mullo_epi16(v, by), odd);
@@ -181,8 +182,8 @@ INLINE void book_tq2(const BlockTQ2_0 *k, __m512i u[4]) {
     }
 }
 
-// The weights of a superblock as bytes, `offset` too large; c: its scales, from scales_book. The bytes of the ternary
-// types are 1 too large, whatever `offset` is.
+// The weights of a superblock as bytes, plus `offset`; c: its scales, from scales_book. For the ternary types the bytes
+// are plus 1, whatever `offset` is.
 INLINE void book_bytes_of(int type, const void *block, const SuperblockScales *c, int offset, __m512i u[4]) {
     switch (type) {
     case TYPE_IQ1_S:

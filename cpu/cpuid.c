@@ -6,12 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What the CPU has, asked once: in a virtual machine every CPUID leaves the guest, for 20 to 70 us.
+// The CPU's features, read once: in a virtual machine each CPUID instruction traps to the host, which takes 20 to 70
+// us.
 typedef struct {
     unsigned c1;         // leaf 1, ECX
     unsigned b7, c7, d7; // leaf 7
     unsigned a7_1;       // leaf 7, subleaf 1, EAX
-    uint64_t saved;      // register states that the system saves (XCR0)
+    uint64_t saved;      // register states that the operating system saves (XCR0)
 } CpuFeatures;
 
 static const CpuFeatures *features(void) {

@@ -1,4 +1,4 @@
-// cpu/cpuid.h: which instruction sets this CPU has and the system lets a process use.
+// cpu/cpuid.h: which instruction sets the CPU has and the operating system supports.
 #ifndef QUILL_CPUID_H
 #define QUILL_CPUID_H
 
@@ -10,7 +10,7 @@ bool cpuid_has_avxvnni(void); // AVX2 with VNNI
 bool cpuid_has_avx512(void);  // F, DQ, BW, VL
 bool cpuid_has_vnni(void);    // AVX-512 with VNNI
 bool cpuid_has_bf16(void);    // AVX-512 with BF16
-// AMX-TILE, AMX-BF16, AMX-INT8, AVX512-BF16. Whether the system gives the tile registers: cpu_amx_enable.
+// AMX-TILE, AMX-BF16, AMX-INT8 and AVX512-BF16. cpu_amx_enable asks the system for the tile registers.
 bool cpuid_has_amx(void);
 #endif
 

@@ -1,6 +1,6 @@
-// cpu/int8.h: what kernels share that multiply quantised weights by a few rows of activations in int8 (cpu/int8_vnni.c,
-// cpu/int8_avx2.c): one function a type and number of rows, and the kernel as cpu.h has it. An instruction set adds the
-// function that is declared and not defined here.
+// cpu/int8.h: shared by the kernels that multiply quantised weights by a few rows of activations in int8
+// (cpu/int8_vnni.c, cpu/int8_avx2.c): one function for each type and number of rows, and the MatrixKernel. The
+// including file defines multiply_features, which is only declared here.
 #ifndef QUILL_INT8_H
 #define QUILL_INT8_H
 
@@ -11,15 +11,15 @@
 #include <limits.h>
 
 enum {
-    MOST_ROWS = 4,        // of activations past one read of the weights
-    FEATURES_A_TIME = 16, // past all rows of activations: their weights are in the cache for the second group of rows
+    MOST_ROWS = 4,        // rows of activations that share one read of the weights
+    FEATURES_A_TIME = 16, // features for all rows of activations: the second group of rows finds the weights in cache
 };
 
 static size_t packed_bytes(int n_rows, int n_in) {
     return (size_t)n_rows * superblocks_of(n_in) * sizeof(Int8Activations);
 }
 
-// Features [first, last) times C rows of activations; type and C are constants in every copy.
+// Multiplies features [first, last) by C rows of activations; type and C are constants in every copy.
 INLINE void multiply_features(int type, const Tensor *t, int first, int last, const Int8Activations *a, size_t a_stride,
                               int C, float *y, size_t y_stride, bool add);
 
@@ -29,7 +29,7 @@ static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_
     quantize_row(x, n_in, (Int8Activations *)packed + (size_t)tile * superblocks_of(n_in));
 }
 
-// One function a type and number of rows, as matvec has them.
+// One function for each type and number of rows.
 typedef void MultiplyRows(const Tensor *t, int first, int last, const Int8Activations *a, size_t a_stride, float *y,
                           size_t y_stride, bool add);
 
@@ -56,8 +56,8 @@ static MultiplyRows *rows_function(int type, int n_rows) {
     return NULL;
 }
 
-static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
-                size_t y_stride, bool add, void *scratch) {
+static void run_int8_rows(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
+                          size_t y_stride, bool add, void *scratch) {
     (void)scratch;
     size_t n_superblocks = superblocks_of(w->n_in);
     int step = n_rows <= MOST_ROWS ? last - first : FEATURES_A_TIME;
@@ -76,7 +76,7 @@ static const MatrixKernel *int8_matrix(int type) {
         .rows = INT_MAX,
         .packed_bytes = packed_bytes,
         .pack = pack,
-        .run = run,
+        .run = run_int8_rows,
     };
     return rows_function(type, 1) ? &kernel : NULL;
 }

@@ -1,11 +1,11 @@
-// cpu/int8_avx2.c: products of few rows in integers on AVX2: what cpu/int8_vnni.c does with VNNI, by multiplying bytes
-// in pairs.
+// cpu/int8_avx2.c: products of few rows in integers with AVX2. cpu/int8_vnni.c does the same with VNNI.
 //
-// A row of activations is quantised once, 32 elements under one scale. maddubs multiplies unsigned bytes by signed ones
-// and adds two products in 16 bits, which cannot overflow here: weights of six bits at most are unsigned as they lie in
-// the file, and what their type subtracts, an offset or a minimum, is taken from the sums of the activations; of signed
-// weights the magnitude is multiplied, their sign goes to the activation, and 2 x 128 x 127 still fits. Sums of 32 are
-// exact; scales enter once a 16 or 32 elements, in f32. Compiled twice: for AVX-VNNI dpbusd takes the place of maddubs.
+// A row of activations is quantised once, with one scale for 32 elements. maddubs multiplies unsigned by signed bytes
+// and adds two products in 16 bits. That cannot overflow here: weights of up to six bits are used as unsigned, and
+// their offset or minimum is subtracted with the help of the activations' sums; for signed weights the magnitude is
+// multiplied and the sign is moved to the activation, and 2 x 128 x 127 still fits. Sums of 32 products are exact;
+// scales are applied once for 16 or 32 elements, in f32. This file is compiled twice: for AVX-VNNI, dpbusd replaces
+// maddubs.
 #include "cpu/int8.h"
 
 enum {
@@ -14,7 +14,7 @@ enum {
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
-// Sums of four products a lane.
+// Sums of four products in each lane.
 INLINE __m256i dot4(int type, q32 w, q32 x) {
     q32 u = is_signed(type) ? _mm256_abs_epi8(w) : w;
     if (is_signed(type)) x = _mm256_sign_epi8(x, w);
@@ -25,7 +25,7 @@ INLINE __m256i dot4(int type, q32 w, q32 x) {
 #endif
 }
 
-// What offsets or minima take from the products of a superblock.
+// The part of a superblock's products that comes from offsets or minima, to be subtracted.
 INLINE vf by_sums(int type, const SuperblockScales *c, const Int8Activations *a, int i) {
     vf sums = vload((scales_16(type) ? a->sum16 : a->sum) + VL * i);
     return (has_minimum(type) ? vload(c->m + VL * i) : vload(c->s + VL * i) * offset_of(type)) * sums;
@@ -34,7 +34,7 @@ INLINE vf by_sums(int type, const SuperblockScales *c, const Int8Activations *a,
 // sum += the products of a superblock with C rows of activations.
 INLINE void add_superblock(int type, const uint8_t *superblock, const Int8Activations *a, size_t a_stride, int C,
                            vf sum[MOST_ROWS][2]) {
-    int parts = scales_16(type) ? 2 : 1; // of the scales, and of a block
+    int parts = scales_16(type) ? 2 : 1; // scales of a block of 32
     float factor[MOST_ROWS][16];
     SuperblockScales c;
     superblock_scales(type, superblock, &c);
@@ -43,7 +43,7 @@ INLINE void add_superblock(int type, const uint8_t *superblock, const Int8Activa
     for (int i = 0; i < parts; i++) {
         const Int8Activations *x = &a[(size_t)r * a_stride];
         vf scale = vload(x->scale);
-        if (parts == 2) { // each twice
+        if (parts == 2) { // repeats each activation scale for two weight scales
             const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
             scale = (vf)_mm256_permutevar8x32_ps((__m256)scale, _mm256_add_epi32(twice, _mm256_set1_epi32(4 * i)));
         }
@@ -64,7 +64,7 @@ INLINE void add_superblock(int type, const uint8_t *superblock, const Int8Activa
     }
 }
 
-// A weight row times C rows of activations; C is a constant in every copy.
+// Multiplies a weight row by C rows of activations; C is a constant in every copy.
 INLINE void multiply_row(int type, const Tensor *t, int f, const Int8Activations *a, size_t a_stride, int C, float *y,
                          size_t y_stride, bool add) {
     const uint8_t *row = (const uint8_t *)t->data + (size_t)f * t->row_bytes;

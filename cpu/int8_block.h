@@ -1,10 +1,10 @@
-// cpu/int8_block.h: 256 elements that integer kernels do together: weights as the file has them, and activations in
+// cpu/int8_block.h: superblocks of 256 elements for integer kernels: weights in the file's format, and activations in
 // int8.
 //
-// A row of activations is quantised once, 32 elements under one scale (half a step of 1/127 of the largest is what that
-// may cost an element). Weights become unsigned bytes by shifts and masks; what a type subtracts from its integers,
-// an offset or a minimum, is taken from the sums of the activations, or from the bytes, which are signed then.
-// Scales enter once a 16 or 32 elements, in f32.
+// A row of activations is quantised once, with one scale for 32 elements; the error of an element is at most half of
+// 1/127 of the largest. Weights become unsigned bytes with shifts and masks. The offset or minimum of a type is
+// subtracted with the help of the activations' sums, or from the bytes, which are then signed. Scales are applied once
+// for 16 or 32 elements, in f32.
 #ifndef QUILL_INT8_BLOCK_H
 #define QUILL_INT8_BLOCK_H
 
@@ -15,19 +15,19 @@
 
 enum { SUPERBLOCK = 256 }; // a super-block, or eight small ones
 
-// x ~ scale q. The sums are of the q that were stored, times their scale.
+// x is about scale q. Sums are those of the stored q, times their scale.
 typedef struct {
     int8_t q[SUPERBLOCK];
-    float scale[8], sum[8]; // of 32
-    float sum16[16];        // of 16
+    float scale[8], sum[8]; // for each 32 elements
+    float sum16[16];        // for each 16 elements
 } Int8Activations;
 
 static size_t superblocks_of(int n_in) { return ((size_t)n_in + SUPERBLOCK - 1) / SUPERBLOCK; }
 
-// 32 elements, block b of a superblock.
+// Quantises 32 elements, block b of a superblock.
 static void quantize32(const float *x, Int8Activations *a, int b);
 
-// A row. The types of these kernels have whole blocks of 32; what the last superblock lacks is zero.
+// Quantises a row. n_in is a multiple of 32; missing blocks of the last superblock are zero.
 static void quantize_row(const float *x, int n_in, Int8Activations *a) {
     for (int i = 0; i < n_in; i += SUPERBLOCK, a++) {
         if (n_in - i < SUPERBLOCK) memset(a, 0, sizeof *a);
@@ -56,8 +56,8 @@ INLINE size_t superblock_bytes(int type) {
     }
 }
 
-// The superblock at `from`, of which its row has `left` bytes: itself, or a copy in `room` where its end is missing.
-// Blocks that are not there have scales of zero.
+// The superblock at `from`, or a copy in `room` if only `left` bytes of it are in the row. Missing blocks have scales
+// of zero.
 typedef uint8_t SuperblockRoom[8 * sizeof(BlockQ8_0)];
 INLINE const uint8_t *superblock_whole(int type, const uint8_t *from, size_t left, SuperblockRoom room) {
     if (left >= superblock_bytes(type)) return from;
@@ -77,8 +77,8 @@ INLINE bool has_minimum(int type) {
     X(TYPE_IQ3_XXS) X(TYPE_IQ3_S) X(TYPE_TQ1_0) X(TYPE_TQ2_0)
 // clang-format on
 
-// The sixteen scales of Q3_K without their offset, and the eight of IQ4_XS: k3_scale and iq4xs_scale for all of them at
-// once. Scales that are stored one by one and loaded together would wait for the stores.
+// The sixteen scales of Q3_K without their offset, and the eight of IQ4_XS, all at once (k3_scale, iq4xs_scale).
+// Storing them one by one and loading them together would stall.
 INLINE __m128i scales_k3(const BlockQ3_K *k) {
     __m128i tail = _mm_loadu_si128((const __m128i *)(const void *)(k->scales - 2)); // the block ends with it
     __m128i low = _mm_shuffle_epi8(tail, _mm_setr_epi8(2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5, 6, 7, 8, 9));
@@ -100,8 +100,8 @@ INLINE __m256 scales_iq4_xs(const BlockIQ4_XS *k) {
                          _mm256_set1_ps(half_scale(k->d)));
 }
 
-// What is added to the signed bytes of a codebook or ternary type where bytes must not be negative: little more than
-// the largest, so that the sums that are taken off stay as small as the weights.
+// The offset that makes the signed bytes of a codebook or ternary type unsigned. It is only a little larger than the
+// largest magnitude, so that the sums to subtract again stay small.
 INLINE int book_offset(int type) {
     switch (type) {
     case TYPE_TQ1_0:
@@ -140,7 +140,7 @@ INLINE bool is_signed(int type) {
     return type == TYPE_Q8_0 || type == TYPE_IQ4_NL || type == TYPE_IQ4_XS ||
            (is_book(type) && book_offset(type) == 64);
 }
-INLINE float offset_of(int type) { // what is subtracted from the integers
+INLINE float offset_of(int type) { // subtracted from the integers
     switch (type) {
     case TYPE_Q4_0: return 8;
     case TYPE_Q5_0:
@@ -178,17 +178,17 @@ INLINE q32 integers(int type, const uint8_t *superblock, int j, const Superblock
     }
 }
 
-// The first half of each of eight blocks `stride` bytes apart, and the second.
+// Reads the first and the second half of each of eight blocks, `stride` bytes apart, as scale and minimum.
 INLINE void block_heads(const uint8_t *blocks, int stride, SuperblockScales *c) {
     __m256i at = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(stride));
     __m256i both = _mm256_i32gather_epi32((const int *)(const void *)blocks, at, 1);
     __m256i low = _mm256_and_si256(both, _mm256_set1_epi32(0xffff)), high = _mm256_srli_epi32(both, 16);
     __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
     vstore(c->s, (vf)_mm256_cvtph_ps(_mm256_castsi256_si128(halves)));
-    vstore(c->m, -(vf)_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))); // what is added counts as a minimum
+    vstore(c->m, -(vf)_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))); // these types add m: the minimum is -m
 }
 
-// Scales and minima of a superblock: eight, or sixteen.
+// The eight or sixteen scales and minima of a superblock.
 INLINE void superblock_scales(int type, const uint8_t *superblock, SuperblockScales *c) {
     const BlockQ3_K *q3 = (const BlockQ3_K *)(const void *)superblock;
     if (type == TYPE_MXFP4)
@@ -222,11 +222,11 @@ static void quantize32(const float *x, Int8Activations *a, int b) {
 // 256 weights: w = scale (u - offset) or scale u - minimum, u unsigned bytes.
 typedef struct {
     __m512i u[4];
-    __m512 scale;    // eight of 32 elements, then what their sums of activations take; or sixteen of 16
-    __m512 by_sum16; // with sixteen scales: what the sums take
+    __m512 scale; // eight scales of 32 elements, then eight factors of the activations' sums; or sixteen scales of 16
+    __m512 by_sum16; // with sixteen scales: the factors of the activations' sums
 } Int8Weights;
 
-// What the sums of activations take besides, once a row.
+// A further factor of the activations' sums, applied once for a row.
 INLINE float sum_factor(int type) {
     switch (type) {
     case TYPE_Q4_0: return -8;
@@ -239,7 +239,7 @@ INLINE float sum_factor(int type) {
     case TYPE_Q2_K:
     case TYPE_Q4_K:
     case TYPE_Q5_K: return -1;
-    default: return is_book(type) ? (float)-book_offset(type) : -128; // bytes that were signed
+    default: return is_book(type) ? (float)-book_offset(type) : -128; // signed bytes plus 128
     }
 }
 
@@ -255,14 +255,15 @@ INLINE __m512i with_bits(__m512i v, __m512i from, int mask) { // v | from & mask
 INLINE __m512i halves(int low, int high) { // 32-bit numbers
     return _mm512_inserti64x4(_mm512_set1_epi32(low), _mm256_set1_epi32(high), 1);
 }
-// Each byte shifted right by `low` in the first half and `high` in the second; left if negative. Bits wander between
-// bytes: the caller masks.
+// Shifts right by `low` in the first half and by `high` in the second; negative: left. Bits move between neighbouring
+// bytes: the caller masks them.
 INLINE __m512i shifted(__m512i v, int low, int high) { return _mm512_rorv_epi32(v, halves(low & 31, high & 31)); }
 
-// Halves that lie among the first two of eight blocks `stride` bytes apart: the first one of each, then the first one
-// or the second one (`second` 1). Shuffled lines cost less than a gather.
+// Reads the first half of each of eight blocks, `stride` bytes apart, and then again the first half, or the second one
+// (second == 1). Permuting whole lines costs less than a gather.
 INLINE __m256i heads(const uint8_t *blocks, int stride, int second) {
-    // The last four blocks within 128 bytes that end with the superblock, or begin with them where blocks are longer.
+    // The last four blocks are read from 128 bytes that end with the superblock, or begin with these blocks if they are
+    // longer.
     const int from = stride > 32 ? 4 * stride : 8 * stride - 128;
     const __m512i block = _mm512_set4_epi64(0, 0x0003000200010000, 0, 0x0003000200010000);
     const __m512i word = _mm512_set4_epi64(0, second * 0x0001000100010001, 0, 0);
@@ -274,22 +275,22 @@ INLINE __m256i heads(const uint8_t *blocks, int stride, int second) {
     return _mm256_unpacklo_epi64(_mm512_castsi512_si256(first4), _mm512_castsi512_si256(last4));
 }
 
-// The nibbles of two blocks of 16 bytes: the low ones of a block first.
+// The nibbles of two blocks of 16 bytes; for each block first the low nibbles.
 INLINE __m512i nibbles(const uint8_t *a, const uint8_t *b) {
     __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)a));
     v = _mm512_mask_broadcast_i32x4(v, 0xff00, _mm_loadu_si128((const __m128i *)(const void *)b));
     const __m512i shift = _mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4);
     return _mm512_and_si512(_mm512_srlv_epi32(v, shift), bytes(15));
 }
-INLINE __m512i iq4_levels(__m512i index) { // from -128 on
+INLINE __m512i iq4_levels(__m512i index) { // levels plus 128
     const __m128i levels = _mm_setr_epi8(IQ4_VALUES);
     return _mm512_xor_si512(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(levels), index), bytes(0x80));
 }
-INLINE __m512i mxfp4_levels(__m512i index) { // from -16 on: the sums that are taken off stay small
+INLINE __m512i mxfp4_levels(__m512i index) { // levels plus 16, a small offset so that sums to subtract stay small
     const __m128i levels = _mm_setr_epi8(MXFP4_VALUES);
     return _mm512_add_epi8(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(levels), index), bytes(16));
 }
-// 2^(e - 128) of the first byte of eight blocks: mxfp4_scale.
+// 2^(e - 128) for the first byte e of each of eight blocks (mxfp4_scale).
 INLINE __m256 mxfp4_scales(const uint8_t *blocks) {
     const __m256i at =
         _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(sizeof(BlockMXFP4)));
@@ -329,8 +330,8 @@ INLINE void small_blocks(int type, const uint8_t *p, Int8Weights *w) {
 
 INLINE __m512 floats_of(__m128i v) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v)); }
 
-// d s and dmin m of the eight parts that Q4_K and Q5_K have, from their first 16 bytes (d, dmin, and what k4_scale_min
-// reads), all of them at once.
+// d s and dmin m of the eight parts of Q4_K and Q5_K, all at once, from the block's first 16 bytes: d, dmin, and the
+// packed scales (k4_scale_min).
 INLINE __m512 scales_k4_m(const void *block) {
     __m128i head = _mm_loadu_si128(block);
     __m128i low = _mm_srlv_epi32(_mm_shuffle_epi32(head, 0xed), _mm_setr_epi32(0, 0, 0, 4)); // s 0..3, 4..7; m likewise

@@ -1,12 +1,12 @@
 // cpu/int8_panels.c: products of many rows in integers (AVX-512 with VNNI): quantised weights, unpacked to panels of
 // bytes, times activations in int8.
 //
-// A lane is a row of activations: sixteen of them are packed side by side, four elements a lane, and four bytes of a
-// weight row are broadcast to all lanes, so that no lane is ever reduced. The arithmetic is that of cpu/int8_vnni.c:
-// sums of 32 (or 16) products are exact integers, and scales enter once a block, in f32, in the order of the blocks;
-// a sum has the same bits whatever rows and features are computed with it. Weights are unsigned bytes. What a type
-// subtracts from its integers is where the sums of a block start, -offset times the sum of the activations. The scales
-// of Q2_K and Q3_K, of 16 elements, are small enough to go into the bytes.
+// A lane is a row of activations: sixteen rows are packed side by side, four elements in a lane, and four bytes of a
+// weight row are broadcast to all lanes, so that no sum over lanes is needed. The arithmetic is that of
+// cpu/int8_vnni.c: sums of 32 (or 16) products are exact integers, and scales are applied once a block, in f32, in the
+// order of the blocks; a sum has the same bits whatever rows and features are computed with it. Weights are unsigned
+// bytes. The sums of a block start at -offset times the sum of the activations, which subtracts the type's offset. Q2_K
+// and Q3_K have scales of 16 elements that are small enough to be multiplied into the bytes.
 #define QUILL_SIMD 512
 #include "cpu/cpu.h"
 
@@ -16,21 +16,21 @@
 #include <stddef.h>
 
 enum {
-    DEPTH = 512,               // of a panel: two tiles of rows that deep stay in L1 while the features pass
-    SUPERBLOCKS = DEPTH / 256, // of a panel
+    DEPTH = 512,               // elements of a panel's row: two tiles of rows of this depth stay in L1
+    SUPERBLOCKS = DEPTH / 256, // superblocks of a panel's row
 };
 
-// 256 elements of sixteen rows, column by column; scale, sum and sum16 as Int8Activations has them.
+// 256 elements of sixteen rows, column by column; scale, sum and sum16 as in Int8Activations.
 typedef struct {
     int8_t q[8][8][LANES][4]; // (block of 32, four elements, row, element)
     float scale[8][LANES], sum[8][LANES], sum16[16][LANES];
-    int32_t less16[16][LANES]; // minus the sum of the q of 16
+    int32_t less16[16][LANES]; // minus the sum of 16 q
 } ActivationColumns;
 
-// DEPTH elements of a weight row. Its bytes are block_offset too large.
+// DEPTH elements of a weight row. Its bytes are the weights' integers plus block_offset.
 typedef struct {
     uint8_t q[DEPTH + 64];
-    float scale[DEPTH / 16], minimum[DEPTH / 16]; // a block of 32; of 16 where the type has them so
+    float scale[DEPTH / 16], minimum[DEPTH / 16]; // for each block of 32, or of 16 if the type has such scales
 } PanelRow;
 
 typedef struct {
@@ -44,7 +44,7 @@ static size_t packed_bytes(int n_rows, int n_in) {
     return round_up((size_t)n_rows, LANES) / LANES * superblocks_of(n_in) * sizeof(ActivationColumns);
 }
 
-// 64 bytes of every row, from `at` on: rows in, columns of four bytes out.
+// Transposes 64 bytes of every row, from offset `at` on: rows in, columns of four bytes out.
 static void turn_lines(const Int8Activations *a, size_t at, void *out) {
     __m512 r[16];
     UNROLL(16)
@@ -62,7 +62,7 @@ static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_
         for (int r = 0; r < n_rows; r++)
             quantize_row(x + (size_t)r * x_stride + i, int_min(SUPERBLOCK, n_in - i), &a[r]);
         for (int k = 0; k < SUPERBLOCK; k += 64) turn_lines(a, (size_t)k, p->q[k / 32]);
-        turn_lines(a, offsetof(Int8Activations, scale), p->scale); // and the sums, which follow
+        turn_lines(a, offsetof(Int8Activations, scale), p->scale); // also transposes the sums, which follow the scales
         turn_lines(a, offsetof(Int8Activations, sum16), p->sum16);
         for (int j = 0; j < 16; j++) {
             __m512i sum = _mm512_setzero_si512();
@@ -75,18 +75,18 @@ static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_
 
 // ---- weights --------------------------------------------------------------------------------------------------------
 
-// The types whose scales of 16 elements stay out of the bytes.
+// Types with scales of 16 elements that are not multiplied into the bytes.
 INLINE bool scales_apart(int type) { return type == TYPE_Q6_K || book_scales_16(type); }
 
 enum { Q3_OFFSET = 124 }; // -4 * 31: the least product of weight and scale
 
-// What the bytes of a panel have too much.
+// The offset that is added to the bytes of a panel.
 INLINE int block_offset(int type) {
     if (type == TYPE_Q3_K) return Q3_OFFSET;
     return has_minimum(type) ? 0 : -(int)sum_factor(type);
 }
 
-// Bytes below 8 times the scale of their 16: bytes (q - less) * s + offset, which are looked up.
+// Replaces bytes q < 8 by (q - less) * s + offset, with the scale s of their 16 elements, by table look-up.
 INLINE void scale_bytes(__m512i u[4], __m256i s, int less, int offset) {
     const __m512i q = _mm512_sub_epi16(_mm512_broadcast_i32x4(_mm_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7)),
                                        _mm512_set1_epi16((short)less));
@@ -101,7 +101,7 @@ INLINE void scale_bytes(__m512i u[4], __m256i s, int less, int offset) {
     }
 }
 
-// A superblock of a weight row, from `from`, to place s of the panel's row.
+// Unpacks a superblock of a weight row, at `from`, to superblock s of the panel's row.
 INLINE void unpack_superblock(int type, const uint8_t *from, PanelRow *to, int s) {
     const int places = scales_apart(type) ? 16 : 8;
     float *scale = to->scale + s * places;
@@ -127,7 +127,7 @@ INLINE void unpack_superblock(int type, const uint8_t *from, PanelRow *to, int s
     for (int i = 0; i < 4; i++) _mm512_storeu_si512(to->q + SUPERBLOCK * s + 64 * i, w.u[i]);
 }
 
-// Superblocks [s0, s0 + n) of n_features rows from `first` on.
+// Unpacks superblocks [s0, s0 + n) of n_features rows from `first` on.
 INLINE void unpack_panel(int type, const Tensor *w, int first, int n_features, int s0, int n, PanelRow *to) {
     size_t size = superblock_bytes(type);
     for (int f = 0; f < n_features; f++, to++) {
@@ -157,7 +157,7 @@ INLINE __m512i start_of(int type, __m512i less) {
     }
 }
 
-// What the minimum of block b brings: the sums of the activations times it.
+// Adds the contribution of block b's minimum: the activations' sums times the minimum.
 INLINE void add_minimum(int type, int F, int V, const PanelRow *w, int s, int b, const ActivationColumns *x,
                         size_t apart, __m512 sum[12]) {
     const int parts = type == TYPE_Q2_K ? 2 : 1;
@@ -174,15 +174,15 @@ INLINE void add_minimum(int type, int F, int V, const PanelRow *w, int s, int b,
     }
 }
 
-// Weights to be unpacked while others are multiplied: superblock s of n_features rows from `first` on, into F rows.
+// Weights to unpack while others are multiplied: superblock s of n_features rows from `first` on, into F panel rows.
 typedef struct {
     const Tensor *w;
-    int first, n_features, s; // s: of the tensor
-    PanelRow *to;             // to their first superblock
-    PanelAhead fetch;         // what is unpacked later
+    int first, n_features, s; // s counts the superblocks of the tensor's row
+    PanelRow *to;             // written to the first superblock of these rows
+    PanelAhead fetch;         // weights to prefetch, which are unpacked later
 } UnpackAhead;
 
-// What is done while block b of a superblock is multiplied, an eighth of it: weights are fetched, or unpacked.
+// Work during the products of a superblock, an eighth of it with each block: prefetching or unpacking weights.
 typedef struct {
     PanelAhead fetch;
     const UnpackAhead *unpack; // NULL: none
@@ -191,7 +191,7 @@ typedef struct {
 INLINE void unpack_ahead(int type, int F, const UnpackAhead *u, int b) {
     size_t size = superblock_bytes(type), left = u->w->row_bytes - (size_t)u->s * size;
     for (int f = b * F / 8; f < (b + 1) * F / 8; f++) {
-        if (f >= u->n_features) { // scales of zero
+        if (f >= u->n_features) { // missing features get scales of zero
             memset(u->to[f].scale, 0, 16 * sizeof(float));
             memset(u->to[f].minimum, 0, 16 * sizeof(float));
             continue;
@@ -210,8 +210,8 @@ INLINE void do_beside(int type, int F, const PanelBeside *beside, int b) {
     else if (beside->fetch.at) panel_fetch(&beside->fetch, F, superblock_bytes(type), b);
 }
 
-// sums (tile, feature, row) += superblock s of F rows of a panel times that of V tiles of activations, `apart` from one
-// to the next; F and V are constants in every copy, F V up to 12.
+// sums (tile, feature, row) += superblock s of F rows of a panel times that of V tiles of activations, which are
+// `apart` superblocks apart; F and V are constants in every copy, F V <= 12.
 INLINE void multiply_superblock(int type, int F, int V, const PanelRow *w, int s, const ActivationColumns *x,
                                 size_t apart, const PanelBeside *beside, __m512 sum[12]) {
     const int parts = scales_apart(type) ? 2 : 1, steps = 8 / parts;
@@ -263,8 +263,8 @@ typedef struct {
     const PanelRow *w;
     int n_features, n;
     const ActivationColumns *x;
-    size_t apart; // superblocks from a tile to the next
-    float *sums;  // of the first tile: (feature, row)
+    size_t apart; // superblocks from one tile to the next
+    float *sums;  // sums of the first tile: (feature, row)
     size_t sums_apart;
     PanelAhead ahead;
 } PanelProduct;
@@ -286,10 +286,10 @@ INLINE void multiply_panel(int type, int F, int V, const PanelProduct *p) {
     }
 }
 
-// Features [first, first + n_features) times one or two tiles, without a panel: F features at a time from the first
-// superblock to the last, whose weights are unpacked while those before them are multiplied.
+// Multiplies features [first, first + n_features) by one or two tiles without a panel: F features at a time, from the
+// first superblock to the last. Each superblock is unpacked while the one before is multiplied.
 INLINE void multiply_few(int type, int F, int V, const PanelTask *t, int first, int n_features, float *sums) {
-    enum { FAR = 2048 }; // bytes of a row from what is unpacked to what is fetched
+    enum { FAR = 2048 }; // prefetch distance in bytes from the unpacked weights
     PanelRow rows[2][12];
     __m512 sum[12];
     const int n = (int)superblocks_of(t->w->n_in), far = int_min(n, FAR / (int)superblock_bytes(type) + 1);
@@ -317,7 +317,7 @@ INLINE void multiply_few(int type, int F, int V, const PanelTask *t, int first, 
     }
 }
 
-// One function of each kind a type.
+// The functions for one type.
 typedef struct {
     void (*unpack)(const Tensor *w, int first, int n_features, int s0, int n, PanelRow *to);
     void (*one)(const PanelProduct *p); // tile of rows
@@ -354,7 +354,7 @@ static const PanelFunctions *functions_of(int type) {
 
 // ---- the kernel -----------------------------------------------------------------------------------------------------
 
-// The sums of features [first, first + n_features) of all rows of a task, by way of a panel.
+// Computes the sums of features [first, first + n_features) of all rows of a task, with a panel.
 static void multiply_through_panel(const PanelFunctions *functions, const PanelTask *t, int first, int n_features,
                                    PanelScratch *scratch) {
     int n_tiles = (t->n_rows + LANES - 1) / LANES, n_superblocks = (int)superblocks_of(t->w->n_in);
@@ -381,7 +381,7 @@ static void multiply_through_panel(const PanelFunctions *functions, const PanelT
     }
 }
 
-// Features [first, first + n_features) of all rows of a task, up to PANEL_FEATURES of them.
+// Computes features [first, first + n_features) of all rows of a task, at most PANEL_FEATURES.
 static void run_panel(const PanelTask *t, int first, int n_features, void *room) {
     PanelScratch *scratch = room;
     const PanelFunctions *functions = functions_of(t->w->type);
@@ -393,8 +393,8 @@ static void run_panel(const PanelTask *t, int first, int n_features, void *room)
         panel_write(t, first, n_features, scratch->sums + (size_t)tile * TILE_SUMS, tile);
 }
 
-static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
-                size_t y_stride, bool add, void *scratch) {
+static void run_int8_panels(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows,
+                            float *y, size_t y_stride, bool add, void *scratch) {
     panels_run(w, first, last, packed, superblocks_of(w->n_in) * sizeof(ActivationColumns), first_row, n_rows, y,
                y_stride, add, scratch, run_panel);
 }
@@ -402,10 +402,10 @@ static void run(const Tensor *w, int first, int last, const void *packed, int fi
 #define PANEL_KERNEL(MIN_ROWS)                                                                                         \
     {                                                                                                                  \
         .min_rows = MIN_ROWS, .tile = LANES, .features = PANEL_FEATURES, .least = FEW_FEATURES, .rows = ROW_BLOCK,     \
-        .scratch = sizeof(PanelScratch), .packed_bytes = packed_bytes, .pack = pack, .run = run,                       \
+        .scratch = sizeof(PanelScratch), .packed_bytes = packed_bytes, .pack = pack, .run = run_int8_panels,           \
     }
 
-// The least rows are where it passes cpu/int8_vnni.c: measured, with weights that come from memory.
+// min_rows is the number of rows from which it is faster than cpu/int8_vnni.c, measured with weights in memory.
 const MatrixKernel *cpu_vnni_panels(int type) {
     static const MatrixKernel from_3 = PANEL_KERNEL(3), from_5 = PANEL_KERNEL(5), from_7 = PANEL_KERNEL(7),
                               from_9 = PANEL_KERNEL(9);

@@ -1,20 +1,20 @@
 // cpu/int8_panels_avx2.c: products of many rows in integers on CPUs without AVX-512: quantised weights, unpacked to
 // panels of bytes, times activations in int8. Compiled twice: for AVX2 (maddubs) and for AVX-VNNI (dpbusd in 256 bits).
 //
-// Lanes, panels, tasks and arithmetic are those of cpu/int8_panels.c with eight rows a tile: sums of 32 (or 16)
-// products are exact integers, and scales enter once a block, in f32, in the order of the blocks. Sixteen registers
-// hold the integers of twelve products; the f32 sums stay in the first cache, and are read and written once a block.
+// Lanes, panels, tasks and arithmetic are those of cpu/int8_panels.c with eight rows in a tile: sums of 32 (or 16)
+// products are exact integers, and scales are applied once a block, in f32, in the order of the blocks. Sixteen
+// registers hold the integer sums of twelve products; the f32 sums stay in L1 and are read and written once a block.
 //
-// maddubs multiplies unsigned bytes of weights by activations of -127 to 127, adds two products, and saturates beyond
-// 16 bits; sums of such pairs wrap. Neither does harm here. With u = weight + offset, before the offset is taken off:
-//   a pair         u <= 63 (Q6_K): 2 x 63 x 127 = 16002
-//   a sum          of |weight| <= 16 (Q5, IQ3_S, and Q4 with or without its offset; IQ1 and TQ have less) over the 16
-//   elements of a block of 32 that
-//                  one sum of 16 bits gets: 16 x 16 x 127 = 32512; of |weight| <= 32 (Q6_K; Q2_K and Q3_K have less)
-//                  over the 8 of a block of 16: 8 x 32 x 127 = 32512.
-// The start of a sum, -offset times the sum of its activations, makes it that of the weights: it may wrap on the way,
-// but ends where it fits. Weights of seven or eight bits (Q8_0, IQ4_NL, IQ4_XS, IQ2, IQ3_XXS) leave no room for so
-// many: they and their activations become words, multiplied by madd into 32 bits.
+// maddubs multiplies unsigned bytes of weights by activations of -127 to 127 and adds two products with saturation to
+// 16 bits; adding such pairs wraps around. Neither gives a wrong result here. With u = weight + offset:
+//   a pair         does not saturate: u <= 63 (Q6_K), and 2 x 63 x 127 = 16002
+//   a final sum    fits 16 bits: for |weight| <= 16 (Q5, IQ3_S, Q4 with or without its offset; IQ1 and TQ have less)
+//   over
+//                  the 16 elements of a block of 32 that one 16-bit sum gets, 16 x 16 x 127 = 32512; for |weight| <= 32
+//                  (Q6_K; Q2_K and Q3_K have less) over the 8 elements of a block of 16, 8 x 32 x 127 = 32512
+// A sum starts at -offset times the sum of its activations, so that it ends as the sum over the weights: intermediate
+// sums may wrap around, but the final one fits. Weights of seven or eight bits (Q8_0, IQ4_NL, IQ4_XS, IQ2, IQ3_XXS) do
+// not fit: they and their activations are widened to 16-bit words, which madd multiplies into 32 bits.
 #include "cpu/cpu.h"
 
 #include "cpu/int8_block.h"
@@ -23,23 +23,23 @@
 #include <stddef.h>
 
 enum {
-    ROW_BYTES = 512,         // of weights in a panel's row: two tiles of rows that deep stay in L1 while features pass
-    STEP_BYTES = LANES * 4,  // of activations: four bytes a lane, one register
-    MOST_SUMS = 12,          // of integers at a time: F features times V tiles
-    SCALES = ROW_BYTES / 16, // of a panel's row at most
+    ROW_BYTES = 512,         // bytes of weights in a panel's row: two tiles of rows of this depth stay in L1
+    STEP_BYTES = LANES * 4,  // bytes of activations in a step: four in a lane, one register
+    MOST_SUMS = 12,          // integer sums at a time: F features times V tiles
+    SCALES = ROW_BYTES / 16, // the most scales of a panel's row
 };
 
-// 256 elements of eight rows, column by column; scale, sum and sum16 as Int8Activations has them.
+// 256 elements of eight rows, column by column; scale, sum and sum16 as in Int8Activations.
 typedef struct {
     float scale[8][LANES], sum[8][LANES], sum16[16][LANES];
-    int32_t less16[16][LANES]; // minus the sum of 16 elements, as the step adds them up; not for words
+    int32_t less16[16][LANES]; // minus the sum of 16 elements, in the layout of the step's sums; not used with words
     uint8_t q[];               // (block of 32, step, row): four bytes, or two words
 } NarrowColumns;
 
-// ROW_BYTES of a weight row. Its bytes are block_offset too large.
+// ROW_BYTES of a weight row. Its bytes are the weights' integers plus block_offset.
 typedef struct {
     uint8_t q[ROW_BYTES + 64];
-    float scale[SCALES], minimum[SCALES]; // a block of 32; of 16 where the type has them so
+    float scale[SCALES], minimum[SCALES]; // for each block of 32, or of 16 if the type has such scales
 } NarrowRow;
 
 typedef struct {
@@ -47,11 +47,11 @@ typedef struct {
     float sums[ROW_BLOCK / LANES * TILE_SUMS]; // (tile of rows, feature, row)
 } NarrowScratch;
 
-// ---- the step: what the two instruction sets have of their own ------------------------------------------------------
+// ---- the step, for each of the two instruction sets -----------------------------------------------------------------
 
 #if defined(__AVXVNNI__)
 #define BYTES_UNIT "avxvnni"                        // as bench/roofline.h names it
-INLINE bool in_words(int type) { return type < 0; } // none
+INLINE bool in_words(int type) { return type < 0; } // no type uses words
 INLINE __m256i step(bool words, __m256i sum, __m256i w, __m256i x) {
     (void)words;
     return _mm256_dpbusd_avx_epi32(sum, w, x);
@@ -66,10 +66,10 @@ INLINE __m256i shift_sum(__m256i v, int n) { return _mm256_slli_epi32(v, n); }
 #else
 #define BYTES_UNIT "maddubs"
 INLINE bool in_words(int type) { return is_signed(type); }
-// Sums of bytes are two of 16 bits a lane.
+// Sums of bytes are two 16-bit sums in each lane.
 INLINE __m256i step(bool words, __m256i sum, __m256i w, __m256i x) {
     sum = words ? _mm256_add_epi32(sum, _mm256_madd_epi16(w, x)) : _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
-    __asm__("" : "+x"(sum)); // compilers would make a tree of a block's products, for which there are no registers
+    __asm__("" : "+x"(sum)); // keeps the order: compilers would add as a tree, for which there are too few registers
     return sum;
 }
 INLINE __m256i sum_of(bool words, __m256i sum) { return words ? sum : _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
@@ -78,8 +78,8 @@ INLINE __m256i minus_sum(__m256i v) { return _mm256_sub_epi16(_mm256_setzero_si2
 INLINE __m256i shift_sum(__m256i v, int n) { return _mm256_slli_epi16(v, n); }
 #endif
 
-INLINE int block_steps(bool words) { return words ? 16 : 8; }             // of a block of 32
-INLINE int panel_superblocks(bool words) { return words ? 1 : 2; }        // of a panel's row
+INLINE int block_steps(bool words) { return words ? 16 : 8; }             // steps of a block of 32
+INLINE int panel_superblocks(bool words) { return words ? 1 : 2; }        // in a panel's row
 INLINE int superblock_row_bytes(bool words) { return words ? 512 : 256; } // in a panel's row
 
 // ---- activations ----------------------------------------------------------------------------------------------------
@@ -89,7 +89,8 @@ INLINE size_t bytes_packed(bool words, int n_rows, int n_in) {
     return round_up((size_t)n_rows, LANES) / LANES * superblocks_of(n_in) * column_bytes(words);
 }
 
-// 32 bytes of every row, or 16 bytes widened to words, from `at` on: rows in, columns of four bytes out.
+// Transposes 32 bytes of every row, or 16 bytes widened to words, from offset `at` on: rows in, columns of four bytes
+// out.
 INLINE void turn_lines(const Int8Activations *a, size_t at, bool widen, void *out) {
     __m256 r[8];
     UNROLL(8)
@@ -129,13 +130,14 @@ INLINE void pack_tile(bool words, void *packed, int tile, const float *x, size_t
 
 // ---- weights --------------------------------------------------------------------------------------------------------
 
-// What the bytes of a panel have too much: a power of two, or 0. Those of five bits have one beside their minimum.
+// The offset that is added to the bytes of a panel: a power of two, or 0. Q5_1 and Q5_K have an offset in addition to
+// their minimum.
 INLINE int block_offset(int type) {
     if (in_words(type)) return 0;
     return is_signed(type) ? 128 : type == TYPE_Q5_1 || type == TYPE_Q5_K ? 16 : (int)offset_of(type);
 }
 
-// A superblock of a weight row, from `from`, to place s of the panel's row.
+// Unpacks a superblock of a weight row, at `from`, to superblock s of the panel's row.
 INLINE void unpack_superblock(int type, const uint8_t *from, NarrowRow *to, int s) {
     const int places = scales_16(type) ? 16 : 8;
     float *scale = to->scale + s * places, *minimum = to->minimum + s * places;
@@ -161,7 +163,7 @@ INLINE void unpack_superblock(int type, const uint8_t *from, NarrowRow *to, int 
     }
 }
 
-// Superblocks [s0, s0 + n) of n_features rows from `first` on.
+// Unpacks superblocks [s0, s0 + n) of n_features rows from `first` on.
 INLINE void unpack_panel(int type, const Tensor *w, int first, int n_features, int s0, int n, NarrowRow *to) {
     size_t size = superblock_bytes(type);
     for (int f = 0; f < n_features; f++, to++) {
@@ -181,8 +183,8 @@ typedef struct {
     const NarrowRow *w;
     int n_features, n;
     const uint8_t *x; // NarrowColumns
-    size_t apart;     // bytes from a tile to the next
-    float *sums;      // of the first tile: (feature, row)
+    size_t apart;     // bytes from one tile to the next
+    float *sums;      // sums of the first tile: (feature, row)
     size_t sums_apart;
     PanelAhead ahead;
 } NarrowProduct;
@@ -200,7 +202,7 @@ INLINE __m256i start_of(int type, __m256i less) {
     }
 }
 
-// dot (feature, tile) = the products of part `part` of block b of superblock s; parts: of a block.
+// dot (feature, tile) = the products of part `part` of block b of superblock s; a block has `parts` parts.
 INLINE void multiply_part(int type, int F, int V, const NarrowRow *w, int s, int b, int part, int parts,
                           const NarrowColumns *const x[2], __m256i dot[MOST_SUMS]) {
     const bool words = in_words(type);
@@ -234,7 +236,7 @@ INLINE void multiply_part(int type, int F, int V, const NarrowRow *w, int s, int
     }
 }
 
-// sums (tile, feature, row) += what multiply_part gave, scaled, less what the minimum of that part takes.
+// sums (tile, feature, row) += the result of multiply_part times its scales, minus the contribution of the minimum.
 INLINE void add_part(int type, int F, int V, const NarrowRow *w, int s, int b, int part, int parts,
                      const NarrowColumns *const x[2], const __m256i dot[MOST_SUMS], float *sums, size_t sums_apart) {
     const int at = (8 * s + b) * parts + part; // among the scales of a panel's row
@@ -281,7 +283,7 @@ INLINE void multiply_panel(int type, int F, int V, const NarrowProduct *p) {
         }
 }
 
-// One function of each kind a type.
+// The functions for one type.
 typedef struct {
     void (*unpack)(const Tensor *w, int first, int n_features, int s0, int n, NarrowRow *to);
     void (*one)(const NarrowProduct *p); // tile of rows
@@ -309,7 +311,7 @@ static const NarrowFunctions *functions_of(int type) {
 
 // ---- the kernel -----------------------------------------------------------------------------------------------------
 
-// Features [first, first + n_features) of all rows of a task, up to PANEL_FEATURES of them.
+// Computes features [first, first + n_features) of all rows of a task, at most PANEL_FEATURES.
 static void run_panel(const PanelTask *t, int first, int n_features, void *room) {
     NarrowScratch *scratch = room;
     const NarrowFunctions *functions = functions_of(t->w->type);
@@ -340,13 +342,13 @@ static void run_panel(const PanelTask *t, int first, int n_features, void *room)
         panel_write(t, first, n_features, scratch->sums + (size_t)tile * TILE_SUMS, tile);
 }
 
-static void run(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows, float *y,
-                size_t y_stride, bool add, void *scratch) {
+static void run_int8_panels(const Tensor *w, int first, int last, const void *packed, int first_row, int n_rows,
+                            float *y, size_t y_stride, bool add, void *scratch) {
     panels_run(w, first, last, packed, superblocks_of(w->n_in) * column_bytes(in_words(w->type)), first_row, n_rows, y,
                y_stride, add, scratch, run_panel);
 }
 
-// The activations are packed one way for weights in bytes, and another for those in words.
+// Activations are packed differently for weights in bytes and for weights in words.
 #define LAYOUT_FUNCTIONS(NAME, WORDS)                                                                                  \
     static size_t packed_##NAME(int n_rows, int n_in) { return bytes_packed(WORDS, n_rows, n_in); }                    \
     static void pack_##NAME(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {           \
@@ -355,13 +357,13 @@ static void run(const Tensor *w, int first, int last, const void *packed, int fi
 #define PANEL_KERNEL(NAME, UNIT, MIN_ROWS)                                                                             \
     {                                                                                                                  \
         .min_rows = MIN_ROWS, .tile = LANES, .features = PANEL_FEATURES, .least = FEW_FEATURES, .rows = ROW_BLOCK,     \
-        .scratch = sizeof(NarrowScratch), .packed_bytes = packed_##NAME, .pack = pack_##NAME, .run = run,              \
+        .scratch = sizeof(NarrowScratch), .packed_bytes = packed_##NAME, .pack = pack_##NAME, .run = run_int8_panels,  \
         .unit = UNIT,                                                                                                  \
     }
 
 LAYOUT_FUNCTIONS(bytes, false)
 
-// The least rows are where it passes cpu/int8_avx2.c: measured, with weights that come from memory.
+// min_rows is the number of rows from which it is faster than cpu/int8_avx2.c, measured with weights in memory.
 static const MatrixKernel *bytes_kernel(int type) {
     static const MatrixKernel from_4 = PANEL_KERNEL(bytes, BYTES_UNIT, 4), from_5 = PANEL_KERNEL(bytes, BYTES_UNIT, 5),
                               from_6 = PANEL_KERNEL(bytes, BYTES_UNIT, 6);

@@ -1,25 +1,25 @@
-// cpu/int8_vnni.c: products of few rows in integers: quantised weights, as they lie in the file, times activations in
+// cpu/int8_vnni.c: products of few rows in integers: quantised weights, directly from the file, times activations in
 // int8.
 //
-// The CPU (AVX-512 with VNNI) multiplies unsigned bytes of weights by the activations and adds four products a lane;
-// how both become bytes, and what is taken from sums of the activations, int8_block.h says.
-// Arithmetic is not what limits this but memory. Rows of weights that are multiplied together lie far apart: each is a
-// stream of its own, through other pages, and the hardware's prefetchers follow several at once (88 to 93% of a plain
-// loop's bandwidth, for 66 to 75% with neighbouring rows). What they leave over is fetched ahead in two steps.
+// The CPU (AVX-512 with VNNI) multiplies unsigned bytes of weights by the activations and adds four products in a lane.
+// int8_block.h explains how both become bytes, and how offsets are subtracted. The limit is memory and not arithmetic.
+// Rows of weights that are multiplied together are far apart in memory: each is a stream of its own, in other pages,
+// and the hardware's prefetchers follow several streams at once. This reaches 88 to 93% of a plain loop's bandwidth,
+// against 66 to 75% with neighbouring rows. Software prefetches in two distances cover the rest.
 #define QUILL_SIMD 512
 #include "cpu/int8.h"
 
 enum {
-    STREAMS = 4,  // rows of weights at once with one row of activations, far apart
-    FAR = 1536,   // bytes ahead of the loop that are fetched into L2
+    STREAMS = 4,  // rows of weights that are multiplied together with one row of activations
+    FAR = 1536,   // prefetch distance in bytes into L2
     NEAR = 768,   // and into L1
-    ALONE = 2048, // likewise of a row that is multiplied alone, by several rows of activations
+    ALONE = 2048, // prefetch distance if a single row of weights is multiplied by several rows of activations
 };
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
-// sum += the products of a superblock; by_sum += what the sums of activations bring but for sum_factor, in the upper
-// half where scales are of 32.
+// sum += the products of a superblock; by_sum += the contribution of the activations' sums, without sum_factor (in the
+// upper half of the lanes if scales are of 32).
 INLINE void add_superblock(int type, const Int8Weights *w, const Int8Activations *a, __m512 sum[2], __m512 *by_sum) {
     __m512 scale = _mm512_loadu_ps(a->scale), factor;
     if (scales_16(type)) {
@@ -31,7 +31,7 @@ INLINE void add_superblock(int type, const Int8Weights *w, const Int8Activations
         *by_sum = _mm512_add_ps(*by_sum, factor);
     }
     UNROLL(4)
-    for (int i = 0; i < 4; i++) { // lanes are four elements: the factor of each from its block's place
+    for (int i = 0; i < 4; i++) { // each lane has four elements: spreads the factors of blocks to lanes
         __m512i spread =
             scales_16(type) ? _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3) : halves(0, 1);
         spread = _mm512_add_epi32(spread, _mm512_set1_epi32(scales_16(type) ? 4 * i : 2 * i));
@@ -40,7 +40,7 @@ INLINE void add_superblock(int type, const Int8Weights *w, const Int8Activations
     }
 }
 
-// F weight rows, `apart` from one to the next, times C rows of activations; F and C are constants in every copy.
+// Multiplies F weight rows, `apart` rows apart, by C rows of activations; F and C are constants in every copy.
 INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, const Int8Activations *a, size_t a_stride,
                           int C, float *y, size_t y_stride, bool add) {
     const uint8_t *row = (const uint8_t *)t->data + (size_t)f * t->row_bytes;
@@ -89,7 +89,7 @@ INLINE void multiply_rows(int type, const Tensor *t, int f, int F, int apart, co
     }
 }
 
-// The rows of weights that go together lie a part of the range apart.
+// Multiplies a range of features; rows that are multiplied together are an equal part of the range apart.
 INLINE void multiply_features(int type, const Tensor *t, int first, int last, const Int8Activations *a, size_t a_stride,
                               int C, float *y, size_t y_stride, bool add) {
     const int F = C == 1 ? STREAMS : C == 2 ? STREAMS / 2 : 1;

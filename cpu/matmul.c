@@ -30,10 +30,10 @@ void matmul_norm(const CpuKernels *k, Workspace *w, const float *norm, float eps
 
 // ---- the choice of a kernel -----------------------------------------------------------------------------------------
 
-// What a table has for a type; NULL: nothing.
+// The table's kernel for a type; NULL: none.
 static const MatrixKernel *kernel_of(const MatrixKernel *(*of)(int type), int type) { return of ? of(type) : NULL; }
 
-// Panels of what the vectors multiply fastest: bytes or bf16.
+// The panel kernel of the fastest vector instructions for this type: int8 or bf16.
 static const MatrixKernel *vector_panels(const CpuKernels *k, int type) {
     const MatrixKernel *bytes = kernel_of(k->int8_panels, type);
     return k->in_order ? NULL : bytes ? bytes : kernel_of(k->bf16_lanes, type);
@@ -53,12 +53,12 @@ const MatrixKernel *matmul_kernel_exact(const CpuKernels *k, int n_rows) {
     return k->f32_panels && (k->in_order || n_rows >= k->f32_panels->min_rows) ? k->f32_panels : NULL;
 }
 
-// Bytes of up to max_rows rows that m packs; 0 where it is NULL.
+// Bytes of up to max_rows rows packed for m; 0 if m is NULL.
 static size_t packed_by(const MatrixKernel *m, int max_rows, int max_n_in) {
     return m ? round_up(m->packed_bytes(max_rows, max_n_in), 128) : 0;
 }
 
-// Vector panels may pack for words of weights, as Q8_0 has them, another way than for bytes.
+// Bytes of packed rows for vector panels. Types that need words (Q8_0) may have another layout than types in bytes.
 static size_t packed_by_panels(const CpuKernels *k, int max_rows, int max_n_in) {
     const MatrixKernel *words = vector_panels(k, TYPE_Q8_0), *bytes = vector_panels(k, TYPE_Q4_0);
     bool two = words && bytes && words->pack != bytes->pack;
@@ -100,8 +100,8 @@ typedef struct {
     int n_jobs;
     MatmulRows rows;
     int n_in;
-    int step[MATMUL_JOBS];                   // features of a task of each job; 0: ever fewer
-    int first_task[MATMUL_JOBS + 1];         // among those of one block of rows
+    int step[MATMUL_JOBS];                   // features of a task of each job; 0: tasks become smaller towards the end
+    int first_task[MATMUL_JOBS + 1];         // number of the job's first task among the tasks of a block of rows
     int block;                               // rows of a task
     const MatrixKernel *matrix[MATMUL_JOBS]; // NULL: matvec
     const void *packed[MATMUL_JOBS];
@@ -110,8 +110,8 @@ typedef struct {
     void *pack_to;
 } Matmul;
 
-// Where the features of a job's task begin. Tasks that get smaller towards the end leave no thread waiting for
-// another's last one, and are long streams of weights nevertheless.
+// The first feature of a job's task. With tasks that become smaller towards the end, no thread waits long for the last
+// task of another, and most tasks are still long streams of weights.
 static int first_feature(const Matmul *p, int j, int task) {
     int n_out = p->jobs[j].w->n_out, n = p->first_task[j + 1] - p->first_task[j], left = n - task;
     if (p->step[j]) return int_min(task * p->step[j], n_out);
@@ -119,7 +119,7 @@ static int first_feature(const Matmul *p, int j, int task) {
     return (int)(n_out - (int64_t)n_out * left * (left + 1) / (n * (n + 1))) / 16 * 16;
 }
 
-// All tasks of a block of rows come before those of the next: its packed rows stay in the cache.
+// Tasks are ordered by blocks of rows, so that the packed rows of a block stay in the cache.
 static void matmul_task(void *arg, int task, int thread) {
     Matmul *p = arg;
     int first_row = task / p->first_task[p->n_jobs] * p->block, n_rows = int_min(p->block, p->rows.n - first_row);
@@ -166,7 +166,7 @@ static void pack_rows(Matmul *p) {
     }
 }
 
-// Puts the norm of the rows into w->xn, unless all that the jobs need of it is packed.
+// Computes the norm of the rows into w->xn, unless the kernels of all jobs compute it while packing.
 static void norm_first(Matmul *p) {
     bool packs = true;
     for (int j = 0; j < p->n_jobs; j++) packs = packs && p->matrix[j] && p->matrix[j]->pack_norm;
@@ -177,7 +177,8 @@ static void norm_first(Matmul *p) {
     p->rows.norm = NULL;
 }
 
-// Features of a task: as many as the kernel takes, since its rows are read again for each, but two tasks for a thread.
+// Features of a task: as many as the kernel takes, since each task reads the rows again, but at least two tasks for
+// each thread.
 static int task_features(const Matmul *p, const MatrixKernel *m, const MatmulJob *job) {
     int most = job->gate ? m->features / 2 : m->features, n_blocks = (p->rows.n + p->block - 1) / p->block;
     int64_t all = 0;
@@ -186,7 +187,7 @@ static int task_features(const Matmul *p, const MatrixKernel *m, const MatmulJob
     return (int)(share < m->least ? m->least : share < most ? share : most);
 }
 
-// Features of a task of each job, and the number of tasks.
+// Sets the features of a task of each job, and the number of tasks.
 static void plan_tasks(Matmul *p) {
     const MatmulRows *rows = &p->rows;
     for (int j = 0; j < p->n_jobs; j++) {
@@ -214,7 +215,7 @@ void matmul_run(const CpuKernels *k, Workspace *w, const MatmulJob *jobs, int n_
     int n_tasks = p.first_task[n_jobs] * ((rows.n + p.block - 1) / p.block);
     double work = 0;
     for (int j = 0; j < n_jobs; j++) work += (double)jobs[j].w->n_out * p.n_in * rows.n;
-    if (work < 2 * TASK_WORK) // together too little for a second core
+    if (work < 2 * TASK_WORK) // too little work for a second core
         for (int i = 0; i < n_tasks; i++) matmul_task(&p, i, 0);
     else threads_run(w->pool, matmul_task, &p, n_tasks);
 }

@@ -1,9 +1,9 @@
-// cpu/panels.h: what kernels for many rows share whose lanes are rows of activations (cpu/int8_panels.c,
-// cpu/bf16_panels.c; cpu/int8_panels_avx2.c): sixteen rows, or eight, packed side by side, times weights that are
+// cpu/panels.h: shared by kernels for many rows whose lanes are rows of activations (cpu/int8_panels.c,
+// cpu/bf16_panels.c, cpu/int8_panels_avx2.c): sixteen rows, or eight, packed side by side, times weights that are
 // broadcast from a panel in the cache.
 //
-// A panel is a part of the depth of up to PANEL_FEATURES rows of weights, made once for all rows of a task. The sums of
-// a task, (tile of rows, feature, row), stay in its scratch until the last panel.
+// A panel holds a part of the depth of up to PANEL_FEATURES rows of weights. It is unpacked once for all rows of a
+// task. The sums of a task, (tile of rows, feature, row), stay in its scratch memory until the last panel.
 #ifndef QUILL_CPU_PANELS_H
 #define QUILL_CPU_PANELS_H
 
@@ -21,33 +21,34 @@ enum {
     LANES = VL,          // rows of activations in a packed tile
     PANEL_FEATURES = 96, // features of a panel, a multiple of 6, 12 and 16
     ROW_BLOCK = 512,     // rows of a task
-    FEW_ROWS = 48,       // up to which a panel has FEW_FEATURES: what it is made of fits into L2 ahead of time
+    FEW_ROWS = 48,       // up to so many rows a panel has FEW_FEATURES, whose weights fit into L2 when prefetched
     FEW_FEATURES = 48,
     TILE_SUMS = PANEL_FEATURES * LANES,
 };
 
 typedef struct {
     const Tensor *w;
-    const void *x; // packed, of the first row
+    const void *x; // packed activations, from the first row on
     int n_rows;
-    float *y; // of the first row
+    float *y; // results, from the first row on
     size_t y_stride;
     bool add;
 } PanelTask;
 
-// Weights that the next panel will be made of: rows `stride` apart. NULL: none.
+// Weights of the next panel, to prefetch: rows `stride` bytes apart. at NULL: none.
 typedef struct {
     const uint8_t *at;
     size_t stride;
 } PanelAhead;
 
-// From byte `at` of the same features' rows on; behind the rows' end the first of the features that follow.
+// The weights from byte `at` of the same features' rows on; if `at` is past the rows' end, those of the next features.
 static PanelAhead panel_ahead(const Tensor *w, int first, int n_features, size_t at) {
     size_t f = (size_t)(at < w->row_bytes ? first : first + n_features);
     return (PanelAhead){(const uint8_t *)w->data + f * w->row_bytes + (at < w->row_bytes ? at : 0), w->row_bytes};
 }
 
-// Part b of 8 of `bytes` of F rows, while block b of a superblock is multiplied. F is a constant in every copy.
+// Prefetches part b of 8 of the next `bytes` of F rows, during the products of block b of a superblock. F is a constant
+// in every copy.
 INLINE void panel_fetch(const PanelAhead *ahead, int F, size_t bytes, int b) {
     size_t lines = (bytes + 63) / 64, first = (size_t)b * lines / 8, end = (size_t)(b + 1) * lines / 8;
     for (size_t line = first; line < end; line++) {
@@ -56,7 +57,7 @@ INLINE void panel_fetch(const PanelAhead *ahead, int F, size_t bytes, int b) {
     }
 }
 
-// The sums of a tile, (feature, row), to their place.
+// Writes the sums of a tile, (feature, row), to y.
 static void panel_write(const PanelTask *t, int first, int n_features, const float *sums, int tile) {
     for (int f = 0; f < n_features; f += LANES, sums += LANES * LANES) {
         PanelLanes v[LANES];
@@ -74,10 +75,10 @@ static void panel_write(const PanelTask *t, int first, int n_features, const flo
     }
 }
 
-// Computes features [first, first + n_features) of all rows of a task, PANEL_FEATURES at most.
+// Computes features [first, first + n_features) of all rows of a task, at most PANEL_FEATURES.
 typedef void RunPanel(const PanelTask *t, int first, int n_features, void *scratch);
 
-// MatrixKernel.run over panels. tile_bytes: of one packed tile of rows.
+// MatrixKernel.run for panels. tile_bytes: size of one packed tile of rows.
 static void panels_run(const Tensor *w, int first, int last, const void *packed, size_t tile_bytes, int first_row,
                        int n_rows, float *y, size_t y_stride, bool add, void *scratch, RunPanel *run_panel) {
     PanelTask t = {.w = w,

@@ -1,4 +1,4 @@
-// cpu/q32.h: 32 small integers at once, and the scales of a super-block: what the CPU kernels unpack weights with.
+// cpu/q32.h: operations on 32 small integers at once, and the scales of a super-block, for unpacking weights.
 #ifndef QUILL_Q32_H
 #define QUILL_Q32_H
 
@@ -91,8 +91,8 @@ INLINE float half_scale(half_bits h) { return half_float(h); }
 #endif
 
 typedef struct {
-    float s[16], m[16]; // of a super-block's 16 or 8 parts, multiplied by its own
-    uint32_t signs[8];  // of 32 elements, where the type packs them below their eight bits
+    float s[16], m[16]; // scales and minima of 16 or 8 parts, already multiplied by d and dmin
+    uint32_t signs[8];  // expanded sign bits of each 32 elements, for types with seven sign bits for eight elements
 } SuperblockScales;
 
 INLINE vf vload_i8(const void *p) { // VL bytes

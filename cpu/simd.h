@@ -1,9 +1,9 @@
-// cpu/simd.h: vectors of VL floats, as few operations as the CPU kernels need, for one instruction set a translation
-// unit.
+// cpu/simd.h: vectors of VL floats with the operations that the CPU kernels need, for the instruction set of the
+// translation unit.
 //
-// QUILL_SIMD is 512 (AVX-512 F, BW, DQ, VL), 256 (AVX2, FMA, F16C) or 0: the compiler's own vector types, which it
-// maps to what the target has (SSE2, NEON, ...). Products and sums fuse where the target can: these files are compiled
-// with -ffp-contract=fast.
+// QUILL_SIMD is 512 (AVX-512 F, BW, DQ, VL), 256 (AVX2, FMA, F16C) or 0: the compiler's vector types, which it maps to
+// the target's instructions (SSE2, NEON, ...). Files that include this are compiled with -ffp-contract=fast: products
+// and sums are fused if the target can.
 #ifndef QUILL_SIMD_H
 #define QUILL_SIMD_H
 
@@ -24,9 +24,9 @@ enum { VL = 4 };
 
 #define INLINE static inline __attribute__((always_inline))
 
-// In front of a loop of up to n rounds whose number is a constant once its function is inlined: all of them one after
-// another, so that arrays which they index lie in registers. gcc takes n for a limit; clang takes it for the number of
-// rounds, and leaves a loop of fewer as it is.
+// Put before a loop of up to n rounds whose number is a constant after inlining: unrolls it completely, so that arrays
+// indexed in it stay in registers. gcc treats n as a limit; clang would treat it as the number of rounds and not unroll
+// a shorter loop, so it gets unroll(full).
 #if defined(__clang__)
 #define UNROLL(n) _Pragma("clang loop unroll(full)")
 #else
@@ -147,7 +147,7 @@ INLINE vf vswap(vf v, int d) {
 #endif
 }
 
-// Lane l has the sum of the lanes l and l ^ d: of a, or of b where l & d.
+// Lane l gets the sum of lanes l and l ^ d: of a if (l & d) == 0, otherwise of b.
 INLINE vf vfold(vf a, vf b, int d) {
 #if QUILL_SIMD == 512
     __mmask16 set = d == 8 ? 0xff00 : d == 4 ? 0xf0f0 : d == 2 ? 0xcccc : 0xaaaa;
@@ -161,7 +161,7 @@ INLINE vf vfold(vf a, vf b, int d) {
     return own + vswap(other, d);
 }
 
-INLINE void vstore_bf16(uint16_t *p, vf v) { // to nearest, ties to even; a NaN stays one
+INLINE void vstore_bf16(uint16_t *p, vf v) { // to nearest, ties to even; NaN stays NaN
     for (int i = 0; i < VL; i++) p[i] = float_bf16(v[i]);
 }
 
@@ -184,8 +184,8 @@ INLINE vf vexp(vf x) {
 // cap * tanh(x / cap)
 INLINE vf vcap(vf x, float cap) { return cap - 2 * cap / (vexp(x * (2 / cap)) + 1.0f); }
 
-// What RMSNorm scales each of C rows of n elements by; C, up to 4, is a constant. A row's sum is of one order whatever
-// C.
+// The factors by which RMSNorm scales each of C rows of n elements; C <= 4 is a constant. The order of a row's sum does
+// not depend on C.
 INLINE void norm_scales(const float *x, size_t x_stride, int C, int n, float eps, float *scales) {
     vf sums[4] = {0};
     int whole = n / VL * VL;
@@ -199,7 +199,7 @@ INLINE void norm_scales(const float *x, size_t x_stride, int C, int n, float eps
     }
 }
 
-// Elements of a (0..3) and b (4..7) by constant indices.
+// Selects four elements of a (indices 0 to 3) and b (4 to 7) by constant indices.
 #if defined(__clang__)
 #define SHUFFLE4(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else

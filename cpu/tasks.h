@@ -1,13 +1,13 @@
-// cpu/tasks.h: work cut into tasks for the thread pool.
+// cpu/tasks.h: cuts work into tasks for the thread pool.
 #ifndef QUILL_CPU_TASKS_H
 #define QUILL_CPU_TASKS_H
 
 #include "kernels.h"
 
-// Work smaller than this many multiply-adds a task is not worth waking another core for.
+// The least multiply-adds of a task: for less work it does not pay to wake another core.
 enum { TASK_WORK = 1 << 15 };
 
-// How many tasks to cut `work` multiply-adds into, at most `most`.
+// Into how many tasks to cut `work` multiply-adds; at most `most`.
 int tasks_count(const Workspace *w, double work, int most);
 
 // The part of w->panels that belongs to a thread.

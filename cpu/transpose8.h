@@ -1,4 +1,4 @@
-// cpu/transpose8.h: 8 x 8 values of 32 bits in AVX registers: turned, and written to rows of floats.
+// cpu/transpose8.h: transposes 8 x 8 values of 32 bits in AVX registers, and writes them to rows of floats.
 #ifndef QUILL_CPU_TRANSPOSE8_H
 #define QUILL_CPU_TRANSPOSE8_H
 
@@ -17,13 +17,13 @@ INLINE void transpose8(__m256 r[8]) {
         t[i + 3] = _mm256_shuffle_ps(b, d, 0xee);
     }
     UNROLL(4)
-    for (int i = 0; i < 4; i++) { // the blocks themselves
+    for (int i = 0; i < 4; i++) { // transposes the order of the blocks
         r[i] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x20);
         r[i + 4] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x31);
     }
 }
 
-// 8 rows of 8 features, or as many as there are, to y, rows y_stride apart.
+// Writes up to 8 rows of up to 8 features to y, whose rows are y_stride apart.
 INLINE void write_rows(const __m256 rows[8], int n_rows, int n_features, const float *bias, bool add, float *y,
                        size_t y_stride) {
     const __m256i there = _mm256_cmpgt_epi32(_mm256_set1_epi32(n_features), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -33,7 +33,7 @@ INLINE void write_rows(const __m256 rows[8], int n_rows, int n_features, const f
         if (i >= n_rows) break;
         __m256 value = _mm256_add_ps(rows[i], more);
         if (add) value = _mm256_add_ps(value, _mm256_maskload_ps(y, there));
-        if (n_features >= 8) _mm256_storeu_ps(y, value); // a masked store is microcode on some CPUs
+        if (n_features >= 8) _mm256_storeu_ps(y, value); // a masked store is slow microcode on some CPUs
         else _mm256_maskstore_ps(y, there, value);
     }
 }

@@ -1,7 +1,7 @@
-// cpu/unpack.h: 32 weights of any tensor type as vectors of floats, straight from the file's blocks.
+// cpu/unpack.h: unpacks 32 weights of any tensor type to vectors of floats, directly from the file's blocks.
 //
-// What every CPU kernel reads weights through. One line of arithmetic a type: small integers by byte operations, then
-// scale and minimum. The scalar functions of formats/types.c are the specification.
+// All f32 kernels of the CPU read weights with it. Byte operations give small integers, then scale and minimum are
+// applied. The scalar functions of formats/types.c are the specification.
 #ifndef QUILL_UNPACK_H
 #define QUILL_UNPACK_H
 
@@ -20,8 +20,8 @@ INLINE void q_scaled_min(q32 q, float s0, float s1, float m0, float m1, vf w[NV]
     for (int i = 0; i < NV; i++) w[i] = w[i] * (i * VL < 16 ? s0 : s1) - (i * VL < 16 ? m0 : m1);
 }
 
-// A scale in every lane. Broadcast first and convert then: one conversion, no moves between register files. (Integer
-// tricks are faster still until they meet a subnormal half, which the scales of K-quants often are.)
+// Broadcasts a scale to all lanes, then converts it: one conversion, and no moves between register files. (Integer
+// tricks are faster, but wrong for subnormal halves, which are frequent among the scales of K types.)
 INLINE vf half_vector(half_bits h) {
 #if QUILL_SIMD == 512
     return (vf)_mm512_cvtph_ps(_mm256_set1_epi16((short)h));
@@ -30,8 +30,9 @@ INLINE vf half_vector(half_bits h) {
 #endif
 }
 
-// d q - m for nibbles q: the 32 of 16 bytes, the low ones first; or the low or high ones of 32 bytes. With AVX-512 the
-// sixteen weights that a block can have are a table in one register, and a nibble is looked up, not converted.
+// d q - m for nibbles q: the 32 nibbles of 16 bytes, the low ones first (affine16); or the low or high nibbles of 32
+// bytes (affine32). With AVX-512 the sixteen possible weights of a block are a table in one register, and nibbles are
+// looked up, not converted.
 #if QUILL_SIMD == 512
 INLINE __m512i q_wide(const uint8_t *p) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
@@ -43,7 +44,7 @@ INLINE vf q_table(vf d, vf m) {
 }
 INLINE void nibbles16(const uint8_t *p, vf table, vf w[NV]) {
     __m512i q = q_wide(p);
-    w[0] = q_look_up(q, table); // looks at the low four bits alone
+    w[0] = q_look_up(q, table); // the look-up uses only the low four bits
     w[1] = q_look_up(_mm512_srli_epi32(q, 4), table);
 }
 INLINE void affine16(const uint8_t *p, vf d, vf m, vf w[NV]) { nibbles16(p, q_table(d, m), w); }
@@ -207,8 +208,8 @@ INLINE void unpack_q_book(int type, const uint8_t *row, int b, const SuperblockS
 
 // ---- a weight row of any type ---------------------------------------------------------------------------------------
 
-// Elements [first, first + n) of a row, n <= 32, as vectors padded with zeros: the end of a row that is no multiple
-// of 32, and int8 groups, which may straddle rows.
+// Elements [first, first + n) of a row, n <= 32, as vectors padded with zeros: for the end of a row that is not a
+// multiple of 32, and for int8 groups, which may cross the ends of rows.
 static __attribute__((noinline, unused)) void unpack_slow(const Tensor *t, int row, int first, int n, vf w[NV]) {
     float values[32] = {0};
     const uint8_t *bytes = (const uint8_t *)t->data + (size_t)row * t->row_bytes;
@@ -229,7 +230,7 @@ static __attribute__((noinline, unused)) void unpack_slow(const Tensor *t, int r
     for (int i = 0; i < NV; i++) w[i] = vload(values + VL * i);
 }
 
-// One block of int8 with one scale: groups that hold whole blocks.
+// One block of int8 with one scale, for groups of whole blocks.
 INLINE void unpack_i8(const Tensor *t, int row, int b, vf w[NV]) {
     size_t flat = (size_t)row * (size_t)t->n_in + 32 * (size_t)b;
     float scale;
@@ -239,7 +240,7 @@ INLINE void unpack_i8(const Tensor *t, int row, int b, vf w[NV]) {
 
 static inline bool i8_whole_blocks(const Tensor *t) { return t->n_in % 32 == 0 && t->group % 32 == 0; }
 
-// The scales of the super-block that block b (a multiple of 8) begins; other types have none.
+// Loads the scales of the super-block that begins at block b (a multiple of 8); types without super-blocks have none.
 INLINE void load_scales(int type, const Tensor *t, int row, int b, SuperblockScales *c) {
     const uint8_t *bytes = (const uint8_t *)t->data + (size_t)row * t->row_bytes;
     const BlockQ4_K *q4 = (const BlockQ4_K *)(const void *)bytes + b / 8;
@@ -256,7 +257,7 @@ INLINE void load_scales(int type, const Tensor *t, int row, int b, SuperblockSca
     }
 }
 
-// 32 weights at block b; c was loaded for its super-block.
+// Unpacks the 32 weights of block b; c has the scales of its super-block.
 INLINE void unpack_block(int type, const Tensor *t, bool i8_whole, int row, int b, const SuperblockScales *c,
                          vf w[NV]) {
     const uint8_t *bytes = (const uint8_t *)t->data + (size_t)row * t->row_bytes;

@@ -1,18 +1,18 @@
-// cpu/vector_matmul.c: products of weights with many rows of activations: the rows are the lanes, the weights are
-// broadcast from panels in f32.
+// cpu/vector_matmul.c: products of weights with many rows of activations. Lanes are rows; weights are broadcast from
+// panels in f32.
 #include "cpu/vector.h"
 
 #include "cpu/vector_tile.h"
 
 enum {
-    KC = 256,               // depth of a panel: a tile of rows that deep stays in L1 while the features pass
-    PANEL_STRIDE = KC + 16, // not a power of two: rows must not share their cache sets
-    ROW_BLOCK = 512,        // rows of a task, whose sums it keeps
+    KC = 256,               // depth of a panel: a tile of rows of this depth stays in L1 for all features
+    PANEL_STRIDE = KC + 16, // not a power of two, so that rows do not share cache sets
+    ROW_BLOCK = 512,        // rows of a task, which keeps their sums in its scratch memory
 };
 
 static size_t packed_bytes(int n_rows, int n_in) { return round_up((size_t)n_rows, T) * (size_t)n_in * sizeof(float); }
 
-// A tile of rows becomes (n_in, T): element k of all rows side by side; missing rows are zero.
+// Packs a tile of rows as (n_in, T): element k of all rows side by side; missing rows are zero.
 static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_rows, int n_in) {
     float *out = (float *)packed + (size_t)tile * T * (size_t)n_in;
     for (int r = 0; r < T; r += 4) {
@@ -29,7 +29,7 @@ static void pack(void *packed, int tile, const float *x, size_t x_stride, int n_
     }
 }
 
-// Up to four features of up to four rows: sums (feature, T) -> y(row, feature), with bias.
+// Writes up to four features of up to four rows: sums (feature, T) to y(row, feature), with bias.
 INLINE void write_square(const float *sums, int n_features, int n_rows, const float *bias, float *y, size_t y_stride,
                          bool add) {
     size_t width = (size_t)n_features * sizeof *y;
@@ -45,8 +45,8 @@ INLINE void write_square(const float *sums, int n_features, int n_rows, const fl
     }
 }
 
-// The sums (n_features, T) of a tile -> y(row, first + feature); y: its first row. Four rows from end to end, since
-// rows of y often share their cache sets. What lies behind the last feature is read, and not used.
+// Writes the sums (n_features, T) of a tile to y(row, first + feature); y points to the tile's first row. Writes four
+// rows from end to end, since rows of y often share cache sets. Sums behind the last feature are read but not used.
 static void write_tile(const Tensor *w, int first, int n_features, const float *sums, int n_rows, float *y,
                        size_t y_stride, bool add) {
     for (int r = 0; r < n_rows; r += 4, y += 4 * y_stride)
@@ -58,8 +58,8 @@ static void write_tile(const Tensor *w, int first, int n_features, const float *
         }
 }
 
-// Elements [k0, k0 + n) of the features' rows, PANEL_STRIDE apart. Short pieces of rows far apart, which the hardware
-// does not foresee: they are asked for some rows ahead.
+// Loads elements [k0, k0 + n) of the features' rows, PANEL_STRIDE apart. The hardware does not prefetch such short
+// pieces of distant rows: they are prefetched some rows ahead.
 static void load_panel(const Tensor *w, int first, int n_features, int k0, int n, float *panel) {
     enum { ROWS_AHEAD = 6 };
     size_t piece = w->row_bytes * (size_t)n / (size_t)w->n_in;

@@ -1,10 +1,10 @@
-// cpu/vector_matvec.c: products of weights with up to a few rows of activations, lanes along a weight row.
+// cpu/vector_matvec.c: products of weights with a few rows of activations. Lanes are elements of a weight row.
 #include "cpu/vector.h"
 
 #include "cpu/unpack.h"
 
-// One weight row times one row of activations: the loop of decoding. The matrix is read as one stream from front to
-// back, which is what the memory system is best at; four sums hide the latency of the additions.
+// Multiplies one weight row by one row of activations: the inner loop of decoding. The matrix is read as one stream
+// from front to back, which suits the memory system; four sums hide the latency of additions.
 INLINE void matvec_one(int type, const Tensor *t, int f, const float *x, float *y, bool add) {
     enum { AHEAD = 1536 }; // bytes to prefetch ahead of the loop
     vf sum[4] = {0};
@@ -17,7 +17,7 @@ INLINE void matvec_one(int type, const Tensor *t, int f, const float *x, float *
         const char *ahead = stream + (size_t)b * block_bytes + AHEAD;
         for (size_t at = 0; at < 8 * block_bytes; at += 64) __builtin_prefetch(ahead + at);
         load_scales(type, t, f, b, &c);
-#if QUILL_SIMD // where a shift by a constant is one instruction; elsewhere it would only be long
+#if QUILL_SIMD // a shift by a constant is one instruction; without SIMD the unrolled code would only be longer
         UNROLL(8)
 #endif
         for (int i = 0; i < 8; i++) {
@@ -27,7 +27,7 @@ INLINE void matvec_one(int type, const Tensor *t, int f, const float *x, float *
             for (int k = 0; k < NV; k++) sum[(NV * i + k) % 4] += w[k] * vload(x + 32 * (size_t)(b + i) + VL * k);
         }
     }
-    for (; b < n_blocks; b++) { // rows of K-quants are whole super-blocks: none of theirs are left
+    for (; b < n_blocks; b++) { // no blocks of K types: their rows are whole super-blocks
         vf w[NV];
         unpack_block(type, t, i8_whole, f, b, &c, w);
         UNROLL(8)
@@ -46,12 +46,12 @@ INLINE void matvec_one(int type, const Tensor *t, int f, const float *x, float *
 }
 
 #if QUILL_SIMD == 512
-// The same of types without scales (cpu/int8_vnni.c has the others), four weight rows at once, `apart` from one to the
-// next: each is a stream of its own, and the hardware's prefetchers follow several at once.
+// The same for types without scales (cpu/int8_vnni.c computes the others) and four weight rows at once, `apart` rows
+// apart: each is a stream of its own, and the hardware's prefetchers follow several streams.
 enum { STREAMS = 4 };
 
 INLINE void matvec_streams(int type, const Tensor *t, int f, int apart, const float *x, float *y, bool add) {
-    enum { FAR = 3072, NEAR = 512 }; // bytes ahead of the loop that are fetched into L2, and into L1
+    enum { FAR = 3072, NEAR = 512 }; // prefetch distances in bytes: into L2, and into L1
     const size_t block = type == TYPE_F32 ? 128 : 64;
     vf sum[STREAMS][NV] = {0};
     int n_blocks = t->n_in / 32, tail = t->n_in % 32;
@@ -82,7 +82,7 @@ INLINE void matvec_streams(int type, const Tensor *t, int f, int apart, const fl
 }
 #endif
 
-// F weight rows times C rows of activations; F and C are constants in every copy.
+// Multiplies F weight rows by C rows of activations; F and C are constants in every copy.
 INLINE void matvec_tile(int type, const Tensor *t, int f, int F, const float *x, size_t x_stride, int C, float *y,
                         size_t y_stride, bool add) {
     vf sum[4][4] = {0};
@@ -137,7 +137,7 @@ INLINE void matvec_rows(int type, const Tensor *t, int first, int last, const fl
         for (int f = first; f < last; f++) matvec_one(type, t, f, x, y, add);
         return;
     }
-    int step = C <= 2 ? 4 : 2, f = first; // as many sums as registers hold beside the rows of x
+    int step = C <= 2 ? 4 : 2, f = first; // as many sums as fit into registers beside the rows of x
     for (; f + step <= last; f += step) {
         if (C <= 2) matvec_tile(type, t, f, 4, x, x_stride, C, y, y_stride, add);
         else matvec_tile(type, t, f, 2, x, x_stride, C, y, y_stride, add);
@@ -145,7 +145,7 @@ INLINE void matvec_rows(int type, const Tensor *t, int first, int last, const fl
     for (; f < last; f++) matvec_tile(type, t, f, 1, x, x_stride, C, y, y_stride, add);
 }
 
-// One function a type and number of rows: in a larger one the compiler would run out of registers.
+// One function for each type and number of rows: in a larger one the compiler would run out of registers.
 typedef void MatvecRows(const Tensor *t, int first, int last, const float *x, size_t x_stride, float *y,
                         size_t y_stride, bool add);
 
@@ -175,7 +175,7 @@ static MatvecRows *matvec_function(int type, int n_rows) {
 void vector_matvec(const Tensor *w, int first, int last, const float *x, size_t x_stride, int n_rows, float *y,
                    size_t y_stride, bool add, void *scratch) {
     (void)scratch;
-    // A few features at a time past all rows of x: their weights are in the cache for the second group of rows.
+    // A few features at a time for all rows of x: the second group of rows finds their weights in the cache.
     int step = n_rows <= 4 ? last - first : 16;
     for (int f = first; f < last; f += step)
         for (int r = 0; r < n_rows; r += 4)

@@ -55,7 +55,7 @@ INLINE vf gated(Activation act, vf gate, vf up) {
     return gate / (vexp(-sigmoid_of(act, gate)) + 1.0f) * up;
 }
 
-// All elements by the same arithmetic, those past the last whole vector too.
+// Uses the same arithmetic for all elements, including those past the last whole vector.
 INLINE void gate_all(Activation act, float *gate, const float *up, int n) {
     int i = 0;
     for (; i + VL <= n; i += VL) vstore(gate + i, gated(act, vload(gate + i), vload(up + i)));
@@ -73,7 +73,7 @@ void vector_gate(Activation act, float *gate, const float *up, int n) {
     else gate_all(ACT_SILU, gate, up, n);
 }
 
-// As gate: all elements by the same arithmetic.
+// Like gate_all, uses the same arithmetic for all elements.
 void vector_softcap(float *v, int n, float cap) {
     int i = 0;
     for (; i + VL <= n; i += VL) vstore(v + i, vcap(vload(v + i), cap));

@@ -1,5 +1,5 @@
-// cpu/vector_tile.h: the inner loop of products with many rows: a few weights, broadcast, times a tile of rows, which
-// are the lanes of two vectors. The matrix kernel multiplies weights with it, attention keys and values.
+// cpu/vector_tile.h: the inner loop of products with many rows: a few broadcast weights times a tile of rows, the lanes
+// of two vectors. The matrix kernel multiplies weights with it, and attention keys and values.
 #ifndef QUILL_VECTOR_TILE_H
 #define QUILL_VECTOR_TILE_H
 
@@ -16,7 +16,7 @@ enum {
     AHEAD = UNROLL * T * (int)sizeof(float) / PANELS, // bytes that a panel prefetches every UNROLL steps
 };
 
-// NF weights, wf apart, times T lanes.
+// Multiplies NF weights, wf apart, by T lanes.
 INLINE void multiply_step(const float *w, size_t wf, const float *x, vf sum[NF][2]) {
     vf x0 = vload(x), x1 = vload(x + VL);
     UNROLL(12)
@@ -27,9 +27,9 @@ INLINE void multiply_step(const float *w, size_t wf, const float *x, vf sum[NF][
     }
 }
 
-// c(f, lane) += sum over k of w(f, k) x(k, lane) for NF features and T lanes. w(f, k) lies at w[f*wf + k*wk], x and c
-// have T floats a row, so c of consecutive features is contiguous. `next` is prefetched on the way, line by line: all
-// at once its lines would hold up those of w and x. NULL: nothing is prefetched.
+// c(f, lane) += sum over k of w(f, k) x(k, lane) for NF features and T lanes. w(f, k) is at w[f*wf + k*wk]; x and c
+// have T floats in a row, so that c of consecutive features is contiguous. `next` is prefetched line by line during the
+// loop, since prefetching all of it at once would delay the loads of w and x. NULL: nothing is prefetched.
 static __attribute__((unused)) void multiply_tile(int n, const float *w, size_t wf, size_t wk, const float *x, float *c,
                                                   const char *next) {
     vf sum[NF][2];
