@@ -1,4 +1,4 @@
-// hf/config.c: config.json as GGUF's keys: shape, windows, scales, soft caps.
+// hf/config.c: reads config.json into GGUF's keys: shape, windows, scales, soft caps.
 #include "hf/hf.h"
 #include "hf/parts.h"
 
@@ -42,7 +42,7 @@ static const char *gguf_key(const HfModel *m, const char *suffix, char key[96]) 
 
 // ---- which family ---------------------------------------------------------------------------------------------------
 
-// The text model of one that also sees has a configuration of its own inside.
+// Finds the family. The text model of a multimodal model has its own configuration inside, as text_config.
 static Status find_family(HfModel *m) {
     json_t *text = json_object_get(m->file, "text_config");
     m->config = json_is_object(text) ? json_copy(text) : json_copy(m->file);
@@ -66,7 +66,7 @@ static Status find_family(HfModel *m) {
     return OK;
 }
 
-// ---- what is not computed here --------------------------------------------------------------------------------------
+// ---- unsupported settings -------------------------------------------------------------------------------------------
 
 static Status refuse_act(const HfModel *m) {
     bool gemma = m->family->names == HF_NAMES_GEMMA; // its classes do not look at hidden_act
@@ -75,7 +75,7 @@ static Status refuse_act(const HfModel *m) {
     return status_error(QUILL_MODEL, "%s/config.json: %s: %s expected, %.60s found", m->dir, key, m->family->act, act);
 }
 
-// SmolLM3: the family's layers without RoPE are every fourth one.
+// SmolLM3: refuses models whose layers without RoPE are not every fourth one.
 static Status refuse_nope(const HfModel *m) {
     const json_t *list = json_object_get(m->config, "no_rope_layers");
     int64_t every = 0;
@@ -217,7 +217,7 @@ static Status set_experts(const HfModel *m) {
 
 // ---- windows --------------------------------------------------------------------------------------------------------
 
-// Whether layer i has a sliding window. For configs without a list of layer types.
+// Whether layer i has a sliding window, if the configuration has no list of layer types.
 static bool slides(const HfModel *m, int64_t i) {
     int64_t every = m->family->full_every, first = 0;
     switch (m->family->window) {
@@ -253,7 +253,7 @@ static Status read_layer_types(const HfModel *m, int64_t n_layers, uint8_t *wind
     return OK;
 }
 
-// The window, and which layers have it. A family of GGUF files with windows has the key in every file.
+// Sets the window and the layers that have it. In families with windows every GGUF file has the key.
 static Status set_windows(const HfModel *m, int64_t n_layers) {
     char key[96];
     int64_t window = 0;

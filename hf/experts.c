@@ -1,12 +1,13 @@
-// hf/experts.c: the experts of a directory as GGUF's stacks: a tensor for each expert, or fused ones of all of them.
+// hf/experts.c: converts the experts of a directory to GGUF's stacks. A directory has one tensor for each expert, or
+// fused tensors of all experts.
 //
-// Shapes as the directory has them, slowest first; E experts of width W, dim H:
+// Shapes in the directory, slowest dimension first; E experts of width W, dim H:
 //   mlp.experts.N.gate_proj|up_proj|down_proj.weight, block_sparse_moe.experts.N.w1|w3|w2.weight   one expert's matrix
 //   mlp.experts.gate_up_proj (E, 2W, H): gate's rows, then up's; mlp.experts.down_proj (E, H, W)
-// and in gpt-oss, where columns come first and gate and up take turns:
+// and in gpt-oss, where matrices are transposed and rows of gate and up alternate:
 //   gate_up_proj (E, H, 2W), down_proj (E, W, H), gate_up_proj_bias (E, 2W), down_proj_bias (E, H); in MXFP4
 //   gate_up_proj_blocks (E, 2W, H/32, 16) with _scales (E, 2W, H/32), down_proj_blocks (E, H, W/32, 16) with _scales
-// Stacks are copies, but for a fused down_proj that lies as GGUF wants it.
+// Stacks are copies, except a fused down_proj that already has GGUF's layout.
 #include "hf/experts.h"
 
 #include <stdio.h>
@@ -27,7 +28,7 @@ static void name_of(char out[64], long layer, int part, const char *kind) {
     snprintf(out, 64, "blk.%ld.%s.%s", layer, stack_names[part], kind);
 }
 
-// Whether a tensor has n dimensions that fit, in a dense type.
+// Whether a tensor has a dense type and n dimensions that fit an int.
 static bool is_shaped(const SafeTensor *t, int n) {
     bool fits = t->n_dims == n && hf_type_of(t) >= 0;
     for (int d = 0; fits && d < n; d++) fits = t->dims[d] >= 1 && t->dims[d] <= INT32_MAX;
@@ -85,7 +86,8 @@ Status hf_experts_end(HfExperts *x, const HfModel *m) {
 
 // ---- fused ----------------------------------------------------------------------------------------------------------
 
-// Row i of all E n_out rows of a stack comes from the tensor's elements from(e, o) on, `step` apart.
+// Copies a stack of E n_out rows of n_in elements. Row o of expert e begins at element e * expert + first + o * row of
+// the tensor; its elements are `step` apart.
 static void *copy_rows(const HfModel *m, const SafeTensor *t, size_t n_experts, size_t n_out, size_t n_in,
                        size_t expert, size_t first, size_t row, size_t step) {
     size_t size = t->element;
@@ -142,8 +144,8 @@ static Status take_bias(const HfModel *m, long layer, const SafeTensor *t, bool 
     return OK;
 }
 
-// A block in the order of GGUF: of byte k the low half is element k, the high one element k + 16. In the directory byte
-// k has elements 2k and 2k + 1.
+// Reorders an MXFP4 block for GGUF, where byte k has elements k (low half) and k + 16. In the directory byte k has
+// elements 2k and 2k + 1.
 static void turn_block(uint8_t scale, const uint8_t *from, uint8_t *to) {
     to[0] = scale;
     for (int k = 0; k < 16; k++) {
@@ -202,6 +204,6 @@ bool hf_experts_take(HfExperts *x, const HfModel *m, const SafeFiles *files, lon
     else if (strcmp(word, "down_proj_bias") == 0) *st = take_bias(m, layer, t, false);
     else if (strcmp(word, "gate_up_proj_blocks") == 0) *st = take_blocks(m, files, layer, t, true);
     else if (strcmp(word, "down_proj_blocks") == 0) *st = take_blocks(m, files, layer, t, false);
-    else return strstr(word, "_scales") != NULL; // taken with their blocks
+    else return strstr(word, "_scales") != NULL; // scales are read with their blocks
     return true;
 }

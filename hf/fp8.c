@@ -15,10 +15,10 @@ float fp8_e4m3(uint8_t bits) {
     return bits & 0x80 ? -magnitude : magnitude;
 }
 
-// How the matrix is cut into blocks of one scale each.
+// How the matrix is divided into blocks, each with one scale.
 typedef struct {
-    size_t down, across;  // scales
-    size_t rows, columns; // of a block
+    size_t down, across;  // number of scales in each direction
+    size_t rows, columns; // size of a block
     float *scales;        // (down x across)
 } Fp8Blocks;
 
@@ -30,7 +30,7 @@ static Status wrong_scale(const SafeTensor *t, const SafeTensor *scale) {
                         (int)(t->name.n < 100 ? t->name.n : 100), t->name.data);
 }
 
-// The length of blocks that cut n into so many; 0: there is none. It is a power of two where one does: 200 rows in two
+// The block length that divides n into `parts` blocks; 0: there is none. A power of two if possible: 200 rows in two
 // blocks are 128 and 72.
 static size_t block_size(size_t n, size_t parts) {
     for (size_t size = 1; size < n; size *= 2)

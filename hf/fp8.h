@@ -1,8 +1,8 @@
-// hf/fp8.h: matrices in FP8 (E4M3) with scales, as BF16.
+// hf/fp8.h: converts matrices in FP8 (E4M3) with scales to BF16.
 //
-// They become BF16 at load and take twice the file's memory then. A type of tensor of their own would save that, and
-// needs kernels for every instruction set and the GPU, which BF16 has. Rounding to BF16 costs 2^-9 of a weight at most,
-// E4M3 itself has rounded by up to 2^-4.
+// They are converted when they are loaded and then take twice the file's memory. A tensor type of their own would save
+// that, but would need kernels for every instruction set and the GPU. The relative error of rounding to BF16 is at most
+// 2^-9; that of E4M3 itself is up to 2^-4.
 #ifndef QUILL_HF_FP8_H
 #define QUILL_HF_FP8_H
 
@@ -12,6 +12,6 @@
 // x 1), or one for each block of rows and columns (a x b: blocks of ceil(n_out / a) x ceil(n_in / b), as DeepSeek and
 // Qwen have them); NULL: 1. `out` has room for the matrix. QUILL_MODEL: scales that do not fit.
 Status fp8_dequantize(const SafeTensor *t, const SafeTensor *scale, uint16_t *out);
-float fp8_e4m3(uint8_t bits); // the value of eight bits: 4 of exponent, 3 of mantissa, no infinity (the OCP's E4M3)
+float fp8_e4m3(uint8_t bits); // the value of an E4M3 byte (OCP): 4 bits of exponent, 3 of mantissa, no infinity
 
 #endif

@@ -1,4 +1,4 @@
-// hf/hf.c: see hf/hf.h. The files of a directory, read in turn.
+// hf/hf.c: see hf/hf.h. Reads the files of a directory one after another.
 #define _GNU_SOURCE
 #include "hf/hf.h"
 
@@ -23,13 +23,13 @@ static bool has_file(const char *dir, const char *name) {
     return found;
 }
 
-// *out stays empty where there is no such file.
+// Reads a file of the directory; *out stays empty if it does not exist.
 static Status read_text(const char *dir, const char *name, Buf *out) {
     Buf path = {0};
     buf_printf(&path, "%s/%s", dir, name);
     Status st = OK;
     if (access(path.data, F_OK) == 0) {
-        FileMap map; // no pipe or device that a directory may hold
+        FileMap map; // file_map refuses pipes and devices
         st = file_map(path.data, &map);
         if (st.code) st.code = QUILL_MODEL;
         else {
@@ -62,7 +62,7 @@ Status hf_read_json(const char *dir, const char *name, json_t **out) {
 
 // ---- the vocabulary -------------------------------------------------------------------------------------------------
 
-// Mapped, not read: it may have tens of megabytes.
+// Maps tokenizer.json, which may have tens of megabytes.
 static Status read_tokenizer(const HfModel *m) {
     Buf path = {0};
     FileMap map;
@@ -77,7 +77,7 @@ static Status read_tokenizer(const HfModel *m) {
     return st;
 }
 
-// A file of its own goes over what the configuration has, as in transformers.
+// As in transformers, chat_template.jinja overrides the template in tokenizer_config.json.
 static Status read_template(const HfModel *m) {
     Buf text = {0};
     Status st = read_text(m->dir, "chat_template.jinja", &text);
@@ -107,7 +107,8 @@ static Status read_words(const HfModel *m) {
 
 // ---- opening --------------------------------------------------------------------------------------------------------
 
-// The directory's name; of models--user--repo/snapshots/COMMIT in the Hugging Face cache "repo".
+// Sets general.name to the directory's name; for models--user--repo/snapshots/COMMIT in the Hugging Face cache to
+// "repo".
 static void set_name(const HfModel *m) {
     char *real = realpath(m->dir, NULL);
     char *slash = real ? strrchr(real, '/') : NULL;

@@ -1,4 +1,4 @@
-// hf/parts.h: what the files of this room share: a directory on its way to a view.
+// hf/parts.h: shared by the files of hf/: a directory that is being converted to a Gguf view.
 #ifndef QUILL_HF_PARTS_H
 #define QUILL_HF_PARTS_H
 

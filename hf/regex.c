@@ -1,11 +1,10 @@
-// hf/regex.c: see hf_regex in hf/parts.h. The tokenizers library compiles with Oniguruma in Ruby's syntax; the
-// differences to PCRE2 that a pattern for text can meet are white space, words, hexadecimal digits, sets inside of sets
-// and the letter m.
+// hf/regex.c: see hf_regex in hf/parts.h. The tokenizers library uses Oniguruma with Ruby's syntax. Patterns of
+// tokenizers can differ from PCRE2 in \s, \w, \h, sets inside of sets, and the option m.
 #include "hf/parts.h"
 
 #include <string.h>
 
-// What Oniguruma's \s and \w stand for, as a part of a class.
+// The characters of Oniguruma's \s and \w, for use inside a class.
 #define WHITE "\\p{Z}\\t-\\r\\x{85}"
 #define WORD "\\p{L}\\p{M}\\p{Nd}\\p{Pc}"
 
@@ -14,7 +13,7 @@ static Status refuse(const char *name, const char *pattern, const char *what) {
                         what, pattern);
 }
 
-// The escape behind a backslash. NULL: it stays as it is. *bad: PCRE2 means another thing by it.
+// Translates the escape \c. NULL: it stays as it is. *bad: it has another meaning in PCRE2 and cannot be translated.
 static const char *translate(char c, bool in_class, const char **bad) {
     switch (c) {
     case 's': return in_class ? WHITE : "[" WHITE "]";
@@ -28,7 +27,7 @@ static const char *translate(char c, bool in_class, const char **bad) {
     }
 }
 
-// Whether a group at s, "(?...", sets an option that is written m in Ruby: a dot that matches line ends.
+// Whether the group at s, "(?...", sets Ruby's option m, with which a dot matches line ends.
 static bool sets_m(const char *s) {
     if (strncmp(s, "(?", 2) != 0) return false;
     size_t n = strspn(s + 2, "imx-");
@@ -58,7 +57,7 @@ Status hf_regex(const char *name, const char *pattern, Buf *out) {
         else if (!in_class && *s == '[') {
             in_class = true;
             if (s[1] == '^') buf_append(out, ++s, 1);
-            if (s[1] == ']') buf_append(out, ++s, 1); // the first one is a member
+            if (s[1] == ']') buf_append(out, ++s, 1); // a ] right after [ is a member of the class
         }
     }
     return OK;

@@ -1,5 +1,5 @@
-// hf/roles.c: which tokens begin and end texts and answers, and the chat templates: tokenizer_config.json,
-// generation_config.json and config.json as GGUF's keys.
+// hf/roles.c: reads special tokens and chat templates from tokenizer_config.json, generation_config.json and
+// config.json into GGUF's keys.
 #include "hf/parts.h"
 
 #include <stdlib.h>
@@ -26,8 +26,8 @@ static int first_id(const json_t *object, const char *key) {
     return hf_config_id(v);
 }
 
-// tokenizer_config.json names the token, or says null: then there is none. Without the word the configurations give an
-// id.
+// The id of a special token: tokenizer_config.json names it, or has null if there is none. Without this key the
+// configurations give an id.
 static int role(const HfModel *m, const json_t *tokenizer_config, const json_t *generation, const char *token,
                 const char *id_key) {
     const char *text = token_text(tokenizer_config, token);
@@ -39,7 +39,7 @@ static int role(const HfModel *m, const json_t *tokenizer_config, const json_t *
     return id;
 }
 
-// All ids that end an answer: those of generation_config.json, or of config.json where it gives none.
+// Sets all ids that end an answer: those of generation_config.json, or if it has none, of config.json.
 static void set_ends(const HfModel *m, const json_t *generation) {
     const json_t *ids = json_object_get(generation, "eos_token_id");
     if (!ids || json_is_null(ids)) ids = json_object_get(m->config, "eos_token_id");
@@ -69,7 +69,7 @@ static Status set_template(const HfModel *m, const char *name, const json_t *sou
     return OK;
 }
 
-// One template, or a list of named ones, of which "default" is the one to use; the first, where none has that name.
+// Sets the chat template: the only one, or from a list of named templates "default", or else the first.
 static Status set_templates(const HfModel *m, const json_t *templates) {
     size_t i;
     json_t *one;

@@ -1,5 +1,6 @@
-// hf/rope.c: the RoPE of config.json as GGUF's keys and tensors. transformers 4 wrote rope_theta and rope_scaling, 5
-// writes rope_parameters, for each kind of layer where kinds differ. Arithmetic: transformers' modeling_rope_utils.
+// hf/rope.c: reads the RoPE of config.json into GGUF's keys and tensors. transformers 4 wrote rope_theta and
+// rope_scaling; version 5 writes rope_parameters, separately for each kind of layer if they differ. Arithmetic:
+// transformers' modeling_rope_utils.
 #include "hf/parts.h"
 
 #include <math.h>
@@ -10,8 +11,8 @@
 
 typedef struct {
     HfModel *m;
-    const json_t *full;    // of layers that see everything; may be NULL
-    const json_t *sliding; // of layers with a window, where they have their own
+    const json_t *full;    // parameters of layers with full attention; may be NULL
+    const json_t *sliding; // parameters of layers with a window, if they differ
     int n_rot;
     double theta;
 } RopeReader;
@@ -64,7 +65,7 @@ static float *add_vector(const RopeReader *r, const char *name) {
     return v;
 }
 
-// Llama 3.1: long waves are stretched by the factor, short ones stay, those in between are mixed.
+// Llama 3.1: long wavelengths are stretched by the factor, short ones stay, those between are interpolated.
 static Status read_llama3(const RopeReader *r) {
     double factor, low, high, original;
     TRY(get_number(r, "factor", 0, &factor));
@@ -103,7 +104,7 @@ static Status read_yarn(const RopeReader *r) {
     set_u32(r, "rope.scaling.original_context_length", (int64_t)original);
     set_f32(r, "rope.scaling.yarn_beta_fast", fast);
     set_f32(r, "rope.scaling.yarn_beta_slow", slow);
-    double usual = 1 + 0.1 * log(factor); // what GGUF's attn_factor is multiplied by
+    double usual = 1 + 0.1 * log(factor); // the model loader multiplies GGUF's attn_factor by this
     if (attention != usual) set_f32(r, "rope.scaling.attn_factor", attention / usual);
     double temperature; // Ministral 3
     if (hf_config_number(r->full, "llama_4_scaling_beta", &temperature) && temperature > 0)
@@ -159,7 +160,7 @@ static Status read_scaling(const RopeReader *r) {
     return OK;
 }
 
-// The base of layers with a window, where it is another one.
+// Reads the RoPE base of layers with a window, if it differs.
 static Status read_sliding(const RopeReader *r) {
     double theta;
     if (r->sliding && strcmp(rope_type(r->sliding), "default") != 0)

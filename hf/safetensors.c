@@ -8,7 +8,7 @@
 
 #include "base/jsonio.h"
 
-enum { MAX_HEADER = 100 << 20 }; // as the format's own library has it
+enum { MAX_HEADER = 100 << 20 }; // the limit of the format's own library
 
 #define SHOW(s) (int)((s).n < 100 ? (s).n : 100), (s).data
 
@@ -43,7 +43,7 @@ static Status read_shape(const char *path, SafeTensor *t, const json_t *shape) {
             return status_error(QUILL_MODEL, "%s: tensor %.*s: shape: a product that fits 64 bits expected", path,
                                 SHOW(t->name));
     }
-    if (t->element == 0) return OK; // a type that nobody asks for, perhaps
+    if (t->element == 0) return OK; // an unknown type is an error only if the tensor is used
     if (!size_mul(n, t->element, &n) || n != t->n_bytes)
         return status_error(QUILL_MODEL,
                             "%s: tensor %.*s: data_offsets: %zu bytes expected by its shape and %s, %zu found", path,
@@ -78,7 +78,7 @@ static Status read_tensor(const char *path, SafeTensor *t, const json_t *entry, 
 static int by_data(const void *a, const void *b) {
     const SafeTensor *x = *(const SafeTensor *const *)a, *y = *(const SafeTensor *const *)b;
     if (x->data != y->data) return x->data < y->data ? -1 : 1;
-    return x->n_bytes < y->n_bytes ? -1 : x->n_bytes > y->n_bytes; // empty ones first
+    return x->n_bytes < y->n_bytes ? -1 : x->n_bytes > y->n_bytes; // empty tensors first
 }
 
 static Status check_overlaps(const SafeFiles *s, const char *path, int first) {
@@ -165,7 +165,7 @@ static bool has_file(const SafeFiles *s, const char *path) {
     return false;
 }
 
-// A name that stays in the directory.
+// Whether the name is that of a file in the directory itself.
 static bool is_plain_name(const char *name) { return *name && *name != '.' && !strchr(name, '/'); }
 
 static Status open_shards(SafeFiles *s, const char *dir, const char *index_path, const json_t *index) {

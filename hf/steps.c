@@ -1,5 +1,5 @@
-// hf/steps.c: the normalizer, pre_tokenizer and post_processor of a tokenizer.json as what tokenizer.c can do. What it
-// cannot is refused by its name.
+// hf/steps.c: translates the normalizer, pre_tokenizer and post_processor of a tokenizer.json to settings of
+// tokenizer.c. Steps that tokenizer.c does not support are errors that name them.
 #include "hf/parts.h"
 
 #include <stdlib.h>
@@ -24,11 +24,11 @@ static bool is_true(const json_t *object, const char *key, bool fallback) {
 typedef struct {
     const char *name;
     Gguf *g;
-    bool marks;         // U+2581 is put in place of spaces
-    bool metaspace;     // by the pre-tokenizer
-    bool bytes;         // the text is taken as bytes
-    const char *form;   // of Unicode: "NFC"
-    const char *prefix; // where a space is put in front: "always", "missing", "first"; NULL: nowhere
+    bool marks;         // spaces are replaced by U+2581
+    bool metaspace;     // they are replaced by the pre-tokenizer
+    bool bytes;         // byte-level BPE
+    const char *form;   // Unicode normal form: "NFC"
+    const char *prefix; // when a space is put in front: "always", "missing", "first"; NULL: never
     Buf patterns;       // each ends with a NUL
     size_t n_patterns;
 } HfSteps;
@@ -85,9 +85,9 @@ static Status read_split(HfSteps *s, const json_t *part) {
     const json_t *pattern = json_object_get(part, "pattern");
     const char *regex = json_string_value(json_object_get(pattern, "Regex"));
     const char *string = json_string_value(json_object_get(pattern, "String"));
-    if (string && s->marks && strcmp(string, " ") == 0) return OK; // there are no spaces any more
+    if (string && s->marks && strcmp(string, " ") == 0) return OK; // spaces were replaced before
     bool isolated = is(part, "behavior", "Isolated");
-    // Only matches are kept; patterns of this kind match all of the text.
+    // "Removed" with `invert` keeps only matches; tokenizers use it with patterns that match all of the text.
     bool matches = is(part, "behavior", "Removed") && is_true(part, "invert", false);
     if (!isolated && !matches) return refuse(s, "pre_tokenizer", part, " with another behavior than Isolated");
     if (s->marks) return refuse(s, "pre_tokenizer", part, " of text whose spaces are replaced");
@@ -107,7 +107,7 @@ static Status read_metaspace(HfSteps *s, const json_t *part) {
     if (s->marks || s->n_patterns) return refuse(s, "pre_tokenizer", part, " behind another part");
     if (!is(part, "replacement", SPACE_MARK)) return refuse(s, "pre_tokenizer", part, " with another character");
     s->marks = s->metaspace = true;
-    bool prepends = is_true(part, "add_prefix_space", true); // of files before 2024
+    bool prepends = is_true(part, "add_prefix_space", true); // files from before 2024
     bool first = is(part, "prepend_scheme", "first"), never = is(part, "prepend_scheme", "never");
     if (json_object_get(part, "prepend_scheme")) prepends = !never;
     if (prepends) s->prefix = first ? "first" : "missing";
@@ -133,7 +133,7 @@ static Status read_pretokenizer(HfSteps *s, const json_t *part) {
 
 // ---- the post-processor ---------------------------------------------------------------------------------------------
 
-// The tokens that a text gets in front and behind. Other processors change no ids.
+// Reads the tokens that are put in front of and behind a text. Other processors do not change ids.
 static Status read_postprocessor(HfSteps *s, const json_t *part) {
     if (!is(part, "type", "TemplateProcessing")) return OK;
     const json_t *single = json_object_get(part, "single"), *tokens = json_object_get(part, "special_tokens");

@@ -1,5 +1,5 @@
-// hf/tokenizer.c: tokenizer.json as GGUF's vocabulary. Vocabulary and merges are walked without a tree: they are nearly
-// all of a file of ten megabytes.
+// hf/tokenizer.c: reads tokenizer.json into GGUF's vocabulary. Vocabulary and merges, nearly all of a file of ten
+// megabytes, are read without building a JSON tree.
 #include "hf/hf.h"
 #include "hf/parts.h"
 
@@ -9,10 +9,10 @@
 #include "base/jsonio.h"
 #include "base/jsonwalk.h"
 
-enum { MAX_TOKENS = 1 << 20 }; // as tokens/vocab.c has it
+enum { MAX_TOKENS = 1 << 20 }; // the same limit as in tokens/vocab.c
 
 typedef struct {
-    size_t at, n; // in the text of all
+    size_t at, n; // offset and length in `texts`
     int id;
 } HfToken;
 
@@ -20,17 +20,17 @@ typedef struct {
     const char *name;
     Gguf *g;
     JsonWalk walk;
-    Buf texts; // of the vocabulary
+    Buf texts; // the texts of all tokens
     HfToken *tokens;
     size_t n_tokens, tokens_cap;
-    Buf merges; // as GGUF has an array of strings
+    Buf merges; // in the layout of a GGUF array of strings
     uint64_t n_merges;
     Buf scratch;
-    json_t *parts; // the other members of the file, and those of "model" as "model.NAME"
+    json_t *parts; // the other members of the file; those of "model" have names "model.NAME"
 } TokenizerReader;
 
 static Status broken(const TokenizerReader *r, Str text) {
-    size_t at = text.n ? (size_t)(r->walk.at - text.data) : 0; // an empty file is mapped nowhere
+    size_t at = text.n ? (size_t)(r->walk.at - text.data) : 0; // an empty file has no mapping
     return status_error(QUILL_MODEL, "%s: byte %zu: %s expected", r->name, at, r->walk.error);
 }
 
@@ -56,7 +56,8 @@ static void walk_vocab(TokenizerReader *r) {
     }
 }
 
-// "a b", or ["a", "b"]. A part with a space in it is none that text gives, and would read as another pair.
+// Reads a merge: "a b" or ["a", "b"]. A merge whose part contains a space is left out: no text gives such a part, and
+// "a b" could not represent it.
 static bool walk_merge(TokenizerReader *r) {
     JsonWalk *w = &r->walk;
     Buf *pair = &r->scratch;
@@ -87,7 +88,7 @@ static void walk_merges(TokenizerReader *r) {
         if (!walk_merge(r)) return;
 }
 
-// A member that jansson reads: kept under one of these names, passed over with another. QUILL_MODEL: it is no JSON.
+// Keeps a member with one of these names, parsed by jansson, and skips all others. QUILL_MODEL: it is not JSON.
 static Status keep_part(TokenizerReader *r, const char *in, Str key) {
     static const char *const names[] = {"added_tokens",
                                         "normalizer",
@@ -160,7 +161,7 @@ typedef struct {
     Str *texts;
     int32_t *types;
     int n;
-    int32_t *left, *right; // ids of added tokens that take the white space beside them
+    int32_t *left, *right; // ids of added tokens that absorb the white space beside them
     size_t n_left, n_right;
 } HfVocab;
 
@@ -232,7 +233,7 @@ static Status read_vocab(const TokenizerReader *r, bool byte_fallback) {
     v.types = mem_alloc((size_t)v.n * sizeof *v.types);
     v.left = mem_alloc((n_added + 1) * sizeof *v.left);
     v.right = mem_alloc((n_added + 1) * sizeof *v.right);
-    for (int i = 0; i < v.n; i++) { // ids that no text has
+    for (int i = 0; i < v.n; i++) { // ids without a token have no text
         v.texts[i] = (Str){"", 0};
         v.types[i] = GGUF_TOKEN_UNUSED;
     }

@@ -4,7 +4,7 @@
 
 #include "jinja/run.h"
 
-// An argument that has to be a string.
+// Returns an argument that must be a string.
 static MarkedText string(JinjaRun *r, const JinjaArgs *a, int slot, const char *who) {
     Value v = a->slot[slot];
     if (value_is(v, V_STRING)) return *v.text;
@@ -12,14 +12,14 @@ static MarkedText string(JinjaRun *r, const JinjaArgs *a, int slot, const char *
     return (MarkedText){.data = ""};
 }
 
-// The same, or NULL where it is none or not given.
+// The same; NULL if the argument is None or was not given.
 static const MarkedText *maybe_string(JinjaRun *r, const JinjaArgs *a, int slot, const char *who) {
     if (!given(a, slot) || value_is(a->slot[slot], V_NONE)) return NULL;
     string(r, a, slot, who);
     return run_failed(r) ? NULL : a->slot[slot].text;
 }
 
-// An argument of a method or a function: only one that is not given has the default, as in Python.
+// An integer argument of a method or a function; `fallback` if it was not given. None is an error, as in Python.
 static int64_t integer_arg(JinjaRun *r, const JinjaArgs *a, int slot, const char *who, int64_t fallback) {
     int64_t n = fallback;
     if (given(a, slot)) op_integer(r->h, who, a->slot[slot], &n);
@@ -79,7 +79,8 @@ static Value m_replace(JinjaRun *r, Value v, JinjaArgs *a) {
     return run_text(r, text_replace(r->h, *v.text, old, new, integer_arg(r, a, 2, "replace", -1)));
 }
 
-// v[start:end] of the arguments from `slot` on; false: Python finds nothing there, not even an empty text.
+// v[start:end], with the bounds from the arguments at `slot` and `slot` + 1. False: start is past the end, where Python
+// finds not even an empty text.
 static bool cut_out(JinjaRun *r, Value v, const JinjaArgs *a, int slot, MarkedText *out, int64_t *start) {
     const Value parts[3] = {a->slot[slot], a->slot[slot + 1], value_none()};
     int64_t n = value_length(r->h, v);
@@ -179,7 +180,7 @@ static Value m_zfill(JinjaRun *r, Value v, JinjaArgs *a) {
     return run_text(r, text_concat(r->h, text_cut(*v.text, 0, sign), digits));
 }
 
-// str.format with {} {0} {name} and !r !s; what follows a colon is not known.
+// A field of str.format: {} {0} {name}, with !r or !s. Format specifications after a colon are not supported.
 static Value format_field(JinjaRun *r, Str field, const JinjaArgs *a, size_t *next) {
     bool number = true;
     int64_t index = 0;
@@ -274,7 +275,7 @@ static Value d_get(JinjaRun *r, Value v, JinjaArgs *a) {
     return found ? *found : given(a, 1) ? a->slot[1] : value_none();
 }
 
-static Value x_copy(JinjaRun *r, Value v, JinjaArgs *a) { // nothing changes a list or a dict
+static Value x_copy(JinjaRun *r, Value v, JinjaArgs *a) { // lists and dicts are immutable: no copy is needed
     (void)r;
     (void)a;
     return v;
@@ -300,7 +301,7 @@ static const Builtin dict_methods[] = {
 static const Builtin list_methods[] = {
     {"copy", "", x_copy}, {"count", "value!", l_count}, {"index", "value!", l_index}};
 
-// Those that would change their value; the sandbox has none of them.
+// Methods that would change their value; the sandbox forbids them.
 static const Builtin dict_unsafe[] = {
     {"clear", "", NULL}, {"pop", "", NULL}, {"popitem", "", NULL}, {"setdefault", "", NULL}, {"update", "", NULL}};
 static const Builtin list_unsafe[] = {{"append", "", NULL},  {"clear", "", NULL}, {"extend", "", NULL},
@@ -376,9 +377,9 @@ Value loop_attribute(JinjaRun *r, Value v, Str name) {
 
 // ---- functions ------------------------------------------------------------------------------------------------------
 
-enum { RANGE_MOST = 100000 }; // the sandbox's
+enum { RANGE_MOST = 100000 }; // MAX_RANGE of Jinja2's sandbox
 
-// How many of from, from + step, ... lie before `to`; differences of 64-bit integers fit unsigned ones.
+// How many of from, from + step, ... are before `to`. A difference of 64-bit integers fits an unsigned one.
 static size_t range_length(int64_t from, int64_t to, int64_t step) {
     bool any = step > 0 ? from < to : from > to;
     uint64_t distance = step > 0 ? (uint64_t)to - (uint64_t)from : (uint64_t)from - (uint64_t)to;
@@ -414,7 +415,7 @@ static Value g_range(JinjaRun *r, Value self, JinjaArgs *a) {
     return list;
 }
 
-// A new dict of a mapping or pairs, and the named arguments.
+// Makes a dict from a mapping or from pairs, and from the named arguments.
 static Value make_dict(JinjaRun *r, ValueType type, const JinjaArgs *a) {
     Value out = value_dict(r->h), *items;
     size_t n, n_pair;
@@ -461,7 +462,8 @@ static Value g_strftime_now(JinjaRun *r, Value self, JinjaArgs *a) {
     form[format.n] = 0;
     size_t n = strftime(out, sizeof out, form, r->now);
     TextOut all = {.h = r->h};
-    text_put_bytes(&all, out, n, text_trusted(format)); // what of it comes from the format, strftime does not say
+    text_put_bytes(&all, out, n,
+                   text_trusted(format)); // all bytes get the format's trust: strftime mixes their sources
     return run_text(r, text_done(&all));
 }
 

@@ -10,7 +10,7 @@
 
 static bool truth(const JinjaArgs *a, int slot) { return given(a, slot) && value_truth(a->slot[slot]); }
 
-// An argument of a filter: none has the default too.
+// An integer argument of a filter; `fallback` if it was not given or is None.
 static int64_t integer_unless_none(JinjaRun *r, const JinjaArgs *a, int slot, const char *who, int64_t fallback) {
     int64_t n = fallback;
     if (given(a, slot) && !value_is(a->slot[slot], V_NONE)) op_integer(r->h, who, a->slot[slot], &n);
@@ -130,7 +130,7 @@ static Value f_tojson(JinjaRun *r, Value v, JinjaArgs *a) {
 
 // ---- numbers --------------------------------------------------------------------------------------------------------
 
-// What Python's int() or float() reads from a text. False: no number.
+// Reads a number from a text as Python's int() or float() do. False: it is not a number.
 static bool read_number(JinjaRun *r, MarkedText t, int base, Value *out) {
     t = text_strip(r->h, t, NULL, true, true);
     if (t.n == 0 || t.n > 400) return false;
@@ -139,7 +139,7 @@ static bool read_number(JinjaRun *r, MarkedText t, int base, Value *out) {
     for (size_t i = 0; i < t.n; i++)
         if (t.data[i] != '_') digits[n++] = t.data[i];
     digits[n] = 0;
-    for (size_t i = 0; i < n; i++) // what C reads and Python does not
+    for (size_t i = 0; i < n; i++) // refuses forms that C accepts and Python does not
         if (base == 0 && strchr("xXpP()", digits[i])) return false;
     errno = 0;
     *out = base ? value_int(strtoll(digits, &end, base)) : value_float(strtod(digits, &end));
@@ -194,11 +194,11 @@ static Value f_round(JinjaRun *r, Value v, JinjaArgs *a) {
     if (!up && !down && !str_is(text_str(method), "common")) heap_fail(r->h, "method must be common, ceil or floor");
     double scaled = up ? ceil(x * scale) : down ? floor(x * scale) : 0;
     Value out = value_float(scaled / scale);
-    if (!up && !down) { // to even at the decimal half, which printing does exactly
+    if (!up && !down) { // rounds decimal halves to even, as printf does exactly
         char digits[400];
         if (places >= 0) snprintf(digits, sizeof digits, "%.*f", (int)(places > 60 ? 60 : places), x);
         out = value_float(places >= 0 && fabs(x) < 1e300 ? strtod(digits, NULL) : rint(x * scale) / scale);
-        if (!value_is(v, V_FLOAT) && places >= 0) out = value_is(v, V_INT) ? v : value_int(v.b); // an int stays one
+        if (!value_is(v, V_FLOAT) && places >= 0) out = value_is(v, V_INT) ? v : value_int(v.b); // an int stays an int
     }
     out.foreign = v.foreign;
     return out;
@@ -243,7 +243,7 @@ static Value f_first(JinjaRun *r, Value v, JinjaArgs *a) {
     Value *items;
     size_t n, at = value_is(v, V_STREAM) ? v.list->at : 0;
     if (!value_items(r->h, v, &items, &n)) return value_none();
-    if (value_is(v, V_STREAM) && n) v.list->at = at + 1; // the rest is still to come
+    if (value_is(v, V_STREAM) && n) v.list->at = at + 1; // takes only the first item of a generator
     return n ? items[0] : value_undefined(r->h, "No first item, sequence was empty.");
 }
 
@@ -303,7 +303,7 @@ static Value ignore_case(JinjaRun *r, Value v) {
     return value_is(v, V_STRING) ? run_text(r, text_case(r->h, *v.text, CASE_LOWER)) : v;
 }
 
-// Stable, from the bottom up; equal items stay in their order in reverse too.
+// A stable bottom-up merge sort; equal items keep their order with `reverse` too.
 static void merge_sort(JinjaRun *r, Keyed *items, size_t n, bool reverse) {
     Keyed *other = heap_fits(r->h, n * sizeof *other) ? heap_alloc(r->h, n * sizeof *other) : NULL, *from = items;
     for (size_t width = 1; width < n && !run_failed(r); width *= 2) {
@@ -326,7 +326,7 @@ static void merge_sort(JinjaRun *r, Keyed *items, size_t n, bool reverse) {
     if (from != items && !run_failed(r)) memcpy(items, from, n * sizeof *items);
 }
 
-// The key that an attribute names: "a.b", 0, or "a,b" for several.
+// The sort key of an item; `attribute` is "a.b", 0, or "a,b" for several keys.
 static Value sort_key(JinjaRun *r, Value item, Value attribute, bool exact) {
     if (value_is(attribute, V_ABSENT) || value_is(attribute, V_NONE)) return exact ? item : ignore_case(r, item);
     if (!value_is(attribute, V_STRING)) return value_path(r, item, attribute);
@@ -446,7 +446,7 @@ static Value f_batch(JinjaRun *r, Value v, JinjaArgs *a) {
 
 // ---- filters over filters and tests ---------------------------------------------------------------------------------
 
-// The arguments from the one at `from` on.
+// The arguments without the first `from` positional ones.
 static JinjaArgs rest(const JinjaArgs *a, size_t from) {
     return (JinjaArgs){.items = a->items + from, .n = a->n > from ? a->n - from : 0, .named = a->named};
 }
@@ -468,7 +468,8 @@ static Value f_map(JinjaRun *r, Value v, JinjaArgs *a) {
     return list;
 }
 
-// Keeps the items (by_attribute: those whose attribute) for which the test gives `wanted`; no test: their truth.
+// Keeps the items for which the test gives `wanted`; without a test their truth value counts. by_attribute: tests an
+// attribute of each item.
 static Value keep(JinjaRun *r, Value v, JinjaArgs *a, bool by_attribute, bool wanted) {
     if (!value_truth(v)) return value_new_list(r->h, V_STREAM, 0);
     Value list = copy_items(r, V_STREAM, v);

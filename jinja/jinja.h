@@ -1,4 +1,4 @@
-// jinja/jinja.h: chat templates: the dialect of Jinja that they are written in, run with transformers' settings.
+// jinja/jinja.h: an interpreter for chat templates, which are written in Jinja, with transformers' settings.
 //
 //   Jinja *t;
 //   TRY(jinja_parse(source, &t));
@@ -8,9 +8,9 @@
 //   heap_free(h); jinja_free(t);
 //
 // The reference is Jinja2 3.1 in its immutable sandbox with trim_blocks, lstrip_blocks, loop controls and
-// transformers' tojson, raise_exception and strftime_now. What is there: jinja/parse.h (statements),
-// jinja/filters.c, jinja/calls.c (methods and functions). A template sees its variables and nothing else. Steps, memory
-// and depth are bounded; whatever is wrong with a template becomes an error that names the line.
+// transformers' tojson, raise_exception and strftime_now. Supported are the statements in jinja/parse.h, the filters
+// and tests in jinja/filters.c, and the methods and functions in jinja/calls.c. A template can read only its variables.
+// Steps, memory and depth are bounded. Every error of a template names the line.
 #ifndef QUILL_JINJA_H
 #define QUILL_JINJA_H
 
@@ -20,12 +20,12 @@
 
 typedef struct Jinja Jinja; // read-only once parsed
 
-Status jinja_parse(Str source, Jinja **out); // QUILL_MODEL: no template. The source need not stay.
+Status jinja_parse(Str source, Jinja **out); // QUILL_MODEL: a syntax error. The source is copied
 void jinja_free(Jinja *t);                   // NULL is fine
 
-// Appends the text and, byte for byte, whether it may hold control tokens: 1 for what the template or a trusted value
-// wrote, 0 for what came with the others. `now` is what strftime_now gives. QUILL_MODEL: the template fails on these
-// variables; its own words are in the message.
+// Appends the rendered text, and for each byte whether it may be part of a control token: 1 if the template or a
+// trusted value wrote it, 0 if it comes from other values. `now` is the time of strftime_now. QUILL_MODEL: the template
+// fails with these variables; the message has the text of raise_exception.
 Status jinja_render(const Jinja *t, Heap *h, const Dict *variables, const struct tm *now, Buf *text, Buf *trusted);
 
 #endif

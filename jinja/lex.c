@@ -36,7 +36,7 @@ static size_t skip_space(const Lexer *l, size_t at) {
     return at;
 }
 
-// Goes on at `to`, counting lines.
+// Moves to the offset `to` and counts lines.
 static void go(Lexer *l, size_t to) {
     for (; l->at < to; l->at++) l->line += l->source.data[l->at] == '\n';
     l->line_starting = to > 0 && l->source.data[to - 1] == '\n';
@@ -52,7 +52,7 @@ static LexToken fail(Lexer *l, const char *what) {
     return (LexToken){.kind = LEX_END, .text = {"", 0}, .line = l->line};
 }
 
-// After a tag's end at `at` (behind the %} or #}): where the text goes on. sign: the character before the end.
+// Where the text continues after a tag; `at` is behind its %} or #}. sign: the character before the end.
 static size_t after_tag(const Lexer *l, size_t at, char sign) {
     if (sign == '-') return skip_space(l, at);
     return sign != '+' && char_at(l, at) == '\n' ? at + 1 : at;
@@ -60,7 +60,7 @@ static size_t after_tag(const Lexer *l, size_t at, char sign) {
 
 // ---- text -----------------------------------------------------------------------------------------------------------
 
-// Where the text before a tag ends. sign: what follows the tag's two characters.
+// Where the text before a tag ends. sign: the character after {% or {#.
 static size_t text_end(const Lexer *l, size_t from, size_t tag, char sign, bool lstrip) {
     if (sign == '-')
         return from +
@@ -72,7 +72,7 @@ static size_t text_end(const Lexer *l, size_t from, size_t tag, char sign, bool 
     return skip_space(l, line) >= tag ? line : tag;
 }
 
-// A tag at `at` that is one word: {%- raw -%}. The place behind it, 0: it is another one.
+// If the tag at `at` consists of this word, as {%- raw -%}: the offset behind it; otherwise 0.
 static size_t word_tag(const Lexer *l, size_t at, const char *word, char *end_sign) {
     at += 2;
     at += char_at(l, at) == '-' || char_at(l, at) == '+';
@@ -84,7 +84,7 @@ static size_t word_tag(const Lexer *l, size_t at, const char *word, char *end_si
     return at_str(l, at, "%}") ? at + 2 : 0;
 }
 
-// What stands between {% raw %}, which ends at `from`, and {% endraw %}.
+// Returns the text between {% raw %}, which ends at `from`, and {% endraw %}.
 static LexToken raw_text(Lexer *l, size_t from, char sign) {
     if (sign == '-') from = skip_space(l, from);
     go(l, from);
@@ -99,7 +99,7 @@ static LexToken raw_text(Lexer *l, size_t from, char sign) {
     return fail(l, "Missing end of raw directive");
 }
 
-// Skips the comment whose {# stands at `at`. False: it never ends.
+// Skips the comment that begins with {# at `at`. False: it has no end.
 static bool skip_comment(Lexer *l, size_t at) {
     at += 2;
     at += char_at(l, at) == '-' || char_at(l, at) == '+';
@@ -110,7 +110,7 @@ static bool skip_comment(Lexer *l, size_t at) {
     return true;
 }
 
-// The text up to the next tag; what tag it is waits in `pending`.
+// Returns the text up to the next tag, and stores the kind of the tag in `pending`.
 static LexToken next_data(Lexer *l) {
     size_t from = l->at, at = from;
     while (at < l->source.n && !(l->source.data[at] == '{' && char_at(l, at + 1) && strchr("{%#", char_at(l, at + 1))))
@@ -139,7 +139,7 @@ static LexToken next_data(Lexer *l) {
 
 // ---- inside of tags -------------------------------------------------------------------------------------------------
 
-// The tag's end, if it is here and no bracket is open.
+// Reads the end of the tag if it is here and no bracket is open.
 static bool tag_end(Lexer *l, LexToken *out) {
     bool block = l->inside == LEX_BLOCK_BEGIN;
     char sign = char_at(l, l->at);
@@ -189,7 +189,7 @@ static LexToken next_string(Lexer *l) {
     return t;
 }
 
-// Notes a bracket. False: it closes what is not open.
+// Counts a bracket. False: it closes a bracket that is not open, or there are too many.
 static bool balance(Lexer *l, char c) {
     const char *opens = strchr("([{", c);
     if (opens && l->n_open == LEX_NESTING) return false;
@@ -240,7 +240,7 @@ LexToken lex_next(Lexer *l) {
 
 // ---- escapes --------------------------------------------------------------------------------------------------------
 
-// Up to `most` digits of a base at `at`, at least `least` of them. False: they are not there.
+// Reads `least` to `most` digits at `at`. False: there are fewer.
 static bool read_digits(Str s, size_t *at, int least, int most, int base, uint32_t *out) {
     int n = 0;
     for (*out = 0; n < most && *at + (size_t)n < s.n; n++) {
@@ -252,7 +252,7 @@ static bool read_digits(Str s, size_t *at, int least, int most, int base, uint32
     return n >= least;
 }
 
-// The escape whose backslash stands before `at`.
+// Decodes the escape whose backslash is before `at`; returns the offset behind it.
 static size_t unescape(TextOut *out, Str s, size_t at) {
     static const char from[] = "nrtabfv\\'\"", to[] = "\n\r\t\a\b\f\v\\'\"";
     char c = s.data[at], bytes[4];
@@ -272,7 +272,7 @@ static size_t unescape(TextOut *out, Str s, size_t at) {
         else text_put_bytes(out, bytes, (size_t)text_encode(bytes, code), true);
         return at;
     }
-    text_put_bytes(out, "\\", 1, true); // none that Python knows
+    text_put_bytes(out, "\\", 1, true); // not an escape of Python: the backslash stays
     return at;
 }
 
@@ -284,7 +284,7 @@ MarkedText lex_unescape(Heap *h, Str s) {
         text_put_bytes(&out, s.data + i, at - i, true);
         i = at;
         if (at + 1 < s.n) i = unescape(&out, s, at + 1);
-        else if (at < s.n) i = s.n; // not from the lexer
+        else if (at < s.n) i = s.n; // cannot come from the lexer
     }
     return text_done(&out);
 }

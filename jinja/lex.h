@@ -1,8 +1,8 @@
-// jinja/lex.h: a template's source as tokens, white space trimmed as transformers sets it: trim_blocks (the newline
-// after a block goes), lstrip_blocks (so do the blanks before one that stands alone), {%- -%} {%+ +%}, {% raw %}.
+// jinja/lex.h: splits a template's source into tokens and removes white space with transformers' settings: trim_blocks
+// (the newline after a block), lstrip_blocks (blanks before a block that begins a line), {%- -%} {%+ +%}, {% raw %}.
 //
-// Line ends become \n, and the last one of the source goes, as in Jinja2. Errors stick to the heap; then there are
-// only LEX_END left.
+// As in Jinja2, line ends become \n, and a final line end of the source is removed. Errors are stored in the heap;
+// after an error only LEX_END follows.
 #ifndef QUILL_JINJA_LEX_H
 #define QUILL_JINJA_LEX_H
 
@@ -16,7 +16,7 @@ typedef enum {
     LEX_BLOCK_BEGIN, // {%
     LEX_BLOCK_END,
     LEX_NAME,
-    LEX_STRING, // text: what stands between the quotes, its escapes not read yet (lex_unescape)
+    LEX_STRING, // the text between the quotes, with its escapes (see lex_unescape)
     LEX_INTEGER,
     LEX_FLOAT,
     LEX_OPERATOR,
@@ -35,15 +35,15 @@ typedef struct {
     Str source;
     size_t at;
     int line;
-    bool line_starting;     // the last tag took the end of its line with it
+    bool line_starting;     // `at` is at the beginning of a line
     LexKind inside;         // LEX_DATA, LEX_VAR_BEGIN or LEX_BLOCK_BEGIN
-    LexKind pending;        // the tag that begins after the data that was given; LEX_END: none
+    LexKind pending;        // the tag that follows the last LEX_DATA; LEX_END: none
     char open[LEX_NESTING]; // brackets that are open in a tag
     int n_open;
 } Lexer;
 
 void lex_start(Lexer *l, Heap *h, Str source);
 LexToken lex_next(Lexer *l);
-MarkedText lex_unescape(Heap *h, Str literal); // Python's escapes
+MarkedText lex_unescape(Heap *h, Str literal); // decodes Python's escapes
 
 #endif

@@ -47,7 +47,7 @@ static Value float_op(Heap *h, int op, double a, double b) {
     }
 }
 
-// a ** b with b >= 0. True: it does not fit.
+// a ** b with b >= 0. True: the result does not fit 64 bits.
 static bool int_power(int64_t a, int64_t b, int64_t *out) {
     bool wraps = false;
     for (*out = 1; b > 0 && !wraps; b >>= 1) {
@@ -173,7 +173,7 @@ Value op_index(Heap *h, Value of, Value key, bool *found) {
     return value_none();
 }
 
-// One bound of a slice of n items, as Python has it.
+// Computes a bound of a slice of n items by Python's rules.
 static bool bound(Heap *h, Value v, int64_t n, int64_t step, int64_t missing, int64_t *out) {
     if (value_is(v, V_NONE) || value_is(v, V_ABSENT)) {
         *out = missing;
@@ -195,7 +195,7 @@ Value op_slice(Heap *h, Value of, const Value parts[3]) {
     bool given = !value_is(parts[2], V_NONE) && !value_is(parts[2], V_ABSENT);
     if (given && !op_integer(h, "slice", parts[2], &step)) return value_none();
     if (step == 0) heap_fail(h, "slice step cannot be zero");
-    if (step < -INT32_MAX) step = -INT32_MAX; // as far beyond any end
+    if (step < -INT32_MAX) step = -INT32_MAX; // large enough to pass any end
     if (step > INT32_MAX) step = INT32_MAX;
     if (h->failed.code || !bound(h, parts[0], n, step, step > 0 ? 0 : n - 1, &from) ||
         !bound(h, parts[1], n, step, step > 0 ? n : -1, &to))

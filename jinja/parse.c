@@ -1,4 +1,4 @@
-// jinja/parse.c: see jinja/parse.h. One function a level of the grammar; nesting is bounded by the heap's depth.
+// jinja/parse.c: see jinja/parse.h. One function for each level of the grammar; the heap's depth limits nesting.
 #include "jinja/parse.h"
 
 #include <errno.h>
@@ -12,8 +12,8 @@ typedef struct {
     Heap *h;
     Lexer lexer;
     LexToken now, ahead;
-    int loops; // for loops that we are in, for break and continue
-    int takes; // TAKES_ of the function that we are in
+    int loops; // number of enclosing for loops, for break and continue
+    int takes; // TAKES_ of the enclosing function
 } Parser;
 
 static void advance(Parser *p) {
@@ -72,13 +72,13 @@ static Node *new_pair(Parser *p, NodeKind kind, Node *a, Node *b) {
     return n;
 }
 
-// Appends to a list; `tail` is where its next pointer goes.
-static Node **put(Node **tail, Node *n) {
+// Appends to a list; `tail` points to the last next pointer. Returns the new tail.
+static Node **append_node(Node **tail, Node *n) {
     *tail = n;
     return &n->next;
 }
 
-// ---- literals and what stands in brackets ---------------------------------------------------------------------------
+// ---- literals and brackets ------------------------------------------------------------------------------------------
 
 static Node *parse_expression(Parser *p);
 static Node *parse_level(Parser *p, int level);
@@ -111,7 +111,7 @@ static Node *parse_number(Parser *p) {
 static Node *parse_string(Parser *p) {
     Node *n = new_node(p, N_CONST);
     MarkedText all = {.data = "", .trusted = true};
-    while (p->now.kind == LEX_STRING) { // neighbours are one
+    while (p->now.kind == LEX_STRING) { // adjacent strings are concatenated
         MarkedText more = lex_unescape(p->h, p->now.text);
         if (all.n) {
             char *both = heap_alloc(p->h, all.n + more.n);
@@ -126,7 +126,7 @@ static Node *parse_string(Parser *p) {
     return n;
 }
 
-// What ends a tuple without brackets.
+// Whether the current token ends a tuple without brackets.
 static bool at_tuple_end(const Parser *p) {
     const LexToken *t = &p->now;
     return t->kind == LEX_END || t->kind == LEX_VAR_END || t->kind == LEX_BLOCK_END || is_op(t, ")") ||
@@ -135,12 +135,12 @@ static bool at_tuple_end(const Parser *p) {
 
 typedef Node *ParsePart(Parser *p);
 
-// One part, or several with commas between them as a tuple.
+// Parses one part, or several parts separated by commas as a tuple.
 static Node *parse_tuple(Parser *p, ParsePart *part, bool may_be_empty) {
     Node *tuple = new_node(p, N_TUPLE), **tail = &tuple->items;
     bool comma = false;
     while (!at_tuple_end(p)) {
-        tail = put(tail, part(p));
+        tail = append_node(tail, part(p));
         if (!skip_op(p, ",")) break;
         comma = true;
     }
@@ -152,7 +152,7 @@ static Node *parse_list(Parser *p) {
     Node *list = new_node(p, N_LIST), **tail = &list->items;
     expect_op(p, "[");
     while (p->now.kind != LEX_END && !is_op(&p->now, "]")) {
-        tail = put(tail, parse_expression(p));
+        tail = append_node(tail, parse_expression(p));
         if (!skip_op(p, ",")) break;
     }
     expect_op(p, "]");
@@ -163,9 +163,9 @@ static Node *parse_dict(Parser *p) {
     Node *dict = new_node(p, N_DICT), **tail = &dict->items;
     expect_op(p, "{");
     while (p->now.kind != LEX_END && !is_op(&p->now, "}")) {
-        tail = put(tail, parse_expression(p));
+        tail = append_node(tail, parse_expression(p));
         expect_op(p, ":");
-        tail = put(tail, parse_expression(p));
+        tail = append_node(tail, parse_expression(p));
         if (!skip_op(p, ",")) break;
     }
     expect_op(p, "}");
@@ -227,7 +227,7 @@ static Node *parse_arguments(Parser *p) {
     Node *first = NULL, **tail = &first;
     expect_op(p, "(");
     while (p->now.kind != LEX_END && !is_op(&p->now, ")")) {
-        tail = put(tail, parse_argument(p));
+        tail = append_node(tail, parse_argument(p));
         if (!skip_op(p, ",")) break;
     }
     expect_op(p, ")");
@@ -261,7 +261,7 @@ static Node *parse_subscript(Parser *p, Node *of) {
     }
     n->kind = N_SLICE;
     Node **tail = &n->items;
-    for (int i = 0; i < 3; i++) tail = put(tail, parts[i] ? parts[i] : new_node(p, N_NOTHING));
+    for (int i = 0; i < 3; i++) tail = append_node(tail, parts[i] ? parts[i] : new_node(p, N_NOTHING));
     return n;
 }
 
@@ -284,7 +284,7 @@ static Node *parse_postfix(Parser *p, Node *n) {
     }
 }
 
-// The name of a filter or test, and its arguments where it has some.
+// Parses the name of a filter or test, and its arguments if there are any.
 static Node *parse_filter(Parser *p, Node *of) {
     Node *n = new_pair(p, N_FILTER, of, NULL);
     n->name = expect_name(p);
@@ -356,7 +356,7 @@ static Node *parse_compare(Parser *p) {
         }
         Node *operand = new_pair(p, N_OPERAND, parse_level(p, L_ADD), NULL);
         operand->op = op;
-        tail = put(tail, operand);
+        tail = append_node(tail, operand);
     }
     return compare ? compare : n;
 }
@@ -364,12 +364,12 @@ static Node *parse_compare(Parser *p) {
 static Node *parse_concat(Parser *p) {
     Node *first = parse_level(p, L_MULTIPLY);
     if (!is_op(&p->now, "~")) return first;
-    Node *n = new_node(p, N_CONCAT), **tail = put(&n->items, first);
-    while (skip_op(p, "~")) tail = put(tail, parse_level(p, L_MULTIPLY));
+    Node *n = new_node(p, N_CONCAT), **tail = append_node(&n->items, first);
+    while (skip_op(p, "~")) tail = append_node(tail, parse_level(p, L_MULTIPLY));
     return n;
 }
 
-// The operator of this level that stands here: what N_BINARY calls it, or the kind of node; 0: none.
+// The operator of this level at the current token: an op of N_BINARY, or a letter for another kind of node; 0: none.
 static int binary_op(Parser *p, int level) {
     if (level == L_OR) return skip_name(p, "or") ? 'o' : 0;
     if (level == L_AND) return skip_name(p, "and") ? 'a' : 0;
@@ -403,10 +403,10 @@ static Node *parse_level(Parser *p, int level) {
     return n;
 }
 
-static Node *parse_plain(Parser *p) { return parse_level(p, L_OR); } // no a if b
+static Node *parse_plain(Parser *p) { return parse_level(p, L_OR); } // without the operator `a if b else c`
 
 static Node *parse_expression(Parser *p) {
-    if (!heap_enter(p->h)) return new_node(p, N_NOTHING); // a else b if c else ...
+    if (!heap_enter(p->h)) return new_node(p, N_NOTHING); // a if b else c if d else ... recurses
     Node *n = parse_plain(p);
     while (skip_name(p, "if")) {
         Node *choice = new_pair(p, N_CHOICE, parse_plain(p), n);
@@ -419,7 +419,7 @@ static Node *parse_expression(Parser *p) {
 
 // ---- statements -----------------------------------------------------------------------------------------------------
 
-// The statements up to one of the tags in `ends` (words with spaces around), whose word stays the current token.
+// Parses statements up to one of the tags in `ends` (words between spaces); the tag's word stays the current token.
 static Node *parse_body(Parser *p, const char *ends);
 
 static Node *finish_body(Parser *p, const char *end) {
@@ -439,14 +439,14 @@ static Node *parse_field(Parser *p) {
     return n;
 }
 
-// The parser's nesting bounds this one's.
+// Fails unless the node can be assigned to. The recursion is bounded by the parser's nesting.
 static void check_target(Parser *p, const Node *n) {
     if (n->kind == N_TUPLE)
         for (const Node *part = n->items; part; part = part->next) check_target(p, part);
     else if (n->kind != N_NAME && n->kind != N_FIELD) fail(p, "a name to assign to");
 }
 
-// A name, a field of a namespace where `fields`, or a tuple of them.
+// Parses the target of an assignment: a name, with `fields` also a field of a namespace, or a tuple of them.
 static Node *parse_target(Parser *p, bool fields) {
     Node *n = parse_tuple(p, fields ? parse_field : parse_primary, false);
     check_target(p, n);
@@ -473,13 +473,13 @@ static Node *parse_if(Parser *p) {
     Node *n = new_node(p, N_IF), **tail = &n->items;
     for (;;) {
         Node *branch = new_pair(p, N_BRANCH, parse_tuple(p, parse_plain, false), NULL);
-        tail = put(tail, branch);
+        tail = append_node(tail, branch);
         branch->body = parse_body(p, " elif else endif ");
         if (!skip_name(p, "elif")) break;
     }
     if (skip_name(p, "else")) {
         Node *branch = new_node(p, N_BRANCH);
-        put(tail, branch);
+        append_node(tail, branch);
         branch->body = finish_body(p, "endif");
     } else advance(p);
     return n;
@@ -505,20 +505,21 @@ static Node *parse_parameters(Parser *p) {
         Node *n = new_node(p, N_PARAMETER);
         n->name = expect_name(p);
         if (skip_op(p, "=")) n->a = parse_expression(p);
-        tail = put(tail, n);
+        tail = append_node(tail, n);
         if (!skip_op(p, ",")) break;
     }
     expect_op(p, ")");
     return first;
 }
 
-// A body that is a function's: the loops around it are not its own. What it asks for, functions around it take too.
+// Parses the body of a function: break and continue in it do not apply to loops around it. If it uses varargs or
+// kwargs, enclosing functions take them too.
 static void finish_function(Parser *p, Node *n, const char *end) {
     int loops = p->loops, takes = p->takes;
     p->loops = p->takes = 0;
     n->body = finish_body(p, end);
     n->op = p->takes;
-    for (const Node *at = n->items; at; at = at->next) n->op &= ~takes_of(at->name); // a parameter of that name
+    for (const Node *at = n->items; at; at = at->next) n->op &= ~takes_of(at->name); // a parameter with the same name
     p->loops = loops;
     p->takes |= takes;
 }
@@ -555,19 +556,19 @@ static Node *parse_with(Parser *p) {
         if (set->a->kind != N_NAME) fail(p, "a name to assign to");
         expect_op(p, "=");
         set->b = parse_expression(p);
-        tail = put(tail, set);
+        tail = append_node(tail, set);
         if (!skip_op(p, ",")) break;
     }
     n->body = finish_body(p, "endwith");
     return n;
 }
 
-// generation, block, autoescape: their head says nothing here.
+// generation, block, autoescape: parses only the body; the rest of the tag has no effect.
 static Node *parse_scope(Parser *p, const char *end) {
     Node *n = new_node(p, N_SCOPE);
     while (p->now.kind == LEX_NAME) advance(p);
     n->body = finish_body(p, end);
-    if (p->now.kind == LEX_NAME) advance(p); // a block's name again
+    if (p->now.kind == LEX_NAME) advance(p); // the block's name may be repeated
     return n;
 }
 
@@ -624,12 +625,12 @@ static bool is_end(const Parser *p, const char *ends) {
 static Node *parse_statements(Parser *p, const char *ends) {
     Node *first = NULL, **tail = &first;
     while (!p->h->failed.code) {
-        if (p->now.kind == LEX_DATA) tail = put(tail, parse_text(p));
-        else if (p->now.kind == LEX_VAR_BEGIN) tail = put(tail, parse_variable(p));
+        if (p->now.kind == LEX_DATA) tail = append_node(tail, parse_text(p));
+        else if (p->now.kind == LEX_VAR_BEGIN) tail = append_node(tail, parse_variable(p));
         else if (p->now.kind == LEX_BLOCK_BEGIN) {
             advance(p);
             if (is_end(p, ends)) return first;
-            tail = put(tail, parse_statement(p));
+            tail = append_node(tail, parse_statement(p));
             if (p->now.kind == LEX_BLOCK_END) advance(p);
             else fail(p, "%}");
         } else break;

@@ -1,7 +1,7 @@
-// jinja/parse.h: a template's source as a tree, by Jinja2's grammar.
+// jinja/parse.h: parses a template's source into a tree, by Jinja2's grammar.
 //
-// Known: for (with if, else, break, continue), if, set (values and blocks, namespace fields), macro, call, filter,
-// with, raw; generation, block and autoescape are their bodies. Not: include, import, extends.
+// Supported: for (with if, else, break, continue), if, set (values and blocks, namespace fields), macro, call, filter,
+// with, raw; of generation, block and autoescape only the bodies. Not supported: include, import, extends.
 #ifndef QUILL_JINJA_PARSE_H
 #define QUILL_JINJA_PARSE_H
 
@@ -16,7 +16,7 @@ typedef enum {
     N_DICT,      // items: key, value, key, value ...
     N_ATTRIBUTE, // a.name
     N_INDEX,     // a[b]
-    N_SLICE,     // a[items[0]:items[1]:items[2]], N_NOTHING for those left out
+    N_SLICE,     // a[items[0]:items[1]:items[2]]; omitted parts are N_NOTHING
     N_NOTHING,
     N_CALL,     // a(items), which are N_ARGUMENT
     N_ARGUMENT, // a; op: 0, '=' (name = a), '*', 'P' (**a)
@@ -32,7 +32,7 @@ typedef enum {
     N_COMPARE, // a, then items: N_OPERAND
     N_OPERAND, // op a: '<' 'l' (<=) '>' 'g' (>=) '=' '!' 'i' (in) 'n' (not in)
     N_CHOICE,  // b if a else c; c may be NULL
-    N_FIELD,   // name.field, to be assigned
+    N_FIELD,   // name.field as the target of an assignment
     // statements
     N_TEXT,         // value
     N_PRINT,        // a
@@ -41,7 +41,7 @@ typedef enum {
     N_BRANCH,       // if a (NULL: else): body
     N_SET,          // a = b
     N_SET_BLOCK,    // a = body through the filters b (or NULL)
-    N_MACRO,        // name(items), which are N_PARAMETER: body; op: TAKES_ of what the body asks for beyond them
+    N_MACRO,        // name(items), which are N_PARAMETER: body; op: TAKES_ bits if the body uses varargs or kwargs
     N_PARAMETER,    // name = a (or NULL)
     N_CALL_BLOCK,   // a is the call; items, body and op are its caller's
     N_FILTER_BLOCK, // body through the filters a
@@ -61,11 +61,11 @@ struct Node {
     Str name, field;
     Value value;
     Node *a, *b, *c;
-    Node *items, *body, *other; // the first of a list
-    Node *next;                 // in such a list
+    Node *items, *body, *other; // heads of lists
+    Node *next;                 // the next node of the list that this node is in
 };
 
-// The tree, in the heap; NULL: the heap has failed, or there is nothing in the template.
+// Parses the source; the tree is in the heap. NULL: the heap has failed, or the template is empty.
 Node *jinja_tree(Heap *h, Str source);
 
 #endif

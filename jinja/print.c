@@ -10,7 +10,7 @@
 
 // ---- str and repr ---------------------------------------------------------------------------------------------------
 
-// The shortest digits that read back as the same number, written as Python writes them.
+// Prints the shortest digits that read back as the same number, in Python's form.
 static void format_float(double f, char out[40]) {
     if (isnan(f) || isinf(f)) {
         snprintf(out, 40, "%s", isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
@@ -123,7 +123,7 @@ void print_repr(TextOut *out, Value v) {
         repr_dict(out, v.dict);
         text_put_str(out, ">", true);
         break;
-    default: // Python shows an address
+    default: // Python prints an address
         text_put_str(out, "<", true);
         text_put_str(out, value_type_name(v), true);
         text_put_str(out, ">", true);
@@ -215,7 +215,8 @@ static void json_key(TextOut *out, Value key, const JsonStyle *s) {
     else text_put_str(out, ": ", false);
 }
 
-// The order in which the entries are written: the dict's, or that of its keys (insertion: few tools have many).
+// The order in which entries are written: the dict's own, or sorted by key. Insertion sort, since dicts of tools are
+// small.
 static size_t *key_order(Heap *h, const Dict *d, bool sorted) {
     size_t *order = heap_alloc(h, d->n * sizeof *order);
     for (size_t i = 0; i < d->n && !h->failed.code; i++) {
@@ -262,7 +263,7 @@ typedef struct {
     char flags[8];
     int width, precision; // precision < 0: none
     char kind;
-    bool trusted; // the format wrote it, not a message
+    bool trusted; // the trust of the format's bytes
 } Conversion;
 
 static size_t read_number(Heap *h, MarkedText f, size_t i, int *out) {
@@ -272,7 +273,7 @@ static size_t read_number(Heap *h, MarkedText f, size_t i, int *out) {
     return i;
 }
 
-// Reads what follows a %, from i on; the place after it.
+// Reads a conversion behind its %, from i on; returns the offset after it.
 static size_t read_conversion(Heap *h, MarkedText f, size_t i, Conversion *c) {
     size_t n = 0, begin = i;
     *c = (Conversion){.precision = -1};
@@ -311,7 +312,7 @@ static void put_number(TextOut *out, const Conversion *c, Value v) {
         snprintf(spec, sizeof spec, "%%%s*.*%c", c->flags, c->kind);
         n = asprintf(&text, spec, c->width, c->precision, x);
     }
-    if (n < 0) mem_refused((size_t)c->width); // the conversion is one that printf has
+    if (n < 0) mem_refused((size_t)c->width); // only memory can be missing: the conversion is valid
     if (n > 0) text_put_bytes(out, text, (size_t)n, c->trusted && !v.foreign);
     free(text);
 }
@@ -327,7 +328,7 @@ static void put_text(TextOut *out, const Conversion *c, Value v) {
     text_put(out, text_pad(out->h, t, c->width, space, strchr(c->flags, '-') ? -1 : 1));
 }
 
-// The name in %(name)s, if there is one; the place after it.
+// Reads the name in %(name)s if there is one; returns the offset after it.
 static size_t read_name(Heap *h, MarkedText f, size_t i, Value arguments, const Value **named) {
     *named = NULL;
     if (i >= f.n || f.data[i] != '(') return i;

@@ -1,4 +1,4 @@
-// jinja/print.h: values as text: Python's str(), repr() and % operator, and JSON as transformers' tojson writes it.
+// jinja/print.h: prints values: Python's str(), repr() and % operator, and JSON in the form of transformers' tojson.
 #ifndef QUILL_JINJA_PRINT_H
 #define QUILL_JINJA_PRINT_H
 
@@ -6,17 +6,18 @@
 
 void print_str(TextOut *out, Value v);
 void print_repr(TextOut *out, Value v);
-MarkedText value_str(Heap *h, Value v); // a string as it is
+MarkedText value_str(Heap *h, Value v); // Python's str(); a string is returned unchanged
 
-// indent < 0: one line. The separators NULL: ", " and ": ", the first without its space where lines are indented.
+// indent < 0: everything in one line. Separators that are NULL are ", " (with indentation ",") and ": ".
 typedef struct {
     int indent;
     bool ascii, sort_keys;
     const MarkedText *between, *after_key;
 } JsonStyle;
-MarkedText value_json(Heap *h, Value v, const JsonStyle *style); // fails for what JSON has no form for
+MarkedText value_json(Heap *h, Value v, const JsonStyle *style); // fails for values that JSON cannot represent
 
-// format % arguments: a tuple of them, a dict for %(name)s, or the one there is. d i u x X o f F e E g G s r.
+// format % arguments. arguments: a tuple, a dict for %(name)s, or a single value. Conversions: d i u x X o f F e E g G
+// s r.
 MarkedText print_percent(Heap *h, MarkedText format, Value arguments);
 
 #endif

@@ -1,4 +1,5 @@
-// jinja/run.c: walks a template's tree: expressions to values, statements to text (jinja/jinja.h, jinja/run.h).
+// jinja/run.c: walks a template's tree: evaluates expressions, and runs statements, which print text (jinja/jinja.h,
+// jinja/run.h).
 #include "jinja/run.h"
 
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 #include "jinja/parse.h"
 
 struct Jinja {
-    Heap *h; // of the tree
+    Heap *h; // holds the tree
     Node *first;
 };
 
@@ -30,7 +31,7 @@ Status jinja_parse(Str source, Jinja **out) {
         return status_error(QUILL_MODEL, "a template of at most %d bytes expected, found %zu", PARSE_ROOM / 4,
                             source.n);
     Jinja *t = mem_alloc(sizeof *t);
-    t->h = heap_new(PARSE_ROOM, INT64_MAX); // parsing is linear
+    t->h = heap_new(PARSE_ROOM, INT64_MAX); // no step limit: parsing takes linear time
     t->first = jinja_tree(t->h, source);
     Status st = t->h->failed;
     if (st.code) jinja_free(t);
@@ -50,7 +51,7 @@ static void set_variable(JinjaRun *r, Scope *scope, Str name, Value v) {
     if (heap_work(r->h, 1 + name.n / 64)) dict_set_name(r->h, &scope->variables, name, v);
 }
 
-// A step a scope, and one for 64 bytes of a long name, which is hashed in each.
+// Costs a step for each scope, plus one for each 64 bytes of the name, which is hashed in each scope.
 static const Value *find_variable(JinjaRun *r, Str name) {
     for (const Scope *s = r->scope; s && heap_work(r->h, 1 + name.n / 64); s = s->parent) {
         const Value *v = s->variables.n ? dict_get_str(&s->variables, name) : NULL;
@@ -90,7 +91,7 @@ Value value_method(JinjaRun *r, Value self, const Builtin *b) {
     return (Value){.type = V_METHOD, .object = m};
 }
 
-// A method or a field of its own, not an item. *found false: there is none.
+// A method or a field of the value itself, not one of its items. *found false: there is none.
 static Value own_attribute(JinjaRun *r, Value of, Str name, bool *found) {
     *found = true;
     bool safe;
@@ -167,7 +168,7 @@ static void add_named(JinjaRun *r, JinjaArgs *a, Value v) {
         else dict_set(r->h, a->named, v.dict->keys[i], v.dict->values[i]);
 }
 
-// The arguments of a call, evaluated.
+// Evaluates the arguments of a call.
 static JinjaArgs eval_arguments(JinjaRun *r, const Node *items) {
     size_t n = 0, n_more = 0;
     Value *more = NULL;
@@ -187,7 +188,7 @@ static JinjaArgs eval_arguments(JinjaRun *r, const Node *items) {
     return a;
 }
 
-// Puts the arguments into the slots of the signature.
+// Assigns the arguments to the slots of the signature.
 static void bind_arguments(JinjaRun *r, const Builtin *b, JinjaArgs *a) {
     int n_slots = 0;
     size_t n_known = 0;
@@ -232,7 +233,7 @@ bool run_named_test(JinjaRun *r, Str name, Value v, JinjaArgs *a) {
     return false;
 }
 
-// Whether a named argument is one of the macro's parameters, of which the first n came by position.
+// Whether a named argument is one of the macro's parameters after the first n, which were given by position.
 static bool is_parameter(JinjaRun *r, const Node *macro, size_t n, Str name) {
     size_t i = 0;
     for (const Node *p = macro->items; p && heap_work(r->h, 1); p = p->next, i++)
@@ -240,7 +241,7 @@ static bool is_parameter(JinjaRun *r, const Node *macro, size_t n, Str name) {
     return false;
 }
 
-// What was given beyond the parameters: varargs and kwargs where the macro asks for them.
+// Binds arguments beyond the parameters to varargs and kwargs if the macro uses these.
 static void bind_rest(JinjaRun *r, const Node *macro, const JinjaArgs *a, size_t n_parameters) {
     Str name = macro->name.n ? macro->name : str_of("caller");
     size_t n_more = a->n > n_parameters ? a->n - n_parameters : 0;
@@ -260,7 +261,7 @@ static void bind_rest(JinjaRun *r, const Node *macro, const JinjaArgs *a, size_t
         heap_fail(r->h, "macro '%.*s' takes no such keyword argument", int_min((int)name.n, 64), name.data);
 }
 
-// The parameters of a macro get their values, in the scope that is entered.
+// Binds the parameters of a macro in the scope that was entered.
 static void bind_parameters(JinjaRun *r, const Node *macro, const JinjaArgs *a) {
     size_t i = 0;
     for (const Node *p = macro->items; p && !run_failed(r); p = p->next, i++) {
@@ -276,7 +277,7 @@ static void bind_parameters(JinjaRun *r, const Node *macro, const JinjaArgs *a) 
     bind_rest(r, macro, a, i);
 }
 
-// Runs a body into a text of its own.
+// Runs a body and returns the text that it prints.
 static MarkedText capture(JinjaRun *r, const Node *body) {
     TextOut own = {.h = r->h}, *out = r->out;
     r->out = &own;
@@ -387,7 +388,7 @@ static Value eval_test(JinjaRun *r, const Node *n) {
     return value_bool(run_named_test(r, n->name, v, &a));
 }
 
-static Value eval_logic(JinjaRun *r, const Node *n) { // the side that decides, as in Python
+static Value eval_logic(JinjaRun *r, const Node *n) { // gives the deciding operand's value, as in Python
     Value left = eval(r, n->a);
     return value_truth(left) == (n->kind == N_OR) ? left : eval(r, n->b);
 }
@@ -400,7 +401,7 @@ static Value eval_binary(JinjaRun *r, const Node *n) {
 
 static Value eval_positive(JinjaRun *r, const Node *n) {
     Value v = eval(r, n->a);
-    return value_is_number(v) ? v : op_negative(r->h, v); // whose error fits
+    return value_is_number(v) ? v : op_negative(r->h, v); // fails with the error for unary operators
 }
 
 static Value eval_kind(JinjaRun *r, const Node *n) {
@@ -440,7 +441,7 @@ static Value eval(JinjaRun *r, const Node *n) {
     return run_failed(r) ? value_none() : v;
 }
 
-// The text of a block through its filters, the innermost of which has no value of its own.
+// Applies the filters of a block to its text; the innermost filter has no operand in the tree.
 static Value filter_text(JinjaRun *r, const Node *filter, Value text) {
     if (!filter || !heap_enter(r->h)) return text;
     Value v = filter_text(r, filter->a, text);
@@ -477,7 +478,7 @@ static void assign(JinjaRun *r, const Node *target, Value v) {
     }
 }
 
-// The items that pass the loop's own condition.
+// Keeps the items that meet the loop's own condition.
 static void filter_items(JinjaRun *r, const Node *n, Value **items, size_t *count) {
     Value kept = value_new_list(r->h, V_LIST, *count);
     Scope *scope = r->scope;
@@ -520,7 +521,7 @@ static Flow loop_over(JinjaRun *r, const Node *n, Value items, int depth) {
 
 static Flow run_for(JinjaRun *r, const Node *n) { return loop_over(r, n, eval(r, n->b), 0); }
 
-// loop(items): the same loop over these, as a text.
+// loop(items): runs the same loop over these items and returns its text.
 static Value call_loop(JinjaRun *r, const Loop *loop, const JinjaArgs *a) {
     if (!loop->node) heap_fail(r->h, "The loop must have the 'recursive' marker to be called recursively.");
     if (a->n != 1 || a->named) heap_fail(r->h, "loop: one argument expected, found %zu", a->n);
@@ -575,7 +576,7 @@ static void run_filter_block(JinjaRun *r, const Node *n) {
 static Flow run_with(JinjaRun *r, const Node *n) {
     Scope *outer = r->scope, *inner = enter_scope(r, outer);
     for (const Node *set = n->items; set && !run_failed(r); set = set->next) {
-        r->scope = outer; // the values are those from outside
+        r->scope = outer; // values are evaluated in the outer scope
         Value v = eval(r, set->b);
         r->scope = inner;
         assign(r, set->a, v);

@@ -1,5 +1,5 @@
-// jinja/run.h: what the parts of the interpreter share: the run, and how filters, tests, methods and functions are
-// found and called. jinja/run.c walks the tree; jinja/filters.c and jinja/calls.c are the tables.
+// jinja/run.h: shared by the parts of the interpreter: the state of a run, and how filters, tests, methods and
+// functions are found and called. jinja/run.c walks the tree; jinja/filters.c and jinja/calls.c have the tables.
 #ifndef QUILL_JINJA_RUN_H
 #define QUILL_JINJA_RUN_H
 
@@ -28,12 +28,12 @@ typedef struct {
     Value *items; // (n) by position
     size_t n;
     Dict *named;           // NULL: none
-    Value slot[ARG_SLOTS]; // by the signature's names, V_ABSENT where not given
+    Value slot[ARG_SLOTS]; // in the order of the signature; V_ABSENT: not given
 } JinjaArgs;
 
 typedef Value Function(JinjaRun *r, Value self, JinjaArgs *a);
 
-// `signature`: the arguments' names, ! behind those that must be given; NULL: the function looks at items and named.
+// `signature`: the arguments' names, with ! behind required ones. NULL: the function reads `items` and `named` itself.
 typedef struct {
     const char *name, *signature;
     Function *run;
@@ -46,28 +46,28 @@ typedef struct {
     size_t n;
 } BuiltinTable;
 
-// All that a template can call.
+// Everything that a template can call.
 BuiltinTable builtin_filters(void);
 BuiltinTable builtin_tests(void);
 BuiltinTable builtin_functions(void);
-BuiltinTable builtin_methods(ValueType of);                // those that change nothing; none: n == 0
+BuiltinTable builtin_methods(ValueType of);                // methods that do not change the value; n == 0: none
 const Builtin *builtin_find(BuiltinTable table, Str name); // NULL: none
-// A method of a value's type. *safe false: one that would change the value, which no template may.
+// A method of a value's type. *safe false: it would change the value, which templates must not do.
 const Builtin *builtin_find_method(Value of, Str name, bool *safe);
 Value run_named_filter(JinjaRun *r, Str name, Value v, JinjaArgs *a);
 bool run_named_test(JinjaRun *r, Str name, Value v, JinjaArgs *a);
 
 Value value_attribute(JinjaRun *r, Value of, Str name); // of.name
-Value value_path(JinjaRun *r, Value of, Value path);    // of.a.b or of[0], as filters write it: "a.b", 0
+Value value_path(JinjaRun *r, Value of, Value path);    // of.a.b or of[0]; the path is "a.b" or 0, as in filters
 
 // A for loop's `loop`.
 typedef struct {
     Value *items; // (n)
     size_t n, i;
-    Value seen;              // what changed() was asked about last
-    const struct Node *node; // the loop that goes on in loop(); NULL: it is not recursive
-    Scope *scope;            // around it
-    int depth;               // 0: it was not called
+    Value seen;              // the last argument of changed()
+    const struct Node *node; // the loop that loop() runs again; NULL: it is not recursive
+    Scope *scope;            // the scope around the loop
+    int depth;               // recursion depth; 0: not called by loop()
 } Loop;
 Value loop_attribute(JinjaRun *r, Value loop, Str name);
 
@@ -77,7 +77,7 @@ typedef struct {
 } Method;
 Value value_method(JinjaRun *r, Value self, const Builtin *b); // self.b, to be called later
 
-// A text that goes round (cycler) or comes from the second time on (joiner).
+// State of a cycler, which returns its items in turn, or of a joiner, which returns its text from the second call on.
 typedef struct {
     Value *items;
     size_t n, at;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <wctype.h>
 
-// ---- putting together -----------------------------------------------------------------------------------------------
+// ---- building strings -----------------------------------------------------------------------------------------------
 
 static bool room_for(TextOut *o, size_t n) {
     return heap_work(o->h, n / 64) && heap_fits(o->h, n > SIZE_MAX / 8 ? n : (o->bytes.n + n) * 2);
@@ -68,10 +68,10 @@ int text_encode(char out[4], uint32_t c) {
     return utf8_write(out, c);
 }
 
-// Python counts the four separators of ASCII too.
+// Python also counts the four separators of ASCII (1c to 1f) as white space.
 bool text_is_space(uint32_t c) { return utf8_is_space(c) || (c >= 0x1c && c <= 0x1f); }
 
-// The C library's tables for Unicode; without them (0) ASCII alone is known.
+// A locale with the C library's Unicode tables; 0: there is none, and only ASCII is supported.
 static locale_t unicode(void) {
     static locale_t l;
     static bool tried;
@@ -106,9 +106,9 @@ static bool starts_word(uint32_t c) {
     return c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || text_is_space(c);
 }
 
-enum { A_STEP = 2 }; // bytes of a text that is looked at character by character
+enum { A_STEP = 2 }; // bytes for each step, in functions that read a text character by character
 
-// What Python's full case mappings have beyond one character for one, as far as single letters go: NULL: nothing.
+// Python's case mappings of one letter to several characters; NULL: the letter has none.
 static const char *long_case(uint32_t c, TextCase to, bool upper) {
     if (upper && c == 0xdf) return to == CASE_UPPER ? "SS" : "Ss"; // the sharp s
     if (!upper && c == 0x130) return "i\xcc\x87";                  // I with a dot: i and a combining dot
@@ -118,7 +118,7 @@ static const char *long_case(uint32_t c, TextCase to, bool upper) {
 MarkedText text_case(Heap *h, MarkedText t, TextCase to) {
     TextOut out = {.h = h};
     heap_work(h, t.n / A_STEP);
-    bool begin = true; // of a word, or of the text
+    bool begin = true; // at the beginning of a word, or of the text
     for (size_t i = 0; i < t.n && !h->failed.code;) {
         uint32_t c;
         size_t len = (size_t)text_char(t.data + i, t.n - i, &c);
@@ -189,7 +189,7 @@ static bool is_one_of(uint32_t c, const MarkedText *chars) {
     return false;
 }
 
-// Where the character that ends at `end` begins.
+// The offset at which the character that ends at `end` begins.
 static size_t char_before(MarkedText t, size_t end) {
     for (size_t len = 4; len > 1; len--)
         if (len <= end && utf8_next(t.data + end - len, len) == (int)len) return end - len;
@@ -197,7 +197,7 @@ static size_t char_before(MarkedText t, size_t end) {
 }
 
 MarkedText text_strip(Heap *h, MarkedText t, const MarkedText *chars, bool left, bool right) {
-    size_t from = 0, to = t.n, each = chars ? 1 + chars->n / A_STEP : 1; // steps of a character
+    size_t from = 0, to = t.n, each = chars ? 1 + chars->n / A_STEP : 1; // each: steps for each character
     uint32_t c;
     while (left && from < to && heap_work(h, each)) {
         size_t len = (size_t)text_char(t.data + from, to - from, &c);
@@ -238,7 +238,7 @@ MarkedText text_pad(Heap *h, MarkedText t, int64_t width, MarkedText fill, int s
     return text_done(&out);
 }
 
-// The end of the line that begins at `at`, its \n, \r or \r\n left out; *next is where the next one begins.
+// The end of the line that begins at `at`, without its \n, \r or \r\n; *next is where the next line begins.
 static size_t line_end(MarkedText t, size_t at, size_t *next) {
     while (at < t.n && t.data[at] != '\n' && t.data[at] != '\r') at++;
     *next = at < t.n ? at + 1 : at;
@@ -261,7 +261,7 @@ MarkedText text_indent(Heap *h, MarkedText t, MarkedText by, bool first, bool bl
 
 // ---- searching ------------------------------------------------------------------------------------------------------
 
-// The byte where `part` is first found at or after `at`; SIZE_MAX: nowhere.
+// The offset of the first `part` at or after `at`; SIZE_MAX: there is none.
 static size_t find_from(Heap *h, MarkedText t, MarkedText part, size_t at) {
     if (part.n > t.n - at) return SIZE_MAX;
     if (part.n == 0) return at;
@@ -270,7 +270,7 @@ static size_t find_from(Heap *h, MarkedText t, MarkedText part, size_t at) {
     return heap_work(h, ((found ? where : t.n) - at) / 64 + 1) ? where : SIZE_MAX;
 }
 
-// The same for the last place that ends at or before `end`.
+// The offset of the last `part` that ends at or before `end`; SIZE_MAX: there is none.
 static size_t find_back(Heap *h, MarkedText t, MarkedText part, size_t end) {
     for (size_t at = end + 1; at-- > 0;) {
         if (!heap_work(h, at % 64 == 0)) return SIZE_MAX;
@@ -315,9 +315,9 @@ MarkedText text_replace(Heap *h, MarkedText t, MarkedText old, MarkedText new, i
     return text_done(&out);
 }
 
-// ---- cutting up -----------------------------------------------------------------------------------------------------
+// ---- splitting ------------------------------------------------------------------------------------------------------
 
-// Texts that are gathered before their number is known.
+// A growing list of texts.
 typedef struct {
     Heap *h;
     Value list; // items has room for cap
@@ -413,7 +413,7 @@ Value text_partition(Heap *h, MarkedText t, MarkedText by, bool from_right) {
     bool found = at != SIZE_MAX;
     SplitParts p = new_parts(h);
     add_part(&p, found ? text_cut(t, 0, at) : text_cut(t, 0, from_right ? 0 : t.n));
-    add_part(&p, found ? text_cut(t, at, by.n) : text_cut(t, 0, 0)); // as it stands in t, with its trust
+    add_part(&p, found ? text_cut(t, at, by.n) : text_cut(t, 0, 0)); // the separator from t, with t's trust
     add_part(&p, found ? text_cut(t, at + by.n, t.n - at - by.n) : text_cut(t, 0, from_right ? t.n : 0));
     p.list.type = V_TUPLE;
     return p.list;

@@ -1,13 +1,13 @@
-// jinja/text.h: Python's string methods over strings that know the trust of each byte (jinja/value.h).
+// jinja/text.h: Python's string methods for strings with a trust flag for each byte (jinja/value.h).
 //
-// Positions and lengths that a template sees count characters; an invalid byte is a character of its own. What comes
-// out of the locale (case, spaces, digits) is Unicode's, by single characters.
+// Positions and lengths that a template sees count characters; an invalid byte counts as a character. Case, spaces and
+// digits follow Unicode, one character at a time.
 #ifndef QUILL_JINJA_TEXT_H
 #define QUILL_JINJA_TEXT_H
 
 #include "jinja/value.h"
 
-// A string that is put together. Start from (TextOut){.h = heap}; text_done frees it, text_drop too.
+// A string that is being built. Start from (TextOut){.h = heap}; text_done or text_drop frees it.
 typedef struct {
     Heap *h;
     Buf bytes;
@@ -17,29 +17,30 @@ typedef struct {
 void text_put(TextOut *o, MarkedText t);
 void text_put_bytes(TextOut *o, const char *bytes, size_t n, bool trusted);
 void text_put_str(TextOut *o, const char *c_string, bool trusted);
-MarkedText text_done(TextOut *o); // in the heap
+MarkedText text_done(TextOut *o); // returns the string, in the heap
 void text_drop(TextOut *o);
 
-int text_char(const char *s, size_t n, uint32_t *code); // its bytes; code: above 0x10ffff where they are no UTF-8
-int text_encode(char out[4], uint32_t code);            // its bytes
+int text_char(const char *s, size_t n, uint32_t *code); // returns its bytes; code above 0x10ffff: not UTF-8
+int text_encode(char out[4], uint32_t code);            // returns the number of bytes
 bool text_is_space(uint32_t code);                      // as Python's str.isspace
-bool text_is_printable(uint32_t code);                  // as Python's str.isprintable, nearly
+bool text_is_printable(uint32_t code);                  // nearly as Python's str.isprintable
 
 MarkedText text_cut(MarkedText t, size_t at, size_t n); // bytes [at, at + n), as a view
-bool text_trusted(MarkedText t);                        // all of it is
+bool text_trusted(MarkedText t);                        // whether all bytes are trusted
 MarkedText text_concat(Heap *h, MarkedText a, MarkedText b);
 MarkedText text_repeat(Heap *h, MarkedText t, int64_t n);
 MarkedText text_strip(Heap *h, MarkedText t, const MarkedText *chars, bool left, bool right); // chars NULL: white space
 MarkedText text_replace(Heap *h, MarkedText t, MarkedText old, MarkedText new, int64_t most); // most < 0: all
 MarkedText text_escape(Heap *h, MarkedText t);                                                // & < > " ' for HTML
 MarkedText text_indent(Heap *h, MarkedText t, MarkedText by, bool first, bool blank);
-// `fill` is one byte, whose trust the padding has; side -1: left in its field, 0: centre, 1: right.
+// `fill` is one byte; the padding has its trust. side: -1 aligns left, 0 centres, 1 aligns right.
 MarkedText text_pad(Heap *h, MarkedText t, int64_t width, MarkedText fill, int side);
 
 typedef enum { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITALIZE, CASE_SWAP, CASE_FILTER_TITLE } TextCase;
-MarkedText text_case(Heap *h, MarkedText t, TextCase to); // CASE_FILTER_TITLE: words as |title sees them
+MarkedText text_case(Heap *h, MarkedText t, TextCase to); // CASE_FILTER_TITLE: with the words of the filter title
 
-// Whether every character is of a kind and there is one: "alpha", "digit", "alnum", "space", "lower", "upper".
+// Whether the text is not empty and all characters are of this kind: "alpha", "digit", "alnum", "space", "lower",
+// "upper".
 bool text_is(Heap *h, MarkedText t, const char *kind);
 
 Value text_split(Heap *h, MarkedText t, const MarkedText *separator, int64_t most,
@@ -49,7 +50,7 @@ Value text_partition(Heap *h, MarkedText t, MarkedText separator, bool from_righ
 int64_t text_find(Heap *h, MarkedText t, MarkedText part, bool from_right); // in characters; -1: nowhere
 int64_t text_count(Heap *h, MarkedText t, MarkedText part);
 
-// Python's t[from:to:step]; the bounds are those that jinja/ops.c's op_slice works out, in range already.
+// Python's t[from:to:step]; op_slice (jinja/ops.c) has already brought the bounds into range.
 MarkedText text_slice(Heap *h, MarkedText t, int64_t from, int64_t to, int64_t step);
 
 #endif

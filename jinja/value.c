@@ -13,7 +13,7 @@ enum { CHUNK = 1 << 16, ALIGN = 16 };
 
 struct Chunk {
     Chunk *next;
-    size_t n, cap; // bytes of data, used and there
+    size_t n, cap; // bytes of data used, and allocated
     _Alignas(ALIGN) char data[];
 };
 
@@ -59,7 +59,7 @@ void *heap_alloc(Heap *h, size_t n) {
         size_t cap = n > CHUNK ? n : CHUNK;
         c = mem_alloc(sizeof *c + cap);
         c->cap = cap;
-        bool large = n > CHUNK && h->chunks; // the chunk that is not full yet stays in front
+        bool large = n > CHUNK && h->chunks; // a large chunk goes behind the first one, which still has room
         c->next = large ? h->chunks->next : h->chunks;
         if (large) h->chunks->next = c;
         else h->chunks = c;
@@ -140,9 +140,9 @@ static bool has_hash(Heap *h, Value v) {
     return !value_is(v, V_LIST) && !value_is(v, V_DICT);
 }
 
-enum { FEW_KEYS = 8 }; // that are walked; beyond them the dict has an index of its string keys
+enum { FEW_KEYS = 8 }; // up to so many keys are searched in order; larger dicts have an index of string keys
 
-// The slot that has the key, or the empty one where it belongs.
+// The slot that has the key, or the empty slot where it would be inserted.
 static uint32_t *slot_of(const Dict *d, Str key) {
     size_t at = hash_bytes(d->hash, key.data, key.n) & (d->n_slots - 1);
     while (d->slots[at] && !str_eq(text_str(*d->keys[d->slots[at] - 1].text), key)) at = (at + 1) & (d->n_slots - 1);
@@ -190,7 +190,7 @@ void dict_set_str(Heap *h, Dict *d, const char *key, Value value) {
     dict_set(h, d, value_string(h, str_of(key), true), value);
 }
 
-// ---- looking --------------------------------------------------------------------------------------------------------
+// ---- reading --------------------------------------------------------------------------------------------------------
 
 const Value *dict_get_str(const Dict *d, Str key) {
     if (d->slots) {
@@ -282,7 +282,7 @@ bool value_equal(Heap *h, Value a, Value b) {
 
 static int compare_strings(Str a, Str b) {
     size_t n = a.n < b.n ? a.n : b.n;
-    int order = n ? memcmp(a.data, b.data, n) : 0; // UTF-8 sorts as its characters do
+    int order = n ? memcmp(a.data, b.data, n) : 0; // UTF-8 bytes sort in the order of code points
     if (order == 0) order = a.n < b.n ? -1 : a.n > b.n;
     return order < 0 ? -1 : order > 0;
 }
