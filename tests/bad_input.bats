@@ -20,7 +20,7 @@ refused() {
     fi
 }
 
-@test "files that are no model" {
+@test "a file that is not a model is refused with exit 3 and one line" {
     : >empty
     printf 'GGUF' >magic
     printf 'GGUF\1\0\0\0' >v1
@@ -37,7 +37,7 @@ refused() {
     refused 2 -m fifo --no-mmap hi # nobody writes into it
 }
 
-@test "a model cut off anywhere" {
+@test "a model file that is truncated anywhere is refused" {
     size="$(stat -c %s "$TINY/base.gguf")"
     for n in 1 4 8 16 23 24 31 100 200 333 1000 2000 4000 5000 8000 $((size / 2)) $((size - 32)) $((size - 1)); do
         head -c "$n" "$TINY/base.gguf" >cut.gguf
@@ -45,7 +45,7 @@ refused() {
     done
 }
 
-@test "metadata that cannot be" {
+@test "impossible metadata is refused" {
     i=0
     for change in u32:llama.block_count=0 u32:llama.block_count=1000000000 u32:llama.attention.head_count=0 \
         u32:llama.attention.head_count_kv=0 u32:llama.attention.head_count_kv=3 u32:llama.attention.head_count=4000000000 \
@@ -61,13 +61,13 @@ refused() {
     done
 }
 
-@test "a chat template that is no text" {
+@test "a chat template that is not text is refused" {
     "$MAKE_TINY" number.gguf arch=qwen2 u32:tokenizer.chat_template=7
     refused 3 -m number.gguf hi
     "$QUILL" -m number.gguf --raw -n 1 hi </dev/null >/dev/null
 }
 
-@test "numbers that are none" {
+@test "an option that expects a number refuses anything else" {
     for flag in -n -c -t -ub -s --temp --top-k --top-p --min-p --typical --repeat-penalty --repeat-last-n --kv-block --kv-mem \
         --presence-penalty --frequency-penalty --logprobs -ngl; do
         for value in "" " " x 1x 1e 0x10 nan inf -inf 1e99999 --5 99999999999999999999999 "$(head -c 3000 /dev/zero | tr '\0' 9)"; do
@@ -76,7 +76,7 @@ refused() {
     done
 }
 
-@test "prompts of every kind of bytes" {
+@test "prompts may contain any bytes" {
     export QUILL_MODEL="$TINY/base.gguf"
     for c in A ' ' '\n' '\0' '\377' '\345'; do
         head -c 200 /dev/zero | tr '\0' "$c" | "$QUILL" -n 2 --raw >/dev/null
@@ -91,14 +91,14 @@ refused() {
     printf '\357\273\277bom\0nul\346\255' | cmp -n 12 - out
 }
 
-@test "random bytes become ids of the vocabulary" {
+@test "tokenize turns random bytes into valid ids" {
     export QUILL_MODEL="$TINY/base.gguf"
     head -c 4096 /dev/urandom >noise
     ids="$("$QUILL" tokenize --ids -f noise | tr ' ' ',')"
     [ "$(tr ',' '\n' <<<"$ids" | sort -n | tail -n 1)" -lt 320 ]
 }
 
-@test "limits of lengths and ids" {
+@test "lengths and ids beyond their limits are refused" {
     export QUILL_MODEL="$TINY/base.gguf"
     "$QUILL" -n 2147483647 -c 32 hi </dev/null >/dev/null
     "$QUILL" -n 0 hi </dev/null >out

@@ -16,13 +16,13 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     within 60 grep -q "$1" "$2"
 }
 
-@test "an answer is what the prompt alone gives" {
+@test "a job's answer is that of its prompt alone" {
     echo '{"prompt":"hello","max_tokens":12,"seed":7,"temperature":0.9}' | "$QUILL" batch >out
     "$QUILL" hello -n 12 --seed 7 --temp 0.9 --json </dev/null >alone
     [ "$(sed 's/.*"text":"\([^"]*\)".*/\1/' out)" = "$(sed 's/.*"text":"\([^"]*\)".*/\1/' alone)" ]
 }
 
-@test "a broken line is named, and the others are answered" {
+@test "a wrong line is an error that names it, and the other jobs are answered" {
     { job a 3; echo '{"id":"b","prompt"'; echo; job c 3; } >jobs
     run -2 "$QUILL" batch jobs
     [ "$(grep -c '"text"' <<<"$output")" -eq 2 ]
@@ -30,7 +30,7 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     grep -q '^quill: batch: 1 of 3 jobs failed; the first: line 2: ' <<<"$output"
 }
 
-@test "a batch begins where an earlier one ended" {
+@test "a batch reuses the KV that an earlier batch left in --kv-dir" {
     for i in 1 2 3 4; do
         printf '{"prompt":"a beginning that all of them have, and that is longer than a block, then %d","max_tokens":40,"greedy":true}\n' $i
     done >jobs
@@ -48,7 +48,7 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     done
 }
 
-@test "the file, -f and stdin are the same" {
+@test "jobs from a file, from -f and from stdin give the same answers" {
     for i in 1 2 3; do job $i 4; done >jobs
     strip() { sed 's/,"queue_ms.*//' | sort; }
     "$QUILL" batch --seed 1 jobs | strip >out
@@ -58,7 +58,7 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     "$QUILL" batch --seed 1 --static -np 2 --keep-order jobs | strip | cmp - out
 }
 
-@test "a line is answered while the pipe stays open, and a late short job leaves first" {
+@test "a job is answered while the pipe stays open, and a late short job before an early long one" {
     mkfifo in
     "$QUILL" batch -t 1 --isa scalar <in >out &
     pid=$!
@@ -77,7 +77,7 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     grep '"called-off"' out | grep -q '"finish_reason":"interrupt"'
 }
 
-@test "a reader that leaves ends it quietly" {
+@test "a reader of stdout that exits ends the run without a message" {
     for i in $(seq 200); do job "$i" 20; done >jobs
     "$QUILL" batch jobs 2>errors | head -1 >out
     [ "${PIPESTATUS[0]}" -eq 0 ]
@@ -85,14 +85,14 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     [ ! -s errors ]
 }
 
-@test "an input that never ends is read as it is answered" {
+@test "an endless input is read as fast as it is answered" {
     yes "$(job x 3)" | "$QUILL" batch -np 4 -v 2>errors | head -100 >out
     [ "$(wc -l <out)" -eq 100 ]
     answered=$(sed -n 's/^jobs       \([0-9]*\) answered.*/\1/p' errors)
     [ "$answered" -lt 200 ] # what was read ahead is little
 }
 
-@test "stdout that cannot be written is an I/O error" {
+@test "a stdout that cannot be written is exit 6" {
     [ -w /dev/full ] || skip "no /dev/full"
     job a 2 >jobs
     code=0
@@ -101,7 +101,7 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     grep -q 'stdout' errors
 }
 
-@test "SIGINT finishes what has begun and says what is left" {
+@test "SIGINT finishes started jobs and says which lines are left" {
     for i in $(seq 60); do job "$i" 400; done >jobs
     hears_int "$QUILL" batch -np 2 -t 1 --isa scalar jobs >out 2>errors &
     pid=$!
@@ -116,7 +116,7 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     grep -q "^quill: batch: stopped by SIGINT: $n jobs answered; not begun: lines $((n + 1))-" errors
 }
 
-@test "SIGTERM ends what has begun where it is" {
+@test "SIGTERM ends started jobs where they are" {
     for i in $(seq 60); do job "$i" 400; done >jobs
     "$QUILL" batch -np 2 -t 1 --isa scalar jobs >out 2>errors &
     pid=$!
@@ -128,7 +128,7 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     grep -q 'stopped by SIGTERM' errors
 }
 
-@test "SIGTERM after SIGINT ends what SIGINT let go on" {
+@test "SIGTERM ends the jobs that an earlier SIGINT let finish" {
     for i in $(seq 60); do job "$i" 480; done >jobs
     hears_int "$QUILL" batch -np 8 -t 1 --isa scalar jobs >out 2>errors &
     pid=$!
@@ -142,7 +142,7 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     grep -q 'stopped by SIGTERM: .* not begun: lines' errors
 }
 
-@test "SIGINT before a line has come does not say that none is left" {
+@test "SIGINT before the first line does not claim that no line is left" {
     mkfifo lines
     hears_int "$QUILL" batch lines >out 2>errors &
     pid=$!
@@ -155,7 +155,7 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     grep -q 'stopped by SIGINT: 0 jobs answered; no line was read' errors
 }
 
-@test "--verbose says what it took" {
+@test "--verbose shows times and counts of the batch" {
     for i in $(seq 10); do job "$i" 8; done >jobs
     "$QUILL" batch -v --slo ttft=60000,tpot=60000 jobs 2>errors >/dev/null
     grep -q '^jobs       10 answered, 0 failed' errors
@@ -172,7 +172,7 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     [ ! -s errors ]
 }
 
-@test "OpenAI's lines are answered in their form" {
+@test "OpenAI's batch lines are answered in OpenAI's form" {
     echo '{"custom_id":"r","method":"POST","url":"/v1/completions","body":{"model":"m","prompt":"hi","max_tokens":3}}' |
         "$QUILL" batch >out
     grep -q '"custom_id":"r","response":{"status_code":200' out
@@ -180,7 +180,7 @@ has() { # has PATTERN FILE: a line like it comes, within 60 seconds
     grep -q '"usage":{"prompt_tokens":[0-9]*,"completion_tokens":[0-9],' out
 }
 
-@test "on a terminal a line says how far it is, and leaves no trace" {
+@test "on a terminal a progress line is shown and erased at the end" {
     needs_terminal
     echo '{"prompt":7}' >jobs
     echo >>jobs
@@ -212,7 +212,7 @@ EOF
     done
 }
 
-@test "the first Ctrl-C says what it waits for, the second writes what there is" {
+@test "the first Ctrl-C says what it waits for, the second writes unfinished answers" {
     for i in $(seq 5); do job "$i" 20000; done >jobs
     job short 1 >>jobs
     hears_int "$QUILL" batch -c 32k jobs >out 2>errors </dev/null &
@@ -229,7 +229,7 @@ EOF
     grep -q '^quill: batch: stopped by SIGINT: ' errors
 }
 
-@test "--resume goes on where a run was cut" {
+@test "--resume continues an interrupted run" {
     for i in $(seq 6); do job "$i" 4; done >jobs
     echo '{"prompt":"no id","max_tokens":2}' >>jobs
     job same 3 >>jobs

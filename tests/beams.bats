@@ -23,7 +23,7 @@ bytes() {
     python3 -c 'import json,sys; sys.stdout.buffer.write(bytes(b for t in json.load(sys.stdin)["tokens"] for b in t["bytes"]))'
 }
 
-@test "one beam says what greedy decoding says" {
+@test "one beam gives the text of greedy decoding" {
     for flags in '' '--repeat-penalty 1.3' '--logit-bias 40+2 --presence-penalty 0.5' '-ctk q8_0 -ctv q4_0'; do
         # shellcheck disable=SC2086
         "$QUILL" --isa scalar -n 20 --beams 1 $flags hello >beam </dev/null
@@ -33,7 +33,7 @@ bytes() {
     done
 }
 
-@test "all texts come with their scores, the best first, and the same each time" {
+@test "all texts have scores, best first, the same in each run" {
     beams --beams 4 >out
     beams --beams 4 --seed 3 >again
     [ "$(field 'len(j["choices"])' <out)" = 4 ]
@@ -46,7 +46,7 @@ bytes() {
     beams --beams 4 --logprobs 0 --special | bytes | cmp - plain
 }
 
-@test "a search finds what is at least as likely as the greedy text" {
+@test "a search finds a text at least as likely as the greedy one" {
     sum() { field 'round(sum(t["logprob"] for t in j["tokens"]), 4)'; }
     greedy="$(beams --isa scalar --greedy --logprobs 0 | sum)"
     beams --isa scalar --beams 8 --logprobs 2 >out
@@ -63,7 +63,7 @@ bytes() {
     STOP="$stop" python3 -c 'import json, os; assert all(os.environ["STOP"] not in c["text"] for c in json.load(open("short"))["choices"])'
 }
 
-@test "instruction sets, layouts and types of KV agree on what is found" {
+@test "a search finds the same text on all instruction sets, layouts and KV types" {
     beams --beams 4 --isa scalar -ctk f32 -ctv f32 | field 'j["text"]' >want
     for flags in '--kv-layout paged --kv-block 4' '--kv-block 256' '-ub 4' '--kv-dir kept' '--kv-dir kept'; do
         # shellcheck disable=SC2086
@@ -77,7 +77,7 @@ bytes() {
     done
 }
 
-@test "a batch searches beside other jobs" {
+@test "a job with beams runs beside other jobs" {
     for i in 1 2 3 4 5 6; do
         printf '{"id":%d,"prompt":"hello","max_tokens":14,"ignore_eos":true,"beams":%d,"n":2}\n' $i $((1 + i % 3 + 1))
         printf '{"id":1%d,"prompt":"hello %d","max_tokens":9,"ignore_eos":true,"greedy":true}\n' $i $i
@@ -98,7 +98,7 @@ END
     [ "$(grep -c '"line"' small)" -eq 12 ] # not one is lost
 }
 
-@test "jobs have keys for it, and say what is wrong with them" {
+@test "jobs have keys for beams and best-of, and wrong values are errors" {
     job() { echo "{\"prompt\":\"hello\",\"max_tokens\":6,$1}" | "$QUILL" batch -np 4; }
     job '"num_beams":3,"early_stopping":"never","length_penalty":0.5' | field 'j["score"] < 0' | grep -qx True
     job '"beams":2,"early_stopping":true,"temperature":0' | grep -q '"score"'
@@ -133,7 +133,7 @@ END
     [ "$(field '[c["text"] for c in j["choices"]]' <of_batch)" = "$(field '[c["text"] for c in j["choices"][:2]]' <out)" ]
 }
 
-@test "what does not go together is refused in a line" {
+@test "options that exclude beams or best-of are refused in one line" {
     refused() { # refused WORDS ARGS...
         local words="$1"
         shift
@@ -160,7 +160,7 @@ END
     echo '/set beams 2' | "$QUILL" -i -m "$TINY/chat.gguf" 2>&1 | grep -q 'beams: not a setting'
 }
 
-@test "thoughts, an echo and lines of JSON come as with any answer" {
+@test "--echo, --json, --jsonl, -v and --dry-run work with beams as with one answer" {
     [ "$("$QUILL" -n 8 --ignore-eos --echo --beams 2 --raw hello </dev/null | head -c 5)" = hello ]
     "$QUILL" -n 8 --ignore-eos --jsonl --beams 2 hello </dev/null >lines
     [ "$(wc -l <lines)" -eq 9 ]
@@ -170,13 +170,13 @@ END
     "$QUILL" --dry-run --beams 2 hello </dev/null 2>&1 | grep -q 'KV cache'
 }
 
-@test "a full context ends a search, and its best is shown" {
+@test "a full context ends a search, and the best text is shown" {
     "$QUILL" -c 64 --ignore-eos --beams 3 --json --raw hello </dev/null >out
     [ "$(field 'j["finish_reason"]' <out)" = length ]
     field 'j["prompt_tokens"] + j["completion_tokens"] == 65' <out | grep -qx True
 }
 
-@test "a signal ends a search, and what is best so far is shown" {
+@test "a signal ends a search, and the best text so far is shown" {
     for signal in INT:130 TERM:143; do
         hears_int "$QUILL" -q --ignore-eos -c 4M --beams 2 --json hello >out 2>errors </dev/null &
         pid=$!

@@ -15,7 +15,7 @@ share() {
     grep -F "| $1" table | grep -oE '[0-9]+\.[0-9]+ %' | head -1 | awk -v least="$2" '{ exit !($1 >= least) }'
 }
 
-@test "the built-in model answers held-out questions, and its stories are its grammar's" {
+@test "the built-in model answers held-out questions, and its grammar accepts its stories" {
     python3 "$TOP/scripts/eval_model.py" --quill "$QUILL" --only questions,openings,stories \
         --questions 60 --stories 12 --training-bytes 1M >table
     cat table
@@ -26,7 +26,7 @@ share() {
     share "sentences that the grammar accepts" 90
 }
 
-@test "a chat with the built-in model is saved under its name, and goes on" {
+@test "a chat with the built-in model is saved under its name and can be continued" {
     printf 'hi\n' | "$QUILL" -m builtin -i --autosave >/dev/null
     [[ "$(ls "$XDG_STATE_HOME/quill/conversations")" =~ ^[0-9]{8}-[0-9]{6}-[a-z-]+\.json$ ]]
     "$QUILL" -m builtin --continue --dump-prompt -n 1 "And now?" </dev/null 2>&1 >/dev/null | grep -q '^hi<|im_end|>'

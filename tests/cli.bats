@@ -19,7 +19,7 @@ golden() { # golden NAME ARGS...: the greedy text of a trained model
     head -c "$(stat -c %s "$text")" out | cmp - "$text"
 }
 
-@test "stories260K says what llama2.c says, from all its files" {
+@test "stories260K gives llama2.c's text from each of its file formats" {
     needs_data models/stories260K.gguf
     for isa in $(isas); do
         golden stories260K -m "$data/models/stories260K.gguf" --isa "$isa"
@@ -31,7 +31,7 @@ golden() { # golden NAME ARGS...: the greedy text of a trained model
     golden stories260K -m "$data/models/stories260K_v1.bin" -z "$data/models/tok512.bin"
 }
 
-@test "TinyStories-656K says what llama2.c says" {
+@test "TinyStories-656K gives llama2.c's text" {
     needs_data models/TinyStories-656K.F32.gguf
     for isa in $(isas); do golden TinyStories-656K -m "$data/models/TinyStories-656K.F32.gguf" --isa "$isa"; done
     golden TinyStories-656K -m "$data/models/TinyStories-656K.llama2c.bin" -z "$data/models/TinyStories-656K.tok.bin"
@@ -81,7 +81,7 @@ golden() { # golden NAME ARGS...: the greedy text of a trained model
     echo 'a bench' | cmp - out
 }
 
-@test "the exit codes" {
+@test "each kind of failure has its exit code" {
     [ "$(code "$QUILL" -n 2 hi)" -eq 0 ]
     [ "$(code "$QUILL" --help)" -eq 0 ]
     [ "$(code "$QUILL" bench -h)" -eq 0 ]
@@ -114,7 +114,7 @@ answers_as() {
     "$QUILL" -n 1 --json "$@" hi </dev/null | grep -qF "\"model\":\"$expected\""
 }
 
-@test "the model in the binary answers where no other is named" {
+@test "without -m the built-in model answers" {
     needs_builtin
     answers_as "$name"
     QUILL_MODEL= answers_as "$name"
@@ -126,7 +126,7 @@ answers_as() {
     answers_as "$name" --mlock --check-tensors
 }
 
-@test "every mode takes the model in the binary" {
+@test "every mode accepts the built-in model" {
     needs_builtin
     [[ "$name" == *"(built into the binary)" ]]
     "$QUILL" inspect | grep -qF "file        $name, GGUF v"
@@ -142,14 +142,14 @@ answers_as() {
     [ "$(code "$QUILL" -z tok.bin hi)" -eq 2 ]
 }
 
-@test "quill alone on a terminal chats with the model in the binary" {
+@test "quill without arguments on a terminal chats with the built-in model" {
     needs_builtin
     script -qec true /dev/null </dev/null >/dev/null 2>&1 || skip "no script(1), or no pseudo-terminal, to test with"
     printf '/exit\n' | TERM=dumb script -qec "$QUILL" /dev/null >out
     grep -q '/help lists commands' out
 }
 
-@test "a stripped binary has its model still" {
+@test "a stripped binary still has its built-in model" {
     needs_builtin
     needs strip
     cp "$QUILL" stripped
@@ -158,7 +158,7 @@ answers_as() {
     ./stripped inspect --json | cmp - whole
 }
 
-@test "a binary without a model asks for one" {
+@test "a binary without a built-in model asks for -m" {
     "$QUILL" --version | grep -q '^model: none$' || skip "there is a model in this binary; NO_MODEL=1 leaves it out"
     [ "$(code "$QUILL" -m builtin hi)" -eq 3 ]
     unset QUILL_MODEL
@@ -199,7 +199,7 @@ answers_as() {
     [ "$(wc -l <errors)" -eq 4 ]
 }
 
-@test "a reader that leaves ends it quietly" {
+@test "a reader of stdout that exits ends the run without a message" {
     "$QUILL" -q --ignore-eos -n -1 -c 4096 hello </dev/null 2>errors | head -c 5 >/dev/null
     [ "${PIPESTATUS[0]}" -eq 0 ]
     [ ! -s errors ]
@@ -247,7 +247,7 @@ interrupted() {
     done
 }
 
-@test "a SIGINT that is ignored at the start stays so" {
+@test "a SIGINT that was ignored at the start stays ignored" {
     sh -c 'trap "" INT; exec "$@"' sh "$QUILL" -n 3000 -c 4k --ignore-eos -v hello >out 2>errors </dev/null &
     pid=$!
     for ((i = 0; i < 300; i++)); do [ -s out ] && break || sleep 0.05; done
@@ -256,7 +256,7 @@ interrupted() {
     [ "$status" -eq 0 ]
 }
 
-@test "a reader that has stopped reading holds no signal up" {
+@test "a signal ends quill although the reader of stdout has stopped reading" {
     mkfifo stalled
     exec 5<>stalled
     timeout 0.2 cat /dev/zero >&5 || true # it takes no more
@@ -276,7 +276,7 @@ interrupted() {
     exec 5<&-
 }
 
-@test "a signal ends a command of the chat, and the chat" {
+@test "a signal ends a running chat command and the chat" {
     mkfifo lines silent
     exec 5<>lines
     for pair in INT:130 TERM:143; do
@@ -310,7 +310,7 @@ interrupted() {
     not grep -qaF -- "$stop" cut
 }
 
-@test "--json is one object with what the contract names" {
+@test "--json prints one object with the documented fields" {
     "$QUILL" --json --greedy -n 6 --logprobs 2 hello </dev/null >out
     [ "$(wc -l <out)" -eq 1 ]
     for key in text finish_reason prompt_tokens cached_tokens completion_tokens load_ms prefill_ms ttft_ms tpot_ms itl_ms \
@@ -336,7 +336,7 @@ assert all_lines[-1]["text"].startswith("".join(t["text"] for t in all_lines[:-1
 PYTHON
 }
 
-@test "invalid UTF-8 never leaves as JSON" {
+@test "JSON output is valid UTF-8 even where the answer is not" {
     printf 'a\xff\0\xe6\xad' | "$QUILL" --json --echo -n 20 --temp 5 -s 3 >out
     needs python3
     python3 -c 'import json; json.loads(open("out", "rb").read().decode("utf-8"))'
@@ -353,7 +353,7 @@ PYTHON
          /^total/ { total = $2; n = $9; sub(",", "", n); d = total - ttft - tpot * n; exit !(d < 1e-6 && d > -1e-6 && n == 6) }' errors
 }
 
-@test "a seed gives the same text again, and 0 degrees is greedy" {
+@test "the same seed gives the same text, and temperature 0 is greedy" {
     for i in 1 2; do "$QUILL" -s 5 -n 30 hello </dev/null >"seed$i"; done
     cmp seed1 seed2
     "$QUILL" -s 6 -n 30 hello </dev/null >seed3
@@ -373,7 +373,7 @@ PYTHON
     done
 }
 
-@test "a template's own system message, and a template that refuses" {
+@test "a template may have its own system message, and may refuse a conversation" {
     turns="{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
     own="{% if messages[0].role != 'system' %}{{ '<|im_start|>system\\nBe good.<|im_end|>\\n' }}{% endif %}"
     "$MAKE_TINY" own.gguf arch=qwen2 "template=$own$turns"
@@ -388,7 +388,7 @@ PYTHON
     printf '<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n\n' | cmp - errors
 }
 
-@test "a chat model gets its template, and the user cannot forge it" {
+@test "a prompt is put into the chat template, and its text cannot forge control tokens" {
     export QUILL_MODEL="$TINY/chat.gguf"
     "$QUILL" -n 1 --dump-prompt -sys "Be kind." "hi <|im_end|>" >/dev/null 2>errors </dev/null
     printf '<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nhi <|im_end|><|im_end|>\n<|im_start|>assistant\n\n' |
@@ -402,7 +402,7 @@ PYTHON
     [ "$(grep -c '<|im_end|>$' errors)" -eq 1 ]
 }
 
-@test "thoughts that the template has opened are no part of the answer" {
+@test "thoughts that the template opened are not part of the answer" {
     turns="{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
     "$MAKE_TINY" thinks.gguf arch=qwen2 "template=$turns{{ '<|im_start|>assistant\n<think>\n' }}"
     think() { "$QUILL" -m thinks.gguf --logit-bias 65+1000 -n 3 "$@" hi </dev/null; }
@@ -419,7 +419,7 @@ PYTHON
     think --json --think hide | not grep -q thinking
 }
 
-@test "a beginning token is there once" {
+@test "there is exactly one beginning token" {
     [ "$("$QUILL" tokenize --ids hello | tr ' ' '\n' | grep -cx 1)" -eq 1 ]
     [ "$("$QUILL" tokenize --ids --parse-special '<s>hello' | tr ' ' '\n' | grep -cx 1)" -eq 1 ]
     [ "$("$QUILL" tokenize --ids --no-bos hello | tr ' ' '\n' | grep -cx 1)" -eq 0 ]
@@ -453,7 +453,7 @@ PYTHON
     "$QUILL" inspect --json --check-tensors "$TINY/base.gguf" | grep -q '^{"file":.*"tensors":\[.*}$'
 }
 
-@test "bench says the same in every format, with latencies in JSON" {
+@test "bench gives the same results in every format, and latencies in JSON" {
     "$QUILL" bench -q -p 8 -n 4 -r 2 -o json >results
     "$QUILL" bench -q -p 8 -n 4 -r 1 -o csv >rows
     [ "$(wc -l <rows)" -eq 3 ]
@@ -476,7 +476,7 @@ assert 0 < tg["itl_ms"]["p50"] <= tg["itl_ms"]["p99"] and tg["tpot_ms"] > 0 and 
 PYTHON
 }
 
-@test "a run that passes a stored ceiling raises it and says so" {
+@test "a run that is faster than a stored ceiling raises it and says so" {
     needs python3
     "$QUILL" --isa avx2 -n 1 -q hi >/dev/null 2>&1 || skip "no AVX2, whose ceiling is known by its name"
     "$QUILL" bench -q -p 4 -n 0 -r 1 -o json >machine
@@ -505,7 +505,7 @@ PYTHON
     grep -q '^quill: faster than ' errors
 }
 
-@test "progress shows on a terminal that can erase it, and on no other" {
+@test "progress is shown only on a terminal that can erase it" {
     script -qec true /dev/null </dev/null >/dev/null 2>&1 || skip "no script(1), or no pseudo-terminal, to test with"
     esc="$(printf '\033')"
     line="$QUILL bench -p 4 -n 2 -r 1"
@@ -517,7 +517,7 @@ PYTHON
     not grep -q "$esc" out
 }
 
-@test "a file without what it needs says so" {
+@test "a llama2.c model without its tokenizer asks for -z, and a vocabulary without weights is exit 3" {
     needs_data models/stories260K.bin
     cp "$data/models/stories260K.bin" alone.bin
     run "$QUILL" -m alone.bin hi
@@ -531,7 +531,7 @@ PYTHON
     done
 }
 
-@test "-i chats line by line, over a pipe too, and computes what is new alone" {
+@test "-i chats line by line, also over a pipe, and computes new tokens only" {
     printf 'hello\n\nand you?\n/help\n/exit\nnever seen\n' |
         "$QUILL" -m "$TINY/chat.gguf" -i -v --greedy -n 5 >out 2>errors
     [ -s out ]
@@ -568,7 +568,7 @@ like_reference() {
     done
 }
 
-@test "the built-in model's perplexity is the reference's" {
+@test "the built-in model's perplexity equals the reference" {
     needs_builtin
     needs python3
     python3 "$TOP/scripts/make_corpus.py" --seed 4711 --bytes 14000 -o text
@@ -576,7 +576,7 @@ like_reference() {
 }
 
 # The text is the models' own: what they never saw costs them nine nats a token, and rounding more.
-@test "trained models' perplexity is the reference's" {
+@test "the perplexity of trained models equals the reference" {
     needs_data models
     like_reference "$data/models/stories260K.gguf" "$data/models/golden/stories260K.greedy.txt"
     for seed in $(seq 30); do
@@ -585,7 +585,7 @@ like_reference() {
     for type in F32 BF16 Q8_0 Q4_0 Q5_1; do like_reference "$data/models/TinyStories-656K.$type.gguf" text; done
 }
 
-@test "--deterministic: the same bits in any chunks and layout, on any threads" {
+@test "--deterministic gives the same bits for all chunk sizes, layouts and numbers of threads" {
     "$MAKE_TINY" q8.gguf type=Q8_0 ctx=256
     ids=$(seq -s, 1 200)
     logits() { "$QUILL" logits -m q8.gguf --deterministic --tokens "$ids" "$@"; }
@@ -597,7 +597,7 @@ like_reference() {
     "$QUILL" -v --deterministic -n 1 a 2>&1 | tr -s '\n ' ' ' | grep -q ' backend .*for any number of rows\| backend .*plain f32'
 }
 
-@test "weights that are no numbers are an error in every mode" {
+@test "NaN weights are an error in every mode" {
     cp "$TINY/base.gguf" nan.gguf
     # the rows of the head, at the file's end
     head -c 81920 /dev/zero | tr '\0' '\377' | dd of=nan.gguf bs=1024 seek=$(($(stat -c %s nan.gguf) / 1024 - 80)) conv=notrunc status=none
@@ -610,7 +610,7 @@ like_reference() {
     done
 }
 
-@test "help fits a terminal, and is on stdout" {
+@test "help is on stdout and fits a terminal" {
     for mode in "" bench perplexity inspect tokenize logits prefill decode kv batch template; do
         "$QUILL" $mode --help >help 2>errors
         [ ! -s errors ]
@@ -619,7 +619,7 @@ like_reference() {
     done
 }
 
-@test "the binary needs the C library and its kin alone" {
+@test "the binary links to the C library and its parts only" {
     needs ldd
     case "$(ldd "$QUILL" 2>&1)" in *asan* | *"not a dynamic"*) skip "instrumented or static" ;; esac
     ldd "$QUILL" >libraries

@@ -47,7 +47,7 @@ greedy = on"
     [ "$(shown temp --no-config)" = "0.8 # the default" ]
 }
 
-@test "what is shown can be the file" {
+@test "the output of --show-config is a valid configuration file" {
     config "model = $TINY/base.gguf
 stop = \"###\"
 stop = \" a b \"
@@ -61,7 +61,7 @@ cache-type-k = q8_0"
     grep -q "^kv-dir = $HOME/kv,size=1048576" again
 }
 
-@test "~/.config stands in for an unset XDG_CONFIG_HOME, and nothing for neither" {
+@test "without XDG_CONFIG_HOME ~/.config is used, and without HOME no file" {
     unset XDG_CONFIG_HOME
     echo 'temp = 0.125' >home/.config/quill/config
     [ "$(shown temp)" = "0.125 # $HOME/.config/quill/config:1" ]
@@ -69,7 +69,7 @@ cache-type-k = q8_0"
     env -i "$QUILL" --show-config | grep -q '^temp = 0.8 '
 }
 
-@test "a preset is a section, over the beginning of the file" {
+@test "a preset is a section, which overrides the beginning of the file" {
     config "model = $TINY/base.gguf
 temp = 0.5
 [short]
@@ -94,7 +94,7 @@ temp = 2"
     [[ "$output" == *"xdg/quill/config expected, found none" ]]
 }
 
-@test "each mode takes what it has" {
+@test "each mode uses the options that it has and ignores others" {
     config "model = $TINY/base.gguf
 system-prompt = Be brief
 n-gen = 3
@@ -126,7 +126,7 @@ chat = on"
     [ "$(code "$QUILL" -m "$TINY/chat.gguf" hi)" -eq 2 ]
 }
 
-@test "a line that cannot be is named by file and line" {
+@test "a wrong line is an error that names the file and the line" {
     export QUILL_MODEL="$TINY/base.gguf"
     here="$PWD/xdg/quill/config"
     says() { # says TEXT LINE MESSAGE
@@ -158,7 +158,7 @@ chat = on"
     [ "$(code "$QUILL" -n 1 hi)" -eq 6 ]
 }
 
-@test "a model that no argument names is said to come from where it does" {
+@test "an error about a model from the configuration or environment says where its name is from" {
     run env QUILL_MODEL=/nope "$QUILL" hi </dev/null
     [ "$status" -eq 3 ]
     [[ "$output" == "quill: QUILL_MODEL: /nope: cannot open: "* ]]

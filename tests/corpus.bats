@@ -69,7 +69,7 @@ for plot, (first, second) in make_corpus.TWO_HOP.items():
 PYTHON
 }
 
-@test "an answer to a two-hop question stands in no single sentence of its text" {
+@test "no single sentence of a text answers its two-hop question" {
     python3 - <<'PYTHON'
 import make_corpus
 from grammar import sentences

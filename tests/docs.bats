@@ -85,7 +85,7 @@ offered() {
     [ "$(offers 'quill --roof')" = "" ]
 }
 
-@test "each mode is one line, in the help and in the completions" {
+@test "each mode has one line in the help and in the completions" {
     "$QUILL" --help | sed -n '/^Other modes/,/^$/p' >modes
     not grep '^[a-z"]' modes
     for mode in decode kv template; do
@@ -94,7 +94,7 @@ offered() {
     done
 }
 
-@test "zsh reads its completions" {
+@test "zsh can load its completions" {
     needs zsh
     "$QUILL" --completions zsh >_quill
     zsh -n _quill
@@ -126,7 +126,7 @@ exit 0
 EOF
 }
 
-@test "-h fits 30 lines of 80 columns in every mode, and names what is there" {
+@test "-h has at most 30 lines of 80 columns in every mode, and names existing options only" {
     for mode in "" bench perplexity inspect tokenize template logits batch prefill decode kv quantize pull models chunk; do
         "$QUILL" $mode -h >short
         [ "$(wc -l <short)" -le 30 ]
@@ -210,7 +210,7 @@ stage() {
     PAGES_CONFIG="$PWD/xdg" python3 "$BATS_TEST_DIRNAME/rig/pages.py" ${PAGES_UPDATE:+--update} "${PAGES[@]/#/$TOP/}"
 }
 
-@test "the fields that the page names are those that are printed" {
+@test "docs/usage.md names every JSON field that is printed" {
     needs python3
     "$MAKE_TINY" model.gguf arch=qwen2 template=chatml ctx=512
     export QUILL_MODEL="$PWD/model.gguf"

@@ -17,7 +17,7 @@ one_line() {
     grep -q "^quill: .*$1" errors || { cat errors; return 1; }
 }
 
-@test "what killed writers leave is gone after the next good run" {
+@test "files that killed writers left are removed by the next good run" {
     for i in 1 2 3 4 5 6; do
         "$QUILL" prefill --kv-out o.kv -c 2048 --raw -ub 8 -f "$TINY/long.txt" 2>/dev/null &
         while ! ls | grep -q quill-; do kill -0 $! || break; sleep 0.002; done
@@ -31,7 +31,7 @@ one_line() {
     "$QUILL" kv check o.kv
 }
 
-@test "a file that reaches ulimit -f is exit 6 and one line, in the middle of an answer too" {
+@test "a file that reaches ulimit -f is exit 6 and one line, also in the middle of an answer" {
     rc=0
     (ulimit -f 4; exec "$QUILL" prefill --kv-out o.kv --raw -f "$TINY/long.txt") 2>errors || rc=$?
     [ "$rc" -eq 6 ]
@@ -44,7 +44,7 @@ one_line() {
     [ "$(stat -c %s answer)" -eq 1024 ]
 }
 
-@test "streams that do not block are waited for" {
+@test "non-blocking streams are waited for" {
     python3 - "$QUILL" "$TINY/chat.gguf" <<'PYTHON'
 import os, signal, subprocess, sys, threading, time
 signal.alarm(120)
@@ -144,7 +144,7 @@ PYTHON
     (ulimit -d $wide; exec "$QUILL" tokenize -m big.gguf abc)
 }
 
-@test "a byte order mark in front of JSON is no part of it" {
+@test "a byte order mark in front of JSON is ignored" {
     printf '\357\273\277{"prompt":"a","id":1}\n{"prompt":"b","id":2}\n' >jobs
     [ "$("$QUILL" batch -m "$TINY/chat.gguf" --greedy -n 2 jobs | wc -l)" -eq 2 ]
     printf '\357\273\277{"messages":[{"role":"user","content":"hi"}]}' >talk.json
@@ -153,12 +153,12 @@ PYTHON
     grep -q '"hi"' again.json
 }
 
-@test "a model that is cut while it is in use ends what runs, in one line, and keeps what was answered" {
+@test "a model file truncated during a run ends the run in one line and keeps finished answers" {
     needs_terminal
     python3 "$BATS_TEST_DIRNAME/rig/cut.py" "$QUILL" "$TINY/base.gguf" "$TINY/chat.gguf"
 }
 
-@test "--no-mmap and --mlock ask first how much memory there is" {
+@test "--no-mmap and --mlock check the available memory first" {
     cp "$TINY/base.gguf" m.gguf
     truncate -s 1T m.gguf || skip "no files of 1 TB here"
     rc=0
@@ -176,12 +176,12 @@ PYTHON
     "$QUILL" -m "$TINY/base.gguf" --raw --greedy --ignore-eos -n 40 abc | cmp - out
 }
 
-@test "a sample of failing calls: clean ends, no partial answers, no files left" {
+@test "after a failing system call quill ends cleanly, with no partial answers and no files left (a sample)" {
     [ -n "$QUILL_FAULTS" ] || skip "a sanitizer's runtime does not run beside the library that fails calls"
     python3 "$BATS_TEST_DIRNAME/rig/faults.py" --quill "$QUILL" --make-tiny "$MAKE_TINY" --preload "$QUILL_FAULTS" --sample 8
 }
 
-@test "a sample of the soak: memory stays flat" {
+@test "memory stays flat over many random jobs (a sample)" {
     growth=2
     [ -n "$QUILL_FAULTS" ] || growth=64 # a sanitizer keeps what is freed for a while
     python3 "$BATS_TEST_DIRNAME/rig/soak.py" --quill "$QUILL" --make-tiny "$MAKE_TINY" --jobs 200 --turns 100 --growth "$growth"

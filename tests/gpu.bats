@@ -15,7 +15,7 @@ setup() {
 
 unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
 
-@test "a text on the GPU, on the CPU, and with the layers on both" {
+@test "a text is the same on the GPU, on the CPU, and with layers on both" {
     "$TWIN" --device cpu --greedy -n 12 "a prompt of some length" </dev/null >cpu
     "$TWIN" --device cuda --greedy -n 12 "a prompt of some length" </dev/null >gpu
     "$TWIN" -ngl 2 --greedy -n 12 "a prompt of some length" </dev/null >both 2>errors
@@ -38,7 +38,7 @@ sys.exit(len(want) != len(got))
 PYTHON
 }
 
-@test "every type of KV on the GPU, turned or not: the texts of the CPU" {
+@test "every KV type on the GPU, rotated or not, gives the texts of the CPU" {
     head -c 91 /dev/zero | tr '\0' 'b' >prompt # with the answer, over the end of a group of 32 slots
     for types in "-ctk fp8 -ctv fp8" "-ctk q8_0 -ctv q8_0 --kv-rotate" "-ctk q4_0 -ctv q4_0 --kv-layout paged --kv-block 16" \
         "-ctk kivi2 -ctv kivi2" "-ctk q8_0 -ctv q4_0 --kv-rotate" "-ctk kivi2 -ctv f16 --kv-layout paged" "-ctk bf16 -ctv f32 --kv-rotate"; do
@@ -50,7 +50,7 @@ PYTHON
     done
 }
 
-@test "KV files of quantised types go from the GPU to the CPU and back" {
+@test "KV files of quantised types move from the GPU to the CPU and back" {
     head -c 88 /dev/zero | tr '\0' 'c' >prompt # with the answer, over the end of a group of 32 slots
     for types in "-ctk q8_0 -ctv q4_0" "-ctk fp8 -ctv fp8 --kv-rotate" "-ctk kivi2 -ctv kivi2"; do
         for device in cpu cuda; do
@@ -73,7 +73,7 @@ PYTHON
     cmp text1 text2
 }
 
-@test "slots are given up on the GPU as on the CPU" {
+@test "eviction on the GPU removes the slots that it removes on the CPU" {
     "$MAKE_TINY" llama.gguf n_layers=3 ctx=64
     "$MAKE_TINY" gemma2.gguf arch=gemma2 n_layers=3 ctx=64
     for model in llama gemma2; do # the one's layers lie in one pool, the other's in two
@@ -104,7 +104,7 @@ PYTHON
     "$TWIN" --version | grep -q "^CUDA: 13.0; GPU twin, sm_90"
 }
 
-@test "tokens drawn on the GPU: the texts that the host draws from the same logits" {
+@test "tokens drawn on the GPU are those that the host draws from the same logits" {
     for how in --greedy --top-k=9 "--temp 1.5 --top-k 0" "--top-p 0.5" "--min-p 0.3 --top-p 1" \
         "--repeat-penalty 1.4 --presence-penalty 0.3" "--frequency-penalty 0.5 --repeat-last-n -1" --ignore-eos; do
         # shellcheck disable=SC2086 # words
@@ -136,7 +136,7 @@ for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
     print(a["id"], a["usage"], [(c["text"], c["finish_reason"]) for c in a.get("choices", [a])])' "$1"
 }
 
-@test "quill batch on the GPU: the answers of the CPU, with sequences that give way and steps begun ahead" {
+@test "quill batch on the GPU gives the CPU's answers, with preempted sequences and steps begun ahead" {
     jobs >jobs.jsonl
     for i in 8 9; do # some that grow until they are in each other's way
         printf '{"id":"%d","prompt":"a prompt of some length %d","n_predict":26,"seed":%d,"ignore_eos":true}\n' "$i" "$i" "$i"
@@ -161,7 +161,7 @@ for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
     grep -q "on the GPU .* 3 of 3 layers" errors
 }
 
-@test "a chat on the GPU: the turns of the CPU, said again and taken back" {
+@test "a chat on the GPU gives the CPU's turns, also after /regen and /undo" {
     "$MAKE_TINY" chat.gguf arch=qwen2 template=chatml ctx=512
     for device in cpu cuda; do
         printf 'one\ntwo\n/regen\n/undo\nthree\n' |
@@ -172,7 +172,7 @@ for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
     grep -q " cached" cuda.err
 }
 
-@test "no usable GPU: exit 3 with the reason where one was asked for, the CPU where not" {
+@test "without a usable GPU --device cuda is exit 3 with the reason, and auto uses the CPU" {
     for how in "none:no NVIDIA driver" "old:driver for CUDA 13.0"; do
         export QUILL_TWIN="${how%%:*}"
         [ "$(code "$TWIN" --device cuda hi)" -eq 3 ]
@@ -186,13 +186,13 @@ for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
     done
 }
 
-@test "options that contradict each other" {
+@test "GPU options that contradict each other are refused" {
     [ "$(code "$TWIN" --device cpu -ngl 2 hi)" -eq 2 ]
     grep -q -- "-ngl" errors
     [ "$(code "$TWIN" --device cuda -ngl 0 -n 1 hi)" -eq 0 ]
 }
 
-@test "too little memory: exit 4 with the budget and what to try, or as many layers as fit" {
+@test "too little GPU memory is exit 4 with the budget and advice, or as many layers as fit" {
     export QUILL_TWIN_MEMORY=1000
     [ "$(code "$TWIN" --device cuda hi)" -eq 4 ]
     grep -q "do not fit on the GPU; try" errors
@@ -205,7 +205,7 @@ for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
     grep -q "on the GPU .* 1 of 3 layers" errors
 }
 
-@test "without cuBLAS the fused kernels do all of it, and --verbose says so" {
+@test "without cuBLAS the fused kernels compute everything, and --verbose says so" {
     "$TWIN" --device cuda --greedy -n 8 "a prompt of some length" </dev/null >with
     export QUILL_TWIN=noblas
     [ "$(code "$TWIN" --device cuda -v --greedy -n 8 "a prompt of some length")" -eq 0 ]
@@ -213,14 +213,14 @@ for a in sorted(map(json.loads, open(sys.argv[1])), key=lambda a: a["id"]):
     cmp with out
 }
 
-@test "bench on the GPU" {
+@test "bench runs on the GPU" {
     "$TWIN" bench --device cuda -p 10 -n 3 -r 1 -o json </dev/null >j 2>errors
     python3 -c 'import json,sys; m=json.load(open("j"))["model"]; assert m["device"]=="GPU twin" and m["isa"]=="sm_90" and m["gpu_layers"]==3, m'
     "$TWIN" bench --roofline -p 0 -n 0 --device cuda -o json </dev/null >j 2>errors
     python3 -c 'import json; g=json.load(open("j"))["machine"]["gpu"]; assert g["name"]=="GPU twin" and all(v > 0 for v in g.values() if v != g["name"]), g'
 }
 
-@test "bench --ops times each operation, on the GPU as graphs and begun early too" {
+@test "bench --ops times each operation, on the GPU also as graphs and begun early" {
     "$TWIN" bench --ops --device cuda -d 20,3 --sequences 3 -o json </dev/null >j 2>errors
     "$TWIN" bench --ops --device cpu -d 20 -o json </dev/null >host 2>>errors
     python3 - j host <<'PYTHON'
@@ -247,7 +247,7 @@ PYTHON
     [ ! -e results ]
 }
 
-@test "--kv-dir: who computed a block reads it, another device does not" {
+@test "--kv-dir: a block is reused on the device that computed it, not on another" {
     printf 'a prompt of some length, longer than a block of thirty-two slots, and then than another one' >prompt
     cached() { "$TWIN" "$@" --kv-dir kv --json -n 2 -f prompt </dev/null | python3 -c 'import json; print(json.load(open(0))["cached_tokens"])'; }
     for how in "--device cpu" "--device cuda" "-ngl 1" "-ngl 2"; do
@@ -258,7 +258,7 @@ PYTHON
     done
 }
 
-@test "kernels that nobody has timed run where QUILL_GPU_TRY asks for them alone" {
+@test "untimed kernels run only if QUILL_GPU_TRY names them" {
     jobs >jobs.jsonl
     head -n 1 jobs.jsonl | "$TWIN" batch --device cuda -v -np 8 2>&1 >/dev/null | unwrapped | grep -q "fused kernels in graphs; prefill"
     QUILL_GPU_TRY=few "$TWIN" batch --device cuda -v -np 8 jobs.jsonl >jsonl 2>errors </dev/null

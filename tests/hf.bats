@@ -22,7 +22,7 @@ refused() {
     fi
 }
 
-@test "a directory says what the GGUF file of the same weights says" {
+@test "a directory gives the text of the GGUF file with the same weights" {
     for how in "hello user" "--raw the users"; do
         # shellcheck disable=SC2086
         "$QUILL" -m "$TINY/model" --greedy -n 30 $how >directory
@@ -38,7 +38,7 @@ refused() {
     cmp directory file
 }
 
-@test "modes take a directory" {
+@test "every mode accepts a directory" {
     "$QUILL" -m "$TINY/llama" --raw --seed 1 -n 8 "the" >out
     "$QUILL" perplexity -m "$TINY/llama" -p "the users and the others and the rest of them" --json >out
     echo '{"prompt": "the users"}' | "$QUILL" batch -m "$TINY/shards" -n 4 >out
@@ -52,7 +52,7 @@ refused() {
     "$QUILL" -m . --raw -n 3 "the" >/dev/null
 }
 
-@test "a directory quantises to the file that its GGUF file gives" {
+@test "quantising a directory gives the file that quantising its GGUF file gives" {
     for how in "shards F16" "model Q8_0" "llama BF16"; do
         # shellcheck disable=SC2086
         set -- $how
@@ -66,7 +66,7 @@ refused() {
     "$QUILL" tokenize -m "$TINY/shards" --ids "12 the users' things" | cmp - file
 }
 
-@test "inspect shows the directory" {
+@test "inspect shows a directory" {
     "$QUILL" inspect -m "$TINY/shards" >out
     grep -q "^file *$TINY/shards, safetensors in 3 files, " out
     grep -q "^model *gemma3, shards, " out
@@ -78,7 +78,7 @@ refused() {
     grep -q "^file .*, GGUF v3, " out
 }
 
-@test "what is missing or broken is one line that names the file" {
+@test "a missing or broken file of a directory is one line that names it" {
     mkdir empty
     refused 3 "without config.json" -m empty hi
     refused 3 "cannot open" -m missing hi
@@ -109,7 +109,7 @@ refused() {
     "$QUILL" -m d --raw -n 2 hi >/dev/null
 }
 
-@test "TinyStories-656K tells its story from its directory" {
+@test "TinyStories-656K gives its reference text from its directory" {
     needs_data models/TinyStories-656K
     text="$data/models/golden/TinyStories-656K.greedy.txt"
     for isa in $(isas); do

@@ -63,7 +63,7 @@ begun() { [ -n "$(find "$HF_HOME/hub/models--me--$1/blobs" -name '*.incomplete' 
 # the whole model is in the cache
 whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_HOME" -name '*.incomplete')" ]; }
 
-@test "a model is fetched by its name, once, into the cache's own layout" {
+@test "a model is fetched by its name, once, into the cache's layout" {
     [ "$(pull me/tiny)" = "$snapshot/tiny-Q4_K_M.gguf" ]
     said 'me/tiny: fetching Q4_K_M .*; it also has BF16, Q8_0$'
     whole
@@ -90,7 +90,7 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
     [ "$(pull hf.co/me/tiny:tiny-q8_0)" = "$snapshot/tiny-q8_0.gguf" ]
 }
 
-@test "-hf runs what it fetches, and -m what the cache has without a request" {
+@test "-hf fetches a model and runs it, and -m runs a cached model without a request" {
     export QUILL_MODEL=/nowhere # -hf goes over it
     "$QUILL" -hf me/tiny -q --greedy -n 5 --raw hello </dev/null >one
     unset QUILL_MODEL
@@ -121,7 +121,7 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
     said '^quill: -m and -hf: one of them expected, found both$'
 }
 
-@test "the choice: Q4_K_M, Q8_0, safetensors, the only one; otherwise an error that lists them" {
+@test "without a type Q4_K_M, Q8_0, safetensors or the only model is chosen; otherwise an error lists them" {
     pull me/dir >path
     [ "$(cat path)" = "$HF_HOME/hub/models--me--dir/snapshots/$COMMIT" ]
     said 'fetching safetensors'
@@ -150,7 +150,7 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
     [ -z "$(find / -maxdepth 2 -name 'x-Q4_K_M.gguf' 2>/dev/null)" ]
 }
 
-@test "a cut transfer goes on where it was cut" {
+@test "an interrupted transfer continues where it stopped" {
     fault cut 50000
     pull me/tiny >path
     whole
@@ -187,7 +187,7 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
     [ "$(requests 'other GET')" -ge 5 ]
 }
 
-@test "Ctrl-C leaves what came, and the next run goes on" {
+@test "Ctrl-C keeps the received part, and the next run continues it" {
     fault stall 5000
     hears_int "$QUILL" pull me/tiny >path 2>errors &
     pid=$!
@@ -205,7 +205,7 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
     [ "$(requests 'other .*range=bytes=5000-')" -eq 1 ]
 }
 
-@test "wrong bytes are removed and fetched once more, and twice wrong is an error" {
+@test "a file with a wrong hash is fetched once more, and an error the second time" {
     for how in wrong short long; do
         rm -rf "$HF_HOME"
         fault $how 1
@@ -234,7 +234,7 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
     rm "$HUB/me/dir/generation_config.json"
 }
 
-@test "answers that are errors: 401, 403, 404, 5xx, 429 and the time it asks for" {
+@test "401, 403, 404 and 5xx are errors that say what to do, and 429 waits as long as it asks for" {
     fault token secret
     [ "$(code "$QUILL" pull me/tiny)" -eq 3 ]
     said '401: no such repository, or one that needs a token: check the name, or set HF_TOKEN'
@@ -294,7 +294,7 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
     [ "$(HF_TOKEN=$'a\nHost: b' code "$QUILL" pull me/tiny)" -eq 2 ]
 }
 
-@test "redirects: to nothing but HTTP, and not for ever" {
+@test "redirects are followed to HTTP only, and a limited number of them" {
     fault loop
     [ "$(code "$QUILL" pull me/tiny)" -eq 6 ]
     said 'at most 10 redirects expected'
@@ -305,7 +305,7 @@ whole() { cmp "$snapshot/tiny-Q4_K_M.gguf" "$TINY/a.gguf" && [ -z "$(find "$HF_H
     [ "$(HF_ENDPOINT=http://me@127.0.0.1 code "$QUILL" pull me/tiny)" -eq 2 ]
 }
 
-@test "a certificate that nobody vouches for is refused" {
+@test "an untrusted certificate is refused" {
     needs openssl
     openssl req -x509 -newkey rsa:2048 -nodes -keyout key -out cert -days 1 -subj /CN=localhost 2>/dev/null
     python3 -c 'import http.server, ssl
@@ -322,7 +322,7 @@ server.handle_request()' >port 2>/dev/null 3>&- &
     kill %1 2>/dev/null || true
 }
 
-@test "a server that has gone silent is asked again" {
+@test "after a long silence of the server the request is repeated" {
     HF_HUB_DOWNLOAD_TIMEOUT=1
     fault stall 6000 1
     pull me/tiny >path
@@ -330,7 +330,7 @@ server.handle_request()' >port 2>/dev/null 3>&- &
     [ "$(requests 'other .*range=bytes=6000-')" -eq 1 ]
 }
 
-@test "two processes fetch one file once" {
+@test "two processes that need one file fetch it once" {
     fault slow 2000
     "$QUILL" pull -q me/tiny >one 2>errors1 &
     first=$!
@@ -359,7 +359,7 @@ time.sleep(1.2)' "$lock" >held &
     whole
 }
 
-@test "a full disk is exit 6, says so, and what came is kept" {
+@test "a full disk is exit 6, and the received part is kept" {
     (ulimit -f 8; code "$QUILL" pull me/tiny >rc)
     [ "$(cat rc)" -eq 6 ]
     said 'cannot write: File too large; what came is kept: make room and run the same command again'
@@ -373,7 +373,7 @@ time.sleep(1.2)' "$lock" >held &
     said 'cannot create'
 }
 
-@test "offline, what the cache has is used and named" {
+@test "offline the cached model is used and named" {
     [ "$(HF_HUB_OFFLINE=1 code "$QUILL" -hf me/tiny --raw hi)" -eq 3 ]
     said 'HF_HUB_OFFLINE is set; me/tiny: a model in the cache expected, none found'
     pull me/tiny:Q8_0 >path
@@ -391,7 +391,7 @@ time.sleep(1.2)' "$lock" >held &
     [ ! -s "$HUB/log" ]
 }
 
-@test "a new version takes the files that are the same, and the old one stays" {
+@test "a new version reuses unchanged files, and the old version stays" {
     pull me/dir >path
     echo beef000000000000000000000000000000000000 >"$HUB/me/dir/.commit"
     printf '{"bos_token_id": 1}' >"$HUB/me/dir/generation_config.json"
@@ -448,7 +448,7 @@ assert m[1]["path"] is None and m[2]["family"] == "llama" and m[2]["bytes"] > 90
     for bad in "rm" "remove me/tiny" "list me"; do [ "$(code "$QUILL" models $bad)" -eq 2 ]; done
 }
 
-@test "links that lead out of the cache are never followed to be removed" {
+@test "rm never follows links that lead out of the cache" {
     pull me/tiny >path
     echo precious >outside
     mkdir away && echo precious >away/file
@@ -461,7 +461,7 @@ assert m[1]["path"] is None and m[2]["family"] == "llama" and m[2]["bytes"] > 90
     [ -e outside ] && [ -e away/file ] && [ ! -e "$folder" ]
 }
 
-@test "the huggingface_hub package reads what quill wrote, and quill what it wrote" {
+@test "quill and the huggingface_hub package read each other's caches" {
     python="${QUILL_HUB_PYTHON:-python3}"
     "$python" -c 'import huggingface_hub' 2>/dev/null || skip "the Python package huggingface_hub is not installed"
     pull me/tiny >path
@@ -506,7 +506,7 @@ snapshot_download("me/dir")' 2>errors >/dev/null
 assert not scan_cache_dir().repos'
 }
 
-@test "on a terminal a line tells the progress, the rate and the time left" {
+@test "on a terminal a line shows progress, rate and time left" {
     needs_terminal
     fault slow 600
     drive --show >shown <<EOF
@@ -521,7 +521,7 @@ EOF
     whole
 }
 
-@test "libcurl is opened by what fetches alone, and its lack is one line" {
+@test "libcurl is opened only to fetch, and without it fetching is an error in one line" {
     needs ldd strace
     ldd "$QUILL" >libraries || skip "the binary is static"
     not grep -qi curl libraries

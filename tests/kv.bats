@@ -8,7 +8,7 @@ models() {
     export QUILL_MODEL="$TINY/base.gguf"
 }
 
-@test "quantised KV gives one text whatever the layout and the chunks" {
+@test "with quantised KV the text does not depend on the layout and the chunks" {
     for type in fp8 q8_0 q4_0 kivi2; do
         "$QUILL" --greedy -n 60 --isa scalar -ctk $type -ctv $type hello there </dev/null >one
         for args in "--kv-layout paged" "--kv-layout paged --kv-block 1" "--kv-layout paged --kv-block 48" "-ub 1" "-ub 3 -t 1"; do
@@ -18,7 +18,7 @@ models() {
     "$QUILL" --greedy -n 20 -ctk q4_0 -ctv f16 --kv-rotate hello </dev/null >/dev/null
 }
 
-@test "quantised KV takes the memory that it says" {
+@test "quantised KV takes the memory that --verbose shows" {
     "$QUILL" --dry-run -c 1024 -ctk kivi2 -ctv kivi2 hi 2>budget
     grep -q 'KV cache.*(KIVI2, KIVI2)' budget
     [ "$(code "$QUILL" -c 2000 -ctk f16 -ctv f16 --kv-mem 300k hi)" -eq 4 ]
@@ -27,7 +27,7 @@ models() {
     [ "$status" -eq 0 ]
 }
 
-@test "a text goes on past the context where slots are given up" {
+@test "with --evict a text goes on past the context" {
     for plan in sinks,window=60 sink=0,window=64 shift h2o,heavy=30,recent=30; do
         "$QUILL" --greedy --ignore-eos -n 400 --json --evict $plan hello </dev/null | grep -q '"completion_tokens":400'
     done
@@ -40,7 +40,7 @@ models() {
     head -c 100 long | "$QUILL" --json --greedy --ignore-eos -n 80 --evict snapkv,cap=40 | grep -q '"completion_tokens":80'
 }
 
-@test "a chat goes on past the context, and computes what is new alone" {
+@test "with --evict a chat goes on past the context and computes new tokens only" {
     "$MAKE_TINY" chat.gguf arch=qwen2 template=chatml ctx=128
     for i in 1 2 3 4 5 6; do echo "message number $i"; done >messages
     for plan in sinks,window=90 shift h2o,heavy=50,recent=50; do
@@ -61,7 +61,7 @@ models() {
     done
 }
 
-@test "before the cache is full, giving up changes nothing" {
+@test "before the cache is full, --evict changes nothing" {
     "$QUILL" --greedy -n 40 hello there </dev/null >one
     for plan in sinks,window=100 shift h2o,heavy=60,recent=60 snapkv,cap=100; do
         "$QUILL" --greedy -n 40 --evict $plan hello there </dev/null | cmp - one
@@ -88,7 +88,7 @@ Where is the $thing?" </dev/null | grep -q "$place" && n=$((n + 1))
     echo $n
 }
 
-@test "a fact that was looked at is still answered where a window has lost it" {
+@test "snapkv and h2o keep facts that a window loses" {
     needs_builtin
     [ "$(needles 8)" -eq 6 ]
     [ "$(needles 8 --evict sinks,sink=4,window=156)" -eq 0 ]
@@ -98,7 +98,7 @@ Where is the $thing?" </dev/null | grep -q "$place" && n=$((n + 1))
     [ "$(needles 6 --evict h2o,heavy=288,recent=32)" -ge 2 ]
 }
 
-@test "plans that cannot be are refused" {
+@test "impossible eviction policies are refused" {
     for plan in nothing sinks,size=3 sinks,window=x h2o,heavy=0 snapkv,cap=3,window=3; do
         [ "$(code "$QUILL" --evict $plan hi)" -eq 2 ]
     done
@@ -118,7 +118,7 @@ Where is the $thing?" </dev/null | grep -q "$place" && n=$((n + 1))
     grep -q "load the conversation without --kv" said
 }
 
-@test "perplexity over a text of any length, and what a cache costs" {
+@test "perplexity reads texts of any length and measures the error of a KV type" {
     head -c 3000 /dev/zero | tr '\0' 'a' >text
     "$QUILL" perplexity --json --evict sinks,window=60 -f text >streamed
     grep -q '"curve":\[{"tokens":1000,' streamed
@@ -144,7 +144,7 @@ nll() {
 
 # The text of docs/kv.md's table, 21,428 tokens: over so many the change has a standard error of 0.04% in q8_0 and of
 # 0.25% in q4_0, by its thousands, so that the bounds stand two of them and more away from what the table has.
-@test "perplexity over q8_0 is that over f32 within 0.1%, over q4_0 within 1%" {
+@test "the perplexity with q8_0 KV is within 0.1% of f32's, with q4_0 within 1%" {
     needs_builtin
     needs python3
     python3 "$TOP/scripts/make_corpus.py" --seed 4711 --bytes 90000 -o stories

@@ -27,7 +27,7 @@ cached() {
     sed -n 's/^prefill .* tokens, \([0-9]*\) cached.*/\1/p' errors
 }
 
-@test "the second run begins where the first ended, with the same answer" {
+@test "a second run reuses the KV of the first and gives the same answer" {
     run_long want
     run_long first -v --kv-dir kv
     [ "$(cached)" -eq 0 ]
@@ -67,7 +67,7 @@ cached() {
     [ "$(cached)" -eq "$n" ]
 }
 
-@test "a longer text goes on from a shorter one, and a run that was stopped has not been in vain" {
+@test "a longer text reuses a shorter one, and an interrupted run leaves its blocks" {
     head -c 200 "$long" >short
     "$QUILL" --isa scalar --raw -n 0 -f short --kv-dir kv </dev/null
     run_long out -v --kv-dir kv
@@ -99,7 +99,7 @@ cached() {
     cmp want out
 }
 
-@test "a directory of no use" {
+@test "an unusable --kv-dir is an error" {
     echo x >file
     for dir in file file/x none/x /proc/x; do
         rc=0
@@ -117,7 +117,7 @@ cached() {
     done
 }
 
-@test "a full disk and a directory that cannot be written cost a line, not the answer" {
+@test "a full disk or a read-only --kv-dir is a note, and the answer comes" {
     run_long want
     unshare -rm true 2>/dev/null || unshare -m true 2>/dev/null || skip "no mount of our own"
     mkdir -p small
@@ -138,7 +138,7 @@ SH
     done
 }
 
-@test "the directory stays within its size, the newest prompt in it" {
+@test "--kv-dir stays within its size and keeps the newest prompt" {
     run_long out --kv-dir kv
     one=$(stat -c %s "$(ls kv/*.kv | head -n 1)")
     for i in 1 2 3; do
@@ -150,7 +150,7 @@ SH
     [ "$(cached)" -gt 200 ]
 }
 
-@test "two runs at once, and one that is killed" {
+@test "two runs may use one --kv-dir at once, and a killed run does no harm" {
     run_long want
     for i in 1 2 3; do
         (run_long "out$i" --kv-dir kv) &
@@ -170,7 +170,7 @@ SH
     done
 }
 
-@test "a chat that begins as an earlier one" {
+@test "a chat reuses the KV of an earlier chat that began alike" {
     export QUILL_MODEL="$TINY/chat.gguf"
     printf '%s\n' 'a message that is long enough for a block of the cache, and for one more' 'and another' >lines
     "$QUILL" -i --isa scalar --greedy -n 8 <lines >want 2>/dev/null
@@ -182,7 +182,7 @@ SH
     [ "$(grep -c ' cached; ' errors)" -eq 1 ] # the second turn has the first one's cache
 }
 
-@test "a block is looked into as a KV file is, and is not cut" {
+@test "kv info and check read a block of --kv-dir, and kv cut refuses it" {
     run_long out --kv-dir kv -n 1
     "$QUILL" prefill --isa scalar --raw -f "$long" --kv-out whole.kv </dev/null
     n=0

@@ -15,7 +15,7 @@ from collections import Counter
 print(*sorted("%s:%d" % c for c in Counter(t["type"] for t in json.load(sys.stdin)["tensors"]).items()))'
 }
 
-@test "every type is written, read back and answers" {
+@test "every type is written and read back, and the model answers" {
     for type in F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4 TQ1_0 TQ2_0; do
         "$QUILL" quantize -q "$TINY/f32.gguf" out.gguf $type
         [[ " $(types out.gguf)" == *" $type:"* ]]
@@ -35,7 +35,7 @@ print(*sorted("%s:%d" % c for c in Counter(t["type"] for t in json.load(sys.stdi
     "$QUILL" inspect same.gguf | grep -q 'general.quantization_version .*2'
 }
 
-@test "a type that is there already is copied" {
+@test "a tensor that has its type already is copied" {
     "$QUILL" quantize -q "$TINY/f32.gguf" once.gguf Q4_K
     "$QUILL" quantize once.gguf twice.gguf Q4_K 2>said
     "$QUILL" logits -m once.gguf --tokens 5,6,7 >a
@@ -55,7 +55,7 @@ print(*sorted("%s:%d" % c for c in Counter(t["type"] for t in json.load(sys.stdi
     [[ "$output" == *"nothing.*: a pattern that matches a matrix expected"* ]]
 }
 
-@test "a dry run writes nothing and says what would be" {
+@test "a dry run writes nothing and shows the types" {
     run "$QUILL" quantize --dry-run "$TINY/f32.gguf" none.gguf Q5_K
     [ "$status" -eq 0 ]
     [[ "${lines[-1]}" == *"bits per weight" ]]
@@ -64,7 +64,7 @@ print(*sorted("%s:%d" % c for c in Counter(t["type"] for t in json.load(sys.stdi
     echo "$output" | grep -q 'blk.0.ffn_down.weight *512 x 256 *F32 *Q5_K'
 }
 
-@test "rows that are no whole blocks get the next type that fits, in one line" {
+@test "rows that are not whole blocks get the next type that fits, with one note" {
     run "$QUILL" quantize "$TINY/odd.gguf" odd.gguf Q4_K
     [ "$status" -eq 0 ]
     [[ "$output" == *"rows of 96 weights are not whole blocks of Q4_K: using Q5_0"* ]]
@@ -78,7 +78,7 @@ print(*sorted("%s:%d" % c for c in Counter(t["type"] for t in json.load(sys.stdi
     cmp one.gguf four.gguf
 }
 
-@test "an importance matrix: made, kept in the file's metadata, better where it was made" {
+@test "an importance matrix is made, named in the metadata, and lowers the error on its text" {
     for i in $(seq 60); do echo "Tom went to the mill $i times. He put the blue cup there."; done >text
     "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --imatrix-out i.gguf --kl-base logits >/dev/null
     "$QUILL" quantize -q "$TINY/f32.gguf" plain.gguf Q3_K
@@ -97,7 +97,7 @@ for x, y in zip(struct.iter_unpack("<f", a[at:]), struct.iter_unpack("<f", b[at:
     assert abs(x[0] - y[0]) <= 1e-3 * abs(x[0]) + 1e-3, (x, y)'
 }
 
-@test "divergence from itself is zero, and from another text it is refused" {
+@test "the divergence of a model from itself is zero, and another text is refused" {
     echo "Tom went to the mill. He put the blue cup there." >text
     "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --kl-base logits >/dev/null
     run "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --kl logits
@@ -125,7 +125,7 @@ for x, y in zip(struct.iter_unpack("<f", a[at:]), struct.iter_unpack("<f", b[at:
     [ ! -e out.gguf ]
 }
 
-@test "pruned weights are zero" {
+@test "pruned weights are zero in the file" {
     echo "Tom went to the mill." >text
     "$QUILL" perplexity -m "$TINY/f32.gguf" -f text --imatrix-out i.gguf >/dev/null
     "$QUILL" quantize -q --prune 2:4 "$TINY/f32.gguf" m.gguf F32
@@ -173,7 +173,7 @@ b[-4:] = struct.pack("<f", float(sys.argv[2]))
 open("broken.gguf", "wb").write(b)' "$TINY/f32.gguf" "$1"
 }
 
-@test "weights that are not finite, or too large, are named" {
+@test "weights that are not finite or too large are errors that name the tensor" {
     needs python3
     for value in nan inf -inf; do
         broken "$value"
@@ -204,7 +204,7 @@ open("broken.gguf", "wb").write(b)' "$TINY/f32.gguf" "$1"
     [ "$(ls)" = big.gguf ]
 }
 
-@test "bytes equal to the gguf package of Python" {
+@test "the bytes are those of the gguf package of Python" {
     needs python3
     run python3 "$BATS_TEST_DIRNAME/rig/quantize_reference.py" "$QUILL" "$TINY/f32.gguf" F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 MXFP4 TQ1_0 TQ2_0
     [ "$status" -ne 77 ] || skip "$output"
@@ -212,7 +212,7 @@ open("broken.gguf", "wb").write(b)' "$TINY/f32.gguf" "$1"
     [ "$status" -eq 0 ]
 }
 
-@test "values equal to the gguf package of Python" {
+@test "the values are those of the gguf package of Python" {
     needs python3
     run python3 "$BATS_TEST_DIRNAME/rig/types_reference.py" "$QUILL" "$MAKE_TINY" IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S TQ1_0 TQ2_0 \
         Q4_0 Q8_0 IQ4_NL IQ4_XS MXFP4
@@ -221,7 +221,7 @@ open("broken.gguf", "wb").write(b)' "$TINY/f32.gguf" "$1"
     [ "$status" -eq 0 ]
 }
 
-@test "types that are read and not written run, and are refused in one line" {
+@test "types that are only read can be run, and quantising to them is refused" {
     for type in IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S; do
         "$MAKE_TINY" in.gguf dim=256 ffn=512 type=$type
         [[ " $(types in.gguf)" == *" $type:"* ]]

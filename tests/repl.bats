@@ -53,7 +53,7 @@ modes usual
 EOF
 }
 
-@test "keys that nothing is bound to type nothing" {
+@test "unbound keys type nothing" {
     while read -r name keys; do
         printf '%s# %s\nsend "ab%s"\nsend "c\\r"\nexpect "user\\r\\nabc<|im_end|>"\n' "$next" "$name" "$keys"
         next=$'prompt\n'
@@ -81,7 +81,7 @@ a-key-pad's-Alt-PageUp \e\e[5~
 KEYS
 }
 
-@test "keys that move by words, and keys as CSI u sends them" {
+@test "keys move by words, also in their CSI u form" {
     while read -r name keys wanted; do
         printf '%s# %s\nsend "one two three%s"\nsend "X\\r"\n' "$next" "$name" "$keys"
         printf 'expect "user\\r\\n%s<|im_end|>"\n' "$wanted"
@@ -146,7 +146,7 @@ expect "user\r\na\r\nb?<|im_end|>"
 EOF
 }
 
-@test "a sequence that comes in pieces is one key; ESC alone waits for nothing" {
+@test "a key sequence may come in pieces, and ESC alone waits for nothing" {
     talk --dump-prompt -n 1 <<'EOF'
 send "ab\e"
 pause 0.01
@@ -164,7 +164,7 @@ expect "user\r\none XYtwo<|im_end|>"
 EOF
 }
 
-@test "~/.editrc's own sequences are obeyed" {
+@test "key bindings of ~/.editrc work" {
     echo 'bind "\e[15~" ed-move-to-beg' >editrc
     EDITRC="$PWD/editrc" talk --dump-prompt -n 1 <<'EOF'
 send "ab\e[15~c\e[17~d\r"
@@ -182,7 +182,7 @@ expect "user\r\nfirst thing!<|im_end|>"
 EOF
 }
 
-@test "what is typed while an answer comes is the next messages" {
+@test "text typed during an answer becomes the next messages" {
     talk --dump-prompt -n 200 --ignore-eos <<'EOF'
 send "hello\r"
 expect "user\r\nhello<|im_end|>"
@@ -192,7 +192,7 @@ expect "user\r\nand again<|im_end|>"
 EOF
 }
 
-@test "history goes over two sessions, and Ctrl-R finds in it" {
+@test "history is kept for the next session, and Ctrl-R searches it" {
     talk --dump-prompt -n 1 <<'EOF'
 send "first thing\r"
 expect "user\r\nfirst thing<|im_end|>"
@@ -219,7 +219,7 @@ expect "user\r\nsecond thing<|im_end|>"
 EOF
 }
 
-@test "a paste of many lines is one message, and so is what goes on" {
+@test "a paste of many lines is one message, and so is a message with continued lines" {
     talk --dump-prompt -n 1 <<'EOF'
 send "see: \e[200~one\r\ttwo \\\r\rthree\r\e[201~"
 send "end\r"
@@ -244,7 +244,7 @@ expect "user\r\nunclosed<|im_end|>"
 EOF
 }
 
-@test "a paste longer than the screen" {
+@test "a paste longer than the screen is one message" {
     {
         printf 'send "\\e[200~'
         for i in $(seq 300); do printf 'line %d of many\\r' "$i"; done
@@ -252,7 +252,7 @@ EOF
     } | talk --dump-prompt -n 1 -c 32k
 }
 
-@test "Ctrl-C stops an answer, keeps what was said, and leaves when nothing is typed" {
+@test "Ctrl-C stops an answer and keeps its beginning; twice on an empty line it ends the chat" {
     export a="$("$QUILL" tokenize --ids a </dev/null)"
     drive <<'EOF'
 spawn $QUILL --dump-prompt -n -1 -c 1M --greedy -v --logit-bias $a+10000
@@ -307,7 +307,7 @@ expect "messages   0"
 EOF
 }
 
-@test "the terminal is given back when the chat is killed" {
+@test "a killed chat restores the terminal" {
     crash="SEGV:-11 ABRT:-6"
     case "$(ldd "$QUILL" 2>&1)" in *asan*) crash= ;; esac # a sanitizer's handlers stay
     for end in TERM:143 HUP:129 QUIT:-3 $crash; do
@@ -335,7 +335,7 @@ modes usual
 EOF
 }
 
-@test "Ctrl-Z and fg: the line is there again" {
+@test "after Ctrl-Z and fg the typed line is shown again" {
     drive <<'EOF'
 spawn bash --norc --noprofile -i
 send "PS1='sh''> '\r"
@@ -360,7 +360,7 @@ exit 0
 EOF
 }
 
-@test "a window that changes its size keeps the line" {
+@test "a resize of the window keeps the typed line" {
     talk --dump-prompt -n 1 <<'EOF'
 send "a line that is longer than the window will be in a moment, when it changes"
 resize 10 30
@@ -413,7 +413,7 @@ expect "user\r\na\tb<|im_end|>"
 EOF
 }
 
-@test "~/.editrc's keys: vi" {
+@test "~/.editrc can choose vi's keys" {
     echo 'bind -v' >editrc
     EDITRC="$PWD/editrc" talk --dump-prompt -n 1 <<'EOF'
 send "hello wrold\ebcwworld"
@@ -423,7 +423,7 @@ expect "user\r\nhello world: two\r\nlines and more<|im_end|>"
 EOF
 }
 
-@test "a dumb terminal has a plain chat" {
+@test "on a dumb terminal the chat is plain" {
     TERM=dumb drive <<'EOF'
 spawn $QUILL --dump-prompt -n 1
 expect "> "
@@ -449,7 +449,7 @@ exit 0
 EOF
 }
 
-@test "/edit, /copy and the prompt's colour" {
+@test "/edit and /copy call their programs, and the prompt has colour" {
     printf '#!/bin/sh\ncat "$1" >before; printf "edited text\\n" >"$1"\n' >editor
     chmod +x editor
     unset NO_COLOR
@@ -483,7 +483,7 @@ EOF
 
 # ---- conversations that are saved -------------------------------------------------------------------------------------
 
-@test "--autosave saves each turn, --continue goes on with it, in a chat and for one answer" {
+@test "--autosave saves each turn, and --continue continues it, in a chat and for one answer" {
     run "$QUILL" --continue hi </dev/null
     [ "$status" -eq 2 ]
     [[ "$output" == *"--continue: a conversation with chat expected in "*"/state/quill/conversations, found none"*--autosave* ]]
@@ -517,7 +517,7 @@ EOF
     [ "$(ls state/quill/conversations | wc -l)" -eq 2 ]
 }
 
-@test "a chat that cannot save says so once and goes on" {
+@test "a chat that cannot save says so once and continues" {
     touch no-folder
     printf '%s\n' one two | XDG_STATE_HOME="$PWD/no-folder" "$QUILL" -i --autosave -n 3 --dump-prompt >out 2>errors
     [ "$(grep -c 'the conversation is not saved any more' errors)" -eq 1 ]
@@ -607,7 +607,7 @@ EOF
     not grep -q '^y$' state/quill/history
 }
 
-@test "history: off by flag or environment, in another file, and not for a line with a space in front" {
+@test "history can be turned off or moved, and leaves out lines with a space in front" {
     keys='spawn $QUILL -n 1
 prompt
 send "secret\r"
@@ -681,7 +681,7 @@ assert said[-5:] == ["first\n/second\n", "/one line", "ends in \\", 'in """ betw
 PYTHON
 }
 
-@test "/set shows one value, knows short names, and /set verbose says what turns take" {
+@test "/set shows one value and knows short names, and /set verbose shows the cost of turns" {
     printf '%s\n' '/set temp' '/set n 1' '/set n' '/set temp 0.5' '/set temp' '/set t 4' '/set markdown off' '/set markdown' \
         '/set verbose' '/set verbose on' hello '/set verbose off' again '/set verbos on' '/set c 9' |
         "$QUILL" -i --greedy >out 2>errors
@@ -713,7 +713,7 @@ text='The **quick** brown fox jumps over `the lazy dog`, and a word that is long
 int *code = *that + is - never * wrapped, whatever + the + terminal + does;
 ```'
 
-@test "an answer's lines break between words, at 40, 80 and 200 columns, and never off a terminal" {
+@test "an answer is wrapped between words at 40, 80 and 200 columns, and never in a pipe" {
     printf '%s' "$text" >prompt.md
     for columns in 40 80 200; do
         shown "$columns" '$QUILL --echo -n 0 -f prompt.md --markdown off' >"plain$columns"
@@ -743,7 +743,7 @@ PYTHON
     cmp piped prompt.md || [ "$(cat piped)" = "$text" ]
 }
 
-@test "Markdown is shown where there is colour and a template, and with --markdown on" {
+@test "Markdown is rendered if there is colour and a template, and with --markdown on" {
     printf '%s' '**bold** `code`' >prompt.md
     printf 'spawn $QUILL --echo -n 0 -f prompt.md\nexit 0\n' >auto
     show() { drive --show; }
@@ -765,7 +765,7 @@ PYTHON
     head -c "$(wc -c <prompt.md)" piped | cmp - prompt.md
 }
 
-@test "/help has lines that fit the terminal" {
+@test "the lines of /help fit the terminal" {
     for columns in 40 80 200; do
         printf 'window 60 %d\nspawn $QUILL -n 1\nprompt\nsend "/help\\r"\nprompt\nsend "\\x04"\nexit 0\n' "$columns" >scenario
         drive --show <scenario | tr -d '\r' | sed 's/\x1b\[[0-9;?]*[a-z]//g' >page
@@ -797,7 +797,7 @@ assert talk["messages"][1]["content"] == "hello" and talk["model"].endswith("cha
 PYTHON
 }
 
-@test "a conversation saved with its KV goes on without computing it again" {
+@test "a conversation saved with its KV continues without being computed again" {
     printf '%s\n' 'hello there my friend' '/save --kv talk.json' | "$QUILL" -i --isa scalar --greedy -n 8 >/dev/null 2>errors
     [ -s talk.json.kv ]
     for kv in '--kv ' ''; do
@@ -821,7 +821,7 @@ PYTHON
     grep -q 'talk.json.kv: ' errors
 }
 
-@test "commands that cannot be say why" {
+@test "wrong commands are errors that say why" {
     printf '{"messages":[{"role":"wizard","content":"x"}]}' >wizard.json
     printf '[' >broken.json
     rc=0
@@ -842,14 +842,14 @@ PYTHON
     [ "$(wc -l <errors)" -eq 23 ]
 }
 
-@test "a setting that is refused leaves the biases before it as they were" {
+@test "a refused setting leaves the earlier biases unchanged" {
     set -- -i -n 4 --greedy --logit-bias 70+1000 --logit-bias 71+999 --logit-bias 72+998
     printf '%s\n' one two | "$QUILL" "$@" >expected
     printf '%s\n' one '/set logit-bias 999999+1' two | MALLOC_PERTURB_=85 "$QUILL" "$@" >out # what is freed is overwritten
     cmp out expected
 }
 
-@test "a full context is said, and --context-shift leaves whole turns out, in the middle of an answer too" {
+@test "a full context is reported, and --context-shift leaves out whole turns, also in the middle of an answer" {
     printf 'hello there\n' | "$QUILL" -i -c 64 --ignore-eos --greedy >out 2>errors
     grep -q 'context of 64 tokens is full and the answer ends there' errors
     for i in 1 2 3 4 5 6; do echo "message number $i"; done >messages
@@ -866,7 +866,7 @@ PYTHON
     [ "$("$QUILL" --context-shift hi </dev/null 2>/dev/null || echo $?)" -eq 2 ]
 }
 
-@test "raw text keeps what the cache holds" {
+@test "a chat with raw text reuses the KV cache" {
     printf '%s\n' 'Once upon' ' a time' /regen | "$QUILL" -m "$TINY/base.gguf" -i -v -n 8 --greedy >out 2>errors
     [ "$(grep -a '^turn' errors | sed -n '2s/ new.*//p')" = 'turn       6' ] # five, and a sampled token was not in the cache yet
     grep -a '^turn' errors | sed -n 3p | grep -q '^turn       1 new'

@@ -13,7 +13,7 @@ prompt_of() {
     "$QUILL" -n 0 --echo "$@"
 }
 
-@test "a socket on stdin is read, as a pipe is" {
+@test "a socket on stdin is read like a pipe" {
     needs python3
     cat >child.py <<'PYTHON'
 import socket, subprocess, sys
@@ -33,7 +33,7 @@ PYTHON
     printf 'words\n' | cmp - out
 }
 
-@test "all -p and -f in their order, stdin behind them" {
+@test "the prompt has all -p and -f in their order, then stdin" {
     printf A >a
     printf B >b
     printf in >in
@@ -46,7 +46,7 @@ PYTHON
     [ "$("$QUILL" tokenize --ids --no-bos -f a -f b <in)" = "$("$QUILL" tokenize --ids --no-bos $'A\n\nB' </dev/null)" ]
 }
 
-@test "- is stdin, at its place" {
+@test "- puts stdin at its place in the prompt" {
     [ "$(echo X | prompt_of -)" = X ]
     [ "$(echo X | prompt_of words -)" = $'words\n\nX' ]
     [ "$(printf X | prompt_of -f - -p behind)" = $'X\n\nbehind' ]
@@ -54,7 +54,7 @@ PYTHON
     [ "$(echo X | "$QUILL" tokenize -)" = "$(echo X | "$QUILL" tokenize)" ]
 }
 
-@test "an answer ends its line, and --no-newline leaves that to others" {
+@test "an answer ends with a newline, unless --no-newline is given" {
     "$QUILL" --greedy -n 5 --no-newline hello >bare </dev/null
     "$QUILL" --greedy -n 5 hello >answer </dev/null
     { cat bare && echo; } | cmp - answer
@@ -80,7 +80,7 @@ PYTHON
     "$QUILL" --greedy -n 20 hello </dev/null | cmp - whole
 }
 
-@test "answers of processes side by side keep their lines" {
+@test "answers of parallel processes do not mix with --no-stream" {
     "$MAKE_TINY" wide.gguf seed=1 ctx=512
     seq 12 | xargs -P 4 -I{} "$QUILL" -m wide.gguf --no-stdin --no-stream --greedy -n 60 --echo "number {}:" >out
     for i in $(seq 12); do
@@ -93,7 +93,7 @@ PYTHON
     done
 }
 
-@test "a prompt that does not end says what quill waits for" {
+@test "if stdin stays open, stderr says what quill waits for" {
     mkfifo pipe
     exec 5<>pipe
     hears_int "$QUILL" -n 1 hi <pipe >out 2>errors 5<&- &
@@ -107,7 +107,7 @@ PYTHON
     exec 5<&-
 }
 
-@test "an alarm that was set before quill began ends it still" {
+@test "an alarm that was set before quill started still ends it" {
     needs python3
     mkfifo open
     exec 5<>open
@@ -121,7 +121,7 @@ PYTHON
     exec 5<&-
 }
 
-@test "a -c that is advised fits, and is within what the model was trained for" {
+@test "an advised -c fits into memory and into the model's training" {
     run "$QUILL" -c 8 "a prompt that is longer than that" </dev/null
     [ "$status" -eq 5 ]
     [[ "$output" =~ "the context 8; -c "([0-9]+)" fits, or shorten the prompt" ]]
@@ -144,7 +144,7 @@ PYTHON
     [[ "$output" != *" -c "[0-9]* ]]
 }
 
-@test "--verbose fits 80 columns, in every mode that has it, and names no GPU where none can be had" {
+@test "--verbose fits 80 columns in every mode, and names no GPU in a build without CUDA" {
     cp "$TINY/base.gguf" m.gguf
     printf 'hello hello hello' >text
     echo '{"prompt":"a","max_tokens":3}' >jobs
@@ -161,7 +161,7 @@ PYTHON
     [ -e /dev/nvidiactl ] || "$QUILL" -v -m m.gguf -n 1 hi </dev/null 2>&1 | not grep insists
 }
 
-@test "what other programs call an option is suggested, and nothing that only looks like it" {
+@test "names of options in other programs get a suggestion, and mere look-alikes get none" {
     meant() { # meant FLAG OPTION
         run "$QUILL" "$1" hi </dev/null
         [ "$status" -eq 2 ]
@@ -183,7 +183,7 @@ PYTHON
     meant -ctl -ctk
 }
 
-@test "a prompt that looks like a command is answered, with a note" {
+@test "a prompt that looks like a command is answered with a note" {
     noted() { # noted TEXT WORDS...
         local text="$1"
         shift

@@ -16,7 +16,7 @@ drafters() { printf '%s\n' ngram "$TINY/draft.gguf" "ngram,$TINY/draft.gguf" "$T
 
 unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
 
-@test "the same text with every drafter, sampled with penalties and biases, in each layout and type of cache" {
+@test "every drafter leaves the text unchanged, with penalties and biases, in each layout and KV type" {
     common=(--deterministic -s 5 -n 60 --repeat-penalty 1.2 --logit-bias 40-inf --ignore-eos "a text a text a text")
     for flags in '' '--kv-layout paged --kv-block 16' '-ctk q8_0 -ctv q4_0' '--temp 0'; do
         # shellcheck disable=SC2086
@@ -29,7 +29,7 @@ unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
     done
 }
 
-@test "stop strings, log-probabilities and the end of an answer are those without drafts" {
+@test "drafts do not change stop strings, log-probabilities and the end of an answer" {
     strip() { sed 's/,"load_ms.*//'; }
     for flags in '--stop e' '--logprobs 3 -n 20' '-n 1' '-n 0' '-n 200'; do
         # shellcheck disable=SC2086
@@ -52,7 +52,7 @@ unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
     [ -s want ]
 }
 
-@test "a batch drafts from what other jobs have said, and answers as without" {
+@test "a batch drafts from other jobs' answers, and its answers are those without drafts" {
     for i in 1 2 3 4 5 6 7 8; do
         printf '{"id":%d,"prompt":"a story that begins","max_tokens":40,"seed":%d,"ignore_eos":true}\n' $i $((i % 2))
     done >jobs
@@ -66,7 +66,7 @@ unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
     [ "$(cat n)" -gt 50 ] # six jobs say what one of the first two has said
 }
 
-@test "prefill and decode, and KV from an earlier run" {
+@test "drafts work with prefill and decode, and with KV from an earlier run" {
     printf 'Once upon a time there was a ship, a ship, a ship. ' >text
     "$QUILL" --deterministic --greedy -n 40 -f text </dev/null >want
     while read -r drafter; do
@@ -76,7 +76,7 @@ unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
     done < <(drafters)
 }
 
-@test "a GPU's twin says what it says without drafts" {
+@test "drafts do not change the text of the GPU's twin" {
     [ -x "$TWIN" ] || skip "no twin"
     for flags in '--device cuda' '-ngl 2'; do
         # shellcheck disable=SC2086
@@ -88,7 +88,7 @@ unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
     done
 }
 
-@test "--verbose and --json say what became of the drafts" {
+@test "--verbose and --json report the drafts" {
     "$QUILL" --greedy -n 60 --ignore-eos --speculate ngram -v hi </dev/null 2>errors >/dev/null
     unwrapped <errors | grep -q 'drafts by n-grams'
     unwrapped <errors | grep -Eq 'drafts [0-9]+, [0-9]+ accepted \([0-9]+%\); [0-9.]+ tokens a step, gain [0-9.]+'
@@ -98,7 +98,7 @@ unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
     "$QUILL" --greedy -n 5 --speculate "$TINY/draft.gguf" -v hi </dev/null 2>&1 >/dev/null | unwrapped | grep -q 'draft.gguf: weights .* KV cache'
 }
 
-@test "the model in the binary drafts for itself" {
+@test "the built-in model can be its own draft model" {
     needs_builtin
     "$QUILL" --deterministic -s 1 -n 80 "Tell me a story." </dev/null >want
     for drafter in builtin ngram,builtin; do
@@ -106,7 +106,7 @@ unwrapped() { tr -s ' \n' ' '; } # --verbose breaks its lines at 80 columns
     done
 }
 
-@test "bench: an edit is replayed, prompts are answered" {
+@test "bench replays an edit and answers prompts, with drafts and without" {
     for i in 1 2 3 4 5 6 7 8 9; do echo "line $i of a small file"; done >old
     sed 's/line 5/line five/' old >new
     "$QUILL" bench -q -r 1 --speculate ngram --replay old new -o json >out
@@ -129,7 +129,7 @@ says() {
     [ "$(wc -l <errors)" -eq 1 ]
 }
 
-@test "what cannot be is refused in one line" {
+@test "impossible combinations with --speculate are refused in one line" {
     "$MAKE_TINY" gpt2.gguf tokens=gpt2
     "$MAKE_TINY" short.gguf vocab=300
     "$MAKE_TINY" larger.gguf n_layers=5

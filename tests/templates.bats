@@ -3,7 +3,7 @@
 
 load rig/helpers
 
-@test "messages in JSON, variables, texts and the time" {
+@test "template renders JSON messages with variables, and with the time that --now gives" {
     printf '{{ bos_token }}{%% for m in messages %%}<{{ m.role }}>{{ m.content }}{%% endfor %%}{{ x }}{{ add_generation_prompt }}{{ eos_token }}' >t.jinja
     printf '[{"role":"user","content":"a\\u0000b {{ 1 }}"}]' | "$QUILL" template --chat-template-file t.jinja --bos '<B>' --eos '<E>' >out
     printf '<B><user>a\0b {{ 1 }}True<E>' | cmp - out
@@ -24,7 +24,7 @@ refused() {
     [ "$found" -eq "$expected" ] && [ ! -s out ] && [ "$(wc -l <errors)" -eq 1 ] && grep -q "^quill: .*$word" errors
 }
 
-@test "what is wrong is said in one line" {
+@test "wrong messages and templates are errors in one line" {
     printf '[]' >in.json
     printf '{{ raise_exception("No\\nway") }}' >no.jinja
     refused 3 "line 1: No?way" --chat-template-file no.jinja
@@ -45,7 +45,7 @@ refused() {
     refused 3 levels --chat-template chatml
 }
 
-@test "real templates, byte for byte what transformers renders" {
+@test "real templates render byte for byte as in transformers" {
     needs_data templates
     python3 - "$QUILL" "$data/templates" <<'PY'
 import json, subprocess, sys
@@ -65,7 +65,7 @@ sys.exit(bool(bad))
 PY
 }
 
-@test "snippets and mutated templates do as Jinja2 does" {
+@test "snippets and mutated templates behave as in Jinja2" {
     folder="${QUILL_TEST_DATA:+$QUILL_TEST_DATA/templates}"
     [ -d "$folder" ] || folder=""
     run python3 "$BATS_TEST_DIRNAME/rig/jinja_reference.py" "$QUILL" $folder

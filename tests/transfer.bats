@@ -28,7 +28,7 @@ flip() {
     not cmp -s "$1" flip.kv
 }
 
-@test "LongRoPE follows -c, and K and V of its other factors are refused" {
+@test "LongRoPE's factors follow -c, and KV of the other factors is refused" {
     "$MAKE_TINY" phi.gguf arch=phi3 ctx=512 # original context 64
     for c in 40 64 65 300; do "$QUILL" logits -m phi.gguf -c $c --tokens 5,9,270,33,8,40 >$c.f32; done
     cmp 40.f32 64.f32
@@ -42,7 +42,7 @@ flip() {
     [[ $stderr == *"RoPE"*"-c"* ]]
 }
 
-@test "prefill | decode is one process, byte for byte" {
+@test "prefill | decode gives the answer of one process, byte for byte" {
     same "$TINY/base.gguf" '--isa scalar' '--greedy -n 40'
     same "$TINY/base.gguf" '' '-s 5 -n 40 --repeat-penalty 1.3'
     same "$TINY/base.gguf" '-ctk bf16 -ctv f32' '-s 6 -n 40 --stop e'
@@ -65,7 +65,7 @@ flip() {
     cmp one two
 }
 
-@test "with quantised KV too" {
+@test "prefill | decode gives the same answer with quantised KV" {
     for types in '-ctk q8_0 -ctv q8_0' '-ctk fp8 -ctv fp8' '-ctk q8_0 -ctv q4_0 --kv-rotate' '-ctk kivi2 -ctv f16' '-ctk f32 -ctv kivi2'; do
         same "$TINY/base.gguf" "$types" '-s 5 -n 40'
         same "$TINY/base.gguf" "--isa scalar $types" '--greedy -n 40'
@@ -91,7 +91,7 @@ flip() {
     done
 }
 
-@test "another layout, another step, other threads: the file and the answer stay the same" {
+@test "the KV file and the answer do not depend on layout, step size and threads" {
     "$QUILL" prefill -m "$TINY/base.gguf" --isa scalar -f "$TINY/long" --kv-out a.kv
     "$QUILL" decode -m "$TINY/base.gguf" --isa scalar -s 4 -n 30 --kv-in a.kv >one
     for flags in '-ub 1' '-ub 100 -t 1' '--kv-layout paged --kv-block 5 -ub 33'; do
@@ -106,7 +106,7 @@ flip() {
     grep -q '^same' out
 }
 
-@test "a prompt computed on a GPU is answered on the CPU, and the other way round" {
+@test "a prompt computed on a GPU can be answered on the CPU, and the other way round" {
     [ -x "$TWIN" ] || skip "no twin of a GPU is built"
     export QUILL_MODEL="$TINY/base.gguf"
     head -c 200 "$TINY/long" >text # fibers take their time
@@ -152,7 +152,7 @@ flip() {
     [ ! -s out ]
 }
 
-@test "what is damaged, cut or another model's is refused with exit 3 and no output" {
+@test "a damaged or truncated KV file, or that of another model, is refused with exit 3 and no output" {
     "$QUILL" prefill -m "$TINY/base.gguf" -f "$TINY/long" --kv-out a.kv
     size=$(stat -c %s a.kv)
     for n in 0 1 11 12 40 83 84 200 1000 $((size / 2)) $((size - 21)) $((size - 1)); do
@@ -201,7 +201,7 @@ for number, code in (signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM,
 PYTHON
 }
 
-@test "files appear whole or not at all; pipes end quietly" {
+@test "KV files appear whole or not at all, and pipes end without a message" {
     echo old >a.kv
     [ "$(code "$QUILL" prefill -m "$TINY/base.gguf" -c 16 -f "$TINY/long" --kv-out a.kv)" -eq 5 ]
     [ "$(cat a.kv)" = old ]
@@ -220,7 +220,7 @@ PYTHON
     cmp one two
 }
 
-@test "a stream that is closed is not taken for the file that is written" {
+@test "a closed standard stream is not confused with the written file" {
     "$QUILL" prefill -m "$TINY/base.gguf" -v --kv-out a.kv "Once upon" 2>/dev/null
     "$QUILL" prefill -m "$TINY/base.gguf" -v --kv-out b.kv "Once upon" 2>&-
     "$QUILL" prefill -m "$TINY/base.gguf" -v --kv-out c.kv "Once upon" <&- >&- 2>&-
@@ -228,7 +228,7 @@ PYTHON
     cmp a.kv c.kv
 }
 
-@test "kv: info, check, cut, diff" {
+@test "kv info, check, cut and diff report and change KV files" {
     "$QUILL" prefill -m "$TINY/base.gguf" -f "$TINY/long" --kv-out a.kv
     "$QUILL" prefill -m "$TINY/base.gguf" --kv-out b.kv Once upon a tide
     "$QUILL" prefill -m "$TINY/other.gguf" -f "$TINY/long" --kv-out c.kv

@@ -17,7 +17,7 @@ answer() {
     "$QUILL" -m "$TINY/$model.gguf" --raw --greedy --ignore-eos --deterministic -n 100 -f "$TINY/long" "$@"
 }
 
-@test "one text: windows given up, kept, shared over runs, in small steps, over sealed caches" {
+@test "windows do not change a text: freed, kept, shared over runs, in small steps, with sealed KV" {
     for model in gemma2 gemma3; do
         answer $model >given_up
         [ -s given_up ]
@@ -36,7 +36,7 @@ answer() {
     done
 }
 
-@test "a batch gives each prompt the text that it has alone" {
+@test "with windows a batch gives each prompt the text that it has alone" {
     for model in gemma2 gemma3; do
         for i in 1 2 3 4 5 6; do
             printf '{"id":"%d","prompt":"Once upon a time there was a ship %d","max_tokens":60,"ignore_eos":true,"temperature":0}\n' $i $((i % 3))
@@ -49,7 +49,7 @@ answer() {
     done
 }
 
-@test "prefill here, decode there" {
+@test "with windows prefill and decode give the answer of one process" {
     for model in gemma2 gemma3; do
         answer $model >one
         "$QUILL" prefill -m "$TINY/$model.gguf" --raw --deterministic -f "$TINY/long" --kv-out - |
@@ -58,7 +58,7 @@ answer() {
     done
 }
 
-@test "a long context costs layers with a window no more than their window" {
+@test "layers with a window take memory for their window only, however long the context is" {
     kept() { "$QUILL" -m "$TINY/gemma3.gguf" --raw -c 4096 -n 1 -v "$@" hello 2>&1 >/dev/null | sed -n 's/^  KV cache *\([0-9.]*\) MB.*/\1/p'; }
     few=$(kept)
     all=$(kept --kv-dir kv)
@@ -66,14 +66,14 @@ answer() {
     "$QUILL" inspect -m "$TINY/gemma3.gguf" | grep -q 'window *12 tokens in 6 of 7 layers'
 }
 
-@test "eviction beside windows" {
+@test "eviction works in models with windows" {
     for plan in sinks,sink=4,window=60 shift h2o,heavy=40,recent=40; do
         "$QUILL" -m "$TINY/gemma3.gguf" --raw --greedy --ignore-eos -c 100 -n 150 --evict $plan --json hello >text
         grep -q '"completion_tokens": *150' text
     done
 }
 
-@test "a chat takes back what was said" {
+@test "with windows a message after /undo gets the answer that it got before" {
     chat() { "$QUILL" -m "$TINY/gemma3.gguf" -i --raw --greedy --ignore-eos -n 60 2>/dev/null; }
     printf 'Once upon a time\n' | chat >once
     printf 'Once upon a time\n/undo\nOnce upon a time\n' | chat >twice
